@@ -1,0 +1,168 @@
+// Package backends is the contract between the engine and the devices that run
+// its programs. It does not grow with operators: a device has one table of
+// kernels, and says of each node whether it has one.
+package backends
+
+import (
+	"fmt"
+	"time"
+
+	"greta/graph"
+	"greta/tensor"
+)
+
+// Use says what a buffer is for, so that a device can place it.
+type Use uint8
+
+// The uses of a buffer.
+const (
+	Weights Use = iota // written once, read by every step
+	States             // caches: survive from step to step
+	Arena              // results inside a step
+	Step               // what changes per step: tokens, positions; and what is read back
+)
+
+func (u Use) String() string { return [...]string{"weights", "states", "arena", "step"}[u] }
+
+// Buffer is memory of a device. Bytes are read and written by a Stream.
+type Buffer interface {
+	Size() int // bytes
+	Free() error
+}
+
+// Info describes a device.
+type Info struct {
+	Backend string // "cpu", "ref"
+	Name    string // the processor's or card's own name
+	Level   string // instruction set or architecture: "avx512", "gfx942"
+	Threads int
+	Float   tensor.Type // element type of activations
+	Align   int         // of every operand's offset, bytes
+	// Fusions names the fused operators that the device wants, in the order
+	// in which they should be tried.
+	Fusions []string
+	// Memory is what the device may use, bytes; 0 where unknown.
+	Memory int
+	// ReadGBs and GFlops are the device's roofs: modelled from its attributes, or
+	// measured; 0 where unknown.
+	ReadGBs, GFlops float64
+}
+
+// Device runs programs. All methods are called by one goroutine at a time.
+type Device interface {
+	Info() Info
+	// Alloc gives zeroed memory.
+	Alloc(bytes int, use Use) (Buffer, error)
+	// Kernel chooses the kernel of a node, or says by *Unsupported why there is none.
+	Kernel(n *graph.Node) (Kernel, error)
+	// Stream runs launches one by one: debugging, benchmarks, check.
+	Stream() (Stream, error)
+	// Capture prepares a program for replay. It keeps the program's buffers.
+	Capture(*Program) (Executable, error)
+	Close() error
+}
+
+// Mapper is a device that can use host memory as it is, such as a mapped file.
+type Mapper interface {
+	Map(data []byte) (Buffer, error)
+}
+
+// Kernel is the code chosen for a node. It may be shared by equal nodes.
+type Kernel interface {
+	// Name names the code: "linear.f16.avx512".
+	Name() string
+	// Packing is the layout in which the kernel wants weight operand arg; nil: as stored.
+	Packing(arg int) *Packing
+	// Scratch is the arena memory that a launch needs beside its results, bytes.
+	Scratch() int
+}
+
+// Packing is a layout of weights. Two kernels with the same ID for a weight share it.
+type Packing struct {
+	ID   string // names layout and version; part of the key of the cache on disk
+	Size func(t tensor.Type, shape tensor.Shape) int
+	// Pack packs rows [from, to) of a dense tensor; ranges start at multiples of Unit.
+	Pack func(dst, src []byte, t tensor.Type, shape tensor.Shape, from, to int) error
+	Unit int
+}
+
+// Operand is where a launch finds a tensor: rows of dimension 0 lie Stride
+// bytes apart, each row is dense. A missing optional operand has no Buffer.
+type Operand struct {
+	Buffer  Buffer
+	Offset  int // bytes
+	Stride  int // bytes from one index of dimension 0 to the next
+	Type    tensor.Type
+	Shape   tensor.Shape
+	Packing string // ID of the layout, "" as stored
+}
+
+// RowElems is the number of elements in a row: all dimensions but the first.
+func (o *Operand) RowElems() int {
+	if len(o.Shape) == 0 {
+		return 1
+	}
+	return o.Shape[1:].Elems()
+}
+
+// Rows is the size of dimension 0, 1 for a scalar.
+func (o *Operand) Rows() int {
+	if len(o.Shape) == 0 {
+		return 1
+	}
+	return o.Shape[0]
+}
+
+// Dense says whether rows follow each other without gaps.
+func (o *Operand) Dense() bool {
+	return o.Rows() <= 1 || o.Stride == o.Type.RowBytes(o.RowElems())
+}
+
+// Launch is one execution of a kernel. For an Update, Out[0] is In[0].
+type Launch struct {
+	Node    *graph.Node
+	Kernel  Kernel
+	In, Out []Operand
+	Scratch Operand // Kernel.Scratch bytes, as U8; no Buffer where none are needed
+}
+
+// Program is a step: launches in order. It has no arguments; what changes from
+// step to step lies in Step buffers that the kernels read.
+type Program struct {
+	Name     string
+	Launches []Launch
+}
+
+// Stream runs launches in order, each to its end.
+type Stream interface {
+	Launch(*Launch) error
+	Write(dst Buffer, offset int, src []byte) error
+	Read(src Buffer, offset int, dst []byte) error
+	Close() error
+}
+
+// Executable replays a captured program. Submit and Wait allocate nothing.
+type Executable interface {
+	Submit() error
+	Wait() error
+	// Profile runs the program once and times each launch.
+	Profile() ([]time.Duration, error)
+	Close() error
+}
+
+// Unsupported says that a device has no kernel for a node, and why.
+type Unsupported struct {
+	Backend string
+	Node    string
+	Op      string
+	Reason  string
+}
+
+func (e *Unsupported) Error() string {
+	return fmt.Sprintf("%s: the %s backend has no kernel for %s: %s", e.Node, e.Backend, e.Op, e.Reason)
+}
+
+// Unsupportedf makes an *Unsupported for a node.
+func Unsupportedf(backend string, n *graph.Node, format string, args ...any) error {
+	return &Unsupported{backend, n.Name, n.Op.Name, fmt.Sprintf(format, args...)}
+}

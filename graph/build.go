@@ -1,0 +1,357 @@
+package graph
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"greta/graph/lang"
+	"greta/tensor"
+)
+
+// Builder adds the nodes of equations to a graph. It is used by the reader of
+// model files and by the bodies of fused operators.
+type Builder struct {
+	Graph  *Graph
+	Ops    Table
+	Float  tensor.Type // element type of activations
+	Prefix string      // before each value's name: "blk.3."
+	Block  int         // number of the repeated block, -1 outside
+	Place  string      // file:line:column of the equation at hand
+	names  map[string]bool
+}
+
+// Scope is what the names of an equation mean. Values holds tensors; a name
+// that maps to nil is an optional weight that the source lacks.
+type Scope struct {
+	Values map[string]*Value
+	Env    lang.Env // parameters
+}
+
+// Equation builds "names: e" and gives the values that the names stand for.
+// Its error is a *lang.Error that points into e.
+func (b *Builder) Equation(names []string, e lang.Expr, sc Scope) ([]*Value, error) {
+	q := &equation{b, sc, strings.Join(names, ", ")}
+	vals, err := q.build(e, names)
+	if err == nil && len(vals) != len(names) {
+		err = q.fail(e.Pos(), "%d names for %d results", len(names), len(vals))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return vals, nil
+}
+
+type equation struct {
+	*Builder
+	sc   Scope
+	name string
+}
+
+func (q *equation) fail(at int, format string, args ...any) *lang.Error {
+	return &lang.Error{At: at, Msg: q.name + ": " + fmt.Sprintf(format, args...)}
+}
+
+// build gives the tensors of an expression; names are for its results, nil inside.
+func (q *equation) build(e lang.Expr, names []string) ([]*Value, *lang.Error) {
+	switch e := e.(type) {
+	case lang.Name:
+		v, ok := q.sc.Values[e.Name]
+		if !ok {
+			return nil, q.unknown(e.Pos(), e.Name)
+		}
+		if v == nil {
+			return nil, q.fail(e.Pos(), "the weights lack the optional %s, which is needed here", e.Name)
+		}
+		return []*Value{v}, nil
+	case lang.As:
+		x, err := q.one(e.X)
+		if err != nil {
+			return nil, err
+		}
+		dims := make([]lang.Val, len(e.Dims))
+		for i, d := range e.Dims {
+			if dims[i], err = q.number(d); err != nil {
+				return nil, err
+			}
+		}
+		return q.apply(e.Pos(), "view", []*Value{x}, []attr{{"shape", dims, e.Pos()}}, names)
+	case lang.Unary:
+		if e.Op == "-" {
+			return q.scaled(e.Pos(), e.X, -1, names)
+		}
+	case lang.Binary:
+		return q.binary(e, names)
+	case lang.Call:
+		return q.call(e, names)
+	case lang.Cond:
+		c, err := lang.Eval(e.If, q.sc.Env)
+		if err != nil {
+			return nil, q.wrap(err)
+		}
+		if c == true {
+			return q.build(e.Then, names)
+		}
+		return q.build(e.Else, names)
+	}
+	return nil, q.fail(e.Pos(), "a tensor is wanted here")
+}
+
+func (q *equation) wrap(err error) *lang.Error {
+	e := *err.(*lang.Error)
+	if name, ok := strings.CutPrefix(e.Msg, "unknown name "); ok {
+		return q.unknown(e.At, name)
+	}
+	e.Msg = q.name + ": " + e.Msg
+	return &e
+}
+
+func (q *equation) unknown(at int, name string) *lang.Error {
+	if _, ok := q.sc.Env(name); ok {
+		return q.fail(at, "%s is a number, a tensor is wanted here", name)
+	}
+	known := make([]string, 0, len(q.sc.Values))
+	for n := range q.sc.Values {
+		known = append(known, n)
+	}
+	slices.Sort(known)
+	if near := lang.Nearest(name, known); near != "" {
+		return q.fail(at, "unknown name %s; did you mean %s?", name, near)
+	}
+	return q.fail(at, "unknown name %s", name)
+}
+
+func (q *equation) one(e lang.Expr) (*Value, *lang.Error) {
+	vals, err := q.build(e, nil)
+	if err == nil && len(vals) != 1 {
+		err = q.fail(e.Pos(), "one tensor is wanted here, not %d", len(vals))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return vals[0], nil
+}
+
+func (q *equation) number(e lang.Expr) (lang.Val, *lang.Error) {
+	v, err := lang.Eval(e, q.sc.Env)
+	if err != nil {
+		return nil, q.wrap(err)
+	}
+	return v, nil
+}
+
+// isNumber says whether an expression has no tensor in it.
+func (q *equation) isNumber(e lang.Expr) bool {
+	switch e := e.(type) {
+	case lang.Num:
+		return true
+	case lang.Name:
+		if _, ok := q.sc.Values[e.Name]; ok {
+			return false
+		}
+		_, ok := q.sc.Env(e.Name)
+		return ok
+	case lang.Unary:
+		return q.isNumber(e.X)
+	case lang.Binary:
+		return q.isNumber(e.X) && q.isNumber(e.Y)
+	case lang.Cond:
+		return q.isNumber(e.Then) && q.isNumber(e.Else)
+	case lang.Call:
+		return q.Ops.Lookup(e.Func) == nil && lang.IsFunction(e.Func)
+	}
+	return false
+}
+
+func (q *equation) binary(e lang.Binary, names []string) ([]*Value, *lang.Error) {
+	nx, ny := q.isNumber(e.X), q.isNumber(e.Y)
+	switch {
+	case (e.Op == "+" || e.Op == "*") && !nx && !ny:
+		x, err := q.one(e.X)
+		if err != nil {
+			return nil, err
+		}
+		y, err := q.one(e.Y)
+		if err != nil {
+			return nil, err
+		}
+		return q.apply(e.Pos(), map[string]string{"+": "add", "*": "mul"}[e.Op], []*Value{x, y}, nil, names)
+	case e.Op == "*" && nx != ny, e.Op == "/" && ny && !nx:
+		x, by := e.X, e.Y
+		if nx {
+			x, by = e.Y, e.X
+		}
+		v, err := q.number(by)
+		if err != nil {
+			return nil, err
+		}
+		f, ok := v.(float64)
+		if !ok || e.Op == "/" && f == 0 {
+			return nil, q.fail(by.Pos(), "a tensor cannot be scaled by %s", lang.Format(v))
+		}
+		if e.Op == "/" {
+			f = 1 / f
+		}
+		return q.scaled(e.Pos(), x, f, names)
+	}
+	return nil, q.fail(e.Pos(), "%s works on tensors as x + y, x * y, x * number and x / number only", e.Op)
+}
+
+func (q *equation) scaled(at int, x lang.Expr, by float64, names []string) ([]*Value, *lang.Error) {
+	v, err := q.one(x)
+	if err != nil {
+		return nil, err
+	}
+	return q.apply(at, "scale", []*Value{v}, []attr{{"by", by, at}}, names)
+}
+
+type attr struct {
+	name string
+	val  lang.Val
+	at   int
+}
+
+func (q *equation) call(e lang.Call, names []string) ([]*Value, *lang.Error) {
+	op := q.Ops.Lookup(e.Func)
+	if op == nil {
+		if near := lang.Nearest(e.Func, q.Ops.Names()); near != "" {
+			return nil, q.fail(e.Pos(), "unknown operator %s; did you mean %s?", e.Func, near)
+		}
+		return nil, q.fail(e.Pos(), "unknown operator %s; `greta ops` lists them", e.Func)
+	}
+	in := make([]*Value, len(e.Args), len(op.Sig.In)+1)
+	if len(e.Args) > len(op.Sig.In) {
+		return nil, q.fail(e.Pos(), "%s takes at most %d operands, %d are given: %s", op.Name, len(op.Sig.In), len(e.Args), op.Sig.String())
+	}
+	for i, a := range e.Args {
+		v, err := q.operand(a, op.Sig.In[i].Optional)
+		if err != nil {
+			return nil, err
+		}
+		in[i] = v
+	}
+	var attrs []attr
+	for _, n := range e.Named {
+		if k := slices.IndexFunc(op.Sig.In, func(o Operand) bool { return o.Name == n.Name }); k >= 0 {
+			if k < len(in) && in[k] != nil {
+				return nil, q.fail(n.Pos(), "operand %s of %s is given twice", n.Name, op.Name)
+			}
+			v, err := q.operand(n.X, op.Sig.In[k].Optional)
+			if err != nil {
+				return nil, err
+			}
+			for len(in) <= k {
+				in = append(in, nil)
+			}
+			in[k] = v
+			continue
+		}
+		v, err := q.attribute(op, n)
+		if err != nil {
+			return nil, err
+		}
+		attrs = append(attrs, attr{n.Name, v, n.Pos()})
+	}
+	for len(in) > op.Sig.Required() && in[len(in)-1] == nil {
+		in = in[:len(in)-1]
+	}
+	return q.apply(e.Pos(), op.Name, in, attrs, names)
+}
+
+// operand builds an operand; an optional weight that is absent gives nil
+// where the operator can do without.
+func (q *equation) operand(e lang.Expr, optional bool) (*Value, *lang.Error) {
+	if n, ok := e.(lang.Name); ok && optional {
+		if v, ok := q.sc.Values[n.Name]; ok && v == nil {
+			return nil, nil
+		}
+	}
+	return q.one(e)
+}
+
+// attribute evaluates an attribute, in which the attribute's own words are known.
+func (q *equation) attribute(op *Op, n lang.Named) (lang.Val, *lang.Error) {
+	words := op.words(n.Name)
+	v, err := lang.Eval(n.X, func(name string) (lang.Val, bool) {
+		if v, ok := q.sc.Env(name); ok {
+			return v, true
+		}
+		return name, slices.Contains(words, name)
+	})
+	if err == nil {
+		return v, nil
+	}
+	e := q.wrap(err)
+	if x, ok := n.X.(lang.Name); ok && len(words) > 0 {
+		e.Msg = fmt.Sprintf("%s: %s= of %s must be one of %s, not %s", q.name, n.Name, op.Name, strings.Join(words, ", "), x.Name)
+	}
+	return nil, e
+}
+
+func (q *equation) apply(at int, opName string, in []*Value, attrs []attr, names []string) ([]*Value, *lang.Error) {
+	op := q.Ops.Lookup(opName)
+	if op == nil {
+		return nil, q.fail(at, "the table of operators lacks %s", opName)
+	}
+	n := &Node{Op: op, In: in, Float: q.Float, Block: q.Block, Place: q.Place}
+	if op.Attr != nil {
+		n.Attr = op.Attr()
+	}
+	given := map[string]bool{}
+	for _, a := range attrs {
+		if err := op.SetAttr(n.Attr, a.name, a.val); err != nil {
+			return nil, q.fail(a.at, "%v", err)
+		}
+		given[a.name] = true
+	}
+	for _, a := range op.Attrs() {
+		if a.Required && !given[a.Name] {
+			return nil, q.fail(at, "%s needs the attribute %s=", op.Name, a.Name)
+		}
+	}
+	if err := q.Add(n, names, q.name); err != nil {
+		return nil, q.fail(at, "%v", err)
+	}
+	return n.Out, nil
+}
+
+// Add infers a node's results, names them and appends the node. Without
+// names they are called after the equation and the operator.
+func (b *Builder) Add(n *Node, names []string, equation string) error {
+	results, err := n.Op.Infer(n)
+	if err != nil {
+		return err
+	}
+	if names != nil && len(names) != len(results) {
+		return fmt.Errorf("%s gives %d results, %d names are given", n.Op.Name, len(results), len(names))
+	}
+	n.ID = len(b.Graph.Nodes)
+	b.Graph.Nodes = append(b.Graph.Nodes, n)
+	base, _, _ := strings.Cut(equation, ",")
+	for i, r := range results {
+		name := base + "." + n.Op.Name
+		if names != nil {
+			name = names[i]
+		}
+		v := &Value{Name: b.unique(b.Prefix + name), Type: r.Type, Shape: r.Shape, Def: n, Index: i}
+		n.Out = append(n.Out, b.Graph.AddValue(v))
+	}
+	n.Name = n.Out[0].Name
+	return nil
+}
+
+func (b *Builder) unique(name string) string {
+	if b.names == nil {
+		b.names = map[string]bool{}
+		for _, v := range b.Graph.Values {
+			b.names[v.Name] = true
+		}
+	}
+	try := name
+	for i := 2; b.names[try]; i++ {
+		try = name + strconv.Itoa(i)
+	}
+	b.names[try] = true
+	return try
+}

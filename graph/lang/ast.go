@@ -1,0 +1,89 @@
+// Package lang is the expression language of model files: one small language
+// for sizes, parameters and tensors. It parses text into a tree, and evaluates
+// the trees that hold only numbers and words; graph builds nodes from the rest.
+package lang
+
+import "fmt"
+
+// Expr is a node of the tree. Pos is the byte offset of its first character,
+// or of its operator, in the parsed text: where an error should point.
+type Expr interface{ Pos() int }
+
+// At is the position that every node carries.
+type At int
+
+// Pos gives the byte offset in the parsed text.
+func (a At) Pos() int { return int(a) }
+
+// The kinds of expression.
+type (
+	// Num is a number: 4096, 1e-5.
+	Num struct {
+		At
+		V float64
+	}
+	// Str is a quoted word: "gelu".
+	Str struct {
+		At
+		V string
+	}
+	// Name refers to a parameter, a value, or is a word of an attribute.
+	Name struct {
+		At
+		Name string
+	}
+	// List is [a, b].
+	List struct {
+		At
+		Elems []Expr
+	}
+	// Unary is -x, +x or not x.
+	Unary struct {
+		At
+		Op string
+		X  Expr
+	}
+	// Binary is x op y, op one of + - * / // % ** == != < <= > >= and or.
+	Binary struct {
+		At
+		Op   string
+		X, Y Expr
+	}
+	// Cond is Then if If else Else.
+	Cond struct {
+		At
+		If, Then, Else Expr
+	}
+	// Call is f(x, y, attr=z).
+	Call struct {
+		At
+		Func  string
+		Args  []Expr
+		Named []Named
+	}
+	// As is x as [dims]: a view.
+	As struct {
+		At
+		X    Expr
+		Dims []Expr
+	}
+)
+
+// Named is an attribute of a call.
+type Named struct {
+	At
+	Name string
+	X    Expr
+}
+
+// Error is a mistake at a place in the text.
+type Error struct {
+	At  int // byte offset in the text
+	Msg string
+}
+
+func (e *Error) Error() string { return e.Msg }
+
+func errorf(at int, format string, args ...any) *Error {
+	return &Error{at, fmt.Sprintf(format, args...)}
+}
