@@ -1,0 +1,154 @@
+package quant
+
+// The searches for scales that the encoders share. All minimise the sum of
+// squared errors over a block: without knowledge of the activations, which
+// would weigh the elements, that is the expected error of a dot product.
+//
+// A scale fixes the rounding, and the rounding fixes by least squares a better
+// scale. Neither is convex in the other, so a handful of scales around the one
+// that just covers the range are tried and the best is kept.
+
+// tiny is below half of the least value that a block format with an f16 scale
+// can hold: 2^-24 is the smallest f16.
+const tiny = 1.0 / (1 << 25)
+
+func reciprocal(d float32) float32 {
+	if d == 0 {
+		return 0
+	}
+	return 1 / d
+}
+
+// nearest rounds t to the nearest integer within lo … hi and counts from lo.
+func nearest(t, lo, hi float32) byte {
+	if t < lo {
+		t = lo
+	}
+	if t > hi {
+		t = hi
+	}
+	return byte(int32(t - lo + 0.5))
+}
+
+// extreme gives the element of largest magnitude, with its sign.
+func extreme(x []float32) float32 {
+	var e, amax float32
+	for _, v := range x {
+		if a := abs(v); a > amax {
+			e, amax = v, a
+		}
+	}
+	return e
+}
+
+// fitSymmetric finds d so that d·q, q in −n … n−1, is close to x. d may be
+// negative: that gives the side with the larger element the longer range.
+func fitSymmetric(x []float32, n int) float32 {
+	e := extreme(x)
+	if abs(e) < tiny {
+		return 0
+	}
+	lo, hi := float32(-n), float32(n-1)
+	var best float64 // (Σxq)²/Σq², what the fit takes from Σx²
+	var d float32
+	try := func(inv float32) {
+		var xq, qq float32
+		for _, v := range x {
+			q := float32(nearest(v*inv, lo, hi)) + lo
+			xq += v * q
+			qq += q * q
+		}
+		if qq == 0 {
+			return
+		}
+		if gain := float64(xq) * float64(xq) / float64(qq); gain > best {
+			best, d = gain, xq/qq
+		}
+	}
+	// The extreme element falls on ±(n − 1 … n + 1): range against resolution.
+	// The side of the extreme matters only while levels are few.
+	for i := -10; i <= 10; i++ {
+		r := (float32(n) + 0.1*float32(i)) / e
+		try(-r)
+		if n <= 8 && i <= 0 {
+			try(r)
+		}
+	}
+	return d
+}
+
+// fitAffine finds d ≥ 0 and m so that d·q + m, q in 0 … n, is close to x.
+// With clip, m is at most 0, as the k-quants store it.
+func fitAffine(x []float32, n int, clip bool) (d, m float32) {
+	lowest, highest := x[0], x[0]
+	var sx, sxx float64
+	for _, v := range x {
+		lowest, highest = min(lowest, v), max(highest, v)
+		sx += float64(v)
+		sxx += float64(v) * float64(v)
+	}
+	if clip {
+		lowest = min(lowest, 0)
+	}
+	width := highest - lowest
+	if width < tiny {
+		return 0, lowest
+	}
+	// Sums over x − lowest: smaller numbers, less cancellation.
+	count, base := float64(len(x)), float64(lowest)
+	sxx += base * (count*base - 2*sx)
+	sx -= count * base
+	best := sxx + 1
+	top := float32(n)
+	for i := -10; i <= 10; i++ {
+		inv := (top + 0.1*float32(i)) / width
+		var iq, iqq int32
+		var sxq float32
+		for _, v := range x {
+			v -= lowest
+			q := int32(nearest(v*inv, 0, top))
+			iq += q
+			iqq += q * q
+			sxq += v * float32(q)
+		}
+		sq, sqq, xq := float64(iq), float64(iqq), float64(sxq)
+		det := count*sqq - sq*sq
+		if det == 0 {
+			continue
+		}
+		scale := (count*xq - sx*sq) / det
+		low := (sqq*sx - sq*xq) / det
+		if clip && low+base > 0 {
+			low = -base
+			scale = (xq - low*sq) / sqq
+		}
+		err := sxx + scale*scale*sqq + count*low*low - 2*scale*xq - 2*low*sx + 2*scale*low*sq
+		if scale > 0 && err < best {
+			best, d, m = err, float32(scale), float32(low+base)
+		}
+	}
+	return d, m
+}
+
+// symmetricError is the squared error of rounding x to d·q, q in lo … hi.
+func symmetricError(x []float32, d, lo, hi float32) float32 {
+	inv := reciprocal(d)
+	var sum float32
+	for _, v := range x {
+		e := v - d*(float32(nearest(v*inv, lo, hi))+lo)
+		sum += e * e
+	}
+	return sum
+}
+
+// affineError is the squared error of rounding x to d·q − m, q in 0 … hi.
+func affineError(x []float32, d, m, hi float32) float32 {
+	inv := reciprocal(d)
+	var sum float32
+	for _, v := range x {
+		v += m
+		e := v - d*float32(nearest(v*inv, 0, hi))
+		sum += e * e
+	}
+	return sum
+}
