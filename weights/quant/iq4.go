@@ -114,8 +114,8 @@ func iq4Error(x []float32, d float32) float32 {
 	inv := reciprocal(d)
 	var sum float32
 	for _, v := range x {
-		e := v - d*iq4Levels[iq4Code(v*inv)&15]
-		sum += e * e
+		e := v - float32(d*iq4Levels[iq4Code(v*inv)&15])
+		sum += float32(e * e)
 	}
 	return sum
 }
@@ -132,8 +132,8 @@ func fitIQ4(x []float32) float32 {
 		var xq, qq float32
 		for _, v := range x {
 			q := iq4Levels[iq4Code(v*inv)&15]
-			xq += v * q
-			qq += q * q
+			xq += float32(v * q)
+			qq += float32(q * q)
 		}
 		if gain := float64(xq) * float64(xq) / float64(qq); gain > best {
 			best, d = gain, xq/qq
@@ -141,8 +141,8 @@ func fitIQ4(x []float32) float32 {
 	}
 	// The extreme element falls near −127 with d of the other sign, or near 113.
 	for i := -9; i <= 9; i++ {
-		try((-127 + 2*float32(i)) / e)
-		try((113 + 2*float32(i)) / e)
+		try(float32(2*i-127) / e)
+		try(float32(2*i+113) / e)
 	}
 	return d
 }

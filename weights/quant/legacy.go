@@ -11,12 +11,14 @@ package quant
 //	q5_1  24 bytes   0 d   2 m   4 qh[4]   8 qs[16]     y = d·q + m
 //	q8_0  34 bytes   0 d   2 qs[32], signed             y = d·q
 //
-// Products are converted to float32 before a sum, so that no machine fuses
-// the two and rounds once: the bits are the same everywhere.
+// Here and in the other files every product is converted to float32 before it
+// enters a sum, which in Go is what keeps a machine from fusing the two and
+// rounding once: the bits are the same everywhere.
 
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 )
 
 // minus8 is q − 8 for a nibble q.
@@ -106,8 +108,7 @@ func encodeQ5_0(dst []byte, x []float32) {
 }
 
 func encodeQ4_1(dst []byte, x []float32) {
-	scale, low := fitAffine(x, 15, false)
-	d, m := putHalf(dst, scale), putHalf(dst[2:], low)
+	d, m := putAffine(dst, x, 15)
 	inv := reciprocal(d)
 	q := dst[4:20]
 	for j := range q {
@@ -116,10 +117,22 @@ func encodeQ4_1(dst []byte, x []float32) {
 }
 
 func encodeQ5_1(dst []byte, x []float32) {
-	scale, low := fitAffine(x, 31, false)
-	d, m := putHalf(dst, scale), putHalf(dst[2:], low)
+	d, m := putAffine(dst, x, 31)
 	inv := reciprocal(d)
 	packFive(dst[4:], func(j int) byte { return nearest((x[j]-m)*inv, 0, 31) })
+}
+
+// putAffine finds and stores scale and offset for codes 0 … n.
+func putAffine(b []byte, x []float32, n int) (d, m float32) {
+	scale, low := fitAffine(x, n, false)
+	m = putHalf(b[2:], low)
+	// A rounded offset can push elements off the end: try to reach the highest.
+	wide := putHalf(b, (slices.Max(x)-m)/float32(n))
+	d = putHalf(b, scale)
+	if wide > d && affineError(x, wide, -m, float32(n)) < affineError(x, d, -m, float32(n)) {
+		d = putHalf(b, wide)
+	}
+	return d, m
 }
 
 // packFive writes qh and qs for 32 five-bit codes.

@@ -16,14 +16,19 @@ import (
 	"greta/tensor"
 )
 
-// half widens IEEE half precision exactly, NaNs made quiet. Normal numbers,
-// nearly all there are, only have the exponent's bias moved from 15 to 127;
-// written so that this path is inlined.
+// half widens IEEE half precision exactly, NaNs made quiet.
 func half(h uint16) float32 {
-	if e := h & 0x7c00; e == 0 || e == 0x7c00 {
+	if (h+0x400)&0x7800 == 0 { // exponent field 0 or 31
 		return halfRare(h)
 	}
-	return math.Float32frombits(uint32(h&0x8000)<<16 | (uint32(h&0x7fff)<<13 + (127-15)<<23))
+	return halfNormal(h)
+}
+
+// halfNormal widens the normal numbers, nearly all there are: only the
+// exponent's bias moves from 15 to 127. Sign extension brings the sign to bit
+// 31 with the same shift.
+func halfNormal(h uint16) float32 {
+	return math.Float32frombits(uint32(int16(h))<<13&0x8fffe000 + (127-15)<<23)
 }
 
 func halfRare(h uint16) float32 {
@@ -69,9 +74,14 @@ func encodeF64(dst []byte, src []float32) {
 }
 
 func decodeF32(dst []float32, src []byte) {
-	for i := range dst {
-		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src))
-		src = src[4:]
+	for len(dst) >= 2 && len(src) >= 8 {
+		w := binary.LittleEndian.Uint64(src)
+		dst[0] = math.Float32frombits(uint32(w))
+		dst[1] = math.Float32frombits(uint32(w >> 32))
+		dst, src = dst[2:], src[8:]
+	}
+	if len(dst) > 0 {
+		dst[0] = math.Float32frombits(binary.LittleEndian.Uint32(src))
 	}
 }
 
@@ -82,7 +92,25 @@ func encodeF32(dst []byte, src []float32) {
 }
 
 func decodeF16(dst []float32, src []byte) {
-	src = src[:2*len(dst)]
+	for len(dst) >= 4 && len(src) >= 8 {
+		w := binary.LittleEndian.Uint64(src)
+		// In each 16 bits, adding 1 to the exponent field leaves its upper four
+		// bits zero only for 0 and 31; the subtraction then clears the top bit.
+		const lanes = 1<<48 | 1<<32 | 1<<16 | 1
+		e := (w&(0x7c00*lanes) + 0x0400*lanes) & (0x7800 * lanes)
+		if ((e|0x8000*lanes)-0x0800*lanes)&(0x8000*lanes) == 0x8000*lanes {
+			dst[0] = halfNormal(uint16(w))
+			dst[1] = halfNormal(uint16(w >> 16))
+			dst[2] = halfNormal(uint16(w >> 32))
+			dst[3] = halfNormal(uint16(w >> 48))
+		} else {
+			dst[0] = half(uint16(w))
+			dst[1] = half(uint16(w >> 16))
+			dst[2] = half(uint16(w >> 32))
+			dst[3] = half(uint16(w >> 48))
+		}
+		dst, src = dst[4:], src[8:]
+	}
 	for i := range dst {
 		dst[i] = half(binary.LittleEndian.Uint16(src[2*i:]))
 	}
@@ -95,7 +123,14 @@ func encodeF16(dst []byte, src []float32) {
 }
 
 func decodeBF16(dst []float32, src []byte) {
-	src = src[:2*len(dst)]
+	for len(dst) >= 4 && len(src) >= 8 {
+		w := binary.LittleEndian.Uint64(src)
+		dst[0] = math.Float32frombits(uint32(w) << 16)
+		dst[1] = math.Float32frombits(uint32(w) & 0xffff0000)
+		dst[2] = math.Float32frombits(uint32(w>>32) << 16)
+		dst[3] = math.Float32frombits(uint32(w>>32) & 0xffff0000)
+		dst, src = dst[4:], src[8:]
+	}
 	for i := range dst {
 		dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(src[2*i:])) << 16)
 	}

@@ -17,7 +17,7 @@ func decodeQ2K(dst []float32, src []byte) {
 		scales := (*[16]byte)(src)
 		d, m := halfAt(src[80], src[81]), halfAt(src[82], src[83])
 		for s, sc := range scales {
-			dl, ml := d*float32(sc&15), m*float32(sc>>4)
+			dl, ml := float32(d*float32(sc&15)), float32(m*float32(sc>>4))
 			level := [4]float32{float32(0*dl) - ml, float32(1*dl) - ml, float32(2*dl) - ml, float32(3*dl) - ml}
 			y := (*[16]float32)(dst[16*s:])
 			q := (*[16]byte)(src[16+s>>3<<5+s&1<<4:])
@@ -31,8 +31,7 @@ func decodeQ2K(dst []float32, src []byte) {
 }
 
 func encodeQ2K(dst []byte, x []float32) {
-	var f affineFit
-	f.fit(x, 16, 3, 15, dst[80:], dst[82:])
+	f := fitAffineBlock(x, 16, 3, 15, dst[80:], dst[82:])
 	for s := range 16 {
 		dst[s] = f.scale[s] | f.low[s]<<4
 	}

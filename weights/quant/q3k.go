@@ -39,8 +39,7 @@ func decodeQ3K(dst []float32, src []byte) {
 }
 
 func encodeQ3K(dst []byte, x []float32) {
-	var f symmetricFit
-	f.fit(x, 4, 32, dst[108:])
+	f := fitSymmetricBlock(x, 4, 32, dst[108:])
 	clear(dst[:32])
 	clear(dst[96:108])
 	for i, q := range f.q {

@@ -40,9 +40,9 @@ func decodeQ4K(dst []float32, src []byte) {
 		for k := range 4 {
 			q, y := (*[32]byte)(src[16+32*k:]), (*[64]float32)(dst[64*k:])
 			sc, mn := unpackScales(scales, 2*k)
-			d0, m0 := d*float32(sc), m*float32(mn)
+			d0, m0 := d*float32(sc), float32(m*float32(mn))
 			sc, mn = unpackScales(scales, 2*k+1)
-			d1, m1 := d*float32(sc), m*float32(mn)
+			d1, m1 := d*float32(sc), float32(m*float32(mn))
 			var low, high [16]float32
 			for i := range low {
 				low[i] = float32(d0*float32(i)) - m0
@@ -64,9 +64,9 @@ func decodeQ5K(dst []float32, src []byte) {
 		for k := range 4 {
 			q, y := (*[32]byte)(src[48+32*k:]), (*[64]float32)(dst[64*k:])
 			sc, mn := unpackScales(scales, 2*k)
-			d0, m0 := d*float32(sc), m*float32(mn)
+			d0, m0 := d*float32(sc), float32(m*float32(mn))
 			sc, mn = unpackScales(scales, 2*k+1)
-			d1, m1 := d*float32(sc), m*float32(mn)
+			d1, m1 := d*float32(sc), float32(m*float32(mn))
 			for l, c := range q {
 				h := fifth[l] >> (2 * k & 7)
 				y[l] = float32(d0*float32(int32(c&15|h&1<<4))) - m0
@@ -78,15 +78,13 @@ func decodeQ5K(dst []float32, src []byte) {
 }
 
 func encodeQ4K(dst []byte, x []float32) {
-	var f affineFit
-	f.fit(x, 32, 15, 63, dst, dst[2:])
+	f := fitAffineBlock(x, 32, 15, 63, dst, dst[2:])
 	packScales(dst[4:], &f)
 	packNibbles(dst[16:], &f.q)
 }
 
 func encodeQ5K(dst []byte, x []float32) {
-	var f affineFit
-	f.fit(x, 32, 31, 63, dst, dst[2:])
+	f := fitAffineBlock(x, 32, 31, 63, dst, dst[2:])
 	packScales(dst[4:], &f)
 	clear(dst[16:48])
 	for i, q := range f.q {

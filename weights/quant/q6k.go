@@ -39,8 +39,7 @@ func decodeQ6K(dst []float32, src []byte) {
 }
 
 func encodeQ6K(dst []byte, x []float32) {
-	var f symmetricFit
-	f.fit(x, 32, 128, dst[208:])
+	f := fitSymmetricBlock(x, 32, 128, dst[208:])
 	for s, sc := range f.scale {
 		dst[192+s] = byte(sc)
 	}

@@ -7,6 +7,9 @@ package quant
 // A scale fixes the rounding, and the rounding fixes by least squares a better
 // scale. Neither is convex in the other, so a handful of scales around the one
 // that just covers the range are tried and the best is kept.
+//
+// Products are converted before sums here too: the bytes that encoders write
+// do not depend on whether a machine fuses the two.
 
 // tiny is below half of the least value that a block format with an f16 scale
 // can hold: 2^-24 is the smallest f16.
@@ -48,19 +51,23 @@ func fitSymmetric(x []float32, n int) float32 {
 	if abs(e) < tiny {
 		return 0
 	}
-	lo, hi := float32(-n), float32(n-1)
+	lo, hi := int32(-n), int32(n-1)
+	bias := float32(n) + 2.5
 	var best float64 // (Σxq)²/Σq², what the fit takes from Σx²
 	var d float32
 	try := func(inv float32) {
-		var xq, qq float32
+		var xq float32
+		var qi int32
 		for _, v := range x {
-			q := float32(nearest(v*inv, lo, hi)) + lo
-			xq += v * q
-			qq += q * q
+			// |v·inv| ≤ n + 1, so the biased value is positive and rounds by truncation.
+			q := max(lo, min(hi, int32(float32(v*inv)+bias)+(lo-2)))
+			xq += float32(v * float32(q))
+			qi += q * q
 		}
-		if qq == 0 {
+		if qi == 0 {
 			return
 		}
+		qq := float32(qi)
 		if gain := float64(xq) * float64(xq) / float64(qq); gain > best {
 			best, d = gain, xq/qq
 		}
@@ -68,7 +75,7 @@ func fitSymmetric(x []float32, n int) float32 {
 	// The extreme element falls on ±(n − 1 … n + 1): range against resolution.
 	// The side of the extreme matters only while levels are few.
 	for i := -10; i <= 10; i++ {
-		r := (float32(n) + 0.1*float32(i)) / e
+		r := (float32(n) + float32(0.1*float32(i))) / e
 		try(-r)
 		if n <= 8 && i <= 0 {
 			try(r)
@@ -85,7 +92,7 @@ func fitAffine(x []float32, n int, clip bool) (d, m float32) {
 	for _, v := range x {
 		lowest, highest = min(lowest, v), max(highest, v)
 		sx += float64(v)
-		sxx += float64(v) * float64(v)
+		sxx += float64(float64(v) * float64(v))
 	}
 	if clip {
 		lowest = min(lowest, 0)
@@ -96,33 +103,36 @@ func fitAffine(x []float32, n int, clip bool) (d, m float32) {
 	}
 	// Sums over x − lowest: smaller numbers, less cancellation.
 	count, base := float64(len(x)), float64(lowest)
-	sxx += base * (count*base - 2*sx)
-	sx -= count * base
+	sxx += float64(base * (float64(count*base) - 2*sx))
+	sx -= float64(count * base)
 	best := sxx + 1
-	top := float32(n)
+	top, levels := float32(n), int32(n)
 	for i := -10; i <= 10; i++ {
-		inv := (top + 0.1*float32(i)) / width
+		inv := (top + float32(0.1*float32(i))) / width
 		var iq, iqq int32
 		var sxq float32
 		for _, v := range x {
 			v -= lowest
-			q := int32(nearest(v*inv, 0, top))
+			q := min(levels, int32(float32(v*inv)+0.5))
 			iq += q
 			iqq += q * q
-			sxq += v * float32(q)
+			sxq += float32(v * float32(q))
 		}
 		sq, sqq, xq := float64(iq), float64(iqq), float64(sxq)
-		det := count*sqq - sq*sq
+		det := float64(count*sqq) - float64(sq*sq)
 		if det == 0 {
 			continue
 		}
-		scale := (count*xq - sx*sq) / det
-		low := (sqq*sx - sq*xq) / det
+		scale := (float64(count*xq) - float64(sx*sq)) / det
+		low := (float64(sqq*sx) - float64(sq*xq)) / det
 		if clip && low+base > 0 {
 			low = -base
-			scale = (xq - low*sq) / sqq
+			scale = (xq - float64(low*sq)) / sqq
 		}
-		err := sxx + scale*scale*sqq + count*low*low - 2*scale*xq - 2*low*sx + 2*scale*low*sq
+		// Σ(x − scale·q − low)², multiplied out.
+		err := sxx
+		err -= float64(scale * (2*xq - float64(scale*sqq)))
+		err -= float64(low * (2*sx - float64(count*low) - 2*float64(scale*sq)))
 		if scale > 0 && err < best {
 			best, d, m = err, float32(scale), float32(low+base)
 		}
@@ -135,8 +145,8 @@ func symmetricError(x []float32, d, lo, hi float32) float32 {
 	inv := reciprocal(d)
 	var sum float32
 	for _, v := range x {
-		e := v - d*(float32(nearest(v*inv, lo, hi))+lo)
-		sum += e * e
+		e := v - float32(d*(float32(nearest(v*inv, lo, hi))+lo))
+		sum += float32(e * e)
 	}
 	return sum
 }
@@ -147,8 +157,8 @@ func affineError(x []float32, d, m, hi float32) float32 {
 	var sum float32
 	for _, v := range x {
 		v += m
-		e := v - d*float32(nearest(v*inv, 0, hi))
-		sum += e * e
+		e := v - float32(d*float32(nearest(v*inv, 0, hi)))
+		sum += float32(e * e)
 	}
 	return sum
 }
