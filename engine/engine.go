@@ -1,0 +1,208 @@
+// Package engine makes a network run: it fuses, selects kernels, plans memory,
+// loads weights, captures a step as a program, and replays it per token.
+//
+// An Engine holds a model's weights on a device. A Session holds the state of
+// one sequence. A Step is the captured program for one number of tokens.
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"greta/backends"
+	"greta/graph"
+	"greta/models"
+	"greta/tensor"
+	"greta/weights"
+)
+
+// Options say what to run, and where.
+type Options struct {
+	Model   *models.File
+	Source  weights.Source // nil: synthetic weights by Seed
+	Device  backends.Device
+	Context int               // positions that the caches hold
+	Set     map[string]string // parameters set by the user
+	KV      tensor.Type       // of the caches: F16 (default) or F32; F32 means F64 on ref
+	DType   tensor.Type       // of weight matrices; Invalid: as stored
+	Seed    uint64            // of synthetic weights
+	Chunk   int               // most tokens in one step of prefill; default 512
+	NoFuse  bool              // run the graph as it is written
+	Eager   bool              // launch kernels one by one, without capture
+	// Progress, if set, is told of loading: bytes done and in all.
+	Progress func(done, total int64)
+}
+
+// DefaultChunk is the number of tokens that prefill computes at a time.
+const DefaultChunk = 512
+
+// maxSteps bounds the captured steps that a session keeps.
+const maxSteps = 8
+
+// Engine is a model whose weights are loaded on a device.
+type Engine struct {
+	opt     Options
+	dev     backends.Device
+	weights map[weightKey]*loaded
+	bytes   int // of the weights that a decode step reads
+	first   *graph.Graph
+	rows    bool // the model says which rows of logits it wants with R
+}
+
+// New checks the model, selects kernels and loads the weights that they need.
+// Nothing is loaded when a check fails.
+func New(ctx context.Context, opt Options) (*Engine, error) {
+	if opt.Chunk <= 0 {
+		opt.Chunk = DefaultChunk
+	}
+	if opt.Context <= 0 {
+		return nil, fmt.Errorf("a context of %d positions is not possible", opt.Context)
+	}
+	if opt.KV == tensor.Invalid {
+		opt.KV = tensor.F16
+	}
+	e := &Engine{opt: opt, dev: opt.Device, weights: map[weightKey]*loaded{}}
+	g, err := e.Graph(1, 1)
+	if err != nil {
+		return nil, err
+	}
+	e.first = g
+	if two, err := e.build(1, 2); err == nil && len(two.Outputs) > 0 {
+		e.rows = two.Outputs[0].Shape.Elems() != g.Outputs[0].Shape.Elems()
+	}
+	sel, err := e.selectKernels(g)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.load(ctx, g, sel); err != nil {
+		e.Close()
+		return nil, err
+	}
+	for _, n := range g.Nodes {
+		e.bytes += weightBytes(n)
+	}
+	return e, nil
+}
+
+// Device is where the engine runs.
+func (e *Engine) Device() backends.Device { return e.dev }
+
+// Options are those that the engine was made with, defaults filled in.
+func (e *Engine) Options() Options { return e.opt }
+
+// WeightBytes is what one decode step reads of the weights.
+func (e *Engine) WeightBytes() int { return e.bytes }
+
+// Decode is the fused graph of a step of one token.
+func (e *Engine) Decode() *graph.Graph { return e.first }
+
+// IsBlock says whether the model is a block, with an activation as its input
+// instead of tokens.
+func (e *Engine) IsBlock() bool { return e.first.Input("tokens") == nil }
+
+// build makes the graph of a step as the model file says it: s tokens, r rows of logits.
+func (e *Engine) build(s, r int) (*graph.Graph, error) {
+	float, kv := e.dev.Info().Float, e.opt.KV
+	if kv == tensor.F32 && float == tensor.F64 {
+		kv = tensor.F64
+	}
+	var w models.Weights
+	if e.opt.Source != nil {
+		w = e.opt.Source
+	}
+	return e.opt.Model.Build(models.Options{
+		Weights: w, Set: e.opt.Set, S: s, C: e.opt.Context, R: r, Float: float, KV: kv, DType: e.opt.DType,
+	})
+}
+
+// Graph makes the graph of a step and lowers it for the device: rows that are
+// not wanted are dropped early, fused operators replace what the device has them for.
+func (e *Engine) Graph(s, r int) (*graph.Graph, error) {
+	g, err := e.build(s, r)
+	if err != nil {
+		return nil, err
+	}
+	return g, e.lower(g)
+}
+
+// Close frees the weights. Sessions must be closed before.
+func (e *Engine) Close() error {
+	var first error
+	for _, w := range e.weights {
+		if err := w.buffer.Free(); err != nil && first == nil {
+			first = err
+		}
+	}
+	e.weights = map[weightKey]*loaded{}
+	return first
+}
+
+// weightBytes is what a node reads of its weights in one step of one token:
+// a table only its rows, stacked experts only the chosen ones.
+func weightBytes(n *graph.Node) int {
+	total := 0
+	for i, v := range n.In {
+		if v == nil || v.Kind != graph.Weight {
+			continue
+		}
+		bytes := v.Bytes()
+		switch {
+		case n.Op.Name == "embed":
+			bytes = v.Type.RowBytes(v.Shape.Last()) * n.Out[0].Shape.Rows()
+		case n.Op.Name == "linear_id" && i == 1:
+			bytes = bytes / v.Shape[0] * min(v.Shape[0], n.In[2].Shape.Elems())
+		}
+		total += bytes
+	}
+	return total
+}
+
+// selection is the kernel of each node, nil for views that need none.
+type selection []backends.Kernel
+
+// selectKernels asks the device for every node's kernel and lists all that it lacks.
+func (e *Engine) selectKernels(g *graph.Graph) (selection, error) {
+	sel := make(selection, len(g.Nodes))
+	places := place(g)
+	var missing []error
+	for i, n := range g.Nodes {
+		if n.Op.Kind == graph.View && places.aliased(n) {
+			continue
+		}
+		k, err := e.dev.Kernel(n)
+		if err != nil {
+			missing = append(missing, err)
+			continue
+		}
+		sel[i] = k
+	}
+	if len(missing) > 0 {
+		return nil, joinFirst(missing, 5)
+	}
+	return sel, nil
+}
+
+// joinFirst makes one error of the first few distinct ones.
+func joinFirst(errs []error, n int) error {
+	var lines []string
+	for _, err := range errs {
+		if !slices.Contains(lines, err.Error()) {
+			lines = append(lines, err.Error())
+		}
+	}
+	if len(lines) == 1 {
+		return errs[0]
+	}
+	text := ""
+	for i, l := range lines[:min(n, len(lines))] {
+		if i > 0 {
+			text += "\n"
+		}
+		text += l
+	}
+	if more := len(lines) - n; more > 0 {
+		text += fmt.Sprintf("\nand %d more", more)
+	}
+	return fmt.Errorf("%s", text)
+}

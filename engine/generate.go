@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Generation says how far a text is continued.
+type Generation struct {
+	Max      int // tokens at most; 0: until an end token or the context is full
+	Sampling Sampling
+	End      func(token int32) bool // end of generation; nil: never
+	// Emit is told each token as it comes, end tokens included; false stops.
+	Emit func(token int32) bool
+	// Past are tokens already in the caches, for the repeat penalty.
+	Past []int32
+}
+
+// Stop is why a generation ended.
+type Stop string
+
+// The reasons.
+const (
+	StopMax         Stop = "max"         // as many tokens as asked for
+	StopEnd         Stop = "end"         // an end token
+	StopContext     Stop = "context"     // the caches are full
+	StopEmit        Stop = "stop"        // Emit said so: a stop string
+	StopInterrupted Stop = "interrupted" // the context ended
+)
+
+// Generated is what came out, with the times that it took. It is valid, as
+// far as it goes, also beside an error.
+type Generated struct {
+	Tokens  []int32
+	Stop    Stop
+	Prompt  int             // tokens of the prompt
+	Prefill time.Duration   // the prompt's steps
+	First   time.Duration   // from the call to the first token
+	Steps   []time.Duration // each decode step with its sampling
+}
+
+// Generate computes the prompt and continues it. When ctx ends it stops after
+// the step at hand, which for a chunk of a long prompt is that chunk.
+func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) (*Generated, error) {
+	if err := opt.Sampling.Validate(); err != nil {
+		return &Generated{}, err
+	}
+	sampler := NewSampler(opt.Sampling)
+	limit := opt.Max
+	if limit <= 0 {
+		limit = s.Left()
+	}
+	g := &Generated{Prompt: len(prompt), Tokens: make([]int32, 0, min(limit, s.Left())+1), Steps: make([]time.Duration, 0, min(limit, s.Left())+1)}
+	start := time.Now()
+	logits, err := s.Prefill(ctx, prompt)
+	g.Prefill = time.Since(start)
+	if err != nil {
+		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+			g.Stop, err = StopInterrupted, nil
+		}
+		return g, err
+	}
+	history := make([]int32, 0, len(opt.Past)+len(prompt)+cap(g.Tokens))
+	history = append(append(history, opt.Past...), prompt...)
+	for {
+		t, err := sampler.Sample(logits, history)
+		if err != nil {
+			return g, err
+		}
+		g.Tokens = append(g.Tokens, t)
+		history = append(history, t)
+		if len(g.Tokens) == 1 {
+			g.First = time.Since(start)
+		}
+		goOn := opt.Emit == nil || opt.Emit(t)
+		switch {
+		case opt.End != nil && opt.End(t):
+			g.Stop = StopEnd
+		case !goOn:
+			g.Stop = StopEmit
+		case len(g.Tokens) >= limit:
+			g.Stop = StopMax
+		case s.Left() == 0:
+			g.Stop = StopContext
+		case ctx.Err() != nil:
+			g.Stop = StopInterrupted
+		}
+		if g.Stop != "" {
+			return g, nil
+		}
+		step := time.Now()
+		if logits, err = s.Decode(t); err != nil {
+			return g, err
+		}
+		g.Steps = append(g.Steps, time.Since(step))
+	}
+}

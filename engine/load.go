@@ -1,0 +1,351 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"greta/backends"
+	"greta/graph"
+	"greta/tensor"
+	"greta/weights/quant"
+	"greta/weights/synthetic"
+)
+
+// weightKey names a weight in one layout; two kernels that want the same
+// layout share it.
+type weightKey struct {
+	name    string
+	packing string
+}
+
+// loaded is a weight in a device's memory.
+type loaded struct {
+	buffer backends.Buffer
+	mapped bool // the file's own pages
+}
+
+// load brings every weight of a graph to the device in the layouts that the
+// selected kernels want. What the device can use as the file has it is mapped.
+func (e *Engine) load(ctx context.Context, g *graph.Graph, sel selection) error {
+	type job struct {
+		key     weightKey
+		value   *graph.Value
+		packing *backends.Packing
+	}
+	var jobs []job
+	var total int64
+	locs := place(g)
+	for i, n := range g.Nodes {
+		if sel[i] == nil {
+			continue
+		}
+		for arg, v := range n.In {
+			if v == nil {
+				continue
+			}
+			if v = locs[v.ID].root; v.Kind != graph.Weight {
+				continue
+			}
+			var key weightKey
+			p := sel[i].Packing(arg)
+			key.name = v.Name
+			if p != nil {
+				key.packing = p.ID
+			}
+			if e.weights[key] == nil {
+				e.weights[key] = &loaded{}
+				jobs = append(jobs, job{key, v, p})
+				total += int64(v.Bytes())
+			}
+		}
+	}
+	if m := e.dev.Info().Memory; m > 0 {
+		need := total
+		for _, v := range g.States {
+			need += int64(v.Bytes())
+		}
+		if e.opt.Source != nil && canMap(e.dev) {
+			need = 0 // mapped pages can be dropped
+			for _, v := range g.States {
+				need += int64(v.Bytes())
+			}
+		}
+		if need > int64(m) {
+			return &OutOfMemory{Need: need, Have: int64(m), What: "weights and caches"}
+		}
+	}
+	var done int64
+	for _, j := range jobs {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		l, err := e.loadOne(ctx, j.value, j.packing)
+		if err != nil {
+			delete(e.weights, j.key)
+			e.dropEmpty()
+			return err
+		}
+		e.weights[j.key] = l
+		done += int64(j.value.Bytes())
+		if e.opt.Progress != nil {
+			e.opt.Progress(done, total)
+		}
+	}
+	return nil
+}
+
+// dropEmpty forgets the weights that a failed load has not reached.
+func (e *Engine) dropEmpty() {
+	for k, l := range e.weights {
+		if l.buffer == nil {
+			delete(e.weights, k)
+		}
+	}
+}
+
+// OutOfMemory says that something does not fit a device.
+type OutOfMemory struct {
+	Need, Have int64
+	What       string
+}
+
+func (o *OutOfMemory) Error() string {
+	return fmt.Sprintf("out of memory: %s need %.2f GB, %.2f GB may be used: %.2f GB are missing; try a smaller --context, --kv f16 or a smaller --dtype",
+		o.What, float64(o.Need)/1e9, float64(o.Have)/1e9, float64(o.Need-o.Have)/1e9)
+}
+
+func canMap(d backends.Device) bool { _, ok := d.(backends.Mapper); return ok }
+
+func (e *Engine) loadOne(ctx context.Context, v *graph.Value, p *backends.Packing) (*loaded, error) {
+	stored, err := e.asStored(v)
+	if err != nil {
+		return nil, err
+	}
+	mapper, ok := e.dev.(backends.Mapper)
+	if stored != nil && p == nil && ok && aligned(stored, v.Type) {
+		b, err := mapper.Map(stored)
+		return &loaded{b, true}, err
+	}
+	size := v.Bytes()
+	if p != nil {
+		size = p.Size(v.Type, v.Shape)
+	}
+	buf, err := e.dev.Alloc(size, backends.Weights)
+	if err != nil {
+		return nil, fmt.Errorf("weight %s: %w", v.Name, err)
+	}
+	if err := e.fill(ctx, buf, v, stored, p); err != nil {
+		return nil, errors.Join(fmt.Errorf("weight %s: %w", v.Name, err), buf.Free())
+	}
+	return &loaded{buf, false}, nil
+}
+
+// asStored gives the bytes of a weight that needs no conversion, or nil.
+func (e *Engine) asStored(v *graph.Value) ([]byte, error) {
+	l := v.Load
+	if e.opt.Source == nil || len(l.Tensors) != 1 || l.Add != 0 || l.Transpose || l.Type != v.Type {
+		return nil, nil
+	}
+	data, err := e.opt.Source.Data(l.Tensors[0])
+	if err == nil && len(data) != v.Bytes() {
+		err = fmt.Errorf("%s: tensor %s has %d bytes, %s wants %d", e.opt.Source.Path(), l.Tensors[0], len(data), v, v.Bytes())
+	}
+	return data, err
+}
+
+// aligned says whether bytes can be read as elements where they lie. Block
+// formats are read by bytes.
+func aligned(b []byte, t tensor.Type) bool {
+	elems, size := t.Block()
+	if elems > 1 || len(b) == 0 {
+		return true
+	}
+	return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%uintptr(size) == 0
+}
+
+// hostBytes is a buffer whose memory the host can write.
+type hostBytes interface{ Bytes() []byte }
+
+// fill writes a weight, in the layout that the kernel wants, to a buffer.
+func (e *Engine) fill(ctx context.Context, buf backends.Buffer, v *graph.Value, stored []byte, p *backends.Packing) error {
+	host, direct := buf.(hostBytes)
+	dense := stored
+	if dense == nil {
+		if direct && p == nil {
+			dense = host.Bytes()
+		} else {
+			dense = tensor.New(tensor.U8, v.Bytes()).Data
+		}
+		if err := e.produce(ctx, dense, v); err != nil {
+			return err
+		}
+		if direct && p == nil {
+			return nil
+		}
+	}
+	out := dense
+	if p != nil {
+		out = tensor.New(tensor.U8, p.Size(v.Type, v.Shape)).Data
+		if direct {
+			out = host.Bytes()
+		}
+		rows := v.Shape.Rows()
+		unit := max(p.Unit, 1)
+		err := parallel(ctx, (rows+unit-1)/unit, func(from, to int) error {
+			return p.Pack(out, dense, v.Type, v.Shape, from*unit, min(to*unit, rows))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if direct {
+		if p == nil {
+			copy(host.Bytes(), out)
+		}
+		return nil
+	}
+	s, err := e.dev.Stream()
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.Write(buf, 0, out), s.Close())
+}
+
+// produce makes the dense bytes of a weight: synthetic, or read and converted.
+func (e *Engine) produce(ctx context.Context, dst []byte, v *graph.Value) error {
+	l := v.Load
+	if e.opt.Source == nil {
+		return synthetic.Fill(dst, v.Type, v.Shape, v.Name, e.opt.Seed, syntheticKind(v))
+	}
+	part := len(dst) / len(l.Tensors)
+	for i, name := range l.Tensors {
+		data, err := e.opt.Source.Data(name)
+		if err != nil {
+			return err
+		}
+		shape := v.Shape
+		if len(l.Tensors) > 1 {
+			shape = shape[1:]
+		}
+		if err := convert(ctx, dst[i*part:(i+1)*part], v.Type, data, l, shape); err != nil {
+			return fmt.Errorf("%s: tensor %s: %w", e.opt.Source.Path(), name, err)
+		}
+	}
+	return nil
+}
+
+// convert changes the type of a tensor of the given shape (that of the
+// result), transposes it and adds to it, as l says.
+func convert(ctx context.Context, dst []byte, to tensor.Type, src []byte, l *graph.Load, shape tensor.Shape) error {
+	n := shape.Elems()
+	want, err := shape.Bytes(l.Type)
+	if l.Transpose && len(shape) == 2 {
+		want, err = tensor.Shape{shape[1], shape[0]}.Bytes(l.Type)
+	}
+	if err != nil {
+		return err
+	}
+	if len(src) != want {
+		return fmt.Errorf("has %d bytes, %s%v takes %d", len(src), l.Type, shape, want)
+	}
+	if l.Type == to && l.Add == 0 && !l.Transpose {
+		copy(dst, src)
+		return nil
+	}
+	row := shape.Last()
+	if l.Transpose {
+		return convertTransposed(dst, to, src, l, shape)
+	}
+	return parallel(ctx, n/row, func(from, toRow int) error {
+		buf := make([]float32, row)
+		for r := from; r < toRow; r++ {
+			if err := quant.Decode(l.Type, buf, src[r*l.Type.RowBytes(row):(r+1)*l.Type.RowBytes(row)]); err != nil {
+				return err
+			}
+			for i := range buf {
+				buf[i] = float32(float64(buf[i]) + l.Add)
+			}
+			if err := quant.Encode(to, dst[r*to.RowBytes(row):(r+1)*to.RowBytes(row)], buf, row); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func convertTransposed(dst []byte, to tensor.Type, src []byte, l *graph.Load, shape tensor.Shape) error {
+	if len(shape) != 2 {
+		return fmt.Errorf("only matrices can be transposed, not %v", shape)
+	}
+	n, k := shape[0], shape[1]
+	all := make([]float32, n*k)
+	if err := quant.Decode(l.Type, all, src); err != nil {
+		return err
+	}
+	row := make([]float32, k)
+	for r := range n {
+		for i := range row {
+			row[i] = float32(float64(all[i*n+r]) + l.Add)
+		}
+		if err := quant.Encode(to, dst[r*to.RowBytes(k):(r+1)*to.RowBytes(k)], row, k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parallel runs f over ranges of [0, n) on all cores until one fails or the
+// context ends.
+func parallel(ctx context.Context, n int, f func(from, to int) error) error {
+	chunk := max(1, n/(8*runtime.GOMAXPROCS(0)))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	errs := make([]error, runtime.GOMAXPROCS(0))
+	for w := range errs {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				from := int(next.Add(int64(chunk))) - chunk
+				if from >= n {
+					return
+				}
+				if errs[w] = f(from, min(from+chunk, n)); errs[w] != nil {
+					next.Store(int64(n))
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// LoadText says how the weights are held, for --verbose.
+func (e *Engine) LoadText() string {
+	var mapped, held int
+	for _, l := range e.weights {
+		if l.mapped {
+			mapped += l.buffer.Size()
+		} else {
+			held += l.buffer.Size()
+		}
+	}
+	var parts []string
+	if mapped > 0 {
+		parts = append(parts, fmt.Sprintf("%.1f MB mapped from the file", float64(mapped)/1e6))
+	}
+	if held > 0 || mapped == 0 {
+		parts = append(parts, fmt.Sprintf("%.1f MB converted or made", float64(held)/1e6))
+	}
+	return strings.Join(parts, ", ")
+}

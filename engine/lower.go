@@ -1,0 +1,108 @@
+package engine
+
+import (
+	"fmt"
+
+	"greta/graph"
+	"greta/ops"
+)
+
+// lower rewrites a graph for the device, and verifies the result.
+func (e *Engine) lower(g *graph.Graph) error {
+	if !e.opt.NoFuse {
+		sinkRows(g)
+		for _, name := range e.dev.Info().Fusions {
+			op := ops.Table.Lookup(name)
+			if op == nil || op.Body == "" {
+				return fmt.Errorf("the %s backend names %s, which is no fused operator", e.dev.Info().Backend, name)
+			}
+			g.Fuse(op, ops.Table, e.has)
+		}
+	}
+	if err := g.Lower(ops.Table, e.has); err != nil {
+		return err
+	}
+	return g.Verify()
+}
+
+func (e *Engine) has(n *graph.Node) bool {
+	_, err := e.dev.Kernel(n)
+	return err == nil
+}
+
+// sinkRows selects rows before they are computed instead of after: rows(f(x))
+// becomes f(rows(x)) where f works row by row and nothing else reads f(x). A
+// prompt's last block then computes its second half for the wanted rows only.
+func sinkRows(g *graph.Graph) {
+	for sinkOnce(g) {
+	}
+}
+
+func sinkOnce(g *graph.Graph) bool {
+	uses := g.Uses()
+	for i, r := range g.Nodes {
+		if r.Op != ops.Rows {
+			continue
+		}
+		x, at := r.In[0], r.In[1]
+		f := x.Def
+		if f == nil || !f.Op.RowWise || f.Op.Kind == graph.Update || len(f.Out) != 1 || len(uses[x.ID]) != 1 || x.Shape[0] <= at.Shape[0] {
+			continue
+		}
+		if sink(g, i, r, f, at) {
+			return true
+		}
+	}
+	return false
+}
+
+// sink moves r = rows(f(…), at) before f.
+func sink(g *graph.Graph, i int, r, f *graph.Node, at *graph.Value) bool {
+	tokens := f.Out[0].Shape[0]
+	moved := &graph.Node{Op: f.Op, In: make([]*graph.Value, len(f.In)), Float: f.Float, Attr: f.Attr, Name: f.Name, Block: f.Block, Place: f.Place}
+	if f.Op == ops.View {
+		a := *graph.Attr[ops.ViewAttr](f)
+		if len(a.Shape) == 0 || a.Shape[0] != tokens || f.In[0].Shape[0] != tokens {
+			return false
+		}
+		a.Shape = append([]int{at.Shape[0]}, a.Shape[1:]...)
+		moved.Attr = &a
+	}
+	var picks []*graph.Node
+	for j, v := range f.In {
+		moved.In[j] = v
+		if v == nil || v.Kind == graph.Weight || !perToken(f.Op.Sig.In[j]) || len(v.Shape) == 0 || v.Shape[0] != tokens {
+			continue
+		}
+		pick := &graph.Node{Op: ops.Rows, In: []*graph.Value{v, at}, Float: f.Float, Name: v.Name + ".rows", Block: f.Block, Place: f.Place}
+		results, err := pick.Op.Infer(pick)
+		if err != nil {
+			return false
+		}
+		out := &graph.Value{Name: fmt.Sprintf("%s.rows.%s", v.Name, f.Out[0].Name), Type: results[0].Type, Shape: results[0].Shape, Def: pick}
+		pick.Out = []*graph.Value{out}
+		moved.In[j] = out
+		picks = append(picks, pick)
+	}
+	results, err := moved.Op.Infer(moved)
+	if err != nil || len(picks) == 0 || !results[0].Shape.Equal(r.Out[0].Shape) || results[0].Type != r.Out[0].Type {
+		return false
+	}
+	for _, p := range picks {
+		g.AddValue(p.Out[0])
+	}
+	moved.Out = r.Out
+	moved.Out[0].Def = moved
+	var nodes []*graph.Node
+	nodes = append(nodes, g.Nodes[:i]...)
+	nodes = append(nodes, picks...)
+	nodes = append(nodes, moved)
+	g.Nodes = append(nodes, g.Nodes[i+1:]...)
+	g.Prune()
+	return true
+}
+
+// perToken says whether an operand's first dimension is the step's tokens.
+func perToken(o graph.Operand) bool {
+	return len(o.Dims) > 0 && (o.Dims[0] == "S" || o.Dims[0][0] == '*')
+}

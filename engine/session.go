@@ -1,0 +1,362 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"greta/backends"
+	"greta/graph"
+	"greta/tensor"
+)
+
+// Session is one sequence: its caches, its position, and the captured steps
+// that work on them. It is used by one goroutine at a time.
+type Session struct {
+	engine *Engine
+	states map[string]backends.Buffer
+	arena  backends.Buffer
+	steps  []*Step // most recently used first
+	stream backends.Stream
+	pos    int
+	logits []float32 // of the last step
+	out    []byte    // the last step's output as the device has it
+}
+
+// NewSession allocates caches and captures the step of one token.
+func (e *Engine) NewSession() (*Session, error) {
+	s := &Session{engine: e, states: map[string]backends.Buffer{}}
+	var err error
+	if s.stream, err = e.dev.Stream(); err != nil {
+		return nil, err
+	}
+	for _, v := range e.first.States {
+		if s.states[v.Name], err = e.dev.Alloc(v.Bytes(), backends.States); err != nil {
+			delete(s.states, v.Name)
+			return nil, errors.Join(fmt.Errorf("state %s: %w", v, err), s.Close())
+		}
+	}
+	if _, err := s.Step(1, 1); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Pos is the number of tokens in the caches.
+func (s *Session) Pos() int { return s.pos }
+
+// Left is the number of tokens that the caches still take.
+func (s *Session) Left() int { return s.engine.opt.Context - s.pos }
+
+// Reset forgets the sequence. Cache rows are overwritten before they are read again.
+func (s *Session) Reset() { s.pos = 0 }
+
+// growArena makes the arena at least that large. Steps captured on a smaller
+// one are dropped, since a captured program keeps its addresses.
+func (s *Session) growArena(bytes int) error {
+	bytes = max(bytes, align)
+	if s.arena != nil && s.arena.Size() >= bytes {
+		return nil
+	}
+	for _, st := range s.steps {
+		if err := st.close(); err != nil {
+			return err
+		}
+	}
+	s.steps = nil
+	if s.arena != nil {
+		if err := s.arena.Free(); err != nil {
+			return err
+		}
+		s.arena = nil
+	}
+	var err error
+	s.arena, err = s.engine.dev.Alloc(bytes, backends.Arena)
+	return err
+}
+
+// Step gives the captured step of that many tokens and rows of logits,
+// capturing it at first use.
+func (s *Session) Step(tokens, rows int) (*Step, error) {
+	for i, st := range s.steps {
+		if st.Tokens == tokens && st.Rows == rows {
+			copy(s.steps[1:i+1], s.steps[:i])
+			s.steps[0] = st
+			return st, nil
+		}
+	}
+	st, err := s.newStep(tokens, rows)
+	if err != nil {
+		return nil, err
+	}
+	s.steps = slices.Insert(s.steps, 0, st)
+	if last := len(s.steps) - 1; last >= maxSteps {
+		st := s.steps[last]
+		s.steps = s.steps[:last]
+		return s.steps[0], st.close()
+	}
+	return st, nil
+}
+
+// TooLong says that a sequence does not fit the caches.
+type TooLong struct{ Tokens, Pos, Context int }
+
+func (t *TooLong) Error() string {
+	return fmt.Sprintf("%d tokens behind %d do not fit a context of %d; give a larger --context", t.Tokens, t.Pos, t.Context)
+}
+
+// check refuses what no step could compute.
+func (s *Session) check(tokens []int32) error {
+	if len(tokens) == 0 {
+		return fmt.Errorf("no tokens to compute")
+	}
+	if len(tokens) > s.Left() {
+		return &TooLong{len(tokens), s.pos, s.engine.opt.Context}
+	}
+	if s.engine.IsBlock() {
+		return fmt.Errorf("%s is a block: it takes activations, not tokens", s.engine.opt.Model.Name())
+	}
+	if v := s.engine.Vocabulary(); v > 0 {
+		for i, t := range tokens {
+			if t < 0 || int(t) >= v {
+				return fmt.Errorf("token %d is %d, the vocabulary has %d", i, t, v)
+			}
+		}
+	}
+	return nil
+}
+
+// Vocabulary is the number of tokens of the embedding table, 0 for a block.
+func (e *Engine) Vocabulary() int {
+	for _, n := range e.first.Nodes {
+		if n.Op.Name == "embed" {
+			return n.In[1].Shape[0]
+		}
+	}
+	return 0
+}
+
+// Prefill computes tokens in chunks and gives the logits behind the last
+// one. The slice is overwritten by the next call.
+func (s *Session) Prefill(ctx context.Context, tokens []int32) ([]float32, error) {
+	if err := s.check(tokens); err != nil {
+		return nil, err
+	}
+	for len(tokens) > 0 {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		n := min(len(tokens), s.engine.opt.Chunk)
+		if err := s.tokens(tokens[:n], 1); err != nil {
+			return nil, err
+		}
+		tokens = tokens[n:]
+	}
+	return s.logits, nil
+}
+
+// PrefillAll computes tokens and hands the logits of each position to row, in order.
+func (s *Session) PrefillAll(ctx context.Context, tokens []int32, row func(i int, logits []float32) error) error {
+	if err := s.check(tokens); err != nil {
+		return err
+	}
+	chunk := s.engine.opt.Chunk
+	if !s.engine.rows {
+		chunk = 1 // the model file gives one row of logits a step
+	} else if v := s.engine.first.Outputs[0].Shape.Last(); v > 0 {
+		chunk = max(1, min(chunk, 32<<20/v)) // keep the logits under 128 MB
+	}
+	for done := 0; done < len(tokens); {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n := min(len(tokens)-done, chunk)
+		if err := s.tokens(tokens[done:done+n], n); err != nil {
+			return err
+		}
+		width := len(s.logits) / n
+		for i := range n {
+			if err := row(done+i, s.logits[i*width:(i+1)*width]); err != nil {
+				return err
+			}
+		}
+		done += n
+	}
+	return nil
+}
+
+// Decode computes one token and gives the logits behind it. It allocates
+// nothing. The slice is overwritten by the next call.
+func (s *Session) Decode(token int32) ([]float32, error) {
+	one := [1]int32{token}
+	if s.Left() < 1 {
+		return nil, &TooLong{1, s.pos, s.engine.opt.Context}
+	}
+	if v := len(s.logits); v > 0 && (token < 0 || int(token) >= v) {
+		return nil, fmt.Errorf("token %d is outside the vocabulary of %d", token, v)
+	}
+	if err := s.tokens(one[:], 1); err != nil {
+		return nil, err
+	}
+	return s.logits, nil
+}
+
+func (s *Session) tokens(tokens []int32, rows int) error {
+	st, err := s.Step(len(tokens), rows)
+	if err != nil {
+		return err
+	}
+	if err := st.writeInts(s.stream, "tokens", tokens, 0, 0); err != nil {
+		return err
+	}
+	return s.finish(st)
+}
+
+// Block runs a block on activations x, rows of the model's width, at the
+// positions that follow. It gives the block's output.
+func (s *Session) Block(x []float32) ([]float32, error) {
+	in := s.engine.first.Input("x")
+	if in == nil || len(in.Shape) != 2 {
+		return nil, fmt.Errorf("%s has no input x of rows", s.engine.opt.Model.Name())
+	}
+	n := len(x) / in.Shape[1]
+	if n*in.Shape[1] != len(x) || n == 0 {
+		return nil, fmt.Errorf("%d activations are no rows of %d", len(x), in.Shape[1])
+	}
+	if n > s.Left() {
+		return nil, &TooLong{n, s.pos, s.engine.opt.Context}
+	}
+	st, err := s.Step(n, 1)
+	if err != nil {
+		return nil, err
+	}
+	v := st.Graph.Input("x")
+	switch v.Type {
+	case tensor.F32:
+		err = s.stream.Write(st.step, st.offsets[v], tensor.Bytes(x))
+	case tensor.F64:
+		wide := make([]float64, len(x))
+		for i, f := range x {
+			wide[i] = float64(f)
+		}
+		err = s.stream.Write(st.step, st.offsets[v], tensor.Bytes(wide))
+	default:
+		err = fmt.Errorf("the input x is %s, which is not supported", v.Type)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.finish(st); err != nil {
+		return nil, err
+	}
+	return s.logits, nil
+}
+
+// finish writes positions, runs the step and reads its output.
+func (s *Session) finish(st *Step) error {
+	if err := st.writeInts(s.stream, "pos", nil, s.pos, st.Tokens); err != nil {
+		return err
+	}
+	if err := st.writeInts(s.stream, "last", nil, st.Tokens-st.Rows, st.Rows); err != nil {
+		return err
+	}
+	if err := st.run(); err != nil {
+		return err
+	}
+	s.pos += st.Tokens
+	return s.read(st)
+}
+
+// writeInts writes an input of integers, if the graph has it: the values
+// given, or n counted from the first.
+func (st *Step) writeInts(stream backends.Stream, name string, values []int32, first, n int) error {
+	v := st.Graph.Input(name)
+	if v == nil {
+		return nil
+	}
+	if values == nil {
+		if cap(st.ints) < n {
+			st.ints = make([]int32, n)
+		}
+		values = st.ints[:n]
+		for i := range values {
+			values[i] = int32(first + i)
+		}
+	}
+	if len(values) != v.Shape.Elems() {
+		return fmt.Errorf("input %s takes %d values, not %d", v, v.Shape.Elems(), len(values))
+	}
+	return stream.Write(st.step, st.offsets[v], tensor.Bytes(values))
+}
+
+// read brings the first output to the host as float32.
+func (s *Session) read(st *Step) error {
+	v := st.Graph.Outputs[0]
+	root, off := st.output(v)
+	if root == nil {
+		return fmt.Errorf("output %s is not in step memory", v)
+	}
+	n := v.Shape.Elems()
+	if cap(s.logits) < n {
+		s.logits = make([]float32, n)
+	}
+	s.logits = s.logits[:n]
+	if v.Type == tensor.F32 {
+		return s.stream.Read(st.step, off, tensor.Bytes(s.logits))
+	}
+	if v.Type != tensor.F64 {
+		return fmt.Errorf("output %s cannot be read as f32", v)
+	}
+	if cap(s.out) < 8*n {
+		s.out = tensor.New(tensor.F64, n).Data
+	}
+	s.out = s.out[:8*n]
+	if err := s.stream.Read(st.step, off, s.out); err != nil {
+		return err
+	}
+	for i, x := range tensor.View[float64](s.out) {
+		s.logits[i] = float32(x)
+	}
+	return nil
+}
+
+// output finds where an output lies in step memory.
+func (st *Step) output(v *graph.Value) (*graph.Value, int) {
+	loc := st.locs[v.ID]
+	off, ok := st.offsets[loc.root]
+	if !ok || loc.stride != rowBytes(v) && v.Shape[0] > 1 {
+		return nil, 0
+	}
+	return loc.root, off + loc.offset
+}
+
+// Close frees the session's memory.
+func (s *Session) Close() error {
+	var errs []error
+	for _, st := range s.steps {
+		errs = append(errs, st.close())
+	}
+	for _, b := range s.states {
+		errs = append(errs, b.Free())
+	}
+	if s.arena != nil {
+		errs = append(errs, s.arena.Free())
+	}
+	if s.stream != nil {
+		errs = append(errs, s.stream.Close())
+	}
+	s.steps, s.states, s.arena, s.stream = nil, nil, nil, nil
+	return errors.Join(errs...)
+}
+
+// Finite says whether all values are numbers, and where the first is not.
+func Finite(x []float32) (int, bool) {
+	for i, v := range x {
+		if f := float64(v); math.IsNaN(f) || math.IsInf(f, 0) {
+			return i, false
+		}
+	}
+	return -1, true
+}
