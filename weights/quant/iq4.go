@@ -72,7 +72,7 @@ func decodeIQ4XS(dst []float32, src []byte) {
 }
 
 func encodeIQ4NL(dst []byte, x []float32) {
-	d := putHalf(dst, fitIQ4(x))
+	d := putUnit(dst, fitIQ4(x))
 	packIQ4(dst[2:18], x, d)
 }
 
@@ -81,7 +81,7 @@ func encodeIQ4XS(dst []byte, x []float32) {
 	for s := range scales {
 		scales[s] = fitIQ4(x[32*s : 32*s+32])
 	}
-	d := putHalf(dst, extreme(scales[:])/-32)
+	d := putUnit(dst, extreme(scales[:])/-32)
 	inv := reciprocal(d)
 	var high uint16
 	var low uint32

@@ -93,7 +93,7 @@ func decodeQ8_0(dst []float32, src []byte) {
 }
 
 func encodeQ4_0(dst []byte, x []float32) {
-	d := putHalf(dst, fitSymmetric(x, 8))
+	d := putUnit(dst, fitSymmetric(x, 8))
 	q := dst[2:18]
 	inv := reciprocal(d)
 	for j := range q {
@@ -102,7 +102,7 @@ func encodeQ4_0(dst []byte, x []float32) {
 }
 
 func encodeQ5_0(dst []byte, x []float32) {
-	d := putHalf(dst, fitSymmetric(x, 16))
+	d := putUnit(dst, fitSymmetric(x, 16))
 	inv := reciprocal(d)
 	packFive(dst[2:], func(j int) byte { return nearest(x[j]*inv, -16, 15) })
 }
@@ -127,8 +127,8 @@ func putAffine(b []byte, x []float32, n int) (d, m float32) {
 	scale, low := fitAffine(x, n, false)
 	m = putHalf(b[2:], low)
 	// A rounded offset can push elements off the end: try to reach the highest.
-	wide := putHalf(b, (slices.Max(x)-m)/float32(n))
-	d = putHalf(b, scale)
+	wide := putUnit(b, (slices.Max(x)-m)/float32(n))
+	d = putUnit(b, scale)
 	if wide > d && affineError(x, wide, -m, float32(n)) < affineError(x, d, -m, float32(n)) {
 		d = putHalf(b, wide)
 	}
@@ -151,15 +151,7 @@ func encodeQ8_0(dst []byte, x []float32) {
 	for _, v := range x {
 		amax = max(amax, abs(v))
 	}
-	d := putHalf(dst, amax/127)
-	// Scales below f16's normal numbers round coarsely: do not cut off the largest.
-	if d*127.5 < amax {
-		h := binary.LittleEndian.Uint16(dst)
-		if up := half(h + 1); d != 0 || amax > up/2 {
-			binary.LittleEndian.PutUint16(dst, h+1)
-			d = up
-		}
-	}
+	d := putUnit(dst, amax/127)
 	inv := reciprocal(d)
 	for j, v := range x {
 		dst[2+j] = nearest(v*inv, -127, 127) - 127 // two's complement: nearest counts from −127

@@ -53,6 +53,19 @@ func putHalf(b []byte, v float32) float32 {
 	return half(h)
 }
 
+// putUnit is putHalf for a scale that must reach the largest element: below
+// 2^-14, where f16 has few bits left, it rounds away from zero.
+func putUnit(b []byte, v float32) float32 {
+	d := putHalf(b, v)
+	if abs(v) < 1.0/(1<<14) && abs(d) < abs(v) {
+		// Magnitudes are ordered like their bits; a zero needs the sign of v.
+		h := binary.LittleEndian.Uint16(b) | uint16(math.Float32bits(v)>>16&0x8000)
+		binary.LittleEndian.PutUint16(b, h+1)
+		d = half(h + 1)
+	}
+	return d
+}
+
 func decodeF64(dst []float32, src []byte) {
 	for i := range dst {
 		dst[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(src)))
@@ -142,22 +155,26 @@ func encodeBF16(dst []byte, src []float32) {
 	}
 }
 
-func float8Codec(t tensor.Type) codec {
-	var table [256]float32
-	for c := range table {
-		table[c] = tensor.F8ToF32(t, uint8(c))
+// float8Values has a row for each of the 8-bit floats, in the order of their types.
+var float8Values = func() (tables [tensor.F8E5M2FNUZ - tensor.F8E4M3 + 1][256]float32) {
+	for t := range tables {
+		for c := range tables[t] {
+			tables[t][c] = tensor.F8ToF32(tensor.F8E4M3+tensor.Type(t), uint8(c))
+		}
 	}
-	return codec{
-		decode: func(dst []float32, src []byte) {
-			src = src[:len(dst)]
-			for i, c := range src {
-				dst[i] = table[c]
-			}
-		},
-		encode: func(dst []byte, src []float32) {
-			for i, v := range src {
-				dst[i] = tensor.F32ToF8(t, v)
-			}
-		},
+	return tables
+}()
+
+func decodeF8(t tensor.Type, dst []float32, src []byte) {
+	table := &float8Values[t-tensor.F8E4M3]
+	src = src[:len(dst)]
+	for i, c := range src {
+		dst[i] = table[c]
+	}
+}
+
+func encodeF8(t tensor.Type, dst []byte, src []float32) {
+	for i, v := range src {
+		dst[i] = tensor.F32ToF8(t, v)
 	}
 }

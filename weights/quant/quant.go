@@ -21,44 +21,98 @@ import (
 	"greta/tensor"
 )
 
-// codec works on whole blocks: the callers have checked every length.
-type codec struct {
-	decode func(dst []float32, src []byte)
-	encode func(dst []byte, src []float32) // one block for block formats, any number of elements for plain types
+// decode widens whole blocks; the callers have checked the lengths. Calls are
+// direct so that buffers on a caller's stack stay there.
+func decode(t tensor.Type, dst []float32, src []byte) {
+	switch t {
+	case tensor.F64:
+		decodeF64(dst, src)
+	case tensor.F32:
+		decodeF32(dst, src)
+	case tensor.F16:
+		decodeF16(dst, src)
+	case tensor.BF16:
+		decodeBF16(dst, src)
+	case tensor.Q4_0:
+		decodeQ4_0(dst, src)
+	case tensor.Q4_1:
+		decodeQ4_1(dst, src)
+	case tensor.Q5_0:
+		decodeQ5_0(dst, src)
+	case tensor.Q5_1:
+		decodeQ5_1(dst, src)
+	case tensor.Q8_0:
+		decodeQ8_0(dst, src)
+	case tensor.Q2_K:
+		decodeQ2K(dst, src)
+	case tensor.Q3_K:
+		decodeQ3K(dst, src)
+	case tensor.Q4_K:
+		decodeQ4K(dst, src)
+	case tensor.Q5_K:
+		decodeQ5K(dst, src)
+	case tensor.Q6_K:
+		decodeQ6K(dst, src)
+	case tensor.IQ4_NL:
+		decodeIQ4NL(dst, src)
+	case tensor.IQ4_XS:
+		decodeIQ4XS(dst, src)
+	case tensor.TQ1_0:
+		decodeTQ1(dst, src)
+	case tensor.TQ2_0:
+		decodeTQ2(dst, src)
+	case tensor.F8E4M3, tensor.F8E5M2, tensor.F8E4M3FNUZ, tensor.F8E5M2FNUZ:
+		decodeF8(t, dst, src)
+	}
 }
 
-var codecs = func() (c [256]codec) {
-	for t, k := range map[tensor.Type]codec{
-		tensor.F64:    {decodeF64, encodeF64},
-		tensor.F32:    {decodeF32, encodeF32},
-		tensor.F16:    {decodeF16, encodeF16},
-		tensor.BF16:   {decodeBF16, encodeBF16},
-		tensor.Q4_0:   {decodeQ4_0, encodeQ4_0},
-		tensor.Q4_1:   {decodeQ4_1, encodeQ4_1},
-		tensor.Q5_0:   {decodeQ5_0, encodeQ5_0},
-		tensor.Q5_1:   {decodeQ5_1, encodeQ5_1},
-		tensor.Q8_0:   {decodeQ8_0, encodeQ8_0},
-		tensor.Q2_K:   {decodeQ2K, encodeQ2K},
-		tensor.Q3_K:   {decodeQ3K, encodeQ3K},
-		tensor.Q4_K:   {decodeQ4K, encodeQ4K},
-		tensor.Q5_K:   {decodeQ5K, encodeQ5K},
-		tensor.Q6_K:   {decodeQ6K, encodeQ6K},
-		tensor.IQ4_NL: {decodeIQ4NL, encodeIQ4NL},
-		tensor.IQ4_XS: {decodeIQ4XS, encodeIQ4XS},
-		tensor.TQ1_0:  {decodeTQ1, encodeTQ1},
-		tensor.TQ2_0:  {decodeTQ2, encodeTQ2},
-	} {
-		c[t] = k
+// encodeBlock converts one block, or any number of elements of a plain type.
+func encodeBlock(t tensor.Type, dst []byte, src []float32) {
+	switch t {
+	case tensor.F64:
+		encodeF64(dst, src)
+	case tensor.F32:
+		encodeF32(dst, src)
+	case tensor.F16:
+		encodeF16(dst, src)
+	case tensor.BF16:
+		encodeBF16(dst, src)
+	case tensor.Q4_0:
+		encodeQ4_0(dst, src)
+	case tensor.Q4_1:
+		encodeQ4_1(dst, src)
+	case tensor.Q5_0:
+		encodeQ5_0(dst, src)
+	case tensor.Q5_1:
+		encodeQ5_1(dst, src)
+	case tensor.Q8_0:
+		encodeQ8_0(dst, src)
+	case tensor.Q2_K:
+		encodeQ2K(dst, src)
+	case tensor.Q3_K:
+		encodeQ3K(dst, src)
+	case tensor.Q4_K:
+		encodeQ4K(dst, src)
+	case tensor.Q5_K:
+		encodeQ5K(dst, src)
+	case tensor.Q6_K:
+		encodeQ6K(dst, src)
+	case tensor.IQ4_NL:
+		encodeIQ4NL(dst, src)
+	case tensor.IQ4_XS:
+		encodeIQ4XS(dst, src)
+	case tensor.TQ1_0:
+		encodeTQ1(dst, src)
+	case tensor.TQ2_0:
+		encodeTQ2(dst, src)
+	case tensor.F8E4M3, tensor.F8E5M2, tensor.F8E4M3FNUZ, tensor.F8E5M2FNUZ:
+		encodeF8(t, dst, src)
 	}
-	for _, t := range []tensor.Type{tensor.F8E4M3, tensor.F8E5M2, tensor.F8E4M3FNUZ, tensor.F8E5M2FNUZ} {
-		c[t] = float8Codec(t)
-	}
-	return c
-}()
+}
 
 // Supported says whether Decode and Encode know a type: every float type and
 // every block format, no integers.
-func Supported(t tensor.Type) bool { return codecs[t].decode != nil }
+func Supported(t tensor.Type) bool { return t.IsFloat() || t.IsBlock() }
 
 // Decode widens the first len(dst) consecutive elements of src, which holds t.
 // len(dst) must be a multiple of t's block; src may be longer than needed.
@@ -69,7 +123,7 @@ func Decode(t tensor.Type, dst []float32, src []byte) error {
 	if err != nil {
 		return err
 	}
-	codecs[t].decode(dst, src[:need])
+	decode(t, dst, src[:need])
 	return nil
 }
 
@@ -89,7 +143,7 @@ func DecodeF64(t tensor.Type, dst []float64, src []byte) error {
 	for len(dst) > 0 {
 		n := min(len(buf), len(dst))
 		bytes := t.RowBytes(n)
-		codecs[t].decode(buf[:n], src[:bytes])
+		decode(t, buf[:n], src[:bytes])
 		for i, v := range buf[:n] {
 			dst[i] = float64(v)
 		}
@@ -209,14 +263,13 @@ func encode(t tensor.Type, dst []byte, src []float32, offset int) error {
 	if i := refused(t, src); i >= 0 {
 		return refusal(t, src[i], offset+i)
 	}
-	enc := codecs[t].encode
 	block, bytes := t.Block()
 	if block == 1 {
-		enc(dst[:t.RowBytes(len(src))], src)
+		encodeBlock(t, dst[:t.RowBytes(len(src))], src)
 		return nil
 	}
 	for len(src) >= block {
-		enc(dst[:bytes], src[:block])
+		encodeBlock(t, dst[:bytes], src[:block])
 		dst, src = dst[bytes:], src[block:]
 	}
 	return nil

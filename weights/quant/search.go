@@ -11,8 +11,8 @@ package quant
 // Products are converted before sums here too: the bytes that encoders write
 // do not depend on whether a machine fuses the two.
 
-// tiny is below half of the least value that a block format with an f16 scale
-// can hold: 2^-24 is the smallest f16.
+// tiny is half of the smallest f16: a block with nothing above it is taken as
+// zeros, and one whose spread is below it as constant.
 const tiny = 1.0 / (1 << 25)
 
 func reciprocal(d float32) float32 {
@@ -119,13 +119,14 @@ func fitAffine(x []float32, n int, clip bool) (d, m float32) {
 			sxq += float32(v * float32(q))
 		}
 		sq, sqq, xq := float64(iq), float64(iqq), float64(sxq)
-		det := float64(count*sqq) - float64(sq*sq)
-		if det == 0 {
-			continue
+		// The normal equations; det is 0 where all codes are the same, which the
+		// scale alone then meets.
+		low, scale := -base, 0.0
+		if det := float64(count*sqq) - float64(sq*sq); det > 0 {
+			low = (float64(sqq*sx) - float64(sq*xq)) / det
+			scale = (float64(count*xq) - float64(sx*sq)) / det
 		}
-		scale := (float64(count*xq) - float64(sx*sq)) / det
-		low := (float64(sqq*sx) - float64(sq*xq)) / det
-		if clip && low+base > 0 {
+		if clip && low+base >= 0 {
 			low = -base
 			scale = (xq - float64(low*sq)) / sqq
 		}

@@ -24,21 +24,21 @@ func fitAffineBlock(x []float32, sub, n, top int, dBytes, mBytes []byte) affineF
 		scales[s], lows[s] = d, -m
 	}
 	var f affineFit
-	f.d = putHalf(dBytes, slices.Max(scales[:])/float32(top))
-	f.m = putHalf(mBytes, slices.Max(lows[:])/float32(top))
+	f.d = putUnit(dBytes, slices.Max(scales[:])/float32(top))
+	f.m = putUnit(mBytes, slices.Max(lows[:])/float32(top))
 	f.fit(x, &scales, &lows, sub, n, top)
 	// The units suit the largest sub-block; refit them to all, by least squares.
 	var again affineFit
 	d, m := f.units(x, sub)
-	again.d, again.m = putHalf(dBytes, d), putHalf(mBytes, m)
+	again.d, again.m = putUnit(dBytes, d), putUnit(mBytes, m)
 	if again.d > 0 && again.m >= 0 {
 		again.fit(x, &scales, &lows, sub, n, top)
 		if again.err < f.err {
 			return again
 		}
 	}
-	putHalf(dBytes, f.d)
-	putHalf(mBytes, f.m)
+	putUnit(dBytes, f.d)
+	putUnit(mBytes, f.m)
 	return f
 }
 
@@ -115,7 +115,7 @@ func fitSymmetricBlock(x []float32, n, top int, dBytes []byte) (f symmetricFit) 
 		scales[s] = fitSymmetric(x[s*16:(s+1)*16], n)
 	}
 	lo, hi := float32(-n), float32(n-1)
-	d := putHalf(dBytes, extreme(scales[:])/float32(-top))
+	d := putUnit(dBytes, extreme(scales[:])/float32(-top))
 	inv := reciprocal(d)
 	for s := range scales {
 		xs := x[s*16 : (s+1)*16]
