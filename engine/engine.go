@@ -32,6 +32,18 @@ type Options struct {
 	Eager   bool              // launch kernels one by one, without capture
 	// Progress, if set, is told of loading: bytes done and in all.
 	Progress func(done, total int64)
+
+	like *Engine // whose lowering this engine shall follow, node by node: a reference's
+}
+
+// fill sets the defaults.
+func (o *Options) fill() {
+	if o.Chunk <= 0 {
+		o.Chunk = DefaultChunk
+	}
+	if o.KV == tensor.Invalid {
+		o.KV = tensor.F16
+	}
 }
 
 // DefaultChunk is the number of tokens that prefill computes at a time.
@@ -53,14 +65,9 @@ type Engine struct {
 // New checks the model, selects kernels and loads the weights that they need.
 // Nothing is loaded when a check fails.
 func New(ctx context.Context, opt Options) (*Engine, error) {
-	if opt.Chunk <= 0 {
-		opt.Chunk = DefaultChunk
-	}
+	opt.fill()
 	if opt.Context <= 0 {
 		return nil, fmt.Errorf("a context of %d positions is not possible", opt.Context)
-	}
-	if opt.KV == tensor.Invalid {
-		opt.KV = tensor.F16
 	}
 	e := &Engine{opt: opt, dev: opt.Device, weights: map[weightKey]*loaded{}}
 	g, err := e.Graph(1, 1)
@@ -103,6 +110,11 @@ func (e *Engine) IsBlock() bool { return e.first.Input("tokens") == nil }
 
 // build makes the graph of a step as the model file says it: s tokens, r rows of logits.
 func (e *Engine) build(s, r int) (*graph.Graph, error) {
+	return e.opt.Model.Build(e.modelOptions(s, r))
+}
+
+// modelOptions are what the model's reader needs to know for a step.
+func (e *Engine) modelOptions(s, r int) models.Options {
 	float, kv := e.dev.Info().Float, e.opt.KV
 	if kv == tensor.F32 && float == tensor.F64 {
 		kv = tensor.F64
@@ -111,9 +123,7 @@ func (e *Engine) build(s, r int) (*graph.Graph, error) {
 	if e.opt.Source != nil {
 		w = e.opt.Source
 	}
-	return e.opt.Model.Build(models.Options{
-		Weights: w, Set: e.opt.Set, S: s, C: e.opt.Context, R: r, Float: float, KV: kv, DType: e.opt.DType,
-	})
+	return models.Options{Weights: w, Set: e.opt.Set, S: s, C: e.opt.Context, R: r, Float: float, KV: kv, DType: e.opt.DType}
 }
 
 // Graph makes the graph of a step and lowers it for the device: rows that are
@@ -123,7 +133,27 @@ func (e *Engine) Graph(s, r int) (*graph.Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	return g, e.lower(g)
+	if e.opt.like == nil {
+		return g, e.lower(g, e.opt.Device.Info().Fusions, e.has)
+	}
+	like, err := e.opt.like.Graph(s, r)
+	if err != nil {
+		return nil, err
+	}
+	ops := map[string]string{}
+	var fused []string
+	for _, n := range like.Nodes {
+		ops[n.Name] = n.Op.Name
+	}
+	if !e.opt.NoFuse {
+		fused = e.opt.like.dev.Info().Fusions
+	}
+	return g, e.lower(g, fused, func(n *graph.Node) bool { return ops[n.Name] == n.Op.Name })
+}
+
+func (e *Engine) has(n *graph.Node) bool {
+	_, err := e.dev.Kernel(n)
+	return err == nil
 }
 
 // Close frees the weights. Sessions must be closed before.

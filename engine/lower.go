@@ -7,27 +7,23 @@ import (
 	"greta/ops"
 )
 
-// lower rewrites a graph for the device, and verifies the result.
-func (e *Engine) lower(g *graph.Graph) error {
+// lower rewrites a graph for a device that wants the named fused operators
+// and has those nodes that has agrees to, and verifies the result.
+func (e *Engine) lower(g *graph.Graph, fusions []string, has func(*graph.Node) bool) error {
 	if !e.opt.NoFuse {
 		sinkRows(g)
-		for _, name := range e.dev.Info().Fusions {
+		for _, name := range fusions {
 			op := ops.Table.Lookup(name)
 			if op == nil || op.Body == "" {
 				return fmt.Errorf("the %s backend names %s, which is no fused operator", e.dev.Info().Backend, name)
 			}
-			g.Fuse(op, ops.Table, e.has)
+			g.Fuse(op, ops.Table, has)
 		}
 	}
-	if err := g.Lower(ops.Table, e.has); err != nil {
+	if err := g.Lower(ops.Table, has); err != nil {
 		return err
 	}
 	return g.Verify()
-}
-
-func (e *Engine) has(n *graph.Node) bool {
-	_, err := e.dev.Kernel(n)
-	return err == nil
 }
 
 // sinkRows selects rows before they are computed instead of after: rows(f(x))

@@ -232,20 +232,7 @@ func (s *Session) Block(x []float32) ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := st.Graph.Input("x")
-	switch v.Type {
-	case tensor.F32:
-		err = s.stream.Write(st.step, st.offsets[v], tensor.Bytes(x))
-	case tensor.F64:
-		wide := make([]float64, len(x))
-		for i, f := range x {
-			wide[i] = float64(f)
-		}
-		err = s.stream.Write(st.step, st.offsets[v], tensor.Bytes(wide))
-	default:
-		err = fmt.Errorf("the input x is %s, which is not supported", v.Type)
-	}
-	if err != nil {
+	if err := s.writeActivations(st, x); err != nil {
 		return nil, err
 	}
 	if err := s.finish(st); err != nil {
@@ -254,12 +241,27 @@ func (s *Session) Block(x []float32) ([]float32, error) {
 	return s.logits, nil
 }
 
-// finish writes positions, runs the step and reads its output.
-func (s *Session) finish(st *Step) error {
+func (s *Session) writeActivations(st *Step, x []float32) error {
+	v := st.Graph.Input("x")
+	switch v.Type {
+	case tensor.F32:
+		return s.stream.Write(st.step, st.offsets[v], tensor.Bytes(x))
+	case tensor.F64:
+		return s.stream.Write(st.step, st.offsets[v], tensor.Bytes(widen(x)))
+	}
+	return fmt.Errorf("the input %s cannot be written from float32", v)
+}
+
+func (s *Session) writePositions(st *Step) error {
 	if err := st.writeInts(s.stream, "pos", nil, s.pos, st.Tokens); err != nil {
 		return err
 	}
-	if err := st.writeInts(s.stream, "last", nil, st.Tokens-st.Rows, st.Rows); err != nil {
+	return st.writeInts(s.stream, "last", nil, st.Tokens-st.Rows, st.Rows)
+}
+
+// finish writes positions, runs the step and reads its output.
+func (s *Session) finish(st *Step) error {
+	if err := s.writePositions(st); err != nil {
 		return err
 	}
 	if err := st.run(); err != nil {

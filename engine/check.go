@@ -1,0 +1,391 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"greta/backends"
+	"greta/tensor"
+	"greta/weights/quant"
+)
+
+// CheckOptions say what to compare.
+type CheckOptions struct {
+	Options                 // the model, and the device under test
+	Ref     backends.Device // the float64 reference
+	Tokens  []int32         // of the prompt; nil: a few made up ones. A block gets random activations
+	Limit   float64         // relative L2 that counts as divergence; 0: DefaultLimit
+	OnOp    func(*OpError)  // told of each comparison as it is made
+}
+
+// DefaultLimit is the relative L2 error against float64 at which an operator
+// counts as diverged: single precision through a whole model stays below 1e-4;
+// caches in f16 round in other places than the reference's, which costs up to 2e-3.
+func DefaultLimit(kv tensor.Type) float64 {
+	if kv == tensor.F16 || kv == tensor.BF16 {
+		return 2e-3
+	}
+	return 1e-4
+}
+
+// OpError is how far a result is from the reference's.
+type OpError struct {
+	Step   string  `json:"step"` // "prefill S=9"
+	Name   string  `json:"name"` // of the value
+	Op     string  `json:"op"`
+	Kernel string  `json:"kernel"`
+	Block  int     `json:"block"` // -1 outside the repeated blocks
+	RelL2  float64 `json:"relative_l2"`
+	MaxAbs float64 `json:"max_abs"`
+}
+
+// CheckReport is what a check found.
+type CheckReport struct {
+	Ops       []OpError `json:"ops"`
+	Limit     float64   `json:"limit"`
+	Diverged  *OpError  `json:"diverged,omitempty"` // the first beyond the limit
+	Prefill   OpError   `json:"prefill_decode"`     // logits of prefill against those of single steps
+	PrefillOK bool      `json:"prefill_equals_decode"`
+	ReplayOK  bool      `json:"replay_equals_eager"` // bit for bit
+	RepeatOK  bool      `json:"repeats_bit_identical"`
+}
+
+// OK says whether nothing was found.
+func (r *CheckReport) OK() bool {
+	return r.Diverged == nil && r.PrefillOK && r.ReplayOK && r.RepeatOK
+}
+
+// Worst is the operator with the largest relative error.
+func (r *CheckReport) Worst() *OpError {
+	var worst *OpError
+	for i := range r.Ops {
+		if worst == nil || !(r.Ops[i].RelL2 <= worst.RelL2) {
+			worst = &r.Ops[i]
+		}
+	}
+	return worst
+}
+
+// Check runs a prompt and one token behind it, operator by operator, on the
+// device and on the reference, each on its own results, and compares; then
+// checks that prefill gives what single steps give, and that replay gives what
+// eager launches give.
+func Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) {
+	if opt.KV == tensor.Invalid {
+		opt.KV = tensor.F16
+	}
+	r := &CheckReport{Limit: opt.Limit}
+	if r.Limit == 0 {
+		r.Limit = DefaultLimit(opt.KV)
+	}
+	dev, err := New(ctx, opt.Options)
+	if err != nil {
+		return nil, err
+	}
+	defer dev.Close()
+	input, err := dev.checkInput(opt.Tokens)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.operators(ctx, dev, &opt, input); err != nil {
+		return nil, err
+	}
+	return r, r.whole(ctx, dev, input)
+}
+
+// feed is a prompt, or activations for a block; the last of n is decoded alone.
+type feed struct {
+	tokens []int32
+	x      []float32
+	width  int
+}
+
+func (f feed) len() int {
+	if f.tokens != nil {
+		return len(f.tokens)
+	}
+	return len(f.x) / f.width
+}
+
+func (f feed) slice(from, to int) feed {
+	if f.tokens != nil {
+		return feed{tokens: f.tokens[from:to]}
+	}
+	return feed{x: f.x[from*f.width : to*f.width], width: f.width}
+}
+
+// checkInput takes the tokens given or makes up ten, as many as the context holds.
+func (e *Engine) checkInput(tokens []int32) (feed, error) {
+	n := min(10, e.opt.Context)
+	if e.IsBlock() {
+		in := e.first.Input("x")
+		if in == nil {
+			return feed{}, fmt.Errorf("%s has neither an input tokens nor x", e.opt.Model.Name())
+		}
+		return feed{x: Activations(n*in.Shape[1], e.opt.Seed), width: in.Shape[1]}, nil
+	}
+	if tokens == nil {
+		v := uint64(max(e.Vocabulary(), 1))
+		state := e.opt.Seed
+		for range n {
+			tokens = append(tokens, int32(splitmix(&state)%v))
+		}
+	}
+	if len(tokens) > e.opt.Context {
+		return feed{}, &TooLong{len(tokens), 0, e.opt.Context}
+	}
+	return feed{tokens: tokens}, nil
+}
+
+// Activations makes n values between -1 and 1, the same for a seed everywhere.
+func Activations(n int, seed uint64) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(int32(splitmix(&seed)>>40)-1<<23) / (1 << 23)
+	}
+	return x
+}
+
+// splitmix is the generator SplitMix64 (Steele, Lea, Flood 2014).
+func splitmix(state *uint64) uint64 {
+	*state += 0x9e3779b97f4a7c15
+	z := *state
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// operators compares launch by launch.
+func (r *CheckReport) operators(ctx context.Context, dev *Engine, opt *CheckOptions, input feed) (err error) {
+	refOpt := opt.Options
+	refOpt.Device, refOpt.like, refOpt.Progress = opt.Ref, dev, nil
+	ref, err := New(ctx, refOpt)
+	if err != nil {
+		return fmt.Errorf("on the reference: %w", err)
+	}
+	defer ref.Close()
+	a, err := dev.NewSession()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.Close()) }()
+	b, err := ref.NewSession()
+	if err != nil {
+		return fmt.Errorf("on the reference: %w", err)
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	n := input.len()
+	parts := []feed{input}
+	if n > 1 {
+		parts = []feed{input.slice(0, n-1), input.slice(n-1, n)}
+	}
+	for i, part := range parts {
+		name := "prefill"
+		if i == 1 {
+			name = "decode"
+		}
+		if err := r.step(ctx, a, b, part, fmt.Sprintf("%s S=%d", name, part.len()), opt.OnOp); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *CheckReport) step(ctx context.Context, a, b *Session, part feed, name string, onOp func(*OpError)) error {
+	sa, err := a.prepare(part)
+	if err != nil {
+		return err
+	}
+	sb, err := b.prepare(part)
+	if err != nil {
+		return err
+	}
+	if len(sa.Program.Launches) != len(sb.Program.Launches) {
+		return fmt.Errorf("the device runs %d launches, the reference %d: this is a mistake of the engine", len(sa.Program.Launches), len(sb.Program.Launches))
+	}
+	for i := range sa.Program.Launches {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		la, lb := &sa.Program.Launches[i], &sb.Program.Launches[i]
+		if err := a.stream.Launch(la); err != nil {
+			return fmt.Errorf("%v: %w", la.Node, err)
+		}
+		if err := b.stream.Launch(lb); err != nil {
+			return fmt.Errorf("%v on the reference: %w", lb.Node, err)
+		}
+		for j := range la.Out {
+			x, err := readOperand(a.stream, &la.Out[j])
+			if err != nil {
+				return err
+			}
+			y, err := readOperand(b.stream, &lb.Out[j])
+			if err != nil {
+				return err
+			}
+			e := OpError{Step: name, Name: la.Node.Out[j].Name, Op: la.Node.Op.Name, Kernel: la.Kernel.Name(), Block: la.Node.Block}
+			e.RelL2, e.MaxAbs = Errors(x, y)
+			r.Ops = append(r.Ops, e)
+			if onOp != nil {
+				onOp(&e)
+			}
+			if !(e.RelL2 <= r.Limit) && r.Diverged == nil {
+				r.Diverged = &e
+			}
+		}
+	}
+	a.pos += sa.Tokens
+	b.pos += sb.Tokens
+	return nil
+}
+
+// readOperand brings a tensor to the host as float64.
+func readOperand(s backends.Stream, o *backends.Operand) ([]float64, error) {
+	row := o.RowElems()
+	out := make([]float64, o.Rows()*row)
+	buf := tensor.New(tensor.U8, o.Type.RowBytes(row)).Data
+	for r := range o.Rows() {
+		if err := s.Read(o.Buffer, o.Offset+r*o.Stride, buf); err != nil {
+			return nil, err
+		}
+		dst := out[r*row : (r+1)*row]
+		if o.Type == tensor.I32 {
+			for i, v := range tensor.View[int32](buf) {
+				dst[i] = float64(v)
+			}
+			continue
+		}
+		if err := quant.DecodeF64(o.Type, dst, buf); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Errors gives ‖x−ref‖/‖ref‖ and the largest |x−ref|; NaN where either has one.
+// Against a reference of zeros the first is 0 or infinite.
+func Errors(x, ref []float64) (relL2, maxAbs float64) {
+	var diff, norm float64
+	for i, v := range ref {
+		d := x[i] - v
+		if x[i] == v { // infinities that agree
+			d = 0
+		}
+		diff += d * d
+		norm += v * v
+		if d = math.Abs(d); d > maxAbs || d != d {
+			maxAbs = d
+		}
+	}
+	if diff == 0 {
+		return 0, maxAbs
+	}
+	return math.Sqrt(diff / norm), maxAbs
+}
+
+// whole compares whole steps: prefill against decode, replay against eager.
+func (r *CheckReport) whole(ctx context.Context, e *Engine, input feed) error {
+	logits := func(eager, single bool) ([]float32, error) {
+		old := e.opt.Eager
+		e.opt.Eager = eager
+		defer func() { e.opt.Eager = old }()
+		s, err := e.NewSession()
+		if err != nil {
+			return nil, err
+		}
+		var out []float32
+		step := input.len()
+		if single {
+			step = 1
+		}
+		for i := 0; i < input.len() && err == nil; i += step {
+			if err = ctx.Err(); err == nil {
+				out, err = s.feed(input.slice(i, i+step))
+			}
+		}
+		out = append([]float32(nil), out[max(0, len(out)-e.lastRow(len(out), step)):]...)
+		return out, errors.Join(err, s.Close())
+	}
+	replay, err := logits(false, false)
+	if err != nil {
+		return err
+	}
+	again, err := logits(false, false)
+	if err != nil {
+		return err
+	}
+	eager, err := logits(true, false)
+	if err != nil {
+		return err
+	}
+	single, err := logits(false, true)
+	if err != nil {
+		return err
+	}
+	r.RepeatOK = sameBits(replay, again)
+	r.ReplayOK = sameBits(replay, eager)
+	r.Prefill = OpError{Step: "prefill against decode", Name: e.first.Outputs[0].Name, Block: -1}
+	r.Prefill.RelL2, r.Prefill.MaxAbs = Errors(widen(replay), widen(single))
+	r.PrefillOK = r.Prefill.RelL2 <= r.Limit
+	return nil
+}
+
+// lastRow is the size of the part of an output that belongs to its last
+// token: all of a model's logits, one row of a block's activations.
+func (e *Engine) lastRow(n, step int) int {
+	if e.IsBlock() {
+		return n / step
+	}
+	return n
+}
+
+func widen(x []float32) []float64 {
+	y := make([]float64, len(x))
+	for i, v := range x {
+		y[i] = float64(v)
+	}
+	return y
+}
+
+func sameBits(a, b []float32) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// feed runs one step on tokens or activations.
+func (s *Session) feed(f feed) ([]float32, error) {
+	if f.tokens == nil {
+		return s.Block(f.x)
+	}
+	if err := s.check(f.tokens); err != nil {
+		return nil, err
+	}
+	err := s.tokens(f.tokens, 1)
+	return s.logits, err
+}
+
+// prepare gives the step for a feed, its inputs written, ready to launch.
+func (s *Session) prepare(f feed) (*Step, error) {
+	st, err := s.Step(f.len(), 1)
+	if err != nil {
+		return nil, err
+	}
+	if f.tokens != nil {
+		err = st.writeInts(s.stream, "tokens", f.tokens, 0, 0)
+	} else {
+		err = s.writeActivations(st, f.x)
+	}
+	if err == nil {
+		err = s.writePositions(st)
+	}
+	return st, err
+}
