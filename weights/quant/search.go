@@ -11,6 +11,8 @@ package quant
 // Products are converted before sums here too: the bytes that encoders write
 // do not depend on whether a machine fuses the two.
 
+import "math"
+
 // tiny is half of the smallest f16: a block with nothing above it is taken as
 // zeros, and one whose spread is below it as constant.
 const tiny = 1.0 / (1 << 25)
@@ -105,7 +107,7 @@ func fitAffine(x []float32, n int, clip bool) (d, m float32) {
 	count, base := float64(len(x)), float64(lowest)
 	sxx += float64(base * (float64(count*base) - 2*sx))
 	sx -= float64(count * base)
-	best := sxx + 1
+	best := math.Inf(1)
 	top, levels := float32(n), int32(n)
 	for i := -10; i <= 10; i++ {
 		inv := (top + float32(0.1*float32(i))) / width
