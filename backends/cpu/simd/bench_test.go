@@ -1,0 +1,117 @@
+package simd
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"greta/tensor"
+)
+
+// BenchmarkMatVec runs one thread over weights far larger than the caches, by
+// turns with a read loop over as many bytes, and reports the ratio of the two
+// rates: what a busy machine changes least.
+func BenchmarkMatVec(b *testing.B) {
+	const cols, rows = 4096, 4096
+	const total = 512 << 20
+	k, err := Default()
+	if err != nil {
+		b.Fatal(err)
+	}
+	buf := make([]byte, total)
+	r := newRand(1)
+	fillRow(r, tensor.F16, buf[:1<<20]) // sane as every type's scales
+	for n := 1 << 20; n < total; n *= 2 {
+		copy(buf[n:], buf[:n])
+	}
+	x := randVector(r, cols, 0).v
+	y := make([]float32, rows)
+	for _, t := range testTypes {
+		if !Direct(t) {
+			continue
+		}
+		b.Run(t.String(), func(b *testing.B) {
+			size := rows * t.RowBytes(cols)
+			at := 0
+			next := func() []byte {
+				if at+size > total {
+					at = 0
+				}
+				at += size
+				return buf[at-size : at]
+			}
+			var reading, multiplying time.Duration
+			for b.Loop() {
+				w := next()
+				t0 := time.Now()
+				k.Read(w)
+				t1 := time.Now()
+				w = next()
+				t2 := time.Now()
+				k.MatVec(y, Matrix{Type: t, Rows: rows, Cols: cols, Data: w}, 0, x, nil)
+				reading += t1.Sub(t0)
+				multiplying += time.Since(t2)
+			}
+			gb := float64(size) * float64(b.N) / 1e9
+			b.ReportMetric(gb/multiplying.Seconds(), "GB/s")
+			b.ReportMetric(gb/reading.Seconds(), "read-GB/s")
+			b.ReportMetric(reading.Seconds()/multiplying.Seconds(), "of-read")
+		})
+	}
+}
+
+func BenchmarkMatMul(b *testing.B) {
+	const cols, rows, s = 4096, 1024, 512
+	k, err := Default()
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := newRand(2)
+	for _, t := range testTypes {
+		b.Run(t.String(), func(b *testing.B) {
+			m, _ := randMatrix(r, t, rows, cols, 0)
+			x := randVector(r, s*cols, 0).v
+			y := make([]float32, s*rows)
+			xp, scratch := AlignedFloats(k.PackedLen(s, cols)), AlignedFloats(k.ScratchLen(m))
+			best := time.Hour
+			for b.Loop() {
+				t0 := time.Now()
+				k.PackX(xp, x, cols, s, cols, 0, k.Panels(s))
+				k.MulRows(y, rows, m, 0, rows, xp, s, scratch, false)
+				best = min(best, time.Since(t0))
+			}
+			flops := 2.0 * rows * cols * s
+			b.ReportMetric(flops*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+			b.ReportMetric(flops/best.Seconds()/1e9, "best-GFLOP/s")
+		})
+	}
+}
+
+func BenchmarkVector(b *testing.B) {
+	const n = 4096
+	k, err := Default()
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := newRand(3)
+	x, u, y := randVector(r, n, 0).v, randVector(r, n, 0).v, make([]float32, n)
+	for _, c := range []struct {
+		name string
+		f    func()
+	}{
+		{"dot", func() { k.Dot(x, u) }},
+		{"add", func() { k.Add(y, x, u) }},
+		{"scale_mul", func() { k.ScaleMul(y, 0.5, x, u) }},
+		{"expsum", func() { k.ExpSum(y, x, 3) }},
+		{"silu·u", func() { k.SiLU(y, x, u) }},
+		{"gelu_tanh", func() { k.GELUTanh(y, x, nil) }},
+		{"gelu_erf", func() { k.GELUErf(y, x, nil) }},
+	} {
+		b.Run(fmt.Sprintf("%s/n=%d", c.name, n), func(b *testing.B) {
+			for b.Loop() {
+				c.f()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/element")
+		})
+	}
+}

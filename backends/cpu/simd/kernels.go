@@ -1,0 +1,59 @@
+package simd
+
+import "unsafe"
+
+// kernels is one level's set of kernels: compiled from csrc/cpu for an
+// instruction set, or the Go ones in pure.go. tools/c2goasm reads this type;
+// a tag names the C function.
+//
+// The kernels check nothing and may read and write exactly what their formula
+// names; Kernels' methods check and cut long calls into short ones, because a
+// call cannot be preempted.
+type kernels struct {
+	// y[r] = Σ_i w[r·ldw+i]·x[i] for r < rows, i < k; ldw in elements for the
+	// plain types, in bytes for the block formats.
+	MvF32  func(w, x, y unsafe.Pointer, rows, k, ldw int) `c:"mv_f32"`
+	MvF16  func(w, x, y unsafe.Pointer, rows, k, ldw int) `c:"mv_f16"`
+	MvBF16 func(w, x, y unsafe.Pointer, rows, k, ldw int) `c:"mv_bf16"`
+	MvQ8_0 func(w, x, y unsafe.Pointer, rows, k, ldw int) `c:"mv_q8_0"`
+	MvQ4_0 func(w, x, y unsafe.Pointer, rows, k, ldw int) `c:"mv_q4_0"`
+	MvQ4_K func(w, x, y unsafe.Pointer, rows, k, ldw int) `c:"mv_q4_k"`
+	MvQ6_K func(w, x, y unsafe.Pointer, rows, k, ldw int) `c:"mv_q6_k"`
+
+	// y[i] += Σ_r p[r]·v[r·ldv+i] for r < rows, i < d.
+	WsumF32  func(v, p, y unsafe.Pointer, rows, d, ldv int) `c:"wsum_f32"`
+	WsumF16  func(v, p, y unsafe.Pointer, rows, d, ldv int) `c:"wsum_f16"`
+	WsumBF16 func(v, p, y unsafe.Pointer, rows, d, ldv int) `c:"wsum_bf16"`
+
+	// dst[i·width+r] = src[r·ld+i] for i < k, r < rows; 0 up to r = width.
+	PackF32  func(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int) `c:"pack_f32"`
+	PackF16  func(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int) `c:"pack_f16"`
+	PackBF16 func(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int) `c:"pack_bf16"`
+	// c[j·ldc+i] (+)= Σ_k w[k·MR+i]·x[k·NR+j] for i < mr, j < nr, with
+	// shape = mr | nr<<8 | add<<16.
+	Micro func(w, x, c unsafe.Pointer, ldc, k, shape int) `c:"micro"`
+
+	// dst[i] = src[i], widened or rounded to nearest even; n elements.
+	DecF16  func(src, dst unsafe.Pointer, n int) `c:"dec_f16"`
+	DecBF16 func(src, dst unsafe.Pointer, n int) `c:"dec_bf16"`
+	DecQ8_0 func(src, dst unsafe.Pointer, n int) `c:"dec_q8_0"`
+	DecQ4_0 func(src, dst unsafe.Pointer, n int) `c:"dec_q4_0"`
+	DecQ4_K func(src, dst unsafe.Pointer, n int) `c:"dec_q4_k"`
+	DecQ6_K func(src, dst unsafe.Pointer, n int) `c:"dec_q6_k"`
+	EncF16  func(src, dst unsafe.Pointer, n int) `c:"enc_f16"`
+	EncBF16 func(src, dst unsafe.Pointer, n int) `c:"enc_bf16"`
+
+	Dot      func(a, b unsafe.Pointer, n int) float32            `c:"dot"`       // Σ a·b
+	Max      func(x unsafe.Pointer, n int) float32               `c:"max_f32"`   // max x, -Inf for n = 0
+	Add      func(y, a, b unsafe.Pointer, n int)                 `c:"add"`       // y = a + b
+	Mul      func(y, a, b unsafe.Pointer, n int)                 `c:"mul"`       // y = a·b
+	Scale    func(y, x unsafe.Pointer, n int, a float32)         `c:"scale"`     // y = a·x
+	Axpy     func(y, x unsafe.Pointer, n int, a float32)         `c:"axpy"`      // y += a·x
+	ScaleMul func(y, x, gain unsafe.Pointer, n int, a float32)   `c:"scale_mul"` // y = (a·x)·gain
+	ExpSum   func(y, x unsafe.Pointer, n int, m float32) float32 `c:"expsum"`    // y = e^(x-m), returns Σ y
+	Exp      func(y, x unsafe.Pointer, n int)                    `c:"exp_f32"`   // y = e^x
+	SiLU     func(y, x, u unsafe.Pointer, n int)                 `c:"silu"`      // y = x/(1+e^-x)·u; u may be nil
+	GELUTanh func(y, x, u unsafe.Pointer, n int)                 `c:"gelu_tanh"`
+	GELUErf  func(y, x, u unsafe.Pointer, n int)                 `c:"gelu_erf"`
+	ReadAll  func(p unsafe.Pointer, n int) float32               `c:"read_all"` // reads n bytes
+}

@@ -1,0 +1,213 @@
+package simd
+
+import (
+	"fmt"
+	"unsafe"
+
+	"greta/tensor"
+)
+
+// A call into assembly cannot be preempted, so it is kept under some tens of
+// microseconds: so many bytes of weights, or so many elements of a vector.
+const (
+	callBytes    = 128 << 10
+	callElements = 16 << 10
+)
+
+// Matrix is a view of rows in memory: weights of a file, or a cache of keys.
+type Matrix struct {
+	Type       tensor.Type
+	Rows, Cols int
+	Data       []byte
+	// Stride is the distance of rows in bytes: a multiple of the element's
+	// size for F32, F16 and BF16. Zero means dense.
+	Stride int
+	// Decode widens len(dst) elements, whole blocks of a row, of the types that
+	// no kernel reads directly; see Direct. It must be safe for concurrent use.
+	Decode func(dst []float32, src []byte)
+}
+
+// Direct says whether the kernels read rows of type t as they are. Rows of
+// other types go through Matrix.Decode.
+func Direct(t tensor.Type) bool {
+	switch t {
+	case tensor.F32, tensor.F16, tensor.BF16, tensor.Q8_0, tensor.Q4_0, tensor.Q4_K, tensor.Q6_K:
+		return true
+	}
+	return false
+}
+
+// Check reports why the kernels could not use m.
+func (m Matrix) Check() error {
+	if m.Rows < 0 || m.Cols < 0 {
+		return fmt.Errorf("matrix of %d by %d", m.Rows, m.Cols)
+	}
+	if err := m.Type.CheckRow(m.Cols); err != nil {
+		return err
+	}
+	if !Direct(m.Type) && m.Decode == nil {
+		return fmt.Errorf("no kernel reads %s and the matrix brings no decoder", m.Type)
+	}
+	row := m.Type.RowBytes(m.Cols)
+	stride := m.stride()
+	if stride < row && m.Rows > 1 {
+		return fmt.Errorf("stride of %d bytes, but a row of %d %s has %d", stride, m.Cols, m.Type, row)
+	}
+	if e, b := m.Type.Block(); e == 1 && stride%b != 0 {
+		return fmt.Errorf("stride of %d bytes is no multiple of an element of %s", stride, m.Type)
+	}
+	if m.Rows > 0 && len(m.Data) < (m.Rows-1)*stride+row {
+		return fmt.Errorf("%d rows of %d bytes need %d bytes, the matrix has %d", m.Rows, stride, (m.Rows-1)*stride+row, len(m.Data))
+	}
+	return nil
+}
+
+func (m Matrix) stride() int {
+	if m.Stride != 0 {
+		return m.Stride
+	}
+	return m.Type.RowBytes(m.Cols)
+}
+
+// ld is the stride as the kernels want it: in elements for plain types.
+func (m Matrix) ld() int {
+	if e, b := m.Type.Block(); e == 1 {
+		return m.stride() / b
+	}
+	return m.stride()
+}
+
+// row gives the bytes of row r.
+func (m Matrix) row(r int) []byte {
+	return m.Data[r*m.stride():][:m.Type.RowBytes(m.Cols)]
+}
+
+// MatVec computes y[i] = Σ_c m[r0+i, c]·x[c] for the rows r0 … r0+len(y)-1.
+// len(x) is m.Cols. Activations are used as they are: the result differs from
+// the exact one by f32 rounding only. Types that no kernel reads directly need
+// scratch of m.Cols floats; others take nil. Panics where Check would fail or
+// lengths disagree.
+func (k *Kernels) MatVec(y []float32, m Matrix, r0 int, x, scratch []float32) {
+	if len(x) != m.Cols || r0 < 0 || r0+len(y) > m.Rows {
+		panic(fmt.Sprintf("simd: MatVec of rows %d to %d with %d activations on a %d by %d matrix", r0, r0+len(y), len(x), m.Rows, m.Cols))
+	}
+	if len(y) == 0 {
+		return
+	}
+	_ = m.row(r0 + len(y) - 1)
+	var mv func(w, x, y unsafe.Pointer, rows, k, ldw int)
+	switch m.Type {
+	case tensor.F32:
+		mv = k.k.MvF32
+	case tensor.F16:
+		mv = k.k.MvF16
+	case tensor.BF16:
+		mv = k.k.MvBF16
+	case tensor.Q8_0:
+		mv = k.k.MvQ8_0
+	case tensor.Q4_0:
+		mv = k.k.MvQ4_0
+	case tensor.Q4_K:
+		mv = k.k.MvQ4_K
+	case tensor.Q6_K:
+		mv = k.k.MvQ6_K
+	default:
+		for i := range y {
+			m.Decode(scratch[:m.Cols], m.row(r0+i))
+			y[i] = k.Dot(scratch[:m.Cols], x)
+		}
+		return
+	}
+	per := max(1, callBytes/max(1, m.Type.RowBytes(m.Cols)))
+	if per > 4 {
+		per &^= 3 // kernels take four rows at a time
+	}
+	stride, ld := m.stride(), m.ld()
+	base := unsafe.Pointer(unsafe.SliceData(m.Data))
+	for i := 0; i < len(y); i += per {
+		mv(unsafe.Add(base, (r0+i)*stride), ptr(x), ptr(y[i:]), min(per, len(y)-i), m.Cols, ld)
+	}
+}
+
+// WeightedSum adds Σ_i p[i]·m[r0+i, c] to y[c]: attention's sum over value
+// rows. m is F32, F16 or BF16.
+func (k *Kernels) WeightedSum(y []float32, m Matrix, r0 int, p []float32) {
+	if len(y) != m.Cols || r0 < 0 || r0+len(p) > m.Rows {
+		panic(fmt.Sprintf("simd: WeightedSum of rows %d to %d into %d elements on a %d by %d matrix", r0, r0+len(p), len(y), m.Rows, m.Cols))
+	}
+	if len(p) == 0 {
+		return
+	}
+	_ = m.row(r0 + len(p) - 1)
+	var sum func(v, p, y unsafe.Pointer, rows, d, ldv int)
+	switch m.Type {
+	case tensor.F32:
+		sum = k.k.WsumF32
+	case tensor.F16:
+		sum = k.k.WsumF16
+	case tensor.BF16:
+		sum = k.k.WsumBF16
+	default:
+		panic("simd: WeightedSum of " + m.Type.String())
+	}
+	per := max(1, callBytes/max(1, m.Type.RowBytes(m.Cols)))
+	stride, ld := m.stride(), m.ld()
+	base := unsafe.Pointer(unsafe.SliceData(m.Data))
+	for i := 0; i < len(p); i += per {
+		sum(unsafe.Add(base, (r0+i)*stride), ptr(p[i:]), ptr(y), min(per, len(p)-i), len(y), ld)
+	}
+}
+
+// Decode widens len(dst) elements of type t, a multiple of its block, to f32
+// and reports whether there is a kernel for t.
+func (k *Kernels) Decode(t tensor.Type, dst []float32, src []byte) bool {
+	var dec func(src, dst unsafe.Pointer, n int)
+	switch t {
+	case tensor.F32:
+		if len(dst) > 0 {
+			_ = src[4*len(dst)-1]
+			copy(dst, unsafe.Slice((*float32)(ptr(src)), len(dst)))
+		}
+		return true
+	case tensor.F16:
+		dec = k.k.DecF16
+	case tensor.BF16:
+		dec = k.k.DecBF16
+	case tensor.Q8_0:
+		dec = k.k.DecQ8_0
+	case tensor.Q4_0:
+		dec = k.k.DecQ4_0
+	case tensor.Q4_K:
+		dec = k.k.DecQ4_K
+	case tensor.Q6_K:
+		dec = k.k.DecQ6_K
+	default:
+		return false
+	}
+	if err := t.CheckRow(len(dst)); err != nil {
+		panic("simd: Decode: " + err.Error())
+	}
+	for len(dst) > 0 {
+		n := min(len(dst), callElements)
+		b := t.RowBytes(n)
+		_ = src[b-1]
+		dec(ptr(src), ptr(dst), n)
+		dst, src = dst[n:], src[b:]
+	}
+	return true
+}
+
+// EncodeF16 rounds to half precision, ties to even; overflow gives infinities.
+func (k *Kernels) EncodeF16(dst []uint16, src []float32) { encode(k.k.EncF16, dst, src) }
+
+// EncodeBF16 rounds to bfloat16, ties to even; NaNs stay quiet NaNs.
+func (k *Kernels) EncodeBF16(dst []uint16, src []float32) { encode(k.k.EncBF16, dst, src) }
+
+func encode(enc func(src, dst unsafe.Pointer, n int), dst []uint16, src []float32) {
+	dst = dst[:len(src)]
+	for len(src) > 0 {
+		n := min(len(src), callElements)
+		enc(ptr(src), ptr(dst), n)
+		dst, src = dst[n:], src[n:]
+	}
+}

@@ -1,0 +1,230 @@
+package simd
+
+// The Go level: the kernels' formulas, loop by loop.
+
+import (
+	"math"
+	"unsafe"
+
+	"greta/tensor"
+)
+
+const goMR, goNR = 4, 4
+
+var goKernels = kernels{
+	MvF32: mvGo[float32](identity), MvF16: mvGo[uint16](tensor.F16ToF32), MvBF16: mvGo[uint16](tensor.BF16ToF32),
+	MvQ8_0: mvBlockGo(decQ8_0Go, 32, 34), MvQ4_0: mvBlockGo(decQ4_0Go, 32, 18), MvQ4_K: mvBlockGo(decQ4_KGo, 256, 144), MvQ6_K: mvBlockGo(decQ6_KGo, 256, 210),
+	WsumF32: wsumGo[float32](identity), WsumF16: wsumGo[uint16](tensor.F16ToF32), WsumBF16: wsumGo[uint16](tensor.BF16ToF32),
+	PackF32: packGo[float32](identity), PackF16: packGo[uint16](tensor.F16ToF32), PackBF16: packGo[uint16](tensor.BF16ToF32),
+	Micro:  microGo,
+	DecF16: mapGo(tensor.F16ToF32), DecBF16: mapGo(tensor.BF16ToF32),
+	DecQ8_0: decBlocksGo(decQ8_0Go, 32, 34), DecQ4_0: decBlocksGo(decQ4_0Go, 32, 18),
+	DecQ4_K: decBlocksGo(decQ4_KGo, 256, 144), DecQ6_K: decBlocksGo(decQ6_KGo, 256, 210),
+	EncF16: mapGo(tensor.F32ToF16), EncBF16: mapGo(tensor.F32ToBF16),
+	Dot: func(a, b unsafe.Pointer, n int) float32 { return dotGo(floats(a, n), floats(b, n)) },
+	Max: maxGo,
+	Add: func(y, a, b unsafe.Pointer, n int) {
+		ys, as, bs := floats(y, n), floats(a, n), floats(b, n)
+		for i := range ys {
+			ys[i] = as[i] + bs[i]
+		}
+	},
+	Mul: func(y, a, b unsafe.Pointer, n int) {
+		ys, as, bs := floats(y, n), floats(a, n), floats(b, n)
+		for i := range ys {
+			ys[i] = as[i] * bs[i]
+		}
+	},
+	Scale: func(y, x unsafe.Pointer, n int, a float32) {
+		ys, xs := floats(y, n), floats(x, n)
+		for i := range ys {
+			ys[i] = a * xs[i]
+		}
+	},
+	Axpy: func(y, x unsafe.Pointer, n int, a float32) {
+		ys, xs := floats(y, n), floats(x, n)
+		for i := range ys {
+			ys[i] += a * xs[i]
+		}
+	},
+	ScaleMul: func(y, x, g unsafe.Pointer, n int, a float32) {
+		ys, xs, gs := floats(y, n), floats(x, n), floats(g, n)
+		for i := range ys {
+			ys[i] = a * xs[i] * gs[i]
+		}
+	},
+	ExpSum: func(y, x unsafe.Pointer, n int, m float32) float32 {
+		ys, xs := floats(y, n), floats(x, n)
+		sum := float32(0)
+		for i := range ys {
+			ys[i] = exp32(xs[i] - m)
+			sum += ys[i]
+		}
+		return sum
+	},
+	Exp:  func(y, x unsafe.Pointer, n int) { mapGo(exp32)(x, y, n) },
+	SiLU: gateGo(func(x float64) float64 { return x / (1 + math.Exp(-x)) }),
+	GELUTanh: gateGo(func(x float64) float64 {
+		return x / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
+	}),
+	GELUErf: gateGo(func(x float64) float64 { return x * 0.5 * math.Erfc(-x/math.Sqrt2) }),
+	ReadAll: func(p unsafe.Pointer, n int) float32 {
+		or := uint64(0)
+		for _, v := range unsafe.Slice((*uint64)(p), n/8) {
+			or |= v
+		}
+		return float32(or)
+	},
+}
+
+func identity(v float32) float32 { return v }
+func exp32(x float32) float32    { return float32(math.Exp(float64(x))) }
+
+func floats(p unsafe.Pointer, n int) []float32 { return unsafe.Slice((*float32)(p), n) }
+
+// at gives element i of an array of T.
+func at[T any](p unsafe.Pointer, i int) *T {
+	var t T
+	return (*T)(unsafe.Add(p, i*int(unsafe.Sizeof(t))))
+}
+
+func dotGo(a, b []float32) float32 {
+	var s [4]float32
+	b = b[:len(a)]
+	i := 0
+	for ; i+4 <= len(a); i += 4 {
+		s[0] += a[i] * b[i]
+		s[1] += a[i+1] * b[i+1]
+		s[2] += a[i+2] * b[i+2]
+		s[3] += a[i+3] * b[i+3]
+	}
+	for ; i < len(a); i++ {
+		s[0] += a[i] * b[i]
+	}
+	return (s[0] + s[1]) + (s[2] + s[3])
+}
+
+func maxGo(x unsafe.Pointer, n int) float32 {
+	m := float32(math.Inf(-1))
+	for _, v := range floats(x, n) {
+		if v > m {
+			m = v
+		}
+	}
+	return m
+}
+
+func mvGo[T any](wide func(T) float32) func(w, x, y unsafe.Pointer, rows, k, ldw int) {
+	return func(w, x, y unsafe.Pointer, rows, k, ldw int) {
+		xs, ys := floats(x, k), floats(y, rows)
+		for r := range ys {
+			var even, odd float32
+			row := unsafe.Slice(at[T](w, r*ldw), k)
+			i := 0
+			for ; i+2 <= k; i += 2 {
+				even += wide(row[i]) * xs[i]
+				odd += wide(row[i+1]) * xs[i+1]
+			}
+			if i < k {
+				even += wide(row[i]) * xs[i]
+			}
+			ys[r] = even + odd
+		}
+	}
+}
+
+// mvBlockGo takes dec, which decodes one block of elems elements in bytes bytes.
+func mvBlockGo(dec func(p []byte, dst []float32), elems, bytes int) func(w, x, y unsafe.Pointer, rows, k, ldw int) {
+	return func(w, x, y unsafe.Pointer, rows, k, ldw int) {
+		var buf [256]float32
+		xs, ys := floats(x, k), floats(y, rows)
+		for r := range ys {
+			ys[r] = 0
+			for b := range k / elems {
+				dec(unsafe.Slice((*byte)(unsafe.Add(w, r*ldw+b*bytes)), bytes), buf[:elems])
+				ys[r] += dotGo(buf[:elems], xs[b*elems:(b+1)*elems])
+			}
+		}
+	}
+}
+
+func decBlocksGo(dec func(p []byte, dst []float32), elems, bytes int) func(src, dst unsafe.Pointer, n int) {
+	return func(src, dst unsafe.Pointer, n int) {
+		out := floats(dst, n)
+		for b := range n / elems {
+			dec(unsafe.Slice((*byte)(unsafe.Add(src, b*bytes)), bytes), out[b*elems:(b+1)*elems])
+		}
+	}
+}
+
+func wsumGo[T any](wide func(T) float32) func(v, p, y unsafe.Pointer, rows, d, ldv int) {
+	return func(v, p, y unsafe.Pointer, rows, d, ldv int) {
+		ps, ys := floats(p, rows), floats(y, d)
+		for r, s := range ps {
+			row := unsafe.Slice(at[T](v, r*ldv), d)
+			for i := range ys {
+				ys[i] += s * wide(row[i])
+			}
+		}
+	}
+}
+
+func packGo[T any](wide func(T) float32) func(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int) {
+	return func(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int) {
+		out := floats(dst, k*width)
+		clear(out)
+		for r := range rows {
+			row := unsafe.Slice(at[T](src, r*ld), k)
+			for i, v := range row {
+				out[i*width+r] = wide(v)
+			}
+		}
+	}
+}
+
+func microGo(w, x, c unsafe.Pointer, ldc, k, shape int) {
+	mr, nr, add := shape&255, shape>>8&255, shape>>16 != 0
+	var acc [goNR][goMR]float32
+	ws, xs := floats(w, k*goMR), floats(x, k*goNR)
+	for ; len(ws) > 0; ws, xs = ws[goMR:], xs[goNR:] {
+		wv, xv := (*[goMR]float32)(ws), (*[goNR]float32)(xs)
+		for j, b := range xv {
+			acc[j][0] += wv[0] * b
+			acc[j][1] += wv[1] * b
+			acc[j][2] += wv[2] * b
+			acc[j][3] += wv[3] * b
+		}
+	}
+	for j := range nr {
+		out := unsafe.Slice(at[float32](c, j*ldc), mr)
+		for i := range out {
+			if add {
+				out[i] += acc[j][i]
+			} else {
+				out[i] = acc[j][i]
+			}
+		}
+	}
+}
+
+func mapGo[S, D any](f func(S) D) func(src, dst unsafe.Pointer, n int) {
+	return func(src, dst unsafe.Pointer, n int) {
+		in, out := unsafe.Slice((*S)(src), n), unsafe.Slice((*D)(dst), n)
+		for i, v := range in {
+			out[i] = f(v)
+		}
+	}
+}
+
+func gateGo(f func(float64) float64) func(y, x, u unsafe.Pointer, n int) {
+	return func(y, x, u unsafe.Pointer, n int) {
+		ys, xs := floats(y, n), floats(x, n)
+		for i, v := range xs {
+			g := float32(f(float64(v)))
+			if u != nil {
+				g *= *at[float32](u, i)
+			}
+			ys[i] = g
+		}
+	}
+}

@@ -1,0 +1,76 @@
+// Package simd holds the CPU's inner loops: matrix times vector over weights
+// as files store them, the blocked matrix product, row conversions and small
+// vector kernels. It knows nothing of graphs, threads or operators.
+//
+// The loops are written in C with intrinsics (csrc/cpu), translated to Go
+// assembler by tools/c2goasm, and chosen at run time by what the processor
+// has. Each level computes the same formulas in f32; only the order of the
+// additions differs. The Go level is what other processors and the build tag
+// noasm get, and what the tests compare with.
+package simd
+
+//go:generate go run greta/tools/c2goasm -root ../../.. -all
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"unsafe"
+)
+
+// Kernels is the set of loops of one level.
+type Kernels struct {
+	// Name is the level: avx512, avx2, neon or go.
+	Name string
+	// VNNI and BF16 say whether the processor has int8 and bf16 dot products.
+	// No kernel needs them so far.
+	VNNI, BF16 bool
+
+	k      kernels
+	mr, nr int // the micro-kernel's tile: rows of W, rows of X
+}
+
+var goLevel = Kernels{Name: "go", k: goKernels, mr: goMR, nr: goNR}
+
+// Levels lists what this machine can run, best first.
+func Levels() []*Kernels {
+	var all []*Kernels
+	for _, l := range machineLevels() {
+		all = append(all, &l)
+	}
+	return append(all, &goLevel)
+}
+
+// Select gives a level by name, or the best one for an empty name. It is an
+// error to ask for what the machine lacks.
+func Select(name string) (*Kernels, error) {
+	var have []string
+	for _, k := range Levels() {
+		if name == "" || name == k.Name {
+			return k, nil
+		}
+		have = append(have, k.Name)
+	}
+	return nil, fmt.Errorf("CPU level %q: this machine and build have %s", name, strings.Join(have, ", "))
+}
+
+// Default gives the level that the environment variable GRETA_CPU names, or
+// the best one where it is unset.
+var Default = sync.OnceValues(func() (*Kernels, error) {
+	k, err := Select(os.Getenv("GRETA_CPU"))
+	if err != nil {
+		return nil, fmt.Errorf("GRETA_CPU: %w", err)
+	}
+	return k, nil
+})
+
+// AlignedFloats gives n zeros that start on a cache line.
+func AlignedFloats(n int) []float32 {
+	b := make([]float32, n+15)
+	off := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b)))%64) / 4
+	return b[off : off+n : off+n]
+}
+
+// ptr gives the address of a slice's first element.
+func ptr[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }

@@ -1,0 +1,84 @@
+// Matrix product Y[S,N] = X[S,K]·W[N,K]ᵀ: packing into panels, and the
+// micro-kernel that multiplies two panels. MR = 2·VL rows of W, NR rows of X.
+#include "vec.h"
+
+// PACK: dst[i*width+r] = src[r*ld+i] for i < k, r < rows; 0 for rows <= r < width.
+#define PACK(NAME, T, LD, LDN)                                                                        \
+  void NAME(const T *src, long ld, float *dst, long k, long rows, long width) {                       \
+    ROLLED for (long g = 0; g < width; g += VL, src += VL * ld, rows -= VL) {                         \
+      long w = width - g < VL ? width - g : VL;                                                       \
+      long i = 0;                                                                                     \
+      if (rows >= VL && w == VL) {                                                                    \
+        ROLLED for (; i + VL <= k; i += VL) {                                                         \
+          vf r[VL];                                                                                   \
+          UNROLL for (int j = 0; j < VL; j++) r[j] = LD(src + j * ld + i);                            \
+          transpose(r);                                                                               \
+          UNROLL for (int j = 0; j < VL; j++) st(dst + (i + j) * width + g, r[j]);                    \
+        }                                                                                             \
+      }                                                                                               \
+      ROLLED for (; i < k; i += VL) {                                                                 \
+        long n = k - i < VL ? k - i : VL;                                                             \
+        vf r[VL];                                                                                     \
+        UNROLL for (int j = 0; j < VL; j++)                                                           \
+          r[j] = j < rows ? (n == VL ? LD(src + j * ld + i) : LDN(src + j * ld + i, n)) : vset(0);    \
+        transpose(r);                                                                                 \
+        UNROLL for (int j = 0; j < VL; j++)                                                           \
+          if (j < n) stn(dst + (i + j) * width + g, r[j], w);                                         \
+      }                                                                                               \
+    }                                                                                                 \
+  }
+PACK(pack_f32, float, ld_f32, ldn_f32)
+PACK(pack_f16, uint16_t, ld_f16, ldn_f16)
+PACK(pack_bf16, uint16_t, ld_bf16, ldn_bf16)
+
+// tile computes with NR columns, of which nr are stored.
+INLINE void tile(const float *w, const float *x, float *c, long ldc, long k, long mr, long nr, long add, const int NR) {
+  vf a[MICRO_NR], b[MICRO_NR];
+  UNROLL for (int j = 0; j < NR; j++) a[j] = b[j] = vset(0);
+  ROLLED for (; k > 0; k--, w += MICRO_MR, x += MICRO_NR) {
+    vf w0 = ld_f32(w), w1 = ld_f32(w + VL);
+    UNROLL for (int j = 0; j < NR; j++) {
+      vf s = vset(x[j]);
+      a[j] = fma(w0, s, a[j]);
+      b[j] = fma(w1, s, b[j]);
+    }
+  }
+  if (mr == MICRO_MR) {
+    UNROLL for (int j = 0; j < NR; j++) {
+      if (j < nr) {
+        float *p = c + j * ldc;
+        if (add) {
+          a[j] += ld_f32(p);
+          b[j] += ld_f32(p + VL);
+        }
+        st(p, a[j]);
+        st(p + VL, b[j]);
+      }
+    }
+    return;
+  }
+  long m0 = mr < VL ? mr : VL, m1 = mr - m0;
+  UNROLL for (int j = 0; j < NR; j++) {
+    if (j < nr) {
+      float *p = c + j * ldc;
+      if (m0 == VL) {
+        st(p, add ? a[j] + ld_f32(p) : a[j]);
+        if (m1) stn(p + VL, add ? b[j] + ldn_f32(p + VL, m1) : b[j], m1);
+      } else {
+        stn(p, add ? a[j] + ldn_f32(p, m0) : a[j], m0);
+      }
+    }
+  }
+}
+
+// micro: c[j*ldc+i] (+)= Σ_k w[k*MR+i]·x[k*NR+j] for i < mr, j < nr.
+// shape = mr | nr << 8 | add << 16.
+void micro(const float *w, const float *x, float *c, long ldc, long k, long shape) {
+  long mr = shape & 255, nr = shape >> 8 & 255, add = shape >> 16;
+  if (nr > MICRO_NR * 2 / 3)
+    tile(w, x, c, ldc, k, mr, nr, add, MICRO_NR);
+  else if (nr > MICRO_NR / 3)
+    tile(w, x, c, ldc, k, mr, nr, add, MICRO_NR * 2 / 3);
+  else
+    tile(w, x, c, ldc, k, mr, nr, add, MICRO_NR / 3);
+}

@@ -1,0 +1,146 @@
+// Elementwise kernels and reductions over f32 vectors of any length n.
+#include "vec.h"
+
+// EACH runs BODY for i = 0, VL, … with full loads, then once with n - i lanes.
+// LOAD(p) and STORE(p, v) mean the right thing in both.
+#define EACH(BODY)                                  \
+  {                                                 \
+    long i = 0;                                     \
+    ROLLED for (; i + VL <= n; i += VL) {           \
+      const long lanes = VL;                        \
+      BODY                                          \
+    }                                               \
+    if (i < n) {                                    \
+      const long lanes = n - i;                     \
+      BODY                                          \
+    }                                               \
+  }
+#define LOAD(p) (lanes == VL ? ld_f32((p) + i) : ldn_f32((p) + i, lanes))
+#define STORE(p, v) do { vf t_ = (v); if (lanes == VL) st((p) + i, t_); else stn((p) + i, t_, lanes); } while (0)
+
+float dot(const float *a, const float *b, long n) {
+  vf s[4];
+  UNROLL for (int u = 0; u < 4; u++) s[u] = vset(0);
+  long i = 0;
+  ROLLED for (; i + 4 * VL <= n; i += 4 * VL)
+    UNROLL for (int u = 0; u < 4; u++) s[u] = fma(ld_f32(a + i + u * VL), ld_f32(b + i + u * VL), s[u]);
+  ROLLED for (; i + VL <= n; i += VL) s[0] = fma(ld_f32(a + i), ld_f32(b + i), s[0]);
+  if (i < n) s[1] = fma(ldn_f32(a + i, n - i), ldn_f32(b + i, n - i), s[1]);
+  return vsum((s[0] + s[1]) + (s[2] + s[3]));
+}
+
+// max_f32 is -inf for n = 0.
+float max_f32(const float *x, long n) {
+  vf m = vset(-__builtin_inff());
+  long i = 0;
+  ROLLED for (; i + VL <= n; i += VL) m = vmax(ld_f32(x + i), m);
+  float r = fold(m, 1);
+  ROLLED for (; i < n; i++) r = x[i] > r ? x[i] : r;
+  return r;
+}
+
+void add(float *y, const float *a, const float *b, long n) { EACH(STORE(y, LOAD(a) + LOAD(b));) }
+void mul(float *y, const float *a, const float *b, long n) { EACH(STORE(y, LOAD(a) * LOAD(b));) }
+void scale(float *y, const float *x, long n, float a) { vf s = vset(a); EACH(STORE(y, LOAD(x) * s);) }
+void axpy(float *y, const float *x, long n, float a) { vf s = vset(a); EACH(STORE(y, fma(LOAD(x), s, LOAD(y)));) }
+// scale_mul: y = (x·a)·g, the second half of an RMSNorm.
+void scale_mul(float *y, const float *x, const float *g, long n, float a) {
+  vf s = vset(a);
+  EACH(STORE(y, (LOAD(x) * s) * LOAD(g));)
+}
+
+// vexp: x = n·ln 2 + r with |r| <= ln 2 / 2, e^r by its Taylor polynomial to
+// degree 7 (error below 2^-27 relative), then times 2^n in two steps so that
+// subnormal results are rounded once. Overflow gives inf, NaN stays.
+INLINE vf vexp(vf x) {
+  x = where_lt(x, vset(-104.f), vset(-104.f), x);
+  x = where_lt(vset(89.f), x, vset(89.f), x);
+  vi n = round_i(x * vset(1.44269504f));
+  vf nf = from_i(n);
+  vf r = fnma(nf, vset(0x1.62e4p-1f), x);           // ln 2, high part: exact product
+  r = fnma(nf, vset(0x1.7f7d1cp-20f), r);           // ln 2, the rest
+  vf p = fma(r, vset(1.f / 5040), vset(1.f / 720));
+  p = fma(p, r, vset(1.f / 120));
+  p = fma(p, r, vset(1.f / 24));
+  p = fma(p, r, vset(1.f / 6));
+  p = fma(p, r, vset(0.5f));
+  p = fma(p * r, r, r);
+  p += vset(1.f);
+  vi half = sar(n, 1);
+  vf a = (vf)shl(addi(half, viset(127)), 23), b = (vf)shl(addi(subi(n, half), viset(127)), 23);
+  return p * a * b;
+}
+
+// expsum: y = e^(x-m), returns Σ y.
+float expsum(float *y, const float *x, long n, float m) {
+  vf s = vset(0), mv = vset(m);
+  long i = 0;
+  ROLLED for (; i + VL <= n; i += VL) {
+    vf e = vexp(ld_f32(x + i) - mv);
+    st(y + i, e);
+    s += e;
+  }
+  float r = vsum(s);
+  if (i < n) {
+    float t[VL] __attribute__((aligned(64)));
+    vf e = vexp(ldn_f32(x + i, n - i) - mv);
+    st(t, e);
+    stn(y + i, e, n - i);
+    ROLLED for (long j = 0; j < n - i; j++) r += t[j];
+  }
+  return r;
+}
+void exp_f32(float *y, const float *x, long n) { EACH(STORE(y, vexp(LOAD(x)));) }
+
+// sigmoid-like gates: y = g(x)·u, or g(x) where u is null.
+#define GATE(NAME, F)                                                  \
+  void NAME(float *y, const float *x, const float *u, long n) {        \
+    if (u) EACH(STORE(y, F(LOAD(x)) * LOAD(u));) else EACH(STORE(y, F(LOAD(x)));) \
+  }
+INLINE vf silu1(vf x) { return x / (vset(1) + vexp(vset(0) - x)); }
+// ½x(1 + tanh z) = x / (1 + e^(-2z)), z = √(2/π)·(x + 0.044715x³): no cancellation.
+INLINE vf gelu_tanh1(vf x) {
+  vf z = x * fma(x * x, vset(0.044715f * 1.5957691216f), vset(1.5957691216f));
+  return x / (vset(1) + vexp(vset(0) - z));
+}
+// x·Φ(x) with erfc by the Chebyshev fit of Press et al., Numerical Recipes,
+// §6.2 (erfcc): fractional error below 1.2e-7 everywhere, so the tail on the
+// left keeps its digits.
+INLINE vf gelu_erf1(vf x) {
+  vf z = x * vset(0.70710678118f);
+  vf zn = vset(0) - z;
+  z = where_lt(z, vset(0), zn, z);
+  z = where_lt(vset(15), z, vset(15), z); // erfc is 0 there
+  vf t = vset(1) / fma(z, vset(0.5f), vset(1));
+  vf p = fma(t, vset(0.17087277f), vset(-0.82215223f));
+  p = fma(p, t, vset(1.48851587f));
+  p = fma(p, t, vset(-1.13520398f));
+  p = fma(p, t, vset(0.27886807f));
+  p = fma(p, t, vset(-0.18628806f));
+  p = fma(p, t, vset(0.09678418f));
+  p = fma(p, t, vset(0.37409196f));
+  p = fma(p, t, vset(1.00002368f));
+  p = fma(p, t, vset(-1.26551223f));
+  // z² loses digits where it is large; e^-z² = e^-hi · e^-lo keeps them.
+  vf hi = z * z, lo = fma(z, z, vset(0) - hi);
+  vf half = vset(0.5f) * t * vexp(p - hi) * (vset(1) - lo);
+  vf phi = where_lt(x, vset(0), half, vset(1) - half);
+  return x * phi;
+}
+GATE(silu, silu1)
+GATE(gelu_tanh, gelu_tanh1)
+GATE(gelu_erf, gelu_erf1)
+
+// read_all reads n bytes (a multiple of 4·VL floats is looked at) and gives a
+// number that depends on all of them: the yardstick of a read loop.
+float read_all(const float *p, long n) {
+  vi a = viset(0), b = a, c = a, d = a;
+  n /= 4;
+  ROLLED for (long i = 0; i + 4 * VL <= n; i += 4 * VL) {
+    a |= (vi)ld_f32(p + i);
+    b |= (vi)ld_f32(p + i + VL);
+    c |= (vi)ld_f32(p + i + 2 * VL);
+    d |= (vi)ld_f32(p + i + 3 * VL);
+  }
+  return vsum(from_i((a | b) | (c | d)));
+}
