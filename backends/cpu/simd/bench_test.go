@@ -18,7 +18,7 @@ func BenchmarkMatVec(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	buf := make([]byte, total)
+	buf := bigMemory(b, total)
 	r := newRand(1)
 	fillRow(r, tensor.F16, buf[:1<<20]) // sane as every type's scales
 	for n := 1 << 20; n < total; n *= 2 {

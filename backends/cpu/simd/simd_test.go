@@ -156,10 +156,10 @@ func TestElementwise(t *testing.T) {
 		{"exp", func(k *Kernels, y, a, b []float32) { k.Exp(y, a) }, func(a, b float64) float64 { return math.Exp(a) }, 2},
 		{"silu", func(k *Kernels, y, a, b []float32) { k.SiLU(y, a, nil) }, func(a, b float64) float64 { return silu(a) }, 4},
 		{"silu·u", func(k *Kernels, y, a, b []float32) { k.SiLU(y, a, b) }, func(a, b float64) float64 { return silu(a) * b }, 5},
-		{"gelu_tanh", func(k *Kernels, y, a, b []float32) { k.GELUTanh(y, a, nil) }, func(a, b float64) float64 { return tanh(a) }, 80},
-		{"gelu_tanh·u", func(k *Kernels, y, a, b []float32) { k.GELUTanh(y, a, b) }, func(a, b float64) float64 { return tanh(a) * b }, 80},
-		{"gelu_erf", func(k *Kernels, y, a, b []float32) { k.GELUErf(y, a, nil) }, func(a, b float64) float64 { return phi(a) }, 80},
-		{"gelu_erf·u", func(k *Kernels, y, a, b []float32) { k.GELUErf(y, a, b) }, func(a, b float64) float64 { return phi(a) * b }, 80},
+		{"gelu_tanh", func(k *Kernels, y, a, b []float32) { k.GELUTanh(y, a, nil) }, func(a, b float64) float64 { return tanh(a) }, 160},
+		{"gelu_tanh·u", func(k *Kernels, y, a, b []float32) { k.GELUTanh(y, a, b) }, func(a, b float64) float64 { return tanh(a) * b }, 160},
+		{"gelu_erf", func(k *Kernels, y, a, b []float32) { k.GELUErf(y, a, nil) }, func(a, b float64) float64 { return phi(a) }, 160},
+		{"gelu_erf·u", func(k *Kernels, y, a, b []float32) { k.GELUErf(y, a, b) }, func(a, b float64) float64 { return phi(a) * b }, 160},
 	}
 	forLevels(t, func(t *testing.T, k *Kernels) {
 		for _, c := range cases {

@@ -1,0 +1,59 @@
+package cpu
+
+import (
+	"fmt"
+
+	"greta/backends"
+)
+
+// buffer is host memory: allocated, or someone else's that was mapped.
+type buffer struct {
+	data []byte
+	free func([]byte) error // nil: not ours
+}
+
+// Size is the number of bytes.
+func (b *buffer) Size() int { return len(b.data) }
+
+// Bytes gives the memory itself, which a loader may write.
+func (b *buffer) Bytes() []byte { return b.data }
+
+// Free gives the memory back.
+func (b *buffer) Free() error {
+	data, free := b.data, b.free
+	b.data, b.free = nil, nil
+	if free == nil || data == nil {
+		return nil
+	}
+	return free(data)
+}
+
+// Alloc gives zeroed memory that starts on a page.
+func (d *Device) Alloc(bytes int, use backends.Use) (backends.Buffer, error) {
+	if bytes < 0 {
+		return nil, fmt.Errorf("cannot allocate %d bytes", bytes)
+	}
+	if bytes == 0 {
+		return &buffer{}, nil
+	}
+	data, free, err := allocate(bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%d bytes of %v: %w", bytes, use, err)
+	}
+	return &buffer{data, free}, nil
+}
+
+// Map uses memory as it is, such as a mapped file. Weights are only read.
+func (d *Device) Map(data []byte) (backends.Buffer, error) { return &buffer{data: data}, nil }
+
+// hostRange gives bytes [offset, offset+n) of a buffer of this device.
+func hostRange(b backends.Buffer, offset, n int) ([]byte, error) {
+	h, ok := b.(*buffer)
+	if !ok {
+		return nil, fmt.Errorf("a buffer of another device (%T)", b)
+	}
+	if offset < 0 || n < 0 || offset > len(h.data) || n > len(h.data)-offset {
+		return nil, fmt.Errorf("bytes %d to %d of a buffer of %d", offset, offset+n, len(h.data))
+	}
+	return h.data[offset : offset+n : offset+n], nil
+}

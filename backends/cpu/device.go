@@ -1,0 +1,243 @@
+// Package cpu runs programs on the processor's cores: the default device, which
+// needs nothing but Go. Activations are float32; weights are read as files
+// store them; caches are float32, float16 or bfloat16.
+//
+// A launch is bound once, at capture, to an object that holds its operands as
+// slices; replay runs these objects in order over a pool of workers and
+// allocates nothing.
+package cpu
+
+import (
+	"fmt"
+	"runtime"
+	"time"
+
+	"greta/backends"
+	"greta/backends/cpu/simd"
+	"greta/graph"
+	"greta/internal/pool"
+	"greta/tensor"
+)
+
+// Device is the processor.
+type Device struct {
+	k    *simd.Kernels
+	pool *pool.Pool
+	info backends.Info
+
+	perWorker [][]float32 // scratch of each worker
+	common    []float32   // scratch of all of them
+}
+
+// New opens the processor with a number of threads; 0 means all cores. The
+// level of its kernels is the best that the processor has, or what GRETA_CPU names.
+func New(threads int) (*Device, error) {
+	if threads < 0 || threads > 4096 {
+		return nil, fmt.Errorf("%d threads are not possible", threads)
+	}
+	k, err := simd.Default()
+	if err != nil {
+		return nil, err
+	}
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	return &Device{k: k, pool: pool.New(threads), info: backends.Info{
+		Backend: "cpu", Name: processorName(), Level: k.Name, Threads: threads, Float: tensor.F32, Align: 64,
+		Fusions: fusions, Memory: availableMemory(),
+	}}, nil
+}
+
+// Info describes the processor.
+func (d *Device) Info() backends.Info { return d.info }
+
+// Close stops the workers.
+func (d *Device) Close() error {
+	d.pool.Close()
+	return nil
+}
+
+// runner is a launch bound to its operands.
+type runner interface{ run(p *pool.Pool) error }
+
+// binder makes the runner of a launch.
+type binder func(d *Device, l *backends.Launch) (runner, error)
+
+// entry is a row of the device's table of kernels.
+type entry struct {
+	// check says why a node cannot run; nil: every node whose float operands are f32 can.
+	check func(n *graph.Node) error
+	bind  binder
+	// suffix is what a kernel's name has between operator and level.
+	suffix func(n *graph.Node) string
+}
+
+// fusions are the fused operators that this device wants, in the order of trial.
+var fusions = []string{"rope_push", "linear_residual", "swiglu", "geglu"}
+
+// table is the device's kernels by operator.
+var table = map[string]entry{
+	"add":             {bind: bindAddMul},
+	"mul":             {bind: bindAddMul},
+	"scale":           {bind: bindUnary},
+	"silu":            {bind: bindUnary},
+	"gelu":            {bind: bindUnary},
+	"sigmoid":         {bind: bindUnary},
+	"softcap":         {bind: bindUnary},
+	"swiglu":          {bind: bindGate},
+	"geglu":           {bind: bindGate},
+	"embed":           {bind: bindEmbed, suffix: typeOf(1)},
+	"linear":          {bind: bindLinear, suffix: typeOf(1)},
+	"linear_bias":     {bind: bindLinear, suffix: typeOf(1)},
+	"linear_residual": {bind: bindLinear, suffix: typeOf(1)},
+	"linear_id":       {bind: bindLinearID, suffix: typeOf(1)},
+	"rmsnorm":         {bind: bindNorm},
+	"layernorm":       {bind: bindNorm},
+	"add_rmsnorm":     {bind: bindAddNorm},
+	"rope":            {bind: bindRoPE},
+	"push":            {bind: bindPush, check: checkState, suffix: typeOf(0)},
+	"rope_push":       {bind: bindRoPEPush, check: checkState, suffix: typeOf(0)},
+	"attention":       {bind: bindAttention, check: checkCaches, suffix: typeOf(1)},
+	"softmax":         {bind: bindSoftmax},
+	"topk":            {bind: bindTopK},
+	"mix":             {bind: bindMix},
+	"rows":            {bind: bindRows},
+	"split":           {bind: bindSplit},
+	"view":            {bind: bindView},
+}
+
+// typeOf names kernels after the type of an operand.
+func typeOf(arg int) func(*graph.Node) string {
+	return func(n *graph.Node) string { return "." + n.In[arg].Type.String() }
+}
+
+// kernel is the choice for a node.
+type kernel struct {
+	name string
+	bind binder
+}
+
+func (k *kernel) Name() string                  { return k.name }
+func (k *kernel) Packing(int) *backends.Packing { return nil }
+func (k *kernel) Scratch() int                  { return 0 }
+
+// Kernel chooses the kernel of a node.
+func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
+	e, ok := table[n.Op.Name]
+	if !ok {
+		return nil, backends.Unsupportedf("cpu", n, "it is not in the table of kernels")
+	}
+	if e.check != nil {
+		if err := e.check(n); err != nil {
+			return nil, backends.Unsupportedf("cpu", n, "%v", err)
+		}
+	}
+	for _, v := range n.Out {
+		if n.Op.Kind != graph.Update && v.Type != tensor.F32 && v.Type != tensor.I32 {
+			return nil, backends.Unsupportedf("cpu", n, "%s: results are f32 here", v)
+		}
+	}
+	for i, v := range n.In {
+		if v == nil || v.Type == tensor.F32 || v.Type == tensor.I32 {
+			continue
+		}
+		if v.Root().Kind != graph.Weight && v.Root().Kind != graph.State || !readable(v.Type) {
+			return nil, backends.Unsupportedf("cpu", n, "operand %d is %s: activations are f32 here", i, v)
+		}
+	}
+	name := n.Op.Name
+	if e.suffix != nil {
+		name += e.suffix(n)
+	}
+	return &kernel{name + "." + d.k.Name, e.bind}, nil
+}
+
+func (d *Device) bind(l *backends.Launch) (runner, error) {
+	k, ok := l.Kernel.(*kernel)
+	if !ok {
+		return nil, fmt.Errorf("%v: a kernel of another device (%T)", l.Node, l.Kernel)
+	}
+	r, err := k.bind(d, l)
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", l.Node, err)
+	}
+	return r, nil
+}
+
+// Stream runs launches one by one.
+func (d *Device) Stream() (backends.Stream, error) { return &stream{d}, nil }
+
+type stream struct{ d *Device }
+
+func (s *stream) Launch(l *backends.Launch) error {
+	r, err := s.d.bind(l)
+	if err != nil {
+		return err
+	}
+	if err := r.run(s.d.pool); err != nil {
+		return fmt.Errorf("%v: %w", l.Node, err)
+	}
+	return nil
+}
+
+func (s *stream) Write(dst backends.Buffer, offset int, src []byte) error {
+	b, err := hostRange(dst, offset, len(src))
+	copy(b, src)
+	return err
+}
+
+func (s *stream) Read(src backends.Buffer, offset int, dst []byte) error {
+	b, err := hostRange(src, offset, len(dst))
+	copy(dst, b)
+	return err
+}
+
+func (s *stream) Close() error { return nil }
+
+// Capture binds every launch of a program.
+func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
+	e := &executable{d: d, program: p, steps: make([]runner, len(p.Launches))}
+	for i := range p.Launches {
+		var err error
+		if e.steps[i], err = d.bind(&p.Launches[i]); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+// executable replays a program on the calling goroutine and the pool.
+type executable struct {
+	d       *Device
+	program *backends.Program
+	steps   []runner
+	err     error
+}
+
+// Submit runs the program to its end; Wait tells what went wrong.
+func (e *executable) Submit() error {
+	e.err = nil
+	for i, r := range e.steps {
+		if err := r.run(e.d.pool); err != nil {
+			e.err = fmt.Errorf("%v: %w", e.program.Launches[i].Node, err)
+			break
+		}
+	}
+	return nil
+}
+
+func (e *executable) Wait() error  { return e.err }
+func (e *executable) Close() error { e.steps = nil; return nil }
+
+// Profile runs the program once and times each launch, its barrier included.
+func (e *executable) Profile() ([]time.Duration, error) {
+	times := make([]time.Duration, len(e.steps))
+	for i, r := range e.steps {
+		start := time.Now()
+		if err := r.run(e.d.pool); err != nil {
+			return nil, fmt.Errorf("%v: %w", e.program.Launches[i].Node, err)
+		}
+		times[i] = time.Since(start)
+	}
+	return times, nil
+}
