@@ -1,0 +1,240 @@
+// Package optest runs every operator on any device and compares it with its
+// float64 reference: one table of cases for all backends, which microbenchmarks
+// can use too, and random small graphs.
+package optest
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"greta/graph"
+	"greta/graph/lang"
+	"greta/ops"
+	"greta/tensor"
+	"greta/weights/quant"
+)
+
+// Case is one execution of an operator.
+type Case struct {
+	Name string // "linear/q4_0/5x256x19", unique, and the seed of the data
+	Eq   string // the equation: "y: rope(x, pos, layout=pair)"
+	// Args are the operands, divided by semicolons: "name type[dims] flags", where
+	// type "float" is the device's type of activations. Flags:
+	//
+	//	+n      n elements lie between rows of the first dimension
+	//	=a,b,c  the values, of an i32
+	//	<n      random values in [0, n), of an i32
+	//	#n      random whole numbers in [0, n), of a float: many are equal
+	Args string
+	// Limits for arithmetic in f32 against float64: |got - want| / |want| in the
+	// Euclidean norm over a whole result, and the largest single difference.
+	Rel, Abs float64
+}
+
+// Operand is an operand's data.
+type Operand struct {
+	Value *graph.Value
+	Gap   int    // elements between rows
+	Data  []byte // dense, in the value's type
+}
+
+// Prepared is a case with its node and data, the same on every machine.
+type Prepared struct {
+	Node *graph.Node
+	In   []Operand // as Node.In; no Data where one is left out
+}
+
+// Prepare builds the node and the data for a device whose activations are of
+// type float. It fails where the device's types make no valid node.
+func (c Case) Prepare(float tensor.Type) (*Prepared, error) {
+	lhs, rhs, ok := strings.Cut(c.Eq, ":")
+	if !ok {
+		return nil, fmt.Errorf("%s: %q is no equation", c.Name, c.Eq)
+	}
+	e, err := lang.Parse(rhs)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Name, err)
+	}
+	var names []string
+	for n := range strings.SplitSeq(lhs, ",") {
+		names = append(names, strings.TrimSpace(n))
+	}
+	seed := fnv.New64a()
+	seed.Write([]byte(c.Name))
+	rng := rand.New(rand.NewPCG(seed.Sum64(), 1))
+
+	g := &graph.Graph{Name: c.Name}
+	b := &graph.Builder{Graph: g, Ops: ops.Table, Float: float, Block: -1}
+	sc := graph.Scope{Values: map[string]*graph.Value{}, Env: func(string) (lang.Val, bool) { return nil, false }}
+	operands := map[*graph.Value]Operand{}
+	for text := range strings.SplitSeq(c.Args, ";") {
+		o, err := parseOperand(strings.TrimSpace(text), float, rng)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %q: %w", c.Name, text, err)
+		}
+		sc.Values[o.Value.Name] = g.AddValue(o.Value)
+		operands[o.Value] = o
+	}
+	if _, err := b.Equation(names, e, sc); err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Name, err)
+	}
+	if len(g.Nodes) != 1 {
+		return nil, fmt.Errorf("%s: %q is %d nodes, a case is one", c.Name, c.Eq, len(g.Nodes))
+	}
+	p := &Prepared{Node: g.Nodes[0]}
+	for _, v := range p.Node.In {
+		p.In = append(p.In, operands[v])
+	}
+	return p, nil
+}
+
+var operandText = regexp.MustCompile(`^(\w+) (\w+)\[([\d, ]*)\]((?: \S+)*)$`)
+
+func parseOperand(text string, float tensor.Type, rng *rand.Rand) (Operand, error) {
+	var o Operand
+	m := operandText.FindStringSubmatch(text)
+	if m == nil {
+		return o, fmt.Errorf("not name type[dims] flags")
+	}
+	v := &graph.Value{Name: m[1], Type: float, Kind: graph.Input}
+	if m[2] != "float" {
+		var ok bool
+		if v.Type, ok = tensor.ParseType(m[2]); !ok {
+			return o, fmt.Errorf("unknown type %s", m[2])
+		}
+		switch {
+		case v.Name == "cache" || v.Name == "k" || v.Name == "v":
+			v.Kind = graph.State
+		case v.Type != tensor.I32:
+			v.Kind = graph.Weight
+		}
+	}
+	for d := range strings.SplitSeq(m[3], ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(d))
+		if err != nil {
+			return o, err
+		}
+		v.Shape = append(v.Shape, n)
+	}
+	o.Value = v
+	var flag [128]string
+	for f := range strings.FieldsSeq(m[4]) {
+		flag[f[0]&127] = f[1:]
+	}
+	var err error
+	if flag['+'] != "" {
+		if o.Gap, err = strconv.Atoi(flag['+']); err != nil {
+			return o, err
+		}
+	}
+	if v.Type == tensor.I32 {
+		o.Data, err = integers(v.Shape.Elems(), flag['='], flag['<'], rng)
+		return o, err
+	}
+	whole := 0
+	if flag['#'] != "" {
+		if whole, err = strconv.Atoi(flag['#']); err != nil {
+			return o, err
+		}
+	}
+	o.Data, err = Random(v, whole, rng)
+	return o, err
+}
+
+func integers(n int, list, below string, rng *rand.Rand) ([]byte, error) {
+	vals := make([]int32, n)
+	if list == "" {
+		k, err := strconv.Atoi(below)
+		if err != nil {
+			return nil, err
+		}
+		for i := range vals {
+			vals[i] = int32(rng.IntN(k))
+		}
+		return tensor.Bytes(vals), nil
+	}
+	texts := strings.Split(list, ",")
+	if len(texts) != n {
+		return nil, fmt.Errorf("%d values for %d elements", len(texts), n)
+	}
+	for i, t := range texts {
+		k, err := strconv.Atoi(t)
+		if err != nil {
+			return nil, err
+		}
+		vals[i] = int32(k)
+	}
+	return tensor.Bytes(vals), nil
+}
+
+// Random gives a value's elements, in its type: normal numbers; a matrix's scaled
+// so that a product with it keeps its size; a norm's weight around one; the
+// factors of rope between one and four. With whole above zero they are whole numbers
+// in [0, whole).
+func Random(v *graph.Value, whole int, rng *rand.Rand) ([]byte, error) {
+	n := v.Shape.Elems()
+	vals := make([]float32, n)
+	scale := 1.0
+	if v.Kind == graph.Weight && len(v.Shape) > 1 {
+		scale = 1 / math.Sqrt(float64(v.Shape.Last()))
+	}
+	for i := range vals {
+		x := rng.NormFloat64()
+		switch {
+		case whole > 0:
+			x = float64(rng.IntN(whole))
+		case v.Name == "factors":
+			x = 1 + 3*rng.Float64()
+		case v.Kind == graph.Weight && len(v.Shape) == 1:
+			x = 1 + x/4
+		}
+		vals[i] = float32(x * scale)
+	}
+	data := tensor.New(v.Type, v.Shape...).Data
+	if v.Type == tensor.F64 { // with digits that f32 lacks
+		for i, x := range vals {
+			tensor.View[float64](data)[i] = float64(x) * (1 + 1e-9*float64(i%7))
+		}
+		return data, nil
+	}
+	return data, quant.Encode(v.Type, data, vals, v.Shape.Last())
+}
+
+// Decode gives dense data as references see it: F64, or I32.
+func Decode(t tensor.Type, shape tensor.Shape, data []byte) (tensor.Tensor, error) {
+	if t == tensor.I32 {
+		return tensor.Tensor{Type: t, Shape: shape, Data: data}, nil
+	}
+	d := tensor.New(tensor.F64, shape...)
+	return d, quant.DecodeF64(t, d.F64(), data)
+}
+
+// Reference computes the node's results in float64 from its data.
+func (p *Prepared) Reference() ([]tensor.Tensor, error) {
+	in, out := make([]tensor.Tensor, len(p.In)), make([]tensor.Tensor, len(p.Node.Out))
+	for i, o := range p.In {
+		if o.Data == nil {
+			continue
+		}
+		var err error
+		if in[i], err = Decode(o.Value.Type, o.Value.Shape, o.Data); err != nil {
+			return nil, err
+		}
+	}
+	for i, v := range p.Node.Out {
+		t := tensor.F64
+		if v.Type == tensor.I32 {
+			t = tensor.I32
+		}
+		out[i] = tensor.New(t, v.Shape...)
+	}
+	if p.Node.Op.Kind == graph.Update {
+		out[0] = in[0]
+	}
+	return out, p.Node.Reference(ops.Table, in, out)
+}

@@ -1,0 +1,165 @@
+package optest
+
+import (
+	"fmt"
+
+	"greta/tensor"
+	"greta/weights/quant"
+)
+
+// Limits by what an operator does in f32. An exact operator only moves data.
+const (
+	pointRel, pointAbs = 1e-6, 1e-5 // functions of single elements, f32 ones a few ulp wide
+	sumRel, sumAbs     = 5e-6, 5e-5 // sums of some hundred products of size one
+	halfRel, halfAbs   = 4e-4, 4e-3 // results stored as f16: half an ulp of 2^-11, values up to 8
+)
+
+// Cases is the table: every operator, odd sizes, one token and several.
+func Cases() []Case {
+	all := append([]Case(nil), table...)
+	for _, t := range tensor.Types() {
+		if quant.Supported(t) {
+			all = append(all, typeCases(t)...)
+		}
+	}
+	return all
+}
+
+// typeCases are what every type of weight is tried on: rows of an odd number
+// of elements, or of two blocks at least.
+func typeCases(t tensor.Type) []Case {
+	k := 37
+	if block, _ := t.Block(); block > 1 {
+		k = max(3*block, 2*256)
+	}
+	var all []Case
+	add := func(op, size, eq, args string, rel, abs float64) {
+		all = append(all, Case{fmt.Sprintf("%s/%s/%s", op, t, size), eq, args, rel, abs})
+	}
+	add("embed", fmt.Sprintf("5x%d", k), "y: embed(ids, w)", fmt.Sprintf("ids i32[5] <11; w %s[11, %d]", t, k), 1e-7, 1e-6)
+	for _, s := range []int{1, 2, 5, 19, 67} {
+		add("linear", fmt.Sprintf("%dx%dx19", s, k), "y: linear(x, w)",
+			fmt.Sprintf("x float[%d, %d]; w %s[19, %d]", s, k, t, k), sumRel, sumAbs)
+	}
+	add("linear", fmt.Sprintf("3x%dx130 bias", k), "y: linear(x, w, b)",
+		fmt.Sprintf("x float[3, %d] +7; w %s[130, %d]; b f32[130]", k, t, k), sumRel, sumAbs)
+	for _, s := range []int{1, 6} {
+		add("linear_id", fmt.Sprintf("%dx1x%dx19", s, k), "y: linear_id(x, w, e)",
+			fmt.Sprintf("x float[%d, 1, %d]; w %s[5, 19, %d]; e i32[%d, 2] <5", s, k, t, k, s), sumRel, sumAbs)
+		add("linear_id", fmt.Sprintf("%dx2x%dx19 bias", s, k), "y: linear_id(x, w, e, b)",
+			fmt.Sprintf("x float[%d, 2, %d]; w %s[5, 19, %d]; e i32[%d, 2] <5; b f32[5, 19]", s, k, t, k, s), sumRel, sumAbs)
+	}
+	return all
+}
+
+// The table of all that does not go through the types of weights. Sizes are
+// odd wherever an operator lets them be, so that tails are met.
+var table = []Case{
+	{"linear/3d", "y: linear(x, w)", "x float[3, 5, 33]; w f32[17, 33]", sumRel, sumAbs},
+	{"linear/1d", "y: linear(x, w)", "x float[33]; w f32[17, 33]", sumRel, sumAbs},
+	{"linear/wide", "y: linear(x, w)", "x float[1, 1031]; w f16[513, 1031]", sumRel, sumAbs},
+	{"linear/long", "y: linear(x, w)", "x float[131, 129]; w bf16[67, 129]", sumRel, sumAbs},
+	{"linear/bias f16", "y: linear(x, w, b)", "x float[2, 64]; w f16[7, 64]; b f16[7]", sumRel, sumAbs},
+
+	{"rmsnorm/1", "y: rmsnorm(x, w)", "x float[1, 4096]; w f32[4096]", pointRel, pointAbs},
+	{"rmsnorm/odd", "y: rmsnorm(x, w, eps=1e-5)", "x float[5, 67]; w f32[67]", pointRel, pointAbs},
+	{"rmsnorm/heads", "y: rmsnorm(x, w)", "x float[3, 5, 24]; w bf16[24]", pointRel, pointAbs},
+	{"rmsnorm/plain", "y: rmsnorm(x)", "x float[3, 33]", pointRel, pointAbs},
+	{"rmsnorm/stride", "y: rmsnorm(x, w)", "x float[7, 31] +9; w f16[31]", pointRel, pointAbs},
+	{"rmsnorm/eps", "y: rmsnorm(x, w, eps=10)", "x float[2, 9]; w f32[9]", pointRel, pointAbs},
+
+	{"layernorm/1", "y: layernorm(x, w, b)", "x float[1, 768]; w f32[768]; b f32[768]", sumRel, pointAbs},
+	{"layernorm/odd", "y: layernorm(x, w, b, eps=1e-3)", "x float[5, 67]; w f16[67]; b f16[67]", sumRel, pointAbs},
+	{"layernorm/no bias", "y: layernorm(x, w)", "x float[3, 4, 31] +13; w f32[31]", sumRel, pointAbs},
+	{"layernorm/plain", "y: layernorm(x)", "x float[3, 33]", sumRel, pointAbs},
+
+	{"rope/half", "y: rope(x, pos)", "x float[3, 5, 16]; pos i32[3] =0,1,2", pointRel, pointAbs},
+	{"rope/pair", "y: rope(x, pos, layout=pair)", "x float[3, 5, 16]; pos i32[3] =7,8,9", pointRel, pointAbs},
+	{"rope/far", "y: rope(x, pos, base=500000)", "x float[2, 3, 128]; pos i32[2] =4093,100003", pointRel, pointAbs},
+	{"rope/one", "y: rope(x, pos, base=1000000)", "x float[1, 7, 64]; pos i32[1] =33", pointRel, pointAbs},
+	{"rope/partial half", "y: rope(x, pos, dims=6)", "x float[4, 3, 16]; pos i32[4] =3,4,5,6", pointRel, pointAbs},
+	{"rope/partial pair", "y: rope(x, pos, dims=10, layout=pair)", "x float[4, 3, 17]; pos i32[4] =3,4,5,6", pointRel, pointAbs},
+	{"rope/factors", "y: rope(x, pos, factors)", "x float[2, 3, 20]; pos i32[2] =11,12; factors f32[10]", pointRel, pointAbs},
+	{"rope/factors partial", "y: rope(x, pos, factors, dims=8, layout=pair)", "x float[2, 3, 20]; pos i32[2] =11,12; factors f32[4]", pointRel, pointAbs},
+	{"rope/linear", "y: rope(x, pos, scaling=linear, factor=4)", "x float[2, 3, 16]; pos i32[2] =101,102", pointRel, pointAbs},
+	{"rope/llama3", "y: rope(x, pos, base=500000, scaling=llama3, factor=8, original=8192)", "x float[2, 3, 128]; pos i32[2] =5,9001", pointRel, pointAbs},
+	{"rope/yarn", "y: rope(x, pos, scaling=yarn, factor=4, original=4096)", "x float[2, 3, 64]; pos i32[2] =5,9001", pointRel, pointAbs},
+	{"rope/yarn mscale", "y: rope(x, pos, layout=pair, scaling=yarn, factor=40, original=4096, mscale=0.7, mscale_all_dim=1, truncate=false)", "x float[2, 3, 64]; pos i32[2] =5,9001", pointRel, pointAbs},
+	{"rope/stride", "y: rope(x, pos)", "x float[5, 2, 12] +24; pos i32[5] =9,1,4,4,0", pointRel, pointAbs},
+
+	{"push/float", "y: push(cache, x, pos)", "cache float[7, 3, 5]; x float[2, 3, 5]; pos i32[2] =4,5", 1e-7, 1e-6},
+	{"push/f32", "y: push(cache, x, pos)", "cache f32[9, 2, 8]; x float[3, 2, 8] +5; pos i32[3] =8,0,3", 1e-7, 1e-6},
+	{"push/f16", "y: push(cache, x, pos)", "cache f16[9, 3, 7]; x float[1, 3, 7]; pos i32[1] =8", halfRel, halfAbs},
+	{"push/bf16", "y: push(cache, x, pos)", "cache bf16[9, 3, 7]; x float[4, 3, 7]; pos i32[4] =2,3,4,5", 8 * halfRel, 8 * halfAbs},
+
+	{"attention/first", "y: attention(q, k, v, pos)", "q float[1, 4, 8]; k float[9, 4, 8]; v float[9, 4, 8]; pos i32[1] =0", sumRel, sumAbs},
+	{"attention/prefill", "y: attention(q, k, v, pos)", "q float[7, 4, 16]; k f32[13, 4, 16]; v f32[13, 4, 16]; pos i32[7] =0,1,2,3,4,5,6", sumRel, sumAbs},
+	{"attention/decode", "y: attention(q, k, v, pos)", "q float[1, 6, 64]; k f32[301, 2, 64]; v f32[301, 2, 64]; pos i32[1] =299", sumRel, sumAbs},
+	{"attention/chunk", "y: attention(q, k, v, pos)", "q float[5, 8, 24]; k f16[150, 2, 24]; v f16[150, 2, 24]; pos i32[5] =130,131,132,133,134", sumRel, sumAbs},
+	{"attention/odd", "y: attention(q, k, v, pos)", "q float[3, 3, 7] +4; k float[19, 1, 7] +2; v float[19, 1, 5] +6; pos i32[3] =16,17,18", sumRel, sumAbs},
+	{"attention/scale", "y: attention(q, k, v, pos, scale=0.25)", "q float[2, 4, 8]; k f32[9, 2, 8]; v f32[9, 2, 8]; pos i32[2] =5,6", sumRel, sumAbs},
+	{"attention/window", "y: attention(q, k, v, pos, window=5)", "q float[4, 4, 8]; k f32[40, 2, 8]; v f32[40, 2, 8]; pos i32[4] =2,3,29,30", sumRel, sumAbs},
+	{"attention/window 1", "y: attention(q, k, v, pos, window=1)", "q float[2, 2, 8]; k f32[9, 2, 8]; v f32[9, 2, 8]; pos i32[2] =7,8", sumRel, sumAbs},
+	{"attention/window wide", "y: attention(q, k, v, pos, window=64)", "q float[1, 4, 32]; k f16[200, 2, 32]; v f16[200, 2, 32]; pos i32[1] =180", sumRel, sumAbs},
+	{"attention/softcap", "y: attention(q, k, v, pos, softcap=3, scale=1)", "q float[3, 4, 8]; k f32[12, 2, 8]; v f32[12, 2, 8]; pos i32[3] =9,10,11", sumRel, sumAbs},
+	{"attention/all", "y: attention(q, k, v, pos, softcap=50, window=16, scale=0.1)", "q float[3, 8, 32]; k f16[70, 4, 32]; v f16[70, 4, 32]; pos i32[3] =40,41,42", sumRel, sumAbs},
+	{"attention/wide values", "y: attention(q, k, v, pos)", "q float[2, 2, 4]; k f32[9, 1, 4]; v f32[9, 1, 130]; pos i32[2] =6,7", sumRel, sumAbs},
+	{"attention/bf16", "y: attention(q, k, v, pos)", "q float[2, 4, 16]; k bf16[33, 2, 16]; v bf16[33, 2, 16]; pos i32[2] =30,31", sumRel, sumAbs},
+
+	{"add/same", "z: add(x, y)", "x float[3, 37]; y float[3, 37]", pointRel, pointAbs},
+	{"add/stride", "z: add(x, y)", "x float[3, 37] +5; y float[3, 37] +8", pointRel, pointAbs},
+	{"add/row", "z: add(x, y)", "x float[3, 5, 37]; y f32[37]", pointRel, pointAbs},
+	{"add/row f16", "z: add(x, y)", "x float[4, 19]; y f16[19]", pointRel, pointAbs},
+	{"mul/same", "z: mul(x, y)", "x float[3, 5, 7]; y float[3, 5, 7]", pointRel, pointAbs},
+	{"mul/stride", "z: mul(x, y)", "x float[3, 37] +37; y float[3, 37]", pointRel, pointAbs},
+	{"mul/row", "z: mul(x, y)", "x float[3, 37]; y f32[37]", pointRel, pointAbs},
+	{"scale/odd", "y: scale(x, by=0.125)", "x float[3, 37]", pointRel, pointAbs},
+	{"scale/negative", "y: scale(x, by=-3.7)", "x float[1, 5, 3]", pointRel, pointAbs},
+	{"scale/stride", "y: scale(x, by=2)", "x float[5, 3] +4", pointRel, pointAbs},
+	{"silu/odd", "y: silu(x)", "x float[3, 1037]", pointRel, pointAbs},
+	{"silu/stride", "y: silu(x)", "x float[3, 37] +37", pointRel, pointAbs},
+	{"gelu/default", "y: gelu(x)", "x float[3, 1037]", pointRel, pointAbs},
+	{"gelu/tanh", "y: gelu(x, form=tanh)", "x float[3, 37] +3", pointRel, pointAbs},
+	{"gelu/erf", "y: gelu(x, form=erf)", "x float[3, 1037]", pointRel, pointAbs},
+	{"sigmoid/odd", "y: sigmoid(x)", "x float[3, 1037] +1", pointRel, pointAbs},
+	{"sigmoid/one", "y: sigmoid(x)", "x float[1, 7]", pointRel, pointAbs},
+	{"softmax/odd", "y: softmax(x)", "x float[3, 1037]", pointRel, pointAbs},
+	{"softmax/stride", "y: softmax(x)", "x float[5, 3, 7] +2", pointRel, pointAbs},
+	{"softmax/one", "y: softmax(x)", "x float[4, 1]", pointRel, pointAbs},
+	{"softmax/large", "y: softmax(x)", "x float[2, 17] #1000", pointRel, pointAbs},
+	{"softcap/odd", "y: softcap(x, cap=0.7)", "x float[3, 1037]", pointRel, pointAbs},
+	{"softcap/stride", "y: softcap(x, cap=30)", "x float[3, 7] +2", pointRel, pointAbs},
+
+	{"rows/last", "y: rows(x, at)", "x float[7, 37]; at i32[1] =6", 0, 0},
+	{"rows/any", "y: rows(x, at)", "x float[7, 3, 5] +4; at i32[4] =6,0,3,3", 0, 0},
+	{"split/two", "a, b: split(x, sizes=[3, 4])", "x float[5, 7]", 0, 0},
+	{"split/three", "a, b, c: split(x, sizes=[1, 5, 2])", "x float[5, 8] +3", 0, 0},
+	{"split/heads", "q, k, v: split(x, sizes=[4, 4, 4])", "x float[2, 3, 12]", 0, 0},
+	{"view/heads", "y: view(x, shape=[3, 4, 5])", "x float[3, 20] +7", 0, 0},
+	{"view/flat", "y: view(x, shape=[30])", "x float[3, 2, 5]", 0, 0},
+
+	{"topk/none", "p, e: topk(x, k=3)", "x float[5, 11]", pointRel, pointAbs},
+	{"topk/before", "p, e: topk(x, k=2, softmax=before)", "x float[5, 8]", pointRel, pointAbs},
+	{"topk/after", "p, e: topk(x, k=2, softmax=after)", "x float[1, 8]", pointRel, pointAbs},
+	{"topk/ties", "p, e: topk(x, k=4, softmax=after)", "x float[9, 13] #3", pointRel, pointAbs},
+	{"topk/all", "p, e: topk(x, k=5, softmax=before)", "x float[3, 5] +2", pointRel, pointAbs},
+	{"topk/many", "p, e: topk(x, k=8, softmax=after)", "x float[2, 128]", pointRel, pointAbs},
+	{"mix/two", "y: mix(x, p)", "x float[5, 2, 37]; p float[5, 2]", pointRel, pointAbs},
+	{"mix/one", "y: mix(x, p)", "x float[1, 3, 5]; p float[1, 3]", pointRel, pointAbs},
+
+	{"add_rmsnorm/odd", "sum, y: add_rmsnorm(x, r, w, eps=1e-5)", "x float[5, 67]; r float[5, 67]; w f32[67]", pointRel, pointAbs},
+	{"add_rmsnorm/1", "sum, y: add_rmsnorm(x, r, w)", "x float[1, 2048]; r float[1, 2048]; w bf16[2048]", pointRel, pointAbs},
+	{"add_rmsnorm/stride", "sum, y: add_rmsnorm(x, r)", "x float[3, 9] +4; r float[3, 9] +1", pointRel, pointAbs},
+	{"swiglu/odd", "y: swiglu(g, u)", "g float[3, 1037]; u float[3, 1037]", pointRel, pointAbs},
+	{"swiglu/stride", "y: swiglu(g, u)", "g float[3, 2, 37] +74; u float[3, 2, 37] +74", pointRel, pointAbs},
+	{"geglu/tanh", "y: geglu(g, u)", "g float[3, 137]; u float[3, 137]", pointRel, pointAbs},
+	{"geglu/erf", "y: geglu(g, u, form=erf)", "g float[1, 137] +3; u float[1, 137]", pointRel, pointAbs},
+	{"rope_push/half", "y: rope_push(cache, x, pos)", "cache f32[9, 2, 16]; x float[3, 2, 16]; pos i32[3] =3,4,5", pointRel, pointAbs},
+	{"rope_push/pair f16", "y: rope_push(cache, x, pos, layout=pair, base=500000)", "cache f16[40, 3, 8]; x float[1, 3, 8] +8; pos i32[1] =37", halfRel, halfAbs},
+	{"rope_push/llama3", "y: rope_push(cache, x, pos, factors, dims=8, scaling=llama3, factor=8, original=64)", "cache float[9, 2, 12]; x float[2, 2, 12]; pos i32[2] =7,8; factors f32[4]", pointRel, pointAbs},
+	{"linear_bias/f32", "y: linear_bias(x, w, b)", "x float[3, 33]; w f32[19, 33]; b f32[19]", sumRel, sumAbs},
+	{"linear_bias/q8_0", "y: linear_bias(x, w, b)", "x float[1, 96]; w q8_0[19, 96]; b f16[19]", sumRel, sumAbs},
+	{"linear_residual/f16", "y: linear_residual(x, w, r)", "x float[3, 33] +2; w f16[19, 33]; r float[3, 19] +3", sumRel, sumAbs},
+	{"linear_residual/q4_K", "y: linear_residual(x, w, r)", "x float[1, 512]; w q4_K[19, 512]; r float[1, 19]", sumRel, sumAbs},
+	{"linear_residual/bias", "y: linear_residual(x, w, r, b)", "x float[7, 65]; w bf16[5, 65]; r float[7, 5]; b f32[5]", sumRel, sumAbs},
+}

@@ -1,0 +1,228 @@
+package optest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+
+	"greta/backends"
+	"greta/graph"
+	"greta/ops"
+	"greta/tensor"
+)
+
+// Run tries every case on a device. A case for which the device has no kernel
+// is skipped with the device's reason.
+func Run(t *testing.T, dev backends.Device) {
+	for _, c := range Cases() {
+		t.Run(c.Name, func(t *testing.T) {
+			report(t, Check(dev, c))
+		})
+	}
+}
+
+func report(t *testing.T, err error) {
+	t.Helper()
+	var lacks *backends.Unsupported
+	if errors.As(err, &lacks) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Check runs one case and says what is wrong: a result beyond the case's
+// limits, a byte written outside of the results, a replay that differs from the first
+// launch, a fused operator that differs from its body on the same device. Its error is a
+// *backends.Unsupported where the device has no kernel.
+func Check(dev backends.Device, c Case) error {
+	p, err := c.Prepare(dev.Info().Float)
+	if err != nil {
+		return err
+	}
+	want, err := p.Reference()
+	if err != nil {
+		return fmt.Errorf("reference: %w", err)
+	}
+	k, err := dev.Kernel(p.Node)
+	if err != nil {
+		return err
+	}
+	r, err := newRig(dev)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	l, in, out, err := r.launch(p, k)
+	if err != nil {
+		return err
+	}
+	wide := slack(dev.Info().Float)
+	first := make([][]byte, len(out))
+	eager := func() error { return r.stream.Launch(l) }
+	replay := func() error {
+		e, err := dev.Capture(&backends.Program{Name: c.Name, Launches: []backends.Launch{*l}})
+		if err != nil {
+			return err
+		}
+		return errors.Join(e.Submit(), e.Wait(), e.Close())
+	}
+	for pass, run := range []func() error{eager, replay} {
+		for _, o := range out {
+			if err := r.reset(o); err != nil {
+				return err
+			}
+		}
+		if err := run(); err != nil {
+			return err
+		}
+		for i, o := range out {
+			data, err := r.dense(o)
+			if err != nil {
+				return err
+			}
+			if pass == 1 {
+				if !bytes.Equal(data, first[i]) {
+					return fmt.Errorf("result %d of the replay differs from the first launch", i)
+				}
+				continue
+			}
+			first[i] = data
+			got, err := Decode(o.Type, o.Shape, data)
+			if err != nil {
+				return err
+			}
+			if err := compare(got, want[i], c.Rel*wide, c.Abs*wide); err != nil {
+				return fmt.Errorf("result %d: %w", i, err)
+			}
+			if err := r.unchanged(o, true); err != nil {
+				return err
+			}
+		}
+		for i, o := range in {
+			if o == nil || i == 0 && p.Node.Op.Kind == graph.Update {
+				continue
+			}
+			if err := r.unchanged(o, false); err != nil {
+				return fmt.Errorf("operand %d: %w", i, err)
+			}
+		}
+	}
+	if p.Node.Op.Kind == graph.Update {
+		if err := otherRows(p, want[0], first[0]); err != nil {
+			return err
+		}
+	}
+	if p.Node.Op.Body != "" {
+		return checkBody(dev, p, c, first)
+	}
+	return nil
+}
+
+// launch places a case's operands and results.
+func (r *rig) launch(p *Prepared, k backends.Kernel) (l *backends.Launch, in, out []*placed, err error) {
+	l = &backends.Launch{Node: p.Node, Kernel: k}
+	for i, o := range p.In {
+		var at *placed
+		switch {
+		case o.Data == nil:
+		case o.Value.Kind == graph.Weight && k.Packing(i) != nil:
+			at, err = r.pack(k.Packing(i), o.Value.Type, o.Value.Shape, o.Data)
+		default:
+			at, err = r.place(o.Value.Type, o.Value.Shape, o.Gap, o.Data, use(o.Value))
+		}
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		in = append(in, at)
+		l.In = append(l.In, operandOf(at))
+	}
+	for i, v := range p.Node.Out {
+		var at *placed
+		if i == 0 && p.Node.Op.Kind == graph.Update {
+			at = in[0]
+		} else if at, err = r.place(v.Type, v.Shape, 0, nil, backends.Arena); err != nil {
+			return nil, nil, nil, err
+		}
+		out = append(out, at)
+		l.Out = append(l.Out, operandOf(at))
+	}
+	if n := k.Scratch(); n > 0 {
+		at, err := r.place(tensor.U8, tensor.Shape{n}, 0, nil, backends.Arena)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		l.Scratch = at.Operand
+	}
+	return l, in, out, nil
+}
+
+func operandOf(p *placed) backends.Operand {
+	if p == nil {
+		return backends.Operand{}
+	}
+	return p.Operand
+}
+
+// otherRows says whether an update changed a row that its reference leaves alone.
+func otherRows(p *Prepared, want tensor.Tensor, got []byte) error {
+	v := p.In[0].Value
+	before, err := Decode(v.Type, v.Shape, p.In[0].Data)
+	if err != nil {
+		return err
+	}
+	n := v.Shape[1:].Elems()
+	size := v.Type.RowBytes(n)
+	for r := range v.Shape[0] {
+		if bytes.Equal(before.Data[8*n*r:8*n*(r+1)], want.Data[8*n*r:8*n*(r+1)]) &&
+			!bytes.Equal(p.In[0].Data[size*r:size*(r+1)], got[size*r:size*(r+1)]) {
+			return fmt.Errorf("row %d of %s was changed, no position names it", r, v)
+		}
+	}
+	return nil
+}
+
+// checkBody runs a fused node's body on the same device, kernel by kernel, and
+// compares the results with the fused kernel's.
+func checkBody(dev backends.Device, p *Prepared, c Case, fused [][]byte) error {
+	g, err := p.Node.Expand(ops.Table)
+	if err != nil {
+		return err
+	}
+	data := map[*graph.Value][]byte{}
+	given := 0
+	for _, v := range g.Values {
+		if v.Kind == graph.Computed {
+			continue
+		}
+		for p.In[given].Data == nil {
+			given++
+		}
+		if from := p.In[given].Value; from.Kind == graph.Weight {
+			v.Kind = graph.Weight
+		}
+		data[v] = p.In[given].Data
+		given++
+	}
+	results, err := runGraph(dev, g, data)
+	var lacks *backends.Unsupported
+	if errors.As(err, &lacks) {
+		return nil // then there is nothing on this device to compare with
+	}
+	if err != nil {
+		return fmt.Errorf("body: %w", err)
+	}
+	for i, v := range p.Node.Out {
+		want, err := Decode(v.Type, v.Shape, fused[i])
+		if err != nil {
+			return err
+		}
+		wide := 2 * slack(dev.Info().Float) // both may be off
+		if err := compare(results[i], want, c.Rel*wide, c.Abs*wide); err != nil {
+			return fmt.Errorf("body, result %d: %w", i, err)
+		}
+	}
+	return nil
+}
