@@ -1,0 +1,162 @@
+// Command greta runs networks that are described in YAML, and proves that they
+// are right. One file a verb; this one holds what they share: streams, signals,
+// exit codes.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"greta/backends"
+	"greta/engine"
+)
+
+// Exit codes, the same for every verb.
+const (
+	exitFailed      = 1
+	exitUsage       = 2 // usage or bad input
+	exitNoDevice    = 3
+	exitMismatch    = 4 // a golden or reference disagrees
+	exitMemory      = 6
+	exitInterrupted = 130
+)
+
+func main() {
+	signal.Ignore(syscall.SIGPIPE) // a closed pipe is an error of the write, handled there
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends at once
+	os.Exit(execute(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// app is where verbs read and write.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// execute runs one command line and gives its exit code.
+func execute(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) int {
+	a := &app{in, out, errw}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errw)
+	err := root.ExecuteContext(ctx)
+	code := exitCode(err)
+	if e := (*exitError)(nil); err != nil && !(errors.As(err, &e) && e.reported) && !closedPipe(err) {
+		fmt.Fprintf(errw, "greta: %s\n", strings.TrimSpace(err.Error()))
+	}
+	return code
+}
+
+// exitError is an error with an exit code.
+type exitError struct {
+	code     int
+	err      error
+	reported bool // the user has been told already
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+// usage marks an error as the user's: usage or bad input.
+func usage(err error) error {
+	if err == nil || exitCode(err) != exitFailed {
+		return err
+	}
+	return &exitError{code: exitUsage, err: err}
+}
+
+func usagef(format string, args ...any) error { return usage(fmt.Errorf(format, args...)) }
+
+// exitCode finds what an error means for the caller.
+func exitCode(err error) int {
+	var e *exitError
+	var memory *engine.OutOfMemory
+	var long *engine.TooLong
+	switch {
+	case err == nil || closedPipe(err):
+		return 0
+	case errors.As(err, &e):
+		return e.code
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted
+	case errors.As(err, &memory) || errors.Is(err, syscall.ENOMEM):
+		return exitMemory
+	case errors.As(err, &long):
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// closedPipe says whether the reader of an output went away, as `head` does.
+func closedPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }
+
+// loadError classifies what an engine says before it runs: mostly bad input, but
+// not where the device lacks a kernel or memory.
+func loadError(err error) error {
+	var missing *backends.Unsupported
+	if errors.As(err, &missing) {
+		return err
+	}
+	return usage(err)
+}
+
+// root builds the command with its verbs.
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "greta",
+		Short: "Run networks described in YAML, fast, and prove the numbers",
+		Long: `greta runs networks that are described in YAML: it checks shapes, fuses,
+selects kernels, plans memory, captures a step once and replays it per token.
+
+Every flag can also be set by a variable (--top-k as GRETA_TOP_K) or in
+greta/config.yaml in the user's configuration folder. A flag wins over a
+variable, a variable over the file.
+
+Exit codes: 0 ok, 1 failed, 2 usage or bad input, 3 no such device,
+4 mismatch with a reference, 5 performance gate, 6 out of memory, 130 interrupted.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       version(),
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			text := fmt.Sprintf("unknown command %q", args[0])
+			if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+				text += "; did you mean " + strings.Join(near, " or ") + "?"
+			}
+			return usagef("%s", text)
+		},
+		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return usage(applySettings(c)) },
+	}
+	root.SuggestionsMinimumDistance = 2
+	root.SetVersionTemplate("greta {{.Version}}\n")
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usagef("%v; see %s --help", err, c.CommandPath())
+	})
+	root.AddCommand(a.runCmd(), a.checkCmd(), a.dumpCmd(), a.showCmd(), a.opsCmd(), a.devicesCmd(),
+		a.quantizeCmd(), a.tokenizeCmd(), a.schemaCmd(), a.versionCmd())
+	return root
+}
+
+// exactly checks the number of arguments.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usagef("%s takes %s; see %s --help", c.CommandPath(), what, c.CommandPath())
+		}
+		return nil
+	}
+}

@@ -1,0 +1,290 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"greta/backends"
+	"greta/backends/cpu"
+	"greta/backends/ref"
+	"greta/engine"
+	"greta/models"
+	"greta/tensor"
+	"greta/tokenizer"
+	"greta/weights"
+	"greta/weights/open"
+)
+
+// defaultContext bounds the context when the user names none.
+const defaultContext = 2048
+
+// modelFlags say what to run and where: the flags that run, check and dump share.
+type modelFlags struct {
+	model, weights, tokenizer string
+	backend                   string
+	threads                   int
+	context                   int
+	chunk                     int
+	dtype, kv                 string
+	set                       []string
+	weightSeed                uint64
+	noFuse, noCapture         bool
+}
+
+func (f *modelFlags) register(s *pflag.FlagSet) {
+	s.StringVar(&f.model, "model", "", "model file, instead of the one that matches the weights")
+	s.StringVar(&f.weights, "weights", "", "weights for a model file: a GGUF, a Hugging Face folder, a llama2.c file (default: synthetic)")
+	s.StringVar(&f.backend, "backend", "cpu", "device: "+strings.Join(backendNames(), ", "))
+	s.IntVar(&f.threads, "threads", 0, "threads of the cpu backend (default: all cores)")
+	s.IntVar(&f.context, "context", 0, "positions that the caches hold (default: what the model was trained for, at most 2048, but room for prompt and --gen)")
+	s.IntVar(&f.chunk, "chunk", engine.DefaultChunk, "most tokens in one step of prefill")
+	s.StringVar(&f.dtype, "dtype", "", "convert weight matrices to this type (default: as stored; synthetic: f16)")
+	s.StringVar(&f.kv, "kv", "f16", "type of the caches: f16, bf16, f32")
+	s.StringArrayVar(&f.set, "set", nil, "set a parameter of the model file, NAME=VALUE (may be repeated)")
+	s.Uint64Var(&f.weightSeed, "weight-seed", 0, "seed of synthetic weights")
+	s.BoolVar(&f.noFuse, "no-fuse", false, "run the graph as the model file says it, without fused operators")
+}
+
+// bundle is a model with all that running it needs.
+type bundle struct {
+	file      *models.File
+	source    weights.Source // nil: synthetic weights
+	device    backends.Device
+	tokenizer *tokenizer.Tokenizer // nil: none was found
+	opt       engine.Options       // without a context, unless the user gave one
+}
+
+// close frees the device and unmaps the weights. Engines must be closed before.
+func (b *bundle) close() error {
+	var errs []error
+	if b.device != nil {
+		errs = append(errs, b.device.Close())
+	}
+	if b.source != nil {
+		errs = append(errs, b.source.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// open finds the model file, the weights and the device. The tokenizer is
+// another step, as most verbs need none.
+func (f *modelFlags) open(arg string) (_ *bundle, err error) {
+	b := &bundle{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(usage(err), b.close())
+		}
+	}()
+	if b.opt, err = f.options(); err != nil {
+		return nil, err
+	}
+	if b.device, err = openBackend(f.backend, f.threads); err != nil {
+		return nil, err
+	}
+	if err := f.find(b, arg); err != nil {
+		return nil, err
+	}
+	b.opt.Model, b.opt.Source, b.opt.Device = b.file, b.source, b.device
+	return b, nil
+}
+
+// options are those of the engine that flags give directly.
+func (f *modelFlags) options() (engine.Options, error) {
+	opt := engine.Options{Context: f.context, Chunk: f.chunk, Seed: f.weightSeed, NoFuse: f.noFuse, Eager: f.noCapture}
+	switch {
+	case f.context < 0:
+		return opt, fmt.Errorf("--context %d: it must be positive", f.context)
+	case f.chunk <= 0:
+		return opt, fmt.Errorf("--chunk %d: it must be positive", f.chunk)
+	}
+	if f.dtype != "" {
+		t, ok := tensor.ParseType(f.dtype)
+		if !ok || t.IsInt() || t == tensor.Bool {
+			return opt, fmt.Errorf("--dtype %s: no such type; there are %s", f.dtype, strings.Join(floatTypes(), ", "))
+		}
+		opt.DType = t
+	}
+	switch t, _ := tensor.ParseType(f.kv); t {
+	case tensor.F16, tensor.F32, tensor.BF16:
+		opt.KV = t
+	default:
+		return opt, fmt.Errorf("--kv %s: caches can be f16, bf16 or f32", f.kv)
+	}
+	opt.Set = map[string]string{}
+	for _, s := range f.set {
+		name, value, ok := strings.Cut(s, "=")
+		if name = strings.TrimSpace(name); !ok || name == "" {
+			return opt, fmt.Errorf("--set %s: NAME=VALUE is expected", s)
+		}
+		opt.Set[name] = strings.TrimSpace(value)
+	}
+	return opt, nil
+}
+
+func floatTypes() []string {
+	var names []string
+	for _, t := range tensor.Types() {
+		if t.IsFloat() || t.IsBlock() {
+			names = append(names, t.String())
+		}
+	}
+	return names
+}
+
+// find resolves the argument: a model file, its built-in name, or weights.
+func (f *modelFlags) find(b *bundle, arg string) error {
+	_, err := os.Stat(arg)
+	missing := errors.Is(err, fs.ErrNotExist)
+	isFile := strings.HasSuffix(arg, ".yaml") || strings.HasSuffix(arg, ".yml")
+	switch {
+	case missing && !strings.ContainsAny(arg, `/\`):
+		// llama2_block means the model file that greta carries.
+		name := strings.TrimSuffix(strings.TrimSuffix(arg, ".yaml"), ".yml")
+		if b.file, err = models.Builtin(name); err != nil {
+			return fmt.Errorf("%s: no such file, and no built-in model file either; there are %s", arg, strings.Join(models.Names(), ", "))
+		}
+	case missing:
+		return fmt.Errorf("%s: no such file or folder", arg)
+	case err != nil:
+		return err
+	case isFile:
+		if b.file, err = models.Load(arg); err != nil {
+			return err
+		}
+	}
+	if b.file != nil {
+		if f.model != "" {
+			return fmt.Errorf("%s is a model file already; --model names one for weights", arg)
+		}
+		if f.weights != "" {
+			b.source, err = open.Open(f.weights)
+		}
+		return err
+	}
+	if f.weights != "" {
+		return fmt.Errorf("%s are weights already; --weights goes with a model file", arg)
+	}
+	if b.source, err = open.Open(arg); err != nil {
+		return err
+	}
+	if f.model == "" {
+		b.file, err = models.Match(b.source)
+		return err
+	}
+	if _, err := os.Stat(f.model); errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(f.model, `/\.`) {
+		b.file, err = models.Builtin(f.model)
+		return err
+	}
+	b.file, err = models.Load(f.model)
+	return err
+}
+
+// backend is a way to open a device.
+type backend struct {
+	name string
+	open func(threads int) (backends.Device, error)
+}
+
+// backendTable names the backends of this program.
+var backendTable = []backend{
+	{"cpu", func(threads int) (backends.Device, error) {
+		d, err := cpu.New(threads)
+		if err != nil {
+			return nil, err
+		}
+		return d, nil
+	}},
+	{"ref", func(int) (backends.Device, error) { return ref.New(), nil }},
+}
+
+func backendNames() []string {
+	var names []string
+	for _, b := range backendTable {
+		names = append(names, b.name)
+	}
+	return names
+}
+
+func openBackend(name string, threads int) (backends.Device, error) {
+	if threads < 0 || threads > 1024 {
+		return nil, usagef("--threads %d: it must be between 1 and 1024, or 0 for all cores", threads)
+	}
+	for _, b := range backendTable {
+		if b.name == name {
+			d, err := b.open(threads)
+			if err != nil {
+				return nil, &exitError{code: exitNoDevice, err: err}
+			}
+			return d, nil
+		}
+	}
+	return nil, &exitError{code: exitNoDevice, err: fmt.Errorf("no backend %q; there are %s", name, strings.Join(backendNames(), ", "))}
+}
+
+// trained is the context that the weights were trained for, 0 where unknown.
+func (b *bundle) trained() int {
+	if b.source == nil {
+		return 0
+	}
+	keys := []string{"max_position_embeddings", "n_positions", "text_config.max_position_embeddings"}
+	if arch, ok := b.source.Meta("general.architecture"); ok {
+		keys = append(keys, fmt.Sprint(arch)+".context_length")
+	}
+	for _, k := range keys {
+		if v, ok := b.source.Meta(k); ok {
+			if n, ok := v.(int64); ok && n > 0 && n < 1<<31 {
+				return int(n)
+			}
+		}
+	}
+	return 0
+}
+
+// fitContext sets the context: what the user asked for, else what the model
+// was trained for up to a bound, but room for what is needed.
+func (b *bundle) fitContext(need int) {
+	if b.opt.Context > 0 {
+		return
+	}
+	n := defaultContext
+	if t := b.trained(); t > 0 {
+		n = min(n, t)
+	}
+	b.opt.Context = max(n, need)
+}
+
+// readPrompt gives the text of --prompt; - is standard input.
+func (a *app) readPrompt(prompt string) (string, error) {
+	if prompt != "-" {
+		return prompt, nil
+	}
+	data, err := io.ReadAll(a.in)
+	return string(data), err
+}
+
+// load makes the engine, with a progress bar on a terminal.
+func (a *app) load(ctx context.Context, opt engine.Options) (*engine.Engine, error) {
+	bar := newBar(a.err, "loading")
+	if bar != nil {
+		opt.Progress = bar.set
+	}
+	e, err := engine.New(ctx, opt)
+	bar.clear()
+	return e, loadError(err)
+}
+
+// sourceName is what reports call the weights.
+func (b *bundle) sourceName() (path, format string) {
+	if b.source == nil {
+		return "synthetic", "synthetic"
+	}
+	return filepath.Clean(b.source.Path()), b.source.Format()
+}

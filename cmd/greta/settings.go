@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"gopkg.in/yaml.v3"
+)
+
+// applySettings gives every flag that the command line leaves out the value of
+// its GRETA_* variable, or that of the configuration file.
+func applySettings(c *cobra.Command) error {
+	config, path, err := readConfig(c.Root())
+	if err != nil {
+		return err
+	}
+	var first error
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed || first != nil || f.Name == "help" || f.Name == "version" {
+			return
+		}
+		variable := "GRETA_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		if v := os.Getenv(variable); v != "" {
+			if err := c.Flags().Set(f.Name, v); err != nil {
+				first = fmt.Errorf("variable %s=%q: %w", variable, v, err)
+			}
+		} else if v, ok := config[f.Name]; ok {
+			if err := c.Flags().Set(f.Name, v); err != nil {
+				first = fmt.Errorf("%s: %s: %w", path, f.Name, err)
+			}
+		}
+	})
+	return first
+}
+
+// readConfig reads greta/config.yaml in the user's configuration folder: a
+// mapping of flag names to values. A name that no verb knows is an error.
+func readConfig(root *cobra.Command) (map[string]string, string, error) {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return nil, "", nil // no home, no file
+	}
+	path := filepath.Join(dir, "greta", "config.yaml")
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, path, nil
+	} else if err != nil {
+		return nil, path, err
+	}
+	var config map[string]string
+	if err := yaml.Unmarshal(data, &config); err != nil {
+		return nil, path, fmt.Errorf("%s: %w", path, err)
+	}
+	for name := range config {
+		known := false
+		for _, c := range root.Commands() {
+			known = known || c.Flags().Lookup(name) != nil
+		}
+		if !known {
+			return nil, path, fmt.Errorf("%s: %s is no flag of any command", path, name)
+		}
+	}
+	return config, path, nil
+}

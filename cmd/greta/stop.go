@@ -1,0 +1,43 @@
+package main
+
+import "strings"
+
+// stopper passes text on until one of the stop strings appears. What may be
+// the beginning of one is held back until it is known.
+type stopper struct {
+	stops []string
+	held  string
+}
+
+// push takes more text. It gives what can be shown, and whether a stop string
+// has ended the text; the string itself and what follows is not shown.
+func (s *stopper) push(text string) (show string, stopped bool) {
+	s.held += text
+	at := -1
+	for _, stop := range s.stops {
+		if i := strings.Index(s.held, stop); i >= 0 && (at < 0 || i < at) {
+			at = i
+		}
+	}
+	if at >= 0 {
+		show, s.held = s.held[:at], ""
+		return show, true
+	}
+	keep := 0
+	for _, stop := range s.stops {
+		for n := min(len(stop)-1, len(s.held)); n > keep; n-- {
+			if strings.HasSuffix(s.held, stop[:n]) {
+				keep = n
+			}
+		}
+	}
+	show, s.held = s.held[:len(s.held)-keep], s.held[len(s.held)-keep:]
+	return show, false
+}
+
+// flush gives what was held back, at the end of the text.
+func (s *stopper) flush() string {
+	show := s.held
+	s.held = ""
+	return show
+}

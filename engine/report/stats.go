@@ -1,0 +1,98 @@
+package report
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// minP99 is the number of samples below which a 99th percentile says nothing.
+const minP99 = 100
+
+// Percentile gives quantile p in [0, 1] of sorted samples by linear
+// interpolation between the two nearest (Hyndman and Fan's type 7); NaN
+// without samples.
+func Percentile(sorted []float64, p float64) float64 {
+	if len(sorted) == 0 {
+		return math.NaN()
+	}
+	at := p * float64(len(sorted)-1)
+	i := int(at)
+	if i >= len(sorted)-1 {
+		return sorted[len(sorted)-1]
+	}
+	return sorted[i] + (at-float64(i))*(sorted[i+1]-sorted[i])
+}
+
+// Median of samples in any order; NaN without samples.
+func Median(samples []float64) float64 {
+	return Percentile(slices.Sorted(slices.Values(samples)), 0.5)
+}
+
+// Interval gives the bounds of a 95 % confidence interval of the median by
+// order statistics: it assumes no distribution. Fewer than six samples cannot
+// give 95 %; then it is their range, and sure is false.
+func Interval(samples []float64) (low, high float64, sure bool) {
+	s := slices.Sorted(slices.Values(samples))
+	n := len(s)
+	if n == 0 {
+		return math.NaN(), math.NaN(), false
+	}
+	// The k-th smallest and k-th largest enclose the median with probability
+	// 1 - 2·P(Binomial(n, ½) < k).
+	k, below := 0, 0.0
+	for ; k < n/2; k++ {
+		below += binomial(n, k)
+		if 2*below > 0.05 {
+			break
+		}
+	}
+	if k == 0 {
+		return s[0], s[n-1], false
+	}
+	return s[k-1], s[n-k], true
+}
+
+// binomial is the probability of k heads in n throws of a fair coin.
+func binomial(n, k int) float64 {
+	a, _ := math.Lgamma(float64(n + 1))
+	b, _ := math.Lgamma(float64(k + 1))
+	c, _ := math.Lgamma(float64(n - k + 1))
+	return math.Exp(a - b - c - float64(n)*math.Ln2)
+}
+
+// Times are percentiles of durations, in milliseconds.
+type Times struct {
+	N   int      `json:"n"`
+	P50 *float64 `json:"p50"`
+	P95 *float64 `json:"p95"`
+	P99 *float64 `json:"p99"` // null below 100 samples
+}
+
+// NewTimes computes the percentiles of samples.
+func NewTimes(samples []time.Duration) Times {
+	t := Times{N: len(samples)}
+	if t.N == 0 {
+		return t
+	}
+	ms := Millis(samples)
+	slices.Sort(ms)
+	at := func(p float64) *float64 { v := Percentile(ms, p); return &v }
+	t.P50, t.P95 = at(0.5), at(0.95)
+	if t.N >= minP99 {
+		t.P99 = at(0.99)
+	}
+	return t
+}
+
+// Millis gives durations as milliseconds.
+func Millis(d []time.Duration) []float64 {
+	ms := make([]float64, len(d))
+	for i, v := range d {
+		ms[i] = MS(v)
+	}
+	return ms
+}
+
+// MS is a duration in milliseconds.
+func MS(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
