@@ -1,0 +1,160 @@
+// Package house holds the rules of the project's structure as tests.
+package house
+
+import (
+	"bufio"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"greta/internal/testfiles"
+)
+
+// mayImport says which rooms a room's packages may use beside themselves,
+// where the longest matching prefix counts. Tests may import anything.
+var mayImport = map[string][]string{
+	"tensor":        {},
+	"graph":         {"tensor"},
+	"ops":           {"graph", "tensor"},
+	"ops/optest":    {"ops", "graph", "tensor", "backends", "weights/quant"},
+	"models":        {"ops", "graph", "tensor"},
+	"weights":       {"tensor", "tokenizer"},
+	"tokenizer":     {},
+	"backends":      {"graph", "tensor"},
+	"backends/ref":  {"backends", "ops", "graph", "tensor", "weights/quant"},
+	"backends/cpu":  {"backends", "ops", "graph", "tensor", "weights/quant"},
+	"engine":        {"backends", "ops", "graph", "models", "tensor", "weights"},
+	"engine/report": {"engine", "backends", "graph", "ops", "tensor"},
+	"internal":      {},
+	"internal/npy":  {"tensor"},
+	"cmd":           {"engine", "engine/report", "backends", "backends/ref", "backends/cpu", "models", "ops", "graph", "tensor", "weights", "tokenizer", "internal"},
+	"tools":         {},
+}
+
+// anyone may import these.
+var open = []string{"internal/pool", "internal/npy", "internal/testfiles", "internal/golden", "internal/progress"}
+
+// room gives the key of m that is the longest prefix of a package's path.
+func room(path string, m map[string][]string) (string, bool) {
+	for p := path; p != "."; p = filepath.Dir(p) {
+		if _, ok := m[p]; ok {
+			return p, true
+		}
+	}
+	return "", false
+}
+
+func within(path, room string) bool { return path == room || strings.HasPrefix(path, room+"/") }
+
+func TestImportsRunOneWay(t *testing.T) {
+	walk(t, func(path, rel string) {
+		if strings.HasSuffix(rel, "_test.go") {
+			return
+		}
+		pkg := filepath.Dir(rel)
+		own, ok := room(pkg, mayImport)
+		if !ok {
+			t.Errorf("%s: the folder %s is no room of the house; give it a row in mayImport", rel, pkg)
+			return
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for _, spec := range file.Imports {
+			if spec.Name != nil && spec.Name.Name == "_" && !strings.Contains(spec.Path.Value, "embed") {
+				t.Errorf("%s: blank import of %s: nothing registers itself at a distance", rel, spec.Path.Value)
+			}
+			full, _ := strconv.Unquote(spec.Path.Value)
+			dep, ours := strings.CutPrefix(full, "greta/")
+			if !ours || within(dep, own) && !strings.Contains(own, "/") && noRoomBetween(dep, own) {
+				continue
+			}
+			if !allowed(own, pkg, dep) {
+				t.Errorf("%s: %s must not import %s", rel, own, dep)
+			}
+		}
+	})
+}
+
+// noRoomBetween says that dep belongs to the room own, not to one inside it.
+func noRoomBetween(dep, own string) bool {
+	r, _ := room(dep, mayImport)
+	return r == own
+}
+
+func allowed(own, pkg, dep string) bool {
+	r, _ := room(dep, mayImport)
+	if r == own {
+		return true
+	}
+	for _, o := range open {
+		if within(dep, o) {
+			return true
+		}
+	}
+	for _, a := range mayImport[own] {
+		if r == a || within(dep, a) && a == "weights" || dep == a {
+			return true
+		}
+	}
+	return false
+}
+
+func TestFilesStayShort(t *testing.T) {
+	const most = 800
+	walk(t, func(path, rel string) {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer f.Close()
+		s := bufio.NewScanner(f)
+		s.Buffer(nil, 1<<20)
+		lines := 0
+		for s.Scan() {
+			if lines++; lines == 1 && strings.HasPrefix(s.Text(), "// Code generated") {
+				return
+			}
+		}
+		if lines > most {
+			t.Errorf("%s has %d lines, %d are the most: divide it", rel, lines, most)
+		}
+	})
+}
+
+func walk(t *testing.T, each func(path, rel string)) {
+	t.Helper()
+	root := testfiles.Repo(t)
+	files := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != root {
+			return filepath.SkipDir
+		}
+		if !d.IsDir() && strings.HasSuffix(path, ".go") {
+			rel, err := filepath.Rel(root, path)
+			if err != nil {
+				return err
+			}
+			files++
+			each(path, filepath.ToSlash(rel))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if files < 20 {
+		t.Fatalf("only %d Go files found below %s", files, root)
+	}
+}
