@@ -25,7 +25,7 @@ func binary(name, doc string, f func(a, b float64) float64) *graph.Op {
 			if len(y.Shape) != 1 && !y.Shape.Equal(x.Shape) {
 				return fmt.Errorf("%s must have the shape of %s, or only its last dimension", y, x)
 			}
-			return nil
+			return plainFloat("y", y)
 		},
 		Ref: func(_ *graph.Node, in, out []tensor.Tensor) error {
 			x, y, z := in[0].F64(), in[1].F64(), out[0].F64()

@@ -19,31 +19,65 @@ const align = 64
 
 // New opens the device. Activations are float64; weights and states may have
 // any type, and a state of a narrower type is rounded when it is written.
-func New() backends.Device { return device{} }
+func New() backends.Device { return &device{decoded: map[place]tensor.Tensor{}} }
 
-type device struct{}
+// cacheBytes bounds the decoded weights that are kept. Small models fit whole,
+// which is what tests run; large ones are decoded again at each launch.
+const cacheBytes = 512 << 20
 
-func (device) Info() backends.Info {
+type device struct {
+	decoded map[place]tensor.Tensor // weights as float64
+	kept    int                     // bytes of them
+}
+
+// place is where a weight lies, and as what.
+type place struct {
+	data   *byte
+	bytes  int
+	stride int
+	typ    tensor.Type
+}
+
+// forget drops what was decoded from a buffer.
+func (d *device) forget(b *buffer) {
+	for at, t := range d.decoded {
+		from := uintptr(unsafe.Pointer(unsafe.SliceData(b.data)))
+		if p := uintptr(unsafe.Pointer(at.data)); from <= p && p < from+uintptr(len(b.data)) {
+			delete(d.decoded, at)
+			d.kept -= len(t.Data)
+		}
+	}
+}
+
+func (*device) Info() backends.Info {
 	return backends.Info{Backend: "ref", Name: "float64 reference", Level: "go", Threads: 1, Float: tensor.F64, Align: align}
 }
 
-func (device) Close() error { return nil }
+func (*device) Close() error { return nil }
 
 // buffer is host memory.
-type buffer struct{ data []byte }
+type buffer struct {
+	dev  *device
+	data []byte
+}
 
-func (b *buffer) Size() int   { return len(b.data) }
-func (b *buffer) Free() error { b.data = nil; return nil }
+func (b *buffer) Size() int { return len(b.data) }
 
-func (device) Alloc(bytes int, _ backends.Use) (backends.Buffer, error) {
+func (b *buffer) Free() error {
+	b.dev.forget(b)
+	b.data = nil
+	return nil
+}
+
+func (d *device) Alloc(bytes int, _ backends.Use) (backends.Buffer, error) {
 	if bytes < 0 {
 		return nil, fmt.Errorf("ref: cannot allocate %d bytes", bytes)
 	}
-	return &buffer{tensor.Bytes(make([]uint64, (bytes+7)/8))[:bytes]}, nil
+	return &buffer{d, tensor.Bytes(make([]uint64, (bytes+7)/8))[:bytes]}, nil
 }
 
 // Map uses host memory as it is. The device never writes to it unless told to.
-func (device) Map(data []byte) (backends.Buffer, error) { return &buffer{data}, nil }
+func (d *device) Map(data []byte) (backends.Buffer, error) { return &buffer{d, data}, nil }
 
 // bytes gives the range [offset, offset+n) of a buffer of this device.
 func bytes(b backends.Buffer, offset, n int) ([]byte, error) {
@@ -64,7 +98,7 @@ func (kernel) Name() string                  { return "reference" }
 func (kernel) Packing(int) *backends.Packing { return nil }
 func (kernel) Scratch() int                  { return 0 }
 
-func (device) Kernel(n *graph.Node) (backends.Kernel, error) {
+func (*device) Kernel(n *graph.Node) (backends.Kernel, error) {
 	if n.Op.Ref == nil && n.Op.Body == "" {
 		return nil, backends.Unsupportedf("ref", n, "it has neither a reference nor a body")
 	}
@@ -78,20 +112,20 @@ func (device) Kernel(n *graph.Node) (backends.Kernel, error) {
 	return kernel{}, nil
 }
 
-func launch(l *backends.Launch) error {
-	if err := run(l); err != nil {
+func (d *device) launch(l *backends.Launch) error {
+	if err := d.run(l); err != nil {
 		return fmt.Errorf("%s: %w", l.Node, err)
 	}
 	return nil
 }
 
-func run(l *backends.Launch) error {
+func (d *device) run(l *backends.Launch) error {
 	in, out := make([]tensor.Tensor, len(l.In)), make([]tensor.Tensor, len(l.Out))
 	for i := range l.In {
 		if l.In[i].Buffer == nil {
 			continue
 		}
-		t, err := load(&l.In[i])
+		t, err := d.load(&l.In[i], l.Node.In[i].Kind == graph.Weight)
 		if err != nil {
 			return fmt.Errorf("operand %d: %w", i, err)
 		}
@@ -129,7 +163,7 @@ func row(o *backends.Operand, r int) ([]byte, error) {
 }
 
 // load decodes an operand, or sees it in place where it is what references read.
-func load(o *backends.Operand) (tensor.Tensor, error) {
+func (d *device) load(o *backends.Operand, weight bool) (tensor.Tensor, error) {
 	if o.Packing != "" {
 		return tensor.Tensor{}, fmt.Errorf("packed as %s, but the reference reads weights as stored", o.Packing)
 	}
@@ -139,6 +173,27 @@ func load(o *backends.Operand) (tensor.Tensor, error) {
 	if t, ok := inPlace(o); ok {
 		return t, nil
 	}
+	if !weight {
+		return decode(o)
+	}
+	first, err := row(o, 0)
+	if err != nil {
+		return tensor.Tensor{}, err
+	}
+	at := place{unsafe.SliceData(first), o.Type.RowBytes(o.Shape.Elems()), o.Stride, o.Type}
+	if t, ok := d.decoded[at]; ok {
+		t.Shape = o.Shape
+		return t, nil
+	}
+	t, err := decode(o)
+	if err == nil && d.kept+len(t.Data) <= cacheBytes {
+		d.decoded[at] = t
+		d.kept += len(t.Data)
+	}
+	return t, err
+}
+
+func decode(o *backends.Operand) (tensor.Tensor, error) {
 	t := tensor.New(computed(o.Type), o.Shape...)
 	n := o.RowElems()
 	for r := range o.Rows() {
@@ -197,17 +252,21 @@ func store(o *backends.Operand, t tensor.Tensor) error {
 	return nil
 }
 
-type stream struct{}
+type stream struct{ dev *device }
 
-func (device) Stream() (backends.Stream, error) { return stream{}, nil }
+func (d *device) Stream() (backends.Stream, error) { return stream{d}, nil }
 
-func (stream) Launch(l *backends.Launch) error { return launch(l) }
-func (stream) Close() error                    { return nil }
+func (s stream) Launch(l *backends.Launch) error { return s.dev.launch(l) }
+func (stream) Close() error                      { return nil }
 
-func (stream) Write(dst backends.Buffer, offset int, src []byte) error {
+func (s stream) Write(dst backends.Buffer, offset int, src []byte) error {
 	to, err := bytes(dst, offset, len(src))
+	if err != nil {
+		return err
+	}
+	s.dev.forget(dst.(*buffer))
 	copy(to, src)
-	return err
+	return nil
 }
 
 func (stream) Read(src backends.Buffer, offset int, dst []byte) error {
@@ -217,11 +276,12 @@ func (stream) Read(src backends.Buffer, offset int, dst []byte) error {
 }
 
 // Capture keeps the program. Unlike other devices this one allocates on replay.
-func (device) Capture(p *backends.Program) (backends.Executable, error) {
-	return &executable{program: p}, nil
+func (d *device) Capture(p *backends.Program) (backends.Executable, error) {
+	return &executable{dev: d, program: p}, nil
 }
 
 type executable struct {
+	dev     *device
 	program *backends.Program
 	err     error
 }
@@ -230,7 +290,7 @@ type executable struct {
 func (e *executable) Submit() error {
 	e.err = nil
 	for i := range e.program.Launches {
-		if e.err = launch(&e.program.Launches[i]); e.err != nil {
+		if e.err = e.dev.launch(&e.program.Launches[i]); e.err != nil {
 			break
 		}
 	}
@@ -244,7 +304,7 @@ func (e *executable) Profile() ([]time.Duration, error) {
 	times := make([]time.Duration, len(e.program.Launches))
 	for i := range times {
 		start := time.Now()
-		if err := launch(&e.program.Launches[i]); err != nil {
+		if err := e.dev.launch(&e.program.Launches[i]); err != nil {
 			return nil, err
 		}
 		times[i] = time.Since(start)
