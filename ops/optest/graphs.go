@@ -140,6 +140,9 @@ func RandomGraph(seed uint64, float tensor.Type) (*graph.Graph, map[*graph.Value
 		steps[r.rng.IntN(len(steps))]()
 	}
 	r.norm()
+	if r.err != nil {
+		return nil, nil, fmt.Errorf("seed %d: %w", seed, r.err)
+	}
 	for _, name := range r.stream[len(r.stream)-min(2, len(r.stream)):] {
 		g.Outputs = append(g.Outputs, r.sc.Values[name])
 	}
@@ -149,7 +152,7 @@ func RandomGraph(seed uint64, float tensor.Type) (*graph.Graph, map[*graph.Value
 			delete(r.data, v)
 		}
 	}
-	return g, r.data, r.err
+	return g, r.data, nil
 }
 
 func (r *generator) pick(n ...int) int { return n[r.rng.IntN(len(n))] }
@@ -288,6 +291,9 @@ func (r *generator) point() {
 
 func (r *generator) parts() {
 	x, d := r.any()
+	if d%8 != 0 {
+		return // halved often enough
+	}
 	ab := r.eq("a,b", "split(%s, sizes=[%d, %d])", x, d/2, d/2)
 	r.to("silu(%s) * %s", ab[0], ab[1])
 	if r.rng.IntN(2) == 0 {
