@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"greta/engine"
+	"greta/engine/report"
+	"greta/internal/golden"
+)
+
+// checkFlags are those of check beside the model's.
+type checkFlags struct {
+	modelFlags
+	tokens, expected string
+	tolerance        float64
+	all, json        bool
+}
+
+func (a *app) checkCmd() *cobra.Command {
+	f := &checkFlags{}
+	c := &cobra.Command{
+		Use:   "check MODEL",
+		Short: "Compare a model with the float64 reference, or with a golden file",
+		Long: `check runs a prompt and one token behind it on the backend and on the float64
+reference, operator by operator, and names the first that diverges. It also
+checks that prefill gives what single steps give, that replay gives what eager
+launches give, and that repeats are bit-identical.
+
+With --expected the logits and the greedy continuation are compared with those
+of a safetensors file: input_ids [B, S], logits [B, S, V], greedy_prompt [P],
+greedy [G].
+
+The exit code is 4 on a mismatch.`,
+		Args: exactly(1, "one model"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if f.tolerance < 0 {
+				return usagef("--tolerance %g: it must be positive", f.tolerance)
+			}
+			b, err := f.open(args[0])
+			if err != nil {
+				return err
+			}
+			if f.expected != "" {
+				err = a.checkGolden(c.Context(), f, b)
+			} else {
+				err = a.checkReference(c.Context(), f, b)
+			}
+			return errors.Join(err, b.close())
+		},
+	}
+	s := c.Flags()
+	s.SortFlags = false
+	f.register(s)
+	s.StringVar(&f.tokens, "tokens", "", "token ids to check on, 1,2,3 (default: ten made up ones)")
+	s.StringVar(&f.expected, "expected", "", "compare with this safetensors file (.zst is unpacked)")
+	s.Float64Var(&f.tolerance, "tolerance", 0, "relative L2 error that counts as divergence (default: 1e-4 with --kv f32, else 2e-3); with --expected the largest absolute error (default: 1e-4)")
+	s.BoolVar(&f.all, "all", false, "print every operator, not only those that matter")
+	s.BoolVar(&f.json, "json", false, "write JSON")
+	return c
+}
+
+// mismatch is the error of a check that failed.
+func mismatch(format string, args ...any) error {
+	return &exitError{code: exitMismatch, err: fmt.Errorf(format, args...)}
+}
+
+func (a *app) checkReference(ctx context.Context, f *checkFlags, b *bundle) error {
+	opt := engine.CheckOptions{Options: b.opt, Limit: f.tolerance}
+	if f.tokens != "" {
+		var err error
+		if opt.Tokens, err = parseTokens(f.tokens); err != nil {
+			return usage(err)
+		}
+	}
+	if opt.Context == 0 {
+		opt.Context = max(64, len(opt.Tokens))
+	}
+	if len(opt.Tokens) > opt.Context {
+		return usage(&engine.TooLong{Tokens: len(opt.Tokens), Context: opt.Context})
+	}
+	dev, err := openBackend("ref", 0)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	opt.Ref = dev
+	r, err := engine.Check(ctx, opt)
+	if err != nil {
+		return loadError(err)
+	}
+	if f.json {
+		err = writeJSON(a.out, r)
+	} else {
+		_, err = io.WriteString(a.out, checkText(r, f.all))
+	}
+	if err != nil || r.OK() {
+		return err
+	}
+	switch d := r.Diverged; {
+	case d != nil:
+		return mismatch("%s: %s (%s, kernel %s) is the first that diverges: relative L2 %.2e, max abs %.2e, limit %.0e", d.Step, d.Name, d.Op, d.Kernel, d.RelL2, d.MaxAbs, r.Limit)
+	case !r.PrefillOK:
+		return mismatch("prefill and decode differ: relative L2 %.2e, max abs %.2e, limit %.0e", r.Prefill.RelL2, r.Prefill.MaxAbs, r.Limit)
+	case !r.ReplayOK:
+		return mismatch("replay and eager launches differ")
+	}
+	return mismatch("repeats differ")
+}
+
+// checkText prints a check: the worst result of each operator, or all.
+func checkText(r *engine.CheckReport, all bool) string {
+	t := report.NewTable("<step", "<operator", "<worst result", "results", "relative L2", "max abs", "<")
+	row := func(e *engine.OpError, n int) {
+		verdict := "ok"
+		if !(e.RelL2 <= r.Limit) {
+			verdict = "DIVERGED"
+		}
+		t.Row(e.Step, e.Op, e.Name, strconv.Itoa(n), fmt.Sprintf("%.2e", e.RelL2), fmt.Sprintf("%.2e", e.MaxAbs), verdict)
+	}
+	type group struct {
+		worst *engine.OpError
+		n     int
+	}
+	var groups []*group
+	for i := range r.Ops {
+		e := &r.Ops[i]
+		if all {
+			row(e, 1)
+			continue
+		}
+		k := slices.IndexFunc(groups, func(g *group) bool { return g.worst.Step == e.Step && g.worst.Op == e.Op })
+		if k < 0 {
+			groups = append(groups, &group{e, 1})
+			continue
+		}
+		groups[k].n++
+		if !(e.RelL2 <= groups[k].worst.RelL2) {
+			groups[k].worst = e
+		}
+	}
+	for _, g := range groups {
+		row(g.worst, g.n)
+	}
+	yes := map[bool]string{true: "ok", false: "FAILED"}
+	s := t.String()
+	s += fmt.Sprintf("\nlimit of relative L2           %.0e\n", r.Limit)
+	s += fmt.Sprintf("prefill equals decode          %s, relative L2 %.2e, max abs %.2e\n", yes[r.PrefillOK], r.Prefill.RelL2, r.Prefill.MaxAbs)
+	s += fmt.Sprintf("replay equals eager launches   %s\n", yes[r.ReplayOK])
+	s += fmt.Sprintf("repeats are bit-identical      %s\n", yes[r.RepeatOK])
+	return s
+}
+
+// goldenReport is what a comparison with a golden file found.
+type goldenReport struct {
+	Expected  string  `json:"expected"`
+	Positions int     `json:"positions"`
+	MaxAbs    float64 `json:"max_abs"`
+	RelL2     float64 `json:"rel_l2"`
+	Tolerance float64 `json:"tolerance"` // of max_abs
+	FirstRow  int     `json:"first_divergent_row"`
+	FirstPos  int     `json:"first_divergent_position"` // -1: none
+	Greedy    []int32 `json:"greedy,omitempty"`
+	GreedyOK  bool    `json:"greedy_ok"`
+	Status    string  `json:"status"`
+}
+
+func (a *app) checkGolden(ctx context.Context, f *checkFlags, b *bundle) error {
+	g, err := golden.Open(f.expected)
+	if err != nil {
+		return usage(err)
+	}
+	longest := max(g.Seq, len(g.Prompt)+len(g.Greedy))
+	b.fitContext(longest)
+	if b.opt.Context < longest {
+		return usage(&engine.TooLong{Tokens: longest, Context: b.opt.Context})
+	}
+	e, err := a.load(ctx, b.opt)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	r, err := compareGolden(ctx, e, g, f.tolerance)
+	if err != nil {
+		return err
+	}
+	r.Expected = f.expected
+	if f.json {
+		err = writeJSON(a.out, r)
+	} else {
+		_, err = fmt.Fprintf(a.out, "logits   %d positions, max abs %.2e (at most %.0e), relative L2 %.2e\ngreedy   %d tokens, equal: %v\nSTATUS=%s\n",
+			r.Positions, r.MaxAbs, r.Tolerance, r.RelL2, len(g.Greedy), r.GreedyOK, r.Status)
+	}
+	switch {
+	case err != nil:
+		return err
+	case r.FirstPos >= 0:
+		return mismatch("%s: logits diverge first at row %d, position %d: max abs %.2e in all, at most %.0e is allowed", f.expected, r.FirstRow, r.FirstPos, r.MaxAbs, r.Tolerance)
+	case !r.GreedyOK:
+		i := 0
+		for i < len(r.Greedy) && i < len(g.Greedy) && r.Greedy[i] == g.Greedy[i] {
+			i++
+		}
+		return mismatch("%s: the greedy continuation differs first at token %d: %v, expected %v", f.expected, i, r.Greedy, g.Greedy)
+	}
+	return nil
+}
+
+// compareGolden runs a golden file's inputs. tolerance 0 is 1e-4.
+func compareGolden(ctx context.Context, e *engine.Engine, g *golden.File, tolerance float64) (*goldenReport, error) {
+	if tolerance == 0 {
+		tolerance = 1e-4
+	}
+	r := &goldenReport{Tolerance: tolerance, FirstRow: -1, FirstPos: -1, Status: "OK"}
+	s, err := e.NewSession()
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	got := make([]float32, 0, len(g.Logits))
+	for row, ids := range g.Input {
+		s.Reset()
+		err := s.PrefillAll(ctx, ids, func(i int, logits []float32) error {
+			if len(logits) != g.Vocab {
+				return usagef("the golden file has %d logits a position, the model %d", g.Vocab, len(logits))
+			}
+			at := (row*g.Seq + i) * g.Vocab
+			if _, worst := report.Compare(logits, g.Logits[at:at+g.Vocab]); !(worst <= tolerance) && r.FirstPos < 0 {
+				r.FirstRow, r.FirstPos = row, i
+			}
+			got = append(got, logits...)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		r.Positions += len(ids)
+	}
+	r.RelL2, r.MaxAbs = report.Compare(got, g.Logits)
+	if len(g.Greedy) > 0 {
+		s.Reset()
+		out, err := s.Generate(ctx, g.Prompt, engine.Generation{Max: len(g.Greedy)})
+		if err != nil {
+			return nil, err
+		}
+		r.Greedy = out.Tokens
+	}
+	r.GreedyOK = slices.Equal(r.Greedy, g.Greedy)
+	if r.FirstPos >= 0 || !r.GreedyOK {
+		r.Status = "FAILED"
+	}
+	return r, nil
+}
+

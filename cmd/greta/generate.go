@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"greta/engine"
+	"greta/engine/report"
+	"greta/tokenizer"
+)
+
+// continueText runs a prompt: its logits and likelihood where they are asked
+// for, then the continuation, then a profile.
+func (r *runner) continueText(ctx context.Context) error {
+	if r.flags.logits != "" || r.flags.nll {
+		if err := r.score(ctx); err != nil {
+			return err
+		}
+		r.session.Reset()
+	}
+	var err error
+	switch {
+	case r.flags.gen > 0:
+		err = r.generate(ctx)
+	case r.report.Mode == "generate":
+		err = r.prefillOnly(ctx)
+	}
+	if err != nil || r.report.Status != report.OK {
+		return err
+	}
+	return r.profile(ctx, len(r.prompt))
+}
+
+// prefillOnly computes a prompt and nothing behind it.
+func (r *runner) prefillOnly(ctx context.Context) error {
+	start := time.Now()
+	logits, err := r.session.Prefill(ctx, r.prompt)
+	took := time.Since(start)
+	if err != nil {
+		return err
+	}
+	r.update(func() {
+		r.setTimes(took, 0, nil)
+		r.report.OutputHash = report.HashFloats(logits)
+		if i, ok := engine.Finite(logits); !ok {
+			r.report.Fail(fmt.Sprintf("logit %d behind the prompt is %v", i, logits[i]))
+		}
+	})
+	return nil
+}
+
+// generate continues the prompt and streams what comes.
+func (r *runner) generate(ctx context.Context) error {
+	t := r.bundle.tokenizer
+	out := r.app.out
+	if r.flags.json == "-" {
+		out = io.Discard
+	}
+	w := newTextWriter(out, t, r.prompt, r.flags.stops)
+	opt := engine.Generation{Max: r.flags.gen, Sampling: r.flags.sampling}
+	if t != nil && !r.flags.ignoreEOS {
+		opt.End = t.IsEnd
+	}
+	opt.Emit = func(id int32) bool {
+		now := time.Now()
+		shown, goOn := w.token(id)
+		r.update(func() {
+			r.stamps = append(r.stamps, now)
+			r.report.GeneratedTokens = append(r.report.GeneratedTokens, id)
+			r.report.Text += shown
+		})
+		return goOn
+	}
+	r.update(func() { r.start = time.Now() })
+	g, err := r.session.Generate(ctx, r.prompt, opt)
+	tail := w.end()
+	r.update(func() {
+		r.report.Text += tail
+		if g.Prefill > 0 && (err == nil || len(g.Tokens) > 0) && len(g.Tokens) > 0 {
+			r.setTimes(g.Prefill, g.First, g.Steps)
+		}
+		r.report.StopReason = string(g.Stop)
+		if g.Stop == engine.StopInterrupted {
+			r.report.Status = report.Interrupted
+		}
+	})
+	if err == nil {
+		err = w.err
+	}
+	return err
+}
+
+// textWriter shows tokens as text: it decodes, holds back what may become a
+// stop string, and writes the rest at once. Without a tokenizer it writes ids.
+type textWriter struct {
+	w     io.Writer
+	dec   *tokenizer.Decoder
+	stop  stopper
+	first bool
+	ended bool // a stop string came
+	err   error
+}
+
+func newTextWriter(w io.Writer, t *tokenizer.Tokenizer, prompt []int32, stops []string) *textWriter {
+	tw := &textWriter{w: w, stop: stopper{stops: stops}, first: true}
+	if t != nil {
+		tw.dec = t.NewDecoder()
+		for _, id := range prompt {
+			tw.dec.Write(id) // so that the continuation's spaces are right
+		}
+	}
+	return tw
+}
+
+// token writes one token. It gives the text that was shown, and false where
+// the text ends here.
+func (t *textWriter) token(id int32) (shown string, goOn bool) {
+	if t.dec == nil {
+		text := strconv.Itoa(int(id))
+		if !t.first {
+			text = " " + text
+		}
+		t.first = false
+		t.write(text)
+		return "", t.err == nil
+	}
+	shown, t.ended = t.stop.push(t.dec.Write(id))
+	t.write(shown)
+	return shown, t.err == nil && !t.ended
+}
+
+// end writes what was held back, and a newline.
+func (t *textWriter) end() (shown string) {
+	if t.dec != nil && !t.ended {
+		shown, t.ended = t.stop.push(t.dec.Flush())
+		shown += t.stop.flush()
+	}
+	t.write(shown + "\n")
+	return shown
+}
+
+func (t *textWriter) write(s string) {
+	if t.err == nil && s != "" {
+		if _, err := io.WriteString(t.w, s); err != nil {
+			t.err = fmt.Errorf("standard output: %w", err)
+		}
+	}
+}

@@ -1,0 +1,327 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"slices"
+	"time"
+
+	"greta/engine"
+	"greta/engine/report"
+	"greta/tensor"
+)
+
+// Sizes of a measured run where the user names none: a 7B block with its
+// checks takes a few seconds on two cores, and well under a minute without
+// their vector units.
+const (
+	defaultPrefill = 128
+	defaultDecode  = 32
+	maxRepeats     = 5
+	repeatBudget   = 15 * time.Second
+)
+
+// input is what a measured run computes on: activations for a block, tokens for a model.
+type input struct {
+	x      []float32
+	width  int
+	tokens []int32
+}
+
+// newInput makes n rows or tokens, the same every time.
+func newInput(e *engine.Engine, n int, seed uint64) (input, error) {
+	if e.IsBlock() {
+		v := e.Decode().Input("x")
+		if v == nil || len(v.Shape) != 2 {
+			return input{}, fmt.Errorf("%s has neither tokens nor rows x as its input: it cannot be measured alone", e.Options().Model.Name())
+		}
+		return input{x: engine.Activations(n*v.Shape[1], seed+1), width: v.Shape[1]}, nil
+	}
+	in := input{tokens: make([]int32, n)}
+	for i, a := range engine.Activations(n, seed+1) {
+		in.tokens[i] = int32((float64(a) + 1) / 2 * float64(e.Vocabulary()))
+	}
+	return in, nil
+}
+
+// run computes positions [from, to) as one prefill, or as one decode step
+// where that is one. The result is overwritten by the next call.
+func (in *input) run(ctx context.Context, s *engine.Session, from, to int) ([]float32, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if in.tokens == nil {
+		return s.Block(in.x[from*in.width : to*in.width])
+	}
+	if to == from+1 {
+		return s.Decode(in.tokens[from])
+	}
+	return s.Prefill(ctx, in.tokens[from:to])
+}
+
+// lastRow is the part of a result that belongs to the last position.
+func (in *input) lastRow(out []float32) []float32 {
+	if in.width > 0 {
+		return out[len(out)-in.width:]
+	}
+	return out
+}
+
+// sample is one repeat of a measured run.
+type sample struct {
+	prefill time.Duration
+	steps   []time.Duration
+	total   time.Duration
+	hash    string // of all outputs
+	early   string // of the outputs up to the first two decode steps
+}
+
+// warmDecode is the number of decode steps in the warm-up.
+const warmDecode = 2
+
+// once computes a prefill of p and n decode steps behind it.
+func (r *runner) once(ctx context.Context, in *input, p, n int) (*sample, error) {
+	s := &sample{steps: make([]time.Duration, 0, n)}
+	sum := sha256.New()
+	note := func(out []float32) {
+		sum.Write(tensor.Bytes(out))
+		if i, ok := engine.Finite(out); !ok {
+			r.update(func() {
+				r.report.Fail(fmt.Sprintf("value %d of the output at position %d is %v", i, r.session.Pos()-1, out[i]))
+			})
+		}
+	}
+	r.session.Reset()
+	if p > 0 {
+		start := time.Now()
+		out, err := in.run(ctx, r.session, 0, p)
+		s.prefill = time.Since(start)
+		if err != nil {
+			return nil, err
+		}
+		note(out)
+	}
+	for i := range n {
+		if i == warmDecode {
+			s.early = digest(sum)
+		}
+		start := time.Now()
+		out, err := in.run(ctx, r.session, p+i, p+i+1)
+		took := time.Since(start)
+		if err != nil {
+			return nil, err
+		}
+		s.steps = append(s.steps, took)
+		s.total += took
+		note(out)
+	}
+	s.hash = digest(sum)
+	if n <= warmDecode {
+		s.early = s.hash
+	}
+	return s, nil
+}
+
+func digest(h hash.Hash) string { return "sha256:" + hex.EncodeToString(h.Sum(nil)) }
+
+// measure times prefill and decode on made up input, and checks the result.
+func (r *runner) measure(ctx context.Context) error {
+	f := r.flags
+	if f.prefill+f.gen == 0 {
+		return usagef("--prefill 0 --gen 0 leaves nothing to measure")
+	}
+	in, err := newInput(r.engine, f.prefill+f.gen, f.weightSeed)
+	if err != nil {
+		return usage(err)
+	}
+	warm, err := r.once(ctx, &in, f.prefill, min(f.gen, warmDecode))
+	if err != nil {
+		return err
+	}
+	repeats, budget := f.repeat, time.Duration(0)
+	if repeats == 0 {
+		repeats, budget = maxRepeats, repeatBudget
+	}
+	var samples []*sample
+	for begin := time.Now(); len(samples) < repeats; {
+		if n := len(samples); budget > 0 && n > 0 && time.Since(begin)*time.Duration(n+1)/time.Duration(n) > budget {
+			break
+		}
+		s, err := r.once(ctx, &in, f.prefill, f.gen)
+		if err != nil {
+			return err
+		}
+		samples = append(samples, s)
+		r.noteSamples(samples)
+	}
+	same := samples[0].early == warm.early
+	for _, s := range samples {
+		same = same && s.hash == samples[0].hash
+	}
+	r.addCheck(report.Check{Name: "repeats", OK: same, Note: fmt.Sprintf("%d runs bit-identical: %v", len(samples)+1, same)})
+	if err := r.profile(ctx, f.prefill); err != nil {
+		return err
+	}
+	return r.verify(ctx, &in)
+}
+
+// noteSamples reports what the repeats so far say.
+func (r *runner) noteSamples(samples []*sample) {
+	f := r.flags
+	var prefill, decode, steps []time.Duration
+	for _, s := range samples {
+		if f.prefill > 0 {
+			prefill = append(prefill, s.prefill)
+		}
+		if f.gen > 0 {
+			decode = append(decode, s.total)
+		}
+		steps = append(steps, s.steps...)
+	}
+	flops := 0.0
+	if st, err := r.session.Step(max(1, min(f.prefill, f.chunk)), 1); err == nil && f.prefill > 0 {
+		for _, n := range st.Graph.Nodes {
+			if n.Op.Cost != nil {
+				flops += n.Op.Cost(n, f.prefill).Flops / float64(st.Tokens)
+			}
+		}
+	}
+	r.update(func() {
+		rep := &r.report
+		rep.Prefill.SetPhase(fmt.Sprintf("pp%d", f.prefill), f.prefill, prefill)
+		rep.Decode.SetPhase(fmt.Sprintf("tg%d", f.gen), f.gen, decode)
+		rep.InterToken = report.NewTimes(steps)
+		if len(prefill) > 0 {
+			ms := report.Median(report.Millis(prefill))
+			rep.TTFTMS = &ms
+		}
+		r.setRoofs(flops)
+		rep.OutputHash = samples[0].hash
+		// The checks use memory of their own, which is not the run's.
+		rep.PeakMemory, rep.Private = report.Memory()
+	})
+}
+
+func (r *runner) addCheck(c report.Check) { r.update(func() { r.report.AddCheck(c) }) }
+
+// rows are the positions that are compared with the reference.
+const rows = 4
+
+// maxRefElems bounds the weights of a model that the float64 reference computes
+// in passing: a second or so for each hundred million.
+const maxRefElems = 500e6
+
+// tolerance is the relative L2 error that is let through: that of the engine's
+// own check, and more where kernels may round activations to the weights'
+// precision, as products of 8-bit integers and of bf16 do.
+func (r *runner) tolerance() float64 {
+	limit := engine.DefaultLimit(r.engine.Options().KV)
+	for _, v := range r.engine.Decode().Weights {
+		switch {
+		case v.Type.IsBlock():
+			limit = max(limit, 5e-2)
+		case v.Type == tensor.BF16:
+			limit = max(limit, 1e-2)
+		}
+	}
+	return limit
+}
+
+// verify checks what was measured: prefill against decode at the measured
+// length, and both programs against the float64 reference at the first positions.
+func (r *runner) verify(ctx context.Context, in *input) error {
+	f := r.flags
+	limit := r.tolerance()
+	compare := func(name, note string, got, want []float32) {
+		l2, worst := report.Compare(got, want)
+		r.addCheck(report.Check{Name: name, OK: l2 <= limit, RelL2: &l2, MaxAbs: &worst, Tolerance: &limit, Note: note})
+	}
+	s := r.session
+	var early []float32 // the first rows of a block's measured prefill
+	if f.prefill > 1 {
+		s.Reset()
+		out, err := in.run(ctx, s, 0, f.prefill)
+		if err != nil {
+			return err
+		}
+		if in.width > 0 {
+			early = slices.Clone(out[:min(rows, f.prefill)*in.width])
+		}
+		whole := slices.Clone(in.lastRow(out))
+		s.Reset()
+		if _, err := in.run(ctx, s, 0, f.prefill-1); err != nil {
+			return err
+		}
+		if out, err = in.run(ctx, s, f.prefill-1, f.prefill); err != nil {
+			return err
+		}
+		compare("prefill = decode", fmt.Sprintf("position %d", f.prefill-1), whole, out)
+	}
+	n := min(rows, f.prefill+f.gen)
+	var single []float32
+	s.Reset()
+	for i := range n {
+		out, err := in.run(ctx, s, i, i+1)
+		if err != nil {
+			return err
+		}
+		single = append(single, out...)
+	}
+	elems := 0.0
+	for _, v := range r.engine.Decode().Weights {
+		elems += float64(v.Shape.Elems())
+	}
+	if elems > maxRefElems {
+		r.addCheck(report.Check{Name: "reference", OK: true, Note: fmt.Sprintf("left out: %.1f billion weights take too long in float64; greta check does it", elems/1e9)})
+		return nil
+	}
+	if r.engine.Device().Info().Backend == "ref" {
+		return nil
+	}
+	want, err := r.reference(ctx, in, n)
+	if err != nil {
+		return fmt.Errorf("on the reference: %w", err)
+	}
+	compare("decode = float64", fmt.Sprintf("positions 0 to %d", n-1), single, want)
+	if early != nil {
+		compare("prefill = float64", fmt.Sprintf("positions 0 to %d of %d", len(early)/in.width-1, f.prefill), early, want[:len(early)])
+	}
+	return nil
+}
+
+// reference computes the first n positions in float64: a row each.
+func (r *runner) reference(ctx context.Context, in *input, n int) (out []float32, err error) {
+	opt := r.bundle.opt
+	// What was measured is done: make room for the reference's weights.
+	if err := errors.Join(r.session.Close(), r.engine.Close()); err != nil {
+		return nil, err
+	}
+	r.session = nil
+	dev, err := openBackend("ref", 0)
+	if err != nil {
+		return nil, err
+	}
+	opt.Device, opt.Context, opt.Progress = dev, max(n, 1), nil
+	e, err := engine.New(ctx, opt)
+	if err != nil {
+		return nil, err
+	}
+	defer e.Close()
+	s, err := e.NewSession()
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	if in.width > 0 {
+		return in.run(ctx, s, 0, n)
+	}
+	err = s.PrefillAll(ctx, in.tokens[:n], func(_ int, logits []float32) error {
+		out = append(out, logits...)
+		return nil
+	})
+	return out, err
+}

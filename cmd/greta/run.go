@@ -1,0 +1,305 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"greta/engine"
+	"greta/tokenizer"
+)
+
+// defaultGen is how many tokens a prompt is continued by, unless an end token comes.
+const defaultGen = 256
+
+// runFlags are those of run beside the model's.
+type runFlags struct {
+	modelFlags
+	prompt    string
+	tokens    string
+	gen       int
+	special   bool
+	sampling  engine.Sampling
+	ignoreEOS bool
+	stops     []string
+
+	prefill, repeat int // of a measured run
+
+	json, logits, trace   string
+	nll, profile, verbose bool
+
+	hasPrompt, hasTokens, hasGen bool // given by the user
+}
+
+func (a *app) runCmd() *cobra.Command {
+	f := &runFlags{}
+	c := &cobra.Command{
+		Use:   "run MODEL",
+		Short: "Continue a prompt, or measure a model",
+		Long: `MODEL is a model file (.yaml, or the name of a built-in one), a Hugging Face
+folder, a GGUF file, or a llama2.c .bin file. For weights the model file is
+found by what they say they are.
+
+With --prompt or --tokens the model continues the text: the continuation goes
+to standard output as it comes. The default is greedy (temperature 0), so that
+runs can be repeated; --temperature makes it draw by --seed.
+
+Without a prompt, and for a single block, it is a measured run: prefill and
+decode on random input, with warm-up and repeats, and the result is checked in
+the same run. A model file without --weights gets synthetic weights.
+
+What was measured is printed on standard error, with STATUS=OK or what failed
+at the end. docs/json.md lists the keys that --json writes.`,
+		Example: `  greta run models/llama2_block.yaml
+  greta run tinyllama.gguf --prompt "Once upon a time" --gen 64
+  greta run FOLDER --tokens 1,15,7 --gen 0 --logits out.npy --kv f32`,
+		Args: exactly(1, "one model"),
+		RunE: func(c *cobra.Command, args []string) error {
+			changed := c.Flags().Changed
+			f.hasPrompt, f.hasTokens, f.hasGen = changed("prompt"), changed("tokens"), changed("gen")
+			if err := usage(f.check()); err != nil {
+				return err
+			}
+			return a.run(c.Context(), f, args[0])
+		},
+	}
+	s := c.Flags()
+	s.SortFlags = false
+	f.register(s)
+	s.BoolVar(&f.noCapture, "no-capture", false, "launch kernels one by one instead of replaying a captured step")
+	s.StringVar(&f.tokenizer, "tokenizer", "", "tokenizer: tokenizer.json, tokenizer.model, tokenizer.bin, a GGUF or a folder (default: what lies with the weights)")
+	s.StringVarP(&f.prompt, "prompt", "p", "", "text to continue; - reads standard input")
+	s.StringVar(&f.tokens, "tokens", "", "token ids to continue, 1,2,3, as they are: nothing is put before them")
+	s.IntVarP(&f.gen, "gen", "n", defaultGen, "most tokens to generate (measured run: 32; with --logits or --nll: 0)")
+	s.BoolVar(&f.special, "special", false, "read control tokens such as <|im_start|> in the prompt as tokens, not as text")
+	s.Float64Var(&f.sampling.Temperature, "temperature", 0, "0 takes the most likely token, more draws")
+	s.IntVar(&f.sampling.TopK, "top-k", 0, "draw from the k most likely tokens; 0: from all")
+	s.Float64Var(&f.sampling.TopP, "top-p", 1, "draw from the fewest tokens whose probabilities reach p")
+	s.Float64Var(&f.sampling.MinP, "min-p", 0, "draw from tokens with at least this share of the best one's probability")
+	s.Float64Var(&f.sampling.RepeatPenalty, "repeat-penalty", 1, "divide the logits of the last 64 tokens by this")
+	s.Uint64Var(&f.sampling.Seed, "seed", 0, "seed of the draws")
+	s.BoolVar(&f.ignoreEOS, "ignore-eos", false, "go on behind an end token")
+	s.StringArrayVar(&f.stops, "stop", nil, "end where this text appears (may be repeated)")
+	s.IntVar(&f.prefill, "prefill", 0, "tokens of prefill in a measured run (default 128)")
+	s.IntVar(&f.repeat, "repeat", 0, "repeats of a measured run (default: up to 5 in about 15 s)")
+	s.StringVar(&f.json, "json", "", "write the report to this file; - is standard output, which then holds nothing else")
+	s.StringVar(&f.logits, "logits", "", "write the logits of every prompt position to this .npy file, float32 [positions, vocabulary]")
+	s.BoolVar(&f.nll, "nll", false, "report the prompt's mean negative log-likelihood a token")
+	s.BoolVar(&f.profile, "profile", false, "print time, bytes and flops per operator and per block")
+	s.StringVar(&f.trace, "trace", "", "write a Chrome trace of a step of prefill and one of decode")
+	s.BoolVarP(&f.verbose, "verbose", "v", false, "say what is done")
+	return c
+}
+
+// check refuses flags that make no sense together.
+func (f *runFlags) check() error {
+	switch {
+	case f.hasPrompt && f.hasTokens:
+		return fmt.Errorf("--prompt and --tokens exclude each other")
+	case f.gen < 0:
+		return fmt.Errorf("--gen %d: it must be 0 or more", f.gen)
+	case f.prefill < 0:
+		return fmt.Errorf("--prefill %d: it must be positive", f.prefill)
+	case f.repeat < 0:
+		return fmt.Errorf("--repeat %d: it must be positive", f.repeat)
+	case f.measured() && (f.logits != "" || f.nll):
+		return fmt.Errorf("--logits and --nll need --prompt or --tokens")
+	case !f.measured() && (f.prefill > 0 || f.repeat > 0):
+		return fmt.Errorf("--prefill and --repeat are for measured runs, without a prompt")
+	case f.noCapture && (f.profile || f.trace != ""):
+		return fmt.Errorf("--profile and --trace time a captured step: leave --no-capture out")
+	}
+	for _, s := range f.stops {
+		if s == "" {
+			return fmt.Errorf("--stop is empty")
+		}
+	}
+	if f.measured() {
+		if !f.hasGen {
+			f.gen = defaultDecode
+		}
+		if f.prefill == 0 {
+			f.prefill = defaultPrefill
+		}
+	} else if !f.hasGen && (f.logits != "" || f.nll) {
+		f.gen = 0
+	}
+	return f.sampling.Validate()
+}
+
+// measured says whether the run has no prompt.
+func (f *runFlags) measured() bool { return !f.hasPrompt && !f.hasTokens }
+
+// run opens everything and runs under supervision: however it ends, what is
+// known is reported.
+func (a *app) run(ctx context.Context, f *runFlags, arg string) error {
+	files, err := openOutputs(f)
+	if err != nil {
+		return usage(err)
+	}
+	r := newRunner(a, f, files)
+	return r.supervise(ctx, func(ctx context.Context) error { return r.all(ctx, arg) })
+}
+
+// all is the whole run.
+func (r *runner) all(ctx context.Context, arg string) (err error) {
+	b, err := r.flags.open(arg)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := b.close(); err == nil {
+			err = e
+		}
+	}()
+	r.bundle = b
+	r.describe()
+	if err := r.prepare(); err != nil {
+		return err
+	}
+	e, err := r.load(ctx)
+	if err != nil {
+		return err
+	}
+	r.engine = e
+	defer func() {
+		if e := r.engine.Close(); err == nil {
+			err = e
+		}
+	}()
+	r.describeLoaded()
+	if e.IsBlock() && !r.flags.measured() {
+		return usagef("%s is a block: it takes activations, not --prompt or --tokens", b.file.Name())
+	}
+	if err := r.checkRange(); err != nil {
+		return err
+	}
+	s, err := e.NewSession()
+	if err != nil {
+		return err
+	}
+	r.session = s
+	defer func() {
+		if r.session == nil {
+			return
+		}
+		if e := r.session.Close(); err == nil {
+			err = e
+		}
+	}()
+	if r.flags.measured() {
+		return r.measure(ctx)
+	}
+	return r.continueText(ctx)
+}
+
+// prepare finds the prompt's tokens and the context that the run needs.
+func (r *runner) prepare() error {
+	f, b := r.flags, r.bundle
+	if f.measured() {
+		// One more position, so that a profile can decode behind the last token.
+		b.fitContext(f.prefill + f.gen + 1)
+		if need := f.prefill + f.gen; need > b.opt.Context {
+			return usagef("--prefill %d and --gen %d do not fit --context %d", f.prefill, f.gen, b.opt.Context)
+		}
+		return nil
+	}
+	var err error
+	if b.tokenizer, err = r.findTokenizer(); err != nil {
+		return usage(err)
+	}
+	if f.hasTokens {
+		r.prompt, err = parseTokens(f.tokens)
+	} else {
+		r.prompt, err = r.encodePrompt()
+	}
+	if err != nil {
+		return usage(err)
+	}
+	r.update(func() { r.report.PromptTokens = r.prompt })
+	b.fitContext(len(r.prompt) + f.gen)
+	if t := b.trained(); t > 0 && b.opt.Context > t {
+		fmt.Fprintf(r.app.err, "greta: a context of %d is more than the %d that the model was trained for\n", b.opt.Context, t)
+	}
+	if len(r.prompt) > b.opt.Context {
+		return usagef("the prompt's %d tokens do not fit --context %d", len(r.prompt), b.opt.Context)
+	}
+	return nil
+}
+
+// encodePrompt turns the prompt into tokens, with a begin token where the
+// model was trained with one.
+func (r *runner) encodePrompt() ([]int32, error) {
+	t := r.bundle.tokenizer
+	if t == nil {
+		return nil, fmt.Errorf("no tokenizer lies with %s: name one by --tokenizer, or give --tokens", r.report.Source)
+	}
+	text, err := r.app.readPrompt(r.flags.prompt)
+	if err != nil {
+		return nil, fmt.Errorf("standard input: %w", err)
+	}
+	ids, err := t.Encode(text, tokenizer.Options{AddBOS: t.AddBOS(), ParseSpecial: r.flags.special})
+	if err == nil && len(ids) == 0 {
+		err = fmt.Errorf("the prompt has no tokens, and the model no begin token")
+	}
+	return ids, err
+}
+
+// parseTokens reads ids divided by commas or spaces.
+func parseTokens(text string) ([]int32, error) {
+	var ids []int32
+	for _, f := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' }) {
+		n, err := strconv.ParseInt(f, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("--tokens: %q is no token id", f)
+		}
+		ids = append(ids, int32(n))
+	}
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("--tokens is empty")
+	}
+	return ids, nil
+}
+
+// checkRange refuses tokens that the model does not have.
+func (r *runner) checkRange() error {
+	v := r.engine.Vocabulary()
+	for i, t := range r.prompt {
+		if t < 0 || int(t) >= v {
+			return usagef("token %d of the prompt is %d, the model's vocabulary has %d", i, t, v)
+		}
+	}
+	return nil
+}
+
+// outputs are the files that a run writes; nil where not asked for.
+type outputs struct {
+	json          io.Writer
+	logits, trace *os.File
+}
+
+// openOutputs creates the files before any work is done.
+func openOutputs(f *runFlags) (*outputs, error) {
+	o := &outputs{}
+	var err error
+	create := func(path string) *os.File {
+		if path == "" || err != nil {
+			return nil
+		}
+		var file *os.File
+		file, err = os.Create(path)
+		return file
+	}
+	if f.json != "-" {
+		if file := create(f.json); file != nil {
+			o.json = file
+		}
+	}
+	o.logits, o.trace = create(f.logits), create(f.trace)
+	return o, err
+}

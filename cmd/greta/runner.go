@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"greta/backends"
+	"greta/engine"
+	"greta/engine/report"
+	"greta/graph"
+)
+
+// grace is how long an interrupted run may take to end by itself. A chunk of
+// prefill can take longer; then the report is made of what is known.
+const grace = 700 * time.Millisecond
+
+// runner is one run. The work is done by one goroutine; what the report is
+// made of is guarded, so that another can report when the first is stuck in a step.
+type runner struct {
+	app   *app
+	flags *runFlags
+	files *outputs
+
+	bundle  *bundle
+	engine  *engine.Engine
+	session *engine.Session
+	prompt  []int32
+
+	mu     sync.Mutex
+	report report.Report
+	stamps []time.Time // when each token came
+	start  time.Time   // of the generation
+	closed bool        // reported: the work may say nothing more
+}
+
+func newRunner(a *app, f *runFlags, files *outputs) *runner {
+	r := &runner{app: a, flags: f, files: files}
+	r.report = report.Report{
+		Version: version(), Status: report.OK, Backend: f.backend, KV: f.kv, Mode: "generate",
+		PromptTokens: []int32{}, GeneratedTokens: []int32{}, Checks: []report.Check{},
+	}
+	r.report.Prefill.SamplesMS, r.report.Decode.SamplesMS = []float64{}, []float64{}
+	if f.measured() {
+		r.report.Mode = "measure"
+	}
+	return r
+}
+
+// update changes the report. After the report has been printed it does nothing.
+func (r *runner) update(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		f()
+	}
+}
+
+// supervise runs work until its end, or a little longer than until ctx ends,
+// and reports.
+func (r *runner) supervise(ctx context.Context, work func(context.Context) error) error {
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				if os.Getenv("GRETA_PANIC") != "" {
+					debug.PrintStack()
+				}
+				done <- fmt.Errorf("internal error: %v; please report it (GRETA_PANIC=1 prints where)", p)
+			}
+		}()
+		// A mapped file that shrinks while it is read is an error, not a crash.
+		debug.SetPanicOnFault(true)
+		done <- work(ctx)
+	}()
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		select {
+		case err = <-done:
+		case <-time.After(grace):
+			err = ctx.Err()
+		}
+	}
+	return r.finish(err)
+}
+
+// finish prints the report, writes it as JSON, and gives the run's error.
+func (r *runner) finish(err error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	rep := &r.report
+	code := exitCode(err)
+	switch {
+	case code == exitInterrupted:
+		rep.Status, rep.Reason = report.Interrupted, ""
+		rep.StopReason = string(engine.StopInterrupted)
+		err = nil
+	case code != 0:
+		rep.Fail(err.Error())
+	case rep.Status == report.Interrupted:
+		code = exitInterrupted
+	case rep.Status == report.Failed:
+		code = exitFailed
+		if slices.ContainsFunc(rep.Checks, func(c report.Check) bool { return !c.OK }) {
+			code = exitMismatch
+		}
+	}
+	r.completeTimes()
+	if rep.PeakMemory == 0 {
+		rep.PeakMemory, rep.Private = report.Memory()
+	}
+	if len(rep.GeneratedTokens) > 0 && rep.OutputHash == "" {
+		rep.OutputHash = report.HashIDs(rep.GeneratedTokens)
+	}
+	if e := r.writeJSON(); e != nil && !closedPipe(e) {
+		rep.Fail("--json: " + e.Error())
+		err, code = errors.Join(err, fmt.Errorf("--json %s: %w", r.flags.json, e)), max(code, exitFailed)
+	}
+	// Bad input has one clear line and no report: nothing ran.
+	if code == exitUsage || code == exitNoDevice || code == exitMemory {
+		return &exitError{code: code, err: err}
+	}
+	fmt.Fprint(r.app.err, rep.Summary())
+	if code == 0 {
+		return nil
+	}
+	if err == nil {
+		err = errors.New(rep.Reason)
+	}
+	return &exitError{code: code, err: err, reported: true}
+}
+
+// completeTimes fills the times of a generation that did not come to its end
+// from the moments at which tokens came.
+func (r *runner) completeTimes() {
+	rep := &r.report
+	if len(r.stamps) == 0 || rep.TTFTMS != nil {
+		return
+	}
+	first := r.stamps[0].Sub(r.start)
+	steps := make([]time.Duration, 0, len(r.stamps))
+	for i := 1; i < len(r.stamps); i++ {
+		steps = append(steps, r.stamps[i].Sub(r.stamps[i-1]))
+	}
+	r.setTimes(first, first, steps)
+}
+
+func (r *runner) writeJSON() error {
+	if r.flags.json == "-" {
+		return r.report.JSON(r.app.out)
+	}
+	if r.files.json == nil {
+		return nil
+	}
+	err := r.report.JSON(r.files.json)
+	if c, ok := r.files.json.(io.Closer); ok {
+		err = errors.Join(err, c.Close())
+	}
+	return err
+}
+
+// load makes the engine and notes how long that took.
+func (r *runner) load(ctx context.Context) (*engine.Engine, error) {
+	start := time.Now()
+	e, err := r.app.load(ctx, r.bundle.opt)
+	r.update(func() { r.report.LoadMS = report.MS(time.Since(start)) })
+	return e, err
+}
+
+// describe fills in what is known before loading.
+func (r *runner) describe() {
+	b, info := r.bundle, r.bundle.device.Info()
+	path, format := b.sourceName()
+	r.update(func() {
+		rep := &r.report
+		rep.Model, rep.Source, rep.Format = b.file.Name(), path, format
+		rep.Backend, rep.Device, rep.Level, rep.Threads = info.Backend, info.Name, info.Level, info.Threads
+		rep.KV, rep.Seed = b.opt.KV.String(), b.opt.Seed
+	})
+}
+
+// describeLoaded fills in what the engine knows.
+func (r *runner) describeLoaded() {
+	e := r.engine
+	kind := "model"
+	if e.IsBlock() {
+		kind = "block"
+	}
+	dtype := mainType(e.Decode())
+	r.update(func() {
+		rep := &r.report
+		rep.Kind, rep.DType = kind, dtype
+		rep.Context, rep.WeightBytes = e.Options().Context, e.WeightBytes()
+	})
+	if r.flags.verbose {
+		fmt.Fprintf(r.app.err, "model file %s\nweights    %s\nlaunches   %d a step of one token\n", r.bundle.file.Path(), e.LoadText(), len(e.Decode().Nodes))
+	}
+}
+
+// mainType is the type that most of the weights' bytes are in.
+func mainType(g *graph.Graph) string {
+	bytes := map[string]int{}
+	best := ""
+	for _, v := range g.Weights {
+		name := v.Type.String()
+		if bytes[name] += v.Bytes(); bytes[name] > bytes[best] {
+			best = name
+		}
+	}
+	return best
+}
+
+// setTimes fills in the rates and latencies of one generation. The caller
+// holds the lock, or is alone.
+func (r *runner) setTimes(prefill, first time.Duration, steps []time.Duration) {
+	rep := &r.report
+	rep.Prefill.SetPhase(fmt.Sprintf("pp%d", len(r.prompt)), len(r.prompt), []time.Duration{prefill})
+	if first > 0 {
+		ms := report.MS(first)
+		rep.TTFTMS = &ms
+	}
+	var total time.Duration
+	for _, d := range steps {
+		total += d
+	}
+	if len(steps) > 0 {
+		rep.Decode.SetPhase(fmt.Sprintf("tg%d", len(steps)), len(steps), []time.Duration{total})
+	}
+	rep.InterToken = report.NewTimes(steps)
+	r.setRoofs(0)
+}
+
+// setRoofs adds bytes, operations and fractions of the roofs to the rates.
+func (r *runner) setRoofs(prefillFlops float64) {
+	rep := &r.report
+	var info backends.Info
+	if r.bundle != nil && r.bundle.device != nil {
+		info = r.bundle.device.Info()
+	}
+	for _, err := range []error{
+		rep.Prefill.SetRoof(0, prefillFlops, 0, info.GFlops),
+		rep.Decode.SetRoof(float64(rep.WeightBytes), 0, info.ReadGBs, 0),
+	} {
+		if err != nil {
+			rep.Fail(err.Error())
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"greta/engine"
+	"greta/engine/report"
+	"greta/internal/npy"
+)
+
+// score computes the logits of every position of the prompt: to a file, and
+// to the likelihood of the prompt itself.
+func (r *runner) score(ctx context.Context) (err error) {
+	if r.flags.nll && len(r.prompt) < 2 {
+		return usagef("--nll needs at least two tokens: each is scored by those before it")
+	}
+	var file *bufio.Writer
+	var matrix *npy.Writer
+	if r.files.logits != nil {
+		defer func() {
+			if matrix != nil {
+				err = errors.Join(err, matrix.Close(), file.Flush())
+			}
+			err = errors.Join(err, r.files.logits.Close())
+			if err != nil && !errors.Is(err, context.Canceled) {
+				err = fmt.Errorf("--logits %s: %w", r.flags.logits, err)
+			}
+		}()
+	}
+	nll, bad := 0.0, ""
+	start := time.Now()
+	err = r.session.PrefillAll(ctx, r.prompt, func(i int, logits []float32) error {
+		if j, ok := engine.Finite(logits); !ok && bad == "" {
+			bad = fmt.Sprintf("logit %d at position %d is %v", j, i, logits[j])
+		}
+		if i+1 < len(r.prompt) && int(r.prompt[i+1]) < len(logits) {
+			nll -= logSoftmax(logits, int(r.prompt[i+1]))
+		}
+		if r.files.logits == nil {
+			return nil
+		}
+		if matrix == nil {
+			file = bufio.NewWriterSize(r.files.logits, 1<<18)
+			var err error
+			if matrix, err = npy.NewWriter(seekable{file, r.files.logits}, len(r.prompt), len(logits)); err != nil {
+				return err
+			}
+		}
+		return matrix.Row(logits)
+	})
+	took := time.Since(start)
+	r.update(func() {
+		if bad != "" {
+			r.report.Fail(bad)
+		}
+		if err != nil {
+			return
+		}
+		if r.flags.gen == 0 {
+			r.report.Mode = "score"
+			r.setTimes(took, 0, nil)
+		}
+		if r.flags.nll {
+			mean := nll / float64(len(r.prompt)-1)
+			r.report.NLL = &mean
+		}
+	})
+	return err
+}
+
+// seekable is a buffered file that can go back to correct its header.
+type seekable struct {
+	*bufio.Writer
+	file interface {
+		Seek(int64, int) (int64, error)
+	}
+}
+
+func (s seekable) Write(p []byte) (int, error) { return s.Writer.Write(p) }
+
+func (s seekable) Seek(offset int64, whence int) (int64, error) {
+	if err := s.Flush(); err != nil {
+		return 0, err
+	}
+	return s.file.Seek(offset, whence)
+}
+
+// logSoftmax is ln(exp(x[i]) / Σ exp(x)), in float64.
+func logSoftmax(x []float32, i int) float64 {
+	top := math.Inf(-1)
+	for _, v := range x {
+		top = max(top, float64(v))
+	}
+	sum := 0.0
+	for _, v := range x {
+		sum += math.Exp(float64(v) - top)
+	}
+	return float64(x[i]) - top - math.Log(sum)
+}
+
+// profile times a step of prefill and one of decode launch by launch.
+func (r *runner) profile(ctx context.Context, prompt int) error {
+	if !r.flags.profile && r.files.trace == nil {
+		return nil
+	}
+	p := min(prompt, r.flags.chunk, r.engine.Options().Context-1)
+	var profiles []*report.Profile
+	r.session.Reset()
+	for _, n := range []int{p, 1} {
+		if n < 1 {
+			continue
+		}
+		if err := r.feed(ctx, r.session.Pos(), n); err != nil {
+			return err
+		}
+		st, err := r.session.Step(n, 1)
+		if err != nil {
+			return err
+		}
+		if _, err := st.Profile(); err != nil { // warm-up
+			return err
+		}
+		var runs [][]time.Duration
+		for begin := time.Now(); len(runs) < 9 && (len(runs) == 0 || time.Since(begin) < 3*time.Second) && ctx.Err() == nil; {
+			times, err := st.Profile()
+			if err != nil {
+				return err
+			}
+			runs = append(runs, times)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		prof, err := report.NewProfile(st.Program, runs, r.session.Pos())
+		if err != nil {
+			return err
+		}
+		profiles = append(profiles, prof)
+	}
+	if r.flags.profile {
+		for _, p := range profiles {
+			fmt.Fprintf(r.app.err, "%s\n", p.Text())
+		}
+	}
+	if r.files.trace == nil {
+		return nil
+	}
+	if err := errors.Join(report.Trace(r.files.trace, profiles...), r.files.trace.Close()); err != nil {
+		return fmt.Errorf("--trace %s: %w", r.flags.trace, err)
+	}
+	return nil
+}
+
+// feed computes n tokens or activations from a position on: those of the
+// prompt where it has them, made up ones behind it.
+func (r *runner) feed(ctx context.Context, from, n int) error {
+	if r.engine.IsBlock() {
+		width := r.engine.Decode().Input("x").Shape[1]
+		_, err := r.session.Block(engine.Activations(n*width, r.flags.weightSeed+1))
+		return err
+	}
+	tokens := make([]int32, n)
+	for i := range tokens {
+		if from+i < len(r.prompt) {
+			tokens[i] = r.prompt[from+i]
+		}
+	}
+	_, err := r.session.Prefill(ctx, tokens)
+	return err
+}
