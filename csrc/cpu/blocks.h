@@ -14,6 +14,15 @@ INLINE float f16_at(const uint8_t *p) {
 #endif
 }
 
+// all_f16 gives the half-precision number at p in every lane.
+INLINE vf all_f16(const uint8_t *p) {
+#if defined(__AVX512F__)
+  return _mm512_cvtph_ps(_mm256_set1_epi16((short)*(const u16u *)p));
+#else
+  return vset(f16_at(p));
+#endif
+}
+
 // nibbles gives 16 low (high = 0) or high (high = 1) nibbles minus bias.
 INLINE void nibbles(const uint8_t *p, const int high, const int bias, vf *out) {
 #if defined(__AVX512F__)

@@ -1,88 +1,57 @@
 // Matrix times vector over plain rows, as weights lie in files. Rows are read
-// front to back, four at a time, so that x is loaded once per four rows.
+// one after the other: a single forward stream is what hardware prefetchers
+// keep up with. Several rows at once, or software prefetches, measured slower
+// out of cache, though faster in it.
 #include "blocks.h"
-
-// Bytes to fetch ahead in each row: hardware prefetchers lose a few per cent
-// on four interleaved streams.
-#define AHEAD 2048
 
 // NAME: y[r] = Σ_i w[r*ldw+i]·x[i] for r < rows, i < k. ldw counts elements.
 #define MATVEC(NAME, T, LD, LDN)                                                                      \
-  INLINE void NAME##_rows(const T *w, const float *x, float *y, long k, long ldw, const int R) {      \
-    vf a[4], b[4];                                                                                    \
-    UNROLL for (int j = 0; j < R; j++) a[j] = b[j] = vset(0);                                         \
-    long i = 0;                                                                                       \
-    ROLLED for (; i + 4 * VL <= k; i += 4 * VL) {                                                     \
-      UNROLL for (int u = 0; u < 4; u += 2) {                                                         \
-        vf x0 = ld_f32(x + i + u * VL), x1 = ld_f32(x + i + u * VL + VL);                             \
-        UNROLL for (int j = 0; j < R; j++) {                                                          \
-          const T *p = w + j * ldw + i + u * VL;                                                      \
-          __builtin_prefetch((const char *)p + AHEAD);                                                \
-          if (sizeof(T) * VL >= 64) __builtin_prefetch((const char *)p + AHEAD + 64);                 \
-          a[j] = fma(LD(p), x0, a[j]);                                                                \
-          b[j] = fma(LD(p + VL), x1, b[j]);                                                           \
-        }                                                                                             \
-      }                                                                                               \
-    }                                                                                                 \
-    ROLLED for (; i + VL <= k; i += VL) {                                                             \
-      vf x0 = ld_f32(x + i);                                                                          \
-      UNROLL for (int j = 0; j < R; j++) a[j] = fma(LD(w + j * ldw + i), x0, a[j]);                   \
-    }                                                                                                 \
-    if (i < k) {                                                                                      \
-      vf x0 = ldn_f32(x + i, k - i);                                                                  \
-      UNROLL for (int j = 0; j < R; j++) a[j] = fma(LDN(w + j * ldw + i, k - i), x0, a[j]);           \
-    }                                                                                                 \
-    UNROLL for (int j = 0; j < R; j++) y[j] = vsum(a[j] + b[j]);                                      \
-  }                                                                                                   \
   void NAME(const T *w, const float *x, float *y, long rows, long k, long ldw) {                      \
-    for (; rows >= 4; rows -= 4, w += 4 * ldw, y += 4) NAME##_rows(w, x, y, k, ldw, 4);               \
-    for (; rows > 0; rows--, w += ldw, y++) NAME##_rows(w, x, y, k, ldw, 1);                          \
+    ROLLED for (; rows > 0; rows--, w += ldw, y++) {                                                  \
+      vf a[4];                                                                                        \
+      UNROLL for (int u = 0; u < 4; u++) a[u] = vset(0);                                              \
+      long i = 0;                                                                                     \
+      ROLLED for (; i + 8 * VL <= k; i += 8 * VL)                                                     \
+        UNROLL for (int u = 0; u < 8; u++) a[u % 4] = fma(LD(w + i + u * VL), ld_f32(x + i + u * VL), a[u % 4]); \
+      ROLLED for (; i + VL <= k; i += VL) a[0] = fma(LD(w + i), ld_f32(x + i), a[0]);                 \
+      if (i < k) a[1] = fma(LDN(w + i, k - i), ldn_f32(x + i, k - i), a[1]);                          \
+      *y = vsum((a[0] + a[1]) + (a[2] + a[3]));                                                       \
+    }                                                                                                 \
   }
 MATVEC(mv_f32, float, ld_f32, ldn_f32)
 MATVEC(mv_f16, uint16_t, ld_f16, ldn_f16)
 MATVEC(mv_bf16, uint16_t, ld_bf16, ldn_bf16)
 
-// Formats of 32 elements with one f16 scale in front: the block's dot product
-// is taken on unscaled numbers, then scaled. Scales of VL blocks are widened
-// at once. ldw counts bytes.
+// Bytes to fetch ahead of the block formats, whose arithmetic takes longer
+// than their bytes.
+#define AHEAD 4096
+
+// Formats of 32 elements with one f16 scale in front: a block's dot product is
+// taken on unscaled numbers, then scaled. Two blocks at a time keep two chains
+// of additions going. ldw counts bytes.
 #define MATVEC32(NAME, BYTES, UNPACK)                                                                 \
-  INLINE void NAME##_rows(const uint8_t *w, const float *x, float *y, long nb, long ldw, const int R) { \
-    vf acc[4];                                                                                        \
-    float d[4 * VL];                                                                                  \
-    UNROLL for (int j = 0; j < R; j++) acc[j] = vset(0);                                              \
-    ROLLED for (long b0 = 0; b0 < nb; b0 += VL) {                                                     \
-      long n = nb - b0 < VL ? nb - b0 : VL;                                                           \
-      UNROLL for (int j = 0; j < R; j++) {                                                            \
-        const uint8_t *p = w + j * ldw + b0 * BYTES;                                                  \
-        uint16_t h[VL] __attribute__((aligned(32)));                                                  \
-        if (n == VL) {                                                                                \
-          UNROLL for (int i = 0; i < VL; i++) h[i] = *(const u16u *)(p + i * BYTES);                  \
-          st(d + j * VL, ld_f16(h));                                                                  \
-        } else {                                                                                      \
-          ROLLED for (long i = 0; i < n; i++) h[i] = *(const u16u *)(p + i * BYTES);                  \
-          st(d + j * VL, ldn_f16(h, n));                                                              \
-        }                                                                                             \
-      }                                                                                               \
-      ROLLED for (long i = 0; i < n; i++) {                                                           \
-        vf xv[32 / VL];                                                                               \
-        const float *xp = x + (b0 + i) * 32;                                                          \
-        UNROLL for (int u = 0; u < 32 / VL; u++) xv[u] = ld_f32(xp + u * VL);                         \
-        UNROLL for (int j = 0; j < R; j++) {                                                          \
-          const uint8_t *p = w + j * ldw + (b0 + i) * BYTES;                                          \
-          __builtin_prefetch(p + AHEAD);                                                              \
-          vf q[32 / VL];                                                                              \
-          UNPACK(p + 2, q);                                                                           \
-          vf s = q[0] * xv[0];                                                                        \
-          UNROLL for (int u = 1; u < 32 / VL; u++) s = fma(q[u], xv[u], s);                           \
-          acc[j] = fma(s, vset(d[j * VL + i]), acc[j]);                                               \
-        }                                                                                             \
-      }                                                                                               \
-    }                                                                                                 \
-    UNROLL for (int j = 0; j < R; j++) y[j] = vsum(acc[j]);                                           \
+  INLINE vf NAME##_block(const uint8_t *p, const float *x, vf acc) {                                  \
+    vf q[32 / VL];                                                                                    \
+    UNPACK(p + 2, q);                                                                                 \
+    vf t = q[0] * ld_f32(x);                                                                          \
+    UNROLL for (int u = 1; u < 32 / VL; u++) t = fma(q[u], ld_f32(x + u * VL), t);                    \
+    return fma(t, all_f16(p), acc);                                                                   \
   }                                                                                                   \
   void NAME(const uint8_t *w, const float *x, float *y, long rows, long k, long ldw) {                \
-    for (; rows >= 4; rows -= 4, w += 4 * ldw, y += 4) NAME##_rows(w, x, y, k / 32, ldw, 4);          \
-    for (; rows > 0; rows--, w += ldw, y++) NAME##_rows(w, x, y, k / 32, ldw, 1);                     \
+    ROLLED for (; rows > 0; rows--, w += ldw, y++) {                                                  \
+      vf a = vset(0), b = a;                                                                          \
+      const uint8_t *p = w;                                                                           \
+      const float *xp = x;                                                                            \
+      long n = k / 32;                                                                                \
+      ROLLED for (; n >= 2; n -= 2, p += 2 * BYTES, xp += 64) {                                       \
+        __builtin_prefetch(p + AHEAD);                                                                \
+        __builtin_prefetch(p + BYTES + AHEAD);                                                        \
+        a = NAME##_block(p, xp, a);                                                                   \
+        b = NAME##_block(p + BYTES, xp + 32, b);                                                      \
+      }                                                                                               \
+      if (n) a = NAME##_block(p, xp, a);                                                              \
+      *y = vsum(a + b);                                                                               \
+    }                                                                                                 \
   }
 MATVEC32(mv_q8_0, 34, unpack_q8_0)
 MATVEC32(mv_q4_0, 18, unpack_q4_0)

@@ -24,8 +24,8 @@ func BenchmarkMatVec(b *testing.B) {
 	for n := 1 << 20; n < total; n *= 2 {
 		copy(buf[n:], buf[:n])
 	}
-	x := randVector(r, cols, 0).v
-	y := make([]float32, rows)
+	x, y := AlignedFloats(cols), AlignedFloats(rows)
+	copy(x, randVector(r, cols, 0).v)
 	for _, t := range testTypes {
 		if !Direct(t) {
 			continue

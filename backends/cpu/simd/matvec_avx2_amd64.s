@@ -8,159 +8,17 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	PCALIGN $64
 
 	// mv_f32: +0
-	BYTE $0x55 // push rbp
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	WORD $0x5541 // push r13
-	WORD $0x5441 // push r12
-	BYTE $0x53 // push rbx
-	LONG $0x04f98348 // cmp rcx, 0x4
-	LONG $0x02b38c0f; WORD $0x0000 // jl 0x102c7 <mv_f32+0x2c7>
-	QUAD $0x003ac305217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x3ac3] # 0x13ae0 <wsum_bf16+0x240>
-	QUAD $0x000000008d1c8d4e // lea r11, [4*r9]
-	QUAD $0x00000000cd148d4e // lea r10, [8*r9]
-	LONG $0x8f1c8d4a // lea rbx, [rdi + 4*r9]
-	LONG $0xcf348d4e // lea r14, [rdi + 8*r9]
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x04e0c148 // shl rax, 0x4
-	LONG $0x5b1c8d4f // lea r11, [r11 + 2*r11]
-	LONG $0x1f3c8d4e // lea r15, [rdi + r11]
-	LONG $0x0000a9e9; BYTE $0x00 // jmp 0x100f2 <mv_f32+0xf2>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xd558ecc5 // vaddps ymm2, ymm2, ymm5
-	LONG $0xe458c4c5 // vaddps ymm4, ymm7, ymm4
-	LONG $0xce58f4c5 // vaddps ymm1, ymm1, ymm6
-	LONG $0xdb58bcc5 // vaddps ymm3, ymm8, ymm3
-	LONG $0xfc618d4c // lea r12, [rcx - 0x4]
-	WORD $0x0148; BYTE $0xc7 // add rdi, rax
-	WORD $0x0148; BYTE $0xc3 // add rbx, rax
-	WORD $0x0149; BYTE $0xc6 // add r14, rax
-	WORD $0x0149; BYTE $0xc7 // add r15, rax
-	LONG $0x197de3c4; WORD $0x01d5 // vextractf128 xmm5, ymm2, 0x1
-	LONG $0x197de3c4; WORD $0x01ce // vextractf128 xmm6, ymm1, 0x1
-	LONG $0xd558e8c5 // vaddps xmm2, xmm2, xmm5
-	LONG $0xce58f0c5 // vaddps xmm1, xmm1, xmm6
-	LONG $0xeac6e9c5; BYTE $0x01 // vshufpd xmm5, xmm2, xmm2, 0x1 # xmm5 = xmm2[1,0]
-	LONG $0xf1c6f1c5; BYTE $0x01 // vshufpd xmm6, xmm1, xmm1, 0x1 # xmm6 = xmm1[1,0]
-	LONG $0xd558e8c5 // vaddps xmm2, xmm2, xmm5
-	LONG $0x197de3c4; WORD $0x01e5 // vextractf128 xmm5, ymm4, 0x1
-	LONG $0xce58f0c5 // vaddps xmm1, xmm1, xmm6
-	LONG $0x2171e3c4; WORD $0x4cf2 // vinsertps xmm6, xmm1, xmm2, 0x4c # xmm6 = xmm2[1],xmm1[1],zero,zero
-	LONG $0xc914e8c5 // vunpcklps xmm1, xmm2, xmm1 # xmm1 = xmm2[0],xmm1[0],xmm2[1],xmm1[1]
-	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
-	LONG $0xecc6d9c5; BYTE $0x01 // vshufpd xmm5, xmm4, xmm4, 0x1 # xmm5 = xmm4[1,0]
-	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
-	LONG $0x197de3c4; WORD $0x01dd // vextractf128 xmm5, ymm3, 0x1
-	LONG $0xdd58e0c5 // vaddps xmm3, xmm3, xmm5
-	LONG $0xebc6e1c5; BYTE $0x01 // vshufpd xmm5, xmm3, xmm3, 0x1 # xmm5 = xmm3[1,0]
-	LONG $0xdd58e0c5 // vaddps xmm3, xmm3, xmm5
-	LONG $0xecc6e0c5; BYTE $0x55 // vshufps xmm5, xmm3, xmm4, 0x55 # xmm5 = xmm3[1,1],xmm4[1,1]
-	LONG $0xdc16e0c5 // vmovlhps xmm3, xmm3, xmm4 # xmm3 = xmm3[0],xmm4[0]
-	LONG $0xedc6c8c5; BYTE $0x24 // vshufps xmm5, xmm6, xmm5, 0x24 # xmm5 = xmm6[0,1],xmm5[2,0]
-	LONG $0xcbc6f0c5; BYTE $0x24 // vshufps xmm1, xmm1, xmm3, 0x24 # xmm1 = xmm1[0,1],xmm3[2,0]
-	LONG $0xcd58f0c5 // vaddps xmm1, xmm1, xmm5
-	LONG $0x0a11f8c5 // vmovups xmmword ptr [rdx], xmm1
-	LONG $0x10c28348 // add rdx, 0x10
-	LONG $0x07f98348 // cmp rcx, 0x7
-	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
-	LONG $0x01d88e0f; WORD $0x0000 // jle 0x102ca <mv_f32+0x2ca>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0x20f88349 // cmp r8, 0x20
-	WORD $0x347d // jge 0x10130 <mv_f32+0x130>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	LONG $0x000112e9; BYTE $0x00 // jmp 0x10233 <mv_f32+0x233>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x107c21c4; WORD $0xae0c // vmovups ymm9, ymmword ptr [rsi + 4*r13]
-	LONG $0x107c21c4; WORD $0xae54; BYTE $0x20 // vmovups ymm10, ymmword ptr [rsi + 4*r13 + 0x20]
-	QUAD $0x000800af8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + 4*r13 + 0x800]
-	LONG $0x20658d4d // lea r12, [r13 + 0x20]
-	LONG $0xb835a2c4; WORD $0xaf14 // vfmadd231ps ymm2, ymm9, ymmword ptr [rdi + 4*r13] # ymm2 = (ymm9 * mem) + ymm2
-	LONG $0xb82da2c4; WORD $0xaf6c; BYTE $0x20 // vfmadd231ps ymm5, ymm10, ymmword ptr [rdi + 4*r13 + 0x20] # ymm5 = (ymm10 * mem) + ymm5
-	QUAD $0x000800ab8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + 4*r13 + 0x800]
-	LONG $0xb835a2c4; WORD $0xab0c // vfmadd231ps ymm1, ymm9, ymmword ptr [rbx + 4*r13] # ymm1 = (ymm9 * mem) + ymm1
-	LONG $0xb82da2c4; WORD $0xab74; BYTE $0x20 // vfmadd231ps ymm6, ymm10, ymmword ptr [rbx + 4*r13 + 0x20] # ymm6 = (ymm10 * mem) + ymm6
-	QUAD $0x000800ae8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + 4*r13 + 0x800]
-	LONG $0xb83582c4; WORD $0xae3c // vfmadd231ps ymm7, ymm9, ymmword ptr [r14 + 4*r13] # ymm7 = (ymm9 * mem) + ymm7
-	LONG $0xb82d82c4; WORD $0xae64; BYTE $0x20 // vfmadd231ps ymm4, ymm10, ymmword ptr [r14 + 4*r13 + 0x20] # ymm4 = (ymm10 * mem) + ymm4
-	QUAD $0x000800af8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r15 + 4*r13 + 0x800]
-	LONG $0xb83502c4; WORD $0xaf04 // vfmadd231ps ymm8, ymm9, ymmword ptr [r15 + 4*r13] # ymm8 = (ymm9 * mem) + ymm8
-	LONG $0xb82d82c4; WORD $0xaf5c; BYTE $0x20 // vfmadd231ps ymm3, ymm10, ymmword ptr [r15 + 4*r13 + 0x20] # ymm3 = (ymm10 * mem) + ymm3
-	LONG $0x107c21c4; WORD $0xae4c; BYTE $0x40 // vmovups ymm9, ymmword ptr [rsi + 4*r13 + 0x40]
-	LONG $0x107c21c4; WORD $0xae5c; BYTE $0x60 // vmovups ymm11, ymmword ptr [rsi + 4*r13 + 0x60]
-	QUAD $0x000840af8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + 4*r13 + 0x840]
-	LONG $0xb835a2c4; WORD $0xaf54; BYTE $0x40 // vfmadd231ps ymm2, ymm9, ymmword ptr [rdi + 4*r13 + 0x40] # ymm2 = (ymm9 * mem) + ymm2
-	LONG $0xb825a2c4; WORD $0xaf6c; BYTE $0x60 // vfmadd231ps ymm5, ymm11, ymmword ptr [rdi + 4*r13 + 0x60] # ymm5 = (ymm11 * mem) + ymm5
-	QUAD $0x000840ab8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + 4*r13 + 0x840]
-	LONG $0xb835a2c4; WORD $0xab4c; BYTE $0x40 // vfmadd231ps ymm1, ymm9, ymmword ptr [rbx + 4*r13 + 0x40] # ymm1 = (ymm9 * mem) + ymm1
-	LONG $0xb825a2c4; WORD $0xab74; BYTE $0x60 // vfmadd231ps ymm6, ymm11, ymmword ptr [rbx + 4*r13 + 0x60] # ymm6 = (ymm11 * mem) + ymm6
-	QUAD $0x000840ae8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + 4*r13 + 0x840]
-	LONG $0xb83582c4; WORD $0xae7c; BYTE $0x40 // vfmadd231ps ymm7, ymm9, ymmword ptr [r14 + 4*r13 + 0x40] # ymm7 = (ymm9 * mem) + ymm7
-	LONG $0xb82582c4; WORD $0xae64; BYTE $0x60 // vfmadd231ps ymm4, ymm11, ymmword ptr [r14 + 4*r13 + 0x60] # ymm4 = (ymm11 * mem) + ymm4
-	QUAD $0x000840af8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r15 + 4*r13 + 0x840]
-	LONG $0xb83502c4; WORD $0xaf44; BYTE $0x40 // vfmadd231ps ymm8, ymm9, ymmword ptr [r15 + 4*r13 + 0x40] # ymm8 = (ymm9 * mem) + ymm8
-	LONG $0xb82582c4; WORD $0xaf5c; BYTE $0x60 // vfmadd231ps ymm3, ymm11, ymmword ptr [r15 + 4*r13 + 0x60] # ymm3 = (ymm11 * mem) + ymm3
-	LONG $0x40c58349 // add r13, 0x40
-	WORD $0x394d; BYTE $0xc5 // cmp r13, r8
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0xff1d8e0f; WORD $0xffff // jle 0x10150 <mv_f32+0x150>
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
-	LONG $0x08cd8349 // or r13, 0x8
-	WORD $0x394d; BYTE $0xc5 // cmp r13, r8
-	WORD $0x307f // jg 0x1026f <mv_f32+0x26f>
-	BYTE $0x90 // nop
-	LONG $0x107c21c4; WORD $0xa60c // vmovups ymm9, ymmword ptr [rsi + 4*r12]
-	LONG $0x246c8d4d; BYTE $0x08 // lea r13, [r12 + 0x8]
-	LONG $0xb835a2c4; WORD $0xa714 // vfmadd231ps ymm2, ymm9, ymmword ptr [rdi + 4*r12] # ymm2 = (ymm9 * mem) + ymm2
-	LONG $0xb835a2c4; WORD $0xa30c // vfmadd231ps ymm1, ymm9, ymmword ptr [rbx + 4*r12] # ymm1 = (ymm9 * mem) + ymm1
-	LONG $0xb83582c4; WORD $0xa63c // vfmadd231ps ymm7, ymm9, ymmword ptr [r14 + 4*r12] # ymm7 = (ymm9 * mem) + ymm7
-	LONG $0xb83502c4; WORD $0xa704 // vfmadd231ps ymm8, ymm9, ymmword ptr [r15 + 4*r12] # ymm8 = (ymm9 * mem) + ymm8
-	LONG $0x10c48349 // add r12, 0x10
-	WORD $0x394d; BYTE $0xc4 // cmp r12, r8
-	WORD $0x894d; BYTE $0xec // mov r12, r13
-	WORD $0xd17e // jle 0x10240 <mv_f32+0x240>
-	WORD $0x394d; BYTE $0xe0 // cmp r8, r12
-	LONG $0xfdd88e0f; WORD $0xffff // jle 0x10050 <mv_f32+0x50>
-	WORD $0x8944; BYTE $0xc5 // mov ebp, r8d
-	WORD $0x2944; BYTE $0xe5 // sub ebp, r12d
-	LONG $0xa72c8d4e // lea r13, [rdi + 4*r12]
-	LONG $0xcd6e79c5 // vmovd xmm9, ebp
-	LONG $0x587d42c4; BYTE $0xc9 // vpbroadcastd ymm9, xmm9
-	LONG $0xc86635c5 // vpcmpgtd ymm9, ymm9, ymm0
-	LONG $0x2c3522c4; WORD $0xa614 // vmaskmovps ymm10, ymm9, ymmword ptr [rsi + 4*r12]
-	LONG $0x2c3522c4; WORD $0xa71c // vmaskmovps ymm11, ymm9, ymmword ptr [rdi + 4*r12]
-	LONG $0x2c3502c4; WORD $0x8d6c; BYTE $0x00 // vmaskmovps ymm13, ymm9, ymmword ptr [r13 + 4*r9]
-	LONG $0x2c3502c4; WORD $0x2a24 // vmaskmovps ymm12, ymm9, ymmword ptr [r10 + r13]
-	LONG $0x2c3502c4; WORD $0x2b0c // vmaskmovps ymm9, ymm9, ymmword ptr [r11 + r13]
-	LONG $0xb82dc2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm10, ymm11 # ymm2 = (ymm10 * ymm11) + ymm2
-	LONG $0xb82dc2c4; BYTE $0xcd // vfmadd231ps ymm1, ymm10, ymm13 # ymm1 = (ymm10 * ymm13) + ymm1
-	LONG $0xb82dc2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm10, ymm12 # ymm7 = (ymm10 * ymm12) + ymm7
-	LONG $0xb82d42c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm10, ymm9 # ymm8 = (ymm10 * ymm9) + ymm8
-	LONG $0xfffd89e9; BYTE $0xff // jmp 0x10050 <mv_f32+0x50>
-	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0x01298e0f; WORD $0x0000 // jle 0x103fc <mv_f32+0x3fc>
-	QUAD $0x00380405217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x3804] # 0x13ae0 <wsum_bf16+0x240>
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x01858e0f; WORD $0x0000 // jle 0x1018e <mv_f32+0x18e>
+	QUAD $0x001ece05217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x1ece] # 0x11ee0 <wsum_bf16+0x220>
 	LONG $0x02e1c149 // shl r9, 0x2
-	WORD $0x4aeb // jmp 0x1032c <mv_f32+0x32c>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xca58f4c5 // vaddps ymm1, ymm1, ymm2
-	LONG $0x24448d49; BYTE $0xff // lea rax, [r12 - 0x1]
+	WORD $0x4beb // jmp 0x10063 <mv_f32+0x63>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xdb58dcc5 // vaddps ymm3, ymm4, ymm3
+	LONG $0xc958ecc5 // vaddps ymm1, ymm2, ymm1
+	LONG $0xff418d48 // lea rax, [rcx - 0x1]
 	WORD $0x014c; BYTE $0xcf // add rdi, r9
+	LONG $0xc958e4c5 // vaddps ymm1, ymm3, ymm1
 	LONG $0x197de3c4; WORD $0x01ca // vextractf128 xmm2, ymm1, 0x1
 	LONG $0xca58f0c5 // vaddps xmm1, xmm1, xmm2
 	LONG $0xd1c6f1c5; BYTE $0x01 // vshufpd xmm2, xmm1, xmm1, 0x1 # xmm2 = xmm1[1,0]
@@ -169,1774 +27,442 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xca58f2c5 // vaddss xmm1, xmm1, xmm2
 	LONG $0x0a11fac5 // vmovss dword ptr [rdx], xmm1
 	LONG $0x04c28348 // add rdx, 0x4
-	LONG $0x01fc8349 // cmp r12, 0x1
-	WORD $0x8949; BYTE $0xc4 // mov r12, rax
-	LONG $0x00d08e0f; WORD $0x0000 // jle 0x103fc <mv_f32+0x3fc>
+	LONG $0x01f98348 // cmp rcx, 0x1
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	LONG $0x012b8e0f; WORD $0x0000 // jle 0x1018e <mv_f32+0x18e>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0x20f88349 // cmp r8, 0x20
-	WORD $0x0a7d // jge 0x10340 <mv_f32+0x340>
+	LONG $0x40f88349 // cmp r8, 0x40
+	WORD $0x137d // jge 0x10080 <mv_f32+0x80>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0xc031 // xor eax, eax
-	WORD $0x64eb // jmp 0x103a2 <mv_f32+0x3a2>
-	WORD $0x9066 // nop
-	WORD $0xc931 // xor ecx, ecx
+	LONG $0x0000aae9; BYTE $0x00 // jmp 0x1012a <mv_f32+0x12a>
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	BYTE $0x90 // nop
+	LONG $0x107ca1c4; WORD $0x972c // vmovups ymm5, ymmword ptr [rdi + 4*r10]
+	LONG $0x107ca1c4; WORD $0x9774; BYTE $0x20 // vmovups ymm6, ymmword ptr [rdi + 4*r10 + 0x20]
+	LONG $0x107ca1c4; WORD $0x977c; BYTE $0x40 // vmovups ymm7, ymmword ptr [rdi + 4*r10 + 0x40]
+	LONG $0x107c21c4; WORD $0x9744; BYTE $0x60 // vmovups ymm8, ymmword ptr [rdi + 4*r10 + 0x60]
+	LONG $0x40428d49 // lea rax, [r10 + 0x40]
+	LONG $0x985da2c4; WORD $0x962c // vfmadd132ps ymm5, ymm4, ymmword ptr [rsi + 4*r10] # ymm5 = (ymm5 * mem) + ymm4
+	LONG $0x9865a2c4; WORD $0x9674; BYTE $0x20 // vfmadd132ps ymm6, ymm3, ymmword ptr [rsi + 4*r10 + 0x20] # ymm6 = (ymm6 * mem) + ymm3
+	LONG $0x986da2c4; WORD $0x967c; BYTE $0x40 // vfmadd132ps ymm7, ymm2, ymmword ptr [rsi + 4*r10 + 0x40] # ymm7 = (ymm7 * mem) + ymm2
+	LONG $0x987522c4; WORD $0x9644; BYTE $0x60 // vfmadd132ps ymm8, ymm1, ymmword ptr [rsi + 4*r10 + 0x60] # ymm8 = (ymm8 * mem) + ymm1
+	QUAD $0x008097a4107ca1c4; WORD $0x0000 // vmovups ymm4, ymmword ptr [rdi + 4*r10 + 0x80]
+	QUAD $0x00a0979c107ca1c4; WORD $0x0000 // vmovups ymm3, ymmword ptr [rdi + 4*r10 + 0xa0]
+	QUAD $0x00c09794107ca1c4; WORD $0x0000 // vmovups ymm2, ymmword ptr [rdi + 4*r10 + 0xc0]
+	QUAD $0x00e0978c107ca1c4; WORD $0x0000 // vmovups ymm1, ymmword ptr [rdi + 4*r10 + 0xe0]
+	QUAD $0x008096a49855a2c4; WORD $0x0000 // vfmadd132ps ymm4, ymm5, ymmword ptr [rsi + 4*r10 + 0x80] # ymm4 = (ymm4 * mem) + ymm5
+	QUAD $0x00a0969c984da2c4; WORD $0x0000 // vfmadd132ps ymm3, ymm6, ymmword ptr [rsi + 4*r10 + 0xa0] # ymm3 = (ymm3 * mem) + ymm6
+	QUAD $0x00c096949845a2c4; WORD $0x0000 // vfmadd132ps ymm2, ymm7, ymmword ptr [rsi + 4*r10 + 0xc0] # ymm2 = (ymm2 * mem) + ymm7
+	QUAD $0x00e0968c983da2c4; WORD $0x0000 // vfmadd132ps ymm1, ymm8, ymmword ptr [rsi + 4*r10 + 0xe0] # ymm1 = (ymm1 * mem) + ymm8
+	LONG $0x80ea8349 // sub r10, -0x80
+	WORD $0x394d; BYTE $0xc2 // cmp r10, r8
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0xff668e0f; WORD $0xffff // jle 0x10090 <mv_f32+0x90>
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x08ca8349 // or r10, 0x8
+	WORD $0x394d; BYTE $0xc2 // cmp r10, r8
+	WORD $0x257f // jg 0x1015b <mv_f32+0x15b>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x000008008f8c180f // prefetcht0 byte ptr [rdi + 4*rcx + 0x800]
-	LONG $0x20418d48 // lea rax, [rcx + 0x20]
-	LONG $0x1c10fcc5; BYTE $0x8f // vmovups ymm3, ymmword ptr [rdi + 4*rcx]
-	LONG $0x6410fcc5; WORD $0x208f // vmovups ymm4, ymmword ptr [rdi + 4*rcx + 0x20]
-	LONG $0x9875e2c4; WORD $0x8e1c // vfmadd132ps ymm3, ymm1, ymmword ptr [rsi + 4*rcx] # ymm3 = (ymm3 * mem) + ymm1
-	LONG $0x986de2c4; WORD $0x8e64; BYTE $0x20 // vfmadd132ps ymm4, ymm2, ymmword ptr [rsi + 4*rcx + 0x20] # ymm4 = (ymm4 * mem) + ymm2
-	QUAD $0x000008408f8c180f // prefetcht0 byte ptr [rdi + 4*rcx + 0x840]
-	LONG $0x4c10fcc5; WORD $0x408f // vmovups ymm1, ymmword ptr [rdi + 4*rcx + 0x40]
-	LONG $0x5410fcc5; WORD $0x608f // vmovups ymm2, ymmword ptr [rdi + 4*rcx + 0x60]
-	LONG $0x9865e2c4; WORD $0x8e4c; BYTE $0x40 // vfmadd132ps ymm1, ymm3, ymmword ptr [rsi + 4*rcx + 0x40] # ymm1 = (ymm1 * mem) + ymm3
-	LONG $0x985de2c4; WORD $0x8e54; BYTE $0x60 // vfmadd132ps ymm2, ymm4, ymmword ptr [rsi + 4*rcx + 0x60] # ymm2 = (ymm2 * mem) + ymm4
-	LONG $0x40c18348 // add rcx, 0x40
-	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	WORD $0xae7e // jle 0x10350 <mv_f32+0x350>
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x08c98348 // or rcx, 0x8
-	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0x1d7f // jg 0x103cb <mv_f32+0x3cb>
-	WORD $0x9066 // nop
-	LONG $0x1c10fcc5; BYTE $0x87 // vmovups ymm3, ymmword ptr [rdi + 4*rax]
-	LONG $0x08488d48 // lea rcx, [rax + 0x8]
-	LONG $0xb865e2c4; WORD $0x860c // vfmadd231ps ymm1, ymm3, ymmword ptr [rsi + 4*rax] # ymm1 = (ymm3 * mem) + ymm1
+	LONG $0x2c10fcc5; BYTE $0x87 // vmovups ymm5, ymmword ptr [rdi + 4*rax]
+	LONG $0x08508d4c // lea r10, [rax + 0x8]
+	LONG $0xb855e2c4; WORD $0x8624 // vfmadd231ps ymm4, ymm5, ymmword ptr [rsi + 4*rax] # ymm4 = (ymm5 * mem) + ymm4
 	LONG $0x10c08348 // add rax, 0x10
 	WORD $0x394c; BYTE $0xc0 // cmp rax, r8
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0xe57e // jle 0x103b0 <mv_f32+0x3b0>
+	WORD $0x894c; BYTE $0xd0 // mov rax, r10
+	WORD $0xe57e // jle 0x10140 <mv_f32+0x140>
 	WORD $0x3949; BYTE $0xc0 // cmp r8, rax
-	LONG $0xff1c8e0f; WORD $0xffff // jle 0x102f0 <mv_f32+0x2f0>
-	WORD $0x8944; BYTE $0xc1 // mov ecx, r8d
-	WORD $0xc129 // sub ecx, eax
-	LONG $0xd96ef9c5 // vmovd xmm3, ecx
-	LONG $0x587de2c4; BYTE $0xdb // vpbroadcastd ymm3, xmm3
-	LONG $0xd866e5c5 // vpcmpgtd ymm3, ymm3, ymm0
-	LONG $0x2c65e2c4; WORD $0x8624 // vmaskmovps ymm4, ymm3, ymmword ptr [rsi + 4*rax]
-	LONG $0x2c65e2c4; WORD $0x871c // vmaskmovps ymm3, ymm3, ymmword ptr [rdi + 4*rax]
-	LONG $0xb85de2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm4, ymm3 # ymm1 = (ymm4 * ymm3) + ymm1
-	LONG $0xfffef4e9; BYTE $0xff // jmp 0x102f0 <mv_f32+0x2f0>
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	BYTE $0x5d // pop rbp
+	LONG $0xfebc8e0f; WORD $0xffff // jle 0x10020 <mv_f32+0x20>
+	WORD $0x8945; BYTE $0xc2 // mov r10d, r8d
+	WORD $0x2941; BYTE $0xc2 // sub r10d, eax
+	LONG $0x6e79c1c4; BYTE $0xea // vmovd xmm5, r10d
+	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
+	LONG $0xe866d5c5 // vpcmpgtd ymm5, ymm5, ymm0
+	LONG $0x2c55e2c4; WORD $0x8734 // vmaskmovps ymm6, ymm5, ymmword ptr [rdi + 4*rax]
+	LONG $0x2c55e2c4; WORD $0x862c // vmaskmovps ymm5, ymm5, ymmword ptr [rsi + 4*rax]
+	LONG $0xb84de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm6, ymm5 # ymm3 = (ymm6 * ymm5) + ymm3
+	LONG $0xfffe92e9; BYTE $0xff // jmp 0x10020 <mv_f32+0x20>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+
+	// mv_f16: +416
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x01bb8e0f; WORD $0x0000 // jle 0x10364 <mv_f16+0x1c4>
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	WORD $0x5641 // push r14
+	BYTE $0x53 // push rbx
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0x10ec8348 // sub rsp, 0x10
+	QUAD $0x001d1f0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x1d1f] # 0x11ee0 <wsum_bf16+0x220>
+	WORD $0x014d; BYTE $0xc9 // add r9, r9
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	WORD $0x65eb // jmp 0x1022f <mv_f16+0x8f>
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x6e79c1c4; BYTE $0xfa // vmovd xmm7, r10d
+	LONG $0x137de2c4; BYTE $0xf6 // vcvtph2ps ymm6, xmm6
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xf966c5c5 // vpcmpgtd ymm7, ymm7, ymm1
+	LONG $0x2c45e2c4; WORD $0x863c // vmaskmovps ymm7, ymm7, ymmword ptr [rsi + 4*rax]
+	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
+	LONG $0xe458d4c5 // vaddps ymm4, ymm5, ymm4
+	LONG $0xd258e4c5 // vaddps ymm2, ymm3, ymm2
+	LONG $0xff418d48 // lea rax, [rcx - 0x1]
+	WORD $0x014c; BYTE $0xcf // add rdi, r9
+	LONG $0xd258dcc5 // vaddps ymm2, ymm4, ymm2
+	LONG $0x197de3c4; WORD $0x01d3 // vextractf128 xmm3, ymm2, 0x1
+	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
+	LONG $0xdac6e9c5; BYTE $0x01 // vshufpd xmm3, xmm2, xmm2, 0x1 # xmm3 = xmm2[1,0]
+	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
+	LONG $0xda16fac5 // vmovshdup xmm3, xmm2 # xmm3 = xmm2[1,1,3,3]
+	LONG $0xd358eac5 // vaddss xmm2, xmm2, xmm3
+	LONG $0x1211fac5 // vmovss dword ptr [rdx], xmm2
+	LONG $0x04c28348 // add rdx, 0x4
+	LONG $0x01f98348 // cmp rcx, 0x1
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	LONG $0x012d8e0f; WORD $0x0000 // jle 0x1035c <mv_f16+0x1bc>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x40f88349 // cmp r8, 0x40
+	WORD $0x177d // jge 0x10250 <mv_f16+0xb0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0xc031 // xor eax, eax
+	LONG $0x0000a2e9; BYTE $0x00 // jmp 0x102ee <mv_f16+0x14e>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	BYTE $0x90 // nop
+	LONG $0x137da2c4; WORD $0x5734 // vcvtph2ps ymm6, xmmword ptr [rdi + 2*r10]
+	LONG $0x137da2c4; WORD $0x577c; BYTE $0x10 // vcvtph2ps ymm7, xmmword ptr [rdi + 2*r10 + 0x10]
+	LONG $0x137d22c4; WORD $0x5744; BYTE $0x20 // vcvtph2ps ymm8, xmmword ptr [rdi + 2*r10 + 0x20]
+	LONG $0x137d22c4; WORD $0x574c; BYTE $0x30 // vcvtph2ps ymm9, xmmword ptr [rdi + 2*r10 + 0x30]
+	LONG $0x40428d49 // lea rax, [r10 + 0x40]
+	LONG $0x9855a2c4; WORD $0x9634 // vfmadd132ps ymm6, ymm5, ymmword ptr [rsi + 4*r10] # ymm6 = (ymm6 * mem) + ymm5
+	LONG $0x137da2c4; WORD $0x576c; BYTE $0x40 // vcvtph2ps ymm5, xmmword ptr [rdi + 2*r10 + 0x40]
+	LONG $0x985da2c4; WORD $0x967c; BYTE $0x20 // vfmadd132ps ymm7, ymm4, ymmword ptr [rsi + 4*r10 + 0x20] # ymm7 = (ymm7 * mem) + ymm4
+	LONG $0x137da2c4; WORD $0x5764; BYTE $0x50 // vcvtph2ps ymm4, xmmword ptr [rdi + 2*r10 + 0x50]
+	LONG $0x986522c4; WORD $0x9644; BYTE $0x40 // vfmadd132ps ymm8, ymm3, ymmword ptr [rsi + 4*r10 + 0x40] # ymm8 = (ymm8 * mem) + ymm3
+	LONG $0x137da2c4; WORD $0x575c; BYTE $0x60 // vcvtph2ps ymm3, xmmword ptr [rdi + 2*r10 + 0x60]
+	LONG $0x986d22c4; WORD $0x964c; BYTE $0x60 // vfmadd132ps ymm9, ymm2, ymmword ptr [rsi + 4*r10 + 0x60] # ymm9 = (ymm9 * mem) + ymm2
+	LONG $0x137da2c4; WORD $0x5754; BYTE $0x70 // vcvtph2ps ymm2, xmmword ptr [rdi + 2*r10 + 0x70]
+	QUAD $0x008096ac984da2c4; WORD $0x0000 // vfmadd132ps ymm5, ymm6, ymmword ptr [rsi + 4*r10 + 0x80] # ymm5 = (ymm5 * mem) + ymm6
+	QUAD $0x00a096a49845a2c4; WORD $0x0000 // vfmadd132ps ymm4, ymm7, ymmword ptr [rsi + 4*r10 + 0xa0] # ymm4 = (ymm4 * mem) + ymm7
+	QUAD $0x00c0969c983da2c4; WORD $0x0000 // vfmadd132ps ymm3, ymm8, ymmword ptr [rsi + 4*r10 + 0xc0] # ymm3 = (ymm3 * mem) + ymm8
+	QUAD $0x00e096949835a2c4; WORD $0x0000 // vfmadd132ps ymm2, ymm9, ymmword ptr [rsi + 4*r10 + 0xe0] # ymm2 = (ymm2 * mem) + ymm9
+	LONG $0x80ea8349 // sub r10, -0x80
+	WORD $0x394d; BYTE $0xc2 // cmp r10, r8
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0xff728e0f; WORD $0xffff // jle 0x10260 <mv_f16+0xc0>
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x08ca8349 // or r10, 0x8
+	WORD $0x394d; BYTE $0xc2 // cmp r10, r8
+	WORD $0x227f // jg 0x1031c <mv_f16+0x17c>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-
-	// mv_f16: +1040
-	BYTE $0x55 // push rbp
-	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	WORD $0x5541 // push r13
-	WORD $0x5441 // push r12
-	BYTE $0x53 // push rbx
-	LONG $0xf0e48348 // and rsp, -0x10
-	LONG $0x20ec8348 // sub rsp, 0x20
-	LONG $0x244c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r9
-	LONG $0x04f98348 // cmp rcx, 0x4
-	LONG $0x04148c0f; WORD $0x0000 // jl 0x10848 <mv_f16+0x438>
-	LONG $0x491c8d4b // lea rbx, [r9 + 2*r9]
-	QUAD $0x00000000cd048d4a // lea rax, [8*r9]
-	LONG $0x4f148d4e // lea r10, [rdi + 2*r9]
-	LONG $0x8f1c8d4e // lea r11, [rdi + 4*r9]
-	LONG $0x5f1c8d48 // lea rbx, [rdi + 2*rbx]
-	WORD $0x8949; BYTE $0xc1 // mov r9, rax
-	LONG $0x0000e2e9; BYTE $0x00 // jmp 0x10536 <mv_f16+0x126>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xb82562c4; BYTE $0xd0 // vfmadd231ps ymm10, ymm11, ymm0 # ymm10 = (ymm11 * ymm0) + ymm10
-	LONG $0x287c41c4; BYTE $0xe2 // vmovaps ymm12, ymm10
-	LONG $0xb82562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm11, ymm0 # ymm9 = (ymm11 * ymm0) + ymm9
-	LONG $0x287c41c4; BYTE $0xd1 // vmovaps ymm10, ymm9
-	LONG $0xb82562c4; BYTE $0xc0 // vfmadd231ps ymm8, ymm11, ymm0 # ymm8 = (ymm11 * ymm0) + ymm8
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x287c41c4; BYTE $0xe8 // vmovaps ymm13, ymm8
-	LONG $0x137dc2c4; BYTE $0xc1 // vcvtph2ps ymm0, xmm9
-	LONG $0x287c41c4; BYTE $0xca // vmovaps ymm9, ymm10
-	LONG $0x287c41c4; BYTE $0xd4 // vmovaps ymm10, ymm12
-	LONG $0x287c41c4; BYTE $0xc5 // vmovaps ymm8, ymm13
-	LONG $0xb87dc2c4; BYTE $0xfb // vfmadd231ps ymm7, ymm0, ymm11 # ymm7 = (ymm0 * ymm11) + ymm7
-	LONG $0xdd58acc5 // vaddps ymm3, ymm10, ymm5
-	LONG $0xcc58c4c5 // vaddps ymm1, ymm7, ymm4
-	LONG $0xd258bcc5 // vaddps ymm2, ymm8, ymm2
-	LONG $0xc658b4c5 // vaddps ymm0, ymm9, ymm6
-	LONG $0xfc718d4c // lea r14, [rcx - 0x4]
-	WORD $0x014c; BYTE $0xcf // add rdi, r9
-	WORD $0x014d; BYTE $0xca // add r10, r9
-	WORD $0x014d; BYTE $0xcb // add r11, r9
-	WORD $0x014c; BYTE $0xcb // add rbx, r9
-	LONG $0x197de3c4; WORD $0x01dc // vextractf128 xmm4, ymm3, 0x1
-	LONG $0x197de3c4; WORD $0x01c5 // vextractf128 xmm5, ymm0, 0x1
-	LONG $0xdc58e0c5 // vaddps xmm3, xmm3, xmm4
-	LONG $0xc558f8c5 // vaddps xmm0, xmm0, xmm5
-	LONG $0xe3c6e1c5; BYTE $0x01 // vshufpd xmm4, xmm3, xmm3, 0x1 # xmm4 = xmm3[1,0]
-	LONG $0xe8c6f9c5; BYTE $0x01 // vshufpd xmm5, xmm0, xmm0, 0x1 # xmm5 = xmm0[1,0]
-	LONG $0xdc58e0c5 // vaddps xmm3, xmm3, xmm4
-	LONG $0x197de3c4; WORD $0x01d4 // vextractf128 xmm4, ymm2, 0x1
-	LONG $0xc558f8c5 // vaddps xmm0, xmm0, xmm5
-	LONG $0x2179e3c4; WORD $0x4ceb // vinsertps xmm5, xmm0, xmm3, 0x4c # xmm5 = xmm3[1],xmm0[1],zero,zero
-	LONG $0xc014e0c5 // vunpcklps xmm0, xmm3, xmm0 # xmm0 = xmm3[0],xmm0[0],xmm3[1],xmm0[1]
-	LONG $0xd458e8c5 // vaddps xmm2, xmm2, xmm4
-	LONG $0xe2c6e9c5; BYTE $0x01 // vshufpd xmm4, xmm2, xmm2, 0x1 # xmm4 = xmm2[1,0]
-	LONG $0xd458e8c5 // vaddps xmm2, xmm2, xmm4
-	LONG $0x197de3c4; WORD $0x01cc // vextractf128 xmm4, ymm1, 0x1
-	LONG $0xcc58f0c5 // vaddps xmm1, xmm1, xmm4
-	LONG $0xe1c6f1c5; BYTE $0x01 // vshufpd xmm4, xmm1, xmm1, 0x1 # xmm4 = xmm1[1,0]
-	LONG $0xcc58f0c5 // vaddps xmm1, xmm1, xmm4
-	LONG $0xe2c6f0c5; BYTE $0x55 // vshufps xmm4, xmm1, xmm2, 0x55 # xmm4 = xmm1[1,1],xmm2[1,1]
-	LONG $0xca16f0c5 // vmovlhps xmm1, xmm1, xmm2 # xmm1 = xmm1[0],xmm2[0]
-	LONG $0xe4c6d0c5; BYTE $0x24 // vshufps xmm4, xmm5, xmm4, 0x24 # xmm4 = xmm5[0,1],xmm4[2,0]
-	LONG $0xc1c6f8c5; BYTE $0x24 // vshufps xmm0, xmm0, xmm1, 0x24 # xmm0 = xmm0[0,1],xmm1[2,0]
-	LONG $0xc458f8c5 // vaddps xmm0, xmm0, xmm4
-	LONG $0x0211f8c5 // vmovups xmmword ptr [rdx], xmm0
-	LONG $0x10c28348 // add rdx, 0x10
-	LONG $0x07f98348 // cmp rcx, 0x7
-	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
-	LONG $0x03158e0f; WORD $0x0000 // jle 0x1084b <mv_f16+0x43b>
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x20f88349 // cmp r8, 0x20
-	WORD $0x2f7d // jge 0x10570 <mv_f16+0x160>
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	LONG $0x000174e9; BYTE $0x00 // jmp 0x106db <mv_f16+0x2cb>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x107c21c4; WORD $0xbe1c // vmovups ymm11, ymmword ptr [rsi + 4*r15]
-	LONG $0x107c21c4; WORD $0xbe64; BYTE $0x20 // vmovups ymm12, ymmword ptr [rsi + 4*r15 + 0x20]
-	QUAD $0x0008007f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + 2*r15 + 0x800]
-	LONG $0xda28fcc5 // vmovaps ymm3, ymm2
-	LONG $0x20778d4d // lea r14, [r15 + 0x20]
-	LONG $0x137d22c4; WORD $0x7f2c // vcvtph2ps ymm13, xmmword ptr [rdi + 2*r15]
-	LONG $0x137d22c4; WORD $0x7f74; BYTE $0x10 // vcvtph2ps ymm14, xmmword ptr [rdi + 2*r15 + 0x10]
-	QUAD $0x0008007a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + 2*r15 + 0x800]
-	LONG $0x137d02c4; WORD $0x7a3c // vcvtph2ps ymm15, xmmword ptr [r10 + 2*r15]
-	LONG $0x137d82c4; WORD $0x7a44; BYTE $0x10 // vcvtph2ps ymm0, xmmword ptr [r10 + 2*r15 + 0x10]
-	QUAD $0x0008007b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + 2*r15 + 0x800]
-	LONG $0x137d82c4; WORD $0x7b4c; BYTE $0x10 // vcvtph2ps ymm1, xmmword ptr [r11 + 2*r15 + 0x10]
-	LONG $0x137d82c4; WORD $0x7b14 // vcvtph2ps ymm2, xmmword ptr [r11 + 2*r15]
-	QUAD $0x0008007b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + 2*r15 + 0x800]
-	LONG $0xa82542c4; BYTE $0xea // vfmadd213ps ymm13, ymm11, ymm10 # ymm13 = (ymm11 * ymm13) + ymm10
-	LONG $0xa81d62c4; BYTE $0xf5 // vfmadd213ps ymm14, ymm12, ymm5 # ymm14 = (ymm12 * ymm14) + ymm5
-	LONG $0xa82542c4; BYTE $0xf9 // vfmadd213ps ymm15, ymm11, ymm9 # ymm15 = (ymm11 * ymm15) + ymm9
-	LONG $0xa81de2c4; BYTE $0xc6 // vfmadd213ps ymm0, ymm12, ymm6 # ymm0 = (ymm12 * ymm0) + ymm6
-	LONG $0xa81de2c4; BYTE $0xcb // vfmadd213ps ymm1, ymm12, ymm3 # ymm1 = (ymm12 * ymm1) + ymm3
-	LONG $0x137da2c4; WORD $0x7b1c // vcvtph2ps ymm3, xmmword ptr [rbx + 2*r15]
-	LONG $0xa825c2c4; BYTE $0xd0 // vfmadd213ps ymm2, ymm11, ymm8 # ymm2 = (ymm11 * ymm2) + ymm8
-	LONG $0xa825e2c4; BYTE $0xdf // vfmadd213ps ymm3, ymm11, ymm7 # ymm3 = (ymm11 * ymm3) + ymm7
-	LONG $0x137d22c4; WORD $0x7b5c; BYTE $0x10 // vcvtph2ps ymm11, xmmword ptr [rbx + 2*r15 + 0x10]
-	LONG $0xa81d62c4; BYTE $0xdc // vfmadd213ps ymm11, ymm12, ymm4 # ymm11 = (ymm12 * ymm11) + ymm4
-	LONG $0x107c21c4; WORD $0xbe64; BYTE $0x40 // vmovups ymm12, ymmword ptr [rsi + 4*r15 + 0x40]
-	LONG $0x107ca1c4; WORD $0xbe64; BYTE $0x60 // vmovups ymm4, ymmword ptr [rsi + 4*r15 + 0x60]
-	QUAD $0x0008207f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + 2*r15 + 0x820]
-	LONG $0x137d22c4; WORD $0x7f54; BYTE $0x20 // vcvtph2ps ymm10, xmmword ptr [rdi + 2*r15 + 0x20]
-	LONG $0x137da2c4; WORD $0x7f6c; BYTE $0x30 // vcvtph2ps ymm5, xmmword ptr [rdi + 2*r15 + 0x30]
-	QUAD $0x0008207a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + 2*r15 + 0x820]
-	LONG $0x137d02c4; WORD $0x7a4c; BYTE $0x20 // vcvtph2ps ymm9, xmmword ptr [r10 + 2*r15 + 0x20]
-	LONG $0x137d82c4; WORD $0x7a74; BYTE $0x30 // vcvtph2ps ymm6, xmmword ptr [r10 + 2*r15 + 0x30]
-	QUAD $0x0008207b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + 2*r15 + 0x820]
-	LONG $0x137d02c4; WORD $0x7b44; BYTE $0x20 // vcvtph2ps ymm8, xmmword ptr [r11 + 2*r15 + 0x20]
-	LONG $0xa81d42c4; BYTE $0xd5 // vfmadd213ps ymm10, ymm12, ymm13 # ymm10 = (ymm12 * ymm10) + ymm13
-	LONG $0xa85dc2c4; BYTE $0xee // vfmadd213ps ymm5, ymm4, ymm14 # ymm5 = (ymm4 * ymm5) + ymm14
-	LONG $0xa85de2c4; BYTE $0xf0 // vfmadd213ps ymm6, ymm4, ymm0 # ymm6 = (ymm4 * ymm6) + ymm0
-	LONG $0xa81d42c4; BYTE $0xcf // vfmadd213ps ymm9, ymm12, ymm15 # ymm9 = (ymm12 * ymm9) + ymm15
-	LONG $0xa81d62c4; BYTE $0xc2 // vfmadd213ps ymm8, ymm12, ymm2 # ymm8 = (ymm12 * ymm8) + ymm2
-	LONG $0x137d82c4; WORD $0x7b54; BYTE $0x30 // vcvtph2ps ymm2, xmmword ptr [r11 + 2*r15 + 0x30]
-	QUAD $0x0008207b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + 2*r15 + 0x820]
-	LONG $0x137da2c4; WORD $0x7b7c; BYTE $0x20 // vcvtph2ps ymm7, xmmword ptr [rbx + 2*r15 + 0x20]
-	LONG $0x137da2c4; WORD $0x7b44; BYTE $0x30 // vcvtph2ps ymm0, xmmword ptr [rbx + 2*r15 + 0x30]
-	LONG $0x40c78349 // add r15, 0x40
-	LONG $0xa85de2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm4, ymm1 # ymm2 = (ymm4 * ymm2) + ymm1
-	LONG $0xa85dc2c4; BYTE $0xc3 // vfmadd213ps ymm0, ymm4, ymm11 # ymm0 = (ymm4 * ymm0) + ymm11
-	LONG $0xa81de2c4; BYTE $0xfb // vfmadd213ps ymm7, ymm12, ymm3 # ymm7 = (ymm12 * ymm7) + ymm3
-	LONG $0xe028fcc5 // vmovaps ymm4, ymm0
-	WORD $0x394d; BYTE $0xc7 // cmp r15, r8
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0xfec58e0f; WORD $0xffff // jle 0x105a0 <mv_f16+0x190>
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0x08cf8349 // or r15, 0x8
-	WORD $0x394d; BYTE $0xc7 // cmp r15, r8
-	WORD $0x4b7f // jg 0x10732 <mv_f16+0x322>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x137d82c4; WORD $0x721c // vcvtph2ps ymm3, xmmword ptr [r10 + 2*r14]
-	LONG $0x107ca1c4; WORD $0xb604 // vmovups ymm0, ymmword ptr [rsi + 4*r14]
-	LONG $0x137da2c4; WORD $0x770c // vcvtph2ps ymm1, xmmword ptr [rdi + 2*r14]
-	LONG $0x137d02c4; WORD $0x731c // vcvtph2ps ymm11, xmmword ptr [r11 + 2*r14]
-	LONG $0x087e8d4d // lea r15, [r14 + 0x8]
-	LONG $0xb87d62c4; BYTE $0xcb // vfmadd231ps ymm9, ymm0, ymm3 # ymm9 = (ymm0 * ymm3) + ymm9
-	LONG $0x137da2c4; WORD $0x731c // vcvtph2ps ymm3, xmmword ptr [rbx + 2*r14]
-	LONG $0xb87d62c4; BYTE $0xd1 // vfmadd231ps ymm10, ymm0, ymm1 # ymm10 = (ymm0 * ymm1) + ymm10
-	LONG $0xb87d42c4; BYTE $0xc3 // vfmadd231ps ymm8, ymm0, ymm11 # ymm8 = (ymm0 * ymm11) + ymm8
-	LONG $0x10c68349 // add r14, 0x10
-	LONG $0xb87de2c4; BYTE $0xfb // vfmadd231ps ymm7, ymm0, ymm3 # ymm7 = (ymm0 * ymm3) + ymm7
-	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	WORD $0x894d; BYTE $0xfe // mov r14, r15
-	WORD $0xbe7e // jle 0x106f0 <mv_f16+0x2e0>
-	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	WORD $0x294d; BYTE $0xf7 // sub r15, r14
-	LONG $0xfd568e0f; WORD $0xffff // jle 0x10494 <mv_f16+0x84>
-	LONG $0x6e79c1c4; BYTE $0xc7 // vmovd xmm0, r15d
-	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000033700566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x3370] # 0x13ac0 <wsum_bf16+0x220>
-	LONG $0x2c7d22c4; WORD $0xb61c // vmaskmovps ymm11, ymm0, ymmword ptr [rsi + 4*r14]
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x0429f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm0
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0xfcec8e0f; WORD $0xffff // jle 0x10454 <mv_f16+0x44>
-	LONG $0x77248d4e // lea r12, [rdi + 2*r14]
-	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	BYTE $0x90 // nop
-	LONG $0x04b70f43; BYTE $0x6c // movzx eax, word ptr [r12 + 2*r13]
-	LONG $0x04894266; BYTE $0x6c // mov word ptr [rsp + 2*r13], ax
-	WORD $0xff49; BYTE $0xc5 // inc r13
-	WORD $0x394d; BYTE $0xef // cmp r15, r13
-	WORD $0xee75 // jne 0x10770 <mv_f16+0x360>
-	LONG $0x137d62c4; WORD $0x2424 // vcvtph2ps ymm12, xmmword ptr [rsp]
-	LONG $0x0429f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm0
-	LONG $0xa82542c4; BYTE $0xe2 // vfmadd213ps ymm12, ymm11, ymm10 # ymm12 = (ymm11 * ymm12) + ymm10
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x00918e0f; WORD $0x0000 // jle 0x1082c <mv_f16+0x41c>
-	LONG $0x72248d4f // lea r12, [r10 + 2*r14]
-	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x04b70f43; BYTE $0x6c // movzx eax, word ptr [r12 + 2*r13]
-	LONG $0x04894266; BYTE $0x6c // mov word ptr [rsp + 2*r13], ax
-	WORD $0xff49; BYTE $0xc5 // inc r13
-	WORD $0x394d; BYTE $0xef // cmp r15, r13
-	WORD $0xee75 // jne 0x107b0 <mv_f16+0x3a0>
-	LONG $0x137d62c4; WORD $0x2414 // vcvtph2ps ymm10, xmmword ptr [rsp]
-	LONG $0x0429f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm0
-	LONG $0xa82542c4; BYTE $0xd1 // vfmadd213ps ymm10, ymm11, ymm9 # ymm10 = (ymm11 * ymm10) + ymm9
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	WORD $0x5e7e // jle 0x10835 <mv_f16+0x425>
-	LONG $0x73248d4f // lea r12, [r11 + 2*r14]
-	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	WORD $0x9066 // nop
-	LONG $0x04b70f43; BYTE $0x6c // movzx eax, word ptr [r12 + 2*r13]
-	LONG $0x04894266; BYTE $0x6c // mov word ptr [rsp + 2*r13], ax
-	WORD $0xff49; BYTE $0xc5 // inc r13
-	WORD $0x394d; BYTE $0xef // cmp r15, r13
-	WORD $0xee75 // jne 0x107e0 <mv_f16+0x3d0>
-	LONG $0x137d62c4; WORD $0x242c // vcvtph2ps ymm13, xmmword ptr [rsp]
-	LONG $0x0429f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm0
-	LONG $0xa82542c4; BYTE $0xe8 // vfmadd213ps ymm13, ymm11, ymm8 # ymm13 = (ymm11 * ymm13) + ymm8
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	WORD $0x377e // jle 0x1083e <mv_f16+0x42e>
-	LONG $0x73348d4e // lea r14, [rbx + 2*r14]
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x9066 // nop
-	LONG $0x04b70f43; BYTE $0x66 // movzx eax, word ptr [r14 + 2*r12]
-	LONG $0x04894266; BYTE $0x64 // mov word ptr [rsp + 2*r12], ax
-	WORD $0xff49; BYTE $0xc4 // inc r12
-	WORD $0x394d; BYTE $0xe7 // cmp r15, r12
-	WORD $0xee75 // jne 0x10810 <mv_f16+0x400>
-	LONG $0x0c2878c5; BYTE $0x24 // vmovaps xmm9, xmmword ptr [rsp]
-	LONG $0xfffc4fe9; BYTE $0xff // jmp 0x1047b <mv_f16+0x6b>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xfffc2de9; BYTE $0xff // jmp 0x10462 <mv_f16+0x52>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xfffc2ee9; BYTE $0xff // jmp 0x1046c <mv_f16+0x5c>
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0xfffc33e9; BYTE $0xff // jmp 0x1047b <mv_f16+0x6b>
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x245c8b4c; BYTE $0x10 // mov r11, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x01638e0f; WORD $0x0000 // jle 0x109bc <mv_f16+0x5ac>
-	QUAD $0x00327e05217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x327e] # 0x13ae0 <wsum_bf16+0x240>
-	WORD $0x014d; BYTE $0xdb // add r11, r11
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x49eb // jmp 0x108b4 <mv_f16+0x4a4>
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x137de2c4; BYTE $0xed // vcvtph2ps ymm5, xmm5
-	LONG $0xb855e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm5, ymm4 # ymm2 = (ymm5 * ymm4) + ymm2
-	LONG $0xd358ecc5 // vaddps ymm2, ymm2, ymm3
-	LONG $0xff468d49 // lea rax, [r14 - 0x1]
-	WORD $0x014c; BYTE $0xdf // add rdi, r11
-	LONG $0x197de3c4; WORD $0x01d3 // vextractf128 xmm3, ymm2, 0x1
-	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
-	LONG $0xdac6e9c5; BYTE $0x01 // vshufpd xmm3, xmm2, xmm2, 0x1 # xmm3 = xmm2[1,0]
-	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
-	LONG $0xda16fac5 // vmovshdup xmm3, xmm2 # xmm3 = xmm2[1,1,3,3]
-	LONG $0xd358eac5 // vaddss xmm2, xmm2, xmm3
-	LONG $0x1211fac5 // vmovss dword ptr [rdx], xmm2
-	LONG $0x04c28348 // add rdx, 0x4
-	LONG $0x01fe8349 // cmp r14, 0x1
-	WORD $0x8949; BYTE $0xc6 // mov r14, rax
-	LONG $0x01088e0f; WORD $0x0000 // jle 0x109bc <mv_f16+0x5ac>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0x20f88349 // cmp r8, 0x20
-	WORD $0x127d // jge 0x108d0 <mv_f16+0x4c0>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0xc031 // xor eax, eax
-	WORD $0x70eb // jmp 0x10936 <mv_f16+0x526>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0xc931 // xor ecx, ecx
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x000008004f8c180f // prefetcht0 byte ptr [rdi + 2*rcx + 0x800]
-	LONG $0x20418d48 // lea rax, [rcx + 0x20]
-	LONG $0x137de2c4; WORD $0x4f24 // vcvtph2ps ymm4, xmmword ptr [rdi + 2*rcx]
-	LONG $0x137de2c4; WORD $0x4f6c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rdi + 2*rcx + 0x10]
-	LONG $0x986de2c4; WORD $0x8e24 // vfmadd132ps ymm4, ymm2, ymmword ptr [rsi + 4*rcx] # ymm4 = (ymm4 * mem) + ymm2
-	LONG $0x9865e2c4; WORD $0x8e6c; BYTE $0x20 // vfmadd132ps ymm5, ymm3, ymmword ptr [rsi + 4*rcx + 0x20] # ymm5 = (ymm5 * mem) + ymm3
-	QUAD $0x000008204f8c180f // prefetcht0 byte ptr [rdi + 2*rcx + 0x820]
-	LONG $0x137de2c4; WORD $0x4f54; BYTE $0x20 // vcvtph2ps ymm2, xmmword ptr [rdi + 2*rcx + 0x20]
-	LONG $0x137de2c4; WORD $0x4f5c; BYTE $0x30 // vcvtph2ps ymm3, xmmword ptr [rdi + 2*rcx + 0x30]
-	LONG $0x985de2c4; WORD $0x8e54; BYTE $0x40 // vfmadd132ps ymm2, ymm4, ymmword ptr [rsi + 4*rcx + 0x40] # ymm2 = (ymm2 * mem) + ymm4
-	LONG $0x9855e2c4; WORD $0x8e5c; BYTE $0x60 // vfmadd132ps ymm3, ymm5, ymmword ptr [rsi + 4*rcx + 0x60] # ymm3 = (ymm3 * mem) + ymm5
-	LONG $0x40c18348 // add rcx, 0x40
-	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	WORD $0xaa7e // jle 0x108e0 <mv_f16+0x4d0>
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x08c98348 // or rcx, 0x8
-	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0x2a7f // jg 0x1096c <mv_f16+0x55c>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; WORD $0x4724 // vcvtph2ps ymm4, xmmword ptr [rdi + 2*rax]
-	LONG $0x08488d48 // lea rcx, [rax + 0x8]
-	LONG $0xb85de2c4; WORD $0x8614 // vfmadd231ps ymm2, ymm4, ymmword ptr [rsi + 4*rax] # ymm2 = (ymm4 * mem) + ymm2
+	LONG $0x137de2c4; WORD $0x4734 // vcvtph2ps ymm6, xmmword ptr [rdi + 2*rax]
+	LONG $0x08508d4c // lea r10, [rax + 0x8]
+	LONG $0xb84de2c4; WORD $0x862c // vfmadd231ps ymm5, ymm6, ymmword ptr [rsi + 4*rax] # ymm5 = (ymm6 * mem) + ymm5
 	LONG $0x10c08348 // add rax, 0x10
 	WORD $0x394c; BYTE $0xc0 // cmp rax, r8
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0xe47e // jle 0x10950 <mv_f16+0x540>
-	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
-	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0xff018e0f; WORD $0xffff // jle 0x10879 <mv_f16+0x469>
-	LONG $0xe16ef9c5 // vmovd xmm4, ecx
-	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
-	LONG $0xe066ddc5 // vpcmpgtd ymm4, ymm4, ymm0
-	LONG $0x2c5de2c4; WORD $0x8624 // vmaskmovps ymm4, ymm4, ymmword ptr [rsi + 4*rax]
-	LONG $0x0c29f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm1
-	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0xfed28e0f; WORD $0xffff // jle 0x1086b <mv_f16+0x45b>
-	LONG $0x47048d48 // lea rax, [rdi + 2*rax]
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	LONG $0x0cb70f46; BYTE $0x50 // movzx r9d, word ptr [rax + 2*r10]
-	LONG $0x0c894666; BYTE $0x54 // mov word ptr [rsp + 2*r10], r9w
-	WORD $0xff49; BYTE $0xc2 // inc r10
-	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
-	WORD $0xee75 // jne 0x109a0 <mv_f16+0x590>
-	LONG $0x2c28f8c5; BYTE $0x24 // vmovaps xmm5, xmmword ptr [rsp]
-	LONG $0xfffeb3e9; BYTE $0xff // jmp 0x1086f <mv_f16+0x45f>
-	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	BYTE $0x5d // pop rbp
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	WORD $0x9066 // nop
-
-	// mv_bf16: +2512
-	BYTE $0x55 // push rbp
-	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	WORD $0x5541 // push r13
-	WORD $0x5441 // push r12
-	BYTE $0x53 // push rbx
-	LONG $0xf0e48348 // and rsp, -0x10
-	LONG $0x20ec8348 // sub rsp, 0x20
-	LONG $0x244c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r9
-	LONG $0x04f98348 // cmp rcx, 0x4
-	LONG $0x049a8c0f; WORD $0x0000 // jl 0x10e8e <mv_bf16+0x4be>
-	LONG $0x491c8d4b // lea rbx, [r9 + 2*r9]
-	QUAD $0x00000000cd048d4a // lea rax, [8*r9]
-	LONG $0x4f148d4e // lea r10, [rdi + 2*r9]
-	LONG $0x8f1c8d4e // lea r11, [rdi + 4*r9]
-	LONG $0x5f1c8d48 // lea rbx, [rdi + 2*rbx]
-	WORD $0x8949; BYTE $0xc1 // mov r9, rax
-	LONG $0x0000e6e9; BYTE $0x00 // jmp 0x10afa <mv_bf16+0x12a>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xb82562c4; BYTE $0xd0 // vfmadd231ps ymm10, ymm11, ymm0 # ymm10 = (ymm11 * ymm0) + ymm10
-	LONG $0x287c41c4; BYTE $0xe2 // vmovaps ymm12, ymm10
-	LONG $0xb82562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm11, ymm0 # ymm9 = (ymm11 * ymm0) + ymm9
-	LONG $0x287c41c4; BYTE $0xd1 // vmovaps ymm10, ymm9
-	LONG $0xb82562c4; BYTE $0xc0 // vfmadd231ps ymm8, ymm11, ymm0 # ymm8 = (ymm11 * ymm0) + ymm8
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x287c41c4; BYTE $0xe8 // vmovaps ymm13, ymm8
-	LONG $0x337de2c4; BYTE $0xc0 // vpmovzxwd ymm0, xmm0 # ymm0 = xmm0[0],zero,xmm0[1],zero,xmm0[2],zero,xmm0[3],zero,xmm0[4],zero,xmm0[5],zero,xmm0[6],zero,xmm0[7],zero
-	LONG $0x287c41c4; BYTE $0xca // vmovaps ymm9, ymm10
-	LONG $0x287c41c4; BYTE $0xd4 // vmovaps ymm10, ymm12
-	LONG $0x287c41c4; BYTE $0xc5 // vmovaps ymm8, ymm13
-	LONG $0xf072fdc5; BYTE $0x10 // vpslld ymm0, ymm0, 0x10
-	LONG $0xb87dc2c4; BYTE $0xfb // vfmadd231ps ymm7, ymm0, ymm11 # ymm7 = (ymm0 * ymm11) + ymm7
-	LONG $0xdd58acc5 // vaddps ymm3, ymm10, ymm5
-	LONG $0xcc58c4c5 // vaddps ymm1, ymm7, ymm4
-	LONG $0xd258bcc5 // vaddps ymm2, ymm8, ymm2
-	LONG $0xc658b4c5 // vaddps ymm0, ymm9, ymm6
-	LONG $0xfc718d4c // lea r14, [rcx - 0x4]
-	WORD $0x014c; BYTE $0xcf // add rdi, r9
-	WORD $0x014d; BYTE $0xca // add r10, r9
-	WORD $0x014d; BYTE $0xcb // add r11, r9
-	WORD $0x014c; BYTE $0xcb // add rbx, r9
-	LONG $0x197de3c4; WORD $0x01dc // vextractf128 xmm4, ymm3, 0x1
-	LONG $0x197de3c4; WORD $0x01c5 // vextractf128 xmm5, ymm0, 0x1
-	LONG $0xdc58e0c5 // vaddps xmm3, xmm3, xmm4
-	LONG $0xc558f8c5 // vaddps xmm0, xmm0, xmm5
-	LONG $0xe3c6e1c5; BYTE $0x01 // vshufpd xmm4, xmm3, xmm3, 0x1 # xmm4 = xmm3[1,0]
-	LONG $0xe8c6f9c5; BYTE $0x01 // vshufpd xmm5, xmm0, xmm0, 0x1 # xmm5 = xmm0[1,0]
-	LONG $0xdc58e0c5 // vaddps xmm3, xmm3, xmm4
-	LONG $0x197de3c4; WORD $0x01d4 // vextractf128 xmm4, ymm2, 0x1
-	LONG $0xc558f8c5 // vaddps xmm0, xmm0, xmm5
-	LONG $0x2179e3c4; WORD $0x4ceb // vinsertps xmm5, xmm0, xmm3, 0x4c # xmm5 = xmm3[1],xmm0[1],zero,zero
-	LONG $0xc014e0c5 // vunpcklps xmm0, xmm3, xmm0 # xmm0 = xmm3[0],xmm0[0],xmm3[1],xmm0[1]
-	LONG $0xd458e8c5 // vaddps xmm2, xmm2, xmm4
-	LONG $0xe2c6e9c5; BYTE $0x01 // vshufpd xmm4, xmm2, xmm2, 0x1 # xmm4 = xmm2[1,0]
-	LONG $0xd458e8c5 // vaddps xmm2, xmm2, xmm4
-	LONG $0x197de3c4; WORD $0x01cc // vextractf128 xmm4, ymm1, 0x1
-	LONG $0xcc58f0c5 // vaddps xmm1, xmm1, xmm4
-	LONG $0xe1c6f1c5; BYTE $0x01 // vshufpd xmm4, xmm1, xmm1, 0x1 # xmm4 = xmm1[1,0]
-	LONG $0xcc58f0c5 // vaddps xmm1, xmm1, xmm4
-	LONG $0xe2c6f0c5; BYTE $0x55 // vshufps xmm4, xmm1, xmm2, 0x55 # xmm4 = xmm1[1,1],xmm2[1,1]
-	LONG $0xca16f0c5 // vmovlhps xmm1, xmm1, xmm2 # xmm1 = xmm1[0],xmm2[0]
-	LONG $0xe4c6d0c5; BYTE $0x24 // vshufps xmm4, xmm5, xmm4, 0x24 # xmm4 = xmm5[0,1],xmm4[2,0]
-	LONG $0xc1c6f8c5; BYTE $0x24 // vshufps xmm0, xmm0, xmm1, 0x24 # xmm0 = xmm0[0,1],xmm1[2,0]
-	LONG $0xc458f8c5 // vaddps xmm0, xmm0, xmm4
-	LONG $0x0211f8c5 // vmovups xmmword ptr [rdx], xmm0
-	LONG $0x10c28348 // add rdx, 0x10
-	LONG $0x07f98348 // cmp rcx, 0x7
-	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
-	LONG $0x03978e0f; WORD $0x0000 // jle 0x10e91 <mv_bf16+0x4c1>
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x20f88349 // cmp r8, 0x20
-	WORD $0x2b7d // jge 0x10b30 <mv_bf16+0x160>
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	LONG $0x0001bce9; BYTE $0x00 // jmp 0x10ce7 <mv_bf16+0x317>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x107ca1c4; WORD $0xbe0c // vmovups ymm1, ymmword ptr [rsi + 4*r15]
-	LONG $0x107ca1c4; WORD $0xbe5c; BYTE $0x20 // vmovups ymm3, ymmword ptr [rsi + 4*r15 + 0x20]
-	QUAD $0x0008007f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + 2*r15 + 0x800]
-	LONG $0x20778d4d // lea r14, [r15 + 0x20]
-	LONG $0x337da2c4; WORD $0x7f04 // vpmovzxwd ymm0, xmmword ptr [rdi + 2*r15]
-	LONG $0xf072a5c5; BYTE $0x10 // vpslld ymm11, ymm0, 0x10
-	LONG $0x337da2c4; WORD $0x7f44; BYTE $0x10 // vpmovzxwd ymm0, xmmword ptr [rdi + 2*r15 + 0x10]
-	QUAD $0x0008007a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + 2*r15 + 0x800]
-	LONG $0xa87542c4; BYTE $0xda // vfmadd213ps ymm11, ymm1, ymm10 # ymm11 = (ymm1 * ymm11) + ymm10
-	LONG $0xf0729dc5; BYTE $0x10 // vpslld ymm12, ymm0, 0x10
-	LONG $0x337d82c4; WORD $0x7a04 // vpmovzxwd ymm0, xmmword ptr [r10 + 2*r15]
-	LONG $0xa86562c4; BYTE $0xe5 // vfmadd213ps ymm12, ymm3, ymm5 # ymm12 = (ymm3 * ymm12) + ymm5
-	LONG $0xf07295c5; BYTE $0x10 // vpslld ymm13, ymm0, 0x10
-	LONG $0x337d82c4; WORD $0x7a44; BYTE $0x10 // vpmovzxwd ymm0, xmmword ptr [r10 + 2*r15 + 0x10]
-	QUAD $0x0008007b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + 2*r15 + 0x800]
-	LONG $0xa87542c4; BYTE $0xe9 // vfmadd213ps ymm13, ymm1, ymm9 # ymm13 = (ymm1 * ymm13) + ymm9
-	LONG $0xf0728dc5; BYTE $0x10 // vpslld ymm14, ymm0, 0x10
-	LONG $0x337d82c4; WORD $0x7b04 // vpmovzxwd ymm0, xmmword ptr [r11 + 2*r15]
-	LONG $0xa86562c4; BYTE $0xf6 // vfmadd213ps ymm14, ymm3, ymm6 # ymm14 = (ymm3 * ymm14) + ymm6
-	LONG $0xf07285c5; BYTE $0x10 // vpslld ymm15, ymm0, 0x10
-	LONG $0x337d82c4; WORD $0x7b44; BYTE $0x10 // vpmovzxwd ymm0, xmmword ptr [r11 + 2*r15 + 0x10]
-	QUAD $0x0008007b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + 2*r15 + 0x800]
-	LONG $0xa87542c4; BYTE $0xf8 // vfmadd213ps ymm15, ymm1, ymm8 # ymm15 = (ymm1 * ymm15) + ymm8
-	LONG $0xf072fdc5; BYTE $0x10 // vpslld ymm0, ymm0, 0x10
-	LONG $0xa865e2c4; BYTE $0xc2 // vfmadd213ps ymm0, ymm3, ymm2 # ymm0 = (ymm3 * ymm0) + ymm2
-	LONG $0x337da2c4; WORD $0x7b14 // vpmovzxwd ymm2, xmmword ptr [rbx + 2*r15]
-	LONG $0xf272edc5; BYTE $0x10 // vpslld ymm2, ymm2, 0x10
-	LONG $0xa875e2c4; BYTE $0xd7 // vfmadd213ps ymm2, ymm1, ymm7 # ymm2 = (ymm1 * ymm2) + ymm7
-	LONG $0x337da2c4; WORD $0x7b4c; BYTE $0x10 // vpmovzxwd ymm1, xmmword ptr [rbx + 2*r15 + 0x10]
-	LONG $0xf172f5c5; BYTE $0x10 // vpslld ymm1, ymm1, 0x10
-	LONG $0xa865e2c4; BYTE $0xcc // vfmadd213ps ymm1, ymm3, ymm4 # ymm1 = (ymm3 * ymm1) + ymm4
-	LONG $0x107ca1c4; WORD $0xbe64; BYTE $0x40 // vmovups ymm4, ymmword ptr [rsi + 4*r15 + 0x40]
-	LONG $0x107ca1c4; WORD $0xbe5c; BYTE $0x60 // vmovups ymm3, ymmword ptr [rsi + 4*r15 + 0x60]
-	QUAD $0x0008207f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + 2*r15 + 0x820]
-	LONG $0x337da2c4; WORD $0x7f6c; BYTE $0x20 // vpmovzxwd ymm5, xmmword ptr [rdi + 2*r15 + 0x20]
-	LONG $0xf572adc5; BYTE $0x10 // vpslld ymm10, ymm5, 0x10
-	LONG $0x337da2c4; WORD $0x7f6c; BYTE $0x30 // vpmovzxwd ymm5, xmmword ptr [rdi + 2*r15 + 0x30]
-	QUAD $0x0008207a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + 2*r15 + 0x820]
-	LONG $0x337d82c4; WORD $0x7a74; BYTE $0x20 // vpmovzxwd ymm6, xmmword ptr [r10 + 2*r15 + 0x20]
-	LONG $0xa85d42c4; BYTE $0xd3 // vfmadd213ps ymm10, ymm4, ymm11 # ymm10 = (ymm4 * ymm10) + ymm11
-	LONG $0xf572d5c5; BYTE $0x10 // vpslld ymm5, ymm5, 0x10
-	LONG $0xf672b5c5; BYTE $0x10 // vpslld ymm9, ymm6, 0x10
-	LONG $0x337d82c4; WORD $0x7a74; BYTE $0x30 // vpmovzxwd ymm6, xmmword ptr [r10 + 2*r15 + 0x30]
-	QUAD $0x0008207b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + 2*r15 + 0x820]
-	LONG $0xa865c2c4; BYTE $0xec // vfmadd213ps ymm5, ymm3, ymm12 # ymm5 = (ymm3 * ymm5) + ymm12
-	LONG $0x337d82c4; WORD $0x7b7c; BYTE $0x20 // vpmovzxwd ymm7, xmmword ptr [r11 + 2*r15 + 0x20]
-	LONG $0xa85d42c4; BYTE $0xcd // vfmadd213ps ymm9, ymm4, ymm13 # ymm9 = (ymm4 * ymm9) + ymm13
-	LONG $0xf672cdc5; BYTE $0x10 // vpslld ymm6, ymm6, 0x10
-	LONG $0xf772bdc5; BYTE $0x10 // vpslld ymm8, ymm7, 0x10
-	LONG $0x337d82c4; WORD $0x7b7c; BYTE $0x30 // vpmovzxwd ymm7, xmmword ptr [r11 + 2*r15 + 0x30]
-	QUAD $0x0008207b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + 2*r15 + 0x820]
-	LONG $0xa865c2c4; BYTE $0xf6 // vfmadd213ps ymm6, ymm3, ymm14 # ymm6 = (ymm3 * ymm6) + ymm14
-	LONG $0xa85d42c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm4, ymm15 # ymm8 = (ymm4 * ymm8) + ymm15
-	LONG $0xf772a5c5; BYTE $0x10 // vpslld ymm11, ymm7, 0x10
-	LONG $0x337da2c4; WORD $0x7b7c; BYTE $0x20 // vpmovzxwd ymm7, xmmword ptr [rbx + 2*r15 + 0x20]
-	LONG $0xa86562c4; BYTE $0xd8 // vfmadd213ps ymm11, ymm3, ymm0 # ymm11 = (ymm3 * ymm11) + ymm0
-	LONG $0xf772c5c5; BYTE $0x10 // vpslld ymm7, ymm7, 0x10
-	LONG $0xa85de2c4; BYTE $0xfa // vfmadd213ps ymm7, ymm4, ymm2 # ymm7 = (ymm4 * ymm7) + ymm2
-	LONG $0x337da2c4; WORD $0x7b64; BYTE $0x30 // vpmovzxwd ymm4, xmmword ptr [rbx + 2*r15 + 0x30]
-	LONG $0x40c78349 // add r15, 0x40
-	LONG $0xda297cc5 // vmovaps ymm2, ymm11
-	LONG $0xf472ddc5; BYTE $0x10 // vpslld ymm4, ymm4, 0x10
-	LONG $0xa865e2c4; BYTE $0xe1 // vfmadd213ps ymm4, ymm3, ymm1 # ymm4 = (ymm3 * ymm4) + ymm1
-	WORD $0x394d; BYTE $0xc7 // cmp r15, r8
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0xfe798e0f; WORD $0xffff // jle 0x10b60 <mv_bf16+0x190>
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0x08cf8349 // or r15, 0x8
-	WORD $0x394d; BYTE $0xc7 // cmp r15, r8
-	WORD $0x637f // jg 0x10d56 <mv_bf16+0x386>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x337da2c4; WORD $0x770c // vpmovzxwd ymm1, xmmword ptr [rdi + 2*r14]
-	LONG $0x107ca1c4; WORD $0xb604 // vmovups ymm0, ymmword ptr [rsi + 4*r14]
-	LONG $0x087e8d4d // lea r15, [r14 + 0x8]
-	LONG $0xf172f5c5; BYTE $0x10 // vpslld ymm1, ymm1, 0x10
-	LONG $0xb87d62c4; BYTE $0xd1 // vfmadd231ps ymm10, ymm0, ymm1 # ymm10 = (ymm0 * ymm1) + ymm10
-	LONG $0x337d82c4; WORD $0x720c // vpmovzxwd ymm1, xmmword ptr [r10 + 2*r14]
-	LONG $0xf172f5c5; BYTE $0x10 // vpslld ymm1, ymm1, 0x10
-	LONG $0xb87d62c4; BYTE $0xc9 // vfmadd231ps ymm9, ymm0, ymm1 # ymm9 = (ymm0 * ymm1) + ymm9
-	LONG $0x337d82c4; WORD $0x730c // vpmovzxwd ymm1, xmmword ptr [r11 + 2*r14]
-	LONG $0xf172f5c5; BYTE $0x10 // vpslld ymm1, ymm1, 0x10
-	LONG $0xb87d62c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm0, ymm1 # ymm8 = (ymm0 * ymm1) + ymm8
-	LONG $0x337da2c4; WORD $0x730c // vpmovzxwd ymm1, xmmword ptr [rbx + 2*r14]
-	LONG $0x10c68349 // add r14, 0x10
-	LONG $0xf172f5c5; BYTE $0x10 // vpslld ymm1, ymm1, 0x10
-	LONG $0xb87de2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm0, ymm1 # ymm7 = (ymm0 * ymm1) + ymm7
-	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	WORD $0x894d; BYTE $0xfe // mov r14, r15
-	WORD $0xaa7e // jle 0x10d00 <mv_bf16+0x330>
-	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	WORD $0x294d; BYTE $0xf7 // sub r15, r14
-	LONG $0xfcf68e0f; WORD $0xffff // jle 0x10a58 <mv_bf16+0x88>
-	LONG $0x6e79c1c4; BYTE $0xc7 // vmovd xmm0, r15d
-	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x00002d4c0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x2d4c] # 0x13ac0 <wsum_bf16+0x220>
-	LONG $0x2c7d22c4; WORD $0xb61c // vmaskmovps ymm11, ymm0, ymmword ptr [rsi + 4*r14]
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	WORD $0x894c; BYTE $0xd0 // mov rax, r10
+	WORD $0xe47e // jle 0x10300 <mv_f16+0x160>
+	WORD $0x894d; BYTE $0xc2 // mov r10, r8
+	WORD $0x2949; BYTE $0xc2 // sub r10, rax
+	LONG $0xfec48e0f; WORD $0xffff // jle 0x101ec <mv_f16+0x4c>
 	LONG $0x0429f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm0
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0xfc888e0f; WORD $0xffff // jle 0x10a14 <mv_bf16+0x44>
-	LONG $0x77248d4e // lea r12, [rdi + 2*r14]
-	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x04b70f43; BYTE $0x6c // movzx eax, word ptr [r12 + 2*r13]
-	LONG $0x04894266; BYTE $0x6c // mov word ptr [rsp + 2*r13], ax
-	WORD $0xff49; BYTE $0xc5 // inc r13
-	WORD $0x394d; BYTE $0xef // cmp r15, r13
-	WORD $0xee75 // jne 0x10da0 <mv_bf16+0x3d0>
-	LONG $0x337de2c4; WORD $0x2404 // vpmovzxwd ymm0, xmmword ptr [rsp]
-	LONG $0xf0729dc5; BYTE $0x10 // vpslld ymm12, ymm0, 0x10
-	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0x047ff9c5; BYTE $0x24 // vmovdqa xmmword ptr [rsp], xmm0
-	LONG $0xa82542c4; BYTE $0xe2 // vfmadd213ps ymm12, ymm11, ymm10 # ymm12 = (ymm11 * ymm12) + ymm10
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x00a88e0f; WORD $0x0000 // jle 0x10e7c <mv_bf16+0x4ac>
-	LONG $0x72248d4f // lea r12, [r10 + 2*r14]
-	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x04b70f43; BYTE $0x6c // movzx eax, word ptr [r12 + 2*r13]
-	LONG $0x04894266; BYTE $0x6c // mov word ptr [rsp + 2*r13], ax
-	WORD $0xff49; BYTE $0xc5 // inc r13
-	WORD $0x394d; BYTE $0xef // cmp r15, r13
-	WORD $0xee75 // jne 0x10de0 <mv_bf16+0x410>
-	LONG $0x337de2c4; WORD $0x2404 // vpmovzxwd ymm0, xmmword ptr [rsp]
-	LONG $0xf072adc5; BYTE $0x10 // vpslld ymm10, ymm0, 0x10
-	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0x047ff9c5; BYTE $0x24 // vmovdqa xmmword ptr [rsp], xmm0
-	LONG $0xa82542c4; BYTE $0xd1 // vfmadd213ps ymm10, ymm11, ymm9 # ymm10 = (ymm11 * ymm10) + ymm9
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	WORD $0x757e // jle 0x10e85 <mv_bf16+0x4b5>
-	LONG $0x73248d4f // lea r12, [r11 + 2*r14]
-	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x04b70f43; BYTE $0x6c // movzx eax, word ptr [r12 + 2*r13]
-	LONG $0x04894266; BYTE $0x6c // mov word ptr [rsp + 2*r13], ax
-	WORD $0xff49; BYTE $0xc5 // inc r13
-	WORD $0x394d; BYTE $0xef // cmp r15, r13
-	WORD $0xee75 // jne 0x10e20 <mv_bf16+0x450>
-	LONG $0x337de2c4; WORD $0x2404 // vpmovzxwd ymm0, xmmword ptr [rsp]
-	LONG $0xf07295c5; BYTE $0x10 // vpslld ymm13, ymm0, 0x10
-	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0x047ff9c5; BYTE $0x24 // vmovdqa xmmword ptr [rsp], xmm0
-	LONG $0xa82542c4; BYTE $0xe8 // vfmadd213ps ymm13, ymm11, ymm8 # ymm13 = (ymm11 * ymm13) + ymm8
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0xfbe68e0f; WORD $0xffff // jle 0x10a3a <mv_bf16+0x6a>
-	LONG $0x73348d4e // lea r14, [rbx + 2*r14]
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x04b70f43; BYTE $0x66 // movzx eax, word ptr [r14 + 2*r12]
-	LONG $0x04894266; BYTE $0x64 // mov word ptr [rsp + 2*r12], ax
-	WORD $0xff49; BYTE $0xc4 // inc r12
-	WORD $0x394d; BYTE $0xe7 // cmp r15, r12
-	WORD $0xee75 // jne 0x10e60 <mv_bf16+0x490>
-	LONG $0x0428f8c5; BYTE $0x24 // vmovaps xmm0, xmmword ptr [rsp]
-	LONG $0xfffbbee9; BYTE $0xff // jmp 0x10a3a <mv_bf16+0x6a>
-	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0xfffb9de9; BYTE $0xff // jmp 0x10a22 <mv_bf16+0x52>
-	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0xfffb9ee9; BYTE $0xff // jmp 0x10a2c <mv_bf16+0x5c>
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x245c8b4c; BYTE $0x10 // mov r11, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x018d8e0f; WORD $0x0000 // jle 0x1102c <mv_bf16+0x65c>
-	QUAD $0x002c3805217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x2c38] # 0x13ae0 <wsum_bf16+0x240>
-	WORD $0x014d; BYTE $0xdb // add r11, r11
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x4eeb // jmp 0x10eff <mv_bf16+0x52f>
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x337de2c4; BYTE $0xed // vpmovzxwd ymm5, xmm5 # ymm5 = xmm5[0],zero,xmm5[1],zero,xmm5[2],zero,xmm5[3],zero,xmm5[4],zero,xmm5[5],zero,xmm5[6],zero,xmm5[7],zero
-	LONG $0xf572d5c5; BYTE $0x10 // vpslld ymm5, ymm5, 0x10
-	LONG $0xb855e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm5, ymm4 # ymm2 = (ymm5 * ymm4) + ymm2
-	LONG $0xd358ecc5 // vaddps ymm2, ymm2, ymm3
-	LONG $0xff468d49 // lea rax, [r14 - 0x1]
-	WORD $0x014c; BYTE $0xdf // add rdi, r11
-	LONG $0x197de3c4; WORD $0x01d3 // vextractf128 xmm3, ymm2, 0x1
-	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
-	LONG $0xdac6e9c5; BYTE $0x01 // vshufpd xmm3, xmm2, xmm2, 0x1 # xmm3 = xmm2[1,0]
-	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
-	LONG $0xda16fac5 // vmovshdup xmm3, xmm2 # xmm3 = xmm2[1,1,3,3]
-	LONG $0xd358eac5 // vaddss xmm2, xmm2, xmm3
-	LONG $0x1211fac5 // vmovss dword ptr [rdx], xmm2
-	LONG $0x04c28348 // add rdx, 0x4
-	LONG $0x01fe8349 // cmp r14, 0x1
-	WORD $0x8949; BYTE $0xc6 // mov r14, rax
-	LONG $0x012d8e0f; WORD $0x0000 // jle 0x1102c <mv_bf16+0x65c>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0x20f88349 // cmp r8, 0x20
-	WORD $0x177d // jge 0x10f20 <mv_bf16+0x550>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0xc031 // xor eax, eax
-	LONG $0x000086e9; BYTE $0x00 // jmp 0x10f9a <mv_bf16+0x5ca>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	WORD $0xc931 // xor ecx, ecx
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x000008004f8c180f // prefetcht0 byte ptr [rdi + 2*rcx + 0x800]
-	LONG $0x20418d48 // lea rax, [rcx + 0x20]
-	LONG $0x337de2c4; WORD $0x4f24 // vpmovzxwd ymm4, xmmword ptr [rdi + 2*rcx]
-	LONG $0xf472ddc5; BYTE $0x10 // vpslld ymm4, ymm4, 0x10
-	LONG $0x986de2c4; WORD $0x8e24 // vfmadd132ps ymm4, ymm2, ymmword ptr [rsi + 4*rcx] # ymm4 = (ymm4 * mem) + ymm2
-	LONG $0x337de2c4; WORD $0x4f54; BYTE $0x10 // vpmovzxwd ymm2, xmmword ptr [rdi + 2*rcx + 0x10]
-	LONG $0xf272d5c5; BYTE $0x10 // vpslld ymm5, ymm2, 0x10
-	LONG $0x9865e2c4; WORD $0x8e6c; BYTE $0x20 // vfmadd132ps ymm5, ymm3, ymmword ptr [rsi + 4*rcx + 0x20] # ymm5 = (ymm5 * mem) + ymm3
-	QUAD $0x000008204f8c180f // prefetcht0 byte ptr [rdi + 2*rcx + 0x820]
-	LONG $0x337de2c4; WORD $0x4f54; BYTE $0x20 // vpmovzxwd ymm2, xmmword ptr [rdi + 2*rcx + 0x20]
-	LONG $0x337de2c4; WORD $0x4f5c; BYTE $0x30 // vpmovzxwd ymm3, xmmword ptr [rdi + 2*rcx + 0x30]
-	LONG $0xf272edc5; BYTE $0x10 // vpslld ymm2, ymm2, 0x10
-	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
-	LONG $0x985de2c4; WORD $0x8e54; BYTE $0x40 // vfmadd132ps ymm2, ymm4, ymmword ptr [rsi + 4*rcx + 0x40] # ymm2 = (ymm2 * mem) + ymm4
-	LONG $0x9855e2c4; WORD $0x8e5c; BYTE $0x60 // vfmadd132ps ymm3, ymm5, ymmword ptr [rsi + 4*rcx + 0x60] # ymm3 = (ymm3 * mem) + ymm5
-	LONG $0x40c18348 // add rcx, 0x40
-	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	WORD $0x967e // jle 0x10f30 <mv_bf16+0x560>
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x08c98348 // or rcx, 0x8
-	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0x2b7f // jg 0x10fd1 <mv_bf16+0x601>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x337de2c4; WORD $0x4724 // vpmovzxwd ymm4, xmmword ptr [rdi + 2*rax]
-	LONG $0x08488d48 // lea rcx, [rax + 0x8]
-	LONG $0xf472ddc5; BYTE $0x10 // vpslld ymm4, ymm4, 0x10
-	LONG $0xb85de2c4; WORD $0x8614 // vfmadd231ps ymm2, ymm4, ymmword ptr [rsi + 4*rax] # ymm2 = (ymm4 * mem) + ymm2
-	LONG $0x10c08348 // add rax, 0x10
-	WORD $0x394c; BYTE $0xc0 // cmp rax, r8
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0xdf7e // jle 0x10fb0 <mv_bf16+0x5e0>
-	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
-	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0xfee78e0f; WORD $0xffff // jle 0x10ec4 <mv_bf16+0x4f4>
-	LONG $0xe16ef9c5 // vmovd xmm4, ecx
-	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
-	LONG $0xe066ddc5 // vpcmpgtd ymm4, ymm4, ymm0
-	LONG $0x2c5de2c4; WORD $0x8624 // vmaskmovps ymm4, ymm4, ymmword ptr [rsi + 4*rax]
-	LONG $0x0c29f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm1
-	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0xfeb38e0f; WORD $0xffff // jle 0x10eb1 <mv_bf16+0x4e1>
-	LONG $0x47048d48 // lea rax, [rdi + 2*rax]
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x0cb70f46; BYTE $0x50 // movzx r9d, word ptr [rax + 2*r10]
-	LONG $0x0c894666; BYTE $0x54 // mov word ptr [rsp + 2*r10], r9w
-	WORD $0xff49; BYTE $0xc2 // inc r10
-	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
-	WORD $0xee75 // jne 0x11010 <mv_bf16+0x640>
-	LONG $0x2c28f8c5; BYTE $0x24 // vmovaps xmm5, xmmword ptr [rsp]
-	LONG $0xfffe89e9; BYTE $0xff // jmp 0x10eb5 <mv_bf16+0x4e5>
-	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	BYTE $0x5d // pop rbp
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	WORD $0x9066 // nop
-
-	// mv_q8_0: +4160
-	BYTE $0x55 // push rbp
-	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	WORD $0x5541 // push r13
-	WORD $0x5441 // push r12
-	BYTE $0x53 // push rbx
-	LONG $0xe0e48348 // and rsp, -0x20
-	LONG $0x40ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x140
-	LONG $0x244c894c; BYTE $0x70 // mov qword ptr [rsp + 0x70], r9
-	LONG $0x2444894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r8
-	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
-	LONG $0x04f98348 // cmp rcx, 0x4
-	LONG $0x07a58c0f; WORD $0x0000 // jl 0x11816 <mv_q8_0+0x7d6>
-	QUAD $0x000000008d048d4a // lea rax, [4*r9]
-	LONG $0x09148d4f // lea r10, [r9 + r9]
-	LONG $0x1f708d4d // lea r14, [r8 + 0x1f]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x60768d48 // lea rsi, [rsi + 0x60]
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0x2454894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r10
-	LONG $0x0f148d4e // lea r10, [rdi + r9]
-	LONG $0xf0490f4d // cmovns r14, r8
-	LONG $0x24748948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rsi
-	QUAD $0x0000008024848948 // mov qword ptr [rsp + 0x80], rax
-	LONG $0x49048d4b // lea rax, [r9 + 2*r9]
-	LONG $0x4f0c8d4e // lea r9, [rdi + 2*r9]
-	LONG $0x05fec149 // sar r14, 0x5
-	LONG $0x2454894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r10
-	QUAD $0x0000009824b4894c // mov qword ptr [rsp + 0x98], r14
-	LONG $0x244c894c; BYTE $0x58 // mov qword ptr [rsp + 0x58], r9
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x0148; BYTE $0xf8 // add rax, rdi
-	LONG $0x024f8d4c // lea r9, [rdi + 0x2]
-	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	LONG $0x244c894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r9
-	LONG $0x0000cce9; BYTE $0x00 // jmp 0x111af <mv_q8_0+0x16f>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x197de3c4; WORD $0x01de // vextractf128 xmm6, ymm3, 0x1
-	LONG $0x197de3c4; WORD $0x01d7 // vextractf128 xmm7, ymm2, 0x1
-	QUAD $0x0000008024b48b48 // mov rsi, qword ptr [rsp + 0x80]
-	LONG $0x247c8b48; BYTE $0x38 // mov rdi, qword ptr [rsp + 0x38]
-	QUAD $0x00000088248c8b48 // mov rcx, qword ptr [rsp + 0x88]
-	QUAD $0x0000009024948b48 // mov rdx, qword ptr [rsp + 0x90]
-	LONG $0x24448b4c; BYTE $0x68 // mov r8, qword ptr [rsp + 0x68]
-	LONG $0xde58e0c5 // vaddps xmm3, xmm3, xmm6
-	LONG $0xd758e8c5 // vaddps xmm2, xmm2, xmm7
-	LONG $0x24740148; BYTE $0x60 // add qword ptr [rsp + 0x60], rsi
-	LONG $0x24740148; BYTE $0x58 // add qword ptr [rsp + 0x58], rsi
-	LONG $0x24740148; BYTE $0x50 // add qword ptr [rsp + 0x50], rsi
-	LONG $0x24740148; BYTE $0x48 // add qword ptr [rsp + 0x48], rsi
-	LONG $0xfc418d48 // lea rax, [rcx - 0x4]
-	WORD $0x0148; BYTE $0xf7 // add rdi, rsi
-	LONG $0xf3c6e1c5; BYTE $0x01 // vshufpd xmm6, xmm3, xmm3, 0x1 # xmm6 = xmm3[1,0]
-	LONG $0xfac6e9c5; BYTE $0x01 // vshufpd xmm7, xmm2, xmm2, 0x1 # xmm7 = xmm2[1,0]
-	LONG $0xde58e0c5 // vaddps xmm3, xmm3, xmm6
-	LONG $0x197de3c4; WORD $0x01ee // vextractf128 xmm6, ymm5, 0x1
-	LONG $0xd758e8c5 // vaddps xmm2, xmm2, xmm7
-	LONG $0x2169e3c4; WORD $0x4cfb // vinsertps xmm7, xmm2, xmm3, 0x4c # xmm7 = xmm3[1],xmm2[1],zero,zero
-	LONG $0xd214e0c5 // vunpcklps xmm2, xmm3, xmm2 # xmm2 = xmm3[0],xmm2[0],xmm3[1],xmm2[1]
-	LONG $0xee58d0c5 // vaddps xmm5, xmm5, xmm6
-	LONG $0xf5c6d1c5; BYTE $0x01 // vshufpd xmm6, xmm5, xmm5, 0x1 # xmm6 = xmm5[1,0]
-	LONG $0xee58d0c5 // vaddps xmm5, xmm5, xmm6
-	LONG $0x197de3c4; WORD $0x01e6 // vextractf128 xmm6, ymm4, 0x1
-	LONG $0xe658d8c5 // vaddps xmm4, xmm4, xmm6
-	LONG $0xf4c6d9c5; BYTE $0x01 // vshufpd xmm6, xmm4, xmm4, 0x1 # xmm6 = xmm4[1,0]
-	LONG $0xe658d8c5 // vaddps xmm4, xmm4, xmm6
-	LONG $0xf5c6d8c5; BYTE $0x55 // vshufps xmm6, xmm4, xmm5, 0x55 # xmm6 = xmm4[1,1],xmm5[1,1]
-	LONG $0xe516d8c5 // vmovlhps xmm4, xmm4, xmm5 # xmm4 = xmm4[0],xmm5[0]
-	LONG $0xf6c6c0c5; BYTE $0x24 // vshufps xmm6, xmm7, xmm6, 0x24 # xmm6 = xmm7[0,1],xmm6[2,0]
-	LONG $0xd4c6e8c5; BYTE $0x24 // vshufps xmm2, xmm2, xmm4, 0x24 # xmm2 = xmm2[0,1],xmm4[2,0]
-	LONG $0xd658e8c5 // vaddps xmm2, xmm2, xmm6
-	LONG $0x1211f8c5 // vmovups xmmword ptr [rdx], xmm2
-	LONG $0x10c28348 // add rdx, 0x10
-	LONG $0x07f98348 // cmp rcx, 0x7
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x066a8e0f; WORD $0x0000 // jle 0x11819 <mv_q8_0+0x7d9>
-	QUAD $0x00000088248c8948 // mov qword ptr [rsp + 0x88], rcx
-	LONG $0x247c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdi
-	QUAD $0x0000009024948948 // mov qword ptr [rsp + 0x90], rdx
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0x20f88349 // cmp r8, 0x20
-	LONG $0xff128c0f; WORD $0xffff // jl 0x110f0 <mv_q8_0+0xb0>
-	LONG $0x245c8b48; BYTE $0x78 // mov rbx, qword ptr [rsp + 0x78]
-	LONG $0x24548b4c; BYTE $0x48 // mov r10, qword ptr [rsp + 0x48]
-	LONG $0x246c8b4c; BYTE $0x50 // mov r13, qword ptr [rsp + 0x50]
-	LONG $0x24648b4c; BYTE $0x58 // mov r12, qword ptr [rsp + 0x58]
-	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
-	LONG $0x247c8b48; BYTE $0x38 // mov rdi, qword ptr [rsp + 0x38]
-	WORD $0x894c; BYTE $0xf0 // mov rax, r14
-	WORD $0xf631 // xor esi, esi
-	WORD $0x74eb // jmp 0x11277 <mv_q8_0+0x237>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	QUAD $0x0000a0248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa0], ymm1
-	QUAD $0x0000c0248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc0], ymm1
-	QUAD $0x0000e0248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe0], ymm1
-	QUAD $0x000100248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x100], ymm1
-	QUAD $0x0000009824b48b4c // mov r14, qword ptr [rsp + 0x98]
-	LONG $0x08c68348 // add rsi, 0x8
-	LONG $0xf8c08348 // add rax, -0x8
-	LONG $0x10c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x110
-	LONG $0x10c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x110
-	LONG $0x10c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x110
-	LONG $0x10c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x110
-	LONG $0x10c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x110
-	LONG $0x00c38148; WORD $0x0004; BYTE $0x00 // add rbx, 0x400
-	WORD $0x394c; BYTE $0xf6 // cmp rsi, r14
-	LONG $0xfe798d0f; WORD $0xffff // jge 0x110f0 <mv_q8_0+0xb0>
-	LONG $0x08f88348 // cmp rax, 0x8
-	LONG $0x0008bb41; WORD $0x0000 // mov r11d, 0x8
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0xd84c0f4c // cmovl r11, rax
-	LONG $0x02fb8349 // cmp r11, 0x2
-	LONG $0xda4c0f4c // cmovl r11, rdx
-	WORD $0x8948; BYTE $0xf2 // mov rdx, rsi
-	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x2949; BYTE $0xf6 // sub r14, rsi
-	LONG $0x72148d48 // lea rdx, [rdx + 2*rsi]
-	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
-	LONG $0x07fe8349 // cmp r14, 0x7
-	LONG $0x03918e0f; WORD $0x0000 // jle 0x11640 <mv_q8_0+0x600>
-	LONG $0x02b70f44 // movzx r8d, word ptr [rdx]
-	LONG $0x247c8b4c; BYTE $0x30 // mov r15, qword ptr [rsp + 0x30]
-	LONG $0x04894466; BYTE $0x24 // mov word ptr [rsp], r8w
-	LONG $0x42b70f44; BYTE $0x22 // movzx r8d, word ptr [rdx + 0x22]
-	LONG $0x44894466; WORD $0x0224 // mov word ptr [rsp + 0x2], r8w
-	LONG $0x42b70f44; BYTE $0x44 // movzx r8d, word ptr [rdx + 0x44]
-	LONG $0x44894466; WORD $0x0424 // mov word ptr [rsp + 0x4], r8w
-	LONG $0x42b70f44; BYTE $0x66 // movzx r8d, word ptr [rdx + 0x66]
-	LONG $0x44894466; WORD $0x0624 // mov word ptr [rsp + 0x6], r8w
-	QUAD $0x0000008882b70f44 // movzx r8d, word ptr [rdx + 0x88]
-	LONG $0x44894466; WORD $0x0824 // mov word ptr [rsp + 0x8], r8w
-	QUAD $0x000000aa82b70f44 // movzx r8d, word ptr [rdx + 0xaa]
-	LONG $0x44894466; WORD $0x0a24 // mov word ptr [rsp + 0xa], r8w
-	QUAD $0x000000cc82b70f44 // movzx r8d, word ptr [rdx + 0xcc]
-	LONG $0x44894466; WORD $0x0c24 // mov word ptr [rsp + 0xc], r8w
-	QUAD $0x000000ee82b70f44 // movzx r8d, word ptr [rdx + 0xee]
-	LONG $0x44894466; WORD $0x0e24 // mov word ptr [rsp + 0xe], r8w
-	LONG $0x137de2c4; WORD $0x2434 // vcvtph2ps ymm6, xmmword ptr [rsp]
-	QUAD $0x0000a024b411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa0], ymm6
-	LONG $0x244c8b4c; BYTE $0x70 // mov r9, qword ptr [rsp + 0x70]
-	LONG $0x04b70f46; BYTE $0x0a // movzx r8d, word ptr [rdx + r9]
-	LONG $0x04894466; BYTE $0x24 // mov word ptr [rsp], r8w
-	LONG $0x44b70f46; WORD $0x220a // movzx r8d, word ptr [rdx + r9 + 0x22]
-	LONG $0x44894466; WORD $0x0224 // mov word ptr [rsp + 0x2], r8w
-	LONG $0x44b70f46; WORD $0x440a // movzx r8d, word ptr [rdx + r9 + 0x44]
-	LONG $0x44894466; WORD $0x0424 // mov word ptr [rsp + 0x4], r8w
-	LONG $0x44b70f46; WORD $0x660a // movzx r8d, word ptr [rdx + r9 + 0x66]
-	LONG $0x44894466; WORD $0x0624 // mov word ptr [rsp + 0x6], r8w
-	QUAD $0x0000880a84b70f46; BYTE $0x00 // movzx r8d, word ptr [rdx + r9 + 0x88]
-	LONG $0x44894466; WORD $0x0824 // mov word ptr [rsp + 0x8], r8w
-	QUAD $0x0000aa0a84b70f46; BYTE $0x00 // movzx r8d, word ptr [rdx + r9 + 0xaa]
-	LONG $0x44894466; WORD $0x0a24 // mov word ptr [rsp + 0xa], r8w
-	QUAD $0x0000cc0a84b70f46; BYTE $0x00 // movzx r8d, word ptr [rdx + r9 + 0xcc]
-	LONG $0x44894466; WORD $0x0c24 // mov word ptr [rsp + 0xc], r8w
-	QUAD $0x0000ee0a84b70f46; BYTE $0x00 // movzx r8d, word ptr [rdx + r9 + 0xee]
-	LONG $0x44894466; WORD $0x0e24 // mov word ptr [rsp + 0xe], r8w
-	LONG $0x137de2c4; WORD $0x2434 // vcvtph2ps ymm6, xmmword ptr [rsp]
-	QUAD $0x0000c024b411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc0], ymm6
-	LONG $0x24748b4c; BYTE $0x28 // mov r14, qword ptr [rsp + 0x28]
-	LONG $0x0cb70f46; BYTE $0x32 // movzx r9d, word ptr [rdx + r14]
-	LONG $0x32048d4e // lea r8, [rdx + r14]
-	LONG $0x0c894466; BYTE $0x24 // mov word ptr [rsp], r9w
-	LONG $0x48b70f45; BYTE $0x22 // movzx r9d, word ptr [r8 + 0x22]
-	LONG $0x4c894466; WORD $0x0224 // mov word ptr [rsp + 0x2], r9w
-	LONG $0x48b70f45; BYTE $0x44 // movzx r9d, word ptr [r8 + 0x44]
-	LONG $0x4c894466; WORD $0x0424 // mov word ptr [rsp + 0x4], r9w
-	LONG $0x48b70f45; BYTE $0x66 // movzx r9d, word ptr [r8 + 0x66]
-	LONG $0x4c894466; WORD $0x0624 // mov word ptr [rsp + 0x6], r9w
-	QUAD $0x0000008888b70f45 // movzx r9d, word ptr [r8 + 0x88]
-	LONG $0x4c894466; WORD $0x0824 // mov word ptr [rsp + 0x8], r9w
-	QUAD $0x000000aa88b70f45 // movzx r9d, word ptr [r8 + 0xaa]
-	LONG $0x4c894466; WORD $0x0a24 // mov word ptr [rsp + 0xa], r9w
-	QUAD $0x000000cc88b70f45 // movzx r9d, word ptr [r8 + 0xcc]
-	LONG $0x4c894466; WORD $0x0c24 // mov word ptr [rsp + 0xc], r9w
-	QUAD $0x000000ee80b70f45 // movzx r8d, word ptr [r8 + 0xee]
-	LONG $0x44894466; WORD $0x0e24 // mov word ptr [rsp + 0xe], r8w
-	LONG $0x3a048d4e // lea r8, [rdx + r15]
-	LONG $0x137de2c4; WORD $0x2434 // vcvtph2ps ymm6, xmmword ptr [rsp]
-	QUAD $0x0000e024b411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe0], ymm6
-	LONG $0x14b70f42; BYTE $0x3a // movzx edx, word ptr [rdx + r15]
-	LONG $0x24148966 // mov word ptr [rsp], dx
-	LONG $0x50b70f41; BYTE $0x22 // movzx edx, word ptr [r8 + 0x22]
-	LONG $0x24548966; BYTE $0x02 // mov word ptr [rsp + 0x2], dx
-	LONG $0x50b70f41; BYTE $0x44 // movzx edx, word ptr [r8 + 0x44]
-	LONG $0x24548966; BYTE $0x04 // mov word ptr [rsp + 0x4], dx
-	LONG $0x50b70f41; BYTE $0x66 // movzx edx, word ptr [r8 + 0x66]
-	LONG $0x24548966; BYTE $0x06 // mov word ptr [rsp + 0x6], dx
-	QUAD $0x0000008890b70f41 // movzx edx, word ptr [r8 + 0x88]
-	LONG $0x24548966; BYTE $0x08 // mov word ptr [rsp + 0x8], dx
-	QUAD $0x000000aa90b70f41 // movzx edx, word ptr [r8 + 0xaa]
-	LONG $0x24548966; BYTE $0x0a // mov word ptr [rsp + 0xa], dx
-	QUAD $0x000000cc90b70f41 // movzx edx, word ptr [r8 + 0xcc]
-	LONG $0x24548966; BYTE $0x0c // mov word ptr [rsp + 0xc], dx
-	QUAD $0x000000ee90b70f41 // movzx edx, word ptr [r8 + 0xee]
-	LONG $0x24548966; BYTE $0x0e // mov word ptr [rsp + 0xe], dx
-	LONG $0x137de2c4; WORD $0x2434 // vcvtph2ps ymm6, xmmword ptr [rsp]
-	QUAD $0x00010024b411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x100], ymm6
-	WORD $0x894c; BYTE $0xda // mov rdx, r11
-	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0x014d; BYTE $0xd6 // add r14, r10
-	QUAD $0x00000100248c8d4c // lea r9, [rsp + 0x100]
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0x5a148d4a // lea rdx, [rdx + 2*r11]
-	LONG $0x3a1c8d4f // lea r11, [r10 + r15]
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x107c41c4; WORD $0xa048 // vmovups ymm9, ymmword ptr [r8 - 0x60]
-	LONG $0x107c41c4; WORD $0xc040 // vmovups ymm8, ymmword ptr [r8 - 0x40]
-	LONG $0x107cc1c4; WORD $0xe078 // vmovups ymm7, ymmword ptr [r8 - 0x20]
-	LONG $0x107cc1c4; BYTE $0x30 // vmovups ymm6, ymmword ptr [r8]
-	QUAD $0x0008003f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r15 + 0x800]
-	LONG $0x80e88349 // sub r8, -0x80
-	LONG $0x217d22c4; WORD $0x3f54; BYTE $0x02 // vpmovsxbd ymm10, qword ptr [rdi + r15 + 0x2]
-	LONG $0x217d22c4; WORD $0x3f5c; BYTE $0x0a // vpmovsxbd ymm11, qword ptr [rdi + r15 + 0xa]
-	LONG $0x217d22c4; WORD $0x3f64; BYTE $0x12 // vpmovsxbd ymm12, qword ptr [rdi + r15 + 0x12]
-	LONG $0x217d22c4; WORD $0x3f6c; BYTE $0x1a // vpmovsxbd ymm13, qword ptr [rdi + r15 + 0x1a]
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
-	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
-	LONG $0x592c41c4; BYTE $0xd1 // vmulps ymm10, ymm10, ymm9
-	LONG $0xb83d42c4; BYTE $0xd3 // vfmadd231ps ymm10, ymm8, ymm11 # ymm10 = (ymm8 * ymm11) + ymm10
-	LONG $0x187d42c4; WORD $0xa059 // vbroadcastss ymm11, dword ptr [r9 - 0x60]
-	QUAD $0x000800398c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r15 + 0x800]
-	LONG $0xb84542c4; BYTE $0xd4 // vfmadd231ps ymm10, ymm7, ymm12 # ymm10 = (ymm7 * ymm12) + ymm10
-	LONG $0x217d22c4; WORD $0x3964; BYTE $0x12 // vpmovsxbd ymm12, qword ptr [rcx + r15 + 0x12]
-	LONG $0xb84d42c4; BYTE $0xd5 // vfmadd231ps ymm10, ymm6, ymm13 # ymm10 = (ymm6 * ymm13) + ymm10
-	LONG $0x217d22c4; WORD $0x396c; BYTE $0x1a // vpmovsxbd ymm13, qword ptr [rcx + r15 + 0x1a]
-	LONG $0xb82dc2c4; BYTE $0xdb // vfmadd231ps ymm3, ymm10, ymm11 # ymm3 = (ymm10 * ymm11) + ymm3
-	LONG $0x217d22c4; WORD $0x3954; BYTE $0x02 // vpmovsxbd ymm10, qword ptr [rcx + r15 + 0x2]
-	LONG $0x217d22c4; WORD $0x395c; BYTE $0x0a // vpmovsxbd ymm11, qword ptr [rcx + r15 + 0xa]
-	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
-	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x592c41c4; BYTE $0xd1 // vmulps ymm10, ymm10, ymm9
-	LONG $0xb83d42c4; BYTE $0xd3 // vfmadd231ps ymm10, ymm8, ymm11 # ymm10 = (ymm8 * ymm11) + ymm10
-	LONG $0x187d42c4; WORD $0xc059 // vbroadcastss ymm11, dword ptr [r9 - 0x40]
-	QUAD $0x0007fe3e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r15 + 0x7fe]
-	LONG $0xb84542c4; BYTE $0xd4 // vfmadd231ps ymm10, ymm7, ymm12 # ymm10 = (ymm7 * ymm12) + ymm10
-	LONG $0x217d02c4; WORD $0x3e64; BYTE $0x10 // vpmovsxbd ymm12, qword ptr [r14 + r15 + 0x10]
-	LONG $0xb84d42c4; BYTE $0xd5 // vfmadd231ps ymm10, ymm6, ymm13 # ymm10 = (ymm6 * ymm13) + ymm10
-	LONG $0x217d02c4; WORD $0x3e6c; BYTE $0x18 // vpmovsxbd ymm13, qword ptr [r14 + r15 + 0x18]
-	LONG $0xb82dc2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm10, ymm11 # ymm2 = (ymm10 * ymm11) + ymm2
-	LONG $0x217d02c4; WORD $0x3e14 // vpmovsxbd ymm10, qword ptr [r14 + r15]
-	LONG $0x217d02c4; WORD $0x3e5c; BYTE $0x08 // vpmovsxbd ymm11, qword ptr [r14 + r15 + 0x8]
-	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
-	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x592c41c4; BYTE $0xd1 // vmulps ymm10, ymm10, ymm9
-	LONG $0xb83d42c4; BYTE $0xd3 // vfmadd231ps ymm10, ymm8, ymm11 # ymm10 = (ymm8 * ymm11) + ymm10
-	LONG $0x187d42c4; WORD $0xe059 // vbroadcastss ymm11, dword ptr [r9 - 0x20]
-	QUAD $0x0007fe3b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r15 + 0x7fe]
-	LONG $0xb84542c4; BYTE $0xd4 // vfmadd231ps ymm10, ymm7, ymm12 # ymm10 = (ymm7 * ymm12) + ymm10
-	LONG $0x217d02c4; WORD $0x3b64; BYTE $0x10 // vpmovsxbd ymm12, qword ptr [r11 + r15 + 0x10]
-	LONG $0xb84d42c4; BYTE $0xd5 // vfmadd231ps ymm10, ymm6, ymm13 # ymm10 = (ymm6 * ymm13) + ymm10
-	LONG $0x217d02c4; WORD $0x3b6c; BYTE $0x18 // vpmovsxbd ymm13, qword ptr [r11 + r15 + 0x18]
-	LONG $0xb82dc2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm10, ymm11 # ymm5 = (ymm10 * ymm11) + ymm5
-	LONG $0x217d02c4; WORD $0x3b14 // vpmovsxbd ymm10, qword ptr [r11 + r15]
-	LONG $0x217d02c4; WORD $0x3b5c; BYTE $0x08 // vpmovsxbd ymm11, qword ptr [r11 + r15 + 0x8]
-	LONG $0x22c78349 // add r15, 0x22
-	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
-	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x592c41c4; BYTE $0xc9 // vmulps ymm9, ymm10, ymm9
-	LONG $0xb83d42c4; BYTE $0xcb // vfmadd231ps ymm9, ymm8, ymm11 # ymm9 = (ymm8 * ymm11) + ymm9
-	LONG $0xb84542c4; BYTE $0xcc // vfmadd231ps ymm9, ymm7, ymm12 # ymm9 = (ymm7 * ymm12) + ymm9
-	LONG $0x187dc2c4; BYTE $0x39 // vbroadcastss ymm7, dword ptr [r9]
-	LONG $0x04c18349 // add r9, 0x4
-	LONG $0xb84d42c4; BYTE $0xcd // vfmadd231ps ymm9, ymm6, ymm13 # ymm9 = (ymm6 * ymm13) + ymm9
-	LONG $0xb835e2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm9, ymm7 # ymm4 = (ymm9 * ymm7) + ymm4
-	WORD $0x394c; BYTE $0xfa // cmp rdx, r15
-	LONG $0xfe77850f; WORD $0xffff // jne 0x114b0 <mv_q8_0+0x470>
-	LONG $0xfffbf6e9; BYTE $0xff // jmp 0x11234 <mv_q8_0+0x1f4>
-	WORD $0x9066 // nop
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfbc78e0f; WORD $0xffff // jle 0x11210 <mv_q8_0+0x1d0>
-	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	BYTE $0x90 // nop
-	LONG $0x38b70f45 // movzx r15d, word ptr [r8]
-	LONG $0x22c08349 // add r8, 0x22
-	LONG $0x3c894666; BYTE $0x4c // mov word ptr [rsp + 2*r9], r15w
-	WORD $0xff49; BYTE $0xc1 // inc r9
-	WORD $0x394d; BYTE $0xcb // cmp r11, r9
-	WORD $0xeb75 // jne 0x11650 <mv_q8_0+0x610>
-	LONG $0x4429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm0
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfb9c8e0f; WORD $0xffff // jle 0x11210 <mv_q8_0+0x1d0>
-	LONG $0x247c8b4c; BYTE $0x30 // mov r15, qword ptr [rsp + 0x30]
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x0cb70f46; BYTE $0x44 // movzx r9d, word ptr [rsp + 2*r8]
-	LONG $0x4c894666; WORD $0x1044 // mov word ptr [rsp + 2*r8 + 0x10], r9w
-	WORD $0xff49; BYTE $0xc0 // inc r8
-	WORD $0x394d; BYTE $0xc3 // cmp r11, r8
-	WORD $0xed75 // jne 0x11680 <mv_q8_0+0x640>
-	LONG $0x137de2c4; WORD $0x2474; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rsp + 0x10]
-	QUAD $0x0000a024b411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa0], ymm6
-	LONG $0x07fe8349 // cmp r14, 0x7
-	LONG $0xfc788f0f; WORD $0xffff // jg 0x11325 <mv_q8_0+0x2e5>
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfb638e0f; WORD $0xffff // jle 0x11219 <mv_q8_0+0x1d9>
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x38b70f45 // movzx r15d, word ptr [r8]
-	LONG $0x22c08349 // add r8, 0x22
-	LONG $0x3c894666; BYTE $0x4c // mov word ptr [rsp + 2*r9], r15w
-	WORD $0xff49; BYTE $0xc1 // inc r9
-	WORD $0x394d; BYTE $0xcb // cmp r11, r9
-	WORD $0xeb75 // jne 0x116c0 <mv_q8_0+0x680>
-	LONG $0x247c8b4c; BYTE $0x30 // mov r15, qword ptr [rsp + 0x30]
-	LONG $0x4429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm0
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfb308e0f; WORD $0xffff // jle 0x11219 <mv_q8_0+0x1d9>
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x0cb70f46; BYTE $0x44 // movzx r9d, word ptr [rsp + 2*r8]
-	LONG $0x4c894666; WORD $0x1044 // mov word ptr [rsp + 2*r8 + 0x10], r9w
-	WORD $0xff49; BYTE $0xc0 // inc r8
-	WORD $0x394d; BYTE $0xc3 // cmp r11, r8
-	WORD $0xed75 // jne 0x116f0 <mv_q8_0+0x6b0>
-	LONG $0x137de2c4; WORD $0x2474; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rsp + 0x10]
-	QUAD $0x0000c024b411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc0], ymm6
-	LONG $0x07fe8349 // cmp r14, 0x7
-	LONG $0xfc868f0f; WORD $0xffff // jg 0x113a3 <mv_q8_0+0x363>
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfafc8e0f; WORD $0xffff // jle 0x11222 <mv_q8_0+0x1e2>
-	WORD $0x894d; BYTE $0xe0 // mov r8, r12
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x38b70f45 // movzx r15d, word ptr [r8]
-	LONG $0x22c08349 // add r8, 0x22
-	LONG $0x3c894666; BYTE $0x4c // mov word ptr [rsp + 2*r9], r15w
-	WORD $0xff49; BYTE $0xc1 // inc r9
-	WORD $0x394d; BYTE $0xcb // cmp r11, r9
-	WORD $0xeb75 // jne 0x11730 <mv_q8_0+0x6f0>
-	LONG $0x247c8b4c; BYTE $0x30 // mov r15, qword ptr [rsp + 0x30]
-	LONG $0x4429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm0
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfac98e0f; WORD $0xffff // jle 0x11222 <mv_q8_0+0x1e2>
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x0cb70f46; BYTE $0x44 // movzx r9d, word ptr [rsp + 2*r8]
-	LONG $0x4c894666; WORD $0x1044 // mov word ptr [rsp + 2*r8 + 0x10], r9w
-	WORD $0xff49; BYTE $0xc0 // inc r8
-	WORD $0x394d; BYTE $0xc3 // cmp r11, r8
-	WORD $0xed75 // jne 0x11760 <mv_q8_0+0x720>
-	LONG $0x137de2c4; WORD $0x2474; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rsp + 0x10]
-	QUAD $0x0000e024b411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe0], ymm6
-	LONG $0x07fe8349 // cmp r14, 0x7
-	WORD $0x0e7e // jle 0x11797 <mv_q8_0+0x757>
-	LONG $0x24748b4c; BYTE $0x28 // mov r14, qword ptr [rsp + 0x28]
-	LONG $0x3a048d4e // lea r8, [rdx + r15]
-	LONG $0xfffc8be9; BYTE $0xff // jmp 0x11422 <mv_q8_0+0x3e2>
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfa8b8e0f; WORD $0xffff // jle 0x1122b <mv_q8_0+0x1eb>
-	WORD $0x894c; BYTE $0xea // mov rdx, r13
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x0ab70f44 // movzx r9d, word ptr [rdx]
-	LONG $0x22c28348 // add rdx, 0x22
-	LONG $0x0c894666; BYTE $0x44 // mov word ptr [rsp + 2*r8], r9w
-	WORD $0xff49; BYTE $0xc0 // inc r8
-	WORD $0x394d; BYTE $0xc3 // cmp r11, r8
-	WORD $0xeb75 // jne 0x117b0 <mv_q8_0+0x770>
-	LONG $0x4429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm0
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfa578e0f; WORD $0xffff // jle 0x1122b <mv_q8_0+0x1eb>
-	WORD $0xd231 // xor edx, edx
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x04b70f44; BYTE $0x54 // movzx r8d, word ptr [rsp + 2*rdx]
-	LONG $0x44894466; WORD $0x1054 // mov word ptr [rsp + 2*rdx + 0x10], r8w
-	WORD $0xff48; BYTE $0xc2 // inc rdx
-	WORD $0x3949; BYTE $0xd3 // cmp r11, rdx
-	WORD $0xed75 // jne 0x117e0 <mv_q8_0+0x7a0>
-	LONG $0x137de2c4; WORD $0x2474; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rsp + 0x10]
-	QUAD $0x00010024b411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x100], ymm6
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x24748b4c; BYTE $0x28 // mov r14, qword ptr [rsp + 0x28]
-	LONG $0xfc7b8f0f; WORD $0xffff // jg 0x1148c <mv_q8_0+0x44c>
-	LONG $0xfffa1ee9; BYTE $0xff // jmp 0x11234 <mv_q8_0+0x1f4>
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x025f8e0f; WORD $0x0000 // jle 0x11a81 <mv_q8_0+0xa41>
-	LONG $0x1f488d49 // lea rcx, [r8 + 0x1f]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0001bd41; WORD $0x0000 // mov r13d, 0x1
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xc8490f49 // cmovns rcx, r8
-	LONG $0x24448348; WORD $0x6040 // add qword ptr [rsp + 0x40], 0x60
-	LONG $0x05f9c148 // sar rcx, 0x5
-	WORD $0x47eb // jmp 0x1188e <mv_q8_0+0x84e>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x197de3c4; WORD $0x01d3 // vextractf128 xmm3, ymm2, 0x1
-	LONG $0x247c0348; BYTE $0x70 // add rdi, qword ptr [rsp + 0x70]
-	LONG $0x24448b4c; BYTE $0x68 // mov r8, qword ptr [rsp + 0x68]
-	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
-	LONG $0xdac6e9c5; BYTE $0x01 // vshufpd xmm3, xmm2, xmm2, 0x1 # xmm3 = xmm2[1,0]
-	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
-	LONG $0xda16fac5 // vmovshdup xmm3, xmm2 # xmm3 = xmm2[1,1,3,3]
-	LONG $0xd358eac5 // vaddss xmm2, xmm2, xmm3
-	LONG $0x1211fac5 // vmovss dword ptr [rdx], xmm2
-	LONG $0x04c28348 // add rdx, 0x4
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x01f38e0f; WORD $0x0000 // jle 0x11a81 <mv_q8_0+0xa41>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0x20f88349 // cmp r8, 0x20
-	WORD $0xb87c // jl 0x11850 <mv_q8_0+0x810>
-	LONG $0x24748b48; BYTE $0x40 // mov rsi, qword ptr [rsp + 0x40]
-	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
-	WORD $0x8949; BYTE $0xca // mov r10, rcx
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	WORD $0x30eb // jmp 0x118d8 <mv_q8_0+0x898>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	QUAD $0x0000a0248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa0], ymm1
-	LONG $0x08c38349 // add r11, 0x8
-	LONG $0xf8c28349 // add r10, -0x8
-	LONG $0x10c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x110
-	LONG $0x00c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x400
-	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
-	LONG $0xff788d0f; WORD $0xffff // jge 0x11850 <mv_q8_0+0x810>
-	LONG $0x08fa8349 // cmp r10, 0x8
-	LONG $0x0008b941; WORD $0x0000 // mov r9d, 0x8
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xca4c0f4d // cmovl r9, r10
-	LONG $0x02f98349 // cmp r9, 0x2
-	LONG $0xcd4c0f4d // cmovl r9, r13
-	WORD $0x294c; BYTE $0xdb // sub rbx, r11
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	LONG $0x01128c0f; WORD $0x0000 // jl 0x11a10 <mv_q8_0+0x9d0>
-	WORD $0x894c; BYTE $0xdb // mov rbx, r11
-	LONG $0x05e3c148 // shl rbx, 0x5
-	LONG $0x5b1c8d4a // lea rbx, [rbx + 2*r11]
-	LONG $0x34b70f44; BYTE $0x1f // movzx r14d, word ptr [rdi + rbx]
-	LONG $0x34894466; BYTE $0x24 // mov word ptr [rsp], r14w
-	LONG $0x74b70f44; WORD $0x221f // movzx r14d, word ptr [rdi + rbx + 0x22]
-	LONG $0x74894466; WORD $0x0224 // mov word ptr [rsp + 0x2], r14w
-	LONG $0x74b70f44; WORD $0x441f // movzx r14d, word ptr [rdi + rbx + 0x44]
-	LONG $0x74894466; WORD $0x0424 // mov word ptr [rsp + 0x4], r14w
-	LONG $0x74b70f44; WORD $0x661f // movzx r14d, word ptr [rdi + rbx + 0x66]
-	LONG $0x74894466; WORD $0x0624 // mov word ptr [rsp + 0x6], r14w
-	QUAD $0x0000881fb4b70f44; BYTE $0x00 // movzx r14d, word ptr [rdi + rbx + 0x88]
-	LONG $0x74894466; WORD $0x0824 // mov word ptr [rsp + 0x8], r14w
-	QUAD $0x0000aa1fb4b70f44; BYTE $0x00 // movzx r14d, word ptr [rdi + rbx + 0xaa]
-	LONG $0x74894466; WORD $0x0a24 // mov word ptr [rsp + 0xa], r14w
-	QUAD $0x0000cc1fb4b70f44; BYTE $0x00 // movzx r14d, word ptr [rdi + rbx + 0xcc]
-	LONG $0x74894466; WORD $0x0c24 // mov word ptr [rsp + 0xc], r14w
-	QUAD $0x000000ee1f9cb70f // movzx ebx, word ptr [rdi + rbx + 0xee]
-	LONG $0x245c8966; BYTE $0x0e // mov word ptr [rsp + 0xe], bx
-	LONG $0x137de2c4; WORD $0x241c // vcvtph2ps ymm3, xmmword ptr [rsp]
-	QUAD $0x0000a0249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa0], ymm3
-	WORD $0x894c; BYTE $0xcb // mov rbx, r9
-	LONG $0x05e3c148 // shl rbx, 0x5
-	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	LONG $0x4b0c8d4e // lea r9, [rbx + 2*r9]
-	QUAD $0x000000a0249c8d48 // lea rbx, [rsp + 0xa0]
+	LONG $0xfe978e0f; WORD $0xffff // jle 0x101ca <mv_f16+0x2a>
+	LONG $0x471c8d4c // lea r11, [rdi + 2*rax]
+	WORD $0xdb31 // xor ebx, ebx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x000800388c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r15 + 0x800]
-	LONG $0x217d82c4; WORD $0x385c; BYTE $0x02 // vpmovsxbd ymm3, qword ptr [r8 + r15 + 0x2]
-	LONG $0x217d82c4; WORD $0x3864; BYTE $0x0a // vpmovsxbd ymm4, qword ptr [r8 + r15 + 0xa]
-	LONG $0x217d82c4; WORD $0x386c; BYTE $0x12 // vpmovsxbd ymm5, qword ptr [r8 + r15 + 0x12]
-	LONG $0x217d82c4; WORD $0x3874; BYTE $0x1a // vpmovsxbd ymm6, qword ptr [r8 + r15 + 0x1a]
-	LONG $0x22c78349 // add r15, 0x22
+	LONG $0x34b70f45; BYTE $0x5b // movzx r14d, word ptr [r11 + 2*rbx]
+	LONG $0x34894466; BYTE $0x5c // mov word ptr [rsp + 2*rbx], r14w
+	WORD $0xff48; BYTE $0xc3 // inc rbx
+	WORD $0x3949; BYTE $0xda // cmp r10, rbx
+	WORD $0xee75 // jne 0x10340 <mv_f16+0x1a0>
+	LONG $0x3428f8c5; BYTE $0x24 // vmovaps xmm6, xmmword ptr [rsp]
+	LONG $0xfffe72e9; BYTE $0xff // jmp 0x101ce <mv_f16+0x2e>
+	LONG $0xf0658d48 // lea rsp, [rbp - 0x10]
+	BYTE $0x5b // pop rbx
+	WORD $0x5e41 // pop r14
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+
+	// mv_bf16: +880
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x01fb8e0f; WORD $0x0000 // jle 0x10574 <mv_bf16+0x204>
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	WORD $0x5641 // push r14
+	BYTE $0x53 // push rbx
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0x10ec8348 // sub rsp, 0x10
+	QUAD $0x001b4f0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x1b4f] # 0x11ee0 <wsum_bf16+0x220>
+	WORD $0x014d; BYTE $0xc9 // add r9, r9
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	WORD $0x6aeb // jmp 0x10404 <mv_bf16+0x94>
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x6e79c1c4; BYTE $0xfa // vmovd xmm7, r10d
+	LONG $0x337de2c4; BYTE $0xf6 // vpmovzxwd ymm6, xmm6 # ymm6 = xmm6[0],zero,xmm6[1],zero,xmm6[2],zero,xmm6[3],zero,xmm6[4],zero,xmm6[5],zero,xmm6[6],zero,xmm6[7],zero
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xf966c5c5 // vpcmpgtd ymm7, ymm7, ymm1
+	LONG $0x2c45e2c4; WORD $0x863c // vmaskmovps ymm7, ymm7, ymmword ptr [rsi + 4*rax]
+	LONG $0xf672cdc5; BYTE $0x10 // vpslld ymm6, ymm6, 0x10
+	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
+	LONG $0xe458d4c5 // vaddps ymm4, ymm5, ymm4
+	LONG $0xd258e4c5 // vaddps ymm2, ymm3, ymm2
+	LONG $0xff418d48 // lea rax, [rcx - 0x1]
+	WORD $0x014c; BYTE $0xcf // add rdi, r9
+	LONG $0xd258dcc5 // vaddps ymm2, ymm4, ymm2
+	LONG $0x197de3c4; WORD $0x01d3 // vextractf128 xmm3, ymm2, 0x1
+	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
+	LONG $0xdac6e9c5; BYTE $0x01 // vshufpd xmm3, xmm2, xmm2, 0x1 # xmm3 = xmm2[1,0]
+	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
+	LONG $0xda16fac5 // vmovshdup xmm3, xmm2 # xmm3 = xmm2[1,1,3,3]
+	LONG $0xd358eac5 // vaddss xmm2, xmm2, xmm3
+	LONG $0x1211fac5 // vmovss dword ptr [rdx], xmm2
+	LONG $0x04c28348 // add rdx, 0x4
+	LONG $0x01f98348 // cmp rcx, 0x1
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	LONG $0x01688e0f; WORD $0x0000 // jle 0x1056c <mv_bf16+0x1fc>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x40f88349 // cmp r8, 0x40
+	WORD $0x227d // jge 0x10430 <mv_bf16+0xc0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0xc031 // xor eax, eax
+	LONG $0x0000d5e9; BYTE $0x00 // jmp 0x104f6 <mv_bf16+0x186>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	BYTE $0x90 // nop
+	LONG $0x337da2c4; WORD $0x5734 // vpmovzxwd ymm6, xmmword ptr [rdi + 2*r10]
+	LONG $0x40428d49 // lea rax, [r10 + 0x40]
+	LONG $0xf672cdc5; BYTE $0x10 // vpslld ymm6, ymm6, 0x10
+	LONG $0x9855a2c4; WORD $0x9634 // vfmadd132ps ymm6, ymm5, ymmword ptr [rsi + 4*r10] # ymm6 = (ymm6 * mem) + ymm5
+	LONG $0x337da2c4; WORD $0x576c; BYTE $0x10 // vpmovzxwd ymm5, xmmword ptr [rdi + 2*r10 + 0x10]
+	LONG $0xf572c5c5; BYTE $0x10 // vpslld ymm7, ymm5, 0x10
+	LONG $0x985da2c4; WORD $0x967c; BYTE $0x20 // vfmadd132ps ymm7, ymm4, ymmword ptr [rsi + 4*r10 + 0x20] # ymm7 = (ymm7 * mem) + ymm4
+	LONG $0x337da2c4; WORD $0x5764; BYTE $0x20 // vpmovzxwd ymm4, xmmword ptr [rdi + 2*r10 + 0x20]
+	LONG $0xf472bdc5; BYTE $0x10 // vpslld ymm8, ymm4, 0x10
+	LONG $0x986522c4; WORD $0x9644; BYTE $0x40 // vfmadd132ps ymm8, ymm3, ymmword ptr [rsi + 4*r10 + 0x40] # ymm8 = (ymm8 * mem) + ymm3
+	LONG $0x337da2c4; WORD $0x575c; BYTE $0x30 // vpmovzxwd ymm3, xmmword ptr [rdi + 2*r10 + 0x30]
+	LONG $0xf372b5c5; BYTE $0x10 // vpslld ymm9, ymm3, 0x10
+	LONG $0x986d22c4; WORD $0x964c; BYTE $0x60 // vfmadd132ps ymm9, ymm2, ymmword ptr [rsi + 4*r10 + 0x60] # ymm9 = (ymm9 * mem) + ymm2
+	LONG $0x337da2c4; WORD $0x5754; BYTE $0x40 // vpmovzxwd ymm2, xmmword ptr [rdi + 2*r10 + 0x40]
+	LONG $0xf272d5c5; BYTE $0x10 // vpslld ymm5, ymm2, 0x10
+	LONG $0x337da2c4; WORD $0x5754; BYTE $0x50 // vpmovzxwd ymm2, xmmword ptr [rdi + 2*r10 + 0x50]
+	QUAD $0x008096ac984da2c4; WORD $0x0000 // vfmadd132ps ymm5, ymm6, ymmword ptr [rsi + 4*r10 + 0x80] # ymm5 = (ymm5 * mem) + ymm6
+	LONG $0xf272ddc5; BYTE $0x10 // vpslld ymm4, ymm2, 0x10
+	LONG $0x337da2c4; WORD $0x5754; BYTE $0x60 // vpmovzxwd ymm2, xmmword ptr [rdi + 2*r10 + 0x60]
+	QUAD $0x00a096a49845a2c4; WORD $0x0000 // vfmadd132ps ymm4, ymm7, ymmword ptr [rsi + 4*r10 + 0xa0] # ymm4 = (ymm4 * mem) + ymm7
+	LONG $0xf272e5c5; BYTE $0x10 // vpslld ymm3, ymm2, 0x10
+	LONG $0x337da2c4; WORD $0x5754; BYTE $0x70 // vpmovzxwd ymm2, xmmword ptr [rdi + 2*r10 + 0x70]
+	QUAD $0x00c0969c983da2c4; WORD $0x0000 // vfmadd132ps ymm3, ymm8, ymmword ptr [rsi + 4*r10 + 0xc0] # ymm3 = (ymm3 * mem) + ymm8
+	LONG $0xf272edc5; BYTE $0x10 // vpslld ymm2, ymm2, 0x10
+	QUAD $0x00e096949835a2c4; WORD $0x0000 // vfmadd132ps ymm2, ymm9, ymmword ptr [rsi + 4*r10 + 0xe0] # ymm2 = (ymm2 * mem) + ymm9
+	LONG $0x80ea8349 // sub r10, -0x80
+	WORD $0x394d; BYTE $0xc2 // cmp r10, r8
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0xff4a8e0f; WORD $0xffff // jle 0x10440 <mv_bf16+0xd0>
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x08ca8349 // or r10, 0x8
+	WORD $0x394d; BYTE $0xc2 // cmp r10, r8
+	WORD $0x2f7f // jg 0x10531 <mv_bf16+0x1c1>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x337de2c4; WORD $0x4734 // vpmovzxwd ymm6, xmmword ptr [rdi + 2*rax]
+	LONG $0x08508d4c // lea r10, [rax + 0x8]
+	LONG $0xf672cdc5; BYTE $0x10 // vpslld ymm6, ymm6, 0x10
+	LONG $0xb84de2c4; WORD $0x862c // vfmadd231ps ymm5, ymm6, ymmword ptr [rsi + 4*rax] # ymm5 = (ymm6 * mem) + ymm5
+	LONG $0x10c08348 // add rax, 0x10
+	WORD $0x394c; BYTE $0xc0 // cmp rax, r8
+	WORD $0x894c; BYTE $0xd0 // mov rax, r10
+	WORD $0xdf7e // jle 0x10510 <mv_bf16+0x1a0>
+	WORD $0x894d; BYTE $0xc2 // mov r10, r8
+	WORD $0x2949; BYTE $0xc2 // sub r10, rax
+	LONG $0xfe848e0f; WORD $0xffff // jle 0x103c1 <mv_bf16+0x51>
+	LONG $0x0429f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm0
+	LONG $0xfe528e0f; WORD $0xffff // jle 0x1039a <mv_bf16+0x2a>
+	LONG $0x471c8d4c // lea r11, [rdi + 2*rax]
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x9066 // nop
+	LONG $0x34b70f45; BYTE $0x5b // movzx r14d, word ptr [r11 + 2*rbx]
+	LONG $0x34894466; BYTE $0x5c // mov word ptr [rsp + 2*rbx], r14w
+	WORD $0xff48; BYTE $0xc3 // inc rbx
+	WORD $0x3949; BYTE $0xda // cmp r10, rbx
+	WORD $0xee75 // jne 0x10550 <mv_bf16+0x1e0>
+	LONG $0x3428f8c5; BYTE $0x24 // vmovaps xmm6, xmmword ptr [rsp]
+	LONG $0xfffe32e9; BYTE $0xff // jmp 0x1039e <mv_bf16+0x2e>
+	LONG $0xf0658d48 // lea rsp, [rbp - 0x10]
+	BYTE $0x5b // pop rbx
+	WORD $0x5e41 // pop r14
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+
+	// mv_q8_0: +1408
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x01c68e0f; WORD $0x0000 // jle 0x1074f <mv_q8_0+0x1cf>
+	BYTE $0x55 // push rbp
+	WORD $0x5641 // push r14
+	BYTE $0x53 // push rbx
+	LONG $0x1f408d49 // lea rax, [r8 + 0x1f]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xc0490f49 // cmovns rax, r8
+	LONG $0x05f8c148 // sar rax, 0x5
+	WORD $0x3deb // jmp 0x105db <mv_q8_0+0x5b>
+	WORD $0x9066 // nop
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0xff518d4c // lea r10, [rcx - 0x1]
+	WORD $0x014c; BYTE $0xcf // add rdi, r9
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
+	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
+	LONG $0x0211fac5 // vmovss dword ptr [rdx], xmm0
+	LONG $0x04c28348 // add rdx, 0x4
+	LONG $0x01f98348 // cmp rcx, 0x1
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	LONG $0x01708e0f; WORD $0x0000 // jle 0x1074b <mv_q8_0+0x1cb>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	WORD $0x8949; BYTE $0xc6 // mov r14, rax
+	LONG $0x40f88349 // cmp r8, 0x40
+	LONG $0x00f08c0f; WORD $0x0000 // jl 0x106e6 <mv_q8_0+0x166>
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	BYTE $0x90 // nop
+	QUAD $0x000010008a180f41 // prefetcht0 byte ptr [r10 + 0x1000]
+	QUAD $0x000010228a180f41 // prefetcht0 byte ptr [r10 + 0x1022]
+	LONG $0xfe738d4c // lea r14, [rbx - 0x2]
+	LONG $0x217dc2c4; WORD $0x0252 // vpmovsxbd ymm2, qword ptr [r10 + 0x2]
+	LONG $0x217dc2c4; WORD $0x0a5a // vpmovsxbd ymm3, qword ptr [r10 + 0xa]
+	LONG $0x217dc2c4; WORD $0x1262 // vpmovsxbd ymm4, qword ptr [r10 + 0x12]
+	LONG $0x217dc2c4; WORD $0x1a6a // vpmovsxbd ymm5, qword ptr [r10 + 0x1a]
+	LONG $0x2ab70f41 // movzx ebp, word ptr [r10]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x596cc1c4; BYTE $0x13 // vmulps ymm2, ymm2, ymmword ptr [r11]
 	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
-	LONG $0x5964c1c4; WORD $0xa05e // vmulps ymm3, ymm3, ymmword ptr [r14 - 0x60]
 	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0xb85dc2c4; WORD $0xc05e // vfmadd231ps ymm3, ymm4, ymmword ptr [r14 - 0x40] # ymm3 = (ymm4 * mem) + ymm3
-	LONG $0x187de2c4; BYTE $0x23 // vbroadcastss ymm4, dword ptr [rbx]
-	LONG $0x04c38348 // add rbx, 0x4
-	LONG $0xb855c2c4; WORD $0xe05e // vfmadd231ps ymm3, ymm5, ymmword ptr [r14 - 0x20] # ymm3 = (ymm5 * mem) + ymm3
-	LONG $0xb84dc2c4; BYTE $0x1e // vfmadd231ps ymm3, ymm6, ymmword ptr [r14] # ymm3 = (ymm6 * mem) + ymm3
-	LONG $0x80ee8349 // sub r14, -0x80
-	LONG $0xb865e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm3, ymm4 # ymm2 = (ymm3 * ymm4) + ymm2
-	WORD $0x394d; BYTE $0xf9 // cmp r9, r15
-	WORD $0x9975 // jne 0x119a0 <mv_q8_0+0x960>
-	LONG $0xfffeade9; BYTE $0xff // jmp 0x118b9 <mv_q8_0+0x879>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0xfe978e0f; WORD $0xffff // jle 0x118b0 <mv_q8_0+0x870>
-	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	BYTE $0x90 // nop
-	LONG $0x26b70f45 // movzx r12d, word ptr [r14]
-	LONG $0x22c68349 // add r14, 0x22
-	LONG $0x24894666; BYTE $0x7c // mov word ptr [rsp + 2*r15], r12w
-	WORD $0xff49; BYTE $0xc7 // inc r15
-	WORD $0x394d; BYTE $0xf9 // cmp r9, r15
-	WORD $0xeb75 // jne 0x11a20 <mv_q8_0+0x9e0>
-	LONG $0x4429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm0
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0xfe6c8e0f; WORD $0xffff // jle 0x118b0 <mv_q8_0+0x870>
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x3cb70f46; BYTE $0x74 // movzx r15d, word ptr [rsp + 2*r14]
-	LONG $0x7c894666; WORD $0x1074 // mov word ptr [rsp + 2*r14 + 0x10], r15w
-	WORD $0xff49; BYTE $0xc6 // inc r14
-	WORD $0x394d; BYTE $0xf1 // cmp r9, r14
-	WORD $0xed75 // jne 0x11a50 <mv_q8_0+0xa10>
-	LONG $0x137de2c4; WORD $0x245c; BYTE $0x10 // vcvtph2ps ymm3, xmmword ptr [rsp + 0x10]
-	QUAD $0x0000a0249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa0], ymm3
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0xff048f0f; WORD $0xffff // jg 0x11980 <mv_q8_0+0x940>
-	LONG $0xfffe38e9; BYTE $0xff // jmp 0x118b9 <mv_q8_0+0x879>
-	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
+	LONG $0xb865c2c4; WORD $0x2053 // vfmadd231ps ymm2, ymm3, ymmword ptr [r11 + 0x20] # ymm2 = (ymm3 * mem) + ymm2
+	LONG $0xdd6ef9c5 // vmovd xmm3, ebp
+	LONG $0x6ab70f41; BYTE $0x22 // movzx ebp, word ptr [r10 + 0x22]
+	LONG $0x1379e2c4; BYTE $0xdb // vcvtph2ps xmm3, xmm3
+	LONG $0xb85dc2c4; WORD $0x4053 // vfmadd231ps ymm2, ymm4, ymmword ptr [r11 + 0x40] # ymm2 = (ymm4 * mem) + ymm2
+	LONG $0x187de2c4; BYTE $0xdb // vbroadcastss ymm3, xmm3
+	LONG $0x217dc2c4; WORD $0x3462 // vpmovsxbd ymm4, qword ptr [r10 + 0x34]
+	LONG $0xb855c2c4; WORD $0x6053 // vfmadd231ps ymm2, ymm5, ymmword ptr [r11 + 0x60] # ymm2 = (ymm5 * mem) + ymm2
+	LONG $0x217dc2c4; WORD $0x3c6a // vpmovsxbd ymm5, qword ptr [r10 + 0x3c]
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0xb86de2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm2, ymm3 # ymm1 = (ymm2 * ymm3) + ymm1
+	LONG $0x217dc2c4; WORD $0x2452 // vpmovsxbd ymm2, qword ptr [r10 + 0x24]
+	LONG $0x217dc2c4; WORD $0x2c5a // vpmovsxbd ymm3, qword ptr [r10 + 0x2c]
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0x44c28349 // add r10, 0x44
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	QUAD $0x00008093596cc1c4; BYTE $0x00 // vmulps ymm2, ymm2, ymmword ptr [r11 + 0x80]
+	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
+	QUAD $0x0000a093b865c2c4; BYTE $0x00 // vfmadd231ps ymm2, ymm3, ymmword ptr [r11 + 0xa0] # ymm2 = (ymm3 * mem) + ymm2
+	LONG $0xdd6ef9c5 // vmovd xmm3, ebp
+	LONG $0x1379e2c4; BYTE $0xdb // vcvtph2ps xmm3, xmm3
+	QUAD $0x0000c093b85dc2c4; BYTE $0x00 // vfmadd231ps ymm2, ymm4, ymmword ptr [r11 + 0xc0] # ymm2 = (ymm4 * mem) + ymm2
+	LONG $0x187de2c4; BYTE $0xdb // vbroadcastss ymm3, xmm3
+	QUAD $0x0000e093b855c2c4; BYTE $0x00 // vfmadd231ps ymm2, ymm5, ymmword ptr [r11 + 0xe0] # ymm2 = (ymm5 * mem) + ymm2
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0xb86de2c4; BYTE $0xc3 // vfmadd231ps ymm0, ymm2, ymm3 # ymm0 = (ymm2 * ymm3) + ymm0
+	LONG $0x03fb8348 // cmp rbx, 0x3
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0xff1a8f0f; WORD $0xffff // jg 0x10600 <mv_q8_0+0x80>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xfeb1840f; WORD $0xffff // je 0x105a0 <mv_q8_0+0x20>
+	LONG $0x217dc2c4; WORD $0x0252 // vpmovsxbd ymm2, qword ptr [r10 + 0x2]
+	LONG $0x217dc2c4; WORD $0x0a5a // vpmovsxbd ymm3, qword ptr [r10 + 0xa]
+	LONG $0x217dc2c4; WORD $0x1262 // vpmovsxbd ymm4, qword ptr [r10 + 0x12]
+	LONG $0x217dc2c4; WORD $0x1a6a // vpmovsxbd ymm5, qword ptr [r10 + 0x1a]
+	LONG $0x12b70f45 // movzx r10d, word ptr [r10]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x596cc1c4; BYTE $0x13 // vmulps ymm2, ymm2, ymmword ptr [r11]
+	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0xb865c2c4; WORD $0x2053 // vfmadd231ps ymm2, ymm3, ymmword ptr [r11 + 0x20] # ymm2 = (ymm3 * mem) + ymm2
+	LONG $0x6e79c1c4; BYTE $0xda // vmovd xmm3, r10d
+	LONG $0x1379e2c4; BYTE $0xdb // vcvtph2ps xmm3, xmm3
+	LONG $0xb85dc2c4; WORD $0x4053 // vfmadd231ps ymm2, ymm4, ymmword ptr [r11 + 0x40] # ymm2 = (ymm4 * mem) + ymm2
+	LONG $0x187de2c4; BYTE $0xdb // vbroadcastss ymm3, xmm3
+	LONG $0xb855c2c4; WORD $0x6053 // vfmadd231ps ymm2, ymm5, ymmword ptr [r11 + 0x60] # ymm2 = (ymm5 * mem) + ymm2
+	LONG $0xb86de2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm2, ymm3 # ymm1 = (ymm2 * ymm3) + ymm1
+	LONG $0xfffe55e9; BYTE $0xff // jmp 0x105a0 <mv_q8_0+0x20>
 	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
 	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// mv_q4_0: +6816
+	// mv_q4_0: +1888
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x023a8e0f; WORD $0x0000 // jle 0x109a3 <mv_q4_0+0x243>
 	BYTE $0x55 // push rbp
-	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
-	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
-	WORD $0x5541 // push r13
-	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0xe0e48348 // and rsp, -0x20
-	LONG $0x40ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x140
-	LONG $0x244c894c; BYTE $0x70 // mov qword ptr [rsp + 0x70], r9
-	LONG $0x2444894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r8
-	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
-	LONG $0x04f98348 // cmp rcx, 0x4
-	LONG $0x08158c0f; WORD $0x0000 // jl 0x122e6 <mv_q4_0+0x846>
-	QUAD $0x002066057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x2066] # 0x13b40 <wsum_bf16+0x2a0>
-	QUAD $0x00205e0d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x205e] # 0x13b41 <wsum_bf16+0x2a1>
-	QUAD $0x000000008d048d4a // lea rax, [4*r9]
-	LONG $0x09148d4f // lea r10, [r9 + r9]
-	LONG $0x1f708d4d // lea r14, [r8 + 0x1f]
+	QUAD $0x0017ba057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x17ba] # 0x11f30 <wsum_bf16+0x270>
+	QUAD $0x0017b20d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x17b2] # 0x11f31 <wsum_bf16+0x271>
+	LONG $0x1f408d49 // lea rax, [r8 + 0x1f]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x60768d48 // lea rsi, [rsi + 0x60]
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x2454894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r10
-	LONG $0x0f148d4e // lea r10, [rdi + r9]
-	LONG $0xf0490f4d // cmovns r14, r8
-	LONG $0x24748948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rsi
-	QUAD $0x0000008024848948 // mov qword ptr [rsp + 0x80], rax
-	LONG $0x49048d4b // lea rax, [r9 + 2*r9]
-	LONG $0x4f0c8d4e // lea r9, [rdi + 2*r9]
-	LONG $0x05fec149 // sar r14, 0x5
-	LONG $0x2454894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r10
-	QUAD $0x0000009824b4894c // mov qword ptr [rsp + 0x98], r14
-	LONG $0x244c894c; BYTE $0x58 // mov qword ptr [rsp + 0x58], r9
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x0148; BYTE $0xf8 // add rax, rdi
-	LONG $0x008f8d4c; WORD $0x0008; BYTE $0x00 // lea r9, [rdi + 0x800]
-	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	LONG $0x244c894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r9
-	LONG $0x0000c8e9; BYTE $0x00 // jmp 0x11c20 <mv_q4_0+0x180>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x197dc3c4; WORD $0x01e8 // vextractf128 xmm8, ymm5, 0x1
-	LONG $0x197dc3c4; WORD $0x01e1 // vextractf128 xmm9, ymm4, 0x1
-	QUAD $0x0000008024b48b48 // mov rsi, qword ptr [rsp + 0x80]
-	LONG $0x247c8b48; BYTE $0x38 // mov rdi, qword ptr [rsp + 0x38]
-	QUAD $0x00000088248c8b48 // mov rcx, qword ptr [rsp + 0x88]
-	QUAD $0x0000009024948b48 // mov rdx, qword ptr [rsp + 0x90]
-	LONG $0x24448b4c; BYTE $0x68 // mov r8, qword ptr [rsp + 0x68]
-	LONG $0xed58b8c5 // vaddps xmm5, xmm8, xmm5
-	LONG $0xe458b0c5 // vaddps xmm4, xmm9, xmm4
-	LONG $0x24740148; BYTE $0x60 // add qword ptr [rsp + 0x60], rsi
-	LONG $0x24740148; BYTE $0x58 // add qword ptr [rsp + 0x58], rsi
-	LONG $0x24740148; BYTE $0x50 // add qword ptr [rsp + 0x50], rsi
-	LONG $0x24740148; BYTE $0x48 // add qword ptr [rsp + 0x48], rsi
-	LONG $0xfc418d48 // lea rax, [rcx - 0x4]
-	WORD $0x0148; BYTE $0xf7 // add rdi, rsi
-	LONG $0xc5c651c5; BYTE $0x01 // vshufpd xmm8, xmm5, xmm5, 0x1 # xmm8 = xmm5[1,0]
-	LONG $0xccc659c5; BYTE $0x01 // vshufpd xmm9, xmm4, xmm4, 0x1 # xmm9 = xmm4[1,0]
-	LONG $0xed58b8c5 // vaddps xmm5, xmm8, xmm5
-	LONG $0x197dc3c4; WORD $0x01f8 // vextractf128 xmm8, ymm7, 0x1
-	LONG $0xe458b0c5 // vaddps xmm4, xmm9, xmm4
-	LONG $0x215963c4; WORD $0x4ccd // vinsertps xmm9, xmm4, xmm5, 0x4c # xmm9 = xmm5[1],xmm4[1],zero,zero
-	LONG $0xe414d0c5 // vunpcklps xmm4, xmm5, xmm4 # xmm4 = xmm5[0],xmm4[0],xmm5[1],xmm4[1]
-	LONG $0xff58b8c5 // vaddps xmm7, xmm8, xmm7
-	LONG $0xc7c641c5; BYTE $0x01 // vshufpd xmm8, xmm7, xmm7, 0x1 # xmm8 = xmm7[1,0]
-	LONG $0xff58b8c5 // vaddps xmm7, xmm8, xmm7
-	LONG $0x197dc3c4; WORD $0x01f0 // vextractf128 xmm8, ymm6, 0x1
-	LONG $0xf658b8c5 // vaddps xmm6, xmm8, xmm6
-	LONG $0xc6c649c5; BYTE $0x01 // vshufpd xmm8, xmm6, xmm6, 0x1 # xmm8 = xmm6[1,0]
-	LONG $0xf658b8c5 // vaddps xmm6, xmm8, xmm6
-	LONG $0xc7c648c5; BYTE $0x55 // vshufps xmm8, xmm6, xmm7, 0x55 # xmm8 = xmm6[1,1],xmm7[1,1]
-	LONG $0xf716c8c5 // vmovlhps xmm6, xmm6, xmm7 # xmm6 = xmm6[0],xmm7[0]
-	LONG $0xc63041c4; WORD $0x24c0 // vshufps xmm8, xmm9, xmm8, 0x24 # xmm8 = xmm9[0,1],xmm8[2,0]
-	LONG $0xe6c6d8c5; BYTE $0x24 // vshufps xmm4, xmm4, xmm6, 0x24 # xmm4 = xmm4[0,1],xmm6[2,0]
-	LONG $0xe458b8c5 // vaddps xmm4, xmm8, xmm4
-	LONG $0x2211f8c5 // vmovups xmmword ptr [rdx], xmm4
-	LONG $0x10c28348 // add rdx, 0x10
-	LONG $0x07f98348 // cmp rcx, 0x7
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x06c98e0f; WORD $0x0000 // jle 0x122e9 <mv_q4_0+0x849>
-	QUAD $0x00000088248c8948 // mov qword ptr [rsp + 0x88], rcx
-	LONG $0x247c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdi
-	QUAD $0x0000009024948948 // mov qword ptr [rsp + 0x90], rdx
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x20f88349 // cmp r8, 0x20
-	LONG $0xff118c0f; WORD $0xffff // jl 0x11b60 <mv_q4_0+0xc0>
-	LONG $0x245c8b48; BYTE $0x78 // mov rbx, qword ptr [rsp + 0x78]
-	LONG $0x24548b4c; BYTE $0x48 // mov r10, qword ptr [rsp + 0x48]
-	LONG $0x246c8b4c; BYTE $0x50 // mov r13, qword ptr [rsp + 0x50]
-	LONG $0x24648b4c; BYTE $0x58 // mov r12, qword ptr [rsp + 0x58]
-	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
-	LONG $0x247c8b48; BYTE $0x38 // mov rdi, qword ptr [rsp + 0x38]
-	WORD $0x894c; BYTE $0xf0 // mov rax, r14
-	WORD $0xf631 // xor esi, esi
-	WORD $0x73eb // jmp 0x11ce7 <mv_q4_0+0x247>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	QUAD $0x0000a0249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa0], ymm3
-	QUAD $0x0000c0249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc0], ymm3
-	QUAD $0x0000e0249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe0], ymm3
-	QUAD $0x000100249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x100], ymm3
-	QUAD $0x0000009824b48b4c // mov r14, qword ptr [rsp + 0x98]
-	LONG $0x08c68348 // add rsi, 0x8
-	LONG $0xf8c08348 // add rax, -0x8
-	LONG $0x90c78148; WORD $0x0000; BYTE $0x00 // add rdi, 0x90
-	LONG $0x90c18148; WORD $0x0000; BYTE $0x00 // add rcx, 0x90
-	LONG $0x90c48149; WORD $0x0000; BYTE $0x00 // add r12, 0x90
-	LONG $0x90c58149; WORD $0x0000; BYTE $0x00 // add r13, 0x90
-	LONG $0x90c28149; WORD $0x0000; BYTE $0x00 // add r10, 0x90
-	LONG $0x00c38148; WORD $0x0004; BYTE $0x00 // add rbx, 0x400
-	WORD $0x394c; BYTE $0xf6 // cmp rsi, r14
-	LONG $0xfe798d0f; WORD $0xffff // jge 0x11b60 <mv_q4_0+0xc0>
-	LONG $0x08f88348 // cmp rax, 0x8
-	LONG $0x0008bb41; WORD $0x0000 // mov r11d, 0x8
-	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0xd84c0f4c // cmovl r11, rax
-	LONG $0x02fb8349 // cmp r11, 0x2
-	LONG $0xda4c0f4c // cmovl r11, rdx
-	LONG $0xf6148d48 // lea rdx, [rsi + 8*rsi]
-	WORD $0x2949; BYTE $0xf6 // sub r14, rsi
-	LONG $0x50148d49 // lea rdx, [r8 + 2*rdx]
-	LONG $0x07fe8349 // cmp r14, 0x7
-	LONG $0x03f48e0f; WORD $0x0000 // jle 0x12110 <mv_q4_0+0x670>
-	LONG $0x02b70f44 // movzx r8d, word ptr [rdx]
-	LONG $0x247c8b4c; BYTE $0x30 // mov r15, qword ptr [rsp + 0x30]
-	LONG $0x04894466; BYTE $0x24 // mov word ptr [rsp], r8w
-	LONG $0x42b70f44; BYTE $0x12 // movzx r8d, word ptr [rdx + 0x12]
-	LONG $0x44894466; WORD $0x0224 // mov word ptr [rsp + 0x2], r8w
-	LONG $0x42b70f44; BYTE $0x24 // movzx r8d, word ptr [rdx + 0x24]
-	LONG $0x44894466; WORD $0x0424 // mov word ptr [rsp + 0x4], r8w
-	LONG $0x42b70f44; BYTE $0x36 // movzx r8d, word ptr [rdx + 0x36]
-	LONG $0x44894466; WORD $0x0624 // mov word ptr [rsp + 0x6], r8w
-	LONG $0x42b70f44; BYTE $0x48 // movzx r8d, word ptr [rdx + 0x48]
-	LONG $0x44894466; WORD $0x0824 // mov word ptr [rsp + 0x8], r8w
-	LONG $0x42b70f44; BYTE $0x5a // movzx r8d, word ptr [rdx + 0x5a]
-	LONG $0x44894466; WORD $0x0a24 // mov word ptr [rsp + 0xa], r8w
-	LONG $0x42b70f44; BYTE $0x6c // movzx r8d, word ptr [rdx + 0x6c]
-	LONG $0x44894466; WORD $0x0c24 // mov word ptr [rsp + 0xc], r8w
-	LONG $0x42b70f44; BYTE $0x7e // movzx r8d, word ptr [rdx + 0x7e]
-	LONG $0x44894466; WORD $0x0e24 // mov word ptr [rsp + 0xe], r8w
-	LONG $0x137d62c4; WORD $0x2404 // vcvtph2ps ymm8, xmmword ptr [rsp]
-	QUAD $0x0000a02484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa0], ymm8
-	LONG $0x244c8b4c; BYTE $0x70 // mov r9, qword ptr [rsp + 0x70]
-	LONG $0x04b70f46; BYTE $0x0a // movzx r8d, word ptr [rdx + r9]
-	LONG $0x04894466; BYTE $0x24 // mov word ptr [rsp], r8w
-	LONG $0x44b70f46; WORD $0x120a // movzx r8d, word ptr [rdx + r9 + 0x12]
-	LONG $0x44894466; WORD $0x0224 // mov word ptr [rsp + 0x2], r8w
-	LONG $0x44b70f46; WORD $0x240a // movzx r8d, word ptr [rdx + r9 + 0x24]
-	LONG $0x44894466; WORD $0x0424 // mov word ptr [rsp + 0x4], r8w
-	LONG $0x44b70f46; WORD $0x360a // movzx r8d, word ptr [rdx + r9 + 0x36]
-	LONG $0x44894466; WORD $0x0624 // mov word ptr [rsp + 0x6], r8w
-	LONG $0x44b70f46; WORD $0x480a // movzx r8d, word ptr [rdx + r9 + 0x48]
-	LONG $0x44894466; WORD $0x0824 // mov word ptr [rsp + 0x8], r8w
-	LONG $0x44b70f46; WORD $0x5a0a // movzx r8d, word ptr [rdx + r9 + 0x5a]
-	LONG $0x44894466; WORD $0x0a24 // mov word ptr [rsp + 0xa], r8w
-	LONG $0x44b70f46; WORD $0x6c0a // movzx r8d, word ptr [rdx + r9 + 0x6c]
-	LONG $0x44894466; WORD $0x0c24 // mov word ptr [rsp + 0xc], r8w
-	LONG $0x44b70f46; WORD $0x7e0a // movzx r8d, word ptr [rdx + r9 + 0x7e]
-	LONG $0x44894466; WORD $0x0e24 // mov word ptr [rsp + 0xe], r8w
-	LONG $0x137d62c4; WORD $0x2404 // vcvtph2ps ymm8, xmmword ptr [rsp]
-	QUAD $0x0000c02484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc0], ymm8
-	LONG $0x24748b4c; BYTE $0x28 // mov r14, qword ptr [rsp + 0x28]
-	LONG $0x0cb70f46; BYTE $0x32 // movzx r9d, word ptr [rdx + r14]
-	LONG $0x32048d4e // lea r8, [rdx + r14]
-	LONG $0x0c894466; BYTE $0x24 // mov word ptr [rsp], r9w
-	LONG $0x48b70f45; BYTE $0x12 // movzx r9d, word ptr [r8 + 0x12]
-	LONG $0x4c894466; WORD $0x0224 // mov word ptr [rsp + 0x2], r9w
-	LONG $0x48b70f45; BYTE $0x24 // movzx r9d, word ptr [r8 + 0x24]
-	LONG $0x4c894466; WORD $0x0424 // mov word ptr [rsp + 0x4], r9w
-	LONG $0x48b70f45; BYTE $0x36 // movzx r9d, word ptr [r8 + 0x36]
-	LONG $0x4c894466; WORD $0x0624 // mov word ptr [rsp + 0x6], r9w
-	LONG $0x48b70f45; BYTE $0x48 // movzx r9d, word ptr [r8 + 0x48]
-	LONG $0x4c894466; WORD $0x0824 // mov word ptr [rsp + 0x8], r9w
-	LONG $0x48b70f45; BYTE $0x5a // movzx r9d, word ptr [r8 + 0x5a]
-	LONG $0x4c894466; WORD $0x0a24 // mov word ptr [rsp + 0xa], r9w
-	LONG $0x48b70f45; BYTE $0x6c // movzx r9d, word ptr [r8 + 0x6c]
-	LONG $0x4c894466; WORD $0x0c24 // mov word ptr [rsp + 0xc], r9w
-	LONG $0x40b70f45; BYTE $0x7e // movzx r8d, word ptr [r8 + 0x7e]
-	LONG $0x44894466; WORD $0x0e24 // mov word ptr [rsp + 0xe], r8w
-	LONG $0x3a048d4e // lea r8, [rdx + r15]
-	LONG $0x137d62c4; WORD $0x2404 // vcvtph2ps ymm8, xmmword ptr [rsp]
-	QUAD $0x0000e02484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe0], ymm8
-	LONG $0x14b70f42; BYTE $0x3a // movzx edx, word ptr [rdx + r15]
-	LONG $0x24148966 // mov word ptr [rsp], dx
-	LONG $0x50b70f41; BYTE $0x12 // movzx edx, word ptr [r8 + 0x12]
-	LONG $0x24548966; BYTE $0x02 // mov word ptr [rsp + 0x2], dx
-	LONG $0x50b70f41; BYTE $0x24 // movzx edx, word ptr [r8 + 0x24]
-	LONG $0x24548966; BYTE $0x04 // mov word ptr [rsp + 0x4], dx
-	LONG $0x50b70f41; BYTE $0x36 // movzx edx, word ptr [r8 + 0x36]
-	LONG $0x24548966; BYTE $0x06 // mov word ptr [rsp + 0x6], dx
-	LONG $0x50b70f41; BYTE $0x48 // movzx edx, word ptr [r8 + 0x48]
-	LONG $0x24548966; BYTE $0x08 // mov word ptr [rsp + 0x8], dx
-	LONG $0x50b70f41; BYTE $0x5a // movzx edx, word ptr [r8 + 0x5a]
-	LONG $0x24548966; BYTE $0x0a // mov word ptr [rsp + 0xa], dx
-	LONG $0x50b70f41; BYTE $0x6c // movzx edx, word ptr [r8 + 0x6c]
-	LONG $0x24548966; BYTE $0x0c // mov word ptr [rsp + 0xc], dx
-	LONG $0x50b70f41; BYTE $0x7e // movzx edx, word ptr [r8 + 0x7e]
-	LONG $0x24548966; BYTE $0x0e // mov word ptr [rsp + 0xe], dx
-	LONG $0x137d62c4; WORD $0x2404 // vcvtph2ps ymm8, xmmword ptr [rsp]
-	QUAD $0x0001002484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x100], ymm8
-	WORD $0x014d; BYTE $0xdb // add r11, r11
-	WORD $0x014d; BYTE $0xd6 // add r14, r10
-	QUAD $0x00000100248c8d4c // lea r9, [rsp + 0x100]
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xdb148d4b // lea rdx, [r11 + 8*r11]
-	LONG $0x3a1c8d4f // lea r11, [r10 + r15]
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x107c41c4; WORD $0xa058 // vmovups ymm11, ymmword ptr [r8 - 0x60]
-	LONG $0x107c41c4; WORD $0xc050 // vmovups ymm10, ymmword ptr [r8 - 0x40]
-	LONG $0x107c41c4; WORD $0xe048 // vmovups ymm9, ymmword ptr [r8 - 0x20]
-	LONG $0x107c41c4; BYTE $0x00 // vmovups ymm8, ymmword ptr [r8]
-	QUAD $0x0008003f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r15 + 0x800]
-	LONG $0x80e88349 // sub r8, -0x80
-	LONG $0x6f7a21c4; WORD $0x3f64; BYTE $0x02 // vmovdqu xmm12, xmmword ptr [rdi + r15 + 0x2]
-	LONG $0xe8db19c5 // vpand xmm13, xmm12, xmm0
-	LONG $0x7119c1c4; WORD $0x04d4 // vpsrlw xmm12, xmm12, 0x4
-	LONG $0xe9fc11c5 // vpaddb xmm13, xmm13, xmm1
-	LONG $0xe0db19c5 // vpand xmm12, xmm12, xmm0
-	LONG $0x707941c4; WORD $0xeef5 // vpshufd xmm14, xmm13, 0xee # xmm14 = xmm13[2,3,2,3]
-	LONG $0x217d42c4; BYTE $0xed // vpmovsxbd ymm13, xmm13
-	LONG $0xe1fc19c5 // vpaddb xmm12, xmm12, xmm1
-	LONG $0x217d42c4; BYTE $0xf6 // vpmovsxbd ymm14, xmm14
-	LONG $0x707941c4; WORD $0xeefc // vpshufd xmm15, xmm12, 0xee # xmm15 = xmm12[2,3,2,3]
-	LONG $0x217d42c4; BYTE $0xe4 // vpmovsxbd ymm12, xmm12
-	LONG $0x217d42c4; BYTE $0xff // vpmovsxbd ymm15, xmm15
-	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
-	LONG $0x5b7c41c4; BYTE $0xf6 // vcvtdq2ps ymm14, ymm14
-	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
-	LONG $0x5b7c41c4; BYTE $0xff // vcvtdq2ps ymm15, ymm15
-	LONG $0x591441c4; BYTE $0xeb // vmulps ymm13, ymm13, ymm11
-	LONG $0xb82d42c4; BYTE $0xee // vfmadd231ps ymm13, ymm10, ymm14 # ymm13 = (ymm10 * ymm14) + ymm13
-	LONG $0xb83542c4; BYTE $0xec // vfmadd231ps ymm13, ymm9, ymm12 # ymm13 = (ymm9 * ymm12) + ymm13
-	LONG $0x187d42c4; WORD $0xa061 // vbroadcastss ymm12, dword ptr [r9 - 0x60]
-	QUAD $0x000800398c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r15 + 0x800]
-	LONG $0xb83d42c4; BYTE $0xef // vfmadd231ps ymm13, ymm8, ymm15 # ymm13 = (ymm8 * ymm15) + ymm13
-	LONG $0xb815c2c4; BYTE $0xec // vfmadd231ps ymm5, ymm13, ymm12 # ymm5 = (ymm13 * ymm12) + ymm5
-	LONG $0x6f7a21c4; WORD $0x3964; BYTE $0x02 // vmovdqu xmm12, xmmword ptr [rcx + r15 + 0x2]
-	LONG $0xe8db19c5 // vpand xmm13, xmm12, xmm0
-	LONG $0x7119c1c4; WORD $0x04d4 // vpsrlw xmm12, xmm12, 0x4
-	LONG $0xe9fc11c5 // vpaddb xmm13, xmm13, xmm1
-	LONG $0xe0db19c5 // vpand xmm12, xmm12, xmm0
-	LONG $0x707941c4; WORD $0xeef5 // vpshufd xmm14, xmm13, 0xee # xmm14 = xmm13[2,3,2,3]
-	LONG $0x217d42c4; BYTE $0xed // vpmovsxbd ymm13, xmm13
-	LONG $0xe1fc19c5 // vpaddb xmm12, xmm12, xmm1
-	LONG $0x217d42c4; BYTE $0xf6 // vpmovsxbd ymm14, xmm14
-	LONG $0x707941c4; WORD $0xeefc // vpshufd xmm15, xmm12, 0xee # xmm15 = xmm12[2,3,2,3]
-	LONG $0x217d42c4; BYTE $0xe4 // vpmovsxbd ymm12, xmm12
-	LONG $0x217d42c4; BYTE $0xff // vpmovsxbd ymm15, xmm15
-	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
-	LONG $0x5b7c41c4; BYTE $0xf6 // vcvtdq2ps ymm14, ymm14
-	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
-	LONG $0x5b7c41c4; BYTE $0xff // vcvtdq2ps ymm15, ymm15
-	LONG $0x591441c4; BYTE $0xeb // vmulps ymm13, ymm13, ymm11
-	LONG $0xb82d42c4; BYTE $0xee // vfmadd231ps ymm13, ymm10, ymm14 # ymm13 = (ymm10 * ymm14) + ymm13
-	LONG $0xb83542c4; BYTE $0xec // vfmadd231ps ymm13, ymm9, ymm12 # ymm13 = (ymm9 * ymm12) + ymm13
-	LONG $0x187d42c4; WORD $0xc061 // vbroadcastss ymm12, dword ptr [r9 - 0x40]
-	LONG $0x0c180f43; BYTE $0x3e // prefetcht0 byte ptr [r14 + r15]
-	LONG $0xb83d42c4; BYTE $0xef // vfmadd231ps ymm13, ymm8, ymm15 # ymm13 = (ymm8 * ymm15) + ymm13
-	LONG $0xb815c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm13, ymm12 # ymm4 = (ymm13 * ymm12) + ymm4
-	QUAD $0xf8023ea46f7a01c4; WORD $0xffff // vmovdqu xmm12, xmmword ptr [r14 + r15 - 0x7fe]
-	LONG $0xe8db19c5 // vpand xmm13, xmm12, xmm0
-	LONG $0x7119c1c4; WORD $0x04d4 // vpsrlw xmm12, xmm12, 0x4
-	LONG $0xe9fc11c5 // vpaddb xmm13, xmm13, xmm1
-	LONG $0xe0db19c5 // vpand xmm12, xmm12, xmm0
-	LONG $0x707941c4; WORD $0xeef5 // vpshufd xmm14, xmm13, 0xee # xmm14 = xmm13[2,3,2,3]
-	LONG $0x217d42c4; BYTE $0xed // vpmovsxbd ymm13, xmm13
-	LONG $0xe1fc19c5 // vpaddb xmm12, xmm12, xmm1
-	LONG $0x217d42c4; BYTE $0xf6 // vpmovsxbd ymm14, xmm14
-	LONG $0x707941c4; WORD $0xeefc // vpshufd xmm15, xmm12, 0xee # xmm15 = xmm12[2,3,2,3]
-	LONG $0x217d42c4; BYTE $0xe4 // vpmovsxbd ymm12, xmm12
-	LONG $0x217d42c4; BYTE $0xff // vpmovsxbd ymm15, xmm15
-	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
-	LONG $0x5b7c41c4; BYTE $0xf6 // vcvtdq2ps ymm14, ymm14
-	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
-	LONG $0x5b7c41c4; BYTE $0xff // vcvtdq2ps ymm15, ymm15
-	LONG $0x591441c4; BYTE $0xeb // vmulps ymm13, ymm13, ymm11
-	LONG $0xb82d42c4; BYTE $0xee // vfmadd231ps ymm13, ymm10, ymm14 # ymm13 = (ymm10 * ymm14) + ymm13
-	LONG $0xb83542c4; BYTE $0xec // vfmadd231ps ymm13, ymm9, ymm12 # ymm13 = (ymm9 * ymm12) + ymm13
-	LONG $0x187d42c4; WORD $0xe061 // vbroadcastss ymm12, dword ptr [r9 - 0x20]
-	LONG $0x0c180f43; BYTE $0x3b // prefetcht0 byte ptr [r11 + r15]
-	LONG $0xb83d42c4; BYTE $0xef // vfmadd231ps ymm13, ymm8, ymm15 # ymm13 = (ymm8 * ymm15) + ymm13
-	LONG $0xb815c2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm13, ymm12 # ymm7 = (ymm13 * ymm12) + ymm7
-	QUAD $0xf8023ba46f7a01c4; WORD $0xffff // vmovdqu xmm12, xmmword ptr [r11 + r15 - 0x7fe]
-	LONG $0x12c78349 // add r15, 0x12
-	LONG $0xe8db19c5 // vpand xmm13, xmm12, xmm0
-	LONG $0x7119c1c4; WORD $0x04d4 // vpsrlw xmm12, xmm12, 0x4
-	LONG $0xe9fc11c5 // vpaddb xmm13, xmm13, xmm1
-	LONG $0xe0db19c5 // vpand xmm12, xmm12, xmm0
-	LONG $0x707941c4; WORD $0xeef5 // vpshufd xmm14, xmm13, 0xee # xmm14 = xmm13[2,3,2,3]
-	LONG $0x217d42c4; BYTE $0xed // vpmovsxbd ymm13, xmm13
-	LONG $0xe1fc19c5 // vpaddb xmm12, xmm12, xmm1
-	LONG $0x217d42c4; BYTE $0xf6 // vpmovsxbd ymm14, xmm14
-	LONG $0x707941c4; WORD $0xeefc // vpshufd xmm15, xmm12, 0xee # xmm15 = xmm12[2,3,2,3]
-	LONG $0x217d42c4; BYTE $0xe4 // vpmovsxbd ymm12, xmm12
-	LONG $0x217d42c4; BYTE $0xff // vpmovsxbd ymm15, xmm15
-	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
-	LONG $0x5b7c41c4; BYTE $0xf6 // vcvtdq2ps ymm14, ymm14
-	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
-	LONG $0x5b7c41c4; BYTE $0xff // vcvtdq2ps ymm15, ymm15
-	LONG $0x591441c4; BYTE $0xdb // vmulps ymm11, ymm13, ymm11
-	LONG $0xb82d42c4; BYTE $0xde // vfmadd231ps ymm11, ymm10, ymm14 # ymm11 = (ymm10 * ymm14) + ymm11
-	LONG $0xb83542c4; BYTE $0xdc // vfmadd231ps ymm11, ymm9, ymm12 # ymm11 = (ymm9 * ymm12) + ymm11
-	LONG $0x187d42c4; BYTE $0x09 // vbroadcastss ymm9, dword ptr [r9]
-	LONG $0x04c18349 // add r9, 0x4
-	LONG $0xb83d42c4; BYTE $0xdf // vfmadd231ps ymm11, ymm8, ymm15 # ymm11 = (ymm8 * ymm15) + ymm11
-	LONG $0xb825c2c4; BYTE $0xf1 // vfmadd231ps ymm6, ymm11, ymm9 # ymm6 = (ymm11 * ymm9) + ymm6
-	WORD $0x394c; BYTE $0xfa // cmp rdx, r15
-	LONG $0xfdf3850f; WORD $0xffff // jne 0x11ef0 <mv_q4_0+0x450>
-	LONG $0xfffba2e9; BYTE $0xff // jmp 0x11ca4 <mv_q4_0+0x204>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfb678e0f; WORD $0xffff // jle 0x11c80 <mv_q4_0+0x1e0>
-	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	BYTE $0x90 // nop
-	LONG $0x38b70f45 // movzx r15d, word ptr [r8]
-	LONG $0x12c08349 // add r8, 0x12
-	LONG $0x3c894666; BYTE $0x4c // mov word ptr [rsp + 2*r9], r15w
-	WORD $0xff49; BYTE $0xc1 // inc r9
-	WORD $0x394d; BYTE $0xcb // cmp r11, r9
-	WORD $0xeb75 // jne 0x12120 <mv_q4_0+0x680>
-	LONG $0x5429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm2
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfb3c8e0f; WORD $0xffff // jle 0x11c80 <mv_q4_0+0x1e0>
-	LONG $0x247c8b4c; BYTE $0x30 // mov r15, qword ptr [rsp + 0x30]
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x0cb70f46; BYTE $0x44 // movzx r9d, word ptr [rsp + 2*r8]
-	LONG $0x4c894666; WORD $0x1044 // mov word ptr [rsp + 2*r8 + 0x10], r9w
-	WORD $0xff49; BYTE $0xc0 // inc r8
-	WORD $0x394d; BYTE $0xc3 // cmp r11, r8
-	WORD $0xed75 // jne 0x12150 <mv_q4_0+0x6b0>
-	LONG $0x137d62c4; WORD $0x2444; BYTE $0x10 // vcvtph2ps ymm8, xmmword ptr [rsp + 0x10]
-	QUAD $0x0000a02484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa0], ymm8
-	LONG $0x07fe8349 // cmp r14, 0x7
-	LONG $0xfc098f0f; WORD $0xffff // jg 0x11d86 <mv_q4_0+0x2e6>
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfb038e0f; WORD $0xffff // jle 0x11c89 <mv_q4_0+0x1e9>
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x38b70f45 // movzx r15d, word ptr [r8]
-	LONG $0x12c08349 // add r8, 0x12
-	LONG $0x3c894666; BYTE $0x4c // mov word ptr [rsp + 2*r9], r15w
-	WORD $0xff49; BYTE $0xc1 // inc r9
-	WORD $0x394d; BYTE $0xcb // cmp r11, r9
-	WORD $0xeb75 // jne 0x12190 <mv_q4_0+0x6f0>
-	LONG $0x247c8b4c; BYTE $0x30 // mov r15, qword ptr [rsp + 0x30]
-	LONG $0x5429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm2
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfad08e0f; WORD $0xffff // jle 0x11c89 <mv_q4_0+0x1e9>
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x0cb70f46; BYTE $0x44 // movzx r9d, word ptr [rsp + 2*r8]
-	LONG $0x4c894666; WORD $0x1044 // mov word ptr [rsp + 2*r8 + 0x10], r9w
-	WORD $0xff49; BYTE $0xc0 // inc r8
-	WORD $0x394d; BYTE $0xc3 // cmp r11, r8
-	WORD $0xed75 // jne 0x121c0 <mv_q4_0+0x720>
-	LONG $0x137d62c4; WORD $0x2444; BYTE $0x10 // vcvtph2ps ymm8, xmmword ptr [rsp + 0x10]
-	QUAD $0x0000c02484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc0], ymm8
-	LONG $0x07fe8349 // cmp r14, 0x7
-	LONG $0xfc0b8f0f; WORD $0xffff // jg 0x11df8 <mv_q4_0+0x358>
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfa9c8e0f; WORD $0xffff // jle 0x11c92 <mv_q4_0+0x1f2>
-	WORD $0x894d; BYTE $0xe0 // mov r8, r12
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x38b70f45 // movzx r15d, word ptr [r8]
-	LONG $0x12c08349 // add r8, 0x12
-	LONG $0x3c894666; BYTE $0x4c // mov word ptr [rsp + 2*r9], r15w
-	WORD $0xff49; BYTE $0xc1 // inc r9
-	WORD $0x394d; BYTE $0xcb // cmp r11, r9
-	WORD $0xeb75 // jne 0x12200 <mv_q4_0+0x760>
-	LONG $0x247c8b4c; BYTE $0x30 // mov r15, qword ptr [rsp + 0x30]
-	LONG $0x5429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm2
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfa698e0f; WORD $0xffff // jle 0x11c92 <mv_q4_0+0x1f2>
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x0cb70f46; BYTE $0x44 // movzx r9d, word ptr [rsp + 2*r8]
-	LONG $0x4c894666; WORD $0x1044 // mov word ptr [rsp + 2*r8 + 0x10], r9w
-	WORD $0xff49; BYTE $0xc0 // inc r8
-	WORD $0x394d; BYTE $0xc3 // cmp r11, r8
-	WORD $0xed75 // jne 0x12230 <mv_q4_0+0x790>
-	LONG $0x137d62c4; WORD $0x2444; BYTE $0x10 // vcvtph2ps ymm8, xmmword ptr [rsp + 0x10]
-	QUAD $0x0000e02484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe0], ymm8
-	LONG $0x07fe8349 // cmp r14, 0x7
-	WORD $0x0e7e // jle 0x12267 <mv_q4_0+0x7c7>
-	LONG $0x24748b4c; BYTE $0x28 // mov r14, qword ptr [rsp + 0x28]
-	LONG $0x3a048d4e // lea r8, [rdx + r15]
-	LONG $0xfffc04e9; BYTE $0xff // jmp 0x11e6b <mv_q4_0+0x3cb>
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfa2b8e0f; WORD $0xffff // jle 0x11c9b <mv_q4_0+0x1fb>
-	WORD $0x894c; BYTE $0xea // mov rdx, r13
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x0ab70f44 // movzx r9d, word ptr [rdx]
-	LONG $0x12c28348 // add rdx, 0x12
-	LONG $0x0c894666; BYTE $0x44 // mov word ptr [rsp + 2*r8], r9w
-	WORD $0xff49; BYTE $0xc0 // inc r8
-	WORD $0x394d; BYTE $0xc3 // cmp r11, r8
-	WORD $0xeb75 // jne 0x12280 <mv_q4_0+0x7e0>
-	LONG $0x5429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm2
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xf9f78e0f; WORD $0xffff // jle 0x11c9b <mv_q4_0+0x1fb>
-	WORD $0xd231 // xor edx, edx
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x04b70f44; BYTE $0x54 // movzx r8d, word ptr [rsp + 2*rdx]
-	LONG $0x44894466; WORD $0x1054 // mov word ptr [rsp + 2*rdx + 0x10], r8w
-	WORD $0xff48; BYTE $0xc2 // inc rdx
-	WORD $0x3949; BYTE $0xd3 // cmp r11, rdx
-	WORD $0xed75 // jne 0x122b0 <mv_q4_0+0x810>
-	LONG $0x137d62c4; WORD $0x2444; BYTE $0x10 // vcvtph2ps ymm8, xmmword ptr [rsp + 0x10]
-	QUAD $0x0001002484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x100], ymm8
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x24748b4c; BYTE $0x28 // mov r14, qword ptr [rsp + 0x28]
-	LONG $0xfbe88f0f; WORD $0xffff // jg 0x11ec9 <mv_q4_0+0x429>
-	LONG $0xfff9bee9; BYTE $0xff // jmp 0x11ca4 <mv_q4_0+0x204>
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x027f8e0f; WORD $0x0000 // jle 0x12571 <mv_q4_0+0xad1>
-	QUAD $0x001845057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x1845] # 0x13b40 <wsum_bf16+0x2a0>
-	QUAD $0x00183d0d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x183d] # 0x13b41 <wsum_bf16+0x2a1>
-	LONG $0x1f488d49 // lea rcx, [r8 + 0x1f]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0001bd41; WORD $0x0000 // mov r13d, 0x1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xc8490f49 // cmovns rcx, r8
-	LONG $0x24448348; WORD $0x6040 // add qword ptr [rsp + 0x40], 0x60
-	LONG $0x05f9c148 // sar rcx, 0x5
-	WORD $0x45eb // jmp 0x1236e <mv_q4_0+0x8ce>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x197de3c4; WORD $0x01e5 // vextractf128 xmm5, ymm4, 0x1
-	LONG $0x247c0348; BYTE $0x70 // add rdi, qword ptr [rsp + 0x70]
-	LONG $0x24448b4c; BYTE $0x68 // mov r8, qword ptr [rsp + 0x68]
-	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
-	LONG $0xecc6d9c5; BYTE $0x01 // vshufpd xmm5, xmm4, xmm4, 0x1 # xmm5 = xmm4[1,0]
-	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
-	LONG $0xec16fac5 // vmovshdup xmm5, xmm4 # xmm5 = xmm4[1,1,3,3]
-	LONG $0xe558dac5 // vaddss xmm4, xmm4, xmm5
-	LONG $0x2211fac5 // vmovss dword ptr [rdx], xmm4
+	LONG $0xc0490f49 // cmovns rax, r8
+	LONG $0x05f8c148 // sar rax, 0x5
+	WORD $0x3beb // jmp 0x107cb <mv_q4_0+0x6b>
+	LONG $0xd358ecc5 // vaddps ymm2, ymm2, ymm3
+	LONG $0xff518d4c // lea r10, [rcx - 0x1]
+	WORD $0x014c; BYTE $0xcf // add rdi, r9
+	LONG $0x197de3c4; WORD $0x01d3 // vextractf128 xmm3, ymm2, 0x1
+	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
+	LONG $0xdac6e9c5; BYTE $0x01 // vshufpd xmm3, xmm2, xmm2, 0x1 # xmm3 = xmm2[1,0]
+	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
+	LONG $0xda16fac5 // vmovshdup xmm3, xmm2 # xmm3 = xmm2[1,1,3,3]
+	LONG $0xd358eac5 // vaddss xmm2, xmm2, xmm3
+	LONG $0x1211fac5 // vmovss dword ptr [rdx], xmm2
 	LONG $0x04c28348 // add rdx, 0x4
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x02038e0f; WORD $0x0000 // jle 0x12571 <mv_q4_0+0xad1>
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0x20f88349 // cmp r8, 0x20
-	WORD $0xb87c // jl 0x12330 <mv_q4_0+0x890>
-	LONG $0x24748b48; BYTE $0x40 // mov rsi, qword ptr [rsp + 0x40]
-	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
-	WORD $0x8949; BYTE $0xca // mov r10, rcx
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	WORD $0x30eb // jmp 0x123b8 <mv_q4_0+0x918>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	QUAD $0x0000a0249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa0], ymm3
-	LONG $0x08c38349 // add r11, 0x8
-	LONG $0xf8c28349 // add r10, -0x8
-	LONG $0x90c08149; WORD $0x0000; BYTE $0x00 // add r8, 0x90
-	LONG $0x00c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x400
-	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
-	LONG $0xff788d0f; WORD $0xffff // jge 0x12330 <mv_q4_0+0x890>
-	LONG $0x08fa8349 // cmp r10, 0x8
-	LONG $0x0008b941; WORD $0x0000 // mov r9d, 0x8
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xca4c0f4d // cmovl r9, r10
-	LONG $0x02f98349 // cmp r9, 0x2
-	LONG $0xcd4c0f4d // cmovl r9, r13
-	WORD $0x294c; BYTE $0xdb // sub rbx, r11
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	LONG $0x01228c0f; WORD $0x0000 // jl 0x12500 <mv_q4_0+0xa60>
-	LONG $0x1b1c8d4b // lea rbx, [r11 + r11]
-	LONG $0xdb1c8d48 // lea rbx, [rbx + 8*rbx]
-	LONG $0x34b70f44; BYTE $0x1f // movzx r14d, word ptr [rdi + rbx]
-	LONG $0x34894466; BYTE $0x24 // mov word ptr [rsp], r14w
-	LONG $0x74b70f44; WORD $0x121f // movzx r14d, word ptr [rdi + rbx + 0x12]
-	LONG $0x74894466; WORD $0x0224 // mov word ptr [rsp + 0x2], r14w
-	LONG $0x74b70f44; WORD $0x241f // movzx r14d, word ptr [rdi + rbx + 0x24]
-	LONG $0x74894466; WORD $0x0424 // mov word ptr [rsp + 0x4], r14w
-	LONG $0x74b70f44; WORD $0x361f // movzx r14d, word ptr [rdi + rbx + 0x36]
-	LONG $0x74894466; WORD $0x0624 // mov word ptr [rsp + 0x6], r14w
-	LONG $0x74b70f44; WORD $0x481f // movzx r14d, word ptr [rdi + rbx + 0x48]
-	LONG $0x74894466; WORD $0x0824 // mov word ptr [rsp + 0x8], r14w
-	LONG $0x74b70f44; WORD $0x5a1f // movzx r14d, word ptr [rdi + rbx + 0x5a]
-	LONG $0x74894466; WORD $0x0a24 // mov word ptr [rsp + 0xa], r14w
-	LONG $0x74b70f44; WORD $0x6c1f // movzx r14d, word ptr [rdi + rbx + 0x6c]
-	LONG $0x74894466; WORD $0x0c24 // mov word ptr [rsp + 0xc], r14w
-	LONG $0x1f5cb70f; BYTE $0x7e // movzx ebx, word ptr [rdi + rbx + 0x7e]
-	LONG $0x245c8966; BYTE $0x0e // mov word ptr [rsp + 0xe], bx
-	LONG $0x137de2c4; WORD $0x242c // vcvtph2ps ymm5, xmmword ptr [rsp]
-	QUAD $0x0000a024ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa0], ymm5
-	WORD $0x014d; BYTE $0xc9 // add r9, r9
-	QUAD $0x000000a0249c8d48 // lea rbx, [rsp + 0xa0]
-	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	LONG $0xc90c8d4f // lea r9, [r9 + 8*r9]
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x000800388c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r15 + 0x800]
-	LONG $0x6f7a81c4; WORD $0x386c; BYTE $0x02 // vmovdqu xmm5, xmmword ptr [r8 + r15 + 0x2]
-	LONG $0x12c78349 // add r15, 0x12
+	LONG $0x01f98348 // cmp rcx, 0x1
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	LONG $0x01d48e0f; WORD $0x0000 // jle 0x1099f <mv_q4_0+0x23f>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	WORD $0x8949; BYTE $0xc6 // mov r14, rax
+	LONG $0x40f88349 // cmp r8, 0x40
+	LONG $0x01338c0f; WORD $0x0000 // jl 0x10919 <mv_q4_0+0x1b9>
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	BYTE $0x90 // nop
+	QUAD $0x000010008a180f41 // prefetcht0 byte ptr [r10 + 0x1000]
+	QUAD $0x000010128a180f41 // prefetcht0 byte ptr [r10 + 0x1012]
+	LONG $0xfe738d4c // lea r14, [rbx - 0x2]
+	LONG $0x6f7ac1c4; WORD $0x026a // vmovdqu xmm5, xmmword ptr [r10 + 0x2]
+	LONG $0x2ab70f41 // movzx ebp, word ptr [r10]
+	LONG $0x6f7ac1c4; WORD $0x1462 // vmovdqu xmm4, xmmword ptr [r10 + 0x14]
 	LONG $0xf0dbd1c5 // vpand xmm6, xmm5, xmm0
 	LONG $0xd571d1c5; BYTE $0x04 // vpsrlw xmm5, xmm5, 0x4
 	LONG $0xf1fcc9c5 // vpaddb xmm6, xmm6, xmm1
@@ -1949,59 +475,82 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x217de2c4; BYTE $0xed // vpmovsxbd ymm5, xmm5
 	LONG $0x217d42c4; BYTE $0xc0 // vpmovsxbd ymm8, xmm8
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x594cc1c4; WORD $0xa076 // vmulps ymm6, ymm6, ymmword ptr [r14 - 0x60]
+	LONG $0x594cc1c4; BYTE $0x33 // vmulps ymm6, ymm6, ymmword ptr [r11]
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xb845c2c4; WORD $0xc076 // vfmadd231ps ymm6, ymm7, ymmword ptr [r14 - 0x40] # ymm6 = (ymm7 * mem) + ymm6
-	LONG $0xb855c2c4; WORD $0xe076 // vfmadd231ps ymm6, ymm5, ymmword ptr [r14 - 0x20] # ymm6 = (ymm5 * mem) + ymm6
-	LONG $0x187de2c4; BYTE $0x2b // vbroadcastss ymm5, dword ptr [rbx]
-	LONG $0x04c38348 // add rbx, 0x4
-	LONG $0xb83dc2c4; BYTE $0x36 // vfmadd231ps ymm6, ymm8, ymmword ptr [r14] # ymm6 = (ymm8 * mem) + ymm6
-	LONG $0x80ee8349 // sub r14, -0x80
-	LONG $0xb84de2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm6, ymm5 # ymm4 = (ymm6 * ymm5) + ymm4
-	WORD $0x394d; BYTE $0xf9 // cmp r9, r15
-	LONG $0xff76850f; WORD $0xffff // jne 0x12470 <mv_q4_0+0x9d0>
-	LONG $0xfffe9ae9; BYTE $0xff // jmp 0x12399 <mv_q4_0+0x8f9>
-	BYTE $0x90 // nop
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0xfe878e0f; WORD $0xffff // jle 0x12390 <mv_q4_0+0x8f0>
-	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	BYTE $0x90 // nop
-	LONG $0x26b70f45 // movzx r12d, word ptr [r14]
-	LONG $0x12c68349 // add r14, 0x12
-	LONG $0x24894666; BYTE $0x7c // mov word ptr [rsp + 2*r15], r12w
-	WORD $0xff49; BYTE $0xc7 // inc r15
-	WORD $0x394d; BYTE $0xf9 // cmp r9, r15
-	WORD $0xeb75 // jne 0x12510 <mv_q4_0+0xa70>
-	LONG $0x5429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm2
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0xfe5c8e0f; WORD $0xffff // jle 0x12390 <mv_q4_0+0x8f0>
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x3cb70f46; BYTE $0x74 // movzx r15d, word ptr [rsp + 2*r14]
-	LONG $0x7c894666; WORD $0x1074 // mov word ptr [rsp + 2*r14 + 0x10], r15w
-	WORD $0xff49; BYTE $0xc6 // inc r14
-	WORD $0x394d; BYTE $0xf1 // cmp r9, r14
-	WORD $0xed75 // jne 0x12540 <mv_q4_0+0xaa0>
-	LONG $0x137de2c4; WORD $0x246c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rsp + 0x10]
-	QUAD $0x0000a024ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa0], ymm5
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0xfee58f0f; WORD $0xffff // jg 0x12451 <mv_q4_0+0x9b1>
-	LONG $0xfffe28e9; BYTE $0xff // jmp 0x12399 <mv_q4_0+0x8f9>
-	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
+	LONG $0xb845c2c4; WORD $0x2073 // vfmadd231ps ymm6, ymm7, ymmword ptr [r11 + 0x20] # ymm6 = (ymm7 * mem) + ymm6
+	LONG $0xb855c2c4; WORD $0x4073 // vfmadd231ps ymm6, ymm5, ymmword ptr [r11 + 0x40] # ymm6 = (ymm5 * mem) + ymm6
+	LONG $0xed6ef9c5 // vmovd xmm5, ebp
+	LONG $0x6ab70f41; BYTE $0x12 // movzx ebp, word ptr [r10 + 0x12]
+	LONG $0x24c28349 // add r10, 0x24
+	LONG $0x1379e2c4; BYTE $0xed // vcvtph2ps xmm5, xmm5
+	LONG $0xb83dc2c4; WORD $0x6073 // vfmadd231ps ymm6, ymm8, ymmword ptr [r11 + 0x60] # ymm6 = (ymm8 * mem) + ymm6
+	LONG $0x187de2c4; BYTE $0xed // vbroadcastss ymm5, xmm5
+	LONG $0xb84de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm6, ymm5 # ymm3 = (ymm6 * ymm5) + ymm3
+	LONG $0xe8dbd9c5 // vpand xmm5, xmm4, xmm0
+	LONG $0xd471d9c5; BYTE $0x04 // vpsrlw xmm4, xmm4, 0x4
+	LONG $0xe9fcd1c5 // vpaddb xmm5, xmm5, xmm1
+	LONG $0xe0dbd9c5 // vpand xmm4, xmm4, xmm0
+	LONG $0xf570f9c5; BYTE $0xee // vpshufd xmm6, xmm5, 0xee # xmm6 = xmm5[2,3,2,3]
+	LONG $0x217de2c4; BYTE $0xed // vpmovsxbd ymm5, xmm5
+	LONG $0xe1fcd9c5 // vpaddb xmm4, xmm4, xmm1
+	LONG $0x217de2c4; BYTE $0xf6 // vpmovsxbd ymm6, xmm6
+	LONG $0xfc70f9c5; BYTE $0xee // vpshufd xmm7, xmm4, 0xee # xmm7 = xmm4[2,3,2,3]
+	LONG $0x217de2c4; BYTE $0xe4 // vpmovsxbd ymm4, xmm4
+	LONG $0x217de2c4; BYTE $0xff // vpmovsxbd ymm7, xmm7
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	QUAD $0x000080ab5954c1c4; BYTE $0x00 // vmulps ymm5, ymm5, ymmword ptr [r11 + 0x80]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	QUAD $0x0000a0abb84dc2c4; BYTE $0x00 // vfmadd231ps ymm5, ymm6, ymmword ptr [r11 + 0xa0] # ymm5 = (ymm6 * mem) + ymm5
+	QUAD $0x0000c0abb85dc2c4; BYTE $0x00 // vfmadd231ps ymm5, ymm4, ymmword ptr [r11 + 0xc0] # ymm5 = (ymm4 * mem) + ymm5
+	LONG $0xe56ef9c5 // vmovd xmm4, ebp
+	LONG $0x1379e2c4; BYTE $0xe4 // vcvtph2ps xmm4, xmm4
+	QUAD $0x0000e0abb845c2c4; BYTE $0x00 // vfmadd231ps ymm5, ymm7, ymmword ptr [r11 + 0xe0] # ymm5 = (ymm7 * mem) + ymm5
+	LONG $0x187de2c4; BYTE $0xe4 // vbroadcastss ymm4, xmm4
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0xb855e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm5, ymm4 # ymm2 = (ymm5 * ymm4) + ymm2
+	LONG $0x03fb8348 // cmp rbx, 0x3
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0xfed78f0f; WORD $0xffff // jg 0x107f0 <mv_q4_0+0x90>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xfe6e840f; WORD $0xffff // je 0x10790 <mv_q4_0+0x30>
+	LONG $0x6f7ac1c4; WORD $0x0262 // vmovdqu xmm4, xmmword ptr [r10 + 0x2]
+	LONG $0x12b70f45 // movzx r10d, word ptr [r10]
+	LONG $0xe8dbd9c5 // vpand xmm5, xmm4, xmm0
+	LONG $0xd471d9c5; BYTE $0x04 // vpsrlw xmm4, xmm4, 0x4
+	LONG $0xe9fcd1c5 // vpaddb xmm5, xmm5, xmm1
+	LONG $0xe0dbd9c5 // vpand xmm4, xmm4, xmm0
+	LONG $0xf570f9c5; BYTE $0xee // vpshufd xmm6, xmm5, 0xee # xmm6 = xmm5[2,3,2,3]
+	LONG $0x217de2c4; BYTE $0xed // vpmovsxbd ymm5, xmm5
+	LONG $0xe1fcd9c5 // vpaddb xmm4, xmm4, xmm1
+	LONG $0x217de2c4; BYTE $0xf6 // vpmovsxbd ymm6, xmm6
+	LONG $0xfc70f9c5; BYTE $0xee // vpshufd xmm7, xmm4, 0xee # xmm7 = xmm4[2,3,2,3]
+	LONG $0x217de2c4; BYTE $0xe4 // vpmovsxbd ymm4, xmm4
+	LONG $0x217de2c4; BYTE $0xff // vpmovsxbd ymm7, xmm7
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0x5954c1c4; BYTE $0x2b // vmulps ymm5, ymm5, ymmword ptr [r11]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xb84dc2c4; WORD $0x206b // vfmadd231ps ymm5, ymm6, ymmword ptr [r11 + 0x20] # ymm5 = (ymm6 * mem) + ymm5
+	LONG $0xb85dc2c4; WORD $0x406b // vfmadd231ps ymm5, ymm4, ymmword ptr [r11 + 0x40] # ymm5 = (ymm4 * mem) + ymm5
+	LONG $0x6e79c1c4; BYTE $0xe2 // vmovd xmm4, r10d
+	LONG $0x1379e2c4; BYTE $0xe4 // vcvtph2ps xmm4, xmm4
+	LONG $0xb845c2c4; WORD $0x606b // vfmadd231ps ymm5, ymm7, ymmword ptr [r11 + 0x60] # ymm5 = (ymm7 * mem) + ymm5
+	LONG $0x187de2c4; BYTE $0xe4 // vbroadcastss ymm4, xmm4
+	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
+	LONG $0xfffdf1e9; BYTE $0xff // jmp 0x10790 <mv_q4_0+0x30>
 	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
 	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// mv_q4_k: +9616
+	// mv_q4_k: +2480
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -2012,8 +561,8 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0xd0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xd0
 	LONG $0x02f98348 // cmp rcx, 0x2
-	LONG $0x04e78c0f; WORD $0x0000 // jl 0x12a99 <mv_q4_k+0x509>
-	QUAD $0x001587057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x1587] # 0x13b42 <wsum_bf16+0x2a2>
+	LONG $0x04e78c0f; WORD $0x0000 // jl 0x10eb9 <mv_q4_k+0x509>
+	QUAD $0x001557057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x1557] # 0x11f32 <wsum_bf16+0x272>
 	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x0f748d4e; BYTE $0x20 // lea r14, [rdi + r9 + 0x20]
@@ -2024,7 +573,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
 	LONG $0x08f8c148 // sar rax, 0x8
 	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
-	WORD $0x62eb // jmp 0x1264d <mv_q4_k+0xbd>
+	WORD $0x62eb // jmp 0x10a6d <mv_q4_k+0xbd>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x197de3c4; WORD $0x01d3 // vextractf128 xmm3, ymm2, 0x1
 	LONG $0xfe418d48 // lea rax, [rcx - 0x2]
@@ -2047,11 +596,11 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x08c28348 // add rdx, 0x8
 	LONG $0x03f98348 // cmp rcx, 0x3
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x044f8e0f; WORD $0x0000 // jle 0x12a9c <mv_q4_k+0x50c>
+	LONG $0x044f8e0f; WORD $0x0000 // jle 0x10ebc <mv_q4_k+0x50c>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	WORD $0x927c // jl 0x125f0 <mv_q4_k+0x60>
+	WORD $0x927c // jl 0x10a10 <mv_q4_k+0x60>
 	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
 	LONG $0x24548948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdx
 	LONG $0x2474894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r14
@@ -2249,13 +798,13 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa84de2c4; BYTE $0xdf // vfmadd213ps ymm3, ymm6, ymm7 # ymm3 = (ymm6 * ymm3) + ymm7
 	LONG $0xa84dc2c4; BYTE $0xe7 // vfmadd213ps ymm4, ymm6, ymm15 # ymm4 = (ymm6 * ymm4) + ymm15
 	LONG $0x80f88149; WORD $0x0000; BYTE $0x00 // cmp r8, 0x80
-	LONG $0xfdb5850f; WORD $0xffff // jne 0x12800 <mv_q4_k+0x270>
+	LONG $0xfdb5850f; WORD $0xffff // jne 0x10c20 <mv_q4_k+0x270>
 	WORD $0xff49; BYTE $0xc5 // inc r13
 	LONG $0x00c48149; WORD $0x0004; BYTE $0x00 // add r12, 0x400
 	LONG $0x90c78149; WORD $0x0000; BYTE $0x00 // add r15, 0x90
 	LONG $0x90c68149; WORD $0x0000; BYTE $0x00 // add r14, 0x90
 	LONG $0x246c3b4c; BYTE $0x38 // cmp r13, qword ptr [rsp + 0x38]
-	LONG $0xfc12850f; WORD $0xffff // jne 0x12680 <mv_q4_k+0xf0>
+	LONG $0xfc12850f; WORD $0xffff // jne 0x10aa0 <mv_q4_k+0xf0>
 	LONG $0x24548b48; BYTE $0x30 // mov rdx, qword ptr [rsp + 0x30]
 	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
@@ -2264,17 +813,17 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748b4c; BYTE $0x18 // mov r14, qword ptr [rsp + 0x18]
 	LONG $0xd45cecc5 // vsubps ymm2, ymm2, ymm4
 	LONG $0xcb5cf4c5 // vsubps ymm1, ymm1, ymm3
-	LONG $0xfffb57e9; BYTE $0xff // jmp 0x125f0 <mv_q4_k+0x60>
+	LONG $0xfffb57e9; BYTE $0xff // jmp 0x10a10 <mv_q4_k+0x60>
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x02a4840f; WORD $0x0000 // je 0x12d49 <mv_q4_k+0x7b9>
+	LONG $0x02a4840f; WORD $0x0000 // je 0x11169 <mv_q4_k+0x7b9>
 	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	LONG $0x02668c0f; WORD $0x0000 // jl 0x12d2a <mv_q4_k+0x79a>
-	QUAD $0x001075057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x1075] # 0x13b42 <wsum_bf16+0x2a2>
+	LONG $0x02668c0f; WORD $0x0000 // jl 0x1114a <mv_q4_k+0x79a>
+	QUAD $0x001045057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x1045] # 0x11f32 <wsum_bf16+0x272>
 	LONG $0x08f8c148 // sar rax, 0x8
 	LONG $0x204f8d48 // lea rcx, [rdi + 0x20]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
@@ -2386,12 +935,12 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa82dc2c4; BYTE $0xd4 // vfmadd213ps ymm2, ymm10, ymm12 # ymm2 = (ymm10 * ymm2) + ymm12
 	LONG $0xa855e2c4; BYTE $0xce // vfmadd213ps ymm1, ymm5, ymm6 # ymm1 = (ymm5 * ymm1) + ymm6
 	LONG $0x08f98349 // cmp r9, 0x8
-	LONG $0xfea4850f; WORD $0xffff // jne 0x12bb0 <mv_q4_k+0x620>
+	LONG $0xfea4850f; WORD $0xffff // jne 0x10fd0 <mv_q4_k+0x620>
 	WORD $0xff49; BYTE $0xc0 // inc r8
 	LONG $0x00c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x400
 	LONG $0x90c18148; WORD $0x0000; BYTE $0x00 // add rcx, 0x90
 	WORD $0x3949; BYTE $0xc0 // cmp r8, rax
-	LONG $0xfdba850f; WORD $0xffff // jne 0x12ae0 <mv_q4_k+0x550>
+	LONG $0xfdba850f; WORD $0xffff // jne 0x10f00 <mv_q4_k+0x550>
 	LONG $0xc25cf4c5 // vsubps ymm0, ymm1, ymm2
 	LONG $0x397de3c4; WORD $0x01c1 // vextracti128 xmm1, ymm0, 0x1
 	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
@@ -2411,7 +960,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// mv_q6_k: +11616
+	// mv_q6_k: +4480
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -2424,9 +973,9 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
 	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
 	LONG $0x02f98348 // cmp rcx, 0x2
-	LONG $0x05128c0f; WORD $0x0000 // jl 0x1329e <mv_q6_k+0x53e>
-	QUAD $0x000dae35787962c4; BYTE $0x00 // vpbroadcastb xmm14, byte ptr [rip + 0xdae] # 0x13b43 <wsum_bf16+0x2a3>
-	QUAD $0x000da60d787962c4; BYTE $0x00 // vpbroadcastb xmm9, byte ptr [rip + 0xda6] # 0x13b44 <wsum_bf16+0x2a4>
+	LONG $0x05128c0f; WORD $0x0000 // jl 0x116be <mv_q6_k+0x53e>
+	QUAD $0x000d7e35787962c4; BYTE $0x00 // vpbroadcastb xmm14, byte ptr [rip + 0xd7e] # 0x11f33 <wsum_bf16+0x273>
+	QUAD $0x000d760d787962c4; BYTE $0x00 // vpbroadcastb xmm9, byte ptr [rip + 0xd76] # 0x11f34 <wsum_bf16+0x274>
 	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x2444894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r8
@@ -2436,7 +985,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
 	LONG $0x09048d4b // lea rax, [r9 + r9]
 	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
-	WORD $0x73eb // jmp 0x12e3d <mv_q6_k+0xdd>
+	WORD $0x73eb // jmp 0x1125d <mv_q6_k+0xdd>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x197de3c4; WORD $0x01e5 // vextractf128 xmm5, ymm4, 0x1
 	LONG $0x24548b48; BYTE $0x40 // mov rdx, qword ptr [rsp + 0x40]
@@ -2461,13 +1010,13 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x08c28348 // add rdx, 0x8
 	LONG $0x03f98348 // cmp rcx, 0x3
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x04648e0f; WORD $0x0000 // jle 0x132a1 <mv_q6_k+0x541>
+	LONG $0x04648e0f; WORD $0x0000 // jle 0x116c1 <mv_q6_k+0x541>
 	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
 	LONG $0x24548948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdx
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	LONG $0xff748c0f; WORD $0xffff // jl 0x12dd0 <mv_q6_k+0x70>
+	LONG $0xff748c0f; WORD $0xffff // jl 0x111f0 <mv_q6_k+0x70>
 	LONG $0x245c8b4c; BYTE $0x20 // mov r11, qword ptr [rsp + 0x20]
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
@@ -2508,7 +1057,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xeed1 // shr esi
 	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
 	WORD $0xe183; BYTE $0x01 // and ecx, 0x1
-	QUAD $0x000bf11d7879e2c4; BYTE $0x00 // vpbroadcastb xmm3, byte ptr [rip + 0xbf1] # 0x13b45 <wsum_bf16+0x2a5>
+	QUAD $0x000bc11d7879e2c4; BYTE $0x00 // vpbroadcastb xmm3, byte ptr [rip + 0xbc1] # 0x11f35 <wsum_bf16+0x275>
 	LONG $0xf57f79c5 // vmovdqa xmm5, xmm14
 	QUAD $0x000140249429fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x140], ymm2
 	WORD $0xff41; BYTE $0xc2 // inc r10d
@@ -2662,27 +1211,27 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa84de2c4; BYTE $0xeb // vfmadd213ps ymm5, ymm6, ymm3 # ymm5 = (ymm6 * ymm5) + ymm3
 	LONG $0xa875e2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm1, ymm5 # ymm2 = (ymm1 * ymm2) + ymm5
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfcc6850f; WORD $0xffff // jne 0x12f40 <mv_q6_k+0x1e0>
+	LONG $0xfcc6850f; WORD $0xffff // jne 0x11360 <mv_q6_k+0x1e0>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x244c8b4c; BYTE $0x50 // mov r9, qword ptr [rsp + 0x50]
 	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	LONG $0x24443b48; BYTE $0x48 // cmp rax, qword ptr [rsp + 0x48]
-	LONG $0xfbd7850f; WORD $0xffff // jne 0x12e70 <mv_q6_k+0x110>
-	LONG $0xfffb32e9; BYTE $0xff // jmp 0x12dd0 <mv_q6_k+0x70>
+	LONG $0xfbd7850f; WORD $0xffff // jne 0x11290 <mv_q6_k+0x110>
+	LONG $0xfffb32e9; BYTE $0xff // jmp 0x111f0 <mv_q6_k+0x70>
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0273840f; WORD $0x0000 // je 0x1351d <mv_q6_k+0x7bd>
+	LONG $0x0273840f; WORD $0x0000 // je 0x1193d <mv_q6_k+0x7bd>
 	LONG $0x246c8b4c; BYTE $0x20 // mov r13, qword ptr [rsp + 0x20]
 	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	LONG $0x02308c0f; WORD $0x0000 // jl 0x134fe <mv_q6_k+0x79e>
-	QUAD $0x00086c057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x86c] # 0x13b43 <wsum_bf16+0x2a3>
-	QUAD $0x0008640d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x864] # 0x13b44 <wsum_bf16+0x2a4>
-	QUAD $0x00085c157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x85c] # 0x13b45 <wsum_bf16+0x2a5>
+	LONG $0x02308c0f; WORD $0x0000 // jl 0x1191e <mv_q6_k+0x79e>
+	QUAD $0x00083c057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x83c] # 0x11f33 <wsum_bf16+0x273>
+	QUAD $0x0008340d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x834] # 0x11f34 <wsum_bf16+0x274>
+	QUAD $0x00082c157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x82c] # 0x11f35 <wsum_bf16+0x275>
 	LONG $0x08f8c148 // sar rax, 0x8
 	WORD $0xc931 // xor ecx, ecx
 	BYTE $0x90 // nop
@@ -2784,11 +1333,11 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187da2c4; WORD $0xa45c; BYTE $0x78 // vbroadcastss ymm3, dword ptr [rsp + 4*r12 + 0x78]
 	LONG $0xa85dc2c4; BYTE $0xd8 // vfmadd213ps ymm3, ymm4, ymm8 # ymm3 = (ymm4 * ymm3) + ymm8
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfe75850f; WORD $0xffff // jne 0x13360 <mv_q6_k+0x600>
+	LONG $0xfe75850f; WORD $0xffff // jne 0x11780 <mv_q6_k+0x600>
 	WORD $0xff48; BYTE $0xc1 // inc rcx
 	LONG $0x00c58149; WORD $0x0004; BYTE $0x00 // add r13, 0x400
 	WORD $0x3948; BYTE $0xc1 // cmp rcx, rax
-	LONG $0xfdf2850f; WORD $0xffff // jne 0x132f0 <mv_q6_k+0x590>
+	LONG $0xfdf2850f; WORD $0xffff // jne 0x11710 <mv_q6_k+0x590>
 	LONG $0x197de3c4; WORD $0x01d8 // vextractf128 xmm0, ymm3, 0x1
 	LONG $0xc058e0c5 // vaddps xmm0, xmm3, xmm0
 	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
@@ -2807,28 +1356,28 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	BYTE $0x90 // nop
 
-	// wsum_f32: +13616
+	// wsum_f32: +6480
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	LONG $0x20f88349 // cmp r8, 0x20
-	WORD $0x7e7d // jge 0x135b9 <wsum_f32+0x89>
+	WORD $0x7e7d // jge 0x119d9 <wsum_f32+0x89>
 	WORD $0xc031 // xor eax, eax
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
 	LONG $0x08ce8349 // or r14, 0x8
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x00fd8e0f; WORD $0x0000 // jle 0x1364a <wsum_f32+0x11a>
+	LONG $0x00fd8e0f; WORD $0x0000 // jle 0x11a6a <wsum_f32+0x11a>
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0x5b7e // jle 0x135b0 <wsum_f32+0x80>
+	WORD $0x5b7e // jle 0x119d0 <wsum_f32+0x80>
 	WORD $0x2945; BYTE $0xd0 // sub r8d, r10d
 	LONG $0x92048d4a // lea rax, [rdx + 4*r10]
 	LONG $0x6e79c1c4; BYTE $0xc0 // vmovd xmm0, r8d
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000005520566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x552] # 0x13ac0 <wsum_bf16+0x220>
+	QUAD $0x000005320566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x532] # 0x11ec0 <wsum_bf16+0x200>
 	LONG $0x2c7da2c4; WORD $0x920c // vmaskmovps ymm1, ymm0, ymmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x327e // jle 0x135ab <wsum_f32+0x7b>
+	WORD $0x327e // jle 0x119cb <wsum_f32+0x7b>
 	LONG $0x97148d4a // lea rdx, [rdi + 4*r10]
 	LONG $0x02e1c149 // shl r9, 0x2
 	WORD $0xff31 // xor edi, edi
@@ -2839,7 +1388,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x014c; BYTE $0xca // add rdx, r9
 	LONG $0xb86de2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm2, ymm3 # ymm1 = (ymm2 * ymm3) + ymm1
 	WORD $0x3948; BYTE $0xf9 // cmp rcx, rdi
-	WORD $0xe575 // jne 0x13590 <wsum_f32+0x60>
+	WORD $0xe575 // jne 0x119b0 <wsum_f32+0x60>
 	LONG $0x2e7de2c4; BYTE $0x08 // vmaskmovps ymmword ptr [rax], ymm0, ymm1
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -2850,7 +1399,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x60578d4c // lea r10, [rdi + 0x60]
 	LONG $0x0020be41; WORD $0x0000 // mov r14d, 0x20
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x2ceb // jmp 0x135fb <wsum_f32+0xcb>
+	WORD $0x2ceb // jmp 0x11a1b <wsum_f32+0xcb>
 	BYTE $0x90 // nop
 	LONG $0x20708d4c // lea r14, [rax + 0x20]
 	LONG $0x80ea8349 // sub r10, -0x80
@@ -2860,14 +1409,14 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x609a // vmovups ymmword ptr [rdx + 4*rbx + 0x60], ymm0
 	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff428f0f; WORD $0xffff // jg 0x1353d <wsum_f32+0xd>
+	LONG $0xff428f0f; WORD $0xffff // jg 0x1195d <wsum_f32+0xd>
 	LONG $0x1c10fcc5; BYTE $0x9a // vmovups ymm3, ymmword ptr [rdx + 4*rbx]
 	LONG $0x5410fcc5; WORD $0x209a // vmovups ymm2, ymmword ptr [rdx + 4*rbx + 0x20]
 	LONG $0x4c10fcc5; WORD $0x409a // vmovups ymm1, ymmword ptr [rdx + 4*rbx + 0x40]
 	LONG $0x4410fcc5; WORD $0x609a // vmovups ymm0, ymmword ptr [rdx + 4*rbx + 0x60]
 	WORD $0x894c; BYTE $0xf0 // mov rax, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xb67e // jle 0x135d0 <wsum_f32+0xa0>
+	WORD $0xb67e // jle 0x119f0 <wsum_f32+0xa0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x187da2c4; WORD $0xbe24 // vbroadcastss ymm4, dword ptr [rsi + 4*r15]
@@ -2878,22 +1427,22 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb85dc2c4; BYTE $0x06 // vfmadd231ps ymm0, ymm4, ymmword ptr [r14] # ymm0 = (ymm4 * mem) + ymm0
 	WORD $0x014d; BYTE $0xde // add r14, r11
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xd875 // jne 0x13620 <wsum_f32+0xf0>
-	WORD $0x86eb // jmp 0x135d0 <wsum_f32+0xa0>
+	WORD $0xd875 // jne 0x11a40 <wsum_f32+0xf0>
+	WORD $0x86eb // jmp 0x119f0 <wsum_f32+0xa0>
 	LONG $0x871c8d4c // lea r11, [rdi + 4*rax]
 	QUAD $0x000000008d1c8d4a // lea rbx, [4*r9]
-	WORD $0x21eb // jmp 0x13679 <wsum_f32+0x149>
+	WORD $0x21eb // jmp 0x11a99 <wsum_f32+0x149>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x08728d4d // lea r14, [r10 + 0x8]
 	LONG $0x20c38349 // add r11, 0x20
 	LONG $0x0411fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm0
 	WORD $0x894c; BYTE $0xd0 // mov rax, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfed78f0f; WORD $0xffff // jg 0x13550 <wsum_f32+0x20>
+	LONG $0xfed78f0f; WORD $0xffff // jg 0x11970 <wsum_f32+0x20>
 	LONG $0x0410fcc5; BYTE $0x82 // vmovups ymm0, ymmword ptr [rdx + 4*rax]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xda7e // jle 0x13660 <wsum_f32+0x130>
+	WORD $0xda7e // jle 0x11a80 <wsum_f32+0x130>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x00401f0f // nop dword ptr [rax]
@@ -2902,11 +1451,11 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb875c2c4; BYTE $0x06 // vfmadd231ps ymm0, ymm1, ymmword ptr [r14] # ymm0 = (ymm1 * mem) + ymm0
 	WORD $0x0149; BYTE $0xde // add r14, rbx
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xea75 // jne 0x13690 <wsum_f32+0x160>
-	WORD $0xb8eb // jmp 0x13660 <wsum_f32+0x130>
+	WORD $0xea75 // jne 0x11ab0 <wsum_f32+0x160>
+	WORD $0xb8eb // jmp 0x11a80 <wsum_f32+0x130>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// wsum_f16: +14000
+	// wsum_f16: +6864
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -2915,27 +1464,27 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x20ec8348 // sub rsp, 0x20
 	LONG $0x20f88349 // cmp r8, 0x20
-	LONG $0x00ae8d0f; WORD $0x0000 // jge 0x13779 <wsum_f16+0xc9>
+	LONG $0x00ae8d0f; WORD $0x0000 // jge 0x11b99 <wsum_f16+0xc9>
 	WORD $0xc031 // xor eax, eax
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
 	LONG $0x08ce8349 // or r14, 0x8
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x01448e0f; WORD $0x0000 // jle 0x13821 <wsum_f16+0x171>
+	LONG $0x01448e0f; WORD $0x0000 // jle 0x11c41 <wsum_f16+0x171>
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
 	WORD $0x294d; BYTE $0xd0 // sub r8, r10
-	LONG $0x019d8e0f; WORD $0x0000 // jle 0x13886 <wsum_f16+0x1d6>
+	LONG $0x019d8e0f; WORD $0x0000 // jle 0x11ca6 <wsum_f16+0x1d6>
 	LONG $0x6e79c1c4; BYTE $0xc0 // vmovd xmm0, r8d
 	LONG $0x92048d4a // lea rax, [rdx + 4*r10]
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000003c10566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x3c1] # 0x13ac0 <wsum_bf16+0x220>
+	QUAD $0x000003a10566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x3a1] # 0x11ec0 <wsum_bf16+0x200>
 	LONG $0x2c7da2c4; WORD $0x920c // vmaskmovps ymm1, ymm0, ymmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x016f8e0f; WORD $0x0000 // jle 0x1387d <wsum_f16+0x1cd>
+	LONG $0x016f8e0f; WORD $0x0000 // jle 0x11c9d <wsum_f16+0x1cd>
 	LONG $0x57148d4a // lea rdx, [rdi + 2*r10]
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	WORD $0xff31 // xor edi, edi
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x26eb // jmp 0x13743 <wsum_f16+0x93>
+	WORD $0x26eb // jmp 0x11b63 <wsum_f16+0x93>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x137de2c4; BYTE $0xe3 // vcvtph2ps ymm4, xmm3
 	LONG $0x187de2c4; WORD $0xbe1c // vbroadcastss ymm3, dword ptr [rsi + 4*rdi]
@@ -2944,25 +1493,25 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa85de2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm4, ymm1 # ymm3 = (ymm4 * ymm3) + ymm1
 	LONG $0xcb28fcc5 // vmovaps ymm1, ymm3
 	WORD $0x3948; BYTE $0xcf // cmp rdi, rcx
-	LONG $0x013e840f; WORD $0x0000 // je 0x13881 <wsum_f16+0x1d1>
+	LONG $0x013e840f; WORD $0x0000 // je 0x11ca1 <wsum_f16+0x1d1>
 	LONG $0x1429f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0xcf7e // jle 0x13720 <wsum_f16+0x70>
+	WORD $0xcf7e // jle 0x11b40 <wsum_f16+0x70>
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x1cb70f46; BYTE $0x52 // movzx r11d, word ptr [rdx + 2*r10]
 	LONG $0x1c894666; BYTE $0x54 // mov word ptr [rsp + 2*r10], r11w
 	WORD $0xff49; BYTE $0xc2 // inc r10
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0xee75 // jne 0x13760 <wsum_f16+0xb0>
+	WORD $0xee75 // jne 0x11b80 <wsum_f16+0xb0>
 	LONG $0x1c28f8c5; BYTE $0x24 // vmovaps xmm3, xmmword ptr [rsp]
-	WORD $0xa7eb // jmp 0x13720 <wsum_f16+0x70>
+	WORD $0xa7eb // jmp 0x11b40 <wsum_f16+0x70>
 	LONG $0x30578d4c // lea r10, [rdi + 0x30]
 	LONG $0x091c8d4f // lea r11, [r9 + r9]
 	LONG $0x0020be41; WORD $0x0000 // mov r14d, 0x20
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x30eb // jmp 0x137bb <wsum_f16+0x10b>
+	WORD $0x30eb // jmp 0x11bdb <wsum_f16+0x10b>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x20708d4c // lea r14, [rax + 0x20]
 	LONG $0x40c28349 // add r10, 0x40
@@ -2972,14 +1521,14 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x609a // vmovups ymmword ptr [rdx + 4*rbx + 0x60], ymm0
 	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff128f0f; WORD $0xffff // jg 0x136cd <wsum_f16+0x1d>
+	LONG $0xff128f0f; WORD $0xffff // jg 0x11aed <wsum_f16+0x1d>
 	LONG $0x1c10fcc5; BYTE $0x9a // vmovups ymm3, ymmword ptr [rdx + 4*rbx]
 	LONG $0x5410fcc5; WORD $0x209a // vmovups ymm2, ymmword ptr [rdx + 4*rbx + 0x20]
 	LONG $0x4c10fcc5; WORD $0x409a // vmovups ymm1, ymmword ptr [rdx + 4*rbx + 0x40]
 	LONG $0x4410fcc5; WORD $0x609a // vmovups ymm0, ymmword ptr [rdx + 4*rbx + 0x60]
 	WORD $0x894c; BYTE $0xf0 // mov rax, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xb67e // jle 0x13790 <wsum_f16+0xe0>
+	WORD $0xb67e // jle 0x11bb0 <wsum_f16+0xe0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x137dc2c4; WORD $0xe076 // vcvtph2ps ymm6, xmmword ptr [r14 - 0x20]
@@ -2994,22 +1543,22 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x014d; BYTE $0xde // add r14, r11
 	LONG $0xb85de2c4; BYTE $0xc6 // vfmadd231ps ymm0, ymm4, ymm6 # ymm0 = (ymm4 * ymm6) + ymm0
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xc475 // jne 0x137e0 <wsum_f16+0x130>
-	LONG $0xffff6fe9; BYTE $0xff // jmp 0x13790 <wsum_f16+0xe0>
+	WORD $0xc475 // jne 0x11c00 <wsum_f16+0x130>
+	LONG $0xffff6fe9; BYTE $0xff // jmp 0x11bb0 <wsum_f16+0xe0>
 	LONG $0x471c8d4c // lea r11, [rdi + 2*rax]
 	LONG $0x091c8d4b // lea rbx, [r9 + r9]
-	WORD $0x1eeb // jmp 0x13849 <wsum_f16+0x199>
+	WORD $0x1eeb // jmp 0x11c69 <wsum_f16+0x199>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x08728d4d // lea r14, [r10 + 0x8]
 	LONG $0x10c38349 // add r11, 0x10
 	LONG $0x0411fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm0
 	WORD $0x894c; BYTE $0xd0 // mov rax, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfe978f0f; WORD $0xffff // jg 0x136e0 <wsum_f16+0x30>
+	LONG $0xfe978f0f; WORD $0xffff // jg 0x11b00 <wsum_f16+0x30>
 	LONG $0x0410fcc5; BYTE $0x82 // vmovups ymm0, ymmword ptr [rdx + 4*rax]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xda7e // jle 0x13830 <wsum_f16+0x180>
+	WORD $0xda7e // jle 0x11c50 <wsum_f16+0x180>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x00401f0f // nop dword ptr [rax]
@@ -3019,8 +1568,8 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0149; BYTE $0xde // add r14, rbx
 	LONG $0xb875e2c4; BYTE $0xc2 // vfmadd231ps ymm0, ymm1, ymm2 # ymm0 = (ymm1 * ymm2) + ymm0
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xe575 // jne 0x13860 <wsum_f16+0x1b0>
-	WORD $0xb3eb // jmp 0x13830 <wsum_f16+0x180>
+	WORD $0xe575 // jne 0x11c80 <wsum_f16+0x1b0>
+	WORD $0xb3eb // jmp 0x11c50 <wsum_f16+0x180>
 	LONG $0xd928fcc5 // vmovaps ymm3, ymm1
 	LONG $0x2e7de2c4; BYTE $0x18 // vmaskmovps ymmword ptr [rax], ymm0, ymm3
 	LONG $0xe8658d48 // lea rsp, [rbp - 0x18]
@@ -3032,7 +1581,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// wsum_bf16: +14496
+	// wsum_bf16: +7360
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -3041,27 +1590,27 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x20ec8348 // sub rsp, 0x20
 	LONG $0x20f88349 // cmp r8, 0x20
-	LONG $0x00ae8d0f; WORD $0x0000 // jge 0x13969 <wsum_bf16+0xc9>
+	LONG $0x00ae8d0f; WORD $0x0000 // jge 0x11d89 <wsum_bf16+0xc9>
 	WORD $0xc031 // xor eax, eax
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
 	LONG $0x08ce8349 // or r14, 0x8
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x01588e0f; WORD $0x0000 // jle 0x13a25 <wsum_bf16+0x185>
+	LONG $0x01588e0f; WORD $0x0000 // jle 0x11e45 <wsum_bf16+0x185>
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
 	WORD $0x294d; BYTE $0xd0 // sub r8, r10
-	LONG $0x01b28e0f; WORD $0x0000 // jle 0x13a8b <wsum_bf16+0x1eb>
+	LONG $0x01b28e0f; WORD $0x0000 // jle 0x11eab <wsum_bf16+0x1eb>
 	LONG $0x6e79c1c4; BYTE $0xc0 // vmovd xmm0, r8d
 	LONG $0x92048d4a // lea rax, [rdx + 4*r10]
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000001d10566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1d1] # 0x13ac0 <wsum_bf16+0x220>
+	QUAD $0x000001b10566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1b1] # 0x11ec0 <wsum_bf16+0x200>
 	LONG $0x2c7da2c4; WORD $0x920c // vmaskmovps ymm1, ymm0, ymmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x01848e0f; WORD $0x0000 // jle 0x13a82 <wsum_bf16+0x1e2>
+	LONG $0x01848e0f; WORD $0x0000 // jle 0x11ea2 <wsum_bf16+0x1e2>
 	LONG $0x57148d4a // lea rdx, [rdi + 2*r10]
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	WORD $0xff31 // xor edi, edi
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x2beb // jmp 0x13938 <wsum_bf16+0x98>
+	WORD $0x2beb // jmp 0x11d58 <wsum_bf16+0x98>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x337de2c4; BYTE $0xdb // vpmovzxwd ymm3, xmm3 # ymm3 = xmm3[0],zero,xmm3[1],zero,xmm3[2],zero,xmm3[3],zero,xmm3[4],zero,xmm3[5],zero,xmm3[6],zero,xmm3[7],zero
 	WORD $0x014c; BYTE $0xca // add rdx, r9
@@ -3071,25 +1620,25 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa85de2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm4, ymm1 # ymm3 = (ymm4 * ymm3) + ymm1
 	LONG $0xcb28fcc5 // vmovaps ymm1, ymm3
 	WORD $0x3948; BYTE $0xcf // cmp rdi, rcx
-	LONG $0x014e840f; WORD $0x0000 // je 0x13a86 <wsum_bf16+0x1e6>
+	LONG $0x014e840f; WORD $0x0000 // je 0x11ea6 <wsum_bf16+0x1e6>
 	LONG $0x1429f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0xca7e // jle 0x13910 <wsum_bf16+0x70>
+	WORD $0xca7e // jle 0x11d30 <wsum_bf16+0x70>
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x1cb70f46; BYTE $0x52 // movzx r11d, word ptr [rdx + 2*r10]
 	LONG $0x1c894666; BYTE $0x54 // mov word ptr [rsp + 2*r10], r11w
 	WORD $0xff49; BYTE $0xc2 // inc r10
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0xee75 // jne 0x13950 <wsum_bf16+0xb0>
+	WORD $0xee75 // jne 0x11d70 <wsum_bf16+0xb0>
 	LONG $0x1c28f8c5; BYTE $0x24 // vmovaps xmm3, xmmword ptr [rsp]
-	WORD $0xa7eb // jmp 0x13910 <wsum_bf16+0x70>
+	WORD $0xa7eb // jmp 0x11d30 <wsum_bf16+0x70>
 	LONG $0x30578d4c // lea r10, [rdi + 0x30]
 	LONG $0x091c8d4f // lea r11, [r9 + r9]
 	LONG $0x0020be41; WORD $0x0000 // mov r14d, 0x20
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x30eb // jmp 0x139ab <wsum_bf16+0x10b>
+	WORD $0x30eb // jmp 0x11dcb <wsum_bf16+0x10b>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x20708d4c // lea r14, [rax + 0x20]
 	LONG $0x40c28349 // add r10, 0x40
@@ -3099,14 +1648,14 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x609a // vmovups ymmword ptr [rdx + 4*rbx + 0x60], ymm0
 	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff128f0f; WORD $0xffff // jg 0x138bd <wsum_bf16+0x1d>
+	LONG $0xff128f0f; WORD $0xffff // jg 0x11cdd <wsum_bf16+0x1d>
 	LONG $0x1c10fcc5; BYTE $0x9a // vmovups ymm3, ymmword ptr [rdx + 4*rbx]
 	LONG $0x5410fcc5; WORD $0x209a // vmovups ymm2, ymmword ptr [rdx + 4*rbx + 0x20]
 	LONG $0x4c10fcc5; WORD $0x409a // vmovups ymm1, ymmword ptr [rdx + 4*rbx + 0x40]
 	LONG $0x4410fcc5; WORD $0x609a // vmovups ymm0, ymmword ptr [rdx + 4*rbx + 0x60]
 	WORD $0x894c; BYTE $0xf0 // mov rax, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xb67e // jle 0x13980 <wsum_bf16+0xe0>
+	WORD $0xb67e // jle 0x11da0 <wsum_bf16+0xe0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x337dc2c4; WORD $0xd06e // vpmovzxwd ymm5, xmmword ptr [r14 - 0x30]
@@ -3125,22 +1674,22 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf572d5c5; BYTE $0x10 // vpslld ymm5, ymm5, 0x10
 	LONG $0xb85de2c4; BYTE $0xc5 // vfmadd231ps ymm0, ymm4, ymm5 # ymm0 = (ymm4 * ymm5) + ymm0
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xb075 // jne 0x139d0 <wsum_bf16+0x130>
-	LONG $0xffff5be9; BYTE $0xff // jmp 0x13980 <wsum_bf16+0xe0>
+	WORD $0xb075 // jne 0x11df0 <wsum_bf16+0x130>
+	LONG $0xffff5be9; BYTE $0xff // jmp 0x11da0 <wsum_bf16+0xe0>
 	LONG $0x471c8d4c // lea r11, [rdi + 2*rax]
 	LONG $0x091c8d4b // lea rbx, [r9 + r9]
-	WORD $0x1aeb // jmp 0x13a49 <wsum_bf16+0x1a9>
+	WORD $0x1aeb // jmp 0x11e69 <wsum_bf16+0x1a9>
 	BYTE $0x90 // nop
 	LONG $0x08728d4d // lea r14, [r10 + 0x8]
 	LONG $0x10c38349 // add r11, 0x10
 	LONG $0x0411fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm0
 	WORD $0x894c; BYTE $0xd0 // mov rax, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfe878f0f; WORD $0xffff // jg 0x138d0 <wsum_bf16+0x30>
+	LONG $0xfe878f0f; WORD $0xffff // jg 0x11cf0 <wsum_bf16+0x30>
 	LONG $0x0410fcc5; BYTE $0x82 // vmovups ymm0, ymmword ptr [rdx + 4*rax]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xda7e // jle 0x13a30 <wsum_bf16+0x190>
+	WORD $0xda7e // jle 0x11e50 <wsum_bf16+0x190>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x00401f0f // nop dword ptr [rax]
@@ -3151,8 +1700,8 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf172f5c5; BYTE $0x10 // vpslld ymm1, ymm1, 0x10
 	LONG $0xb875e2c4; BYTE $0xc2 // vfmadd231ps ymm0, ymm1, ymm2 # ymm0 = (ymm1 * ymm2) + ymm0
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xe075 // jne 0x13a60 <wsum_bf16+0x1c0>
-	WORD $0xaeeb // jmp 0x13a30 <wsum_bf16+0x190>
+	WORD $0xe075 // jne 0x11e80 <wsum_bf16+0x1c0>
+	WORD $0xaeeb // jmp 0x11e50 <wsum_bf16+0x190>
 	LONG $0xd928fcc5 // vmovaps ymm3, ymm1
 	LONG $0x2e7de2c4; BYTE $0x18 // vmaskmovps ymmword ptr [rax], ymm0, ymm3
 	LONG $0xe8658d48 // lea rsp, [rbp - 0x18]
@@ -3164,20 +1713,14 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x00cccccccccccccc; QUAD $0x0200000001000000
 	QUAD $0x0400000003000000; QUAD $0x0600000005000000
 	QUAD $0x0000000007000000; QUAD $0xcc07060504030201
 	QUAD $0x0fcccccccccccccc; QUAD $0x0f0f0f0f0f0f0f0f
-	QUAD $0x000f0f0f0f0f0f0f; QUAD $0x0000000000000000
-	QUAD $0x3000000000000000; QUAD $0x3030303030303030
+	QUAD $0x300f0f0f0f0f0f0f; QUAD $0x3030303030303030
 	QUAD $0xe030303030303030; QUAD $0xe0e0e0e0e0e0e0e0
 	QUAD $0xf8e0e0e0e0e0e0e0; QUAD $0xf8f8f8f8f8f8f8f8
 	QUAD $0x0ff8f8f8f8f8f8f8; QUAD $0xcccccce0300f0ff8
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	LONG $0xcccccccc; WORD $0xcccc; BYTE $0xcc
 
 // func mvF32_avx2(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -3199,7 +1742,7 @@ TEXT ·mvF16_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx2<>+1040(SB)
+	CALL ·matvec_avx2<>+416(SB)
 	RET
 
 // func mvBF16_avx2(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -3210,7 +1753,7 @@ TEXT ·mvBF16_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx2<>+2512(SB)
+	CALL ·matvec_avx2<>+880(SB)
 	RET
 
 // func mvQ8_0_avx2(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -3221,7 +1764,7 @@ TEXT ·mvQ8_0_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx2<>+4160(SB)
+	CALL ·matvec_avx2<>+1408(SB)
 	RET
 
 // func mvQ4_0_avx2(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -3232,7 +1775,7 @@ TEXT ·mvQ4_0_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx2<>+6816(SB)
+	CALL ·matvec_avx2<>+1888(SB)
 	RET
 
 // func mvQ4_K_avx2(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -3243,7 +1786,7 @@ TEXT ·mvQ4_K_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx2<>+9616(SB)
+	CALL ·matvec_avx2<>+2480(SB)
 	RET
 
 // func mvQ6_K_avx2(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -3254,7 +1797,7 @@ TEXT ·mvQ6_K_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx2<>+11616(SB)
+	CALL ·matvec_avx2<>+4480(SB)
 	RET
 
 // func wsumF32_avx2(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -3265,7 +1808,7 @@ TEXT ·wsumF32_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx2<>+13616(SB)
+	CALL ·matvec_avx2<>+6480(SB)
 	RET
 
 // func wsumF16_avx2(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -3276,7 +1819,7 @@ TEXT ·wsumF16_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx2<>+14000(SB)
+	CALL ·matvec_avx2<>+6864(SB)
 	RET
 
 // func wsumBF16_avx2(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -3287,5 +1830,5 @@ TEXT ·wsumBF16_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx2<>+14496(SB)
+	CALL ·matvec_avx2<>+7360(SB)
 	RET

@@ -8,193 +8,17 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	PCALIGN $64
 
 	// mv_f32: +0
-	BYTE $0x55 // push rbp
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	WORD $0x5541 // push r13
-	WORD $0x5441 // push r12
-	BYTE $0x53 // push rbx
-	LONG $0x18ec8348 // sub rsp, 0x18
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	LONG $0x04f98348 // cmp rcx, 0x4
-	LONG $0x03678c0f; WORD $0x0000 // jl 0x10382 <mv_f32+0x382>
-	QUAD $0x000000008d048d4a // lea rax, [4*r9]
-	QUAD $0x00000000cd0c8d4a // lea rcx, [8*r9]
-	QUAD $0x000008c08fb48d4e // lea r14, [rdi + 4*r9 + 0x8c0]
-	QUAD $0x000008c0cfbc8d4e // lea r15, [rdi + 8*r9 + 0x8c0]
-	LONG $0xcf2c8d4a // lea rbp, [rdi + 8*r9]
-	LONG $0x8f1c8d4a // lea rbx, [rdi + 4*r9]
-	WORD $0x894d; BYTE $0xca // mov r10, r9
-	LONG $0x04e2c149 // shl r10, 0x4
-	LONG $0x244c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r9
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
-	QUAD $0x000008c007a48d4c // lea r12, [rdi + rax + 0x8c0]
-	LONG $0x072c8d4c // lea r13, [rdi + rax]
-	LONG $0x24448948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rax
-	LONG $0x0000e2e9; BYTE $0x00 // jmp 0x1014f <mv_f32+0x14f>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x4874f162; WORD $0xcc58 // vaddps zmm1, zmm1, zmm4
-	LONG $0x484cf162; WORD $0xdb58 // vaddps zmm3, zmm6, zmm3
-	LONG $0x487cf162; WORD $0xc558 // vaddps zmm0, zmm0, zmm5
-	LONG $0x4844f162; WORD $0xd258 // vaddps zmm2, zmm7, zmm2
-	LONG $0xfc438d49 // lea rax, [r11 - 0x4]
-	WORD $0x014c; BYTE $0xd7 // add rdi, r10
-	WORD $0x014d; BYTE $0xd6 // add r14, r10
-	WORD $0x014d; BYTE $0xd7 // add r15, r10
-	WORD $0x014d; BYTE $0xd4 // add r12, r10
-	WORD $0x014d; BYTE $0xd5 // add r13, r10
-	WORD $0x014c; BYTE $0xd5 // add rbp, r10
-	WORD $0x014c; BYTE $0xd3 // add rbx, r10
-	LONG $0x48fdf362; WORD $0xcc1b; BYTE $0x01 // vextractf64x4 ymm4, zmm1, 0x1
-	LONG $0x48fdf362; WORD $0xc51b; BYTE $0x01 // vextractf64x4 ymm5, zmm0, 0x1
-	LONG $0xcc58f4c5 // vaddps ymm1, ymm1, ymm4
-	LONG $0xc558fcc5 // vaddps ymm0, ymm0, ymm5
-	LONG $0x197de3c4; WORD $0x01cc // vextractf128 xmm4, ymm1, 0x1
-	LONG $0x197de3c4; WORD $0x01c5 // vextractf128 xmm5, ymm0, 0x1
-	LONG $0xcc58f0c5 // vaddps xmm1, xmm1, xmm4
-	LONG $0xc558f8c5 // vaddps xmm0, xmm0, xmm5
-	LONG $0xe1c6f1c5; BYTE $0x01 // vshufpd xmm4, xmm1, xmm1, 0x1 # xmm4 = xmm1[1,0]
-	LONG $0xe8c6f9c5; BYTE $0x01 // vshufpd xmm5, xmm0, xmm0, 0x1 # xmm5 = xmm0[1,0]
-	LONG $0xcc58f0c5 // vaddps xmm1, xmm1, xmm4
-	LONG $0x48fdf362; WORD $0xdc1b; BYTE $0x01 // vextractf64x4 ymm4, zmm3, 0x1
-	LONG $0xc558f8c5 // vaddps xmm0, xmm0, xmm5
-	LONG $0xdc58e4c5 // vaddps ymm3, ymm3, ymm4
-	LONG $0x2179e3c4; WORD $0x4ce9 // vinsertps xmm5, xmm0, xmm1, 0x4c # xmm5 = xmm1[1],xmm0[1],zero,zero
-	LONG $0xc014f0c5 // vunpcklps xmm0, xmm1, xmm0 # xmm0 = xmm1[0],xmm0[0],xmm1[1],xmm0[1]
-	LONG $0x197de3c4; WORD $0x01dc // vextractf128 xmm4, ymm3, 0x1
-	LONG $0xdc58e0c5 // vaddps xmm3, xmm3, xmm4
-	LONG $0xe3c6e1c5; BYTE $0x01 // vshufpd xmm4, xmm3, xmm3, 0x1 # xmm4 = xmm3[1,0]
-	LONG $0xdc58e0c5 // vaddps xmm3, xmm3, xmm4
-	LONG $0x48fdf362; WORD $0xd41b; BYTE $0x01 // vextractf64x4 ymm4, zmm2, 0x1
-	LONG $0xd458ecc5 // vaddps ymm2, ymm2, ymm4
-	LONG $0x197de3c4; WORD $0x01d4 // vextractf128 xmm4, ymm2, 0x1
-	LONG $0xd458e8c5 // vaddps xmm2, xmm2, xmm4
-	LONG $0xe2c6e9c5; BYTE $0x01 // vshufpd xmm4, xmm2, xmm2, 0x1 # xmm4 = xmm2[1,0]
-	LONG $0xd458e8c5 // vaddps xmm2, xmm2, xmm4
-	LONG $0xe3c6e8c5; BYTE $0x55 // vshufps xmm4, xmm2, xmm3, 0x55 # xmm4 = xmm2[1,1],xmm3[1,1]
-	LONG $0xd316e8c5 // vmovlhps xmm2, xmm2, xmm3 # xmm2 = xmm2[0],xmm3[0]
-	LONG $0xe4c6d0c5; BYTE $0x24 // vshufps xmm4, xmm5, xmm4, 0x24 # xmm4 = xmm5[0,1],xmm4[2,0]
-	LONG $0xc2c6f8c5; BYTE $0x24 // vshufps xmm0, xmm0, xmm2, 0x24 # xmm0 = xmm0[0,1],xmm2[2,0]
-	LONG $0xc458f8c5 // vaddps xmm0, xmm0, xmm4
-	LONG $0x0211f8c5 // vmovups xmmword ptr [rdx], xmm0
-	LONG $0x10c28348 // add rdx, 0x10
-	LONG $0x07fb8349 // cmp r11, 0x7
-	WORD $0x8949; BYTE $0xc3 // mov r11, rax
-	LONG $0x02368e0f; WORD $0x0000 // jle 0x10385 <mv_f32+0x385>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x40f88349 // cmp r8, 0x40
-	WORD $0x277d // jge 0x10180 <mv_f32+0x180>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	WORD $0xc031 // xor eax, eax
-	LONG $0x000144e9; BYTE $0x00 // jmp 0x102c0 <mv_f32+0x2c0>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	WORD $0xc931 // xor ecx, ecx
-	WORD $0x9066 // nop
-	LONG $0x487c7162; WORD $0x0410; BYTE $0x8e // vmovups zmm8, zmmword ptr [rsi + 4*rcx]
-	QUAD $0x018e4c10487c7162 // vmovups zmm9, zmmword ptr [rsi + 4*rcx + 0x40]
-	QUAD $0x000008008f8c180f // prefetcht0 byte ptr [rdi + 4*rcx + 0x800]
-	QUAD $0x000008408f8c180f // prefetcht0 byte ptr [rdi + 4*rcx + 0x840]
-	LONG $0x40418d48 // lea rax, [rcx + 0x40]
-	LONG $0x483df262; WORD $0x0cb8; BYTE $0x8f // vfmadd231ps zmm1, zmm8, zmmword ptr [rdi + 4*rcx] # zmm1 = (zmm8 * mem) + zmm1
-	QUAD $0x018f64b84835f262 // vfmadd231ps zmm4, zmm9, zmmword ptr [rdi + 4*rcx + 0x40] # zmm4 = (zmm9 * mem) + zmm4
-	QUAD $0xffff408e8c180f41; BYTE $0xff // prefetcht0 byte ptr [r14 + 4*rcx - 0xc0]
-	LONG $0x4c180f41; WORD $0x808e // prefetcht0 byte ptr [r14 + 4*rcx - 0x80]
-	QUAD $0xdd8e44b8483dd262 // vfmadd231ps zmm0, zmm8, zmmword ptr [r14 + 4*rcx - 0x8c0] # zmm0 = (zmm8 * mem) + zmm0
-	QUAD $0xde8e6cb84835d262 // vfmadd231ps zmm5, zmm9, zmmword ptr [r14 + 4*rcx - 0x880] # zmm5 = (zmm9 * mem) + zmm5
-	QUAD $0xffff408f8c180f41; BYTE $0xff // prefetcht0 byte ptr [r15 + 4*rcx - 0xc0]
-	LONG $0x4c180f41; WORD $0x808f // prefetcht0 byte ptr [r15 + 4*rcx - 0x80]
-	QUAD $0xdd8f74b8483dd262 // vfmadd231ps zmm6, zmm8, zmmword ptr [r15 + 4*rcx - 0x8c0] # zmm6 = (zmm8 * mem) + zmm6
-	QUAD $0xde8f5cb84835d262 // vfmadd231ps zmm3, zmm9, zmmword ptr [r15 + 4*rcx - 0x880] # zmm3 = (zmm9 * mem) + zmm3
-	QUAD $0xffff408c8c180f41; BYTE $0xff // prefetcht0 byte ptr [r12 + 4*rcx - 0xc0]
-	LONG $0x4c180f41; WORD $0x808c // prefetcht0 byte ptr [r12 + 4*rcx - 0x80]
-	QUAD $0xdd8c7cb8483dd262 // vfmadd231ps zmm7, zmm8, zmmword ptr [r12 + 4*rcx - 0x8c0] # zmm7 = (zmm8 * mem) + zmm7
-	QUAD $0xde8c54b84835d262 // vfmadd231ps zmm2, zmm9, zmmword ptr [r12 + 4*rcx - 0x880] # zmm2 = (zmm9 * mem) + zmm2
-	QUAD $0x028e4410487c7162 // vmovups zmm8, zmmword ptr [rsi + 4*rcx + 0x80]
-	QUAD $0x038e5410487c7162 // vmovups zmm10, zmmword ptr [rsi + 4*rcx + 0xc0]
-	QUAD $0x000008808f8c180f // prefetcht0 byte ptr [rdi + 4*rcx + 0x880]
-	QUAD $0x000008c08f8c180f // prefetcht0 byte ptr [rdi + 4*rcx + 0x8c0]
-	QUAD $0x028f4cb8483df262 // vfmadd231ps zmm1, zmm8, zmmword ptr [rdi + 4*rcx + 0x80] # zmm1 = (zmm8 * mem) + zmm1
-	QUAD $0x038f64b8482df262 // vfmadd231ps zmm4, zmm10, zmmword ptr [rdi + 4*rcx + 0xc0] # zmm4 = (zmm10 * mem) + zmm4
-	LONG $0x4c180f41; WORD $0xc08e // prefetcht0 byte ptr [r14 + 4*rcx - 0x40]
-	LONG $0x0c180f41; BYTE $0x8e // prefetcht0 byte ptr [r14 + 4*rcx]
-	QUAD $0xdf8e44b8483dd262 // vfmadd231ps zmm0, zmm8, zmmword ptr [r14 + 4*rcx - 0x840] # zmm0 = (zmm8 * mem) + zmm0
-	QUAD $0xe08e6cb8482dd262 // vfmadd231ps zmm5, zmm10, zmmword ptr [r14 + 4*rcx - 0x800] # zmm5 = (zmm10 * mem) + zmm5
-	LONG $0x4c180f41; WORD $0xc08f // prefetcht0 byte ptr [r15 + 4*rcx - 0x40]
-	LONG $0x0c180f41; BYTE $0x8f // prefetcht0 byte ptr [r15 + 4*rcx]
-	QUAD $0xdf8f74b8483dd262 // vfmadd231ps zmm6, zmm8, zmmword ptr [r15 + 4*rcx - 0x840] # zmm6 = (zmm8 * mem) + zmm6
-	QUAD $0xe08f5cb8482dd262 // vfmadd231ps zmm3, zmm10, zmmword ptr [r15 + 4*rcx - 0x800] # zmm3 = (zmm10 * mem) + zmm3
-	LONG $0x4c180f41; WORD $0xc08c // prefetcht0 byte ptr [r12 + 4*rcx - 0x40]
-	LONG $0x0c180f41; BYTE $0x8c // prefetcht0 byte ptr [r12 + 4*rcx]
-	QUAD $0xdf8c7cb8483dd262 // vfmadd231ps zmm7, zmm8, zmmword ptr [r12 + 4*rcx - 0x840] # zmm7 = (zmm8 * mem) + zmm7
-	QUAD $0xe08c54b8482dd262 // vfmadd231ps zmm2, zmm10, zmmword ptr [r12 + 4*rcx - 0x800] # zmm2 = (zmm10 * mem) + zmm2
-	LONG $0x80e98348 // sub rcx, -0x80
-	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0xfee08e0f; WORD $0xffff // jle 0x101a0 <mv_f32+0x1a0>
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x10c98348 // or rcx, 0x10
-	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0x397f // jg 0x10305 <mv_f32+0x305>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x487c7162; WORD $0x0410; BYTE $0x86 // vmovups zmm8, zmmword ptr [rsi + 4*rax]
-	LONG $0x10488d48 // lea rcx, [rax + 0x10]
-	LONG $0x483df262; WORD $0x0cb8; BYTE $0x87 // vfmadd231ps zmm1, zmm8, zmmword ptr [rdi + 4*rax] # zmm1 = (zmm8 * mem) + zmm1
-	LONG $0x483df262; WORD $0x04b8; BYTE $0x83 // vfmadd231ps zmm0, zmm8, zmmword ptr [rbx + 4*rax] # zmm0 = (zmm8 * mem) + zmm0
-	QUAD $0x008574b8483df262 // vfmadd231ps zmm6, zmm8, zmmword ptr [rbp + 4*rax] # zmm6 = (zmm8 * mem) + zmm6
-	QUAD $0x00857cb8483dd262 // vfmadd231ps zmm7, zmm8, zmmword ptr [r13 + 4*rax] # zmm7 = (zmm8 * mem) + zmm7
-	LONG $0x20c08348 // add rax, 0x20
-	WORD $0x394c; BYTE $0xc0 // cmp rax, r8
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0xcb7e // jle 0x102d0 <mv_f32+0x2d0>
-	WORD $0x3949; BYTE $0xc0 // cmp r8, rax
-	LONG $0xfd628e0f; WORD $0xffff // jle 0x10070 <mv_f32+0x70>
-	WORD $0x894d; BYTE $0xd1 // mov r9, r10
-	WORD $0x894d; BYTE $0xda // mov r10, r11
-	LONG $0xffffbb41; WORD $0xffff // mov r11d, 0xffffffff
-	WORD $0x8944; BYTE $0xc1 // mov ecx, r8d
-	WORD $0xc129 // sub ecx, eax
-	WORD $0xd341; BYTE $0xe3 // shl r11d, cl
-	LONG $0x870c8d48 // lea rcx, [rdi + 4*rax]
-	WORD $0xf741; BYTE $0xd3 // not r11d
-	LONG $0x927bc1c4; BYTE $0xcb // kmovd k1, r11d
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
-	WORD $0x894d; BYTE $0xca // mov r10, r9
-	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
-	LONG $0xc97c7162; WORD $0x0410; BYTE $0x86 // vmovups zmm8 {k1} {z}, zmmword ptr [rsi + 4*rax]
-	LONG $0xc97c7162; WORD $0x0c10; BYTE $0x87 // vmovups zmm9 {k1} {z}, zmmword ptr [rdi + 4*rax]
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0xc97c3162; WORD $0x1410; BYTE $0x89 // vmovups zmm10 {k1} {z}, zmmword ptr [rcx + 4*r9]
-	LONG $0xc97c7162; WORD $0x1c10; BYTE $0x08 // vmovups zmm11 {k1} {z}, zmmword ptr [rax + rcx]
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x483dd262; WORD $0xc9b8 // vfmadd231ps zmm1, zmm8, zmm9 # zmm1 = (zmm8 * zmm9) + zmm1
-	LONG $0x483dd262; WORD $0xc2b8 // vfmadd231ps zmm0, zmm8, zmm10 # zmm0 = (zmm8 * zmm10) + zmm0
-	LONG $0xc97c7162; WORD $0x1410; BYTE $0x08 // vmovups zmm10 {k1} {z}, zmmword ptr [rax + rcx]
-	LONG $0x483dd262; WORD $0xf3b8 // vfmadd231ps zmm6, zmm8, zmm11 # zmm6 = (zmm8 * zmm11) + zmm6
-	LONG $0x483dd262; WORD $0xfab8 // vfmadd231ps zmm7, zmm8, zmm10 # zmm7 = (zmm8 * zmm10) + zmm7
-	LONG $0xfffceee9; BYTE $0xff // jmp 0x10070 <mv_f32+0x70>
-	WORD $0x894c; BYTE $0xd8 // mov rax, r11
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x01598e0f; WORD $0x0000 // jle 0x104e7 <mv_f32+0x4e7>
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x01ae8e0f; WORD $0x0000 // jle 0x101b7 <mv_f32+0x1b7>
 	LONG $0x02e1c149 // shl r9, 0x2
-	WORD $0x54eb // jmp 0x103e8 <mv_f32+0x3e8>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	WORD $0x62eb // jmp 0x10074 <mv_f32+0x74>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
 	WORD $0x014c; BYTE $0xcf // add rdi, r9
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
 	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
 	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
 	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
@@ -207,1029 +31,356 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x00ff8e0f; WORD $0x0000 // jle 0x104e7 <mv_f32+0x4e7>
+	LONG $0x01438e0f; WORD $0x0000 // jle 0x101b7 <mv_f32+0x1b7>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x40f88349 // cmp r8, 0x40
-	WORD $0x0e7d // jge 0x10400 <mv_f32+0x400>
+	LONG $0x80f88149; WORD $0x0000; BYTE $0x00 // cmp r8, 0x80
+	WORD $0x1f7d // jge 0x100a0 <mv_f32+0xa0>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	LONG $0x000080e9; BYTE $0x00 // jmp 0x1047e <mv_f32+0x47e>
-	WORD $0x9066 // nop
+	LONG $0x0000b3e9; BYTE $0x00 // jmp 0x10148 <mv_f32+0x148>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0xc931 // xor ecx, ecx
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487cf162; WORD $0x1410; BYTE $0x8e // vmovups zmm2, zmmword ptr [rsi + 4*rcx]
-	QUAD $0x018e5c10487cf162 // vmovups zmm3, zmmword ptr [rsi + 4*rcx + 0x40]
-	QUAD $0x000008008f8c180f // prefetcht0 byte ptr [rdi + 4*rcx + 0x800]
-	QUAD $0x000008408f8c180f // prefetcht0 byte ptr [rdi + 4*rcx + 0x840]
-	LONG $0x40518d4c // lea r10, [rcx + 0x40]
-	LONG $0x487df262; WORD $0x1498; BYTE $0x8f // vfmadd132ps zmm2, zmm0, zmmword ptr [rdi + 4*rcx] # zmm2 = (zmm2 * mem) + zmm0
-	QUAD $0x018f5c984875f262 // vfmadd132ps zmm3, zmm1, zmmword ptr [rdi + 4*rcx + 0x40] # zmm3 = (zmm3 * mem) + zmm1
-	QUAD $0x028e4410487cf162 // vmovups zmm0, zmmword ptr [rsi + 4*rcx + 0x80]
-	QUAD $0x038e4c10487cf162 // vmovups zmm1, zmmword ptr [rsi + 4*rcx + 0xc0]
-	QUAD $0x000008808f8c180f // prefetcht0 byte ptr [rdi + 4*rcx + 0x880]
-	QUAD $0x000008c08f8c180f // prefetcht0 byte ptr [rdi + 4*rcx + 0x8c0]
-	QUAD $0x028f4498486df262 // vfmadd132ps zmm0, zmm2, zmmword ptr [rdi + 4*rcx + 0x80] # zmm0 = (zmm0 * mem) + zmm2
-	QUAD $0x038f4c984865f262 // vfmadd132ps zmm1, zmm3, zmmword ptr [rdi + 4*rcx + 0xc0] # zmm1 = (zmm1 * mem) + zmm3
-	LONG $0x80e98348 // sub rcx, -0x80
+	WORD $0x9066 // nop
+	LONG $0x487cf162; WORD $0x2410; BYTE $0x8f // vmovups zmm4, zmmword ptr [rdi + 4*rcx]
+	QUAD $0x018f6c10487cf162 // vmovups zmm5, zmmword ptr [rdi + 4*rcx + 0x40]
+	QUAD $0x028f7410487cf162 // vmovups zmm6, zmmword ptr [rdi + 4*rcx + 0x80]
+	QUAD $0x038f7c10487cf162 // vmovups zmm7, zmmword ptr [rdi + 4*rcx + 0xc0]
+	LONG $0x80918d4c; WORD $0x0000; BYTE $0x00 // lea r10, [rcx + 0x80]
+	LONG $0x4865f262; WORD $0x2498; BYTE $0x8e // vfmadd132ps zmm4, zmm3, zmmword ptr [rsi + 4*rcx] # zmm4 = (zmm4 * mem) + zmm3
+	QUAD $0x018e6c98486df262 // vfmadd132ps zmm5, zmm2, zmmword ptr [rsi + 4*rcx + 0x40] # zmm5 = (zmm5 * mem) + zmm2
+	QUAD $0x028e74984875f262 // vfmadd132ps zmm6, zmm1, zmmword ptr [rsi + 4*rcx + 0x80] # zmm6 = (zmm6 * mem) + zmm1
+	QUAD $0x038e7c98487df262 // vfmadd132ps zmm7, zmm0, zmmword ptr [rsi + 4*rcx + 0xc0] # zmm7 = (zmm7 * mem) + zmm0
+	QUAD $0x048f5c10487cf162 // vmovups zmm3, zmmword ptr [rdi + 4*rcx + 0x100]
+	QUAD $0x058f5410487cf162 // vmovups zmm2, zmmword ptr [rdi + 4*rcx + 0x140]
+	QUAD $0x068f4c10487cf162 // vmovups zmm1, zmmword ptr [rdi + 4*rcx + 0x180]
+	QUAD $0x078f4410487cf162 // vmovups zmm0, zmmword ptr [rdi + 4*rcx + 0x1c0]
+	QUAD $0x048e5c98485df262 // vfmadd132ps zmm3, zmm4, zmmword ptr [rsi + 4*rcx + 0x100] # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x058e54984855f262 // vfmadd132ps zmm2, zmm5, zmmword ptr [rsi + 4*rcx + 0x140] # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x068e4c98484df262 // vfmadd132ps zmm1, zmm6, zmmword ptr [rsi + 4*rcx + 0x180] # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x078e44984845f262 // vfmadd132ps zmm0, zmm7, zmmword ptr [rsi + 4*rcx + 0x1c0] # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
 	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	WORD $0x927e // jle 0x10410 <mv_f32+0x410>
+	LONG $0xff688e0f; WORD $0xffff // jle 0x100b0 <mv_f32+0xb0>
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	LONG $0x10c98348 // or rcx, 0x10
 	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0x247f // jg 0x104ae <mv_f32+0x4ae>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x487cb162; WORD $0x1410; BYTE $0x97 // vmovups zmm2, zmmword ptr [rdi + 4*r10]
+	WORD $0x2a7f // jg 0x1017e <mv_f32+0x17e>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x487cb162; WORD $0x2410; BYTE $0x97 // vmovups zmm4, zmmword ptr [rdi + 4*r10]
 	LONG $0x104a8d49 // lea rcx, [r10 + 0x10]
-	LONG $0x486db262; WORD $0x04b8; BYTE $0x96 // vfmadd231ps zmm0, zmm2, zmmword ptr [rsi + 4*r10] # zmm0 = (zmm2 * mem) + zmm0
+	LONG $0x485db262; WORD $0x1cb8; BYTE $0x96 // vfmadd231ps zmm3, zmm4, zmmword ptr [rsi + 4*r10] # zmm3 = (zmm4 * mem) + zmm3
 	LONG $0x20c28349 // add r10, 0x20
 	WORD $0x394d; BYTE $0xc2 // cmp r10, r8
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
-	WORD $0xe27e // jle 0x10490 <mv_f32+0x490>
+	WORD $0xe27e // jle 0x10160 <mv_f32+0x160>
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	LONG $0xfee98e0f; WORD $0xffff // jle 0x103a0 <mv_f32+0x3a0>
+	LONG $0xfe998e0f; WORD $0xffff // jle 0x10020 <mv_f32+0x20>
 	LONG $0xffffbb41; WORD $0xffff // mov r11d, 0xffffffff
 	WORD $0x8944; BYTE $0xc1 // mov ecx, r8d
 	WORD $0x2944; BYTE $0xd1 // sub ecx, r10d
 	WORD $0xd341; BYTE $0xe3 // shl r11d, cl
 	WORD $0xf741; BYTE $0xd3 // not r11d
 	LONG $0x927bc1c4; BYTE $0xcb // kmovd k1, r11d
-	LONG $0xc97cb162; WORD $0x1410; BYTE $0x96 // vmovups zmm2 {k1} {z}, zmmword ptr [rsi + 4*r10]
-	LONG $0xc97cb162; WORD $0x1c10; BYTE $0x97 // vmovups zmm3 {k1} {z}, zmmword ptr [rdi + 4*r10]
-	LONG $0x486df262; WORD $0xc3b8 // vfmadd231ps zmm0, zmm2, zmm3 # zmm0 = (zmm2 * zmm3) + zmm0
-	LONG $0xfffeb9e9; BYTE $0xff // jmp 0x103a0 <mv_f32+0x3a0>
-	LONG $0x18c48348 // add rsp, 0x18
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	BYTE $0x5d // pop rbp
+	LONG $0xc97cb162; WORD $0x2410; BYTE $0x97 // vmovups zmm4 {k1} {z}, zmmword ptr [rdi + 4*r10]
+	LONG $0xc97cb162; WORD $0x2c10; BYTE $0x96 // vmovups zmm5 {k1} {z}, zmmword ptr [rsi + 4*r10]
+	LONG $0x485df262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm4, zmm5 # zmm2 = (zmm4 * zmm5) + zmm2
+	LONG $0xfffe69e9; BYTE $0xff // jmp 0x10020 <mv_f32+0x20>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// mv_f16: +1280
-	BYTE $0x55 // push rbp
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	WORD $0x5541 // push r13
-	WORD $0x5441 // push r12
-	BYTE $0x53 // push rbx
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x04f98348 // cmp rcx, 0x4
-	LONG $0x038c8c0f; WORD $0x0000 // jl 0x108a3 <mv_f16+0x3a3>
-	LONG $0x090c8d4b // lea rcx, [r9 + r9]
-	QUAD $0x00000000cd148d4e // lea r10, [8*r9]
-	QUAD $0x000000008d1c8d4e // lea r11, [4*r9]
-	LONG $0x4f348d4e // lea r14, [rdi + 2*r9]
-	LONG $0x8f3c8d4e // lea r15, [rdi + 4*r9]
-	LONG $0x491c8d48 // lea rbx, [rcx + 2*rcx]
-	LONG $0x1f248d4c // lea r12, [rdi + rbx]
-	LONG $0x0000d6e9; BYTE $0x00 // jmp 0x10616 <mv_f16+0x116>
-	LONG $0x4864f162; WORD $0xc058 // vaddps zmm0, zmm3, zmm0
-	LONG $0x485cf162; WORD $0xdd58 // vaddps zmm3, zmm4, zmm5
-	LONG $0x484cf162; WORD $0xc958 // vaddps zmm1, zmm6, zmm1
-	LONG $0x4844f162; WORD $0xd258 // vaddps zmm2, zmm7, zmm2
-	LONG $0xfc688d4c // lea r13, [rax - 0x4]
-	WORD $0x014c; BYTE $0xd7 // add rdi, r10
-	WORD $0x014d; BYTE $0xd6 // add r14, r10
-	WORD $0x014d; BYTE $0xd7 // add r15, r10
-	WORD $0x014d; BYTE $0xd4 // add r12, r10
-	LONG $0x48fdf362; WORD $0xdc1b; BYTE $0x01 // vextractf64x4 ymm4, zmm3, 0x1
-	LONG $0x48fdf362; WORD $0xc51b; BYTE $0x01 // vextractf64x4 ymm5, zmm0, 0x1
-	LONG $0xdc58e4c5 // vaddps ymm3, ymm3, ymm4
-	LONG $0xc558fcc5 // vaddps ymm0, ymm0, ymm5
-	LONG $0x197de3c4; WORD $0x01dc // vextractf128 xmm4, ymm3, 0x1
-	LONG $0x197de3c4; WORD $0x01c5 // vextractf128 xmm5, ymm0, 0x1
-	LONG $0xdc58e0c5 // vaddps xmm3, xmm3, xmm4
-	LONG $0xc558f8c5 // vaddps xmm0, xmm0, xmm5
-	LONG $0xe3c6e1c5; BYTE $0x01 // vshufpd xmm4, xmm3, xmm3, 0x1 # xmm4 = xmm3[1,0]
-	LONG $0xe8c6f9c5; BYTE $0x01 // vshufpd xmm5, xmm0, xmm0, 0x1 # xmm5 = xmm0[1,0]
-	LONG $0xdc58e0c5 // vaddps xmm3, xmm3, xmm4
-	LONG $0x48fdf362; WORD $0xcc1b; BYTE $0x01 // vextractf64x4 ymm4, zmm1, 0x1
-	LONG $0xc558f8c5 // vaddps xmm0, xmm0, xmm5
-	LONG $0xcc58f4c5 // vaddps ymm1, ymm1, ymm4
-	LONG $0x2179e3c4; WORD $0x4ceb // vinsertps xmm5, xmm0, xmm3, 0x4c # xmm5 = xmm3[1],xmm0[1],zero,zero
-	LONG $0xc014e0c5 // vunpcklps xmm0, xmm3, xmm0 # xmm0 = xmm3[0],xmm0[0],xmm3[1],xmm0[1]
-	LONG $0x197de3c4; WORD $0x01cc // vextractf128 xmm4, ymm1, 0x1
-	LONG $0xcc58f0c5 // vaddps xmm1, xmm1, xmm4
-	LONG $0xe1c6f1c5; BYTE $0x01 // vshufpd xmm4, xmm1, xmm1, 0x1 # xmm4 = xmm1[1,0]
-	LONG $0xcc58f0c5 // vaddps xmm1, xmm1, xmm4
-	LONG $0x48fdf362; WORD $0xd41b; BYTE $0x01 // vextractf64x4 ymm4, zmm2, 0x1
-	LONG $0xd458ecc5 // vaddps ymm2, ymm2, ymm4
-	LONG $0x197de3c4; WORD $0x01d4 // vextractf128 xmm4, ymm2, 0x1
-	LONG $0xd458e8c5 // vaddps xmm2, xmm2, xmm4
-	LONG $0xe2c6e9c5; BYTE $0x01 // vshufpd xmm4, xmm2, xmm2, 0x1 # xmm4 = xmm2[1,0]
-	LONG $0xd458e8c5 // vaddps xmm2, xmm2, xmm4
-	LONG $0xe1c6e8c5; BYTE $0x55 // vshufps xmm4, xmm2, xmm1, 0x55 # xmm4 = xmm2[1,1],xmm1[1,1]
-	LONG $0xc916e8c5 // vmovlhps xmm1, xmm2, xmm1 # xmm1 = xmm2[0],xmm1[0]
-	LONG $0xe4c6d0c5; BYTE $0x24 // vshufps xmm4, xmm5, xmm4, 0x24 # xmm4 = xmm5[0,1],xmm4[2,0]
-	LONG $0xc1c6f8c5; BYTE $0x24 // vshufps xmm0, xmm0, xmm1, 0x24 # xmm0 = xmm0[0,1],xmm1[2,0]
-	LONG $0xc458f8c5 // vaddps xmm0, xmm0, xmm4
-	LONG $0x0211f8c5 // vmovups xmmword ptr [rdx], xmm0
-	LONG $0x10c28348 // add rdx, 0x10
-	LONG $0x07f88348 // cmp rax, 0x7
-	WORD $0x894c; BYTE $0xe8 // mov rax, r13
-	LONG $0x02908e0f; WORD $0x0000 // jle 0x108a6 <mv_f16+0x3a6>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x40f88349 // cmp r8, 0x40
-	WORD $0x307d // jge 0x10650 <mv_f16+0x150>
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	LONG $0x000181e9; BYTE $0x00 // jmp 0x107c5 <mv_f16+0x2c5>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	WORD $0xc931 // xor ecx, ecx
-	WORD $0x9066 // nop
-	LONG $0x487c7162; WORD $0x0410; BYTE $0x8e // vmovups zmm8, zmmword ptr [rsi + 4*rcx]
-	QUAD $0x018e4c10487c7162 // vmovups zmm9, zmmword ptr [rsi + 4*rcx + 0x40]
-	QUAD $0x000008004f8c180f // prefetcht0 byte ptr [rdi + 2*rcx + 0x800]
-	LONG $0x40698d4c // lea r13, [rcx + 0x40]
-	LONG $0x487d7262; WORD $0x1413; BYTE $0x4f // vcvtph2ps zmm10, ymmword ptr [rdi + 2*rcx]
-	QUAD $0x014f5c13487d7262 // vcvtph2ps zmm11, ymmword ptr [rdi + 2*rcx + 0x20]
-	QUAD $0x0008004e8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r14 + 2*rcx + 0x800]
-	LONG $0x487d5262; WORD $0x2413; BYTE $0x4e // vcvtph2ps zmm12, ymmword ptr [r14 + 2*rcx]
-	QUAD $0x014e6c13487d5262 // vcvtph2ps zmm13, ymmword ptr [r14 + 2*rcx + 0x20]
-	QUAD $0x0008004f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + 2*rcx + 0x800]
-	LONG $0x487d5262; WORD $0x3413; BYTE $0x4f // vcvtph2ps zmm14, ymmword ptr [r15 + 2*rcx]
-	QUAD $0x014f7c13487d5262 // vcvtph2ps zmm15, ymmword ptr [r15 + 2*rcx + 0x20]
-	QUAD $0x0008004c8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 2*rcx + 0x800]
-	LONG $0x487dc262; WORD $0x0413; BYTE $0x4c // vcvtph2ps zmm16, ymmword ptr [r12 + 2*rcx]
-	QUAD $0x014c5c13487dc262 // vcvtph2ps zmm19, ymmword ptr [r12 + 2*rcx + 0x20]
-	QUAD $0x028e4c10487ce162 // vmovups zmm17, zmmword ptr [rsi + 4*rcx + 0x80]
-	QUAD $0x038e5410487ce162 // vmovups zmm18, zmmword ptr [rsi + 4*rcx + 0xc0]
-	QUAD $0x000008404f8c180f // prefetcht0 byte ptr [rdi + 2*rcx + 0x840]
-	LONG $0x483d7262; WORD $0xd4a8 // vfmadd213ps zmm10, zmm8, zmm4 # zmm10 = (zmm8 * zmm10) + zmm4
-	QUAD $0x024f6413487df262 // vcvtph2ps zmm4, ymmword ptr [rdi + 2*rcx + 0x40]
-	LONG $0x48357262; WORD $0xdda8 // vfmadd213ps zmm11, zmm9, zmm5 # zmm11 = (zmm9 * zmm11) + zmm5
-	QUAD $0x034f6c13487df262 // vcvtph2ps zmm5, ymmword ptr [rdi + 2*rcx + 0x60]
-	QUAD $0x0008404e8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r14 + 2*rcx + 0x840]
-	LONG $0x483d7262; WORD $0xe3a8 // vfmadd213ps zmm12, zmm8, zmm3 # zmm12 = (zmm8 * zmm12) + zmm3
-	QUAD $0x024e5c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r14 + 2*rcx + 0x40]
-	LONG $0x48357262; WORD $0xe8a8 // vfmadd213ps zmm13, zmm9, zmm0 # zmm13 = (zmm9 * zmm13) + zmm0
-	QUAD $0x034e4413487dd262 // vcvtph2ps zmm0, ymmword ptr [r14 + 2*rcx + 0x60]
-	QUAD $0x0008404f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + 2*rcx + 0x840]
-	LONG $0x483d7262; WORD $0xf6a8 // vfmadd213ps zmm14, zmm8, zmm6 # zmm14 = (zmm8 * zmm14) + zmm6
-	QUAD $0x024f7413487dd262 // vcvtph2ps zmm6, ymmword ptr [r15 + 2*rcx + 0x40]
-	LONG $0x48357262; WORD $0xf9a8 // vfmadd213ps zmm15, zmm9, zmm1 # zmm15 = (zmm9 * zmm15) + zmm1
-	QUAD $0x034f4c13487dd262 // vcvtph2ps zmm1, ymmword ptr [r15 + 2*rcx + 0x60]
-	QUAD $0x0008404c8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 2*rcx + 0x840]
-	LONG $0x483de262; WORD $0xc7a8 // vfmadd213ps zmm16, zmm8, zmm7 # zmm16 = (zmm8 * zmm16) + zmm7
-	QUAD $0x024c7c13487dd262 // vcvtph2ps zmm7, ymmword ptr [r12 + 2*rcx + 0x40]
-	LONG $0x4835e262; WORD $0xdaa8 // vfmadd213ps zmm19, zmm9, zmm2 # zmm19 = (zmm9 * zmm19) + zmm2
-	QUAD $0x034c5413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 2*rcx + 0x60]
-	LONG $0x80e98348 // sub rcx, -0x80
-	LONG $0x4075d262; WORD $0xe2a8 // vfmadd213ps zmm4, zmm17, zmm10 # zmm4 = (zmm17 * zmm4) + zmm10
-	LONG $0x406dd262; WORD $0xeba8 // vfmadd213ps zmm5, zmm18, zmm11 # zmm5 = (zmm18 * zmm5) + zmm11
-	LONG $0x4075d262; WORD $0xdca8 // vfmadd213ps zmm3, zmm17, zmm12 # zmm3 = (zmm17 * zmm3) + zmm12
-	LONG $0x406dd262; WORD $0xc5a8 // vfmadd213ps zmm0, zmm18, zmm13 # zmm0 = (zmm18 * zmm0) + zmm13
-	LONG $0x4075d262; WORD $0xf6a8 // vfmadd213ps zmm6, zmm17, zmm14 # zmm6 = (zmm17 * zmm6) + zmm14
-	LONG $0x406dd262; WORD $0xcfa8 // vfmadd213ps zmm1, zmm18, zmm15 # zmm1 = (zmm18 * zmm1) + zmm15
-	LONG $0x4075b262; WORD $0xf8a8 // vfmadd213ps zmm7, zmm17, zmm16 # zmm7 = (zmm17 * zmm7) + zmm16
-	LONG $0x406db262; WORD $0xd3a8 // vfmadd213ps zmm2, zmm18, zmm19 # zmm2 = (zmm18 * zmm2) + zmm19
-	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0x894c; BYTE $0xe9 // mov rcx, r13
-	LONG $0xfeab8e0f; WORD $0xffff // jle 0x10670 <mv_f16+0x170>
-	WORD $0x894c; BYTE $0xe9 // mov rcx, r13
-	LONG $0x10c98348 // or rcx, 0x10
-	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0x5a7f // jg 0x1082b <mv_f16+0x32b>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x487d1262; WORD $0x1413; BYTE $0x6e // vcvtph2ps zmm10, ymmword ptr [r14 + 2*r13]
-	LONG $0x487c3162; WORD $0x0c10; BYTE $0xae // vmovups zmm9, zmmword ptr [rsi + 4*r13]
-	LONG $0x487d3262; WORD $0x0413; BYTE $0x6f // vcvtph2ps zmm8, ymmword ptr [rdi + 2*r13]
-	LONG $0x487d1262; WORD $0x1c13; BYTE $0x6f // vcvtph2ps zmm11, ymmword ptr [r15 + 2*r13]
-	LONG $0x104d8d49 // lea rcx, [r13 + 0x10]
-	LONG $0x4835d262; WORD $0xdab8 // vfmadd231ps zmm3, zmm9, zmm10 # zmm3 = (zmm9 * zmm10) + zmm3
-	LONG $0x487d1262; WORD $0x1413; BYTE $0x6c // vcvtph2ps zmm10, ymmword ptr [r12 + 2*r13]
-	LONG $0x4835d262; WORD $0xe0b8 // vfmadd231ps zmm4, zmm9, zmm8 # zmm4 = (zmm9 * zmm8) + zmm4
-	LONG $0x4835d262; WORD $0xf3b8 // vfmadd231ps zmm6, zmm9, zmm11 # zmm6 = (zmm9 * zmm11) + zmm6
-	LONG $0x20c58349 // add r13, 0x20
-	LONG $0x4835d262; WORD $0xfab8 // vfmadd231ps zmm7, zmm9, zmm10 # zmm7 = (zmm9 * zmm10) + zmm7
-	WORD $0x394d; BYTE $0xc5 // cmp r13, r8
-	WORD $0x8949; BYTE $0xcd // mov r13, rcx
-	WORD $0xb57e // jle 0x107e0 <mv_f16+0x2e0>
-	WORD $0x394d; BYTE $0xe8 // cmp r8, r13
-	LONG $0xfd0c8e0f; WORD $0xffff // jle 0x10540 <mv_f16+0x40>
-	LONG $0xffffffbd; BYTE $0xff // mov ebp, 0xffffffff
-	WORD $0x8944; BYTE $0xc1 // mov ecx, r8d
-	WORD $0x2944; BYTE $0xe9 // sub ecx, r13d
-	WORD $0xe5d3 // shl ebp, cl
-	LONG $0x6f0c8d4a // lea rcx, [rdi + 2*r13]
-	WORD $0xd5f7 // not ebp
-	LONG $0xcd92fbc5 // kmovd k1, ebp
-	LONG $0xa9ff3162; WORD $0x0c6f; BYTE $0x6f // vmovdqu16 ymm9 {k1} {z}, ymmword ptr [rdi + 2*r13]
-	LONG $0xc97c3162; WORD $0x0410; BYTE $0xae // vmovups zmm8 {k1} {z}, zmmword ptr [rsi + 4*r13]
-	LONG $0xa9ff3162; WORD $0x146f; BYTE $0x49 // vmovdqu16 ymm10 {k1} {z}, ymmword ptr [rcx + 2*r9]
-	LONG $0xa9ff5162; WORD $0x1c6f; BYTE $0x0b // vmovdqu16 ymm11 {k1} {z}, ymmword ptr [r11 + rcx]
-	LONG $0x487d5262; WORD $0xc913 // vcvtph2ps zmm9, ymm9
-	LONG $0x483dd262; WORD $0xe1b8 // vfmadd231ps zmm4, zmm8, zmm9 # zmm4 = (zmm8 * zmm9) + zmm4
-	LONG $0x487d5262; WORD $0xca13 // vcvtph2ps zmm9, ymm10
-	LONG $0xa9ff7162; WORD $0x146f; BYTE $0x0b // vmovdqu16 ymm10 {k1} {z}, ymmword ptr [rbx + rcx]
-	LONG $0x483dd262; WORD $0xd9b8 // vfmadd231ps zmm3, zmm8, zmm9 # zmm3 = (zmm8 * zmm9) + zmm3
-	LONG $0x487d5262; WORD $0xcb13 // vcvtph2ps zmm9, ymm11
-	LONG $0x483dd262; WORD $0xf1b8 // vfmadd231ps zmm6, zmm8, zmm9 # zmm6 = (zmm8 * zmm9) + zmm6
-	LONG $0x487d5262; WORD $0xca13 // vcvtph2ps zmm9, ymm10
-	LONG $0x483dd262; WORD $0xf9b8 // vfmadd231ps zmm7, zmm8, zmm9 # zmm7 = (zmm8 * zmm9) + zmm7
-	LONG $0xfffc9de9; BYTE $0xff // jmp 0x10540 <mv_f16+0x40>
-	WORD $0x8949; BYTE $0xc5 // mov r13, rax
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x014d8e0f; WORD $0x0000 // jle 0x109fc <mv_f16+0x4fc>
+	// mv_f16: +448
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x01b48e0f; WORD $0x0000 // jle 0x1037d <mv_f16+0x1bd>
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
-	WORD $0x54eb // jmp 0x10908 <mv_f16+0x408>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
-	LONG $0xff458d49 // lea rax, [r13 - 0x1]
-	WORD $0x014c; BYTE $0xcf // add rdi, r9
-	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
-	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
-	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
-	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
-	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
-	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
-	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
-	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
-	LONG $0x0211fac5 // vmovss dword ptr [rdx], xmm0
-	LONG $0x04c28348 // add rdx, 0x4
-	LONG $0x01fd8349 // cmp r13, 0x1
-	WORD $0x8949; BYTE $0xc5 // mov r13, rax
-	LONG $0x00f48e0f; WORD $0x0000 // jle 0x109fc <mv_f16+0x4fc>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x40f88349 // cmp r8, 0x40
-	WORD $0x0e7d // jge 0x10920 <mv_f16+0x420>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0xc031 // xor eax, eax
-	WORD $0x74eb // jmp 0x1098e <mv_f16+0x48e>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0xc931 // xor ecx, ecx
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x000008004f8c180f // prefetcht0 byte ptr [rdi + 2*rcx + 0x800]
-	LONG $0x40418d48 // lea rax, [rcx + 0x40]
-	LONG $0x487df262; WORD $0x1413; BYTE $0x4f // vcvtph2ps zmm2, ymmword ptr [rdi + 2*rcx]
-	QUAD $0x014f5c13487df262 // vcvtph2ps zmm3, ymmword ptr [rdi + 2*rcx + 0x20]
-	LONG $0x487df262; WORD $0x1498; BYTE $0x8e // vfmadd132ps zmm2, zmm0, zmmword ptr [rsi + 4*rcx] # zmm2 = (zmm2 * mem) + zmm0
-	QUAD $0x018e5c984875f262 // vfmadd132ps zmm3, zmm1, zmmword ptr [rsi + 4*rcx + 0x40] # zmm3 = (zmm3 * mem) + zmm1
-	QUAD $0x000008404f8c180f // prefetcht0 byte ptr [rdi + 2*rcx + 0x840]
-	QUAD $0x024f4413487df262 // vcvtph2ps zmm0, ymmword ptr [rdi + 2*rcx + 0x40]
-	QUAD $0x034f4c13487df262 // vcvtph2ps zmm1, ymmword ptr [rdi + 2*rcx + 0x60]
-	QUAD $0x028e4498486df262 // vfmadd132ps zmm0, zmm2, zmmword ptr [rsi + 4*rcx + 0x80] # zmm0 = (zmm0 * mem) + zmm2
-	QUAD $0x038e4c984865f262 // vfmadd132ps zmm1, zmm3, zmmword ptr [rsi + 4*rcx + 0xc0] # zmm1 = (zmm1 * mem) + zmm3
-	LONG $0x80e98348 // sub rcx, -0x80
-	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	WORD $0xa27e // jle 0x10930 <mv_f16+0x430>
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x10c98348 // or rcx, 0x10
-	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0x247f // jg 0x109be <mv_f16+0x4be>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x487df262; WORD $0x1413; BYTE $0x47 // vcvtph2ps zmm2, ymmword ptr [rdi + 2*rax]
-	LONG $0x10488d48 // lea rcx, [rax + 0x10]
-	LONG $0x486df262; WORD $0x04b8; BYTE $0x86 // vfmadd231ps zmm0, zmm2, zmmword ptr [rsi + 4*rax] # zmm0 = (zmm2 * mem) + zmm0
-	LONG $0x20c08348 // add rax, 0x20
-	WORD $0x394c; BYTE $0xc0 // cmp rax, r8
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0xe27e // jle 0x109a0 <mv_f16+0x4a0>
-	WORD $0x3949; BYTE $0xc0 // cmp r8, rax
-	LONG $0xfef98e0f; WORD $0xffff // jle 0x108c0 <mv_f16+0x3c0>
-	LONG $0xffffba41; WORD $0xffff // mov r10d, 0xffffffff
-	WORD $0x8944; BYTE $0xc1 // mov ecx, r8d
-	WORD $0xc129 // sub ecx, eax
-	WORD $0xd341; BYTE $0xe2 // shl r10d, cl
-	WORD $0xf741; BYTE $0xd2 // not r10d
-	LONG $0x927bc1c4; BYTE $0xca // kmovd k1, r10d
-	LONG $0xa9fff162; WORD $0x1c6f; BYTE $0x47 // vmovdqu16 ymm3 {k1} {z}, ymmword ptr [rdi + 2*rax]
-	LONG $0xc97cf162; WORD $0x1410; BYTE $0x86 // vmovups zmm2 {k1} {z}, zmmword ptr [rsi + 4*rax]
-	LONG $0x487df262; WORD $0xdb13 // vcvtph2ps zmm3, ymm3
-	LONG $0x486df262; WORD $0xc3b8 // vfmadd231ps zmm0, zmm2, zmm3 # zmm0 = (zmm2 * zmm3) + zmm0
-	LONG $0xfffec4e9; BYTE $0xff // jmp 0x108c0 <mv_f16+0x3c0>
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	BYTE $0x5d // pop rbp
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-
-	// mv_bf16: +2576
-	BYTE $0x55 // push rbp
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	WORD $0x5541 // push r13
-	WORD $0x5441 // push r12
-	BYTE $0x53 // push rbx
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x04f98348 // cmp rcx, 0x4
-	LONG $0x04348c0f; WORD $0x0000 // jl 0x10e5b <mv_bf16+0x44b>
-	LONG $0x090c8d4b // lea rcx, [r9 + r9]
-	QUAD $0x00000000cd148d4e // lea r10, [8*r9]
-	QUAD $0x000000008d1c8d4e // lea r11, [4*r9]
-	LONG $0x4f348d4e // lea r14, [rdi + 2*r9]
-	LONG $0x8f3c8d4e // lea r15, [rdi + 4*r9]
-	LONG $0x491c8d48 // lea rbx, [rcx + 2*rcx]
-	LONG $0x1f248d4c // lea r12, [rdi + rbx]
-	LONG $0x0000d6e9; BYTE $0x00 // jmp 0x10b26 <mv_bf16+0x116>
-	LONG $0x4874f162; WORD $0xcc58 // vaddps zmm1, zmm1, zmm4
-	LONG $0x484cf162; WORD $0xdb58 // vaddps zmm3, zmm6, zmm3
-	LONG $0x487cf162; WORD $0xc558 // vaddps zmm0, zmm0, zmm5
-	LONG $0x4844f162; WORD $0xd258 // vaddps zmm2, zmm7, zmm2
-	LONG $0xfc688d4c // lea r13, [rax - 0x4]
-	WORD $0x014c; BYTE $0xd7 // add rdi, r10
-	WORD $0x014d; BYTE $0xd6 // add r14, r10
-	WORD $0x014d; BYTE $0xd7 // add r15, r10
-	WORD $0x014d; BYTE $0xd4 // add r12, r10
-	LONG $0x48fdf362; WORD $0xcc1b; BYTE $0x01 // vextractf64x4 ymm4, zmm1, 0x1
-	LONG $0x48fdf362; WORD $0xc51b; BYTE $0x01 // vextractf64x4 ymm5, zmm0, 0x1
-	LONG $0xcc58f4c5 // vaddps ymm1, ymm1, ymm4
-	LONG $0xc558fcc5 // vaddps ymm0, ymm0, ymm5
-	LONG $0x197de3c4; WORD $0x01cc // vextractf128 xmm4, ymm1, 0x1
-	LONG $0x197de3c4; WORD $0x01c5 // vextractf128 xmm5, ymm0, 0x1
-	LONG $0xcc58f0c5 // vaddps xmm1, xmm1, xmm4
-	LONG $0xc558f8c5 // vaddps xmm0, xmm0, xmm5
-	LONG $0xe1c6f1c5; BYTE $0x01 // vshufpd xmm4, xmm1, xmm1, 0x1 # xmm4 = xmm1[1,0]
-	LONG $0xe8c6f9c5; BYTE $0x01 // vshufpd xmm5, xmm0, xmm0, 0x1 # xmm5 = xmm0[1,0]
-	LONG $0xcc58f0c5 // vaddps xmm1, xmm1, xmm4
-	LONG $0x48fdf362; WORD $0xdc1b; BYTE $0x01 // vextractf64x4 ymm4, zmm3, 0x1
-	LONG $0xc558f8c5 // vaddps xmm0, xmm0, xmm5
-	LONG $0xdc58e4c5 // vaddps ymm3, ymm3, ymm4
-	LONG $0x2179e3c4; WORD $0x4ce9 // vinsertps xmm5, xmm0, xmm1, 0x4c # xmm5 = xmm1[1],xmm0[1],zero,zero
-	LONG $0xc014f0c5 // vunpcklps xmm0, xmm1, xmm0 # xmm0 = xmm1[0],xmm0[0],xmm1[1],xmm0[1]
-	LONG $0x197de3c4; WORD $0x01dc // vextractf128 xmm4, ymm3, 0x1
-	LONG $0xdc58e0c5 // vaddps xmm3, xmm3, xmm4
-	LONG $0xe3c6e1c5; BYTE $0x01 // vshufpd xmm4, xmm3, xmm3, 0x1 # xmm4 = xmm3[1,0]
-	LONG $0xdc58e0c5 // vaddps xmm3, xmm3, xmm4
-	LONG $0x48fdf362; WORD $0xd41b; BYTE $0x01 // vextractf64x4 ymm4, zmm2, 0x1
-	LONG $0xd458ecc5 // vaddps ymm2, ymm2, ymm4
-	LONG $0x197de3c4; WORD $0x01d4 // vextractf128 xmm4, ymm2, 0x1
-	LONG $0xd458e8c5 // vaddps xmm2, xmm2, xmm4
-	LONG $0xe2c6e9c5; BYTE $0x01 // vshufpd xmm4, xmm2, xmm2, 0x1 # xmm4 = xmm2[1,0]
-	LONG $0xd458e8c5 // vaddps xmm2, xmm2, xmm4
-	LONG $0xe3c6e8c5; BYTE $0x55 // vshufps xmm4, xmm2, xmm3, 0x55 # xmm4 = xmm2[1,1],xmm3[1,1]
-	LONG $0xd316e8c5 // vmovlhps xmm2, xmm2, xmm3 # xmm2 = xmm2[0],xmm3[0]
-	LONG $0xe4c6d0c5; BYTE $0x24 // vshufps xmm4, xmm5, xmm4, 0x24 # xmm4 = xmm5[0,1],xmm4[2,0]
-	LONG $0xc2c6f8c5; BYTE $0x24 // vshufps xmm0, xmm0, xmm2, 0x24 # xmm0 = xmm0[0,1],xmm2[2,0]
-	LONG $0xc458f8c5 // vaddps xmm0, xmm0, xmm4
-	LONG $0x0211f8c5 // vmovups xmmword ptr [rdx], xmm0
-	LONG $0x10c28348 // add rdx, 0x10
-	LONG $0x07f88348 // cmp rax, 0x7
-	WORD $0x894c; BYTE $0xe8 // mov rax, r13
-	LONG $0x03388e0f; WORD $0x0000 // jle 0x10e5e <mv_bf16+0x44e>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x40f88349 // cmp r8, 0x40
-	WORD $0x307d // jge 0x10b60 <mv_bf16+0x150>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	LONG $0x0001f1e9; BYTE $0x00 // jmp 0x10d45 <mv_bf16+0x335>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	WORD $0xc931 // xor ecx, ecx
-	WORD $0x9066 // nop
-	LONG $0x487c7162; WORD $0x0410; BYTE $0x8e // vmovups zmm8, zmmword ptr [rsi + 4*rcx]
-	QUAD $0x018e4c10487c7162 // vmovups zmm9, zmmword ptr [rsi + 4*rcx + 0x40]
-	QUAD $0x000008004f8c180f // prefetcht0 byte ptr [rdi + 2*rcx + 0x800]
-	LONG $0x40698d4c // lea r13, [rcx + 0x40]
-	LONG $0x487d7262; WORD $0x1433; BYTE $0x4f // vpmovzxwd zmm10, ymmword ptr [rdi + 2*rcx]
-	LONG $0x482dd162; WORD $0xf272; BYTE $0x10 // vpslld zmm10, zmm10, 0x10
-	LONG $0x483d7262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm8, zmm1 # zmm10 = (zmm8 * zmm10) + zmm1
-	QUAD $0x014f4c33487df262 // vpmovzxwd zmm1, ymmword ptr [rdi + 2*rcx + 0x20]
-	QUAD $0x0008004e8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r14 + 2*rcx + 0x800]
-	LONG $0x4825f162; WORD $0xf172; BYTE $0x10 // vpslld zmm11, zmm1, 0x10
-	LONG $0x487dd262; WORD $0x0c33; BYTE $0x4e // vpmovzxwd zmm1, ymmword ptr [r14 + 2*rcx]
-	LONG $0x48357262; WORD $0xdca8 // vfmadd213ps zmm11, zmm9, zmm4 # zmm11 = (zmm9 * zmm11) + zmm4
-	LONG $0x481df162; WORD $0xf172; BYTE $0x10 // vpslld zmm12, zmm1, 0x10
-	LONG $0x483d7262; WORD $0xe0a8 // vfmadd213ps zmm12, zmm8, zmm0 # zmm12 = (zmm8 * zmm12) + zmm0
-	QUAD $0x014e4433487dd262 // vpmovzxwd zmm0, ymmword ptr [r14 + 2*rcx + 0x20]
-	QUAD $0x0008004f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + 2*rcx + 0x800]
-	LONG $0x4815f162; WORD $0xf072; BYTE $0x10 // vpslld zmm13, zmm0, 0x10
-	LONG $0x487dd262; WORD $0x0433; BYTE $0x4f // vpmovzxwd zmm0, ymmword ptr [r15 + 2*rcx]
-	LONG $0x48357262; WORD $0xeda8 // vfmadd213ps zmm13, zmm9, zmm5 # zmm13 = (zmm9 * zmm13) + zmm5
-	LONG $0x480df162; WORD $0xf072; BYTE $0x10 // vpslld zmm14, zmm0, 0x10
-	QUAD $0x014f4433487dd262 // vpmovzxwd zmm0, ymmword ptr [r15 + 2*rcx + 0x20]
-	QUAD $0x0008004c8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 2*rcx + 0x800]
-	LONG $0x483d7262; WORD $0xf6a8 // vfmadd213ps zmm14, zmm8, zmm6 # zmm14 = (zmm8 * zmm14) + zmm6
-	QUAD $0x038e4c10487ce162 // vmovups zmm17, zmmword ptr [rsi + 4*rcx + 0xc0]
-	LONG $0x4805f162; WORD $0xf072; BYTE $0x10 // vpslld zmm15, zmm0, 0x10
-	LONG $0x487dd262; WORD $0x0433; BYTE $0x4c // vpmovzxwd zmm0, ymmword ptr [r12 + 2*rcx]
-	LONG $0x48357262; WORD $0xfba8 // vfmadd213ps zmm15, zmm9, zmm3 # zmm15 = (zmm9 * zmm15) + zmm3
-	LONG $0x407df162; WORD $0xf072; BYTE $0x10 // vpslld zmm16, zmm0, 0x10
-	QUAD $0x014c4433487dd262 // vpmovzxwd zmm0, ymmword ptr [r12 + 2*rcx + 0x20]
-	LONG $0x483de262; WORD $0xc7a8 // vfmadd213ps zmm16, zmm8, zmm7 # zmm16 = (zmm8 * zmm16) + zmm7
-	LONG $0x483df162; WORD $0xf072; BYTE $0x10 // vpslld zmm8, zmm0, 0x10
-	LONG $0x48357262; WORD $0xc2a8 // vfmadd213ps zmm8, zmm9, zmm2 # zmm8 = (zmm9 * zmm8) + zmm2
-	QUAD $0x028e5410487cf162 // vmovups zmm2, zmmword ptr [rsi + 4*rcx + 0x80]
-	QUAD $0x000008404f8c180f // prefetcht0 byte ptr [rdi + 2*rcx + 0x840]
-	QUAD $0x024f4433487df262 // vpmovzxwd zmm0, ymmword ptr [rdi + 2*rcx + 0x40]
-	LONG $0x4875f162; WORD $0xf072; BYTE $0x10 // vpslld zmm1, zmm0, 0x10
-	QUAD $0x034f4433487df262 // vpmovzxwd zmm0, ymmword ptr [rdi + 2*rcx + 0x60]
-	QUAD $0x0008404e8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r14 + 2*rcx + 0x840]
-	QUAD $0x034e5c33487dd262 // vpmovzxwd zmm3, ymmword ptr [r14 + 2*rcx + 0x60]
-	LONG $0x486dd262; WORD $0xcaa8 // vfmadd213ps zmm1, zmm2, zmm10 # zmm1 = (zmm2 * zmm1) + zmm10
-	LONG $0x485df162; WORD $0xf072; BYTE $0x10 // vpslld zmm4, zmm0, 0x10
-	QUAD $0x024e4433487dd262 // vpmovzxwd zmm0, ymmword ptr [r14 + 2*rcx + 0x40]
-	QUAD $0x0008404f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + 2*rcx + 0x840]
-	LONG $0x4855f162; WORD $0xf372; BYTE $0x10 // vpslld zmm5, zmm3, 0x10
-	QUAD $0x024f5c33487dd262 // vpmovzxwd zmm3, ymmword ptr [r15 + 2*rcx + 0x40]
-	LONG $0x4075d262; WORD $0xe3a8 // vfmadd213ps zmm4, zmm17, zmm11 # zmm4 = (zmm17 * zmm4) + zmm11
-	LONG $0x4075d262; WORD $0xeda8 // vfmadd213ps zmm5, zmm17, zmm13 # zmm5 = (zmm17 * zmm5) + zmm13
-	LONG $0x487df162; WORD $0xf072; BYTE $0x10 // vpslld zmm0, zmm0, 0x10
-	LONG $0x484df162; WORD $0xf372; BYTE $0x10 // vpslld zmm6, zmm3, 0x10
-	QUAD $0x034f5c33487dd262 // vpmovzxwd zmm3, ymmword ptr [r15 + 2*rcx + 0x60]
-	QUAD $0x0008404c8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 2*rcx + 0x840]
-	LONG $0x486dd262; WORD $0xc4a8 // vfmadd213ps zmm0, zmm2, zmm12 # zmm0 = (zmm2 * zmm0) + zmm12
-	QUAD $0x024c7c33487dd262 // vpmovzxwd zmm7, ymmword ptr [r12 + 2*rcx + 0x40]
-	LONG $0x486dd262; WORD $0xf6a8 // vfmadd213ps zmm6, zmm2, zmm14 # zmm6 = (zmm2 * zmm6) + zmm14
-	LONG $0x4865f162; WORD $0xf372; BYTE $0x10 // vpslld zmm3, zmm3, 0x10
-	LONG $0x4845f162; WORD $0xf772; BYTE $0x10 // vpslld zmm7, zmm7, 0x10
-	LONG $0x4075d262; WORD $0xdfa8 // vfmadd213ps zmm3, zmm17, zmm15 # zmm3 = (zmm17 * zmm3) + zmm15
-	LONG $0x486db262; WORD $0xf8a8 // vfmadd213ps zmm7, zmm2, zmm16 # zmm7 = (zmm2 * zmm7) + zmm16
-	QUAD $0x034c5433487dd262 // vpmovzxwd zmm2, ymmword ptr [r12 + 2*rcx + 0x60]
-	LONG $0x80e98348 // sub rcx, -0x80
-	LONG $0x486df162; WORD $0xf272; BYTE $0x10 // vpslld zmm2, zmm2, 0x10
-	LONG $0x4075d262; WORD $0xd0a8 // vfmadd213ps zmm2, zmm17, zmm8 # zmm2 = (zmm17 * zmm2) + zmm8
-	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0x894c; BYTE $0xe9 // mov rcx, r13
-	LONG $0xfe3b8e0f; WORD $0xffff // jle 0x10b80 <mv_bf16+0x170>
-	WORD $0x894c; BYTE $0xe9 // mov rcx, r13
-	LONG $0x10c98348 // or rcx, 0x10
-	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0x767f // jg 0x10dc7 <mv_bf16+0x3b7>
+	WORD $0x63eb // jmp 0x10234 <mv_f16+0x74>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x487d3262; WORD $0x0c33; BYTE $0x6f // vpmovzxwd zmm9, ymmword ptr [rdi + 2*r13]
-	LONG $0x487d1262; WORD $0x1433; BYTE $0x6e // vpmovzxwd zmm10, ymmword ptr [r14 + 2*r13]
-	LONG $0x487c3162; WORD $0x0410; BYTE $0xae // vmovups zmm8, zmmword ptr [rsi + 4*r13]
-	LONG $0x487d1262; WORD $0x1c33; BYTE $0x6f // vpmovzxwd zmm11, ymmword ptr [r15 + 2*r13]
-	LONG $0x104d8d49 // lea rcx, [r13 + 0x10]
-	LONG $0x4835d162; WORD $0xf172; BYTE $0x10 // vpslld zmm9, zmm9, 0x10
-	LONG $0x483dd262; WORD $0xc9b8 // vfmadd231ps zmm1, zmm8, zmm9 # zmm1 = (zmm8 * zmm9) + zmm1
-	LONG $0x4835d162; WORD $0xf272; BYTE $0x10 // vpslld zmm9, zmm10, 0x10
-	LONG $0x487d1262; WORD $0x1433; BYTE $0x6c // vpmovzxwd zmm10, ymmword ptr [r12 + 2*r13]
-	LONG $0x20c58349 // add r13, 0x20
-	LONG $0x483dd262; WORD $0xc1b8 // vfmadd231ps zmm0, zmm8, zmm9 # zmm0 = (zmm8 * zmm9) + zmm0
-	LONG $0x4835d162; WORD $0xf372; BYTE $0x10 // vpslld zmm9, zmm11, 0x10
-	LONG $0x483dd262; WORD $0xf1b8 // vfmadd231ps zmm6, zmm8, zmm9 # zmm6 = (zmm8 * zmm9) + zmm6
-	LONG $0x4835d162; WORD $0xf272; BYTE $0x10 // vpslld zmm9, zmm10, 0x10
-	LONG $0x483dd262; WORD $0xf9b8 // vfmadd231ps zmm7, zmm8, zmm9 # zmm7 = (zmm8 * zmm9) + zmm7
-	WORD $0x394d; BYTE $0xc5 // cmp r13, r8
-	WORD $0x8949; BYTE $0xcd // mov r13, rcx
-	WORD $0x997e // jle 0x10d60 <mv_bf16+0x350>
-	WORD $0x394d; BYTE $0xe8 // cmp r8, r13
-	LONG $0xfc808e0f; WORD $0xffff // jle 0x10a50 <mv_bf16+0x40>
-	LONG $0xffffffbd; BYTE $0xff // mov ebp, 0xffffffff
-	WORD $0x8944; BYTE $0xc1 // mov ecx, r8d
-	WORD $0x2944; BYTE $0xe9 // sub ecx, r13d
-	WORD $0xe5d3 // shl ebp, cl
-	LONG $0x6f0c8d4a // lea rcx, [rdi + 2*r13]
-	WORD $0xd5f7 // not ebp
-	LONG $0xcd92fbc5 // kmovd k1, ebp
-	LONG $0xa9ff3162; WORD $0x0c6f; BYTE $0x6f // vmovdqu16 ymm9 {k1} {z}, ymmword ptr [rdi + 2*r13]
-	LONG $0xc97c3162; WORD $0x0410; BYTE $0xae // vmovups zmm8 {k1} {z}, zmmword ptr [rsi + 4*r13]
-	LONG $0xa9ff3162; WORD $0x146f; BYTE $0x49 // vmovdqu16 ymm10 {k1} {z}, ymmword ptr [rcx + 2*r9]
-	LONG $0xa9ff5162; WORD $0x1c6f; BYTE $0x0b // vmovdqu16 ymm11 {k1} {z}, ymmword ptr [r11 + rcx]
-	LONG $0x487d5262; WORD $0xc933 // vpmovzxwd zmm9, ymm9 # zmm9 = ymm9[0],zero,ymm9[1],zero,ymm9[2],zero,ymm9[3],zero,ymm9[4],zero,ymm9[5],zero,ymm9[6],zero,ymm9[7],zero,ymm9[8],zero,ymm9[9],zero,ymm9[10],zero,ymm9[11],zero,ymm9[12],zero,ymm9[13],zero,ymm9[14],zero,ymm9[15],zero
-	LONG $0x4835d162; WORD $0xf172; BYTE $0x10 // vpslld zmm9, zmm9, 0x10
-	LONG $0x483dd262; WORD $0xc9b8 // vfmadd231ps zmm1, zmm8, zmm9 # zmm1 = (zmm8 * zmm9) + zmm1
-	LONG $0x487d5262; WORD $0xca33 // vpmovzxwd zmm9, ymm10 # zmm9 = ymm10[0],zero,ymm10[1],zero,ymm10[2],zero,ymm10[3],zero,ymm10[4],zero,ymm10[5],zero,ymm10[6],zero,ymm10[7],zero,ymm10[8],zero,ymm10[9],zero,ymm10[10],zero,ymm10[11],zero,ymm10[12],zero,ymm10[13],zero,ymm10[14],zero,ymm10[15],zero
-	LONG $0xa9ff7162; WORD $0x146f; BYTE $0x0b // vmovdqu16 ymm10 {k1} {z}, ymmword ptr [rbx + rcx]
-	LONG $0x4835d162; WORD $0xf172; BYTE $0x10 // vpslld zmm9, zmm9, 0x10
-	LONG $0x483dd262; WORD $0xc1b8 // vfmadd231ps zmm0, zmm8, zmm9 # zmm0 = (zmm8 * zmm9) + zmm0
-	LONG $0x487d5262; WORD $0xcb33 // vpmovzxwd zmm9, ymm11 # zmm9 = ymm11[0],zero,ymm11[1],zero,ymm11[2],zero,ymm11[3],zero,ymm11[4],zero,ymm11[5],zero,ymm11[6],zero,ymm11[7],zero,ymm11[8],zero,ymm11[9],zero,ymm11[10],zero,ymm11[11],zero,ymm11[12],zero,ymm11[13],zero,ymm11[14],zero,ymm11[15],zero
-	LONG $0x4835d162; WORD $0xf172; BYTE $0x10 // vpslld zmm9, zmm9, 0x10
-	LONG $0x483dd262; WORD $0xf1b8 // vfmadd231ps zmm6, zmm8, zmm9 # zmm6 = (zmm8 * zmm9) + zmm6
-	LONG $0x487d5262; WORD $0xca33 // vpmovzxwd zmm9, ymm10 # zmm9 = ymm10[0],zero,ymm10[1],zero,ymm10[2],zero,ymm10[3],zero,ymm10[4],zero,ymm10[5],zero,ymm10[6],zero,ymm10[7],zero,ymm10[8],zero,ymm10[9],zero,ymm10[10],zero,ymm10[11],zero,ymm10[12],zero,ymm10[13],zero,ymm10[14],zero,ymm10[15],zero
-	LONG $0x4835d162; WORD $0xf172; BYTE $0x10 // vpslld zmm9, zmm9, 0x10
-	LONG $0x483dd262; WORD $0xf9b8 // vfmadd231ps zmm7, zmm8, zmm9 # zmm7 = (zmm8 * zmm9) + zmm7
-	LONG $0xfffbf5e9; BYTE $0xff // jmp 0x10a50 <mv_bf16+0x40>
-	WORD $0x8949; BYTE $0xc5 // mov r13, rax
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x01738e0f; WORD $0x0000 // jle 0x10fda <mv_bf16+0x5ca>
-	WORD $0x014d; BYTE $0xc9 // add r9, r9
-	WORD $0x4ceb // jmp 0x10eb8 <mv_bf16+0x4a8>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
-	LONG $0xff458d49 // lea rax, [r13 - 0x1]
-	WORD $0x014c; BYTE $0xcf // add rdi, r9
-	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
-	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
-	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
-	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
-	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
-	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
-	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
-	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
-	LONG $0x0211fac5 // vmovss dword ptr [rdx], xmm0
-	LONG $0x04c28348 // add rdx, 0x4
-	LONG $0x01fd8349 // cmp r13, 0x1
-	WORD $0x8949; BYTE $0xc5 // mov r13, rax
-	LONG $0x01228e0f; WORD $0x0000 // jle 0x10fda <mv_bf16+0x5ca>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x40f88349 // cmp r8, 0x40
-	WORD $0x0e7d // jge 0x10ed0 <mv_bf16+0x4c0>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0xc031 // xor eax, eax
-	LONG $0x00008de9; BYTE $0x00 // jmp 0x10f5a <mv_bf16+0x54a>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0xc931 // xor ecx, ecx
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x000008004f8c180f // prefetcht0 byte ptr [rdi + 2*rcx + 0x800]
-	LONG $0x40418d48 // lea rax, [rcx + 0x40]
-	LONG $0x487df262; WORD $0x1433; BYTE $0x4f // vpmovzxwd zmm2, ymmword ptr [rdi + 2*rcx]
-	LONG $0x486df162; WORD $0xf272; BYTE $0x10 // vpslld zmm2, zmm2, 0x10
-	LONG $0x487df262; WORD $0x1498; BYTE $0x8e // vfmadd132ps zmm2, zmm0, zmmword ptr [rsi + 4*rcx] # zmm2 = (zmm2 * mem) + zmm0
-	QUAD $0x014f4433487df262 // vpmovzxwd zmm0, ymmword ptr [rdi + 2*rcx + 0x20]
-	LONG $0x4865f162; WORD $0xf072; BYTE $0x10 // vpslld zmm3, zmm0, 0x10
-	QUAD $0x018e5c984875f262 // vfmadd132ps zmm3, zmm1, zmmword ptr [rsi + 4*rcx + 0x40] # zmm3 = (zmm3 * mem) + zmm1
-	QUAD $0x000008404f8c180f // prefetcht0 byte ptr [rdi + 2*rcx + 0x840]
-	QUAD $0x024f4433487df262 // vpmovzxwd zmm0, ymmword ptr [rdi + 2*rcx + 0x40]
-	QUAD $0x034f4c33487df262 // vpmovzxwd zmm1, ymmword ptr [rdi + 2*rcx + 0x60]
-	LONG $0x487df162; WORD $0xf072; BYTE $0x10 // vpslld zmm0, zmm0, 0x10
-	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
-	QUAD $0x028e4498486df262 // vfmadd132ps zmm0, zmm2, zmmword ptr [rsi + 4*rcx + 0x80] # zmm0 = (zmm0 * mem) + zmm2
-	QUAD $0x038e4c984865f262 // vfmadd132ps zmm1, zmm3, zmmword ptr [rsi + 4*rcx + 0xc0] # zmm1 = (zmm1 * mem) + zmm3
-	LONG $0x80e98348 // sub rcx, -0x80
-	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	WORD $0x867e // jle 0x10ee0 <mv_bf16+0x4d0>
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x10c98348 // or rcx, 0x10
-	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0x2f7f // jg 0x10f95 <mv_bf16+0x585>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487df262; WORD $0x1433; BYTE $0x47 // vpmovzxwd zmm2, ymmword ptr [rdi + 2*rax]
-	LONG $0x10488d48 // lea rcx, [rax + 0x10]
-	LONG $0x486df162; WORD $0xf272; BYTE $0x10 // vpslld zmm2, zmm2, 0x10
-	LONG $0x486df262; WORD $0x04b8; BYTE $0x86 // vfmadd231ps zmm0, zmm2, zmmword ptr [rsi + 4*rax] # zmm0 = (zmm2 * mem) + zmm0
-	LONG $0x20c08348 // add rax, 0x20
-	WORD $0x394c; BYTE $0xc0 // cmp rax, r8
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0xdb7e // jle 0x10f70 <mv_bf16+0x560>
-	WORD $0x3949; BYTE $0xc0 // cmp r8, rax
-	LONG $0xfed28e0f; WORD $0xffff // jle 0x10e70 <mv_bf16+0x460>
-	LONG $0xffffba41; WORD $0xffff // mov r10d, 0xffffffff
-	WORD $0x8944; BYTE $0xc1 // mov ecx, r8d
-	WORD $0xc129 // sub ecx, eax
-	WORD $0xd341; BYTE $0xe2 // shl r10d, cl
-	WORD $0xf741; BYTE $0xd2 // not r10d
-	LONG $0x927bc1c4; BYTE $0xca // kmovd k1, r10d
-	LONG $0xa9fff162; WORD $0x1c6f; BYTE $0x47 // vmovdqu16 ymm3 {k1} {z}, ymmword ptr [rdi + 2*rax]
-	LONG $0xc97cf162; WORD $0x1410; BYTE $0x86 // vmovups zmm2 {k1} {z}, zmmword ptr [rsi + 4*rax]
-	LONG $0x487df262; WORD $0xdb33 // vpmovzxwd zmm3, ymm3 # zmm3 = ymm3[0],zero,ymm3[1],zero,ymm3[2],zero,ymm3[3],zero,ymm3[4],zero,ymm3[5],zero,ymm3[6],zero,ymm3[7],zero,ymm3[8],zero,ymm3[9],zero,ymm3[10],zero,ymm3[11],zero,ymm3[12],zero,ymm3[13],zero,ymm3[14],zero,ymm3[15],zero
-	LONG $0x4865f162; WORD $0xf372; BYTE $0x10 // vpslld zmm3, zmm3, 0x10
-	LONG $0x486df262; WORD $0xc3b8 // vfmadd231ps zmm0, zmm2, zmm3 # zmm0 = (zmm2 * zmm3) + zmm0
-	LONG $0xfffe96e9; BYTE $0xff // jmp 0x10e70 <mv_bf16+0x460>
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	BYTE $0x5d // pop rbp
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-
-	// mv_q8_0: +4080
-	BYTE $0x55 // push rbp
-	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	WORD $0x5541 // push r13
-	WORD $0x5441 // push r12
-	BYTE $0x53 // push rbx
-	LONG $0xe0e48348 // and rsp, -0x20
-	LONG $0xc0ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x1c0
-	WORD $0x8949; BYTE $0xff // mov r15, rdi
-	LONG $0x2444894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r8
-	LONG $0x24748948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rsi
-	LONG $0x04f98348 // cmp rcx, 0x4
-	LONG $0x087f8c0f; WORD $0x0000 // jl 0x1189e <mv_q8_0+0x8ae>
-	QUAD $0x000000008d048d4a // lea rax, [4*r9]
-	LONG $0x4f3c8d4b // lea rdi, [r15 + 2*r9]
-	LONG $0x1f708d4d // lea r14, [r8 + 0x1f]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x09148d4f // lea r10, [r9 + r9]
-	LONG $0x40768d48 // lea rsi, [rsi + 0x40]
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xf0490f4d // cmovns r14, r8
-	LONG $0x2454894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r10
-	LONG $0x24748948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rsi
-	QUAD $0x0000008024848948 // mov qword ptr [rsp + 0x80], rax
-	LONG $0x49048d4b // lea rax, [r9 + 2*r9]
-	LONG $0x247c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdi
-	LONG $0x0f3c8d4b // lea rdi, [r15 + r9]
-	LONG $0x05fec149 // sar r14, 0x5
-	LONG $0x247c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rdi
-	LONG $0x027f8d49 // lea rdi, [r15 + 0x2]
-	QUAD $0x0000009824b4894c // mov qword ptr [rsp + 0x98], r14
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x014c; BYTE $0xf8 // add rax, r15
-	LONG $0x247c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdi
-	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
-	LONG $0x0000e9e9; BYTE $0x00 // jmp 0x11176 <mv_q8_0+0x186>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x48fdf362; WORD $0xdd1b; BYTE $0x01 // vextractf64x4 ymm5, zmm3, 0x1
-	LONG $0x48fdf362; WORD $0xce1b; BYTE $0x01 // vextractf64x4 ymm6, zmm1, 0x1
-	QUAD $0x0000008024b48b48 // mov rsi, qword ptr [rsp + 0x80]
-	QUAD $0x00000088248c8b48 // mov rcx, qword ptr [rsp + 0x88]
-	QUAD $0x0000009024948b48 // mov rdx, qword ptr [rsp + 0x90]
-	LONG $0x24448b4c; BYTE $0x60 // mov r8, qword ptr [rsp + 0x60]
-	LONG $0xdd58e4c5 // vaddps ymm3, ymm3, ymm5
-	LONG $0xce58f4c5 // vaddps ymm1, ymm1, ymm6
-	LONG $0x197de3c4; WORD $0x01dd // vextractf128 xmm5, ymm3, 0x1
-	LONG $0x197de3c4; WORD $0x01ce // vextractf128 xmm6, ymm1, 0x1
-	LONG $0x24740148; BYTE $0x50 // add qword ptr [rsp + 0x50], rsi
-	LONG $0x24740148; BYTE $0x58 // add qword ptr [rsp + 0x58], rsi
-	LONG $0x24740148; BYTE $0x48 // add qword ptr [rsp + 0x48], rsi
-	LONG $0x24740148; BYTE $0x40 // add qword ptr [rsp + 0x40], rsi
-	LONG $0xfc418d48 // lea rax, [rcx - 0x4]
-	WORD $0x0149; BYTE $0xf7 // add r15, rsi
-	LONG $0xdd58e0c5 // vaddps xmm3, xmm3, xmm5
-	LONG $0xce58f0c5 // vaddps xmm1, xmm1, xmm6
-	LONG $0xebc6e1c5; BYTE $0x01 // vshufpd xmm5, xmm3, xmm3, 0x1 # xmm5 = xmm3[1,0]
-	LONG $0xf1c6f1c5; BYTE $0x01 // vshufpd xmm6, xmm1, xmm1, 0x1 # xmm6 = xmm1[1,0]
-	LONG $0xdd58e0c5 // vaddps xmm3, xmm3, xmm5
-	LONG $0x48fdf362; WORD $0xe51b; BYTE $0x01 // vextractf64x4 ymm5, zmm4, 0x1
-	LONG $0xce58f0c5 // vaddps xmm1, xmm1, xmm6
-	LONG $0xe558dcc5 // vaddps ymm4, ymm4, ymm5
-	LONG $0x2171e3c4; WORD $0x4cf3 // vinsertps xmm6, xmm1, xmm3, 0x4c # xmm6 = xmm3[1],xmm1[1],zero,zero
-	LONG $0xc914e0c5 // vunpcklps xmm1, xmm3, xmm1 # xmm1 = xmm3[0],xmm1[0],xmm3[1],xmm1[1]
-	LONG $0x197de3c4; WORD $0x01e5 // vextractf128 xmm5, ymm4, 0x1
-	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
-	LONG $0xecc6d9c5; BYTE $0x01 // vshufpd xmm5, xmm4, xmm4, 0x1 # xmm5 = xmm4[1,0]
-	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
-	LONG $0x48fdf362; WORD $0xd51b; BYTE $0x01 // vextractf64x4 ymm5, zmm2, 0x1
-	LONG $0xd558ecc5 // vaddps ymm2, ymm2, ymm5
-	LONG $0x197de3c4; WORD $0x01d5 // vextractf128 xmm5, ymm2, 0x1
-	LONG $0xd558e8c5 // vaddps xmm2, xmm2, xmm5
-	LONG $0xeac6e9c5; BYTE $0x01 // vshufpd xmm5, xmm2, xmm2, 0x1 # xmm5 = xmm2[1,0]
-	LONG $0xd558e8c5 // vaddps xmm2, xmm2, xmm5
-	LONG $0xecc6e8c5; BYTE $0x55 // vshufps xmm5, xmm2, xmm4, 0x55 # xmm5 = xmm2[1,1],xmm4[1,1]
-	LONG $0xd416e8c5 // vmovlhps xmm2, xmm2, xmm4 # xmm2 = xmm2[0],xmm4[0]
-	LONG $0xedc6c8c5; BYTE $0x24 // vshufps xmm5, xmm6, xmm5, 0x24 # xmm5 = xmm6[0,1],xmm5[2,0]
-	LONG $0xcac6f0c5; BYTE $0x24 // vshufps xmm1, xmm1, xmm2, 0x24 # xmm1 = xmm1[0,1],xmm2[2,0]
-	LONG $0xcd58f0c5 // vaddps xmm1, xmm1, xmm5
-	LONG $0x0a11f8c5 // vmovups xmmword ptr [rdx], xmm1
-	LONG $0x10c28348 // add rdx, 0x10
-	LONG $0x07f98348 // cmp rcx, 0x7
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x072b8e0f; WORD $0x0000 // jle 0x118a1 <mv_q8_0+0x8b1>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	QUAD $0x00000088248c8948 // mov qword ptr [rsp + 0x88], rcx
-	QUAD $0x0000009024948948 // mov qword ptr [rsp + 0x90], rdx
-	LONG $0x20f88349 // cmp r8, 0x20
-	LONG $0xfef08c0f; WORD $0xffff // jl 0x11090 <mv_q8_0+0xa0>
-	LONG $0x24448b48; BYTE $0x78 // mov rax, qword ptr [rsp + 0x78]
-	LONG $0x24748b48; BYTE $0x40 // mov rsi, qword ptr [rsp + 0x40]
-	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
-	LONG $0x24548b48; BYTE $0x58 // mov rdx, qword ptr [rsp + 0x58]
-	LONG $0x24648b4c; BYTE $0x50 // mov r12, qword ptr [rsp + 0x50]
-	WORD $0x894c; BYTE $0xff // mov rdi, r15
-	WORD $0x894d; BYTE $0xf2 // mov r10, r14
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	WORD $0x78eb // jmp 0x1123c <mv_q8_0+0x24c>
-	QUAD $0xa0248411487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0xa0], zmm0
-	QUAD $0xe0248411487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0xe0], zmm0
-	QUAD $0x20248411487cf162; WORD $0x0001; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x120], zmm0
-	QUAD $0x60248411487cf162; WORD $0x0001; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x160], zmm0
-	LONG $0x24548b48; BYTE $0x70 // mov rdx, qword ptr [rsp + 0x70]
-	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
-	QUAD $0x0000009824b48b4c // mov r14, qword ptr [rsp + 0x98]
-	LONG $0x10c08349 // add r8, 0x10
-	LONG $0xf0c28349 // add r10, -0x10
-	LONG $0x20c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x220
-	LONG $0x20c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x220
-	LONG $0x20c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x220
-	LONG $0x08000548; WORD $0x0000 // add rax, 0x800
-	LONG $0x20c28148; WORD $0x0002; BYTE $0x00 // add rdx, 0x220
-	LONG $0x20c18148; WORD $0x0002; BYTE $0x00 // add rcx, 0x220
-	WORD $0x394d; BYTE $0xf0 // cmp r8, r14
-	LONG $0xfe548d0f; WORD $0xffff // jge 0x11090 <mv_q8_0+0xa0>
-	LONG $0x24548948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rdx
-	LONG $0x10fa8349 // cmp r10, 0x10
-	LONG $0x000010ba; BYTE $0x00 // mov edx, 0x10
-	LONG $0x244c8948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rcx
-	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
-	WORD $0x894d; BYTE $0xc3 // mov r11, r8
-	LONG $0xd24c0f49 // cmovl rdx, r10
-	LONG $0x02fa8348 // cmp rdx, 0x2
-	LONG $0xd14c0f48 // cmovl rdx, rcx
-	WORD $0x294d; BYTE $0xc6 // sub r14, r8
-	LONG $0x000010b9; BYTE $0x00 // mov ecx, 0x10
-	LONG $0x10fe8349 // cmp r14, 0x10
-	LONG $0xce4c0f49 // cmovl rcx, r14
-	LONG $0x05e3c149 // shl r11, 0x5
-	LONG $0x431c8d4b // lea rbx, [r11 + 2*r8]
-	LONG $0xffffbb41; WORD $0xffff // mov r11d, 0xffffffff
-	WORD $0xd341; BYTE $0xe3 // shl r11d, cl
-	WORD $0x014c; BYTE $0xfb // add rbx, r15
-	LONG $0x0ffe8349 // cmp r14, 0xf
-	LONG $0x00cf8e0f; WORD $0x0000 // jle 0x11360 <mv_q8_0+0x370>
-	WORD $0xb70f; BYTE $0x0b // movzx ecx, word ptr [rbx]
-	LONG $0x240c8966 // mov word ptr [rsp], cx
-	LONG $0x224bb70f // movzx ecx, word ptr [rbx + 0x22]
-	LONG $0x244c8966; BYTE $0x02 // mov word ptr [rsp + 0x2], cx
-	LONG $0x444bb70f // movzx ecx, word ptr [rbx + 0x44]
-	LONG $0x244c8966; BYTE $0x04 // mov word ptr [rsp + 0x4], cx
-	LONG $0x664bb70f // movzx ecx, word ptr [rbx + 0x66]
-	LONG $0x244c8966; BYTE $0x06 // mov word ptr [rsp + 0x6], cx
-	LONG $0x888bb70f; WORD $0x0000; BYTE $0x00 // movzx ecx, word ptr [rbx + 0x88]
-	LONG $0x244c8966; BYTE $0x08 // mov word ptr [rsp + 0x8], cx
-	LONG $0xaa8bb70f; WORD $0x0000; BYTE $0x00 // movzx ecx, word ptr [rbx + 0xaa]
-	LONG $0x244c8966; BYTE $0x0a // mov word ptr [rsp + 0xa], cx
-	LONG $0xcc8bb70f; WORD $0x0000; BYTE $0x00 // movzx ecx, word ptr [rbx + 0xcc]
-	LONG $0x244c8966; BYTE $0x0c // mov word ptr [rsp + 0xc], cx
-	LONG $0xee8bb70f; WORD $0x0000; BYTE $0x00 // movzx ecx, word ptr [rbx + 0xee]
-	LONG $0x244c8966; BYTE $0x0e // mov word ptr [rsp + 0xe], cx
-	LONG $0x108bb70f; WORD $0x0001; BYTE $0x00 // movzx ecx, word ptr [rbx + 0x110]
-	LONG $0x244c8966; BYTE $0x10 // mov word ptr [rsp + 0x10], cx
-	LONG $0x328bb70f; WORD $0x0001; BYTE $0x00 // movzx ecx, word ptr [rbx + 0x132]
-	LONG $0x244c8966; BYTE $0x12 // mov word ptr [rsp + 0x12], cx
-	LONG $0x548bb70f; WORD $0x0001; BYTE $0x00 // movzx ecx, word ptr [rbx + 0x154]
-	LONG $0x244c8966; BYTE $0x14 // mov word ptr [rsp + 0x14], cx
-	LONG $0x768bb70f; WORD $0x0001; BYTE $0x00 // movzx ecx, word ptr [rbx + 0x176]
-	LONG $0x244c8966; BYTE $0x16 // mov word ptr [rsp + 0x16], cx
-	LONG $0x988bb70f; WORD $0x0001; BYTE $0x00 // movzx ecx, word ptr [rbx + 0x198]
-	LONG $0x244c8966; BYTE $0x18 // mov word ptr [rsp + 0x18], cx
-	LONG $0xba8bb70f; WORD $0x0001; BYTE $0x00 // movzx ecx, word ptr [rbx + 0x1ba]
-	LONG $0x244c8966; BYTE $0x1a // mov word ptr [rsp + 0x1a], cx
-	LONG $0xdc8bb70f; WORD $0x0001; BYTE $0x00 // movzx ecx, word ptr [rbx + 0x1dc]
-	LONG $0x244c8966; BYTE $0x1c // mov word ptr [rsp + 0x1c], cx
-	LONG $0xfe8bb70f; WORD $0x0001; BYTE $0x00 // movzx ecx, word ptr [rbx + 0x1fe]
-	LONG $0x244c8966; BYTE $0x1e // mov word ptr [rsp + 0x1e], cx
-	LONG $0x487df262; WORD $0x2c13; BYTE $0x24 // vcvtph2ps zmm5, ymmword ptr [rsp]
-	QUAD $0xa024ac11487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0xa0], zmm5
-	WORD $0x5aeb // jmp 0x113b1 <mv_q8_0+0x3c1>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfe5b8e0f; WORD $0xffff // jle 0x111c4 <mv_q8_0+0x1d4>
-	WORD $0xf741; BYTE $0xd3 // not r11d
-	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
-	LONG $0x927bc1c4; BYTE $0xcb // kmovd k1, r11d
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x29b70f44 // movzx r13d, word ptr [rcx]
-	LONG $0x22c18348 // add rcx, 0x22
-	LONG $0x2c894666; BYTE $0x5c // mov word ptr [rsp + 2*r11], r13w
-	WORD $0xff49; BYTE $0xc3 // inc r11
-	WORD $0x394c; BYTE $0xda // cmp rdx, r11
-	WORD $0xeb75 // jne 0x11380 <mv_q8_0+0x390>
-	LONG $0xc97df262; WORD $0x2c13; BYTE $0x24 // vcvtph2ps zmm5 {k1} {z}, ymmword ptr [rsp]
-	QUAD $0xa024ac11487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0xa0], zmm5
-	LONG $0x0ffe8349 // cmp r14, 0xf
-	LONG $0x03f08e0f; WORD $0x0000 // jle 0x117a1 <mv_q8_0+0x7b1>
-	LONG $0x0cb70f42; BYTE $0x0b // movzx ecx, word ptr [rbx + r9]
-	LONG $0x240c8966 // mov word ptr [rsp], cx
-	LONG $0x4cb70f42; WORD $0x220b // movzx ecx, word ptr [rbx + r9 + 0x22]
-	LONG $0x244c8966; BYTE $0x02 // mov word ptr [rsp + 0x2], cx
-	LONG $0x4cb70f42; WORD $0x440b // movzx ecx, word ptr [rbx + r9 + 0x44]
-	LONG $0x244c8966; BYTE $0x04 // mov word ptr [rsp + 0x4], cx
-	LONG $0x4cb70f42; WORD $0x660b // movzx ecx, word ptr [rbx + r9 + 0x66]
-	LONG $0x244c8966; BYTE $0x06 // mov word ptr [rsp + 0x6], cx
-	QUAD $0x0000880b8cb70f42; BYTE $0x00 // movzx ecx, word ptr [rbx + r9 + 0x88]
-	LONG $0x244c8966; BYTE $0x08 // mov word ptr [rsp + 0x8], cx
-	QUAD $0x0000aa0b8cb70f42; BYTE $0x00 // movzx ecx, word ptr [rbx + r9 + 0xaa]
-	LONG $0x244c8966; BYTE $0x0a // mov word ptr [rsp + 0xa], cx
-	QUAD $0x0000cc0b8cb70f42; BYTE $0x00 // movzx ecx, word ptr [rbx + r9 + 0xcc]
-	LONG $0x244c8966; BYTE $0x0c // mov word ptr [rsp + 0xc], cx
-	QUAD $0x0000ee0b8cb70f42; BYTE $0x00 // movzx ecx, word ptr [rbx + r9 + 0xee]
-	LONG $0x244c8966; BYTE $0x0e // mov word ptr [rsp + 0xe], cx
-	QUAD $0x0001100b8cb70f42; BYTE $0x00 // movzx ecx, word ptr [rbx + r9 + 0x110]
-	LONG $0x244c8966; BYTE $0x10 // mov word ptr [rsp + 0x10], cx
-	QUAD $0x0001320b8cb70f42; BYTE $0x00 // movzx ecx, word ptr [rbx + r9 + 0x132]
-	LONG $0x244c8966; BYTE $0x12 // mov word ptr [rsp + 0x12], cx
-	QUAD $0x0001540b8cb70f42; BYTE $0x00 // movzx ecx, word ptr [rbx + r9 + 0x154]
-	LONG $0x244c8966; BYTE $0x14 // mov word ptr [rsp + 0x14], cx
-	QUAD $0x0001760b8cb70f42; BYTE $0x00 // movzx ecx, word ptr [rbx + r9 + 0x176]
-	LONG $0x244c8966; BYTE $0x16 // mov word ptr [rsp + 0x16], cx
-	QUAD $0x0001980b8cb70f42; BYTE $0x00 // movzx ecx, word ptr [rbx + r9 + 0x198]
-	LONG $0x244c8966; BYTE $0x18 // mov word ptr [rsp + 0x18], cx
-	QUAD $0x0001ba0b8cb70f42; BYTE $0x00 // movzx ecx, word ptr [rbx + r9 + 0x1ba]
-	LONG $0x244c8966; BYTE $0x1a // mov word ptr [rsp + 0x1a], cx
-	QUAD $0x0001dc0b8cb70f42; BYTE $0x00 // movzx ecx, word ptr [rbx + r9 + 0x1dc]
-	LONG $0x244c8966; BYTE $0x1c // mov word ptr [rsp + 0x1c], cx
-	QUAD $0x0001fe0b8cb70f42; BYTE $0x00 // movzx ecx, word ptr [rbx + r9 + 0x1fe]
-	LONG $0x244c8966; BYTE $0x1e // mov word ptr [rsp + 0x1e], cx
-	LONG $0x487df262; WORD $0x2c13; BYTE $0x24 // vcvtph2ps zmm5, ymmword ptr [rsp]
-	QUAD $0xe024ac11487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0xe0], zmm5
-	LONG $0x24748b4c; BYTE $0x28 // mov r14, qword ptr [rsp + 0x28]
-	LONG $0x246c8b4c; BYTE $0x30 // mov r13, qword ptr [rsp + 0x30]
-	LONG $0x1cb70f46; BYTE $0x33 // movzx r11d, word ptr [rbx + r14]
-	LONG $0x330c8d4a // lea rcx, [rbx + r14]
-	LONG $0x1c894466; BYTE $0x24 // mov word ptr [rsp], r11w
-	LONG $0x59b70f44; BYTE $0x22 // movzx r11d, word ptr [rcx + 0x22]
-	LONG $0x5c894466; WORD $0x0224 // mov word ptr [rsp + 0x2], r11w
-	LONG $0x59b70f44; BYTE $0x44 // movzx r11d, word ptr [rcx + 0x44]
-	LONG $0x5c894466; WORD $0x0424 // mov word ptr [rsp + 0x4], r11w
-	LONG $0x59b70f44; BYTE $0x66 // movzx r11d, word ptr [rcx + 0x66]
-	LONG $0x5c894466; WORD $0x0624 // mov word ptr [rsp + 0x6], r11w
-	QUAD $0x0000008899b70f44 // movzx r11d, word ptr [rcx + 0x88]
-	LONG $0x5c894466; WORD $0x0824 // mov word ptr [rsp + 0x8], r11w
-	QUAD $0x000000aa99b70f44 // movzx r11d, word ptr [rcx + 0xaa]
-	LONG $0x5c894466; WORD $0x0a24 // mov word ptr [rsp + 0xa], r11w
-	QUAD $0x000000cc99b70f44 // movzx r11d, word ptr [rcx + 0xcc]
-	LONG $0x5c894466; WORD $0x0c24 // mov word ptr [rsp + 0xc], r11w
-	QUAD $0x000000ee99b70f44 // movzx r11d, word ptr [rcx + 0xee]
-	LONG $0x5c894466; WORD $0x0e24 // mov word ptr [rsp + 0xe], r11w
-	QUAD $0x0000011099b70f44 // movzx r11d, word ptr [rcx + 0x110]
-	LONG $0x5c894466; WORD $0x1024 // mov word ptr [rsp + 0x10], r11w
-	QUAD $0x0000013299b70f44 // movzx r11d, word ptr [rcx + 0x132]
-	LONG $0x5c894466; WORD $0x1224 // mov word ptr [rsp + 0x12], r11w
-	QUAD $0x0000015499b70f44 // movzx r11d, word ptr [rcx + 0x154]
-	LONG $0x5c894466; WORD $0x1424 // mov word ptr [rsp + 0x14], r11w
-	QUAD $0x0000017699b70f44 // movzx r11d, word ptr [rcx + 0x176]
-	LONG $0x5c894466; WORD $0x1624 // mov word ptr [rsp + 0x16], r11w
-	QUAD $0x0000019899b70f44 // movzx r11d, word ptr [rcx + 0x198]
-	LONG $0x5c894466; WORD $0x1824 // mov word ptr [rsp + 0x18], r11w
-	QUAD $0x000001ba99b70f44 // movzx r11d, word ptr [rcx + 0x1ba]
-	LONG $0x5c894466; WORD $0x1a24 // mov word ptr [rsp + 0x1a], r11w
-	QUAD $0x000001dc99b70f44 // movzx r11d, word ptr [rcx + 0x1dc]
-	LONG $0x5c894466; WORD $0x1c24 // mov word ptr [rsp + 0x1c], r11w
-	LONG $0xfe89b70f; WORD $0x0001; BYTE $0x00 // movzx ecx, word ptr [rcx + 0x1fe]
-	LONG $0x244c8966; BYTE $0x1e // mov word ptr [rsp + 0x1e], cx
-	LONG $0x2b0c8d4a // lea rcx, [rbx + r13]
-	LONG $0x487df262; WORD $0x2c13; BYTE $0x24 // vcvtph2ps zmm5, ymmword ptr [rsp]
-	QUAD $0x2024ac11487cf162; WORD $0x0001; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x120], zmm5
-	LONG $0x1cb70f46; BYTE $0x2b // movzx r11d, word ptr [rbx + r13]
-	LONG $0x1c894466; BYTE $0x24 // mov word ptr [rsp], r11w
-	LONG $0x59b70f44; BYTE $0x22 // movzx r11d, word ptr [rcx + 0x22]
-	LONG $0x5c894466; WORD $0x0224 // mov word ptr [rsp + 0x2], r11w
-	LONG $0x59b70f44; BYTE $0x44 // movzx r11d, word ptr [rcx + 0x44]
-	LONG $0x5c894466; WORD $0x0424 // mov word ptr [rsp + 0x4], r11w
-	LONG $0x59b70f44; BYTE $0x66 // movzx r11d, word ptr [rcx + 0x66]
-	LONG $0x5c894466; WORD $0x0624 // mov word ptr [rsp + 0x6], r11w
-	QUAD $0x0000008899b70f44 // movzx r11d, word ptr [rcx + 0x88]
-	LONG $0x5c894466; WORD $0x0824 // mov word ptr [rsp + 0x8], r11w
-	QUAD $0x000000aa99b70f44 // movzx r11d, word ptr [rcx + 0xaa]
-	LONG $0x5c894466; WORD $0x0a24 // mov word ptr [rsp + 0xa], r11w
-	QUAD $0x000000cc99b70f44 // movzx r11d, word ptr [rcx + 0xcc]
-	LONG $0x5c894466; WORD $0x0c24 // mov word ptr [rsp + 0xc], r11w
-	QUAD $0x000000ee99b70f44 // movzx r11d, word ptr [rcx + 0xee]
-	LONG $0x5c894466; WORD $0x0e24 // mov word ptr [rsp + 0xe], r11w
-	QUAD $0x0000011099b70f44 // movzx r11d, word ptr [rcx + 0x110]
-	LONG $0x5c894466; WORD $0x1024 // mov word ptr [rsp + 0x10], r11w
-	QUAD $0x0000013299b70f44 // movzx r11d, word ptr [rcx + 0x132]
-	LONG $0x5c894466; WORD $0x1224 // mov word ptr [rsp + 0x12], r11w
-	QUAD $0x0000015499b70f44 // movzx r11d, word ptr [rcx + 0x154]
-	LONG $0x5c894466; WORD $0x1424 // mov word ptr [rsp + 0x14], r11w
-	QUAD $0x0000017699b70f44 // movzx r11d, word ptr [rcx + 0x176]
-	LONG $0x5c894466; WORD $0x1624 // mov word ptr [rsp + 0x16], r11w
-	QUAD $0x0000019899b70f44 // movzx r11d, word ptr [rcx + 0x198]
-	LONG $0x5c894466; WORD $0x1824 // mov word ptr [rsp + 0x18], r11w
-	QUAD $0x000001ba99b70f44 // movzx r11d, word ptr [rcx + 0x1ba]
-	LONG $0x5c894466; WORD $0x1a24 // mov word ptr [rsp + 0x1a], r11w
-	QUAD $0x000001dc99b70f44 // movzx r11d, word ptr [rcx + 0x1dc]
-	LONG $0x5c894466; WORD $0x1c24 // mov word ptr [rsp + 0x1c], r11w
-	LONG $0xfe89b70f; WORD $0x0001; BYTE $0x00 // movzx ecx, word ptr [rcx + 0x1fe]
-	LONG $0x244c8966; BYTE $0x1e // mov word ptr [rsp + 0x1e], cx
-	LONG $0x487df262; WORD $0x2c13; BYTE $0x24 // vcvtph2ps zmm5, ymmword ptr [rsp]
-	QUAD $0x6024ac11487cf162; WORD $0x0001; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x160], zmm5
-	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
-	LONG $0x05e1c148 // shl rcx, 0x5
-	LONG $0x361c8d4a // lea rbx, [rsi + r14]
-	WORD $0x8949; BYTE $0xc6 // mov r14, rax
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	LONG $0x510c8d48 // lea rcx, [rcx + 2*rdx]
-	LONG $0x2e148d4a // lea rdx, [rsi + r13]
-	QUAD $0x0000016024ac8d4c // lea r13, [rsp + 0x160]
-	WORD $0x9066 // nop
-	LONG $0x487cd162; WORD $0x6e10; BYTE $0xff // vmovups zmm5, zmmword ptr [r14 - 0x40]
-	LONG $0x487cd162; WORD $0x3610 // vmovups zmm6, zmmword ptr [r14]
-	QUAD $0x0008001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x800]
-	LONG $0x80ee8349 // sub r14, -0x80
-	QUAD $0x021fbc21487db262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm7, xmmword ptr [rdi + r11 + 0x2]
-	QUAD $0x121f8421487d3262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm8, xmmword ptr [rdi + r11 + 0x12]
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
-	LONG $0x484dd262; WORD $0xf8b8 // vfmadd231ps zmm7, zmm6, zmm8 # zmm7 = (zmm6 * zmm8) + zmm7
-	LONG $0x5845d262; WORD $0x5db8; BYTE $0xd0 // vfmadd231ps zmm3, zmm7, dword ptr [r13 - 0xc0]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	QUAD $0x0008001c8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r12 + r11 + 0x800]
-	QUAD $0x021cbc21487d9262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm7, xmmword ptr [r12 + r11 + 0x2]
-	QUAD $0x121c8421487d1262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm8, xmmword ptr [r12 + r11 + 0x12]
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
-	LONG $0x484dd262; WORD $0xf8b8 // vfmadd231ps zmm7, zmm6, zmm8 # zmm7 = (zmm6 * zmm8) + zmm7
-	LONG $0x5845d262; WORD $0x4db8; BYTE $0xe0 // vfmadd231ps zmm1, zmm7, dword ptr [r13 - 0x80]{1to16} # zmm1 = (zmm7 * mem) + zmm1
-	QUAD $0x0007fe1b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r11 + 0x7fe]
-	LONG $0x487db262; WORD $0x3c21; BYTE $0x1b // vpmovsxbd zmm7, xmmword ptr [rbx + r11]
-	QUAD $0x011b4421487d3262 // vpmovsxbd zmm8, xmmword ptr [rbx + r11 + 0x10]
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
-	LONG $0x484dd262; WORD $0xf8b8 // vfmadd231ps zmm7, zmm6, zmm8 # zmm7 = (zmm6 * zmm8) + zmm7
-	LONG $0x5845d262; WORD $0x65b8; BYTE $0xf0 // vfmadd231ps zmm4, zmm7, dword ptr [r13 - 0x40]{1to16} # zmm4 = (zmm7 * mem) + zmm4
-	QUAD $0x0007fe1a8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdx + r11 + 0x7fe]
-	LONG $0x487db262; WORD $0x3c21; BYTE $0x1a // vpmovsxbd zmm7, xmmword ptr [rdx + r11]
-	QUAD $0x011a4421487d3262 // vpmovsxbd zmm8, xmmword ptr [rdx + r11 + 0x10]
-	LONG $0x22c38349 // add r11, 0x22
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
-	LONG $0x484dd262; WORD $0xe8b8 // vfmadd231ps zmm5, zmm6, zmm8 # zmm5 = (zmm6 * zmm8) + zmm5
-	LONG $0x5855d262; WORD $0x55b8; BYTE $0x00 // vfmadd231ps zmm2, zmm5, dword ptr [r13]{1to16} # zmm2 = (zmm5 * mem) + zmm2
-	LONG $0x04c58349 // add r13, 0x4
-	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
-	LONG $0xfef4850f; WORD $0xffff // jne 0x11690 <mv_q8_0+0x6a0>
-	LONG $0xfffa4fe9; BYTE $0xff // jmp 0x111f0 <mv_q8_0+0x200>
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfa258e0f; WORD $0xffff // jle 0x111cf <mv_q8_0+0x1df>
-	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	LONG $0x29b70f44 // movzx r13d, word ptr [rcx]
-	LONG $0x22c18348 // add rcx, 0x22
-	LONG $0x2c894666; BYTE $0x5c // mov word ptr [rsp + 2*r11], r13w
-	WORD $0xff49; BYTE $0xc3 // inc r11
-	WORD $0x394c; BYTE $0xda // cmp rdx, r11
-	WORD $0xeb75 // jne 0x117b0 <mv_q8_0+0x7c0>
-	LONG $0xc97df262; WORD $0x2c13; BYTE $0x24 // vcvtph2ps zmm5 {k1} {z}, ymmword ptr [rsp]
-	QUAD $0xe024ac11487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0xe0], zmm5
-	LONG $0x0ffe8349 // cmp r14, 0xf
-	LONG $0xfcb48f0f; WORD $0xffff // jg 0x11495 <mv_q8_0+0x4a5>
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xf9f08e0f; WORD $0xffff // jle 0x111da <mv_q8_0+0x1ea>
-	LONG $0x244c8b48; BYTE $0x70 // mov rcx, qword ptr [rsp + 0x70]
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x29b70f44 // movzx r13d, word ptr [rcx]
-	LONG $0x22c18348 // add rcx, 0x22
-	LONG $0x2c894666; BYTE $0x5c // mov word ptr [rsp + 2*r11], r13w
-	WORD $0xff49; BYTE $0xc3 // inc r11
-	WORD $0x394c; BYTE $0xda // cmp rdx, r11
-	WORD $0xeb75 // jne 0x11800 <mv_q8_0+0x810>
-	LONG $0xc97df262; WORD $0x2c13; BYTE $0x24 // vcvtph2ps zmm5 {k1} {z}, ymmword ptr [rsp]
-	QUAD $0x2024ac11487cf162; WORD $0x0001; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x120], zmm5
-	LONG $0x0ffe8349 // cmp r14, 0xf
-	WORD $0x137e // jle 0x11840 <mv_q8_0+0x850>
-	LONG $0x246c8b4c; BYTE $0x30 // mov r13, qword ptr [rsp + 0x30]
-	LONG $0x24748b4c; BYTE $0x28 // mov r14, qword ptr [rsp + 0x28]
-	LONG $0x2b0c8d4a // lea rcx, [rbx + r13]
-	LONG $0xfffd4ae9; BYTE $0xff // jmp 0x1158a <mv_q8_0+0x59a>
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xf99c8e0f; WORD $0xffff // jle 0x111e5 <mv_q8_0+0x1f5>
-	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0xb70f; BYTE $0x19 // movzx ebx, word ptr [rcx]
-	LONG $0x22c18348 // add rcx, 0x22
-	LONG $0x1c894266; BYTE $0x5c // mov word ptr [rsp + 2*r11], bx
-	WORD $0xff49; BYTE $0xc3 // inc r11
-	WORD $0x394c; BYTE $0xda // cmp rdx, r11
-	WORD $0xec75 // jne 0x11860 <mv_q8_0+0x870>
-	LONG $0xc97df262; WORD $0x2c13; BYTE $0x24 // vcvtph2ps zmm5 {k1} {z}, ymmword ptr [rsp]
-	LONG $0x246c8b4c; BYTE $0x30 // mov r13, qword ptr [rsp + 0x30]
-	QUAD $0x6024ac11487cf162; WORD $0x0001; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x160], zmm5
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x24748b4c; BYTE $0x28 // mov r14, qword ptr [rsp + 0x28]
-	LONG $0xfdd48f0f; WORD $0xffff // jg 0x1166d <mv_q8_0+0x67d>
-	LONG $0xfff952e9; BYTE $0xff // jmp 0x111f0 <mv_q8_0+0x200>
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x029c8e0f; WORD $0x0000 // jle 0x11b46 <mv_q8_0+0xb56>
-	LONG $0x1f788d49 // lea rdi, [r8 + 0x1f]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x000001be; BYTE $0x00 // mov esi, 0x1
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xf8490f49 // cmovns rdi, r8
-	LONG $0x24448348; WORD $0x4038 // add qword ptr [rsp + 0x38], 0x40
-	LONG $0x05ffc148 // sar rdi, 0x5
-	WORD $0x4deb // jmp 0x11917 <mv_q8_0+0x927>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x48fdf362; WORD $0xca1b; BYTE $0x01 // vextractf64x4 ymm2, zmm1, 0x1
-	LONG $0x24448b4c; BYTE $0x60 // mov r8, qword ptr [rsp + 0x60]
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
 	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x014d; BYTE $0xcf // add r15, r9
+	WORD $0x014c; BYTE $0xcf // add rdi, r9
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
+	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
+	LONG $0x0211fac5 // vmovss dword ptr [rdx], xmm0
+	LONG $0x04c28348 // add rdx, 0x4
+	LONG $0x01f88348 // cmp rax, 0x1
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x01498e0f; WORD $0x0000 // jle 0x1037d <mv_f16+0x1bd>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x80f88149; WORD $0x0000; BYTE $0x00 // cmp r8, 0x80
+	WORD $0x1f7d // jge 0x10260 <mv_f16+0xa0>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0x0000b3e9; BYTE $0x00 // jmp 0x10308 <mv_f16+0x148>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x9066 // nop
+	LONG $0x487df262; WORD $0x2413; BYTE $0x4f // vcvtph2ps zmm4, ymmword ptr [rdi + 2*rcx]
+	QUAD $0x014f6c13487df262 // vcvtph2ps zmm5, ymmword ptr [rdi + 2*rcx + 0x20]
+	QUAD $0x024f7413487df262 // vcvtph2ps zmm6, ymmword ptr [rdi + 2*rcx + 0x40]
+	QUAD $0x034f7c13487df262 // vcvtph2ps zmm7, ymmword ptr [rdi + 2*rcx + 0x60]
+	LONG $0x80918d4c; WORD $0x0000; BYTE $0x00 // lea r10, [rcx + 0x80]
+	LONG $0x4865f262; WORD $0x2498; BYTE $0x8e // vfmadd132ps zmm4, zmm3, zmmword ptr [rsi + 4*rcx] # zmm4 = (zmm4 * mem) + zmm3
+	QUAD $0x044f5c13487df262 // vcvtph2ps zmm3, ymmword ptr [rdi + 2*rcx + 0x80]
+	QUAD $0x018e6c98486df262 // vfmadd132ps zmm5, zmm2, zmmword ptr [rsi + 4*rcx + 0x40] # zmm5 = (zmm5 * mem) + zmm2
+	QUAD $0x054f5413487df262 // vcvtph2ps zmm2, ymmword ptr [rdi + 2*rcx + 0xa0]
+	QUAD $0x028e74984875f262 // vfmadd132ps zmm6, zmm1, zmmword ptr [rsi + 4*rcx + 0x80] # zmm6 = (zmm6 * mem) + zmm1
+	QUAD $0x064f4c13487df262 // vcvtph2ps zmm1, ymmword ptr [rdi + 2*rcx + 0xc0]
+	QUAD $0x038e7c98487df262 // vfmadd132ps zmm7, zmm0, zmmword ptr [rsi + 4*rcx + 0xc0] # zmm7 = (zmm7 * mem) + zmm0
+	QUAD $0x074f4413487df262 // vcvtph2ps zmm0, ymmword ptr [rdi + 2*rcx + 0xe0]
+	QUAD $0x048e5c98485df262 // vfmadd132ps zmm3, zmm4, zmmword ptr [rsi + 4*rcx + 0x100] # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x058e54984855f262 // vfmadd132ps zmm2, zmm5, zmmword ptr [rsi + 4*rcx + 0x140] # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x068e4c98484df262 // vfmadd132ps zmm1, zmm6, zmmword ptr [rsi + 4*rcx + 0x180] # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x078e44984845f262 // vfmadd132ps zmm0, zmm7, zmmword ptr [rsi + 4*rcx + 0x1c0] # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	LONG $0xff688e0f; WORD $0xffff // jle 0x10270 <mv_f16+0xb0>
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	LONG $0x10c98348 // or rcx, 0x10
+	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
+	WORD $0x2a7f // jg 0x1033e <mv_f16+0x17e>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x487db262; WORD $0x2413; BYTE $0x57 // vcvtph2ps zmm4, ymmword ptr [rdi + 2*r10]
+	LONG $0x104a8d49 // lea rcx, [r10 + 0x10]
+	LONG $0x485db262; WORD $0x1cb8; BYTE $0x96 // vfmadd231ps zmm3, zmm4, zmmword ptr [rsi + 4*r10] # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x20c28349 // add r10, 0x20
+	WORD $0x394d; BYTE $0xc2 // cmp r10, r8
+	WORD $0x8949; BYTE $0xca // mov r10, rcx
+	WORD $0xe27e // jle 0x10320 <mv_f16+0x160>
+	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
+	LONG $0xfe998e0f; WORD $0xffff // jle 0x101e0 <mv_f16+0x20>
+	LONG $0xffffbb41; WORD $0xffff // mov r11d, 0xffffffff
+	WORD $0x8944; BYTE $0xc1 // mov ecx, r8d
+	WORD $0x2944; BYTE $0xd1 // sub ecx, r10d
+	WORD $0xd341; BYTE $0xe3 // shl r11d, cl
+	WORD $0xf741; BYTE $0xd3 // not r11d
+	LONG $0x927bc1c4; BYTE $0xcb // kmovd k1, r11d
+	LONG $0xa9ffb162; WORD $0x246f; BYTE $0x57 // vmovdqu16 ymm4 {k1} {z}, ymmword ptr [rdi + 2*r10]
+	LONG $0xc97cb162; WORD $0x2c10; BYTE $0x96 // vmovups zmm5 {k1} {z}, zmmword ptr [rsi + 4*r10]
+	LONG $0x487df262; WORD $0xe413 // vcvtph2ps zmm4, ymm4
+	LONG $0x485df262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm4, zmm5 # zmm2 = (zmm4 * zmm5) + zmm2
+	LONG $0xfffe63e9; BYTE $0xff // jmp 0x101e0 <mv_f16+0x20>
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+
+	// mv_bf16: +912
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x01f28e0f; WORD $0x0000 // jle 0x1058b <mv_bf16+0x1fb>
+	WORD $0x014d; BYTE $0xc9 // add r9, r9
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	WORD $0x63eb // jmp 0x10404 <mv_bf16+0x74>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0xff488d48 // lea rcx, [rax - 0x1]
+	WORD $0x014c; BYTE $0xcf // add rdi, r9
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
+	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
+	LONG $0x0211fac5 // vmovss dword ptr [rdx], xmm0
+	LONG $0x04c28348 // add rdx, 0x4
+	LONG $0x01f88348 // cmp rax, 0x1
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x01878e0f; WORD $0x0000 // jle 0x1058b <mv_bf16+0x1fb>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x80f88149; WORD $0x0000; BYTE $0x00 // cmp r8, 0x80
+	WORD $0x1f7d // jge 0x10430 <mv_bf16+0xa0>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0x0000ebe9; BYTE $0x00 // jmp 0x10510 <mv_bf16+0x180>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x9066 // nop
+	LONG $0x487df262; WORD $0x2433; BYTE $0x4f // vpmovzxwd zmm4, ymmword ptr [rdi + 2*rcx]
+	LONG $0x80918d4c; WORD $0x0000; BYTE $0x00 // lea r10, [rcx + 0x80]
+	LONG $0x485df162; WORD $0xf472; BYTE $0x10 // vpslld zmm4, zmm4, 0x10
+	LONG $0x4865f262; WORD $0x2498; BYTE $0x8e // vfmadd132ps zmm4, zmm3, zmmword ptr [rsi + 4*rcx] # zmm4 = (zmm4 * mem) + zmm3
+	QUAD $0x014f5c33487df262 // vpmovzxwd zmm3, ymmword ptr [rdi + 2*rcx + 0x20]
+	LONG $0x4855f162; WORD $0xf372; BYTE $0x10 // vpslld zmm5, zmm3, 0x10
+	QUAD $0x018e6c98486df262 // vfmadd132ps zmm5, zmm2, zmmword ptr [rsi + 4*rcx + 0x40] # zmm5 = (zmm5 * mem) + zmm2
+	QUAD $0x024f5433487df262 // vpmovzxwd zmm2, ymmword ptr [rdi + 2*rcx + 0x40]
+	LONG $0x484df162; WORD $0xf272; BYTE $0x10 // vpslld zmm6, zmm2, 0x10
+	QUAD $0x028e74984875f262 // vfmadd132ps zmm6, zmm1, zmmword ptr [rsi + 4*rcx + 0x80] # zmm6 = (zmm6 * mem) + zmm1
+	QUAD $0x034f4c33487df262 // vpmovzxwd zmm1, ymmword ptr [rdi + 2*rcx + 0x60]
+	LONG $0x4845f162; WORD $0xf172; BYTE $0x10 // vpslld zmm7, zmm1, 0x10
+	QUAD $0x038e7c98487df262 // vfmadd132ps zmm7, zmm0, zmmword ptr [rsi + 4*rcx + 0xc0] # zmm7 = (zmm7 * mem) + zmm0
+	QUAD $0x044f4433487df262 // vpmovzxwd zmm0, ymmword ptr [rdi + 2*rcx + 0x80]
+	LONG $0x4865f162; WORD $0xf072; BYTE $0x10 // vpslld zmm3, zmm0, 0x10
+	QUAD $0x054f4433487df262 // vpmovzxwd zmm0, ymmword ptr [rdi + 2*rcx + 0xa0]
+	QUAD $0x048e5c98485df262 // vfmadd132ps zmm3, zmm4, zmmword ptr [rsi + 4*rcx + 0x100] # zmm3 = (zmm3 * mem) + zmm4
+	LONG $0x486df162; WORD $0xf072; BYTE $0x10 // vpslld zmm2, zmm0, 0x10
+	QUAD $0x064f4433487df262 // vpmovzxwd zmm0, ymmword ptr [rdi + 2*rcx + 0xc0]
+	QUAD $0x058e54984855f262 // vfmadd132ps zmm2, zmm5, zmmword ptr [rsi + 4*rcx + 0x140] # zmm2 = (zmm2 * mem) + zmm5
+	LONG $0x4875f162; WORD $0xf072; BYTE $0x10 // vpslld zmm1, zmm0, 0x10
+	QUAD $0x074f4433487df262 // vpmovzxwd zmm0, ymmword ptr [rdi + 2*rcx + 0xe0]
+	QUAD $0x068e4c98484df262 // vfmadd132ps zmm1, zmm6, zmmword ptr [rsi + 4*rcx + 0x180] # zmm1 = (zmm1 * mem) + zmm6
+	LONG $0x487df162; WORD $0xf072; BYTE $0x10 // vpslld zmm0, zmm0, 0x10
+	QUAD $0x078e44984845f262 // vfmadd132ps zmm0, zmm7, zmmword ptr [rsi + 4*rcx + 0x1c0] # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	LONG $0xff308e0f; WORD $0xffff // jle 0x10440 <mv_bf16+0xb0>
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	LONG $0x10c98348 // or rcx, 0x10
+	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
+	WORD $0x297f // jg 0x10545 <mv_bf16+0x1b5>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x487db262; WORD $0x2433; BYTE $0x57 // vpmovzxwd zmm4, ymmword ptr [rdi + 2*r10]
+	LONG $0x104a8d49 // lea rcx, [r10 + 0x10]
+	LONG $0x485df162; WORD $0xf472; BYTE $0x10 // vpslld zmm4, zmm4, 0x10
+	LONG $0x485db262; WORD $0x1cb8; BYTE $0x96 // vfmadd231ps zmm3, zmm4, zmmword ptr [rsi + 4*r10] # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x20c28349 // add r10, 0x20
+	WORD $0x394d; BYTE $0xc2 // cmp r10, r8
+	WORD $0x8949; BYTE $0xca // mov r10, rcx
+	WORD $0xdb7e // jle 0x10520 <mv_bf16+0x190>
+	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
+	LONG $0xfe628e0f; WORD $0xffff // jle 0x103b0 <mv_bf16+0x20>
+	LONG $0xffffbb41; WORD $0xffff // mov r11d, 0xffffffff
+	WORD $0x8944; BYTE $0xc1 // mov ecx, r8d
+	WORD $0x2944; BYTE $0xd1 // sub ecx, r10d
+	WORD $0xd341; BYTE $0xe3 // shl r11d, cl
+	WORD $0xf741; BYTE $0xd3 // not r11d
+	LONG $0x927bc1c4; BYTE $0xcb // kmovd k1, r11d
+	LONG $0xa9ffb162; WORD $0x246f; BYTE $0x57 // vmovdqu16 ymm4 {k1} {z}, ymmword ptr [rdi + 2*r10]
+	LONG $0xc97cb162; WORD $0x2c10; BYTE $0x96 // vmovups zmm5 {k1} {z}, zmmword ptr [rsi + 4*r10]
+	LONG $0x487df262; WORD $0xe433 // vpmovzxwd zmm4, ymm4 # zmm4 = ymm4[0],zero,ymm4[1],zero,ymm4[2],zero,ymm4[3],zero,ymm4[4],zero,ymm4[5],zero,ymm4[6],zero,ymm4[7],zero,ymm4[8],zero,ymm4[9],zero,ymm4[10],zero,ymm4[11],zero,ymm4[12],zero,ymm4[13],zero,ymm4[14],zero,ymm4[15],zero
+	LONG $0x485df162; WORD $0xf472; BYTE $0x10 // vpslld zmm4, zmm4, 0x10
+	LONG $0x485df262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm4, zmm5 # zmm2 = (zmm4 * zmm5) + zmm2
+	LONG $0xfffe25e9; BYTE $0xff // jmp 0x103b0 <mv_bf16+0x20>
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	BYTE $0x90 // nop
+
+	// mv_q8_0: +1424
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x01808e0f; WORD $0x0000 // jle 0x10719 <mv_q8_0+0x189>
+	WORD $0x5641 // push r14
+	BYTE $0x53 // push rbx
+	LONG $0x1f408d49 // lea rax, [r8 + 0x1f]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xc0490f49 // cmovns rax, r8
+	LONG $0x05f8c148 // sar rax, 0x5
+	WORD $0x4beb // jmp 0x105f8 <mv_q8_0+0x68>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
+	LONG $0xff518d4c // lea r10, [rcx - 0x1]
+	WORD $0x014c; BYTE $0xcf // add rdi, r9
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
+	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
+	LONG $0x0211fac5 // vmovss dword ptr [rdx], xmm0
+	LONG $0x04c28348 // add rdx, 0x4
+	LONG $0x01f98348 // cmp rcx, 0x1
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	LONG $0x011e8e0f; WORD $0x0000 // jle 0x10716 <mv_q8_0+0x186>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	WORD $0x8949; BYTE $0xc6 // mov r14, rax
+	LONG $0x40f88349 // cmp r8, 0x40
+	LONG $0x00b78c0f; WORD $0x0000 // jl 0x106ca <mv_q8_0+0x13a>
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x000010008a180f41 // prefetcht0 byte ptr [r10 + 0x1000]
+	QUAD $0x000010228a180f41 // prefetcht0 byte ptr [r10 + 0x1022]
+	LONG $0xfe738d4c // lea r14, [rbx - 0x2]
+	QUAD $0x00029221487dd262; WORD $0x0000 // vpmovsxbd zmm2, xmmword ptr [r10 + 0x2]
+	QUAD $0x00129a21487dd262; WORD $0x0000 // vpmovsxbd zmm3, xmmword ptr [r10 + 0x12]
+	LONG $0x797dc2c4; BYTE $0x2a // vpbroadcastw ymm5, word ptr [r10]
+	LONG $0x797dc2c4; WORD $0x2262 // vpbroadcastw ymm4, word ptr [r10 + 0x22]
+	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
+	LONG $0x486cd162; WORD $0x1359 // vmulps zmm2, zmm2, zmmword ptr [r11]
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x4865d262; WORD $0x53b8; BYTE $0x01 // vfmadd231ps zmm2, zmm3, zmmword ptr [r11 + 0x40] # zmm2 = (zmm3 * mem) + zmm2
+	LONG $0x487df262; WORD $0xdd13 // vcvtph2ps zmm3, ymm5
+	LONG $0x486df262; WORD $0xcbb8 // vfmadd231ps zmm1, zmm2, zmm3 # zmm1 = (zmm2 * zmm3) + zmm1
+	QUAD $0x00249a21487dd262; WORD $0x0000 // vpmovsxbd zmm3, xmmword ptr [r10 + 0x24]
+	LONG $0x487cf162; WORD $0xd35b // vcvtdq2ps zmm2, zmm3
+	QUAD $0x00349a21487dd262; WORD $0x0000 // vpmovsxbd zmm3, xmmword ptr [r10 + 0x34]
+	LONG $0x486cd162; WORD $0x5359; BYTE $0x02 // vmulps zmm2, zmm2, zmmword ptr [r11 + 0x80]
+	LONG $0x44c28349 // add r10, 0x44
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x4865d262; WORD $0x53b8; BYTE $0x03 // vfmadd231ps zmm2, zmm3, zmmword ptr [r11 + 0xc0] # zmm2 = (zmm3 * mem) + zmm2
+	LONG $0x487df262; WORD $0xdc13 // vcvtph2ps zmm3, ymm4
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x486df262; WORD $0xc3b8 // vfmadd231ps zmm0, zmm2, zmm3 # zmm0 = (zmm2 * zmm3) + zmm0
+	LONG $0x03fb8348 // cmp rbx, 0x3
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0xff568f0f; WORD $0xffff // jg 0x10620 <mv_q8_0+0x90>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xfedd840f; WORD $0xffff // je 0x105b0 <mv_q8_0+0x20>
+	QUAD $0x00029221487dd262; WORD $0x0000 // vpmovsxbd zmm2, xmmword ptr [r10 + 0x2]
+	QUAD $0x00129a21487dd262; WORD $0x0000 // vpmovsxbd zmm3, xmmword ptr [r10 + 0x12]
+	LONG $0x797dc2c4; BYTE $0x22 // vpbroadcastw ymm4, word ptr [r10]
+	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
+	LONG $0x486cd162; WORD $0x1359 // vmulps zmm2, zmm2, zmmword ptr [r11]
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x4865d262; WORD $0x53b8; BYTE $0x01 // vfmadd231ps zmm2, zmm3, zmmword ptr [r11 + 0x40] # zmm2 = (zmm3 * mem) + zmm2
+	LONG $0x487df262; WORD $0xdc13 // vcvtph2ps zmm3, ymm4
+	LONG $0x486df262; WORD $0xcbb8 // vfmadd231ps zmm1, zmm2, zmm3 # zmm1 = (zmm2 * zmm3) + zmm1
+	LONG $0xfffe9ae9; BYTE $0xff // jmp 0x105b0 <mv_q8_0+0x20>
+	BYTE $0x5b // pop rbx
+	WORD $0x5e41 // pop r14
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+
+	// mv_q4_0: +1824
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x01878e0f; WORD $0x0000 // jle 0x108b0 <mv_q4_0+0x190>
+	WORD $0x5641 // push r14
+	BYTE $0x53 // push rbx
+	QUAD $0x130a056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x130a] # 0x11a40 <wsum_bf16+0x1e0>
+	LONG $0x1f408d49 // lea rax, [r8 + 0x1f]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xc0490f49 // cmovns rax, r8
+	LONG $0x05f8c148 // sar rax, 0x5
+	WORD $0x51eb // jmp 0x10798 <mv_q4_0+0x78>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x4874f162; WORD $0xca58 // vaddps zmm1, zmm1, zmm2
+	LONG $0xff518d4c // lea r10, [rcx - 0x1]
+	WORD $0x014c; BYTE $0xcf // add rdi, r9
+	LONG $0x48fdf362; WORD $0xca1b; BYTE $0x01 // vextractf64x4 ymm2, zmm1, 0x1
 	LONG $0xca58f4c5 // vaddps ymm1, ymm1, ymm2
 	LONG $0x197de3c4; WORD $0x01ca // vextractf128 xmm2, ymm1, 0x1
 	LONG $0xca58f0c5 // vaddps xmm1, xmm1, xmm2
@@ -1239,662 +390,65 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xca58f2c5 // vaddss xmm1, xmm1, xmm2
 	LONG $0x0a11fac5 // vmovss dword ptr [rdx], xmm1
 	LONG $0x04c28348 // add rdx, 0x4
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x022f8e0f; WORD $0x0000 // jle 0x11b46 <mv_q8_0+0xb56>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0x20f88349 // cmp r8, 0x20
-	WORD $0xaf7c // jl 0x118d0 <mv_q8_0+0x8e0>
-	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
-	WORD $0x894d; BYTE $0xfa // mov r10, r15
-	WORD $0x8949; BYTE $0xfb // mov r11, rdi
-	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x2feb // jmp 0x1195f <mv_q8_0+0x96f>
-	QUAD $0xa0248411487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0xa0], zmm0
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x10c38348 // add rbx, 0x10
-	LONG $0xf0c38349 // add r11, -0x10
-	LONG $0x20c28149; WORD $0x0002; BYTE $0x00 // add r10, 0x220
-	LONG $0x00c08149; WORD $0x0008; BYTE $0x00 // add r8, 0x800
-	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
-	LONG $0xff718d0f; WORD $0xffff // jge 0x118d0 <mv_q8_0+0x8e0>
-	LONG $0x10fb8349 // cmp r11, 0x10
-	LONG $0x0010be41; WORD $0x0000 // mov r14d, 0x10
-	WORD $0x8949; BYTE $0xfd // mov r13, rdi
-	LONG $0x000010b9; BYTE $0x00 // mov ecx, 0x10
-	LONG $0xffffbc41; WORD $0xffff // mov r12d, 0xffffffff
-	LONG $0xf34c0f4d // cmovl r14, r11
-	LONG $0x02fe8349 // cmp r14, 0x2
-	LONG $0xf64c0f4c // cmovl r14, rsi
-	WORD $0x2949; BYTE $0xdd // sub r13, rbx
-	LONG $0x10fd8349 // cmp r13, 0x10
-	LONG $0xcd4c0f49 // cmovl rcx, r13
-	WORD $0xd341; BYTE $0xe4 // shl r12d, cl
-	LONG $0x10fd8349 // cmp r13, 0x10
-	LONG $0x00f58c0f; WORD $0x0000 // jl 0x11a90 <mv_q8_0+0xaa0>
-	WORD $0x8948; BYTE $0xd9 // mov rcx, rbx
-	LONG $0x05e1c148 // shl rcx, 0x5
-	LONG $0x590c8d48 // lea rcx, [rcx + 2*rbx]
-	LONG $0x24b70f45; BYTE $0x0f // movzx r12d, word ptr [r15 + rcx]
-	LONG $0x24894466; BYTE $0x24 // mov word ptr [rsp], r12w
-	LONG $0x64b70f45; WORD $0x220f // movzx r12d, word ptr [r15 + rcx + 0x22]
-	LONG $0x64894466; WORD $0x0224 // mov word ptr [rsp + 0x2], r12w
-	LONG $0x64b70f45; WORD $0x440f // movzx r12d, word ptr [r15 + rcx + 0x44]
-	LONG $0x64894466; WORD $0x0424 // mov word ptr [rsp + 0x4], r12w
-	LONG $0x64b70f45; WORD $0x660f // movzx r12d, word ptr [r15 + rcx + 0x66]
-	LONG $0x64894466; WORD $0x0624 // mov word ptr [rsp + 0x6], r12w
-	QUAD $0x0000880fa4b70f45; BYTE $0x00 // movzx r12d, word ptr [r15 + rcx + 0x88]
-	LONG $0x64894466; WORD $0x0824 // mov word ptr [rsp + 0x8], r12w
-	QUAD $0x0000aa0fa4b70f45; BYTE $0x00 // movzx r12d, word ptr [r15 + rcx + 0xaa]
-	LONG $0x64894466; WORD $0x0a24 // mov word ptr [rsp + 0xa], r12w
-	QUAD $0x0000cc0fa4b70f45; BYTE $0x00 // movzx r12d, word ptr [r15 + rcx + 0xcc]
-	LONG $0x64894466; WORD $0x0c24 // mov word ptr [rsp + 0xc], r12w
-	QUAD $0x0000ee0fa4b70f45; BYTE $0x00 // movzx r12d, word ptr [r15 + rcx + 0xee]
-	LONG $0x64894466; WORD $0x0e24 // mov word ptr [rsp + 0xe], r12w
-	QUAD $0x0001100fa4b70f45; BYTE $0x00 // movzx r12d, word ptr [r15 + rcx + 0x110]
-	LONG $0x64894466; WORD $0x1024 // mov word ptr [rsp + 0x10], r12w
-	QUAD $0x0001320fa4b70f45; BYTE $0x00 // movzx r12d, word ptr [r15 + rcx + 0x132]
-	LONG $0x64894466; WORD $0x1224 // mov word ptr [rsp + 0x12], r12w
-	QUAD $0x0001540fa4b70f45; BYTE $0x00 // movzx r12d, word ptr [r15 + rcx + 0x154]
-	LONG $0x64894466; WORD $0x1424 // mov word ptr [rsp + 0x14], r12w
-	QUAD $0x0001760fa4b70f45; BYTE $0x00 // movzx r12d, word ptr [r15 + rcx + 0x176]
-	LONG $0x64894466; WORD $0x1624 // mov word ptr [rsp + 0x16], r12w
-	QUAD $0x0001980fa4b70f45; BYTE $0x00 // movzx r12d, word ptr [r15 + rcx + 0x198]
-	LONG $0x64894466; WORD $0x1824 // mov word ptr [rsp + 0x18], r12w
-	QUAD $0x0001ba0fa4b70f45; BYTE $0x00 // movzx r12d, word ptr [r15 + rcx + 0x1ba]
-	LONG $0x64894466; WORD $0x1a24 // mov word ptr [rsp + 0x1a], r12w
-	QUAD $0x0001dc0fa4b70f45; BYTE $0x00 // movzx r12d, word ptr [r15 + rcx + 0x1dc]
-	LONG $0x64894466; WORD $0x1c24 // mov word ptr [rsp + 0x1c], r12w
-	QUAD $0x0001fe0f8cb70f41; BYTE $0x00 // movzx ecx, word ptr [r15 + rcx + 0x1fe]
-	LONG $0x244c8966; BYTE $0x1e // mov word ptr [rsp + 0x1e], cx
-	LONG $0x487df262; WORD $0x1413; BYTE $0x24 // vcvtph2ps zmm2, ymmword ptr [rsp]
-	WORD $0x3ceb // jmp 0x11acc <mv_q8_0+0xadc>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0xfe978e0f; WORD $0xffff // jle 0x11930 <mv_q8_0+0x940>
-	WORD $0xf741; BYTE $0xd4 // not r12d
+	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	LONG $0x927bc1c4; BYTE $0xcc // kmovd k1, r12d
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x29b70f44 // movzx r13d, word ptr [rcx]
-	LONG $0x22c18348 // add rcx, 0x22
-	LONG $0x2c894666; BYTE $0x64 // mov word ptr [rsp + 2*r12], r13w
-	WORD $0xff49; BYTE $0xc4 // inc r12
-	WORD $0x394d; BYTE $0xe6 // cmp r14, r12
-	WORD $0xeb75 // jne 0x11ab0 <mv_q8_0+0xac0>
-	LONG $0xc97df262; WORD $0x1413; BYTE $0x24 // vcvtph2ps zmm2 {k1} {z}, ymmword ptr [rsp]
-	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
-	LONG $0x05e1c148 // shl rcx, 0x5
-	QUAD $0xa0249411487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0xa0], zmm2
-	WORD $0x894d; BYTE $0xc4 // mov r12, r8
-	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	LONG $0x710c8d4a // lea rcx, [rcx + 2*r14]
-	QUAD $0x000000a024b48d4c // lea r14, [rsp + 0xa0]
-	QUAD $0x0008002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x800]
-	QUAD $0x022a9421487d9262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm2, xmmword ptr [r10 + r13 + 0x2]
-	QUAD $0x122a9c21487d9262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm3, xmmword ptr [r10 + r13 + 0x12]
-	LONG $0x22c58349 // add r13, 0x22
-	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
-	QUAD $0xff245459486cd162 // vmulps zmm2, zmm2, zmmword ptr [r12 - 0x40]
-	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
-	LONG $0x4865d262; WORD $0x14b8; BYTE $0x24 // vfmadd231ps zmm2, zmm3, zmmword ptr [r12] # zmm2 = (zmm3 * mem) + zmm2
-	LONG $0x80ec8349 // sub r12, -0x80
-	LONG $0x586dd262; WORD $0x0eb8 // vfmadd231ps zmm1, zmm2, dword ptr [r14]{1to16} # zmm1 = (zmm2 * mem) + zmm1
-	LONG $0x04c68349 // add r14, 0x4
-	WORD $0x394c; BYTE $0xe9 // cmp rcx, r13
-	WORD $0xaf75 // jne 0x11af0 <mv_q8_0+0xb00>
-	LONG $0xfffdfae9; BYTE $0xff // jmp 0x11940 <mv_q8_0+0x950>
-	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	BYTE $0x5d // pop rbp
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-
-	// mv_q4_0: +7008
-	BYTE $0x55 // push rbp
-	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	WORD $0x5541 // push r13
-	WORD $0x5441 // push r12
-	BYTE $0x53 // push rbx
-	LONG $0xe0e48348 // and rsp, -0x20
-	LONG $0xc0ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x1c0
-	WORD $0x8949; BYTE $0xff // mov r15, rdi
-	LONG $0x2444894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r8
-	LONG $0x24748948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rsi
-	LONG $0x04f98348 // cmp rcx, 0x4
-	LONG $0x085f8c0f; WORD $0x0000 // jl 0x123ee <mv_q4_0+0x88e>
-	QUAD $0x1ca7056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x1ca7] # 0x13840 <wsum_bf16+0x1e0>
-	QUAD $0x000000008d048d4a // lea rax, [4*r9]
-	LONG $0x0f3c8d4b // lea rdi, [r15 + r9]
-	LONG $0x1f708d4d // lea r14, [r8 + 0x1f]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x09148d4f // lea r10, [r9 + r9]
-	LONG $0x40768d48 // lea rsi, [rsi + 0x40]
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0x247c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdi
-	LONG $0x4f3c8d4b // lea rdi, [r15 + 2*r9]
-	LONG $0xf0490f4d // cmovns r14, r8
-	LONG $0x2454894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r10
-	LONG $0x24748948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rsi
-	QUAD $0x0000008024848948 // mov qword ptr [rsp + 0x80], rax
-	LONG $0x49048d4b // lea rax, [r9 + 2*r9]
-	LONG $0x05fec149 // sar r14, 0x5
-	LONG $0x247c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rdi
-	LONG $0x00bf8d49; WORD $0x0008; BYTE $0x00 // lea rdi, [r15 + 0x800]
-	QUAD $0x0000009824b4894c // mov qword ptr [rsp + 0x98], r14
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x014c; BYTE $0xf8 // add rax, r15
-	LONG $0x247c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdi
-	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
-	LONG $0x0000ece9; BYTE $0x00 // jmp 0x11cf6 <mv_q4_0+0x196>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x48fdf362; WORD $0xe61b; BYTE $0x01 // vextractf64x4 ymm6, zmm4, 0x1
-	LONG $0x48fdf362; WORD $0xd71b; BYTE $0x01 // vextractf64x4 ymm7, zmm2, 0x1
-	QUAD $0x0000008024b48b48 // mov rsi, qword ptr [rsp + 0x80]
-	QUAD $0x00000088248c8b48 // mov rcx, qword ptr [rsp + 0x88]
-	QUAD $0x0000009024948b48 // mov rdx, qword ptr [rsp + 0x90]
-	LONG $0x24448b4c; BYTE $0x60 // mov r8, qword ptr [rsp + 0x60]
-	LONG $0xe658dcc5 // vaddps ymm4, ymm4, ymm6
-	LONG $0xd758ecc5 // vaddps ymm2, ymm2, ymm7
-	LONG $0x197de3c4; WORD $0x01e6 // vextractf128 xmm6, ymm4, 0x1
-	LONG $0x197de3c4; WORD $0x01d7 // vextractf128 xmm7, ymm2, 0x1
-	LONG $0x24740148; BYTE $0x58 // add qword ptr [rsp + 0x58], rsi
-	LONG $0x24740148; BYTE $0x50 // add qword ptr [rsp + 0x50], rsi
-	LONG $0x24740148; BYTE $0x48 // add qword ptr [rsp + 0x48], rsi
-	LONG $0x24740148; BYTE $0x40 // add qword ptr [rsp + 0x40], rsi
-	LONG $0xfc418d48 // lea rax, [rcx - 0x4]
-	WORD $0x0149; BYTE $0xf7 // add r15, rsi
-	LONG $0xe658d8c5 // vaddps xmm4, xmm4, xmm6
-	LONG $0xd758e8c5 // vaddps xmm2, xmm2, xmm7
-	LONG $0xf4c6d9c5; BYTE $0x01 // vshufpd xmm6, xmm4, xmm4, 0x1 # xmm6 = xmm4[1,0]
-	LONG $0xfac6e9c5; BYTE $0x01 // vshufpd xmm7, xmm2, xmm2, 0x1 # xmm7 = xmm2[1,0]
-	LONG $0xe658d8c5 // vaddps xmm4, xmm4, xmm6
-	LONG $0x48fdf362; WORD $0xee1b; BYTE $0x01 // vextractf64x4 ymm6, zmm5, 0x1
-	LONG $0xd758e8c5 // vaddps xmm2, xmm2, xmm7
-	LONG $0xee58d4c5 // vaddps ymm5, ymm5, ymm6
-	LONG $0x2169e3c4; WORD $0x4cfc // vinsertps xmm7, xmm2, xmm4, 0x4c # xmm7 = xmm4[1],xmm2[1],zero,zero
-	LONG $0xd214d8c5 // vunpcklps xmm2, xmm4, xmm2 # xmm2 = xmm4[0],xmm2[0],xmm4[1],xmm2[1]
-	LONG $0x197de3c4; WORD $0x01ee // vextractf128 xmm6, ymm5, 0x1
-	LONG $0xee58d0c5 // vaddps xmm5, xmm5, xmm6
-	LONG $0xf5c6d1c5; BYTE $0x01 // vshufpd xmm6, xmm5, xmm5, 0x1 # xmm6 = xmm5[1,0]
-	LONG $0xee58d0c5 // vaddps xmm5, xmm5, xmm6
-	LONG $0x48fdf362; WORD $0xde1b; BYTE $0x01 // vextractf64x4 ymm6, zmm3, 0x1
-	LONG $0xde58e4c5 // vaddps ymm3, ymm3, ymm6
-	LONG $0x197de3c4; WORD $0x01de // vextractf128 xmm6, ymm3, 0x1
-	LONG $0xde58e0c5 // vaddps xmm3, xmm3, xmm6
-	LONG $0xf3c6e1c5; BYTE $0x01 // vshufpd xmm6, xmm3, xmm3, 0x1 # xmm6 = xmm3[1,0]
-	LONG $0xde58e0c5 // vaddps xmm3, xmm3, xmm6
-	LONG $0xf5c6e0c5; BYTE $0x55 // vshufps xmm6, xmm3, xmm5, 0x55 # xmm6 = xmm3[1,1],xmm5[1,1]
-	LONG $0xdd16e0c5 // vmovlhps xmm3, xmm3, xmm5 # xmm3 = xmm3[0],xmm5[0]
-	LONG $0xf6c6c0c5; BYTE $0x24 // vshufps xmm6, xmm7, xmm6, 0x24 # xmm6 = xmm7[0,1],xmm6[2,0]
-	LONG $0xd3c6e8c5; BYTE $0x24 // vshufps xmm2, xmm2, xmm3, 0x24 # xmm2 = xmm2[0,1],xmm3[2,0]
-	LONG $0xd658e8c5 // vaddps xmm2, xmm2, xmm6
-	LONG $0x1211f8c5 // vmovups xmmword ptr [rdx], xmm2
-	LONG $0x10c28348 // add rdx, 0x10
-	LONG $0x07f98348 // cmp rcx, 0x7
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x06fb8e0f; WORD $0x0000 // jle 0x123f1 <mv_q4_0+0x891>
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x01158e0f; WORD $0x0000 // jle 0x108ad <mv_q4_0+0x18d>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	QUAD $0x00000088248c8948 // mov qword ptr [rsp + 0x88], rcx
-	QUAD $0x0000009024948948 // mov qword ptr [rsp + 0x90], rdx
-	LONG $0x20f88349 // cmp r8, 0x20
-	LONG $0xfef08c0f; WORD $0xffff // jl 0x11c10 <mv_q4_0+0xb0>
-	LONG $0x24448b48; BYTE $0x78 // mov rax, qword ptr [rsp + 0x78]
-	LONG $0x24748b48; BYTE $0x40 // mov rsi, qword ptr [rsp + 0x40]
-	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
-	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
-	LONG $0x24648b4c; BYTE $0x58 // mov r12, qword ptr [rsp + 0x58]
-	WORD $0x894c; BYTE $0xff // mov rdi, r15
-	WORD $0x894d; BYTE $0xf2 // mov r10, r14
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	WORD $0x78eb // jmp 0x11dbc <mv_q4_0+0x25c>
-	QUAD $0xa0248c11487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0xa0], zmm1
-	QUAD $0xe0248c11487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0xe0], zmm1
-	QUAD $0x20248c11487cf162; WORD $0x0001; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x120], zmm1
-	QUAD $0x60248c11487cf162; WORD $0x0001; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x160], zmm1
-	LONG $0x24548b48; BYTE $0x70 // mov rdx, qword ptr [rsp + 0x70]
-	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
-	QUAD $0x0000009824b48b4c // mov r14, qword ptr [rsp + 0x98]
-	LONG $0x10c08349 // add r8, 0x10
-	LONG $0xf0c28349 // add r10, -0x10
-	LONG $0x20c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x120
-	LONG $0x20c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x120
-	LONG $0x20c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x120
-	LONG $0x08000548; WORD $0x0000 // add rax, 0x800
-	LONG $0x20c28148; WORD $0x0001; BYTE $0x00 // add rdx, 0x120
-	LONG $0x20c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x120
-	WORD $0x394d; BYTE $0xf0 // cmp r8, r14
-	LONG $0xfe548d0f; WORD $0xffff // jge 0x11c10 <mv_q4_0+0xb0>
-	LONG $0x24548948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rdx
-	LONG $0x10fa8349 // cmp r10, 0x10
-	LONG $0x000010ba; BYTE $0x00 // mov edx, 0x10
-	LONG $0x244c8948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rcx
-	LONG $0xc01c8d4f // lea r11, [r8 + 8*r8]
-	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
-	LONG $0xd24c0f49 // cmovl rdx, r10
-	LONG $0x02fa8348 // cmp rdx, 0x2
-	LONG $0x5f1c8d4b // lea rbx, [r15 + 2*r11]
-	LONG $0xffffbb41; WORD $0xffff // mov r11d, 0xffffffff
-	LONG $0xd14c0f48 // cmovl rdx, rcx
-	WORD $0x294d; BYTE $0xc6 // sub r14, r8
-	LONG $0x000010b9; BYTE $0x00 // mov ecx, 0x10
-	LONG $0x10fe8349 // cmp r14, 0x10
-	LONG $0xce4c0f49 // cmovl rcx, r14
-	WORD $0xd341; BYTE $0xe3 // shl r11d, cl
-	LONG $0x0ffe8349 // cmp r14, 0xf
-	LONG $0x00c58e0f; WORD $0x0000 // jle 0x11ed0 <mv_q4_0+0x370>
-	WORD $0xb70f; BYTE $0x0b // movzx ecx, word ptr [rbx]
-	LONG $0x240c8966 // mov word ptr [rsp], cx
-	LONG $0x124bb70f // movzx ecx, word ptr [rbx + 0x12]
-	LONG $0x244c8966; BYTE $0x02 // mov word ptr [rsp + 0x2], cx
-	LONG $0x244bb70f // movzx ecx, word ptr [rbx + 0x24]
-	LONG $0x244c8966; BYTE $0x04 // mov word ptr [rsp + 0x4], cx
-	LONG $0x364bb70f // movzx ecx, word ptr [rbx + 0x36]
-	LONG $0x244c8966; BYTE $0x06 // mov word ptr [rsp + 0x6], cx
-	LONG $0x484bb70f // movzx ecx, word ptr [rbx + 0x48]
-	LONG $0x244c8966; BYTE $0x08 // mov word ptr [rsp + 0x8], cx
-	LONG $0x5a4bb70f // movzx ecx, word ptr [rbx + 0x5a]
-	LONG $0x244c8966; BYTE $0x0a // mov word ptr [rsp + 0xa], cx
-	LONG $0x6c4bb70f // movzx ecx, word ptr [rbx + 0x6c]
-	LONG $0x244c8966; BYTE $0x0c // mov word ptr [rsp + 0xc], cx
-	LONG $0x7e4bb70f // movzx ecx, word ptr [rbx + 0x7e]
-	LONG $0x244c8966; BYTE $0x0e // mov word ptr [rsp + 0xe], cx
-	LONG $0x908bb70f; WORD $0x0000; BYTE $0x00 // movzx ecx, word ptr [rbx + 0x90]
-	LONG $0x244c8966; BYTE $0x10 // mov word ptr [rsp + 0x10], cx
-	LONG $0xa28bb70f; WORD $0x0000; BYTE $0x00 // movzx ecx, word ptr [rbx + 0xa2]
-	LONG $0x244c8966; BYTE $0x12 // mov word ptr [rsp + 0x12], cx
-	LONG $0xb48bb70f; WORD $0x0000; BYTE $0x00 // movzx ecx, word ptr [rbx + 0xb4]
-	LONG $0x244c8966; BYTE $0x14 // mov word ptr [rsp + 0x14], cx
-	LONG $0xc68bb70f; WORD $0x0000; BYTE $0x00 // movzx ecx, word ptr [rbx + 0xc6]
-	LONG $0x244c8966; BYTE $0x16 // mov word ptr [rsp + 0x16], cx
-	LONG $0xd88bb70f; WORD $0x0000; BYTE $0x00 // movzx ecx, word ptr [rbx + 0xd8]
-	LONG $0x244c8966; BYTE $0x18 // mov word ptr [rsp + 0x18], cx
-	LONG $0xea8bb70f; WORD $0x0000; BYTE $0x00 // movzx ecx, word ptr [rbx + 0xea]
-	LONG $0x244c8966; BYTE $0x1a // mov word ptr [rsp + 0x1a], cx
-	LONG $0xfc8bb70f; WORD $0x0000; BYTE $0x00 // movzx ecx, word ptr [rbx + 0xfc]
-	LONG $0x244c8966; BYTE $0x1c // mov word ptr [rsp + 0x1c], cx
-	LONG $0x0e8bb70f; WORD $0x0001; BYTE $0x00 // movzx ecx, word ptr [rbx + 0x10e]
-	LONG $0x244c8966; BYTE $0x1e // mov word ptr [rsp + 0x1e], cx
-	LONG $0x487df262; WORD $0x3413; BYTE $0x24 // vcvtph2ps zmm6, ymmword ptr [rsp]
-	QUAD $0xa024b411487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0xa0], zmm6
-	WORD $0x5ceb // jmp 0x11f21 <mv_q4_0+0x3c1>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfe6b8e0f; WORD $0xffff // jle 0x11d44 <mv_q4_0+0x1e4>
-	WORD $0xf741; BYTE $0xd3 // not r11d
-	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
-	LONG $0x927bc1c4; BYTE $0xcb // kmovd k1, r11d
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x29b70f44 // movzx r13d, word ptr [rcx]
-	LONG $0x12c18348 // add rcx, 0x12
-	LONG $0x2c894666; BYTE $0x5c // mov word ptr [rsp + 2*r11], r13w
-	WORD $0xff49; BYTE $0xc3 // inc r11
-	WORD $0x394c; BYTE $0xda // cmp rdx, r11
-	WORD $0xeb75 // jne 0x11ef0 <mv_q4_0+0x390>
-	LONG $0xc97df262; WORD $0x3413; BYTE $0x24 // vcvtph2ps zmm6 {k1} {z}, ymmword ptr [rsp]
-	QUAD $0xa024b411487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0xa0], zmm6
-	LONG $0x0ffe8349 // cmp r14, 0xf
-	LONG $0x03c68e0f; WORD $0x0000 // jle 0x122e7 <mv_q4_0+0x787>
-	LONG $0x0cb70f42; BYTE $0x0b // movzx ecx, word ptr [rbx + r9]
-	LONG $0x240c8966 // mov word ptr [rsp], cx
-	LONG $0x4cb70f42; WORD $0x120b // movzx ecx, word ptr [rbx + r9 + 0x12]
-	LONG $0x244c8966; BYTE $0x02 // mov word ptr [rsp + 0x2], cx
-	LONG $0x4cb70f42; WORD $0x240b // movzx ecx, word ptr [rbx + r9 + 0x24]
-	LONG $0x244c8966; BYTE $0x04 // mov word ptr [rsp + 0x4], cx
-	LONG $0x4cb70f42; WORD $0x360b // movzx ecx, word ptr [rbx + r9 + 0x36]
-	LONG $0x244c8966; BYTE $0x06 // mov word ptr [rsp + 0x6], cx
-	LONG $0x4cb70f42; WORD $0x480b // movzx ecx, word ptr [rbx + r9 + 0x48]
-	LONG $0x244c8966; BYTE $0x08 // mov word ptr [rsp + 0x8], cx
-	LONG $0x4cb70f42; WORD $0x5a0b // movzx ecx, word ptr [rbx + r9 + 0x5a]
-	LONG $0x244c8966; BYTE $0x0a // mov word ptr [rsp + 0xa], cx
-	LONG $0x4cb70f42; WORD $0x6c0b // movzx ecx, word ptr [rbx + r9 + 0x6c]
-	LONG $0x244c8966; BYTE $0x0c // mov word ptr [rsp + 0xc], cx
-	LONG $0x4cb70f42; WORD $0x7e0b // movzx ecx, word ptr [rbx + r9 + 0x7e]
-	LONG $0x244c8966; BYTE $0x0e // mov word ptr [rsp + 0xe], cx
-	QUAD $0x0000900b8cb70f42; BYTE $0x00 // movzx ecx, word ptr [rbx + r9 + 0x90]
-	LONG $0x244c8966; BYTE $0x10 // mov word ptr [rsp + 0x10], cx
-	QUAD $0x0000a20b8cb70f42; BYTE $0x00 // movzx ecx, word ptr [rbx + r9 + 0xa2]
-	LONG $0x244c8966; BYTE $0x12 // mov word ptr [rsp + 0x12], cx
-	QUAD $0x0000b40b8cb70f42; BYTE $0x00 // movzx ecx, word ptr [rbx + r9 + 0xb4]
-	LONG $0x244c8966; BYTE $0x14 // mov word ptr [rsp + 0x14], cx
-	QUAD $0x0000c60b8cb70f42; BYTE $0x00 // movzx ecx, word ptr [rbx + r9 + 0xc6]
-	LONG $0x244c8966; BYTE $0x16 // mov word ptr [rsp + 0x16], cx
-	QUAD $0x0000d80b8cb70f42; BYTE $0x00 // movzx ecx, word ptr [rbx + r9 + 0xd8]
-	LONG $0x244c8966; BYTE $0x18 // mov word ptr [rsp + 0x18], cx
-	QUAD $0x0000ea0b8cb70f42; BYTE $0x00 // movzx ecx, word ptr [rbx + r9 + 0xea]
-	LONG $0x244c8966; BYTE $0x1a // mov word ptr [rsp + 0x1a], cx
-	QUAD $0x0000fc0b8cb70f42; BYTE $0x00 // movzx ecx, word ptr [rbx + r9 + 0xfc]
-	LONG $0x244c8966; BYTE $0x1c // mov word ptr [rsp + 0x1c], cx
-	QUAD $0x00010e0b8cb70f42; BYTE $0x00 // movzx ecx, word ptr [rbx + r9 + 0x10e]
-	LONG $0x244c8966; BYTE $0x1e // mov word ptr [rsp + 0x1e], cx
-	LONG $0x487df262; WORD $0x3413; BYTE $0x24 // vcvtph2ps zmm6, ymmword ptr [rsp]
-	QUAD $0xe024b411487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0xe0], zmm6
-	LONG $0x24748b4c; BYTE $0x28 // mov r14, qword ptr [rsp + 0x28]
-	LONG $0x246c8b4c; BYTE $0x30 // mov r13, qword ptr [rsp + 0x30]
-	LONG $0x1cb70f46; BYTE $0x33 // movzx r11d, word ptr [rbx + r14]
-	LONG $0x330c8d4a // lea rcx, [rbx + r14]
-	LONG $0x1c894466; BYTE $0x24 // mov word ptr [rsp], r11w
-	LONG $0x59b70f44; BYTE $0x12 // movzx r11d, word ptr [rcx + 0x12]
-	LONG $0x5c894466; WORD $0x0224 // mov word ptr [rsp + 0x2], r11w
-	LONG $0x59b70f44; BYTE $0x24 // movzx r11d, word ptr [rcx + 0x24]
-	LONG $0x5c894466; WORD $0x0424 // mov word ptr [rsp + 0x4], r11w
-	LONG $0x59b70f44; BYTE $0x36 // movzx r11d, word ptr [rcx + 0x36]
-	LONG $0x5c894466; WORD $0x0624 // mov word ptr [rsp + 0x6], r11w
-	LONG $0x59b70f44; BYTE $0x48 // movzx r11d, word ptr [rcx + 0x48]
-	LONG $0x5c894466; WORD $0x0824 // mov word ptr [rsp + 0x8], r11w
-	LONG $0x59b70f44; BYTE $0x5a // movzx r11d, word ptr [rcx + 0x5a]
-	LONG $0x5c894466; WORD $0x0a24 // mov word ptr [rsp + 0xa], r11w
-	LONG $0x59b70f44; BYTE $0x6c // movzx r11d, word ptr [rcx + 0x6c]
-	LONG $0x5c894466; WORD $0x0c24 // mov word ptr [rsp + 0xc], r11w
-	LONG $0x59b70f44; BYTE $0x7e // movzx r11d, word ptr [rcx + 0x7e]
-	LONG $0x5c894466; WORD $0x0e24 // mov word ptr [rsp + 0xe], r11w
-	QUAD $0x0000009099b70f44 // movzx r11d, word ptr [rcx + 0x90]
-	LONG $0x5c894466; WORD $0x1024 // mov word ptr [rsp + 0x10], r11w
-	QUAD $0x000000a299b70f44 // movzx r11d, word ptr [rcx + 0xa2]
-	LONG $0x5c894466; WORD $0x1224 // mov word ptr [rsp + 0x12], r11w
-	QUAD $0x000000b499b70f44 // movzx r11d, word ptr [rcx + 0xb4]
-	LONG $0x5c894466; WORD $0x1424 // mov word ptr [rsp + 0x14], r11w
-	QUAD $0x000000c699b70f44 // movzx r11d, word ptr [rcx + 0xc6]
-	LONG $0x5c894466; WORD $0x1624 // mov word ptr [rsp + 0x16], r11w
-	QUAD $0x000000d899b70f44 // movzx r11d, word ptr [rcx + 0xd8]
-	LONG $0x5c894466; WORD $0x1824 // mov word ptr [rsp + 0x18], r11w
-	QUAD $0x000000ea99b70f44 // movzx r11d, word ptr [rcx + 0xea]
-	LONG $0x5c894466; WORD $0x1a24 // mov word ptr [rsp + 0x1a], r11w
-	QUAD $0x000000fc99b70f44 // movzx r11d, word ptr [rcx + 0xfc]
-	LONG $0x5c894466; WORD $0x1c24 // mov word ptr [rsp + 0x1c], r11w
-	LONG $0x0e89b70f; WORD $0x0001; BYTE $0x00 // movzx ecx, word ptr [rcx + 0x10e]
-	LONG $0x244c8966; BYTE $0x1e // mov word ptr [rsp + 0x1e], cx
-	LONG $0x2b0c8d4a // lea rcx, [rbx + r13]
-	LONG $0x487df262; WORD $0x3413; BYTE $0x24 // vcvtph2ps zmm6, ymmword ptr [rsp]
-	QUAD $0x2024b411487cf162; WORD $0x0001; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x120], zmm6
-	LONG $0x1cb70f46; BYTE $0x2b // movzx r11d, word ptr [rbx + r13]
-	LONG $0x1c894466; BYTE $0x24 // mov word ptr [rsp], r11w
-	LONG $0x59b70f44; BYTE $0x12 // movzx r11d, word ptr [rcx + 0x12]
-	LONG $0x5c894466; WORD $0x0224 // mov word ptr [rsp + 0x2], r11w
-	LONG $0x59b70f44; BYTE $0x24 // movzx r11d, word ptr [rcx + 0x24]
-	LONG $0x5c894466; WORD $0x0424 // mov word ptr [rsp + 0x4], r11w
-	LONG $0x59b70f44; BYTE $0x36 // movzx r11d, word ptr [rcx + 0x36]
-	LONG $0x5c894466; WORD $0x0624 // mov word ptr [rsp + 0x6], r11w
-	LONG $0x59b70f44; BYTE $0x48 // movzx r11d, word ptr [rcx + 0x48]
-	LONG $0x5c894466; WORD $0x0824 // mov word ptr [rsp + 0x8], r11w
-	LONG $0x59b70f44; BYTE $0x5a // movzx r11d, word ptr [rcx + 0x5a]
-	LONG $0x5c894466; WORD $0x0a24 // mov word ptr [rsp + 0xa], r11w
-	LONG $0x59b70f44; BYTE $0x6c // movzx r11d, word ptr [rcx + 0x6c]
-	LONG $0x5c894466; WORD $0x0c24 // mov word ptr [rsp + 0xc], r11w
-	LONG $0x59b70f44; BYTE $0x7e // movzx r11d, word ptr [rcx + 0x7e]
-	LONG $0x5c894466; WORD $0x0e24 // mov word ptr [rsp + 0xe], r11w
-	QUAD $0x0000009099b70f44 // movzx r11d, word ptr [rcx + 0x90]
-	LONG $0x5c894466; WORD $0x1024 // mov word ptr [rsp + 0x10], r11w
-	QUAD $0x000000a299b70f44 // movzx r11d, word ptr [rcx + 0xa2]
-	LONG $0x5c894466; WORD $0x1224 // mov word ptr [rsp + 0x12], r11w
-	QUAD $0x000000b499b70f44 // movzx r11d, word ptr [rcx + 0xb4]
-	LONG $0x5c894466; WORD $0x1424 // mov word ptr [rsp + 0x14], r11w
-	QUAD $0x000000c699b70f44 // movzx r11d, word ptr [rcx + 0xc6]
-	LONG $0x5c894466; WORD $0x1624 // mov word ptr [rsp + 0x16], r11w
-	QUAD $0x000000d899b70f44 // movzx r11d, word ptr [rcx + 0xd8]
-	LONG $0x5c894466; WORD $0x1824 // mov word ptr [rsp + 0x18], r11w
-	QUAD $0x000000ea99b70f44 // movzx r11d, word ptr [rcx + 0xea]
-	LONG $0x5c894466; WORD $0x1a24 // mov word ptr [rsp + 0x1a], r11w
-	QUAD $0x000000fc99b70f44 // movzx r11d, word ptr [rcx + 0xfc]
-	LONG $0x5c894466; WORD $0x1c24 // mov word ptr [rsp + 0x1c], r11w
-	LONG $0x0e89b70f; WORD $0x0001; BYTE $0x00 // movzx ecx, word ptr [rcx + 0x10e]
-	LONG $0x244c8966; BYTE $0x1e // mov word ptr [rsp + 0x1e], cx
-	LONG $0x487df262; WORD $0x3413; BYTE $0x24 // vcvtph2ps zmm6, ymmword ptr [rsp]
-	QUAD $0x6024b411487cf162; WORD $0x0001; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x160], zmm6
-	WORD $0x0148; BYTE $0xd2 // add rdx, rdx
-	LONG $0x361c8d4a // lea rbx, [rsi + r14]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	LONG $0xd20c8d48 // lea rcx, [rdx + 8*rdx]
-	LONG $0x2e148d4a // lea rdx, [rsi + r13]
-	QUAD $0x0000016024ac8d4c // lea r13, [rsp + 0x160]
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487cd162; WORD $0x7610; BYTE $0xff // vmovups zmm6, zmmword ptr [r14 - 0x40]
-	LONG $0x487cd162; WORD $0x3e10 // vmovups zmm7, zmmword ptr [r14]
-	QUAD $0x0008001f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r11 + 0x800]
-	LONG $0x80ee8349 // sub r14, -0x80
-	QUAD $0x021f8431487d3262; WORD $0x0000; BYTE $0x00 // vpmovzxbd zmm8, xmmword ptr [rdi + r11 + 0x2]
-	LONG $0x483d7262; WORD $0xc836 // vpermd zmm9, zmm8, zmm0
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x483d7262; WORD $0xc036 // vpermd zmm8, zmm8, zmm0
-	LONG $0x48347162; WORD $0xce59 // vmulps zmm9, zmm9, zmm6
-	LONG $0x48455262; WORD $0xc8b8 // vfmadd231ps zmm9, zmm7, zmm8 # zmm9 = (zmm7 * zmm8) + zmm9
-	LONG $0x5835d262; WORD $0x65b8; BYTE $0xd0 // vfmadd231ps zmm4, zmm9, dword ptr [r13 - 0xc0]{1to16} # zmm4 = (zmm9 * mem) + zmm4
-	QUAD $0x0008001c8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r12 + r11 + 0x800]
-	QUAD $0x021c8431487d1262; WORD $0x0000; BYTE $0x00 // vpmovzxbd zmm8, xmmword ptr [r12 + r11 + 0x2]
-	LONG $0x483d7262; WORD $0xc836 // vpermd zmm9, zmm8, zmm0
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x483d7262; WORD $0xc036 // vpermd zmm8, zmm8, zmm0
-	LONG $0x48347162; WORD $0xce59 // vmulps zmm9, zmm9, zmm6
-	LONG $0x48455262; WORD $0xc8b8 // vfmadd231ps zmm9, zmm7, zmm8 # zmm9 = (zmm7 * zmm8) + zmm9
-	LONG $0x5835d262; WORD $0x55b8; BYTE $0xe0 // vfmadd231ps zmm2, zmm9, dword ptr [r13 - 0x80]{1to16} # zmm2 = (zmm9 * mem) + zmm2
-	LONG $0x0c180f42; BYTE $0x1b // prefetcht0 byte ptr [rbx + r11]
-	QUAD $0x021b8431487d3262; WORD $0xfff8; BYTE $0xff // vpmovzxbd zmm8, xmmword ptr [rbx + r11 - 0x7fe]
-	LONG $0x483d7262; WORD $0xc836 // vpermd zmm9, zmm8, zmm0
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x483d7262; WORD $0xc036 // vpermd zmm8, zmm8, zmm0
-	LONG $0x48347162; WORD $0xce59 // vmulps zmm9, zmm9, zmm6
-	LONG $0x48455262; WORD $0xc8b8 // vfmadd231ps zmm9, zmm7, zmm8 # zmm9 = (zmm7 * zmm8) + zmm9
-	LONG $0x5835d262; WORD $0x6db8; BYTE $0xf0 // vfmadd231ps zmm5, zmm9, dword ptr [r13 - 0x40]{1to16} # zmm5 = (zmm9 * mem) + zmm5
-	LONG $0x0c180f42; BYTE $0x1a // prefetcht0 byte ptr [rdx + r11]
-	QUAD $0x021a8431487d3262; WORD $0xfff8; BYTE $0xff // vpmovzxbd zmm8, xmmword ptr [rdx + r11 - 0x7fe]
-	LONG $0x12c38349 // add r11, 0x12
-	LONG $0x483d7262; WORD $0xc836 // vpermd zmm9, zmm8, zmm0
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x483d7262; WORD $0xc036 // vpermd zmm8, zmm8, zmm0
-	LONG $0x4834f162; WORD $0xf659 // vmulps zmm6, zmm9, zmm6
-	LONG $0x4845d262; WORD $0xf0b8 // vfmadd231ps zmm6, zmm7, zmm8 # zmm6 = (zmm7 * zmm8) + zmm6
-	LONG $0x584dd262; WORD $0x5db8; BYTE $0x00 // vfmadd231ps zmm3, zmm6, dword ptr [r13]{1to16} # zmm3 = (zmm6 * mem) + zmm3
-	LONG $0x04c58349 // add r13, 0x4
-	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
-	LONG $0xfefe850f; WORD $0xffff // jne 0x121e0 <mv_q4_0+0x680>
-	LONG $0xfffa89e9; BYTE $0xff // jmp 0x11d70 <mv_q4_0+0x210>
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfa5f8e0f; WORD $0xffff // jle 0x11d4f <mv_q4_0+0x1ef>
-	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x29b70f44 // movzx r13d, word ptr [rcx]
-	LONG $0x12c18348 // add rcx, 0x12
-	LONG $0x2c894666; BYTE $0x5c // mov word ptr [rsp + 2*r11], r13w
-	WORD $0xff49; BYTE $0xc3 // inc r11
-	WORD $0x394c; BYTE $0xda // cmp rdx, r11
-	WORD $0xeb75 // jne 0x12300 <mv_q4_0+0x7a0>
-	LONG $0xc97df262; WORD $0x3413; BYTE $0x24 // vcvtph2ps zmm6 {k1} {z}, ymmword ptr [rsp]
-	QUAD $0xe024b411487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0xe0], zmm6
-	LONG $0x0ffe8349 // cmp r14, 0xf
-	LONG $0xfcc88f0f; WORD $0xffff // jg 0x11ff9 <mv_q4_0+0x499>
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfa208e0f; WORD $0xffff // jle 0x11d5a <mv_q4_0+0x1fa>
-	LONG $0x244c8b48; BYTE $0x70 // mov rcx, qword ptr [rsp + 0x70]
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x29b70f44 // movzx r13d, word ptr [rcx]
-	LONG $0x12c18348 // add rcx, 0x12
-	LONG $0x2c894666; BYTE $0x5c // mov word ptr [rsp + 2*r11], r13w
-	WORD $0xff49; BYTE $0xc3 // inc r11
-	WORD $0x394c; BYTE $0xda // cmp rdx, r11
-	WORD $0xeb75 // jne 0x12350 <mv_q4_0+0x7f0>
-	LONG $0xc97df262; WORD $0x3413; BYTE $0x24 // vcvtph2ps zmm6 {k1} {z}, ymmword ptr [rsp]
-	QUAD $0x2024b411487cf162; WORD $0x0001; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x120], zmm6
-	LONG $0x0ffe8349 // cmp r14, 0xf
-	WORD $0x137e // jle 0x12390 <mv_q4_0+0x830>
-	LONG $0x246c8b4c; BYTE $0x30 // mov r13, qword ptr [rsp + 0x30]
-	LONG $0x24748b4c; BYTE $0x28 // mov r14, qword ptr [rsp + 0x28]
-	LONG $0x2b0c8d4a // lea rcx, [rbx + r13]
-	LONG $0xfffd52e9; BYTE $0xff // jmp 0x120e2 <mv_q4_0+0x582>
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xf9cc8e0f; WORD $0xffff // jle 0x11d65 <mv_q4_0+0x205>
-	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0xb70f; BYTE $0x19 // movzx ebx, word ptr [rcx]
-	LONG $0x12c18348 // add rcx, 0x12
-	LONG $0x1c894266; BYTE $0x5c // mov word ptr [rsp + 2*r11], bx
-	WORD $0xff49; BYTE $0xc3 // inc r11
-	WORD $0x394c; BYTE $0xda // cmp rdx, r11
-	WORD $0xec75 // jne 0x123b0 <mv_q4_0+0x850>
-	LONG $0xc97df262; WORD $0x3413; BYTE $0x24 // vcvtph2ps zmm6 {k1} {z}, ymmword ptr [rsp]
-	LONG $0x246c8b4c; BYTE $0x30 // mov r13, qword ptr [rsp + 0x30]
-	QUAD $0x6024b411487cf162; WORD $0x0001; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x160], zmm6
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x24748b4c; BYTE $0x28 // mov r14, qword ptr [rsp + 0x28]
-	LONG $0xfdd08f0f; WORD $0xffff // jg 0x121b9 <mv_q4_0+0x659>
-	LONG $0xfff982e9; BYTE $0xff // jmp 0x11d70 <mv_q4_0+0x210>
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x02a88e0f; WORD $0x0000 // jle 0x126a2 <mv_q4_0+0xb42>
-	QUAD $0x143c056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x143c] # 0x13840 <wsum_bf16+0x1e0>
-	LONG $0x1f788d49 // lea rdi, [r8 + 0x1f]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x000001be; BYTE $0x00 // mov esi, 0x1
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xf8490f49 // cmovns rdi, r8
-	LONG $0x24448348; WORD $0x4038 // add qword ptr [rsp + 0x38], 0x40
-	LONG $0x05ffc148 // sar rdi, 0x5
-	WORD $0x53eb // jmp 0x12477 <mv_q4_0+0x917>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x48fdf362; WORD $0xd31b; BYTE $0x01 // vextractf64x4 ymm3, zmm2, 0x1
-	LONG $0x24448b4c; BYTE $0x60 // mov r8, qword ptr [rsp + 0x60]
-	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x014d; BYTE $0xcf // add r15, r9
-	LONG $0xd358ecc5 // vaddps ymm2, ymm2, ymm3
-	LONG $0x197de3c4; WORD $0x01d3 // vextractf128 xmm3, ymm2, 0x1
-	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
-	LONG $0xdac6e9c5; BYTE $0x01 // vshufpd xmm3, xmm2, xmm2, 0x1 # xmm3 = xmm2[1,0]
-	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
-	LONG $0xda16fac5 // vmovshdup xmm3, xmm2 # xmm3 = xmm2[1,1,3,3]
-	LONG $0xd358eac5 // vaddss xmm2, xmm2, xmm3
-	LONG $0x1211fac5 // vmovss dword ptr [rdx], xmm2
-	LONG $0x04c28348 // add rdx, 0x4
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x022b8e0f; WORD $0x0000 // jle 0x126a2 <mv_q4_0+0xb42>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0x20f88349 // cmp r8, 0x20
-	WORD $0xaf7c // jl 0x12430 <mv_q4_0+0x8d0>
-	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
-	WORD $0x894d; BYTE $0xfa // mov r10, r15
-	WORD $0x8949; BYTE $0xfb // mov r11, rdi
-	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x2feb // jmp 0x124bf <mv_q4_0+0x95f>
-	QUAD $0xa0248c11487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0xa0], zmm1
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x10c38348 // add rbx, 0x10
-	LONG $0xf0c38349 // add r11, -0x10
-	LONG $0x20c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x120
-	LONG $0x00c08149; WORD $0x0008; BYTE $0x00 // add r8, 0x800
-	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
-	LONG $0xff718d0f; WORD $0xffff // jge 0x12430 <mv_q4_0+0x8d0>
-	LONG $0x10fb8349 // cmp r11, 0x10
-	LONG $0x0010be41; WORD $0x0000 // mov r14d, 0x10
-	WORD $0x8949; BYTE $0xfd // mov r13, rdi
-	LONG $0x000010b9; BYTE $0x00 // mov ecx, 0x10
-	LONG $0xffffbc41; WORD $0xffff // mov r12d, 0xffffffff
-	LONG $0xf34c0f4d // cmovl r14, r11
-	LONG $0x02fe8349 // cmp r14, 0x2
-	LONG $0xf64c0f4c // cmovl r14, rsi
-	WORD $0x2949; BYTE $0xdd // sub r13, rbx
-	LONG $0x10fd8349 // cmp r13, 0x10
-	LONG $0xcd4c0f49 // cmovl rcx, r13
-	WORD $0xd341; BYTE $0xe4 // shl r12d, cl
-	LONG $0x10fd8349 // cmp r13, 0x10
-	LONG $0x00f58c0f; WORD $0x0000 // jl 0x125f0 <mv_q4_0+0xa90>
-	LONG $0x1b0c8d48 // lea rcx, [rbx + rbx]
-	LONG $0xc90c8d48 // lea rcx, [rcx + 8*rcx]
-	LONG $0x24b70f45; BYTE $0x0f // movzx r12d, word ptr [r15 + rcx]
-	LONG $0x24894466; BYTE $0x24 // mov word ptr [rsp], r12w
-	LONG $0x64b70f45; WORD $0x120f // movzx r12d, word ptr [r15 + rcx + 0x12]
-	LONG $0x64894466; WORD $0x0224 // mov word ptr [rsp + 0x2], r12w
-	LONG $0x64b70f45; WORD $0x240f // movzx r12d, word ptr [r15 + rcx + 0x24]
-	LONG $0x64894466; WORD $0x0424 // mov word ptr [rsp + 0x4], r12w
-	LONG $0x64b70f45; WORD $0x360f // movzx r12d, word ptr [r15 + rcx + 0x36]
-	LONG $0x64894466; WORD $0x0624 // mov word ptr [rsp + 0x6], r12w
-	LONG $0x64b70f45; WORD $0x480f // movzx r12d, word ptr [r15 + rcx + 0x48]
-	LONG $0x64894466; WORD $0x0824 // mov word ptr [rsp + 0x8], r12w
-	LONG $0x64b70f45; WORD $0x5a0f // movzx r12d, word ptr [r15 + rcx + 0x5a]
-	LONG $0x64894466; WORD $0x0a24 // mov word ptr [rsp + 0xa], r12w
-	LONG $0x64b70f45; WORD $0x6c0f // movzx r12d, word ptr [r15 + rcx + 0x6c]
-	LONG $0x64894466; WORD $0x0c24 // mov word ptr [rsp + 0xc], r12w
-	LONG $0x64b70f45; WORD $0x7e0f // movzx r12d, word ptr [r15 + rcx + 0x7e]
-	LONG $0x64894466; WORD $0x0e24 // mov word ptr [rsp + 0xe], r12w
-	QUAD $0x0000900fa4b70f45; BYTE $0x00 // movzx r12d, word ptr [r15 + rcx + 0x90]
-	LONG $0x64894466; WORD $0x1024 // mov word ptr [rsp + 0x10], r12w
-	QUAD $0x0000a20fa4b70f45; BYTE $0x00 // movzx r12d, word ptr [r15 + rcx + 0xa2]
-	LONG $0x64894466; WORD $0x1224 // mov word ptr [rsp + 0x12], r12w
-	QUAD $0x0000b40fa4b70f45; BYTE $0x00 // movzx r12d, word ptr [r15 + rcx + 0xb4]
-	LONG $0x64894466; WORD $0x1424 // mov word ptr [rsp + 0x14], r12w
-	QUAD $0x0000c60fa4b70f45; BYTE $0x00 // movzx r12d, word ptr [r15 + rcx + 0xc6]
-	LONG $0x64894466; WORD $0x1624 // mov word ptr [rsp + 0x16], r12w
-	QUAD $0x0000d80fa4b70f45; BYTE $0x00 // movzx r12d, word ptr [r15 + rcx + 0xd8]
-	LONG $0x64894466; WORD $0x1824 // mov word ptr [rsp + 0x18], r12w
-	QUAD $0x0000ea0fa4b70f45; BYTE $0x00 // movzx r12d, word ptr [r15 + rcx + 0xea]
-	LONG $0x64894466; WORD $0x1a24 // mov word ptr [rsp + 0x1a], r12w
-	QUAD $0x0000fc0fa4b70f45; BYTE $0x00 // movzx r12d, word ptr [r15 + rcx + 0xfc]
-	LONG $0x64894466; WORD $0x1c24 // mov word ptr [rsp + 0x1c], r12w
-	QUAD $0x00010e0f8cb70f41; BYTE $0x00 // movzx ecx, word ptr [r15 + rcx + 0x10e]
-	LONG $0x244c8966; BYTE $0x1e // mov word ptr [rsp + 0x1e], cx
-	LONG $0x487df262; WORD $0x1c13; BYTE $0x24 // vcvtph2ps zmm3, ymmword ptr [rsp]
-	WORD $0x4beb // jmp 0x1262c <mv_q4_0+0xacc>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0xfe978e0f; WORD $0xffff // jle 0x12490 <mv_q4_0+0x930>
-	WORD $0xf741; BYTE $0xd4 // not r12d
-	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	LONG $0x927bc1c4; BYTE $0xcc // kmovd k1, r12d
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x29b70f44 // movzx r13d, word ptr [rcx]
-	LONG $0x12c18348 // add rcx, 0x12
-	LONG $0x2c894666; BYTE $0x64 // mov word ptr [rsp + 2*r12], r13w
-	WORD $0xff49; BYTE $0xc4 // inc r12
-	WORD $0x394d; BYTE $0xe6 // cmp r14, r12
-	WORD $0xeb75 // jne 0x12610 <mv_q4_0+0xab0>
-	LONG $0xc97df262; WORD $0x1c13; BYTE $0x24 // vcvtph2ps zmm3 {k1} {z}, ymmword ptr [rsp]
-	WORD $0x014d; BYTE $0xf6 // add r14, r14
-	QUAD $0xa0249c11487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0xa0], zmm3
-	WORD $0x894d; BYTE $0xc4 // mov r12, r8
-	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	LONG $0xf60c8d4b // lea rcx, [r14 + 8*r14]
-	QUAD $0x000000a024b48d4c // lea r14, [rsp + 0xa0]
+	LONG $0x40f88349 // cmp r8, 0x40
+	LONG $0x00b18c0f; WORD $0x0000 // jl 0x10864 <mv_q4_0+0x144>
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	LONG $0x00401f0f // nop dword ptr [rax]
-	QUAD $0x0008002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x800]
-	QUAD $0x022a9c31487d9262; WORD $0x0000; BYTE $0x00 // vpmovzxbd zmm3, xmmword ptr [r10 + r13 + 0x2]
-	LONG $0x12c58349 // add r13, 0x12
+	QUAD $0x000010008a180f41 // prefetcht0 byte ptr [r10 + 0x1000]
+	QUAD $0x000010128a180f41 // prefetcht0 byte ptr [r10 + 0x1012]
+	LONG $0xfe738d4c // lea r14, [rbx - 0x2]
+	QUAD $0x00029a31487dd262; WORD $0x0000 // vpmovzxbd zmm3, xmmword ptr [r10 + 0x2]
+	LONG $0x797dc2c4; BYTE $0x32 // vpbroadcastw ymm6, word ptr [r10]
+	LONG $0x797dc2c4; WORD $0x126a // vpbroadcastw ymm5, word ptr [r10 + 0x12]
 	LONG $0x4865f262; WORD $0xe036 // vpermd zmm4, zmm3, zmm0
-	QUAD $0xff246459485cd162 // vmulps zmm4, zmm4, zmmword ptr [r12 - 0x40]
+	LONG $0x485cd162; WORD $0x2359 // vmulps zmm4, zmm4, zmmword ptr [r11]
 	LONG $0x4865f162; WORD $0xd372; BYTE $0x04 // vpsrld zmm3, zmm3, 0x4
 	LONG $0x4865f262; WORD $0xd836 // vpermd zmm3, zmm3, zmm0
-	LONG $0x4865d262; WORD $0x24b8; BYTE $0x24 // vfmadd231ps zmm4, zmm3, zmmword ptr [r12] # zmm4 = (zmm3 * mem) + zmm4
-	LONG $0x80ec8349 // sub r12, -0x80
-	LONG $0x585dd262; WORD $0x16b8 // vfmadd231ps zmm2, zmm4, dword ptr [r14]{1to16} # zmm2 = (zmm4 * mem) + zmm2
-	LONG $0x04c68349 // add r14, 0x4
-	WORD $0x394c; BYTE $0xe9 // cmp rcx, r13
-	WORD $0xb375 // jne 0x12650 <mv_q4_0+0xaf0>
-	LONG $0xfffdfee9; BYTE $0xff // jmp 0x124a0 <mv_q4_0+0x940>
-	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
+	LONG $0x4865d262; WORD $0x63b8; BYTE $0x01 // vfmadd231ps zmm4, zmm3, zmmword ptr [r11 + 0x40] # zmm4 = (zmm3 * mem) + zmm4
+	LONG $0x487df262; WORD $0xde13 // vcvtph2ps zmm3, ymm6
+	QUAD $0x0014b231487dd262; WORD $0x0000 // vpmovzxbd zmm6, xmmword ptr [r10 + 0x14]
+	LONG $0x24c28349 // add r10, 0x24
+	LONG $0x485df262; WORD $0xd3b8 // vfmadd231ps zmm2, zmm4, zmm3 # zmm2 = (zmm4 * zmm3) + zmm2
+	LONG $0x484df262; WORD $0xe036 // vpermd zmm4, zmm6, zmm0
+	LONG $0x485cd162; WORD $0x6359; BYTE $0x02 // vmulps zmm4, zmm4, zmmword ptr [r11 + 0x80]
+	LONG $0x4865f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm3, zmm6, 0x4
+	LONG $0x4865f262; WORD $0xd836 // vpermd zmm3, zmm3, zmm0
+	LONG $0x4865d262; WORD $0x63b8; BYTE $0x03 // vfmadd231ps zmm4, zmm3, zmmword ptr [r11 + 0xc0] # zmm4 = (zmm3 * mem) + zmm4
+	LONG $0x487df262; WORD $0xdd13 // vcvtph2ps zmm3, ymm5
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x485df262; WORD $0xcbb8 // vfmadd231ps zmm1, zmm4, zmm3 # zmm1 = (zmm4 * zmm3) + zmm1
+	LONG $0x03fb8348 // cmp rbx, 0x3
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0xff5c8f0f; WORD $0xffff // jg 0x107c0 <mv_q4_0+0xa0>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xfee3840f; WORD $0xffff // je 0x10750 <mv_q4_0+0x30>
+	QUAD $0x00029a31487dd262; WORD $0x0000 // vpmovzxbd zmm3, xmmword ptr [r10 + 0x2]
+	LONG $0x797dc2c4; BYTE $0x2a // vpbroadcastw ymm5, word ptr [r10]
+	LONG $0x4865f262; WORD $0xe036 // vpermd zmm4, zmm3, zmm0
+	LONG $0x485cd162; WORD $0x2359 // vmulps zmm4, zmm4, zmmword ptr [r11]
+	LONG $0x4865f162; WORD $0xd372; BYTE $0x04 // vpsrld zmm3, zmm3, 0x4
+	LONG $0x4865f262; WORD $0xd836 // vpermd zmm3, zmm3, zmm0
+	LONG $0x4865d262; WORD $0x63b8; BYTE $0x01 // vfmadd231ps zmm4, zmm3, zmmword ptr [r11 + 0x40] # zmm4 = (zmm3 * mem) + zmm4
+	LONG $0x487df262; WORD $0xdd13 // vcvtph2ps zmm3, ymm5
+	LONG $0x485df262; WORD $0xd3b8 // vfmadd231ps zmm2, zmm4, zmm3 # zmm2 = (zmm4 * zmm3) + zmm2
+	LONG $0xfffea3e9; BYTE $0xff // jmp 0x10750 <mv_q4_0+0x30>
 	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
 	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// mv_q4_k: +9920
+	// mv_q4_k: +2240
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -1905,10 +459,10 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0xd0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xd0
 	LONG $0x02f98348 // cmp rcx, 0x2
-	LONG $0x03e48c0f; WORD $0x0000 // jl 0x12ac6 <mv_q4_k+0x406>
-	QUAD $0x11940528487cf162; WORD $0x0000 // vmovaps zmm0, zmmword ptr [rip + 0x1194] # 0x13880 <wsum_bf16+0x220>
-	QUAD $0x11ca0d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x11ca] # 0x138c0 <wsum_bf16+0x260>
-	QUAD $0x001201157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x1201] # 0x13900 <wsum_bf16+0x2a0>
+	LONG $0x03e48c0f; WORD $0x0000 // jl 0x10cc6 <mv_q4_k+0x406>
+	QUAD $0x11940528487cf162; WORD $0x0000 // vmovaps zmm0, zmmword ptr [rip + 0x1194] # 0x11a80 <wsum_bf16+0x220>
+	QUAD $0x11ca0d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x11ca] # 0x11ac0 <wsum_bf16+0x260>
+	QUAD $0x001201157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x1201] # 0x11b00 <wsum_bf16+0x2a0>
 	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x0f748d4e; BYTE $0x20 // lea r14, [rdi + r9 + 0x20]
@@ -1919,7 +473,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
 	LONG $0x08f8c148 // sar rax, 0x8
 	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
-	WORD $0x74eb // jmp 0x127a3 <mv_q4_k+0xe3>
+	WORD $0x74eb // jmp 0x109a3 <mv_q4_k+0xe3>
 	BYTE $0x90 // nop
 	LONG $0x48fdf362; WORD $0xe51b; BYTE $0x01 // vextractf64x4 ymm5, zmm4, 0x1
 	LONG $0xfe418d48 // lea rax, [rcx - 0x2]
@@ -1946,11 +500,11 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x08c28348 // add rdx, 0x8
 	LONG $0x03f98348 // cmp rcx, 0x3
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x03268e0f; WORD $0x0000 // jle 0x12ac9 <mv_q4_k+0x409>
+	LONG $0x03268e0f; WORD $0x0000 // jle 0x10cc9 <mv_q4_k+0x409>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	LONG $0xff788c0f; WORD $0xffff // jl 0x12730 <mv_q4_k+0x70>
+	LONG $0xff788c0f; WORD $0xffff // jl 0x10930 <mv_q4_k+0x70>
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
@@ -2079,13 +633,13 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x219474985845b262 // vfmadd132ps zmm6, zmm7, dword ptr [rsp + 4*r10 + 0x84]{1to16} # zmm6 = (zmm6 * mem) + zmm7
 	LONG $0x02c28349 // add r10, 0x2
 	LONG $0x80f88149; WORD $0x0000; BYTE $0x00 // cmp r8, 0x80
-	LONG $0xfebc850f; WORD $0xffff // jne 0x12930 <mv_q4_k+0x270>
+	LONG $0xfebc850f; WORD $0xffff // jne 0x10b30 <mv_q4_k+0x270>
 	WORD $0xff49; BYTE $0xc5 // inc r13
 	LONG $0x00c48149; WORD $0x0004; BYTE $0x00 // add r12, 0x400
 	LONG $0x90c78149; WORD $0x0000; BYTE $0x00 // add r15, 0x90
 	LONG $0x90c68149; WORD $0x0000; BYTE $0x00 // add r14, 0x90
 	LONG $0x246c3b4c; BYTE $0x38 // cmp r13, qword ptr [rsp + 0x38]
-	LONG $0xfd49850f; WORD $0xffff // jne 0x127e0 <mv_q4_k+0x120>
+	LONG $0xfd49850f; WORD $0xffff // jne 0x109e0 <mv_q4_k+0x120>
 	LONG $0x24548b48; BYTE $0x30 // mov rdx, qword ptr [rsp + 0x30]
 	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
@@ -2094,19 +648,19 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748b4c; BYTE $0x18 // mov r14, qword ptr [rsp + 0x18]
 	LONG $0x4854f162; WORD $0xe45c // vsubps zmm4, zmm5, zmm4
 	LONG $0x484cf162; WORD $0xdb5c // vsubps zmm3, zmm6, zmm3
-	LONG $0xfffc6ae9; BYTE $0xff // jmp 0x12730 <mv_q4_k+0x70>
+	LONG $0xfffc6ae9; BYTE $0xff // jmp 0x10930 <mv_q4_k+0x70>
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x022c840f; WORD $0x0000 // je 0x12cfe <mv_q4_k+0x63e>
+	LONG $0x022c840f; WORD $0x0000 // je 0x10efe <mv_q4_k+0x63e>
 	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	LONG $0x01e38c0f; WORD $0x0000 // jl 0x12cd4 <mv_q4_k+0x614>
-	QUAD $0x0d850528487cf162; WORD $0x0000 // vmovaps zmm0, zmmword ptr [rip + 0xd85] # 0x13880 <wsum_bf16+0x220>
-	QUAD $0x0dbb0d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0xdbb] # 0x138c0 <wsum_bf16+0x260>
-	QUAD $0x000df2157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0xdf2] # 0x13900 <wsum_bf16+0x2a0>
+	LONG $0x01e38c0f; WORD $0x0000 // jl 0x10ed4 <mv_q4_k+0x614>
+	QUAD $0x0d850528487cf162; WORD $0x0000 // vmovaps zmm0, zmmword ptr [rip + 0xd85] # 0x11a80 <wsum_bf16+0x220>
+	QUAD $0x0dbb0d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0xdbb] # 0x11ac0 <wsum_bf16+0x260>
+	QUAD $0x000df2157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0xdf2] # 0x11b00 <wsum_bf16+0x2a0>
 	LONG $0x08f8c148 // sar rax, 0x8
 	LONG $0x204f8d48 // lea rcx, [rdi + 0x20]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -2180,12 +734,12 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x118c64985855b262 // vfmadd132ps zmm4, zmm5, dword ptr [rsp + 4*r9 + 0x44]{1to16} # zmm4 = (zmm4 * mem) + zmm5
 	LONG $0x02c18349 // add r9, 0x2
 	LONG $0x08f98349 // cmp r9, 0x8
-	LONG $0xff3c850f; WORD $0xffff // jne 0x12bf0 <mv_q4_k+0x530>
+	LONG $0xff3c850f; WORD $0xffff // jne 0x10df0 <mv_q4_k+0x530>
 	WORD $0xff49; BYTE $0xc0 // inc r8
 	LONG $0x00c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x400
 	LONG $0x90c18148; WORD $0x0000; BYTE $0x00 // add rcx, 0x90
 	WORD $0x3949; BYTE $0xc0 // cmp r8, rax
-	LONG $0xfe62850f; WORD $0xffff // jne 0x12b30 <mv_q4_k+0x470>
+	LONG $0xfe62850f; WORD $0xffff // jne 0x10d30 <mv_q4_k+0x470>
 	LONG $0x485cf162; WORD $0xc35c // vsubps zmm0, zmm4, zmm3
 	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
 	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
@@ -2206,7 +760,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
-	// mv_q6_k: +11536
+	// mv_q6_k: +3856
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -2220,10 +774,10 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
 	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
 	LONG $0x02f98348 // cmp rcx, 0x2
-	LONG $0x03b88c0f; WORD $0x0000 // jl 0x130f7 <mv_q6_k+0x3e7>
-	QUAD $0x000bb9057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0xbb9] # 0x13901 <wsum_bf16+0x2a1>
-	QUAD $0x000bb10d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0xbb1] # 0x13902 <wsum_bf16+0x2a2>
-	QUAD $0x000ba9157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0xba9] # 0x13903 <wsum_bf16+0x2a3>
+	LONG $0x03b88c0f; WORD $0x0000 // jl 0x112f7 <mv_q6_k+0x3e7>
+	QUAD $0x000bb9057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0xbb9] # 0x11b01 <wsum_bf16+0x2a1>
+	QUAD $0x000bb10d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0xbb1] # 0x11b02 <wsum_bf16+0x2a2>
+	QUAD $0x000ba9157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0xba9] # 0x11b03 <wsum_bf16+0x2a3>
 	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
@@ -2232,7 +786,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	LONG $0x09048d4b // lea rax, [r9 + r9]
 	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
-	LONG $0x000093e9; BYTE $0x00 // jmp 0x12e17 <mv_q6_k+0x107>
+	LONG $0x000093e9; BYTE $0x00 // jmp 0x11017 <mv_q6_k+0x107>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x48fdf362; WORD $0xe51b; BYTE $0x01 // vextractf64x4 ymm5, zmm4, 0x1
 	LONG $0x24648b4c; BYTE $0x30 // mov r12, qword ptr [rsp + 0x30]
@@ -2261,13 +815,13 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x08c48349 // add r12, 0x8
 	LONG $0x03f98348 // cmp rcx, 0x3
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x02e38e0f; WORD $0x0000 // jle 0x130fa <mv_q6_k+0x3ea>
+	LONG $0x02e38e0f; WORD $0x0000 // jle 0x112fa <mv_q6_k+0x3ea>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
 	LONG $0x2464894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r12
 	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	LONG $0xff5a8c0f; WORD $0xffff // jl 0x12d90 <mv_q6_k+0x80>
+	LONG $0xff5a8c0f; WORD $0xffff // jl 0x10f90 <mv_q6_k+0x80>
 	LONG $0x245c8b4c; BYTE $0x10 // mov r11, qword ptr [rsp + 0x10]
 	WORD $0xff31 // xor edi, edi
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -2391,25 +945,25 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4854f162; WORD $0xdb59 // vmulps zmm3, zmm5, zmm3
 	QUAD $0x26845c98584df262 // vfmadd132ps zmm3, zmm6, dword ptr [rsp + 4*rax + 0x98]{1to16} # zmm3 = (zmm3 * mem) + zmm6
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfdf3850f; WORD $0xffff // jne 0x12ed0 <mv_q6_k+0x1c0>
+	LONG $0xfdf3850f; WORD $0xffff // jne 0x110d0 <mv_q6_k+0x1c0>
 	WORD $0xff48; BYTE $0xc7 // inc rdi
 	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
 	LONG $0x247c3b48; BYTE $0x38 // cmp rdi, qword ptr [rsp + 0x38]
-	LONG $0xfd4e850f; WORD $0xffff // jne 0x12e40 <mv_q6_k+0x130>
-	LONG $0xfffc99e9; BYTE $0xff // jmp 0x12d90 <mv_q6_k+0x80>
+	LONG $0xfd4e850f; WORD $0xffff // jne 0x11040 <mv_q6_k+0x130>
+	LONG $0xfffc99e9; BYTE $0xff // jmp 0x10f90 <mv_q6_k+0x80>
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x01f2840f; WORD $0x0000 // je 0x132f5 <mv_q6_k+0x5e5>
+	LONG $0x01f2840f; WORD $0x0000 // je 0x114f5 <mv_q6_k+0x5e5>
 	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
 	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xd2efe9c5 // vpxor xmm2, xmm2, xmm2
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	LONG $0x01a28c0f; WORD $0x0000 // jl 0x132c9 <mv_q6_k+0x5b9>
-	QUAD $0x0007d1057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x7d1] # 0x13901 <wsum_bf16+0x2a1>
-	QUAD $0x0007c90d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x7c9] # 0x13902 <wsum_bf16+0x2a2>
-	QUAD $0x0007c11d7879e2c4; BYTE $0x00 // vpbroadcastb xmm3, byte ptr [rip + 0x7c1] # 0x13903 <wsum_bf16+0x2a3>
+	LONG $0x01a28c0f; WORD $0x0000 // jl 0x114c9 <mv_q6_k+0x5b9>
+	QUAD $0x0007d1057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x7d1] # 0x11b01 <wsum_bf16+0x2a1>
+	QUAD $0x0007c90d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x7c9] # 0x11b02 <wsum_bf16+0x2a2>
+	QUAD $0x0007c11d7879e2c4; BYTE $0x00 // vpbroadcastb xmm3, byte ptr [rip + 0x7c1] # 0x11b03 <wsum_bf16+0x2a3>
 	LONG $0x08f8c148 // sar rax, 0x8
 	WORD $0xc931 // xor ecx, ecx
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
@@ -2481,11 +1035,11 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x06375459486cd162 // vmulps zmm2, zmm2, zmmword ptr [r15 + rsi + 0x180]
 	QUAD $0x169c5498585db262 // vfmadd132ps zmm2, zmm4, dword ptr [rsp + 4*r11 + 0x58]{1to16} # zmm2 = (zmm2 * mem) + zmm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfeea850f; WORD $0xffff // jne 0x131a0 <mv_q6_k+0x490>
+	LONG $0xfeea850f; WORD $0xffff // jne 0x113a0 <mv_q6_k+0x490>
 	WORD $0xff48; BYTE $0xc1 // inc rcx
 	LONG $0x00c78148; WORD $0x0004; BYTE $0x00 // add rdi, 0x400
 	WORD $0x3948; BYTE $0xc1 // cmp rcx, rax
-	LONG $0xfe87850f; WORD $0xffff // jne 0x13150 <mv_q6_k+0x440>
+	LONG $0xfe87850f; WORD $0xffff // jne 0x11350 <mv_q6_k+0x440>
 	LONG $0x48fdf362; WORD $0xd01b; BYTE $0x01 // vextractf64x4 ymm0, zmm2, 0x1
 	LONG $0xc058ecc5 // vaddps ymm0, ymm2, ymm0
 	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
@@ -2506,21 +1060,21 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// wsum_f32: +13072
+	// wsum_f32: +5392
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
 	LONG $0x40f88349 // cmp r8, 0x40
-	WORD $0x797d // jge 0x13397 <wsum_f32+0x87>
+	WORD $0x797d // jge 0x11597 <wsum_f32+0x87>
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x10ce8349 // or r14, 0x10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x01228e0f; WORD $0x0000 // jle 0x13452 <wsum_f32+0x142>
+	LONG $0x01228e0f; WORD $0x0000 // jle 0x11652 <wsum_f32+0x142>
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0x567e // jle 0x1338e <wsum_f32+0x7e>
+	WORD $0x567e // jle 0x1158e <wsum_f32+0x7e>
 	WORD $0x2945; BYTE $0xd0 // sub r8d, r10d
 	LONG $0xffffffbb; BYTE $0xff // mov ebx, 0xffffffff
 	LONG $0x921c8d4e // lea r11, [rdx + 4*r10]
@@ -2530,7 +1084,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcb92fbc5 // kmovd k1, ebx
 	LONG $0xc97cb162; WORD $0x0410; BYTE $0x92 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x2d7e // jle 0x13388 <wsum_f32+0x78>
+	WORD $0x2d7e // jle 0x11588 <wsum_f32+0x78>
 	LONG $0x970c8d4a // lea rcx, [rdi + 4*r10]
 	LONG $0x02e1c149 // shl r9, 0x2
 	WORD $0xd231 // xor edx, edx
@@ -2540,7 +1094,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875f262; WORD $0x04b8; BYTE $0x96 // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*rdx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff48; BYTE $0xc2 // inc rdx
 	WORD $0x3948; BYTE $0xd0 // cmp rax, rdx
-	WORD $0xe875 // jne 0x13370 <wsum_f32+0x60>
+	WORD $0xe875 // jne 0x11570 <wsum_f32+0x60>
 	LONG $0x497cd162; WORD $0x0311 // vmovups zmmword ptr [r11] {k1}, zmm0
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -2551,7 +1105,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc0978d4c; WORD $0x0000; BYTE $0x00 // lea r10, [rdi + 0xc0]
 	LONG $0x0040be41; WORD $0x0000 // mov r14d, 0x40
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x36eb // jmp 0x133e6 <wsum_f32+0xd6>
+	WORD $0x36eb // jmp 0x115e6 <wsum_f32+0xd6>
 	LONG $0x40718d4c // lea r14, [rcx + 0x40]
 	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*rbx], zmm3
@@ -2560,14 +1114,14 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x039a4411487cf162 // vmovups zmmword ptr [rdx + 4*rbx + 0xc0], zmm0
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff3a8f0f; WORD $0xffff // jg 0x13320 <wsum_f32+0x10>
+	LONG $0xff3a8f0f; WORD $0xffff // jg 0x11520 <wsum_f32+0x10>
 	LONG $0x487cf162; WORD $0x1c10; BYTE $0x9a // vmovups zmm3, zmmword ptr [rdx + 4*rbx]
 	QUAD $0x019a5410487cf162 // vmovups zmm2, zmmword ptr [rdx + 4*rbx + 0x40]
 	QUAD $0x029a4c10487cf162 // vmovups zmm1, zmmword ptr [rdx + 4*rbx + 0x80]
 	QUAD $0x039a4410487cf162 // vmovups zmm0, zmmword ptr [rdx + 4*rbx + 0xc0]
 	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xa37e // jle 0x133b0 <wsum_f32+0xa0>
+	WORD $0xa37e // jle 0x115b0 <wsum_f32+0xa0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
@@ -2579,21 +1133,21 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x485dd262; WORD $0x06b8 // vfmadd231ps zmm0, zmm4, zmmword ptr [r14] # zmm0 = (zmm4 * mem) + zmm0
 	WORD $0x014d; BYTE $0xde // add r14, r11
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xd375 // jne 0x13420 <wsum_f32+0x110>
-	LONG $0xffff5ee9; BYTE $0xff // jmp 0x133b0 <wsum_f32+0xa0>
+	WORD $0xd375 // jne 0x11620 <wsum_f32+0x110>
+	LONG $0xffff5ee9; BYTE $0xff // jmp 0x115b0 <wsum_f32+0xa0>
 	LONG $0x8f1c8d4c // lea r11, [rdi + 4*rcx]
 	QUAD $0x000000008d1c8d4a // lea rbx, [4*r9]
-	WORD $0x1beb // jmp 0x1347b <wsum_f32+0x16b>
+	WORD $0x1beb // jmp 0x1167b <wsum_f32+0x16b>
 	LONG $0x10728d4d // lea r14, [r10 + 0x10]
 	LONG $0x40c38349 // add r11, 0x40
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm0
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfeb88f0f; WORD $0xffff // jg 0x13333 <wsum_f32+0x23>
+	LONG $0xfeb88f0f; WORD $0xffff // jg 0x11533 <wsum_f32+0x23>
 	LONG $0x487cf162; WORD $0x0410; BYTE $0x8a // vmovups zmm0, zmmword ptr [rdx + 4*rcx]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xd67e // jle 0x13460 <wsum_f32+0x150>
+	WORD $0xd67e // jle 0x11660 <wsum_f32+0x150>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x487cd162; WORD $0x0e10 // vmovups zmm1, zmmword ptr [r14]
@@ -2601,25 +1155,25 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875b262; WORD $0x04b8; BYTE $0xbe // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*r15]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xe875 // jne 0x13490 <wsum_f32+0x180>
-	WORD $0xb6eb // jmp 0x13460 <wsum_f32+0x150>
+	WORD $0xe875 // jne 0x11690 <wsum_f32+0x180>
+	WORD $0xb6eb // jmp 0x11660 <wsum_f32+0x150>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 
-	// wsum_f16: +13488
+	// wsum_f16: +5808
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
 	LONG $0x40f88349 // cmp r8, 0x40
-	WORD $0x7f7d // jge 0x1353d <wsum_f16+0x8d>
+	WORD $0x7f7d // jge 0x1173d <wsum_f16+0x8d>
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x10ce8349 // or r14, 0x10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x012a8e0f; WORD $0x0000 // jle 0x135fa <wsum_f16+0x14a>
+	LONG $0x012a8e0f; WORD $0x0000 // jle 0x117fa <wsum_f16+0x14a>
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0x5c7e // jle 0x13534 <wsum_f16+0x84>
+	WORD $0x5c7e // jle 0x11734 <wsum_f16+0x84>
 	WORD $0x2945; BYTE $0xd0 // sub r8d, r10d
 	LONG $0xffffffbb; BYTE $0xff // mov ebx, 0xffffffff
 	LONG $0x921c8d4e // lea r11, [rdx + 4*r10]
@@ -2629,7 +1183,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcb92fbc5 // kmovd k1, ebx
 	LONG $0xc97cb162; WORD $0x0410; BYTE $0x92 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x337e // jle 0x1352e <wsum_f16+0x7e>
+	WORD $0x337e // jle 0x1172e <wsum_f16+0x7e>
 	LONG $0x570c8d4a // lea rcx, [rdi + 2*r10]
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	WORD $0xd231 // xor edx, edx
@@ -2640,7 +1194,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875f262; WORD $0x04b8; BYTE $0x96 // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*rdx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff48; BYTE $0xc2 // inc rdx
 	WORD $0x3948; BYTE $0xd0 // cmp rax, rdx
-	WORD $0xe275 // jne 0x13510 <wsum_f16+0x60>
+	WORD $0xe275 // jne 0x11710 <wsum_f16+0x60>
 	LONG $0x497cd162; WORD $0x0311 // vmovups zmmword ptr [r11] {k1}, zmm0
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -2651,7 +1205,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x091c8d4f // lea r11, [r9 + r9]
 	LONG $0x0040be41; WORD $0x0000 // mov r14d, 0x40
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x34eb // jmp 0x13583 <wsum_f16+0xd3>
+	WORD $0x34eb // jmp 0x11783 <wsum_f16+0xd3>
 	BYTE $0x90 // nop
 	LONG $0x40718d4c // lea r14, [rcx + 0x40]
 	LONG $0x80ea8349 // sub r10, -0x80
@@ -2661,14 +1215,14 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x039a4411487cf162 // vmovups zmmword ptr [rdx + 4*rbx + 0xc0], zmm0
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff3d8f0f; WORD $0xffff // jg 0x134c0 <wsum_f16+0x10>
+	LONG $0xff3d8f0f; WORD $0xffff // jg 0x116c0 <wsum_f16+0x10>
 	LONG $0x487cf162; WORD $0x1c10; BYTE $0x9a // vmovups zmm3, zmmword ptr [rdx + 4*rbx]
 	QUAD $0x019a5410487cf162 // vmovups zmm2, zmmword ptr [rdx + 4*rbx + 0x40]
 	QUAD $0x029a4c10487cf162 // vmovups zmm1, zmmword ptr [rdx + 4*rbx + 0x80]
 	QUAD $0x039a4410487cf162 // vmovups zmm0, zmmword ptr [rdx + 4*rbx + 0xc0]
 	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xa67e // jle 0x13550 <wsum_f16+0xa0>
+	WORD $0xa67e // jle 0x11750 <wsum_f16+0xa0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x487dd262; WORD $0x6e13; BYTE $0xfd // vcvtph2ps zmm5, ymmword ptr [r14 - 0x60]
@@ -2683,22 +1237,22 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x485df262; WORD $0xceb8 // vfmadd231ps zmm1, zmm4, zmm6 # zmm1 = (zmm4 * zmm6) + zmm1
 	LONG $0x485df262; WORD $0xc7b8 // vfmadd231ps zmm0, zmm4, zmm7 # zmm0 = (zmm4 * zmm7) + zmm0
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xbb75 // jne 0x135b0 <wsum_f16+0x100>
-	LONG $0xffff56e9; BYTE $0xff // jmp 0x13550 <wsum_f16+0xa0>
+	WORD $0xbb75 // jne 0x117b0 <wsum_f16+0x100>
+	LONG $0xffff56e9; BYTE $0xff // jmp 0x11750 <wsum_f16+0xa0>
 	LONG $0x4f1c8d4c // lea r11, [rdi + 2*rcx]
 	LONG $0x091c8d4b // lea rbx, [r9 + r9]
-	WORD $0x27eb // jmp 0x1362b <wsum_f16+0x17b>
+	WORD $0x27eb // jmp 0x1182b <wsum_f16+0x17b>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x10728d4d // lea r14, [r10 + 0x10]
 	LONG $0x20c38349 // add r11, 0x20
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm0
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfea88f0f; WORD $0xffff // jg 0x134d3 <wsum_f16+0x23>
+	LONG $0xfea88f0f; WORD $0xffff // jg 0x116d3 <wsum_f16+0x23>
 	LONG $0x487cf162; WORD $0x0410; BYTE $0x8a // vmovups zmm0, zmmword ptr [rdx + 4*rcx]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xd67e // jle 0x13610 <wsum_f16+0x160>
+	WORD $0xd67e // jle 0x11810 <wsum_f16+0x160>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x487dd262; WORD $0x0e13 // vcvtph2ps zmm1, ymmword ptr [r14]
@@ -2706,25 +1260,25 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875b262; WORD $0x04b8; BYTE $0xbe // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*r15]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xe875 // jne 0x13640 <wsum_f16+0x190>
-	WORD $0xb6eb // jmp 0x13610 <wsum_f16+0x160>
+	WORD $0xe875 // jne 0x11840 <wsum_f16+0x190>
+	WORD $0xb6eb // jmp 0x11810 <wsum_f16+0x160>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 
-	// wsum_bf16: +13920
+	// wsum_bf16: +6240
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
 	LONG $0x40f88349 // cmp r8, 0x40
-	LONG $0x00828d0f; WORD $0x0000 // jge 0x136f4 <wsum_bf16+0x94>
+	LONG $0x00828d0f; WORD $0x0000 // jge 0x118f4 <wsum_bf16+0x94>
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x10ce8349 // or r14, 0x10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x01528e0f; WORD $0x0000 // jle 0x137d6 <wsum_bf16+0x176>
+	LONG $0x01528e0f; WORD $0x0000 // jle 0x119d6 <wsum_bf16+0x176>
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0x5f7e // jle 0x136eb <wsum_bf16+0x8b>
+	WORD $0x5f7e // jle 0x118eb <wsum_bf16+0x8b>
 	WORD $0x2945; BYTE $0xd0 // sub r8d, r10d
 	LONG $0xffffffbb; BYTE $0xff // mov ebx, 0xffffffff
 	LONG $0x921c8d4e // lea r11, [rdx + 4*r10]
@@ -2734,7 +1288,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcb92fbc5 // kmovd k1, ebx
 	LONG $0xc97cb162; WORD $0x0410; BYTE $0x92 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x367e // jle 0x136e5 <wsum_bf16+0x85>
+	WORD $0x367e // jle 0x118e5 <wsum_bf16+0x85>
 	LONG $0x570c8d4a // lea rcx, [rdi + 2*r10]
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	WORD $0xd231 // xor edx, edx
@@ -2746,7 +1300,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875f262; WORD $0x04b8; BYTE $0x96 // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*rdx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff48; BYTE $0xc2 // inc rdx
 	WORD $0x3948; BYTE $0xd0 // cmp rax, rdx
-	WORD $0xdb75 // jne 0x136c0 <wsum_bf16+0x60>
+	WORD $0xdb75 // jne 0x118c0 <wsum_bf16+0x60>
 	LONG $0x497cd162; WORD $0x0311 // vmovups zmmword ptr [r11] {k1}, zmm0
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -2757,7 +1311,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x091c8d4f // lea r11, [r9 + r9]
 	LONG $0x0040be41; WORD $0x0000 // mov r14d, 0x40
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x3deb // jmp 0x13743 <wsum_bf16+0xe3>
+	WORD $0x3deb // jmp 0x11943 <wsum_bf16+0xe3>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x40718d4c // lea r14, [rcx + 0x40]
 	LONG $0x80ea8349 // sub r10, -0x80
@@ -2767,14 +1321,14 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x039a4411487cf162 // vmovups zmmword ptr [rdx + 4*rbx + 0xc0], zmm0
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff318f0f; WORD $0xffff // jg 0x13674 <wsum_bf16+0x14>
+	LONG $0xff318f0f; WORD $0xffff // jg 0x11874 <wsum_bf16+0x14>
 	LONG $0x487cf162; WORD $0x1c10; BYTE $0x9a // vmovups zmm3, zmmword ptr [rdx + 4*rbx]
 	QUAD $0x019a5410487cf162 // vmovups zmm2, zmmword ptr [rdx + 4*rbx + 0x40]
 	QUAD $0x029a4c10487cf162 // vmovups zmm1, zmmword ptr [rdx + 4*rbx + 0x80]
 	QUAD $0x039a4410487cf162 // vmovups zmm0, zmmword ptr [rdx + 4*rbx + 0xc0]
 	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xa67e // jle 0x13710 <wsum_bf16+0xb0>
+	WORD $0xa67e // jle 0x11910 <wsum_bf16+0xb0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x487dd262; WORD $0x6e33; BYTE $0xfd // vpmovzxwd zmm5, ymmword ptr [r14 - 0x60]
@@ -2793,21 +1347,21 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
 	LONG $0x485df262; WORD $0xc5b8 // vfmadd231ps zmm0, zmm4, zmm5 # zmm0 = (zmm4 * zmm5) + zmm0
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0x9f75 // jne 0x13770 <wsum_bf16+0x110>
-	LONG $0xffff3ae9; BYTE $0xff // jmp 0x13710 <wsum_bf16+0xb0>
+	WORD $0x9f75 // jne 0x11970 <wsum_bf16+0x110>
+	LONG $0xffff3ae9; BYTE $0xff // jmp 0x11910 <wsum_bf16+0xb0>
 	LONG $0x4f1c8d4c // lea r11, [rdi + 2*rcx]
 	LONG $0x091c8d4b // lea rbx, [r9 + r9]
-	WORD $0x1beb // jmp 0x137fb <wsum_bf16+0x19b>
+	WORD $0x1beb // jmp 0x119fb <wsum_bf16+0x19b>
 	LONG $0x10728d4d // lea r14, [r10 + 0x10]
 	LONG $0x20c38349 // add r11, 0x20
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm0
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfe8c8f0f; WORD $0xffff // jg 0x13687 <wsum_bf16+0x27>
+	LONG $0xfe8c8f0f; WORD $0xffff // jg 0x11887 <wsum_bf16+0x27>
 	LONG $0x487cf162; WORD $0x0410; BYTE $0x8a // vmovups zmm0, zmmword ptr [rdx + 4*rcx]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xd67e // jle 0x137e0 <wsum_bf16+0x180>
+	WORD $0xd67e // jle 0x119e0 <wsum_bf16+0x180>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x487dd262; WORD $0x0e33 // vpmovzxwd zmm1, ymmword ptr [r14]
@@ -2816,8 +1370,8 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875b262; WORD $0x04b8; BYTE $0xbe // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*r15]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xe175 // jne 0x13810 <wsum_bf16+0x1b0>
-	WORD $0xafeb // jmp 0x137e0 <wsum_bf16+0x180>
+	WORD $0xe175 // jne 0x11a10 <wsum_bf16+0x1b0>
+	WORD $0xafeb // jmp 0x119e0 <wsum_bf16+0x180>
 
 	// constants
 	QUAD $0xcccccccccccccccc; QUAD $0x00cccccccccccccc
@@ -2857,7 +1411,7 @@ TEXT ·mvF16_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx512<>+1280(SB)
+	CALL ·matvec_avx512<>+448(SB)
 	RET
 
 // func mvBF16_avx512(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -2868,7 +1422,7 @@ TEXT ·mvBF16_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx512<>+2576(SB)
+	CALL ·matvec_avx512<>+912(SB)
 	RET
 
 // func mvQ8_0_avx512(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -2879,7 +1433,7 @@ TEXT ·mvQ8_0_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx512<>+4080(SB)
+	CALL ·matvec_avx512<>+1424(SB)
 	RET
 
 // func mvQ4_0_avx512(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -2890,7 +1444,7 @@ TEXT ·mvQ4_0_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx512<>+7008(SB)
+	CALL ·matvec_avx512<>+1824(SB)
 	RET
 
 // func mvQ4_K_avx512(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -2901,7 +1455,7 @@ TEXT ·mvQ4_K_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx512<>+9920(SB)
+	CALL ·matvec_avx512<>+2240(SB)
 	RET
 
 // func mvQ6_K_avx512(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -2912,7 +1466,7 @@ TEXT ·mvQ6_K_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx512<>+11536(SB)
+	CALL ·matvec_avx512<>+3856(SB)
 	RET
 
 // func wsumF32_avx512(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -2923,7 +1477,7 @@ TEXT ·wsumF32_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx512<>+13072(SB)
+	CALL ·matvec_avx512<>+5392(SB)
 	RET
 
 // func wsumF16_avx512(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -2934,7 +1488,7 @@ TEXT ·wsumF16_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx512<>+13488(SB)
+	CALL ·matvec_avx512<>+5808(SB)
 	RET
 
 // func wsumBF16_avx512(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -2945,5 +1499,5 @@ TEXT ·wsumBF16_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx512<>+13920(SB)
+	CALL ·matvec_avx512<>+6240(SB)
 	RET

@@ -8,2017 +8,688 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	PCALIGN $64
 
 	// mv_f32: +0
-	WORD $0xa9bf4ff4 // stp x20, x19, [sp, #-0x10]!
-	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x540019eb // b.lt 0x10344 <mv_f32+0x344>
-	WORD $0x8b0504a9 // add x9, x5, x5, lsl #1
-	WORD $0xd37df0a8 // lsl x8, x5, #3
-	WORD $0xd37cecaa // lsl x10, x5, #4
-	WORD $0x8b05080b // add x11, x0, x5, lsl #2
-	WORD $0xd37ef529 // lsl x9, x9, #2
-	WORD $0x8b08000d // add x13, x0, x8
-	WORD $0x8b09000c // add x12, x0, x9
-	WORD $0x1400001e // b 0x100a0 <mv_f32+0xa0>
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
-	WORD $0x4e30d421 // fadd v1.4s, v1.4s, v16.4s
-	WORD $0x4e30d4a5 // fadd v5.4s, v5.4s, v16.4s
-	WORD $0x4e31ce03 // fmla v3.4s, v16.4s, v17.4s
-	WORD $0x4e27d484 // fadd v4.4s, v4.4s, v7.4s
-	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
-	WORD $0xd100106e // sub x14, x3, #0x4
-	WORD $0x4e22d4a2 // fadd v2.4s, v5.4s, v2.4s
-	WORD $0x4e20d460 // fadd v0.4s, v3.4s, v0.4s
-	WORD $0x8b0a0000 // add x0, x0, x10
-	WORD $0x8b0a018c // add x12, x12, x10
-	WORD $0xf1001c7f // cmp x3, #0x7
-	WORD $0x8b0a01ad // add x13, x13, x10
-	WORD $0x8b0a016b // add x11, x11, x10
-	WORD $0xaa0e03e3 // mov x3, x14
-	WORD $0x6e24d483 // faddp v3.4s, v4.4s, v4.4s
-	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
-	WORD $0x6e22d442 // faddp v2.4s, v2.4s, v2.4s
-	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	WORD $0x7e30d863 // faddp s3, v3.2s
-	WORD $0x7e30d821 // faddp s1, v1.2s
-	WORD $0x7e30d842 // faddp s2, v2.2s
-	WORD $0x7e30d800 // faddp s0, v0.2s
-	WORD $0x2d000443 // stp s3, s1, [x2]
-	WORD $0x2d010042 // stp s2, s0, [x2, #0x8]
-	WORD $0x91004042 // add x2, x2, #0x10
-	WORD $0x5400156d // b.le 0x10348 <mv_f32+0x348>
-	WORD $0xf100409f // cmp x4, #0x10
-	WORD $0x5400016a // b.ge 0x100d0 <mv_f32+0xd0>
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xaa1f03ef // mov x15, xzr
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x14000038 // b 0x101ac <mv_f32+0x1ac>
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xaa1f03ee // mov x14, xzr
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xaa1f03f0 // mov x16, xzr
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x8b0e002f // add x15, x1, x14
-	WORD $0x8b0e0011 // add x17, x0, x14
-	WORD $0x8b0e0166 // add x6, x11, x14
-	WORD $0xad4045f0 // ldp q16, q17, [x15]
-	WORD $0xf9840220 // prfm pldl1keep, [x17, #0x800]
-	WORD $0xad404e32 // ldp q18, q19, [x17]
-	WORD $0xf98400c0 // prfm pldl1keep, [x6, #0x800]
-	WORD $0xad4054d4 // ldp q20, q21, [x6]
-	WORD $0x8b0e01a7 // add x7, x13, x14
-	WORD $0x8b0e0193 // add x19, x12, x14
-	WORD $0xf98400e0 // prfm pldl1keep, [x7, #0x800]
-	WORD $0x910101ce // add x14, x14, #0x40
-	WORD $0x4e32ce04 // fmla v4.4s, v16.4s, v18.4s
-	WORD $0x4e33ce27 // fmla v7.4s, v17.4s, v19.4s
-	WORD $0x4e34ce01 // fmla v1.4s, v16.4s, v20.4s
-	WORD $0x4e35ce26 // fmla v6.4s, v17.4s, v21.4s
-	WORD $0xad404cf2 // ldp q18, q19, [x7]
-	WORD $0xf9840260 // prfm pldl1keep, [x19, #0x800]
-	WORD $0xad405674 // ldp q20, q21, [x19]
-	WORD $0x4e32ce05 // fmla v5.4s, v16.4s, v18.4s
-	WORD $0x4e33ce22 // fmla v2.4s, v17.4s, v19.4s
-	WORD $0x4e34ce03 // fmla v3.4s, v16.4s, v20.4s
-	WORD $0x4e35ce20 // fmla v0.4s, v17.4s, v21.4s
-	WORD $0xad4145f0 // ldp q16, q17, [x15, #0x20]
-	WORD $0xf9841220 // prfm pldl1keep, [x17, #0x820]
-	WORD $0xad414e32 // ldp q18, q19, [x17, #0x20]
-	WORD $0xf98410c0 // prfm pldl1keep, [x6, #0x820]
-	WORD $0xad4154d4 // ldp q20, q21, [x6, #0x20]
-	WORD $0xf98410e0 // prfm pldl1keep, [x7, #0x820]
-	WORD $0xad415cf6 // ldp q22, q23, [x7, #0x20]
-	WORD $0xf9841260 // prfm pldl1keep, [x19, #0x820]
-	WORD $0x4e32ce04 // fmla v4.4s, v16.4s, v18.4s
-	WORD $0xad414a78 // ldp q24, q18, [x19, #0x20]
-	WORD $0x4e34ce01 // fmla v1.4s, v16.4s, v20.4s
-	WORD $0x4e33ce27 // fmla v7.4s, v17.4s, v19.4s
-	WORD $0x91008211 // add x17, x16, #0x20
-	WORD $0x4e36ce05 // fmla v5.4s, v16.4s, v22.4s
-	WORD $0x4e35ce26 // fmla v6.4s, v17.4s, v21.4s
-	WORD $0x9100420f // add x15, x16, #0x10
-	WORD $0x4e38ce03 // fmla v3.4s, v16.4s, v24.4s
-	WORD $0x4e37ce22 // fmla v2.4s, v17.4s, v23.4s
-	WORD $0xeb04023f // cmp x17, x4
-	WORD $0x4e32ce20 // fmla v0.4s, v17.4s, v18.4s
-	WORD $0xaa0f03f0 // mov x16, x15
-	WORD $0x54fffa8d // b.le 0x100f8 <mv_f32+0xf8>
-	WORD $0xb27e01ee // orr x14, x15, #0x4
-	WORD $0xeb0401df // cmp x14, x4
-	WORD $0x5400006d // b.le 0x101c0 <mv_f32+0x1c0>
-	WORD $0xaa0f03f4 // mov x20, x15
-	WORD $0x1400001a // b 0x10224 <mv_f32+0x224>
-	WORD $0xd37ef5ee // lsl x14, x15, #2
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0xaa0003f1 // mov x17, x0
-	WORD $0xaa0d03e6 // mov x6, x13
-	WORD $0xaa0c03e7 // mov x7, x12
-	WORD $0xaa0103f3 // mov x19, x1
-	WORD $0x3cee6a70 // ldr q16, [x19, x14]
-	WORD $0x3cee6a31 // ldr q17, [x17, x14]
-	WORD $0x910011f4 // add x20, x15, #0x4
-	WORD $0x3cee6a12 // ldr q18, [x16, x14]
-	WORD $0x3cee68d3 // ldr q19, [x6, x14]
-	WORD $0x910021ef // add x15, x15, #0x8
-	WORD $0x3cee68f4 // ldr q20, [x7, x14]
-	WORD $0x4e31ce04 // fmla v4.4s, v16.4s, v17.4s
-	WORD $0x91004273 // add x19, x19, #0x10
-	WORD $0x4e32ce01 // fmla v1.4s, v16.4s, v18.4s
-	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
-	WORD $0x910040e7 // add x7, x7, #0x10
-	WORD $0x4e34ce03 // fmla v3.4s, v16.4s, v20.4s
-	WORD $0x910040c6 // add x6, x6, #0x10
-	WORD $0xeb0401ff // cmp x15, x4
-	WORD $0x91004231 // add x17, x17, #0x10
-	WORD $0x91004210 // add x16, x16, #0x10
-	WORD $0xaa1403ef // mov x15, x20
-	WORD $0x54fffdcd // b.le 0x101d8 <mv_f32+0x1d8>
-	WORD $0xeb140090 // subs x16, x4, x20
-	WORD $0x54fff0ed // b.le 0x10044 <mv_f32+0x44>
-	WORD $0xf100061f // cmp x16, #0x1
-	WORD $0x54ffefeb // b.lt 0x1002c <mv_f32+0x2c>
-	WORD $0x8b14082f // add x15, x1, x20, lsl #2
-	WORD $0x8b14080e // add x14, x0, x20, lsl #2
-	WORD $0xbd4001f0 // ldr s16, [x15]
-	WORD $0x54000181 // b.ne 0x10270 <mv_f32+0x270>
-	WORD $0x8b0509cf // add x15, x14, x5, lsl #2
-	WORD $0xbd4001d1 // ldr s17, [x14]
-	WORD $0x8b0801d0 // add x16, x14, x8
-	WORD $0xbd400213 // ldr s19, [x16]
-	WORD $0x8b0901ce // add x14, x14, x9
-	WORD $0xbd4001f2 // ldr s18, [x15]
-	WORD $0x4e31ce04 // fmla v4.4s, v16.4s, v17.4s
-	WORD $0xbd4001d1 // ldr s17, [x14]
-	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
-	WORD $0x4e32ce01 // fmla v1.4s, v16.4s, v18.4s
-	WORD $0x17ffff75 // b 0x10040 <mv_f32+0x40>
-	WORD $0x910011f1 // add x17, x15, #0x4
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0xf1000a1f // cmp x16, #0x2
-	WORD $0x0d409230 // ld1 { v16.s }[1], [x17]
-	WORD $0x540003c9 // b.ls 0x102f8 <mv_f32+0x2f8>
-	WORD $0x910021ef // add x15, x15, #0x8
-	WORD $0xaa0e03f0 // mov x16, x14
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x4d4081f0 // ld1 { v16.s }[2], [x15]
-	WORD $0x0dc98212 // ld1 { v18.s }[0], [x16], x9
-	WORD $0x910011cf // add x15, x14, #0x4
-	WORD $0x8b0509d1 // add x17, x14, x5, lsl #2
-	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x0d4091f2 // ld1 { v18.s }[1], [x15]
-	WORD $0x910021cf // add x15, x14, #0x8
-	WORD $0x8b0801ce // add x14, x14, x8
-	WORD $0x4d4081f2 // ld1 { v18.s }[2], [x15]
-	WORD $0x9100222f // add x15, x17, #0x8
-	WORD $0x0ddf8233 // ld1 { v19.s }[0], [x17], #4
-	WORD $0x4e32ce04 // fmla v4.4s, v16.4s, v18.4s
-	WORD $0x0d409233 // ld1 { v19.s }[1], [x17]
-	WORD $0x910021d1 // add x17, x14, #0x8
-	WORD $0x4d4081f3 // ld1 { v19.s }[2], [x15]
-	WORD $0x0ddf81d4 // ld1 { v20.s }[0], [x14], #4
-	WORD $0x0d4091d4 // ld1 { v20.s }[1], [x14]
-	WORD $0x9100220e // add x14, x16, #0x8
-	WORD $0x4e33ce01 // fmla v1.4s, v16.4s, v19.4s
-	WORD $0x4d408234 // ld1 { v20.s }[2], [x17]
-	WORD $0x0ddf8211 // ld1 { v17.s }[0], [x16], #4
-	WORD $0x0d409211 // ld1 { v17.s }[1], [x16]
-	WORD $0x4e34ce05 // fmla v5.4s, v16.4s, v20.4s
-	WORD $0x4d4081d1 // ld1 { v17.s }[2], [x14]
-	WORD $0x17ffff53 // b 0x10040 <mv_f32+0x40>
-	WORD $0xaa0e03ef // mov x15, x14
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x8b0509d1 // add x17, x14, x5, lsl #2
-	WORD $0x0dc981f2 // ld1 { v18.s }[0], [x15], x9
-	WORD $0x910011d0 // add x16, x14, #0x4
-	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
-	WORD $0x8b0801ce // add x14, x14, x8
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x0d409212 // ld1 { v18.s }[1], [x16]
-	WORD $0x0ddf8233 // ld1 { v19.s }[0], [x17], #4
-	WORD $0x0d409233 // ld1 { v19.s }[1], [x17]
-	WORD $0x0ddf81d4 // ld1 { v20.s }[0], [x14], #4
-	WORD $0x4e32ce04 // fmla v4.4s, v16.4s, v18.4s
-	WORD $0x0d4091d4 // ld1 { v20.s }[1], [x14]
-	WORD $0x0ddf81f1 // ld1 { v17.s }[0], [x15], #4
-	WORD $0x4e33ce01 // fmla v1.4s, v16.4s, v19.4s
-	WORD $0x0d4091f1 // ld1 { v17.s }[1], [x15]
-	WORD $0x4e34ce05 // fmla v5.4s, v16.4s, v20.4s
-	WORD $0x17ffff40 // b 0x10040 <mv_f32+0x40>
-	WORD $0xaa0303ee // mov x14, x3
-	WORD $0xf10005df // cmp x14, #0x1
-	WORD $0x54000a2b // b.lt 0x10490 <mv_f32+0x490>
+	WORD $0xf100047f // cmp x3, #0x1
+	WORD $0x54000c0b // b.lt 0x10184 <mv_f32+0x184>
 	WORD $0xd37ef4a8 // lsl x8, x5, #2
-	WORD $0x91008029 // add x9, x1, #0x20
-	WORD $0x1400000b // b 0x10384 <mv_f32+0x384>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x4e23cc40 // fmla v0.4s, v2.4s, v3.4s
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD $0xf10005ce // subs x14, x14, #0x1
+	WORD $0x91010029 // add x9, x1, #0x40
+	WORD $0x9101000a // add x10, x0, #0x40
+	WORD $0x1400000e // b 0x1004c <mv_f32+0x4c>
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x4e24cca2 // fmla v2.4s, v5.4s, v4.4s
+	WORD $0x4e22d462 // fadd v2.4s, v3.4s, v2.4s
+	WORD $0x4e20d420 // fadd v0.4s, v1.4s, v0.4s
+	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b080000 // add x0, x0, x8
+	WORD $0x8b08014a // add x10, x10, x8
+	WORD $0x4e20d440 // fadd v0.4s, v2.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x7e30d800 // faddp s0, v0.2s
 	WORD $0xbc004440 // str s0, [x2], #0x4
-	WORD $0x5400088d // b.le 0x10490 <mv_f32+0x490>
-	WORD $0xf100409f // cmp x4, #0x10
-	WORD $0x540000aa // b.ge 0x1039c <mv_f32+0x39c>
+	WORD $0x540009ed // b.le 0x10184 <mv_f32+0x184>
+	WORD $0xf100809f // cmp x4, #0x20
+	WORD $0x540000ea // b.ge 0x1006c <mv_f32+0x6c>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0xaa1f03ea // mov x10, xzr
-	WORD $0x14000016 // b 0x103f0 <mv_f32+0x3f0>
+	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x1400001f // b 0x100e4 <mv_f32+0xe4>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0xaa1f03ed // mov x13, xzr
-	WORD $0xaa0903eb // mov x11, x9
-	WORD $0xaa0003ec // mov x12, x0
-	WORD $0xad7f0d62 // ldp q2, q3, [x11, #-0x20]
-	WORD $0x910081af // add x15, x13, #0x20
-	WORD $0xf9840180 // prfm pldl1keep, [x12, #0x800]
-	WORD $0xad401584 // ldp q4, q5, [x12]
-	WORD $0x910041aa // add x10, x13, #0x10
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xaa0a03eb // mov x11, x10
+	WORD $0xaa0903ec // mov x12, x9
+	WORD $0xad7e1564 // ldp q4, q5, [x11, #-0x40]
+	WORD $0x910101af // add x15, x13, #0x40
+	WORD $0xad7e1d86 // ldp q6, q7, [x12, #-0x40]
+	WORD $0x910081ae // add x14, x13, #0x20
+	WORD $0xad414d92 // ldp q18, q19, [x12, #0x20]
 	WORD $0xeb0401ff // cmp x15, x4
-	WORD $0xaa0a03ed // mov x13, x10
-	WORD $0x4e24cc40 // fmla v0.4s, v2.4s, v4.4s
-	WORD $0x4e25cc61 // fmla v1.4s, v3.4s, v5.4s
-	WORD $0xacc20d62 // ldp q2, q3, [x11], #0x40
-	WORD $0xf9841180 // prfm pldl1keep, [x12, #0x820]
-	WORD $0xad411584 // ldp q4, q5, [x12, #0x20]
-	WORD $0x9101018c // add x12, x12, #0x40
-	WORD $0x4e24cc40 // fmla v0.4s, v2.4s, v4.4s
-	WORD $0x4e25cc61 // fmla v1.4s, v3.4s, v5.4s
-	WORD $0x54fffe2d // b.le 0x103b0 <mv_f32+0x3b0>
-	WORD $0xb27e014b // orr x11, x10, #0x4
+	WORD $0xaa0e03ed // mov x13, x14
+	WORD $0x4e24ccc3 // fmla v3.4s, v6.4s, v4.4s
+	WORD $0xad7f1171 // ldp q17, q4, [x11, #-0x20]
+	WORD $0xad7f1990 // ldp q16, q6, [x12, #-0x20]
+	WORD $0x4e25cce2 // fmla v2.4s, v7.4s, v5.4s
+	WORD $0x4e31ce01 // fmla v1.4s, v16.4s, v17.4s
+	WORD $0x4e24ccc0 // fmla v0.4s, v6.4s, v4.4s
+	WORD $0xad401564 // ldp q4, q5, [x11]
+	WORD $0xad401d86 // ldp q6, q7, [x12]
+	WORD $0x9102018c // add x12, x12, #0x80
+	WORD $0xad414570 // ldp q16, q17, [x11, #0x20]
+	WORD $0x9102016b // add x11, x11, #0x80
+	WORD $0x4e24ccc3 // fmla v3.4s, v6.4s, v4.4s
+	WORD $0x4e25cce2 // fmla v2.4s, v7.4s, v5.4s
+	WORD $0x4e30ce41 // fmla v1.4s, v18.4s, v16.4s
+	WORD $0x4e31ce60 // fmla v0.4s, v19.4s, v17.4s
+	WORD $0x54fffd4d // b.le 0x10088 <mv_f32+0x88>
+	WORD $0xb27e01cb // orr x11, x14, #0x4
 	WORD $0xeb04017f // cmp x11, x4
-	WORD $0x5400006d // b.le 0x10404 <mv_f32+0x404>
-	WORD $0xaa0a03ec // mov x12, x10
-	WORD $0x1400000b // b 0x1042c <mv_f32+0x42c>
-	WORD $0xd37ef54b // lsl x11, x10, #2
-	WORD $0x3ceb6822 // ldr q2, [x1, x11]
-	WORD $0x3ceb6803 // ldr q3, [x0, x11]
-	WORD $0x9100214d // add x13, x10, #0x8
-	WORD $0x9100114c // add x12, x10, #0x4
+	WORD $0x5400006d // b.le 0x100f8 <mv_f32+0xf8>
+	WORD $0xaa0e03ec // mov x12, x14
+	WORD $0x1400000b // b 0x10120 <mv_f32+0x120>
+	WORD $0xd37ef5cb // lsl x11, x14, #2
+	WORD $0x3ceb6804 // ldr q4, [x0, x11]
+	WORD $0x3ceb6825 // ldr q5, [x1, x11]
+	WORD $0x910021cd // add x13, x14, #0x8
+	WORD $0x910011cc // add x12, x14, #0x4
 	WORD $0xeb0401bf // cmp x13, x4
 	WORD $0x9100416b // add x11, x11, #0x10
-	WORD $0x4e23cc40 // fmla v0.4s, v2.4s, v3.4s
-	WORD $0xaa0c03ea // mov x10, x12
-	WORD $0x54ffff0d // b.le 0x10408 <mv_f32+0x408>
-	WORD $0xeb0c008d // subs x13, x4, x12
-	WORD $0x54fff9cd // b.le 0x10368 <mv_f32+0x368>
-	WORD $0xf10005bf // cmp x13, #0x1
-	WORD $0x54fff92b // b.lt 0x1035c <mv_f32+0x35c>
+	WORD $0x4e24cca3 // fmla v3.4s, v5.4s, v4.4s
+	WORD $0xaa0c03ee // mov x14, x12
+	WORD $0x54ffff0d // b.le 0x100fc <mv_f32+0xfc>
+	WORD $0xeb0c008e // subs x14, x4, x12
+	WORD $0x54fff80d // b.le 0x10024 <mv_f32+0x24>
+	WORD $0xf10005df // cmp x14, #0x1
+	WORD $0x54fff76b // b.lt 0x10018 <mv_f32+0x18>
+	WORD $0x8b0c080d // add x13, x0, x12, lsl #2
 	WORD $0x8b0c082b // add x11, x1, x12, lsl #2
-	WORD $0x8b0c080a // add x10, x0, x12, lsl #2
-	WORD $0xbd400162 // ldr s2, [x11]
-	WORD $0x54000061 // b.ne 0x10454 <mv_f32+0x454>
-	WORD $0xbd400143 // ldr s3, [x10]
-	WORD $0x17ffffc5 // b 0x10364 <mv_f32+0x364>
-	WORD $0x9100116c // add x12, x11, #0x4
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xf10009bf // cmp x13, #0x2
-	WORD $0x0d409182 // ld1 { v2.s }[1], [x12]
-	WORD $0x54000109 // b.ls 0x10484 <mv_f32+0x484>
-	WORD $0x9100216b // add x11, x11, #0x8
-	WORD $0x4d408162 // ld1 { v2.s }[2], [x11]
-	WORD $0x9100214b // add x11, x10, #0x8
-	WORD $0x0ddf8143 // ld1 { v3.s }[0], [x10], #4
-	WORD $0x0d409143 // ld1 { v3.s }[1], [x10]
-	WORD $0x4d408163 // ld1 { v3.s }[2], [x11]
-	WORD $0x17ffffb9 // b 0x10364 <mv_f32+0x364>
-	WORD $0x0ddf8143 // ld1 { v3.s }[0], [x10], #4
-	WORD $0x0d409143 // ld1 { v3.s }[1], [x10]
-	WORD $0x17ffffb6 // b 0x10364 <mv_f32+0x364>
-	WORD $0xa8c14ff4 // ldp x20, x19, [sp], #0x10
+	WORD $0xbd4001a4 // ldr s4, [x13]
+	WORD $0x54000061 // b.ne 0x10148 <mv_f32+0x148>
+	WORD $0xbd400165 // ldr s5, [x11]
+	WORD $0x17ffffb7 // b 0x10020 <mv_f32+0x20>
+	WORD $0x910011ac // add x12, x13, #0x4
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0xf10009df // cmp x14, #0x2
+	WORD $0x0d409184 // ld1 { v4.s }[1], [x12]
+	WORD $0x54000109 // b.ls 0x10178 <mv_f32+0x178>
+	WORD $0x910021ac // add x12, x13, #0x8
+	WORD $0x4d408184 // ld1 { v4.s }[2], [x12]
+	WORD $0x9100216c // add x12, x11, #0x8
+	WORD $0x0ddf8165 // ld1 { v5.s }[0], [x11], #4
+	WORD $0x0d409165 // ld1 { v5.s }[1], [x11]
+	WORD $0x4d408185 // ld1 { v5.s }[2], [x12]
+	WORD $0x17ffffab // b 0x10020 <mv_f32+0x20>
+	WORD $0x0ddf8165 // ld1 { v5.s }[0], [x11], #4
+	WORD $0x0d409165 // ld1 { v5.s }[1], [x11]
+	WORD $0x17ffffa8 // b 0x10020 <mv_f32+0x20>
 	WORD $0xd65f03c0 // ret
 
-	// mv_f16: +1176
-	WORD $0xa9be57f6 // stp x22, x21, [sp, #-0x20]!
+	// mv_f16: +392
+	WORD $0xf100047f // cmp x3, #0x1
+	WORD $0x54000dcb // b.lt 0x10344 <mv_f16+0x1bc>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0xd37ff8a8 // lsl x8, x5, #1
-	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0xa9014ff4 // stp x20, x19, [sp, #0x10]
-	WORD $0x54001ccb // b.lt 0x10840 <mv_f16+0x3a8>
-	WORD $0x8b05010a // add x10, x8, x5
-	WORD $0xd37ef4a9 // lsl x9, x5, #2
-	WORD $0xd37df0ab // lsl x11, x5, #3
-	WORD $0xd37ff94a // lsl x10, x10, #1
-	WORD $0x9100802c // add x12, x1, #0x20
-	WORD $0x8b08000f // add x15, x0, x8
-	WORD $0x8b09000e // add x14, x0, x9
-	WORD $0x8b0a000d // add x13, x0, x10
-	WORD $0x14000020 // b 0x1054c <mv_f16+0xb4>
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x0e217a11 // fcvtl v17.4s, v16.4h
-	WORD $0x4e31ce04 // fmla v4.4s, v16.4s, v17.4s
-	WORD $0x4e31ce01 // fmla v1.4s, v16.4s, v17.4s
-	WORD $0x4e31ce05 // fmla v5.4s, v16.4s, v17.4s
-	WORD $0x0e217a51 // fcvtl v17.4s, v18.4h
-	WORD $0x4e31ce03 // fmla v3.4s, v16.4s, v17.4s
-	WORD $0x4e27d484 // fadd v4.4s, v4.4s, v7.4s
-	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
-	WORD $0xd1001070 // sub x16, x3, #0x4
-	WORD $0x4e22d4a2 // fadd v2.4s, v5.4s, v2.4s
-	WORD $0x4e20d460 // fadd v0.4s, v3.4s, v0.4s
-	WORD $0x8b0b0000 // add x0, x0, x11
-	WORD $0x8b0b01ad // add x13, x13, x11
-	WORD $0xf1001c7f // cmp x3, #0x7
-	WORD $0x8b0b01ce // add x14, x14, x11
-	WORD $0x8b0b01ef // add x15, x15, x11
-	WORD $0xaa1003e3 // mov x3, x16
-	WORD $0x6e24d483 // faddp v3.4s, v4.4s, v4.4s
-	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
-	WORD $0x6e22d442 // faddp v2.4s, v2.4s, v2.4s
-	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	WORD $0x7e30d863 // faddp s3, v3.2s
-	WORD $0x7e30d821 // faddp s1, v1.2s
-	WORD $0x7e30d842 // faddp s2, v2.2s
-	WORD $0x7e30d800 // faddp s0, v0.2s
-	WORD $0x2d000443 // stp s3, s1, [x2]
-	WORD $0x2d010042 // stp s2, s0, [x2, #0x8]
-	WORD $0x91004042 // add x2, x2, #0x10
-	WORD $0x540017ed // b.le 0x10844 <mv_f16+0x3ac>
-	WORD $0xf100409f // cmp x4, #0x10
-	WORD $0x5400016a // b.ge 0x1057c <mv_f16+0xe4>
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x91010029 // add x9, x1, #0x40
+	WORD $0x9100800a // add x10, x0, #0x20
+	WORD $0x1400000e // b 0x101d8 <mv_f16+0x50>
+	WORD $0x0e217805 // fcvtl v5.4s, v0.4h
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x14000047 // b 0x10694 <mv_f16+0x1fc>
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xaa1f03e6 // mov x6, xzr
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xaa0c03f0 // mov x16, x12
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0xaa0003f1 // mov x17, x0
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xad7f4211 // ldp q17, q16, [x16, #-0x20]
-	WORD $0x8b080227 // add x7, x17, x8
-	WORD $0xf9840220 // prfm pldl1keep, [x17, #0x800]
-	WORD $0x6d404e32 // ldp d18, d19, [x17]
-	WORD $0x8b090234 // add x20, x17, x9
-	WORD $0x8b0a0233 // add x19, x17, x10
-	WORD $0xf98400e0 // prfm pldl1keep, [x7, #0x800]
-	WORD $0x6d4054f4 // ldp d20, d21, [x7]
-	WORD $0xf9840280 // prfm pldl1keep, [x20, #0x800]
-	WORD $0x6d405e96 // ldp d22, d23, [x20]
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
-	WORD $0xf9840260 // prfm pldl1keep, [x19, #0x800]
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x6d406678 // ldp d24, d25, [x19]
-	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
-	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
-	WORD $0x4e32ce24 // fmla v4.4s, v17.4s, v18.4s
-	WORD $0x0e217ab2 // fcvtl v18.4s, v21.4h
-	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
-	WORD $0x4e33ce07 // fmla v7.4s, v16.4s, v19.4s
-	WORD $0x0e217af3 // fcvtl v19.4s, v23.4h
-	WORD $0x4e34ce21 // fmla v1.4s, v17.4s, v20.4s
-	WORD $0x4e36ce25 // fmla v5.4s, v17.4s, v22.4s
-	WORD $0xacc25614 // ldp q20, q21, [x16], #0x40
-	WORD $0x4e38ce23 // fmla v3.4s, v17.4s, v24.4s
-	WORD $0x0e217b31 // fcvtl v17.4s, v25.4h
-	WORD $0xf9840a20 // prfm pldl1keep, [x17, #0x810]
-	WORD $0x6d415e36 // ldp d22, d23, [x17, #0x10]
-	WORD $0xf98408e0 // prfm pldl1keep, [x7, #0x810]
-	WORD $0x6d4164f8 // ldp d24, d25, [x7, #0x10]
-	WORD $0xf9840a80 // prfm pldl1keep, [x20, #0x810]
-	WORD $0x6d416e9a // ldp d26, d27, [x20, #0x10]
-	WORD $0xf9840a60 // prfm pldl1keep, [x19, #0x810]
-	WORD $0x4e32ce06 // fmla v6.4s, v16.4s, v18.4s
-	WORD $0x0e217ad2 // fcvtl v18.4s, v22.4h
-	WORD $0x4e33ce02 // fmla v2.4s, v16.4s, v19.4s
-	WORD $0x0e217b16 // fcvtl v22.4s, v24.4h
-	WORD $0x0e217af3 // fcvtl v19.4s, v23.4h
-	WORD $0x0e217b37 // fcvtl v23.4s, v25.4h
-	WORD $0x0e217b58 // fcvtl v24.4s, v26.4h
-	WORD $0x6d416a7c // ldp d28, d26, [x19, #0x10]
-	WORD $0x4e31ce00 // fmla v0.4s, v16.4s, v17.4s
-	WORD $0x0e217b70 // fcvtl v16.4s, v27.4h
-	WORD $0x910080d3 // add x19, x6, #0x20
-	WORD $0x4e32ce84 // fmla v4.4s, v20.4s, v18.4s
-	WORD $0x910040c7 // add x7, x6, #0x10
-	WORD $0xeb04027f // cmp x19, x4
-	WORD $0x0e217b9c // fcvtl v28.4s, v28.4h
-	WORD $0x0e217b51 // fcvtl v17.4s, v26.4h
-	WORD $0x4e36ce81 // fmla v1.4s, v20.4s, v22.4s
-	WORD $0x4e38ce85 // fmla v5.4s, v20.4s, v24.4s
-	WORD $0x4e33cea7 // fmla v7.4s, v21.4s, v19.4s
-	WORD $0x91008231 // add x17, x17, #0x20
-	WORD $0x4e37cea6 // fmla v6.4s, v21.4s, v23.4s
-	WORD $0x4e30cea2 // fmla v2.4s, v21.4s, v16.4s
-	WORD $0xaa0703e6 // mov x6, x7
-	WORD $0x4e3cce83 // fmla v3.4s, v20.4s, v28.4s
-	WORD $0x4e31cea0 // fmla v0.4s, v21.4s, v17.4s
-	WORD $0x54fff8cd // b.le 0x105a8 <mv_f16+0x110>
-	WORD $0xb27e00f0 // orr x16, x7, #0x4
-	WORD $0xeb04021f // cmp x16, x4
-	WORD $0x5400006d // b.le 0x106a8 <mv_f16+0x210>
-	WORD $0xaa0703f6 // mov x22, x7
-	WORD $0x1400001d // b 0x10718 <mv_f16+0x280>
-	WORD $0x8b070830 // add x16, x1, x7, lsl #2
-	WORD $0xd37ff8f1 // lsl x17, x7, #1
-	WORD $0xaa0f03e6 // mov x6, x15
-	WORD $0xaa0003f3 // mov x19, x0
-	WORD $0xaa0e03f4 // mov x20, x14
-	WORD $0xaa0d03f5 // mov x21, x13
-	WORD $0xfc716a70 // ldr d16, [x19, x17]
-	WORD $0xfc7168d1 // ldr d17, [x6, x17]
-	WORD $0x910010f6 // add x22, x7, #0x4
-	WORD $0xfc716a92 // ldr d18, [x20, x17]
-	WORD $0xfc716ab3 // ldr d19, [x21, x17]
-	WORD $0x910020e7 // add x7, x7, #0x8
-	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x910022b5 // add x21, x21, #0x8
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x91002294 // add x20, x20, #0x8
-	WORD $0x3cc10614 // ldr q20, [x16], #0x10
-	WORD $0xeb0400ff // cmp x7, x4
-	WORD $0x91002273 // add x19, x19, #0x8
-	WORD $0x910020c6 // add x6, x6, #0x8
-	WORD $0xaa1603e7 // mov x7, x22
-	WORD $0x4e30ce84 // fmla v4.4s, v20.4s, v16.4s
-	WORD $0x4e31ce81 // fmla v1.4s, v20.4s, v17.4s
-	WORD $0x4e32ce85 // fmla v5.4s, v20.4s, v18.4s
-	WORD $0x4e33ce83 // fmla v3.4s, v20.4s, v19.4s
-	WORD $0x54fffd6d // b.le 0x106c0 <mv_f16+0x228>
-	WORD $0xeb160090 // subs x16, x4, x22
-	WORD $0x54ffeead // b.le 0x104f0 <mv_f16+0x58>
-	WORD $0xf100061f // cmp x16, #0x1
-	WORD $0x54ffed6b // b.lt 0x104d0 <mv_f16+0x38>
-	WORD $0x8b160826 // add x6, x1, x22, lsl #2
-	WORD $0x8b160411 // add x17, x0, x22, lsl #1
-	WORD $0xbd4000d0 // ldr s16, [x6]
-	WORD $0x540001c1 // b.ne 0x1076c <mv_f16+0x2d4>
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0xaa1103f0 // mov x16, x17
-	WORD $0x0dca4211 // ld1 { v17.h }[0], [x16], x10
-	WORD $0x7c657a32 // ldr h18, [x17, x5, lsl #1]
-	WORD $0x7c696a33 // ldr h19, [x17, x9]
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x4e32ce01 // fmla v1.4s, v16.4s, v18.4s
-	WORD $0x7d400212 // ldr h18, [x16]
-	WORD $0x4e31ce04 // fmla v4.4s, v16.4s, v17.4s
-	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
-	WORD $0x17ffff60 // b 0x104e8 <mv_f16+0x50>
-	WORD $0x910010c7 // add x7, x6, #0x4
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0xf1000a1f // cmp x16, #0x2
-	WORD $0x0d4090f0 // ld1 { v16.s }[1], [x7]
-	WORD $0x54000229 // b.ls 0x107c0 <mv_f16+0x328>
-	WORD $0x910020c6 // add x6, x6, #0x8
-	WORD $0xaa1103e7 // mov x7, x17
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x4d4080d0 // ld1 { v16.s }[2], [x6]
-	WORD $0x0dc840f2 // ld1 { v18.h }[0], [x7], x8
-	WORD $0x91000a26 // add x6, x17, #0x2
-	WORD $0x0d4048d2 // ld1 { v18.h }[1], [x6]
-	WORD $0x91001226 // add x6, x17, #0x4
-	WORD $0x0d4050d2 // ld1 { v18.h }[2], [x6]
-	WORD $0x910010e6 // add x6, x7, #0x4
-	WORD $0x0ddf40f1 // ld1 { v17.h }[0], [x7], #2
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
-	WORD $0x0d4048f1 // ld1 { v17.h }[1], [x7]
-	WORD $0x4e32ce04 // fmla v4.4s, v16.4s, v18.4s
-	WORD $0x0d4050d1 // ld1 { v17.h }[2], [x6]
-	WORD $0x1400000a // b 0x107e4 <mv_f16+0x34c>
-	WORD $0xaa1103e6 // mov x6, x17
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x91000a27 // add x7, x17, #0x2
-	WORD $0x0dc840d2 // ld1 { v18.h }[0], [x6], x8
-	WORD $0x0d4048f2 // ld1 { v18.h }[1], [x7]
-	WORD $0x0ddf40d1 // ld1 { v17.h }[0], [x6], #2
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
-	WORD $0x0d4048d1 // ld1 { v17.h }[1], [x6]
-	WORD $0x4e32ce04 // fmla v4.4s, v16.4s, v18.4s
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x8b090226 // add x6, x17, x9
-	WORD $0xf1000e1f // cmp x16, #0x3
-	WORD $0xaa0603e7 // mov x7, x6
-	WORD $0x0ddf40f3 // ld1 { v19.h }[0], [x7], #2
-	WORD $0x0d4048f3 // ld1 { v19.h }[1], [x7]
-	WORD $0x54000063 // b.lo 0x10808 <mv_f16+0x370>
-	WORD $0x910010c6 // add x6, x6, #0x4
-	WORD $0x0d4050d3 // ld1 { v19.h }[2], [x6]
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x8b0a0231 // add x17, x17, x10
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0xaa1103e6 // mov x6, x17
-	WORD $0xf1000e1f // cmp x16, #0x3
-	WORD $0x0ddf40d2 // ld1 { v18.h }[0], [x6], #2
-	WORD $0x4e31ce01 // fmla v1.4s, v16.4s, v17.4s
-	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
-	WORD $0x0d4048d2 // ld1 { v18.h }[1], [x6]
-	WORD $0x54ffe5c3 // b.lo 0x104e8 <mv_f16+0x50>
-	WORD $0x91001230 // add x16, x17, #0x4
-	WORD $0x0d405212 // ld1 { v18.h }[2], [x16]
-	WORD $0x17ffff2b // b 0x104e8 <mv_f16+0x50>
-	WORD $0xaa0303f0 // mov x16, x3
-	WORD $0xf100061f // cmp x16, #0x1
-	WORD $0x54000aeb // b.lt 0x109a4 <mv_f16+0x50c>
-	WORD $0x91008029 // add x9, x1, #0x20
-	WORD $0x1400000c // b 0x10880 <mv_f16+0x3e8>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x0e217863 // fcvtl v3.4s, v3.4h
-	WORD $0x4e23cc40 // fmla v0.4s, v2.4s, v3.4s
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD $0xf1000610 // subs x16, x16, #0x1
+	WORD $0x4e25ccc3 // fmla v3.4s, v6.4s, v5.4s
+	WORD $0x4e23d483 // fadd v3.4s, v4.4s, v3.4s
+	WORD $0x4e21d441 // fadd v1.4s, v2.4s, v1.4s
+	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b080000 // add x0, x0, x8
-	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	WORD $0x7e30d800 // faddp s0, v0.2s
-	WORD $0xbc004440 // str s0, [x2], #0x4
-	WORD $0x5400094d // b.le 0x109a4 <mv_f16+0x50c>
-	WORD $0xf100409f // cmp x4, #0x10
-	WORD $0x540000aa // b.ge 0x10898 <mv_f16+0x400>
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x8b08014a // add x10, x10, x8
+	WORD $0x4e21d461 // fadd v1.4s, v3.4s, v1.4s
+	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
+	WORD $0x7e30d821 // faddp s1, v1.2s
+	WORD $0xbc004441 // str s1, [x2], #0x4
+	WORD $0x54000b8d // b.le 0x10344 <mv_f16+0x1bc>
+	WORD $0xf100809f // cmp x4, #0x20
+	WORD $0x540000ea // b.ge 0x101f8 <mv_f16+0x70>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0xaa1f03ea // mov x10, xzr
-	WORD $0x1400001a // b 0x108fc <mv_f16+0x464>
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x14000027 // b 0x10290 <mv_f16+0x108>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xaa1f03ed // mov x13, xzr
-	WORD $0xaa0903eb // mov x11, x9
-	WORD $0xaa0003ec // mov x12, x0
-	WORD $0xad7f0d62 // ldp q2, q3, [x11, #-0x20]
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0xaa0a03eb // mov x11, x10
+	WORD $0xaa0903ec // mov x12, x9
+	WORD $0x6d7e1965 // ldp d5, d6, [x11, #-0x20]
+	WORD $0x910101af // add x15, x13, #0x40
+	WORD $0x6d7f4167 // ldp d7, d16, [x11, #-0x10]
 	WORD $0x910081ae // add x14, x13, #0x20
-	WORD $0xf9840180 // prfm pldl1keep, [x12, #0x800]
-	WORD $0x6d401584 // ldp d4, d5, [x12]
-	WORD $0xacc21d66 // ldp q6, q7, [x11], #0x40
-	WORD $0xf9840980 // prfm pldl1keep, [x12, #0x810]
-	WORD $0x910041aa // add x10, x13, #0x10
-	WORD $0xeb0401df // cmp x14, x4
-	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0xad7e4991 // ldp q17, q18, [x12, #-0x40]
+	WORD $0xeb0401ff // cmp x15, x4
 	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0xaa0a03ed // mov x13, x10
-	WORD $0x6d414590 // ldp d16, d17, [x12, #0x10]
-	WORD $0x9100818c // add x12, x12, #0x20
-	WORD $0x4e24cc40 // fmla v0.4s, v2.4s, v4.4s
-	WORD $0x4e25cc61 // fmla v1.4s, v3.4s, v5.4s
-	WORD $0x0e217a02 // fcvtl v2.4s, v16.4h
-	WORD $0x0e217a23 // fcvtl v3.4s, v17.4h
-	WORD $0x4e22ccc0 // fmla v0.4s, v6.4s, v2.4s
-	WORD $0x4e23cce1 // fmla v1.4s, v7.4s, v3.4s
-	WORD $0x54fffdad // b.le 0x108ac <mv_f16+0x414>
-	WORD $0xb27e014b // orr x11, x10, #0x4
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0xaa0e03ed // mov x13, x14
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x6d405173 // ldp d19, d20, [x11]
+	WORD $0x4e25ce24 // fmla v4.4s, v17.4s, v5.4s
+	WORD $0x4e26ce43 // fmla v3.4s, v18.4s, v6.4s
+	WORD $0xad7f4586 // ldp q6, q17, [x12, #-0x20]
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x6d414965 // ldp d5, d18, [x11, #0x10]
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x9101016b // add x11, x11, #0x40
+	WORD $0x4e27ccc2 // fmla v2.4s, v6.4s, v7.4s
+	WORD $0x4e30ce21 // fmla v1.4s, v17.4s, v16.4s
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0xad401d86 // ldp q6, q7, [x12]
+	WORD $0xad414590 // ldp q16, q17, [x12, #0x20]
+	WORD $0x9102018c // add x12, x12, #0x80
+	WORD $0x4e33ccc4 // fmla v4.4s, v6.4s, v19.4s
+	WORD $0x4e34cce3 // fmla v3.4s, v7.4s, v20.4s
+	WORD $0x4e25ce02 // fmla v2.4s, v16.4s, v5.4s
+	WORD $0x4e32ce21 // fmla v1.4s, v17.4s, v18.4s
+	WORD $0x54fffc4d // b.le 0x10214 <mv_f16+0x8c>
+	WORD $0xb27e01cb // orr x11, x14, #0x4
 	WORD $0xeb04017f // cmp x11, x4
-	WORD $0x5400006d // b.le 0x10910 <mv_f16+0x478>
-	WORD $0xaa0a03ed // mov x13, x10
-	WORD $0x1400000d // b 0x10940 <mv_f16+0x4a8>
-	WORD $0x8b0a082b // add x11, x1, x10, lsl #2
-	WORD $0xd37ff94c // lsl x12, x10, #1
-	WORD $0xfc6c6802 // ldr d2, [x0, x12]
-	WORD $0x3cc10563 // ldr q3, [x11], #0x10
-	WORD $0x9100214e // add x14, x10, #0x8
-	WORD $0x9100114d // add x13, x10, #0x4
-	WORD $0x9100218c // add x12, x12, #0x8
-	WORD $0x0e217842 // fcvtl v2.4s, v2.4h
-	WORD $0xeb0401df // cmp x14, x4
-	WORD $0xaa0d03ea // mov x10, x13
-	WORD $0x4e22cc60 // fmla v0.4s, v3.4s, v2.4s
-	WORD $0x54fffeed // b.le 0x10918 <mv_f16+0x480>
-	WORD $0xeb0d008c // subs x12, x4, x13
-	WORD $0x54fff90d // b.le 0x10864 <mv_f16+0x3cc>
-	WORD $0xf100059f // cmp x12, #0x1
-	WORD $0x54fff84b // b.lt 0x10854 <mv_f16+0x3bc>
-	WORD $0x8b0d082b // add x11, x1, x13, lsl #2
-	WORD $0x8b0d040a // add x10, x0, x13, lsl #1
-	WORD $0xbd400162 // ldr s2, [x11]
-	WORD $0x54000061 // b.ne 0x10968 <mv_f16+0x4d0>
-	WORD $0x7d400143 // ldr h3, [x10]
-	WORD $0x17ffffbe // b 0x1085c <mv_f16+0x3c4>
-	WORD $0x9100116d // add x13, x11, #0x4
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xf100099f // cmp x12, #0x2
-	WORD $0x0d4091a2 // ld1 { v2.s }[1], [x13]
-	WORD $0x54000109 // b.ls 0x10998 <mv_f16+0x500>
+	WORD $0x5400006d // b.le 0x102a4 <mv_f16+0x11c>
+	WORD $0xaa0e03ed // mov x13, x14
+	WORD $0x1400000d // b 0x102d4 <mv_f16+0x14c>
+	WORD $0xd37ff9cb // lsl x11, x14, #1
+	WORD $0x8b0e082c // add x12, x1, x14, lsl #2
+	WORD $0xfc6b6805 // ldr d5, [x0, x11]
+	WORD $0x3cc10586 // ldr q6, [x12], #0x10
+	WORD $0x910021cf // add x15, x14, #0x8
+	WORD $0x910011cd // add x13, x14, #0x4
 	WORD $0x9100216b // add x11, x11, #0x8
-	WORD $0x4d408162 // ld1 { v2.s }[2], [x11]
-	WORD $0x9100114b // add x11, x10, #0x4
-	WORD $0x0ddf4143 // ld1 { v3.h }[0], [x10], #2
-	WORD $0x0d404943 // ld1 { v3.h }[1], [x10]
-	WORD $0x0d405163 // ld1 { v3.h }[2], [x11]
-	WORD $0x17ffffb2 // b 0x1085c <mv_f16+0x3c4>
-	WORD $0x0ddf4143 // ld1 { v3.h }[0], [x10], #2
-	WORD $0x0d404943 // ld1 { v3.h }[1], [x10]
-	WORD $0x17ffffaf // b 0x1085c <mv_f16+0x3c4>
-	WORD $0xa9414ff4 // ldp x20, x19, [sp, #0x10]
-	WORD $0xa8c257f6 // ldp x22, x21, [sp], #0x20
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0xeb0401ff // cmp x15, x4
+	WORD $0xaa0d03ee // mov x14, x13
+	WORD $0x4e25ccc4 // fmla v4.4s, v6.4s, v5.4s
+	WORD $0x54fffeed // b.le 0x102ac <mv_f16+0x124>
+	WORD $0xeb0d008e // subs x14, x4, x13
+	WORD $0x54fff6cd // b.le 0x101b0 <mv_f16+0x28>
+	WORD $0xf10005df // cmp x14, #0x1
+	WORD $0x54fff62b // b.lt 0x101a4 <mv_f16+0x1c>
+	WORD $0x8b0d040c // add x12, x0, x13, lsl #1
+	WORD $0x8b0d082b // add x11, x1, x13, lsl #2
+	WORD $0x7d400185 // ldr h5, [x12]
+	WORD $0x54000081 // b.ne 0x10300 <mv_f16+0x178>
+	WORD $0xbd400166 // ldr s6, [x11]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x17ffffac // b 0x101ac <mv_f16+0x24>
+	WORD $0x9100098d // add x13, x12, #0x2
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xf10009df // cmp x14, #0x2
+	WORD $0x0d4049a5 // ld1 { v5.h }[1], [x13]
+	WORD $0x54000129 // b.ls 0x10334 <mv_f16+0x1ac>
+	WORD $0x9100118c // add x12, x12, #0x4
+	WORD $0x0d405185 // ld1 { v5.h }[2], [x12]
+	WORD $0x9100216c // add x12, x11, #0x8
+	WORD $0x0ddf8166 // ld1 { v6.s }[0], [x11], #4
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x0d409166 // ld1 { v6.s }[1], [x11]
+	WORD $0x4d408186 // ld1 { v6.s }[2], [x12]
+	WORD $0x17ffff9f // b 0x101ac <mv_f16+0x24>
+	WORD $0x0ddf8166 // ld1 { v6.s }[0], [x11], #4
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x0d409166 // ld1 { v6.s }[1], [x11]
+	WORD $0x17ffff9b // b 0x101ac <mv_f16+0x24>
 	WORD $0xd65f03c0 // ret
 
-	// mv_bf16: +2480
-	WORD $0xa9be57f6 // stp x22, x21, [sp, #-0x20]!
+	// mv_bf16: +840
+	WORD $0xf100047f // cmp x3, #0x1
+	WORD $0x54000dab // b.lt 0x10500 <mv_bf16+0x1b8>
 	WORD $0xd37ff8a8 // lsl x8, x5, #1
-	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0xa9014ff4 // stp x20, x19, [sp, #0x10]
-	WORD $0x54001c4b // b.lt 0x10d48 <mv_bf16+0x398>
-	WORD $0x8b05010a // add x10, x8, x5
-	WORD $0xd37ef4a9 // lsl x9, x5, #2
-	WORD $0xd37df0ab // lsl x11, x5, #3
-	WORD $0xd37ff94a // lsl x10, x10, #1
-	WORD $0x9100802c // add x12, x1, #0x20
-	WORD $0x8b08000f // add x15, x0, x8
-	WORD $0x8b09000e // add x14, x0, x9
-	WORD $0x8b0a000d // add x13, x0, x10
-	WORD $0x1400001f // b 0x10a60 <mv_bf16+0xb0>
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
-	WORD $0x4e30d421 // fadd v1.4s, v1.4s, v16.4s
-	WORD $0x4e30d4a5 // fadd v5.4s, v5.4s, v16.4s
-	WORD $0x2e613a71 // shll v17.4s, v19.4h, #16
-	WORD $0x4e31ce03 // fmla v3.4s, v16.4s, v17.4s
-	WORD $0x4e27d484 // fadd v4.4s, v4.4s, v7.4s
-	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
-	WORD $0xd1001070 // sub x16, x3, #0x4
-	WORD $0x4e22d4a2 // fadd v2.4s, v5.4s, v2.4s
-	WORD $0x4e20d460 // fadd v0.4s, v3.4s, v0.4s
-	WORD $0x8b0b0000 // add x0, x0, x11
-	WORD $0x8b0b01ad // add x13, x13, x11
-	WORD $0xf1001c7f // cmp x3, #0x7
-	WORD $0x8b0b01ce // add x14, x14, x11
-	WORD $0x8b0b01ef // add x15, x15, x11
-	WORD $0xaa1003e3 // mov x3, x16
-	WORD $0x6e24d483 // faddp v3.4s, v4.4s, v4.4s
-	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
-	WORD $0x6e22d442 // faddp v2.4s, v2.4s, v2.4s
-	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	WORD $0x7e30d863 // faddp s3, v3.2s
-	WORD $0x7e30d821 // faddp s1, v1.2s
-	WORD $0x7e30d842 // faddp s2, v2.2s
-	WORD $0x7e30d800 // faddp s0, v0.2s
-	WORD $0x2d000443 // stp s3, s1, [x2]
-	WORD $0x2d010042 // stp s2, s0, [x2, #0x8]
-	WORD $0x91004042 // add x2, x2, #0x10
-	WORD $0x5400178d // b.le 0x10d4c <mv_bf16+0x39c>
-	WORD $0xf100409f // cmp x4, #0x10
-	WORD $0x5400016a // b.ge 0x10a90 <mv_bf16+0xe0>
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x91010029 // add x9, x1, #0x40
+	WORD $0x9100800a // add x10, x0, #0x20
+	WORD $0x1400000e // b 0x10394 <mv_bf16+0x4c>
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x14000047 // b 0x10ba8 <mv_bf16+0x1f8>
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xaa1f03e6 // mov x6, xzr
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xaa0c03f0 // mov x16, x12
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0xaa0003f1 // mov x17, x0
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xad7f4211 // ldp q17, q16, [x16, #-0x20]
-	WORD $0x8b080227 // add x7, x17, x8
-	WORD $0xf9840220 // prfm pldl1keep, [x17, #0x800]
-	WORD $0x6d404e32 // ldp d18, d19, [x17]
-	WORD $0x8b090233 // add x19, x17, x9
-	WORD $0xf98400e0 // prfm pldl1keep, [x7, #0x800]
-	WORD $0x8b0a0234 // add x20, x17, x10
-	WORD $0x6d4054f4 // ldp d20, d21, [x7]
-	WORD $0xf9840260 // prfm pldl1keep, [x19, #0x800]
-	WORD $0x2e613a52 // shll v18.4s, v18.4h, #16
-	WORD $0x2e613a73 // shll v19.4s, v19.4h, #16
-	WORD $0x6d405e76 // ldp d22, d23, [x19]
-	WORD $0xf9840280 // prfm pldl1keep, [x20, #0x800]
-	WORD $0x2e613a94 // shll v20.4s, v20.4h, #16
-	WORD $0x2e613ab5 // shll v21.4s, v21.4h, #16
-	WORD $0x4e32ce24 // fmla v4.4s, v17.4s, v18.4s
-	WORD $0x4e33ce07 // fmla v7.4s, v16.4s, v19.4s
-	WORD $0x2e613ad2 // shll v18.4s, v22.4h, #16
-	WORD $0x6d404e96 // ldp d22, d19, [x20]
-	WORD $0x4e34ce21 // fmla v1.4s, v17.4s, v20.4s
-	WORD $0x4e35ce06 // fmla v6.4s, v16.4s, v21.4s
-	WORD $0x2e613ad4 // shll v20.4s, v22.4h, #16
-	WORD $0x4e32ce25 // fmla v5.4s, v17.4s, v18.4s
-	WORD $0x2e613af2 // shll v18.4s, v23.4h, #16
-	WORD $0xacc25a15 // ldp q21, q22, [x16], #0x40
-	WORD $0xf9840a20 // prfm pldl1keep, [x17, #0x810]
-	WORD $0x4e34ce23 // fmla v3.4s, v17.4s, v20.4s
-	WORD $0x2e613a71 // shll v17.4s, v19.4h, #16
-	WORD $0x4e32ce02 // fmla v2.4s, v16.4s, v18.4s
-	WORD $0x6d414e37 // ldp d23, d19, [x17, #0x10]
-	WORD $0xf98408e0 // prfm pldl1keep, [x7, #0x810]
-	WORD $0x91008231 // add x17, x17, #0x20
-	WORD $0x4e31ce00 // fmla v0.4s, v16.4s, v17.4s
-	WORD $0x2e613af4 // shll v20.4s, v23.4h, #16
-	WORD $0x6d4160f7 // ldp d23, d24, [x7, #0x10]
-	WORD $0xf9840a60 // prfm pldl1keep, [x19, #0x810]
-	WORD $0x6d416a79 // ldp d25, d26, [x19, #0x10]
-	WORD $0xf9840a80 // prfm pldl1keep, [x20, #0x810]
-	WORD $0x6d414a9b // ldp d27, d18, [x20, #0x10]
-	WORD $0x2e613af0 // shll v16.4s, v23.4h, #16
-	WORD $0x4e34cea4 // fmla v4.4s, v21.4s, v20.4s
-	WORD $0x2e613a73 // shll v19.4s, v19.4h, #16
-	WORD $0x2e613b31 // shll v17.4s, v25.4h, #16
-	WORD $0x2e613b14 // shll v20.4s, v24.4h, #16
-	WORD $0x910080d3 // add x19, x6, #0x20
-	WORD $0x2e613b77 // shll v23.4s, v27.4h, #16
-	WORD $0x2e613a52 // shll v18.4s, v18.4h, #16
-	WORD $0x910040c7 // add x7, x6, #0x10
-	WORD $0x4e30cea1 // fmla v1.4s, v21.4s, v16.4s
-	WORD $0x2e613b50 // shll v16.4s, v26.4h, #16
-	WORD $0x4e33cec7 // fmla v7.4s, v22.4s, v19.4s
-	WORD $0x4e31cea5 // fmla v5.4s, v21.4s, v17.4s
-	WORD $0x4e34cec6 // fmla v6.4s, v22.4s, v20.4s
-	WORD $0xeb04027f // cmp x19, x4
-	WORD $0x4e37cea3 // fmla v3.4s, v21.4s, v23.4s
-	WORD $0x4e32cec0 // fmla v0.4s, v22.4s, v18.4s
-	WORD $0xaa0703e6 // mov x6, x7
-	WORD $0x4e30cec2 // fmla v2.4s, v22.4s, v16.4s
-	WORD $0x54fff8cd // b.le 0x10abc <mv_bf16+0x10c>
-	WORD $0xb27e00f0 // orr x16, x7, #0x4
-	WORD $0xeb04021f // cmp x16, x4
-	WORD $0x5400006d // b.le 0x10bbc <mv_bf16+0x20c>
-	WORD $0xaa0703f6 // mov x22, x7
-	WORD $0x1400001d // b 0x10c2c <mv_bf16+0x27c>
-	WORD $0x8b070830 // add x16, x1, x7, lsl #2
-	WORD $0xd37ff8f1 // lsl x17, x7, #1
-	WORD $0xaa0f03e6 // mov x6, x15
-	WORD $0xaa0003f3 // mov x19, x0
-	WORD $0xaa0e03f4 // mov x20, x14
-	WORD $0xaa0d03f5 // mov x21, x13
-	WORD $0xfc716a71 // ldr d17, [x19, x17]
-	WORD $0xfc7168d2 // ldr d18, [x6, x17]
-	WORD $0x910010f6 // add x22, x7, #0x4
-	WORD $0xfc716a93 // ldr d19, [x20, x17]
-	WORD $0xfc716ab4 // ldr d20, [x21, x17]
-	WORD $0x910020e7 // add x7, x7, #0x8
-	WORD $0x2e613a31 // shll v17.4s, v17.4h, #16
-	WORD $0x2e613a52 // shll v18.4s, v18.4h, #16
-	WORD $0x910022b5 // add x21, x21, #0x8
-	WORD $0x2e613a73 // shll v19.4s, v19.4h, #16
-	WORD $0x2e613a94 // shll v20.4s, v20.4h, #16
-	WORD $0x91002294 // add x20, x20, #0x8
-	WORD $0x3cc10610 // ldr q16, [x16], #0x10
-	WORD $0xeb0400ff // cmp x7, x4
-	WORD $0x91002273 // add x19, x19, #0x8
-	WORD $0x910020c6 // add x6, x6, #0x8
-	WORD $0xaa1603e7 // mov x7, x22
-	WORD $0x4e31ce04 // fmla v4.4s, v16.4s, v17.4s
-	WORD $0x4e32ce01 // fmla v1.4s, v16.4s, v18.4s
-	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
-	WORD $0x4e34ce03 // fmla v3.4s, v16.4s, v20.4s
-	WORD $0x54fffd6d // b.le 0x10bd4 <mv_bf16+0x224>
-	WORD $0xeb160090 // subs x16, x4, x22
-	WORD $0x54ffeead // b.le 0x10a04 <mv_bf16+0x54>
-	WORD $0xf100061f // cmp x16, #0x1
-	WORD $0x54ffed8b // b.lt 0x109e8 <mv_bf16+0x38>
-	WORD $0x8b160826 // add x6, x1, x22, lsl #2
-	WORD $0x8b160411 // add x17, x0, x22, lsl #1
-	WORD $0xbd4000d0 // ldr s16, [x6]
-	WORD $0x540001c1 // b.ne 0x10c80 <mv_bf16+0x2d0>
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0xaa1103f0 // mov x16, x17
-	WORD $0x0dca4211 // ld1 { v17.h }[0], [x16], x10
-	WORD $0x7c657a32 // ldr h18, [x17, x5, lsl #1]
-	WORD $0x7c696a33 // ldr h19, [x17, x9]
-	WORD $0x2e613a52 // shll v18.4s, v18.4h, #16
-	WORD $0x2e613a31 // shll v17.4s, v17.4h, #16
-	WORD $0x2e613a73 // shll v19.4s, v19.4h, #16
-	WORD $0x4e32ce01 // fmla v1.4s, v16.4s, v18.4s
-	WORD $0x4e31ce04 // fmla v4.4s, v16.4s, v17.4s
-	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
-	WORD $0x7d400213 // ldr h19, [x16]
-	WORD $0x17ffff60 // b 0x109fc <mv_bf16+0x4c>
-	WORD $0x910010c7 // add x7, x6, #0x4
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0xf1000a1f // cmp x16, #0x2
-	WORD $0x0d4090f0 // ld1 { v16.s }[1], [x7]
-	WORD $0x54000129 // b.ls 0x10cb4 <mv_bf16+0x304>
-	WORD $0x910020c6 // add x6, x6, #0x8
-	WORD $0xaa1103e7 // mov x7, x17
-	WORD $0x4d4080d0 // ld1 { v16.s }[2], [x6]
-	WORD $0x0ddf40f1 // ld1 { v17.h }[0], [x7], #2
-	WORD $0x91001226 // add x6, x17, #0x4
-	WORD $0x0d4048f1 // ld1 { v17.h }[1], [x7]
-	WORD $0x0d4050d1 // ld1 { v17.h }[2], [x6]
-	WORD $0x14000004 // b 0x10cc0 <mv_bf16+0x310>
-	WORD $0xaa1103e6 // mov x6, x17
-	WORD $0x0ddf40d1 // ld1 { v17.h }[0], [x6], #2
-	WORD $0x0d4048d1 // ld1 { v17.h }[1], [x6]
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x8b050626 // add x6, x17, x5, lsl #1
-	WORD $0xf1000e1f // cmp x16, #0x3
-	WORD $0xaa0603e7 // mov x7, x6
-	WORD $0x0ddf40f2 // ld1 { v18.h }[0], [x7], #2
-	WORD $0x0d4048f2 // ld1 { v18.h }[1], [x7]
-	WORD $0x54000063 // b.lo 0x10ce4 <mv_bf16+0x334>
-	WORD $0x910010c6 // add x6, x6, #0x4
-	WORD $0x0d4050d2 // ld1 { v18.h }[2], [x6]
-	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
-	WORD $0x8b090226 // add x6, x17, x9
-	WORD $0xf1000e1f // cmp x16, #0x3
-	WORD $0xaa0603e7 // mov x7, x6
-	WORD $0x0ddf40f4 // ld1 { v20.h }[0], [x7], #2
-	WORD $0x0d4048f4 // ld1 { v20.h }[1], [x7]
-	WORD $0x54000063 // b.lo 0x10d08 <mv_bf16+0x358>
-	WORD $0x910010c6 // add x6, x6, #0x4
-	WORD $0x0d4050d4 // ld1 { v20.h }[2], [x6]
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x8b0a0231 // add x17, x17, x10
-	WORD $0x2e613a31 // shll v17.4s, v17.4h, #16
-	WORD $0x2e613a52 // shll v18.4s, v18.4h, #16
-	WORD $0x2e613a94 // shll v20.4s, v20.4h, #16
-	WORD $0xaa1103e6 // mov x6, x17
-	WORD $0xf1000e1f // cmp x16, #0x3
-	WORD $0x4e31ce04 // fmla v4.4s, v16.4s, v17.4s
-	WORD $0x0ddf40d3 // ld1 { v19.h }[0], [x6], #2
-	WORD $0x4e32ce01 // fmla v1.4s, v16.4s, v18.4s
-	WORD $0x4e34ce05 // fmla v5.4s, v16.4s, v20.4s
-	WORD $0x0d4048d3 // ld1 { v19.h }[1], [x6]
-	WORD $0x54ffe623 // b.lo 0x109fc <mv_bf16+0x4c>
-	WORD $0x91001230 // add x16, x17, #0x4
-	WORD $0x0d405213 // ld1 { v19.h }[2], [x16]
-	WORD $0x17ffff2e // b 0x109fc <mv_bf16+0x4c>
-	WORD $0xaa0303f0 // mov x16, x3
-	WORD $0xf100061f // cmp x16, #0x1
-	WORD $0x54000aeb // b.lt 0x10eac <mv_bf16+0x4fc>
-	WORD $0x91008029 // add x9, x1, #0x20
-	WORD $0x1400000c // b 0x10d88 <mv_bf16+0x3d8>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x2e613863 // shll v3.4s, v3.4h, #16
-	WORD $0x4e23cc40 // fmla v0.4s, v2.4s, v3.4s
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD $0xf1000610 // subs x16, x16, #0x1
+	WORD $0x4e24cca2 // fmla v2.4s, v5.4s, v4.4s
+	WORD $0x4e22d462 // fadd v2.4s, v3.4s, v2.4s
+	WORD $0x4e20d420 // fadd v0.4s, v1.4s, v0.4s
+	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b080000 // add x0, x0, x8
+	WORD $0x8b08014a // add x10, x10, x8
+	WORD $0x4e20d440 // fadd v0.4s, v2.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x7e30d800 // faddp s0, v0.2s
 	WORD $0xbc004440 // str s0, [x2], #0x4
-	WORD $0x5400094d // b.le 0x10eac <mv_bf16+0x4fc>
-	WORD $0xf100409f // cmp x4, #0x10
-	WORD $0x540000aa // b.ge 0x10da0 <mv_bf16+0x3f0>
+	WORD $0x54000b8d // b.le 0x10500 <mv_bf16+0x1b8>
+	WORD $0xf100809f // cmp x4, #0x20
+	WORD $0x540000ea // b.ge 0x103b4 <mv_bf16+0x6c>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0xaa1f03ea // mov x10, xzr
-	WORD $0x1400001a // b 0x10e04 <mv_bf16+0x454>
+	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x14000027 // b 0x1044c <mv_bf16+0x104>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0xaa1f03ed // mov x13, xzr
-	WORD $0xaa0903eb // mov x11, x9
-	WORD $0xaa0003ec // mov x12, x0
-	WORD $0xad7f0d62 // ldp q2, q3, [x11, #-0x20]
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xaa0a03eb // mov x11, x10
+	WORD $0xaa0903ec // mov x12, x9
+	WORD $0x6d7e1564 // ldp d4, d5, [x11, #-0x20]
+	WORD $0x910101af // add x15, x13, #0x40
+	WORD $0x6d7f4566 // ldp d6, d17, [x11, #-0x10]
 	WORD $0x910081ae // add x14, x13, #0x20
-	WORD $0xf9840180 // prfm pldl1keep, [x12, #0x800]
-	WORD $0x6d401584 // ldp d4, d5, [x12]
-	WORD $0xacc21d66 // ldp q6, q7, [x11], #0x40
-	WORD $0xf9840980 // prfm pldl1keep, [x12, #0x810]
-	WORD $0x910041aa // add x10, x13, #0x10
-	WORD $0xeb0401df // cmp x14, x4
+	WORD $0xad7e4187 // ldp q7, q16, [x12, #-0x40]
+	WORD $0xeb0401ff // cmp x15, x4
 	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
 	WORD $0x2e6138a5 // shll v5.4s, v5.4h, #16
-	WORD $0xaa0a03ed // mov x13, x10
-	WORD $0x6d414590 // ldp d16, d17, [x12, #0x10]
-	WORD $0x9100818c // add x12, x12, #0x20
-	WORD $0x4e24cc40 // fmla v0.4s, v2.4s, v4.4s
-	WORD $0x4e25cc61 // fmla v1.4s, v3.4s, v5.4s
-	WORD $0x2e613a02 // shll v2.4s, v16.4h, #16
-	WORD $0x2e613a23 // shll v3.4s, v17.4h, #16
-	WORD $0x4e22ccc0 // fmla v0.4s, v6.4s, v2.4s
-	WORD $0x4e23cce1 // fmla v1.4s, v7.4s, v3.4s
-	WORD $0x54fffdad // b.le 0x10db4 <mv_bf16+0x404>
-	WORD $0xb27e014b // orr x11, x10, #0x4
+	WORD $0xaa0e03ed // mov x13, x14
+	WORD $0x2e6138c6 // shll v6.4s, v6.4h, #16
+	WORD $0x2e613a31 // shll v17.4s, v17.4h, #16
+	WORD $0x6d404d72 // ldp d18, d19, [x11]
+	WORD $0x4e24cce3 // fmla v3.4s, v7.4s, v4.4s
+	WORD $0xad7f1d84 // ldp q4, q7, [x12, #-0x20]
+	WORD $0x4e25ce02 // fmla v2.4s, v16.4s, v5.4s
+	WORD $0x2e613a52 // shll v18.4s, v18.4h, #16
+	WORD $0x4e26cc81 // fmla v1.4s, v4.4s, v6.4s
+	WORD $0x6d411564 // ldp d4, d5, [x11, #0x10]
+	WORD $0x4e31cce0 // fmla v0.4s, v7.4s, v17.4s
+	WORD $0x2e613a66 // shll v6.4s, v19.4h, #16
+	WORD $0x9101016b // add x11, x11, #0x40
+	WORD $0xad404187 // ldp q7, q16, [x12]
+	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
+	WORD $0x2e6138a5 // shll v5.4s, v5.4h, #16
+	WORD $0xad414d91 // ldp q17, q19, [x12, #0x20]
+	WORD $0x9102018c // add x12, x12, #0x80
+	WORD $0x4e32cce3 // fmla v3.4s, v7.4s, v18.4s
+	WORD $0x4e26ce02 // fmla v2.4s, v16.4s, v6.4s
+	WORD $0x4e24ce21 // fmla v1.4s, v17.4s, v4.4s
+	WORD $0x4e25ce60 // fmla v0.4s, v19.4s, v5.4s
+	WORD $0x54fffc4d // b.le 0x103d0 <mv_bf16+0x88>
+	WORD $0xb27e01cb // orr x11, x14, #0x4
 	WORD $0xeb04017f // cmp x11, x4
-	WORD $0x5400006d // b.le 0x10e18 <mv_bf16+0x468>
-	WORD $0xaa0a03ed // mov x13, x10
-	WORD $0x1400000d // b 0x10e48 <mv_bf16+0x498>
-	WORD $0x8b0a082b // add x11, x1, x10, lsl #2
-	WORD $0xd37ff94c // lsl x12, x10, #1
-	WORD $0xfc6c6802 // ldr d2, [x0, x12]
-	WORD $0x3cc10563 // ldr q3, [x11], #0x10
-	WORD $0x9100214e // add x14, x10, #0x8
-	WORD $0x9100114d // add x13, x10, #0x4
-	WORD $0x9100218c // add x12, x12, #0x8
-	WORD $0x2e613842 // shll v2.4s, v2.4h, #16
-	WORD $0xeb0401df // cmp x14, x4
-	WORD $0xaa0d03ea // mov x10, x13
-	WORD $0x4e22cc60 // fmla v0.4s, v3.4s, v2.4s
-	WORD $0x54fffeed // b.le 0x10e20 <mv_bf16+0x470>
-	WORD $0xeb0d008c // subs x12, x4, x13
-	WORD $0x54fff90d // b.le 0x10d6c <mv_bf16+0x3bc>
-	WORD $0xf100059f // cmp x12, #0x1
-	WORD $0x54fff84b // b.lt 0x10d5c <mv_bf16+0x3ac>
-	WORD $0x8b0d082b // add x11, x1, x13, lsl #2
-	WORD $0x8b0d040a // add x10, x0, x13, lsl #1
-	WORD $0xbd400162 // ldr s2, [x11]
-	WORD $0x54000061 // b.ne 0x10e70 <mv_bf16+0x4c0>
-	WORD $0x7d400143 // ldr h3, [x10]
-	WORD $0x17ffffbe // b 0x10d64 <mv_bf16+0x3b4>
-	WORD $0x9100116d // add x13, x11, #0x4
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xf100099f // cmp x12, #0x2
-	WORD $0x0d4091a2 // ld1 { v2.s }[1], [x13]
-	WORD $0x54000109 // b.ls 0x10ea0 <mv_bf16+0x4f0>
+	WORD $0x5400006d // b.le 0x10460 <mv_bf16+0x118>
+	WORD $0xaa0e03ed // mov x13, x14
+	WORD $0x1400000d // b 0x10490 <mv_bf16+0x148>
+	WORD $0xd37ff9cb // lsl x11, x14, #1
+	WORD $0x8b0e082c // add x12, x1, x14, lsl #2
+	WORD $0xfc6b6804 // ldr d4, [x0, x11]
+	WORD $0x3cc10585 // ldr q5, [x12], #0x10
+	WORD $0x910021cf // add x15, x14, #0x8
+	WORD $0x910011cd // add x13, x14, #0x4
 	WORD $0x9100216b // add x11, x11, #0x8
-	WORD $0x4d408162 // ld1 { v2.s }[2], [x11]
-	WORD $0x9100114b // add x11, x10, #0x4
-	WORD $0x0ddf4143 // ld1 { v3.h }[0], [x10], #2
-	WORD $0x0d404943 // ld1 { v3.h }[1], [x10]
-	WORD $0x0d405163 // ld1 { v3.h }[2], [x11]
-	WORD $0x17ffffb2 // b 0x10d64 <mv_bf16+0x3b4>
-	WORD $0x0ddf4143 // ld1 { v3.h }[0], [x10], #2
-	WORD $0x0d404943 // ld1 { v3.h }[1], [x10]
-	WORD $0x17ffffaf // b 0x10d64 <mv_bf16+0x3b4>
-	WORD $0xa9414ff4 // ldp x20, x19, [sp, #0x10]
-	WORD $0xa8c257f6 // ldp x22, x21, [sp], #0x20
+	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
+	WORD $0xeb0401ff // cmp x15, x4
+	WORD $0xaa0d03ee // mov x14, x13
+	WORD $0x4e24cca3 // fmla v3.4s, v5.4s, v4.4s
+	WORD $0x54fffeed // b.le 0x10468 <mv_bf16+0x120>
+	WORD $0xeb0d008e // subs x14, x4, x13
+	WORD $0x54fff6cd // b.le 0x1036c <mv_bf16+0x24>
+	WORD $0xf10005df // cmp x14, #0x1
+	WORD $0x54fff62b // b.lt 0x10360 <mv_bf16+0x18>
+	WORD $0x8b0d040c // add x12, x0, x13, lsl #1
+	WORD $0x8b0d082b // add x11, x1, x13, lsl #2
+	WORD $0x7d400184 // ldr h4, [x12]
+	WORD $0x54000081 // b.ne 0x104bc <mv_bf16+0x174>
+	WORD $0xbd400165 // ldr s5, [x11]
+	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
+	WORD $0x17ffffac // b 0x10368 <mv_bf16+0x20>
+	WORD $0x9100098d // add x13, x12, #0x2
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0xf10009df // cmp x14, #0x2
+	WORD $0x0d4049a4 // ld1 { v4.h }[1], [x13]
+	WORD $0x54000129 // b.ls 0x104f0 <mv_bf16+0x1a8>
+	WORD $0x9100118c // add x12, x12, #0x4
+	WORD $0x0d405184 // ld1 { v4.h }[2], [x12]
+	WORD $0x9100216c // add x12, x11, #0x8
+	WORD $0x0ddf8165 // ld1 { v5.s }[0], [x11], #4
+	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
+	WORD $0x0d409165 // ld1 { v5.s }[1], [x11]
+	WORD $0x4d408185 // ld1 { v5.s }[2], [x12]
+	WORD $0x17ffff9f // b 0x10368 <mv_bf16+0x20>
+	WORD $0x0ddf8165 // ld1 { v5.s }[0], [x11], #4
+	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
+	WORD $0x0d409165 // ld1 { v5.s }[1], [x11]
+	WORD $0x17ffff9b // b 0x10368 <mv_bf16+0x20>
 	WORD $0xd65f03c0 // ret
 
-	// mv_q8_0: +3768
-	WORD $0x6db63bef // stp d15, d14, [sp, #-0xa0]!
-	WORD $0xd10383e9 // sub x9, sp, #0xe0
-	WORD $0x6d0133ed // stp d13, d12, [sp, #0x10]
-	WORD $0x6d022beb // stp d11, d10, [sp, #0x20]
-	WORD $0x6d0323e9 // stp d9, d8, [sp, #0x30]
-	WORD $0xa9047bfd // stp x29, x30, [sp, #0x40]
-	WORD $0x910103fd // add x29, sp, #0x40
-	WORD $0xf9002bfb // str x27, [sp, #0x50]
-	WORD $0xa90667fa // stp x26, x25, [sp, #0x60]
-	WORD $0xa9075ff8 // stp x24, x23, [sp, #0x70]
-	WORD $0xa90857f6 // stp x22, x21, [sp, #0x80]
-	WORD $0xa9094ff4 // stp x20, x19, [sp, #0x90]
-	WORD $0x927be93f // and sp, x9, #0xffffffffffffffe0
-	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x1001298a // adr x10, 0x13420 <wsum_bf16+0x23c>
-	WORD $0x10012a6b // adr x11, 0x13440 <wsum_bf16+0x25c>
-	WORD $0x100128d0 // adr x16, 0x13410 <wsum_bf16+0x22c>
-	WORD $0x10012bb1 // adr x17, 0x13470 <wsum_bf16+0x28c>
-	WORD $0xf9000fa1 // str x1, [x29, #0x18]
-	WORD $0x54002d4b // b.lt 0x114ac <mv_q8_0+0x5f4>
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	// mv_q8_0: +1284
+	WORD $0xf100047f // cmp x3, #0x1
+	WORD $0x5400150b // b.lt 0x107a8 <mv_q8_0+0x2a4>
 	WORD $0x91007c88 // add x8, x4, #0x1f
 	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x1000d269 // adr x9, 0x11f60 <wsum_bf16+0x240>
+	WORD $0x1000d34a // adr x10, 0x11f80 <wsum_bf16+0x260>
+	WORD $0x1000d1ab // adr x11, 0x11f50 <wsum_bf16+0x230>
 	WORD $0x9a84b108 // csel x8, x8, x4, lt
-	WORD $0xd37ff8ac // lsl x12, x5, #1
-	WORD $0xd37ef4ae // lsl x14, x5, #2
-	WORD $0x9345fd0d // asr x13, x8, #5
-	WORD $0x910283e8 // add x8, sp, #0xa0
-	WORD $0x3dc0014c // ldr q12, [x10]
-	WORD $0x3dc0016f // ldr q15, [x11]
-	WORD $0x3dc00203 // ldr q3, [x16]
-	WORD $0x3dc0023e // ldr q30, [x17]
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	WORD $0x8b05018f // add x15, x12, x5
-	WORD $0x91008109 // add x9, x8, #0x20
-	WORD $0x91010021 // add x1, x1, #0x40
-	WORD $0x8b050006 // add x6, x0, x5
-	WORD $0x52800087 // mov w7, #0x4 // =4
-	WORD $0x52800453 // mov w19, #0x22 // =34
-	WORD $0x910203f4 // add x20, sp, #0x80
-	WORD $0x3d8007fe // str q30, [sp, #0x10]
-	WORD $0x3d800be0 // str q0, [sp, #0x20]
-	WORD $0x14000012 // b 0x10fa8 <mv_q8_0+0xf0>
-	WORD $0x6e3cd786 // faddp v6.4s, v28.4s, v28.4s
-	WORD $0x6e27d4f0 // faddp v16.4s, v7.4s, v7.4s
-	WORD $0xd1001075 // sub x21, x3, #0x4
-	WORD $0x6e25d4a7 // faddp v7.4s, v5.4s, v5.4s
-	WORD $0x6e33d665 // faddp v5.4s, v19.4s, v19.4s
-	WORD $0x8b0e0000 // add x0, x0, x14
-	WORD $0xf1001c7f // cmp x3, #0x7
-	WORD $0x8b0e00c6 // add x6, x6, x14
-	WORD $0xaa1503e3 // mov x3, x21
-	WORD $0x7e30d8c6 // faddp s6, v6.2s
-	WORD $0x7e30da10 // faddp s16, v16.2s
-	WORD $0x7e30d8e7 // faddp s7, v7.2s
-	WORD $0x7e30d8a5 // faddp s5, v5.2s
-	WORD $0x2d004046 // stp s6, s16, [x2]
-	WORD $0x2d011447 // stp s7, s5, [x2, #0x8]
-	WORD $0x91004042 // add x2, x2, #0x10
-	WORD $0x5400286d // b.le 0x114b0 <mv_q8_0+0x5f8>
-	WORD $0x6f00e41c // movi v28.2d, #0000000000000000
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0xf100809f // cmp x4, #0x20
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x54fffd4b // b.lt 0x10f64 <mv_q8_0+0xac>
-	WORD $0xaa1f03f5 // mov x21, xzr
-	WORD $0xaa0603f6 // mov x22, x6
-	WORD $0xaa0103f1 // mov x17, x1
-	WORD $0xaa0003f8 // mov x24, x0
-	WORD $0xaa0d03eb // mov x11, x13
-	WORD $0x1400000c // b 0x11004 <mv_q8_0+0x14c>
-	WORD $0x3d802be0 // str q0, [sp, #0xa0]
-	WORD $0x3d802fe0 // str q0, [sp, #0xb0]
-	WORD $0x3d8033e0 // str q0, [sp, #0xc0]
-	WORD $0x3d8037e0 // str q0, [sp, #0xd0]
-	WORD $0x910012b5 // add x21, x21, #0x4
-	WORD $0x91022318 // add x24, x24, #0x88
-	WORD $0x91080231 // add x17, x17, #0x200
-	WORD $0xeb0d02bf // cmp x21, x13
-	WORD $0x910222d6 // add x22, x22, #0x88
-	WORD $0xaa1903eb // mov x11, x25
-	WORD $0x54fffb2a // b.ge 0x10f64 <mv_q8_0+0xac>
-	WORD $0x9b1302a8 // madd x8, x21, x19, x0
-	WORD $0xf1001179 // subs x25, x11, #0x4
-	WORD $0xcb1501b0 // sub x16, x13, x21
-	WORD $0x9a87b16b // csel x11, x11, x7, lt
-	WORD $0xf100057f // cmp x11, #0x1
-	WORD $0x9a9fc57a // csinc x26, x11, xzr, gt
-	WORD $0xf1000e1f // cmp x16, #0x3
-	WORD $0x5400182d // b.le 0x11324 <mv_q8_0+0x46c>
-	WORD $0x7940010b // ldrh w11, [x8]
-	WORD $0x79404510 // ldrh w16, [x8, #0x22]
-	WORD $0x79408917 // ldrh w23, [x8, #0x44]
-	WORD $0x790103eb // strh w11, [sp, #0x80]
-	WORD $0x7940cd0b // ldrh w11, [x8, #0x66]
-	WORD $0x790107f0 // strh w16, [sp, #0x82]
-	WORD $0x79010bf7 // strh w23, [sp, #0x84]
-	WORD $0x79010feb // strh w11, [sp, #0x86]
-	WORD $0xfd4043f1 // ldr d17, [sp, #0x80]
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x3d802bf1 // str q17, [sp, #0xa0]
-	WORD $0x8b05010b // add x11, x8, x5
-	WORD $0x79400170 // ldrh w16, [x11]
-	WORD $0x79404577 // ldrh w23, [x11, #0x22]
-	WORD $0x7940897b // ldrh w27, [x11, #0x44]
-	WORD $0x7940cd6b // ldrh w11, [x11, #0x66]
-	WORD $0x790103f0 // strh w16, [sp, #0x80]
-	WORD $0x790107f7 // strh w23, [sp, #0x82]
-	WORD $0x79010bfb // strh w27, [sp, #0x84]
-	WORD $0x79010feb // strh w11, [sp, #0x86]
-	WORD $0xfd4043f1 // ldr d17, [sp, #0x80]
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x3d802ff1 // str q17, [sp, #0xb0]
-	WORD $0x8b0c010b // add x11, x8, x12
-	WORD $0x79400170 // ldrh w16, [x11]
-	WORD $0x79404577 // ldrh w23, [x11, #0x22]
-	WORD $0x7940897b // ldrh w27, [x11, #0x44]
-	WORD $0x7940cd6b // ldrh w11, [x11, #0x66]
-	WORD $0x790103f0 // strh w16, [sp, #0x80]
-	WORD $0x790107f7 // strh w23, [sp, #0x82]
-	WORD $0x79010bfb // strh w27, [sp, #0x84]
-	WORD $0x79010feb // strh w11, [sp, #0x86]
-	WORD $0xfd4043f1 // ldr d17, [sp, #0x80]
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x3d8033f1 // str q17, [sp, #0xc0]
-	WORD $0x8b0f0108 // add x8, x8, x15
-	WORD $0x7940010b // ldrh w11, [x8]
-	WORD $0x79404510 // ldrh w16, [x8, #0x22]
-	WORD $0x79408917 // ldrh w23, [x8, #0x44]
-	WORD $0x7940cd08 // ldrh w8, [x8, #0x66]
-	WORD $0x790103eb // strh w11, [sp, #0x80]
-	WORD $0x790107f0 // strh w16, [sp, #0x82]
-	WORD $0x79010bf7 // strh w23, [sp, #0x84]
-	WORD $0x79010fe8 // strh w8, [sp, #0x86]
-	WORD $0xfd4043f1 // ldr d17, [sp, #0x80]
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x8b1a1348 // add x8, x26, x26, lsl #4
-	WORD $0x3dc007fe // ldr q30, [sp, #0x10]
-	WORD $0xaa1f03fb // mov x27, xzr
-	WORD $0x8b0f031e // add x30, x24, x15
-	WORD $0xaa0903f0 // mov x16, x9
-	WORD $0xaa1103f7 // mov x23, x17
-	WORD $0xd37ff91a // lsl x26, x8, #1
-	WORD $0x8b0c0308 // add x8, x24, x12
-	WORD $0x3d8037f1 // str q17, [sp, #0xd0]
-	WORD $0x8b1b030b // add x11, x24, x27
-	WORD $0xad0317e7 // stp q7, q5, [sp, #0x60]
-	WORD $0x8b1b02ca // add x10, x22, x27
-	WORD $0xad7e5afa // ldp q26, q22, [x23, #-0x40]
-	WORD $0xad7f46f5 // ldp q21, q17, [x23, #-0x20]
-	WORD $0xad405ef9 // ldp q25, q23, [x23]
-	WORD $0xad414af4 // ldp q20, q18, [x23, #0x20]
-	WORD $0xf9840160 // prfm pldl1keep, [x11, #0x800]
-	WORD $0xbc5e0200 // ldur s0, [x16, #-0x20]
-	WORD $0x3cc0217f // ldur q31, [x11, #0x2]
-	WORD $0x910202f7 // add x23, x23, #0x80
-	WORD $0x3cc12178 // ldur q24, [x11, #0x12]
-	WORD $0x8b1b03cb // add x11, x30, x27
-	WORD $0x3d8017e0 // str q0, [sp, #0x50]
-	WORD $0xf9840140 // prfm pldl1keep, [x10, #0x800]
-	WORD $0xbc5f0200 // ldur s0, [x16, #-0x10]
-	WORD $0x3cc02148 // ldur q8, [x10, #0x2]
-	WORD $0x3cc1215b // ldur q27, [x10, #0x12]
-	WORD $0x8b1b010a // add x10, x8, x27
-	WORD $0x3d8013e0 // str q0, [sp, #0x40]
-	WORD $0xf9840140 // prfm pldl1keep, [x10, #0x800]
-	WORD $0x4e0c03e9 // tbl v9.16b, { v31.16b }, v12.16b
-	WORD $0xbd400200 // ldr s0, [x16]
-	WORD $0x3cc02142 // ldur q2, [x10, #0x2]
-	WORD $0x4e0c010a // tbl v10.16b, { v8.16b }, v12.16b
-	WORD $0x3cc1215d // ldur q29, [x10, #0x12]
-	WORD $0x4e0f03f0 // tbl v16.16b, { v31.16b }, v15.16b
-	WORD $0x4e0303e7 // tbl v7.16b, { v31.16b }, v3.16b
-	WORD $0x3d800fe0 // str q0, [sp, #0x30]
-	WORD $0xf9840160 // prfm pldl1keep, [x11, #0x800]
-	WORD $0x3cc0216d // ldur q13, [x11, #0x2]
-	WORD $0x4e0c004b // tbl v11.16b, { v2.16b }, v12.16b
-	WORD $0x4f28e529 // scvtf v9.4s, v9.4s, #0x18
-	WORD $0x4e0f0100 // tbl v0.16b, { v8.16b }, v15.16b
-	WORD $0x4e0c01ae // tbl v14.16b, { v13.16b }, v12.16b
-	WORD $0x4f28e54a // scvtf v10.4s, v10.4s, #0x18
-	WORD $0x4e0f0045 // tbl v5.16b, { v2.16b }, v15.16b
-	WORD $0x4e0f01a6 // tbl v6.16b, { v13.16b }, v15.16b
-	WORD $0x4f28e604 // scvtf v4.4s, v16.4s, #0x18
-	WORD $0x4e030110 // tbl v16.16b, { v8.16b }, v3.16b
-	WORD $0x4e030041 // tbl v1.16b, { v2.16b }, v3.16b
-	WORD $0x4e1e03ff // tbl v31.16b, { v31.16b }, v30.16b
-	WORD $0x4f28e4e7 // scvtf v7.4s, v7.4s, #0x18
-	WORD $0x4f28e56b // scvtf v11.4s, v11.4s, #0x18
-	WORD $0x6e3add29 // fmul v9.4s, v9.4s, v26.4s
-	WORD $0x4f28e400 // scvtf v0.4s, v0.4s, #0x18
-	WORD $0x4f28e5ce // scvtf v14.4s, v14.4s, #0x18
-	WORD $0x6e3add4a // fmul v10.4s, v10.4s, v26.4s
-	WORD $0x4f28e4a5 // scvtf v5.4s, v5.4s, #0x18
-	WORD $0x4f28e4c6 // scvtf v6.4s, v6.4s, #0x18
-	WORD $0x4e1e0108 // tbl v8.16b, { v8.16b }, v30.16b
-	WORD $0x91008b7b // add x27, x27, #0x22
-	WORD $0x4f28e421 // scvtf v1.4s, v1.4s, #0x18
-	WORD $0xeb1b035f // cmp x26, x27
-	WORD $0x6e3add6b // fmul v11.4s, v11.4s, v26.4s
-	WORD $0x4e24cec9 // fmla v9.4s, v22.4s, v4.4s
-	WORD $0x6e3addda // fmul v26.4s, v14.4s, v26.4s
-	WORD $0x4e0301ae // tbl v14.16b, { v13.16b }, v3.16b
-	WORD $0x4e20ceca // fmla v10.4s, v22.4s, v0.4s
-	WORD $0x4f28e600 // scvtf v0.4s, v16.4s, #0x18
-	WORD $0x4e1e01b0 // tbl v16.16b, { v13.16b }, v30.16b
-	WORD $0x4e25cecb // fmla v11.4s, v22.4s, v5.4s
-	WORD $0x4e1e0045 // tbl v5.16b, { v2.16b }, v30.16b
-	WORD $0x4e27cea9 // fmla v9.4s, v21.4s, v7.4s
-	WORD $0x4e26ceda // fmla v26.4s, v22.4s, v6.4s
-	WORD $0x4f28e5d6 // scvtf v22.4s, v14.4s, #0x18
-	WORD $0x4f28e7e6 // scvtf v6.4s, v31.4s, #0x18
-	WORD $0x4e0c031f // tbl v31.16b, { v24.16b }, v12.16b
-	WORD $0x4e20ceaa // fmla v10.4s, v21.4s, v0.4s
-	WORD $0x3cc12160 // ldur q0, [x11, #0x12]
-	WORD $0x4f28e507 // scvtf v7.4s, v8.4s, #0x18
-	WORD $0x4e0c0368 // tbl v8.16b, { v27.16b }, v12.16b
-	WORD $0x4f28e610 // scvtf v16.4s, v16.4s, #0x18
-	WORD $0x4f28e4a5 // scvtf v5.4s, v5.4s, #0x18
-	WORD $0x4e21ceab // fmla v11.4s, v21.4s, v1.4s
-	WORD $0x4e0c03a1 // tbl v1.16b, { v29.16b }, v12.16b
-	WORD $0x4e36ceba // fmla v26.4s, v21.4s, v22.4s
-	WORD $0x4e0c0015 // tbl v21.16b, { v0.16b }, v12.16b
-	WORD $0x4e26ce29 // fmla v9.4s, v17.4s, v6.4s
-	WORD $0x4e0f0306 // tbl v6.16b, { v24.16b }, v15.16b
-	WORD $0x4f28e7f6 // scvtf v22.4s, v31.4s, #0x18
-	WORD $0x4e27ce2a // fmla v10.4s, v17.4s, v7.4s
-	WORD $0x4e0f0367 // tbl v7.16b, { v27.16b }, v15.16b
-	WORD $0x4f28e51f // scvtf v31.4s, v8.4s, #0x18
-	WORD $0x4e25ce2b // fmla v11.4s, v17.4s, v5.4s
-	WORD $0x4e0f03a5 // tbl v5.16b, { v29.16b }, v15.16b
-	WORD $0x4f28e421 // scvtf v1.4s, v1.4s, #0x18
-	WORD $0x4e30ce3a // fmla v26.4s, v17.4s, v16.4s
-	WORD $0x4e0f0010 // tbl v16.16b, { v0.16b }, v15.16b
-	WORD $0x4f28e6b1 // scvtf v17.4s, v21.4s, #0x18
-	WORD $0x4e36cf29 // fmla v9.4s, v25.4s, v22.4s
-	WORD $0x4f28e4c6 // scvtf v6.4s, v6.4s, #0x18
-	WORD $0x4e030015 // tbl v21.16b, { v0.16b }, v3.16b
-	WORD $0x4e3fcf2a // fmla v10.4s, v25.4s, v31.4s
-	WORD $0x4f28e4e7 // scvtf v7.4s, v7.4s, #0x18
-	WORD $0x4e1e0000 // tbl v0.16b, { v0.16b }, v30.16b
-	WORD $0x4f28e4a5 // scvtf v5.4s, v5.4s, #0x18
-	WORD $0x4e21cf2b // fmla v11.4s, v25.4s, v1.4s
-	WORD $0x4e030301 // tbl v1.16b, { v24.16b }, v3.16b
-	WORD $0x4f28e610 // scvtf v16.4s, v16.4s, #0x18
-	WORD $0x4e31cf3a // fmla v26.4s, v25.4s, v17.4s
-	WORD $0x4e030371 // tbl v17.16b, { v27.16b }, v3.16b
-	WORD $0x4e26cee9 // fmla v9.4s, v23.4s, v6.4s
-	WORD $0x4e0303a6 // tbl v6.16b, { v29.16b }, v3.16b
-	WORD $0x4f28e6b5 // scvtf v21.4s, v21.4s, #0x18
-	WORD $0x4e27ceea // fmla v10.4s, v23.4s, v7.4s
-	WORD $0x4e1e0367 // tbl v7.16b, { v27.16b }, v30.16b
-	WORD $0x4f28e400 // scvtf v0.4s, v0.4s, #0x18
-	WORD $0x4e25ceeb // fmla v11.4s, v23.4s, v5.4s
-	WORD $0x4e1e0305 // tbl v5.16b, { v24.16b }, v30.16b
-	WORD $0x4f28e421 // scvtf v1.4s, v1.4s, #0x18
-	WORD $0x4e30cefa // fmla v26.4s, v23.4s, v16.4s
-	WORD $0x4f28e630 // scvtf v16.4s, v17.4s, #0x18
-	WORD $0x4e1e03b1 // tbl v17.16b, { v29.16b }, v30.16b
-	WORD $0x4f28e4c6 // scvtf v6.4s, v6.4s, #0x18
-	WORD $0x4e21ce89 // fmla v9.4s, v20.4s, v1.4s
-	WORD $0x4f28e4a1 // scvtf v1.4s, v5.4s, #0x18
-	WORD $0x4f28e4e5 // scvtf v5.4s, v7.4s, #0x18
-	WORD $0x4e30ce8a // fmla v10.4s, v20.4s, v16.4s
-	WORD $0x4f28e627 // scvtf v7.4s, v17.4s, #0x18
-	WORD $0x4e35ce9a // fmla v26.4s, v20.4s, v21.4s
-	WORD $0x4e26ce8b // fmla v11.4s, v20.4s, v6.4s
-	WORD $0x4e21ce49 // fmla v9.4s, v18.4s, v1.4s
-	WORD $0xad4207e2 // ldp q2, q1, [sp, #0x40]
-	WORD $0x4e25ce4a // fmla v10.4s, v18.4s, v5.4s
-	WORD $0x4e20ce5a // fmla v26.4s, v18.4s, v0.4s
-	WORD $0xbd401200 // ldr s0, [x16, #0x10]
-	WORD $0x4e27ce4b // fmla v11.4s, v18.4s, v7.4s
-	WORD $0xad4317e7 // ldp q7, q5, [sp, #0x60]
-	WORD $0x91001210 // add x16, x16, #0x4
-	WORD $0x4f81113c // fmla v28.4s, v9.4s, v1.s[0]
-	WORD $0x4f821147 // fmla v7.4s, v10.4s, v2.s[0]
-	WORD $0x3dc00fe2 // ldr q2, [sp, #0x30]
-	WORD $0x4f801353 // fmla v19.4s, v26.4s, v0.s[0]
-	WORD $0x4f821165 // fmla v5.4s, v11.4s, v2.s[0]
-	WORD $0x54ffef21 // b.ne 0x11100 <mv_q8_0+0x248>
-	WORD $0x17ffff32 // b 0x10fe8 <mv_q8_0+0x130>
-	WORD $0x3dc00be0 // ldr q0, [sp, #0x20]
-	WORD $0xf100061f // cmp x16, #0x1
-	WORD $0x54ffe56b // b.lt 0x10fd8 <mv_q8_0+0x120>
-	WORD $0xd37ffb57 // lsl x23, x26, #1
-	WORD $0xaa1f03eb // mov x11, xzr
-	WORD $0xaa1803fb // mov x27, x24
-	WORD $0x7842277e // ldrh w30, [x27], #0x22
-	WORD $0x782b6a9e // strh w30, [x20, x11]
-	WORD $0x9100096b // add x11, x11, #0x2
-	WORD $0xeb0b02ff // cmp x23, x11
-	WORD $0x54ffff81 // b.ne 0x1133c <mv_q8_0+0x484>
-	WORD $0xf100061f // cmp x16, #0x1
-	WORD $0x54ffe42b // b.lt 0x10fd8 <mv_q8_0+0x120>
-	WORD $0x7d4103f1 // ldr h17, [sp, #0x80]
-	WORD $0x540000e0 // b.eq 0x11378 <mv_q8_0+0x4c0>
-	WORD $0xb27f028b // orr x11, x20, #0x2
-	WORD $0xf1000e1f // cmp x16, #0x3
-	WORD $0x0d404971 // ld1 { v17.h }[1], [x11]
-	WORD $0x54000881 // b.ne 0x1147c <mv_q8_0+0x5c4>
-	WORD $0xb27e028b // orr x11, x20, #0x4
-	WORD $0x0d405171 // ld1 { v17.h }[2], [x11]
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x3d802bf1 // str q17, [sp, #0xa0]
-	WORD $0x3dc00be0 // ldr q0, [sp, #0x20]
-	WORD $0xaa1f03eb // mov x11, xzr
-	WORD $0xaa0503fb // mov x27, x5
-	WORD $0x787b6b1e // ldrh w30, [x24, x27]
-	WORD $0x91008b7b // add x27, x27, #0x22
-	WORD $0x782b6a9e // strh w30, [x20, x11]
-	WORD $0x9100096b // add x11, x11, #0x2
-	WORD $0xeb0b02ff // cmp x23, x11
-	WORD $0x54ffff61 // b.ne 0x1138c <mv_q8_0+0x4d4>
-	WORD $0xf100061f // cmp x16, #0x1
-	WORD $0x54ffe1ab // b.lt 0x10fdc <mv_q8_0+0x124>
-	WORD $0x7d4103f1 // ldr h17, [sp, #0x80]
-	WORD $0x540000e0 // b.eq 0x113cc <mv_q8_0+0x514>
-	WORD $0xb27f028b // orr x11, x20, #0x2
-	WORD $0xf1000e1f // cmp x16, #0x3
-	WORD $0x0d404971 // ld1 { v17.h }[1], [x11]
-	WORD $0x54000661 // b.ne 0x1148c <mv_q8_0+0x5d4>
-	WORD $0xb27e028b // orr x11, x20, #0x4
-	WORD $0x0d405171 // ld1 { v17.h }[2], [x11]
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x3d802ff1 // str q17, [sp, #0xb0]
-	WORD $0xaa1f03eb // mov x11, xzr
-	WORD $0xaa0c03fb // mov x27, x12
-	WORD $0x787b6b1e // ldrh w30, [x24, x27]
-	WORD $0x91008b7b // add x27, x27, #0x22
-	WORD $0x782b6a9e // strh w30, [x20, x11]
-	WORD $0x9100096b // add x11, x11, #0x2
-	WORD $0xeb0b02ff // cmp x23, x11
-	WORD $0x54ffff61 // b.ne 0x113dc <mv_q8_0+0x524>
-	WORD $0x3dc00be0 // ldr q0, [sp, #0x20]
-	WORD $0xf100061f // cmp x16, #0x1
-	WORD $0x54ffdf2b // b.lt 0x10fe0 <mv_q8_0+0x128>
-	WORD $0x7d4103f1 // ldr h17, [sp, #0x80]
-	WORD $0x540000e0 // b.eq 0x11420 <mv_q8_0+0x568>
-	WORD $0xb27f028b // orr x11, x20, #0x2
-	WORD $0xf1000e1f // cmp x16, #0x3
-	WORD $0x0d404971 // ld1 { v17.h }[1], [x11]
-	WORD $0x54000441 // b.ne 0x1149c <mv_q8_0+0x5e4>
-	WORD $0xb27e0288 // orr x8, x20, #0x4
-	WORD $0x0d405111 // ld1 { v17.h }[2], [x8]
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x3d8033f1 // str q17, [sp, #0xc0]
-	WORD $0x3dc00be0 // ldr q0, [sp, #0x20]
-	WORD $0xaa1f03e8 // mov x8, xzr
-	WORD $0xaa0f03eb // mov x11, x15
-	WORD $0x786b6b1b // ldrh w27, [x24, x11]
-	WORD $0x9100896b // add x11, x11, #0x22
-	WORD $0x78286a9b // strh w27, [x20, x8]
-	WORD $0x91000908 // add x8, x8, #0x2
-	WORD $0xeb0802ff // cmp x23, x8
-	WORD $0x54ffff61 // b.ne 0x11434 <mv_q8_0+0x57c>
-	WORD $0xf100061f // cmp x16, #0x1
-	WORD $0x54ffdcab // b.lt 0x10fe4 <mv_q8_0+0x12c>
-	WORD $0x7d4103f1 // ldr h17, [sp, #0x80]
-	WORD $0x540000e0 // b.eq 0x11474 <mv_q8_0+0x5bc>
-	WORD $0xb27f0288 // orr x8, x20, #0x2
-	WORD $0xf1000e1f // cmp x16, #0x3
-	WORD $0x0d404911 // ld1 { v17.h }[1], [x8]
-	WORD $0x54000061 // b.ne 0x11474 <mv_q8_0+0x5bc>
-	WORD $0xb27e0288 // orr x8, x20, #0x4
-	WORD $0x0d405111 // ld1 { v17.h }[2], [x8]
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x17ffff19 // b 0x110dc <mv_q8_0+0x224>
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x3d802bf1 // str q17, [sp, #0xa0]
-	WORD $0x54ffde6c // b.gt 0x11050 <mv_q8_0+0x198>
-	WORD $0x17ffffbe // b 0x11380 <mv_q8_0+0x4c8>
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x3d802ff1 // str q17, [sp, #0xb0]
-	WORD $0x54ffdf6c // b.gt 0x11080 <mv_q8_0+0x1c8>
-	WORD $0x17ffffcf // b 0x113d4 <mv_q8_0+0x51c>
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x3d8033f1 // str q17, [sp, #0xc0]
-	WORD $0x54ffe06c // b.gt 0x110b0 <mv_q8_0+0x1f8>
-	WORD $0x17ffffe0 // b 0x11428 <mv_q8_0+0x570>
-	WORD $0xaa0303f5 // mov x21, x3
-	WORD $0xf10006bf // cmp x21, #0x1
-	WORD $0x54000f8b // b.lt 0x116a4 <mv_q8_0+0x7ec>
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x1000fb2a // adr x10, 0x13420 <wsum_bf16+0x23c>
-	WORD $0x91007c88 // add x8, x4, #0x1f
-	WORD $0x3dc00141 // ldr q1, [x10]
-	WORD $0x1000fbca // adr x10, 0x13440 <wsum_bf16+0x25c>
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x3dc00142 // ldr q2, [x10]
-	WORD $0x1000f9ea // adr x10, 0x13410 <wsum_bf16+0x22c>
-	WORD $0x9a84b108 // csel x8, x8, x4, lt
-	WORD $0xf9400fa9 // ldr x9, [x29, #0x18]
-	WORD $0x3dc00143 // ldr q3, [x10]
-	WORD $0x1000fc6a // adr x10, 0x13470 <wsum_bf16+0x28c>
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
+	WORD $0x1000d46c // adr x12, 0x11fb0 <wsum_bf16+0x290>
+	WORD $0x3dc00120 // ldr q0, [x9]
 	WORD $0x9345fd08 // asr x8, x8, #5
-	WORD $0x3dc00144 // ldr q4, [x10]
-	WORD $0x91010129 // add x9, x9, #0x40
-	WORD $0x5280008a // mov w10, #0x4 // =4
-	WORD $0x5280044b // mov w11, #0x22 // =34
-	WORD $0x910203ec // add x12, sp, #0x80
-	WORD $0x14000007 // b 0x11520 <mv_q8_0+0x668>
-	WORD $0x6e25d4a5 // faddp v5.4s, v5.4s, v5.4s
-	WORD $0xf10006b5 // subs x21, x21, #0x1
+	WORD $0x3dc00141 // ldr q1, [x10]
+	WORD $0x3dc00162 // ldr q2, [x11]
+	WORD $0x3dc00183 // ldr q3, [x12]
+	WORD $0x52820449 // mov w9, #0x1022 // =4130
+	WORD $0x14000008 // b 0x10560 <mv_q8_0+0x5c>
+	WORD $0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
+	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b050000 // add x0, x0, x5
-	WORD $0x7e30d8a5 // faddp s5, v5.2s
-	WORD $0xbc004445 // str s5, [x2], #0x4
-	WORD $0x54000c4d // b.le 0x116a4 <mv_q8_0+0x7ec>
+	WORD $0x6e24d484 // faddp v4.4s, v4.4s, v4.4s
+	WORD $0x7e30d884 // faddp s4, v4.2s
+	WORD $0xbc004444 // str s4, [x2], #0x4
+	WORD $0x5400126d // b.le 0x107a8 <mv_q8_0+0x2a4>
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0xf100809f // cmp x4, #0x20
-	WORD $0x54ffff0b // b.lt 0x11508 <mv_q8_0+0x650>
-	WORD $0xaa1f03ed // mov x13, xzr
-	WORD $0xaa0903ee // mov x14, x9
-	WORD $0xaa0003ef // mov x15, x0
-	WORD $0xaa0803f1 // mov x17, x8
-	WORD $0x14000008 // b 0x1155c <mv_q8_0+0x6a4>
-	WORD $0x3d802be0 // str q0, [sp, #0xa0]
-	WORD $0x910011ad // add x13, x13, #0x4
-	WORD $0x910221ef // add x15, x15, #0x88
-	WORD $0x910801ce // add x14, x14, #0x200
-	WORD $0xeb0801bf // cmp x13, x8
-	WORD $0xaa1003f1 // mov x17, x16
-	WORD $0x54fffd8a // b.ge 0x11508 <mv_q8_0+0x650>
-	WORD $0xf1001230 // subs x16, x17, #0x4
-	WORD $0xcb0d0101 // sub x1, x8, x13
-	WORD $0x9a8ab231 // csel x17, x17, x10, lt
-	WORD $0xf100063f // cmp x17, #0x1
-	WORD $0x9a9fc631 // csinc x17, x17, xzr, gt
-	WORD $0xf100103f // cmp x1, #0x4
-	WORD $0x540001ab // b.lt 0x115a8 <mv_q8_0+0x6f0>
-	WORD $0x9b0b01a1 // madd x1, x13, x11, x0
-	WORD $0x79400023 // ldrh w3, [x1]
-	WORD $0x790103e3 // strh w3, [sp, #0x80]
-	WORD $0x79404423 // ldrh w3, [x1, #0x22]
-	WORD $0x790107e3 // strh w3, [sp, #0x82]
-	WORD $0x79408823 // ldrh w3, [x1, #0x44]
-	WORD $0x79010be3 // strh w3, [sp, #0x84]
-	WORD $0x7940cc21 // ldrh w1, [x1, #0x66]
-	WORD $0x79010fe1 // strh w1, [sp, #0x86]
-	WORD $0xfd4043e6 // ldr d6, [sp, #0x80]
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x14000016 // b 0x115fc <mv_q8_0+0x744>
-	WORD $0xf100043f // cmp x1, #0x1
-	WORD $0x54fffcab // b.lt 0x11540 <mv_q8_0+0x688>
-	WORD $0xd37ffa26 // lsl x6, x17, #1
-	WORD $0xaa1f03e3 // mov x3, xzr
-	WORD $0xaa0f03e7 // mov x7, x15
-	WORD $0x784224f3 // ldrh w19, [x7], #0x22
-	WORD $0x78236993 // strh w19, [x12, x3]
-	WORD $0x91000863 // add x3, x3, #0x2
-	WORD $0xeb0300df // cmp x6, x3
-	WORD $0x54ffff81 // b.ne 0x115bc <mv_q8_0+0x704>
-	WORD $0xf100043f // cmp x1, #0x1
-	WORD $0x54fffb6b // b.lt 0x11540 <mv_q8_0+0x688>
-	WORD $0x7d4103e6 // ldr h6, [sp, #0x80]
-	WORD $0x540000e0 // b.eq 0x115f8 <mv_q8_0+0x740>
-	WORD $0xb27f0183 // orr x3, x12, #0x2
-	WORD $0xf1000c3f // cmp x1, #0x3
-	WORD $0x0d404866 // ld1 { v6.h }[1], [x3]
-	WORD $0x54000061 // b.ne 0x115f8 <mv_q8_0+0x740>
-	WORD $0xb27e0181 // orr x1, x12, #0x4
-	WORD $0x0d405026 // ld1 { v6.h }[2], [x1]
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x910283e1 // add x1, sp, #0xa0
-	WORD $0xaa0e03e3 // mov x3, x14
-	WORD $0xaa0f03e6 // mov x6, x15
-	WORD $0x3d802be6 // str q6, [sp, #0xa0]
-	WORD $0xad7e1c66 // ldp q6, q7, [x3, #-0x40]
-	WORD $0xf1000631 // subs x17, x17, #0x1
-	WORD $0xad7f4470 // ldp q16, q17, [x3, #-0x20]
-	WORD $0xad404c72 // ldp q18, q19, [x3]
-	WORD $0xbc404434 // ldr s20, [x1], #0x4
-	WORD $0xad415875 // ldp q21, q22, [x3, #0x20]
-	WORD $0xf98400c0 // prfm pldl1keep, [x6, #0x800]
-	WORD $0x3cc020d7 // ldur q23, [x6, #0x2]
-	WORD $0x91020063 // add x3, x3, #0x80
-	WORD $0x4e0102f8 // tbl v24.16b, { v23.16b }, v1.16b
-	WORD $0x4e0202f9 // tbl v25.16b, { v23.16b }, v2.16b
-	WORD $0x4e0302fa // tbl v26.16b, { v23.16b }, v3.16b
-	WORD $0x4e0402f7 // tbl v23.16b, { v23.16b }, v4.16b
-	WORD $0x4f28e718 // scvtf v24.4s, v24.4s, #0x18
-	WORD $0x4f28e739 // scvtf v25.4s, v25.4s, #0x18
-	WORD $0x4f28e6f7 // scvtf v23.4s, v23.4s, #0x18
-	WORD $0x6e26df06 // fmul v6.4s, v24.4s, v6.4s
-	WORD $0x4f28e758 // scvtf v24.4s, v26.4s, #0x18
-	WORD $0x4e39cce6 // fmla v6.4s, v7.4s, v25.4s
-	WORD $0x3cc120c7 // ldur q7, [x6, #0x12]
-	WORD $0x910088c6 // add x6, x6, #0x22
-	WORD $0x4e0100f9 // tbl v25.16b, { v7.16b }, v1.16b
-	WORD $0x4e38ce06 // fmla v6.4s, v16.4s, v24.4s
-	WORD $0x4e0200f0 // tbl v16.16b, { v7.16b }, v2.16b
-	WORD $0x4f28e738 // scvtf v24.4s, v25.4s, #0x18
-	WORD $0x4e37ce26 // fmla v6.4s, v17.4s, v23.4s
-	WORD $0x4e0300f1 // tbl v17.16b, { v7.16b }, v3.16b
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0xf101009f // cmp x4, #0x40
+	WORD $0xaa0003ea // mov x10, x0
+	WORD $0xaa0103eb // mov x11, x1
+	WORD $0xaa0803ed // mov x13, x8
+	WORD $0x540009eb // b.lt 0x106b4 <mv_q8_0+0x1b0>
+	WORD $0xaa0803ec // mov x12, x8
+	WORD $0xaa0103eb // mov x11, x1
+	WORD $0xaa0003ea // mov x10, x0
+	WORD $0x8b09014d // add x13, x10, x9
+	WORD $0xf9880140 // prfm pldl1keep, [x10, #0x1000]
+	WORD $0xf1000d9f // cmp x12, #0x3
+	WORD $0xf98001a0 // prfm pldl1keep, [x13]
+	WORD $0x3cc02147 // ldur q7, [x10, #0x2]
+	WORD $0x3cc24151 // ldur q17, [x10, #0x24]
+	WORD $0xad405574 // ldp q20, q21, [x11]
+	WORD $0xd100098d // sub x13, x12, #0x2
+	WORD $0x4e0000e6 // tbl v6.16b, { v7.16b }, v0.16b
+	WORD $0x4e000230 // tbl v16.16b, { v17.16b }, v0.16b
+	WORD $0x4e0100f2 // tbl v18.16b, { v7.16b }, v1.16b
+	WORD $0x4e010233 // tbl v19.16b, { v17.16b }, v1.16b
+	WORD $0x4e0200f6 // tbl v22.16b, { v7.16b }, v2.16b
+	WORD $0x4e020238 // tbl v24.16b, { v17.16b }, v2.16b
+	WORD $0x4e0300e7 // tbl v7.16b, { v7.16b }, v3.16b
+	WORD $0x4e030231 // tbl v17.16b, { v17.16b }, v3.16b
+	WORD $0xaa0d03ec // mov x12, x13
+	WORD $0x4f28e4c6 // scvtf v6.4s, v6.4s, #0x18
 	WORD $0x4f28e610 // scvtf v16.4s, v16.4s, #0x18
-	WORD $0x4e0400e7 // tbl v7.16b, { v7.16b }, v4.16b
-	WORD $0x4e38ce46 // fmla v6.4s, v18.4s, v24.4s
+	WORD $0x4f28e652 // scvtf v18.4s, v18.4s, #0x18
+	WORD $0x4f28e673 // scvtf v19.4s, v19.4s, #0x18
+	WORD $0x4f28e4e7 // scvtf v7.4s, v7.4s, #0x18
+	WORD $0x4f28e631 // scvtf v17.4s, v17.4s, #0x18
+	WORD $0x6e34dcc6 // fmul v6.4s, v6.4s, v20.4s
+	WORD $0xad445d74 // ldp q20, q23, [x11, #0x80]
+	WORD $0x6e34de10 // fmul v16.4s, v16.4s, v20.4s
+	WORD $0x4f28e6d4 // scvtf v20.4s, v22.4s, #0x18
+	WORD $0x4e32cea6 // fmla v6.4s, v21.4s, v18.4s
+	WORD $0x4f28e715 // scvtf v21.4s, v24.4s, #0x18
+	WORD $0x3cc12152 // ldur q18, [x10, #0x12]
+	WORD $0x4e000258 // tbl v24.16b, { v18.16b }, v0.16b
+	WORD $0x4e33cef0 // fmla v16.4s, v23.4s, v19.4s
+	WORD $0xad415973 // ldp q19, q22, [x11, #0x20]
+	WORD $0x3cc34157 // ldur q23, [x10, #0x34]
+	WORD $0x4e34ce66 // fmla v6.4s, v19.4s, v20.4s
+	WORD $0xad455173 // ldp q19, q20, [x11, #0xa0]
+	WORD $0x4e35ce70 // fmla v16.4s, v19.4s, v21.4s
+	WORD $0x4e0002f3 // tbl v19.16b, { v23.16b }, v0.16b
+	WORD $0x4f28e715 // scvtf v21.4s, v24.4s, #0x18
+	WORD $0x4e27cec6 // fmla v6.4s, v22.4s, v7.4s
+	WORD $0x4e010247 // tbl v7.16b, { v18.16b }, v1.16b
+	WORD $0x4e0102f6 // tbl v22.16b, { v23.16b }, v1.16b
+	WORD $0x4e020258 // tbl v24.16b, { v18.16b }, v2.16b
+	WORD $0x4e31ce90 // fmla v16.4s, v20.4s, v17.4s
+	WORD $0xad425171 // ldp q17, q20, [x11, #0x40]
+	WORD $0x4f28e673 // scvtf v19.4s, v19.4s, #0x18
+	WORD $0x4f28e4e7 // scvtf v7.4s, v7.4s, #0x18
+	WORD $0x4e35ce26 // fmla v6.4s, v17.4s, v21.4s
+	WORD $0xad465571 // ldp q17, q21, [x11, #0xc0]
+	WORD $0x4e33ce30 // fmla v16.4s, v17.4s, v19.4s
+	WORD $0x4f28e6d3 // scvtf v19.4s, v22.4s, #0x18
+	WORD $0x4e0202f1 // tbl v17.16b, { v23.16b }, v2.16b
+	WORD $0x4e27ce86 // fmla v6.4s, v20.4s, v7.4s
+	WORD $0x4e030247 // tbl v7.16b, { v18.16b }, v3.16b
+	WORD $0x4f28e712 // scvtf v18.4s, v24.4s, #0x18
+	WORD $0x4e0302f4 // tbl v20.16b, { v23.16b }, v3.16b
+	WORD $0x4e33ceb0 // fmla v16.4s, v21.4s, v19.4s
+	WORD $0xad435973 // ldp q19, q22, [x11, #0x60]
 	WORD $0x4f28e631 // scvtf v17.4s, v17.4s, #0x18
 	WORD $0x4f28e4e7 // scvtf v7.4s, v7.4s, #0x18
-	WORD $0x4e30ce66 // fmla v6.4s, v19.4s, v16.4s
-	WORD $0x4e31cea6 // fmla v6.4s, v21.4s, v17.4s
+	WORD $0x4e32ce66 // fmla v6.4s, v19.4s, v18.4s
+	WORD $0xad474975 // ldp q21, q18, [x11, #0xe0]
+	WORD $0x4f28e693 // scvtf v19.4s, v20.4s, #0x18
+	WORD $0x7d404554 // ldr h20, [x10, #0x22]
+	WORD $0x9104016b // add x11, x11, #0x100
+	WORD $0x4e31ceb0 // fmla v16.4s, v21.4s, v17.4s
+	WORD $0x7d400151 // ldr h17, [x10]
+	WORD $0x9101114a // add x10, x10, #0x44
 	WORD $0x4e27cec6 // fmla v6.4s, v22.4s, v7.4s
-	WORD $0x4f9410c5 // fmla v5.4s, v6.4s, v20.s[0]
-	WORD $0x54fffb81 // b.ne 0x1160c <mv_q8_0+0x754>
-	WORD $0x17ffffa9 // b 0x11544 <mv_q8_0+0x68c>
-	WORD $0xd10103bf // sub sp, x29, #0x40
-	WORD $0xa9494ff4 // ldp x20, x19, [sp, #0x90]
-	WORD $0xf9402bfb // ldr x27, [sp, #0x50]
-	WORD $0xa94857f6 // ldp x22, x21, [sp, #0x80]
-	WORD $0xa9475ff8 // ldp x24, x23, [sp, #0x70]
-	WORD $0xa94667fa // ldp x26, x25, [sp, #0x60]
-	WORD $0xa9447bfd // ldp x29, x30, [sp, #0x40]
-	WORD $0x6d4323e9 // ldp d9, d8, [sp, #0x30]
-	WORD $0x6d422beb // ldp d11, d10, [sp, #0x20]
-	WORD $0x6d4133ed // ldp d13, d12, [sp, #0x10]
-	WORD $0x6cca3bef // ldp d15, d14, [sp], #0xa0
+	WORD $0x1ee24227 // fcvt s7, h17
+	WORD $0x1ee24291 // fcvt s17, h20
+	WORD $0x4e33ce50 // fmla v16.4s, v18.4s, v19.4s
+	WORD $0x4f8710c5 // fmla v5.4s, v6.4s, v7.s[0]
+	WORD $0x4f911204 // fmla v4.4s, v16.4s, v17.s[0]
+	WORD $0x54fff6cc // b.gt 0x10588 <mv_q8_0+0x84>
+	WORD $0xb4fff48d // cbz x13, 0x10544 <mv_q8_0+0x40>
+	WORD $0x3cc02146 // ldur q6, [x10, #0x2]
+	WORD $0x3cc12152 // ldur q18, [x10, #0x12]
+	WORD $0xad405573 // ldp q19, q21, [x11]
+	WORD $0x0e0038c7 // zip1 v7.8b, v6.8b, v0.8b
+	WORD $0x6e0640d0 // ext v16.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e0078c6 // zip2 v6.8b, v6.8b, v0.8b
+	WORD $0x0e003a54 // zip1 v20.8b, v18.8b, v0.8b
+	WORD $0x0f1854e7 // shl v7.4h, v7.4h, #0x8
+	WORD $0x0e003a11 // zip1 v17.8b, v16.8b, v0.8b
+	WORD $0x0f1854c6 // shl v6.4h, v6.4h, #0x8
+	WORD $0x0e007a10 // zip2 v16.8b, v16.8b, v0.8b
+	WORD $0x0f185694 // shl v20.4h, v20.4h, #0x8
+	WORD $0x0f1804e7 // sshr v7.4h, v7.4h, #0x8
+	WORD $0x0f1804c6 // sshr v6.4h, v6.4h, #0x8
+	WORD $0x0f185631 // shl v17.4h, v17.4h, #0x8
+	WORD $0x0f185610 // shl v16.4h, v16.4h, #0x8
+	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
+	WORD $0x0f10a4c6 // sshll v6.4s, v6.4h, #0x0
+	WORD $0x0f180631 // sshr v17.4h, v17.4h, #0x8
+	WORD $0x0f180610 // sshr v16.4h, v16.4h, #0x8
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
+	WORD $0x6e33dce7 // fmul v7.4s, v7.4s, v19.4s
+	WORD $0x6e124253 // ext v19.16b, v18.16b, v18.16b, #0x8
+	WORD $0x0e007a52 // zip2 v18.8b, v18.8b, v0.8b
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e26cea7 // fmla v7.4s, v21.4s, v6.4s
+	WORD $0x0f10a606 // sshll v6.4s, v16.4h, #0x0
+	WORD $0x0f180690 // sshr v16.4h, v20.4h, #0x8
+	WORD $0xad415974 // ldp q20, q22, [x11, #0x20]
+	WORD $0x0e003a75 // zip1 v21.8b, v19.8b, v0.8b
+	WORD $0x0f185652 // shl v18.4h, v18.4h, #0x8
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
+	WORD $0x4e31ce87 // fmla v7.4s, v20.4s, v17.4s
+	WORD $0x0f180651 // sshr v17.4h, v18.4h, #0x8
+	WORD $0x0e007a72 // zip2 v18.8b, v19.8b, v0.8b
+	WORD $0x0f1856b3 // shl v19.4h, v21.4h, #0x8
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e26cec7 // fmla v7.4s, v22.4s, v6.4s
+	WORD $0x0f10a626 // sshll v6.4s, v17.4h, #0x0
+	WORD $0x0f180671 // sshr v17.4h, v19.4h, #0x8
+	WORD $0xad425173 // ldp q19, q20, [x11, #0x40]
+	WORD $0x0f185652 // shl v18.4h, v18.4h, #0x8
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e30ce67 // fmla v7.4s, v19.4s, v16.4s
+	WORD $0x0f10a630 // sshll v16.4s, v17.4h, #0x0
+	WORD $0x0f180651 // sshr v17.4h, v18.4h, #0x8
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e26ce87 // fmla v7.4s, v20.4s, v6.4s
+	WORD $0x0f10a626 // sshll v6.4s, v17.4h, #0x0
+	WORD $0xad434971 // ldp q17, q18, [x11, #0x60]
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e30ce27 // fmla v7.4s, v17.4s, v16.4s
+	WORD $0x7d400150 // ldr h16, [x10]
+	WORD $0x4e26ce47 // fmla v7.4s, v18.4s, v6.4s
+	WORD $0x1ee24206 // fcvt s6, h16
+	WORD $0x4f8610e5 // fmla v5.4s, v7.4s, v6.s[0]
+	WORD $0x17ffff68 // b 0x10544 <mv_q8_0+0x40>
 	WORD $0xd65f03c0 // ret
 
-	// mv_q4_0: +5844
-	WORD $0x6db63bef // stp d15, d14, [sp, #-0xa0]!
-	WORD $0xd10403e9 // sub x9, sp, #0x100
-	WORD $0x6d0133ed // stp d13, d12, [sp, #0x10]
-	WORD $0x6d022beb // stp d11, d10, [sp, #0x20]
-	WORD $0x6d0323e9 // stp d9, d8, [sp, #0x30]
-	WORD $0xa9047bfd // stp x29, x30, [sp, #0x40]
-	WORD $0x910103fd // add x29, sp, #0x40
-	WORD $0xf9002bfb // str x27, [sp, #0x50]
-	WORD $0xa90667fa // stp x26, x25, [sp, #0x60]
-	WORD $0xa9075ff8 // stp x24, x23, [sp, #0x70]
-	WORD $0xa90857f6 // stp x22, x21, [sp, #0x80]
-	WORD $0xa9094ff4 // stp x20, x19, [sp, #0x90]
-	WORD $0x927be93f // and sp, x9, #0xffffffffffffffe0
-	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x1000e8ab // adr x11, 0x13420 <wsum_bf16+0x23c>
-	WORD $0x1000e990 // adr x16, 0x13440 <wsum_bf16+0x25c>
-	WORD $0x1000e7f1 // adr x17, 0x13410 <wsum_bf16+0x22c>
-	WORD $0x1000eac7 // adr x7, 0x13470 <wsum_bf16+0x28c>
-	WORD $0x54002f8b // b.lt 0x11d0c <mv_q4_0+0x638>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	// mv_q4_0: +1964
+	WORD $0xf100047f // cmp x3, #0x1
+	WORD $0x5400166b // b.lt 0x10a7c <mv_q4_0+0x2d0>
+	WORD $0x1000bd69 // adr x9, 0x11f60 <wsum_bf16+0x240>
 	WORD $0x91007c88 // add x8, x4, #0x1f
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0x4f07e703 // movi v3.16b, #0xf8
-	WORD $0x9a84b108 // csel x8, x8, x4, lt
-	WORD $0xd37ff8ac // lsl x12, x5, #1
-	WORD $0x9345fd0d // asr x13, x8, #5
-	WORD $0x910303e8 // add x8, sp, #0xc0
-	WORD $0xd37ef4ae // lsl x14, x5, #2
-	WORD $0x3dc00164 // ldr q4, [x11]
-	WORD $0x3dc00205 // ldr q5, [x16]
-	WORD $0x0e217841 // fcvtl v1.4s, v2.4h
-	WORD $0x3dc00226 // ldr q6, [x17]
-	WORD $0x3dc000fc // ldr q28, [x7]
-	WORD $0x8b05018f // add x15, x12, x5
-	WORD $0x91008109 // add x9, x8, #0x20
-	WORD $0x9101002a // add x10, x1, #0x40
-	WORD $0x8b050006 // add x6, x0, x5
-	WORD $0x52800087 // mov w7, #0x4 // =4
-	WORD $0x52800253 // mov w19, #0x12 // =18
-	WORD $0x910283f4 // add x20, sp, #0xa0
-	WORD $0xad0113e5 // stp q5, q4, [sp, #0x20]
-	WORD $0x3d8013e1 // str q1, [sp, #0x40]
-	WORD $0x3d8007e6 // str q6, [sp, #0x10]
-	WORD $0x3d8017fc // str q28, [sp, #0x50]
-	WORD $0x14000012 // b 0x117d0 <mv_q4_0+0xfc>
-	WORD $0x6e27d4f0 // faddp v16.4s, v7.4s, v7.4s
-	WORD $0x6e38d712 // faddp v18.4s, v24.4s, v24.4s
-	WORD $0xd1001068 // sub x8, x3, #0x4
-	WORD $0x6e3dd7b1 // faddp v17.4s, v29.4s, v29.4s
-	WORD $0x6e3fd7e7 // faddp v7.4s, v31.4s, v31.4s
-	WORD $0x8b0e0000 // add x0, x0, x14
-	WORD $0xf1001c7f // cmp x3, #0x7
-	WORD $0x8b0e00c6 // add x6, x6, x14
-	WORD $0xaa0803e3 // mov x3, x8
-	WORD $0x7e30da10 // faddp s16, v16.2s
-	WORD $0x7e30da52 // faddp s18, v18.2s
-	WORD $0x7e30da31 // faddp s17, v17.2s
-	WORD $0x7e30d8e7 // faddp s7, v7.2s
-	WORD $0x2d004850 // stp s16, s18, [x2]
-	WORD $0x2d011c51 // stp s17, s7, [x2, #0x8]
-	WORD $0x91004042 // add x2, x2, #0x10
-	WORD $0x54002a2d // b.le 0x11d10 <mv_q4_0+0x63c>
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
-	WORD $0xf100809f // cmp x4, #0x20
-	WORD $0x6f00e41d // movi v29.2d, #0000000000000000
-	WORD $0x6f00e41f // movi v31.2d, #0000000000000000
-	WORD $0x54fffd4b // b.lt 0x1178c <mv_q4_0+0xb8>
-	WORD $0xaa1f03f5 // mov x21, xzr
-	WORD $0xaa0603f6 // mov x22, x6
-	WORD $0xaa0a03f1 // mov x17, x10
-	WORD $0xaa0003f8 // mov x24, x0
-	WORD $0xaa0d03e8 // mov x8, x13
-	WORD $0x1400000c // b 0x1182c <mv_q4_0+0x158>
-	WORD $0x3d8033e1 // str q1, [sp, #0xc0]
-	WORD $0x3d8037e1 // str q1, [sp, #0xd0]
-	WORD $0x3d803be1 // str q1, [sp, #0xe0]
-	WORD $0x3d803fe1 // str q1, [sp, #0xf0]
-	WORD $0x910012b5 // add x21, x21, #0x4
-	WORD $0x91012318 // add x24, x24, #0x48
-	WORD $0x91080231 // add x17, x17, #0x200
-	WORD $0xeb0d02bf // cmp x21, x13
-	WORD $0x910122d6 // add x22, x22, #0x48
-	WORD $0xaa1903e8 // mov x8, x25
-	WORD $0x54fffb2a // b.ge 0x1178c <mv_q4_0+0xb8>
-	WORD $0x9b1302b0 // madd x16, x21, x19, x0
-	WORD $0xf1001119 // subs x25, x8, #0x4
-	WORD $0xcb1501b7 // sub x23, x13, x21
-	WORD $0x9a87b108 // csel x8, x8, x7, lt
-	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x9a9fc508 // csinc x8, x8, xzr, gt
-	WORD $0xf1000eff // cmp x23, #0x3
-	WORD $0x540019ed // b.le 0x11b84 <mv_q4_0+0x4b0>
-	WORD $0x79400217 // ldrh w23, [x16]
-	WORD $0x7940261a // ldrh w26, [x16, #0x12]
-	WORD $0x79404a1b // ldrh w27, [x16, #0x24]
-	WORD $0x790143f7 // strh w23, [sp, #0xa0]
-	WORD $0x79406e17 // ldrh w23, [x16, #0x36]
-	WORD $0x790147fa // strh w26, [sp, #0xa2]
-	WORD $0x79014bfb // strh w27, [sp, #0xa4]
-	WORD $0x79014ff7 // strh w23, [sp, #0xa6]
-	WORD $0xfd4053f3 // ldr d19, [sp, #0xa0]
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x3d8033f3 // str q19, [sp, #0xc0]
-	WORD $0x8b05020b // add x11, x16, x5
-	WORD $0x79400177 // ldrh w23, [x11]
-	WORD $0x7940257a // ldrh w26, [x11, #0x12]
-	WORD $0x7940497b // ldrh w27, [x11, #0x24]
-	WORD $0x79406d6b // ldrh w11, [x11, #0x36]
-	WORD $0x790143f7 // strh w23, [sp, #0xa0]
-	WORD $0x790147fa // strh w26, [sp, #0xa2]
-	WORD $0x79014bfb // strh w27, [sp, #0xa4]
-	WORD $0x79014feb // strh w11, [sp, #0xa6]
-	WORD $0xfd4053f3 // ldr d19, [sp, #0xa0]
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x3d8037f3 // str q19, [sp, #0xd0]
-	WORD $0x8b0c020b // add x11, x16, x12
-	WORD $0x79400177 // ldrh w23, [x11]
-	WORD $0x7940257a // ldrh w26, [x11, #0x12]
-	WORD $0x7940497b // ldrh w27, [x11, #0x24]
-	WORD $0x79406d6b // ldrh w11, [x11, #0x36]
-	WORD $0x790143f7 // strh w23, [sp, #0xa0]
-	WORD $0x790147fa // strh w26, [sp, #0xa2]
-	WORD $0x79014bfb // strh w27, [sp, #0xa4]
-	WORD $0x79014feb // strh w11, [sp, #0xa6]
-	WORD $0xfd4053f3 // ldr d19, [sp, #0xa0]
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x3d803bf3 // str q19, [sp, #0xe0]
-	WORD $0x8b0f020b // add x11, x16, x15
-	WORD $0x79400170 // ldrh w16, [x11]
-	WORD $0x79402577 // ldrh w23, [x11, #0x12]
-	WORD $0x7940497a // ldrh w26, [x11, #0x24]
-	WORD $0x79406d6b // ldrh w11, [x11, #0x36]
-	WORD $0x790143f0 // strh w16, [sp, #0xa0]
-	WORD $0x790147f7 // strh w23, [sp, #0xa2]
-	WORD $0x79014bfa // strh w26, [sp, #0xa4]
-	WORD $0x79014feb // strh w11, [sp, #0xa6]
-	WORD $0xfd4053f3 // ldr d19, [sp, #0xa0]
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x8b080d08 // add x8, x8, x8, lsl #3
-	WORD $0xad4113e5 // ldp q5, q4, [sp, #0x20]
-	WORD $0x3dc007e6 // ldr q6, [sp, #0x10]
-	WORD $0xaa1f03fa // mov x26, xzr
-	WORD $0x8b0f031e // add x30, x24, x15
-	WORD $0xd37ff91b // lsl x27, x8, #1
-	WORD $0x8b0c0308 // add x8, x24, x12
-	WORD $0xaa0903f0 // mov x16, x9
-	WORD $0xaa1103f7 // mov x23, x17
-	WORD $0x3d803ff3 // str q19, [sp, #0xf0]
-	WORD $0x8b1a030b // add x11, x24, x26
-	WORD $0xad7e6afb // ldp q27, q26, [x23, #-0x40]
-	WORD $0xad7f5ef9 // ldp q25, q23, [x23, #-0x20]
-	WORD $0xad4056f6 // ldp q22, q21, [x23]
-	WORD $0xad414ef4 // ldp q20, q19, [x23, #0x20]
-	WORD $0x910202f7 // add x23, x23, #0x80
-	WORD $0xf9840160 // prfm pldl1keep, [x11, #0x800]
-	WORD $0xbc5e0201 // ldur s1, [x16, #-0x20]
-	WORD $0x3cc0217c // ldur q28, [x11, #0x2]
-	WORD $0x8b1a02cb // add x11, x22, x26
-	WORD $0xad041fe1 // stp q1, q7, [sp, #0x80]
-	WORD $0xf9840160 // prfm pldl1keep, [x11, #0x800]
-	WORD $0xbc5f0201 // ldur s1, [x16, #-0x10]
-	WORD $0x3cc0217e // ldur q30, [x11, #0x2]
-	WORD $0x8b1a010b // add x11, x8, x26
-	WORD $0x4e201f88 // and v8.16b, v28.16b, v0.16b
-	WORD $0x3d801fe1 // str q1, [sp, #0x70]
-	WORD $0xf9840160 // prfm pldl1keep, [x11, #0x800]
-	WORD $0xbd400201 // ldr s1, [x16]
-	WORD $0x3cc0216b // ldur q11, [x11, #0x2]
-	WORD $0x8b1a03cb // add x11, x30, x26
-	WORD $0x4e201fc9 // and v9.16b, v30.16b, v0.16b
-	WORD $0x3d801be1 // str q1, [sp, #0x60]
-	WORD $0xf9840160 // prfm pldl1keep, [x11, #0x800]
-	WORD $0x3cc0216f // ldur q15, [x11, #0x2]
-	WORD $0x4e201d6a // and v10.16b, v11.16b, v0.16b
-	WORD $0x4e238502 // add v2.16b, v8.16b, v3.16b
-	WORD $0x91004b5a // add x26, x26, #0x12
-	WORD $0x4e201dec // and v12.16b, v15.16b, v0.16b
-	WORD $0x4e238520 // add v0.16b, v9.16b, v3.16b
-	WORD $0xeb1a037f // cmp x27, x26
-	WORD $0x4e238541 // add v1.16b, v10.16b, v3.16b
-	WORD $0x4e040048 // tbl v8.16b, { v2.16b }, v4.16b
-	WORD $0x4e05004d // tbl v13.16b, { v2.16b }, v5.16b
-	WORD $0x4e238587 // add v7.16b, v12.16b, v3.16b
-	WORD $0x4e040009 // tbl v9.16b, { v0.16b }, v4.16b
-	WORD $0x4e05000e // tbl v14.16b, { v0.16b }, v5.16b
-	WORD $0x4e060043 // tbl v3.16b, { v2.16b }, v6.16b
-	WORD $0x4e04002a // tbl v10.16b, { v1.16b }, v4.16b
-	WORD $0x4e050030 // tbl v16.16b, { v1.16b }, v5.16b
-	WORD $0x4e0400ec // tbl v12.16b, { v7.16b }, v4.16b
-	WORD $0x4f28e508 // scvtf v8.4s, v8.4s, #0x18
-	WORD $0x4e0500f1 // tbl v17.16b, { v7.16b }, v5.16b
-	WORD $0x4f28e529 // scvtf v9.4s, v9.4s, #0x18
-	WORD $0x4f28e5b2 // scvtf v18.4s, v13.4s, #0x18
-	WORD $0x4f07e70d // movi v13.16b, #0xf8
-	WORD $0x4f28e5ce // scvtf v14.4s, v14.4s, #0x18
-	WORD $0x4f28e463 // scvtf v3.4s, v3.4s, #0x18
-	WORD $0x4f28e54a // scvtf v10.4s, v10.4s, #0x18
-	WORD $0x4f28e610 // scvtf v16.4s, v16.4s, #0x18
-	WORD $0x4f28e58c // scvtf v12.4s, v12.4s, #0x18
-	WORD $0x6e3bdd08 // fmul v8.4s, v8.4s, v27.4s
-	WORD $0x4f28e631 // scvtf v17.4s, v17.4s, #0x18
-	WORD $0x6e3bdd29 // fmul v9.4s, v9.4s, v27.4s
-	WORD $0x6f0c178d // usra v13.16b, v28.16b, #0x4
-	WORD $0x3dc017fc // ldr q28, [sp, #0x50]
-	WORD $0x6e3bdd4a // fmul v10.4s, v10.4s, v27.4s
-	WORD $0x4e1c0042 // tbl v2.16b, { v2.16b }, v28.16b
-	WORD $0x6e3bdd9b // fmul v27.4s, v12.4s, v27.4s
-	WORD $0x4e32cf48 // fmla v8.4s, v26.4s, v18.4s
-	WORD $0x4e060012 // tbl v18.16b, { v0.16b }, v6.16b
-	WORD $0x4f07e70c // movi v12.16b, #0xf8
-	WORD $0x4e2ecf49 // fmla v9.4s, v26.4s, v14.4s
-	WORD $0x4f07e70e // movi v14.16b, #0xf8
-	WORD $0x4e1c0000 // tbl v0.16b, { v0.16b }, v28.16b
-	WORD $0x4e30cf4a // fmla v10.4s, v26.4s, v16.4s
-	WORD $0x4e060030 // tbl v16.16b, { v1.16b }, v6.16b
-	WORD $0x4e1c0021 // tbl v1.16b, { v1.16b }, v28.16b
-	WORD $0x4e31cf5b // fmla v27.4s, v26.4s, v17.4s
-	WORD $0x4e0600fa // tbl v26.16b, { v7.16b }, v6.16b
-	WORD $0x4f07e711 // movi v17.16b, #0xf8
-	WORD $0x4f28e652 // scvtf v18.4s, v18.4s, #0x18
-	WORD $0x6f0c17cc // usra v12.16b, v30.16b, #0x4
-	WORD $0x6f0c156e // usra v14.16b, v11.16b, #0x4
-	WORD $0x4e1c00e7 // tbl v7.16b, { v7.16b }, v28.16b
-	WORD $0x4e23cf28 // fmla v8.4s, v25.4s, v3.4s
-	WORD $0x4e0401a3 // tbl v3.16b, { v13.16b }, v4.16b
-	WORD $0x4f28e610 // scvtf v16.4s, v16.4s, #0x18
-	WORD $0x4f28e442 // scvtf v2.4s, v2.4s, #0x18
-	WORD $0x4f28e400 // scvtf v0.4s, v0.4s, #0x18
-	WORD $0x4f28e75a // scvtf v26.4s, v26.4s, #0x18
-	WORD $0x6f0c15f1 // usra v17.16b, v15.16b, #0x4
-	WORD $0x4f28e421 // scvtf v1.4s, v1.4s, #0x18
-	WORD $0x4e32cf29 // fmla v9.4s, v25.4s, v18.4s
-	WORD $0x4e040192 // tbl v18.16b, { v12.16b }, v4.16b
-	WORD $0x4f28e4e7 // scvtf v7.4s, v7.4s, #0x18
-	WORD $0x4f28e463 // scvtf v3.4s, v3.4s, #0x18
-	WORD $0x4e30cf2a // fmla v10.4s, v25.4s, v16.4s
-	WORD $0x4e0401d0 // tbl v16.16b, { v14.16b }, v4.16b
-	WORD $0x4e22cee8 // fmla v8.4s, v23.4s, v2.4s
-	WORD $0x4e3acf3b // fmla v27.4s, v25.4s, v26.4s
-	WORD $0x4e040239 // tbl v25.16b, { v17.16b }, v4.16b
-	WORD $0x4e0501a2 // tbl v2.16b, { v13.16b }, v5.16b
-	WORD $0x4e20cee9 // fmla v9.4s, v23.4s, v0.4s
-	WORD $0x4e050180 // tbl v0.16b, { v12.16b }, v5.16b
-	WORD $0x4f28e652 // scvtf v18.4s, v18.4s, #0x18
-	WORD $0x4e21ceea // fmla v10.4s, v23.4s, v1.4s
-	WORD $0x4e0501c1 // tbl v1.16b, { v14.16b }, v5.16b
-	WORD $0x4f28e610 // scvtf v16.4s, v16.4s, #0x18
-	WORD $0x4e27cefb // fmla v27.4s, v23.4s, v7.4s
-	WORD $0x4e050227 // tbl v7.16b, { v17.16b }, v5.16b
-	WORD $0x4f28e737 // scvtf v23.4s, v25.4s, #0x18
-	WORD $0x4e23cec8 // fmla v8.4s, v22.4s, v3.4s
-	WORD $0x4f28e442 // scvtf v2.4s, v2.4s, #0x18
-	WORD $0x4e32cec9 // fmla v9.4s, v22.4s, v18.4s
-	WORD $0x4f28e400 // scvtf v0.4s, v0.4s, #0x18
-	WORD $0x4e0601a3 // tbl v3.16b, { v13.16b }, v6.16b
-	WORD $0x4e0601d2 // tbl v18.16b, { v14.16b }, v6.16b
-	WORD $0x4f28e421 // scvtf v1.4s, v1.4s, #0x18
-	WORD $0x4e30ceca // fmla v10.4s, v22.4s, v16.4s
-	WORD $0x4e060190 // tbl v16.16b, { v12.16b }, v6.16b
-	WORD $0x4f28e4e7 // scvtf v7.4s, v7.4s, #0x18
-	WORD $0x4e37cedb // fmla v27.4s, v22.4s, v23.4s
-	WORD $0x4e22cea8 // fmla v8.4s, v21.4s, v2.4s
-	WORD $0x4e060222 // tbl v2.16b, { v17.16b }, v6.16b
-	WORD $0x4e1c0231 // tbl v17.16b, { v17.16b }, v28.16b
-	WORD $0x4e20cea9 // fmla v9.4s, v21.4s, v0.4s
-	WORD $0x4e1c01a0 // tbl v0.16b, { v13.16b }, v28.16b
-	WORD $0x4f28e652 // scvtf v18.4s, v18.4s, #0x18
-	WORD $0x4e21ceaa // fmla v10.4s, v21.4s, v1.4s
-	WORD $0x4f28e461 // scvtf v1.4s, v3.4s, #0x18
-	WORD $0x4e1c0183 // tbl v3.16b, { v12.16b }, v28.16b
-	WORD $0x4e27cebb // fmla v27.4s, v21.4s, v7.4s
-	WORD $0x4f28e607 // scvtf v7.4s, v16.4s, #0x18
-	WORD $0x4e1c01d0 // tbl v16.16b, { v14.16b }, v28.16b
-	WORD $0x4f28e442 // scvtf v2.4s, v2.4s, #0x18
-	WORD $0x4f28e400 // scvtf v0.4s, v0.4s, #0x18
-	WORD $0x4e21ce88 // fmla v8.4s, v20.4s, v1.4s
-	WORD $0x4f28e461 // scvtf v1.4s, v3.4s, #0x18
-	WORD $0x4e32ce8a // fmla v10.4s, v20.4s, v18.4s
-	WORD $0x4e27ce89 // fmla v9.4s, v20.4s, v7.4s
-	WORD $0x4f28e627 // scvtf v7.4s, v17.4s, #0x18
-	WORD $0x4f28e603 // scvtf v3.4s, v16.4s, #0x18
-	WORD $0x4e22ce9b // fmla v27.4s, v20.4s, v2.4s
-	WORD $0x4e20ce68 // fmla v8.4s, v19.4s, v0.4s
-	WORD $0xbd401200 // ldr s0, [x16, #0x10]
-	WORD $0x91001210 // add x16, x16, #0x4
-	WORD $0x4e21ce69 // fmla v9.4s, v19.4s, v1.4s
-	WORD $0x4e23ce6a // fmla v10.4s, v19.4s, v3.4s
-	WORD $0x4f07e703 // movi v3.16b, #0xf8
-	WORD $0x4e27ce7b // fmla v27.4s, v19.4s, v7.4s
-	WORD $0xad441fe1 // ldp q1, q7, [sp, #0x80]
-	WORD $0x4f811107 // fmla v7.4s, v8.4s, v1.s[0]
-	WORD $0xad430be1 // ldp q1, q2, [sp, #0x60]
-	WORD $0x4f80137f // fmla v31.4s, v27.4s, v0.s[0]
-	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0x4f821138 // fmla v24.4s, v9.4s, v2.s[0]
-	WORD $0x4f81115d // fmla v29.4s, v10.4s, v1.s[0]
-	WORD $0x54ffed81 // b.ne 0x1192c <mv_q4_0+0x258>
-	WORD $0x17ffff24 // b 0x11810 <mv_q4_0+0x13c>
-	WORD $0x3dc013e1 // ldr q1, [sp, #0x40]
-	WORD $0xf10006ff // cmp x23, #0x1
-	WORD $0x54ffe3ab // b.lt 0x11800 <mv_q4_0+0x12c>
-	WORD $0xd37ff91a // lsl x26, x8, #1
-	WORD $0xaa1f03fb // mov x27, xzr
-	WORD $0xaa1803fe // mov x30, x24
-	WORD $0x784127cb // ldrh w11, [x30], #0x12
-	WORD $0x783b6a8b // strh w11, [x20, x27]
-	WORD $0x91000b7b // add x27, x27, #0x2
-	WORD $0xeb1b035f // cmp x26, x27
-	WORD $0x54ffff81 // b.ne 0x11b9c <mv_q4_0+0x4c8>
-	WORD $0xf10006ff // cmp x23, #0x1
-	WORD $0x54ffe26b // b.lt 0x11800 <mv_q4_0+0x12c>
-	WORD $0x7d4143f3 // ldr h19, [sp, #0xa0]
-	WORD $0x540000e0 // b.eq 0x11bd8 <mv_q4_0+0x504>
-	WORD $0xb27f029b // orr x27, x20, #0x2
-	WORD $0xf1000eff // cmp x23, #0x3
-	WORD $0x0d404b73 // ld1 { v19.h }[1], [x27]
-	WORD $0x54000881 // b.ne 0x11cdc <mv_q4_0+0x608>
-	WORD $0xb27e029b // orr x27, x20, #0x4
-	WORD $0x0d405373 // ld1 { v19.h }[2], [x27]
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x3d8033f3 // str q19, [sp, #0xc0]
-	WORD $0x3dc013e1 // ldr q1, [sp, #0x40]
-	WORD $0xaa1f03fb // mov x27, xzr
-	WORD $0xaa0503fe // mov x30, x5
-	WORD $0x787e6b0b // ldrh w11, [x24, x30]
-	WORD $0x91004bde // add x30, x30, #0x12
-	WORD $0x783b6a8b // strh w11, [x20, x27]
-	WORD $0x91000b7b // add x27, x27, #0x2
-	WORD $0xeb1b035f // cmp x26, x27
-	WORD $0x54ffff61 // b.ne 0x11bec <mv_q4_0+0x518>
-	WORD $0xf10006ff // cmp x23, #0x1
-	WORD $0x54ffdfeb // b.lt 0x11804 <mv_q4_0+0x130>
-	WORD $0x7d4143f3 // ldr h19, [sp, #0xa0]
-	WORD $0x540000e0 // b.eq 0x11c2c <mv_q4_0+0x558>
-	WORD $0xb27f028b // orr x11, x20, #0x2
-	WORD $0xf1000eff // cmp x23, #0x3
-	WORD $0x0d404973 // ld1 { v19.h }[1], [x11]
-	WORD $0x54000661 // b.ne 0x11cec <mv_q4_0+0x618>
-	WORD $0xb27e028b // orr x11, x20, #0x4
-	WORD $0x0d405173 // ld1 { v19.h }[2], [x11]
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x3d8037f3 // str q19, [sp, #0xd0]
-	WORD $0xaa1f03fb // mov x27, xzr
-	WORD $0xaa0c03fe // mov x30, x12
-	WORD $0x787e6b0b // ldrh w11, [x24, x30]
-	WORD $0x91004bde // add x30, x30, #0x12
-	WORD $0x783b6a8b // strh w11, [x20, x27]
-	WORD $0x91000b7b // add x27, x27, #0x2
-	WORD $0xeb1b035f // cmp x26, x27
-	WORD $0x54ffff61 // b.ne 0x11c3c <mv_q4_0+0x568>
-	WORD $0x3dc013e1 // ldr q1, [sp, #0x40]
-	WORD $0xf10006ff // cmp x23, #0x1
-	WORD $0x54ffdd6b // b.lt 0x11808 <mv_q4_0+0x134>
-	WORD $0x7d4143f3 // ldr h19, [sp, #0xa0]
-	WORD $0x540000e0 // b.eq 0x11c80 <mv_q4_0+0x5ac>
-	WORD $0xb27f028b // orr x11, x20, #0x2
-	WORD $0xf1000eff // cmp x23, #0x3
-	WORD $0x0d404973 // ld1 { v19.h }[1], [x11]
-	WORD $0x54000441 // b.ne 0x11cfc <mv_q4_0+0x628>
-	WORD $0xb27e028b // orr x11, x20, #0x4
-	WORD $0x0d405173 // ld1 { v19.h }[2], [x11]
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x3d803bf3 // str q19, [sp, #0xe0]
-	WORD $0x3dc013e1 // ldr q1, [sp, #0x40]
-	WORD $0xaa1f03f0 // mov x16, xzr
-	WORD $0xaa0f03fb // mov x27, x15
-	WORD $0x787b6b0b // ldrh w11, [x24, x27]
-	WORD $0x91004b7b // add x27, x27, #0x12
-	WORD $0x78306a8b // strh w11, [x20, x16]
-	WORD $0x91000a10 // add x16, x16, #0x2
-	WORD $0xeb10035f // cmp x26, x16
-	WORD $0x54ffff61 // b.ne 0x11c94 <mv_q4_0+0x5c0>
-	WORD $0xf10006ff // cmp x23, #0x1
-	WORD $0x54ffdaeb // b.lt 0x1180c <mv_q4_0+0x138>
-	WORD $0x7d4143f3 // ldr h19, [sp, #0xa0]
-	WORD $0x540000e0 // b.eq 0x11cd4 <mv_q4_0+0x600>
-	WORD $0xb27f028b // orr x11, x20, #0x2
-	WORD $0xf1000eff // cmp x23, #0x3
-	WORD $0x0d404973 // ld1 { v19.h }[1], [x11]
-	WORD $0x54000061 // b.ne 0x11cd4 <mv_q4_0+0x600>
-	WORD $0xb27e028b // orr x11, x20, #0x4
-	WORD $0x0d405173 // ld1 { v19.h }[2], [x11]
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x17ffff0b // b 0x11904 <mv_q4_0+0x230>
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x3d8033f3 // str q19, [sp, #0xc0]
-	WORD $0x54ffdcac // b.gt 0x11878 <mv_q4_0+0x1a4>
-	WORD $0x17ffffbe // b 0x11be0 <mv_q4_0+0x50c>
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x3d8037f3 // str q19, [sp, #0xd0]
-	WORD $0x54ffddac // b.gt 0x118a8 <mv_q4_0+0x1d4>
-	WORD $0x17ffffcf // b 0x11c34 <mv_q4_0+0x560>
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x3d803bf3 // str q19, [sp, #0xe0]
-	WORD $0x54ffdeac // b.gt 0x118d8 <mv_q4_0+0x204>
-	WORD $0x17ffffe0 // b 0x11c88 <mv_q4_0+0x5b4>
-	WORD $0xaa0303e8 // mov x8, x3
-	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400100b // b.lt 0x11f14 <mv_q4_0+0x840>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x1000b82b // adr x11, 0x13420 <wsum_bf16+0x23c>
-	WORD $0x91007c89 // add x9, x4, #0x1f
-	WORD $0x3dc00163 // ldr q3, [x11]
-	WORD $0x1000b8cb // adr x11, 0x13440 <wsum_bf16+0x25c>
 	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0x4f07e701 // movi v1.16b, #0xf8
-	WORD $0x3dc00164 // ldr q4, [x11]
-	WORD $0x1000b6ab // adr x11, 0x13410 <wsum_bf16+0x22c>
-	WORD $0x9a84b129 // csel x9, x9, x4, lt
-	WORD $0x9101002a // add x10, x1, #0x40
-	WORD $0x0e217842 // fcvtl v2.4s, v2.4h
-	WORD $0x3dc00165 // ldr q5, [x11]
-	WORD $0x1000b90b // adr x11, 0x13470 <wsum_bf16+0x28c>
-	WORD $0x9345fd29 // asr x9, x9, #5
-	WORD $0x3dc00166 // ldr q6, [x11]
-	WORD $0x5280008b // mov w11, #0x4 // =4
-	WORD $0x5280024c // mov w12, #0x12 // =18
-	WORD $0x910283ed // add x13, sp, #0xa0
-	WORD $0x14000007 // b 0x11d84 <mv_q4_0+0x6b0>
-	WORD $0x6e27d4e7 // faddp v7.4s, v7.4s, v7.4s
-	WORD $0xf1000508 // subs x8, x8, #0x1
+	WORD $0x3dc00122 // ldr q2, [x9]
+	WORD $0x1000bda9 // adr x9, 0x11f80 <wsum_bf16+0x260>
+	WORD $0x9a84b108 // csel x8, x8, x4, lt
+	WORD $0x1000beea // adr x10, 0x11fb0 <wsum_bf16+0x290>
+	WORD $0x3dc00123 // ldr q3, [x9]
+	WORD $0x1000bba9 // adr x9, 0x11f50 <wsum_bf16+0x230>
+	WORD $0x9345fd08 // asr x8, x8, #5
+	WORD $0x3dc00124 // ldr q4, [x9]
+	WORD $0x3dc00145 // ldr q5, [x10]
+	WORD $0x52820249 // mov w9, #0x1012 // =4114
+	WORD $0x14000008 // b 0x10810 <mv_q4_0+0x64>
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b050000 // add x0, x0, x5
-	WORD $0x7e30d8e7 // faddp s7, v7.2s
-	WORD $0xbc004447 // str s7, [x2], #0x4
-	WORD $0x54000cad // b.le 0x11f14 <mv_q4_0+0x840>
+	WORD $0x6e26d4c6 // faddp v6.4s, v6.4s, v6.4s
+	WORD $0x7e30d8c6 // faddp s6, v6.2s
+	WORD $0xbc004446 // str s6, [x2], #0x4
+	WORD $0x5400138d // b.le 0x10a7c <mv_q4_0+0x2d0>
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0xf100809f // cmp x4, #0x20
-	WORD $0x54ffff0b // b.lt 0x11d6c <mv_q4_0+0x698>
-	WORD $0xaa1f03ee // mov x14, xzr
-	WORD $0xaa0a03ef // mov x15, x10
-	WORD $0xaa0003f0 // mov x16, x0
-	WORD $0xaa0903e1 // mov x1, x9
-	WORD $0x14000008 // b 0x11dc0 <mv_q4_0+0x6ec>
-	WORD $0x3d8033e2 // str q2, [sp, #0xc0]
-	WORD $0x910011ce // add x14, x14, #0x4
-	WORD $0x91012210 // add x16, x16, #0x48
-	WORD $0x910801ef // add x15, x15, #0x200
-	WORD $0xeb0901df // cmp x14, x9
-	WORD $0xaa1103e1 // mov x1, x17
-	WORD $0x54fffd8a // b.ge 0x11d6c <mv_q4_0+0x698>
-	WORD $0xf1001031 // subs x17, x1, #0x4
-	WORD $0xcb0e0123 // sub x3, x9, x14
-	WORD $0x9a8bb021 // csel x1, x1, x11, lt
-	WORD $0xf100043f // cmp x1, #0x1
-	WORD $0x9a9fc421 // csinc x1, x1, xzr, gt
-	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x540001ab // b.lt 0x11e0c <mv_q4_0+0x738>
-	WORD $0x9b0c01c3 // madd x3, x14, x12, x0
-	WORD $0x79400066 // ldrh w6, [x3]
-	WORD $0x790143e6 // strh w6, [sp, #0xa0]
-	WORD $0x79402466 // ldrh w6, [x3, #0x12]
-	WORD $0x790147e6 // strh w6, [sp, #0xa2]
-	WORD $0x79404866 // ldrh w6, [x3, #0x24]
-	WORD $0x79014be6 // strh w6, [sp, #0xa4]
-	WORD $0x79406c63 // ldrh w3, [x3, #0x36]
-	WORD $0x79014fe3 // strh w3, [sp, #0xa6]
-	WORD $0xfd4053f0 // ldr d16, [sp, #0xa0]
-	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
-	WORD $0x14000016 // b 0x11e60 <mv_q4_0+0x78c>
-	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x54fffcab // b.lt 0x11da4 <mv_q4_0+0x6d0>
-	WORD $0xd37ff827 // lsl x7, x1, #1
-	WORD $0xaa1f03e6 // mov x6, xzr
-	WORD $0xaa1003f3 // mov x19, x16
-	WORD $0x78412674 // ldrh w20, [x19], #0x12
-	WORD $0x782669b4 // strh w20, [x13, x6]
-	WORD $0x910008c6 // add x6, x6, #0x2
-	WORD $0xeb0600ff // cmp x7, x6
-	WORD $0x54ffff81 // b.ne 0x11e20 <mv_q4_0+0x74c>
-	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x54fffb6b // b.lt 0x11da4 <mv_q4_0+0x6d0>
-	WORD $0x7d4143f0 // ldr h16, [sp, #0xa0]
-	WORD $0x540000e0 // b.eq 0x11e5c <mv_q4_0+0x788>
-	WORD $0xb27f01a6 // orr x6, x13, #0x2
-	WORD $0xf1000c7f // cmp x3, #0x3
-	WORD $0x0d4048d0 // ld1 { v16.h }[1], [x6]
-	WORD $0x54000061 // b.ne 0x11e5c <mv_q4_0+0x788>
-	WORD $0xb27e01a3 // orr x3, x13, #0x4
-	WORD $0x0d405070 // ld1 { v16.h }[2], [x3]
-	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
-	WORD $0x910303e3 // add x3, sp, #0xc0
-	WORD $0xaa0f03e6 // mov x6, x15
-	WORD $0xaa1003e7 // mov x7, x16
-	WORD $0x3d8033f0 // str q16, [sp, #0xc0]
-	WORD $0xad7e44d0 // ldp q16, q17, [x6, #-0x40]
-	WORD $0xf1000421 // subs x1, x1, #0x1
-	WORD $0xad7f4cd2 // ldp q18, q19, [x6, #-0x20]
-	WORD $0xad4054d4 // ldp q20, q21, [x6]
-	WORD $0xbc404476 // ldr s22, [x3], #0x4
-	WORD $0xad4160d7 // ldp q23, q24, [x6, #0x20]
-	WORD $0xf98400e0 // prfm pldl1keep, [x7, #0x800]
-	WORD $0x3cc020f9 // ldur q25, [x7, #0x2]
-	WORD $0x910048e7 // add x7, x7, #0x12
-	WORD $0x910200c6 // add x6, x6, #0x80
-	WORD $0x4e201f3a // and v26.16b, v25.16b, v0.16b
-	WORD $0x4e21875a // add v26.16b, v26.16b, v1.16b
-	WORD $0x4e03035b // tbl v27.16b, { v26.16b }, v3.16b
-	WORD $0x4e04035c // tbl v28.16b, { v26.16b }, v4.16b
-	WORD $0x4e05035d // tbl v29.16b, { v26.16b }, v5.16b
-	WORD $0x4e06035a // tbl v26.16b, { v26.16b }, v6.16b
-	WORD $0x4f28e77b // scvtf v27.4s, v27.4s, #0x18
-	WORD $0x4f28e79c // scvtf v28.4s, v28.4s, #0x18
-	WORD $0x4f28e7bd // scvtf v29.4s, v29.4s, #0x18
-	WORD $0x6e30df70 // fmul v16.4s, v27.4s, v16.4s
-	WORD $0x4f07e71b // movi v27.16b, #0xf8
-	WORD $0x4e3cce30 // fmla v16.4s, v17.4s, v28.4s
-	WORD $0x6f0c173b // usra v27.16b, v25.16b, #0x4
-	WORD $0x4f28e751 // scvtf v17.4s, v26.4s, #0x18
-	WORD $0x4e030379 // tbl v25.16b, { v27.16b }, v3.16b
-	WORD $0x4e3dce50 // fmla v16.4s, v18.4s, v29.4s
-	WORD $0x4e040372 // tbl v18.16b, { v27.16b }, v4.16b
-	WORD $0x4f28e739 // scvtf v25.4s, v25.4s, #0x18
-	WORD $0x4e31ce70 // fmla v16.4s, v19.4s, v17.4s
-	WORD $0x4e050371 // tbl v17.16b, { v27.16b }, v5.16b
-	WORD $0x4f28e652 // scvtf v18.4s, v18.4s, #0x18
-	WORD $0x4e060373 // tbl v19.16b, { v27.16b }, v6.16b
-	WORD $0x4e39ce90 // fmla v16.4s, v20.4s, v25.4s
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xf101009f // cmp x4, #0x40
+	WORD $0xaa0003ea // mov x10, x0
+	WORD $0xaa0103eb // mov x11, x1
+	WORD $0xaa0803ed // mov x13, x8
+	WORD $0x54000aab // b.lt 0x1097c <mv_q4_0+0x1d0>
+	WORD $0xaa0803ec // mov x12, x8
+	WORD $0xaa0103eb // mov x11, x1
+	WORD $0xaa0003ea // mov x10, x0
+	WORD $0x8b09014d // add x13, x10, x9
+	WORD $0xf9880140 // prfm pldl1keep, [x10, #0x1000]
+	WORD $0xf1000d9f // cmp x12, #0x3
+	WORD $0xf98001a0 // prfm pldl1keep, [x13]
+	WORD $0x3cc02150 // ldur q16, [x10, #0x2]
+	WORD $0x3cc14153 // ldur q19, [x10, #0x14]
+	WORD $0xad406577 // ldp q23, q25, [x11]
+	WORD $0xd100098d // sub x13, x12, #0x2
+	WORD $0x4e201e11 // and v17.16b, v16.16b, v0.16b
+	WORD $0x4e201e72 // and v18.16b, v19.16b, v0.16b
+	WORD $0xaa0d03ec // mov x12, x13
+	WORD $0xad44717b // ldp q27, q28, [x11, #0x80]
+	WORD $0x4e218634 // add v20.16b, v17.16b, v1.16b
+	WORD $0x4e218655 // add v21.16b, v18.16b, v1.16b
+	WORD $0x4e020291 // tbl v17.16b, { v20.16b }, v2.16b
+	WORD $0x4e0202b2 // tbl v18.16b, { v21.16b }, v2.16b
+	WORD $0x4e030296 // tbl v22.16b, { v20.16b }, v3.16b
+	WORD $0x4e0302b8 // tbl v24.16b, { v21.16b }, v3.16b
+	WORD $0x4e04029a // tbl v26.16b, { v20.16b }, v4.16b
 	WORD $0x4f28e631 // scvtf v17.4s, v17.4s, #0x18
-	WORD $0x4e32ceb0 // fmla v16.4s, v21.4s, v18.4s
-	WORD $0x4f28e672 // scvtf v18.4s, v19.4s, #0x18
-	WORD $0x4e31cef0 // fmla v16.4s, v23.4s, v17.4s
-	WORD $0x4e32cf10 // fmla v16.4s, v24.4s, v18.4s
-	WORD $0x4f961207 // fmla v7.4s, v16.4s, v22.s[0]
-	WORD $0x54fffb21 // b.ne 0x11e70 <mv_q4_0+0x79c>
-	WORD $0x17ffffa6 // b 0x11da8 <mv_q4_0+0x6d4>
-	WORD $0xd10103bf // sub sp, x29, #0x40
-	WORD $0xa9494ff4 // ldp x20, x19, [sp, #0x90]
-	WORD $0xf9402bfb // ldr x27, [sp, #0x50]
-	WORD $0xa94857f6 // ldp x22, x21, [sp, #0x80]
-	WORD $0xa9475ff8 // ldp x24, x23, [sp, #0x70]
-	WORD $0xa94667fa // ldp x26, x25, [sp, #0x60]
-	WORD $0xa9447bfd // ldp x29, x30, [sp, #0x40]
-	WORD $0x6d4323e9 // ldp d9, d8, [sp, #0x30]
-	WORD $0x6d422beb // ldp d11, d10, [sp, #0x20]
-	WORD $0x6d4133ed // ldp d13, d12, [sp, #0x10]
-	WORD $0x6cca3bef // ldp d15, d14, [sp], #0xa0
+	WORD $0x4f28e652 // scvtf v18.4s, v18.4s, #0x18
+	WORD $0x4f28e6d6 // scvtf v22.4s, v22.4s, #0x18
+	WORD $0x4f28e718 // scvtf v24.4s, v24.4s, #0x18
+	WORD $0x6e37de31 // fmul v17.4s, v17.4s, v23.4s
+	WORD $0x4f07e717 // movi v23.16b, #0xf8
+	WORD $0x6e3bde52 // fmul v18.4s, v18.4s, v27.4s
+	WORD $0x4e0402bb // tbl v27.16b, { v21.16b }, v4.16b
+	WORD $0x4e0502b5 // tbl v21.16b, { v21.16b }, v5.16b
+	WORD $0x4e36cf31 // fmla v17.4s, v25.4s, v22.4s
+	WORD $0x6f0c1617 // usra v23.16b, v16.16b, #0x4
+	WORD $0x4e050290 // tbl v16.16b, { v20.16b }, v5.16b
+	WORD $0x4f28e754 // scvtf v20.4s, v26.4s, #0x18
+	WORD $0x4e38cf92 // fmla v18.4s, v28.4s, v24.4s
+	WORD $0x4f07e716 // movi v22.16b, #0xf8
+	WORD $0xad416978 // ldp q24, q26, [x11, #0x20]
+	WORD $0x4f28e779 // scvtf v25.4s, v27.4s, #0x18
+	WORD $0x4f28e6b5 // scvtf v21.4s, v21.4s, #0x18
+	WORD $0x4f28e610 // scvtf v16.4s, v16.4s, #0x18
+	WORD $0x4e34cf11 // fmla v17.4s, v24.4s, v20.4s
+	WORD $0xad456174 // ldp q20, q24, [x11, #0xa0]
+	WORD $0x6f0c1676 // usra v22.16b, v19.16b, #0x4
+	WORD $0x4e0202f3 // tbl v19.16b, { v23.16b }, v2.16b
+	WORD $0x4e39ce92 // fmla v18.4s, v20.4s, v25.4s
+	WORD $0x4e0202d4 // tbl v20.16b, { v22.16b }, v2.16b
+	WORD $0x4e30cf51 // fmla v17.4s, v26.4s, v16.4s
+	WORD $0x4e0302f0 // tbl v16.16b, { v23.16b }, v3.16b
+	WORD $0x4f28e673 // scvtf v19.4s, v19.4s, #0x18
+	WORD $0x4e0302d9 // tbl v25.16b, { v22.16b }, v3.16b
+	WORD $0x4e0402fa // tbl v26.16b, { v23.16b }, v4.16b
+	WORD $0x4e35cf12 // fmla v18.4s, v24.4s, v21.4s
+	WORD $0xad426175 // ldp q21, q24, [x11, #0x40]
+	WORD $0x4f28e694 // scvtf v20.4s, v20.4s, #0x18
+	WORD $0x4f28e610 // scvtf v16.4s, v16.4s, #0x18
+	WORD $0x4e33ceb1 // fmla v17.4s, v21.4s, v19.4s
+	WORD $0xad465573 // ldp q19, q21, [x11, #0xc0]
+	WORD $0x4e34ce72 // fmla v18.4s, v19.4s, v20.4s
+	WORD $0x4f28e734 // scvtf v20.4s, v25.4s, #0x18
+	WORD $0x4e0402d3 // tbl v19.16b, { v22.16b }, v4.16b
+	WORD $0x4e30cf11 // fmla v17.4s, v24.4s, v16.4s
+	WORD $0x4e0502f0 // tbl v16.16b, { v23.16b }, v5.16b
+	WORD $0x4f28e757 // scvtf v23.4s, v26.4s, #0x18
+	WORD $0x4e0502d6 // tbl v22.16b, { v22.16b }, v5.16b
+	WORD $0x4e34ceb2 // fmla v18.4s, v21.4s, v20.4s
+	WORD $0xad436174 // ldp q20, q24, [x11, #0x60]
+	WORD $0x4f28e673 // scvtf v19.4s, v19.4s, #0x18
+	WORD $0x4f28e610 // scvtf v16.4s, v16.4s, #0x18
+	WORD $0x4f28e6d6 // scvtf v22.4s, v22.4s, #0x18
+	WORD $0x4e37ce91 // fmla v17.4s, v20.4s, v23.4s
+	WORD $0xad475175 // ldp q21, q20, [x11, #0xe0]
+	WORD $0x9104016b // add x11, x11, #0x100
+	WORD $0x4e33ceb2 // fmla v18.4s, v21.4s, v19.4s
+	WORD $0x7d400153 // ldr h19, [x10]
+	WORD $0x7d402555 // ldr h21, [x10, #0x12]
+	WORD $0x4e30cf11 // fmla v17.4s, v24.4s, v16.4s
+	WORD $0x9100914a // add x10, x10, #0x24
+	WORD $0x1ee24270 // fcvt s16, h19
+	WORD $0x1ee242b3 // fcvt s19, h21
+	WORD $0x4e36ce92 // fmla v18.4s, v20.4s, v22.4s
+	WORD $0x4f901227 // fmla v7.4s, v17.4s, v16.s[0]
+	WORD $0x4f931246 // fmla v6.4s, v18.4s, v19.s[0]
+	WORD $0x54fff60c // b.gt 0x10838 <mv_q4_0+0x8c>
+	WORD $0xb4fff3cd // cbz x13, 0x107f4 <mv_q4_0+0x48>
+	WORD $0x3cc02150 // ldur q16, [x10, #0x2]
+	WORD $0x4f07e715 // movi v21.16b, #0xf8
+	WORD $0x4e201e11 // and v17.16b, v16.16b, v0.16b
+	WORD $0x6f0c1615 // usra v21.16b, v16.16b, #0x4
+	WORD $0x4e218631 // add v17.16b, v17.16b, v1.16b
+	WORD $0x0e003ab6 // zip1 v22.8b, v21.8b, v0.8b
+	WORD $0x0e003a32 // zip1 v18.8b, v17.8b, v0.8b
+	WORD $0x6e114233 // ext v19.16b, v17.16b, v17.16b, #0x8
+	WORD $0x0e007a31 // zip2 v17.8b, v17.8b, v0.8b
+	WORD $0x0f1856d6 // shl v22.4h, v22.4h, #0x8
+	WORD $0x0f185652 // shl v18.4h, v18.4h, #0x8
+	WORD $0x0e003a74 // zip1 v20.8b, v19.8b, v0.8b
+	WORD $0x0f185631 // shl v17.4h, v17.4h, #0x8
+	WORD $0x0e007a73 // zip2 v19.8b, v19.8b, v0.8b
+	WORD $0x0f180652 // sshr v18.4h, v18.4h, #0x8
+	WORD $0x0f180631 // sshr v17.4h, v17.4h, #0x8
+	WORD $0x0f185694 // shl v20.4h, v20.4h, #0x8
+	WORD $0x0f185673 // shl v19.4h, v19.4h, #0x8
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
+	WORD $0x0f10a630 // sshll v16.4s, v17.4h, #0x0
+	WORD $0x0f180691 // sshr v17.4h, v20.4h, #0x8
+	WORD $0xad405d74 // ldp q20, q23, [x11]
+	WORD $0x0f180673 // sshr v19.4h, v19.4h, #0x8
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
+	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
+	WORD $0x6e1542b4 // ext v20.16b, v21.16b, v21.16b, #0x8
+	WORD $0x0e007ab5 // zip2 v21.8b, v21.8b, v0.8b
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e30cef2 // fmla v18.4s, v23.4s, v16.4s
+	WORD $0x0f10a670 // sshll v16.4s, v19.4h, #0x0
+	WORD $0x0f1806d3 // sshr v19.4h, v22.4h, #0x8
+	WORD $0xad416176 // ldp q22, q24, [x11, #0x20]
+	WORD $0x0e003a97 // zip1 v23.8b, v20.8b, v0.8b
+	WORD $0x0f1856b5 // shl v21.4h, v21.4h, #0x8
+	WORD $0x0e007a94 // zip2 v20.8b, v20.8b, v0.8b
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e31ced2 // fmla v18.4s, v22.4s, v17.4s
+	WORD $0x0f10a671 // sshll v17.4s, v19.4h, #0x0
+	WORD $0x0f1806b3 // sshr v19.4h, v21.4h, #0x8
+	WORD $0x0f1856f5 // shl v21.4h, v23.4h, #0x8
+	WORD $0x0f185694 // shl v20.4h, v20.4h, #0x8
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e30cf12 // fmla v18.4s, v24.4s, v16.4s
+	WORD $0x0f10a670 // sshll v16.4s, v19.4h, #0x0
+	WORD $0x0f1806b3 // sshr v19.4h, v21.4h, #0x8
+	WORD $0xad425975 // ldp q21, q22, [x11, #0x40]
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e31ceb2 // fmla v18.4s, v21.4s, v17.4s
+	WORD $0x0f10a671 // sshll v17.4s, v19.4h, #0x0
+	WORD $0x0f180693 // sshr v19.4h, v20.4h, #0x8
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e30ced2 // fmla v18.4s, v22.4s, v16.4s
+	WORD $0x0f10a670 // sshll v16.4s, v19.4h, #0x0
+	WORD $0xad435173 // ldp q19, q20, [x11, #0x60]
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e31ce72 // fmla v18.4s, v19.4s, v17.4s
+	WORD $0x7d400151 // ldr h17, [x10]
+	WORD $0x4e30ce92 // fmla v18.4s, v20.4s, v16.4s
+	WORD $0x1ee24230 // fcvt s16, h17
+	WORD $0x4f901247 // fmla v7.4s, v18.4s, v16.s[0]
+	WORD $0x17ffff5f // b 0x107f4 <mv_q4_0+0x48>
 	WORD $0xd65f03c0 // ret
 
-	// mv_q4_k: +8004
+	// mv_q4_k: +2688
 	WORD $0xd105c3ff // sub sp, sp, #0x170
 	WORD $0xf100087f // cmp x3, #0x2
 	WORD $0x6d0d3bef // stp d15, d14, [sp, #0xd0]
@@ -2032,27 +703,27 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xa91557f6 // stp x22, x21, [sp, #0x150]
 	WORD $0xa9164ff4 // stp x20, x19, [sp, #0x160]
 	WORD $0xf9000be1 // str x1, [sp, #0x10]
-	WORD $0x540024eb // b.lt 0x12414 <mv_q4_k+0x4d0>
-	WORD $0x1000a531 // adr x17, 0x13420 <wsum_bf16+0x23c>
-	WORD $0x1000a606 // adr x6, 0x13440 <wsum_bf16+0x25c>
+	WORD $0x540024eb // b.lt 0x10f50 <mv_q4_k+0x4d0>
+	WORD $0x1000a551 // adr x17, 0x11f60 <wsum_bf16+0x240>
+	WORD $0x1000a626 // adr x6, 0x11f80 <wsum_bf16+0x260>
 	WORD $0x9103fc8b // add x11, x4, #0xff
 	WORD $0x3dc00220 // ldr q0, [x17]
-	WORD $0x1000a431 // adr x17, 0x13410 <wsum_bf16+0x22c>
+	WORD $0x1000a451 // adr x17, 0x11f50 <wsum_bf16+0x230>
 	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x4f00e5e4 // movi v4.16b, #0xf
 	WORD $0x9a84b16d // csel x13, x11, x4, lt
-	WORD $0x1000a327 // adr x7, 0x13400 <wsum_bf16+0x21c>
+	WORD $0x1000a347 // adr x7, 0x11f40 <wsum_bf16+0x220>
 	WORD $0x3d8013e0 // str q0, [sp, #0x40]
 	WORD $0x3dc000c0 // ldr q0, [x6]
-	WORD $0x1000a446 // adr x6, 0x13430 <wsum_bf16+0x24c>
+	WORD $0x1000a466 // adr x6, 0x11f70 <wsum_bf16+0x250>
 	WORD $0x3dc000c5 // ldr q5, [x6]
-	WORD $0x1000a506 // adr x6, 0x13450 <wsum_bf16+0x26c>
+	WORD $0x1000a526 // adr x6, 0x11f90 <wsum_bf16+0x270>
 	WORD $0xd37ff8ab // lsl x11, x5, #1
 	WORD $0x3d800fe0 // str q0, [sp, #0x30]
 	WORD $0x3dc00220 // ldr q0, [x17]
-	WORD $0x1000a591 // adr x17, 0x13470 <wsum_bf16+0x28c>
+	WORD $0x1000a5b1 // adr x17, 0x11fb0 <wsum_bf16+0x290>
 	WORD $0x3dc00223 // ldr q3, [x17]
-	WORD $0x1000a4d1 // adr x17, 0x13460 <wsum_bf16+0x27c>
+	WORD $0x1000a4f1 // adr x17, 0x11fa0 <wsum_bf16+0x280>
 	WORD $0x910143ec // add x12, sp, #0x50
 	WORD $0x9348fdad // asr x13, x13, #8
 	WORD $0x9100800f // add x15, x0, #0x20
@@ -2070,7 +741,7 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3d800be0 // str q0, [sp, #0x20]
 	WORD $0xf9000ff1 // str x17, [sp, #0x18]
 	WORD $0xf9008feb // str x11, [sp, #0x118]
-	WORD $0x1400000d // b 0x12044 <mv_q4_k+0x100>
+	WORD $0x1400000d // b 0x10b80 <mv_q4_k+0x100>
 	WORD $0x6e32d652 // faddp v18.4s, v18.4s, v18.4s
 	WORD $0x6e31d631 // faddp v17.4s, v17.4s, v17.4s
 	WORD $0xd1000873 // sub x19, x3, #0x2
@@ -2082,11 +753,11 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x7e30da52 // faddp s18, v18.2s
 	WORD $0x7e30da31 // faddp s17, v17.2s
 	WORD $0x2c814452 // stp s18, s17, [x2], #0x8
-	WORD $0x54001ecd // b.le 0x12418 <mv_q4_k+0x4d4>
+	WORD $0x54001ecd // b.le 0x10f54 <mv_q4_k+0x4d4>
 	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
 	WORD $0xf104009f // cmp x4, #0x100
-	WORD $0x54fffe2b // b.lt 0x12014 <mv_q4_k+0xd0>
+	WORD $0x54fffe2b // b.lt 0x10b50 <mv_q4_k+0xd0>
 	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
 	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
 	WORD $0xf9400ff4 // ldr x20, [sp, #0x18]
@@ -2316,41 +987,41 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f801034 // fmla v20.4s, v1.4s, v0.s[0]
 	WORD $0x4f821033 // fmla v19.4s, v1.4s, v2.s[0]
 	WORD $0x4f9c12d1 // fmla v17.4s, v22.4s, v28.s[0]
-	WORD $0x54ffed41 // b.ne 0x12190 <mv_q4_k+0x24c>
+	WORD $0x54ffed41 // b.ne 0x10ccc <mv_q4_k+0x24c>
 	WORD $0x91000673 // add x19, x19, #0x1
 	WORD $0x910242d6 // add x22, x22, #0x90
 	WORD $0x910242b5 // add x21, x21, #0x90
 	WORD $0xeb0d027f // cmp x19, x13
 	WORD $0x91100294 // add x20, x20, #0x400
-	WORD $0x54ffe361 // b.ne 0x1206c <mv_q4_k+0x128>
+	WORD $0x54ffe361 // b.ne 0x10ba8 <mv_q4_k+0x128>
 	WORD $0x4eb4d652 // fsub v18.4s, v18.4s, v20.4s
 	WORD $0x4eb3d631 // fsub v17.4s, v17.4s, v19.4s
 	WORD $0xf9408feb // ldr x11, [sp, #0x118]
-	WORD $0x17ffff01 // b 0x12014 <mv_q4_k+0xd0>
+	WORD $0x17ffff01 // b 0x10b50 <mv_q4_k+0xd0>
 	WORD $0xaa0303f3 // mov x19, x3
-	WORD $0xb4001553 // cbz x19, 0x126c0 <mv_q4_k+0x77c>
+	WORD $0xb4001553 // cbz x19, 0x111fc <mv_q4_k+0x77c>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x9103fc88 // add x8, x4, #0xff
 	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x9a84b109 // csel x9, x8, x4, lt
 	WORD $0xf104009f // cmp x4, #0x100
-	WORD $0x5400142b // b.lt 0x126b4 <mv_q4_k+0x770>
-	WORD $0x10007f6f // adr x15, 0x13420 <wsum_bf16+0x23c>
-	WORD $0x100081d0 // adr x16, 0x13470 <wsum_bf16+0x28c>
+	WORD $0x5400142b // b.lt 0x111f0 <mv_q4_k+0x770>
+	WORD $0x10007f8f // adr x15, 0x11f60 <wsum_bf16+0x240>
+	WORD $0x100081f0 // adr x16, 0x11fb0 <wsum_bf16+0x290>
 	WORD $0x4f00e5e5 // movi v5.16b, #0xf
 	WORD $0x3dc001e1 // ldr q1, [x15]
-	WORD $0x10007fef // adr x15, 0x13440 <wsum_bf16+0x25c>
+	WORD $0x1000800f // adr x15, 0x11f80 <wsum_bf16+0x260>
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x3dc001e2 // ldr q2, [x15]
-	WORD $0x10007e0f // adr x15, 0x13410 <wsum_bf16+0x22c>
+	WORD $0x10007e2f // adr x15, 0x11f50 <wsum_bf16+0x230>
 	WORD $0xf9400bee // ldr x14, [sp, #0x10]
 	WORD $0x3dc001e3 // ldr q3, [x15]
-	WORD $0x10007eaf // adr x15, 0x13430 <wsum_bf16+0x24c>
+	WORD $0x10007ecf // adr x15, 0x11f70 <wsum_bf16+0x250>
 	WORD $0x3dc00204 // ldr q4, [x16]
 	WORD $0x3dc001e6 // ldr q6, [x15]
-	WORD $0x10007fcf // adr x15, 0x13460 <wsum_bf16+0x27c>
-	WORD $0x10007f30 // adr x16, 0x13450 <wsum_bf16+0x26c>
-	WORD $0x10007c91 // adr x17, 0x13400 <wsum_bf16+0x21c>
+	WORD $0x10007fef // adr x15, 0x11fa0 <wsum_bf16+0x280>
+	WORD $0x10007f50 // adr x16, 0x11f90 <wsum_bf16+0x270>
+	WORD $0x10007cb1 // adr x17, 0x11f40 <wsum_bf16+0x220>
 	WORD $0x9348fd29 // asr x9, x9, #8
 	WORD $0x3dc001f0 // ldr q16, [x15]
 	WORD $0x3dc00211 // ldr q17, [x16]
@@ -2488,12 +1159,12 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xbc666a34 // ldr s20, [x17, x6]
 	WORD $0x4f9b12a0 // fmla v0.4s, v21.4s, v27.s[0]
 	WORD $0x4f941267 // fmla v7.4s, v19.4s, v20.s[0]
-	WORD $0x54fff521 // b.ne 0x1253c <mv_q4_k+0x5f8>
+	WORD $0x54fff521 // b.ne 0x11078 <mv_q4_k+0x5f8>
 	WORD $0x91000508 // add x8, x8, #0x1
 	WORD $0x910241ad // add x13, x13, #0x90
 	WORD $0x911001ce // add x14, x14, #0x400
 	WORD $0xeb09011f // cmp x8, x9
-	WORD $0x54ffefe1 // b.ne 0x124a8 <mv_q4_k+0x564>
+	WORD $0x54ffefe1 // b.ne 0x10fe4 <mv_q4_k+0x564>
 	WORD $0x4ea7d400 // fsub v0.4s, v0.4s, v7.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x7e30d800 // faddp s0, v0.2s
@@ -2511,7 +1182,7 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x9105c3ff // add sp, sp, #0x170
 	WORD $0xd65f03c0 // ret
 
-	// mv_q6_k: +9968
+	// mv_q6_k: +4652
 	WORD $0xd10443ff // sub sp, sp, #0x110
 	WORD $0xf100087f // cmp x3, #0x2
 	WORD $0x6d093bef // stp d15, d14, [sp, #0x90]
@@ -2522,18 +1193,18 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xa90e5ff8 // stp x24, x23, [sp, #0xe0]
 	WORD $0xa90f57f6 // stp x22, x21, [sp, #0xf0]
 	WORD $0xa9104ff4 // stp x20, x19, [sp, #0x100]
-	WORD $0x540021ab // b.lt 0x12b4c <mv_q6_k+0x45c>
+	WORD $0x540021ab // b.lt 0x11688 <mv_q6_k+0x45c>
 	WORD $0x9103fc88 // add x8, x4, #0xff
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x100068ea // adr x10, 0x13440 <wsum_bf16+0x25c>
+	WORD $0x1000690a // adr x10, 0x11f80 <wsum_bf16+0x260>
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0x4f01e601 // movi v1.16b, #0x30
 	WORD $0x4f07e40f // movi v15.16b, #0xe0
-	WORD $0x10006769 // adr x9, 0x13420 <wsum_bf16+0x23c>
+	WORD $0x10006789 // adr x9, 0x11f60 <wsum_bf16+0x240>
 	WORD $0x9a84b108 // csel x8, x8, x4, lt
 	WORD $0x3dc00144 // ldr q4, [x10]
-	WORD $0x1000668a // adr x10, 0x13410 <wsum_bf16+0x22c>
-	WORD $0x1000696b // adr x11, 0x13470 <wsum_bf16+0x28c>
+	WORD $0x100066aa // adr x10, 0x11f50 <wsum_bf16+0x230>
+	WORD $0x1000698b // adr x11, 0x11fb0 <wsum_bf16+0x290>
 	WORD $0x3dc00122 // ldr q2, [x9]
 	WORD $0x9348fd08 // asr x8, x8, #8
 	WORD $0xd37ff8a9 // lsl x9, x5, #1
@@ -2541,7 +1212,7 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3dc00166 // ldr q6, [x11]
 	WORD $0x52801a4a // mov w10, #0xd2 // =210
 	WORD $0x910043eb // add x11, sp, #0x10
-	WORD $0x1400000b // b 0x12790 <mv_q6_k+0xa0>
+	WORD $0x1400000b // b 0x112cc <mv_q6_k+0xa0>
 	WORD $0x6e27d4e7 // faddp v7.4s, v7.4s, v7.4s
 	WORD $0x6e30d610 // faddp v16.4s, v16.4s, v16.4s
 	WORD $0xd100086c // sub x12, x3, #0x2
@@ -2551,11 +1222,11 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x7e30d8e7 // faddp s7, v7.2s
 	WORD $0x7e30da10 // faddp s16, v16.2s
 	WORD $0x2c814047 // stp s7, s16, [x2], #0x8
-	WORD $0x54001e2d // b.le 0x12b50 <mv_q6_k+0x460>
+	WORD $0x54001e2d // b.le 0x1168c <mv_q6_k+0x460>
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
 	WORD $0xf104009f // cmp x4, #0x100
-	WORD $0x54fffe6b // b.lt 0x12768 <mv_q6_k+0x78>
+	WORD $0x54fffe6b // b.lt 0x112a4 <mv_q6_k+0x78>
 	WORD $0xaa1f03ec // mov x12, xzr
 	WORD $0xaa0103ed // mov x13, x1
 	WORD $0x9b0a018f // madd x15, x12, x10, x0
@@ -2785,29 +1456,29 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f01e601 // movi v1.16b, #0x30
 	WORD $0x4f911010 // fmla v16.4s, v0.4s, v17.s[0]
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0x54ffe881 // b.ne 0x12844 <mv_q6_k+0x154>
+	WORD $0x54ffe881 // b.ne 0x11380 <mv_q6_k+0x154>
 	WORD $0x9100058c // add x12, x12, #0x1
 	WORD $0x911001ad // add x13, x13, #0x400
 	WORD $0xeb08019f // cmp x12, x8
-	WORD $0x54ffe321 // b.ne 0x127a8 <mv_q6_k+0xb8>
-	WORD $0x17ffff08 // b 0x12768 <mv_q6_k+0x78>
+	WORD $0x54ffe321 // b.ne 0x112e4 <mv_q6_k+0xb8>
+	WORD $0x17ffff08 // b 0x112a4 <mv_q6_k+0x78>
 	WORD $0xaa0303ec // mov x12, x3
-	WORD $0xb400126c // cbz x12, 0x12d9c <mv_q6_k+0x6ac>
+	WORD $0xb400126c // cbz x12, 0x118d8 <mv_q6_k+0x6ac>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x9103fc88 // add x8, x4, #0xff
 	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x9a84b109 // csel x9, x8, x4, lt
 	WORD $0xf104009f // cmp x4, #0x100
-	WORD $0x5400114b // b.lt 0x12d90 <mv_q6_k+0x6a0>
-	WORD $0x100045aa // adr x10, 0x13420 <wsum_bf16+0x23c>
-	WORD $0x1000468b // adr x11, 0x13440 <wsum_bf16+0x25c>
+	WORD $0x5400114b // b.lt 0x118cc <mv_q6_k+0x6a0>
+	WORD $0x100045ca // adr x10, 0x11f60 <wsum_bf16+0x240>
+	WORD $0x100046ab // adr x11, 0x11f80 <wsum_bf16+0x260>
 	WORD $0x4f00e5e1 // movi v1.16b, #0xf
 	WORD $0x4f01e603 // movi v3.16b, #0x30
 	WORD $0x4f07e404 // movi v4.16b, #0xe0
 	WORD $0x3dc00142 // ldr q2, [x10]
 	WORD $0x3dc00165 // ldr q5, [x11]
-	WORD $0x1000444a // adr x10, 0x13410 <wsum_bf16+0x22c>
-	WORD $0x1000472b // adr x11, 0x13470 <wsum_bf16+0x28c>
+	WORD $0x1000446a // adr x10, 0x11f50 <wsum_bf16+0x230>
+	WORD $0x1000474b // adr x11, 0x11fb0 <wsum_bf16+0x290>
 	WORD $0x9348fd29 // asr x9, x9, #8
 	WORD $0x3dc00146 // ldr q6, [x10]
 	WORD $0x3dc00167 // ldr q7, [x11]
@@ -2931,11 +1602,11 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e31cf15 // fmla v21.4s, v24.4s, v17.4s
 	WORD $0xbd401a10 // ldr s16, [x16, #0x18]
 	WORD $0x4f9012a0 // fmla v0.4s, v21.4s, v16.s[0]
-	WORD $0x54fff3e1 // b.ne 0x12bf8 <mv_q6_k+0x508>
+	WORD $0x54fff3e1 // b.ne 0x11734 <mv_q6_k+0x508>
 	WORD $0x91000508 // add x8, x8, #0x1
 	WORD $0x91100021 // add x1, x1, #0x400
 	WORD $0xeb09011f // cmp x8, x9
-	WORD $0x54fff0e1 // b.ne 0x12ba8 <mv_q6_k+0x4b8>
+	WORD $0x54fff0e1 // b.ne 0x116e4 <mv_q6_k+0x4b8>
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x7e30d800 // faddp s0, v0.2s
 	WORD $0xbd000040 // str s0, [x2]
@@ -2950,34 +1621,34 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910443ff // add sp, sp, #0x110
 	WORD $0xd65f03c0 // ret
 
-	// wsum_f32: +11716
+	// wsum_f32: +6400
 	WORD $0xf100409f // cmp x4, #0x10
-	WORD $0x540001ea // b.ge 0x12e04 <wsum_f32+0x40>
+	WORD $0x540001ea // b.ge 0x11940 <wsum_f32+0x40>
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0xb27e010c // orr x12, x8, #0x4
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x5400056d // b.le 0x12e84 <wsum_f32+0xc0>
+	WORD $0x5400056d // b.le 0x119c0 <wsum_f32+0xc0>
 	WORD $0xeb08008a // subs x10, x4, x8
-	WORD $0x54000e6d // b.le 0x12fac <wsum_f32+0x1e8>
+	WORD $0x54000e6d // b.le 0x11ae8 <wsum_f32+0x1e8>
 	WORD $0x8b080849 // add x9, x2, x8, lsl #2
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x540007cb // b.lt 0x12ee4 <wsum_f32+0x120>
+	WORD $0x540007cb // b.lt 0x11a20 <wsum_f32+0x120>
 	WORD $0xbd400120 // ldr s0, [x9]
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x54000821 // b.ne 0x12efc <wsum_f32+0x138>
+	WORD $0x54000821 // b.ne 0x11a38 <wsum_f32+0x138>
 	WORD $0x2a1f03eb // mov w11, wzr
-	WORD $0x1400003b // b 0x12eec <wsum_f32+0x128>
+	WORD $0x1400003b // b 0x11a28 <wsum_f32+0x128>
 	WORD $0xd37ef4a9 // lsl x9, x5, #2
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0x9100800a // add x10, x0, #0x20
 	WORD $0x5280020c // mov w12, #0x10 // =16
-	WORD $0x14000007 // b 0x12e30 <wsum_f32+0x6c>
+	WORD $0x14000007 // b 0x1196c <wsum_f32+0x6c>
 	WORD $0x9100410c // add x12, x8, #0x10
 	WORD $0x9101014a // add x10, x10, #0x40
 	WORD $0xad000963 // stp q3, q2, [x11]
 	WORD $0xeb04019f // cmp x12, x4
 	WORD $0xad010161 // stp q1, q0, [x11, #0x20]
-	WORD $0x54fffd2c // b.gt 0x12dd0 <wsum_f32+0xc>
+	WORD $0x54fffd2c // b.gt 0x1190c <wsum_f32+0xc>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -2987,7 +1658,7 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0303ee // mov x14, x3
 	WORD $0xad400963 // ldp q3, q2, [x11]
 	WORD $0xad410161 // ldp q1, q0, [x11, #0x20]
-	WORD $0x54fffe2b // b.lt 0x12e18 <wsum_f32+0x54>
+	WORD $0x54fffe2b // b.lt 0x11954 <wsum_f32+0x54>
 	WORD $0x4ddfc9a4 // ld1r { v4.4s }, [x13], #4
 	WORD $0xf10005ce // subs x14, x14, #0x1
 	WORD $0xad7f1985 // ldp q5, q6, [x12, #-0x20]
@@ -2997,16 +1668,16 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e26cc82 // fmla v2.4s, v4.4s, v6.4s
 	WORD $0x4e27cc81 // fmla v1.4s, v4.4s, v7.4s
 	WORD $0x4e30cc80 // fmla v0.4s, v4.4s, v16.4s
-	WORD $0x54fffee1 // b.ne 0x12e58 <wsum_f32+0x94>
-	WORD $0x17ffffe6 // b 0x12e18 <wsum_f32+0x54>
+	WORD $0x54fffee1 // b.ne 0x11994 <wsum_f32+0x94>
+	WORD $0x17ffffe6 // b 0x11954 <wsum_f32+0x54>
 	WORD $0x8b080809 // add x9, x0, x8, lsl #2
 	WORD $0xd37ef4aa // lsl x10, x5, #2
-	WORD $0x14000006 // b 0x12ea4 <wsum_f32+0xe0>
+	WORD $0x14000006 // b 0x119e0 <wsum_f32+0xe0>
 	WORD $0x9100110c // add x12, x8, #0x4
 	WORD $0x91004129 // add x9, x9, #0x10
 	WORD $0x3d800160 // str q0, [x11]
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x54fff9ec // b.gt 0x12ddc <wsum_f32+0x18>
+	WORD $0x54fff9ec // b.gt 0x11918 <wsum_f32+0x18>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -3015,100 +1686,100 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0103ed // mov x13, x1
 	WORD $0xaa0303ee // mov x14, x3
 	WORD $0x3dc00160 // ldr q0, [x11]
-	WORD $0x54fffe6b // b.lt 0x12e90 <wsum_f32+0xcc>
+	WORD $0x54fffe6b // b.lt 0x119cc <wsum_f32+0xcc>
 	WORD $0x3dc00181 // ldr q1, [x12]
 	WORD $0xbc4045a2 // ldr s2, [x13], #0x4
 	WORD $0xf10005ce // subs x14, x14, #0x1
 	WORD $0x8b0a018c // add x12, x12, x10
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x54ffff61 // b.ne 0x12ec8 <wsum_f32+0x104>
-	WORD $0x17ffffec // b 0x12e90 <wsum_f32+0xcc>
+	WORD $0x54ffff61 // b.ne 0x11a04 <wsum_f32+0x104>
+	WORD $0x17ffffec // b 0x119cc <wsum_f32+0xcc>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x2a1f03ec // mov w12, wzr
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540001ca // b.ge 0x12f2c <wsum_f32+0x168>
-	WORD $0x14000022 // b 0x12f80 <wsum_f32+0x1bc>
+	WORD $0x540001ca // b.ge 0x11a68 <wsum_f32+0x168>
+	WORD $0x14000022 // b 0x11abc <wsum_f32+0x1bc>
 	WORD $0x9100112b // add x11, x9, #0x4
 	WORD $0xf1000d5f // cmp x10, #0x3
 	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
-	WORD $0x540000a3 // b.lo 0x12f1c <wsum_f32+0x158>
+	WORD $0x540000a3 // b.lo 0x11a58 <wsum_f32+0x158>
 	WORD $0x9100212b // add x11, x9, #0x8
 	WORD $0x4d408160 // ld1 { v0.s }[2], [x11]
 	WORD $0x5280002b // mov w11, #0x1 // =1
-	WORD $0x14000002 // b 0x12f20 <wsum_f32+0x15c>
+	WORD $0x14000002 // b 0x11a5c <wsum_f32+0x15c>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x5280002c // mov w12, #0x1 // =1
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540002cb // b.lt 0x12f80 <wsum_f32+0x1bc>
+	WORD $0x540002cb // b.lt 0x11abc <wsum_f32+0x1bc>
 	WORD $0x8b08080d // add x13, x0, x8, lsl #2
 	WORD $0xd37ef4a8 // lsl x8, x5, #2
 	WORD $0x910021ad // add x13, x13, #0x8
-	WORD $0x14000006 // b 0x12f50 <wsum_f32+0x18c>
+	WORD $0x14000006 // b 0x11a8c <wsum_f32+0x18c>
 	WORD $0xbc404422 // ldr s2, [x1], #0x4
 	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b0801ad // add x13, x13, x8
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x540001a0 // b.eq 0x12f80 <wsum_f32+0x1bc>
+	WORD $0x540001a0 // b.eq 0x11abc <wsum_f32+0x1bc>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400010b // b.lt 0x12f74 <wsum_f32+0x1b0>
+	WORD $0x5400010b // b.lt 0x11ab0 <wsum_f32+0x1b0>
 	WORD $0xbc5f81a1 // ldur s1, [x13, #-0x8]
-	WORD $0x3400006c // cbz w12, 0x12f68 <wsum_f32+0x1a4>
+	WORD $0x3400006c // cbz w12, 0x11aa4 <wsum_f32+0x1a4>
 	WORD $0xd10011ae // sub x14, x13, #0x4
 	WORD $0x0d4091c1 // ld1 { v1.s }[1], [x14]
-	WORD $0x34fffeab // cbz w11, 0x12f3c <wsum_f32+0x178>
+	WORD $0x34fffeab // cbz w11, 0x11a78 <wsum_f32+0x178>
 	WORD $0x4d4081a1 // ld1 { v1.s }[2], [x13]
-	WORD $0x17fffff3 // b 0x12f3c <wsum_f32+0x178>
+	WORD $0x17fffff3 // b 0x11a78 <wsum_f32+0x178>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x35ffff4c // cbnz w12, 0x12f60 <wsum_f32+0x19c>
-	WORD $0x17fffffb // b 0x12f68 <wsum_f32+0x1a4>
+	WORD $0x35ffff4c // cbnz w12, 0x11a9c <wsum_f32+0x19c>
+	WORD $0x17fffffb // b 0x11aa4 <wsum_f32+0x1a4>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400004b // b.lt 0x12f8c <wsum_f32+0x1c8>
+	WORD $0x5400004b // b.lt 0x11ac8 <wsum_f32+0x1c8>
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x3400012c // cbz w12, 0x12fb0 <wsum_f32+0x1ec>
+	WORD $0x3400012c // cbz w12, 0x11aec <wsum_f32+0x1ec>
 	WORD $0x91001128 // add x8, x9, #0x4
 	WORD $0x0d009100 // st1 { v0.s }[1], [x8]
-	WORD $0x350000eb // cbnz w11, 0x12fb4 <wsum_f32+0x1f0>
+	WORD $0x350000eb // cbnz w11, 0x11af0 <wsum_f32+0x1f0>
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x5400006b // b.lt 0x12fac <wsum_f32+0x1e8>
+	WORD $0x5400006b // b.lt 0x11ae8 <wsum_f32+0x1e8>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0xd65f03c0 // ret
-	WORD $0x34ffff6b // cbz w11, 0x12f9c <wsum_f32+0x1d8>
+	WORD $0x34ffff6b // cbz w11, 0x11ad8 <wsum_f32+0x1d8>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x54ffff2a // b.ge 0x12fa4 <wsum_f32+0x1e0>
-	WORD $0x17fffffa // b 0x12fac <wsum_f32+0x1e8>
+	WORD $0x54ffff2a // b.ge 0x11ae0 <wsum_f32+0x1e0>
+	WORD $0x17fffffa // b 0x11ae8 <wsum_f32+0x1e8>
 
-	// wsum_f16: +12232
+	// wsum_f16: +6916
 	WORD $0xf100409f // cmp x4, #0x10
-	WORD $0x540001ea // b.ge 0x13008 <wsum_f16+0x40>
+	WORD $0x540001ea // b.ge 0x11b44 <wsum_f16+0x40>
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0xb27e010c // orr x12, x8, #0x4
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x540005ed // b.le 0x13098 <wsum_f16+0xd0>
+	WORD $0x540005ed // b.le 0x11bd4 <wsum_f16+0xd0>
 	WORD $0xeb08008a // subs x10, x4, x8
-	WORD $0x54000f2d // b.le 0x131c8 <wsum_f16+0x200>
+	WORD $0x54000f2d // b.le 0x11d04 <wsum_f16+0x200>
 	WORD $0x8b080849 // add x9, x2, x8, lsl #2
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400086b // b.lt 0x130fc <wsum_f16+0x134>
+	WORD $0x5400086b // b.lt 0x11c38 <wsum_f16+0x134>
 	WORD $0xbd400120 // ldr s0, [x9]
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x540008c1 // b.ne 0x13114 <wsum_f16+0x14c>
+	WORD $0x540008c1 // b.ne 0x11c50 <wsum_f16+0x14c>
 	WORD $0x2a1f03eb // mov w11, wzr
-	WORD $0x14000040 // b 0x13104 <wsum_f16+0x13c>
+	WORD $0x14000040 // b 0x11c40 <wsum_f16+0x13c>
 	WORD $0xd37ff8a9 // lsl x9, x5, #1
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0x9100400a // add x10, x0, #0x10
 	WORD $0x5280020c // mov w12, #0x10 // =16
-	WORD $0x14000007 // b 0x13034 <wsum_f16+0x6c>
+	WORD $0x14000007 // b 0x11b70 <wsum_f16+0x6c>
 	WORD $0x9100410c // add x12, x8, #0x10
 	WORD $0x9100814a // add x10, x10, #0x20
 	WORD $0xad000963 // stp q3, q2, [x11]
 	WORD $0xeb04019f // cmp x12, x4
 	WORD $0xad010161 // stp q1, q0, [x11, #0x20]
-	WORD $0x54fffd2c // b.gt 0x12fd4 <wsum_f16+0xc>
+	WORD $0x54fffd2c // b.gt 0x11b10 <wsum_f16+0xc>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -3118,7 +1789,7 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0303ee // mov x14, x3
 	WORD $0xad400963 // ldp q3, q2, [x11]
 	WORD $0xad410161 // ldp q1, q0, [x11, #0x20]
-	WORD $0x54fffe2b // b.lt 0x1301c <wsum_f16+0x54>
+	WORD $0x54fffe2b // b.lt 0x11b58 <wsum_f16+0x54>
 	WORD $0x4ddfc9a4 // ld1r { v4.4s }, [x13], #4
 	WORD $0xf10005ce // subs x14, x14, #0x1
 	WORD $0x6d7f1985 // ldp d5, d6, [x12, #-0x10]
@@ -3132,16 +1803,16 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e26cc82 // fmla v2.4s, v4.4s, v6.4s
 	WORD $0x4e27cc81 // fmla v1.4s, v4.4s, v7.4s
 	WORD $0x4e30cc80 // fmla v0.4s, v4.4s, v16.4s
-	WORD $0x54fffe61 // b.ne 0x1305c <wsum_f16+0x94>
-	WORD $0x17ffffe2 // b 0x1301c <wsum_f16+0x54>
+	WORD $0x54fffe61 // b.ne 0x11b98 <wsum_f16+0x94>
+	WORD $0x17ffffe2 // b 0x11b58 <wsum_f16+0x54>
 	WORD $0x8b080409 // add x9, x0, x8, lsl #1
 	WORD $0xd37ff8aa // lsl x10, x5, #1
-	WORD $0x14000006 // b 0x130b8 <wsum_f16+0xf0>
+	WORD $0x14000006 // b 0x11bf4 <wsum_f16+0xf0>
 	WORD $0x9100110c // add x12, x8, #0x4
 	WORD $0x91002129 // add x9, x9, #0x8
 	WORD $0x3d800160 // str q0, [x11]
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x54fff96c // b.gt 0x12fe0 <wsum_f16+0x18>
+	WORD $0x54fff96c // b.gt 0x11b1c <wsum_f16+0x18>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -3150,102 +1821,102 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0103ed // mov x13, x1
 	WORD $0xaa0303ee // mov x14, x3
 	WORD $0x3dc00160 // ldr q0, [x11]
-	WORD $0x54fffe6b // b.lt 0x130a4 <wsum_f16+0xdc>
+	WORD $0x54fffe6b // b.lt 0x11be0 <wsum_f16+0xdc>
 	WORD $0xfd400181 // ldr d1, [x12]
 	WORD $0xbc4045a2 // ldr s2, [x13], #0x4
 	WORD $0xf10005ce // subs x14, x14, #0x1
 	WORD $0x8b0a018c // add x12, x12, x10
 	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x54ffff41 // b.ne 0x130dc <wsum_f16+0x114>
-	WORD $0x17ffffeb // b 0x130a4 <wsum_f16+0xdc>
+	WORD $0x54ffff41 // b.ne 0x11c18 <wsum_f16+0x114>
+	WORD $0x17ffffeb // b 0x11be0 <wsum_f16+0xdc>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x2a1f03ec // mov w12, wzr
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540001ca // b.ge 0x13144 <wsum_f16+0x17c>
-	WORD $0x14000023 // b 0x1319c <wsum_f16+0x1d4>
+	WORD $0x540001ca // b.ge 0x11c80 <wsum_f16+0x17c>
+	WORD $0x14000023 // b 0x11cd8 <wsum_f16+0x1d4>
 	WORD $0x9100112b // add x11, x9, #0x4
 	WORD $0xf1000d5f // cmp x10, #0x3
 	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
-	WORD $0x540000a3 // b.lo 0x13134 <wsum_f16+0x16c>
+	WORD $0x540000a3 // b.lo 0x11c70 <wsum_f16+0x16c>
 	WORD $0x9100212b // add x11, x9, #0x8
 	WORD $0x4d408160 // ld1 { v0.s }[2], [x11]
 	WORD $0x5280002b // mov w11, #0x1 // =1
-	WORD $0x14000002 // b 0x13138 <wsum_f16+0x170>
+	WORD $0x14000002 // b 0x11c74 <wsum_f16+0x170>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x5280002c // mov w12, #0x1 // =1
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540002eb // b.lt 0x1319c <wsum_f16+0x1d4>
+	WORD $0x540002eb // b.lt 0x11cd8 <wsum_f16+0x1d4>
 	WORD $0x8b08040d // add x13, x0, x8, lsl #1
 	WORD $0xd37ff8a8 // lsl x8, x5, #1
 	WORD $0x910011ad // add x13, x13, #0x4
-	WORD $0x14000007 // b 0x1316c <wsum_f16+0x1a4>
+	WORD $0x14000007 // b 0x11ca8 <wsum_f16+0x1a4>
 	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
 	WORD $0xbc404422 // ldr s2, [x1], #0x4
 	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b0801ad // add x13, x13, x8
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x540001a0 // b.eq 0x1319c <wsum_f16+0x1d4>
+	WORD $0x540001a0 // b.eq 0x11cd8 <wsum_f16+0x1d4>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400010b // b.lt 0x13190 <wsum_f16+0x1c8>
+	WORD $0x5400010b // b.lt 0x11ccc <wsum_f16+0x1c8>
 	WORD $0x7c5fc1a1 // ldur h1, [x13, #-0x4]
-	WORD $0x3400006c // cbz w12, 0x13184 <wsum_f16+0x1bc>
+	WORD $0x3400006c // cbz w12, 0x11cc0 <wsum_f16+0x1bc>
 	WORD $0xd10009ae // sub x14, x13, #0x2
 	WORD $0x0d4049c1 // ld1 { v1.h }[1], [x14]
-	WORD $0x34fffe8b // cbz w11, 0x13154 <wsum_f16+0x18c>
+	WORD $0x34fffe8b // cbz w11, 0x11c90 <wsum_f16+0x18c>
 	WORD $0x0d4051a1 // ld1 { v1.h }[2], [x13]
-	WORD $0x17fffff2 // b 0x13154 <wsum_f16+0x18c>
+	WORD $0x17fffff2 // b 0x11c90 <wsum_f16+0x18c>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x35ffff4c // cbnz w12, 0x1317c <wsum_f16+0x1b4>
-	WORD $0x17fffffb // b 0x13184 <wsum_f16+0x1bc>
+	WORD $0x35ffff4c // cbnz w12, 0x11cb8 <wsum_f16+0x1b4>
+	WORD $0x17fffffb // b 0x11cc0 <wsum_f16+0x1bc>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400004b // b.lt 0x131a8 <wsum_f16+0x1e0>
+	WORD $0x5400004b // b.lt 0x11ce4 <wsum_f16+0x1e0>
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x3400012c // cbz w12, 0x131cc <wsum_f16+0x204>
+	WORD $0x3400012c // cbz w12, 0x11d08 <wsum_f16+0x204>
 	WORD $0x91001128 // add x8, x9, #0x4
 	WORD $0x0d009100 // st1 { v0.s }[1], [x8]
-	WORD $0x350000eb // cbnz w11, 0x131d0 <wsum_f16+0x208>
+	WORD $0x350000eb // cbnz w11, 0x11d0c <wsum_f16+0x208>
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x5400006b // b.lt 0x131c8 <wsum_f16+0x200>
+	WORD $0x5400006b // b.lt 0x11d04 <wsum_f16+0x200>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0xd65f03c0 // ret
-	WORD $0x34ffff6b // cbz w11, 0x131b8 <wsum_f16+0x1f0>
+	WORD $0x34ffff6b // cbz w11, 0x11cf4 <wsum_f16+0x1f0>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x54ffff2a // b.ge 0x131c0 <wsum_f16+0x1f8>
-	WORD $0x17fffffa // b 0x131c8 <wsum_f16+0x200>
+	WORD $0x54ffff2a // b.ge 0x11cfc <wsum_f16+0x1f8>
+	WORD $0x17fffffa // b 0x11d04 <wsum_f16+0x200>
 
-	// wsum_bf16: +12772
+	// wsum_bf16: +7456
 	WORD $0xf100409f // cmp x4, #0x10
-	WORD $0x540001ea // b.ge 0x13224 <wsum_bf16+0x40>
+	WORD $0x540001ea // b.ge 0x11d60 <wsum_bf16+0x40>
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0xb27e010c // orr x12, x8, #0x4
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x540005ed // b.le 0x132b4 <wsum_bf16+0xd0>
+	WORD $0x540005ed // b.le 0x11df0 <wsum_bf16+0xd0>
 	WORD $0xeb08008a // subs x10, x4, x8
-	WORD $0x54000f2d // b.le 0x133e4 <wsum_bf16+0x200>
+	WORD $0x54000f2d // b.le 0x11f20 <wsum_bf16+0x200>
 	WORD $0x8b080849 // add x9, x2, x8, lsl #2
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400086b // b.lt 0x13318 <wsum_bf16+0x134>
+	WORD $0x5400086b // b.lt 0x11e54 <wsum_bf16+0x134>
 	WORD $0xbd400120 // ldr s0, [x9]
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x540008c1 // b.ne 0x13330 <wsum_bf16+0x14c>
+	WORD $0x540008c1 // b.ne 0x11e6c <wsum_bf16+0x14c>
 	WORD $0x2a1f03eb // mov w11, wzr
-	WORD $0x14000040 // b 0x13320 <wsum_bf16+0x13c>
+	WORD $0x14000040 // b 0x11e5c <wsum_bf16+0x13c>
 	WORD $0xd37ff8a9 // lsl x9, x5, #1
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0x9100400a // add x10, x0, #0x10
 	WORD $0x5280020c // mov w12, #0x10 // =16
-	WORD $0x14000007 // b 0x13250 <wsum_bf16+0x6c>
+	WORD $0x14000007 // b 0x11d8c <wsum_bf16+0x6c>
 	WORD $0x9100410c // add x12, x8, #0x10
 	WORD $0x9100814a // add x10, x10, #0x20
 	WORD $0xad000963 // stp q3, q2, [x11]
 	WORD $0xeb04019f // cmp x12, x4
 	WORD $0xad010161 // stp q1, q0, [x11, #0x20]
-	WORD $0x54fffd2c // b.gt 0x131f0 <wsum_bf16+0xc>
+	WORD $0x54fffd2c // b.gt 0x11d2c <wsum_bf16+0xc>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -3255,7 +1926,7 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0303ee // mov x14, x3
 	WORD $0xad400963 // ldp q3, q2, [x11]
 	WORD $0xad410161 // ldp q1, q0, [x11, #0x20]
-	WORD $0x54fffe2b // b.lt 0x13238 <wsum_bf16+0x54>
+	WORD $0x54fffe2b // b.lt 0x11d74 <wsum_bf16+0x54>
 	WORD $0x4ddfc9a4 // ld1r { v4.4s }, [x13], #4
 	WORD $0xf10005ce // subs x14, x14, #0x1
 	WORD $0x6d7f1985 // ldp d5, d6, [x12, #-0x10]
@@ -3269,16 +1940,16 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e26cc82 // fmla v2.4s, v4.4s, v6.4s
 	WORD $0x4e27cc81 // fmla v1.4s, v4.4s, v7.4s
 	WORD $0x4e30cc80 // fmla v0.4s, v4.4s, v16.4s
-	WORD $0x54fffe61 // b.ne 0x13278 <wsum_bf16+0x94>
-	WORD $0x17ffffe2 // b 0x13238 <wsum_bf16+0x54>
+	WORD $0x54fffe61 // b.ne 0x11db4 <wsum_bf16+0x94>
+	WORD $0x17ffffe2 // b 0x11d74 <wsum_bf16+0x54>
 	WORD $0x8b080409 // add x9, x0, x8, lsl #1
 	WORD $0xd37ff8aa // lsl x10, x5, #1
-	WORD $0x14000006 // b 0x132d4 <wsum_bf16+0xf0>
+	WORD $0x14000006 // b 0x11e10 <wsum_bf16+0xf0>
 	WORD $0x9100110c // add x12, x8, #0x4
 	WORD $0x91002129 // add x9, x9, #0x8
 	WORD $0x3d800160 // str q0, [x11]
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x54fff96c // b.gt 0x131fc <wsum_bf16+0x18>
+	WORD $0x54fff96c // b.gt 0x11d38 <wsum_bf16+0x18>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -3287,83 +1958,84 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0103ed // mov x13, x1
 	WORD $0xaa0303ee // mov x14, x3
 	WORD $0x3dc00160 // ldr q0, [x11]
-	WORD $0x54fffe6b // b.lt 0x132c0 <wsum_bf16+0xdc>
+	WORD $0x54fffe6b // b.lt 0x11dfc <wsum_bf16+0xdc>
 	WORD $0xfd400181 // ldr d1, [x12]
 	WORD $0xbc4045a2 // ldr s2, [x13], #0x4
 	WORD $0xf10005ce // subs x14, x14, #0x1
 	WORD $0x8b0a018c // add x12, x12, x10
 	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x54ffff41 // b.ne 0x132f8 <wsum_bf16+0x114>
-	WORD $0x17ffffeb // b 0x132c0 <wsum_bf16+0xdc>
+	WORD $0x54ffff41 // b.ne 0x11e34 <wsum_bf16+0x114>
+	WORD $0x17ffffeb // b 0x11dfc <wsum_bf16+0xdc>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x2a1f03ec // mov w12, wzr
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540001ca // b.ge 0x13360 <wsum_bf16+0x17c>
-	WORD $0x14000023 // b 0x133b8 <wsum_bf16+0x1d4>
+	WORD $0x540001ca // b.ge 0x11e9c <wsum_bf16+0x17c>
+	WORD $0x14000023 // b 0x11ef4 <wsum_bf16+0x1d4>
 	WORD $0x9100112b // add x11, x9, #0x4
 	WORD $0xf1000d5f // cmp x10, #0x3
 	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
-	WORD $0x540000a3 // b.lo 0x13350 <wsum_bf16+0x16c>
+	WORD $0x540000a3 // b.lo 0x11e8c <wsum_bf16+0x16c>
 	WORD $0x9100212b // add x11, x9, #0x8
 	WORD $0x4d408160 // ld1 { v0.s }[2], [x11]
 	WORD $0x5280002b // mov w11, #0x1 // =1
-	WORD $0x14000002 // b 0x13354 <wsum_bf16+0x170>
+	WORD $0x14000002 // b 0x11e90 <wsum_bf16+0x170>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x5280002c // mov w12, #0x1 // =1
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540002eb // b.lt 0x133b8 <wsum_bf16+0x1d4>
+	WORD $0x540002eb // b.lt 0x11ef4 <wsum_bf16+0x1d4>
 	WORD $0x8b08040d // add x13, x0, x8, lsl #1
 	WORD $0xd37ff8a8 // lsl x8, x5, #1
 	WORD $0x910011ad // add x13, x13, #0x4
-	WORD $0x14000007 // b 0x13388 <wsum_bf16+0x1a4>
+	WORD $0x14000007 // b 0x11ec4 <wsum_bf16+0x1a4>
 	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
 	WORD $0xbc404422 // ldr s2, [x1], #0x4
 	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b0801ad // add x13, x13, x8
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x540001a0 // b.eq 0x133b8 <wsum_bf16+0x1d4>
+	WORD $0x540001a0 // b.eq 0x11ef4 <wsum_bf16+0x1d4>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400010b // b.lt 0x133ac <wsum_bf16+0x1c8>
+	WORD $0x5400010b // b.lt 0x11ee8 <wsum_bf16+0x1c8>
 	WORD $0x7c5fc1a1 // ldur h1, [x13, #-0x4]
-	WORD $0x3400006c // cbz w12, 0x133a0 <wsum_bf16+0x1bc>
+	WORD $0x3400006c // cbz w12, 0x11edc <wsum_bf16+0x1bc>
 	WORD $0xd10009ae // sub x14, x13, #0x2
 	WORD $0x0d4049c1 // ld1 { v1.h }[1], [x14]
-	WORD $0x34fffe8b // cbz w11, 0x13370 <wsum_bf16+0x18c>
+	WORD $0x34fffe8b // cbz w11, 0x11eac <wsum_bf16+0x18c>
 	WORD $0x0d4051a1 // ld1 { v1.h }[2], [x13]
-	WORD $0x17fffff2 // b 0x13370 <wsum_bf16+0x18c>
+	WORD $0x17fffff2 // b 0x11eac <wsum_bf16+0x18c>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x35ffff4c // cbnz w12, 0x13398 <wsum_bf16+0x1b4>
-	WORD $0x17fffffb // b 0x133a0 <wsum_bf16+0x1bc>
+	WORD $0x35ffff4c // cbnz w12, 0x11ed4 <wsum_bf16+0x1b4>
+	WORD $0x17fffffb // b 0x11edc <wsum_bf16+0x1bc>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400004b // b.lt 0x133c4 <wsum_bf16+0x1e0>
+	WORD $0x5400004b // b.lt 0x11f00 <wsum_bf16+0x1e0>
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x3400012c // cbz w12, 0x133e8 <wsum_bf16+0x204>
+	WORD $0x3400012c // cbz w12, 0x11f24 <wsum_bf16+0x204>
 	WORD $0x91001128 // add x8, x9, #0x4
 	WORD $0x0d009100 // st1 { v0.s }[1], [x8]
-	WORD $0x350000eb // cbnz w11, 0x133ec <wsum_bf16+0x208>
+	WORD $0x350000eb // cbnz w11, 0x11f28 <wsum_bf16+0x208>
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x5400006b // b.lt 0x133e4 <wsum_bf16+0x200>
+	WORD $0x5400006b // b.lt 0x11f20 <wsum_bf16+0x200>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0xd65f03c0 // ret
-	WORD $0x34ffff6b // cbz w11, 0x133d4 <wsum_bf16+0x1f0>
+	WORD $0x34ffff6b // cbz w11, 0x11f10 <wsum_bf16+0x1f0>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x54ffff2a // b.ge 0x133dc <wsum_bf16+0x1f8>
-	WORD $0x17fffffa // b 0x133e4 <wsum_bf16+0x200>
+	WORD $0x54ffff2a // b.ge 0x11f18 <wsum_bf16+0x1f8>
+	WORD $0x17fffffa // b 0x11f20 <wsum_bf16+0x200>
 
 	// constants
-	WORD $0xffffff0c; WORD $0xffffff0d; WORD $0xffffff0e; WORD $0xffffff0f
-	WORD $0x08ffffff; WORD $0x09ffffff; WORD $0x0affffff; WORD $0x0bffffff
-	WORD $0x00ffffff; WORD $0x01ffffff; WORD $0x02ffffff; WORD $0x03ffffff
-	WORD $0xffffff00; WORD $0xffffff01; WORD $0xffffff02; WORD $0xffffff03
-	WORD $0x04ffffff; WORD $0x05ffffff; WORD $0x06ffffff; WORD $0x07ffffff
-	WORD $0xffffff08; WORD $0xffffff09; WORD $0xffffff0a; WORD $0xffffff0b
-	WORD $0xffffff04; WORD $0xffffff05; WORD $0xffffff06; WORD $0xffffff07
-	WORD $0x0cffffff; WORD $0x0dffffff; WORD $0x0effffff; WORD $0x0fffffff
+	WORD $0x00000000; WORD $0xffffff0c; WORD $0xffffff0d; WORD $0xffffff0e
+	WORD $0xffffff0f; WORD $0x08ffffff; WORD $0x09ffffff; WORD $0x0affffff
+	WORD $0x0bffffff; WORD $0x00ffffff; WORD $0x01ffffff; WORD $0x02ffffff
+	WORD $0x03ffffff; WORD $0xffffff00; WORD $0xffffff01; WORD $0xffffff02
+	WORD $0xffffff03; WORD $0x04ffffff; WORD $0x05ffffff; WORD $0x06ffffff
+	WORD $0x07ffffff; WORD $0xffffff08; WORD $0xffffff09; WORD $0xffffff0a
+	WORD $0xffffff0b; WORD $0xffffff04; WORD $0xffffff05; WORD $0xffffff06
+	WORD $0xffffff07; WORD $0x0cffffff; WORD $0x0dffffff; WORD $0x0effffff
+	WORD $0x0fffffff
 
 // func mvF32_neon(w, x, y unsafe.Pointer, rows, k, ldw int)
 TEXT ·mvF32_neon(SB), 0, $0-48
@@ -3384,7 +2056,7 @@ TEXT ·mvF16_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD k+32(FP), R4
 	MOVD ldw+40(FP), R5
-	CALL ·matvec_neon<>+1176(SB)
+	CALL ·matvec_neon<>+392(SB)
 	RET
 
 // func mvBF16_neon(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -3395,7 +2067,7 @@ TEXT ·mvBF16_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD k+32(FP), R4
 	MOVD ldw+40(FP), R5
-	CALL ·matvec_neon<>+2480(SB)
+	CALL ·matvec_neon<>+840(SB)
 	RET
 
 // func mvQ8_0_neon(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -3406,7 +2078,7 @@ TEXT ·mvQ8_0_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD k+32(FP), R4
 	MOVD ldw+40(FP), R5
-	CALL ·matvec_neon<>+3768(SB)
+	CALL ·matvec_neon<>+1284(SB)
 	RET
 
 // func mvQ4_0_neon(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -3417,7 +2089,7 @@ TEXT ·mvQ4_0_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD k+32(FP), R4
 	MOVD ldw+40(FP), R5
-	CALL ·matvec_neon<>+5844(SB)
+	CALL ·matvec_neon<>+1964(SB)
 	RET
 
 // func mvQ4_K_neon(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -3428,7 +2100,7 @@ TEXT ·mvQ4_K_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD k+32(FP), R4
 	MOVD ldw+40(FP), R5
-	CALL ·matvec_neon<>+8004(SB)
+	CALL ·matvec_neon<>+2688(SB)
 	RET
 
 // func mvQ6_K_neon(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -3439,7 +2111,7 @@ TEXT ·mvQ6_K_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD k+32(FP), R4
 	MOVD ldw+40(FP), R5
-	CALL ·matvec_neon<>+9968(SB)
+	CALL ·matvec_neon<>+4652(SB)
 	RET
 
 // func wsumF32_neon(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -3450,7 +2122,7 @@ TEXT ·wsumF32_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD d+32(FP), R4
 	MOVD ldv+40(FP), R5
-	CALL ·matvec_neon<>+11716(SB)
+	CALL ·matvec_neon<>+6400(SB)
 	RET
 
 // func wsumF16_neon(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -3461,7 +2133,7 @@ TEXT ·wsumF16_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD d+32(FP), R4
 	MOVD ldv+40(FP), R5
-	CALL ·matvec_neon<>+12232(SB)
+	CALL ·matvec_neon<>+6916(SB)
 	RET
 
 // func wsumBF16_neon(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -3472,5 +2144,5 @@ TEXT ·wsumBF16_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD d+32(FP), R4
 	MOVD ldv+40(FP), R5
-	CALL ·matvec_neon<>+12772(SB)
+	CALL ·matvec_neon<>+7456(SB)
 	RET
