@@ -53,13 +53,9 @@ INLINE void unpack_q4_0(const uint8_t *q, vf *out) {
 // high two bits on top of bytes 0-7.
 INLINE void scales_k4(const uint8_t *p, float *out) {
   uint32_t a = *(const u32u *)(p + 4), b = *(const u32u *)(p + 8), c = *(const u32u *)(p + 12);
-  uint32_t s[4] __attribute__((aligned(16)));
-  s[0] = a & 0x3f3f3f3f;
-  s[1] = (c & 0x0f0f0f0f) | ((a >> 6 & 0x03030303) << 4);
-  s[2] = b & 0x3f3f3f3f;
-  s[3] = (c >> 4 & 0x0f0f0f0f) | ((b >> 6 & 0x03030303) << 4);
-  i8x16 q;
-  __builtin_memcpy(&q, s, 16);
+  uint64_t sc = (a & 0x3f3f3f3f) | (uint64_t)((c & 0x0f0f0f0f) | (a >> 6 & 0x03030303) << 4) << 32;
+  uint64_t m6 = (b & 0x3f3f3f3f) | (uint64_t)((c >> 4 & 0x0f0f0f0f) | (b >> 6 & 0x03030303) << 4) << 32;
+  i8x16 q = (i8x16)(u64x2){sc, m6};
   vf v[16 / VL];
   cvt16(q, v);
   float d = f16_at(p), m = f16_at(p + 2);

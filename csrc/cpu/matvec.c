@@ -1,7 +1,7 @@
 // Matrix times vector over plain rows, as weights lie in files. Rows are read
 // one after the other: a single forward stream is what hardware prefetchers
-// keep up with. Several rows at once, or software prefetches, measured slower
-// out of cache, though faster in it.
+// keep up with. Several rows at once measured slower out of cache, though
+// faster in it; software prefetches help only where arithmetic is the limit.
 #include "blocks.h"
 
 // NAME: y[r] = Σ_i w[r*ldw+i]·x[i] for r < rows, i < k. ldw counts elements.
@@ -56,71 +56,66 @@ MATVEC(mv_bf16, uint16_t, ld_bf16, ldn_bf16)
 MATVEC32(mv_q8_0, 34, unpack_q8_0)
 MATVEC32(mv_q4_0, 18, unpack_q4_0)
 
+#define FETCH(p, bytes) UNROLL for (int o_ = 0; o_ < bytes; o_ += 64) __builtin_prefetch((p) + AHEAD + o_)
+
 // Q4_K: w = d·sc·q - dmin·m per 32 elements, so the row's sum is
 // Σ d·sc·(q·x) - dmin·m·(Σ x), kept lane by lane until the end.
-INLINE void q4_k_rows(const uint8_t *w, const float *x, float *y, long nb, long ldw, const int R) {
-  vf acc[2], sub[2];
-  float d[2][16];
-  UNROLL for (int j = 0; j < R; j++) acc[j] = sub[j] = vset(0);
-  ROLLED for (long b = 0; b < nb; b++, x += 256) {
-    UNROLL for (int j = 0; j < R; j++) scales_k4(w + j * ldw + b * 144, d[j]);
-    ROLLED for (int c = 0; c < 4; c++) { // 64 elements: 32 low nibbles, 32 high
-      UNROLL for (int half = 0; half < 2; half++) {
-        vf xv[32 / VL], xs;
-        UNROLL for (int u = 0; u < 32 / VL; u++) xv[u] = ld_f32(x + c * 64 + half * 32 + u * VL);
-        xs = xv[0];
-        UNROLL for (int u = 1; u < 32 / VL; u++) xs += xv[u];
-        UNROLL for (int j = 0; j < R; j++) {
-          const uint8_t *q = w + j * ldw + b * 144 + 16 + c * 32;
-          vf v[32 / VL];
-          nibbles(q, half, 0, v);
-          nibbles(q + 16, half, 0, v + 16 / VL);
-          vf s = v[0] * xv[0];
-          UNROLL for (int u = 1; u < 32 / VL; u++) s = fma(v[u], xv[u], s);
-          acc[j] = fma(s, vset(d[j][c * 2 + half]), acc[j]);
-          sub[j] = fma(xs, vset(d[j][8 + c * 2 + half]), sub[j]);
+void mv_q4_k(const uint8_t *w, const float *x, float *y, long rows, long k, long ldw) {
+  ROLLED for (; rows > 0; rows--, w += ldw, y++) {
+    vf acc = vset(0), sub = acc;
+    float d[16];
+    const uint8_t *p = w;
+    const float *xp = x;
+    ROLLED for (long b = k / 256; b > 0; b--, p += 144) {
+      FETCH(p, 144);
+      scales_k4(p, d);
+      ROLLED for (int c = 0; c < 4; c++) { // 64 elements: 32 low nibbles, 32 high
+        UNROLL for (int high = 0; high < 2; high++, xp += 32) {
+          const uint8_t *q = p + 16 + c * 32;
+          vf v[32 / VL], x0 = ld_f32(xp), s, xs = x0;
+          nibbles(q, high, 0, v);
+          nibbles(q + 16, high, 0, v + 16 / VL);
+          s = v[0] * x0;
+          UNROLL for (int u = 1; u < 32 / VL; u++) {
+            vf xu = ld_f32(xp + u * VL);
+            s = fma(v[u], xu, s);
+            xs += xu;
+          }
+          acc = fma(s, vset(d[c * 2 + high]), acc);
+          sub = fma(xs, vset(d[8 + c * 2 + high]), sub);
         }
       }
     }
+    *y = vsum(acc - sub);
   }
-  UNROLL for (int j = 0; j < R; j++) y[j] = vsum(acc[j] - sub[j]);
-}
-void mv_q4_k(const uint8_t *w, const float *x, float *y, long rows, long k, long ldw) {
-  for (; rows >= 2; rows -= 2, w += 2 * ldw, y += 2) q4_k_rows(w, x, y, k / 256, ldw, 2);
-  if (rows) q4_k_rows(w, x, y, k / 256, ldw, 1);
 }
 
 // Q6_K: w = d·sc·(q - 32), one sc per 16 elements.
-INLINE void q6_k_rows(const uint8_t *w, const float *x, float *y, long nb, long ldw, const int R) {
-  vf acc[2];
-  float d[2][16];
-  UNROLL for (int j = 0; j < R; j++) acc[j] = vset(0);
-  ROLLED for (long b = 0; b < nb; b++, x += 256) {
-    UNROLL for (int j = 0; j < R; j++) scales_k6(w + j * ldw + b * 210, d[j]);
-    ROLLED for (int c = 0; c < 4; c++) { // 16 bytes of high bits give 4 groups of 16
-      int half = c >> 1, at = c & 1;
-      const float *xp = x + half * 128 + at * 16;
-      vf xv[4][16 / VL];
-      UNROLL for (int g = 0; g < 4; g++)
-        UNROLL for (int u = 0; u < 16 / VL; u++) xv[g][u] = ld_f32(xp + g * 32 + u * VL);
-      UNROLL for (int j = 0; j < R; j++) {
+void mv_q6_k(const uint8_t *w, const float *x, float *y, long rows, long k, long ldw) {
+  ROLLED for (; rows > 0; rows--, w += ldw, y++) {
+    vf a[2] = {vset(0), vset(0)};
+    float d[16];
+    const uint8_t *p = w;
+    const float *xb = x;
+    ROLLED for (long b = k / 256; b > 0; b--, p += 210, xb += 256) {
+      FETCH(p, 210);
+      scales_k6(p, d);
+      ROLLED for (int c = 0; c < 4; c++) { // 16 bytes of high bits give 4 groups of 16
+        int half = c >> 1, at = c & 1;
+        const float *xp = xb + half * 128 + at * 16;
         i8x16 q[4];
-        sixes(w + j * ldw + b * 210, half, at, q);
+        sixes(p, half, at, q);
         UNROLL for (int g = 0; g < 4; g++) {
           vf v[16 / VL];
           cvt16(q[g], v);
-          vf s = v[0] * xv[g][0];
-          UNROLL for (int u = 1; u < 16 / VL; u++) s = fma(v[u], xv[g][u], s);
-          acc[j] = fma(s, vset(d[j][half * 8 + g * 2 + at]), acc[j]);
+          vf s = v[0] * ld_f32(xp + g * 32);
+          UNROLL for (int u = 1; u < 16 / VL; u++) s = fma(v[u], ld_f32(xp + g * 32 + u * VL), s);
+          a[g & 1] = fma(s, vset(d[half * 8 + g * 2 + at]), a[g & 1]);
         }
       }
     }
+    *y = vsum(a[0] + a[1]);
   }
-  UNROLL for (int j = 0; j < R; j++) y[j] = vsum(acc[j]);
-}
-void mv_q6_k(const uint8_t *w, const float *x, float *y, long rows, long k, long ldw) {
-  for (; rows >= 2; rows -= 2, w += 2 * ldw, y += 2) q6_k_rows(w, x, y, k / 256, ldw, 2);
-  if (rows) q6_k_rows(w, x, y, k / 256, ldw, 1);
 }
 
 // wsum_T: y[i] += Σ_r p[r]·v[r*ldv+i] for i < d: attention's weighted sum of

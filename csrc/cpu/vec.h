@@ -15,6 +15,7 @@
 
 typedef uint8_t u8x16 __attribute__((vector_size(16)));
 typedef int8_t i8x16 __attribute__((vector_size(16)));
+typedef uint64_t u64x2 __attribute__((vector_size(16)));
 typedef float f32x16 __attribute__((vector_size(64)));
 
 // What weights are read through: files align them to less than their size.

@@ -10,7 +10,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	// mv_f32: +0
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0x01858e0f; WORD $0x0000 // jle 0x1018e <mv_f32+0x18e>
-	QUAD $0x001ece05217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x1ece] # 0x11ee0 <wsum_bf16+0x220>
+	QUAD $0x00154e05217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x154e] # 0x11560 <wsum_bf16+0x240>
 	LONG $0x02e1c149 // shl r9, 0x2
 	WORD $0x4beb // jmp 0x10063 <mv_f32+0x63>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
@@ -100,7 +100,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x53 // push rbx
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x10ec8348 // sub rsp, 0x10
-	QUAD $0x001d1f0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x1d1f] # 0x11ee0 <wsum_bf16+0x220>
+	QUAD $0x00139f0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x139f] # 0x11560 <wsum_bf16+0x240>
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	WORD $0x65eb // jmp 0x1022f <mv_f16+0x8f>
@@ -206,7 +206,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x53 // push rbx
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x10ec8348 // sub rsp, 0x10
-	QUAD $0x001b4f0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x1b4f] # 0x11ee0 <wsum_bf16+0x220>
+	QUAD $0x0011cf0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x11cf] # 0x11560 <wsum_bf16+0x240>
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	WORD $0x6aeb // jmp 0x10404 <mv_bf16+0x94>
@@ -425,8 +425,8 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x55 // push rbp
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x0017ba057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x17ba] # 0x11f30 <wsum_bf16+0x270>
-	QUAD $0x0017b20d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x17b2] # 0x11f31 <wsum_bf16+0x271>
+	QUAD $0x000e3a057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0xe3a] # 0x115b0 <wsum_bf16+0x290>
+	QUAD $0x000e320d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0xe32] # 0x115b1 <wsum_bf16+0x291>
 	LONG $0x1f408d49 // lea rax, [r8 + 0x1f]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xc0490f49 // cmovns rax, r8
@@ -559,396 +559,155 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0xf0e48348 // and rsp, -0x10
-	LONG $0xd0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xd0
-	LONG $0x02f98348 // cmp rcx, 0x2
-	LONG $0x04e78c0f; WORD $0x0000 // jl 0x10eb9 <mv_q4_k+0x509>
-	QUAD $0x001557057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x1557] # 0x11f32 <wsum_bf16+0x272>
-	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
+	LONG $0x60ec8348 // sub rsp, 0x60
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x02ca8e0f; WORD $0x0000 // jle 0x10c9d <mv_q4_k+0x2ed>
+	QUAD $0x000bd6057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0xbd6] # 0x115b2 <wsum_bf16+0x292>
+	LONG $0xffb08d49; WORD $0x0000; BYTE $0x00 // lea rsi, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0f748d4e; BYTE $0x20 // lea r14, [rdi + r9 + 0x20]
-	LONG $0x09148d4f // lea r10, [r9 + r9]
-	LONG $0x207f8d4c // lea r15, [rdi + 0x20]
-	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
-	LONG $0xc0490f49 // cmovns rax, r8
-	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
-	LONG $0x08f8c148 // sar rax, 0x8
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
-	WORD $0x62eb // jmp 0x10a6d <mv_q4_k+0xbd>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x197de3c4; WORD $0x01d3 // vextractf128 xmm3, ymm2, 0x1
-	LONG $0xfe418d48 // lea rax, [rcx - 0x2]
-	WORD $0x014c; BYTE $0xd7 // add rdi, r10
-	WORD $0x014d; BYTE $0xd7 // add r15, r10
-	WORD $0x014d; BYTE $0xd6 // add r14, r10
-	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
-	LONG $0xdac6e9c5; BYTE $0x01 // vshufpd xmm3, xmm2, xmm2, 0x1 # xmm3 = xmm2[1,0]
-	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
-	LONG $0xda16fac5 // vmovshdup xmm3, xmm2 # xmm3 = xmm2[1,1,3,3]
-	LONG $0xd358eac5 // vaddss xmm2, xmm2, xmm3
-	LONG $0x1211fac5 // vmovss dword ptr [rdx], xmm2
+	LONG $0xf0490f49 // cmovns rsi, r8
+	LONG $0x08fec148 // sar rsi, 0x8
+	WORD $0x37eb // jmp 0x10a27 <mv_q4_k+0x77>
 	LONG $0x197de3c4; WORD $0x01ca // vextractf128 xmm2, ymm1, 0x1
+	LONG $0xff418d48 // lea rax, [rcx - 0x1]
+	WORD $0x014c; BYTE $0xcf // add rdi, r9
 	LONG $0xca58f0c5 // vaddps xmm1, xmm1, xmm2
 	LONG $0xd1c6f1c5; BYTE $0x01 // vshufpd xmm2, xmm1, xmm1, 0x1 # xmm2 = xmm1[1,0]
 	LONG $0xca58f0c5 // vaddps xmm1, xmm1, xmm2
 	LONG $0xd116fac5 // vmovshdup xmm2, xmm1 # xmm2 = xmm1[1,1,3,3]
 	LONG $0xca58f2c5 // vaddss xmm1, xmm1, xmm2
-	LONG $0x4a11fac5; BYTE $0x04 // vmovss dword ptr [rdx + 0x4], xmm1
-	LONG $0x08c28348 // add rdx, 0x8
-	LONG $0x03f98348 // cmp rcx, 0x3
+	LONG $0x0a11fac5 // vmovss dword ptr [rdx], xmm1
+	LONG $0x04c28348 // add rdx, 0x4
+	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x044f8e0f; WORD $0x0000 // jle 0x10ebc <mv_q4_k+0x50c>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x02768e0f; WORD $0x0000 // jle 0x10c9d <mv_q4_k+0x2ed>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	WORD $0x927c // jl 0x10a10 <mv_q4_k+0x60>
-	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
-	LONG $0x24548948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdx
-	LONG $0x2474894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r14
-	LONG $0x247c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r15
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	LONG $0xed548d4f; BYTE $0x00 // lea r10, [r13 + 8*r13]
-	LONG $0x04e2c149 // shl r10, 0x4
-	LONG $0x175c8b46; BYTE $0x04 // mov r11d, dword ptr [rdi + r10 + 0x4]
-	LONG $0x17548b42; BYTE $0x0c // mov edx, dword ptr [rdi + r10 + 0xc]
-	LONG $0x174c8b42; BYTE $0x08 // mov ecx, dword ptr [rdi + r10 + 0x8]
-	LONG $0x17048d4e // lea r8, [rdi + r10]
-	WORD $0x8944; BYTE $0xdb // mov ebx, r11d
-	LONG $0x02ebc141 // shr r11d, 0x2
-	WORD $0xd089 // mov eax, edx
+	WORD $0xbc7c // jl 0x109f0 <mv_q4_k+0x40>
+	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
+	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
+	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x008b180f; WORD $0x0010; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x1000]
+	LONG $0x408b180f; WORD $0x0010; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x1040]
+	LONG $0x808b180f; WORD $0x0010; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x1080]
+	LONG $0x04738b44 // mov r14d, dword ptr [rbx + 0x4]
+	LONG $0x0c638b44 // mov r12d, dword ptr [rbx + 0xc]
+	LONG $0x087b8b44 // mov r15d, dword ptr [rbx + 0x8]
+	WORD $0x8945; BYTE $0xf5 // mov r13d, r14d
+	LONG $0x02eec141 // shr r14d, 0x2
+	WORD $0x8944; BYTE $0xe0 // mov eax, r12d
 	LONG $0x0f0f0f25; BYTE $0x0f // and eax, 0xf0f0f0f
-	LONG $0x3f3fe381; WORD $0x3f3f // and ebx, 0x3f3f3f3f
-	WORD $0xeac1; BYTE $0x04 // shr edx, 0x4
-	LONG $0x30e38141; WORD $0x3030; BYTE $0x30 // and r11d, 0x30303030
-	LONG $0xeb6ef9c5 // vmovd xmm5, ebx
-	LONG $0x0f0fe281; WORD $0x0f0f // and edx, 0xf0f0f0f
-	WORD $0x0941; BYTE $0xc3 // or r11d, eax
-	WORD $0xc889 // mov eax, ecx
-	LONG $0x3f3f3f25; BYTE $0x3f // and eax, 0x3f3f3f3f
-	WORD $0xe9c1; BYTE $0x02 // shr ecx, 0x2
-	LONG $0x3030e181; WORD $0x3030 // and ecx, 0x30303030
-	LONG $0x2251c3c4; WORD $0x01eb // vpinsrd xmm5, xmm5, r11d, 0x1
-	WORD $0xd109 // or ecx, edx
-	LONG $0x2251e3c4; WORD $0x02e8 // vpinsrd xmm5, xmm5, eax, 0x2
-	LONG $0x04b70f42; BYTE $0x17 // movzx eax, word ptr [rdi + r10]
-	LONG $0x2251e3c4; WORD $0x03e9 // vpinsrd xmm5, xmm5, ecx, 0x3
-	LONG $0xf570f9c5; BYTE $0xee // vpshufd xmm6, xmm5, 0xee # xmm6 = xmm5[2,3,2,3]
-	LONG $0x317de2c4; BYTE $0xed // vpmovzxbd ymm5, xmm5 # ymm5 = xmm5[0],zero,zero,zero,xmm5[1],zero,zero,zero,xmm5[2],zero,zero,zero,xmm5[3],zero,zero,zero,xmm5[4],zero,zero,zero,xmm5[5],zero,zero,zero,xmm5[6],zero,zero,zero,xmm5[7],zero,zero,zero
-	LONG $0x317de2c4; BYTE $0xf6 // vpmovzxbd ymm6, xmm6 # ymm6 = xmm6[0],zero,zero,zero,xmm6[1],zero,zero,zero,xmm6[2],zero,zero,zero,xmm6[3],zero,zero,zero,xmm6[4],zero,zero,zero,xmm6[5],zero,zero,zero,xmm6[6],zero,zero,zero,xmm6[7],zero,zero,zero
-	LONG $0xf86ef9c5 // vmovd xmm7, eax
-	LONG $0x44b70f42; WORD $0x0217 // movzx eax, word ptr [rdi + r10 + 0x2]
-	LONG $0x1379e2c4; BYTE $0xff // vcvtph2ps xmm7, xmm7
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
-	LONG $0xed59c4c5 // vmulps ymm5, ymm7, ymm5
-	LONG $0x6c11fcc5; WORD $0x4024 // vmovups ymmword ptr [rsp + 0x40], ymm5
-	LONG $0xe86ef9c5 // vmovd xmm5, eax
-	LONG $0x1379e2c4; BYTE $0xed // vcvtph2ps xmm5, xmm5
-	LONG $0x187de2c4; BYTE $0xed // vbroadcastss ymm5, xmm5
-	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
-	LONG $0x6c11fcc5; WORD $0x6024 // vmovups ymmword ptr [rsp + 0x60], ymm5
-	LONG $0x01448b43; BYTE $0x04 // mov eax, dword ptr [r9 + r8 + 0x4]
-	LONG $0x01548b43; BYTE $0x0c // mov edx, dword ptr [r9 + r8 + 0xc]
-	LONG $0x014c8b43; BYTE $0x08 // mov ecx, dword ptr [r9 + r8 + 0x8]
-	WORD $0x8941; BYTE $0xc2 // mov r10d, eax
-	WORD $0xe8c1; BYTE $0x02 // shr eax, 0x2
-	WORD $0x8941; BYTE $0xd3 // mov r11d, edx
-	LONG $0x0fe38141; WORD $0x0f0f; BYTE $0x0f // and r11d, 0xf0f0f0f
-	LONG $0x3fe28141; WORD $0x3f3f; BYTE $0x3f // and r10d, 0x3f3f3f3f
-	WORD $0xeac1; BYTE $0x04 // shr edx, 0x4
-	LONG $0x30303025; BYTE $0x30 // and eax, 0x30303030
-	LONG $0x6e79c1c4; BYTE $0xea // vmovd xmm5, r10d
-	LONG $0x0f0fe281; WORD $0x0f0f // and edx, 0xf0f0f0f
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	WORD $0x0944; BYTE $0xd8 // or eax, r11d
-	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
-	WORD $0xe9c1; BYTE $0x02 // shr ecx, 0x2
-	LONG $0x3fe38141; WORD $0x3f3f; BYTE $0x3f // and r11d, 0x3f3f3f3f
-	LONG $0x3030e181; WORD $0x3030 // and ecx, 0x30303030
-	LONG $0x2251e3c4; WORD $0x01e8 // vpinsrd xmm5, xmm5, eax, 0x1
-	LONG $0x04b70f43; BYTE $0x01 // movzx eax, word ptr [r9 + r8]
-	WORD $0xd109 // or ecx, edx
-	LONG $0x2251c3c4; WORD $0x02eb // vpinsrd xmm5, xmm5, r11d, 0x2
-	LONG $0x2251e3c4; WORD $0x03e9 // vpinsrd xmm5, xmm5, ecx, 0x3
-	LONG $0xf570f9c5; BYTE $0xee // vpshufd xmm6, xmm5, 0xee # xmm6 = xmm5[2,3,2,3]
-	LONG $0x317de2c4; BYTE $0xed // vpmovzxbd ymm5, xmm5 # ymm5 = xmm5[0],zero,zero,zero,xmm5[1],zero,zero,zero,xmm5[2],zero,zero,zero,xmm5[3],zero,zero,zero,xmm5[4],zero,zero,zero,xmm5[5],zero,zero,zero,xmm5[6],zero,zero,zero,xmm5[7],zero,zero,zero
-	LONG $0x317de2c4; BYTE $0xf6 // vpmovzxbd ymm6, xmm6 # ymm6 = xmm6[0],zero,zero,zero,xmm6[1],zero,zero,zero,xmm6[2],zero,zero,zero,xmm6[3],zero,zero,zero,xmm6[4],zero,zero,zero,xmm6[5],zero,zero,zero,xmm6[6],zero,zero,zero,xmm6[7],zero,zero,zero
-	LONG $0xf86ef9c5 // vmovd xmm7, eax
-	LONG $0x44b70f43; WORD $0x0201 // movzx eax, word ptr [r9 + r8 + 0x2]
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0x1379e2c4; BYTE $0xff // vcvtph2ps xmm7, xmm7
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
-	LONG $0xed59c4c5 // vmulps ymm5, ymm7, ymm5
-	QUAD $0x00008024ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x80], ymm5
-	LONG $0xe86ef9c5 // vmovd xmm5, eax
-	LONG $0x1379e2c4; BYTE $0xed // vcvtph2ps xmm5, xmm5
-	LONG $0x187de2c4; BYTE $0xed // vbroadcastss ymm5, xmm5
-	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
-	QUAD $0x0000a024ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa0], ymm5
-	WORD $0x9066 // nop
-	LONG $0x6f7a01c4; WORD $0x0754; BYTE $0xf0 // vmovdqu xmm10, xmmword ptr [r15 + r8 - 0x10]
-	LONG $0x107c01c4; WORD $0xc41c // vmovups ymm11, ymmword ptr [r12 + 8*r8]
-	LONG $0x107c01c4; WORD $0xc46c; BYTE $0x20 // vmovups ymm13, ymmword ptr [r12 + 8*r8 + 0x20]
-	LONG $0x107c81c4; WORD $0xc46c; BYTE $0x40 // vmovups ymm5, ymmword ptr [r12 + 8*r8 + 0x40]
-	LONG $0x107c81c4; WORD $0xc47c; BYTE $0x60 // vmovups ymm7, ymmword ptr [r12 + 8*r8 + 0x60]
-	QUAD $0x0000000095048d4a // lea rax, [4*r10]
-	LONG $0x24c88348 // or rax, 0x24
-	LONG $0xc0db29c5 // vpand xmm8, xmm10, xmm0
-	LONG $0x582441c4; BYTE $0xe5 // vaddps ymm12, ymm11, ymm13
-	LONG $0x7079c1c4; WORD $0xeef0 // vpshufd xmm6, xmm8, 0xee # xmm6 = xmm8[2,3,2,3]
-	LONG $0x317d42c4; BYTE $0xc0 // vpmovzxbd ymm8, xmm8 # ymm8 = xmm8[0],zero,zero,zero,xmm8[1],zero,zero,zero,xmm8[2],zero,zero,zero,xmm8[3],zero,zero,zero,xmm8[4],zero,zero,zero,xmm8[5],zero,zero,zero,xmm8[6],zero,zero,zero,xmm8[7],zero,zero,zero
-	LONG $0x317d62c4; BYTE $0xce // vpmovzxbd ymm9, xmm6 # ymm9 = xmm6[0],zero,zero,zero,xmm6[1],zero,zero,zero,xmm6[2],zero,zero,zero,xmm6[3],zero,zero,zero,xmm6[4],zero,zero,zero,xmm6[5],zero,zero,zero,xmm6[6],zero,zero,zero,xmm6[7],zero,zero,zero
-	LONG $0x6f7a81c4; WORD $0x0734 // vmovdqu xmm6, xmmword ptr [r15 + r8]
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x592441c4; BYTE $0xf8 // vmulps ymm15, ymm11, ymm8
-	LONG $0xf0db49c5 // vpand xmm14, xmm6, xmm0
-	LONG $0xd671c9c5; BYTE $0x04 // vpsrlw xmm6, xmm6, 0x4
-	LONG $0xb81542c4; BYTE $0xf9 // vfmadd231ps ymm15, ymm13, ymm9 # ymm15 = (ymm13 * ymm9) + ymm15
-	LONG $0x317d42c4; BYTE $0xce // vpmovzxbd ymm9, xmm14 # ymm9 = xmm14[0],zero,zero,zero,xmm14[1],zero,zero,zero,xmm14[2],zero,zero,zero,xmm14[3],zero,zero,zero,xmm14[4],zero,zero,zero,xmm14[5],zero,zero,zero,xmm14[6],zero,zero,zero,xmm14[7],zero,zero,zero
-	LONG $0x707941c4; WORD $0xeec6 // vpshufd xmm8, xmm14, 0xee # xmm8 = xmm14[2,3,2,3]
-	LONG $0xf0dbc9c5 // vpand xmm6, xmm6, xmm0
-	LONG $0x317d42c4; BYTE $0xc0 // vpmovzxbd ymm8, xmm8 # ymm8 = xmm8[0],zero,zero,zero,xmm8[1],zero,zero,zero,xmm8[2],zero,zero,zero,xmm8[3],zero,zero,zero,xmm8[4],zero,zero,zero,xmm8[5],zero,zero,zero,xmm8[6],zero,zero,zero,xmm8[7],zero,zero,zero
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xb85542c4; BYTE $0xf9 // vfmadd231ps ymm15, ymm5, ymm9 # ymm15 = (ymm5 * ymm9) + ymm15
-	LONG $0x6f7a01c4; WORD $0x064c; BYTE $0xf0 // vmovdqu xmm9, xmmword ptr [r14 + r8 - 0x10]
-	LONG $0xb84542c4; BYTE $0xf8 // vfmadd231ps ymm15, ymm7, ymm8 # ymm15 = (ymm7 * ymm8) + ymm15
-	LONG $0x187d22c4; WORD $0x9444; BYTE $0x40 // vbroadcastss ymm8, dword ptr [rsp + 4*r10 + 0x40]
-	LONG $0xa80562c4; BYTE $0xc2 // vfmadd213ps ymm8, ymm15, ymm2 # ymm8 = (ymm15 * ymm8) + ymm2
-	LONG $0xd0dbb1c5 // vpand xmm2, xmm9, xmm0
-	LONG $0x187d22c4; WORD $0x947c; BYTE $0x60 // vbroadcastss ymm15, dword ptr [rsp + 4*r10 + 0x60]
-	LONG $0x317d62c4; BYTE $0xf2 // vpmovzxbd ymm14, xmm2 # ymm14 = xmm2[0],zero,zero,zero,xmm2[1],zero,zero,zero,xmm2[2],zero,zero,zero,xmm2[3],zero,zero,zero,xmm2[4],zero,zero,zero,xmm2[5],zero,zero,zero,xmm2[6],zero,zero,zero,xmm2[7],zero,zero,zero
-	LONG $0xd270f9c5; BYTE $0xee // vpshufd xmm2, xmm2, 0xee # xmm2 = xmm2[2,3,2,3]
-	LONG $0x317de2c4; BYTE $0xd2 // vpmovzxbd ymm2, xmm2 # ymm2 = xmm2[0],zero,zero,zero,xmm2[1],zero,zero,zero,xmm2[2],zero,zero,zero,xmm2[3],zero,zero,zero,xmm2[4],zero,zero,zero,xmm2[5],zero,zero,zero,xmm2[6],zero,zero,zero,xmm2[7],zero,zero,zero
-	LONG $0x5b7c41c4; BYTE $0xf6 // vcvtdq2ps ymm14, ymm14
-	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0x592441c4; BYTE $0xf6 // vmulps ymm14, ymm11, ymm14
-	LONG $0x6f7a01c4; WORD $0x061c // vmovdqu xmm11, xmmword ptr [r14 + r8]
-	LONG $0xb81562c4; BYTE $0xf2 // vfmadd231ps ymm14, ymm13, ymm2 # ymm14 = (ymm13 * ymm2) + ymm14
-	LONG $0xd0dba1c5 // vpand xmm2, xmm11, xmm0
-	LONG $0x317d62c4; BYTE $0xea // vpmovzxbd ymm13, xmm2 # ymm13 = xmm2[0],zero,zero,zero,xmm2[1],zero,zero,zero,xmm2[2],zero,zero,zero,xmm2[3],zero,zero,zero,xmm2[4],zero,zero,zero,xmm2[5],zero,zero,zero,xmm2[6],zero,zero,zero,xmm2[7],zero,zero,zero
-	LONG $0xd270f9c5; BYTE $0xee // vpshufd xmm2, xmm2, 0xee # xmm2 = xmm2[2,3,2,3]
-	LONG $0x317de2c4; BYTE $0xd2 // vpmovzxbd ymm2, xmm2 # ymm2 = xmm2[0],zero,zero,zero,xmm2[1],zero,zero,zero,xmm2[2],zero,zero,zero,xmm2[3],zero,zero,zero,xmm2[4],zero,zero,zero,xmm2[5],zero,zero,zero,xmm2[6],zero,zero,zero,xmm2[7],zero,zero,zero
-	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
-	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0xb85542c4; BYTE $0xf5 // vfmadd231ps ymm14, ymm5, ymm13 # ymm14 = (ymm5 * ymm13) + ymm14
-	LONG $0xed589cc5 // vaddps ymm5, ymm12, ymm5
-	QUAD $0x00c0c4ac107c01c4; WORD $0x0000 // vmovups ymm13, ymmword ptr [r12 + 8*r8 + 0xc0]
-	LONG $0xe75854c5 // vaddps ymm12, ymm5, ymm7
-	LONG $0xb84562c4; BYTE $0xf2 // vfmadd231ps ymm14, ymm7, ymm2 # ymm14 = (ymm7 * ymm2) + ymm14
-	QUAD $0x00a094bc187da2c4; WORD $0x0000 // vbroadcastss ymm7, dword ptr [rsp + 4*r10 + 0xa0]
-	LONG $0xa81d62c4; BYTE $0xfc // vfmadd213ps ymm15, ymm12, ymm4 # ymm15 = (ymm12 * ymm15) + ymm4
-	QUAD $0x008094a4187da2c4; WORD $0x0000 // vbroadcastss ymm4, dword ptr [rsp + 4*r10 + 0x80]
-	LONG $0xa81de2c4; BYTE $0xfb // vfmadd213ps ymm7, ymm12, ymm3 # ymm7 = (ymm12 * ymm7) + ymm3
-	QUAD $0x0080c49c107c81c4; WORD $0x0000 // vmovups ymm3, ymmword ptr [r12 + 8*r8 + 0x80]
-	QUAD $0x00a0c4a4107c01c4; WORD $0x0000 // vmovups ymm12, ymmword ptr [r12 + 8*r8 + 0xa0]
-	LONG $0xa80de2c4; BYTE $0xe1 // vfmadd213ps ymm4, ymm14, ymm1 # ymm4 = (ymm14 * ymm4) + ymm1
-	LONG $0x7171c1c4; WORD $0x04d2 // vpsrlw xmm1, xmm10, 0x4
-	LONG $0xc8dbf1c5 // vpand xmm1, xmm1, xmm0
-	LONG $0xd170f9c5; BYTE $0xee // vpshufd xmm2, xmm1, 0xee # xmm2 = xmm1[2,3,2,3]
-	LONG $0x317de2c4; BYTE $0xc9 // vpmovzxbd ymm1, xmm1 # ymm1 = xmm1[0],zero,zero,zero,xmm1[1],zero,zero,zero,xmm1[2],zero,zero,zero,xmm1[3],zero,zero,zero,xmm1[4],zero,zero,zero,xmm1[5],zero,zero,zero,xmm1[6],zero,zero,zero,xmm1[7],zero,zero,zero
-	LONG $0x317de2c4; BYTE $0xd2 // vpmovzxbd ymm2, xmm2 # ymm2 = xmm2[0],zero,zero,zero,xmm2[1],zero,zero,zero,xmm2[2],zero,zero,zero,xmm2[3],zero,zero,zero,xmm2[4],zero,zero,zero,xmm2[5],zero,zero,zero,xmm2[6],zero,zero,zero,xmm2[7],zero,zero,zero
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0xc959e4c5 // vmulps ymm1, ymm3, ymm1
-	LONG $0xb81de2c4; BYTE $0xca // vfmadd231ps ymm1, ymm12, ymm2 # ymm1 = (ymm12 * ymm2) + ymm1
-	LONG $0xd670f9c5; BYTE $0xee // vpshufd xmm2, xmm6, 0xee # xmm2 = xmm6[2,3,2,3]
-	LONG $0x317de2c4; BYTE $0xf6 // vpmovzxbd ymm6, xmm6 # ymm6 = xmm6[0],zero,zero,zero,xmm6[1],zero,zero,zero,xmm6[2],zero,zero,zero,xmm6[3],zero,zero,zero,xmm6[4],zero,zero,zero,xmm6[5],zero,zero,zero,xmm6[6],zero,zero,zero,xmm6[7],zero,zero,zero
-	LONG $0x317de2c4; BYTE $0xd2 // vpmovzxbd ymm2, xmm2 # ymm2 = xmm2[0],zero,zero,zero,xmm2[1],zero,zero,zero,xmm2[2],zero,zero,zero,xmm2[3],zero,zero,zero,xmm2[4],zero,zero,zero,xmm2[5],zero,zero,zero,xmm2[6],zero,zero,zero,xmm2[7],zero,zero,zero
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0xb815e2c4; BYTE $0xce // vfmadd231ps ymm1, ymm13, ymm6 # ymm1 = (ymm13 * ymm6) + ymm1
-	QUAD $0x00e0c4b4107c81c4; WORD $0x0000 // vmovups ymm6, ymmword ptr [r12 + 8*r8 + 0xe0]
-	LONG $0x20c08349 // add r8, 0x20
-	LONG $0xb84de2c4; BYTE $0xca // vfmadd231ps ymm1, ymm6, ymm2 # ymm1 = (ymm6 * ymm2) + ymm1
-	LONG $0x187da2c4; WORD $0x9454; BYTE $0x44 // vbroadcastss ymm2, dword ptr [rsp + 4*r10 + 0x44]
-	LONG $0xa875c2c4; BYTE $0xd0 // vfmadd213ps ymm2, ymm1, ymm8 # ymm2 = (ymm1 * ymm2) + ymm8
-	LONG $0x7171c1c4; WORD $0x04d1 // vpsrlw xmm1, xmm9, 0x4
-	LONG $0x7131c1c4; WORD $0x04d3 // vpsrlw xmm9, xmm11, 0x4
-	LONG $0xc8dbf1c5 // vpand xmm1, xmm1, xmm0
-	LONG $0xc8db31c5 // vpand xmm9, xmm9, xmm0
-	LONG $0xc17079c5; BYTE $0xee // vpshufd xmm8, xmm1, 0xee # xmm8 = xmm1[2,3,2,3]
-	LONG $0x317de2c4; BYTE $0xc9 // vpmovzxbd ymm1, xmm1 # ymm1 = xmm1[0],zero,zero,zero,xmm1[1],zero,zero,zero,xmm1[2],zero,zero,zero,xmm1[3],zero,zero,zero,xmm1[4],zero,zero,zero,xmm1[5],zero,zero,zero,xmm1[6],zero,zero,zero,xmm1[7],zero,zero,zero
-	LONG $0x317d42c4; BYTE $0xc0 // vpmovzxbd ymm8, xmm8 # ymm8 = xmm8[0],zero,zero,zero,xmm8[1],zero,zero,zero,xmm8[2],zero,zero,zero,xmm8[3],zero,zero,zero,xmm8[4],zero,zero,zero,xmm8[5],zero,zero,zero,xmm8[6],zero,zero,zero,xmm8[7],zero,zero,zero
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xd15964c5 // vmulps ymm10, ymm3, ymm1
-	LONG $0x7079c1c4; WORD $0xeec9 // vpshufd xmm1, xmm9, 0xee # xmm1 = xmm9[2,3,2,3]
-	LONG $0xdb589cc5 // vaddps ymm3, ymm12, ymm3
-	LONG $0x317de2c4; BYTE $0xc9 // vpmovzxbd ymm1, xmm1 # ymm1 = xmm1[0],zero,zero,zero,xmm1[1],zero,zero,zero,xmm1[2],zero,zero,zero,xmm1[3],zero,zero,zero,xmm1[4],zero,zero,zero,xmm1[5],zero,zero,zero,xmm1[6],zero,zero,zero,xmm1[7],zero,zero,zero
-	LONG $0xb81d42c4; BYTE $0xd0 // vfmadd231ps ymm10, ymm12, ymm8 # ymm10 = (ymm12 * ymm8) + ymm10
-	LONG $0x317d42c4; BYTE $0xc1 // vpmovzxbd ymm8, xmm9 # ymm8 = xmm9[0],zero,zero,zero,xmm9[1],zero,zero,zero,xmm9[2],zero,zero,zero,xmm9[3],zero,zero,zero,xmm9[4],zero,zero,zero,xmm9[5],zero,zero,zero,xmm9[6],zero,zero,zero,xmm9[7],zero,zero,zero
-	LONG $0xdb5894c5 // vaddps ymm3, ymm13, ymm3
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xb81542c4; BYTE $0xd0 // vfmadd231ps ymm10, ymm13, ymm8 # ymm10 = (ymm13 * ymm8) + ymm10
-	LONG $0xb84d62c4; BYTE $0xd1 // vfmadd231ps ymm10, ymm6, ymm1 # ymm10 = (ymm6 * ymm1) + ymm10
-	QUAD $0x0084948c187da2c4; WORD $0x0000 // vbroadcastss ymm1, dword ptr [rsp + 4*r10 + 0x84]
-	LONG $0xf658e4c5 // vaddps ymm6, ymm3, ymm6
-	QUAD $0x0080049c187de2c4; WORD $0x0000 // vbroadcastss ymm3, dword ptr [rsp + rax + 0x80]
-	LONG $0x02c28349 // add r10, 0x2
-	LONG $0xa82de2c4; BYTE $0xcc // vfmadd213ps ymm1, ymm10, ymm4 # ymm1 = (ymm10 * ymm1) + ymm4
-	LONG $0x187de2c4; WORD $0x0464; BYTE $0x40 // vbroadcastss ymm4, dword ptr [rsp + rax + 0x40]
-	LONG $0xa84de2c4; BYTE $0xdf // vfmadd213ps ymm3, ymm6, ymm7 # ymm3 = (ymm6 * ymm3) + ymm7
-	LONG $0xa84dc2c4; BYTE $0xe7 // vfmadd213ps ymm4, ymm6, ymm15 # ymm4 = (ymm6 * ymm4) + ymm15
-	LONG $0x80f88149; WORD $0x0000; BYTE $0x00 // cmp r8, 0x80
-	LONG $0xfdb5850f; WORD $0xffff // jne 0x10c20 <mv_q4_k+0x270>
-	WORD $0xff49; BYTE $0xc5 // inc r13
-	LONG $0x00c48149; WORD $0x0004; BYTE $0x00 // add r12, 0x400
-	LONG $0x90c78149; WORD $0x0000; BYTE $0x00 // add r15, 0x90
-	LONG $0x90c68149; WORD $0x0000; BYTE $0x00 // add r14, 0x90
-	LONG $0x246c3b4c; BYTE $0x38 // cmp r13, qword ptr [rsp + 0x38]
-	LONG $0xfc12850f; WORD $0xffff // jne 0x10aa0 <mv_q4_k+0xf0>
-	LONG $0x24548b48; BYTE $0x30 // mov rdx, qword ptr [rsp + 0x30]
-	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
-	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
-	LONG $0x24548b4c; BYTE $0x08 // mov r10, qword ptr [rsp + 0x8]
-	LONG $0x247c8b4c; BYTE $0x20 // mov r15, qword ptr [rsp + 0x20]
-	LONG $0x24748b4c; BYTE $0x18 // mov r14, qword ptr [rsp + 0x18]
-	LONG $0xd45cecc5 // vsubps ymm2, ymm2, ymm4
-	LONG $0xcb5cf4c5 // vsubps ymm1, ymm1, ymm3
-	LONG $0xfffb57e9; BYTE $0xff // jmp 0x10a10 <mv_q4_k+0x60>
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x02a4840f; WORD $0x0000 // je 0x11169 <mv_q4_k+0x7b9>
-	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0xc0490f49 // cmovns rax, r8
-	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	LONG $0x02668c0f; WORD $0x0000 // jl 0x1114a <mv_q4_k+0x79a>
-	QUAD $0x001045057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x1045] # 0x11f32 <wsum_bf16+0x272>
-	LONG $0x08f8c148 // sar rax, 0x8
-	LONG $0x204f8d48 // lea rcx, [rdi + 0x20]
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xc00c8d4f // lea r9, [r8 + 8*r8]
-	LONG $0x04e1c149 // shl r9, 0x4
-	LONG $0x0f7c8b46; BYTE $0x04 // mov r15d, dword ptr [rdi + r9 + 0x4]
-	LONG $0x0f5c8b46; BYTE $0x0c // mov r11d, dword ptr [rdi + r9 + 0xc]
-	LONG $0x0f548b46; BYTE $0x08 // mov r10d, dword ptr [rdi + r9 + 0x8]
-	WORD $0x8944; BYTE $0xfb // mov ebx, r15d
+	LONG $0x04ecc141 // shr r12d, 0x4
+	LONG $0x3fe58141; WORD $0x3f3f; BYTE $0x3f // and r13d, 0x3f3f3f3f
+	LONG $0x30e68141; WORD $0x3030; BYTE $0x30 // and r14d, 0x30303030
+	LONG $0x0fe48141; WORD $0x0f0f; BYTE $0x0f // and r12d, 0xf0f0f0f
+	WORD $0x0941; BYTE $0xc6 // or r14d, eax
+	WORD $0x8944; BYTE $0xf8 // mov eax, r15d
 	LONG $0x02efc141 // shr r15d, 0x2
-	WORD $0x8945; BYTE $0xde // mov r14d, r11d
-	LONG $0x0fe68141; WORD $0x0f0f; BYTE $0x0f // and r14d, 0xf0f0f0f
-	WORD $0x8945; BYTE $0xd4 // mov r12d, r10d
-	LONG $0x04ebc141 // shr r11d, 0x4
-	LONG $0x02eac141 // shr r10d, 0x2
-	LONG $0x3f3fe381; WORD $0x3f3f // and ebx, 0x3f3f3f3f
-	LONG $0x3fe48141; WORD $0x3f3f; BYTE $0x3f // and r12d, 0x3f3f3f3f
+	LONG $0x3f3f3f25; BYTE $0x3f // and eax, 0x3f3f3f3f
 	LONG $0x30e78141; WORD $0x3030; BYTE $0x30 // and r15d, 0x30303030
-	LONG $0x0fe38141; WORD $0x0f0f; BYTE $0x0f // and r11d, 0xf0f0f0f
-	LONG $0x30e28141; WORD $0x3030; BYTE $0x30 // and r10d, 0x30303030
-	LONG $0xdb6ef9c5 // vmovd xmm3, ebx
-	WORD $0x0945; BYTE $0xf7 // or r15d, r14d
-	WORD $0x0945; BYTE $0xda // or r10d, r11d
-	LONG $0x2261c3c4; WORD $0x01df // vpinsrd xmm3, xmm3, r15d, 0x1
-	LONG $0x2261c3c4; WORD $0x02dc // vpinsrd xmm3, xmm3, r12d, 0x2
-	LONG $0x2261c3c4; WORD $0x03da // vpinsrd xmm3, xmm3, r10d, 0x3
-	LONG $0x14b70f46; BYTE $0x0f // movzx r10d, word ptr [rdi + r9]
-	LONG $0x4cb70f46; WORD $0x020f // movzx r9d, word ptr [rdi + r9 + 0x2]
-	LONG $0xe370f9c5; BYTE $0xee // vpshufd xmm4, xmm3, 0xee # xmm4 = xmm3[2,3,2,3]
-	LONG $0x317de2c4; BYTE $0xdb // vpmovzxbd ymm3, xmm3 # ymm3 = xmm3[0],zero,zero,zero,xmm3[1],zero,zero,zero,xmm3[2],zero,zero,zero,xmm3[3],zero,zero,zero,xmm3[4],zero,zero,zero,xmm3[5],zero,zero,zero,xmm3[6],zero,zero,zero,xmm3[7],zero,zero,zero
-	LONG $0x317de2c4; BYTE $0xe4 // vpmovzxbd ymm4, xmm4 # ymm4 = xmm4[0],zero,zero,zero,xmm4[1],zero,zero,zero,xmm4[2],zero,zero,zero,xmm4[3],zero,zero,zero,xmm4[4],zero,zero,zero,xmm4[5],zero,zero,zero,xmm4[6],zero,zero,zero,xmm4[7],zero,zero,zero
-	LONG $0x6e79c1c4; BYTE $0xea // vmovd xmm5, r10d
+	LONG $0x20e6c149 // shl r14, 0x20
+	WORD $0x0945; BYTE $0xe7 // or r15d, r12d
+	WORD $0x094d; BYTE $0xee // or r14, r13
+	LONG $0x20e7c149 // shl r15, 0x20
+	LONG $0x6ef9c1c4; BYTE $0xde // vmovq xmm3, r14
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x0949; BYTE $0xc7 // or r15, rax
+	WORD $0xb70f; BYTE $0x03 // movzx eax, word ptr [rbx]
+	LONG $0x217de2c4; BYTE $0xdb // vpmovsxbd ymm3, xmm3
+	LONG $0x6ef9c1c4; BYTE $0xe7 // vmovq xmm4, r15
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x5979e2c4; BYTE $0xe4 // vpbroadcastq xmm4, xmm4
+	LONG $0x217de2c4; BYTE $0xe4 // vpmovsxbd ymm4, xmm4
 	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0xe86ef9c5 // vmovd xmm5, eax
+	LONG $0x0243b70f // movzx eax, word ptr [rbx + 0x2]
 	LONG $0x1379e2c4; BYTE $0xed // vcvtph2ps xmm5, xmm5
 	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
 	LONG $0x187de2c4; BYTE $0xed // vbroadcastss ymm5, xmm5
 	LONG $0xdb59d4c5 // vmulps ymm3, ymm5, ymm3
-	LONG $0x5c11fcc5; WORD $0x4024 // vmovups ymmword ptr [rsp + 0x40], ymm3
-	LONG $0x6e79c1c4; BYTE $0xd9 // vmovd xmm3, r9d
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x5c11fcc5; WORD $0x1024 // vmovups ymmword ptr [rsp + 0x10], ymm3
+	LONG $0xd86ef9c5 // vmovd xmm3, eax
 	LONG $0x1379e2c4; BYTE $0xdb // vcvtph2ps xmm3, xmm3
 	LONG $0x187de2c4; BYTE $0xdb // vbroadcastss ymm3, xmm3
 	LONG $0xdc59e4c5 // vmulps ymm3, ymm3, ymm4
-	LONG $0x5c11fcc5; WORD $0x6024 // vmovups ymmword ptr [rsp + 0x60], ymm3
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x6f7aa1c4; WORD $0x116c; BYTE $0xf0 // vmovdqu xmm5, xmmword ptr [rcx + r10 - 0x10]
-	LONG $0x6f7aa1c4; WORD $0x111c // vmovdqu xmm3, xmmword ptr [rcx + r10]
-	LONG $0x107ca1c4; WORD $0xd624 // vmovups ymm4, ymmword ptr [rsi + 8*r10]
-	LONG $0x107ca1c4; WORD $0xd674; BYTE $0x20 // vmovups ymm6, ymmword ptr [rsi + 8*r10 + 0x20]
-	LONG $0x107ca1c4; WORD $0xd67c; BYTE $0x40 // vmovups ymm7, ymmword ptr [rsi + 8*r10 + 0x40]
-	LONG $0x107c21c4; WORD $0xd644; BYTE $0x60 // vmovups ymm8, ymmword ptr [rsi + 8*r10 + 0x60]
-	QUAD $0x000000008d1c8d4e // lea r11, [4*r9]
-	LONG $0x24cb8349 // or r11, 0x24
-	LONG $0xc8db51c5 // vpand xmm9, xmm5, xmm0
-	LONG $0xe0db61c5 // vpand xmm12, xmm3, xmm0
-	LONG $0xde585cc5 // vaddps ymm11, ymm4, ymm6
-	LONG $0xd571d1c5; BYTE $0x04 // vpsrlw xmm5, xmm5, 0x4
+	LONG $0x5c11fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm3
+	WORD $0x9066 // nop
+	LONG $0x6f7aa1c4; WORD $0x3b6c; BYTE $0x10 // vmovdqu xmm5, xmmword ptr [rbx + r15 + 0x10]
+	LONG $0x6f7aa1c4; WORD $0x3b5c; BYTE $0x20 // vmovdqu xmm3, xmmword ptr [rbx + r15 + 0x20]
+	LONG $0x107c01c4; WORD $0xfb0c // vmovups ymm9, ymmword ptr [r11 + 8*r15]
+	LONG $0x107c01c4; WORD $0xfb54; BYTE $0x20 // vmovups ymm10, ymmword ptr [r11 + 8*r15 + 0x20]
+	LONG $0x107c01c4; WORD $0xfb5c; BYTE $0x40 // vmovups ymm11, ymmword ptr [r11 + 8*r15 + 0x40]
+	LONG $0x107c01c4; WORD $0xfb64; BYTE $0x60 // vmovups ymm12, ymmword ptr [r11 + 8*r15 + 0x60]
+	QUAD $0x00000000b5248d4e // lea r12, [4*r14]
+	LONG $0x24cc8349 // or r12, 0x24
+	LONG $0xe0dbd1c5 // vpand xmm4, xmm5, xmm0
+	LONG $0xf8dbe1c5 // vpand xmm7, xmm3, xmm0
 	LONG $0xd371e1c5; BYTE $0x04 // vpsrlw xmm3, xmm3, 0x4
-	LONG $0x707941c4; WORD $0xeed1 // vpshufd xmm10, xmm9, 0xee # xmm10 = xmm9[2,3,2,3]
-	LONG $0x317d42c4; BYTE $0xc9 // vpmovzxbd ymm9, xmm9 # ymm9 = xmm9[0],zero,zero,zero,xmm9[1],zero,zero,zero,xmm9[2],zero,zero,zero,xmm9[3],zero,zero,zero,xmm9[4],zero,zero,zero,xmm9[5],zero,zero,zero,xmm9[6],zero,zero,zero,xmm9[7],zero,zero,zero
-	LONG $0x707941c4; WORD $0xeeec // vpshufd xmm13, xmm12, 0xee # xmm13 = xmm12[2,3,2,3]
-	LONG $0x317d42c4; BYTE $0xe4 // vpmovzxbd ymm12, xmm12 # ymm12 = xmm12[0],zero,zero,zero,xmm12[1],zero,zero,zero,xmm12[2],zero,zero,zero,xmm12[3],zero,zero,zero,xmm12[4],zero,zero,zero,xmm12[5],zero,zero,zero,xmm12[6],zero,zero,zero,xmm12[7],zero,zero,zero
-	LONG $0xe8dbd1c5 // vpand xmm5, xmm5, xmm0
+	LONG $0xf470f9c5; BYTE $0xee // vpshufd xmm6, xmm4, 0xee # xmm6 = xmm4[2,3,2,3]
+	LONG $0x317de2c4; BYTE $0xe4 // vpmovzxbd ymm4, xmm4 # ymm4 = xmm4[0],zero,zero,zero,xmm4[1],zero,zero,zero,xmm4[2],zero,zero,zero,xmm4[3],zero,zero,zero,xmm4[4],zero,zero,zero,xmm4[5],zero,zero,zero,xmm4[6],zero,zero,zero,xmm4[7],zero,zero,zero
+	LONG $0xc77079c5; BYTE $0xee // vpshufd xmm8, xmm7, 0xee # xmm8 = xmm7[2,3,2,3]
+	LONG $0x317de2c4; BYTE $0xff // vpmovzxbd ymm7, xmm7 # ymm7 = xmm7[0],zero,zero,zero,xmm7[1],zero,zero,zero,xmm7[2],zero,zero,zero,xmm7[3],zero,zero,zero,xmm7[4],zero,zero,zero,xmm7[5],zero,zero,zero,xmm7[6],zero,zero,zero,xmm7[7],zero,zero,zero
 	LONG $0xd8dbe1c5 // vpand xmm3, xmm3, xmm0
-	LONG $0x317d42c4; BYTE $0xd2 // vpmovzxbd ymm10, xmm10 # ymm10 = xmm10[0],zero,zero,zero,xmm10[1],zero,zero,zero,xmm10[2],zero,zero,zero,xmm10[3],zero,zero,zero,xmm10[4],zero,zero,zero,xmm10[5],zero,zero,zero,xmm10[6],zero,zero,zero,xmm10[7],zero,zero,zero
-	LONG $0x317d42c4; BYTE $0xed // vpmovzxbd ymm13, xmm13 # ymm13 = xmm13[0],zero,zero,zero,xmm13[1],zero,zero,zero,xmm13[2],zero,zero,zero,xmm13[3],zero,zero,zero,xmm13[4],zero,zero,zero,xmm13[5],zero,zero,zero,xmm13[6],zero,zero,zero,xmm13[7],zero,zero,zero
-	LONG $0xdf5824c5 // vaddps ymm11, ymm11, ymm7
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
-	LONG $0x582441c4; BYTE $0xd8 // vaddps ymm11, ymm11, ymm8
+	LONG $0x317de2c4; BYTE $0xf6 // vpmovzxbd ymm6, xmm6 # ymm6 = xmm6[0],zero,zero,zero,xmm6[1],zero,zero,zero,xmm6[2],zero,zero,zero,xmm6[3],zero,zero,zero,xmm6[4],zero,zero,zero,xmm6[5],zero,zero,zero,xmm6[6],zero,zero,zero,xmm6[7],zero,zero,zero
+	LONG $0x317d42c4; BYTE $0xc0 // vpmovzxbd ymm8, xmm8 # ymm8 = xmm8[0],zero,zero,zero,xmm8[1],zero,zero,zero,xmm8[2],zero,zero,zero,xmm8[3],zero,zero,zero,xmm8[4],zero,zero,zero,xmm8[5],zero,zero,zero,xmm8[6],zero,zero,zero,xmm8[7],zero,zero,zero
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xe459b4c5 // vmulps ymm4, ymm9, ymm4
-	LONG $0xcd7079c5; BYTE $0xee // vpshufd xmm9, xmm5, 0xee # xmm9 = xmm5[2,3,2,3]
-	LONG $0x317de2c4; BYTE $0xed // vpmovzxbd ymm5, xmm5 # ymm5 = xmm5[0],zero,zero,zero,xmm5[1],zero,zero,zero,xmm5[2],zero,zero,zero,xmm5[3],zero,zero,zero,xmm5[4],zero,zero,zero,xmm5[5],zero,zero,zero,xmm5[6],zero,zero,zero,xmm5[7],zero,zero,zero
-	LONG $0x317d42c4; BYTE $0xc9 // vpmovzxbd ymm9, xmm9 # ymm9 = xmm9[0],zero,zero,zero,xmm9[1],zero,zero,zero,xmm9[2],zero,zero,zero,xmm9[3],zero,zero,zero,xmm9[4],zero,zero,zero,xmm9[5],zero,zero,zero,xmm9[6],zero,zero,zero,xmm9[7],zero,zero,zero
-	LONG $0xb84dc2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm6, ymm10 # ymm4 = (ymm6 * ymm10) + ymm4
-	LONG $0x187da2c4; WORD $0x8c74; BYTE $0x40 // vbroadcastss ymm6, dword ptr [rsp + 4*r9 + 0x40]
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xb845c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm7, ymm12 # ymm4 = (ymm7 * ymm12) + ymm4
-	LONG $0x187d22c4; WORD $0x8c64; BYTE $0x60 // vbroadcastss ymm12, dword ptr [rsp + 4*r9 + 0x60]
-	QUAD $0x00c0d6bc107ca1c4; WORD $0x0000 // vmovups ymm7, ymmword ptr [rsi + 8*r10 + 0xc0]
-	LONG $0xb83dc2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm8, ymm13 # ymm4 = (ymm8 * ymm13) + ymm4
-	QUAD $0x00e0d684107c21c4; WORD $0x0000 // vmovups ymm8, ymmword ptr [rsi + 8*r10 + 0xe0]
-	LONG $0xa85de2c4; BYTE $0xf1 // vfmadd213ps ymm6, ymm4, ymm1 # ymm6 = (ymm4 * ymm6) + ymm1
-	QUAD $0x0080d68c107ca1c4; WORD $0x0000 // vmovups ymm1, ymmword ptr [rsi + 8*r10 + 0x80]
-	LONG $0xa82562c4; BYTE $0xe2 // vfmadd213ps ymm12, ymm11, ymm2 # ymm12 = (ymm11 * ymm12) + ymm2
-	QUAD $0x00a0d694107ca1c4; WORD $0x0000 // vmovups ymm2, ymmword ptr [rsi + 8*r10 + 0xa0]
-	LONG $0xdb7079c5; BYTE $0xee // vpshufd xmm11, xmm3, 0xee # xmm11 = xmm3[2,3,2,3]
+	LONG $0xb82de2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm10, ymm6 # ymm4 = (ymm10 * ymm6) + ymm4
+	LONG $0x5834c1c4; BYTE $0xf2 // vaddps ymm6, ymm9, ymm10
+	LONG $0x187d22c4; WORD $0xb454; BYTE $0x10 // vbroadcastss ymm10, dword ptr [rsp + 4*r14 + 0x10]
+	LONG $0x187d22c4; WORD $0xb44c; BYTE $0x30 // vbroadcastss ymm9, dword ptr [rsp + 4*r14 + 0x30]
+	LONG $0xf658a4c5 // vaddps ymm6, ymm11, ymm6
+	LONG $0xb825e2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm11, ymm7 # ymm4 = (ymm11 * ymm7) + ymm4
+	LONG $0xfe589cc5 // vaddps ymm7, ymm12, ymm6
+	LONG $0xb81dc2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm12, ymm8 # ymm4 = (ymm12 * ymm8) + ymm4
+	LONG $0xa84562c4; BYTE $0xc9 // vfmadd213ps ymm9, ymm7, ymm1 # ymm9 = (ymm7 * ymm9) + ymm1
+	QUAD $0x0080fb8c107c81c4; WORD $0x0000 // vmovups ymm1, ymmword ptr [r11 + 8*r15 + 0x80]
+	LONG $0xfb70f9c5; BYTE $0xee // vpshufd xmm7, xmm3, 0xee # xmm7 = xmm3[2,3,2,3]
 	LONG $0x317de2c4; BYTE $0xdb // vpmovzxbd ymm3, xmm3 # ymm3 = xmm3[0],zero,zero,zero,xmm3[1],zero,zero,zero,xmm3[2],zero,zero,zero,xmm3[3],zero,zero,zero,xmm3[4],zero,zero,zero,xmm3[5],zero,zero,zero,xmm3[6],zero,zero,zero,xmm3[7],zero,zero,zero
-	LONG $0x20c28349 // add r10, 0x20
-	LONG $0x317d42c4; BYTE $0xdb // vpmovzxbd ymm11, xmm11 # ymm11 = xmm11[0],zero,zero,zero,xmm11[1],zero,zero,zero,xmm11[2],zero,zero,zero,xmm11[3],zero,zero,zero,xmm11[4],zero,zero,zero,xmm11[5],zero,zero,zero,xmm11[6],zero,zero,zero,xmm11[7],zero,zero,zero
+	LONG $0x317de2c4; BYTE $0xff // vpmovzxbd ymm7, xmm7 # ymm7 = xmm7[0],zero,zero,zero,xmm7[1],zero,zero,zero,xmm7[2],zero,zero,zero,xmm7[3],zero,zero,zero,xmm7[4],zero,zero,zero,xmm7[5],zero,zero,zero,xmm7[6],zero,zero,zero,xmm7[7],zero,zero,zero
+	LONG $0xa85d62c4; BYTE $0xd2 // vfmadd213ps ymm10, ymm4, ymm2 # ymm10 = (ymm4 * ymm10) + ymm2
+	LONG $0xd571e9c5; BYTE $0x04 // vpsrlw xmm2, xmm5, 0x4
+	LONG $0xd0dbe9c5 // vpand xmm2, xmm2, xmm0
 	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0xed59f4c5 // vmulps ymm5, ymm1, ymm5
-	LONG $0xd25874c5 // vaddps ymm10, ymm1, ymm2
-	LONG $0x187da2c4; WORD $0x8c4c; BYTE $0x44 // vbroadcastss ymm1, dword ptr [rsp + 4*r9 + 0x44]
-	LONG $0x02c18349 // add r9, 0x2
-	LONG $0xb86dc2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm9 # ymm5 = (ymm2 * ymm9) + ymm5
-	LONG $0x187da2c4; WORD $0x1c54; BYTE $0x40 // vbroadcastss ymm2, dword ptr [rsp + r11 + 0x40]
-	LONG $0xd7582cc5 // vaddps ymm10, ymm10, ymm7
-	LONG $0x582c41c4; BYTE $0xd0 // vaddps ymm10, ymm10, ymm8
-	LONG $0xb845e2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm7, ymm3 # ymm5 = (ymm7 * ymm3) + ymm5
-	LONG $0xb83dc2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm8, ymm11 # ymm5 = (ymm8 * ymm11) + ymm5
-	LONG $0xa82dc2c4; BYTE $0xd4 // vfmadd213ps ymm2, ymm10, ymm12 # ymm2 = (ymm10 * ymm2) + ymm12
-	LONG $0xa855e2c4; BYTE $0xce // vfmadd213ps ymm1, ymm5, ymm6 # ymm1 = (ymm5 * ymm1) + ymm6
-	LONG $0x08f98349 // cmp r9, 0x8
-	LONG $0xfea4850f; WORD $0xffff // jne 0x10fd0 <mv_q4_k+0x620>
-	WORD $0xff49; BYTE $0xc0 // inc r8
-	LONG $0x00c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x400
-	LONG $0x90c18148; WORD $0x0000; BYTE $0x00 // add rcx, 0x90
-	WORD $0x3949; BYTE $0xc0 // cmp r8, rax
-	LONG $0xfdba850f; WORD $0xffff // jne 0x10f00 <mv_q4_k+0x550>
-	LONG $0xc25cf4c5 // vsubps ymm0, ymm1, ymm2
-	LONG $0x397de3c4; WORD $0x01c1 // vextracti128 xmm1, ymm0, 0x1
-	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
-	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
-	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
-	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
-	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
-	LONG $0x0211fac5 // vmovss dword ptr [rdx], xmm0
+	LONG $0xea70f9c5; BYTE $0xee // vpshufd xmm5, xmm2, 0xee # xmm5 = xmm2[2,3,2,3]
+	LONG $0x317de2c4; BYTE $0xd2 // vpmovzxbd ymm2, xmm2 # ymm2 = xmm2[0],zero,zero,zero,xmm2[1],zero,zero,zero,xmm2[2],zero,zero,zero,xmm2[3],zero,zero,zero,xmm2[4],zero,zero,zero,xmm2[5],zero,zero,zero,xmm2[6],zero,zero,zero,xmm2[7],zero,zero,zero
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0x317de2c4; BYTE $0xed // vpmovzxbd ymm5, xmm5 # ymm5 = xmm5[0],zero,zero,zero,xmm5[1],zero,zero,zero,xmm5[2],zero,zero,zero,xmm5[3],zero,zero,zero,xmm5[4],zero,zero,zero,xmm5[5],zero,zero,zero,xmm5[6],zero,zero,zero,xmm5[7],zero,zero,zero
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0xc25974c5 // vmulps ymm8, ymm1, ymm2
+	QUAD $0x00a0fb94107c81c4; WORD $0x0000 // vmovups ymm2, ymmword ptr [r11 + 8*r15 + 0xa0]
+	LONG $0xb86d62c4; BYTE $0xc5 // vfmadd231ps ymm8, ymm2, ymm5 # ymm8 = (ymm2 * ymm5) + ymm8
+	LONG $0xca58f4c5 // vaddps ymm1, ymm1, ymm2
+	QUAD $0x00c0fb94107c81c4; WORD $0x0000 // vmovups ymm2, ymmword ptr [r11 + 8*r15 + 0xc0]
+	LONG $0xb86d62c4; BYTE $0xc3 // vfmadd231ps ymm8, ymm2, ymm3 # ymm8 = (ymm2 * ymm3) + ymm8
+	LONG $0xca58f4c5 // vaddps ymm1, ymm1, ymm2
+	QUAD $0x00e0fb94107c81c4; WORD $0x0000 // vmovups ymm2, ymmword ptr [r11 + 8*r15 + 0xe0]
+	LONG $0x20c78349 // add r15, 0x20
+	LONG $0xda58f4c5 // vaddps ymm3, ymm1, ymm2
+	LONG $0x187da2c4; WORD $0x244c; BYTE $0x10 // vbroadcastss ymm1, dword ptr [rsp + r12 + 0x10]
+	LONG $0xb86d62c4; BYTE $0xc7 // vfmadd231ps ymm8, ymm2, ymm7 # ymm8 = (ymm2 * ymm7) + ymm8
+	LONG $0x187da2c4; WORD $0xb454; BYTE $0x14 // vbroadcastss ymm2, dword ptr [rsp + 4*r14 + 0x14]
+	LONG $0x02c68349 // add r14, 0x2
+	LONG $0xa83dc2c4; BYTE $0xd2 // vfmadd213ps ymm2, ymm8, ymm10 # ymm2 = (ymm8 * ymm2) + ymm10
+	LONG $0xa865c2c4; BYTE $0xc9 // vfmadd213ps ymm1, ymm3, ymm9 # ymm1 = (ymm3 * ymm1) + ymm9
+	LONG $0x08fe8349 // cmp r14, 0x8
+	LONG $0xfeab850f; WORD $0xffff // jne 0x10b20 <mv_q4_k+0x170>
+	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
+	LONG $0x90c38148; WORD $0x0000; BYTE $0x00 // add rbx, 0x90
+	LONG $0xff428d49 // lea rax, [r10 - 0x1]
+	LONG $0x01fa8349 // cmp r10, 0x1
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0xfdbc8f0f; WORD $0xffff // jg 0x10a50 <mv_q4_k+0xa0>
+	LONG $0xc95cecc5 // vsubps ymm1, ymm2, ymm1
+	LONG $0xfffd53e9; BYTE $0xff // jmp 0x109f0 <mv_q4_k+0x40>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -958,9 +717,9 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	BYTE $0x90 // nop
 
-	// mv_q6_k: +4480
+	// mv_q6_k: +3248
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -968,383 +727,151 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0xe0e48348 // and rsp, -0x20
-	LONG $0xa0ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x1a0
-	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
-	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
-	LONG $0x02f98348 // cmp rcx, 0x2
-	LONG $0x05128c0f; WORD $0x0000 // jl 0x116be <mv_q6_k+0x53e>
-	QUAD $0x000d7e35787962c4; BYTE $0x00 // vpbroadcastb xmm14, byte ptr [rip + 0xd7e] # 0x11f33 <wsum_bf16+0x273>
-	QUAD $0x000d760d787962c4; BYTE $0x00 // vpbroadcastb xmm9, byte ptr [rip + 0xd76] # 0x11f34 <wsum_bf16+0x274>
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0x70ec8348 // sub rsp, 0x70
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x02c98e0f; WORD $0x0000 // jle 0x10f9c <mv_q6_k+0x2ec>
+	QUAD $0x0008d7057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x8d7] # 0x115b3 <wsum_bf16+0x293>
+	QUAD $0x0008cf0d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x8cf] # 0x115b4 <wsum_bf16+0x294>
+	QUAD $0x0008c7157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x8c7] # 0x115b5 <wsum_bf16+0x295>
 	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x2444894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r8
-	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
+	LONG $0x244c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r9
+	LONG $0x2444894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x08f8c148 // sar rax, 0x8
-	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
-	LONG $0x09048d4b // lea rax, [r9 + r9]
-	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
-	WORD $0x73eb // jmp 0x1125d <mv_q6_k+0xdd>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x197de3c4; WORD $0x01e5 // vextractf128 xmm5, ymm4, 0x1
-	LONG $0x24548b48; BYTE $0x40 // mov rdx, qword ptr [rsp + 0x40]
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
-	LONG $0x24448b4c; BYTE $0x30 // mov r8, qword ptr [rsp + 0x30]
-	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
-	LONG $0x24740148; BYTE $0x18 // add qword ptr [rsp + 0x18], rsi
-	LONG $0xfe418d48 // lea rax, [rcx - 0x2]
-	LONG $0xecc6d9c5; BYTE $0x01 // vshufpd xmm5, xmm4, xmm4, 0x1 # xmm5 = xmm4[1,0]
-	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
-	LONG $0xec16fac5 // vmovshdup xmm5, xmm4 # xmm5 = xmm4[1,1,3,3]
-	LONG $0xe558dac5 // vaddss xmm4, xmm4, xmm5
-	LONG $0x2211fac5 // vmovss dword ptr [rdx], xmm4
-	LONG $0x197de3c4; WORD $0x01d4 // vextractf128 xmm4, ymm2, 0x1
-	LONG $0xdc58e8c5 // vaddps xmm3, xmm2, xmm4
+	LONG $0x24048948 // mov qword ptr [rsp], rax
+	WORD $0x37eb // jmp 0x10d47 <mv_q6_k+0x97>
+	LONG $0x197de3c4; WORD $0x01dc // vextractf128 xmm4, ymm3, 0x1
+	LONG $0xff418d48 // lea rax, [rcx - 0x1]
+	WORD $0x014c; BYTE $0xcf // add rdi, r9
+	LONG $0xdc58e0c5 // vaddps xmm3, xmm3, xmm4
 	LONG $0xe3c6e1c5; BYTE $0x01 // vshufpd xmm4, xmm3, xmm3, 0x1 # xmm4 = xmm3[1,0]
 	LONG $0xdc58e0c5 // vaddps xmm3, xmm3, xmm4
 	LONG $0xe316fac5 // vmovshdup xmm4, xmm3 # xmm4 = xmm3[1,1,3,3]
 	LONG $0xdc58e2c5 // vaddss xmm3, xmm3, xmm4
-	LONG $0x5a11fac5; BYTE $0x04 // vmovss dword ptr [rdx + 0x4], xmm3
-	LONG $0x08c28348 // add rdx, 0x8
-	LONG $0x03f98348 // cmp rcx, 0x3
+	LONG $0x1a11fac5 // vmovss dword ptr [rdx], xmm3
+	LONG $0x04c28348 // add rdx, 0x4
+	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x04648e0f; WORD $0x0000 // jle 0x116c1 <mv_q6_k+0x541>
-	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
-	LONG $0x24548948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdx
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	LONG $0xff748c0f; WORD $0xffff // jl 0x111f0 <mv_q6_k+0x70>
-	LONG $0x245c8b4c; BYTE $0x20 // mov r11, qword ptr [rsp + 0x20]
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
-	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
-	LONG $0xd2c06948; WORD $0x0000; BYTE $0x00 // imul rax, rax, 0xd2
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	QUAD $0x00c002ac217de2c4; WORD $0x0000 // vpmovsxbd ymm5, qword ptr [rdx + rax + 0xc0]
-	QUAD $0x00c802b4217de2c4; WORD $0x0000 // vpmovsxbd ymm6, qword ptr [rdx + rax + 0xc8]
-	QUAD $0x000000d0028cb70f // movzx ecx, word ptr [rdx + rax + 0xd0]
-	LONG $0x02348d4c // lea r14, [rdx + rax]
-	QUAD $0x0000008002a48d4c // lea r12, [rdx + rax + 0x80]
-	QUAD $0x0000008031ac8d4f // lea r13, [r9 + r14 + 0x80]
-	LONG $0x0e3c8d4f // lea r15, [r14 + r9]
-	LONG $0xf96ef9c5 // vmovd xmm7, ecx
-	LONG $0x1379e2c4; BYTE $0xff // vcvtph2ps xmm7, xmm7
-	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0xed59c4c5 // vmulps ymm5, ymm7, ymm5
-	LONG $0x6c11fcc5; WORD $0x6024 // vmovups ymmword ptr [rsp + 0x60], ymm5
-	LONG $0xee59c4c5 // vmulps ymm5, ymm7, ymm6
-	QUAD $0x00008024ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x80], ymm5
-	QUAD $0x00c031ac217d82c4; WORD $0x0000 // vpmovsxbd ymm5, qword ptr [r9 + r14 + 0xc0]
-	QUAD $0x00c831b4217d82c4; WORD $0x0000 // vpmovsxbd ymm6, qword ptr [r9 + r14 + 0xc8]
-	QUAD $0x0000d0318cb70f43; BYTE $0x00 // movzx ecx, word ptr [r9 + r14 + 0xd0]
-	LONG $0xf96ef9c5 // vmovd xmm7, ecx
-	LONG $0x1379e2c4; BYTE $0xff // vcvtph2ps xmm7, xmm7
-	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0xed59c4c5 // vmulps ymm5, ymm7, ymm5
-	LONG $0xc659c4c5 // vmulps ymm0, ymm7, ymm6
-	QUAD $0x0000a024ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa0], ymm5
-	QUAD $0x0000c0248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc0], ymm0
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x8944; BYTE $0xd6 // mov esi, r10d
-	WORD $0xeed1 // shr esi
-	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
-	WORD $0xe183; BYTE $0x01 // and ecx, 0x1
-	QUAD $0x000bc11d7879e2c4; BYTE $0x00 // vpbroadcastb xmm3, byte ptr [rip + 0xbc1] # 0x11f35 <wsum_bf16+0x275>
-	LONG $0xf57f79c5 // vmovdqa xmm5, xmm14
-	QUAD $0x000140249429fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x140], ymm2
-	WORD $0xff41; BYTE $0xc2 // inc r10d
-	WORD $0x8949; BYTE $0xf0 // mov r8, rsi
-	LONG $0x06e0c149 // shl r8, 0x6
-	WORD $0xcb89 // mov ebx, ecx
-	WORD $0x8948; BYTE $0xf2 // mov rdx, rsi
-	WORD $0x048d; BYTE $0xf1 // lea eax, [rcx + 8*rsi]
-	WORD $0xe1c1; BYTE $0x04 // shl ecx, 0x4
-	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0xe6c1; BYTE $0x07 // shl esi, 0x7
-	WORD $0xe3c1; BYTE $0x06 // shl ebx, 0x6
-	LONG $0x063c8d4b // lea rdi, [r14 + r8]
-	LONG $0xb3348d49 // lea rsi, [r11 + 4*rsi]
-	WORD $0x014d; BYTE $0xf8 // add r8, r15
-	LONG $0x2c6f7ac5; BYTE $0x39 // vmovdqu xmm13, xmmword ptr [rcx + rdi]
-	LONG $0x746ffac5; WORD $0x2039 // vmovdqu xmm6, xmmword ptr [rcx + rdi + 0x20]
-	LONG $0x143c8d49 // lea rdi, [r12 + rdx]
-	WORD $0x014c; BYTE $0xea // add rdx, r13
-	LONG $0x246f7ac5; BYTE $0x39 // vmovdqu xmm12, xmmword ptr [rcx + rdi]
-	LONG $0x3c10fcc5; BYTE $0x33 // vmovups ymm7, ymmword ptr [rbx + rsi]
-	LONG $0x5c107cc5; WORD $0x2033 // vmovups ymm11, ymmword ptr [rbx + rsi + 0x20]
-	QUAD $0x0000803394107cc5; BYTE $0x00 // vmovups ymm10, ymmword ptr [rbx + rsi + 0x80]
-	QUAD $0x0000a03384107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rbx + rsi + 0xa0]
-	QUAD $0x000100338c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rbx + rsi + 0x100]
-	QUAD $0x000120339410fcc5; BYTE $0x00 // vmovups ymm2, ymmword ptr [rbx + rsi + 0x120]
-	LONG $0xdb1141c4; BYTE $0xf6 // vpand xmm14, xmm13, xmm14
-	LONG $0x7111c1c4; WORD $0x04d5 // vpsrlw xmm13, xmm13, 0x4
-	LONG $0x7101c1c4; WORD $0x04f4 // vpsllw xmm15, xmm12, 0x4
-	LONG $0x7179c1c4; WORD $0x02f4 // vpsllw xmm0, xmm12, 0x2
-	LONG $0xeddb11c5 // vpand xmm13, xmm13, xmm5
-	QUAD $0x000120248c29fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x120], ymm1
-	QUAD $0x0000e02494297cc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0xe0], ymm10
-	QUAD $0x000160249429fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x160], ymm2
-	QUAD $0x0001002484297cc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x100], ymm8
-	LONG $0xdb0141c4; BYTE $0xf9 // vpand xmm15, xmm15, xmm9
-	LONG $0xc0dbb1c5 // vpand xmm0, xmm9, xmm0
-	LONG $0xeb0141c4; BYTE $0xf6 // vpor xmm14, xmm15, xmm14
-	LONG $0xfddb49c5 // vpand xmm15, xmm6, xmm5
-	LONG $0xc0eb81c5 // vpor xmm0, xmm15, xmm0
-	LONG $0xdb1941c4; BYTE $0xf9 // vpand xmm15, xmm12, xmm9
-	LONG $0xf3fc09c5 // vpaddb xmm14, xmm14, xmm3
-	LONG $0xeb0141c4; BYTE $0xed // vpor xmm13, xmm15, xmm13
-	LONG $0x707941c4; WORD $0xeefe // vpshufd xmm15, xmm14, 0xee # xmm15 = xmm14[2,3,2,3]
-	LONG $0x217d42c4; BYTE $0xf6 // vpmovsxbd ymm14, xmm14
-	LONG $0xc3fcf9c5 // vpaddb xmm0, xmm0, xmm3
-	LONG $0x217d42c4; BYTE $0xff // vpmovsxbd ymm15, xmm15
-	LONG $0xebfc11c5 // vpaddb xmm13, xmm13, xmm3
-	LONG $0x5b7c41c4; BYTE $0xf6 // vcvtdq2ps ymm14, ymm14
-	LONG $0x5b7c41c4; BYTE $0xff // vcvtdq2ps ymm15, ymm15
-	LONG $0xf7590cc5 // vmulps ymm14, ymm14, ymm7
-	LONG $0xb82542c4; BYTE $0xf7 // vfmadd231ps ymm14, ymm11, ymm15 # ymm14 = (ymm11 * ymm15) + ymm14
-	LONG $0x187d62c4; WORD $0x847c; BYTE $0x60 // vbroadcastss ymm15, dword ptr [rsp + 4*rax + 0x60]
-	LONG $0xa80d62c4; BYTE $0xfc // vfmadd213ps ymm15, ymm14, ymm4 # ymm15 = (ymm14 * ymm15) + ymm4
-	LONG $0xe070f9c5; BYTE $0xee // vpshufd xmm4, xmm0, 0xee # xmm4 = xmm0[2,3,2,3]
-	LONG $0x217de2c4; BYTE $0xc0 // vpmovsxbd ymm0, xmm0
-	LONG $0x707941c4; WORD $0xeef5 // vpshufd xmm14, xmm13, 0xee # xmm14 = xmm13[2,3,2,3]
-	LONG $0x217d42c4; BYTE $0xed // vpmovsxbd ymm13, xmm13
-	LONG $0x217de2c4; BYTE $0xe4 // vpmovsxbd ymm4, xmm4
-	LONG $0x217d42c4; BYTE $0xf6 // vpmovsxbd ymm14, xmm14
-	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	LONG $0x5b7c41c4; BYTE $0xf6 // vcvtdq2ps ymm14, ymm14
-	LONG $0xc059acc5 // vmulps ymm0, ymm10, ymm0
-	QUAD $0x0001803394107cc5; BYTE $0x00 // vmovups ymm10, ymmword ptr [rbx + rsi + 0x180]
-	LONG $0xb83de2c4; BYTE $0xc4 // vfmadd231ps ymm0, ymm8, ymm4 # ymm0 = (ymm8 * ymm4) + ymm0
-	LONG $0x187de2c4; WORD $0x8464; BYTE $0x68 // vbroadcastss ymm4, dword ptr [rsp + 4*rax + 0x68]
-	LONG $0xa87dc2c4; BYTE $0xe7 // vfmadd213ps ymm4, ymm0, ymm15 # ymm4 = (ymm0 * ymm4) + ymm15
-	LONG $0x5b7cc1c4; BYTE $0xc5 // vcvtdq2ps ymm0, ymm13
-	LONG $0x187d62c4; WORD $0x847c; BYTE $0x70 // vbroadcastss ymm15, dword ptr [rsp + 4*rax + 0x70]
-	LONG $0x2c6f7ac5; BYTE $0x11 // vmovdqu xmm13, xmmword ptr [rcx + rdx]
-	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
-	LONG $0xb86dc2c4; BYTE $0xc6 // vfmadd231ps ymm0, ymm2, ymm14 # ymm0 = (ymm2 * ymm14) + ymm0
-	LONG $0x6f7a21c4; WORD $0x0134 // vmovdqu xmm14, xmmword ptr [rcx + r8]
-	LONG $0xd36ff9c5 // vmovdqa xmm2, xmm3
-	LONG $0xa87d62c4; BYTE $0xfc // vfmadd213ps ymm15, ymm0, ymm4 # ymm15 = (ymm0 * ymm15) + ymm4
-	LONG $0x7159c1c4; WORD $0x04f5 // vpsllw xmm4, xmm13, 0x4
-	LONG $0xe4dbb1c5 // vpand xmm4, xmm9, xmm4
-	LONG $0xc5db89c5 // vpand xmm0, xmm14, xmm5
-	LONG $0xc0ebd9c5 // vpor xmm0, xmm4, xmm0
-	LONG $0xc3fcf9c5 // vpaddb xmm0, xmm0, xmm3
-	QUAD $0x0001a0339c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rbx + rsi + 0x1a0]
-	LONG $0x217de2c4; BYTE $0xe0 // vpmovsxbd ymm4, xmm0
-	LONG $0xc070f9c5; BYTE $0xee // vpshufd xmm0, xmm0, 0xee # xmm0 = xmm0[2,3,2,3]
-	LONG $0x217de2c4; BYTE $0xc0 // vpmovsxbd ymm0, xmm0
-	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xcf59dcc5 // vmulps ymm1, ymm4, ymm7
-	LONG $0x7159c1c4; WORD $0x02d4 // vpsrlw xmm4, xmm12, 0x2
-	LONG $0xe3287cc5 // vmovaps ymm12, ymm3
-	LONG $0xdb11c1c4; BYTE $0xf9 // vpand xmm7, xmm13, xmm9
-	LONG $0xe4dbb1c5 // vpand xmm4, xmm9, xmm4
-	LONG $0xb825e2c4; BYTE $0xc8 // vfmadd231ps ymm1, ymm11, ymm0 # ymm1 = (ymm11 * ymm0) + ymm1
-	LONG $0xd671f9c5; BYTE $0x04 // vpsrlw xmm0, xmm6, 0x4
-	QUAD $0x00a0849c187d62c4; WORD $0x0000 // vbroadcastss ymm11, dword ptr [rsp + 4*rax + 0xa0]
-	LONG $0xc5dbf9c5 // vpand xmm0, xmm0, xmm5
-	QUAD $0x0140249ca87562c4; WORD $0x0000 // vfmadd213ps ymm11, ymm1, ymmword ptr [rsp + 0x140] # ymm11 = (ymm1 * ymm11) + mem
-	LONG $0xc0ebd9c5 // vpor xmm0, xmm4, xmm0
-	LONG $0xc2fcf9c5 // vpaddb xmm0, xmm0, xmm2
-	LONG $0xe070f9c5; BYTE $0xee // vpshufd xmm4, xmm0, 0xee # xmm4 = xmm0[2,3,2,3]
-	LONG $0x217de2c4; BYTE $0xc0 // vpmovsxbd ymm0, xmm0
-	LONG $0x217de2c4; BYTE $0xe4 // vpmovsxbd ymm4, xmm4
-	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	LONG $0xc059acc5 // vmulps ymm0, ymm10, ymm0
-	LONG $0xb865e2c4; BYTE $0xc4 // vfmadd231ps ymm0, ymm3, ymm4 # ymm0 = (ymm3 * ymm4) + ymm0
-	LONG $0x187de2c4; WORD $0x8464; BYTE $0x78 // vbroadcastss ymm4, dword ptr [rsp + 4*rax + 0x78]
-	LONG $0x7161c1c4; WORD $0x02f5 // vpsllw xmm3, xmm13, 0x2
-	LONG $0xdbdbb1c5 // vpand xmm3, xmm9, xmm3
-	LONG $0xa87dc2c4; BYTE $0xe7 // vfmadd213ps ymm4, ymm0, ymm15 # ymm4 = (ymm0 * ymm4) + ymm15
-	LONG $0x6f7aa1c4; WORD $0x0144; BYTE $0x20 // vmovdqu xmm0, xmmword ptr [rcx + r8 + 0x20]
-	LONG $0xcddbf9c5 // vpand xmm1, xmm0, xmm5
-	LONG $0xd071f9c5; BYTE $0x04 // vpsrlw xmm0, xmm0, 0x4
-	LONG $0xc9ebe1c5 // vpor xmm1, xmm3, xmm1
-	LONG $0xc5dbf9c5 // vpand xmm0, xmm0, xmm5
-	LONG $0xcafcf1c5 // vpaddb xmm1, xmm1, xmm2
-	LONG $0x217de2c4; BYTE $0xd9 // vpmovsxbd ymm3, xmm1
-	LONG $0xc970f9c5; BYTE $0xee // vpshufd xmm1, xmm1, 0xee # xmm1 = xmm1[2,3,2,3]
-	LONG $0x217de2c4; BYTE $0xc9 // vpmovsxbd ymm1, xmm1
-	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
-	QUAD $0x0000e024845964c5; BYTE $0x00 // vmulps ymm8, ymm3, ymmword ptr [rsp + 0xe0]
-	QUAD $0x00a8849c187de2c4; WORD $0x0000 // vbroadcastss ymm3, dword ptr [rsp + 4*rax + 0xa8]
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	QUAD $0x01002484b87562c4; WORD $0x0000 // vfmadd231ps ymm8, ymm1, ymmword ptr [rsp + 0x100] # ymm8 = (ymm1 * mem) + ymm8
-	LONG $0x7171c1c4; WORD $0x04d6 // vpsrlw xmm1, xmm14, 0x4
-	LONG $0xf56f79c5 // vmovdqa xmm14, xmm5
-	LONG $0xcddbf1c5 // vpand xmm1, xmm1, xmm5
-	LONG $0xc9ebc1c5 // vpor xmm1, xmm7, xmm1
-	LONG $0x7141c1c4; WORD $0x02d5 // vpsrlw xmm7, xmm13, 0x2
-	LONG $0xcafcf1c5 // vpaddb xmm1, xmm1, xmm2
-	LONG $0xffdbb1c5 // vpand xmm7, xmm9, xmm7
-	LONG $0x217de2c4; BYTE $0xe9 // vpmovsxbd ymm5, xmm1
-	LONG $0xc970f9c5; BYTE $0xee // vpshufd xmm1, xmm1, 0xee # xmm1 = xmm1[2,3,2,3]
-	LONG $0xc0ebc1c5 // vpor xmm0, xmm7, xmm0
-	LONG $0x217de2c4; BYTE $0xc9 // vpmovsxbd ymm1, xmm1
-	LONG $0xc2fcf9c5 // vpaddb xmm0, xmm0, xmm2
-	QUAD $0x00b88494187de2c4; WORD $0x0000 // vbroadcastss ymm2, dword ptr [rsp + 4*rax + 0xb8]
-	LONG $0xfd5bfcc5 // vcvtdq2ps ymm7, ymm5
-	QUAD $0x00012024b459c4c5; BYTE $0x00 // vmulps ymm6, ymm7, ymmword ptr [rsp + 0x120]
-	QUAD $0x00b084ac187de2c4; WORD $0x0000 // vbroadcastss ymm5, dword ptr [rsp + 4*rax + 0xb0]
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	QUAD $0x016024b4b875e2c4; WORD $0x0000 // vfmadd231ps ymm6, ymm1, ymmword ptr [rsp + 0x160] # ymm6 = (ymm1 * mem) + ymm6
-	LONG $0x217de2c4; BYTE $0xc8 // vpmovsxbd ymm1, xmm0
-	LONG $0xc070f9c5; BYTE $0xee // vpshufd xmm0, xmm0, 0xee # xmm0 = xmm0[2,3,2,3]
-	LONG $0xa83dc2c4; BYTE $0xdb // vfmadd213ps ymm3, ymm8, ymm11 # ymm3 = (ymm8 * ymm3) + ymm11
-	LONG $0x217de2c4; BYTE $0xc0 // vpmovsxbd ymm0, xmm0
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
-	LONG $0xb81de2c4; BYTE $0xc8 // vfmadd231ps ymm1, ymm12, ymm0 # ymm1 = (ymm12 * ymm0) + ymm1
-	LONG $0xa84de2c4; BYTE $0xeb // vfmadd213ps ymm5, ymm6, ymm3 # ymm5 = (ymm6 * ymm5) + ymm3
-	LONG $0xa875e2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm1, ymm5 # ymm2 = (ymm1 * ymm2) + ymm5
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfcc6850f; WORD $0xffff // jne 0x11360 <mv_q6_k+0x1e0>
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
-	LONG $0x244c8b4c; BYTE $0x50 // mov r9, qword ptr [rsp + 0x50]
-	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
-	WORD $0xff48; BYTE $0xc0 // inc rax
-	LONG $0x24443b48; BYTE $0x48 // cmp rax, qword ptr [rsp + 0x48]
-	LONG $0xfbd7850f; WORD $0xffff // jne 0x11290 <mv_q6_k+0x110>
-	LONG $0xfffb32e9; BYTE $0xff // jmp 0x111f0 <mv_q6_k+0x70>
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0273840f; WORD $0x0000 // je 0x1193d <mv_q6_k+0x7bd>
-	LONG $0x246c8b4c; BYTE $0x20 // mov r13, qword ptr [rsp + 0x20]
-	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02558e0f; WORD $0x0000 // jle 0x10f9c <mv_q6_k+0x2ec>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	LONG $0x02308c0f; WORD $0x0000 // jl 0x1191e <mv_q6_k+0x79e>
-	QUAD $0x00083c057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x83c] # 0x11f33 <wsum_bf16+0x273>
-	QUAD $0x0008340d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x834] # 0x11f34 <wsum_bf16+0x274>
-	QUAD $0x00082c157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x82c] # 0x11f35 <wsum_bf16+0x275>
-	LONG $0x08f8c148 // sar rax, 0x8
-	WORD $0xc931 // xor ecx, ecx
-	BYTE $0x90 // nop
-	LONG $0x244c8b4c; BYTE $0x18 // mov r9, qword ptr [rsp + 0x18]
-	LONG $0xd2f96948; WORD $0x0000; BYTE $0x00 // imul rdi, rcx, 0xd2
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	QUAD $0x00c039a4217dc2c4; WORD $0x0000 // vpmovsxbd ymm4, qword ptr [r9 + rdi + 0xc0]
-	QUAD $0x00c839ac217dc2c4; WORD $0x0000 // vpmovsxbd ymm5, qword ptr [r9 + rdi + 0xc8]
-	QUAD $0x0000d039b4b70f41; BYTE $0x00 // movzx esi, word ptr [r9 + rdi + 0xd0]
-	LONG $0x39048d4d // lea r8, [r9 + rdi]
-	QUAD $0x00000080398c8d4d // lea r9, [r9 + rdi + 0x80]
-	LONG $0xf66ef9c5 // vmovd xmm6, esi
-	LONG $0x1379e2c4; BYTE $0xf6 // vcvtph2ps xmm6, xmm6
-	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
+	WORD $0xbc7c // jl 0x10d10 <mv_q6_k+0x60>
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
+	LONG $0x24548b4c; BYTE $0x18 // mov r10, qword ptr [rsp + 0x18]
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x8949; BYTE $0xfb // mov r11, rdi
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	QUAD $0x000010008b180f41 // prefetcht0 byte ptr [r11 + 0x1000]
+	QUAD $0x000010408b180f41 // prefetcht0 byte ptr [r11 + 0x1040]
+	QUAD $0x000010808b180f41 // prefetcht0 byte ptr [r11 + 0x1080]
+	QUAD $0x000010c08b180f41 // prefetcht0 byte ptr [r11 + 0x10c0]
+	LONG $0x80b38d4d; WORD $0x0000; BYTE $0x00 // lea r14, [r11 + 0x80]
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	QUAD $0x0000c0ab217dc2c4; BYTE $0x00 // vpmovsxbd ymm5, qword ptr [r11 + 0xc0]
+	QUAD $0x0000c8b3217dc2c4; BYTE $0x00 // vpmovsxbd ymm6, qword ptr [r11 + 0xc8]
+	QUAD $0x000000d083b70f41 // movzx eax, word ptr [r11 + 0xd0]
+	LONG $0xf86ef9c5 // vmovd xmm7, eax
+	LONG $0x1379e2c4; BYTE $0xff // vcvtph2ps xmm7, xmm7
+	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	LONG $0xe459ccc5 // vmulps ymm4, ymm6, ymm4
-	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
-	LONG $0x6411fcc5; WORD $0x6024 // vmovups ymmword ptr [rsp + 0x60], ymm4
-	QUAD $0x00008024ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x80], ymm5
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x8944; BYTE $0xd6 // mov esi, r10d
-	WORD $0xeed1 // shr esi
-	WORD $0x8944; BYTE $0xd7 // mov edi, r10d
-	WORD $0xe783; BYTE $0x01 // and edi, 0x1
-	WORD $0xff41; BYTE $0xc2 // inc r10d
-	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
-	LONG $0x05e3c149 // shl r11, 0x5
-	WORD $0x8941; BYTE $0xff // mov r15d, edi
-	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
-	LONG $0x06e3c148 // shl rbx, 0x6
-	LONG $0x04e7c141 // shl r15d, 0x4
-	WORD $0x8941; BYTE $0xf6 // mov r14d, esi
-	LONG $0x07e6c141 // shl r14d, 0x7
-	LONG $0xf7248d44 // lea r12d, [rdi + 8*rsi]
-	WORD $0xfe89 // mov esi, edi
-	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
-	WORD $0x014d; BYTE $0xcb // add r11, r9
-	WORD $0x014c; BYTE $0xc3 // add rbx, r8
-	LONG $0xb57c8d4b; BYTE $0x00 // lea rdi, [r13 + 4*r14]
-	LONG $0x6f7a81c4; WORD $0x1f34 // vmovdqu xmm6, xmmword ptr [r15 + r11]
-	LONG $0x6f7ac1c4; WORD $0x1f24 // vmovdqu xmm4, xmmword ptr [r15 + rbx]
-	LONG $0x6f7ac1c4; WORD $0x1f6c; BYTE $0x20 // vmovdqu xmm5, xmmword ptr [r15 + rbx + 0x20]
-	LONG $0xf671b9c5; BYTE $0x04 // vpsllw xmm8, xmm6, 0x4
-	LONG $0xf671b1c5; BYTE $0x02 // vpsllw xmm9, xmm6, 0x2
-	LONG $0xf8dbd9c5 // vpand xmm7, xmm4, xmm0
-	LONG $0xd471d9c5; BYTE $0x04 // vpsrlw xmm4, xmm4, 0x4
-	LONG $0xc1db39c5 // vpand xmm8, xmm8, xmm1
-	LONG $0xc9db31c5 // vpand xmm9, xmm9, xmm1
-	LONG $0xe0dbd9c5 // vpand xmm4, xmm4, xmm0
-	LONG $0xffebb9c5 // vpor xmm7, xmm8, xmm7
+	LONG $0xed59c4c5 // vmulps ymm5, ymm7, ymm5
+	LONG $0xf659c4c5 // vmulps ymm6, ymm7, ymm6
+	LONG $0x6c11fcc5; WORD $0x2024 // vmovups ymmword ptr [rsp + 0x20], ymm5
+	LONG $0x7411fcc5; WORD $0x4024 // vmovups ymmword ptr [rsp + 0x40], ymm6
+	WORD $0x9066 // nop
+	WORD $0x8944; BYTE $0xf8 // mov eax, r15d
+	WORD $0x8944; BYTE $0xfe // mov esi, r15d
+	WORD $0xe8d1 // shr eax
+	WORD $0xe683; BYTE $0x01 // and esi, 0x1
+	WORD $0xff41; BYTE $0xc7 // inc r15d
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0xc6248d44 // lea r12d, [rsi + 8*rax]
+	WORD $0xe0c1; BYTE $0x07 // shl eax, 0x7
+	LONG $0x06e1c149 // shl r9, 0x6
+	LONG $0x822c8d4d // lea r13, [r10 + 4*rax]
+	WORD $0xf089 // mov eax, esi
+	WORD $0xe6c1; BYTE $0x04 // shl esi, 0x4
+	WORD $0x014c; BYTE $0xf3 // add rbx, r14
+	WORD $0x014d; BYTE $0xd9 // add r9, r11
+	WORD $0xe0c1; BYTE $0x06 // shl eax, 0x6
+	LONG $0x3c6ffac5; BYTE $0x1e // vmovdqu xmm7, xmmword ptr [rsi + rbx]
+	LONG $0x6f7aa1c4; WORD $0x0e2c // vmovdqu xmm5, xmmword ptr [rsi + r9]
+	LONG $0x6f7aa1c4; WORD $0x0e74; BYTE $0x20 // vmovdqu xmm6, xmmword ptr [rsi + r9 + 0x20]
+	LONG $0xf771b1c5; BYTE $0x04 // vpsllw xmm9, xmm7, 0x4
+	LONG $0xf771a9c5; BYTE $0x02 // vpsllw xmm10, xmm7, 0x2
 	LONG $0xc0db51c5 // vpand xmm8, xmm5, xmm0
 	LONG $0xd571d1c5; BYTE $0x04 // vpsrlw xmm5, xmm5, 0x4
-	LONG $0xeb3141c4; BYTE $0xc0 // vpor xmm8, xmm9, xmm8
-	LONG $0xc9db49c5 // vpand xmm9, xmm6, xmm1
-	LONG $0xd671c9c5; BYTE $0x02 // vpsrlw xmm6, xmm6, 0x2
-	LONG $0xfafcc1c5 // vpaddb xmm7, xmm7, xmm2
+	LONG $0xc9db31c5 // vpand xmm9, xmm9, xmm1
+	LONG $0xd1db29c5 // vpand xmm10, xmm10, xmm1
 	LONG $0xe8dbd1c5 // vpand xmm5, xmm5, xmm0
-	LONG $0xe4ebb1c5 // vpor xmm4, xmm9, xmm4
-	LONG $0xf1dbc9c5 // vpand xmm6, xmm6, xmm1
+	LONG $0xeb3141c4; BYTE $0xc0 // vpor xmm8, xmm9, xmm8
+	LONG $0xc8db49c5 // vpand xmm9, xmm6, xmm0
+	LONG $0xd671c9c5; BYTE $0x04 // vpsrlw xmm6, xmm6, 0x4
+	LONG $0xeb2941c4; BYTE $0xc9 // vpor xmm9, xmm10, xmm9
+	LONG $0xd1db41c5 // vpand xmm10, xmm7, xmm1
+	LONG $0xd771c1c5; BYTE $0x02 // vpsrlw xmm7, xmm7, 0x2
 	LONG $0xc2fc39c5 // vpaddb xmm8, xmm8, xmm2
-	LONG $0xcafc59c5 // vpaddb xmm9, xmm4, xmm2
-	LONG $0xe5ebc9c5 // vpor xmm4, xmm6, xmm5
-	LONG $0x217de2c4; BYTE $0xf7 // vpmovsxbd ymm6, xmm7
-	LONG $0xef70f9c5; BYTE $0xee // vpshufd xmm5, xmm7, 0xee # xmm5 = xmm7[2,3,2,3]
-	LONG $0x187da2c4; WORD $0xa47c; BYTE $0x60 // vbroadcastss ymm7, dword ptr [rsp + 4*r12 + 0x60]
-	LONG $0x217de2c4; BYTE $0xed // vpmovsxbd ymm5, xmm5
-	LONG $0x707941c4; WORD $0xeed1 // vpshufd xmm10, xmm9, 0xee # xmm10 = xmm9[2,3,2,3]
+	LONG $0xf0dbc9c5 // vpand xmm6, xmm6, xmm0
+	LONG $0xedeba9c5 // vpor xmm5, xmm10, xmm5
+	LONG $0xf9dbc1c5 // vpand xmm7, xmm7, xmm1
+	LONG $0xcafc31c5 // vpaddb xmm9, xmm9, xmm2
+	LONG $0xd2fc51c5 // vpaddb xmm10, xmm5, xmm2
+	LONG $0xeeebc1c5 // vpor xmm5, xmm7, xmm6
+	LONG $0x217dc2c4; BYTE $0xf8 // vpmovsxbd ymm7, xmm8
+	LONG $0x7079c1c4; WORD $0xeef0 // vpshufd xmm6, xmm8, 0xee # xmm6 = xmm8[2,3,2,3]
+	LONG $0x707941c4; WORD $0xeed9 // vpshufd xmm11, xmm9, 0xee # xmm11 = xmm9[2,3,2,3]
 	LONG $0x217d42c4; BYTE $0xc9 // vpmovsxbd ymm9, xmm9
-	LONG $0xe2fcd9c5 // vpaddb xmm4, xmm4, xmm2
-	LONG $0x217d42c4; BYTE $0xd2 // vpmovsxbd ymm10, xmm10
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x3459ccc5; BYTE $0x3e // vmulps ymm6, ymm6, ymmword ptr [rsi + rdi]
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0xb855e2c4; WORD $0x3e74; BYTE $0x20 // vfmadd231ps ymm6, ymm5, ymmword ptr [rsi + rdi + 0x20] # ymm6 = (ymm5 * mem) + ymm6
-	LONG $0x7079c1c4; WORD $0xeee8 // vpshufd xmm5, xmm8, 0xee # xmm5 = xmm8[2,3,2,3]
-	LONG $0x217d42c4; BYTE $0xc0 // vpmovsxbd ymm8, xmm8
-	LONG $0x217de2c4; BYTE $0xed // vpmovsxbd ymm5, xmm5
+	LONG $0x217d62c4; BYTE $0xc6 // vpmovsxbd ymm8, xmm6
+	LONG $0x217d42c4; BYTE $0xdb // vpmovsxbd ymm11, xmm11
+	LONG $0xeafcd1c5 // vpaddb xmm5, xmm5, xmm2
+	LONG $0xf75bfcc5 // vcvtdq2ps ymm6, ymm7
+	LONG $0x594ca1c4; WORD $0x283c // vmulps ymm7, ymm6, ymmword ptr [rax + r13]
+	LONG $0x187da2c4; WORD $0xa474; BYTE $0x20 // vbroadcastss ymm6, dword ptr [rsp + 4*r12 + 0x20]
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	QUAD $0x0000803e84593cc5; BYTE $0x00 // vmulps ymm8, ymm8, ymmword ptr [rsi + rdi + 0x80]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0xb83da2c4; WORD $0x287c; BYTE $0x20 // vfmadd231ps ymm7, ymm8, ymmword ptr [rax + r13 + 0x20] # ymm7 = (ymm8 * mem) + ymm7
+	LONG $0x5b7c41c4; BYTE $0xc1 // vcvtdq2ps ymm8, ymm9
+	QUAD $0x00802884593c21c4; WORD $0x0000 // vmulps ymm8, ymm8, ymmword ptr [rax + r13 + 0x80]
+	LONG $0x707941c4; WORD $0xeeca // vpshufd xmm9, xmm10, 0xee # xmm9 = xmm10[2,3,2,3]
+	LONG $0x217d42c4; BYTE $0xd2 // vpmovsxbd ymm10, xmm10
+	LONG $0x217d42c4; BYTE $0xc9 // vpmovsxbd ymm9, xmm9
+	QUAD $0x00a02884b82522c4; WORD $0x0000 // vfmadd231ps ymm8, ymm11, ymmword ptr [rax + r13 + 0xa0] # ymm8 = (ymm11 * mem) + ymm8
+	LONG $0x187d22c4; WORD $0xa45c; BYTE $0x28 // vbroadcastss ymm11, dword ptr [rsp + 4*r12 + 0x28]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xa845e2c4; BYTE $0xf3 // vfmadd213ps ymm6, ymm7, ymm3 # ymm6 = (ymm7 * ymm6) + ymm3
+	QUAD $0x010028bc592ca1c4; WORD $0x0000 // vmulps ymm7, ymm10, ymmword ptr [rax + r13 + 0x100]
+	LONG $0xdd70f9c5; BYTE $0xee // vpshufd xmm3, xmm5, 0xee # xmm3 = xmm5[2,3,2,3]
+	LONG $0x217de2c4; BYTE $0xed // vpmovsxbd ymm5, xmm5
+	QUAD $0x012028bcb835a2c4; WORD $0x0000 // vfmadd231ps ymm7, ymm9, ymmword ptr [rax + r13 + 0x120] # ymm7 = (ymm9 * mem) + ymm7
+	LONG $0x217d62c4; BYTE $0xcb // vpmovsxbd ymm9, xmm3
+	LONG $0xa83d62c4; BYTE $0xdc // vfmadd213ps ymm11, ymm8, ymm4 # ymm11 = (ymm8 * ymm11) + ymm4
+	LONG $0x187da2c4; WORD $0xa45c; BYTE $0x30 // vbroadcastss ymm3, dword ptr [rsp + 4*r12 + 0x30]
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	QUAD $0x00a03e84b85562c4; WORD $0x0000 // vfmadd231ps ymm8, ymm5, ymmword ptr [rsi + rdi + 0xa0] # ymm8 = (ymm5 * mem) + ymm8
-	LONG $0x187da2c4; WORD $0xa46c; BYTE $0x68 // vbroadcastss ymm5, dword ptr [rsp + 4*r12 + 0x68]
-	LONG $0xa84de2c4; BYTE $0xfb // vfmadd213ps ymm7, ymm6, ymm3 # ymm7 = (ymm6 * ymm7) + ymm3
-	QUAD $0x0001003e9c59b4c5; BYTE $0x00 // vmulps ymm3, ymm9, ymmword ptr [rsi + rdi + 0x100]
-	LONG $0xf470f9c5; BYTE $0xee // vpshufd xmm6, xmm4, 0xee # xmm6 = xmm4[2,3,2,3]
-	LONG $0x217de2c4; BYTE $0xe4 // vpmovsxbd ymm4, xmm4
-	LONG $0x217de2c4; BYTE $0xf6 // vpmovsxbd ymm6, xmm6
-	QUAD $0x01203e9cb82de2c4; WORD $0x0000 // vfmadd231ps ymm3, ymm10, ymmword ptr [rsi + rdi + 0x120] # ymm3 = (ymm10 * mem) + ymm3
-	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	QUAD $0x0001803ea459dcc5; BYTE $0x00 // vmulps ymm4, ymm4, ymmword ptr [rsi + rdi + 0x180]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0xa83de2c4; BYTE $0xef // vfmadd213ps ymm5, ymm8, ymm7 # ymm5 = (ymm8 * ymm5) + ymm7
-	LONG $0x187d22c4; WORD $0xa444; BYTE $0x70 // vbroadcastss ymm8, dword ptr [rsp + 4*r12 + 0x70]
-	QUAD $0x01a03ea4b84de2c4; WORD $0x0000 // vfmadd231ps ymm4, ymm6, ymmword ptr [rsi + rdi + 0x1a0] # ymm4 = (ymm6 * mem) + ymm4
-	LONG $0xa86562c4; BYTE $0xc5 // vfmadd213ps ymm8, ymm3, ymm5 # ymm8 = (ymm3 * ymm8) + ymm5
-	LONG $0x187da2c4; WORD $0xa45c; BYTE $0x78 // vbroadcastss ymm3, dword ptr [rsp + 4*r12 + 0x78]
-	LONG $0xa85dc2c4; BYTE $0xd8 // vfmadd213ps ymm3, ymm4, ymm8 # ymm3 = (ymm4 * ymm3) + ymm8
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfe75850f; WORD $0xffff // jne 0x11780 <mv_q6_k+0x600>
-	WORD $0xff48; BYTE $0xc1 // inc rcx
-	LONG $0x00c58149; WORD $0x0004; BYTE $0x00 // add r13, 0x400
-	WORD $0x3948; BYTE $0xc1 // cmp rcx, rax
-	LONG $0xfdf2850f; WORD $0xffff // jne 0x11710 <mv_q6_k+0x590>
-	LONG $0x197de3c4; WORD $0x01d8 // vextractf128 xmm0, ymm3, 0x1
-	LONG $0xc058e0c5 // vaddps xmm0, xmm3, xmm0
-	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
-	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
-	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
-	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
-	LONG $0x0211fac5 // vmovss dword ptr [rdx], xmm0
+	QUAD $0x018028ac5954a1c4; WORD $0x0000 // vmulps ymm5, ymm5, ymmword ptr [rax + r13 + 0x180]
+	LONG $0x5b7cc1c4; BYTE $0xe1 // vcvtdq2ps ymm4, ymm9
+	QUAD $0x01a028acb85da2c4; WORD $0x0000 // vfmadd231ps ymm5, ymm4, ymmword ptr [rax + r13 + 0x1a0] # ymm5 = (ymm4 * mem) + ymm5
+	LONG $0x187da2c4; WORD $0xa464; BYTE $0x38 // vbroadcastss ymm4, dword ptr [rsp + 4*r12 + 0x38]
+	LONG $0xa845e2c4; BYTE $0xde // vfmadd213ps ymm3, ymm7, ymm6 # ymm3 = (ymm7 * ymm3) + ymm6
+	LONG $0xa855c2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm11 # ymm4 = (ymm5 * ymm4) + ymm11
+	LONG $0x04ff8341 // cmp r15d, 0x4
+	LONG $0xfe76850f; WORD $0xffff // jne 0x10de0 <mv_q6_k+0x130>
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	LONG $0xd2c38149; WORD $0x0000; BYTE $0x00 // add r11, 0xd2
+	LONG $0x00c28149; WORD $0x0004; BYTE $0x00 // add r10, 0x400
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xfde78f0f; WORD $0xffff // jg 0x10d70 <mv_q6_k+0xc0>
+	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
+	LONG $0x24448b4c; BYTE $0x08 // mov r8, qword ptr [rsp + 0x8]
+	LONG $0xdc58e4c5 // vaddps ymm3, ymm3, ymm4
+	LONG $0xfffd74e9; BYTE $0xff // jmp 0x10d10 <mv_q6_k+0x60>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -1354,30 +881,30 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	BYTE $0x90 // nop
+	WORD $0x9066 // nop
 
-	// wsum_f32: +6480
+	// wsum_f32: +4016
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	LONG $0x20f88349 // cmp r8, 0x20
-	WORD $0x7e7d // jge 0x119d9 <wsum_f32+0x89>
+	WORD $0x7e7d // jge 0x11039 <wsum_f32+0x89>
 	WORD $0xc031 // xor eax, eax
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
 	LONG $0x08ce8349 // or r14, 0x8
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x00fd8e0f; WORD $0x0000 // jle 0x11a6a <wsum_f32+0x11a>
+	LONG $0x00fd8e0f; WORD $0x0000 // jle 0x110ca <wsum_f32+0x11a>
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0x5b7e // jle 0x119d0 <wsum_f32+0x80>
+	WORD $0x5b7e // jle 0x11030 <wsum_f32+0x80>
 	WORD $0x2945; BYTE $0xd0 // sub r8d, r10d
 	LONG $0x92048d4a // lea rax, [rdx + 4*r10]
 	LONG $0x6e79c1c4; BYTE $0xc0 // vmovd xmm0, r8d
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000005320566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x532] # 0x11ec0 <wsum_bf16+0x200>
+	QUAD $0x000005520566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x552] # 0x11540 <wsum_bf16+0x220>
 	LONG $0x2c7da2c4; WORD $0x920c // vmaskmovps ymm1, ymm0, ymmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x327e // jle 0x119cb <wsum_f32+0x7b>
+	WORD $0x327e // jle 0x1102b <wsum_f32+0x7b>
 	LONG $0x97148d4a // lea rdx, [rdi + 4*r10]
 	LONG $0x02e1c149 // shl r9, 0x2
 	WORD $0xff31 // xor edi, edi
@@ -1388,7 +915,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x014c; BYTE $0xca // add rdx, r9
 	LONG $0xb86de2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm2, ymm3 # ymm1 = (ymm2 * ymm3) + ymm1
 	WORD $0x3948; BYTE $0xf9 // cmp rcx, rdi
-	WORD $0xe575 // jne 0x119b0 <wsum_f32+0x60>
+	WORD $0xe575 // jne 0x11010 <wsum_f32+0x60>
 	LONG $0x2e7de2c4; BYTE $0x08 // vmaskmovps ymmword ptr [rax], ymm0, ymm1
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -1399,7 +926,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x60578d4c // lea r10, [rdi + 0x60]
 	LONG $0x0020be41; WORD $0x0000 // mov r14d, 0x20
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x2ceb // jmp 0x11a1b <wsum_f32+0xcb>
+	WORD $0x2ceb // jmp 0x1107b <wsum_f32+0xcb>
 	BYTE $0x90 // nop
 	LONG $0x20708d4c // lea r14, [rax + 0x20]
 	LONG $0x80ea8349 // sub r10, -0x80
@@ -1409,14 +936,14 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x609a // vmovups ymmword ptr [rdx + 4*rbx + 0x60], ymm0
 	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff428f0f; WORD $0xffff // jg 0x1195d <wsum_f32+0xd>
+	LONG $0xff428f0f; WORD $0xffff // jg 0x10fbd <wsum_f32+0xd>
 	LONG $0x1c10fcc5; BYTE $0x9a // vmovups ymm3, ymmword ptr [rdx + 4*rbx]
 	LONG $0x5410fcc5; WORD $0x209a // vmovups ymm2, ymmword ptr [rdx + 4*rbx + 0x20]
 	LONG $0x4c10fcc5; WORD $0x409a // vmovups ymm1, ymmword ptr [rdx + 4*rbx + 0x40]
 	LONG $0x4410fcc5; WORD $0x609a // vmovups ymm0, ymmword ptr [rdx + 4*rbx + 0x60]
 	WORD $0x894c; BYTE $0xf0 // mov rax, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xb67e // jle 0x119f0 <wsum_f32+0xa0>
+	WORD $0xb67e // jle 0x11050 <wsum_f32+0xa0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x187da2c4; WORD $0xbe24 // vbroadcastss ymm4, dword ptr [rsi + 4*r15]
@@ -1427,22 +954,22 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb85dc2c4; BYTE $0x06 // vfmadd231ps ymm0, ymm4, ymmword ptr [r14] # ymm0 = (ymm4 * mem) + ymm0
 	WORD $0x014d; BYTE $0xde // add r14, r11
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xd875 // jne 0x11a40 <wsum_f32+0xf0>
-	WORD $0x86eb // jmp 0x119f0 <wsum_f32+0xa0>
+	WORD $0xd875 // jne 0x110a0 <wsum_f32+0xf0>
+	WORD $0x86eb // jmp 0x11050 <wsum_f32+0xa0>
 	LONG $0x871c8d4c // lea r11, [rdi + 4*rax]
 	QUAD $0x000000008d1c8d4a // lea rbx, [4*r9]
-	WORD $0x21eb // jmp 0x11a99 <wsum_f32+0x149>
+	WORD $0x21eb // jmp 0x110f9 <wsum_f32+0x149>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x08728d4d // lea r14, [r10 + 0x8]
 	LONG $0x20c38349 // add r11, 0x20
 	LONG $0x0411fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm0
 	WORD $0x894c; BYTE $0xd0 // mov rax, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfed78f0f; WORD $0xffff // jg 0x11970 <wsum_f32+0x20>
+	LONG $0xfed78f0f; WORD $0xffff // jg 0x10fd0 <wsum_f32+0x20>
 	LONG $0x0410fcc5; BYTE $0x82 // vmovups ymm0, ymmword ptr [rdx + 4*rax]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xda7e // jle 0x11a80 <wsum_f32+0x130>
+	WORD $0xda7e // jle 0x110e0 <wsum_f32+0x130>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x00401f0f // nop dword ptr [rax]
@@ -1451,11 +978,11 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb875c2c4; BYTE $0x06 // vfmadd231ps ymm0, ymm1, ymmword ptr [r14] # ymm0 = (ymm1 * mem) + ymm0
 	WORD $0x0149; BYTE $0xde // add r14, rbx
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xea75 // jne 0x11ab0 <wsum_f32+0x160>
-	WORD $0xb8eb // jmp 0x11a80 <wsum_f32+0x130>
+	WORD $0xea75 // jne 0x11110 <wsum_f32+0x160>
+	WORD $0xb8eb // jmp 0x110e0 <wsum_f32+0x130>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// wsum_f16: +6864
+	// wsum_f16: +4400
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -1464,27 +991,27 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x20ec8348 // sub rsp, 0x20
 	LONG $0x20f88349 // cmp r8, 0x20
-	LONG $0x00ae8d0f; WORD $0x0000 // jge 0x11b99 <wsum_f16+0xc9>
+	LONG $0x00ae8d0f; WORD $0x0000 // jge 0x111f9 <wsum_f16+0xc9>
 	WORD $0xc031 // xor eax, eax
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
 	LONG $0x08ce8349 // or r14, 0x8
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x01448e0f; WORD $0x0000 // jle 0x11c41 <wsum_f16+0x171>
+	LONG $0x01448e0f; WORD $0x0000 // jle 0x112a1 <wsum_f16+0x171>
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
 	WORD $0x294d; BYTE $0xd0 // sub r8, r10
-	LONG $0x019d8e0f; WORD $0x0000 // jle 0x11ca6 <wsum_f16+0x1d6>
+	LONG $0x019d8e0f; WORD $0x0000 // jle 0x11306 <wsum_f16+0x1d6>
 	LONG $0x6e79c1c4; BYTE $0xc0 // vmovd xmm0, r8d
 	LONG $0x92048d4a // lea rax, [rdx + 4*r10]
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000003a10566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x3a1] # 0x11ec0 <wsum_bf16+0x200>
+	QUAD $0x000003c10566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x3c1] # 0x11540 <wsum_bf16+0x220>
 	LONG $0x2c7da2c4; WORD $0x920c // vmaskmovps ymm1, ymm0, ymmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x016f8e0f; WORD $0x0000 // jle 0x11c9d <wsum_f16+0x1cd>
+	LONG $0x016f8e0f; WORD $0x0000 // jle 0x112fd <wsum_f16+0x1cd>
 	LONG $0x57148d4a // lea rdx, [rdi + 2*r10]
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	WORD $0xff31 // xor edi, edi
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x26eb // jmp 0x11b63 <wsum_f16+0x93>
+	WORD $0x26eb // jmp 0x111c3 <wsum_f16+0x93>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x137de2c4; BYTE $0xe3 // vcvtph2ps ymm4, xmm3
 	LONG $0x187de2c4; WORD $0xbe1c // vbroadcastss ymm3, dword ptr [rsi + 4*rdi]
@@ -1493,25 +1020,25 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa85de2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm4, ymm1 # ymm3 = (ymm4 * ymm3) + ymm1
 	LONG $0xcb28fcc5 // vmovaps ymm1, ymm3
 	WORD $0x3948; BYTE $0xcf // cmp rdi, rcx
-	LONG $0x013e840f; WORD $0x0000 // je 0x11ca1 <wsum_f16+0x1d1>
+	LONG $0x013e840f; WORD $0x0000 // je 0x11301 <wsum_f16+0x1d1>
 	LONG $0x1429f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0xcf7e // jle 0x11b40 <wsum_f16+0x70>
+	WORD $0xcf7e // jle 0x111a0 <wsum_f16+0x70>
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x1cb70f46; BYTE $0x52 // movzx r11d, word ptr [rdx + 2*r10]
 	LONG $0x1c894666; BYTE $0x54 // mov word ptr [rsp + 2*r10], r11w
 	WORD $0xff49; BYTE $0xc2 // inc r10
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0xee75 // jne 0x11b80 <wsum_f16+0xb0>
+	WORD $0xee75 // jne 0x111e0 <wsum_f16+0xb0>
 	LONG $0x1c28f8c5; BYTE $0x24 // vmovaps xmm3, xmmword ptr [rsp]
-	WORD $0xa7eb // jmp 0x11b40 <wsum_f16+0x70>
+	WORD $0xa7eb // jmp 0x111a0 <wsum_f16+0x70>
 	LONG $0x30578d4c // lea r10, [rdi + 0x30]
 	LONG $0x091c8d4f // lea r11, [r9 + r9]
 	LONG $0x0020be41; WORD $0x0000 // mov r14d, 0x20
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x30eb // jmp 0x11bdb <wsum_f16+0x10b>
+	WORD $0x30eb // jmp 0x1123b <wsum_f16+0x10b>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x20708d4c // lea r14, [rax + 0x20]
 	LONG $0x40c28349 // add r10, 0x40
@@ -1521,14 +1048,14 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x609a // vmovups ymmword ptr [rdx + 4*rbx + 0x60], ymm0
 	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff128f0f; WORD $0xffff // jg 0x11aed <wsum_f16+0x1d>
+	LONG $0xff128f0f; WORD $0xffff // jg 0x1114d <wsum_f16+0x1d>
 	LONG $0x1c10fcc5; BYTE $0x9a // vmovups ymm3, ymmword ptr [rdx + 4*rbx]
 	LONG $0x5410fcc5; WORD $0x209a // vmovups ymm2, ymmword ptr [rdx + 4*rbx + 0x20]
 	LONG $0x4c10fcc5; WORD $0x409a // vmovups ymm1, ymmword ptr [rdx + 4*rbx + 0x40]
 	LONG $0x4410fcc5; WORD $0x609a // vmovups ymm0, ymmword ptr [rdx + 4*rbx + 0x60]
 	WORD $0x894c; BYTE $0xf0 // mov rax, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xb67e // jle 0x11bb0 <wsum_f16+0xe0>
+	WORD $0xb67e // jle 0x11210 <wsum_f16+0xe0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x137dc2c4; WORD $0xe076 // vcvtph2ps ymm6, xmmword ptr [r14 - 0x20]
@@ -1543,22 +1070,22 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x014d; BYTE $0xde // add r14, r11
 	LONG $0xb85de2c4; BYTE $0xc6 // vfmadd231ps ymm0, ymm4, ymm6 # ymm0 = (ymm4 * ymm6) + ymm0
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xc475 // jne 0x11c00 <wsum_f16+0x130>
-	LONG $0xffff6fe9; BYTE $0xff // jmp 0x11bb0 <wsum_f16+0xe0>
+	WORD $0xc475 // jne 0x11260 <wsum_f16+0x130>
+	LONG $0xffff6fe9; BYTE $0xff // jmp 0x11210 <wsum_f16+0xe0>
 	LONG $0x471c8d4c // lea r11, [rdi + 2*rax]
 	LONG $0x091c8d4b // lea rbx, [r9 + r9]
-	WORD $0x1eeb // jmp 0x11c69 <wsum_f16+0x199>
+	WORD $0x1eeb // jmp 0x112c9 <wsum_f16+0x199>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x08728d4d // lea r14, [r10 + 0x8]
 	LONG $0x10c38349 // add r11, 0x10
 	LONG $0x0411fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm0
 	WORD $0x894c; BYTE $0xd0 // mov rax, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfe978f0f; WORD $0xffff // jg 0x11b00 <wsum_f16+0x30>
+	LONG $0xfe978f0f; WORD $0xffff // jg 0x11160 <wsum_f16+0x30>
 	LONG $0x0410fcc5; BYTE $0x82 // vmovups ymm0, ymmword ptr [rdx + 4*rax]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xda7e // jle 0x11c50 <wsum_f16+0x180>
+	WORD $0xda7e // jle 0x112b0 <wsum_f16+0x180>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x00401f0f // nop dword ptr [rax]
@@ -1568,8 +1095,8 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0149; BYTE $0xde // add r14, rbx
 	LONG $0xb875e2c4; BYTE $0xc2 // vfmadd231ps ymm0, ymm1, ymm2 # ymm0 = (ymm1 * ymm2) + ymm0
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xe575 // jne 0x11c80 <wsum_f16+0x1b0>
-	WORD $0xb3eb // jmp 0x11c50 <wsum_f16+0x180>
+	WORD $0xe575 // jne 0x112e0 <wsum_f16+0x1b0>
+	WORD $0xb3eb // jmp 0x112b0 <wsum_f16+0x180>
 	LONG $0xd928fcc5 // vmovaps ymm3, ymm1
 	LONG $0x2e7de2c4; BYTE $0x18 // vmaskmovps ymmword ptr [rax], ymm0, ymm3
 	LONG $0xe8658d48 // lea rsp, [rbp - 0x18]
@@ -1581,7 +1108,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// wsum_bf16: +7360
+	// wsum_bf16: +4896
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -1590,27 +1117,27 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x20ec8348 // sub rsp, 0x20
 	LONG $0x20f88349 // cmp r8, 0x20
-	LONG $0x00ae8d0f; WORD $0x0000 // jge 0x11d89 <wsum_bf16+0xc9>
+	LONG $0x00ae8d0f; WORD $0x0000 // jge 0x113e9 <wsum_bf16+0xc9>
 	WORD $0xc031 // xor eax, eax
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
 	LONG $0x08ce8349 // or r14, 0x8
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x01588e0f; WORD $0x0000 // jle 0x11e45 <wsum_bf16+0x185>
+	LONG $0x01588e0f; WORD $0x0000 // jle 0x114a5 <wsum_bf16+0x185>
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
 	WORD $0x294d; BYTE $0xd0 // sub r8, r10
-	LONG $0x01b28e0f; WORD $0x0000 // jle 0x11eab <wsum_bf16+0x1eb>
+	LONG $0x01b28e0f; WORD $0x0000 // jle 0x1150b <wsum_bf16+0x1eb>
 	LONG $0x6e79c1c4; BYTE $0xc0 // vmovd xmm0, r8d
 	LONG $0x92048d4a // lea rax, [rdx + 4*r10]
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000001b10566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1b1] # 0x11ec0 <wsum_bf16+0x200>
+	QUAD $0x000001d10566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1d1] # 0x11540 <wsum_bf16+0x220>
 	LONG $0x2c7da2c4; WORD $0x920c // vmaskmovps ymm1, ymm0, ymmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x01848e0f; WORD $0x0000 // jle 0x11ea2 <wsum_bf16+0x1e2>
+	LONG $0x01848e0f; WORD $0x0000 // jle 0x11502 <wsum_bf16+0x1e2>
 	LONG $0x57148d4a // lea rdx, [rdi + 2*r10]
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	WORD $0xff31 // xor edi, edi
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x2beb // jmp 0x11d58 <wsum_bf16+0x98>
+	WORD $0x2beb // jmp 0x113b8 <wsum_bf16+0x98>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x337de2c4; BYTE $0xdb // vpmovzxwd ymm3, xmm3 # ymm3 = xmm3[0],zero,xmm3[1],zero,xmm3[2],zero,xmm3[3],zero,xmm3[4],zero,xmm3[5],zero,xmm3[6],zero,xmm3[7],zero
 	WORD $0x014c; BYTE $0xca // add rdx, r9
@@ -1620,25 +1147,25 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa85de2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm4, ymm1 # ymm3 = (ymm4 * ymm3) + ymm1
 	LONG $0xcb28fcc5 // vmovaps ymm1, ymm3
 	WORD $0x3948; BYTE $0xcf // cmp rdi, rcx
-	LONG $0x014e840f; WORD $0x0000 // je 0x11ea6 <wsum_bf16+0x1e6>
+	LONG $0x014e840f; WORD $0x0000 // je 0x11506 <wsum_bf16+0x1e6>
 	LONG $0x1429f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0xca7e // jle 0x11d30 <wsum_bf16+0x70>
+	WORD $0xca7e // jle 0x11390 <wsum_bf16+0x70>
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x1cb70f46; BYTE $0x52 // movzx r11d, word ptr [rdx + 2*r10]
 	LONG $0x1c894666; BYTE $0x54 // mov word ptr [rsp + 2*r10], r11w
 	WORD $0xff49; BYTE $0xc2 // inc r10
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0xee75 // jne 0x11d70 <wsum_bf16+0xb0>
+	WORD $0xee75 // jne 0x113d0 <wsum_bf16+0xb0>
 	LONG $0x1c28f8c5; BYTE $0x24 // vmovaps xmm3, xmmword ptr [rsp]
-	WORD $0xa7eb // jmp 0x11d30 <wsum_bf16+0x70>
+	WORD $0xa7eb // jmp 0x11390 <wsum_bf16+0x70>
 	LONG $0x30578d4c // lea r10, [rdi + 0x30]
 	LONG $0x091c8d4f // lea r11, [r9 + r9]
 	LONG $0x0020be41; WORD $0x0000 // mov r14d, 0x20
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x30eb // jmp 0x11dcb <wsum_bf16+0x10b>
+	WORD $0x30eb // jmp 0x1142b <wsum_bf16+0x10b>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x20708d4c // lea r14, [rax + 0x20]
 	LONG $0x40c28349 // add r10, 0x40
@@ -1648,14 +1175,14 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x609a // vmovups ymmword ptr [rdx + 4*rbx + 0x60], ymm0
 	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff128f0f; WORD $0xffff // jg 0x11cdd <wsum_bf16+0x1d>
+	LONG $0xff128f0f; WORD $0xffff // jg 0x1133d <wsum_bf16+0x1d>
 	LONG $0x1c10fcc5; BYTE $0x9a // vmovups ymm3, ymmword ptr [rdx + 4*rbx]
 	LONG $0x5410fcc5; WORD $0x209a // vmovups ymm2, ymmword ptr [rdx + 4*rbx + 0x20]
 	LONG $0x4c10fcc5; WORD $0x409a // vmovups ymm1, ymmword ptr [rdx + 4*rbx + 0x40]
 	LONG $0x4410fcc5; WORD $0x609a // vmovups ymm0, ymmword ptr [rdx + 4*rbx + 0x60]
 	WORD $0x894c; BYTE $0xf0 // mov rax, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xb67e // jle 0x11da0 <wsum_bf16+0xe0>
+	WORD $0xb67e // jle 0x11400 <wsum_bf16+0xe0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x337dc2c4; WORD $0xd06e // vpmovzxwd ymm5, xmmword ptr [r14 - 0x30]
@@ -1674,22 +1201,22 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf572d5c5; BYTE $0x10 // vpslld ymm5, ymm5, 0x10
 	LONG $0xb85de2c4; BYTE $0xc5 // vfmadd231ps ymm0, ymm4, ymm5 # ymm0 = (ymm4 * ymm5) + ymm0
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xb075 // jne 0x11df0 <wsum_bf16+0x130>
-	LONG $0xffff5be9; BYTE $0xff // jmp 0x11da0 <wsum_bf16+0xe0>
+	WORD $0xb075 // jne 0x11450 <wsum_bf16+0x130>
+	LONG $0xffff5be9; BYTE $0xff // jmp 0x11400 <wsum_bf16+0xe0>
 	LONG $0x471c8d4c // lea r11, [rdi + 2*rax]
 	LONG $0x091c8d4b // lea rbx, [r9 + r9]
-	WORD $0x1aeb // jmp 0x11e69 <wsum_bf16+0x1a9>
+	WORD $0x1aeb // jmp 0x114c9 <wsum_bf16+0x1a9>
 	BYTE $0x90 // nop
 	LONG $0x08728d4d // lea r14, [r10 + 0x8]
 	LONG $0x10c38349 // add r11, 0x10
 	LONG $0x0411fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm0
 	WORD $0x894c; BYTE $0xd0 // mov rax, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfe878f0f; WORD $0xffff // jg 0x11cf0 <wsum_bf16+0x30>
+	LONG $0xfe878f0f; WORD $0xffff // jg 0x11350 <wsum_bf16+0x30>
 	LONG $0x0410fcc5; BYTE $0x82 // vmovups ymm0, ymmword ptr [rdx + 4*rax]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xda7e // jle 0x11e50 <wsum_bf16+0x190>
+	WORD $0xda7e // jle 0x114b0 <wsum_bf16+0x190>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x00401f0f // nop dword ptr [rax]
@@ -1700,8 +1227,8 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf172f5c5; BYTE $0x10 // vpslld ymm1, ymm1, 0x10
 	LONG $0xb875e2c4; BYTE $0xc2 // vfmadd231ps ymm0, ymm1, ymm2 # ymm0 = (ymm1 * ymm2) + ymm0
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xe075 // jne 0x11e80 <wsum_bf16+0x1c0>
-	WORD $0xaeeb // jmp 0x11e50 <wsum_bf16+0x190>
+	WORD $0xe075 // jne 0x114e0 <wsum_bf16+0x1c0>
+	WORD $0xaeeb // jmp 0x114b0 <wsum_bf16+0x190>
 	LONG $0xd928fcc5 // vmovaps ymm3, ymm1
 	LONG $0x2e7de2c4; BYTE $0x18 // vmaskmovps ymmword ptr [rax], ymm0, ymm3
 	LONG $0xe8658d48 // lea rsp, [rbp - 0x18]
@@ -1713,6 +1240,8 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x00cccccccccccccc; QUAD $0x0200000001000000
 	QUAD $0x0400000003000000; QUAD $0x0600000005000000
 	QUAD $0x0000000007000000; QUAD $0xcc07060504030201
@@ -1797,7 +1326,7 @@ TEXT ·mvQ6_K_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx2<>+4480(SB)
+	CALL ·matvec_avx2<>+3248(SB)
 	RET
 
 // func wsumF32_avx2(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -1808,7 +1337,7 @@ TEXT ·wsumF32_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx2<>+6480(SB)
+	CALL ·matvec_avx2<>+4016(SB)
 	RET
 
 // func wsumF16_avx2(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -1819,7 +1348,7 @@ TEXT ·wsumF16_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx2<>+6864(SB)
+	CALL ·matvec_avx2<>+4400(SB)
 	RET
 
 // func wsumBF16_avx2(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -1830,5 +1359,5 @@ TEXT ·wsumBF16_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx2<>+7360(SB)
+	CALL ·matvec_avx2<>+4896(SB)
 	RET

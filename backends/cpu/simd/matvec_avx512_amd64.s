@@ -370,7 +370,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x01878e0f; WORD $0x0000 // jle 0x108b0 <mv_q4_0+0x190>
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x130a056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x130a] # 0x11a40 <wsum_bf16+0x1e0>
+	QUAD $0x0bca056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0xbca] # 0x11300 <wsum_bf16+0x1e0>
 	LONG $0x1f408d49 // lea rax, [r8 + 0x1f]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xc0490f49 // cmovns rax, r8
@@ -457,38 +457,22 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0xf0e48348 // and rsp, -0x10
-	LONG $0xd0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xd0
-	LONG $0x02f98348 // cmp rcx, 0x2
-	LONG $0x03e48c0f; WORD $0x0000 // jl 0x10cc6 <mv_q4_k+0x406>
-	QUAD $0x11940528487cf162; WORD $0x0000 // vmovaps zmm0, zmmword ptr [rip + 0x1194] # 0x11a80 <wsum_bf16+0x220>
-	QUAD $0x11ca0d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x11ca] # 0x11ac0 <wsum_bf16+0x260>
-	QUAD $0x001201157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x1201] # 0x11b00 <wsum_bf16+0x2a0>
-	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
+	LONG $0x60ec8348 // sub rsp, 0x60
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x025b8e0f; WORD $0x0000 // jle 0x10b3e <mv_q4_k+0x27e>
+	QUAD $0x0a530528487cf162; WORD $0x0000 // vmovaps zmm0, zmmword ptr [rip + 0xa53] # 0x11340 <wsum_bf16+0x220>
+	QUAD $0x0a890d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0xa89] # 0x11380 <wsum_bf16+0x260>
+	QUAD $0x000ac0157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0xac0] # 0x113c0 <wsum_bf16+0x2a0>
+	LONG $0xffb08d49; WORD $0x0000; BYTE $0x00 // lea rsi, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0f748d4e; BYTE $0x20 // lea r14, [rdi + r9 + 0x20]
-	LONG $0x09148d4f // lea r10, [r9 + r9]
-	LONG $0x207f8d4c // lea r15, [rdi + 0x20]
-	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
-	LONG $0xc0490f49 // cmovns rax, r8
-	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
-	LONG $0x08f8c148 // sar rax, 0x8
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
-	WORD $0x74eb // jmp 0x109a3 <mv_q4_k+0xe3>
-	BYTE $0x90 // nop
-	LONG $0x48fdf362; WORD $0xe51b; BYTE $0x01 // vextractf64x4 ymm5, zmm4, 0x1
-	LONG $0xfe418d48 // lea rax, [rcx - 0x2]
-	WORD $0x014c; BYTE $0xd7 // add rdi, r10
-	WORD $0x014d; BYTE $0xd7 // add r15, r10
-	WORD $0x014d; BYTE $0xd6 // add r14, r10
-	LONG $0xe558dcc5 // vaddps ymm4, ymm4, ymm5
-	LONG $0x197de3c4; WORD $0x01e5 // vextractf128 xmm5, ymm4, 0x1
-	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
-	LONG $0xecc6d9c5; BYTE $0x01 // vshufpd xmm5, xmm4, xmm4, 0x1 # xmm5 = xmm4[1,0]
-	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
-	LONG $0xec16fac5 // vmovshdup xmm5, xmm4 # xmm5 = xmm4[1,1,3,3]
-	LONG $0xe558dac5 // vaddss xmm4, xmm4, xmm5
-	LONG $0x2211fac5 // vmovss dword ptr [rdx], xmm4
+	LONG $0xf0490f49 // cmovns rsi, r8
+	LONG $0x08fec148 // sar rsi, 0x8
+	WORD $0x4eeb // jmp 0x10962 <mv_q4_k+0xa2>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x48fdf362; WORD $0xdc1b; BYTE $0x01 // vextractf64x4 ymm4, zmm3, 0x1
+	LONG $0xff418d48 // lea rax, [rcx - 0x1]
+	WORD $0x014c; BYTE $0xcf // add rdi, r9
 	LONG $0xdc58e4c5 // vaddps ymm3, ymm3, ymm4
 	LONG $0x197de3c4; WORD $0x01dc // vextractf128 xmm4, ymm3, 0x1
 	LONG $0xdc58e0c5 // vaddps xmm3, xmm3, xmm4
@@ -496,260 +480,99 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdc58e0c5 // vaddps xmm3, xmm3, xmm4
 	LONG $0xe316fac5 // vmovshdup xmm4, xmm3 # xmm4 = xmm3[1,1,3,3]
 	LONG $0xdc58e2c5 // vaddss xmm3, xmm3, xmm4
-	LONG $0x5a11fac5; BYTE $0x04 // vmovss dword ptr [rdx + 0x4], xmm3
-	LONG $0x08c28348 // add rdx, 0x8
-	LONG $0x03f98348 // cmp rcx, 0x3
+	LONG $0x1a11fac5 // vmovss dword ptr [rdx], xmm3
+	LONG $0x04c28348 // add rdx, 0x4
+	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x03268e0f; WORD $0x0000 // jle 0x10cc9 <mv_q4_k+0x409>
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x01dc8e0f; WORD $0x0000 // jle 0x10b3e <mv_q4_k+0x27e>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	LONG $0xff788c0f; WORD $0xffff // jl 0x10930 <mv_q4_k+0x70>
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
-	LONG $0x24548948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdx
-	LONG $0x2474894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r14
-	LONG $0x247c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r15
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	WORD $0x3145; BYTE $0xed // xor r13d, r13d
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0xed548d4f; BYTE $0x00 // lea r10, [r13 + 8*r13]
-	LONG $0x04e2c149 // shl r10, 0x4
-	LONG $0x175c8b46; BYTE $0x04 // mov r11d, dword ptr [rdi + r10 + 0x4]
-	LONG $0x17548b42; BYTE $0x0c // mov edx, dword ptr [rdi + r10 + 0xc]
-	LONG $0x174c8b42; BYTE $0x08 // mov ecx, dword ptr [rdi + r10 + 0x8]
-	LONG $0x17048d4e // lea r8, [rdi + r10]
-	WORD $0x8944; BYTE $0xdb // mov ebx, r11d
-	LONG $0x02ebc141 // shr r11d, 0x2
-	WORD $0xd089 // mov eax, edx
-	LONG $0x3f3fe381; WORD $0x3f3f // and ebx, 0x3f3f3f3f
-	LONG $0x0f0f0f25; BYTE $0x0f // and eax, 0xf0f0f0f
-	WORD $0xeac1; BYTE $0x04 // shr edx, 0x4
-	LONG $0x30e38141; WORD $0x3030; BYTE $0x30 // and r11d, 0x30303030
-	LONG $0xfb6ef9c5 // vmovd xmm7, ebx
-	LONG $0x0f0fe281; WORD $0x0f0f // and edx, 0xf0f0f0f
-	WORD $0x0941; BYTE $0xc3 // or r11d, eax
-	WORD $0xc889 // mov eax, ecx
-	LONG $0x3f3f3f25; BYTE $0x3f // and eax, 0x3f3f3f3f
-	WORD $0xe9c1; BYTE $0x02 // shr ecx, 0x2
-	LONG $0x2241c3c4; WORD $0x01fb // vpinsrd xmm7, xmm7, r11d, 0x1
-	LONG $0x3030e181; WORD $0x3030 // and ecx, 0x30303030
-	LONG $0x2241e3c4; WORD $0x02f8 // vpinsrd xmm7, xmm7, eax, 0x2
-	LONG $0x04b70f42; BYTE $0x17 // movzx eax, word ptr [rdi + r10]
-	WORD $0xd109 // or ecx, edx
-	LONG $0x2241e3c4; WORD $0x03f9 // vpinsrd xmm7, xmm7, ecx, 0x3
-	LONG $0x487df262; WORD $0xff31 // vpmovzxbd zmm7, xmm7 # zmm7 = xmm7[0],zero,zero,zero,xmm7[1],zero,zero,zero,xmm7[2],zero,zero,zero,xmm7[3],zero,zero,zero,xmm7[4],zero,zero,zero,xmm7[5],zero,zero,zero,xmm7[6],zero,zero,zero,xmm7[7],zero,zero,zero,xmm7[8],zero,zero,zero,xmm7[9],zero,zero,zero,xmm7[10],zero,zero,zero,xmm7[11],zero,zero,zero,xmm7[12],zero,zero,zero,xmm7[13],zero,zero,zero,xmm7[14],zero,zero,zero,xmm7[15],zero,zero,zero
-	LONG $0xc06e79c5 // vmovd xmm8, eax
-	LONG $0x44b70f42; WORD $0x0217 // movzx eax, word ptr [rdi + r10 + 0x2]
-	LONG $0x137942c4; BYTE $0xc0 // vcvtph2ps xmm8, xmm8
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0xc86e79c5 // vmovd xmm9, eax
-	LONG $0x137942c4; BYTE $0xc9 // vcvtph2ps xmm9, xmm9
-	LONG $0x487d5262; WORD $0xc17f // vpermt2ps zmm8, zmm0, zmm9
-	LONG $0x483cf162; WORD $0xff59 // vmulps zmm7, zmm8, zmm7
-	QUAD $0x01247c11487cf162 // vmovups zmmword ptr [rsp + 0x40], zmm7
-	LONG $0x01448b43; BYTE $0x04 // mov eax, dword ptr [r9 + r8 + 0x4]
-	LONG $0x01548b43; BYTE $0x0c // mov edx, dword ptr [r9 + r8 + 0xc]
-	LONG $0x014c8b43; BYTE $0x08 // mov ecx, dword ptr [r9 + r8 + 0x8]
-	WORD $0x8941; BYTE $0xc2 // mov r10d, eax
-	WORD $0xe8c1; BYTE $0x02 // shr eax, 0x2
-	WORD $0x8941; BYTE $0xd3 // mov r11d, edx
-	LONG $0x3fe28141; WORD $0x3f3f; BYTE $0x3f // and r10d, 0x3f3f3f3f
-	LONG $0x0fe38141; WORD $0x0f0f; BYTE $0x0f // and r11d, 0xf0f0f0f
-	WORD $0xeac1; BYTE $0x04 // shr edx, 0x4
-	LONG $0x30303025; BYTE $0x30 // and eax, 0x30303030
-	LONG $0x6e79c1c4; BYTE $0xfa // vmovd xmm7, r10d
-	LONG $0x0f0fe281; WORD $0x0f0f // and edx, 0xf0f0f0f
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	WORD $0x0944; BYTE $0xd8 // or eax, r11d
-	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
-	WORD $0xe9c1; BYTE $0x02 // shr ecx, 0x2
-	LONG $0x3fe38141; WORD $0x3f3f; BYTE $0x3f // and r11d, 0x3f3f3f3f
-	LONG $0x3030e181; WORD $0x3030 // and ecx, 0x30303030
-	LONG $0x2241e3c4; WORD $0x01f8 // vpinsrd xmm7, xmm7, eax, 0x1
-	WORD $0xd109 // or ecx, edx
-	LONG $0x2241c3c4; WORD $0x02fb // vpinsrd xmm7, xmm7, r11d, 0x2
-	LONG $0x14b70f43; BYTE $0x01 // movzx edx, word ptr [r9 + r8]
-	LONG $0x2241e3c4; WORD $0x03f9 // vpinsrd xmm7, xmm7, ecx, 0x3
-	LONG $0x4cb70f43; WORD $0x0201 // movzx ecx, word ptr [r9 + r8 + 0x2]
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0x487df262; WORD $0xff31 // vpmovzxbd zmm7, xmm7 # zmm7 = xmm7[0],zero,zero,zero,xmm7[1],zero,zero,zero,xmm7[2],zero,zero,zero,xmm7[3],zero,zero,zero,xmm7[4],zero,zero,zero,xmm7[5],zero,zero,zero,xmm7[6],zero,zero,zero,xmm7[7],zero,zero,zero,xmm7[8],zero,zero,zero,xmm7[9],zero,zero,zero,xmm7[10],zero,zero,zero,xmm7[11],zero,zero,zero,xmm7[12],zero,zero,zero,xmm7[13],zero,zero,zero,xmm7[14],zero,zero,zero,xmm7[15],zero,zero,zero
-	LONG $0xc26e79c5 // vmovd xmm8, edx
-	LONG $0xc96e79c5 // vmovd xmm9, ecx
-	LONG $0x137942c4; BYTE $0xc0 // vcvtph2ps xmm8, xmm8
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x137942c4; BYTE $0xc9 // vcvtph2ps xmm9, xmm9
-	LONG $0x487d5262; WORD $0xc17f // vpermt2ps zmm8, zmm0, zmm9
-	LONG $0x483cf162; WORD $0xff59 // vmulps zmm7, zmm8, zmm7
-	QUAD $0x02247c11487cf162 // vmovups zmmword ptr [rsp + 0x80], zmm7
+	WORD $0xb17c // jl 0x10920 <mv_q4_k+0x60>
+	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
+	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
 	WORD $0x9066 // nop
-	QUAD $0xff076431487d1262 // vpmovzxbd zmm12, xmmword ptr [r15 + r8 - 0x10]
-	LONG $0x6f7a01c4; WORD $0x072c // vmovdqu xmm13, xmmword ptr [r15 + r8]
-	LONG $0x487c9162; WORD $0x3c10; BYTE $0xc4 // vmovups zmm7, zmmword ptr [r12 + 8*r8]
-	QUAD $0xff065431487d8262 // vpmovzxbd zmm18, xmmword ptr [r14 + r8 - 0x10]
-	LONG $0x08fe8162; WORD $0x046f; BYTE $0x06 // vmovdqu64 xmm16, xmmword ptr [r14 + r8]
-	QUAD $0x01c44410487c1162 // vmovups zmm8, zmmword ptr [r12 + 8*r8 + 0x40]
-	QUAD $0x02c44c10487c1162 // vmovups zmm9, zmmword ptr [r12 + 8*r8 + 0x80]
-	QUAD $0x03c45410487c1162 // vmovups zmm10, zmmword ptr [r12 + 8*r8 + 0xc0]
-	QUAD $0x00000000951c8d4e // lea r11, [4*r10]
-	LONG $0x20c08349 // add r8, 0x20
-	LONG $0x24cb8349 // or r11, 0x24
-	LONG $0x487d5262; WORD $0xfd31 // vpmovzxbd zmm15, xmm13 # zmm15 = xmm13[0],zero,zero,zero,xmm13[1],zero,zero,zero,xmm13[2],zero,zero,zero,xmm13[3],zero,zero,zero,xmm13[4],zero,zero,zero,xmm13[5],zero,zero,zero,xmm13[6],zero,zero,zero,xmm13[7],zero,zero,zero,xmm13[8],zero,zero,zero,xmm13[9],zero,zero,zero,xmm13[10],zero,zero,zero,xmm13[11],zero,zero,zero,xmm13[12],zero,zero,zero,xmm13[13],zero,zero,zero,xmm13[14],zero,zero,zero,xmm13[15],zero,zero,zero
-	LONG $0x487da262; WORD $0xc831 // vpmovzxbd zmm17, xmm16 # zmm17 = xmm16[0],zero,zero,zero,xmm16[1],zero,zero,zero,xmm16[2],zero,zero,zero,xmm16[3],zero,zero,zero,xmm16[4],zero,zero,zero,xmm16[5],zero,zero,zero,xmm16[6],zero,zero,zero,xmm16[7],zero,zero,zero,xmm16[8],zero,zero,zero,xmm16[9],zero,zero,zero,xmm16[10],zero,zero,zero,xmm16[11],zero,zero,zero,xmm16[12],zero,zero,zero,xmm16[13],zero,zero,zero,xmm16[14],zero,zero,zero,xmm16[15],zero,zero,zero
-	LONG $0x48445162; WORD $0xd858 // vaddps zmm11, zmm7, zmm8
-	QUAD $0x189464b85825b262 // vfmadd231ps zmm4, zmm11, dword ptr [rsp + 4*r10 + 0x60]{1to16} # zmm4 = (zmm11 * mem) + zmm4
-	QUAD $0x28945cb85825b262 // vfmadd231ps zmm3, zmm11, dword ptr [rsp + 4*r10 + 0xa0]{1to16} # zmm3 = (zmm11 * mem) + zmm3
-	LONG $0x481d7262; WORD $0xf136 // vpermd zmm14, zmm12, zmm1
-	LONG $0x48057262; WORD $0xf936 // vpermd zmm15, zmm15, zmm1
-	LONG $0x4075e262; WORD $0xc936 // vpermd zmm17, zmm17, zmm1
-	LONG $0x48445162; WORD $0xf659 // vmulps zmm14, zmm7, zmm14
-	LONG $0x483d5262; WORD $0xf7b8 // vfmadd231ps zmm14, zmm8, zmm15 # zmm14 = (zmm8 * zmm15) + zmm14
-	QUAD $0x1094749858553262 // vfmadd132ps zmm14, zmm5, dword ptr [rsp + 4*r10 + 0x40]{1to16} # zmm14 = (zmm14 * mem) + zmm5
-	LONG $0x406df262; WORD $0xe936 // vpermd zmm5, zmm18, zmm1
-	LONG $0x4844f162; WORD $0xfd59 // vmulps zmm7, zmm7, zmm5
-	LONG $0x7151c1c4; WORD $0x04d5 // vpsrlw xmm5, xmm13, 0x4
-	LONG $0xeadbd1c5 // vpand xmm5, xmm5, xmm2
-	LONG $0x487df262; WORD $0xed31 // vpmovzxbd zmm5, xmm5 # zmm5 = xmm5[0],zero,zero,zero,xmm5[1],zero,zero,zero,xmm5[2],zero,zero,zero,xmm5[3],zero,zero,zero,xmm5[4],zero,zero,zero,xmm5[5],zero,zero,zero,xmm5[6],zero,zero,zero,xmm5[7],zero,zero,zero,xmm5[8],zero,zero,zero,xmm5[9],zero,zero,zero,xmm5[10],zero,zero,zero,xmm5[11],zero,zero,zero,xmm5[12],zero,zero,zero,xmm5[13],zero,zero,zero,xmm5[14],zero,zero,zero,xmm5[15],zero,zero,zero
-	LONG $0x483db262; WORD $0xf9b8 // vfmadd231ps zmm7, zmm8, zmm17 # zmm7 = (zmm8 * zmm17) + zmm7
-	QUAD $0x20947c98584db262 // vfmadd132ps zmm7, zmm6, dword ptr [rsp + 4*r10 + 0x80]{1to16} # zmm7 = (zmm7 * mem) + zmm6
-	LONG $0x484dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm6, zmm12, 0x4
-	LONG $0x481db162; WORD $0xd272; BYTE $0x04 // vpsrld zmm12, zmm18, 0x4
-	LONG $0x48345162; WORD $0xc258 // vaddps zmm8, zmm9, zmm10
-	QUAD $0x101c64b8583db262 // vfmadd231ps zmm4, zmm8, dword ptr [rsp + r11 + 0x40]{1to16} # zmm4 = (zmm8 * mem) + zmm4
-	QUAD $0x201c5cb8583db262 // vfmadd231ps zmm3, zmm8, dword ptr [rsp + r11 + 0x80]{1to16} # zmm3 = (zmm8 * mem) + zmm3
-	LONG $0x484df262; WORD $0xf136 // vpermd zmm6, zmm6, zmm1
-	LONG $0x48557262; WORD $0xd936 // vpermd zmm11, zmm5, zmm1
-	LONG $0x4834f162; WORD $0xee59 // vmulps zmm5, zmm9, zmm6
-	LONG $0x084db162; WORD $0xd071; BYTE $0x04 // vpsrlw xmm6, xmm16, 0x4
-	LONG $0xf2dbc9c5 // vpand xmm6, xmm6, xmm2
-	LONG $0x487df262; WORD $0xf631 // vpmovzxbd zmm6, xmm6 # zmm6 = xmm6[0],zero,zero,zero,xmm6[1],zero,zero,zero,xmm6[2],zero,zero,zero,xmm6[3],zero,zero,zero,xmm6[4],zero,zero,zero,xmm6[5],zero,zero,zero,xmm6[6],zero,zero,zero,xmm6[7],zero,zero,zero,xmm6[8],zero,zero,zero,xmm6[9],zero,zero,zero,xmm6[10],zero,zero,zero,xmm6[11],zero,zero,zero,xmm6[12],zero,zero,zero,xmm6[13],zero,zero,zero,xmm6[14],zero,zero,zero,xmm6[15],zero,zero,zero
-	LONG $0x482dd262; WORD $0xebb8 // vfmadd231ps zmm5, zmm10, zmm11 # zmm5 = (zmm10 * zmm11) + zmm5
-	LONG $0x481d7262; WORD $0xd936 // vpermd zmm11, zmm12, zmm1
-	QUAD $0x11946c98580db262 // vfmadd132ps zmm5, zmm14, dword ptr [rsp + 4*r10 + 0x44]{1to16} # zmm5 = (zmm5 * mem) + zmm14
-	LONG $0x484d7262; WORD $0xe136 // vpermd zmm12, zmm6, zmm1
-	LONG $0x4834d162; WORD $0xf359 // vmulps zmm6, zmm9, zmm11
-	LONG $0x482dd262; WORD $0xf4b8 // vfmadd231ps zmm6, zmm10, zmm12 # zmm6 = (zmm10 * zmm12) + zmm6
-	QUAD $0x219474985845b262 // vfmadd132ps zmm6, zmm7, dword ptr [rsp + 4*r10 + 0x84]{1to16} # zmm6 = (zmm6 * mem) + zmm7
-	LONG $0x02c28349 // add r10, 0x2
-	LONG $0x80f88149; WORD $0x0000; BYTE $0x00 // cmp r8, 0x80
-	LONG $0xfebc850f; WORD $0xffff // jne 0x10b30 <mv_q4_k+0x270>
-	WORD $0xff49; BYTE $0xc5 // inc r13
-	LONG $0x00c48149; WORD $0x0004; BYTE $0x00 // add r12, 0x400
-	LONG $0x90c78149; WORD $0x0000; BYTE $0x00 // add r15, 0x90
-	LONG $0x90c68149; WORD $0x0000; BYTE $0x00 // add r14, 0x90
-	LONG $0x246c3b4c; BYTE $0x38 // cmp r13, qword ptr [rsp + 0x38]
-	LONG $0xfd49850f; WORD $0xffff // jne 0x109e0 <mv_q4_k+0x120>
-	LONG $0x24548b48; BYTE $0x30 // mov rdx, qword ptr [rsp + 0x30]
-	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
-	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
-	LONG $0x24548b4c; BYTE $0x08 // mov r10, qword ptr [rsp + 0x8]
-	LONG $0x247c8b4c; BYTE $0x20 // mov r15, qword ptr [rsp + 0x20]
-	LONG $0x24748b4c; BYTE $0x18 // mov r14, qword ptr [rsp + 0x18]
-	LONG $0x4854f162; WORD $0xe45c // vsubps zmm4, zmm5, zmm4
-	LONG $0x484cf162; WORD $0xdb5c // vsubps zmm3, zmm6, zmm3
-	LONG $0xfffc6ae9; BYTE $0xff // jmp 0x10930 <mv_q4_k+0x70>
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x022c840f; WORD $0x0000 // je 0x10efe <mv_q4_k+0x63e>
-	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xc0490f49 // cmovns rax, r8
-	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	LONG $0x01e38c0f; WORD $0x0000 // jl 0x10ed4 <mv_q4_k+0x614>
-	QUAD $0x0d850528487cf162; WORD $0x0000 // vmovaps zmm0, zmmword ptr [rip + 0xd85] # 0x11a80 <wsum_bf16+0x220>
-	QUAD $0x0dbb0d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0xdbb] # 0x11ac0 <wsum_bf16+0x260>
-	QUAD $0x000df2157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0xdf2] # 0x11b00 <wsum_bf16+0x2a0>
-	LONG $0x08f8c148 // sar rax, 0x8
-	LONG $0x204f8d48 // lea rcx, [rdi + 0x20]
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xc00c8d4f // lea r9, [r8 + 8*r8]
-	LONG $0x04e1c149 // shl r9, 0x4
-	LONG $0x0f7c8b46; BYTE $0x04 // mov r15d, dword ptr [rdi + r9 + 0x4]
-	LONG $0x0f5c8b46; BYTE $0x0c // mov r11d, dword ptr [rdi + r9 + 0xc]
-	LONG $0x0f548b46; BYTE $0x08 // mov r10d, dword ptr [rdi + r9 + 0x8]
-	WORD $0x8944; BYTE $0xfb // mov ebx, r15d
+	LONG $0x008b180f; WORD $0x0010; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x1000]
+	LONG $0x408b180f; WORD $0x0010; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x1040]
+	LONG $0x808b180f; WORD $0x0010; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x1080]
+	LONG $0x04738b44 // mov r14d, dword ptr [rbx + 0x4]
+	LONG $0x0c638b44 // mov r12d, dword ptr [rbx + 0xc]
+	LONG $0x087b8b44 // mov r15d, dword ptr [rbx + 0x8]
+	WORD $0x8945; BYTE $0xf5 // mov r13d, r14d
+	LONG $0x02eec141 // shr r14d, 0x2
+	WORD $0x8944; BYTE $0xe0 // mov eax, r12d
+	LONG $0x0f0f0f25; BYTE $0x0f // and eax, 0xf0f0f0f
+	LONG $0x04ecc141 // shr r12d, 0x4
+	LONG $0x3fe58141; WORD $0x3f3f; BYTE $0x3f // and r13d, 0x3f3f3f3f
+	LONG $0x30e68141; WORD $0x3030; BYTE $0x30 // and r14d, 0x30303030
+	LONG $0x0fe48141; WORD $0x0f0f; BYTE $0x0f // and r12d, 0xf0f0f0f
+	WORD $0x0941; BYTE $0xc6 // or r14d, eax
+	WORD $0x8944; BYTE $0xf8 // mov eax, r15d
 	LONG $0x02efc141 // shr r15d, 0x2
-	WORD $0x8945; BYTE $0xde // mov r14d, r11d
-	LONG $0x3f3fe381; WORD $0x3f3f // and ebx, 0x3f3f3f3f
-	LONG $0x0fe68141; WORD $0x0f0f; BYTE $0x0f // and r14d, 0xf0f0f0f
-	WORD $0x8945; BYTE $0xd4 // mov r12d, r10d
-	LONG $0x04ebc141 // shr r11d, 0x4
-	LONG $0x02eac141 // shr r10d, 0x2
-	LONG $0x3fe48141; WORD $0x3f3f; BYTE $0x3f // and r12d, 0x3f3f3f3f
+	LONG $0x3f3f3f25; BYTE $0x3f // and eax, 0x3f3f3f3f
 	LONG $0x30e78141; WORD $0x3030; BYTE $0x30 // and r15d, 0x30303030
-	LONG $0xeb6ef9c5 // vmovd xmm5, ebx
-	LONG $0x0fe38141; WORD $0x0f0f; BYTE $0x0f // and r11d, 0xf0f0f0f
-	LONG $0x30e28141; WORD $0x3030; BYTE $0x30 // and r10d, 0x30303030
-	WORD $0x0945; BYTE $0xf7 // or r15d, r14d
-	WORD $0x0945; BYTE $0xda // or r10d, r11d
-	LONG $0x2251c3c4; WORD $0x01ef // vpinsrd xmm5, xmm5, r15d, 0x1
-	LONG $0x2251c3c4; WORD $0x02ec // vpinsrd xmm5, xmm5, r12d, 0x2
-	LONG $0x2251c3c4; WORD $0x03ea // vpinsrd xmm5, xmm5, r10d, 0x3
-	LONG $0x14b70f46; BYTE $0x0f // movzx r10d, word ptr [rdi + r9]
-	LONG $0x4cb70f46; WORD $0x020f // movzx r9d, word ptr [rdi + r9 + 0x2]
-	LONG $0x487df262; WORD $0xed31 // vpmovzxbd zmm5, xmm5 # zmm5 = xmm5[0],zero,zero,zero,xmm5[1],zero,zero,zero,xmm5[2],zero,zero,zero,xmm5[3],zero,zero,zero,xmm5[4],zero,zero,zero,xmm5[5],zero,zero,zero,xmm5[6],zero,zero,zero,xmm5[7],zero,zero,zero,xmm5[8],zero,zero,zero,xmm5[9],zero,zero,zero,xmm5[10],zero,zero,zero,xmm5[11],zero,zero,zero,xmm5[12],zero,zero,zero,xmm5[13],zero,zero,zero,xmm5[14],zero,zero,zero,xmm5[15],zero,zero,zero
-	LONG $0x6e79c1c4; BYTE $0xf2 // vmovd xmm6, r10d
-	LONG $0x6e79c1c4; BYTE $0xf9 // vmovd xmm7, r9d
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0x20e6c149 // shl r14, 0x20
+	WORD $0x0945; BYTE $0xe7 // or r15d, r12d
+	WORD $0x094d; BYTE $0xee // or r14, r13
+	LONG $0x63b70f44; BYTE $0x02 // movzx r12d, word ptr [rbx + 0x2]
+	LONG $0x2bb70f44 // movzx r13d, word ptr [rbx]
+	LONG $0x20e7c149 // shl r15, 0x20
+	LONG $0x6ef9c1c4; BYTE $0xf6 // vmovq xmm6, r14
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x0949; BYTE $0xc7 // or r15, rax
+	LONG $0x6ef9c1c4; BYTE $0xef // vmovq xmm5, r15
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0xed6cc9c5 // vpunpcklqdq xmm5, xmm6, xmm5 # xmm5 = xmm6[0],xmm5[0]
+	LONG $0x6e79c1c4; BYTE $0xf5 // vmovd xmm6, r13d
+	LONG $0x6e79c1c4; BYTE $0xfc // vmovd xmm7, r12d
+	LONG $0x487df262; WORD $0xed21 // vpmovsxbd zmm5, xmm5
 	LONG $0x1379e2c4; BYTE $0xf6 // vcvtph2ps xmm6, xmm6
 	LONG $0x1379e2c4; BYTE $0xff // vcvtph2ps xmm7, xmm7
 	LONG $0x487df262; WORD $0xf77f // vpermt2ps zmm6, zmm0, zmm7
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x484cf162; WORD $0xed59 // vmulps zmm5, zmm6, zmm5
-	QUAD $0x01246c11487cf162 // vmovups zmmword ptr [rsp + 0x40], zmm5
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0xff115431487d3262 // vpmovzxbd zmm10, xmmword ptr [rcx + r10 - 0x10]
-	LONG $0x6f7a21c4; WORD $0x111c // vmovdqu xmm11, xmmword ptr [rcx + r10]
-	LONG $0x487cb162; WORD $0x2c10; BYTE $0xd6 // vmovups zmm5, zmmword ptr [rsi + 8*r10]
-	QUAD $0x01d67410487cb162 // vmovups zmm6, zmmword ptr [rsi + 8*r10 + 0x40]
-	QUAD $0x02d67c10487cb162 // vmovups zmm7, zmmword ptr [rsi + 8*r10 + 0x80]
-	QUAD $0x03d64410487c3162 // vmovups zmm8, zmmword ptr [rsi + 8*r10 + 0xc0]
-	QUAD $0x000000008d1c8d4e // lea r11, [4*r9]
-	LONG $0x20c28349 // add r10, 0x20
-	LONG $0x24cb8349 // or r11, 0x24
-	LONG $0x487d5262; WORD $0xeb31 // vpmovzxbd zmm13, xmm11 # zmm13 = xmm11[0],zero,zero,zero,xmm11[1],zero,zero,zero,xmm11[2],zero,zero,zero,xmm11[3],zero,zero,zero,xmm11[4],zero,zero,zero,xmm11[5],zero,zero,zero,xmm11[6],zero,zero,zero,xmm11[7],zero,zero,zero,xmm11[8],zero,zero,zero,xmm11[9],zero,zero,zero,xmm11[10],zero,zero,zero,xmm11[11],zero,zero,zero,xmm11[12],zero,zero,zero,xmm11[13],zero,zero,zero,xmm11[14],zero,zero,zero,xmm11[15],zero,zero,zero
-	LONG $0x48547162; WORD $0xce58 // vaddps zmm9, zmm5, zmm6
-	QUAD $0x188c4c9858653262 // vfmadd132ps zmm9, zmm3, dword ptr [rsp + 4*r9 + 0x60]{1to16} # zmm9 = (zmm9 * mem) + zmm3
-	LONG $0x4844d162; WORD $0xd858 // vaddps zmm3, zmm7, zmm8
-	LONG $0x482d7262; WORD $0xe136 // vpermd zmm12, zmm10, zmm1
-	LONG $0x48157262; WORD $0xe936 // vpermd zmm13, zmm13, zmm1
-	QUAD $0x101c5c985835b262 // vfmadd132ps zmm3, zmm9, dword ptr [rsp + r11 + 0x40]{1to16} # zmm3 = (zmm3 * mem) + zmm9
-	LONG $0x4854d162; WORD $0xec59 // vmulps zmm5, zmm5, zmm12
-	LONG $0x484dd262; WORD $0xedb8 // vfmadd231ps zmm5, zmm6, zmm13 # zmm5 = (zmm6 * zmm13) + zmm5
-	QUAD $0x108c6c98585db262 // vfmadd132ps zmm5, zmm4, dword ptr [rsp + 4*r9 + 0x40]{1to16} # zmm5 = (zmm5 * mem) + zmm4
-	LONG $0x7159c1c4; WORD $0x04d3 // vpsrlw xmm4, xmm11, 0x4
-	LONG $0x484dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm6, zmm10, 0x4
-	LONG $0xe2dbd9c5 // vpand xmm4, xmm4, xmm2
-	LONG $0x484df262; WORD $0xf136 // vpermd zmm6, zmm6, zmm1
-	LONG $0x487df262; WORD $0xe431 // vpmovzxbd zmm4, xmm4 # zmm4 = xmm4[0],zero,zero,zero,xmm4[1],zero,zero,zero,xmm4[2],zero,zero,zero,xmm4[3],zero,zero,zero,xmm4[4],zero,zero,zero,xmm4[5],zero,zero,zero,xmm4[6],zero,zero,zero,xmm4[7],zero,zero,zero,xmm4[8],zero,zero,zero,xmm4[9],zero,zero,zero,xmm4[10],zero,zero,zero,xmm4[11],zero,zero,zero,xmm4[12],zero,zero,zero,xmm4[13],zero,zero,zero,xmm4[14],zero,zero,zero,xmm4[15],zero,zero,zero
-	LONG $0x485d7262; WORD $0xd136 // vpermd zmm10, zmm4, zmm1
-	LONG $0x4844f162; WORD $0xe659 // vmulps zmm4, zmm7, zmm6
-	LONG $0x483dd262; WORD $0xe2b8 // vfmadd231ps zmm4, zmm8, zmm10 # zmm4 = (zmm8 * zmm10) + zmm4
-	QUAD $0x118c64985855b262 // vfmadd132ps zmm4, zmm5, dword ptr [rsp + 4*r9 + 0x44]{1to16} # zmm4 = (zmm4 * mem) + zmm5
-	LONG $0x02c18349 // add r9, 0x2
-	LONG $0x08f98349 // cmp r9, 0x8
-	LONG $0xff3c850f; WORD $0xffff // jne 0x10df0 <mv_q4_k+0x530>
-	WORD $0xff49; BYTE $0xc0 // inc r8
-	LONG $0x00c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x400
-	LONG $0x90c18148; WORD $0x0000; BYTE $0x00 // add rcx, 0x90
-	WORD $0x3949; BYTE $0xc0 // cmp r8, rax
-	LONG $0xfe62850f; WORD $0xffff // jne 0x10d30 <mv_q4_k+0x470>
-	LONG $0x485cf162; WORD $0xc35c // vsubps zmm0, zmm4, zmm3
-	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
-	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
-	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
-	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
-	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
-	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
-	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
-	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
-	LONG $0x0211fac5 // vmovss dword ptr [rdx], xmm0
+	QUAD $0x1024ac11487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x10], zmm5
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	QUAD $0x013b6c31487db262 // vpmovzxbd zmm5, xmmword ptr [rbx + r15 + 0x10]
+	LONG $0x6f7aa1c4; WORD $0x3b7c; BYTE $0x20 // vmovdqu xmm7, xmmword ptr [rbx + r15 + 0x20]
+	LONG $0x487c1162; WORD $0x0c10; BYTE $0xfb // vmovups zmm9, zmmword ptr [r11 + 8*r15]
+	QUAD $0x01fb5410487c1162 // vmovups zmm10, zmmword ptr [r11 + 8*r15 + 0x40]
+	QUAD $0x02fb5c10487c1162 // vmovups zmm11, zmmword ptr [r11 + 8*r15 + 0x80]
+	QUAD $0x03fb6410487c1162 // vmovups zmm12, zmmword ptr [r11 + 8*r15 + 0xc0]
+	QUAD $0x00000000b5048d4a // lea rax, [4*r14]
+	LONG $0x20c78349 // add r15, 0x20
+	LONG $0x24c88348 // or rax, 0x24
+	LONG $0x487d7262; WORD $0xc731 // vpmovzxbd zmm8, xmm7 # zmm8 = xmm7[0],zero,zero,zero,xmm7[1],zero,zero,zero,xmm7[2],zero,zero,zero,xmm7[3],zero,zero,zero,xmm7[4],zero,zero,zero,xmm7[5],zero,zero,zero,xmm7[6],zero,zero,zero,xmm7[7],zero,zero,zero,xmm7[8],zero,zero,zero,xmm7[9],zero,zero,zero,xmm7[10],zero,zero,zero,xmm7[11],zero,zero,zero,xmm7[12],zero,zero,zero,xmm7[13],zero,zero,zero,xmm7[14],zero,zero,zero,xmm7[15],zero,zero,zero
+	LONG $0x484df162; WORD $0xd572; BYTE $0x04 // vpsrld zmm6, zmm5, 0x4
+	LONG $0x4855f262; WORD $0xe936 // vpermd zmm5, zmm5, zmm1
+	LONG $0x483d7262; WORD $0xc136 // vpermd zmm8, zmm8, zmm1
+	LONG $0x4834f162; WORD $0xed59 // vmulps zmm5, zmm9, zmm5
+	LONG $0x48345162; WORD $0xca58 // vaddps zmm9, zmm9, zmm10
+	QUAD $0x0cb44c9858653262 // vfmadd132ps zmm9, zmm3, dword ptr [rsp + 4*r14 + 0x30]{1to16} # zmm9 = (zmm9 * mem) + zmm3
+	LONG $0xd771e1c5; BYTE $0x04 // vpsrlw xmm3, xmm7, 0x4
+	LONG $0xdadbe1c5 // vpand xmm3, xmm3, xmm2
+	LONG $0x487df262; WORD $0xdb31 // vpmovzxbd zmm3, xmm3 # zmm3 = xmm3[0],zero,zero,zero,xmm3[1],zero,zero,zero,xmm3[2],zero,zero,zero,xmm3[3],zero,zero,zero,xmm3[4],zero,zero,zero,xmm3[5],zero,zero,zero,xmm3[6],zero,zero,zero,xmm3[7],zero,zero,zero,xmm3[8],zero,zero,zero,xmm3[9],zero,zero,zero,xmm3[10],zero,zero,zero,xmm3[11],zero,zero,zero,xmm3[12],zero,zero,zero,xmm3[13],zero,zero,zero,xmm3[14],zero,zero,zero,xmm3[15],zero,zero,zero
+	LONG $0x482dd262; WORD $0xe8b8 // vfmadd231ps zmm5, zmm10, zmm8 # zmm5 = (zmm10 * zmm8) + zmm5
+	QUAD $0x04b46c98585db262 // vfmadd132ps zmm5, zmm4, dword ptr [rsp + 4*r14 + 0x10]{1to16} # zmm5 = (zmm5 * mem) + zmm4
+	LONG $0x484df262; WORD $0xe136 // vpermd zmm4, zmm6, zmm1
+	LONG $0x4865f262; WORD $0xd936 // vpermd zmm3, zmm3, zmm1
+	LONG $0x4824f162; WORD $0xe459 // vmulps zmm4, zmm11, zmm4
+	LONG $0x481df262; WORD $0xe3b8 // vfmadd231ps zmm4, zmm12, zmm3 # zmm4 = (zmm12 * zmm3) + zmm4
+	LONG $0x4824d162; WORD $0xdc58 // vaddps zmm3, zmm11, zmm12
+	QUAD $0x05b464985855b262 // vfmadd132ps zmm4, zmm5, dword ptr [rsp + 4*r14 + 0x14]{1to16} # zmm4 = (zmm4 * mem) + zmm5
+	QUAD $0x04045c985835f262 // vfmadd132ps zmm3, zmm9, dword ptr [rsp + rax + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm9
+	LONG $0x02c68349 // add r14, 0x2
+	LONG $0x08fe8349 // cmp r14, 0x8
+	LONG $0xff3c850f; WORD $0xffff // jne 0x10a50 <mv_q4_k+0x190>
+	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
+	LONG $0x90c38148; WORD $0x0000; BYTE $0x00 // add rbx, 0x90
+	LONG $0xff428d49 // lea rax, [r10 - 0x1]
+	LONG $0x01fa8349 // cmp r10, 0x1
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0xfe4d8f0f; WORD $0xffff // jg 0x10980 <mv_q4_k+0xc0>
+	LONG $0x485cf162; WORD $0xdb5c // vsubps zmm3, zmm4, zmm3
+	LONG $0xfffde2e9; BYTE $0xff // jmp 0x10920 <mv_q4_k+0x60>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -760,7 +583,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
-	// mv_q6_k: +3856
+	// mv_q6_k: +2896
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -769,41 +592,24 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0xf0e48348 // and rsp, -0x10
-	LONG $0xd0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xd0
-	WORD $0x8949; BYTE $0xd4 // mov r12, rdx
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	LONG $0x02f98348 // cmp rcx, 0x2
-	LONG $0x03b88c0f; WORD $0x0000 // jl 0x112f7 <mv_q6_k+0x3e7>
-	QUAD $0x000bb9057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0xbb9] # 0x11b01 <wsum_bf16+0x2a1>
-	QUAD $0x000bb10d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0xbb1] # 0x11b02 <wsum_bf16+0x2a2>
-	QUAD $0x000ba9157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0xba9] # 0x11b03 <wsum_bf16+0x2a3>
+	LONG $0x70ec8348 // sub rsp, 0x70
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x024b8e0f; WORD $0x0000 // jle 0x10dbe <mv_q6_k+0x26e>
+	QUAD $0x000845057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x845] # 0x113c1 <wsum_bf16+0x2a1>
+	QUAD $0x00083d0d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x83d] # 0x113c2 <wsum_bf16+0x2a2>
+	QUAD $0x000835157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x835] # 0x113c3 <wsum_bf16+0x2a3>
 	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
+	LONG $0x244c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r9
+	LONG $0x2444894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x08f8c148 // sar rax, 0x8
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
-	LONG $0x09048d4b // lea rax, [r9 + r9]
-	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
-	LONG $0x000093e9; BYTE $0x00 // jmp 0x11017 <mv_q6_k+0x107>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x48fdf362; WORD $0xe51b; BYTE $0x01 // vextractf64x4 ymm5, zmm4, 0x1
-	LONG $0x24648b4c; BYTE $0x30 // mov r12, qword ptr [rsp + 0x30]
-	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
-	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
-	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
-	LONG $0xe558dcc5 // vaddps ymm4, ymm4, ymm5
-	LONG $0x197de3c4; WORD $0x01e5 // vextractf128 xmm5, ymm4, 0x1
-	LONG $0x24540148; BYTE $0x08 // add qword ptr [rsp + 0x8], rdx
-	LONG $0xfe418d48 // lea rax, [rcx - 0x2]
-	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
-	LONG $0xecc6d9c5; BYTE $0x01 // vshufpd xmm5, xmm4, xmm4, 0x1 # xmm5 = xmm4[1,0]
-	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
-	LONG $0xec16fac5 // vmovshdup xmm5, xmm4 # xmm5 = xmm4[1,1,3,3]
-	LONG $0xe558dac5 // vaddss xmm4, xmm4, xmm5
-	LONG $0x117ac1c4; WORD $0x2424 // vmovss dword ptr [r12], xmm4
+	LONG $0x24048948 // mov qword ptr [rsp], rax
+	WORD $0x42eb // jmp 0x10bf2 <mv_q6_k+0xa2>
 	LONG $0x48fdf362; WORD $0xdc1b; BYTE $0x01 // vextractf64x4 ymm4, zmm3, 0x1
+	LONG $0xff418d48 // lea rax, [rcx - 0x1]
+	WORD $0x014c; BYTE $0xcf // add rdi, r9
 	LONG $0xdc58e4c5 // vaddps ymm3, ymm3, ymm4
 	LONG $0x197de3c4; WORD $0x01dc // vextractf128 xmm4, ymm3, 0x1
 	LONG $0xdc58e0c5 // vaddps xmm3, xmm3, xmm4
@@ -811,244 +617,99 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdc58e0c5 // vaddps xmm3, xmm3, xmm4
 	LONG $0xe316fac5 // vmovshdup xmm4, xmm3 # xmm4 = xmm3[1,1,3,3]
 	LONG $0xdc58e2c5 // vaddss xmm3, xmm3, xmm4
-	LONG $0x117ac1c4; WORD $0x245c; BYTE $0x04 // vmovss dword ptr [r12 + 0x4], xmm3
-	LONG $0x08c48349 // add r12, 0x8
-	LONG $0x03f98348 // cmp rcx, 0x3
+	LONG $0x1a11fac5 // vmovss dword ptr [rdx], xmm3
+	LONG $0x04c28348 // add rdx, 0x4
+	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x02e38e0f; WORD $0x0000 // jle 0x112fa <mv_q6_k+0x3ea>
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x01cc8e0f; WORD $0x0000 // jle 0x10dbe <mv_q6_k+0x26e>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
-	LONG $0x2464894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r12
 	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	LONG $0xff5a8c0f; WORD $0xffff // jl 0x10f90 <mv_q6_k+0x80>
-	LONG $0x245c8b4c; BYTE $0x10 // mov r11, qword ptr [rsp + 0x10]
-	WORD $0xff31 // xor edi, edi
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
-	LONG $0xd2c76948; WORD $0x0000; BYTE $0x00 // imul rax, rdi, 0xd2
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	QUAD $0x0c026c21487df262 // vpmovsxbd zmm5, xmmword ptr [rdx + rax + 0xc0]
-	QUAD $0x000000d0028cb70f // movzx ecx, word ptr [rdx + rax + 0xd0]
-	LONG $0x02348d4c // lea r14, [rdx + rax]
-	QUAD $0x0000008002a48d4c // lea r12, [rdx + rax + 0x80]
-	QUAD $0x0000008031ac8d4f // lea r13, [r9 + r14 + 0x80]
-	LONG $0x0e3c8d4f // lea r15, [r14 + r9]
-	LONG $0xf16ef9c5 // vmovd xmm6, ecx
-	LONG $0x1379e2c4; BYTE $0xf6 // vcvtph2ps xmm6, xmm6
-	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x484cf162; WORD $0xed59 // vmulps zmm5, zmm6, zmm5
-	QUAD $0x01246c11487cf162 // vmovups zmmword ptr [rsp + 0x40], zmm5
-	QUAD $0x0c316c21487d9262 // vpmovsxbd zmm5, xmmword ptr [r9 + r14 + 0xc0]
-	QUAD $0x0000d0318cb70f43; BYTE $0x00 // movzx ecx, word ptr [r9 + r14 + 0xd0]
-	LONG $0xf16ef9c5 // vmovd xmm6, ecx
-	LONG $0x1379e2c4; BYTE $0xf6 // vcvtph2ps xmm6, xmm6
-	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x484cf162; WORD $0xed59 // vmulps zmm5, zmm6, zmm5
-	QUAD $0x02246c11487cf162 // vmovups zmmword ptr [rsp + 0x80], zmm5
-	WORD $0x9066 // nop
-	WORD $0x8945; BYTE $0xd0 // mov r8d, r10d
-	WORD $0x8944; BYTE $0xd3 // mov ebx, r10d
-	WORD $0xd141; BYTE $0xe8 // shr r8d
-	WORD $0xe383; BYTE $0x01 // and ebx, 0x1
-	WORD $0xff41; BYTE $0xc2 // inc r10d
-	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	WORD $0x894c; BYTE $0xc2 // mov rdx, r8
-	LONG $0xc3048d42 // lea eax, [rbx + 8*r8]
-	LONG $0x07e0c141 // shl r8d, 0x7
-	WORD $0xd989 // mov ecx, ebx
-	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
-	LONG $0x05e2c148 // shl rdx, 0x5
-	WORD $0xe3c1; BYTE $0x04 // shl ebx, 0x4
-	LONG $0x06e6c148 // shl rsi, 0x6
-	LONG $0x83048d4f // lea r8, [r11 + 4*r8]
-	LONG $0x487c3162; WORD $0x0410; BYTE $0x01 // vmovups zmm8, zmmword ptr [rcx + r8]
-	QUAD $0x02017c10487cb162 // vmovups zmm7, zmmword ptr [rcx + r8 + 0x80]
-	QUAD $0x04017410487cb162 // vmovups zmm6, zmmword ptr [rcx + r8 + 0x100]
-	QUAD $0x06016c10487cb162 // vmovups zmm5, zmmword ptr [rcx + r8 + 0x180]
-	LONG $0x14048d4d // lea r8, [r12 + rdx]
-	LONG $0x360c8d49 // lea rcx, [r14 + rsi]
-	WORD $0x014c; BYTE $0xea // add rdx, r13
-	WORD $0x014c; BYTE $0xfe // add rsi, r15
-	LONG $0x6f7a21c4; WORD $0x031c // vmovdqu xmm11, xmmword ptr [rbx + r8]
-	LONG $0x0c6f7ac5; BYTE $0x0b // vmovdqu xmm9, xmmword ptr [rbx + rcx]
-	LONG $0x546f7ac5; WORD $0x200b // vmovdqu xmm10, xmmword ptr [rbx + rcx + 0x20]
-	LONG $0x7119c1c4; WORD $0x04f3 // vpsllw xmm12, xmm11, 0x4
-	LONG $0x7111c1c4; WORD $0x02f3 // vpsllw xmm13, xmm11, 0x2
-	LONG $0xf1db21c5 // vpand xmm14, xmm11, xmm1
-	LONG $0x7121c1c4; WORD $0x02d3 // vpsrlw xmm11, xmm11, 0x2
-	LONG $0xe1db19c5 // vpand xmm12, xmm12, xmm1
-	LONG $0xe9db11c5 // vpand xmm13, xmm13, xmm1
-	LONG $0xd9db21c5 // vpand xmm11, xmm11, xmm1
-	LONG $0x08b57362; WORD $0xe025; BYTE $0xf8 // vpternlogq xmm12, xmm9, xmm0, 0xf8
-	LONG $0x08ad7362; WORD $0xe825; BYTE $0xf8 // vpternlogq xmm13, xmm10, xmm0, 0xf8
-	LONG $0x7129c1c4; WORD $0x04d2 // vpsrlw xmm10, xmm10, 0x4
-	LONG $0x7131c1c4; WORD $0x04d1 // vpsrlw xmm9, xmm9, 0x4
-	LONG $0x08ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq xmm11, xmm10, xmm0, 0xf8
-	LONG $0xe2fc19c5 // vpaddb xmm12, xmm12, xmm2
-	LONG $0xeafc11c5 // vpaddb xmm13, xmm13, xmm2
-	LONG $0x08b57362; WORD $0xf025; BYTE $0xf8 // vpternlogq xmm14, xmm9, xmm0, 0xf8
-	LONG $0xd2fc21c5 // vpaddb xmm10, xmm11, xmm2
-	LONG $0x487d5262; WORD $0xdc21 // vpmovsxbd zmm11, xmm12
-	LONG $0xcafc09c5 // vpaddb xmm9, xmm14, xmm2
-	LONG $0x487d5262; WORD $0xc921 // vpmovsxbd zmm9, xmm9
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x483c5162; WORD $0xdb59 // vmulps zmm11, zmm8, zmm11
-	QUAD $0x10845c98585d7262 // vfmadd132ps zmm11, zmm4, dword ptr [rsp + 4*rax + 0x40]{1to16} # zmm11 = (zmm11 * mem) + zmm4
-	LONG $0x487dd262; WORD $0xe521 // vpmovsxbd zmm4, xmm13
-	LONG $0x484c5162; WORD $0xc959 // vmulps zmm9, zmm6, zmm9
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4844f162; WORD $0xe459 // vmulps zmm4, zmm7, zmm4
-	QUAD $0x128464985825f262 // vfmadd132ps zmm4, zmm11, dword ptr [rsp + 4*rax + 0x48]{1to16} # zmm4 = (zmm4 * mem) + zmm11
-	LONG $0x1c6f7ac5; BYTE $0x13 // vmovdqu xmm11, xmmword ptr [rbx + rdx]
-	QUAD $0x14844c98585d7262 // vfmadd132ps zmm9, zmm4, dword ptr [rsp + 4*rax + 0x50]{1to16} # zmm9 = (zmm9 * mem) + zmm4
-	LONG $0x487dd262; WORD $0xe221 // vpmovsxbd zmm4, xmm10
-	LONG $0x546f7ac5; WORD $0x2033 // vmovdqu xmm10, xmmword ptr [rbx + rsi + 0x20]
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x7119c1c4; WORD $0x04f3 // vpsllw xmm12, xmm11, 0x4
-	LONG $0x7111c1c4; WORD $0x02f3 // vpsllw xmm13, xmm11, 0x2
-	LONG $0xf1db21c5 // vpand xmm14, xmm11, xmm1
-	LONG $0x7121c1c4; WORD $0x02d3 // vpsrlw xmm11, xmm11, 0x2
-	LONG $0xe9db11c5 // vpand xmm13, xmm13, xmm1
-	LONG $0xe1db19c5 // vpand xmm12, xmm12, xmm1
-	LONG $0xd9db21c5 // vpand xmm11, xmm11, xmm1
-	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
-	QUAD $0x168464985835f262 // vfmadd132ps zmm4, zmm9, dword ptr [rsp + 4*rax + 0x58]{1to16} # zmm4 = (zmm4 * mem) + zmm9
-	LONG $0x0c6f7ac5; BYTE $0x33 // vmovdqu xmm9, xmmword ptr [rbx + rsi]
-	LONG $0x08ad7362; WORD $0xe825; BYTE $0xf8 // vpternlogq xmm13, xmm10, xmm0, 0xf8
-	LONG $0x7129c1c4; WORD $0x04d2 // vpsrlw xmm10, xmm10, 0x4
-	LONG $0x08ad7362; WORD $0xd825; BYTE $0xf8 // vpternlogq xmm11, xmm10, xmm0, 0xf8
-	LONG $0xeafc11c5 // vpaddb xmm13, xmm13, xmm2
-	LONG $0xd2fc21c5 // vpaddb xmm10, xmm11, xmm2
-	LONG $0x08b57362; WORD $0xe025; BYTE $0xf8 // vpternlogq xmm12, xmm9, xmm0, 0xf8
-	LONG $0x7131c1c4; WORD $0x04d1 // vpsrlw xmm9, xmm9, 0x4
-	LONG $0xe2fc19c5 // vpaddb xmm12, xmm12, xmm2
-	LONG $0x08b57362; WORD $0xf025; BYTE $0xf8 // vpternlogq xmm14, xmm9, xmm0, 0xf8
-	LONG $0x487d5262; WORD $0xdc21 // vpmovsxbd zmm11, xmm12
-	LONG $0xcafc09c5 // vpaddb xmm9, xmm14, xmm2
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x483c5162; WORD $0xc359 // vmulps zmm8, zmm8, zmm11
-	QUAD $0x2084449858657262 // vfmadd132ps zmm8, zmm3, dword ptr [rsp + 4*rax + 0x80]{1to16} # zmm8 = (zmm8 * mem) + zmm3
-	LONG $0x487dd262; WORD $0xdd21 // vpmovsxbd zmm3, xmm13
-	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
-	LONG $0x4844f162; WORD $0xdb59 // vmulps zmm3, zmm7, zmm3
-	QUAD $0x22845c98583df262 // vfmadd132ps zmm3, zmm8, dword ptr [rsp + 4*rax + 0x88]{1to16} # zmm3 = (zmm3 * mem) + zmm8
-	LONG $0x487d5262; WORD $0xc121 // vpmovsxbd zmm8, xmm9
-	LONG $0x487cd162; WORD $0xf85b // vcvtdq2ps zmm7, zmm8
-	LONG $0x484cf162; WORD $0xf759 // vmulps zmm6, zmm6, zmm7
-	QUAD $0x248474985865f262 // vfmadd132ps zmm6, zmm3, dword ptr [rsp + 4*rax + 0x90]{1to16} # zmm6 = (zmm6 * mem) + zmm3
-	LONG $0x487dd262; WORD $0xda21 // vpmovsxbd zmm3, xmm10
-	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
-	LONG $0x4854f162; WORD $0xdb59 // vmulps zmm3, zmm5, zmm3
-	QUAD $0x26845c98584df262 // vfmadd132ps zmm3, zmm6, dword ptr [rsp + 4*rax + 0x98]{1to16} # zmm3 = (zmm3 * mem) + zmm6
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfdf3850f; WORD $0xffff // jne 0x110d0 <mv_q6_k+0x1c0>
-	WORD $0xff48; BYTE $0xc7 // inc rdi
-	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
-	LONG $0x247c3b48; BYTE $0x38 // cmp rdi, qword ptr [rsp + 0x38]
-	LONG $0xfd4e850f; WORD $0xffff // jne 0x11040 <mv_q6_k+0x130>
-	LONG $0xfffc99e9; BYTE $0xff // jmp 0x10f90 <mv_q6_k+0x80>
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x01f2840f; WORD $0x0000 // je 0x114f5 <mv_q6_k+0x5e5>
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0xd2efe9c5 // vpxor xmm2, xmm2, xmm2
-	LONG $0xc0490f49 // cmovns rax, r8
-	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	LONG $0x01a28c0f; WORD $0x0000 // jl 0x114c9 <mv_q6_k+0x5b9>
-	QUAD $0x0007d1057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x7d1] # 0x11b01 <wsum_bf16+0x2a1>
-	QUAD $0x0007c90d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x7c9] # 0x11b02 <wsum_bf16+0x2a2>
-	QUAD $0x0007c11d7879e2c4; BYTE $0x00 // vpbroadcastb xmm3, byte ptr [rip + 0x7c1] # 0x11b03 <wsum_bf16+0x2a3>
-	LONG $0x08f8c148 // sar rax, 0x8
-	WORD $0xc931 // xor ecx, ecx
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
-	LONG $0xd2d16948; WORD $0x0000; BYTE $0x00 // imul rdx, rcx, 0xd2
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	QUAD $0x0c116421487dd262 // vpmovsxbd zmm4, xmmword ptr [r9 + rdx + 0xc0]
-	QUAD $0x0000d011b4b70f41; BYTE $0x00 // movzx esi, word ptr [r9 + rdx + 0xd0]
-	LONG $0x11048d4d // lea r8, [r9 + rdx]
-	QUAD $0x00000080118c8d4d // lea r9, [r9 + rdx + 0x80]
-	LONG $0xee6ef9c5 // vmovd xmm5, esi
-	LONG $0x1379e2c4; BYTE $0xed // vcvtph2ps xmm5, xmm5
-	LONG $0x487df262; WORD $0xed18 // vbroadcastss zmm5, xmm5
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
-	QUAD $0x01246411487cf162 // vmovups zmmword ptr [rsp + 0x40], zmm4
+	WORD $0xb17c // jl 0x10bb0 <mv_q6_k+0x60>
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
+	LONG $0x24548b4c; BYTE $0x18 // mov r10, qword ptr [rsp + 0x18]
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x8949; BYTE $0xfb // mov r11, rdi
 	BYTE $0x90 // nop
-	WORD $0x8944; BYTE $0xd6 // mov esi, r10d
+	QUAD $0x000010008b180f41 // prefetcht0 byte ptr [r11 + 0x1000]
+	QUAD $0x000010408b180f41 // prefetcht0 byte ptr [r11 + 0x1040]
+	QUAD $0x000010808b180f41 // prefetcht0 byte ptr [r11 + 0x1080]
+	QUAD $0x000010c08b180f41 // prefetcht0 byte ptr [r11 + 0x10c0]
+	LONG $0x80b38d4d; WORD $0x0000; BYTE $0x00 // lea r14, [r11 + 0x80]
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x487dd262; WORD $0x6b21; BYTE $0x0c // vpmovsxbd zmm5, xmmword ptr [r11 + 0xc0]
+	QUAD $0x000000d083b70f41 // movzx eax, word ptr [r11 + 0xd0]
+	LONG $0xf06ef9c5 // vmovd xmm6, eax
+	LONG $0x1379e2c4; BYTE $0xf6 // vcvtph2ps xmm6, xmm6
+	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x484cf162; WORD $0xed59 // vmulps zmm5, zmm6, zmm5
+	QUAD $0x2024ac11487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x20], zmm5
+	BYTE $0x90 // nop
+	WORD $0x8944; BYTE $0xfe // mov esi, r15d
 	WORD $0xeed1 // shr esi
-	WORD $0x8944; BYTE $0xd2 // mov edx, r10d
-	WORD $0xe283; BYTE $0x01 // and edx, 0x1
-	WORD $0xff41; BYTE $0xc2 // inc r10d
-	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
-	LONG $0x05e6c149 // shl r14, 0x5
-	WORD $0x8941; BYTE $0xd7 // mov r15d, edx
-	LONG $0xf21c8d44 // lea r11d, [rdx + 8*rsi]
-	WORD $0xe2c1; BYTE $0x04 // shl edx, 0x4
+	WORD $0x8945; BYTE $0xf9 // mov r9d, r15d
+	LONG $0x01e18341 // and r9d, 0x1
+	WORD $0xff41; BYTE $0xc7 // inc r15d
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
-	LONG $0x06e3c148 // shl rbx, 0x6
+	LONG $0x05e3c148 // shl rbx, 0x5
+	WORD $0x8945; BYTE $0xcc // mov r12d, r9d
+	LONG $0xf1048d41 // lea eax, [r9 + 8*rsi]
+	LONG $0x04e1c141 // shl r9d, 0x4
+	WORD $0x8949; BYTE $0xf5 // mov r13, rsi
+	LONG $0x06e5c149 // shl r13, 0x6
 	WORD $0xe6c1; BYTE $0x07 // shl esi, 0x7
-	LONG $0x06e7c141 // shl r15d, 0x6
-	WORD $0x014d; BYTE $0xce // add r14, r9
-	WORD $0x014c; BYTE $0xc3 // add rbx, r8
-	LONG $0xb7348d48 // lea rsi, [rdi + 4*rsi]
-	LONG $0x6f7aa1c4; WORD $0x3234 // vmovdqu xmm6, xmmword ptr [rdx + r14]
-	LONG $0x246ffac5; BYTE $0x1a // vmovdqu xmm4, xmmword ptr [rdx + rbx]
-	LONG $0x6c6ffac5; WORD $0x201a // vmovdqu xmm5, xmmword ptr [rdx + rbx + 0x20]
-	LONG $0xf671c1c5; BYTE $0x04 // vpsllw xmm7, xmm6, 0x4
-	LONG $0xf671b9c5; BYTE $0x02 // vpsllw xmm8, xmm6, 0x2
-	LONG $0xc9db49c5 // vpand xmm9, xmm6, xmm1
-	LONG $0xd671c9c5; BYTE $0x02 // vpsrlw xmm6, xmm6, 0x2
-	LONG $0xf9dbc1c5 // vpand xmm7, xmm7, xmm1
+	LONG $0x06e4c141 // shl r12d, 0x6
+	WORD $0x014c; BYTE $0xf3 // add rbx, r14
+	WORD $0x014d; BYTE $0xdd // add r13, r11
+	LONG $0xb2348d49 // lea rsi, [r10 + 4*rsi]
+	LONG $0x6f7ac1c4; WORD $0x193c // vmovdqu xmm7, xmmword ptr [r9 + rbx]
+	LONG $0x6f7a81c4; WORD $0x292c // vmovdqu xmm5, xmmword ptr [r9 + r13]
+	LONG $0x6f7a81c4; WORD $0x2974; BYTE $0x20 // vmovdqu xmm6, xmmword ptr [r9 + r13 + 0x20]
+	LONG $0xf771b9c5; BYTE $0x04 // vpsllw xmm8, xmm7, 0x4
+	LONG $0xf771b1c5; BYTE $0x02 // vpsllw xmm9, xmm7, 0x2
+	LONG $0xd1db41c5 // vpand xmm10, xmm7, xmm1
+	LONG $0xd771c1c5; BYTE $0x02 // vpsrlw xmm7, xmm7, 0x2
 	LONG $0xc1db39c5 // vpand xmm8, xmm8, xmm1
-	LONG $0xf1dbc9c5 // vpand xmm6, xmm6, xmm1
-	LONG $0x08ddf362; WORD $0xf825; BYTE $0xf8 // vpternlogq xmm7, xmm4, xmm0, 0xf8
+	LONG $0xc9db31c5 // vpand xmm9, xmm9, xmm1
+	LONG $0xf9dbc1c5 // vpand xmm7, xmm7, xmm1
 	LONG $0x08d57362; WORD $0xc025; BYTE $0xf8 // vpternlogq xmm8, xmm5, xmm0, 0xf8
+	LONG $0x08cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq xmm9, xmm6, xmm0, 0xf8
+	LONG $0xd671c9c5; BYTE $0x04 // vpsrlw xmm6, xmm6, 0x4
 	LONG $0xd571d1c5; BYTE $0x04 // vpsrlw xmm5, xmm5, 0x4
-	LONG $0xd471d9c5; BYTE $0x04 // vpsrlw xmm4, xmm4, 0x4
-	LONG $0xfbfcc1c5 // vpaddb xmm7, xmm7, xmm3
-	LONG $0x08d5f362; WORD $0xf025; BYTE $0xf8 // vpternlogq xmm6, xmm5, xmm0, 0xf8
-	LONG $0xc3fc39c5 // vpaddb xmm8, xmm8, xmm3
-	LONG $0x08dd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq xmm9, xmm4, xmm0, 0xf8
-	LONG $0x487df262; WORD $0xff21 // vpmovsxbd zmm7, xmm7
-	LONG $0xebfcc9c5 // vpaddb xmm5, xmm6, xmm3
-	LONG $0xe3fcb1c5 // vpaddb xmm4, xmm9, xmm3
-	LONG $0x487df262; WORD $0xe421 // vpmovsxbd zmm4, xmm4
-	LONG $0x487cf162; WORD $0xf75b // vcvtdq2ps zmm6, zmm7
-	LONG $0x484cd162; WORD $0x3459; BYTE $0x37 // vmulps zmm6, zmm6, zmmword ptr [r15 + rsi]
+	LONG $0xc2fc39c5 // vpaddb xmm8, xmm8, xmm2
+	LONG $0x08cdf362; WORD $0xf825; BYTE $0xf8 // vpternlogq xmm7, xmm6, xmm0, 0xf8
+	LONG $0xcafc31c5 // vpaddb xmm9, xmm9, xmm2
+	LONG $0x08d57362; WORD $0xd025; BYTE $0xf8 // vpternlogq xmm10, xmm5, xmm0, 0xf8
+	LONG $0x487d5262; WORD $0xc021 // vpmovsxbd zmm8, xmm8
+	LONG $0xf2fcc1c5 // vpaddb xmm6, xmm7, xmm2
+	LONG $0xeafca9c5 // vpaddb xmm5, xmm10, xmm2
+	LONG $0x487cd162; WORD $0xf85b // vcvtdq2ps zmm7, zmm8
+	LONG $0x4844d162; WORD $0x3c59; BYTE $0x34 // vmulps zmm7, zmm7, zmmword ptr [r12 + rsi]
+	QUAD $0x08847c985865f262 // vfmadd132ps zmm7, zmm3, dword ptr [rsp + 4*rax + 0x20]{1to16} # zmm7 = (zmm7 * mem) + zmm3
+	LONG $0x487dd262; WORD $0xd921 // vpmovsxbd zmm3, xmm9
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	QUAD $0x0234445948645162 // vmulps zmm8, zmm3, zmmword ptr [r12 + rsi + 0x80]
+	LONG $0x487df262; WORD $0xdd21 // vpmovsxbd zmm3, xmm5
+	QUAD $0x0a844498585d7262 // vfmadd132ps zmm8, zmm4, dword ptr [rsp + 4*rax + 0x28]{1to16} # zmm8 = (zmm8 * mem) + zmm4
+	LONG $0x487df262; WORD $0xe621 // vpmovsxbd zmm4, xmm6
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	QUAD $0x04345c594864d162 // vmulps zmm3, zmm3, zmmword ptr [r12 + rsi + 0x100]
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	QUAD $0x04376459485cd162 // vmulps zmm4, zmm4, zmmword ptr [r15 + rsi + 0x100]
-	QUAD $0x109c7498586db262 // vfmadd132ps zmm6, zmm2, dword ptr [rsp + 4*r11 + 0x40]{1to16} # zmm6 = (zmm6 * mem) + zmm2
-	LONG $0x487dd262; WORD $0xd021 // vpmovsxbd zmm2, xmm8
-	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
-	QUAD $0x02375459486cd162 // vmulps zmm2, zmm2, zmmword ptr [r15 + rsi + 0x80]
-	QUAD $0x129c5498584db262 // vfmadd132ps zmm2, zmm6, dword ptr [rsp + 4*r11 + 0x48]{1to16} # zmm2 = (zmm2 * mem) + zmm6
-	QUAD $0x149c6498586db262 // vfmadd132ps zmm4, zmm2, dword ptr [rsp + 4*r11 + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm2
-	LONG $0x487df262; WORD $0xd521 // vpmovsxbd zmm2, xmm5
-	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
-	QUAD $0x06375459486cd162 // vmulps zmm2, zmm2, zmmword ptr [r15 + rsi + 0x180]
-	QUAD $0x169c5498585db262 // vfmadd132ps zmm2, zmm4, dword ptr [rsp + 4*r11 + 0x58]{1to16} # zmm2 = (zmm2 * mem) + zmm4
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfeea850f; WORD $0xffff // jne 0x113a0 <mv_q6_k+0x490>
-	WORD $0xff48; BYTE $0xc1 // inc rcx
-	LONG $0x00c78148; WORD $0x0004; BYTE $0x00 // add rdi, 0x400
-	WORD $0x3948; BYTE $0xc1 // cmp rcx, rax
-	LONG $0xfe87850f; WORD $0xffff // jne 0x11350 <mv_q6_k+0x440>
-	LONG $0x48fdf362; WORD $0xd01b; BYTE $0x01 // vextractf64x4 ymm0, zmm2, 0x1
-	LONG $0xc058ecc5 // vaddps ymm0, ymm2, ymm0
-	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
-	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
-	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
-	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
-	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
-	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
-	LONG $0x117ac1c4; WORD $0x2404 // vmovss dword ptr [r12], xmm0
+	QUAD $0x06346459485cd162 // vmulps zmm4, zmm4, zmmword ptr [r12 + rsi + 0x180]
+	QUAD $0x0c845c985845f262 // vfmadd132ps zmm3, zmm7, dword ptr [rsp + 4*rax + 0x30]{1to16} # zmm3 = (zmm3 * mem) + zmm7
+	QUAD $0x0e846498583df262 // vfmadd132ps zmm4, zmm8, dword ptr [rsp + 4*rax + 0x38]{1to16} # zmm4 = (zmm4 * mem) + zmm8
+	LONG $0x04ff8341 // cmp r15d, 0x4
+	LONG $0xfee6850f; WORD $0xffff // jne 0x10c70 <mv_q6_k+0x120>
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	LONG $0xd2c38149; WORD $0x0000; BYTE $0x00 // add r11, 0xd2
+	LONG $0x00c28149; WORD $0x0004; BYTE $0x00 // add r10, 0x400
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xfe678f0f; WORD $0xffff // jg 0x10c10 <mv_q6_k+0xc0>
+	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
+	LONG $0x24448b4c; BYTE $0x08 // mov r8, qword ptr [rsp + 0x8]
+	LONG $0x4864f162; WORD $0xdc58 // vaddps zmm3, zmm3, zmm4
+	LONG $0xfffdf2e9; BYTE $0xff // jmp 0x10bb0 <mv_q6_k+0x60>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -1058,23 +719,22 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// wsum_f32: +5392
+	// wsum_f32: +3536
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
 	LONG $0x40f88349 // cmp r8, 0x40
-	WORD $0x797d // jge 0x11597 <wsum_f32+0x87>
+	WORD $0x797d // jge 0x10e57 <wsum_f32+0x87>
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x10ce8349 // or r14, 0x10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x01228e0f; WORD $0x0000 // jle 0x11652 <wsum_f32+0x142>
+	LONG $0x01228e0f; WORD $0x0000 // jle 0x10f12 <wsum_f32+0x142>
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0x567e // jle 0x1158e <wsum_f32+0x7e>
+	WORD $0x567e // jle 0x10e4e <wsum_f32+0x7e>
 	WORD $0x2945; BYTE $0xd0 // sub r8d, r10d
 	LONG $0xffffffbb; BYTE $0xff // mov ebx, 0xffffffff
 	LONG $0x921c8d4e // lea r11, [rdx + 4*r10]
@@ -1084,7 +744,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcb92fbc5 // kmovd k1, ebx
 	LONG $0xc97cb162; WORD $0x0410; BYTE $0x92 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x2d7e // jle 0x11588 <wsum_f32+0x78>
+	WORD $0x2d7e // jle 0x10e48 <wsum_f32+0x78>
 	LONG $0x970c8d4a // lea rcx, [rdi + 4*r10]
 	LONG $0x02e1c149 // shl r9, 0x2
 	WORD $0xd231 // xor edx, edx
@@ -1094,7 +754,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875f262; WORD $0x04b8; BYTE $0x96 // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*rdx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff48; BYTE $0xc2 // inc rdx
 	WORD $0x3948; BYTE $0xd0 // cmp rax, rdx
-	WORD $0xe875 // jne 0x11570 <wsum_f32+0x60>
+	WORD $0xe875 // jne 0x10e30 <wsum_f32+0x60>
 	LONG $0x497cd162; WORD $0x0311 // vmovups zmmword ptr [r11] {k1}, zmm0
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -1105,7 +765,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc0978d4c; WORD $0x0000; BYTE $0x00 // lea r10, [rdi + 0xc0]
 	LONG $0x0040be41; WORD $0x0000 // mov r14d, 0x40
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x36eb // jmp 0x115e6 <wsum_f32+0xd6>
+	WORD $0x36eb // jmp 0x10ea6 <wsum_f32+0xd6>
 	LONG $0x40718d4c // lea r14, [rcx + 0x40]
 	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*rbx], zmm3
@@ -1114,14 +774,14 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x039a4411487cf162 // vmovups zmmword ptr [rdx + 4*rbx + 0xc0], zmm0
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff3a8f0f; WORD $0xffff // jg 0x11520 <wsum_f32+0x10>
+	LONG $0xff3a8f0f; WORD $0xffff // jg 0x10de0 <wsum_f32+0x10>
 	LONG $0x487cf162; WORD $0x1c10; BYTE $0x9a // vmovups zmm3, zmmword ptr [rdx + 4*rbx]
 	QUAD $0x019a5410487cf162 // vmovups zmm2, zmmword ptr [rdx + 4*rbx + 0x40]
 	QUAD $0x029a4c10487cf162 // vmovups zmm1, zmmword ptr [rdx + 4*rbx + 0x80]
 	QUAD $0x039a4410487cf162 // vmovups zmm0, zmmword ptr [rdx + 4*rbx + 0xc0]
 	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xa37e // jle 0x115b0 <wsum_f32+0xa0>
+	WORD $0xa37e // jle 0x10e70 <wsum_f32+0xa0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
@@ -1133,21 +793,21 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x485dd262; WORD $0x06b8 // vfmadd231ps zmm0, zmm4, zmmword ptr [r14] # zmm0 = (zmm4 * mem) + zmm0
 	WORD $0x014d; BYTE $0xde // add r14, r11
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xd375 // jne 0x11620 <wsum_f32+0x110>
-	LONG $0xffff5ee9; BYTE $0xff // jmp 0x115b0 <wsum_f32+0xa0>
+	WORD $0xd375 // jne 0x10ee0 <wsum_f32+0x110>
+	LONG $0xffff5ee9; BYTE $0xff // jmp 0x10e70 <wsum_f32+0xa0>
 	LONG $0x8f1c8d4c // lea r11, [rdi + 4*rcx]
 	QUAD $0x000000008d1c8d4a // lea rbx, [4*r9]
-	WORD $0x1beb // jmp 0x1167b <wsum_f32+0x16b>
+	WORD $0x1beb // jmp 0x10f3b <wsum_f32+0x16b>
 	LONG $0x10728d4d // lea r14, [r10 + 0x10]
 	LONG $0x40c38349 // add r11, 0x40
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm0
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfeb88f0f; WORD $0xffff // jg 0x11533 <wsum_f32+0x23>
+	LONG $0xfeb88f0f; WORD $0xffff // jg 0x10df3 <wsum_f32+0x23>
 	LONG $0x487cf162; WORD $0x0410; BYTE $0x8a // vmovups zmm0, zmmword ptr [rdx + 4*rcx]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xd67e // jle 0x11660 <wsum_f32+0x150>
+	WORD $0xd67e // jle 0x10f20 <wsum_f32+0x150>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x487cd162; WORD $0x0e10 // vmovups zmm1, zmmword ptr [r14]
@@ -1155,25 +815,25 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875b262; WORD $0x04b8; BYTE $0xbe // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*r15]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xe875 // jne 0x11690 <wsum_f32+0x180>
-	WORD $0xb6eb // jmp 0x11660 <wsum_f32+0x150>
+	WORD $0xe875 // jne 0x10f50 <wsum_f32+0x180>
+	WORD $0xb6eb // jmp 0x10f20 <wsum_f32+0x150>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 
-	// wsum_f16: +5808
+	// wsum_f16: +3952
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
 	LONG $0x40f88349 // cmp r8, 0x40
-	WORD $0x7f7d // jge 0x1173d <wsum_f16+0x8d>
+	WORD $0x7f7d // jge 0x10ffd <wsum_f16+0x8d>
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x10ce8349 // or r14, 0x10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x012a8e0f; WORD $0x0000 // jle 0x117fa <wsum_f16+0x14a>
+	LONG $0x012a8e0f; WORD $0x0000 // jle 0x110ba <wsum_f16+0x14a>
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0x5c7e // jle 0x11734 <wsum_f16+0x84>
+	WORD $0x5c7e // jle 0x10ff4 <wsum_f16+0x84>
 	WORD $0x2945; BYTE $0xd0 // sub r8d, r10d
 	LONG $0xffffffbb; BYTE $0xff // mov ebx, 0xffffffff
 	LONG $0x921c8d4e // lea r11, [rdx + 4*r10]
@@ -1183,7 +843,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcb92fbc5 // kmovd k1, ebx
 	LONG $0xc97cb162; WORD $0x0410; BYTE $0x92 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x337e // jle 0x1172e <wsum_f16+0x7e>
+	WORD $0x337e // jle 0x10fee <wsum_f16+0x7e>
 	LONG $0x570c8d4a // lea rcx, [rdi + 2*r10]
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	WORD $0xd231 // xor edx, edx
@@ -1194,7 +854,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875f262; WORD $0x04b8; BYTE $0x96 // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*rdx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff48; BYTE $0xc2 // inc rdx
 	WORD $0x3948; BYTE $0xd0 // cmp rax, rdx
-	WORD $0xe275 // jne 0x11710 <wsum_f16+0x60>
+	WORD $0xe275 // jne 0x10fd0 <wsum_f16+0x60>
 	LONG $0x497cd162; WORD $0x0311 // vmovups zmmword ptr [r11] {k1}, zmm0
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -1205,7 +865,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x091c8d4f // lea r11, [r9 + r9]
 	LONG $0x0040be41; WORD $0x0000 // mov r14d, 0x40
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x34eb // jmp 0x11783 <wsum_f16+0xd3>
+	WORD $0x34eb // jmp 0x11043 <wsum_f16+0xd3>
 	BYTE $0x90 // nop
 	LONG $0x40718d4c // lea r14, [rcx + 0x40]
 	LONG $0x80ea8349 // sub r10, -0x80
@@ -1215,14 +875,14 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x039a4411487cf162 // vmovups zmmword ptr [rdx + 4*rbx + 0xc0], zmm0
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff3d8f0f; WORD $0xffff // jg 0x116c0 <wsum_f16+0x10>
+	LONG $0xff3d8f0f; WORD $0xffff // jg 0x10f80 <wsum_f16+0x10>
 	LONG $0x487cf162; WORD $0x1c10; BYTE $0x9a // vmovups zmm3, zmmword ptr [rdx + 4*rbx]
 	QUAD $0x019a5410487cf162 // vmovups zmm2, zmmword ptr [rdx + 4*rbx + 0x40]
 	QUAD $0x029a4c10487cf162 // vmovups zmm1, zmmword ptr [rdx + 4*rbx + 0x80]
 	QUAD $0x039a4410487cf162 // vmovups zmm0, zmmword ptr [rdx + 4*rbx + 0xc0]
 	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xa67e // jle 0x11750 <wsum_f16+0xa0>
+	WORD $0xa67e // jle 0x11010 <wsum_f16+0xa0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x487dd262; WORD $0x6e13; BYTE $0xfd // vcvtph2ps zmm5, ymmword ptr [r14 - 0x60]
@@ -1237,22 +897,22 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x485df262; WORD $0xceb8 // vfmadd231ps zmm1, zmm4, zmm6 # zmm1 = (zmm4 * zmm6) + zmm1
 	LONG $0x485df262; WORD $0xc7b8 // vfmadd231ps zmm0, zmm4, zmm7 # zmm0 = (zmm4 * zmm7) + zmm0
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xbb75 // jne 0x117b0 <wsum_f16+0x100>
-	LONG $0xffff56e9; BYTE $0xff // jmp 0x11750 <wsum_f16+0xa0>
+	WORD $0xbb75 // jne 0x11070 <wsum_f16+0x100>
+	LONG $0xffff56e9; BYTE $0xff // jmp 0x11010 <wsum_f16+0xa0>
 	LONG $0x4f1c8d4c // lea r11, [rdi + 2*rcx]
 	LONG $0x091c8d4b // lea rbx, [r9 + r9]
-	WORD $0x27eb // jmp 0x1182b <wsum_f16+0x17b>
+	WORD $0x27eb // jmp 0x110eb <wsum_f16+0x17b>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x10728d4d // lea r14, [r10 + 0x10]
 	LONG $0x20c38349 // add r11, 0x20
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm0
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfea88f0f; WORD $0xffff // jg 0x116d3 <wsum_f16+0x23>
+	LONG $0xfea88f0f; WORD $0xffff // jg 0x10f93 <wsum_f16+0x23>
 	LONG $0x487cf162; WORD $0x0410; BYTE $0x8a // vmovups zmm0, zmmword ptr [rdx + 4*rcx]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xd67e // jle 0x11810 <wsum_f16+0x160>
+	WORD $0xd67e // jle 0x110d0 <wsum_f16+0x160>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x487dd262; WORD $0x0e13 // vcvtph2ps zmm1, ymmword ptr [r14]
@@ -1260,25 +920,25 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875b262; WORD $0x04b8; BYTE $0xbe // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*r15]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xe875 // jne 0x11840 <wsum_f16+0x190>
-	WORD $0xb6eb // jmp 0x11810 <wsum_f16+0x160>
+	WORD $0xe875 // jne 0x11100 <wsum_f16+0x190>
+	WORD $0xb6eb // jmp 0x110d0 <wsum_f16+0x160>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 
-	// wsum_bf16: +6240
+	// wsum_bf16: +4384
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
 	LONG $0x40f88349 // cmp r8, 0x40
-	LONG $0x00828d0f; WORD $0x0000 // jge 0x118f4 <wsum_bf16+0x94>
+	LONG $0x00828d0f; WORD $0x0000 // jge 0x111b4 <wsum_bf16+0x94>
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x10ce8349 // or r14, 0x10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x01528e0f; WORD $0x0000 // jle 0x119d6 <wsum_bf16+0x176>
+	LONG $0x01528e0f; WORD $0x0000 // jle 0x11296 <wsum_bf16+0x176>
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0x5f7e // jle 0x118eb <wsum_bf16+0x8b>
+	WORD $0x5f7e // jle 0x111ab <wsum_bf16+0x8b>
 	WORD $0x2945; BYTE $0xd0 // sub r8d, r10d
 	LONG $0xffffffbb; BYTE $0xff // mov ebx, 0xffffffff
 	LONG $0x921c8d4e // lea r11, [rdx + 4*r10]
@@ -1288,7 +948,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcb92fbc5 // kmovd k1, ebx
 	LONG $0xc97cb162; WORD $0x0410; BYTE $0x92 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x367e // jle 0x118e5 <wsum_bf16+0x85>
+	WORD $0x367e // jle 0x111a5 <wsum_bf16+0x85>
 	LONG $0x570c8d4a // lea rcx, [rdi + 2*r10]
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	WORD $0xd231 // xor edx, edx
@@ -1300,7 +960,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875f262; WORD $0x04b8; BYTE $0x96 // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*rdx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff48; BYTE $0xc2 // inc rdx
 	WORD $0x3948; BYTE $0xd0 // cmp rax, rdx
-	WORD $0xdb75 // jne 0x118c0 <wsum_bf16+0x60>
+	WORD $0xdb75 // jne 0x11180 <wsum_bf16+0x60>
 	LONG $0x497cd162; WORD $0x0311 // vmovups zmmword ptr [r11] {k1}, zmm0
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -1311,7 +971,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x091c8d4f // lea r11, [r9 + r9]
 	LONG $0x0040be41; WORD $0x0000 // mov r14d, 0x40
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x3deb // jmp 0x11943 <wsum_bf16+0xe3>
+	WORD $0x3deb // jmp 0x11203 <wsum_bf16+0xe3>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x40718d4c // lea r14, [rcx + 0x40]
 	LONG $0x80ea8349 // sub r10, -0x80
@@ -1321,14 +981,14 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x039a4411487cf162 // vmovups zmmword ptr [rdx + 4*rbx + 0xc0], zmm0
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff318f0f; WORD $0xffff // jg 0x11874 <wsum_bf16+0x14>
+	LONG $0xff318f0f; WORD $0xffff // jg 0x11134 <wsum_bf16+0x14>
 	LONG $0x487cf162; WORD $0x1c10; BYTE $0x9a // vmovups zmm3, zmmword ptr [rdx + 4*rbx]
 	QUAD $0x019a5410487cf162 // vmovups zmm2, zmmword ptr [rdx + 4*rbx + 0x40]
 	QUAD $0x029a4c10487cf162 // vmovups zmm1, zmmword ptr [rdx + 4*rbx + 0x80]
 	QUAD $0x039a4410487cf162 // vmovups zmm0, zmmword ptr [rdx + 4*rbx + 0xc0]
 	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xa67e // jle 0x11910 <wsum_bf16+0xb0>
+	WORD $0xa67e // jle 0x111d0 <wsum_bf16+0xb0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x487dd262; WORD $0x6e33; BYTE $0xfd // vpmovzxwd zmm5, ymmword ptr [r14 - 0x60]
@@ -1347,21 +1007,21 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
 	LONG $0x485df262; WORD $0xc5b8 // vfmadd231ps zmm0, zmm4, zmm5 # zmm0 = (zmm4 * zmm5) + zmm0
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0x9f75 // jne 0x11970 <wsum_bf16+0x110>
-	LONG $0xffff3ae9; BYTE $0xff // jmp 0x11910 <wsum_bf16+0xb0>
+	WORD $0x9f75 // jne 0x11230 <wsum_bf16+0x110>
+	LONG $0xffff3ae9; BYTE $0xff // jmp 0x111d0 <wsum_bf16+0xb0>
 	LONG $0x4f1c8d4c // lea r11, [rdi + 2*rcx]
 	LONG $0x091c8d4b // lea rbx, [r9 + r9]
-	WORD $0x1beb // jmp 0x119fb <wsum_bf16+0x19b>
+	WORD $0x1beb // jmp 0x112bb <wsum_bf16+0x19b>
 	LONG $0x10728d4d // lea r14, [r10 + 0x10]
 	LONG $0x20c38349 // add r11, 0x20
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm0
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfe8c8f0f; WORD $0xffff // jg 0x11887 <wsum_bf16+0x27>
+	LONG $0xfe8c8f0f; WORD $0xffff // jg 0x11147 <wsum_bf16+0x27>
 	LONG $0x487cf162; WORD $0x0410; BYTE $0x8a // vmovups zmm0, zmmword ptr [rdx + 4*rcx]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xd67e // jle 0x119e0 <wsum_bf16+0x180>
+	WORD $0xd67e // jle 0x112a0 <wsum_bf16+0x180>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x487dd262; WORD $0x0e33 // vpmovzxwd zmm1, ymmword ptr [r14]
@@ -1370,8 +1030,8 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875b262; WORD $0x04b8; BYTE $0xbe // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*r15]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xe175 // jne 0x11a10 <wsum_bf16+0x1b0>
-	WORD $0xafeb // jmp 0x119e0 <wsum_bf16+0x180>
+	WORD $0xe175 // jne 0x112d0 <wsum_bf16+0x1b0>
+	WORD $0xafeb // jmp 0x112a0 <wsum_bf16+0x180>
 
 	// constants
 	QUAD $0xcccccccccccccccc; QUAD $0x00cccccccccccccc
@@ -1466,7 +1126,7 @@ TEXT ·mvQ6_K_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx512<>+3856(SB)
+	CALL ·matvec_avx512<>+2896(SB)
 	RET
 
 // func wsumF32_avx512(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -1477,7 +1137,7 @@ TEXT ·wsumF32_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx512<>+5392(SB)
+	CALL ·matvec_avx512<>+3536(SB)
 	RET
 
 // func wsumF16_avx512(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -1488,7 +1148,7 @@ TEXT ·wsumF16_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx512<>+5808(SB)
+	CALL ·matvec_avx512<>+3952(SB)
 	RET
 
 // func wsumBF16_avx512(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -1499,5 +1159,5 @@ TEXT ·wsumBF16_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx512<>+6240(SB)
+	CALL ·matvec_avx512<>+4384(SB)
 	RET

@@ -339,11 +339,11 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5400150b // b.lt 0x107a8 <mv_q8_0+0x2a4>
 	WORD $0x91007c88 // add x8, x4, #0x1f
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x1000d269 // adr x9, 0x11f60 <wsum_bf16+0x240>
-	WORD $0x1000d34a // adr x10, 0x11f80 <wsum_bf16+0x260>
-	WORD $0x1000d1ab // adr x11, 0x11f50 <wsum_bf16+0x230>
+	WORD $0x10008c69 // adr x9, 0x116a0 <wsum_bf16+0x278>
+	WORD $0x10008d4a // adr x10, 0x116c0 <wsum_bf16+0x298>
+	WORD $0x10008bab // adr x11, 0x11690 <wsum_bf16+0x268>
 	WORD $0x9a84b108 // csel x8, x8, x4, lt
-	WORD $0x1000d46c // adr x12, 0x11fb0 <wsum_bf16+0x290>
+	WORD $0x10008e6c // adr x12, 0x116f0 <wsum_bf16+0x2c8>
 	WORD $0x3dc00120 // ldr q0, [x9]
 	WORD $0x9345fd08 // asr x8, x8, #5
 	WORD $0x3dc00141 // ldr q1, [x10]
@@ -509,17 +509,17 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	// mv_q4_0: +1964
 	WORD $0xf100047f // cmp x3, #0x1
 	WORD $0x5400166b // b.lt 0x10a7c <mv_q4_0+0x2d0>
-	WORD $0x1000bd69 // adr x9, 0x11f60 <wsum_bf16+0x240>
+	WORD $0x10007769 // adr x9, 0x116a0 <wsum_bf16+0x278>
 	WORD $0x91007c88 // add x8, x4, #0x1f
 	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0x4f07e701 // movi v1.16b, #0xf8
 	WORD $0x3dc00122 // ldr q2, [x9]
-	WORD $0x1000bda9 // adr x9, 0x11f80 <wsum_bf16+0x260>
+	WORD $0x100077a9 // adr x9, 0x116c0 <wsum_bf16+0x298>
 	WORD $0x9a84b108 // csel x8, x8, x4, lt
-	WORD $0x1000beea // adr x10, 0x11fb0 <wsum_bf16+0x290>
+	WORD $0x100078ea // adr x10, 0x116f0 <wsum_bf16+0x2c8>
 	WORD $0x3dc00123 // ldr q3, [x9]
-	WORD $0x1000bba9 // adr x9, 0x11f50 <wsum_bf16+0x230>
+	WORD $0x100075a9 // adr x9, 0x11690 <wsum_bf16+0x268>
 	WORD $0x9345fd08 // asr x8, x8, #5
 	WORD $0x3dc00124 // ldr q4, [x9]
 	WORD $0x3dc00145 // ldr q5, [x10]
@@ -690,378 +690,85 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd65f03c0 // ret
 
 	// mv_q4_k: +2688
-	WORD $0xd105c3ff // sub sp, sp, #0x170
-	WORD $0xf100087f // cmp x3, #0x2
-	WORD $0x6d0d3bef // stp d15, d14, [sp, #0xd0]
-	WORD $0x6d0e33ed // stp d13, d12, [sp, #0xe0]
-	WORD $0x6d0f2beb // stp d11, d10, [sp, #0xf0]
-	WORD $0x6d1023e9 // stp d9, d8, [sp, #0x100]
-	WORD $0xf9008bfd // str x29, [sp, #0x110]
-	WORD $0xa9126ffe // stp x30, x27, [sp, #0x120]
-	WORD $0xa91367fa // stp x26, x25, [sp, #0x130]
-	WORD $0xa9145ff8 // stp x24, x23, [sp, #0x140]
-	WORD $0xa91557f6 // stp x22, x21, [sp, #0x150]
-	WORD $0xa9164ff4 // stp x20, x19, [sp, #0x160]
-	WORD $0xf9000be1 // str x1, [sp, #0x10]
-	WORD $0x540024eb // b.lt 0x10f50 <mv_q4_k+0x4d0>
-	WORD $0x1000a551 // adr x17, 0x11f60 <wsum_bf16+0x240>
-	WORD $0x1000a626 // adr x6, 0x11f80 <wsum_bf16+0x260>
+	WORD $0xf100047f // cmp x3, #0x1
+	WORD $0x5400178b // b.lt 0x10d74 <mv_q4_k+0x2f4>
+	WORD $0xd10203ff // sub sp, sp, #0x80
+	WORD $0x100060ac // adr x12, 0x116a0 <wsum_bf16+0x278>
+	WORD $0x1000618d // adr x13, 0x116c0 <wsum_bf16+0x298>
 	WORD $0x9103fc8b // add x11, x4, #0xff
-	WORD $0x3dc00220 // ldr q0, [x17]
-	WORD $0x1000a451 // adr x17, 0x11f50 <wsum_bf16+0x230>
+	WORD $0x3dc00180 // ldr q0, [x12]
+	WORD $0x10005fac // adr x12, 0x11690 <wsum_bf16+0x268>
 	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x3dc001a1 // ldr q1, [x13]
+	WORD $0x3dc00182 // ldr q2, [x12]
+	WORD $0x1000622c // adr x12, 0x116f0 <wsum_bf16+0x2c8>
+	WORD $0x1000600d // adr x13, 0x116b0 <wsum_bf16+0x288>
 	WORD $0x4f00e5e4 // movi v4.16b, #0xf
-	WORD $0x9a84b16d // csel x13, x11, x4, lt
-	WORD $0x1000a347 // adr x7, 0x11f40 <wsum_bf16+0x220>
-	WORD $0x3d8013e0 // str q0, [sp, #0x40]
-	WORD $0x3dc000c0 // ldr q0, [x6]
-	WORD $0x1000a466 // adr x6, 0x11f70 <wsum_bf16+0x250>
-	WORD $0x3dc000c5 // ldr q5, [x6]
-	WORD $0x1000a526 // adr x6, 0x11f90 <wsum_bf16+0x270>
-	WORD $0xd37ff8ab // lsl x11, x5, #1
-	WORD $0x3d800fe0 // str q0, [sp, #0x30]
-	WORD $0x3dc00220 // ldr q0, [x17]
-	WORD $0x1000a5b1 // adr x17, 0x11fb0 <wsum_bf16+0x290>
-	WORD $0x3dc00223 // ldr q3, [x17]
-	WORD $0x1000a4f1 // adr x17, 0x11fa0 <wsum_bf16+0x280>
-	WORD $0x910143ec // add x12, sp, #0x50
-	WORD $0x9348fdad // asr x13, x13, #8
-	WORD $0x9100800f // add x15, x0, #0x20
-	WORD $0x3dc00226 // ldr q6, [x17]
-	WORD $0x3dc000c7 // ldr q7, [x6]
-	WORD $0x3dc000f0 // ldr q16, [x7]
+	WORD $0x9a84b16b // csel x11, x11, x4, lt
+	WORD $0x3dc00183 // ldr q3, [x12]
+	WORD $0x3dc001a5 // ldr q5, [x13]
+	WORD $0x100060ec // adr x12, 0x116e0 <wsum_bf16+0x2b8>
+	WORD $0x1000604d // adr x13, 0x116d0 <wsum_bf16+0x2a8>
+	WORD $0x10005dae // adr x14, 0x11680 <wsum_bf16+0x258>
+	WORD $0x9348fd6b // asr x11, x11, #8
+	WORD $0x3dc00186 // ldr q6, [x12]
+	WORD $0x3dc001a7 // ldr q7, [x13]
+	WORD $0x3dc001d0 // ldr q16, [x14]
 	WORD $0x3200d7e8 // mov w8, #0x3f3f3f3f // =1061109567
 	WORD $0x3204c7e9 // mov w9, #0x30303030 // =808464432
 	WORD $0x3200cfea // mov w10, #0xf0f0f0f // =252645135
-	WORD $0x9101018e // add x14, x12, #0x40
-	WORD $0x8b0501f0 // add x16, x15, x5
-	WORD $0x91020031 // add x17, x1, #0x80
-	WORD $0x52801206 // mov w6, #0x90 // =144
-	WORD $0x52800487 // mov w7, #0x24 // =36
-	WORD $0x3d800be0 // str q0, [sp, #0x20]
-	WORD $0xf9000ff1 // str x17, [sp, #0x18]
-	WORD $0xf9008feb // str x11, [sp, #0x118]
-	WORD $0x1400000d // b 0x10b80 <mv_q4_k+0x100>
-	WORD $0x6e32d652 // faddp v18.4s, v18.4s, v18.4s
+	WORD $0x9100800c // add x12, x0, #0x20
+	WORD $0x5280048d // mov w13, #0x24 // =36
+	WORD $0x910003ee // mov x14, sp
+	WORD $0xfd0023e8 // str d8, [sp, #0x40]
+	WORD $0xa9055ff8 // stp x24, x23, [sp, #0x50]
+	WORD $0xa90657f6 // stp x22, x21, [sp, #0x60]
+	WORD $0xa9074ff4 // stp x20, x19, [sp, #0x70]
+	WORD $0x14000008 // b 0x10b28 <mv_q4_k+0xa8>
 	WORD $0x6e31d631 // faddp v17.4s, v17.4s, v17.4s
-	WORD $0xd1000873 // sub x19, x3, #0x2
-	WORD $0x8b0b0000 // add x0, x0, x11
-	WORD $0xf1000c7f // cmp x3, #0x3
-	WORD $0x8b0b0210 // add x16, x16, x11
-	WORD $0x8b0b01ef // add x15, x15, x11
-	WORD $0xaa1303e3 // mov x3, x19
-	WORD $0x7e30da52 // faddp s18, v18.2s
+	WORD $0xf1000463 // subs x3, x3, #0x1
+	WORD $0x8b050000 // add x0, x0, x5
+	WORD $0x8b05018c // add x12, x12, x5
 	WORD $0x7e30da31 // faddp s17, v17.2s
-	WORD $0x2c814452 // stp s18, s17, [x2], #0x8
-	WORD $0x54001ecd // b.le 0x10f54 <mv_q4_k+0x4d4>
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0xbc004451 // str s17, [x2], #0x4
+	WORD $0x540011ed // b.le 0x10d60 <mv_q4_k+0x2e0>
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
 	WORD $0xf104009f // cmp x4, #0x100
-	WORD $0x54fffe2b // b.lt 0x10b50 <mv_q4_k+0xd0>
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
-	WORD $0xf9400ff4 // ldr x20, [sp, #0x18]
-	WORD $0xaa1f03f3 // mov x19, xzr
-	WORD $0xaa0f03f5 // mov x21, x15
-	WORD $0xaa1003f6 // mov x22, x16
-	WORD $0x9b060278 // madd x24, x19, x6, x0
-	WORD $0xad4183e1 // ldp q1, q0, [sp, #0x30]
-	WORD $0x3dc00be2 // ldr q2, [sp, #0x20]
-	WORD $0xaa1f03f7 // mov x23, xzr
-	WORD $0x2940e71d // ldp w29, w25, [x24, #0x4]
-	WORD $0xb9400f1a // ldr w26, [x24, #0xc]
-	WORD $0x8b05031b // add x27, x24, x5
-	WORD $0x7d400319 // ldr h25, [x24]
-	WORD $0x7d40071b // ldr h27, [x24, #0x2]
-	WORD $0x7d40037d // ldr h29, [x27]
-	WORD $0x7d400768 // ldr h8, [x27, #0x2]
-	WORD $0x0a5d093e // and w30, w9, w29, lsr #2
-	WORD $0x0a0803bd // and w29, w29, w8
-	WORD $0x0a0a0351 // and w17, w26, w10
-	WORD $0x1e2703b5 // fmov s21, w29
-	WORD $0x1ee24339 // fcvt s25, h25
-	WORD $0x1ee2437b // fcvt s27, h27
-	WORD $0x2a1e0231 // orr w17, w17, w30
-	WORD $0xb9400f7e // ldr w30, [x27, #0xc]
-	WORD $0x1ee243bd // fcvt s29, h29
-	WORD $0xaa1403f8 // mov x24, x20
-	WORD $0x4e0c1e35 // mov v21.s[1], w17
-	WORD $0x0a0a03cb // and w11, w30, w10
-	WORD $0x2940c77d // ldp w29, w17, [x27, #0x4]
-	WORD $0xaa0e03fb // mov x27, x14
-	WORD $0x0a5d0921 // and w1, w9, w29, lsr #2
-	WORD $0x0a0803bd // and w29, w29, w8
-	WORD $0x1e2703b6 // fmov s22, w29
-	WORD $0x2a01016b // orr w11, w11, w1
-	WORD $0x0a080321 // and w1, w25, w8
-	WORD $0x4e141c35 // mov v21.s[2], w1
-	WORD $0x0a590921 // and w1, w9, w25, lsr #2
-	WORD $0xaa1503f9 // mov x25, x21
-	WORD $0x4e0c1d76 // mov v22.s[1], w11
-	WORD $0x0a5a114b // and w11, w10, w26, lsr #4
-	WORD $0xaa1603fa // mov x26, x22
-	WORD $0x2a01016b // orr w11, w11, w1
-	WORD $0x0a080221 // and w1, w17, w8
-	WORD $0x0a510931 // and w17, w9, w17, lsr #2
-	WORD $0x4e1c1d75 // mov v21.s[3], w11
-	WORD $0x0a5e114b // and w11, w10, w30, lsr #4
-	WORD $0x4e141c36 // mov v22.s[2], w1
-	WORD $0x2a11016b // orr w11, w11, w17
-	WORD $0x4e0002b7 // tbl v23.16b, { v21.16b }, v0.16b
-	WORD $0x4e0102b8 // tbl v24.16b, { v21.16b }, v1.16b
-	WORD $0x4e0202ba // tbl v26.16b, { v21.16b }, v2.16b
-	WORD $0x4e1c1d76 // mov v22.s[3], w11
-	WORD $0x4e0302b5 // tbl v21.16b, { v21.16b }, v3.16b
-	WORD $0x4f28e6f7 // scvtf v23.4s, v23.4s, #0x18
-	WORD $0x4f28e718 // scvtf v24.4s, v24.4s, #0x18
-	WORD $0x4f28e75a // scvtf v26.4s, v26.4s, #0x18
-	WORD $0x4e0002dc // tbl v28.16b, { v22.16b }, v0.16b
-	WORD $0x4e0102de // tbl v30.16b, { v22.16b }, v1.16b
-	WORD $0x4e0202df // tbl v31.16b, { v22.16b }, v2.16b
-	WORD $0x4e0302d6 // tbl v22.16b, { v22.16b }, v3.16b
-	WORD $0x4f28e6b5 // scvtf v21.4s, v21.4s, #0x18
-	WORD $0x4f9992f7 // fmul v23.4s, v23.4s, v25.s[0]
-	WORD $0x4f999318 // fmul v24.4s, v24.4s, v25.s[0]
-	WORD $0x4f9b935a // fmul v26.4s, v26.4s, v27.s[0]
-	WORD $0x4f28e79c // scvtf v28.4s, v28.4s, #0x18
-	WORD $0x4f28e7d9 // scvtf v25.4s, v30.4s, #0x18
-	WORD $0x1ee2411e // fcvt s30, h8
-	WORD $0x4f28e7ff // scvtf v31.4s, v31.4s, #0x18
-	WORD $0x4f28e6d6 // scvtf v22.4s, v22.4s, #0x18
-	WORD $0x4f9b92b5 // fmul v21.4s, v21.4s, v27.s[0]
-	WORD $0xad02e3f7 // stp q23, q24, [sp, #0x50]
-	WORD $0x4f9d939b // fmul v27.4s, v28.4s, v29.s[0]
-	WORD $0x4f9d9337 // fmul v23.4s, v25.4s, v29.s[0]
-	WORD $0x4f9e93f8 // fmul v24.4s, v31.4s, v30.s[0]
-	WORD $0x4f9e92d6 // fmul v22.4s, v22.4s, v30.s[0]
-	WORD $0xad03d7fa // stp q26, q21, [sp, #0x70]
-	WORD $0xad04dffb // stp q27, q23, [sp, #0x90]
-	WORD $0xad05dbf8 // stp q24, q22, [sp, #0xb0]
-	WORD $0xad7fd739 // ldp q25, q21, [x25, #-0x10]
-	WORD $0xaa1708eb // orr x11, x7, x23, lsl #2
-	WORD $0xad7fdf5a // ldp q26, q23, [x26, #-0x10]
-	WORD $0x91000af7 // add x23, x23, #0x2
-	WORD $0xad7c2b09 // ldp q9, q10, [x24, #-0x80]
-	WORD $0x8b0b018b // add x11, x12, x11
-	WORD $0x4e241f36 // and v22.16b, v25.16b, v4.16b
-	WORD $0x6f0c073c // ushr v28.16b, v25.16b, #0x4
-	WORD $0xf10022ff // cmp x23, #0x8
-	WORD $0x4e241f58 // and v24.16b, v26.16b, v4.16b
-	WORD $0x6f0c075d // ushr v29.16b, v26.16b, #0x4
-	WORD $0x9100835a // add x26, x26, #0x20
-	WORD $0xad7d7b0f // ldp q15, q30, [x24, #-0x60]
-	WORD $0x91008339 // add x25, x25, #0x20
-	WORD $0x4e0502d9 // tbl v25.16b, { v22.16b }, v5.16b
-	WORD $0x4e0602df // tbl v31.16b, { v22.16b }, v6.16b
-	WORD $0x4e05039b // tbl v27.16b, { v28.16b }, v5.16b
-	WORD $0x4e05031a // tbl v26.16b, { v24.16b }, v5.16b
-	WORD $0x4e0503a8 // tbl v8.16b, { v29.16b }, v5.16b
-	WORD $0x4e06030b // tbl v11.16b, { v24.16b }, v6.16b
-	WORD $0x4e0603a0 // tbl v0.16b, { v29.16b }, v6.16b
-	WORD $0x4e06038d // tbl v13.16b, { v28.16b }, v6.16b
-	WORD $0x4e0702c2 // tbl v2.16b, { v22.16b }, v7.16b
-	WORD $0x6e21db39 // ucvtf v25.4s, v25.4s
-	WORD $0x6e21dbff // ucvtf v31.4s, v31.4s
-	WORD $0x6e21db6e // ucvtf v14.4s, v27.4s
-	WORD $0x6e21db4c // ucvtf v12.4s, v26.4s
-	WORD $0x6e21d908 // ucvtf v8.4s, v8.4s
-	WORD $0x6e21d96b // ucvtf v11.4s, v11.4s
-	WORD $0x6e21d800 // ucvtf v0.4s, v0.4s
-	WORD $0x6e21d9ad // ucvtf v13.4s, v13.4s
-	WORD $0x6e21d842 // ucvtf v2.4s, v2.4s
-	WORD $0x6e39dd3a // fmul v26.4s, v9.4s, v25.4s
-	WORD $0x6e2cdd3b // fmul v27.4s, v9.4s, v12.4s
-	WORD $0xad403301 // ldp q1, q12, [x24]
-	WORD $0x4e2ad529 // fadd v9.4s, v9.4s, v10.4s
-	WORD $0x4e3fcd5a // fmla v26.4s, v10.4s, v31.4s
-	WORD $0x4e07031f // tbl v31.16b, { v24.16b }, v7.16b
-	WORD $0x6e2edc39 // fmul v25.4s, v1.4s, v14.4s
-	WORD $0x4e1002ce // tbl v14.16b, { v22.16b }, v16.16b
-	WORD $0x6e28dc36 // fmul v22.4s, v1.4s, v8.4s
-	WORD $0x4e2bcd5b // fmla v27.4s, v10.4s, v11.4s
-	WORD $0x4e070388 // tbl v8.16b, { v28.16b }, v7.16b
-	WORD $0x4e241eaa // and v10.16b, v21.16b, v4.16b
-	WORD $0x4e100318 // tbl v24.16b, { v24.16b }, v16.16b
-	WORD $0x4e241eeb // and v11.16b, v23.16b, v4.16b
-	WORD $0x4e2cd421 // fadd v1.4s, v1.4s, v12.4s
-	WORD $0x4e10039c // tbl v28.16b, { v28.16b }, v16.16b
-	WORD $0x6e21dbff // ucvtf v31.4s, v31.4s
-	WORD $0x4e2dcd99 // fmla v25.4s, v12.4s, v13.4s
-	WORD $0x4e22cdfa // fmla v26.4s, v15.4s, v2.4s
-	WORD $0x4e20cd96 // fmla v22.4s, v12.4s, v0.4s
-	WORD $0x4e0703a0 // tbl v0.16b, { v29.16b }, v7.16b
-	WORD $0x6e21d9cc // ucvtf v12.4s, v14.4s
-	WORD $0x6e21d908 // ucvtf v8.4s, v8.4s
-	WORD $0xad413702 // ldp q2, q13, [x24, #0x20]
-	WORD $0x4e2fd529 // fadd v9.4s, v9.4s, v15.4s
-	WORD $0x6e21db18 // ucvtf v24.4s, v24.4s
-	WORD $0x4e05016e // tbl v14.16b, { v11.16b }, v5.16b
-	WORD $0x4e3fcdfb // fmla v27.4s, v15.4s, v31.4s
-	WORD $0x4e05015f // tbl v31.16b, { v10.16b }, v5.16b
-	WORD $0x6f0c06b5 // ushr v21.16b, v21.16b, #0x4
-	WORD $0x6e21d800 // ucvtf v0.4s, v0.4s
-	WORD $0x4e2ccfda // fmla v26.4s, v30.4s, v12.4s
-	WORD $0x4e1003bd // tbl v29.16b, { v29.16b }, v16.16b
-	WORD $0x4e28cc59 // fmla v25.4s, v2.4s, v8.4s
-	WORD $0xad7e3308 // ldp q8, q12, [x24, #-0x40]
-	WORD $0x6f0c06f7 // ushr v23.16b, v23.16b, #0x4
-	WORD $0x6e21db9c // ucvtf v28.4s, v28.4s
-	WORD $0x4e3ed529 // fadd v9.4s, v9.4s, v30.4s
-	WORD $0x6e21dbff // ucvtf v31.4s, v31.4s
-	WORD $0x4e38cfdb // fmla v27.4s, v30.4s, v24.4s
-	WORD $0x4e060158 // tbl v24.16b, { v10.16b }, v6.16b
-	WORD $0x4e0502be // tbl v30.16b, { v21.16b }, v5.16b
-	WORD $0x4e20cc56 // fmla v22.4s, v2.4s, v0.4s
-	WORD $0x4e060160 // tbl v0.16b, { v11.16b }, v6.16b
-	WORD $0x6e21d9ce // ucvtf v14.4s, v14.4s
-	WORD $0x6e21dbbd // ucvtf v29.4s, v29.4s
-	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
-	WORD $0x4e3ccdb9 // fmla v25.4s, v13.4s, v28.4s
-	WORD $0x4e28d522 // fadd v2.4s, v9.4s, v8.4s
-	WORD $0x4e3fcd1a // fmla v26.4s, v8.4s, v31.4s
-	WORD $0x4e0502ff // tbl v31.16b, { v23.16b }, v5.16b
-	WORD $0x6e21db18 // ucvtf v24.4s, v24.4s
-	WORD $0x6e21dbde // ucvtf v30.4s, v30.4s
-	WORD $0x6e21d800 // ucvtf v0.4s, v0.4s
-	WORD $0x4e2ecd1b // fmla v27.4s, v8.4s, v14.4s
-	WORD $0x4e07016e // tbl v14.16b, { v11.16b }, v7.16b
-	WORD $0x4e070148 // tbl v8.16b, { v10.16b }, v7.16b
-	WORD $0xad42271c // ldp q28, q9, [x24, #0x40]
-	WORD $0x4e3dcdb6 // fmla v22.4s, v13.4s, v29.4s
-	WORD $0x6e21dbff // ucvtf v31.4s, v31.4s
-	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
-	WORD $0x4e0602bd // tbl v29.16b, { v21.16b }, v6.16b
-	WORD $0x4e38cd9a // fmla v26.4s, v12.4s, v24.4s
-	WORD $0x4e100158 // tbl v24.16b, { v10.16b }, v16.16b
-	WORD $0x4e2cd442 // fadd v2.4s, v2.4s, v12.4s
-	WORD $0x4e3ecf99 // fmla v25.4s, v28.4s, v30.4s
-	WORD $0x4e0602fe // tbl v30.16b, { v23.16b }, v6.16b
-	WORD $0x4e20cd9b // fmla v27.4s, v12.4s, v0.4s
-	WORD $0x4e100160 // tbl v0.16b, { v11.16b }, v16.16b
-	WORD $0x6e21d9ca // ucvtf v10.4s, v14.4s
-	WORD $0x6e21d908 // ucvtf v8.4s, v8.4s
-	WORD $0x4e3fcf96 // fmla v22.4s, v28.4s, v31.4s
-	WORD $0xad7f7f0b // ldp q11, q31, [x24, #-0x20]
-	WORD $0x4e3cd421 // fadd v1.4s, v1.4s, v28.4s
-	WORD $0x6e21dbbd // ucvtf v29.4s, v29.4s
-	WORD $0x4e0702bc // tbl v28.16b, { v21.16b }, v7.16b
-	WORD $0x6e21dbde // ucvtf v30.4s, v30.4s
-	WORD $0x6e21db18 // ucvtf v24.4s, v24.4s
-	WORD $0x4e1002b5 // tbl v21.16b, { v21.16b }, v16.16b
-	WORD $0x4e2acd7b // fmla v27.4s, v11.4s, v10.4s
-	WORD $0x6e21d800 // ucvtf v0.4s, v0.4s
-	WORD $0x4e28cd7a // fmla v26.4s, v11.4s, v8.4s
-	WORD $0x4e0702e8 // tbl v8.16b, { v23.16b }, v7.16b
-	WORD $0x4e2bd442 // fadd v2.4s, v2.4s, v11.4s
-	WORD $0x4e1002f7 // tbl v23.16b, { v23.16b }, v16.16b
-	WORD $0x4e3dcd39 // fmla v25.4s, v9.4s, v29.4s
-	WORD $0x6e21db9c // ucvtf v28.4s, v28.4s
-	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
-	WORD $0x4e3ecd36 // fmla v22.4s, v9.4s, v30.4s
-	WORD $0x6e21dab5 // ucvtf v21.4s, v21.4s
-	WORD $0x4e20cffb // fmla v27.4s, v31.4s, v0.4s
-	WORD $0xad43031e // ldp q30, q0, [x24, #0x60]
-	WORD $0x6e21d91d // ucvtf v29.4s, v8.4s
-	WORD $0x4e38cffa // fmla v26.4s, v31.4s, v24.4s
-	WORD $0x4e3fd442 // fadd v2.4s, v2.4s, v31.4s
-	WORD $0xbc5e0378 // ldur s24, [x27, #-0x20]
-	WORD $0x6e21daf7 // ucvtf v23.4s, v23.4s
-	WORD $0x91040318 // add x24, x24, #0x100
-	WORD $0x4e3ccfd9 // fmla v25.4s, v30.4s, v28.4s
-	WORD $0x2d787f7c // ldp s28, s31, [x27, #-0x40]
-	WORD $0x4e3ed421 // fadd v1.4s, v1.4s, v30.4s
-	WORD $0x4e3dcfd6 // fmla v22.4s, v30.4s, v29.4s
-	WORD $0x4f981054 // fmla v20.4s, v2.4s, v24.s[0]
-	WORD $0x4f9c1352 // fmla v18.4s, v26.4s, v28.s[0]
-	WORD $0x2d407378 // ldp s24, s28, [x27]
-	WORD $0xbd40237a // ldr s26, [x27, #0x20]
-	WORD $0x4e35cc19 // fmla v25.4s, v0.4s, v21.4s
-	WORD $0x9100237b // add x27, x27, #0x8
-	WORD $0x4e20d421 // fadd v1.4s, v1.4s, v0.4s
-	WORD $0x4f981371 // fmla v17.4s, v27.4s, v24.s[0]
-	WORD $0x4f9a1053 // fmla v19.4s, v2.4s, v26.s[0]
-	WORD $0xbd404162 // ldr s2, [x11, #0x40]
-	WORD $0x4e37cc16 // fmla v22.4s, v0.4s, v23.4s
-	WORD $0xbd400160 // ldr s0, [x11]
-	WORD $0x4f9f1332 // fmla v18.4s, v25.4s, v31.s[0]
-	WORD $0x4f801034 // fmla v20.4s, v1.4s, v0.s[0]
-	WORD $0x4f821033 // fmla v19.4s, v1.4s, v2.s[0]
-	WORD $0x4f9c12d1 // fmla v17.4s, v22.4s, v28.s[0]
-	WORD $0x54ffed41 // b.ne 0x10ccc <mv_q4_k+0x24c>
-	WORD $0x91000673 // add x19, x19, #0x1
-	WORD $0x910242d6 // add x22, x22, #0x90
-	WORD $0x910242b5 // add x21, x21, #0x90
-	WORD $0xeb0d027f // cmp x19, x13
-	WORD $0x91100294 // add x20, x20, #0x400
-	WORD $0x54ffe361 // b.ne 0x10ba8 <mv_q4_k+0x128>
-	WORD $0x4eb4d652 // fsub v18.4s, v18.4s, v20.4s
-	WORD $0x4eb3d631 // fsub v17.4s, v17.4s, v19.4s
-	WORD $0xf9408feb // ldr x11, [sp, #0x118]
-	WORD $0x17ffff01 // b 0x10b50 <mv_q4_k+0xd0>
-	WORD $0xaa0303f3 // mov x19, x3
-	WORD $0xb4001553 // cbz x19, 0x111fc <mv_q4_k+0x77c>
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x9103fc88 // add x8, x4, #0xff
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x9a84b109 // csel x9, x8, x4, lt
-	WORD $0xf104009f // cmp x4, #0x100
-	WORD $0x5400142b // b.lt 0x111f0 <mv_q4_k+0x770>
-	WORD $0x10007f8f // adr x15, 0x11f60 <wsum_bf16+0x240>
-	WORD $0x100081f0 // adr x16, 0x11fb0 <wsum_bf16+0x290>
-	WORD $0x4f00e5e5 // movi v5.16b, #0xf
-	WORD $0x3dc001e1 // ldr q1, [x15]
-	WORD $0x1000800f // adr x15, 0x11f80 <wsum_bf16+0x260>
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x3dc001e2 // ldr q2, [x15]
-	WORD $0x10007e2f // adr x15, 0x11f50 <wsum_bf16+0x230>
-	WORD $0xf9400bee // ldr x14, [sp, #0x10]
-	WORD $0x3dc001e3 // ldr q3, [x15]
-	WORD $0x10007ecf // adr x15, 0x11f70 <wsum_bf16+0x250>
-	WORD $0x3dc00204 // ldr q4, [x16]
-	WORD $0x3dc001e6 // ldr q6, [x15]
-	WORD $0x10007fef // adr x15, 0x11fa0 <wsum_bf16+0x280>
-	WORD $0x10007f50 // adr x16, 0x11f90 <wsum_bf16+0x270>
-	WORD $0x10007cb1 // adr x17, 0x11f40 <wsum_bf16+0x220>
-	WORD $0x9348fd29 // asr x9, x9, #8
-	WORD $0x3dc001f0 // ldr q16, [x15]
-	WORD $0x3dc00211 // ldr q17, [x16]
-	WORD $0x3dc00232 // ldr q18, [x17]
-	WORD $0xaa1f03e8 // mov x8, xzr
-	WORD $0x3200d7ea // mov w10, #0x3f3f3f3f // =1061109567
-	WORD $0x3204c7eb // mov w11, #0x30303030 // =808464432
-	WORD $0x3200cfec // mov w12, #0xf0f0f0f // =252645135
-	WORD $0x9100800d // add x13, x0, #0x20
-	WORD $0x910201ce // add x14, x14, #0x80
-	WORD $0x5280120f // mov w15, #0x90 // =144
-	WORD $0x52800490 // mov w16, #0x24 // =36
-	WORD $0x910143f1 // add x17, sp, #0x50
-	WORD $0x9b0f0103 // madd x3, x8, x15, x0
-	WORD $0xaa1f03e1 // mov x1, xzr
-	WORD $0x29409864 // ldp w4, w6, [x3, #0x4]
-	WORD $0xb9400c65 // ldr w5, [x3, #0xc]
-	WORD $0x7d400076 // ldr h22, [x3]
-	WORD $0x7d400478 // ldr h24, [x3, #0x2]
-	WORD $0x910143e3 // add x3, sp, #0x50
-	WORD $0x0a440967 // and w7, w11, w4, lsr #2
-	WORD $0x0a0a0084 // and w4, w4, w10
-	WORD $0x0a0c00b3 // and w19, w5, w12
-	WORD $0x1e270093 // fmov s19, w4
+	WORD $0x54fffeeb // b.lt 0x10b0c <mv_q4_k+0x8c>
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0xaa0c03ef // mov x15, x12
+	WORD $0xaa0b03f0 // mov x16, x11
+	WORD $0xaa0103f1 // mov x17, x1
+	WORD $0xaa0003e6 // mov x6, x0
+	WORD $0xf98800c0 // prfm pldl1keep, [x6, #0x1000]
+	WORD $0xf98820c0 // prfm pldl1keep, [x6, #0x1040]
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0xf98840c0 // prfm pldl1keep, [x6, #0x1080]
+	WORD $0xb9400cd5 // ldr w21, [x6, #0xc]
+	WORD $0x7d4000d6 // ldr h22, [x6]
+	WORD $0x2940d0d3 // ldp w19, w20, [x6, #0x4]
+	WORD $0x0a0a02b7 // and w23, w21, w10
+	WORD $0x0a551155 // and w21, w10, w21, lsr #4
+	WORD $0x7d4004d8 // ldr h24, [x6, #0x2]
 	WORD $0x1ee242d6 // fcvt s22, h22
+	WORD $0x0a530936 // and w22, w9, w19, lsr #2
+	WORD $0x0a080273 // and w19, w19, w8
+	WORD $0x0a540938 // and w24, w9, w20, lsr #2
+	WORD $0x0a080294 // and w20, w20, w8
 	WORD $0x1ee24318 // fcvt s24, h24
-	WORD $0x2a070264 // orr w4, w19, w7
-	WORD $0x4e0c1c93 // mov v19.s[1], w4
-	WORD $0x0a0a00c4 // and w4, w6, w10
-	WORD $0x4e141c93 // mov v19.s[2], w4
-	WORD $0x0a451184 // and w4, w12, w5, lsr #4
-	WORD $0x0a460965 // and w5, w11, w6, lsr #2
-	WORD $0x2a050084 // orr w4, w4, w5
-	WORD $0xaa0d03e5 // mov x5, x13
-	WORD $0x4e1c1c93 // mov v19.s[3], w4
-	WORD $0xaa0e03e4 // mov x4, x14
-	WORD $0x4e010274 // tbl v20.16b, { v19.16b }, v1.16b
-	WORD $0x4e020275 // tbl v21.16b, { v19.16b }, v2.16b
-	WORD $0x4e030277 // tbl v23.16b, { v19.16b }, v3.16b
-	WORD $0x4e040273 // tbl v19.16b, { v19.16b }, v4.16b
+	WORD $0x2a1602f6 // orr w22, w23, w22
+	WORD $0x2a1802b5 // orr w21, w21, w24
+	WORD $0xaa168273 // orr x19, x19, x22, lsl #32
+	WORD $0xaa158294 // orr x20, x20, x21, lsl #32
+	WORD $0xaa1103f5 // mov x21, x17
+	WORD $0x9e670273 // fmov d19, x19
+	WORD $0x910003f3 // mov x19, sp
+	WORD $0x4e181e93 // mov v19.d[1], x20
+	WORD $0xaa0f03f4 // mov x20, x15
+	WORD $0x4e000274 // tbl v20.16b, { v19.16b }, v0.16b
+	WORD $0x4e010275 // tbl v21.16b, { v19.16b }, v1.16b
+	WORD $0x4e020277 // tbl v23.16b, { v19.16b }, v2.16b
+	WORD $0x4e030273 // tbl v19.16b, { v19.16b }, v3.16b
 	WORD $0x4f28e694 // scvtf v20.4s, v20.4s, #0x18
 	WORD $0x4f28e6b5 // scvtf v21.4s, v21.4s, #0x18
 	WORD $0x4f28e6f7 // scvtf v23.4s, v23.4s, #0x18
@@ -1070,585 +777,304 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f9692b5 // fmul v21.4s, v21.4s, v22.s[0]
 	WORD $0x4f9892f6 // fmul v22.4s, v23.4s, v24.s[0]
 	WORD $0x4f989273 // fmul v19.4s, v19.4s, v24.s[0]
-	WORD $0xad02d7f4 // stp q20, q21, [sp, #0x50]
-	WORD $0xad03cff6 // stp q22, q19, [sp, #0x70]
-	WORD $0xad7fd0b3 // ldp q19, q20, [x5, #-0x10]
-	WORD $0xaa010a06 // orr x6, x16, x1, lsl #2
-	WORD $0xad7c6899 // ldp q25, q26, [x4, #-0x80]
-	WORD $0x91000821 // add x1, x1, #0x2
-	WORD $0xad40789d // ldp q29, q30, [x4]
-	WORD $0xf100203f // cmp x1, #0x8
-	WORD $0x4e251e75 // and v21.16b, v19.16b, v5.16b
+	WORD $0xad0057f4 // stp q20, q21, [sp]
+	WORD $0xad014ff6 // stp q22, q19, [sp, #0x20]
+	WORD $0xad7fd293 // ldp q19, q20, [x20, #-0x10]
+	WORD $0xaa0709b6 // orr x22, x13, x7, lsl #2
+	WORD $0xad406ab9 // ldp q25, q26, [x21]
+	WORD $0x910008e7 // add x7, x7, #0x2
+	WORD $0xad447abd // ldp q29, q30, [x21, #0x80]
+	WORD $0xf10020ff // cmp x7, #0x8
+	WORD $0x4e241e75 // and v21.16b, v19.16b, v4.16b
 	WORD $0x6f0c0677 // ushr v23.16b, v19.16b, #0x4
-	WORD $0x4e251e9f // and v31.16b, v20.16b, v5.16b
-	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #0x4
-	WORD $0x910080a5 // add x5, x5, #0x20
-	WORD $0x4e0602b6 // tbl v22.16b, { v21.16b }, v6.16b
-	WORD $0x4e1002b3 // tbl v19.16b, { v21.16b }, v16.16b
-	WORD $0x4e0602f8 // tbl v24.16b, { v23.16b }, v6.16b
-	WORD $0x4e1102bb // tbl v27.16b, { v21.16b }, v17.16b
-	WORD $0x4e1202a8 // tbl v8.16b, { v21.16b }, v18.16b
-	WORD $0x4e0603e9 // tbl v9.16b, { v31.16b }, v6.16b
+	WORD $0x91008294 // add x20, x20, #0x20
+	WORD $0x4e0502b6 // tbl v22.16b, { v21.16b }, v5.16b
+	WORD $0x4e0602b3 // tbl v19.16b, { v21.16b }, v6.16b
+	WORD $0x4e0502f8 // tbl v24.16b, { v23.16b }, v5.16b
+	WORD $0x4e0702bb // tbl v27.16b, { v21.16b }, v7.16b
+	WORD $0x4e1002bf // tbl v31.16b, { v21.16b }, v16.16b
 	WORD $0x6e21dad6 // ucvtf v22.4s, v22.4s
 	WORD $0x6e21da7c // ucvtf v28.4s, v19.4s
 	WORD $0x6e21db18 // ucvtf v24.4s, v24.4s
 	WORD $0x6e21db7b // ucvtf v27.4s, v27.4s
-	WORD $0x6e21d908 // ucvtf v8.4s, v8.4s
-	WORD $0x6e21d929 // ucvtf v9.4s, v9.4s
+	WORD $0x6e21dbff // ucvtf v31.4s, v31.4s
 	WORD $0x6e36df33 // fmul v19.4s, v25.4s, v22.4s
-	WORD $0x4e1002f6 // tbl v22.16b, { v23.16b }, v16.16b
+	WORD $0x4e0602f6 // tbl v22.16b, { v23.16b }, v6.16b
 	WORD $0x4e3ad739 // fadd v25.4s, v25.4s, v26.4s
 	WORD $0x6e38dfb5 // fmul v21.4s, v29.4s, v24.4s
-	WORD $0x4e3ed7bd // fadd v29.4s, v29.4s, v30.4s
+	WORD $0xad4122b8 // ldp q24, q8, [x21, #0x20]
 	WORD $0x4e3ccf53 // fmla v19.4s, v26.4s, v28.4s
-	WORD $0x4e1102fa // tbl v26.16b, { v23.16b }, v17.16b
+	WORD $0x4e241e9c // and v28.16b, v20.16b, v4.16b
+	WORD $0x4e0702fa // tbl v26.16b, { v23.16b }, v7.16b
 	WORD $0x6e21dad6 // ucvtf v22.4s, v22.4s
-	WORD $0xad7d7098 // ldp q24, q28, [x4, #-0x60]
-	WORD $0x4e1202f7 // tbl v23.16b, { v23.16b }, v18.16b
-	WORD $0x4e38d739 // fadd v25.4s, v25.4s, v24.4s
+	WORD $0x4e1002f7 // tbl v23.16b, { v23.16b }, v16.16b
+	WORD $0x6f0c0694 // ushr v20.16b, v20.16b, #0x4
 	WORD $0x4e3bcf13 // fmla v19.4s, v24.4s, v27.4s
-	WORD $0x6e21db58 // ucvtf v24.4s, v26.4s
+	WORD $0x4e05039b // tbl v27.16b, { v28.16b }, v5.16b
+	WORD $0x4e38d738 // fadd v24.4s, v25.4s, v24.4s
+	WORD $0x6e21db59 // ucvtf v25.4s, v26.4s
 	WORD $0x4e36cfd5 // fmla v21.4s, v30.4s, v22.4s
-	WORD $0xad416896 // ldp q22, q26, [x4, #0x20]
-	WORD $0x4e1003fb // tbl v27.16b, { v31.16b }, v16.16b
-	WORD $0x4e06029e // tbl v30.16b, { v20.16b }, v6.16b
+	WORD $0x4e3ed7b6 // fadd v22.4s, v29.4s, v30.4s
+	WORD $0xad457abd // ldp q29, q30, [x21, #0xa0]
+	WORD $0x4e06039a // tbl v26.16b, { v28.16b }, v6.16b
 	WORD $0x6e21daf7 // ucvtf v23.4s, v23.4s
-	WORD $0x4e3cd739 // fadd v25.4s, v25.4s, v28.4s
-	WORD $0x4e28cf93 // fmla v19.4s, v28.4s, v8.4s
-	WORD $0x4e36d7bc // fadd v28.4s, v29.4s, v22.4s
-	WORD $0x4e38ced5 // fmla v21.4s, v22.4s, v24.4s
-	WORD $0xad7e6096 // ldp q22, q24, [x4, #-0x40]
-	WORD $0x4e1103fd // tbl v29.16b, { v31.16b }, v17.16b
-	WORD $0x4e100288 // tbl v8.16b, { v20.16b }, v16.16b
 	WORD $0x6e21db7b // ucvtf v27.4s, v27.4s
-	WORD $0x4e36d739 // fadd v25.4s, v25.4s, v22.4s
-	WORD $0x4e29ced3 // fmla v19.4s, v22.4s, v9.4s
-	WORD $0x6e21dbd6 // ucvtf v22.4s, v30.4s
-	WORD $0x4e3ad79c // fadd v28.4s, v28.4s, v26.4s
-	WORD $0x4e37cf55 // fmla v21.4s, v26.4s, v23.4s
-	WORD $0x4e1203fe // tbl v30.16b, { v31.16b }, v18.16b
-	WORD $0xad426897 // ldp q23, q26, [x4, #0x40]
-	WORD $0x4e11029f // tbl v31.16b, { v20.16b }, v17.16b
-	WORD $0x6e21dbbd // ucvtf v29.4s, v29.4s
-	WORD $0x4e120294 // tbl v20.16b, { v20.16b }, v18.16b
-	WORD $0x4e38d739 // fadd v25.4s, v25.4s, v24.4s
-	WORD $0x4e3bcf13 // fmla v19.4s, v24.4s, v27.4s
-	WORD $0x6e21d918 // ucvtf v24.4s, v8.4s
-	WORD $0x4e37d79b // fadd v27.4s, v28.4s, v23.4s
-	WORD $0x4e36cef5 // fmla v21.4s, v23.4s, v22.4s
-	WORD $0x6e21dbdc // ucvtf v28.4s, v30.4s
-	WORD $0xad7f5c96 // ldp q22, q23, [x4, #-0x20]
+	WORD $0x4e3fcd13 // fmla v19.4s, v8.4s, v31.4s
+	WORD $0x4e28d718 // fadd v24.4s, v24.4s, v8.4s
+	WORD $0x4e39cfb5 // fmla v21.4s, v29.4s, v25.4s
+	WORD $0x4e3dd6d6 // fadd v22.4s, v22.4s, v29.4s
+	WORD $0x4e05029f // tbl v31.16b, { v20.16b }, v5.16b
+	WORD $0xad4276b9 // ldp q25, q29, [x21, #0x40]
+	WORD $0x6e21db5a // ucvtf v26.4s, v26.4s
+	WORD $0x4e3bcf33 // fmla v19.4s, v25.4s, v27.4s
+	WORD $0x4e39d718 // fadd v24.4s, v24.4s, v25.4s
+	WORD $0x4e070399 // tbl v25.16b, { v28.16b }, v7.16b
+	WORD $0x4e37cfd5 // fmla v21.4s, v30.4s, v23.4s
+	WORD $0x4e060297 // tbl v23.16b, { v20.16b }, v6.16b
+	WORD $0x6e21dbfb // ucvtf v27.4s, v31.4s
+	WORD $0x4e3ed6d6 // fadd v22.4s, v22.4s, v30.4s
+	WORD $0x4e10039c // tbl v28.16b, { v28.16b }, v16.16b
+	WORD $0x4e3acfb3 // fmla v19.4s, v29.4s, v26.4s
+	WORD $0xad467aba // ldp q26, q30, [x21, #0xc0]
+	WORD $0x4e3dd718 // fadd v24.4s, v24.4s, v29.4s
+	WORD $0x4e07029d // tbl v29.16b, { v20.16b }, v7.16b
+	WORD $0x6e21db39 // ucvtf v25.4s, v25.4s
+	WORD $0x6e21daf7 // ucvtf v23.4s, v23.4s
+	WORD $0x4e100294 // tbl v20.16b, { v20.16b }, v16.16b
+	WORD $0x6e21db9c // ucvtf v28.4s, v28.4s
+	WORD $0x4e3ad6d6 // fadd v22.4s, v22.4s, v26.4s
+	WORD $0x4e3bcf55 // fmla v21.4s, v26.4s, v27.4s
+	WORD $0xad436eba // ldp q26, q27, [x21, #0x60]
 	WORD $0x6e21da94 // ucvtf v20.4s, v20.4s
-	WORD $0x4e36d739 // fadd v25.4s, v25.4s, v22.4s
-	WORD $0x4e3dced3 // fmla v19.4s, v22.4s, v29.4s
-	WORD $0x6e21dbf6 // ucvtf v22.4s, v31.4s
-	WORD $0x4e3ad77b // fadd v27.4s, v27.4s, v26.4s
-	WORD $0x4e38cf55 // fmla v21.4s, v26.4s, v24.4s
-	WORD $0xad436898 // ldp q24, q26, [x4, #0x60]
-	WORD $0x91040084 // add x4, x4, #0x100
-	WORD $0x4e37d739 // fadd v25.4s, v25.4s, v23.4s
-	WORD $0x4e3ccef3 // fmla v19.4s, v23.4s, v28.4s
-	WORD $0x4e38d777 // fadd v23.4s, v27.4s, v24.4s
-	WORD $0x4e36cf15 // fmla v21.4s, v24.4s, v22.4s
-	WORD $0xbd402076 // ldr s22, [x3, #0x20]
-	WORD $0x2cc16c78 // ldp s24, s27, [x3], #0x8
-	WORD $0x4f961327 // fmla v7.4s, v25.4s, v22.s[0]
-	WORD $0x4f981260 // fmla v0.4s, v19.4s, v24.s[0]
-	WORD $0x4e3ad6f3 // fadd v19.4s, v23.4s, v26.4s
+	WORD $0x4e3ad718 // fadd v24.4s, v24.4s, v26.4s
+	WORD $0x4e39cf53 // fmla v19.4s, v26.4s, v25.4s
+	WORD $0x6e21dbb9 // ucvtf v25.4s, v29.4s
+	WORD $0x4e3ed6d6 // fadd v22.4s, v22.4s, v30.4s
+	WORD $0x4e37cfd5 // fmla v21.4s, v30.4s, v23.4s
+	WORD $0xad476ab7 // ldp q23, q26, [x21, #0xe0]
+	WORD $0x910402b5 // add x21, x21, #0x100
+	WORD $0x4e3bd718 // fadd v24.4s, v24.4s, v27.4s
+	WORD $0x4e3ccf73 // fmla v19.4s, v27.4s, v28.4s
+	WORD $0x4e37d6d6 // fadd v22.4s, v22.4s, v23.4s
+	WORD $0x4e39cef5 // fmla v21.4s, v23.4s, v25.4s
+	WORD $0xbd402277 // ldr s23, [x19, #0x20]
+	WORD $0x2cc16e79 // ldp s25, s27, [x19], #0x8
+	WORD $0x4f971311 // fmla v17.4s, v24.4s, v23.s[0]
+	WORD $0x4f991272 // fmla v18.4s, v19.4s, v25.s[0]
 	WORD $0x4e34cf55 // fmla v21.4s, v26.4s, v20.4s
-	WORD $0xbc666a34 // ldr s20, [x17, x6]
-	WORD $0x4f9b12a0 // fmla v0.4s, v21.4s, v27.s[0]
-	WORD $0x4f941267 // fmla v7.4s, v19.4s, v20.s[0]
-	WORD $0x54fff521 // b.ne 0x11078 <mv_q4_k+0x5f8>
-	WORD $0x91000508 // add x8, x8, #0x1
-	WORD $0x910241ad // add x13, x13, #0x90
-	WORD $0x911001ce // add x14, x14, #0x400
-	WORD $0xeb09011f // cmp x8, x9
-	WORD $0x54ffefe1 // b.ne 0x10fe4 <mv_q4_k+0x564>
-	WORD $0x4ea7d400 // fsub v0.4s, v0.4s, v7.4s
-	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	WORD $0x7e30d800 // faddp s0, v0.2s
-	WORD $0xbd000040 // str s0, [x2]
-	WORD $0xa9564ff4 // ldp x20, x19, [sp, #0x160]
-	WORD $0xf9408bfd // ldr x29, [sp, #0x110]
-	WORD $0xa95557f6 // ldp x22, x21, [sp, #0x150]
-	WORD $0xa9545ff8 // ldp x24, x23, [sp, #0x140]
-	WORD $0xa95367fa // ldp x26, x25, [sp, #0x130]
-	WORD $0xa9526ffe // ldp x30, x27, [sp, #0x120]
-	WORD $0x6d5023e9 // ldp d9, d8, [sp, #0x100]
-	WORD $0x6d4f2beb // ldp d11, d10, [sp, #0xf0]
-	WORD $0x6d4e33ed // ldp d13, d12, [sp, #0xe0]
-	WORD $0x6d4d3bef // ldp d15, d14, [sp, #0xd0]
-	WORD $0x9105c3ff // add sp, sp, #0x170
+	WORD $0x4e3ad6d3 // fadd v19.4s, v22.4s, v26.4s
+	WORD $0xbc7669d4 // ldr s20, [x14, x22]
+	WORD $0x4f9b12b2 // fmla v18.4s, v21.4s, v27.s[0]
+	WORD $0x4f941271 // fmla v17.4s, v19.4s, v20.s[0]
+	WORD $0x54fff521 // b.ne 0x10be4 <mv_q4_k+0x164>
+	WORD $0xf1000610 // subs x16, x16, #0x1
+	WORD $0x91100231 // add x17, x17, #0x400
+	WORD $0x910240c6 // add x6, x6, #0x90
+	WORD $0x910241ef // add x15, x15, #0x90
+	WORD $0x54ffefac // b.gt 0x10b48 <mv_q4_k+0xc8>
+	WORD $0x4eb1d651 // fsub v17.4s, v18.4s, v17.4s
+	WORD $0x17ffff6c // b 0x10b0c <mv_q4_k+0x8c>
+	WORD $0xa9474ff4 // ldp x20, x19, [sp, #0x70]
+	WORD $0xfd4023e8 // ldr d8, [sp, #0x40]
+	WORD $0xa94657f6 // ldp x22, x21, [sp, #0x60]
+	WORD $0xa9455ff8 // ldp x24, x23, [sp, #0x50]
+	WORD $0x910203ff // add sp, sp, #0x80
 	WORD $0xd65f03c0 // ret
 
-	// mv_q6_k: +4652
-	WORD $0xd10443ff // sub sp, sp, #0x110
-	WORD $0xf100087f // cmp x3, #0x2
-	WORD $0x6d093bef // stp d15, d14, [sp, #0x90]
-	WORD $0x6d0a33ed // stp d13, d12, [sp, #0xa0]
-	WORD $0x6d0b2beb // stp d11, d10, [sp, #0xb0]
-	WORD $0x6d0c23e9 // stp d9, d8, [sp, #0xc0]
-	WORD $0xa90d67fd // stp x29, x25, [sp, #0xd0]
-	WORD $0xa90e5ff8 // stp x24, x23, [sp, #0xe0]
-	WORD $0xa90f57f6 // stp x22, x21, [sp, #0xf0]
-	WORD $0xa9104ff4 // stp x20, x19, [sp, #0x100]
-	WORD $0x540021ab // b.lt 0x11688 <mv_q6_k+0x45c>
+	// mv_q6_k: +3448
+	WORD $0xf100047f // cmp x3, #0x1
+	WORD $0x5400144b // b.lt 0x11004 <mv_q6_k+0x28c>
+	WORD $0xd10143ff // sub sp, sp, #0x50
 	WORD $0x9103fc88 // add x8, x4, #0xff
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x1000690a // adr x10, 0x11f80 <wsum_bf16+0x260>
-	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0x4f01e601 // movi v1.16b, #0x30
-	WORD $0x4f07e40f // movi v15.16b, #0xe0
-	WORD $0x10006789 // adr x9, 0x11f60 <wsum_bf16+0x240>
+	WORD $0x100048a9 // adr x9, 0x116a0 <wsum_bf16+0x278>
+	WORD $0x1000498a // adr x10, 0x116c0 <wsum_bf16+0x298>
+	WORD $0x4f00e5e1 // movi v1.16b, #0xf
+	WORD $0x4f01e602 // movi v2.16b, #0x30
+	WORD $0x4f07e403 // movi v3.16b, #0xe0
 	WORD $0x9a84b108 // csel x8, x8, x4, lt
+	WORD $0x3dc00120 // ldr q0, [x9]
 	WORD $0x3dc00144 // ldr q4, [x10]
-	WORD $0x100066aa // adr x10, 0x11f50 <wsum_bf16+0x230>
-	WORD $0x1000698b // adr x11, 0x11fb0 <wsum_bf16+0x290>
-	WORD $0x3dc00122 // ldr q2, [x9]
+	WORD $0x10004729 // adr x9, 0x11690 <wsum_bf16+0x268>
+	WORD $0x10004a0a // adr x10, 0x116f0 <wsum_bf16+0x2c8>
+	WORD $0x3dc00125 // ldr q5, [x9]
 	WORD $0x9348fd08 // asr x8, x8, #8
-	WORD $0xd37ff8a9 // lsl x9, x5, #1
-	WORD $0x3dc00145 // ldr q5, [x10]
-	WORD $0x3dc00166 // ldr q6, [x11]
-	WORD $0x52801a4a // mov w10, #0xd2 // =210
-	WORD $0x910043eb // add x11, sp, #0x10
-	WORD $0x1400000b // b 0x112cc <mv_q6_k+0xa0>
+	WORD $0x3dc00146 // ldr q6, [x10]
+	WORD $0x910003e9 // mov x9, sp
+	WORD $0x6d0423e9 // stp d9, d8, [sp, #0x40]
+	WORD $0x14000007 // b 0x10de4 <mv_q6_k+0x6c>
 	WORD $0x6e27d4e7 // faddp v7.4s, v7.4s, v7.4s
-	WORD $0x6e30d610 // faddp v16.4s, v16.4s, v16.4s
-	WORD $0xd100086c // sub x12, x3, #0x2
-	WORD $0xf1000c7f // cmp x3, #0x3
-	WORD $0x8b090000 // add x0, x0, x9
-	WORD $0xaa0c03e3 // mov x3, x12
+	WORD $0xf1000463 // subs x3, x3, #0x1
+	WORD $0x8b050000 // add x0, x0, x5
 	WORD $0x7e30d8e7 // faddp s7, v7.2s
-	WORD $0x7e30da10 // faddp s16, v16.2s
-	WORD $0x2c814047 // stp s7, s16, [x2], #0x8
-	WORD $0x54001e2d // b.le 0x1168c <mv_q6_k+0x460>
+	WORD $0xbc004447 // str s7, [x2], #0x4
+	WORD $0x540010ed // b.le 0x10ffc <mv_q6_k+0x284>
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
 	WORD $0xf104009f // cmp x4, #0x100
-	WORD $0x54fffe6b // b.lt 0x112a4 <mv_q6_k+0x78>
-	WORD $0xaa1f03ec // mov x12, xzr
-	WORD $0xaa0103ed // mov x13, x1
-	WORD $0x9b0a018f // madd x15, x12, x10, x0
-	WORD $0x2a1f03ee // mov w14, wzr
-	WORD $0x3dc031f1 // ldr q17, [x15, #0xc0]
-	WORD $0x8b0501f0 // add x16, x15, x5
-	WORD $0x7d41a1f4 // ldr h20, [x15, #0xd0]
-	WORD $0x3dc03215 // ldr q21, [x16, #0xc0]
-	WORD $0x7d41a219 // ldr h25, [x16, #0xd0]
-	WORD $0x910201f1 // add x17, x15, #0x80
-	WORD $0x4e020232 // tbl v18.16b, { v17.16b }, v2.16b
+	WORD $0x54ffff0b // b.lt 0x10dcc <mv_q6_k+0x54>
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0xaa0803ea // mov x10, x8
+	WORD $0xaa0103eb // mov x11, x1
+	WORD $0xaa0003ec // mov x12, x0
+	WORD $0xf9880180 // prfm pldl1keep, [x12, #0x1000]
+	WORD $0xf9882180 // prfm pldl1keep, [x12, #0x1040]
+	WORD $0x2a1f03ed // mov w13, wzr
+	WORD $0xf9884180 // prfm pldl1keep, [x12, #0x1080]
+	WORD $0xf9886180 // prfm pldl1keep, [x12, #0x10c0]
+	WORD $0x9102018e // add x14, x12, #0x80
+	WORD $0x3dc03191 // ldr q17, [x12, #0xc0]
+	WORD $0x7d41a194 // ldr h20, [x12, #0xd0]
+	WORD $0x4e000232 // tbl v18.16b, { v17.16b }, v0.16b
 	WORD $0x4e040233 // tbl v19.16b, { v17.16b }, v4.16b
-	WORD $0x4e050236 // tbl v22.16b, { v17.16b }, v5.16b
+	WORD $0x4e050235 // tbl v21.16b, { v17.16b }, v5.16b
 	WORD $0x4e060231 // tbl v17.16b, { v17.16b }, v6.16b
 	WORD $0x1ee24294 // fcvt s20, h20
-	WORD $0x4e0202b7 // tbl v23.16b, { v21.16b }, v2.16b
-	WORD $0x4e0402b8 // tbl v24.16b, { v21.16b }, v4.16b
-	WORD $0x4e0502ba // tbl v26.16b, { v21.16b }, v5.16b
-	WORD $0x4e0602b5 // tbl v21.16b, { v21.16b }, v6.16b
-	WORD $0x1ee24339 // fcvt s25, h25
-	WORD $0x91020206 // add x6, x16, #0x80
 	WORD $0x4f28e652 // scvtf v18.4s, v18.4s, #0x18
 	WORD $0x4f28e673 // scvtf v19.4s, v19.4s, #0x18
-	WORD $0x4f28e6d6 // scvtf v22.4s, v22.4s, #0x18
+	WORD $0x4f28e6b5 // scvtf v21.4s, v21.4s, #0x18
 	WORD $0x4f28e631 // scvtf v17.4s, v17.4s, #0x18
-	WORD $0x4f28e6f7 // scvtf v23.4s, v23.4s, #0x18
-	WORD $0x4f28e718 // scvtf v24.4s, v24.4s, #0x18
-	WORD $0x4f28e75a // scvtf v26.4s, v26.4s, #0x18
 	WORD $0x4f949252 // fmul v18.4s, v18.4s, v20.s[0]
 	WORD $0x4f949273 // fmul v19.4s, v19.4s, v20.s[0]
-	WORD $0x4f9492d6 // fmul v22.4s, v22.4s, v20.s[0]
+	WORD $0x4f9492b5 // fmul v21.4s, v21.4s, v20.s[0]
 	WORD $0x4f949231 // fmul v17.4s, v17.4s, v20.s[0]
-	WORD $0x4f28e6b4 // scvtf v20.4s, v21.4s, #0x18
-	WORD $0x4f9992f5 // fmul v21.4s, v23.4s, v25.s[0]
-	WORD $0xad00cff2 // stp q18, q19, [sp, #0x10]
-	WORD $0x4f999312 // fmul v18.4s, v24.4s, v25.s[0]
-	WORD $0x4f999353 // fmul v19.4s, v26.4s, v25.s[0]
-	WORD $0x4f999294 // fmul v20.4s, v20.4s, v25.s[0]
-	WORD $0xad01c7f6 // stp q22, q17, [sp, #0x30]
-	WORD $0xad02cbf5 // stp q21, q18, [sp, #0x50]
-	WORD $0xad03d3f3 // stp q19, q20, [sp, #0x70]
-	WORD $0x53017dd7 // lsr w23, w14, #1
-	WORD $0x120001d3 // and w19, w14, #0x1
-	WORD $0x110005ce // add w14, w14, #0x1
-	WORD $0xd37c7e74 // ubfiz x20, x19, #4, #32
-	WORD $0x710011df // cmp w14, #0x4
-	WORD $0xd37b7ef6 // ubfiz x22, x23, #5, #32
-	WORD $0xd37a7ef5 // ubfiz x21, x23, #6, #32
-	WORD $0x531962e7 // lsl w7, w23, #7
-	WORD $0x8b1401f8 // add x24, x15, x20
-	WORD $0x2a170e77 // orr w23, w19, w23, lsl #3
-	WORD $0x8b160239 // add x25, x17, x22
-	WORD $0x8b1600d6 // add x22, x6, x22
-	WORD $0x8b150318 // add x24, x24, x21
-	WORD $0x3cf46b32 // ldr q18, [x25, x20]
-	WORD $0x3cf46ad7 // ldr q23, [x22, x20]
-	WORD $0x8b140219 // add x25, x16, x20
-	WORD $0x8b150334 // add x20, x25, x21
-	WORD $0x3dc0031b // ldr q27, [x24]
-	WORD $0x3dc00b13 // ldr q19, [x24, #0x20]
-	WORD $0x4f0c5651 // shl v17.16b, v18.16b, #0x4
-	WORD $0x4f0a5656 // shl v22.16b, v18.16b, #0x2
-	WORD $0x4f0c56f8 // shl v24.16b, v23.16b, #0x4
-	WORD $0x3dc00295 // ldr q21, [x20]
-	WORD $0x4e201f7a // and v26.16b, v27.16b, v0.16b
-	WORD $0x4f0a56f9 // shl v25.16b, v23.16b, #0x2
-	WORD $0x4e201e7c // and v28.16b, v19.16b, v0.16b
-	WORD $0x3dc00a94 // ldr q20, [x20, #0x20]
-	WORD $0x4e211e5f // and v31.16b, v18.16b, v1.16b
-	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
-	WORD $0x4e201ebd // and v29.16b, v21.16b, v0.16b
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
-	WORD $0x4e201e9e // and v30.16b, v20.16b, v0.16b
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x8b2749b4 // add x20, x13, w7, uxtw #2
-	WORD $0x6f0e0648 // ushr v8.16b, v18.16b, #0x2
-	WORD $0x6f0c177f // usra v31.16b, v27.16b, #0x4
-	WORD $0x4eba1e3a // orr v26.16b, v17.16b, v26.16b
-	WORD $0x4ebc1ed6 // orr v22.16b, v22.16b, v28.16b
-	WORD $0xd37e7ee7 // ubfiz x7, x23, #2, #32
-	WORD $0x4ebd1f1c // orr v28.16b, v24.16b, v29.16b
-	WORD $0x4ebe1f3d // orr v29.16b, v25.16b, v30.16b
-	WORD $0x4e211ef9 // and v25.16b, v23.16b, v1.16b
-	WORD $0x6f0e06f7 // ushr v23.16b, v23.16b, #0x2
-	WORD $0x8b131a93 // add x19, x20, x19, lsl #6
-	WORD $0x4e211d0d // and v13.16b, v8.16b, v1.16b
-	WORD $0x4e2f8758 // add v24.16b, v26.16b, v15.16b
-	WORD $0x4e2f86d6 // add v22.16b, v22.16b, v15.16b
-	WORD $0xbc676960 // ldr s0, [x11, x7]
-	WORD $0x4e2f879a // add v26.16b, v28.16b, v15.16b
-	WORD $0x4e2f87b2 // add v18.16b, v29.16b, v15.16b
-	WORD $0x6f0c16b9 // usra v25.16b, v21.16b, #0x4
-	WORD $0x4e211ee8 // and v8.16b, v23.16b, v1.16b
-	WORD $0x4e2f87f7 // add v23.16b, v31.16b, v15.16b
-	WORD $0x3d8003e0 // str q0, [sp]
-	WORD $0x4e020309 // tbl v9.16b, { v24.16b }, v2.16b
-	WORD $0x4e0202db // tbl v27.16b, { v22.16b }, v2.16b
-	WORD $0x4e040315 // tbl v21.16b, { v24.16b }, v4.16b
-	WORD $0x4e02034a // tbl v10.16b, { v26.16b }, v2.16b
-	WORD $0x4e02024c // tbl v12.16b, { v18.16b }, v2.16b
-	WORD $0x6f0c166d // usra v13.16b, v19.16b, #0x4
-	WORD $0xad40727d // ldp q29, q28, [x19]
-	WORD $0x4e0402cf // tbl v15.16b, { v22.16b }, v4.16b
-	WORD $0x4e040240 // tbl v0.16b, { v18.16b }, v4.16b
-	WORD $0xad447a6b // ldp q11, q30, [x19, #0x80]
-	WORD $0x4f28e53f // scvtf v31.4s, v9.4s, #0x18
-	WORD $0x4e040349 // tbl v9.16b, { v26.16b }, v4.16b
-	WORD $0x4f28e76e // scvtf v14.4s, v27.4s, #0x18
-	WORD $0x4f28e54a // scvtf v10.4s, v10.4s, #0x18
-	WORD $0x4f28e593 // scvtf v19.4s, v12.4s, #0x18
-	WORD $0x4f28e6a3 // scvtf v3.4s, v21.4s, #0x18
-	WORD $0x4e05030c // tbl v12.16b, { v24.16b }, v5.16b
-	WORD $0x4f07e411 // movi v17.16b, #0xe0
-	WORD $0x4e050341 // tbl v1.16b, { v26.16b }, v5.16b
-	WORD $0x6f0c1688 // usra v8.16b, v20.16b, #0x4
-	WORD $0x4f28e400 // scvtf v0.4s, v0.4s, #0x18
-	WORD $0x4e06035a // tbl v26.16b, { v26.16b }, v6.16b
-	WORD $0x6e3ddffb // fmul v27.4s, v31.4s, v29.4s
-	WORD $0x4f28e53f // scvtf v31.4s, v9.4s, #0x18
-	WORD $0x6e2bddd4 // fmul v20.4s, v14.4s, v11.4s
-	WORD $0x6e3ddd55 // fmul v21.4s, v10.4s, v29.4s
-	WORD $0x6e2bde73 // fmul v19.4s, v19.4s, v11.4s
-	WORD $0x4f28e5eb // scvtf v11.4s, v15.4s, #0x18
-	WORD $0x4e318739 // add v25.16b, v25.16b, v17.16b
-	WORD $0x4f28e58c // scvtf v12.4s, v12.4s, #0x18
-	WORD $0x4f28e421 // scvtf v1.4s, v1.4s, #0x18
-	WORD $0xad412a69 // ldp q9, q10, [x19, #0x20]
-	WORD $0x4f07e40f // movi v15.16b, #0xe0
-	WORD $0x4e23cf9b // fmla v27.4s, v28.4s, v3.4s
-	WORD $0x4e0202e3 // tbl v3.16b, { v23.16b }, v2.16b
-	WORD $0x4e06030e // tbl v14.16b, { v24.16b }, v6.16b
-	WORD $0x4e3fcf95 // fmla v21.4s, v28.4s, v31.4s
-	WORD $0x4e2bcfd4 // fmla v20.4s, v30.4s, v11.4s
-	WORD $0x4e0502dc // tbl v28.16b, { v22.16b }, v5.16b
-	WORD $0x4e20cfd3 // fmla v19.4s, v30.4s, v0.4s
-	WORD $0x4e0402e0 // tbl v0.16b, { v23.16b }, v4.16b
-	WORD $0x4e02033e // tbl v30.16b, { v25.16b }, v2.16b
-	WORD $0x4f28e75a // scvtf v26.4s, v26.4s, #0x18
-	WORD $0x4e2f85bf // add v31.16b, v13.16b, v15.16b
-	WORD $0x3dc003f1 // ldr q17, [sp]
-	WORD $0x4f28e463 // scvtf v3.4s, v3.4s, #0x18
-	WORD $0x4e2ccd3b // fmla v27.4s, v9.4s, v12.4s
-	WORD $0x4f28e5cb // scvtf v11.4s, v14.4s, #0x18
-	WORD $0x4e21cd35 // fmla v21.4s, v9.4s, v1.4s
-	WORD $0xad482661 // ldp q1, q9, [x19, #0x100]
-	WORD $0x4e0602cc // tbl v12.16b, { v22.16b }, v6.16b
-	WORD $0x4f28e78d // scvtf v13.4s, v28.4s, #0x18
-	WORD $0x4e0502ee // tbl v14.16b, { v23.16b }, v5.16b
-	WORD $0x4e2f851c // add v28.16b, v8.16b, v15.16b
-	WORD $0x4f28e7c8 // scvtf v8.4s, v30.4s, #0x18
-	WORD $0x4f28e400 // scvtf v0.4s, v0.4s, #0x18
-	WORD $0x6e21dc76 // fmul v22.4s, v3.4s, v1.4s
-	WORD $0x4e050243 // tbl v3.16b, { v18.16b }, v5.16b
-	WORD $0x4e2bcd5b // fmla v27.4s, v10.4s, v11.4s
-	WORD $0xad45627d // ldp q29, q24, [x19, #0xa0]
-	WORD $0x4e3acd55 // fmla v21.4s, v10.4s, v26.4s
-	WORD $0x4f28e58b // scvtf v11.4s, v12.4s, #0x18
-	WORD $0x4e04032c // tbl v12.16b, { v25.16b }, v4.16b
-	WORD $0x4e060252 // tbl v18.16b, { v18.16b }, v6.16b
-	WORD $0x6e21dd1a // fmul v26.4s, v8.4s, v1.4s
-	WORD $0x4e0203e1 // tbl v1.16b, { v31.16b }, v2.16b
-	WORD $0x4f28e5c8 // scvtf v8.4s, v14.4s, #0x18
-	WORD $0x4e2dcfb4 // fmla v20.4s, v29.4s, v13.4s
-	WORD $0x4e20cd36 // fmla v22.4s, v9.4s, v0.4s
-	WORD $0x4e020380 // tbl v0.16b, { v28.16b }, v2.16b
-	WORD $0x4f28e463 // scvtf v3.4s, v3.4s, #0x18
-	WORD $0xad497a6a // ldp q10, q30, [x19, #0x120]
-	WORD $0x4f28e58c // scvtf v12.4s, v12.4s, #0x18
-	WORD $0x4f911367 // fmla v7.4s, v27.4s, v17.s[0]
-	WORD $0x4e0602f7 // tbl v23.16b, { v23.16b }, v6.16b
-	WORD $0x4f28e421 // scvtf v1.4s, v1.4s, #0x18
-	WORD $0xad4c6e71 // ldp q17, q27, [x19, #0x180]
-	WORD $0x4e2bcf14 // fmla v20.4s, v24.4s, v11.4s
-	WORD $0x4e0403eb // tbl v11.16b, { v31.16b }, v4.16b
-	WORD $0x4e28cd56 // fmla v22.4s, v10.4s, v8.4s
-	WORD $0x4e050328 // tbl v8.16b, { v25.16b }, v5.16b
-	WORD $0x4e23cfb3 // fmla v19.4s, v29.4s, v3.4s
-	WORD $0x4e040383 // tbl v3.16b, { v28.16b }, v4.16b
-	WORD $0x4f28e400 // scvtf v0.4s, v0.4s, #0x18
-	WORD $0x4e0503fd // tbl v29.16b, { v31.16b }, v5.16b
-	WORD $0x4e2ccd3a // fmla v26.4s, v9.4s, v12.4s
-	WORD $0x6e31dc21 // fmul v1.4s, v1.4s, v17.4s
-	WORD $0x4f28e652 // scvtf v18.4s, v18.4s, #0x18
-	WORD $0x4e060339 // tbl v25.16b, { v25.16b }, v6.16b
-	WORD $0x4f28e56b // scvtf v11.4s, v11.4s, #0x18
-	WORD $0x4e05038c // tbl v12.16b, { v28.16b }, v5.16b
-	WORD $0x91010175 // add x21, x11, #0x40
-	WORD $0x4f28e508 // scvtf v8.4s, v8.4s, #0x18
-	WORD $0x4f28e463 // scvtf v3.4s, v3.4s, #0x18
-	WORD $0xbc676aa9 // ldr s9, [x21, x7]
-	WORD $0x6e31dc00 // fmul v0.4s, v0.4s, v17.4s
-	WORD $0x4f28e6f7 // scvtf v23.4s, v23.4s, #0x18
-	WORD $0x4e0603ff // tbl v31.16b, { v31.16b }, v6.16b
-	WORD $0x4f28e7bd // scvtf v29.4s, v29.4s, #0x18
-	WORD $0x4f8912b0 // fmla v16.4s, v21.4s, v9.s[0]
-	WORD $0x4e32cf13 // fmla v19.4s, v24.4s, v18.4s
-	WORD $0x4e2bcf61 // fmla v1.4s, v27.4s, v11.4s
-	WORD $0x4f28e732 // scvtf v18.4s, v25.4s, #0x18
-	WORD $0x4e060395 // tbl v21.16b, { v28.16b }, v6.16b
-	WORD $0x4e28cd5a // fmla v26.4s, v10.4s, v8.4s
-	WORD $0x4f28e598 // scvtf v24.4s, v12.4s, #0x18
-	WORD $0xb27d00f4 // orr x20, x7, #0x8
-	WORD $0x4e23cf60 // fmla v0.4s, v27.4s, v3.4s
-	WORD $0xad4d6663 // ldp q3, q25, [x19, #0x1a0]
-	WORD $0xbc746971 // ldr s17, [x11, x20]
-	WORD $0xbc746abb // ldr s27, [x21, x20]
-	WORD $0x4e37cfd6 // fmla v22.4s, v30.4s, v23.4s
-	WORD $0xb27c00f3 // orr x19, x7, #0x10
-	WORD $0xb27d04e7 // orr x7, x7, #0x18
-	WORD $0x4f911287 // fmla v7.4s, v20.4s, v17.s[0]
-	WORD $0x4f28e7f1 // scvtf v17.4s, v31.4s, #0x18
-	WORD $0x4e3dcc61 // fmla v1.4s, v3.4s, v29.4s
-	WORD $0x4f9b1270 // fmla v16.4s, v19.4s, v27.s[0]
-	WORD $0x4e32cfda // fmla v26.4s, v30.4s, v18.4s
-	WORD $0x4f28e6b2 // scvtf v18.4s, v21.4s, #0x18
-	WORD $0x4e38cc60 // fmla v0.4s, v3.4s, v24.4s
-	WORD $0xbc736963 // ldr s3, [x11, x19]
-	WORD $0xbc736ab3 // ldr s19, [x21, x19]
-	WORD $0x4f8312c7 // fmla v7.4s, v22.4s, v3.s[0]
-	WORD $0x4e31cf21 // fmla v1.4s, v25.4s, v17.4s
-	WORD $0xbc676963 // ldr s3, [x11, x7]
-	WORD $0x4f931350 // fmla v16.4s, v26.4s, v19.s[0]
-	WORD $0xbc676ab1 // ldr s17, [x21, x7]
-	WORD $0x4e32cf20 // fmla v0.4s, v25.4s, v18.4s
-	WORD $0x4f831027 // fmla v7.4s, v1.4s, v3.s[0]
-	WORD $0x4f01e601 // movi v1.16b, #0x30
-	WORD $0x4f911010 // fmla v16.4s, v0.4s, v17.s[0]
-	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0x54ffe881 // b.ne 0x11380 <mv_q6_k+0x154>
-	WORD $0x9100058c // add x12, x12, #0x1
-	WORD $0x911001ad // add x13, x13, #0x400
-	WORD $0xeb08019f // cmp x12, x8
-	WORD $0x54ffe321 // b.ne 0x112e4 <mv_q6_k+0xb8>
-	WORD $0x17ffff08 // b 0x112a4 <mv_q6_k+0x78>
-	WORD $0xaa0303ec // mov x12, x3
-	WORD $0xb400126c // cbz x12, 0x118d8 <mv_q6_k+0x6ac>
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x9103fc88 // add x8, x4, #0xff
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x9a84b109 // csel x9, x8, x4, lt
-	WORD $0xf104009f // cmp x4, #0x100
-	WORD $0x5400114b // b.lt 0x118cc <mv_q6_k+0x6a0>
-	WORD $0x100045ca // adr x10, 0x11f60 <wsum_bf16+0x240>
-	WORD $0x100046ab // adr x11, 0x11f80 <wsum_bf16+0x260>
-	WORD $0x4f00e5e1 // movi v1.16b, #0xf
-	WORD $0x4f01e603 // movi v3.16b, #0x30
-	WORD $0x4f07e404 // movi v4.16b, #0xe0
-	WORD $0x3dc00142 // ldr q2, [x10]
-	WORD $0x3dc00165 // ldr q5, [x11]
-	WORD $0x1000446a // adr x10, 0x11f50 <wsum_bf16+0x230>
-	WORD $0x1000474b // adr x11, 0x11fb0 <wsum_bf16+0x290>
-	WORD $0x9348fd29 // asr x9, x9, #8
-	WORD $0x3dc00146 // ldr q6, [x10]
-	WORD $0x3dc00167 // ldr q7, [x11]
-	WORD $0xaa1f03e8 // mov x8, xzr
-	WORD $0x52801a4a // mov w10, #0xd2 // =210
-	WORD $0x910043eb // add x11, sp, #0x10
-	WORD $0x9b0a010d // madd x13, x8, x10, x0
-	WORD $0x2a1f03ec // mov w12, wzr
-	WORD $0x3dc031b0 // ldr q16, [x13, #0xc0]
-	WORD $0x7d41a1b3 // ldr h19, [x13, #0xd0]
-	WORD $0x910201ae // add x14, x13, #0x80
-	WORD $0x4e020211 // tbl v17.16b, { v16.16b }, v2.16b
-	WORD $0x4e050212 // tbl v18.16b, { v16.16b }, v5.16b
-	WORD $0x4e060214 // tbl v20.16b, { v16.16b }, v6.16b
-	WORD $0x4e070210 // tbl v16.16b, { v16.16b }, v7.16b
-	WORD $0x1ee24273 // fcvt s19, h19
-	WORD $0x4f28e631 // scvtf v17.4s, v17.4s, #0x18
-	WORD $0x4f28e652 // scvtf v18.4s, v18.4s, #0x18
-	WORD $0x4f28e694 // scvtf v20.4s, v20.4s, #0x18
-	WORD $0x4f28e610 // scvtf v16.4s, v16.4s, #0x18
-	WORD $0x4f939231 // fmul v17.4s, v17.4s, v19.s[0]
-	WORD $0x4f939252 // fmul v18.4s, v18.4s, v19.s[0]
-	WORD $0x4f939294 // fmul v20.4s, v20.4s, v19.s[0]
-	WORD $0x4f939210 // fmul v16.4s, v16.4s, v19.s[0]
-	WORD $0xad00cbf1 // stp q17, q18, [sp, #0x10]
-	WORD $0xad01c3f4 // stp q20, q16, [sp, #0x30]
-	WORD $0x53017d90 // lsr w16, w12, #1
-	WORD $0x1200018f // and w15, w12, #0x1
-	WORD $0x1100058c // add w12, w12, #0x1
-	WORD $0xd37c7df1 // ubfiz x17, x15, #4, #32
-	WORD $0x7100119f // cmp w12, #0x4
-	WORD $0x8b1015c3 // add x3, x14, x16, lsl #5
-	WORD $0x8b1019a4 // add x4, x13, x16, lsl #6
-	WORD $0x3cf16870 // ldr q16, [x3, x17]
-	WORD $0x8b110091 // add x17, x4, x17
-	WORD $0x3dc00232 // ldr q18, [x17]
+	WORD $0xad004ff2 // stp q18, q19, [sp]
+	WORD $0xad0147f5 // stp q21, q17, [sp, #0x20]
+	WORD $0x53017daf // lsr w15, w13, #1
+	WORD $0x120001b0 // and w16, w13, #0x1
+	WORD $0x110005ad // add w13, w13, #0x1
+	WORD $0xd37c7e11 // ubfiz x17, x16, #4, #32
+	WORD $0x710011bf // cmp w13, #0x4
+	WORD $0x8b0f15c6 // add x6, x14, x15, lsl #5
+	WORD $0x8b0f1987 // add x7, x12, x15, lsl #6
+	WORD $0x3cf168d1 // ldr q17, [x6, x17]
+	WORD $0x8b1100f1 // add x17, x7, x17
+	WORD $0x3dc00233 // ldr q19, [x17]
 	WORD $0x3dc00a35 // ldr q21, [x17, #0x20]
-	WORD $0x53196211 // lsl w17, w16, #7
-	WORD $0x4f0c5611 // shl v17.16b, v16.16b, #0x4
-	WORD $0x4f0a5614 // shl v20.16b, v16.16b, #0x2
-	WORD $0x2a100df0 // orr w16, w15, w16, lsl #3
-	WORD $0x4e211e53 // and v19.16b, v18.16b, v1.16b
-	WORD $0x4e211eb6 // and v22.16b, v21.16b, v1.16b
-	WORD $0x8b314831 // add x17, x1, w17, uxtw #2
-	WORD $0x8b304970 // add x16, x11, w16, uxtw #2
-	WORD $0x4e231e31 // and v17.16b, v17.16b, v3.16b
-	WORD $0x4e231e94 // and v20.16b, v20.16b, v3.16b
-	WORD $0x8b0f1a2f // add x15, x17, x15, lsl #6
-	WORD $0xad4069f9 // ldp q25, q26, [x15]
-	WORD $0x4eb31e31 // orr v17.16b, v17.16b, v19.16b
-	WORD $0xad4479fd // ldp q29, q30, [x15, #0x80]
-	WORD $0x4e248633 // add v19.16b, v17.16b, v4.16b
-	WORD $0x4eb61e91 // orr v17.16b, v20.16b, v22.16b
-	WORD $0x4e231e14 // and v20.16b, v16.16b, v3.16b
-	WORD $0x6f0e0616 // ushr v22.16b, v16.16b, #0x2
-	WORD $0x4e020277 // tbl v23.16b, { v19.16b }, v2.16b
-	WORD $0x4e248630 // add v16.16b, v17.16b, v4.16b
-	WORD $0x6f0c1654 // usra v20.16b, v18.16b, #0x4
-	WORD $0x4e231ed6 // and v22.16b, v22.16b, v3.16b
-	WORD $0x4e050271 // tbl v17.16b, { v19.16b }, v5.16b
-	WORD $0x4e070268 // tbl v8.16b, { v19.16b }, v7.16b
-	WORD $0x4e020218 // tbl v24.16b, { v16.16b }, v2.16b
-	WORD $0x4e248692 // add v18.16b, v20.16b, v4.16b
-	WORD $0x4e05021b // tbl v27.16b, { v16.16b }, v5.16b
+	WORD $0x531961f1 // lsl w17, w15, #7
+	WORD $0x4f0c5632 // shl v18.16b, v17.16b, #0x4
+	WORD $0x4f0a5634 // shl v20.16b, v17.16b, #0x2
+	WORD $0x4e221e38 // and v24.16b, v17.16b, v2.16b
+	WORD $0x4e211e76 // and v22.16b, v19.16b, v1.16b
+	WORD $0x4e211eb7 // and v23.16b, v21.16b, v1.16b
+	WORD $0x6f0e0631 // ushr v17.16b, v17.16b, #0x2
+	WORD $0x8b314971 // add x17, x11, w17, uxtw #2
+	WORD $0x2a0f0e0f // orr w15, w16, w15, lsl #3
+	WORD $0x4e221e52 // and v18.16b, v18.16b, v2.16b
+	WORD $0x4e221e94 // and v20.16b, v20.16b, v2.16b
+	WORD $0x6f0c1678 // usra v24.16b, v19.16b, #0x4
+	WORD $0x8b101a31 // add x17, x17, x16, lsl #6
+	WORD $0x8b2f492f // add x15, x9, w15, uxtw #2
+	WORD $0x4eb61e52 // orr v18.16b, v18.16b, v22.16b
+	WORD $0x4eb71e94 // orr v20.16b, v20.16b, v23.16b
+	WORD $0xad406e3a // ldp q26, q27, [x17]
+	WORD $0xad44763c // ldp q28, q29, [x17, #0x80]
+	WORD $0x4e238653 // add v19.16b, v18.16b, v3.16b
+	WORD $0x4e238692 // add v18.16b, v20.16b, v3.16b
+	WORD $0x4e221e34 // and v20.16b, v17.16b, v2.16b
+	WORD $0x4e238711 // add v17.16b, v24.16b, v3.16b
+	WORD $0x4e000276 // tbl v22.16b, { v19.16b }, v0.16b
+	WORD $0x4e000257 // tbl v23.16b, { v18.16b }, v0.16b
+	WORD $0x6f0c16b4 // usra v20.16b, v21.16b, #0x4
+	WORD $0x4e000235 // tbl v21.16b, { v17.16b }, v0.16b
+	WORD $0x4e040278 // tbl v24.16b, { v19.16b }, v4.16b
+	WORD $0x4e040259 // tbl v25.16b, { v18.16b }, v4.16b
+	WORD $0x4e04023e // tbl v30.16b, { v17.16b }, v4.16b
+	WORD $0x4e050249 // tbl v9.16b, { v18.16b }, v5.16b
+	WORD $0x4e060252 // tbl v18.16b, { v18.16b }, v6.16b
+	WORD $0x4e238694 // add v20.16b, v20.16b, v3.16b
+	WORD $0x4f28e6d6 // scvtf v22.4s, v22.4s, #0x18
 	WORD $0x4f28e6f7 // scvtf v23.4s, v23.4s, #0x18
-	WORD $0x6f0c16b6 // usra v22.16b, v21.16b, #0x4
-	WORD $0x4e060275 // tbl v21.16b, { v19.16b }, v6.16b
-	WORD $0x4f28e63c // scvtf v28.4s, v17.4s, #0x18
-	WORD $0x4e060209 // tbl v9.16b, { v16.16b }, v6.16b
-	WORD $0x4e070210 // tbl v16.16b, { v16.16b }, v7.16b
-	WORD $0x4e05025f // tbl v31.16b, { v18.16b }, v5.16b
-	WORD $0x4f28e508 // scvtf v8.4s, v8.4s, #0x18
-	WORD $0x4f28e718 // scvtf v24.4s, v24.4s, #0x18
-	WORD $0x4e2486d6 // add v22.16b, v22.16b, v4.16b
-	WORD $0x4f28e77b // scvtf v27.4s, v27.4s, #0x18
-	WORD $0x6e39def1 // fmul v17.4s, v23.4s, v25.4s
-	WORD $0x4e020259 // tbl v25.16b, { v18.16b }, v2.16b
 	WORD $0x4f28e6b5 // scvtf v21.4s, v21.4s, #0x18
-	WORD $0xad4151f7 // ldp q23, q20, [x15, #0x20]
-	WORD $0x4f28e529 // scvtf v9.4s, v9.4s, #0x18
-	WORD $0x4e0502ca // tbl v10.16b, { v22.16b }, v5.16b
-	WORD $0x4f28e7ff // scvtf v31.4s, v31.4s, #0x18
-	WORD $0x4f28e610 // scvtf v16.4s, v16.4s, #0x18
-	WORD $0x6e3ddf13 // fmul v19.4s, v24.4s, v29.4s
-	WORD $0x4e0202d8 // tbl v24.16b, { v22.16b }, v2.16b
-	WORD $0x4e06025d // tbl v29.16b, { v18.16b }, v6.16b
-	WORD $0x4e3ccf51 // fmla v17.4s, v26.4s, v28.4s
+	WORD $0x4f28e718 // scvtf v24.4s, v24.4s, #0x18
 	WORD $0x4f28e739 // scvtf v25.4s, v25.4s, #0x18
-	WORD $0x4e070252 // tbl v18.16b, { v18.16b }, v7.16b
-	WORD $0xad4871fa // ldp q26, q28, [x15, #0x100]
-	WORD $0x4e3bcfd3 // fmla v19.4s, v30.4s, v27.4s
-	WORD $0x4e0602de // tbl v30.16b, { v22.16b }, v6.16b
-	WORD $0x4f28e7bd // scvtf v29.4s, v29.4s, #0x18
-	WORD $0x4e35cef1 // fmla v17.4s, v23.4s, v21.4s
-	WORD $0x4f28e715 // scvtf v21.4s, v24.4s, #0x18
-	WORD $0x6e3adf37 // fmul v23.4s, v25.4s, v26.4s
-	WORD $0xad4565f8 // ldp q24, q25, [x15, #0xa0]
-	WORD $0x4e0702d6 // tbl v22.16b, { v22.16b }, v7.16b
-	WORD $0xad4c6dfa // ldp q26, q27, [x15, #0x180]
+	WORD $0x4e00029f // tbl v31.16b, { v20.16b }, v0.16b
+	WORD $0x4f28e7de // scvtf v30.4s, v30.4s, #0x18
+	WORD $0x4f28e529 // scvtf v9.4s, v9.4s, #0x18
 	WORD $0x4f28e652 // scvtf v18.4s, v18.4s, #0x18
-	WORD $0x4e29cf13 // fmla v19.4s, v24.4s, v9.4s
-	WORD $0x4e28ce91 // fmla v17.4s, v20.4s, v8.4s
-	WORD $0x4f28e554 // scvtf v20.4s, v10.4s, #0x18
+	WORD $0x6e3aded6 // fmul v22.4s, v22.4s, v26.4s
+	WORD $0x6e3cdef7 // fmul v23.4s, v23.4s, v28.4s
+	WORD $0x4e05027c // tbl v28.16b, { v19.16b }, v5.16b
+	WORD $0xad48223a // ldp q26, q8, [x17, #0x100]
+	WORD $0x4e060273 // tbl v19.16b, { v19.16b }, v6.16b
 	WORD $0x6e3adeb5 // fmul v21.4s, v21.4s, v26.4s
-	WORD $0x4e3fcf97 // fmla v23.4s, v28.4s, v31.4s
-	WORD $0xbd400218 // ldr s24, [x16]
-	WORD $0xad4971fa // ldp q26, q28, [x15, #0x120]
-	WORD $0x4e30cf33 // fmla v19.4s, v25.4s, v16.4s
-	WORD $0x4f981220 // fmla v0.4s, v17.4s, v24.s[0]
-	WORD $0x4f28e7d0 // scvtf v16.4s, v30.4s, #0x18
-	WORD $0x4e34cf75 // fmla v21.4s, v27.4s, v20.4s
-	WORD $0x4e3dcf57 // fmla v23.4s, v26.4s, v29.4s
-	WORD $0xbd400a11 // ldr s17, [x16, #0x8]
-	WORD $0xad4d61f4 // ldp q20, q24, [x15, #0x1a0]
-	WORD $0x4f911260 // fmla v0.4s, v19.4s, v17.s[0]
-	WORD $0x4f28e6d1 // scvtf v17.4s, v22.4s, #0x18
+	WORD $0x4e38cf76 // fmla v22.4s, v27.4s, v24.4s
+	WORD $0x4f28e7fb // scvtf v27.4s, v31.4s, #0x18
+	WORD $0x4e39cfb7 // fmla v23.4s, v29.4s, v25.4s
+	WORD $0xad4c7639 // ldp q25, q29, [x17, #0x180]
+	WORD $0x4f28e79c // scvtf v28.4s, v28.4s, #0x18
+	WORD $0x4e040298 // tbl v24.16b, { v20.16b }, v4.16b
+	WORD $0x4e05023f // tbl v31.16b, { v17.16b }, v5.16b
+	WORD $0x4f28e673 // scvtf v19.4s, v19.4s, #0x18
+	WORD $0x4e060231 // tbl v17.16b, { v17.16b }, v6.16b
+	WORD $0x4e3ecd15 // fmla v21.4s, v8.4s, v30.4s
+	WORD $0x6e39df79 // fmul v25.4s, v27.4s, v25.4s
+	WORD $0x4e050288 // tbl v8.16b, { v20.16b }, v5.16b
+	WORD $0xad416e3e // ldp q30, q27, [x17, #0x20]
+	WORD $0x4e060294 // tbl v20.16b, { v20.16b }, v6.16b
+	WORD $0x4f28e718 // scvtf v24.4s, v24.4s, #0x18
+	WORD $0x4f28e631 // scvtf v17.4s, v17.4s, #0x18
+	WORD $0x4e3ccfd6 // fmla v22.4s, v30.4s, v28.4s
+	WORD $0xad45723a // ldp q26, q28, [x17, #0xa0]
+	WORD $0x4f28e51e // scvtf v30.4s, v8.4s, #0x18
+	WORD $0x4f28e694 // scvtf v20.4s, v20.4s, #0x18
+	WORD $0x4e38cfb9 // fmla v25.4s, v29.4s, v24.4s
+	WORD $0xad497638 // ldp q24, q29, [x17, #0x120]
+	WORD $0x4e29cf57 // fmla v23.4s, v26.4s, v9.4s
+	WORD $0x4f28e7fa // scvtf v26.4s, v31.4s, #0x18
+	WORD $0x4e33cf76 // fmla v22.4s, v27.4s, v19.4s
 	WORD $0x4e32cf97 // fmla v23.4s, v28.4s, v18.4s
-	WORD $0x4e30ce95 // fmla v21.4s, v20.4s, v16.4s
-	WORD $0xbd401210 // ldr s16, [x16, #0x10]
-	WORD $0x4f9012e0 // fmla v0.4s, v23.4s, v16.s[0]
-	WORD $0x4e31cf15 // fmla v21.4s, v24.4s, v17.4s
-	WORD $0xbd401a10 // ldr s16, [x16, #0x18]
-	WORD $0x4f9012a0 // fmla v0.4s, v21.4s, v16.s[0]
-	WORD $0x54fff3e1 // b.ne 0x11734 <mv_q6_k+0x508>
-	WORD $0x91000508 // add x8, x8, #0x1
-	WORD $0x91100021 // add x1, x1, #0x400
-	WORD $0xeb09011f // cmp x8, x9
-	WORD $0x54fff0e1 // b.ne 0x116e4 <mv_q6_k+0x4b8>
-	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	WORD $0x7e30d800 // faddp s0, v0.2s
-	WORD $0xbd000040 // str s0, [x2]
-	WORD $0xa9504ff4 // ldp x20, x19, [sp, #0x100]
-	WORD $0xa94f57f6 // ldp x22, x21, [sp, #0xf0]
-	WORD $0xa94e5ff8 // ldp x24, x23, [sp, #0xe0]
-	WORD $0xa94d67fd // ldp x29, x25, [sp, #0xd0]
-	WORD $0x6d4c23e9 // ldp d9, d8, [sp, #0xc0]
-	WORD $0x6d4b2beb // ldp d11, d10, [sp, #0xb0]
-	WORD $0x6d4a33ed // ldp d13, d12, [sp, #0xa0]
-	WORD $0x6d493bef // ldp d15, d14, [sp, #0x90]
-	WORD $0x910443ff // add sp, sp, #0x110
+	WORD $0xad4d4a33 // ldp q19, q18, [x17, #0x1a0]
+	WORD $0x4e3acf15 // fmla v21.4s, v24.4s, v26.4s
+	WORD $0xbd4009f8 // ldr s24, [x15, #0x8]
+	WORD $0x4e3ece79 // fmla v25.4s, v19.4s, v30.4s
+	WORD $0xbd4001f3 // ldr s19, [x15]
+	WORD $0x4f9812f0 // fmla v16.4s, v23.4s, v24.s[0]
+	WORD $0x4f9312c7 // fmla v7.4s, v22.4s, v19.s[0]
+	WORD $0x4e31cfb5 // fmla v21.4s, v29.4s, v17.4s
+	WORD $0xbd4011f1 // ldr s17, [x15, #0x10]
+	WORD $0x4e34ce59 // fmla v25.4s, v18.4s, v20.4s
+	WORD $0xbd4019f2 // ldr s18, [x15, #0x18]
+	WORD $0x4f9112a7 // fmla v7.4s, v21.4s, v17.s[0]
+	WORD $0x4f921330 // fmla v16.4s, v25.4s, v18.s[0]
+	WORD $0x54fff3e1 // b.ne 0x10e5c <mv_q6_k+0xe4>
+	WORD $0xf100054a // subs x10, x10, #0x1
+	WORD $0x9103498c // add x12, x12, #0xd2
+	WORD $0x9110016b // add x11, x11, #0x400
+	WORD $0x54fff08c // b.gt 0x10e00 <mv_q6_k+0x88>
+	WORD $0x4e30d4e7 // fadd v7.4s, v7.4s, v16.4s
+	WORD $0x17ffff75 // b 0x10dcc <mv_q6_k+0x54>
+	WORD $0x6d4423e9 // ldp d9, d8, [sp, #0x40]
+	WORD $0x910143ff // add sp, sp, #0x50
 	WORD $0xd65f03c0 // ret
 
-	// wsum_f32: +6400
+	// wsum_f32: +4104
 	WORD $0xf100409f // cmp x4, #0x10
-	WORD $0x540001ea // b.ge 0x11940 <wsum_f32+0x40>
+	WORD $0x540001ea // b.ge 0x11048 <wsum_f32+0x40>
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0xb27e010c // orr x12, x8, #0x4
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x5400056d // b.le 0x119c0 <wsum_f32+0xc0>
+	WORD $0x5400056d // b.le 0x110c8 <wsum_f32+0xc0>
 	WORD $0xeb08008a // subs x10, x4, x8
-	WORD $0x54000e6d // b.le 0x11ae8 <wsum_f32+0x1e8>
+	WORD $0x54000e6d // b.le 0x111f0 <wsum_f32+0x1e8>
 	WORD $0x8b080849 // add x9, x2, x8, lsl #2
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x540007cb // b.lt 0x11a20 <wsum_f32+0x120>
+	WORD $0x540007cb // b.lt 0x11128 <wsum_f32+0x120>
 	WORD $0xbd400120 // ldr s0, [x9]
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x54000821 // b.ne 0x11a38 <wsum_f32+0x138>
+	WORD $0x54000821 // b.ne 0x11140 <wsum_f32+0x138>
 	WORD $0x2a1f03eb // mov w11, wzr
-	WORD $0x1400003b // b 0x11a28 <wsum_f32+0x128>
+	WORD $0x1400003b // b 0x11130 <wsum_f32+0x128>
 	WORD $0xd37ef4a9 // lsl x9, x5, #2
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0x9100800a // add x10, x0, #0x20
 	WORD $0x5280020c // mov w12, #0x10 // =16
-	WORD $0x14000007 // b 0x1196c <wsum_f32+0x6c>
+	WORD $0x14000007 // b 0x11074 <wsum_f32+0x6c>
 	WORD $0x9100410c // add x12, x8, #0x10
 	WORD $0x9101014a // add x10, x10, #0x40
 	WORD $0xad000963 // stp q3, q2, [x11]
 	WORD $0xeb04019f // cmp x12, x4
 	WORD $0xad010161 // stp q1, q0, [x11, #0x20]
-	WORD $0x54fffd2c // b.gt 0x1190c <wsum_f32+0xc>
+	WORD $0x54fffd2c // b.gt 0x11014 <wsum_f32+0xc>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -1658,7 +1084,7 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0303ee // mov x14, x3
 	WORD $0xad400963 // ldp q3, q2, [x11]
 	WORD $0xad410161 // ldp q1, q0, [x11, #0x20]
-	WORD $0x54fffe2b // b.lt 0x11954 <wsum_f32+0x54>
+	WORD $0x54fffe2b // b.lt 0x1105c <wsum_f32+0x54>
 	WORD $0x4ddfc9a4 // ld1r { v4.4s }, [x13], #4
 	WORD $0xf10005ce // subs x14, x14, #0x1
 	WORD $0xad7f1985 // ldp q5, q6, [x12, #-0x20]
@@ -1668,16 +1094,16 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e26cc82 // fmla v2.4s, v4.4s, v6.4s
 	WORD $0x4e27cc81 // fmla v1.4s, v4.4s, v7.4s
 	WORD $0x4e30cc80 // fmla v0.4s, v4.4s, v16.4s
-	WORD $0x54fffee1 // b.ne 0x11994 <wsum_f32+0x94>
-	WORD $0x17ffffe6 // b 0x11954 <wsum_f32+0x54>
+	WORD $0x54fffee1 // b.ne 0x1109c <wsum_f32+0x94>
+	WORD $0x17ffffe6 // b 0x1105c <wsum_f32+0x54>
 	WORD $0x8b080809 // add x9, x0, x8, lsl #2
 	WORD $0xd37ef4aa // lsl x10, x5, #2
-	WORD $0x14000006 // b 0x119e0 <wsum_f32+0xe0>
+	WORD $0x14000006 // b 0x110e8 <wsum_f32+0xe0>
 	WORD $0x9100110c // add x12, x8, #0x4
 	WORD $0x91004129 // add x9, x9, #0x10
 	WORD $0x3d800160 // str q0, [x11]
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x54fff9ec // b.gt 0x11918 <wsum_f32+0x18>
+	WORD $0x54fff9ec // b.gt 0x11020 <wsum_f32+0x18>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -1686,100 +1112,100 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0103ed // mov x13, x1
 	WORD $0xaa0303ee // mov x14, x3
 	WORD $0x3dc00160 // ldr q0, [x11]
-	WORD $0x54fffe6b // b.lt 0x119cc <wsum_f32+0xcc>
+	WORD $0x54fffe6b // b.lt 0x110d4 <wsum_f32+0xcc>
 	WORD $0x3dc00181 // ldr q1, [x12]
 	WORD $0xbc4045a2 // ldr s2, [x13], #0x4
 	WORD $0xf10005ce // subs x14, x14, #0x1
 	WORD $0x8b0a018c // add x12, x12, x10
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x54ffff61 // b.ne 0x11a04 <wsum_f32+0x104>
-	WORD $0x17ffffec // b 0x119cc <wsum_f32+0xcc>
+	WORD $0x54ffff61 // b.ne 0x1110c <wsum_f32+0x104>
+	WORD $0x17ffffec // b 0x110d4 <wsum_f32+0xcc>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x2a1f03ec // mov w12, wzr
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540001ca // b.ge 0x11a68 <wsum_f32+0x168>
-	WORD $0x14000022 // b 0x11abc <wsum_f32+0x1bc>
+	WORD $0x540001ca // b.ge 0x11170 <wsum_f32+0x168>
+	WORD $0x14000022 // b 0x111c4 <wsum_f32+0x1bc>
 	WORD $0x9100112b // add x11, x9, #0x4
 	WORD $0xf1000d5f // cmp x10, #0x3
 	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
-	WORD $0x540000a3 // b.lo 0x11a58 <wsum_f32+0x158>
+	WORD $0x540000a3 // b.lo 0x11160 <wsum_f32+0x158>
 	WORD $0x9100212b // add x11, x9, #0x8
 	WORD $0x4d408160 // ld1 { v0.s }[2], [x11]
 	WORD $0x5280002b // mov w11, #0x1 // =1
-	WORD $0x14000002 // b 0x11a5c <wsum_f32+0x15c>
+	WORD $0x14000002 // b 0x11164 <wsum_f32+0x15c>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x5280002c // mov w12, #0x1 // =1
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540002cb // b.lt 0x11abc <wsum_f32+0x1bc>
+	WORD $0x540002cb // b.lt 0x111c4 <wsum_f32+0x1bc>
 	WORD $0x8b08080d // add x13, x0, x8, lsl #2
 	WORD $0xd37ef4a8 // lsl x8, x5, #2
 	WORD $0x910021ad // add x13, x13, #0x8
-	WORD $0x14000006 // b 0x11a8c <wsum_f32+0x18c>
+	WORD $0x14000006 // b 0x11194 <wsum_f32+0x18c>
 	WORD $0xbc404422 // ldr s2, [x1], #0x4
 	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b0801ad // add x13, x13, x8
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x540001a0 // b.eq 0x11abc <wsum_f32+0x1bc>
+	WORD $0x540001a0 // b.eq 0x111c4 <wsum_f32+0x1bc>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400010b // b.lt 0x11ab0 <wsum_f32+0x1b0>
+	WORD $0x5400010b // b.lt 0x111b8 <wsum_f32+0x1b0>
 	WORD $0xbc5f81a1 // ldur s1, [x13, #-0x8]
-	WORD $0x3400006c // cbz w12, 0x11aa4 <wsum_f32+0x1a4>
+	WORD $0x3400006c // cbz w12, 0x111ac <wsum_f32+0x1a4>
 	WORD $0xd10011ae // sub x14, x13, #0x4
 	WORD $0x0d4091c1 // ld1 { v1.s }[1], [x14]
-	WORD $0x34fffeab // cbz w11, 0x11a78 <wsum_f32+0x178>
+	WORD $0x34fffeab // cbz w11, 0x11180 <wsum_f32+0x178>
 	WORD $0x4d4081a1 // ld1 { v1.s }[2], [x13]
-	WORD $0x17fffff3 // b 0x11a78 <wsum_f32+0x178>
+	WORD $0x17fffff3 // b 0x11180 <wsum_f32+0x178>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x35ffff4c // cbnz w12, 0x11a9c <wsum_f32+0x19c>
-	WORD $0x17fffffb // b 0x11aa4 <wsum_f32+0x1a4>
+	WORD $0x35ffff4c // cbnz w12, 0x111a4 <wsum_f32+0x19c>
+	WORD $0x17fffffb // b 0x111ac <wsum_f32+0x1a4>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400004b // b.lt 0x11ac8 <wsum_f32+0x1c8>
+	WORD $0x5400004b // b.lt 0x111d0 <wsum_f32+0x1c8>
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x3400012c // cbz w12, 0x11aec <wsum_f32+0x1ec>
+	WORD $0x3400012c // cbz w12, 0x111f4 <wsum_f32+0x1ec>
 	WORD $0x91001128 // add x8, x9, #0x4
 	WORD $0x0d009100 // st1 { v0.s }[1], [x8]
-	WORD $0x350000eb // cbnz w11, 0x11af0 <wsum_f32+0x1f0>
+	WORD $0x350000eb // cbnz w11, 0x111f8 <wsum_f32+0x1f0>
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x5400006b // b.lt 0x11ae8 <wsum_f32+0x1e8>
+	WORD $0x5400006b // b.lt 0x111f0 <wsum_f32+0x1e8>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0xd65f03c0 // ret
-	WORD $0x34ffff6b // cbz w11, 0x11ad8 <wsum_f32+0x1d8>
+	WORD $0x34ffff6b // cbz w11, 0x111e0 <wsum_f32+0x1d8>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x54ffff2a // b.ge 0x11ae0 <wsum_f32+0x1e0>
-	WORD $0x17fffffa // b 0x11ae8 <wsum_f32+0x1e8>
+	WORD $0x54ffff2a // b.ge 0x111e8 <wsum_f32+0x1e0>
+	WORD $0x17fffffa // b 0x111f0 <wsum_f32+0x1e8>
 
-	// wsum_f16: +6916
+	// wsum_f16: +4620
 	WORD $0xf100409f // cmp x4, #0x10
-	WORD $0x540001ea // b.ge 0x11b44 <wsum_f16+0x40>
+	WORD $0x540001ea // b.ge 0x1124c <wsum_f16+0x40>
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0xb27e010c // orr x12, x8, #0x4
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x540005ed // b.le 0x11bd4 <wsum_f16+0xd0>
+	WORD $0x540005ed // b.le 0x112dc <wsum_f16+0xd0>
 	WORD $0xeb08008a // subs x10, x4, x8
-	WORD $0x54000f2d // b.le 0x11d04 <wsum_f16+0x200>
+	WORD $0x54000f2d // b.le 0x1140c <wsum_f16+0x200>
 	WORD $0x8b080849 // add x9, x2, x8, lsl #2
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400086b // b.lt 0x11c38 <wsum_f16+0x134>
+	WORD $0x5400086b // b.lt 0x11340 <wsum_f16+0x134>
 	WORD $0xbd400120 // ldr s0, [x9]
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x540008c1 // b.ne 0x11c50 <wsum_f16+0x14c>
+	WORD $0x540008c1 // b.ne 0x11358 <wsum_f16+0x14c>
 	WORD $0x2a1f03eb // mov w11, wzr
-	WORD $0x14000040 // b 0x11c40 <wsum_f16+0x13c>
+	WORD $0x14000040 // b 0x11348 <wsum_f16+0x13c>
 	WORD $0xd37ff8a9 // lsl x9, x5, #1
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0x9100400a // add x10, x0, #0x10
 	WORD $0x5280020c // mov w12, #0x10 // =16
-	WORD $0x14000007 // b 0x11b70 <wsum_f16+0x6c>
+	WORD $0x14000007 // b 0x11278 <wsum_f16+0x6c>
 	WORD $0x9100410c // add x12, x8, #0x10
 	WORD $0x9100814a // add x10, x10, #0x20
 	WORD $0xad000963 // stp q3, q2, [x11]
 	WORD $0xeb04019f // cmp x12, x4
 	WORD $0xad010161 // stp q1, q0, [x11, #0x20]
-	WORD $0x54fffd2c // b.gt 0x11b10 <wsum_f16+0xc>
+	WORD $0x54fffd2c // b.gt 0x11218 <wsum_f16+0xc>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -1789,7 +1215,7 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0303ee // mov x14, x3
 	WORD $0xad400963 // ldp q3, q2, [x11]
 	WORD $0xad410161 // ldp q1, q0, [x11, #0x20]
-	WORD $0x54fffe2b // b.lt 0x11b58 <wsum_f16+0x54>
+	WORD $0x54fffe2b // b.lt 0x11260 <wsum_f16+0x54>
 	WORD $0x4ddfc9a4 // ld1r { v4.4s }, [x13], #4
 	WORD $0xf10005ce // subs x14, x14, #0x1
 	WORD $0x6d7f1985 // ldp d5, d6, [x12, #-0x10]
@@ -1803,16 +1229,16 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e26cc82 // fmla v2.4s, v4.4s, v6.4s
 	WORD $0x4e27cc81 // fmla v1.4s, v4.4s, v7.4s
 	WORD $0x4e30cc80 // fmla v0.4s, v4.4s, v16.4s
-	WORD $0x54fffe61 // b.ne 0x11b98 <wsum_f16+0x94>
-	WORD $0x17ffffe2 // b 0x11b58 <wsum_f16+0x54>
+	WORD $0x54fffe61 // b.ne 0x112a0 <wsum_f16+0x94>
+	WORD $0x17ffffe2 // b 0x11260 <wsum_f16+0x54>
 	WORD $0x8b080409 // add x9, x0, x8, lsl #1
 	WORD $0xd37ff8aa // lsl x10, x5, #1
-	WORD $0x14000006 // b 0x11bf4 <wsum_f16+0xf0>
+	WORD $0x14000006 // b 0x112fc <wsum_f16+0xf0>
 	WORD $0x9100110c // add x12, x8, #0x4
 	WORD $0x91002129 // add x9, x9, #0x8
 	WORD $0x3d800160 // str q0, [x11]
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x54fff96c // b.gt 0x11b1c <wsum_f16+0x18>
+	WORD $0x54fff96c // b.gt 0x11224 <wsum_f16+0x18>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -1821,102 +1247,102 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0103ed // mov x13, x1
 	WORD $0xaa0303ee // mov x14, x3
 	WORD $0x3dc00160 // ldr q0, [x11]
-	WORD $0x54fffe6b // b.lt 0x11be0 <wsum_f16+0xdc>
+	WORD $0x54fffe6b // b.lt 0x112e8 <wsum_f16+0xdc>
 	WORD $0xfd400181 // ldr d1, [x12]
 	WORD $0xbc4045a2 // ldr s2, [x13], #0x4
 	WORD $0xf10005ce // subs x14, x14, #0x1
 	WORD $0x8b0a018c // add x12, x12, x10
 	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x54ffff41 // b.ne 0x11c18 <wsum_f16+0x114>
-	WORD $0x17ffffeb // b 0x11be0 <wsum_f16+0xdc>
+	WORD $0x54ffff41 // b.ne 0x11320 <wsum_f16+0x114>
+	WORD $0x17ffffeb // b 0x112e8 <wsum_f16+0xdc>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x2a1f03ec // mov w12, wzr
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540001ca // b.ge 0x11c80 <wsum_f16+0x17c>
-	WORD $0x14000023 // b 0x11cd8 <wsum_f16+0x1d4>
+	WORD $0x540001ca // b.ge 0x11388 <wsum_f16+0x17c>
+	WORD $0x14000023 // b 0x113e0 <wsum_f16+0x1d4>
 	WORD $0x9100112b // add x11, x9, #0x4
 	WORD $0xf1000d5f // cmp x10, #0x3
 	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
-	WORD $0x540000a3 // b.lo 0x11c70 <wsum_f16+0x16c>
+	WORD $0x540000a3 // b.lo 0x11378 <wsum_f16+0x16c>
 	WORD $0x9100212b // add x11, x9, #0x8
 	WORD $0x4d408160 // ld1 { v0.s }[2], [x11]
 	WORD $0x5280002b // mov w11, #0x1 // =1
-	WORD $0x14000002 // b 0x11c74 <wsum_f16+0x170>
+	WORD $0x14000002 // b 0x1137c <wsum_f16+0x170>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x5280002c // mov w12, #0x1 // =1
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540002eb // b.lt 0x11cd8 <wsum_f16+0x1d4>
+	WORD $0x540002eb // b.lt 0x113e0 <wsum_f16+0x1d4>
 	WORD $0x8b08040d // add x13, x0, x8, lsl #1
 	WORD $0xd37ff8a8 // lsl x8, x5, #1
 	WORD $0x910011ad // add x13, x13, #0x4
-	WORD $0x14000007 // b 0x11ca8 <wsum_f16+0x1a4>
+	WORD $0x14000007 // b 0x113b0 <wsum_f16+0x1a4>
 	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
 	WORD $0xbc404422 // ldr s2, [x1], #0x4
 	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b0801ad // add x13, x13, x8
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x540001a0 // b.eq 0x11cd8 <wsum_f16+0x1d4>
+	WORD $0x540001a0 // b.eq 0x113e0 <wsum_f16+0x1d4>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400010b // b.lt 0x11ccc <wsum_f16+0x1c8>
+	WORD $0x5400010b // b.lt 0x113d4 <wsum_f16+0x1c8>
 	WORD $0x7c5fc1a1 // ldur h1, [x13, #-0x4]
-	WORD $0x3400006c // cbz w12, 0x11cc0 <wsum_f16+0x1bc>
+	WORD $0x3400006c // cbz w12, 0x113c8 <wsum_f16+0x1bc>
 	WORD $0xd10009ae // sub x14, x13, #0x2
 	WORD $0x0d4049c1 // ld1 { v1.h }[1], [x14]
-	WORD $0x34fffe8b // cbz w11, 0x11c90 <wsum_f16+0x18c>
+	WORD $0x34fffe8b // cbz w11, 0x11398 <wsum_f16+0x18c>
 	WORD $0x0d4051a1 // ld1 { v1.h }[2], [x13]
-	WORD $0x17fffff2 // b 0x11c90 <wsum_f16+0x18c>
+	WORD $0x17fffff2 // b 0x11398 <wsum_f16+0x18c>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x35ffff4c // cbnz w12, 0x11cb8 <wsum_f16+0x1b4>
-	WORD $0x17fffffb // b 0x11cc0 <wsum_f16+0x1bc>
+	WORD $0x35ffff4c // cbnz w12, 0x113c0 <wsum_f16+0x1b4>
+	WORD $0x17fffffb // b 0x113c8 <wsum_f16+0x1bc>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400004b // b.lt 0x11ce4 <wsum_f16+0x1e0>
+	WORD $0x5400004b // b.lt 0x113ec <wsum_f16+0x1e0>
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x3400012c // cbz w12, 0x11d08 <wsum_f16+0x204>
+	WORD $0x3400012c // cbz w12, 0x11410 <wsum_f16+0x204>
 	WORD $0x91001128 // add x8, x9, #0x4
 	WORD $0x0d009100 // st1 { v0.s }[1], [x8]
-	WORD $0x350000eb // cbnz w11, 0x11d0c <wsum_f16+0x208>
+	WORD $0x350000eb // cbnz w11, 0x11414 <wsum_f16+0x208>
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x5400006b // b.lt 0x11d04 <wsum_f16+0x200>
+	WORD $0x5400006b // b.lt 0x1140c <wsum_f16+0x200>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0xd65f03c0 // ret
-	WORD $0x34ffff6b // cbz w11, 0x11cf4 <wsum_f16+0x1f0>
+	WORD $0x34ffff6b // cbz w11, 0x113fc <wsum_f16+0x1f0>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x54ffff2a // b.ge 0x11cfc <wsum_f16+0x1f8>
-	WORD $0x17fffffa // b 0x11d04 <wsum_f16+0x200>
+	WORD $0x54ffff2a // b.ge 0x11404 <wsum_f16+0x1f8>
+	WORD $0x17fffffa // b 0x1140c <wsum_f16+0x200>
 
-	// wsum_bf16: +7456
+	// wsum_bf16: +5160
 	WORD $0xf100409f // cmp x4, #0x10
-	WORD $0x540001ea // b.ge 0x11d60 <wsum_bf16+0x40>
+	WORD $0x540001ea // b.ge 0x11468 <wsum_bf16+0x40>
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0xb27e010c // orr x12, x8, #0x4
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x540005ed // b.le 0x11df0 <wsum_bf16+0xd0>
+	WORD $0x540005ed // b.le 0x114f8 <wsum_bf16+0xd0>
 	WORD $0xeb08008a // subs x10, x4, x8
-	WORD $0x54000f2d // b.le 0x11f20 <wsum_bf16+0x200>
+	WORD $0x54000f2d // b.le 0x11628 <wsum_bf16+0x200>
 	WORD $0x8b080849 // add x9, x2, x8, lsl #2
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400086b // b.lt 0x11e54 <wsum_bf16+0x134>
+	WORD $0x5400086b // b.lt 0x1155c <wsum_bf16+0x134>
 	WORD $0xbd400120 // ldr s0, [x9]
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x540008c1 // b.ne 0x11e6c <wsum_bf16+0x14c>
+	WORD $0x540008c1 // b.ne 0x11574 <wsum_bf16+0x14c>
 	WORD $0x2a1f03eb // mov w11, wzr
-	WORD $0x14000040 // b 0x11e5c <wsum_bf16+0x13c>
+	WORD $0x14000040 // b 0x11564 <wsum_bf16+0x13c>
 	WORD $0xd37ff8a9 // lsl x9, x5, #1
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0x9100400a // add x10, x0, #0x10
 	WORD $0x5280020c // mov w12, #0x10 // =16
-	WORD $0x14000007 // b 0x11d8c <wsum_bf16+0x6c>
+	WORD $0x14000007 // b 0x11494 <wsum_bf16+0x6c>
 	WORD $0x9100410c // add x12, x8, #0x10
 	WORD $0x9100814a // add x10, x10, #0x20
 	WORD $0xad000963 // stp q3, q2, [x11]
 	WORD $0xeb04019f // cmp x12, x4
 	WORD $0xad010161 // stp q1, q0, [x11, #0x20]
-	WORD $0x54fffd2c // b.gt 0x11d2c <wsum_bf16+0xc>
+	WORD $0x54fffd2c // b.gt 0x11434 <wsum_bf16+0xc>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -1926,7 +1352,7 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0303ee // mov x14, x3
 	WORD $0xad400963 // ldp q3, q2, [x11]
 	WORD $0xad410161 // ldp q1, q0, [x11, #0x20]
-	WORD $0x54fffe2b // b.lt 0x11d74 <wsum_bf16+0x54>
+	WORD $0x54fffe2b // b.lt 0x1147c <wsum_bf16+0x54>
 	WORD $0x4ddfc9a4 // ld1r { v4.4s }, [x13], #4
 	WORD $0xf10005ce // subs x14, x14, #0x1
 	WORD $0x6d7f1985 // ldp d5, d6, [x12, #-0x10]
@@ -1940,16 +1366,16 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e26cc82 // fmla v2.4s, v4.4s, v6.4s
 	WORD $0x4e27cc81 // fmla v1.4s, v4.4s, v7.4s
 	WORD $0x4e30cc80 // fmla v0.4s, v4.4s, v16.4s
-	WORD $0x54fffe61 // b.ne 0x11db4 <wsum_bf16+0x94>
-	WORD $0x17ffffe2 // b 0x11d74 <wsum_bf16+0x54>
+	WORD $0x54fffe61 // b.ne 0x114bc <wsum_bf16+0x94>
+	WORD $0x17ffffe2 // b 0x1147c <wsum_bf16+0x54>
 	WORD $0x8b080409 // add x9, x0, x8, lsl #1
 	WORD $0xd37ff8aa // lsl x10, x5, #1
-	WORD $0x14000006 // b 0x11e10 <wsum_bf16+0xf0>
+	WORD $0x14000006 // b 0x11518 <wsum_bf16+0xf0>
 	WORD $0x9100110c // add x12, x8, #0x4
 	WORD $0x91002129 // add x9, x9, #0x8
 	WORD $0x3d800160 // str q0, [x11]
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x54fff96c // b.gt 0x11d38 <wsum_bf16+0x18>
+	WORD $0x54fff96c // b.gt 0x11440 <wsum_bf16+0x18>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -1958,84 +1384,87 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0103ed // mov x13, x1
 	WORD $0xaa0303ee // mov x14, x3
 	WORD $0x3dc00160 // ldr q0, [x11]
-	WORD $0x54fffe6b // b.lt 0x11dfc <wsum_bf16+0xdc>
+	WORD $0x54fffe6b // b.lt 0x11504 <wsum_bf16+0xdc>
 	WORD $0xfd400181 // ldr d1, [x12]
 	WORD $0xbc4045a2 // ldr s2, [x13], #0x4
 	WORD $0xf10005ce // subs x14, x14, #0x1
 	WORD $0x8b0a018c // add x12, x12, x10
 	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x54ffff41 // b.ne 0x11e34 <wsum_bf16+0x114>
-	WORD $0x17ffffeb // b 0x11dfc <wsum_bf16+0xdc>
+	WORD $0x54ffff41 // b.ne 0x1153c <wsum_bf16+0x114>
+	WORD $0x17ffffeb // b 0x11504 <wsum_bf16+0xdc>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x2a1f03ec // mov w12, wzr
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540001ca // b.ge 0x11e9c <wsum_bf16+0x17c>
-	WORD $0x14000023 // b 0x11ef4 <wsum_bf16+0x1d4>
+	WORD $0x540001ca // b.ge 0x115a4 <wsum_bf16+0x17c>
+	WORD $0x14000023 // b 0x115fc <wsum_bf16+0x1d4>
 	WORD $0x9100112b // add x11, x9, #0x4
 	WORD $0xf1000d5f // cmp x10, #0x3
 	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
-	WORD $0x540000a3 // b.lo 0x11e8c <wsum_bf16+0x16c>
+	WORD $0x540000a3 // b.lo 0x11594 <wsum_bf16+0x16c>
 	WORD $0x9100212b // add x11, x9, #0x8
 	WORD $0x4d408160 // ld1 { v0.s }[2], [x11]
 	WORD $0x5280002b // mov w11, #0x1 // =1
-	WORD $0x14000002 // b 0x11e90 <wsum_bf16+0x170>
+	WORD $0x14000002 // b 0x11598 <wsum_bf16+0x170>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x5280002c // mov w12, #0x1 // =1
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540002eb // b.lt 0x11ef4 <wsum_bf16+0x1d4>
+	WORD $0x540002eb // b.lt 0x115fc <wsum_bf16+0x1d4>
 	WORD $0x8b08040d // add x13, x0, x8, lsl #1
 	WORD $0xd37ff8a8 // lsl x8, x5, #1
 	WORD $0x910011ad // add x13, x13, #0x4
-	WORD $0x14000007 // b 0x11ec4 <wsum_bf16+0x1a4>
+	WORD $0x14000007 // b 0x115cc <wsum_bf16+0x1a4>
 	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
 	WORD $0xbc404422 // ldr s2, [x1], #0x4
 	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b0801ad // add x13, x13, x8
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x540001a0 // b.eq 0x11ef4 <wsum_bf16+0x1d4>
+	WORD $0x540001a0 // b.eq 0x115fc <wsum_bf16+0x1d4>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400010b // b.lt 0x11ee8 <wsum_bf16+0x1c8>
+	WORD $0x5400010b // b.lt 0x115f0 <wsum_bf16+0x1c8>
 	WORD $0x7c5fc1a1 // ldur h1, [x13, #-0x4]
-	WORD $0x3400006c // cbz w12, 0x11edc <wsum_bf16+0x1bc>
+	WORD $0x3400006c // cbz w12, 0x115e4 <wsum_bf16+0x1bc>
 	WORD $0xd10009ae // sub x14, x13, #0x2
 	WORD $0x0d4049c1 // ld1 { v1.h }[1], [x14]
-	WORD $0x34fffe8b // cbz w11, 0x11eac <wsum_bf16+0x18c>
+	WORD $0x34fffe8b // cbz w11, 0x115b4 <wsum_bf16+0x18c>
 	WORD $0x0d4051a1 // ld1 { v1.h }[2], [x13]
-	WORD $0x17fffff2 // b 0x11eac <wsum_bf16+0x18c>
+	WORD $0x17fffff2 // b 0x115b4 <wsum_bf16+0x18c>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x35ffff4c // cbnz w12, 0x11ed4 <wsum_bf16+0x1b4>
-	WORD $0x17fffffb // b 0x11edc <wsum_bf16+0x1bc>
+	WORD $0x35ffff4c // cbnz w12, 0x115dc <wsum_bf16+0x1b4>
+	WORD $0x17fffffb // b 0x115e4 <wsum_bf16+0x1bc>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400004b // b.lt 0x11f00 <wsum_bf16+0x1e0>
+	WORD $0x5400004b // b.lt 0x11608 <wsum_bf16+0x1e0>
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x3400012c // cbz w12, 0x11f24 <wsum_bf16+0x204>
+	WORD $0x3400012c // cbz w12, 0x1162c <wsum_bf16+0x204>
 	WORD $0x91001128 // add x8, x9, #0x4
 	WORD $0x0d009100 // st1 { v0.s }[1], [x8]
-	WORD $0x350000eb // cbnz w11, 0x11f28 <wsum_bf16+0x208>
+	WORD $0x350000eb // cbnz w11, 0x11630 <wsum_bf16+0x208>
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x5400006b // b.lt 0x11f20 <wsum_bf16+0x200>
+	WORD $0x5400006b // b.lt 0x11628 <wsum_bf16+0x200>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0xd65f03c0 // ret
-	WORD $0x34ffff6b // cbz w11, 0x11f10 <wsum_bf16+0x1f0>
+	WORD $0x34ffff6b // cbz w11, 0x11618 <wsum_bf16+0x1f0>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x54ffff2a // b.ge 0x11f18 <wsum_bf16+0x1f8>
-	WORD $0x17fffffa // b 0x11f20 <wsum_bf16+0x200>
+	WORD $0x54ffff2a // b.ge 0x11620 <wsum_bf16+0x1f8>
+	WORD $0x17fffffa // b 0x11628 <wsum_bf16+0x200>
 
 	// constants
-	WORD $0x00000000; WORD $0xffffff0c; WORD $0xffffff0d; WORD $0xffffff0e
-	WORD $0xffffff0f; WORD $0x08ffffff; WORD $0x09ffffff; WORD $0x0affffff
-	WORD $0x0bffffff; WORD $0x00ffffff; WORD $0x01ffffff; WORD $0x02ffffff
-	WORD $0x03ffffff; WORD $0xffffff00; WORD $0xffffff01; WORD $0xffffff02
-	WORD $0xffffff03; WORD $0x04ffffff; WORD $0x05ffffff; WORD $0x06ffffff
-	WORD $0x07ffffff; WORD $0xffffff08; WORD $0xffffff09; WORD $0xffffff0a
-	WORD $0xffffff0b; WORD $0xffffff04; WORD $0xffffff05; WORD $0xffffff06
-	WORD $0xffffff07; WORD $0x0cffffff; WORD $0x0dffffff; WORD $0x0effffff
-	WORD $0x0fffffff
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0xffffff0c
+	WORD $0xffffff0d; WORD $0xffffff0e; WORD $0xffffff0f; WORD $0x08ffffff
+	WORD $0x09ffffff; WORD $0x0affffff; WORD $0x0bffffff; WORD $0x00ffffff
+	WORD $0x01ffffff; WORD $0x02ffffff; WORD $0x03ffffff; WORD $0xffffff00
+	WORD $0xffffff01; WORD $0xffffff02; WORD $0xffffff03; WORD $0x04ffffff
+	WORD $0x05ffffff; WORD $0x06ffffff; WORD $0x07ffffff; WORD $0xffffff08
+	WORD $0xffffff09; WORD $0xffffff0a; WORD $0xffffff0b; WORD $0xffffff04
+	WORD $0xffffff05; WORD $0xffffff06; WORD $0xffffff07; WORD $0x0cffffff
+	WORD $0x0dffffff; WORD $0x0effffff; WORD $0x0fffffff
 
 // func mvF32_neon(w, x, y unsafe.Pointer, rows, k, ldw int)
 TEXT ·mvF32_neon(SB), 0, $0-48
@@ -2111,7 +1540,7 @@ TEXT ·mvQ6_K_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD k+32(FP), R4
 	MOVD ldw+40(FP), R5
-	CALL ·matvec_neon<>+4652(SB)
+	CALL ·matvec_neon<>+3448(SB)
 	RET
 
 // func wsumF32_neon(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -2122,7 +1551,7 @@ TEXT ·wsumF32_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD d+32(FP), R4
 	MOVD ldv+40(FP), R5
-	CALL ·matvec_neon<>+6400(SB)
+	CALL ·matvec_neon<>+4104(SB)
 	RET
 
 // func wsumF16_neon(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -2133,7 +1562,7 @@ TEXT ·wsumF16_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD d+32(FP), R4
 	MOVD ldv+40(FP), R5
-	CALL ·matvec_neon<>+6916(SB)
+	CALL ·matvec_neon<>+4620(SB)
 	RET
 
 // func wsumBF16_neon(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -2144,5 +1573,5 @@ TEXT ·wsumBF16_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD d+32(FP), R4
 	MOVD ldv+40(FP), R5
-	CALL ·matvec_neon<>+7456(SB)
+	CALL ·matvec_neon<>+5160(SB)
 	RET

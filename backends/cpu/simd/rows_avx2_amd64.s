@@ -307,28 +307,30 @@ TEXT ·rows_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x3fe28141; WORD $0x3f3f; BYTE $0x3f // and r10d, 0x3f3f3f3f
 	LONG $0x04e9c141 // shr r9d, 0x4
 	LONG $0x3030e181; WORD $0x3030 // and ecx, 0x30303030
-	LONG $0x6e79c1c4; BYTE $0xca // vmovd xmm1, r10d
 	LONG $0x0fe18141; WORD $0x0f0f; BYTE $0x0f // and r9d, 0xf0f0f0f
 	WORD $0x0944; BYTE $0xd9 // or ecx, r11d
-	WORD $0x8945; BYTE $0xc3 // mov r11d, r8d
+	LONG $0x20e1c148 // shl rcx, 0x20
+	WORD $0x094c; BYTE $0xd1 // or rcx, r10
+	WORD $0x8945; BYTE $0xc2 // mov r10d, r8d
 	LONG $0x02e8c141 // shr r8d, 0x2
-	LONG $0x3fe38141; WORD $0x3f3f; BYTE $0x3f // and r11d, 0x3f3f3f3f
-	LONG $0x30e08141; WORD $0x3030; BYTE $0x30 // and r8d, 0x30303030
-	LONG $0x2271e3c4; WORD $0x01c9 // vpinsrd xmm1, xmm1, ecx, 0x1
+	LONG $0x3fe28141; WORD $0x3f3f; BYTE $0x3f // and r10d, 0x3f3f3f3f
+	LONG $0x6ef9e1c4; BYTE $0xc9 // vmovq xmm1, rcx
 	WORD $0xb70f; BYTE $0x0f // movzx ecx, word ptr [rdi]
+	LONG $0x30e08141; WORD $0x3030; BYTE $0x30 // and r8d, 0x30303030
+	LONG $0x217de2c4; BYTE $0xc9 // vpmovsxbd ymm1, xmm1
 	WORD $0x0945; BYTE $0xc8 // or r8d, r9d
-	LONG $0x2271c3c4; WORD $0x02cb // vpinsrd xmm1, xmm1, r11d, 0x2
-	LONG $0x2271c3c4; WORD $0x03c8 // vpinsrd xmm1, xmm1, r8d, 0x3
+	LONG $0x20e0c149 // shl r8, 0x20
+	WORD $0x094d; BYTE $0xd0 // or r8, r10
+	LONG $0x6ef9c1c4; BYTE $0xd0 // vmovq xmm2, r8
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0xd170f9c5; BYTE $0xee // vpshufd xmm2, xmm1, 0xee # xmm2 = xmm1[2,3,2,3]
-	LONG $0x317de2c4; BYTE $0xc9 // vpmovzxbd ymm1, xmm1 # ymm1 = xmm1[0],zero,zero,zero,xmm1[1],zero,zero,zero,xmm1[2],zero,zero,zero,xmm1[3],zero,zero,zero,xmm1[4],zero,zero,zero,xmm1[5],zero,zero,zero,xmm1[6],zero,zero,zero,xmm1[7],zero,zero,zero
-	LONG $0x317de2c4; BYTE $0xd2 // vpmovzxbd ymm2, xmm2 # ymm2 = xmm2[0],zero,zero,zero,xmm2[1],zero,zero,zero,xmm2[2],zero,zero,zero,xmm2[3],zero,zero,zero,xmm2[4],zero,zero,zero,xmm2[5],zero,zero,zero,xmm2[6],zero,zero,zero,xmm2[7],zero,zero,zero
 	LONG $0xd96ef9c5 // vmovd xmm3, ecx
-	LONG $0x024fb70f // movzx ecx, word ptr [rdi + 0x2]
-	LONG $0x1379e2c4; BYTE $0xdb // vcvtph2ps xmm3, xmm3
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x024fb70f // movzx ecx, word ptr [rdi + 0x2]
+	LONG $0x5979e2c4; BYTE $0xd2 // vpbroadcastq xmm2, xmm2
+	LONG $0x1379e2c4; BYTE $0xdb // vcvtph2ps xmm3, xmm3
+	LONG $0x217de2c4; BYTE $0xd2 // vpmovsxbd ymm2, xmm2
 	LONG $0x187de2c4; BYTE $0xdb // vbroadcastss ymm3, xmm3
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xc959e4c5 // vmulps ymm1, ymm3, ymm1
 	LONG $0x0c11fcc5; BYTE $0x24 // vmovups ymmword ptr [rsp], ymm1
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
@@ -337,7 +339,7 @@ TEXT ·rows_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
 	LONG $0xca59f4c5 // vmulps ymm1, ymm1, ymm2
 	LONG $0x4c11fcc5; WORD $0x2024 // vmovups ymmword ptr [rsp + 0x20], ymm1
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x59dbf9c5; BYTE $0xf0 // vpand xmm3, xmm0, xmmword ptr [rcx - 0x10]
 	LONG $0x187da2c4; WORD $0x840c // vbroadcastss ymm1, dword ptr [rsp + 4*r8]
 	LONG $0x187da2c4; WORD $0x8454; BYTE $0x20 // vbroadcastss ymm2, dword ptr [rsp + 4*r8 + 0x20]

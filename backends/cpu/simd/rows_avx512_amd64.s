@@ -214,34 +214,37 @@ TEXT ·rows_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xe9c1; BYTE $0x02 // shr ecx, 0x2
 	WORD $0x8945; BYTE $0xcb // mov r11d, r9d
 	LONG $0x0fe38141; WORD $0x0f0f; BYTE $0x0f // and r11d, 0xf0f0f0f
-	LONG $0x04e9c141 // shr r9d, 0x4
 	LONG $0x3fe28141; WORD $0x3f3f; BYTE $0x3f // and r10d, 0x3f3f3f3f
+	LONG $0x04e9c141 // shr r9d, 0x4
 	LONG $0x3030e181; WORD $0x3030 // and ecx, 0x30303030
 	LONG $0x0fe18141; WORD $0x0f0f; BYTE $0x0f // and r9d, 0xf0f0f0f
-	LONG $0x6e79c1c4; BYTE $0xda // vmovd xmm3, r10d
-	LONG $0x17b70f44 // movzx r10d, word ptr [rdi]
 	WORD $0x0944; BYTE $0xd9 // or ecx, r11d
-	WORD $0x8945; BYTE $0xc3 // mov r11d, r8d
+	LONG $0x20e1c148 // shl rcx, 0x20
+	WORD $0x094c; BYTE $0xd1 // or rcx, r10
+	WORD $0x8945; BYTE $0xc2 // mov r10d, r8d
 	LONG $0x02e8c141 // shr r8d, 0x2
-	LONG $0x3fe38141; WORD $0x3f3f; BYTE $0x3f // and r11d, 0x3f3f3f3f
+	LONG $0x3fe28141; WORD $0x3f3f; BYTE $0x3f // and r10d, 0x3f3f3f3f
 	LONG $0x30e08141; WORD $0x3030; BYTE $0x30 // and r8d, 0x30303030
-	LONG $0x2261e3c4; WORD $0x01d9 // vpinsrd xmm3, xmm3, ecx, 0x1
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	LONG $0x6ef9e1c4; BYTE $0xe1 // vmovq xmm4, rcx
+	WORD $0xb70f; BYTE $0x0f // movzx ecx, word ptr [rdi]
 	WORD $0x0945; BYTE $0xc8 // or r8d, r9d
 	LONG $0x4fb70f44; BYTE $0x02 // movzx r9d, word ptr [rdi + 0x2]
-	LONG $0x2261c3c4; WORD $0x02db // vpinsrd xmm3, xmm3, r11d, 0x2
-	LONG $0x2261c3c4; WORD $0x03d8 // vpinsrd xmm3, xmm3, r8d, 0x3
+	LONG $0x20e0c149 // shl r8, 0x20
+	WORD $0x094d; BYTE $0xd0 // or r8, r10
+	LONG $0x6ef9c1c4; BYTE $0xd8 // vmovq xmm3, r8
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0x6e79c1c4; BYTE $0xe2 // vmovd xmm4, r10d
-	LONG $0x487df262; WORD $0xdb31 // vpmovzxbd zmm3, xmm3 # zmm3 = xmm3[0],zero,zero,zero,xmm3[1],zero,zero,zero,xmm3[2],zero,zero,zero,xmm3[3],zero,zero,zero,xmm3[4],zero,zero,zero,xmm3[5],zero,zero,zero,xmm3[6],zero,zero,zero,xmm3[7],zero,zero,zero,xmm3[8],zero,zero,zero,xmm3[9],zero,zero,zero,xmm3[10],zero,zero,zero,xmm3[11],zero,zero,zero,xmm3[12],zero,zero,zero,xmm3[13],zero,zero,zero,xmm3[14],zero,zero,zero,xmm3[15],zero,zero,zero
-	LONG $0x1379e2c4; BYTE $0xe4 // vcvtph2ps xmm4, xmm4
+	LONG $0xe96ef9c5 // vmovd xmm5, ecx
+	LONG $0xdb6cd9c5 // vpunpcklqdq xmm3, xmm4, xmm3 # xmm3 = xmm4[0],xmm3[0]
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	LONG $0x1379e2c4; BYTE $0xe5 // vcvtph2ps xmm4, xmm5
 	LONG $0x6e79c1c4; BYTE $0xe9 // vmovd xmm5, r9d
+	LONG $0x487df262; WORD $0xdb21 // vpmovsxbd zmm3, xmm3
 	LONG $0x1379e2c4; BYTE $0xed // vcvtph2ps xmm5, xmm5
-	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x487df262; WORD $0xe57f // vpermt2ps zmm4, zmm0, zmm5
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x24 // vmovups zmmword ptr [rsp], zmm3
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x487df262; WORD $0x6931; BYTE $0xff // vpmovzxbd zmm5, xmmword ptr [rcx - 0x10]
 	LONG $0x487db262; WORD $0x1c18; BYTE $0x84 // vbroadcastss zmm3, dword ptr [rsp + 4*r8]
 	QUAD $0x08846418487db262 // vbroadcastss zmm4, dword ptr [rsp + 4*r8 + 0x20]

@@ -354,27 +354,27 @@ TEXT ·rows_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x9100800b // add x11, x0, #0x20
 	WORD $0x5280048c // mov w12, #0x24 // =36
 	WORD $0x910003ed // mov x13, sp
-	WORD $0x2940c40f // ldp w15, w17, [x0, #0x4]
-	WORD $0xb9400c10 // ldr w16, [x0, #0xc]
+	WORD $0x2940c00f // ldp w15, w16, [x0, #0x4]
+	WORD $0xb9400c11 // ldr w17, [x0, #0xc]
 	WORD $0x7d400014 // ldr h20, [x0]
 	WORD $0xaa1f03ee // mov x14, xzr
 	WORD $0x7d400416 // ldr h22, [x0, #0x2]
 	WORD $0x0a4f0923 // and w3, w9, w15, lsr #2
+	WORD $0x0a0a0224 // and w4, w17, w10
 	WORD $0x0a0801ef // and w15, w15, w8
-	WORD $0x0a0a0204 // and w4, w16, w10
-	WORD $0x1e2701f1 // fmov s17, w15
+	WORD $0x0a511151 // and w17, w10, w17, lsr #4
+	WORD $0x0a500925 // and w5, w9, w16, lsr #2
+	WORD $0x0a080210 // and w16, w16, w8
+	WORD $0x2a030083 // orr w3, w4, w3
 	WORD $0x1ee24294 // fcvt s20, h20
 	WORD $0x1ee242d6 // fcvt s22, h22
-	WORD $0x2a03008f // orr w15, w4, w3
-	WORD $0x4e0c1df1 // mov v17.s[1], w15
-	WORD $0x0a08022f // and w15, w17, w8
-	WORD $0x4e141df1 // mov v17.s[2], w15
-	WORD $0x0a50114f // and w15, w10, w16, lsr #4
-	WORD $0x0a510930 // and w16, w9, w17, lsr #2
-	WORD $0x2a1001ef // orr w15, w15, w16
-	WORD $0xaa0b03f0 // mov x16, x11
-	WORD $0x4e1c1df1 // mov v17.s[3], w15
+	WORD $0xaa0381ef // orr x15, x15, x3, lsl #32
+	WORD $0x2a050231 // orr w17, w17, w5
+	WORD $0xaa118210 // orr x16, x16, x17, lsl #32
+	WORD $0x9e6701f1 // fmov d17, x15
 	WORD $0x910003ef // mov x15, sp
+	WORD $0x4e181e11 // mov v17.d[1], x16
+	WORD $0xaa0b03f0 // mov x16, x11
 	WORD $0x4e000232 // tbl v18.16b, { v17.16b }, v0.16b
 	WORD $0x4e010233 // tbl v19.16b, { v17.16b }, v1.16b
 	WORD $0x4e020235 // tbl v21.16b, { v17.16b }, v2.16b
