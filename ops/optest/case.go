@@ -28,8 +28,10 @@ type Case struct {
 	//
 	//	+n      n elements lie between rows of the first dimension
 	//	=a,b,c  the values, of an i32
+	//	=a..    a, a+1, a+2, …, of an i32
 	//	<n      random values in [0, n), of an i32
 	//	#n      random whole numbers in [0, n), of a float: many are equal
+	//	*n      the values times n, of a float
 	Args string
 	// Limits for arithmetic in f32 against float64: |got - want| / |want| in the
 	// Euclidean norm over a whole result, and the largest single difference.
@@ -142,7 +144,13 @@ func parseOperand(text string, float tensor.Type, rng *rand.Rand) (Operand, erro
 			return o, err
 		}
 	}
-	o.Data, err = Random(v, whole, rng)
+	times := 1.0
+	if flag['*'] != "" {
+		if times, err = strconv.ParseFloat(flag['*'], 64); err != nil {
+			return o, err
+		}
+	}
+	o.Data, err = random(v, whole, times, rng)
 	return o, err
 }
 
@@ -157,6 +165,13 @@ func integers(n int, list, below string, rng *rand.Rand) ([]byte, error) {
 			vals[i] = int32(rng.IntN(k))
 		}
 		return tensor.Bytes(vals), nil
+	}
+	if start, ok := strings.CutSuffix(list, ".."); ok {
+		k, err := strconv.Atoi(start)
+		for i := range vals {
+			vals[i] = int32(k + i)
+		}
+		return tensor.Bytes(vals), err
 	}
 	texts := strings.Split(list, ",")
 	if len(texts) != n {
@@ -174,14 +189,17 @@ func integers(n int, list, below string, rng *rand.Rand) ([]byte, error) {
 
 // Random gives a value's elements, in its type: normal numbers; a matrix's scaled
 // so that a product with it keeps its size; a norm's weight around one; the
-// factors of rope between one and four. With whole above zero they are whole numbers
-// in [0, whole).
-func Random(v *graph.Value, whole int, rng *rand.Rand) ([]byte, error) {
+// factors of rope between one and four.
+func Random(v *graph.Value, rng *rand.Rand) ([]byte, error) { return random(v, 0, 1, rng) }
+
+// random gives the elements times a factor; with whole above zero they are
+// whole numbers in [0, whole).
+func random(v *graph.Value, whole int, times float64, rng *rand.Rand) ([]byte, error) {
 	n := v.Shape.Elems()
 	vals := make([]float32, n)
-	scale := 1.0
+	scale := times
 	if v.Kind == graph.Weight && len(v.Shape) > 1 {
-		scale = 1 / math.Sqrt(float64(v.Shape.Last()))
+		scale /= math.Sqrt(float64(v.Shape.Last()))
 	}
 	for i := range vals {
 		x := rng.NormFloat64()
@@ -189,7 +207,7 @@ func Random(v *graph.Value, whole int, rng *rand.Rand) ([]byte, error) {
 		case whole > 0:
 			x = float64(rng.IntN(whole))
 		case v.Name == "factors":
-			x = 1 + 3*rng.Float64()
+			x = 1 + float64(3*rng.Float64()) // rounded before the sum, so that no machine fuses the two
 		case v.Kind == graph.Weight && len(v.Shape) == 1:
 			x = 1 + x/4
 		}
@@ -198,7 +216,7 @@ func Random(v *graph.Value, whole int, rng *rand.Rand) ([]byte, error) {
 	data := tensor.New(v.Type, v.Shape...).Data
 	if v.Type == tensor.F64 { // with digits that f32 lacks
 		for i, x := range vals {
-			tensor.View[float64](data)[i] = float64(x) * (1 + 1e-9*float64(i%7))
+			tensor.View[float64](data)[i] = float64(x) + math.Ldexp(float64(i%7), -40)
 		}
 		return data, nil
 	}

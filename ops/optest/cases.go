@@ -11,6 +11,7 @@ import (
 const (
 	pointRel, pointAbs = 1e-6, 1e-5 // functions of single elements, f32 ones a few ulp wide
 	sumRel, sumAbs     = 5e-6, 5e-5 // sums of some hundred products of size one
+	bigAbs             = 2e-4       // where values go to some hundreds
 	halfRel, halfAbs   = 4e-4, 4e-3 // results stored as f16: half an ulp of 2^-11, values up to 8
 )
 
@@ -59,6 +60,13 @@ var table = []Case{
 	{"linear/1d", "y: linear(x, w)", "x float[33]; w f32[17, 33]", sumRel, sumAbs},
 	{"linear/wide", "y: linear(x, w)", "x float[1, 1031]; w f16[513, 1031]", sumRel, sumAbs},
 	{"linear/long", "y: linear(x, w)", "x float[131, 129]; w bf16[67, 129]", sumRel, sumAbs},
+	{"linear/thin", "y: linear(x, w, b)", "x float[3, 1]; w f32[1, 1]; b f32[1]", sumRel, sumAbs},
+	{"linear/tiles f32", "y: linear(x, w)", "x float[70, 300]; w f32[301, 300]", sumRel, sumAbs},
+	{"linear/tiles f16", "y: linear(x, w)", "x float[70, 300] +20; w f16[301, 300]", sumRel, sumAbs},
+	{"linear/tiles q8_0", "y: linear(x, w)", "x float[33, 512]; w q8_0[301, 512]", sumRel, sumAbs},
+	{"linear/tiles q4_0", "y: linear(x, w)", "x float[130, 96]; w q4_0[301, 96]", sumRel, sumAbs},
+	{"linear/tiles q4_K", "y: linear(x, w)", "x float[70, 512]; w q4_K[301, 512]", sumRel, sumAbs},
+	{"linear/tiles q6_K", "y: linear(x, w)", "x float[70, 512]; w q6_K[301, 512]", sumRel, sumAbs},
 	{"linear/bias f16", "y: linear(x, w, b)", "x float[2, 64]; w f16[7, 64]; b f16[7]", sumRel, sumAbs},
 
 	{"rmsnorm/1", "y: rmsnorm(x, w)", "x float[1, 4096]; w f32[4096]", pointRel, pointAbs},
@@ -66,6 +74,8 @@ var table = []Case{
 	{"rmsnorm/heads", "y: rmsnorm(x, w)", "x float[3, 5, 24]; w bf16[24]", pointRel, pointAbs},
 	{"rmsnorm/plain", "y: rmsnorm(x)", "x float[3, 33]", pointRel, pointAbs},
 	{"rmsnorm/stride", "y: rmsnorm(x, w)", "x float[7, 31] +9; w f16[31]", pointRel, pointAbs},
+	{"rmsnorm/large", "y: rmsnorm(x, w)", "x float[2, 259] *3000; w f32[259]", pointRel, pointAbs},
+	{"rmsnorm/small", "y: rmsnorm(x, w)", "x float[2, 259] *0.0001; w f32[259]", pointRel, pointAbs},
 	{"rmsnorm/eps", "y: rmsnorm(x, w, eps=10)", "x float[2, 9]; w f32[9]", pointRel, pointAbs},
 
 	{"layernorm/1", "y: layernorm(x, w, b)", "x float[1, 768]; w f32[768]; b f32[768]", sumRel, pointAbs},
@@ -104,6 +114,10 @@ var table = []Case{
 	{"attention/softcap", "y: attention(q, k, v, pos, softcap=3, scale=1)", "q float[3, 4, 8]; k f32[12, 2, 8]; v f32[12, 2, 8]; pos i32[3] =9,10,11", sumRel, sumAbs},
 	{"attention/all", "y: attention(q, k, v, pos, softcap=50, window=16, scale=0.1)", "q float[3, 8, 32]; k f16[70, 4, 32]; v f16[70, 4, 32]; pos i32[3] =40,41,42", sumRel, sumAbs},
 	{"attention/wide values", "y: attention(q, k, v, pos)", "q float[2, 2, 4]; k f32[9, 1, 4]; v f32[9, 1, 130]; pos i32[2] =6,7", sumRel, sumAbs},
+	{"attention/long decode", "y: attention(q, k, v, pos)", "q float[1, 8, 64]; k f16[2100, 2, 64]; v f16[2100, 2, 64]; pos i32[1] =2047", sumRel, sumAbs},
+	{"attention/long prefill", "y: attention(q, k, v, pos)", "q float[67, 4, 64]; k f16[700, 2, 64]; v f16[700, 2, 64]; pos i32[67] =600..", sumRel, sumAbs},
+	{"attention/long window", "y: attention(q, k, v, pos, window=130)", "q float[67, 4, 32]; k f32[700, 4, 32]; v f32[700, 4, 32]; pos i32[67] =100..", sumRel, sumAbs},
+	{"attention/sharp", "y: attention(q, k, v, pos)", "q float[3, 2, 16] *30; k f32[150, 2, 16]; v f32[150, 2, 16]; pos i32[3] =140..", 4 * sumRel, 4 * sumAbs},
 	{"attention/bf16", "y: attention(q, k, v, pos)", "q float[2, 4, 16]; k bf16[33, 2, 16]; v bf16[33, 2, 16]; pos i32[2] =30,31", sumRel, sumAbs},
 
 	{"add/same", "z: add(x, y)", "x float[3, 37]; y float[3, 37]", pointRel, pointAbs},
@@ -116,17 +130,22 @@ var table = []Case{
 	{"scale/odd", "y: scale(x, by=0.125)", "x float[3, 37]", pointRel, pointAbs},
 	{"scale/negative", "y: scale(x, by=-3.7)", "x float[1, 5, 3]", pointRel, pointAbs},
 	{"scale/stride", "y: scale(x, by=2)", "x float[5, 3] +4", pointRel, pointAbs},
+	{"silu/large", "y: silu(x)", "x float[3, 37] *100", pointRel, bigAbs},
 	{"silu/odd", "y: silu(x)", "x float[3, 1037]", pointRel, pointAbs},
 	{"silu/stride", "y: silu(x)", "x float[3, 37] +37", pointRel, pointAbs},
+	{"gelu/large", "y: gelu(x)", "x float[3, 37] *100", pointRel, bigAbs},
+	{"gelu/large erf", "y: gelu(x, form=erf)", "x float[3, 37] *100", pointRel, bigAbs},
 	{"gelu/default", "y: gelu(x)", "x float[3, 1037]", pointRel, pointAbs},
 	{"gelu/tanh", "y: gelu(x, form=tanh)", "x float[3, 37] +3", pointRel, pointAbs},
 	{"gelu/erf", "y: gelu(x, form=erf)", "x float[3, 1037]", pointRel, pointAbs},
+	{"sigmoid/large", "y: sigmoid(x)", "x float[3, 37] *100", pointRel, bigAbs},
 	{"sigmoid/odd", "y: sigmoid(x)", "x float[3, 1037] +1", pointRel, pointAbs},
 	{"sigmoid/one", "y: sigmoid(x)", "x float[1, 7]", pointRel, pointAbs},
 	{"softmax/odd", "y: softmax(x)", "x float[3, 1037]", pointRel, pointAbs},
 	{"softmax/stride", "y: softmax(x)", "x float[5, 3, 7] +2", pointRel, pointAbs},
 	{"softmax/one", "y: softmax(x)", "x float[4, 1]", pointRel, pointAbs},
 	{"softmax/large", "y: softmax(x)", "x float[2, 17] #1000", pointRel, pointAbs},
+	{"softcap/large", "y: softcap(x, cap=50)", "x float[3, 37] *10000", pointRel, bigAbs},
 	{"softcap/odd", "y: softcap(x, cap=0.7)", "x float[3, 1037]", pointRel, pointAbs},
 	{"softcap/stride", "y: softcap(x, cap=30)", "x float[3, 7] +2", pointRel, pointAbs},
 
@@ -151,8 +170,10 @@ var table = []Case{
 	{"add_rmsnorm/1", "sum, y: add_rmsnorm(x, r, w)", "x float[1, 2048]; r float[1, 2048]; w bf16[2048]", pointRel, pointAbs},
 	{"add_rmsnorm/stride", "sum, y: add_rmsnorm(x, r)", "x float[3, 9] +4; r float[3, 9] +1", pointRel, pointAbs},
 	{"swiglu/odd", "y: swiglu(g, u)", "g float[3, 1037]; u float[3, 1037]", pointRel, pointAbs},
+	{"swiglu/large", "y: swiglu(g, u)", "g float[3, 37] *100; u float[3, 37]", pointRel, bigAbs},
 	{"swiglu/stride", "y: swiglu(g, u)", "g float[3, 2, 37] +74; u float[3, 2, 37] +74", pointRel, pointAbs},
 	{"geglu/tanh", "y: geglu(g, u)", "g float[3, 137]; u float[3, 137]", pointRel, pointAbs},
+	{"geglu/large", "y: geglu(g, u)", "g float[3, 37] *100; u float[3, 37]", pointRel, bigAbs},
 	{"geglu/erf", "y: geglu(g, u, form=erf)", "g float[1, 137] +3; u float[1, 137]", pointRel, pointAbs},
 	{"rope_push/half", "y: rope_push(cache, x, pos)", "cache f32[9, 2, 16]; x float[3, 2, 16]; pos i32[3] =3,4,5", pointRel, pointAbs},
 	{"rope_push/pair f16", "y: rope_push(cache, x, pos, layout=pair, base=500000)", "cache f16[40, 3, 8]; x float[1, 3, 8] +8; pos i32[1] =37", halfRel, halfAbs},
@@ -161,5 +182,6 @@ var table = []Case{
 	{"linear_bias/q8_0", "y: linear_bias(x, w, b)", "x float[1, 96]; w q8_0[19, 96]; b f16[19]", sumRel, sumAbs},
 	{"linear_residual/f16", "y: linear_residual(x, w, r)", "x float[3, 33] +2; w f16[19, 33]; r float[3, 19] +3", sumRel, sumAbs},
 	{"linear_residual/q4_K", "y: linear_residual(x, w, r)", "x float[1, 512]; w q4_K[19, 512]; r float[1, 19]", sumRel, sumAbs},
+	{"linear_residual/tiles", "y: linear_residual(x, w, r)", "x float[70, 512]; w q4_0[301, 512]; r float[70, 301]", sumRel, sumAbs},
 	{"linear_residual/bias", "y: linear_residual(x, w, r, b)", "x float[7, 65]; w bf16[5, 65]; r float[7, 5]; b f32[5]", sumRel, sumAbs},
 }

@@ -162,7 +162,7 @@ func (r *generator) given(name string, kind graph.Kind, t tensor.Type, shape ...
 	r.count++
 	name = fmt.Sprintf("%s%d", name, r.count)
 	v := r.Graph.AddValue(&graph.Value{Name: name, Kind: kind, Type: t, Shape: shape})
-	data, err := Random(v, 0, r.rng)
+	data, err := Random(v, r.rng)
 	if err != nil && r.err == nil {
 		r.err = err
 	}
