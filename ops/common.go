@@ -64,7 +64,7 @@ func softmax(x []float64) {
 	}
 }
 
-// nonNegative checks attributes given as name, value pairs.
+// nonNegative and positive check a number that an attribute gives.
 func nonNegative(name string, v float64) error {
 	if !(v >= 0) || math.IsInf(v, 1) {
 		return fmt.Errorf("%s=%g must be zero or positive", name, v)
