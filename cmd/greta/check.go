@@ -257,4 +257,3 @@ func compareGolden(ctx context.Context, e *engine.Engine, g *golden.File, tolera
 	}
 	return r, nil
 }
-

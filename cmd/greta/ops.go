@@ -213,7 +213,7 @@ func opText(lines []opLine) string {
 	for _, b := range backendTable {
 		head = append(head, "<"+b.name)
 	}
-	t := report.NewTable(append(head, "<signature", "<attributes")...)
+	t := report.NewTable(append(head, "<signature")...)
 	for _, l := range lines {
 		row := []string{l.Name, l.Kind}
 		for _, b := range backendTable {
@@ -226,9 +226,16 @@ func opText(lines []opLine) string {
 			}
 			row = append(row, mark)
 		}
-		t.Row(append(row, l.Signature, strings.Join(l.Attrs, "; "))...)
+		t.Row(append(row, l.Signature)...)
 	}
 	text := t.String()
+	attrs := report.NewTable("<attributes of", "<")
+	for _, l := range lines {
+		if len(l.Attrs) > 0 {
+			attrs.Row(l.Name, strings.Join(l.Attrs, "; "))
+		}
+	}
+	text += "\n" + attrs.String()
 	for _, l := range lines {
 		if l.Name != "linear" {
 			continue

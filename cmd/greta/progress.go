@@ -38,8 +38,15 @@ func newBar(w io.Writer, what string) *bar {
 	return &bar{w: w, what: what, start: time.Now()}
 }
 
-// set shows how much is done.
+// set shows how many bytes are done.
 func (b *bar) set(done, total int64) {
+	b.draw(done, total, fmt.Sprintf("%s of %s", report.Bytes(float64(done)), report.Bytes(float64(total))))
+}
+
+// setCount shows what share is done.
+func (b *bar) setCount(done, total int64) { b.draw(done, total, "") }
+
+func (b *bar) draw(done, total int64, detail string) {
 	if b == nil || total <= 0 {
 		return
 	}
@@ -52,8 +59,7 @@ func (b *bar) set(done, total int64) {
 	b.drawn = now
 	const width = 30
 	n := int(width * min(done, total) / total)
-	fmt.Fprintf(b.w, "\r%s [%s%s] %3d %%  %s of %s\x1b[K", b.what, strings.Repeat("=", n), strings.Repeat(" ", width-n),
-		100*done/total, report.Bytes(float64(done)), report.Bytes(float64(total)))
+	fmt.Fprintf(b.w, "\r%s [%s%s] %3d %%  %s\x1b[K", b.what, strings.Repeat("=", n), strings.Repeat(" ", width-n), 100*done/total, detail)
 }
 
 // clear takes the bar away.

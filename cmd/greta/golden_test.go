@@ -1,0 +1,172 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"greta/engine/report"
+	"greta/internal/golden"
+	"greta/internal/npy"
+	"greta/internal/testfiles"
+)
+
+// Every family gives the logits that an independent implementation computed in
+// float64, and its greedy tokens, on every backend.
+func TestFamilies(t *testing.T) {
+	for _, name := range families(t) {
+		for _, backend := range backendNames() {
+			t.Run(name+"/"+backend, func(t *testing.T) {
+				dir := family(t, name)
+				expected := filepath.Join(dir, "expected.safetensors")
+				r := greta(t, "check", dir, "--expected", expected, "--backend", backend, "--kv", "f32", "--json")
+				if r.code != 0 {
+					t.Fatalf("exit code %d\n%s%s", r.code, r.out, r.err)
+				}
+				var g goldenReport
+				if err := json.Unmarshal([]byte(r.out), &g); err != nil {
+					t.Fatal(err)
+				}
+				if g.Positions != 96 || len(g.Greedy) != 32 || !g.GreedyOK || !(g.MaxAbs <= 1e-4) {
+					t.Errorf("%+v", g)
+				}
+				t.Logf("max abs %.2e, relative L2 %.2e", g.MaxAbs, g.RelL2)
+			})
+		}
+	}
+}
+
+// run --logits writes what the golden file has, and the greedy tokens follow.
+func TestRunLogits(t *testing.T) {
+	for _, name := range families(t) {
+		t.Run(name, func(t *testing.T) {
+			dir := family(t, name)
+			g, err := golden.Open(filepath.Join(dir, "expected.safetensors"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(t.TempDir(), "out.npy")
+			runReport(t, dir, "--tokens", joinIDs(g.Input[1]), "--logits", path, "--kv", "f32")
+			f, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			got, rows, cols, err := npy.Read(f)
+			if err != nil || rows != g.Seq || cols != g.Vocab {
+				t.Fatalf("%d by %d, %v", rows, cols, err)
+			}
+			if _, worst := report.Compare(got, g.Logits[g.Seq*g.Vocab:]); !(worst <= 1e-4) {
+				t.Errorf("max abs %.2e", worst)
+			}
+			rep := runReport(t, dir, "--tokens", joinIDs(g.Prompt), "--gen", "32", "--kv", "f32", "--ignore-eos")
+			if !slices.Equal(rep.GeneratedTokens, g.Greedy) {
+				t.Errorf("greedy %v, want %v", rep.GeneratedTokens, g.Greedy)
+			}
+		})
+	}
+}
+
+// A wrong golden file is a mismatch that names the place.
+func TestGoldenMismatch(t *testing.T) {
+	right, wrong := family(t, "llama2_mha"), family(t, "llama2_gqa_tied")
+	r := greta(t, "check", right, "--expected", filepath.Join(wrong, "expected.safetensors"), "--kv", "f32")
+	if r.code != exitMismatch || !strings.Contains(r.err, "position 0") {
+		t.Errorf("exit code %d, %s", r.code, r.err)
+	}
+}
+
+// tolstoy is the trained model's expected.json.
+type tolstoy struct {
+	Greedy []struct {
+		Prompt string  `json:"prompt"`
+		Tokens []int32 `json:"prompt_tokens"`
+		Greedy []int32 `json:"greedy"`
+		Text   string  `json:"text"`
+	} `json:"greedy"`
+	NLLTokens []int32 `json:"nll_tokens"`
+	NLL       float64 `json:"nll"`
+}
+
+func readTolstoy(t *testing.T) (string, *tolstoy) {
+	t.Helper()
+	dir := testfiles.Repo(t, "testdata", "tolstoy-2.7m")
+	data, err := os.ReadFile(filepath.Join(dir, "expected.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &tolstoy{}
+	if err := json.Unmarshal(data, x); err != nil {
+		t.Fatal(err)
+	}
+	if len(x.Greedy) != 4 || len(x.NLLTokens) < 500 {
+		t.Fatalf("expected.json holds %d texts and %d tokens", len(x.Greedy), len(x.NLLTokens))
+	}
+	return dir, x
+}
+
+func TestTolstoy(t *testing.T) {
+	dir, x := readTolstoy(t)
+	for _, g := range x.Greedy {
+		rep := runReport(t, dir, "--prompt", g.Prompt, "--kv", "f32", "--gen", "64")
+		if !slices.Equal(rep.PromptTokens, g.Tokens) {
+			t.Errorf("%q is %v, want %v", g.Prompt, rep.PromptTokens, g.Tokens)
+		}
+		if n := min(len(g.Greedy), 64); len(rep.GeneratedTokens) < n || !slices.Equal(rep.GeneratedTokens[:n], g.Greedy[:n]) {
+			t.Errorf("%q: got  %v\nwant %v", g.Prompt, rep.GeneratedTokens, g.Greedy)
+		}
+		if strings.TrimSpace(rep.Text) != strings.TrimSpace(g.Text) {
+			t.Errorf("%q: got %q, want %q", g.Prompt, rep.Text, g.Text)
+		}
+	}
+}
+
+func TestTolstoyNLL(t *testing.T) {
+	dir, x := readTolstoy(t)
+	for _, kv := range []string{"f32", "f16"} {
+		rep := runReport(t, dir, "--tokens", joinIDs(x.NLLTokens), "--nll", "--kv", kv)
+		if rep.NLL == nil || math.Abs(*rep.NLL-x.NLL) > 1e-4 {
+			t.Errorf("--kv %s: %v, want %g", kv, rep.NLL, x.NLL)
+		} else {
+			t.Logf("--kv %s: %.6f, off by %.1e", kv, *rep.NLL, *rep.NLL-x.NLL)
+		}
+		if rep.Mode != "score" || len(rep.GeneratedTokens) > 0 {
+			t.Errorf("mode %s, %d tokens generated", rep.Mode, len(rep.GeneratedTokens))
+		}
+	}
+}
+
+// llama2.c's run.c printed these texts at temperature 0 with -n 200, which
+// counts the begin token and the prompt.
+func TestStories(t *testing.T) {
+	dir := testfiles.Shared(t, "data", "stories260K")
+	for _, c := range []struct{ prompt, file string }{
+		{"", "expected_run.c_t0_n200_empty.txt"},
+		{"Once upon a time", "expected_run.c_t0_n200_once.txt"},
+		{"One day, Lily", "expected_run.c_t0_n200_one_day_lily.txt"},
+	} {
+		want, err := os.ReadFile(filepath.Join(dir, c.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range [][]string{
+			{"stories260K.bin", "--tokenizer", filepath.Join(dir, "tok512.bin")},
+			{"stories260K.gguf"},
+		} {
+			model := append([]string{filepath.Join(dir, m[0])}, m[1:]...)
+			prompt := runReport(t, append(model, "--prompt", c.prompt, "--gen", "0")...)
+			gen := joinIDs([]int32{int32(200 - len(prompt.PromptTokens))})
+			r := greta(t, append(append([]string{"run"}, model...), "--prompt", c.prompt, "--gen", gen)...)
+			if got := c.prompt + r.out; r.code != 0 || got != string(want) {
+				t.Errorf("%s, %q: exit code %d\n got %q\nwant %q\n%s", m[0], c.prompt, r.code, got, want, r.err)
+			}
+			if !strings.HasSuffix(r.err, "STATUS=OK\n") {
+				t.Errorf("standard error ends %q", r.err)
+			}
+		}
+	}
+}

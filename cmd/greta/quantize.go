@@ -1,0 +1,132 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"greta/engine/report"
+	"greta/tensor"
+	"greta/weights/convert"
+	"greta/weights/open"
+)
+
+// quantizeReport is what quantize writes as JSON.
+type quantizeReport struct {
+	In        string         `json:"in"`
+	Out       string         `json:"out"`
+	Type      string         `json:"type"`
+	Tensors   int            `json:"tensors"`
+	Elements  int64          `json:"elements"`
+	BytesIn   int64          `json:"bytes_in"`
+	BytesOut  int64          `json:"bytes_out"`
+	Bits      float64        `json:"bits_per_weight"`
+	Types     map[string]int `json:"tensors_of_type"`
+	Fallbacks []string       `json:"fallbacks"`
+	Notes     []string       `json:"notes"`
+	Tokenizer bool           `json:"tokenizer"`
+	Seconds   float64        `json:"seconds"`
+}
+
+func (a *app) quantizeCmd() *cobra.Command {
+	var opt convert.Options
+	var asJSON, force bool
+	c := &cobra.Command{
+		Use:   "quantize IN OUT.gguf",
+		Short: "Convert weights to a GGUF file of another type",
+		Long: `quantize reads a Hugging Face folder, a GGUF or a llama2.c file and writes a
+GGUF file that other programs read too. The types, with llama.cpp's names and
+mixes: ` + strings.Join(convert.Names(), ", ") + `.
+Without --type the tensors keep theirs.`,
+		Example: "  greta quantize FOLDER model-q4_k_m.gguf --type q4_k_m",
+		Args:    exactly(2, "weights and a file to write"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if opt.Type != "" && !known(opt.Type) {
+				return usagef("--type %s: there are %s", opt.Type, strings.Join(convert.Names(), ", "))
+			}
+			if _, err := os.Stat(args[1]); err == nil && !force {
+				return usagef("%s exists; --force overwrites it", args[1])
+			}
+			src, err := open.Open(args[0])
+			if err != nil {
+				return usage(err)
+			}
+			bar := newBar(a.err, "converting")
+			opt.Progress = func(done, total int64, _ string) { bar.setCount(done, total) }
+			start := time.Now()
+			rep, err := convert.ToGGUF(src, args[1], opt)
+			bar.clear()
+			if err = errors.Join(err, src.Close()); err != nil {
+				return conversionError(err)
+			}
+			r := newQuantizeReport(args[0], args[1], opt.Type, rep, time.Since(start))
+			if asJSON {
+				return writeJSON(a.out, r)
+			}
+			_, err = fmt.Fprint(a.out, r.text())
+			return err
+		},
+	}
+	s := c.Flags()
+	s.StringVar(&opt.Type, "type", "", "type of the matrices (default: as they are)")
+	s.StringVar(&opt.Tokenizer, "tokenizer", "", "tokenizer.model or tokenizer.json to put into the file (default: the one beside the weights)")
+	s.IntVar(&opt.Workers, "threads", 0, "threads (default: all cores)")
+	s.BoolVar(&force, "force", false, "overwrite OUT")
+	s.BoolVar(&asJSON, "json", false, "write JSON")
+	return c
+}
+
+// known says whether quantize has a type of that name.
+func known(name string) bool {
+	lower := strings.ToLower(name)
+	// q4_k is short for q4_k_m, and so on.
+	return slices.Contains(convert.Names(), lower) || slices.Contains(convert.Names(), lower+"_m")
+}
+
+// conversionError tells trouble with writing, such as a full disk, from weights
+// that cannot be converted.
+func conversionError(err error) error {
+	var path *os.PathError
+	if errors.As(err, &path) && path.Op == "write" {
+		return err
+	}
+	return usage(err)
+}
+
+func newQuantizeReport(in, out, typ string, rep convert.Report, took time.Duration) *quantizeReport {
+	r := &quantizeReport{
+		In: in, Out: out, Type: typ, Tensors: rep.Tensors, Elements: rep.Elements, BytesIn: rep.BytesIn, BytesOut: rep.BytesOut,
+		Types: map[string]int{}, Fallbacks: rep.Fallbacks, Notes: rep.Notes, Tokenizer: rep.HasTokenizer, Seconds: took.Seconds(),
+	}
+	for t, n := range rep.Types {
+		r.Types[t.String()] = n
+	}
+	r.Bits = 8 * float64(rep.BytesOut) / float64(max(rep.Elements, 1))
+	return r
+}
+
+func (r *quantizeReport) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s -> %s\n", r.In, r.Out)
+	fmt.Fprintf(&b, "%d tensors, %s -> %s, %.2f bits a weight, %.1f s\n", r.Tensors, report.Bytes(float64(r.BytesIn)), report.Bytes(float64(r.BytesOut)), r.Bits, r.Seconds)
+	for _, t := range tensor.Types() {
+		if n := r.Types[t.String()]; n > 0 {
+			fmt.Fprintf(&b, "  %4d %s\n", n, t)
+		}
+	}
+	for _, f := range r.Fallbacks {
+		fmt.Fprintf(&b, "fallback: %s\n", f)
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(&b, "note: %s\n", n)
+	}
+	if !r.Tokenizer {
+		b.WriteString("note: no tokenizer was found: the file holds none\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"greta/tokenizer"
+	"greta/weights"
+	"greta/weights/open"
+)
+
+// findTokenizer opens the tokenizer that the user names, or the one that lies
+// in or with the weights. nil: there is none, which only text needs.
+func (r *runner) findTokenizer() (*tokenizer.Tokenizer, error) {
+	if r.flags.tokenizer != "" {
+		return openTokenizer(r.flags.tokenizer)
+	}
+	src := r.bundle.source
+	if src == nil {
+		return nil, nil
+	}
+	return tokenizerOf(src)
+}
+
+// openTokenizer opens a tokenizer's own file, or the one of a model.
+func openTokenizer(path string) (*tokenizer.Tokenizer, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !st.IsDir() {
+		t, err := tokenizer.Load(path)
+		if err == nil {
+			return t, nil
+		}
+		src, srcErr := open.Open(path)
+		if srcErr != nil {
+			return nil, err
+		}
+		defer src.Close()
+		t, err = tokenizerOf(src)
+		if err == nil && t == nil {
+			err = fmt.Errorf("%s: no tokenizer lies with these weights", path)
+		}
+		return t, err
+	}
+	return tokenizer.Load(path)
+}
+
+// tokenizerOf finds the tokenizer in GGUF's metadata, in a Hugging Face folder,
+// or beside a llama2.c file; nil where there is none.
+func tokenizerOf(src weights.Source) (*tokenizer.Tokenizer, error) {
+	if _, ok := src.Meta("tokenizer.ggml.tokens"); ok {
+		return tokenizer.FromGGUF(src)
+	}
+	dir := src.Path()
+	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+		dir = filepath.Dir(dir)
+	}
+	names := []string{"tokenizer.json", "tokenizer.model"}
+	if src.Format() == "llama2c" {
+		names = []string{"tokenizer.bin", "tokenizer.model"}
+	}
+	for _, n := range names {
+		path := filepath.Join(dir, n)
+		if _, err := os.Stat(path); err == nil {
+			return tokenizer.Load(path)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
