@@ -221,7 +221,7 @@ func (e *Engine) fill(ctx context.Context, buf backends.Buffer, v *graph.Value, 
 func (e *Engine) produce(ctx context.Context, dst []byte, v *graph.Value) error {
 	l := v.Load
 	if e.opt.Source == nil {
-		return synthetic.Fill(dst, v.Type, v.Shape, v.Name, e.opt.Seed, syntheticKind(v))
+		return synthetic.FillKind(dst, v.Type, v.Shape, v.Name, e.opt.Seed, syntheticKind(v))
 	}
 	part := len(dst) / len(l.Tensors)
 	for i, name := range l.Tensors {
@@ -238,6 +238,17 @@ func (e *Engine) produce(ctx context.Context, dst []byte, v *graph.Value) error 
 		}
 	}
 	return nil
+}
+
+// syntheticKind says how a made-up weight's values are spread.
+func syntheticKind(v *graph.Value) synthetic.Kind {
+	switch {
+	case len(v.Shape) > 1:
+		return synthetic.Matrix
+	case v.Load != nil && v.Load.Norm:
+		return synthetic.Norm
+	}
+	return synthetic.Bias
 }
 
 // convert changes the type of a tensor of the given shape (that of the

@@ -42,7 +42,7 @@ func sinkOnce(g *graph.Graph) bool {
 		}
 		x, at := r.In[0], r.In[1]
 		f := x.Def
-		if f == nil || !f.Op.RowWise || f.Op.Kind == graph.Update || len(f.Out) != 1 || len(uses[x.ID]) != 1 || x.Shape[0] <= at.Shape[0] {
+		if f == nil || !(f.Op.RowWise || f.Op == ops.View) || f.Op.Kind == graph.Update || len(f.Out) != 1 || len(uses[x.ID]) != 1 || x.Shape[0] <= at.Shape[0] {
 			continue
 		}
 		if sink(g, i, r, f, at) {
@@ -67,7 +67,7 @@ func sink(g *graph.Graph, i int, r, f *graph.Node, at *graph.Value) bool {
 	var picks []*graph.Node
 	for j, v := range f.In {
 		moved.In[j] = v
-		if v == nil || v.Kind == graph.Weight || !perToken(f.Op.Sig.In[j]) || len(v.Shape) == 0 || v.Shape[0] != tokens {
+		if v == nil || v.Kind == graph.Weight || !perToken(f.Op.Sig.In[j], v, tokens) {
 			continue
 		}
 		pick := &graph.Node{Op: ops.Rows, In: []*graph.Value{v, at}, Float: f.Float, Name: v.Name + ".rows", Block: f.Block, Place: f.Place}
@@ -98,7 +98,11 @@ func sink(g *graph.Graph, i int, r, f *graph.Node, at *graph.Value) bool {
 	return true
 }
 
-// perToken says whether an operand's first dimension is the step's tokens.
-func perToken(o graph.Operand) bool {
-	return len(o.Dims) > 0 && (o.Dims[0] == "S" || o.Dims[0][0] == '*')
+// perToken says whether an operand's first dimension is the step's tokens. An
+// operand of one dimension behind a star is a row that all tokens share.
+func perToken(o graph.Operand, v *graph.Value, tokens int) bool {
+	if len(o.Dims) == 0 || len(v.Shape) == 0 || v.Shape[0] != tokens {
+		return false
+	}
+	return o.Dims[0] == "S" || o.Dims[0][0] == '*' && (len(v.Shape) > 1 || len(o.Dims) == 1)
 }
