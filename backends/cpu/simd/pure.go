@@ -70,7 +70,7 @@ var goKernels = kernels{
 	GELUErf: gateGo(func(x float64) float64 { return x * 0.5 * math.Erfc(-x/math.Sqrt2) }),
 	ReadAll: func(p unsafe.Pointer, n int) float32 {
 		or := uint64(0)
-		for _, v := range unsafe.Slice((*uint64)(p), n/8) {
+		for _, v := range elements[uint64](p, 0, n/8) {
 			or |= v
 		}
 		return float32(or)
@@ -80,12 +80,15 @@ var goKernels = kernels{
 func identity(v float32) float32 { return v }
 func exp32(x float32) float32    { return float32(math.Exp(float64(x))) }
 
-func floats(p unsafe.Pointer, n int) []float32 { return unsafe.Slice((*float32)(p), n) }
+func floats(p unsafe.Pointer, n int) []float32 { return elements[float32](p, 0, n) }
 
-// at gives element i of an array of T.
-func at[T any](p unsafe.Pointer, i int) *T {
+// elements gives n elements of an array of T from index i on.
+func elements[T any](p unsafe.Pointer, i, n int) []T {
+	if n == 0 { // p may point behind the last element
+		return nil
+	}
 	var t T
-	return (*T)(unsafe.Add(p, i*int(unsafe.Sizeof(t))))
+	return unsafe.Slice((*T)(unsafe.Add(p, i*int(unsafe.Sizeof(t)))), n)
 }
 
 func dotGo(a, b []float32) float32 {
@@ -119,7 +122,7 @@ func mvGo[T any](wide func(T) float32) func(w, x, y unsafe.Pointer, rows, k, ldw
 		xs, ys := floats(x, k), floats(y, rows)
 		for r := range ys {
 			var even, odd float32
-			row := unsafe.Slice(at[T](w, r*ldw), k)
+			row := elements[T](w, r*ldw, k)
 			i := 0
 			for ; i+2 <= k; i += 2 {
 				even += wide(row[i]) * xs[i]
@@ -141,7 +144,7 @@ func mvBlockGo(dec func(p []byte, dst []float32), elems, bytes int) func(w, x, y
 		for r := range ys {
 			ys[r] = 0
 			for b := range k / elems {
-				dec(unsafe.Slice((*byte)(unsafe.Add(w, r*ldw+b*bytes)), bytes), buf[:elems])
+				dec(elements[byte](w, r*ldw+b*bytes, bytes), buf[:elems])
 				ys[r] += dotGo(buf[:elems], xs[b*elems:(b+1)*elems])
 			}
 		}
@@ -152,7 +155,7 @@ func decBlocksGo(dec func(p []byte, dst []float32), elems, bytes int) func(src, 
 	return func(src, dst unsafe.Pointer, n int) {
 		out := floats(dst, n)
 		for b := range n / elems {
-			dec(unsafe.Slice((*byte)(unsafe.Add(src, b*bytes)), bytes), out[b*elems:(b+1)*elems])
+			dec(elements[byte](src, b*bytes, bytes), out[b*elems:(b+1)*elems])
 		}
 	}
 }
@@ -161,7 +164,7 @@ func wsumGo[T any](wide func(T) float32) func(v, p, y unsafe.Pointer, rows, d, l
 	return func(v, p, y unsafe.Pointer, rows, d, ldv int) {
 		ps, ys := floats(p, rows), floats(y, d)
 		for r, s := range ps {
-			row := unsafe.Slice(at[T](v, r*ldv), d)
+			row := elements[T](v, r*ldv, d)
 			for i := range ys {
 				ys[i] += s * wide(row[i])
 			}
@@ -174,7 +177,7 @@ func packGo[T any](wide func(T) float32) func(src unsafe.Pointer, ld int, dst un
 		out := floats(dst, k*width)
 		clear(out)
 		for r := range rows {
-			row := unsafe.Slice(at[T](src, r*ld), k)
+			row := elements[T](src, r*ld, k)
 			for i, v := range row {
 				out[i*width+r] = wide(v)
 			}
@@ -196,7 +199,7 @@ func microGo(w, x, c unsafe.Pointer, ldc, k, shape int) {
 		}
 	}
 	for j := range nr {
-		out := unsafe.Slice(at[float32](c, j*ldc), mr)
+		out := elements[float32](c, j*ldc, mr)
 		for i := range out {
 			if add {
 				out[i] += acc[j][i]
@@ -209,7 +212,7 @@ func microGo(w, x, c unsafe.Pointer, ldc, k, shape int) {
 
 func mapGo[S, D any](f func(S) D) func(src, dst unsafe.Pointer, n int) {
 	return func(src, dst unsafe.Pointer, n int) {
-		in, out := unsafe.Slice((*S)(src), n), unsafe.Slice((*D)(dst), n)
+		in, out := elements[S](src, 0, n), elements[D](dst, 0, n)
 		for i, v := range in {
 			out[i] = f(v)
 		}
@@ -222,7 +225,7 @@ func gateGo(f func(float64) float64) func(y, x, u unsafe.Pointer, n int) {
 		for i, v := range xs {
 			g := float32(f(float64(v)))
 			if u != nil {
-				g *= *at[float32](u, i)
+				g *= floats(u, n)[i]
 			}
 			ys[i] = g
 		}
