@@ -1,0 +1,284 @@
+package convert
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+
+	"greta/tokenizer"
+)
+
+// describe turns config.json into GGUF's metadata under the keys of llama.cpp's
+// converter. Keys beyond those, which say what would otherwise be lost, are
+// llama.* attention.sliding_window for Mistral and attention.scale for Gemma 2.
+func (h *hfPlan) describe() error {
+	h.add("general.architecture", h.arch)
+	h.add("general.type", "model")
+	h.add("general.name", modelName(h.src.Path()))
+	hidden := h.intOr("hidden_size", 0)
+	_, embedding, ok := h.src.Lookup(h.weights[0].hf)
+	if !ok || len(embedding) != 2 {
+		return fmt.Errorf("tensor %q is missing or not a matrix", h.weights[0].hf)
+	}
+	for _, s := range []struct {
+		key string
+		v   int64
+	}{
+		{"block_count", int64(h.layers)},
+		{"context_length", h.intOr("max_position_embeddings", 2048)},
+		{"embedding_length", hidden},
+		{"feed_forward_length", h.intOr("intermediate_size", 0)},
+		{"attention.head_count", int64(h.heads)},
+		{"attention.head_count_kv", int64(h.kvHeads)},
+		{"vocab_size", int64(embedding[0])},
+	} {
+		if s.v < 1 || s.v > math.MaxUint32 {
+			return fmt.Errorf("config.json gives %d as %s; expected 1 or more", s.v, s.key)
+		}
+		h.add(h.arch+"."+s.key, uint32(s.v))
+	}
+	if _, ok := metaInt(h.src, "head_dim"); ok {
+		h.add(h.arch+".attention.key_length", uint32(h.width))
+		h.add(h.arch+".attention.value_length", uint32(h.width))
+	}
+	eps := h.eps
+	if h.arch == "gptneox" {
+		if v, ok := metaFloat(h.src, "layer_norm_eps"); ok {
+			eps = v
+		}
+		h.add("gptneox.attention.layer_norm_epsilon", float32(eps))
+		parallel := true // the class's default
+		if v, ok := h.src.Meta("use_parallel_residual"); ok {
+			parallel, _ = v.(bool)
+		}
+		h.add("gptneox.use_parallel_residual", parallel)
+	} else {
+		if v, ok := metaFloat(h.src, "rms_norm_eps"); ok {
+			eps = v
+		}
+		h.add(h.arch+".attention.layer_norm_rms_epsilon", float32(eps))
+	}
+	if n, ok := metaInt(h.src, "num_local_experts"); ok && n > 0 && n <= math.MaxUint32 {
+		h.add(h.arch+".expert_count", uint32(n))
+		h.add(h.arch+".expert_used_count", uint32(h.intOr("num_experts_per_tok", 2)))
+	}
+	h.describeWindow()
+	h.describeCaps()
+	return h.describeRope()
+}
+
+func (h *hfPlan) describeWindow() {
+	n, ok := metaInt(h.src, "sliding_window")
+	if !ok || n < 1 || n > math.MaxUint32 {
+		return
+	}
+	if v, ok := h.src.Meta("use_sliding_window"); ok && v == false {
+		return
+	}
+	if h.arch == "qwen2" || h.arch == "qwen3" {
+		h.notes = append(h.notes, "the sliding window of some layers has no key in GGUF: longer contexts than the window will differ")
+		return
+	}
+	h.add(h.arch+".attention.sliding_window", uint32(n))
+}
+
+func (h *hfPlan) describeCaps() {
+	if h.arch != "gemma2" {
+		return
+	}
+	for _, key := range []string{"attn_logit_softcapping", "final_logit_softcapping"} {
+		if v, ok := metaFloat(h.src, key); ok {
+			h.add("gemma2."+key, float32(v))
+		}
+	}
+	per, ok := metaFloat(h.src, "query_pre_attn_scalar")
+	usual := float64(h.width)
+	if h.layers == 46 { // the 27B, which readers know by its layers
+		usual = float64(h.intOr("hidden_size", 0)) / float64(h.heads)
+	}
+	if ok && per > 0 && per != usual {
+		h.add("gemma2.attention.scale", float32(1/math.Sqrt(per)))
+		h.notes = append(h.notes, fmt.Sprintf("query_pre_attn_scalar %g is kept as gemma2.attention.scale, which other programs may not read", per))
+	}
+}
+
+// ropeFactors gives a list of the rotation's, nil where there is none.
+func (h *hfPlan) ropeFactors(key string) []float32 {
+	var out []float32
+	for _, prefix := range []string{"rope_parameters.", "rope_scaling."} {
+		switch v, _ := h.src.Meta(prefix + key); v := v.(type) {
+		case []float64:
+			for _, f := range v {
+				out = append(out, float32(f))
+			}
+			return out
+		case []int64:
+			for _, f := range v {
+				out = append(out, float32(f))
+			}
+			return out
+		}
+	}
+	return nil
+}
+
+// ropeFloat finds a number of the rotation in the places where versions of
+// transformers put it.
+func (h *hfPlan) ropeFloat(key string) (float64, bool) {
+	return metaFloat(h.src, "rope_parameters."+key, "rope_scaling."+key, key)
+}
+
+func (h *hfPlan) ropeType() string {
+	s, _ := metaString(h.src, "rope_parameters.rope_type", "rope_scaling.rope_type", "rope_parameters.type", "rope_scaling.type")
+	return s
+}
+
+func (h *hfPlan) describeRope() error {
+	key := func(k string) string { return h.arch + ".rope." + k }
+	theta, ok := h.ropeFloat("rope_theta")
+	if !ok {
+		if theta, ok = metaFloat(h.src, "rotary_emb_base"); !ok {
+			theta = h.theta
+		}
+	}
+	h.add(key("freq_base"), float32(theta))
+	part := 1.0
+	for _, k := range []string{"partial_rotary_factor", "rotary_pct"} {
+		if v, ok := h.ropeFloat(k); ok && v > 0 && v <= 1 {
+			part = v
+		}
+	}
+	h.add(key("dimension_count"), uint32(part*float64(h.width)))
+	factor, hasFactor := h.ropeFloat("factor")
+	original, hasOriginal := h.ropeFloat("original_max_position_embeddings")
+	switch typ := h.ropeType(); typ {
+	case "", "default", "llama3": // llama3 is a tensor of factors
+	case "linear", "yarn":
+		if !hasFactor || factor <= 0 {
+			return fmt.Errorf("config.json: %s rope scaling without a positive factor", typ)
+		}
+		h.add(key("scaling.type"), typ)
+		h.add(key("scaling.factor"), float32(factor))
+		if typ == "yarn" {
+			h.describeYarn(factor, original, hasOriginal)
+		}
+	case "longrope", "su":
+		if err := h.checkLongRope(part); err != nil {
+			return err
+		}
+		if scale := float64(h.intOr("max_position_embeddings", 0)) / original; hasOriginal && original > 1 {
+			attn := 1.0
+			if scale > 1 {
+				attn = math.Sqrt(1 + math.Log(scale)/math.Log(original))
+			}
+			h.add(key("scaling.attn_factor"), float32(attn))
+		}
+	default:
+		return fmt.Errorf("config.json: rope scaling of type %q has no form in GGUF; expected default, linear, yarn, llama3 or longrope", typ)
+	}
+	if h.arch == "phi3" && hasOriginal && original >= 1 && original < math.MaxUint32 {
+		h.add(key("scaling.original_context_length"), uint32(original))
+	}
+	return nil
+}
+
+// describeYarn writes YaRN's parameters. Hugging Face's attention_factor stands
+// in place of 0.1·ln(factor) + 1, GGUF's attn_factor multiplies it.
+func (h *hfPlan) describeYarn(factor, original float64, hasOriginal bool) {
+	key := func(k string) string { return h.arch + ".rope.scaling." + k }
+	if hasOriginal && original >= 1 && original < math.MaxUint32 {
+		h.add(key("original_context_length"), uint32(original))
+	}
+	if v, ok := h.ropeFloat("attention_factor"); ok {
+		h.add(key("attn_factor"), float32(v/(0.1*math.Log(factor)+1)))
+	}
+	for _, b := range []string{"beta_fast", "beta_slow"} {
+		if v, ok := h.ropeFloat(b); ok {
+			h.add(key("yarn_"+b), float32(v))
+		}
+	}
+}
+
+func (h *hfPlan) checkLongRope(part float64) error {
+	want := int(part*float64(h.width)) / 2
+	for _, k := range []string{"long_factor", "short_factor"} {
+		if n := len(h.ropeFactors(k)); n != want {
+			return fmt.Errorf("config.json: %s has %d numbers; expected %d, half the rotated width", k, n, want)
+		}
+	}
+	return nil
+}
+
+// findTokenizer adds the tokenizer that the options name or that lies beside
+// the model; without one the file is weights only.
+func (h *hfPlan) findTokenizer(opt Options) error {
+	hints := tokenizerHints{vocab: embeddingRows(h.src, h.weights[0].hf)}
+	if opt.Tokenizer != "" {
+		return h.addTokenizer(opt.Tokenizer, hints)
+	}
+	dir := h.src.Path()
+	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
+		dir = filepath.Dir(dir)
+	}
+	for _, name := range []string{"tokenizer.json", "tokenizer.model"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			return h.addTokenizer(dir, hints)
+		} else if !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	h.notes = append(h.notes, "no tokenizer.json or tokenizer.model beside the model: the file holds weights only")
+	return nil
+}
+
+type tokenizerHints struct {
+	vocab int // rows of the embedding, 0 if unknown
+}
+
+// addTokenizer describes the tokenizer at path, padded to the vocabulary of the
+// weights, which may have more rows than there are tokens.
+func (p *plan) addTokenizer(path string, hints tokenizerHints) error {
+	tok, err := tokenizer.Load(path)
+	if err != nil {
+		return err
+	}
+	kvs, err := tok.GGUFMetadata()
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if n := tok.VocabSize(); hints.vocab > 0 && n > hints.vocab {
+		return fmt.Errorf("%s has %d tokens, but the embedding has %d rows; it is another model's tokenizer", path, n, hints.vocab)
+	}
+	for _, kv := range kvs {
+		p.set(kv.Key, padTokens(kv.Value, kv.Key, tok.VocabSize(), hints.vocab))
+	}
+	return nil
+}
+
+// padTokens lengthens the arrays that run over the vocabulary.
+func padTokens(v any, key string, have, want int) any {
+	const unused = 5 // SentencePiece's kind of piece
+	switch key {
+	case "tokenizer.ggml.tokens":
+		tokens, _ := v.([]string)
+		for i := have; i < want; i++ {
+			tokens = append(tokens, fmt.Sprintf("[PAD%d]", i))
+		}
+		return tokens
+	case "tokenizer.ggml.scores":
+		scores, _ := v.([]float32)
+		for i := have; i < want; i++ {
+			scores = append(scores, -1000)
+		}
+		return scores
+	case "tokenizer.ggml.token_type":
+		types, _ := v.([]int32)
+		for i := have; i < want; i++ {
+			types = append(types, unused)
+		}
+		return types
+	}
+	return v
+}
