@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -64,6 +65,9 @@ func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) 
 	history := make([]int32, 0, len(opt.Past)+len(prompt)+cap(g.Tokens))
 	history = append(append(history, opt.Past...), prompt...)
 	for {
+		if i, ok := Finite(logits); !ok {
+			return g, fmt.Errorf("logit %d behind position %d is %v", i, s.pos-1, logits[i])
+		}
 		t, err := sampler.Sample(logits, history)
 		if err != nil {
 			return g, err

@@ -142,16 +142,14 @@ func floatTypes() []string {
 // find resolves the argument: a model file, its built-in name, or weights.
 func (f *modelFlags) find(b *bundle, arg string) error {
 	_, err := os.Stat(arg)
-	missing := errors.Is(err, fs.ErrNotExist)
 	isFile := strings.HasSuffix(arg, ".yaml") || strings.HasSuffix(arg, ".yml")
 	switch {
-	case missing && !strings.ContainsAny(arg, `/\`):
-		// llama2_block means the model file that greta carries.
-		name := strings.TrimSuffix(strings.TrimSuffix(arg, ".yaml"), ".yml")
-		if b.file, err = models.Builtin(name); err != nil {
-			return fmt.Errorf("%s: no such file, and no built-in model file either; there are %s", arg, strings.Join(models.Names(), ", "))
+	case errors.Is(err, fs.ErrNotExist) && (isFile || !strings.ContainsAny(arg, `/\`)):
+		// models/llama2_block.yaml is part of the program, wherever it is run.
+		if b.file, err = models.Builtin(arg); err != nil {
+			return fmt.Errorf("%w: no such file or folder, and no built-in model file either; there are %s", err, strings.Join(models.Names(), ", "))
 		}
-	case missing:
+	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s: no such file or folder", arg)
 	case err != nil:
 		return err
@@ -179,9 +177,11 @@ func (f *modelFlags) find(b *bundle, arg string) error {
 		b.file, err = models.Match(b.source)
 		return err
 	}
-	if _, err := os.Stat(f.model); errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(f.model, `/\.`) {
-		b.file, err = models.Builtin(f.model)
-		return err
+	if _, err := os.Stat(f.model); errors.Is(err, fs.ErrNotExist) {
+		if b.file, err = models.Builtin(f.model); err != nil {
+			return fmt.Errorf("--model: %w", err)
+		}
+		return nil
 	}
 	b.file, err = models.Load(f.model)
 	return err

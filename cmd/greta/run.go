@@ -173,9 +173,6 @@ func (r *runner) all(ctx context.Context, arg string) (err error) {
 		}
 	}()
 	r.describeLoaded()
-	if e.IsBlock() && !r.flags.measured() {
-		return usagef("%s is a block: it takes activations, not --prompt or --tokens", b.file.Name())
-	}
 	if err := r.checkRange(); err != nil {
 		return err
 	}
@@ -208,6 +205,9 @@ func (r *runner) prepare() error {
 			return usagef("--prefill %d and --gen %d do not fit --context %d", f.prefill, f.gen, b.opt.Context)
 		}
 		return nil
+	}
+	if b.file.IsBlock() {
+		return usagef("%s is a block: it takes activations, not --prompt or --tokens", b.file.Path())
 	}
 	var err error
 	if b.tokenizer, err = r.findTokenizer(); err != nil {

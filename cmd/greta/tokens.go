@@ -1,9 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -51,7 +49,7 @@ func openTokenizer(path string) (*tokenizer.Tokenizer, error) {
 }
 
 // tokenizerOf finds the tokenizer in GGUF's metadata, in a Hugging Face folder,
-// or beside a llama2.c file; nil where there is none.
+// or beside a file of weights; nil where there is none.
 func tokenizerOf(src weights.Source) (*tokenizer.Tokenizer, error) {
 	if _, ok := src.Meta("tokenizer.ggml.tokens"); ok {
 		return tokenizer.FromGGUF(src)
@@ -60,17 +58,18 @@ func tokenizerOf(src weights.Source) (*tokenizer.Tokenizer, error) {
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 		dir = filepath.Dir(dir)
 	}
-	names := []string{"tokenizer.json", "tokenizer.model"}
-	if src.Format() == "llama2c" {
-		names = []string{"tokenizer.bin", "tokenizer.model"}
-	}
-	for _, n := range names {
-		path := filepath.Join(dir, n)
-		if _, err := os.Stat(path); err == nil {
-			return tokenizer.Load(path)
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
+	for _, name := range []string{"tokenizer.json", "tokenizer.model", "vocab.json"} {
+		if exists(filepath.Join(dir, name)) {
+			return tokenizer.Load(dir) // with the configuration files beside it
 		}
 	}
+	if bin := filepath.Join(dir, "tokenizer.bin"); src.Format() == "llama2c" && exists(bin) {
+		return tokenizer.Load(bin)
+	}
 	return nil, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

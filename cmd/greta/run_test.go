@@ -1,0 +1,316 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"greta/engine/report"
+	"greta/internal/testfiles"
+)
+
+// small is a block that takes no time.
+var small = []string{"llama2_block", "--set", "D=64", "--set", "H=4", "--set", "G=2", "--set", "F=96"}
+
+func with(args []string, more ...string) []string { return append(slices.Clone(args), more...) }
+
+func trained(t testing.TB) string { return testfiles.Repo(t, "testdata", "tolstoy-2.7m") }
+
+// A measured run of a block: sizes, checks, percentiles, roofs, hash.
+func TestMeasuredBlock(t *testing.T) {
+	rep := runReport(t, with(small, "--prefill", "33", "--gen", "40", "--repeat", "3")...)
+	if rep.Mode != "measure" || rep.Kind != "block" || rep.Status != report.OK || rep.Format != "synthetic" {
+		t.Errorf("%s %s %s %s", rep.Mode, rep.Kind, rep.Status, rep.Format)
+	}
+	if rep.Prefill.Test != "pp33" || rep.Decode.Test != "tg40" || rep.Prefill.Repeats != 3 || len(rep.Decode.SamplesMS) != 3 {
+		t.Errorf("phases %+v %+v", rep.Prefill, rep.Decode)
+	}
+	if rep.InterToken.N != 120 || rep.InterToken.P99 == nil || rep.TTFTMS == nil || *rep.Prefill.TokensPerSecond <= 0 {
+		t.Errorf("latency %+v", rep.InterToken)
+	}
+	if rep.WeightBytes == 0 || rep.Decode.GBPerSecond == nil || rep.OutputHash == "" {
+		t.Errorf("weights %d, %v, hash %q", rep.WeightBytes, rep.Decode.GBPerSecond, rep.OutputHash)
+	}
+	var names []string
+	for _, c := range rep.Checks {
+		names = append(names, c.Name)
+		if !c.OK || c.Name != "repeats" && (c.RelL2 == nil || *c.RelL2 > 2e-3) {
+			t.Errorf("check %+v", c)
+		}
+	}
+	if want := []string{"repeats", "prefill = decode", "decode = float64", "prefill = float64"}; !slices.Equal(names, want) {
+		t.Errorf("checks %v, want %v", names, want)
+	}
+}
+
+// A model file without weights and without a prompt is measured too.
+func TestMeasuredModel(t *testing.T) {
+	rep := runReport(t, trained(t), "--prefill", "9", "--gen", "3", "--repeat", "1", "--kv", "f32")
+	if rep.Mode != "measure" || rep.Kind != "model" || len(rep.Checks) != 3 {
+		t.Errorf("%+v", rep)
+	}
+}
+
+// Each flag has an effect that the report or the output shows.
+func TestFlagsHaveEffects(t *testing.T) {
+	base := with(small, "--prefill", "5", "--gen", "2", "--repeat", "1")
+	first := runReport(t, base...)
+	for _, c := range []struct {
+		flag  []string
+		shown func(r *report.Report) bool
+	}{
+		{[]string{"--threads", "1"}, func(r *report.Report) bool { return r.Threads == 1 }},
+		{[]string{"--backend", "ref"}, func(r *report.Report) bool { return r.Backend == "ref" }},
+		{[]string{"--context", "77"}, func(r *report.Report) bool { return r.Context == 77 }},
+		{[]string{"--kv", "f32"}, func(r *report.Report) bool { return r.KV == "f32" && r.OutputHash != first.OutputHash }},
+		{[]string{"--dtype", "q8_0"}, func(r *report.Report) bool { return r.DType == "q8_0" && r.WeightBytes < first.WeightBytes }},
+		{[]string{"--dtype", "f32"}, func(r *report.Report) bool { return r.DType == "f32" && r.WeightBytes > first.WeightBytes }},
+		{[]string{"--set", "F=128"}, func(r *report.Report) bool { return r.WeightBytes > first.WeightBytes }},
+		{[]string{"--weight-seed", "7"}, func(r *report.Report) bool { return r.Seed == 7 && r.OutputHash != first.OutputHash }},
+		{[]string{"--prefill", "6"}, func(r *report.Report) bool { return r.Prefill.Tokens == 6 }},
+		{[]string{"--gen", "3"}, func(r *report.Report) bool { return r.Decode.Tokens == 3 }},
+		{[]string{"--repeat", "2"}, func(r *report.Report) bool { return r.Decode.Repeats == 2 }},
+	} {
+		if r := runReport(t, with(base, c.flag...)...); !c.shown(r) {
+			t.Errorf("%v shows no effect: %+v", c.flag, r)
+		}
+	}
+	if again := runReport(t, base...); again.OutputHash != first.OutputHash {
+		t.Error("the same run gives another hash")
+	}
+	plan := func(args ...string) string {
+		return greta(t, append([]string{"dump", "--stage", "fused"}, args...)...).out
+	}
+	if fused, plain := plan(small...), plan(with(small, "--no-fuse")...); fused == plain || !strings.Contains(fused, "swiglu") || strings.Contains(plain, "swiglu") {
+		t.Errorf("--no-fuse has no effect:\n%s", plain)
+	}
+	if r := runReport(t, with(base, "--no-capture")...); r.OutputHash != first.OutputHash {
+		t.Error("eager launches give other bits than replay")
+	}
+}
+
+func TestSamplingFlags(t *testing.T) {
+	base := []string{trained(t), "--prompt", "Prince Andrew", "--gen", "24"}
+	ids := func(more ...string) []int32 { return runReport(t, with(base, more...)...).GeneratedTokens }
+	greedy := ids()
+	if !slices.Equal(greedy, ids("--seed", "5")) {
+		t.Error("greedy choice depends on the seed")
+	}
+	hot := ids("--temperature", "1.5", "--seed", "1")
+	if slices.Equal(hot, greedy) || !slices.Equal(hot, ids("--temperature", "1.5", "--seed", "1")) || slices.Equal(hot, ids("--temperature", "1.5", "--seed", "2")) {
+		t.Error("temperature and seed do not decide the draws")
+	}
+	for _, narrow := range [][]string{{"--top-k", "1"}, {"--top-p", "1e-9"}, {"--min-p", "1"}} {
+		if got := ids(with([]string{"--temperature", "1.5"}, narrow...)...); !slices.Equal(got, greedy) {
+			t.Errorf("%v leaves more than the best token: %v", narrow, got)
+		}
+	}
+	if slices.Equal(ids("--repeat-penalty", "2"), greedy) {
+		t.Error("--repeat-penalty has no effect")
+	}
+}
+
+func TestStopAndEnd(t *testing.T) {
+	base := []string{trained(t), "--prompt", `"Well, my dear," said the count`, "--gen", "20"}
+	whole := runReport(t, base...)
+	if whole.StopReason != "end" || !strings.HasSuffix(whole.Text, "to the door.") {
+		t.Fatalf("%s: %q", whole.StopReason, whole.Text)
+	}
+	if r := runReport(t, with(base, "--ignore-eos")...); r.StopReason != "max" || len(r.GeneratedTokens) != 20 {
+		t.Errorf("--ignore-eos: %s after %d", r.StopReason, len(r.GeneratedTokens))
+	}
+	if r := runReport(t, with(base, "--stop", "xyz", "--stop", "o the")...); r.StopReason != "stop" || r.Text+"o the door." != whole.Text {
+		t.Errorf("--stop: %s, %q", r.StopReason, r.Text)
+	}
+	if r := runReport(t, with(base, "--gen", "3")...); r.StopReason != "max" || len(r.GeneratedTokens) != 3 {
+		t.Errorf("--gen 3: %s after %d", r.StopReason, len(r.GeneratedTokens))
+	}
+	if r := runReport(t, with(base, "--context", "12", "--ignore-eos")...); r.StopReason != "context" {
+		t.Errorf("--context 12: %s after %d", r.StopReason, len(r.GeneratedTokens))
+	}
+}
+
+// The text on standard output is the report's, and the prompt can come from
+// standard input.
+func TestTextStream(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.json")
+	r := gretaIn(t, "Prince Andrew", "run", trained(t), "--prompt", "-", "--gen", "12", "--json", path)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rep report.Report
+	if err := json.Unmarshal(data, &rep); err != nil {
+		t.Fatal(err)
+	}
+	if r.code != 0 || rep.Text == "" || r.out != rep.Text+"\n" {
+		t.Errorf("exit code %d, %q, %q", r.code, r.out, rep.Text)
+	}
+	if len(rep.GeneratedTokens) != 12 || rep.OutputHash != report.HashIDs(rep.GeneratedTokens) {
+		t.Errorf("%d tokens, hash %s", len(rep.GeneratedTokens), rep.OutputHash)
+	}
+	// Without a tokenizer ids come out as ids.
+	r = greta(t, "run", family(t, "qwen2"), "--tokens", "1,2,3", "--gen", "4")
+	if f := strings.Fields(r.out); r.code != 0 || len(f) != 4 {
+		t.Errorf("exit code %d, %q, %s", r.code, r.out, r.err)
+	}
+}
+
+func TestVariablesAndConfig(t *testing.T) {
+	dump := func(args ...string) string {
+		r := greta(t, append([]string{"dump", "llama2_block", "--stage", "graph"}, args...)...)
+		if r.code != 0 {
+			t.Fatal(r.err)
+		}
+		return r.out
+	}
+	t.Setenv("GRETA_CONTEXT", "33")
+	if !strings.Contains(dump(), "[33, ") {
+		t.Error("GRETA_CONTEXT has no effect")
+	}
+	if !strings.Contains(dump("--context", "44"), "[44, ") {
+		t.Error("the flag does not win over the variable")
+	}
+	dir := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", dir)
+	if err := os.Mkdir(filepath.Join(dir, "greta"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "greta", "config.yaml")
+	if err := os.WriteFile(config, []byte("context: 55\ntokens-per-step: 3\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := dump(); !strings.Contains(got, "[33, ") || !strings.Contains(got, "float") && !strings.Contains(got, "f32[3, ") {
+		t.Error("the variable does not win over the file, or the file has no effect")
+	}
+	t.Setenv("GRETA_CONTEXT", "")
+	if !strings.Contains(dump(), "[55, ") {
+		t.Error("the file has no effect")
+	}
+	if err := os.WriteFile(config, []byte("contxt: 55\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if r := greta(t, "version"); r.code != exitUsage || !strings.Contains(r.err, "contxt") {
+		t.Errorf("a misspelt setting: exit code %d, %s", r.code, r.err)
+	}
+}
+
+func TestProfileAndTrace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.json")
+	r := greta(t, append([]string{"run", "--profile", "--trace", path, "--prefill", "7", "--gen", "2", "--repeat", "1"}, small...)...)
+	if r.code != 0 {
+		t.Fatal(r.err)
+	}
+	for _, want := range []string{"profile of llama2 S=7", "profile of llama2 S=1", "attention", "block", "GFLOP/s", "all"} {
+		if !strings.Contains(r.err, want) {
+			t.Errorf("the profile lacks %q:\n%s", want, r.err)
+		}
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var trace struct {
+		TraceEvents []struct {
+			Name, Ph string
+			TS, Dur  float64
+			TID      int
+		} `json:"traceEvents"`
+	}
+	if err := json.Unmarshal(data, &trace); err != nil {
+		t.Fatal(err)
+	}
+	end, tracks := map[int]float64{}, map[int]int{}
+	for _, e := range trace.TraceEvents {
+		if e.Ph != "X" {
+			continue
+		}
+		tracks[e.TID]++
+		if e.TS < end[e.TID]-1e-6 {
+			t.Errorf("%s starts before the launch ahead of it ends", e.Name)
+		}
+		end[e.TID] = e.TS + e.Dur
+	}
+	if len(tracks) != 2 || tracks[1] < 8 {
+		t.Errorf("tracks %v", tracks)
+	}
+}
+
+// Quantised weights cost little likelihood.
+func TestQuantize(t *testing.T) {
+	if testing.Short() {
+		t.Skip("converts a model three times")
+	}
+	dir, x := readTolstoy(t)
+	tokens := joinIDs(x.NLLTokens)
+	for typ, most := range map[string]float64{"q8_0": 0.01, "q4_k_m": 0.1, "q4_0": 0.25} {
+		out := filepath.Join(t.TempDir(), "m.gguf")
+		r := greta(t, "quantize", dir, out, "--type", typ)
+		if r.code != 0 {
+			t.Errorf("%s: %s", typ, r.err)
+			continue
+		}
+		if again := greta(t, "quantize", dir, out, "--type", typ); again.code != exitUsage || !strings.Contains(again.err, "--force") {
+			t.Errorf("an existing file was overwritten: %s", again.err)
+		}
+		rep := runReport(t, out, "--tokens", tokens, "--nll")
+		if rise := *rep.NLL - x.NLL; math.IsNaN(rise) || rise > most {
+			t.Errorf("%s: the NLL rises by %.4f, at most %g is allowed", typ, rise, most)
+		} else {
+			t.Logf("%s: the NLL rises by %.4f", typ, rise)
+		}
+		if text := runReport(t, out, "--prompt", "Prince Andrew", "--gen", "4"); text.Text == "" {
+			t.Errorf("%s: the file has no tokenizer", typ)
+		}
+	}
+}
+
+func TestOtherVerbs(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"version"}, []string{"greta 0."}},
+		{[]string{"devices"}, []string{"cpu", "ref", "f64"}},
+		{[]string{"devices", "--json"}, []string{`"backend": "cpu"`}},
+		{[]string{"ops"}, []string{"attention", "swiglu", "fused", "weight types", "q4_K"}},
+		{[]string{"ops", "--json"}, []string{`"signature"`, `"cpu": "linear.f32`}},
+		{[]string{"show", trained(t)}, []string{"model.embed_tokens.weight", "bf16", "[2048 192]", "hidden_size"}},
+		{[]string{"show", trained(t), "--json"}, []string{`"format": "safetensors"`}},
+		{[]string{"tokenize", trained(t), "Hello world"}, []string{"1,376,444,1984,1482\n"}},
+		{[]string{"tokenize", trained(t), "376,444,1984,1482", "--decode"}, []string{"Hello world\n"}},
+		{[]string{"tokenize", trained(t), "Hello world", "--pieces", "--no-bos"}, []string{"376"}},
+		{[]string{"schema"}, []string{"{", "params"}},
+		{append([]string{"dump", "--stage", "spec"}, small...), []string{"D"}},
+		{append([]string{"dump", "--stage", "plan"}, small...), []string{"arena"}},
+		{append([]string{"dump", "--stage", "program", "--tokens-per-step", "5"}, small...), []string{"launches", "attention"}},
+		{append([]string{"dump", "--stage", "fused", "--format", "dot"}, small...), []string{"digraph"}},
+		{append([]string{"dump", "--json"}, small...), []string{`"stage": "graph"`}},
+		{append([]string{"check", "--kv", "f32"}, small...), []string{"attention", "replay equals eager launches   ok", "prefill equals decode          ok"}},
+		{append([]string{"check", "--json"}, small...), []string{`"replay_equals_eager": true`}},
+		{[]string{"help", "run"}, []string{"--temperature", "greta run models/llama2_block.yaml"}},
+		{[]string{"completion", "bash"}, []string{"greta"}},
+	} {
+		r := greta(t, c.args...)
+		if r.code != 0 || r.err != "" {
+			t.Errorf("greta %s: exit code %d, %s", strings.Join(c.args, " "), r.code, r.err)
+		}
+		for _, w := range c.want {
+			if !strings.Contains(r.out, w) {
+				t.Errorf("greta %s lacks %q:\n%s", strings.Join(c.args, " "), w, r.out)
+			}
+		}
+	}
+}
+
+// A limit that nothing meets makes a divergence, which names the operator.
+func TestCheckDivergence(t *testing.T) {
+	r := greta(t, append([]string{"check", "--kv", "f32", "--tolerance", "1e-12"}, small...)...)
+	if r.code != exitMismatch || !strings.Contains(r.err, "is the first that diverges") || !strings.Contains(r.out, "DIVERGED") {
+		t.Errorf("exit code %d, %s%s", r.code, r.out, r.err)
+	}
+}
