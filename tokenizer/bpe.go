@@ -1,0 +1,208 @@
+// BPE by a list of merges: byte-level (GPT-2 and after), and over characters
+// with bytes for the rest (Llama's tokenizer.json).
+package tokenizer
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// bpe merges the symbols of one word at a time. Words are raw bytes: the
+// alphabet that byte-level vocabularies are written in is undone at loading.
+type bpe struct {
+	byteLevel    bool
+	ignoreMerges bool             // a word that is a token is that token
+	start        map[string]int32 // first symbols: single bytes or characters
+	whole        map[string]int32 // words that are tokens
+	byteStart    [256]int32       // byte-level: start for one byte
+	merges       map[uint64]merged
+	size         int32    // ids from here on are symbols that are no tokens
+	texts        []string // of those symbols
+	spell        speller  // for what is no symbol
+	fuseUnk      bool
+}
+
+type merged struct{ rank, id int32 }
+
+func pairKey(left, right int32) uint64 { return uint64(uint32(left))<<32 | uint64(uint32(right)) }
+
+// newBPE builds the tables. merges are pairs of token texts, first is merged
+// first; a merge may make a symbol that is no token, which is spelt out again
+// where it remains.
+func newBPE(pieces []piece, merges [][2]string, byteLevel bool, unk int32) (*bpe, error) {
+	b := &bpe{
+		byteLevel: byteLevel, size: int32(len(pieces)), whole: make(map[string]int32, len(pieces)),
+		merges: make(map[uint64]merged, len(merges)), spell: newSpeller(pieces, unk), start: map[string]int32{},
+	}
+	for i := range b.byteStart {
+		b.byteStart[i] = None
+	}
+	symbols := make(map[string]int32, len(pieces)) // as the file spells them
+	for id, p := range pieces {
+		if p.kind == Unknown || p.text == "" {
+			continue
+		}
+		if _, taken := symbols[p.text]; taken {
+			continue
+		}
+		symbols[p.text] = int32(id)
+		if p.kind == Control { // never spelt by chance
+			continue
+		}
+		text := p.text
+		if byteLevel {
+			raw, ok := fromByteAlphabet(p.text)
+			if !ok {
+				continue
+			}
+			text = raw
+		}
+		if _, taken := b.whole[text]; !taken {
+			b.whole[text] = int32(id)
+		}
+		if byteLevel && len(text) == 1 {
+			b.byteStart[text[0]] = int32(id)
+		}
+	}
+	intern := func(text string) int32 {
+		id, ok := symbols[text]
+		if !ok {
+			id = b.size + int32(len(b.texts))
+			symbols[text] = id
+			b.texts = append(b.texts, text)
+			if r, one := onlyRune(text); byteLevel && one {
+				if c, ok := byteOf(r); ok {
+					b.byteStart[c] = id
+				}
+			} else if one {
+				b.start[text] = id
+			}
+		}
+		return id
+	}
+	for rank, m := range merges {
+		if m[0] == "" || m[1] == "" {
+			return nil, fmt.Errorf("merge %d: expected two symbols, found %q and %q", rank, m[0], m[1])
+		}
+		key := pairKey(intern(m[0]), intern(m[1]))
+		if _, taken := b.merges[key]; !taken {
+			b.merges[key] = merged{int32(rank), intern(m[0] + m[1])}
+		}
+	}
+	return b, nil
+}
+
+func onlyRune(s string) (rune, bool) {
+	r, n := utf8.DecodeRuneInString(s)
+	return r, n == len(s) && n > 0
+}
+
+func (b *bpe) pair(_ string, left, right *symbol) (rank, id int32, ok bool) {
+	if left.id < 0 || right.id < 0 {
+		return 0, 0, false
+	}
+	m, ok := b.merges[pairKey(left.id, right.id)]
+	return m.rank, m.id, ok
+}
+
+// wordCache remembers words within one Encode: text repeats itself.
+type wordCache struct {
+	merger merger
+	words  map[string][]int32
+}
+
+const (
+	cachedWord  = 48      // bytes of the longest word that is remembered
+	cachedWords = 1 << 14 // how many are
+)
+
+// encodeWord appends the ids of one word.
+func (b *bpe) encodeWord(dst []int32, word string, c *wordCache) []int32 {
+	if b.ignoreMerges {
+		if id, ok := b.whole[word]; ok {
+			return append(dst, id)
+		}
+	}
+	if ids, ok := c.words[word]; ok {
+		return append(dst, ids...)
+	}
+	before := len(dst)
+	dst = b.mergeWord(dst, word, &c.merger)
+	if len(word) <= cachedWord && len(c.words) < cachedWords {
+		if c.words == nil {
+			c.words = make(map[string][]int32)
+		}
+		c.words[strings.Clone(word)] = append([]int32(nil), dst[before:]...)
+	}
+	return dst
+}
+
+func (b *bpe) mergeWord(dst []int32, word string, m *merger) []int32 {
+	m.reset()
+	for i := 0; i < len(word); {
+		if b.byteLevel {
+			m.add(b.byteStart[word[i]], i+1)
+			i++
+			continue
+		}
+		_, n := utf8.DecodeRuneInString(word[i:])
+		char := word[i : i+n]
+		id, ok := b.whole[char]
+		if !ok {
+			id, ok = b.start[char]
+		}
+		switch {
+		case ok:
+			m.add(id, i+n)
+		case b.spell.fallback:
+			for j := range n {
+				m.add(b.spell.bytes[word[i+j]], i+j+1)
+			}
+		default:
+			m.add(None, i+n)
+		}
+		i += n
+	}
+	if len(m.symbols) == 0 {
+		return dst
+	}
+	m.run(word, b)
+	prevUnk := false
+	for i := int32(0); i >= 0; i = m.symbols[i].next {
+		s := &m.symbols[i]
+		switch {
+		case s.id >= b.size: // a merge that leads to no token
+			dst = b.letters(dst, b.texts[s.id-b.size])
+			prevUnk = false
+		case s.id >= 0:
+			dst, prevUnk = append(dst, s.id), false
+		case b.spell.unk != None && !(prevUnk && b.fuseUnk):
+			dst, prevUnk = append(dst, b.spell.unk), true
+		}
+	}
+	return dst
+}
+
+// letters spells a symbol that is no token by its single characters.
+func (b *bpe) letters(dst []int32, text string) []int32 {
+	if b.byteLevel {
+		text, _ = fromByteAlphabet(text)
+		for i := 0; i < len(text); i++ {
+			if id := b.byteStart[text[i]]; id >= 0 && id < b.size {
+				dst = append(dst, id)
+			} else if b.spell.unk != None {
+				dst = append(dst, b.spell.unk)
+			}
+		}
+		return dst
+	}
+	for _, r := range text {
+		if id, ok := b.whole[string(r)]; ok {
+			dst = append(dst, id)
+		} else {
+			dst, _ = b.spell.append(dst, string(r), false)
+		}
+	}
+	return dst
+}

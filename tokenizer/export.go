@@ -1,0 +1,105 @@
+// Export: a loaded tokenizer as GGUF metadata.
+package tokenizer
+
+import (
+	"errors"
+	"math"
+	"strings"
+)
+
+// KV is one entry of GGUF metadata. Values are string, bool, uint32, []string,
+// []int8, []int32 or []float32, which are to be written as just these types.
+type KV struct {
+	Key   string
+	Value any
+}
+
+// export is what a tokenizer's source leaves behind for GGUFMetadata.
+type export struct {
+	model, pre     string // GGUF's names; no model: why says what GGUF lacks
+	why            string
+	merges         [][2]string
+	charsMap       []byte
+	addSpacePrefix bool
+	removeExtra    bool
+	spaces         bool // pieces spell a space as itself (llama2.c)
+	scoreByMerge   bool // pieces have no scores; their merges are in order
+}
+
+// GGUFMetadata gives the tokenizer.ggml.* entries that describe the tokenizer,
+// in the order in which files have them. A tokenizer.json with steps that GGUF
+// has no name for is an error.
+func (t *Tokenizer) GGUFMetadata() ([]KV, error) {
+	o := &t.origin
+	if o.model == "" {
+		return nil, errors.New("tokenizer: GGUF cannot describe this tokenizer: " + o.why)
+	}
+	n := len(t.pieces)
+	tokens, kinds, scores := make([]string, n), make([]int32, n), make([]float32, n)
+	for id, p := range t.pieces {
+		tokens[id], kinds[id], scores[id] = p.text, int32(p.kind), p.score
+		if o.spaces && p.kind == Normal {
+			tokens[id] = strings.ReplaceAll(p.text, " ", space)
+		}
+	}
+	if o.scoreByMerge {
+		t.mergeScores(scores)
+	}
+	kvs := []KV{{ggml + "model", o.model}, {ggml + "pre", o.pre}, {ggml + "tokens", tokens}}
+	add := func(key string, value any) { kvs = append(kvs, KV{ggml + key, value}) }
+	if o.model != "gpt2" {
+		add("scores", scores)
+	}
+	add("token_type", kinds)
+	if o.model == "gpt2" {
+		merges := make([]string, len(o.merges))
+		for i, m := range o.merges {
+			merges[i] = m[0] + " " + m[1]
+		}
+		add("merges", merges)
+	}
+	for _, s := range []struct {
+		key string
+		id  int32
+	}{{"bos_token_id", t.bos}, {"eos_token_id", t.eos}, {"eot_token_id", t.eot}, {"unknown_token_id", t.unk}, {"padding_token_id", t.pad}} {
+		if s.id != None {
+			add(s.key, uint32(s.id))
+		}
+	}
+	add("add_bos_token", t.AddBOS())
+	add("add_eos_token", t.AddEOS())
+	if o.model != "gpt2" {
+		add("add_space_prefix", o.addSpacePrefix)
+		add("remove_extra_whitespaces", o.removeExtra)
+		if len(o.charsMap) > 0 {
+			chars := make([]int8, len(o.charsMap))
+			for i, c := range o.charsMap {
+				chars[i] = int8(c)
+			}
+			add("precompiled_charsmap", chars)
+		}
+	}
+	return kvs, nil
+}
+
+// mergeScores scores a piece by the first merge that makes it, so that merging
+// by score does what merging by rank did.
+func (t *Tokenizer) mergeScores(scores []float32) {
+	for i := range scores {
+		scores[i] = -math.MaxFloat32
+		if k := t.pieces[i].kind; k != Normal && k != UserDefined {
+			scores[i] = 0
+		}
+	}
+	for rank := len(t.origin.merges) - 1; rank >= 0; rank-- {
+		m := t.origin.merges[rank]
+		if id, ok := t.ids[m[0]+m[1]]; ok {
+			scores[id] = -float32(rank)
+		}
+	}
+	for i := range scores {
+		if scores[i] == -math.MaxFloat32 {
+			scores[i] = -float32(len(t.origin.merges))
+		}
+	}
+}

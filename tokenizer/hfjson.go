@@ -1,0 +1,401 @@
+// Hugging Face's tokenizer.json: vocabulary, model, decoder, template. Its
+// normalizers and pre-tokenizers are in hfsteps.go.
+package tokenizer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+type hfFile struct {
+	AddedTokens   []hfAdded `json:"added_tokens"`
+	Normalizer    *hfPart   `json:"normalizer"`
+	PreTokenizer  *hfPart   `json:"pre_tokenizer"`
+	PostProcessor *hfPart   `json:"post_processor"`
+	Decoder       *hfPart   `json:"decoder"`
+	Model         *hfModel  `json:"model"`
+}
+
+type hfAdded struct {
+	ID      int32  `json:"id"`
+	Content string `json:"content"`
+	LStrip  bool   `json:"lstrip"`
+	RStrip  bool   `json:"rstrip"`
+	Special bool   `json:"special"`
+}
+
+type hfModel struct {
+	Type         string          `json:"type"`
+	Vocab        json.RawMessage `json:"vocab"`
+	Merges       json.RawMessage `json:"merges"`
+	UnkToken     *string         `json:"unk_token"`
+	UnkID        *int32          `json:"unk_id"`
+	FuseUnk      bool            `json:"fuse_unk"`
+	ByteFallback bool            `json:"byte_fallback"`
+	IgnoreMerges bool            `json:"ignore_merges"`
+	Prefix       string          `json:"continuing_subword_prefix"`
+	Suffix       string          `json:"end_of_word_suffix"`
+}
+
+// FromTokenizerJSON reads a tokenizer.json of type BPE or Unigram.
+func FromTokenizerJSON(data []byte) (*Tokenizer, error) {
+	t, err := fromTokenizerJSON(data)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer.json: %w", err)
+	}
+	return t, nil
+}
+
+func fromTokenizerJSON(data []byte) (*Tokenizer, error) {
+	var file hfFile
+	if err := json.Unmarshal(data, &file); err != nil {
+		return nil, err
+	}
+	m := file.Model
+	if m == nil || m.Vocab == nil {
+		return nil, errors.New("model.vocab is missing")
+	}
+	if m.Type == "" && m.Merges != nil { // files from before the key was made
+		m.Type = "BPE"
+	}
+	if m.Prefix != "" || m.Suffix != "" {
+		return nil, errors.New("model: continuing_subword_prefix and end_of_word_suffix are not supported")
+	}
+	t := &Tokenizer{bos: None, eos: None, eot: None, unk: None, pad: None}
+	var scores []float64
+	var err error
+	switch m.Type {
+	case "BPE":
+		err = t.hfVocab(m.Vocab, file.AddedTokens)
+	case "Unigram":
+		scores, err = t.hfScored(m.Vocab, file.AddedTokens)
+	default:
+		err = fmt.Errorf("model type %q is not supported; supported are BPE and Unigram", m.Type)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := t.hfKinds(m, file.AddedTokens); err != nil {
+		return nil, err
+	}
+	p := &pipeline{}
+	if err := p.readNormalizer(file.Normalizer); err != nil {
+		return nil, fmt.Errorf("normalizer: %w", err)
+	}
+	if err := p.readPreTokenizer(file.PreTokenizer); err != nil {
+		return nil, fmt.Errorf("pre_tokenizer: %w", err)
+	}
+	if m.Type == "BPE" {
+		merges, err := hfMerges(m.Merges)
+		if err != nil {
+			return nil, err
+		}
+		if p.bpe, err = newBPE(t.pieces, merges, p.byteLevel, t.unk); err != nil {
+			return nil, err
+		}
+		p.bpe.ignoreMerges, p.bpe.fuseUnk = m.IgnoreMerges, m.FuseUnk
+		p.bpe.spell.fallback = p.bpe.spell.fallback && m.ByteFallback
+		t.origin = p.exportBPE(merges)
+	} else {
+		p.unigram = newViterbi(t.pieces, scores, t.unk)
+		t.origin = p.exportUnigram()
+	}
+	t.model = p
+	if err := t.hfDecoder(file.Decoder, p.byteLevel); err != nil {
+		return nil, fmt.Errorf("decoder: %w", err)
+	}
+	t.setSplitters()
+	if err := t.hfTemplate(file.PostProcessor); err != nil {
+		return nil, fmt.Errorf("post_processor: %w", err)
+	}
+	t.finish()
+	return t, nil
+}
+
+// grow makes room for ids up to top, where count entries of the file justify it.
+func (t *Tokenizer) grow(top int64, count int) error {
+	if limit := 2*int64(count) + 1<<16; top < 0 || top >= limit {
+		return fmt.Errorf("token id %d in a vocabulary of %d entries", top, count)
+	}
+	t.pieces = make([]piece, top+1)
+	for i := range t.pieces {
+		t.pieces[i].kind = Unused // until an entry says otherwise
+	}
+	return nil
+}
+
+func (t *Tokenizer) hfVocab(raw json.RawMessage, added []hfAdded) error {
+	var vocab map[string]int32
+	if err := json.Unmarshal(raw, &vocab); err != nil {
+		return fmt.Errorf("model.vocab: %w", err)
+	}
+	top := int64(-1)
+	for text, id := range vocab {
+		if id < 0 {
+			return fmt.Errorf("model.vocab: token %q has id %d", text, id)
+		}
+		top = max(top, int64(id))
+	}
+	for _, a := range added {
+		top = max(top, int64(a.ID))
+	}
+	if err := t.grow(top, len(vocab)+len(added)); err != nil {
+		return err
+	}
+	for text, id := range vocab {
+		p := &t.pieces[id]
+		if p.kind == Normal {
+			return fmt.Errorf("model.vocab: tokens %q and %q share id %d", min(p.text, text), max(p.text, text), id)
+		}
+		p.text, p.kind = text, Normal
+	}
+	return nil
+}
+
+func (t *Tokenizer) hfScored(raw json.RawMessage, added []hfAdded) ([]float64, error) {
+	var vocab []hfScore
+	if err := json.Unmarshal(raw, &vocab); err != nil {
+		return nil, fmt.Errorf("model.vocab: %w", err)
+	}
+	top := int64(len(vocab)) - 1
+	for _, a := range added {
+		top = max(top, int64(a.ID))
+	}
+	if err := t.grow(top, len(vocab)+len(added)); err != nil {
+		return nil, err
+	}
+	scores := make([]float64, top+1)
+	for id, v := range vocab {
+		t.pieces[id] = piece{text: v.text, score: float32(v.score), kind: Normal}
+		scores[id] = v.score
+	}
+	return scores, nil
+}
+
+// hfScore is ["▁the", -3.2].
+type hfScore struct {
+	text  string
+	score float64
+}
+
+func (s *hfScore) UnmarshalJSON(data []byte) error {
+	var pair []json.RawMessage
+	if err := json.Unmarshal(data, &pair); err != nil {
+		return err
+	}
+	if len(pair) != 2 {
+		return fmt.Errorf("expected a token and its score, found %d values", len(pair))
+	}
+	if err := json.Unmarshal(pair[0], &s.text); err != nil {
+		return err
+	}
+	return json.Unmarshal(pair[1], &s.score)
+}
+
+// hfKinds marks added, unknown and byte tokens.
+func (t *Tokenizer) hfKinds(m *hfModel, added []hfAdded) error {
+	if m.ByteFallback {
+		for i, p := range t.pieces {
+			if _, ok := byteToken(p.text); ok {
+				t.pieces[i].kind = Byte
+			}
+		}
+	}
+	for _, a := range added {
+		if a.ID < 0 || int(a.ID) >= len(t.pieces) {
+			return fmt.Errorf("added_tokens: %q has id %d", a.Content, a.ID)
+		}
+		p := &t.pieces[a.ID]
+		p.text, p.kind, p.lstrip, p.rstrip = a.Content, UserDefined, a.LStrip, a.RStrip
+		if a.Special {
+			p.kind = Control
+		}
+	}
+	switch {
+	case m.UnkID != nil:
+		t.unk = *m.UnkID
+	case m.UnkToken != nil:
+		t.unk = int32(slices.IndexFunc(t.pieces, func(p piece) bool { return p.text == *m.UnkToken }))
+	}
+	if t.unk >= int32(len(t.pieces)) || t.unk < None {
+		return fmt.Errorf("model.unk_id %d in a vocabulary of %d", t.unk, len(t.pieces))
+	}
+	if t.unk != None {
+		if p := &t.pieces[t.unk]; p.kind == Normal {
+			p.kind = Unknown
+		}
+	}
+	return nil
+}
+
+// hfMerges reads "a b" or ["a", "b"].
+func hfMerges(raw json.RawMessage) ([][2]string, error) {
+	if raw == nil {
+		return nil, nil
+	}
+	var lines []string
+	if json.Unmarshal(raw, &lines) == nil {
+		merges, err := splitMerges(lines)
+		if err != nil {
+			return nil, fmt.Errorf("model.merges: %w", err)
+		}
+		return merges, nil
+	}
+	var pairs [][]string
+	if err := json.Unmarshal(raw, &pairs); err != nil {
+		return nil, fmt.Errorf("model.merges: %w", err)
+	}
+	merges := make([][2]string, len(pairs))
+	for i, p := range pairs {
+		if len(p) != 2 {
+			return nil, fmt.Errorf("model.merges: merge %d: expected two symbols, found %d", i, len(p))
+		}
+		merges[i] = [2]string{p[0], p[1]}
+	}
+	return merges, nil
+}
+
+// hfDecoder turns the decoder into what each token adds to text.
+func (t *Tokenizer) hfDecoder(d *hfPart, byteLevel bool) error {
+	var replace []string // old, new, ...
+	fallback := false
+	for _, part := range d.flatten("decoders") {
+		switch part.Type {
+		case "ByteLevel":
+			byteLevel = true
+		case "ByteFallback":
+			fallback = true
+		case "Fuse":
+		case "Metaspace":
+			replace = append(replace, part.replacement(), " ")
+			if part.scheme() != "never" {
+				t.lead = dropOne
+			}
+		case "Replace":
+			old, ok := part.literal()
+			if !ok {
+				return errors.New("Replace by a regular expression is not supported")
+			}
+			if old == "" {
+				return errors.New("Replace of an empty string")
+			}
+			replace = append(replace, old, part.text())
+		case "Strip":
+			if part.text() != " " || part.Start > 1 || part.Stop != 0 {
+				return errors.New("Strip of anything but one leading space is not supported")
+			}
+			if part.Start == 1 {
+				t.lead = dropOne
+			}
+		default:
+			return fmt.Errorf("type %q is not supported", part.Type)
+		}
+	}
+	r := strings.NewReplacer(replace...)
+	t.output = make([]string, len(t.pieces))
+	for id, p := range t.pieces {
+		switch {
+		case byteLevel:
+			t.output[id] = byteLevelOutput(p)
+		case p.kind == Control:
+		case p.kind == Byte && fallback:
+			b, _ := byteToken(p.text)
+			t.output[id] = string([]byte{b})
+		case p.kind == UserDefined:
+			t.output[id] = p.text
+		default:
+			t.output[id] = r.Replace(p.text)
+		}
+	}
+	return nil
+}
+
+// hfTemplate finds the begin and end tokens in the post-processor.
+func (t *Tokenizer) hfTemplate(p *hfPart) error {
+	for _, part := range p.flatten("processors") {
+		switch part.Type {
+		case "ByteLevel": // moves offsets only
+		case "TemplateProcessing":
+			before, after, err := part.template()
+			if err != nil {
+				return err
+			}
+			if err := t.setEnds(before, after); err != nil {
+				return err
+			}
+		case "RobertaProcessing", "BertProcessing":
+			cls, err1 := part.idOf("cls")
+			sep, err2 := part.idOf("sep")
+			if err := errors.Join(err1, err2); err != nil {
+				return err
+			}
+			if err := t.setEnds([]int32{cls}, []int32{sep}); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("type %q is not supported", part.Type)
+		}
+	}
+	return nil
+}
+
+func (t *Tokenizer) setEnds(before, after []int32) error {
+	if len(before) > 1 || len(after) > 1 {
+		return fmt.Errorf("%d tokens before the text and %d after it: at most one each is supported", len(before), len(after))
+	}
+	for _, id := range slices.Concat(before, after) {
+		if id < 0 || int(id) >= len(t.pieces) {
+			return fmt.Errorf("token id %d in a vocabulary of %d", id, len(t.pieces))
+		}
+	}
+	if len(before) == 1 {
+		t.bos, t.addBOS = before[0], true
+	}
+	if len(after) == 1 {
+		t.eos, t.addEOS = after[0], true
+	}
+	return nil
+}
+
+// template reads {"single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": …}]}.
+func (p *hfPart) template() (before, after []int32, err error) {
+	seen := false
+	for _, item := range p.Single {
+		if item.Sequence != nil {
+			seen = true
+			continue
+		}
+		if item.SpecialToken == nil {
+			continue
+		}
+		name := item.SpecialToken.ID
+		special, ok := p.SpecialTokens[name]
+		if !ok || len(special.IDs) == 0 {
+			return nil, nil, fmt.Errorf("special token %q has no ids", name)
+		}
+		if seen {
+			after = append(after, special.IDs...)
+		} else {
+			before = append(before, special.IDs...)
+		}
+	}
+	return before, after, nil
+}
+
+// idOf reads ["</s>", 2].
+func (p *hfPart) idOf(key string) (int32, error) {
+	raw := p.CLS
+	if key == "sep" {
+		raw = p.SEP
+	}
+	var pair []json.RawMessage
+	var id int64
+	if err := json.Unmarshal(raw, &pair); err != nil || len(pair) != 2 || json.Unmarshal(pair[1], &id) != nil || id < 0 || id > math.MaxInt32 {
+		return 0, fmt.Errorf("%s: expected a token and its id", key)
+	}
+	return int32(id), nil
+}
