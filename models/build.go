@@ -1,0 +1,481 @@
+package models
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"greta/graph"
+	"greta/graph/lang"
+	"greta/ops"
+	"greta/tensor"
+)
+
+// Options say for which step, weights and types a graph is built.
+type Options struct {
+	Weights Weights           // nil: synthetic
+	Set     map[string]string // parameters given by name, as expressions
+	S       int               // tokens in the step; 0: 1
+	C       int               // context length; 0: S
+	R       int               // rows of logits wanted; 0: 1
+	Float   tensor.Type       // element type of activations; Invalid: F32
+	KV      tensor.Type       // element type of states; Invalid: F32
+	DType   tensor.Type       // type of weight matrices; Invalid: as stored, F16 where synthetic
+}
+
+func (o *Options) defaults() {
+	for _, d := range []struct {
+		n  *int
+		is int
+	}{{&o.S, 1}, {&o.C, max(1, o.S)}, {&o.R, 1}} {
+		if *d.n == 0 {
+			*d.n = d.is
+		}
+	}
+	for _, t := range []*tensor.Type{&o.Float, &o.KV} {
+		if *t == tensor.Invalid {
+			*t = tensor.F32
+		}
+	}
+}
+
+// String prints a parameter as dump does: D = 4096 (gguf llama.embedding_length).
+func (p Param) String() string {
+	return fmt.Sprintf("%s = %s (%s)", p.Name, lang.Format(p.Value), p.Origin)
+}
+
+func (f *File) stem() string { return strings.TrimSuffix(filepath.Base(f.path), ".yaml") }
+
+// standalone is the block's number when the file is run alone.
+func (f *File) standalone() int {
+	if f.block {
+		return 0
+	}
+	return -1
+}
+
+// builder makes one graph.
+type builder struct {
+	errs
+	o       Options
+	g       *graph.Graph
+	eq      *graph.Builder
+	loads   map[string]*graph.Value      // weights by what they load, so that tied ones are one
+	names   map[string]bool              // of weights and states
+	pushed  map[*graph.Value]*graph.Node // states' versions that an update has replaced
+	checked int                          // values whose sizes are checked
+}
+
+// instance is one use of a file: the model, or one of its blocks.
+type instance struct {
+	*builder
+	*scope
+	f      *File
+	prefix string
+	vals   map[string]*graph.Value
+	failed map[string]bool // names whose definition failed: what uses them is skipped
+}
+
+// Build makes the verified graph of one step. The error is Errors where the file,
+// or how it fits the weights, is at fault: all that was found at once.
+func (f *File) Build(o Options) (*graph.Graph, error) {
+	o.defaults()
+	b := &builder{o: o, g: &graph.Graph{Name: f.name}, loads: map[string]*graph.Value{}, names: map[string]bool{}, pushed: map[*graph.Value]*graph.Node{}}
+	for _, n := range []struct {
+		name string
+		v    int
+	}{{"S", o.S}, {"C", o.C}, {"R", o.R}} {
+		if n.v < 1 || n.v >= maxSize {
+			return nil, fmt.Errorf("%s: %s, %s, is %d: it must be positive and below 2^31", f.path, n.name, builtinDoc[n.name], n.v)
+		}
+	}
+	b.eq = &graph.Builder{Graph: b.g, Ops: ops.Table, Float: o.Float, Block: -1}
+	f.checkSet(&b.errs, o.Set)
+	in := b.instance(f, newScope(&b.errs, f, &b.o, f.standalone(), nil), "")
+	in.inputs()
+	in.run()
+	for _, name := range f.out {
+		if v := in.vals[name.string]; v != nil && v.Root().Kind == graph.Computed {
+			b.g.Outputs = append(b.g.Outputs, v)
+		} else if v != nil {
+			b.add(f.fail(name, 0, "the result %s is %s itself, a %s: nothing computes it", name.string, v.Root().Name, v.Root().Kind))
+		}
+	}
+	if err := b.err(); err != nil {
+		return nil, err
+	}
+	b.g.Prune()
+	b.markNorms()
+	if err := b.g.Verify(); err != nil {
+		return nil, fmt.Errorf("%s: %w", f.path, err)
+	}
+	return b.g, nil
+}
+
+// instance starts the use of a file: parameters, weights and states.
+func (b *builder) instance(f *File, s *scope, prefix string) *instance {
+	in := &instance{builder: b, scope: s, f: f, prefix: prefix, vals: map[string]*graph.Value{}, failed: map[string]bool{}}
+	s.all()
+	for i := range f.weights {
+		w := &f.weights[i]
+		v, ok := in.weight(w)
+		if !ok {
+			in.failed[w.name.string] = true
+			continue
+		}
+		in.vals[w.name.string] = v
+	}
+	for _, d := range f.state {
+		shape, ok := in.shape(d.name.string, d.dims, b.o.KV)
+		if !ok {
+			in.failed[d.name.string] = true
+			continue
+		}
+		in.vals[d.name.string] = b.g.AddValue(&graph.Value{Name: b.unique(prefix + d.name.string), Kind: graph.State, Type: b.o.KV, Shape: shape})
+	}
+	return in
+}
+
+func (b *builder) unique(name string) string {
+	for b.names[name] {
+		name += "'"
+	}
+	b.names[name] = true
+	return name
+}
+
+// shape computes sizes: positive whole numbers whose product fits in memory.
+func (in *instance) shape(name string, dims []expr, t tensor.Type) (tensor.Shape, bool) {
+	shape, ok := tensor.Shape{}, true
+	for _, d := range dims {
+		v, got := in.eval(d.text, d.tree, name+": ")
+		if !got {
+			ok = false
+			continue
+		}
+		n, whole := lang.Int(v)
+		if !whole || n < 1 || n >= maxSize {
+			in.scope.add(in.f.fail(d.text, d.tree.Pos(), "%s: the size %s is %s: a size must be a whole number, positive and below 2^31", name, d.show(), lang.Format(v)))
+			ok = false
+		}
+		shape = append(shape, n)
+	}
+	if ok && len(dims) > 0 {
+		if _, err := shape.Bytes(tensor.F64); err != nil {
+			in.scope.add(in.f.fail(dims[0].text, 0, "%s: %v", name, err))
+			ok = false
+		}
+	}
+	return shape, ok
+}
+
+// show prints the size's own expression where it is one word, else nothing longer than the list.
+func (e expr) show() string {
+	if n, ok := e.tree.(lang.Name); ok {
+		return n.Name
+	}
+	return strings.TrimSpace(e.string)
+}
+
+// inputs makes the inputs of a graph.
+func (in *instance) inputs() {
+	for _, d := range in.f.in {
+		t := inputType(d.typ, in.o().Float)
+		shape, ok := in.shape(d.name.string, d.dims, t)
+		if !ok {
+			in.failed[d.name.string] = true
+			continue
+		}
+		in.vals[d.name.string] = in.g.AddValue(&graph.Value{Name: in.unique(d.name.string), Kind: graph.Input, Type: t, Shape: shape})
+	}
+}
+
+func (in *instance) o() *Options { return &in.builder.o }
+
+func inputType(name string, float tensor.Type) tensor.Type {
+	if name == "i32" {
+		return tensor.I32
+	}
+	return float
+}
+
+// weight makes a weight's value; nil where it is optional and not there.
+func (in *instance) weight(w *weightDecl) (*graph.Value, bool) {
+	src, name, o := in.o().Weights, w.name.string, in.o()
+	if !w.present(src, max(0, in.block)) && w.optional {
+		return nil, true
+	}
+	shape, ok := in.shape(name, w.shape, tensor.F32)
+	if !ok {
+		return nil, false
+	}
+	fail := func(format string, args ...any) (*graph.Value, bool) {
+		in.scope.add(in.f.fail(w.name, 0, format, args...))
+		return nil, false
+	}
+	load := &graph.Load{Tensors: []string{in.prefix + name}, Type: tensor.F16}
+	if src != nil {
+		p, found := w.find(src, max(0, in.block))
+		if !found {
+			return fail("%s", w.missing(src, max(0, in.block)))
+		}
+		var err error
+		if load, err = p.load(src, name, max(0, in.block), shape); err != nil {
+			return fail("%v", err)
+		}
+	}
+	t := load.Type
+	switch {
+	case len(shape) == 1 || o.DType == tensor.Invalid && t == tensor.F64:
+		t = tensor.F32
+	case o.DType != tensor.Invalid:
+		t = o.DType
+	}
+	if src == nil {
+		load.Type = t
+	}
+	if err := t.CheckRow(shape.Last()); err != nil {
+		return fail("weight %s %v: %v", name, shape, err)
+	}
+	key := fmt.Sprint(load.Tensors, load.Add, load.Transpose)
+	if v := in.loads[key]; v != nil && v.Shape.Equal(shape) {
+		return v, true
+	}
+	v := in.g.AddValue(&graph.Value{Name: in.unique(in.prefix + name), Kind: graph.Weight, Type: t, Shape: shape, Load: load})
+	in.loads[key] = v
+	return v, true
+}
+
+// load checks a pattern's tensors against the declared shape.
+func (p pattern) load(src Weights, name string, block int, shape tensor.Shape) (*graph.Load, error) {
+	load := &graph.Load{Add: p.add, Transpose: p.transpose}
+	want, count := p.orient(shape), 1
+	if p.stacked() {
+		if count = shape[0]; len(shape) < 2 || count > maxNodes {
+			return nil, fmt.Errorf("weight %s %v: a stack of experts has a dimension for them and others behind it", name, shape)
+		}
+		want = p.orient(shape[1:])
+	}
+	for e := range count {
+		tname := p.at(block, e)
+		t, have, ok := src.Lookup(tname)
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("weight %s %v: %s has no tensor %s, but it has %s", name, shape, src.Path(), tname, p.at(block, 0))
+		case !have.Equal(want):
+			return nil, fmt.Errorf("weight %s: tensor %s of %s has the shape %v, but %v is wanted", name, tname, src.Path(), have, want)
+		case !t.IsFloat() && !t.IsBlock():
+			return nil, fmt.Errorf("weight %s: tensor %s of %s holds %s, a float type or block format is wanted", name, tname, src.Path(), t)
+		case e > 0 && t != load.Type:
+			return nil, fmt.Errorf("weight %s: the experts' tensors of %s differ in type: %s is %s, %s is %s", name, src.Path(), load.Tensors[0], load.Type, tname, t)
+		}
+		load.Type = t
+		load.Tensors = append(load.Tensors, tname)
+	}
+	return load, nil
+}
+
+// run builds the body. An equation that uses a name whose own equation failed
+// is left out without a word.
+func (in *instance) run() {
+	for i := range in.f.body {
+		eq := &in.f.body[i]
+		follows := eq.broken
+		eq.mentions(func(n lang.Name) { follows = follows || in.failed[n.Name] })
+		if follows || !in.build(eq) {
+			for _, n := range eq.names {
+				in.failed[n.string] = true
+			}
+		}
+		if len(in.g.Nodes) > maxNodes {
+			return
+		}
+	}
+}
+
+// values is the scope of an equation: only declared names are tensors.
+func (in *instance) values() graph.Scope { return graph.Scope{Values: in.vals, Env: in.lookup} }
+
+func (in *instance) build(eq *equation) bool {
+	if eq.repeat != nil {
+		return in.repeat(eq)
+	}
+	names := make([]string, len(eq.names))
+	for i, n := range eq.names {
+		names[i] = n.string
+	}
+	vals, ok := in.equation(eq, names, eq.rhs.tree)
+	if !ok {
+		return false
+	}
+	for i, n := range names {
+		in.vals[n] = vals[i]
+	}
+	return true
+}
+
+// equation builds nodes for one expression, and checks what the graph alone
+// could say only without a place: sizes that overflow, states updated twice.
+func (in *instance) equation(eq *equation, names []string, tree lang.Expr) ([]*graph.Value, bool) {
+	n := eq.rhs.node
+	in.eq.Prefix, in.eq.Block = in.prefix, in.block
+	if in.prefix == "" && !in.f.block {
+		in.eq.Block = -1
+	}
+	in.eq.Place = fmt.Sprintf("%s:%d:%d", in.f.path, n.Line, n.Column)
+	in.bad = false
+	first := len(in.g.Nodes)
+	vals, err := in.eq.Equation(names, tree, in.values())
+	follows := in.bad
+	in.bad = false
+	if err != nil {
+		if !follows {
+			in.scope.add(in.f.wrap(eq.rhs.text, err, ""))
+		}
+		return nil, false
+	}
+	fail := func(format string, args ...any) bool {
+		in.scope.add(in.f.fail(eq.rhs.text, tree.Pos(), "%s: %s", eq.string, fmt.Sprintf(format, args...)))
+		return false
+	}
+	ok := true
+	for _, node := range in.g.Nodes[first:] {
+		ok = in.checkState(node, fail) && ok
+		for _, v := range node.Out {
+			if _, err := v.Shape.Bytes(tensor.F64); err != nil {
+				ok = fail("%s: %v", node.Op.Name, err)
+			}
+		}
+	}
+	if len(in.g.Nodes) > maxNodes {
+		ok = fail("the graph has more than %d operations", maxNodes)
+	}
+	return vals, ok
+}
+
+// checkState refuses a second update of a state's version, and reads of a
+// version that an update has replaced.
+func (in *instance) checkState(n *graph.Node, fail func(string, ...any) bool) bool {
+	for _, v := range n.In {
+		if by := in.pushed[v]; by != nil && v != nil {
+			return fail("%s: %s has been replaced: %s pushed to it and gives the version to use", n.Op.Name, v.Name, by.Name)
+		}
+	}
+	if n.Op.Kind == graph.Update {
+		if root := n.In[0].Root(); root.Kind != graph.State {
+			return fail("%s: %s is no state: declare it under state:", n.Op.Name, n.In[0])
+		}
+		in.pushed[n.In[0]] = n
+	}
+	return true
+}
+
+// repeat builds a block several times: its results are the first operands of
+// the next. Blocks are numbered through the whole model.
+func (in *instance) repeat(eq *equation) bool {
+	rep, b := eq.repeat, eq.repeat.file
+	fail := func(at int, format string, args ...any) bool {
+		in.scope.add(in.f.fail(eq.rhs.text, at, "%s: %s", eq.string, fmt.Sprintf(format, args...)))
+		return false
+	}
+	v, ok := in.eval(eq.rhs.text, rep.count, eq.string+": ")
+	if !ok {
+		return false
+	}
+	count, whole := lang.Int(v)
+	switch {
+	case !whole || count < 1 || count > maxRepeat:
+		return fail(rep.count.Pos(), "a block is repeated 1 to %d times, not %s", maxRepeat, lang.Format(v))
+	case len(rep.args) != len(b.in):
+		return fail(rep.at, "%s takes %d operands (%s), %d are given", rep.block, len(b.in), b.inputNames(), len(rep.args))
+	case len(b.out) > len(b.in):
+		return fail(rep.at, "%s gives %d results for %d operands, so it cannot be repeated", rep.block, len(b.out), len(b.in))
+	case len(eq.names) != len(b.out):
+		return fail(rep.at, "%s gives %d results, %d names are given", rep.block, len(b.out), len(eq.names))
+	}
+	known := make([]string, len(b.params))
+	for i, p := range b.params {
+		known[i] = p.name.string
+	}
+	for _, n := range rep.named {
+		if b.param(n.Name) == nil {
+			ok = fail(n.Pos(), "%s has no parameter %s%s", rep.block, n.Name, didYouMean(n.Name, known))
+		}
+	}
+	args := make([]*graph.Value, len(rep.args))
+	for k, a := range rep.args {
+		vals, got := in.equation(eq, []string{eq.names[0].string + "." + b.in[k].name.string}, a)
+		if !got {
+			return false
+		}
+		args[k] = vals[0]
+	}
+	if !ok {
+		return false
+	}
+	for range count {
+		before := len(in.builder.list)
+		number := in.g.Blocks
+		in.g.Blocks++
+		s := newScope(&in.builder.errs, b, in.o(), number, in.inherit(eq, number))
+		inner := in.instance(b, s, fmt.Sprintf("blk.%d.", number))
+		ok := true
+		for k, d := range b.in {
+			shape, known := inner.shape(d.name.string, d.dims, tensor.F32)
+			if t := inputType(d.typ, in.o().Float); known && (!args[k].Shape.Equal(shape) || args[k].Type != t) {
+				ok = fail(rep.args[k].Pos(), "%s of %s must be %s%v, but it is %s", d.name.string, rep.block, t, shape, args[k])
+			}
+			inner.vals[d.name.string] = args[k]
+		}
+		if ok {
+			inner.run()
+		}
+		for k, name := range b.out {
+			if args[k] = inner.vals[name.string]; args[k] == nil {
+				return false // its equation failed, which is reported
+			}
+		}
+		if len(in.builder.list) > before {
+			return false // the next would make the same mistakes
+		}
+	}
+	for k, n := range eq.names {
+		in.vals[n.string] = args[k]
+	}
+	return true
+}
+
+func (f *File) inputNames() string {
+	var names []string
+	for _, d := range f.in {
+		names = append(names, d.name.string)
+	}
+	return strings.Join(names, ", ")
+}
+
+// markNorms finds the weights that multiply a normalised or rotated tensor:
+// synthetic values for them lie around one.
+func (b *builder) markNorms() {
+	for _, n := range b.g.Nodes {
+		for i, v := range n.In {
+			if v == nil || v.Kind != graph.Weight {
+				continue
+			}
+			operand := n.Op.Sig.In[i].Name
+			norm := (n.Op == ops.RMSNorm || n.Op == ops.LayerNorm) && operand == "w"
+			v.Load.Norm = v.Load.Norm || norm || n.Op == ops.RoPE && operand == "factors"
+		}
+	}
+}
+
+// Unused lists the tensors of the source that no weight of the graph reads.
+func Unused(g *graph.Graph, w Weights) []string {
+	used := map[string]bool{}
+	for _, v := range g.Weights {
+		for _, t := range v.Load.Tensors {
+			used[t] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(w.Names()), func(n string) bool { return used[n] })
+}

@@ -1,0 +1,210 @@
+package models
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"greta/graph/lang"
+	"greta/ops"
+)
+
+// builtins are the names that every file knows.
+var builtins = []string{"S", "C", "R", "i", "gguf", "hf"}
+
+var builtinDoc = map[string]string{
+	"S":    "the number of tokens in the step",
+	"C":    "the context length",
+	"R":    "the number of rows whose logits are wanted",
+	"i":    "the number of the block",
+	"gguf": "whether the weights speak GGUF's names",
+	"hf":   "whether the weights speak Hugging Face's names",
+}
+
+// words are the words of all operators' attributes and the operators' names:
+// parameters can hold and compare them without quotes.
+var words = sync.OnceValue(func() map[string]bool {
+	all := map[string]bool{}
+	for _, name := range ops.Table.Names() {
+		all[name] = true
+		for _, a := range ops.Table.Lookup(name).Attrs() {
+			for _, w := range a.Words {
+				all[w] = true
+			}
+		}
+	}
+	return all
+})
+
+// walk visits every name in an expression.
+func walk(e lang.Expr, f func(lang.Name)) {
+	switch e := e.(type) {
+	case lang.Name:
+		f(e)
+	case lang.List:
+		for _, x := range e.Elems {
+			walk(x, f)
+		}
+	case lang.Unary:
+		walk(e.X, f)
+	case lang.Binary:
+		walk(e.X, f)
+		walk(e.Y, f)
+	case lang.Cond:
+		walk(e.Then, f)
+		walk(e.If, f)
+		walk(e.Else, f)
+	case lang.Call:
+		for _, x := range e.Args {
+			walk(x, f)
+		}
+		for _, n := range e.Named {
+			walk(n.X, f)
+		}
+	case lang.As:
+		walk(e.X, f)
+		for _, d := range e.Dims {
+			walk(d, f)
+		}
+	}
+}
+
+// mentions gives the names in an equation, but for the block that it repeats.
+func (eq *equation) mentions(f func(lang.Name)) {
+	if eq.repeat == nil {
+		walk(eq.rhs.tree, f)
+		return
+	}
+	walk(eq.repeat.count, f)
+	for _, a := range eq.repeat.args {
+		walk(a, f)
+	}
+	for _, n := range eq.repeat.named {
+		walk(n.X, f)
+	}
+}
+
+// check finds what can be known without any number: names that mean nothing,
+// equations out of order, and declarations that nothing uses.
+func (r *reader) check() {
+	f := r.f
+	f.used = map[string]bool{}
+	params := map[string]bool{}
+	for _, p := range f.params {
+		params[p.name.string] = true
+	}
+	weights := map[string]*weightDecl{}
+	for i := range f.weights {
+		weights[f.weights[i].name.string] = &f.weights[i]
+	}
+	number := func(e expr, wordsToo bool, known []string) {
+		walk(e.tree, func(n lang.Name) {
+			f.used[n.Name] = true
+			switch {
+			case params[n.Name] || slices.Contains(builtins, n.Name) || n.Name == "true" || n.Name == "false":
+			case wordsToo && (weights[n.Name] != nil || words()[n.Name]):
+			default:
+				if at, ok := r.names[n.Name]; ok {
+					r.add(r.fail(e.text, n.Pos(), "%s (line %d) is a tensor, a number is wanted here", n.Name, at.node.Line))
+					return
+				}
+				r.add(r.fail(e.text, n.Pos(), "unknown name %s%s", n.Name, didYouMean(n.Name, known)))
+			}
+		})
+	}
+	sizes := append(slices.Sorted(maps.Keys(params)), "S", "C", "R")
+	anything := append(slices.Concat(sizes, slices.Sorted(maps.Keys(words()))), slices.Sorted(maps.Keys(weights))...)
+	for _, p := range f.params {
+		if p.is != nil {
+			number(*p.is, true, anything)
+		}
+		if p.from.string == "" {
+			continue
+		}
+		switch w := weights[p.from.string]; {
+		case w == nil:
+			r.add(r.fail(p.from, 0, "unknown weight %s%s", p.from.string, didYouMean(p.from.string, slices.Sorted(maps.Keys(weights)))))
+		case w.dimension(p.name.string) < 0:
+			r.add(r.fail(p.from, 0, "the shape of %s has no dimension that is %s alone", p.from.string, p.name.string))
+		}
+	}
+	for _, e := range f.require {
+		number(e, true, anything)
+	}
+	for _, d := range slices.Concat(f.in, f.state) {
+		for _, e := range d.dims {
+			number(e, false, sizes)
+		}
+	}
+	for _, w := range f.weights {
+		for _, e := range w.shape {
+			number(e, false, sizes)
+		}
+	}
+	r.order()
+	for _, w := range f.weights {
+		if !f.used[w.name.string] {
+			r.add(r.fail(w.name, 0, "weight %s is never used", w.name.string))
+		}
+	}
+	for _, s := range f.state {
+		if !f.used[s.name.string] {
+			r.add(r.fail(s.name, 0, "state %s is never used", s.name.string))
+		}
+	}
+	if f.block {
+		f.unusedParams(&r.errs, nil)
+	}
+}
+
+// order checks that equations use only what stands above them, and that the
+// results are names of the file.
+func (r *reader) order() {
+	f := r.f
+	place := map[string]int{}
+	for k := range f.body {
+		for _, n := range f.body[k].names {
+			place[n.string] = k
+		}
+	}
+	for k := range f.body {
+		eq := &f.body[k]
+		eq.mentions(func(n lang.Name) {
+			f.used[n.Name] = true
+			at, ok := place[n.Name]
+			switch {
+			case ok && at == k:
+				r.add(r.fail(eq.rhs.text, n.Pos(), "%s: a cycle: it uses its own result %s", eq.string, n.Name))
+				eq.broken = true
+			case ok && at > k:
+				r.add(r.fail(eq.rhs.text, n.Pos(), "%s: uses %s, which line %d defines later: equations run from top to bottom, so a cycle cannot be computed",
+					eq.string, n.Name, f.body[at].node.Line))
+				eq.broken = true
+			}
+		})
+	}
+	for _, o := range f.out {
+		if _, ok := place[o.string]; ok {
+			continue
+		}
+		if _, ok := r.names[o.string]; ok {
+			r.add(r.fail(o, 0, "the result %s is not computed: out: names equations of the body", o.string))
+		} else {
+			r.add(r.fail(o, 0, "unknown result %q%s", o.string, didYouMean(o.string, slices.Sorted(maps.Keys(place)))))
+		}
+	}
+}
+
+// unusedParams reports parameters that neither the file nor a block that it
+// repeats reads.
+func (f *File) unusedParams(es *errs, blocks []*File) {
+	for _, p := range f.params {
+		used := f.used[p.name.string]
+		for _, b := range blocks {
+			used = used || b.param(p.name.string) != nil
+		}
+		if !used {
+			es.add(f.fail(p.name, 0, "parameter %s is never used", p.name.string))
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package models
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Match gives the model file for weights: by GGUF's general.architecture and the
+// keys under has:, or by the architectures of config.json (model_type where it
+// names none). The file that asks for more keys wins; two that ask for as many
+// are an error. Files in dirs are looked at before the built-in ones.
+func Match(w Weights, dirs ...string) (*File, error) {
+	found := architectures(w)
+	var known []string
+	for _, dir := range dirs {
+		paths, _ := filepath.Glob(filepath.Join(dir, "*.yaml"))
+		f, err := best(w, found, paths, os.ReadFile, &known)
+		if err != nil {
+			return nil, err
+		}
+		if f != "" {
+			return Load(f)
+		}
+	}
+	f, err := best(w, found, Names(), func(stem string) ([]byte, error) {
+		_, data, err := readBuiltin(stem)
+		return data, err
+	}, &known)
+	if err != nil {
+		return nil, err
+	}
+	if f != "" {
+		return Builtin(f)
+	}
+	key := map[string]string{"gguf": "general.architecture", "hf": "architectures"}[w.Dialect()]
+	slices.Sort(known)
+	known = slices.Compact(known)
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%s: the metadata lack %s, so no model file can be chosen; name one by --model", w.Path(), key)
+	}
+	return nil, fmt.Errorf("%s: no model file is for %s (%s); there are files for %s; name another by --model",
+		w.Path(), strings.Join(found, ", "), key, strings.Join(known, ", "))
+}
+
+// architectures gives what the weights say of themselves.
+func architectures(w Weights) []string {
+	keys := []string{"architectures", "model_type"}
+	if w.Dialect() == "gguf" {
+		keys = []string{"general.architecture"}
+	}
+	for _, k := range keys {
+		switch v, _ := w.Meta(k); v := v.(type) {
+		case string:
+			return []string{v}
+		case []string:
+			if len(v) > 0 {
+				return v
+			}
+		}
+	}
+	return nil
+}
+
+// best chooses among files; "" where none matches.
+func best(w Weights, found, names []string, read func(string) ([]byte, error), known *[]string) (string, error) {
+	top, winners := -1, []string(nil)
+	for _, name := range names {
+		data, err := read(name)
+		if err != nil {
+			return "", err
+		}
+		f, err := parse(name, data)
+		if err != nil {
+			return "", err
+		}
+		m := f.match
+		want := m.hf
+		if w.Dialect() == "gguf" {
+			want = m.gguf
+		}
+		*known = append(*known, want...)
+		score := 0
+		if !slices.ContainsFunc(found, func(a string) bool { return slices.Contains(want, a) }) {
+			score = -1
+		}
+		if w.Dialect() == "gguf" && score >= 0 {
+			for _, key := range m.has {
+				if v, ok := w.Meta(key); !ok || v == nil || v == int64(0) || v == false {
+					score = -1
+					break
+				}
+				score++
+			}
+		}
+		switch {
+		case score < 0 || score < top:
+		case score > top:
+			top, winners = score, []string{name}
+		default:
+			winners = append(winners, name)
+		}
+	}
+	if len(winners) > 1 {
+		return "", fmt.Errorf("%s: several model files are for %s: %s; name one by --model", w.Path(), strings.Join(found, ", "), strings.Join(winners, ", "))
+	}
+	if top < 0 {
+		return "", nil
+	}
+	return winners[0], nil
+}

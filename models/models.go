@@ -1,0 +1,202 @@
+// Package models reads model files: networks written as YAML, in the language
+// of docs/language.md. It binds their parameters to the metadata of weights,
+// their weights to tensors, and builds the graph of one step. The files of the
+// families that greta knows lie beside this code and are part of the program; an
+// architecture is a file, never Go.
+package models
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"greta/tensor"
+)
+
+//go:embed *.yaml
+var files embed.FS
+
+// Weights is what a model file asks of the weights; weights.Source satisfies it.
+type Weights interface {
+	// Path says where the weights come from, for messages.
+	Path() string
+	// Dialect is "gguf" or "hf": whose tensor names and keys are spoken.
+	Dialect() string
+	// Meta gives a metadata value: string, bool, int64, float64 or a slice of one.
+	Meta(key string) (any, bool)
+	// Names lists the tensors.
+	Names() []string
+	// Lookup gives a tensor's type and shape, slowest-varying dimension first.
+	Lookup(name string) (tensor.Type, tensor.Shape, bool)
+}
+
+// File is a model or block file.
+type File struct {
+	*source
+	name    string
+	block   bool
+	match   matcher
+	in      []decl
+	params  []param
+	require []expr
+	weights []weightDecl
+	state   []decl
+	body    []equation
+	out     []text
+	used    map[string]bool // names that an expression of the file mentions
+}
+
+// IsBlock says whether the file defines a block, one layer, and not a whole model.
+func (f *File) IsBlock() bool { return f.block }
+
+// Name is the name behind model: or block:.
+func (f *File) Name() string { return f.name }
+
+// Path is where the file was found; that of a built-in one begins with models/.
+func (f *File) Path() string { return f.path }
+
+func (f *File) param(name string) *param {
+	for i := range f.params {
+		if f.params[i].name.string == name {
+			return &f.params[i]
+		}
+	}
+	return nil
+}
+
+func (f *File) weight(name string) *weightDecl {
+	for i := range f.weights {
+		if f.weights[i].name.string == name {
+			return &f.weights[i]
+		}
+	}
+	return nil
+}
+
+// blocks lists the files that the body repeats, each once.
+func (f *File) blocks() []*File {
+	var all []*File
+	for _, eq := range f.body {
+		if eq.repeat != nil && !slices.Contains(all, eq.repeat.file) {
+			all = append(all, eq.repeat.file)
+		}
+	}
+	return all
+}
+
+// Names lists the built-in files by stem: llama2_7b, llama2_block, ….
+func Names() []string {
+	entries, _ := files.ReadDir(".")
+	var all []string
+	for _, e := range entries {
+		all = append(all, strings.TrimSuffix(e.Name(), ".yaml"))
+	}
+	return all
+}
+
+// Load reads a model or block file from disk. The blocks that it repeats are
+// looked for beside it, then among the built-in ones. The error is Errors where
+// the text is at fault.
+func Load(path string) (*File, error) {
+	data, err := readLimited(path)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Dir(path)
+	return resolve(path, data, func(stem string) (string, []byte, error) {
+		p := filepath.Join(dir, stem+".yaml")
+		data, err := readLimited(p)
+		if errors.Is(err, fs.ErrNotExist) {
+			return readBuiltin(stem)
+		}
+		return p, data, err
+	})
+}
+
+func readLimited(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: a model file is wanted, this is no regular file", path)
+	}
+	if info.Size() > maxFileBytes {
+		return nil, fmt.Errorf("%s: has %d bytes, a model file has at most %d", path, info.Size(), maxFileBytes)
+	}
+	return os.ReadFile(path)
+}
+
+// Builtin gives a file that is part of the program. The folder models/ and the
+// ending .yaml may be left out.
+func Builtin(name string) (*File, error) {
+	stem := strings.TrimPrefix(strings.TrimPrefix(filepath.ToSlash(name), "./"), "models/")
+	path, data, err := readBuiltin(strings.TrimSuffix(stem, ".yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return resolve(path, data, readBuiltin)
+}
+
+func readBuiltin(stem string) (string, []byte, error) {
+	data, err := files.ReadFile(stem + ".yaml")
+	if err != nil {
+		return "", nil, fmt.Errorf("no model file has this name%s", didYouMean(stem, Names()))
+	}
+	return "models/" + stem + ".yaml", data, nil
+}
+
+// resolve parses a file and the blocks that it repeats.
+func resolve(path string, data []byte, read func(stem string) (string, []byte, error)) (*File, error) {
+	f, err := parse(path, data)
+	if err != nil {
+		return nil, err
+	}
+	var es errs
+	loaded := map[string]*File{}
+	for i := range f.body {
+		rep := f.body[i].repeat
+		if rep == nil {
+			continue
+		}
+		if rep.file = loaded[rep.block]; rep.file != nil {
+			continue
+		}
+		fail := func(format string, args ...any) {
+			es.add(f.fail(f.body[i].rhs.text, rep.at, "%s: %s", f.body[i].string, fmt.Sprintf(format, args...)))
+		}
+		if strings.ContainsAny(rep.block, `/\`) {
+			fail("block %q: a file's name without folder and ending is wanted", rep.block)
+			continue
+		}
+		path, data, err := read(rep.block)
+		if err != nil {
+			fail("block %s: %v", rep.block, err)
+			continue
+		}
+		b, err := parse(path, data)
+		if err != nil {
+			for _, e := range err.(Errors) {
+				es.add(e)
+			}
+			continue
+		}
+		if !b.block {
+			fail("%s is a model, only a block can be repeated", path)
+			continue
+		}
+		loaded[rep.block], rep.file = b, b
+	}
+	if len(es.list) == 0 && !f.block {
+		f.unusedParams(&es, f.blocks())
+	}
+	if err := es.err(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}

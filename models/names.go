@@ -1,0 +1,145 @@
+package models
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"greta/graph/lang"
+	"greta/tensor"
+)
+
+// pattern is one alternative of a weight's name in a source: $i stands for the
+// number of the block, $e for that of the expert.
+type pattern struct {
+	name      string
+	add       float64
+	transpose bool
+}
+
+// alternatives reads "a | b +1 | /c.T" and puts the names into the patterns of
+// the file's names:; "/" skips these.
+func (r *reader) alternatives(t text, patterns []string) []pattern {
+	var all []pattern
+	for alt := range strings.SplitSeq(t.string, "|") {
+		fields := strings.Fields(alt)
+		if len(fields) == 0 {
+			r.add(r.fail(t, 0, "a tensor's name is missing in %q", t.string))
+			return nil
+		}
+		p := pattern{name: fields[0]}
+		for _, f := range fields[1:] {
+			add, err := strconv.ParseFloat(f, 64)
+			switch {
+			case f == ".T":
+				p.transpose = true
+			case err == nil && (f[0] == '+' || f[0] == '-') && add-add == 0:
+				p.add = add
+			default:
+				r.add(r.fail(t, strings.Index(t.string, f), "%q behind the name %s: there are +1 (add one) and .T (transpose)", f, p.name))
+				return nil
+			}
+		}
+		if name, ok := strings.CutSuffix(p.name, ".T"); ok {
+			p.name, p.transpose = name, true
+		}
+		if name, ok := strings.CutPrefix(p.name, "/"); ok {
+			p.name = name
+			all = append(all, p)
+			continue
+		}
+		if len(patterns) == 0 {
+			all = append(all, p)
+		}
+		for _, outer := range patterns {
+			q := p
+			q.name = strings.Replace(outer, "*", p.name, 1)
+			all = append(all, q)
+		}
+	}
+	return all
+}
+
+func (p pattern) stacked() bool { return strings.Contains(p.name, "$e") }
+
+func (p pattern) at(block, expert int) string {
+	s := strings.ReplaceAll(p.name, "$i", strconv.Itoa(block))
+	return strings.ReplaceAll(s, "$e", strconv.Itoa(expert))
+}
+
+// dimension is the place in the weight's shape that is the name alone, or -1.
+func (w *weightDecl) dimension(name string) int {
+	for i, e := range w.shape {
+		if n, ok := e.tree.(lang.Name); ok && n.Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// find gives the first alternative that the source has.
+func (w *weightDecl) find(src Weights, block int) (pattern, bool) {
+	for _, p := range w.sources[src.Dialect()] {
+		if _, _, ok := src.Lookup(p.at(block, 0)); ok {
+			return p, true
+		}
+	}
+	return pattern{}, false
+}
+
+// present says whether the weight will be there. Synthetic weights have all but
+// the optional ones.
+func (w *weightDecl) present(src Weights, block int) bool {
+	if src == nil {
+		return !w.optional
+	}
+	_, ok := w.find(src, block)
+	return ok
+}
+
+// sourceSize gives the size of the named dimension as the source has it.
+func (w *weightDecl) sourceSize(src Weights, block int, name string) (int, bool) {
+	p, ok := w.find(src, block)
+	if !ok {
+		return 0, false
+	}
+	_, shape, _ := src.Lookup(p.at(block, 0))
+	k := w.dimension(name)
+	if p.stacked() {
+		k--
+	}
+	if k < 0 || len(shape) != len(w.shape) && !p.stacked() || k >= len(shape) {
+		return 0, false
+	}
+	return p.orient(shape)[k], true
+}
+
+// orient turns a source's shape into ours.
+func (p pattern) orient(shape tensor.Shape) tensor.Shape {
+	n := len(shape)
+	if !p.transpose || n < 2 {
+		return shape
+	}
+	t := append(tensor.Shape{}, shape...)
+	t[n-2], t[n-1] = t[n-1], t[n-2]
+	return t
+}
+
+// missing says which tensors were looked for, and the nearest that there is.
+func (w *weightDecl) missing(src Weights, block int) string {
+	alts := w.sources[src.Dialect()]
+	if len(alts) == 0 {
+		return fmt.Sprintf("weight %s has no %s: name, and %s needs one", w.name.string, src.Dialect(), src.Path())
+	}
+	var tried []string
+	for _, p := range alts {
+		tried = append(tried, p.at(block, 0))
+	}
+	msg := fmt.Sprintf("weight %s: %s has no tensor %s", w.name.string, src.Path(), strings.Join(tried, " or "))
+	for _, t := range tried {
+		if near := lang.Nearest(t, src.Names()); near != "" {
+			return msg + "; the nearest is " + near
+		}
+	}
+	return msg
+}

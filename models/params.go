@@ -1,0 +1,322 @@
+package models
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"greta/graph/lang"
+)
+
+// Param is a parameter with its value, and where that came from.
+type Param struct {
+	Name   string // of a repeated block's own: "llama2_block.window", as in block 0
+	Value  lang.Val
+	Origin string // "gguf llama.block_count", "shape of tok_embd", "default", "--set", "repeat"
+}
+
+// resolved is a parameter's state during resolution.
+type resolved struct {
+	val    lang.Val
+	origin string
+	busy   bool // being computed: meeting it again is a cycle
+	bad    bool // its mistake is reported already
+}
+
+// scope gives the names of one file, or of one block of a model, their values.
+type scope struct {
+	*errs
+	f      *File
+	o      *Options
+	block  int // number of the block; -1 in a model, outside repeat
+	over   map[string]resolved
+	params map[string]*resolved
+	chain  []string // parameters being computed, for the message of a cycle
+	bad    bool     // an expression has met a name whose mistake is reported
+}
+
+func newScope(es *errs, f *File, o *Options, block int, over map[string]resolved) *scope {
+	return &scope{errs: es, f: f, o: o, block: block, over: over, params: map[string]*resolved{}}
+}
+
+// lookup is the language's environment.
+func (s *scope) lookup(name string) (lang.Val, bool) {
+	switch name {
+	case "S":
+		return float64(s.o.S), true
+	case "C":
+		return float64(s.o.C), true
+	case "R":
+		return float64(s.o.R), true
+	case "gguf", "hf":
+		return s.o.Weights != nil && s.o.Weights.Dialect() == name, true
+	case "i":
+		return float64(s.block), s.block >= 0
+	}
+	if p := s.f.param(name); p != nil {
+		r := s.resolve(p)
+		s.bad = s.bad || r.bad
+		return r.val, true
+	}
+	if w := s.f.weight(name); w != nil { // for has(weight)
+		if w.present(s.o.Weights, max(0, s.block)) {
+			return true, true
+		}
+		return nil, true
+	}
+	return name, words()[name]
+}
+
+// eval computes an expression; it reports a mistake unless that follows from another.
+func (s *scope) eval(t text, tree lang.Expr, prefix string) (lang.Val, bool) {
+	outer := s.bad
+	s.bad = false
+	v, err := lang.Eval(tree, s.lookup)
+	follows := s.bad
+	s.bad = outer
+	if err == nil && !follows {
+		return v, true
+	}
+	if !follows {
+		s.add(s.f.wrap(t, err, prefix))
+	}
+	return nil, false
+}
+
+func (s *scope) resolve(p *param) *resolved {
+	name := p.name.string
+	r := s.params[name]
+	switch {
+	case r == nil:
+		r = &resolved{}
+		s.params[name] = r
+	case r.busy:
+		at := slices.Index(s.chain, name)
+		text := ""
+		for _, c := range s.chain[at:] {
+			text += c + " → "
+		}
+		s.add(s.f.fail(p.name, 0, "a cycle of parameters: %s%s", text, name))
+		r.bad = true
+		return r
+	default:
+		return r
+	}
+	if len(s.chain) >= 1000 {
+		s.add(s.f.fail(p.name, 0, "parameters depend on each other over more than 1000 steps"))
+		r.bad = true
+		return r
+	}
+	r.busy = true
+	s.chain = append(s.chain, name)
+	val, origin, ok := s.value(p)
+	s.chain = s.chain[:len(s.chain)-1]
+	r.val, r.origin, r.busy = val, origin, false
+	r.bad = r.bad || !ok
+	return r
+}
+
+// value finds a parameter's value: given from outside, from the metadata, from a
+// weight's shape, from its own expression, in this order.
+func (s *scope) value(p *param) (lang.Val, string, bool) {
+	name := p.name.string
+	if o, ok := s.over[name]; ok {
+		return o.val, o.origin, !o.bad
+	}
+	if given, ok := s.o.Set[name]; ok {
+		v, ok := s.set(name, given)
+		return v, "--set", ok
+	}
+	if w := s.o.Weights; w != nil {
+		keys := p.hf
+		if w.Dialect() == "gguf" {
+			keys = p.gguf
+		}
+		for _, k := range keys {
+			m, ok := w.Meta(k)
+			if !ok || m == nil {
+				continue
+			}
+			v, ok := metaValue(m)
+			if !ok {
+				s.add(s.f.fail(p.name, 0, "%s: %s of %s is %v, which is not a finite number, word or list", name, k, w.Path(), m))
+			}
+			return v, w.Dialect() + " " + k, ok
+		}
+		if p.from.string != "" {
+			if n, ok := s.f.weight(p.from.string).sourceSize(w, max(0, s.block), name); ok {
+				return float64(n), "shape of " + p.from.string, true
+			}
+		}
+	}
+	if p.is == nil {
+		return nil, "absent", true
+	}
+	v, ok := s.eval(p.is.text, p.is.tree, name+": ")
+	return v, "default", ok
+}
+
+// set evaluates a --set.
+func (s *scope) set(name, given string) (lang.Val, bool) {
+	src := &source{path: "--set " + name + "=" + given}
+	tree, err := lang.Parse(given)
+	if err != nil {
+		s.add(src.wrap(text{string: given}, err, ""))
+		return nil, false
+	}
+	outer := s.bad
+	s.bad = false
+	v, err := lang.Eval(tree, s.lookup)
+	follows := s.bad
+	s.bad = outer
+	if err != nil && !follows {
+		s.add(src.wrap(text{string: given}, err, ""))
+	}
+	return v, err == nil && !follows
+}
+
+// metaValue turns metadata into a value of the language.
+func metaValue(m any) (lang.Val, bool) {
+	switch m := m.(type) {
+	case string, bool:
+		return m, true
+	case int64:
+		return float64(m), true
+	case float64:
+		return m, !math.IsNaN(m) && !math.IsInf(m, 0)
+	case []string:
+		return metaList(m)
+	case []bool:
+		return metaList(m)
+	case []int64:
+		return metaList(m)
+	case []float64:
+		return metaList(m)
+	}
+	return nil, false
+}
+
+func metaList[E any](m []E) (lang.Val, bool) {
+	list := make([]lang.Val, len(m))
+	for i, e := range m {
+		v, ok := metaValue(e)
+		if !ok {
+			return nil, false
+		}
+		list[i] = v
+	}
+	return list, true
+}
+
+// all resolves every parameter, so that all mistakes show at once, and checks
+// the file's requirements.
+func (s *scope) all() {
+	for i := range s.f.params {
+		s.resolve(&s.f.params[i])
+	}
+	for _, e := range s.f.require {
+		v, ok := s.eval(e.text, e.tree, "require: ")
+		if !ok {
+			continue
+		}
+		if b, is := v.(bool); !is {
+			s.add(s.f.fail(e.text, 0, "require: a condition is wanted here, not %s", lang.Format(v)))
+		} else if !b {
+			s.add(s.f.fail(e.text, 0, "%s needs %s%s", s.f.name, e.string, s.found(e)))
+		}
+	}
+}
+
+// found says what the parameters of a failed requirement are.
+func (s *scope) found(e expr) string {
+	msg, seen := "", map[string]bool{}
+	walk(e.tree, func(n lang.Name) {
+		p := s.f.param(n.Name)
+		w := s.f.weight(n.Name)
+		if seen[n.Name] || p == nil && w == nil {
+			return
+		}
+		seen[n.Name] = true
+		if p != nil {
+			r := s.resolve(p)
+			msg += fmt.Sprintf("; %s is %s (%s)", n.Name, lang.Format(r.val), r.origin)
+		} else if w.present(s.o.Weights, max(0, s.block)) {
+			msg += fmt.Sprintf("; the weights have %s", n.Name)
+		}
+	})
+	if s.o.Weights != nil {
+		msg += " in " + s.o.Weights.Path()
+	}
+	return msg
+}
+
+// checkSet reports names of --set that neither the file nor its blocks have.
+func (f *File) checkSet(es *errs, set map[string]string) {
+	known := map[string]bool{}
+	for _, file := range append(f.blocks(), f) {
+		for _, p := range file.params {
+			known[p.name.string] = true
+		}
+	}
+	names := slices.Sorted(maps.Keys(known))
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		if !known[name] {
+			es.add(&Error{Path: "--set " + name, Msg: fmt.Sprintf("%s has no parameter %s%s", f.path, name, didYouMean(name, names))})
+		}
+	}
+}
+
+// inherit gives what a repeated block takes from the model: its parameters by
+// name, then those that repeat names, which win.
+func (s *scope) inherit(eq *equation, number int) map[string]resolved {
+	b := eq.repeat.file
+	over := map[string]resolved{}
+	for _, p := range b.params {
+		if own := s.f.param(p.name.string); own != nil {
+			r := *s.resolve(own)
+			over[p.name.string] = r
+		}
+	}
+	outer := s.block
+	s.block = number
+	for _, n := range eq.repeat.named {
+		v, ok := s.eval(eq.rhs.text, n.X, eq.string+": ")
+		over[n.Name] = resolved{val: v, origin: "repeat", bad: !ok}
+	}
+	s.block = outer
+	return over
+}
+
+// Params gives the parameters of the file and the own ones of the blocks that
+// it repeats (as block 0 has them), with their origins.
+func (f *File) Params(o Options) ([]Param, error) {
+	var es errs
+	o.defaults()
+	f.checkSet(&es, o.Set)
+	s := newScope(&es, f, &o, f.standalone(), nil)
+	s.all()
+	var all []Param
+	for i := range f.params {
+		r := s.resolve(&f.params[i])
+		all = append(all, Param{f.params[i].name.string, r.val, r.origin})
+	}
+	seen := map[*File]bool{}
+	for i := range f.body {
+		eq := &f.body[i]
+		if eq.repeat == nil || seen[eq.repeat.file] {
+			continue
+		}
+		b := eq.repeat.file
+		seen[b] = true
+		inner := newScope(&es, b, &o, 0, s.inherit(eq, 0))
+		inner.all()
+		for k := range b.params {
+			name := b.params[k].name.string
+			if r := inner.resolve(&b.params[k]); f.param(name) == nil || r.origin == "repeat" {
+				all = append(all, Param{b.stem() + "." + name, r.val, r.origin})
+			}
+		}
+	}
+	return all, es.err()
+}

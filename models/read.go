@@ -1,0 +1,542 @@
+package models
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"greta/graph/lang"
+)
+
+// The shape of a file after reading, before any number is known.
+type (
+	// expr is an expression with its place.
+	expr struct {
+		text
+		tree lang.Expr
+	}
+	// decl is an input or a state: name: type[dims].
+	decl struct {
+		name text
+		typ  string
+		dims []expr
+	}
+	// param is a number or word, read from metadata or computed.
+	param struct {
+		name     text
+		gguf, hf []string // alternative keys
+		from     text     // the weight whose shape says it, or empty
+		is       *expr
+	}
+	// weightDecl is a tensor of the weights file.
+	weightDecl struct {
+		name     text
+		shape    []expr
+		sources  map[string][]pattern // by dialect
+		optional bool
+	}
+	// equation is one line of the body.
+	equation struct {
+		text   // the left side
+		names  []text
+		rhs    expr
+		repeat *repeat
+		broken bool // uses what is defined later: reported when read
+	}
+	// repeat applies a block several times.
+	repeat struct {
+		count lang.Expr
+		block string
+		at    int
+		file  *File
+		args  []lang.Expr
+		named []lang.Named
+	}
+	// matcher says which weights a model file is for.
+	matcher struct{ gguf, hf, has []string }
+)
+
+// limits on what a file may ask for.
+const (
+	maxFileBytes = 1 << 20
+	maxRepeat    = 10_000
+	maxNodes     = 200_000
+	maxSize      = 1 << 31 // of one dimension
+	maxDims      = 8
+)
+
+// reader fills a File from YAML and collects mistakes.
+type reader struct {
+	*source
+	errs
+	f     *File
+	names map[string]text // every name of the file, where it is given
+}
+
+// parse reads a file's text; its errors are all those that one file can show by itself.
+func parse(path string, data []byte) (*File, error) {
+	src := &source{path: path}
+	if len(data) > maxFileBytes {
+		return nil, Errors{src.at(0, 0, "has %d bytes; a model file has at most %d", len(data), maxFileBytes)}
+	}
+	src.lines = strings.Split(string(data), "\n")
+	doc, err := parseYAML(data)
+	if err != nil {
+		return nil, Errors{src.yamlError(err)}
+	}
+	r := &reader{source: src, f: &File{source: src}, names: map[string]text{}}
+	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
+		return nil, Errors{src.at(1, 1, "a model file is a mapping that begins with model: or block:")}
+	}
+	r.file(doc.Content[0])
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	return r.f, nil
+}
+
+// parseYAML turns a panic of the YAML library into an error: the text may be anything.
+func parseYAML(data []byte) (doc yaml.Node, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("yaml: cannot be read: %v", p)
+		}
+	}()
+	err = yaml.Unmarshal(data, &doc)
+	return doc, err
+}
+
+func (s *source) yamlError(err error) *Error {
+	msg := strings.TrimPrefix(err.Error(), "yaml: ")
+	var line int
+	if n, _ := fmt.Sscanf(msg, "line %d:", &line); n == 1 {
+		_, msg, _ = strings.Cut(msg, ": ")
+		col := 1
+		if line > 0 && line <= len(s.lines) {
+			l := s.lines[line-1]
+			col = len(l) - len(strings.TrimLeft(l, " ")) + 1
+		}
+		return s.at(line, col, "not YAML: %s", msg)
+	}
+	return s.at(0, 0, "not YAML: %s", msg)
+}
+
+func (r *reader) failNode(n *yaml.Node, format string, args ...any) {
+	r.add(r.at(n.Line, n.Column, format, args...))
+}
+
+func describe(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.AliasNode:
+		return "an alias"
+	}
+	if n.Value == "" || n.Tag == "!!null" {
+		return "nothing"
+	}
+	return n.Value
+}
+
+// scalar gives a node's text.
+func (r *reader) scalar(n *yaml.Node, what string) (text, bool) {
+	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" && n.Style == 0 {
+		r.failNode(n, "%s is wanted here, not %s", what, describe(n))
+		return text{}, false
+	}
+	return text{string: n.Value, node: n}, true
+}
+
+// pairs walks a mapping; each key is a scalar and given once.
+func (r *reader) pairs(n *yaml.Node, what string, f func(key text, v *yaml.Node)) {
+	if n.Kind != yaml.MappingNode {
+		r.failNode(n, "%s is wanted here, not %s", what, describe(n))
+		return
+	}
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, ok := r.scalar(n.Content[i], "a name")
+		if !ok {
+			continue
+		}
+		if line, dup := seen[key.string]; dup {
+			r.add(r.fail(key, 0, "%s is given twice: line %d has it too", key.string, line))
+			continue
+		}
+		seen[key.string] = key.node.Line
+		f(key, n.Content[i+1])
+	}
+}
+
+// strings reads one scalar or a list of them.
+func (r *reader) strings(n *yaml.Node, what string) []string {
+	if n.Kind != yaml.SequenceNode {
+		if t, ok := r.scalar(n, what); ok {
+			return []string{t.string}
+		}
+		return nil
+	}
+	var all []string
+	for _, c := range n.Content {
+		if t, ok := r.scalar(c, what); ok {
+			all = append(all, t.string)
+		}
+	}
+	return all
+}
+
+var fileKeys = []string{"model", "block", "match", "in", "params", "require", "names", "weights", "state", "body", "out"}
+
+func (r *reader) file(n *yaml.Node) {
+	patterns := map[string][]string{}
+	parts := map[string]*yaml.Node{}
+	r.pairs(n, "a mapping", func(key text, v *yaml.Node) {
+		if !slices.Contains(fileKeys, key.string) {
+			r.add(r.fail(key, 0, "unknown key %s%s", key.string, didYouMean(key.string, fileKeys)))
+			return
+		}
+		parts[key.string] = v
+	})
+	each := func(key, what string, f func(name text, v *yaml.Node)) {
+		if v := parts[key]; v != nil && (v.Kind != yaml.ScalarNode || v.Tag != "!!null") {
+			r.pairs(v, what, f)
+		}
+	}
+	r.head(n, parts["model"], parts["block"])
+	if v := parts["match"]; v != nil {
+		if r.f.block {
+			r.failNode(v, "match: belongs to a model; a block is found by its name")
+		}
+		r.match(v)
+	}
+	each("in", "a mapping of names to type[dims]", func(name text, v *yaml.Node) {
+		if d, ok := r.decl(name, v, "i32", "float"); ok {
+			r.f.in = append(r.f.in, d)
+		}
+	})
+	each("params", "a mapping of names to expressions", func(name text, v *yaml.Node) { r.param(name, v) })
+	if v := parts["require"]; v != nil {
+		r.require(v)
+	}
+	each("names", "a mapping of gguf and hf to patterns", func(key text, v *yaml.Node) {
+		if t, ok := r.scalar(v, "a pattern of names"); ok && r.dialect(key) {
+			for p := range strings.SplitSeq(t.string, "|") {
+				if p = strings.TrimSpace(p); strings.Count(p, "*") != 1 {
+					r.add(r.fail(t, 0, "the pattern %q must hold one *, for the weight's name", p))
+				} else {
+					patterns[key.string] = append(patterns[key.string], p)
+				}
+			}
+		}
+	})
+	each("weights", "a mapping of names to weights", func(name text, v *yaml.Node) { r.weight(name, v, patterns) })
+	each("state", "a mapping of names to type[dims]", func(name text, v *yaml.Node) {
+		if d, ok := r.decl(name, v, "float"); ok {
+			r.f.state = append(r.f.state, d)
+		}
+	})
+	each("body", "a mapping of names to equations", func(name text, v *yaml.Node) { r.equation(name, v) })
+	if len(r.f.body) == 0 && parts["body"] == nil {
+		r.failNode(n, "body: is missing: the equations")
+	}
+	if v := parts["out"]; v == nil {
+		r.failNode(n, "out: is missing: the name of the result")
+	} else {
+		r.out(v)
+	}
+	if r.err() == nil {
+		r.check()
+	}
+}
+
+func (r *reader) head(n, model, block *yaml.Node) {
+	head := model
+	if block != nil {
+		head, r.f.block = block, true
+	}
+	switch {
+	case model == nil && block == nil:
+		r.failNode(n, "model: or block: is missing: what the file defines, and its name")
+	case model != nil && block != nil:
+		r.failNode(block, "a file defines a model or a block, not both")
+	default:
+		if t, ok := r.scalar(head, "a name"); ok {
+			r.f.name = t.string
+			if t.string == "" {
+				r.failNode(head, "the name is empty")
+			}
+		}
+	}
+}
+
+func (r *reader) dialect(key text) bool {
+	if key.string != "gguf" && key.string != "hf" {
+		r.add(r.fail(key, 0, "unknown source %s: there are gguf and hf", key.string))
+		return false
+	}
+	return true
+}
+
+func (r *reader) match(v *yaml.Node) {
+	r.pairs(v, "a mapping", func(key text, v *yaml.Node) {
+		switch key.string {
+		case "gguf":
+			r.f.match.gguf = r.strings(v, "an architecture")
+		case "hf":
+			r.f.match.hf = r.strings(v, "an architecture")
+		case "has":
+			r.f.match.has = r.strings(v, "a key of GGUF's metadata")
+		default:
+			r.add(r.fail(key, 0, "unknown key %s%s", key.string, didYouMean(key.string, []string{"gguf", "hf", "has"})))
+		}
+	})
+	if m := r.f.match; len(m.has) > 0 && len(m.gguf) == 0 {
+		r.failNode(v, "has: asks for a key of GGUF's metadata, but gguf: is missing")
+	}
+}
+
+// claim registers a name; a name is given once in a file.
+func (r *reader) claim(name text) bool {
+	switch {
+	case !lang.IsName(name.string):
+		r.add(r.fail(name, 0, "%q cannot be a name: letters, digits and _ only, none of the language's words", name.string))
+		return false
+	case slices.Contains(builtins, name.string):
+		r.add(r.fail(name, 0, "%s has a meaning already: %s", name.string, builtinDoc[name.string]))
+		return false
+	}
+	if old, ok := r.names[name.string]; ok {
+		r.add(r.fail(name, 0, "%s is given twice: line %d has it too", name.string, old.node.Line))
+		return false
+	}
+	r.names[name.string] = name
+	return true
+}
+
+func (r *reader) expr(t text) (expr, bool) {
+	tree, err := lang.Parse(t.string)
+	if err != nil {
+		r.add(r.wrap(t, err, ""))
+		return expr{}, false
+	}
+	return expr{t, tree}, true
+}
+
+// decl reads "type[dims]".
+func (r *reader) decl(name text, v *yaml.Node, types ...string) (decl, bool) {
+	t, ok := r.scalar(v, "type[dims]")
+	if !r.claim(name) || !ok {
+		return decl{}, false
+	}
+	open := strings.IndexByte(t.string, '[')
+	if open < 0 {
+		r.add(r.fail(t, 0, "type[dims] is wanted here, such as %s[S], not %s", types[len(types)-1], t.string))
+		return decl{}, false
+	}
+	d := decl{name: name, typ: strings.TrimSpace(t.string[:open])}
+	if !slices.Contains(types, d.typ) {
+		r.add(r.fail(t, 0, "the type of %s must be %s, not %s", name.string, strings.Join(types, " or "), d.typ))
+		return decl{}, false
+	}
+	list := t.cut(open, len(t.string))
+	e, ok := r.expr(list)
+	if !ok {
+		return decl{}, false
+	}
+	dims, ok := e.tree.(lang.List)
+	if !ok || len(dims.Elems) > maxDims {
+		r.add(r.fail(list, 0, "a list of at most %d sizes is wanted here", maxDims))
+		return decl{}, false
+	}
+	for _, x := range dims.Elems {
+		d.dims = append(d.dims, expr{list, x})
+	}
+	return d, true
+}
+
+func (r *reader) param(name text, v *yaml.Node) {
+	p := param{name: name}
+	ok := r.claim(name)
+	value := func(v *yaml.Node) {
+		if t, is := r.scalar(v, "an expression"); is {
+			if e, is := r.expr(t); is {
+				p.is = &e
+				return
+			}
+		}
+		ok = false
+	}
+	if v.Kind != yaml.MappingNode {
+		value(v)
+	} else {
+		r.pairs(v, "", func(key text, v *yaml.Node) {
+			switch key.string {
+			case "gguf":
+				p.gguf = r.keys(v)
+			case "hf":
+				p.hf = r.keys(v)
+			case "from":
+				p.from, _ = r.scalar(v, "the name of a weight")
+			case "is":
+				value(v)
+			default:
+				r.add(r.fail(key, 0, "unknown key %s%s", key.string, didYouMean(key.string, []string{"gguf", "hf", "from", "is"})))
+				ok = false
+			}
+		})
+	}
+	if ok {
+		r.f.params = append(r.f.params, p)
+	}
+}
+
+// keys reads "a | b".
+func (r *reader) keys(v *yaml.Node) []string {
+	t, ok := r.scalar(v, "a metadata key")
+	if !ok {
+		return nil
+	}
+	var all []string
+	for k := range strings.SplitSeq(t.string, "|") {
+		if k = strings.TrimSpace(k); k == "" || strings.ContainsAny(k, " \t\n") {
+			r.add(r.fail(t, 0, "%q is no metadata key: keys hold no blanks and alternatives are divided by |", t.string))
+			return nil
+		}
+		all = append(all, k)
+	}
+	return all
+}
+
+func (r *reader) require(v *yaml.Node) {
+	if v.Kind != yaml.SequenceNode {
+		r.failNode(v, "a list of conditions is wanted here, not %s", describe(v))
+		return
+	}
+	for _, c := range v.Content {
+		if t, ok := r.scalar(c, "a condition"); ok {
+			if e, ok := r.expr(t); ok {
+				r.f.require = append(r.f.require, e)
+			}
+		}
+	}
+}
+
+func (r *reader) weight(name text, v *yaml.Node, patterns map[string][]string) {
+	w := weightDecl{name: name, sources: map[string][]pattern{}}
+	ok := r.claim(name)
+	seen := false
+	r.pairs(v, "{shape: [...], gguf: ..., hf: ...}", func(key text, v *yaml.Node) {
+		switch key.string {
+		case "shape":
+			seen = true
+			if v.Kind != yaml.SequenceNode || len(v.Content) == 0 || len(v.Content) > maxDims {
+				r.failNode(v, "a list of sizes is wanted here, not %s", describe(v))
+				return
+			}
+			for _, c := range v.Content {
+				if t, ok := r.scalar(c, "a size"); ok {
+					if e, ok := r.expr(t); ok {
+						w.shape = append(w.shape, e)
+					}
+				}
+			}
+		case "gguf", "hf":
+			if t, ok := r.scalar(v, "a tensor's name"); ok {
+				w.sources[key.string] = r.alternatives(t, patterns[key.string])
+			}
+		case "optional":
+			if t, ok := r.scalar(v, "true or false"); ok {
+				w.optional = t.string == "true"
+				if !w.optional && t.string != "false" {
+					r.failNode(v, "true or false is wanted here, not %s", t.string)
+				}
+			}
+		default:
+			r.add(r.fail(key, 0, "unknown key %s%s", key.string, didYouMean(key.string, []string{"shape", "gguf", "hf", "optional"})))
+		}
+	})
+	if ok && !seen && v.Kind == yaml.MappingNode {
+		r.failNode(v, "%s: shape: is missing", name.string)
+	}
+	if ok {
+		r.f.weights = append(r.f.weights, w)
+	}
+}
+
+func (r *reader) equation(key text, v *yaml.Node) {
+	eq := equation{text: key}
+	at, ok := 0, true
+	for part := range strings.SplitSeq(key.string, ",") {
+		lead := len(part) - len(strings.TrimLeft(part, " "))
+		name := key.cut(at+lead, at+len(strings.TrimRight(part, " ")))
+		if strings.TrimSpace(part) == "" {
+			name = key.cut(at, at)
+		}
+		at += len(part) + 1
+		ok = r.claim(name) && ok
+		eq.names = append(eq.names, name)
+	}
+	t, is := r.scalar(v, "an equation")
+	if !is {
+		return
+	}
+	if eq.rhs, is = r.expr(t); !is || !ok {
+		return
+	}
+	if c, is := eq.rhs.tree.(lang.Call); is && c.Func == "repeat" {
+		if !r.repeat(&eq, c) {
+			return
+		}
+	}
+	r.f.body = append(r.f.body, eq)
+}
+
+func (r *reader) repeat(eq *equation, c lang.Call) bool {
+	if r.f.block {
+		r.add(r.fail(eq.rhs.text, c.Pos(), "%s: a block cannot repeat blocks, nor itself: repeat(...) belongs to a model", eq.string))
+		return false
+	}
+	if len(c.Args) < 3 {
+		r.add(r.fail(eq.rhs.text, c.Pos(), "%s: repeat(count, block, x, ..., param=value) is wanted", eq.string))
+		return false
+	}
+	rep := &repeat{count: c.Args[0], at: c.Args[1].Pos(), args: c.Args[2:], named: c.Named}
+	switch b := c.Args[1].(type) {
+	case lang.Name:
+		rep.block = b.Name
+	case lang.Str:
+		rep.block = b.V
+	default:
+		r.add(r.fail(eq.rhs.text, b.Pos(), "%s: the name of a block file is wanted here, such as llama2_block", eq.string))
+		return false
+	}
+	eq.repeat = rep
+	return true
+}
+
+// out reads one name, "a, b" or a list.
+func (r *reader) out(v *yaml.Node) {
+	nodes := []*yaml.Node{v}
+	if v.Kind == yaml.SequenceNode {
+		nodes = v.Content
+	}
+	for _, n := range nodes {
+		t, ok := r.scalar(n, "the name of a result")
+		if !ok {
+			continue
+		}
+		at := 0
+		for part := range strings.SplitSeq(t.string, ",") {
+			lead := len(part) - len(strings.TrimLeft(part, " "))
+			r.f.out = append(r.f.out, t.cut(at+min(lead, len(part)), max(at+lead, at+len(strings.TrimRight(part, " ")))))
+			at += len(part) + 1
+		}
+	}
+	if len(r.f.out) == 0 && v.Kind == yaml.SequenceNode {
+		r.failNode(v, "out: is empty: the name of the result is wanted")
+	}
+}

@@ -1,0 +1,74 @@
+package models
+
+import (
+	"encoding/json"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// Schema gives the JSON schema of model files, which editors read by the first
+// line of each. It says what stands where; the reader alone knows expressions.
+func Schema() []byte {
+	data, err := json.MarshalIndent(schema(), "", "  ")
+	if err != nil {
+		panic("models.Schema: " + err.Error()) // a mistake in this file
+	}
+	return append(data, '\n')
+}
+
+func schema() *jsonschema.Schema {
+	type S = jsonschema.Schema
+	name := &S{Type: "string", Pattern: "^[A-Za-z_][A-Za-z0-9_]*$"}
+	names := &S{Type: "string", Pattern: "^[A-Za-z_][A-Za-z0-9_]*( *, *[A-Za-z_][A-Za-z0-9_]*)*$"}
+	never := &S{Not: &S{}}
+	str := func(doc string) *S { return &S{Type: "string", Description: doc} }
+	expr := func(doc string) *S { return &S{Types: []string{"string", "number", "boolean"}, Description: doc} }
+	list := func(doc string) *S {
+		one := 1
+		return &S{Description: doc, AnyOf: []*S{{Type: "string"}, {Type: "array", Items: &S{Type: "string"}, MinItems: &one}}}
+	}
+	object := func(doc string, order []string, required []string, props map[string]*S) *S {
+		return &S{Type: "object", Description: doc, Properties: props, PropertyOrder: order, Required: required, AdditionalProperties: never}
+	}
+	mapping := func(doc string, keys, values *S) *S {
+		return &S{Type: "object", Description: doc, PropertyNames: keys, AdditionalProperties: values}
+	}
+	one, eight := 1, maxDims
+	param := &S{AnyOf: []*S{
+		expr("an expression over other parameters"),
+		object("read from the weights' metadata", []string{"gguf", "hf", "from", "is"}, nil, map[string]*S{
+			"gguf": str("key of GGUF's metadata; alternatives are divided by |"),
+			"hf":   str("dotted key of config.json; alternatives are divided by |"),
+			"from": str("the weight whose own shape says it where the metadata do not"),
+			"is":   expr("the value where nothing else says it"),
+		}),
+	}}
+	weight := object("a tensor of the weights", []string{"shape", "gguf", "hf", "optional"}, []string{"shape"}, map[string]*S{
+		"shape":    {Type: "array", Items: expr("a size"), MinItems: &one, MaxItems: &eight, Description: "sizes, slowest-varying first; a matrix is [out, in]"},
+		"gguf":     str("name in GGUF files: a | b: the first present; +1: add one; .T: transposed; $i: block; $e: a tensor per expert; /name: without the pattern"),
+		"hf":       str("name in safetensors, as for gguf"),
+		"optional": {Type: "boolean", Description: "the weights may lack it; the operand is then left out"},
+	})
+	s := object("A network, or a block of one, as equations.",
+		fileKeys, []string{"body", "out"}, map[string]*S{
+			"model": str("the file defines a model of this name"),
+			"block": str("the file defines a block of this name, which can be run alone"),
+			"match": object("which weights this file is for", []string{"gguf", "has", "hf"}, nil, map[string]*S{
+				"gguf": list("general.architecture"),
+				"has":  list("keys that GGUF's metadata must have"),
+				"hf":   list("one of config.json's architectures, or its model_type"),
+			}),
+			"in":      mapping("inputs of one step: type[dims]; S is the number of tokens, C the context length, R the rows of logits wanted", name, &S{Type: "string", Pattern: `^(i32|float) *\[.*\]$`}),
+			"params":  mapping("numbers and words", name, param),
+			"require": {Type: "array", Items: expr("a condition"), Description: "conditions on parameters that this file needs"},
+			"names":   object("patterns of weight names: $i is the number of the block, * the name given below", []string{"gguf", "hf"}, nil, map[string]*S{"gguf": str("pattern in GGUF files"), "hf": str("pattern in safetensors")}),
+			"weights": mapping("the weights", name, weight),
+			"state":   mapping("what survives from step to step", name, &S{Type: "string", Pattern: `^float *\[.*\]$`}),
+			"body":    mapping("the equations, in the order in which they run", names, str("an equation")),
+			"out":     {AnyOf: []*S{names, {Type: "array", Items: name, MinItems: &one}}, Description: "the result or results"},
+		})
+	s.Schema = "https://json-schema.org/draft/2020-12/schema"
+	s.Title = "greta model file"
+	s.OneOf = []*S{{Required: []string{"model"}}, {Required: []string{"block"}}}
+	return s
+}
