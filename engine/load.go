@@ -83,6 +83,7 @@ func (e *Engine) load(ctx context.Context, g *graph.Graph, sel selection) error 
 	var done int64
 	for _, j := range jobs {
 		if err := ctx.Err(); err != nil {
+			e.dropEmpty()
 			return err
 		}
 		l, err := e.loadOne(ctx, j.value, j.packing)

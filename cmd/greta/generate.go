@@ -36,6 +36,9 @@ func (r *runner) continueText(ctx context.Context) error {
 
 // prefillOnly computes a prompt and nothing behind it.
 func (r *runner) prefillOnly(ctx context.Context) error {
+	if err := r.capture(len(r.prompt)); err != nil {
+		return err
+	}
 	start := time.Now()
 	logits, err := r.session.Prefill(ctx, r.prompt)
 	took := time.Since(start)
@@ -49,6 +52,25 @@ func (r *runner) prefillOnly(ctx context.Context) error {
 			r.report.Fail(fmt.Sprintf("logit %d behind the prompt is %v", i, logits[i]))
 		}
 	})
+	return nil
+}
+
+// capture prepares the steps of sequences of those lengths, so that their
+// first use is not slower. The longest must be the first: the memory of a step
+// that needs more takes the place of the smaller ones'.
+func (r *runner) capture(lengths ...int) error {
+	start := time.Now()
+	for _, n := range lengths {
+		for _, tokens := range []int{min(n, r.flags.chunk), n % r.flags.chunk} {
+			if tokens == 0 {
+				continue
+			}
+			if _, err := r.session.Step(tokens, 1); err != nil {
+				return err
+			}
+		}
+	}
+	r.update(func() { r.report.LoadMS += report.MS(time.Since(start)) })
 	return nil
 }
 
@@ -73,6 +95,9 @@ func (r *runner) generate(ctx context.Context) error {
 			r.report.Text += shown
 		})
 		return goOn
+	}
+	if err := r.capture(len(r.prompt), 1); err != nil {
+		return err
 	}
 	r.update(func() { r.start = time.Now() })
 	g, err := r.session.Generate(ctx, r.prompt, opt)
