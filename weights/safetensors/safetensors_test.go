@@ -240,3 +240,28 @@ func FuzzSafetensors(f *testing.F) {
 		}
 	})
 }
+
+// TestBitFlips turns every bit of a file in turn: an error or a sound file.
+func TestBitFlips(t *testing.T) {
+	b := file("{"+one("w", "F32", "[2,1]", 0, 8)+","+one("v", "BF16", "[4]", 8, 16)+`,"__metadata__":{"format":"pt"}}  `, 16)
+	refused := 0
+	for bit := range 8 * len(b) {
+		b[bit/8] ^= 1 << (bit % 8)
+		s, err := Parse("flipped", b)
+		if err != nil {
+			refused++
+		} else {
+			for _, name := range s.Names() {
+				typ, shape, _ := s.Lookup(name)
+				data, err := s.Data(name)
+				if size, _ := shape.Bytes(typ); err != nil || len(data) != size {
+					t.Fatalf("bit %d: %s has %d bytes, expected %d (%v)", bit, name, len(data), size, err)
+				}
+			}
+		}
+		b[bit/8] ^= 1 << (bit % 8)
+	}
+	if refused < 500 {
+		t.Errorf("%d flips are refused: the header is hardly checked", refused)
+	}
+}
