@@ -344,11 +344,28 @@ func TestTokenizerJSONErrors(t *testing.T) {
 		{`{"model":{"type":"BPE","vocab":{"a":0}},"pre_tokenizer":{"type":"Martian"}}`, `"Martian" is not supported`},
 		{`{"model":{"type":"BPE","vocab":{"a":0}},"pre_tokenizer":{"type":"Split","behavior":"Isolated","pattern":{"Regex":"("}}}`, `pattern "("`},
 		{`{"model":{"type":"BPE","vocab":{"a":0}},"normalizer":{"type":"Precompiled","precompiled_charsmap":"AAAA"}}`, "character map"},
+		{`{"model":{"type":"BPE","vocab":{"a":0}},"pre_tokenizer":{"type":"Metaspace","replacement":"  "}}`, "one character"},
+		{`{"model":{"type":"BPE","vocab":{"a":0}},"normalizer":{"type":"Prepend","prepend":"` + strings.Repeat("x", 100) + `"}}`, "Prepend of 100 bytes"},
 		{`{"model":{"type":"BPE","vocab":{"a":0}},"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}}]}}`, `"x" has no ids`},
 	} {
 		_, err := FromTokenizerJSON([]byte(c.file))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.file, err, c.want)
 		}
+	}
+}
+
+func TestNormalizerGrowth(t *testing.T) {
+	double := object{"type": "Replace", "pattern": object{"String": "a"}, "content": "aa"}
+	parts := make([]object, 40)
+	for i := range parts {
+		parts[i] = double
+	}
+	tok := fromObject(t, object{
+		"model":      object{"type": "BPE", "vocab": object{"a": 0}, "merges": []string{}},
+		"normalizer": object{"type": "Sequence", "normalizers": parts},
+	})
+	if _, err := tok.Encode("aaaa", Options{}); err == nil || !strings.Contains(err.Error(), "times as long") {
+		t.Errorf("2^40 letters: %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/dlclark/regexp2/v2"
 	"golang.org/x/text/unicode/norm"
@@ -153,14 +154,22 @@ type pipeline struct {
 	charsMap     []byte
 }
 
+// maxGrowth is how many times longer a normalizer may make a text, and how many
+// bytes it may put in at a time: real ones stay below both by far.
+const maxGrowth = 64
+
 // hfStep cuts s; first says that s begins the text.
 type hfStep func(s string, first bool, emit func(string) error) error
 
 func (p *pipeline) encode(dst []int32, text string, first bool) ([]int32, error) {
 	var err error
+	limit := maxGrowth * (len(text) + 1)
 	for _, f := range p.normal {
 		if text, err = f(text); err != nil {
 			return dst, err
+		}
+		if len(text) > limit {
+			return dst, fmt.Errorf("the normalizer makes the text more than %d times as long", maxGrowth)
 		}
 	}
 	var cache wordCache
@@ -228,6 +237,9 @@ func (p *pipeline) readNormalizer(root *hfPart) error {
 				return s
 			})
 		case "Prepend":
+			if len(part.Prepend) > maxGrowth {
+				return fmt.Errorf("Prepend of %d bytes", len(part.Prepend))
+			}
 			p.prefix = p.prefix || part.Prepend == space
 			always(func(s string) string {
 				if s == "" {
@@ -237,6 +249,9 @@ func (p *pipeline) readNormalizer(root *hfPart) error {
 			})
 		case "Replace":
 			content := part.text()
+			if len(content) > maxGrowth {
+				return fmt.Errorf("Replace by %d bytes", len(content))
+			}
 			if old, ok := part.literal(); ok {
 				if old == "" {
 					return errors.New("Replace of an empty string")
@@ -298,6 +313,9 @@ func (p *pipeline) readPreTokenizer(root *hfPart) error {
 	for i, part := range parts {
 		switch part.Type {
 		case "ByteLevel":
+			if p.byteLevel {
+				return errors.New("two ByteLevel steps")
+			}
 			p.byteLevel = true
 			if part.PrefixSpace == nil || *part.PrefixSpace {
 				p.unnamed = "ByteLevel with add_prefix_space"
@@ -350,6 +368,9 @@ func (p *pipeline) readPreTokenizer(root *hfPart) error {
 				return err
 			}
 		case "Metaspace":
+			if mark := part.replacement(); mark == " " || utf8.RuneCountInString(mark) != 1 {
+				return fmt.Errorf("Metaspace: replacement %q: expected one character that is no space", mark)
+			}
 			p.prefix, p.escapesSpace = part.scheme() != "never", true
 			p.steps = append(p.steps, metaspace(part))
 		default:

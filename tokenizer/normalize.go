@@ -113,6 +113,10 @@ type charsMap struct {
 	blob    []byte
 }
 
+// maxMapped bounds what one match becomes, so that a broken map cannot blow
+// text up; NFKC needs 33 bytes at most.
+const maxMapped = 256
+
 // newCharsMap reads the map: the trie's size in bytes, the trie, the strings.
 func newCharsMap(blob []byte) (*charsMap, error) {
 	if len(blob) == 0 {
@@ -155,9 +159,10 @@ func (c *charsMap) longest(text string) (string, int) {
 	if size == 0 || value >= uint32(len(c.strings)) {
 		return "", 0
 	}
-	out := c.strings[value:]
-	if end := strings.IndexByte(out, 0); end >= 0 {
-		out = out[:end]
+	out := c.strings[value:min(len(c.strings), int(value)+maxMapped+1)]
+	end := strings.IndexByte(out, 0)
+	if end < 0 {
+		return "", 0
 	}
-	return out, size
+	return out[:end], size
 }
