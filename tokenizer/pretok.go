@@ -155,7 +155,7 @@ var preTokenizers = []preTokenizer{
 	{names: []string{"viking"}, steps: []string{poroWord, `\p{N}`}},
 	{names: []string{"bailingmoe", "bailingmoe2", "llada-moe"}, steps: []string{`'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|` + wordLlama3 + `|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`}},
 	{names: []string{"seed-coder"}, steps: []string{contractions + `|` + wordLlama3 + `|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+`}},
-	{names: []string{"exaone-moe"}, steps: []string{contractions + `|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+`}},
+	{names: []string{"exaone-moe"}, steps: []string{contractions + `|[^\r\n\p{L}\p{N}]?\p{L}[\p{L}\p{M}]*(?: \p{L}[\p{L}\p{M}]*)*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+`}},
 }
 
 // scanners replace the patterns that have one.
