@@ -32,7 +32,12 @@ type loaded struct {
 
 // load brings every weight of a graph to the device in the layouts that the
 // selected kernels want. What the device can use as the file has it is mapped.
-func (e *Engine) load(ctx context.Context, g *graph.Graph, sel selection) error {
+func (e *Engine) load(ctx context.Context, g *graph.Graph, sel selection) (err error) {
+	defer func() {
+		if err != nil {
+			e.dropEmpty()
+		}
+	}()
 	type job struct {
 		key     weightKey
 		value   *graph.Value
@@ -83,13 +88,10 @@ func (e *Engine) load(ctx context.Context, g *graph.Graph, sel selection) error 
 	var done int64
 	for _, j := range jobs {
 		if err := ctx.Err(); err != nil {
-			e.dropEmpty()
 			return err
 		}
 		l, err := e.loadOne(ctx, j.value, j.packing)
 		if err != nil {
-			delete(e.weights, j.key)
-			e.dropEmpty()
 			return err
 		}
 		e.weights[j.key] = l

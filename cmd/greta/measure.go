@@ -16,11 +16,12 @@ import (
 )
 
 // Sizes of a measured run where the user names none: a 7B block with its
-// checks takes a few seconds on two cores, and well under a minute without
+// checks takes a few seconds on two cores, and less than a minute without
 // their vector units.
 const (
 	defaultPrefill = 128
 	defaultDecode  = 32
+	minDecode      = 8 // on slow machines
 	maxRepeats     = 5
 	repeatBudget   = 15 * time.Second
 )
@@ -141,6 +142,9 @@ func (r *runner) measure(ctx context.Context) error {
 	warm, err := r.once(ctx, &in, f.prefill, min(f.gen, warmDecode))
 	if err != nil {
 		return err
+	}
+	if step := warm.total / max(1, time.Duration(len(warm.steps))); !f.hasGen && step*time.Duration(f.gen) > repeatBudget/2 {
+		f.gen = max(minDecode, int(repeatBudget/2/step))
 	}
 	repeats, budget := f.repeat, time.Duration(0)
 	if repeats == 0 {

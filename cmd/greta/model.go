@@ -16,6 +16,7 @@ import (
 	"greta/backends/cpu"
 	"greta/backends/ref"
 	"greta/engine"
+	"greta/graph/lang"
 	"greta/models"
 	"greta/tensor"
 	"greta/tokenizer"
@@ -147,7 +148,7 @@ func (f *modelFlags) find(b *bundle, arg string) error {
 	case errors.Is(err, fs.ErrNotExist) && (isFile || !strings.ContainsAny(arg, `/\`)):
 		// models/llama2_block.yaml is part of the program, wherever it is run.
 		if b.file, err = models.Builtin(arg); err != nil {
-			return fmt.Errorf("%w: no such file or folder, and no built-in model file either; there are %s", err, strings.Join(models.Names(), ", "))
+			return noSuchModel(arg)
 		}
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s: no such file or folder", arg)
@@ -179,12 +180,22 @@ func (f *modelFlags) find(b *bundle, arg string) error {
 	}
 	if _, err := os.Stat(f.model); errors.Is(err, fs.ErrNotExist) {
 		if b.file, err = models.Builtin(f.model); err != nil {
-			return fmt.Errorf("--model: %w", err)
+			return fmt.Errorf("--model %w", noSuchModel(f.model))
 		}
 		return nil
 	}
 	b.file, err = models.Load(f.model)
 	return err
+}
+
+// noSuchModel says that neither a file nor a built-in model file has a name.
+func noSuchModel(arg string) error {
+	hint := ""
+	stem := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(arg), ".yaml"), ".yml")
+	if near := lang.Nearest(stem, models.Names()); near != "" {
+		hint = "; did you mean " + near + "?"
+	}
+	return fmt.Errorf("%s: no such file or folder, and no built-in model file of this name%s (there are %s)", arg, hint, strings.Join(models.Names(), ", "))
 }
 
 // backend is a way to open a device.

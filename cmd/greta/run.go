@@ -287,19 +287,21 @@ type outputs struct {
 func openOutputs(f *runFlags) (*outputs, error) {
 	o := &outputs{}
 	var err error
-	create := func(path string) *os.File {
+	create := func(flag, path string) *os.File {
 		if path == "" || err != nil {
 			return nil
 		}
-		var file *os.File
-		file, err = os.Create(path)
+		file, e := os.Create(path)
+		if e != nil {
+			err = fmt.Errorf("%s: %w", flag, e)
+		}
 		return file
 	}
 	if f.json != "-" {
-		if file := create(f.json); file != nil {
+		if file := create("--json", f.json); file != nil {
 			o.json = file
 		}
 	}
-	o.logits, o.trace = create(f.logits), create(f.trace)
+	o.logits, o.trace = create("--logits", f.logits), create("--trace", f.trace)
 	return o, err
 }

@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"greta/internal/testfiles"
 )
 
 func TestPercentile(t *testing.T) {
@@ -139,6 +143,27 @@ func TestReportKeysAndText(t *testing.T) {
 	}
 	if !strings.HasSuffix(text, "\n") || !strings.HasPrefix(text[strings.LastIndex(text[:len(text)-1], "\n")+1:], "STATUS=") {
 		t.Errorf("the status is not the last line:\n%s", text)
+	}
+}
+
+// Every key that can be written is documented.
+func TestKeysAreDocumented(t *testing.T) {
+	doc, err := os.ReadFile(testfiles.Repo(t, "docs", "json.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, v := range []any{Report{}, Phase{}, Times{}, Check{}} {
+		typ := reflect.TypeOf(v)
+		for i := range typ.NumField() {
+			key, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+			if n++; key == "" || !strings.Contains(string(doc), "`"+key+"`") {
+				t.Errorf("docs/json.md lacks %s.%s, %q", typ.Name(), typ.Field(i).Name, key)
+			}
+		}
+	}
+	if n < 40 {
+		t.Errorf("only %d keys", n)
 	}
 }
 
