@@ -99,7 +99,7 @@ func (f *File) Build(o Options) (*graph.Graph, error) {
 		if v := in.vals[name.string]; v != nil && v.Root().Kind == graph.Computed {
 			b.g.Outputs = append(b.g.Outputs, v)
 		} else if v != nil {
-			b.add(f.fail(name, 0, "the result %s is %s itself, a %s: nothing computes it", name.string, v.Root().Name, v.Root().Kind))
+			b.add(f.fail(name, 0, "the result %s is %s itself (%s): nothing computes it", name.string, v.Root().Name, v.Root().Kind))
 		}
 	}
 	if err := b.err(); err != nil {
