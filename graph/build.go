@@ -108,8 +108,9 @@ func (q *equation) wrap(err error) *lang.Error {
 }
 
 func (q *equation) unknown(at int, name string) *lang.Error {
-	if _, ok := q.sc.Env(name); ok {
-		return q.fail(at, "%s is a number, a tensor is wanted here", name)
+	v, ok := q.sc.Env(name)
+	if word, is := v.(string); ok && !(is && word == name) { // a word that stands for itself may be a misspelt name
+		return q.fail(at, "%s is the parameter %s, a tensor is wanted here", name, lang.Format(v))
 	}
 	known := make([]string, 0, len(q.sc.Values))
 	for n := range q.sc.Values {

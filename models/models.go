@@ -18,7 +18,7 @@ import (
 	"greta/tensor"
 )
 
-//go:embed *.yaml
+//go:embed *.yaml schema.json
 var files embed.FS
 
 // Weights is what a model file asks of the weights; weights.Source satisfies it.
@@ -94,7 +94,9 @@ func Names() []string {
 	entries, _ := files.ReadDir(".")
 	var all []string
 	for _, e := range entries {
-		all = append(all, strings.TrimSuffix(e.Name(), ".yaml"))
+		if stem, ok := strings.CutSuffix(e.Name(), ".yaml"); ok {
+			all = append(all, stem)
+		}
 	}
 	return all
 }

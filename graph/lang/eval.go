@@ -268,8 +268,15 @@ func Format(v Val) string {
 // Nearest gives the candidate closest to name by edit distance, or "" when
 // none is close enough to be a misspelling.
 func Nearest(name string, candidates []string) string {
+	const longest = 200 // bounds the work on names from hostile files
 	best, at := "", max(1, len(name)/3)+1
+	if len(name) > longest {
+		return ""
+	}
 	for _, c := range candidates {
+		if len(c)-len(name) > at || len(name)-len(c) > at {
+			continue
+		}
 		if d := distance(name, c); d < at || d == at && best != "" && c < best {
 			best, at = c, d
 		}
