@@ -272,13 +272,14 @@ func (b *bundle) fitContext(need int) {
 	b.opt.Context = max(n, need)
 }
 
-// readPrompt gives the text of --prompt; - is standard input.
+// readPrompt gives the text of --prompt; - is standard input, but for a newline
+// at its end, which echo and editors put there.
 func (a *app) readPrompt(prompt string) (string, error) {
 	if prompt != "-" {
 		return prompt, nil
 	}
 	data, err := io.ReadAll(a.in)
-	return string(data), err
+	return strings.TrimSuffix(string(data), "\n"), err
 }
 
 // load makes the engine, with a progress bar on a terminal.

@@ -73,7 +73,7 @@ at the end. docs/json.md lists the keys that --json writes.`,
 	f.register(s)
 	s.BoolVar(&f.noCapture, "no-capture", false, "launch kernels one by one instead of replaying a captured step")
 	s.StringVar(&f.tokenizer, "tokenizer", "", "tokenizer: tokenizer.json, tokenizer.model, tokenizer.bin, a GGUF or a folder (default: what lies with the weights)")
-	s.StringVarP(&f.prompt, "prompt", "p", "", "text to continue; - reads standard input")
+	s.StringVarP(&f.prompt, "prompt", "p", "", "text to continue; - reads standard input, without the newline at its end")
 	s.StringVar(&f.tokens, "tokens", "", "token ids to continue, 1,2,3, as they are: nothing is put before them")
 	s.IntVarP(&f.gen, "gen", "n", defaultGen, "most tokens to generate (measured run: 32; with --logits or --nll: 0)")
 	s.BoolVar(&f.special, "special", false, "read control tokens such as <|im_start|> in the prompt as tokens, not as text")
@@ -189,6 +189,9 @@ func (r *runner) all(ctx context.Context, arg string) (err error) {
 			err = e
 		}
 	}()
+	if err := r.sayMore(); err != nil {
+		return err
+	}
 	if r.flags.measured() {
 		return r.measure(ctx)
 	}
@@ -222,7 +225,11 @@ func (r *runner) prepare() error {
 		return usage(err)
 	}
 	r.update(func() { r.report.PromptTokens = r.prompt })
-	b.fitContext(len(r.prompt) + f.gen)
+	need := len(r.prompt) + f.gen
+	if t := b.trained(); t > 0 && !f.hasGen {
+		need = min(need, max(t, len(r.prompt)+1)) // nobody asked for more than the model was trained for
+	}
+	b.fitContext(need)
 	if t := b.trained(); t > 0 && b.opt.Context > t {
 		fmt.Fprintf(r.app.err, "greta: a context of %d is more than the %d that the model was trained for\n", b.opt.Context, t)
 	}

@@ -79,6 +79,11 @@ func TestFlagsHaveEffects(t *testing.T) {
 			t.Errorf("%v shows no effect: %+v", c.flag, r)
 		}
 	}
+	for flag, want := range map[string]string{"--verbose": "launches for one token", "--profile": "profile of llama2 S=1"} {
+		if r := greta(t, append(with([]string{"run"}, base...), flag)...); !strings.Contains(r.err, want) {
+			t.Errorf("%s: %s", flag, r.err)
+		}
+	}
 	if again := runReport(t, base...); again.OutputHash != first.OutputHash {
 		t.Error("the same run gives another hash")
 	}
@@ -114,6 +119,27 @@ func TestSamplingFlags(t *testing.T) {
 	}
 }
 
+// A prompt in small chunks gives what it gives in one.
+func TestChunk(t *testing.T) {
+	base := []string{trained(t), "--prompt", `"Well, my dear," said the count`, "--gen", "5"}
+	whole := runReport(t, base...)
+	r := greta(t, append(with([]string{"run"}, base...), "--chunk", "3", "--profile")...)
+	if r.code != 0 || strings.TrimSuffix(r.out, "\n") != whole.Text || !strings.Contains(r.err, "S=3") {
+		t.Errorf("exit code %d, %q instead of %q\n%s", r.code, r.out, whole.Text, r.err)
+	}
+}
+
+// Weights that are no numbers fail the run, in whatever way it is made.
+func TestNotFinite(t *testing.T) {
+	dir := edited(t, "qwen2", "model.safetensors", func(s string) string { return s[:len(s)-64] + strings.Repeat("\xff", 64) })
+	for _, args := range [][]string{{"--tokens", "1,2", "--gen", "3"}, {"--tokens", "1,2", "--gen", "0"}, {"--tokens", "1,2", "--nll"}, {"--prefill", "4", "--gen", "2"}} {
+		r := greta(t, append([]string{"run", dir}, args...)...)
+		if r.code != exitFailed && r.code != exitMismatch || !strings.Contains(r.err, "STATUS=FAILED: ") || !strings.Contains(r.err, "NaN") {
+			t.Errorf("%v: exit code %d, %s", args, r.code, r.err)
+		}
+	}
+}
+
 func TestStopAndEnd(t *testing.T) {
 	base := []string{trained(t), "--prompt", `"Well, my dear," said the count`, "--gen", "20"}
 	whole := runReport(t, base...)
@@ -138,7 +164,7 @@ func TestStopAndEnd(t *testing.T) {
 // standard input.
 func TestTextStream(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.json")
-	r := gretaIn(t, "Prince Andrew", "run", trained(t), "--prompt", "-", "--gen", "12", "--json", path)
+	r := gretaIn(t, "Prince Andrew\n", "run", trained(t), "--prompt", "-", "--gen", "12", "--json", path)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

@@ -49,6 +49,9 @@ func newRunner(a *app, f *runFlags, files *outputs) *runner {
 	r.report.Prefill.SamplesMS, r.report.Decode.SamplesMS = []float64{}, []float64{}
 	if f.measured() {
 		r.report.Mode = "measure"
+	} else {
+		o := f.sampling
+		r.report.Sampling = &report.Sampling{Temperature: o.Temperature, TopK: o.TopK, TopP: o.TopP, MinP: o.MinP, RepeatPenalty: o.RepeatPenalty, Seed: o.Seed}
 	}
 	return r
 }
@@ -201,9 +204,20 @@ func (r *runner) describeLoaded() {
 		rep.Kind, rep.DType = kind, dtype
 		rep.Context, rep.WeightBytes = e.Options().Context, e.WeightBytes()
 	})
-	if r.flags.verbose {
-		fmt.Fprintf(r.app.err, "model file %s\nweights    %s\nlaunches   %d a step of one token\n", r.bundle.file.Path(), e.LoadText(), len(e.Decode().Nodes))
+}
+
+// sayMore prints what --verbose asks for.
+func (r *runner) sayMore() error {
+	if !r.flags.verbose {
+		return nil
 	}
+	st, err := r.session.Step(1, 1)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(r.app.err, "file      %s\nholds     %s\nstep      %d launches for one token\n",
+		r.bundle.file.Path(), r.engine.LoadText(), len(st.Program.Launches))
+	return nil
 }
 
 // mainType is the type that most of the weights' bytes are in.

@@ -51,6 +51,8 @@ type Report struct {
 	StopReason      string   `json:"stop_reason,omitempty"`
 	NLL             *float64 `json:"nll,omitempty"` // mean of -ln p(token | those before)
 
+	Sampling *Sampling `json:"sampling,omitempty"`
+
 	LoadMS      float64  `json:"load_ms"`
 	Prefill     Phase    `json:"prefill"`
 	Decode      Phase    `json:"decode"`
@@ -61,6 +63,16 @@ type Report struct {
 	Private     int      `json:"private_memory_bytes"` // resident and not backed by a file, at the end
 	OutputHash  string   `json:"output_hash,omitempty"`
 	Checks      []Check  `json:"checks"`
+}
+
+// Sampling is how tokens were chosen.
+type Sampling struct {
+	Temperature   float64 `json:"temperature"`
+	TopK          int     `json:"top_k"`
+	TopP          float64 `json:"top_p"`
+	MinP          float64 `json:"min_p"`
+	RepeatPenalty float64 `json:"repeat_penalty"`
+	Seed          uint64  `json:"seed"`
 }
 
 // Phase is prefill or decode. Of several repeats it gives the median.

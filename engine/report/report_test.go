@@ -153,7 +153,7 @@ func TestKeysAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := 0
-	for _, v := range []any{Report{}, Phase{}, Times{}, Check{}} {
+	for _, v := range []any{Report{}, Phase{}, Times{}, Check{}, Sampling{}} {
 		typ := reflect.TypeOf(v)
 		for i := range typ.NumField() {
 			key, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
