@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 
 	"greta/graph/lang"
 )
@@ -41,10 +42,16 @@ type AttrSpec struct {
 	Default  any
 }
 
-// Attrs lists an operator's attributes in order.
+var attrSpecs sync.Map // *Op -> []AttrSpec
+
+// Attrs lists an operator's attributes in order. The list is shared: it must
+// not be changed.
 func (op *Op) Attrs() []AttrSpec {
 	if op.Attr == nil {
 		return nil
+	}
+	if all, ok := attrSpecs.Load(op); ok {
+		return all.([]AttrSpec)
 	}
 	var all []AttrSpec
 	s := reflect.ValueOf(op.Attr()).Elem()
@@ -66,6 +73,7 @@ func (op *Op) Attrs() []AttrSpec {
 		}
 		all = append(all, a)
 	}
+	attrSpecs.Store(op, all)
 	return all
 }
 

@@ -90,7 +90,11 @@ func (q *equation) build(e lang.Expr, names []string) ([]*Value, *lang.Error) {
 		if err != nil {
 			return nil, q.wrap(err)
 		}
-		if c == true {
+		yes, ok := c.(bool)
+		if !ok {
+			return nil, q.fail(e.If.Pos(), "a condition is wanted here, not %s", lang.Format(c))
+		}
+		if yes {
 			return q.build(e.Then, names)
 		}
 		return q.build(e.Else, names)

@@ -62,7 +62,7 @@ type (
 const (
 	maxFileBytes = 1 << 20
 	maxRepeat    = 10_000
-	maxNodes     = 200_000
+	maxNodes     = 50_000
 	maxSize      = 1 << 31 // of one dimension
 	maxDims      = 8
 )

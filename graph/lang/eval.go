@@ -204,6 +204,9 @@ func number(v Val, e Expr) (float64, *Error) {
 	if n, ok := v.(float64); ok {
 		return n, nil
 	}
+	if name, ok := e.(Name); ok && v == nil {
+		return 0, errorf(e.Pos(), "a number is wanted here, but %s is absent: nothing says its value", name.Name)
+	}
 	return 0, errorf(e.Pos(), "a number is wanted here, not %s", Format(v))
 }
 
