@@ -63,7 +63,7 @@ func (r *rig) pack(k *backends.Packing, t tensor.Type, shape tensor.Shape, data 
 	p.Stride = t.RowBytes(p.RowElems())
 	start, size := r.guard(), k.Size(t, shape)
 	p.image = bytes.Repeat([]byte{poison}, 2*start+size)
-	rows, step := p.Rows(), max(1, k.Unit)
+	rows, step := shape.Rows(), max(1, k.Unit)
 	for from := 0; from < rows; from += step {
 		if err := k.Pack(p.image[start:start+size], data, t, shape, from, min(rows, from+step)); err != nil {
 			return nil, err
