@@ -1,0 +1,97 @@
+package hip
+
+import (
+	"fmt"
+
+	"greta/backends"
+	"greta/graph"
+	"greta/ops"
+	"greta/tensor"
+)
+
+// attentionShape is how an attention is divided.
+type attentionShape struct {
+	queries int // of a key/value head: tokens times the query heads that share it
+	block   int // queries of a block
+	parts   int // of the positions, at most
+}
+
+const (
+	attentionLanes = 16   // of a position, as in attention.hip
+	attentionMost  = 1024 // elements of a head
+	attentionPart  = 32   // positions of a part at least
+)
+
+// checkAttention says whether caches can be read and heads held in registers.
+func checkAttention(n *graph.Node) error {
+	for _, v := range n.In[1:3] {
+		switch v.Type {
+		case tensor.F32, tensor.F16, tensor.BF16:
+		default:
+			return fmt.Errorf("%s: caches of f32, f16 and bf16 can be read", v)
+		}
+		if v.Shape[2] > attentionMost {
+			return fmt.Errorf("%s: heads have up to %d elements here", v, attentionMost)
+		}
+	}
+	return nil
+}
+
+func (dev *Device) attentionShape(n *graph.Node) attentionShape {
+	q, k, v := n.In[0].Shape, n.In[1].Shape, n.In[2].Shape
+	s := attentionShape{queries: q[0] * q[1] / k[1], block: 4, parts: 1}
+	// Registers hold a query's elements and its sums, shared memory the sums of all groups.
+	lines := ceil(q[2], attentionLanes) + ceil(v[2], attentionLanes)
+	for s.block > 1 && (s.block*lines > 96 || s.block*(v[2]+2) > 1400 || s.block/2 >= s.queries) {
+		s.block /= 2
+	}
+	blocks := k[1] * ceil(s.queries, s.block)
+	if want := 4 * max(dev.units, 16); blocks < want {
+		s.parts = min(ceil(want, blocks), ceil(k[0], 2*attentionPart), 32)
+	}
+	return s
+}
+
+func attentionScratch(dev *Device, n *graph.Node) int {
+	s := dev.attentionShape(n)
+	if s.parts == 1 {
+		return 0
+	}
+	return 4 * n.In[1].Shape[1] * s.queries * s.parts * (n.In[2].Shape[2] + 2)
+}
+
+func bindAttention(b *binder) {
+	n := b.l.Node
+	a := graph.Attr[ops.AttentionAttr](n)
+	q, k, v, pos := b.in(0), b.in(1), b.in(2), b.in(3)
+	s := b.dev.attentionShape(n)
+	dh, dv, groups := q.Shape[2], v.Shape[2], k.Shape[1]
+	kAt, vAt := b.pointer(k), b.pointer(v)
+	_, ksize := k.Type.Block()
+	_, vsize := v.Type.Block()
+	line := 1
+	for _, try := range []int{4, 8} {
+		fits := func(o *backends.Operand, at uintptr, size, d int) bool {
+			bytes := try * size
+			return bytes <= 16 && d%try == 0 && at%uintptr(bytes) == 0 && o.Stride%bytes == 0
+		}
+		if fits(k, kAt, ksize, dh) && fits(v, vAt, vsize, dv) {
+			line = try
+		}
+	}
+	prog := newProgram("attention.hip", define("DH", dh), define("DV", dv), define("KT", plainTypes[k.Type]-1), define("VT", plainTypes[v.Type]-1),
+		define("VE", line), define("QB", s.block), flag("CAP", a.Softcap > 0), define("G_PARTS", s.parts), define("G_PART", attentionPart))
+	var scratch, counters uintptr
+	if s.parts > 1 {
+		var err error
+		if counters, err = b.dev.zeroed(groups * ceil(s.queries, s.block)); err != nil {
+			b.failf("%w", err)
+		}
+		scratch = b.pointer(&b.l.Scratch)
+	}
+	d := b.start(prog, "attention", 128, ceil(s.queries, s.block), groups, s.parts).
+		ptr(b.out(0), b.pointer(q)).u32(q.Stride/4).ptr(kAt).u32(k.Stride/ksize).ptr(vAt).u32(v.Stride/vsize).
+		ptr(b.dense(pos)).u32(k.Shape[0], q.Shape[0], q.Shape[1], groups).
+		f32(a.ScaleOf(dh)).f32(a.Softcap).u32(a.Window).ptr(scratch, counters)
+	b.status(d)
+}

@@ -1,0 +1,169 @@
+package hip
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"unsafe"
+)
+
+// compiler turns programs into code for one target, by the cache or by the
+// provider's run-time compiler. Its methods may be called at once by several goroutines.
+type compiler struct {
+	driver *driver
+	target target
+	cache  Cache
+	built  string // folder of code that was compiled ahead of time, "" without
+
+	mu       sync.Mutex
+	compiled int // programs that were neither built ahead nor in the cache
+}
+
+// newCompiler checks that the target is one that the compiler knows: AMD's
+// aborts the process for any other.
+func newCompiler(d *driver, arch string, cache Cache, built string) (*compiler, error) {
+	c := &compiler{driver: d, target: target{vendor: d.vendor(), arch: arch}, cache: cache, built: built}
+	if known := d.targets(); known != nil && !slices.Contains(known, arch) {
+		return nil, fmt.Errorf("the compiler of %s does not know %s (it knows %s): install a newer ROCm",
+			strings.Join(d.files(), ", "), arch, strings.Join(known, ", "))
+	}
+	if !d.has(fnRtcCompile) {
+		if built != "" {
+			return c, nil
+		}
+		return nil, fmt.Errorf("%s was found, but no run-time compiler (%s)", strings.Join(d.files(), ", "), d.vendor().symbol(fnRtcCompile))
+	}
+	out := newOuts()
+	defer out.keep()
+	if err := d.check(fnRtcVersion, "", d.invokeChecked(fnRtcVersion, []uintptr{out.at(0), out.at(1)})); err != nil {
+		return nil, err
+	}
+	c.target.version = fmt.Sprintf("%s %d.%d", d.vendor(), int32(out.v[0]), int32(out.v[1]))
+	return c, nil
+}
+
+// code gives a program's code.
+func (c *compiler) code(p program) ([]byte, error) {
+	source, err := p.source()
+	if err != nil {
+		return nil, err
+	}
+	if code, err := loadBuilt(c.built, p, c.target, source); code != nil || err != nil {
+		return code, err
+	}
+	key := c.target.key(source)
+	if code := c.cache.load(key); code != nil {
+		return code, nil
+	}
+	code, err := c.compile(p, source)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.compiled++
+	c.mu.Unlock()
+	c.cache.store(key, p, code) // a cache that cannot be written costs time, nothing else
+	return code, nil
+}
+
+// compile runs the run-time compiler.
+func (c *compiler) compile(p program, source string) (code []byte, err error) {
+	d, what := c.driver, string(p)
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	text := address(&pin, append([]byte(source), 0))
+	name := address(&pin, append([]byte(strings.Fields(what)[0]), 0))
+	out := newOuts()
+	defer out.keep()
+	if err := d.call(fnRtcCreate, what, out.at(0), text, name, 0, 0, 0); err != nil {
+		return nil, err
+	}
+	handle := uintptr(out.v[0])
+	defer func() {
+		out.v[0] = uint64(handle)
+		if e := d.call(fnRtcDestroy, what, out.at(0)); err == nil && e != nil {
+			code, err = nil, e
+		}
+	}()
+	var options []uintptr
+	for _, o := range c.target.options() {
+		options = append(options, address(&pin, append([]byte(o), 0)))
+	}
+	pin.Pin(&options[0])
+	failed := d.call(fnRtcCompile, what, handle, uintptr(len(options)), uintptr(unsafe.Pointer(&options[0])))
+	if failed != nil {
+		if log := c.log(handle, out); log != "" {
+			return nil, fmt.Errorf("%w:\n%s", failed, log)
+		}
+		return nil, failed
+	}
+	if err := d.call(fnRtcCodeSize, what, handle, out.at(1)); err != nil {
+		return nil, err
+	}
+	if n := out.v[1]; n == 0 || n > 1<<28 {
+		return nil, fmt.Errorf("%s: the compiler gave code of %d bytes", what, n)
+	}
+	code = make([]byte, out.v[1])
+	if err := d.call(fnRtcCode, what, handle, address(&pin, code)); err != nil {
+		return nil, err
+	}
+	return code, nil
+}
+
+// log is what the compiler said, at most 4 KiB of it.
+func (c *compiler) log(handle uintptr, out *outs) string {
+	if c.driver.call(fnRtcLogSize, "", handle, out.at(1)) != nil || out.v[1] < 2 || out.v[1] > 1<<24 {
+		return ""
+	}
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	b := make([]byte, out.v[1])
+	if c.driver.call(fnRtcLog, "", handle, address(&pin, b)) != nil {
+		return ""
+	}
+	text := strings.TrimRight(string(b), "\x00\n")
+	return text[:min(len(text), 4096)]
+}
+
+// address pins a slice's bytes and says where they are.
+func address(pin *runtime.Pinner, b []byte) uintptr {
+	p := unsafe.SliceData(b)
+	pin.Pin(p)
+	return uintptr(unsafe.Pointer(p))
+}
+
+// all compiles several programs at once and calls done for each as it is
+// ready, one at a time; the first error ends it.
+func (c *compiler) all(programs []program, done func(program, []byte) error) error {
+	type result struct {
+		p    program
+		code []byte
+		err  error
+	}
+	jobs, results := make(chan program, len(programs)), make(chan result, len(programs))
+	for _, p := range programs {
+		jobs <- p
+	}
+	close(jobs)
+	for range min(len(programs), runtime.GOMAXPROCS(0)) {
+		go func() {
+			for p := range jobs {
+				code, err := c.code(p)
+				results <- result{p, code, err}
+			}
+		}()
+	}
+	var first error
+	for range programs {
+		r := <-results
+		if r.err == nil && first == nil {
+			r.err = done(r.p, r.code)
+		}
+		if first == nil {
+			first = r.err
+		}
+	}
+	return first
+}

@@ -1,0 +1,328 @@
+package hip
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"greta/backends"
+	"greta/tensor"
+)
+
+// Device is a GPU. As the contract has it, one goroutine uses it at a time; it
+// may do so from any thread.
+type Device struct {
+	d       *driver
+	info    backends.Info
+	current uintptr // what fnSetDevice takes: a device's number or a context
+	handle  uintptr // of the device
+	context bool    // a context is retained
+	stream  uintptr
+	c       *compiler
+	units   int // multiprocessors or compute units
+	wave    int // lanes of a wavefront as kernels have it
+
+	modules  map[program]uintptr
+	funcs    map[code]uintptr
+	kernels  map[string]*kernel
+	staging  staging
+	status   []uint32 // errors that kernels found, in host memory that they reach
+	statusAt uintptr
+	tables   map[string]*buffer // constants of kernels, by what they are
+	counters []*buffer          // zeroed words; the last is the largest
+}
+
+// code names a function of a program.
+type code struct {
+	program program
+	name    string
+}
+
+func openDevice(d *driver, f Found, opt Options) (*Device, error) {
+	dev := &Device{d: d, modules: map[program]uintptr{}, funcs: map[code]uintptr{}, tables: map[string]*buffer{}, kernels: map[string]*kernel{}}
+	cache := DefaultCache()
+	if opt.Cache != nil {
+		cache = *opt.Cache
+	}
+	var err error
+	if dev.c, err = newCompiler(d, f.Arch, cache, opt.Built); err != nil {
+		return nil, err
+	}
+	if err := dev.start(f); err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	return dev, nil
+}
+
+func (dev *Device) start(f Found) error {
+	d := dev.d
+	handle, err := d.get(fnDevice, "", 0, uintptr(f.Index))
+	if err != nil {
+		return err
+	}
+	dev.handle, dev.current = uintptr(handle), uintptr(f.Index)
+	if d.vendor() == nvidia {
+		ctx, err := d.get(fnRetainContext, "", 0, dev.handle)
+		if err != nil {
+			return none(err)
+		}
+		dev.current, dev.context = uintptr(ctx), true
+	}
+	defer dev.enter()()
+	if err := d.call(fnSetDevice, "", dev.current); err != nil {
+		return none(err)
+	}
+	stream, err := d.get(fnStreamCreate, "", 0, streamNonBlocking)
+	if err != nil {
+		return err
+	}
+	dev.stream = uintptr(stream)
+	status, err := d.get(fnHostAlloc, "status", 0, 64, 0)
+	if err != nil {
+		return err
+	}
+	dev.statusAt = uintptr(status)
+	dev.status = tensor.View[uint32](view(dev.statusAt, 64))
+	clear(dev.status)
+	out := newOuts()
+	defer out.keep()
+	if err := d.call(fnMemoryInfo, "", out.at(0), out.at(1)); err != nil {
+		return err
+	}
+	free := out.v[0]
+	values := make([]int, 5)
+	for i, a := range []attribute{attrUnits, attrWarpSize, attrBusWidth, attrMemoryClock, attrClock} {
+		if values[i], err = d.attribute(a, dev.handle); err != nil {
+			return err
+		}
+	}
+	dev.units, dev.wave = values[0], values[1]
+	dev.info = backends.Info{
+		Backend: "hip", Name: f.Name, Level: f.Arch, Threads: dev.units, Float: tensor.F32, Align: 64, Fusions: fusions,
+		Memory: int(min(free, 1<<62)),
+		// Two transfers a clock, as all memories since DDR have.
+		ReadGBs: 2 * float64(values[2]) / 8 * float64(values[3]) / 1e6,
+		// A multiply-add per lane and clock.
+		GFlops: 2 * float64(dev.units*lanesPerUnit(f.Arch)) * float64(values[4]) / 1e6,
+	}
+	return nil
+}
+
+// lanesPerUnit is how many f32 multiply-adds a unit starts per clock.
+func lanesPerUnit(arch string) int {
+	switch arch {
+	case "gfx90a", "gfx942", "sm_75", "sm_80":
+		return 64
+	}
+	return 128
+}
+
+// Info describes the device.
+func (dev *Device) Info() backends.Info { return dev.info }
+
+// enter binds the goroutine to its thread and makes the device that thread's
+// current one. The function that it gives ends that. An error shows at the
+// next call, which then fails for want of a context.
+func (dev *Device) enter() func() {
+	runtime.LockOSThread()
+	dev.d.invokeChecked(fnSetDevice, []uintptr{dev.current})
+	return runtime.UnlockOSThread
+}
+
+// Close frees all that the device holds. Buffers and executables must be closed before.
+func (dev *Device) Close() error {
+	defer dev.enter()()
+	var errs []error
+	end := func(f fn, args ...uintptr) { errs = append(errs, dev.d.call(f, "", args...)) }
+	if dev.stream != 0 {
+		end(fnStreamWait, dev.stream)
+	}
+	for _, m := range dev.modules {
+		end(fnModuleUnload, m)
+	}
+	for _, b := range dev.tables {
+		errs = append(errs, b.Free())
+	}
+	for _, b := range dev.counters {
+		errs = append(errs, b.Free())
+	}
+	errs = append(errs, dev.staging.close(dev))
+	if dev.statusAt != 0 {
+		end(fnHostFree, dev.statusAt)
+	}
+	if dev.stream != 0 {
+		end(fnStreamDestroy, dev.stream)
+	}
+	if dev.context {
+		end(fnReleaseContext, dev.handle)
+	}
+	dev.modules, dev.tables, dev.counters, dev.statusAt, dev.stream, dev.context = nil, nil, nil, 0, 0, false
+	errs = append(errs, dev.c.cache.trim())
+	return errors.Join(errs...)
+}
+
+// buffer is device memory.
+type buffer struct {
+	dev  *Device
+	at   uintptr
+	size int
+}
+
+func (b *buffer) Size() int { return b.size }
+
+func (b *buffer) Free() error {
+	if b.at == 0 {
+		return nil
+	}
+	defer b.dev.enter()()
+	at := b.at
+	b.at = 0
+	return b.dev.d.call(fnFree, "", at)
+}
+
+// Alloc gives zeroed device memory. Its error says how much was asked for; a
+// full device is an *OutOfMemory.
+func (dev *Device) Alloc(bytes int, use backends.Use) (backends.Buffer, error) {
+	if bytes < 0 {
+		return nil, fmt.Errorf("hip: cannot allocate %d bytes", bytes)
+	}
+	return dev.alloc(bytes, use.String())
+}
+
+// OutOfMemory says that the device has no room left.
+type OutOfMemory struct {
+	Bytes int
+	What  string
+	Err   error
+}
+
+func (e *OutOfMemory) Error() string {
+	return fmt.Sprintf("hip: no room on the device for %d bytes of %s: %v", e.Bytes, e.What, e.Err)
+}
+
+func (e *OutOfMemory) Unwrap() error { return e.Err }
+
+func (dev *Device) alloc(bytes int, what string) (*buffer, error) {
+	defer dev.enter()()
+	b := &buffer{dev: dev, size: bytes}
+	n := uintptr(max(bytes, 1))
+	at, err := dev.d.get(fnAlloc, what, 0, n)
+	if err != nil {
+		var e *Error
+		if errors.As(err, &e) && e.Code == errOutOfMemory {
+			return nil, &OutOfMemory{bytes, what, err}
+		}
+		return nil, err
+	}
+	b.at = uintptr(at)
+	if err := dev.d.call(fnFill, what, b.at, 0, n, dev.stream); err != nil {
+		return nil, errors.Join(err, b.Free())
+	}
+	return b, nil
+}
+
+// where gives the address of a range of a buffer of this device.
+func (dev *Device) where(b backends.Buffer, offset, n int) (uintptr, error) {
+	own, ok := b.(*buffer)
+	if !ok || own.dev != dev {
+		return 0, fmt.Errorf("hip: a buffer of another device (%T) was given", b)
+	}
+	if own.at == 0 {
+		return 0, fmt.Errorf("hip: a buffer was used after it was freed")
+	}
+	if offset < 0 || n < 0 || offset > own.size || n > own.size-offset {
+		return 0, fmt.Errorf("hip: bytes [%d, %d) lie outside a buffer of %d", offset, offset+n, own.size)
+	}
+	return own.at + uintptr(offset), nil
+}
+
+// table gives a constant of kernels in device memory, made once by its key.
+func (dev *Device) table(key string, data func() []byte) (uintptr, error) {
+	if b := dev.tables[key]; b != nil {
+		return b.at, nil
+	}
+	bytes := data()
+	b, err := dev.alloc(len(bytes), key)
+	if err != nil {
+		return 0, err
+	}
+	if err := dev.write(b.at, bytes); err != nil {
+		return 0, errors.Join(err, b.Free())
+	}
+	dev.tables[key] = b
+	return b.at, nil
+}
+
+// zeroed gives n words that are zero between launches.
+func (dev *Device) zeroed(n int) (uintptr, error) {
+	if k := len(dev.counters); k > 0 && dev.counters[k-1].size >= 4*n {
+		return dev.counters[k-1].at, nil
+	}
+	b, err := dev.alloc(4*max(n, 4096), "counters")
+	if err != nil {
+		return 0, err
+	}
+	dev.counters = append(dev.counters, b)
+	return b.at, nil
+}
+
+// fault gives and clears what kernels found wrong with data, as an error.
+func (dev *Device) fault(launches []backends.Launch) error {
+	if dev.status[0] == 0 {
+		return nil
+	}
+	launch, index, value := int(dev.status[1]), dev.status[2], int32(dev.status[3])
+	clear(dev.status)
+	if launch < len(launches) {
+		return fmt.Errorf("%v: index %d is %d, which is out of range", launches[launch].Node, index, value)
+	}
+	return fmt.Errorf("hip: index %d of launch %d is %d, which is out of range", index, launch, value)
+}
+
+// module loads a program's code, compiled before, and finds its functions as asked.
+func (dev *Device) function(c code) (uintptr, error) {
+	if f, ok := dev.funcs[c]; ok {
+		return f, nil
+	}
+	m, ok := dev.modules[c.program]
+	if !ok {
+		return 0, fmt.Errorf("hip: %s was not compiled", c.program)
+	}
+	name := append([]byte(c.name), 0)
+	out := newOuts()
+	defer out.keep()
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	if err := dev.d.call(fnModuleFunction, string(c.program)+" "+c.name, out.at(0), m, address(&pin, name)); err != nil {
+		return 0, err
+	}
+	f := uintptr(out.v[0])
+	dev.funcs[c] = f
+	return f, nil
+}
+
+// prepare compiles the programs that are not loaded yet, all at once, and loads them.
+func (dev *Device) prepare(programs []program) error {
+	var missing []program
+	seen := map[program]bool{}
+	for _, p := range programs {
+		if _, ok := dev.modules[p]; !ok && !seen[p] {
+			seen[p] = true
+			missing = append(missing, p)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return dev.c.all(missing, func(p program, image []byte) error {
+		defer dev.enter()()
+		out := newOuts()
+		defer out.keep()
+		if err := dev.d.call(fnModuleLoad, string(p), out.at(0), uintptr(unsafe.Pointer(unsafe.SliceData(image)))); err != nil {
+			return err
+		}
+		dev.modules[p] = uintptr(out.v[0])
+		return nil
+	})
+}

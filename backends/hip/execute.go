@@ -1,0 +1,252 @@
+package hip
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"greta/backends"
+)
+
+// dispatch is one start of a function of a program.
+type dispatch struct {
+	code  code
+	grid  [3]int
+	block int
+	args  args
+}
+
+// args are a function's arguments: values in one slice, their addresses in
+// another, both pinned, as the driver reads them through pointers.
+type args struct {
+	values []uint64
+	at     []int // index in values of each argument
+	ptrs   []uintptr
+	pin    runtime.Pinner
+}
+
+func (a *args) add(words ...uint64) {
+	a.at = append(a.at, len(a.values))
+	a.values = append(a.values, words...)
+}
+
+// bound is a launch with its operands' addresses: dispatches in order.
+type bound struct {
+	what  string
+	parts []*dispatch
+}
+
+func (b *bound) programs(all []program) []program {
+	for _, p := range b.parts {
+		all = append(all, p.code.program)
+	}
+	return all
+}
+
+func (b *bound) free() {
+	for _, p := range b.parts {
+		p.args.pin.Unpin()
+	}
+}
+
+// bind finds addresses and chooses code for a launch; number is its place in
+// the program, by which kernels report bad data.
+func (dev *Device) bind(l *backends.Launch, number int) (*bound, error) {
+	k, ok := l.Kernel.(*kernel)
+	if !ok || k.dev != dev {
+		return nil, fmt.Errorf("%v: a kernel of another device (%T)", l.Node, l.Kernel)
+	}
+	bd := &binder{dev: dev, l: l, number: number}
+	k.entry.bind(bd)
+	if bd.err != nil {
+		return nil, fmt.Errorf("%v: %w", l.Node, bd.err)
+	}
+	b := &bound{what: k.name + " of " + l.Node.Name, parts: bd.parts}
+	for _, p := range b.parts {
+		a := &p.args
+		a.ptrs = make([]uintptr, len(a.at))
+		if len(a.values) > 0 {
+			a.pin.Pin(&a.values[0])
+			a.pin.Pin(&a.ptrs[0])
+		}
+		for i, at := range a.at {
+			a.ptrs[i] = uintptr(unsafe.Pointer(&a.values[at]))
+		}
+	}
+	return b, nil
+}
+
+// run puts a launch on the stream. Its programs must be loaded and the device current.
+func (b *bound) run(dev *Device) error {
+	for _, p := range b.parts {
+		if p.grid[0] == 0 || p.grid[1] == 0 || p.grid[2] == 0 {
+			continue
+		}
+		f, err := dev.function(p.code)
+		if err != nil {
+			return err
+		}
+		var params uintptr
+		if len(p.args.ptrs) > 0 {
+			params = uintptr(unsafe.Pointer(&p.args.ptrs[0]))
+		}
+		err = dev.d.call(fnLaunch, b.what, f, uintptr(p.grid[0]), uintptr(p.grid[1]), uintptr(p.grid[2]),
+			uintptr(p.block), 1, 1, 0, dev.stream, params, 0)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Capture compiles what a program needs and records it as a graph.
+func (dev *Device) Capture(p *backends.Program) (backends.Executable, error) {
+	e := &executable{dev: dev, program: p}
+	var programs []program
+	for i := range p.Launches {
+		b, err := dev.bind(&p.Launches[i], i)
+		if err != nil {
+			return nil, errors.Join(err, e.Close())
+		}
+		e.launches = append(e.launches, b)
+		programs = b.programs(programs)
+	}
+	if err := dev.prepare(programs); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	if err := e.record(); err != nil {
+		return nil, errors.Join(fmt.Errorf("capture of %s: %w", p.Name, err), e.Close())
+	}
+	e.submit = []uintptr{e.graph, dev.stream}
+	return e, nil
+}
+
+// record captures the launches. A capture that fails is ended all the same:
+// a stream that is left capturing is good for nothing.
+func (e *executable) record() error {
+	dev, d := e.dev, e.dev.d
+	defer dev.enter()()
+	for _, b := range e.launches { // modules load lazily: not in a capture
+		for _, p := range b.parts {
+			if _, err := dev.function(p.code); err != nil {
+				return err
+			}
+		}
+	}
+	if err := d.call(fnCaptureBegin, "", dev.stream, captureRelaxed); err != nil {
+		return err
+	}
+	var failed error
+	for _, b := range e.launches {
+		if failed = b.run(dev); failed != nil {
+			break
+		}
+	}
+	graph, err := d.get(fnCaptureEnd, "", 1, dev.stream)
+	if failed != nil || err != nil {
+		if err == nil && graph != 0 {
+			err = d.call(fnGraphDestroy, "", uintptr(graph))
+		}
+		return errors.Join(failed, err)
+	}
+	exec, err := d.get(fnGraphInstantiate, "", 0, uintptr(graph), 0)
+	if err == nil {
+		e.graph = uintptr(exec)
+	}
+	return errors.Join(err, d.call(fnGraphDestroy, "", uintptr(graph)))
+}
+
+// executable replays a program as a graph, which is never changed.
+type executable struct {
+	dev      *Device
+	program  *backends.Program
+	launches []*bound
+	graph    uintptr
+	submit   []uintptr // arguments of a replay, kept so that it allocates nothing
+	events   []uintptr // of Profile
+}
+
+// Submit starts the program. What was written before is seen by it.
+func (e *executable) Submit() error {
+	runtime.LockOSThread()
+	dev := e.dev
+	dev.staging.args[0] = dev.current
+	err := dev.d.check(fnSetDevice, "", dev.d.invokeChecked(fnSetDevice, dev.staging.args[:1]))
+	if err == nil {
+		err = dev.d.check(fnGraphLaunch, e.program.Name, dev.d.invokeChecked(fnGraphLaunch, e.submit))
+	}
+	runtime.UnlockOSThread()
+	return err
+}
+
+// Wait waits for the program's end and says what kernels found wrong with its data.
+func (e *executable) Wait() error {
+	runtime.LockOSThread()
+	dev := e.dev
+	dev.staging.args[0] = dev.current
+	err := dev.d.check(fnSetDevice, "", dev.d.invokeChecked(fnSetDevice, dev.staging.args[:1]))
+	if err == nil {
+		err = dev.wait()
+	}
+	runtime.UnlockOSThread()
+	if err != nil {
+		return named(err, e.program.Name)
+	}
+	return dev.fault(e.program.Launches)
+}
+
+// Profile runs the launches one after another with an event between them. The
+// gaps are counted with the launch before them; there are fewer in a replay.
+func (e *executable) Profile() ([]time.Duration, error) {
+	dev, d := e.dev, e.dev.d
+	defer dev.enter()()
+	for len(e.events) <= len(e.launches) {
+		event, err := d.get(fnEventCreate, "profile", 0, eventDefault)
+		if err != nil {
+			return nil, err
+		}
+		e.events = append(e.events, uintptr(event))
+	}
+	if err := d.call(fnEventRecord, "profile", e.events[0], dev.stream); err != nil {
+		return nil, err
+	}
+	for i, b := range e.launches {
+		if err := b.run(dev); err != nil {
+			return nil, err
+		}
+		if err := d.call(fnEventRecord, b.what, e.events[i+1], dev.stream); err != nil {
+			return nil, err
+		}
+	}
+	if err := dev.wait(); err != nil {
+		return nil, err
+	}
+	times := make([]time.Duration, len(e.launches))
+	for i := range times {
+		bits, err := d.get(fnEventElapsed, e.launches[i].what, 0, e.events[i], e.events[i+1])
+		if err != nil {
+			return nil, err
+		}
+		times[i] = time.Duration(float64(f32(uint32(bits))) * float64(time.Millisecond))
+	}
+	return times, dev.fault(e.program.Launches)
+}
+
+// Close ends the executable; its program's buffers stay.
+func (e *executable) Close() error {
+	defer e.dev.enter()()
+	var errs []error
+	if e.graph != 0 {
+		errs = append(errs, e.dev.wait(), e.dev.d.call(fnGraphExecDestroy, "", e.graph))
+	}
+	for _, event := range e.events {
+		errs = append(errs, e.dev.d.call(fnEventDestroy, "profile", event))
+	}
+	for _, b := range e.launches {
+		b.free()
+	}
+	e.graph, e.events, e.launches = 0, nil, nil
+	return errors.Join(errs...)
+}

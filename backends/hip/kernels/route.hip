@@ -1,0 +1,88 @@
+// Routing of experts, and what moves rows.
+#include "prelude.h"
+#define NT 128
+
+// The k largest of each row in falling order, of equal ones the lower index
+// first: a block a row, one search a place. mode: 0 as they are, 1 of the
+// softmax over the row, 2 softmax among themselves.
+G_KERNEL G_BOUNDS(NT) topk(float *p, int *e, const float *x, Rows xr, u32 k, u32 mode) {
+  __shared__ float part[NT / G_WAVE], best[NT];
+  __shared__ u32 where[NT];
+  const u32 d = xr.cols, row = bidx(), t = tid();
+  const float *a = x + at(xr, row);
+  p += (u64)row * k;
+  e += (u64)row * k;
+  float last = 0, top = 0, sum = 0;
+  u32 last_i = 0;
+  for (u32 n = 0; n < k; n++) {
+    float v = -3.4e38f;
+    u32 at_i = ~0u;
+    for (u32 i = t; i < d; i += NT) {
+      float c = a[i];
+      bool after = n == 0 || c < last || (c == last && i > last_i);
+      if (after && (at_i == ~0u || c > v)) {
+        v = c;
+        at_i = i;
+      }
+    }
+    best[t] = v;
+    where[t] = at_i;
+    bar();
+    for (u32 o = NT / 2; o; o >>= 1) {
+      if (t < o) {
+        float c = best[t + o];
+        u32 i = where[t + o];
+        if (i != ~0u && (where[t] == ~0u || c > best[t] || (c == best[t] && i < where[t]))) {
+          best[t] = c;
+          where[t] = i;
+        }
+      }
+      bar();
+    }
+    last = best[0];
+    last_i = where[0];
+    bar();
+    if (n == 0) top = last;
+    if (mode == 2) sum += g_exp(last - top);
+    if (t == 0) {
+      p[n] = last;
+      e[n] = (int)last_i;
+    }
+  }
+  if (mode == 0) return;
+  if (mode == 1) {
+    for (u32 i = t; i < d; i += NT) sum += g_exp(a[i] - top);
+    sum = block_sum<NT>(sum, part);
+  }
+  if (t == 0)
+    for (u32 n = 0; n < k; n++) p[n] = g_exp(p[n] - top) / sum;
+}
+
+// y[s] = Σu p[s,u]·x[s,u]: a thread an element
+G_KERNEL G_BOUNDS(NT) mix(float *y, const float *x, u32 xstride, const float *p, u32 pstride, u32 tokens, u32 u,
+                          u32 n) {
+  u32 i = bidx() * NT + tid(), s = bidy();
+  if (i >= n || s >= tokens) return;
+  float v = 0;
+  for (u32 k = 0; k < u; k++) v = g_fma(p[(u64)s * pstride + k], x[(u64)s * xstride + (u64)k * n + i], v);
+  y[(u64)s * n + i] = v;
+}
+
+// y[r] = x[at[r]], words of 4 bytes: a block a row
+G_KERNEL G_BOUNDS(NT) rows(u32 *y, const u32 *x, u32 row, u32 stride, u32 n, const int *index, u32 *status,
+                           u32 launch) {
+  u32 r = bidx();
+  int i = index[r];
+  if (i < 0 || (u32)i >= n) {
+    if (tid() == 0) fail(status, launch, r, i);
+    i = 0;
+  }
+  for (u32 c = tid(); c < row; c += NT) y[(u64)r * row + c] = x[(u64)i * stride + c];
+}
+
+// y dense = columns [from, from + width) of x's rows, words of 4 bytes
+G_KERNEL G_BOUNDS(NT) columns(u32 *y, const u32 *x, Rows xr, u32 from, u32 width) {
+  u32 r = bidx(), i = bidy() * NT + tid();
+  if (i >= width) return;
+  y[(u64)r * width + i] = x[at(xr, r) + from + i];
+}

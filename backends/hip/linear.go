@@ -1,0 +1,120 @@
+package hip
+
+import (
+	"greta/backends"
+	"greta/graph"
+)
+
+// matvecColumns is up to how many rows of x weights are streamed past: beyond,
+// tiles reuse them better.
+const matvecColumns = 8
+
+// product is y = x·wᵀ with what may follow it.
+type product struct {
+	x, w, bias, res *backends.Operand
+	y               uintptr
+	ids             *backends.Operand // linear_id: experts
+	share           int               // linear_id: columns of y per row of x
+	columns         int               // rows of y
+}
+
+func bindLinear(b *binder) {
+	p := product{x: b.in(0), w: b.in(1), bias: b.in(2), res: &backends.Operand{}, y: b.out(0), share: 1}
+	if b.l.Node.Op.Name == "linear_residual" {
+		p.res, p.bias = b.in(2), b.in(3)
+	}
+	p.columns = p.x.Shape.Rows()
+	switch {
+	case p.columns <= matvecColumns:
+		b.matvec(p, p.columns)
+	case b.dev.usesMatrixCores(b.l.Node):
+		b.matrix(p)
+	default:
+		b.tile(p)
+	}
+}
+
+func bindLinearID(b *binder) {
+	x, e := b.in(0), b.in(2)
+	p := product{x: x, w: b.in(1), bias: b.in(3), res: &backends.Operand{}, y: b.out(0), ids: e, columns: e.Shape.Elems()}
+	p.share = e.Shape[1] / x.Shape[1] // all of a token's experts may have one row
+	b.matvec(p, 1)
+}
+
+// linearScratch is what tiles of matrix cores need.
+func linearScratch(dev *Device, n *graph.Node) int {
+	if n.In[0].Shape.Rows() <= matvecColumns || !dev.usesMatrixCores(n) {
+		return 0
+	}
+	return matrixScratch(n)
+}
+
+func (b *binder) matvec(p product, together int) {
+	columns := 1
+	for columns < together {
+		columns *= 2
+	}
+	perBlock := 2
+	n := p.w.Shape[len(p.w.Shape)-2]
+	xr := rowsOf(p.x)
+	x := b.pointer(p.x)
+	loose := x%16 != 0 || xr.stride%4 != 0 || xr.cols%4 != 0
+	prog := newProgram("matvec.hip", define("W_TYPE", weightNames[p.w.Type]), flag("W_SCALAR", b.scalar(p.w)),
+		flag("X_SCALAR", loose), define("NR", perBlock), define("NC", columns), define("UNROLL", unrolled(columns)))
+	d := b.start(prog, "matvec", 128, ceil(n, perBlock), ceil(p.columns, columns), 1)
+	d.ptr(p.y, x).rows(xr)
+	b.weights(d, p.w)
+	d.u32(n, p.columns)
+	bias, biasType := b.plain(p.bias)
+	d.ptr(bias).u32(biasType)
+	b.residual(d, p.res)
+	experts := 0
+	if p.ids != nil {
+		experts = p.w.Shape[0]
+	}
+	d.ptr(b.dense(p.ids)).u32(experts, p.share)
+	b.status(d)
+}
+
+// unrolled is how many units a thread has under way: less where there are more sums.
+func unrolled(columns int) int {
+	switch columns {
+	case 1:
+		return 4
+	case 2:
+		return 2
+	}
+	return 1
+}
+
+func (b *binder) residual(d *dispatch, o *backends.Operand) {
+	d.ptr(b.pointer(o))
+	if o.Buffer == nil {
+		d.rows(rows{})
+		return
+	}
+	d.rows(rowsOf(o))
+}
+
+// tile multiplies on any device.
+func (b *binder) tile(p product) {
+	n := p.w.Shape[0]
+	prog := newProgram("tile.hip", define("W_TYPE", weightNames[p.w.Type]), flag("W_SCALAR", b.scalar(p.w)))
+	d := b.start(prog, "tile", 256, ceil(n, 64), ceil(p.columns, 64), 1)
+	d.ptr(p.y, b.pointer(p.x)).rows(rowsOf(p.x))
+	b.weights(d, p.w)
+	d.u32(n, p.columns)
+	bias, biasType := b.plain(p.bias)
+	d.ptr(bias).u32(biasType)
+	b.residual(d, p.res)
+}
+
+func bindEmbed(b *binder) {
+	ids, w := b.in(0), b.in(1)
+	prog := newProgram("embed.hip", define("W_TYPE", weightNames[w.Type]), flag("W_SCALAR", b.scalar(w)))
+	d := b.start(prog, "embed", 128, ids.Shape.Elems(), 1, 1)
+	d.ptr(b.out(0), b.dense(ids))
+	b.weights(d, w)
+	d.u32(w.Shape[0])
+	b.status(d)
+}

@@ -1,0 +1,122 @@
+package hip
+
+import (
+	"fmt"
+
+	"greta/backends"
+	"greta/tensor"
+)
+
+// Block formats lie on the device as planes: the i-th part of every block
+// together, so that a part of 16 bytes is aligned to 16. weights.h reads them.
+
+// part is a range of a block's bytes.
+type part struct{ at, size int }
+
+var parts = map[tensor.Type][]part{
+	tensor.Q4_0:   {{2, 16}, {0, 2}},
+	tensor.Q4_1:   {{4, 16}, {0, 4}},
+	tensor.Q5_0:   {{6, 16}, {2, 4}, {0, 2}},
+	tensor.Q5_1:   {{8, 16}, {4, 4}, {0, 4}},
+	tensor.Q8_0:   {{2, 32}, {0, 2}},
+	tensor.Q2_K:   {{16, 64}, {0, 16}, {80, 4}},
+	tensor.Q3_K:   {{0, 32}, {32, 64}, {96, 12}, {108, 2}},
+	tensor.Q4_K:   {{16, 128}, {0, 16}},
+	tensor.Q5_K:   {{48, 128}, {16, 32}, {0, 16}},
+	tensor.Q6_K:   {{0, 128}, {128, 64}, {192, 16}, {208, 2}},
+	tensor.IQ4_NL: {{2, 16}, {0, 2}},
+	tensor.IQ4_XS: {{8, 128}, {0, 8}},
+	tensor.TQ1_0:  {{0, 48}, {48, 4}, {52, 2}},
+	tensor.TQ2_0:  {{0, 64}, {64, 2}},
+}
+
+// weightNames are the types of weights as weights.h names them.
+var weightNames = map[tensor.Type]string{
+	tensor.F32: "W_F32", tensor.F16: "W_F16", tensor.BF16: "W_BF16",
+	tensor.F8E4M3: "W_E4M3", tensor.F8E5M2: "W_E5M2", tensor.F8E4M3FNUZ: "W_E4M3Z", tensor.F8E5M2FNUZ: "W_E5M2Z",
+	tensor.Q4_0: "W_Q4_0", tensor.Q4_1: "W_Q4_1", tensor.Q5_0: "W_Q5_0", tensor.Q5_1: "W_Q5_1", tensor.Q8_0: "W_Q8_0",
+	tensor.Q2_K: "W_Q2_K", tensor.Q3_K: "W_Q3_K", tensor.Q4_K: "W_Q4_K", tensor.Q5_K: "W_Q5_K", tensor.Q6_K: "W_Q6_K",
+	tensor.IQ4_NL: "W_IQ4_NL", tensor.IQ4_XS: "W_IQ4_XS", tensor.TQ1_0: "W_TQ1_0", tensor.TQ2_0: "W_TQ2_0",
+}
+
+// packings are the layouts by type.
+var packings = func() map[tensor.Type]*backends.Packing {
+	all := map[tensor.Type]*backends.Packing{}
+	for t := range parts {
+		all[t] = &backends.Packing{ID: "planes1", Size: planesSize, Pack: packPlanes, Unit: 1}
+	}
+	return all
+}()
+
+// planes gives where each plane of a tensor begins, and their size in all.
+// Every plane begins at a multiple of 256 bytes.
+func planes(t tensor.Type, shape tensor.Shape) (at [4]int, size int) {
+	elems, _ := t.Block()
+	blocks := shape.Elems() / elems
+	for i, p := range parts[t] {
+		at[i] = size
+		size += (blocks*p.size + 255) &^ 255
+	}
+	return at, size
+}
+
+func planesSize(t tensor.Type, shape tensor.Shape) int {
+	_, size := planes(t, shape)
+	return size
+}
+
+// packPlanes moves the blocks of rows [from, to) to their planes.
+func packPlanes(dst, src []byte, t tensor.Type, shape tensor.Shape, from, to int) error {
+	elems, bytes := t.Block()
+	at, size := planes(t, shape)
+	row := shape.Last() / elems // blocks
+	if len(dst) < size || len(src) < shape.Elems()/elems*bytes || from < 0 || to > shape.Rows() {
+		return fmt.Errorf("hip: packing rows %d to %d of %s%v from %d to %d bytes", from, to, t, shape, len(src), len(dst))
+	}
+	for i, p := range parts[t] {
+		for b := from * row; b < to*row; b++ {
+			copy(dst[at[i]+b*p.size:][:p.size], src[b*bytes+p.at:])
+		}
+	}
+	return nil
+}
+
+// weights passes a struct Weights for rows of k elements, n rows in all.
+func (b *binder) weights(d *dispatch, o *backends.Operand) {
+	k := o.Shape.Last()
+	if !o.Type.IsBlock() {
+		_, size := o.Type.Block()
+		row := k
+		if len(o.Shape) == 2 {
+			row = o.Stride / size
+		} else if !o.Dense() {
+			b.failf("a stack of matrices with gaps")
+		}
+		d.args.add(uint64(b.pointer(o)), 0, 0, 0, uint64(row), uint64(uint32(k)))
+		return
+	}
+	if o.Packing != "planes1" {
+		b.failf("a weight of %s%v in the layout %q, not planes1", o.Type, o.Shape, o.Packing)
+		return
+	}
+	elems, _ := o.Type.Block()
+	at, size := planes(o.Type, o.Shape)
+	p, err := b.dev.where(o.Buffer, o.Offset, size)
+	if err != nil {
+		b.failf("%w", err)
+	}
+	if p%16 != 0 {
+		b.failf("weights at an address that is no multiple of 16")
+	}
+	d.args.add(uint64(p), uint64(at[1]), uint64(at[2]), uint64(at[3]), uint64(k/elems), uint64(uint32(k)))
+}
+
+// scalar says whether a weight's rows must be read element by element: plain
+// floats whose rows do not begin at multiples of 16 bytes.
+func (b *binder) scalar(o *backends.Operand) bool {
+	if o.Type.IsBlock() {
+		return false
+	}
+	row := o.Type.RowBytes(o.Shape.Last())
+	return row%16 != 0 || o.Stride%16 != 0 || b.pointer(o)%16 != 0
+}

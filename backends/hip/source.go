@@ -1,0 +1,91 @@
+package hip
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+//go:embed kernels
+var kernelFiles embed.FS
+
+// program names a compilation: a file of kernels and the macros that are set
+// for it, in a fixed order, separated by spaces: "matvec.hip W_TYPE=W_Q4_0 NR=2".
+type program string
+
+func newProgram(file string, defines ...string) program {
+	return program(strings.Join(append([]string{file}, defines...), " "))
+}
+
+func define(name string, v any) string { return fmt.Sprintf("%s=%v", name, v) }
+
+func flag(name string, v bool) string {
+	if v {
+		return name + "=1"
+	}
+	return name + "=0"
+}
+
+// Source is the text that is compiled: macros, then the file with the
+// project's headers put in, so that the compiler needs no files.
+func (p program) source() (string, error) {
+	parts := strings.Fields(string(p))
+	var b strings.Builder
+	for _, d := range parts[1:] {
+		b.WriteString("#define " + strings.Replace(d, "=", " ", 1) + "\n")
+	}
+	seen := map[string]bool{}
+	if err := include(&b, parts[0], seen); err != nil {
+		return "", err
+	}
+	return b.String(), nil
+}
+
+func include(b *strings.Builder, file string, seen map[string]bool) error {
+	if seen[file] {
+		return nil
+	}
+	seen[file] = true
+	text, err := kernelFiles.ReadFile("kernels/" + file)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(text)) {
+		switch name, ok := strings.CutPrefix(line, "#include \""); {
+		case ok:
+			if err := include(b, strings.TrimRight(name, "\"\n"), seen); err != nil {
+				return err
+			}
+		case strings.HasPrefix(line, "#pragma once"):
+		default:
+			b.WriteString(line)
+		}
+	}
+	return nil
+}
+
+// target is what code is made for, and by which compiler.
+type target struct {
+	vendor  vendor
+	arch    string // "gfx942", "sm_90"
+	version string // of the compiler
+}
+
+// options are the compiler's.
+func (t target) options() []string {
+	if t.vendor == amd {
+		return []string{"--offload-arch=" + t.arch, "-std=c++17", "-O3", "-mcumode", "-ffp-contract=fast"}
+	}
+	return []string{"--gpu-architecture=" + t.arch, "--std=c++17", "--fmad=true", "--extra-device-vectorization"}
+}
+
+// key is the cache's key of a program's code: a hash of all that decides on it.
+func (t target) key(source string) string {
+	h := sha256.New()
+	for _, s := range append([]string{"greta kernel 1", t.vendor.String(), t.arch, t.version, source}, t.options()...) {
+		fmt.Fprintf(h, "%d:%s", len(s), s)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}

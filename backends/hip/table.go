@@ -1,0 +1,156 @@
+package hip
+
+// The one table of driver functions, by the names of both providers. Where
+// NVIDIA's has a version, it is the one whose arguments equal HIP's.
+
+// fn is a function of the driver or of the run-time compiler.
+type fn int
+
+const (
+	fnInit fn = iota
+	fnDriverVersion
+	fnDeviceCount
+	fnDevice
+	fnDeviceName
+	fnAttribute
+	fnTotalMemory
+	fnRetainContext
+	fnReleaseContext
+	fnSetDevice
+	fnMemoryInfo
+	fnAlloc
+	fnFree
+	fnHostAlloc
+	fnHostFree
+	fnCopyIn
+	fnCopyOut
+	fnFill
+	fnModuleLoad
+	fnModuleUnload
+	fnModuleFunction
+	fnLaunch
+	fnStreamCreate
+	fnStreamDestroy
+	fnStreamWait
+	fnCaptureBegin
+	fnCaptureEnd
+	fnGraphInstantiate
+	fnGraphLaunch
+	fnGraphExecDestroy
+	fnGraphDestroy
+	fnEventCreate
+	fnEventDestroy
+	fnEventRecord
+	fnEventWait
+	fnEventElapsed
+	fnErrorName
+	fnProperties // AMD alone: holds the architecture's name
+	fnRtcVersion
+	fnRtcCreate
+	fnRtcCompile
+	fnRtcLogSize
+	fnRtcLog
+	fnRtcCodeSize
+	fnRtcCode
+	fnRtcDestroy
+	numFns
+)
+
+// symbols are the functions' names in each provider; "" where it has none.
+var symbols = [numFns]struct{ amd, nvidia string }{
+	fnInit:             {"hipInit", "cuInit"},
+	fnDriverVersion:    {"hipDriverGetVersion", "cuDriverGetVersion"},
+	fnDeviceCount:      {"hipGetDeviceCount", "cuDeviceGetCount"},
+	fnDevice:           {"hipDeviceGet", "cuDeviceGet"},
+	fnDeviceName:       {"hipDeviceGetName", "cuDeviceGetName"},
+	fnAttribute:        {"hipDeviceGetAttribute", "cuDeviceGetAttribute"},
+	fnTotalMemory:      {"hipDeviceTotalMem", "cuDeviceTotalMem_v2"},
+	fnRetainContext:    {"hipDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain"},
+	fnReleaseContext:   {"hipDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease_v2"},
+	fnSetDevice:        {"hipSetDevice", "cuCtxSetCurrent"}, // a device's number there, a context here
+	fnMemoryInfo:       {"hipMemGetInfo", "cuMemGetInfo_v2"},
+	fnAlloc:            {"hipMalloc", "cuMemAlloc_v2"},
+	fnFree:             {"hipFree", "cuMemFree_v2"},
+	fnHostAlloc:        {"hipHostMalloc", "cuMemHostAlloc"},
+	fnHostFree:         {"hipHostFree", "cuMemFreeHost"},
+	fnCopyIn:           {"hipMemcpyHtoDAsync", "cuMemcpyHtoDAsync_v2"},
+	fnCopyOut:          {"hipMemcpyDtoHAsync", "cuMemcpyDtoHAsync_v2"},
+	fnFill:             {"hipMemsetD8Async", "cuMemsetD8Async"},
+	fnModuleLoad:       {"hipModuleLoadData", "cuModuleLoadData"},
+	fnModuleUnload:     {"hipModuleUnload", "cuModuleUnload"},
+	fnModuleFunction:   {"hipModuleGetFunction", "cuModuleGetFunction"},
+	fnLaunch:           {"hipModuleLaunchKernel", "cuLaunchKernel"},
+	fnStreamCreate:     {"hipStreamCreateWithFlags", "cuStreamCreate"},
+	fnStreamDestroy:    {"hipStreamDestroy", "cuStreamDestroy_v2"},
+	fnStreamWait:       {"hipStreamSynchronize", "cuStreamSynchronize"},
+	fnCaptureBegin:     {"hipStreamBeginCapture", "cuStreamBeginCapture_v2"},
+	fnCaptureEnd:       {"hipStreamEndCapture", "cuStreamEndCapture"},
+	fnGraphInstantiate: {"hipGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags"},
+	fnGraphLaunch:      {"hipGraphLaunch", "cuGraphLaunch"},
+	fnGraphExecDestroy: {"hipGraphExecDestroy", "cuGraphExecDestroy"},
+	fnGraphDestroy:     {"hipGraphDestroy", "cuGraphDestroy"},
+	fnEventCreate:      {"hipEventCreateWithFlags", "cuEventCreate"},
+	fnEventDestroy:     {"hipEventDestroy", "cuEventDestroy_v2"},
+	fnEventRecord:      {"hipEventRecord", "cuEventRecord"},
+	fnEventWait:        {"hipEventSynchronize", "cuEventSynchronize"},
+	fnEventElapsed:     {"hipEventElapsedTime", "cuEventElapsedTime"},
+	fnErrorName:        {"hipGetErrorName", "cuGetErrorName"},
+	fnProperties:       {"hipGetDeviceProperties", ""},
+	fnRtcVersion:       {"hiprtcVersion", "nvrtcVersion"},
+	fnRtcCreate:        {"hiprtcCreateProgram", "nvrtcCreateProgram"},
+	fnRtcCompile:       {"hiprtcCompileProgram", "nvrtcCompileProgram"},
+	fnRtcLogSize:       {"hiprtcGetProgramLogSize", "nvrtcGetProgramLogSize"},
+	fnRtcLog:           {"hiprtcGetProgramLog", "nvrtcGetProgramLog"},
+	fnRtcCodeSize:      {"hiprtcGetCodeSize", "nvrtcGetCUBINSize"},
+	fnRtcCode:          {"hiprtcGetCode", "nvrtcGetCUBIN"},
+	fnRtcDestroy:       {"hiprtcDestroyProgram", "nvrtcDestroyProgram"},
+}
+
+// vendor is which provider a table belongs to.
+type vendor int
+
+const (
+	amd vendor = iota
+	nvidia
+)
+
+func (v vendor) String() string { return [...]string{"amd", "nvidia"}[v] }
+
+// symbol is the name of f in a provider.
+func (v vendor) symbol(f fn) string {
+	if v == amd {
+		return symbols[f].amd
+	}
+	return symbols[f].nvidia
+}
+
+// Constants that differ or that have no better name.
+const (
+	captureRelaxed    = 2 // any thread may end it
+	streamNonBlocking = 1
+	eventDefault      = 0
+	errNoDevice       = 100 // both providers
+	errInvalidDevice  = 101
+	errOutOfMemory    = 2 // both providers
+)
+
+// attribute is a device's property by its number in each provider.
+type attribute struct{ amd, nvidia uintptr }
+
+var (
+	attrWarpSize      = attribute{87, 10}
+	attrUnits         = attribute{63, 16} // compute units, multiprocessors
+	attrBusWidth      = attribute{59, 37} // bits
+	attrMemoryClock   = attribute{60, 36} // kHz
+	attrClock         = attribute{5, 13}  // kHz
+	attrShared        = attribute{74, 8}  // bytes a block
+	attrCapacityMajor = attribute{23, 75}
+	attrCapacityMinor = attribute{61, 76}
+)
+
+func (a attribute) of(v vendor) uintptr {
+	if v == amd {
+		return a.amd
+	}
+	return a.nvidia
+}
