@@ -1,0 +1,134 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#define STATUS 6
+#include "common.glsl"
+#include "reduce.glsl"
+#include "status.glsl"
+// y[s,h] = sum over j of softmax(cap(scale q[s,h] k[j]))[j] v[j], pos[s]-window < j <= pos[s],
+// with the softmax online, a tile of positions at a time. A workgroup works on one head of
+// one token and on one of PARTS ranges of the positions; attention_join puts parts together.
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint K = F32; // types of the caches
+layout(constant_id = 2) const uint V = F32;
+layout(constant_id = 3) const bool WIDEK = false; // rows of k can be read 16 bytes, 8 or 4 elements, at a time
+layout(constant_id = 4) const uint VU = 1;        // elements of v that an invocation reads together: 1 or 2
+layout(constant_id = 5) const uint LANES = 64;    // invocations beside each other on a row of v
+layout(constant_id = 6) const uint NA = 1;        // units of VU elements of each of them
+layout(constant_id = 7) const uint PARTS = 1;
+layout(constant_id = 8) const uint DHMAX = 128;   // room for q
+layout(binding = 0, std430) readonly buffer BQ { float q[]; };
+layout(binding = 1, std430) readonly buffer BK { uint k[]; };
+layout(binding = 1, std430) readonly buffer BK4 { uvec4 k4[]; };
+layout(binding = 2, std430) readonly buffer BV { uint v[]; };
+layout(binding = 3, std430) readonly buffer BPos { int pos[]; };
+layout(binding = 4, std430) writeonly buffer BY { float y[]; };
+layout(binding = 5, std430) writeonly buffer BPart { float part[]; };
+layout(push_constant) uniform Push {
+  uint heads, share, dh, dv, positions;  // share: heads of a group
+  uint qoff, qstride, koff, kstride, voff, vstride, posoff, yoff, ystride, partoff; // in elements
+  float scale, cap;
+  uint window, launch;
+};
+
+const uint TILE = gl_WorkGroupSize.x;
+const uint GROUPS = TILE / LANES; // rows of v that are read at a time
+shared float sq[DHMAX];
+shared float sp[TILE];
+shared float so[TILE * VU];
+
+float score(uint row) {
+  float d = 0;
+  if (!WIDEK) {
+    for (uint i = 0; i < dh; i++) d = fma(sq[i], NARROW(k, K, row + i), d);
+  } else if (K == F32) {
+    for (uint i = 0; i < dh; i += 4) d += dot(vec4(sq[i], sq[i + 1], sq[i + 2], sq[i + 3]), uintBitsToFloat(k4[(row + i) >> 2]));
+  } else {
+    for (uint i = 0; i < dh; i += 8) {
+      uvec4 a = k4[(row + i) >> 3];
+      [[unroll]] for (uint j = 0; j < 4; j++) {
+        vec2 e = K == F16 ? unpackHalf2x16(a[j]) : uintBitsToFloat(uvec2(a[j] << 16, a[j] & 0xffff0000u));
+        d = fma(sq[i + 2 * j], e.x, d);
+        d = fma(sq[i + 2 * j + 1], e.y, d);
+      }
+    }
+  }
+  d *= scale;
+  return cap > 0 ? cap * tanh_(d / cap) : d;
+}
+
+void main() {
+  const uint T = TILE, t = gl_LocalInvocationID.x;
+  uint h = gl_WorkGroupID.x, s = gl_WorkGroupID.y, p = gl_WorkGroupID.z, g = h / share;
+  int last = pos[posoff + s];
+  if (last < 0 || last >= int(positions)) {
+    if (t == 0) refuse(launch, s, last, positions);
+    return;
+  }
+  uint end = uint(last) + 1, from = window > 0 && end > window ? end - window : 0;
+  if (PARTS > 1) { // whole tiles, so that few parts are cut
+    uint tiles = (end - from + T - 1) / T, per = (tiles + PARTS - 1) / PARTS * T;
+    from += min(p * per, end - from);
+    end = min(from + per, end);
+  }
+  for (uint i = t; i < dh; i += T) sq[i] = q[qoff + s * qstride + h * dh + i];
+  barrier();
+  const float LOW = -3.0e38;
+  float top = LOW, sum = 0;
+  float acc[NA * VU];
+  [[unroll]] for (uint i = 0; i < NA * VU; i++) acc[i] = 0;
+  uint lane = t % LANES, group = t / LANES, units = dv / VU;
+  for (uint j0 = from; j0 < end; j0 += T) {
+    uint n = min(T, end - j0);
+    float d = t < n ? score(koff + (j0 + t) * kstride + g * dh) : LOW;
+    float next = max(top, wgMax(d));
+    float e = t < n ? exp_(d - next) : 0, old = exp_(top - next);
+    sp[t] = e;
+    sum = sum * old + e;
+    top = next;
+    [[unroll]] for (uint i = 0; i < NA * VU; i++) acc[i] *= old;
+    barrier();
+    if (group < GROUPS) {
+      for (uint j = group; j < n; j += GROUPS) {
+        float w = sp[j];
+        uint row = voff + (j0 + j) * vstride + g * dv;
+        [[unroll]] for (uint i = 0; i < NA; i++) {
+          uint u = lane + i * LANES;
+          if (u >= units) continue;
+          if (VU == 1) acc[i] = fma(w, NARROW(v, V, row + u), acc[i]);
+          else {
+            uint a = V == F32 ? row + 2 * u : (row >> 1) + u;
+            vec2 x;
+            if (V == F32) x = uintBitsToFloat(uvec2(v[a], v[a + 1]));
+            else if (V == F16) x = unpackHalf2x16(v[a]);
+            else x = uintBitsToFloat(uvec2(v[a] << 16, v[a] & 0xffff0000u));
+            acc[2 * i] = fma(w, x.x, acc[2 * i]);
+            acc[2 * i + 1] = fma(w, x.y, acc[2 * i + 1]);
+          }
+        }
+      }
+    }
+    barrier();
+  }
+  sum = wgSum(sum);
+  uint to = PARTS == 1 ? yoff + s * ystride + h * dv : partoff + ((s * heads + h) * PARTS + p) * (dv + 2);
+  if (PARTS > 1 && t == 0) {
+    part[to] = top;
+    part[to + 1] = sum;
+  }
+  [[unroll]] for (uint i = 0; i < NA; i++) {
+    [[unroll]] for (uint j = 0; j < VU; j++) so[t * VU + j] = acc[i * VU + j];
+    barrier();
+    uint u = t + i * LANES;
+    if (t < LANES && u < units) {
+      [[unroll]] for (uint j = 0; j < VU; j++) {
+        float r = 0;
+        for (uint o = 0; o < GROUPS; o++) r += so[(o * LANES + t) * VU + j];
+        if (PARTS == 1) y[to + VU * u + j] = r / sum;
+        else part[to + 2 + VU * u + j] = r;
+      }
+    }
+    barrier();
+  }
+}

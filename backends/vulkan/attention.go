@@ -1,0 +1,99 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan
+
+import (
+	"fmt"
+
+	"greta/backends"
+	"greta/graph"
+	"greta/ops"
+)
+
+const (
+	// attentionTile is the number of invocations, and of positions at a time.
+	attentionTile = 128
+	// attentionGroups is about how many workgroups keep a large device busy.
+	attentionGroups = 512
+)
+
+// parts is into how many ranges of positions attention is cut: as many as give
+// the device enough workgroups, none shorter than a tile of a full cache.
+func parts(n *graph.Node) int {
+	q, k := n.In[0], n.In[1]
+	positions := k.Shape[0]
+	if w := graph.Attr[ops.AttentionAttr](n).Window; w > 0 {
+		positions = min(positions, w)
+	}
+	have := q.Shape[0] * q.Shape[1]
+	if have == 0 {
+		return 1
+	}
+	return max(1, min((positions+attentionTile-1)/attentionTile, attentionGroups/have))
+}
+
+func attentionScratch(_ *Device, n *graph.Node) int {
+	p := parts(n)
+	if p == 1 {
+		return 0
+	}
+	q, v := n.In[0], n.In[2]
+	return 4 * q.Shape[0] * q.Shape[1] * p * (v.Shape[2] + 2)
+}
+
+// cacheOperand binds a cache and gives offset and stride in elements.
+func (b *bind) cacheOperand(c *dispatch, o *backends.Operand) (off, stride uint32) {
+	_, size := o.Type.Block()
+	if !narrow(o.Type) || o.Offset%size != 0 || o.Stride%size != 0 {
+		b.fail(fmt.Errorf("a cache of f32, f16 or bf16 is wanted, not %s at offset %d with stride %d", o.Type, o.Offset, o.Stride))
+		return 0, 0
+	}
+	return b.operand(c, o, false) / uint32(size), uint32(o.Stride / size)
+}
+
+func bindAttention(b *bind) error {
+	l := b.l
+	q, k, v, y := &l.In[0], &l.In[1], &l.In[2], &l.Out[0]
+	a := graph.Attr[ops.AttentionAttr](l.Node)
+	heads, dh, dv := q.Shape[1], q.Shape[2], v.Shape[2]
+	n := parts(l.Node)
+	c := b.call("attention")
+	vq := b.floats(c, q, false)
+	koff, kstride := b.cacheOperand(c, k)
+	voff, vstride := b.cacheOperand(c, v)
+	posoff := b.ints(c, &l.In[3])
+	var vy rows
+	partoff := uint32(0)
+	if n == 1 {
+		vy = b.floats(c, y, true)
+		b.none(c)
+	} else {
+		b.none(c)
+		partoff = b.bytes(c, l.Scratch.Buffer, l.Scratch.Offset, attentionScratch(b.d, l.Node), true) / 4
+	}
+	b.status(c)
+	_, ksize := k.Type.Block()
+	wide := 16 / ksize // elements in 16 bytes
+	unit := 1
+	if dv%2 == 0 && vstride%2 == 0 && voff%2 == 0 {
+		unit = 2
+	}
+	lanes := min(dv/unit, attentionTile)
+	c.spec = []uint32{attentionTile, typeCodes[k.Type], typeCodes[v.Type],
+		flag(dh%wide == 0 && int(koff)%wide == 0 && int(kstride)%wide == 0),
+		uint32(unit), uint32(lanes), uint32((dv/unit + lanes - 1) / lanes), uint32(n), uint32(dh)}
+	c.push = []uint32{uint32(heads), uint32(heads / k.Shape[1]), uint32(dh), uint32(dv), uint32(k.Shape[0]),
+		vq.off, vq.stride, koff, kstride, voff, vstride, posoff, vy.off, vy.stride, partoff,
+		bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number)}
+	b.run3(c, heads, q.Shape[0], n)
+	if n == 1 {
+		return nil
+	}
+	j := b.call("attention_join")
+	partoff = b.bytes(j, l.Scratch.Buffer, l.Scratch.Offset, attentionScratch(b.d, l.Node), false) / 4
+	vy = b.floats(j, y, true)
+	j.spec = []uint32{64}
+	j.push = []uint32{uint32(heads), uint32(dv), uint32(n), partoff, vy.off, vy.stride}
+	b.run(j, heads, q.Shape[0])
+	return nil
+}

@@ -1,0 +1,238 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan
+
+import (
+	"fmt"
+	"math"
+
+	"greta/backends"
+	"greta/graph"
+	"greta/tensor"
+)
+
+// binder turns a launch into dispatches.
+type binder func(b *bind) error
+
+// entry is a row of the device's table of kernels.
+type entry struct {
+	bind    binder
+	typed   int   // the operand whose type is in the kernel's name; -1: none
+	wide    []int // operands that may have any type that decode.glsl knows
+	scratch func(d *Device, n *graph.Node) int
+}
+
+func (e *entry) decodes(arg int) bool {
+	for _, w := range e.wide {
+		if w == arg {
+			return true
+		}
+	}
+	return false
+}
+
+// fusions are the fused operators that this device wants, in the order of trial.
+var fusions = []string{"rope_push", "linear_residual", "linear_bias", "add_rmsnorm", "swiglu", "geglu"}
+
+// kernels is the device's table by operator.
+var kernels map[string]entry
+
+func init() { // the binders of the table refer to it through Kernel
+	kernels = map[string]entry{
+		"add":             {bind: bindElementwise, typed: -1},
+		"mul":             {bind: bindElementwise, typed: -1},
+		"scale":           {bind: bindElementwise, typed: -1},
+		"silu":            {bind: bindElementwise, typed: -1},
+		"gelu":            {bind: bindElementwise, typed: -1},
+		"sigmoid":         {bind: bindElementwise, typed: -1},
+		"softcap":         {bind: bindElementwise, typed: -1},
+		"swiglu":          {bind: bindElementwise, typed: -1},
+		"geglu":           {bind: bindElementwise, typed: -1},
+		"split":           {bind: bindSplit, typed: -1},
+		"view":            {bind: bindView, typed: -1},
+		"rmsnorm":         {bind: bindNorm, typed: -1},
+		"layernorm":       {bind: bindNorm, typed: -1},
+		"add_rmsnorm":     {bind: bindNorm, typed: -1},
+		"softmax":         {bind: bindSoftmax, typed: -1},
+		"topk":            {bind: bindTopK, typed: -1},
+		"mix":             {bind: bindMix, typed: -1},
+		"embed":           {bind: bindEmbed, typed: 1, wide: []int{1}},
+		"rows":            {bind: bindRows, typed: -1},
+		"rope":            {bind: bindRoPE, typed: -1},
+		"push":            {bind: bindPush, typed: 0},
+		"rope_push":       {bind: bindRoPEPush, typed: 0},
+		"attention":       {bind: bindAttention, typed: 1, scratch: attentionScratch},
+		"linear":          {bind: bindLinear, typed: 1, wide: []int{1}},
+		"linear_bias":     {bind: bindLinear, typed: 1, wide: []int{1}},
+		"linear_residual": {bind: bindLinear, typed: 1, wide: []int{1}},
+		"linear_id":       {bind: bindLinearID, typed: 1, wide: []int{1}},
+	}
+}
+
+// typeCodes are the numbers that decode.glsl has for types.
+var typeCodes = map[tensor.Type]uint32{
+	tensor.F32: 1, tensor.F16: 2, tensor.BF16: 3, tensor.F64: 4,
+	tensor.F8E4M3: 5, tensor.F8E5M2: 6, tensor.F8E4M3FNUZ: 7, tensor.F8E5M2FNUZ: 8,
+	tensor.Q4_0: 10, tensor.Q4_1: 11, tensor.Q5_0: 12, tensor.Q5_1: 13, tensor.Q8_0: 14, tensor.IQ4_NL: 15,
+	tensor.Q2_K: 20, tensor.Q3_K: 21, tensor.Q4_K: 22, tensor.Q5_K: 23, tensor.Q6_K: 24, tensor.IQ4_XS: 25,
+	tensor.TQ1_0: 26, tensor.TQ2_0: 27,
+}
+
+// narrow says whether small operands, such as a norm's weight, and caches may have a type.
+func narrow(t tensor.Type) bool { return t == tensor.F32 || t == tensor.F16 || t == tensor.BF16 }
+
+// bind collects the dispatches of a launch.
+type bind struct {
+	d      *Device
+	l      *backends.Launch
+	number int // of the launch in its program
+	kernel string
+	list   []dispatch
+	err    error
+}
+
+// call starts a dispatch of a shader.
+func (b *bind) call(shader string) *dispatch { return &dispatch{kernel: b.kernel, shader: shader} }
+
+// extent is the number of bytes from an operand's first to its last.
+func extent(o *backends.Operand) int {
+	if o.Rows() == 0 || o.RowElems() == 0 {
+		return 0
+	}
+	return (o.Rows()-1)*o.Stride + o.Type.RowBytes(o.RowElems())
+}
+
+// bytes binds a range of a buffer and gives the bytes from the binding's start
+// to the range's: bindings start where the device lets them.
+func (b *bind) bytes(x *dispatch, buf backends.Buffer, offset, n int, write bool) uint32 {
+	o, err := b.d.own(buf, offset, n)
+	if err != nil {
+		b.fail(err)
+		return 0
+	}
+	align := uint64(max(b.d.p.limits.MinStorageBufferOffsetAlignment, 16))
+	from := uint64(offset) &^ (align - 1)
+	to := (uint64(offset+n) + 15) &^ 15
+	to = max(to, from+16)
+	if to-from > uint64(b.d.p.limits.MaxStorageBufferRange) {
+		b.fail(fmt.Errorf("an operand of %d bytes is more than the %d that %s can bind", n, b.d.p.limits.MaxStorageBufferRange, b.d.p.Name))
+		return 0
+	}
+	x.bound = append(x.bound, span{b: o, from: from, to: to})
+	x.used = append(x.used, span{o, uint64(offset), uint64(offset + n), write})
+	return uint32(uint64(offset) - from)
+}
+
+func (b *bind) fail(err error) {
+	if b.err == nil {
+		b.err = err
+	}
+}
+
+// operand binds an operand and gives its offset in bytes; without a buffer, a
+// placeholder.
+func (b *bind) operand(x *dispatch, o *backends.Operand, write bool) uint32 {
+	if o == nil || o.Buffer == nil {
+		return b.none(x)
+	}
+	return b.bytes(x, o.Buffer, o.Offset, extent(o), write)
+}
+
+// none binds a placeholder for an operand that is left out.
+func (b *bind) none(x *dispatch) uint32 {
+	x.bound = append(x.bound, span{b: b.d.empty, to: b.d.empty.bytes})
+	return 0
+}
+
+// status binds the buffer in which kernels report indices out of range.
+func (b *bind) status(x *dispatch) {
+	x.bound = append(x.bound, span{b: b.d.status, to: b.d.status.bytes})
+}
+
+// rows is an f32 operand as rows of its last dimension, in elements. A tensor's
+// dimension 0 may be strided; inside one index of it rows follow each other.
+type rows struct{ off, n, cols, inner, stride uint32 }
+
+// floats binds an f32 operand.
+func (b *bind) floats(x *dispatch, o *backends.Operand, write bool) rows {
+	if o.Type != tensor.F32 {
+		b.fail(fmt.Errorf("an operand of f32 is wanted, not %s", o.Type))
+		return rows{}
+	}
+	if o.Offset%4 != 0 || o.Stride%4 != 0 {
+		b.fail(fmt.Errorf("offset %d and stride %d are not multiples of 4 bytes", o.Offset, o.Stride))
+	}
+	if len(o.Shape) == 1 && !o.Dense() {
+		b.fail(fmt.Errorf("a vector with gaps"))
+	}
+	r := rows{off: b.operand(x, o, write) / 4, n: uint32(o.Shape.Rows()), cols: uint32(o.Shape.Last()), inner: 1, stride: uint32(o.Stride / 4)}
+	if len(o.Shape) > 1 {
+		r.inner = uint32(max(1, tensor.Shape(o.Shape[1:len(o.Shape)-1]).Elems()))
+	} else {
+		r.stride = r.cols
+	}
+	return r
+}
+
+// ints binds a dense i32 operand and gives its offset in elements.
+func (b *bind) ints(x *dispatch, o *backends.Operand) uint32 {
+	if o.Type != tensor.I32 || !o.Dense() {
+		b.fail(fmt.Errorf("a dense operand of i32 is wanted, not %s with stride %d", o.Type, o.Stride))
+		return 0
+	}
+	return b.operand(x, o, false) / 4
+}
+
+// vector binds a small weight and gives its offset in elements of its type, and
+// the type's code, 0 where it is left out.
+func (b *bind) vector(x *dispatch, o *backends.Operand) (off, code uint32) {
+	if o == nil || o.Buffer == nil {
+		return b.none(x), 0
+	}
+	if !narrow(o.Type) || !o.Dense() {
+		b.fail(fmt.Errorf("a dense operand of f32, f16 or bf16 is wanted, not %s with stride %d", o.Type, o.Stride))
+	}
+	_, size := o.Type.Block()
+	return b.operand(x, o, false) / uint32(size), typeCodes[o.Type]
+}
+
+// at gives an operand, nil where the launch has fewer.
+func at(list []backends.Operand, i int) *backends.Operand {
+	if i >= len(list) {
+		return nil
+	}
+	return &list[i]
+}
+
+func bits(f float64) uint32 { return math.Float32bits(float32(f)) }
+
+// run finishes a dispatch: constants, groups along x and y.
+func (b *bind) run(x *dispatch, gx, gy int) {
+	b.run3(x, gx, gy, 1)
+}
+
+func (b *bind) run3(x *dispatch, gx, gy, gz int) {
+	if b.err != nil || gx == 0 || gy == 0 || gz == 0 {
+		return
+	}
+	if 4*len(x.push) > pushBytes {
+		b.fail(fmt.Errorf("%s has %d constants, there is room for %d", x.shader, len(x.push), pushBytes/4))
+		return
+	}
+	limit := b.d.p.limits.MaxComputeWorkGroupCount
+	if uint32(gx) > limit[0] || uint32(gy) > limit[1] || uint32(gz) > limit[2] {
+		b.fail(fmt.Errorf("%s wants %d×%d×%d workgroups, %s runs %v", x.shader, gx, gy, gz, b.d.p.Name, limit))
+		return
+	}
+	x.groups = [3]uint32{uint32(gx), uint32(gy), uint32(gz)}
+	var err error
+	if x.pipe, err = b.d.pipeline(x.shader, len(x.bound), x.spec); err != nil {
+		b.fail(err)
+		return
+	}
+	b.list = append(b.list, *x)
+}
+
+// groups is the number of workgroups for n invocations, for kernels that loop
+// over what is left.
+func groups(n, size int) int { return min((n+size-1)/size, 32768) }

@@ -1,0 +1,221 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+	"unsafe"
+
+	"greta/backends"
+	"greta/backends/vulkan/vk"
+)
+
+// executable is a program recorded in a command buffer.
+type executable struct {
+	d          *Device
+	program    *backends.Program
+	dispatches []dispatch
+	first      []int // of each launch in dispatches, and the end
+	ins, outs  []span
+	pool       vk.DescriptorPool
+	run        *submission
+}
+
+// Capture binds every launch of a program and records it.
+func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
+	if d.lost != nil {
+		return nil, d.lost
+	}
+	e := &executable{d: d, program: p}
+	for i := range p.Launches {
+		l := &p.Launches[i]
+		k, ok := l.Kernel.(*kernel)
+		if !ok {
+			return nil, fmt.Errorf("%v: a kernel of another device (%T)", l.Node, l.Kernel)
+		}
+		e.first = append(e.first, len(e.dispatches))
+		b := &bind{d: d, l: l, number: i, kernel: k.name}
+		if err := errors.Join(k.bind(b), b.err); err != nil {
+			return nil, fmt.Errorf("%v: %w", l.Node, err)
+		}
+		e.dispatches = append(e.dispatches, b.list...)
+	}
+	e.first = append(e.first, len(e.dispatches))
+	e.crossings()
+	var err error
+	if e.run, err = d.newSubmission("step " + p.Name); err == nil {
+		e.pool, err = e.record(e.run, nil)
+	}
+	if err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return e, nil
+}
+
+// crossings finds what of Step memory with two sides goes to the device before
+// the step, and comes back after it.
+func (e *executable) crossings() {
+	for i := range e.dispatches {
+		for _, s := range e.dispatches[i].used {
+			if s.b.mirror == nil {
+				continue
+			}
+			if s.write {
+				e.outs = merge(e.outs, s)
+			} else if !slices.ContainsFunc(e.outs, func(o span) bool { return o.b == s.b && o.from <= s.from && s.to <= o.to }) {
+				e.ins = merge(e.ins, s)
+			}
+		}
+	}
+	for _, s := range e.outs { // what is written in part must not come back from nowhere
+		e.ins = merge(e.ins, s)
+	}
+}
+
+// merge adds a span to those that it does not touch.
+func merge(list []span, s span) []span {
+	s.to = min(s.to, s.b.bytes)
+	out := list[:0]
+	for _, o := range list {
+		if o.b == s.b && o.from <= s.to && s.from <= o.to {
+			s.from, s.to = min(o.from, s.from), max(o.to, s.to)
+		} else {
+			out = append(out, o)
+		}
+	}
+	return append(out, s)
+}
+
+// record fills the submission's command buffer; after, if set, is called behind
+// each launch.
+func (e *executable) record(s *submission, after func(r *recorder, launch int)) (vk.DescriptorPool, error) {
+	d := e.d
+	pool, err := d.descriptorPool(e.dispatches)
+	if err != nil {
+		return 0, err
+	}
+	if err := d.begin(*s.cb); err != nil {
+		return pool, err
+	}
+	r := &recorder{d: d, cb: *s.cb, pool: pool}
+	// Whatever ran before on the queue has written what this step reads.
+	r.barrier(shaderStage|transferStage, shaderStage|transferStage, shaderAccess|copyAccess)
+	if len(e.ins) > 0 {
+		for _, x := range e.ins {
+			r.copy(x.b, x.b.mirror, x.from, x.to)
+		}
+		r.barrier(transferStage, shaderStage, shaderAccess)
+	}
+	if after != nil {
+		after(r, -1)
+	}
+	for i := range e.program.Launches {
+		for j := e.first[i]; j < e.first[i+1]; j++ {
+			if err := r.dispatch(&e.dispatches[j]); err != nil {
+				return pool, err
+			}
+		}
+		if after != nil {
+			after(r, i)
+		}
+	}
+	if len(e.outs) > 0 {
+		r.barrier(shaderStage, transferStage, copyAccess)
+		for _, x := range e.outs {
+			r.copy(x.b.mirror, x.b, x.from, x.to)
+		}
+	}
+	r.barrier(shaderStage|transferStage, hostStage, vk.AccessFlags(vk.VK_ACCESS_HOST_READ_BIT))
+	return pool, d.check(d.c.EndCommandBuffer(r.cb), "vkEndCommandBuffer", s.what)
+}
+
+// Submit starts the step; Wait waits for its end and tells what went wrong.
+func (e *executable) Submit() error { return e.run.submit() }
+
+// Wait waits for the step.
+func (e *executable) Wait() error {
+	if err := e.run.wait(); err != nil {
+		return err
+	}
+	return e.status()
+}
+
+// status reports what a kernel refused: an index out of range.
+func (e *executable) status() error {
+	w := words(e.d.status.mapped)
+	if w[0] == 0 {
+		return nil
+	}
+	launch, index, value, limit := int(w[0])-1, w[1], int32(w[2]), w[3]
+	clear(w)
+	if launch >= len(e.program.Launches) {
+		return fmt.Errorf("%s: launch %d refused its operands", e.program.Name, launch)
+	}
+	return fmt.Errorf("%v: index %d is %d, it must lie in [0, %d)", e.program.Launches[launch].Node, index, value, limit)
+}
+
+// Profile runs the program once and times each launch, its barrier included.
+func (e *executable) Profile() ([]time.Duration, error) {
+	d := e.d
+	n := len(e.program.Launches)
+	if !d.p.stamps || d.p.limits.TimestampPeriod == 0 {
+		return nil, fmt.Errorf("%s has no timestamps", d.p.Name)
+	}
+	info := (&vk.QueryPoolCreateInfo{QueryType: vk.VK_QUERY_TYPE_TIMESTAMP, QueryCount: uint32(n + 1)}).Init()
+	var queries vk.QueryPool
+	if r := d.c.CreateQueryPool(d.handle, info, nil, &queries); r != vk.VK_SUCCESS {
+		return nil, d.check(r, "vkCreateQueryPool", e.program.Name)
+	}
+	defer d.c.DestroyQueryPool(d.handle, queries, nil)
+	s, err := d.newSubmission("profile of step " + e.program.Name)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := e.record(s, func(r *recorder, launch int) {
+		if launch < 0 {
+			d.c.CmdResetQueryPool(r.cb, queries, 0, uint32(n+1))
+		} else {
+			r.barrier(shaderStage, shaderStage, shaderAccess)
+		}
+		d.c.CmdWriteTimestamp(r.cb, vk.PipelineStageFlagBits(vk.VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT), queries, uint32(launch+1))
+	})
+	if pool != 0 {
+		defer d.c.DestroyDescriptorPool(d.handle, pool, nil)
+	}
+	if err == nil {
+		err = s.submit()
+	}
+	if err = errors.Join(err, s.close()); err != nil {
+		return nil, err
+	}
+	if err := e.status(); err != nil {
+		return nil, err
+	}
+	stamps := make([]uint64, n+1)
+	r := d.c.GetQueryPoolResults(d.handle, queries, 0, uint32(n+1), uintptr(8*len(stamps)), unsafe.Pointer(&stamps[0]), 8,
+		vk.QueryResultFlags(vk.VK_QUERY_RESULT_64_BIT|vk.VK_QUERY_RESULT_WAIT_BIT))
+	if r != vk.VK_SUCCESS {
+		return nil, d.check(r, "vkGetQueryPoolResults", e.program.Name)
+	}
+	times := make([]time.Duration, n)
+	for i := range times {
+		times[i] = time.Duration(float64(stamps[i+1]-stamps[i]) * float64(d.p.limits.TimestampPeriod))
+	}
+	return times, nil
+}
+
+// Close gives the recording back.
+func (e *executable) Close() error {
+	var err error
+	if e.run != nil {
+		err = e.run.close()
+	}
+	if e.pool != 0 {
+		e.d.c.DestroyDescriptorPool(e.d.handle, e.pool, nil)
+	}
+	e.run, e.pool = nil, 0
+	return err
+}

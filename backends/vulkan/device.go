@@ -1,0 +1,224 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"greta/backends"
+	"greta/backends/vulkan/vk"
+	"greta/graph"
+	"greta/tensor"
+)
+
+const (
+	pushBytes = 128 // of constants: what every device has
+	workgroup = 256 // invocations, where a kernel has no reason for another number
+	statusLen = 4   // words of the status buffer
+)
+
+// Device is an open device. It belongs to one goroutine at a time.
+type Device struct {
+	in     *instance
+	p      *physical
+	c      *vk.Commands
+	handle vk.Device
+	queue  vk.Queue
+	opt    Options
+	tiled  bool
+
+	commands  vk.CommandPool
+	cache     pipelineCache
+	pipelines map[string]*pipeline
+	layouts   map[int]*layout // by the number of bindings
+	types     memoryTypes
+
+	status  *buffer // what a kernel found wrong: launch + 1, index, value
+	empty   *buffer // stands for operands that are left out
+	staging [2]*transfer
+	tables  map[string]*table
+	lost    error // after VK_ERROR_DEVICE_LOST every call gives this
+}
+
+// New opens a device. Its error is a *NoDevice where there is none to open.
+func New(opt Options) (*Device, error) {
+	in, err := openInstance(opt)
+	if err != nil {
+		return nil, err
+	}
+	d := &Device{in: in, opt: opt, pipelines: map[string]*pipeline{}, layouts: map[int]*layout{}, tables: map[string]*table{}}
+	if err := d.open(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+func (d *Device) open() error {
+	all, err := d.in.devices()
+	if err != nil {
+		return err
+	}
+	if d.p, err = choose(all, d.opt); err != nil {
+		return err
+	}
+	d.tiled = d.p.Kind != Software
+	if d.opt.Tiled != 0 {
+		d.tiled = d.opt.Tiled > 0
+	}
+	priority := float32(1)
+	queue := (&vk.DeviceQueueCreateInfo{QueueFamilyIndex: d.p.family, QueueCount: 1, PQueuePriorities: &priority}).Init()
+	var exts []string
+	for _, e := range []string{budgetExt} {
+		if d.p.exts[e] {
+			exts = append(exts, e)
+		}
+	}
+	info := (&vk.DeviceCreateInfo{QueueCreateInfoCount: 1, PQueueCreateInfos: queue,
+		EnabledExtensionCount: uint32(len(exts)), PpEnabledExtensionNames: vk.CStrings(exts)}).Init()
+	if r := d.in.c.CreateDevice(d.p.handle, info, nil, &d.handle); r != vk.VK_SUCCESS {
+		return fmt.Errorf("%s: %w", d.p.Name, failed("vkCreateDevice", r))
+	}
+	d.c = vk.ForDevice(d.in.c, d.handle)
+	d.c.GetDeviceQueue(d.handle, d.p.family, 0, &d.queue)
+	pool := (&vk.CommandPoolCreateInfo{QueueFamilyIndex: d.p.family,
+		Flags: vk.CommandPoolCreateFlags(vk.VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT)}).Init()
+	if r := d.c.CreateCommandPool(d.handle, pool, nil, &d.commands); r != vk.VK_SUCCESS {
+		return failed("vkCreateCommandPool", r)
+	}
+	if err := d.cache.open(d); err != nil {
+		return err
+	}
+	d.types = chooseTypes(&d.p.memory)
+	if d.status, err = d.newBuffer(4*statusLen, d.types.read, "status"); err != nil {
+		return err
+	}
+	clear(d.status.mapped)
+	d.empty, err = d.newBuffer(64, d.types.local, "status")
+	return err
+}
+
+// Info describes the device.
+func (d *Device) Info() backends.Info {
+	d.in.memories(d.p)
+	memory := 0
+	for _, h := range d.p.Heaps {
+		if n := h.Budget; h.Device {
+			if n == 0 {
+				n = h.Size
+			}
+			memory = max(memory, n)
+		}
+	}
+	return backends.Info{Backend: "vulkan", Name: d.p.Name, Level: string(d.p.Kind), Float: tensor.F32, Align: 64,
+		Fusions: fusions, Memory: memory, Threads: 1}
+}
+
+// Description tells what is known of the device.
+func (d *Device) Description() Description { return d.p.Description }
+
+// Close gives everything back.
+func (d *Device) Close() error {
+	if d.handle != 0 {
+		if r := d.c.DeviceWaitIdle(d.handle); r != vk.VK_SUCCESS && d.lost == nil {
+			d.lost = failed("vkDeviceWaitIdle", r)
+		}
+		d.cache.close(d)
+		for _, p := range d.pipelines {
+			d.c.DestroyPipeline(d.handle, p.handle, nil)
+		}
+		for _, l := range d.layouts {
+			d.c.DestroyPipelineLayout(d.handle, l.pipeline, nil)
+			d.c.DestroyDescriptorSetLayout(d.handle, l.set, nil)
+		}
+		for _, t := range d.tables {
+			t.buffer.release()
+		}
+		for _, t := range d.staging {
+			if t != nil {
+				t.close()
+			}
+		}
+		for _, b := range []*buffer{d.status, d.empty} {
+			if b != nil {
+				b.release()
+			}
+		}
+		if d.commands != 0 {
+			d.c.DestroyCommandPool(d.handle, d.commands, nil)
+		}
+		d.c.DestroyDevice(d.handle, nil)
+		d.handle = 0
+	}
+	if d.in != nil {
+		d.in.close()
+		d.in = nil
+	}
+	return nil
+}
+
+// Kernel chooses the kernel of a node.
+func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
+	e, ok := kernels[n.Op.Name]
+	if !ok {
+		return nil, backends.Unsupportedf("vulkan", n, "it is not in the table of kernels")
+	}
+	for _, v := range n.Out {
+		if n.Op.Kind != graph.Update && v.Type != tensor.F32 && v.Type != tensor.I32 {
+			return nil, backends.Unsupportedf("vulkan", n, "%s: results are f32 here", v)
+		}
+	}
+	for i, v := range n.In {
+		if v == nil || v.Type == tensor.F32 || v.Type == tensor.I32 {
+			continue
+		}
+		if k := v.Root().Kind; k != graph.Weight && k != graph.State {
+			return nil, backends.Unsupportedf("vulkan", n, "operand %d is %s: activations are f32 here", i, v)
+		}
+		if _, ok := typeCodes[v.Type]; !ok {
+			return nil, backends.Unsupportedf("vulkan", n, "operand %d is %s, which no kernel decodes", i, v)
+		}
+		if !e.decodes(i) && !narrow(v.Type) {
+			return nil, backends.Unsupportedf("vulkan", n, "operand %d is %s; f32, f16 and bf16 can be read there", i, v)
+		}
+	}
+	k := &kernel{name: n.Op.Name, bind: e.bind}
+	if e.typed >= 0 {
+		k.name += "." + n.In[e.typed].Type.String()
+	}
+	if e.scratch != nil {
+		k.scratch = e.scratch(d, n)
+	}
+	return k, nil
+}
+
+// kernel is the choice for a node.
+type kernel struct {
+	name    string
+	bind    binder
+	scratch int
+}
+
+func (k *kernel) Name() string                  { return k.name }
+func (k *kernel) Packing(int) *backends.Packing { return nil }
+func (k *kernel) Scratch() int                  { return k.scratch }
+
+// check turns a result code into an error that names the call and what it was
+// for, and remembers that a device is lost.
+func (d *Device) check(r vk.Result, call, what string) error {
+	if r == vk.VK_SUCCESS {
+		return nil
+	}
+	err := fmt.Errorf("%s (%s): %w", call, what, r)
+	if r == vk.VK_ERROR_DEVICE_LOST {
+		d.lost = fmt.Errorf("%s: the device was lost: %w", d.p.Name, err)
+		return d.lost
+	}
+	return err
+}
+
+// words sees mapped memory as 32-bit words.
+func words(b []byte) []uint32 {
+	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
+}

@@ -1,0 +1,145 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan
+
+import (
+	"greta/backends"
+	"greta/ops"
+	"greta/tensor"
+)
+
+// matVecRows is the number of activation rows up to which weights are decoded
+// for each group of rows anew; beyond it they are decoded into shared tiles.
+const matVecRows = 8
+
+// product is what the two kernels of linear operators have in common.
+type product struct {
+	x, w, bias, r, y *backends.Operand
+}
+
+func bindLinear(b *bind) error {
+	l := b.l
+	p := product{x: &l.In[0], w: &l.In[1], bias: at(l.In, 2), y: &l.Out[0]}
+	if l.Node.Op == ops.LinearResidual {
+		p.bias, p.r = at(l.In, 3), &l.In[2]
+	}
+	n := p.x.Shape.Rows()
+	for _, part := range b.pieces(p.w) {
+		if n > matVecRows && b.d.tiled {
+			b.matMul(p, part)
+		} else {
+			b.matVec(p, part)
+		}
+	}
+	return nil
+}
+
+// operands binds what both kernels have at bindings 0 to 4.
+func (b *bind) operands(c *dispatch, p product, part piece) (woff uint32, x, r, y rows, boff, btype uint32) {
+	woff = b.weights(c, p.w, part)
+	x = b.floats(c, p.x, false)
+	boff, btype = b.vector(c, p.bias)
+	if p.r != nil {
+		r = b.floats(c, p.r, false)
+	} else {
+		b.none(c)
+		r.inner = 1
+	}
+	y = b.floats(c, p.y, true)
+	return
+}
+
+// vectors says whether rows of activations can be read 16 bytes at a time.
+func vectors(x rows, t tensor.Type) uint32 {
+	return flag(x.off%4 == 0 && x.stride%4 == 0 && int(x.cols)%unitOf(t) == 0)
+}
+
+// vecShape is the number of invocations and of rows of w for a workgroup.
+func (b *bind) vecShape(units, nx int) (size, r int) {
+	size = 32
+	for size < 128 && units >= 4*size {
+		size *= 2
+	}
+	size = max(size, min(b.d.p.Subgroup, 64))
+	r = 2
+	if nx > 2 {
+		r = 1
+	}
+	return size, r
+}
+
+func (b *bind) matVec(p product, part piece) {
+	c := b.call("matvec")
+	woff, x, r, y, boff, btype := b.operands(c, p, part)
+	b.none(c)
+	b.status(c)
+	nx := min(int(x.n), matVecRows)
+	units := (int(x.cols) + unitOf(p.w.Type) - 1) / unitOf(p.w.Type)
+	size, per := b.vecShape(units, nx)
+	c.spec = []uint32{uint32(size), typeCodes[p.w.Type], aligned(p.w, int(x.cols), p.w.Stride), vectors(x, p.w.Type),
+		uint32(per), uint32(nx), btype, flag(p.r != nil), 0}
+	c.push = []uint32{uint32(part.count), x.cols, uint32(part.first), uint32(p.w.Rows()), x.n, woff, uint32(p.w.Stride), 0,
+		x.off, x.stride, x.inner, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, 0, 1, 1, uint32(b.number)}
+	gx, gy := spread((part.count+per-1)/per, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))
+	b.run3(c, gx, gy, (int(x.n)+max(nx, 1)-1)/max(nx, 1))
+}
+
+// spread covers n workgroups by two dimensions of at most limit.
+func spread(n, limit int) (x, y int) {
+	if n <= limit {
+		return n, 1
+	}
+	y = (n + limit - 1) / limit
+	return (n + y - 1) / y, y
+}
+
+// tile is the shape of matmul.comp's workgroups: rows of w and of x, and those
+// of an invocation.
+type tile struct{ bn, bm, tn, tm int }
+
+func (b *bind) tile(rows, n int) tile {
+	if n > 64 && rows >= 1024 && b.d.p.Shared >= 4*32*(129+129) && b.d.p.Kind != Software {
+		return tile{128, 128, 8, 8}
+	}
+	if b.d.p.Kind == Software {
+		return tile{32, 32, 2, 2}
+	}
+	return tile{64, 64, 4, 4}
+}
+
+func (b *bind) matMul(p product, part piece) {
+	c := b.call("matmul")
+	woff, x, r, y, boff, btype := b.operands(c, p, part)
+	t := b.tile(part.count, int(x.n))
+	c.spec = []uint32{uint32(t.bn / t.tn * (t.bm / t.tm)), typeCodes[p.w.Type], aligned(p.w, int(x.cols), p.w.Stride), vectors(x, p.w.Type),
+		uint32(t.bn), uint32(t.bm), btype, flag(p.r != nil), uint32(t.tn), uint32(t.tm)}
+	c.push = []uint32{uint32(part.count), x.cols, uint32(part.first), uint32(p.w.Rows()), x.n, woff, uint32(p.w.Stride),
+		x.off, x.stride, x.inner, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner}
+	b.run(c, (part.count+t.bn-1)/t.bn, (int(x.n)+t.bm-1)/t.bm)
+}
+
+// bindLinearID multiplies, for each choice, the token's row with the chosen
+// expert's matrix. A piece is a number of experts.
+func bindLinearID(b *bind) error {
+	l := b.l
+	w, e := &l.In[1], &l.In[2]
+	p := product{x: &l.In[0], w: w, bias: at(l.In, 3), y: &l.Out[0]}
+	for _, part := range b.pieces(w) {
+		c := b.call("matvec")
+		woff, x, _, y, boff, btype := b.operands(c, p, part)
+		eoff := b.ints(c, e)
+		b.status(c)
+		n := w.Shape[1]
+		stride := w.Type.RowBytes(w.Shape[2])
+		units := (int(x.cols) + unitOf(w.Type) - 1) / unitOf(w.Type)
+		size, per := b.vecShape(units, 1)
+		choices := e.Shape.Elems()
+		c.spec = []uint32{uint32(size), typeCodes[w.Type], flag(aligned(w, int(x.cols), stride) != 0 && w.Stride%16 == 0), vectors(x, w.Type),
+			uint32(per), 1, btype, 0, 1}
+		c.push = []uint32{uint32(n), x.cols, uint32(part.first), uint32(w.Rows()), uint32(choices), woff, uint32(stride), uint32(part.count),
+			x.off, x.stride, 1, boff, 0, 0, y.off, y.stride, y.inner, 1, eoff, uint32(e.Shape[1]), uint32(l.In[0].Shape[1]), uint32(b.number)}
+		gx, gy := spread((n+per-1)/per, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))
+		b.run3(c, gx, gy, choices)
+	}
+	return nil
+}

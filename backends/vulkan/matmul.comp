@@ -1,0 +1,85 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+layout(constant_id = 1) const uint TYPE = 1;
+layout(constant_id = 2) const bool ALIGNED = false;
+#define WEIGHTS 0
+#include "common.glsl"
+#include "decode.glsl"
+// y[s,n] = sum over k of w[n,k] x[s,k] (+ b[n]) (+ r[s,n]) for many rows of x. A workgroup
+// computes BN rows of w by BM rows of x from shared memory, 32 of k at a time; an
+// invocation a part of TN by TM of it.
+layout(local_size_x_id = 0) in; // (BN / TN) * (BM / TM)
+layout(constant_id = 3) const bool VECTORS = false;
+layout(constant_id = 4) const uint BN = 64;
+layout(constant_id = 5) const uint BM = 64;
+layout(constant_id = 6) const uint BIAS = 0;
+layout(constant_id = 7) const bool RESIDUAL = false;
+layout(constant_id = 8) const uint TN = 4;
+layout(constant_id = 9) const uint TM = 4;
+layout(binding = 1, std430) readonly buffer BX { float x[]; };
+layout(binding = 1, std430) readonly buffer BX4 { vec4 x4[]; };
+layout(binding = 2, std430) readonly buffer BB { uint b[]; };
+layout(binding = 3, std430) readonly buffer BR { float r[]; };
+layout(binding = 4, std430) writeonly buffer BY { float y[]; };
+layout(push_constant) uniform Push {
+  uint rows, cols, first, all, count, woff, wstride;
+  uint xoff, xstride, xinner, boff, roff, rstride, yoff, ystride, yinner, rinner;
+};
+
+const uint BK = 32;
+shared float sw[BK * (BN + 1)]; // transposed, a column of padding against bank conflicts
+shared float sx[BK * (BM + 1)];
+
+void main() {
+  const uint T = gl_WorkGroupSize.x, t = gl_LocalInvocationID.x;
+  uint n0 = gl_WorkGroupID.x * BN, m0 = gl_WorkGroupID.y * BM;
+  uint tn = t % (BN / TN), tm = t / (BN / TN);
+  float acc[TN * TM];
+  [[unroll]] for (uint i = 0; i < TN * TM; i++) acc[i] = 0;
+  for (uint k0 = 0; k0 < cols; k0 += BK) {
+    const uint per = BK / UNIT;
+    for (uint i = t; i < BN * per; i += T) {
+      uint n = i / per, u = i % per;
+      vec4 v[8];
+      if (k0 + UNIT * u < cols) decode(woff + min(n0 + n, rows - 1) * wstride, k0 / UNIT + u, cols, v);
+      else [[unroll]] for (uint j = 0; j < UNIT4; j++) v[j] = vec4(0);
+      [[unroll]] for (uint j = 0; j < UNIT; j++) sw[(UNIT * u + j) * (BN + 1) + n] = v[j >> 2][j & 3u];
+    }
+    for (uint i = t; i < BM * (BK / 4); i += T) {
+      uint m = i / (BK / 4), k = k0 + 4 * (i % (BK / 4));
+      uint s = min(m0 + m, count - 1), outer = s / xinner;
+      uint at = xoff + outer * xstride + (s - outer * xinner) * cols + k;
+      vec4 a = vec4(0);
+      if (VECTORS) {
+        if (k < cols) a = x4[at >> 2];
+      } else [[unroll]] for (uint j = 0; j < 4; j++) a[j] = k + j < cols ? x[at + j] : 0.0;
+      [[unroll]] for (uint j = 0; j < 4; j++) sx[(k - k0 + j) * (BM + 1) + m] = a[j];
+    }
+    barrier();
+    for (uint k = 0; k < BK; k++) {
+      float a[TN], c[TM];
+      [[unroll]] for (uint i = 0; i < TN; i++) a[i] = sw[k * (BN + 1) + i * (BN / TN) + tn];
+      [[unroll]] for (uint j = 0; j < TM; j++) c[j] = sx[k * (BM + 1) + tm * TM + j];
+      [[unroll]] for (uint i = 0; i < TN; i++)
+        [[unroll]] for (uint j = 0; j < TM; j++) acc[i * TM + j] = fma(a[i], c[j], acc[i * TM + j]);
+    }
+    barrier();
+  }
+  [[unroll]] for (uint j = 0; j < TM; j++) {
+    uint s = m0 + tm * TM + j;
+    if (s >= count) continue;
+    [[unroll]] for (uint i = 0; i < TN; i++) {
+      uint n = n0 + i * (BN / TN) + tn;
+      if (n >= rows) continue;
+      float v = acc[i * TM + j];
+      if (BIAS != 0) v += NARROW(b, BIAS, boff + first + n);
+      if (RESIDUAL) {
+        uint outer = s / rinner;
+        v += r[roff + outer * rstride + (s - outer * rinner) * all + first + n];
+      }
+      uint outer = s / yinner;
+      y[yoff + outer * ystride + (s - outer * yinner) * all + first + n] = v;
+    }
+  }
+}

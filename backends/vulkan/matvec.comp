@@ -1,0 +1,119 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+layout(constant_id = 1) const uint TYPE = 1;
+layout(constant_id = 2) const bool ALIGNED = false;
+#define WEIGHTS 0
+#define STATUS 6
+#include "common.glsl"
+#include "decode.glsl"
+#include "status.glsl"
+// y[s,n] = sum over k of w[n,k] x[s,k] (+ b[n]) (+ r[s,n]) for few rows of x. A workgroup
+// computes R rows of w for NX rows of x; invocations take units of the rows in turn. With
+// EXPERTS there is one row of x and one result per choice, and w is stacked.
+layout(local_size_x_id = 0) in;
+layout(constant_id = 3) const bool VECTORS = false; // x can be read 16 bytes at a time
+layout(constant_id = 4) const uint R = 1;
+layout(constant_id = 5) const uint NX = 1;
+layout(constant_id = 6) const uint BIAS = 0; // type, 0: none
+layout(constant_id = 7) const bool RESIDUAL = false;
+layout(constant_id = 8) const bool EXPERTS = false;
+layout(binding = 1, std430) readonly buffer BX { float x[]; };
+layout(binding = 1, std430) readonly buffer BX4 { vec4 x4[]; };
+layout(binding = 2, std430) readonly buffer BB { uint b[]; };
+layout(binding = 3, std430) readonly buffer BR { float r[]; };
+layout(binding = 4, std430) writeonly buffer BY { float y[]; };
+layout(binding = 5, std430) readonly buffer BE { int experts[]; };
+layout(push_constant) uniform Push {
+  uint rows, cols;             // of w in this dispatch, and of each
+  uint first, all;             // number of its first row, and of rows in w: of experts with EXPERTS
+  uint count;                  // rows of x
+  uint woff, wstride, wexpert; // bytes
+  uint xoff, xstride, xinner, boff, roff, rstride, yoff, ystride, yinner, rinner;
+  uint eoff, users, inputs, launch;
+};
+
+shared float part[256 * 8];
+
+void main() {
+  const uint T = gl_WorkGroupSize.x, t = gl_LocalInvocationID.x;
+  uint row0 = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * R;
+  if (row0 >= rows) return;
+  uint c0 = gl_WorkGroupID.z * NX, base = woff, bias = boff;
+  uint xs[NX];
+  if (EXPERTS) {
+    int e = experts[eoff + c0];
+    if (e < 0 || e >= int(all)) {
+      if (t == 0) refuse(launch, c0, e, all);
+      return;
+    }
+    uint local = uint(e) - first;
+    if (uint(e) < first || local >= wexpert) return; // of another dispatch: wexpert counts this one's
+    base += local * rows * wstride;
+    bias += uint(e) * rows;
+    uint s = c0 / users;
+    xs[0] = xoff + s * xstride + (inputs > 1 ? c0 - s * users : 0) * cols;
+  } else {
+    [[unroll]] for (uint c = 0; c < NX; c++) {
+      uint s = min(c0 + c, count - 1), outer = s / xinner;
+      xs[c] = xoff + outer * xstride + (s - outer * xinner) * cols;
+    }
+    bias += first;
+  }
+  float acc[R * NX];
+  [[unroll]] for (uint i = 0; i < R * NX; i++) acc[i] = 0;
+  uint units = (cols + UNIT - 1) / UNIT;
+  for (uint u = t; u < units; u += T) {
+    vec4 v[8];
+    if (NX == 1) {
+      vec4 a[8];
+      [[unroll]] for (uint i = 0; i < UNIT4; i++) {
+        uint k = UNIT * u + 4 * i;
+        if (VECTORS) a[i] = x4[(xs[0] + k) >> 2];
+        else [[unroll]] for (uint j = 0; j < 4; j++) a[i][j] = k + j < cols ? x[xs[0] + k + j] : 0.0;
+      }
+      [[unroll]] for (uint n = 0; n < R; n++) {
+        decode(base + min(row0 + n, rows - 1) * wstride, u, cols, v);
+        [[unroll]] for (uint i = 0; i < UNIT4; i++) acc[n] += dot(v[i], a[i]);
+      }
+    } else {
+      [[unroll]] for (uint n = 0; n < R; n++) {
+        decode(base + min(row0 + n, rows - 1) * wstride, u, cols, v);
+        [[unroll]] for (uint c = 0; c < NX; c++) {
+          [[unroll]] for (uint i = 0; i < UNIT4; i++) {
+            uint k = UNIT * u + 4 * i;
+            vec4 a;
+            if (VECTORS) a = x4[(xs[c] + k) >> 2];
+            else [[unroll]] for (uint j = 0; j < 4; j++) a[j] = k + j < cols ? x[xs[c] + k + j] : 0.0;
+            acc[n * NX + c] += dot(v[i], a);
+          }
+        }
+      }
+    }
+  }
+  [[unroll]] for (uint i = 0; i < R * NX; i++) {
+    acc[i] = subgroupAdd(acc[i]);
+    if (gl_NumSubgroups > 1 && subgroupElect()) part[gl_SubgroupID * R * NX + i] = acc[i];
+  }
+  if (gl_NumSubgroups > 1) barrier();
+  [[unroll]] for (uint i = 0; i < R * NX; i++) {
+    if (t != i % T) continue;
+    uint n = row0 + i / NX, s = c0 + i % NX;
+    if (n >= rows || !EXPERTS && s >= count) continue;
+    float sum = acc[i];
+    if (gl_NumSubgroups > 1) {
+      sum = 0;
+      for (uint g = 0; g < gl_NumSubgroups; g++) sum += part[g * R * NX + i];
+    }
+    if (BIAS != 0) sum += NARROW(b, BIAS, bias + n);
+    uint to = first + n;
+    if (EXPERTS) to = n;
+    if (RESIDUAL) {
+      uint outer = s / rinner;
+      sum += r[roff + outer * rstride + (s - outer * rinner) * all + to];
+    }
+    uint outer = s / yinner;
+    y[yoff + outer * ystride + (s - outer * yinner) * (EXPERTS ? rows : all) + to] = sum;
+  }
+}

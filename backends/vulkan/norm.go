@@ -1,0 +1,62 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan
+
+import (
+	"greta/backends"
+	"greta/graph"
+	"greta/ops"
+)
+
+// rowGroup is the number of invocations for a row of n elements.
+func (d *Device) rowGroup(n int) uint32 {
+	size := 32
+	for size < 1024 && size < d.p.Invocations && size*4 < n {
+		size *= 2
+	}
+	if d.p.MinSubgroup > 0 {
+		size = min(size, 256*d.p.MinSubgroup) // reduce.glsl has room for 256 subgroups
+	}
+	return uint32(min(size, d.p.Invocations))
+}
+
+func bindNorm(b *bind) error {
+	l := b.l
+	add, layer := l.Node.Op == ops.AddRMSNorm, l.Node.Op == ops.LayerNorm
+	c := b.call("norm")
+	x := b.floats(c, &l.In[0], false)
+	var r, sum rows
+	w, bias := at(l.In, 1), at(l.In, 2)
+	y := &l.Out[0]
+	if add {
+		r = b.floats(c, &l.In[1], false)
+		w, bias, y = at(l.In, 2), nil, &l.Out[1]
+	} else {
+		b.none(c)
+	}
+	if !layer {
+		bias = nil
+	}
+	woff, wtype := b.vector(c, w)
+	boff, btype := b.vector(c, bias)
+	if add {
+		sum = b.floats(c, &l.Out[0], true)
+	} else {
+		b.none(c)
+	}
+	vy := b.floats(c, y, true)
+	c.spec = []uint32{b.d.rowGroup(int(x.cols)), flag(layer), flag(add), wtype, btype}
+	c.push = []uint32{x.n, x.cols, x.inner, x.off, x.stride, r.off, r.stride, sum.off, sum.stride, vy.off, vy.stride,
+		woff, boff, bits(graph.Attr[ops.NormAttr](l.Node).Eps)}
+	b.run(c, min(int(x.n), 32768), 1)
+	return nil
+}
+
+func flag(on bool) uint32 {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+var _ backends.Device = (*Device)(nil)

@@ -1,0 +1,20 @@
+//go:build !linux || !(amd64 || arm64) || nogpu
+
+package vulkan
+
+import (
+	"runtime"
+
+	"greta/backends"
+)
+
+// Device is never made in this build.
+type Device struct{ backends.Device }
+
+var errNone = &NoDevice{"this build for " + runtime.GOOS + "/" + runtime.GOARCH + " has no Vulkan"}
+
+// List finds no devices in this build.
+func List() ([]Description, error) { return nil, errNone }
+
+// New finds no devices in this build.
+func New(Options) (*Device, error) { return nil, errNone }

@@ -1,0 +1,159 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan
+
+import (
+	"crypto/sha256"
+	"embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"unsafe"
+
+	"greta/backends/vulkan/vk"
+)
+
+// The compiled kernels; make.sh makes them from the .comp files.
+//
+//go:embed *.spv
+var modules embed.FS
+
+// layout is what pipelines of as many storage buffers share.
+type layout struct {
+	set      vk.DescriptorSetLayout
+	pipeline vk.PipelineLayout
+}
+
+// pipeline is a kernel with its constants filled in.
+type pipeline struct {
+	name   string
+	handle vk.Pipeline
+	layout *layout
+}
+
+const computeStage = vk.ShaderStageFlags(vk.VK_SHADER_STAGE_COMPUTE_BIT)
+
+func (d *Device) layout(bindings int) (*layout, error) {
+	if l := d.layouts[bindings]; l != nil {
+		return l, nil
+	}
+	list := make([]vk.DescriptorSetLayoutBinding, bindings)
+	for i := range list {
+		list[i] = vk.DescriptorSetLayoutBinding{Binding: uint32(i), DescriptorType: vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+			DescriptorCount: 1, StageFlags: computeStage}
+	}
+	l := &layout{}
+	info := (&vk.DescriptorSetLayoutCreateInfo{BindingCount: uint32(bindings), PBindings: &list[0]}).Init()
+	if r := d.c.CreateDescriptorSetLayout(d.handle, info, nil, &l.set); r != vk.VK_SUCCESS {
+		return nil, failed("vkCreateDescriptorSetLayout", r)
+	}
+	push := &vk.PushConstantRange{StageFlags: computeStage, Size: pushBytes}
+	pinfo := (&vk.PipelineLayoutCreateInfo{SetLayoutCount: 1, PSetLayouts: &l.set, PushConstantRangeCount: 1, PPushConstantRanges: push}).Init()
+	if r := d.c.CreatePipelineLayout(d.handle, pinfo, nil, &l.pipeline); r != vk.VK_SUCCESS {
+		d.c.DestroyDescriptorSetLayout(d.handle, l.set, nil)
+		return nil, failed("vkCreatePipelineLayout", r)
+	}
+	d.layouts[bindings] = l
+	return l, nil
+}
+
+// pipeline compiles a kernel for specialization constants 0, 1, … once.
+func (d *Device) pipeline(name string, bindings int, spec []uint32) (*pipeline, error) {
+	key := fmt.Sprint(name, bindings, spec)
+	if p := d.pipelines[key]; p != nil {
+		return p, nil
+	}
+	code, err := modules.ReadFile(name + ".spv")
+	if err != nil {
+		return nil, err
+	}
+	aligned := make([]uint32, len(code)/4)
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&aligned[0])), len(code)), code)
+	l, err := d.layout(bindings)
+	if err != nil {
+		return nil, err
+	}
+	var module vk.ShaderModule
+	minfo := (&vk.ShaderModuleCreateInfo{CodeSize: uintptr(len(code)), PCode: &aligned[0]}).Init()
+	if r := d.c.CreateShaderModule(d.handle, minfo, nil, &module); r != vk.VK_SUCCESS {
+		return nil, d.check(r, "vkCreateShaderModule", name)
+	}
+	defer d.c.DestroyShaderModule(d.handle, module, nil)
+	entries := make([]vk.SpecializationMapEntry, len(spec))
+	for i := range entries {
+		entries[i] = vk.SpecializationMapEntry{ConstantID: uint32(i), Offset: uint32(4 * i), Size: 4}
+	}
+	stage := (&vk.PipelineShaderStageCreateInfo{Stage: vk.VK_SHADER_STAGE_COMPUTE_BIT, Module: module, PName: vk.CString("main"),
+		PSpecializationInfo: &vk.SpecializationInfo{MapEntryCount: uint32(len(entries)), PMapEntries: &entries[0],
+			DataSize: uintptr(4 * len(spec)), PData: unsafe.Pointer(&spec[0])}}).Init()
+	info := (&vk.ComputePipelineCreateInfo{Stage: *stage, Layout: l.pipeline}).Init()
+	p := &pipeline{name: name, layout: l}
+	if r := d.c.CreateComputePipelines(d.handle, d.cache.handle, 1, info, nil, &p.handle); r != vk.VK_SUCCESS {
+		return nil, d.check(r, "vkCreateComputePipelines", fmt.Sprintf("%s with constants %v", name, spec))
+	}
+	d.pipelines[key] = p
+	d.cache.grown = true
+	return p, nil
+}
+
+// pipelineCache keeps what a driver compiled in a file per device and driver.
+type pipelineCache struct {
+	handle vk.PipelineCache
+	path   string
+	grown  bool
+}
+
+func (c *pipelineCache) open(d *Device) error {
+	info := (&vk.PipelineCacheCreateInfo{}).Init()
+	if d.opt.Cache != "" {
+		c.path = filepath.Join(d.opt.Cache, "vulkan-"+d.p.UUID+"-"+d.p.cacheID+".pipelines")
+		if data := readCache(c.path); len(data) > 0 {
+			info.InitialDataSize, info.PInitialData = uintptr(len(data)), unsafe.Pointer(&data[0])
+		}
+	}
+	if r := d.c.CreatePipelineCache(d.handle, info, nil, &c.handle); r != vk.VK_SUCCESS {
+		return failed("vkCreatePipelineCache", r)
+	}
+	return nil
+}
+
+// readCache gives the data of a file that starts with the digest of the rest:
+// drivers trust what they are given. Anything else is as good as no file.
+func readCache(path string) []byte {
+	b, err := os.ReadFile(path)
+	if err != nil || len(b) < sha256.Size {
+		return nil
+	}
+	if sum := sha256.Sum256(b[sha256.Size:]); string(sum[:]) != string(b[:sha256.Size]) {
+		return nil
+	}
+	return b[sha256.Size:]
+}
+
+// close writes the file where something was compiled. A cache that cannot be
+// written costs time at the next start, nothing else.
+func (c *pipelineCache) close(d *Device) {
+	if c.handle == 0 {
+		return
+	}
+	defer d.c.DestroyPipelineCache(d.handle, c.handle, nil)
+	if c.path == "" || !c.grown || d.lost != nil {
+		return
+	}
+	var n uintptr
+	if d.c.GetPipelineCacheData(d.handle, c.handle, &n, nil) != vk.VK_SUCCESS || n == 0 {
+		return
+	}
+	data := make([]byte, n)
+	if d.c.GetPipelineCacheData(d.handle, c.handle, &n, unsafe.Pointer(&data[0])) != vk.VK_SUCCESS {
+		return
+	}
+	sum := sha256.Sum256(data[:n])
+	if os.MkdirAll(filepath.Dir(c.path), 0o755) != nil {
+		return
+	}
+	part := fmt.Sprintf("%s.%d", c.path, os.Getpid())
+	if os.WriteFile(part, append(sum[:], data[:n]...), 0o644) == nil && os.Rename(part, c.path) != nil {
+		os.Remove(part)
+	}
+}

@@ -1,0 +1,209 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan
+
+import (
+	"errors"
+	"unsafe"
+
+	"greta/backends/vulkan/vk"
+)
+
+// span is a range of a buffer that a dispatch touches.
+type span struct {
+	b        *buffer
+	from, to uint64
+	write    bool
+}
+
+func (s *span) overlaps(o *span) bool { return s.b == o.b && s.from < o.to && o.from < s.to }
+
+// dispatch is one run of a pipeline.
+type dispatch struct {
+	kernel string // for messages
+	pipe   *pipeline
+	bound  []span // what each binding sees: offset is aligned as the device wants
+	used   []span // what is touched: for barriers
+	push   []uint32
+	groups [3]uint32
+	spec   []uint32
+	shader string
+	err    error
+}
+
+// recorder fills a command buffer with dispatches, with barriers between those
+// that touch the same bytes and not both read them.
+type recorder struct {
+	d    *Device
+	cb   vk.CommandBuffer
+	pool vk.DescriptorPool
+	open []span // touched since the last barrier
+	// barriers counts, for reports.
+	barriers int
+}
+
+func (d *Device) newCommandBuffer() (vk.CommandBuffer, error) {
+	var cb vk.CommandBuffer
+	info := (&vk.CommandBufferAllocateInfo{CommandPool: d.commands, Level: vk.VK_COMMAND_BUFFER_LEVEL_PRIMARY, CommandBufferCount: 1}).Init()
+	if r := d.c.AllocateCommandBuffers(d.handle, info, &cb); r != vk.VK_SUCCESS {
+		return 0, failed("vkAllocateCommandBuffers", r)
+	}
+	return cb, nil
+}
+
+func (d *Device) begin(cb vk.CommandBuffer) error {
+	if r := d.c.BeginCommandBuffer(cb, (&vk.CommandBufferBeginInfo{}).Init()); r != vk.VK_SUCCESS {
+		return failed("vkBeginCommandBuffer", r)
+	}
+	return nil
+}
+
+const (
+	shaderStage   = vk.PipelineStageFlags(vk.VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT)
+	transferStage = vk.PipelineStageFlags(vk.VK_PIPELINE_STAGE_TRANSFER_BIT)
+	hostStage     = vk.PipelineStageFlags(vk.VK_PIPELINE_STAGE_HOST_BIT)
+	shaderAccess  = vk.AccessFlags(vk.VK_ACCESS_SHADER_READ_BIT | vk.VK_ACCESS_SHADER_WRITE_BIT)
+	copyAccess    = vk.AccessFlags(vk.VK_ACCESS_TRANSFER_READ_BIT | vk.VK_ACCESS_TRANSFER_WRITE_BIT)
+	writeAccess   = vk.AccessFlags(vk.VK_ACCESS_SHADER_WRITE_BIT | vk.VK_ACCESS_TRANSFER_WRITE_BIT)
+)
+
+// barrier orders all that was recorded before all that follows.
+func (r *recorder) barrier(from, to vk.PipelineStageFlags, access vk.AccessFlags) {
+	m := (&vk.MemoryBarrier{SrcAccessMask: writeAccess, DstAccessMask: access}).Init()
+	r.d.c.CmdPipelineBarrier(r.cb, from, to, 0, 1, m, 0, nil, 0, nil)
+	r.open = r.open[:0]
+	r.barriers++
+}
+
+// conflicts says whether a dispatch must wait for one since the last barrier.
+func (r *recorder) conflicts(used []span) bool {
+	for i := range used {
+		for j := range r.open {
+			if (used[i].write || r.open[j].write) && used[i].overlaps(&r.open[j]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// dispatch records one dispatch.
+func (r *recorder) dispatch(x *dispatch) error {
+	if r.conflicts(x.used) {
+		r.barrier(shaderStage, shaderStage, shaderAccess)
+	}
+	r.open = append(r.open, x.used...)
+	var set vk.DescriptorSet
+	d := r.d
+	info := (&vk.DescriptorSetAllocateInfo{DescriptorPool: r.pool, DescriptorSetCount: 1, PSetLayouts: &x.pipe.layout.set}).Init()
+	if err := d.check(d.c.AllocateDescriptorSets(d.handle, info, &set), "vkAllocateDescriptorSets", x.kernel); err != nil {
+		return err
+	}
+	writes := make([]vk.WriteDescriptorSet, len(x.bound))
+	for i, s := range x.bound {
+		writes[i] = vk.WriteDescriptorSet{DstSet: set, DstBinding: uint32(i), DescriptorCount: 1,
+			DescriptorType: vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+			PBufferInfo:    &vk.DescriptorBufferInfo{Buffer: s.b.handle, Offset: s.from, Range: s.to - s.from}}
+		writes[i].Init()
+	}
+	d.c.UpdateDescriptorSets(d.handle, uint32(len(writes)), &writes[0], 0, nil)
+	d.c.CmdBindPipeline(r.cb, vk.VK_PIPELINE_BIND_POINT_COMPUTE, x.pipe.handle)
+	d.c.CmdBindDescriptorSets(r.cb, vk.VK_PIPELINE_BIND_POINT_COMPUTE, x.pipe.layout.pipeline, 0, 1, &set, 0, nil)
+	d.c.CmdPushConstants(r.cb, x.pipe.layout.pipeline, computeStage, 0, uint32(4*len(x.push)), unsafe.Pointer(&x.push[0]))
+	d.c.CmdDispatch(r.cb, x.groups[0], x.groups[1], x.groups[2])
+	return nil
+}
+
+// copy records the copy of the same range between two buffers.
+func (r *recorder) copy(dst, src *buffer, from, to uint64) {
+	r.d.c.CmdCopyBuffer(r.cb, src.handle, dst.handle, 1, &vk.BufferCopy{SrcOffset: from, DstOffset: from, Size: to - from})
+}
+
+// descriptorPool makes room for the sets of dispatches.
+func (d *Device) descriptorPool(list []dispatch) (vk.DescriptorPool, error) {
+	n := 0
+	for i := range list {
+		n += len(list[i].bound)
+	}
+	size := &vk.DescriptorPoolSize{Type: vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, DescriptorCount: uint32(max(n, 1))}
+	info := (&vk.DescriptorPoolCreateInfo{MaxSets: uint32(max(len(list), 1)), PoolSizeCount: 1, PPoolSizes: size}).Init()
+	var pool vk.DescriptorPool
+	if r := d.c.CreateDescriptorPool(d.handle, info, nil, &pool); r != vk.VK_SUCCESS {
+		return 0, failed("vkCreateDescriptorPool", r)
+	}
+	return pool, nil
+}
+
+// submission is a command buffer with its fence, and the structs that a
+// submission needs, kept so that a replay allocates nothing.
+type submission struct {
+	d      *Device
+	what   string
+	cb     *vk.CommandBuffer
+	fence  *vk.Fence
+	info   *vk.SubmitInfo
+	flying bool
+}
+
+func (d *Device) newSubmission(what string) (*submission, error) {
+	s := &submission{d: d, what: what, cb: new(vk.CommandBuffer), fence: new(vk.Fence)}
+	var err error
+	if *s.cb, err = d.newCommandBuffer(); err != nil {
+		return nil, err
+	}
+	if r := d.c.CreateFence(d.handle, (&vk.FenceCreateInfo{}).Init(), nil, s.fence); r != vk.VK_SUCCESS {
+		d.c.FreeCommandBuffers(d.handle, d.commands, 1, s.cb)
+		return nil, failed("vkCreateFence", r)
+	}
+	s.info = (&vk.SubmitInfo{CommandBufferCount: 1, PCommandBuffers: s.cb}).Init()
+	return s, nil
+}
+
+func (s *submission) submit() error {
+	d := s.d
+	if d.lost != nil {
+		return d.lost
+	}
+	if r := d.c.QueueSubmit(d.queue, 1, s.info, *s.fence); r != vk.VK_SUCCESS {
+		return d.check(r, "vkQueueSubmit", s.what)
+	}
+	s.flying = true
+	return nil
+}
+
+func (s *submission) wait() error {
+	if !s.flying {
+		return nil
+	}
+	d := s.d
+	s.flying = false
+	if r := d.c.WaitForFences(d.handle, 1, s.fence, 1, ^uint64(0)); r != vk.VK_SUCCESS {
+		return d.check(r, "vkWaitForFences", s.what)
+	}
+	if r := d.c.ResetFences(d.handle, 1, s.fence); r != vk.VK_SUCCESS {
+		return d.check(r, "vkResetFences", s.what)
+	}
+	return nil
+}
+
+func (s *submission) close() error {
+	err := s.wait()
+	s.d.c.DestroyFence(s.d.handle, *s.fence, nil)
+	s.d.c.FreeCommandBuffers(s.d.handle, s.d.commands, 1, s.cb)
+	return err
+}
+
+// once records, runs and waits.
+func (d *Device) once(what string, record func(*recorder)) error {
+	s, err := d.newSubmission(what)
+	if err != nil {
+		return err
+	}
+	if err = d.begin(*s.cb); err == nil {
+		record(&recorder{d: d, cb: *s.cb})
+		if err = d.check(d.c.EndCommandBuffer(*s.cb), "vkEndCommandBuffer", what); err == nil {
+			err = s.submit()
+		}
+	}
+	return errors.Join(err, s.close())
+}

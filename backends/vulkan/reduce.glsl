@@ -1,0 +1,26 @@
+// Reductions over a workgroup of any number of subgroups of any size. All
+// invocations must call them; all get the result.
+
+shared float reduced[256];
+
+float wgSum(float v) {
+  v = subgroupAdd(v);
+  if (gl_NumSubgroups == 1) return v;
+  if (subgroupElect()) reduced[gl_SubgroupID] = v;
+  barrier();
+  float s = 0;
+  for (uint i = 0; i < gl_NumSubgroups; i++) s += reduced[i];
+  barrier();
+  return s;
+}
+
+float wgMax(float v) {
+  v = subgroupMax(v);
+  if (gl_NumSubgroups == 1) return v;
+  if (subgroupElect()) reduced[gl_SubgroupID] = v;
+  barrier();
+  float s = reduced[0];
+  for (uint i = 1; i < gl_NumSubgroups; i++) s = max(s, reduced[i]);
+  barrier();
+  return s;
+}

@@ -1,0 +1,104 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#define STATUS 4
+#include "common.glsl"
+#include "status.glsl"
+// Stores the step's rows, rotated where ROTATE: rope, push, rope_push. A workgroup
+// works on one token; an invocation stores two elements that follow each other, so
+// that narrow ones fill a word.
+//
+// Angles are exact: frequencies come as fractions of a turn in 64 bits, position times
+// frequency is computed modulo 2^64, and its upper 32 bits are the turn.
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const bool ROTATE = true;
+layout(constant_id = 2) const bool PAIR = false; // elements 2i and 2i+1 rotate together, else i and i + pairs
+layout(constant_id = 3) const bool CACHE = false; // rows go to positions
+layout(constant_id = 4) const uint TYPE = F32;
+layout(binding = 0, std430) readonly buffer BX { float x[]; };
+layout(binding = 1, std430) readonly buffer BPos { int pos[]; };
+layout(binding = 2, std430) readonly buffer BF { uvec2 freqs[]; }; // low, high word of 2^64 f / 2 pi
+layout(binding = 3, std430) buffer BY { uint y[]; };
+layout(push_constant) uniform Push {
+  uint tokens, heads, dh, pairs;
+  uint xoff, xstride, posoff, yoff, ystride; // y's in elements of TYPE
+  uint limit;                                // positions that the cache holds
+  float scale;                               // on cosine and sine
+  uint launch;
+};
+
+shared uint replaced;
+
+// The cosine and sine of turn / 2^32 of a full turn: the nearest quarter, and Taylor
+// polynomials within an eighth, whose errors are below 2e-9.
+vec2 circle(uint turn) {
+  uint quarter = (turn + 0x20000000u) >> 30;
+  float a = float(int(turn - (quarter << 30))) * 1.46291807926715968e-9; // 2 pi / 2^32
+  float s = a * a;
+  float p = 1.0 / 362880.0;
+  p = fma(p, s, -1.0 / 5040.0);
+  p = fma(p, s, 1.0 / 120.0);
+  p = fma(p, s, -1.0 / 6.0);
+  float si = fma(p * s, a, a);
+  float q = -1.0 / 3628800.0;
+  q = fma(q, s, 1.0 / 40320.0);
+  q = fma(q, s, -1.0 / 720.0);
+  q = fma(q, s, 1.0 / 24.0);
+  q = fma(q, s, -0.5);
+  float co = fma(q, s, 1.0);
+  vec2 r = (quarter & 1u) == 0 ? vec2(co, si) : vec2(-si, co);
+  return (quarter & 2u) == 0 ? r : -r;
+}
+
+float element(uint ax, uint e, uint position) {
+  float v = x[ax + e];
+  if (!ROTATE || e >= 2 * pairs) return v;
+  uint i = PAIR ? e >> 1 : (e < pairs ? e : e - pairs);
+  bool second = PAIR ? (e & 1u) == 1 : e >= pairs;
+  float o = x[ax + (PAIR ? e ^ 1u : (second ? e - pairs : e + pairs))];
+  uvec2 f = freqs[i];
+  uint hi, lo;
+  umulExtended(position, f.x, hi, lo);
+  vec2 cs = circle(position * f.y + hi) * scale;
+  return second ? v * cs.x + o * cs.y : v * cs.x - o * cs.y;
+}
+
+void put(uint at, float v) {
+  if (TYPE == F32) { y[at] = floatBitsToUint(v); return; }
+  uint h = TYPE == F16 ? f2h(v) : f2bf(v), shift = (at & 1u) * 16, keep = 0xffff0000u >> shift;
+  for (;;) { // the other half of the word may be another invocation's
+    uint old = y[at >> 1];
+    if (atomicCompSwap(y[at >> 1], old, old & keep | h << shift) == old) return;
+  }
+}
+
+void main() {
+  const uint T = gl_WorkGroupSize.x, t = gl_LocalInvocationID.x;
+  uint s = gl_WorkGroupID.y;
+  int p = pos[posoff + s];
+  if (p < 0 || CACHE && p >= int(limit)) {
+    if (t == 0) refuse(launch, s, p, CACHE ? limit : 0x7fffffffu);
+    return;
+  }
+  if (CACHE && tokens > 1) { // of equal positions the last row stands
+    if (t == 0) replaced = 0;
+    barrier();
+    for (uint j = s + 1 + t; j < tokens; j += T)
+      if (pos[posoff + j] == p) replaced = 1;
+    barrier();
+    if (replaced != 0) return;
+  }
+  uint n = heads * dh, y0 = yoff + (CACHE ? uint(p) : s) * ystride;
+  for (uint k = gl_GlobalInvocationID.x; 2 * k < n; k += gl_NumWorkGroups.x * T) {
+    uint i = 2 * k, h = i / dh, e = i - h * dh;
+    float a = element(xoff + s * xstride + h * dh, e, uint(p));
+    if (i + 1 == n) { put(y0 + i, a); continue; }
+    if (++e == dh) { e = 0; h++; }
+    float b = element(xoff + s * xstride + h * dh, e, uint(p));
+    if (TYPE == F32 || ((y0 | ystride) & 1u) != 0) {
+      put(y0 + i, a);
+      put(y0 + i + 1, b);
+    } else {
+      y[(y0 + i) >> 1] = TYPE == F16 ? f2h(a) | f2h(b) << 16 : f2bf(a) | f2bf(b) << 16;
+    }
+  }
+}
