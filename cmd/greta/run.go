@@ -86,7 +86,7 @@ at the end. docs/json.md lists the keys that --json writes.`,
 	s.BoolVar(&f.ignoreEOS, "ignore-eos", false, "go on behind an end token")
 	s.StringArrayVar(&f.stops, "stop", nil, "end where this text appears (may be repeated)")
 	s.IntVar(&f.prefill, "prefill", 0, "tokens of prefill in a measured run (default 128)")
-	s.IntVar(&f.repeat, "repeat", 0, "repeats of a measured run (default: up to 5 in about 15 s)")
+	s.IntVar(&f.repeat, "repeat", 0, "repeats of a measured run (default: up to 5 in about 10 s)")
 	s.StringVar(&f.json, "json", "", "write the report to this file; - is standard output, which then holds nothing else")
 	s.StringVar(&f.logits, "logits", "", "write the logits of every prompt position to this .npy file, float32 [positions, vocabulary]")
 	s.BoolVar(&f.nll, "nll", false, "report the prompt's mean negative log-likelihood a token")

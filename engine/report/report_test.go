@@ -107,6 +107,9 @@ func TestReportKeysAndText(t *testing.T) {
 	r.Prefill.SetPhase("pp4", 4, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second})
 	r.Decode.SetPhase("tg2", 2, []time.Duration{time.Second})
 	r.InterToken = NewTimes([]time.Duration{time.Millisecond, 3 * time.Millisecond})
+	if r.AddCheck(Check{Name: "left out", Skipped: true}); r.Status != OK || !strings.Contains(r.Summary(), "left out: SKIPPED") {
+		t.Errorf("a skipped check: %s\n%s", r.Status, r.Summary())
+	}
 	inf, limit := math.Inf(1), 1e-3
 	r.AddCheck(Check{Name: "reference", OK: false, RelL2: &inf, Tolerance: &limit})
 	if r.Status != Failed {

@@ -134,9 +134,12 @@ func (r *Report) outputText() string {
 
 func (c *Check) text() string {
 	s := c.Name + ": "
-	if c.OK {
+	switch {
+	case c.Skipped:
+		s += "SKIPPED"
+	case c.OK:
 		s += "ok"
-	} else {
+	default:
 		s += "FAILED"
 	}
 	if c.RelL2 != nil {
