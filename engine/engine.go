@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"greta/backends"
+	"greta/engine/packcache"
 	"greta/graph"
 	"greta/models"
 	"greta/tensor"
@@ -32,6 +33,11 @@ type Options struct {
 	Eager   bool              // launch kernels one by one, without capture
 	// Progress, if set, is told of loading: bytes done and in all.
 	Progress func(done, total int64)
+	// Cache says where packed weights are kept on disk; the zero value asks the
+	// environment and has defaults.
+	Cache packcache.Config
+	// Notify, if set, is told in a sentence of what goes less well than it should.
+	Notify func(text string)
 
 	like *Engine // whose lowering this engine shall follow, node by node: a reference's
 }
@@ -57,7 +63,8 @@ type Engine struct {
 	opt     Options
 	dev     backends.Device
 	weights map[weightKey]*loaded
-	bytes   int // of the weights that a decode step reads
+	kept    *packcache.File // holds some of the weights; may be nil
+	bytes   int             // of the weights that a decode step reads
 	first   *graph.Graph
 	rows    bool // the model says which rows of logits it wants with R
 }
@@ -165,6 +172,10 @@ func (e *Engine) Close() error {
 		}
 	}
 	e.weights = map[weightKey]*loaded{}
+	if err := e.kept.Close(); err != nil && first == nil {
+		first = err
+	}
+	e.kept = nil
 	return first
 }
 

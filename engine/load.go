@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"greta/backends"
+	"greta/engine/packcache"
 	"greta/graph"
 	"greta/tensor"
 	"greta/weights/quant"
@@ -27,8 +28,18 @@ type weightKey struct {
 // loaded is a weight in a device's memory.
 type loaded struct {
 	buffer backends.Buffer
-	mapped bool // the file's own pages
+	from   origin
 }
+
+// origin says whose pages hold a weight.
+type origin uint8
+
+const (
+	made      origin = iota // memory of the device's own: converted or made up
+	packed                  // the same, in a kernel's layout
+	fromFile                // the model file's
+	fromCache               // those of the cache of packed weights
+)
 
 // load brings every weight of a graph to the device in the layouts that the
 // selected kernels want. What the device can use as the file has it is mapped.
@@ -38,12 +49,7 @@ func (e *Engine) load(ctx context.Context, g *graph.Graph, sel selection) (err e
 			e.dropEmpty()
 		}
 	}()
-	type job struct {
-		key     weightKey
-		value   *graph.Value
-		packing *backends.Packing
-	}
-	var jobs []job
+	var jobs []loadJob
 	var total int64
 	locs := place(g)
 	for i, n := range g.Nodes {
@@ -65,40 +71,81 @@ func (e *Engine) load(ctx context.Context, g *graph.Graph, sel selection) (err e
 			}
 			if e.weights[key] == nil {
 				e.weights[key] = &loaded{}
-				jobs = append(jobs, job{key, v, p})
+				jobs = append(jobs, loadJob{key, v, p})
 				total += int64(v.Bytes())
 			}
 		}
 	}
-	if m := e.dev.Info().Memory; m > 0 {
-		need := total
-		for _, v := range g.States {
-			need += int64(v.Bytes())
-		}
-		if e.opt.Source != nil && canMap(e.dev) {
-			need = 0 // mapped pages can be dropped
-			for _, v := range g.States {
-				need += int64(v.Bytes())
-			}
-		}
-		if need > int64(m) {
-			return &OutOfMemory{Need: need, Have: int64(m), What: "weights and caches"}
+	var done int64
+	count := func(j loadJob) {
+		done = min(done+int64(j.value.Bytes()), total) // packed again where keeping failed
+		if e.opt.Progress != nil {
+			e.opt.Progress(done, total)
 		}
 	}
-	var done int64
+	return e.loadJobs(ctx, g, jobs, count)
+}
+
+func (e *Engine) loadJobs(ctx context.Context, g *graph.Graph, jobs []loadJob, count func(loadJob)) error {
+	cache, kept, err := e.keeps(jobs)
+	if err != nil {
+		return err
+	}
+	if len(kept) > 0 {
+		if err := e.fits(g, nil); err != nil {
+			return err
+		}
+		if err := e.loadKept(ctx, cache, kept, count); err != nil {
+			return err
+		}
+	}
+	if err := e.fits(g, jobs); err != nil {
+		return err
+	}
+	drop := packcache.NewDropper()
 	for _, j := range jobs {
 		if err := ctx.Err(); err != nil {
 			return err
+		}
+		if e.weights[j.key].buffer != nil {
+			continue
 		}
 		l, err := e.loadOne(ctx, j.value, j.packing)
 		if err != nil {
 			return err
 		}
 		e.weights[j.key] = l
-		done += int64(j.value.Bytes())
-		if e.opt.Progress != nil {
-			e.opt.Progress(done, total)
+		if l.from != fromFile {
+			e.dropSource(drop, j.value)
 		}
+		count(j)
+	}
+	return nil
+}
+
+// fits compares what the caches and the weights that are still to be loaded
+// take with the device's memory. Mapped pages can be dropped and do not count.
+func (e *Engine) fits(g *graph.Graph, jobs []loadJob) error {
+	have := int64(e.dev.Info().Memory)
+	if have <= 0 {
+		return nil
+	}
+	var need int64
+	for _, v := range g.States {
+		need += int64(v.Bytes())
+	}
+	mapped := e.opt.Source != nil && canMap(e.dev)
+	for _, j := range jobs {
+		switch {
+		case e.weights[j.key].buffer != nil:
+		case j.packing != nil:
+			need += int64(j.packing.Size(j.value.Type, j.value.Shape))
+		case !mapped || j.value.Load == nil || j.value.Load.Type != j.value.Type:
+			need += int64(j.value.Bytes())
+		}
+	}
+	if need > have {
+		return &OutOfMemory{Need: need, Have: have, What: "weights and caches"}
 	}
 	return nil
 }
@@ -133,7 +180,7 @@ func (e *Engine) loadOne(ctx context.Context, v *graph.Value, p *backends.Packin
 	mapper, ok := e.dev.(backends.Mapper)
 	if stored != nil && p == nil && ok && aligned(stored, v.Type) {
 		b, err := mapper.Map(stored)
-		return &loaded{b, true}, err
+		return &loaded{b, fromFile}, err
 	}
 	size := v.Bytes()
 	if p != nil {
@@ -146,7 +193,10 @@ func (e *Engine) loadOne(ctx context.Context, v *graph.Value, p *backends.Packin
 	if err := e.fill(ctx, buf, v, stored, p); err != nil {
 		return nil, errors.Join(fmt.Errorf("weight %s: %w", v.Name, err), buf.Free())
 	}
-	return &loaded{buf, false}, nil
+	if p != nil {
+		return &loaded{buf, packed}, nil
+	}
+	return &loaded{buf, made}, nil
 }
 
 // asStored gives the bytes of a weight that needs no conversion, or nil.
@@ -177,47 +227,49 @@ type hostBytes interface{ Bytes() []byte }
 
 // fill writes a weight, in the layout that the kernel wants, to a buffer.
 func (e *Engine) fill(ctx context.Context, buf backends.Buffer, v *graph.Value, stored []byte, p *backends.Packing) error {
-	host, direct := buf.(hostBytes)
-	dense := stored
-	if dense == nil {
-		if direct && p == nil {
-			dense = host.Bytes()
-		} else {
-			dense = tensor.New(tensor.U8, v.Bytes()).Data
+	if host, ok := buf.(hostBytes); ok {
+		if p != nil {
+			return e.pack(ctx, host.Bytes(), v, stored, p)
 		}
-		if err := e.produce(ctx, dense, v); err != nil {
-			return err
+		if stored == nil {
+			return e.produce(ctx, host.Bytes(), v)
 		}
-		if direct && p == nil {
-			return nil
-		}
-	}
-	out := dense
-	if p != nil {
-		out = tensor.New(tensor.U8, p.Size(v.Type, v.Shape)).Data
-		if direct {
-			out = host.Bytes()
-		}
-		rows := v.Shape.Rows()
-		unit := max(p.Unit, 1)
-		err := parallel(ctx, (rows+unit-1)/unit, func(from, to int) error {
-			return p.Pack(out, dense, v.Type, v.Shape, from*unit, min(to*unit, rows))
-		})
-		if err != nil {
-			return err
-		}
-	}
-	if direct {
-		if p == nil {
-			copy(host.Bytes(), out)
-		}
+		copy(host.Bytes(), stored)
 		return nil
+	}
+	out := stored
+	switch {
+	case p != nil:
+		out = tensor.New(tensor.U8, p.Size(v.Type, v.Shape)).Data
+		if err := e.pack(ctx, out, v, stored, p); err != nil {
+			return err
+		}
+	case stored == nil:
+		out = tensor.New(tensor.U8, v.Bytes()).Data
+		if err := e.produce(ctx, out, v); err != nil {
+			return err
+		}
 	}
 	s, err := e.dev.Stream()
 	if err != nil {
 		return err
 	}
 	return errors.Join(s.Write(buf, 0, out), s.Close())
+}
+
+// pack writes a weight's packed form to zeroed bytes of the packing's size.
+func (e *Engine) pack(ctx context.Context, dst []byte, v *graph.Value, dense []byte, p *backends.Packing) error {
+	if dense == nil {
+		dense = tensor.New(tensor.U8, v.Bytes()).Data
+		if err := e.produce(ctx, dense, v); err != nil {
+			return err
+		}
+	}
+	rows := v.Shape.Rows()
+	unit := max(p.Unit, 1)
+	return parallel(ctx, (rows+unit-1)/unit, func(from, to int) error {
+		return p.Pack(dst, dense, v.Type, v.Shape, from*unit, min(to*unit, rows))
+	})
 }
 
 // produce makes the dense bytes of a weight: synthetic, or read and converted.
@@ -346,20 +398,21 @@ func parallel(ctx context.Context, n int, f func(from, to int) error) error {
 
 // LoadText says how the weights are held, for --verbose.
 func (e *Engine) LoadText() string {
-	var mapped, held int
+	var bytes [4]int
 	for _, l := range e.weights {
-		if l.mapped {
-			mapped += l.buffer.Size()
-		} else {
-			held += l.buffer.Size()
-		}
+		bytes[l.from] += l.buffer.Size()
 	}
 	var parts []string
-	if mapped > 0 {
-		parts = append(parts, fmt.Sprintf("%.1f MB mapped from the file", float64(mapped)/1e6))
-	}
-	if held > 0 || mapped == 0 {
-		parts = append(parts, fmt.Sprintf("%.1f MB converted or made", float64(held)/1e6))
+	for _, o := range []struct {
+		from origin
+		text string
+	}{
+		{fromFile, "mapped from the file"}, {fromCache, "packed, mapped from the cache"},
+		{packed, "packed in memory"}, {made, "converted or made"},
+	} {
+		if n := bytes[o.from]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%.1f MB %s", float64(n)/1e6, o.text))
+		}
 	}
 	return strings.Join(parts, ", ")
 }

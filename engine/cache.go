@@ -1,0 +1,120 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"greta/backends"
+	"greta/engine/packcache"
+	"greta/graph"
+)
+
+// loadJob is a weight to be brought to the device in one layout.
+type loadJob struct {
+	key     weightKey
+	value   *graph.Value
+	packing *backends.Packing
+}
+
+// keeps says which jobs come out of the cache of packed weights, whole models
+// of files only, and only where the device reads the cache's own pages.
+func (e *Engine) keeps(jobs []loadJob) (packcache.Config, []loadJob, error) {
+	src := e.opt.Source
+	c, err := e.opt.Cache.FromEnvironment()
+	if err != nil || src == nil || src.Format() == "synthetic" || !canMap(e.dev) {
+		return c, nil, err
+	}
+	var packed []loadJob
+	var bytes int64
+	for _, j := range jobs {
+		if j.packing != nil && j.value.Load != nil {
+			packed = append(packed, j)
+			bytes += int64(j.packing.Size(j.value.Type, j.value.Shape))
+		}
+	}
+	if !c.Worth(bytes) {
+		return c, nil, nil
+	}
+	return c, packed, nil
+}
+
+// loadKept maps the packed forms of the jobs, after writing them where they
+// are not kept yet. Where the cache cannot help it leaves a note and the jobs undone.
+func (e *Engine) loadKept(ctx context.Context, c packcache.Config, jobs []loadJob, each func(loadJob)) error {
+	id, err := packcache.Identity(e.opt.Source.Path())
+	if err != nil {
+		e.notify(notKept(err))
+		return nil
+	}
+	m := packcache.Model{Label: filepath.Base(e.opt.Source.Path()), Identity: id}
+	for _, j := range jobs {
+		v, l := j.value, j.value.Load
+		m.Entries = append(m.Entries, packcache.Entry{
+			Name: v.Name,
+			Recipe: fmt.Sprintf("%s of %s%v from %s %q +%g transposed %v",
+				j.packing.ID, v.Type, v.Shape, l.Type, strings.Join(l.Tensors, " "), l.Add, l.Transpose),
+			Size: j.packing.Size(v.Type, v.Shape),
+		})
+	}
+	var failed error // reading or packing, which would fail in memory too
+	drop := packcache.NewDropper()
+	f, err := packcache.Open(ctx, c, m, func(i int, dst []byte) error {
+		v := jobs[i].value
+		stored, err := e.asStored(v)
+		if err == nil {
+			err = e.pack(ctx, dst, v, stored, jobs[i].packing)
+		}
+		if err != nil {
+			failed = fmt.Errorf("weight %s: %w", v.Name, err)
+			return failed
+		}
+		e.dropSource(drop, v)
+		each(jobs[i])
+		return nil
+	})
+	switch {
+	case failed != nil:
+		return failed
+	case ctx.Err() != nil:
+		return errors.Join(ctx.Err(), f.Close())
+	case err != nil:
+		e.notify(notKept(err))
+		return nil
+	}
+	e.kept = f
+	mapper := e.dev.(backends.Mapper)
+	for i, j := range jobs {
+		b, err := mapper.Map(f.Data(i))
+		if err != nil {
+			return fmt.Errorf("weight %s: %w", j.value.Name, err)
+		}
+		e.weights[j.key] = &loaded{b, fromCache}
+		if !f.Built {
+			each(j)
+		}
+	}
+	return nil
+}
+
+func notKept(err error) string { return "packed weights are not kept on disk: " + err.Error() }
+
+// dropSource gives back the file's pages that a weight was made of.
+func (e *Engine) dropSource(d *packcache.Dropper, v *graph.Value) {
+	if e.opt.Source == nil || v.Load == nil {
+		return
+	}
+	for _, name := range v.Load.Tensors {
+		if data, err := e.opt.Source.Data(name); err == nil {
+			d.Drop(data)
+		}
+	}
+}
+
+func (e *Engine) notify(text string) {
+	if e.opt.Notify != nil {
+		e.opt.Notify(text)
+	}
+}
