@@ -228,6 +228,33 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
+// Other verbs end as soon, with one line.
+func TestInterruptedCheck(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no signals here")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := child(ctx, "check", "llama2_block")
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(700 * time.Millisecond)
+	start := time.Now()
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted || errs.String() != "greta: interrupted\n" {
+		t.Errorf("%v, %q", err, errs.String())
+	}
+	if took := time.Since(start); took > 1200*time.Millisecond {
+		t.Errorf("it took %v", took)
+	}
+}
+
 // A reader that goes away ends a run quietly.
 func TestClosedPipe(t *testing.T) {
 	if runtime.GOOS == "windows" {

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,10 +30,19 @@ const (
 	exitInterrupted = 130
 )
 
+// patience is how long an interrupted verb may take to end by itself.
+const patience = 900 * time.Millisecond
+
 func main() {
 	signal.Ignore(syscall.SIGPIPE) // a closed pipe is an error of the write, handled there
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends at once
+	context.AfterFunc(ctx, func() {
+		stop() // a second Ctrl-C ends at once
+		// run reports and ends before this; a verb in the middle of long work is left.
+		time.Sleep(patience)
+		fmt.Fprintln(os.Stderr, "greta: interrupted")
+		os.Exit(exitInterrupted)
+	})
 	os.Exit(execute(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
@@ -53,7 +63,11 @@ func execute(ctx context.Context, args []string, in io.Reader, out, errw io.Writ
 	err := root.ExecuteContext(ctx)
 	code := exitCode(err)
 	if e := (*exitError)(nil); err != nil && !(errors.As(err, &e) && e.reported) && !closedPipe(err) {
-		fmt.Fprintf(errw, "greta: %s\n", strings.TrimSpace(err.Error()))
+		text := strings.TrimSpace(err.Error())
+		if code == exitInterrupted {
+			text = "interrupted"
+		}
+		fmt.Fprintf(errw, "greta: %s\n", text)
 	}
 	return code
 }
