@@ -32,6 +32,7 @@ INLINE vf vset(float x) { return _mm512_set1_ps(x); }
 INLINE vi viset(int32_t x) { return _mm512_set1_epi32(x); }
 INLINE __mmask16 first(long n) { return (__mmask16)((1u << n) - 1); }
 INLINE vf ld_f32(const float *p) { return _mm512_loadu_ps(p); }
+INLINE vi ld_i(const void *p) { return _mm512_loadu_si512(p); }
 INLINE vf ldn_f32(const float *p, long n) { return _mm512_maskz_loadu_ps(first(n), p); }
 INLINE void st(float *p, vf v) { _mm512_storeu_ps(p, v); }
 INLINE void stn(float *p, vf v, long n) { _mm512_mask_storeu_ps(p, first(n), v); }
@@ -105,6 +106,7 @@ INLINE vf vset(float x) { return _mm256_set1_ps(x); }
 INLINE vi viset(int32_t x) { return _mm256_set1_epi32(x); }
 INLINE vi first(long n) { return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
 INLINE vf ld_f32(const float *p) { return _mm256_loadu_ps(p); }
+INLINE vi ld_i(const void *p) { return _mm256_loadu_si256(p); }
 INLINE vf ldn_f32(const float *p, long n) { return _mm256_maskload_ps(p, first(n)); }
 INLINE void st(float *p, vf v) { _mm256_storeu_ps(p, v); }
 INLINE void stn(float *p, vf v, long n) { _mm256_maskstore_ps(p, first(n), v); }
@@ -177,6 +179,7 @@ typedef int32x4_t vi;
 INLINE vf vset(float x) { return vdupq_n_f32(x); }
 INLINE vi viset(int32_t x) { return vdupq_n_s32(x); }
 INLINE vf ld_f32(const float *p) { return vld1q_f32(p); }
+INLINE vi ld_i(const void *p) { return (vi)vld1q_u8(p); }
 INLINE vf ldn_f32(const float *p, long n) {
   vf v = vdupq_n_f32(0);
   if (n > 0) v[0] = p[0];
@@ -242,6 +245,7 @@ INLINE void transpose(vf *r) {
 #endif
 
 #define MICRO_MR (2 * VL)
+#define R (16 / VL) // vectors of rows in a panel of sixteen
 INLINE float vsum(vf v) { return fold(v, 0); }
 
 // cvt16 widens 16 signed bytes to floats.

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// signature is one field of the struct type kernels.
+// signature is one field of a struct type of kernels.
 type signature struct {
 	field   string
 	c       string // the C function
@@ -34,24 +34,24 @@ func (s signature) stub(l level) string {
 	return strings.ToLower(s.field[:1]) + s.field[1:] + "_" + l.name
 }
 
-// readSignatures reads the fields of `type kernels struct` in a Go file.
-func readSignatures(path string) ([]signature, error) {
+// readSignatures reads the fields of a struct type in a Go file.
+func readSignatures(path, typ string) ([]signature, error) {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, path, nil, 0)
 	if err != nil {
 		return nil, err
 	}
-	obj := f.Scope.Lookup("kernels")
+	obj := f.Scope.Lookup(typ)
 	if obj == nil {
-		return nil, fmt.Errorf("%s: no type kernels", path)
+		return nil, fmt.Errorf("%s: no type %s", path, typ)
 	}
 	spec, ok := obj.Decl.(*ast.TypeSpec)
 	if !ok {
-		return nil, fmt.Errorf("%s: kernels is no type", path)
+		return nil, fmt.Errorf("%s: %s is no type", path, typ)
 	}
 	st, ok := spec.Type.(*ast.StructType)
 	if !ok {
-		return nil, fmt.Errorf("%s: kernels is no struct", path)
+		return nil, fmt.Errorf("%s: %s is no struct", path, typ)
 	}
 	var sigs []signature
 	for _, field := range st.Fields.List {
@@ -69,7 +69,7 @@ func readSignatures(path string) ([]signature, error) {
 		}
 		s := signature{field: field.Names[0].Name, c: c}
 		if err := s.layOut(fset, fn); err != nil {
-			return nil, fmt.Errorf("%s: kernels.%s: %w", fset.Position(field.Pos()), s.field, err)
+			return nil, fmt.Errorf("%s: %s.%s: %w", fset.Position(field.Pos()), typ, s.field, err)
 		}
 		sigs = append(sigs, s)
 	}

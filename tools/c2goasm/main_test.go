@@ -20,7 +20,7 @@ func TestSignatures(t *testing.T) {
 		if err := os.WriteFile(path, []byte(src), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		sigs, err := readSignatures(path)
+		sigs, err := readSignatures(path, "kernels")
 		if c.want != "" {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: error %v, want %q", c.field, err, c.want)

@@ -115,3 +115,76 @@ func BenchmarkVector(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkPanels is BenchmarkMatVec over panels, and a product with 512 rows
+// of activations; both on one thread.
+func BenchmarkPanels(b *testing.B) {
+	const cols, rows, s = 4096, 4096, 512
+	const total = 512 << 20
+	k, err := Default()
+	if err != nil {
+		b.Fatal(err)
+	}
+	buf := bigMemory(b, total)
+	r := newRand(1)
+	fillRow(r, tensor.F16, buf[:1<<20])
+	for n := 1 << 20; n < total; n *= 2 {
+		copy(buf[n:], buf[:n])
+	}
+	x, tail := randVector(r, cols*s, 0).v, make([]float32, TailFloats)
+	y := AlignedFloats(rows * s)
+	for _, t := range panelTypes {
+		size := PanelCount(rows) * PanelBytes(t, cols)
+		one := &Quants{N: 1, Cols: cols, Group: 1, Data: make([]byte, QuantsLen(1, cols, 1))}
+		at := 0
+		next := func() []byte {
+			if at+size > total {
+				at = 0
+			}
+			at += size
+			return buf[at-size : at]
+		}
+		b.Run("matvec/"+t.String(), func(b *testing.B) {
+			var reading, multiplying time.Duration
+			for b.Loop() {
+				w := next()
+				t0 := time.Now()
+				k.Read(w)
+				t1 := time.Now()
+				m := &Panels{Type: t, Rows: rows, Cols: cols, Data: next()}
+				t2 := time.Now()
+				if RoundsActivations(t) {
+					k.Quantise(one, 0, x[:cols])
+					k.MulPanels(y, rows, m, 0, PanelCount(rows), one, 0, 1, tail)
+				} else {
+					k.MatVecPanels(y, m, 0, PanelCount(rows), x[:cols], tail)
+				}
+				reading += t1.Sub(t0)
+				multiplying += time.Since(t2)
+			}
+			b.ReportMetric(float64(size)*float64(b.N)/1e9/multiplying.Seconds(), "GB/s")
+			b.ReportMetric(reading.Seconds()/multiplying.Seconds(), "of-read")
+		})
+		if !RoundsActivations(t) {
+			continue
+		}
+		b.Run("product/"+t.String(), func(b *testing.B) {
+			m := &Panels{Type: t, Rows: rows, Cols: cols, Data: next()}
+			q := &Quants{N: s, Cols: cols, Group: 8, Data: make([]byte, QuantsLen(s, cols, 8))}
+			best := time.Hour
+			for b.Loop() {
+				t0 := time.Now()
+				for j := range s {
+					k.Quantise(q, j, x[j*cols:(j+1)*cols])
+				}
+				for p := 0; p < PanelCount(rows); p += 4 {
+					for t := 0; t < q.Tiles(); t += 8 {
+						k.MulPanels(y, rows, m, p, p+4, q, t, t+8, tail)
+					}
+				}
+				best = min(best, time.Since(t0))
+			}
+			b.ReportMetric(2.0*rows*cols*s/best.Seconds()/1e9, "best-GFLOP/s")
+		})
+	}
+}

@@ -10,10 +10,18 @@ func machineLevels() []Kernels {
 	var all []Kernels
 	x := &cpu.X86
 	if x.HasAVX2 && x.HasFMA && x.HasF16C {
-		if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL && x.HasAVX512DQ {
-			all = append(all, Kernels{Name: "avx512", VNNI: x.HasAVX512VNNI, BF16: x.HasAVX512BF16, k: avx512Kernels, mr: 32, nr: 12})
+		narrow := &avx2PanelKernels
+		if x.HasAVXVNNI {
+			narrow = &avxvnniPanelKernels
 		}
-		all = append(all, Kernels{Name: "avx2", k: avx2Kernels, mr: 16, nr: 6})
+		if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL && x.HasAVX512DQ {
+			wide := narrow // a processor of AVX-512 without dot products of bytes
+			if x.HasAVX512VNNI {
+				wide = &avx512PanelKernels
+			}
+			all = append(all, Kernels{Name: "avx512", BF16: x.HasAVX512BF16, k: avx512Kernels, p: wide, mr: 32, nr: 12})
+		}
+		all = append(all, Kernels{Name: "avx2", k: avx2Kernels, p: narrow, mr: 16, nr: 6})
 	}
 	return all
 }

@@ -2,8 +2,15 @@
 
 package simd
 
+import "golang.org/x/sys/cpu"
+
 // machineLevels lists the compiled levels. The NEON kernels need nothing
-// beyond ARMv8.0, which every arm64 processor that Go runs on has.
+// beyond ARMv8.0, which every arm64 processor that Go runs on has; dot
+// products of bytes are used where there are some.
 func machineLevels() []Kernels {
-	return []Kernels{{Name: "neon", k: neonKernels, mr: 8, nr: 12}}
+	k := Kernels{Name: "neon", k: neonKernels, p: &neonPanelKernels, mr: 8, nr: 12}
+	if cpu.ARM64.HasASIMDDP {
+		k.p = &dotprodPanelKernels
+	}
+	return []Kernels{k}
 }

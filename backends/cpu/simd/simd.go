@@ -23,15 +23,16 @@ import (
 type Kernels struct {
 	// Name is the level: avx512, avx2, neon or go.
 	Name string
-	// VNNI and BF16 say whether the processor has int8 and bf16 dot products.
-	// No kernel needs them so far.
-	VNNI, BF16 bool
+	// BF16 says whether the processor has dot products of bfloat16. No kernel
+	// needs them so far.
+	BF16 bool
 
 	k      kernels
+	p      *panelKernels
 	mr, nr int // the micro-kernel's tile: rows of W, rows of X
 }
 
-var goLevel = Kernels{Name: "go", k: goKernels, mr: goMR, nr: goNR}
+var goLevel = Kernels{Name: "go", k: goKernels, p: &goPanelKernels, mr: goMR, nr: goNR}
 
 // Levels lists what this machine can run, best first.
 func Levels() []*Kernels {

@@ -8,41 +8,47 @@ import "unsafe"
 
 // avx512Kernels are the kernels compiled for avx512.
 var avx512Kernels = kernels{
-	MvF32:    mvF32_avx512,
-	MvF16:    mvF16_avx512,
-	MvBF16:   mvBF16_avx512,
-	MvQ8_0:   mvQ8_0_avx512,
-	MvQ4_0:   mvQ4_0_avx512,
-	MvQ4_K:   mvQ4_K_avx512,
-	MvQ6_K:   mvQ6_K_avx512,
-	WsumF32:  wsumF32_avx512,
-	WsumF16:  wsumF16_avx512,
-	WsumBF16: wsumBF16_avx512,
-	PackF32:  packF32_avx512,
-	PackF16:  packF16_avx512,
-	PackBF16: packBF16_avx512,
-	Micro:    micro_avx512,
-	DecF16:   decF16_avx512,
-	DecBF16:  decBF16_avx512,
-	DecQ8_0:  decQ8_0_avx512,
-	DecQ4_0:  decQ4_0_avx512,
-	DecQ4_K:  decQ4_K_avx512,
-	DecQ6_K:  decQ6_K_avx512,
-	EncF16:   encF16_avx512,
-	EncBF16:  encBF16_avx512,
-	Dot:      dot_avx512,
-	Max:      max_avx512,
-	Add:      add_avx512,
-	Mul:      mul_avx512,
-	Scale:    scale_avx512,
-	Axpy:     axpy_avx512,
-	ScaleMul: scaleMul_avx512,
-	ExpSum:   expSum_avx512,
-	Exp:      exp_avx512,
-	SiLU:     siLU_avx512,
-	GELUTanh: gELUTanh_avx512,
-	GELUErf:  gELUErf_avx512,
-	ReadAll:  readAll_avx512,
+	MvF32:     mvF32_avx512,
+	MvF16:     mvF16_avx512,
+	MvBF16:    mvBF16_avx512,
+	MvQ8_0:    mvQ8_0_avx512,
+	MvQ4_0:    mvQ4_0_avx512,
+	MvQ4_K:    mvQ4_K_avx512,
+	MvQ6_K:    mvQ6_K_avx512,
+	WsumF32:   wsumF32_avx512,
+	WsumF16:   wsumF16_avx512,
+	WsumBF16:  wsumBF16_avx512,
+	PackF32:   packF32_avx512,
+	PackF16:   packF16_avx512,
+	PackBF16:  packBF16_avx512,
+	Micro:     micro_avx512,
+	PanelF32:  panelF32_avx512,
+	PanelF16:  panelF16_avx512,
+	PanelBF16: panelBF16_avx512,
+	WideF32:   wideF32_avx512,
+	WideF16:   wideF16_avx512,
+	WideBF16:  wideBF16_avx512,
+	DecF16:    decF16_avx512,
+	DecBF16:   decBF16_avx512,
+	DecQ8_0:   decQ8_0_avx512,
+	DecQ4_0:   decQ4_0_avx512,
+	DecQ4_K:   decQ4_K_avx512,
+	DecQ6_K:   decQ6_K_avx512,
+	EncF16:    encF16_avx512,
+	EncBF16:   encBF16_avx512,
+	Dot:       dot_avx512,
+	Max:       max_avx512,
+	Add:       add_avx512,
+	Mul:       mul_avx512,
+	Scale:     scale_avx512,
+	Axpy:      axpy_avx512,
+	ScaleMul:  scaleMul_avx512,
+	ExpSum:    expSum_avx512,
+	Exp:       exp_avx512,
+	SiLU:      siLU_avx512,
+	GELUTanh:  gELUTanh_avx512,
+	GELUErf:   gELUErf_avx512,
+	ReadAll:   readAll_avx512,
 }
 
 //go:noescape
@@ -86,6 +92,24 @@ func packBF16_avx512(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, wi
 
 //go:noescape
 func micro_avx512(w, x, c unsafe.Pointer, ldc, k, shape int)
+
+//go:noescape
+func panelF32_avx512(w, x, y unsafe.Pointer, k, panels int)
+
+//go:noescape
+func panelF16_avx512(w, x, y unsafe.Pointer, k, panels int)
+
+//go:noescape
+func panelBF16_avx512(w, x, y unsafe.Pointer, k, panels int)
+
+//go:noescape
+func wideF32_avx512(w, dst unsafe.Pointer, k int)
+
+//go:noescape
+func wideF16_avx512(w, dst unsafe.Pointer, k int)
+
+//go:noescape
+func wideBF16_avx512(w, dst unsafe.Pointer, k int)
 
 //go:noescape
 func decF16_avx512(src, dst unsafe.Pointer, n int)

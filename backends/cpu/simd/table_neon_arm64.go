@@ -8,41 +8,47 @@ import "unsafe"
 
 // neonKernels are the kernels compiled for neon.
 var neonKernels = kernels{
-	MvF32:    mvF32_neon,
-	MvF16:    mvF16_neon,
-	MvBF16:   mvBF16_neon,
-	MvQ8_0:   mvQ8_0_neon,
-	MvQ4_0:   mvQ4_0_neon,
-	MvQ4_K:   mvQ4_K_neon,
-	MvQ6_K:   mvQ6_K_neon,
-	WsumF32:  wsumF32_neon,
-	WsumF16:  wsumF16_neon,
-	WsumBF16: wsumBF16_neon,
-	PackF32:  packF32_neon,
-	PackF16:  packF16_neon,
-	PackBF16: packBF16_neon,
-	Micro:    micro_neon,
-	DecF16:   decF16_neon,
-	DecBF16:  decBF16_neon,
-	DecQ8_0:  decQ8_0_neon,
-	DecQ4_0:  decQ4_0_neon,
-	DecQ4_K:  decQ4_K_neon,
-	DecQ6_K:  decQ6_K_neon,
-	EncF16:   encF16_neon,
-	EncBF16:  encBF16_neon,
-	Dot:      dot_neon,
-	Max:      max_neon,
-	Add:      add_neon,
-	Mul:      mul_neon,
-	Scale:    scale_neon,
-	Axpy:     axpy_neon,
-	ScaleMul: scaleMul_neon,
-	ExpSum:   expSum_neon,
-	Exp:      exp_neon,
-	SiLU:     siLU_neon,
-	GELUTanh: gELUTanh_neon,
-	GELUErf:  gELUErf_neon,
-	ReadAll:  readAll_neon,
+	MvF32:     mvF32_neon,
+	MvF16:     mvF16_neon,
+	MvBF16:    mvBF16_neon,
+	MvQ8_0:    mvQ8_0_neon,
+	MvQ4_0:    mvQ4_0_neon,
+	MvQ4_K:    mvQ4_K_neon,
+	MvQ6_K:    mvQ6_K_neon,
+	WsumF32:   wsumF32_neon,
+	WsumF16:   wsumF16_neon,
+	WsumBF16:  wsumBF16_neon,
+	PackF32:   packF32_neon,
+	PackF16:   packF16_neon,
+	PackBF16:  packBF16_neon,
+	Micro:     micro_neon,
+	PanelF32:  panelF32_neon,
+	PanelF16:  panelF16_neon,
+	PanelBF16: panelBF16_neon,
+	WideF32:   wideF32_neon,
+	WideF16:   wideF16_neon,
+	WideBF16:  wideBF16_neon,
+	DecF16:    decF16_neon,
+	DecBF16:   decBF16_neon,
+	DecQ8_0:   decQ8_0_neon,
+	DecQ4_0:   decQ4_0_neon,
+	DecQ4_K:   decQ4_K_neon,
+	DecQ6_K:   decQ6_K_neon,
+	EncF16:    encF16_neon,
+	EncBF16:   encBF16_neon,
+	Dot:       dot_neon,
+	Max:       max_neon,
+	Add:       add_neon,
+	Mul:       mul_neon,
+	Scale:     scale_neon,
+	Axpy:      axpy_neon,
+	ScaleMul:  scaleMul_neon,
+	ExpSum:    expSum_neon,
+	Exp:       exp_neon,
+	SiLU:      siLU_neon,
+	GELUTanh:  gELUTanh_neon,
+	GELUErf:   gELUErf_neon,
+	ReadAll:   readAll_neon,
 }
 
 //go:noescape
@@ -86,6 +92,24 @@ func packBF16_neon(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, widt
 
 //go:noescape
 func micro_neon(w, x, c unsafe.Pointer, ldc, k, shape int)
+
+//go:noescape
+func panelF32_neon(w, x, y unsafe.Pointer, k, panels int)
+
+//go:noescape
+func panelF16_neon(w, x, y unsafe.Pointer, k, panels int)
+
+//go:noescape
+func panelBF16_neon(w, x, y unsafe.Pointer, k, panels int)
+
+//go:noescape
+func wideF32_neon(w, dst unsafe.Pointer, k int)
+
+//go:noescape
+func wideF16_neon(w, dst unsafe.Pointer, k int)
+
+//go:noescape
+func wideBF16_neon(w, dst unsafe.Pointer, k int)
 
 //go:noescape
 func decF16_neon(src, dst unsafe.Pointer, n int)

@@ -1,0 +1,150 @@
+package simd
+
+import (
+	"fmt"
+	"unsafe"
+
+	"greta/tensor"
+)
+
+// Products over panels. Activations that block formats are multiplied with
+// are rounded to eight bits, in blocks of 32 with a scale each: x ≈ d·q, d the
+// largest magnitude over 127. The sums of products are exact integers, so all
+// levels differ only by the rounding of the scaled sums in f32.
+
+const recordBytes = 48 // of a row and a block of 32: q, d, -Σq of it and of its halves
+
+// Quants is room for n rows of activations in eight bits.
+type Quants struct {
+	N, Cols int
+	// Group is how many rows lie together: 1, or 8 for products of many rows,
+	// which take eight rows of activations at once.
+	Group int
+	Data  []byte
+}
+
+// QuantsLen gives the bytes that n rows of cols columns take in groups.
+func QuantsLen(n, cols, group int) int {
+	return (n + group - 1) / group * group * blocksOf(cols) * recordBytes
+}
+
+// Tiles gives the number of groups.
+func (q *Quants) Tiles() int { return (q.N + q.Group - 1) / q.Group }
+
+func (q *Quants) tile(i int) []byte {
+	size := q.Group * blocksOf(q.Cols) * recordBytes
+	return q.Data[i*size : (i+1)*size]
+}
+
+// Quantise rounds x, of Cols elements, into row i.
+func (k *Kernels) Quantise(q *Quants, i int, x []float32) {
+	if len(x) != q.Cols || q.Cols%32 != 0 || i < 0 || i >= q.N {
+		panic(fmt.Sprintf("simd: Quantise of %d elements into row %d of %d by %d", len(x), i, q.N, q.Cols))
+	}
+	t := q.tile(i / q.Group)
+	if len(t) > 0 {
+		k.p.Quant(ptr(x), ptr(t), len(x), q.Group|i%q.Group<<8)
+	}
+}
+
+// Panels is a matrix packed by PackPanel, panel behind panel.
+type Panels struct {
+	Type       tensor.Type
+	Rows, Cols int
+	Data       []byte
+}
+
+// Check reports why the kernels could not use m.
+func (m *Panels) Check() error {
+	if !Packable(m.Type) || m.Rows < 0 || m.Cols < 0 {
+		return fmt.Errorf("panels of %s, %d by %d", m.Type, m.Rows, m.Cols)
+	}
+	if err := m.Type.CheckRow(m.Cols); err != nil {
+		return err
+	}
+	if want := PanelCount(m.Rows) * PanelBytes(m.Type, m.Cols); len(m.Data) < want {
+		return fmt.Errorf("%d by %d in panels of %s take %d bytes, there are %d", m.Rows, m.Cols, m.Type, want, len(m.Data))
+	}
+	return nil
+}
+
+func (m *Panels) panel(p int) unsafe.Pointer {
+	size := PanelBytes(m.Type, m.Cols)
+	return ptr(m.Data[p*size : (p+1)*size])
+}
+
+type panelKernel = func(w, x, y unsafe.Pointer, ldy, blocks, shape int)
+
+// TailFloats is the scratch that products over panels need.
+const TailFloats = 8 * PanelRows
+
+// MulPanels computes y[j·ldy+n] = Σ_c m[n, c]·x[j, c] for the rows n of panels
+// p0 … p1-1 and the rows j of the groups t0 … t1-1 of x, rounded to eight
+// bits. m is of a block format; tail has TailFloats.
+func (k *Kernels) MulPanels(y []float32, ldy int, m *Panels, p0, p1 int, x *Quants, t0, t1 int, tail []float32) {
+	if x.Cols != m.Cols || p0 < 0 || p1 > PanelCount(m.Rows) || t0 < 0 || t1 > x.Tiles() || m.Rows > ldy && x.N > 1 ||
+		x.N > 0 && len(y) < (x.N-1)*ldy+m.Rows {
+		panic(fmt.Sprintf("simd: MulPanels of panels %d to %d of %d by %d with rows %d to %d of %d by %d into %d floats, stride %d",
+			p0, p1, m.Rows, m.Cols, t0*x.Group, t1*x.Group, x.N, x.Cols, len(y), ldy))
+	}
+	if m.Cols == 0 {
+		for j := t0 * x.Group; j < min(t1*x.Group, x.N); j++ {
+			clear(y[j*ldy+p0*PanelRows : j*ldy+min(p1*PanelRows, m.Rows)])
+		}
+		return
+	}
+	mul, blocks := panelFormats[m.Type].kernel(k.p), blocksOf(m.Cols)
+	full := min(p1, m.Rows/PanelRows)
+	per := max(1, callBytes/PanelBytes(m.Type, m.Cols))
+	wide := 0
+	if x.Group > 1 {
+		wide = 1 << 8
+	}
+	for t := t0; t < t1; t++ {
+		j := t * x.Group
+		cols := min(x.Group, x.N-j)
+		xp := ptr(x.tile(t))
+		for p := p0; p < full; p += per {
+			n := min(per, full-p)
+			mul(m.panel(p), xp, ptr(y[j*ldy+p*PanelRows:]), ldy, blocks, cols|wide|n<<16)
+		}
+		if full < p1 {
+			mul(m.panel(full), xp, ptr(tail[:TailFloats]), PanelRows, blocks, cols|wide|1<<16)
+			for c := range cols {
+				copy(y[(j+c)*ldy+full*PanelRows:(j+c)*ldy+m.Rows], tail[c*PanelRows:])
+			}
+		}
+	}
+}
+
+// MatVecPanels computes y[n] = Σ_c m[n, c]·x[c] for the rows of panels p0 …
+// p1-1 of a plain type. tail has TailFloats.
+func (k *Kernels) MatVecPanels(y []float32, m *Panels, p0, p1 int, x, tail []float32) {
+	if len(x) != m.Cols || p0 < 0 || p1 > PanelCount(m.Rows) || len(y) < m.Rows {
+		panic(fmt.Sprintf("simd: MatVecPanels of panels %d to %d of %d by %d with %d activations into %d", p0, p1, m.Rows, m.Cols, len(x), len(y)))
+	}
+	if m.Cols == 0 {
+		clear(y[p0*PanelRows : min(p1*PanelRows, m.Rows)])
+		return
+	}
+	var mul func(w, x, y unsafe.Pointer, k, panels int)
+	switch m.Type {
+	case tensor.F32:
+		mul = k.k.PanelF32
+	case tensor.F16:
+		mul = k.k.PanelF16
+	case tensor.BF16:
+		mul = k.k.PanelBF16
+	default:
+		panic("simd: MatVecPanels of " + m.Type.String())
+	}
+	full := min(p1, m.Rows/PanelRows)
+	per := max(1, callBytes/PanelBytes(m.Type, m.Cols))
+	for p := p0; p < full; p += per {
+		mul(m.panel(p), ptr(x), ptr(y[p*PanelRows:]), m.Cols, min(per, full-p))
+	}
+	if full < p1 {
+		mul(m.panel(full), ptr(x), ptr(tail[:TailFloats]), m.Cols, 1)
+		copy(y[full*PanelRows:m.Rows], tail)
+	}
+}

@@ -1,0 +1,303 @@
+package simd
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"greta/tensor"
+)
+
+// Panels of sixteen rows: the layout in which weights are multiplied fastest.
+// A product over a panel reads one forward stream, takes each activation once
+// for sixteen rows and needs no horizontal sums. csrc/cpu/panel.h describes
+// the same layout in C.
+//
+// Plain types: column by column, sixteen elements; BF16 in pairs of columns,
+// two elements of each row. Block formats: units of a header with scales and
+// some blocks of 32 columns with codes:
+//
+//	            unit                 header
+//	q8_0 …      2 blocks             f16 d[2][16]; affine formats f16 m[2][16]
+//	k-quants    8 blocks (256 cols)  f16 d[16]; f16 -m[16] or zeros;
+//	                                 per block 32 bytes: scales[16], offsets[16] (q4_K, q5_K),
+//	                                 or those of its two halves (q6_K, q3_K, and both in one byte q2_K)
+//
+// In a block, byte 4·row + c of 64-byte vector g is the code of column 4·g + c.
+// Codes of fewer than eight bits lie in planes of nibbles (4 vectors: group g
+// low, g + 4 high), bits (1 vector: group g in bit g) and pairs of bits (2
+// vectors: group g in vector g & 1, bits 2·(g >> 1) and the next).
+
+// PanelRows is the number of rows in a panel.
+const PanelRows = 16
+
+// PanelLayout names the layout and its version, for caches of packed weights.
+const PanelLayout = "panel16.1"
+
+// planes says how a format's codes are spread.
+type planes uint8
+
+const (
+	whole   planes = iota // bytes
+	nibbles               // four bits
+	fives                 // nibbles and a plane of bits
+	sixes                 // nibbles and a plane of pairs
+	twos                  // a plane of pairs
+	threes                // a plane of pairs and one of bits
+)
+
+var planeBytes = [...]int{512, 256, 320, 384, 128, 192}
+
+// panelFormat is the layout of a block format.
+type panelFormat struct {
+	planes planes
+	super  bool // k-quants: units of 256 columns
+	affine bool // w = a·q + m
+	halves bool // a scale for each 16 columns
+	offset int  // else w = a·(q - offset)
+	levels bool // codes are places in a list of levels
+	kernel func(p *panelKernels) panelKernel
+}
+
+var panelFormats = map[tensor.Type]*panelFormat{
+	tensor.Q8_0:   {planes: whole, kernel: func(p *panelKernels) panelKernel { return p.Q8_0 }},
+	tensor.Q4_0:   {planes: nibbles, offset: 8, kernel: func(p *panelKernels) panelKernel { return p.Q4_0 }},
+	tensor.Q4_1:   {planes: nibbles, affine: true, kernel: func(p *panelKernels) panelKernel { return p.Q4_1 }},
+	tensor.Q5_0:   {planes: fives, offset: 16, kernel: func(p *panelKernels) panelKernel { return p.Q5_0 }},
+	tensor.Q5_1:   {planes: fives, affine: true, kernel: func(p *panelKernels) panelKernel { return p.Q5_1 }},
+	tensor.IQ4_NL: {planes: nibbles, levels: true, kernel: func(p *panelKernels) panelKernel { return p.IQ4_NL }},
+	tensor.Q4_K:   {planes: nibbles, super: true, affine: true, kernel: func(p *panelKernels) panelKernel { return p.Q4_K }},
+	tensor.Q5_K:   {planes: fives, super: true, affine: true, kernel: func(p *panelKernels) panelKernel { return p.Q5_K }},
+	tensor.Q6_K:   {planes: sixes, super: true, halves: true, offset: 32, kernel: func(p *panelKernels) panelKernel { return p.Q6_K }},
+	tensor.Q2_K:   {planes: twos, super: true, halves: true, affine: true, kernel: func(p *panelKernels) panelKernel { return p.Q2_K }},
+	tensor.Q3_K:   {planes: threes, super: true, halves: true, offset: 4, kernel: func(p *panelKernels) panelKernel { return p.Q3_K }},
+}
+
+func (f *panelFormat) blocks() int { // in a unit
+	if f.super {
+		return 8
+	}
+	return 2
+}
+
+func (f *panelFormat) header() int {
+	switch {
+	case f.super:
+		return 320
+	case f.affine:
+		return 128
+	}
+	return 64
+}
+
+func (f *panelFormat) unit() int { return f.header() + f.blocks()*planeBytes[f.planes] }
+
+// Packable says whether weights of type t can be packed in panels.
+func Packable(t tensor.Type) bool { return panelFormats[t] != nil || plainPanel(t) }
+
+// RoundsActivations says whether products with panels of type t take
+// activations of eight bits.
+func RoundsActivations(t tensor.Type) bool { return panelFormats[t] != nil }
+
+func plainPanel(t tensor.Type) bool {
+	return t == tensor.F32 || t == tensor.F16 || t == tensor.BF16
+}
+
+// PanelCount gives the number of panels that rows make.
+func PanelCount(rows int) int { return (rows + PanelRows - 1) / PanelRows }
+
+// blocksOf gives the number of blocks of 32 columns that records and panels
+// of block formats have: an even one.
+func blocksOf(cols int) int { return (cols/32 + 1) &^ 1 }
+
+// PanelBytes gives the size of a panel of cols columns.
+func PanelBytes(t tensor.Type, cols int) int {
+	switch t {
+	case tensor.F32:
+		return 64 * cols
+	case tensor.F16:
+		return 32 * cols
+	case tensor.BF16:
+		return 64 * ((cols + 1) / 2)
+	}
+	f := panelFormats[t]
+	return blocksOf(cols) / f.blocks() * f.unit()
+}
+
+// PackPanel packs the rows of src, sixteen at most, dense rows of cols
+// columns, into one panel. Rows that are missing become zeros.
+func PackPanel(dst, src []byte, t tensor.Type, cols int) error {
+	if !Packable(t) {
+		return fmt.Errorf("there are no panels of %s", t)
+	}
+	if err := t.CheckRow(cols); err != nil {
+		return err
+	}
+	row, size := t.RowBytes(cols), PanelBytes(t, cols)
+	if row == 0 {
+		return nil
+	}
+	rows := len(src) / row
+	if rows > PanelRows || len(src)%row != 0 || len(dst) < size {
+		return fmt.Errorf("a panel of %s from %d bytes, rows of %d, into %d bytes: want %d rows at most and %d bytes", t, len(src), row, len(dst), PanelRows, size)
+	}
+	dst = dst[:size]
+	f := panelFormats[t]
+	if rows < PanelRows || f == nil && cols%2 > 0 || f != nil && cols/32%2 > 0 {
+		clear(dst)
+	}
+	for r := range rows {
+		in := src[r*row : (r+1)*row]
+		switch {
+		case t == tensor.F32:
+			for i := 0; i < len(in); i += 4 {
+				copy(dst[16*i+4*r:][:4], in[i:])
+			}
+		case t == tensor.F16:
+			for i := 0; i < len(in); i += 2 {
+				copy(dst[16*i+2*r:][:2], in[i:])
+			}
+		case t == tensor.BF16:
+			i := 0
+			for ; i+4 <= len(in); i += 4 {
+				copy(dst[16*i+4*r:][:4], in[i:])
+			}
+			copy(dst[min(16*i+4*r, size):], in[i:])
+		case f.super:
+			f.packSuper(dst, in, t, r)
+		default:
+			f.packBlocks(dst, in, t, r)
+		}
+	}
+	return nil
+}
+
+// packBlocks packs row r of a format with blocks of 32.
+func (f *panelFormat) packBlocks(dst, src []byte, t tensor.Type, r int) {
+	_, size := t.Block()
+	var c [8]uint32
+	for b := 0; len(src) >= size; b++ {
+		u := dst[b/2*f.unit():]
+		copy(u[32*(b&1)+2*r:][:2], src)
+		q := src[2:size]
+		if f.affine {
+			copy(u[64+32*(b&1)+2*r:][:2], q)
+			q = q[2:]
+		}
+		fifth := uint32(0)
+		if f.planes == fives {
+			fifth = binary.LittleEndian.Uint32(q)
+			q = q[4:]
+		}
+		for i := range c {
+			if f.planes == whole {
+				c[i] = binary.LittleEndian.Uint32(q[4*i:])
+			} else {
+				c[i] = binary.LittleEndian.Uint32(q[4*(i&3):])>>(i&4)&0x0f0f0f0f | spread(fifth>>(4*i))<<4
+			}
+		}
+		f.putCodes(u[f.header()+b&1*planeBytes[f.planes]:], r, &c)
+		src = src[size:]
+	}
+}
+
+// spread puts bit i of the low four into bit 0 of byte i.
+func spread(b uint32) uint32 { return b & 15 * 0x00204081 & 0x01010101 }
+
+// putCodes stores a row's codes of one block, four to a word, in planes.
+func (f *panelFormat) putCodes(q []byte, r int, c *[8]uint32) {
+	put := func(vector int, w uint32) { binary.LittleEndian.PutUint32(q[64*vector+4*r:], w) }
+	bits := func(vector, bit int) {
+		w := uint32(0)
+		for g, v := range c {
+			w |= v >> bit & 0x01010101 << g
+		}
+		put(vector, w)
+	}
+	pairs := func(vector, bit int) {
+		for i := range 2 {
+			w := uint32(0)
+			for p := range 4 {
+				w |= c[2*p+i] >> bit & 0x03030303 << (2 * p)
+			}
+			put(vector+i, w)
+		}
+	}
+	switch f.planes {
+	case whole:
+		for g, v := range c {
+			put(g, v)
+		}
+	case twos, threes:
+		pairs(0, 0)
+		if f.planes == threes {
+			bits(2, 2)
+		}
+	default:
+		for g := range 4 {
+			put(g, c[g]&0x0f0f0f0f|c[g+4]&0x0f0f0f0f<<4)
+		}
+		if f.planes == fives {
+			bits(4, 4)
+		} else if f.planes == sixes {
+			pairs(4, 4)
+		}
+	}
+}
+
+// superLayout says where a k-quant's block has its parts; see weights/quant.
+type superLayout struct{ d, m, scales, low, high int }
+
+var superLayouts = map[tensor.Type]superLayout{
+	tensor.Q4_K: {0, 2, 4, 16, 0},
+	tensor.Q5_K: {0, 2, 4, 48, 16},
+	tensor.Q6_K: {208, -1, 192, 0, 128},
+	tensor.Q2_K: {80, 82, 0, 16, 0},
+	tensor.Q3_K: {108, -1, 96, 32, 0},
+}
+
+// packSuper packs row r of a k-quant.
+func (f *panelFormat) packSuper(dst, src []byte, t tensor.Type, r int) {
+	_, size := t.Block()
+	at, unit := superLayouts[t], f.unit()
+	le := binary.LittleEndian
+	var c [8]uint32
+	for ; len(src) >= size; src, dst = src[size:], dst[unit:] {
+		copy(dst[2*r:][:2], src[at.d:])
+		le.PutUint16(dst[32+2*r:], 0)
+		if at.m >= 0 {
+			le.PutUint16(dst[32+2*r:], le.Uint16(src[at.m:])^0x8000)
+		}
+		low, high, s := src[at.low:], src[at.high:], src[at.scales:]
+		for b := range 8 {
+			scale := dst[64+32*b+r:]
+			switch t {
+			case tensor.Q4_K, tensor.Q5_K:
+				sc, m := scaleMinK4(s[:12], b)
+				scale[0], scale[16] = byte(sc), byte(m)
+			case tensor.Q3_K:
+				for h := range 2 {
+					j := 2*b + h
+					scale[16*h] = s[j&7]>>(j>>3<<2)&15 | s[8+j&3]>>(j>>2<<1)&3<<4 - 32
+				}
+			default:
+				scale[0], scale[16] = s[2*b], s[2*b+1]
+			}
+			for i := range c {
+				half, k := b>>2, b&3 // of q6_K, q2_K and q3_K
+				switch t {
+				case tensor.Q4_K:
+					c[i] = le.Uint32(low[32*(b>>1)+4*i:]) >> (b & 1 * 4) & 0x0f0f0f0f
+				case tensor.Q5_K:
+					c[i] = le.Uint32(low[32*(b>>1)+4*i:])>>(b&1*4)&0x0f0f0f0f | le.Uint32(high[4*i:])>>b&0x01010101<<4
+				case tensor.Q6_K:
+					c[i] = le.Uint32(low[64*half+32*(k&1)+4*i:])>>(k>>1*4)&0x0f0f0f0f | le.Uint32(high[32*half+4*i:])>>(2*k)&0x03030303<<4
+				case tensor.Q2_K:
+					c[i] = le.Uint32(low[32*half+4*i:]) >> (2 * k) & 0x03030303
+				case tensor.Q3_K:
+					c[i] = le.Uint32(low[32*half+4*i:])>>(2*k)&0x03030303 | le.Uint32(high[4*i:])>>b&0x01010101<<2
+				}
+			}
+			f.putCodes(dst[320+b*planeBytes[f.planes]:], r, &c)
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package simd
+
+import (
+	"math"
+	"unsafe"
+
+	"greta/tensor"
+)
+
+// The Go level's products over panels.
+
+var goPanelKernels = panelKernels{
+	Q8_0: mulPanelsGo(tensor.Q8_0), Q4_0: mulPanelsGo(tensor.Q4_0), Q4_1: mulPanelsGo(tensor.Q4_1),
+	Q5_0: mulPanelsGo(tensor.Q5_0), Q5_1: mulPanelsGo(tensor.Q5_1), IQ4_NL: mulPanelsGo(tensor.IQ4_NL),
+	Q4_K: mulPanelsGo(tensor.Q4_K), Q5_K: mulPanelsGo(tensor.Q5_K), Q6_K: mulPanelsGo(tensor.Q6_K),
+	Q2_K: mulPanelsGo(tensor.Q2_K), Q3_K: mulPanelsGo(tensor.Q3_K),
+	Quant: quantGo,
+}
+
+var iq4Levels = [16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
+
+// column gives column i of a panel.
+type column func(w unsafe.Pointer, i int, dst *[PanelRows]float32)
+
+func f32Column(w unsafe.Pointer, i int, dst *[PanelRows]float32) {
+	copy(dst[:], elements[float32](w, PanelRows*i, PanelRows))
+}
+
+func f16Column(w unsafe.Pointer, i int, dst *[PanelRows]float32) {
+	for r, v := range elements[uint16](w, PanelRows*i, PanelRows) {
+		dst[r] = tensor.F16ToF32(v)
+	}
+}
+
+func bf16Column(w unsafe.Pointer, i int, dst *[PanelRows]float32) {
+	pair := elements[uint16](w, PanelRows*(i&^1), 2*PanelRows)
+	for r := range dst {
+		dst[r] = tensor.BF16ToF32(pair[2*r+i&1])
+	}
+}
+
+func mvPanelsGo(t tensor.Type, col column) func(w, x, y unsafe.Pointer, k, panels int) {
+	return func(w, x, y unsafe.Pointer, k, panels int) {
+		xs := floats(x, k)
+		for p := range panels {
+			var v [PanelRows]float32
+			panel, sum := unsafe.Add(w, p*PanelBytes(t, k)), floats(unsafe.Add(y, p*PanelRows*4), PanelRows)
+			clear(sum)
+			for i, a := range xs {
+				col(panel, i, &v)
+				for r := range sum {
+					sum[r] += v[r] * a
+				}
+			}
+		}
+	}
+}
+
+func widePanelGo(col column) func(w, dst unsafe.Pointer, k int) {
+	return func(w, dst unsafe.Pointer, k int) {
+		out := floats(dst, PanelRows*k)
+		var v [PanelRows]float32
+		for i := range k {
+			col(w, i, &v)
+			for r, a := range v {
+				out[(r/goMR*k+i)*goMR+r%goMR] = a
+			}
+		}
+	}
+}
+
+// quantGo is csrc/cpu/panel.c's quant_x, with the same roundings.
+func quantGo(x, dst unsafe.Pointer, k, shape int) {
+	group, j := shape&255, shape>>8
+	blocks := blocksOf(k)
+	xs, out := floats(x, k), elements[byte](dst, 0, blocks*group*recordBytes)
+	for b := range blocks {
+		rec := out[b*group*recordBytes:]
+		q := rec[32*j : 32*j+32]
+		clear(q)
+		var v [32]float32
+		if 32*b < k {
+			copy(v[:], xs[32*b:])
+		}
+		var top, bad float32
+		for _, a := range v {
+			if m := float32(math.Abs(float64(a))); m > top {
+				top = m
+			}
+			bad += a * 0
+		}
+		if !(top > 1e-30) {
+			top = 0
+		}
+		scale := float32(0)
+		if top > 0 {
+			scale = 127 / top
+		}
+		var sum [3]int32
+		for i, a := range v {
+			c := int32(0)
+			if s := a * scale; s > -127.5 && s < 127.5 { // no NaN
+				c = int32(math.RoundToEven(float64(s)))
+			}
+			q[i] = byte(c)
+			sum[0] -= c
+			sum[1+i/16] -= c
+		}
+		at := unsafe.Pointer(&rec[32*group+4*j])
+		*(*float32)(at) = top*(1.0/127) + bad
+		for i, s := range sum {
+			*(*int32)(unsafe.Add(at, 4*group*(i+1))) = s
+		}
+	}
+}
+
+// codeAt gives the code of row r, column c of a block.
+func (f *panelFormat) codeAt(q []byte, r, c int) int {
+	g, i := c/4, 4*r+c%4
+	bit := func(vector int) int { return int(q[64*vector+i] >> g & 1) }
+	pair := func(vector int) int { return int(q[64*(vector+g&1)+i] >> (g >> 1 * 2) & 3) }
+	switch f.planes {
+	case whole:
+		return int(int8(q[64*g+i]))
+	case twos:
+		return pair(0)
+	case threes:
+		return pair(0) | bit(2)<<2
+	}
+	v := int(q[64*(g&3)+i] >> (g & 4) & 15)
+	switch {
+	case f.levels:
+		return int(iq4Levels[v])
+	case f.planes == fives:
+		return v | bit(4)<<4
+	case f.planes == sixes:
+		return v | pair(4)<<4
+	}
+	return v
+}
+
+// scaleAt gives factor and addend of row r in half h of block b of a unit.
+func (f *panelFormat) scaleAt(u []byte, r, b, h int) (a, m float32) {
+	if !f.super {
+		a = f16At(u[32*b+2*r:])
+		if f.affine {
+			m = f16At(u[64+32*b+2*r:])
+		}
+		return a, m
+	}
+	d, low, s := f16At(u[2*r:]), f16At(u[32+2*r:]), u[64+32*b+r:]
+	switch {
+	case f.planes == twos:
+		return d * float32(s[16*h]&15), low * float32(s[16*h]>>4)
+	case f.halves:
+		return d * float32(int8(s[16*h])), 0
+	}
+	return d * float32(s[0]), low * float32(s[16])
+}
+
+func mulPanelsGo(t tensor.Type) func(w, x, y unsafe.Pointer, ldy, blocks, shape int) {
+	return func(w, x, y unsafe.Pointer, ldy, blocks, shape int) {
+		f := panelFormats[t]
+		cols, wide, panels := shape&255, shape>>8&1, shape>>16
+		group := 1 + 7*wide
+		size, per := f.unit(), f.blocks()
+		ws := elements[byte](w, 0, panels*blocks/per*size)
+		xs := elements[byte](x, 0, blocks*group*recordBytes)
+		for p := range panels {
+			for j := range cols {
+				clear(floats(unsafe.Add(y, 4*(j*ldy+p*PanelRows)), PanelRows))
+			}
+			for b := range blocks {
+				u := ws[(p*blocks+b)/per*size:]
+				q := u[f.header()+b%per*planeBytes[f.planes]:]
+				rec := xs[b*group*recordBytes:]
+				for r := range PanelRows {
+					var codes [32]int
+					for c := range codes {
+						codes[c] = f.codeAt(q, r, c)
+					}
+					for j := range cols {
+						d := *(*float32)(unsafe.Pointer(&rec[32*group+4*j]))
+						var part float32
+						for h := range 2 {
+							dot, sum := 0, 0
+							for c := 16 * h; c < 16*h+16; c++ {
+								v := int(int8(rec[32*j+c]))
+								dot += (codes[c] - f.offset) * v
+								sum += v
+							}
+							a, m := f.scaleAt(u, r, b%per, h)
+							part += a*float32(dot) + m*float32(sum)
+						}
+						floats(unsafe.Add(y, 4*(j*ldy+p*PanelRows)), PanelRows)[r] += d * part
+					}
+				}
+			}
+		}
+	}
+}

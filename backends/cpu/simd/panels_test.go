@@ -1,0 +1,222 @@
+package simd
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"greta/tensor"
+	"greta/weights/quant"
+)
+
+var panelTypes = []tensor.Type{
+	tensor.Q8_0, tensor.Q4_0, tensor.Q4_1, tensor.Q5_0, tensor.Q5_1, tensor.IQ4_NL,
+	tensor.Q4_K, tensor.Q5_K, tensor.Q6_K, tensor.Q2_K, tensor.Q3_K,
+	tensor.F32, tensor.F16, tensor.BF16,
+}
+
+// anyRows gives rows of random codes with scales of size one hundredth, so that every
+// code and every sign of a scale turns up.
+func anyRows(r *rand.Rand, t tensor.Type, rows, cols int) []byte {
+	data := make([]byte, rows*t.RowBytes(cols))
+	elems, size := t.Block()
+	for b := 0; b < len(data); b += size {
+		p := data[b : b+size]
+		if elems == 1 {
+			if err := quant.Encode(t, p, []float32{float32(r.NormFloat64())}, 1); err != nil {
+				panic(err)
+			}
+			continue
+		}
+		for i := range p {
+			p[i] = byte(r.Uint32())
+		}
+		half := func(at int) {
+			binary.LittleEndian.PutUint16(p[at:], tensor.F32ToF16(float32(r.NormFloat64()/100)))
+		}
+		at, super := superLayouts[t]
+		half(at.d)
+		switch {
+		case super && at.m >= 0:
+			half(at.m)
+		case !super && panelFormats[t].affine:
+			half(2)
+		}
+	}
+	return data
+}
+
+// packAll packs a matrix into memory whose other bytes would be seen.
+func packAll(t *testing.T, typ tensor.Type, src []byte, rows, cols int) *Panels {
+	t.Helper()
+	size := PanelBytes(typ, cols)
+	m := &Panels{Type: typ, Rows: rows, Cols: cols, Data: make([]byte, PanelCount(rows)*size)}
+	for i := range m.Data {
+		m.Data[i] = 0xff
+	}
+	row := typ.RowBytes(cols)
+	for p := range PanelCount(rows) {
+		if err := PackPanel(m.Data[p*size:(p+1)*size], src[p*PanelRows*row:min((p+1)*PanelRows, rows)*row], typ, cols); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.Check(); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// rounded gives x as it was rounded to eight bits.
+func (q *Quants) rounded(row int) []float64 {
+	out := make([]float64, q.Cols)
+	t, j := q.tile(row/q.Group), row%q.Group
+	for i := range out {
+		rec := t[i/32*q.Group*recordBytes:]
+		out[i] = float64(int8(rec[32*j+i%32])) * float64(*(*float32)(unsafe.Pointer(&rec[32*q.Group+4*j])))
+	}
+	return out
+}
+
+// TestPanels compares products over panels, of every packable type, with
+// float64 ones over the rows that quant decodes.
+func TestPanels(t *testing.T) {
+	forLevels(t, func(t *testing.T, k *Kernels) {
+		for _, typ := range panelTypes {
+			r := newRand(5)
+			block, _ := typ.Block()
+			for _, n := range []int{1, 2, 4, 5, 8, 11, 19} {
+				for _, rows := range []int{1, 15, 16, 17, 51} {
+					cols := max(block, 1) * (1 + (n+rows)%4)
+					if block == 1 {
+						cols = 1 + (37*n+rows)%70
+					}
+					src := anyRows(r, typ, rows, cols)
+					w := make([]float32, rows*cols)
+					if err := quant.Decode(typ, w, src); err != nil {
+						t.Fatal(err)
+					}
+					m := packAll(t, typ, src, rows, cols)
+					testPanels(t, k, r, m, w, n)
+				}
+			}
+		}
+	})
+}
+
+func testPanels(t *testing.T, k *Kernels, r *rand.Rand, m *Panels, w []float32, n int) {
+	t.Helper()
+	ldy := m.Rows + 3
+	x := randVector(r, n*m.Cols, 0).v
+	y := newBanded((n-1)*ldy+m.Rows, 1)
+	tail := make([]float32, TailFloats)
+	xr := make([][]float64, n)
+	group := 8
+	if n == 1 || n == 2 {
+		group = 1
+	}
+	if RoundsActivations(m.Type) {
+		q := &Quants{N: n, Cols: m.Cols, Group: group, Data: make([]byte, QuantsLen(n, m.Cols, group))}
+		for j := range n {
+			k.Quantise(q, j, x[j*m.Cols:(j+1)*m.Cols])
+			xr[j] = q.rounded(j)
+			for i, v := range xr[j] {
+				if d := math.Abs(v - float64(x[j*m.Cols+i])); d > 0.02 {
+					t.Fatalf("%g rounds to %g", x[j*m.Cols+i], v)
+				}
+			}
+		}
+		mid := PanelCount(m.Rows) / 2
+		k.MulPanels(y.v, ldy, m, mid, PanelCount(m.Rows), q, 0, q.Tiles(), tail)
+		k.MulPanels(y.v, ldy, m, 0, mid, q, 0, q.Tiles(), tail)
+	} else {
+		for j := range n {
+			xr[j] = make([]float64, m.Cols)
+			for i := range xr[j] {
+				xr[j][i] = float64(x[j*m.Cols+i])
+			}
+			k.MatVecPanels(y.v[j*ldy:], m, 0, PanelCount(m.Rows), x[j*m.Cols:(j+1)*m.Cols], tail)
+		}
+	}
+	y.check(t, m.Type.String())
+	for j := range n {
+		for i := range m.Rows {
+			var want, mag float64
+			for c := range m.Cols {
+				p := float64(w[i*m.Cols+c]) * xr[j][c]
+				want += p
+				mag += math.Abs(p)
+			}
+			near(t, fmt.Sprintf("%s %dx%d, row %d times %d of %d", m.Type, m.Rows, m.Cols, i, j, n), y.v[j*ldy+i], want, mag+1e-3, 3e-6)
+		}
+		if j+1 < n {
+			for _, v := range y.v[j*ldy+m.Rows : (j+1)*ldy] {
+				if v != guard {
+					t.Fatalf("%s: wrote %v behind row %d", m.Type, v, j)
+				}
+			}
+		}
+	}
+}
+
+// TestQuantise checks that all levels round to the same bytes, and what
+// becomes of zeros, tiny and infinite values.
+func TestQuantise(t *testing.T) {
+	r := newRand(6)
+	x := randVector(r, 9*96, 0).v
+	clear(x[96:128])
+	for i := range 32 {
+		x[128+i] = 1e-38 * float32(i)
+		x[160+i] = 1e30 * float32(i-16)
+	}
+	x[200] = float32(math.Inf(-1))
+	x[300] = float32(math.NaN())
+	for _, group := range []int{1, 8} {
+		var first []byte
+		forLevels(t, func(t *testing.T, k *Kernels) {
+			q := &Quants{N: 9, Cols: 96, Group: group, Data: make([]byte, QuantsLen(9, 96, group))}
+			for j := range 9 {
+				k.Quantise(q, j, x[j*96:(j+1)*96])
+			}
+			row := q.rounded(2)
+			if !math.IsNaN(row[8]) || math.IsNaN(row[40]) || !math.IsNaN(q.rounded(3)[12]) {
+				t.Errorf("an infinity and a NaN must give NaNs in their blocks")
+			}
+			if v := q.rounded(1)[0]; v != 0 {
+				t.Errorf("zeros round to %g", v)
+			}
+			// Blocks without NaN; those hold whatever a conversion of NaN gives.
+			clear(q.tile(2 / group)[:])
+			clear(q.tile(3 / group)[:])
+			if first == nil {
+				first = q.Data
+			} else if string(first) != string(q.Data) {
+				t.Errorf("group %d: other bytes than at the first level", group)
+			}
+		})
+	}
+}
+
+func TestPanelErrors(t *testing.T) {
+	for _, c := range []struct {
+		t        tensor.Type
+		dst, src int
+		cols     int
+	}{
+		{tensor.IQ4_XS, 4096, 136, 256},
+		{tensor.Q4_0, 575, 18, 32},
+		{tensor.Q4_0, 576, 19, 32},
+		{tensor.Q4_0, 576, 17 * 18, 32},
+		{tensor.Q4_0, 576, 18, 33},
+	} {
+		if err := PackPanel(make([]byte, c.dst), make([]byte, c.src), c.t, c.cols); err == nil {
+			t.Errorf("%+v: no error", c)
+		}
+	}
+	m := &Panels{Type: tensor.F16, Rows: 17, Cols: 3, Data: make([]byte, 191)}
+	if m.Check() == nil {
+		t.Error("panels shorter than their size pass the check")
+	}
+}

@@ -1,0 +1,143 @@
+// Products of panels (panel.h) with activations of eight bits.
+//
+// Activations are quantised in blocks of 32 with a scale each: x = d·q. G rows
+// of them, 1 or 8, lie together in one record per block:
+//
+//	0      G · 32 bytes  q
+//	32·G   G floats      d
+//	36·G   G · 3 int32   -Σq of the block, then of its two halves, G of each
+//
+// so that a row's part of a product is  d·(a·Σ w·q + m·Σ q)  per block.
+#include "panel.h"
+
+#define RECORD 48 // bytes per row and block
+
+// block adds one block's products of NC rows of activations with VL rows of
+// weights to acc.
+INLINE void block(const int f, const int NC, const int G, const uint8_t *u, long b, long r, const uint8_t *x, const int col, vf *acc) {
+  vf a[2], m[2], v[8];
+  vi s[8], t[8];
+  scales(f, u, b, r, a, m);
+  const uint8_t *q = u + HEADER(f) + QUANTS(f) * b, *xd = x + 32 * G + 4 * col, *xs = xd + 4 * G;
+  const int n = HALVES(f) ? 4 : 8;
+  UNROLL for (int i = 0; i < 8; i++) {
+    const int g = HALVES(f) || f == Q8_0 ? i : (i & 1) * 4 + i / 2; // both halves of a vector in turn
+    if (i % n == 0) {
+      const uint8_t *sum = HALVES(f) ? xs + 4 * G * (1 + i / 4) : xs;
+      UNROLL for (int c = 0; c < NC; c++) s[c] = OFFSET(f) ? shl(all4(sum + 4 * c), OFFSET(f)) : viset(0);
+    }
+#if VL < 16
+    IN_ORDER("+r", q); // planes are loaded again instead of kept
+#endif
+    vi w = code(f, q, g, r);
+    UNROLL for (int c = 0; c < NC; c++) dot(f, &s[c], &t[c], w, all4(x + 32 * (col + c) + 4 * g), i % n, n);
+    if (HALVES(f) && i % n == n - 1) {
+      const int h = i / 4;
+      UNROLL for (int c = 0; c < NC; c++) {
+        v[c] = h ? fma(from_i(s[c]), a[1], v[c]) : from_i(s[c]) * a[0];
+        if (AFFINE(f)) v[c] = fnma(from_i(all4(xs + 4 * G * (1 + h) + 4 * c)), m[h], v[c]);
+      }
+    }
+  }
+  UNROLL for (int c = 0; c < NC; c++) {
+    if (!HALVES(f)) {
+      v[c] = from_i(s[c]) * a[0];
+      if (AFFINE(f)) v[c] = fnma(from_i(all4(xs + 4 * c)), m[0], v[c]);
+    }
+    acc[c] = fma(v[c], (vf)all4(xd + 4 * c), acc[c]);
+  }
+}
+
+// tile multiplies rows r0·VL … of a panel, RS·VL of them, with NC rows of
+// activations from row col of the record on, and stores those below cols.
+INLINE void tile(const int f, const int NC, const int RS, const int G, const uint8_t *w, const uint8_t *x, const int col,
+                 float *y, long ldy, long blocks, long cols, long r0) {
+  vf acc[R * 8];
+  UNROLL for (int i = 0; i < NC * RS; i++) acc[i] = vset(0);
+  ROLLED for (; blocks > 0; blocks -= UB(f), w += UNIT(f)) {
+    ROLLED for (long b = 0; b < UB(f); b++, x += RECORD * G) {
+      UNROLL for (int r = 0; r < RS; r++) block(f, NC, G, w, b, r0 + r, x, col, acc + r * NC);
+    }
+  }
+  UNROLL for (int c = 0; c < NC; c++) {
+    if (col + c < cols) {
+      UNROLL for (int r = 0; r < RS; r++) st(y + (col + c) * ldy + (r0 + r) * VL, acc[r * NC + c]);
+    }
+  }
+}
+
+// NAME: y[j*ldy + 16·p + i] = row i of panel p times row j of a record, for
+// j < cols and p < panels; blocks is a multiple of UB, and
+// shape = cols | wide << 8 | panels << 16, with records of 8 rows where wide.
+#if VL == 16
+#define WIDE(F, NC, COL) tile(F, NC, 1, 8, w, x, COL, y, ldy, blocks, cols, 0)
+#define TILES(F)          \
+  if (cols > 4)           \
+    WIDE(F, 8, 0);        \
+  else                    \
+    WIDE(F, 4, 0)
+#else // too few registers for more than four columns
+#define TILES(F)                                                                                       \
+  ROLLED for (long r = 0; r < R; r++) {                                                                \
+    tile(F, 4, 1, 8, w, x, 0, y, ldy, blocks, cols, r);                                                \
+    if (cols > 4) tile(F, 4, 1, 8, w, x, 4, y, ldy, blocks, cols, r);                                  \
+  }
+#endif
+#define PANELS(NAME, F)                                                                                \
+  void NAME(const uint8_t *w, const uint8_t *x, float *y, long ldy, long blocks, long shape) {         \
+    long cols = shape & 255, wide = shape >> 8 & 1;                                                    \
+    ROLLED for (long p = shape >> 16; p > 0; p--, w += blocks / UB(F) * UNIT(F), y += 16) {            \
+      if (!wide) {                                                                                     \
+        tile(F, 1, R, 1, w, x, 0, y, ldy, blocks, cols, 0);                                            \
+        continue;                                                                                      \
+      }                                                                                                \
+      TILES(F);                                                                                        \
+    }                                                                                                  \
+  }
+PANELS(pq_q8_0, Q8_0)
+PANELS(pq_q4_0, Q4_0)
+PANELS(pq_q4_1, Q4_1)
+PANELS(pq_q5_0, Q5_0)
+PANELS(pq_q5_1, Q5_1)
+PANELS(pq_iq4_nl, IQ4_NL)
+PANELS(pq_q4_k, Q4_K)
+PANELS(pq_q5_k, Q5_K)
+PANELS(pq_q6_k, Q6_K)
+PANELS(pq_q2_k, Q2_K)
+PANELS(pq_q3_k, Q3_K)
+
+typedef int8_t i8v __attribute__((vector_size(VL)));
+typedef int32_t i32v __attribute__((vector_size(4 * VL)));
+typedef i8v i8vu __attribute__((aligned(1), may_alias));
+
+// quant_x: k elements into row j of the records at dst; shape = G | j << 8.
+// One more block of zeros makes their number even. A block with a NaN or an
+// infinity gets the scale NaN.
+void quant_x(const float *x, uint8_t *dst, long k, long shape) {
+  long G = shape & 255, j = shape >> 8;
+  ROLLED for (long n = (k / 32 + 1) & ~1L; n > 0; n--, k -= 32, x += 32, dst += RECORD * G) {
+    float *d = (float *)(dst + 32 * G) + j;
+    int32_t *sum = (int32_t *)d + G;
+    uint8_t *q = dst + 32 * j;
+    vf v[32 / VL], top = vset(0), bad = top;
+    UNROLL for (int i = 0; i < 32 / VL; i++) {
+      v[i] = k > 0 ? ld_f32(x + i * VL) : vset(0);
+      top = vmax(top, vmax(v[i], vset(0) - v[i]));
+      bad = fma(v[i], vset(0), bad);
+    }
+    float amax = fold(top, 1);
+    if (!(amax > 1e-30f)) amax = 0;
+    float scale = amax > 0 ? 127 / amax : 0;
+    *d = amax * (1.0f / 127) + fold(bad, 0);
+    UNROLL for (int h = 0; h < 2; h++) {
+      vi total = viset(0);
+      UNROLL for (int i = 0; i < 16 / VL; i++) {
+        vi c = round_i(v[h * (16 / VL) + i] * vset(scale));
+        total = addi(total, c);
+        *(i8vu *)(q + 16 * h + VL * i) = __builtin_convertvector((i32v)c, i8v);
+      }
+      sum[G * (1 + h)] = -(int32_t)fold(from_i(total), 0);
+    }
+    sum[0] = sum[G] + sum[2 * G];
+  }
+}

@@ -1,0 +1,158 @@
+// Panels: sixteen rows of a weight matrix, stored so that one product is one
+// forward stream. The formats whose blocks are quantised are multiplied with
+// activations of eight bits; panels.go in backends/cpu/simd packs them and
+// describes the same layout in Go.
+//
+// A panel is a sequence of units, a unit is a header of scales and UB blocks
+// of 32 columns. In a block, 64-byte vectors hold four columns of each of the
+// sixteen rows: byte 4·row + c of vector g is column 4·g + c. Codes of fewer
+// than eight bits lie in planes:
+//
+//	nibbles  4 vectors: group g in the low half of vector g, g + 4 in the high
+//	bits     1 vector: group g in bit g
+//	pairs    2 vectors: group g in vector g & 1, bits 2·(g >> 1) and the next
+#ifndef PANEL_H
+#define PANEL_H
+#include "vec.h"
+
+enum { Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q4_K, Q5_K, Q6_K, Q2_K, Q3_K };
+
+#define IS_K(f) ((f) >= Q4_K)
+#define AFFINE(f) ((f) == Q4_1 || (f) == Q5_1 || (f) == Q4_K || (f) == Q5_K || (f) == Q2_K)
+#define HALVES(f) ((f) >= Q6_K) // a scale for each 16 columns
+#define UB(f) (IS_K(f) ? 8 : 2)
+#define HEADER(f) (IS_K(f) ? 320 : AFFINE(f) ? 128 : 64)
+#define QUANTS(f)                                                                              \
+  ((f) == Q8_0 ? 512 : (f) == Q5_0 || (f) == Q5_1 || (f) == Q5_K ? 320 : (f) == Q6_K ? 384     \
+   : (f) == Q2_K ? 128 : (f) == Q3_K ? 192 : 256)
+#define UNIT(f) (HEADER(f) + UB(f) * QUANTS(f))
+// SIGNED codes are multiplied as they are where the processor can do that; a
+// dot product of unsigned with signed bytes takes them plus 128.
+#define SIGNED(f) ((f) == Q8_0 || (f) == IQ4_NL)
+// OFFSET is the logarithm of what is to be taken off a code, 0 for nothing.
+#define OFFSET(f)                                                                              \
+  (SIGNED(f) ? (UNSIGNED_DOT ? 7 : 0) : (f) == Q4_0 ? 3 : (f) == Q5_0 ? 4 : (f) == Q6_K ? 5 : (f) == Q3_K ? 2 : 0)
+
+typedef int32_t i32u __attribute__((aligned(1), may_alias));
+
+INLINE vi all4(const void *p) { return viset(*(const i32u *)p); } // four bytes in every lane
+
+// IN_ORDER keeps the compiler from moving what v stands for: left alone it
+// brings loads forward until they need more registers than there are.
+#define IN_ORDER(REGISTER, v) __asm__ volatile("" : REGISTER(v))
+
+// dot adds four products of bytes to every lane: w of 7 bits or, where f is
+// SIGNED, of 8; x between -127 and 127. It is the i-th of n calls; t is its own.
+#if defined(__AVX512F__)
+INLINE vf ld_i8(const void *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p))); }
+INLINE vi lookup(vi table, vi at) { return _mm512_shuffle_epi8(table, at); }
+INLINE vi repeat16(const void *p) { return _mm512_broadcast_i32x4(_mm_loadu_si128(p)); }
+#define UNSIGNED_DOT 1
+INLINE void dot(const int f, vi *s, vi *t, vi w, vi x, const int i, const int n) {
+  (void)f, (void)t, (void)i, (void)n;
+  *s = _mm512_dpbusd_epi32(*s, w, x);
+}
+#elif defined(__AVX2__)
+INLINE vf ld_i8(const void *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p))); }
+INLINE vi lookup(vi table, vi at) { return _mm256_shuffle_epi8(table, at); }
+INLINE vi repeat16(const void *p) { return _mm256_broadcastsi128_si256(_mm_loadu_si128(p)); }
+#if defined(__AVXVNNI__)
+#define UNSIGNED_DOT 1
+INLINE void dot(const int f, vi *s, vi *t, vi w, vi x, const int i, const int n) {
+  (void)f, (void)t, (void)i, (void)n;
+  *s = _mm256_dpbusd_avx_epi32(*s, w, x);
+  IN_ORDER("+x", *s);
+}
+#else
+#define UNSIGNED_DOT 0
+// KEEP is how many sums of two products fit sixteen bits: 2·127·15·8 = 30480,
+// 2·127·31·4 = 31496, 2·127·63·2 = 32004, 2·127·128 = 32512.
+#define KEEP(f) (SIGNED(f) ? 1 : (f) == Q6_K ? 2 : (f) == Q5_0 || (f) == Q5_1 || (f) == Q5_K ? 4 : 8)
+INLINE void dot(const int f, vi *s, vi *t, vi w, vi x, const int i, const int n) {
+  vi p = SIGNED(f) ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)) : _mm256_maddubs_epi16(w, x);
+  *t = i % KEEP(f) ? _mm256_add_epi16(*t, p) : p;
+  if (i % KEEP(f) == KEEP(f) - 1 || i == n - 1) {
+    *s = addi(*s, _mm256_madd_epi16(*t, _mm256_set1_epi16(1)));
+    IN_ORDER("+x", *s);
+  } else {
+    IN_ORDER("+x", *t);
+  }
+}
+#endif
+#elif defined(__aarch64__)
+INLINE vf ld_i8(const void *p) {
+  int8x8_t b = (int8x8_t)vdup_n_u32(*(const u32u *)p);
+  return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(b))));
+}
+INLINE vi lookup(vi table, vi at) { return (vi)vqtbl1q_u8((uint8x16_t)table, (uint8x16_t)at); }
+INLINE vi repeat16(const void *p) { return ld_i(p); }
+#define UNSIGNED_DOT 0
+INLINE void dot(const int f, vi *s, vi *t, vi w, vi x, const int i, const int n) {
+  (void)f, (void)t, (void)i, (void)n;
+#if defined(__ARM_FEATURE_DOTPROD)
+  *s = vdotq_s32(*s, (int8x16_t)w, (int8x16_t)x);
+#else
+  int8x16_t a = (int8x16_t)w, b = (int8x16_t)x;
+  int16x8_t low = vmull_s8(vget_low_s8(a), vget_low_s8(b)), high = vmull_high_s8(a, b);
+  *s = vpadalq_s16(*s, vpaddq_s16(low, high)); // 2·128·127 fits sixteen bits
+#endif
+  IN_ORDER("+w", *s);
+}
+#endif
+
+// code gives the codes of group g for the r-th VL rows of a block.
+INLINE vi code(const int f, const uint8_t *q, const int g, long r) {
+  q += 4 * VL * r;
+  if (f == Q8_0) return UNSIGNED_DOT ? ld_i(q + 64 * g) ^ viset((int)0x80808080) : ld_i(q + 64 * g);
+  if (f == Q2_K || f == Q3_K) {
+    vi v = shr(ld_i(q + 64 * (g & 1)), 2 * (g >> 1)) & viset(0x03030303);
+    if (f == Q2_K) return v;
+    vi h = ld_i(q + 128);
+    return v | ((g < 2 ? shl(h, 2 - g) : shr(h, g - 2)) & viset(0x04040404));
+  }
+  vi v = ld_i(q + 64 * (g & 3));
+  v = (g < 4 ? v : shr(v, 4)) & viset(0x0f0f0f0f);
+  if (f == IQ4_NL) { // the format's sixteen levels
+    static const int8_t levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+    vi table = repeat16(levels);
+    return lookup(UNSIGNED_DOT ? table ^ viset((int)0x80808080) : table, v);
+  }
+  if (f == Q5_0 || f == Q5_1 || f == Q5_K) {
+    vi h = ld_i(q + 256);
+    v |= (g < 4 ? shl(h, 4 - g) : shr(h, g - 4)) & viset(0x10101010);
+  }
+  if (f == Q6_K) {
+    vi h = ld_i(q + 256 + 64 * (g & 1));
+    const int at = 2 * (g >> 1);
+    v |= (at < 4 ? shl(h, 4 - at) : shr(h, at - 4)) & viset(0x30303030);
+  }
+  return v;
+}
+
+// scales gives factor a and addend m of the r-th VL rows in block b of the
+// unit u, for each half of the block where the format has two.
+INLINE void scales(const int f, const uint8_t *u, long b, long r, vf *a, vf *m) {
+  if (!IS_K(f)) {
+    const uint16_t *d = (const uint16_t *)u + 16 * b + VL * r;
+    a[0] = ld_f16(d);
+    if (AFFINE(f)) m[0] = ld_f16(d + 32);
+    return;
+  }
+  const uint16_t *d = (const uint16_t *)u + VL * r;
+  const uint8_t *s = u + 64 + 32 * b + VL * r;
+  vf unit = ld_f16(d);
+  if (f == Q2_K) { // scales in the low nibbles, offsets in the high ones
+    vf low = ld_f16(d + 16);
+    UNROLL for (int h = 0; h < 2; h++) {
+      vf both = ld_i8(s + 16 * h);
+      vi c = round_i(both) & viset(255);
+      a[h] = unit * from_i(c & viset(15));
+      m[h] = low * from_i(shr(c, 4));
+    }
+    return;
+  }
+  a[0] = unit * ld_i8(s);
+  if (HALVES(f)) a[1] = unit * ld_i8(s + 16);
+  if (AFFINE(f)) m[0] = ld_f16(d + 16) * ld_i8(s + 16);
+}
+#endif

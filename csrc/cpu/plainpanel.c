@@ -1,0 +1,68 @@
+// Panels of the plain types: sixteen rows, column by column. Those of bf16
+// hold pairs of columns: row by row two elements, so that one register gives
+// both; an odd last column is paired with zeros.
+#include "vec.h"
+
+// NAME: y[16·p + i] = row i of panel p times x, for p < panels.
+#define PANEL_F(NAME, T, LD)                                                                           \
+  void NAME(const T *w, const float *x, float *y, long k, long panels) {                               \
+    ROLLED for (; panels > 0; panels--, y += 16) {                                                     \
+      vf a[4 * R];                                                                                     \
+      UNROLL for (int i = 0; i < 4 * R; i++) a[i] = vset(0);                                           \
+      long i = 0;                                                                                      \
+      ROLLED for (; i + 8 <= k; i += 8, w += 128)                                                      \
+        UNROLL for (int u = 0; u < 8; u++)                                                             \
+          UNROLL for (int r = 0; r < R; r++)                                                           \
+            a[u % 4 * R + r] = fma(LD(w + 16 * u + VL * r), vset(x[i + u]), a[u % 4 * R + r]);         \
+      ROLLED for (; i < k; i++, w += 16)                                                               \
+        UNROLL for (int r = 0; r < R; r++) a[r] = fma(LD(w + VL * r), vset(x[i]), a[r]);               \
+      UNROLL for (int r = 0; r < R; r++) st(y + VL * r, (a[r] + a[R + r]) + (a[2 * R + r] + a[3 * R + r])); \
+    }                                                                                                  \
+  }
+PANEL_F(pf_f32, float, ld_f32)
+PANEL_F(pf_f16, uint16_t, ld_f16)
+
+INLINE vf even(vi t) { return (vf)shl(t, 16); }
+INLINE vf odd(vi t) { return (vf)(t & viset((int)0xffff0000)); }
+
+void pf_bf16(const uint16_t *w, const float *x, float *y, long k, long panels) {
+  ROLLED for (; panels > 0; panels--, y += 16) {
+    vf a[4 * R];
+    UNROLL for (int i = 0; i < 4 * R; i++) a[i] = vset(0);
+    long i = 0;
+    ROLLED for (; i + 8 <= k; i += 8, w += 128)
+      UNROLL for (int u = 0; u < 4; u++)
+        UNROLL for (int r = 0; r < R; r++) {
+          vi t = ld_i(w + 32 * u + 2 * VL * r);
+          vf *e = a + u % 2 * 2 * R + r, *o = e + R;
+          *e = fma(even(t), vset(x[i + 2 * u]), *e);
+          *o = fma(odd(t), vset(x[i + 2 * u + 1]), *o);
+        }
+    ROLLED for (; i < k; i += 2, w += 32)
+      UNROLL for (int r = 0; r < R; r++) {
+        vi t = ld_i(w + 2 * VL * r);
+        a[r] = fma(even(t), vset(x[i]), a[r]);
+        if (i + 1 < k) a[R + r] = fma(odd(t), vset(x[i + 1]), a[R + r]);
+      }
+    UNROLL for (int r = 0; r < R; r++) st(y + VL * r, (a[r] + a[R + r]) + (a[2 * R + r] + a[3 * R + r]));
+  }
+}
+
+// The panel as the micro-kernel of gemm.c wants it, in f32: tiles of MR rows,
+// column by column. A panel is one tile, two, or half of one.
+#define AT(i, r) dst[(VL * (r) / MICRO_MR * k + (i)) * MICRO_MR + VL * (r) % MICRO_MR]
+#define PANEL_W(NAME, T, LD)                                                                           \
+  void NAME(const T *w, float *dst, long k) {                                                          \
+    ROLLED for (long i = 0; i < k; i++, w += 16)                                                       \
+      UNROLL for (int r = 0; r < R; r++) st(&AT(i, r), LD(w + VL * r));                                \
+  }
+PANEL_W(pw_f32, float, ld_f32)
+PANEL_W(pw_f16, uint16_t, ld_f16)
+void pw_bf16(const uint16_t *w, float *dst, long k) {
+  ROLLED for (long i = 0; i < k; i += 2, w += 32)
+    UNROLL for (int r = 0; r < R; r++) {
+      vi t = ld_i(w + 2 * VL * r);
+      st(&AT(i, r), even(t));
+      if (i + 1 < k) st(&AT(i + 1, r), odd(t));
+    }
+}
