@@ -70,44 +70,16 @@ func (n *Node) inline(b *Builder, operands map[string]*Value) ([]*Value, error) 
 
 // handOn adds name=name to calls for the attributes that n shares with them.
 func handOn(e lang.Expr, n *Node, ops Table) lang.Expr {
-	switch x := e.(type) {
-	case lang.As:
-		x.X = handOn(x.X, n, ops)
-		return x
-	case lang.Unary:
-		x.X = handOn(x.X, n, ops)
-		return x
-	case lang.Binary:
-		x.X, x.Y = handOn(x.X, n, ops), handOn(x.Y, n, ops)
-		return x
-	case lang.Call:
-		args := make([]lang.Expr, len(x.Args))
-		for i, a := range x.Args {
-			args[i] = handOn(a, n, ops)
-		}
-		x.Args = args
-		named := append([]lang.Named(nil), x.Named...)
-		if inner := ops.Lookup(x.Func); inner != nil {
+	return lang.MapCalls(e, func(c lang.Call) lang.Call {
+		if inner := ops.Lookup(c.Func); inner != nil {
 			for _, a := range inner.Attrs() {
-				_, has := AttrVal(n.Attr, a.Name)
-				if has && !setsAttr(x, a.Name) {
-					named = append(named, lang.Named{At: x.At, Name: a.Name, X: lang.Name{At: x.At, Name: a.Name}})
+				if _, has := AttrVal(n.Attr, a.Name); has && !c.Sets(a.Name) {
+					c.Named = append(c.Named, lang.Named{At: c.At, Name: a.Name, X: lang.Name{At: c.At, Name: a.Name}})
 				}
 			}
 		}
-		x.Named = named
-		return x
-	}
-	return e
-}
-
-func setsAttr(c lang.Call, name string) bool {
-	for _, a := range c.Named {
-		if a.Name == name {
-			return true
-		}
-	}
-	return false
+		return c
+	})
 }
 
 // Expand gives the body of a fused node as a graph of its own, with the

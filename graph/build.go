@@ -105,6 +105,9 @@ func (q *equation) build(e lang.Expr, names []string) ([]*Value, *lang.Error) {
 func (q *equation) wrap(err error) *lang.Error {
 	e := *err.(*lang.Error)
 	if name, ok := strings.CutPrefix(e.Msg, "unknown name "); ok {
+		if v := q.sc.Values[name]; v != nil {
+			return q.fail(e.At, "%s is a tensor, a number is wanted here", name)
+		}
 		return q.unknown(e.At, name)
 	}
 	e.Msg = q.name + ": " + e.Msg
@@ -225,10 +228,10 @@ func (q *equation) call(e lang.Call, names []string) ([]*Value, *lang.Error) {
 		}
 		return nil, q.fail(e.Pos(), "unknown operator %s; `greta ops` lists them", e.Func)
 	}
-	in := make([]*Value, len(e.Args), len(op.Sig.In)+1)
 	if len(e.Args) > len(op.Sig.In) {
-		return nil, q.fail(e.Pos(), "%s takes at most %d operands, %d are given: %s", op.Name, len(op.Sig.In), len(e.Args), op.Sig.String())
+		return nil, q.fail(e.Args[len(op.Sig.In)].Pos(), "%s takes at most %d operands, %d are given: %s", op.Name, len(op.Sig.In), len(e.Args), op.Sig.String())
 	}
+	in := make([]*Value, len(e.Args), len(op.Sig.In)+1)
 	for i, a := range e.Args {
 		v, err := q.operand(a, op.Sig.In[i].Optional)
 		if err != nil {
@@ -277,6 +280,9 @@ func (q *equation) operand(e lang.Expr, optional bool) (*Value, *lang.Error) {
 
 // attribute evaluates an attribute, in which the attribute's own words are known.
 func (q *equation) attribute(op *Op, n lang.Named) (lang.Val, *lang.Error) {
+	if !slices.ContainsFunc(op.Attrs(), func(a AttrSpec) bool { return a.Name == n.Name }) {
+		return nil, q.fail(n.Pos(), "%v", op.SetAttr(nil, n.Name, nil))
+	}
 	words := op.words(n.Name)
 	v, err := lang.Eval(n.X, func(name string) (lang.Val, bool) {
 		if v, ok := q.sc.Env(name); ok {

@@ -95,6 +95,7 @@ func (f *File) Build(o Options) (*graph.Graph, error) {
 	in := b.instance(f, newScope(&b.errs, f, &b.o, f.standalone(), nil), "")
 	in.inputs()
 	in.run()
+	f.addLate(&b.errs)
 	for _, name := range f.out {
 		if v := in.vals[name.string]; v != nil && v.Root().Kind == graph.Computed {
 			b.g.Outputs = append(b.g.Outputs, v)

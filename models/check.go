@@ -38,33 +38,49 @@ var words = sync.OnceValue(func() map[string]bool {
 
 // walk visits every name in an expression.
 func walk(e lang.Expr, f func(lang.Name)) {
+	visit(e, func(x lang.Expr) {
+		if n, ok := x.(lang.Name); ok {
+			f(n)
+		}
+	})
+}
+
+// calls visits every call in an expression.
+func calls(e lang.Expr, f func(lang.Call)) {
+	visit(e, func(x lang.Expr) {
+		if c, ok := x.(lang.Call); ok {
+			f(c)
+		}
+	})
+}
+
+func visit(e lang.Expr, f func(lang.Expr)) {
+	f(e)
 	switch e := e.(type) {
-	case lang.Name:
-		f(e)
 	case lang.List:
 		for _, x := range e.Elems {
-			walk(x, f)
+			visit(x, f)
 		}
 	case lang.Unary:
-		walk(e.X, f)
+		visit(e.X, f)
 	case lang.Binary:
-		walk(e.X, f)
-		walk(e.Y, f)
+		visit(e.X, f)
+		visit(e.Y, f)
 	case lang.Cond:
-		walk(e.Then, f)
-		walk(e.If, f)
-		walk(e.Else, f)
+		visit(e.Then, f)
+		visit(e.If, f)
+		visit(e.Else, f)
 	case lang.Call:
 		for _, x := range e.Args {
-			walk(x, f)
+			visit(x, f)
 		}
 		for _, n := range e.Named {
-			walk(n.X, f)
+			visit(n.X, f)
 		}
 	case lang.As:
-		walk(e.X, f)
+		visit(e.X, f)
 		for _, d := range e.Dims {
-			walk(d, f)
+			visit(d, f)
 		}
 	}
 }
@@ -144,16 +160,34 @@ func (r *reader) check() {
 	r.order()
 	for _, w := range f.weights {
 		if !f.used[w.name.string] {
-			r.add(r.fail(w.name, 0, "weight %s is never used", w.name.string))
+			f.late.add(r.fail(w.name, 0, "weight %s is never used", w.name.string))
 		}
 	}
 	for _, s := range f.state {
 		if !f.used[s.name.string] {
-			r.add(r.fail(s.name, 0, "state %s is never used", s.name.string))
+			f.late.add(r.fail(s.name, 0, "state %s is never used", s.name.string))
 		}
 	}
 	if f.block {
-		f.unusedParams(&r.errs, nil)
+		f.unusedParams(&f.late, nil)
+	}
+	if r.err() != nil {
+		r.operators()
+	}
+}
+
+// operators finds unknown operators in a file that is refused anyway; where the
+// file is sound so far, Build finds them together with wrong shapes.
+func (r *reader) operators() {
+	for _, eq := range r.f.body {
+		if eq.repeat != nil {
+			continue
+		}
+		calls(eq.rhs.tree, func(c lang.Call) {
+			if ops.Table.Lookup(c.Func) == nil && !lang.IsFunction(c.Func) {
+				r.add(r.fail(eq.rhs.text, c.Pos(), "%s: unknown operator %s%s", eq.string, c.Func, didYouMean(c.Func, ops.Table.Names())))
+			}
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package models
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -27,17 +28,32 @@ func (e *Error) Error() string {
 	if strings.TrimSpace(e.Source) == "" {
 		return s
 	}
+	line, col := excerpt([]rune(strings.TrimSuffix(e.Source, "\r")), e.Col-1)
 	var pad strings.Builder
-	for i, r := range []rune(e.Source) {
-		if i >= e.Col-1 {
-			break
-		}
+	for _, r := range line[:min(col, len(line))] {
 		if r != '\t' {
 			r = ' '
 		}
 		pad.WriteRune(r)
 	}
-	return s + "\n\t" + e.Source + "\n\t" + pad.String() + "^"
+	return s + "\n\t" + string(line) + "\n\t" + pad.String() + "^"
+}
+
+// excerpt cuts a very long line to what stands around column col, which counts from 0.
+func excerpt(line []rune, col int) ([]rune, int) {
+	const most, before = 240, 100
+	if len(line) <= most {
+		return line, col
+	}
+	from := max(0, min(col-before, len(line)-most))
+	cut := slices.Clone(line[from : from+most])
+	if from > 0 {
+		cut[0] = '…'
+	}
+	if from+most < len(line) {
+		cut[most-1] = '…'
+	}
+	return cut, col - from
 }
 
 // Errors are all mistakes that were found in one go.

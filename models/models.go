@@ -49,6 +49,7 @@ type File struct {
 	body    []equation
 	out     []text
 	used    map[string]bool // names that an expression of the file mentions
+	late    errs            // what is declared and never used: often the other half of a misspelt name, so reported with Build's mistakes
 }
 
 // IsBlock says whether the file defines a block, one layer, and not a whole model.
@@ -194,11 +195,23 @@ func resolve(path string, data []byte, read func(stem string) (string, []byte, e
 		}
 		loaded[rep.block], rep.file = b, b
 	}
-	if len(es.list) == 0 && !f.block {
-		f.unusedParams(&es, f.blocks())
+	if len(es.list) > 0 {
+		f.addLate(&es)
+		return nil, es.err()
 	}
-	if err := es.err(); err != nil {
-		return nil, err
+	if !f.block {
+		f.unusedParams(&f.late, f.blocks())
 	}
 	return f, nil
+}
+
+// addLate reports what the file and its blocks declare and never use.
+func (f *File) addLate(es *errs) {
+	for _, file := range append([]*File{f}, f.blocks()...) {
+		if file != nil {
+			for _, e := range file.late.list {
+				es.add(e)
+			}
+		}
+	}
 }

@@ -294,6 +294,7 @@ func (f *File) Params(o Options) ([]Param, error) {
 	var es errs
 	o.defaults()
 	f.checkSet(&es, o.Set)
+	f.addLate(&es)
 	s := newScope(&es, f, &o, f.standalone(), nil)
 	s.all()
 	var all []Param

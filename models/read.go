@@ -1,7 +1,9 @@
 package models
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -91,8 +93,9 @@ func parse(path string, data []byte) (*File, error) {
 		return nil, Errors{src.at(1, 1, "a model file is a mapping that begins with model: or block:")}
 	}
 	r.file(doc.Content[0])
-	if err := r.err(); err != nil {
-		return nil, err
+	if r.err() != nil {
+		r.f.addLate(&r.errs)
+		return nil, r.err()
 	}
 	return r.f, nil
 }
@@ -104,7 +107,14 @@ func parseYAML(data []byte) (doc yaml.Node, err error) {
 			err = fmt.Errorf("yaml: cannot be read: %v", p)
 		}
 	}()
-	err = yaml.Unmarshal(data, &doc)
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	if err = dec.Decode(&doc); err == io.EOF { // an empty file
+		return doc, nil
+	}
+	var more yaml.Node
+	if err == nil && dec.Decode(&more) == nil {
+		return doc, fmt.Errorf("line %d: a second document begins; a model file is one", more.Line)
+	}
 	return doc, err
 }
 
@@ -114,6 +124,10 @@ func (s *source) yamlError(err error) *Error {
 	if n, _ := fmt.Sscanf(msg, "line %d:", &line); n == 1 {
 		_, msg, _ = strings.Cut(msg, ": ")
 		col := 1
+		// The library counts the line before a tab that indents.
+		if k := line + 1; strings.Contains(msg, "tab character") && k <= len(s.lines) && strings.HasPrefix(strings.TrimLeft(s.lines[k-1], " "), "\t") {
+			line = k
+		}
 		if line > 0 && line <= len(s.lines) {
 			l := s.lines[line-1]
 			col = len(l) - len(strings.TrimLeft(l, " ")) + 1

@@ -54,12 +54,14 @@ type (
 		At
 		If, Then, Else Expr
 	}
-	// Call is f(x, y, attr=z).
+	// Call is f(x, y, attr=z). Rest is the "..." that may close it: whoever reads
+	// the text says what else is handed on; without a reader for it, it is a mistake.
 	Call struct {
 		At
 		Func  string
 		Args  []Expr
 		Named []Named
+		Rest  *At
 	}
 	// As is x as [dims]: a view.
 	As struct {
@@ -74,6 +76,54 @@ type Named struct {
 	At
 	Name string
 	X    Expr
+}
+
+// MapCalls gives the expression with f applied to each call in it, inner calls first.
+func MapCalls(e Expr, f func(Call) Call) Expr {
+	each := func(list []Expr) []Expr {
+		out := make([]Expr, len(list))
+		for i, x := range list {
+			out[i] = MapCalls(x, f)
+		}
+		return out
+	}
+	switch e := e.(type) {
+	case List:
+		e.Elems = each(e.Elems)
+		return e
+	case Unary:
+		e.X = MapCalls(e.X, f)
+		return e
+	case Binary:
+		e.X, e.Y = MapCalls(e.X, f), MapCalls(e.Y, f)
+		return e
+	case Cond:
+		e.If, e.Then, e.Else = MapCalls(e.If, f), MapCalls(e.Then, f), MapCalls(e.Else, f)
+		return e
+	case As:
+		e.X, e.Dims = MapCalls(e.X, f), each(e.Dims)
+		return e
+	case Call:
+		e.Args = each(e.Args)
+		named := make([]Named, len(e.Named))
+		for i, n := range e.Named {
+			n.X = MapCalls(n.X, f)
+			named[i] = n
+		}
+		e.Named = named
+		return f(e)
+	}
+	return e
+}
+
+// Sets says whether the call gives name=.
+func (c Call) Sets(name string) bool {
+	for _, n := range c.Named {
+		if n.Name == name {
+			return true
+		}
+	}
+	return false
 }
 
 // Error is a mistake at a place in the text.

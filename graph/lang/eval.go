@@ -168,7 +168,7 @@ var functions = map[string]func(a []float64) float64{
 func IsFunction(name string) bool { return name == "has" || functions[name] != nil }
 
 func call(e Call, env Env) (Val, *Error) {
-	if e.Func == "has" && len(e.Args) == 1 && len(e.Named) == 0 { // has(x): x is not absent
+	if e.Func == "has" && len(e.Args) == 1 && len(e.Named) == 0 && e.Rest == nil { // has(x): x is not absent
 		v, err := eval(e.Args[0], env)
 		return v != nil, err
 	}
@@ -180,7 +180,7 @@ func call(e Call, env Env) (Val, *Error) {
 	if e.Func == "min" || e.Func == "max" {
 		want = 2
 	}
-	if len(e.Args) != want || len(e.Named) > 0 {
+	if len(e.Args) != want || len(e.Named) > 0 || e.Rest != nil {
 		return nil, errorf(e.Pos(), "%s takes %d numbers", e.Func, want)
 	}
 	args := make([]float64, want)

@@ -84,7 +84,7 @@ func (p *parser) found() string {
 	return strconv.Quote(p.text[p.at:p.off])
 }
 
-var operators = []string{"**", "//", "==", "!=", "<=", ">=", "+", "-", "*", "/", "%", "<", ">", "(", ")", "[", "]", ",", "="}
+var operators = []string{"...", "**", "//", "==", "!=", "<=", ">=", "+", "-", "*", "/", "%", "<", ">", "(", ")", "[", "]", ",", "="}
 
 func (p *parser) next() {
 	t := p.text
@@ -295,6 +295,13 @@ func (p *parser) call(at At, name string) Expr {
 	c := Call{At: at, Func: name}
 	for p.err == nil && !p.is(")") {
 		start := p.at
+		if p.accept("...") {
+			rest := At(start)
+			if c.Rest = &rest; !p.is(")") {
+				p.fail(start, "\"...\" closes a call: \")\" must follow it, not %s", p.found())
+			}
+			break
+		}
 		x := p.cond()
 		if n, ok := x.(Name); ok && p.is("=") {
 			p.next()
