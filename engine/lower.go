@@ -42,14 +42,48 @@ func sinkOnce(g *graph.Graph) bool {
 		}
 		x, at := r.In[0], r.In[1]
 		f := x.Def
-		if f == nil || !(f.Op.RowWise || f.Op == ops.View) || f.Op.Kind == graph.Update || len(f.Out) != 1 || len(uses[x.ID]) != 1 || x.Shape[0] <= at.Shape[0] {
+		if f == nil || !(f.Op.RowWise || f.Op == ops.View) || f.Op.Kind == graph.Update || len(f.Out) != 1 || x.Shape[0] <= at.Shape[0] {
 			continue
+		}
+		if !onlyRows(uses[x.ID], at) {
+			continue
+		}
+		for _, twin := range uses[x.ID] {
+			if twin != r {
+				redirect(g, twin.Out[0], r.Out[0])
+			}
 		}
 		if sink(g, i, r, f, at) {
 			return true
 		}
 	}
 	return false
+}
+
+// onlyRows says whether all readers of a value select the same rows of it.
+func onlyRows(readers []*graph.Node, at *graph.Value) bool {
+	for _, n := range readers {
+		if n == nil || n.Op != ops.Rows || n.In[1] != at {
+			return false
+		}
+	}
+	return true
+}
+
+// redirect lets the readers of one value read another, which is computed earlier.
+func redirect(g *graph.Graph, from, to *graph.Value) {
+	for _, n := range g.Nodes {
+		for i, v := range n.In {
+			if v == from {
+				n.In[i] = to
+			}
+		}
+	}
+	for i, v := range g.Outputs {
+		if v == from {
+			g.Outputs[i] = to
+		}
+	}
 }
 
 // sink moves r = rows(f(…), at) before f.

@@ -22,6 +22,7 @@ type Session struct {
 	stream backends.Stream
 	pos    int
 	logits []float32 // of the last step
+	one    [1]int32  // the token of a decode step
 	out    []byte    // the last step's output as the device has it
 }
 
@@ -190,14 +191,14 @@ func (s *Session) PrefillAll(ctx context.Context, tokens []int32, row func(i int
 // Decode computes one token and gives the logits behind it. It allocates
 // nothing. The slice is overwritten by the next call.
 func (s *Session) Decode(token int32) ([]float32, error) {
-	one := [1]int32{token}
 	if s.Left() < 1 {
 		return nil, &TooLong{1, s.pos, s.engine.opt.Context}
 	}
 	if v := len(s.logits); v > 0 && (token < 0 || int(token) >= v) {
 		return nil, fmt.Errorf("token %d is outside the vocabulary of %d", token, v)
 	}
-	if err := s.tokens(one[:], 1); err != nil {
+	s.one[0] = token
+	if err := s.tokens(s.one[:], 1); err != nil {
 		return nil, err
 	}
 	return s.logits, nil

@@ -32,12 +32,26 @@ type Device struct {
 // New opens the processor with a number of threads; 0 means all cores. The
 // level of its kernels is the best that the processor has, or what GRETA_CPU names.
 func New(threads int) (*Device, error) {
-	if threads < 0 || threads > 4096 {
-		return nil, fmt.Errorf("%d threads are not possible", threads)
-	}
 	k, err := simd.Default()
 	if err != nil {
 		return nil, err
+	}
+	return open(k, threads)
+}
+
+// NewLevel is New with the kernels of a level that this machine has: "avx512",
+// "avx2", "neon" or "go", which every machine has.
+func NewLevel(level string, threads int) (*Device, error) {
+	k, err := simd.Select(level)
+	if err != nil {
+		return nil, err
+	}
+	return open(k, threads)
+}
+
+func open(k *simd.Kernels, threads int) (*Device, error) {
+	if threads < 0 || threads > 4096 {
+		return nil, fmt.Errorf("%d threads are not possible", threads)
 	}
 	if threads == 0 {
 		threads = runtime.GOMAXPROCS(0)
