@@ -90,6 +90,7 @@ func TestBadInput(t *testing.T) {
 		{name: "half a parameter", args: []string{"run", "llama2_block", "--set", "D"}, want: "NAME=VALUE"},
 		{name: "unknown type", args: []string{"run", "llama2_block", "--dtype", "q9"}, want: "q4_0"},
 		{name: "unknown cache", args: []string{"run", "llama2_block", "--kv", "q4_0"}, want: "f16"},
+		{name: "cache limit", args: []string{"run", model, "--cache-limit", "much"}, want: "--cache-limit"},
 		{name: "temperature", args: []string{"run", model, "--prompt", "x", "--temperature", "-1"}, want: "temperature"},
 		{name: "top-p", args: []string{"run", model, "--prompt", "x", "--top-p", "2"}, want: "top-p"},
 		{name: "empty stop", args: []string{"run", model, "--prompt", "x", "--stop", ""}, want: "--stop"},

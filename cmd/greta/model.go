@@ -16,6 +16,7 @@ import (
 	"greta/backends/cpu"
 	"greta/backends/ref"
 	"greta/engine"
+	"greta/engine/packcache"
 	"greta/graph/lang"
 	"greta/models"
 	"greta/tensor"
@@ -37,6 +38,7 @@ type modelFlags struct {
 	dtype, kv                 string
 	set                       []string
 	weightSeed                uint64
+	cache, cacheLimit         string
 	noFuse, noCapture         bool
 }
 
@@ -51,6 +53,8 @@ func (f *modelFlags) register(s *pflag.FlagSet) {
 	s.StringVar(&f.kv, "kv", "f16", "type of the caches: f16, bf16, f32")
 	s.StringArrayVar(&f.set, "set", nil, "set a parameter of the model file, NAME=VALUE (may be repeated)")
 	s.Uint64Var(&f.weightSeed, "weight-seed", 0, "seed of synthetic weights")
+	s.StringVar(&f.cache, "cache", "", "folder where packed weights are kept, or off (default: greta/packed in the user's folder of caches)")
+	s.StringVar(&f.cacheLimit, "cache-limit", "", "most that the folder may hold, such as 20GB")
 	s.BoolVar(&f.noFuse, "no-fuse", false, "run the graph as the model file says it, without fused operators")
 }
 
@@ -118,6 +122,15 @@ func (f *modelFlags) options() (engine.Options, error) {
 		opt.KV = t
 	default:
 		return opt, fmt.Errorf("--kv %s: caches can be f16, bf16 or f32", f.kv)
+	}
+	if opt.Cache.Off = strings.EqualFold(f.cache, "off"); !opt.Cache.Off {
+		opt.Cache.Dir = f.cache
+	}
+	if f.cacheLimit != "" {
+		var err error
+		if opt.Cache.Limit, err = packcache.ParseBytes(f.cacheLimit); err != nil {
+			return opt, fmt.Errorf("--cache-limit: %w", err)
+		}
 	}
 	opt.Set = map[string]string{}
 	for _, s := range f.set {
@@ -287,6 +300,10 @@ func (a *app) load(ctx context.Context, opt engine.Options) (*engine.Engine, err
 	bar := newBar(a.err, "loading")
 	if bar != nil {
 		opt.Progress = bar.set
+	}
+	opt.Notify = func(text string) {
+		bar.clear()
+		fmt.Fprintf(a.err, "greta: %s\n", text)
 	}
 	e, err := engine.New(ctx, opt)
 	bar.clear()
