@@ -31,7 +31,7 @@ func (a *app) devicesCmd() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			var lines []deviceLine
 			for _, b := range backendTable {
-				d, err := b.open(0)
+				d, err := b.open(deviceFlags{})
 				if err != nil {
 					lines = append(lines, deviceLine{Backend: b.name, Error: err.Error()})
 					continue

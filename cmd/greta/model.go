@@ -13,8 +13,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"greta/backends"
-	"greta/backends/cpu"
-	"greta/backends/ref"
 	"greta/engine"
 	"greta/engine/packcache"
 	"greta/graph/lang"
@@ -31,7 +29,7 @@ const defaultContext = 2048
 // modelFlags say what to run and where: the flags that run, check and dump share.
 type modelFlags struct {
 	model, weights, tokenizer string
-	backend                   string
+	backend, device           string
 	threads                   int
 	context                   int
 	chunk                     int
@@ -46,6 +44,7 @@ func (f *modelFlags) register(s *pflag.FlagSet) {
 	s.StringVar(&f.model, "model", "", "model file, instead of the one that matches the weights")
 	s.StringVar(&f.weights, "weights", "", "weights for a model file: a GGUF, a Hugging Face folder, a llama2.c file (default: synthetic)")
 	s.StringVar(&f.backend, "backend", "cpu", "device: "+strings.Join(backendNames(), ", "))
+	s.StringVar(&f.device, "device", "", "which of a backend's devices: a number, a part of the name, or as greta devices lists it (default: the best)")
 	s.IntVar(&f.threads, "threads", 0, "threads of the cpu backend (default: all cores)")
 	s.IntVar(&f.context, "context", 0, "positions that the caches hold (default: what the model was trained for, at most 2048, but room for prompt and --gen)")
 	s.IntVar(&f.chunk, "chunk", engine.DefaultChunk, "most tokens in one step of prefill")
@@ -91,7 +90,7 @@ func (f *modelFlags) open(arg string) (_ *bundle, err error) {
 	if b.opt, err = f.options(); err != nil {
 		return nil, err
 	}
-	if b.device, err = openBackend(f.backend, f.threads); err != nil {
+	if b.device, err = openBackend(f.backend, deviceFlags{f.threads, f.device}); err != nil {
 		return nil, err
 	}
 	if err := f.find(b, arg); err != nil {
@@ -209,48 +208,6 @@ func noSuchModel(arg string) error {
 		hint = "; did you mean " + near + "?"
 	}
 	return fmt.Errorf("%s: no such file or folder, and no built-in model file of this name%s (there are %s)", arg, hint, strings.Join(models.Names(), ", "))
-}
-
-// backend is a way to open a device.
-type backend struct {
-	name string
-	open func(threads int) (backends.Device, error)
-}
-
-// backendTable names the backends of this program.
-var backendTable = []backend{
-	{"cpu", func(threads int) (backends.Device, error) {
-		d, err := cpu.New(threads)
-		if err != nil {
-			return nil, err
-		}
-		return d, nil
-	}},
-	{"ref", func(int) (backends.Device, error) { return ref.New(), nil }},
-}
-
-func backendNames() []string {
-	var names []string
-	for _, b := range backendTable {
-		names = append(names, b.name)
-	}
-	return names
-}
-
-func openBackend(name string, threads int) (backends.Device, error) {
-	if threads < 0 || threads > 1024 {
-		return nil, usagef("--threads %d: it must be between 1 and 1024, or 0 for all cores", threads)
-	}
-	for _, b := range backendTable {
-		if b.name == name {
-			d, err := b.open(threads)
-			if err != nil {
-				return nil, &exitError{code: exitNoDevice, err: err}
-			}
-			return d, nil
-		}
-	}
-	return nil, &exitError{code: exitNoDevice, err: fmt.Errorf("no backend %q; there are %s", name, strings.Join(backendNames(), ", "))}
 }
 
 // trained is the context that the weights were trained for, 0 where unknown.

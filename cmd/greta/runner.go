@@ -19,7 +19,7 @@ import (
 
 // grace is how long an interrupted run may take to end by itself. A chunk of
 // prefill can take longer; then the report is made of what is known.
-const grace = 700 * time.Millisecond
+const grace = 500 * time.Millisecond
 
 // runner is one run. The work is done by one goroutine; what the report is
 // made of is guarded, so that another can report when the first is stuck in a step.

@@ -1,0 +1,46 @@
+//go:build !nogpu
+
+package main
+
+import (
+	"errors"
+
+	"greta/backends"
+	"greta/backends/hip"
+	"greta/backends/vulkan"
+)
+
+// gpuBackends are left out under the build tag nogpu, which makes a binary
+// without dynamic libraries.
+func gpuBackends() []backend {
+	return []backend{
+		{"vulkan", func(f deviceFlags) (backends.Device, error) {
+			d, err := vulkan.New(vulkan.Options{Device: f.device})
+			if err != nil {
+				return nil, err
+			}
+			return d, nil
+		}},
+		{"hip", func(f deviceFlags) (backends.Device, error) {
+			d, err := hip.New(hip.Options{Device: f.device})
+			if err != nil {
+				return nil, err
+			}
+			return d, nil
+		}},
+	}
+}
+
+// isNoGPU says whether a GPU backend found no device.
+func isNoGPU(err error) bool {
+	var v *vulkan.NoDevice
+	var h *hip.NoDevice
+	return errors.As(err, &v) || errors.As(err, &h)
+}
+
+// gpuMemory says whether an error is a GPU's memory running out.
+func gpuMemory(err error) bool {
+	var v *vulkan.OutOfMemory
+	var h *hip.OutOfMemory
+	return errors.As(err, &v) || errors.As(err, &h)
+}
