@@ -4,7 +4,10 @@ package vulkan
 
 import (
 	"errors"
+	"runtime"
 	"unsafe"
+
+	"github.com/ebitengine/purego"
 
 	"greta/backends/vulkan/vk"
 )
@@ -134,8 +137,8 @@ func (d *Device) descriptorPool(list []dispatch) (vk.DescriptorPool, error) {
 	return pool, nil
 }
 
-// submission is a command buffer with its fence, and the structs that a
-// submission needs, kept so that a replay allocates nothing.
+// submission is a command buffer with its fence. What its calls take is made
+// once and pinned, so that a replay allocates nothing.
 type submission struct {
 	d      *Device
 	what   string
@@ -143,6 +146,9 @@ type submission struct {
 	fence  *vk.Fence
 	info   *vk.SubmitInfo
 	flying bool
+
+	pins                  runtime.Pinner
+	queued, waited, reset []uintptr // arguments
 }
 
 func (d *Device) newSubmission(what string) (*submission, error) {
@@ -156,7 +162,19 @@ func (d *Device) newSubmission(what string) (*submission, error) {
 		return nil, failed("vkCreateFence", r)
 	}
 	s.info = (&vk.SubmitInfo{CommandBufferCount: 1, PCommandBuffers: s.cb}).Init()
+	s.pins.Pin(s.cb)
+	s.pins.Pin(s.fence)
+	s.pins.Pin(s.info)
+	fence := uintptr(unsafe.Pointer(s.fence))
+	s.queued = []uintptr{uintptr(d.queue), 1, uintptr(unsafe.Pointer(s.info)), uintptr(*s.fence)}
+	s.waited = []uintptr{uintptr(d.handle), 1, fence, 1, ^uintptr(0)}
+	s.reset = []uintptr{uintptr(d.handle), 1, fence}
 	return s, nil
+}
+
+func call(command uintptr, args []uintptr) vk.Result {
+	r, _, _ := purego.SyscallN(command, args...)
+	return vk.Result(r)
 }
 
 func (s *submission) submit() error {
@@ -164,7 +182,7 @@ func (s *submission) submit() error {
 	if d.lost != nil {
 		return d.lost
 	}
-	if r := d.c.QueueSubmit(d.queue, 1, s.info, *s.fence); r != vk.VK_SUCCESS {
+	if r := call(d.c.QueueSubmitAddr, s.queued); r != vk.VK_SUCCESS {
 		return d.check(r, "vkQueueSubmit", s.what)
 	}
 	s.flying = true
@@ -177,10 +195,10 @@ func (s *submission) wait() error {
 	}
 	d := s.d
 	s.flying = false
-	if r := d.c.WaitForFences(d.handle, 1, s.fence, 1, ^uint64(0)); r != vk.VK_SUCCESS {
+	if r := call(d.c.WaitForFencesAddr, s.waited); r != vk.VK_SUCCESS {
 		return d.check(r, "vkWaitForFences", s.what)
 	}
-	if r := d.c.ResetFences(d.handle, 1, s.fence); r != vk.VK_SUCCESS {
+	if r := call(d.c.ResetFencesAddr, s.reset); r != vk.VK_SUCCESS {
 		return d.check(r, "vkResetFences", s.what)
 	}
 	return nil
@@ -190,6 +208,7 @@ func (s *submission) close() error {
 	err := s.wait()
 	s.d.c.DestroyFence(s.d.handle, *s.fence, nil)
 	s.d.c.FreeCommandBuffers(s.d.handle, s.d.commands, 1, s.cb)
+	s.pins.Unpin()
 	return err
 }
 
