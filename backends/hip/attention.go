@@ -87,7 +87,7 @@ func bindAttention(b *binder) {
 		if counters, err = b.dev.zeroed(groups * ceil(s.queries, s.block)); err != nil {
 			b.failf("%w", err)
 		}
-		scratch = b.pointer(&b.l.Scratch)
+		scratch = b.scratch()
 	}
 	d := b.start(prog, "attention", 128, ceil(s.queries, s.block), groups, s.parts).
 		ptr(b.out(0), b.pointer(q)).u32(q.Stride/4).ptr(kAt).u32(k.Stride/ksize).ptr(vAt).u32(v.Stride/vsize).

@@ -212,6 +212,16 @@ func (b *binder) dense(o *backends.Operand) uintptr {
 	return b.pointer(o)
 }
 
+// scratch gives the launch's own memory.
+func (b *binder) scratch() uintptr {
+	s := &b.l.Scratch
+	at, err := b.dev.where(s.Buffer, s.Offset, b.l.Kernel.Scratch())
+	if err != nil {
+		b.failf("scratch: %w", err)
+	}
+	return at
+}
+
 // in gives operand i, one without a buffer where it is left out.
 func (b *binder) in(i int) *backends.Operand {
 	if i >= len(b.l.In) {

@@ -1,7 +1,66 @@
 package hip
 
-import "greta/graph"
+import (
+	"strconv"
+	"strings"
 
-func (dev *Device) usesMatrixCores(n *graph.Node) bool { return false }
-func matrixScratch(n *graph.Node) int                  { return 0 }
-func (b *binder) matrix(p product)                     {}
+	"greta/graph"
+	"greta/tensor"
+)
+
+// Products on matrix cores: activations are divided in parts of half precision
+// first, see matrix.hip.
+
+const (
+	matrixRows, matrixColumns = 128, 64 // of a block's tile
+	matrixStep                = 32
+)
+
+// hasMatrixCores says whether kernels for an architecture find instructions
+// behind mma.h.
+func hasMatrixCores(arch string) bool {
+	if sm, ok := strings.CutPrefix(arch, "sm_"); ok {
+		n, err := strconv.Atoi(sm)
+		return err == nil && n >= 80
+	}
+	return arch == "gfx90a" || arch == "gfx942" || strings.HasPrefix(arch, "gfx11") || strings.HasPrefix(arch, "gfx12")
+}
+
+// usesMatrixCores says whether a product's tiles go there: half precision
+// cannot hold f32 weights in a few parts.
+func (dev *Device) usesMatrixCores(n *graph.Node) bool {
+	return hasMatrixCores(dev.info.Level) && n.In[1].Type != tensor.F32
+}
+
+// matrixParts gives the number of parts of an activation and the padded length of a row.
+func matrixParts(n *graph.Node) (parts, kp int) {
+	parts = 2
+	if n.In[1].Type == tensor.BF16 {
+		parts = 3
+	}
+	return parts, ceil(n.In[1].Shape[1], matrixStep) * matrixStep
+}
+
+// matrixScratch is the memory of the parts and of a scale per row.
+func matrixScratch(n *graph.Node) int {
+	parts, kp := matrixParts(n)
+	rows := n.In[0].Shape.Rows()
+	return 2*parts*rows*kp + 4*rows
+}
+
+func (b *binder) matrix(p product) {
+	n := p.w.Shape[0]
+	parts, kp := matrixParts(b.l.Node)
+	prog := newProgram("matrix.hip", define("W_TYPE", weightNames[p.w.Type]), flag("W_SCALAR", b.scalar(p.w)))
+	at := b.scratch()
+	scale := at + uintptr(2*parts*p.columns*kp)
+	b.start(prog, "divide", 256, p.columns, 1, 1).
+		ptr(at, scale, b.pointer(p.x)).rows(rowsOf(p.x)).u32(p.columns, kp)
+	d := b.start(prog, "matrix", 256, ceil(n, matrixColumns), ceil(p.columns, matrixRows), 1)
+	d.ptr(p.y, at, scale).u32(kp, p.columns)
+	b.weights(d, p.w)
+	d.u32(n)
+	bias, biasType := b.plain(p.bias)
+	d.ptr(bias).u32(biasType)
+	b.residual(d, p.res)
+}

@@ -1,0 +1,100 @@
+// Matrix cores behind one interface: a wave multiplies a 16×16 tile of a by one
+// of b, both with k contiguous in shared memory, D[m][n] += Σk a[m][k] b[n][k].
+// MFMA on CDNA, WMMA on RDNA 3 and 4, mma.sync on NVIDIA from sm_80. A Frag is a
+// wave's share of 16 rows of 16 elements, f16, or bf16 with MMA_BF16; an Acc is
+// its share of D.
+#pragma once
+
+#if !G_AMD
+#define ACC 8
+struct Frag { u32 r[4]; };
+struct Acc { float v[ACC]; };
+G_FN Frag frag_load(const u16 *tile, u32 ld) {
+  const u16 *p = tile + lane() % 16 * ld + lane() / 16 * 8;
+  u32 at;
+  asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(at) : "l"(p));
+  Frag f;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(f.r[0]), "=r"(f.r[1]), "=r"(f.r[2]), "=r"(f.r[3])
+               : "r"(at)
+               : "memory");
+  return f;
+}
+#if MMA_BF16
+#define MMA_TYPES "bf16.bf16"
+#else
+#define MMA_TYPES "f16.f16"
+#endif
+G_FN void mma_half(float *d, const Frag &a, u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32." MMA_TYPES ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b0), "r"(b1));
+}
+G_FN void mma(Acc &d, const Frag &a, const Frag &b) {
+  mma_half(d.v, a, b.r[0], b.r[2]);
+  mma_half(d.v + 4, a, b.r[1], b.r[3]);
+}
+G_FN u32 acc_row(u32 i) { return lane() / 4 + i % 4 / 2 * 8; }
+G_FN u32 acc_col(u32 i) { return i / 4 * 8 + lane() % 4 * 2 + i % 2; }
+
+#else
+typedef float mma_f4 __attribute__((ext_vector_type(4)));
+typedef float mma_f8 __attribute__((ext_vector_type(8)));
+#if MMA_BF16
+typedef short mma_elem;
+#else
+typedef _Float16 mma_elem;
+#endif
+typedef mma_elem mma_v4 __attribute__((ext_vector_type(4)));
+typedef mma_elem mma_v8 __attribute__((ext_vector_type(8)));
+typedef mma_elem mma_v16 __attribute__((ext_vector_type(16)));
+
+#if G_WAVE == 64
+#define ACC 4
+struct Frag { mma_v4 v; };
+struct Acc { mma_f4 v; };
+G_FN Frag frag_load(const u16 *tile, u32 ld) {
+  return Frag{*(const mma_v4 *)(tile + lane() % 16 * ld + lane() / 16 * 4)};
+}
+G_FN void mma(Acc &d, const Frag &a, const Frag &b) {
+#if MMA_BF16
+  d.v = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a.v, b.v, d.v, 0, 0, 0);
+#else
+  d.v = __builtin_amdgcn_mfma_f32_16x16x16f16(a.v, b.v, d.v, 0, 0, 0);
+#endif
+}
+G_FN u32 acc_row(u32 i) { return lane() / 16 * 4 + i; }
+#else
+#define ACC 8
+struct Acc { mma_f8 v; };
+#if defined(__GFX12__)
+struct Frag { mma_v8 v; };
+G_FN Frag frag_load(const u16 *tile, u32 ld) {
+  return Frag{*(const mma_v8 *)(tile + lane() % 16 * ld + lane() / 16 * 8)};
+}
+G_FN void mma(Acc &d, const Frag &a, const Frag &b) {
+#if MMA_BF16
+  d.v = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(a.v, b.v, d.v);
+#else
+  d.v = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a.v, b.v, d.v);
+#endif
+}
+G_FN u32 acc_row(u32 i) { return lane() / 16 * 8 + i; }
+#else
+struct Frag { mma_v16 v; };
+G_FN Frag frag_load(const u16 *tile, u32 ld) { // both halves of the wave hold the same rows
+  const mma_v8 *p = (const mma_v8 *)(tile + lane() % 16 * ld);
+  return Frag{__builtin_shufflevector(p[0], p[1], 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)};
+}
+G_FN void mma(Acc &d, const Frag &a, const Frag &b) {
+#if MMA_BF16
+  d.v = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a.v, b.v, d.v);
+#else
+  d.v = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a.v, b.v, d.v);
+#endif
+}
+G_FN u32 acc_row(u32 i) { return i * 2 + lane() / 16; }
+#endif
+#endif
+G_FN u32 acc_col(u32) { return lane() % 16; }
+#endif

@@ -1,0 +1,140 @@
+package hip_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"greta/engine"
+	"greta/models"
+	"greta/tensor"
+)
+
+// TestSpeed times a model of synthetic weights, as GRETA_HIP_SPEED says:
+// "llama2_7b f16,q4_0". It checks nothing but that the numbers are finite.
+func TestSpeed(t *testing.T) {
+	what := strings.Fields(os.Getenv("GRETA_HIP_SPEED"))
+	if len(what) != 2 {
+		t.Skip("GRETA_HIP_SPEED names no model and types")
+	}
+	for name := range strings.SplitSeq(what[1], ",") {
+		t.Run(name, func(t *testing.T) { speed(t, what[0], name) })
+	}
+}
+
+func speed(t *testing.T, model, typeName string) {
+	dtype, ok := tensor.ParseType(typeName)
+	if !ok {
+		t.Fatalf("no type %s", typeName)
+	}
+	file, err := models.Builtin(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := open(t)
+	defer closing(t, dev)
+	ctx := context.Background()
+	start := time.Now()
+	e, err := engine.New(ctx, engine.Options{Model: file, Device: dev, Context: 1024, DType: dtype, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	loaded := time.Since(start)
+	s, err := e.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	t.Logf("%s: loaded in %v, captured in %v, %d MB read per token", typeName, loaded, time.Since(start)-loaded, e.WeightBytes()>>20)
+	prompt := make([]int32, 512)
+	for i := range prompt {
+		prompt[i] = int32(i*37%1000 + 3)
+	}
+	start = time.Now()
+	logits, err := s.Prefill(ctx, prompt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i, ok := engine.Finite(logits); !ok {
+		t.Errorf("logit %d is %v", i, logits[i])
+	}
+	t.Logf("first prefill with its capture: %v", time.Since(start))
+	for range 3 {
+		s.Reset()
+		start = time.Now()
+		if _, err := s.Prefill(ctx, prompt); err != nil {
+			t.Fatal(err)
+		}
+		d := time.Since(start)
+		t.Logf("pp512: %v, %.0f tokens/s", d, 512/d.Seconds())
+	}
+	for range 8 {
+		if _, err := s.Decode(5); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const n = 128
+	start = time.Now()
+	for i := range n {
+		if _, err := s.Decode(int32(i + 7)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := time.Since(start)
+	t.Logf("tg128 @ d520: %v a token, %.1f tokens/s", d/n, n/d.Seconds())
+	for _, tokens := range []int{1, 512} {
+		if tokens == 512 {
+			s.Reset()
+		}
+		st, err := s.Step(tokens, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		times, err := st.Profile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Log(byKernel(st, times))
+	}
+	allocs := testing.AllocsPerRun(20, func() {
+		if _, err := s.Decode(9); err != nil {
+			t.Error(err)
+		}
+	})
+	if allocs > 0 {
+		t.Errorf("a token allocates %g times", allocs)
+	}
+}
+
+// byKernel sums a profile by kernel and shape.
+func byKernel(st *engine.Step, times []time.Duration) string {
+	sum, count := map[string]time.Duration{}, map[string]int{}
+	var all time.Duration
+	for i, d := range times {
+		l := &st.Program.Launches[i]
+		key := l.Kernel.Name()
+		if len(l.In) > 1 && l.In[1].Buffer != nil {
+			key += fmt.Sprint(" ", l.In[1].Shape)
+		}
+		sum[key] += d
+		count[key]++
+		all += d
+	}
+	keys := make([]string, 0, len(sum))
+	for k := range sum {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b string) int { return cmp.Compare(sum[b], sum[a]) })
+	var b strings.Builder
+	fmt.Fprintf(&b, "S=%d: %v in %d launches\n", st.Tokens, all, len(times))
+	for _, k := range keys {
+		fmt.Fprintf(&b, "%12v %4d %10v each  %s\n", sum[k], count[k], sum[k]/time.Duration(count[k]), k)
+	}
+	return b.String()
+}
