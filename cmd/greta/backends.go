@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -72,10 +71,4 @@ func openBackend(name string, f deviceFlags) (backends.Device, error) {
 		}
 	}
 	return nil, &exitError{code: exitNoDevice, err: fmt.Errorf("no backend %q; there are %s", name, strings.Join(backendNames(), ", "))}
-}
-
-// noDevice says whether an error means that a backend has no device here.
-func noDevice(err error) bool {
-	var exit *exitError
-	return errors.As(err, &exit) && exit.code == exitNoDevice || isNoGPU(err)
 }

@@ -85,7 +85,7 @@ func (a *app) checkReference(ctx context.Context, f *checkFlags, b *bundle) erro
 	if len(opt.Tokens) > opt.Context {
 		return usage(&engine.TooLong{Tokens: len(opt.Tokens), Context: opt.Context})
 	}
-	dev, err := openBackend("ref", 0)
+	dev, err := openBackend("ref", deviceFlags{})
 	if err != nil {
 		return err
 	}

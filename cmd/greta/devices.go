@@ -46,9 +46,10 @@ func (a *app) devicesCmd() *cobra.Command {
 				return writeJSON(a.out, lines)
 			}
 			t := report.NewTable("<backend", "<device", "<level", "threads", "<float", "memory")
+			missing := ""
 			for _, l := range lines {
 				if l.Error != "" {
-					t.Row(l.Backend, "none: "+l.Error)
+					missing += l.Backend + ": " + l.Error + "\n"
 					continue
 				}
 				memory := ""
@@ -57,7 +58,7 @@ func (a *app) devicesCmd() *cobra.Command {
 				}
 				t.Row(l.Backend, l.Name, l.Level, strconv.Itoa(l.Threads), l.Float, memory)
 			}
-			_, err := io.WriteString(a.out, t.String())
+			_, err := io.WriteString(a.out, t.String()+missing)
 			return err
 		},
 	}

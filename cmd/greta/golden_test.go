@@ -20,7 +20,7 @@ import (
 // float64, and its greedy tokens, on every backend.
 func TestFamilies(t *testing.T) {
 	for _, name := range families(t) {
-		for _, backend := range backendNames() {
+		for _, backend := range []string{"cpu", "ref"} {
 			t.Run(name+"/"+backend, func(t *testing.T) {
 				dir := family(t, name)
 				expected := filepath.Join(dir, "expected.safetensors")

@@ -104,7 +104,7 @@ func exitCode(err error) int {
 		return e.code
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted
-	case errors.As(err, &memory) || errors.Is(err, syscall.ENOMEM):
+	case errors.As(err, &memory) || errors.Is(err, syscall.ENOMEM) || gpuMemory(err):
 		return exitMemory
 	case errors.As(err, &long):
 		return exitUsage

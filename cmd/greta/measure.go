@@ -305,7 +305,7 @@ func (r *runner) reference(ctx context.Context, in *input, n int) (out []float32
 		return nil, err
 	}
 	r.session = nil
-	dev, err := openBackend("ref", 0)
+	dev, err := openBackend("ref", deviceFlags{})
 	if err != nil {
 		return nil, err
 	}

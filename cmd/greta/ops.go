@@ -53,7 +53,10 @@ func (a *app) opsCmd() *cobra.Command {
 func opTable() ([]opLine, error) {
 	var devices []backends.Device
 	for _, b := range backendTable {
-		d, err := b.open(1)
+		d, err := b.open(deviceFlags{threads: 1})
+		if isNoGPU(err) {
+			continue // the table says so
+		}
 		if err != nil {
 			return nil, &exitError{code: exitNoDevice, err: err}
 		}
@@ -218,7 +221,10 @@ func opText(lines []opLine) string {
 		row := []string{l.Name, l.Kind}
 		for _, b := range backendTable {
 			mark := "yes"
-			if why := l.Backends[b.name]; strings.Contains(why, "has no kernel") {
+			why, asked := l.Backends[b.name]
+			if !asked {
+				mark = "no device"
+			} else if strings.Contains(why, "has no kernel") {
 				mark = "no"
 				if l.Kind == "fused" {
 					mark = "as its body"
@@ -242,7 +248,9 @@ func opText(lines []opLine) string {
 		}
 		text += "\nweight types of linear\n"
 		for _, b := range backendTable {
-			text += fmt.Sprintf("  %-4s %s\n", b.name, strings.Join(l.Types[b.name], " "))
+			if types := l.Types[b.name]; types != nil {
+				text += fmt.Sprintf("  %-6s %s\n", b.name, strings.Join(types, " "))
+			}
 		}
 	}
 	return text

@@ -28,12 +28,14 @@ var mayImport = map[string][]string{
 	"backends":        {"graph", "tensor"},
 	"backends/ref":    {"backends", "ops", "graph", "tensor", "weights/quant"},
 	"backends/cpu":    {"backends", "ops", "graph", "tensor", "weights/quant"},
+	"backends/vulkan": {"backends", "ops", "graph", "tensor", "weights/quant"},
+	"backends/hip":    {"backends", "ops", "graph", "tensor", "weights/quant"},
 	"engine":          {"backends", "ops", "graph", "models", "tensor", "weights"},
 	"engine/report":   {"engine", "backends", "graph", "ops", "tensor"},
 	"internal":        {},
 	"internal/golden": {"tensor", "weights"},
 	"internal/npy":    {"tensor"},
-	"cmd":             {"engine", "engine/report", "backends", "backends/ref", "backends/cpu", "models", "ops", "graph", "tensor", "weights", "tokenizer", "internal"},
+	"cmd":             {"engine", "engine/report", "backends", "backends/ref", "backends/cpu", "backends/vulkan", "backends/hip", "models", "ops", "graph", "tensor", "weights", "tokenizer", "internal"},
 	"tools":           {},
 }
 
