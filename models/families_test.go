@@ -261,10 +261,13 @@ func TestRopeLayout(t *testing.T) {
 		var es errs
 		o := Options{Weights: w}
 		o.defaults()
-		s := newScope(&es, f, &o, f.standalone(), nil)
+		b := f
+		if !f.IsBlock() {
+			b = f.blocks()[0]
+		}
 		got := "half"
-		if f.param("rope") != nil {
-			v, _ := s.lookup("rope")
+		if b.param("layout") != nil {
+			v, _ := newScope(&es, b, &o, 0, nil).lookup("layout")
 			got = v.(string)
 		}
 		if got != c.want {
@@ -341,7 +344,6 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"LlamaForCausalLM", "hidden_act", "gelu", "llama needs act == silu; act is gelu (hf hidden_act)"},
 		{"Phi3ForCausalLM", "rope_scaling.type", "longrope", "phi3 needs scaling == none or scaling == default; scaling is longrope"},
-		{"Qwen3ForCausalLM", "attention_bias", true, "qwen3 needs not biased"},
 	} {
 		w := hfStub(c.arch, dims{l: 1, d: 64, h: 4, g: 4, f: 32, v: 8}, false)
 		w.meta[c.key] = c.val
@@ -352,6 +354,53 @@ func TestRefusals(t *testing.T) {
 		if _, err := f.Build(Options{Weights: w}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s with %s=%v: %v; want %q", c.arch, c.key, c.val, err, c.want)
 		}
+	}
+}
+
+// TestQwen3Biases: attention_bias adds four to each block, which must be read:
+// without them the logits are wrong and nothing else shows it.
+func TestQwen3Biases(t *testing.T) {
+	w := hfStub("Qwen3ForCausalLM", dims{l: 2, d: 64, h: 4, g: 4, dh: 16, f: 32, v: 8}, false)
+	w.meta["attention_bias"] = true
+	const dh = 16
+	for i := range 2 {
+		for name, n := range map[string]int{"q": 4 * dh, "k": 4 * dh, "v": 4 * dh, "o": 64} {
+			w.add(fmt.Sprintf("model.layers.%d.self_attn.%s_proj.bias", i, name), tensor.F32, n)
+		}
+	}
+	f, err := Match(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := f.Build(Options{Weights: w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := Unused(g, w); len(left) > 0 {
+		t.Errorf("nothing reads %v", left)
+	}
+}
+
+// TestDynamic: a dynamic scaling changes nothing up to the length of training,
+// and beyond it the frequencies would depend on the step: refused.
+func TestDynamic(t *testing.T) {
+	w := hfStub("LlamaForCausalLM", dims{l: 1, d: 64, h: 4, g: 4, f: 32, v: 8}, false)
+	w.meta["rope_scaling.type"], w.meta["rope_scaling.factor"], w.meta["max_position_embeddings"] = "dynamic", 2.0, int64(64)
+	f, err := Match(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := f.Build(Options{Weights: w, C: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range g.Nodes {
+		if n.Op == ops.RoPE && graph.Attr[ops.RoPEAttr](n).Scaling != "none" {
+			t.Errorf("%v: %s", n, n.AttrText())
+		}
+	}
+	if _, err := f.Build(Options{Weights: w, C: 65}); err == nil || !strings.Contains(err.Error(), "C is 65 (the context length)") {
+		t.Errorf("a longer context: %v", err)
 	}
 }
 

@@ -234,10 +234,16 @@ func (s *scope) found(e expr) string {
 	walk(e.tree, func(n lang.Name) {
 		p := s.f.param(n.Name)
 		w := s.f.weight(n.Name)
-		if seen[n.Name] || p == nil && w == nil {
+		length := n.Name == "S" || n.Name == "C" || n.Name == "R"
+		if seen[n.Name] || p == nil && w == nil && !length {
 			return
 		}
 		seen[n.Name] = true
+		if length {
+			v, _ := s.lookup(n.Name)
+			msg += fmt.Sprintf("; %s is %s (%s)", n.Name, lang.Format(v), builtinDoc[n.Name])
+			return
+		}
 		if p != nil {
 			r := s.resolve(p)
 			msg += fmt.Sprintf("; %s is %s (%s)", n.Name, lang.Format(r.val), r.origin)

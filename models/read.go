@@ -498,7 +498,7 @@ func (r *reader) equation(key text, v *yaml.Node) {
 	if !is {
 		return
 	}
-	if eq.rhs, is = r.expr(t); !is || !ok {
+	if eq.rhs, is = r.expr(t); !is || !r.spread(&eq.rhs, key.string) || !ok {
 		return
 	}
 	if c, is := eq.rhs.tree.(lang.Call); is && c.Func == "repeat" {
