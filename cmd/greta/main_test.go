@@ -85,8 +85,8 @@ func families(t testing.TB) []string {
 	for _, d := range dirs {
 		names = append(names, d.Name())
 	}
-	if len(names) != 9 {
-		t.Fatalf("%d golden models, nine are expected", len(names))
+	if len(names) < 9 {
+		t.Fatalf("%d golden models, one at least for each of nine families is expected", len(names))
 	}
 	return names
 }
