@@ -156,6 +156,9 @@ func (h *hfPlan) describeRope() error {
 	switch typ := h.ropeType(); typ {
 	case "", "default", "llama3": // llama3 is a tensor of factors
 	case "linear", "yarn":
+		if longest := float64(h.intOr("max_position_embeddings", 0)); typ == "yarn" && !hasFactor && hasOriginal && original > 0 {
+			factor, hasFactor = longest/original, true
+		}
 		if !hasFactor || factor <= 0 {
 			return fmt.Errorf("config.json: %s rope scaling without a positive factor", typ)
 		}
@@ -191,8 +194,22 @@ func (h *hfPlan) describeYarn(factor, original float64, hasOriginal bool) {
 	if hasOriginal && original >= 1 && original < math.MaxUint32 {
 		h.add(key("original_context_length"), uint32(original))
 	}
-	if v, ok := h.ropeFloat("attention_factor"); ok {
-		h.add(key("attn_factor"), float32(v/(0.1*math.Log(factor)+1)))
+	usual := func(scale float64) float64 { return 0.1*scale*math.Log(max(factor, 1)) + 1 }
+	gain, ok := h.ropeFloat("attention_factor")
+	if !ok {
+		m, _ := h.ropeFloat("mscale")
+		all, _ := h.ropeFloat("mscale_all_dim")
+		if ok = m != 0 && all != 0; ok {
+			gain = usual(m) / usual(all)
+		}
+	}
+	if ok {
+		h.add(key("attn_factor"), float32(gain/usual(1)))
+	}
+	for _, prefix := range []string{"rope_parameters.", "rope_scaling."} {
+		if v, _ := h.src.Meta(prefix + "truncate"); v == false {
+			h.notes = append(h.notes, "yarn's truncate: false has no key in GGUF: readers round the ramp's ends, so the logits will differ")
+		}
 	}
 	for _, b := range []string{"beta_fast", "beta_slow"} {
 		if v, ok := h.ropeFloat(b); ok {
