@@ -38,6 +38,10 @@ type Info struct {
 	Threads int
 	Float   tensor.Type // element type of activations
 	Align   int         // of every operand's offset, bytes
+	// ActQuant says that products with weights of block formats round their
+	// activations to eight bits, in blocks of 32 with a scale each: results are
+	// within 1e-2 of the exact ones (relative L2) rather than f32's rounding.
+	ActQuant bool
 	// Fusions names the fused operators that the device wants, in the order
 	// in which they should be tried.
 	Fusions []string

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"greta/backends"
+	"greta/ops"
 	"greta/tensor"
 	"greta/weights/quant"
 )
@@ -16,7 +17,7 @@ type CheckOptions struct {
 	Options                 // the model, and the device under test
 	Ref     backends.Device // the float64 reference
 	Tokens  []int32         // of the prompt; nil: a few made up ones. A block gets random activations
-	Limit   float64         // relative L2 that counts as divergence; 0: DefaultLimit
+	Limit   float64         // relative L2 that counts as divergence; 0: DefaultLimit, or RoundedLimit
 	OnOp    func(*OpError)  // told of each comparison as it is made
 }
 
@@ -28,6 +29,27 @@ func DefaultLimit(kv tensor.Type) float64 {
 		return 2e-3
 	}
 	return 1e-4
+}
+
+// RoundedLimit is the default limit where the device rounds the activations of
+// products to eight bits (backends.Info.ActQuant) and the model has weights for
+// which it does: each product is off by 6e-3, and what follows adds these up.
+const RoundedLimit = 5e-2
+
+// rounds says whether a product of the engine's model rounds its activations.
+func (e *Engine) rounds() bool {
+	if !e.dev.Info().ActQuant {
+		return false
+	}
+	for _, n := range e.first.Nodes {
+		switch n.Op {
+		case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearID:
+			if block, _ := n.In[1].Type.Block(); block > 1 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // OpError is how far a result is from the reference's.
@@ -77,14 +99,17 @@ func Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) {
 		opt.KV = tensor.F16
 	}
 	r := &CheckReport{Limit: opt.Limit}
-	if r.Limit == 0 {
-		r.Limit = DefaultLimit(opt.KV)
-	}
 	dev, err := New(ctx, opt.Options)
 	if err != nil {
 		return nil, err
 	}
 	defer dev.Close()
+	if r.Limit == 0 {
+		r.Limit = DefaultLimit(opt.KV)
+		if dev.rounds() {
+			r.Limit = RoundedLimit
+		}
+	}
 	input, err := dev.checkInput(opt.Tokens)
 	if err != nil {
 		return nil, err

@@ -8,23 +8,31 @@ import (
 	"greta/ops/optest"
 )
 
-// TestOperators runs the table of operators at one and at several threads.
+// TestOperators runs the table of operators at one and at several threads, with
+// activations rounded for block formats and without.
 func TestOperators(t *testing.T) {
-	for _, threads := range []int{1, 3} {
-		t.Run(fmt.Sprintf("threads=%d", threads), func(t *testing.T) {
-			dev, err := cpu.New(threads)
+	for _, c := range []struct {
+		threads int
+		opts    []cpu.Option
+	}{{1, nil}, {3, nil}, {2, []cpu.Option{cpu.Exact}}} {
+		t.Run(fmt.Sprintf("threads=%d,options=%d", c.threads, len(c.opts)), func(t *testing.T) {
+			dev, err := cpu.New(c.threads, c.opts...)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer dev.Close()
+			if exact := len(c.opts) > 0; dev.Info().ActQuant == exact {
+				t.Errorf("ActQuant is %v of a device with exact activations %v", dev.Info().ActQuant, exact)
+			}
 			optest.Run(t, dev)
 		})
 	}
 }
 
-// TestGraphs runs random small graphs against the reference.
+// TestGraphs runs random small graphs against the reference. Activations are
+// exact, since rounded ones can make a network choose other experts.
 func TestGraphs(t *testing.T) {
-	dev, err := cpu.New(2)
+	dev, err := cpu.New(2, cpu.Exact)
 	if err != nil {
 		t.Fatal(err)
 	}

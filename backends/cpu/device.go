@@ -27,39 +27,52 @@ type Device struct {
 
 	perWorker [][]float32 // scratch of each worker
 	common    []float32   // scratch of all of them
+	rounded   rounded     // activations in eight bits
+	exact     bool
 }
+
+// Option changes how a device computes.
+type Option func(*Device)
+
+// Exact keeps activations in float32 in products with block formats as well,
+// which takes more time: by default these round them to eight bits.
+func Exact(d *Device) { d.exact, d.info.ActQuant = true, false }
 
 // New opens the processor with a number of threads; 0 means all cores. The
 // level of its kernels is the best that the processor has, or what GRETA_CPU names.
-func New(threads int) (*Device, error) {
+func New(threads int, opts ...Option) (*Device, error) {
 	k, err := simd.Default()
 	if err != nil {
 		return nil, err
 	}
-	return open(k, threads)
+	return open(k, threads, opts)
 }
 
 // NewLevel is New with the kernels of a level that this machine has: "avx512",
 // "avx2", "neon" or "go", which every machine has.
-func NewLevel(level string, threads int) (*Device, error) {
+func NewLevel(level string, threads int, opts ...Option) (*Device, error) {
 	k, err := simd.Select(level)
 	if err != nil {
 		return nil, err
 	}
-	return open(k, threads)
+	return open(k, threads, opts)
 }
 
-func open(k *simd.Kernels, threads int) (*Device, error) {
+func open(k *simd.Kernels, threads int, opts []Option) (*Device, error) {
 	if threads < 0 || threads > 4096 {
 		return nil, fmt.Errorf("%d threads are not possible", threads)
 	}
 	if threads == 0 {
 		threads = runtime.GOMAXPROCS(0)
 	}
-	return &Device{k: k, pool: pool.New(threads), info: backends.Info{
+	d := &Device{k: k, pool: pool.New(threads), info: backends.Info{
 		Backend: "cpu", Name: processorName(), Level: k.Name, Threads: threads, Float: tensor.F32, Align: 64,
-		Fusions: fusions, Memory: availableMemory(),
-	}}, nil
+		Fusions: fusions, Memory: availableMemory(), ActQuant: true,
+	}}
+	for _, o := range opts {
+		o(d)
+	}
+	return d, nil
 }
 
 // Info describes the processor.
@@ -127,13 +140,21 @@ func typeOf(arg int) func(*graph.Node) string {
 
 // kernel is the choice for a node.
 type kernel struct {
-	name string
-	bind binder
+	name    string
+	bind    binder
+	packing *backends.Packing // of operand 1
 }
 
-func (k *kernel) Name() string                  { return k.name }
-func (k *kernel) Packing(int) *backends.Packing { return nil }
-func (k *kernel) Scratch() int                  { return 0 }
+func (k *kernel) Name() string { return k.name }
+func (k *kernel) Scratch() int { return 0 }
+
+// Packing is that of a product's weights.
+func (k *kernel) Packing(arg int) *backends.Packing {
+	if arg != 1 {
+		return nil
+	}
+	return k.packing
+}
 
 // Kernel chooses the kernel of a node.
 func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
@@ -163,7 +184,11 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 	if e.suffix != nil {
 		name += e.suffix(n)
 	}
-	return &kernel{name + "." + d.k.Name, e.bind}, nil
+	p := d.packing(n)
+	if p != nil {
+		name += ".panels"
+	}
+	return &kernel{name + "." + d.k.Name, e.bind, p}, nil
 }
 
 func (d *Device) bind(l *backends.Launch) (runner, error) {
@@ -184,6 +209,7 @@ func (d *Device) Stream() (backends.Stream, error) { return &stream{d}, nil }
 type stream struct{ d *Device }
 
 func (s *stream) Launch(l *backends.Launch) error {
+	s.d.rounded.forget()
 	r, err := s.d.bind(l)
 	if err != nil {
 		return err
@@ -211,11 +237,13 @@ func (s *stream) Close() error { return nil }
 // Capture binds every launch of a program.
 func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 	e := &executable{d: d, program: p, steps: make([]runner, len(p.Launches))}
+	d.rounded.forget()
 	for i := range p.Launches {
 		var err error
 		if e.steps[i], err = d.bind(&p.Launches[i]); err != nil {
 			return nil, err
 		}
+		d.rounded.written(p.Launches[i].Out)
 	}
 	return e, nil
 }

@@ -8,41 +8,43 @@ import (
 )
 
 const (
-	// matVecRows is the number of activation rows up to which the weights are
-	// read row by row; from there on they are decoded once into tiles.
+	// matVecRows is the number of activation rows up to which weights of plain
+	// types are read row by row; from there on they are decoded once into tiles.
 	matVecRows = 4
 	// chunkBytes is about what one chunk of a mat-vec reads of the weights.
 	chunkBytes = 512 << 10
 	// tileRows is how many rows of weights a chunk of a product takes at most.
 	tileRows = 128
+	// chunkProducts is about what one chunk of a product over panels multiplies:
+	// a tenth of a millisecond's work.
+	chunkProducts = 16 << 20
 )
 
-// linear is y = x·wᵀ (+ b) (+ r).
+// linear is y = x·wᵀ (+ b) (+ r), in chunks of some rows of w.
 type linear struct {
 	d       *Device
 	x, y, r rows
-	w       simd.Matrix
 	b       []float32
-	per     int // rows of w in a chunk
-	pack    packing
-	scratch [][]float32 // per worker
-	packed  []float32   // x in panels
+	mul     product
 }
 
-// packing is the region that packs the activations.
-type packing struct{ l *linear }
+// product computes the sums of a linear.
+type product interface {
+	// prepare runs once before the chunks.
+	prepare(p *pool.Pool)
+	// chunks is the number of chunks.
+	chunks() int
+	// do computes a chunk: rows r0 … r1-1 of w times rows i0 … i1-1 of x.
+	do(worker, chunk int) (r0, r1, i0, i1 int)
+}
 
 func bindLinear(d *Device, l *backends.Launch) (runner, error) {
 	t := &linear{d: d}
-	t.pack.l = t
 	var err error
 	if t.x, err = floats(&l.In[0]); err != nil {
 		return nil, err
 	}
 	if t.y, err = floats(&l.Out[0]); err != nil {
-		return nil, err
-	}
-	if t.w, err = matrix(&l.In[1]); err != nil {
 		return nil, err
 	}
 	bias := 2
@@ -57,68 +59,217 @@ func bindLinear(d *Device, l *backends.Launch) (runner, error) {
 			return nil, err
 		}
 	}
-	threads := d.pool.Size()
-	t.scratch = make([][]float32, threads)
-	if t.gemm() {
-		t.per = max(16, min(tileRows, (t.w.Rows/(4*threads)+15)/16*16))
-		t.packed = d.shared(t.d.k.PackedLen(t.x.n, t.x.cols))
-		for i := range t.scratch {
-			t.scratch[i] = d.workerScratch(i, d.k.ScratchLen(t.w))
-		}
-		return t, nil
+	w := &l.In[1]
+	switch {
+	case w.Packing == "":
+		t.mul, err = bindStored(d, t, w)
+	case simd.RoundsActivations(w.Type):
+		t.mul, err = bindRounded(d, t, w, &l.In[0])
+	default:
+		t.mul, err = bindPlain(d, t, w)
 	}
-	row := max(1, t.w.Type.RowBytes(t.w.Cols))
-	t.per = max(4, min(chunkBytes/row, (t.w.Rows+4*threads-1)/(4*threads))&^3)
-	if !simd.Direct(t.w.Type) {
-		for i := range t.scratch {
-			t.scratch[i] = d.workerScratch(i, t.w.Cols)
-		}
-	}
-	return t, nil
+	return t, err
 }
 
-// gemm says whether the product goes through packed tiles.
-func (t *linear) gemm() bool {
+func (t *linear) run(p *pool.Pool) error {
+	if t.x.n > 0 && t.y.cols > 0 {
+		t.mul.prepare(p)
+		p.Run(t, t.mul.chunks())
+	}
+	return nil
+}
+
+func (t *linear) Do(worker, chunk int) {
+	r0, r1, i0, i1 := t.mul.do(worker, chunk)
+	for i := i0; i < i1; i++ {
+		y := t.y.row(i)[r0:r1]
+		if t.b != nil {
+			t.d.k.Add(y, y, t.b[r0:r1])
+		}
+		if t.r.data != nil {
+			t.d.k.Add(y, y, t.r.row(i)[r0:r1])
+		}
+	}
+}
+
+// rounding is a product over panels of a block format, with activations in
+// eight bits.
+type rounding struct {
+	t      *linear
+	m      *simd.Panels
+	x      *roundX
+	ldy    int
+	panels int // of a chunk
+	tiles  int // of a chunk
+	across int // chunks that one group of panels makes
+	tail   [][]float32
+}
+
+func bindRounded(d *Device, t *linear, w, x *backends.Operand) (product, error) {
+	m, err := panelsOf(w, 0)
+	if err != nil {
+		return nil, err
+	}
+	ldy, even := t.y.lead()
+	g := &rounding{t: t, m: m, ldy: ldy, panels: 4, tail: tails(d)}
+	all, threads := simd.PanelCount(m.Rows), d.pool.Size()
+	if t.x.n == 1 || !even {
+		g.x = d.bindRounding(x, t.x, 1)
+		g.tiles = max(1, t.x.n)
+		g.panels = max(1, min(chunkBytes/max(1, simd.PanelBytes(m.Type, m.Cols)), all/(4*threads)))
+	} else {
+		g.x = d.bindRounding(x, t.x, 8)
+		g.tiles = max(1, chunkProducts/(g.panels*simd.PanelRows*8*max(1, m.Cols)))
+	}
+	g.across = (g.x.q.Tiles() + g.tiles - 1) / g.tiles
+	return g, nil
+}
+
+func (g *rounding) prepare(p *pool.Pool) { g.x.run(p) }
+
+func (g *rounding) chunks() int {
+	return (simd.PanelCount(g.m.Rows) + g.panels - 1) / g.panels * g.across
+}
+
+func (g *rounding) do(worker, chunk int) (r0, r1, i0, i1 int) {
+	q := &g.x.q
+	p0, t0 := chunk/g.across*g.panels, chunk%g.across*g.tiles
+	p1, t1 := min(p0+g.panels, simd.PanelCount(g.m.Rows)), min(t0+g.tiles, q.Tiles())
+	i0, i1 = t0*q.Group, min(t1*q.Group, q.N)
+	if q.Group > 1 {
+		g.t.d.k.MulPanels(g.t.y.data, g.ldy, g.m, p0, p1, q, t0, t1, g.tail[worker])
+	} else {
+		for i := i0; i < i1; i++ {
+			row := q.Row(i)
+			g.t.d.k.MulPanels(g.t.y.row(i), g.m.Rows, g.m, p0, p1, &row, 0, 1, g.tail[worker])
+		}
+	}
+	return p0 * simd.PanelRows, min(p1*simd.PanelRows, g.m.Rows), i0, i1
+}
+
+// tails is the scratch of products over panels.
+func tails(d *Device) [][]float32 {
+	all := make([][]float32, d.pool.Size())
+	for i := range all {
+		all[i] = d.workerScratch(i, simd.TailFloats)
+	}
+	return all
+}
+
+// plain is a product over panels of a plain type, in f32.
+type plain struct {
+	t    *linear
+	m    *simd.Panels
+	per  int // panels in a chunk
+	tail [][]float32
+}
+
+func bindPlain(d *Device, t *linear, w *backends.Operand) (product, error) {
+	m, err := panelsOf(w, 0)
+	if err != nil {
+		return nil, err
+	}
+	if t.tiled() {
+		return newTiles(d, t, simd.Matrix{Type: m.Type, Rows: m.Rows, Cols: m.Cols, Data: m.Data, Packed: true}), nil
+	}
+	per := min(chunkBytes/max(1, simd.PanelBytes(m.Type, m.Cols)), simd.PanelCount(m.Rows)/(4*d.pool.Size()))
+	return &plain{t: t, m: m, per: max(1, per), tail: tails(d)}, nil
+}
+
+func (g *plain) prepare(*pool.Pool) {}
+func (g *plain) chunks() int        { return (simd.PanelCount(g.m.Rows) + g.per - 1) / g.per }
+
+func (g *plain) do(worker, chunk int) (r0, r1, i0, i1 int) {
+	p0 := chunk * g.per
+	p1 := min(p0+g.per, simd.PanelCount(g.m.Rows))
+	for i := range g.t.x.n {
+		g.t.d.k.MatVecPanels(g.t.y.row(i), g.m, p0, p1, g.t.x.row(i), g.tail[worker])
+	}
+	return p0 * simd.PanelRows, min(p1*simd.PanelRows, g.m.Rows), 0, g.t.x.n
+}
+
+// tiled says whether a product in f32 goes through packed tiles.
+func (t *linear) tiled() bool {
 	_, even := t.x.lead()
 	_, evenY := t.y.lead()
 	return t.x.n > matVecRows && even && evenY
 }
 
-func (t *linear) run(p *pool.Pool) error {
-	if t.x.n == 0 || t.w.Rows == 0 {
-		return nil
-	}
-	if t.packed != nil {
-		p.Run(&t.pack, t.d.k.Panels(t.x.n))
-	}
-	p.Run(t, (t.w.Rows+t.per-1)/t.per)
-	return nil
+// tiles is a product in f32 by the blocked algorithm.
+type tiles struct {
+	t       *linear
+	w       simd.Matrix
+	per     int // rows of w in a chunk
+	scratch [][]float32
+	packed  []float32 // x in panels
 }
 
-func (c *packing) Do(_, panel int) {
-	t := c.l
-	ld, _ := t.x.lead()
-	t.d.k.PackX(t.packed, t.x.data, ld, t.x.n, t.x.cols, panel, panel+1)
+func newTiles(d *Device, t *linear, w simd.Matrix) *tiles {
+	threads := d.pool.Size()
+	g := &tiles{t: t, w: w, scratch: make([][]float32, threads)}
+	g.per = max(16, min(tileRows, (w.Rows/(4*threads)+15)/16*16))
+	g.packed = d.shared(d.k.PackedLen(t.x.n, t.x.cols))
+	for i := range g.scratch {
+		g.scratch[i] = d.workerScratch(i, d.k.ScratchLen(w))
+	}
+	return g
 }
 
-func (t *linear) Do(worker, chunk int) {
-	r0 := chunk * t.per
-	r1 := min(r0+t.per, t.w.Rows)
-	k := t.d.k
-	if t.packed != nil {
-		ld, _ := t.y.lead()
-		k.MulRows(t.y.data, ld, t.w, r0, r1, t.packed, t.x.n, t.scratch[worker], false)
+func (g *tiles) prepare(p *pool.Pool) { p.Run((*packing)(g), g.t.d.k.Panels(g.t.x.n)) }
+func (g *tiles) chunks() int          { return (g.w.Rows + g.per - 1) / g.per }
+
+func (g *tiles) do(worker, chunk int) (r0, r1, i0, i1 int) {
+	r0 = chunk * g.per
+	r1 = min(r0+g.per, g.w.Rows)
+	ld, _ := g.t.y.lead()
+	g.t.d.k.MulRows(g.t.y.data, ld, g.w, r0, r1, g.packed, g.t.x.n, g.scratch[worker], false)
+	return r0, r1, 0, g.t.x.n
+}
+
+// packing is the region that packs the activations of tiles.
+type packing tiles
+
+func (g *packing) Do(_, panel int) {
+	ld, _ := g.t.x.lead()
+	g.t.d.k.PackX(g.packed, g.t.x.data, ld, g.t.x.n, g.t.x.cols, panel, panel+1)
+}
+
+// stored is a product over rows as files store them, in f32.
+type stored struct {
+	t       *linear
+	w       simd.Matrix
+	per     int
+	scratch [][]float32
+}
+
+func bindStored(d *Device, t *linear, o *backends.Operand) (product, error) {
+	w, err := matrix(o)
+	if err != nil {
+		return nil, err
 	}
-	for i := range t.x.n {
-		y := t.y.row(i)[r0:r1]
-		if t.packed == nil {
-			k.MatVec(y, t.w, r0, t.x.row(i), t.scratch[worker])
-		}
-		if t.b != nil {
-			k.Add(y, y, t.b[r0:r1])
-		}
-		if t.r.data != nil {
-			k.Add(y, y, t.r.row(i)[r0:r1])
+	if t.tiled() {
+		return newTiles(d, t, w), nil
+	}
+	threads := d.pool.Size()
+	g := &stored{t: t, w: w, scratch: make([][]float32, threads)}
+	row := max(1, w.Type.RowBytes(w.Cols))
+	g.per = max(4, min(chunkBytes/row, (w.Rows+4*threads-1)/(4*threads))&^3)
+	if !simd.Direct(w.Type) {
+		for i := range g.scratch {
+			g.scratch[i] = d.workerScratch(i, w.Cols)
 		}
 	}
+	return g, nil
+}
+
+func (g *stored) prepare(*pool.Pool) {}
+func (g *stored) chunks() int        { return (g.w.Rows + g.per - 1) / g.per }
+
+func (g *stored) do(worker, chunk int) (r0, r1, i0, i1 int) {
+	r0 = chunk * g.per
+	r1 = min(r0+g.per, g.w.Rows)
+	for i := range g.t.x.n {
+		g.t.d.k.MatVec(g.t.y.row(i)[r0:r1], g.w, r0, g.t.x.row(i), g.scratch[worker])
+	}
+	return r0, r1, 0, g.t.x.n
 }

@@ -14,12 +14,15 @@ import (
 type linearID struct {
 	d       *Device
 	x, y    rows
-	experts []simd.Matrix
+	experts []simd.Matrix  // as stored,
+	panels  []*simd.Panels // or in panels
+	q       *roundX        // x in eight bits, where the panels want it so
 	e       []int32
 	users   int // experts per token
 	inputs  int // rows of x per token: one, or one per chosen expert
 	b       []float32
-	per     int     // rows of a matrix in a chunk
+	height  int     // rows of a matrix
+	per     int     // of them in a chunk
 	blocks  int     // chunks of a matrix
 	first   []int32 // of each expert in list
 	list    []int32 // rows of y sorted by expert
@@ -45,29 +48,38 @@ func bindLinearID(d *Device, l *backends.Launch) (runner, error) {
 			return nil, err
 		}
 	}
-	size := w.Type.RowBytes(w.RowElems())
+	t.height = w.Shape[1]
+	row := max(1, w.Type.RowBytes(w.Shape[2]))
+	t.per = max(simd.PanelRows, chunkBytes/4/row/simd.PanelRows*simd.PanelRows)
+	t.blocks = (t.height + t.per - 1) / t.per
 	for i := range w.Shape[0] {
+		if w.Packing != "" {
+			m, err := panelsOf(w, i)
+			if err != nil {
+				return nil, err
+			}
+			t.panels = append(t.panels, m)
+			continue
+		}
 		o := *w
 		o.Shape = w.Shape[1:]
 		o.Offset += i * w.Stride
-		o.Stride = size / max(1, o.Shape[0])
+		o.Stride = w.Type.RowBytes(w.Shape[2])
 		m, err := matrix(&o)
 		if err != nil {
 			return nil, err
 		}
 		t.experts = append(t.experts, m)
 	}
-	row := max(1, w.Type.RowBytes(w.Shape[2]))
-	t.per = max(4, chunkBytes/4/row)
-	t.blocks = (w.Shape[1] + t.per - 1) / t.per
-	t.first = make([]int32, len(t.experts)+1)
+	if t.panels != nil && simd.RoundsActivations(w.Type) {
+		t.q = d.bindRounding(x, t.x, 1)
+	}
+	t.first = make([]int32, w.Shape[0]+1)
 	t.list = make([]int32, len(t.e))
-	t.active = make([]int32, 0, len(t.experts))
+	t.active = make([]int32, 0, w.Shape[0])
 	t.scratch = make([][]float32, d.pool.Size())
-	if !simd.Direct(w.Type) {
-		for i := range t.scratch {
-			t.scratch[i] = d.workerScratch(i, w.Shape[2])
-		}
+	for i := range t.scratch {
+		t.scratch[i] = d.workerScratch(i, max(simd.TailFloats, w.Shape[2]))
 	}
 	return t, nil
 }
@@ -75,13 +87,13 @@ func bindLinearID(d *Device, l *backends.Launch) (runner, error) {
 func (t *linearID) run(p *pool.Pool) error {
 	clear(t.first)
 	for i, e := range t.e {
-		if e < 0 || int(e) >= len(t.experts) {
-			return fmt.Errorf("choice %d is expert %d, there are %d", i, e, len(t.experts))
+		if e < 0 || int(e) >= len(t.first)-1 {
+			return fmt.Errorf("choice %d is expert %d, there are %d", i, e, len(t.first)-1)
 		}
 		t.first[e+1]++
 	}
 	t.active = t.active[:0]
-	for e := range t.experts {
+	for e := range len(t.first) - 1 {
 		if t.first[e+1] > 0 {
 			t.active = append(t.active, int32(e))
 		}
@@ -91,30 +103,46 @@ func (t *linearID) run(p *pool.Pool) error {
 		t.list[t.first[e]] = int32(i)
 		t.first[e]++
 	}
-	for e := len(t.experts); e > 0; e-- {
+	for e := len(t.first) - 1; e > 0; e-- {
 		t.first[e] = t.first[e-1]
 	}
 	t.first[0] = 0
 	if len(t.active) > 0 {
+		if t.q != nil {
+			t.q.run(p)
+		}
 		p.Run(t, len(t.active)*t.blocks)
 	}
 	return nil
 }
 
 func (t *linearID) Do(worker, chunk int) {
-	e := t.active[chunk/t.blocks]
-	m := t.experts[e]
+	e := int(t.active[chunk/t.blocks])
 	r0 := chunk % t.blocks * t.per
-	r1 := min(r0+t.per, m.Rows)
+	r1 := min(r0+t.per, t.height)
 	for _, i := range t.list[t.first[e]:t.first[e+1]] {
 		in := int(i) / t.users * t.inputs
 		if t.inputs > 1 {
 			in += int(i) % t.users
 		}
-		y := t.y.row(int(i))[r0:r1]
-		t.d.k.MatVec(y, m, r0, t.x.row(in), t.scratch[worker])
+		y := t.y.row(int(i))
+		t.product(y, e, in, r0, r1, t.scratch[worker])
 		if t.b != nil {
-			t.d.k.Add(y, y, t.b[int(e)*m.Rows+r0:int(e)*m.Rows+r1])
+			t.d.k.Add(y[r0:r1], y[r0:r1], t.b[e*t.height+r0:e*t.height+r1])
 		}
+	}
+}
+
+// product computes elements r0 … r1-1 of expert e's product with row in of x.
+func (t *linearID) product(y []float32, e, in, r0, r1 int, scratch []float32) {
+	p0, p1 := r0/simd.PanelRows, simd.PanelCount(r1)
+	switch {
+	case t.q != nil:
+		row := t.q.q.Row(in)
+		t.d.k.MulPanels(y, t.height, t.panels[e], p0, p1, &row, 0, 1, scratch)
+	case t.panels != nil:
+		t.d.k.MatVecPanels(y, t.panels[e], p0, p1, t.x.row(in), scratch)
+	default:
+		t.d.k.MatVec(y[r0:r1], t.experts[e], r0, t.x.row(in), scratch)
 	}
 }

@@ -65,7 +65,13 @@ func (k *Kernels) MulRows(y []float32, ldy int, m Matrix, r0, r1 int, xp []float
 	if r1 <= r0 || s == 0 {
 		return
 	}
-	_ = m.row(r1 - 1)
+	if m.Packed {
+		if err := m.Check(); err != nil || r0%PanelRows > 0 {
+			panic(fmt.Sprintf("simd: MulRows from row %d of panels: %v", r0, err))
+		}
+	} else {
+		_ = m.row(r1 - 1)
+	}
 	if m.Cols == 0 && !add {
 		for j := range s {
 			clear(y[j*ldy+r0 : j*ldy+r1])
@@ -77,8 +83,12 @@ func (k *Kernels) MulRows(y []float32, ldy int, m Matrix, r0, r1 int, xp []float
 		rows := min(tileRows, r1-t0)
 		for c0 := 0; c0 < m.Cols; c0 += blockK {
 			kc := min(blockK, m.Cols-c0)
-			for i := 0; i < rows; i += k.mr {
-				k.packW(wp[i*kc:], m, t0+i, min(k.mr, rows-i), c0, kc, scratch[tileRows*blockK:])
+			if m.Packed {
+				k.widePanels(wp, m, t0, rows, c0, kc)
+			} else {
+				for i := 0; i < rows; i += k.mr {
+					k.packW(wp[i*kc:], m, t0+i, min(k.mr, rows-i), c0, kc, scratch[tileRows*blockK:])
+				}
 			}
 			adding := 0
 			if add || c0 > 0 {
@@ -93,6 +103,24 @@ func (k *Kernels) MulRows(y []float32, ldy int, m Matrix, r0, r1 int, xp []float
 				}
 			}
 		}
+	}
+}
+
+// widePanels turns columns c0 … c0+kc-1 of the panels from row r0 on into the
+// micro-kernel's tiles, [kc][mr]. Rows that a last tile lacks keep what was there.
+func (k *Kernels) widePanels(dst []float32, m Matrix, r0, rows, c0, kc int) {
+	wide := k.k.WideF32
+	switch m.Type {
+	case tensor.F16:
+		wide = k.k.WideF16
+	case tensor.BF16:
+		wide = k.k.WideBF16
+	}
+	size, at := PanelBytes(m.Type, m.Cols), PanelBytes(m.Type, c0)
+	for i := 0; i < rows; i += PanelRows {
+		w := m.Data[(r0+i)/PanelRows*size:][at:size]
+		// Where a tile is more than a panel, panels lie beside each other in it.
+		wide(ptr(w), ptr(dst[i/max(k.mr, PanelRows)*max(k.mr, PanelRows)*kc+i%max(k.mr, PanelRows):]), kc)
 	}
 }
 

@@ -361,7 +361,10 @@ func TestMatMul(t *testing.T) {
 							if n > 33 && s%4 != 1 {
 								continue
 							}
-							testMatMul(t, k, r, typ, s, n, c, (s+n)%2 == 0)
+							testMatMul(t, k, r, typ, s, n, c, (s+n)%2 == 0, false)
+							if plainPanel(typ) {
+								testMatMul(t, k, r, typ, s, n, c, (s+n)%2 == 0, true)
+							}
 						}
 					}
 				}
@@ -370,7 +373,7 @@ func TestMatMul(t *testing.T) {
 	})
 }
 
-func testMatMul(t *testing.T, k *Kernels, r *rand.Rand, typ tensor.Type, s, n, cols int, add bool) {
+func testMatMul(t *testing.T, k *Kernels, r *rand.Rand, typ tensor.Type, s, n, cols int, add, packed bool) {
 	m, w := randMatrix(r, typ, n, cols, n%2)
 	ldx, ldy := cols+s%3, n+s%4
 	x, y := randVector(r, max(0, (s-1)*ldx+cols), s%5), newBanded((s-1)*ldy+n, n%7)
@@ -386,6 +389,14 @@ func testMatMul(t *testing.T, k *Kernels, r *rand.Rand, typ tensor.Type, s, n, c
 		k.PackX(xp.v, x.v, ldx, s, cols, p, p+1)
 	}
 	split := n / 3 // two calls, as two workers would make them
+	if packed {
+		var rows []byte
+		for i := range n {
+			rows = append(rows, m.row(i)...)
+		}
+		m = Matrix{Type: typ, Rows: n, Cols: cols, Packed: true, Data: packAll(t, typ, rows, n, cols).Data}
+		split = split / PanelRows * PanelRows
+	}
 	k.MulRows(y.v, ldy, m, 0, split, xp.v, s, scratch.v, add)
 	k.MulRows(y.v, ldy, m, split, n, xp.v, s, scratch.v, add)
 	y.check(t, "MulRows")
@@ -397,7 +408,7 @@ func testMatMul(t *testing.T, k *Kernels, r *rand.Rand, typ tensor.Type, s, n, c
 			if at >= len(y.v) {
 				break
 			}
-			what := fmt.Sprintf("%s %d rows by %d by %d, add %v: y[%d,%d]", typ, s, n, cols, add, j, i)
+			what := fmt.Sprintf("%s %d rows by %d by %d, add %v, packed %v: y[%d,%d]", typ, s, n, cols, add, packed, j, i)
 			if i >= n {
 				if gap := y.v[at]; gap != guard && float64(gap) != before[at] {
 					t.Fatalf("%s: wrote %v between rows", what, gap)

@@ -36,6 +36,11 @@ func (q *Quants) tile(i int) []byte {
 	return q.Data[i*size : (i+1)*size]
 }
 
+// Row gives row i alone, where Group is 1.
+func (q *Quants) Row(i int) Quants {
+	return Quants{N: 1, Cols: q.Cols, Group: 1, Data: q.tile(i)}
+}
+
 // Quantise rounds x, of Cols elements, into row i.
 func (k *Kernels) Quantise(q *Quants, i int, x []float32) {
 	if len(x) != q.Cols || q.Cols%32 != 0 || i < 0 || i >= q.N {
