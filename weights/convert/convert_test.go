@@ -334,6 +334,10 @@ func TestRefused(t *testing.T) {
 			_, err := ToGGUF(changed{golden, map[string]any{"rope_parameters.rope_type": "ntk"}, "", ""}, p, Options{})
 			return err
 		},
+		"hidden_act is gelu, but a GGUF file of architecture llama stands for silu": func(p string) error {
+			_, err := ToGGUF(changed{golden, map[string]any{"hidden_act": "gelu"}, "", ""}, p, Options{})
+			return err
+		},
 		"num_hidden_layers is -3": func(p string) error {
 			_, err := ToGGUF(changed{golden, map[string]any{"num_hidden_layers": int64(-3)}, "", ""}, p, Options{})
 			return err

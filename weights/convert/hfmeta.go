@@ -12,7 +12,9 @@ import (
 
 // describe turns config.json into GGUF's metadata under the keys of llama.cpp's
 // converter. Keys beyond those, which say what would otherwise be lost, are
-// llama.* attention.sliding_window for Mistral and attention.scale for Gemma 2.
+// llama.* attention.sliding_window for Mistral, attention.sliding_window and
+// attention.sliding_window_start for Qwen2, attention.scale for Gemma 2, and
+// rope.scaling.yarn_truncate.
 func (h *hfPlan) describe() error {
 	h.add("general.architecture", h.arch)
 	h.add("general.type", "model")
@@ -66,7 +68,28 @@ func (h *hfPlan) describe() error {
 	}
 	h.describeWindow()
 	h.describeCaps()
+	if err := h.checkActivation(); err != nil {
+		return err
+	}
 	return h.describeRope()
+}
+
+// checkActivation refuses what GGUF, which has no key for it, would lose:
+// readers know a family by one activation. GPT-NeoX's is GELU; llama.cpp
+// computes its approximation by tanh there, greta GELU itself, as the family
+// was trained.
+func (h *hfPlan) checkActivation() error {
+	key, want := "hidden_act", "silu"
+	switch h.arch {
+	case "gemma2":
+		key, want = "hidden_activation", "gelu_pytorch_tanh"
+	case "gptneox":
+		want = "gelu"
+	}
+	if act, ok := metaString(h.src, key); ok && act != want {
+		return fmt.Errorf("config.json: %s is %s, but a GGUF file of architecture %s stands for %s and cannot say otherwise", key, act, h.arch, want)
+	}
+	return nil
 }
 
 func (h *hfPlan) describeWindow() {
@@ -74,12 +97,16 @@ func (h *hfPlan) describeWindow() {
 	if !ok || n < 1 || n > math.MaxUint32 {
 		return
 	}
-	if v, ok := h.src.Meta("use_sliding_window"); ok && v == false {
-		return
-	}
 	if h.arch == "qwen2" || h.arch == "qwen3" {
-		h.notes = append(h.notes, "the sliding window of some layers has no key in GGUF: longer contexts than the window will differ")
-		return
+		if v, _ := h.src.Meta("use_sliding_window"); v != true {
+			return
+		}
+		start := h.intOr("max_window_layers", 28)
+		if start >= int64(h.layers) {
+			return
+		}
+		h.add(h.arch+".attention.sliding_window_start", uint32(max(start, 0)))
+		h.notes = append(h.notes, fmt.Sprintf("the sliding window of the layers from %d on is kept as %s.attention.sliding_window_start, which other programs may not read", start, h.arch))
 	}
 	h.add(h.arch+".attention.sliding_window", uint32(n))
 }
@@ -155,6 +182,8 @@ func (h *hfPlan) describeRope() error {
 	original, hasOriginal := h.ropeFloat("original_max_position_embeddings")
 	switch typ := h.ropeType(); typ {
 	case "", "default", "llama3": // llama3 is a tensor of factors
+	case "dynamic":
+		h.notes = append(h.notes, "rope scaling of type dynamic is left out: it changes nothing up to the context of training")
 	case "linear", "yarn":
 		if longest := float64(h.intOr("max_position_embeddings", 0)); typ == "yarn" && !hasFactor && hasOriginal && original > 0 {
 			factor, hasFactor = longest/original, true
@@ -179,7 +208,7 @@ func (h *hfPlan) describeRope() error {
 			h.add(key("scaling.attn_factor"), float32(attn))
 		}
 	default:
-		return fmt.Errorf("config.json: rope scaling of type %q has no form in GGUF; expected default, linear, yarn, llama3 or longrope", typ)
+		return fmt.Errorf("config.json: rope scaling of type %q has no form in GGUF; expected default, dynamic, linear, yarn, llama3 or longrope", typ)
 	}
 	if h.arch == "phi3" && hasOriginal && original >= 1 && original < math.MaxUint32 {
 		h.add(key("scaling.original_context_length"), uint32(original))
@@ -208,7 +237,8 @@ func (h *hfPlan) describeYarn(factor, original float64, hasOriginal bool) {
 	}
 	for _, prefix := range []string{"rope_parameters.", "rope_scaling."} {
 		if v, _ := h.src.Meta(prefix + "truncate"); v == false {
-			h.notes = append(h.notes, "yarn's truncate: false has no key in GGUF: readers round the ramp's ends, so the logits will differ")
+			h.add(key("yarn_truncate"), false)
+			h.notes = append(h.notes, "yarn's truncate: false is kept as "+key("yarn_truncate")+", which other programs may not read")
 		}
 	}
 	for _, b := range []string{"beta_fast", "beta_slow"} {
