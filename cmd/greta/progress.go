@@ -1,16 +1,14 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
 	"golang.org/x/term"
-
-	"greta/engine/report"
 )
 
 // isTerminal says whether a stream is one that a person looks at.
@@ -19,6 +17,9 @@ func isTerminal(s any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// barAfter is how long work takes before a bar appears.
+const barAfter = 300 * time.Millisecond
+
 // bar is a progress bar on a terminal. It appears only when the work takes
 // noticeable time, and is gone when the work is done.
 type bar struct {
@@ -26,7 +27,8 @@ type bar struct {
 	w     io.Writer
 	what  string
 	start time.Time
-	drawn time.Time
+	drawn *mpb.Progress // nil: not yet
+	bar   *mpb.Bar
 }
 
 // newBar gives a bar, or nil where the stream is not a terminal. A nil bar
@@ -39,27 +41,30 @@ func newBar(w io.Writer, what string) *bar {
 }
 
 // set shows how many bytes are done.
-func (b *bar) set(done, total int64) {
-	b.draw(done, total, fmt.Sprintf("%s of %s", report.Bytes(float64(done)), report.Bytes(float64(total))))
-}
+func (b *bar) set(done, total int64) { b.draw(done, total, decor.SizeB1000(0)) }
 
 // setCount shows what share is done.
-func (b *bar) setCount(done, total int64) { b.draw(done, total, "") }
+func (b *bar) setCount(done, total int64) { b.draw(done, total, nil) }
 
-func (b *bar) draw(done, total int64, detail string) {
+func (b *bar) draw(done, total int64, unit any) {
 	if b == nil || total <= 0 {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := time.Now()
-	if now.Sub(b.start) < 300*time.Millisecond || now.Sub(b.drawn) < 50*time.Millisecond {
-		return
+	if b.drawn == nil {
+		if time.Since(b.start) < barAfter {
+			return
+		}
+		right := []decor.Decorator{decor.Percentage(decor.WCSyncSpace)}
+		if unit != nil {
+			right = append(right, decor.Counters(unit, "  % .1f of % .1f"))
+		}
+		b.drawn = mpb.New(mpb.WithOutput(b.w), mpb.WithWidth(40), mpb.WithAutoRefresh())
+		b.bar = b.drawn.AddBar(total, mpb.BarRemoveOnComplete(), mpb.PrependDecorators(decor.Name(b.what)), mpb.AppendDecorators(right...))
 	}
-	b.drawn = now
-	const width = 30
-	n := int(width * min(done, total) / total)
-	fmt.Fprintf(b.w, "\r%s [%s%s] %3d %%  %s\x1b[K", b.what, strings.Repeat("=", n), strings.Repeat(" ", width-n), 100*done/total, detail)
+	b.bar.SetTotal(total, false)
+	b.bar.SetCurrent(min(done, total))
 }
 
 // clear takes the bar away.
@@ -69,8 +74,9 @@ func (b *bar) clear() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.drawn.IsZero() {
-		fmt.Fprint(b.w, "\r\x1b[K")
-		b.drawn = time.Time{}
+	if b.drawn != nil {
+		b.bar.Abort(true)
+		b.drawn.Wait()
+		b.drawn, b.bar, b.start = nil, nil, time.Now()
 	}
 }

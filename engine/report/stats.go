@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // minP99 is the number of samples below which a 99th percentile says nothing.
@@ -40,25 +42,15 @@ func Interval(samples []float64) (low, high float64, sure bool) {
 	}
 	// The k-th smallest and k-th largest enclose the median with probability
 	// 1 - 2·P(Binomial(n, ½) < k).
-	k, below := 0, 0.0
-	for ; k < n/2; k++ {
-		below += binomial(n, k)
-		if 2*below > 0.05 {
-			break
-		}
+	heads := distuv.Binomial{N: float64(n), P: 0.5}
+	k := 0
+	for k < n/2 && 2*heads.CDF(float64(k)) <= 0.05 {
+		k++
 	}
 	if k == 0 {
 		return s[0], s[n-1], false
 	}
 	return s[k-1], s[n-k], true
-}
-
-// binomial is the probability of k heads in n throws of a fair coin.
-func binomial(n, k int) float64 {
-	a, _ := math.Lgamma(float64(n + 1))
-	b, _ := math.Lgamma(float64(k + 1))
-	c, _ := math.Lgamma(float64(n - k + 1))
-	return math.Exp(a - b - c - float64(n)*math.Ln2)
 }
 
 // Times are percentiles of durations, in milliseconds.

@@ -2,56 +2,44 @@ package report
 
 import (
 	"strings"
-	"unicode/utf8"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// Table prints aligned columns for a terminal.
-type Table struct {
-	left []bool // whether a column is aligned left
-	rows [][]string
-}
+// Table prints aligned columns for a terminal, without frames.
+type Table struct{ w table.Writer }
 
 // NewTable makes a table. A column whose head starts with "<" is aligned
 // left, the others right, as numbers want.
 func NewTable(head ...string) *Table {
-	t := &Table{}
-	row := make([]string, len(head))
+	t := &Table{table.NewWriter()}
+	style := table.Style{Name: "plain", Box: table.BoxStyle{PaddingRight: "  "}, Options: table.OptionsNoBordersAndSeparators}
+	t.w.SetStyle(style)
+	t.w.SuppressTrailingSpaces()
+	config := make([]table.ColumnConfig, len(head))
+	names := make([]string, len(head))
 	for i, h := range head {
-		text, left := strings.CutPrefix(h, "<")
-		t.left = append(t.left, left)
-		row[i] = text
+		name, left := strings.CutPrefix(h, "<")
+		config[i] = table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight}
+		if left {
+			config[i].Align, config[i].AlignHeader = text.AlignLeft, text.AlignLeft
+		}
+		names[i] = name
 	}
-	t.rows = append(t.rows, row)
+	t.w.SetColumnConfigs(config)
+	t.Row(names...)
 	return t
 }
 
 // Row appends a row.
-func (t *Table) Row(cells ...string) { t.rows = append(t.rows, cells) }
-
-// String gives the table with two spaces between columns and none behind the last.
-func (t *Table) String() string {
-	width := make([]int, len(t.left))
-	for _, r := range t.rows {
-		for i, c := range r {
-			width[i] = max(width[i], utf8.RuneCountInString(c))
-		}
+func (t *Table) Row(cells ...string) {
+	row := make(table.Row, len(cells))
+	for i, c := range cells {
+		row[i] = c
 	}
-	var b strings.Builder
-	for _, r := range t.rows {
-		var line strings.Builder
-		for i, c := range r {
-			if i > 0 {
-				line.WriteString("  ")
-			}
-			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(c))
-			if t.left[i] {
-				line.WriteString(c + pad)
-			} else {
-				line.WriteString(pad + c)
-			}
-		}
-		b.WriteString(strings.TrimRight(line.String(), " "))
-		b.WriteByte('\n')
-	}
-	return b.String()
+	t.w.AppendRow(row)
 }
+
+// String gives the table, a line each row.
+func (t *Table) String() string { return t.w.Render() + "\n" }
