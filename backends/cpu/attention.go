@@ -7,26 +7,33 @@ import (
 	"greta/backends"
 	"greta/backends/cpu/simd"
 	"greta/graph"
-	"greta/internal/pool"
 	"greta/ops"
 	"greta/tensor"
 )
 
 // attention is softmax(q·kᵀ·scale)·v over the cache positions up to each
-// token's own. A chunk is one token and one key/value head with the query heads
-// that share it.
+// token's own. The cache is read once, in blocks of positions, with a softmax
+// that is corrected as larger scores turn up (Milakov and Gimelshein, "Online
+// normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022).
+// Single tokens divide the positions among workers (attention_decode.go), many
+// tokens are taken in tiles that are products of matrices (attention_prefill.go).
 type attention struct {
-	d       *Device
-	q, y    rows
-	k, v    []simd.Matrix // per key/value head: rows are positions
-	pos     []int32
-	heads   int // query heads
-	groups  int // key/value heads
-	scale   float32
-	softcap float64
-	window  int
-	scores  [][]float32 // per worker: one per position
+	d        *Device
+	q, y     rows
+	k, v     []simd.Matrix // per key/value head: rows are positions
+	pos      []int32
+	heads    int // query heads
+	groups   int // key/value heads
+	share    int // query heads of a group
+	dh, dv   int // elements of keys and of values
+	scale    float32
+	softcap  float32
+	window   int
+	capacity int // positions in the cache
 }
+
+// tokenTile is from how many tokens on prefill's tiles are used.
+const tokenTile = 4
 
 // checkCaches says whether the caches can be read in place.
 func checkCaches(n *graph.Node) error {
@@ -42,8 +49,11 @@ func checkCaches(n *graph.Node) error {
 
 func bindAttention(d *Device, l *backends.Launch) (runner, error) {
 	a := graph.Attr[ops.AttentionAttr](l.Node)
-	q, k := &l.In[0], &l.In[1]
-	t := &attention{d: d, heads: q.Shape[1], groups: k.Shape[1], scale: float32(a.ScaleOf(q.Shape[2])), softcap: a.Softcap, window: a.Window}
+	q, k, v := &l.In[0], &l.In[1], &l.In[2]
+	t := attention{
+		d: d, heads: q.Shape[1], groups: k.Shape[1], share: q.Shape[1] / k.Shape[1], dh: q.Shape[2], dv: v.Shape[2],
+		scale: float32(a.ScaleOf(q.Shape[2])), softcap: float32(a.Softcap), window: a.Window, capacity: k.Shape[0],
+	}
 	var err error
 	if t.q, err = floats(q); err != nil {
 		return nil, err
@@ -57,14 +67,13 @@ func bindAttention(d *Device, l *backends.Launch) (runner, error) {
 	if t.k, err = headMatrices(k); err != nil {
 		return nil, err
 	}
-	if t.v, err = headMatrices(&l.In[2]); err != nil {
+	if t.v, err = headMatrices(v); err != nil {
 		return nil, err
 	}
-	t.scores = make([][]float32, d.pool.Size())
-	for i := range t.scores {
-		t.scores[i] = d.workerScratch(i, k.Shape[0])
+	if len(t.pos) < tokenTile {
+		return newDecodeAttention(t), nil
 	}
-	return t, nil
+	return newPrefillAttention(t), nil
 }
 
 // headMatrices sees a cache [C, G, Dh] as G matrices of C rows.
@@ -84,44 +93,47 @@ func headMatrices(o *backends.Operand) ([]simd.Matrix, error) {
 	return ms, nil
 }
 
-func (t *attention) run(p *pool.Pool) error {
+// rowsOf is the view of rows [from, to) of a matrix.
+func rowsOf(m *simd.Matrix, from, to int) simd.Matrix {
+	part := *m
+	part.Data, part.Rows = m.Data[from*m.Stride:], to-from
+	return part
+}
+
+func (t *attention) checkPositions() error {
 	for i, pos := range t.pos {
-		if pos < 0 || int(pos) >= t.k[0].Rows {
-			return fmt.Errorf("token %d is at position %d, the cache holds %d", i, pos, t.k[0].Rows)
+		if pos < 0 || int(pos) >= t.capacity {
+			return fmt.Errorf("token %d is at position %d, the cache holds %d", i, pos, t.capacity)
 		}
-	}
-	if len(t.pos) > 0 {
-		p.Run(t, len(t.pos)*t.groups)
 	}
 	return nil
 }
 
-func (t *attention) Do(worker, chunk int) {
-	// Later tokens have more to do: they come first, so that chunks end evenly.
-	token, g := len(t.pos)-1-chunk/t.groups, chunk%t.groups
-	end := int(t.pos[token]) + 1
-	from := 0
+// sees gives the positions [from, end) that a token sees.
+func (t *attention) sees(token int) (from, end int) {
+	end = int(t.pos[token]) + 1
 	if t.window > 0 {
 		from = max(0, end-t.window)
 	}
-	share := t.heads / t.groups
-	for h := g * share; h < (g+1)*share; h++ {
-		t.head(t.y.row(token*t.heads+h), t.q.row(token*t.heads+h), g, from, end, t.scores[worker][:end-from])
+	return from, end
+}
+
+// cap bends scores to cap·tanh(s/cap) = cap·(1 - 2/(1 + e^(2s/cap))).
+func (t *attention) cap(s []float32) {
+	if t.softcap <= 0 {
+		return
+	}
+	k := t.d.k
+	k.Scale(s, 2/t.softcap, s)
+	k.Exp(s, s)
+	for i, e := range s {
+		s[i] = t.softcap - 2*t.softcap/(1+e)
 	}
 }
 
-// head computes one query's output over positions [from, end).
-func (t *attention) head(y, q []float32, g, from, end int, s []float32) {
-	k := t.d.k
-	k.MatVec(s, t.k[g], from, q, nil)
-	k.Scale(s, t.scale, s)
-	if t.softcap > 0 {
-		for i, v := range s {
-			s[i] = float32(t.softcap * math.Tanh(float64(v)/t.softcap))
-		}
-	}
-	sum := k.ExpSum(s, s, k.Max(s))
-	clear(y)
-	k.WeightedSum(y, t.v[g], from, s)
-	k.Scale(y, 1/sum, y)
-}
+// least is where scores' running maximum starts: below every score, and so far
+// from infinity that differences are numbers.
+const least = -math.MaxFloat32 / 4
+
+// floor keeps arguments of e^x where e^x is 0 anyway, but x a number.
+const floor = -1000

@@ -1,0 +1,201 @@
+package cpu
+
+import (
+	"math"
+
+	"greta/backends/cpu/simd"
+	"greta/internal/pool"
+	"greta/tensor"
+)
+
+const (
+	tileQueries   = 128 // query rows of a tile, about: tokens times the heads of a group
+	tilePositions = 128 // positions of a block; at most what one packed block of a product has
+)
+
+// prefillAttention takes a tile of tokens with the query heads of one group
+// through the cache, a block of positions at a time, as two products:
+//
+//	scores[r, p] = q[r]·k[p]        queries packed once, keys as the weights
+//	yᵀ[c, r]    += v[p, c]·e[r, p]  values packed as they lie, e = e^(scores - max) as the weights
+//
+// The second one is transposed because values lie position by position, which
+// is how a packed operand lies. A chunk is one tile and one group.
+type prefillAttention struct {
+	attention
+	tokens int // of a tile
+	tiles  int
+	work   []prefillWork
+}
+
+// prefillWork is one worker's memory. R is the queries of a tile, P the positions of a block.
+type prefillWork struct {
+	q         []float32   // [R, dh], scaled
+	queries   []float32   // q in panels
+	scores    []float32   // [R, P]
+	probs     simd.Matrix // the same, as a matrix
+	values    []float32   // [P, dv] in panels
+	wide      []float32   // [dv], where values are no f32
+	yt        []float32   // [dv, R]
+	most, sum []float32   // [R]: of the scores so far
+	change    []float32   // [R]: e^(old maximum - new one)
+	scratch   []float32
+}
+
+func newPrefillAttention(a attention) *prefillAttention {
+	t := &prefillAttention{attention: a}
+	k := t.d.k
+	t.tokens = min(max(1, tileQueries/max(1, t.share)), len(t.pos))
+	t.tiles = (len(t.pos) + t.tokens - 1) / t.tokens
+	t.work = make([]prefillWork, t.d.pool.Size())
+	if t.groups == 0 {
+		return t
+	}
+	r, p := t.tokens*t.share, tilePositions
+	scratch := max(k.ScratchLen(t.k[0]), k.ScratchLen(simd.Matrix{Type: tensor.F32}))
+	for i := range t.work {
+		w := &t.work[i]
+		parts := cut(t.d, i, []int{r * t.dh, k.PackedLen(r, t.dh), r * p, max(k.PackedLen(t.dv, p), k.PackedLen(t.dv, r)), t.dv, t.dv * r, r, r, r, scratch})
+		w.q, w.queries, w.scores, w.values, w.wide, w.yt = parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]
+		w.most, w.sum, w.change, w.scratch = parts[6], parts[7], parts[8], parts[9]
+		w.probs = simd.Matrix{Type: tensor.F32, Data: tensor.Bytes(w.scores), Stride: 4 * p}
+	}
+	return t
+}
+
+func (t *prefillAttention) run(p *pool.Pool) error {
+	if err := t.checkPositions(); err != nil {
+		return err
+	}
+	if t.heads > 0 {
+		p.Run(t, t.tiles*t.groups)
+	}
+	return nil
+}
+
+func (t *prefillAttention) Do(worker, chunk int) {
+	// Later tokens have more to do: they come first, so that chunks end evenly.
+	tile, g := t.tiles-1-chunk/t.groups, chunk%t.groups
+	w, k := &t.work[worker], t.d.k
+	first := tile * t.tokens
+	last := min(first+t.tokens, len(t.pos))
+	r := (last - first) * t.share
+	begin, end := t.capacity, 0
+	for token := first; token < last; token++ {
+		from, to := t.sees(token)
+		begin, end = min(begin, from), max(end, to)
+		for i := range t.share {
+			at := ((token-first)*t.share + i) * t.dh
+			k.Scale(w.q[at:at+t.dh], t.scale, t.q.row(token*t.heads+g*t.share+i))
+		}
+	}
+	k.PackX(w.queries, w.q, t.dh, r, t.dh, 0, k.Panels(r))
+	for i := range r {
+		w.most[i], w.sum[i] = least, 0
+	}
+	started := false
+	for ; begin < end; begin += tilePositions {
+		to := min(begin+tilePositions, end)
+		if !t.seen(first, last, begin, to) {
+			continue
+		}
+		k.MulRows(w.scores, tilePositions, rowsOf(&t.k[g], begin, to), 0, to-begin, w.queries, r, w.scratch, false)
+		if t.softmax(w, first, last, begin, to) && started {
+			for c := range t.dv {
+				y := w.yt[c*r:][:r]
+				k.Mul(y, y, w.change[:r])
+			}
+		}
+		t.packValues(w, g, begin, to)
+		w.probs.Rows, w.probs.Cols = r, to-begin
+		k.MulRows(w.yt, r, w.probs, 0, r, w.values, t.dv, w.scratch, started)
+		started = true
+	}
+	t.store(w, g, first, r)
+}
+
+// seen says whether any token of [first, last) sees a position of [from, to).
+func (t *prefillAttention) seen(first, last, from, to int) bool {
+	for token := first; token < last; token++ {
+		if a, b := t.sees(token); a < to && from < b {
+			return true
+		}
+	}
+	return false
+}
+
+// softmax turns the scores of positions [begin, to) into powers of e, 0 where
+// a token does not look, and says whether any maximum has changed.
+func (t *prefillAttention) softmax(w *prefillWork, first, last, begin, to int) bool {
+	k, changed := t.d.k, false
+	for token := first; token < last; token++ {
+		from, end := t.sees(token)
+		from, end = max(from, begin)-begin, min(end, to)-begin
+		for i := range t.share {
+			r := (token-first)*t.share + i
+			s := w.scores[r*tilePositions:][:to-begin]
+			w.change[r] = 0
+			if from >= end {
+				clear(s)
+				continue
+			}
+			seen := s[from:end]
+			t.cap(seen)
+			if most := k.Max(seen); most > w.most[r] {
+				w.change[r] = max(floor, w.most[r]-most)
+				w.most[r] = most
+				changed = true
+			}
+			clear(s[:from])
+			clear(s[end:])
+			sum := k.ExpSum(seen, seen, w.most[r])
+			if w.change[r] != 0 {
+				w.sum[r] *= exp32(w.change[r])
+			}
+			w.sum[r] += sum
+		}
+	}
+	if changed {
+		n := (last - first) * t.share
+		k.Exp(w.change[:n], w.change[:n])
+	}
+	return changed
+}
+
+// packValues lays the values of positions [from, to) into panels, as PackX
+// would lay their transpose: [panel][position][PanelRows].
+func (t *prefillAttention) packValues(w *prefillWork, g, from, to int) {
+	nr, n, m := t.d.k.PanelRows(), to-from, &t.v[g]
+	for p := range n {
+		row := w.wide
+		if m.Type == tensor.F32 {
+			row = tensor.View[float32](m.Data[(from+p)*m.Stride:][:4*t.dv])
+		} else {
+			t.d.decodeRow(row, m, from+p)
+		}
+		for c, at := 0, p*nr; c < t.dv; c, at = c+nr, at+n*nr {
+			copy(w.values[at:at+nr], row[c:min(c+nr, t.dv)])
+		}
+	}
+}
+
+// store divides by the sums and turns yᵀ around: in panels, its rows lie side by side.
+func (t *prefillAttention) store(w *prefillWork, g, first, r int) {
+	k, nr := t.d.k, t.d.k.PanelRows()
+	for i := range r {
+		w.change[i] = 1 / w.sum[i]
+	}
+	for c := range t.dv {
+		y := w.yt[c*r:][:r]
+		k.Mul(y, y, w.change[:r])
+	}
+	k.PackX(w.values, w.yt, r, t.dv, r, 0, k.Panels(t.dv))
+	for i := range r {
+		y := t.y.row((first+i/t.share)*t.heads + g*t.share + i%t.share)
+		for c, at := 0, i*nr; c < t.dv; c, at = c+nr, at+r*nr {
+			copy(y[c:min(c+nr, t.dv)], w.values[at:at+nr])
+		}
+	}
+}
+
+func exp32(x float32) float32 { return float32(math.Exp(float64(x))) }
