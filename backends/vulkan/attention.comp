@@ -9,15 +9,15 @@
 // y[s,h] = sum over j of softmax(cap(scale q[s,h] k[j]))[j] v[j], pos[s]-window < j <= pos[s],
 // with the softmax online, a tile of positions at a time. A workgroup works on one head of
 // one token and on one of PARTS ranges of the positions; attention_join puts parts together.
+// NA, a macro, is how many units of VU elements of v an invocation sums up.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint K = F32; // types of the caches
 layout(constant_id = 2) const uint V = F32;
 layout(constant_id = 3) const bool WIDEK = false; // rows of k can be read 16 bytes, 8 or 4 elements, at a time
 layout(constant_id = 4) const uint VU = 1;        // elements of v that an invocation reads together: 1 or 2
 layout(constant_id = 5) const uint LANES = 64;    // invocations beside each other on a row of v
-layout(constant_id = 6) const uint NA = 1;        // units of VU elements of each of them
-layout(constant_id = 7) const uint PARTS = 1;
-layout(constant_id = 8) const uint DHMAX = 128;   // room for q
+layout(constant_id = 6) const uint PARTS = 1;
+layout(constant_id = 7) const uint DHMAX = 128;   // room for q
 layout(binding = 0, std430) readonly buffer BQ { float q[]; };
 layout(binding = 1, std430) readonly buffer BK { uint k[]; };
 layout(binding = 1, std430) readonly buffer BK4 { uvec4 k4[]; };
@@ -58,6 +58,15 @@ float score(uint row) {
   return cap > 0 ? cap * tanh_(d / cap) : d;
 }
 
+// value gives the VU elements of unit u of a row of v.
+vec2 value(uint row, uint u) {
+  if (VU == 1) return vec2(NARROW(v, V, row + u), 0);
+  uint a = V == F32 ? row + 2 * u : (row >> 1) + u;
+  if (V == F32) return uintBitsToFloat(uvec2(v[a], v[a + 1]));
+  if (V == F16) return unpackHalf2x16(v[a]);
+  return uintBitsToFloat(uvec2(v[a] << 16, v[a] & 0xffff0000u));
+}
+
 void main() {
   const uint T = TILE, t = gl_LocalInvocationID.x;
   uint h = gl_WorkGroupID.x, s = gl_WorkGroupID.y, p = gl_WorkGroupID.z, g = h / share;
@@ -76,8 +85,8 @@ void main() {
   barrier();
   const float LOW = -3.0e38;
   float top = LOW, sum = 0;
-  float acc[NA * VU];
-  [[unroll]] for (uint i = 0; i < NA * VU; i++) acc[i] = 0;
+  vec2 acc[NA];
+  [[unroll]] for (uint i = 0; i < NA; i++) acc[i] = vec2(0);
   uint lane = t % LANES, group = t / LANES, units = dv / VU;
   for (uint j0 = from; j0 < end; j0 += T) {
     uint n = min(T, end - j0);
@@ -87,27 +96,21 @@ void main() {
     sp[t] = e;
     sum = sum * old + e;
     top = next;
-    [[unroll]] for (uint i = 0; i < NA * VU; i++) acc[i] *= old;
+    [[unroll]] for (uint i = 0; i < NA; i++) acc[i] *= old;
     barrier();
     if (group < GROUPS) {
-      for (uint j = group; j < n; j += GROUPS) {
-        float w = sp[j];
-        uint row = voff + (j0 + j) * vstride + g * dv;
+      uint j = group;
+      for (; j + 3 * GROUPS < n; j += 4 * GROUPS) { // loads of four rows in flight
         [[unroll]] for (uint i = 0; i < NA; i++) {
-          uint u = lane + i * LANES;
-          if (u >= units) continue;
-          if (VU == 1) acc[i] = fma(w, NARROW(v, V, row + u), acc[i]);
-          else {
-            uint a = V == F32 ? row + 2 * u : (row >> 1) + u;
-            vec2 x;
-            if (V == F32) x = uintBitsToFloat(uvec2(v[a], v[a + 1]));
-            else if (V == F16) x = unpackHalf2x16(v[a]);
-            else x = uintBitsToFloat(uvec2(v[a] << 16, v[a] & 0xffff0000u));
-            acc[2 * i] = fma(w, x.x, acc[2 * i]);
-            acc[2 * i + 1] = fma(w, x.y, acc[2 * i + 1]);
-          }
+          uint u = min(lane + i * LANES, units - 1);
+          vec2 x[4];
+          [[unroll]] for (uint o = 0; o < 4; o++) x[o] = value(voff + (j0 + j + o * GROUPS) * vstride + g * dv, u);
+          [[unroll]] for (uint o = 0; o < 4; o++) acc[i] = fma(vec2(sp[j + o * GROUPS]), x[o], acc[i]);
         }
       }
+      for (; j < n; j += GROUPS)
+        [[unroll]] for (uint i = 0; i < NA; i++)
+          acc[i] = fma(vec2(sp[j]), value(voff + (j0 + j) * vstride + g * dv, min(lane + i * LANES, units - 1)), acc[i]);
     }
     barrier();
   }
@@ -118,7 +121,7 @@ void main() {
     part[to + 1] = sum;
   }
   [[unroll]] for (uint i = 0; i < NA; i++) {
-    [[unroll]] for (uint j = 0; j < VU; j++) so[t * VU + j] = acc[i * VU + j];
+    [[unroll]] for (uint j = 0; j < VU; j++) so[t * VU + j] = acc[i][j];
     barrier();
     uint u = t + i * LANES;
     if (t < LANES && u < units) {

@@ -57,7 +57,22 @@ func bindAttention(b *bind) error {
 	a := graph.Attr[ops.AttentionAttr](l.Node)
 	heads, dh, dv := q.Shape[1], q.Shape[2], v.Shape[2]
 	n := parts(l.Node)
-	c := b.call("attention")
+	_, ksize := k.Type.Block()
+	wide := 16 / ksize // elements in 16 bytes
+	unit := 1
+	if _, size := v.Type.Block(); dv%2 == 0 && v.Stride/size%2 == 0 && v.Offset/size%2 == 0 {
+		unit = 2
+	}
+	lanes := min(dv/unit, attentionTile)
+	each := (dv/unit + lanes - 1) / lanes
+	shader := "attention"
+	switch {
+	case each > 4:
+		return fmt.Errorf("heads of %d values; at most %d are possible", dv, 4*unit*attentionTile)
+	case each > 1:
+		shader = "attention_wide"
+	}
+	c := b.call(shader)
 	vq := b.floats(c, q, false)
 	koff, kstride := b.cacheOperand(c, k)
 	voff, vstride := b.cacheOperand(c, v)
@@ -72,16 +87,9 @@ func bindAttention(b *bind) error {
 		partoff = b.bytes(c, l.Scratch.Buffer, l.Scratch.Offset, attentionScratch(b.d, l.Node), true) / 4
 	}
 	b.status(c)
-	_, ksize := k.Type.Block()
-	wide := 16 / ksize // elements in 16 bytes
-	unit := 1
-	if dv%2 == 0 && vstride%2 == 0 && voff%2 == 0 {
-		unit = 2
-	}
-	lanes := min(dv/unit, attentionTile)
 	c.spec = []uint32{attentionTile, typeCodes[k.Type], typeCodes[v.Type],
 		flag(dh%wide == 0 && int(koff)%wide == 0 && int(kstride)%wide == 0),
-		uint32(unit), uint32(lanes), uint32((dv/unit + lanes - 1) / lanes), uint32(n), uint32(dh)}
+		uint32(unit), uint32(lanes), uint32(n), uint32(dh)}
 	c.push = []uint32{uint32(heads), uint32(heads / k.Shape[1]), uint32(dh), uint32(dv), uint32(k.Shape[0]),
 		vq.off, vq.stride, koff, kstride, voff, vstride, posoff, vy.off, vy.stride, partoff,
 		bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number)}

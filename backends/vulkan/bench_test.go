@@ -21,67 +21,81 @@ func BenchmarkLinear(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	const copies = 6
-	alloc := func(v *graph.Value, use backends.Use) backends.Operand {
+	noise := make([]byte, 1<<20)
+	rng := uint64(1)
+	for i := range noise {
+		rng = rng*6364136223846793005 + 1442695040888963407
+		noise[i] = byte(rng >> 60)
+	}
+	alloc := func(b *testing.B, v *graph.Value, use backends.Use) backends.Operand {
 		buf, err := dev.Alloc(v.Bytes(), use)
 		if err != nil {
 			b.Fatal(err)
 		}
 		b.Cleanup(func() { buf.Free() })
-		data := make([]byte, v.Bytes())
-		x := uint64(1)
-		for i := range data {
-			x = x*6364136223846793005 + 1442695040888963407
-			data[i] = byte(x >> 60)
-		}
-		if err := stream.Write(buf, 0, data); err != nil {
-			b.Fatal(err)
+		for at := 0; at < v.Bytes(); at += len(noise) {
+			if err := stream.Write(buf, at, noise[:min(len(noise), v.Bytes()-at)]); err != nil {
+				b.Fatal(err)
+			}
 		}
 		return backends.Operand{Buffer: buf, Type: v.Type, Shape: v.Shape, Stride: v.Type.RowBytes(v.Shape.Last())}
 	}
+	shapes := [][2]int{{4096, 4096}, {11008, 4096}, {4096, 11008}}
 	for _, t := range []tensor.Type{tensor.F16, tensor.Q8_0, tensor.Q4_0, tensor.Q4_K, tensor.Q6_K} {
-		for _, s := range []int{1, 4, 512} {
-			for _, shape := range [][2]int{{4096, 4096}, {11008, 4096}, {4096, 11008}} {
-				b.Run(fmt.Sprintf("%s/%dx%dx%d", t, s, shape[1], shape[0]), func(b *testing.B) {
-					x := &graph.Value{Name: "x", Kind: graph.Input, Type: tensor.F32, Shape: tensor.Shape{s, shape[1]}}
-					w := &graph.Value{Name: "w", Kind: graph.Weight, Type: t, Shape: tensor.Shape{shape[0], shape[1]}}
-					y := &graph.Value{Name: "y", Type: tensor.F32, Shape: tensor.Shape{s, shape[0]}}
-					n := &graph.Node{Name: "y", Op: ops.Linear, In: []*graph.Value{x, w}, Out: []*graph.Value{y}}
-					k, err := dev.Kernel(n)
-					if err != nil {
-						b.Fatal(err)
-					}
-					p := &backends.Program{Name: b.Name()}
-					ox := alloc(x, backends.Arena)
-					for range copies {
-						p.Launches = append(p.Launches, backends.Launch{Node: n, Kernel: k,
-							In: []backends.Operand{ox, alloc(w, backends.Weights)}, Out: []backends.Operand{alloc(y, backends.Arena)}})
-					}
-					e, err := dev.Capture(p)
-					if err != nil {
-						b.Fatal(err)
-					}
-					defer e.Close()
-					run := func() {
-						if err := e.Submit(); err != nil {
-							b.Fatal(err)
-						}
-						if err := e.Wait(); err != nil {
-							b.Fatal(err)
-						}
-					}
-					run()
-					b.ResetTimer()
-					for b.Loop() {
-						run()
-					}
-					seconds := b.Elapsed().Seconds() / float64(b.N) / copies
-					b.ReportMetric(float64(w.Bytes())/seconds/1e9, "GB/s")
-					b.ReportMetric(2*float64(s)*float64(w.Shape.Elems())/seconds/1e9, "GFlop/s")
-				})
-			}
+		for _, shape := range shapes {
+			b.Run(fmt.Sprintf("%s/%dx%d", t, shape[0], shape[1]), func(b *testing.B) {
+				w := &graph.Value{Name: "w", Kind: graph.Weight, Type: t, Shape: tensor.Shape{shape[0], shape[1]}}
+				weights := make([]backends.Operand, 6)
+				for i := range weights {
+					weights[i] = alloc(b, w, backends.Weights)
+				}
+				for _, c := range [][3]int{{1, 0, 0}, {1, 32, 2}, {1, 64, 2}, {1, 128, 2}, {1, 32, 4}, {1, 64, 4}, {1, 128, 4}, {4, 0, 0}, {512, 0, 0}} {
+					b.Run(fmt.Sprintf("s=%d/size=%d/rows=%d", c[0], c[1], c[2]), func(b *testing.B) {
+						dev.SetVec(c[1], c[2])
+						defer dev.SetVec(0, 0)
+						benchmark(b, dev, w, weights, c[0], alloc)
+					})
+				}
+			})
 		}
 	}
+}
+
+// benchmark replays a linear of s rows with each of the weights in turn.
+func benchmark(b *testing.B, dev *vulkan.Device, w *graph.Value, weights []backends.Operand, s int,
+	alloc func(*testing.B, *graph.Value, backends.Use) backends.Operand) {
+	x := &graph.Value{Name: "x", Kind: graph.Input, Type: tensor.F32, Shape: tensor.Shape{s, w.Shape[1]}}
+	y := &graph.Value{Name: "y", Type: tensor.F32, Shape: tensor.Shape{s, w.Shape[0]}}
+	n := &graph.Node{Name: "y", Op: ops.Linear, In: []*graph.Value{x, w}, Out: []*graph.Value{y}}
+	k, err := dev.Kernel(n)
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := &backends.Program{Name: b.Name()}
+	ox, oy := alloc(b, x, backends.Arena), alloc(b, y, backends.Arena) // one result: each waits for the one before
+	for _, ow := range weights {
+		p.Launches = append(p.Launches, backends.Launch{Node: n, Kernel: k, In: []backends.Operand{ox, ow}, Out: []backends.Operand{oy}})
+	}
+	e, err := dev.Capture(p)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.Close()
+	run := func() {
+		if err := e.Submit(); err != nil {
+			b.Fatal(err)
+		}
+		if err := e.Wait(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	run()
+	for b.Loop() {
+		run()
+	}
+	seconds := b.Elapsed().Seconds() / float64(b.N) / float64(len(weights))
+	b.ReportMetric(float64(w.Bytes())/seconds/1e9, "GB/s")
+	b.ReportMetric(2*float64(s)*float64(w.Shape.Elems())/seconds/1e9, "GFlop/s")
 }
 
 // TestSubmitAllocates proves that a replayed step allocates nothing.

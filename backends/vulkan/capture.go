@@ -89,8 +89,8 @@ func merge(list []span, s span) []span {
 	return append(out, s)
 }
 
-// record fills the submission's command buffer; after, if set, is called behind
-// each launch.
+// record fills the submission's command buffer, in an order that saves barriers; or
+// in the program's, with after called before the first launch and behind each.
 func (e *executable) record(s *submission, after func(r *recorder, launch int)) (vk.DescriptorPool, error) {
 	d := e.d
 	pool, err := d.descriptorPool(e.dispatches)
@@ -112,13 +112,19 @@ func (e *executable) record(s *submission, after func(r *recorder, launch int)) 
 	if after != nil {
 		after(r, -1)
 	}
-	for i := range e.program.Launches {
-		for j := e.first[i]; j < e.first[i+1]; j++ {
+	if after == nil {
+		for _, j := range schedule(e.dispatches) {
 			if err := r.dispatch(&e.dispatches[j]); err != nil {
 				return pool, err
 			}
 		}
-		if after != nil {
+	} else {
+		for i := range e.program.Launches {
+			for j := e.first[i]; j < e.first[i+1]; j++ {
+				if err := r.dispatch(&e.dispatches[j]); err != nil {
+					return pool, err
+				}
+			}
 			after(r, i)
 		}
 	}

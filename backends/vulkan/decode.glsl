@@ -1,6 +1,9 @@
 // Weights of any type, read as 32-bit words from binding WEIGHTS. decode gives the
-// UNIT elements of a unit of a row: 32 for block formats, whose layouts package
-// weights/quant documents, 8 for plain types. Positions are in bytes.
+// UNIT elements of a unit of a row: 32 for block formats (BLOCK 1), whose layouts
+// package weights/quant documents, 8 for plain types (BLOCK 0). Positions are in bytes.
+//
+// What sizes an array or unrolls a loop is a macro and not a specialization constant:
+// then the compiler unrolls, and arrays become registers on every driver.
 
 layout(binding = WEIGHTS, std430) readonly buffer Weights { uint w[]; };
 layout(binding = WEIGHTS, std430) readonly buffer Weights4 { uvec4 w4[]; };
@@ -9,9 +12,12 @@ const uint F64 = 4, F8E4M3 = 5, F8E5M2 = 6, F8E4M3FNUZ = 7, F8E5M2FNUZ = 8,
            Q4_0 = 10, Q4_1 = 11, Q5_0 = 12, Q5_1 = 13, Q8_0 = 14, IQ4_NL = 15,
            Q2_K = 20, Q3_K = 21, Q4_K = 22, Q5_K = 23, Q6_K = 24, IQ4_XS = 25, TQ1_0 = 26, TQ2_0 = 27;
 
-const bool PLAIN = TYPE < 10;
-const uint UNIT = PLAIN ? 8 : 32;
-const uint UNIT4 = PLAIN ? 2 : 8; // UNIT / 4
+#if BLOCK
+#define UNIT 32u
+#else
+#define UNIT 8u
+#endif
+#define UNIT4 (UNIT / 4u)
 
 uint u8(uint a) { return bitfieldExtract(w[a >> 2], int(a & 3u) * 8, 8); }
 uint u16(uint a) { return bitfieldExtract(w[a >> 2], int(a & 2u) * 8, 16); } // a is even
@@ -27,6 +33,144 @@ vec4 sbytes(uint q) {
   return vec4(bitfieldExtract(s, 0, 8), bitfieldExtract(s, 8, 8), bitfieldExtract(s, 16, 8), s >> 24);
 }
 float sbyte(uint a) { return float(bitfieldExtract(int(w[a >> 2]), int(a & 3u) * 8, 8)); }
+
+#if BLOCK
+
+float level(uint q) {
+  const float levels[16] = float[](-127., -104., -83., -65., -49., -35., -22., -10., 1., 13., 25., 38., 53., 69., 89., 113.);
+  return levels[q];
+}
+vec4 levels4(uint q) { return vec4(level(q & 15u), level((q >> 8) & 15u), level((q >> 16) & 15u), level((q >> 24) & 15u)); }
+
+// trit is digit n of a byte that holds five digits of base 3.
+float trit(uint b, uint n) {
+  const uint powers[5] = uint[](1u, 3u, 9u, 27u, 81u);
+  return float((((b * powers[n]) & 255u) * 3u) >> 8) - 1.0;
+}
+
+// decodeBlock gives the 32 elements of unit u of a row of a block format.
+void decodeBlock(uint row, uint u, out vec4 v[8]) {
+  precise float d, m; // as the reference does: every product rounded before a sum
+  precise vec4 t;
+  if (TYPE <= IQ4_NL) {
+    const uint size = TYPE == Q4_1 ? 20 : TYPE == Q5_0 ? 22 : TYPE == Q5_1 ? 24 : TYPE == Q8_0 ? 34 : 18;
+    const uint count = (size + 3) / 4; // words that hold a block, also one that starts between two
+    uint a = row + u * size, from = a >> 2;
+    bool odd = (a & 2u) != 0;
+    uint b[9];
+    [[unroll]] for (uint i = 0; i < 9; i++)
+      if (i < count) b[i] = w[from + i];
+    d = h2f(odd ? b[0] >> 16 : b[0] & 0xffffu);
+    if (TYPE == Q8_0) {
+      [[unroll]] for (uint i = 0; i < 8; i++) v[i] = sbytes(odd ? b[i + 1] : b[i] >> 16 | b[i + 1] << 16) * d;
+      return;
+    }
+    m = TYPE == Q4_1 || TYPE == Q5_1 ? h2f(b[0] >> 16) : 0; // those are whole words
+    uint high = TYPE == Q5_0 ? (odd ? b[1] : b[0] >> 16 | b[1] << 16) : TYPE == Q5_1 ? b[1] : 0;
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+      uint q;
+      if (TYPE == Q4_1 || TYPE == Q5_1) q = TYPE == Q4_1 ? b[i + 1] : b[i + 2];
+      else if (TYPE == Q5_0) q = odd ? b[i + 2] : b[i + 1] >> 16 | b[i + 2] << 16;
+      else q = odd ? b[i + 1] : b[i] >> 16 | b[i + 1] << 16;
+      [[unroll]] for (uint k = 0; k < 2; k++) {
+        uint c = (q >> (4 * k)) & 0x0f0f0f0fu;
+        if (TYPE == IQ4_NL) { v[4 * k + i] = levels4(c) * d; continue; }
+        if (TYPE == Q5_0 || TYPE == Q5_1) {
+          uint h = (high >> (16 * k + 4 * i)) & 15u;
+          c |= (h & 1u) << 4 | (h & 2u) << 11 | (h & 4u) << 18 | (h & 8u) << 25;
+        }
+        t = bytes(c);
+        if (TYPE == Q4_0) t -= 8.0;
+        if (TYPE == Q5_0) t -= 16.0;
+        t = t * d;
+        v[4 * k + i] = TYPE == Q4_1 || TYPE == Q5_1 ? t + m : t;
+      }
+    }
+    return;
+  }
+  uint block = u >> 3, s = u & 7u;
+  if (TYPE == Q4_K || TYPE == Q5_K) {
+    uint a = row + block * (TYPE == Q4_K ? 144 : 176);
+    uint dm = w[a >> 2], sc, mn;
+    if (s < 4) {
+      sc = u8(a + 4 + s) & 63u;
+      mn = u8(a + 8 + s) & 63u;
+    } else {
+      uint b = u8(a + 8 + s);
+      sc = b & 15u | (u8(a + s) >> 6) << 4;
+      mn = b >> 4 | (u8(a + 4 + s) >> 6) << 4;
+    }
+    d = h2f(dm & 0xffffu) * float(sc);
+    m = h2f(dm >> 16) * float(mn);
+    uint q0 = (a >> 2) + (TYPE == Q4_K ? 4 : 12) + 8 * (s >> 1), h0 = (a >> 2) + 4;
+    [[unroll]] for (uint i = 0; i < 8; i++) {
+      uint c = (w[q0 + i] >> (4 * (s & 1u))) & 0x0f0f0f0fu;
+      if (TYPE == Q5_K) c |= ((w[h0 + i] >> s) & 0x01010101u) << 4;
+      t = bytes(c) * d;
+      v[i] = t - m;
+    }
+  } else if (TYPE == Q6_K) {
+    uint a = row + block * 210, h = s >> 2, k = s & 3u;
+    float unit = half_(a + 208);
+    [[unroll]] for (uint i = 0; i < 8; i++) {
+      uint c = (u32(a + 64 * h + 32 * (k & 1u) + 4 * i) >> (4 * (k >> 1))) & 0x0f0f0f0fu;
+      c |= ((u32(a + 128 + 32 * h + 4 * i) >> (2 * k)) & 0x03030303u) << 4;
+      d = unit * sbyte(a + 192 + 2 * s + (i >> 2));
+      v[i] = d * (bytes(c) - 32.0);
+    }
+  } else if (TYPE == Q2_K) {
+    uint a = row + block * 84;
+    float unit = half_(a + 80), low = half_(a + 82);
+    [[unroll]] for (uint i = 0; i < 8; i++) {
+      uint sc = u8(a + 2 * s + (i >> 2));
+      d = unit * float(sc & 15u);
+      m = low * float(sc >> 4);
+      uint c = (w[(a >> 2) + 4 + 8 * (s >> 2) + i] >> (2 * (s & 3u))) & 0x03030303u;
+      t = bytes(c) * d;
+      v[i] = t - m;
+    }
+  } else if (TYPE == Q3_K) {
+    uint a = row + block * 110;
+    float unit = half_(a + 108);
+    [[unroll]] for (uint i = 0; i < 8; i++) {
+      uint j = 2 * s + (i >> 2);
+      uint sc = (u8(a + 96 + (j & 7u)) >> (4 * (j >> 3))) & 15u | ((u8(a + 104 + (j & 3u)) >> (2 * (j >> 2))) & 3u) << 4;
+      d = unit * (float(sc) - 32.0);
+      uint c = (u32(a + 32 + 32 * (s >> 2) + 4 * i) >> (2 * (s & 3u))) & 0x03030303u;
+      c |= ((u32(a + 4 * i) >> s) & 0x01010101u) << 2;
+      v[i] = d * (bytes(c) - 4.0);
+    }
+  } else if (TYPE == IQ4_XS) {
+    uint a = row + block * 136;
+    uint head = w[a >> 2], sc = (w[(a >> 2) + 1] >> (4 * s)) & 15u | ((head >> (16 + 2 * s)) & 3u) << 4;
+    d = h2f(head & 0xffffu) * (float(sc) - 32.0);
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+      uint q = w[(a >> 2) + 2 + 4 * s + i];
+      v[i] = levels4(q & 0x0f0f0f0fu) * d;
+      v[4 + i] = levels4((q >> 4) & 0x0f0f0f0fu) * d;
+    }
+  } else if (TYPE == TQ2_0) {
+    uint a = row + block * 66;
+    d = half_(a + 64);
+    [[unroll]] for (uint i = 0; i < 8; i++)
+      v[i] = (bytes((u32(a + 32 * (s >> 2) + 4 * i) >> (2 * (s & 3u))) & 0x03030303u) - 1.0) * d;
+  } else if (TYPE == TQ1_0) {
+    uint a = row + block * 54;
+    d = half_(a + 52);
+    for (uint i = 0; i < 8; i++) {
+      vec4 r;
+      for (uint j = 0; j < 4; j++) {
+        uint e = 32 * s + 4 * i + j;
+        if (e < 160) r[j] = trit(u8(a + (e & 31u)), e >> 5);
+        else if (e < 240) r[j] = trit(u8(a + 32 + ((e - 160) & 15u)), (e - 160) >> 4);
+        else r[j] = trit(u8(a + 48 + ((e - 240) & 3u)), (e - 240) >> 2);
+      }
+      v[i] = r * d;
+    }
+  }
+}
+
+#else
 
 // f8 widens an 8-bit float: exponent bits, bias, and what its odd codes mean.
 float f8(uint c) {
@@ -65,136 +209,9 @@ float one(uint row, uint i) {
   return f8(u8(row + i));
 }
 
-float level(uint q) {
-  const float levels[16] = float[](-127., -104., -83., -65., -49., -35., -22., -10., 1., 13., 25., 38., 53., 69., 89., 113.);
-  return levels[q];
-}
-vec4 levels4(uint q) { return vec4(level(q & 15u), level((q >> 8) & 15u), level((q >> 16) & 15u), level((q >> 24) & 15u)); }
-
-// trit is digit n of a byte that holds five digits of base 3.
-float trit(uint b, uint n) {
-  const uint powers[5] = uint[](1u, 3u, 9u, 27u, 81u);
-  return float((((b * powers[n]) & 255u) * 3u) >> 8) - 1.0;
-}
-
-// decodeBlock gives the 32 elements of unit u of a row of a block format.
-void decodeBlock(uint row, uint u, out vec4 v[8]) {
-  precise float d, m; // as the reference does: every product rounded before a sum
-  precise vec4 t;
-  if (TYPE <= IQ4_NL) {
-    const uint size = TYPE == Q4_1 ? 20 : TYPE == Q5_0 ? 22 : TYPE == Q5_1 ? 24 : TYPE == Q8_0 ? 34 : 18;
-    const uint qs = TYPE == Q4_1 ? 4 : TYPE == Q5_0 ? 6 : TYPE == Q5_1 ? 8 : 2;
-    uint a = row + u * size;
-    d = half_(a);
-    if (TYPE == Q8_0) {
-      for (uint i = 0; i < 8; i++) v[i] = sbytes(u32(a + 2 + 4 * i)) * d;
-      return;
-    }
-    m = TYPE == Q4_1 || TYPE == Q5_1 ? half_(a + 2) : 0;
-    uint high = TYPE == Q5_0 ? u32(a + 2) : TYPE == Q5_1 ? w[(a + 4) >> 2] : 0;
-    for (uint i = 0; i < 4; i++) {
-      uint q = u32(a + qs + 4 * i);
-      for (uint k = 0; k < 2; k++) {
-        uint c = (q >> (4 * k)) & 0x0f0f0f0fu;
-        if (TYPE == IQ4_NL) { v[4 * k + i] = levels4(c) * d; continue; }
-        if (TYPE == Q5_0 || TYPE == Q5_1) {
-          uint h = (high >> (16 * k + 4 * i)) & 15u;
-          c |= (h & 1u) << 4 | (h & 2u) << 11 | (h & 4u) << 18 | (h & 8u) << 25;
-        }
-        t = bytes(c);
-        if (TYPE == Q4_0) t -= 8.0;
-        if (TYPE == Q5_0) t -= 16.0;
-        t = t * d;
-        v[4 * k + i] = TYPE == Q4_1 || TYPE == Q5_1 ? t + m : t;
-      }
-    }
-    return;
-  }
-  uint block = u >> 3, s = u & 7u;
-  if (TYPE == Q4_K || TYPE == Q5_K) {
-    uint a = row + block * (TYPE == Q4_K ? 144 : 176);
-    uint dm = w[a >> 2], sc, mn;
-    if (s < 4) {
-      sc = u8(a + 4 + s) & 63u;
-      mn = u8(a + 8 + s) & 63u;
-    } else {
-      uint b = u8(a + 8 + s);
-      sc = b & 15u | (u8(a + s) >> 6) << 4;
-      mn = b >> 4 | (u8(a + 4 + s) >> 6) << 4;
-    }
-    d = h2f(dm & 0xffffu) * float(sc);
-    m = h2f(dm >> 16) * float(mn);
-    uint q0 = (a >> 2) + (TYPE == Q4_K ? 4 : 12) + 8 * (s >> 1), h0 = (a >> 2) + 4;
-    for (uint i = 0; i < 8; i++) {
-      uint c = (w[q0 + i] >> (4 * (s & 1u))) & 0x0f0f0f0fu;
-      if (TYPE == Q5_K) c |= ((w[h0 + i] >> s) & 0x01010101u) << 4;
-      t = bytes(c) * d;
-      v[i] = t - m;
-    }
-  } else if (TYPE == Q6_K) {
-    uint a = row + block * 210, h = s >> 2, k = s & 3u;
-    float unit = half_(a + 208);
-    for (uint i = 0; i < 8; i++) {
-      uint c = (u32(a + 64 * h + 32 * (k & 1u) + 4 * i) >> (4 * (k >> 1))) & 0x0f0f0f0fu;
-      c |= ((u32(a + 128 + 32 * h + 4 * i) >> (2 * k)) & 0x03030303u) << 4;
-      d = unit * sbyte(a + 192 + 2 * s + (i >> 2));
-      v[i] = d * (bytes(c) - 32.0);
-    }
-  } else if (TYPE == Q2_K) {
-    uint a = row + block * 84;
-    float unit = half_(a + 80), low = half_(a + 82);
-    for (uint i = 0; i < 8; i++) {
-      uint sc = u8(a + 2 * s + (i >> 2));
-      d = unit * float(sc & 15u);
-      m = low * float(sc >> 4);
-      uint c = (w[(a >> 2) + 4 + 8 * (s >> 2) + i] >> (2 * (s & 3u))) & 0x03030303u;
-      t = bytes(c) * d;
-      v[i] = t - m;
-    }
-  } else if (TYPE == Q3_K) {
-    uint a = row + block * 110;
-    float unit = half_(a + 108);
-    for (uint i = 0; i < 8; i++) {
-      uint j = 2 * s + (i >> 2);
-      uint sc = (u8(a + 96 + (j & 7u)) >> (4 * (j >> 3))) & 15u | ((u8(a + 104 + (j & 3u)) >> (2 * (j >> 2))) & 3u) << 4;
-      d = unit * (float(sc) - 32.0);
-      uint c = (u32(a + 32 + 32 * (s >> 2) + 4 * i) >> (2 * (s & 3u))) & 0x03030303u;
-      c |= ((u32(a + 4 * i) >> s) & 0x01010101u) << 2;
-      v[i] = d * (bytes(c) - 4.0);
-    }
-  } else if (TYPE == IQ4_XS) {
-    uint a = row + block * 136;
-    uint head = w[a >> 2], sc = (w[(a >> 2) + 1] >> (4 * s)) & 15u | ((head >> (16 + 2 * s)) & 3u) << 4;
-    d = h2f(head & 0xffffu) * (float(sc) - 32.0);
-    for (uint i = 0; i < 4; i++) {
-      uint q = w[(a >> 2) + 2 + 4 * s + i];
-      v[i] = levels4(q & 0x0f0f0f0fu) * d;
-      v[4 + i] = levels4((q >> 4) & 0x0f0f0f0fu) * d;
-    }
-  } else if (TYPE == TQ2_0) {
-    uint a = row + block * 66;
-    d = half_(a + 64);
-    for (uint i = 0; i < 8; i++)
-      v[i] = (bytes((u32(a + 32 * (s >> 2) + 4 * i) >> (2 * (s & 3u))) & 0x03030303u) - 1.0) * d;
-  } else if (TYPE == TQ1_0) {
-    uint a = row + block * 54;
-    d = half_(a + 52);
-    for (uint i = 0; i < 8; i++) {
-      vec4 r;
-      for (uint j = 0; j < 4; j++) {
-        uint e = 32 * s + 4 * i + j;
-        if (e < 160) r[j] = trit(u8(a + (e & 31u)), e >> 5);
-        else if (e < 240) r[j] = trit(u8(a + 32 + ((e - 160) & 15u)), (e - 160) >> 4);
-        else r[j] = trit(u8(a + 48 + ((e - 240) & 3u)), (e - 240) >> 2);
-      }
-      v[i] = r * d;
-    }
-  }
-}
-
 // decodePlain gives 8 elements from i on of a row of a plain type that starts at a
 // multiple of 16 bytes and holds a multiple of 8 elements.
-void decodePlain(uint row, uint i, out vec4 v[8]) {
+void decodePlain(uint row, uint i, out vec4 v[2]) {
   if (TYPE == F16) {
     uvec4 q = w4[(row + 2 * i) >> 4];
     v[0] = vec4(unpackHalf2x16(q.x), unpackHalf2x16(q.y));
@@ -214,11 +231,15 @@ void decodePlain(uint row, uint i, out vec4 v[8]) {
   }
 }
 
+#endif
+
 // decode gives unit u of a row of n elements; plain types that are not ALIGNED
 // element by element, zeros behind the end.
-void decode(uint row, uint u, uint n, out vec4 v[8]) {
-  if (!PLAIN) decodeBlock(row, u, v);
-  else if (ALIGNED) decodePlain(row, 8 * u, v);
+#if BLOCK
+void decode(uint row, uint u, uint n, out vec4 v[8]) { decodeBlock(row, u, v); }
+#else
+void decode(uint row, uint u, uint n, out vec4 v[2]) {
+  if (ALIGNED) decodePlain(row, 8 * u, v);
   else {
     for (uint j = 0; j < 8; j++) {
       uint i = 8 * u + j;
@@ -226,3 +247,4 @@ void decode(uint row, uint u, uint n, out vec4 v[8]) {
     }
   }
 }
+#endif

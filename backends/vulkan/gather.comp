@@ -1,5 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 layout(constant_id = 1) const uint TYPE = 1;
 layout(constant_id = 2) const bool ALIGNED = false;
 #define WEIGHTS 0
@@ -20,9 +21,9 @@ void main() {
     int id = ids[atoff + r];
     if (id < 0 || id >= int(limit)) { refuse(launch, r, id, limit); continue; }
     if (uint(id) < first || uint(id) - first >= count) continue;
-    vec4 v[8];
+    vec4 v[UNIT4];
     decode(woff + (uint(id) - first) * wstride, u, cols, v);
-    for (uint j = 0; j < UNIT; j++)
+    [[unroll]] for (uint j = 0; j < UNIT; j++)
       if (UNIT * u + j < cols) y[yoff + r * ystride + UNIT * u + j] = v[j >> 2][j & 3u];
   }
 }

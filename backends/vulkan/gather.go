@@ -58,7 +58,7 @@ func (b *bind) gather(w, ids, y *backends.Operand) error {
 	units := (cols + unitOf(w.Type) - 1) / unitOf(w.Type)
 	n := ids.Shape.Elems() * units
 	for _, p := range b.pieces(w) {
-		c := b.call("gather")
+		c := b.call("gather" + class(w.Type))
 		woff := b.weights(c, w, p)
 		atoff := b.ints(c, ids)
 		o := *y // all of an index as one row

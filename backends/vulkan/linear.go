@@ -3,6 +3,8 @@
 package vulkan
 
 import (
+	"fmt"
+
 	"greta/backends"
 	"greta/ops"
 	"greta/tensor"
@@ -56,32 +58,51 @@ func vectors(x rows, t tensor.Type) uint32 {
 
 // vecShape is the number of invocations and of rows of w for a workgroup.
 func (b *bind) vecShape(units, nx int) (size, r int) {
+	if b.d.vec[0] > 0 && nx == 1 {
+		return b.d.vec[0], b.d.vec[1]
+	}
 	size = 32
 	for size < 128 && units >= 4*size {
 		size *= 2
 	}
 	size = max(size, min(b.d.p.Subgroup, 64))
-	r = 2
-	if nx > 2 {
+	switch {
+	case nx > 4:
 		r = 1
+	default:
+		r = 2
 	}
 	return size, r
 }
 
+// class names the variants of shaders that decode a type.
+func class(t tensor.Type) string {
+	if t.IsBlock() {
+		return "_block"
+	}
+	return "_plain"
+}
+
 func (b *bind) matVec(p product, part piece) {
-	c := b.call("matvec")
+	nx := 8
+	switch n := p.x.Shape.Rows(); {
+	case n == 1:
+		nx = 1
+	case n <= 4:
+		nx = 4
+	}
+	units := (p.w.Shape.Last() + unitOf(p.w.Type) - 1) / unitOf(p.w.Type)
+	size, per := b.vecShape(units, nx)
+	c := b.call(fmt.Sprintf("matvec%s_%dx%d", class(p.w.Type), nx, per))
 	woff, x, r, y, boff, btype := b.operands(c, p, part)
 	b.none(c)
 	b.status(c)
-	nx := min(int(x.n), matVecRows)
-	units := (int(x.cols) + unitOf(p.w.Type) - 1) / unitOf(p.w.Type)
-	size, per := b.vecShape(units, nx)
 	c.spec = []uint32{uint32(size), typeCodes[p.w.Type], aligned(p.w, int(x.cols), p.w.Stride), vectors(x, p.w.Type),
-		uint32(per), uint32(nx), btype, flag(p.r != nil), 0}
+		btype, flag(p.r != nil), 0}
 	c.push = []uint32{uint32(part.count), x.cols, uint32(part.first), uint32(p.w.Rows()), x.n, woff, uint32(p.w.Stride), 0,
 		x.off, x.stride, x.inner, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, 0, 1, 1, uint32(b.number)}
 	gx, gy := spread((part.count+per-1)/per, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))
-	b.run3(c, gx, gy, (int(x.n)+max(nx, 1)-1)/max(nx, 1))
+	b.run3(c, gx, gy, (int(x.n)+nx-1)/nx)
 }
 
 // spread covers n workgroups by two dimensions of at most limit.
@@ -93,29 +114,27 @@ func spread(n, limit int) (x, y int) {
 	return (n + y - 1) / y, y
 }
 
-// tile is the shape of matmul.comp's workgroups: rows of w and of x, and those
-// of an invocation.
-type tile struct{ bn, bm, tn, tm int }
-
-func (b *bind) tile(rows, n int) tile {
-	if n > 64 && rows >= 1024 && b.d.p.Shared >= 4*32*(129+129) && b.d.p.Kind != Software {
-		return tile{128, 128, 8, 8}
+// tile gives the shape of matmul.comp's workgroups: rows of w and of x alike,
+// and those of an invocation.
+func (b *bind) tile(rows, n int) (size, part int) {
+	switch {
+	case b.d.p.Kind == Software:
+		return 32, 2
+	case n > 64 && rows >= 1024 && b.d.p.Shared >= 4*32*(129+129):
+		return 128, 8
 	}
-	if b.d.p.Kind == Software {
-		return tile{32, 32, 2, 2}
-	}
-	return tile{64, 64, 4, 4}
+	return 64, 4
 }
 
 func (b *bind) matMul(p product, part piece) {
-	c := b.call("matmul")
+	size, each := b.tile(part.count, p.x.Shape.Rows())
+	c := b.call(fmt.Sprintf("matmul%s_%d", class(p.w.Type), size))
 	woff, x, r, y, boff, btype := b.operands(c, p, part)
-	t := b.tile(part.count, int(x.n))
-	c.spec = []uint32{uint32(t.bn / t.tn * (t.bm / t.tm)), typeCodes[p.w.Type], aligned(p.w, int(x.cols), p.w.Stride), vectors(x, p.w.Type),
-		uint32(t.bn), uint32(t.bm), btype, flag(p.r != nil), uint32(t.tn), uint32(t.tm)}
+	c.spec = []uint32{uint32(size / each * (size / each)), typeCodes[p.w.Type], aligned(p.w, int(x.cols), p.w.Stride), vectors(x, p.w.Type),
+		btype, flag(p.r != nil)}
 	c.push = []uint32{uint32(part.count), x.cols, uint32(part.first), uint32(p.w.Rows()), x.n, woff, uint32(p.w.Stride),
 		x.off, x.stride, x.inner, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner}
-	b.run(c, (part.count+t.bn-1)/t.bn, (int(x.n)+t.bm-1)/t.bm)
+	b.run(c, (part.count+size-1)/size, (int(x.n)+size-1)/size)
 }
 
 // bindLinearID multiplies, for each choice, the token's row with the chosen
@@ -125,17 +144,17 @@ func bindLinearID(b *bind) error {
 	w, e := &l.In[1], &l.In[2]
 	p := product{x: &l.In[0], w: w, bias: at(l.In, 3), y: &l.Out[0]}
 	for _, part := range b.pieces(w) {
-		c := b.call("matvec")
+		units := (w.Shape[2] + unitOf(w.Type) - 1) / unitOf(w.Type)
+		size, per := b.vecShape(units, 1)
+		c := b.call(fmt.Sprintf("matvec%s_1x%d", class(w.Type), per))
 		woff, x, _, y, boff, btype := b.operands(c, p, part)
 		eoff := b.ints(c, e)
 		b.status(c)
 		n := w.Shape[1]
 		stride := w.Type.RowBytes(w.Shape[2])
-		units := (int(x.cols) + unitOf(w.Type) - 1) / unitOf(w.Type)
-		size, per := b.vecShape(units, 1)
 		choices := e.Shape.Elems()
 		c.spec = []uint32{uint32(size), typeCodes[w.Type], flag(aligned(w, int(x.cols), stride) != 0 && w.Stride%16 == 0), vectors(x, w.Type),
-			uint32(per), 1, btype, 0, 1}
+			btype, 0, 1}
 		c.push = []uint32{uint32(n), x.cols, uint32(part.first), uint32(w.Rows()), uint32(choices), woff, uint32(stride), uint32(part.count),
 			x.off, x.stride, 1, boff, 0, 0, y.off, y.stride, y.inner, 1, eoff, uint32(e.Shape[1]), uint32(l.In[0].Shape[1]), uint32(b.number)}
 		gx, gy := spread((n+per-1)/per, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))

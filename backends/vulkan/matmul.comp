@@ -8,15 +8,11 @@ layout(constant_id = 2) const bool ALIGNED = false;
 #include "decode.glsl"
 // y[s,n] = sum over k of w[n,k] x[s,k] (+ b[n]) (+ r[s,n]) for many rows of x. A workgroup
 // computes BN rows of w by BM rows of x from shared memory, 32 of k at a time; an
-// invocation a part of TN by TM of it.
+// invocation a part of TN by TM of it. These four are macros.
 layout(local_size_x_id = 0) in; // (BN / TN) * (BM / TM)
 layout(constant_id = 3) const bool VECTORS = false;
-layout(constant_id = 4) const uint BN = 64;
-layout(constant_id = 5) const uint BM = 64;
-layout(constant_id = 6) const uint BIAS = 0;
-layout(constant_id = 7) const bool RESIDUAL = false;
-layout(constant_id = 8) const uint TN = 4;
-layout(constant_id = 9) const uint TM = 4;
+layout(constant_id = 4) const uint BIAS = 0;
+layout(constant_id = 5) const bool RESIDUAL = false;
 layout(binding = 1, std430) readonly buffer BX { float x[]; };
 layout(binding = 1, std430) readonly buffer BX4 { vec4 x4[]; };
 layout(binding = 2, std430) readonly buffer BB { uint b[]; };
@@ -27,7 +23,7 @@ layout(push_constant) uniform Push {
   uint xoff, xstride, xinner, boff, roff, rstride, yoff, ystride, yinner, rinner;
 };
 
-const uint BK = 32;
+#define BK 32u
 shared float sw[BK * (BN + 1)]; // transposed, a column of padding against bank conflicts
 shared float sx[BK * (BM + 1)];
 
@@ -41,7 +37,7 @@ void main() {
     const uint per = BK / UNIT;
     for (uint i = t; i < BN * per; i += T) {
       uint n = i / per, u = i % per;
-      vec4 v[8];
+      vec4 v[UNIT4];
       if (k0 + UNIT * u < cols) decode(woff + min(n0 + n, rows - 1) * wstride, k0 / UNIT + u, cols, v);
       else [[unroll]] for (uint j = 0; j < UNIT4; j++) v[j] = vec4(0);
       [[unroll]] for (uint j = 0; j < UNIT; j++) sw[(UNIT * u + j) * (BN + 1) + n] = v[j >> 2][j & 3u];

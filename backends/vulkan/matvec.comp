@@ -10,15 +10,13 @@ layout(constant_id = 2) const bool ALIGNED = false;
 #include "decode.glsl"
 #include "status.glsl"
 // y[s,n] = sum over k of w[n,k] x[s,k] (+ b[n]) (+ r[s,n]) for few rows of x. A workgroup
-// computes R rows of w for NX rows of x; invocations take units of the rows in turn. With
+// computes R rows of w for NX rows of x (macros); invocations take units of the rows in turn. With
 // EXPERTS there is one row of x and one result per choice, and w is stacked.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 3) const bool VECTORS = false; // x can be read 16 bytes at a time
-layout(constant_id = 4) const uint R = 1;
-layout(constant_id = 5) const uint NX = 1;
-layout(constant_id = 6) const uint BIAS = 0; // type, 0: none
-layout(constant_id = 7) const bool RESIDUAL = false;
-layout(constant_id = 8) const bool EXPERTS = false;
+layout(constant_id = 4) const uint BIAS = 0; // type, 0: none
+layout(constant_id = 5) const bool RESIDUAL = false;
+layout(constant_id = 6) const bool EXPERTS = false;
 layout(binding = 1, std430) readonly buffer BX { float x[]; };
 layout(binding = 1, std430) readonly buffer BX4 { vec4 x4[]; };
 layout(binding = 2, std430) readonly buffer BB { uint b[]; };
@@ -34,7 +32,7 @@ layout(push_constant) uniform Push {
   uint eoff, users, inputs, launch;
 };
 
-shared float part[256 * 8];
+shared float part[32 * R * NX];
 
 void main() {
   const uint T = gl_WorkGroupSize.x, t = gl_LocalInvocationID.x;
@@ -65,9 +63,9 @@ void main() {
   [[unroll]] for (uint i = 0; i < R * NX; i++) acc[i] = 0;
   uint units = (cols + UNIT - 1) / UNIT;
   for (uint u = t; u < units; u += T) {
-    vec4 v[8];
-    if (NX == 1) {
-      vec4 a[8];
+    vec4 v[UNIT4];
+#if NX == 1
+      vec4 a[UNIT4];
       [[unroll]] for (uint i = 0; i < UNIT4; i++) {
         uint k = UNIT * u + 4 * i;
         if (VECTORS) a[i] = x4[(xs[0] + k) >> 2];
@@ -77,7 +75,7 @@ void main() {
         decode(base + min(row0 + n, rows - 1) * wstride, u, cols, v);
         [[unroll]] for (uint i = 0; i < UNIT4; i++) acc[n] += dot(v[i], a[i]);
       }
-    } else {
+#else
       [[unroll]] for (uint n = 0; n < R; n++) {
         decode(base + min(row0 + n, rows - 1) * wstride, u, cols, v);
         [[unroll]] for (uint c = 0; c < NX; c++) {
@@ -90,7 +88,7 @@ void main() {
           }
         }
       }
-    }
+#endif
   }
   [[unroll]] for (uint i = 0; i < R * NX; i++) {
     acc[i] = subgroupAdd(acc[i]);

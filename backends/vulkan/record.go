@@ -5,6 +5,7 @@ package vulkan
 import (
 	"errors"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -32,6 +33,36 @@ type dispatch struct {
 	spec   []uint32
 	shader string
 	err    error
+}
+
+// schedule orders dispatches so that few barriers are needed: by the length of the
+// longest chain of conflicts before each. Independent ones come together, and
+// conflicting ones keep their order.
+func schedule(list []dispatch) []int {
+	level := make([]int, len(list))
+	order := make([]int, len(list))
+	for i := range list {
+		order[i] = i
+		for j := range i {
+			if level[j] >= level[i] && conflict(list[i].used, list[j].used) {
+				level[i] = level[j] + 1
+			}
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return level[a] - level[b] })
+	return order
+}
+
+// conflict says whether two lists touch the same bytes, and not both read them.
+func conflict(a, b []span) bool {
+	for i := range a {
+		for j := range b {
+			if (a[i].write || b[j].write) && a[i].overlaps(&b[j]) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // recorder fills a command buffer with dispatches, with barriers between those
@@ -78,21 +109,9 @@ func (r *recorder) barrier(from, to vk.PipelineStageFlags, access vk.AccessFlags
 	r.barriers++
 }
 
-// conflicts says whether a dispatch must wait for one since the last barrier.
-func (r *recorder) conflicts(used []span) bool {
-	for i := range used {
-		for j := range r.open {
-			if (used[i].write || r.open[j].write) && used[i].overlaps(&r.open[j]) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // dispatch records one dispatch.
 func (r *recorder) dispatch(x *dispatch) error {
-	if r.conflicts(x.used) {
+	if conflict(x.used, r.open) {
 		r.barrier(shaderStage, shaderStage, shaderAccess)
 	}
 	r.open = append(r.open, x.used...)
