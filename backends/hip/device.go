@@ -15,9 +15,9 @@ import (
 type Device struct {
 	d       *driver
 	info    backends.Info
-	current uintptr // what fnSetDevice takes: a device's number or a context
-	handle  uintptr // of the device
-	context bool    // a context is retained
+	current []uintptr // what fnSetDevice takes: a device's number or a context
+	handle  uintptr   // of the device
+	context bool      // a context is retained
 	stream  uintptr
 	c       *compiler
 	units   int // multiprocessors or compute units
@@ -61,16 +61,16 @@ func (dev *Device) start(f Found) error {
 	if err != nil {
 		return err
 	}
-	dev.handle, dev.current = uintptr(handle), uintptr(f.Index)
+	dev.handle, dev.current = uintptr(handle), []uintptr{uintptr(f.Index)}
 	if d.vendor() == nvidia {
 		ctx, err := d.get(fnRetainContext, "", 0, dev.handle)
 		if err != nil {
 			return none(err)
 		}
-		dev.current, dev.context = uintptr(ctx), true
+		dev.current[0], dev.context = uintptr(ctx), true
 	}
 	defer dev.enter()()
-	if err := d.call(fnSetDevice, "", dev.current); err != nil {
+	if err := d.check(fnSetDevice, "", d.invokeChecked(fnSetDevice, dev.current)); err != nil {
 		return none(err)
 	}
 	stream, err := d.get(fnStreamCreate, "", 0, streamNonBlocking)
@@ -126,7 +126,7 @@ func (dev *Device) Info() backends.Info { return dev.info }
 // next call, which then fails for want of a context.
 func (dev *Device) enter() func() {
 	runtime.LockOSThread()
-	dev.d.invokeChecked(fnSetDevice, []uintptr{dev.current})
+	dev.d.invokeChecked(fnSetDevice, dev.current)
 	return runtime.UnlockOSThread
 }
 

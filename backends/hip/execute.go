@@ -172,8 +172,7 @@ type executable struct {
 func (e *executable) Submit() error {
 	runtime.LockOSThread()
 	dev := e.dev
-	dev.staging.args[0] = dev.current
-	err := dev.d.check(fnSetDevice, "", dev.d.invokeChecked(fnSetDevice, dev.staging.args[:1]))
+	err := dev.d.check(fnSetDevice, "", dev.d.invokeChecked(fnSetDevice, dev.current))
 	if err == nil {
 		err = dev.d.check(fnGraphLaunch, e.program.Name, dev.d.invokeChecked(fnGraphLaunch, e.submit))
 	}
@@ -185,8 +184,7 @@ func (e *executable) Submit() error {
 func (e *executable) Wait() error {
 	runtime.LockOSThread()
 	dev := e.dev
-	dev.staging.args[0] = dev.current
-	err := dev.d.check(fnSetDevice, "", dev.d.invokeChecked(fnSetDevice, dev.staging.args[:1]))
+	err := dev.d.check(fnSetDevice, "", dev.d.invokeChecked(fnSetDevice, dev.current))
 	if err == nil {
 		err = dev.wait()
 	}

@@ -3,6 +3,7 @@ package hip
 import (
 	"greta/backends"
 	"greta/graph"
+	"greta/tensor"
 )
 
 // matvecColumns is up to how many rows of x weights are streamed past: beyond,
@@ -54,13 +55,13 @@ func (b *binder) matvec(p product, together int) {
 	for columns < together {
 		columns *= 2
 	}
-	perBlock := 2
+	perBlock, unroll, resident := matvecShape(p.w.Type, columns)
 	n := p.w.Shape[len(p.w.Shape)-2]
 	xr := rowsOf(p.x)
 	x := b.pointer(p.x)
 	loose := x%16 != 0 || xr.stride%4 != 0 || xr.cols%4 != 0
 	prog := newProgram("matvec.hip", define("W_TYPE", weightNames[p.w.Type]), flag("W_SCALAR", b.scalar(p.w)),
-		flag("X_SCALAR", loose), define("NR", perBlock), define("NC", columns), define("UNROLL", unrolled(columns)))
+		flag("X_SCALAR", loose), define("NR", perBlock), define("NC", columns), define("UNROLL", unroll), define("BLOCKS", resident))
 	d := b.start(prog, "matvec", 128, ceil(n, perBlock), ceil(p.columns, columns), 1)
 	d.ptr(p.y, x).rows(xr)
 	b.weights(d, p.w)
@@ -76,15 +77,23 @@ func (b *binder) matvec(p product, together int) {
 	b.status(d)
 }
 
-// unrolled is how many units a thread has under way: less where there are more sums.
-func unrolled(columns int) int {
-	switch columns {
-	case 1:
-		return 4
-	case 2:
-		return 2
+// matvecShape gives the rows of a block, the units that a thread has under way
+// (less where there are more sums to hold), and how many blocks shall fit a
+// multiprocessor.
+func matvecShape(t tensor.Type, columns int) (rows, unroll, resident int) {
+	switch {
+	case columns > 2:
+		return 2, 1, 1
+	case columns == 2:
+		return 2, 2, 1
 	}
-	return 1
+	switch t {
+	case tensor.F16, tensor.BF16:
+		return 4, 2, 8
+	case tensor.F8E4M3, tensor.F8E5M2, tensor.F8E4M3FNUZ, tensor.F8E5M2FNUZ, tensor.Q2_K, tensor.Q3_K:
+		return 2, 1, 8
+	}
+	return 4, 4, 8
 }
 
 func (b *binder) residual(d *dispatch, o *backends.Operand) {

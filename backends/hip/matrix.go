@@ -41,11 +41,12 @@ func matrixParts(n *graph.Node) (parts, kp int) {
 	return parts, ceil(n.In[1].Shape[1], matrixStep) * matrixStep
 }
 
-// matrixScratch is the memory of the parts and of a scale per row.
+// matrixScratch is the memory of the parts, of a scale per row and of the sums of
+// every 16 elements.
 func matrixScratch(n *graph.Node) int {
 	parts, kp := matrixParts(n)
 	rows := n.In[0].Shape.Rows()
-	return 2*parts*rows*kp + 4*rows
+	return 2*parts*rows*kp + 4*rows + 4*rows*kp/16
 }
 
 func (b *binder) matrix(p product) {
@@ -54,10 +55,11 @@ func (b *binder) matrix(p product) {
 	prog := newProgram("matrix.hip", define("W_TYPE", weightNames[p.w.Type]), flag("W_SCALAR", b.scalar(p.w)))
 	at := b.scratch()
 	scale := at + uintptr(2*parts*p.columns*kp)
+	sums := scale + uintptr(4*p.columns)
 	b.start(prog, "divide", 256, p.columns, 1, 1).
-		ptr(at, scale, b.pointer(p.x)).rows(rowsOf(p.x)).u32(p.columns, kp)
+		ptr(at, scale, sums, b.pointer(p.x)).rows(rowsOf(p.x)).u32(p.columns, kp)
 	d := b.start(prog, "matrix", 256, ceil(n, matrixColumns), ceil(p.columns, matrixRows), 1)
-	d.ptr(p.y, at, scale).u32(kp, p.columns)
+	d.ptr(p.y, at, scale, sums).u32(kp, p.columns)
 	b.weights(d, p.w)
 	d.u32(n)
 	bias, biasType := b.plain(p.bias)

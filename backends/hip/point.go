@@ -52,14 +52,27 @@ func bindPair(b *binder) {
 		ptr(b.pointer(y)).u32(yrow, ystride, int(plainTypes[y.Type])-1, every)
 }
 
-var normFile = newProgram("norm.hip")
+// normFile is the norms for rows of d elements: threads by their length, and
+// the elements that a thread keeps.
+func normFile(d int) (p program, threads int) {
+	threads = 128
+	for threads < 1024 && d > 8*threads {
+		threads *= 2
+	}
+	per := 1
+	for per < 16 && per*threads < d {
+		per *= 2
+	}
+	return newProgram("norm.hip", define("NT", threads), define("PER", per)), threads
+}
 
 func bindNorm(b *binder) {
 	n, x := b.l.Node, b.in(0)
 	eps := graph.Attr[ops.NormAttr](n).Eps
 	r := rowsOf(x)
+	file, threads := normFile(r.cols)
 	if n.Op.Name == "layernorm" {
-		d := b.start(normFile, "layernorm", 256, r.n, 1, 1).ptr(b.out(0), b.pointer(x)).rows(r)
+		d := b.start(file, "layernorm", threads, r.n, 1, 1).ptr(b.out(0), b.pointer(x)).rows(r)
 		for _, i := range []int{1, 2} {
 			at, t := b.plain(b.in(i))
 			d.ptr(at).u32(t)
@@ -67,7 +80,7 @@ func bindNorm(b *binder) {
 		d.f32(eps)
 		return
 	}
-	d := b.start(normFile, "rmsnorm", 256, r.n, 1, 1)
+	d := b.start(file, "rmsnorm", threads, r.n, 1, 1)
 	if n.Op.Name == "add_rmsnorm" {
 		w, t := b.plain(b.in(2))
 		d.ptr(b.out(1), b.pointer(x)).rows(r).ptr(b.pointer(b.in(1))).rows(rowsOf(b.in(1))).ptr(b.out(0), w).u32(t).f32(eps)
@@ -79,5 +92,6 @@ func bindNorm(b *binder) {
 
 func bindSoftmax(b *binder) {
 	r := rowsOf(b.in(0))
-	b.start(normFile, "softmax", 256, r.n, 1, 1).ptr(b.out(0), b.pointer(b.in(0))).rows(r)
+	file, threads := normFile(r.cols)
+	b.start(file, "softmax", threads, r.n, 1, 1).ptr(b.out(0), b.pointer(b.in(0))).rows(r)
 }

@@ -43,7 +43,7 @@ func bindRoPE(b *binder) {
 		pair = 1
 	}
 	factors, ftype := b.plain(b.in(i + 2))
-	d := b.start(ropeFile, "rope", 128, x.Shape[0], 1, 1).
+	d := b.start(ropeFile, "rope", 64, x.Shape[0], heads, 1).
 		ptr(y).u32(ytype, positions).ptr(b.pointer(x)).u32(x.Stride/4).ptr(b.dense(pos)).
 		u32(x.Shape[0], heads, dh).ptr(table).u32(len(freqs), pair).ptr(factors).u32(ftype).f32(m)
 	b.status(d)
@@ -51,8 +51,8 @@ func bindRoPE(b *binder) {
 
 func bindPush(b *binder) {
 	cache, x, pos := b.in(0), b.in(1), b.in(2)
-	d := b.start(ropeFile, "push", 128, x.Shape[0], 1, 1).
+	d := b.start(ropeFile, "push", 64, x.Shape[0], x.Shape[1], 1).
 		ptr(b.dense(cache)).u32(int(plainTypes[cache.Type])-1, cache.Shape[0]).
-		ptr(b.pointer(x)).u32(x.Stride/4).ptr(b.dense(pos)).u32(x.Shape[0], x.RowElems())
+		ptr(b.pointer(x)).u32(x.Stride/4).ptr(b.dense(pos)).u32(x.Shape[0], x.Shape[1], x.Shape[2])
 	b.status(d)
 }

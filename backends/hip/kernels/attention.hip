@@ -32,11 +32,13 @@ G_FN float group_sum(float v) {
   return v;
 }
 
-G_KERNEL G_BOUNDS(NT) attention(float *y, const float *q, u32 qstride, const void *kc, u32 kstride, const void *vc,
-                                u32 vstride, const int *pos, u32 positions, u32 tokens, u32 heads, u32 groups,
+G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *__restrict__ q, u32 qstride,
+                                const void *__restrict__ kc, u32 kstride, const void *__restrict__ vc, u32 vstride,
+                                const int *__restrict__ pos, u32 positions, u32 tokens, u32 heads, u32 groups,
                                 float scale, float cap, u32 window, float *scratch, u32 *counters, u32 *status,
                                 u32 launch) {
   __shared__ float merge[GROUPS][QB][DV + 2];
+  __shared__ float weight[32];
   __shared__ u32 finished;
   const u32 t = tid(), g = bidy(), part = bidz(), parts_max = G_PARTS;
   const u32 share = heads / groups, queries = tokens * share, q0 = bidx() * QB;
@@ -158,14 +160,23 @@ G_KERNEL G_BOUNDS(NT) attention(float *y, const float *q, u32 qstride, const voi
     if (q0 + i >= queries) break;
     const u32 qi = q0 + i;
     float *dst = y + ((u64)(qi / share) * heads + g * share + qi % share) * DV;
-    const volatile float *all = scratch + ((u64)g * queries + qi) * parts_max * (DV + 2);
-    float top = -3.0e38f, sum = 0;
-    for (u32 n = 0; n < parts; n++) top = g_max(top, all[n * (DV + 2) + DV]);
-    for (u32 n = 0; n < parts; n++) sum += g_exp(all[n * (DV + 2) + DV] - top) * all[n * (DV + 2) + DV + 1];
+    const float *all = scratch + ((u64)g * queries + qi) * parts_max * (DV + 2);
+    // Each thread weighs a part; parts are at most 32.
+    bar();
+    if (t < 32) {
+      float m_n = t < parts ? all[t * (DV + 2) + DV] : -3.0e38f, top = m_n;
+      float l_n = t < parts ? all[t * (DV + 2) + DV + 1] : 0.0f;
+      G_UNROLL for (u32 o = 16; o; o >>= 1) top = g_max(top, shfl_xor(top, o));
+      float c_n = t < parts ? g_exp(m_n - top) : 0.0f, sum = c_n * l_n;
+      G_UNROLL for (u32 o = 16; o; o >>= 1) sum += shfl_xor(sum, o);
+      weight[t] = c_n / sum;
+    }
+    bar();
     for (u32 e = t; e < DV; e += NT) {
       float v = 0;
-      for (u32 n = 0; n < parts; n++) v = g_fma(g_exp(all[n * (DV + 2) + DV] - top), all[n * (DV + 2) + e], v);
-      dst[e] = v / sum;
+      G_UNROLL for (u32 n = 0; n < G_PARTS; n++)
+        if (n < parts) v = g_fma(weight[n], all[n * (DV + 2) + e], v);
+      dst[e] = v;
     }
   }
 }

@@ -9,8 +9,9 @@ G_KERNEL G_BOUNDS(128) embed(float *y, const int *ids, Weights w, u32 rows, u32 
     if (tid() == 0) fail(status, launch, s, id);
     id = 0;
   }
+  const Row row = w_row(w, (u64)id);
   for (u32 e = 4 * tid(); e < w.k; e += 4 * 128) {
-    Quad q = w_quad(w, (u64)id, e);
+    Quad q = w_quad(row, e);
     w_apply(q);
     G_UNROLL for (u32 i = 0; i < 4; i++) {
       if (e + i < w.k) y[(u64)s * w.k + e + i] = q.v[i];

@@ -1,20 +1,24 @@
 // y = x·wᵀ (+ b) (+ r) on matrix cores, to the accuracy of f32. Activations come
 // as AT parts of half precision whose sum is the number: two of f16, scaled by
-// row so that none overflows, hold 22 bits; three of bf16 hold 24. Weights that
-// f16 (or bf16) holds exactly are one part; others are two, times W_SCALE, of
-// which the product of the small ones is left out (2^-22 of the whole). So
-// weights beyond ±1023 in block formats are too large for this kernel.
+// row so that none overflows, hold 22 bits; three of bf16 hold 24. Weights are one
+// part, which half precision holds exactly: plain f16, bf16 and f8, and of blocks
+// their whole numbers. A block's scale is applied to the sum over the W_SUB
+// elements that share it, its offset to the sum of the activations there.
 //
 // A block gives 128 rows of x by 64 of w in steps of 32 elements; the next step
 // is loaded to registers while this one is multiplied. Sums of tensor cores
-// truncate: every 128 elements go to sums that are rounded.
+// truncate: every 128 elements at most go to sums that are rounded.
 #include "prelude.h"
 #include "weights.h"
 #define MMA_BF16 (W_TYPE == W_BF16)
 #include "mma.h"
 #define AT (MMA_BF16 ? 3 : 2)
-#define WT (W_PLAIN ? 1 : 2)
-#define W_SCALE (W_PLAIN ? 1.0f : 64.0f)
+#if W_TYPE == W_Q2_K || W_TYPE == W_Q3_K || W_TYPE == W_Q6_K
+#define W_SUB 16
+#else
+#define W_SUB 32
+#endif
+#define SUBS (BK / W_SUB) // in a step
 #define NT 256
 #define BM 128
 #define BN 64
@@ -27,8 +31,10 @@
 #define KEEP 4 // steps between roundings
 
 // Divides rows of x in parts: a block a row, columns padded with zeros to kp.
-// parts has AT planes of rows × kp, scale the factor that undoes a row's scaling.
-G_KERNEL G_BOUNDS(NT) divide(u16 *parts, float *scale, const float *x, Rows xr, u32 rows, u32 kp) {
+// parts has AT planes of rows × kp, scale the factor that undoes a row's scaling,
+// sums the scaled sum of every W_SUB elements where W_OFFSET needs them.
+G_KERNEL G_BOUNDS(NT) divide(u16 *__restrict__ parts, float *__restrict__ scale, float *__restrict__ sums,
+                             const float *__restrict__ x, Rows xr, u32 rows, u32 kp) {
   __shared__ float red[NT / G_WAVE];
   const u32 r = bidx(), k = xr.cols;
   const float *a = x + at(xr, r);
@@ -55,6 +61,15 @@ G_KERNEL G_BOUNDS(NT) divide(u16 *parts, float *scale, const float *x, Rows xr, 
       out[t * plane + i] = h;
     }
   }
+  if (!W_OFFSET) return;
+  for (u32 i = tid(); i < kp / W_SUB; i += NT) {
+    float v = 0;
+    G_UNROLL for (u32 j = 0; j < W_SUB; j++) {
+      u32 e = i * W_SUB + j;
+      if (e < k) v += a[e] * up;
+    }
+    sums[(u64)r * (kp / W_SUB) + i] = v;
+  }
 }
 
 struct alignas(8) four16 { u16 c[4]; };
@@ -67,11 +82,13 @@ struct Step {
   u4 w;
 #else
 #define W_DIRECT 0
-  four16 w[WT][2];
+  four16 w[2];
+  float s[2], o[2]; // scale and offset of the quads
+  float sum;        // of a row's W_SUB activations
 #endif
 };
 
-G_FN void fetch(Step &s, const u16 *parts, u64 plane, u32 kp, u32 m0, u32 rows, const Weights &w, u32 n0, u32 n, u32 k0) {
+G_FN void fetch(Step &s, const u16 *parts, const float *sums, u64 plane, u32 kp, u32 m0, u32 rows, const Weights &w, u32 n0, u32 n, u32 k0) {
   const u32 t = tid();
   G_UNROLL for (u32 i = 0; i < 2; i++) {
     u32 row = m0 + t / 4 + i * 64, col = k0 + t % 4 * 8;
@@ -88,25 +105,26 @@ G_FN void fetch(Step &s, const u16 *parts, u64 plane, u32 kp, u32 m0, u32 rows, 
   G_UNROLL for (u32 i = 0; i < 2; i++) {
     u32 row = n0 + t / 8 + i * 32, col = k0 + t % 8 * 4;
     Quad q = {};
-    if (row < n && col < w.k) {
-      q = w_quad(w, row, col);
-      w_apply(q);
-    }
-    G_UNROLL for (u32 j = 0; j < 4; j++) {
-      float v = q.v[j] * W_SCALE;
-      G_UNROLL for (u32 p = 0; p < WT; p++) {
-        u16 h = MMA_BF16 ? f2b(v) : f2h(v);
-        if (p + 1 < WT) v -= h2f(h);
-        s.w[p][i].c[j] = h;
-      }
-    }
+    if (row < n && col < w.k) q = w_quad(w_row(w, row), col);
+    G_UNROLL for (u32 j = 0; j < 4; j++) s.w[i].c[j] = MMA_BF16 ? f2b(q.v[j]) : f2h(q.v[j]);
+    s.s[i] = q.s;
+    s.o[i] = q.o;
+  }
+  if (W_OFFSET) {
+    u32 row = m0 + t / SUBS;
+    s.sum = t < BM * SUBS && row < rows ? sums[(u64)row * (kp / W_SUB) + k0 / W_SUB + t % SUBS] : 0.0f;
   }
 #endif
 }
 
-G_KERNEL G_BOUNDS(NT) matrix(float *y, const u16 *parts, const float *scale, u32 kp, u32 rows, Weights w, u32 n,
-                             const void *bias, u32 bias_type, const float *res, Rows rr) {
-  __shared__ u4 amem[AT * BM * LD / 8], wmem[WT * BN * LD / 8]; // of 16 bytes, so aligned
+G_KERNEL G_BOUNDS2(NT, 2)
+    matrix(float *__restrict__ y, const u16 *__restrict__ parts, const float *__restrict__ scale,
+           const float *__restrict__ sums, u32 kp, u32 rows, Weights w, u32 n, const void *bias, u32 bias_type,
+           const float *res, Rows rr) {
+  __shared__ u4 amem[AT * BM * LD / 8], wmem[BN * LD / 8]; // of 16 bytes, so aligned
+#if !W_PLAIN
+  __shared__ float ssm[BN * SUBS], osm[BN * SUBS], xsm[BM * SUBS];
+#endif
   u16 *const as = (u16 *)amem, *const ws = (u16 *)wmem;
   const u32 t = tid(), wave = t / G_WAVE;
   const u32 m0 = bidy() * BM, n0 = bidx() * BN;
@@ -120,7 +138,7 @@ G_KERNEL G_BOUNDS(NT) matrix(float *y, const u16 *parts, const float *scale, u32
     }
   }
   Step s;
-  fetch(s, parts, plane, kp, m0, rows, w, n0, n, 0);
+  fetch(s, parts, sums, plane, kp, m0, rows, w, n0, n, 0);
   const u32 steps = kp / BK;
   for (u32 step = 0; step < steps; step++) {
     G_UNROLL for (u32 i = 0; i < 2; i++) {
@@ -130,25 +148,31 @@ G_KERNEL G_BOUNDS(NT) matrix(float *y, const u16 *parts, const float *scale, u32
     *(u4 *)(ws + t / 4 * LD + t % 4 * 8) = s.w;
 #else
     G_UNROLL for (u32 i = 0; i < 2; i++) {
-      G_UNROLL for (u32 p = 0; p < WT; p++) *(four16 *)(ws + p * BN * LD + (t / 8 + i * 32) * LD + t % 8 * 4) = s.w[p][i];
+      u32 row = t / 8 + i * 32, col = t % 8 * 4;
+      *(four16 *)(ws + row * LD + col) = s.w[i];
+#if !W_PLAIN
+      if (col % W_SUB == 0) {
+        ssm[row * SUBS + col / W_SUB] = s.s[i];
+        if (W_OFFSET) osm[row * SUBS + col / W_SUB] = s.o[i];
+      }
+#endif
     }
+#if W_OFFSET
+    if (t < BM * SUBS) xsm[t] = s.sum;
+#endif
 #endif
     bar();
-    if (step + 1 < steps) fetch(s, parts, plane, kp, m0, rows, w, n0, n, (step + 1) * BK);
+    if (step + 1 < steps) fetch(s, parts, sums, plane, kp, m0, rows, w, n0, n, (step + 1) * BK);
     G_UNROLL for (u32 k = 0; k < BK; k += 16) {
-      Frag b[WT][TN];
-      G_UNROLL for (int p = 0; p < WT; p++) {
-        G_UNROLL for (int j = 0; j < TN; j++) b[p][j] = frag_load(ws + p * BN * LD + (wn + 16 * j) * LD + k, LD);
-      }
+      Frag b[TN];
+      G_UNROLL for (int j = 0; j < TN; j++) b[j] = frag_load(ws + (wn + 16 * j) * LD + k, LD);
       G_UNROLL for (int i = 0; i < TM; i++) {
         G_UNROLL for (int p = AT - 1; p >= 0; p--) { // the small parts first
           Frag a = frag_load(as + p * BM * LD + (wm + 16 * i) * LD + k, LD);
-          G_UNROLL for (int j = 0; j < TN; j++) {
-            if (p == 0 && WT > 1) mma(acc[i][j], a, b[WT - 1][j]);
-            mma(acc[i][j], a, b[0][j]);
-          }
+          G_UNROLL for (int j = 0; j < TN; j++) mma(acc[i][j], a, b[j]);
         }
       }
+#if W_PLAIN
     }
     if ((step + 1) % KEEP == 0 || step + 1 == steps) {
       G_UNROLL for (int i = 0; i < TM; i++) {
@@ -160,6 +184,22 @@ G_KERNEL G_BOUNDS(NT) matrix(float *y, const u16 *parts, const float *scale, u32
         }
       }
     }
+#else
+      if ((k + 16) % W_SUB) continue;
+      const u32 sub = k / W_SUB;
+      G_UNROLL for (int j = 0; j < TN; j++) {
+        G_UNROLL for (int e = 0; e < ACC; e++) {
+          const u32 c = (wn + 16 * j + acc_col(e)) * SUBS + sub;
+          const float sc = ssm[c], of = W_OFFSET ? osm[c] : 0.0f;
+          G_UNROLL for (int i = 0; i < TM; i++) {
+            total[i][j][e] = g_fma(sc, acc[i][j].v[e], total[i][j][e]);
+            if (W_OFFSET) total[i][j][e] = g_fma(of, xsm[(wm + 16 * i + acc_row(e)) * SUBS + sub], total[i][j][e]);
+            acc[i][j].v[e] = 0;
+          }
+        }
+      }
+    }
+#endif
     bar();
   }
   G_UNROLL for (int i = 0; i < TM; i++) {
@@ -167,7 +207,7 @@ G_KERNEL G_BOUNDS(NT) matrix(float *y, const u16 *parts, const float *scale, u32
       G_UNROLL for (int e = 0; e < ACC; e++) {
         u32 m = m0 + wm + 16 * i + acc_row(e), c = n0 + wn + 16 * j + acc_col(e);
         if (m >= rows || c >= n) continue;
-        float v = total[i][j][e] * (scale[m] / W_SCALE);
+        float v = total[i][j][e] * scale[m];
         if (bias) v += load_float(bias, bias_type, c);
         if (res) v += res[at(rr, m) + c];
         y[(u64)m * n + c] = v;

@@ -20,13 +20,13 @@ G_FN f4 load_x(const float *x, u32 e, u32 k) {
 }
 
 // adds unit u's products
-G_FN void multiply(float (&acc)[NR][NC], const Weights &w, const u64 (&rows)[NR], const float *const (&xs)[NC], u32 u) {
+G_FN void multiply(float (&acc)[NR][NC], u32 k, const Row (&rows)[NR], const float *const (&xs)[NC], u32 u) {
   Quad q[NR][W_NQ];
-  G_UNROLL for (int r = 0; r < NR; r++) w_unit(w, rows[r], u, q[r]);
+  G_UNROLL for (int r = 0; r < NR; r++) w_unit(rows[r], u, q[r]);
   G_UNROLL for (int i = 0; i < W_NQ; i++) {
     u32 e = w_pos(u) + W_STEP * i;
     G_UNROLL for (int c = 0; c < NC; c++) {
-      f4 v = load_x(xs[c], e, w.k);
+      f4 v = load_x(xs[c], e, k);
       float sum = v.x + v.y + v.z + v.w;
       G_UNROLL for (int r = 0; r < NR; r++) {
         const Quad &a = q[r][i];
@@ -41,7 +41,7 @@ G_FN void multiply(float (&acc)[NR][NC], const Weights &w, const u64 (&rows)[NR]
   }
 }
 
-G_KERNEL G_BOUNDS(NT) matvec(float *y, const float *x, Rows xr, Weights w, u32 n, u32 columns,
+G_KERNEL G_BOUNDS2(NT, BLOCKS) matvec(float *__restrict__ y, const float *__restrict__ x, Rows xr, Weights w, u32 n, u32 columns,
                              const void *bias, u32 bias_type, const float *res, Rows rr,
                              const int *ids, u32 experts, u32 share, u32 *status, u32 launch) {
   __shared__ float part[NT / G_WAVE][NR * NC];
@@ -57,9 +57,9 @@ G_KERNEL G_BOUNDS(NT) matvec(float *y, const float *x, Rows xr, Weights w, u32 n
     first = expert * n;
   }
   const float *xs[NC];
-  u64 rows[NR];
+  Row rows[NR];
   G_UNROLL for (int c = 0; c < NC; c++) xs[c] = x + at(xr, g_min(c0 + c, columns - 1) / share);
-  G_UNROLL for (int r = 0; r < NR; r++) rows[r] = first + g_min(n0 + r, n - 1);
+  G_UNROLL for (int r = 0; r < NR; r++) rows[r] = w_row(w, first + g_min(n0 + r, n - 1));
   float acc[NR][NC];
   G_UNROLL for (int r = 0; r < NR; r++) {
     G_UNROLL for (int c = 0; c < NC; c++) acc[r][c] = 0;
@@ -67,9 +67,9 @@ G_KERNEL G_BOUNDS(NT) matvec(float *y, const float *x, Rows xr, Weights w, u32 n
   const u32 units = (w.k + 4 * W_NQ - 1) / (4 * W_NQ);
   u32 u = tid();
   for (; u + (UNROLL - 1) * NT < units; u += UNROLL * NT) {
-    G_UNROLL for (u32 j = 0; j < UNROLL; j++) multiply(acc, w, rows, xs, u + j * NT);
+    G_UNROLL for (u32 j = 0; j < UNROLL; j++) multiply(acc, w.k, rows, xs, u + j * NT);
   }
-  for (; u < units; u += NT) multiply(acc, w, rows, xs, u);
+  for (; u < units; u += NT) multiply(acc, w.k, rows, xs, u);
   G_UNROLL for (int r = 0; r < NR; r++) {
     G_UNROLL for (int c = 0; c < NC; c++) {
       float v = wave_sum(acc[r][c]);

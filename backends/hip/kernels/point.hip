@@ -8,7 +8,7 @@ G_FN float gelu_erf(float v) { return 0.5f * v * (1.0f + g_erf(v * 0.707106781f)
 G_FN float gelu_tanh(float v) { return 0.5f * v * (1.0f + g_tanh(0.797884561f * (v + 0.044715f * v * v * v))); }
 
 #define UNARY(NAME, VALUE)                                                                     \
-  G_KERNEL G_BOUNDS(256) NAME(float *y, const float *x, u32 n, u32 row, u32 stride, float p) { \
+  G_KERNEL G_BOUNDS(256) NAME(float *__restrict__ y, const float *__restrict__ x, u32 n, u32 row, u32 stride, float p) { \
     u32 i = bidx() * 256 + tid();                                                              \
     if (i >= n) return;                                                                        \
     float v = x[spread(i, row, stride)];                                                       \
@@ -24,7 +24,7 @@ UNARY(softcap, p *g_tanh(v / p))
 
 // b is of x's shape, or a row of it that is repeated: then every is its length.
 #define BINARY(NAME, VALUE)                                                                         \
-  G_KERNEL G_BOUNDS(256) NAME(float *y, const float *a, u32 n, u32 arow, u32 astride, const void *b, \
+  G_KERNEL G_BOUNDS(256) NAME(float *__restrict__ y, const float *__restrict__ a, u32 n, u32 arow, u32 astride, const void *__restrict__ b, \
                               u32 brow, u32 bstride, u32 btype, u32 every) {                        \
     u32 i = bidx() * 256 + tid();                                                                   \
     if (i >= n) return;                                                                             \

@@ -20,6 +20,14 @@
 #else
 #define G_BOUNDS(n) __launch_bounds__(n)
 #endif
+// n threads a block, at least b blocks on a multiprocessor, where that can be asked for
+#if G_AMD
+#define G_BOUNDS2(n, b) G_BOUNDS(n)
+#elif defined(__clang__)
+#define G_BOUNDS2(n, b) __attribute__((launch_bounds(n, b)))
+#else
+#define G_BOUNDS2(n, b) __launch_bounds__(n, b)
+#endif
 #define G_KERNEL extern "C" __global__ void
 #if defined(__clang__)
 #define G_FN static __device__ inline __attribute__((always_inline, unused))
@@ -212,22 +220,22 @@ G_FN float wave_max(float v) {
   G_UNROLL for (u32 o = G_WAVE / 2; o; o >>= 1) v = g_max(v, shfl_xor(v, o));
   return v;
 }
-// Sums over a block of NT threads; every thread gets the same bits. s has NT / G_WAVE words.
-template <int NT> G_FN float block_sum(float v, float *s) {
+// Sums over a block of N threads; every thread gets the same bits. s has N / G_WAVE words.
+template <int N> G_FN float block_sum(float v, float *s) {
   v = wave_sum(v);
   if (lane() == 0) s[tid() / G_WAVE] = v;
   bar();
   v = 0;
-  G_UNROLL for (int i = 0; i < NT / G_WAVE; i++) v += s[i];
+  G_UNROLL for (int i = 0; i < N / G_WAVE; i++) v += s[i];
   bar();
   return v;
 }
-template <int NT> G_FN float block_max(float v, float *s) {
+template <int N> G_FN float block_max(float v, float *s) {
   v = wave_max(v);
   if (lane() == 0) s[tid() / G_WAVE] = v;
   bar();
   v = s[0];
-  G_UNROLL for (int i = 1; i < NT / G_WAVE; i++) v = g_max(v, s[i]);
+  G_UNROLL for (int i = 1; i < N / G_WAVE; i++) v = g_max(v, s[i]);
   bar();
   return v;
 }

@@ -28,7 +28,7 @@ G_KERNEL G_BOUNDS(NT) tile(float *y, const float *x, Rows xr, Weights w, u32 n, 
       u32 at_k = t % (BK / 4) * 4, row = t / (BK / 4) + i * (NT / (BK / 4));
       Quad q = {};
       if (n0 + row < n && k0 + at_k < w.k) {
-        q = w_quad(w, n0 + row, k0 + at_k);
+        q = w_quad(w_row(w, n0 + row), k0 + at_k);
         w_apply(q);
       }
       G_UNROLL for (u32 j = 0; j < 4; j++) ws[at_k + j][row] = q.v[j];

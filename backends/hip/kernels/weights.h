@@ -35,6 +35,8 @@ struct Weights {
   u64 row;        // plain: elements from row to row; else blocks in a row
   u32 k;          // elements in a row
 };
+// A row of weights: where its part of each plane begins.
+struct Row { const u8 *p, *p1, *p2, *p3; u32 k; };
 struct Quad { float v[4]; float s, o; };
 
 #define W_PLAIN (W_TYPE <= W_E5M2Z)
@@ -67,9 +69,9 @@ G_FN float w_float(u8 c) { return f8<5, 16, true, false>(c); }
 #if W_SCALAR // rows that cannot be read 16 bytes at a time, of any length
 #define W_NQ 1
 #define W_STEP 4
-G_FN Quad w_quad(const Weights &w, u64 row, u32 e) {
+G_FN Quad w_quad(const Row &w, u32 e) {
   Quad q;
-  const w_elem *p = (const w_elem *)w.p + row * w.row;
+  const w_elem *p = (const w_elem *)w.p;
   G_UNROLL for (u32 i = 0; i < 4; i++) q.v[i] = e + i < w.k ? w_float(p[e + i]) : 0.0f;
   q.s = 1;
   q.o = 0;
@@ -87,18 +89,20 @@ G_FN Quad w_convert(const w_four &f) {
   q.o = 0;
   return q;
 }
-G_FN Quad w_quad(const Weights &w, u64 row, u32 e) {
-  return w_convert(*(const w_four *)((const w_elem *)w.p + row * w.row + e));
-}
+G_FN Quad w_quad(const Row &w, u32 e) { return w_convert(*(const w_four *)((const w_elem *)w.p + e)); }
 #define W_LINES 1
 #endif
+G_FN Row w_row(const Weights &w, u64 row) {
+  const u8 *p = (const u8 *)((const w_elem *)w.p + row * w.row);
+  return Row{p, p, p, p, w.k};
+}
 // first element of unit u
 G_FN u32 w_pos(u32 u) { return u * (4 * W_NQ); }
 
 #else // block formats
 #define W_BLOCK (W_TYPE <= W_Q8_0 || W_TYPE == W_IQ4_NL ? 32 : 256)
-G_FN u32 w_word(const u8 *p, u64 i) { return ((const u32 *)p)[i]; }
-G_FN float w_half(const u8 *p, u64 i) { return h2f(((const u16 *)p)[i]); }
+G_FN u32 w_word(const u8 *p, u32 i) { return ((const u32 *)p)[i]; }
+G_FN float w_half(const u8 *p, u32 i) { return h2f(((const u16 *)p)[i]); }
 // the lower half of each byte, or the upper one
 G_FN u32 w_nibbles(u32 w, bool high) { return (high ? w >> 4 : w) & 0x0f0f0f0fu; }
 // bit n of each of four bytes, moved to bit to
@@ -120,50 +124,84 @@ G_FN float w_level(u32 code) {
 }
 #endif
 
-G_FN Quad w_quad(const Weights &w, u64 row, u32 e) {
+// bytes of a block in each plane
+#if W_TYPE == W_Q4_0 || W_TYPE == W_IQ4_NL
+#define W_SIZES 16, 2, 0, 0
+#elif W_TYPE == W_Q4_1
+#define W_SIZES 16, 4, 0, 0
+#elif W_TYPE == W_Q5_0
+#define W_SIZES 16, 4, 2, 0
+#elif W_TYPE == W_Q5_1
+#define W_SIZES 16, 4, 4, 0
+#elif W_TYPE == W_Q8_0
+#define W_SIZES 32, 2, 0, 0
+#elif W_TYPE == W_Q2_K
+#define W_SIZES 64, 16, 4, 0
+#elif W_TYPE == W_Q3_K
+#define W_SIZES 32, 64, 12, 2
+#elif W_TYPE == W_Q4_K
+#define W_SIZES 128, 16, 0, 0
+#elif W_TYPE == W_Q5_K
+#define W_SIZES 128, 32, 16, 0
+#elif W_TYPE == W_Q6_K
+#define W_SIZES 128, 64, 16, 2
+#elif W_TYPE == W_IQ4_XS
+#define W_SIZES 128, 8, 0, 0
+#elif W_TYPE == W_TQ1_0
+#define W_SIZES 48, 4, 2, 0
+#elif W_TYPE == W_TQ2_0
+#define W_SIZES 64, 2, 0, 0
+#endif
+G_FN Row w_row(const Weights &w, u64 row) {
+  const u64 b = row * w.row;
+  const u32 size[4] = {W_SIZES};
+  return Row{w.p + b * size[0], w.p + w.p1 + b * size[1], w.p + w.p2 + b * size[2], w.p + w.p3 + b * size[3], w.k};
+}
+
+G_FN Quad w_quad(const Row &w, u32 e) {
   Quad q;
-  u64 b = row * w.row + e / W_BLOCK;
+  u32 b = e / W_BLOCK;
   u32 r = e % W_BLOCK;
   q.o = 0;
 #if W_TYPE == W_Q4_0 // qs 16, d 2
   w_four(q, w_nibbles(w_word(w.p, b * 4 + r % 16 / 4), r & 16), 8);
-  q.s = w_half(w.p + w.p1, b);
+  q.s = w_half(w.p1, b);
 #elif W_TYPE == W_Q4_1 // qs 16, d and m 4
   w_four(q, w_nibbles(w_word(w.p, b * 4 + r % 16 / 4), r & 16), 0);
-  u32 dm = w_word(w.p + w.p1, b);
+  u32 dm = w_word(w.p1, b);
   q.s = h2f((u16)dm);
   q.o = h2f((u16)(dm >> 16));
 #elif W_TYPE == W_Q5_0 // qs 16, qh 4, d 2
-  w_four(q, w_nibbles(w_word(w.p, b * 4 + r % 16 / 4), r & 16) | w_fifths(w_word(w.p + w.p1, b), r), 16);
-  q.s = w_half(w.p + w.p2, b);
+  w_four(q, w_nibbles(w_word(w.p, b * 4 + r % 16 / 4), r & 16) | w_fifths(w_word(w.p1, b), r), 16);
+  q.s = w_half(w.p2, b);
 #elif W_TYPE == W_Q5_1 // qs 16, qh 4, d and m 4
-  w_four(q, w_nibbles(w_word(w.p, b * 4 + r % 16 / 4), r & 16) | w_fifths(w_word(w.p + w.p1, b), r), 0);
-  u32 dm = w_word(w.p + w.p2, b);
+  w_four(q, w_nibbles(w_word(w.p, b * 4 + r % 16 / 4), r & 16) | w_fifths(w_word(w.p1, b), r), 0);
+  u32 dm = w_word(w.p2, b);
   q.s = h2f((u16)dm);
   q.o = h2f((u16)(dm >> 16));
 #elif W_TYPE == W_Q8_0 // qs 32, d 2
   w_four(q, w_word(w.p, b * 8 + r / 4) ^ 0x80808080u, 128);
-  q.s = w_half(w.p + w.p1, b);
+  q.s = w_half(w.p1, b);
 #elif W_TYPE == W_Q2_K // qs 64, scales 16, d and m 4
   w_four(q, (w_word(w.p, b * 16 + r / 128 * 8 + r % 32 / 4) >> (r % 128 / 32 * 2)) & 0x03030303u, 0);
-  u32 c = (w.p + w.p1)[b * 16 + r / 16];
-  u32 dm = w_word(w.p + w.p2, b);
+  u32 c = w.p1[b * 16 + r / 16];
+  u32 dm = w_word(w.p2, b);
   q.s = h2f((u16)dm) * (float)(c & 15);
   q.o = -(h2f((u16)(dm >> 16)) * (float)(c >> 4));
 #elif W_TYPE == W_Q3_K // high 32, qs 64, scales 12, d 2
-  u32 low = (w_word(w.p + w.p1, b * 16 + r / 128 * 8 + r % 32 / 4) >> (r % 128 / 32 * 2)) & 0x03030303u;
+  u32 low = (w_word(w.p1, b * 16 + r / 128 * 8 + r % 32 / 4) >> (r % 128 / 32 * 2)) & 0x03030303u;
   w_four(q, low | w_bits(w_word(w.p, b * 8 + r % 32 / 4), r / 32, 2), 4);
-  const u8 *sc = w.p + w.p2 + b * 12;
+  const u8 *sc = w.p2 + b * 12;
   u32 s = r / 16;
   u32 c = ((sc[s & 7] >> (s / 8 * 4)) & 15u) | ((sc[8 + (s & 3)] >> (s / 4 * 2)) & 3u) << 4;
-  q.s = w_half(w.p + w.p3, b) * ((float)c - 32.0f);
+  q.s = w_half(w.p3, b) * ((float)c - 32.0f);
 #elif W_TYPE == W_Q4_K || W_TYPE == W_Q5_K // qs 128, (high 32,) d, m and scales 16
   u32 x = w_nibbles(w_word(w.p, b * 32 + r / 64 * 8 + r % 32 / 4), r & 32);
 #if W_TYPE == W_Q5_K
-  x |= w_bits(w_word(w.p + w.p1, b * 8 + r % 32 / 4), r / 32, 4);
-  u4 h = ((const u4 *)(w.p + w.p2))[b];
+  x |= w_bits(w_word(w.p1, b * 8 + r % 32 / 4), r / 32, 4);
+  u4 h = ((const u4 *)(w.p2))[b];
 #else
-  u4 h = ((const u4 *)(w.p + w.p1))[b];
+  u4 h = ((const u4 *)(w.p1))[b];
 #endif
   w_four(q, x, 0);
   u32 sub = r / 32, at = sub % 4 * 8;
@@ -180,17 +218,17 @@ G_FN Quad w_quad(const Weights &w, u64 row, u32 e) {
 #elif W_TYPE == W_Q6_K // low 128, high 64, scales 16, d 2
   u32 half = r / 128, col = r % 32 / 4, k = r / 32 % 4;
   u32 x = w_nibbles(w_word(w.p, b * 32 + half * 16 + (k & 1) * 8 + col), k & 2);
-  x |= ((w_word(w.p + w.p1, b * 16 + half * 8 + col) >> (2 * k)) & 0x03030303u) << 4;
+  x |= ((w_word(w.p1, b * 16 + half * 8 + col) >> (2 * k)) & 0x03030303u) << 4;
   w_four(q, x, 32);
-  q.s = w_half(w.p + w.p3, b) * (float)(int)(signed char)(w.p + w.p2)[b * 16 + r / 16];
+  q.s = w_half(w.p3, b) * (float)(int)(signed char)w.p2[b * 16 + r / 16];
 #elif W_TYPE == W_IQ4_NL // qs 16, d 2
   u32 x = w_nibbles(w_word(w.p, b * 4 + r % 16 / 4), r & 16);
   G_UNROLL for (int i = 0; i < 4; i++) q.v[i] = w_level((x >> (8 * i)) & 15);
-  q.s = w_half(w.p + w.p1, b);
+  q.s = w_half(w.p1, b);
 #elif W_TYPE == W_IQ4_XS // qs 128, d, high and low 8
   u32 x = w_nibbles(w_word(w.p, b * 32 + r / 32 * 4 + r % 16 / 4), r & 16);
   G_UNROLL for (int i = 0; i < 4; i++) q.v[i] = w_level((x >> (8 * i)) & 15);
-  u2 h = ((const u2 *)(w.p + w.p1))[b];
+  u2 h = ((const u2 *)(w.p1))[b];
   u32 sub = r / 32;
   u32 c = ((h.y >> (4 * sub)) & 15u) | ((h.x >> (16 + 2 * sub)) & 3u) << 4;
   q.s = h2f((u16)h.x) * ((float)c - 32.0f);
@@ -204,17 +242,17 @@ G_FN Quad w_quad(const Weights &w, u64 row, u32 e) {
     x = w_word(w.p, b * 12 + 8 + (r - 160) % 16 / 4);
   } else {
     n = (r - 240) / 4;
-    x = w_word(w.p + w.p1, b);
+    x = w_word(w.p1, b);
   }
   u32 power = n == 0 ? 1 : n == 1 ? 3 : n == 2 ? 9 : n == 3 ? 27 : 81;
   G_UNROLL for (int i = 0; i < 4; i++) {
     u32 digit = ((((x >> (8 * i)) & 255u) * power & 255u) * 3u) >> 8;
     q.v[i] = (float)(int)digit - 1.0f;
   }
-  q.s = w_half(w.p + w.p2, b);
+  q.s = w_half(w.p2, b);
 #elif W_TYPE == W_TQ2_0 // qs 64, d 2
   w_four(q, (w_word(w.p, b * 16 + r / 128 * 8 + r % 32 / 4) >> (r % 128 / 32 * 2)) & 0x03030303u, 1);
-  q.s = w_half(w.p + w.p1, b);
+  q.s = w_half(w.p1, b);
 #endif
   return q;
 }
@@ -247,12 +285,12 @@ G_FN u32 w_pos(u32 u) { return u / 8 * 128 + u % 8 * 4; }
 #endif
 #endif
 
-G_FN void w_unit(const Weights &w, u64 row, u32 u, Quad *q) {
+G_FN void w_unit(const Row &w, u32 u, Quad *q) {
 #if W_LINES
-  w_line l = *(const w_line *)((const w_elem *)w.p + row * w.row + (u64)u * (4 * W_NQ));
+  w_line l = ((const w_line *)w.p)[u];
   G_UNROLL for (int i = 0; i < W_NQ; i++) q[i] = w_convert(l.q[i]);
 #else
-  G_UNROLL for (int i = 0; i < W_NQ; i++) q[i] = w_quad(w, row, w_pos(u) + W_STEP * i);
+  G_UNROLL for (int i = 0; i < W_NQ; i++) q[i] = w_quad(w, w_pos(u) + W_STEP * i);
 #endif
 }
 // a quad as it is: scale and offset applied
