@@ -3,29 +3,33 @@ package cpu
 import (
 	"greta/backends/cpu/simd"
 	"greta/internal/pool"
-	"greta/tensor"
 )
 
 const (
 	// splitBytes is about what a chunk reads of the cache.
-	splitBytes = 256 << 10
+	splitBytes = 512 << 10
 	// A split has at least and at most so many positions, however long one is,
 	// and a cache is divided into at most maxSplits.
 	minSplit, maxSplit = 32, 128
 	maxSplits          = 256
-	// sharedLoads is from how many query heads of a group on a block of keys
-	// and values is widened once for all of them.
+	// blockBytes is about what of the keys, or of the values, is worked on while
+	// as much of what follows is on its way from memory.
+	blockBytes = 64 << 10
+	// sharedLoads is from how many query heads of a group on scores are a
+	// product of matrices, with keys widened once for all of them.
 	sharedLoads = 3
 )
 
 // decodeAttention lets few tokens look far. A chunk is one token and one split
-// of the positions with all heads, so that memory is read in its order. Each split
+// of the positions with all heads, so that memory is read in its order: a head's
+// own rows lie far apart, which memory serves at a third of its speed. Each split
 // leaves its maximum, its sum and its weighted sum of values; where there are
 // several, a second region adds them up in order. Splits depend on shapes and
 // positions alone, and so do results.
 type decodeAttention struct {
 	attention
 	split    int // positions
+	block    int // positions of a split that are worked on at a time
 	splits   int // of the longest cache
 	used     int // most splits of any token in this run
 	partials []float32
@@ -37,9 +41,8 @@ type decodeAttention struct {
 // decodeWork is one worker's memory.
 type decodeWork struct {
 	q       []float32 // [heads, dh], scaled
-	scores  []float32 // [share, split]
-	wide    []float32 // [split, dv] values of a block
-	packed  []float32 // queries of a group in panels
+	scores  []float32 // [heads, split]
+	packed  []float32 // queries in panels, group by group
 	scratch []float32 // of MulRows
 }
 
@@ -54,17 +57,18 @@ func newDecodeAttention(a attention) *decodeAttention {
 	t.split = max(minSplit, min(splitBytes/max(1, bytes), maxSplit))
 	t.split = max(t.split, (t.capacity+maxSplits-1)/maxSplits)
 	t.splits = (t.capacity + t.split - 1) / t.split
+	t.block = min(t.split, max(8, 2*blockBytes/max(1, bytes)))
 	t.partial = t.heads * (t.dv + 2)
 	t.partials = t.d.shared(len(t.pos) * t.splits * t.partial)
 	t.work = make([]decodeWork, t.d.pool.Size())
 	for i := range t.work {
 		w := &t.work[i]
-		sizes := [...]int{t.heads * t.dh, t.share * t.split, 0, 0, 0}
+		sizes := [...]int{t.heads * t.dh, t.heads * t.split, 0, 0}
 		if t.share >= sharedLoads {
-			sizes[2], sizes[3], sizes[4] = t.split*t.dv, k.PackedLen(t.share, t.dh), k.ScratchLen(t.k[0])
+			sizes[2], sizes[3] = t.groups*k.PackedLen(t.share, t.dh), k.ScratchLen(t.k[0])
 		}
 		parts := cut(t.d, i, sizes[:])
-		w.q, w.scores, w.wide, w.packed, w.scratch = parts[0], parts[1], parts[2], parts[3], parts[4]
+		w.q, w.scores, w.packed, w.scratch = parts[0], parts[1], parts[2], parts[3]
 	}
 	return t
 }
@@ -125,9 +129,39 @@ func (t *decodeAttention) Do(worker, chunk int) {
 	for h := range t.heads {
 		k.Scale(w.q[h*t.dh:(h+1)*t.dh], t.scale, t.q.row(token*t.heads+h))
 	}
+	if t.share >= sharedLoads {
+		for g := range t.groups {
+			k.PackX(t.queries(w, g), w.q[g*t.share*t.dh:], t.dh, t.share, t.dh, 0, k.Panels(t.share))
+		}
+	}
+	for p := from; p < end; p += t.block {
+		to := min(p+t.block, end)
+		next := ahead(t.v, from, min(from+t.block, end))
+		if to < end {
+			next = ahead(t.k, to, min(to+t.block, end))
+		}
+		for g := range t.groups {
+			prefetch(share(next, g, t.groups))
+			t.scores(w, g, p-from, p, to)
+		}
+	}
 	part := t.part(token, split)
-	for g := range t.groups {
-		t.group(w, part, g, from, end)
+	for h := range t.heads {
+		s, one := w.scores[h*t.split:][:end-from], part[h*(t.dv+2):][:t.dv+2]
+		t.cap(s)
+		one[0] = k.Max(s)
+		one[1] = k.ExpSum(s, s, one[0])
+		clear(one[2:])
+	}
+	for p := from; p < end; p += t.block {
+		to := min(p+t.block, end)
+		next := ahead(t.v, to, min(to+t.block, end))
+		for g := range t.groups {
+			prefetch(share(next, g, t.groups))
+			for h := g * t.share; h < (g+1)*t.share; h++ {
+				k.WeightedSum(part[h*(t.dv+2)+2:][:t.dv], t.v[g], p, w.scores[h*t.split:][p-from:to-from])
+			}
+		}
 	}
 	if t.used > 1 {
 		return
@@ -138,41 +172,33 @@ func (t *decodeAttention) Do(worker, chunk int) {
 	}
 }
 
-// group computes the results of a group's heads over positions [from, end).
-func (t *decodeAttention) group(w *decodeWork, part []float32, g, from, end int) {
-	k, n := t.d.k, end-from
-	first := g * t.share
-	values, at := t.v[g], from
+// queries is the memory of a group's queries in panels.
+func (t *decodeAttention) queries(w *decodeWork, g int) []float32 {
+	n := t.d.k.PackedLen(t.share, t.dh)
+	return w.packed[g*n:][:n]
+}
+
+// scores computes those of a group's heads at positions [p, to), which are the
+// split's from at on.
+func (t *decodeAttention) scores(w *decodeWork, g, at, p, to int) {
+	k, first := t.d.k, g*t.share
 	if t.share >= sharedLoads {
-		k.PackX(w.packed, w.q[first*t.dh:], t.dh, t.share, t.dh, 0, k.Panels(t.share))
-		k.MulRows(w.scores, t.split, rowsOf(&t.k[g], from, end), 0, n, w.packed, t.share, w.scratch, false)
-		values, at = t.widen(w.wide, g, from, end), 0
+		k.MulRows(w.scores[first*t.split+at:], t.split, rowsOf(&t.k[g], p, to), 0, to-p, t.queries(w, g), t.share, w.scratch, false)
+		return
 	}
-	for i := range t.share {
-		h := first + i
-		s, one := w.scores[i*t.split:][:n], part[h*(t.dv+2):][:t.dv+2]
-		if t.share < sharedLoads {
-			k.MatVec(s, t.k[g], from, w.q[h*t.dh:(h+1)*t.dh], nil)
-		}
-		t.cap(s)
-		one[0] = k.Max(s)
-		one[1] = k.ExpSum(s, s, one[0])
-		clear(one[2:])
-		k.WeightedSum(one[2:], values, at, s)
+	for h := first; h < first+t.share; h++ {
+		k.MatVec(w.scores[h*t.split+at:][:to-p], t.k[g], p, w.q[h*t.dh:(h+1)*t.dh], nil)
 	}
 }
 
-// widen brings the values of a group to f32 rows.
-func (t *attention) widen(dst []float32, g, from, end int) simd.Matrix {
-	m := &t.v[g]
-	if m.Type == tensor.F32 {
-		return rowsOf(m, from, end)
-	}
-	for p := from; p < end; p++ {
-		t.d.decodeRow(dst[(p-from)*t.dv:][:t.dv], m, p)
-	}
-	return simd.Matrix{Type: tensor.F32, Rows: end - from, Cols: t.dv, Data: tensor.Bytes(dst), Stride: 4 * t.dv}
+// ahead gives the memory of positions [from, to) of all heads.
+func ahead(heads []simd.Matrix, from, to int) []byte {
+	m := &heads[0]
+	return m.Data[min(from*m.Stride, len(m.Data)):min(to*m.Stride, len(m.Data))]
 }
+
+// share gives piece i of n of b.
+func share(b []byte, i, n int) []byte { return b[len(b)*i/n : len(b)*(i+1)/n] }
 
 // joinSplits adds up what the splits of a token have left. A chunk is one
 // token and one group's heads.
