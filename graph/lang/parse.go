@@ -6,11 +6,18 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth bounds nesting, so that no text can exhaust the stack.
-const maxDepth = 200
+// Bounds on an expression, so that no text can exhaust the stack: of nesting,
+// and of length, as sums and products lean to the left without being nested.
+const (
+	maxDepth = 200
+	maxText  = 1 << 16
+)
 
 // Parse reads one expression. The error, if any, is an *Error.
 func Parse(text string) (Expr, error) {
+	if len(text) > maxText {
+		return nil, errorf(0, "an expression of %d characters; there may be %d", len(text), maxText)
+	}
 	p := &parser{text: text}
 	p.next()
 	e := p.cond()
@@ -170,10 +177,18 @@ func (p *parser) expect(op string) {
 	}
 }
 
-// cond is the lowest level: x if c else y.
-func (p *parser) cond() Expr {
+// deeper counts a level of nesting, and fails where there are too many.
+func (p *parser) deeper() bool {
 	if p.depth++; p.depth > maxDepth {
 		p.fail(p.at, "nested more than %d deep", maxDepth)
+		return false
+	}
+	return true
+}
+
+// cond is the lowest level: x if c else y.
+func (p *parser) cond() Expr {
+	if !p.deeper() {
 		return Num{}
 	}
 	defer func() { p.depth-- }()
@@ -195,8 +210,7 @@ func (p *parser) binary(level int) Expr {
 	}
 	if level == 2 {
 		if at := p.at; p.accept("not") {
-			if p.depth++; p.depth > maxDepth {
-				p.fail(p.at, "nested more than %d deep", maxDepth)
+			if !p.deeper() {
 				return Num{}
 			}
 			defer func() { p.depth-- }()
@@ -220,8 +234,7 @@ func (p *parser) unary() Expr {
 	if p.is("-") || p.is("+") {
 		at, op := p.at, p.lit
 		p.next()
-		if p.depth++; p.depth > maxDepth {
-			p.fail(p.at, "nested more than %d deep", maxDepth)
+		if !p.deeper() {
 			return Num{}
 		}
 		defer func() { p.depth-- }()
@@ -229,6 +242,10 @@ func (p *parser) unary() Expr {
 	}
 	x := p.postfix()
 	if at := p.at; p.accept("**") {
+		if !p.deeper() {
+			return Num{}
+		}
+		defer func() { p.depth-- }()
 		return Binary{At(at), "**", x, p.unary()}
 	}
 	return x
