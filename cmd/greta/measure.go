@@ -64,12 +64,13 @@ func (in *input) run(ctx context.Context, s *engine.Session, from, to int) ([]fl
 	return s.Prefill(ctx, in.tokens[from:to])
 }
 
-// lastRow is the part of a result that belongs to the last position.
-func (in *input) lastRow(out []float32) []float32 {
+// rowWidth is the size of one position's result in that of n positions: a
+// block's result need not be as wide as its input, a model gives one row.
+func (in *input) rowWidth(out []float32, n int) int {
 	if in.width > 0 {
-		return out[len(out)-in.width:]
+		return len(out) / n
 	}
-	return out
+	return len(out)
 }
 
 // sample is one repeat of a measured run.
@@ -252,10 +253,11 @@ func (r *runner) verify(ctx context.Context, in *input) error {
 		if err != nil {
 			return err
 		}
+		width := in.rowWidth(out, f.prefill)
 		if in.width > 0 {
-			early = slices.Clone(out[:min(rows, f.prefill)*in.width])
+			early = slices.Clone(out[:min(rows, f.prefill)*width])
 		}
-		whole := slices.Clone(in.lastRow(out))
+		whole := slices.Clone(out[len(out)-width:])
 		s.Reset()
 		if _, err := in.run(ctx, s, 0, f.prefill-1); err != nil {
 			return err
@@ -292,7 +294,7 @@ func (r *runner) verify(ctx context.Context, in *input) error {
 	}
 	compare("decode = float64", fmt.Sprintf("positions 0 to %d", n-1), single, want)
 	if early != nil {
-		compare("prefill = float64", fmt.Sprintf("positions 0 to %d of %d", len(early)/in.width-1, f.prefill), early, want[:len(early)])
+		compare("prefill = float64", fmt.Sprintf("positions 0 to %d of %d", min(rows, f.prefill)-1, f.prefill), early, want[:len(early)])
 	}
 	return nil
 }

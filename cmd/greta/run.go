@@ -173,6 +173,7 @@ func (r *runner) all(ctx context.Context, arg string) (err error) {
 		}
 	}()
 	r.describeLoaded()
+	r.noteUnread()
 	if err := r.checkRange(); err != nil {
 		return err
 	}
@@ -225,6 +226,13 @@ func (r *runner) prepare() error {
 		return usage(err)
 	}
 	r.update(func() { r.report.PromptTokens = r.prompt })
+	if b.tokenizer == nil && len(f.stops) > 0 {
+		return usagef("--stop %q needs a tokenizer, and none lies with %s: name one by --tokenizer", f.stops[0], r.report.Source)
+	}
+	if t := b.trained(); t > 0 && len(r.prompt) > t && b.opt.Context == 0 {
+		return usagef("the prompt's %d tokens are more than the %d that the model was trained for; --context %d computes them all the same",
+			len(r.prompt), t, len(r.prompt)+f.gen)
+	}
 	need := len(r.prompt) + f.gen
 	if t := b.trained(); t > 0 && !f.hasGen {
 		need = min(need, max(t, len(r.prompt)+1)) // nobody asked for more than the model was trained for
@@ -260,12 +268,18 @@ func (r *runner) encodePrompt() ([]int32, error) {
 // parseTokens reads ids divided by commas or spaces.
 func parseTokens(text string) ([]int32, error) {
 	var ids []int32
-	for _, f := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' }) {
-		n, err := strconv.ParseInt(f, 10, 32)
-		if err != nil {
-			return nil, fmt.Errorf("--tokens: %q is no token id", f)
+	for part := range strings.SplitSeq(text, ",") {
+		fields := strings.Fields(part)
+		if len(fields) == 0 && strings.TrimSpace(text) != "" {
+			return nil, fmt.Errorf("--tokens: an id is missing beside a comma in %q", text)
 		}
-		ids = append(ids, int32(n))
+		for _, f := range fields {
+			n, err := strconv.ParseInt(f, 10, 32)
+			if err != nil {
+				return nil, fmt.Errorf("--tokens: %q is no token id", f)
+			}
+			ids = append(ids, int32(n))
+		}
 	}
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("--tokens is empty")

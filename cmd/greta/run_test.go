@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -338,5 +339,31 @@ func TestCheckDivergence(t *testing.T) {
 	r := greta(t, append([]string{"check", "--kv", "f32", "--tolerance", "1e-12"}, small...)...)
 	if r.code != exitMismatch || !strings.Contains(r.err, "is the first that diverges") || !strings.Contains(r.out, "DIVERGED") {
 		t.Errorf("exit code %d, %s%s", r.code, r.out, r.err)
+	}
+}
+
+// A block's result may be narrower than its input; both are compared row by row.
+func TestMeasuredNarrowBlock(t *testing.T) {
+	file := write(t, "m.yaml", "block: b\nin: {x: 'float[S, D]'}\nparams: {D: 8}\nbody:\n  a, c: split(x, sizes=[3, 5])\n  y: a * a\nout: y\n")
+	rep := runReport(t, file, "--prefill", "5", "--gen", "3", "--repeat", "1")
+	for _, name := range []string{"prefill = decode", "decode = float64", "prefill = float64"} {
+		if !slices.ContainsFunc(rep.Checks, func(c report.Check) bool { return c.Name == name && c.OK && c.RelL2 != nil }) {
+			t.Errorf("%s was not checked: %+v", name, rep.Checks)
+		}
+	}
+}
+
+// Tensors that the model file does not read are named: they may be what makes
+// a result wrong.
+func TestUnreadTensors(t *testing.T) {
+	dir := edited(t, "llama2_gqa_tied", "config.json", func(s string) string {
+		return regexp.MustCompile(`"num_hidden_layers": \d+`).ReplaceAllString(s, `"num_hidden_layers": 1`)
+	})
+	r := greta(t, "run", dir, "--tokens", "1,2", "--gen", "1")
+	if r.code != 0 || !strings.Contains(r.err, "does not read every tensor") || !strings.Contains(r.err, "model.layers.1.") {
+		t.Errorf("exit code %d\n%s", r.code, r.err)
+	}
+	if r := greta(t, "run", family(t, "llama2_gqa_tied"), "--tokens", "1,2", "--gen", "1"); strings.Contains(r.err, "does not read") {
+		t.Error(r.err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"greta/engine"
 	"greta/engine/report"
 	"greta/graph"
+	"greta/models"
 )
 
 // grace is how long an interrupted run may take to end by itself. A chunk of
@@ -204,6 +206,28 @@ func (r *runner) describeLoaded() {
 		rep.Kind, rep.DType = kind, dtype
 		rep.Context, rep.WeightBytes = e.Options().Context, e.WeightBytes()
 	})
+}
+
+// computed are parts of the names of tensors that every program computes anew.
+var computed = []string{".rotary_emb.inv_freq", ".attention.masked_bias", ".attention.bias"}
+
+// noteUnread warns of tensors that the model file has no use for: biases or
+// layers that it does not know make the results wrong, and nothing else shows it.
+func (r *runner) noteUnread() {
+	if r.bundle.source == nil {
+		return
+	}
+	left := slices.DeleteFunc(models.Unused(r.engine.Decode(), r.bundle.source), func(name string) bool {
+		return slices.ContainsFunc(computed, func(part string) bool { return strings.Contains(name, part) })
+	})
+	if len(left) == 0 {
+		return
+	}
+	more := ""
+	if n := len(left) - 3; n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	fmt.Fprintf(r.app.err, "greta: %s does not read every tensor of %s: %s%s\n", r.bundle.file.Path(), r.report.Source, strings.Join(left[:min(3, len(left))], ", "), more)
 }
 
 // sayMore prints what --verbose asks for.
