@@ -82,6 +82,9 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 		return nil, err
 	}
 	e.first = g
+	if err := checkInputs(g); err != nil {
+		return nil, fmt.Errorf("%s: %w", opt.Model.Path(), err)
+	}
 	if two, err := e.build(1, 2); err == nil && len(two.Outputs) > 0 {
 		e.rows = two.Outputs[0].Shape.Elems() != g.Outputs[0].Shape.Elems()
 	}
@@ -97,6 +100,20 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 		e.bytes += weightBytes(n)
 	}
 	return e, nil
+}
+
+// checkInputs refuses inputs that no step fills: they would hold whatever lay
+// in memory.
+func checkInputs(g *graph.Graph) error {
+	for _, v := range g.Inputs {
+		switch {
+		case v.Type == tensor.I32 && (v.Name == "tokens" || v.Name == "pos" || v.Name == "last"):
+		case v.Type.IsFloat() && v.Name == "x" && g.Input("tokens") == nil:
+		default:
+			return fmt.Errorf("nothing fills the input %s: a step has the inputs tokens or x, pos and last", v)
+		}
+	}
+	return nil
 }
 
 // Device is where the engine runs.

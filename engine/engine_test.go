@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -339,5 +340,53 @@ func TestConversions(t *testing.T) {
 	}
 	if _, err := New(t.Context(), Options{Model: f, Source: src, Device: newCPU(t, 1), Context: 8, DType: tensor.Q4_K}); err == nil {
 		t.Error("rows of 192 were held in blocks of 256")
+	}
+}
+
+// blockOf gives a block of which only the equations and inputs vary.
+func blockOf(t *testing.T, in, body string) *models.File {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "m.yaml")
+	if err := os.WriteFile(path, []byte("block: m\nin: {"+in+"}\nbody:\n"+body+"out: y\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f, err := models.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// TestStridedOutput: a result may be some columns of a wider tensor.
+func TestStridedOutput(t *testing.T) {
+	m := blockOf(t, "x: 'float[S, 8]'", "  h: x * 2\n  a, y, c: split(h, sizes=[1, 5, 2])\n")
+	for _, d := range []backends.Device{newCPU(t, 1), ref.New()} {
+		s := newSession(t, newEngine(t, Options{Model: m, Device: d, Context: 8}))
+		x := make([]float32, 3*8)
+		for i := range x {
+			x[i] = float32(i)
+		}
+		got, err := s.Block(x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []float32{2, 4, 6, 8, 10, 18, 20, 22, 24, 26, 34, 36, 38, 40, 42}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", d.Info().Backend, got, want)
+		}
+	}
+}
+
+// TestUnfilledInputs: an input that no step fills is refused, not read as it lies.
+func TestUnfilledInputs(t *testing.T) {
+	for in, body := range map[string]string{
+		"x: 'float[S, 8]', z: 'float[S, 8]'": "  y: x * z\n",
+		"x: 'float[S, 8]', ids: 'i32[S]'":    "  y: x + rows(x, ids)\n",
+		"u: 'float[S, 8]'":                   "  y: u * 2\n",
+	} {
+		_, err := New(t.Context(), Options{Model: blockOf(t, in, body), Device: newCPU(t, 1), Context: 8})
+		if err == nil || !strings.Contains(err.Error(), "nothing fills the input") {
+			t.Errorf("{%s}: %v", in, err)
+		}
 	}
 }

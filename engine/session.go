@@ -297,9 +297,9 @@ func (st *Step) writeInts(stream backends.Stream, name string, values []int32, f
 // read brings the first output to the host as float32.
 func (s *Session) read(st *Step) error {
 	v := st.Graph.Outputs[0]
-	root, off := st.output(v)
-	if root == nil {
-		return fmt.Errorf("output %s is not in step memory", v)
+	off, stride, err := st.output(v)
+	if err != nil {
+		return err
 	}
 	n := v.Shape.Elems()
 	if cap(s.logits) < n {
@@ -307,7 +307,7 @@ func (s *Session) read(st *Step) error {
 	}
 	s.logits = s.logits[:n]
 	if v.Type == tensor.F32 {
-		return s.stream.Read(st.step, off, tensor.Bytes(s.logits))
+		return s.readRows(st, tensor.Bytes(s.logits), off, stride, rowBytes(v))
 	}
 	if v.Type != tensor.F64 {
 		return fmt.Errorf("output %s cannot be read as f32", v)
@@ -316,7 +316,7 @@ func (s *Session) read(st *Step) error {
 		s.out = tensor.New(tensor.F64, n).Data
 	}
 	s.out = s.out[:8*n]
-	if err := s.stream.Read(st.step, off, s.out); err != nil {
+	if err := s.readRows(st, s.out, off, stride, rowBytes(v)); err != nil {
 		return err
 	}
 	for i, x := range tensor.View[float64](s.out) {
@@ -325,14 +325,27 @@ func (s *Session) read(st *Step) error {
 	return nil
 }
 
-// output finds where an output lies in step memory.
-func (st *Step) output(v *graph.Value) (*graph.Value, int) {
+// readRows reads rows of width bytes that lie stride bytes apart.
+func (s *Session) readRows(st *Step, to []byte, off, stride, width int) error {
+	if stride == width || len(to) <= width {
+		return s.stream.Read(st.step, off, to)
+	}
+	for ; len(to) > 0; to, off = to[width:], off+stride {
+		if err := s.stream.Read(st.step, off, to[:width]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// output finds where an output lies in step memory, and how far its rows are apart.
+func (st *Step) output(v *graph.Value) (off, stride int, err error) {
 	loc := st.locs[v.ID]
 	off, ok := st.offsets[loc.root]
-	if !ok || loc.stride != rowBytes(v) && v.Shape[0] > 1 {
-		return nil, 0
+	if !ok {
+		return 0, 0, fmt.Errorf("output %s is not in step memory", v)
 	}
-	return loc.root, off + loc.offset
+	return off + loc.offset, loc.stride, nil
 }
 
 // Close frees the session's memory.
