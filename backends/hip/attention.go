@@ -87,6 +87,7 @@ func bindAttention(b *binder) {
 		if counters, err = b.dev.zeroed(groups * ceil(s.queries, s.block)); err != nil {
 			b.failf("%w", err)
 		}
+		b.common = append(b.common, span{counters, counters + 1, true})
 		scratch = b.scratch()
 	}
 	d := b.start(prog, "attention", 128, ceil(s.queries, s.block), groups, s.parts).

@@ -19,6 +19,8 @@ type Device struct {
 	handle  uintptr   // of the device
 	context bool      // a context is retained
 	stream  uintptr
+	sides   []sideStream // for branches of graphs
+	fork    uintptr      // event
 	c       *compiler
 	units   int // multiprocessors or compute units
 	wave    int // lanes of a wavefront as kernels have it
@@ -130,6 +132,38 @@ func (dev *Device) enter() func() {
 	return runtime.UnlockOSThread
 }
 
+// sideStream is a stream that forks from the device's while a graph is
+// captured, and the event at which it joins again.
+type sideStream struct{ stream, event uintptr }
+
+// mostSides bounds the branches of a level.
+const mostSides = 3
+
+// side makes n side streams, or as many as there may be.
+func (dev *Device) side(n int) error {
+	d := dev.d
+	if n > 0 && dev.fork == 0 {
+		event, err := d.get(fnEventCreate, "fork", 0, eventDefault)
+		if err != nil {
+			return err
+		}
+		dev.fork = uintptr(event)
+	}
+	for len(dev.sides) < min(n, mostSides) {
+		stream, err := d.get(fnStreamCreate, "branch", 0, streamNonBlocking)
+		if err != nil {
+			return err
+		}
+		dev.sides = append(dev.sides, sideStream{stream: uintptr(stream)})
+		event, err := d.get(fnEventCreate, "branch", 0, eventDefault)
+		if err != nil {
+			return err
+		}
+		dev.sides[len(dev.sides)-1].event = uintptr(event)
+	}
+	return nil
+}
+
 // Close frees all that the device holds. Buffers and executables must be closed before.
 func (dev *Device) Close() error {
 	defer dev.enter()()
@@ -147,6 +181,15 @@ func (dev *Device) Close() error {
 	for _, b := range dev.counters {
 		errs = append(errs, b.Free())
 	}
+	for _, s := range dev.sides {
+		if s.event != 0 {
+			end(fnEventDestroy, s.event)
+		}
+		end(fnStreamDestroy, s.stream)
+	}
+	if dev.fork != 0 {
+		end(fnEventDestroy, dev.fork)
+	}
 	errs = append(errs, dev.staging.close(dev))
 	if dev.statusAt != 0 {
 		end(fnHostFree, dev.statusAt)
@@ -157,7 +200,8 @@ func (dev *Device) Close() error {
 	if dev.context {
 		end(fnReleaseContext, dev.handle)
 	}
-	dev.modules, dev.tables, dev.counters, dev.statusAt, dev.stream, dev.context = nil, nil, nil, 0, 0, false
+	dev.modules, dev.tables, dev.counters, dev.sides, dev.fork = nil, nil, nil, nil, 0
+	dev.statusAt, dev.stream, dev.context = 0, 0, false
 	errs = append(errs, dev.c.cache.trim())
 	return errors.Join(errs...)
 }

@@ -36,6 +36,7 @@ func (a *args) add(words ...uint64) {
 type bound struct {
 	what  string
 	parts []*dispatch
+	spans []span
 }
 
 func (b *bound) programs(all []program) []program {
@@ -63,7 +64,7 @@ func (dev *Device) bind(l *backends.Launch, number int) (*bound, error) {
 	if bd.err != nil {
 		return nil, fmt.Errorf("%v: %w", l.Node, bd.err)
 	}
-	b := &bound{what: k.name + " of " + l.Node.Name, parts: bd.parts}
+	b := &bound{what: k.name + " of " + l.Node.Name, parts: bd.parts, spans: bd.spans()}
 	for _, p := range b.parts {
 		a := &p.args
 		a.ptrs = make([]uintptr, len(a.at))
@@ -78,8 +79,10 @@ func (dev *Device) bind(l *backends.Launch, number int) (*bound, error) {
 	return b, nil
 }
 
-// run puts a launch on the stream. Its programs must be loaded and the device current.
-func (b *bound) run(dev *Device) error {
+// run puts a launch on the device's stream. Its programs must be loaded and the device current.
+func (b *bound) run(dev *Device) error { return b.runOn(dev, dev.stream) }
+
+func (b *bound) runOn(dev *Device, stream uintptr) error {
 	for _, p := range b.parts {
 		if p.grid[0] == 0 || p.grid[1] == 0 || p.grid[2] == 0 {
 			continue
@@ -93,7 +96,7 @@ func (b *bound) run(dev *Device) error {
 			params = uintptr(unsafe.Pointer(&p.args.ptrs[0]))
 		}
 		err = dev.d.call(fnLaunch, b.what, f, uintptr(p.grid[0]), uintptr(p.grid[1]), uintptr(p.grid[2]),
-			uintptr(p.block), 1, 1, 0, dev.stream, params, 0)
+			uintptr(p.block), 1, 1, 0, stream, params, 0)
 		if err != nil {
 			return err
 		}
@@ -138,12 +141,7 @@ func (e *executable) record() error {
 	if err := d.call(fnCaptureBegin, "", dev.stream, captureRelaxed); err != nil {
 		return err
 	}
-	var failed error
-	for _, b := range e.launches {
-		if failed = b.run(dev); failed != nil {
-			break
-		}
-	}
+	failed := e.branches()
 	graph, err := d.get(fnCaptureEnd, "", 1, dev.stream)
 	if failed != nil || err != nil {
 		if err == nil && graph != 0 {
@@ -156,6 +154,50 @@ func (e *executable) record() error {
 		e.graph = uintptr(exec)
 	}
 	return errors.Join(err, d.call(fnGraphDestroy, "", uintptr(graph)))
+}
+
+// branches captures the program level by level: the first launch of a level on
+// the stream itself, the others on side streams that fork from it and join it.
+func (e *executable) branches() error {
+	dev, d := e.dev, e.dev.d
+	for _, level := range levels(e.launches) {
+		if err := dev.side(len(level) - 1); err != nil {
+			return err
+		}
+		if len(level) > 1 {
+			if err := d.call(fnEventRecord, "fork", dev.fork, dev.stream); err != nil {
+				return err
+			}
+		}
+		for i, b := range level {
+			if i == 0 || i > len(dev.sides) {
+				continue
+			}
+			s := dev.sides[i-1]
+			if err := d.call(fnStreamWaitEvent, b.what, s.stream, dev.fork, 0); err != nil {
+				return err
+			}
+			if err := b.runOn(dev, s.stream); err != nil {
+				return err
+			}
+			if err := d.call(fnEventRecord, b.what, s.event, s.stream); err != nil {
+				return err
+			}
+		}
+		for i, b := range level {
+			if i == 0 || i > len(dev.sides) {
+				if err := b.run(dev); err != nil {
+					return err
+				}
+			}
+		}
+		for i := range min(len(level)-1, len(dev.sides)) {
+			if err := d.call(fnStreamWaitEvent, "join", dev.stream, dev.sides[i].event, 0); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // executable replays a program as a graph, which is never changed.

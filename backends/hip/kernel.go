@@ -138,6 +138,7 @@ type binder struct {
 	l      *backends.Launch
 	number int
 	parts  []*dispatch
+	common []span // memory of the device that the launch writes beside its operands
 	err    error
 }
 

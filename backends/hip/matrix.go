@@ -12,9 +12,17 @@ import (
 // first, see matrix.hip.
 
 const (
-	matrixRows, matrixColumns = 128, 64 // of a block's tile
-	matrixStep                = 32
+	matrixRows = 128 // of a block's tile
+	matrixStep = 32
 )
+
+// matrixColumns is BN in matrix.hip.
+func (v vendor) matrixColumns() int {
+	if v == amd {
+		return 64
+	}
+	return 128
+}
 
 // hasMatrixCores says whether kernels for an architecture find instructions
 // behind mma.h.
@@ -58,7 +66,7 @@ func (b *binder) matrix(p product) {
 	sums := scale + uintptr(4*p.columns)
 	b.start(prog, "divide", 256, p.columns, 1, 1).
 		ptr(at, scale, sums, b.pointer(p.x)).rows(rowsOf(p.x)).u32(p.columns, kp)
-	d := b.start(prog, "matrix", 256, ceil(n, matrixColumns), ceil(p.columns, matrixRows), 1)
+	d := b.start(prog, "matrix", 256, ceil(n, b.dev.d.vendor().matrixColumns()), ceil(p.columns, matrixRows), 1)
 	d.ptr(p.y, at, scale, sums).u32(kp, p.columns)
 	b.weights(d, p.w)
 	d.u32(n)

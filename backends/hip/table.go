@@ -32,6 +32,7 @@ const (
 	fnStreamCreate
 	fnStreamDestroy
 	fnStreamWait
+	fnStreamWaitEvent
 	fnCaptureBegin
 	fnCaptureEnd
 	fnGraphInstantiate
@@ -83,6 +84,7 @@ var symbols = [numFns]struct{ amd, nvidia string }{
 	fnStreamCreate:     {"hipStreamCreateWithFlags", "cuStreamCreate"},
 	fnStreamDestroy:    {"hipStreamDestroy", "cuStreamDestroy_v2"},
 	fnStreamWait:       {"hipStreamSynchronize", "cuStreamSynchronize"},
+	fnStreamWaitEvent:  {"hipStreamWaitEvent", "cuStreamWaitEvent"},
 	fnCaptureBegin:     {"hipStreamBeginCapture", "cuStreamBeginCapture_v2"},
 	fnCaptureEnd:       {"hipStreamEndCapture", "cuStreamEndCapture"},
 	fnGraphInstantiate: {"hipGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags"},

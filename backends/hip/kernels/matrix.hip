@@ -5,7 +5,7 @@
 // their whole numbers. A block's scale is applied to the sum over the W_SUB
 // elements that share it, its offset to the sum of the activations there.
 //
-// A block gives 128 rows of x by 64 of w in steps of 32 elements; the next step
+// A block gives 128 rows of x by BN of w in steps of 32 elements; the next step
 // is loaded to registers while this one is multiplied. Sums of tensor cores
 // truncate: every 128 elements at most go to sums that are rounded.
 #include "prelude.h"
@@ -21,14 +21,15 @@
 #define SUBS (BK / W_SUB) // in a step
 #define NT 256
 #define BM 128
-#define BN 64
+#define BN (G_AMD ? 64 : 128)
 #define BK 32
-#define LD 40 // of rows in shared memory, padded against bank conflicts
 #define WAVES_N 2
 #define WAVES_M (NT / G_WAVE / WAVES_N)
 #define TM (BM / WAVES_M / 16)
 #define TN (BN / WAVES_N / 16)
 #define KEEP 4 // steps between roundings
+#define W_LOADS (BN * BK / 8 / NT) // lines of 16 bytes a thread
+#define W_QUADS (BN * BK / 4 / NT)
 
 // Divides rows of x in parts: a block a row, columns padded with zeros to kp.
 // parts has AT planes of rows × kp, scale the factor that undoes a row's scaling,
@@ -79,11 +80,11 @@ struct Step {
   u4 a[AT][2];
 #if W_TYPE == W_F16 && !W_SCALAR || W_TYPE == W_BF16 && !W_SCALAR
 #define W_DIRECT 1
-  u4 w;
+  u4 w[W_LOADS];
 #else
 #define W_DIRECT 0
-  four16 w[2];
-  float s[2], o[2]; // scale and offset of the quads
+  four16 w[W_QUADS];
+  float s[W_QUADS], o[W_QUADS]; // scale and offset of the quads
   float sum;        // of a row's W_SUB activations
 #endif
 };
@@ -98,11 +99,13 @@ G_FN void fetch(Step &s, const u16 *parts, const float *sums, u64 plane, u32 kp,
     }
   }
 #if W_DIRECT
-  u32 row = n0 + t / 4, col = k0 + t % 4 * 8;
-  s.w = u4{0, 0, 0, 0};
-  if (row < n && col < w.k) s.w = *(const u4 *)((const u16 *)w.p + (u64)row * w.row + col);
+  G_UNROLL for (u32 i = 0; i < W_LOADS; i++) {
+    u32 row = n0 + t / 4 + i * 64, col = k0 + t % 4 * 8;
+    s.w[i] = u4{0, 0, 0, 0};
+    if (row < n && col < w.k) s.w[i] = *(const u4 *)((const u16 *)w.p + (u64)row * w.row + col);
+  }
 #else
-  G_UNROLL for (u32 i = 0; i < 2; i++) {
+  G_UNROLL for (u32 i = 0; i < W_QUADS; i++) {
     u32 row = n0 + t / 8 + i * 32, col = k0 + t % 8 * 4;
     Quad q = {};
     if (row < n && col < w.k) q = w_quad(w_row(w, row), col);
@@ -117,15 +120,16 @@ G_FN void fetch(Step &s, const u16 *parts, const float *sums, u64 plane, u32 kp,
 #endif
 }
 
-G_KERNEL G_BOUNDS2(NT, 2)
+#define STAGES (W_DIRECT && AT == 2 ? 2 : 1) // as many as 48 KiB hold
+
+G_KERNEL G_BOUNDS(NT)
     matrix(float *__restrict__ y, const u16 *__restrict__ parts, const float *__restrict__ scale,
            const float *__restrict__ sums, u32 kp, u32 rows, Weights w, u32 n, const void *bias, u32 bias_type,
            const float *res, Rows rr) {
-  __shared__ u4 amem[AT * BM * LD / 8], wmem[BN * LD / 8]; // of 16 bytes, so aligned
+  __shared__ u4 amem[STAGES * AT * BM * BK / 8], wmem[STAGES * BN * BK / 8]; // of 16 bytes, so aligned
 #if !W_PLAIN
   __shared__ float ssm[BN * SUBS], osm[BN * SUBS], xsm[BM * SUBS];
 #endif
-  u16 *const as = (u16 *)amem, *const ws = (u16 *)wmem;
   const u32 t = tid(), wave = t / G_WAVE;
   const u32 m0 = bidy() * BM, n0 = bidx() * BN;
   const u32 wm = wave / WAVES_N * (TM * 16), wn = wave % WAVES_N * (TN * 16);
@@ -141,15 +145,18 @@ G_KERNEL G_BOUNDS2(NT, 2)
   fetch(s, parts, sums, plane, kp, m0, rows, w, n0, n, 0);
   const u32 steps = kp / BK;
   for (u32 step = 0; step < steps; step++) {
+    // With two stages the one barrier of a step also says that the stage of the
+    // step before the last is no longer read.
+    u16 *const as = (u16 *)amem + step % STAGES * (AT * BM * BK), *const ws = (u16 *)wmem + step % STAGES * (BN * BK);
     G_UNROLL for (u32 i = 0; i < 2; i++) {
-      G_UNROLL for (u32 p = 0; p < AT; p++) *(u4 *)(as + p * BM * LD + (t / 4 + i * 64) * LD + t % 4 * 8) = s.a[p][i];
+      G_UNROLL for (u32 p = 0; p < AT; p++) *(u4 *)(as + p * BM * BK + mma_at(t / 4 + i * 64, t % 4 * 8)) = s.a[p][i];
     }
 #if W_DIRECT
-    *(u4 *)(ws + t / 4 * LD + t % 4 * 8) = s.w;
+    G_UNROLL for (u32 i = 0; i < W_LOADS; i++) *(u4 *)(ws + mma_at(t / 4 + i * 64, t % 4 * 8)) = s.w[i];
 #else
-    G_UNROLL for (u32 i = 0; i < 2; i++) {
+    G_UNROLL for (u32 i = 0; i < W_QUADS; i++) {
       u32 row = t / 8 + i * 32, col = t % 8 * 4;
-      *(four16 *)(ws + row * LD + col) = s.w[i];
+      *(four16 *)(ws + mma_at(row, col)) = s.w[i];
 #if !W_PLAIN
       if (col % W_SUB == 0) {
         ssm[row * SUBS + col / W_SUB] = s.s[i];
@@ -165,10 +172,10 @@ G_KERNEL G_BOUNDS2(NT, 2)
     if (step + 1 < steps) fetch(s, parts, sums, plane, kp, m0, rows, w, n0, n, (step + 1) * BK);
     G_UNROLL for (u32 k = 0; k < BK; k += 16) {
       Frag b[TN];
-      G_UNROLL for (int j = 0; j < TN; j++) b[j] = frag_load(ws + (wn + 16 * j) * LD + k, LD);
+      G_UNROLL for (int j = 0; j < TN; j++) b[j] = frag_load(ws, wn + 16 * j, k);
       G_UNROLL for (int i = 0; i < TM; i++) {
         G_UNROLL for (int p = AT - 1; p >= 0; p--) { // the small parts first
-          Frag a = frag_load(as + p * BM * LD + (wm + 16 * i) * LD + k, LD);
+          Frag a = frag_load(as + p * BM * BK, wm + 16 * i, k);
           G_UNROLL for (int j = 0; j < TN; j++) mma(acc[i][j], a, b[j]);
         }
       }
@@ -200,7 +207,7 @@ G_KERNEL G_BOUNDS2(NT, 2)
       }
     }
 #endif
-    bar();
+    if (STAGES == 1) bar();
   }
   G_UNROLL for (int i = 0; i < TM; i++) {
     G_UNROLL for (int j = 0; j < TN; j++) {

@@ -2,15 +2,20 @@
 // of b, both with k contiguous in shared memory, D[m][n] += Σk a[m][k] b[n][k].
 // MFMA on CDNA, WMMA on RDNA 3 and 4, mma.sync on NVIDIA from sm_80. A Frag is a
 // wave's share of 16 rows of 16 elements, f16, or bf16 with MMA_BF16; an Acc is
-// its share of D.
+// its share of D. Shared memory holds rows of 32 elements whose four lines of 16
+// bytes are permuted by the row, so that eight rows lie on different banks.
 #pragma once
+
+// where element k of a row lies
+G_FN u32 mma_at(u32 row, u32 k) { return row * 32 + (((k / 8) ^ (row / 2 & 3)) * 8) + k % 8; }
 
 #if !G_AMD
 #define ACC 8
 struct Frag { u32 r[4]; };
 struct Acc { float v[ACC]; };
-G_FN Frag frag_load(const u16 *tile, u32 ld) {
-  const u16 *p = tile + lane() % 16 * ld + lane() / 16 * 8;
+// rows from row on, elements from k on
+G_FN Frag frag_load(const u16 *tile, u32 row, u32 k) {
+  const u16 *p = tile + mma_at(row + lane() % 16, k + lane() / 16 * 8);
   u32 at;
   asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(at) : "l"(p));
   Frag f;
@@ -53,8 +58,8 @@ typedef mma_elem mma_v16 __attribute__((ext_vector_type(16)));
 #define ACC 4
 struct Frag { mma_v4 v; };
 struct Acc { mma_f4 v; };
-G_FN Frag frag_load(const u16 *tile, u32 ld) {
-  return Frag{*(const mma_v4 *)(tile + lane() % 16 * ld + lane() / 16 * 4)};
+G_FN Frag frag_load(const u16 *tile, u32 row, u32 k) {
+  return Frag{*(const mma_v4 *)(tile + mma_at(row + lane() % 16, k + lane() / 16 * 4))};
 }
 G_FN void mma(Acc &d, const Frag &a, const Frag &b) {
 #if MMA_BF16
@@ -69,8 +74,8 @@ G_FN u32 acc_row(u32 i) { return lane() / 16 * 4 + i; }
 struct Acc { mma_f8 v; };
 #if defined(__GFX12__)
 struct Frag { mma_v8 v; };
-G_FN Frag frag_load(const u16 *tile, u32 ld) {
-  return Frag{*(const mma_v8 *)(tile + lane() % 16 * ld + lane() / 16 * 8)};
+G_FN Frag frag_load(const u16 *tile, u32 row, u32 k) {
+  return Frag{*(const mma_v8 *)(tile + mma_at(row + lane() % 16, k + lane() / 16 * 8))};
 }
 G_FN void mma(Acc &d, const Frag &a, const Frag &b) {
 #if MMA_BF16
@@ -82,9 +87,10 @@ G_FN void mma(Acc &d, const Frag &a, const Frag &b) {
 G_FN u32 acc_row(u32 i) { return lane() / 16 * 8 + i; }
 #else
 struct Frag { mma_v16 v; };
-G_FN Frag frag_load(const u16 *tile, u32 ld) { // both halves of the wave hold the same rows
-  const mma_v8 *p = (const mma_v8 *)(tile + lane() % 16 * ld);
-  return Frag{__builtin_shufflevector(p[0], p[1], 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)};
+G_FN Frag frag_load(const u16 *tile, u32 row, u32 k) { // both halves of the wave hold the same rows
+  mma_v8 a = *(const mma_v8 *)(tile + mma_at(row + lane() % 16, k));
+  mma_v8 b = *(const mma_v8 *)(tile + mma_at(row + lane() % 16, k + 8));
+  return Frag{__builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)};
 }
 G_FN void mma(Acc &d, const Frag &a, const Frag &b) {
 #if MMA_BF16

@@ -1,0 +1,230 @@
+package hip
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"greta/tensor"
+)
+
+// fake is a provider in Go: memory is the host's, kernels are not run but
+// recorded. It counts what is alive, and can fail one call.
+type fake struct {
+	mu      sync.Mutex // compilers are called by several goroutines
+	who     vendor
+	none    bool // counts no devices
+	calls   []fakeCall
+	failAt  int // index of the call that fails, -1: none
+	code    uintptr
+	live    map[string]map[uintptr]bool
+	memory  map[uintptr][]uint64 // keeps it from the collector
+	next    uintptr
+	capture bool
+	isas    []string
+	name    []byte // of the last error, as C has it
+	source  string // last compiled
+}
+
+type fakeCall struct {
+	f    fn
+	args []uintptr
+}
+
+func newFake(who vendor) *fake {
+	return &fake{who: who, failAt: -1, code: 719, live: map[string]map[uintptr]bool{}, memory: map[uintptr][]uint64{}, next: 0x1000}
+}
+
+func (f *fake) vendor() vendor    { return f.who }
+func (f *fake) has(n fn) bool     { return f.who.symbol(n) != "" }
+func (f *fake) files() []string   { return []string{"fake.so"} }
+func (f *fake) targets() []string { return f.isas }
+
+func (f *fake) create(kind string, out uintptr) uintptr {
+	f.next += 0x10
+	return f.put(kind, f.next, out)
+}
+
+func (f *fake) put(kind string, h, out uintptr) uintptr {
+	if f.live[kind] == nil {
+		f.live[kind] = map[uintptr]bool{}
+	}
+	f.live[kind][h] = true
+	*word(out) = uint64(h)
+	return 0
+}
+
+func (f *fake) destroy(kind string, h uintptr) uintptr {
+	if !f.live[kind][h] {
+		panic(fmt.Sprintf("%s %#x is destroyed, but does not live", kind, h))
+	}
+	delete(f.live[kind], h)
+	delete(f.memory, h)
+	return 0
+}
+
+// must panics where a handle is not alive: a use after its end.
+func (f *fake) must(kind string, h uintptr) {
+	if !f.live[kind][h] {
+		panic(fmt.Sprintf("%s %#x is used, but does not live", kind, h))
+	}
+}
+
+func (f *fake) leaks() []string {
+	var all []string
+	for kind, handles := range f.live {
+		if n := len(handles); n > 0 {
+			all = append(all, fmt.Sprintf("%d %s", n, kind))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (f *fake) alloc(kind string, n, out uintptr) uintptr {
+	words := make([]uint64, n/8+1)
+	at := uintptr(unsafe.Pointer(&words[0]))
+	f.memory[at] = words
+	return f.put(kind, at, out)
+}
+
+func word(p uintptr) *uint64 { return (*uint64)(*(*unsafe.Pointer)(unsafe.Pointer(&p))) }
+
+func mem(p uintptr, n int) []byte {
+	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p))), n)
+}
+
+func (f *fake) invoke(n fn, a []uintptr) uintptr {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n == fnErrorName {
+		f.name = append([]byte("FAKE_ERROR"), 0)
+		p := uintptr(unsafe.Pointer(&f.name[0]))
+		if f.who == amd {
+			return p
+		}
+		*word(a[1]) = uint64(p)
+		return 0
+	}
+	f.calls = append(f.calls, fakeCall{n, slices.Clone(a)})
+	if len(f.calls)-1 == f.failAt {
+		if n == fnCaptureEnd {
+			f.capture = false
+		}
+		return f.code
+	}
+	if f.capture {
+		switch n {
+		case fnAlloc, fnFree, fnStreamWait, fnEventWait, fnModuleLoad, fnModuleFunction, fnHostAlloc, fnCopyIn, fnCopyOut:
+			return 900 // not permitted while a stream captures
+		}
+	}
+	switch n {
+	case fnDeviceCount:
+		*word(a[0]) = 2
+		if f.none {
+			return errNoDevice
+		}
+	case fnDevice:
+		*word(a[0]) = uint64(a[1])
+	case fnDeviceName:
+		copy(mem(a[0], int(a[1])), "Fake\x00")
+	case fnTotalMemory, fnDriverVersion:
+		*word(a[0]) = 1 << 34
+	case fnProperties:
+		copy(mem(a[0], 4096)[1160:], "gfx942:sramecc+:xnack-\x00")
+	case fnAttribute:
+		*word(a[0]) = 9
+	case fnRetainContext:
+		return f.create("context", a[0])
+	case fnReleaseContext:
+		for h := range f.live["context"] {
+			return f.destroy("context", h)
+		}
+	case fnMemoryInfo:
+		*word(a[0]), *word(a[1]) = 1<<34, 1<<35
+	case fnAlloc:
+		return f.alloc("memory", a[1], a[0])
+	case fnFree:
+		return f.destroy("memory", a[0])
+	case fnHostAlloc:
+		return f.alloc("pinned memory", a[1], a[0])
+	case fnHostFree:
+		return f.destroy("pinned memory", a[0])
+	case fnCopyIn, fnCopyOut:
+		f.must("stream", a[3])
+		copy(mem(a[0], int(a[2])), mem(a[1], int(a[2])))
+	case fnFill:
+		clear(mem(a[0], int(a[2])))
+	case fnModuleLoad:
+		return f.create("module", a[0])
+	case fnModuleUnload:
+		return f.destroy("module", a[0])
+	case fnModuleFunction:
+		f.must("module", a[1])
+		f.next += 0x10
+		*word(a[0]) = uint64(f.next)
+	case fnStreamCreate:
+		return f.create("stream", a[0])
+	case fnStreamDestroy:
+		return f.destroy("stream", a[0])
+	case fnStreamWait:
+		f.must("stream", a[0])
+	case fnLaunch:
+		f.must("stream", a[8])
+	case fnCaptureBegin:
+		f.capture = true
+	case fnCaptureEnd:
+		f.capture = false
+		return f.create("graph", a[1])
+	case fnGraphInstantiate:
+		f.must("graph", a[1])
+		return f.create("executable", a[0])
+	case fnGraphLaunch:
+		f.must("executable", a[0])
+	case fnGraphExecDestroy:
+		return f.destroy("executable", a[0])
+	case fnGraphDestroy:
+		return f.destroy("graph", a[0])
+	case fnEventCreate:
+		return f.create("event", a[0])
+	case fnEventDestroy:
+		return f.destroy("event", a[0])
+	case fnEventRecord, fnEventWait:
+		f.must("event", a[0])
+	case fnStreamWaitEvent:
+		f.must("stream", a[0])
+		f.must("event", a[1])
+	case fnEventElapsed:
+		f.must("event", a[1])
+		f.must("event", a[2])
+		tensor.View[float32](mem(a[0], 4))[0] = 0.25
+	case fnRtcVersion:
+		*word(a[0]), *word(a[1]) = 13, 0
+	case fnRtcCreate:
+		f.source = goStringLong(a[1])
+		return f.create("compilation", a[0])
+	case fnRtcCompile:
+		f.must("compilation", a[0])
+	case fnRtcLogSize:
+		*word(a[1]) = 5
+	case fnRtcLog:
+		copy(mem(a[1], 5), "oops\x00")
+	case fnRtcCodeSize:
+		*word(a[1]) = 8
+	case fnRtcCode:
+		copy(mem(a[1], 8), "\x7fELFcode")
+	case fnRtcDestroy:
+		return f.destroy("compilation", uintptr(*word(a[0])))
+	}
+	return 0
+}
+
+func goStringLong(p uintptr) string {
+	n := 0
+	for mem(p, n+1)[n] != 0 {
+		n++
+	}
+	return string(mem(p, n))
+}

@@ -1,0 +1,80 @@
+package hip
+
+import "greta/backends"
+
+// Launches that do not touch each other's memory run at once: a program is
+// divided in levels, and a graph has a branch for each launch of a level.
+
+// span is a range of memory that a launch reads or writes.
+type span struct {
+	from, to uintptr
+	written  bool
+}
+
+func (b *binder) span(o *backends.Operand, written bool) span {
+	if o.Buffer == nil {
+		return span{}
+	}
+	own, ok := o.Buffer.(*buffer)
+	if !ok {
+		return span{}
+	}
+	if o.Packing != "" {
+		return span{own.at, own.at + uintptr(own.size), written}
+	}
+	from := own.at + uintptr(o.Offset)
+	n := o.Type.RowBytes(o.RowElems())
+	if o.Rows() > 0 {
+		n += (o.Rows() - 1) * o.Stride
+	}
+	return span{from, from + uintptr(n), written}
+}
+
+// spans are what a launch touches. What is common to launches of its kind,
+// such as counters, is written by each.
+func (b *binder) spans() []span {
+	var all []span
+	for i := range b.l.In {
+		all = append(all, b.span(&b.l.In[i], false))
+	}
+	for i := range b.l.Out {
+		all = append(all, b.span(&b.l.Out[i], true))
+	}
+	if n := b.l.Kernel.Scratch(); n > 0 {
+		s := b.span(&b.l.Scratch, true)
+		s.to = s.from + uintptr(n)
+		all = append(all, s)
+	}
+	return append(all, b.common...)
+}
+
+// conflict says whether one of two launches writes what the other touches.
+func conflict(a, b []span) bool {
+	for _, x := range a {
+		for _, y := range b {
+			if (x.written || y.written) && x.from < y.to && y.from < x.to {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// levels orders launches: each comes in a later level than all before it that
+// it is in conflict with.
+func levels(launches []*bound) [][]*bound {
+	at := make([]int, len(launches))
+	var all [][]*bound
+	for i, b := range launches {
+		for j := i - 1; j >= 0; j-- {
+			if at[j] >= at[i] && conflict(launches[j].spans, b.spans) {
+				at[i] = at[j] + 1
+			}
+		}
+		if at[i] == len(all) {
+			all = append(all, nil)
+		}
+		all[at[i]] = append(all[at[i]], b)
+	}
+	return all
+}
