@@ -8,13 +8,14 @@ import (
 
 	"greta/backends"
 	"greta/backends/cpu"
+	"greta/backends/cpu/simd"
 	"greta/ops/optest"
 	"greta/tensor"
 )
 
 // attentionProgram captures one attention over a cache that is full up to the
 // last of s tokens.
-func attentionProgram(tb testing.TB, threads, s, heads, groups, dh, context int, attrs string) (backends.Executable, []byte) {
+func attentionProgram(tb testing.TB, threads, s, heads, groups, dh, context int, attrs string) (e backends.Executable, y, keys []byte) {
 	tb.Helper()
 	c := optest.Case{Name: "attention/bench", Eq: "y: attention(q, k, v, pos" + attrs + ")",
 		Args: fmt.Sprintf("q float[%d, %d, %d]; k f16[%d, %d, %d]; v f16[%d, %d, %d]; pos i32[%d] =%d..",
@@ -47,19 +48,22 @@ func attentionProgram(tb testing.TB, threads, s, heads, groups, dh, context int,
 		copy(b, data)
 		return backends.Operand{Buffer: buf, Type: t, Shape: shape, Stride: t.RowBytes(shape[1:].Elems())}, b
 	}
-	for _, in := range p.In {
-		o, _ := place(in.Value.Type, in.Value.Shape, in.Data)
+	for i, in := range p.In {
+		o, b := place(in.Value.Type, in.Value.Shape, in.Data)
 		l.In = append(l.In, o)
+		if i == 1 {
+			keys = b
+		}
 	}
 	v := p.Node.Out[0]
 	o, y := place(v.Type, v.Shape, nil)
 	l.Out = append(l.Out, o)
-	e, err := dev.Capture(&backends.Program{Name: c.Name, Launches: []backends.Launch{l}})
+	e, err = dev.Capture(&backends.Program{Name: c.Name, Launches: []backends.Launch{l}})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { e.Close() })
-	return e, y
+	return e, y, keys
 }
 
 func step(tb testing.TB, e backends.Executable) {
@@ -74,19 +78,31 @@ func step(tb testing.TB, e backends.Executable) {
 // BenchmarkAttention gives the rate at which decode reads the cache, and
 // prefill's arithmetic over the positions that each token sees.
 func BenchmarkAttention(b *testing.B) {
+	k, err := simd.Default()
+	if err != nil {
+		b.Fatal(err)
+	}
 	for _, shape := range []struct{ heads, groups, dh int }{{32, 4, 64}, {32, 32, 128}} {
 		for _, s := range []int{1, 512} {
 			for _, context := range []int{512, 1536, 4096} {
 				for _, threads := range []int{1, 2} {
 					b.Run(fmt.Sprintf("heads=%d:%dx%d/S=%d/context=%d/threads=%d", shape.heads, shape.groups, shape.dh, s, context, threads), func(b *testing.B) {
-						e, _ := attentionProgram(b, threads, s, shape.heads, shape.groups, shape.dh, context, "")
-						seconds := math.Inf(1) // of the best step: neighbours only make them longer
+						e, _, keys := attentionProgram(b, threads, s, shape.heads, shape.groups, shape.dh, context, "")
+						// Of the best step, as neighbours only make them longer; and of a loop on
+						// one thread that only reads the keys.
+						seconds, read := math.Inf(1), math.Inf(1)
 						for b.Loop() {
 							start := time.Now()
 							step(b, e)
 							seconds = min(seconds, time.Since(start).Seconds())
+							if s == 1 {
+								start = time.Now()
+								k.Read(keys)
+								read = min(read, time.Since(start).Seconds())
+							}
 						}
 						if s == 1 {
+							b.ReportMetric(float64(len(keys))/read/1e9, "readGB/s")
 							b.ReportMetric(float64(2*2*shape.groups*shape.dh*context)/seconds/1e9, "GB/s")
 						}
 						seen := float64(s) * (float64(context) - float64(s-1)/2)

@@ -7,14 +7,14 @@ import (
 
 const (
 	// splitBytes is about what a chunk reads of the cache.
-	splitBytes = 512 << 10
+	splitBytes = 1 << 20
 	// A split has at least and at most so many positions, however long one is,
 	// and a cache is divided into at most maxSplits.
 	minSplit, maxSplit = 32, 128
 	maxSplits          = 256
 	// blockBytes is about what of the keys, or of the values, is worked on while
 	// as much of what follows is on its way from memory.
-	blockBytes = 64 << 10
+	blockBytes = 128 << 10
 	// sharedLoads is from how many query heads of a group on scores are a
 	// product of matrices, with keys widened once for all of them.
 	sharedLoads = 3
@@ -125,6 +125,7 @@ func (t *decodeAttention) Do(worker, chunk int) {
 	from, end := t.sees(token)
 	from += split * t.split
 	end = min(end, from+t.split)
+	prefetch(ahead(t.k, from, min(from+t.block, end)))
 	w, k := &t.work[worker], t.d.k
 	for h := range t.heads {
 		k.Scale(w.q[h*t.dh:(h+1)*t.dh], t.scale, t.q.row(token*t.heads+h))

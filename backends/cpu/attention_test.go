@@ -1,0 +1,77 @@
+package cpu_test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"greta/backends/cpu"
+	"greta/ops/optest"
+)
+
+// TestAttentionShapes adds to the table of operators what this device divides:
+// caches of several splits and blocks, tiles with a rest, groups of every size.
+func TestAttentionShapes(t *testing.T) {
+	for _, threads := range []int{1, 2} {
+		dev, err := cpu.New(threads)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dev.Close()
+		for _, cache := range []string{"f32", "f16", "bf16"} {
+			for _, share := range []int{1, 2, 3, 8} {
+				for _, dims := range [][2]int{{64, 64}, {40, 17}, {130, 258}} {
+					for _, c := range []struct{ s, context, first int }{
+						{1, 33, 32}, {1, 700, 699}, {1, 1300, 1000}, {3, 400, 390}, {4, 9, 0}, {37, 300, 0}, {150, 300, 140},
+					} {
+						for _, attrs := range []string{"", ", window=50", ", window=140, softcap=20"} {
+							if attrs != "" && (cache != "f16" || dims[0] != 64) {
+								continue
+							}
+							o := optest.Case{
+								Name: fmt.Sprintf("%d threads, %s, %d heads a group, %v, %v%s", threads, cache, share, dims, c, attrs),
+								Eq:   "y: attention(q, k, v, pos" + attrs + ")",
+								Args: fmt.Sprintf("q float[%d, %d, %d] +3; k %s[%d, 2, %d]; v %s[%d, 2, %d]; pos i32[%d] =%d..",
+									c.s, 2*share, dims[0], cache, c.context, dims[0], cache, c.context, dims[1], c.s, c.first),
+								Rel: 3e-6, Abs: 1e-5,
+							}
+							if err := optest.Check(dev, o); err != nil {
+								t.Errorf("%s: %v", o.Name, err)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// Results do not depend on who computed what, and a step allocates nothing.
+func TestAttentionRepeats(t *testing.T) {
+	for _, c := range []struct {
+		s, heads, groups, dh, context int
+		attrs                         string
+	}{
+		{1, 8, 2, 64, 3000, ""}, {1, 4, 4, 128, 900, ""}, {3, 6, 2, 32, 700, ", softcap=30"}, {90, 8, 2, 64, 400, ", window=100"},
+	} {
+		var want []byte
+		for _, threads := range []int{1, 2, 4} {
+			e, y, _ := attentionProgram(t, threads, c.s, c.heads, c.groups, c.dh, c.context, c.attrs)
+			for i := range 20 {
+				for j := range y {
+					y[j] = 0xff
+				}
+				step(t, e)
+				if want == nil {
+					want = bytes.Clone(y)
+				}
+				if !bytes.Equal(y, want) {
+					t.Fatalf("%+v: run %d on %d threads differs from the first on one", c, i, threads)
+				}
+			}
+			if n := testing.AllocsPerRun(20, func() { step(t, e) }); n != 0 {
+				t.Errorf("%+v: %v allocations a step", c, n)
+			}
+		}
+	}
+}
