@@ -103,10 +103,11 @@ func TestSeedsDecide(t *testing.T) {
 		}
 		return ids
 	}
-	if draw(1) != draw(1) {
+	first, again := draw(1), draw(1)
+	if first != again {
 		t.Error("one seed gives two sequences")
 	}
-	if draw(1) == draw(2) {
+	if first == draw(2) {
 		t.Error("two seeds give one sequence")
 	}
 }

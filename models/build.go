@@ -58,13 +58,12 @@ func (f *File) standalone() int {
 // builder makes one graph.
 type builder struct {
 	errs
-	o       Options
-	g       *graph.Graph
-	eq      *graph.Builder
-	loads   map[string]*graph.Value      // weights by what they load, so that tied ones are one
-	names   map[string]bool              // of weights and states
-	pushed  map[*graph.Value]*graph.Node // states' versions that an update has replaced
-	checked int                          // values whose sizes are checked
+	o      Options
+	g      *graph.Graph
+	eq     *graph.Builder
+	loads  map[string]*graph.Value      // weights by what they load, so that tied ones are one
+	names  map[string]bool              // of weights and states
+	pushed map[*graph.Value]*graph.Node // states' versions that an update has replaced
 }
 
 // instance is one use of a file: the model, or one of its blocks.

@@ -31,9 +31,6 @@ func (r *rows) row(i int) []float32 {
 // dense says whether all rows follow each other.
 func (r *rows) dense() bool { return r.inner*r.cols == r.stride || r.n <= r.inner }
 
-// flat gives all elements of a dense tensor.
-func (r *rows) flat() []float32 { return r.data[:r.n*r.cols] }
-
 // lead is the distance of rows in floats, where it is the same for all of them.
 func (r *rows) lead() (int, bool) {
 	if r.dense() {

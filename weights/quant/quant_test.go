@@ -2,7 +2,6 @@ package quant
 
 import (
 	"bytes"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -366,7 +365,7 @@ func FuzzEncode(f *testing.F) {
 		}
 		// f16 denormal scales and offsets are off by up to 2^-25 each, and integer factors repeat that.
 		if slack := 256 * math.Ldexp(1, -30); errors > squares+slack*slack*256 {
-			t.Fatal(fmt.Sprintf("%s: squared error %g for squares of %g: %v", typed, errors, squares, x))
+			t.Fatalf("%s: squared error %g for squares of %g: %v", typed, errors, squares, x)
 		}
 	})
 }
