@@ -56,7 +56,12 @@ var (
 		Sig:  graph.MustSig("(x: T[*, D]) -> (y: float[*, D])"),
 		Body: "y: x * x",
 	}
-	table = withOps{norms, strict, square}
+	gated = &graph.Op{
+		Name: "gated",
+		Sig:  graph.MustSig("(g: T[*, D], h: T[*, D]) -> (y: float[*, D])"),
+		Body: "f: silu(g)\nm: rmsnorm(h)\nn: silu(m)\ny: f * n",
+	}
+	table = withOps{norms, strict, square, gated}
 )
 
 // TestFuse: where a body stands in a graph, and where it only seems to.
@@ -104,16 +109,17 @@ func TestFuse(t *testing.T) {
 
 		"attributes: named, shared, set": {norms, "f: rmsnorm(x, a, eps=0.1)\ns: rmsnorm(f, b, eps=0.2)\ny: rmsnorm(s, a, eps=0.2)\nout y",
 			"y f32[3, 8] = norms(x, a, b; first=0.1, eps=0.2)"},
-		"a shared attribute differs":     {norms, "f: rmsnorm(x, a, eps=0.1)\ns: rmsnorm(f, b, eps=0.2)\ny: rmsnorm(s, a, eps=0.3)\nout y", ""},
-		"an operand differs":             {norms, "f: rmsnorm(x, a)\ns: rmsnorm(f, b)\ny: rmsnorm(s, b)\nout y", ""},
-		"an operand is there once":       {norms, "f: rmsnorm(x, a)\ns: rmsnorm(f, b)\ny: rmsnorm(s)\nout y", ""},
-		"no optional operands":           {norms, "f: rmsnorm(x)\ns: rmsnorm(f)\ny: rmsnorm(s)\nout y", "y f32[3, 8] = norms(x)"},
-		"a number and a word agree":      {strict, "n: rmsnorm(x, eps=0.5)\ny: gelu(n, form=erf)\nout y", "y f32[3, 8] = strict(x)"},
-		"a number differs":               {strict, "n: rmsnorm(x, eps=0.25)\ny: gelu(n, form=erf)\nout y", ""},
-		"a word differs":                 {strict, "n: rmsnorm(x, eps=0.5)\ny: gelu(n, form=tanh)\nout y", ""},
-		"an operand that the body lacks": {strict, "n: rmsnorm(x, a, eps=0.5)\ny: gelu(n, form=erf)\nout y", ""},
-		"the same operand twice":         {square, "y: x * x\nout y", "y f32[3, 8] = square(x)"},
-		"two operands for one":           {square, "y: x * z\nout y", ""},
+		"a shared attribute differs":         {norms, "f: rmsnorm(x, a, eps=0.1)\ns: rmsnorm(f, b, eps=0.2)\ny: rmsnorm(s, a, eps=0.3)\nout y", ""},
+		"an operand differs":                 {norms, "f: rmsnorm(x, a)\ns: rmsnorm(f, b)\ny: rmsnorm(s, b)\nout y", ""},
+		"an operand is there once":           {norms, "f: rmsnorm(x, a)\ns: rmsnorm(f, b)\ny: rmsnorm(s)\nout y", ""},
+		"no optional operands":               {norms, "f: rmsnorm(x)\ns: rmsnorm(f)\ny: rmsnorm(s)\nout y", "y f32[3, 8] = norms(x)"},
+		"a number and a word agree":          {strict, "n: rmsnorm(x, eps=0.5)\ny: gelu(n, form=erf)\nout y", "y f32[3, 8] = strict(x)"},
+		"a number differs":                   {strict, "n: rmsnorm(x, eps=0.25)\ny: gelu(n, form=erf)\nout y", ""},
+		"a word differs":                     {strict, "n: rmsnorm(x, eps=0.5)\ny: gelu(n, form=tanh)\nout y", ""},
+		"an operand that the body lacks":     {strict, "n: rmsnorm(x, a, eps=0.5)\ny: gelu(n, form=erf)\nout y", ""},
+		"the other order after half a match": {gated, "m: rmsnorm(x)\nn: silu(m)\nf: silu(z)\ny: n * f\nout y", "y f32[3, 8] = gated(z, x)"},
+		"the same operand twice":             {square, "y: x * x\nout y", "y f32[3, 8] = square(x)"},
+		"two operands for one":               {square, "y: x * z\nout y", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := mustBuild(t, decl+c.body, table)
@@ -268,9 +274,15 @@ func TestExpand(t *testing.T) {
 	if got := nodes(e); got != "y.rope f32[3, 2, 4] = rope(x, pos, factors; base=100, layout=pair, dims=2)\ny f16[16, 2, 4] = push(cache, y.rope, pos)" {
 		t.Error(got)
 	}
+	// What the body sets is not handed on.
+	g = mustBuild(t, fusedDecl+"y: norms(x, first=0.25, eps=0.5)\nout y", table)
+	e, err := g.Nodes[0].Expand(table)
+	if want := "f f32[3, 8] = rmsnorm(x; eps=0.25)\ns f32[3, 8] = rmsnorm(f; eps=0.5)\ny f32[3, 8] = rmsnorm(s; eps=0.5)"; err != nil || nodes(e) != want {
+		t.Errorf("%v: %s", err, nodes(e))
+	}
 	// An optional operand that is left out is left out inside.
 	g = mustBuild(t, fusedDecl+"y: linear_residual(x, w, z)\nout y", ops.Table)
-	e, err := g.Nodes[0].Expand(ops.Table)
+	e, err = g.Nodes[0].Expand(ops.Table)
 	if err != nil || !strings.Contains(nodes(e), "linear(x, w)") {
 		t.Errorf("%v: %s", err, nodes(e))
 	}
