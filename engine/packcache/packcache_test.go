@@ -483,6 +483,28 @@ func TestIdentity(t *testing.T) {
 	if id, err := Identity(dir); err != nil || bytes.Equal(folder, id) {
 		t.Error("a new file in a folder is not seen", err)
 	}
+	parts := filepath.Join(dir, "p")
+	if err := os.Mkdir(parts, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	one, two := filepath.Join(parts, "m-00001-of-00002.gguf"), filepath.Join(parts, "m-00002-of-00002.gguf")
+	err = errors.Join(os.Symlink(path, one), os.WriteFile(two, []byte("2"), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := Identity(one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = errors.Join(os.WriteFile(two, []byte("3."), 0o600), os.WriteFile(filepath.Join(parts, "other"), nil, 0o600))
+	if id, err2 := Identity(one); errors.Join(err, err2) != nil || bytes.Equal(whole, id) {
+		t.Error("a change of the second part is not seen", err, err2)
+	}
+	if id, err := Identity(one); err != nil || os.WriteFile(filepath.Join(parts, "n-00002-of-00002.gguf"), nil, 0o600) != nil {
+		t.Fatal(err)
+	} else if again, err := Identity(one); err != nil || !bytes.Equal(id, again) {
+		t.Error("another model's part counts", err)
+	}
 	if _, err := Identity(filepath.Join(dir, "none")); err == nil {
 		t.Error("a missing file has an identity")
 	}
