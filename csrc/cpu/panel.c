@@ -14,23 +14,36 @@
 
 // block adds one block's products of NC rows of activations with VL rows of
 // weights to acc.
-INLINE void block(const int f, const int NC, const int G, const uint8_t *u, long b, long r, const uint8_t *x, const int col, vf *acc) {
+INLINE void block(const int f, const int NC, const int G, vf d, vf low, const uint8_t *pair, long b, long r, const uint8_t *x,
+                  const int col, vf *acc) {
   vf a[2], m[2], v[8];
   vi s[8], t[8];
-  scales(f, u, b, r, a, m);
-  const uint8_t *q = u + HEADER(f) + QUANTS(f) * b, *xd = x + 32 * G + 4 * col, *xs = xd + 4 * G;
+  scales(f, d, low, pair, b, r, a, m);
+  const uint8_t *q = pair + SCALES(f) + QUANTS(f) * b, *xd = x + 32 * G + 4 * col, *xs = xd + 4 * G;
   const int n = HALVES(f) ? 4 : 8;
+#if VL == 16
+  if (NC == 1) {
+    UNROLL for (int i = 0; i < QUANTS(f) / 64; i++) LOADED("v", ld_i(q + 64 * i)); // in order
+  }
+#endif
+  // One row of activations would be one chain of dependent sums: make it more.
+  const int chains = NC == 1 && VL == 16 ? n / 2 : 1;
   UNROLL for (int i = 0; i < 8; i++) {
     const int g = HALVES(f) || f == Q8_0 ? i : (i & 1) * 4 + i / 2; // both halves of a vector in turn
     if (i % n == 0) {
       const uint8_t *sum = HALVES(f) ? xs + 4 * G * (1 + i / 4) : xs;
       UNROLL for (int c = 0; c < NC; c++) s[c] = OFFSET(f) ? shl(all4(sum + 4 * c), OFFSET(f)) : viset(0);
+      UNROLL for (int c = 1; c < chains; c++) s[c] = viset(0);
     }
 #if VL < 16
     IN_ORDER("+r", q); // planes are loaded again instead of kept
 #endif
     vi w = code(f, q, g, r);
-    UNROLL for (int c = 0; c < NC; c++) dot(f, &s[c], &t[c], w, all4(x + 32 * (col + c) + 4 * g), i % n, n);
+    UNROLL for (int c = 0; c < NC; c++) dot(f, &s[c + i % chains], &t[c], w, all4(x + 32 * (col + c) + 4 * g), i % n, n);
+    if (i % n == n - 1) {
+      if (chains == 4) s[2] = addi(s[2], s[3]), s[1] = addi(s[1], s[2]);
+      if (chains > 1) s[0] = addi(s[0], s[1]);
+    }
     if (HALVES(f) && i % n == n - 1) {
       const int h = i / 4;
       UNROLL for (int c = 0; c < NC; c++) {
@@ -54,9 +67,20 @@ INLINE void tile(const int f, const int NC, const int RS, const int G, const uin
                  float *y, long ldy, long blocks, long cols, long r0) {
   vf acc[R * 8];
   UNROLL for (int i = 0; i < NC * RS; i++) acc[i] = vset(0);
-  ROLLED for (; blocks > 0; blocks -= UB(f), w += UNIT(f)) {
-    ROLLED for (long b = 0; b < UB(f); b++, x += RECORD * G) {
-      UNROLL for (int r = 0; r < RS; r++) block(f, NC, G, w, b, r0 + r, x, col, acc + r * NC);
+  ROLLED for (; blocks > 0; blocks -= 2 * PAIRS(f)) {
+    vf d[R], low[R];
+    UNROLL for (int r = 0; r < RS; r++) {
+      d[r] = IS_K(f) ? ld_f16((const uint16_t *)w + VL * (r0 + r)) : vset(0);
+      low[r] = IS_K(f) && AFFINE(f) ? ld_f16((const uint16_t *)w + 16 + VL * (r0 + r)) : vset(0);
+    }
+    w += HEAD(f);
+    ROLLED for (int p = 0; p < PAIRS(f); p++, w += PAIR(f)) {
+      if (NC == 1 && VL == 16) {
+        UNROLL for (long b = 0; b < 2; b++, x += RECORD * G) block(f, NC, G, d[0], low[0], w, b, 0, x, col, acc);
+      } else {
+        ROLLED for (long b = 0; b < 2; b++, x += RECORD * G)
+          UNROLL for (int r = 0; r < RS; r++) block(f, NC, G, d[r], low[r], w, b, r0 + r, x, col, acc + r * NC);
+      }
     }
   }
   UNROLL for (int c = 0; c < NC; c++) {
@@ -67,7 +91,7 @@ INLINE void tile(const int f, const int NC, const int RS, const int G, const uin
 }
 
 // NAME: y[j*ldy + 16·p + i] = row i of panel p times row j of a record, for
-// j < cols and p < panels; blocks is a multiple of UB, and
+// j < cols and p < panels; blocks is a multiple of a unit's, and
 // shape = cols | wide << 8 | panels << 16, with records of 8 rows where wide.
 #if VL == 16
 #define WIDE(F, NC, COL) tile(F, NC, 1, 8, w, x, COL, y, ldy, blocks, cols, 0)
@@ -86,7 +110,7 @@ INLINE void tile(const int f, const int NC, const int RS, const int G, const uin
 #define PANELS(NAME, F)                                                                                \
   void NAME(const uint8_t *w, const uint8_t *x, float *y, long ldy, long blocks, long shape) {         \
     long cols = shape & 255, wide = shape >> 8 & 1;                                                    \
-    ROLLED for (long p = shape >> 16; p > 0; p--, w += blocks / UB(F) * UNIT(F), y += 16) {            \
+    ROLLED for (long p = shape >> 16; p > 0; p--, w += blocks / (2 * PAIRS(F)) * UNIT(F), y += 16) {            \
       if (!wide) {                                                                                     \
         tile(F, 1, R, 1, w, x, 0, y, ldy, blocks, cols, 0);                                            \
         continue;                                                                                      \

@@ -3,14 +3,17 @@
 // activations of eight bits; panels.go in backends/cpu/simd packs them and
 // describes the same layout in Go.
 //
-// A panel is a sequence of units, a unit is a header of scales and UB blocks
-// of 32 columns. In a block, 64-byte vectors hold four columns of each of the
-// sixteen rows: byte 4·row + c of vector g is column 4·g + c. Codes of fewer
-// than eight bits lie in planes:
+// A panel is a sequence of units: the units of the scales of k-quants, then
+// pairs of blocks of 32 columns, scales before codes. In a block, 64-byte vectors
+// hold four columns of each of the sixteen rows: byte 4·row + c of vector g is
+// column 4·g + c. Codes of fewer than eight bits lie in planes, in this order:
 //
-//	nibbles  4 vectors: group g in the low half of vector g, g + 4 in the high
 //	bits     1 vector: group g in bit g
 //	pairs    2 vectors: group g in vector g & 1, bits 2·(g >> 1) and the next
+//	nibbles  4 vectors: group g in the low half of vector g, g + 4 in the high
+//
+// Memory is met strictly forwards: a line that is skipped and fetched later
+// costs up to a third of the speed.
 #ifndef PANEL_H
 #define PANEL_H
 #include "vec.h"
@@ -20,12 +23,14 @@ enum { Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q4_K, Q5_K, Q6_K, Q2_K, Q3_K };
 #define IS_K(f) ((f) >= Q4_K)
 #define AFFINE(f) ((f) == Q4_1 || (f) == Q5_1 || (f) == Q4_K || (f) == Q5_K || (f) == Q2_K)
 #define HALVES(f) ((f) >= Q6_K) // a scale for each 16 columns
-#define UB(f) (IS_K(f) ? 8 : 2)
-#define HEADER(f) (IS_K(f) ? 320 : AFFINE(f) ? 128 : 64)
 #define QUANTS(f)                                                                              \
   ((f) == Q8_0 ? 512 : (f) == Q5_0 || (f) == Q5_1 || (f) == Q5_K ? 320 : (f) == Q6_K ? 384     \
    : (f) == Q2_K ? 128 : (f) == Q3_K ? 192 : 256)
-#define UNIT(f) (HEADER(f) + UB(f) * QUANTS(f))
+#define HEAD(f) (IS_K(f) ? 64 : 0)
+#define SCALES(f) (!IS_K(f) && AFFINE(f) ? 128 : 64) // of a pair
+#define PAIR(f) (SCALES(f) + 2 * QUANTS(f))
+#define PAIRS(f) (IS_K(f) ? 4 : 1)
+#define UNIT(f) (HEAD(f) + PAIRS(f) * PAIR(f))
 // SIGNED codes are multiplied as they are where the processor can do that; a
 // dot product of unsigned with signed bytes takes them plus 128.
 #define SIGNED(f) ((f) == Q8_0 || (f) == IQ4_NL)
@@ -40,6 +45,7 @@ INLINE vi all4(const void *p) { return viset(*(const i32u *)p); } // four bytes 
 // IN_ORDER keeps the compiler from moving what v stands for: left alone it
 // brings loads forward until they need more registers than there are.
 #define IN_ORDER(REGISTER, v) __asm__ volatile("" : REGISTER(v))
+#define LOADED(REGISTER, v) __asm__ volatile("" : : REGISTER(v)) // by now
 
 // dot adds four products of bytes to every lane: w of 7 bits or, where f is
 // SIGNED, of 8; x between -127 and 127. It is the i-th of n calls; t is its own.
@@ -105,12 +111,13 @@ INLINE vi code(const int f, const uint8_t *q, const int g, long r) {
   q += 4 * VL * r;
   if (f == Q8_0) return UNSIGNED_DOT ? ld_i(q + 64 * g) ^ viset((int)0x80808080) : ld_i(q + 64 * g);
   if (f == Q2_K || f == Q3_K) {
-    vi v = shr(ld_i(q + 64 * (g & 1)), 2 * (g >> 1)) & viset(0x03030303);
+    const int from = f == Q3_K ? 64 : 0;
+    vi v = shr(ld_i(q + from + 64 * (g & 1)), 2 * (g >> 1)) & viset(0x03030303);
     if (f == Q2_K) return v;
-    vi h = ld_i(q + 128);
+    vi h = ld_i(q);
     return v | ((g < 2 ? shl(h, 2 - g) : shr(h, g - 2)) & viset(0x04040404));
   }
-  vi v = ld_i(q + 64 * (g & 3));
+  vi v = ld_i(q + QUANTS(f) - 256 + 64 * (g & 3));
   v = (g < 4 ? v : shr(v, 4)) & viset(0x0f0f0f0f);
   if (f == IQ4_NL) { // the format's sixteen levels
     static const int8_t levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -118,11 +125,11 @@ INLINE vi code(const int f, const uint8_t *q, const int g, long r) {
     return lookup(UNSIGNED_DOT ? table ^ viset((int)0x80808080) : table, v);
   }
   if (f == Q5_0 || f == Q5_1 || f == Q5_K) {
-    vi h = ld_i(q + 256);
+    vi h = ld_i(q);
     v |= (g < 4 ? shl(h, 4 - g) : shr(h, g - 4)) & viset(0x10101010);
   }
   if (f == Q6_K) {
-    vi h = ld_i(q + 256 + 64 * (g & 1));
+    vi h = ld_i(q + 64 * (g & 1));
     const int at = 2 * (g >> 1);
     v |= (at < 4 ? shl(h, 4 - at) : shr(h, at - 4)) & viset(0x30303030);
   }
@@ -130,29 +137,26 @@ INLINE vi code(const int f, const uint8_t *q, const int g, long r) {
 }
 
 // scales gives factor a and addend m of the r-th VL rows in block b of the
-// unit u, for each half of the block where the format has two.
-INLINE void scales(const int f, const uint8_t *u, long b, long r, vf *a, vf *m) {
+// pair at s, for each half of the block where the format has two; of k-quants
+// in the units d and low.
+INLINE void scales(const int f, vf d, vf low, const uint8_t *s, long b, long r, vf *a, vf *m) {
   if (!IS_K(f)) {
-    const uint16_t *d = (const uint16_t *)u + 16 * b + VL * r;
-    a[0] = ld_f16(d);
-    if (AFFINE(f)) m[0] = ld_f16(d + 32);
+    const uint16_t *h = (const uint16_t *)s + 16 * b + VL * r;
+    a[0] = ld_f16(h);
+    if (AFFINE(f)) m[0] = ld_f16(h + 32);
     return;
   }
-  const uint16_t *d = (const uint16_t *)u + VL * r;
-  const uint8_t *s = u + 64 + 32 * b + VL * r;
-  vf unit = ld_f16(d);
+  s += 32 * b + VL * r;
   if (f == Q2_K) { // scales in the low nibbles, offsets in the high ones
-    vf low = ld_f16(d + 16);
     UNROLL for (int h = 0; h < 2; h++) {
-      vf both = ld_i8(s + 16 * h);
-      vi c = round_i(both) & viset(255);
-      a[h] = unit * from_i(c & viset(15));
+      vi c = round_i(ld_i8(s + 16 * h)) & viset(255);
+      a[h] = d * from_i(c & viset(15));
       m[h] = low * from_i(shr(c, 4));
     }
     return;
   }
-  a[0] = unit * ld_i8(s);
-  if (HALVES(f)) a[1] = unit * ld_i8(s + 16);
-  if (AFFINE(f)) m[0] = ld_f16(d + 16) * ld_i8(s + 16);
+  a[0] = d * ld_i8(s);
+  if (HALVES(f)) a[1] = d * ld_i8(s + 16);
+  if (AFFINE(f)) m[0] = low * ld_i8(s + 16);
 }
 #endif

@@ -25,7 +25,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x00aebe05797de2c4; BYTE $0x00 // vpbroadcastw ymm0, word ptr [rip + 0xaebe] # 0x1af00 <quant_x+0x360>
+	QUAD $0x00aefe05797de2c4; BYTE $0x00 // vpbroadcastw ymm0, word ptr [rip + 0xaefe] # 0x1af40 <quant_x+0x380>
 	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -740,9 +740,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x00a0a035227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xa0a0] # 0x1af02 <quant_x+0x362>
-	QUAD $0x00a1310d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xa131] # 0x1af9c <quant_x+0x3fc>
-	QUAD $0x00a11c05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xa11c] # 0x1af90 <quant_x+0x3f0>
+	QUAD $0x00a0e035227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xa0e0] # 0x1af42 <quant_x+0x382>
+	QUAD $0x00a1710d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xa171] # 0x1afdc <quant_x+0x41c>
+	QUAD $0x00a15c05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xa15c] # 0x1afd0 <quant_x+0x410>
 	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -940,7 +940,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x009cc80d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x9cc8] # 0x1af04 <quant_x+0x364>
+	QUAD $0x009d080d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x9d08] # 0x1af44 <quant_x+0x384>
 	QUAD $0x000001209f6e79c5 // vmovd xmm11, dword ptr [rdi + 0x120]
 	QUAD $0x00000124976e79c5 // vmovd xmm10, dword ptr [rdi + 0x124]
 	QUAD $0x000001288f6e79c5 // vmovd xmm9, dword ptr [rdi + 0x128]
@@ -1045,10 +1045,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
 	LONG $0xc1dbfdc5 // vpand ymm0, ymm0, ymm1
-	QUAD $0x009a830d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x9a83] # 0x1af02 <quant_x+0x362>
+	QUAD $0x009ac30d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x9ac3] # 0x1af42 <quant_x+0x382>
 	LONG $0x047d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm0, ymm14
 	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	QUAD $0x009a7535797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x9a75] # 0x1af06 <quant_x+0x366>
+	QUAD $0x009ab535797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x9ab5] # 0x1af46 <quant_x+0x386>
 	LONG $0x472562c4; BYTE $0xd9 // vpsllvd ymm11, ymm11, ymm1
 	LONG $0x472d62c4; BYTE $0xd1 // vpsllvd ymm10, ymm10, ymm1
 	LONG $0x473562c4; BYTE $0xc9 // vpsllvd ymm9, ymm9, ymm1
@@ -1101,8 +1101,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
 	LONG $0xfc758f0f; WORD $0xffff // jg 0x11210 <pq_q4_0+0x3f0>
 	LONG $0xf16f7dc5 // vmovdqa ymm14, ymm1
-	QUAD $0x0099e805187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x99e8] # 0x1af90 <quant_x+0x3f0>
-	QUAD $0x0099eb0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x99eb] # 0x1af9c <quant_x+0x3fc>
+	QUAD $0x009a2805187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x9a28] # 0x1afd0 <quant_x+0x410>
+	QUAD $0x009a2b0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x9a2b] # 0x1afdc <quant_x+0x41c>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
 	WORD $0x2a75 // jne 0x115e0 <pq_q4_0+0x7c0>
 	LONG $0xfffc05e9; BYTE $0xff // jmp 0x111c0 <pq_q4_0+0x3a0>
@@ -1152,7 +1152,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x0098780d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x9878] # 0x1af04 <quant_x+0x364>
+	QUAD $0x0098b80d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x98b8] # 0x1af44 <quant_x+0x384>
 	QUAD $0x000001309e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x130]
 	QUAD $0x00000134966e79c5 // vmovd xmm10, dword ptr [rsi + 0x134]
 	QUAD $0x000001388e6e79c5 // vmovd xmm9, dword ptr [rsi + 0x138]
@@ -1257,10 +1257,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
 	LONG $0xc1dbfdc5 // vpand ymm0, ymm0, ymm1
-	QUAD $0x0095df0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x95df] # 0x1af06 <quant_x+0x366>
+	QUAD $0x00961f0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x961f] # 0x1af46 <quant_x+0x386>
 	LONG $0x047d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm0, ymm14
 	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	QUAD $0x0095c935227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x95c9] # 0x1af02 <quant_x+0x362>
+	QUAD $0x00960935227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x9609] # 0x1af42 <quant_x+0x382>
 	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
 	LONG $0x472542c4; BYTE $0xde // vpsllvd ymm11, ymm11, ymm14
 	LONG $0x472d42c4; BYTE $0xd6 // vpsllvd ymm10, ymm10, ymm14
@@ -1317,8 +1317,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	QUAD $0x00952b05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x952b] # 0x1af90 <quant_x+0x3f0>
-	QUAD $0x00952e0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x952e] # 0x1af9c <quant_x+0x3fc>
+	QUAD $0x00956b05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x956b] # 0x1afd0 <quant_x+0x410>
+	QUAD $0x00956e0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x956e] # 0x1afdc <quant_x+0x41c>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
@@ -1363,8 +1363,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x0093f605787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x93f6] # 0x1af08 <quant_x+0x368>
-	QUAD $0x0093ef0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x93ef] # 0x1af0a <quant_x+0x36a>
+	QUAD $0x00943605787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x9436] # 0x1af48 <quant_x+0x388>
+	QUAD $0x00942f0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x942f] # 0x1af4a <quant_x+0x38a>
 	LONG $0x5cb60f44; WORD $0x1824 // movzx r11d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -1967,13 +1967,13 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x0fc88e0f; WORD $0x0000 // jle 0x13739 <pq_q5_0+0xff9>
+	LONG $0x0f608e0f; WORD $0x0000 // jle 0x136d1 <pq_q5_0+0xf91>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	QUAD $0x00882b05197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x882b] # 0x1afb0 <quant_x+0x410>
-	QUAD $0x00881a0d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x881a] # 0x1afa8 <quant_x+0x408>
-	QUAD $0x0087f915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x87f9] # 0x1af90 <quant_x+0x3f0>
+	QUAD $0x00886b05197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x886b] # 0x1aff0 <quant_x+0x430>
+	QUAD $0x00885a0d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x885a] # 0x1afe8 <quant_x+0x428>
+	QUAD $0x00883915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x8839] # 0x1afd0 <quant_x+0x410>
 	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
 	WORD $0x894d; BYTE $0xc3 // mov r11, r8
@@ -2005,14 +2005,14 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
 	LONG $0xff498d4c // lea r9, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0f0b8e0f; WORD $0x0000 // jle 0x13739 <pq_q5_0+0xff9>
+	LONG $0x0ea38e0f; WORD $0x0000 // jle 0x136d1 <pq_q5_0+0xf91>
 	QUAD $0x00000100182444f7 // test dword ptr [rsp + 0x18], 0x100
 	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x041f850f; WORD $0x0000 // jne 0x12c60 <pq_q5_0+0x520>
+	LONG $0x03ef850f; WORD $0x0000 // jne 0x12c30 <pq_q5_0+0x4f0>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x03e48e0f; WORD $0x0000 // jle 0x12c36 <pq_q5_0+0x4f6>
+	LONG $0x03ba8e0f; WORD $0x0000 // jle 0x12c0c <pq_q5_0+0x4cc>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	WORD $0x894c; BYTE $0xdf // mov rdi, r11
@@ -2022,7 +2022,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xc931 // xor ecx, ecx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x766ef9c5; BYTE $0x24 // vmovd xmm6, dword ptr [rsi + 0x24]
-	QUAD $0x00868e1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0x868e] # 0x1af0c <quant_x+0x36c>
+	QUAD $0x0086ce1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0x86ce] # 0x1af4c <quant_x+0x38c>
 	LONG $0x891c8d48 // lea rbx, [rcx + 4*rcx]
 	LONG $0x05e1c148 // shl rcx, 0x5
 	LONG $0x06e3c148 // shl rbx, 0x6
@@ -2031,73 +2031,73 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x474de2c4; BYTE $0xf3 // vpsllvd ymm6, ymm6, ymm3
 	LONG $0x587de2c4; BYTE $0xfe // vpbroadcastd ymm7, xmm6
 	LONG $0x137de2c4; WORD $0x0834 // vcvtph2ps ymm6, xmmword ptr [rax + rcx]
-	QUAD $0x000100876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x100]
-	LONG $0x547441c4; BYTE $0x0f // vandps ymm9, ymm1, ymmword ptr [r15]
+	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
+	LONG $0x547441c4; WORD $0x404f // vandps ymm9, ymm1, ymmword ptr [r15 + 0x40]
 	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
 	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
 	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
 	LONG $0x587d62c4; BYTE $0x0e // vpbroadcastd ymm9, dword ptr [rsi]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
-	LONG $0x6f7e41c4; BYTE $0x17 // vmovdqu ymm10, ymmword ptr [r15]
-	QUAD $0x0001008fdb7d41c4; BYTE $0x00 // vpand ymm9, ymm0, ymmword ptr [r15 + 0x100]
+	LONG $0x6f7e41c4; WORD $0x4057 // vmovdqu ymm10, ymmword ptr [r15 + 0x40]
+	LONG $0xdb7d41c4; BYTE $0x0f // vpand ymm9, ymm0, ymmword ptr [r15]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
 	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
 	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	QUAD $0x0001008f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x100]
-	LONG $0xdb7541c4; WORD $0x4057 // vpand ymm10, ymm1, ymmword ptr [r15 + 0x40]
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x00008097db7541c4; BYTE $0x00 // vpand ymm10, ymm1, ymmword ptr [r15 + 0x80]
 	LONG $0x7235c1c4; WORD $0x03f1 // vpslld ymm9, ymm9, 0x3
 	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
 	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
 	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0x6f7e41c4; WORD $0x404f // vmovdqu ymm9, ymmword ptr [r15 + 0x40]
-	QUAD $0x000100976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x100]
-	LONG $0x722dc1c4; WORD $0x01d2 // vpsrld ymm10, ymm10, 0x1
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x000080976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x80]
+	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
 	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
 	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
 	LONG $0xc2f53dc5 // vpmaddwd ymm8, ymm8, ymm2
 	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
-	QUAD $0x000100876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x100]
-	QUAD $0x0000808fdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r15 + 0x80]
+	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
+	QUAD $0x0000c08fdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r15 + 0xc0]
 	LONG $0x723dc1c4; WORD $0x02f0 // vpslld ymm8, ymm8, 0x2
 	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
 	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
 	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
-	QUAD $0x0000808f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x80]
-	QUAD $0x000100976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x100]
-	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x0000c0976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0xc0]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
 	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
 	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	QUAD $0x0001008f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x100]
-	QUAD $0x0000c097db7541c4; BYTE $0x00 // vpand ymm10, ymm1, ymmword ptr [r15 + 0xc0]
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x00010097db7541c4; BYTE $0x00 // vpand ymm10, ymm1, ymmword ptr [r15 + 0x100]
 	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
 	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
 	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
 	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	QUAD $0x0000c08f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0xc0]
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
 	QUAD $0x000100976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x100]
-	LONG $0x722dc1c4; WORD $0x03d2 // vpsrld ymm10, ymm10, 0x3
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
 	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
 	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
@@ -2111,75 +2111,75 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x474de2c4; BYTE $0xf3 // vpsllvd ymm6, ymm6, ymm3
 	LONG $0x587de2c4; BYTE $0xfe // vpbroadcastd ymm7, xmm6
 	LONG $0x137de2c4; WORD $0x0874; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rax + rcx + 0x10]
-	QUAD $0x00000120836f7ec5 // vmovdqu ymm8, ymmword ptr [rbx + 0x120]
-	LONG $0x4bdb75c5; BYTE $0x20 // vpand ymm9, ymm1, ymmword ptr [rbx + 0x20]
+	LONG $0x436f7ec5; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [rbx + 0x20]
+	LONG $0x4bdb75c5; BYTE $0x60 // vpand ymm9, ymm1, ymmword ptr [rbx + 0x60]
 	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
 	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
 	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
 	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
 	LONG $0x587d62c4; BYTE $0x0e // vpbroadcastd ymm9, dword ptr [rsi]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
-	LONG $0x536f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rbx + 0x20]
-	QUAD $0x000001208bdb7dc5 // vpand ymm9, ymm0, ymmword ptr [rbx + 0x120]
+	LONG $0x536f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rbx + 0x60]
+	LONG $0x4bdb7dc5; BYTE $0x20 // vpand ymm9, ymm0, ymmword ptr [rbx + 0x20]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
 	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
 	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	QUAD $0x000001208b6f7ec5 // vmovdqu ymm9, ymmword ptr [rbx + 0x120]
-	LONG $0x53db75c5; BYTE $0x60 // vpand ymm10, ymm1, ymmword ptr [rbx + 0x60]
+	LONG $0x4b6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a093db75c5 // vpand ymm10, ymm1, ymmword ptr [rbx + 0xa0]
 	LONG $0x7235c1c4; WORD $0x03f1 // vpslld ymm9, ymm9, 0x3
 	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
 	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
 	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0x4b6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rbx + 0x60]
-	QUAD $0x00000120936f7ec5 // vmovdqu ymm10, ymmword ptr [rbx + 0x120]
-	LONG $0x722dc1c4; WORD $0x01d2 // vpsrld ymm10, ymm10, 0x1
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x4b6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a0936f7ec5 // vmovdqu ymm10, ymmword ptr [rbx + 0xa0]
+	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
 	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
 	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
 	LONG $0xc2f53dc5 // vpmaddwd ymm8, ymm8, ymm2
 	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
-	QUAD $0x00000120836f7ec5 // vmovdqu ymm8, ymmword ptr [rbx + 0x120]
-	QUAD $0x000000a08bdb75c5 // vpand ymm9, ymm1, ymmword ptr [rbx + 0xa0]
+	LONG $0x436f7ec5; BYTE $0x20 // vmovdqu ymm8, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000e08bdb75c5 // vpand ymm9, ymm1, ymmword ptr [rbx + 0xe0]
 	LONG $0x723dc1c4; WORD $0x02f0 // vpslld ymm8, ymm8, 0x2
 	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
 	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
 	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
-	QUAD $0x000000a08b6f7ec5 // vmovdqu ymm9, ymmword ptr [rbx + 0xa0]
-	QUAD $0x00000120936f7ec5 // vmovdqu ymm10, ymmword ptr [rbx + 0x120]
-	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x4b6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000e0936f7ec5 // vmovdqu ymm10, ymmword ptr [rbx + 0xe0]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
 	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
 	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	QUAD $0x000001208b6f7ec5 // vmovdqu ymm9, ymmword ptr [rbx + 0x120]
-	QUAD $0x000000e093db75c5 // vpand ymm10, ymm1, ymmword ptr [rbx + 0xe0]
+	LONG $0x4b6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rbx + 0x20]
+	QUAD $0x0000012093db75c5 // vpand ymm10, ymm1, ymmword ptr [rbx + 0x120]
 	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
 	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
 	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
 	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	QUAD $0x000000e08b6f7ec5 // vmovdqu ymm9, ymmword ptr [rbx + 0xe0]
+	LONG $0x4b6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rbx + 0x20]
 	QUAD $0x00000120936f7ec5 // vmovdqu ymm10, ymmword ptr [rbx + 0x120]
 	LONG $0x587de2c4; WORD $0x1c5e // vpbroadcastd ymm3, dword ptr [rsi + 0x1c]
-	LONG $0x722dc1c4; WORD $0x03d2 // vpsrld ymm10, ymm10, 0x3
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
 	LONG $0x043562c4; BYTE $0xcb // vpmaddubsw ymm9, ymm9, ymm3
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
 	LONG $0xc2f53dc5 // vpmaddwd ymm8, ymm8, ymm2
@@ -2191,29 +2191,29 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb84de2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm6, ymm3 # ymm4 = (ymm6 * ymm3) + ymm4
 	LONG $0x01c1f641 // test r9b, 0x1
 	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfc51850f; WORD $0xffff // jne 0x12870 <pq_q5_0+0x130>
+	LONG $0xfc7b850f; WORD $0xffff // jne 0x12870 <pq_q5_0+0x130>
 	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
 	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfc2a8f0f; WORD $0xffff // jg 0x12860 <pq_q5_0+0x120>
+	LONG $0xfc548f0f; WORD $0xffff // jg 0x12860 <pq_q5_0+0x120>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfbd1840f; WORD $0xffff // je 0x12810 <pq_q5_0+0xd0>
+	LONG $0xfbfb840f; WORD $0xffff // je 0x12810 <pq_q5_0+0xd0>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x2811fcc5 // vmovups ymmword ptr [rax], ymm5
 	LONG $0x6011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm4
-	LONG $0xfffbbee9; BYTE $0xff // jmp 0x12810 <pq_q5_0+0xd0>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xfffbe8e9; BYTE $0xff // jmp 0x12810 <pq_q5_0+0xd0>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x12c85 <pq_q5_0+0x545>
+	WORD $0x1deb // jmp 0x12c55 <pq_q5_0+0x515>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfb8b840f; WORD $0xffff // je 0x12810 <pq_q5_0+0xd0>
+	LONG $0xfbbb840f; WORD $0xffff // je 0x12810 <pq_q5_0+0xd0>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x04d28e0f; WORD $0x0000 // jle 0x13160 <pq_q5_0+0xa20>
+	LONG $0x04b28e0f; WORD $0x0000 // jle 0x13110 <pq_q5_0+0x9d0>
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
@@ -2235,7 +2235,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x287c41c4; BYTE $0xd8 // vmovaps ymm11, ymm8
 	QUAD $0x00000120876e79c5 // vmovd xmm8, dword ptr [rdi + 0x120]
-	QUAD $0x008216052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x8216] # 0x1af0c <quant_x+0x36c>
+	QUAD $0x008286052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x8286] # 0x1af4c <quant_x+0x38c>
 	LONG $0xb60c8d4b // lea rcx, [r14 + 4*r14]
 	LONG $0x05e6c149 // shl r14, 0x5
 	QUAD $0x0000b8249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb8], ymm3
@@ -2257,8 +2257,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x137d82c4; WORD $0x3104 // vcvtph2ps ymm0, xmmword ptr [r9 + r14]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	QUAD $0x000098248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm0
-	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0xdb4d21c4; WORD $0x2934 // vpand ymm14, ymm6, ymmword ptr [rcx + r13]
+	LONG $0x6f7e21c4; WORD $0x292c // vmovdqu ymm13, ymmword ptr [rcx + r13]
+	LONG $0xdb4d21c4; WORD $0x2974; BYTE $0x40 // vpand ymm14, ymm6, ymmword ptr [rcx + r13 + 0x40]
 	LONG $0x7215c1c4; WORD $0x04f5 // vpslld ymm13, ymm13, 0x4
 	LONG $0xeddb15c5 // vpand ymm13, ymm13, ymm5
 	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
@@ -2270,8 +2270,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0415e2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm13, ymm0
 	LONG $0x587de2c4; WORD $0x605f // vpbroadcastd ymm3, dword ptr [rdi + 0x60]
 	LONG $0x0415e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm13, ymm3
-	LONG $0x6f7e21c4; WORD $0x292c // vmovdqu ymm13, ymmword ptr [rcx + r13]
-	QUAD $0x0100298cdb55a1c4; WORD $0x0000 // vpand ymm1, ymm5, ymmword ptr [rcx + r13 + 0x100]
+	LONG $0x6f7e21c4; WORD $0x296c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0xdb55a1c4; WORD $0x290c // vpand ymm1, ymm5, ymmword ptr [rcx + r13]
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xeedb15c5 // vpand ymm13, ymm13, ymm6
 	LONG $0xc9eb95c5 // vpor ymm1, ymm13, ymm1
@@ -2287,8 +2287,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x707f // vpbroadcastd ymm15, dword ptr [rdi + 0x70]
 	LONG $0x0475c2c4; BYTE $0xcf // vpmaddubsw ymm1, ymm1, ymm15
 	LONG $0xcbfdf5c5 // vpaddw ymm1, ymm1, ymm3
-	QUAD $0x0100299c6f7ea1c4; WORD $0x0000 // vmovdqu ymm3, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0xdb4d21c4; WORD $0x297c; BYTE $0x40 // vpand ymm15, ymm6, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0x6f7ea1c4; WORD $0x291c // vmovdqu ymm3, ymmword ptr [rcx + r13]
+	QUAD $0x008029bcdb4d21c4; WORD $0x0000 // vpand ymm15, ymm6, ymmword ptr [rcx + r13 + 0x80]
 	LONG $0xf372e5c5; BYTE $0x03 // vpslld ymm3, ymm3, 0x3
 	LONG $0xdddbe5c5 // vpand ymm3, ymm3, ymm5
 	LONG $0xdbeb85c5 // vpor ymm3, ymm15, ymm3
@@ -2304,17 +2304,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; WORD $0x6447 // vpbroadcastd ymm0, dword ptr [rdi + 0x64]
 	LONG $0x0465e2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm3, ymm0
 	LONG $0xe9fd7dc5 // vpaddw ymm13, ymm0, ymm1
-	LONG $0x6f7ea1c4; WORD $0x2944; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [rcx + r13 + 0x40]
-	QUAD $0x0100298c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0xd172f5c5; BYTE $0x01 // vpsrld ymm1, ymm1, 0x1
-	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0xc6dbfdc5 // vpand ymm0, ymm0, ymm6
-	LONG $0xcddbf5c5 // vpand ymm1, ymm1, ymm5
-	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2904 // vmovdqu ymm0, ymmword ptr [rcx + r13]
+	QUAD $0x0080298c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0xd072fdc5; BYTE $0x01 // vpsrld ymm0, ymm0, 0x1
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xcedbf5c5 // vpand ymm1, ymm1, ymm6
+	LONG $0xc5dbfdc5 // vpand ymm0, ymm0, ymm5
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
 	LONG $0x587de2c4; WORD $0x144f // vpbroadcastd ymm1, dword ptr [rdi + 0x14]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
 	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x00805c3d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x805c] # 0x1af0e <quant_x+0x36e>
+	QUAD $0x0080d43d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x80d4] # 0x1af4e <quant_x+0x38e>
 	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
 	LONG $0xc9fe35c5 // vpaddd ymm9, ymm9, ymm1
 	LONG $0x587de2c4; WORD $0x344f // vpbroadcastd ymm1, dword ptr [rdi + 0x34]
@@ -2332,8 +2332,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
 	LONG $0xc0f585c5 // vpmaddwd ymm0, ymm15, ymm0
 	QUAD $0x0000d824a4fe7dc5; BYTE $0x00 // vpaddd ymm12, ymm0, ymmword ptr [rsp + 0xd8]
-	QUAD $0x010029846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rcx + r13 + 0x100]
-	QUAD $0x0080298cdb4da1c4; WORD $0x0000 // vpand ymm1, ymm6, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x6f7ea1c4; WORD $0x2904 // vmovdqu ymm0, ymmword ptr [rcx + r13]
+	QUAD $0x00c0298cdb4da1c4; WORD $0x0000 // vpand ymm1, ymm6, ymmword ptr [rcx + r13 + 0xc0]
 	LONG $0xf072fdc5; BYTE $0x02 // vpslld ymm0, ymm0, 0x2
 	LONG $0xc5dbfdc5 // vpand ymm0, ymm0, ymm5
 	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
@@ -2345,13 +2345,13 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
 	LONG $0x587d62c4; WORD $0x686f // vpbroadcastd ymm13, dword ptr [rdi + 0x68]
 	LONG $0x047dc2c4; BYTE $0xc5 // vpmaddubsw ymm0, ymm0, ymm13
-	QUAD $0x008029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x80]
-	QUAD $0x010029b46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0x720dc1c4; WORD $0x02d6 // vpsrld ymm14, ymm14, 0x2
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xeedb15c5 // vpand ymm13, ymm13, ymm6
-	LONG $0xf5db0dc5 // vpand ymm14, ymm14, ymm5
-	LONG $0xeb0d41c4; BYTE $0xed // vpor ymm13, ymm14, ymm13
+	LONG $0x6f7e21c4; WORD $0x292c // vmovdqu ymm13, ymmword ptr [rcx + r13]
+	QUAD $0x00c029b46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf6db0dc5 // vpand ymm14, ymm14, ymm6
+	LONG $0xeddb15c5 // vpand ymm13, ymm13, ymm5
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x1877 // vpbroadcastd ymm14, dword ptr [rdi + 0x18]
 	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
 	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
@@ -2364,8 +2364,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x7877 // vpbroadcastd ymm14, dword ptr [rdi + 0x78]
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
 	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
-	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
-	QUAD $0x00c029b4db4d21c4; WORD $0x0000 // vpand ymm14, ymm6, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7e21c4; WORD $0x292c // vmovdqu ymm13, ymmword ptr [rcx + r13]
+	QUAD $0x010029b4db4d21c4; WORD $0x0000 // vpand ymm14, ymm6, ymmword ptr [rcx + r13 + 0x100]
 	LONG $0xfe1541c4; BYTE $0xed // vpaddd ymm13, ymm13, ymm13
 	LONG $0xeddb15c5 // vpand ymm13, ymm13, ymm5
 	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
@@ -2381,13 +2381,13 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; WORD $0x6c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x6c]
 	LONG $0x0415e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm13, ymm3
 	LONG $0xe8fd65c5 // vpaddw ymm13, ymm3, ymm0
-	QUAD $0x00c029846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7ea1c4; WORD $0x2904 // vmovdqu ymm0, ymmword ptr [rcx + r13]
 	QUAD $0x0100299c6f7ea1c4; WORD $0x0000 // vmovdqu ymm3, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0xd372e5c5; BYTE $0x03 // vpsrld ymm3, ymm3, 0x3
-	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0xc6dbfdc5 // vpand ymm0, ymm0, ymm6
-	LONG $0xdddbe5c5 // vpand ymm3, ymm3, ymm5
-	LONG $0xc0ebe5c5 // vpor ymm0, ymm3, ymm0
+	LONG $0xd072fdc5; BYTE $0x03 // vpsrld ymm0, ymm0, 0x3
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0xdedbe5c5 // vpand ymm3, ymm3, ymm6
+	LONG $0xc5dbfdc5 // vpand ymm0, ymm0, ymm5
+	LONG $0xc3ebfdc5 // vpor ymm0, ymm0, ymm3
 	LONG $0x587de2c4; WORD $0x1c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x1c]
 	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
 	LONG $0xc9fde5c5 // vpaddw ymm1, ymm3, ymm1
@@ -2429,19 +2429,19 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb87de2c4; BYTE $0xda // vfmadd231ps ymm3, ymm0, ymm2 # ymm3 = (ymm0 * ymm2) + ymm3
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfbc3850f; WORD $0xffff // jne 0x12ce0 <pq_q5_0+0x5a0>
+	LONG $0xfbdb850f; WORD $0xffff // jne 0x12cb0 <pq_q5_0+0x570>
 	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb8b8f0f; WORD $0xffff // jg 0x12cc0 <pq_q5_0+0x580>
+	LONG $0xfba38f0f; WORD $0xffff // jg 0x12c90 <pq_q5_0+0x550>
 	LONG $0x4410fcc5; WORD $0x7824 // vmovups ymm0, ymmword ptr [rsp + 0x78]
 	LONG $0x4c10fcc5; WORD $0x5824 // vmovups ymm1, ymmword ptr [rsp + 0x58]
-	QUAD $0x007e4615187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x7e46] # 0x1af90 <quant_x+0x3f0>
+	QUAD $0x007ece15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x7ece] # 0x1afd0 <quant_x+0x410>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x3275 // jne 0x13181 <pq_q5_0+0xa41>
-	LONG $0xfffb1ce9; BYTE $0xff // jmp 0x12c70 <pq_q5_0+0x530>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x2a75 // jne 0x13131 <pq_q5_0+0x9f1>
+	LONG $0xfffb34e9; BYTE $0xff // jmp 0x12c40 <pq_q5_0+0x500>
+	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -2449,26 +2449,26 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfaef840f; WORD $0xffff // je 0x12c70 <pq_q5_0+0x530>
+	LONG $0xfb0f840f; WORD $0xffff // je 0x12c40 <pq_q5_0+0x500>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117c41c4; BYTE $0x07 // vmovups ymmword ptr [r15], ymm8
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfad7820f; WORD $0xffff // jb 0x12c70 <pq_q5_0+0x530>
+	LONG $0xfaf7820f; WORD $0xffff // jb 0x12c40 <pq_q5_0+0x500>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x117cc1c4; WORD $0x873c // vmovups ymmword ptr [r15 + 4*rax], ymm7
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfac3820f; WORD $0xffff // jb 0x12c70 <pq_q5_0+0x530>
+	LONG $0xfae3820f; WORD $0xffff // jb 0x12c40 <pq_q5_0+0x500>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x117cc1c4; WORD $0xc724 // vmovups ymmword ptr [r15 + 8*rax], ymm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfaaf820f; WORD $0xffff // jb 0x12c70 <pq_q5_0+0x530>
+	LONG $0xfacf820f; WORD $0xffff // jb 0x12c40 <pq_q5_0+0x500>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfa9a820f; WORD $0xffff // jb 0x12c70 <pq_q5_0+0x530>
+	LONG $0xfaba820f; WORD $0xffff // jb 0x12c40 <pq_q5_0+0x500>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x04e58e0f; WORD $0x0000 // jle 0x136c4 <pq_q5_0+0xf84>
+	LONG $0x04cd8e0f; WORD $0x0000 // jle 0x1365c <pq_q5_0+0xf1c>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -2480,14 +2480,14 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x90 // nop
 	LONG $0x646ffec5; WORD $0x7824 // vmovdqu ymm4, ymmword ptr [rsp + 0x78]
 	LONG $0x6c6ffec5; WORD $0x5824 // vmovdqu ymm5, ymmword ptr [rsp + 0x58]
-	QUAD $0x007cf93d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x7cf9] # 0x1af0e <quant_x+0x36e>
+	QUAD $0x007d893d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x7d89] # 0x1af4e <quant_x+0x38e>
 	LONG $0x270c8d4e // lea r9, [rdi + r12]
 	LONG $0x40478d48 // lea rax, [rdi + 0x40]
 	WORD $0x01b3 // mov bl, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	QUAD $0x00000130866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x130]
-	QUAD $0x007ccb0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x7ccb] # 0x1af0c <quant_x+0x36c>
+	QUAD $0x007d5b0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x7d5b] # 0x1af4c <quant_x+0x38c>
 	QUAD $0x000098248c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm9
 	LONG $0xb60c8d4b // lea rcx, [r14 + 4*r14]
 	LONG $0x05e6c149 // shl r14, 0x5
@@ -2506,9 +2506,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; BYTE $0xd8 // vpbroadcastd ymm11, xmm0
 	QUAD $0x0000013c866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x13c]
 	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
-	LONG $0xdb55a1c4; WORD $0x290c // vpand ymm1, ymm5, ymmword ptr [rcx + r13]
+	LONG $0xdb55a1c4; WORD $0x294c; BYTE $0x40 // vpand ymm1, ymm5, ymmword ptr [rcx + r13 + 0x40]
 	LONG $0x587d62c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm0
-	QUAD $0x010029846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rcx + r13 + 0x100]
+	LONG $0x6f7ea1c4; WORD $0x2904 // vmovdqu ymm0, ymmword ptr [rcx + r13]
 	LONG $0xf072fdc5; BYTE $0x04 // vpslld ymm0, ymm0, 0x4
 	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
 	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
@@ -2520,8 +2520,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
 	QUAD $0x0000e0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe0]
 	LONG $0x047dc2c4; BYTE $0xc5 // vpmaddubsw ymm0, ymm0, ymm13
-	LONG $0x6f7e21c4; WORD $0x292c // vmovdqu ymm13, ymmword ptr [rcx + r13]
-	QUAD $0x010029b4db5d21c4; WORD $0x0000 // vpand ymm14, ymm4, ymmword ptr [rcx + r13 + 0x100]
+	LONG $0x6f7e21c4; WORD $0x296c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0xdb5d21c4; WORD $0x2934 // vpand ymm14, ymm4, ymmword ptr [rcx + r13]
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xeddb15c5 // vpand ymm13, ymm13, ymm5
 	LONG $0xeb0d41c4; BYTE $0xed // vpor ymm13, ymm14, ymm13
@@ -2537,8 +2537,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000f0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xf0]
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
 	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
-	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0xdb5521c4; WORD $0x2974; BYTE $0x40 // vpand ymm14, ymm5, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0x6f7e21c4; WORD $0x292c // vmovdqu ymm13, ymmword ptr [rcx + r13]
+	QUAD $0x008029b4db5521c4; WORD $0x0000 // vpand ymm14, ymm5, ymmword ptr [rcx + r13 + 0x80]
 	LONG $0x7215c1c4; WORD $0x03f5 // vpslld ymm13, ymm13, 0x3
 	LONG $0xecdb15c5 // vpand ymm13, ymm13, ymm4
 	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
@@ -2554,13 +2554,13 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000e49e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xe4]
 	LONG $0x0415e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm13, ymm3
 	LONG $0xe8fd65c5 // vpaddw ymm13, ymm3, ymm0
-	LONG $0x6f7ea1c4; WORD $0x2944; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [rcx + r13 + 0x40]
-	QUAD $0x0100299c6f7ea1c4; WORD $0x0000 // vmovdqu ymm3, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0xd372e5c5; BYTE $0x01 // vpsrld ymm3, ymm3, 0x1
-	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0xc5dbfdc5 // vpand ymm0, ymm0, ymm5
-	LONG $0xdcdbe5c5 // vpand ymm3, ymm3, ymm4
-	LONG $0xc0ebe5c5 // vpor ymm0, ymm3, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2904 // vmovdqu ymm0, ymmword ptr [rcx + r13]
+	QUAD $0x0080299c6f7ea1c4; WORD $0x0000 // vmovdqu ymm3, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0xd072fdc5; BYTE $0x01 // vpsrld ymm0, ymm0, 0x1
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0xdddbe5c5 // vpand ymm3, ymm3, ymm5
+	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
+	LONG $0xc3ebfdc5 // vpor ymm0, ymm0, ymm3
 	QUAD $0x0000949e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x94]
 	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
 	LONG $0xc9fde5c5 // vpaddw ymm1, ymm3, ymm1
@@ -2581,8 +2581,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
 	LONG $0xc0f585c5 // vpmaddwd ymm0, ymm15, ymm0
 	LONG $0xe0fe1dc5 // vpaddd ymm12, ymm12, ymm0
-	QUAD $0x010029846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rcx + r13 + 0x100]
-	QUAD $0x0080298cdb55a1c4; WORD $0x0000 // vpand ymm1, ymm5, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x6f7ea1c4; WORD $0x2904 // vmovdqu ymm0, ymmword ptr [rcx + r13]
+	QUAD $0x00c0298cdb55a1c4; WORD $0x0000 // vpand ymm1, ymm5, ymmword ptr [rcx + r13 + 0xc0]
 	LONG $0xf072fdc5; BYTE $0x02 // vpslld ymm0, ymm0, 0x2
 	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
 	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
@@ -2594,13 +2594,13 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
 	QUAD $0x0000e8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe8]
 	LONG $0x047dc2c4; BYTE $0xc5 // vpmaddubsw ymm0, ymm0, ymm13
-	QUAD $0x008029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x80]
-	QUAD $0x010029b46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0x720dc1c4; WORD $0x02d6 // vpsrld ymm14, ymm14, 0x2
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xeddb15c5 // vpand ymm13, ymm13, ymm5
-	LONG $0xf4db0dc5 // vpand ymm14, ymm14, ymm4
-	LONG $0xeb0d41c4; BYTE $0xed // vpor ymm13, ymm14, ymm13
+	LONG $0x6f7e21c4; WORD $0x292c // vmovdqu ymm13, ymmword ptr [rcx + r13]
+	QUAD $0x00c029b46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf5db0dc5 // vpand ymm14, ymm14, ymm5
+	LONG $0xecdb15c5 // vpand ymm13, ymm13, ymm4
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
 	QUAD $0x000098b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x98]
 	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
 	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
@@ -2613,8 +2613,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000f8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xf8]
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
 	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
-	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
-	QUAD $0x00c029b4db5521c4; WORD $0x0000 // vpand ymm14, ymm5, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7e21c4; WORD $0x292c // vmovdqu ymm13, ymmword ptr [rcx + r13]
+	QUAD $0x010029b4db5521c4; WORD $0x0000 // vpand ymm14, ymm5, ymmword ptr [rcx + r13 + 0x100]
 	LONG $0xfe1541c4; BYTE $0xed // vpaddd ymm13, ymm13, ymm13
 	LONG $0xecdb15c5 // vpand ymm13, ymm13, ymm4
 	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
@@ -2630,13 +2630,13 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000ec9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xec]
 	LONG $0x0415e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm13, ymm3
 	LONG $0xe8fd65c5 // vpaddw ymm13, ymm3, ymm0
-	QUAD $0x00c029846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7ea1c4; WORD $0x2904 // vmovdqu ymm0, ymmword ptr [rcx + r13]
 	QUAD $0x0100299c6f7ea1c4; WORD $0x0000 // vmovdqu ymm3, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0xd372e5c5; BYTE $0x03 // vpsrld ymm3, ymm3, 0x3
-	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0xc5dbfdc5 // vpand ymm0, ymm0, ymm5
-	LONG $0xdcdbe5c5 // vpand ymm3, ymm3, ymm4
-	LONG $0xc0ebe5c5 // vpor ymm0, ymm3, ymm0
+	LONG $0xd072fdc5; BYTE $0x03 // vpsrld ymm0, ymm0, 0x3
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0xdddbe5c5 // vpand ymm3, ymm3, ymm5
+	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
+	LONG $0xc3ebfdc5 // vpor ymm0, ymm0, ymm3
 	QUAD $0x00009c9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x9c]
 	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
 	LONG $0xc9fde5c5 // vpaddw ymm1, ymm3, ymm1
@@ -2678,35 +2678,35 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb87de2c4; BYTE $0xda // vfmadd231ps ymm3, ymm0, ymm2 # ymm3 = (ymm0 * ymm2) + ymm3
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfb86850f; WORD $0xffff // jne 0x13230 <pq_q5_0+0xaf0>
+	LONG $0xfb9e850f; WORD $0xffff // jne 0x131e0 <pq_q5_0+0xaa0>
 	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb3e8f0f; WORD $0xffff // jg 0x13200 <pq_q5_0+0xac0>
-	WORD $0x11eb // jmp 0x136d5 <pq_q5_0+0xf95>
+	LONG $0xfb568f0f; WORD $0xffff // jg 0x131b0 <pq_q5_0+0xa70>
+	WORD $0x11eb // jmp 0x1366d <pq_q5_0+0xf2d>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x4410fcc5; WORD $0x7824 // vmovups ymm0, ymmword ptr [rsp + 0x78]
 	LONG $0x4c10fcc5; WORD $0x5824 // vmovups ymm1, ymmword ptr [rsp + 0x58]
-	QUAD $0x0078a615187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x78a6] # 0x1af90 <quant_x+0x3f0>
+	QUAD $0x00794e15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x794e] # 0x1afd0 <quant_x+0x410>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x073c // vmovups ymmword ptr [r15 + rax], ymm7
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf571840f; WORD $0xffff // je 0x12c70 <pq_q5_0+0x530>
+	LONG $0xf5a9840f; WORD $0xffff // je 0x12c40 <pq_q5_0+0x500>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf55c820f; WORD $0xffff // jb 0x12c70 <pq_q5_0+0x530>
+	LONG $0xf594820f; WORD $0xffff // jb 0x12c40 <pq_q5_0+0x500>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117c41c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm9
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf547820f; WORD $0xffff // jb 0x12c70 <pq_q5_0+0x530>
+	LONG $0xf57f820f; WORD $0xffff // jb 0x12c40 <pq_q5_0+0x500>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0xfff537e9; BYTE $0xff // jmp 0x12c70 <pq_q5_0+0x530>
+	LONG $0xfff56fe9; BYTE $0xff // jmp 0x12c40 <pq_q5_0+0x500>
 	LONG $0xf8c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xf8
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -2716,9 +2716,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	WORD $0x9066 // nop
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// pq_q5_1: +14160
+	// pq_q5_1: +14064
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -2732,12 +2732,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x0fcd8e0f; WORD $0x0000 // jle 0x1474e <pq_q5_1+0xffe>
+	LONG $0x0f858e0f; WORD $0x0000 // jle 0x146a6 <pq_q5_1+0xfb6>
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x00781b05197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x781b] # 0x1afb0 <quant_x+0x410>
-	QUAD $0x0077723d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x7772] # 0x1af10 <quant_x+0x370>
+	QUAD $0x0078bb05197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x78bb] # 0x1aff0 <quant_x+0x430>
+	QUAD $0x0078123d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x7812] # 0x1af50 <quant_x+0x390>
 	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -2750,7 +2750,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
 	QUAD $0x000098248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm0
-	QUAD $0x0077c905197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x77c9] # 0x1afa8 <quant_x+0x408>
+	QUAD $0x00786905197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x7869] # 0x1afe8 <quant_x+0x428>
 	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
 	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
@@ -2764,21 +2764,21 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x7824 // vmovups ymmword ptr [rsp + 0x78], ymm0
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x20eb // jmp 0x1383e <pq_q5_1+0xee>
+	WORD $0x20eb // jmp 0x137de <pq_q5_1+0xee>
 	WORD $0x9066 // nop
 	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
 	LONG $0x24540348; BYTE $0x40 // add rdx, qword ptr [rsp + 0x40]
 	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
 	LONG $0xff498d4c // lea r9, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0f108e0f; WORD $0x0000 // jle 0x1474e <pq_q5_1+0xffe>
+	LONG $0x0ec88e0f; WORD $0x0000 // jle 0x146a6 <pq_q5_1+0xfb6>
 	QUAD $0x00000100182444f7 // test dword ptr [rsp + 0x18], 0x100
 	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x042f850f; WORD $0x0000 // jne 0x13c80 <pq_q5_1+0x530>
+	LONG $0x040f850f; WORD $0x0000 // jne 0x13c00 <pq_q5_1+0x510>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x04018e0f; WORD $0x0000 // jle 0x13c63 <pq_q5_1+0x513>
+	LONG $0x03d78e0f; WORD $0x0000 // jle 0x13bd9 <pq_q5_1+0x4e9>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
@@ -2796,72 +2796,72 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x06e3c149 // shl r11, 0x6
 	WORD $0x014d; BYTE $0xc3 // add r11, r8
 	WORD $0x894d; BYTE $0xdf // mov r15, r11
-	QUAD $0x000100bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0x100]
-	LONG $0xdb7541c4; BYTE $0x07 // vpand ymm8, ymm1, ymmword ptr [r15]
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	LONG $0xdb7541c4; WORD $0x4047 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x40]
 	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
-	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
-	QUAD $0x00010087db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r15 + 0x100]
+	LONG $0x6f7e41c4; WORD $0x404f // vmovdqu ymm9, ymmword ptr [r15 + 0x40]
+	LONG $0xdb7d41c4; BYTE $0x07 // vpand ymm8, ymm0, ymmword ptr [r15]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
 	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
 	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	QUAD $0x000100876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x100]
-	LONG $0xdb7541c4; WORD $0x404f // vpand ymm9, ymm1, ymmword ptr [r15 + 0x40]
+	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
+	QUAD $0x0000808fdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r15 + 0x80]
 	LONG $0x723dc1c4; WORD $0x03f0 // vpslld ymm8, ymm8, 0x3
 	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
 	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
 	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	LONG $0x6f7e41c4; WORD $0x4047 // vmovdqu ymm8, ymmword ptr [r15 + 0x40]
-	QUAD $0x0001008f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x100]
-	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
-	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
+	QUAD $0x0000808f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x80]
+	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
 	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
 	LONG $0xfff585c5 // vpmaddwd ymm7, ymm15, ymm7
-	QUAD $0x000100876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x100]
-	QUAD $0x0000808fdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r15 + 0x80]
+	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
+	QUAD $0x0000c08fdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r15 + 0xc0]
 	LONG $0x723dc1c4; WORD $0x02f0 // vpslld ymm8, ymm8, 0x2
 	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
 	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
 	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
-	QUAD $0x0000808f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x80]
-	QUAD $0x000100976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x100]
-	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x0000c0976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0xc0]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
 	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
 	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	QUAD $0x0001008f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x100]
-	QUAD $0x0000c097db7541c4; BYTE $0x00 // vpand ymm10, ymm1, ymmword ptr [r15 + 0xc0]
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x00010097db7541c4; BYTE $0x00 // vpand ymm10, ymm1, ymmword ptr [r15 + 0x100]
 	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
 	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
 	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
 	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	QUAD $0x0000c08f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0xc0]
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
 	QUAD $0x000100976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x100]
-	LONG $0x722dc1c4; WORD $0x03d2 // vpsrld ymm10, ymm10, 0x3
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
 	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
 	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
@@ -2877,74 +2877,74 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x137de2c4; WORD $0x0874; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rax + rcx + 0x10]
 	LONG $0xb845e2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm7, ymm5 # ymm4 = (ymm7 * ymm5) + ymm4
 	LONG $0x137de2c4; WORD $0x086c; BYTE $0x50 // vcvtph2ps ymm5, xmmword ptr [rax + rcx + 0x50]
-	QUAD $0x000120bb6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r11 + 0x120]
-	LONG $0xdb7541c4; WORD $0x2043 // vpand ymm8, ymm1, ymmword ptr [r11 + 0x20]
+	LONG $0x6f7ec1c4; WORD $0x207b // vmovdqu ymm7, ymmword ptr [r11 + 0x20]
+	LONG $0xdb7541c4; WORD $0x6043 // vpand ymm8, ymm1, ymmword ptr [r11 + 0x60]
 	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
 	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
-	LONG $0x6f7e41c4; WORD $0x204b // vmovdqu ymm9, ymmword ptr [r11 + 0x20]
-	QUAD $0x00012083db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r11 + 0x120]
+	LONG $0x6f7e41c4; WORD $0x604b // vmovdqu ymm9, ymmword ptr [r11 + 0x60]
+	LONG $0xdb7d41c4; WORD $0x2043 // vpand ymm8, ymm0, ymmword ptr [r11 + 0x20]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
 	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
 	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	QUAD $0x000120836f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r11 + 0x120]
-	LONG $0xdb7541c4; WORD $0x604b // vpand ymm9, ymm1, ymmword ptr [r11 + 0x60]
+	LONG $0x6f7e41c4; WORD $0x2043 // vmovdqu ymm8, ymmword ptr [r11 + 0x20]
+	QUAD $0x0000a08bdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r11 + 0xa0]
 	LONG $0x723dc1c4; WORD $0x03f0 // vpslld ymm8, ymm8, 0x3
 	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
 	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
 	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	LONG $0x6f7e41c4; WORD $0x6043 // vmovdqu ymm8, ymmword ptr [r11 + 0x60]
-	QUAD $0x0001208b6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r11 + 0x120]
-	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
-	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x2043 // vmovdqu ymm8, ymmword ptr [r11 + 0x20]
+	QUAD $0x0000a08b6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r11 + 0xa0]
+	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
 	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
 	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
 	LONG $0xfff585c5 // vpmaddwd ymm7, ymm15, ymm7
-	QUAD $0x000120836f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r11 + 0x120]
-	QUAD $0x0000a08bdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r11 + 0xa0]
+	LONG $0x6f7e41c4; WORD $0x2043 // vmovdqu ymm8, ymmword ptr [r11 + 0x20]
+	QUAD $0x0000e08bdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r11 + 0xe0]
 	LONG $0x723dc1c4; WORD $0x02f0 // vpslld ymm8, ymm8, 0x2
 	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
 	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
 	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
 	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
-	QUAD $0x0000a08b6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r11 + 0xa0]
-	QUAD $0x000120936f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r11 + 0x120]
-	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x6f7e41c4; WORD $0x204b // vmovdqu ymm9, ymmword ptr [r11 + 0x20]
+	QUAD $0x0000e0936f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r11 + 0xe0]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
 	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
 	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	QUAD $0x0001208b6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r11 + 0x120]
-	QUAD $0x0000e093db7541c4; BYTE $0x00 // vpand ymm10, ymm1, ymmword ptr [r11 + 0xe0]
+	LONG $0x6f7e41c4; WORD $0x204b // vmovdqu ymm9, ymmword ptr [r11 + 0x20]
+	QUAD $0x00012093db7541c4; BYTE $0x00 // vpand ymm10, ymm1, ymmword ptr [r11 + 0x120]
 	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
 	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
 	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
 	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	QUAD $0x0000e08b6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r11 + 0xe0]
+	LONG $0x6f7e41c4; WORD $0x204b // vmovdqu ymm9, ymmword ptr [r11 + 0x20]
 	QUAD $0x000120936f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r11 + 0x120]
 	LONG $0x587de2c4; WORD $0x1c56 // vpbroadcastd ymm2, dword ptr [rsi + 0x1c]
-	LONG $0x722dc1c4; WORD $0x03d2 // vpsrld ymm10, ymm10, 0x3
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
 	LONG $0x043562c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm2
 	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
 	LONG $0xf53d41c4; BYTE $0xc7 // vpmaddwd ymm8, ymm8, ymm15
@@ -2960,29 +2960,29 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845e2c4; BYTE $0xda // vfmadd231ps ymm3, ymm7, ymm2 # ymm3 = (ymm7 * ymm2) + ymm3
 	LONG $0x01c1f641 // test r9b, 0x1
 	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfc44850f; WORD $0xffff // jne 0x13890 <pq_q5_1+0x140>
+	LONG $0xfc6e850f; WORD $0xffff // jne 0x13830 <pq_q5_1+0x140>
 	LONG $0x03000548; WORD $0x0000 // add rax, 0x300
 	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfc0d8f0f; WORD $0xffff // jg 0x13870 <pq_q5_1+0x120>
+	LONG $0xfc378f0f; WORD $0xffff // jg 0x13810 <pq_q5_1+0x120>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfbb4840f; WORD $0xffff // je 0x13820 <pq_q5_1+0xd0>
+	LONG $0xfbde840f; WORD $0xffff // je 0x137c0 <pq_q5_1+0xd0>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
 	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xfffba1e9; BYTE $0xff // jmp 0x13820 <pq_q5_1+0xd0>
-	BYTE $0x90 // nop
+	LONG $0xfffbcbe9; BYTE $0xff // jmp 0x137c0 <pq_q5_1+0xd0>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x13ca5 <pq_q5_1+0x555>
+	WORD $0x1deb // jmp 0x13c25 <pq_q5_1+0x535>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfb7b840f; WORD $0xffff // je 0x13820 <pq_q5_1+0xd0>
+	LONG $0xfb9b840f; WORD $0xffff // je 0x137c0 <pq_q5_1+0xd0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x04d28e0f; WORD $0x0000 // jle 0x14180 <pq_q5_1+0xa30>
+	LONG $0x04c28e0f; WORD $0x0000 // jle 0x140f0 <pq_q5_1+0xa00>
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
@@ -3013,8 +3013,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x137d82c4; WORD $0x314c; BYTE $0x40 // vcvtph2ps ymm1, xmmword ptr [r9 + r14 + 0x40]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	QUAD $0x0000b8248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb8], ymm1
-	QUAD $0x0100298c6f7e21c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0xdb5521c4; WORD $0x2914 // vpand ymm10, ymm5, ymmword ptr [rcx + r13]
+	LONG $0x6f7e21c4; WORD $0x290c // vmovdqu ymm9, ymmword ptr [rcx + r13]
+	LONG $0xdb5521c4; WORD $0x2954; BYTE $0x40 // vpand ymm10, ymm5, ymmword ptr [rcx + r13 + 0x40]
 	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
 	LONG $0xdb3541c4; BYTE $0xc8 // vpand ymm9, ymm9, ymm8
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
@@ -3026,8 +3026,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x043542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm9, ymm12
 	LONG $0x587d62c4; WORD $0x606f // vpbroadcastd ymm13, dword ptr [rdi + 0x60]
 	LONG $0x043542c4; BYTE $0xcd // vpmaddubsw ymm9, ymm9, ymm13
-	LONG $0x6f7e21c4; WORD $0x292c // vmovdqu ymm13, ymmword ptr [rcx + r13]
-	QUAD $0x010029b4db3d21c4; WORD $0x0000 // vpand ymm14, ymm8, ymmword ptr [rcx + r13 + 0x100]
+	LONG $0x6f7e21c4; WORD $0x296c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0xdb3d21c4; WORD $0x2934 // vpand ymm14, ymm8, ymmword ptr [rcx + r13]
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xeddb15c5 // vpand ymm13, ymm13, ymm5
 	LONG $0xeb0d41c4; BYTE $0xed // vpor ymm13, ymm14, ymm13
@@ -3043,8 +3043,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x7077 // vpbroadcastd ymm14, dword ptr [rdi + 0x70]
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
 	LONG $0xfd1541c4; BYTE $0xc9 // vpaddw ymm9, ymm13, ymm9
-	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0xdb5521c4; WORD $0x2974; BYTE $0x40 // vpand ymm14, ymm5, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0x6f7e21c4; WORD $0x292c // vmovdqu ymm13, ymmword ptr [rcx + r13]
+	QUAD $0x008029b4db5521c4; WORD $0x0000 // vpand ymm14, ymm5, ymmword ptr [rcx + r13 + 0x80]
 	LONG $0x7215c1c4; WORD $0x03f5 // vpslld ymm13, ymm13, 0x3
 	LONG $0xdb1541c4; BYTE $0xe8 // vpand ymm13, ymm13, ymm8
 	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
@@ -3060,13 +3060,13 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x6467 // vpbroadcastd ymm12, dword ptr [rdi + 0x64]
 	LONG $0x041542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm13, ymm12
 	LONG $0xfd1d41c4; BYTE $0xc9 // vpaddw ymm9, ymm12, ymm9
-	LONG $0x6f7e21c4; WORD $0x2964; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x40]
-	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0x7215c1c4; WORD $0x01d5 // vpsrld ymm13, ymm13, 0x1
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe5db1dc5 // vpand ymm12, ymm12, ymm5
-	LONG $0xdb1541c4; BYTE $0xe8 // vpand ymm13, ymm13, ymm8
-	LONG $0xeb1541c4; BYTE $0xec // vpor ymm13, ymm13, ymm12
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	QUAD $0x008029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xeddb15c5 // vpand ymm13, ymm13, ymm5
+	LONG $0xdb1d41c4; BYTE $0xe0 // vpand ymm12, ymm12, ymm8
+	LONG $0xeb1d41c4; BYTE $0xed // vpor ymm13, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
 	LONG $0x041542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm13, ymm12
 	LONG $0xfd1d41c4; BYTE $0xd2 // vpaddw ymm10, ymm12, ymm10
@@ -3083,8 +3083,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
 	LONG $0xfd1541c4; BYTE $0xc9 // vpaddw ymm9, ymm13, ymm9
 	LONG $0xf53541c4; BYTE $0xcf // vpmaddwd ymm9, ymm9, ymm15
-	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
-	QUAD $0x008029b4db5521c4; WORD $0x0000 // vpand ymm14, ymm5, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x6f7e21c4; WORD $0x292c // vmovdqu ymm13, ymmword ptr [rcx + r13]
+	QUAD $0x00c029b4db5521c4; WORD $0x0000 // vpand ymm14, ymm5, ymmword ptr [rcx + r13 + 0xc0]
 	LONG $0x7215c1c4; WORD $0x02f5 // vpslld ymm13, ymm13, 0x2
 	LONG $0xdb1541c4; BYTE $0xe8 // vpand ymm13, ymm13, ymm8
 	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
@@ -3096,12 +3096,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0415e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm13, ymm2
 	LONG $0x587de2c4; WORD $0x6847 // vpbroadcastd ymm0, dword ptr [rdi + 0x68]
 	LONG $0x0415e2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm13, ymm0
-	QUAD $0x008029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x80]
-	QUAD $0x0100298c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xeddb15c5 // vpand ymm13, ymm13, ymm5
-	LONG $0xc9dbbdc5 // vpand ymm1, ymm8, ymm1
+	LONG $0x6f7e21c4; WORD $0x292c // vmovdqu ymm13, ymmword ptr [rcx + r13]
+	QUAD $0x00c0298c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xcddbf5c5 // vpand ymm1, ymm1, ymm5
+	LONG $0xdb1541c4; BYTE $0xe8 // vpand ymm13, ymm13, ymm8
 	LONG $0xc9eb95c5 // vpor ymm1, ymm13, ymm1
 	LONG $0x587d62c4; WORD $0x186f // vpbroadcastd ymm13, dword ptr [rdi + 0x18]
 	LONG $0x047542c4; BYTE $0xed // vpmaddubsw ymm13, ymm1, ymm13
@@ -3115,8 +3115,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x787f // vpbroadcastd ymm15, dword ptr [rdi + 0x78]
 	LONG $0x0475c2c4; BYTE $0xcf // vpmaddubsw ymm1, ymm1, ymm15
 	LONG $0xc0fdf5c5 // vpaddw ymm0, ymm1, ymm0
-	QUAD $0x0100298c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rcx + r13 + 0x100]
-	QUAD $0x00c029bcdb5521c4; WORD $0x0000 // vpand ymm15, ymm5, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7ea1c4; WORD $0x290c // vmovdqu ymm1, ymmword ptr [rcx + r13]
+	QUAD $0x010029bcdb5521c4; WORD $0x0000 // vpand ymm15, ymm5, ymmword ptr [rcx + r13 + 0x100]
 	LONG $0xc9fef5c5 // vpaddd ymm1, ymm1, ymm1
 	LONG $0xc9dbbdc5 // vpand ymm1, ymm8, ymm1
 	LONG $0xc9eb85c5 // vpor ymm1, ymm15, ymm1
@@ -3132,17 +3132,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; WORD $0x6c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x6c]
 	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
 	LONG $0xe8fd75c5 // vpaddw ymm13, ymm1, ymm0
-	QUAD $0x00c029846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7ea1c4; WORD $0x2904 // vmovdqu ymm0, ymmword ptr [rcx + r13]
 	QUAD $0x0100298c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0xd172f5c5; BYTE $0x03 // vpsrld ymm1, ymm1, 0x3
-	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0xc5dbfdc5 // vpand ymm0, ymm0, ymm5
-	LONG $0xc9dbbdc5 // vpand ymm1, ymm8, ymm1
-	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0xd072fdc5; BYTE $0x03 // vpsrld ymm0, ymm0, 0x3
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xcddbf5c5 // vpand ymm1, ymm1, ymm5
+	LONG $0xc0dbbdc5 // vpand ymm0, ymm8, ymm0
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
 	LONG $0x587de2c4; WORD $0x1c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x1c]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
 	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x006eeb3d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x6eeb] # 0x1af10 <quant_x+0x370>
+	QUAD $0x006fc23d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x6fc2] # 0x1af50 <quant_x+0x390>
 	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
 	LONG $0xc9fe9dc5 // vpaddd ymm1, ymm12, ymm1
 	LONG $0x587de2c4; WORD $0x3c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x3c]
@@ -3200,16 +3200,16 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb875e2c4; BYTE $0xf7 // vfmadd231ps ymm6, ymm1, ymm7 # ymm6 = (ymm1 * ymm7) + ymm6
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfba5850f; WORD $0xffff // jne 0x13d00 <pq_q5_1+0x5b0>
+	LONG $0xfbbc850f; WORD $0xffff // jne 0x13c80 <pq_q5_1+0x590>
 	LONG $0x00c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x300
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb6d8f0f; WORD $0xffff // jg 0x13ce0 <pq_q5_1+0x590>
+	LONG $0xfb848f0f; WORD $0xffff // jg 0x13c60 <pq_q5_1+0x570>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2875 // jne 0x141a0 <pq_q5_1+0xa50>
-	LONG $0xfffb13e9; BYTE $0xff // jmp 0x13c90 <pq_q5_1+0x540>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x2f75 // jne 0x14110 <pq_q5_1+0xa20>
+	LONG $0xfffb2ae9; BYTE $0xff // jmp 0x13c10 <pq_q5_1+0x520>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
@@ -3217,26 +3217,26 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfaf0840f; WORD $0xffff // je 0x13c90 <pq_q5_1+0x540>
+	LONG $0xfb00840f; WORD $0xffff // je 0x13c10 <pq_q5_1+0x520>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x27 // vmovups ymmword ptr [r15], ymm4
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfad8820f; WORD $0xffff // jb 0x13c90 <pq_q5_1+0x540>
+	LONG $0xfae8820f; WORD $0xffff // jb 0x13c10 <pq_q5_1+0x520>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x117cc1c4; WORD $0x871c // vmovups ymmword ptr [r15 + 4*rax], ymm3
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfac4820f; WORD $0xffff // jb 0x13c90 <pq_q5_1+0x540>
+	LONG $0xfad4820f; WORD $0xffff // jb 0x13c10 <pq_q5_1+0x520>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x117cc1c4; WORD $0xc714 // vmovups ymmword ptr [r15 + 8*rax], ymm2
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfab0820f; WORD $0xffff // jb 0x13c90 <pq_q5_1+0x540>
+	LONG $0xfac0820f; WORD $0xffff // jb 0x13c10 <pq_q5_1+0x520>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfa9b820f; WORD $0xffff // jb 0x13c90 <pq_q5_1+0x540>
+	LONG $0xfaab820f; WORD $0xffff // jb 0x13c10 <pq_q5_1+0x520>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x04f08e0f; WORD $0x0000 // jle 0x146ee <pq_q5_1+0xf9e>
+	LONG $0x04d88e0f; WORD $0x0000 // jle 0x14646 <pq_q5_1+0xf56>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -3261,8 +3261,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x06e1c148 // shl rcx, 0x6
 	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	QUAD $0x010029846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0xdb5da1c4; WORD $0x290c // vpand ymm1, ymm4, ymmword ptr [rcx + r13]
+	LONG $0x6f7ea1c4; WORD $0x2904 // vmovdqu ymm0, ymmword ptr [rcx + r13]
+	LONG $0xdb5da1c4; WORD $0x294c; BYTE $0x40 // vpand ymm1, ymm4, ymmword ptr [rcx + r13 + 0x40]
 	LONG $0xf072fdc5; BYTE $0x04 // vpslld ymm0, ymm0, 0x4
 	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
 	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
@@ -3274,8 +3274,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x047d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm0, ymm9
 	QUAD $0x0000e096587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xe0]
 	LONG $0x047dc2c4; BYTE $0xc2 // vpmaddubsw ymm0, ymm0, ymm10
-	LONG $0x6f7e21c4; WORD $0x2914 // vmovdqu ymm10, ymmword ptr [rcx + r13]
-	QUAD $0x0100299cdb6521c4; WORD $0x0000 // vpand ymm11, ymm3, ymmword ptr [rcx + r13 + 0x100]
+	LONG $0x6f7e21c4; WORD $0x2954; BYTE $0x40 // vmovdqu ymm10, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0xdb6521c4; WORD $0x291c // vpand ymm11, ymm3, ymmword ptr [rcx + r13]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd4db2dc5 // vpand ymm10, ymm10, ymm4
 	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
@@ -3291,8 +3291,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000f09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xf0]
 	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
 	LONG $0xc0fdadc5 // vpaddw ymm0, ymm10, ymm0
-	QUAD $0x010029946f7e21c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0xdb5d21c4; WORD $0x295c; BYTE $0x40 // vpand ymm11, ymm4, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0x6f7e21c4; WORD $0x2914 // vmovdqu ymm10, ymmword ptr [rcx + r13]
+	QUAD $0x0080299cdb5d21c4; WORD $0x0000 // vpand ymm11, ymm4, ymmword ptr [rcx + r13 + 0x80]
 	LONG $0x722dc1c4; WORD $0x03f2 // vpslld ymm10, ymm10, 0x3
 	LONG $0xd3db2dc5 // vpand ymm10, ymm10, ymm3
 	LONG $0xeb2d41c4; BYTE $0xd3 // vpor ymm10, ymm10, ymm11
@@ -3308,12 +3308,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000e48e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xe4]
 	LONG $0x042d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm10, ymm9
 	LONG $0xc8fd35c5 // vpaddw ymm9, ymm9, ymm0
-	LONG $0x6f7ea1c4; WORD $0x2944; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [rcx + r13 + 0x40]
-	QUAD $0x010029946f7e21c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0x722dc1c4; WORD $0x01d2 // vpsrld ymm10, ymm10, 0x1
-	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
-	LONG $0xd3db2dc5 // vpand ymm10, ymm10, ymm3
+	LONG $0x6f7ea1c4; WORD $0x2904 // vmovdqu ymm0, ymmword ptr [rcx + r13]
+	QUAD $0x008029946f7e21c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0xd072fdc5; BYTE $0x01 // vpsrld ymm0, ymm0, 0x1
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd4db2dc5 // vpand ymm10, ymm10, ymm4
+	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
 	LONG $0xc0ebadc5 // vpor ymm0, ymm10, ymm0
 	QUAD $0x00009496587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0x94]
 	LONG $0x047d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm0, ymm10
@@ -3331,8 +3331,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x047de2c4; BYTE $0xc1 // vpmaddubsw ymm0, ymm0, ymm1
 	LONG $0xc0fdb5c5 // vpaddw ymm0, ymm9, ymm0
 	LONG $0xc8f505c5 // vpmaddwd ymm9, ymm15, ymm0
-	QUAD $0x010029846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rcx + r13 + 0x100]
-	QUAD $0x0080298cdb5da1c4; WORD $0x0000 // vpand ymm1, ymm4, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x6f7ea1c4; WORD $0x2904 // vmovdqu ymm0, ymmword ptr [rcx + r13]
+	QUAD $0x00c0298cdb5da1c4; WORD $0x0000 // vpand ymm1, ymm4, ymmword ptr [rcx + r13 + 0xc0]
 	LONG $0xf072fdc5; BYTE $0x02 // vpslld ymm0, ymm0, 0x2
 	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
 	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
@@ -3344,13 +3344,13 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x047d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm0, ymm13
 	QUAD $0x0000e8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe8]
 	LONG $0x047dc2c4; BYTE $0xc6 // vpmaddubsw ymm0, ymm0, ymm14
-	QUAD $0x008029b46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rcx + r13 + 0x80]
-	QUAD $0x010029bc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0x7205c1c4; WORD $0x02d7 // vpsrld ymm15, ymm15, 0x2
-	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf4db0dc5 // vpand ymm14, ymm14, ymm4
-	LONG $0xfbdb05c5 // vpand ymm15, ymm15, ymm3
-	LONG $0xeb0541c4; BYTE $0xf6 // vpor ymm14, ymm15, ymm14
+	LONG $0x6f7e21c4; WORD $0x2934 // vmovdqu ymm14, ymmword ptr [rcx + r13]
+	QUAD $0x00c029bc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x720dc1c4; WORD $0x02d6 // vpsrld ymm14, ymm14, 0x2
+	LONG $0x7205c1c4; WORD $0x04d7 // vpsrld ymm15, ymm15, 0x4
+	LONG $0xfcdb05c5 // vpand ymm15, ymm15, ymm4
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
 	QUAD $0x000098be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x98]
 	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
 	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
@@ -3363,8 +3363,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000f8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xf8]
 	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
 	LONG $0xc0fd8dc5 // vpaddw ymm0, ymm14, ymm0
-	QUAD $0x010029b46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rcx + r13 + 0x100]
-	QUAD $0x00c029bcdb5d21c4; WORD $0x0000 // vpand ymm15, ymm4, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7e21c4; WORD $0x2934 // vmovdqu ymm14, ymmword ptr [rcx + r13]
+	QUAD $0x010029bcdb5d21c4; WORD $0x0000 // vpand ymm15, ymm4, ymmword ptr [rcx + r13 + 0x100]
 	LONG $0xfe0d41c4; BYTE $0xf6 // vpaddd ymm14, ymm14, ymm14
 	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
 	LONG $0xeb0d41c4; BYTE $0xff // vpor ymm15, ymm14, ymm15
@@ -3380,17 +3380,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000ecae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xec]
 	LONG $0x040542c4; BYTE $0xed // vpmaddubsw ymm13, ymm15, ymm13
 	LONG $0xe8fd15c5 // vpaddw ymm13, ymm13, ymm0
-	QUAD $0x00c029846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7ea1c4; WORD $0x2904 // vmovdqu ymm0, ymmword ptr [rcx + r13]
 	QUAD $0x010029bc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0x7205c1c4; WORD $0x03d7 // vpsrld ymm15, ymm15, 0x3
-	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
-	LONG $0xfbdb05c5 // vpand ymm15, ymm15, ymm3
+	LONG $0xd072fdc5; BYTE $0x03 // vpsrld ymm0, ymm0, 0x3
+	LONG $0x7205c1c4; WORD $0x04d7 // vpsrld ymm15, ymm15, 0x4
+	LONG $0xfcdb05c5 // vpand ymm15, ymm15, ymm4
+	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
 	LONG $0xc0eb85c5 // vpor ymm0, ymm15, ymm0
 	QUAD $0x00009cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x9c]
 	LONG $0x047d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm0, ymm15
 	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x0069793d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x6979] # 0x1af10 <quant_x+0x370>
+	QUAD $0x006a613d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x6a61] # 0x1af50 <quant_x+0x390>
 	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
 	LONG $0xc9fe9dc5 // vpaddd ymm1, ymm12, ymm1
 	QUAD $0x0000bca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xbc]
@@ -3447,13 +3447,13 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4410fcc5; WORD $0x5824 // vmovups ymm0, ymmword ptr [rsp + 0x58]
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfb6c850f; WORD $0xffff // jne 0x14240 <pq_q5_1+0xaf0>
+	LONG $0xfb84850f; WORD $0xffff // jne 0x141b0 <pq_q5_1+0xac0>
 	LONG $0x00c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x300
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb348f0f; WORD $0xffff // jg 0x14220 <pq_q5_1+0xad0>
-	WORD $0x11eb // jmp 0x146ff <pq_q5_1+0xfaf>
+	LONG $0xfb4c8f0f; WORD $0xffff // jg 0x14190 <pq_q5_1+0xaa0>
+	WORD $0x11eb // jmp 0x14657 <pq_q5_1+0xf67>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
@@ -3461,18 +3461,18 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf57c840f; WORD $0xffff // je 0x13c90 <pq_q5_1+0x540>
+	LONG $0xf5a4840f; WORD $0xffff // je 0x13c10 <pq_q5_1+0x520>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf567820f; WORD $0xffff // jb 0x13c90 <pq_q5_1+0x540>
+	LONG $0xf58f820f; WORD $0xffff // jb 0x13c10 <pq_q5_1+0x520>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117c41c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm10
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf552820f; WORD $0xffff // jb 0x13c90 <pq_q5_1+0x540>
+	LONG $0xf57a820f; WORD $0xffff // jb 0x13c10 <pq_q5_1+0x520>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff542e9; BYTE $0xff // jmp 0x13c90 <pq_q5_1+0x540>
+	LONG $0xfff56ae9; BYTE $0xff // jmp 0x13c10 <pq_q5_1+0x520>
 	LONG $0xf8c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xf8
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -3482,9 +3482,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pq_iq4_nl: +18288
+	// pq_iq4_nl: +18112
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -3498,13 +3498,13 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x0f2d8e0f; WORD $0x0000 // jle 0x156cb <pq_iq4_nl+0xf5b>
+	LONG $0x0f2d8e0f; WORD $0x0000 // jle 0x1561b <pq_iq4_nl+0xf5b>
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x00676005787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x6760] # 0x1af12 <quant_x+0x372>
-	QUAD $0x0067850d5a7de2c4; BYTE $0x00 // vbroadcasti128 ymm1, xmmword ptr [rip + 0x6785] # ymm1 = mem[0,1,0,1]
-	QUAD $0x00675015797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x6750] # 0x1af14 <quant_x+0x374>
+	QUAD $0x00685005787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x6850] # 0x1af52 <quant_x+0x392>
+	QUAD $0x0068750d5a7de2c4; BYTE $0x00 // vbroadcasti128 ymm1, xmmword ptr [rip + 0x6875] # ymm1 = mem[0,1,0,1]
+	QUAD $0x00684015797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x6840] # 0x1af54 <quant_x+0x394>
 	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -3528,21 +3528,21 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x22eb // jmp 0x1484e <pq_iq4_nl+0xde>
+	WORD $0x22eb // jmp 0x1479e <pq_iq4_nl+0xde>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
 	LONG $0x24540348; BYTE $0x40 // add rdx, qword ptr [rsp + 0x40]
 	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
 	LONG $0xff498d4c // lea r9, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0e7d8e0f; WORD $0x0000 // jle 0x156cb <pq_iq4_nl+0xf5b>
+	LONG $0x0e7d8e0f; WORD $0x0000 // jle 0x1561b <pq_iq4_nl+0xf5b>
 	QUAD $0x00000100182444f7 // test dword ptr [rsp + 0x18], 0x100
 	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x039f850f; WORD $0x0000 // jne 0x14c00 <pq_iq4_nl+0x490>
+	LONG $0x039f850f; WORD $0x0000 // jne 0x14b50 <pq_iq4_nl+0x490>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03678e0f; WORD $0x0000 // jle 0x14bd9 <pq_iq4_nl+0x469>
+	LONG $0x03678e0f; WORD $0x0000 // jle 0x14b29 <pq_iq4_nl+0x469>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
@@ -3712,29 +3712,29 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
 	LONG $0x01c0f641 // test r8b, 0x1
 	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfcce850f; WORD $0xffff // jne 0x14890 <pq_iq4_nl+0x120>
+	LONG $0xfcce850f; WORD $0xffff // jne 0x147e0 <pq_iq4_nl+0x120>
 	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
 	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfca78f0f; WORD $0xffff // jg 0x14880 <pq_iq4_nl+0x110>
+	LONG $0xfca78f0f; WORD $0xffff // jg 0x147d0 <pq_iq4_nl+0x110>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc4e840f; WORD $0xffff // je 0x14830 <pq_iq4_nl+0xc0>
+	LONG $0xfc4e840f; WORD $0xffff // je 0x14780 <pq_iq4_nl+0xc0>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
 	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xfffc3be9; BYTE $0xff // jmp 0x14830 <pq_iq4_nl+0xc0>
+	LONG $0xfffc3be9; BYTE $0xff // jmp 0x14780 <pq_iq4_nl+0xc0>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x14c25 <pq_iq4_nl+0x4b5>
+	WORD $0x1deb // jmp 0x14b75 <pq_iq4_nl+0x4b5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc0b840f; WORD $0xffff // je 0x14830 <pq_iq4_nl+0xc0>
+	LONG $0xfc0b840f; WORD $0xffff // je 0x14780 <pq_iq4_nl+0xc0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x04c28e0f; WORD $0x0000 // jle 0x150f0 <pq_iq4_nl+0x980>
+	LONG $0x04c28e0f; WORD $0x0000 // jle 0x15040 <pq_iq4_nl+0x980>
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
@@ -3965,15 +3965,15 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm9 # ymm3 = (ymm7 * ymm9) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfbaf850f; WORD $0xffff // jne 0x14c70 <pq_iq4_nl+0x500>
+	LONG $0xfbaf850f; WORD $0xffff // jne 0x14bc0 <pq_iq4_nl+0x500>
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb878f0f; WORD $0xffff // jg 0x14c60 <pq_iq4_nl+0x4f0>
+	LONG $0xfb878f0f; WORD $0xffff // jg 0x14bb0 <pq_iq4_nl+0x4f0>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x3275 // jne 0x15110 <pq_iq4_nl+0x9a0>
-	LONG $0xfffb2de9; BYTE $0xff // jmp 0x14c10 <pq_iq4_nl+0x4a0>
+	WORD $0x3275 // jne 0x15060 <pq_iq4_nl+0x9a0>
+	LONG $0xfffb2de9; BYTE $0xff // jmp 0x14b60 <pq_iq4_nl+0x4a0>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -3982,26 +3982,26 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfb00840f; WORD $0xffff // je 0x14c10 <pq_iq4_nl+0x4a0>
+	LONG $0xfb00840f; WORD $0xffff // je 0x14b60 <pq_iq4_nl+0x4a0>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfae8820f; WORD $0xffff // jb 0x14c10 <pq_iq4_nl+0x4a0>
+	LONG $0xfae8820f; WORD $0xffff // jb 0x14b60 <pq_iq4_nl+0x4a0>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfad4820f; WORD $0xffff // jb 0x14c10 <pq_iq4_nl+0x4a0>
+	LONG $0xfad4820f; WORD $0xffff // jb 0x14b60 <pq_iq4_nl+0x4a0>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x117cc1c4; WORD $0xc724 // vmovups ymmword ptr [r15 + 8*rax], ymm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfac0820f; WORD $0xffff // jb 0x14c10 <pq_iq4_nl+0x4a0>
+	LONG $0xfac0820f; WORD $0xffff // jb 0x14b60 <pq_iq4_nl+0x4a0>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfaab820f; WORD $0xffff // jb 0x14c10 <pq_iq4_nl+0x4a0>
+	LONG $0xfaab820f; WORD $0xffff // jb 0x14b60 <pq_iq4_nl+0x4a0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x04fe8e0f; WORD $0x0000 // jle 0x1566c <pq_iq4_nl+0xefc>
+	LONG $0x04fe8e0f; WORD $0x0000 // jle 0x155bc <pq_iq4_nl+0xefc>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -4229,13 +4229,13 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm9 # ymm3 = (ymm7 * ymm9) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfb4e850f; WORD $0xffff // jne 0x151a0 <pq_iq4_nl+0xa30>
+	LONG $0xfb4e850f; WORD $0xffff // jne 0x150f0 <pq_iq4_nl+0xa30>
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb268f0f; WORD $0xffff // jg 0x15190 <pq_iq4_nl+0xa20>
-	WORD $0x10eb // jmp 0x1567c <pq_iq4_nl+0xf0c>
+	LONG $0xfb268f0f; WORD $0xffff // jg 0x150e0 <pq_iq4_nl+0xa20>
+	WORD $0x10eb // jmp 0x155cc <pq_iq4_nl+0xf0c>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
@@ -4243,18 +4243,18 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf57f840f; WORD $0xffff // je 0x14c10 <pq_iq4_nl+0x4a0>
+	LONG $0xf57f840f; WORD $0xffff // je 0x14b60 <pq_iq4_nl+0x4a0>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf56a820f; WORD $0xffff // jb 0x14c10 <pq_iq4_nl+0x4a0>
+	LONG $0xf56a820f; WORD $0xffff // jb 0x14b60 <pq_iq4_nl+0x4a0>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf555820f; WORD $0xffff // jb 0x14c10 <pq_iq4_nl+0x4a0>
+	LONG $0xf555820f; WORD $0xffff // jb 0x14b60 <pq_iq4_nl+0x4a0>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0xfff545e9; BYTE $0xff // jmp 0x14c10 <pq_iq4_nl+0x4a0>
+	LONG $0xfff545e9; BYTE $0xff // jmp 0x14b60 <pq_iq4_nl+0x4a0>
 	LONG $0x58c48348 // add rsp, 0x58
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -4266,263 +4266,270 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q4_k: +22240
+	// pq_q4_k: +22064
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x70ec8348 // sub rsp, 0x70
-	LONG $0x244c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r9
-	LONG $0x10f9c149 // sar r9, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
-	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x0d228e0f; WORD $0x0000 // jle 0x16430 <pq_q4_k+0xd50>
+	LONG $0x68ec8348 // sub rsp, 0x68
+	WORD $0x894d; BYTE $0xcf // mov r15, r9
+	LONG $0x10ffc149 // sar r15, 0x10
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x0d868e0f; WORD $0x0000 // jle 0x163ec <pq_q4_k+0xdbc>
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x0057f405787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x57f4] # 0x1af16 <quant_x+0x376>
-	QUAD $0x0057ed0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x57ed] # 0x1af18 <quant_x+0x378>
-	LONG $0x54b60f44; WORD $0x2824 // movzx r10d, byte ptr [rsp + 0x28]
-	WORD $0x894c; BYTE $0xc5 // mov rbp, r8
-	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	QUAD $0x0058db05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x58db] # 0x1af56 <quant_x+0x396>
+	QUAD $0x0058d42d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x58d4] # 0x1af58 <quant_x+0x398>
+	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
+	WORD $0x894d; BYTE $0xc1 // mov r9, r8
+	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x03e8c148 // shr rax, 0x3
 	LONG $0x40c06948; WORD $0x0009; BYTE $0x00 // imul rax, rax, 0x940
+	QUAD $0x00000000950c8d48 // lea rcx, [4*rdx]
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0x04e6c148 // shl rsi, 0x4
 	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
-	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
-	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
-	WORD $0x8948; BYTE $0xca // mov rdx, rcx
-	LONG $0x04e2c148 // shl rdx, 0x4
-	LONG $0x24548948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdx
-	LONG $0x40578d48 // lea rdx, [rdi + 0x40]
+	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
+	LONG $0x49048d48 // lea rax, [rcx + 2*rcx]
+	LONG $0x893c8d48 // lea rdi, [rcx + 4*rcx]
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	QUAD $0x00000000d5048d48 // lea rax, [8*rdx]
+	LONG $0x247c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
-	LONG $0x58578d48 // lea rdx, [rdi + 0x58]
 	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
-	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
+	LONG $0xd2048d48 // lea rax, [rdx + 8*rdx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x408f8d48; WORD $0x0001; BYTE $0x00 // lea rcx, [rdi + 0x140]
+	WORD $0x0148; BYTE $0xd0 // add rax, rdx
 	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
-	WORD $0x39eb // jmp 0x157e6 <pq_q4_k+0x106>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x23eb // jmp 0x15712 <pq_q4_k+0xe2>
+	BYTE $0x90 // nop
 	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
-	LONG $0x24748b48; BYTE $0x60 // mov rsi, qword ptr [rsp + 0x60]
-	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
-	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
-	LONG $0x24540148; BYTE $0x20 // add qword ptr [rsp + 0x20], rdx
-	LONG $0x24540148; BYTE $0x18 // add qword ptr [rsp + 0x18], rdx
-	LONG $0xff498d4c // lea r9, [rcx - 0x1]
-	WORD $0x0149; BYTE $0xd4 // add r12, rdx
-	WORD $0x0148; BYTE $0xd6 // add rsi, rdx
-	WORD $0x8948; BYTE $0xf2 // mov rdx, rsi
+	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
+	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
+	LONG $0x24140148 // add qword ptr [rsp], rdx
+	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0c4a8e0f; WORD $0x0000 // jle 0x16430 <pq_q4_k+0xd50>
-	QUAD $0x00000100282444f7 // test dword ptr [rsp + 0x28], 0x100
-	LONG $0x244c894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r9
-	LONG $0x24548948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdx
-	LONG $0x02e2850f; WORD $0x0000 // jne 0x15ae0 <pq_q4_k+0x400>
+	LONG $0x0cda8e0f; WORD $0x0000 // jle 0x163ec <pq_q4_k+0xdbc>
+	QUAD $0x00000100202444f7 // test dword ptr [rsp + 0x20], 0x100
+	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
+	LONG $0x031b850f; WORD $0x0000 // jne 0x15a40 <pq_q4_k+0x410>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x8548; BYTE $0xed // test rbp, rbp
-	LONG $0x0c058e0f; WORD $0x0000 // jle 0x16410 <pq_q4_k+0xd30>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894c; BYTE $0xe2 // mov rdx, r12
-	WORD $0x8948; BYTE $0xef // mov rdi, rbp
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x02e38e0f; WORD $0x0000 // jle 0x15a19 <pq_q4_k+0x3e9>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x20 // vcvtph2ps ymm4, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x2068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x20]
+	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
+	LONG $0x137de2c4; WORD $0x3078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x30]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xff31 // xor edi, edi
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x0140b841; WORD $0x0000 // mov r8d, 0x140
-	WORD $0x8949; BYTE $0xc1 // mov r9, rax
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x021c8d4e // lea r11, [rdx + r8]
-	LONG $0x217dc2c4; WORD $0xe861 // vpmovsxbd ymm4, qword ptr [r9 - 0x18]
-	LONG $0x217dc2c4; WORD $0xf869 // vpmovsxbd ymm5, qword ptr [r9 - 0x8]
-	LONG $0x137de2c4; BYTE $0x32 // vcvtph2ps ymm6, xmmword ptr [rdx]
-	LONG $0x137de2c4; WORD $0x207a // vcvtph2ps ymm7, xmmword ptr [rdx + 0x20]
-	LONG $0x00c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x100
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	LONG $0x01db7dc5 // vpand ymm8, ymm0, ymmword ptr [rcx]
-	LONG $0x587d62c4; BYTE $0x0e // vpbroadcastd ymm9, dword ptr [rsi]
-	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
-	LONG $0x096f7ec5 // vmovdqu ymm9, ymmword ptr [rcx]
-	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
-	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xe459ccc5 // vmulps ymm4, ymm6, ymm4
-	LONG $0xed59c4c5 // vmulps ymm5, ymm7, ymm5
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0x49db7dc5; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [rcx + 0x40]
-	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0x496f7ec5; BYTE $0x40 // vmovdqu ymm9, ymmword ptr [rcx + 0x40]
-	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	QUAD $0x0000008089db7dc5 // vpand ymm9, ymm0, ymmword ptr [rcx + 0x80]
-	LONG $0x587d62c4; WORD $0x0856 // vpbroadcastd ymm10, dword ptr [rsi + 0x8]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	QUAD $0x00000080896f7ec5 // vmovdqu ymm9, ymmword ptr [rcx + 0x80]
-	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	QUAD $0x000000c089db7dc5 // vpand ymm9, ymm0, ymmword ptr [rcx + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	QUAD $0x000000c0896f7ec5 // vmovdqu ymm9, ymmword ptr [rcx + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0xc1f53dc5 // vpmaddwd ymm8, ymm8, ymm1
-	LONG $0x5b7cc1c4; BYTE $0xf0 // vcvtdq2ps ymm6, ymm8
-	LONG $0x217d42c4; BYTE $0x09 // vpmovsxbd ymm9, qword ptr [r9]
-	LONG $0x217d42c4; WORD $0xf051 // vpmovsxbd ymm10, qword ptr [r9 - 0x10]
-	LONG $0x137de2c4; WORD $0x307a // vcvtph2ps ymm7, xmmword ptr [rdx + 0x30]
-	LONG $0x20c18349 // add r9, 0x20
-	LONG $0xe659dcc5 // vmulps ymm4, ymm4, ymm6
-	LONG $0x7610fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rsi + 0x24]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
-	LONG $0xac55e2c4; BYTE $0xf4 // vfnmadd213ps ymm6, ymm5, ymm4 # ymm6 = -(ymm5 * ymm6) + ymm4
-	LONG $0x187de2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [rsi + 0x20]
-	LONG $0x5b7cc1c4; BYTE $0xe9 // vcvtdq2ps ymm5, ymm9
-	LONG $0xed59c4c5 // vmulps ymm5, ymm7, ymm5
-	LONG $0xb84de2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm6, ymm4 # ymm3 = (ymm6 * ymm4) + ymm3
-	LONG $0x137de2c4; WORD $0x1072 // vcvtph2ps ymm6, xmmword ptr [rdx + 0x10]
-	LONG $0xdb7d41c4; WORD $0x2043 // vpand ymm8, ymm0, ymmword ptr [r11 + 0x20]
-	LONG $0x587d62c4; BYTE $0x0e // vpbroadcastd ymm9, dword ptr [rsi]
-	LONG $0x5b7cc1c4; BYTE $0xe2 // vcvtdq2ps ymm4, ymm10
-	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
-	LONG $0x6f7e41c4; WORD $0x204b // vmovdqu ymm9, ymmword ptr [r11 + 0x20]
-	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
-	LONG $0xe459ccc5 // vmulps ymm4, ymm6, ymm4
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0xdb7d41c4; WORD $0x604b // vpand ymm9, ymm0, ymmword ptr [r11 + 0x60]
-	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0x6f7e41c4; WORD $0x604b // vmovdqu ymm9, ymmword ptr [r11 + 0x60]
-	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	QUAD $0x0000a08bdb7d41c4; BYTE $0x00 // vpand ymm9, ymm0, ymmword ptr [r11 + 0xa0]
-	LONG $0x587d62c4; WORD $0x0856 // vpbroadcastd ymm10, dword ptr [rsi + 0x8]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	QUAD $0x0000a08b6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r11 + 0xa0]
-	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	QUAD $0x0000e08bdb7d41c4; BYTE $0x00 // vpand ymm9, ymm0, ymmword ptr [r11 + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	QUAD $0x0000e08b6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r11 + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
-	LONG $0xc1f53dc5 // vpmaddwd ymm8, ymm8, ymm1
-	LONG $0x5b7cc1c4; BYTE $0xf0 // vcvtdq2ps ymm6, ymm8
-	LONG $0xe659dcc5 // vmulps ymm4, ymm4, ymm6
-	LONG $0x7610fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rsi + 0x24]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
-	LONG $0xac55e2c4; BYTE $0xf4 // vfnmadd213ps ymm6, ymm5, ymm4 # ymm6 = -(ymm5 * ymm6) + ymm4
-	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
-	LONG $0xb84de2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm6, ymm5 # ymm2 = (ymm6 * ymm5) + ymm2
-	LONG $0x40f88149; WORD $0x0009; BYTE $0x00 // cmp r8, 0x940
-	LONG $0xfd85850f; WORD $0xffff // jne 0x15830 <pq_q4_k+0x150>
-	LONG $0xf84f8d48 // lea rcx, [rdi - 0x8]
-	LONG $0x40c28148; WORD $0x0009; BYTE $0x00 // add rdx, 0x940
-	LONG $0x09400548; WORD $0x0000 // add rax, 0x940
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfd578f0f; WORD $0xffff // jg 0x15820 <pq_q4_k+0x140>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x094b850f; WORD $0x0000 // jne 0x1641d <pq_q4_k+0xd3d>
-	LONG $0xfffcd9e9; BYTE $0xff // jmp 0x157b0 <pq_q4_k+0xd0>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
-	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x1eeb // jmp 0x15b05 <pq_q4_k+0x425>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
-	LONG $0x01c7f641 // test r15b, 0x1
-	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfcab840f; WORD $0xffff // je 0x157b0 <pq_q4_k+0xd0>
-	WORD $0x8548; BYTE $0xed // test rbp, rbp
-	LONG $0x03f28e0f; WORD $0x0000 // jle 0x15f00 <pq_q4_k+0x820>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	QUAD $0x00000000dd0c8d4c // lea r9, [8*rbx]
-	WORD $0x8949; BYTE $0xde // mov r14, rbx
-	LONG $0x05e6c149 // shl r14, 0x5
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
-	WORD $0x8949; BYTE $0xe8 // mov r8, rbp
-	LONG $0xd81c8d4c // lea r11, [rax + 8*rbx]
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
+	LONG $0x08e2c148 // shl rdx, 0x8
+	LONG $0x05e3c148 // shl rbx, 0x5
+	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	LONG $0x217d62c4; WORD $0x1804 // vpmovsxbd ymm8, qword ptr [rax + rbx]
+	LONG $0x217d62c4; WORD $0x184c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rax + rbx + 0x10]
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0xdb7d41c4; BYTE $0x16 // vpand ymm10, ymm0, ymmword ptr [r14]
+	LONG $0x587d62c4; BYTE $0x19 // vpbroadcastd ymm11, dword ptr [rcx]
+	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	LONG $0x587d62c4; WORD $0x1061 // vpbroadcastd ymm12, dword ptr [rcx + 0x10]
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
+	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	LONG $0xdb7d41c4; WORD $0x405e // vpand ymm11, ymm0, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x0461 // vpbroadcastd ymm12, dword ptr [rcx + 0x4]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x1461 // vpbroadcastd ymm12, dword ptr [rcx + 0x14]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x0000809edb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r14 + 0x80]
+	LONG $0x587d62c4; WORD $0x0861 // vpbroadcastd ymm12, dword ptr [rcx + 0x8]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x0000809e6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r14 + 0x80]
+	LONG $0x587d62c4; WORD $0x1861 // vpbroadcastd ymm12, dword ptr [rcx + 0x18]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x0000c09edb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r14 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c61 // vpbroadcastd ymm12, dword ptr [rcx + 0xc]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x0000c09e6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r14 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	LONG $0xf52d41c4; BYTE $0xd5 // vpmaddwd ymm10, ymm10, ymm13
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x217d62c4; WORD $0x185c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [rax + rbx + 0x18]
+	LONG $0x217d62c4; WORD $0x1864; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [rax + rbx + 0x8]
+	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
+	LONG $0x51107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rcx + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
+	LONG $0x187d62c4; WORD $0x2041 // vbroadcastss ymm8, dword ptr [rcx + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
+	LONG $0x587d62c4; BYTE $0x19 // vpbroadcastd ymm11, dword ptr [rcx]
+	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
+	LONG $0xb82dc2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm10, ymm8 # ymm3 = (ymm10 * ymm8) + ymm3
+	LONG $0x52db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xc4 // vcvtdq2ps ymm8, ymm12
+	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
+	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
+	LONG $0x5a6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x1061 // vpbroadcastd ymm12, dword ptr [rcx + 0x10]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	LONG $0x5adb7dc5; BYTE $0x60 // vpand ymm11, ymm0, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0461 // vpbroadcastd ymm12, dword ptr [rcx + 0x4]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x1461 // vpbroadcastd ymm12, dword ptr [rcx + 0x14]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x000000a09adb7dc5 // vpand ymm11, ymm0, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x0861 // vpbroadcastd ymm12, dword ptr [rcx + 0x8]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x000000a09a6f7ec5 // vmovdqu ymm11, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1861 // vpbroadcastd ymm12, dword ptr [rcx + 0x18]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x000000e09adb7dc5 // vpand ymm11, ymm0, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c61 // vpbroadcastd ymm12, dword ptr [rcx + 0xc]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x000000e09a6f7ec5 // vmovdqu ymm11, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	LONG $0xf52d41c4; BYTE $0xd5 // vpmaddwd ymm10, ymm10, ymm13
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187de2c4; WORD $0x2049 // vbroadcastss ymm1, dword ptr [rcx + 0x20]
+	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
+	LONG $0x51107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rcx + 0x24]
+	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
+	LONG $0xb82de2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm10, ymm1 # ymm2 = (ymm10 * ymm1) + ymm2
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfd89850f; WORD $0xffff // jne 0x15780 <pq_q4_k+0x150>
+	WORD $0xc7ff // inc edi
+	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
+	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
+	LONG $0xfd68850f; WORD $0xffff // jne 0x15770 <pq_q4_k+0x140>
+	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
+	LONG $0x08fe8348 // cmp rsi, 0x8
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0xfd378f0f; WORD $0xffff // jg 0x15750 <pq_q4_k+0x120>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xfcce840f; WORD $0xffff // je 0x156f0 <pq_q4_k+0xc0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
+	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
+	LONG $0xfffcbbe9; BYTE $0xff // jmp 0x156f0 <pq_q4_k+0xc0>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x217dc2c4; WORD $0x1334 // vpmovsxbd ymm6, qword ptr [r11 + rdx]
-	LONG $0x217dc2c4; WORD $0x137c; BYTE $0x10 // vpmovsxbd ymm7, qword ptr [r11 + rdx + 0x10]
-	WORD $0x8949; BYTE $0xc5 // mov r13, rax
-	LONG $0x137d22c4; WORD $0x4e04 // vcvtph2ps ymm8, xmmword ptr [rsi + 2*r9]
-	LONG $0x137d22c4; WORD $0x4e4c; BYTE $0x20 // vcvtph2ps ymm9, xmmword ptr [rsi + 2*r9 + 0x20]
-	LONG $0xdb7d01c4; WORD $0x3554; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r13 + r14]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x1deb // jmp 0x15a65 <pq_q4_k+0x435>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfc8b840f; WORD $0xffff // je 0x156f0 <pq_q4_k+0xc0>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x04428e0f; WORD $0x0000 // jle 0x15eb0 <pq_q4_k+0x880>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x137da2c4; WORD $0x363c // vcvtph2ps ymm7, xmmword ptr [rsi + r14]
+	LONG $0x137da2c4; WORD $0x3644; BYTE $0x20 // vcvtph2ps ymm0, xmmword ptr [rsi + r14 + 0x20]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
+	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xd231 // xor edx, edx
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x05e1c149 // shl r9, 0x5
+	LONG $0x08e2c148 // shl rdx, 0x8
+	QUAD $0x0054721d787de2c4; BYTE $0x00 // vpbroadcastb ymm3, byte ptr [rip + 0x5472] # 0x1af56 <quant_x+0x396>
+	LONG $0xec28fcc5 // vmovaps ymm5, ymm4
+	LONG $0xe228fcc5 // vmovaps ymm4, ymm2
+	LONG $0x217d22c4; WORD $0x0b04 // vpmovsxbd ymm8, qword ptr [rbx + r9]
+	LONG $0x217d22c4; WORD $0x0b4c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rbx + r9 + 0x10]
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0xdb6521c4; WORD $0x2a14 // vpand ymm10, ymm3, ymmword ptr [rdx + r13]
 	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
-	LONG $0x20c28348 // add rdx, 0x20
-	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
 	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
 	LONG $0x587d62c4; WORD $0x2067 // vpbroadcastd ymm12, dword ptr [rdi + 0x20]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
-	LONG $0xf759b4c5 // vmulps ymm6, ymm9, ymm7
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x042d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm10, ymm12
 	LONG $0x587d62c4; WORD $0x406f // vpbroadcastd ymm13, dword ptr [rdi + 0x40]
 	LONG $0x042d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm10, ymm13
 	LONG $0x587d62c4; WORD $0x6077 // vpbroadcastd ymm14, dword ptr [rdi + 0x60]
 	LONG $0x042d42c4; BYTE $0xd6 // vpmaddubsw ymm10, ymm10, ymm14
-	LONG $0x6f7e01c4; WORD $0x3574; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r13 + r14]
+	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
 	LONG $0x587d62c4; WORD $0x107f // vpbroadcastd ymm15, dword ptr [rdi + 0x10]
 	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf0db0dc5 // vpand ymm14, ymm14, ymm0
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
 	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
 	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
 	LONG $0x587d62c4; WORD $0x307f // vpbroadcastd ymm15, dword ptr [rdi + 0x30]
@@ -4534,7 +4541,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x707f // vpbroadcastd ymm15, dword ptr [rdi + 0x70]
 	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
 	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	LONG $0xdb7d01c4; WORD $0x3574; BYTE $0x40 // vpand ymm14, ymm0, ymmword ptr [r13 + r14 + 0x40]
+	LONG $0xdb6521c4; WORD $0x2a74; BYTE $0x40 // vpand ymm14, ymm3, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0x587d62c4; WORD $0x047f // vpbroadcastd ymm15, dword ptr [rdi + 0x4]
 	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
 	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
@@ -4547,10 +4554,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x647f // vpbroadcastd ymm15, dword ptr [rdi + 0x64]
 	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
 	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	LONG $0x6f7e01c4; WORD $0x3574; BYTE $0x40 // vmovdqu ymm14, ymmword ptr [r13 + r14 + 0x40]
+	LONG $0x6f7e21c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0x587d62c4; WORD $0x147f // vpbroadcastd ymm15, dword ptr [rdi + 0x14]
 	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf0db0dc5 // vpand ymm14, ymm14, ymm0
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
 	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
 	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
 	LONG $0x587d62c4; WORD $0x347f // vpbroadcastd ymm15, dword ptr [rdi + 0x34]
@@ -4562,7 +4569,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x747f // vpbroadcastd ymm15, dword ptr [rdi + 0x74]
 	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
 	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x008035b4db7d01c4; WORD $0x0000 // vpand ymm14, ymm0, ymmword ptr [r13 + r14 + 0x80]
+	QUAD $0x00802ab4db6521c4; WORD $0x0000 // vpand ymm14, ymm3, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x587d62c4; WORD $0x087f // vpbroadcastd ymm15, dword ptr [rdi + 0x8]
 	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
 	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
@@ -4575,10 +4582,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x687f // vpbroadcastd ymm15, dword ptr [rdi + 0x68]
 	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
 	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x008035b46f7e01c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [r13 + r14 + 0x80]
+	QUAD $0x00802ab46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x587d62c4; WORD $0x187f // vpbroadcastd ymm15, dword ptr [rdi + 0x18]
 	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf0db0dc5 // vpand ymm14, ymm14, ymm0
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
 	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
 	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
 	LONG $0x587d62c4; WORD $0x387f // vpbroadcastd ymm15, dword ptr [rdi + 0x38]
@@ -4590,7 +4597,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x787f // vpbroadcastd ymm15, dword ptr [rdi + 0x78]
 	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
 	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x00c035b4db7d01c4; WORD $0x0000 // vpand ymm14, ymm0, ymmword ptr [r13 + r14 + 0xc0]
+	QUAD $0x00c02ab4db6521c4; WORD $0x0000 // vpand ymm14, ymm3, ymmword ptr [rdx + r13 + 0xc0]
 	LONG $0x587d62c4; WORD $0x0c7f // vpbroadcastd ymm15, dword ptr [rdi + 0xc]
 	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
 	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
@@ -4603,306 +4610,323 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x6c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x6c]
 	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
 	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x00c035b46f7e01c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [r13 + r14 + 0xc0]
+	QUAD $0x00c02ab46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0xc0]
 	LONG $0x587d62c4; WORD $0x1c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x1c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf0db0dc5 // vpand ymm14, ymm14, ymm0
+	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
+	LONG $0xd928fcc5 // vmovaps ymm3, ymm1
+	QUAD $0x0052250d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x5225] # 0x1af58 <quant_x+0x398>
 	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
 	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
 	LONG $0xf9f525c5 // vpmaddwd ymm15, ymm11, ymm1
 	LONG $0x587d62c4; WORD $0x3c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x3c]
-	LONG $0x5b7cc1c4; BYTE $0xff // vcvtdq2ps ymm7, ymm15
-	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
+	LONG $0xd16ffdc5 // vmovdqa ymm2, ymm1
 	LONG $0x040d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm14, ymm11
 	LONG $0xfd2541c4; BYTE $0xdc // vpaddw ymm11, ymm11, ymm12
-	LONG $0xe1f525c5 // vpmaddwd ymm12, ymm11, ymm1
+	LONG $0xc9f5a5c5 // vpmaddwd ymm1, ymm11, ymm1
 	LONG $0x587d62c4; WORD $0x5c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x5c]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0x040d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm14, ymm11
 	LONG $0xfd2541c4; BYTE $0xdd // vpaddw ymm11, ymm11, ymm13
-	LONG $0xd9f525c5 // vpmaddwd ymm11, ymm11, ymm1
-	LONG $0x587d62c4; WORD $0x7c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x7c]
-	LONG $0x040d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm14, ymm13
-	LONG $0xfd1541c4; BYTE $0xd2 // vpaddw ymm10, ymm13, ymm10
-	LONG $0xd1f52dc5 // vpmaddwd ymm10, ymm10, ymm1
-	QUAD $0x000001208f107ac5 // vmovss xmm9, dword ptr [rdi + 0x120]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac4d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm6, ymm7 # ymm9 = -(ymm6 * ymm9) + ymm7
-	QUAD $0x000100bf187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rdi + 0x100]
-	LONG $0xb835e2c4; BYTE $0xef // vfmadd231ps ymm5, ymm9, ymm7 # ymm5 = (ymm9 * ymm7) + ymm5
+	LONG $0xe2f525c5 // vpmaddwd ymm12, ymm11, ymm2
+	LONG $0x587d62c4; WORD $0x7c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x7c]
+	LONG $0x040d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm14, ymm11
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	LONG $0xdf593cc5 // vmulps ymm11, ymm8, ymm7
+	LONG $0xc05934c5 // vmulps ymm8, ymm9, ymm0
+	LONG $0x5b7c41c4; BYTE $0xcf // vcvtdq2ps ymm9, ymm15
+	LONG $0xd2f52dc5 // vpmaddwd ymm10, ymm10, ymm2
+	QUAD $0x00000120af107ac5 // vmovss xmm13, dword ptr [rdi + 0x120]
+	LONG $0xd428fcc5 // vmovaps ymm2, ymm4
+	LONG $0xe528fcc5 // vmovaps ymm4, ymm5
+	LONG $0x592441c4; BYTE $0xc9 // vmulps ymm9, ymm11, ymm9
+	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
+	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
+	LONG $0x187d42c4; BYTE $0xed // vbroadcastss ymm13, xmm13
+	LONG $0xac3d42c4; BYTE $0xe9 // vfnmadd213ps ymm13, ymm8, ymm9 # ymm13 = -(ymm8 * ymm13) + ymm9
+	QUAD $0x0001008f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x100]
+	LONG $0xb815c2c4; BYTE $0xf1 // vfmadd231ps ymm6, ymm13, ymm9 # ymm6 = (ymm13 * ymm9) + ymm6
 	QUAD $0x000001248f107ac5 // vmovss xmm9, dword ptr [rdi + 0x124]
-	LONG $0x5b7cc1c4; BYTE $0xfc // vcvtdq2ps ymm7, ymm12
-	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac4d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm6, ymm7 # ymm9 = -(ymm6 * ymm9) + ymm7
-	QUAD $0x000104bf187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rdi + 0x104]
-	LONG $0xb835e2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm9, ymm7 # ymm4 = (ymm9 * ymm7) + ymm4
+	LONG $0xac3d62c4; BYTE $0xc9 // vfnmadd213ps ymm9, ymm8, ymm1 # ymm9 = -(ymm8 * ymm9) + ymm1
+	QUAD $0x0001048f187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rdi + 0x104]
+	LONG $0xb835e2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm9, ymm1 # ymm4 = (ymm9 * ymm1) + ymm4
 	QUAD $0x000001288f107ac5 // vmovss xmm9, dword ptr [rdi + 0x128]
-	LONG $0x5b7cc1c4; BYTE $0xfb // vcvtdq2ps ymm7, ymm11
-	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
+	LONG $0x5b7cc1c4; BYTE $0xcc // vcvtdq2ps ymm1, ymm12
+	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac4d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm6, ymm7 # ymm9 = -(ymm6 * ymm9) + ymm7
-	QUAD $0x000108bf187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rdi + 0x108]
-	LONG $0xb835e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm9, ymm7 # ymm3 = (ymm9 * ymm7) + ymm3
-	LONG $0x5b7cc1c4; BYTE $0xfa // vcvtdq2ps ymm7, ymm10
-	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	QUAD $0x0000012c87107ac5 // vmovss xmm8, dword ptr [rdi + 0x12c]
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
-	LONG $0xac4d62c4; BYTE $0xc7 // vfnmadd213ps ymm8, ymm6, ymm7 # ymm8 = -(ymm6 * ymm8) + ymm7
-	QUAD $0x00010cbf187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rdi + 0x10c]
+	LONG $0xac3d62c4; BYTE $0xc9 // vfnmadd213ps ymm9, ymm8, ymm1 # ymm9 = -(ymm8 * ymm9) + ymm1
+	QUAD $0x0001088f187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rdi + 0x108]
+	LONG $0xb835e2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm9, ymm1 # ymm2 = (ymm9 * ymm1) + ymm2
+	QUAD $0x0000012c8f107ac5 // vmovss xmm9, dword ptr [rdi + 0x12c]
+	LONG $0x5b7cc1c4; BYTE $0xca // vcvtdq2ps ymm1, ymm10
+	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
+	LONG $0xac3d62c4; BYTE $0xc9 // vfnmadd213ps ymm9, ymm8, ymm1 # ymm9 = -(ymm8 * ymm9) + ymm1
+	QUAD $0x00010c8f187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0xb83de2c4; BYTE $0xd7 // vfmadd231ps ymm2, ymm8, ymm7 # ymm2 = (ymm8 * ymm7) + ymm2
-	LONG $0x00fa8148; WORD $0x0001; BYTE $0x00 // cmp rdx, 0x100
-	LONG $0xfc96850f; WORD $0xffff // jne 0x15b60 <pq_q4_k+0x480>
+	LONG $0xb835e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm9, ymm1 # ymm3 = (ymm9 * ymm1) + ymm3
+	LONG $0xcb28fcc5 // vmovaps ymm1, ymm3
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfc6c850f; WORD $0xffff // jne 0x15ad0 <pq_q4_k+0x4a0>
+	WORD $0xc0ff // inc eax
+	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfc4a850f; WORD $0xffff // jne 0x15ac0 <pq_q4_k+0x490>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x40c68148; WORD $0x0009; BYTE $0x00 // add rsi, 0x940
-	LONG $0x40c38149; WORD $0x0009; BYTE $0x00 // add r11, 0x940
-	LONG $0x40c18148; WORD $0x0009; BYTE $0x00 // add rcx, 0x940
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc608f0f; WORD $0xffff // jg 0x15b50 <pq_q4_k+0x470>
+	LONG $0xfc198f0f; WORD $0xffff // jg 0x15aa0 <pq_q4_k+0x470>
+	QUAD $0x0050c82d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x50c8] # 0x1af58 <quant_x+0x398>
+	QUAD $0x0050bd05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x50bd] # 0x1af56 <quant_x+0x396>
+	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2b75 // jne 0x15f20 <pq_q4_k+0x840>
-	LONG $0xfffbf6e9; BYTE $0xff // jmp 0x15af0 <pq_q4_k+0x410>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0x8949; BYTE $0xde // mov r14, rbx
-	LONG $0x05e6c149 // shl r14, 0x5
+	WORD $0x2d75 // jne 0x15ed0 <pq_q4_k+0x8a0>
+	LONG $0xfffba8e9; BYTE $0xff // jmp 0x15a50 <pq_q4_k+0x420>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfbd0840f; WORD $0xffff // je 0x15af0 <pq_q4_k+0x410>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x300c8d4e // lea r9, [rax + r14]
-	LONG $0x117cc1c4; BYTE $0x29 // vmovups ymmword ptr [r9], ymm5
+	LONG $0xfb80840f; WORD $0xffff // je 0x15a50 <pq_q4_k+0x420>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x283c8d4e // lea r15, [rax + r13]
+	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfbb8820f; WORD $0xffff // jb 0x15af0 <pq_q4_k+0x410>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x117cc1c4; WORD $0x8124 // vmovups ymmword ptr [r9 + 4*rax], ymm4
+	LONG $0xfb68820f; WORD $0xffff // jb 0x15a50 <pq_q4_k+0x420>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfba4820f; WORD $0xffff // jb 0x15af0 <pq_q4_k+0x410>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x117cc1c4; WORD $0xc11c // vmovups ymmword ptr [r9 + 8*rax], ymm3
+	LONG $0xfb53820f; WORD $0xffff // jb 0x15a50 <pq_q4_k+0x420>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x117cc1c4; WORD $0xc714 // vmovups ymmword ptr [r15 + 8*rax], ymm2
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfb90820f; WORD $0xffff // jb 0x15af0 <pq_q4_k+0x410>
+	LONG $0xfb3e820f; WORD $0xffff // jb 0x15a50 <pq_q4_k+0x420>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
-	LONG $0x117cc1c4; WORD $0x0114 // vmovups ymmword ptr [r9 + rax], ymm2
+	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfb7b820f; WORD $0xffff // jb 0x15af0 <pq_q4_k+0x410>
-	WORD $0x8548; BYTE $0xed // test rbp, rbp
-	LONG $0x04338e0f; WORD $0x0000 // jle 0x163b1 <pq_q4_k+0xcd1>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x246c8b4c; BYTE $0x18 // mov r13, qword ptr [rsp + 0x18]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0xfb29820f; WORD $0xffff // jb 0x15a50 <pq_q4_k+0x420>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x04588e0f; WORD $0x0000 // jle 0x16388 <pq_q4_k+0xd58>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x03e4c149 // shl r12, 0x3
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
-	WORD $0x8949; BYTE $0xe8 // mov r8, rbp
-	LONG $0xd81c8d4c // lea r11, [rax + 8*rbx]
-	LONG $0x03e3c148 // shl rbx, 0x3
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0x894c; BYTE $0xe8 // mov rax, r13
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x137da2c4; WORD $0x3734 // vcvtph2ps ymm6, xmmword ptr [rdi + r14]
+	LONG $0x137da2c4; WORD $0x377c; BYTE $0x20 // vcvtph2ps ymm7, xmmword ptr [rdi + r14 + 0x20]
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x271c8d4a // lea rbx, [rdi + r12]
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x217dc2c4; WORD $0x1334 // vpmovsxbd ymm6, qword ptr [r11 + rdx]
-	LONG $0x217dc2c4; WORD $0x137c; BYTE $0x10 // vpmovsxbd ymm7, qword ptr [r11 + rdx + 0x10]
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x137d62c4; WORD $0x5f04 // vcvtph2ps ymm8, xmmword ptr [rdi + 2*rbx]
-	LONG $0x137d62c4; WORD $0x5f4c; BYTE $0x20 // vcvtph2ps ymm9, xmmword ptr [rdi + 2*rbx + 0x20]
-	LONG $0xdb7d21c4; WORD $0x3114 // vpand ymm10, ymm0, ymmword ptr [rcx + r14]
-	QUAD $0x0000809e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0x80]
-	LONG $0x20c28348 // add rdx, 0x20
-	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
-	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
-	QUAD $0x0000a0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xa0]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
-	LONG $0xf759b4c5 // vmulps ymm6, ymm9, ymm7
-	LONG $0x042d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm10, ymm12
-	QUAD $0x0000c0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc0]
-	LONG $0x042d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm10, ymm13
-	QUAD $0x0000e0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe0]
-	LONG $0x042d42c4; BYTE $0xd6 // vpmaddubsw ymm10, ymm10, ymm14
-	LONG $0x6f7e21c4; WORD $0x3134 // vmovdqu ymm14, ymmword ptr [rcx + r14]
-	QUAD $0x000090be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x90]
-	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf0db0dc5 // vpand ymm14, ymm14, ymm0
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
-	QUAD $0x0000b0be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xb0]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xe4 // vpaddw ymm12, ymm15, ymm12
-	QUAD $0x0000d0be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xd0]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
-	QUAD $0x0000f0be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xf0]
-	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x05e1c149 // shl r9, 0x5
+	LONG $0x08e2c148 // shl rdx, 0x8
+	LONG $0x217da2c4; WORD $0x0b0c // vpmovsxbd ymm1, qword ptr [rbx + r9]
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0xc15b7cc5 // vcvtdq2ps ymm8, ymm1
+	LONG $0x217da2c4; WORD $0x0b4c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rbx + r9 + 0x10]
+	QUAD $0x00008096587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0x80]
+	LONG $0xc95b7cc5 // vcvtdq2ps ymm9, ymm1
+	LONG $0xdb7da1c4; WORD $0x2a0c // vpand ymm1, ymm0, ymmword ptr [rdx + r13]
+	LONG $0x047542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm1, ymm10
+	QUAD $0x0000a09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xa0]
+	LONG $0x047542c4; BYTE $0xdb // vpmaddubsw ymm11, ymm1, ymm11
+	QUAD $0x0000c0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xc0]
+	LONG $0x047542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm1, ymm12
+	QUAD $0x0000e0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe0]
+	LONG $0x0475c2c4; BYTE $0xcd // vpmaddubsw ymm1, ymm1, ymm13
+	LONG $0x6f7e21c4; WORD $0x2a2c // vmovdqu ymm13, ymmword ptr [rdx + r13]
+	QUAD $0x000090b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x90]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
 	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	LONG $0xdb7d21c4; WORD $0x3174; BYTE $0x40 // vpand ymm14, ymm0, ymmword ptr [rcx + r14 + 0x40]
-	QUAD $0x000084be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x84]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
-	QUAD $0x0000a4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xa4]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xe4 // vpaddw ymm12, ymm15, ymm12
-	QUAD $0x0000c4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xc4]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
-	QUAD $0x0000e4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xe4]
-	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	QUAD $0x0000b0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xb0]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xfd0d41c4; BYTE $0xdb // vpaddw ymm11, ymm14, ymm11
+	QUAD $0x0000d0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xd0]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xfd0d41c4; BYTE $0xe4 // vpaddw ymm12, ymm14, ymm12
+	QUAD $0x0000f0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xf0]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
+	LONG $0xdb7d21c4; WORD $0x2a6c; BYTE $0x40 // vpand ymm13, ymm0, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x000084b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x84]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
 	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	LONG $0x6f7e21c4; WORD $0x3174; BYTE $0x40 // vmovdqu ymm14, ymmword ptr [rcx + r14 + 0x40]
-	QUAD $0x000094be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x94]
-	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf0db0dc5 // vpand ymm14, ymm14, ymm0
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
-	QUAD $0x0000b4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xb4]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xe4 // vpaddw ymm12, ymm15, ymm12
-	QUAD $0x0000d4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xd4]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
-	QUAD $0x0000f4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xf4]
-	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	QUAD $0x0000a4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xa4]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xfd0d41c4; BYTE $0xdb // vpaddw ymm11, ymm14, ymm11
+	QUAD $0x0000c4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xc4]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xfd0d41c4; BYTE $0xe4 // vpaddw ymm12, ymm14, ymm12
+	QUAD $0x0000e4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe4]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
+	LONG $0x6f7e21c4; WORD $0x2a6c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x000094b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x94]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
 	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x008031b4db7d21c4; WORD $0x0000 // vpand ymm14, ymm0, ymmword ptr [rcx + r14 + 0x80]
-	QUAD $0x000088be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x88]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
-	QUAD $0x0000a8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xa8]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xe4 // vpaddw ymm12, ymm15, ymm12
-	QUAD $0x0000c8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xc8]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
-	QUAD $0x0000e8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xe8]
-	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	QUAD $0x0000b4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xb4]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xfd0d41c4; BYTE $0xdb // vpaddw ymm11, ymm14, ymm11
+	QUAD $0x0000d4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xd4]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xfd0d41c4; BYTE $0xe4 // vpaddw ymm12, ymm14, ymm12
+	QUAD $0x0000f4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xf4]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
+	QUAD $0x00802aacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rdx + r13 + 0x80]
+	QUAD $0x000088b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x88]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
 	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x008031b46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rcx + r14 + 0x80]
-	QUAD $0x000098be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x98]
-	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf0db0dc5 // vpand ymm14, ymm14, ymm0
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
-	QUAD $0x0000b8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xb8]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xe4 // vpaddw ymm12, ymm15, ymm12
-	QUAD $0x0000d8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xd8]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
-	QUAD $0x0000f8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xf8]
-	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	QUAD $0x0000a8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xa8]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xfd0d41c4; BYTE $0xdb // vpaddw ymm11, ymm14, ymm11
+	QUAD $0x0000c8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xc8]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xfd0d41c4; BYTE $0xe4 // vpaddw ymm12, ymm14, ymm12
+	QUAD $0x0000e8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe8]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
+	QUAD $0x00802aac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rdx + r13 + 0x80]
+	QUAD $0x000098b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x98]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
 	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x00c031b4db7d21c4; WORD $0x0000 // vpand ymm14, ymm0, ymmword ptr [rcx + r14 + 0xc0]
-	QUAD $0x00008cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x8c]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
-	QUAD $0x0000acbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xac]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xe4 // vpaddw ymm12, ymm15, ymm12
-	QUAD $0x0000ccbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xcc]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
-	QUAD $0x0000ecbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xec]
-	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	QUAD $0x0000b8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xb8]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xfd0d41c4; BYTE $0xdb // vpaddw ymm11, ymm14, ymm11
+	QUAD $0x0000d8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xd8]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xfd0d41c4; BYTE $0xe4 // vpaddw ymm12, ymm14, ymm12
+	QUAD $0x0000f8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xf8]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
+	QUAD $0x00c02aacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rdx + r13 + 0xc0]
+	QUAD $0x00008cb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x8c]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
 	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x00c031b46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rcx + r14 + 0xc0]
-	QUAD $0x00009cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x9c]
-	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf0db0dc5 // vpand ymm14, ymm14, ymm0
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
-	LONG $0xf9f525c5 // vpmaddwd ymm15, ymm11, ymm1
-	QUAD $0x0000bc9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xbc]
-	LONG $0x5b7cc1c4; BYTE $0xff // vcvtdq2ps ymm7, ymm15
-	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	LONG $0x040d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm14, ymm11
-	LONG $0xfd2541c4; BYTE $0xdc // vpaddw ymm11, ymm11, ymm12
-	LONG $0xe1f525c5 // vpmaddwd ymm12, ymm11, ymm1
-	QUAD $0x0000dc9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xdc]
-	LONG $0x040d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm14, ymm11
-	LONG $0xfd2541c4; BYTE $0xdd // vpaddw ymm11, ymm11, ymm13
-	LONG $0xd9f525c5 // vpmaddwd ymm11, ymm11, ymm1
-	QUAD $0x0000fcae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xfc]
-	LONG $0x040d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm14, ymm13
-	LONG $0xfd1541c4; BYTE $0xd2 // vpaddw ymm10, ymm13, ymm10
-	LONG $0xd1f52dc5 // vpmaddwd ymm10, ymm10, ymm1
+	QUAD $0x0000acb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xac]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xfd0d41c4; BYTE $0xdb // vpaddw ymm11, ymm14, ymm11
+	QUAD $0x0000ccb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xcc]
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xfd0d41c4; BYTE $0xe4 // vpaddw ymm12, ymm14, ymm12
+	QUAD $0x0000ecb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xec]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
+	QUAD $0x00c02aac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rdx + r13 + 0xc0]
+	QUAD $0x00009cb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x9c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
+	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
+	QUAD $0x00004c8935f52dc5 // vpmaddwd ymm14, ymm10, ymmword ptr [rip + 0x4c89] # 0x1aec0 <quant_x+0x300>
+	QUAD $0x0000bc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xbc]
+	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
+	LONG $0xfd2d41c4; BYTE $0xd3 // vpaddw ymm10, ymm10, ymm11
+	QUAD $0x00004c6e3df52dc5 // vpmaddwd ymm15, ymm10, ymmword ptr [rip + 0x4c6e] # 0x1aec0 <quant_x+0x300>
+	QUAD $0x0000dc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xdc]
+	LONG $0xde593cc5 // vmulps ymm11, ymm8, ymm6
+	LONG $0xc75934c5 // vmulps ymm8, ymm9, ymm7
+	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
+	LONG $0xfd2d41c4; BYTE $0xd4 // vpaddw ymm10, ymm10, ymm12
+	QUAD $0x00004c4b25f52dc5 // vpmaddwd ymm12, ymm10, ymmword ptr [rip + 0x4c4b] # 0x1aec0 <quant_x+0x300>
+	QUAD $0x0000fc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xfc]
+	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
+	QUAD $0x004ccc2d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x4ccc] # 0x1af58 <quant_x+0x398>
+	LONG $0xc9fdadc5 // vpaddw ymm1, ymm10, ymm1
+	LONG $0xd1f515c5 // vpmaddwd ymm10, ymm13, ymm1
 	QUAD $0x000001308e107ac5 // vmovss xmm9, dword ptr [rsi + 0x130]
+	LONG $0x5b7cc1c4; BYTE $0xce // vcvtdq2ps ymm1, ymm14
+	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac4d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm6, ymm7 # ymm9 = -(ymm6 * ymm9) + ymm7
-	QUAD $0x000110be187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rsi + 0x110]
-	LONG $0xb835e2c4; BYTE $0xef // vfmadd231ps ymm5, ymm9, ymm7 # ymm5 = (ymm9 * ymm7) + ymm5
+	LONG $0xac3d62c4; BYTE $0xc9 // vfnmadd213ps ymm9, ymm8, ymm1 # ymm9 = -(ymm8 * ymm9) + ymm1
+	QUAD $0x0001108e187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rsi + 0x110]
+	LONG $0xb835e2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm9, ymm1 # ymm5 = (ymm9 * ymm1) + ymm5
 	QUAD $0x000001348e107ac5 // vmovss xmm9, dword ptr [rsi + 0x134]
-	LONG $0x5b7cc1c4; BYTE $0xfc // vcvtdq2ps ymm7, ymm12
-	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
+	LONG $0x5b7cc1c4; BYTE $0xcf // vcvtdq2ps ymm1, ymm15
+	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac4d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm6, ymm7 # ymm9 = -(ymm6 * ymm9) + ymm7
-	QUAD $0x000114be187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rsi + 0x114]
-	LONG $0xb835e2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm9, ymm7 # ymm4 = (ymm9 * ymm7) + ymm4
+	LONG $0xac3d62c4; BYTE $0xc9 // vfnmadd213ps ymm9, ymm8, ymm1 # ymm9 = -(ymm8 * ymm9) + ymm1
+	QUAD $0x0001148e187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rsi + 0x114]
+	LONG $0xb835e2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm9, ymm1 # ymm4 = (ymm9 * ymm1) + ymm4
 	QUAD $0x000001388e107ac5 // vmovss xmm9, dword ptr [rsi + 0x138]
-	LONG $0x5b7cc1c4; BYTE $0xfb // vcvtdq2ps ymm7, ymm11
-	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
+	LONG $0x5b7cc1c4; BYTE $0xcc // vcvtdq2ps ymm1, ymm12
+	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac4d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm6, ymm7 # ymm9 = -(ymm6 * ymm9) + ymm7
-	QUAD $0x000118be187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rsi + 0x118]
-	LONG $0xb835e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm9, ymm7 # ymm3 = (ymm9 * ymm7) + ymm3
-	LONG $0x5b7cc1c4; BYTE $0xfa // vcvtdq2ps ymm7, ymm10
-	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	QUAD $0x0000013c86107ac5 // vmovss xmm8, dword ptr [rsi + 0x13c]
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
-	LONG $0xac4d62c4; BYTE $0xc7 // vfnmadd213ps ymm8, ymm6, ymm7 # ymm8 = -(ymm6 * ymm8) + ymm7
-	QUAD $0x00011cbe187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rsi + 0x11c]
+	LONG $0xac3d62c4; BYTE $0xc9 // vfnmadd213ps ymm9, ymm8, ymm1 # ymm9 = -(ymm8 * ymm9) + ymm1
+	QUAD $0x0001188e187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rsi + 0x118]
+	LONG $0xb835e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm9, ymm1 # ymm3 = (ymm9 * ymm1) + ymm3
+	QUAD $0x0000013c8e107ac5 // vmovss xmm9, dword ptr [rsi + 0x13c]
+	LONG $0x5b7cc1c4; BYTE $0xca // vcvtdq2ps ymm1, ymm10
+	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
+	LONG $0xac3d62c4; BYTE $0xc9 // vfnmadd213ps ymm9, ymm8, ymm1 # ymm9 = -(ymm8 * ymm9) + ymm1
+	QUAD $0x00011c86187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rsi + 0x11c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0xb83de2c4; BYTE $0xd7 // vfmadd231ps ymm2, ymm8, ymm7 # ymm2 = (ymm8 * ymm7) + ymm2
-	LONG $0x00fa8148; WORD $0x0001; BYTE $0x00 // cmp rdx, 0x100
-	LONG $0xfc37850f; WORD $0xffff // jne 0x15fc0 <pq_q4_k+0x8e0>
+	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfc2d850f; WORD $0xffff // jne 0x15f90 <pq_q4_k+0x960>
+	WORD $0xc0ff // inc eax
+	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfc0b850f; WORD $0xffff // jne 0x15f80 <pq_q4_k+0x950>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x40c78148; WORD $0x0009; BYTE $0x00 // add rdi, 0x940
-	LONG $0x40c38149; WORD $0x0009; BYTE $0x00 // add r11, 0x940
-	LONG $0x40c58149; WORD $0x0009; BYTE $0x00 // add r13, 0x940
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc018f0f; WORD $0xffff // jg 0x15fb0 <pq_q4_k+0x8d0>
-	WORD $0x10eb // jmp 0x163c1 <pq_q4_k+0xce1>
+	LONG $0xfbda8f0f; WORD $0xffff // jg 0x15f60 <pq_q4_k+0x930>
+	WORD $0x10eb // jmp 0x16398 <pq_q4_k+0xd68>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x117cc1c4; WORD $0x012c // vmovups ymmword ptr [r9 + rax], ymm5
+	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf71a840f; WORD $0xffff // je 0x15af0 <pq_q4_k+0x410>
+	LONG $0xf69e840f; WORD $0xffff // je 0x15a50 <pq_q4_k+0x420>
 	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x117cc1c4; WORD $0x0124 // vmovups ymmword ptr [r9 + rax], ymm4
+	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf705820f; WORD $0xffff // jb 0x15af0 <pq_q4_k+0x410>
+	LONG $0xf689820f; WORD $0xffff // jb 0x15a50 <pq_q4_k+0x420>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x117cc1c4; WORD $0x011c // vmovups ymmword ptr [r9 + rax], ymm3
+	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf6f0820f; WORD $0xffff // jb 0x15af0 <pq_q4_k+0x410>
+	LONG $0xf674820f; WORD $0xffff // jb 0x15a50 <pq_q4_k+0x420>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
-	LONG $0x117cc1c4; WORD $0x0114 // vmovups ymmword ptr [r9 + rax], ymm2
-	LONG $0xfff6e0e9; BYTE $0xff // jmp 0x15af0 <pq_q4_k+0x410>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf393840f; WORD $0xffff // je 0x157b0 <pq_q4_k+0xd0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
-	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0xfff380e9; BYTE $0xff // jmp 0x157b0 <pq_q4_k+0xd0>
-	LONG $0x70c48348 // add rsp, 0x70
+	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
+	LONG $0xfff664e9; BYTE $0xff // jmp 0x15a50 <pq_q4_k+0x420>
+	LONG $0x68c48348 // add rsp, 0x68
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -4911,9 +4935,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x9066 // nop
 
-	// pq_q5_k: +25680
+	// pq_q5_k: +25600
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -4921,22 +4945,22 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x68ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x168
-	WORD $0x894c; BYTE $0xcb // mov rbx, r9
-	LONG $0x10fbc148 // sar rbx, 0x10
+	WORD $0x894d; BYTE $0xcf // mov r15, r9
+	LONG $0x10ffc149 // sar r15, 0x10
 	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
 	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x244c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r9
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x110e8e0f; WORD $0x0000 // jle 0x17597 <pq_q5_k+0x1147>
+	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x10f18e0f; WORD $0x0000 // jle 0x1752a <pq_q5_k+0x112a>
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	QUAD $0x004b1205197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x4b12] # 0x1afb0 <quant_x+0x410>
-	QUAD $0x004ae925187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x4ae9] # 0x1af90 <quant_x+0x3f0>
-	LONG $0x54b60f44; WORD $0x2824 // movzx r10d, byte ptr [rsp + 0x28]
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
+	QUAD $0x004ba205197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x4ba2] # 0x1aff0 <quant_x+0x430>
+	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
+	WORD $0x894d; BYTE $0xc1 // mov r9, r8
+	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x03e8c148 // shr rax, 0x3
 	LONG $0x40c06948; WORD $0x000b; BYTE $0x00 // imul rax, rax, 0xb40
@@ -4945,7 +4969,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
 	QUAD $0x0000c8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm0
-	QUAD $0x004ac205197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x4ac2] # 0x1afa8 <quant_x+0x408>
+	QUAD $0x004b5605197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x4b56] # 0x1afe8 <quant_x+0x428>
 	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
 	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
@@ -4958,291 +4982,303 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	QUAD $0x0000a8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa8], ymm0
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	LONG $0x40918d48; WORD $0x0001; BYTE $0x00 // lea rdx, [rcx + 0x140]
-	LONG $0x40418d48 // lea rax, [rcx + 0x40]
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x2eeb // jmp 0x1656a <pq_q5_k+0x11a>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x24748b48; BYTE $0x50 // mov rsi, qword ptr [rsp + 0x50]
+	WORD $0x2eeb // jmp 0x16502 <pq_q5_k+0x102>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
 	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
 	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
-	LONG $0x24340148 // add qword ptr [rsp], rsi
-	LONG $0x24740148; BYTE $0x20 // add qword ptr [rsp + 0x20], rsi
-	LONG $0xff598d48 // lea rbx, [rcx - 0x1]
-	WORD $0x0148; BYTE $0xf2 // add rdx, rsi
+	LONG $0x24140148 // add qword ptr [rsp], rdx
+	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x102d8e0f; WORD $0x0000 // jle 0x17597 <pq_q5_k+0x1147>
-	QUAD $0x00000100282444f7 // test dword ptr [rsp + 0x28], 0x100
-	LONG $0x245c8948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rbx
-	LONG $0x0433850f; WORD $0x0000 // jne 0x169b0 <pq_q5_k+0x560>
+	LONG $0x10288e0f; WORD $0x0000 // jle 0x1752a <pq_q5_k+0x112a>
+	QUAD $0x00000100202444f7 // test dword ptr [rsp + 0x20], 0x100
+	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
+	LONG $0x047b850f; WORD $0x0000 // jne 0x16990 <pq_q5_k+0x590>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x0fed8e0f; WORD $0x0000 // jle 0x17577 <pq_q5_k+0x1127>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x04438e0f; WORD $0x0000 // jle 0x16969 <pq_q5_k+0x569>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x894c; BYTE $0xcf // mov rdi, r9
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x2070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x20]
+	LONG $0x137de2c4; WORD $0x1078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x10]
+	LONG $0x137d62c4; WORD $0x3040 // vcvtph2ps ymm8, xmmword ptr [rax + 0x30]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xc931 // xor ecx, ecx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	QUAD $0x0000c824846ffec5; BYTE $0x00 // vmovdqu ymm0, ymmword ptr [rsp + 0xc8]
 	QUAD $0x0000a8248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0xa8]
-	LONG $0x0058b941; WORD $0x0000 // mov r9d, 0x58
-	WORD $0x8949; BYTE $0xc3 // mov r11, rax
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x217da2c4; WORD $0x0e54; BYTE $0xe8 // vpmovsxbd ymm2, qword ptr [rsi + r9 - 0x18]
-	LONG $0x137de2c4; BYTE $0x3e // vcvtph2ps ymm7, xmmword ptr [rsi]
-	LONG $0x137d62c4; WORD $0x2046 // vcvtph2ps ymm8, xmmword ptr [rsi + 0x20]
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	LONG $0xea5bfcc5 // vcvtdq2ps ymm5, ymm2
-	LONG $0x217da2c4; WORD $0x0e54; BYTE $0xf8 // vpmovsxbd ymm2, qword ptr [rsi + r9 - 0x8]
-	LONG $0x09db75c5 // vpand ymm9, ymm1, ymmword ptr [rcx]
-	LONG $0xed59c4c5 // vmulps ymm5, ymm7, ymm5
-	LONG $0xf25bfcc5 // vcvtdq2ps ymm6, ymm2
-	QUAD $0x00000100916ffec5 // vmovdqu ymm2, ymmword ptr [rcx + 0x100]
-	LONG $0xf659bcc5 // vmulps ymm6, ymm8, ymm6
-	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
-	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
-	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; BYTE $0x0f // vpbroadcastd ymm9, dword ptr [rdi]
-	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
-	LONG $0x116f7ec5 // vmovdqu ymm10, ymmword ptr [rcx]
-	QUAD $0x0000010089db7dc5 // vpand ymm9, ymm0, ymmword ptr [rcx + 0x100]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1057 // vpbroadcastd ymm10, dword ptr [rdi + 0x10]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xd2fdb5c5 // vpaddw ymm2, ymm9, ymm2
-	QUAD $0x00000100896f7ec5 // vmovdqu ymm9, ymmword ptr [rcx + 0x100]
-	LONG $0x51db75c5; BYTE $0x40 // vpand ymm10, ymm1, ymmword ptr [rcx + 0x40]
-	LONG $0x7235c1c4; WORD $0x03f1 // vpslld ymm9, ymm9, 0x3
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x0457 // vpbroadcastd ymm10, dword ptr [rdi + 0x4]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xd2fdb5c5 // vpaddw ymm2, ymm9, ymm2
-	LONG $0x496f7ec5; BYTE $0x40 // vmovdqu ymm9, ymmword ptr [rcx + 0x40]
-	QUAD $0x00000100916f7ec5 // vmovdqu ymm10, ymmword ptr [rcx + 0x100]
-	LONG $0x722dc1c4; WORD $0x01d2 // vpsrld ymm10, ymm10, 0x1
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1457 // vpbroadcastd ymm10, dword ptr [rdi + 0x14]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xd2fdb5c5 // vpaddw ymm2, ymm9, ymm2
-	LONG $0xcaf51dc5 // vpmaddwd ymm9, ymm12, ymm2
-	QUAD $0x00000100916ffec5 // vmovdqu ymm2, ymmword ptr [rcx + 0x100]
-	QUAD $0x0000008091db75c5 // vpand ymm10, ymm1, ymmword ptr [rcx + 0x80]
-	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
-	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
-	LONG $0xd2ebadc5 // vpor ymm2, ymm10, ymm2
-	LONG $0x587d62c4; WORD $0x0857 // vpbroadcastd ymm10, dword ptr [rdi + 0x8]
-	LONG $0x046dc2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm2, ymm10
-	QUAD $0x00000080916f7ec5 // vmovdqu ymm10, ymmword ptr [rcx + 0x80]
-	QUAD $0x00000100996f7ec5 // vmovdqu ymm11, ymmword ptr [rcx + 0x100]
-	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	QUAD $0x0049df15797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x49df] # 0x1af5a <quant_x+0x39a>
+	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xd231 // xor edx, edx
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x921c8d48 // lea rbx, [rdx + 4*rdx]
+	LONG $0x05e2c148 // shl rdx, 0x5
+	LONG $0x217d62c4; WORD $0x100c // vpmovsxbd ymm9, qword ptr [rax + rdx]
+	LONG $0x217d62c4; WORD $0x1054; BYTE $0x10 // vpmovsxbd ymm10, qword ptr [rax + rdx + 0x10]
+	LONG $0x06e3c148 // shl rbx, 0x6
+	WORD $0x014c; BYTE $0xc3 // add rbx, r8
+	WORD $0x8949; BYTE $0xde // mov r14, rbx
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	LONG $0xdb7541c4; WORD $0x4066 // vpand ymm12, ymm1, ymmword ptr [r14 + 0x40]
+	LONG $0x7225c1c4; WORD $0x04f3 // vpslld ymm11, ymm11, 0x4
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
-	LONG $0x587d62c4; WORD $0x185f // vpbroadcastd ymm11, dword ptr [rdi + 0x18]
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0xd2fdadc5 // vpaddw ymm2, ymm10, ymm2
-	QUAD $0x00000100916f7ec5 // vmovdqu ymm10, ymmword ptr [rcx + 0x100]
-	QUAD $0x000000c099db75c5 // vpand ymm11, ymm1, ymmword ptr [rcx + 0xc0]
-	LONG $0xfe2d41c4; BYTE $0xd2 // vpaddd ymm10, ymm10, ymm10
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0xeb2d41c4; BYTE $0xd3 // vpor ymm10, ymm10, ymm11
-	LONG $0x587d62c4; WORD $0x0c5f // vpbroadcastd ymm11, dword ptr [rdi + 0xc]
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0xd2fdadc5 // vpaddw ymm2, ymm10, ymm2
-	QUAD $0x000000c0916f7ec5 // vmovdqu ymm10, ymmword ptr [rcx + 0xc0]
-	QUAD $0x00000100996f7ec5 // vmovdqu ymm11, ymmword ptr [rcx + 0x100]
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	LONG $0x40c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x140
-	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; BYTE $0x26 // vpbroadcastd ymm12, dword ptr [rsi]
+	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
+	LONG $0xd6592cc5 // vmulps ymm10, ymm10, ymm6
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0x6f7e41c4; WORD $0x406e // vmovdqu ymm13, ymmword ptr [r14 + 0x40]
+	LONG $0xdb7d41c4; BYTE $0x26 // vpand ymm12, ymm0, ymmword ptr [r14]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x106e // vpbroadcastd ymm13, dword ptr [rsi + 0x10]
+	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
+	LONG $0xfd1d41c4; BYTE $0xdb // vpaddw ymm11, ymm12, ymm11
+	LONG $0x6f7e41c4; BYTE $0x26 // vmovdqu ymm12, ymmword ptr [r14]
+	QUAD $0x000080aedb7541c4; BYTE $0x00 // vpand ymm13, ymm1, ymmword ptr [r14 + 0x80]
+	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x046e // vpbroadcastd ymm13, dword ptr [rsi + 0x4]
+	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
+	LONG $0xfd1d41c4; BYTE $0xdb // vpaddw ymm11, ymm12, ymm11
+	LONG $0x6f7e41c4; BYTE $0x26 // vmovdqu ymm12, ymmword ptr [r14]
+	QUAD $0x000080ae6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r14 + 0x80]
+	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x146e // vpbroadcastd ymm13, dword ptr [rsi + 0x14]
+	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
+	LONG $0xfd1d41c4; BYTE $0xdb // vpaddw ymm11, ymm12, ymm11
+	LONG $0xdaf525c5 // vpmaddwd ymm11, ymm11, ymm2
+	LONG $0x6f7e41c4; BYTE $0x26 // vmovdqu ymm12, ymmword ptr [r14]
+	QUAD $0x0000c0aedb7541c4; BYTE $0x00 // vpand ymm13, ymm1, ymmword ptr [r14 + 0xc0]
+	LONG $0x721dc1c4; WORD $0x02f4 // vpslld ymm12, ymm12, 0x2
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x086e // vpbroadcastd ymm13, dword ptr [rsi + 0x8]
+	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
+	LONG $0x6f7e41c4; BYTE $0x2e // vmovdqu ymm13, ymmword ptr [r14]
+	QUAD $0x0000c0b66f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r14 + 0xc0]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x1876 // vpbroadcastd ymm14, dword ptr [rsi + 0x18]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xfd1541c4; BYTE $0xe4 // vpaddw ymm12, ymm13, ymm12
+	LONG $0x6f7e41c4; BYTE $0x2e // vmovdqu ymm13, ymmword ptr [r14]
+	QUAD $0x000100b6db7541c4; BYTE $0x00 // vpand ymm14, ymm1, ymmword ptr [r14 + 0x100]
+	LONG $0xfe1541c4; BYTE $0xed // vpaddd ymm13, ymm13, ymm13
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x0c76 // vpbroadcastd ymm14, dword ptr [rsi + 0xc]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xfd1541c4; BYTE $0xe4 // vpaddw ymm12, ymm13, ymm12
+	LONG $0x6f7e41c4; BYTE $0x2e // vmovdqu ymm13, ymmword ptr [r14]
+	QUAD $0x000100b66f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r14 + 0x100]
+	LONG $0x7215c1c4; WORD $0x03d5 // vpsrld ymm13, ymm13, 0x3
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x1c76 // vpbroadcastd ymm14, dword ptr [rsi + 0x1c]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xfd1541c4; BYTE $0xe4 // vpaddw ymm12, ymm13, ymm12
+	LONG $0xe2f51dc5 // vpmaddwd ymm12, ymm12, ymm2
+	LONG $0xfe1d41c4; BYTE $0xdb // vpaddd ymm11, ymm12, ymm11
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x217d62c4; WORD $0x1064; BYTE $0x18 // vpmovsxbd ymm12, qword ptr [rax + rdx + 0x18]
+	LONG $0x217d62c4; WORD $0x106c; BYTE $0x08 // vpmovsxbd ymm13, qword ptr [rax + rdx + 0x8]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x593441c4; BYTE $0xcb // vmulps ymm9, ymm9, ymm11
+	LONG $0x5e107ac5; BYTE $0x24 // vmovss xmm11, dword ptr [rsi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
+	LONG $0xac2d42c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm10, ymm9 # ymm11 = -(ymm10 * ymm11) + ymm9
+	LONG $0x187d62c4; WORD $0x204e // vbroadcastss ymm9, dword ptr [rsi + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xd4 // vcvtdq2ps ymm10, ymm12
+	LONG $0x63db75c5; BYTE $0x60 // vpand ymm12, ymm1, ymmword ptr [rbx + 0x60]
+	LONG $0x593c41c4; BYTE $0xd2 // vmulps ymm10, ymm8, ymm10
+	LONG $0xb825c2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm11, ymm9 # ymm4 = (ymm11 * ymm9) + ymm4
+	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xcd // vcvtdq2ps ymm9, ymm13
+	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
+	LONG $0x7225c1c4; WORD $0x04f3 // vpslld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
-	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0xd2fdadc5 // vpaddw ymm2, ymm10, ymm2
-	LONG $0xd2f59dc5 // vpmaddwd ymm2, ymm12, ymm2
-	LONG $0xd2feb5c5 // vpaddd ymm2, ymm9, ymm2
-	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0x217d22c4; WORD $0x0e0c // vpmovsxbd ymm9, qword ptr [rsi + r9]
-	LONG $0x217d22c4; WORD $0x0e54; BYTE $0xf0 // vpmovsxbd ymm10, qword ptr [rsi + r9 - 0x10]
-	LONG $0x137de2c4; WORD $0x107e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x10]
-	LONG $0x137d62c4; WORD $0x3046 // vcvtph2ps ymm8, xmmword ptr [rsi + 0x30]
-	LONG $0x20c18349 // add r9, 0x20
-	LONG $0xd259d4c5 // vmulps ymm2, ymm5, ymm2
-	LONG $0x6f10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rdi + 0x24]
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0x187de2c4; BYTE $0xed // vbroadcastss ymm5, xmm5
-	LONG $0xac4de2c4; BYTE $0xea // vfnmadd213ps ymm5, ymm6, ymm2 # ymm5 = -(ymm6 * ymm5) + ymm2
-	LONG $0x187de2c4; WORD $0x2057 // vbroadcastss ymm2, dword ptr [rdi + 0x20]
-	LONG $0x5b7cc1c4; BYTE $0xf1 // vcvtdq2ps ymm6, ymm9
-	LONG $0x49db75c5; BYTE $0x20 // vpand ymm9, ymm1, ymmword ptr [rcx + 0x20]
-	LONG $0xf659bcc5 // vmulps ymm6, ymm8, ymm6
-	LONG $0xb855e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm5, ymm2 # ymm4 = (ymm5 * ymm2) + ymm4
-	QUAD $0x00000120916ffec5 // vmovdqu ymm2, ymmword ptr [rcx + 0x120]
-	LONG $0x5b7cc1c4; BYTE $0xea // vcvtdq2ps ymm5, ymm10
-	LONG $0xed59c4c5 // vmulps ymm5, ymm7, ymm5
-	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
-	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
-	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; BYTE $0x0f // vpbroadcastd ymm9, dword ptr [rdi]
-	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
-	LONG $0x516f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rcx + 0x20]
-	QUAD $0x0000012089db7dc5 // vpand ymm9, ymm0, ymmword ptr [rcx + 0x120]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1057 // vpbroadcastd ymm10, dword ptr [rdi + 0x10]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xd2fdb5c5 // vpaddw ymm2, ymm9, ymm2
-	QUAD $0x00000120896f7ec5 // vmovdqu ymm9, ymmword ptr [rcx + 0x120]
-	LONG $0x51db75c5; BYTE $0x60 // vpand ymm10, ymm1, ymmword ptr [rcx + 0x60]
-	LONG $0x7235c1c4; WORD $0x03f1 // vpslld ymm9, ymm9, 0x3
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x0457 // vpbroadcastd ymm10, dword ptr [rdi + 0x4]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xd2fdb5c5 // vpaddw ymm2, ymm9, ymm2
-	LONG $0x496f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rcx + 0x60]
-	QUAD $0x00000120916f7ec5 // vmovdqu ymm10, ymmword ptr [rcx + 0x120]
-	LONG $0x722dc1c4; WORD $0x01d2 // vpsrld ymm10, ymm10, 0x1
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1457 // vpbroadcastd ymm10, dword ptr [rdi + 0x14]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xd2fdb5c5 // vpaddw ymm2, ymm9, ymm2
-	LONG $0xcaf51dc5 // vpmaddwd ymm9, ymm12, ymm2
-	QUAD $0x00000120916ffec5 // vmovdqu ymm2, ymmword ptr [rcx + 0x120]
-	QUAD $0x000000a091db75c5 // vpand ymm10, ymm1, ymmword ptr [rcx + 0xa0]
-	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
-	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
-	LONG $0xd2ebadc5 // vpor ymm2, ymm10, ymm2
-	LONG $0x587d62c4; WORD $0x0857 // vpbroadcastd ymm10, dword ptr [rdi + 0x8]
-	LONG $0x046dc2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm2, ymm10
-	QUAD $0x000000a0916f7ec5 // vmovdqu ymm10, ymmword ptr [rcx + 0xa0]
-	QUAD $0x00000120996f7ec5 // vmovdqu ymm11, ymmword ptr [rcx + 0x120]
-	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
-	LONG $0x587d62c4; WORD $0x185f // vpbroadcastd ymm11, dword ptr [rdi + 0x18]
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0xd2fdadc5 // vpaddw ymm2, ymm10, ymm2
-	QUAD $0x00000120916f7ec5 // vmovdqu ymm10, ymmword ptr [rcx + 0x120]
-	QUAD $0x000000e099db75c5 // vpand ymm11, ymm1, ymmword ptr [rcx + 0xe0]
-	LONG $0xfe2d41c4; BYTE $0xd2 // vpaddd ymm10, ymm10, ymm10
-	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
-	LONG $0xeb2d41c4; BYTE $0xd3 // vpor ymm10, ymm10, ymm11
-	LONG $0x587d62c4; WORD $0x0c5f // vpbroadcastd ymm11, dword ptr [rdi + 0xc]
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0xd2fdadc5 // vpaddw ymm2, ymm10, ymm2
-	QUAD $0x000000e0916f7ec5 // vmovdqu ymm10, ymmword ptr [rcx + 0xe0]
-	QUAD $0x00000120996f7ec5 // vmovdqu ymm11, ymmword ptr [rcx + 0x120]
-	LONG $0x587d62c4; WORD $0x1c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x1c]
-	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
-	LONG $0x042d42c4; BYTE $0xd5 // vpmaddubsw ymm10, ymm10, ymm13
-	LONG $0xd2fdadc5 // vpaddw ymm2, ymm10, ymm2
-	LONG $0xd2f59dc5 // vpmaddwd ymm2, ymm12, ymm2
-	LONG $0xd2feb5c5 // vpaddd ymm2, ymm9, ymm2
-	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0xd259d4c5 // vmulps ymm2, ymm5, ymm2
-	LONG $0x6f10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rdi + 0x24]
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0x187de2c4; BYTE $0xed // vbroadcastss ymm5, xmm5
-	LONG $0xac4de2c4; BYTE $0xea // vfnmadd213ps ymm5, ymm6, ymm2 # ymm5 = -(ymm6 * ymm5) + ymm2
-	LONG $0x187de2c4; WORD $0x2077 // vbroadcastss ymm6, dword ptr [rdi + 0x20]
-	LONG $0x30c78348 // add rdi, 0x30
-	LONG $0xb855e2c4; BYTE $0xde // vfmadd231ps ymm3, ymm5, ymm6 # ymm3 = (ymm5 * ymm6) + ymm3
-	LONG $0x58f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x158
-	LONG $0xfc40850f; WORD $0xffff // jne 0x165c0 <pq_q5_k+0x170>
-	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
-	LONG $0x40c68148; WORD $0x000b; BYTE $0x00 // add rsi, 0xb40
-	LONG $0x0b400548; WORD $0x0000 // add rax, 0xb40
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0xfc028f0f; WORD $0xffff // jg 0x165a0 <pq_q5_k+0x150>
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; BYTE $0x26 // vpbroadcastd ymm12, dword ptr [rsi]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0x6b6f7ec5; BYTE $0x60 // vmovdqu ymm13, ymmword ptr [rbx + 0x60]
+	LONG $0x63db7dc5; BYTE $0x20 // vpand ymm12, ymm0, ymmword ptr [rbx + 0x20]
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x106e // vpbroadcastd ymm13, dword ptr [rsi + 0x10]
+	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
+	LONG $0xfd1d41c4; BYTE $0xdb // vpaddw ymm11, ymm12, ymm11
+	LONG $0x636f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a0abdb75c5 // vpand ymm13, ymm1, ymmword ptr [rbx + 0xa0]
+	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x046e // vpbroadcastd ymm13, dword ptr [rsi + 0x4]
+	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
+	LONG $0xfd1d41c4; BYTE $0xdb // vpaddw ymm11, ymm12, ymm11
+	LONG $0x636f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a0ab6f7ec5 // vmovdqu ymm13, ymmword ptr [rbx + 0xa0]
+	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x146e // vpbroadcastd ymm13, dword ptr [rsi + 0x14]
+	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
+	LONG $0xfd1d41c4; BYTE $0xdb // vpaddw ymm11, ymm12, ymm11
+	LONG $0xdaf525c5 // vpmaddwd ymm11, ymm11, ymm2
+	LONG $0x636f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000e0abdb75c5 // vpand ymm13, ymm1, ymmword ptr [rbx + 0xe0]
+	LONG $0x721dc1c4; WORD $0x02f4 // vpslld ymm12, ymm12, 0x2
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x086e // vpbroadcastd ymm13, dword ptr [rsi + 0x8]
+	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
+	LONG $0x6b6f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000e0b36f7ec5 // vmovdqu ymm14, ymmword ptr [rbx + 0xe0]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x1876 // vpbroadcastd ymm14, dword ptr [rsi + 0x18]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xfd1541c4; BYTE $0xe4 // vpaddw ymm12, ymm13, ymm12
+	LONG $0x6b6f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rbx + 0x20]
+	QUAD $0x00000120b3db75c5 // vpand ymm14, ymm1, ymmword ptr [rbx + 0x120]
+	LONG $0xfe1541c4; BYTE $0xed // vpaddd ymm13, ymm13, ymm13
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x0c76 // vpbroadcastd ymm14, dword ptr [rsi + 0xc]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xfd1541c4; BYTE $0xe4 // vpaddw ymm12, ymm13, ymm12
+	LONG $0x6b6f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rbx + 0x20]
+	QUAD $0x00000120b36f7ec5 // vmovdqu ymm14, ymmword ptr [rbx + 0x120]
+	LONG $0x587d62c4; WORD $0x1c7e // vpbroadcastd ymm15, dword ptr [rsi + 0x1c]
+	LONG $0x7215c1c4; WORD $0x03d5 // vpsrld ymm13, ymm13, 0x3
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
+	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
+	LONG $0x041542c4; BYTE $0xef // vpmaddubsw ymm13, ymm13, ymm15
+	LONG $0xfd1541c4; BYTE $0xe4 // vpaddw ymm12, ymm13, ymm12
+	LONG $0xe2f51dc5 // vpmaddwd ymm12, ymm12, ymm2
+	LONG $0xfe1d41c4; BYTE $0xdb // vpaddd ymm11, ymm12, ymm11
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x593441c4; BYTE $0xcb // vmulps ymm9, ymm9, ymm11
+	LONG $0x5e107ac5; BYTE $0x24 // vmovss xmm11, dword ptr [rsi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
+	LONG $0xac2d42c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm10, ymm9 # ymm11 = -(ymm10 * ymm11) + ymm9
+	LONG $0x187d62c4; WORD $0x2056 // vbroadcastss ymm10, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xb825c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm11, ymm10 # ymm3 = (ymm11 * ymm10) + ymm3
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfc49850f; WORD $0xffff // jne 0x16590 <pq_q5_k+0x190>
+	WORD $0xc1ff // inc ecx
+	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
+	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
+	LONG $0xfc08850f; WORD $0xffff // jne 0x16560 <pq_q5_k+0x160>
+	LONG $0xf84f8d48 // lea rcx, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfbd78f0f; WORD $0xffff // jg 0x16540 <pq_q5_k+0x140>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x0bdd850f; WORD $0x0000 // jne 0x17584 <pq_q5_k+0x1134>
-	LONG $0xfffb94e9; BYTE $0xff // jmp 0x16540 <pq_q5_k+0xf0>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0x1eeb // jmp 0x169d6 <pq_q5_k+0x586>
+	LONG $0xfb6e840f; WORD $0xffff // je 0x164e0 <pq_q5_k+0xe0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0xfffb5be9; BYTE $0xff // jmp 0x164e0 <pq_q5_k+0xe0>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x1deb // jmp 0x169b5 <pq_q5_k+0x5b5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x01c4f641 // test r12b, 0x1
-	LONG $0x0000bc41; WORD $0x0000 // mov r12d, 0x0
-	LONG $0xfb6a840f; WORD $0xffff // je 0x16540 <pq_q5_k+0xf0>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x05318e0f; WORD $0x0000 // jle 0x16f10 <pq_q5_k+0xac0>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfb2b840f; WORD $0xffff // je 0x164e0 <pq_q5_k+0xe0>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x05228e0f; WORD $0x0000 // jle 0x16ee0 <pq_q5_k+0xae0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	QUAD $0x00000000f50c8d4e // lea r9, [8*r14]
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0x05e7c149 // shl r15, 0x5
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
+	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	LONG $0xf01c8d4a // lea rbx, [rax + 8*r14]
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x137da2c4; WORD $0x363c // vcvtph2ps ymm7, xmmword ptr [rsi + r14]
+	LONG $0x137d22c4; WORD $0x3644; BYTE $0x20 // vcvtph2ps ymm8, xmmword ptr [rsi + r14 + 0x20]
+	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0xc031 // xor eax, eax
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x217de2c4; WORD $0x0304 // vpmovsxbd ymm0, qword ptr [rbx + rax]
-	WORD $0x894c; BYTE $0xdd // mov rbp, r11
-	QUAD $0x000088249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm2
-	LONG $0x4c11fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm1
-	QUAD $0x0044c90d797d62c4; BYTE $0x00 // vpbroadcastw ymm9, word ptr [rip + 0x44c9] # 0x1af1a <quant_x+0x37a>
-	LONG $0xeb28fcc5 // vmovaps ymm5, ymm3
-	LONG $0x40c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x140
+	QUAD $0x00008824bc11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm7
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
+	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x9066 // nop
+	LONG $0x89148d4b // lea rdx, [r9 + 4*r9]
+	LONG $0x05e1c149 // shl r9, 0x5
+	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
+	QUAD $0x000128249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x128], ymm3
+	QUAD $0x00014824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x148], ymm4
+	LONG $0x287c41c4; BYTE $0xd0 // vmovaps ymm10, ymm8
+	QUAD $0x00450c35797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x450c] # 0x1af5a <quant_x+0x39a>
+	LONG $0xca287cc5 // vmovaps ymm9, ymm2
+	LONG $0x217da2c4; WORD $0x0b04 // vpmovsxbd ymm0, qword ptr [rbx + r9]
+	LONG $0x06e2c148 // shl rdx, 0x6
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	QUAD $0x00010824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x108], ymm0
-	LONG $0x217de2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + rax + 0x10]
-	LONG $0x20c08348 // add rax, 0x20
-	QUAD $0x00014824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x148], ymm0
-	LONG $0x137da2c4; WORD $0x4e04 // vcvtph2ps ymm0, xmmword ptr [rsi + 2*r9]
-	QUAD $0x0000e8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm0
-	LONG $0x137da2c4; WORD $0x4e44; BYTE $0x20 // vcvtph2ps ymm0, xmmword ptr [rsi + 2*r9 + 0x20]
-	QUAD $0x000128248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x128], ymm0
-	QUAD $0x01003d946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rbp + r15 + 0x100]
-	QUAD $0x0000a824b46ffec5; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [rsp + 0xa8]
+	LONG $0x217da2c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + r9 + 0x10]
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	QUAD $0x0000e824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xe8], ymm0
+	LONG $0x6f7ea1c4; WORD $0x2a3c // vmovdqu ymm7, ymmword ptr [rdx + r13]
+	QUAD $0x0000a824ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0xa8]
 	QUAD $0x0000c824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0xc8]
-	LONG $0xdb4d21c4; WORD $0x3d5c; BYTE $0x00 // vpand ymm11, ymm6, ymmword ptr [rbp + r15]
-	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
-	LONG $0xd4dbedc5 // vpand ymm2, ymm2, ymm4
-	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
+	LONG $0xdb5521c4; WORD $0x2a5c; BYTE $0x40 // vpand ymm11, ymm5, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
+	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
+	LONG $0xffeba5c5 // vpor ymm7, ymm11, ymm7
 	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
-	LONG $0x046d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm2, ymm11
+	LONG $0x044542c4; BYTE $0xdb // vpmaddubsw ymm11, ymm7, ymm11
 	LONG $0x587d62c4; WORD $0x2067 // vpbroadcastd ymm12, dword ptr [rdi + 0x20]
-	LONG $0x046d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm2, ymm12
+	LONG $0x044542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm7, ymm12
 	LONG $0x587d62c4; WORD $0x406f // vpbroadcastd ymm13, dword ptr [rdi + 0x40]
-	LONG $0x046d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm2, ymm13
+	LONG $0x044542c4; BYTE $0xed // vpmaddubsw ymm13, ymm7, ymm13
 	LONG $0x587d62c4; WORD $0x6077 // vpbroadcastd ymm14, dword ptr [rdi + 0x60]
-	LONG $0x046dc2c4; BYTE $0xd6 // vpmaddubsw ymm2, ymm2, ymm14
-	LONG $0x6f7e21c4; WORD $0x3d74; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [rbp + r15]
-	QUAD $0x01003dbcdb5d21c4; WORD $0x0000 // vpand ymm15, ymm4, ymmword ptr [rbp + r15 + 0x100]
+	LONG $0x0445c2c4; BYTE $0xfe // vpmaddubsw ymm7, ymm7, ymm14
+	LONG $0x6f7e21c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xdb5d21c4; WORD $0x2a3c // vpand ymm15, ymm4, ymmword ptr [rdx + r13]
 	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf6db0dc5 // vpand ymm14, ymm14, ymm6
+	LONG $0xf5db0dc5 // vpand ymm14, ymm14, ymm5
 	LONG $0xeb0541c4; BYTE $0xf6 // vpor ymm14, ymm15, ymm14
 	LONG $0x587d62c4; WORD $0x107f // vpbroadcastd ymm15, dword ptr [rdi + 0x10]
 	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
@@ -5255,9 +5291,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
 	LONG $0x587d62c4; WORD $0x707f // vpbroadcastd ymm15, dword ptr [rdi + 0x70]
 	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
-	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	QUAD $0x01003db46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rbp + r15 + 0x100]
-	LONG $0xdb4d21c4; WORD $0x3d7c; BYTE $0x40 // vpand ymm15, ymm6, ymmword ptr [rbp + r15 + 0x40]
+	LONG $0xfffd8dc5 // vpaddw ymm7, ymm14, ymm7
+	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
+	QUAD $0x00802abcdb5521c4; WORD $0x0000 // vpand ymm15, ymm5, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x720dc1c4; WORD $0x03f6 // vpslld ymm14, ymm14, 0x3
 	LONG $0xf4db0dc5 // vpand ymm14, ymm14, ymm4
 	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
@@ -5272,223 +5308,234 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfd0541c4; BYTE $0xfd // vpaddw ymm15, ymm15, ymm13
 	LONG $0x587d62c4; WORD $0x646f // vpbroadcastd ymm13, dword ptr [rdi + 0x64]
 	LONG $0x040d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm14, ymm13
-	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
-	LONG $0x6f7e21c4; WORD $0x3d6c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rbp + r15 + 0x40]
-	QUAD $0x01003db46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rbp + r15 + 0x100]
-	LONG $0x720dc1c4; WORD $0x01d6 // vpsrld ymm14, ymm14, 0x1
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xeedb15c5 // vpand ymm13, ymm13, ymm6
-	LONG $0xf4db0dc5 // vpand ymm14, ymm14, ymm4
-	LONG $0xeb0dc1c4; BYTE $0xc5 // vpor ymm0, ymm14, ymm13
+	LONG $0xfffd95c5 // vpaddw ymm7, ymm13, ymm7
+	LONG $0x6f7e21c4; WORD $0x2a2c // vmovdqu ymm13, ymmword ptr [rdx + r13]
+	QUAD $0x00802ab46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0x7215c1c4; WORD $0x01d5 // vpsrld ymm13, ymm13, 0x1
+	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
+	LONG $0xf5db0dc5 // vpand ymm14, ymm14, ymm5
+	LONG $0xecdb15c5 // vpand ymm13, ymm13, ymm4
+	LONG $0xeb1541c4; BYTE $0xc6 // vpor ymm8, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x146f // vpbroadcastd ymm13, dword ptr [rdi + 0x14]
-	LONG $0x047d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm0, ymm13
+	LONG $0x043d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm8, ymm13
 	LONG $0xfd1541c4; BYTE $0xdb // vpaddw ymm11, ymm13, ymm11
-	LONG $0xf52541c4; BYTE $0xf1 // vpmaddwd ymm14, ymm11, ymm9
+	LONG $0xf6f525c5 // vpmaddwd ymm14, ymm11, ymm6
 	LONG $0x587d62c4; WORD $0x345f // vpbroadcastd ymm11, dword ptr [rdi + 0x34]
-	LONG $0x047d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm0, ymm11
+	LONG $0x043d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm8, ymm11
 	LONG $0xfd2541c4; BYTE $0xdc // vpaddw ymm11, ymm11, ymm12
-	LONG $0xf52541c4; BYTE $0xe9 // vpmaddwd ymm13, ymm11, ymm9
+	LONG $0xeef525c5 // vpmaddwd ymm13, ymm11, ymm6
 	LONG $0x587d62c4; WORD $0x545f // vpbroadcastd ymm11, dword ptr [rdi + 0x54]
-	LONG $0x047d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm0, ymm11
+	LONG $0x043d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm8, ymm11
 	LONG $0xfd2541c4; BYTE $0xdf // vpaddw ymm11, ymm11, ymm15
-	LONG $0xf52541c4; BYTE $0xe1 // vpmaddwd ymm12, ymm11, ymm9
+	LONG $0xe6f525c5 // vpmaddwd ymm12, ymm11, ymm6
 	LONG $0x587d62c4; WORD $0x745f // vpbroadcastd ymm11, dword ptr [rdi + 0x74]
-	LONG $0x047dc2c4; BYTE $0xc3 // vpmaddubsw ymm0, ymm0, ymm11
-	LONG $0xc2fdfdc5 // vpaddw ymm0, ymm0, ymm2
-	LONG $0xd8f535c5 // vpmaddwd ymm11, ymm9, ymm0
-	QUAD $0x01003d846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rbp + r15 + 0x100]
-	QUAD $0x00803d94db4da1c4; WORD $0x0000 // vpand ymm2, ymm6, ymmword ptr [rbp + r15 + 0x80]
-	LONG $0xf072fdc5; BYTE $0x02 // vpslld ymm0, ymm0, 0x2
-	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
-	LONG $0xc2ebfdc5 // vpor ymm0, ymm0, ymm2
-	LONG $0x587de2c4; WORD $0x0857 // vpbroadcastd ymm2, dword ptr [rdi + 0x8]
-	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
-	LONG $0x587d62c4; WORD $0x287f // vpbroadcastd ymm15, dword ptr [rdi + 0x28]
-	LONG $0x047d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm0, ymm15
-	LONG $0x587de2c4; WORD $0x484f // vpbroadcastd ymm1, dword ptr [rdi + 0x48]
-	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x687f // vpbroadcastd ymm7, dword ptr [rdi + 0x68]
-	LONG $0x047de2c4; BYTE $0xc7 // vpmaddubsw ymm0, ymm0, ymm7
-	QUAD $0x00803dbc6f7ea1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [rbp + r15 + 0x80]
-	QUAD $0x01003d846f7e21c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [rbp + r15 + 0x100]
-	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xfedbc5c5 // vpand ymm7, ymm7, ymm6
-	LONG $0xc4db3dc5 // vpand ymm8, ymm8, ymm4
+	LONG $0x043d42c4; BYTE $0xc3 // vpmaddubsw ymm8, ymm8, ymm11
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0xdef545c5 // vpmaddwd ymm11, ymm7, ymm6
+	LONG $0x6f7ea1c4; WORD $0x2a3c // vmovdqu ymm7, ymmword ptr [rdx + r13]
+	QUAD $0x00c02a84db5521c4; WORD $0x0000 // vpand ymm8, ymm5, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
+	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1847 // vpbroadcastd ymm8, dword ptr [rdi + 0x18]
+	LONG $0x587d62c4; WORD $0x0847 // vpbroadcastd ymm8, dword ptr [rdi + 0x8]
 	LONG $0x044542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm7, ymm8
-	LONG $0xd2fdbdc5 // vpaddw ymm2, ymm8, ymm2
+	LONG $0x587d62c4; WORD $0x287f // vpbroadcastd ymm15, dword ptr [rdi + 0x28]
+	LONG $0x044542c4; BYTE $0xff // vpmaddubsw ymm15, ymm7, ymm15
+	LONG $0x587de2c4; WORD $0x4857 // vpbroadcastd ymm2, dword ptr [rdi + 0x48]
+	LONG $0x0445e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm7, ymm2
+	LONG $0x587de2c4; WORD $0x6847 // vpbroadcastd ymm0, dword ptr [rdi + 0x68]
+	LONG $0x0445e2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm7, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2a3c // vmovdqu ymm7, ymmword ptr [rdx + r13]
+	QUAD $0x00c02a8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xcddbf5c5 // vpand ymm1, ymm1, ymm5
+	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
+	LONG $0xc9ebc5c5 // vpor ymm1, ymm7, ymm1
+	LONG $0x587de2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [rdi + 0x18]
+	LONG $0x0475e2c4; BYTE $0xff // vpmaddubsw ymm7, ymm1, ymm7
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x3847 // vpbroadcastd ymm8, dword ptr [rdi + 0x38]
-	LONG $0x044542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm7, ymm8
+	LONG $0x047542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm1, ymm8
 	LONG $0xfd3d41c4; BYTE $0xc7 // vpaddw ymm8, ymm8, ymm15
 	LONG $0x587d62c4; WORD $0x587f // vpbroadcastd ymm15, dword ptr [rdi + 0x58]
-	LONG $0x044542c4; BYTE $0xff // vpmaddubsw ymm15, ymm7, ymm15
-	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
+	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
 	LONG $0x587d62c4; WORD $0x787f // vpbroadcastd ymm15, dword ptr [rdi + 0x78]
-	LONG $0x0445c2c4; BYTE $0xff // vpmaddubsw ymm7, ymm7, ymm15
-	LONG $0xc0fdc5c5 // vpaddw ymm0, ymm7, ymm0
-	QUAD $0x01003dbc6f7ea1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [rbp + r15 + 0x100]
-	QUAD $0x00c03dbcdb4d21c4; WORD $0x0000 // vpand ymm15, ymm6, ymmword ptr [rbp + r15 + 0xc0]
-	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
-	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
-	LONG $0xffeb85c5 // vpor ymm7, ymm15, ymm7
-	LONG $0x587d62c4; WORD $0x0c7f // vpbroadcastd ymm15, dword ptr [rdi + 0xc]
-	LONG $0x044542c4; BYTE $0xff // vpmaddubsw ymm15, ymm7, ymm15
-	LONG $0xdafd85c5 // vpaddw ymm3, ymm15, ymm2
-	LONG $0x587de2c4; WORD $0x2c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x2c]
-	LONG $0x0445e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm7, ymm2
-	LONG $0xc2fd3dc5 // vpaddw ymm8, ymm8, ymm2
-	LONG $0x587de2c4; WORD $0x4c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x4c]
-	LONG $0x0445e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm7, ymm2
-	LONG $0xd1fdedc5 // vpaddw ymm2, ymm2, ymm1
-	LONG $0x587de2c4; WORD $0x6c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x6c]
-	LONG $0x0445e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm7, ymm1
-	LONG $0xf8fd75c5 // vpaddw ymm15, ymm1, ymm0
-	QUAD $0x00c03d846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rbp + r15 + 0xc0]
-	QUAD $0x01003d8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rbp + r15 + 0x100]
-	LONG $0xd172f5c5; BYTE $0x03 // vpsrld ymm1, ymm1, 0x3
-	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0xc6dbfdc5 // vpand ymm0, ymm0, ymm6
+	LONG $0x0475c2c4; BYTE $0xcf // vpmaddubsw ymm1, ymm1, ymm15
+	LONG $0xc0fdf5c5 // vpaddw ymm0, ymm1, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	QUAD $0x01002abcdb5521c4; WORD $0x0000 // vpand ymm15, ymm5, ymmword ptr [rdx + r13 + 0x100]
+	LONG $0xc9fef5c5 // vpaddd ymm1, ymm1, ymm1
 	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
-	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	LONG $0xc9eb85c5 // vpor ymm1, ymm15, ymm1
+	LONG $0x587d62c4; WORD $0x0c7f // vpbroadcastd ymm15, dword ptr [rdi + 0xc]
+	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
+	LONG $0xdffd85c5 // vpaddw ymm3, ymm15, ymm7
+	LONG $0x587de2c4; WORD $0x2c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x2c]
+	LONG $0x0475e2c4; BYTE $0xff // vpmaddubsw ymm7, ymm1, ymm7
+	LONG $0xc7fd3dc5 // vpaddw ymm8, ymm8, ymm7
+	LONG $0x587de2c4; WORD $0x4c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x4c]
+	LONG $0x0475e2c4; BYTE $0xff // vpmaddubsw ymm7, ymm1, ymm7
+	LONG $0xfafdc5c5 // vpaddw ymm7, ymm7, ymm2
+	LONG $0x587de2c4; WORD $0x6c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x6c]
+	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
+	LONG $0xf8fd75c5 // vpaddw ymm15, ymm1, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
+	QUAD $0x01002a8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x100]
+	LONG $0xd072fdc5; BYTE $0x03 // vpsrld ymm0, ymm0, 0x3
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xcddbf5c5 // vpand ymm1, ymm1, ymm5
+	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
 	LONG $0x587de2c4; WORD $0x1c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x1c]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
 	LONG $0xcbfdf5c5 // vpaddw ymm1, ymm1, ymm3
-	LONG $0xc9f5b5c5 // vpmaddwd ymm1, ymm9, ymm1
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
 	LONG $0xc9fe8dc5 // vpaddd ymm1, ymm14, ymm1
-	LONG $0x587de2c4; WORD $0x3c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x3c]
-	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
-	LONG $0xdbfdbdc5 // vpaddw ymm3, ymm8, ymm3
-	LONG $0xdbf5b5c5 // vpmaddwd ymm3, ymm9, ymm3
-	LONG $0xebfe15c5 // vpaddd ymm13, ymm13, ymm3
-	LONG $0x587de2c4; WORD $0x5c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x5c]
-	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
-	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
-	LONG $0xdd28fcc5 // vmovaps ymm3, ymm5
-	LONG $0xd2f5b5c5 // vpmaddwd ymm2, ymm9, ymm2
+	LONG $0x587de2c4; WORD $0x3c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x3c]
+	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
+	LONG $0xd2fdbdc5 // vpaddw ymm2, ymm8, ymm2
+	LONG $0x287c41c4; BYTE $0xc2 // vmovaps ymm8, ymm10
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
+	LONG $0xeafe15c5 // vpaddd ymm13, ymm13, ymm2
+	LONG $0x587de2c4; WORD $0x5c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x5c]
+	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
+	LONG $0xd7fdedc5 // vpaddw ymm2, ymm2, ymm7
+	QUAD $0x00008824bc10fcc5; BYTE $0x00 // vmovups ymm7, ymmword ptr [rsp + 0x88]
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
 	LONG $0xe2fe1dc5 // vpaddd ymm12, ymm12, ymm2
 	LONG $0x587de2c4; WORD $0x7c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x7c]
+	QUAD $0x0000e8249c5bfcc5; BYTE $0x00 // vcvtdq2ps ymm3, ymmword ptr [rsp + 0xe8]
 	LONG $0x047de2c4; BYTE $0xc2 // vpmaddubsw ymm0, ymm0, ymm2
-	QUAD $0x000088249410fcc5; BYTE $0x00 // vmovups ymm2, ymmword ptr [rsp + 0x88]
+	QUAD $0x00010824945bfcc5; BYTE $0x00 // vcvtdq2ps ymm2, ymmword ptr [rsp + 0x108]
 	LONG $0xc0fd85c5 // vpaddw ymm0, ymm15, ymm0
-	LONG $0xc0f5b5c5 // vpmaddwd ymm0, ymm9, ymm0
-	LONG $0xd8fe25c5 // vpaddd ymm11, ymm11, ymm0
-	QUAD $0x00010824845bfcc5; BYTE $0x00 // vcvtdq2ps ymm0, ymmword ptr [rsp + 0x108]
-	QUAD $0x0000e8248c597cc5; BYTE $0x00 // vmulps ymm9, ymm0, ymmword ptr [rsp + 0xe8]
-	QUAD $0x00014824845bfcc5; BYTE $0x00 // vcvtdq2ps ymm0, ymmword ptr [rsp + 0x148]
-	LONG $0x6410fcc5; WORD $0x6824 // vmovups ymm4, ymmword ptr [rsp + 0x68]
-	QUAD $0x00012824bc59fcc5; BYTE $0x00 // vmulps ymm7, ymm0, ymmword ptr [rsp + 0x128]
+	LONG $0xc6f5fdc5 // vpmaddwd ymm0, ymm0, ymm6
+	LONG $0xd0fe25c5 // vpaddd ymm10, ymm11, ymm0
 	LONG $0xc15bfcc5 // vcvtdq2ps ymm0, ymm1
 	QUAD $0x000001208f10fac5 // vmovss xmm1, dword ptr [rdi + 0x120]
-	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
+	QUAD $0x00014824a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x148]
+	LONG $0x6c10fcc5; WORD $0x6824 // vmovups ymm5, ymmword ptr [rsp + 0x68]
+	LONG $0xda5944c5 // vmulps ymm11, ymm7, ymm2
+	LONG $0xca297cc5 // vmovaps ymm2, ymm9
+	LONG $0xcb593cc5 // vmulps ymm9, ymm8, ymm3
+	QUAD $0x000128249c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rsp + 0x128]
+	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
+	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
 	QUAD $0x00010087187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x100]
-	LONG $0xb87562c4; BYTE $0xd0 // vfmadd231ps ymm10, ymm1, ymm0 # ymm10 = (ymm1 * ymm0) + ymm10
+	LONG $0xb875e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm1, ymm0 # ymm4 = (ymm1 * ymm0) + ymm4
 	QUAD $0x000001248f10fac5 // vmovss xmm1, dword ptr [rdi + 0x124]
 	LONG $0x5b7cc1c4; BYTE $0xc5 // vcvtdq2ps ymm0, ymm13
-	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
+	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
+	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
 	QUAD $0x00010487187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x104]
 	LONG $0xb875e2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm1, ymm0 # ymm3 = (ymm1 * ymm0) + ymm3
 	QUAD $0x000001288f10fac5 // vmovss xmm1, dword ptr [rdi + 0x128]
 	LONG $0x5b7cc1c4; BYTE $0xc4 // vcvtdq2ps ymm0, ymm12
-	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
+	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
+	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
 	QUAD $0x00010887187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x108]
 	LONG $0xb875e2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm1, ymm0 # ymm2 = (ymm1 * ymm0) + ymm2
 	QUAD $0x0000012c8f10fac5 // vmovss xmm1, dword ptr [rdi + 0x12c]
-	LONG $0x5b7cc1c4; BYTE $0xc3 // vcvtdq2ps ymm0, ymm11
-	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
+	LONG $0x5b7cc1c4; BYTE $0xc2 // vcvtdq2ps ymm0, ymm10
+	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
+	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
 	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0xb875e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm1, ymm0 # ymm4 = (ymm1 * ymm0) + ymm4
-	LONG $0x6411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm4
-	LONG $0x4c6ffec5; WORD $0x6824 // vmovdqu ymm1, ymmword ptr [rsp + 0x68]
-	LONG $0x01003d48; WORD $0x0000 // cmp rax, 0x100
-	LONG $0xfb63850f; WORD $0xffff // jne 0x16a30 <pq_q5_k+0x5e0>
+	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
+	LONG $0x6c11fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm5
+	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfb7a850f; WORD $0xffff // jne 0x16a20 <pq_q5_k+0x620>
+	WORD $0xc0ff // inc eax
+	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfb58850f; WORD $0xffff // jne 0x16a10 <pq_q5_k+0x610>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x40c68148; WORD $0x000b; BYTE $0x00 // add rsi, 0xb40
-	LONG $0x40c18148; WORD $0x000b; BYTE $0x00 // add rcx, 0xb40
-	LONG $0x40c38148; WORD $0x000b; BYTE $0x00 // add rbx, 0xb40
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb2d8f0f; WORD $0xffff // jg 0x16a20 <pq_q5_k+0x5d0>
-	QUAD $0x00409425187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x4094] # 0x1af90 <quant_x+0x3f0>
+	LONG $0xfb278f0f; WORD $0xffff // jg 0x169f0 <pq_q5_k+0x5f0>
+	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x3075 // jne 0x16f31 <pq_q5_k+0xae1>
-	LONG $0xfffabae9; BYTE $0xff // jmp 0x169c0 <pq_q5_k+0x570>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0x05e7c149 // shl r15, 0x5
-	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
+	WORD $0x2d75 // jne 0x16f00 <pq_q5_k+0xb00>
+	LONG $0xfffac8e9; BYTE $0xff // jmp 0x169a0 <pq_q5_k+0x5a0>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfa8f840f; WORD $0xffff // je 0x169c0 <pq_q5_k+0x570>
+	LONG $0xfaa0840f; WORD $0xffff // je 0x169a0 <pq_q5_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x381c8d4a // lea rbx, [rax + r15]
-	LONG $0x13117cc5 // vmovups ymmword ptr [rbx], ymm10
+	LONG $0x283c8d4e // lea r15, [rax + r13]
+	LONG $0x117cc1c4; BYTE $0x27 // vmovups ymmword ptr [r15], ymm4
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfa78820f; WORD $0xffff // jb 0x169c0 <pq_q5_k+0x570>
+	LONG $0xfa88820f; WORD $0xffff // jb 0x169a0 <pq_q5_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x1c11fcc5; BYTE $0x83 // vmovups ymmword ptr [rbx + 4*rax], ymm3
+	LONG $0x117cc1c4; WORD $0x871c // vmovups ymmword ptr [r15 + 4*rax], ymm3
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfa64820f; WORD $0xffff // jb 0x169c0 <pq_q5_k+0x570>
+	LONG $0xfa73820f; WORD $0xffff // jb 0x169a0 <pq_q5_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x1411fcc5; BYTE $0xc3 // vmovups ymmword ptr [rbx + 8*rax], ymm2
+	LONG $0x117cc1c4; WORD $0xc714 // vmovups ymmword ptr [r15 + 8*rax], ymm2
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfa50820f; WORD $0xffff // jb 0x169c0 <pq_q5_k+0x570>
+	LONG $0xfa5e820f; WORD $0xffff // jb 0x169a0 <pq_q5_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
-	LONG $0x0c7ffec5; BYTE $0x03 // vmovdqu ymmword ptr [rbx + rax], ymm1
+	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfa3c820f; WORD $0xffff // jb 0x169c0 <pq_q5_k+0x570>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x05738e0f; WORD $0x0000 // jle 0x17500 <pq_q5_k+0x10b0>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0xfa49820f; WORD $0xffff // jb 0x169a0 <pq_q5_k+0x5a0>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x05658e0f; WORD $0x0000 // jle 0x174c5 <pq_q5_k+0x10c5>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
-	WORD $0x8948; BYTE $0xd5 // mov rbp, rdx
-	QUAD $0x000088248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm0
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	LONG $0xf00c8d4e // lea r9, [rax + 8*r14]
-	LONG $0x03e6c149 // shl r14, 0x3
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x8949; BYTE $0xeb // mov r11, rbp
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x03e4c149 // shl r12, 0x3
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x137da2c4; WORD $0x3704 // vcvtph2ps ymm0, xmmword ptr [rdi + r14]
+	LONG $0x137da2c4; WORD $0x376c; BYTE $0x20 // vcvtph2ps ymm5, xmmword ptr [rdi + r14 + 0x20]
+	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0xc031 // xor eax, eax
+	QUAD $0x000088248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm0
+	QUAD $0x0000e824ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm5
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x217dc2c4; WORD $0x0104 // vpmovsxbd ymm0, qword ptr [r9 + rax]
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	LONG $0x4c7ffec5; WORD $0x6824 // vmovdqu ymmword ptr [rsp + 0x68], ymm1
-	QUAD $0x003f223d797de2c4; BYTE $0x00 // vpbroadcastw ymm7, word ptr [rip + 0x3f22] # 0x1af1a <quant_x+0x37a>
-	LONG $0xcb287cc5 // vmovaps ymm9, ymm3
-	LONG $0x40c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x140
+	LONG $0x271c8d4a // lea rbx, [rdi + r12]
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x9066 // nop
+	LONG $0x89148d4b // lea rdx, [r9 + 4*r9]
+	LONG $0x05e1c149 // shl r9, 0x5
+	QUAD $0x00014824bc11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x148], ymm7
+	LONG $0x4c11fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm1
+	QUAD $0x003f6a1d797de2c4; BYTE $0x00 // vpbroadcastw ymm3, word ptr [rip + 0x3f6a] # 0x1af5a <quant_x+0x39a>
+	LONG $0x287c41c4; BYTE $0xc8 // vmovaps ymm9, ymm8
+	LONG $0x217da2c4; WORD $0x0b04 // vpmovsxbd ymm0, qword ptr [rbx + r9]
+	LONG $0x06e2c148 // shl rdx, 0x6
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	QUAD $0x00012824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x128], ymm0
+	LONG $0x217da2c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + r9 + 0x10]
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
 	QUAD $0x00010824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x108], ymm0
-	LONG $0x217dc2c4; WORD $0x0144; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r9 + rax + 0x10]
-	LONG $0x20c08348 // add rax, 0x20
-	QUAD $0x00014824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x148], ymm0
-	LONG $0x137da2c4; WORD $0x7704 // vcvtph2ps ymm0, xmmword ptr [rdi + 2*r14]
-	QUAD $0x0000e8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm0
-	LONG $0x137da2c4; WORD $0x7744; BYTE $0x20 // vcvtph2ps ymm0, xmmword ptr [rdi + 2*r14 + 0x20]
-	QUAD $0x000128248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x128], ymm0
-	QUAD $0x010039846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rcx + r15 + 0x100]
+	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
 	QUAD $0x0000a824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0xa8]
 	QUAD $0x0000c824ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0xc8]
-	LONG $0xdb5da1c4; WORD $0x390c // vpand ymm1, ymm4, ymmword ptr [rcx + r15]
+	LONG $0xdb5da1c4; WORD $0x2a4c; BYTE $0x40 // vpand ymm1, ymm4, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0xf072fdc5; BYTE $0x04 // vpslld ymm0, ymm0, 0x4
 	LONG $0xc5dbfdc5 // vpand ymm0, ymm0, ymm5
 	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
@@ -5496,69 +5543,69 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
 	QUAD $0x0000a096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa0]
 	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
-	QUAD $0x0000c09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xc0]
-	LONG $0x047d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm0, ymm11
-	QUAD $0x0000e0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xe0]
-	LONG $0x047dc2c4; BYTE $0xc4 // vpmaddubsw ymm0, ymm0, ymm12
-	LONG $0x6f7e21c4; WORD $0x3924 // vmovdqu ymm12, ymmword ptr [rcx + r15]
-	QUAD $0x010039acdb5521c4; WORD $0x0000 // vpand ymm13, ymm5, ymmword ptr [rcx + r15 + 0x100]
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe4db1dc5 // vpand ymm12, ymm12, ymm4
-	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
-	QUAD $0x000090ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x90]
-	LONG $0x041d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm12, ymm13
-	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
-	QUAD $0x0000b0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xb0]
-	LONG $0x041d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm12, ymm13
-	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
-	QUAD $0x0000d0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xd0]
-	LONG $0x041d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm12, ymm13
-	LONG $0xfd1541c4; BYTE $0xdb // vpaddw ymm11, ymm13, ymm11
-	QUAD $0x0000f0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf0]
-	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xc0fd9dc5 // vpaddw ymm0, ymm12, ymm0
-	QUAD $0x010039a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r15 + 0x100]
-	LONG $0xdb5d21c4; WORD $0x396c; BYTE $0x40 // vpand ymm13, ymm4, ymmword ptr [rcx + r15 + 0x40]
-	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
-	LONG $0xe5db1dc5 // vpand ymm12, ymm12, ymm5
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	QUAD $0x000084ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x84]
-	LONG $0x041d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm12, ymm13
-	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
-	QUAD $0x0000a4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xa4]
-	LONG $0x041d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm12, ymm13
-	LONG $0xeafd15c5 // vpaddw ymm13, ymm13, ymm2
-	QUAD $0x0000c496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xc4]
-	LONG $0x041de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm12, ymm2
-	LONG $0xdafd25c5 // vpaddw ymm11, ymm11, ymm2
-	QUAD $0x0000e496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xe4]
-	LONG $0x041de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm12, ymm2
-	LONG $0xd0fdedc5 // vpaddw ymm2, ymm2, ymm0
-	LONG $0x6f7ea1c4; WORD $0x3944; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [rcx + r15 + 0x40]
-	QUAD $0x010039a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r15 + 0x100]
-	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
-	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
-	LONG $0xe5db1dc5 // vpand ymm12, ymm12, ymm5
-	LONG $0xc0eb9dc5 // vpor ymm0, ymm12, ymm0
-	QUAD $0x000094a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x94]
-	LONG $0x047d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm0, ymm12
+	QUAD $0x0000c0be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xc0]
+	LONG $0x047de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm0, ymm7
+	QUAD $0x0000e09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xe0]
+	LONG $0x047dc2c4; BYTE $0xc3 // vpmaddubsw ymm0, ymm0, ymm11
+	LONG $0x6f7e21c4; WORD $0x2a5c; BYTE $0x40 // vmovdqu ymm11, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xdb5521c4; WORD $0x2a24 // vpand ymm12, ymm5, ymmword ptr [rdx + r13]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xdcdb25c5 // vpand ymm11, ymm11, ymm4
+	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
+	QUAD $0x000090a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x90]
+	LONG $0x042542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm11, ymm12
 	LONG $0xc9fd9dc5 // vpaddw ymm1, ymm12, ymm1
-	LONG $0xf7f575c5 // vpmaddwd ymm14, ymm1, ymm7
+	QUAD $0x0000b0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xb0]
+	LONG $0x042542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm11, ymm12
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	QUAD $0x0000d0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xd0]
+	LONG $0x042542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm11, ymm12
+	LONG $0xfffd9dc5 // vpaddw ymm7, ymm12, ymm7
+	QUAD $0x0000f0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xf0]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xc0fda5c5 // vpaddw ymm0, ymm11, ymm0
+	LONG $0x6f7e21c4; WORD $0x2a1c // vmovdqu ymm11, ymmword ptr [rdx + r13]
+	QUAD $0x00802aa4db5d21c4; WORD $0x0000 // vpand ymm12, ymm4, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
+	LONG $0xdddb25c5 // vpand ymm11, ymm11, ymm5
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	QUAD $0x000084a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x84]
+	LONG $0x042542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm11, ymm12
+	LONG $0xc9fd9dc5 // vpaddw ymm1, ymm12, ymm1
+	QUAD $0x0000a4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xa4]
+	LONG $0x042542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm11, ymm12
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	QUAD $0x0000c4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xc4]
+	LONG $0x042542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm11, ymm12
+	LONG $0xe7fd1dc5 // vpaddw ymm12, ymm12, ymm7
+	QUAD $0x0000e4be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xe4]
+	LONG $0x0425e2c4; BYTE $0xff // vpmaddubsw ymm7, ymm11, ymm7
+	LONG $0xf8fdc5c5 // vpaddw ymm7, ymm7, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
+	QUAD $0x00802a9c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xd072fdc5; BYTE $0x01 // vpsrld ymm0, ymm0, 0x1
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xdcdb25c5 // vpand ymm11, ymm11, ymm4
+	LONG $0xc5dbfdc5 // vpand ymm0, ymm0, ymm5
+	LONG $0xc0eba5c5 // vpor ymm0, ymm11, ymm0
+	QUAD $0x0000949e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0x94]
+	LONG $0x047d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm0, ymm11
+	LONG $0xc9fda5c5 // vpaddw ymm1, ymm11, ymm1
+	LONG $0xf3f575c5 // vpmaddwd ymm14, ymm1, ymm3
 	QUAD $0x0000b48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xb4]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
-	LONG $0xeff575c5 // vpmaddwd ymm13, ymm1, ymm7
+	LONG $0xcafdf5c5 // vpaddw ymm1, ymm1, ymm2
+	LONG $0xebf575c5 // vpmaddwd ymm13, ymm1, ymm3
 	QUAD $0x0000d48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xd4]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	LONG $0xc9fda5c5 // vpaddw ymm1, ymm11, ymm1
-	LONG $0xe7f575c5 // vpmaddwd ymm12, ymm1, ymm7
+	LONG $0xc9fd9dc5 // vpaddw ymm1, ymm12, ymm1
+	LONG $0xe3f575c5 // vpmaddwd ymm12, ymm1, ymm3
 	QUAD $0x0000f48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xf4]
 	LONG $0x047de2c4; BYTE $0xc1 // vpmaddubsw ymm0, ymm0, ymm1
-	LONG $0xc2fdfdc5 // vpaddw ymm0, ymm0, ymm2
-	LONG $0xdff57dc5 // vpmaddwd ymm11, ymm0, ymm7
-	QUAD $0x010039846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rcx + r15 + 0x100]
-	QUAD $0x0080398cdb5da1c4; WORD $0x0000 // vpand ymm1, ymm4, ymmword ptr [rcx + r15 + 0x80]
+	LONG $0xc7fdfdc5 // vpaddw ymm0, ymm0, ymm7
+	LONG $0xdbf57dc5 // vpmaddwd ymm11, ymm0, ymm3
+	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
+	QUAD $0x00c02a8cdb5da1c4; WORD $0x0000 // vpand ymm1, ymm4, ymmword ptr [rdx + r13 + 0xc0]
 	LONG $0xf072fdc5; BYTE $0x02 // vpslld ymm0, ymm0, 0x2
 	LONG $0xc5dbfdc5 // vpand ymm0, ymm0, ymm5
 	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
@@ -5566,156 +5613,149 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
 	QUAD $0x0000a896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa8]
 	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
-	QUAD $0x0000c8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xc8]
-	LONG $0x047d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm0, ymm15
-	QUAD $0x0000e8be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xe8]
-	LONG $0x047de2c4; BYTE $0xc7 // vpmaddubsw ymm0, ymm0, ymm7
-	QUAD $0x008039bc6f7ea1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [rcx + r15 + 0x80]
-	QUAD $0x010039846f7e21c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [rcx + r15 + 0x100]
-	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
-	LONG $0xc5db3dc5 // vpand ymm8, ymm8, ymm5
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	QUAD $0x00009886587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0x98]
-	LONG $0x044542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm7, ymm8
-	LONG $0xc9fdbdc5 // vpaddw ymm1, ymm8, ymm1
-	QUAD $0x0000b886587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xb8]
-	LONG $0x044542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm7, ymm8
-	LONG $0xd2fdbdc5 // vpaddw ymm2, ymm8, ymm2
-	QUAD $0x0000d886587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xd8]
-	LONG $0x044542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm7, ymm8
-	LONG $0xfd3d41c4; BYTE $0xc7 // vpaddw ymm8, ymm8, ymm15
+	QUAD $0x0000c8be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xc8]
+	LONG $0x047de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm0, ymm7
+	QUAD $0x0000e8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xe8]
+	LONG $0x047dc2c4; BYTE $0xc7 // vpmaddubsw ymm0, ymm0, ymm15
+	LONG $0x6f7e21c4; WORD $0x2a3c // vmovdqu ymm15, ymmword ptr [rdx + r13]
+	QUAD $0x00c02a846f7e21c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0x7205c1c4; WORD $0x02d7 // vpsrld ymm15, ymm15, 0x2
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc4db3dc5 // vpand ymm8, ymm8, ymm4
+	LONG $0xfddb05c5 // vpand ymm15, ymm15, ymm5
+	LONG $0xeb0541c4; BYTE $0xc0 // vpor ymm8, ymm15, ymm8
+	QUAD $0x000098be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x98]
+	LONG $0x043d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm8, ymm15
+	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
+	QUAD $0x0000b8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xb8]
+	LONG $0x043d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm8, ymm15
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	QUAD $0x0000d8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xd8]
+	LONG $0x043d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm8, ymm15
+	LONG $0xfffd85c5 // vpaddw ymm7, ymm15, ymm7
 	QUAD $0x0000f8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xf8]
-	LONG $0x0445c2c4; BYTE $0xff // vpmaddubsw ymm7, ymm7, ymm15
-	LONG $0xc0fdc5c5 // vpaddw ymm0, ymm7, ymm0
-	QUAD $0x010039bc6f7ea1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [rcx + r15 + 0x100]
-	QUAD $0x00c039bcdb5d21c4; WORD $0x0000 // vpand ymm15, ymm4, ymmword ptr [rcx + r15 + 0xc0]
-	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
-	LONG $0xfddbc5c5 // vpand ymm7, ymm7, ymm5
-	LONG $0xffeb85c5 // vpor ymm7, ymm15, ymm7
+	LONG $0x043d42c4; BYTE $0xc7 // vpmaddubsw ymm8, ymm8, ymm15
+	LONG $0xc0fdbdc5 // vpaddw ymm0, ymm8, ymm0
+	LONG $0x6f7e21c4; WORD $0x2a04 // vmovdqu ymm8, ymmword ptr [rdx + r13]
+	QUAD $0x01002abcdb5d21c4; WORD $0x0000 // vpand ymm15, ymm4, ymmword ptr [rdx + r13 + 0x100]
+	LONG $0xfe3d41c4; BYTE $0xc0 // vpaddd ymm8, ymm8, ymm8
+	LONG $0xc5db3dc5 // vpand ymm8, ymm8, ymm5
+	LONG $0xeb3d41c4; BYTE $0xc7 // vpor ymm8, ymm8, ymm15
 	QUAD $0x00008cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x8c]
-	LONG $0x044542c4; BYTE $0xff // vpmaddubsw ymm15, ymm7, ymm15
+	LONG $0x043d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm8, ymm15
 	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
 	QUAD $0x0000acbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xac]
-	LONG $0x044542c4; BYTE $0xff // vpmaddubsw ymm15, ymm7, ymm15
-	LONG $0xdafd85c5 // vpaddw ymm3, ymm15, ymm2
-	QUAD $0x0000cc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xcc]
-	LONG $0x0445e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm7, ymm2
-	LONG $0xd2fdbdc5 // vpaddw ymm2, ymm8, ymm2
-	QUAD $0x0000ecb6587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rsi + 0xec]
-	LONG $0x0445e2c4; BYTE $0xfe // vpmaddubsw ymm7, ymm7, ymm6
-	LONG $0xf8fd45c5 // vpaddw ymm15, ymm7, ymm0
-	QUAD $0x00c039846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rcx + r15 + 0xc0]
-	QUAD $0x010039bc6f7ea1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [rcx + r15 + 0x100]
-	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
-	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0xfddbc5c5 // vpand ymm7, ymm7, ymm5
-	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
-	QUAD $0x003bc02d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x3bc0] # 0x1af1a <quant_x+0x37a>
-	LONG $0xc0ebc5c5 // vpor ymm0, ymm7, ymm0
-	QUAD $0x00009cbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x9c]
-	LONG $0x047de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm0, ymm7
-	LONG $0xc9fdc5c5 // vpaddw ymm1, ymm7, ymm1
-	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
+	LONG $0x043d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm8, ymm15
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	QUAD $0x0000ccbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xcc]
+	LONG $0x043d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm8, ymm15
+	LONG $0xfffd85c5 // vpaddw ymm7, ymm15, ymm7
+	QUAD $0x0000ecbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xec]
+	LONG $0x043d42c4; BYTE $0xc7 // vpmaddubsw ymm8, ymm8, ymm15
+	LONG $0xf8fd3dc5 // vpaddw ymm15, ymm8, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
+	QUAD $0x01002a846f7e21c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [rdx + r13 + 0x100]
+	LONG $0xd072fdc5; BYTE $0x03 // vpsrld ymm0, ymm0, 0x3
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc5dbfdc5 // vpand ymm0, ymm0, ymm5
+	LONG $0xc4db3dc5 // vpand ymm8, ymm8, ymm4
+	QUAD $0x0000e824ac10fcc5; BYTE $0x00 // vmovups ymm5, ymmword ptr [rsp + 0xe8]
+	LONG $0xc0ebbdc5 // vpor ymm0, ymm8, ymm0
+	QUAD $0x00009c86587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0x9c]
+	LONG $0x047d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm0, ymm8
+	LONG $0xc9fdbdc5 // vpaddw ymm1, ymm8, ymm1
+	LONG $0xcbf5f5c5 // vpmaddwd ymm1, ymm1, ymm3
 	LONG $0xc9fe8dc5 // vpaddd ymm1, ymm14, ymm1
-	QUAD $0x0000bcbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xbc]
-	LONG $0x047de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm0, ymm7
-	LONG $0xdbfdc5c5 // vpaddw ymm3, ymm7, ymm3
-	LONG $0xddf5e5c5 // vpmaddwd ymm3, ymm3, ymm5
-	LONG $0xebfe15c5 // vpaddd ymm13, ymm13, ymm3
-	QUAD $0x0000dc9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xdc]
+	QUAD $0x0000bc86587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xbc]
 	QUAD $0x00008824a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x88]
-	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
-	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
-	LONG $0xcb297cc5 // vmovaps ymm3, ymm9
-	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
+	LONG $0x047d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm0, ymm8
+	LONG $0xd2fdbdc5 // vpaddw ymm2, ymm8, ymm2
+	LONG $0x287c41c4; BYTE $0xc1 // vmovaps ymm8, ymm9
+	LONG $0xd3f5edc5 // vpmaddwd ymm2, ymm2, ymm3
+	LONG $0xeafe15c5 // vpaddd ymm13, ymm13, ymm2
+	QUAD $0x0000dc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xdc]
+	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
+	LONG $0xd7fdedc5 // vpaddw ymm2, ymm2, ymm7
+	LONG $0xd3f5edc5 // vpmaddwd ymm2, ymm2, ymm3
 	LONG $0xe2fe1dc5 // vpaddd ymm12, ymm12, ymm2
 	QUAD $0x0000fc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xfc]
+	QUAD $0x00010824bc5bfcc5; BYTE $0x00 // vcvtdq2ps ymm7, ymmword ptr [rsp + 0x108]
 	LONG $0x047de2c4; BYTE $0xc2 // vpmaddubsw ymm0, ymm0, ymm2
+	QUAD $0x00012824945bfcc5; BYTE $0x00 // vcvtdq2ps ymm2, ymmword ptr [rsp + 0x128]
+	LONG $0xcf5954c5 // vmulps ymm9, ymm5, ymm7
 	LONG $0xc0fd85c5 // vpaddw ymm0, ymm15, ymm0
-	LONG $0xc5f5fdc5 // vpmaddwd ymm0, ymm0, ymm5
-	LONG $0xd8fe25c5 // vpaddd ymm11, ymm11, ymm0
-	QUAD $0x00010824845bfcc5; BYTE $0x00 // vcvtdq2ps ymm0, ymmword ptr [rsp + 0x108]
-	QUAD $0x0000e8248c597cc5; BYTE $0x00 // vmulps ymm9, ymm0, ymmword ptr [rsp + 0xe8]
-	QUAD $0x00014824845bfcc5; BYTE $0x00 // vcvtdq2ps ymm0, ymmword ptr [rsp + 0x148]
-	LONG $0x5410fcc5; WORD $0x6824 // vmovups ymm2, ymmword ptr [rsp + 0x68]
-	QUAD $0x00012824bc59fcc5; BYTE $0x00 // vmulps ymm7, ymm0, ymmword ptr [rsp + 0x128]
+	LONG $0xc3f5fdc5 // vpmaddwd ymm0, ymm0, ymm3
+	LONG $0xd0fe25c5 // vpaddd ymm10, ymm11, ymm0
 	LONG $0xc15bfcc5 // vcvtdq2ps ymm0, ymm1
 	QUAD $0x000001308e10fac5 // vmovss xmm1, dword ptr [rsi + 0x130]
-	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
+	QUAD $0x00014824bc10fcc5; BYTE $0x00 // vmovups ymm7, ymmword ptr [rsp + 0x148]
+	QUAD $0x00011c9e187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rsi + 0x11c]
+	LONG $0xda595cc5 // vmulps ymm11, ymm4, ymm2
+	LONG $0x5410fcc5; WORD $0x6824 // vmovups ymm2, ymmword ptr [rsp + 0x68]
+	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
+	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
 	QUAD $0x00011086187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x110]
-	LONG $0xb87562c4; BYTE $0xd0 // vfmadd231ps ymm10, ymm1, ymm0 # ymm10 = (ymm1 * ymm0) + ymm10
+	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
 	QUAD $0x000001348e10fac5 // vmovss xmm1, dword ptr [rsi + 0x134]
 	LONG $0x5b7cc1c4; BYTE $0xc5 // vcvtdq2ps ymm0, ymm13
-	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
+	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
+	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
 	QUAD $0x00011486187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x114]
-	LONG $0xb875e2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm1, ymm0 # ymm3 = (ymm1 * ymm0) + ymm3
+	LONG $0xb87562c4; BYTE $0xc0 // vfmadd231ps ymm8, ymm1, ymm0 # ymm8 = (ymm1 * ymm0) + ymm8
 	QUAD $0x000001388e10fac5 // vmovss xmm1, dword ptr [rsi + 0x138]
 	LONG $0x5b7cc1c4; BYTE $0xc4 // vcvtdq2ps ymm0, ymm12
-	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
+	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
+	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
 	QUAD $0x00011886187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x118]
-	LONG $0xb875e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm1, ymm0 # ymm4 = (ymm1 * ymm0) + ymm4
+	LONG $0xb875e2c4; BYTE $0xf8 // vfmadd231ps ymm7, ymm1, ymm0 # ymm7 = (ymm1 * ymm0) + ymm7
 	QUAD $0x0000013c8e10fac5 // vmovss xmm1, dword ptr [rsi + 0x13c]
-	LONG $0x5b7cc1c4; BYTE $0xc3 // vcvtdq2ps ymm0, ymm11
-	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
-	QUAD $0x00008824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm4
-	QUAD $0x00011ca6187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rsi + 0x11c]
+	LONG $0x5b7cc1c4; BYTE $0xc2 // vcvtdq2ps ymm0, ymm10
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
+	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0xac45e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm7, ymm0 # ymm1 = -(ymm7 * ymm1) + ymm0
-	LONG $0xb875e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm1, ymm4 # ymm2 = (ymm1 * ymm4) + ymm2
+	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
+	LONG $0xb875e2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm1, ymm3 # ymm2 = (ymm1 * ymm3) + ymm2
 	LONG $0x5411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm2
-	LONG $0x4c6ffec5; WORD $0x6824 // vmovdqu ymm1, ymmword ptr [rsp + 0x68]
-	LONG $0x01003d48; WORD $0x0000 // cmp rax, 0x100
-	LONG $0xfb08850f; WORD $0xffff // jne 0x16fe0 <pq_q5_k+0xb90>
+	LONG $0x4c10fcc5; WORD $0x6824 // vmovups ymm1, ymmword ptr [rsp + 0x68]
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfb30850f; WORD $0xffff // jne 0x16fd0 <pq_q5_k+0xbd0>
+	WORD $0xc0ff // inc eax
+	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfb0e850f; WORD $0xffff // jne 0x16fc0 <pq_q5_k+0xbc0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x40c78148; WORD $0x000b; BYTE $0x00 // add rdi, 0xb40
-	LONG $0x40c58148; WORD $0x000b; BYTE $0x00 // add rbp, 0xb40
-	LONG $0x40c18149; WORD $0x000b; BYTE $0x00 // add r9, 0xb40
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfad28f0f; WORD $0xffff // jg 0x16fd0 <pq_q5_k+0xb80>
-	WORD $0x1aeb // jmp 0x1751a <pq_q5_k+0x10ca>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
-	QUAD $0x000088248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm0
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	QUAD $0x003a6d25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x3a6d] # 0x1af90 <quant_x+0x3f0>
+	LONG $0xfacd8f0f; WORD $0xffff // jg 0x16f90 <pq_q5_k+0xb90>
+	WORD $0x11eb // jmp 0x174d6 <pq_q5_k+0x10d6>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x14117cc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm10
+	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf489840f; WORD $0xffff // je 0x169c0 <pq_q5_k+0x570>
+	LONG $0xf4b0840f; WORD $0xffff // je 0x169a0 <pq_q5_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x1c11fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm3
+	LONG $0x117c41c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm8
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf475820f; WORD $0xffff // jb 0x169c0 <pq_q5_k+0x570>
-	QUAD $0x000088248410fcc5; BYTE $0x00 // vmovups ymm0, ymmword ptr [rsp + 0x88]
+	LONG $0xf49b820f; WORD $0xffff // jb 0x169a0 <pq_q5_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x0411fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm0
+	LONG $0x117cc1c4; WORD $0x073c // vmovups ymmword ptr [r15 + rax], ymm7
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf458820f; WORD $0xffff // jb 0x169c0 <pq_q5_k+0x570>
+	LONG $0xf486820f; WORD $0xffff // jb 0x169a0 <pq_q5_k+0x5a0>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
-	LONG $0x0c7ffec5; BYTE $0x03 // vmovdqu ymmword ptr [rbx + rax], ymm1
-	LONG $0xfff449e9; BYTE $0xff // jmp 0x169c0 <pq_q5_k+0x570>
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xefbc840f; WORD $0xffff // je 0x16540 <pq_q5_k+0xf0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
-	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xffefa9e9; BYTE $0xff // jmp 0x16540 <pq_q5_k+0xf0>
+	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
+	LONG $0xfff476e9; BYTE $0xff // jmp 0x169a0 <pq_q5_k+0x5a0>
 	LONG $0x68c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x168
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -5725,882 +5765,902 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00401f0f // nop dword ptr [rax]
+	BYTE $0x90 // nop
 
-	// pq_q6_k: +30128
+	// pq_q6_k: +30016
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x88ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x188
-	WORD $0x894c; BYTE $0xcb // mov rbx, r9
-	LONG $0x10fbc148 // sar rbx, 0x10
+	LONG $0xa8ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x1a8
+	WORD $0x894d; BYTE $0xcf // mov r15, r9
+	LONG $0x10ffc149 // sar r15, 0x10
 	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
 	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x244c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r9
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x126b8e0f; WORD $0x0000 // jle 0x18854 <pq_q6_k+0x12a4>
+	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x12d08e0f; WORD $0x0000 // jle 0x18849 <pq_q6_k+0x1309>
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	QUAD $0x0039aa0d197d62c4; BYTE $0x00 // vbroadcastsd ymm9, qword ptr [rip + 0x39aa] # 0x1afa8 <quant_x+0x408>
-	QUAD $0x0039b115597d62c4; BYTE $0x00 // vpbroadcastq ymm10, qword ptr [rip + 0x39b1] # 0x1afb8 <quant_x+0x418>
-	QUAD $0x00390c05227962c4; BYTE $0x00 // vpmovsxbq xmm8, word ptr [rip + 0x390c] # 0x1af1c <quant_x+0x37c>
-	QUAD $0x0039771d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x3977] # 0x1af90 <quant_x+0x3f0>
-	LONG $0x54b60f44; WORD $0x2824 // movzx r10d, byte ptr [rsp + 0x28]
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
+	QUAD $0x003a5a0d197d62c4; BYTE $0x00 // vbroadcastsd ymm9, qword ptr [rip + 0x3a5a] # 0x1afe8 <quant_x+0x428>
+	QUAD $0x003a6125197d62c4; BYTE $0x00 // vbroadcastsd ymm12, qword ptr [rip + 0x3a61] # 0x1aff8 <quant_x+0x438>
+	QUAD $0x0039bc2d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x39bc] # 0x1af5c <quant_x+0x39c>
+	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
+	WORD $0x894d; BYTE $0xc1 // mov r9, r8
+	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x03e8c148 // shr rax, 0x3
 	LONG $0x40c06948; WORD $0x000d; BYTE $0x00 // imul rax, rax, 0xd40
+	QUAD $0x00000000950c8d48 // lea rcx, [4*rdx]
 	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
-	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	QUAD $0x0000a8248c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa8], ymm9
-	QUAD $0x00008824947f7ec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x88], ymm10
+	LONG $0x89048d48 // lea rax, [rcx + 4*rcx]
+	LONG $0x49348d48 // lea rsi, [rcx + 2*rcx]
+	QUAD $0x0000c8248c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm9
+	QUAD $0x0000a824a4117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa8], ymm12
 	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
-	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
-	WORD $0x8948; BYTE $0xca // mov rdx, rcx
-	LONG $0x04e2c148 // shl rdx, 0x4
-	LONG $0x24548948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdx
+	QUAD $0x00000000d5048d48 // lea rax, [8*rdx]
+	LONG $0x24748948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rsi
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0x04e6c148 // shl rsi, 0x4
+	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
-	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
+	LONG $0xd2048d48 // lea rax, [rdx + 8*rdx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	WORD $0x0148; BYTE $0xd0 // add rax, rdx
 	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	LONG $0x40918d48; WORD $0x0001; BYTE $0x00 // lea rdx, [rcx + 0x140]
-	LONG $0x40418d48 // lea rax, [rcx + 0x40]
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x35eb // jmp 0x176da <pq_q6_k+0x12a>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x24748b48; BYTE $0x50 // mov rsi, qword ptr [rsp + 0x50]
+	WORD $0x25eb // jmp 0x17642 <pq_q6_k+0x102>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
 	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
 	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
-	LONG $0x24340148 // add qword ptr [rsp], rsi
-	LONG $0x24740148; BYTE $0x20 // add qword ptr [rsp + 0x20], rsi
-	LONG $0xff598d48 // lea rbx, [rcx - 0x1]
-	WORD $0x0148; BYTE $0xf2 // add rdx, rsi
+	LONG $0x24140148 // add qword ptr [rsp], rdx
+	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x117a8e0f; WORD $0x0000 // jle 0x18854 <pq_q6_k+0x12a4>
-	QUAD $0x00000100282444f7 // test dword ptr [rsp + 0x28], 0x100
-	LONG $0x245c8948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rbx
-	LONG $0x0423850f; WORD $0x0000 // jne 0x17b10 <pq_q6_k+0x560>
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x113a8e0f; WORD $0x0000 // jle 0x18834 <pq_q6_k+0x1284>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x0058b941; WORD $0x0000 // mov r9d, 0x58
-	WORD $0x8949; BYTE $0xc3 // mov r11, rax
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x217da2c4; WORD $0x0e44; BYTE $0xe8 // vpmovsxbd ymm0, qword ptr [rsi + r9 - 0x18]
-	LONG $0x217da2c4; WORD $0x0e54; BYTE $0xf8 // vpmovsxbd ymm2, qword ptr [rsi + r9 - 0x8]
-	LONG $0x137de2c4; BYTE $0x0e // vcvtph2ps ymm1, xmmword ptr [rsi]
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0xc059f4c5 // vmulps ymm0, ymm1, ymm0
-	LONG $0xf259f4c5 // vmulps ymm6, ymm1, ymm2
-	LONG $0x4f6ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rdi + 0x28]
-	QUAD $0x00000100996ffec5 // vmovdqu ymm3, ymmword ptr [rcx + 0x100]
-	LONG $0x1154b4c5 // vandps ymm2, ymm9, ymmword ptr [rcx]
-	LONG $0xf372e5c5; BYTE $0x04 // vpslld ymm3, ymm3, 0x4
-	LONG $0x4775c2c4; BYTE $0xc8 // vpsllvd ymm1, ymm1, ymm8
-	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
-	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	LONG $0x587de2c4; BYTE $0x1f // vpbroadcastd ymm3, dword ptr [rdi]
-	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
-	QUAD $0x00000140b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x140]
-	LONG $0x5954b4c5; BYTE $0x40 // vandps ymm3, ymm9, ymmword ptr [rcx + 0x40]
-	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
-	LONG $0xffdbadc5 // vpand ymm7, ymm10, ymm7
-	LONG $0xdbebc5c5 // vpor ymm3, ymm7, ymm3
-	LONG $0x587de2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [rdi + 0x4]
-	LONG $0x0465e2c4; BYTE $0xdf // vpmaddubsw ymm3, ymm3, ymm7
-	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
-	LONG $0xd2f5a5c5 // vpmaddwd ymm2, ymm11, ymm2
-	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
-	QUAD $0x00000100996ffec5 // vmovdqu ymm3, ymmword ptr [rcx + 0x100]
-	QUAD $0x000000809154b4c5 // vandps ymm2, ymm9, ymmword ptr [rcx + 0x80]
-	LONG $0xf372e5c5; BYTE $0x02 // vpslld ymm3, ymm3, 0x2
-	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	LONG $0x587de2c4; WORD $0x085f // vpbroadcastd ymm3, dword ptr [rdi + 0x8]
-	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
-	QUAD $0x00000140b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x140]
-	QUAD $0x000000c09954b4c5 // vandps ymm3, ymm9, ymmword ptr [rcx + 0xc0]
-	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
-	LONG $0xffdbadc5 // vpand ymm7, ymm10, ymm7
-	LONG $0xdbebc5c5 // vpor ymm3, ymm7, ymm3
-	LONG $0x587de2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [rdi + 0xc]
-	LONG $0x0465e2c4; BYTE $0xdf // vpmaddubsw ymm3, ymm3, ymm7
-	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
-	LONG $0xd2f5a5c5 // vpmaddwd ymm2, ymm11, ymm2
-	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
-	LONG $0x4f6ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rdi + 0x2c]
-	LONG $0x116ffec5 // vmovdqu ymm2, ymmword ptr [rcx]
-	QUAD $0x0000010099dbadc5 // vpand ymm3, ymm10, ymmword ptr [rcx + 0x100]
-	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0x4775c2c4; BYTE $0xc8 // vpsllvd ymm1, ymm1, ymm8
-	LONG $0xd2dbb5c5 // vpand ymm2, ymm9, ymm2
-	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	LONG $0x587de2c4; WORD $0x105f // vpbroadcastd ymm3, dword ptr [rdi + 0x10]
-	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
-	LONG $0x596ffec5; BYTE $0x40 // vmovdqu ymm3, ymmword ptr [rcx + 0x40]
-	QUAD $0x00000140b9dbadc5 // vpand ymm7, ymm10, ymmword ptr [rcx + 0x140]
-	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
-	LONG $0xdbdbb5c5 // vpand ymm3, ymm9, ymm3
-	LONG $0xdbebc5c5 // vpor ymm3, ymm7, ymm3
-	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
-	LONG $0x0465e2c4; BYTE $0xdf // vpmaddubsw ymm3, ymm3, ymm7
-	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
-	LONG $0xd2f5a5c5 // vpmaddwd ymm2, ymm11, ymm2
-	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
-	QUAD $0x00000080916ffec5 // vmovdqu ymm2, ymmword ptr [rcx + 0x80]
-	QUAD $0x00000100996ffec5 // vmovdqu ymm3, ymmword ptr [rcx + 0x100]
-	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0xd372e5c5; BYTE $0x02 // vpsrld ymm3, ymm3, 0x2
-	LONG $0xd2dbb5c5 // vpand ymm2, ymm9, ymm2
-	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	LONG $0x587de2c4; WORD $0x185f // vpbroadcastd ymm3, dword ptr [rdi + 0x18]
-	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
-	QUAD $0x000000c0996ffec5 // vmovdqu ymm3, ymmword ptr [rcx + 0xc0]
-	QUAD $0x00000140b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x140]
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	LONG $0x80c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x180
-	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
-	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
-	LONG $0xdbdbb5c5 // vpand ymm3, ymm9, ymm3
-	LONG $0xffdbadc5 // vpand ymm7, ymm10, ymm7
-	LONG $0xdbebc5c5 // vpor ymm3, ymm7, ymm3
-	LONG $0x587de2c4; WORD $0x1c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x1c]
-	LONG $0x0465e2c4; BYTE $0xdf // vpmaddubsw ymm3, ymm3, ymm7
-	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
-	LONG $0xd2f5a5c5 // vpmaddwd ymm2, ymm11, ymm2
-	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x217da2c4; WORD $0x0e14 // vpmovsxbd ymm2, qword ptr [rsi + r9]
-	LONG $0xa84de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm6, ymm0 # ymm1 = (ymm6 * ymm1) + ymm0
-	LONG $0x187de2c4; WORD $0x2047 // vbroadcastss ymm0, dword ptr [rdi + 0x20]
-	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
-	LONG $0x217da2c4; WORD $0x0e44; BYTE $0xf0 // vpmovsxbd ymm0, qword ptr [rsi + r9 - 0x10]
-	LONG $0x137de2c4; WORD $0x104e // vcvtph2ps ymm1, xmmword ptr [rsi + 0x10]
-	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0x20c18349 // add r9, 0x20
-	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xf259f4c5 // vmulps ymm6, ymm1, ymm2
-	LONG $0xc059f4c5 // vmulps ymm0, ymm1, ymm0
-	LONG $0x4f6ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rdi + 0x28]
-	QUAD $0x00000120996ffec5 // vmovdqu ymm3, ymmword ptr [rcx + 0x120]
-	LONG $0x51dbb5c5; BYTE $0x20 // vpand ymm2, ymm9, ymmword ptr [rcx + 0x20]
-	LONG $0xf372e5c5; BYTE $0x04 // vpslld ymm3, ymm3, 0x4
-	LONG $0x4775c2c4; BYTE $0xc8 // vpsllvd ymm1, ymm1, ymm8
-	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
-	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	LONG $0x587de2c4; BYTE $0x1f // vpbroadcastd ymm3, dword ptr [rdi]
-	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
-	QUAD $0x00000160b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x160]
-	LONG $0x59dbb5c5; BYTE $0x60 // vpand ymm3, ymm9, ymmword ptr [rcx + 0x60]
-	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
-	LONG $0xffdbadc5 // vpand ymm7, ymm10, ymm7
-	LONG $0xdbebc5c5 // vpor ymm3, ymm7, ymm3
-	LONG $0x587de2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [rdi + 0x4]
-	LONG $0x0465e2c4; BYTE $0xdf // vpmaddubsw ymm3, ymm3, ymm7
-	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
-	LONG $0xd2f5a5c5 // vpmaddwd ymm2, ymm11, ymm2
-	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
-	QUAD $0x00000120996ffec5 // vmovdqu ymm3, ymmword ptr [rcx + 0x120]
-	QUAD $0x000000a091dbb5c5 // vpand ymm2, ymm9, ymmword ptr [rcx + 0xa0]
-	LONG $0xf372e5c5; BYTE $0x02 // vpslld ymm3, ymm3, 0x2
-	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	LONG $0x587de2c4; WORD $0x085f // vpbroadcastd ymm3, dword ptr [rdi + 0x8]
-	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
-	QUAD $0x00000160b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x160]
-	QUAD $0x000000e099dbb5c5 // vpand ymm3, ymm9, ymmword ptr [rcx + 0xe0]
-	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
-	LONG $0xffdbadc5 // vpand ymm7, ymm10, ymm7
-	LONG $0xdbebc5c5 // vpor ymm3, ymm7, ymm3
-	LONG $0x587de2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [rdi + 0xc]
-	LONG $0x0465e2c4; BYTE $0xdf // vpmaddubsw ymm3, ymm3, ymm7
-	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
-	LONG $0xd2f5a5c5 // vpmaddwd ymm2, ymm11, ymm2
-	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
-	LONG $0x4f6ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rdi + 0x2c]
-	LONG $0x516ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rcx + 0x20]
-	QUAD $0x0000012099dbadc5 // vpand ymm3, ymm10, ymmword ptr [rcx + 0x120]
-	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0x4775c2c4; BYTE $0xc8 // vpsllvd ymm1, ymm1, ymm8
-	LONG $0xd2dbb5c5 // vpand ymm2, ymm9, ymm2
-	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	LONG $0x587de2c4; WORD $0x105f // vpbroadcastd ymm3, dword ptr [rdi + 0x10]
-	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
-	LONG $0x596ffec5; BYTE $0x60 // vmovdqu ymm3, ymmword ptr [rcx + 0x60]
-	QUAD $0x00000160b9dbadc5 // vpand ymm7, ymm10, ymmword ptr [rcx + 0x160]
-	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
-	LONG $0xdbdbb5c5 // vpand ymm3, ymm9, ymm3
-	LONG $0xdbebc5c5 // vpor ymm3, ymm7, ymm3
-	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
-	LONG $0x0465e2c4; BYTE $0xdf // vpmaddubsw ymm3, ymm3, ymm7
-	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
-	LONG $0xd2f5a5c5 // vpmaddwd ymm2, ymm11, ymm2
-	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
-	QUAD $0x000000a0916ffec5 // vmovdqu ymm2, ymmword ptr [rcx + 0xa0]
-	QUAD $0x00000120996ffec5 // vmovdqu ymm3, ymmword ptr [rcx + 0x120]
-	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0xd372e5c5; BYTE $0x02 // vpsrld ymm3, ymm3, 0x2
-	LONG $0xd2dbb5c5 // vpand ymm2, ymm9, ymm2
-	LONG $0xdbdbadc5 // vpand ymm3, ymm10, ymm3
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	LONG $0x587de2c4; WORD $0x185f // vpbroadcastd ymm3, dword ptr [rdi + 0x18]
-	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
-	QUAD $0x000000e0996ffec5 // vmovdqu ymm3, ymmword ptr [rcx + 0xe0]
-	QUAD $0x00000160b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x160]
-	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
-	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
-	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
-	LONG $0xdbdbb5c5 // vpand ymm3, ymm9, ymm3
-	LONG $0xffdbadc5 // vpand ymm7, ymm10, ymm7
-	LONG $0xdbebc5c5 // vpor ymm3, ymm7, ymm3
-	LONG $0x0465c2c4; BYTE $0xdc // vpmaddubsw ymm3, ymm3, ymm12
-	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
-	LONG $0xd2f5a5c5 // vpmaddwd ymm2, ymm11, ymm2
-	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
-	LONG $0x187de2c4; WORD $0x2057 // vbroadcastss ymm2, dword ptr [rdi + 0x20]
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x30c78348 // add rdi, 0x30
-	LONG $0xa84de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm6, ymm0 # ymm1 = (ymm6 * ymm1) + ymm0
-	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
-	LONG $0x58f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x158
-	LONG $0xfc3c850f; WORD $0xffff // jne 0x17720 <pq_q6_k+0x170>
-	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
-	LONG $0x40c68148; WORD $0x000d; BYTE $0x00 // add rsi, 0xd40
-	LONG $0x0d400548; WORD $0x0000 // add rax, 0xd40
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0xfc0e8f0f; WORD $0xffff // jg 0x17710 <pq_q6_k+0x160>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x0d36850f; WORD $0x0000 // jne 0x18841 <pq_q6_k+0x1291>
-	LONG $0xfffba0e9; BYTE $0xff // jmp 0x176b0 <pq_q6_k+0x100>
-	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0x1eeb // jmp 0x17b36 <pq_q6_k+0x586>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x01c4f641 // test r12b, 0x1
-	LONG $0x0000bc41; WORD $0x0000 // mov r12d, 0x0
-	LONG $0xfb7a840f; WORD $0xffff // je 0x176b0 <pq_q6_k+0x100>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x05f18e0f; WORD $0x0000 // jle 0x18130 <pq_q6_k+0xb80>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	QUAD $0x00000000f50c8d4e // lea r9, [8*r14]
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0x05e7c149 // shl r15, 0x5
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x12078e0f; WORD $0x0000 // jle 0x18849 <pq_q6_k+0x1309>
+	QUAD $0x00000100202444f7 // test dword ptr [rsp + 0x20], 0x100
+	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
+	LONG $0x048b850f; WORD $0x0000 // jne 0x17ae0 <pq_q6_k+0x5a0>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	LONG $0xf01c8d4a // lea rbx, [rax + 8*r14]
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x4c11fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm1
-	QUAD $0x00337d0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x337d] # 0x1af1c <quant_x+0x37c>
-	QUAD $0x00000140876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x140]
-	QUAD $0x000168249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x168], ymm3
-	QUAD $0x00012824ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x128], ymm5
-	WORD $0x894c; BYTE $0xdd // mov rbp, r11
-	QUAD $0x00014824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x148], ymm4
-	LONG $0x137da2c4; WORD $0x4e34 // vcvtph2ps ymm6, xmmword ptr [rsi + 2*r9]
-	LONG $0x217d62c4; WORD $0x031c // vpmovsxbd ymm11, qword ptr [rbx + rax]
-	LONG $0x217de2c4; WORD $0x036c; BYTE $0x10 // vpmovsxbd ymm5, qword ptr [rbx + rax + 0x10]
-	QUAD $0x00333d3d797de2c4; BYTE $0x00 // vpbroadcastw ymm7, word ptr [rip + 0x333d] # 0x1af1e <quant_x+0x37e>
-	LONG $0x20c08348 // add rax, 0x20
-	LONG $0x80c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x180
-	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
-	LONG $0xd16ffdc5 // vmovdqa ymm2, ymm1
-	LONG $0x587de2c4; BYTE $0xd8 // vpbroadcastd ymm3, xmm0
-	QUAD $0x00000144876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x144]
-	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
-	QUAD $0x000001488f6ef9c5 // vmovd xmm1, dword ptr [rdi + 0x148]
-	LONG $0x587d62c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm0
-	LONG $0x4775e2c4; BYTE $0xc2 // vpsllvd ymm0, ymm1, ymm2
-	QUAD $0x0000014c8f6ef9c5 // vmovd xmm1, dword ptr [rdi + 0x14c]
-	QUAD $0x0000a824946f7ec5; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [rsp + 0xa8]
-	QUAD $0x00008824846f7ec5; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [rsp + 0x88]
-	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
-	QUAD $0x01003d946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rbp + r15 + 0x100]
-	LONG $0x587d62c4; BYTE $0xe9 // vpbroadcastd ymm13, xmm1
-	LONG $0xdb2da1c4; WORD $0x3d4c; BYTE $0x00 // vpand ymm1, ymm10, ymmword ptr [rbp + r15]
-	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
-	LONG $0xd2dbbdc5 // vpand ymm2, ymm8, ymm2
-	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	LONG $0x587de2c4; BYTE $0x17 // vpbroadcastd ymm2, dword ptr [rdi]
-	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x2067 // vpbroadcastd ymm4, dword ptr [rdi + 0x20]
-	LONG $0x0475e2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm1, ymm4
-	LONG $0x587d62c4; WORD $0x404f // vpbroadcastd ymm9, dword ptr [rdi + 0x40]
-	LONG $0x047542c4; BYTE $0xf1 // vpmaddubsw ymm14, ymm1, ymm9
-	LONG $0x587d62c4; WORD $0x604f // vpbroadcastd ymm9, dword ptr [rdi + 0x60]
-	LONG $0x0475c2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm1, ymm9
-	QUAD $0x01403dbc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rbp + r15 + 0x140]
-	LONG $0xdb2d21c4; WORD $0x3d4c; BYTE $0x40 // vpand ymm9, ymm10, ymmword ptr [rbp + r15 + 0x40]
-	LONG $0x7205c1c4; WORD $0x04f7 // vpslld ymm15, ymm15, 0x4
-	LONG $0xdb0541c4; BYTE $0xf8 // vpand ymm15, ymm15, ymm8
-	LONG $0xeb0541c4; BYTE $0xf9 // vpor ymm15, ymm15, ymm9
-	LONG $0x587d62c4; WORD $0x044f // vpbroadcastd ymm9, dword ptr [rdi + 0x4]
-	LONG $0x040542c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm15, ymm9
-	LONG $0xd2fdb5c5 // vpaddw ymm2, ymm9, ymm2
-	LONG $0xd7f5edc5 // vpmaddwd ymm2, ymm2, ymm7
-	LONG $0xcbfe6dc5 // vpaddd ymm9, ymm2, ymm3
-	LONG $0x587de2c4; WORD $0x2457 // vpbroadcastd ymm2, dword ptr [rdi + 0x24]
-	LONG $0x0405e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm15, ymm2
-	LONG $0xd4fdedc5 // vpaddw ymm2, ymm2, ymm4
-	LONG $0xd7f5edc5 // vpmaddwd ymm2, ymm2, ymm7
-	LONG $0xe2fe1dc5 // vpaddd ymm12, ymm12, ymm2
-	LONG $0x587de2c4; WORD $0x4457 // vpbroadcastd ymm2, dword ptr [rdi + 0x44]
-	LONG $0x0405e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm15, ymm2
-	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	LONG $0xd7f5edc5 // vpmaddwd ymm2, ymm2, ymm7
-	LONG $0xd8feedc5 // vpaddd ymm3, ymm2, ymm0
-	LONG $0x587de2c4; WORD $0x6447 // vpbroadcastd ymm0, dword ptr [rdi + 0x64]
-	LONG $0x0405e2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm15, ymm0
-	LONG $0xc1fdfdc5 // vpaddw ymm0, ymm0, ymm1
-	LONG $0xc7f5fdc5 // vpmaddwd ymm0, ymm0, ymm7
-	LONG $0xc0fe95c5 // vpaddd ymm0, ymm13, ymm0
-	QUAD $0x01003d946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rbp + r15 + 0x100]
-	QUAD $0x00803d8cdb2da1c4; WORD $0x0000 // vpand ymm1, ymm10, ymmword ptr [rbp + r15 + 0x80]
-	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
-	LONG $0xd2dbbdc5 // vpand ymm2, ymm8, ymm2
-	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	LONG $0x587de2c4; WORD $0x0857 // vpbroadcastd ymm2, dword ptr [rdi + 0x8]
-	LONG $0x0475e2c4; BYTE $0xe2 // vpmaddubsw ymm4, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x2857 // vpbroadcastd ymm2, dword ptr [rdi + 0x28]
-	LONG $0x047562c4; BYTE $0xea // vpmaddubsw ymm13, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x4857 // vpbroadcastd ymm2, dword ptr [rdi + 0x48]
-	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
-	LONG $0x587d62c4; WORD $0x6877 // vpbroadcastd ymm14, dword ptr [rdi + 0x68]
-	LONG $0x0475c2c4; BYTE $0xce // vpmaddubsw ymm1, ymm1, ymm14
-	QUAD $0x01403dbc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rbp + r15 + 0x140]
-	QUAD $0x00c03db4db2d21c4; WORD $0x0000 // vpand ymm14, ymm10, ymmword ptr [rbp + r15 + 0xc0]
-	LONG $0x7205c1c4; WORD $0x02f7 // vpslld ymm15, ymm15, 0x2
-	LONG $0xdb0541c4; BYTE $0xf8 // vpand ymm15, ymm15, ymm8
-	LONG $0xeb0541c4; BYTE $0xf6 // vpor ymm14, ymm15, ymm14
-	LONG $0x587d62c4; WORD $0x0c7f // vpbroadcastd ymm15, dword ptr [rdi + 0xc]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xe4fd85c5 // vpaddw ymm4, ymm15, ymm4
-	LONG $0xe7f5ddc5 // vpmaddwd ymm4, ymm4, ymm7
-	LONG $0xccfe35c5 // vpaddd ymm9, ymm9, ymm4
-	LONG $0x5b7cc1c4; BYTE $0xe3 // vcvtdq2ps ymm4, ymm11
-	LONG $0x587d62c4; WORD $0x2c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x2c]
-	QUAD $0x000108248c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x108], ymm9
-	LONG $0x040d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm14, ymm11
-	LONG $0xfd2541c4; BYTE $0xdd // vpaddw ymm11, ymm11, ymm13
-	LONG $0xed5b7cc5 // vcvtdq2ps ymm13, ymm5
-	LONG $0xdff525c5 // vpmaddwd ymm11, ymm11, ymm7
-	LONG $0xfe25c1c4; BYTE $0xec // vpaddd ymm5, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x4c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x4c]
-	QUAD $0x0000e824ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm5
-	LONG $0xe65914c5 // vmulps ymm12, ymm13, ymm6
-	LONG $0xef6f7dc5 // vmovdqa ymm13, ymm7
-	LONG $0x040d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm14, ymm11
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0xdc594cc5 // vmulps ymm11, ymm6, ymm4
-	QUAD $0x003134252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x3134] # 0x1af1c <quant_x+0x37c>
-	LONG $0xd7f5edc5 // vpmaddwd ymm2, ymm2, ymm7
-	LONG $0xd3feedc5 // vpaddd ymm2, ymm2, ymm3
-	QUAD $0x0000c8249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm2
-	LONG $0x587de2c4; WORD $0x6c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x6c]
-	LONG $0x040de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm14, ymm2
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0xcff5f5c5 // vpmaddwd ymm1, ymm1, ymm7
-	LONG $0xc8fe75c5 // vpaddd ymm9, ymm1, ymm0
-	QUAD $0x00000160876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x160]
-	QUAD $0x00000168976ef9c5 // vmovd xmm2, dword ptr [rdi + 0x168]
-	QUAD $0x0000016cb76e79c5 // vmovd xmm14, dword ptr [rdi + 0x16c]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x592441c4; BYTE $0xc9 // vmulps ymm9, ymm11, ymm9
-	LONG $0x477de2c4; BYTE $0xcc // vpsllvd ymm1, ymm0, ymm4
-	QUAD $0x00000164876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x164]
-	LONG $0x476de2c4; BYTE $0xdc // vpsllvd ymm3, ymm2, ymm4
-	LONG $0x6f7ea1c4; WORD $0x3d54; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [rbp + r15]
-	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	LONG $0x587de2c4; BYTE $0xdb // vpbroadcastd ymm3, xmm3
-	LONG $0x477de2c4; BYTE $0xc4 // vpsllvd ymm0, ymm0, ymm4
-	QUAD $0x01003da4db3da1c4; WORD $0x0000 // vpand ymm4, ymm8, ymmword ptr [rbp + r15 + 0x100]
-	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
-	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0xd2ebddc5 // vpor ymm2, ymm4, ymm2
-	LONG $0x587de2c4; WORD $0x1067 // vpbroadcastd ymm4, dword ptr [rdi + 0x10]
-	LONG $0x046d62c4; BYTE $0xfc // vpmaddubsw ymm15, ymm2, ymm4
-	LONG $0x587de2c4; WORD $0x3067 // vpbroadcastd ymm4, dword ptr [rdi + 0x30]
-	LONG $0x046de2c4; BYTE $0xec // vpmaddubsw ymm5, ymm2, ymm4
-	LONG $0x587de2c4; WORD $0x5067 // vpbroadcastd ymm4, dword ptr [rdi + 0x50]
-	LONG $0x046de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm2, ymm4
-	LONG $0x587de2c4; WORD $0x7077 // vpbroadcastd ymm6, dword ptr [rdi + 0x70]
-	LONG $0x046de2c4; BYTE $0xd6 // vpmaddubsw ymm2, ymm2, ymm6
-	LONG $0x6f7ea1c4; WORD $0x3d74; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [rbp + r15 + 0x40]
-	QUAD $0x01403dbcdb3da1c4; WORD $0x0000 // vpand ymm7, ymm8, ymmword ptr [rbp + r15 + 0x140]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xf6dbadc5 // vpand ymm6, ymm10, ymm6
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
-	LONG $0x044de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm6, ymm7
-	LONG $0xfffd85c5 // vpaddw ymm7, ymm15, ymm7
-	LONG $0xfff595c5 // vpmaddwd ymm7, ymm13, ymm7
-	LONG $0xf9fe45c5 // vpaddd ymm15, ymm7, ymm1
-	LONG $0x587de2c4; WORD $0x344f // vpbroadcastd ymm1, dword ptr [rdi + 0x34]
-	LONG $0x044de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm6, ymm1
-	LONG $0xcdfdf5c5 // vpaddw ymm1, ymm1, ymm5
-	QUAD $0x00302d2d2279e2c4; BYTE $0x00 // vpmovsxbq xmm5, word ptr [rip + 0x302d] # 0x1af1c <quant_x+0x37c>
-	LONG $0xc9f595c5 // vpmaddwd ymm1, ymm13, ymm1
-	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
-	LONG $0x587de2c4; WORD $0x544f // vpbroadcastd ymm1, dword ptr [rdi + 0x54]
-	LONG $0x470de2c4; BYTE $0xed // vpsllvd ymm5, ymm14, ymm5
-	LONG $0x044de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm6, ymm1
-	LONG $0xccfdf5c5 // vpaddw ymm1, ymm1, ymm4
-	LONG $0x587de2c4; BYTE $0xe5 // vpbroadcastd ymm4, xmm5
-	LONG $0xc9f595c5 // vpmaddwd ymm1, ymm13, ymm1
-	LONG $0xdbfef5c5 // vpaddd ymm3, ymm1, ymm3
-	LONG $0x587de2c4; WORD $0x744f // vpbroadcastd ymm1, dword ptr [rdi + 0x74]
-	LONG $0x044de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm6, ymm1
-	LONG $0xcafdf5c5 // vpaddw ymm1, ymm1, ymm2
-	LONG $0xc9f595c5 // vpmaddwd ymm1, ymm13, ymm1
-	LONG $0xf4fe75c5 // vpaddd ymm14, ymm1, ymm4
-	QUAD $0x00803d8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rbp + r15 + 0x80]
-	QUAD $0x01003d946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rbp + r15 + 0x100]
-	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
-	LONG $0xc9dbadc5 // vpand ymm1, ymm10, ymm1
-	LONG $0xd2dbbdc5 // vpand ymm2, ymm8, ymm2
-	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	LONG $0x587de2c4; WORD $0x1857 // vpbroadcastd ymm2, dword ptr [rdi + 0x18]
-	LONG $0x0475e2c4; BYTE $0xe2 // vpmaddubsw ymm4, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x3857 // vpbroadcastd ymm2, dword ptr [rdi + 0x38]
-	LONG $0x0475e2c4; BYTE $0xea // vpmaddubsw ymm5, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x5857 // vpbroadcastd ymm2, dword ptr [rdi + 0x58]
-	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x7877 // vpbroadcastd ymm6, dword ptr [rdi + 0x78]
-	LONG $0x0475e2c4; BYTE $0xce // vpmaddubsw ymm1, ymm1, ymm6
-	QUAD $0x00c03db46f7ea1c4; WORD $0x0000 // vmovdqu ymm6, ymmword ptr [rbp + r15 + 0xc0]
-	QUAD $0x01403dbc6f7ea1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [rbp + r15 + 0x140]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
-	LONG $0xf6dbadc5 // vpand ymm6, ymm10, ymm6
-	LONG $0xffdbbdc5 // vpand ymm7, ymm8, ymm7
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x1c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x1c]
-	LONG $0x044de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm6, ymm7
-	LONG $0xe4fdc5c5 // vpaddw ymm4, ymm7, ymm4
-	LONG $0xe4f595c5 // vpmaddwd ymm4, ymm13, ymm4
-	LONG $0xe4fe85c5 // vpaddd ymm4, ymm15, ymm4
-	LONG $0x587de2c4; WORD $0x3c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x3c]
-	LONG $0x044de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm6, ymm7
-	LONG $0xedfdc5c5 // vpaddw ymm5, ymm7, ymm5
-	LONG $0xedf595c5 // vpmaddwd ymm5, ymm13, ymm5
-	LONG $0xc0fed5c5 // vpaddd ymm0, ymm5, ymm0
-	LONG $0x587de2c4; WORD $0x5c6f // vpbroadcastd ymm5, dword ptr [rdi + 0x5c]
-	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
-	LONG $0xd2fdd5c5 // vpaddw ymm2, ymm5, ymm2
-	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
-	LONG $0xd3feedc5 // vpaddd ymm2, ymm2, ymm3
-	LONG $0x587de2c4; WORD $0x7c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x7c]
-	QUAD $0x00010824ac5bfcc5; BYTE $0x00 // vcvtdq2ps ymm5, ymmword ptr [rsp + 0x108]
-	QUAD $0x0000c824bc5bfcc5; BYTE $0x00 // vcvtdq2ps ymm7, ymmword ptr [rsp + 0xc8]
-	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0x044de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm6, ymm3
-	QUAD $0x0000e824b45bfcc5; BYTE $0x00 // vcvtdq2ps ymm6, ymmword ptr [rsp + 0xe8]
-	LONG $0xed59a4c5 // vmulps ymm5, ymm11, ymm5
-	LONG $0xff59a4c5 // vmulps ymm7, ymm11, ymm7
-	LONG $0xc9fde5c5 // vpaddw ymm1, ymm3, ymm1
-	LONG $0xdc5bfcc5 // vcvtdq2ps ymm3, ymm4
-	LONG $0xc9f595c5 // vpmaddwd ymm1, ymm13, ymm1
-	LONG $0xa81de2c4; BYTE $0xd7 // vfmadd213ps ymm2, ymm12, ymm7 # ymm2 = (ymm12 * ymm2) + ymm7
-	LONG $0xa81de2c4; BYTE $0xdd // vfmadd213ps ymm3, ymm12, ymm5 # ymm3 = (ymm12 * ymm3) + ymm5
-	QUAD $0x00012824ac10fcc5; BYTE $0x00 // vmovups ymm5, ymmword ptr [rsp + 0x128]
-	LONG $0xc9fe8dc5 // vpaddd ymm1, ymm14, ymm1
-	QUAD $0x000100a7187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rdi + 0x100]
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xf659a4c5 // vmulps ymm6, ymm11, ymm6
-	LONG $0xa81dc2c4; BYTE $0xc9 // vfmadd213ps ymm1, ymm12, ymm9 # ymm1 = (ymm12 * ymm1) + ymm9
-	LONG $0xa81de2c4; BYTE $0xc6 // vfmadd213ps ymm0, ymm12, ymm6 # ymm0 = (ymm12 * ymm0) + ymm6
-	LONG $0x7410fcc5; WORD $0x6824 // vmovups ymm6, ymmword ptr [rsp + 0x68]
-	LONG $0xb865e2c4; BYTE $0xec // vfmadd231ps ymm5, ymm3, ymm4 # ymm5 = (ymm3 * ymm4) + ymm5
-	QUAD $0x00014824a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x148]
-	QUAD $0x0001049f187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rdi + 0x104]
-	LONG $0xb87de2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm0, ymm3 # ymm4 = (ymm0 * ymm3) + ymm4
-	QUAD $0x000168249c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rsp + 0x168]
-	QUAD $0x00010887187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x108]
-	LONG $0xb86de2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm2, ymm0 # ymm3 = (ymm2 * ymm0) + ymm3
-	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
-	LONG $0x7411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm6
-	LONG $0x4c10fcc5; WORD $0x6824 // vmovups ymm1, ymmword ptr [rsp + 0x68]
-	LONG $0x01003d48; WORD $0x0000 // cmp rax, 0x100
-	LONG $0xfac2850f; WORD $0xffff // jne 0x17b90 <pq_q6_k+0x5e0>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x40c68148; WORD $0x000d; BYTE $0x00 // add rsi, 0xd40
-	LONG $0x40c18148; WORD $0x000d; BYTE $0x00 // add rcx, 0xd40
-	LONG $0x40c38148; WORD $0x000d; BYTE $0x00 // add rbx, 0xd40
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfa8c8f0f; WORD $0xffff // jg 0x17b80 <pq_q6_k+0x5d0>
-	QUAD $0x002e1f05227962c4; BYTE $0x00 // vpmovsxbq xmm8, word ptr [rip + 0x2e1f] # 0x1af1c <quant_x+0x37c>
-	QUAD $0x0000a8248c107cc5; BYTE $0x00 // vmovups ymm9, ymmword ptr [rsp + 0xa8]
-	QUAD $0x00008824946f7ec5; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [rsp + 0x88]
-	QUAD $0x002e781d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x2e78] # 0x1af90 <quant_x+0x3f0>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x3375 // jne 0x18150 <pq_q6_k+0xba0>
-	LONG $0xfff9fee9; BYTE $0xff // jmp 0x17b20 <pq_q6_k+0x570>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x045c8e0f; WORD $0x0000 // jle 0x17ac2 <pq_q6_k+0x582>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0x05e7c149 // shl r15, 0x5
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf9d0840f; WORD $0xffff // je 0x17b20 <pq_q6_k+0x570>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x381c8d4a // lea rbx, [rax + r15]
-	LONG $0x2b11fcc5 // vmovups ymmword ptr [rbx], ymm5
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf9b9820f; WORD $0xffff // jb 0x17b20 <pq_q6_k+0x570>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x2411fcc5; BYTE $0x83 // vmovups ymmword ptr [rbx + 4*rax], ymm4
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf9a5820f; WORD $0xffff // jb 0x17b20 <pq_q6_k+0x570>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x1c11fcc5; BYTE $0xc3 // vmovups ymmword ptr [rbx + 8*rax], ymm3
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf991820f; WORD $0xffff // jb 0x17b20 <pq_q6_k+0x570>
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
-	LONG $0x0c11fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm1
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf97d820f; WORD $0xffff // jb 0x17b20 <pq_q6_k+0x570>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x06098e0f; WORD $0x0000 // jle 0x187b5 <pq_q6_k+0x1205>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x8948; BYTE $0xd5 // mov rbp, rdx
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	LONG $0xf00c8d4e // lea r9, [rax + 8*r14]
-	LONG $0x03e6c149 // shl r14, 0x3
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	WORD $0x8949; BYTE $0xeb // mov r11, rbp
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x4c11fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm1
-	QUAD $0x002d1d0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x2d1d] # 0x1af1c <quant_x+0x37c>
-	QUAD $0x00000150866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x150]
-	QUAD $0x000168249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x168], ymm3
-	QUAD $0x00012824ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x128], ymm5
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	QUAD $0x00014824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x148], ymm4
-	LONG $0x137da2c4; WORD $0x7734 // vcvtph2ps ymm6, xmmword ptr [rdi + 2*r14]
-	LONG $0x217d42c4; WORD $0x011c // vpmovsxbd ymm11, qword ptr [r9 + rax]
-	LONG $0x217dc2c4; WORD $0x016c; BYTE $0x10 // vpmovsxbd ymm5, qword ptr [r9 + rax + 0x10]
-	QUAD $0x002cdd3d797de2c4; BYTE $0x00 // vpbroadcastw ymm7, word ptr [rip + 0x2cdd] # 0x1af1e <quant_x+0x37e>
-	LONG $0x20c08348 // add rax, 0x20
-	LONG $0x80c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x180
-	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
-	LONG $0xd16ffdc5 // vmovdqa ymm2, ymm1
-	LONG $0x587de2c4; BYTE $0xd8 // vpbroadcastd ymm3, xmm0
-	QUAD $0x00000154866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x154]
-	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
-	QUAD $0x000001588e6ef9c5 // vmovd xmm1, dword ptr [rsi + 0x158]
-	LONG $0x587d62c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm0
-	LONG $0x4775e2c4; BYTE $0xc2 // vpsllvd ymm0, ymm1, ymm2
-	QUAD $0x0000015c8e6ef9c5 // vmovd xmm1, dword ptr [rsi + 0x15c]
-	QUAD $0x0000a824946f7ec5; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [rsp + 0xa8]
-	QUAD $0x00008824846f7ec5; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [rsp + 0x88]
-	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
-	QUAD $0x010039946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rcx + r15 + 0x100]
-	LONG $0x587d62c4; BYTE $0xe9 // vpbroadcastd ymm13, xmm1
-	LONG $0xdb2da1c4; WORD $0x390c // vpand ymm1, ymm10, ymmword ptr [rcx + r15]
-	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
-	LONG $0xd2dbbdc5 // vpand ymm2, ymm8, ymm2
-	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	QUAD $0x00008096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x80]
-	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
-	QUAD $0x0000a0a6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0xa0]
-	LONG $0x0475e2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm1, ymm4
-	QUAD $0x0000c08e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xc0]
-	LONG $0x047542c4; BYTE $0xf1 // vpmaddubsw ymm14, ymm1, ymm9
-	QUAD $0x0000e08e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xe0]
-	LONG $0x0475c2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm1, ymm9
-	QUAD $0x014039bc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rcx + r15 + 0x140]
-	LONG $0xdb2d21c4; WORD $0x394c; BYTE $0x40 // vpand ymm9, ymm10, ymmword ptr [rcx + r15 + 0x40]
-	LONG $0x7205c1c4; WORD $0x04f7 // vpslld ymm15, ymm15, 0x4
-	LONG $0xdb0541c4; BYTE $0xf8 // vpand ymm15, ymm15, ymm8
-	LONG $0xeb0541c4; BYTE $0xf9 // vpor ymm15, ymm15, ymm9
-	QUAD $0x0000848e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0x84]
-	LONG $0x040542c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm15, ymm9
-	LONG $0xd2fdb5c5 // vpaddw ymm2, ymm9, ymm2
-	LONG $0xd7f5edc5 // vpmaddwd ymm2, ymm2, ymm7
-	LONG $0xcbfe6dc5 // vpaddd ymm9, ymm2, ymm3
-	QUAD $0x0000a496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa4]
-	LONG $0x0405e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm15, ymm2
-	LONG $0xd4fdedc5 // vpaddw ymm2, ymm2, ymm4
-	LONG $0xd7f5edc5 // vpmaddwd ymm2, ymm2, ymm7
-	LONG $0xe2fe1dc5 // vpaddd ymm12, ymm12, ymm2
-	QUAD $0x0000c496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xc4]
-	LONG $0x0405e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm15, ymm2
-	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	LONG $0xd7f5edc5 // vpmaddwd ymm2, ymm2, ymm7
-	LONG $0xd8feedc5 // vpaddd ymm3, ymm2, ymm0
-	QUAD $0x0000e486587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rsi + 0xe4]
-	LONG $0x0405e2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm15, ymm0
-	LONG $0xc1fdfdc5 // vpaddw ymm0, ymm0, ymm1
-	LONG $0xc7f5fdc5 // vpmaddwd ymm0, ymm0, ymm7
-	LONG $0xc0fe95c5 // vpaddd ymm0, ymm13, ymm0
-	QUAD $0x010039946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rcx + r15 + 0x100]
-	QUAD $0x0080398cdb2da1c4; WORD $0x0000 // vpand ymm1, ymm10, ymmword ptr [rcx + r15 + 0x80]
-	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
-	LONG $0xd2dbbdc5 // vpand ymm2, ymm8, ymm2
-	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	QUAD $0x00008896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x88]
-	LONG $0x0475e2c4; BYTE $0xe2 // vpmaddubsw ymm4, ymm1, ymm2
-	QUAD $0x0000a896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa8]
-	LONG $0x047562c4; BYTE $0xea // vpmaddubsw ymm13, ymm1, ymm2
-	QUAD $0x0000c896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xc8]
-	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
-	QUAD $0x0000e8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe8]
-	LONG $0x0475c2c4; BYTE $0xce // vpmaddubsw ymm1, ymm1, ymm14
-	QUAD $0x014039bc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rcx + r15 + 0x140]
-	QUAD $0x00c039b4db2d21c4; WORD $0x0000 // vpand ymm14, ymm10, ymmword ptr [rcx + r15 + 0xc0]
-	LONG $0x7205c1c4; WORD $0x02f7 // vpslld ymm15, ymm15, 0x2
-	LONG $0xdb0541c4; BYTE $0xf8 // vpand ymm15, ymm15, ymm8
-	LONG $0xeb0541c4; BYTE $0xf6 // vpor ymm14, ymm15, ymm14
-	QUAD $0x00008cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x8c]
-	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
-	LONG $0xe4fd85c5 // vpaddw ymm4, ymm15, ymm4
-	LONG $0xe7f5ddc5 // vpmaddwd ymm4, ymm4, ymm7
-	LONG $0xccfe35c5 // vpaddd ymm9, ymm9, ymm4
-	LONG $0x5b7cc1c4; BYTE $0xe3 // vcvtdq2ps ymm4, ymm11
-	QUAD $0x0000ac9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xac]
-	QUAD $0x000108248c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x108], ymm9
-	LONG $0x040d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm14, ymm11
-	LONG $0xfd2541c4; BYTE $0xdd // vpaddw ymm11, ymm11, ymm13
-	LONG $0xed5b7cc5 // vcvtdq2ps ymm13, ymm5
-	LONG $0xdff525c5 // vpmaddwd ymm11, ymm11, ymm7
-	LONG $0xfe25c1c4; BYTE $0xec // vpaddd ymm5, ymm11, ymm12
-	QUAD $0x0000cc9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xcc]
-	QUAD $0x0000e824ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm5
-	LONG $0xe65914c5 // vmulps ymm12, ymm13, ymm6
-	LONG $0xef6f7dc5 // vmovdqa ymm13, ymm7
-	LONG $0x040d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm14, ymm11
-	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
-	LONG $0xdc594cc5 // vmulps ymm11, ymm6, ymm4
-	QUAD $0x002aa7252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x2aa7] # 0x1af1c <quant_x+0x37c>
-	LONG $0xd7f5edc5 // vpmaddwd ymm2, ymm2, ymm7
-	LONG $0xd3feedc5 // vpaddd ymm2, ymm2, ymm3
-	QUAD $0x0000c8249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm2
-	QUAD $0x0000ec96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xec]
-	LONG $0x040de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm14, ymm2
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0xcff5f5c5 // vpmaddwd ymm1, ymm1, ymm7
-	LONG $0xc8fe75c5 // vpaddd ymm9, ymm1, ymm0
-	QUAD $0x00000170866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x170]
-	QUAD $0x00000178966ef9c5 // vmovd xmm2, dword ptr [rsi + 0x178]
-	QUAD $0x0000017cb66e79c5 // vmovd xmm14, dword ptr [rsi + 0x17c]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x592441c4; BYTE $0xc9 // vmulps ymm9, ymm11, ymm9
-	LONG $0x477de2c4; BYTE $0xcc // vpsllvd ymm1, ymm0, ymm4
-	QUAD $0x00000174866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x174]
-	LONG $0x476de2c4; BYTE $0xdc // vpsllvd ymm3, ymm2, ymm4
-	LONG $0x6f7ea1c4; WORD $0x3914 // vmovdqu ymm2, ymmword ptr [rcx + r15]
-	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	LONG $0x587de2c4; BYTE $0xdb // vpbroadcastd ymm3, xmm3
-	LONG $0x477de2c4; BYTE $0xc4 // vpsllvd ymm0, ymm0, ymm4
-	QUAD $0x010039a4db3da1c4; WORD $0x0000 // vpand ymm4, ymm8, ymmword ptr [rcx + r15 + 0x100]
-	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
-	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0xd2ebddc5 // vpor ymm2, ymm4, ymm2
-	QUAD $0x000090a6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0x90]
-	LONG $0x046d62c4; BYTE $0xfc // vpmaddubsw ymm15, ymm2, ymm4
-	QUAD $0x0000b0a6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0xb0]
-	LONG $0x046de2c4; BYTE $0xec // vpmaddubsw ymm5, ymm2, ymm4
-	QUAD $0x0000d0a6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0xd0]
-	LONG $0x046de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm2, ymm4
-	QUAD $0x0000f0b6587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rsi + 0xf0]
-	LONG $0x046de2c4; BYTE $0xd6 // vpmaddubsw ymm2, ymm2, ymm6
-	LONG $0x6f7ea1c4; WORD $0x3974; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [rcx + r15 + 0x40]
-	QUAD $0x014039bcdb3da1c4; WORD $0x0000 // vpand ymm7, ymm8, ymmword ptr [rcx + r15 + 0x140]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xf6dbadc5 // vpand ymm6, ymm10, ymm6
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	QUAD $0x000094be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x94]
-	LONG $0x044de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm6, ymm7
-	LONG $0xfffd85c5 // vpaddw ymm7, ymm15, ymm7
-	LONG $0xfff595c5 // vpmaddwd ymm7, ymm13, ymm7
-	LONG $0xf9fe45c5 // vpaddd ymm15, ymm7, ymm1
-	QUAD $0x0000b48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xb4]
-	LONG $0x044de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm6, ymm1
-	LONG $0xcdfdf5c5 // vpaddw ymm1, ymm1, ymm5
-	QUAD $0x00298c2d2279e2c4; BYTE $0x00 // vpmovsxbq xmm5, word ptr [rip + 0x298c] # 0x1af1c <quant_x+0x37c>
-	LONG $0xc9f595c5 // vpmaddwd ymm1, ymm13, ymm1
-	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
-	QUAD $0x0000d48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xd4]
-	LONG $0x470de2c4; BYTE $0xed // vpsllvd ymm5, ymm14, ymm5
-	LONG $0x044de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm6, ymm1
-	LONG $0xccfdf5c5 // vpaddw ymm1, ymm1, ymm4
-	LONG $0x587de2c4; BYTE $0xe5 // vpbroadcastd ymm4, xmm5
-	LONG $0xc9f595c5 // vpmaddwd ymm1, ymm13, ymm1
-	LONG $0xdbfef5c5 // vpaddd ymm3, ymm1, ymm3
-	QUAD $0x0000f48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xf4]
-	LONG $0x044de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm6, ymm1
-	LONG $0xcafdf5c5 // vpaddw ymm1, ymm1, ymm2
-	LONG $0xc9f595c5 // vpmaddwd ymm1, ymm13, ymm1
-	LONG $0xf4fe75c5 // vpaddd ymm14, ymm1, ymm4
-	QUAD $0x0080398c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rcx + r15 + 0x80]
-	QUAD $0x010039946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rcx + r15 + 0x100]
-	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
-	LONG $0xc9dbadc5 // vpand ymm1, ymm10, ymm1
-	LONG $0xd2dbbdc5 // vpand ymm2, ymm8, ymm2
-	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	QUAD $0x00009896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x98]
-	LONG $0x0475e2c4; BYTE $0xe2 // vpmaddubsw ymm4, ymm1, ymm2
-	QUAD $0x0000b896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb8]
-	LONG $0x0475e2c4; BYTE $0xea // vpmaddubsw ymm5, ymm1, ymm2
-	QUAD $0x0000d896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xd8]
-	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
-	QUAD $0x0000f8b6587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rsi + 0xf8]
-	LONG $0x0475e2c4; BYTE $0xce // vpmaddubsw ymm1, ymm1, ymm6
-	QUAD $0x00c039b46f7ea1c4; WORD $0x0000 // vmovdqu ymm6, ymmword ptr [rcx + r15 + 0xc0]
-	QUAD $0x014039bc6f7ea1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [rcx + r15 + 0x140]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
-	LONG $0xf6dbadc5 // vpand ymm6, ymm10, ymm6
-	LONG $0xffdbbdc5 // vpand ymm7, ymm8, ymm7
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	QUAD $0x00009cbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x9c]
-	LONG $0x044de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm6, ymm7
-	LONG $0xe4fdc5c5 // vpaddw ymm4, ymm7, ymm4
-	LONG $0xe4f595c5 // vpmaddwd ymm4, ymm13, ymm4
-	LONG $0xe4fe85c5 // vpaddd ymm4, ymm15, ymm4
-	QUAD $0x0000bcbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xbc]
-	LONG $0x044de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm6, ymm7
-	LONG $0xedfdc5c5 // vpaddw ymm5, ymm7, ymm5
-	LONG $0xedf595c5 // vpmaddwd ymm5, ymm13, ymm5
-	LONG $0xc0fed5c5 // vpaddd ymm0, ymm5, ymm0
-	QUAD $0x0000dcae587de2c4; BYTE $0x00 // vpbroadcastd ymm5, dword ptr [rsi + 0xdc]
-	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
-	LONG $0xd2fdd5c5 // vpaddw ymm2, ymm5, ymm2
-	LONG $0xd2f595c5 // vpmaddwd ymm2, ymm13, ymm2
-	LONG $0xd3feedc5 // vpaddd ymm2, ymm2, ymm3
-	QUAD $0x0000fc9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xfc]
-	QUAD $0x00010824ac5bfcc5; BYTE $0x00 // vcvtdq2ps ymm5, ymmword ptr [rsp + 0x108]
-	QUAD $0x0000c824bc5bfcc5; BYTE $0x00 // vcvtdq2ps ymm7, ymmword ptr [rsp + 0xc8]
-	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0x044de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm6, ymm3
-	QUAD $0x0000e824b45bfcc5; BYTE $0x00 // vcvtdq2ps ymm6, ymmword ptr [rsp + 0xe8]
-	LONG $0xed59a4c5 // vmulps ymm5, ymm11, ymm5
-	LONG $0xff59a4c5 // vmulps ymm7, ymm11, ymm7
-	LONG $0xc9fde5c5 // vpaddw ymm1, ymm3, ymm1
-	LONG $0xdc5bfcc5 // vcvtdq2ps ymm3, ymm4
-	LONG $0xc9f595c5 // vpmaddwd ymm1, ymm13, ymm1
-	LONG $0xa81de2c4; BYTE $0xd7 // vfmadd213ps ymm2, ymm12, ymm7 # ymm2 = (ymm12 * ymm2) + ymm7
-	LONG $0xa81de2c4; BYTE $0xdd // vfmadd213ps ymm3, ymm12, ymm5 # ymm3 = (ymm12 * ymm3) + ymm5
-	QUAD $0x00012824ac10fcc5; BYTE $0x00 // vmovups ymm5, ymmword ptr [rsp + 0x128]
-	LONG $0xc9fe8dc5 // vpaddd ymm1, ymm14, ymm1
-	QUAD $0x000110a6187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rsi + 0x110]
+	LONG $0x137de2c4; BYTE $0x30 // vcvtph2ps ymm6, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x1078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x10]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xff31 // xor edi, edi
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x0038b5152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x38b5] # 0x1af5e <quant_x+0x39e>
+	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xdb31 // xor ebx, ebx
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x5b148d48 // lea rdx, [rbx + 2*rbx]
+	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0x217de2c4; WORD $0x184c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rax + rbx + 0x10]
+	LONG $0x217de2c4; WORD $0x1804 // vpmovsxbd ymm0, qword ptr [rax + rbx]
+	LONG $0x07e2c148 // shl rdx, 0x7
+	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xf659a4c5 // vmulps ymm6, ymm11, ymm6
-	LONG $0xa81dc2c4; BYTE $0xc9 // vfmadd213ps ymm1, ymm12, ymm9 # ymm1 = (ymm12 * ymm1) + ymm9
-	LONG $0xa81de2c4; BYTE $0xc6 // vfmadd213ps ymm0, ymm12, ymm6 # ymm0 = (ymm12 * ymm0) + ymm6
-	LONG $0x7410fcc5; WORD $0x6824 // vmovups ymm6, ymmword ptr [rsp + 0x68]
-	LONG $0xb865e2c4; BYTE $0xec // vfmadd231ps ymm5, ymm3, ymm4 # ymm5 = (ymm3 * ymm4) + ymm5
-	QUAD $0x00014824a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x148]
-	QUAD $0x0001149e187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rsi + 0x114]
-	LONG $0xb87de2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm0, ymm3 # ymm4 = (ymm0 * ymm3) + ymm4
-	QUAD $0x000168249c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rsp + 0x168]
-	QUAD $0x00011886187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x118]
-	LONG $0xb86de2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm2, ymm0 # ymm3 = (ymm2 * ymm0) + ymm3
-	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
-	LONG $0x7411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm6
-	LONG $0x4c10fcc5; WORD $0x6824 // vmovups ymm1, ymmword ptr [rsp + 0x68]
-	LONG $0x01003d48; WORD $0x0000 // cmp rax, 0x100
-	LONG $0xfa63850f; WORD $0xffff // jne 0x181f0 <pq_q6_k+0xc40>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x40c78148; WORD $0x000d; BYTE $0x00 // add rdi, 0xd40
-	LONG $0x40c58148; WORD $0x000d; BYTE $0x00 // add rbp, 0xd40
-	LONG $0x40c18149; WORD $0x000d; BYTE $0x00 // add r9, 0xd40
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfa2d8f0f; WORD $0xffff // jg 0x181e0 <pq_q6_k+0xc30>
-	WORD $0x10eb // jmp 0x187c5 <pq_q6_k+0x1215>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	QUAD $0x00274e05227962c4; BYTE $0x00 // vpmovsxbq xmm8, word ptr [rip + 0x274e] # 0x1af1c <quant_x+0x37c>
-	QUAD $0x0000a8248c107cc5; BYTE $0x00 // vmovups ymm9, ymmword ptr [rsp + 0xa8]
-	QUAD $0x00008824946f7ec5; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [rsp + 0x88]
-	QUAD $0x0027a71d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x27a7] # 0x1af90 <quant_x+0x3f0>
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x2c11fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm5
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf323840f; WORD $0xffff // je 0x17b20 <pq_q6_k+0x570>
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x2411fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm4
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf30f820f; WORD $0xffff // jb 0x17b20 <pq_q6_k+0x570>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x1c11fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm3
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf2fb820f; WORD $0xffff // jb 0x17b20 <pq_q6_k+0x570>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
-	LONG $0x0c11fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm1
-	LONG $0xfff2ece9; BYTE $0xff // jmp 0x17b20 <pq_q6_k+0x570>
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc1594cc5 // vmulps ymm8, ymm6, ymm1
+	LONG $0x496ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rcx + 0x28]
+	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
+	QUAD $0x0000809e5434c1c4; BYTE $0x00 // vandps ymm3, ymm9, ymmword ptr [r14 + 0x80]
+	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
+	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
+	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
+	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
+	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xdbebadc5 // vpor ymm3, ymm10, ymm3
+	LONG $0x587d62c4; BYTE $0x11 // vpbroadcastd ymm10, dword ptr [rcx]
+	LONG $0x0465c2c4; BYTE $0xda // vpmaddubsw ymm3, ymm3, ymm10
+	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
+	QUAD $0x0000c096543441c4; BYTE $0x00 // vandps ymm10, ymm9, ymmword ptr [r14 + 0xc0]
+	LONG $0x7225c1c4; WORD $0x04f3 // vpslld ymm11, ymm11, 0x4
+	LONG $0xdb2541c4; BYTE $0xdc // vpand ymm11, ymm11, ymm12
+	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
+	LONG $0x587d62c4; WORD $0x0459 // vpbroadcastd ymm11, dword ptr [rcx + 0x4]
+	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
+	LONG $0xdbfdadc5 // vpaddw ymm3, ymm10, ymm3
+	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
+	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
+	QUAD $0x0001009e5434c1c4; BYTE $0x00 // vandps ymm3, ymm9, ymmword ptr [r14 + 0x100]
+	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
+	LONG $0xdbebadc5 // vpor ymm3, ymm10, ymm3
+	LONG $0x587d62c4; WORD $0x0851 // vpbroadcastd ymm10, dword ptr [rcx + 0x8]
+	LONG $0x0465c2c4; BYTE $0xda // vpmaddubsw ymm3, ymm3, ymm10
+	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
+	QUAD $0x00014096543441c4; BYTE $0x00 // vandps ymm10, ymm9, ymmword ptr [r14 + 0x140]
+	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
+	LONG $0xdb2541c4; BYTE $0xdc // vpand ymm11, ymm11, ymm12
+	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
+	LONG $0x587d62c4; WORD $0x0c59 // vpbroadcastd ymm11, dword ptr [rcx + 0xc]
+	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
+	LONG $0xdbfdadc5 // vpaddw ymm3, ymm10, ymm3
+	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
+	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
+	LONG $0x496ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rcx + 0x2c]
+	QUAD $0x0000809e6f7ec1c4; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [r14 + 0x80]
+	LONG $0xdb1d41c4; BYTE $0x16 // vpand ymm10, ymm12, ymmword ptr [r14]
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
+	LONG $0xdbdbb5c5 // vpand ymm3, ymm9, ymm3
+	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xdbebadc5 // vpor ymm3, ymm10, ymm3
+	LONG $0x587d62c4; WORD $0x1051 // vpbroadcastd ymm10, dword ptr [rcx + 0x10]
+	LONG $0x0465c2c4; BYTE $0xda // vpmaddubsw ymm3, ymm3, ymm10
+	QUAD $0x0000c0966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0xc0]
+	LONG $0xdb1d41c4; WORD $0x405e // vpand ymm11, ymm12, ymmword ptr [r14 + 0x40]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xdb2d41c4; BYTE $0xd1 // vpand ymm10, ymm10, ymm9
+	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
+	LONG $0x587d62c4; WORD $0x1459 // vpbroadcastd ymm11, dword ptr [rcx + 0x14]
+	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
+	LONG $0xdbfdadc5 // vpaddw ymm3, ymm10, ymm3
+	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
+	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0x6f7ec1c4; BYTE $0x1e // vmovdqu ymm3, ymmword ptr [r14]
+	QUAD $0x000100966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x100]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd372e5c5; BYTE $0x02 // vpsrld ymm3, ymm3, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd1 // vpand ymm10, ymm10, ymm9
+	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
+	LONG $0xdbebadc5 // vpor ymm3, ymm10, ymm3
+	LONG $0x587d62c4; WORD $0x1851 // vpbroadcastd ymm10, dword ptr [rcx + 0x18]
+	LONG $0x0465c2c4; BYTE $0xda // vpmaddubsw ymm3, ymm3, ymm10
+	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
+	QUAD $0x0001409e6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r14 + 0x140]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
+	LONG $0xdb2541c4; BYTE $0xd9 // vpand ymm11, ymm11, ymm9
+	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
+	LONG $0xeb2d41c4; BYTE $0xd3 // vpor ymm10, ymm10, ymm11
+	LONG $0x587d62c4; WORD $0x1c59 // vpbroadcastd ymm11, dword ptr [rcx + 0x1c]
+	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
+	LONG $0xdbfdadc5 // vpaddw ymm3, ymm10, ymm3
+	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
+	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
+	LONG $0x187de2c4; WORD $0x2041 // vbroadcastss ymm0, dword ptr [rcx + 0x20]
+	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
+	LONG $0x217de2c4; WORD $0x184c; BYTE $0x18 // vpmovsxbd ymm1, qword ptr [rax + rbx + 0x18]
+	LONG $0x217de2c4; WORD $0x1844; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x8]
+	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc15944c5 // vmulps ymm8, ymm7, ymm1
+	LONG $0x496ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rcx + 0x28]
+	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a09adbb5c5 // vpand ymm3, ymm9, ymmword ptr [rdx + 0xa0]
+	LONG $0xc059c4c5 // vmulps ymm0, ymm7, ymm0
+	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
+	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
+	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
+	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xdbebadc5 // vpor ymm3, ymm10, ymm3
+	LONG $0x587d62c4; BYTE $0x11 // vpbroadcastd ymm10, dword ptr [rcx]
+	LONG $0x0465c2c4; BYTE $0xda // vpmaddubsw ymm3, ymm3, ymm10
+	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
+	QUAD $0x000000e092db35c5 // vpand ymm10, ymm9, ymmword ptr [rdx + 0xe0]
+	LONG $0x7225c1c4; WORD $0x04f3 // vpslld ymm11, ymm11, 0x4
+	LONG $0xdb2541c4; BYTE $0xdc // vpand ymm11, ymm11, ymm12
+	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
+	LONG $0x587d62c4; WORD $0x0459 // vpbroadcastd ymm11, dword ptr [rcx + 0x4]
+	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
+	LONG $0xdbfdadc5 // vpaddw ymm3, ymm10, ymm3
+	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
+	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
+	QUAD $0x000001209adbb5c5 // vpand ymm3, ymm9, ymmword ptr [rdx + 0x120]
+	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
+	LONG $0xdbebadc5 // vpor ymm3, ymm10, ymm3
+	LONG $0x587d62c4; WORD $0x0851 // vpbroadcastd ymm10, dword ptr [rcx + 0x8]
+	LONG $0x0465c2c4; BYTE $0xda // vpmaddubsw ymm3, ymm3, ymm10
+	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
+	QUAD $0x0000016092db35c5 // vpand ymm10, ymm9, ymmword ptr [rdx + 0x160]
+	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
+	LONG $0xdb2541c4; BYTE $0xdc // vpand ymm11, ymm11, ymm12
+	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
+	LONG $0x587d62c4; WORD $0x0c59 // vpbroadcastd ymm11, dword ptr [rcx + 0xc]
+	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
+	LONG $0xdbfdadc5 // vpaddw ymm3, ymm10, ymm3
+	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
+	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
+	LONG $0x496ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rcx + 0x2c]
+	QUAD $0x000000a09a6ffec5 // vmovdqu ymm3, ymmword ptr [rdx + 0xa0]
+	LONG $0x52db1dc5; BYTE $0x20 // vpand ymm10, ymm12, ymmword ptr [rdx + 0x20]
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
+	LONG $0xdbdbb5c5 // vpand ymm3, ymm9, ymm3
+	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xdbebadc5 // vpor ymm3, ymm10, ymm3
+	LONG $0x587d62c4; WORD $0x1051 // vpbroadcastd ymm10, dword ptr [rcx + 0x10]
+	LONG $0x0465c2c4; BYTE $0xda // vpmaddubsw ymm3, ymm3, ymm10
+	QUAD $0x000000e0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xe0]
+	LONG $0x5adb1dc5; BYTE $0x60 // vpand ymm11, ymm12, ymmword ptr [rdx + 0x60]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xdb2d41c4; BYTE $0xd1 // vpand ymm10, ymm10, ymm9
+	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
+	LONG $0x587d62c4; WORD $0x1459 // vpbroadcastd ymm11, dword ptr [rcx + 0x14]
+	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
+	LONG $0xdbfdadc5 // vpaddw ymm3, ymm10, ymm3
+	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
+	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0x5a6ffec5; BYTE $0x20 // vmovdqu ymm3, ymmword ptr [rdx + 0x20]
+	QUAD $0x00000120926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0x120]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd372e5c5; BYTE $0x02 // vpsrld ymm3, ymm3, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd1 // vpand ymm10, ymm10, ymm9
+	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
+	LONG $0xdbebadc5 // vpor ymm3, ymm10, ymm3
+	LONG $0x587d62c4; WORD $0x1851 // vpbroadcastd ymm10, dword ptr [rcx + 0x18]
+	LONG $0x0465c2c4; BYTE $0xda // vpmaddubsw ymm3, ymm3, ymm10
+	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
+	QUAD $0x000001609a6f7ec5 // vmovdqu ymm11, ymmword ptr [rdx + 0x160]
+	LONG $0x587d62c4; WORD $0x1c71 // vpbroadcastd ymm14, dword ptr [rcx + 0x1c]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
+	LONG $0xdb2541c4; BYTE $0xd9 // vpand ymm11, ymm11, ymm9
+	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
+	LONG $0xeb2d41c4; BYTE $0xd3 // vpor ymm10, ymm10, ymm11
+	LONG $0x042d42c4; BYTE $0xd6 // vpmaddubsw ymm10, ymm10, ymm14
+	LONG $0xdbfdadc5 // vpaddw ymm3, ymm10, ymm3
+	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
+	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0x187de2c4; WORD $0x2059 // vbroadcastss ymm3, dword ptr [rcx + 0x20]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
+	LONG $0xb875e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm1, ymm3 # ymm4 = (ymm1 * ymm3) + ymm4
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfc20850f; WORD $0xffff // jne 0x176c0 <pq_q6_k+0x180>
+	WORD $0xc7ff // inc edi
+	LONG $0x03400548; WORD $0x0000 // add rax, 0x340
+	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
+	LONG $0xfbef850f; WORD $0xffff // jne 0x176a0 <pq_q6_k+0x160>
+	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
+	LONG $0x08fe8348 // cmp rsi, 0x8
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0xfbbe8f0f; WORD $0xffff // jg 0x17680 <pq_q6_k+0x140>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xee6f840f; WORD $0xffff // je 0x176b0 <pq_q6_k+0x100>
+	LONG $0xfb55840f; WORD $0xffff // je 0x17620 <pq_q6_k+0xe0>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x2811fcc5 // vmovups ymmword ptr [rax], ymm5
 	LONG $0x6011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm4
-	LONG $0xffee5ce9; BYTE $0xff // jmp 0x176b0 <pq_q6_k+0x100>
-	LONG $0x88c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x188
+	LONG $0xfffb42e9; BYTE $0xff // jmp 0x17620 <pq_q6_k+0xe0>
+	WORD $0x9066 // nop
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x1deb // jmp 0x17b05 <pq_q6_k+0x5c5>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfb1b840f; WORD $0xffff // je 0x17620 <pq_q6_k+0xe0>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x06128e0f; WORD $0x0000 // jle 0x18120 <pq_q6_k+0xbe0>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x137da2c4; WORD $0x3614 // vcvtph2ps ymm2, xmmword ptr [rsi + r14]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0xc031 // xor eax, eax
+	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x0000c824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0xc8]
+	QUAD $0x0000a824ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0xa8]
+	QUAD $0x0033e135797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x33e1] # 0x1af5c <quant_x+0x39c>
+	LONG $0x3e1c8d4e // lea r11, [rsi + r15]
+	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x49148d4b // lea rdx, [r9 + 2*r9]
+	LONG $0x05e1c149 // shl r9, 0x5
+	QUAD $0x0033bd3d2279e2c4; BYTE $0x00 // vpmovsxbq xmm7, word ptr [rip + 0x33bd] # 0x1af5e <quant_x+0x39e>
+	LONG $0x44117cc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm8
+	QUAD $0x0001682494117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x168], ymm10
+	QUAD $0x000188249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x188], ymm3
+	QUAD $0x000088248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm1
+	LONG $0x217d82c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r11 + r9 + 0x10]
+	LONG $0x217d02c4; WORD $0x0b14 // vpmovsxbd ymm10, qword ptr [r11 + r9]
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x07e2c148 // shl rdx, 0x7
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	QUAD $0x00014824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x148], ymm0
+	QUAD $0x00000140876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x140]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x477de2c4; BYTE $0xc7 // vpsllvd ymm0, ymm0, ymm7
+	LONG $0x587d62c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm0
+	QUAD $0x00000144876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x144]
+	LONG $0x477de2c4; BYTE $0xc7 // vpsllvd ymm0, ymm0, ymm7
+	LONG $0x587d62c4; BYTE $0xd8 // vpbroadcastd ymm11, xmm0
+	QUAD $0x00000148876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x148]
+	LONG $0x477de2c4; BYTE $0xc7 // vpsllvd ymm0, ymm0, ymm7
+	LONG $0x587d62c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm0
+	QUAD $0x0000014c876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x14c]
+	LONG $0x6f7ea1c4; WORD $0x2a1c // vmovdqu ymm3, ymmword ptr [rdx + r13]
+	QUAD $0x00802a8cdb5da1c4; WORD $0x0000 // vpand ymm1, ymm4, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xf372e5c5; BYTE $0x04 // vpslld ymm3, ymm3, 0x4
+	LONG $0x477de2c4; BYTE $0xc7 // vpsllvd ymm0, ymm0, ymm7
+	LONG $0xdddbe5c5 // vpand ymm3, ymm3, ymm5
+	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
+	LONG $0xc9ebe5c5 // vpor ymm1, ymm3, ymm1
+	LONG $0x587de2c4; BYTE $0x1f // vpbroadcastd ymm3, dword ptr [rdi]
+	LONG $0x047562c4; BYTE $0xeb // vpmaddubsw ymm13, ymm1, ymm3
+	LONG $0x587de2c4; WORD $0x205f // vpbroadcastd ymm3, dword ptr [rdi + 0x20]
+	LONG $0x047562c4; BYTE $0xf3 // vpmaddubsw ymm14, ymm1, ymm3
+	LONG $0x587de2c4; WORD $0x405f // vpbroadcastd ymm3, dword ptr [rdi + 0x40]
+	LONG $0x047562c4; BYTE $0xfb // vpmaddubsw ymm15, ymm1, ymm3
+	LONG $0x587de2c4; WORD $0x605f // vpbroadcastd ymm3, dword ptr [rdi + 0x60]
+	LONG $0x0475e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm1, ymm3
+	LONG $0x6f7e21c4; WORD $0x2a4c; BYTE $0x40 // vmovdqu ymm9, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x00c02a8cdb5da1c4; WORD $0x0000 // vpand ymm1, ymm4, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
+	LONG $0xcddb35c5 // vpand ymm9, ymm9, ymm5
+	LONG $0xc9ebb5c5 // vpor ymm1, ymm9, ymm1
+	LONG $0x587d62c4; WORD $0x044f // vpbroadcastd ymm9, dword ptr [rdi + 0x4]
+	LONG $0x047542c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm1, ymm9
+	LONG $0xfd3541c4; BYTE $0xcd // vpaddw ymm9, ymm9, ymm13
+	LONG $0xcef535c5 // vpmaddwd ymm9, ymm9, ymm6
+	LONG $0xfe3541c4; BYTE $0xc0 // vpaddd ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x244f // vpbroadcastd ymm9, dword ptr [rdi + 0x24]
+	LONG $0x047542c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm1, ymm9
+	LONG $0xfd3541c4; BYTE $0xce // vpaddw ymm9, ymm9, ymm14
+	LONG $0xcef535c5 // vpmaddwd ymm9, ymm9, ymm6
+	LONG $0xfe3541c4; BYTE $0xdb // vpaddd ymm11, ymm9, ymm11
+	LONG $0x587d62c4; WORD $0x444f // vpbroadcastd ymm9, dword ptr [rdi + 0x44]
+	LONG $0x047542c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm1, ymm9
+	LONG $0xfd3541c4; BYTE $0xcf // vpaddw ymm9, ymm9, ymm15
+	LONG $0xcef535c5 // vpmaddwd ymm9, ymm9, ymm6
+	LONG $0xfe3541c4; BYTE $0xe4 // vpaddd ymm12, ymm9, ymm12
+	LONG $0x587d62c4; WORD $0x644f // vpbroadcastd ymm9, dword ptr [rdi + 0x64]
+	LONG $0x0475c2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm1, ymm9
+	LONG $0xcbfdf5c5 // vpaddw ymm1, ymm1, ymm3
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2a1c // vmovdqu ymm3, ymmword ptr [rdx + r13]
+	QUAD $0x01002a8cdb5da1c4; WORD $0x0000 // vpand ymm1, ymm4, ymmword ptr [rdx + r13 + 0x100]
+	LONG $0xf372e5c5; BYTE $0x02 // vpslld ymm3, ymm3, 0x2
+	LONG $0xdddbe5c5 // vpand ymm3, ymm3, ymm5
+	LONG $0xc9ebe5c5 // vpor ymm1, ymm3, ymm1
+	LONG $0x587de2c4; WORD $0x085f // vpbroadcastd ymm3, dword ptr [rdi + 0x8]
+	LONG $0x047562c4; BYTE $0xcb // vpmaddubsw ymm9, ymm1, ymm3
+	LONG $0x587de2c4; WORD $0x285f // vpbroadcastd ymm3, dword ptr [rdi + 0x28]
+	LONG $0x047562c4; BYTE $0xeb // vpmaddubsw ymm13, ymm1, ymm3
+	LONG $0x587de2c4; WORD $0x485f // vpbroadcastd ymm3, dword ptr [rdi + 0x48]
+	LONG $0x047562c4; BYTE $0xf3 // vpmaddubsw ymm14, ymm1, ymm3
+	LONG $0x587de2c4; WORD $0x685f // vpbroadcastd ymm3, dword ptr [rdi + 0x68]
+	LONG $0x0475e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm1, ymm3
+	LONG $0x6f7e21c4; WORD $0x2a7c; BYTE $0x40 // vmovdqu ymm15, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x01402a8cdb5da1c4; WORD $0x0000 // vpand ymm1, ymm4, ymmword ptr [rdx + r13 + 0x140]
+	LONG $0x7205c1c4; WORD $0x02f7 // vpslld ymm15, ymm15, 0x2
+	LONG $0xfddb05c5 // vpand ymm15, ymm15, ymm5
+	LONG $0xc9eb85c5 // vpor ymm1, ymm15, ymm1
+	LONG $0x587d62c4; WORD $0x0c7f // vpbroadcastd ymm15, dword ptr [rdi + 0xc]
+	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
+	LONG $0xfd0541c4; BYTE $0xc9 // vpaddw ymm9, ymm15, ymm9
+	LONG $0xcef535c5 // vpmaddwd ymm9, ymm9, ymm6
+	LONG $0xfe3541c4; BYTE $0xc0 // vpaddd ymm8, ymm9, ymm8
+	LONG $0x587d62c4; WORD $0x2c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x2c]
+	LONG $0x047542c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm1, ymm9
+	LONG $0xfd3541c4; BYTE $0xcd // vpaddw ymm9, ymm9, ymm13
+	LONG $0xcef535c5 // vpmaddwd ymm9, ymm9, ymm6
+	LONG $0xfe3541c4; BYTE $0xcb // vpaddd ymm9, ymm9, ymm11
+	LONG $0x587d62c4; WORD $0x4c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x4c]
+	LONG $0x047542c4; BYTE $0xdb // vpmaddubsw ymm11, ymm1, ymm11
+	LONG $0xfd2541c4; BYTE $0xde // vpaddw ymm11, ymm11, ymm14
+	LONG $0xdef525c5 // vpmaddwd ymm11, ymm11, ymm6
+	LONG $0xfe2541c4; BYTE $0xe4 // vpaddd ymm12, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x6c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x6c]
+	LONG $0x0475c2c4; BYTE $0xcb // vpmaddubsw ymm1, ymm1, ymm11
+	LONG $0xcbfdf5c5 // vpaddw ymm1, ymm1, ymm3
+	LONG $0xda59acc5 // vmulps ymm3, ymm10, ymm2
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
+	LONG $0x5b7cc1c4; BYTE $0xc8 // vcvtdq2ps ymm1, ymm8
+	LONG $0xe95964c5 // vmulps ymm13, ymm3, ymm1
+	LONG $0x5b7cc1c4; BYTE $0xc9 // vcvtdq2ps ymm1, ymm9
+	LONG $0xc959e4c5 // vmulps ymm1, ymm3, ymm1
+	QUAD $0x000108248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x108], ymm1
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0x5b7cc1c4; BYTE $0xcc // vcvtdq2ps ymm1, ymm12
+	QUAD $0x0000016cbf6e79c5 // vmovd xmm15, dword ptr [rdi + 0x16c]
+	LONG $0xe2287cc5 // vmovaps ymm12, ymm2
+	LONG $0xc059e4c5 // vmulps ymm0, ymm3, ymm0
+	LONG $0xc959e4c5 // vmulps ymm1, ymm3, ymm1
+	QUAD $0x000128248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x128], ymm0
+	QUAD $0x00000160876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x160]
+	QUAD $0x0000e8248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm1
+	LONG $0x477de2c4; BYTE $0xcf // vpsllvd ymm1, ymm0, ymm7
+	QUAD $0x00000164876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x164]
+	LONG $0x587d62c4; BYTE $0xf1 // vpbroadcastd ymm14, xmm1
+	LONG $0x477d62c4; BYTE $0xc7 // vpsllvd ymm8, ymm0, ymm7
+	QUAD $0x00000168876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x168]
+	QUAD $0x00802a8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xdb55a1c4; WORD $0x2a1c // vpand ymm3, ymm5, ymmword ptr [rdx + r13]
+	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0x477de2c4; BYTE $0xc7 // vpsllvd ymm0, ymm0, ymm7
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
+	LONG $0xd9ebe5c5 // vpor ymm3, ymm3, ymm1
+	LONG $0x587de2c4; WORD $0x104f // vpbroadcastd ymm1, dword ptr [rdi + 0x10]
+	LONG $0x046562c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm3, ymm1
+	LONG $0x587de2c4; WORD $0x304f // vpbroadcastd ymm1, dword ptr [rdi + 0x30]
+	LONG $0x0465e2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm3, ymm1
+	LONG $0x587de2c4; WORD $0x504f // vpbroadcastd ymm1, dword ptr [rdi + 0x50]
+	LONG $0x0465e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm3, ymm1
+	LONG $0x587d62c4; WORD $0x7057 // vpbroadcastd ymm10, dword ptr [rdi + 0x70]
+	LONG $0x0465c2c4; BYTE $0xda // vpmaddubsw ymm3, ymm3, ymm10
+	QUAD $0x00c02a946f7e21c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0xdb5521c4; WORD $0x2a5c; BYTE $0x40 // vpand ymm11, ymm5, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd4db2dc5 // vpand ymm10, ymm10, ymm4
+	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
+	LONG $0x587d62c4; WORD $0x145f // vpbroadcastd ymm11, dword ptr [rdi + 0x14]
+	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
+	LONG $0xfd2541c4; BYTE $0xc9 // vpaddw ymm9, ymm11, ymm9
+	LONG $0xcef535c5 // vpmaddwd ymm9, ymm9, ymm6
+	LONG $0xfe3541c4; BYTE $0xf6 // vpaddd ymm14, ymm9, ymm14
+	LONG $0x587d62c4; WORD $0x344f // vpbroadcastd ymm9, dword ptr [rdi + 0x34]
+	LONG $0x042d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm10, ymm9
+	LONG $0xd2fdb5c5 // vpaddw ymm2, ymm9, ymm2
+	LONG $0x470562c4; BYTE $0xcf // vpsllvd ymm9, ymm15, ymm7
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
+	LONG $0xfafe3dc5 // vpaddd ymm15, ymm8, ymm2
+	LONG $0x587de2c4; WORD $0x5457 // vpbroadcastd ymm2, dword ptr [rdi + 0x54]
+	LONG $0x042de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm10, ymm2
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x587dc2c4; BYTE $0xd1 // vpbroadcastd ymm2, xmm9
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
+	LONG $0x587de2c4; WORD $0x744f // vpbroadcastd ymm1, dword ptr [rdi + 0x74]
+	LONG $0x042de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm10, ymm1
+	LONG $0xcbfdf5c5 // vpaddw ymm1, ymm1, ymm3
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0xc2fe75c5 // vpaddd ymm8, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	QUAD $0x01002a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x100]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xd4dbedc5 // vpand ymm2, ymm2, ymm4
+	LONG $0xcddbf5c5 // vpand ymm1, ymm1, ymm5
+	LONG $0xd2ebf5c5 // vpor ymm2, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x184f // vpbroadcastd ymm1, dword ptr [rdi + 0x18]
+	LONG $0x046d62c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm2, ymm1
+	LONG $0x587de2c4; WORD $0x384f // vpbroadcastd ymm1, dword ptr [rdi + 0x38]
+	LONG $0x046d62c4; BYTE $0xd1 // vpmaddubsw ymm10, ymm2, ymm1
+	LONG $0x587de2c4; WORD $0x584f // vpbroadcastd ymm1, dword ptr [rdi + 0x58]
+	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
+	LONG $0x587de2c4; WORD $0x785f // vpbroadcastd ymm3, dword ptr [rdi + 0x78]
+	LONG $0x046de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm2, ymm3
+	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x01402a9c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rdx + r13 + 0x140]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xdcdb25c5 // vpand ymm11, ymm11, ymm4
+	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
+	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
+	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
+	LONG $0x046d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm2, ymm11
+	LONG $0xfd2541c4; BYTE $0xc9 // vpaddw ymm9, ymm11, ymm9
+	LONG $0xcef535c5 // vpmaddwd ymm9, ymm9, ymm6
+	LONG $0xfe3541c4; BYTE $0xce // vpaddd ymm9, ymm9, ymm14
+	LONG $0x587d62c4; WORD $0x3c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x3c]
+	LONG $0x046d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm2, ymm11
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	LONG $0xd6f52dc5 // vpmaddwd ymm10, ymm10, ymm6
+	LONG $0xfe2d41c4; BYTE $0xd7 // vpaddd ymm10, ymm10, ymm15
+	LONG $0x587d62c4; WORD $0x5c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x5c]
+	LONG $0x046d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm2, ymm11
+	LONG $0xc9fda5c5 // vpaddw ymm1, ymm11, ymm1
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
+	LONG $0x587de2c4; WORD $0x7c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x7c]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
+	QUAD $0x00014824945bfcc5; BYTE $0x00 // vcvtdq2ps ymm2, ymmword ptr [rsp + 0x148]
+	LONG $0xcbfdf5c5 // vpaddw ymm1, ymm1, ymm3
+	LONG $0x5b7cc1c4; BYTE $0xd9 // vcvtdq2ps ymm3, ymm9
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0xc9febdc5 // vpaddd ymm1, ymm8, ymm1
+	LONG $0x5b7c41c4; BYTE $0xc2 // vcvtdq2ps ymm8, ymm10
+	QUAD $0x0001682494107cc5; BYTE $0x00 // vmovups ymm10, ymmword ptr [rsp + 0x168]
+	LONG $0xd2599cc5 // vmulps ymm2, ymm12, ymm2
+	QUAD $0x01082484a86d62c4; WORD $0x0000 // vfmadd213ps ymm8, ymm2, ymmword ptr [rsp + 0x108] # ymm8 = (ymm2 * ymm8) + mem
+	QUAD $0x00e82484a86de2c4; WORD $0x0000 // vfmadd213ps ymm0, ymm2, ymmword ptr [rsp + 0xe8] # ymm0 = (ymm2 * ymm0) + mem
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	QUAD $0x0128248ca86de2c4; WORD $0x0000 // vfmadd213ps ymm1, ymm2, ymmword ptr [rsp + 0x128] # ymm1 = (ymm2 * ymm1) + mem
+	LONG $0x4c107cc5; WORD $0x6824 // vmovups ymm9, ymmword ptr [rsp + 0x68]
+	LONG $0xa86dc2c4; BYTE $0xdd // vfmadd213ps ymm3, ymm2, ymm13 # ymm3 = (ymm2 * ymm3) + ymm13
+	QUAD $0x00010097187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rdi + 0x100]
+	LONG $0xb86562c4; BYTE $0xd2 // vfmadd231ps ymm10, ymm3, ymm2 # ymm10 = (ymm3 * ymm2) + ymm10
+	QUAD $0x00010497187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rdi + 0x104]
+	QUAD $0x000188249c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rsp + 0x188]
+	LONG $0xb83d62c4; BYTE $0xca // vfmadd231ps ymm9, ymm8, ymm2 # ymm9 = (ymm8 * ymm2) + ymm9
+	QUAD $0x00010897187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rdi + 0x108]
+	LONG $0x4c117cc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm9
+	LONG $0x44107cc5; WORD $0x6824 // vmovups ymm8, ymmword ptr [rsp + 0x68]
+	LONG $0xb87de2c4; BYTE $0xda // vfmadd231ps ymm3, ymm0, ymm2 # ymm3 = (ymm0 * ymm2) + ymm3
+	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
+	QUAD $0x000088249410fcc5; BYTE $0x00 // vmovups ymm2, ymmword ptr [rsp + 0x88]
+	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
+	LONG $0xb875e2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm1, ymm0 # ymm2 = (ymm1 * ymm0) + ymm2
+	QUAD $0x000088249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm2
+	LONG $0xe2297cc5 // vmovaps ymm2, ymm12
+	QUAD $0x000088248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0x88]
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfaca850f; WORD $0xffff // jne 0x17b90 <pq_q6_k+0x650>
+	WORD $0xc0ff // inc eax
+	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfa88850f; WORD $0xffff // jne 0x17b60 <pq_q6_k+0x620>
+	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xfa678f0f; WORD $0xffff // jg 0x17b50 <pq_q6_k+0x610>
+	QUAD $0x0000c8248c107cc5; BYTE $0x00 // vmovups ymm9, ymmword ptr [rsp + 0xc8]
+	QUAD $0x0000a824a4107cc5; BYTE $0x00 // vmovups ymm12, ymmword ptr [rsp + 0xa8]
+	QUAD $0x002e582d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x2e58] # 0x1af5c <quant_x+0x39c>
+	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x3475 // jne 0x18142 <pq_q6_k+0xc02>
+	LONG $0xfff9dde9; BYTE $0xff // jmp 0x17af0 <pq_q6_k+0x5b0>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xf9ae840f; WORD $0xffff // je 0x17af0 <pq_q6_k+0x5b0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x283c8d4e // lea r15, [rax + r13]
+	LONG $0x117c41c4; BYTE $0x17 // vmovups ymmword ptr [r15], ymm10
+	LONG $0x02fa8341 // cmp r10d, 0x2
+	LONG $0xf996820f; WORD $0xffff // jb 0x17af0 <pq_q6_k+0x5b0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x117c41c4; WORD $0x8704 // vmovups ymmword ptr [r15 + 4*rax], ymm8
+	LONG $0x03fa8341 // cmp r10d, 0x3
+	LONG $0xf981820f; WORD $0xffff // jb 0x17af0 <pq_q6_k+0x5b0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	LONG $0xf96c820f; WORD $0xffff // jb 0x17af0 <pq_q6_k+0x5b0>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
+	LONG $0x05fa8341 // cmp r10d, 0x5
+	LONG $0xf957820f; WORD $0xffff // jb 0x17af0 <pq_q6_k+0x5b0>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x06278e0f; WORD $0x0000 // jle 0x187c9 <pq_q6_k+0x1289>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x03e4c149 // shl r12, 0x3
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xe4efd9c5 // vpxor xmm4, xmm4, xmm4
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x137d22c4; WORD $0x373c // vcvtph2ps ymm15, xmmword ptr [rdi + r14]
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0xc031 // xor eax, eax
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x271c8d4e // lea r11, [rdi + r12]
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x49148d4b // lea rdx, [r9 + 2*r9]
+	LONG $0x05e1c149 // shl r9, 0x5
+	QUAD $0x000088249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm2
+	QUAD $0x002d54152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x2d54] # 0x1af5e <quant_x+0x39e>
+	QUAD $0x0001882484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x188], ymm8
+	LONG $0x647ffec5; WORD $0x6824 // vmovdqu ymmword ptr [rsp + 0x68], ymm4
+	QUAD $0x002d3a2d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x2d3a] # 0x1af5c <quant_x+0x39c>
+	LONG $0x217d82c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r11 + r9 + 0x10]
+	LONG $0x217d02c4; WORD $0x0b14 // vpmovsxbd ymm10, qword ptr [r11 + r9]
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x07e2c148 // shl rdx, 0x7
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	QUAD $0x00016824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x168], ymm0
+	QUAD $0x00000150866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x150]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x587d62c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm0
+	QUAD $0x00000154866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x154]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x587d62c4; BYTE $0xd8 // vpbroadcastd ymm11, xmm0
+	QUAD $0x00000158866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x158]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x587d62c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm0
+	QUAD $0x0000015c866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x15c]
+	LONG $0x6f7ea1c4; WORD $0x2a1c // vmovdqu ymm3, ymmword ptr [rdx + r13]
+	QUAD $0x0000c824bc6ffec5; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [rsp + 0xc8]
+	QUAD $0x0000a824b46ffec5; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [rsp + 0xa8]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	QUAD $0x00802a94db45a1c4; WORD $0x0000 // vpand ymm2, ymm7, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xf372e5c5; BYTE $0x04 // vpslld ymm3, ymm3, 0x4
+	LONG $0xdedbe5c5 // vpand ymm3, ymm3, ymm6
+	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
+	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
+	QUAD $0x0000809e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x80]
+	LONG $0x046de2c4; BYTE $0xe3 // vpmaddubsw ymm4, ymm2, ymm3
+	QUAD $0x0000a09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xa0]
+	LONG $0x046d62c4; BYTE $0xcb // vpmaddubsw ymm9, ymm2, ymm3
+	QUAD $0x0000c09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xc0]
+	LONG $0x046d62c4; BYTE $0xeb // vpmaddubsw ymm13, ymm2, ymm3
+	QUAD $0x0000e09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xe0]
+	LONG $0x046de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm2, ymm3
+	LONG $0x6f7e21c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x00c02a94db45a1c4; WORD $0x0000 // vpand ymm2, ymm7, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0x720dc1c4; WORD $0x04f6 // vpslld ymm14, ymm14, 0x4
+	LONG $0xf6db0dc5 // vpand ymm14, ymm14, ymm6
+	LONG $0xd2eb8dc5 // vpor ymm2, ymm14, ymm2
+	QUAD $0x000084b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x84]
+	LONG $0x046d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm2, ymm14
+	LONG $0xe4fd8dc5 // vpaddw ymm4, ymm14, ymm4
+	LONG $0xe5f5ddc5 // vpmaddwd ymm4, ymm4, ymm5
+	LONG $0xc4fe3dc5 // vpaddd ymm8, ymm8, ymm4
+	QUAD $0x0000a4a6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0xa4]
+	LONG $0x046de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm2, ymm4
+	LONG $0xe4fdb5c5 // vpaddw ymm4, ymm9, ymm4
+	LONG $0xe5f5ddc5 // vpmaddwd ymm4, ymm4, ymm5
+	LONG $0xdcfe25c5 // vpaddd ymm11, ymm11, ymm4
+	QUAD $0x0000c4a6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0xc4]
+	LONG $0x046de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm2, ymm4
+	LONG $0xe4fd95c5 // vpaddw ymm4, ymm13, ymm4
+	LONG $0xe5f5ddc5 // vpmaddwd ymm4, ymm4, ymm5
+	LONG $0xe4fe1dc5 // vpaddd ymm12, ymm12, ymm4
+	QUAD $0x0000e4a6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0xe4]
+	LONG $0x046de2c4; BYTE $0xd4 // vpmaddubsw ymm2, ymm2, ymm4
+	LONG $0xd3fdedc5 // vpaddw ymm2, ymm2, ymm3
+	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
+	LONG $0xc0feedc5 // vpaddd ymm0, ymm2, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2a1c // vmovdqu ymm3, ymmword ptr [rdx + r13]
+	QUAD $0x01002a94db45a1c4; WORD $0x0000 // vpand ymm2, ymm7, ymmword ptr [rdx + r13 + 0x100]
+	LONG $0xf372e5c5; BYTE $0x02 // vpslld ymm3, ymm3, 0x2
+	LONG $0xdedbe5c5 // vpand ymm3, ymm3, ymm6
+	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
+	QUAD $0x0000889e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x88]
+	LONG $0x046de2c4; BYTE $0xe3 // vpmaddubsw ymm4, ymm2, ymm3
+	QUAD $0x0000a89e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xa8]
+	LONG $0x046d62c4; BYTE $0xcb // vpmaddubsw ymm9, ymm2, ymm3
+	QUAD $0x0000c89e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xc8]
+	LONG $0x046d62c4; BYTE $0xeb // vpmaddubsw ymm13, ymm2, ymm3
+	QUAD $0x0000e89e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xe8]
+	LONG $0x046de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm2, ymm3
+	LONG $0x6f7e21c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x01402a94db45a1c4; WORD $0x0000 // vpand ymm2, ymm7, ymmword ptr [rdx + r13 + 0x140]
+	LONG $0x720dc1c4; WORD $0x02f6 // vpslld ymm14, ymm14, 0x2
+	LONG $0xf6db0dc5 // vpand ymm14, ymm14, ymm6
+	LONG $0xd2eb8dc5 // vpor ymm2, ymm14, ymm2
+	QUAD $0x00008cb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x8c]
+	LONG $0x046d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm2, ymm14
+	LONG $0xe4fd8dc5 // vpaddw ymm4, ymm14, ymm4
+	LONG $0xe5f5ddc5 // vpmaddwd ymm4, ymm4, ymm5
+	LONG $0xe4febdc5 // vpaddd ymm4, ymm8, ymm4
+	QUAD $0x0000ac86587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xac]
+	LONG $0x046d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm2, ymm8
+	LONG $0xfd3d41c4; BYTE $0xc1 // vpaddw ymm8, ymm8, ymm9
+	LONG $0xc5f53dc5 // vpmaddwd ymm8, ymm8, ymm5
+	LONG $0xfe3d41c4; BYTE $0xc3 // vpaddd ymm8, ymm8, ymm11
+	QUAD $0x0000cc8e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xcc]
+	LONG $0x046d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm2, ymm9
+	LONG $0xfd3541c4; BYTE $0xcd // vpaddw ymm9, ymm9, ymm13
+	QUAD $0x002b182d227962c4; BYTE $0x00 // vpmovsxbq xmm13, word ptr [rip + 0x2b18] # 0x1af5e <quant_x+0x39e>
+	LONG $0xcdf535c5 // vpmaddwd ymm9, ymm9, ymm5
+	LONG $0xfe3541c4; BYTE $0xcc // vpaddd ymm9, ymm9, ymm12
+	QUAD $0x0000ec9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xec]
+	LONG $0x287c41c4; BYTE $0xe7 // vmovaps ymm12, ymm15
+	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0xd9287cc5 // vmovaps ymm11, ymm1
+	LONG $0xd3fdedc5 // vpaddw ymm2, ymm2, ymm3
+	LONG $0x5904c1c4; BYTE $0xda // vmulps ymm3, ymm15, ymm10
+	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
+	LONG $0xc0feedc5 // vpaddd ymm0, ymm2, ymm0
+	LONG $0xd45bfcc5 // vcvtdq2ps ymm2, ymm4
+	LONG $0xd259e4c5 // vmulps ymm2, ymm3, ymm2
+	QUAD $0x0000e8249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm2
+	LONG $0x5b7cc1c4; BYTE $0xd0 // vcvtdq2ps ymm2, ymm8
+	LONG $0xd259e4c5 // vmulps ymm2, ymm3, ymm2
+	QUAD $0x000128249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x128], ymm2
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0x5b7cc1c4; BYTE $0xd1 // vcvtdq2ps ymm2, ymm9
+	QUAD $0x0000017cbe6e79c5 // vmovd xmm15, dword ptr [rsi + 0x17c]
+	LONG $0xc059e4c5 // vmulps ymm0, ymm3, ymm0
+	LONG $0xd259e4c5 // vmulps ymm2, ymm3, ymm2
+	QUAD $0x000148248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x148], ymm0
+	QUAD $0x00000170866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x170]
+	QUAD $0x000108249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x108], ymm2
+	LONG $0x477dc2c4; BYTE $0xd5 // vpsllvd ymm2, ymm0, ymm13
+	QUAD $0x00000174866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x174]
+	LONG $0x587d62c4; BYTE $0xf2 // vpbroadcastd ymm14, xmm2
+	LONG $0x477d42c4; BYTE $0xc5 // vpsllvd ymm8, ymm0, ymm13
+	QUAD $0x00000178866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x178]
+	QUAD $0x00802a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xdb4da1c4; WORD $0x2a1c // vpand ymm3, ymm6, ymmword ptr [rdx + r13]
+	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0x477dc2c4; BYTE $0xc5 // vpsllvd ymm0, ymm0, ymm13
+	LONG $0xd7dbedc5 // vpand ymm2, ymm2, ymm7
+	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
+	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
+	QUAD $0x0000909e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x90]
+	LONG $0x046d62c4; BYTE $0xcb // vpmaddubsw ymm9, ymm2, ymm3
+	QUAD $0x0000b09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xb0]
+	LONG $0x046de2c4; BYTE $0xcb // vpmaddubsw ymm1, ymm2, ymm3
+	QUAD $0x0000d09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xd0]
+	LONG $0x046de2c4; BYTE $0xe3 // vpmaddubsw ymm4, ymm2, ymm3
+	QUAD $0x0000f09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xf0]
+	LONG $0x046de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm2, ymm3
+	QUAD $0x00c02a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0xdb4d21c4; WORD $0x2a54; BYTE $0x40 // vpand ymm10, ymm6, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd7dbedc5 // vpand ymm2, ymm2, ymm7
+	LONG $0xd2ebadc5 // vpor ymm2, ymm10, ymm2
+	QUAD $0x00009496587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0x94]
+	LONG $0x046d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm2, ymm10
+	LONG $0xfd2d41c4; BYTE $0xc9 // vpaddw ymm9, ymm10, ymm9
+	LONG $0xcdf535c5 // vpmaddwd ymm9, ymm9, ymm5
+	LONG $0xfe3541c4; BYTE $0xf6 // vpaddd ymm14, ymm9, ymm14
+	QUAD $0x0000b48e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xb4]
+	LONG $0x046d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm2, ymm9
+	LONG $0xc9fdb5c5 // vpaddw ymm1, ymm9, ymm1
+	LONG $0x470542c4; BYTE $0xcd // vpsllvd ymm9, ymm15, ymm13
+	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
+	LONG $0xf9fe3dc5 // vpaddd ymm15, ymm8, ymm1
+	QUAD $0x0000d48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xd4]
+	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
+	LONG $0xccfdf5c5 // vpaddw ymm1, ymm1, ymm4
+	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
+	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
+	QUAD $0x0000f48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xf4]
+	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
+	LONG $0x587dc2c4; BYTE $0xd1 // vpbroadcastd ymm2, xmm9
+	LONG $0xcbfdf5c5 // vpaddw ymm1, ymm1, ymm3
+	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
+	LONG $0xc2fe75c5 // vpaddd ymm8, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	QUAD $0x01002a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x100]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xd7dbedc5 // vpand ymm2, ymm2, ymm7
+	LONG $0xcedbf5c5 // vpand ymm1, ymm1, ymm6
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	QUAD $0x00009896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x98]
+	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
+	QUAD $0x0000b89e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xb8]
+	LONG $0x047562c4; BYTE $0xcb // vpmaddubsw ymm9, ymm1, ymm3
+	QUAD $0x0000d89e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xd8]
+	LONG $0x0475e2c4; BYTE $0xe3 // vpmaddubsw ymm4, ymm1, ymm3
+	QUAD $0x0000f89e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xf8]
+	LONG $0x0475e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm1, ymm3
+	LONG $0x6f7ea1c4; WORD $0x2a4c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x01402a946f7e21c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [rdx + r13 + 0x140]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xd7db2dc5 // vpand ymm10, ymm10, ymm7
+	LONG $0xcedbf5c5 // vpand ymm1, ymm1, ymm6
+	LONG $0xc9ebadc5 // vpor ymm1, ymm10, ymm1
+	QUAD $0x00009c96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0x9c]
+	LONG $0x047542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm1, ymm10
+	LONG $0xd2fdadc5 // vpaddw ymm2, ymm10, ymm2
+	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
+	LONG $0xd2fe8dc5 // vpaddd ymm2, ymm14, ymm2
+	QUAD $0x0000bc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xbc]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x047542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm1, ymm10
+	LONG $0xfd2d41c4; BYTE $0xc9 // vpaddw ymm9, ymm10, ymm9
+	LONG $0xcdf535c5 // vpmaddwd ymm9, ymm9, ymm5
+	LONG $0xfe3541c4; BYTE $0xcf // vpaddd ymm9, ymm9, ymm15
+	QUAD $0x0000dc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xdc]
+	LONG $0x287c41c4; BYTE $0xfc // vmovaps ymm15, ymm12
+	LONG $0x047542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm1, ymm10
+	LONG $0xe4fdadc5 // vpaddw ymm4, ymm10, ymm4
+	LONG $0xe5f5ddc5 // vpmaddwd ymm4, ymm4, ymm5
+	LONG $0xc0feddc5 // vpaddd ymm0, ymm4, ymm0
+	QUAD $0x0000fca6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0xfc]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0x0475e2c4; BYTE $0xcc // vpmaddubsw ymm1, ymm1, ymm4
+	LONG $0x5b7cc1c4; BYTE $0xe1 // vcvtdq2ps ymm4, ymm9
+	LONG $0xcbfdf5c5 // vpaddw ymm1, ymm1, ymm3
+	QUAD $0x000168249c5bfcc5; BYTE $0x00 // vcvtdq2ps ymm3, ymmword ptr [rsp + 0x168]
+	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
+	LONG $0xc9febdc5 // vpaddd ymm1, ymm8, ymm1
+	QUAD $0x0001882484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0x188]
+	LONG $0xdb599cc5 // vmulps ymm3, ymm12, ymm3
+	QUAD $0x00e82494a865e2c4; WORD $0x0000 // vfmadd213ps ymm2, ymm3, ymmword ptr [rsp + 0xe8] # ymm2 = (ymm3 * ymm2) + mem
+	QUAD $0x012824a4a865e2c4; WORD $0x0000 // vfmadd213ps ymm4, ymm3, ymmword ptr [rsp + 0x128] # ymm4 = (ymm3 * ymm4) + mem
+	QUAD $0x01082484a865e2c4; WORD $0x0000 // vfmadd213ps ymm0, ymm3, ymmword ptr [rsp + 0x108] # ymm0 = (ymm3 * ymm0) + mem
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	QUAD $0x0148248ca865e2c4; WORD $0x0000 // vfmadd213ps ymm1, ymm3, ymmword ptr [rsp + 0x148] # ymm1 = (ymm3 * ymm1) + mem
+	QUAD $0x0001109e187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rsi + 0x110]
+	LONG $0x7410fcc5; WORD $0x6824 // vmovups ymm6, ymmword ptr [rsp + 0x68]
+	QUAD $0x00008824ac10fcc5; BYTE $0x00 // vmovups ymm5, ymmword ptr [rsp + 0x88]
+	LONG $0xb86d62c4; BYTE $0xc3 // vfmadd231ps ymm8, ymm2, ymm3 # ymm8 = (ymm2 * ymm3) + ymm8
+	QUAD $0x00011496187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x114]
+	LONG $0xb85de2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm4, ymm2 # ymm6 = (ymm4 * ymm2) + ymm6
+	QUAD $0x00011896187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x118]
+	LONG $0x7411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm6
+	LONG $0x646ffec5; WORD $0x6824 // vmovdqu ymm4, ymmword ptr [rsp + 0x68]
+	LONG $0xb87de2c4; BYTE $0xea // vfmadd231ps ymm5, ymm0, ymm2 # ymm5 = (ymm0 * ymm2) + ymm5
+	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
+	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
+	QUAD $0x00008824ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm5
+	QUAD $0x000088249410fcc5; BYTE $0x00 // vmovups ymm2, ymmword ptr [rsp + 0x88]
+	LONG $0xb87562c4; BYTE $0xd8 // vfmadd231ps ymm11, ymm1, ymm0 # ymm11 = (ymm1 * ymm0) + ymm11
+	LONG $0xd9297cc5 // vmovaps ymm1, ymm11
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfa4c850f; WORD $0xffff // jne 0x181f0 <pq_q6_k+0xcb0>
+	WORD $0xc0ff // inc eax
+	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfa2a850f; WORD $0xffff // jne 0x181e0 <pq_q6_k+0xca0>
+	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xfa098f0f; WORD $0xffff // jg 0x181d0 <pq_q6_k+0xc90>
+	WORD $0x11eb // jmp 0x187da <pq_q6_k+0x129a>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xe4efd9c5 // vpxor xmm4, xmm4, xmm4
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	QUAD $0x0000c8248c107cc5; BYTE $0x00 // vmovups ymm9, ymmword ptr [rsp + 0xc8]
+	QUAD $0x0000a824a4107cc5; BYTE $0x00 // vmovups ymm12, ymmword ptr [rsp + 0xa8]
+	QUAD $0x0027672d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x2767] # 0x1af5c <quant_x+0x39c>
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0x117c41c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm8
+	LONG $0x05fa8341 // cmp r10d, 0x5
+	LONG $0xf2e1840f; WORD $0xffff // je 0x17af0 <pq_q6_k+0x5b0>
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0x7f7ec1c4; WORD $0x0724 // vmovdqu ymmword ptr [r15 + rax], ymm4
+	LONG $0x07fa8341 // cmp r10d, 0x7
+	LONG $0xf2cc820f; WORD $0xffff // jb 0x17af0 <pq_q6_k+0x5b0>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
+	LONG $0x08fa8341 // cmp r10d, 0x8
+	LONG $0xf2b7820f; WORD $0xffff // jb 0x17af0 <pq_q6_k+0x5b0>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
+	LONG $0xfff2a7e9; BYTE $0xff // jmp 0x17af0 <pq_q6_k+0x5b0>
+	LONG $0xa8c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x1a8
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -6609,32 +6669,33 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x9066 // nop
 
-	// pq_q2_k: +34928
+	// pq_q2_k: +34912
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0xf0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xf0
-	LONG $0x244c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r9
-	LONG $0x10f9c149 // sar r9, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
-	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x101b8e0f; WORD $0x0000 // jle 0x198bc <pq_q2_k+0x104c>
+	LONG $0xe8ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xe8
+	WORD $0x894d; BYTE $0xcf // mov r15, r9
+	LONG $0x10ffc149 // sar r15, 0x10
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x100a8e0f; WORD $0x0000 // jle 0x198a3 <pq_q2_k+0x1043>
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x0026df3d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x26df] # 0x1af94 <quant_x+0x3f4>
-	QUAD $0x00266225787d62c4; BYTE $0x00 // vpbroadcastb ymm12, byte ptr [rip + 0x2662] # 0x1af20 <quant_x+0x380>
-	QUAD $0x0026c905187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x26c9] # 0x1af90 <quant_x+0x3f0>
-	LONG $0x54b60f44; WORD $0x2824 // movzx r10d, byte ptr [rsp + 0x28]
-	WORD $0x894c; BYTE $0xc5 // mov rbp, r8
-	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	QUAD $0x0027263d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x2726] # 0x1afd4 <quant_x+0x414>
+	QUAD $0x0026a905787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x26a9] # 0x1af60 <quant_x+0x3a0>
+	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
+	WORD $0x894d; BYTE $0xc1 // mov r9, r8
+	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x03e8c148 // shr rax, 0x3
 	LONG $0x40c06948; WORD $0x0005; BYTE $0x00 // imul rax, rax, 0x540
@@ -6642,394 +6703,399 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
 	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	QUAD $0x0000b024bc117dc5; BYTE $0x00 // vmovupd ymmword ptr [rsp + 0xb0], ymm15
+	QUAD $0x0000a824bc117dc5; BYTE $0x00 // vmovupd ymmword ptr [rsp + 0xa8], ymm15
 	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
 	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
 	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x04e2c148 // shl rdx, 0x4
 	LONG $0x24548948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdx
-	LONG $0x50578d48 // lea rdx, [rdi + 0x50]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
-	LONG $0x58578d48 // lea rdx, [rdi + 0x58]
 	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x408f8d48; WORD $0x0001; BYTE $0x00 // lea rcx, [rdi + 0x140]
 	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
-	WORD $0x44eb // jmp 0x18996 <pq_q2_k+0x126>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x27eb // jmp 0x18952 <pq_q2_k+0xf2>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
-	LONG $0x24748b48; BYTE $0x60 // mov rsi, qword ptr [rsp + 0x60]
-	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
-	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
-	LONG $0x24540148; BYTE $0x20 // add qword ptr [rsp + 0x20], rdx
-	LONG $0x24540148; BYTE $0x18 // add qword ptr [rsp + 0x18], rdx
-	LONG $0xff498d4c // lea r9, [rcx - 0x1]
-	WORD $0x0149; BYTE $0xd4 // add r12, rdx
-	WORD $0x0148; BYTE $0xd6 // add rsi, rdx
-	WORD $0x8948; BYTE $0xf2 // mov rdx, rsi
+	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
+	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
+	LONG $0x24140148 // add qword ptr [rsp], rdx
+	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0f268e0f; WORD $0x0000 // jle 0x198bc <pq_q2_k+0x104c>
-	QUAD $0x00000100282444f7 // test dword ptr [rsp + 0x28], 0x100
-	LONG $0x244c894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r9
-	LONG $0x24548948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdx
-	LONG $0x03b2850f; WORD $0x0000 // jne 0x18d60 <pq_q2_k+0x4f0>
+	LONG $0x0f518e0f; WORD $0x0000 // jle 0x198a3 <pq_q2_k+0x1043>
+	QUAD $0x00000100202444f7 // test dword ptr [rsp + 0x20], 0x100
+	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
+	LONG $0x03db850f; WORD $0x0000 // jne 0x18d40 <pq_q2_k+0x4e0>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x8548; BYTE $0xed // test rbp, rbp
-	LONG $0x0ee18e0f; WORD $0x0000 // jle 0x1989c <pq_q2_k+0x102c>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
-	WORD $0x8948; BYTE $0xef // mov rdi, rbp
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x0140b841; WORD $0x0000 // mov r8d, 0x140
-	WORD $0x8949; BYTE $0xc1 // mov r9, rax
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x217dc2c4; WORD $0xe879 // vpmovsxbd ymm7, qword ptr [r9 - 0x18]
-	LONG $0x217d42c4; WORD $0xf849 // vpmovsxbd ymm9, qword ptr [r9 - 0x8]
-	LONG $0x137de2c4; BYTE $0x29 // vcvtph2ps ymm5, xmmword ptr [rcx]
-	LONG $0x137de2c4; WORD $0x2071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x20]
-	LONG $0x011c8d4e // lea r11, [rcx + r8]
-	LONG $0x80e88349 // sub r8, -0x80
-	WORD $0x894c; BYTE $0xda // mov rdx, r11
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xff5bfdc5 // vcvtps2dq ymm7, ymm7
-	LONG $0x5b7d41c4; BYTE $0xc9 // vcvtps2dq ymm9, ymm9
-	LONG $0xc75405c5 // vandpd ymm8, ymm15, ymm7
-	LONG $0x543541c4; BYTE $0xd7 // vandpd ymm10, ymm9, ymm15
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xffdb85c5 // vpand ymm7, ymm15, ymm7
-	LONG $0xdb3541c4; BYTE $0xcf // vpand ymm9, ymm9, ymm15
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xc5593cc5 // vmulps ymm8, ymm8, ymm5
-	LONG $0xed59acc5 // vmulps ymm5, ymm10, ymm5
-	LONG $0x587d62c4; BYTE $0x16 // vpbroadcastd ymm10, dword ptr [rsi]
-	LONG $0xff59ccc5 // vmulps ymm7, ymm6, ymm7
-	LONG $0xf659b4c5 // vmulps ymm6, ymm9, ymm6
-	LONG $0x0adb1dc5 // vpand ymm9, ymm12, ymmword ptr [rdx]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0x52db1dc5; BYTE $0x40 // vpand ymm10, ymm12, ymmword ptr [rdx + 0x40]
-	LONG $0x587d62c4; WORD $0x045e // vpbroadcastd ymm11, dword ptr [rsi + 0x4]
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0xfd2d41c4; BYTE $0xc9 // vpaddw ymm9, ymm10, ymm9
-	LONG $0x126f7ec5 // vmovdqu ymm10, ymmword ptr [rdx]
-	LONG $0x587d62c4; WORD $0x085e // vpbroadcastd ymm11, dword ptr [rsi + 0x8]
-	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0xfd2d41c4; BYTE $0xc9 // vpaddw ymm9, ymm10, ymm9
-	LONG $0x526f7ec5; BYTE $0x40 // vmovdqu ymm10, ymmword ptr [rdx + 0x40]
-	LONG $0x587d62c4; WORD $0x0c5e // vpbroadcastd ymm11, dword ptr [rsi + 0xc]
-	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0xfd2d41c4; BYTE $0xc9 // vpaddw ymm9, ymm10, ymm9
-	LONG $0xc8f535c5 // vpmaddwd ymm9, ymm9, ymm0
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x593c41c4; BYTE $0xc9 // vmulps ymm9, ymm8, ymm9
-	LONG $0x46107ac5; BYTE $0x28 // vmovss xmm8, dword ptr [rsi + 0x28]
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
-	LONG $0xac4542c4; BYTE $0xc1 // vfnmadd213ps ymm8, ymm7, ymm9 # ymm8 = -(ymm7 * ymm8) + ymm9
-	LONG $0x3a6ffec5 // vmovdqu ymm7, ymmword ptr [rdx]
-	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xffdb9dc5 // vpand ymm7, ymm12, ymm7
-	LONG $0x0445c2c4; BYTE $0xf9 // vpmaddubsw ymm7, ymm7, ymm9
-	LONG $0x4a6f7ec5; BYTE $0x40 // vmovdqu ymm9, ymmword ptr [rdx + 0x40]
-	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfffdb5c5 // vpaddw ymm7, ymm9, ymm7
-	LONG $0x0a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx]
-	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
-	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
-	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfffdb5c5 // vpaddw ymm7, ymm9, ymm7
-	LONG $0x4a6f7ec5; BYTE $0x40 // vmovdqu ymm9, ymmword ptr [rdx + 0x40]
-	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
-	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
-	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfffdb5c5 // vpaddw ymm7, ymm9, ymm7
-	LONG $0xf8f5c5c5 // vpmaddwd ymm7, ymm7, ymm0
-	LONG $0x4e107ac5; BYTE $0x2c // vmovss xmm9, dword ptr [rsi + 0x2c]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xa855c2c4; BYTE $0xf8 // vfmadd213ps ymm7, ymm5, ymm8 # ymm7 = (ymm5 * ymm7) + ymm8
-	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xbc4dc2c4; BYTE $0xf9 // vfnmadd231ps ymm7, ymm6, ymm9 # ymm7 = -(ymm6 * ymm9) + ymm7
-	LONG $0x217d42c4; BYTE $0x09 // vpmovsxbd ymm9, qword ptr [r9]
-	LONG $0x137de2c4; WORD $0x3071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x30]
-	LONG $0xb845e2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm7, ymm5 # ymm4 = (ymm7 * ymm5) + ymm4
-	LONG $0x217dc2c4; WORD $0xf079 // vpmovsxbd ymm7, qword ptr [r9 - 0x10]
-	LONG $0x137de2c4; WORD $0x1069 // vcvtph2ps ymm5, xmmword ptr [rcx + 0x10]
-	LONG $0x20c18349 // add r9, 0x20
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x5b7d41c4; BYTE $0xc9 // vcvtps2dq ymm9, ymm9
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0x543541c4; BYTE $0xd7 // vandpd ymm10, ymm9, ymm15
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xff5bfdc5 // vcvtps2dq ymm7, ymm7
-	LONG $0xdb3541c4; BYTE $0xcf // vpand ymm9, ymm9, ymm15
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xc75405c5 // vandpd ymm8, ymm15, ymm7
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xffdb85c5 // vpand ymm7, ymm15, ymm7
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xc5593cc5 // vmulps ymm8, ymm8, ymm5
-	LONG $0xed59acc5 // vmulps ymm5, ymm10, ymm5
-	LONG $0x587d62c4; BYTE $0x16 // vpbroadcastd ymm10, dword ptr [rsi]
-	LONG $0xff59ccc5 // vmulps ymm7, ymm6, ymm7
-	LONG $0xf659b4c5 // vmulps ymm6, ymm9, ymm6
-	LONG $0xdb1d41c4; WORD $0x204b // vpand ymm9, ymm12, ymmword ptr [r11 + 0x20]
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xdb1d41c4; WORD $0x6053 // vpand ymm10, ymm12, ymmword ptr [r11 + 0x60]
-	LONG $0x587d62c4; WORD $0x045e // vpbroadcastd ymm11, dword ptr [rsi + 0x4]
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0xfd2d41c4; BYTE $0xc9 // vpaddw ymm9, ymm10, ymm9
-	LONG $0x6f7e41c4; WORD $0x2053 // vmovdqu ymm10, ymmword ptr [r11 + 0x20]
-	LONG $0x587d62c4; WORD $0x085e // vpbroadcastd ymm11, dword ptr [rsi + 0x8]
-	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0xfd2d41c4; BYTE $0xc9 // vpaddw ymm9, ymm10, ymm9
-	LONG $0x6f7e41c4; WORD $0x6053 // vmovdqu ymm10, ymmword ptr [r11 + 0x60]
-	LONG $0x587d62c4; WORD $0x0c5e // vpbroadcastd ymm11, dword ptr [rsi + 0xc]
-	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0xfd2d41c4; BYTE $0xc9 // vpaddw ymm9, ymm10, ymm9
-	LONG $0xc8f535c5 // vpmaddwd ymm9, ymm9, ymm0
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x593c41c4; BYTE $0xc9 // vmulps ymm9, ymm8, ymm9
-	LONG $0x46107ac5; BYTE $0x28 // vmovss xmm8, dword ptr [rsi + 0x28]
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
-	LONG $0xac4542c4; BYTE $0xc1 // vfnmadd213ps ymm8, ymm7, ymm9 # ymm8 = -(ymm7 * ymm8) + ymm9
-	LONG $0x6f7ec1c4; WORD $0x207b // vmovdqu ymm7, ymmword ptr [r11 + 0x20]
-	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xffdb9dc5 // vpand ymm7, ymm12, ymm7
-	LONG $0x0445c2c4; BYTE $0xf9 // vpmaddubsw ymm7, ymm7, ymm9
-	LONG $0x6f7e41c4; WORD $0x604b // vmovdqu ymm9, ymmword ptr [r11 + 0x60]
-	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfffdb5c5 // vpaddw ymm7, ymm9, ymm7
-	LONG $0x6f7e41c4; WORD $0x204b // vmovdqu ymm9, ymmword ptr [r11 + 0x20]
-	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
-	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
-	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfffdb5c5 // vpaddw ymm7, ymm9, ymm7
-	LONG $0x6f7e41c4; WORD $0x604b // vmovdqu ymm9, ymmword ptr [r11 + 0x60]
-	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
-	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
-	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
-	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
-	LONG $0xfffdb5c5 // vpaddw ymm7, ymm9, ymm7
-	LONG $0xf8f5c5c5 // vpmaddwd ymm7, ymm7, ymm0
-	LONG $0x4e107ac5; BYTE $0x2c // vmovss xmm9, dword ptr [rsi + 0x2c]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xa855c2c4; BYTE $0xf8 // vfmadd213ps ymm7, ymm5, ymm8 # ymm7 = (ymm5 * ymm7) + ymm8
-	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xbc4dc2c4; BYTE $0xf9 // vfnmadd231ps ymm7, ymm6, ymm9 # ymm7 = -(ymm6 * ymm9) + ymm7
-	LONG $0xb845e2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm7, ymm5 # ymm3 = (ymm7 * ymm5) + ymm3
-	LONG $0x40f88149; WORD $0x0005; BYTE $0x00 // cmp r8, 0x540
-	LONG $0xfcba850f; WORD $0xffff // jne 0x189e0 <pq_q2_k+0x170>
-	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
-	LONG $0x40c18148; WORD $0x0005; BYTE $0x00 // add rcx, 0x540
-	LONG $0x05400548; WORD $0x0000 // add rax, 0x540
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
-	LONG $0xfc8c8f0f; WORD $0xffff // jg 0x189d0 <pq_q2_k+0x160>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x0b5c850f; WORD $0x0000 // jne 0x198a9 <pq_q2_k+0x1039>
-	LONG $0xfffc0ee9; BYTE $0xff // jmp 0x18960 <pq_q2_k+0xf0>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x03998e0f; WORD $0x0000 // jle 0x18d0f <pq_q2_k+0x4af>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
-	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x1eeb // jmp 0x18d85 <pq_q2_k+0x515>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
-	LONG $0x01c7f641 // test r15b, 0x1
-	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfbdb840f; WORD $0xffff // je 0x18960 <pq_q2_k+0xf0>
-	WORD $0x8548; BYTE $0xed // test rbp, rbp
-	LONG $0x05028e0f; WORD $0x0000 // jle 0x19290 <pq_q2_k+0xa20>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	QUAD $0x00000000dd0c8d4c // lea r9, [8*rbx]
-	WORD $0x8949; BYTE $0xde // mov r14, rbx
-	LONG $0x05e6c149 // shl r14, 0x5
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0x137de2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x2070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x20]
+	LONG $0x137de2c4; WORD $0x1078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x10]
+	LONG $0x137d62c4; WORD $0x3040 // vcvtph2ps ymm8, xmmword ptr [rax + 0x30]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xff31 // xor edi, edi
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x0025a705787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x25a7] # 0x1af60 <quant_x+0x3a0>
+	QUAD $0x0025a00d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x25a0] # 0x1af62 <quant_x+0x3a2>
+	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
+	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0x07e2c148 // shl rdx, 0x7
+	LONG $0x217de2c4; WORD $0x1814 // vpmovsxbd ymm2, qword ptr [rax + rbx]
+	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
+	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd2db85c5 // vpand ymm2, ymm15, ymm2
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xe55934c5 // vmulps ymm12, ymm9, ymm5
+	LONG $0xda594cc5 // vmulps ymm11, ymm6, ymm2
+	LONG $0x217de2c4; WORD $0x1854; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [rax + rbx + 0x10]
+	LONG $0x587d62c4; BYTE $0x29 // vpbroadcastd ymm13, dword ptr [rcx]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
+	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd2db85c5 // vpand ymm2, ymm15, ymm2
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
+	LONG $0xd2594cc5 // vmulps ymm10, ymm6, ymm2
+	LONG $0xdb7dc1c4; BYTE $0x16 // vpand ymm2, ymm0, ymmword ptr [r14]
+	LONG $0x046dc2c4; BYTE $0xd5 // vpmaddubsw ymm2, ymm2, ymm13
+	LONG $0xdb7d41c4; WORD $0x406e // vpand ymm13, ymm0, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x0471 // vpbroadcastd ymm14, dword ptr [rcx + 0x4]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0x6f7e41c4; BYTE $0x2e // vmovdqu ymm13, ymmword ptr [r14]
+	LONG $0x587d62c4; WORD $0x0871 // vpbroadcastd ymm14, dword ptr [rcx + 0x8]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0x6f7e41c4; WORD $0x406e // vmovdqu ymm13, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x0c71 // vpbroadcastd ymm14, dword ptr [rcx + 0xc]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd2599cc5 // vmulps ymm2, ymm12, ymm2
+	LONG $0x61107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rcx + 0x28]
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
+	LONG $0xac2562c4; BYTE $0xe2 // vfnmadd213ps ymm12, ymm11, ymm2 # ymm12 = -(ymm11 * ymm12) + ymm2
+	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
+	LONG $0x587d62c4; WORD $0x1059 // vpbroadcastd ymm11, dword ptr [rcx + 0x10]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
+	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x1469 // vpbroadcastd ymm13, dword ptr [rcx + 0x14]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	LONG $0x587d62c4; WORD $0x1869 // vpbroadcastd ymm13, dword ptr [rcx + 0x18]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x1c69 // vpbroadcastd ymm13, dword ptr [rcx + 0x1c]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
+	LONG $0x59107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rcx + 0x2c]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xa835c2c4; BYTE $0xd4 // vfmadd213ps ymm2, ymm9, ymm12 # ymm2 = (ymm9 * ymm2) + ymm12
+	LONG $0x187d62c4; WORD $0x2049 // vbroadcastss ymm9, dword ptr [rcx + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
+	LONG $0xbc2dc2c4; BYTE $0xd3 // vfnmadd231ps ymm2, ymm10, ymm11 # ymm2 = -(ymm10 * ymm11) + ymm2
+	LONG $0xb86dc2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm2, ymm9 # ymm4 = (ymm2 * ymm9) + ymm4
+	LONG $0x217de2c4; WORD $0x1854; BYTE $0x08 // vpmovsxbd ymm2, qword ptr [rax + rbx + 0x8]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
+	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd2db85c5 // vpand ymm2, ymm15, ymm2
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xe75934c5 // vmulps ymm12, ymm9, ymm7
+	LONG $0xda593cc5 // vmulps ymm11, ymm8, ymm2
+	LONG $0x217de2c4; WORD $0x1854; BYTE $0x18 // vpmovsxbd ymm2, qword ptr [rax + rbx + 0x18]
+	LONG $0x587d62c4; BYTE $0x29 // vpbroadcastd ymm13, dword ptr [rcx]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
+	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd2db85c5 // vpand ymm2, ymm15, ymm2
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
+	LONG $0xd2593cc5 // vmulps ymm10, ymm8, ymm2
+	LONG $0x52dbfdc5; BYTE $0x20 // vpand ymm2, ymm0, ymmword ptr [rdx + 0x20]
+	LONG $0x046dc2c4; BYTE $0xd5 // vpmaddubsw ymm2, ymm2, ymm13
+	LONG $0x6adb7dc5; BYTE $0x60 // vpand ymm13, ymm0, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0471 // vpbroadcastd ymm14, dword ptr [rcx + 0x4]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0x6a6f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x0871 // vpbroadcastd ymm14, dword ptr [rcx + 0x8]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0x6a6f7ec5; BYTE $0x60 // vmovdqu ymm13, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0c71 // vpbroadcastd ymm14, dword ptr [rcx + 0xc]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd2599cc5 // vmulps ymm2, ymm12, ymm2
+	LONG $0x61107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rcx + 0x28]
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
+	LONG $0xac2562c4; BYTE $0xe2 // vfnmadd213ps ymm12, ymm11, ymm2 # ymm12 = -(ymm11 * ymm12) + ymm2
+	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x1059 // vpbroadcastd ymm11, dword ptr [rcx + 0x10]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
+	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x1469 // vpbroadcastd ymm13, dword ptr [rcx + 0x14]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x5a6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x1869 // vpbroadcastd ymm13, dword ptr [rcx + 0x18]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x1c69 // vpbroadcastd ymm13, dword ptr [rcx + 0x1c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
+	LONG $0x59107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rcx + 0x2c]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xa835c2c4; BYTE $0xd4 // vfmadd213ps ymm2, ymm9, ymm12 # ymm2 = (ymm9 * ymm2) + ymm12
+	LONG $0x187d62c4; WORD $0x2049 // vbroadcastss ymm9, dword ptr [rcx + 0x20]
+	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
+	LONG $0xbc2dc2c4; BYTE $0xd3 // vfnmadd231ps ymm2, ymm10, ymm11 # ymm2 = -(ymm10 * ymm11) + ymm2
+	LONG $0xb86dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm2, ymm9 # ymm3 = (ymm2 * ymm9) + ymm3
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfce3850f; WORD $0xffff // jne 0x189d0 <pq_q2_k+0x170>
+	WORD $0xc7ff // inc edi
+	LONG $0x01400548; WORD $0x0000 // add rax, 0x140
+	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
+	LONG $0xfcb2850f; WORD $0xffff // jne 0x189b0 <pq_q2_k+0x150>
+	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
+	LONG $0x08fe8348 // cmp rsi, 0x8
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0xfc818f0f; WORD $0xffff // jg 0x18990 <pq_q2_k+0x130>
+	QUAD $0x00224805787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x2248] # 0x1af60 <quant_x+0x3a0>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xfc0f840f; WORD $0xffff // je 0x18930 <pq_q2_k+0xd0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0xfffbfce9; BYTE $0xff // jmp 0x18930 <pq_q2_k+0xd0>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x1deb // jmp 0x18d65 <pq_q2_k+0x505>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfbcb840f; WORD $0xffff // je 0x18930 <pq_q2_k+0xd0>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x05028e0f; WORD $0x0000 // jle 0x19270 <pq_q2_k+0xa10>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
-	WORD $0x8949; BYTE $0xe8 // mov r8, rbp
-	LONG $0xd81c8d4c // lea r11, [rax + 8*rbx]
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	WORD $0xc931 // xor ecx, ecx
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x217d42c4; WORD $0x0b44; BYTE $0xf0 // vpmovsxbd ymm8, qword ptr [r11 + rcx - 0x10]
-	LONG $0x137da2c4; WORD $0x4e44; BYTE $0x20 // vcvtph2ps ymm0, xmmword ptr [rsi + 2*r9 + 0x20]
-	LONG $0x137d22c4; WORD $0x4e0c // vcvtph2ps ymm9, xmmword ptr [rsi + 2*r9]
-	QUAD $0x0021231d787de2c4; BYTE $0x00 // vpbroadcastb ymm3, byte ptr [rip + 0x2123] # 0x1af20 <quant_x+0x380>
-	WORD $0x8949; BYTE $0xc5 // mov r13, rax
-	LONG $0x5411fcc5; WORD $0x7024 // vmovups ymmword ptr [rsp + 0x70], ymm2
-	QUAD $0x000090248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x90], ymm1
-	QUAD $0x00210a25797de2c4; BYTE $0x00 // vpbroadcastw ymm4, word ptr [rip + 0x210a] # 0x1af22 <quant_x+0x382>
-	LONG $0x80e88348 // sub rax, -0x80
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	QUAD $0x0000d0248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd0], ymm0
-	LONG $0x5b7d41c4; BYTE $0xc0 // vcvtps2dq ymm8, ymm8
-	LONG $0x543d41c4; BYTE $0xd7 // vandpd ymm10, ymm8, ymm15
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xdb3d41c4; BYTE $0xc7 // vpand ymm8, ymm8, ymm15
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x593441c4; BYTE $0xda // vmulps ymm11, ymm9, ymm10
-	LONG $0xd0593cc5 // vmulps ymm10, ymm8, ymm0
-	LONG $0x217d42c4; WORD $0x0b04 // vpmovsxbd ymm8, qword ptr [r11 + rcx]
-	LONG $0x587d62c4; BYTE $0x2f // vpbroadcastd ymm13, dword ptr [rdi]
-	LONG $0x20c18348 // add rcx, 0x20
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x5b7d41c4; BYTE $0xc0 // vcvtps2dq ymm8, ymm8
-	LONG $0x543d41c4; BYTE $0xe7 // vandpd ymm12, ymm8, ymm15
-	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
-	LONG $0x593441c4; BYTE $0xcc // vmulps ymm9, ymm9, ymm12
-	LONG $0xdb6501c4; WORD $0x3564; BYTE $0x00 // vpand ymm12, ymm3, ymmword ptr [r13 + r14]
-	LONG $0x041d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x2077 // vpbroadcastd ymm14, dword ptr [rdi + 0x20]
-	LONG $0x041d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm12, ymm14
-	LONG $0x587d62c4; WORD $0x407f // vpbroadcastd ymm15, dword ptr [rdi + 0x40]
-	LONG $0x041d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm12, ymm15
-	LONG $0x587de2c4; WORD $0x6057 // vpbroadcastd ymm2, dword ptr [rdi + 0x60]
-	LONG $0x041de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm12, ymm2
-	LONG $0xdb6501c4; WORD $0x3564; BYTE $0x40 // vpand ymm12, ymm3, ymmword ptr [r13 + r14 + 0x40]
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x137da2c4; WORD $0x360c // vcvtph2ps ymm1, xmmword ptr [rsi + r14]
+	LONG $0x137da2c4; WORD $0x365c; BYTE $0x20 // vcvtph2ps ymm3, xmmword ptr [rsi + r14 + 0x20]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
+	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xd231 // xor edx, edx
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x05e1c149 // shl r9, 0x5
+	LONG $0x5411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm2
+	LONG $0x07e2c148 // shl rdx, 0x7
+	QUAD $0x0000c824ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm5
+	QUAD $0x00008824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm4
+	QUAD $0x0021662d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x2166] # 0x1af62 <quant_x+0x3a2>
+	LONG $0xe328fcc5 // vmovaps ymm4, ymm3
+	LONG $0x217da2c4; WORD $0x0b14 // vpmovsxbd ymm2, qword ptr [rbx + r9]
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
+	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd2db85c5 // vpand ymm2, ymm15, ymm2
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd15934c5 // vmulps ymm10, ymm9, ymm1
+	LONG $0x217d22c4; WORD $0x0b4c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rbx + r9 + 0x10]
+	LONG $0x587d62c4; BYTE $0x27 // vpbroadcastd ymm12, dword ptr [rdi]
+	LONG $0xda5964c5 // vmulps ymm11, ymm3, ymm2
+	LONG $0xdb3da1c4; WORD $0x2a14 // vpand ymm2, ymm8, ymmword ptr [rdx + r13]
+	LONG $0xd928fcc5 // vmovaps ymm3, ymm1
+	LONG $0x046d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm2, ymm12
+	LONG $0x587d62c4; WORD $0x206f // vpbroadcastd ymm13, dword ptr [rdi + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x5b7d41c4; BYTE $0xc9 // vcvtps2dq ymm9, ymm9
+	LONG $0x046d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm2, ymm13
+	LONG $0x587d62c4; WORD $0x4077 // vpbroadcastd ymm14, dword ptr [rdi + 0x40]
+	LONG $0x046d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm2, ymm14
+	LONG $0x587d62c4; WORD $0x607f // vpbroadcastd ymm15, dword ptr [rdi + 0x60]
+	LONG $0x046dc2c4; BYTE $0xd7 // vpmaddubsw ymm2, ymm2, ymm15
+	LONG $0xdb3d21c4; WORD $0x2a7c; BYTE $0x40 // vpand ymm15, ymm8, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0x587de2c4; WORD $0x0447 // vpbroadcastd ymm0, dword ptr [rdi + 0x4]
-	LONG $0x041de2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm12, ymm0
-	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
-	LONG $0x587d62c4; WORD $0x246f // vpbroadcastd ymm13, dword ptr [rdi + 0x24]
-	LONG $0x041d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm12, ymm13
+	LONG $0x0405e2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm15, ymm0
+	LONG $0xc0fd9dc5 // vpaddw ymm0, ymm12, ymm0
+	LONG $0x587d62c4; WORD $0x2467 // vpbroadcastd ymm12, dword ptr [rdi + 0x24]
+	LONG $0x040542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm15, ymm12
+	LONG $0xfd1d41c4; BYTE $0xe5 // vpaddw ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x446f // vpbroadcastd ymm13, dword ptr [rdi + 0x44]
+	LONG $0x040542c4; BYTE $0xed // vpmaddubsw ymm13, ymm15, ymm13
 	LONG $0xfd1541c4; BYTE $0xee // vpaddw ymm13, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x4477 // vpbroadcastd ymm14, dword ptr [rdi + 0x44]
-	LONG $0x041d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm12, ymm14
-	LONG $0xfd0d41c4; BYTE $0xf7 // vpaddw ymm14, ymm14, ymm15
-	LONG $0x587d62c4; WORD $0x647f // vpbroadcastd ymm15, dword ptr [rdi + 0x64]
-	LONG $0x041d42c4; BYTE $0xe7 // vpmaddubsw ymm12, ymm12, ymm15
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x6f7e01c4; WORD $0x3564; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r13 + r14]
+	LONG $0x587d62c4; WORD $0x6477 // vpbroadcastd ymm14, dword ptr [rdi + 0x64]
+	LONG $0x040542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm15, ymm14
+	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
+	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
 	LONG $0x587d62c4; WORD $0x087f // vpbroadcastd ymm15, dword ptr [rdi + 0x8]
-	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
-	LONG $0xe3db1dc5 // vpand ymm12, ymm12, ymm3
-	LONG $0x041d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm12, ymm15
+	LONG $0x720dc1c4; WORD $0x02d6 // vpsrld ymm14, ymm14, 0x2
+	LONG $0xdb0d41c4; BYTE $0xf0 // vpand ymm14, ymm14, ymm8
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
 	LONG $0xc0fd85c5 // vpaddw ymm0, ymm15, ymm0
 	LONG $0x587d62c4; WORD $0x287f // vpbroadcastd ymm15, dword ptr [rdi + 0x28]
-	LONG $0x041d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm12, ymm15
-	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xfd0541c4; BYTE $0xe4 // vpaddw ymm12, ymm15, ymm12
 	LONG $0x587d62c4; WORD $0x487f // vpbroadcastd ymm15, dword ptr [rdi + 0x48]
-	LONG $0x041d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm12, ymm15
-	LONG $0xfd0541c4; BYTE $0xf6 // vpaddw ymm14, ymm15, ymm14
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
 	LONG $0x587d62c4; WORD $0x687f // vpbroadcastd ymm15, dword ptr [rdi + 0x68]
-	LONG $0x041d42c4; BYTE $0xe7 // vpmaddubsw ymm12, ymm12, ymm15
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0x6f7e01c4; WORD $0x3564; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [r13 + r14 + 0x40]
+	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
+	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
+	LONG $0x6f7e21c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0x587d62c4; WORD $0x0c7f // vpbroadcastd ymm15, dword ptr [rdi + 0xc]
-	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
-	LONG $0xe3db1dc5 // vpand ymm12, ymm12, ymm3
-	LONG $0x041d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm12, ymm15
+	LONG $0x720dc1c4; WORD $0x02d6 // vpsrld ymm14, ymm14, 0x2
+	LONG $0xdb0d41c4; BYTE $0xf0 // vpand ymm14, ymm14, ymm8
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
 	LONG $0xc0fd85c5 // vpaddw ymm0, ymm15, ymm0
-	LONG $0xc4f5fdc5 // vpmaddwd ymm0, ymm0, ymm4
+	LONG $0xc5f5fdc5 // vpmaddwd ymm0, ymm0, ymm5
 	LONG $0x587d62c4; WORD $0x2c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x2c]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
-	LONG $0x041d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm12, ymm15
-	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
-	LONG $0xecf515c5 // vpmaddwd ymm13, ymm13, ymm4
+	LONG $0xc059acc5 // vmulps ymm0, ymm10, ymm0
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xfd0541c4; BYTE $0xe4 // vpaddw ymm12, ymm15, ymm12
+	LONG $0xe5f51dc5 // vpmaddwd ymm12, ymm12, ymm5
 	LONG $0x587d62c4; WORD $0x4c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x4c]
-	LONG $0x041d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm12, ymm15
-	LONG $0xfd0541c4; BYTE $0xf6 // vpaddw ymm14, ymm15, ymm14
-	LONG $0xfcf50dc5 // vpmaddwd ymm15, ymm14, ymm4
-	LONG $0x587d62c4; WORD $0x6c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x6c]
-	LONG $0x041d42c4; BYTE $0xe6 // vpmaddubsw ymm12, ymm12, ymm14
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0xd4f5edc5 // vpmaddwd ymm2, ymm2, ymm4
-	QUAD $0x00000140a7107ac5 // vmovss xmm12, dword ptr [rdi + 0x140]
-	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
-	LONG $0x187d42c4; BYTE $0xf4 // vbroadcastss ymm14, xmm12
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
+	LONG $0xfdf515c5 // vpmaddwd ymm15, ymm13, ymm5
+	LONG $0x587d62c4; WORD $0x6c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x6c]
+	LONG $0x040d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm14, ymm13
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
+	QUAD $0x00000140af107ac5 // vmovss xmm13, dword ptr [rdi + 0x140]
+	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
+	LONG $0x187d42c4; BYTE $0xf5 // vbroadcastss ymm14, xmm13
+	LONG $0xac2562c4; BYTE $0xf0 // vfnmadd213ps ymm14, ymm11, ymm0 # ymm14 = -(ymm11 * ymm14) + ymm0
+	LONG $0x5b7cc1c4; BYTE $0xc4 // vcvtdq2ps ymm0, ymm12
 	QUAD $0x00000144a7107ac5 // vmovss xmm12, dword ptr [rdi + 0x144]
-	LONG $0xac2d62c4; BYTE $0xf0 // vfnmadd213ps ymm14, ymm10, ymm0 # ymm14 = -(ymm10 * ymm14) + ymm0
-	LONG $0x5b7cc1c4; BYTE $0xc5 // vcvtdq2ps ymm0, ymm13
-	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
+	LONG $0xc059acc5 // vmulps ymm0, ymm10, ymm0
 	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
 	LONG $0x187d42c4; BYTE $0xec // vbroadcastss ymm13, xmm12
 	QUAD $0x00000148a7107ac5 // vmovss xmm12, dword ptr [rdi + 0x148]
-	LONG $0xac2d62c4; BYTE $0xe8 // vfnmadd213ps ymm13, ymm10, ymm0 # ymm13 = -(ymm10 * ymm13) + ymm0
+	LONG $0xac2562c4; BYTE $0xe8 // vfnmadd213ps ymm13, ymm11, ymm0 # ymm13 = -(ymm11 * ymm13) + ymm0
 	LONG $0x5b7cc1c4; BYTE $0xc7 // vcvtdq2ps ymm0, ymm15
-	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
+	LONG $0xc059acc5 // vmulps ymm0, ymm10, ymm0
 	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
 	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
-	LONG $0xac2d62c4; BYTE $0xe0 // vfnmadd213ps ymm12, ymm10, ymm0 # ymm12 = -(ymm10 * ymm12) + ymm0
+	LONG $0xac2562c4; BYTE $0xe0 // vfnmadd213ps ymm12, ymm11, ymm0 # ymm12 = -(ymm11 * ymm12) + ymm0
 	LONG $0xc25bfcc5 // vcvtdq2ps ymm0, ymm2
 	QUAD $0x0000014c9710fac5 // vmovss xmm2, dword ptr [rdi + 0x14c]
-	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
+	LONG $0xc059acc5 // vmulps ymm0, ymm10, ymm0
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0x187d62c4; BYTE $0xda // vbroadcastss ymm11, xmm2
+	LONG $0x187d62c4; BYTE $0xd2 // vbroadcastss ymm10, xmm2
 	LONG $0x587de2c4; WORD $0x1057 // vpbroadcastd ymm2, dword ptr [rdi + 0x10]
-	LONG $0xac2d62c4; BYTE $0xd8 // vfnmadd213ps ymm11, ymm10, ymm0 # ymm11 = -(ymm10 * ymm11) + ymm0
-	LONG $0x6f7e81c4; WORD $0x3544; BYTE $0x00 // vmovdqu ymm0, ymmword ptr [r13 + r14]
+	LONG $0xac2562c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm11, ymm0 # ymm10 = -(ymm11 * ymm10) + ymm0
+	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
+	LONG $0xc0dbbdc5 // vpand ymm0, ymm8, ymm0
 	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
-	LONG $0x587d62c4; WORD $0x3057 // vpbroadcastd ymm10, dword ptr [rdi + 0x30]
-	LONG $0x047d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm0, ymm10
+	LONG $0x587d62c4; WORD $0x305f // vpbroadcastd ymm11, dword ptr [rdi + 0x30]
+	LONG $0x047d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm0, ymm11
 	LONG $0x587d62c4; WORD $0x507f // vpbroadcastd ymm15, dword ptr [rdi + 0x50]
 	LONG $0x047d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm0, ymm15
 	LONG $0x587de2c4; WORD $0x704f // vpbroadcastd ymm1, dword ptr [rdi + 0x70]
 	LONG $0x047de2c4; BYTE $0xc1 // vpmaddubsw ymm0, ymm0, ymm1
-	LONG $0x6f7e81c4; WORD $0x354c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [r13 + r14 + 0x40]
+	LONG $0x6f7ea1c4; WORD $0x2a4c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
 	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xcbdbf5c5 // vpand ymm1, ymm1, ymm3
+	LONG $0xc9dbbdc5 // vpand ymm1, ymm8, ymm1
 	LONG $0x0475e2c4; BYTE $0xff // vpmaddubsw ymm7, ymm1, ymm7
 	LONG $0xd2fdc5c5 // vpaddw ymm2, ymm7, ymm2
 	LONG $0x587de2c4; WORD $0x347f // vpbroadcastd ymm7, dword ptr [rdi + 0x34]
 	LONG $0x0475e2c4; BYTE $0xff // vpmaddubsw ymm7, ymm1, ymm7
-	LONG $0xfffdadc5 // vpaddw ymm7, ymm10, ymm7
-	LONG $0x587d62c4; WORD $0x5457 // vpbroadcastd ymm10, dword ptr [rdi + 0x54]
-	LONG $0x047542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm1, ymm10
-	LONG $0xfd2d41c4; BYTE $0xd7 // vpaddw ymm10, ymm10, ymm15
+	LONG $0xfffda5c5 // vpaddw ymm7, ymm11, ymm7
+	LONG $0x587d62c4; WORD $0x545f // vpbroadcastd ymm11, dword ptr [rdi + 0x54]
+	LONG $0x047542c4; BYTE $0xdb // vpmaddubsw ymm11, ymm1, ymm11
+	LONG $0xfd2541c4; BYTE $0xdf // vpaddw ymm11, ymm11, ymm15
 	LONG $0x587d62c4; WORD $0x747f // vpbroadcastd ymm15, dword ptr [rdi + 0x74]
 	LONG $0x0475c2c4; BYTE $0xcf // vpmaddubsw ymm1, ymm1, ymm15
 	LONG $0xc0fdf5c5 // vpaddw ymm0, ymm1, ymm0
-	LONG $0x6f7e81c4; WORD $0x354c; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [r13 + r14]
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
 	LONG $0x587d62c4; WORD $0x187f // vpbroadcastd ymm15, dword ptr [rdi + 0x18]
 	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
-	LONG $0xcbdbf5c5 // vpand ymm1, ymm1, ymm3
+	LONG $0xc9dbbdc5 // vpand ymm1, ymm8, ymm1
 	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
 	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
 	LONG $0x587d62c4; WORD $0x387f // vpbroadcastd ymm15, dword ptr [rdi + 0x38]
@@ -7037,161 +7103,172 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfffd85c5 // vpaddw ymm7, ymm15, ymm7
 	LONG $0x587d62c4; WORD $0x587f // vpbroadcastd ymm15, dword ptr [rdi + 0x58]
 	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
-	LONG $0xfd0541c4; BYTE $0xd2 // vpaddw ymm10, ymm15, ymm10
+	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
 	LONG $0x587d62c4; WORD $0x787f // vpbroadcastd ymm15, dword ptr [rdi + 0x78]
 	LONG $0x0475c2c4; BYTE $0xcf // vpmaddubsw ymm1, ymm1, ymm15
 	LONG $0xc0fdf5c5 // vpaddw ymm0, ymm1, ymm0
-	LONG $0x6f7e81c4; WORD $0x354c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [r13 + r14 + 0x40]
+	LONG $0x6f7ea1c4; WORD $0x2a4c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0x587d62c4; WORD $0x1c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x1c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
-	LONG $0xcbdbf5c5 // vpand ymm1, ymm1, ymm3
+	LONG $0xc9dbbdc5 // vpand ymm1, ymm8, ymm1
 	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
 	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
-	LONG $0xd4f5edc5 // vpmaddwd ymm2, ymm2, ymm4
-	LONG $0x587d62c4; WORD $0x3c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x3c]
-	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
-	LONG $0xfffd85c5 // vpaddw ymm7, ymm15, ymm7
-	LONG $0xfcf5c5c5 // vpmaddwd ymm7, ymm7, ymm4
-	LONG $0x587d62c4; WORD $0x5c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x5c]
-	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
-	LONG $0xfd0541c4; BYTE $0xd2 // vpaddw ymm10, ymm15, ymm10
-	LONG $0xfcf52dc5 // vpmaddwd ymm15, ymm10, ymm4
-	LONG $0x587d62c4; WORD $0x7c57 // vpbroadcastd ymm10, dword ptr [rdi + 0x7c]
-	LONG $0x5b7cc1c4; BYTE $0xdf // vcvtdq2ps ymm3, ymm15
-	QUAD $0x0000b024bc6f7ec5; BYTE $0x00 // vmovdqu ymm15, ymmword ptr [rsp + 0xb0]
-	LONG $0xa835c2c4; BYTE $0xdc // vfmadd213ps ymm3, ymm9, ymm12 # ymm3 = (ymm9 * ymm3) + ymm12
-	LONG $0x0475c2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm10
-	LONG $0xd25b7cc5 // vcvtdq2ps ymm10, ymm2
+	LONG $0xc5f56dc5 // vpmaddwd ymm8, ymm2, ymm5
+	LONG $0x587de2c4; WORD $0x3c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x3c]
+	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
+	LONG $0xd7fdedc5 // vpaddw ymm2, ymm2, ymm7
+	LONG $0xfdf5edc5 // vpmaddwd ymm7, ymm2, ymm5
+	LONG $0x587de2c4; WORD $0x5c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x5c]
+	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
+	LONG $0x587d62c4; WORD $0x7c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x7c]
+	LONG $0x0475c2c4; BYTE $0xcb // vpmaddubsw ymm1, ymm1, ymm11
+	LONG $0x5b7c41c4; BYTE $0xd8 // vcvtdq2ps ymm11, ymm8
+	LONG $0xc25b7cc5 // vcvtdq2ps ymm8, ymm2
 	LONG $0xc0fdf5c5 // vpaddw ymm0, ymm1, ymm0
-	LONG $0xa83542c4; BYTE $0xd6 // vfmadd213ps ymm10, ymm9, ymm14 # ymm10 = (ymm9 * ymm10) + ymm14
-	LONG $0xf75b7cc5 // vcvtdq2ps ymm14, ymm7
-	LONG $0xc4f5fdc5 // vpmaddwd ymm0, ymm0, ymm4
-	QUAD $0x00000168bf10fac5 // vmovss xmm7, dword ptr [rdi + 0x168]
-	LONG $0xe05b7cc5 // vcvtdq2ps ymm12, ymm0
-	LONG $0x727dc1c4; WORD $0x04d0 // vpsrld ymm0, ymm8, 0x4
-	QUAD $0x000001608f10fac5 // vmovss xmm1, dword ptr [rdi + 0x160]
+	QUAD $0x0000a8248c54b5c5; BYTE $0x00 // vandpd ymm1, ymm9, ymmword ptr [rsp + 0xa8]
+	LONG $0xc5f5fdc5 // vpmaddwd ymm0, ymm0, ymm5
+	QUAD $0x0000c824ac10fcc5; BYTE $0x00 // vmovups ymm5, ymmword ptr [rsp + 0xc8]
 	QUAD $0x000001649710fac5 // vmovss xmm2, dword ptr [rdi + 0x164]
-	QUAD $0x0000016c87107ac5 // vmovss xmm8, dword ptr [rdi + 0x16c]
-	QUAD $0x000100a7187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rdi + 0x100]
-	LONG $0xc0db85c5 // vpand ymm0, ymm15, ymm0
-	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	QUAD $0x0000d0248459fcc5; BYTE $0x00 // vmulps ymm0, ymm0, ymmword ptr [rsp + 0xd0]
-	LONG $0xa83542c4; BYTE $0xf5 // vfmadd213ps ymm14, ymm9, ymm13 # ymm14 = (ymm9 * ymm14) + ymm13
-	LONG $0xa83542c4; BYTE $0xe3 // vfmadd213ps ymm12, ymm9, ymm11 # ymm12 = (ymm9 * ymm12) + ymm11
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
-	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xf95964c5 // vmulps ymm15, ymm3, ymm1
+	QUAD $0x000001608f10fac5 // vmovss xmm1, dword ptr [rdi + 0x160]
 	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
-	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
-	LONG $0xac7de2c4; BYTE $0xfb // vfnmadd213ps ymm7, ymm0, ymm3 # ymm7 = -(ymm0 * ymm7) + ymm3
-	QUAD $0x0001049f187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rdi + 0x104]
-	LONG $0xac7dc2c4; BYTE $0xca // vfnmadd213ps ymm1, ymm0, ymm10 # ymm1 = -(ymm0 * ymm1) + ymm10
+	LONG $0xa80542c4; BYTE $0xde // vfmadd213ps ymm11, ymm15, ymm14 # ymm11 = (ymm15 * ymm11) + ymm14
+	LONG $0xf75b7cc5 // vcvtdq2ps ymm14, ymm7
+	LONG $0xa80542c4; BYTE $0xc4 // vfmadd213ps ymm8, ymm15, ymm12 # ymm8 = (ymm15 * ymm8) + ymm12
+	LONG $0xe05b7cc5 // vcvtdq2ps ymm12, ymm0
+	QUAD $0x00000168bf10fac5 // vmovss xmm7, dword ptr [rdi + 0x168]
+	LONG $0x727dc1c4; WORD $0x04d1 // vpsrld ymm0, ymm9, 0x4
+	QUAD $0x0001008f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x100]
+	LONG $0xa80542c4; BYTE $0xe2 // vfmadd213ps ymm12, ymm15, ymm10 # ymm12 = (ymm15 * ymm12) + ymm10
+	LONG $0xa80542c4; BYTE $0xf5 // vfmadd213ps ymm14, ymm15, ymm13 # ymm14 = (ymm15 * ymm14) + ymm13
+	QUAD $0x0000a824bc6f7ec5; BYTE $0x00 // vmovdqu ymm15, ymmword ptr [rsp + 0xa8]
+	QUAD $0x00010497187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x104]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
+	LONG $0xc0db85c5 // vpand ymm0, ymm15, ymm0
+	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059dcc5 // vmulps ymm0, ymm4, ymm0
+	LONG $0xac7dc2c4; BYTE $0xcb // vfnmadd213ps ymm1, ymm0, ymm11 # ymm1 = -(ymm0 * ymm1) + ymm11
+	LONG $0xac7dc2c4; BYTE $0xf8 // vfnmadd213ps ymm7, ymm0, ymm8 # ymm7 = -(ymm0 * ymm7) + ymm8
+	QUAD $0x0000016c87107ac5 // vmovss xmm8, dword ptr [rdi + 0x16c]
 	LONG $0xac7dc2c4; BYTE $0xd6 // vfnmadd213ps ymm2, ymm0, ymm14 # ymm2 = -(ymm0 * ymm2) + ymm14
-	LONG $0xbc7d42c4; BYTE $0xe0 // vfnmadd231ps ymm12, ymm0, ymm8 # ymm12 = -(ymm0 * ymm8) + ymm12
-	LONG $0xb875e2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm1, ymm4 # ymm6 = (ymm1 * ymm4) + ymm6
-	QUAD $0x000090248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0x90]
-	QUAD $0x000108a7187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rdi + 0x108]
-	LONG $0xb86de2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm2, ymm3 # ymm5 = (ymm2 * ymm3) + ymm5
-	LONG $0x5410fcc5; WORD $0x7024 // vmovups ymm2, ymmword ptr [rsp + 0x70]
-	QUAD $0x00010c9f187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rdi + 0x10c]
+	LONG $0xb875c2c4; BYTE $0xf1 // vfmadd231ps ymm6, ymm1, ymm9 # ymm6 = (ymm1 * ymm9) + ymm6
+	LONG $0xcb28fcc5 // vmovaps ymm1, ymm3
+	LONG $0xdc28fcc5 // vmovaps ymm3, ymm4
+	QUAD $0x00008824a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x88]
+	QUAD $0x0001088f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x108]
+	LONG $0xb86dc2c4; BYTE $0xea // vfmadd231ps ymm5, ymm2, ymm10 # ymm5 = (ymm2 * ymm10) + ymm5
+	LONG $0x5410fcc5; WORD $0x6824 // vmovups ymm2, ymmword ptr [rsp + 0x68]
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
+	LONG $0xb845c2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm7, ymm9 # ymm4 = (ymm7 * ymm9) + ymm4
+	QUAD $0x00010cbf187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0xb845e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm7, ymm4 # ymm2 = (ymm7 * ymm4) + ymm2
-	LONG $0xb81de2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm12, ymm3 # ymm1 = (ymm12 * ymm3) + ymm1
-	LONG $0x00f98148; WORD $0x0001; BYTE $0x00 // cmp rcx, 0x100
-	LONG $0xfb9d850f; WORD $0xffff // jne 0x18de0 <pq_q2_k+0x570>
+	LONG $0xbc7d42c4; BYTE $0xe0 // vfnmadd231ps ymm12, ymm0, ymm8 # ymm12 = -(ymm0 * ymm8) + ymm12
+	QUAD $0x001d3805787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x1d38] # 0x1af60 <quant_x+0x3a0>
+	LONG $0xb81de2c4; BYTE $0xd7 // vfmadd231ps ymm2, ymm12, ymm7 # ymm2 = (ymm12 * ymm7) + ymm2
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfb93850f; WORD $0xffff // jne 0x18dd0 <pq_q2_k+0x570>
+	WORD $0xc0ff // inc eax
+	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfb71850f; WORD $0xffff // jne 0x18dc0 <pq_q2_k+0x560>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x40c68148; WORD $0x0005; BYTE $0x00 // add rsi, 0x540
-	LONG $0x40c38149; WORD $0x0005; BYTE $0x00 // add r11, 0x540
-	LONG $0x40c28148; WORD $0x0005; BYTE $0x00 // add rdx, 0x540
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb678f0f; WORD $0xffff // jg 0x18dd0 <pq_q2_k+0x560>
-	QUAD $0x001cae25787d62c4; BYTE $0x00 // vpbroadcastb ymm12, byte ptr [rip + 0x1cae] # 0x1af20 <quant_x+0x380>
-	QUAD $0x001d1505187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1d15] # 0x1af90 <quant_x+0x3f0>
+	LONG $0xfb408f0f; WORD $0xffff // jg 0x18da0 <pq_q2_k+0x540>
+	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x3075 // jne 0x192b0 <pq_q2_k+0xa40>
-	LONG $0xfffaebe9; BYTE $0xff // jmp 0x18d70 <pq_q2_k+0x500>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x8949; BYTE $0xde // mov r14, rbx
-	LONG $0x05e6c149 // shl r14, 0x5
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x2675 // jne 0x19290 <pq_q2_k+0xa30>
+	LONG $0xfffae1e9; BYTE $0xff // jmp 0x18d50 <pq_q2_k+0x4f0>
+	BYTE $0x90 // nop
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfac0840f; WORD $0xffff // je 0x18d70 <pq_q2_k+0x500>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x300c8d4e // lea r9, [rax + r14]
-	LONG $0x117cc1c4; BYTE $0x31 // vmovups ymmword ptr [r9], ymm6
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfaa8820f; WORD $0xffff // jb 0x18d70 <pq_q2_k+0x500>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x117cc1c4; WORD $0x812c // vmovups ymmword ptr [r9 + 4*rax], ymm5
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfa94820f; WORD $0xffff // jb 0x18d70 <pq_q2_k+0x500>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x117cc1c4; WORD $0xc114 // vmovups ymmword ptr [r9 + 8*rax], ymm2
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfa80820f; WORD $0xffff // jb 0x18d70 <pq_q2_k+0x500>
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
-	LONG $0x117cc1c4; WORD $0x010c // vmovups ymmword ptr [r9 + rax], ymm1
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfa6b820f; WORD $0xffff // jb 0x18d70 <pq_q2_k+0x500>
-	WORD $0x8548; BYTE $0xed // test rbp, rbp
-	LONG $0x05268e0f; WORD $0x0000 // jle 0x19834 <pq_q2_k+0xfc4>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x246c8b4c; BYTE $0x18 // mov r13, qword ptr [rsp + 0x18]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
-	WORD $0x8949; BYTE $0xe8 // mov r8, rbp
-	LONG $0xd81c8d4c // lea r11, [rax + 8*rbx]
-	LONG $0x03e3c148 // shl rbx, 0x3
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0x894c; BYTE $0xe8 // mov rax, r13
-	WORD $0xc931 // xor ecx, ecx
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xfac0840f; WORD $0xffff // je 0x18d50 <pq_q2_k+0x4f0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x283c8d4e // lea r15, [rax + r13]
+	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
+	LONG $0x02fa8341 // cmp r10d, 0x2
+	LONG $0xfaa8820f; WORD $0xffff // jb 0x18d50 <pq_q2_k+0x4f0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
+	LONG $0x03fa8341 // cmp r10d, 0x3
+	LONG $0xfa93820f; WORD $0xffff // jb 0x18d50 <pq_q2_k+0x4f0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x117cc1c4; WORD $0xc724 // vmovups ymmword ptr [r15 + 8*rax], ymm4
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	LONG $0xfa7e820f; WORD $0xffff // jb 0x18d50 <pq_q2_k+0x4f0>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
+	LONG $0x05fa8341 // cmp r10d, 0x5
+	LONG $0xfa69820f; WORD $0xffff // jb 0x18d50 <pq_q2_k+0x4f0>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x054f8e0f; WORD $0x0000 // jle 0x1983f <pq_q2_k+0xfdf>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x03e4c149 // shl r12, 0x3
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x137da2c4; WORD $0x3714 // vcvtph2ps ymm2, xmmword ptr [rdi + r14]
+	LONG $0x137d22c4; WORD $0x374c; BYTE $0x20 // vcvtph2ps ymm9, xmmword ptr [rdi + r14 + 0x20]
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x000088249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm2
+	QUAD $0x0000c8248c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm9
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	QUAD $0x000090248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x90], ymm1
-	LONG $0x217dc2c4; WORD $0x0b4c; BYTE $0xf0 // vpmovsxbd ymm1, qword ptr [r11 + rcx - 0x10]
-	LONG $0x137de2c4; WORD $0x5f5c; BYTE $0x20 // vcvtph2ps ymm3, xmmword ptr [rdi + 2*rbx + 0x20]
-	LONG $0x137de2c4; WORD $0x5f04 // vcvtph2ps ymm0, xmmword ptr [rdi + 2*rbx]
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	QUAD $0x001ba73d787de2c4; BYTE $0x00 // vpbroadcastb ymm7, byte ptr [rip + 0x1ba7] # 0x1af20 <quant_x+0x380>
-	LONG $0x80e88348 // sub rax, -0x80
+	LONG $0x271c8d4a // lea rbx, [rdi + r12]
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xd231 // xor edx, edx
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x05e1c149 // shl r9, 0x5
+	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
+	LONG $0x07e2c148 // shl rdx, 0x7
+	QUAD $0x001be81d797de2c4; BYTE $0x00 // vpbroadcastw ymm3, word ptr [rip + 0x1be8] # 0x1af62 <quant_x+0x3a2>
+	LONG $0x217da2c4; WORD $0x0b04 // vpmovsxbd ymm0, qword ptr [rbx + r9]
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
+	LONG $0xc85485c5 // vandpd ymm1, ymm15, ymm0
+	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
+	LONG $0xc0db85c5 // vpand ymm0, ymm15, ymm0
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x5c11fcc5; WORD $0x7024 // vmovups ymmword ptr [rsp + 0x70], ymm3
-	LONG $0xc95bfdc5 // vcvtps2dq ymm1, ymm1
-	LONG $0xd15485c5 // vandpd ymm2, ymm15, ymm1
-	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xc9db85c5 // vpand ymm1, ymm15, ymm1
-	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xda597cc5 // vmulps ymm11, ymm0, ymm2
-	LONG $0xd15964c5 // vmulps ymm10, ymm3, ymm1
-	LONG $0x217dc2c4; WORD $0x0b0c // vpmovsxbd ymm1, qword ptr [r11 + rcx]
-	QUAD $0x001b6b1d797de2c4; BYTE $0x00 // vpbroadcastw ymm3, word ptr [rip + 0x1b6b] # 0x1af22 <quant_x+0x382>
-	LONG $0x20c18348 // add rcx, 0x20
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xc15b7dc5 // vcvtps2dq ymm8, ymm1
-	LONG $0x543dc1c4; BYTE $0xcf // vandpd ymm1, ymm8, ymm15
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xc9597cc5 // vmulps ymm9, ymm0, ymm1
-	LONG $0xdb1da1c4; WORD $0x3204 // vpand ymm0, ymm12, ymmword ptr [rdx + r14]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xd1596cc5 // vmulps ymm10, ymm2, ymm1
+	LONG $0xd85934c5 // vmulps ymm11, ymm9, ymm0
+	LONG $0x217d22c4; WORD $0x0b4c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rbx + r9 + 0x10]
+	LONG $0xdb3da1c4; WORD $0x2a04 // vpand ymm0, ymm8, ymmword ptr [rdx + r13]
 	QUAD $0x0000808e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x80]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
 	QUAD $0x0000a096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa0]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x5b7d41c4; BYTE $0xc9 // vcvtps2dq ymm9, ymm9
 	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
 	QUAD $0x0000c0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xc0]
 	LONG $0x047d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm0, ymm12
 	QUAD $0x0000e0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe0]
 	LONG $0x047dc2c4; BYTE $0xc5 // vpmaddubsw ymm0, ymm0, ymm13
-	LONG $0xdb4521c4; WORD $0x326c; BYTE $0x40 // vpand ymm13, ymm7, ymmword ptr [rdx + r14 + 0x40]
+	LONG $0xdb3d21c4; WORD $0x2a6c; BYTE $0x40 // vpand ymm13, ymm8, ymmword ptr [rdx + r13 + 0x40]
 	QUAD $0x000084b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x84]
 	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
 	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
@@ -7204,10 +7281,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000e4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe4]
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
 	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
-	LONG $0x6f7e21c4; WORD $0x322c // vmovdqu ymm13, ymmword ptr [rdx + r14]
+	LONG $0x6f7e21c4; WORD $0x2a2c // vmovdqu ymm13, ymmword ptr [rdx + r13]
 	QUAD $0x000088b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x88]
 	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
-	QUAD $0x00001a452ddb15c5 // vpand ymm13, ymm13, ymmword ptr [rip + 0x1a45] # 0x1aec0 <quant_x+0x320>
+	LONG $0xdb1541c4; BYTE $0xe8 // vpand ymm13, ymm13, ymm8
 	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
 	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
 	QUAD $0x0000a8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xa8]
@@ -7219,16 +7296,16 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000e8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe8]
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
 	LONG $0xc0fd95c5 // vpaddw ymm0, ymm13, ymm0
-	LONG $0x6f7e21c4; WORD $0x326c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdx + r14 + 0x40]
+	LONG $0x6f7e21c4; WORD $0x2a6c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdx + r13 + 0x40]
 	QUAD $0x00008cb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x8c]
 	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
-	QUAD $0x000019e72ddb15c5 // vpand ymm13, ymm13, ymmword ptr [rip + 0x19e7] # 0x1aec0 <quant_x+0x320>
+	LONG $0xdb1541c4; BYTE $0xe8 // vpand ymm13, ymm13, ymm8
 	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
 	LONG $0xc9fd8dc5 // vpaddw ymm1, ymm14, ymm1
 	LONG $0xcbf5f5c5 // vpmaddwd ymm1, ymm1, ymm3
 	QUAD $0x0000acb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xac]
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
+	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
 	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
 	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
 	LONG $0xd3f5edc5 // vpmaddwd ymm2, ymm2, ymm3
@@ -7242,41 +7319,41 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc3f5fdc5 // vpmaddwd ymm0, ymm0, ymm3
 	QUAD $0x00000150ae107ac5 // vmovss xmm13, dword ptr [rsi + 0x150]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
+	LONG $0xc059acc5 // vmulps ymm0, ymm10, ymm0
 	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
 	LONG $0x187d42c4; BYTE $0xf5 // vbroadcastss ymm14, xmm13
-	LONG $0xac2d62c4; BYTE $0xf1 // vfnmadd213ps ymm14, ymm10, ymm1 # ymm14 = -(ymm10 * ymm14) + ymm1
+	LONG $0xac2562c4; BYTE $0xf1 // vfnmadd213ps ymm14, ymm11, ymm1 # ymm14 = -(ymm11 * ymm14) + ymm1
 	LONG $0xca5bfcc5 // vcvtdq2ps ymm1, ymm2
 	QUAD $0x000001549610fac5 // vmovss xmm2, dword ptr [rsi + 0x154]
-	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
+	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0x187d62c4; BYTE $0xea // vbroadcastss ymm13, xmm2
 	QUAD $0x000001589610fac5 // vmovss xmm2, dword ptr [rsi + 0x158]
-	LONG $0xac2d62c4; BYTE $0xe9 // vfnmadd213ps ymm13, ymm10, ymm1 # ymm13 = -(ymm10 * ymm13) + ymm1
+	LONG $0xac2562c4; BYTE $0xe9 // vfnmadd213ps ymm13, ymm11, ymm1 # ymm13 = -(ymm11 * ymm13) + ymm1
 	LONG $0x5b7cc1c4; BYTE $0xcc // vcvtdq2ps ymm1, ymm12
-	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
+	LONG $0xc959acc5 // vmulps ymm1, ymm10, ymm1
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0x187d62c4; BYTE $0xe2 // vbroadcastss ymm12, xmm2
-	LONG $0xac2d62c4; BYTE $0xe1 // vfnmadd213ps ymm12, ymm10, ymm1 # ymm12 = -(ymm10 * ymm12) + ymm1
+	LONG $0xac2562c4; BYTE $0xe1 // vfnmadd213ps ymm12, ymm11, ymm1 # ymm12 = -(ymm11 * ymm12) + ymm1
 	QUAD $0x0000015c8e10fac5 // vmovss xmm1, dword ptr [rsi + 0x15c]
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x187d62c4; BYTE $0xd9 // vbroadcastss ymm11, xmm1
+	LONG $0x187d62c4; BYTE $0xd1 // vbroadcastss ymm10, xmm1
 	QUAD $0x0000908e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x90]
-	LONG $0xac2d62c4; BYTE $0xd8 // vfnmadd213ps ymm11, ymm10, ymm0 # ymm11 = -(ymm10 * ymm11) + ymm0
-	LONG $0x6f7ea1c4; WORD $0x3204 // vmovdqu ymm0, ymmword ptr [rdx + r14]
+	LONG $0xac2562c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm11, ymm0 # ymm10 = -(ymm11 * ymm10) + ymm0
+	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	QUAD $0x0000190105dbfdc5 // vpand ymm0, ymm0, ymmword ptr [rip + 0x1901] # 0x1aec0 <quant_x+0x320>
+	LONG $0xc0dbbdc5 // vpand ymm0, ymm8, ymm0
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
 	QUAD $0x0000b096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb0]
 	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
-	QUAD $0x0000d096587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xd0]
-	LONG $0x047d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm0, ymm10
+	QUAD $0x0000d09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xd0]
+	LONG $0x047d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm0, ymm11
 	QUAD $0x0000f0be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xf0]
 	LONG $0x047dc2c4; BYTE $0xc7 // vpmaddubsw ymm0, ymm0, ymm15
-	LONG $0x6f7e21c4; WORD $0x327c; BYTE $0x40 // vmovdqu ymm15, ymmword ptr [rdx + r14 + 0x40]
+	LONG $0x6f7e21c4; WORD $0x2a7c; BYTE $0x40 // vmovdqu ymm15, ymmword ptr [rdx + r13 + 0x40]
 	QUAD $0x000094be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x94]
 	LONG $0x7205c1c4; WORD $0x04d7 // vpsrld ymm15, ymm15, 0x4
-	QUAD $0x000018b43ddb05c5 // vpand ymm15, ymm15, ymmword ptr [rip + 0x18b4] # 0x1aec0 <quant_x+0x320>
+	LONG $0xdb0541c4; BYTE $0xf8 // vpand ymm15, ymm15, ymm8
 	LONG $0x0405e2c4; BYTE $0xff // vpmaddubsw ymm7, ymm15, ymm7
 	LONG $0xc9fdc5c5 // vpaddw ymm1, ymm7, ymm1
 	QUAD $0x0000b4be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xb4]
@@ -7284,122 +7361,125 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd2fdc5c5 // vpaddw ymm2, ymm7, ymm2
 	QUAD $0x0000d4be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xd4]
 	LONG $0x0405e2c4; BYTE $0xff // vpmaddubsw ymm7, ymm15, ymm7
-	LONG $0xfffdadc5 // vpaddw ymm7, ymm10, ymm7
-	QUAD $0x0000f496587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xf4]
-	LONG $0x040542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm15, ymm10
-	LONG $0xc0fdadc5 // vpaddw ymm0, ymm10, ymm0
-	LONG $0x6f7e21c4; WORD $0x3214 // vmovdqu ymm10, ymmword ptr [rdx + r14]
+	LONG $0xfffda5c5 // vpaddw ymm7, ymm11, ymm7
+	QUAD $0x0000f49e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xf4]
+	LONG $0x040542c4; BYTE $0xdb // vpmaddubsw ymm11, ymm15, ymm11
+	LONG $0xc0fda5c5 // vpaddw ymm0, ymm11, ymm0
+	LONG $0x6f7e21c4; WORD $0x2a1c // vmovdqu ymm11, ymmword ptr [rdx + r13]
 	QUAD $0x000098be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x98]
-	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
-	QUAD $0x0000185815db2dc5 // vpand ymm10, ymm10, ymmword ptr [rip + 0x1858] # 0x1aec0 <quant_x+0x320>
-	LONG $0x042d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm10, ymm15
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xdb2541c4; BYTE $0xd8 // vpand ymm11, ymm11, ymm8
+	LONG $0x042542c4; BYTE $0xff // vpmaddubsw ymm15, ymm11, ymm15
 	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
 	QUAD $0x0000b8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xb8]
-	LONG $0x042d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm10, ymm15
+	LONG $0x042542c4; BYTE $0xff // vpmaddubsw ymm15, ymm11, ymm15
 	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
 	QUAD $0x0000d8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xd8]
-	LONG $0x042d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm10, ymm15
+	LONG $0x042542c4; BYTE $0xff // vpmaddubsw ymm15, ymm11, ymm15
 	LONG $0xfffd85c5 // vpaddw ymm7, ymm15, ymm7
 	QUAD $0x0000f8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xf8]
-	LONG $0x042d42c4; BYTE $0xd7 // vpmaddubsw ymm10, ymm10, ymm15
-	LONG $0xc0fdadc5 // vpaddw ymm0, ymm10, ymm0
-	LONG $0x6f7e21c4; WORD $0x3254; BYTE $0x40 // vmovdqu ymm10, ymmword ptr [rdx + r14 + 0x40]
+	LONG $0x042542c4; BYTE $0xdf // vpmaddubsw ymm11, ymm11, ymm15
+	LONG $0xc0fda5c5 // vpaddw ymm0, ymm11, ymm0
+	LONG $0x6f7e21c4; WORD $0x2a5c; BYTE $0x40 // vmovdqu ymm11, ymmword ptr [rdx + r13 + 0x40]
 	QUAD $0x00009cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x9c]
-	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
-	QUAD $0x000017fb15db2dc5 // vpand ymm10, ymm10, ymmword ptr [rip + 0x17fb] # 0x1aec0 <quant_x+0x320>
-	LONG $0x042d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm10, ymm15
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xdb2541c4; BYTE $0xd8 // vpand ymm11, ymm11, ymm8
+	LONG $0x042542c4; BYTE $0xff // vpmaddubsw ymm15, ymm11, ymm15
 	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
 	LONG $0xcbf5f5c5 // vpmaddwd ymm1, ymm1, ymm3
 	QUAD $0x0000bcbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xbc]
-	LONG $0x042d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm10, ymm15
+	LONG $0x042542c4; BYTE $0xff // vpmaddubsw ymm15, ymm11, ymm15
 	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	LONG $0xc3f56dc5 // vpmaddwd ymm8, ymm2, ymm3
+	QUAD $0x0000dc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xdc]
+	LONG $0x0425e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm11, ymm2
+	LONG $0xd7fdedc5 // vpaddw ymm2, ymm2, ymm7
 	LONG $0xd3f5edc5 // vpmaddwd ymm2, ymm2, ymm3
-	QUAD $0x0000dcbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xdc]
-	LONG $0x042d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm10, ymm15
-	LONG $0xfffd85c5 // vpaddw ymm7, ymm15, ymm7
-	LONG $0xfbf5c5c5 // vpmaddwd ymm7, ymm7, ymm3
-	QUAD $0x0000fcbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xfc]
-	LONG $0x042d42c4; BYTE $0xd7 // vpmaddubsw ymm10, ymm10, ymm15
-	QUAD $0x0000b024bc6f7ec5; BYTE $0x00 // vmovdqu ymm15, ymmword ptr [rsp + 0xb0]
-	LONG $0xc0fdadc5 // vpaddw ymm0, ymm10, ymm0
-	LONG $0xd15b7cc5 // vcvtdq2ps ymm10, ymm1
+	QUAD $0x0000fcbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xfc]
+	LONG $0x0425e2c4; BYTE $0xff // vpmaddubsw ymm7, ymm11, ymm7
+	LONG $0xd95b7cc5 // vcvtdq2ps ymm11, ymm1
+	LONG $0xc0fdc5c5 // vpaddw ymm0, ymm7, ymm0
+	QUAD $0x0000a824bc54b5c5; BYTE $0x00 // vandpd ymm7, ymm9, ymmword ptr [rsp + 0xa8]
 	LONG $0xc3f5fdc5 // vpmaddwd ymm0, ymm0, ymm3
-	QUAD $0x000001708e10fac5 // vmovss xmm1, dword ptr [rsi + 0x170]
-	QUAD $0x0001109e187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rsi + 0x110]
-	LONG $0xa83542c4; BYTE $0xd6 // vfmadd213ps ymm10, ymm9, ymm14 # ymm10 = (ymm9 * ymm10) + ymm14
-	LONG $0xf25b7cc5 // vcvtdq2ps ymm14, ymm2
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	QUAD $0x00008824bc5944c5; BYTE $0x00 // vmulps ymm15, ymm7, ymmword ptr [rsp + 0x88]
+	LONG $0x5b7cc1c4; BYTE $0xf8 // vcvtdq2ps ymm7, ymm8
+	LONG $0xc25b7cc5 // vcvtdq2ps ymm8, ymm2
+	LONG $0xd85bfcc5 // vcvtdq2ps ymm3, ymm0
 	QUAD $0x000001749610fac5 // vmovss xmm2, dword ptr [rsi + 0x174]
-	LONG $0xa83542c4; BYTE $0xf5 // vfmadd213ps ymm14, ymm9, ymm13 # ymm14 = (ymm9 * ymm14) + ymm13
-	LONG $0xef5b7cc5 // vcvtdq2ps ymm13, ymm7
-	QUAD $0x00000178be10fac5 // vmovss xmm7, dword ptr [rsi + 0x178]
-	LONG $0xa83542c4; BYTE $0xec // vfmadd213ps ymm13, ymm9, ymm12 # ymm13 = (ymm9 * ymm13) + ymm12
-	LONG $0xe05b7cc5 // vcvtdq2ps ymm12, ymm0
-	LONG $0x727dc1c4; WORD $0x04d0 // vpsrld ymm0, ymm8, 0x4
-	QUAD $0x0000017c86107ac5 // vmovss xmm8, dword ptr [rsi + 0x17c]
+	LONG $0x727dc1c4; WORD $0x04d1 // vpsrld ymm0, ymm9, 0x4
+	QUAD $0x0000c8248c107cc5; BYTE $0x00 // vmovups ymm9, ymmword ptr [rsp + 0xc8]
+	QUAD $0x000001708e10fac5 // vmovss xmm1, dword ptr [rsi + 0x170]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xa80542c4; BYTE $0xde // vfmadd213ps ymm11, ymm15, ymm14 # ymm11 = (ymm15 * ymm11) + ymm14
+	LONG $0xa805c2c4; BYTE $0xfd // vfmadd213ps ymm7, ymm15, ymm13 # ymm7 = (ymm15 * ymm7) + ymm13
+	LONG $0xa80542c4; BYTE $0xc4 // vfmadd213ps ymm8, ymm15, ymm12 # ymm8 = (ymm15 * ymm8) + ymm12
+	LONG $0xa805c2c4; BYTE $0xda // vfmadd213ps ymm3, ymm15, ymm10 # ymm3 = (ymm15 * ymm3) + ymm10
+	QUAD $0x0000a824bc6f7ec5; BYTE $0x00 // vmovdqu ymm15, ymmword ptr [rsp + 0xa8]
+	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
+	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
 	LONG $0xc0db85c5 // vpand ymm0, ymm15, ymm0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x4459fcc5; WORD $0x7024 // vmulps ymm0, ymm0, ymmword ptr [rsp + 0x70]
-	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0xa83542c4; BYTE $0xe3 // vfmadd213ps ymm12, ymm9, ymm11 # ymm12 = (ymm9 * ymm12) + ymm11
-	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
-	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
+	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
+	LONG $0xac7de2c4; BYTE $0xd7 // vfnmadd213ps ymm2, ymm0, ymm7 # ymm2 = -(ymm0 * ymm2) + ymm7
+	QUAD $0x00000178be10fac5 // vmovss xmm7, dword ptr [rsi + 0x178]
+	LONG $0xac7dc2c4; BYTE $0xcb // vfnmadd213ps ymm1, ymm0, ymm11 # ymm1 = -(ymm0 * ymm1) + ymm11
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
+	LONG $0xac7dc2c4; BYTE $0xf8 // vfnmadd213ps ymm7, ymm0, ymm8 # ymm7 = -(ymm0 * ymm7) + ymm8
+	QUAD $0x0000017c86107ac5 // vmovss xmm8, dword ptr [rsi + 0x17c]
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
-	LONG $0xac7dc2c4; BYTE $0xca // vfnmadd213ps ymm1, ymm0, ymm10 # ymm1 = -(ymm0 * ymm1) + ymm10
-	LONG $0xac7dc2c4; BYTE $0xd6 // vfnmadd213ps ymm2, ymm0, ymm14 # ymm2 = -(ymm0 * ymm2) + ymm14
-	LONG $0xac7dc2c4; BYTE $0xfd // vfnmadd213ps ymm7, ymm0, ymm13 # ymm7 = -(ymm0 * ymm7) + ymm13
-	LONG $0xbc7d42c4; BYTE $0xe0 // vfnmadd231ps ymm12, ymm0, ymm8 # ymm12 = -(ymm0 * ymm8) + ymm12
-	QUAD $0x00011486187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rsi + 0x114]
-	LONG $0xb875e2c4; BYTE $0xf3 // vfmadd231ps ymm6, ymm1, ymm3 # ymm6 = (ymm1 * ymm3) + ymm6
-	QUAD $0x000090248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0x90]
-	QUAD $0x0001189e187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rsi + 0x118]
-	LONG $0xb86dc2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm2, ymm8 # ymm5 = (ymm2 * ymm8) + ymm5
-	QUAD $0x00011c96187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x11c]
+	LONG $0xbc7dc2c4; BYTE $0xd8 // vfnmadd231ps ymm3, ymm0, ymm8 # ymm3 = -(ymm0 * ymm8) + ymm3
+	QUAD $0x00011086187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x110]
+	QUAD $0x0017a705787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x17a7] # 0x1af60 <quant_x+0x3a0>
+	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
+	QUAD $0x00011486187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x114]
+	LONG $0x4c10fcc5; WORD $0x6824 // vmovups ymm1, ymmword ptr [rsp + 0x68]
+	LONG $0xb86de2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm2, ymm0 # ymm5 = (ymm2 * ymm0) + ymm5
+	QUAD $0x00011886187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x118]
+	QUAD $0x000088249410fcc5; BYTE $0x00 // vmovups ymm2, ymmword ptr [rsp + 0x88]
+	LONG $0xb845e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm7, ymm0 # ymm4 = (ymm7 * ymm0) + ymm4
+	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0xb845e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm7, ymm3 # ymm4 = (ymm7 * ymm3) + ymm4
-	LONG $0xb81de2c4; BYTE $0xca // vfmadd231ps ymm1, ymm12, ymm2 # ymm1 = (ymm12 * ymm2) + ymm1
-	QUAD $0x00172125787d62c4; BYTE $0x00 // vpbroadcastb ymm12, byte ptr [rip + 0x1721] # 0x1af20 <quant_x+0x380>
-	LONG $0x00f98148; WORD $0x0001; BYTE $0x00 // cmp rcx, 0x100
-	LONG $0xfb44850f; WORD $0xffff // jne 0x19350 <pq_q2_k+0xae0>
+	LONG $0xb865e2c4; BYTE $0xc8 // vfmadd231ps ymm1, ymm3, ymm0 # ymm1 = (ymm3 * ymm0) + ymm1
+	LONG $0x4c11fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm1
+	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfb46850f; WORD $0xffff // jne 0x19360 <pq_q2_k+0xb00>
+	WORD $0xc0ff // inc eax
+	LONG $0x40c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x140
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfb24850f; WORD $0xffff // jne 0x19350 <pq_q2_k+0xaf0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x40c78148; WORD $0x0005; BYTE $0x00 // add rdi, 0x540
-	LONG $0x40c38149; WORD $0x0005; BYTE $0x00 // add r11, 0x540
-	LONG $0x40c58149; WORD $0x0005; BYTE $0x00 // add r13, 0x540
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb0e8f0f; WORD $0xffff // jg 0x19340 <pq_q2_k+0xad0>
-	WORD $0x10eb // jmp 0x19844 <pq_q2_k+0xfd4>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xfae38f0f; WORD $0xffff // jg 0x19320 <pq_q2_k+0xac0>
+	WORD $0x10eb // jmp 0x1984f <pq_q2_k+0xfef>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	QUAD $0x00174305187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1743] # 0x1af90 <quant_x+0x3f0>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x117cc1c4; WORD $0x0134 // vmovups ymmword ptr [r9 + rax], ymm6
+	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf50e840f; WORD $0xffff // je 0x18d70 <pq_q2_k+0x500>
+	LONG $0xf4e7840f; WORD $0xffff // je 0x18d50 <pq_q2_k+0x4f0>
 	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x117cc1c4; WORD $0x012c // vmovups ymmword ptr [r9 + rax], ymm5
+	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf4f9820f; WORD $0xffff // jb 0x18d70 <pq_q2_k+0x500>
+	LONG $0xf4d2820f; WORD $0xffff // jb 0x18d50 <pq_q2_k+0x4f0>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x117cc1c4; WORD $0x0124 // vmovups ymmword ptr [r9 + rax], ymm4
+	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf4e4820f; WORD $0xffff // jb 0x18d70 <pq_q2_k+0x500>
+	LONG $0xf4bd820f; WORD $0xffff // jb 0x18d50 <pq_q2_k+0x4f0>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
-	LONG $0x117cc1c4; WORD $0x010c // vmovups ymmword ptr [r9 + rax], ymm1
-	LONG $0xfff4d4e9; BYTE $0xff // jmp 0x18d70 <pq_q2_k+0x500>
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf0b7840f; WORD $0xffff // je 0x18960 <pq_q2_k+0xf0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
-	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xfff0a4e9; BYTE $0xff // jmp 0x18960 <pq_q2_k+0xf0>
-	LONG $0xf0c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xf0
+	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
+	LONG $0xfff4ade9; BYTE $0xff // jmp 0x18d50 <pq_q2_k+0x4f0>
+	LONG $0xe8c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xe8
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -7408,9 +7488,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// pq_q3_k: +39136
+	// pq_q3_k: +39104
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -7418,877 +7498,890 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x88ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x188
-	WORD $0x894c; BYTE $0xcb // mov rbx, r9
-	LONG $0x10fbc148 // sar rbx, 0x10
+	WORD $0x894d; BYTE $0xcf // mov r15, r9
+	LONG $0x10ffc149 // sar r15, 0x10
 	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
 	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x244c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r9
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x12668e0f; WORD $0x0000 // jle 0x1ab7f <pq_q3_k+0x129f>
+	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x12a88e0f; WORD $0x0000 // jle 0x1aba1 <pq_q3_k+0x12e1>
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	QUAD $0x0016920d597d62c4; BYTE $0x00 // vpbroadcastq ymm9, qword ptr [rip + 0x1692] # 0x1afc0 <quant_x+0x420>
-	QUAD $0x00169105597d62c4; BYTE $0x00 // vpbroadcastq ymm8, qword ptr [rip + 0x1691] # 0x1afc8 <quant_x+0x428>
-	QUAD $0x0015e43d227962c4; BYTE $0x00 // vpmovsxbq xmm15, word ptr [rip + 0x15e4] # 0x1af24 <quant_x+0x384>
-	QUAD $0x0015dd15797d62c4; BYTE $0x00 // vpbroadcastw ymm10, word ptr [rip + 0x15dd] # 0x1af26 <quant_x+0x386>
-	LONG $0x54b60f44; WORD $0x2824 // movzx r10d, byte ptr [rsp + 0x28]
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
+	QUAD $0x0016f21d597d62c4; BYTE $0x00 // vpbroadcastq ymm11, qword ptr [rip + 0x16f2] # 0x1b000 <quant_x+0x440>
+	QUAD $0x0016f115597d62c4; BYTE $0x00 // vpbroadcastq ymm10, qword ptr [rip + 0x16f1] # 0x1b008 <quant_x+0x448>
+	QUAD $0x00164435227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x1644] # 0x1af64 <quant_x+0x3a4>
+	QUAD $0x0016a725187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x16a7] # 0x1afd0 <quant_x+0x410>
+	LONG $0x54b60f44; WORD $0x4024 // movzx r10d, byte ptr [rsp + 0x40]
+	WORD $0x894d; BYTE $0xc1 // mov r9, r8
+	LONG $0x2444894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x03e8c148 // shr rax, 0x3
 	LONG $0x40c06948; WORD $0x0007; BYTE $0x00 // imul rax, rax, 0x740
+	QUAD $0x00000000950c8d48 // lea rcx, [4*rdx]
+	LONG $0x24448948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rax
+	LONG $0x89048d48 // lea rax, [rcx + 4*rcx]
+	LONG $0x49348d48 // lea rsi, [rcx + 2*rcx]
+	LONG $0x5c7f7ec5; WORD $0x2024 // vmovdqu ymmword ptr [rsp + 0x20], ymm11
+	QUAD $0x0000a824947f7ec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xa8], ymm10
+	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
+	QUAD $0x00000000d5048d48 // lea rax, [8*rdx]
+	LONG $0x24748948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rsi
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0x04e6c148 // shl rsi, 0x4
+	LONG $0x24748948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rsi
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	LONG $0xd2048d48 // lea rax, [rdx + 8*rdx]
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	WORD $0x0148; BYTE $0xd0 // add rax, rdx
 	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
-	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	QUAD $0x000088248c7f7ec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x88], ymm9
-	QUAD $0x0000c824847f7ec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xc8], ymm8
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
-	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
-	WORD $0x8948; BYTE $0xca // mov rdx, rcx
-	LONG $0x04e2c148 // shl rdx, 0x4
-	LONG $0x24548948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdx
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
-	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	LONG $0x40918d48; WORD $0x0001; BYTE $0x00 // lea rdx, [rcx + 0x140]
-	LONG $0x40418d48 // lea rax, [rcx + 0x40]
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x35eb // jmp 0x19a0a <pq_q3_k+0x12a>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x24748b48; BYTE $0x50 // mov rsi, qword ptr [rsp + 0x50]
-	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
+	WORD $0x32eb // jmp 0x199d5 <pq_q3_k+0x115>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24548b48; BYTE $0x70 // mov rdx, qword ptr [rsp + 0x70]
+	QUAD $0x00000080248c8b48 // mov rcx, qword ptr [rsp + 0x80]
 	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
-	LONG $0x24340148 // add qword ptr [rsp], rsi
-	LONG $0x24740148; BYTE $0x20 // add qword ptr [rsp + 0x20], rsi
-	LONG $0xff598d48 // lea rbx, [rcx - 0x1]
-	WORD $0x0148; BYTE $0xf2 // add rdx, rsi
+	LONG $0x24140148 // add qword ptr [rsp], rdx
+	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x11758e0f; WORD $0x0000 // jle 0x1ab7f <pq_q3_k+0x129f>
-	QUAD $0x00000100282444f7 // test dword ptr [rsp + 0x28], 0x100
-	LONG $0x245c8948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rbx
-	LONG $0x0433850f; WORD $0x0000 // jne 0x19e50 <pq_q3_k+0x570>
+	LONG $0x11cc8e0f; WORD $0x0000 // jle 0x1aba1 <pq_q3_k+0x12e1>
+	QUAD $0x00000100402444f7 // test dword ptr [rsp + 0x40], 0x100
+	QUAD $0x0000008024bc894c // mov qword ptr [rsp + 0x80], r15
+	LONG $0x0475850f; WORD $0x0000 // jne 0x19e60 <pq_q3_k+0x5a0>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x11358e0f; WORD $0x0000 // jle 0x1ab5f <pq_q3_k+0x127f>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x0058b941; WORD $0x0000 // mov r9d, 0x58
-	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x043a8e0f; WORD $0x0000 // jle 0x19e36 <pq_q3_k+0x576>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x137de2c4; BYTE $0x30 // vcvtph2ps ymm6, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x1078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x10]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xff31 // xor edi, edi
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xdb31 // xor ebx, ebx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x217da2c4; WORD $0x0e44; BYTE $0xe8 // vpmovsxbd ymm0, qword ptr [rsi + r9 - 0x18]
-	LONG $0x217da2c4; WORD $0x0e54; BYTE $0xf8 // vpmovsxbd ymm2, qword ptr [rsi + r9 - 0x8]
-	LONG $0x137de2c4; BYTE $0x0e // vcvtph2ps ymm1, xmmword ptr [rsi]
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
+	LONG $0x5b148d48 // lea rdx, [rbx + 2*rbx]
+	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0x217de2c4; WORD $0x184c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rax + rbx + 0x10]
+	LONG $0x217de2c4; WORD $0x1804 // vpmovsxbd ymm0, qword ptr [rax + rbx]
+	LONG $0x06e2c148 // shl rdx, 0x6
+	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0xc059f4c5 // vmulps ymm0, ymm1, ymm0
-	LONG $0xf259f4c5 // vmulps ymm6, ymm1, ymm2
-	LONG $0x4f6ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rdi + 0x28]
-	QUAD $0x00000080916ffec5 // vmovdqu ymm2, ymmword ptr [rcx + 0x80]
-	LONG $0x4775c2c4; BYTE $0xcf // vpsllvd ymm1, ymm1, ymm15
+	LONG $0xc1594cc5 // vmulps ymm8, ymm6, ymm1
+	LONG $0x496ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rcx + 0x28]
+	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
+	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
+	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
 	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
-	LONG $0x587de2c4; BYTE $0xf9 // vpbroadcastd ymm7, xmm1
-	LONG $0x09dbb5c5 // vpand ymm1, ymm9, ymmword ptr [rcx]
-	LONG $0xd2dbbdc5 // vpand ymm2, ymm8, ymm2
+	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
+	LONG $0xdb25c1c4; WORD $0x404e // vpand ymm1, ymm11, ymmword ptr [r14 + 0x40]
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
 	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	LONG $0x587de2c4; BYTE $0x17 // vpbroadcastd ymm2, dword ptr [rdi]
+	LONG $0x587de2c4; BYTE $0x11 // vpbroadcastd ymm2, dword ptr [rcx]
 	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
-	QUAD $0x00000080996ffec5 // vmovdqu ymm3, ymmword ptr [rcx + 0x80]
-	LONG $0x51dbb5c5; BYTE $0x40 // vpand ymm2, ymm9, ymmword ptr [rcx + 0x40]
-	LONG $0xdbfee5c5 // vpaddd ymm3, ymm3, ymm3
-	LONG $0xdbdbbdc5 // vpand ymm3, ymm8, ymm3
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	LONG $0x587de2c4; WORD $0x045f // vpbroadcastd ymm3, dword ptr [rdi + 0x4]
-	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
+	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
+	QUAD $0x00008096db25c1c4; BYTE $0x00 // vpand ymm2, ymm11, ymmword ptr [r14 + 0x80]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x0449 // vpbroadcastd ymm9, dword ptr [rcx + 0x4]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x116ffec5 // vmovdqu ymm2, ymmword ptr [rcx]
-	QUAD $0x0000008099dbbdc5 // vpand ymm3, ymm8, ymmword ptr [rcx + 0x80]
+	LONG $0x6f7ec1c4; WORD $0x4056 // vmovdqu ymm2, ymmword ptr [r14 + 0x40]
+	LONG $0xdb2d41c4; BYTE $0x0e // vpand ymm9, ymm10, ymmword ptr [r14]
 	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
-	LONG $0xd2dbb5c5 // vpand ymm2, ymm9, ymm2
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	LONG $0x587de2c4; WORD $0x085f // vpbroadcastd ymm3, dword ptr [rdi + 0x8]
-	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x516ffec5; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rcx + 0x40]
-	QUAD $0x00000080996ffec5 // vmovdqu ymm3, ymmword ptr [rcx + 0x80]
-	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
-	LONG $0xd372e5c5; BYTE $0x01 // vpsrld ymm3, ymm3, 0x1
-	LONG $0xd2dbb5c5 // vpand ymm2, ymm9, ymm2
-	LONG $0xdbdbbdc5 // vpand ymm3, ymm8, ymm3
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	LONG $0x587de2c4; WORD $0x0c5f // vpbroadcastd ymm3, dword ptr [rdi + 0xc]
-	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0xc9f5adc5 // vpmaddwd ymm1, ymm10, ymm1
-	LONG $0xcffef5c5 // vpaddd ymm1, ymm1, ymm7
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
-	LONG $0x4f6ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rdi + 0x2c]
-	QUAD $0x00000080916ffec5 // vmovdqu ymm2, ymmword ptr [rcx + 0x80]
-	LONG $0x4775c2c4; BYTE $0xcf // vpsllvd ymm1, ymm1, ymm15
-	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
-	LONG $0x587de2c4; BYTE $0xf9 // vpbroadcastd ymm7, xmm1
-	LONG $0x096ffec5 // vmovdqu ymm1, ymmword ptr [rcx]
-	LONG $0xd2dbbdc5 // vpand ymm2, ymm8, ymm2
-	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xc9dbb5c5 // vpand ymm1, ymm9, ymm1
-	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	LONG $0x587de2c4; WORD $0x1057 // vpbroadcastd ymm2, dword ptr [rdi + 0x10]
-	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
-	LONG $0x516ffec5; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rcx + 0x40]
-	QUAD $0x00000080996ffec5 // vmovdqu ymm3, ymmword ptr [rcx + 0x80]
-	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0xd372e5c5; BYTE $0x03 // vpsrld ymm3, ymm3, 0x3
-	LONG $0xd2dbb5c5 // vpand ymm2, ymm9, ymm2
-	LONG $0xdbdbbdc5 // vpand ymm3, ymm8, ymm3
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	LONG $0x587de2c4; WORD $0x145f // vpbroadcastd ymm3, dword ptr [rdi + 0x14]
-	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x116ffec5 // vmovdqu ymm2, ymmword ptr [rcx]
-	QUAD $0x00000080996ffec5 // vmovdqu ymm3, ymmword ptr [rcx + 0x80]
-	LONG $0xd272edc5; BYTE $0x06 // vpsrld ymm2, ymm2, 0x6
-	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
-	LONG $0xd2dbb5c5 // vpand ymm2, ymm9, ymm2
-	LONG $0xdbdbbdc5 // vpand ymm3, ymm8, ymm3
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	LONG $0x587de2c4; WORD $0x185f // vpbroadcastd ymm3, dword ptr [rdi + 0x18]
-	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x516ffec5; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rcx + 0x40]
-	QUAD $0x00000080996ffec5 // vmovdqu ymm3, ymmword ptr [rcx + 0x80]
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	LONG $0xc0c38149; WORD $0x0000; BYTE $0x00 // add r11, 0xc0
-	LONG $0xd272edc5; BYTE $0x06 // vpsrld ymm2, ymm2, 0x6
-	LONG $0xd372e5c5; BYTE $0x05 // vpsrld ymm3, ymm3, 0x5
-	LONG $0xd2dbb5c5 // vpand ymm2, ymm9, ymm2
-	LONG $0xdbdbbdc5 // vpand ymm3, ymm8, ymm3
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	LONG $0x587de2c4; WORD $0x1c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x1c]
-	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0xc9f5adc5 // vpmaddwd ymm1, ymm10, ymm1
-	LONG $0xcffef5c5 // vpaddd ymm1, ymm1, ymm7
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x217da2c4; WORD $0x0e14 // vpmovsxbd ymm2, qword ptr [rsi + r9]
-	LONG $0xa84de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm6, ymm0 # ymm1 = (ymm6 * ymm1) + ymm0
-	LONG $0x187de2c4; WORD $0x2047 // vbroadcastss ymm0, dword ptr [rdi + 0x20]
-	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
-	LONG $0x217da2c4; WORD $0x0e44; BYTE $0xf0 // vpmovsxbd ymm0, qword ptr [rsi + r9 - 0x10]
-	LONG $0x137de2c4; WORD $0x104e // vcvtph2ps ymm1, xmmword ptr [rsi + 0x10]
-	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0x20c18349 // add r9, 0x20
-	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xf259f4c5 // vmulps ymm6, ymm1, ymm2
-	LONG $0xc059f4c5 // vmulps ymm0, ymm1, ymm0
-	LONG $0x4f6ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rdi + 0x28]
-	QUAD $0x000000a0916ffec5 // vmovdqu ymm2, ymmword ptr [rcx + 0xa0]
-	LONG $0x4775c2c4; BYTE $0xcf // vpsllvd ymm1, ymm1, ymm15
-	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
-	LONG $0x587de2c4; BYTE $0xf9 // vpbroadcastd ymm7, xmm1
-	LONG $0x49dbb5c5; BYTE $0x20 // vpand ymm1, ymm9, ymmword ptr [rcx + 0x20]
-	LONG $0xd2dbbdc5 // vpand ymm2, ymm8, ymm2
-	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	LONG $0x587de2c4; BYTE $0x17 // vpbroadcastd ymm2, dword ptr [rdi]
-	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
-	QUAD $0x000000a0996ffec5 // vmovdqu ymm3, ymmword ptr [rcx + 0xa0]
-	LONG $0x51dbb5c5; BYTE $0x60 // vpand ymm2, ymm9, ymmword ptr [rcx + 0x60]
-	LONG $0xdbfee5c5 // vpaddd ymm3, ymm3, ymm3
-	LONG $0xdbdbbdc5 // vpand ymm3, ymm8, ymm3
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	LONG $0x587de2c4; WORD $0x045f // vpbroadcastd ymm3, dword ptr [rdi + 0x4]
-	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x516ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000a099dbbdc5 // vpand ymm3, ymm8, ymmword ptr [rcx + 0xa0]
-	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
-	LONG $0xd2dbb5c5 // vpand ymm2, ymm9, ymm2
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	LONG $0x587de2c4; WORD $0x085f // vpbroadcastd ymm3, dword ptr [rdi + 0x8]
-	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x516ffec5; BYTE $0x60 // vmovdqu ymm2, ymmword ptr [rcx + 0x60]
-	QUAD $0x000000a0996ffec5 // vmovdqu ymm3, ymmword ptr [rcx + 0xa0]
-	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
-	LONG $0xd372e5c5; BYTE $0x01 // vpsrld ymm3, ymm3, 0x1
-	LONG $0xd2dbb5c5 // vpand ymm2, ymm9, ymm2
-	LONG $0xdbdbbdc5 // vpand ymm3, ymm8, ymm3
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	LONG $0x587de2c4; WORD $0x0c5f // vpbroadcastd ymm3, dword ptr [rdi + 0xc]
-	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0xc9f5adc5 // vpmaddwd ymm1, ymm10, ymm1
-	LONG $0xcffef5c5 // vpaddd ymm1, ymm1, ymm7
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
-	LONG $0x4f6ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rdi + 0x2c]
-	QUAD $0x000000a0916ffec5 // vmovdqu ymm2, ymmword ptr [rcx + 0xa0]
-	LONG $0x4775c2c4; BYTE $0xcf // vpsllvd ymm1, ymm1, ymm15
-	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
-	LONG $0x587de2c4; BYTE $0xf9 // vpbroadcastd ymm7, xmm1
-	LONG $0x496ffec5; BYTE $0x20 // vmovdqu ymm1, ymmword ptr [rcx + 0x20]
-	LONG $0xd2dbbdc5 // vpand ymm2, ymm8, ymm2
-	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xc9dbb5c5 // vpand ymm1, ymm9, ymm1
-	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	LONG $0x587de2c4; WORD $0x1057 // vpbroadcastd ymm2, dword ptr [rdi + 0x10]
-	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
-	LONG $0x516ffec5; BYTE $0x60 // vmovdqu ymm2, ymmword ptr [rcx + 0x60]
-	QUAD $0x000000a0996ffec5 // vmovdqu ymm3, ymmword ptr [rcx + 0xa0]
-	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0xd372e5c5; BYTE $0x03 // vpsrld ymm3, ymm3, 0x3
-	LONG $0xd2dbb5c5 // vpand ymm2, ymm9, ymm2
-	LONG $0xdbdbbdc5 // vpand ymm3, ymm8, ymm3
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	LONG $0x587de2c4; WORD $0x145f // vpbroadcastd ymm3, dword ptr [rdi + 0x14]
-	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x516ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000a0996ffec5 // vmovdqu ymm3, ymmword ptr [rcx + 0xa0]
-	LONG $0xd272edc5; BYTE $0x06 // vpsrld ymm2, ymm2, 0x6
-	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
-	LONG $0xd2dbb5c5 // vpand ymm2, ymm9, ymm2
-	LONG $0xdbdbbdc5 // vpand ymm3, ymm8, ymm3
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	LONG $0x587de2c4; WORD $0x185f // vpbroadcastd ymm3, dword ptr [rdi + 0x18]
-	LONG $0x046de2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm3
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x516ffec5; BYTE $0x60 // vmovdqu ymm2, ymmword ptr [rcx + 0x60]
-	QUAD $0x000000a0996ffec5 // vmovdqu ymm3, ymmword ptr [rcx + 0xa0]
-	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
-	LONG $0xd272edc5; BYTE $0x06 // vpsrld ymm2, ymm2, 0x6
-	LONG $0xd372e5c5; BYTE $0x05 // vpsrld ymm3, ymm3, 0x5
-	LONG $0xd2dbb5c5 // vpand ymm2, ymm9, ymm2
-	LONG $0xdbdbbdc5 // vpand ymm3, ymm8, ymm3
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0xc9f5adc5 // vpmaddwd ymm1, ymm10, ymm1
-	LONG $0xcffef5c5 // vpaddd ymm1, ymm1, ymm7
-	LONG $0x187de2c4; WORD $0x2057 // vbroadcastss ymm2, dword ptr [rdi + 0x20]
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x30c78348 // add rdi, 0x30
-	LONG $0xa84de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm6, ymm0 # ymm1 = (ymm6 * ymm1) + ymm0
-	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
-	LONG $0x58f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x158
-	LONG $0xfc32850f; WORD $0xffff // jne 0x19a50 <pq_q3_k+0x170>
-	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
-	LONG $0x40c68148; WORD $0x0007; BYTE $0x00 // add rsi, 0x740
-	LONG $0x07400548; WORD $0x0000 // add rax, 0x740
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0xfc048f0f; WORD $0xffff // jg 0x19a40 <pq_q3_k+0x160>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x0d27850f; WORD $0x0000 // jne 0x1ab6c <pq_q3_k+0x128c>
-	LONG $0xfffb96e9; BYTE $0xff // jmp 0x199e0 <pq_q3_k+0x100>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0x1eeb // jmp 0x19e76 <pq_q3_k+0x596>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x01c4f641 // test r12b, 0x1
-	LONG $0x0000bc41; WORD $0x0000 // mov r12d, 0x0
-	LONG $0xfb6a840f; WORD $0xffff // je 0x199e0 <pq_q3_k+0x100>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x05e18e0f; WORD $0x0000 // jle 0x1a460 <pq_q3_k+0xb80>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	QUAD $0x00000000f50c8d4e // lea r9, [8*r14]
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0x05e7c149 // shl r15, 0x5
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	LONG $0xf01c8d4a // lea rbx, [rax + 8*r14]
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x137da2c4; WORD $0x4e04 // vcvtph2ps ymm0, xmmword ptr [rsi + 2*r9]
-	LONG $0x217d62c4; WORD $0x0314 // vpmovsxbd ymm10, qword ptr [rbx + rax]
-	LONG $0x217d62c4; WORD $0x034c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rbx + rax + 0x10]
-	QUAD $0x000001409f6ef9c5 // vmovd xmm3, dword ptr [rdi + 0x140]
-	QUAD $0x00010824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x108], ymm4
-	QUAD $0x000148248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x148], ymm1
-	WORD $0x894c; BYTE $0xdd // mov rbp, r11
-	QUAD $0x0000e824ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm5
-	QUAD $0x000128249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x128], ymm2
-	QUAD $0x000001448f6ef9c5 // vmovd xmm1, dword ptr [rdi + 0x144]
-	QUAD $0x0000014ca76e79c5 // vmovd xmm12, dword ptr [rdi + 0x14c]
-	QUAD $0x000ff9252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0xff9] # 0x1af24 <quant_x+0x384>
-	QUAD $0x000ff0352279e2c4; BYTE $0x00 // vpmovsxbq xmm6, word ptr [rip + 0xff0] # 0x1af24 <quant_x+0x384>
-	LONG $0x20c08348 // add rax, 0x20
-	LONG $0xc0c38149; WORD $0x0000; BYTE $0x00 // add r11, 0xc0
-	LONG $0x4765c2c4; BYTE $0xdf // vpsllvd ymm3, ymm3, ymm15
-	LONG $0x4775e2c4; BYTE $0xcc // vpsllvd ymm1, ymm1, ymm4
-	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
-	QUAD $0x00000148876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x148]
-	QUAD $0x00803d9c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rbp + r15 + 0x80]
-	QUAD $0x00008824bc6ffec5; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [rsp + 0x88]
-	QUAD $0x0000c824846f7ec5; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [rsp + 0xc8]
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0xdb45a1c4; WORD $0x3d54; BYTE $0x00 // vpand ymm2, ymm7, ymmword ptr [rbp + r15]
-	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
-	LONG $0xdb2541c4; BYTE $0xd8 // vpand ymm11, ymm11, ymm8
-	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
-	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
-	LONG $0x046d42c4; BYTE $0xeb // vpmaddubsw ymm13, ymm2, ymm11
-	LONG $0x587d62c4; WORD $0x205f // vpbroadcastd ymm11, dword ptr [rdi + 0x20]
-	LONG $0x046d42c4; BYTE $0xf3 // vpmaddubsw ymm14, ymm2, ymm11
-	LONG $0x587d62c4; WORD $0x405f // vpbroadcastd ymm11, dword ptr [rdi + 0x40]
-	LONG $0x046d42c4; BYTE $0xfb // vpmaddubsw ymm15, ymm2, ymm11
-	LONG $0x587d62c4; WORD $0x605f // vpbroadcastd ymm11, dword ptr [rdi + 0x60]
-	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
-	QUAD $0x00803dac6f7ea1c4; WORD $0x0000 // vmovdqu ymm5, ymmword ptr [rbp + r15 + 0x80]
-	LONG $0xdb45a1c4; WORD $0x3d64; BYTE $0x40 // vpand ymm4, ymm7, ymmword ptr [rbp + r15 + 0x40]
-	LONG $0x477d62c4; BYTE $0xde // vpsllvd ymm11, ymm0, ymm6
-	LONG $0x587dc2c4; BYTE $0xf3 // vpbroadcastd ymm6, xmm11
-	LONG $0xdf6f7dc5 // vmovdqa ymm11, ymm7
-	LONG $0xc5fed5c5 // vpaddd ymm0, ymm5, ymm5
-	LONG $0xc0dbbdc5 // vpand ymm0, ymm8, ymm0
-	LONG $0xe4ebfdc5 // vpor ymm4, ymm0, ymm4
-	LONG $0x587de2c4; WORD $0x0447 // vpbroadcastd ymm0, dword ptr [rdi + 0x4]
-	LONG $0x045de2c4; BYTE $0xe8 // vpmaddubsw ymm5, ymm4, ymm0
-	QUAD $0x000f27052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xf27] # 0x1af24 <quant_x+0x384>
-	LONG $0xedfd95c5 // vpaddw ymm5, ymm13, ymm5
-	LONG $0x471de2c4; BYTE $0xc0 // vpsllvd ymm0, ymm12, ymm0
-	LONG $0x587d62c4; WORD $0x2467 // vpbroadcastd ymm12, dword ptr [rdi + 0x24]
-	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0x045d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm4, ymm12
-	LONG $0xfd1d41c4; BYTE $0xf6 // vpaddw ymm14, ymm12, ymm14
-	LONG $0x587d62c4; WORD $0x4467 // vpbroadcastd ymm12, dword ptr [rdi + 0x44]
-	LONG $0x045d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm4, ymm12
-	LONG $0xfd1d41c4; BYTE $0xff // vpaddw ymm15, ymm12, ymm15
-	LONG $0x587d62c4; WORD $0x646f // vpbroadcastd ymm13, dword ptr [rdi + 0x64]
-	LONG $0x587d62c4; BYTE $0xe3 // vpbroadcastd ymm12, xmm3
-	LONG $0x045dc2c4; BYTE $0xdd // vpmaddubsw ymm3, ymm4, ymm13
-	LONG $0x587d62c4; BYTE $0xe9 // vpbroadcastd ymm13, xmm1
-	LONG $0xdafde5c5 // vpaddw ymm3, ymm3, ymm2
-	LONG $0x6f7ea1c4; WORD $0x3d54; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [rbp + r15]
-	LONG $0xd272f5c5; BYTE $0x02 // vpsrld ymm1, ymm2, 0x2
-	QUAD $0x00803d94db3da1c4; WORD $0x0000 // vpand ymm2, ymm8, ymmword ptr [rbp + r15 + 0x80]
-	LONG $0xcfdbf5c5 // vpand ymm1, ymm1, ymm7
-	LONG $0xe1ebedc5 // vpor ymm4, ymm2, ymm1
-	LONG $0x587de2c4; WORD $0x084f // vpbroadcastd ymm1, dword ptr [rdi + 0x8]
-	LONG $0x045de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm4, ymm1
-	LONG $0xedfdf5c5 // vpaddw ymm5, ymm1, ymm5
-	LONG $0x587de2c4; WORD $0x284f // vpbroadcastd ymm1, dword ptr [rdi + 0x28]
-	LONG $0x045de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm4, ymm1
-	LONG $0xd1fd8dc5 // vpaddw ymm2, ymm14, ymm1
-	LONG $0x587de2c4; WORD $0x484f // vpbroadcastd ymm1, dword ptr [rdi + 0x48]
-	LONG $0x045de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm4, ymm1
-	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	LONG $0x587d62c4; WORD $0x6877 // vpbroadcastd ymm14, dword ptr [rdi + 0x68]
-	LONG $0x045dc2c4; BYTE $0xe6 // vpmaddubsw ymm4, ymm4, ymm14
-	LONG $0xdbfdddc5 // vpaddw ymm3, ymm4, ymm3
-	LONG $0x6f7ea1c4; WORD $0x3d64; BYTE $0x40 // vmovdqu ymm4, ymmword ptr [rbp + r15 + 0x40]
-	QUAD $0x00803db46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rbp + r15 + 0x80]
-	LONG $0xd472ddc5; BYTE $0x02 // vpsrld ymm4, ymm4, 0x2
-	LONG $0x720dc1c4; WORD $0x01d6 // vpsrld ymm14, ymm14, 0x1
-	LONG $0xe7dbddc5 // vpand ymm4, ymm4, ymm7
-	LONG $0xdb0d41c4; BYTE $0xf0 // vpand ymm14, ymm14, ymm8
-	LONG $0xe4eb8dc5 // vpor ymm4, ymm14, ymm4
-	LONG $0x587d62c4; WORD $0x0c77 // vpbroadcastd ymm14, dword ptr [rdi + 0xc]
-	LONG $0x045d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm4, ymm14
-	LONG $0xedfd8dc5 // vpaddw ymm5, ymm14, ymm5
-	QUAD $0x000e4735797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0xe47] # 0x1af26 <quant_x+0x386>
-	LONG $0xedf58dc5 // vpmaddwd ymm5, ymm14, ymm5
-	LONG $0xedfe9dc5 // vpaddd ymm5, ymm12, ymm5
-	LONG $0x587d62c4; WORD $0x2c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x2c]
-	LONG $0x045d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm4, ymm12
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0xd2f58dc5 // vpmaddwd ymm2, ymm14, ymm2
-	LONG $0xd2fe95c5 // vpaddd ymm2, ymm13, ymm2
-	LONG $0x587d62c4; WORD $0x4c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x4c]
-	LONG $0x7c10fcc5; WORD $0x6824 // vmovups ymm7, ymmword ptr [rsp + 0x68]
-	LONG $0x045d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm4, ymm12
-	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
-	LONG $0xc9fd9dc5 // vpaddw ymm1, ymm12, ymm1
-	LONG $0xe7592cc5 // vmulps ymm12, ymm10, ymm7
-	LONG $0xc9f58dc5 // vpmaddwd ymm1, ymm14, ymm1
-	LONG $0xcefef5c5 // vpaddd ymm1, ymm1, ymm6
-	LONG $0x587d62c4; WORD $0x6c57 // vpbroadcastd ymm10, dword ptr [rdi + 0x6c]
-	LONG $0x045dc2c4; BYTE $0xe2 // vpmaddubsw ymm4, ymm4, ymm10
-	LONG $0xdbfdddc5 // vpaddw ymm3, ymm4, ymm3
-	LONG $0xdbf58dc5 // vpmaddwd ymm3, ymm14, ymm3
-	LONG $0xd8fee5c5 // vpaddd ymm3, ymm3, ymm0
-	LONG $0xc55bfcc5 // vcvtdq2ps ymm0, ymm5
-	LONG $0xc0599cc5 // vmulps ymm0, ymm12, ymm0
-	QUAD $0x0000a8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa8], ymm0
-	LONG $0xc25bfcc5 // vcvtdq2ps ymm0, ymm2
-	QUAD $0x00000164bf6e79c5 // vmovd xmm15, dword ptr [rdi + 0x164]
-	QUAD $0x00000168976e79c5 // vmovd xmm10, dword ptr [rdi + 0x168]
-	QUAD $0x0000016caf6e79c5 // vmovd xmm13, dword ptr [rdi + 0x16c]
-	LONG $0xc0599cc5 // vmulps ymm0, ymm12, ymm0
-	QUAD $0x000168248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x168], ymm0
-	LONG $0xc15bfcc5 // vcvtdq2ps ymm0, ymm1
-	LONG $0xcb5bfcc5 // vcvtdq2ps ymm1, ymm3
-	LONG $0xc0599cc5 // vmulps ymm0, ymm12, ymm0
-	LONG $0xe1591cc5 // vmulps ymm12, ymm12, ymm1
-	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
-	QUAD $0x00000160876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x160]
-	LONG $0x6f7ea1c4; WORD $0x3d54; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [rbp + r15]
-	QUAD $0x00803d8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rbp + r15 + 0x80]
-	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
-	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
 	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
-	LONG $0xc9dbbdc5 // vpand ymm1, ymm8, ymm1
-	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x1057 // vpbroadcastd ymm2, dword ptr [rdi + 0x10]
-	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x305f // vpbroadcastd ymm3, dword ptr [rdi + 0x30]
-	LONG $0x0475e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm1, ymm3
-	LONG $0x587de2c4; WORD $0x5067 // vpbroadcastd ymm4, dword ptr [rdi + 0x50]
-	LONG $0x0475e2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm1, ymm4
-	LONG $0x587de2c4; WORD $0x706f // vpbroadcastd ymm5, dword ptr [rdi + 0x70]
-	LONG $0x0475e2c4; BYTE $0xcd // vpmaddubsw ymm1, ymm1, ymm5
-	LONG $0x6f7ea1c4; WORD $0x3d6c; BYTE $0x40 // vmovdqu ymm5, ymmword ptr [rbp + r15 + 0x40]
-	QUAD $0x00803db46f7ea1c4; WORD $0x0000 // vmovdqu ymm6, ymmword ptr [rbp + r15 + 0x80]
-	LONG $0xd572d5c5; BYTE $0x04 // vpsrld ymm5, ymm5, 0x4
-	LONG $0xd672cdc5; BYTE $0x03 // vpsrld ymm6, ymm6, 0x3
-	LONG $0xeddba5c5 // vpand ymm5, ymm11, ymm5
-	LONG $0xf6dbbdc5 // vpand ymm6, ymm8, ymm6
-	LONG $0xedebcdc5 // vpor ymm5, ymm6, ymm5
-	LONG $0x587de2c4; WORD $0x1477 // vpbroadcastd ymm6, dword ptr [rdi + 0x14]
-	LONG $0x0455e2c4; BYTE $0xf6 // vpmaddubsw ymm6, ymm5, ymm6
-	LONG $0xd2fdcdc5 // vpaddw ymm2, ymm6, ymm2
-	LONG $0x587de2c4; WORD $0x3477 // vpbroadcastd ymm6, dword ptr [rdi + 0x34]
-	LONG $0x0455e2c4; BYTE $0xf6 // vpmaddubsw ymm6, ymm5, ymm6
-	LONG $0xdbfdcdc5 // vpaddw ymm3, ymm6, ymm3
-	LONG $0x587de2c4; WORD $0x5477 // vpbroadcastd ymm6, dword ptr [rdi + 0x54]
-	LONG $0x0455e2c4; BYTE $0xf6 // vpmaddubsw ymm6, ymm5, ymm6
-	LONG $0xe4fdcdc5 // vpaddw ymm4, ymm6, ymm4
-	LONG $0x587de2c4; WORD $0x7477 // vpbroadcastd ymm6, dword ptr [rdi + 0x74]
-	LONG $0x0455e2c4; BYTE $0xee // vpmaddubsw ymm5, ymm5, ymm6
-	LONG $0xe9fdd5c5 // vpaddw ymm5, ymm5, ymm1
-	LONG $0x6f7ea1c4; WORD $0x3d4c; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rbp + r15]
-	QUAD $0x00803db46f7ea1c4; WORD $0x0000 // vmovdqu ymm6, ymmword ptr [rbp + r15 + 0x80]
-	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xc9dba5c5 // vpand ymm1, ymm11, ymm1
-	LONG $0xf6dbbdc5 // vpand ymm6, ymm8, ymm6
-	LONG $0xf1ebcdc5 // vpor ymm6, ymm6, ymm1
-	LONG $0x587de2c4; WORD $0x184f // vpbroadcastd ymm1, dword ptr [rdi + 0x18]
-	LONG $0x044de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm6, ymm1
-	LONG $0xfafdf5c5 // vpaddw ymm7, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x384f // vpbroadcastd ymm1, dword ptr [rdi + 0x38]
-	LONG $0x044de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm6, ymm1
-	LONG $0xd3fdf5c5 // vpaddw ymm2, ymm1, ymm3
-	LONG $0x587de2c4; WORD $0x584f // vpbroadcastd ymm1, dword ptr [rdi + 0x58]
-	LONG $0x044de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm6, ymm1
-	LONG $0xccfdf5c5 // vpaddw ymm1, ymm1, ymm4
-	LONG $0x587de2c4; WORD $0x785f // vpbroadcastd ymm3, dword ptr [rdi + 0x78]
-	LONG $0x044de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm6, ymm3
-	QUAD $0x000c74352279e2c4; BYTE $0x00 // vpmovsxbq xmm6, word ptr [rip + 0xc74] # 0x1af24 <quant_x+0x384>
-	LONG $0xddfde5c5 // vpaddw ymm3, ymm3, ymm5
-	LONG $0x6f7ea1c4; WORD $0x3d64; BYTE $0x40 // vmovdqu ymm4, ymmword ptr [rbp + r15 + 0x40]
-	QUAD $0x00803dac6f7ea1c4; WORD $0x0000 // vmovdqu ymm5, ymmword ptr [rbp + r15 + 0x80]
-	LONG $0x477de2c4; BYTE $0xc6 // vpsllvd ymm0, ymm0, ymm6
-	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0xd472ddc5; BYTE $0x06 // vpsrld ymm4, ymm4, 0x6
-	LONG $0xd572d5c5; BYTE $0x05 // vpsrld ymm5, ymm5, 0x5
-	LONG $0xe4dba5c5 // vpand ymm4, ymm11, ymm4
-	LONG $0xeddbbdc5 // vpand ymm5, ymm8, ymm5
-	LONG $0xe4ebd5c5 // vpor ymm4, ymm5, ymm4
-	LONG $0x587de2c4; WORD $0x1c6f // vpbroadcastd ymm5, dword ptr [rdi + 0x1c]
-	LONG $0x045de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm4, ymm5
-	LONG $0xeffdd5c5 // vpaddw ymm5, ymm5, ymm7
-	LONG $0xedf58dc5 // vpmaddwd ymm5, ymm14, ymm5
-	LONG $0xc0fed5c5 // vpaddd ymm0, ymm5, ymm0
-	LONG $0x587de2c4; WORD $0x3c6f // vpbroadcastd ymm5, dword ptr [rdi + 0x3c]
-	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x045de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm4, ymm5
-	LONG $0xd2fdd5c5 // vpaddw ymm2, ymm5, ymm2
-	QUAD $0x000c0c2d2279e2c4; BYTE $0x00 // vpmovsxbq xmm5, word ptr [rip + 0xc0c] # 0x1af24 <quant_x+0x384>
-	LONG $0xd2f58dc5 // vpmaddwd ymm2, ymm14, ymm2
-	LONG $0x4705e2c4; BYTE $0xed // vpsllvd ymm5, ymm15, ymm5
-	QUAD $0x000bfa3d227962c4; BYTE $0x00 // vpmovsxbq xmm15, word ptr [rip + 0xbfa] # 0x1af24 <quant_x+0x384>
-	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
-	LONG $0xd5feedc5 // vpaddd ymm2, ymm2, ymm5
-	LONG $0x587de2c4; WORD $0x5c6f // vpbroadcastd ymm5, dword ptr [rdi + 0x5c]
-	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0x045de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm4, ymm5
-	LONG $0xc9fdd5c5 // vpaddw ymm1, ymm5, ymm1
-	LONG $0x472dc2c4; BYTE $0xef // vpsllvd ymm5, ymm10, ymm15
-	LONG $0xc9f58dc5 // vpmaddwd ymm1, ymm14, ymm1
-	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
-	LONG $0xcdfef5c5 // vpaddd ymm1, ymm1, ymm5
-	LONG $0x587de2c4; WORD $0x7c6f // vpbroadcastd ymm5, dword ptr [rdi + 0x7c]
-	QUAD $0x00a82484a835e2c4; WORD $0x0000 // vfmadd213ps ymm0, ymm9, ymmword ptr [rsp + 0xa8] # ymm0 = (ymm9 * ymm0) + mem
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x0849 // vpbroadcastd ymm9, dword ptr [rcx + 0x8]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
+	QUAD $0x0000808e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x80]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0xd272edc5; BYTE $0x01 // vpsrld ymm2, ymm2, 0x1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x0c49 // vpbroadcastd ymm9, dword ptr [rcx + 0xc]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
+	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	QUAD $0x01682494a835e2c4; WORD $0x0000 // vfmadd213ps ymm2, ymm9, ymmword ptr [rsp + 0x168] # ymm2 = (ymm9 * ymm2) + mem
-	LONG $0xa835e2c4; WORD $0x244c; BYTE $0x68 // vfmadd213ps ymm1, ymm9, ymmword ptr [rsp + 0x68] # ymm1 = (ymm9 * ymm1) + mem
-	LONG $0x045de2c4; BYTE $0xe5 // vpmaddubsw ymm4, ymm4, ymm5
-	QUAD $0x0000e824ac10fcc5; BYTE $0x00 // vmovups ymm5, ymmword ptr [rsp + 0xe8]
-	LONG $0xdbfdddc5 // vpaddw ymm3, ymm4, ymm3
-	LONG $0x4715c2c4; BYTE $0xe7 // vpsllvd ymm4, ymm13, ymm15
-	LONG $0xdbf58dc5 // vpmaddwd ymm3, ymm14, ymm3
-	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
-	LONG $0xdcfee5c5 // vpaddd ymm3, ymm3, ymm4
-	QUAD $0x000100a7187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rdi + 0x100]
-	QUAD $0x000104b7187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rdi + 0x104]
-	QUAD $0x000108bf187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rdi + 0x108]
-	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
-	LONG $0xa835c2c4; BYTE $0xdc // vfmadd213ps ymm3, ymm9, ymm12 # ymm3 = (ymm9 * ymm3) + ymm12
-	LONG $0xb87de2c4; BYTE $0xec // vfmadd231ps ymm5, ymm0, ymm4 # ymm5 = (ymm0 * ymm4) + ymm5
-	QUAD $0x00010824a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x108]
-	LONG $0xb86de2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm2, ymm6 # ymm4 = (ymm2 * ymm6) + ymm4
-	QUAD $0x000128249410fcc5; BYTE $0x00 // vmovups ymm2, ymmword ptr [rsp + 0x128]
-	QUAD $0x00010cb7187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rdi + 0x10c]
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0xb875e2c4; BYTE $0xd7 // vfmadd231ps ymm2, ymm1, ymm7 # ymm2 = (ymm1 * ymm7) + ymm2
-	QUAD $0x000148248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0x148]
-	LONG $0xb865e2c4; BYTE $0xce // vfmadd231ps ymm1, ymm3, ymm6 # ymm1 = (ymm3 * ymm6) + ymm1
-	LONG $0x01003d48; WORD $0x0000 // cmp rax, 0x100
-	LONG $0xfac0850f; WORD $0xffff // jne 0x19ed0 <pq_q3_k+0x5f0>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x40c68148; WORD $0x0007; BYTE $0x00 // add rsi, 0x740
-	LONG $0x40c18148; WORD $0x0007; BYTE $0x00 // add rcx, 0x740
-	LONG $0x40c38148; WORD $0x0007; BYTE $0x00 // add rbx, 0x740
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfa8a8f0f; WORD $0xffff // jg 0x19ec0 <pq_q3_k+0x5e0>
-	QUAD $0x000088248c6f7ec5; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [rsp + 0x88]
-	QUAD $0x0000c824846f7ec5; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [rsp + 0xc8]
-	QUAD $0x000ad515797d62c4; BYTE $0x00 // vpbroadcastw ymm10, word ptr [rip + 0xad5] # 0x1af26 <quant_x+0x386>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2a75 // jne 0x1a480 <pq_q3_k+0xba0>
-	LONG $0xfffa05e9; BYTE $0xff // jmp 0x19e60 <pq_q3_k+0x580>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0x05e7c149 // shl r15, 0x5
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf9e0840f; WORD $0xffff // je 0x19e60 <pq_q3_k+0x580>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x381c8d4a // lea rbx, [rax + r15]
-	LONG $0x2b11fcc5 // vmovups ymmword ptr [rbx], ymm5
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf9c9820f; WORD $0xffff // jb 0x19e60 <pq_q3_k+0x580>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x2411fcc5; BYTE $0x83 // vmovups ymmword ptr [rbx + 4*rax], ymm4
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf9b5820f; WORD $0xffff // jb 0x19e60 <pq_q3_k+0x580>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x1411fcc5; BYTE $0xc3 // vmovups ymmword ptr [rbx + 8*rax], ymm2
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf9a1820f; WORD $0xffff // jb 0x19e60 <pq_q3_k+0x580>
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
-	LONG $0x0c11fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm1
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf98d820f; WORD $0xffff // jb 0x19e60 <pq_q3_k+0x580>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x06168e0f; WORD $0x0000 // jle 0x1aaf2 <pq_q3_k+0x1212>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x8948; BYTE $0xd5 // mov rbp, rdx
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	LONG $0xf00c8d4e // lea r9, [rax + 8*r14]
-	LONG $0x03e6c149 // shl r14, 0x3
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	WORD $0x8949; BYTE $0xeb // mov r11, rbp
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x137da2c4; WORD $0x7704 // vcvtph2ps ymm0, xmmword ptr [rdi + 2*r14]
-	LONG $0x217d42c4; WORD $0x0114 // vpmovsxbd ymm10, qword ptr [r9 + rax]
-	QUAD $0x000001509e6ef9c5 // vmovd xmm3, dword ptr [rsi + 0x150]
-	QUAD $0x00010824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x108], ymm4
-	QUAD $0x000148248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x148], ymm1
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	QUAD $0x0000e824ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm5
-	QUAD $0x000128249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x128], ymm2
-	QUAD $0x000001548e6ef9c5 // vmovd xmm1, dword ptr [rsi + 0x154]
-	QUAD $0x0000015ca66e79c5 // vmovd xmm12, dword ptr [rsi + 0x15c]
-	QUAD $0x0009b0252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x9b0] # 0x1af24 <quant_x+0x384>
-	QUAD $0x0009a7352279e2c4; BYTE $0x00 // vpmovsxbq xmm6, word ptr [rip + 0x9a7] # 0x1af24 <quant_x+0x384>
-	LONG $0xc0c38149; WORD $0x0000; BYTE $0x00 // add r11, 0xc0
-	LONG $0x4765c2c4; BYTE $0xdf // vpsllvd ymm3, ymm3, ymm15
-	LONG $0x4775e2c4; BYTE $0xcc // vpsllvd ymm1, ymm1, ymm4
-	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
-	LONG $0x217dc2c4; WORD $0x0144; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r9 + rax + 0x10]
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x20c08348 // add rax, 0x20
-	QUAD $0x0000a824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xa8], ymm0
-	QUAD $0x00000158866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x158]
-	QUAD $0x0080399c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rcx + r15 + 0x80]
-	QUAD $0x0000c824846f7ec5; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [rsp + 0xc8]
-	LONG $0xdb35a1c4; WORD $0x3914 // vpand ymm2, ymm9, ymmword ptr [rcx + r15]
-	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
-	LONG $0xdb2541c4; BYTE $0xd8 // vpand ymm11, ymm11, ymm8
-	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
-	QUAD $0x0000809e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0x80]
-	LONG $0x046d42c4; BYTE $0xeb // vpmaddubsw ymm13, ymm2, ymm11
-	QUAD $0x0000a09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xa0]
-	LONG $0x046d42c4; BYTE $0xf3 // vpmaddubsw ymm14, ymm2, ymm11
-	QUAD $0x0000c09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xc0]
-	LONG $0x046d42c4; BYTE $0xfb // vpmaddubsw ymm15, ymm2, ymm11
-	QUAD $0x0000e09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xe0]
-	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
-	QUAD $0x008039ac6f7ea1c4; WORD $0x0000 // vmovdqu ymm5, ymmword ptr [rcx + r15 + 0x80]
-	LONG $0xdb35a1c4; WORD $0x3964; BYTE $0x40 // vpand ymm4, ymm9, ymmword ptr [rcx + r15 + 0x40]
-	LONG $0x477d62c4; BYTE $0xde // vpsllvd ymm11, ymm0, ymm6
-	QUAD $0x0008f235797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x8f2] # 0x1af26 <quant_x+0x386>
-	LONG $0x587d42c4; BYTE $0xdb // vpbroadcastd ymm11, xmm11
-	LONG $0xc5fed5c5 // vpaddd ymm0, ymm5, ymm5
-	LONG $0xc0dbbdc5 // vpand ymm0, ymm8, ymm0
-	LONG $0xe4ebfdc5 // vpor ymm4, ymm0, ymm4
-	QUAD $0x00008486587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rsi + 0x84]
-	LONG $0x045de2c4; BYTE $0xe8 // vpmaddubsw ymm5, ymm4, ymm0
-	QUAD $0x0008c8052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x8c8] # 0x1af24 <quant_x+0x384>
-	LONG $0xedfd95c5 // vpaddw ymm5, ymm13, ymm5
-	LONG $0x471de2c4; BYTE $0xc0 // vpsllvd ymm0, ymm12, ymm0
-	QUAD $0x0000a4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xa4]
-	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0x045d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm4, ymm12
-	LONG $0xfd1d41c4; BYTE $0xf6 // vpaddw ymm14, ymm12, ymm14
-	QUAD $0x0000c4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xc4]
-	LONG $0x045d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm4, ymm12
-	LONG $0xfd1d41c4; BYTE $0xff // vpaddw ymm15, ymm12, ymm15
-	QUAD $0x0000e4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe4]
-	LONG $0x587d62c4; BYTE $0xe3 // vpbroadcastd ymm12, xmm3
-	LONG $0x045dc2c4; BYTE $0xdd // vpmaddubsw ymm3, ymm4, ymm13
-	LONG $0x587d62c4; BYTE $0xe9 // vpbroadcastd ymm13, xmm1
-	LONG $0xdafde5c5 // vpaddw ymm3, ymm3, ymm2
-	LONG $0x6f7ea1c4; WORD $0x3914 // vmovdqu ymm2, ymmword ptr [rcx + r15]
-	LONG $0xd272f5c5; BYTE $0x02 // vpsrld ymm1, ymm2, 0x2
-	QUAD $0x00803994db3da1c4; WORD $0x0000 // vpand ymm2, ymm8, ymmword ptr [rcx + r15 + 0x80]
-	LONG $0xc9dbb5c5 // vpand ymm1, ymm9, ymm1
-	LONG $0xe1ebedc5 // vpor ymm4, ymm2, ymm1
-	QUAD $0x0000888e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x88]
-	LONG $0x045de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm4, ymm1
-	LONG $0xedfdf5c5 // vpaddw ymm5, ymm1, ymm5
-	QUAD $0x0000a88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xa8]
-	LONG $0x045de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm4, ymm1
-	LONG $0xd1fd8dc5 // vpaddw ymm2, ymm14, ymm1
-	QUAD $0x0000c88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xc8]
-	LONG $0x045de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm4, ymm1
-	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x0000e8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe8]
-	LONG $0x045dc2c4; BYTE $0xe6 // vpmaddubsw ymm4, ymm4, ymm14
-	LONG $0xdbfdddc5 // vpaddw ymm3, ymm4, ymm3
-	LONG $0x6f7ea1c4; WORD $0x3964; BYTE $0x40 // vmovdqu ymm4, ymmword ptr [rcx + r15 + 0x40]
-	QUAD $0x008039b46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rcx + r15 + 0x80]
-	LONG $0xd472ddc5; BYTE $0x02 // vpsrld ymm4, ymm4, 0x2
-	LONG $0x720dc1c4; WORD $0x01d6 // vpsrld ymm14, ymm14, 0x1
-	LONG $0xe4dbb5c5 // vpand ymm4, ymm9, ymm4
-	LONG $0xdb0d41c4; BYTE $0xf0 // vpand ymm14, ymm14, ymm8
-	LONG $0xe4eb8dc5 // vpor ymm4, ymm14, ymm4
-	QUAD $0x00008cb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x8c]
-	LONG $0x045d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm4, ymm14
-	LONG $0xedfd8dc5 // vpaddw ymm5, ymm14, ymm5
-	LONG $0xeef5d5c5 // vpmaddwd ymm5, ymm5, ymm6
-	LONG $0xedfe9dc5 // vpaddd ymm5, ymm12, ymm5
-	QUAD $0x0000aca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xac]
-	QUAD $0x0000a824b45b7cc5; BYTE $0x00 // vcvtdq2ps ymm14, ymmword ptr [rsp + 0xa8]
-	LONG $0x045d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm4, ymm12
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
-	LONG $0xd2fe95c5 // vpaddd ymm2, ymm13, ymm2
-	QUAD $0x0000cca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xcc]
-	LONG $0x7c10fcc5; WORD $0x6824 // vmovups ymm7, ymmword ptr [rsp + 0x68]
-	LONG $0x045d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm4, ymm12
-	LONG $0xc9fd9dc5 // vpaddw ymm1, ymm12, ymm1
-	LONG $0xe7592cc5 // vmulps ymm12, ymm10, ymm7
-	LONG $0xff598cc5 // vmulps ymm7, ymm14, ymm7
-	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
-	LONG $0xc9fea5c5 // vpaddd ymm1, ymm11, ymm1
-	QUAD $0x0000ec96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xec]
-	LONG $0x045dc2c4; BYTE $0xe2 // vpmaddubsw ymm4, ymm4, ymm10
-	LONG $0xd66f7dc5 // vmovdqa ymm10, ymm6
-	LONG $0xdbfdddc5 // vpaddw ymm3, ymm4, ymm3
-	LONG $0xdef5e5c5 // vpmaddwd ymm3, ymm3, ymm6
-	LONG $0xd8fee5c5 // vpaddd ymm3, ymm3, ymm0
-	LONG $0xc55bfcc5 // vcvtdq2ps ymm0, ymm5
-	LONG $0xc0599cc5 // vmulps ymm0, ymm12, ymm0
-	QUAD $0x0000a8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa8], ymm0
-	LONG $0xc25bfcc5 // vcvtdq2ps ymm0, ymm2
-	QUAD $0x00000174be6e79c5 // vmovd xmm15, dword ptr [rsi + 0x174]
-	QUAD $0x00000178b66e79c5 // vmovd xmm14, dword ptr [rsi + 0x178]
-	QUAD $0x0000017cae6e79c5 // vmovd xmm13, dword ptr [rsi + 0x17c]
-	LONG $0xd8591cc5 // vmulps ymm11, ymm12, ymm0
-	LONG $0xc15bfcc5 // vcvtdq2ps ymm0, ymm1
-	LONG $0xcb5bfcc5 // vcvtdq2ps ymm1, ymm3
-	LONG $0xc0599cc5 // vmulps ymm0, ymm12, ymm0
-	LONG $0xe1591cc5 // vmulps ymm12, ymm12, ymm1
-	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
-	QUAD $0x00000170866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x170]
-	LONG $0x6f7ea1c4; WORD $0x3914 // vmovdqu ymm2, ymmword ptr [rcx + r15]
-	QUAD $0x0080398c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rcx + r15 + 0x80]
+	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
+	LONG $0x496ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rcx + 0x2c]
+	LONG $0x6f7ec1c4; WORD $0x4056 // vmovdqu ymm2, ymmword ptr [r14 + 0x40]
+	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
+	LONG $0x6f7ec1c4; BYTE $0x0e // vmovdqu ymm1, ymmword ptr [r14]
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
-	LONG $0xd2dbb5c5 // vpand ymm2, ymm9, ymm2
-	LONG $0xc9dbbdc5 // vpand ymm1, ymm8, ymm1
+	LONG $0xc9dbadc5 // vpand ymm1, ymm10, ymm1
 	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
-	QUAD $0x00009096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x90]
-	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
-	QUAD $0x0000b09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xb0]
-	LONG $0x0475e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm1, ymm3
-	QUAD $0x0000d0ae587de2c4; BYTE $0x00 // vpbroadcastd ymm5, dword ptr [rsi + 0xd0]
-	LONG $0x0475e2c4; BYTE $0xed // vpmaddubsw ymm5, ymm1, ymm5
-	QUAD $0x0000f0a6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0xf0]
-	LONG $0x0475e2c4; BYTE $0xcc // vpmaddubsw ymm1, ymm1, ymm4
-	LONG $0x6f7ea1c4; WORD $0x3964; BYTE $0x40 // vmovdqu ymm4, ymmword ptr [rcx + r15 + 0x40]
-	QUAD $0x0080398c6f7e21c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [rcx + r15 + 0x80]
-	LONG $0xd472ddc5; BYTE $0x04 // vpsrld ymm4, ymm4, 0x4
-	QUAD $0x00008824a4dbddc5; BYTE $0x00 // vpand ymm4, ymm4, ymmword ptr [rsp + 0x88]
-	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
-	LONG $0xdb3541c4; BYTE $0xc8 // vpand ymm9, ymm9, ymm8
-	LONG $0xe4ebb5c5 // vpor ymm4, ymm9, ymm4
-	QUAD $0x0000948e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0x94]
-	LONG $0x045d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm4, ymm9
-	LONG $0xd2fdb5c5 // vpaddw ymm2, ymm9, ymm2
-	QUAD $0x0000b48e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xb4]
-	LONG $0x045d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm4, ymm9
-	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
-	QUAD $0x0000d48e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xd4]
-	LONG $0x045d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm4, ymm9
-	LONG $0xedfdb5c5 // vpaddw ymm5, ymm9, ymm5
-	QUAD $0x0000f48e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xf4]
-	LONG $0x045dc2c4; BYTE $0xe1 // vpmaddubsw ymm4, ymm4, ymm9
-	LONG $0xe1fdddc5 // vpaddw ymm4, ymm4, ymm1
-	LONG $0x6f7ea1c4; WORD $0x390c // vmovdqu ymm1, ymmword ptr [rcx + r15]
-	QUAD $0x0080398c6f7e21c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [rcx + r15 + 0x80]
-	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
-	QUAD $0x000088248cdbf5c5; BYTE $0x00 // vpand ymm1, ymm1, ymmword ptr [rsp + 0x88]
+	LONG $0x587de2c4; WORD $0x1051 // vpbroadcastd ymm2, dword ptr [rcx + 0x10]
+	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
+	QUAD $0x0000808e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x80]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xdb3541c4; BYTE $0xc8 // vpand ymm9, ymm9, ymm8
-	LONG $0xc9eb35c5 // vpor ymm9, ymm9, ymm1
-	QUAD $0x0000988e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x98]
-	LONG $0x0435e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm9, ymm1
-	LONG $0xf2fdf5c5 // vpaddw ymm6, ymm1, ymm2
-	QUAD $0x0000b88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xb8]
-	LONG $0x0435e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm9, ymm1
-	LONG $0xd3fdf5c5 // vpaddw ymm2, ymm1, ymm3
-	QUAD $0x0000d88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xd8]
-	LONG $0x0435e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm9, ymm1
-	LONG $0xcdfdf5c5 // vpaddw ymm1, ymm1, ymm5
-	QUAD $0x0000f89e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xf8]
-	LONG $0x0435e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm9, ymm3
-	QUAD $0x000088248c6f7ec5; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [rsp + 0x88]
-	LONG $0xdcfde5c5 // vpaddw ymm3, ymm3, ymm4
-	LONG $0x6f7ea1c4; WORD $0x3964; BYTE $0x40 // vmovdqu ymm4, ymmword ptr [rcx + r15 + 0x40]
-	QUAD $0x008039ac6f7ea1c4; WORD $0x0000 // vmovdqu ymm5, ymmword ptr [rcx + r15 + 0x80]
-	LONG $0xd472ddc5; BYTE $0x06 // vpsrld ymm4, ymm4, 0x6
-	LONG $0xd572d5c5; BYTE $0x05 // vpsrld ymm5, ymm5, 0x5
-	LONG $0xe4dbb5c5 // vpand ymm4, ymm9, ymm4
-	LONG $0xeddbbdc5 // vpand ymm5, ymm8, ymm5
-	LONG $0xe4ebd5c5 // vpor ymm4, ymm5, ymm4
-	QUAD $0x00009cae587de2c4; BYTE $0x00 // vpbroadcastd ymm5, dword ptr [rsi + 0x9c]
-	LONG $0x045de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm4, ymm5
-	LONG $0xeefdd5c5 // vpaddw ymm5, ymm5, ymm6
-	QUAD $0x000584352279e2c4; BYTE $0x00 // vpmovsxbq xmm6, word ptr [rip + 0x584] # 0x1af24 <quant_x+0x384>
-	LONG $0xedf5adc5 // vpmaddwd ymm5, ymm10, ymm5
-	LONG $0x477de2c4; BYTE $0xc6 // vpsllvd ymm0, ymm0, ymm6
-	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0xc0fed5c5 // vpaddd ymm0, ymm5, ymm0
-	QUAD $0x0000bcae587de2c4; BYTE $0x00 // vpbroadcastd ymm5, dword ptr [rsi + 0xbc]
-	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x045de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm4, ymm5
-	LONG $0xd2fdd5c5 // vpaddw ymm2, ymm5, ymm2
-	QUAD $0x0005532d2279e2c4; BYTE $0x00 // vpmovsxbq xmm5, word ptr [rip + 0x553] # 0x1af24 <quant_x+0x384>
-	LONG $0xd2f5adc5 // vpmaddwd ymm2, ymm10, ymm2
-	LONG $0x4705e2c4; BYTE $0xed // vpsllvd ymm5, ymm15, ymm5
-	QUAD $0x0005413d227962c4; BYTE $0x00 // vpmovsxbq xmm15, word ptr [rip + 0x541] # 0x1af24 <quant_x+0x384>
-	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
-	LONG $0xd5feedc5 // vpaddd ymm2, ymm2, ymm5
-	QUAD $0x0000dcae587de2c4; BYTE $0x00 // vpbroadcastd ymm5, dword ptr [rsi + 0xdc]
-	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0xa845c2c4; BYTE $0xd3 // vfmadd213ps ymm2, ymm7, ymm11 # ymm2 = (ymm7 * ymm2) + ymm11
-	LONG $0x045de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm4, ymm5
-	LONG $0xc9fdd5c5 // vpaddw ymm1, ymm5, ymm1
-	LONG $0x470dc2c4; BYTE $0xef // vpsllvd ymm5, ymm14, ymm15
-	LONG $0xc9f5adc5 // vpmaddwd ymm1, ymm10, ymm1
-	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
-	LONG $0xcdfef5c5 // vpaddd ymm1, ymm1, ymm5
-	QUAD $0x0000fcae587de2c4; BYTE $0x00 // vpbroadcastd ymm5, dword ptr [rsi + 0xfc]
-	QUAD $0x00a82484a845e2c4; WORD $0x0000 // vfmadd213ps ymm0, ymm7, ymmword ptr [rsp + 0xa8] # ymm0 = (ymm7 * ymm0) + mem
+	LONG $0xd272edc5; BYTE $0x03 // vpsrld ymm2, ymm2, 0x3
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x1449 // vpbroadcastd ymm9, dword ptr [rcx + 0x14]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
+	LONG $0x6f7e41c4; WORD $0x404e // vmovdqu ymm9, ymmword ptr [r14 + 0x40]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x1849 // vpbroadcastd ymm9, dword ptr [rcx + 0x18]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
+	QUAD $0x0000808e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x80]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0xd272edc5; BYTE $0x05 // vpsrld ymm2, ymm2, 0x5
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x1c49 // vpbroadcastd ymm9, dword ptr [rcx + 0x1c]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
+	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xa845e2c4; WORD $0x244c; BYTE $0x68 // vfmadd213ps ymm1, ymm7, ymmword ptr [rsp + 0x68] # ymm1 = (ymm7 * ymm1) + mem
-	LONG $0x045de2c4; BYTE $0xe5 // vpmaddubsw ymm4, ymm4, ymm5
-	QUAD $0x0000e824ac10fcc5; BYTE $0x00 // vmovups ymm5, ymmword ptr [rsp + 0xe8]
-	LONG $0xdbfdddc5 // vpaddw ymm3, ymm4, ymm3
-	LONG $0x4715c2c4; BYTE $0xe7 // vpsllvd ymm4, ymm13, ymm15
-	LONG $0xdbf5adc5 // vpmaddwd ymm3, ymm10, ymm3
-	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
-	LONG $0xdcfee5c5 // vpaddd ymm3, ymm3, ymm4
-	QUAD $0x000110a6187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rsi + 0x110]
-	QUAD $0x000114b6187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rsi + 0x114]
-	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
-	LONG $0xa845c2c4; BYTE $0xdc // vfmadd213ps ymm3, ymm7, ymm12 # ymm3 = (ymm7 * ymm3) + ymm12
-	QUAD $0x000118be187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rsi + 0x118]
-	LONG $0xb87de2c4; BYTE $0xec // vfmadd231ps ymm5, ymm0, ymm4 # ymm5 = (ymm0 * ymm4) + ymm5
-	QUAD $0x00010824a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x108]
-	LONG $0xb86de2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm2, ymm6 # ymm4 = (ymm2 * ymm6) + ymm4
-	QUAD $0x000128249410fcc5; BYTE $0x00 // vmovups ymm2, ymmword ptr [rsp + 0x128]
-	QUAD $0x00011cb6187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rsi + 0x11c]
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0xb875e2c4; BYTE $0xd7 // vfmadd231ps ymm2, ymm1, ymm7 # ymm2 = (ymm1 * ymm7) + ymm2
-	QUAD $0x000148248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0x148]
-	LONG $0xb865e2c4; BYTE $0xce // vfmadd231ps ymm1, ymm3, ymm6 # ymm1 = (ymm3 * ymm6) + ymm1
-	LONG $0x01003d48; WORD $0x0000 // cmp rax, 0x100
-	LONG $0xfa56850f; WORD $0xffff // jne 0x1a520 <pq_q3_k+0xc40>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x40c78148; WORD $0x0007; BYTE $0x00 // add rdi, 0x740
-	LONG $0x40c58148; WORD $0x0007; BYTE $0x00 // add rbp, 0x740
-	LONG $0x40c18149; WORD $0x0007; BYTE $0x00 // add r9, 0x740
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfa208f0f; WORD $0xffff // jg 0x1a510 <pq_q3_k+0xc30>
-	WORD $0x10eb // jmp 0x1ab02 <pq_q3_k+0x1222>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	QUAD $0x0000c824846f7ec5; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [rsp + 0xc8]
-	QUAD $0x00041215797d62c4; BYTE $0x00 // vpbroadcastw ymm10, word ptr [rip + 0x412] # 0x1af26 <quant_x+0x386>
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x2c11fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm5
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf338840f; WORD $0xffff // je 0x19e60 <pq_q3_k+0x580>
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x2411fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm4
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf324820f; WORD $0xffff // jb 0x19e60 <pq_q3_k+0x580>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x1411fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm2
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf310820f; WORD $0xffff // jb 0x19e60 <pq_q3_k+0x580>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
-	LONG $0x0c11fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm1
-	LONG $0xfff301e9; BYTE $0xff // jmp 0x19e60 <pq_q3_k+0x580>
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
+	LONG $0x187de2c4; WORD $0x2041 // vbroadcastss ymm0, dword ptr [rcx + 0x20]
+	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
+	LONG $0x217de2c4; WORD $0x184c; BYTE $0x18 // vpmovsxbd ymm1, qword ptr [rax + rbx + 0x18]
+	LONG $0x217de2c4; WORD $0x1844; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x8]
+	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc15944c5 // vmulps ymm8, ymm7, ymm1
+	LONG $0x496ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rcx + 0x28]
+	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
+	LONG $0xc059c4c5 // vmulps ymm0, ymm7, ymm0
+	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
+	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
+	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
+	LONG $0x4adba5c5; BYTE $0x60 // vpand ymm1, ymm11, ymmword ptr [rdx + 0x60]
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	LONG $0x587de2c4; BYTE $0x11 // vpbroadcastd ymm2, dword ptr [rcx]
+	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a092dba5c5 // vpand ymm2, ymm11, ymmword ptr [rdx + 0xa0]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x0449 // vpbroadcastd ymm9, dword ptr [rcx + 0x4]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x526ffec5; BYTE $0x60 // vmovdqu ymm2, ymmword ptr [rdx + 0x60]
+	LONG $0x4adb2dc5; BYTE $0x20 // vpand ymm9, ymm10, ymmword ptr [rdx + 0x20]
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x0849 // vpbroadcastd ymm9, dword ptr [rcx + 0x8]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0xd272edc5; BYTE $0x01 // vpsrld ymm2, ymm2, 0x1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x0c49 // vpbroadcastd ymm9, dword ptr [rcx + 0xc]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
+	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
+	LONG $0x496ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rcx + 0x2c]
+	LONG $0x526ffec5; BYTE $0x60 // vmovdqu ymm2, ymmword ptr [rdx + 0x60]
+	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
+	LONG $0x4a6ffec5; BYTE $0x20 // vmovdqu ymm1, ymmword ptr [rdx + 0x20]
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xc9dbadc5 // vpand ymm1, ymm10, ymm1
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x1051 // vpbroadcastd ymm2, dword ptr [rcx + 0x10]
+	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
+	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xd272edc5; BYTE $0x03 // vpsrld ymm2, ymm2, 0x3
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x1449 // vpbroadcastd ymm9, dword ptr [rcx + 0x14]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
+	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x1849 // vpbroadcastd ymm9, dword ptr [rcx + 0x18]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1c69 // vpbroadcastd ymm13, dword ptr [rcx + 0x1c]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0xd272edc5; BYTE $0x05 // vpsrld ymm2, ymm2, 0x5
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x046dc2c4; BYTE $0xd5 // vpmaddubsw ymm2, ymm2, ymm13
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
+	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
+	LONG $0x187de2c4; WORD $0x2051 // vbroadcastss ymm2, dword ptr [rcx + 0x20]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
+	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfc2c850f; WORD $0xffff // jne 0x19a40 <pq_q3_k+0x180>
+	WORD $0xc7ff // inc edi
+	LONG $0x01c00548; WORD $0x0000 // add rax, 0x1c0
+	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
+	LONG $0xfc0b850f; WORD $0xffff // jne 0x19a30 <pq_q3_k+0x170>
+	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
+	LONG $0x08fe8348 // cmp rsi, 0x8
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0xfbda8f0f; WORD $0xffff // jg 0x19a10 <pq_q3_k+0x150>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xee74840f; WORD $0xffff // je 0x199e0 <pq_q3_k+0x100>
+	LONG $0xfb71840f; WORD $0xffff // je 0x199b0 <pq_q3_k+0xf0>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x2811fcc5 // vmovups ymmword ptr [rax], ymm5
 	LONG $0x6011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm4
-	LONG $0xffee61e9; BYTE $0xff // jmp 0x199e0 <pq_q3_k+0x100>
+	LONG $0xfffb5ee9; BYTE $0xff // jmp 0x199b0 <pq_q3_k+0xf0>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x1deb // jmp 0x19e85 <pq_q3_k+0x5c5>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfb2b840f; WORD $0xffff // je 0x199b0 <pq_q3_k+0xf0>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x05f28e0f; WORD $0x0000 // jle 0x1a480 <pq_q3_k+0xbc0>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x137d22c4; WORD $0x3604 // vcvtph2ps ymm8, xmmword ptr [rsi + r14]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x0000882484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm8
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000a824ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0xa8]
+	LONG $0x3e1c8d4e // lea r11, [rsi + r15]
+	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x49148d4b // lea rdx, [r9 + 2*r9]
+	LONG $0x05e1c149 // shl r9, 0x5
+	QUAD $0x00012824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x128], ymm4
+	QUAD $0x000148249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x148], ymm3
+	QUAD $0x000168248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x168], ymm1
+	QUAD $0x000001408f6ef9c5 // vmovd xmm1, dword ptr [rdi + 0x140]
+	QUAD $0x00000144876e79c5 // vmovd xmm8, dword ptr [rdi + 0x144]
+	QUAD $0x000001489f6ef9c5 // vmovd xmm3, dword ptr [rdi + 0x148]
+	QUAD $0x0000014c876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x14c]
+	QUAD $0x001018252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1018] # 0x1af64 <quant_x+0x3a4>
+	QUAD $0x00100f0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0x100f] # 0x1af64 <quant_x+0x3a4>
+	QUAD $0x00100835797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x1008] # 0x1af66 <quant_x+0x3a6>
+	LONG $0x217d82c4; WORD $0x0b54; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [r11 + r9 + 0x10]
+	LONG $0x217d02c4; WORD $0x0b14 // vpmovsxbd ymm10, qword ptr [r11 + r9]
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x06e2c148 // shl rdx, 0x6
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
+	LONG $0x473d62c4; BYTE $0xc4 // vpsllvd ymm8, ymm8, ymm4
+	QUAD $0x00010824947ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x108], ymm2
+	LONG $0xdb25a1c4; WORD $0x2a54; BYTE $0x40 // vpand ymm2, ymm11, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x6f7e21c4; WORD $0x2a1c // vmovdqu ymm11, ymmword ptr [rdx + r13]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
+	LONG $0xdddb25c5 // vpand ymm11, ymm11, ymm5
+	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
+	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
+	LONG $0x046d42c4; BYTE $0xe3 // vpmaddubsw ymm12, ymm2, ymm11
+	LONG $0x587d62c4; WORD $0x205f // vpbroadcastd ymm11, dword ptr [rdi + 0x20]
+	LONG $0x046d42c4; BYTE $0xeb // vpmaddubsw ymm13, ymm2, ymm11
+	LONG $0x587d62c4; WORD $0x405f // vpbroadcastd ymm11, dword ptr [rdi + 0x40]
+	LONG $0x046d42c4; BYTE $0xf3 // vpmaddubsw ymm14, ymm2, ymm11
+	LONG $0x587d62c4; WORD $0x605f // vpbroadcastd ymm11, dword ptr [rdi + 0x60]
+	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0x646ffec5; WORD $0x2024 // vmovdqu ymm4, ymmword ptr [rsp + 0x20]
+	LONG $0x476542c4; BYTE $0xd9 // vpsllvd ymm11, ymm3, ymm9
+	QUAD $0x000f7a0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0xf7a] # 0x1af64 <quant_x+0x3a4>
+	QUAD $0x00802abcdb5d21c4; WORD $0x0000 // vpand ymm15, ymm4, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0x6f7ea1c4; WORD $0x2a24 // vmovdqu ymm4, ymmword ptr [rdx + r13]
+	LONG $0x587d42c4; BYTE $0xdb // vpbroadcastd ymm11, xmm11
+	LONG $0x477dc2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm9
+	LONG $0xdcfeddc5 // vpaddd ymm3, ymm4, ymm4
+	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
+	LONG $0xdddbe5c5 // vpand ymm3, ymm3, ymm5
+	LONG $0xe3eb85c5 // vpor ymm4, ymm15, ymm3
+	LONG $0x587de2c4; WORD $0x045f // vpbroadcastd ymm3, dword ptr [rdi + 0x4]
+	LONG $0x045de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm4, ymm3
+	LONG $0xfbfd1dc5 // vpaddw ymm15, ymm12, ymm3
+	LONG $0x587de2c4; WORD $0x245f // vpbroadcastd ymm3, dword ptr [rdi + 0x24]
+	LONG $0x045de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm4, ymm3
+	LONG $0xebfd15c5 // vpaddw ymm13, ymm13, ymm3
+	LONG $0x587de2c4; WORD $0x445f // vpbroadcastd ymm3, dword ptr [rdi + 0x44]
+	LONG $0x045de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm4, ymm3
+	LONG $0xf3fd0dc5 // vpaddw ymm14, ymm14, ymm3
+	LONG $0x587d62c4; WORD $0x6467 // vpbroadcastd ymm12, dword ptr [rdi + 0x64]
+	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
+	LONG $0x045dc2c4; BYTE $0xcc // vpmaddubsw ymm1, ymm4, ymm12
+	LONG $0x587d42c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm8
+	LONG $0xcafdf5c5 // vpaddw ymm1, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xdb55a1c4; WORD $0x2a24 // vpand ymm4, ymm5, ymmword ptr [rdx + r13]
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0x54dbedc5; WORD $0x2024 // vpand ymm2, ymm2, ymmword ptr [rsp + 0x20]
+	LONG $0xd2ebddc5 // vpor ymm2, ymm4, ymm2
+	LONG $0x587de2c4; WORD $0x0867 // vpbroadcastd ymm4, dword ptr [rdi + 0x8]
+	LONG $0x046de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm2, ymm4
+	LONG $0xe4fd85c5 // vpaddw ymm4, ymm15, ymm4
+	LONG $0x587d62c4; WORD $0x2847 // vpbroadcastd ymm8, dword ptr [rdi + 0x28]
+	LONG $0x046d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm2, ymm8
+	LONG $0xfd3d41c4; BYTE $0xed // vpaddw ymm13, ymm8, ymm13
+	LONG $0x587d62c4; WORD $0x4847 // vpbroadcastd ymm8, dword ptr [rdi + 0x48]
+	LONG $0x046d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm2, ymm8
+	LONG $0xfd3d41c4; BYTE $0xc6 // vpaddw ymm8, ymm8, ymm14
+	LONG $0x587d62c4; WORD $0x6877 // vpbroadcastd ymm14, dword ptr [rdi + 0x68]
+	LONG $0x046dc2c4; BYTE $0xd6 // vpmaddubsw ymm2, ymm2, ymm14
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	QUAD $0x00802ab46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	LONG $0x720dc1c4; WORD $0x02d6 // vpsrld ymm14, ymm14, 0x2
+	LONG $0x74db0dc5; WORD $0x2024 // vpand ymm14, ymm14, ymmword ptr [rsp + 0x20]
+	LONG $0xd272edc5; BYTE $0x01 // vpsrld ymm2, ymm2, 0x1
+	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
+	LONG $0xd2eb8dc5 // vpor ymm2, ymm14, ymm2
+	LONG $0x587d62c4; WORD $0x0c77 // vpbroadcastd ymm14, dword ptr [rdi + 0xc]
+	LONG $0x046d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm2, ymm14
+	LONG $0xe4fd8dc5 // vpaddw ymm4, ymm14, ymm4
+	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
+	LONG $0xdbfeddc5 // vpaddd ymm3, ymm4, ymm3
+	LONG $0x587de2c4; WORD $0x2c67 // vpbroadcastd ymm4, dword ptr [rdi + 0x2c]
+	LONG $0x046de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm2, ymm4
+	LONG $0xe4fd95c5 // vpaddw ymm4, ymm13, ymm4
+	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
+	LONG $0xe4fe9dc5 // vpaddd ymm4, ymm12, ymm4
+	LONG $0x587d62c4; WORD $0x4c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x4c]
+	LONG $0x046d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm2, ymm12
+	LONG $0xfd1d41c4; BYTE $0xc0 // vpaddw ymm8, ymm12, ymm8
+	LONG $0xc6f53dc5 // vpmaddwd ymm8, ymm8, ymm6
+	LONG $0xfe3d41c4; BYTE $0xc3 // vpaddd ymm8, ymm8, ymm11
+	LONG $0x587d62c4; WORD $0x6c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x6c]
+	QUAD $0x00008824bc592cc5; BYTE $0x00 // vmulps ymm15, ymm10, ymmword ptr [rsp + 0x88]
+	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0xc8fef5c5 // vpaddd ymm1, ymm1, ymm0
+	LONG $0xc35bfcc5 // vcvtdq2ps ymm0, ymm3
+	LONG $0xe05904c5 // vmulps ymm12, ymm15, ymm0
+	LONG $0xc45bfcc5 // vcvtdq2ps ymm0, ymm4
+	LONG $0xc05984c5 // vmulps ymm0, ymm15, ymm0
+	QUAD $0x0000e8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm0
+	LONG $0x5b7cc1c4; BYTE $0xc0 // vcvtdq2ps ymm0, ymm8
+	QUAD $0x000001609f6ef9c5 // vmovd xmm3, dword ptr [rdi + 0x160]
+	QUAD $0x00000168b76e79c5 // vmovd xmm14, dword ptr [rdi + 0x168]
+	QUAD $0x0000016caf6e79c5 // vmovd xmm13, dword ptr [rdi + 0x16c]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc05984c5 // vmulps ymm0, ymm15, ymm0
+	LONG $0xf95904c5 // vmulps ymm15, ymm15, ymm1
+	QUAD $0x0000c8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm0
+	QUAD $0x00000164876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x164]
+	LONG $0x6f7ea1c4; WORD $0x2a64; BYTE $0x40 // vmovdqu ymm4, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	LONG $0xd472ddc5; BYTE $0x04 // vpsrld ymm4, ymm4, 0x4
+	LONG $0x64dbddc5; WORD $0x2024 // vpand ymm4, ymm4, ymmword ptr [rsp + 0x20]
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
+	LONG $0xd4ebedc5 // vpor ymm2, ymm2, ymm4
+	LONG $0x587de2c4; WORD $0x1067 // vpbroadcastd ymm4, dword ptr [rdi + 0x10]
+	LONG $0x046de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm2, ymm4
+	LONG $0x587d62c4; WORD $0x3047 // vpbroadcastd ymm8, dword ptr [rdi + 0x30]
+	LONG $0x046d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm2, ymm8
+	LONG $0x587d62c4; WORD $0x5057 // vpbroadcastd ymm10, dword ptr [rdi + 0x50]
+	LONG $0x046d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm2, ymm10
+	LONG $0x587de2c4; WORD $0x704f // vpbroadcastd ymm1, dword ptr [rdi + 0x70]
+	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
+	QUAD $0x00802a9c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0x5cdb25c5; WORD $0x2024 // vpand ymm11, ymm11, ymmword ptr [rsp + 0x20]
+	LONG $0xd272edc5; BYTE $0x03 // vpsrld ymm2, ymm2, 0x3
+	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
+	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
+	LONG $0x587d62c4; WORD $0x145f // vpbroadcastd ymm11, dword ptr [rdi + 0x14]
+	LONG $0x046d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm2, ymm11
+	LONG $0xe4fda5c5 // vpaddw ymm4, ymm11, ymm4
+	LONG $0x587d62c4; WORD $0x345f // vpbroadcastd ymm11, dword ptr [rdi + 0x34]
+	LONG $0x046d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm2, ymm11
+	LONG $0xfd2541c4; BYTE $0xc0 // vpaddw ymm8, ymm11, ymm8
+	LONG $0x587d62c4; WORD $0x545f // vpbroadcastd ymm11, dword ptr [rdi + 0x54]
+	LONG $0x046d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm2, ymm11
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	LONG $0x587d62c4; WORD $0x745f // vpbroadcastd ymm11, dword ptr [rdi + 0x74]
+	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0xd9fd6dc5 // vpaddw ymm11, ymm2, ymm1
+	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	LONG $0xd272edc5; BYTE $0x06 // vpsrld ymm2, ymm2, 0x6
+	LONG $0x54dbedc5; WORD $0x2024 // vpand ymm2, ymm2, ymmword ptr [rsp + 0x20]
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xcddbf5c5 // vpand ymm1, ymm1, ymm5
+	LONG $0xcaeb75c5 // vpor ymm9, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x184f // vpbroadcastd ymm1, dword ptr [rdi + 0x18]
+	LONG $0x0435e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm9, ymm1
+	LONG $0xe4fdf5c5 // vpaddw ymm4, ymm1, ymm4
+	LONG $0x587de2c4; WORD $0x384f // vpbroadcastd ymm1, dword ptr [rdi + 0x38]
+	LONG $0x0435e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm9, ymm1
+	LONG $0xd1fdbdc5 // vpaddw ymm2, ymm8, ymm1
+	LONG $0x587de2c4; WORD $0x584f // vpbroadcastd ymm1, dword ptr [rdi + 0x58]
+	LONG $0x0435e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm9, ymm1
+	LONG $0xc9fdadc5 // vpaddw ymm1, ymm10, ymm1
+	LONG $0x587d62c4; WORD $0x7847 // vpbroadcastd ymm8, dword ptr [rdi + 0x78]
+	LONG $0x043542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm9, ymm8
+	LONG $0xfd3d41c4; BYTE $0xc3 // vpaddw ymm8, ymm8, ymm11
+	LONG $0x5c6f7ec5; WORD $0x2024 // vmovdqu ymm11, ymmword ptr [rsp + 0x20]
+	LONG $0x6f7e21c4; WORD $0x2a0c // vmovdqu ymm9, ymmword ptr [rdx + r13]
+	QUAD $0x00802a946f7e21c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
+	LONG $0x7235c1c4; WORD $0x05d1 // vpsrld ymm9, ymm9, 0x5
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xcddb35c5 // vpand ymm9, ymm9, ymm5
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1c57 // vpbroadcastd ymm10, dword ptr [rdi + 0x1c]
+	LONG $0x043542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm9, ymm10
+	LONG $0xe4fdadc5 // vpaddw ymm4, ymm10, ymm4
+	QUAD $0x000c6a15227962c4; BYTE $0x00 // vpmovsxbq xmm10, word ptr [rip + 0xc6a] # 0x1af64 <quant_x+0x3a4>
+	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
+	LONG $0x4765c2c4; BYTE $0xda // vpsllvd ymm3, ymm3, ymm10
+	LONG $0x587de2c4; BYTE $0xdb // vpbroadcastd ymm3, xmm3
+	LONG $0xdbfeddc5 // vpaddd ymm3, ymm4, ymm3
+	LONG $0x587de2c4; WORD $0x3c67 // vpbroadcastd ymm4, dword ptr [rdi + 0x3c]
+	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
+	LONG $0x0435e2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm9, ymm4
+	LONG $0xd2fdddc5 // vpaddw ymm2, ymm4, ymm2
+	QUAD $0x000c3c252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0xc3c] # 0x1af64 <quant_x+0x3a4>
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
+	LONG $0x477de2c4; BYTE $0xc4 // vpsllvd ymm0, ymm0, ymm4
+	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
+	LONG $0xc0feedc5 // vpaddd ymm0, ymm2, ymm0
+	LONG $0x587de2c4; WORD $0x5c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x5c]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0x0435e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm9, ymm2
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	QUAD $0x000c0e152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0xc0e] # 0x1af64 <quant_x+0x3a4>
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0x470de2c4; BYTE $0xd2 // vpsllvd ymm2, ymm14, ymm2
+	QUAD $0x000bfc35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xbfc] # 0x1af64 <quant_x+0x3a4>
+	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
+	LONG $0xcafef5c5 // vpaddd ymm1, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x7c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x7c]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x4715c2c4; BYTE $0xe6 // vpsllvd ymm4, ymm13, ymm14
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
+	LONG $0x0435e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm9, ymm2
+	LONG $0xd2fdbdc5 // vpaddw ymm2, ymm8, ymm2
+	QUAD $0x0000882484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0x88]
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
+	LONG $0xd4feedc5 // vpaddd ymm2, ymm2, ymm4
+	QUAD $0x00010824a45bfcc5; BYTE $0x00 // vcvtdq2ps ymm4, ymmword ptr [rsp + 0x108]
+	LONG $0xe459bcc5 // vmulps ymm4, ymm8, ymm4
+	QUAD $0x00e82484a85de2c4; WORD $0x0000 // vfmadd213ps ymm0, ymm4, ymmword ptr [rsp + 0xe8] # ymm0 = (ymm4 * ymm0) + mem
+	QUAD $0x00c8248ca85de2c4; WORD $0x0000 // vfmadd213ps ymm1, ymm4, ymmword ptr [rsp + 0xc8] # ymm1 = (ymm4 * ymm1) + mem
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	QUAD $0x00010887187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rdi + 0x108]
+	QUAD $0x00010cb7187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rdi + 0x10c]
+	LONG $0xa85dc2c4; BYTE $0xdc // vfmadd213ps ymm3, ymm4, ymm12 # ymm3 = (ymm4 * ymm3) + ymm12
+	LONG $0xa85dc2c4; BYTE $0xd7 // vfmadd213ps ymm2, ymm4, ymm15 # ymm2 = (ymm4 * ymm2) + ymm15
+	QUAD $0x000100a7187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rdi + 0x100]
+	LONG $0xb865e2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm3, ymm4 # ymm7 = (ymm3 * ymm4) + ymm7
+	QUAD $0x0001049f187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rdi + 0x104]
+	QUAD $0x00012824a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x128]
+	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
+	LONG $0xb87de2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm0, ymm3 # ymm4 = (ymm0 * ymm3) + ymm4
+	QUAD $0x000148249c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rsp + 0x148]
+	LONG $0xb875c2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm1, ymm8 # ymm3 = (ymm1 * ymm8) + ymm3
+	QUAD $0x000168248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0x168]
+	LONG $0xb86de2c4; BYTE $0xce // vfmadd231ps ymm1, ymm2, ymm6 # ymm1 = (ymm2 * ymm6) + ymm1
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfaca850f; WORD $0xffff // jne 0x19f00 <pq_q3_k+0x640>
+	WORD $0xc0ff // inc eax
+	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfa98850f; WORD $0xffff // jne 0x19ee0 <pq_q3_k+0x620>
+	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xfa678f0f; WORD $0xffff // jg 0x19ec0 <pq_q3_k+0x600>
+	QUAD $0x0000a824946f7ec5; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [rsp + 0xa8]
+	QUAD $0x000b6525187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xb65] # 0x1afd0 <quant_x+0x410>
+	LONG $0x244c8b4c; BYTE $0x48 // mov r9, qword ptr [rsp + 0x48]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x2b75 // jne 0x1a4a0 <pq_q3_k+0xbe0>
+	LONG $0xfff9f6e9; BYTE $0xff // jmp 0x19e70 <pq_q3_k+0x5b0>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xf9d0840f; WORD $0xffff // je 0x19e70 <pq_q3_k+0x5b0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x283c8d4e // lea r15, [rax + r13]
+	LONG $0x117cc1c4; BYTE $0x3f // vmovups ymmword ptr [r15], ymm7
+	LONG $0x02fa8341 // cmp r10d, 0x2
+	LONG $0xf9b8820f; WORD $0xffff // jb 0x19e70 <pq_q3_k+0x5b0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
+	LONG $0x03fa8341 // cmp r10d, 0x3
+	LONG $0xf9a3820f; WORD $0xffff // jb 0x19e70 <pq_q3_k+0x5b0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	LONG $0xf98e820f; WORD $0xffff // jb 0x19e70 <pq_q3_k+0x5b0>
+	LONG $0x24448b48; BYTE $0x78 // mov rax, qword ptr [rsp + 0x78]
+	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
+	LONG $0x05fa8341 // cmp r10d, 0x5
+	LONG $0xf979820f; WORD $0xffff // jb 0x19e70 <pq_q3_k+0x5b0>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x062b8e0f; WORD $0x0000 // jle 0x1ab2b <pq_q3_k+0x126b>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x03e4c149 // shl r12, 0x3
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x137d22c4; WORD $0x3704 // vcvtph2ps ymm8, xmmword ptr [rdi + r14]
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x0000882484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm8
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000a824ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0xa8]
+	LONG $0x271c8d4e // lea r11, [rdi + r12]
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x49148d4b // lea rdx, [r9 + 2*r9]
+	LONG $0x05e1c149 // shl r9, 0x5
+	QUAD $0x00012824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x128], ymm4
+	QUAD $0x000148249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x148], ymm3
+	QUAD $0x000168248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x168], ymm1
+	QUAD $0x000001508e6ef9c5 // vmovd xmm1, dword ptr [rsi + 0x150]
+	QUAD $0x00000154866e79c5 // vmovd xmm8, dword ptr [rsi + 0x154]
+	QUAD $0x000001589e6ef9c5 // vmovd xmm3, dword ptr [rsi + 0x158]
+	QUAD $0x0000015c866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x15c]
+	QUAD $0x0009a8252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x9a8] # 0x1af64 <quant_x+0x3a4>
+	QUAD $0x00099f0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0x99f] # 0x1af64 <quant_x+0x3a4>
+	QUAD $0x00099835797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x998] # 0x1af66 <quant_x+0x3a6>
+	LONG $0x217d82c4; WORD $0x0b54; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [r11 + r9 + 0x10]
+	LONG $0x217d02c4; WORD $0x0b14 // vpmovsxbd ymm10, qword ptr [r11 + r9]
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x06e2c148 // shl rdx, 0x6
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
+	LONG $0x473d62c4; BYTE $0xc4 // vpsllvd ymm8, ymm8, ymm4
+	QUAD $0x00010824947ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x108], ymm2
+	LONG $0xdb25a1c4; WORD $0x2a54; BYTE $0x40 // vpand ymm2, ymm11, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x6f7e21c4; WORD $0x2a1c // vmovdqu ymm11, ymmword ptr [rdx + r13]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
+	LONG $0xdddb25c5 // vpand ymm11, ymm11, ymm5
+	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
+	QUAD $0x0000809e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0x80]
+	LONG $0x046d42c4; BYTE $0xe3 // vpmaddubsw ymm12, ymm2, ymm11
+	QUAD $0x0000a09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xa0]
+	LONG $0x046d42c4; BYTE $0xeb // vpmaddubsw ymm13, ymm2, ymm11
+	QUAD $0x0000c09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xc0]
+	LONG $0x046d42c4; BYTE $0xf3 // vpmaddubsw ymm14, ymm2, ymm11
+	QUAD $0x0000e09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xe0]
+	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0x646ffec5; WORD $0x2024 // vmovdqu ymm4, ymmword ptr [rsp + 0x20]
+	LONG $0x476542c4; BYTE $0xd9 // vpsllvd ymm11, ymm3, ymm9
+	QUAD $0x0008fd0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0x8fd] # 0x1af64 <quant_x+0x3a4>
+	QUAD $0x00802abcdb5d21c4; WORD $0x0000 // vpand ymm15, ymm4, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0x6f7ea1c4; WORD $0x2a24 // vmovdqu ymm4, ymmword ptr [rdx + r13]
+	LONG $0x587d42c4; BYTE $0xdb // vpbroadcastd ymm11, xmm11
+	LONG $0x477dc2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm9
+	LONG $0xdcfeddc5 // vpaddd ymm3, ymm4, ymm4
+	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
+	LONG $0xdddbe5c5 // vpand ymm3, ymm3, ymm5
+	LONG $0xe3eb85c5 // vpor ymm4, ymm15, ymm3
+	QUAD $0x0000849e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x84]
+	LONG $0x045de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm4, ymm3
+	LONG $0xfbfd1dc5 // vpaddw ymm15, ymm12, ymm3
+	QUAD $0x0000a49e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xa4]
+	LONG $0x045de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm4, ymm3
+	LONG $0xebfd15c5 // vpaddw ymm13, ymm13, ymm3
+	QUAD $0x0000c49e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xc4]
+	LONG $0x045de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm4, ymm3
+	LONG $0xf3fd0dc5 // vpaddw ymm14, ymm14, ymm3
+	QUAD $0x0000e4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xe4]
+	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
+	LONG $0x045dc2c4; BYTE $0xcc // vpmaddubsw ymm1, ymm4, ymm12
+	LONG $0x587d42c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm8
+	LONG $0xcafdf5c5 // vpaddw ymm1, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xdb55a1c4; WORD $0x2a24 // vpand ymm4, ymm5, ymmword ptr [rdx + r13]
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0x54dbedc5; WORD $0x2024 // vpand ymm2, ymm2, ymmword ptr [rsp + 0x20]
+	LONG $0xe2ebddc5 // vpor ymm4, ymm4, ymm2
+	QUAD $0x00008896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x88]
+	LONG $0x045de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm4, ymm2
+	LONG $0xc2fd05c5 // vpaddw ymm8, ymm15, ymm2
+	QUAD $0x0000a896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa8]
+	LONG $0x045de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm4, ymm2
+	LONG $0xeafd15c5 // vpaddw ymm13, ymm13, ymm2
+	QUAD $0x0000c896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xc8]
+	LONG $0x045de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm4, ymm2
+	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
+	QUAD $0x0000e8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe8]
+	LONG $0x045dc2c4; BYTE $0xe6 // vpmaddubsw ymm4, ymm4, ymm14
+	LONG $0xc9fdddc5 // vpaddw ymm1, ymm4, ymm1
+	QUAD $0x00802ab46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0x6f7ea1c4; WORD $0x2a24 // vmovdqu ymm4, ymmword ptr [rdx + r13]
+	LONG $0x720dc1c4; WORD $0x02d6 // vpsrld ymm14, ymm14, 0x2
+	LONG $0x74db0dc5; WORD $0x2024 // vpand ymm14, ymm14, ymmword ptr [rsp + 0x20]
+	LONG $0xd472ddc5; BYTE $0x01 // vpsrld ymm4, ymm4, 0x1
+	LONG $0xe5dbddc5 // vpand ymm4, ymm4, ymm5
+	LONG $0xe4eb8dc5 // vpor ymm4, ymm14, ymm4
+	QUAD $0x00008cb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x8c]
+	LONG $0x045d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm4, ymm14
+	LONG $0xfd0d41c4; BYTE $0xc0 // vpaddw ymm8, ymm14, ymm8
+	LONG $0xc6f53dc5 // vpmaddwd ymm8, ymm8, ymm6
+	LONG $0xdbfebdc5 // vpaddd ymm3, ymm8, ymm3
+	QUAD $0x0000ac86587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xac]
+	LONG $0x045d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm4, ymm8
+	LONG $0xfd3d41c4; BYTE $0xc5 // vpaddw ymm8, ymm8, ymm13
+	LONG $0xc6f53dc5 // vpmaddwd ymm8, ymm8, ymm6
+	LONG $0xfe3d41c4; BYTE $0xc4 // vpaddd ymm8, ymm8, ymm12
+	QUAD $0x0000cca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xcc]
+	LONG $0x045d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm4, ymm12
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
+	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
+	QUAD $0x0000ec9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xec]
+	QUAD $0x00008824bc592cc5; BYTE $0x00 // vmulps ymm15, ymm10, ymmword ptr [rsp + 0x88]
+	LONG $0x045dc2c4; BYTE $0xe3 // vpmaddubsw ymm4, ymm4, ymm11
+	LONG $0xc9fdddc5 // vpaddw ymm1, ymm4, ymm1
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0xc8fef5c5 // vpaddd ymm1, ymm1, ymm0
+	LONG $0xc35bfcc5 // vcvtdq2ps ymm0, ymm3
+	LONG $0xe05904c5 // vmulps ymm12, ymm15, ymm0
+	LONG $0x5b7cc1c4; BYTE $0xc0 // vcvtdq2ps ymm0, ymm8
+	LONG $0xc05984c5 // vmulps ymm0, ymm15, ymm0
+	QUAD $0x0000e8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm0
+	LONG $0xc25bfcc5 // vcvtdq2ps ymm0, ymm2
+	QUAD $0x000001709e6ef9c5 // vmovd xmm3, dword ptr [rsi + 0x170]
+	QUAD $0x00000178b66e79c5 // vmovd xmm14, dword ptr [rsi + 0x178]
+	QUAD $0x0000017cae6e79c5 // vmovd xmm13, dword ptr [rsi + 0x17c]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc05984c5 // vmulps ymm0, ymm15, ymm0
+	LONG $0xf95904c5 // vmulps ymm15, ymm15, ymm1
+	QUAD $0x0000c8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm0
+	QUAD $0x00000174866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x174]
+	LONG $0x6f7ea1c4; WORD $0x2a64; BYTE $0x40 // vmovdqu ymm4, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	LONG $0xd472ddc5; BYTE $0x04 // vpsrld ymm4, ymm4, 0x4
+	LONG $0x64dbddc5; WORD $0x2024 // vpand ymm4, ymm4, ymmword ptr [rsp + 0x20]
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
+	LONG $0xd4ebedc5 // vpor ymm2, ymm2, ymm4
+	QUAD $0x000090a6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0x90]
+	LONG $0x046de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm2, ymm4
+	QUAD $0x0000b086587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xb0]
+	LONG $0x046d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm2, ymm8
+	QUAD $0x0000d096587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xd0]
+	LONG $0x046d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm2, ymm10
+	QUAD $0x0000f08e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xf0]
+	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
+	QUAD $0x00802a9c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0x5cdb25c5; WORD $0x2024 // vpand ymm11, ymm11, ymmword ptr [rsp + 0x20]
+	LONG $0xd272edc5; BYTE $0x03 // vpsrld ymm2, ymm2, 0x3
+	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
+	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
+	QUAD $0x0000949e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0x94]
+	LONG $0x046d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm2, ymm11
+	LONG $0xe4fda5c5 // vpaddw ymm4, ymm11, ymm4
+	QUAD $0x0000b49e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xb4]
+	LONG $0x046d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm2, ymm11
+	LONG $0xfd2541c4; BYTE $0xc0 // vpaddw ymm8, ymm11, ymm8
+	QUAD $0x0000d49e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xd4]
+	LONG $0x046d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm2, ymm11
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x0000f49e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xf4]
+	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0xd9fd6dc5 // vpaddw ymm11, ymm2, ymm1
+	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	LONG $0xd272edc5; BYTE $0x06 // vpsrld ymm2, ymm2, 0x6
+	LONG $0x54dbedc5; WORD $0x2024 // vpand ymm2, ymm2, ymmword ptr [rsp + 0x20]
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xcddbf5c5 // vpand ymm1, ymm1, ymm5
+	LONG $0xcaeb75c5 // vpor ymm9, ymm1, ymm2
+	QUAD $0x0000988e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x98]
+	LONG $0x0435e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm9, ymm1
+	LONG $0xe4fdf5c5 // vpaddw ymm4, ymm1, ymm4
+	QUAD $0x0000b88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xb8]
+	LONG $0x0435e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm9, ymm1
+	LONG $0xd1fdbdc5 // vpaddw ymm2, ymm8, ymm1
+	QUAD $0x0000d88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xd8]
+	LONG $0x0435e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm9, ymm1
+	LONG $0xc9fdadc5 // vpaddw ymm1, ymm10, ymm1
+	QUAD $0x0000f886587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xf8]
+	LONG $0x043542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm9, ymm8
+	LONG $0xfd3d41c4; BYTE $0xc3 // vpaddw ymm8, ymm8, ymm11
+	LONG $0x5c6f7ec5; WORD $0x2024 // vmovdqu ymm11, ymmword ptr [rsp + 0x20]
+	LONG $0x6f7e21c4; WORD $0x2a0c // vmovdqu ymm9, ymmword ptr [rdx + r13]
+	QUAD $0x00802a946f7e21c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
+	LONG $0x7235c1c4; WORD $0x05d1 // vpsrld ymm9, ymm9, 0x5
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xcddb35c5 // vpand ymm9, ymm9, ymm5
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	QUAD $0x00009c96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0x9c]
+	LONG $0x043542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm9, ymm10
+	LONG $0xe4fdadc5 // vpaddw ymm4, ymm10, ymm4
+	QUAD $0x0005a315227962c4; BYTE $0x00 // vpmovsxbq xmm10, word ptr [rip + 0x5a3] # 0x1af64 <quant_x+0x3a4>
+	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
+	LONG $0x4765c2c4; BYTE $0xda // vpsllvd ymm3, ymm3, ymm10
+	LONG $0x587de2c4; BYTE $0xdb // vpbroadcastd ymm3, xmm3
+	LONG $0xdbfeddc5 // vpaddd ymm3, ymm4, ymm3
+	QUAD $0x0000bca6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0xbc]
+	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
+	LONG $0x0435e2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm9, ymm4
+	LONG $0xd2fdddc5 // vpaddw ymm2, ymm4, ymm2
+	QUAD $0x000572252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x572] # 0x1af64 <quant_x+0x3a4>
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
+	LONG $0x477de2c4; BYTE $0xc4 // vpsllvd ymm0, ymm0, ymm4
+	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
+	LONG $0xc0feedc5 // vpaddd ymm0, ymm2, ymm0
+	QUAD $0x0000dc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xdc]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0x0435e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm9, ymm2
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	QUAD $0x000541152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x541] # 0x1af64 <quant_x+0x3a4>
+	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0x470de2c4; BYTE $0xd2 // vpsllvd ymm2, ymm14, ymm2
+	QUAD $0x00052f35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x52f] # 0x1af64 <quant_x+0x3a4>
+	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
+	LONG $0xcafef5c5 // vpaddd ymm1, ymm1, ymm2
+	QUAD $0x0000fc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xfc]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x4715c2c4; BYTE $0xe6 // vpsllvd ymm4, ymm13, ymm14
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
+	LONG $0x0435e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm9, ymm2
+	LONG $0xd2fdbdc5 // vpaddw ymm2, ymm8, ymm2
+	QUAD $0x0000882484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0x88]
+	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
+	LONG $0xd4feedc5 // vpaddd ymm2, ymm2, ymm4
+	QUAD $0x00010824a45bfcc5; BYTE $0x00 // vcvtdq2ps ymm4, ymmword ptr [rsp + 0x108]
+	LONG $0xe459bcc5 // vmulps ymm4, ymm8, ymm4
+	QUAD $0x00e82484a85de2c4; WORD $0x0000 // vfmadd213ps ymm0, ymm4, ymmword ptr [rsp + 0xe8] # ymm0 = (ymm4 * ymm0) + mem
+	QUAD $0x00c8248ca85de2c4; WORD $0x0000 // vfmadd213ps ymm1, ymm4, ymmword ptr [rsp + 0xc8] # ymm1 = (ymm4 * ymm1) + mem
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	QUAD $0x00011886187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rsi + 0x118]
+	QUAD $0x00011cb6187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rsi + 0x11c]
+	LONG $0xa85dc2c4; BYTE $0xdc // vfmadd213ps ymm3, ymm4, ymm12 # ymm3 = (ymm4 * ymm3) + ymm12
+	LONG $0xa85dc2c4; BYTE $0xd7 // vfmadd213ps ymm2, ymm4, ymm15 # ymm2 = (ymm4 * ymm2) + ymm15
+	QUAD $0x000110a6187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rsi + 0x110]
+	LONG $0xb865e2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm3, ymm4 # ymm7 = (ymm3 * ymm4) + ymm7
+	QUAD $0x0001149e187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rsi + 0x114]
+	QUAD $0x00012824a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x128]
+	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
+	LONG $0xb87de2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm0, ymm3 # ymm4 = (ymm0 * ymm3) + ymm4
+	QUAD $0x000148249c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rsp + 0x148]
+	LONG $0xb875c2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm1, ymm8 # ymm3 = (ymm1 * ymm8) + ymm3
+	QUAD $0x000168248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0x168]
+	LONG $0xb86de2c4; BYTE $0xce // vfmadd231ps ymm1, ymm2, ymm6 # ymm1 = (ymm2 * ymm6) + ymm1
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfa6a850f; WORD $0xffff // jne 0x1a570 <pq_q3_k+0xcb0>
+	WORD $0xc0ff // inc eax
+	LONG $0xc0c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x1c0
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfa38850f; WORD $0xffff // jne 0x1a550 <pq_q3_k+0xc90>
+	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xfa078f0f; WORD $0xffff // jg 0x1a530 <pq_q3_k+0xc70>
+	WORD $0x10eb // jmp 0x1ab3b <pq_q3_k+0x127b>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	QUAD $0x0000a824946f7ec5; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [rsp + 0xa8]
+	QUAD $0x00048325187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x483] # 0x1afd0 <quant_x+0x410>
+	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
+	LONG $0x244c8b4c; BYTE $0x48 // mov r9, qword ptr [rsp + 0x48]
+	LONG $0x117cc1c4; WORD $0x073c // vmovups ymmword ptr [r15 + rax], ymm7
+	LONG $0x05fa8341 // cmp r10d, 0x5
+	LONG $0xf309840f; WORD $0xffff // je 0x19e70 <pq_q3_k+0x5b0>
+	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
+	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
+	LONG $0x07fa8341 // cmp r10d, 0x7
+	LONG $0xf2f4820f; WORD $0xffff // jb 0x19e70 <pq_q3_k+0x5b0>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
+	LONG $0x08fa8341 // cmp r10d, 0x8
+	LONG $0xf2df820f; WORD $0xffff // jb 0x19e70 <pq_q3_k+0x5b0>
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
+	LONG $0xfff2cfe9; BYTE $0xff // jmp 0x19e70 <pq_q3_k+0x5b0>
 	LONG $0x88c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x188
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -8298,24 +8391,24 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// quant_x: +43936
+	// quant_x: +43968
 	LONG $0x1f428d48 // lea rax, [rdx + 0x1f]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0xc2490f48 // cmovns rax, rdx
 	LONG $0x05f8c148 // sar rax, 0x5
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	LONG $0xfee08348 // and rax, -0x2
-	LONG $0x02a48e0f; WORD $0x0000 // jle 0x1ae60 <quant_x+0x2c0>
+	LONG $0x02a48e0f; WORD $0x0000 // jle 0x1ae80 <quant_x+0x2c0>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x000003d60d10fac5 // vmovss xmm1, dword ptr [rip + 0x3d6] # 0x1afa0 <quant_x+0x400>
-	QUAD $0x000003d21510fac5 // vmovss xmm2, dword ptr [rip + 0x3d2] # 0x1afa4 <quant_x+0x404>
-	QUAD $0x000003be1d10fac5 // vmovss xmm3, dword ptr [rip + 0x3be] # 0x1af98 <quant_x+0x3f8>
-	QUAD $0x0000037e256ef9c5 // vmovd xmm4, dword ptr [rip + 0x37e] # 0x1af60 <quant_x+0x3c0>
+	QUAD $0x000003f60d10fac5 // vmovss xmm1, dword ptr [rip + 0x3f6] # 0x1afe0 <quant_x+0x420>
+	QUAD $0x000003f21510fac5 // vmovss xmm2, dword ptr [rip + 0x3f2] # 0x1afe4 <quant_x+0x424>
+	QUAD $0x000003de1d10fac5 // vmovss xmm3, dword ptr [rip + 0x3de] # 0x1afd8 <quant_x+0x418>
+	QUAD $0x0000039e256ef9c5 // vmovd xmm4, dword ptr [rip + 0x39e] # 0x1afa0 <quant_x+0x3e0>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x60c78348 // add rdi, 0x60
@@ -8336,7 +8429,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdf1c8d49 // lea rbx, [r15 + 8*rbx]
 	LONG $0x8a148d4d // lea r10, [r10 + 4*rcx]
 	LONG $0x8e0c8d49 // lea rcx, [r14 + 4*rcx]
-	LONG $0x00014de9; BYTE $0x00 // jmp 0x1ad84 <quant_x+0x1e4>
+	LONG $0x00014de9; BYTE $0x00 // jmp 0x1ada4 <quant_x+0x1e4>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xb85562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm5, ymm0 # ymm9 = (ymm5 * ymm0) + ymm9
 	LONG $0xdb5922c5 // vmulss xmm11, xmm11, xmm3
@@ -8408,9 +8501,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1e348946 // mov dword ptr [rsi + r11], r14d
 	WORD $0x014c; BYTE $0xce // add rsi, r9
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x00d68e0f; WORD $0x0000 // jle 0x1ae5a <quant_x+0x2ba>
+	LONG $0x00d68e0f; WORD $0x0000 // jle 0x1ae7a <quant_x+0x2ba>
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x577e // jle 0x1ade0 <quant_x+0x240>
+	WORD $0x577e // jle 0x1ae00 <quant_x+0x240>
 	LONG $0x47107cc5; BYTE $0xa0 // vmovups ymm8, ymmword ptr [rdi - 0x60]
 	LONG $0x7f10fcc5; BYTE $0xc0 // vmovups ymm7, ymmword ptr [rdi - 0x40]
 	LONG $0x7710fcc5; BYTE $0xe0 // vmovups ymm6, ymmword ptr [rdi - 0x20]
@@ -8428,7 +8521,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5f4c41c4; BYTE $0xdb // vmaxps ymm11, ymm6, ymm11
 	LONG $0x5f2c41c4; BYTE $0xd3 // vmaxps ymm10, ymm10, ymm11
 	LONG $0xb84d62c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm6, ymm0 # ymm9 = (ymm6 * ymm0) + ymm9
-	WORD $0x2aeb // jmp 0x1ae07 <quant_x+0x267>
+	WORD $0x2aeb // jmp 0x1ae27 <quant_x+0x267>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x5f34c1c4; BYTE $0xe9 // vmaxps ymm5, ymm9, ymm9
@@ -8452,9 +8545,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x542041c4; BYTE $0xda // vandps xmm11, xmm11, xmm10
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0x2e7841c4; BYTE $0xda // vucomiss xmm11, xmm10
-	LONG $0xfdf0860f; WORD $0xffff // jbe 0x1ac40 <quant_x+0xa0>
+	LONG $0xfdf0860f; WORD $0xffff // jbe 0x1ac60 <quant_x+0xa0>
 	LONG $0x5e6a41c4; BYTE $0xd3 // vdivss xmm10, xmm2, xmm11
-	LONG $0xfffde6e9; BYTE $0xff // jmp 0x1ac40 <quant_x+0xa0>
+	LONG $0xfffde6e9; BYTE $0xff // jmp 0x1ac60 <quant_x+0xa0>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -8463,6 +8556,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0x00010001cccccccc
 	QUAD $0x0001000100010001; QUAD $0x0001000100010001
@@ -8474,7 +8569,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x26190d01f6eaddcf; QUAD $0xbfad988171594535
 	QUAD $0x26190d01f6eaddcf; QUAD $0x0003000171594535
 	QUAD $0x0001000f0001000f; QUAD $0x000f000100010004
-	QUAD $0x00010001000f0001; QUAD $0x0001000300010005
+	QUAD $0x00010001000f0001; QUAD $0x0001000300050001
 	QUAD $0xcccccccc00010002; QUAD $0x00000005cccccccc
 	QUAD $0x0000000000000000; QUAD $0xbfad988100000000
 	QUAD $0x26190d01f6eaddcf; QUAD $0x0000000271594535
@@ -8542,7 +8637,7 @@ TEXT ·q5_1_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+14160(SB)
+	CALL ·panel_avx2<>+14064(SB)
 	RET
 
 // func iQ4_NL_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8553,7 +8648,7 @@ TEXT ·iQ4_NL_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+18288(SB)
+	CALL ·panel_avx2<>+18112(SB)
 	RET
 
 // func q4_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8564,7 +8659,7 @@ TEXT ·q4_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+22240(SB)
+	CALL ·panel_avx2<>+22064(SB)
 	RET
 
 // func q5_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8575,7 +8670,7 @@ TEXT ·q5_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+25680(SB)
+	CALL ·panel_avx2<>+25600(SB)
 	RET
 
 // func q6_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8586,7 +8681,7 @@ TEXT ·q6_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+30128(SB)
+	CALL ·panel_avx2<>+30016(SB)
 	RET
 
 // func q2_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8597,7 +8692,7 @@ TEXT ·q2_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+34928(SB)
+	CALL ·panel_avx2<>+34912(SB)
 	RET
 
 // func q3_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8608,7 +8703,7 @@ TEXT ·q3_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+39136(SB)
+	CALL ·panel_avx2<>+39104(SB)
 	RET
 
 // func quant_avx2(x, dst unsafe.Pointer, k, shape int)
@@ -8617,5 +8712,5 @@ TEXT ·quant_avx2(SB), 0, $0-32
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
-	CALL ·panel_avx2<>+43936(SB)
+	CALL ·panel_avx2<>+43968(SB)
 	RET

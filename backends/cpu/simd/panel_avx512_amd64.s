@@ -11,117 +11,162 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x08ac8e0f; WORD $0x0000 // jle 0x108bc <pq_q8_0+0x8bc>
+	LONG $0x09b98e0f; WORD $0x0000 // jle 0x109c9 <pq_q8_0+0x9c9>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x28ec8348 // sub rsp, 0x28
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	LONG $0x38ec8348 // sub rsp, 0x38
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x3feec148 // shr rsi, 0x3f
-	QUAD $0x7c860558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7c86] # 0x17cb8 <quant_x+0x2f8>
-	QUAD $0x007c850d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x7c85] # 0x17cc0 <quant_x+0x300>
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
+	QUAD $0x008e4f052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x8e4f] # 0x18e80 <quant_x+0x2d0>
+	QUAD $0x8e3d0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x8e3d] # 0x18e78 <quant_x+0x2c8>
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
 	LONG $0xd1b60f45 // movzx r10d, r9b
 	WORD $0x014c; BYTE $0xc6 // add rsi, r8
-	QUAD $0x000000008d048d4c // lea r8, [4*rcx]
 	WORD $0xd148; BYTE $0xee // shr rsi
-	LONG $0x40de694c; WORD $0x0004; BYTE $0x00 // imul r11, rsi, 0x440
+	LONG $0x7f048d4c // lea r8, [rdi + 2*rdi]
+	LONG $0xbf348d4c // lea r14, [rdi + 4*rdi]
+	LONG $0x027b8d49 // lea rdi, [r11 + 0x2]
+	LONG $0x40de6948; WORD $0x0004; BYTE $0x00 // imul rbx, rsi, 0x440
 	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
-	LONG $0x401c8d4b // lea rbx, [r8 + 2*r8]
-	LONG $0x80348d4f // lea r14, [r8 + 4*r8]
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x241c8948 // mov qword ptr [rsp], rbx
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0x04e3c148 // shl rbx, 0x4
+	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
+	LONG $0x2404894c // mov qword ptr [rsp], r8
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x04e0c149 // shl r8, 0x4
 	LONG $0x2474894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r14
-	LONG $0x245c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rbx
+	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
+	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
+	LONG $0x54478d4d // lea r8, [r15 + 0x54]
+	LONG $0x2444894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r8
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
 	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x21eb // jmp 0x100b8 <pq_q8_0+0xb8>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x1ceb // jmp 0x100c8 <pq_q8_0+0xc8>
+	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	WORD $0x014c; BYTE $0xdf // add rdi, r11
+	WORD $0x0149; BYTE $0xdd // add r13, rbx
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x07f68e0f; WORD $0x0000 // jle 0x108ae <pq_q8_0+0x8ae>
+	LONG $0x08f38e0f; WORD $0x0000 // jle 0x109bb <pq_q8_0+0x9bb>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0127850f; WORD $0x0000 // jne 0x101f0 <pq_q8_0+0x1f0>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x00fc8e0f; WORD $0x0000 // jle 0x101ce <pq_q8_0+0x1ce>
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894d; BYTE $0xe0 // mov r8, r12
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x6e79c1c4; WORD $0x2458 // vmovd xmm3, dword ptr [r8 + 0x24]
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0x09e6c149 // shl r14, 0x9
-	LONG $0x05e7c149 // shl r15, 0x5
-	QUAD $0x013664ef487db162 // vpxord zmm4, zmm0, zmmword ptr [rsi + r14 + 0x40]
-	LONG $0xf372e1c5; BYTE $0x07 // vpslld xmm3, xmm3, 0x7
+	LONG $0x0227850f; WORD $0x0000 // jne 0x10300 <pq_q8_0+0x300>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0x02098e0f; WORD $0x0000 // jle 0x102eb <pq_q8_0+0x2eb>
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	BYTE $0x90 // nop
+	LONG $0x487cd162; WORD $0x5810; BYTE $0x01 // vmovups zmm3, zmmword ptr [r8 + 0x40]
+	LONG $0x487dd262; WORD $0x2013 // vcvtph2ps zmm4, ymmword ptr [r8]
+	LONG $0x487cd162; WORD $0x5810; BYTE $0x02 // vmovups zmm3, zmmword ptr [r8 + 0x80]
+	LONG $0x487cd162; WORD $0x5810; BYTE $0x03 // vmovups zmm3, zmmword ptr [r8 + 0xc0]
+	LONG $0x487cd162; WORD $0x5810; BYTE $0x04 // vmovups zmm3, zmmword ptr [r8 + 0x100]
+	LONG $0x487cd162; WORD $0x5810; BYTE $0x05 // vmovups zmm3, zmmword ptr [r8 + 0x140]
+	LONG $0x487cd162; WORD $0x5810; BYTE $0x06 // vmovups zmm3, zmmword ptr [r8 + 0x180]
+	LONG $0x487cd162; WORD $0x5810; BYTE $0x07 // vmovups zmm3, zmmword ptr [r8 + 0x1c0]
+	LONG $0x487cd162; WORD $0x5810; BYTE $0x08 // vmovups zmm3, zmmword ptr [r8 + 0x200]
+	LONG $0x5f6ef9c5; BYTE $0xd0 // vmovd xmm3, dword ptr [rdi - 0x30]
+	LONG $0x4875d162; WORD $0x68ef; BYTE $0x01 // vpxord zmm5, zmm1, zmmword ptr [r8 + 0x40]
+	LONG $0x48755162; WORD $0x50ef; BYTE $0x02 // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x80]
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x48755162; WORD $0x48ef; BYTE $0x03 // vpxord zmm9, zmm1, zmmword ptr [r8 + 0xc0]
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x487d5262; WORD $0x5813; BYTE $0x01 // vcvtph2ps zmm11, ymmword ptr [r8 + 0x20]
+	LONG $0xfec68348 // add rsi, -0x2
+	LONG $0x582df262; WORD $0x7750; BYTE $0xec // vpdpbusd zmm6, zmm10, dword ptr [rdi - 0x50]{1to16}
+	LONG $0x48755162; WORD $0x50ef; BYTE $0x04 // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x100]
+	LONG $0x5835f262; WORD $0x7f50; BYTE $0xed // vpdpbusd zmm7, zmm9, dword ptr [rdi - 0x4c]{1to16}
+	LONG $0x48755162; WORD $0x48ef; BYTE $0x05 // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x140]
+	LONG $0x582d7262; WORD $0x4750; BYTE $0xee // vpdpbusd zmm8, zmm10, dword ptr [rdi - 0x48]{1to16}
+	LONG $0x48755162; WORD $0x50ef; BYTE $0x06 // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x180]
+	LONG $0x582df262; WORD $0x7750; BYTE $0xf0 // vpdpbusd zmm6, zmm10, dword ptr [rdi - 0x40]{1to16}
+	LONG $0x48755162; WORD $0x50ef; BYTE $0x08 // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x200]
+	LONG $0x582d7262; WORD $0x4750; BYTE $0xf2 // vpdpbusd zmm8, zmm10, dword ptr [rdi - 0x38]{1to16}
+	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
 	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
-	LONG $0x585dd262; WORD $0x1850 // vpdpbusd zmm3, zmm4, dword ptr [r8]{1to16}
-	QUAD $0x023664ef487db162 // vpxord zmm4, zmm0, zmmword ptr [rsi + r14 + 0x80]
-	LONG $0x585dd262; WORD $0x5850; BYTE $0x01 // vpdpbusd zmm3, zmm4, dword ptr [r8 + 0x4]{1to16}
-	QUAD $0x033664ef487db162 // vpxord zmm4, zmm0, zmmword ptr [rsi + r14 + 0xc0]
-	LONG $0x585dd262; WORD $0x5850; BYTE $0x02 // vpdpbusd zmm3, zmm4, dword ptr [r8 + 0x8]{1to16}
-	QUAD $0x043664ef487db162 // vpxord zmm4, zmm0, zmmword ptr [rsi + r14 + 0x100]
-	LONG $0x585dd262; WORD $0x5850; BYTE $0x03 // vpdpbusd zmm3, zmm4, dword ptr [r8 + 0xc]{1to16}
-	QUAD $0x053664ef487db162 // vpxord zmm4, zmm0, zmmword ptr [rsi + r14 + 0x140]
-	LONG $0x585dd262; WORD $0x5850; BYTE $0x04 // vpdpbusd zmm3, zmm4, dword ptr [r8 + 0x10]{1to16}
-	QUAD $0x063664ef487db162 // vpxord zmm4, zmm0, zmmword ptr [rsi + r14 + 0x180]
-	LONG $0x585dd262; WORD $0x5850; BYTE $0x05 // vpdpbusd zmm3, zmm4, dword ptr [r8 + 0x14]{1to16}
-	QUAD $0x073664ef487db162 // vpxord zmm4, zmm0, zmmword ptr [rsi + r14 + 0x1c0]
-	LONG $0x585dd262; WORD $0x5850; BYTE $0x06 // vpdpbusd zmm3, zmm4, dword ptr [r8 + 0x18]{1to16}
-	QUAD $0x083664ef487db162 // vpxord zmm4, zmm0, zmmword ptr [rsi + r14 + 0x200]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x585dd262; WORD $0x5850; BYTE $0x07 // vpdpbusd zmm3, zmm4, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x487db262; WORD $0x2413; BYTE $0x3e // vcvtph2ps zmm4, ymmword ptr [rsi + r15]
+	LONG $0x5855f262; WORD $0x5f50; BYTE $0xeb // vpdpbusd zmm3, zmm5, dword ptr [rdi - 0x54]{1to16}
+	LONG $0x5835f262; WORD $0x5f50; BYTE $0xef // vpdpbusd zmm3, zmm9, dword ptr [rdi - 0x44]{1to16}
+	LONG $0x48755162; WORD $0x48ef; BYTE $0x07 // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x1c0]
+	LONG $0x5835f262; WORD $0x7f50; BYTE $0xf1 // vpdpbusd zmm7, zmm9, dword ptr [rdi - 0x3c]{1to16}
+	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
 	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
-	LONG $0x5865d262; WORD $0x50b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r8 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
-	LONG $0x30c08349 // add r8, 0x30
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xff3a850f; WORD $0xffff // jne 0x100f0 <pq_q8_0+0xf0>
-	LONG $0x40c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x440
-	LONG $0xfe738d4c // lea r14, [rbx - 0x2]
-	LONG $0x02fb8348 // cmp rbx, 0x2
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xff128f0f; WORD $0xffff // jg 0x100e0 <pq_q8_0+0xe0>
+	LONG $0x586df262; WORD $0x5f98; BYTE $0xf3 // vfmadd132ps zmm3, zmm2, dword ptr [rdi - 0x34]{1to16} # zmm3 = (zmm3 * mem) + zmm2
+	LONG $0x487cd162; WORD $0x5010; BYTE $0x09 // vmovups zmm2, zmmword ptr [r8 + 0x240]
+	LONG $0x487cd162; WORD $0x5010; BYTE $0x0a // vmovups zmm2, zmmword ptr [r8 + 0x280]
+	LONG $0x487cd162; WORD $0x5010; BYTE $0x0b // vmovups zmm2, zmmword ptr [r8 + 0x2c0]
+	LONG $0x487cd162; WORD $0x5010; BYTE $0x0c // vmovups zmm2, zmmword ptr [r8 + 0x300]
+	LONG $0x487cd162; WORD $0x5010; BYTE $0x0d // vmovups zmm2, zmmword ptr [r8 + 0x340]
+	LONG $0x487cd162; WORD $0x5010; BYTE $0x0e // vmovups zmm2, zmmword ptr [r8 + 0x380]
+	LONG $0x487cd162; WORD $0x5010; BYTE $0x0f // vmovups zmm2, zmmword ptr [r8 + 0x3c0]
+	LONG $0x487cd162; WORD $0x5010; BYTE $0x10 // vmovups zmm2, zmmword ptr [r8 + 0x400]
+	LONG $0x176ef9c5 // vmovd xmm2, dword ptr [rdi]
+	LONG $0x48755162; WORD $0x48ef; BYTE $0x0a // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x280]
+	LONG $0x4875d162; WORD $0x68ef; BYTE $0x09 // vpxord zmm5, zmm1, zmmword ptr [r8 + 0x240]
+	LONG $0x48755162; WORD $0x50ef; BYTE $0x0b // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x2c0]
+	LONG $0x5835f262; WORD $0x7750; BYTE $0xf8 // vpdpbusd zmm6, zmm9, dword ptr [rdi - 0x20]{1to16}
+	LONG $0x48755162; WORD $0x48ef; BYTE $0x0c // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x300]
+	LONG $0x582df262; WORD $0x7f50; BYTE $0xf9 // vpdpbusd zmm7, zmm10, dword ptr [rdi - 0x1c]{1to16}
+	LONG $0x48755162; WORD $0x50ef; BYTE $0x0d // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x340]
+	LONG $0x58357262; WORD $0x4750; BYTE $0xfa // vpdpbusd zmm8, zmm9, dword ptr [rdi - 0x18]{1to16}
+	LONG $0x48755162; WORD $0x48ef; BYTE $0x0e // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x380]
+	LONG $0x5835f262; WORD $0x7750; BYTE $0xfc // vpdpbusd zmm6, zmm9, dword ptr [rdi - 0x10]{1to16}
+	LONG $0x48755162; WORD $0x48ef; BYTE $0x10 // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x400]
+	LONG $0x58357262; WORD $0x4750; BYTE $0xfe // vpdpbusd zmm8, zmm9, dword ptr [rdi - 0x8]{1to16}
+	LONG $0x486df262; WORD $0xd047 // vpsllvd zmm2, zmm2, zmm0
+	LONG $0x487df262; WORD $0xd258 // vpbroadcastd zmm2, xmm2
+	LONG $0x5855f262; WORD $0x5750; BYTE $0xf7 // vpdpbusd zmm2, zmm5, dword ptr [rdi - 0x24]{1to16}
+	LONG $0x582df262; WORD $0x5750; BYTE $0xfb // vpdpbusd zmm2, zmm10, dword ptr [rdi - 0x14]{1to16}
+	LONG $0x48755162; WORD $0x50ef; BYTE $0x0f // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x3c0]
+	LONG $0x40c08149; WORD $0x0004; BYTE $0x00 // add r8, 0x440
+	LONG $0x582df262; WORD $0x7f50; BYTE $0xfd // vpdpbusd zmm7, zmm10, dword ptr [rdi - 0xc]{1to16}
+	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x486df162; WORD $0xd5fe // vpaddd zmm2, zmm2, zmm5
+	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
+	LONG $0x4824f162; WORD $0xd259 // vmulps zmm2, zmm11, zmm2
+	LONG $0x5865f262; WORD $0x5798; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [rdi - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
+	LONG $0x60c78348 // add rdi, 0x60
+	LONG $0x02fe8348 // cmp rsi, 0x2
+	LONG $0xfe05870f; WORD $0xffff // ja 0x100f0 <pq_q8_0+0xf0>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfec9840f; WORD $0xffff // je 0x100a0 <pq_q8_0+0xa0>
+	LONG $0xfdbc840f; WORD $0xffff // je 0x100b0 <pq_q8_0+0xb0>
 	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0xfffebee9; BYTE $0xff // jmp 0x100a0 <pq_q8_0+0xa0>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xfffdb1e9; BYTE $0xff // jmp 0x100b0 <pq_q8_0+0xb0>
+	BYTE $0x90 // nop
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x042a820f; WORD $0x0000 // jb 0x10630 <pq_q8_0+0x630>
+	LONG $0x042a820f; WORD $0x0000 // jb 0x10740 <pq_q8_0+0x740>
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x03988e0f; WORD $0x0000 // jle 0x105b9 <pq_q8_0+0x5b9>
-	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0x03978e0f; WORD $0x0000 // jle 0x106c8 <pq_q8_0+0x6c8>
+	WORD $0x894c; BYTE $0xef // mov rdi, r13
+	WORD $0x894c; BYTE $0xfe // mov rsi, r15
+	WORD $0x894d; BYTE $0xd8 // mov r8, r11
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
-	WORD $0xdb31 // xor ebx, ebx
+	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	WORD $0xed31 // xor ebp, ebp
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x087de162; WORD $0x766e; BYTE $0x4a // vmovd xmm22, dword ptr [rsi + 0x128]
 	LONG $0x087de162; WORD $0x7e6e; BYTE $0x49 // vmovd xmm23, dword ptr [rsi + 0x124]
@@ -131,24 +176,24 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00000134a66e79c5 // vmovd xmm12, dword ptr [rsi + 0x134]
 	LONG $0x087de162; WORD $0x666e; BYTE $0x4c // vmovd xmm20, dword ptr [rsi + 0x130]
 	LONG $0x087de162; WORD $0x6e6e; BYTE $0x4b // vmovd xmm21, dword ptr [rsi + 0x12c]
-	WORD $0x8949; BYTE $0xde // mov r14, rbx
-	LONG $0x09e3c148 // shl rbx, 0x9
-	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x011d6cef487d7162 // vpxord zmm13, zmm0, zmmword ptr [rbp + rbx + 0x40]
-	QUAD $0x021d74ef487d7162 // vpxord zmm14, zmm0, zmmword ptr [rbp + rbx + 0x80]
-	QUAD $0x031d7cef487d7162 // vpxord zmm15, zmm0, zmmword ptr [rbp + rbx + 0xc0]
-	QUAD $0x041d44ef487de162 // vpxord zmm16, zmm0, zmmword ptr [rbp + rbx + 0x100]
-	QUAD $0x051d4cef487de162 // vpxord zmm17, zmm0, zmmword ptr [rbp + rbx + 0x140]
-	QUAD $0x061d54ef487de162 // vpxord zmm18, zmm0, zmmword ptr [rbp + rbx + 0x180]
-	QUAD $0x071d5cef487de162 // vpxord zmm19, zmm0, zmmword ptr [rbp + rbx + 0x1c0]
-	LONG $0x404de262; WORD $0xf147 // vpsllvd zmm22, zmm22, zmm1
-	LONG $0x4045e262; WORD $0xf947 // vpsllvd zmm23, zmm23, zmm1
-	LONG $0x403d6262; WORD $0xc147 // vpsllvd zmm24, zmm24, zmm1
-	LONG $0x482d7262; WORD $0xd147 // vpsllvd zmm10, zmm10, zmm1
-	LONG $0x48257262; WORD $0xd947 // vpsllvd zmm11, zmm11, zmm1
-	LONG $0x481d7262; WORD $0xe147 // vpsllvd zmm12, zmm12, zmm1
-	LONG $0x405de262; WORD $0xe147 // vpsllvd zmm20, zmm20, zmm1
-	LONG $0x4055e262; WORD $0xe947 // vpsllvd zmm21, zmm21, zmm1
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	LONG $0x09e5c148 // shl rbp, 0x9
+	LONG $0x05e4c149 // shl r12, 0x5
+	QUAD $0x012f6cef48757162 // vpxord zmm13, zmm1, zmmword ptr [rdi + rbp + 0x40]
+	QUAD $0x022f74ef48757162 // vpxord zmm14, zmm1, zmmword ptr [rdi + rbp + 0x80]
+	QUAD $0x032f7cef48757162 // vpxord zmm15, zmm1, zmmword ptr [rdi + rbp + 0xc0]
+	QUAD $0x042f44ef4875e162 // vpxord zmm16, zmm1, zmmword ptr [rdi + rbp + 0x100]
+	QUAD $0x052f4cef4875e162 // vpxord zmm17, zmm1, zmmword ptr [rdi + rbp + 0x140]
+	QUAD $0x062f54ef4875e162 // vpxord zmm18, zmm1, zmmword ptr [rdi + rbp + 0x180]
+	QUAD $0x072f5cef4875e162 // vpxord zmm19, zmm1, zmmword ptr [rdi + rbp + 0x1c0]
+	LONG $0x404de262; WORD $0xf047 // vpsllvd zmm22, zmm22, zmm0
+	LONG $0x4045e262; WORD $0xf847 // vpsllvd zmm23, zmm23, zmm0
+	LONG $0x403d6262; WORD $0xc047 // vpsllvd zmm24, zmm24, zmm0
+	LONG $0x482d7262; WORD $0xd047 // vpsllvd zmm10, zmm10, zmm0
+	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
+	LONG $0x481d7262; WORD $0xe047 // vpsllvd zmm12, zmm12, zmm0
+	LONG $0x405de262; WORD $0xe047 // vpsllvd zmm20, zmm20, zmm0
+	LONG $0x4055e262; WORD $0xe847 // vpsllvd zmm21, zmm21, zmm0
 	LONG $0x487da262; WORD $0xf658 // vpbroadcastd zmm22, xmm22
 	LONG $0x5815e262; WORD $0x7650; BYTE $0x10 // vpdpbusd zmm22, zmm13, dword ptr [rsi + 0x40]{1to16}
 	LONG $0x487da262; WORD $0xff58 // vpbroadcastd zmm23, xmm23
@@ -165,8 +210,8 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5815e262; WORD $0x6650; BYTE $0x20 // vpdpbusd zmm20, zmm13, dword ptr [rsi + 0x80]{1to16}
 	LONG $0x487da262; WORD $0xed58 // vpbroadcastd zmm21, xmm21
 	LONG $0x5815e262; WORD $0x6e50; BYTE $0x18 // vpdpbusd zmm21, zmm13, dword ptr [rsi + 0x60]{1to16}
-	QUAD $0x081d6cef487d7162 // vpxord zmm13, zmm0, zmmword ptr [rbp + rbx + 0x200]
-	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
+	QUAD $0x082f6cef48757162 // vpxord zmm13, zmm1, zmmword ptr [rdi + rbp + 0x200]
+	LONG $0x000001bd; BYTE $0x00 // mov ebp, 0x1
 	LONG $0x580de262; WORD $0x7650; BYTE $0x11 // vpdpbusd zmm22, zmm14, dword ptr [rsi + 0x44]{1to16}
 	LONG $0x580de262; WORD $0x7e50; BYTE $0x09 // vpdpbusd zmm23, zmm14, dword ptr [rsi + 0x24]{1to16}
 	LONG $0x580d6262; WORD $0x4650; BYTE $0x01 // vpdpbusd zmm24, zmm14, dword ptr [rsi + 0x4]{1to16}
@@ -223,7 +268,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x58157262; WORD $0x5650; BYTE $0x3f // vpdpbusd zmm10, zmm13, dword ptr [rsi + 0xfc]{1to16}
 	LONG $0x5815e262; WORD $0x6e50; BYTE $0x1f // vpdpbusd zmm21, zmm13, dword ptr [rsi + 0x7c]{1to16}
 	LONG $0x5815e262; WORD $0x6650; BYTE $0x27 // vpdpbusd zmm20, zmm13, dword ptr [rsi + 0x9c]{1to16}
-	QUAD $0x00356c13487d3262 // vcvtph2ps zmm13, ymmword ptr [rbp + r14]
+	LONG $0x487d3262; WORD $0x2c13; BYTE $0x27 // vcvtph2ps zmm13, ymmword ptr [rdi + r12]
 	LONG $0x487c1162; WORD $0xf05b // vcvtdq2ps zmm14, zmm24
 	LONG $0x487ca162; WORD $0xc75b // vcvtdq2ps zmm16, zmm23
 	LONG $0x487c3162; WORD $0xfe5b // vcvtdq2ps zmm15, zmm22
@@ -249,14 +294,14 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48145162; WORD $0xf759 // vmulps zmm14, zmm13, zmm15
 	LONG $0x580df262; WORD $0x6eb8; BYTE $0x44 // vfmadd231ps zmm5, zmm14, dword ptr [rsi + 0x110]{1to16} # zmm5 = (zmm14 * mem) + zmm5
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0x01c7f641 // test r15b, 0x1
-	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfc9f850f; WORD $0xffff // jne 0x10240 <pq_q8_0+0x240>
-	LONG $0x40c58148; WORD $0x0004; BYTE $0x00 // add rbp, 0x440
-	LONG $0xfe588d49 // lea rbx, [r8 - 0x2]
+	LONG $0x01c6f641 // test r14b, 0x1
+	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
+	LONG $0xfca0850f; WORD $0xffff // jne 0x10350 <pq_q8_0+0x350>
+	LONG $0x40c78148; WORD $0x0004; BYTE $0x00 // add rdi, 0x440
+	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfc778f0f; WORD $0xffff // jg 0x10230 <pq_q8_0+0x230>
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	LONG $0xfc788f0f; WORD $0xffff // jg 0x10340 <pq_q8_0+0x340>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm8
@@ -265,121 +310,121 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfab2840f; WORD $0xffff // je 0x100a0 <pq_q8_0+0xa0>
+	LONG $0xf9b3840f; WORD $0xffff // je 0x100b0 <pq_q8_0+0xb0>
 	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xfa9c820f; WORD $0xffff // jb 0x100a0 <pq_q8_0+0xa0>
+	LONG $0xf99d820f; WORD $0xffff // jb 0x100b0 <pq_q8_0+0xb0>
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xfa86820f; WORD $0xffff // jb 0x100a0 <pq_q8_0+0xa0>
+	LONG $0xf987820f; WORD $0xffff // jb 0x100b0 <pq_q8_0+0xb0>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xfffa75e9; BYTE $0xff // jmp 0x100a0 <pq_q8_0+0xa0>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x022a8e0f; WORD $0x0000 // jle 0x10863 <pq_q8_0+0x863>
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894d; BYTE $0xe0 // mov r8, r12
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	LONG $0xfff976e9; BYTE $0xff // jmp 0x100b0 <pq_q8_0+0xb0>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0x02278e0f; WORD $0x0000 // jle 0x10970 <pq_q8_0+0x970>
+	WORD $0x894c; BYTE $0xee // mov rsi, r13
+	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	WORD $0x894d; BYTE $0xd8 // mov r8, r11
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x00012cb06e79c1c4; BYTE $0x00 // vmovd xmm6, dword ptr [r8 + 0x12c]
-	QUAD $0x000128b86e79c1c4; BYTE $0x00 // vmovd xmm7, dword ptr [r8 + 0x128]
-	QUAD $0x000124b86e7941c4; BYTE $0x00 // vmovd xmm15, dword ptr [r8 + 0x124]
-	LONG $0x087dc162; WORD $0x406e; BYTE $0x48 // vmovd xmm16, dword ptr [r8 + 0x120]
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	QUAD $0x0000012cb76ef9c5 // vmovd xmm6, dword ptr [rdi + 0x12c]
+	QUAD $0x00000128bf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x128]
+	QUAD $0x00000124bf6e79c5 // vmovd xmm15, dword ptr [rdi + 0x124]
+	LONG $0x087de162; WORD $0x476e; BYTE $0x48 // vmovd xmm16, dword ptr [rdi + 0x120]
+	WORD $0x894d; BYTE $0xf4 // mov r12, r14
 	LONG $0x09e6c149 // shl r14, 0x9
-	LONG $0x05e7c149 // shl r15, 0x5
-	QUAD $0x013644ef487d3162 // vpxord zmm8, zmm0, zmmword ptr [rsi + r14 + 0x40]
-	QUAD $0x02364cef487d3162 // vpxord zmm9, zmm0, zmmword ptr [rsi + r14 + 0x80]
-	QUAD $0x033654ef487d3162 // vpxord zmm10, zmm0, zmmword ptr [rsi + r14 + 0xc0]
-	QUAD $0x04365cef487d3162 // vpxord zmm11, zmm0, zmmword ptr [rsi + r14 + 0x100]
-	QUAD $0x053664ef487d3162 // vpxord zmm12, zmm0, zmmword ptr [rsi + r14 + 0x140]
-	QUAD $0x06366cef487d3162 // vpxord zmm13, zmm0, zmmword ptr [rsi + r14 + 0x180]
-	QUAD $0x073674ef487d3162 // vpxord zmm14, zmm0, zmmword ptr [rsi + r14 + 0x1c0]
-	LONG $0x484df262; WORD $0xf147 // vpsllvd zmm6, zmm6, zmm1
-	LONG $0x4845f262; WORD $0xf947 // vpsllvd zmm7, zmm7, zmm1
-	LONG $0x48057262; WORD $0xf947 // vpsllvd zmm15, zmm15, zmm1
-	LONG $0x407de262; WORD $0xc147 // vpsllvd zmm16, zmm16, zmm1
+	LONG $0x05e4c149 // shl r12, 0x5
+	QUAD $0x013644ef48753162 // vpxord zmm8, zmm1, zmmword ptr [rsi + r14 + 0x40]
+	QUAD $0x02364cef48753162 // vpxord zmm9, zmm1, zmmword ptr [rsi + r14 + 0x80]
+	QUAD $0x033654ef48753162 // vpxord zmm10, zmm1, zmmword ptr [rsi + r14 + 0xc0]
+	QUAD $0x04365cef48753162 // vpxord zmm11, zmm1, zmmword ptr [rsi + r14 + 0x100]
+	QUAD $0x053664ef48753162 // vpxord zmm12, zmm1, zmmword ptr [rsi + r14 + 0x140]
+	QUAD $0x06366cef48753162 // vpxord zmm13, zmm1, zmmword ptr [rsi + r14 + 0x180]
+	QUAD $0x073674ef48753162 // vpxord zmm14, zmm1, zmmword ptr [rsi + r14 + 0x1c0]
+	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x48057262; WORD $0xf847 // vpsllvd zmm15, zmm15, zmm0
+	LONG $0x407de262; WORD $0xc047 // vpsllvd zmm16, zmm16, zmm0
 	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
-	LONG $0x583dd262; WORD $0x7050; BYTE $0x18 // vpdpbusd zmm6, zmm8, dword ptr [r8 + 0x60]{1to16}
+	LONG $0x583df262; WORD $0x7750; BYTE $0x18 // vpdpbusd zmm6, zmm8, dword ptr [rdi + 0x60]{1to16}
 	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
-	LONG $0x583dd262; WORD $0x7850; BYTE $0x10 // vpdpbusd zmm7, zmm8, dword ptr [r8 + 0x40]{1to16}
+	LONG $0x583df262; WORD $0x7f50; BYTE $0x10 // vpdpbusd zmm7, zmm8, dword ptr [rdi + 0x40]{1to16}
 	LONG $0x487d5262; WORD $0xff58 // vpbroadcastd zmm15, xmm15
-	LONG $0x583d5262; WORD $0x7850; BYTE $0x08 // vpdpbusd zmm15, zmm8, dword ptr [r8 + 0x20]{1to16}
+	LONG $0x583d7262; WORD $0x7f50; BYTE $0x08 // vpdpbusd zmm15, zmm8, dword ptr [rdi + 0x20]{1to16}
 	LONG $0x487da262; WORD $0xc058 // vpbroadcastd zmm16, xmm16
-	LONG $0x583dc262; WORD $0x0050 // vpdpbusd zmm16, zmm8, dword ptr [r8]{1to16}
-	QUAD $0x083644ef487d3162 // vpxord zmm8, zmm0, zmmword ptr [rsi + r14 + 0x200]
+	LONG $0x583de262; WORD $0x0750 // vpdpbusd zmm16, zmm8, dword ptr [rdi]{1to16}
+	QUAD $0x083644ef48753162 // vpxord zmm8, zmm1, zmmword ptr [rsi + r14 + 0x200]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x5835d262; WORD $0x7050; BYTE $0x19 // vpdpbusd zmm6, zmm9, dword ptr [r8 + 0x64]{1to16}
-	LONG $0x5835d262; WORD $0x7850; BYTE $0x11 // vpdpbusd zmm7, zmm9, dword ptr [r8 + 0x44]{1to16}
-	LONG $0x58355262; WORD $0x7850; BYTE $0x09 // vpdpbusd zmm15, zmm9, dword ptr [r8 + 0x24]{1to16}
-	LONG $0x5835c262; WORD $0x4050; BYTE $0x01 // vpdpbusd zmm16, zmm9, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x582dd262; WORD $0x7050; BYTE $0x1a // vpdpbusd zmm6, zmm10, dword ptr [r8 + 0x68]{1to16}
-	LONG $0x582dd262; WORD $0x7850; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [r8 + 0x48]{1to16}
-	LONG $0x582d5262; WORD $0x7850; BYTE $0x0a // vpdpbusd zmm15, zmm10, dword ptr [r8 + 0x28]{1to16}
-	LONG $0x582dc262; WORD $0x4050; BYTE $0x02 // vpdpbusd zmm16, zmm10, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x5825d262; WORD $0x7050; BYTE $0x1b // vpdpbusd zmm6, zmm11, dword ptr [r8 + 0x6c]{1to16}
-	LONG $0x5825d262; WORD $0x7850; BYTE $0x13 // vpdpbusd zmm7, zmm11, dword ptr [r8 + 0x4c]{1to16}
-	LONG $0x58255262; WORD $0x7850; BYTE $0x0b // vpdpbusd zmm15, zmm11, dword ptr [r8 + 0x2c]{1to16}
-	LONG $0x5825c262; WORD $0x4050; BYTE $0x03 // vpdpbusd zmm16, zmm11, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x581dd262; WORD $0x7050; BYTE $0x1c // vpdpbusd zmm6, zmm12, dword ptr [r8 + 0x70]{1to16}
-	LONG $0x581dd262; WORD $0x7850; BYTE $0x14 // vpdpbusd zmm7, zmm12, dword ptr [r8 + 0x50]{1to16}
-	LONG $0x581d5262; WORD $0x7850; BYTE $0x0c // vpdpbusd zmm15, zmm12, dword ptr [r8 + 0x30]{1to16}
-	LONG $0x581dc262; WORD $0x4050; BYTE $0x04 // vpdpbusd zmm16, zmm12, dword ptr [r8 + 0x10]{1to16}
-	LONG $0x5815d262; WORD $0x7050; BYTE $0x1d // vpdpbusd zmm6, zmm13, dword ptr [r8 + 0x74]{1to16}
-	LONG $0x5815d262; WORD $0x7850; BYTE $0x15 // vpdpbusd zmm7, zmm13, dword ptr [r8 + 0x54]{1to16}
-	LONG $0x58155262; WORD $0x7850; BYTE $0x0d // vpdpbusd zmm15, zmm13, dword ptr [r8 + 0x34]{1to16}
-	LONG $0x5815c262; WORD $0x4050; BYTE $0x05 // vpdpbusd zmm16, zmm13, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x580dd262; WORD $0x7050; BYTE $0x1e // vpdpbusd zmm6, zmm14, dword ptr [r8 + 0x78]{1to16}
-	LONG $0x580dd262; WORD $0x7850; BYTE $0x16 // vpdpbusd zmm7, zmm14, dword ptr [r8 + 0x58]{1to16}
-	LONG $0x580d5262; WORD $0x7850; BYTE $0x0e // vpdpbusd zmm15, zmm14, dword ptr [r8 + 0x38]{1to16}
-	LONG $0x580dc262; WORD $0x4050; BYTE $0x06 // vpdpbusd zmm16, zmm14, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x583dd262; WORD $0x7850; BYTE $0x17 // vpdpbusd zmm7, zmm8, dword ptr [r8 + 0x5c]{1to16}
-	LONG $0x583dd262; WORD $0x7050; BYTE $0x1f // vpdpbusd zmm6, zmm8, dword ptr [r8 + 0x7c]{1to16}
-	LONG $0x583dc262; WORD $0x4050; BYTE $0x07 // vpdpbusd zmm16, zmm8, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x583d5262; WORD $0x7850; BYTE $0x0f // vpdpbusd zmm15, zmm8, dword ptr [r8 + 0x3c]{1to16}
-	LONG $0x487d3262; WORD $0x0413; BYTE $0x3e // vcvtph2ps zmm8, ymmword ptr [rsi + r15]
+	LONG $0x5835f262; WORD $0x7750; BYTE $0x19 // vpdpbusd zmm6, zmm9, dword ptr [rdi + 0x64]{1to16}
+	LONG $0x5835f262; WORD $0x7f50; BYTE $0x11 // vpdpbusd zmm7, zmm9, dword ptr [rdi + 0x44]{1to16}
+	LONG $0x58357262; WORD $0x7f50; BYTE $0x09 // vpdpbusd zmm15, zmm9, dword ptr [rdi + 0x24]{1to16}
+	LONG $0x5835e262; WORD $0x4750; BYTE $0x01 // vpdpbusd zmm16, zmm9, dword ptr [rdi + 0x4]{1to16}
+	LONG $0x582df262; WORD $0x7750; BYTE $0x1a // vpdpbusd zmm6, zmm10, dword ptr [rdi + 0x68]{1to16}
+	LONG $0x582df262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [rdi + 0x48]{1to16}
+	LONG $0x582d7262; WORD $0x7f50; BYTE $0x0a // vpdpbusd zmm15, zmm10, dword ptr [rdi + 0x28]{1to16}
+	LONG $0x582de262; WORD $0x4750; BYTE $0x02 // vpdpbusd zmm16, zmm10, dword ptr [rdi + 0x8]{1to16}
+	LONG $0x5825f262; WORD $0x7750; BYTE $0x1b // vpdpbusd zmm6, zmm11, dword ptr [rdi + 0x6c]{1to16}
+	LONG $0x5825f262; WORD $0x7f50; BYTE $0x13 // vpdpbusd zmm7, zmm11, dword ptr [rdi + 0x4c]{1to16}
+	LONG $0x58257262; WORD $0x7f50; BYTE $0x0b // vpdpbusd zmm15, zmm11, dword ptr [rdi + 0x2c]{1to16}
+	LONG $0x5825e262; WORD $0x4750; BYTE $0x03 // vpdpbusd zmm16, zmm11, dword ptr [rdi + 0xc]{1to16}
+	LONG $0x581df262; WORD $0x7750; BYTE $0x1c // vpdpbusd zmm6, zmm12, dword ptr [rdi + 0x70]{1to16}
+	LONG $0x581df262; WORD $0x7f50; BYTE $0x14 // vpdpbusd zmm7, zmm12, dword ptr [rdi + 0x50]{1to16}
+	LONG $0x581d7262; WORD $0x7f50; BYTE $0x0c // vpdpbusd zmm15, zmm12, dword ptr [rdi + 0x30]{1to16}
+	LONG $0x581de262; WORD $0x4750; BYTE $0x04 // vpdpbusd zmm16, zmm12, dword ptr [rdi + 0x10]{1to16}
+	LONG $0x5815f262; WORD $0x7750; BYTE $0x1d // vpdpbusd zmm6, zmm13, dword ptr [rdi + 0x74]{1to16}
+	LONG $0x5815f262; WORD $0x7f50; BYTE $0x15 // vpdpbusd zmm7, zmm13, dword ptr [rdi + 0x54]{1to16}
+	LONG $0x58157262; WORD $0x7f50; BYTE $0x0d // vpdpbusd zmm15, zmm13, dword ptr [rdi + 0x34]{1to16}
+	LONG $0x5815e262; WORD $0x4750; BYTE $0x05 // vpdpbusd zmm16, zmm13, dword ptr [rdi + 0x14]{1to16}
+	LONG $0x580df262; WORD $0x7750; BYTE $0x1e // vpdpbusd zmm6, zmm14, dword ptr [rdi + 0x78]{1to16}
+	LONG $0x580df262; WORD $0x7f50; BYTE $0x16 // vpdpbusd zmm7, zmm14, dword ptr [rdi + 0x58]{1to16}
+	LONG $0x580d7262; WORD $0x7f50; BYTE $0x0e // vpdpbusd zmm15, zmm14, dword ptr [rdi + 0x38]{1to16}
+	LONG $0x580de262; WORD $0x4750; BYTE $0x06 // vpdpbusd zmm16, zmm14, dword ptr [rdi + 0x18]{1to16}
+	LONG $0x583df262; WORD $0x7f50; BYTE $0x17 // vpdpbusd zmm7, zmm8, dword ptr [rdi + 0x5c]{1to16}
+	LONG $0x583df262; WORD $0x7750; BYTE $0x1f // vpdpbusd zmm6, zmm8, dword ptr [rdi + 0x7c]{1to16}
+	LONG $0x583de262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm16, zmm8, dword ptr [rdi + 0x1c]{1to16}
+	LONG $0x583d7262; WORD $0x7f50; BYTE $0x0f // vpdpbusd zmm15, zmm8, dword ptr [rdi + 0x3c]{1to16}
+	LONG $0x487d3262; WORD $0x0413; BYTE $0x26 // vcvtph2ps zmm8, ymmword ptr [rsi + r12]
 	LONG $0x487c3162; WORD $0xc85b // vcvtdq2ps zmm9, zmm16
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x487c5162; WORD $0xd75b // vcvtdq2ps zmm10, zmm15
 	LONG $0x483c5162; WORD $0xc959 // vmulps zmm9, zmm8, zmm9
-	LONG $0x5835d262; WORD $0x68b8; BYTE $0x40 // vfmadd231ps zmm5, zmm9, dword ptr [r8 + 0x100]{1to16} # zmm5 = (zmm9 * mem) + zmm5
+	LONG $0x5835f262; WORD $0x6fb8; BYTE $0x40 // vfmadd231ps zmm5, zmm9, dword ptr [rdi + 0x100]{1to16} # zmm5 = (zmm9 * mem) + zmm5
 	LONG $0x483c5162; WORD $0xca59 // vmulps zmm9, zmm8, zmm10
 	LONG $0x483cf162; WORD $0xff59 // vmulps zmm7, zmm8, zmm7
 	LONG $0x483cf162; WORD $0xf659 // vmulps zmm6, zmm8, zmm6
-	LONG $0x5835d262; WORD $0x60b8; BYTE $0x41 // vfmadd231ps zmm4, zmm9, dword ptr [r8 + 0x104]{1to16} # zmm4 = (zmm9 * mem) + zmm4
-	LONG $0x5845d262; WORD $0x58b8; BYTE $0x42 // vfmadd231ps zmm3, zmm7, dword ptr [r8 + 0x108]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	LONG $0x584dd262; WORD $0x50b8; BYTE $0x43 // vfmadd231ps zmm2, zmm6, dword ptr [r8 + 0x10c]{1to16} # zmm2 = (zmm6 * mem) + zmm2
-	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
+	LONG $0x5835f262; WORD $0x67b8; BYTE $0x41 // vfmadd231ps zmm4, zmm9, dword ptr [rdi + 0x104]{1to16} # zmm4 = (zmm9 * mem) + zmm4
+	LONG $0x5845f262; WORD $0x5fb8; BYTE $0x42 // vfmadd231ps zmm3, zmm7, dword ptr [rdi + 0x108]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	LONG $0x584df262; WORD $0x57b8; BYTE $0x43 // vfmadd231ps zmm2, zmm6, dword ptr [rdi + 0x10c]{1to16} # zmm2 = (zmm6 * mem) + zmm2
+	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfe15850f; WORD $0xffff // jne 0x10660 <pq_q8_0+0x660>
+	LONG $0xfe18850f; WORD $0xffff // jne 0x10770 <pq_q8_0+0x770>
 	LONG $0x40c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x440
-	LONG $0xfe738d4c // lea r14, [rbx - 0x2]
-	LONG $0x02fb8348 // cmp rbx, 0x2
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfded8f0f; WORD $0xffff // jg 0x10650 <pq_q8_0+0x650>
+	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	LONG $0xfdf08f0f; WORD $0xffff // jg 0x10760 <pq_q8_0+0x760>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf834840f; WORD $0xffff // je 0x100a0 <pq_q8_0+0xa0>
+	LONG $0xf737840f; WORD $0xffff // je 0x100b0 <pq_q8_0+0xb0>
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf824820f; WORD $0xffff // jb 0x100a0 <pq_q8_0+0xa0>
+	LONG $0xf727820f; WORD $0xffff // jb 0x100b0 <pq_q8_0+0xb0>
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm4
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf813820f; WORD $0xffff // jb 0x100a0 <pq_q8_0+0xa0>
+	LONG $0xf716820f; WORD $0xffff // jb 0x100b0 <pq_q8_0+0xb0>
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm3
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf802850f; WORD $0xffff // jne 0x100a0 <pq_q8_0+0xa0>
+	LONG $0xf705850f; WORD $0xffff // jne 0x100b0 <pq_q8_0+0xb0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xfff7f2e9; BYTE $0xff // jmp 0x100a0 <pq_q8_0+0xa0>
-	LONG $0x28c48348 // add rsp, 0x28
+	LONG $0xfff6f5e9; BYTE $0xff // jmp 0x100b0 <pq_q8_0+0xb0>
+	LONG $0x38c48348 // add rsp, 0x38
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -388,158 +433,204 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q4_0: +2240
+	// pq_q4_0: +2512
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x09268e0f; WORD $0x0000 // jle 0x111f6 <pq_q4_0+0x936>
+	LONG $0x0a418e0f; WORD $0x0000 // jle 0x11421 <pq_q4_0+0xa51>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x28ec8348 // sub rsp, 0x28
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	LONG $0x38ec8348 // sub rsp, 0x38
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x3feec148 // shr rsi, 0x3f
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	QUAD $0x73b30558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x73b3] # 0x17ca8 <quant_x+0x2e8>
-	QUAD $0x0073c40d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x73c4] # 0x17cc2 <quant_x+0x302>
-	LONG $0xd9b60f45 // movzx r11d, r9b
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	QUAD $0x00847e052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x847e] # 0x18e82 <quant_x+0x2d2>
+	QUAD $0x845a0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x845a] # 0x18e68 <quant_x+0x2b8>
+	LONG $0x54778d4d // lea r14, [r15 + 0x54]
+	LONG $0xd9b60f41 // movzx ebx, r9b
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
 	WORD $0x014c; BYTE $0xc6 // add rsi, r8
+	LONG $0x2474894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r14
 	WORD $0xd148; BYTE $0xee // shr rsi
 	LONG $0x06e6c148 // shl rsi, 0x6
 	LONG $0xf6148d4c // lea r10, [rsi + 8*rsi]
 	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
-	LONG $0x76048d4c // lea r8, [rsi + 2*rsi]
+	LONG $0x763c8d48 // lea rdi, [rsi + 2*rsi]
 	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
 	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
 	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
-	LONG $0x2404894c // mov qword ptr [rsp], r8
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x04e0c149 // shl r8, 0x4
-	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
+	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
 	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x20eb // jmp 0x10978 <pq_q4_0+0xb8>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x1beb // jmp 0x10a98 <pq_q4_0+0xc8>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	WORD $0x014c; BYTE $0xd7 // add rdi, r10
+	WORD $0x014d; BYTE $0xd5 // add r13, r10
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x08708e0f; WORD $0x0000 // jle 0x111e8 <pq_q4_0+0x928>
+	LONG $0x097b8e0f; WORD $0x0000 // jle 0x11413 <pq_q4_0+0xa43>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0147850f; WORD $0x0000 // jne 0x10ad0 <pq_q4_0+0x210>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x01288e0f; WORD $0x0000 // jle 0x10aba <pq_q4_0+0x1fa>
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894d; BYTE $0xe0 // mov r8, r12
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xfe // mov r14, r15
-	LONG $0x08e7c149 // shl r15, 0x8
-	LONG $0x6e79c1c4; WORD $0x2458 // vmovd xmm3, dword ptr [r8 + 0x24]
-	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x013e646f48feb162 // vmovdqu64 zmm4, zmmword ptr [rsi + r15 + 0x40]
-	QUAD $0x023e6c6f48feb162 // vmovdqu64 zmm5, zmmword ptr [rsi + r15 + 0x80]
-	QUAD $0x033e746f48feb162 // vmovdqu64 zmm6, zmmword ptr [rsi + r15 + 0xc0]
-	QUAD $0x043e7c6f48feb162 // vmovdqu64 zmm7, zmmword ptr [rsi + r15 + 0x100]
-	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
-	LONG $0xf372e1c5; BYTE $0x03 // vpslld xmm3, xmm3, 0x3
-	LONG $0x485d7162; WORD $0xc0db // vpandd zmm8, zmm4, zmm0
+	LONG $0x0257850f; WORD $0x0000 // jne 0x10d00 <pq_q4_0+0x330>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0x02338e0f; WORD $0x0000 // jle 0x10ce5 <pq_q4_0+0x315>
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	BYTE $0x90 // nop
+	LONG $0x487cd162; WORD $0x5810; BYTE $0x01 // vmovups zmm3, zmmword ptr [r8 + 0x40]
+	LONG $0x487dd262; WORD $0x2013 // vcvtph2ps zmm4, ymmword ptr [r8]
+	LONG $0x487cd162; WORD $0x5810; BYTE $0x02 // vmovups zmm3, zmmword ptr [r8 + 0x80]
+	LONG $0x487cd162; WORD $0x5810; BYTE $0x03 // vmovups zmm3, zmmword ptr [r8 + 0xc0]
+	LONG $0x487cd162; WORD $0x5810; BYTE $0x04 // vmovups zmm3, zmmword ptr [r8 + 0x100]
+	LONG $0x5f6ef9c5; BYTE $0xd0 // vmovd xmm3, dword ptr [rdi - 0x30]
+	LONG $0x48fed162; WORD $0x686f; BYTE $0x01 // vmovdqu64 zmm5, zmmword ptr [r8 + 0x40]
+	LONG $0x48fed162; WORD $0x706f; BYTE $0x02 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x80]
+	LONG $0x48fed162; WORD $0x786f; BYTE $0x03 // vmovdqu64 zmm7, zmmword ptr [r8 + 0xc0]
+	LONG $0x48fe5162; WORD $0x406f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r8 + 0x100]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xfec68348 // add rsi, -0x2
+	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
+	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
+	LONG $0x4825f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm11, zmm7, 0x4
 	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
-	LONG $0x583dd262; WORD $0x1850 // vpdpbusd zmm3, zmm8, dword ptr [r8]{1to16}
-	LONG $0x485df162; WORD $0xd472; BYTE $0x04 // vpsrld zmm4, zmm4, 0x4
-	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0x585dd262; WORD $0x5850; BYTE $0x04 // vpdpbusd zmm3, zmm4, dword ptr [r8 + 0x10]{1to16}
-	LONG $0x4855f162; WORD $0xe0db // vpandd zmm4, zmm5, zmm0
-	LONG $0x585dd262; WORD $0x5850; BYTE $0x01 // vpdpbusd zmm3, zmm4, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x485df162; WORD $0xd572; BYTE $0x04 // vpsrld zmm4, zmm5, 0x4
-	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0x585dd262; WORD $0x5850; BYTE $0x05 // vpdpbusd zmm3, zmm4, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x484df162; WORD $0xe0db // vpandd zmm4, zmm6, zmm0
-	LONG $0x585dd262; WORD $0x5850; BYTE $0x02 // vpdpbusd zmm3, zmm4, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x485df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm4, zmm6, 0x4
-	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0x585dd262; WORD $0x5850; BYTE $0x06 // vpdpbusd zmm3, zmm4, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x4845f162; WORD $0xe0db // vpandd zmm4, zmm7, zmm0
-	LONG $0x585dd262; WORD $0x5850; BYTE $0x03 // vpdpbusd zmm3, zmm4, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x485df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm4, zmm7, 0x4
-	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0x585dd262; WORD $0x5850; BYTE $0x07 // vpdpbusd zmm3, zmm4, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x487db262; WORD $0x2413; BYTE $0x36 // vcvtph2ps zmm4, ymmword ptr [rsi + r14]
+	LONG $0x5835f262; WORD $0x5f50; BYTE $0xeb // vpdpbusd zmm3, zmm9, dword ptr [rdi - 0x54]{1to16}
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58557262; WORD $0x4f50; BYTE $0xef // vpdpbusd zmm9, zmm5, dword ptr [rdi - 0x44]{1to16}
+	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
+	LONG $0x58557262; WORD $0x5750; BYTE $0xec // vpdpbusd zmm10, zmm5, dword ptr [rdi - 0x50]{1to16}
+	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0x5855f262; WORD $0x7750; BYTE $0xf0 // vpdpbusd zmm6, zmm5, dword ptr [rdi - 0x40]{1to16}
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x483df162; WORD $0xf9db // vpandd zmm7, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x5855f262; WORD $0x5f50; BYTE $0xed // vpdpbusd zmm3, zmm5, dword ptr [rdi - 0x4c]{1to16}
+	LONG $0x4825f162; WORD $0xe9db // vpandd zmm5, zmm11, zmm1
+	LONG $0x58557262; WORD $0x4f50; BYTE $0xf1 // vpdpbusd zmm9, zmm5, dword ptr [rdi - 0x3c]{1to16}
+	LONG $0x483df162; WORD $0xe9db // vpandd zmm5, zmm8, zmm1
+	LONG $0x58457262; WORD $0x5750; BYTE $0xee // vpdpbusd zmm10, zmm7, dword ptr [rdi - 0x48]{1to16}
+	LONG $0x487d5262; WORD $0x5813; BYTE $0x01 // vcvtph2ps zmm11, ymmword ptr [r8 + 0x20]
+	LONG $0x5855f262; WORD $0x7750; BYTE $0xf2 // vpdpbusd zmm6, zmm5, dword ptr [rdi - 0x38]{1to16}
+	LONG $0x4865d162; WORD $0xd9fe // vpaddd zmm3, zmm3, zmm9
+	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
 	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
-	LONG $0x5865d262; WORD $0x50b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r8 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
-	LONG $0x30c08349 // add r8, 0x30
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xff0e850f; WORD $0xffff // jne 0x109b0 <pq_q4_0+0xf0>
-	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
-	LONG $0xfe738d4c // lea r14, [rbx - 0x2]
-	LONG $0x02fb8348 // cmp rbx, 0x2
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfee68f0f; WORD $0xffff // jg 0x109a0 <pq_q4_0+0xe0>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfe9d840f; WORD $0xffff // je 0x10960 <pq_q4_0+0xa0>
+	LONG $0x586df262; WORD $0x5f98; BYTE $0xf3 // vfmadd132ps zmm3, zmm2, dword ptr [rdi - 0x34]{1to16} # zmm3 = (zmm3 * mem) + zmm2
+	LONG $0x487cd162; WORD $0x5010; BYTE $0x05 // vmovups zmm2, zmmword ptr [r8 + 0x140]
+	LONG $0x487cd162; WORD $0x5010; BYTE $0x06 // vmovups zmm2, zmmword ptr [r8 + 0x180]
+	LONG $0x487cd162; WORD $0x5010; BYTE $0x07 // vmovups zmm2, zmmword ptr [r8 + 0x1c0]
+	LONG $0x487cd162; WORD $0x5010; BYTE $0x08 // vmovups zmm2, zmmword ptr [r8 + 0x200]
+	LONG $0x176ef9c5 // vmovd xmm2, dword ptr [rdi]
+	LONG $0x48fed162; WORD $0x686f; BYTE $0x05 // vmovdqu64 zmm5, zmmword ptr [r8 + 0x140]
+	LONG $0x48fed162; WORD $0x706f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x180]
+	LONG $0x48fed162; WORD $0x786f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r8 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x406f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r8 + 0x200]
+	LONG $0x40c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x240
+	LONG $0x486df262; WORD $0xd047 // vpsllvd zmm2, zmm2, zmm0
+	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
+	LONG $0x487df262; WORD $0xd258 // vpbroadcastd zmm2, xmm2
+	LONG $0x5835f262; WORD $0x5750; BYTE $0xf7 // vpdpbusd zmm2, zmm9, dword ptr [rdi - 0x24]{1to16}
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58557262; WORD $0x4f50; BYTE $0xfb // vpdpbusd zmm9, zmm5, dword ptr [rdi - 0x14]{1to16}
+	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
+	LONG $0x58557262; WORD $0x5750; BYTE $0xf8 // vpdpbusd zmm10, zmm5, dword ptr [rdi - 0x20]{1to16}
+	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0x5855f262; WORD $0x7750; BYTE $0xfc // vpdpbusd zmm6, zmm5, dword ptr [rdi - 0x10]{1to16}
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x5855f262; WORD $0x5750; BYTE $0xf9 // vpdpbusd zmm2, zmm5, dword ptr [rdi - 0x1c]{1to16}
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x58557262; WORD $0x4f50; BYTE $0xfd // vpdpbusd zmm9, zmm5, dword ptr [rdi - 0xc]{1to16}
+	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x5855f262; WORD $0x7750; BYTE $0xfe // vpdpbusd zmm6, zmm5, dword ptr [rdi - 0x8]{1to16}
+	LONG $0x486dd162; WORD $0xd1fe // vpaddd zmm2, zmm2, zmm9
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x58357262; WORD $0x5750; BYTE $0xfa // vpdpbusd zmm10, zmm9, dword ptr [rdi - 0x18]{1to16}
+	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
+	LONG $0x486df162; WORD $0xd5fe // vpaddd zmm2, zmm2, zmm5
+	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
+	LONG $0x4824f162; WORD $0xd259 // vmulps zmm2, zmm11, zmm2
+	LONG $0x5865f262; WORD $0x5798; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [rdi - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
+	LONG $0x60c78348 // add rdi, 0x60
+	LONG $0x02fe8348 // cmp rsi, 0x2
+	LONG $0xfddb870f; WORD $0xffff // ja 0x10ac0 <pq_q4_0+0xf0>
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0xfd92840f; WORD $0xffff // je 0x10a80 <pq_q4_0+0xb0>
 	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0xfffe92e9; BYTE $0xff // jmp 0x10960 <pq_q4_0+0xa0>
-	WORD $0x9066 // nop
+	LONG $0xfffd87e9; BYTE $0xff // jmp 0x10a80 <pq_q4_0+0xb0>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0x045a820f; WORD $0x0000 // jb 0x10f40 <pq_q4_0+0x680>
+	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
+	LONG $0x045b820f; WORD $0x0000 // jb 0x11170 <pq_q4_0+0x7a0>
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x03c48e0f; WORD $0x0000 // jle 0x10ec5 <pq_q4_0+0x605>
-	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
-	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0x03c48e0f; WORD $0x0000 // jle 0x110f4 <pq_q4_0+0x724>
+	WORD $0x894c; BYTE $0xef // mov rdi, r13
+	WORD $0x894c; BYTE $0xfe // mov rsi, r15
+	WORD $0x894d; BYTE $0xd8 // mov r8, r11
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	WORD $0xed31 // xor ebp, ebp
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x8949; BYTE $0xde // mov r14, rbx
-	LONG $0x08e3c148 // shl rbx, 0x8
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	LONG $0x08e5c148 // shl rbp, 0x8
 	LONG $0x087de162; WORD $0x7e6e; BYTE $0x4a // vmovd xmm23, dword ptr [rsi + 0x128]
 	LONG $0x087d6162; WORD $0x466e; BYTE $0x49 // vmovd xmm24, dword ptr [rsi + 0x124]
 	LONG $0x087d6162; WORD $0x4e6e; BYTE $0x48 // vmovd xmm25, dword ptr [rsi + 0x120]
 	QUAD $0x0000013c966e79c5 // vmovd xmm10, dword ptr [rsi + 0x13c]
 	LONG $0x087de162; WORD $0x6e6e; BYTE $0x4c // vmovd xmm21, dword ptr [rsi + 0x130]
 	LONG $0x087de162; WORD $0x766e; BYTE $0x4b // vmovd xmm22, dword ptr [rsi + 0x12c]
-	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x021d6c6f48fe7162 // vmovdqu64 zmm13, zmmword ptr [rbp + rbx + 0x80]
-	QUAD $0x011d5c6f48fe7162 // vmovdqu64 zmm11, zmmword ptr [rbp + rbx + 0x40]
-	QUAD $0x031d5c6f48fee162 // vmovdqu64 zmm19, zmmword ptr [rbp + rbx + 0xc0]
-	QUAD $0x041d646f48fe7162 // vmovdqu64 zmm12, zmmword ptr [rbp + rbx + 0x100]
-	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
-	LONG $0x4045e262; WORD $0xf947 // vpsllvd zmm23, zmm23, zmm1
-	LONG $0x403d6262; WORD $0xc147 // vpsllvd zmm24, zmm24, zmm1
-	LONG $0x40356262; WORD $0xc947 // vpsllvd zmm25, zmm25, zmm1
-	LONG $0x482d7262; WORD $0xd147 // vpsllvd zmm10, zmm10, zmm1
-	LONG $0x4055e262; WORD $0xe947 // vpsllvd zmm21, zmm21, zmm1
-	LONG $0x404de262; WORD $0xf147 // vpsllvd zmm22, zmm22, zmm1
+	LONG $0x05e4c149 // shl r12, 0x5
+	QUAD $0x022f6c6f48fe7162 // vmovdqu64 zmm13, zmmword ptr [rdi + rbp + 0x80]
+	QUAD $0x012f5c6f48fe7162 // vmovdqu64 zmm11, zmmword ptr [rdi + rbp + 0x40]
+	QUAD $0x032f5c6f48fee162 // vmovdqu64 zmm19, zmmword ptr [rdi + rbp + 0xc0]
+	QUAD $0x042f646f48fe7162 // vmovdqu64 zmm12, zmmword ptr [rdi + rbp + 0x100]
+	LONG $0x000001bd; BYTE $0x00 // mov ebp, 0x1
+	LONG $0x4045e262; WORD $0xf847 // vpsllvd zmm23, zmm23, zmm0
+	LONG $0x403d6262; WORD $0xc047 // vpsllvd zmm24, zmm24, zmm0
+	LONG $0x40356262; WORD $0xc847 // vpsllvd zmm25, zmm25, zmm0
+	LONG $0x482d7262; WORD $0xd047 // vpsllvd zmm10, zmm10, zmm0
+	LONG $0x4055e262; WORD $0xe847 // vpsllvd zmm21, zmm21, zmm0
+	LONG $0x404de262; WORD $0xf047 // vpsllvd zmm22, zmm22, zmm0
 	LONG $0x4075d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm17, zmm13, 0x4
-	LONG $0x48257162; WORD $0xf0db // vpandd zmm14, zmm11, zmm0
+	LONG $0x48257162; WORD $0xf1db // vpandd zmm14, zmm11, zmm1
 	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
-	LONG $0x4815e162; WORD $0xc0db // vpandd zmm16, zmm13, zmm0
+	LONG $0x4815e162; WORD $0xc1db // vpandd zmm16, zmm13, zmm1
 	LONG $0x4815b162; WORD $0xd372; BYTE $0x04 // vpsrld zmm13, zmm19, 0x4
-	LONG $0x4065e162; WORD $0xd0db // vpandd zmm18, zmm19, zmm0
+	LONG $0x4065e162; WORD $0xd1db // vpandd zmm18, zmm19, zmm1
 	LONG $0x487da262; WORD $0xff58 // vpbroadcastd zmm23, xmm23
 	LONG $0x487d0262; WORD $0xc058 // vpbroadcastd zmm24, xmm24
 	LONG $0x487d0262; WORD $0xc958 // vpbroadcastd zmm25, xmm25
@@ -552,14 +643,14 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x580d7262; WORD $0x5650; BYTE $0x38 // vpdpbusd zmm10, zmm14, dword ptr [rsi + 0xe0]{1to16}
 	LONG $0x580de262; WORD $0x6e50; BYTE $0x20 // vpdpbusd zmm21, zmm14, dword ptr [rsi + 0x80]{1to16}
 	LONG $0x580de262; WORD $0x7650; BYTE $0x18 // vpdpbusd zmm22, zmm14, dword ptr [rsi + 0x60]{1to16}
-	LONG $0x481de162; WORD $0xe0db // vpandd zmm20, zmm12, zmm0
+	LONG $0x481de162; WORD $0xe1db // vpandd zmm20, zmm12, zmm1
 	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
-	LONG $0x48257162; WORD $0xf8db // vpandd zmm15, zmm11, zmm0
+	LONG $0x48257162; WORD $0xf9db // vpandd zmm15, zmm11, zmm1
 	QUAD $0x000001389e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x138]
-	LONG $0x4815e162; WORD $0xd8db // vpandd zmm19, zmm13, zmm0
+	LONG $0x4815e162; WORD $0xd9db // vpandd zmm19, zmm13, zmm1
 	QUAD $0x00000134ae6e79c5 // vmovd xmm13, dword ptr [rsi + 0x134]
-	LONG $0x4075e162; WORD $0xc8db // vpandd zmm17, zmm17, zmm0
-	LONG $0x481d7162; WORD $0xe0db // vpandd zmm12, zmm12, zmm0
+	LONG $0x4075e162; WORD $0xc9db // vpandd zmm17, zmm17, zmm1
+	LONG $0x481d7162; WORD $0xe1db // vpandd zmm12, zmm12, zmm1
 	LONG $0x5805e262; WORD $0x7e50; BYTE $0x14 // vpdpbusd zmm23, zmm15, dword ptr [rsi + 0x50]{1to16}
 	LONG $0x58056262; WORD $0x4650; BYTE $0x0c // vpdpbusd zmm24, zmm15, dword ptr [rsi + 0x30]{1to16}
 	LONG $0x58056262; WORD $0x4e50; BYTE $0x04 // vpdpbusd zmm25, zmm15, dword ptr [rsi + 0x10]{1to16}
@@ -572,8 +663,8 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x507d7262; WORD $0x5650; BYTE $0x39 // vpdpbusd zmm10, zmm16, dword ptr [rsi + 0xe4]{1to16}
 	LONG $0x507de262; WORD $0x6e50; BYTE $0x21 // vpdpbusd zmm21, zmm16, dword ptr [rsi + 0x84]{1to16}
 	LONG $0x507de262; WORD $0x7650; BYTE $0x19 // vpdpbusd zmm22, zmm16, dword ptr [rsi + 0x64]{1to16}
-	LONG $0x48257262; WORD $0xd947 // vpsllvd zmm11, zmm11, zmm1
-	LONG $0x48157262; WORD $0xe947 // vpsllvd zmm13, zmm13, zmm1
+	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
+	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
 	LONG $0x5075e262; WORD $0x7e50; BYTE $0x15 // vpdpbusd zmm23, zmm17, dword ptr [rsi + 0x54]{1to16}
 	LONG $0x50756262; WORD $0x4650; BYTE $0x0d // vpdpbusd zmm24, zmm17, dword ptr [rsi + 0x34]{1to16}
 	LONG $0x50756262; WORD $0x4e50; BYTE $0x05 // vpdpbusd zmm25, zmm17, dword ptr [rsi + 0x14]{1to16}
@@ -608,7 +699,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x505de262; WORD $0x7650; BYTE $0x1b // vpdpbusd zmm22, zmm20, dword ptr [rsi + 0x6c]{1to16}
 	LONG $0x50757262; WORD $0x5e50; BYTE $0x35 // vpdpbusd zmm11, zmm17, dword ptr [rsi + 0xd4]{1to16}
 	LONG $0x50757262; WORD $0x6e50; BYTE $0x2d // vpdpbusd zmm13, zmm17, dword ptr [rsi + 0xb4]{1to16}
-	QUAD $0x00354c13487da262 // vcvtph2ps zmm17, ymmword ptr [rbp + r14]
+	LONG $0x487da262; WORD $0x0c13; BYTE $0x27 // vcvtph2ps zmm17, ymmword ptr [rdi + r12]
 	LONG $0x581d6262; WORD $0x4e50; BYTE $0x07 // vpdpbusd zmm25, zmm12, dword ptr [rsi + 0x1c]{1to16}
 	LONG $0x581d6262; WORD $0x4650; BYTE $0x0f // vpdpbusd zmm24, zmm12, dword ptr [rsi + 0x3c]{1to16}
 	LONG $0x581de262; WORD $0x7e50; BYTE $0x17 // vpdpbusd zmm23, zmm12, dword ptr [rsi + 0x5c]{1to16}
@@ -648,14 +739,14 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5815f262; WORD $0x66b8; BYTE $0x45 // vfmadd231ps zmm4, zmm13, dword ptr [rsi + 0x114]{1to16} # zmm4 = (zmm13 * mem) + zmm4
 	LONG $0x5825f262; WORD $0x5eb8; BYTE $0x46 // vfmadd231ps zmm3, zmm11, dword ptr [rsi + 0x118]{1to16} # zmm3 = (zmm11 * mem) + zmm3
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0x01c7f641 // test r15b, 0x1
-	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfc73850f; WORD $0xffff // jne 0x10b20 <pq_q4_0+0x260>
-	LONG $0x40c58148; WORD $0x0002; BYTE $0x00 // add rbp, 0x240
-	LONG $0xfe588d49 // lea rbx, [r8 - 0x2]
+	LONG $0x01c6f641 // test r14b, 0x1
+	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
+	LONG $0xfc74850f; WORD $0xffff // jne 0x10d50 <pq_q4_0+0x380>
+	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
+	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfc4b8f0f; WORD $0xffff // jg 0x10b10 <pq_q4_0+0x250>
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	LONG $0xfc4c8f0f; WORD $0xffff // jg 0x10d40 <pq_q4_0+0x370>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm8
@@ -663,130 +754,130 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
 	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
-	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xfa66840f; WORD $0xffff // je 0x10960 <pq_q4_0+0xa0>
+	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
+	LONG $0xf958840f; WORD $0xffff // je 0x10a80 <pq_q4_0+0xb0>
 	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
-	LONG $0x07fb8341 // cmp r11d, 0x7
-	LONG $0xfa50820f; WORD $0xffff // jb 0x10960 <pq_q4_0+0xa0>
+	WORD $0xfb83; BYTE $0x07 // cmp ebx, 0x7
+	LONG $0xf943820f; WORD $0xffff // jb 0x10a80 <pq_q4_0+0xb0>
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0x08fb8341 // cmp r11d, 0x8
-	LONG $0xfa3a820f; WORD $0xffff // jb 0x10960 <pq_q4_0+0xa0>
+	WORD $0xfb83; BYTE $0x08 // cmp ebx, 0x8
+	LONG $0xf92e820f; WORD $0xffff // jb 0x10a80 <pq_q4_0+0xb0>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xfffa29e9; BYTE $0xff // jmp 0x10960 <pq_q4_0+0xa0>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x02548e0f; WORD $0x0000 // jle 0x1119d <pq_q4_0+0x8dd>
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894d; BYTE $0xe0 // mov r8, r12
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	LONG $0xfff91de9; BYTE $0xff // jmp 0x10a80 <pq_q4_0+0xb0>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0x02528e0f; WORD $0x0000 // jle 0x113cb <pq_q4_0+0x9fb>
+	WORD $0x894c; BYTE $0xee // mov rsi, r13
+	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	WORD $0x894d; BYTE $0xd8 // mov r8, r11
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0x08e6c149 // shl r14, 0x8
-	QUAD $0x00012cb06e79c1c4; BYTE $0x00 // vmovd xmm6, dword ptr [r8 + 0x12c]
-	LONG $0x087dc162; WORD $0x406e; BYTE $0x49 // vmovd xmm16, dword ptr [r8 + 0x124]
-	LONG $0x087dc162; WORD $0x486e; BYTE $0x48 // vmovd xmm17, dword ptr [r8 + 0x120]
-	LONG $0x05e7c149 // shl r15, 0x5
-	QUAD $0x0136446f48fe3162 // vmovdqu64 zmm8, zmmword ptr [rsi + r14 + 0x40]
-	QUAD $0x0236646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rsi + r14 + 0x80]
-	QUAD $0x03366c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rsi + r14 + 0xc0]
-	QUAD $0x04367c6f48feb162 // vmovdqu64 zmm7, zmmword ptr [rsi + r14 + 0x100]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x484df262; WORD $0xf147 // vpsllvd zmm6, zmm6, zmm1
-	LONG $0x407de262; WORD $0xc147 // vpsllvd zmm16, zmm16, zmm1
-	LONG $0x4075e262; WORD $0xc947 // vpsllvd zmm17, zmm17, zmm1
-	LONG $0x483d7162; WORD $0xc8db // vpandd zmm9, zmm8, zmm0
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	LONG $0x08e4c149 // shl r12, 0x8
+	QUAD $0x0000012cb76ef9c5 // vmovd xmm6, dword ptr [rdi + 0x12c]
+	LONG $0x087de162; WORD $0x476e; BYTE $0x49 // vmovd xmm16, dword ptr [rdi + 0x124]
+	LONG $0x087de162; WORD $0x4f6e; BYTE $0x48 // vmovd xmm17, dword ptr [rdi + 0x120]
+	LONG $0x05e6c149 // shl r14, 0x5
+	QUAD $0x0126446f48fe3162 // vmovdqu64 zmm8, zmmword ptr [rsi + r12 + 0x40]
+	QUAD $0x0226646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rsi + r12 + 0x80]
+	QUAD $0x03266c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rsi + r12 + 0xc0]
+	QUAD $0x04267c6f48feb162 // vmovdqu64 zmm7, zmmword ptr [rsi + r12 + 0x100]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
+	LONG $0x407de262; WORD $0xc047 // vpsllvd zmm16, zmm16, zmm0
+	LONG $0x4075e262; WORD $0xc847 // vpsllvd zmm17, zmm17, zmm0
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
 	LONG $0x487da262; WORD $0xc058 // vpbroadcastd zmm16, xmm16
 	LONG $0x487da262; WORD $0xc958 // vpbroadcastd zmm17, xmm17
-	LONG $0x5835d262; WORD $0x7050; BYTE $0x18 // vpdpbusd zmm6, zmm9, dword ptr [r8 + 0x60]{1to16}
-	LONG $0x5835c262; WORD $0x4050; BYTE $0x08 // vpdpbusd zmm16, zmm9, dword ptr [r8 + 0x20]{1to16}
-	LONG $0x5835c262; WORD $0x0850 // vpdpbusd zmm17, zmm9, dword ptr [r8]{1to16}
-	LONG $0x481d7162; WORD $0xd8db // vpandd zmm11, zmm12, zmm0
+	LONG $0x5835f262; WORD $0x7750; BYTE $0x18 // vpdpbusd zmm6, zmm9, dword ptr [rdi + 0x60]{1to16}
+	LONG $0x5835e262; WORD $0x4750; BYTE $0x08 // vpdpbusd zmm16, zmm9, dword ptr [rdi + 0x20]{1to16}
+	LONG $0x5835e262; WORD $0x0f50 // vpdpbusd zmm17, zmm9, dword ptr [rdi]{1to16}
+	LONG $0x481d7162; WORD $0xd9db // vpandd zmm11, zmm12, zmm1
 	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
-	LONG $0x48157162; WORD $0xf0db // vpandd zmm14, zmm13, zmm0
+	LONG $0x48157162; WORD $0xf1db // vpandd zmm14, zmm13, zmm1
 	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
-	LONG $0x48457162; WORD $0xf8db // vpandd zmm15, zmm7, zmm0
+	LONG $0x48457162; WORD $0xf9db // vpandd zmm15, zmm7, zmm1
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x483d7162; WORD $0xd0db // vpandd zmm10, zmm8, zmm0
-	QUAD $0x000128806e7941c4; BYTE $0x00 // vmovd xmm8, dword ptr [r8 + 0x128]
-	LONG $0x481d7162; WORD $0xe0db // vpandd zmm12, zmm12, zmm0
-	LONG $0x48157162; WORD $0xe8db // vpandd zmm13, zmm13, zmm0
-	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
-	LONG $0x582dd262; WORD $0x7050; BYTE $0x1c // vpdpbusd zmm6, zmm10, dword ptr [r8 + 0x70]{1to16}
-	LONG $0x582dc262; WORD $0x4050; BYTE $0x0c // vpdpbusd zmm16, zmm10, dword ptr [r8 + 0x30]{1to16}
-	LONG $0x582dc262; WORD $0x4850; BYTE $0x04 // vpdpbusd zmm17, zmm10, dword ptr [r8 + 0x10]{1to16}
-	LONG $0x5825d262; WORD $0x7050; BYTE $0x19 // vpdpbusd zmm6, zmm11, dword ptr [r8 + 0x64]{1to16}
-	LONG $0x5825c262; WORD $0x4050; BYTE $0x09 // vpdpbusd zmm16, zmm11, dword ptr [r8 + 0x24]{1to16}
-	LONG $0x5825c262; WORD $0x4850; BYTE $0x01 // vpdpbusd zmm17, zmm11, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x483d7262; WORD $0xc147 // vpsllvd zmm8, zmm8, zmm1
-	LONG $0x581dd262; WORD $0x7050; BYTE $0x1d // vpdpbusd zmm6, zmm12, dword ptr [r8 + 0x74]{1to16}
-	LONG $0x581dc262; WORD $0x4050; BYTE $0x0d // vpdpbusd zmm16, zmm12, dword ptr [r8 + 0x34]{1to16}
-	LONG $0x581dc262; WORD $0x4850; BYTE $0x05 // vpdpbusd zmm17, zmm12, dword ptr [r8 + 0x14]{1to16}
+	LONG $0x483d7162; WORD $0xd1db // vpandd zmm10, zmm8, zmm1
+	QUAD $0x00000128876e79c5 // vmovd xmm8, dword ptr [rdi + 0x128]
+	LONG $0x481d7162; WORD $0xe1db // vpandd zmm12, zmm12, zmm1
+	LONG $0x48157162; WORD $0xe9db // vpandd zmm13, zmm13, zmm1
+	LONG $0x4845f162; WORD $0xf9db // vpandd zmm7, zmm7, zmm1
+	LONG $0x582df262; WORD $0x7750; BYTE $0x1c // vpdpbusd zmm6, zmm10, dword ptr [rdi + 0x70]{1to16}
+	LONG $0x582de262; WORD $0x4750; BYTE $0x0c // vpdpbusd zmm16, zmm10, dword ptr [rdi + 0x30]{1to16}
+	LONG $0x582de262; WORD $0x4f50; BYTE $0x04 // vpdpbusd zmm17, zmm10, dword ptr [rdi + 0x10]{1to16}
+	LONG $0x5825f262; WORD $0x7750; BYTE $0x19 // vpdpbusd zmm6, zmm11, dword ptr [rdi + 0x64]{1to16}
+	LONG $0x5825e262; WORD $0x4750; BYTE $0x09 // vpdpbusd zmm16, zmm11, dword ptr [rdi + 0x24]{1to16}
+	LONG $0x5825e262; WORD $0x4f50; BYTE $0x01 // vpdpbusd zmm17, zmm11, dword ptr [rdi + 0x4]{1to16}
+	LONG $0x483d7262; WORD $0xc047 // vpsllvd zmm8, zmm8, zmm0
+	LONG $0x581df262; WORD $0x7750; BYTE $0x1d // vpdpbusd zmm6, zmm12, dword ptr [rdi + 0x74]{1to16}
+	LONG $0x581de262; WORD $0x4750; BYTE $0x0d // vpdpbusd zmm16, zmm12, dword ptr [rdi + 0x34]{1to16}
+	LONG $0x581de262; WORD $0x4f50; BYTE $0x05 // vpdpbusd zmm17, zmm12, dword ptr [rdi + 0x14]{1to16}
 	LONG $0x487d5262; WORD $0xc058 // vpbroadcastd zmm8, xmm8
-	LONG $0x58355262; WORD $0x4050; BYTE $0x10 // vpdpbusd zmm8, zmm9, dword ptr [r8 + 0x40]{1to16}
-	LONG $0x580dd262; WORD $0x7050; BYTE $0x1a // vpdpbusd zmm6, zmm14, dword ptr [r8 + 0x68]{1to16}
-	LONG $0x580dc262; WORD $0x4050; BYTE $0x0a // vpdpbusd zmm16, zmm14, dword ptr [r8 + 0x28]{1to16}
-	LONG $0x580dc262; WORD $0x4850; BYTE $0x02 // vpdpbusd zmm17, zmm14, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x582d5262; WORD $0x4050; BYTE $0x14 // vpdpbusd zmm8, zmm10, dword ptr [r8 + 0x50]{1to16}
-	LONG $0x5815d262; WORD $0x7050; BYTE $0x1e // vpdpbusd zmm6, zmm13, dword ptr [r8 + 0x78]{1to16}
-	LONG $0x5815c262; WORD $0x4050; BYTE $0x0e // vpdpbusd zmm16, zmm13, dword ptr [r8 + 0x38]{1to16}
-	LONG $0x5815c262; WORD $0x4850; BYTE $0x06 // vpdpbusd zmm17, zmm13, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x58255262; WORD $0x4050; BYTE $0x11 // vpdpbusd zmm8, zmm11, dword ptr [r8 + 0x44]{1to16}
-	LONG $0x487d3262; WORD $0x1c13; BYTE $0x3e // vcvtph2ps zmm11, ymmword ptr [rsi + r15]
-	LONG $0x5805d262; WORD $0x7050; BYTE $0x1b // vpdpbusd zmm6, zmm15, dword ptr [r8 + 0x6c]{1to16}
-	LONG $0x5805c262; WORD $0x4050; BYTE $0x0b // vpdpbusd zmm16, zmm15, dword ptr [r8 + 0x2c]{1to16}
-	LONG $0x5805c262; WORD $0x4850; BYTE $0x03 // vpdpbusd zmm17, zmm15, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x581d5262; WORD $0x4050; BYTE $0x15 // vpdpbusd zmm8, zmm12, dword ptr [r8 + 0x54]{1to16}
-	LONG $0x5845d262; WORD $0x7050; BYTE $0x1f // vpdpbusd zmm6, zmm7, dword ptr [r8 + 0x7c]{1to16}
-	LONG $0x5845c262; WORD $0x4850; BYTE $0x07 // vpdpbusd zmm17, zmm7, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x5845c262; WORD $0x4050; BYTE $0x0f // vpdpbusd zmm16, zmm7, dword ptr [r8 + 0x3c]{1to16}
-	LONG $0x580d5262; WORD $0x4050; BYTE $0x12 // vpdpbusd zmm8, zmm14, dword ptr [r8 + 0x48]{1to16}
-	LONG $0x58155262; WORD $0x4050; BYTE $0x16 // vpdpbusd zmm8, zmm13, dword ptr [r8 + 0x58]{1to16}
-	LONG $0x58055262; WORD $0x4050; BYTE $0x13 // vpdpbusd zmm8, zmm15, dword ptr [r8 + 0x4c]{1to16}
-	LONG $0x58455262; WORD $0x4050; BYTE $0x17 // vpdpbusd zmm8, zmm7, dword ptr [r8 + 0x5c]{1to16}
+	LONG $0x58357262; WORD $0x4750; BYTE $0x10 // vpdpbusd zmm8, zmm9, dword ptr [rdi + 0x40]{1to16}
+	LONG $0x580df262; WORD $0x7750; BYTE $0x1a // vpdpbusd zmm6, zmm14, dword ptr [rdi + 0x68]{1to16}
+	LONG $0x580de262; WORD $0x4750; BYTE $0x0a // vpdpbusd zmm16, zmm14, dword ptr [rdi + 0x28]{1to16}
+	LONG $0x580de262; WORD $0x4f50; BYTE $0x02 // vpdpbusd zmm17, zmm14, dword ptr [rdi + 0x8]{1to16}
+	LONG $0x582d7262; WORD $0x4750; BYTE $0x14 // vpdpbusd zmm8, zmm10, dword ptr [rdi + 0x50]{1to16}
+	LONG $0x5815f262; WORD $0x7750; BYTE $0x1e // vpdpbusd zmm6, zmm13, dword ptr [rdi + 0x78]{1to16}
+	LONG $0x5815e262; WORD $0x4750; BYTE $0x0e // vpdpbusd zmm16, zmm13, dword ptr [rdi + 0x38]{1to16}
+	LONG $0x5815e262; WORD $0x4f50; BYTE $0x06 // vpdpbusd zmm17, zmm13, dword ptr [rdi + 0x18]{1to16}
+	LONG $0x58257262; WORD $0x4750; BYTE $0x11 // vpdpbusd zmm8, zmm11, dword ptr [rdi + 0x44]{1to16}
+	LONG $0x487d3262; WORD $0x1c13; BYTE $0x36 // vcvtph2ps zmm11, ymmword ptr [rsi + r14]
+	LONG $0x5805f262; WORD $0x7750; BYTE $0x1b // vpdpbusd zmm6, zmm15, dword ptr [rdi + 0x6c]{1to16}
+	LONG $0x5805e262; WORD $0x4750; BYTE $0x0b // vpdpbusd zmm16, zmm15, dword ptr [rdi + 0x2c]{1to16}
+	LONG $0x5805e262; WORD $0x4f50; BYTE $0x03 // vpdpbusd zmm17, zmm15, dword ptr [rdi + 0xc]{1to16}
+	LONG $0x581d7262; WORD $0x4750; BYTE $0x15 // vpdpbusd zmm8, zmm12, dword ptr [rdi + 0x54]{1to16}
+	LONG $0x5845f262; WORD $0x7750; BYTE $0x1f // vpdpbusd zmm6, zmm7, dword ptr [rdi + 0x7c]{1to16}
+	LONG $0x5845e262; WORD $0x4f50; BYTE $0x07 // vpdpbusd zmm17, zmm7, dword ptr [rdi + 0x1c]{1to16}
+	LONG $0x5845e262; WORD $0x4750; BYTE $0x0f // vpdpbusd zmm16, zmm7, dword ptr [rdi + 0x3c]{1to16}
+	LONG $0x580d7262; WORD $0x4750; BYTE $0x12 // vpdpbusd zmm8, zmm14, dword ptr [rdi + 0x48]{1to16}
+	LONG $0x58157262; WORD $0x4750; BYTE $0x16 // vpdpbusd zmm8, zmm13, dword ptr [rdi + 0x58]{1to16}
+	LONG $0x58057262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm8, zmm15, dword ptr [rdi + 0x4c]{1to16}
+	LONG $0x58457262; WORD $0x4750; BYTE $0x17 // vpdpbusd zmm8, zmm7, dword ptr [rdi + 0x5c]{1to16}
 	LONG $0x487c3162; WORD $0xc95b // vcvtdq2ps zmm9, zmm17
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x487c3162; WORD $0xd05b // vcvtdq2ps zmm10, zmm16
 	LONG $0x48245162; WORD $0xc959 // vmulps zmm9, zmm11, zmm9
-	LONG $0x5835d262; WORD $0x68b8; BYTE $0x40 // vfmadd231ps zmm5, zmm9, dword ptr [r8 + 0x100]{1to16} # zmm5 = (zmm9 * mem) + zmm5
+	LONG $0x5835f262; WORD $0x6fb8; BYTE $0x40 // vfmadd231ps zmm5, zmm9, dword ptr [rdi + 0x100]{1to16} # zmm5 = (zmm9 * mem) + zmm5
 	LONG $0x48245162; WORD $0xca59 // vmulps zmm9, zmm11, zmm10
 	LONG $0x4824f162; WORD $0xf659 // vmulps zmm6, zmm11, zmm6
-	LONG $0x5835d262; WORD $0x60b8; BYTE $0x41 // vfmadd231ps zmm4, zmm9, dword ptr [r8 + 0x104]{1to16} # zmm4 = (zmm9 * mem) + zmm4
-	LONG $0x584dd262; WORD $0x50b8; BYTE $0x43 // vfmadd231ps zmm2, zmm6, dword ptr [r8 + 0x10c]{1to16} # zmm2 = (zmm6 * mem) + zmm2
+	LONG $0x5835f262; WORD $0x67b8; BYTE $0x41 // vfmadd231ps zmm4, zmm9, dword ptr [rdi + 0x104]{1to16} # zmm4 = (zmm9 * mem) + zmm4
+	LONG $0x584df262; WORD $0x57b8; BYTE $0x43 // vfmadd231ps zmm2, zmm6, dword ptr [rdi + 0x10c]{1to16} # zmm2 = (zmm6 * mem) + zmm2
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
 	LONG $0x48245162; WORD $0xc059 // vmulps zmm8, zmm11, zmm8
-	LONG $0x583dd262; WORD $0x58b8; BYTE $0x42 // vfmadd231ps zmm3, zmm8, dword ptr [r8 + 0x108]{1to16} # zmm3 = (zmm8 * mem) + zmm3
-	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
+	LONG $0x583df262; WORD $0x5fb8; BYTE $0x42 // vfmadd231ps zmm3, zmm8, dword ptr [rdi + 0x108]{1to16} # zmm3 = (zmm8 * mem) + zmm3
+	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfdeb850f; WORD $0xffff // jne 0x10f70 <pq_q4_0+0x6b0>
+	LONG $0xfded850f; WORD $0xffff // jne 0x111a0 <pq_q4_0+0x7d0>
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
-	LONG $0xfe738d4c // lea r14, [rbx - 0x2]
-	LONG $0x02fb8348 // cmp rbx, 0x2
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfdc38f0f; WORD $0xffff // jg 0x10f60 <pq_q4_0+0x6a0>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xf7ba840f; WORD $0xffff // je 0x10960 <pq_q4_0+0xa0>
+	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	LONG $0xfdc58f0f; WORD $0xffff // jg 0x11190 <pq_q4_0+0x7c0>
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0xf6ac840f; WORD $0xffff // je 0x10a80 <pq_q4_0+0xb0>
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
-	LONG $0x02fb8341 // cmp r11d, 0x2
-	LONG $0xf7aa820f; WORD $0xffff // jb 0x10960 <pq_q4_0+0xa0>
+	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
+	LONG $0xf69d820f; WORD $0xffff // jb 0x10a80 <pq_q4_0+0xb0>
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm4
-	LONG $0x03fb8341 // cmp r11d, 0x3
-	LONG $0xf799820f; WORD $0xffff // jb 0x10960 <pq_q4_0+0xa0>
+	WORD $0xfb83; BYTE $0x03 // cmp ebx, 0x3
+	LONG $0xf68d820f; WORD $0xffff // jb 0x10a80 <pq_q4_0+0xb0>
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm3
-	LONG $0x04fb8341 // cmp r11d, 0x4
-	LONG $0xf788850f; WORD $0xffff // jne 0x10960 <pq_q4_0+0xa0>
+	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
+	LONG $0xf67d850f; WORD $0xffff // jne 0x10a80 <pq_q4_0+0xb0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xfff778e9; BYTE $0xff // jmp 0x10960 <pq_q4_0+0xa0>
-	LONG $0x28c48348 // add rsp, 0x28
+	LONG $0xfff66de9; BYTE $0xff // jmp 0x10a80 <pq_q4_0+0xb0>
+	LONG $0x38c48348 // add rsp, 0x38
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -795,148 +886,194 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_q4_1: +4608
+	// pq_q4_1: +5168
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x09cd8e0f; WORD $0x0000 // jle 0x11bdd <pq_q4_1+0x9dd>
+	LONG $0x0ae78e0f; WORD $0x0000 // jle 0x11f27 <pq_q4_1+0xaf7>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x28ec8348 // sub rsp, 0x28
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	LONG $0x30ec8348 // sub rsp, 0x30
+	WORD $0x8949; BYTE $0xf5 // mov r13, rsi
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x3feec148 // shr rsi, 0x3f
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	QUAD $0x6a730558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x6a73] # 0x17ca8 <quant_x+0x2e8>
-	LONG $0xd1b60f45 // movzx r10d, r9b
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	QUAD $0x7a030558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7a03] # 0x18e68 <quant_x+0x2b8>
+	LONG $0xd9b60f45 // movzx r11d, r9b
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
 	WORD $0x014c; BYTE $0xc6 // add rsi, r8
 	WORD $0xd148; BYTE $0xee // shr rsi
 	LONG $0x07e6c148 // shl rsi, 0x7
-	LONG $0xb61c8d4c // lea r11, [rsi + 4*rsi]
+	LONG $0xb6148d4c // lea r10, [rsi + 4*rsi]
 	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
-	LONG $0x76048d4c // lea r8, [rsi + 2*rsi]
+	LONG $0x763c8d48 // lea rdi, [rsi + 2*rsi]
 	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
 	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
 	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
-	LONG $0x2404894c // mov qword ptr [rsp], r8
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x04e0c149 // shl r8, 0x4
-	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
+	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
 	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x19eb // jmp 0x112a8 <pq_q4_1+0xa8>
-	BYTE $0x90 // nop
+	WORD $0x1deb // jmp 0x114e8 <pq_q4_1+0xb8>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	WORD $0x014c; BYTE $0xdf // add rdi, r11
+	WORD $0x014d; BYTE $0xd4 // add r12, r10
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x09278e0f; WORD $0x0000 // jle 0x11bcf <pq_q4_1+0x9cf>
+	LONG $0x0a318e0f; WORD $0x0000 // jle 0x11f19 <pq_q4_1+0xae9>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0167850f; WORD $0x0000 // jne 0x11420 <pq_q4_1+0x220>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x013b8e0f; WORD $0x0000 // jle 0x113fd <pq_q4_1+0x1fd>
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894d; BYTE $0xe0 // mov r8, r12
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xfe // mov r14, r15
-	LONG $0x08e7c149 // shl r15, 0x8
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x023e546f48feb162 // vmovdqu64 zmm2, zmmword ptr [rsi + r15 + 0x80]
-	QUAD $0x033e5c6f48feb162 // vmovdqu64 zmm3, zmmword ptr [rsi + r15 + 0xc0]
-	QUAD $0x043e646f48feb162 // vmovdqu64 zmm4, zmmword ptr [rsi + r15 + 0x100]
-	QUAD $0x053e6c6f48feb162 // vmovdqu64 zmm5, zmmword ptr [rsi + r15 + 0x140]
-	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
-	LONG $0x486df162; WORD $0xf0db // vpandd zmm6, zmm2, zmm0
-	LONG $0x584dd262; WORD $0x3850 // vpdpbusd zmm7, zmm6, dword ptr [r8]{1to16}
-	LONG $0x486df162; WORD $0xd272; BYTE $0x04 // vpsrld zmm2, zmm2, 0x4
-	LONG $0x486df162; WORD $0xd0db // vpandd zmm2, zmm2, zmm0
-	LONG $0x586dd262; WORD $0x7850; BYTE $0x04 // vpdpbusd zmm7, zmm2, dword ptr [r8 + 0x10]{1to16}
-	LONG $0x4865f162; WORD $0xd0db // vpandd zmm2, zmm3, zmm0
-	LONG $0x586dd262; WORD $0x7850; BYTE $0x01 // vpdpbusd zmm7, zmm2, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x486df162; WORD $0xd372; BYTE $0x04 // vpsrld zmm2, zmm3, 0x4
-	LONG $0x487db262; WORD $0x1c13; BYTE $0x36 // vcvtph2ps zmm3, ymmword ptr [rsi + r14]
-	LONG $0x486df162; WORD $0xd0db // vpandd zmm2, zmm2, zmm0
-	LONG $0x586dd262; WORD $0x7850; BYTE $0x05 // vpdpbusd zmm7, zmm2, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x485df162; WORD $0xd0db // vpandd zmm2, zmm4, zmm0
-	LONG $0x586dd262; WORD $0x7850; BYTE $0x02 // vpdpbusd zmm7, zmm2, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x486df162; WORD $0xd472; BYTE $0x04 // vpsrld zmm2, zmm4, 0x4
-	LONG $0x486df162; WORD $0xd0db // vpandd zmm2, zmm2, zmm0
-	LONG $0x586dd262; WORD $0x7850; BYTE $0x06 // vpdpbusd zmm7, zmm2, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x4855f162; WORD $0xd0db // vpandd zmm2, zmm5, zmm0
-	LONG $0x586dd262; WORD $0x7850; BYTE $0x03 // vpdpbusd zmm7, zmm2, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x486df162; WORD $0xd572; BYTE $0x04 // vpsrld zmm2, zmm5, 0x4
-	LONG $0x486df162; WORD $0xd0db // vpandd zmm2, zmm2, zmm0
-	LONG $0x586dd262; WORD $0x7850; BYTE $0x07 // vpdpbusd zmm7, zmm2, dword ptr [r8 + 0x1c]{1to16}
-	QUAD $0x02365413487db262 // vcvtph2ps zmm2, ymmword ptr [rsi + r14 + 0x40]
-	LONG $0x487cf162; WORD $0xe75b // vcvtdq2ps zmm4, zmm7
+	LONG $0x0277850f; WORD $0x0000 // jne 0x11770 <pq_q4_1+0x340>
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x02598e0f; WORD $0x0000 // jle 0x1175b <pq_q4_1+0x32b>
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
+	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x487df262; WORD $0x5713; BYTE $0x02 // vcvtph2ps zmm2, ymmword ptr [rdi + 0x40]
+	LONG $0x487df262; WORD $0x1f13 // vcvtph2ps zmm3, ymmword ptr [rdi]
+	LONG $0x487cf162; WORD $0x6710; BYTE $0x02 // vmovups zmm4, zmmword ptr [rdi + 0x80]
+	LONG $0x487cf162; WORD $0x6710; BYTE $0x03 // vmovups zmm4, zmmword ptr [rdi + 0xc0]
+	LONG $0x487cf162; WORD $0x6710; BYTE $0x04 // vmovups zmm4, zmmword ptr [rdi + 0x100]
+	LONG $0x487cf162; WORD $0x6710; BYTE $0x05 // vmovups zmm4, zmmword ptr [rdi + 0x140]
+	LONG $0x48fef162; WORD $0x676f; BYTE $0x02 // vmovdqu64 zmm4, zmmword ptr [rdi + 0x80]
+	LONG $0x48fef162; WORD $0x6f6f; BYTE $0x03 // vmovdqu64 zmm5, zmmword ptr [rdi + 0xc0]
+	LONG $0x48fef162; WORD $0x776f; BYTE $0x04 // vmovdqu64 zmm6, zmmword ptr [rdi + 0x100]
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x48fef162; WORD $0x7f6f; BYTE $0x05 // vmovdqu64 zmm7, zmmword ptr [rdi + 0x140]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xfec68348 // add rsi, -0x2
+	LONG $0x485d7162; WORD $0xc0db // vpandd zmm8, zmm4, zmm0
+	LONG $0x485df162; WORD $0xd472; BYTE $0x04 // vpsrld zmm4, zmm4, 0x4
+	LONG $0x583d5262; WORD $0x0850 // vpdpbusd zmm9, zmm8, dword ptr [r8]{1to16}
+	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
+	LONG $0x58255262; WORD $0x5050; BYTE $0x01 // vpdpbusd zmm10, zmm11, dword ptr [r8 + 0x4]{1to16}
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x585d5262; WORD $0x4050; BYTE $0x04 // vpdpbusd zmm8, zmm4, dword ptr [r8 + 0x10]{1to16}
+	LONG $0x485df162; WORD $0xd572; BYTE $0x04 // vpsrld zmm4, zmm5, 0x4
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0x585dd262; WORD $0x6850; BYTE $0x05 // vpdpbusd zmm5, zmm4, dword ptr [r8 + 0x14]{1to16}
+	LONG $0x484df162; WORD $0xe0db // vpandd zmm4, zmm6, zmm0
+	LONG $0x585d5262; WORD $0x4850; BYTE $0x02 // vpdpbusd zmm9, zmm4, dword ptr [r8 + 0x8]{1to16}
+	LONG $0x485df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm4, zmm6, 0x4
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x584d5262; WORD $0x5050; BYTE $0x03 // vpdpbusd zmm10, zmm6, dword ptr [r8 + 0xc]{1to16}
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0x585d5262; WORD $0x4050; BYTE $0x06 // vpdpbusd zmm8, zmm4, dword ptr [r8 + 0x18]{1to16}
+	LONG $0x4835d162; WORD $0xe0fe // vpaddd zmm4, zmm9, zmm8
+	LONG $0x483df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm8, zmm7, 0x4
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
+	LONG $0x584dd262; WORD $0x6850; BYTE $0x07 // vpdpbusd zmm5, zmm6, dword ptr [r8 + 0x1c]{1to16}
+	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
 	LONG $0x107ac1c4; WORD $0x2460 // vmovss xmm4, dword ptr [r8 + 0x24]
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x487df262; WORD $0xe418 // vbroadcastss zmm4, xmm4
 	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
-	LONG $0x585dd262; WORD $0x48b8; BYTE $0x08 // vfmadd231ps zmm1, zmm4, dword ptr [r8 + 0x20]{1to16} # zmm1 = (zmm4 * mem) + zmm1
-	LONG $0x30c08349 // add r8, 0x30
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfefb850f; WORD $0xffff // jne 0x112e0 <pq_q4_1+0xe0>
-	LONG $0x80c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x280
-	LONG $0xfe738d4c // lea r14, [rbx - 0x2]
-	LONG $0x02fb8348 // cmp rbx, 0x2
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfed38f0f; WORD $0xffff // jg 0x112d0 <pq_q4_1+0xd0>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfe8a840f; WORD $0xffff // je 0x11290 <pq_q4_1+0x90>
+	LONG $0x5875d262; WORD $0x6098; BYTE $0x08 // vfmadd132ps zmm4, zmm1, dword ptr [r8 + 0x20]{1to16} # zmm4 = (zmm4 * mem) + zmm1
+	LONG $0x487df262; WORD $0x5713; BYTE $0x03 // vcvtph2ps zmm2, ymmword ptr [rdi + 0x60]
+	LONG $0x487df262; WORD $0x5f13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [rdi + 0x20]
+	LONG $0x487cf162; WORD $0x4f10; BYTE $0x06 // vmovups zmm1, zmmword ptr [rdi + 0x180]
+	LONG $0x487cf162; WORD $0x4f10; BYTE $0x07 // vmovups zmm1, zmmword ptr [rdi + 0x1c0]
+	LONG $0x487cf162; WORD $0x4f10; BYTE $0x08 // vmovups zmm1, zmmword ptr [rdi + 0x200]
+	LONG $0x487cf162; WORD $0x4f10; BYTE $0x09 // vmovups zmm1, zmmword ptr [rdi + 0x240]
+	LONG $0x48fef162; WORD $0x4f6f; BYTE $0x06 // vmovdqu64 zmm1, zmmword ptr [rdi + 0x180]
+	LONG $0x48fef162; WORD $0x6f6f; BYTE $0x07 // vmovdqu64 zmm5, zmmword ptr [rdi + 0x1c0]
+	LONG $0x48fef162; WORD $0x776f; BYTE $0x08 // vmovdqu64 zmm6, zmmword ptr [rdi + 0x200]
+	LONG $0x48fef162; WORD $0x7f6f; BYTE $0x09 // vmovdqu64 zmm7, zmmword ptr [rdi + 0x240]
+	LONG $0x80c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x280
+	LONG $0x48757162; WORD $0xc0db // vpandd zmm8, zmm1, zmm0
+	LONG $0x4875f162; WORD $0xd172; BYTE $0x04 // vpsrld zmm1, zmm1, 0x4
+	LONG $0x583d5262; WORD $0x4850; BYTE $0x0c // vpdpbusd zmm9, zmm8, dword ptr [r8 + 0x30]{1to16}
+	LONG $0x4875f162; WORD $0xc8db // vpandd zmm1, zmm1, zmm0
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x58755262; WORD $0x4050; BYTE $0x10 // vpdpbusd zmm8, zmm1, dword ptr [r8 + 0x40]{1to16}
+	LONG $0x4855f162; WORD $0xc8db // vpandd zmm1, zmm5, zmm0
+	LONG $0x58755262; WORD $0x5050; BYTE $0x0d // vpdpbusd zmm10, zmm1, dword ptr [r8 + 0x34]{1to16}
+	LONG $0x4875f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm1, zmm5, 0x4
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0x4875f162; WORD $0xc8db // vpandd zmm1, zmm1, zmm0
+	LONG $0x5875d262; WORD $0x6850; BYTE $0x11 // vpdpbusd zmm5, zmm1, dword ptr [r8 + 0x44]{1to16}
+	LONG $0x484df162; WORD $0xc8db // vpandd zmm1, zmm6, zmm0
+	LONG $0x58755262; WORD $0x4850; BYTE $0x0e // vpdpbusd zmm9, zmm1, dword ptr [r8 + 0x38]{1to16}
+	LONG $0x4875f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm1, zmm6, 0x4
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x4875f162; WORD $0xc8db // vpandd zmm1, zmm1, zmm0
+	LONG $0x58755262; WORD $0x4050; BYTE $0x12 // vpdpbusd zmm8, zmm1, dword ptr [r8 + 0x48]{1to16}
+	LONG $0x584d5262; WORD $0x5050; BYTE $0x0f // vpdpbusd zmm10, zmm6, dword ptr [r8 + 0x3c]{1to16}
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x584dd262; WORD $0x6850; BYTE $0x13 // vpdpbusd zmm5, zmm6, dword ptr [r8 + 0x4c]{1to16}
+	LONG $0x4835d162; WORD $0xc8fe // vpaddd zmm1, zmm9, zmm8
+	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
+	LONG $0x4875f162; WORD $0xcdfe // vpaddd zmm1, zmm1, zmm5
+	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
+	LONG $0x4864f162; WORD $0xd959 // vmulps zmm3, zmm3, zmm1
+	LONG $0x107ac1c4; WORD $0x5448 // vmovss xmm1, dword ptr [r8 + 0x54]
+	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
+	LONG $0x487df262; WORD $0xc918 // vbroadcastss zmm1, xmm1
+	LONG $0x486df262; WORD $0xcbac // vfnmadd213ps zmm1, zmm2, zmm3 # zmm1 = -(zmm2 * zmm1) + zmm3
+	LONG $0x585dd262; WORD $0x4898; BYTE $0x14 // vfmadd132ps zmm1, zmm4, dword ptr [r8 + 0x50]{1to16} # zmm1 = (zmm1 * mem) + zmm4
+	LONG $0x60c08349 // add r8, 0x60
+	LONG $0x02fe8348 // cmp rsi, 0x2
+	LONG $0xfdb5870f; WORD $0xffff // ja 0x11510 <pq_q4_1+0xe0>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xfd6c840f; WORD $0xffff // je 0x114d0 <pq_q4_1+0xa0>
 	LONG $0x487cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm1
-	LONG $0xfffe7fe9; BYTE $0xff // jmp 0x11290 <pq_q4_1+0x90>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xfffd61e9; BYTE $0xff // jmp 0x114d0 <pq_q4_1+0xa0>
+	BYTE $0x90 // nop
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x04ba820f; WORD $0x0000 // jb 0x118f0 <pq_q4_1+0x6f0>
+	LONG $0x05fb8341 // cmp r11d, 0x5
+	LONG $0x04ba820f; WORD $0x0000 // jb 0x11c40 <pq_q4_1+0x810>
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x04298e0f; WORD $0x0000 // jle 0x11879 <pq_q4_1+0x679>
-	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x04278e0f; WORD $0x0000 // jle 0x11bc7 <pq_q4_1+0x797>
+	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
+	WORD $0x894c; BYTE $0xee // mov rsi, r13
+	WORD $0x894d; BYTE $0xf8 // mov r8, r15
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
-	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x8949; BYTE $0xde // mov r14, rbx
-	LONG $0x08e3c148 // shl rbx, 0x8
+	WORD $0x894c; BYTE $0xf5 // mov rbp, r14
+	LONG $0x08e6c149 // shl r14, 0x8
 	LONG $0x003d0162; WORD $0xc0ef // vpxord xmm24, xmm24, xmm24
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
 	LONG $0x004da162; WORD $0xf6ef // vpxord xmm22, xmm22, xmm22
 	LONG $0x0045a162; WORD $0xffef // vpxord xmm23, xmm23, xmm23
-	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x021d546f48fe7162 // vmovdqu64 zmm10, zmmword ptr [rbp + rbx + 0x80]
-	QUAD $0x031d5c6f48fe7162 // vmovdqu64 zmm11, zmmword ptr [rbp + rbx + 0xc0]
-	QUAD $0x041d646f48fe7162 // vmovdqu64 zmm12, zmmword ptr [rbp + rbx + 0x100]
-	QUAD $0x051d6c6f48fe7162 // vmovdqu64 zmm13, zmmword ptr [rbp + rbx + 0x140]
-	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
+	LONG $0x05e5c148 // shl rbp, 0x5
+	QUAD $0x0237546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rdi + r14 + 0x80]
+	QUAD $0x03375c6f48fe3162 // vmovdqu64 zmm11, zmmword ptr [rdi + r14 + 0xc0]
+	QUAD $0x0437646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rdi + r14 + 0x100]
+	QUAD $0x05376c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rdi + r14 + 0x140]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x482d7162; WORD $0xf8db // vpandd zmm15, zmm10, zmm0
 	LONG $0x58056262; WORD $0x0650 // vpdpbusd zmm24, zmm15, dword ptr [rsi]{1to16}
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
@@ -964,7 +1101,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x507d7262; WORD $0x7650; BYTE $0x1c // vpdpbusd zmm14, zmm16, dword ptr [rsi + 0x70]{1to16}
 	LONG $0x507de262; WORD $0x7650; BYTE $0x14 // vpdpbusd zmm22, zmm16, dword ptr [rsi + 0x50]{1to16}
 	LONG $0x507de262; WORD $0x7e50; BYTE $0x0c // vpdpbusd zmm23, zmm16, dword ptr [rsi + 0x30]{1to16}
-	QUAD $0x00357c13487d3262 // vcvtph2ps zmm15, ymmword ptr [rbp + r14]
+	LONG $0x487d7262; WORD $0x3c13; BYTE $0x2f // vcvtph2ps zmm15, ymmword ptr [rdi + rbp]
 	LONG $0x507d7262; WORD $0x5e50; BYTE $0x2c // vpdpbusd zmm11, zmm16, dword ptr [rsi + 0xb0]{1to16}
 	LONG $0x507d7262; WORD $0x6650; BYTE $0x24 // vpdpbusd zmm12, zmm16, dword ptr [rsi + 0x90]{1to16}
 	LONG $0x50756262; WORD $0x4650; BYTE $0x01 // vpdpbusd zmm24, zmm17, dword ptr [rsi + 0x4]{1to16}
@@ -974,7 +1111,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5075e262; WORD $0x7650; BYTE $0x11 // vpdpbusd zmm22, zmm17, dword ptr [rsi + 0x44]{1to16}
 	LONG $0x5075e262; WORD $0x7e50; BYTE $0x09 // vpdpbusd zmm23, zmm17, dword ptr [rsi + 0x24]{1to16}
 	LONG $0x4815e162; WORD $0xc0db // vpandd zmm16, zmm13, zmm0
-	QUAD $0x02356c13487d3262 // vcvtph2ps zmm13, ymmword ptr [rbp + r14 + 0x40]
+	QUAD $0x022f6c13487d7262 // vcvtph2ps zmm13, ymmword ptr [rdi + rbp + 0x40]
 	LONG $0x50757262; WORD $0x5e50; BYTE $0x29 // vpdpbusd zmm11, zmm17, dword ptr [rsi + 0xa4]{1to16}
 	LONG $0x50757262; WORD $0x6650; BYTE $0x21 // vpdpbusd zmm12, zmm17, dword ptr [rsi + 0x84]{1to16}
 	LONG $0x506d6262; WORD $0x4650; BYTE $0x05 // vpdpbusd zmm24, zmm18, dword ptr [rsi + 0x14]{1to16}
@@ -1075,14 +1212,14 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48155262; WORD $0xd1ac // vfnmadd213ps zmm10, zmm13, zmm9 # zmm10 = -(zmm13 * zmm10) + zmm9
 	LONG $0x582df262; WORD $0x4eb8; BYTE $0x47 // vfmadd231ps zmm1, zmm10, dword ptr [rsi + 0x11c]{1to16} # zmm1 = (zmm10 * mem) + zmm1
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0x01c7f641 // test r15b, 0x1
-	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfc0f850f; WORD $0xffff // jne 0x11470 <pq_q4_1+0x270>
-	LONG $0x80c58148; WORD $0x0002; BYTE $0x00 // add rbp, 0x280
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfc11850f; WORD $0xffff // jne 0x117c0 <pq_q4_1+0x390>
+	LONG $0x80c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x280
 	LONG $0xfe588d49 // lea rbx, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfbe78f0f; WORD $0xffff // jg 0x11460 <pq_q4_1+0x260>
+	LONG $0xfbe98f0f; WORD $0xffff // jg 0x117b0 <pq_q4_1+0x380>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm8
 	LONG $0x487cf162; WORD $0x3c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm7
@@ -1090,47 +1227,47 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
 	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf9e2840f; WORD $0xffff // je 0x11290 <pq_q4_1+0x90>
+	LONG $0x05fb8341 // cmp r11d, 0x5
+	LONG $0xf8d4840f; WORD $0xffff // je 0x114d0 <pq_q4_1+0xa0>
 	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf9cc820f; WORD $0xffff // jb 0x11290 <pq_q4_1+0x90>
+	LONG $0x07fb8341 // cmp r11d, 0x7
+	LONG $0xf8be820f; WORD $0xffff // jb 0x114d0 <pq_q4_1+0xa0>
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf9b6820f; WORD $0xffff // jb 0x11290 <pq_q4_1+0x90>
+	LONG $0x08fb8341 // cmp r11d, 0x8
+	LONG $0xf8a8820f; WORD $0xffff // jb 0x114d0 <pq_q4_1+0xa0>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x487cf162; WORD $0x0c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm1
-	LONG $0xfff9a5e9; BYTE $0xff // jmp 0x11290 <pq_q4_1+0x90>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x028b8e0f; WORD $0x0000 // jle 0x11b84 <pq_q4_1+0x984>
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894d; BYTE $0xe0 // mov r8, r12
-	WORD $0x894d; BYTE $0xef // mov r15, r13
+	LONG $0xfff897e9; BYTE $0xff // jmp 0x114d0 <pq_q4_1+0xa0>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x02858e0f; WORD $0x0000 // jle 0x11ece <pq_q4_1+0xa9e>
+	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
+	WORD $0x894c; BYTE $0xef // mov rdi, r13
+	WORD $0x894d; BYTE $0xf8 // mov r8, r15
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0x08e6c149 // shl r14, 0x8
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0xed31 // xor ebp, ebp
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xee // mov r14, rbp
+	LONG $0x08e5c148 // shl rbp, 0x8
 	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
 	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
 	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
-	LONG $0x05e3c148 // shl rbx, 0x5
-	QUAD $0x0236746f48feb162 // vmovdqu64 zmm6, zmmword ptr [rsi + r14 + 0x80]
-	QUAD $0x0336446f48fe3162 // vmovdqu64 zmm8, zmmword ptr [rsi + r14 + 0xc0]
-	QUAD $0x04364c6f48fe3162 // vmovdqu64 zmm9, zmmword ptr [rsi + r14 + 0x100]
-	QUAD $0x05367c6f48feb162 // vmovdqu64 zmm7, zmmword ptr [rsi + r14 + 0x140]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x05e6c149 // shl r14, 0x5
+	QUAD $0x022e746f48fef162 // vmovdqu64 zmm6, zmmword ptr [rsi + rbp + 0x80]
+	QUAD $0x032e446f48fe7162 // vmovdqu64 zmm8, zmmword ptr [rsi + rbp + 0xc0]
+	QUAD $0x042e4c6f48fe7162 // vmovdqu64 zmm9, zmmword ptr [rsi + rbp + 0x100]
+	QUAD $0x052e7c6f48fef162 // vmovdqu64 zmm7, zmmword ptr [rsi + rbp + 0x140]
+	LONG $0x000001bd; BYTE $0x00 // mov ebp, 0x1
 	LONG $0x484d7162; WORD $0xd0db // vpandd zmm10, zmm6, zmm0
-	LONG $0x582dc262; WORD $0x0050 // vpdpbusd zmm16, zmm10, dword ptr [r8]{1to16}
+	LONG $0x582de262; WORD $0x0750 // vpdpbusd zmm16, zmm10, dword ptr [rdi]{1to16}
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
 	LONG $0x483d7162; WORD $0xe0db // vpandd zmm12, zmm8, zmm0
-	LONG $0x582dd262; WORD $0x6850; BYTE $0x18 // vpdpbusd zmm5, zmm10, dword ptr [r8 + 0x60]{1to16}
+	LONG $0x582df262; WORD $0x6f50; BYTE $0x18 // vpdpbusd zmm5, zmm10, dword ptr [rdi + 0x60]{1to16}
 	LONG $0x48357162; WORD $0xe8db // vpandd zmm13, zmm9, zmm0
-	LONG $0x582d5262; WORD $0x7850; BYTE $0x08 // vpdpbusd zmm15, zmm10, dword ptr [r8 + 0x20]{1to16}
+	LONG $0x582d7262; WORD $0x7f50; BYTE $0x08 // vpdpbusd zmm15, zmm10, dword ptr [rdi + 0x20]{1to16}
 	LONG $0x48457162; WORD $0xf0db // vpandd zmm14, zmm7, zmm0
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
 	LONG $0x484d7162; WORD $0xd8db // vpandd zmm11, zmm6, zmm0
@@ -1138,91 +1275,91 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
 	LONG $0x484d7162; WORD $0xc0db // vpandd zmm8, zmm6, zmm0
 	LONG $0x484dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm6, zmm9, 0x4
-	LONG $0x5825c262; WORD $0x4050; BYTE $0x04 // vpdpbusd zmm16, zmm11, dword ptr [r8 + 0x10]{1to16}
+	LONG $0x5825e262; WORD $0x4750; BYTE $0x04 // vpdpbusd zmm16, zmm11, dword ptr [rdi + 0x10]{1to16}
 	LONG $0x484d7162; WORD $0xc8db // vpandd zmm9, zmm6, zmm0
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x582dd262; WORD $0x7050; BYTE $0x10 // vpdpbusd zmm6, zmm10, dword ptr [r8 + 0x40]{1to16}
-	LONG $0x5825d262; WORD $0x6850; BYTE $0x1c // vpdpbusd zmm5, zmm11, dword ptr [r8 + 0x70]{1to16}
-	LONG $0x58255262; WORD $0x7850; BYTE $0x0c // vpdpbusd zmm15, zmm11, dword ptr [r8 + 0x30]{1to16}
-	QUAD $0x00012090107a41c4; BYTE $0x00 // vmovss xmm10, dword ptr [r8 + 0x120]
-	LONG $0x581dc262; WORD $0x4050; BYTE $0x01 // vpdpbusd zmm16, zmm12, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x5825d262; WORD $0x7050; BYTE $0x14 // vpdpbusd zmm6, zmm11, dword ptr [r8 + 0x50]{1to16}
-	LONG $0x581dd262; WORD $0x6850; BYTE $0x19 // vpdpbusd zmm5, zmm12, dword ptr [r8 + 0x64]{1to16}
-	LONG $0x581d5262; WORD $0x7850; BYTE $0x09 // vpdpbusd zmm15, zmm12, dword ptr [r8 + 0x24]{1to16}
-	LONG $0x583dc262; WORD $0x4050; BYTE $0x05 // vpdpbusd zmm16, zmm8, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x581dd262; WORD $0x7050; BYTE $0x11 // vpdpbusd zmm6, zmm12, dword ptr [r8 + 0x44]{1to16}
-	LONG $0x583dd262; WORD $0x6850; BYTE $0x1d // vpdpbusd zmm5, zmm8, dword ptr [r8 + 0x74]{1to16}
-	LONG $0x583d5262; WORD $0x7850; BYTE $0x0d // vpdpbusd zmm15, zmm8, dword ptr [r8 + 0x34]{1to16}
+	LONG $0x582df262; WORD $0x7750; BYTE $0x10 // vpdpbusd zmm6, zmm10, dword ptr [rdi + 0x40]{1to16}
+	LONG $0x5825f262; WORD $0x6f50; BYTE $0x1c // vpdpbusd zmm5, zmm11, dword ptr [rdi + 0x70]{1to16}
+	LONG $0x58257262; WORD $0x7f50; BYTE $0x0c // vpdpbusd zmm15, zmm11, dword ptr [rdi + 0x30]{1to16}
+	QUAD $0x0000012097107ac5 // vmovss xmm10, dword ptr [rdi + 0x120]
+	LONG $0x581de262; WORD $0x4750; BYTE $0x01 // vpdpbusd zmm16, zmm12, dword ptr [rdi + 0x4]{1to16}
+	LONG $0x5825f262; WORD $0x7750; BYTE $0x14 // vpdpbusd zmm6, zmm11, dword ptr [rdi + 0x50]{1to16}
+	LONG $0x581df262; WORD $0x6f50; BYTE $0x19 // vpdpbusd zmm5, zmm12, dword ptr [rdi + 0x64]{1to16}
+	LONG $0x581d7262; WORD $0x7f50; BYTE $0x09 // vpdpbusd zmm15, zmm12, dword ptr [rdi + 0x24]{1to16}
+	LONG $0x583de262; WORD $0x4750; BYTE $0x05 // vpdpbusd zmm16, zmm8, dword ptr [rdi + 0x14]{1to16}
+	LONG $0x581df262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm6, zmm12, dword ptr [rdi + 0x44]{1to16}
+	LONG $0x583df262; WORD $0x6f50; BYTE $0x1d // vpdpbusd zmm5, zmm8, dword ptr [rdi + 0x74]{1to16}
+	LONG $0x583d7262; WORD $0x7f50; BYTE $0x0d // vpdpbusd zmm15, zmm8, dword ptr [rdi + 0x34]{1to16}
 	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x5815c262; WORD $0x4050; BYTE $0x02 // vpdpbusd zmm16, zmm13, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x583dd262; WORD $0x7050; BYTE $0x15 // vpdpbusd zmm6, zmm8, dword ptr [r8 + 0x54]{1to16}
-	LONG $0x5815d262; WORD $0x6850; BYTE $0x1a // vpdpbusd zmm5, zmm13, dword ptr [r8 + 0x68]{1to16}
-	LONG $0x58155262; WORD $0x7850; BYTE $0x0a // vpdpbusd zmm15, zmm13, dword ptr [r8 + 0x28]{1to16}
-	LONG $0x487d7262; WORD $0x0413; BYTE $0x1e // vcvtph2ps zmm8, ymmword ptr [rsi + rbx]
+	LONG $0x5815e262; WORD $0x4750; BYTE $0x02 // vpdpbusd zmm16, zmm13, dword ptr [rdi + 0x8]{1to16}
+	LONG $0x583df262; WORD $0x7750; BYTE $0x15 // vpdpbusd zmm6, zmm8, dword ptr [rdi + 0x54]{1to16}
+	LONG $0x5815f262; WORD $0x6f50; BYTE $0x1a // vpdpbusd zmm5, zmm13, dword ptr [rdi + 0x68]{1to16}
+	LONG $0x58157262; WORD $0x7f50; BYTE $0x0a // vpdpbusd zmm15, zmm13, dword ptr [rdi + 0x28]{1to16}
+	LONG $0x487d3262; WORD $0x0413; BYTE $0x36 // vcvtph2ps zmm8, ymmword ptr [rsi + r14]
 	LONG $0x487d5262; WORD $0xd218 // vbroadcastss zmm10, xmm10
-	LONG $0x5835c262; WORD $0x4050; BYTE $0x06 // vpdpbusd zmm16, zmm9, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x5815d262; WORD $0x7050; BYTE $0x12 // vpdpbusd zmm6, zmm13, dword ptr [r8 + 0x48]{1to16}
-	LONG $0x5835d262; WORD $0x6850; BYTE $0x1e // vpdpbusd zmm5, zmm9, dword ptr [r8 + 0x78]{1to16}
-	LONG $0x58355262; WORD $0x7850; BYTE $0x0e // vpdpbusd zmm15, zmm9, dword ptr [r8 + 0x38]{1to16}
-	LONG $0x580dc262; WORD $0x4050; BYTE $0x03 // vpdpbusd zmm16, zmm14, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x5835d262; WORD $0x7050; BYTE $0x16 // vpdpbusd zmm6, zmm9, dword ptr [r8 + 0x58]{1to16}
-	QUAD $0x021e4c13487d7262 // vcvtph2ps zmm9, ymmword ptr [rsi + rbx + 0x40]
-	LONG $0x580dd262; WORD $0x6850; BYTE $0x1b // vpdpbusd zmm5, zmm14, dword ptr [r8 + 0x6c]{1to16}
-	LONG $0x580d5262; WORD $0x7850; BYTE $0x0b // vpdpbusd zmm15, zmm14, dword ptr [r8 + 0x2c]{1to16}
-	LONG $0x5845c262; WORD $0x4050; BYTE $0x07 // vpdpbusd zmm16, zmm7, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x580dd262; WORD $0x7050; BYTE $0x13 // vpdpbusd zmm6, zmm14, dword ptr [r8 + 0x4c]{1to16}
-	LONG $0x5845d262; WORD $0x6850; BYTE $0x1f // vpdpbusd zmm5, zmm7, dword ptr [r8 + 0x7c]{1to16}
-	LONG $0x58455262; WORD $0x7850; BYTE $0x0f // vpdpbusd zmm15, zmm7, dword ptr [r8 + 0x3c]{1to16}
-	LONG $0x5845d262; WORD $0x7050; BYTE $0x17 // vpdpbusd zmm6, zmm7, dword ptr [r8 + 0x5c]{1to16}
+	LONG $0x5835e262; WORD $0x4750; BYTE $0x06 // vpdpbusd zmm16, zmm9, dword ptr [rdi + 0x18]{1to16}
+	LONG $0x5815f262; WORD $0x7750; BYTE $0x12 // vpdpbusd zmm6, zmm13, dword ptr [rdi + 0x48]{1to16}
+	LONG $0x5835f262; WORD $0x6f50; BYTE $0x1e // vpdpbusd zmm5, zmm9, dword ptr [rdi + 0x78]{1to16}
+	LONG $0x58357262; WORD $0x7f50; BYTE $0x0e // vpdpbusd zmm15, zmm9, dword ptr [rdi + 0x38]{1to16}
+	LONG $0x580de262; WORD $0x4750; BYTE $0x03 // vpdpbusd zmm16, zmm14, dword ptr [rdi + 0xc]{1to16}
+	LONG $0x5835f262; WORD $0x7750; BYTE $0x16 // vpdpbusd zmm6, zmm9, dword ptr [rdi + 0x58]{1to16}
+	QUAD $0x02364c13487d3262 // vcvtph2ps zmm9, ymmword ptr [rsi + r14 + 0x40]
+	LONG $0x580df262; WORD $0x6f50; BYTE $0x1b // vpdpbusd zmm5, zmm14, dword ptr [rdi + 0x6c]{1to16}
+	LONG $0x580d7262; WORD $0x7f50; BYTE $0x0b // vpdpbusd zmm15, zmm14, dword ptr [rdi + 0x2c]{1to16}
+	LONG $0x5845e262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm16, zmm7, dword ptr [rdi + 0x1c]{1to16}
+	LONG $0x580df262; WORD $0x7750; BYTE $0x13 // vpdpbusd zmm6, zmm14, dword ptr [rdi + 0x4c]{1to16}
+	LONG $0x5845f262; WORD $0x6f50; BYTE $0x1f // vpdpbusd zmm5, zmm7, dword ptr [rdi + 0x7c]{1to16}
+	LONG $0x58457262; WORD $0x7f50; BYTE $0x0f // vpdpbusd zmm15, zmm7, dword ptr [rdi + 0x3c]{1to16}
+	LONG $0x5845f262; WORD $0x7750; BYTE $0x17 // vpdpbusd zmm6, zmm7, dword ptr [rdi + 0x5c]{1to16}
 	LONG $0x487cb162; WORD $0xf85b // vcvtdq2ps zmm7, zmm16
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x483cf162; WORD $0xff59 // vmulps zmm7, zmm8, zmm7
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x483cf162; WORD $0xed59 // vmulps zmm5, zmm8, zmm5
 	LONG $0x48357262; WORD $0xd7ac // vfnmadd213ps zmm10, zmm9, zmm7 # zmm10 = -(zmm9 * zmm10) + zmm7
-	LONG $0x582dd262; WORD $0x60b8; BYTE $0x40 // vfmadd231ps zmm4, zmm10, dword ptr [r8 + 0x100]{1to16} # zmm4 = (zmm10 * mem) + zmm4
-	QUAD $0x00012490107a41c4; BYTE $0x00 // vmovss xmm10, dword ptr [r8 + 0x124]
+	LONG $0x582df262; WORD $0x67b8; BYTE $0x40 // vfmadd231ps zmm4, zmm10, dword ptr [rdi + 0x100]{1to16} # zmm4 = (zmm10 * mem) + zmm4
+	QUAD $0x0000012497107ac5 // vmovss xmm10, dword ptr [rdi + 0x124]
 	LONG $0x487cd162; WORD $0xff5b // vcvtdq2ps zmm7, zmm15
 	LONG $0x483cf162; WORD $0xf659 // vmulps zmm6, zmm8, zmm6
 	LONG $0x483cf162; WORD $0xff59 // vmulps zmm7, zmm8, zmm7
 	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
 	LONG $0x487d5262; WORD $0xd218 // vbroadcastss zmm10, xmm10
 	LONG $0x48357262; WORD $0xd7ac // vfnmadd213ps zmm10, zmm9, zmm7 # zmm10 = -(zmm9 * zmm10) + zmm7
-	QUAD $0x000128b8107ac1c4; BYTE $0x00 // vmovss xmm7, dword ptr [r8 + 0x128]
-	LONG $0x582dd262; WORD $0x58b8; BYTE $0x41 // vfmadd231ps zmm3, zmm10, dword ptr [r8 + 0x104]{1to16} # zmm3 = (zmm10 * mem) + zmm3
+	QUAD $0x00000128bf10fac5 // vmovss xmm7, dword ptr [rdi + 0x128]
+	LONG $0x582df262; WORD $0x5fb8; BYTE $0x41 // vfmadd231ps zmm3, zmm10, dword ptr [rdi + 0x104]{1to16} # zmm3 = (zmm10 * mem) + zmm3
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
 	LONG $0x4835f262; WORD $0xfeac // vfnmadd213ps zmm7, zmm9, zmm6 # zmm7 = -(zmm9 * zmm7) + zmm6
-	QUAD $0x00012cb0107ac1c4; BYTE $0x00 // vmovss xmm6, dword ptr [r8 + 0x12c]
-	LONG $0x5845d262; WORD $0x50b8; BYTE $0x42 // vfmadd231ps zmm2, zmm7, dword ptr [r8 + 0x108]{1to16} # zmm2 = (zmm7 * mem) + zmm2
+	QUAD $0x0000012cb710fac5 // vmovss xmm6, dword ptr [rdi + 0x12c]
+	LONG $0x5845f262; WORD $0x57b8; BYTE $0x42 // vfmadd231ps zmm2, zmm7, dword ptr [rdi + 0x108]{1to16} # zmm2 = (zmm7 * mem) + zmm2
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
 	LONG $0x4835f262; WORD $0xf5ac // vfnmadd213ps zmm6, zmm9, zmm5 # zmm6 = -(zmm9 * zmm6) + zmm5
-	LONG $0x584dd262; WORD $0x48b8; BYTE $0x43 // vfmadd231ps zmm1, zmm6, dword ptr [r8 + 0x10c]{1to16} # zmm1 = (zmm6 * mem) + zmm1
-	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfdb4850f; WORD $0xffff // jne 0x11920 <pq_q4_1+0x720>
+	LONG $0x584df262; WORD $0x4fb8; BYTE $0x43 // vfmadd231ps zmm1, zmm6, dword ptr [rdi + 0x10c]{1to16} # zmm1 = (zmm6 * mem) + zmm1
+	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfdba850f; WORD $0xffff // jne 0x11c70 <pq_q4_1+0x840>
 	LONG $0x80c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x280
-	LONG $0xfe5f8d49 // lea rbx, [r15 - 0x2]
-	LONG $0x02ff8349 // cmp r15, 0x2
-	WORD $0x8949; BYTE $0xdf // mov r15, rbx
-	LONG $0xfd8c8f0f; WORD $0xffff // jg 0x11910 <pq_q4_1+0x710>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf703840f; WORD $0xffff // je 0x11290 <pq_q4_1+0x90>
+	LONG $0xfe588d49 // lea rbx, [r8 - 0x2]
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
+	LONG $0xfd928f0f; WORD $0xffff // jg 0x11c60 <pq_q4_1+0x830>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xf5f9840f; WORD $0xffff // je 0x114d0 <pq_q4_1+0xa0>
 	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf6f3820f; WORD $0xffff // jb 0x11290 <pq_q4_1+0x90>
+	LONG $0x02fb8341 // cmp r11d, 0x2
+	LONG $0xf5e9820f; WORD $0xffff // jb 0x114d0 <pq_q4_1+0xa0>
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm3
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf6e2820f; WORD $0xffff // jb 0x11290 <pq_q4_1+0x90>
+	LONG $0x03fb8341 // cmp r11d, 0x3
+	LONG $0xf5d8820f; WORD $0xffff // jb 0x114d0 <pq_q4_1+0xa0>
 	LONG $0x487cf162; WORD $0x1411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm2
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf6d1850f; WORD $0xffff // jne 0x11290 <pq_q4_1+0x90>
+	LONG $0x04fb8341 // cmp r11d, 0x4
+	LONG $0xf5c7850f; WORD $0xffff // jne 0x114d0 <pq_q4_1+0xa0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x0c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm1
-	LONG $0xfff6c1e9; BYTE $0xff // jmp 0x11290 <pq_q4_1+0x90>
-	LONG $0x28c48348 // add rsp, 0x28
+	LONG $0xfff5b7e9; BYTE $0xff // jmp 0x114d0 <pq_q4_1+0xa0>
+	LONG $0x30c48348 // add rsp, 0x30
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -1231,150 +1368,213 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pq_q5_0: +7152
+	// pq_q5_0: +7984
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0a8b8e0f; WORD $0x0000 // jle 0x1268b <pq_q5_0+0xa9b>
+	LONG $0x0c278e0f; WORD $0x0000 // jle 0x12b67 <pq_q5_0+0xc37>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x28ec8348 // sub rsp, 0x28
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	LONG $0x38ec8348 // sub rsp, 0x38
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x3feec148 // shr rsi, 0x3f
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	QUAD $0x6163055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x6163] # 0x17d88 <quant_x+0x3c8>
-	QUAD $0x61610d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x6161] # 0x17d90 <quant_x+0x3d0>
-	QUAD $0x00608c152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x608c] # 0x17cc4 <quant_x+0x304>
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	QUAD $0x006f20052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x6f20] # 0x18e84 <quant_x+0x2d4>
+	QUAD $0x6fda0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x6fda] # 0x18f48 <quant_x+0x398>
+	QUAD $0x6fd8155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x6fd8] # 0x18f50 <quant_x+0x3a0>
+	LONG $0x54778d4d // lea r14, [r15 + 0x54]
 	LONG $0xd1b60f45 // movzx r10d, r9b
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x014c; BYTE $0xc6 // add rsi, r8
+	LONG $0x2474894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r14
 	WORD $0xd148; BYTE $0xee // shr rsi
 	LONG $0xc0de694c; WORD $0x0002; BYTE $0x00 // imul r11, rsi, 0x2c0
 	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
-	LONG $0x76048d4c // lea r8, [rsi + 2*rsi]
+	LONG $0x763c8d48 // lea rdi, [rsi + 2*rsi]
 	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
 	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
 	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
-	LONG $0x2404894c // mov qword ptr [rsp], r8
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x04e0c149 // shl r8, 0x4
-	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
+	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
 	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x27eb // jmp 0x11cb8 <pq_q5_0+0xc8>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x22eb // jmp 0x12008 <pq_q5_0+0xd8>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	WORD $0x014c; BYTE $0xdf // add rdi, r11
+	WORD $0x014d; BYTE $0xdd // add r13, r11
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x09c58e0f; WORD $0x0000 // jle 0x1267d <pq_q5_0+0xa8d>
+	LONG $0x0b518e0f; WORD $0x0000 // jle 0x12b59 <pq_q5_0+0xc29>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x01b7850f; WORD $0x0000 // jne 0x11e80 <pq_q5_0+0x290>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x01998e0f; WORD $0x0000 // jle 0x11e6b <pq_q5_0+0x27b>
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894d; BYTE $0xe0 // mov r8, r12
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xbf348d4f // lea r14, [r15 + 4*r15]
-	LONG $0x6e79c1c4; WORD $0x2460 // vmovd xmm4, dword ptr [r8 + 0x24]
-	LONG $0x05e7c149 // shl r15, 0x5
-	LONG $0x06e6c149 // shl r14, 0x6
-	QUAD $0x05366c6f48feb162 // vmovdqu64 zmm5, zmmword ptr [rsi + r14 + 0x140]
-	QUAD $0x01367c6f48feb162 // vmovdqu64 zmm7, zmmword ptr [rsi + r14 + 0x40]
-	QUAD $0x0236446f48fe3162 // vmovdqu64 zmm8, zmmword ptr [rsi + r14 + 0x80]
-	QUAD $0x03364c6f48fe3162 // vmovdqu64 zmm9, zmmword ptr [rsi + r14 + 0xc0]
-	QUAD $0x0436546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rsi + r14 + 0x100]
-	LONG $0xf472d9c5; BYTE $0x04 // vpslld xmm4, xmm4, 0x4
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x484df162; WORD $0xf572; BYTE $0x04 // vpslld zmm6, zmm5, 0x4
-	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x48c5f362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm6, zmm7, zmm0, 0xf8
-	LONG $0x584dd262; WORD $0x2050 // vpdpbusd zmm4, zmm6, dword ptr [r8]{1to16}
-	LONG $0x484df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm6, zmm7, 0x4
-	LONG $0x48d5f162; WORD $0xf9db // vpandq zmm7, zmm5, zmm1
-	LONG $0x48cdf362; WORD $0xf825; BYTE $0xf8 // vpternlogq zmm7, zmm6, zmm0, 0xf8
-	LONG $0x484df162; WORD $0xf572; BYTE $0x03 // vpslld zmm6, zmm5, 0x3
-	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x5845d262; WORD $0x6050; BYTE $0x04 // vpdpbusd zmm4, zmm7, dword ptr [r8 + 0x10]{1to16}
-	LONG $0x48bdf362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm6, zmm8, zmm0, 0xf8
-	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
-	LONG $0x584dd262; WORD $0x6050; BYTE $0x01 // vpdpbusd zmm4, zmm6, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x484df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm6, zmm5, 0x1
-	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x48c5f362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm6, zmm7, zmm0, 0xf8
-	LONG $0x4845d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm7, zmm9, 0x4
-	LONG $0x584dd262; WORD $0x6050; BYTE $0x05 // vpdpbusd zmm4, zmm6, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x484df162; WORD $0xf572; BYTE $0x02 // vpslld zmm6, zmm5, 0x2
-	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x48b5f362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm6, zmm9, zmm0, 0xf8
-	LONG $0x584dd262; WORD $0x6050; BYTE $0x02 // vpdpbusd zmm4, zmm6, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x484df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm6, zmm5, 0x2
-	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x48c5f362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm6, zmm7, zmm0, 0xf8
-	LONG $0x584dd262; WORD $0x6050; BYTE $0x06 // vpdpbusd zmm4, zmm6, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x4855f162; WORD $0xf5fe // vpaddd zmm6, zmm5, zmm5
-	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
-	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
-	LONG $0x48adf362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm6, zmm10, zmm0, 0xf8
-	LONG $0x584dd262; WORD $0x6050; BYTE $0x03 // vpdpbusd zmm4, zmm6, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x484dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm6, zmm10, 0x4
-	LONG $0x48cdf362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm5, zmm6, zmm0, 0xf8
-	LONG $0x5855d262; WORD $0x6050; BYTE $0x07 // vpdpbusd zmm4, zmm5, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x487db262; WORD $0x2c13; BYTE $0x3e // vcvtph2ps zmm5, ymmword ptr [rsi + r15]
-	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
-	LONG $0x585dd262; WORD $0x58b8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r8 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	LONG $0x30c08349 // add r8, 0x30
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfe9d850f; WORD $0xffff // jne 0x11cf0 <pq_q5_0+0x100>
-	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
-	LONG $0xfe738d4c // lea r14, [rbx - 0x2]
-	LONG $0x02fb8348 // cmp rbx, 0x2
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfe758f0f; WORD $0xffff // jg 0x11ce0 <pq_q5_0+0xf0>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfe2c840f; WORD $0xffff // je 0x11ca0 <pq_q5_0+0xb0>
-	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xfffe21e9; BYTE $0xff // jmp 0x11ca0 <pq_q5_0+0xb0>
+	LONG $0x0347850f; WORD $0x0000 // jne 0x12360 <pq_q5_0+0x430>
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x031f8e0f; WORD $0x0000 // jle 0x12341 <pq_q5_0+0x411>
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	WORD $0x894d; BYTE $0xe8 // mov r8, r13
 	BYTE $0x90 // nop
+	LONG $0x487cd162; WORD $0x6810; BYTE $0x01 // vmovups zmm5, zmmword ptr [r8 + 0x40]
+	LONG $0x487dd262; WORD $0x2013 // vcvtph2ps zmm4, ymmword ptr [r8]
+	LONG $0x487cd162; WORD $0x6810; BYTE $0x02 // vmovups zmm5, zmmword ptr [r8 + 0x80]
+	LONG $0x487cd162; WORD $0x6810; BYTE $0x03 // vmovups zmm5, zmmword ptr [r8 + 0xc0]
+	LONG $0x487cd162; WORD $0x6810; BYTE $0x04 // vmovups zmm5, zmmword ptr [r8 + 0x100]
+	LONG $0x487cd162; WORD $0x6810; BYTE $0x05 // vmovups zmm5, zmmword ptr [r8 + 0x140]
+	LONG $0x48fed162; WORD $0x706f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x40]
+	LONG $0x6f6ef9c5; BYTE $0xd0 // vmovd xmm5, dword ptr [rdi - 0x30]
+	LONG $0x48fed162; WORD $0x786f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r8 + 0x80]
+	LONG $0x48fe5162; WORD $0x406f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r8 + 0xc0]
+	LONG $0x48fe5162; WORD $0x486f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r8 + 0x100]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xfec68348 // add rsi, -0x2
+	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
+	LONG $0x4855f262; WORD $0xe847 // vpsllvd zmm5, zmm5, zmm0
+	LONG $0x48cd7162; WORD $0xeadb // vpandq zmm13, zmm6, zmm2
+	LONG $0x481df162; WORD $0xf672; BYTE $0x03 // vpslld zmm12, zmm6, 0x3
+	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
+	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
+	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x582df262; WORD $0x6f50; BYTE $0xeb // vpdpbusd zmm5, zmm10, dword ptr [rdi - 0x54]{1to16}
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x481df162; WORD $0xf672; BYTE $0x02 // vpslld zmm12, zmm6, 0x2
+	LONG $0x48c57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm7, zmm1, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x5815f262; WORD $0x7f50; BYTE $0xef // vpdpbusd zmm7, zmm13, dword ptr [rdi - 0x44]{1to16}
+	LONG $0x4815f162; WORD $0xd672; BYTE $0x01 // vpsrld zmm13, zmm6, 0x1
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0x582d7262; WORD $0x5f50; BYTE $0xec // vpdpbusd zmm11, zmm10, dword ptr [rdi - 0x50]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x4815f162; WORD $0xd672; BYTE $0x02 // vpsrld zmm13, zmm6, 0x2
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x582d7262; WORD $0x4750; BYTE $0xf0 // vpdpbusd zmm8, zmm10, dword ptr [rdi - 0x40]{1to16}
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x48fe5162; WORD $0x606f; BYTE $0x05 // vmovdqu64 zmm12, zmmword ptr [r8 + 0x140]
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582df262; WORD $0x6f50; BYTE $0xed // vpdpbusd zmm5, zmm10, dword ptr [rdi - 0x4c]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582df262; WORD $0x7f50; BYTE $0xf1 // vpdpbusd zmm7, zmm10, dword ptr [rdi - 0x3c]{1to16}
+	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
+	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
+	LONG $0x489d7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm12, zmm1, 0xf8
+	LONG $0x58357262; WORD $0x5f50; BYTE $0xee // vpdpbusd zmm11, zmm9, dword ptr [rdi - 0x48]{1to16}
+	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
+	LONG $0x4845d162; WORD $0xd472; BYTE $0x04 // vpsrld zmm7, zmm12, 0x4
+	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
+	LONG $0x58457262; WORD $0x4750; BYTE $0xf2 // vpdpbusd zmm8, zmm7, dword ptr [rdi - 0x38]{1to16}
+	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x5865f262; WORD $0x6798; BYTE $0xf3 // vfmadd132ps zmm4, zmm3, dword ptr [rdi - 0x34]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	LONG $0x487cd162; WORD $0x6810; BYTE $0x06 // vmovups zmm5, zmmword ptr [r8 + 0x180]
+	LONG $0x487dd262; WORD $0x5813; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [r8 + 0x20]
+	LONG $0x487cd162; WORD $0x6810; BYTE $0x07 // vmovups zmm5, zmmword ptr [r8 + 0x1c0]
+	LONG $0x487cd162; WORD $0x6810; BYTE $0x08 // vmovups zmm5, zmmword ptr [r8 + 0x200]
+	LONG $0x487cd162; WORD $0x6810; BYTE $0x09 // vmovups zmm5, zmmword ptr [r8 + 0x240]
+	LONG $0x487cd162; WORD $0x6810; BYTE $0x0a // vmovups zmm5, zmmword ptr [r8 + 0x280]
+	LONG $0x48fed162; WORD $0x706f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x180]
+	LONG $0x2f6ef9c5 // vmovd xmm5, dword ptr [rdi]
+	LONG $0x48fed162; WORD $0x786f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r8 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x406f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r8 + 0x200]
+	LONG $0x48fe5162; WORD $0x486f; BYTE $0x09 // vmovdqu64 zmm9, zmmword ptr [r8 + 0x240]
+	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
+	LONG $0x4855f262; WORD $0xe847 // vpsllvd zmm5, zmm5, zmm0
+	LONG $0x48cd7162; WORD $0xe2db // vpandq zmm12, zmm6, zmm2
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
+	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
+	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
+	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x582df262; WORD $0x6f50; BYTE $0xf7 // vpdpbusd zmm5, zmm10, dword ptr [rdi - 0x24]{1to16}
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
+	LONG $0x48c57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm1, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x581df262; WORD $0x7f50; BYTE $0xfb // vpdpbusd zmm7, zmm12, dword ptr [rdi - 0x14]{1to16}
+	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0x582d7262; WORD $0x5f50; BYTE $0xf8 // vpdpbusd zmm11, zmm10, dword ptr [rdi - 0x20]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x582d7262; WORD $0x4750; BYTE $0xfc // vpdpbusd zmm8, zmm10, dword ptr [rdi - 0x10]{1to16}
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582df262; WORD $0x6f50; BYTE $0xf9 // vpdpbusd zmm5, zmm10, dword ptr [rdi - 0x1c]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582df262; WORD $0x7f50; BYTE $0xfd // vpdpbusd zmm7, zmm10, dword ptr [rdi - 0xc]{1to16}
+	LONG $0x48fe5162; WORD $0x506f; BYTE $0x0a // vmovdqu64 zmm10, zmmword ptr [r8 + 0x280]
+	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
+	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
+	LONG $0xc0c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x2c0
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
+	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
+	LONG $0x58357262; WORD $0x5f50; BYTE $0xfa // vpdpbusd zmm11, zmm9, dword ptr [rdi - 0x18]{1to16}
+	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
+	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
+	LONG $0x58457262; WORD $0x4750; BYTE $0xfe // vpdpbusd zmm8, zmm7, dword ptr [rdi - 0x8]{1to16}
+	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
+	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x4864f162; WORD $0xdd59 // vmulps zmm3, zmm3, zmm5
+	LONG $0x585df262; WORD $0x5f98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [rdi - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	LONG $0x60c78348 // add rdi, 0x60
+	LONG $0x02fe8348 // cmp rsi, 0x2
+	LONG $0xfcef870f; WORD $0xffff // ja 0x12030 <pq_q5_0+0x100>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xfca6840f; WORD $0xffff // je 0x11ff0 <pq_q5_0+0xc0>
+	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
+	LONG $0xfffc9be9; BYTE $0xff // jmp 0x11ff0 <pq_q5_0+0xc0>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x04ca820f; WORD $0x0000 // jb 0x12360 <pq_q5_0+0x770>
+	LONG $0x04ca820f; WORD $0x0000 // jb 0x12840 <pq_q5_0+0x910>
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x04368e0f; WORD $0x0000 // jle 0x122e8 <pq_q5_0+0x6f8>
-	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x04368e0f; WORD $0x0000 // jle 0x127c8 <pq_q5_0+0x898>
+	WORD $0x894c; BYTE $0xef // mov rdi, r13
+	WORD $0x894c; BYTE $0xfe // mov rsi, r15
+	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
-	WORD $0xdb31 // xor ebx, ebx
+	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	WORD $0xed31 // xor ebp, ebp
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x9b348d4c // lea r14, [rbx + 4*rbx]
+	LONG $0xad648d4c; BYTE $0x00 // lea r12, [rbp + 4*rbp]
 	QUAD $0x000001209e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x120]
 	QUAD $0x00000124a66e79c5 // vmovd xmm12, dword ptr [rsi + 0x124]
 	QUAD $0x00000128ae6e79c5 // vmovd xmm13, dword ptr [rsi + 0x128]
@@ -1383,20 +1583,20 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x087de162; WORD $0x466e; BYTE $0x4d // vmovd xmm16, dword ptr [rsi + 0x134]
 	LONG $0x087de162; WORD $0x4e6e; BYTE $0x4e // vmovd xmm17, dword ptr [rsi + 0x138]
 	LONG $0x087de162; WORD $0x566e; BYTE $0x4f // vmovd xmm18, dword ptr [rsi + 0x13c]
-	LONG $0x05e3c148 // shl rbx, 0x5
-	LONG $0x06e6c149 // shl r14, 0x6
-	QUAD $0x05355c6f48fea162 // vmovdqu64 zmm19, zmmword ptr [rbp + r14 + 0x140]
-	QUAD $0x01357c6f48fea162 // vmovdqu64 zmm23, zmmword ptr [rbp + r14 + 0x40]
-	QUAD $0x0235446f48fe2162 // vmovdqu64 zmm24, zmmword ptr [rbp + r14 + 0x80]
-	QUAD $0x03356c6f48fea162 // vmovdqu64 zmm21, zmmword ptr [rbp + r14 + 0xc0]
-	LONG $0x48257262; WORD $0xda47 // vpsllvd zmm11, zmm11, zmm2
-	LONG $0x481d7262; WORD $0xe247 // vpsllvd zmm12, zmm12, zmm2
-	LONG $0x48157262; WORD $0xea47 // vpsllvd zmm13, zmm13, zmm2
-	LONG $0x480d7262; WORD $0xf247 // vpsllvd zmm14, zmm14, zmm2
-	LONG $0x48057262; WORD $0xfa47 // vpsllvd zmm15, zmm15, zmm2
-	LONG $0x407de262; WORD $0xc247 // vpsllvd zmm16, zmm16, zmm2
-	LONG $0x4075e262; WORD $0xca47 // vpsllvd zmm17, zmm17, zmm2
-	LONG $0x406de262; WORD $0xd247 // vpsllvd zmm18, zmm18, zmm2
+	LONG $0x05e5c148 // shl rbp, 0x5
+	LONG $0x06e4c149 // shl r12, 0x6
+	QUAD $0x01275c6f48fea162 // vmovdqu64 zmm19, zmmword ptr [rdi + r12 + 0x40]
+	QUAD $0x02276c6f48fea162 // vmovdqu64 zmm21, zmmword ptr [rdi + r12 + 0x80]
+	QUAD $0x0327746f48fea162 // vmovdqu64 zmm22, zmmword ptr [rdi + r12 + 0xc0]
+	QUAD $0x0427646f48fea162 // vmovdqu64 zmm20, zmmword ptr [rdi + r12 + 0x100]
+	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
+	LONG $0x481d7262; WORD $0xe047 // vpsllvd zmm12, zmm12, zmm0
+	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
+	LONG $0x480d7262; WORD $0xf047 // vpsllvd zmm14, zmm14, zmm0
+	LONG $0x48057262; WORD $0xf847 // vpsllvd zmm15, zmm15, zmm0
+	LONG $0x407de262; WORD $0xc047 // vpsllvd zmm16, zmm16, zmm0
+	LONG $0x4075e262; WORD $0xc847 // vpsllvd zmm17, zmm17, zmm0
+	LONG $0x406de262; WORD $0xd047 // vpsllvd zmm18, zmm18, zmm0
 	LONG $0x487d5262; WORD $0xdb58 // vpbroadcastd zmm11, xmm11
 	LONG $0x487d5262; WORD $0xe458 // vpbroadcastd zmm12, xmm12
 	LONG $0x487d5262; WORD $0xed58 // vpbroadcastd zmm13, xmm13
@@ -1405,23 +1605,22 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487da262; WORD $0xc058 // vpbroadcastd zmm16, xmm16
 	LONG $0x487da262; WORD $0xc958 // vpbroadcastd zmm17, xmm17
 	LONG $0x487da262; WORD $0xd258 // vpbroadcastd zmm18, xmm18
-	LONG $0x405db162; WORD $0xf372; BYTE $0x04 // vpslld zmm20, zmm19, 0x4
-	LONG $0x40dde162; WORD $0xf1db // vpandq zmm22, zmm20, zmm1
-	QUAD $0x0435646f48fea162 // vmovdqu64 zmm20, zmmword ptr [rbp + r14 + 0x100]
-	LONG $0x40c5e362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm22, zmm23, zmm0, 0xf8
-	LONG $0x504d7262; WORD $0x1e50 // vpdpbusd zmm11, zmm22, dword ptr [rsi]{1to16}
-	LONG $0x504d7262; WORD $0x6650; BYTE $0x08 // vpdpbusd zmm12, zmm22, dword ptr [rsi + 0x20]{1to16}
-	LONG $0x504d7262; WORD $0x6e50; BYTE $0x10 // vpdpbusd zmm13, zmm22, dword ptr [rsi + 0x40]{1to16}
-	LONG $0x504d7262; WORD $0x7650; BYTE $0x18 // vpdpbusd zmm14, zmm22, dword ptr [rsi + 0x60]{1to16}
-	LONG $0x504d7262; WORD $0x7e50; BYTE $0x20 // vpdpbusd zmm15, zmm22, dword ptr [rsi + 0x80]{1to16}
-	LONG $0x504de262; WORD $0x4650; BYTE $0x28 // vpdpbusd zmm16, zmm22, dword ptr [rsi + 0xa0]{1to16}
-	LONG $0x504de262; WORD $0x4e50; BYTE $0x30 // vpdpbusd zmm17, zmm22, dword ptr [rsi + 0xc0]{1to16}
-	LONG $0x504de262; WORD $0x5650; BYTE $0x38 // vpdpbusd zmm18, zmm22, dword ptr [rsi + 0xe0]{1to16}
-	LONG $0x404db162; WORD $0xd772; BYTE $0x04 // vpsrld zmm22, zmm23, 0x4
-	LONG $0x40e5e162; WORD $0xf9db // vpandq zmm23, zmm19, zmm1
-	LONG $0x40cde362; WORD $0xf825; BYTE $0xf8 // vpternlogq zmm23, zmm22, zmm0, 0xf8
-	LONG $0x404db162; WORD $0xf372; BYTE $0x03 // vpslld zmm22, zmm19, 0x3
-	LONG $0x40cde162; WORD $0xf1db // vpandq zmm22, zmm22, zmm1
+	LONG $0x4045b162; WORD $0xf372; BYTE $0x04 // vpslld zmm23, zmm19, 0x4
+	LONG $0x40c5e162; WORD $0xfadb // vpandq zmm23, zmm23, zmm2
+	LONG $0x40d5e362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm23, zmm21, zmm1, 0xf8
+	LONG $0x50457262; WORD $0x1e50 // vpdpbusd zmm11, zmm23, dword ptr [rsi]{1to16}
+	LONG $0x50457262; WORD $0x6650; BYTE $0x08 // vpdpbusd zmm12, zmm23, dword ptr [rsi + 0x20]{1to16}
+	LONG $0x50457262; WORD $0x6e50; BYTE $0x10 // vpdpbusd zmm13, zmm23, dword ptr [rsi + 0x40]{1to16}
+	LONG $0x50457262; WORD $0x7650; BYTE $0x18 // vpdpbusd zmm14, zmm23, dword ptr [rsi + 0x60]{1to16}
+	LONG $0x50457262; WORD $0x7e50; BYTE $0x20 // vpdpbusd zmm15, zmm23, dword ptr [rsi + 0x80]{1to16}
+	LONG $0x5045e262; WORD $0x4650; BYTE $0x28 // vpdpbusd zmm16, zmm23, dword ptr [rsi + 0xa0]{1to16}
+	LONG $0x5045e262; WORD $0x4e50; BYTE $0x30 // vpdpbusd zmm17, zmm23, dword ptr [rsi + 0xc0]{1to16}
+	LONG $0x5045e262; WORD $0x5650; BYTE $0x38 // vpdpbusd zmm18, zmm23, dword ptr [rsi + 0xe0]{1to16}
+	LONG $0x4055b162; WORD $0xd572; BYTE $0x04 // vpsrld zmm21, zmm21, 0x4
+	LONG $0x40e5e162; WORD $0xfadb // vpandq zmm23, zmm19, zmm2
+	LONG $0x40d5e362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm23, zmm21, zmm1, 0xf8
+	LONG $0x4055b162; WORD $0xf372; BYTE $0x03 // vpslld zmm21, zmm19, 0x3
+	LONG $0x40d5e162; WORD $0xeadb // vpandq zmm21, zmm21, zmm2
 	LONG $0x50457262; WORD $0x5e50; BYTE $0x04 // vpdpbusd zmm11, zmm23, dword ptr [rsi + 0x10]{1to16}
 	LONG $0x50457262; WORD $0x6650; BYTE $0x0c // vpdpbusd zmm12, zmm23, dword ptr [rsi + 0x30]{1to16}
 	LONG $0x50457262; WORD $0x6e50; BYTE $0x14 // vpdpbusd zmm13, zmm23, dword ptr [rsi + 0x50]{1to16}
@@ -1430,65 +1629,66 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5045e262; WORD $0x4650; BYTE $0x2c // vpdpbusd zmm16, zmm23, dword ptr [rsi + 0xb0]{1to16}
 	LONG $0x5045e262; WORD $0x4e50; BYTE $0x34 // vpdpbusd zmm17, zmm23, dword ptr [rsi + 0xd0]{1to16}
 	LONG $0x5045e262; WORD $0x5650; BYTE $0x3c // vpdpbusd zmm18, zmm23, dword ptr [rsi + 0xf0]{1to16}
-	LONG $0x40bde362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm22, zmm24, zmm0, 0xf8
-	LONG $0x40459162; WORD $0xd072; BYTE $0x04 // vpsrld zmm23, zmm24, 0x4
-	LONG $0x504d7262; WORD $0x5e50; BYTE $0x01 // vpdpbusd zmm11, zmm22, dword ptr [rsi + 0x4]{1to16}
-	LONG $0x504d7262; WORD $0x6650; BYTE $0x09 // vpdpbusd zmm12, zmm22, dword ptr [rsi + 0x24]{1to16}
-	LONG $0x504d7262; WORD $0x6e50; BYTE $0x11 // vpdpbusd zmm13, zmm22, dword ptr [rsi + 0x44]{1to16}
-	LONG $0x504d7262; WORD $0x7650; BYTE $0x19 // vpdpbusd zmm14, zmm22, dword ptr [rsi + 0x64]{1to16}
-	LONG $0x504d7262; WORD $0x7e50; BYTE $0x21 // vpdpbusd zmm15, zmm22, dword ptr [rsi + 0x84]{1to16}
-	LONG $0x504de262; WORD $0x4650; BYTE $0x29 // vpdpbusd zmm16, zmm22, dword ptr [rsi + 0xa4]{1to16}
-	LONG $0x504de262; WORD $0x4e50; BYTE $0x31 // vpdpbusd zmm17, zmm22, dword ptr [rsi + 0xc4]{1to16}
-	LONG $0x504de262; WORD $0x5650; BYTE $0x39 // vpdpbusd zmm18, zmm22, dword ptr [rsi + 0xe4]{1to16}
-	LONG $0x404db162; WORD $0xd372; BYTE $0x01 // vpsrld zmm22, zmm19, 0x1
-	LONG $0x40cde162; WORD $0xf1db // vpandq zmm22, zmm22, zmm1
-	LONG $0x40c5e362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm22, zmm23, zmm0, 0xf8
-	LONG $0x504d7262; WORD $0x5e50; BYTE $0x05 // vpdpbusd zmm11, zmm22, dword ptr [rsi + 0x14]{1to16}
-	LONG $0x504d7262; WORD $0x6650; BYTE $0x0d // vpdpbusd zmm12, zmm22, dword ptr [rsi + 0x34]{1to16}
-	LONG $0x504d7262; WORD $0x6e50; BYTE $0x15 // vpdpbusd zmm13, zmm22, dword ptr [rsi + 0x54]{1to16}
-	LONG $0x504d7262; WORD $0x7650; BYTE $0x1d // vpdpbusd zmm14, zmm22, dword ptr [rsi + 0x74]{1to16}
-	LONG $0x504d7262; WORD $0x7e50; BYTE $0x25 // vpdpbusd zmm15, zmm22, dword ptr [rsi + 0x94]{1to16}
-	LONG $0x504de262; WORD $0x4650; BYTE $0x2d // vpdpbusd zmm16, zmm22, dword ptr [rsi + 0xb4]{1to16}
-	LONG $0x504de262; WORD $0x4e50; BYTE $0x35 // vpdpbusd zmm17, zmm22, dword ptr [rsi + 0xd4]{1to16}
-	LONG $0x504de262; WORD $0x5650; BYTE $0x3d // vpdpbusd zmm18, zmm22, dword ptr [rsi + 0xf4]{1to16}
-	LONG $0x404db162; WORD $0xf372; BYTE $0x02 // vpslld zmm22, zmm19, 0x2
-	LONG $0x40cde162; WORD $0xf1db // vpandq zmm22, zmm22, zmm1
-	LONG $0x40d5e362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm22, zmm21, zmm0, 0xf8
-	LONG $0x4055b162; WORD $0xd572; BYTE $0x04 // vpsrld zmm21, zmm21, 0x4
-	LONG $0x504d7262; WORD $0x5e50; BYTE $0x02 // vpdpbusd zmm11, zmm22, dword ptr [rsi + 0x8]{1to16}
-	LONG $0x504d7262; WORD $0x6650; BYTE $0x0a // vpdpbusd zmm12, zmm22, dword ptr [rsi + 0x28]{1to16}
-	LONG $0x504d7262; WORD $0x6e50; BYTE $0x12 // vpdpbusd zmm13, zmm22, dword ptr [rsi + 0x48]{1to16}
-	LONG $0x504d7262; WORD $0x7650; BYTE $0x1a // vpdpbusd zmm14, zmm22, dword ptr [rsi + 0x68]{1to16}
-	LONG $0x504d7262; WORD $0x7e50; BYTE $0x22 // vpdpbusd zmm15, zmm22, dword ptr [rsi + 0x88]{1to16}
-	LONG $0x504de262; WORD $0x4650; BYTE $0x2a // vpdpbusd zmm16, zmm22, dword ptr [rsi + 0xa8]{1to16}
-	LONG $0x504de262; WORD $0x4e50; BYTE $0x32 // vpdpbusd zmm17, zmm22, dword ptr [rsi + 0xc8]{1to16}
-	LONG $0x504de262; WORD $0x5650; BYTE $0x3a // vpdpbusd zmm18, zmm22, dword ptr [rsi + 0xe8]{1to16}
+	LONG $0x40cde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm22, zmm1, 0xf8
+	LONG $0x404db162; WORD $0xd672; BYTE $0x04 // vpsrld zmm22, zmm22, 0x4
+	LONG $0x50557262; WORD $0x5e50; BYTE $0x01 // vpdpbusd zmm11, zmm21, dword ptr [rsi + 0x4]{1to16}
+	LONG $0x50557262; WORD $0x6650; BYTE $0x09 // vpdpbusd zmm12, zmm21, dword ptr [rsi + 0x24]{1to16}
+	LONG $0x50557262; WORD $0x6e50; BYTE $0x11 // vpdpbusd zmm13, zmm21, dword ptr [rsi + 0x44]{1to16}
+	LONG $0x50557262; WORD $0x7650; BYTE $0x19 // vpdpbusd zmm14, zmm21, dword ptr [rsi + 0x64]{1to16}
+	LONG $0x50557262; WORD $0x7e50; BYTE $0x21 // vpdpbusd zmm15, zmm21, dword ptr [rsi + 0x84]{1to16}
+	LONG $0x5055e262; WORD $0x4650; BYTE $0x29 // vpdpbusd zmm16, zmm21, dword ptr [rsi + 0xa4]{1to16}
+	LONG $0x5055e262; WORD $0x4e50; BYTE $0x31 // vpdpbusd zmm17, zmm21, dword ptr [rsi + 0xc4]{1to16}
+	LONG $0x5055e262; WORD $0x5650; BYTE $0x39 // vpdpbusd zmm18, zmm21, dword ptr [rsi + 0xe4]{1to16}
+	LONG $0x4055b162; WORD $0xd372; BYTE $0x01 // vpsrld zmm21, zmm19, 0x1
+	LONG $0x40d5e162; WORD $0xeadb // vpandq zmm21, zmm21, zmm2
+	LONG $0x40cde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm22, zmm1, 0xf8
 	LONG $0x404db162; WORD $0xd372; BYTE $0x02 // vpsrld zmm22, zmm19, 0x2
-	LONG $0x40cde162; WORD $0xf1db // vpandq zmm22, zmm22, zmm1
-	LONG $0x40d5e362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm22, zmm21, zmm0, 0xf8
+	LONG $0x50557262; WORD $0x5e50; BYTE $0x05 // vpdpbusd zmm11, zmm21, dword ptr [rsi + 0x14]{1to16}
+	LONG $0x50557262; WORD $0x6650; BYTE $0x0d // vpdpbusd zmm12, zmm21, dword ptr [rsi + 0x34]{1to16}
+	LONG $0x50557262; WORD $0x6e50; BYTE $0x15 // vpdpbusd zmm13, zmm21, dword ptr [rsi + 0x54]{1to16}
+	LONG $0x50557262; WORD $0x7650; BYTE $0x1d // vpdpbusd zmm14, zmm21, dword ptr [rsi + 0x74]{1to16}
+	LONG $0x50557262; WORD $0x7e50; BYTE $0x25 // vpdpbusd zmm15, zmm21, dword ptr [rsi + 0x94]{1to16}
+	LONG $0x5055e262; WORD $0x4650; BYTE $0x2d // vpdpbusd zmm16, zmm21, dword ptr [rsi + 0xb4]{1to16}
+	LONG $0x5055e262; WORD $0x4e50; BYTE $0x35 // vpdpbusd zmm17, zmm21, dword ptr [rsi + 0xd4]{1to16}
+	LONG $0x5055e262; WORD $0x5650; BYTE $0x3d // vpdpbusd zmm18, zmm21, dword ptr [rsi + 0xf4]{1to16}
+	LONG $0x4055b162; WORD $0xf372; BYTE $0x02 // vpslld zmm21, zmm19, 0x2
+	LONG $0x40d5e162; WORD $0xeadb // vpandq zmm21, zmm21, zmm2
+	LONG $0x40dde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm20, zmm1, 0xf8
+	LONG $0x405db162; WORD $0xd472; BYTE $0x04 // vpsrld zmm20, zmm20, 0x4
+	LONG $0x50557262; WORD $0x5e50; BYTE $0x02 // vpdpbusd zmm11, zmm21, dword ptr [rsi + 0x8]{1to16}
+	LONG $0x50557262; WORD $0x6650; BYTE $0x0a // vpdpbusd zmm12, zmm21, dword ptr [rsi + 0x28]{1to16}
+	LONG $0x50557262; WORD $0x6e50; BYTE $0x12 // vpdpbusd zmm13, zmm21, dword ptr [rsi + 0x48]{1to16}
+	LONG $0x50557262; WORD $0x7650; BYTE $0x1a // vpdpbusd zmm14, zmm21, dword ptr [rsi + 0x68]{1to16}
+	LONG $0x50557262; WORD $0x7e50; BYTE $0x22 // vpdpbusd zmm15, zmm21, dword ptr [rsi + 0x88]{1to16}
+	LONG $0x5055e262; WORD $0x4650; BYTE $0x2a // vpdpbusd zmm16, zmm21, dword ptr [rsi + 0xa8]{1to16}
+	LONG $0x5055e262; WORD $0x4e50; BYTE $0x32 // vpdpbusd zmm17, zmm21, dword ptr [rsi + 0xc8]{1to16}
+	LONG $0x5055e262; WORD $0x5650; BYTE $0x3a // vpdpbusd zmm18, zmm21, dword ptr [rsi + 0xe8]{1to16}
+	LONG $0x40cde162; WORD $0xeadb // vpandq zmm21, zmm22, zmm2
+	QUAD $0x0527746f48fea162 // vmovdqu64 zmm22, zmmword ptr [rdi + r12 + 0x140]
+	LONG $0x40dde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm20, zmm1, 0xf8
+	LONG $0x50557262; WORD $0x5e50; BYTE $0x06 // vpdpbusd zmm11, zmm21, dword ptr [rsi + 0x18]{1to16}
+	LONG $0x50557262; WORD $0x6650; BYTE $0x0e // vpdpbusd zmm12, zmm21, dword ptr [rsi + 0x38]{1to16}
+	LONG $0x50557262; WORD $0x6e50; BYTE $0x16 // vpdpbusd zmm13, zmm21, dword ptr [rsi + 0x58]{1to16}
+	LONG $0x50557262; WORD $0x7650; BYTE $0x1e // vpdpbusd zmm14, zmm21, dword ptr [rsi + 0x78]{1to16}
+	LONG $0x50557262; WORD $0x7e50; BYTE $0x26 // vpdpbusd zmm15, zmm21, dword ptr [rsi + 0x98]{1to16}
+	LONG $0x5055e262; WORD $0x4650; BYTE $0x2e // vpdpbusd zmm16, zmm21, dword ptr [rsi + 0xb8]{1to16}
+	LONG $0x5055e262; WORD $0x4e50; BYTE $0x36 // vpdpbusd zmm17, zmm21, dword ptr [rsi + 0xd8]{1to16}
+	LONG $0x5055e262; WORD $0x5650; BYTE $0x3e // vpdpbusd zmm18, zmm21, dword ptr [rsi + 0xf8]{1to16}
 	LONG $0x4065a162; WORD $0xebfe // vpaddd zmm21, zmm19, zmm19
 	LONG $0x4065b162; WORD $0xd372; BYTE $0x03 // vpsrld zmm19, zmm19, 0x3
-	LONG $0x504d7262; WORD $0x5e50; BYTE $0x06 // vpdpbusd zmm11, zmm22, dword ptr [rsi + 0x18]{1to16}
-	LONG $0x504d7262; WORD $0x6650; BYTE $0x0e // vpdpbusd zmm12, zmm22, dword ptr [rsi + 0x38]{1to16}
-	LONG $0x40d5e162; WORD $0xe9db // vpandq zmm21, zmm21, zmm1
-	LONG $0x504d7262; WORD $0x6e50; BYTE $0x16 // vpdpbusd zmm13, zmm22, dword ptr [rsi + 0x58]{1to16}
-	LONG $0x504d7262; WORD $0x7650; BYTE $0x1e // vpdpbusd zmm14, zmm22, dword ptr [rsi + 0x78]{1to16}
-	LONG $0x504d7262; WORD $0x7e50; BYTE $0x26 // vpdpbusd zmm15, zmm22, dword ptr [rsi + 0x98]{1to16}
-	LONG $0x504de262; WORD $0x4650; BYTE $0x2e // vpdpbusd zmm16, zmm22, dword ptr [rsi + 0xb8]{1to16}
-	LONG $0x504de262; WORD $0x4e50; BYTE $0x36 // vpdpbusd zmm17, zmm22, dword ptr [rsi + 0xd8]{1to16}
-	LONG $0x504de262; WORD $0x5650; BYTE $0x3e // vpdpbusd zmm18, zmm22, dword ptr [rsi + 0xf8]{1to16}
-	LONG $0x40e5e162; WORD $0xd9db // vpandq zmm19, zmm19, zmm1
-	LONG $0x40dde362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm21, zmm20, zmm0, 0xf8
-	LONG $0x405db162; WORD $0xd472; BYTE $0x04 // vpsrld zmm20, zmm20, 0x4
-	LONG $0x40dde362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm19, zmm20, zmm0, 0xf8
+	LONG $0x40d5e162; WORD $0xeadb // vpandq zmm21, zmm21, zmm2
+	LONG $0x40e5e162; WORD $0xdadb // vpandq zmm19, zmm19, zmm2
+	LONG $0x40cde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm22, zmm1, 0xf8
 	LONG $0x50557262; WORD $0x5e50; BYTE $0x03 // vpdpbusd zmm11, zmm21, dword ptr [rsi + 0xc]{1to16}
 	LONG $0x50557262; WORD $0x6650; BYTE $0x0b // vpdpbusd zmm12, zmm21, dword ptr [rsi + 0x2c]{1to16}
+	LONG $0x405db162; WORD $0xd672; BYTE $0x04 // vpsrld zmm20, zmm22, 0x4
 	LONG $0x50557262; WORD $0x6e50; BYTE $0x13 // vpdpbusd zmm13, zmm21, dword ptr [rsi + 0x4c]{1to16}
 	LONG $0x50557262; WORD $0x7650; BYTE $0x1b // vpdpbusd zmm14, zmm21, dword ptr [rsi + 0x6c]{1to16}
 	LONG $0x50557262; WORD $0x7e50; BYTE $0x23 // vpdpbusd zmm15, zmm21, dword ptr [rsi + 0x8c]{1to16}
 	LONG $0x5055e262; WORD $0x4650; BYTE $0x2b // vpdpbusd zmm16, zmm21, dword ptr [rsi + 0xac]{1to16}
 	LONG $0x5055e262; WORD $0x4e50; BYTE $0x33 // vpdpbusd zmm17, zmm21, dword ptr [rsi + 0xcc]{1to16}
 	LONG $0x5055e262; WORD $0x5650; BYTE $0x3b // vpdpbusd zmm18, zmm21, dword ptr [rsi + 0xec]{1to16}
+	LONG $0x40dde362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm19, zmm20, zmm1, 0xf8
 	LONG $0x50657262; WORD $0x5e50; BYTE $0x07 // vpdpbusd zmm11, zmm19, dword ptr [rsi + 0x1c]{1to16}
 	LONG $0x50657262; WORD $0x6650; BYTE $0x0f // vpdpbusd zmm12, zmm19, dword ptr [rsi + 0x3c]{1to16}
 	LONG $0x50657262; WORD $0x6e50; BYTE $0x17 // vpdpbusd zmm13, zmm19, dword ptr [rsi + 0x5c]{1to16}
@@ -1497,8 +1697,8 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5065e262; WORD $0x4650; BYTE $0x2f // vpdpbusd zmm16, zmm19, dword ptr [rsi + 0xbc]{1to16}
 	LONG $0x5065e262; WORD $0x4e50; BYTE $0x37 // vpdpbusd zmm17, zmm19, dword ptr [rsi + 0xdc]{1to16}
 	LONG $0x5065e262; WORD $0x5650; BYTE $0x3f // vpdpbusd zmm18, zmm19, dword ptr [rsi + 0xfc]{1to16}
-	QUAD $0x001d5c13487de262 // vcvtph2ps zmm19, ymmword ptr [rbp + rbx]
-	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
+	LONG $0x487de262; WORD $0x1c13; BYTE $0x2f // vcvtph2ps zmm19, ymmword ptr [rdi + rbp]
+	LONG $0x000001bd; BYTE $0x00 // mov ebp, 0x1
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
@@ -1524,14 +1724,14 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40645162; WORD $0xdc59 // vmulps zmm11, zmm19, zmm12
 	LONG $0x5825f262; WORD $0x5eb8; BYTE $0x47 // vfmadd231ps zmm3, zmm11, dword ptr [rsi + 0x11c]{1to16} # zmm3 = (zmm11 * mem) + zmm3
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0x01c7f641 // test r15b, 0x1
-	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfc00850f; WORD $0xffff // jne 0x11ed0 <pq_q5_0+0x2e0>
-	LONG $0xc0c58148; WORD $0x0002; BYTE $0x00 // add rbp, 0x2c0
-	LONG $0xfe588d49 // lea rbx, [r8 - 0x2]
+	LONG $0x01c6f641 // test r14b, 0x1
+	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
+	LONG $0xfc00850f; WORD $0xffff // jne 0x123b0 <pq_q5_0+0x480>
+	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
+	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfbd88f0f; WORD $0xffff // jg 0x11ec0 <pq_q5_0+0x2d0>
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	LONG $0xfbd88f0f; WORD $0xffff // jg 0x123a0 <pq_q5_0+0x470>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
 	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
@@ -1540,145 +1740,145 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf983840f; WORD $0xffff // je 0x11ca0 <pq_q5_0+0xb0>
+	LONG $0xf7f3840f; WORD $0xffff // je 0x11ff0 <pq_q5_0+0xc0>
 	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf96d820f; WORD $0xffff // jb 0x11ca0 <pq_q5_0+0xb0>
+	LONG $0xf7dd820f; WORD $0xffff // jb 0x11ff0 <pq_q5_0+0xc0>
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf957820f; WORD $0xffff // jb 0x11ca0 <pq_q5_0+0xb0>
+	LONG $0xf7c7820f; WORD $0xffff // jb 0x11ff0 <pq_q5_0+0xc0>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff946e9; BYTE $0xff // jmp 0x11ca0 <pq_q5_0+0xb0>
+	LONG $0xfff7b6e9; BYTE $0xff // jmp 0x11ff0 <pq_q5_0+0xc0>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x02c98e0f; WORD $0x0000 // jle 0x12632 <pq_q5_0+0xa42>
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894d; BYTE $0xe0 // mov r8, r12
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x02c58e0f; WORD $0x0000 // jle 0x12b0e <pq_q5_0+0xbde>
+	WORD $0x894c; BYTE $0xee // mov rsi, r13
+	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xbf348d4f // lea r14, [r15 + 4*r15]
-	QUAD $0x000120b86e79c1c4; BYTE $0x00 // vmovd xmm7, dword ptr [r8 + 0x120]
-	QUAD $0x000124806e7941c4; BYTE $0x00 // vmovd xmm8, dword ptr [r8 + 0x124]
-	QUAD $0x000128886e7941c4; BYTE $0x00 // vmovd xmm9, dword ptr [r8 + 0x128]
-	QUAD $0x00012c906e7941c4; BYTE $0x00 // vmovd xmm10, dword ptr [r8 + 0x12c]
-	LONG $0x05e7c149 // shl r15, 0x5
-	LONG $0x06e6c149 // shl r14, 0x6
-	QUAD $0x05365c6f48fe3162 // vmovdqu64 zmm11, zmmword ptr [rsi + r14 + 0x140]
-	QUAD $0x0136746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rsi + r14 + 0x40]
-	QUAD $0x02367c6f48fe3162 // vmovdqu64 zmm15, zmmword ptr [rsi + r14 + 0x80]
-	QUAD $0x0336446f48fea162 // vmovdqu64 zmm16, zmmword ptr [rsi + r14 + 0xc0]
-	LONG $0x4845f262; WORD $0xfa47 // vpsllvd zmm7, zmm7, zmm2
-	LONG $0x483d7262; WORD $0xc247 // vpsllvd zmm8, zmm8, zmm2
-	LONG $0x48357262; WORD $0xca47 // vpsllvd zmm9, zmm9, zmm2
-	LONG $0x482d7262; WORD $0xd247 // vpsllvd zmm10, zmm10, zmm2
+	LONG $0xb6248d4f // lea r12, [r14 + 4*r14]
+	QUAD $0x00000120bf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x120]
+	QUAD $0x00000124876e79c5 // vmovd xmm8, dword ptr [rdi + 0x124]
+	QUAD $0x000001288f6e79c5 // vmovd xmm9, dword ptr [rdi + 0x128]
+	QUAD $0x0000012c976e79c5 // vmovd xmm10, dword ptr [rdi + 0x12c]
+	LONG $0x05e6c149 // shl r14, 0x5
+	LONG $0x06e4c149 // shl r12, 0x6
+	QUAD $0x01265c6f48fe3162 // vmovdqu64 zmm11, zmmword ptr [rsi + r12 + 0x40]
+	QUAD $0x0226646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rsi + r12 + 0x80]
+	QUAD $0x03266c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rsi + r12 + 0xc0]
+	QUAD $0x0426746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rsi + r12 + 0x100]
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x483d7262; WORD $0xc047 // vpsllvd zmm8, zmm8, zmm0
+	LONG $0x48357262; WORD $0xc847 // vpsllvd zmm9, zmm9, zmm0
+	LONG $0x482d7262; WORD $0xd047 // vpsllvd zmm10, zmm10, zmm0
 	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
 	LONG $0x487d5262; WORD $0xc058 // vpbroadcastd zmm8, xmm8
 	LONG $0x487d5262; WORD $0xc958 // vpbroadcastd zmm9, xmm9
 	LONG $0x487d5262; WORD $0xd258 // vpbroadcastd zmm10, xmm10
-	LONG $0x481dd162; WORD $0xf372; BYTE $0x04 // vpslld zmm12, zmm11, 0x4
-	LONG $0x489d7162; WORD $0xe9db // vpandq zmm13, zmm12, zmm1
-	QUAD $0x0436646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rsi + r14 + 0x100]
-	LONG $0x488d7362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm0, 0xf8
-	LONG $0x5815d262; WORD $0x3850 // vpdpbusd zmm7, zmm13, dword ptr [r8]{1to16}
-	LONG $0x58155262; WORD $0x4050; BYTE $0x08 // vpdpbusd zmm8, zmm13, dword ptr [r8 + 0x20]{1to16}
-	LONG $0x58155262; WORD $0x4850; BYTE $0x10 // vpdpbusd zmm9, zmm13, dword ptr [r8 + 0x40]{1to16}
-	LONG $0x58155262; WORD $0x5050; BYTE $0x18 // vpdpbusd zmm10, zmm13, dword ptr [r8 + 0x60]{1to16}
+	LONG $0x4805d162; WORD $0xf372; BYTE $0x04 // vpslld zmm15, zmm11, 0x4
+	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
+	LONG $0x489d7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm12, zmm1, 0xf8
+	LONG $0x5805f262; WORD $0x3f50 // vpdpbusd zmm7, zmm15, dword ptr [rdi]{1to16}
+	LONG $0x58057262; WORD $0x4750; BYTE $0x08 // vpdpbusd zmm8, zmm15, dword ptr [rdi + 0x20]{1to16}
+	LONG $0x58057262; WORD $0x4f50; BYTE $0x10 // vpdpbusd zmm9, zmm15, dword ptr [rdi + 0x40]{1to16}
+	LONG $0x58057262; WORD $0x5750; BYTE $0x18 // vpdpbusd zmm10, zmm15, dword ptr [rdi + 0x60]{1to16}
+	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
+	LONG $0x48a57162; WORD $0xfadb // vpandq zmm15, zmm11, zmm2
+	LONG $0x489d7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm12, zmm1, 0xf8
+	LONG $0x481dd162; WORD $0xf372; BYTE $0x03 // vpslld zmm12, zmm11, 0x3
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x5805f262; WORD $0x7f50; BYTE $0x04 // vpdpbusd zmm7, zmm15, dword ptr [rdi + 0x10]{1to16}
+	LONG $0x58057262; WORD $0x4750; BYTE $0x0c // vpdpbusd zmm8, zmm15, dword ptr [rdi + 0x30]{1to16}
+	LONG $0x58057262; WORD $0x4f50; BYTE $0x14 // vpdpbusd zmm9, zmm15, dword ptr [rdi + 0x50]{1to16}
+	LONG $0x58057262; WORD $0x5750; BYTE $0x1c // vpdpbusd zmm10, zmm15, dword ptr [rdi + 0x70]{1to16}
+	LONG $0x48957362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm1, 0xf8
+	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
+	LONG $0x581df262; WORD $0x7f50; BYTE $0x01 // vpdpbusd zmm7, zmm12, dword ptr [rdi + 0x4]{1to16}
+	LONG $0x581d7262; WORD $0x4750; BYTE $0x09 // vpdpbusd zmm8, zmm12, dword ptr [rdi + 0x24]{1to16}
+	LONG $0x581d7262; WORD $0x4f50; BYTE $0x11 // vpdpbusd zmm9, zmm12, dword ptr [rdi + 0x44]{1to16}
+	LONG $0x581d7262; WORD $0x5750; BYTE $0x19 // vpdpbusd zmm10, zmm12, dword ptr [rdi + 0x64]{1to16}
+	LONG $0x481dd162; WORD $0xd372; BYTE $0x01 // vpsrld zmm12, zmm11, 0x1
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48957362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm1, 0xf8
 	LONG $0x4815d162; WORD $0xd672; BYTE $0x04 // vpsrld zmm13, zmm14, 0x4
-	LONG $0x48a57162; WORD $0xf1db // vpandq zmm14, zmm11, zmm1
-	LONG $0x48957362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm14, zmm13, zmm0, 0xf8
-	LONG $0x4815d162; WORD $0xf372; BYTE $0x03 // vpslld zmm13, zmm11, 0x3
-	LONG $0x48957162; WORD $0xe9db // vpandq zmm13, zmm13, zmm1
-	LONG $0x580dd262; WORD $0x7850; BYTE $0x04 // vpdpbusd zmm7, zmm14, dword ptr [r8 + 0x10]{1to16}
-	LONG $0x580d5262; WORD $0x4050; BYTE $0x0c // vpdpbusd zmm8, zmm14, dword ptr [r8 + 0x30]{1to16}
-	LONG $0x580d5262; WORD $0x4850; BYTE $0x14 // vpdpbusd zmm9, zmm14, dword ptr [r8 + 0x50]{1to16}
-	LONG $0x580d5262; WORD $0x5050; BYTE $0x1c // vpdpbusd zmm10, zmm14, dword ptr [r8 + 0x70]{1to16}
-	LONG $0x48857362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm13, zmm15, zmm0, 0xf8
-	LONG $0x480dd162; WORD $0xd772; BYTE $0x04 // vpsrld zmm14, zmm15, 0x4
-	LONG $0x5815d262; WORD $0x7850; BYTE $0x01 // vpdpbusd zmm7, zmm13, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x58155262; WORD $0x4050; BYTE $0x09 // vpdpbusd zmm8, zmm13, dword ptr [r8 + 0x24]{1to16}
-	LONG $0x58155262; WORD $0x4850; BYTE $0x11 // vpdpbusd zmm9, zmm13, dword ptr [r8 + 0x44]{1to16}
-	LONG $0x58155262; WORD $0x5050; BYTE $0x19 // vpdpbusd zmm10, zmm13, dword ptr [r8 + 0x64]{1to16}
-	LONG $0x4815d162; WORD $0xd372; BYTE $0x01 // vpsrld zmm13, zmm11, 0x1
-	LONG $0x48957162; WORD $0xe9db // vpandq zmm13, zmm13, zmm1
-	LONG $0x488d7362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm0, 0xf8
-	LONG $0x480db162; WORD $0xd072; BYTE $0x04 // vpsrld zmm14, zmm16, 0x4
-	LONG $0x5815d262; WORD $0x7850; BYTE $0x05 // vpdpbusd zmm7, zmm13, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x58155262; WORD $0x4050; BYTE $0x0d // vpdpbusd zmm8, zmm13, dword ptr [r8 + 0x34]{1to16}
-	LONG $0x58155262; WORD $0x4850; BYTE $0x15 // vpdpbusd zmm9, zmm13, dword ptr [r8 + 0x54]{1to16}
-	LONG $0x58155262; WORD $0x5050; BYTE $0x1d // vpdpbusd zmm10, zmm13, dword ptr [r8 + 0x74]{1to16}
-	LONG $0x4815d162; WORD $0xf372; BYTE $0x02 // vpslld zmm13, zmm11, 0x2
-	LONG $0x48957162; WORD $0xe9db // vpandq zmm13, zmm13, zmm1
-	LONG $0x40fd7362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm13, zmm16, zmm0, 0xf8
-	LONG $0x5815d262; WORD $0x7850; BYTE $0x02 // vpdpbusd zmm7, zmm13, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x58155262; WORD $0x4050; BYTE $0x0a // vpdpbusd zmm8, zmm13, dword ptr [r8 + 0x28]{1to16}
-	LONG $0x58155262; WORD $0x4850; BYTE $0x12 // vpdpbusd zmm9, zmm13, dword ptr [r8 + 0x48]{1to16}
-	LONG $0x58155262; WORD $0x5050; BYTE $0x1a // vpdpbusd zmm10, zmm13, dword ptr [r8 + 0x68]{1to16}
-	LONG $0x4815d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm13, zmm11, 0x2
-	LONG $0x48957162; WORD $0xe9db // vpandq zmm13, zmm13, zmm1
-	LONG $0x488d7362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm0, 0xf8
-	LONG $0x5815d262; WORD $0x7850; BYTE $0x06 // vpdpbusd zmm7, zmm13, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x58155262; WORD $0x4050; BYTE $0x0e // vpdpbusd zmm8, zmm13, dword ptr [r8 + 0x38]{1to16}
-	LONG $0x58155262; WORD $0x4850; BYTE $0x16 // vpdpbusd zmm9, zmm13, dword ptr [r8 + 0x58]{1to16}
-	LONG $0x58155262; WORD $0x5050; BYTE $0x1e // vpdpbusd zmm10, zmm13, dword ptr [r8 + 0x78]{1to16}
+	LONG $0x581df262; WORD $0x7f50; BYTE $0x05 // vpdpbusd zmm7, zmm12, dword ptr [rdi + 0x14]{1to16}
+	LONG $0x581d7262; WORD $0x4750; BYTE $0x0d // vpdpbusd zmm8, zmm12, dword ptr [rdi + 0x34]{1to16}
+	LONG $0x581d7262; WORD $0x4f50; BYTE $0x15 // vpdpbusd zmm9, zmm12, dword ptr [rdi + 0x54]{1to16}
+	LONG $0x581d7262; WORD $0x5750; BYTE $0x1d // vpdpbusd zmm10, zmm12, dword ptr [rdi + 0x74]{1to16}
+	LONG $0x481dd162; WORD $0xf372; BYTE $0x02 // vpslld zmm12, zmm11, 0x2
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x488d7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm14, zmm1, 0xf8
+	QUAD $0x0526746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rsi + r12 + 0x140]
+	LONG $0x581df262; WORD $0x7f50; BYTE $0x02 // vpdpbusd zmm7, zmm12, dword ptr [rdi + 0x8]{1to16}
+	LONG $0x581d7262; WORD $0x4750; BYTE $0x0a // vpdpbusd zmm8, zmm12, dword ptr [rdi + 0x28]{1to16}
+	LONG $0x581d7262; WORD $0x4f50; BYTE $0x12 // vpdpbusd zmm9, zmm12, dword ptr [rdi + 0x48]{1to16}
+	LONG $0x581d7262; WORD $0x5750; BYTE $0x1a // vpdpbusd zmm10, zmm12, dword ptr [rdi + 0x68]{1to16}
+	LONG $0x481dd162; WORD $0xd372; BYTE $0x02 // vpsrld zmm12, zmm11, 0x2
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48957362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm1, 0xf8
 	LONG $0x48255162; WORD $0xebfe // vpaddd zmm13, zmm11, zmm11
 	LONG $0x4825d162; WORD $0xd372; BYTE $0x03 // vpsrld zmm11, zmm11, 0x3
-	LONG $0x48957162; WORD $0xe9db // vpandq zmm13, zmm13, zmm1
-	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
-	LONG $0x489d7362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm13, zmm12, zmm0, 0xf8
-	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
-	LONG $0x5815d262; WORD $0x7850; BYTE $0x03 // vpdpbusd zmm7, zmm13, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x58155262; WORD $0x4050; BYTE $0x0b // vpdpbusd zmm8, zmm13, dword ptr [r8 + 0x2c]{1to16}
-	LONG $0x58155262; WORD $0x4850; BYTE $0x13 // vpdpbusd zmm9, zmm13, dword ptr [r8 + 0x4c]{1to16}
-	LONG $0x58155262; WORD $0x5050; BYTE $0x1b // vpdpbusd zmm10, zmm13, dword ptr [r8 + 0x6c]{1to16}
-	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
-	LONG $0x5825d262; WORD $0x7850; BYTE $0x07 // vpdpbusd zmm7, zmm11, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x58255262; WORD $0x4050; BYTE $0x0f // vpdpbusd zmm8, zmm11, dword ptr [r8 + 0x3c]{1to16}
-	LONG $0x58255262; WORD $0x4850; BYTE $0x17 // vpdpbusd zmm9, zmm11, dword ptr [r8 + 0x5c]{1to16}
-	LONG $0x58255262; WORD $0x5050; BYTE $0x1f // vpdpbusd zmm10, zmm11, dword ptr [r8 + 0x7c]{1to16}
-	LONG $0x487d3262; WORD $0x1c13; BYTE $0x3e // vcvtph2ps zmm11, ymmword ptr [rsi + r15]
-	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
+	LONG $0x581df262; WORD $0x7f50; BYTE $0x06 // vpdpbusd zmm7, zmm12, dword ptr [rdi + 0x18]{1to16}
+	LONG $0x581d7262; WORD $0x4750; BYTE $0x0e // vpdpbusd zmm8, zmm12, dword ptr [rdi + 0x38]{1to16}
+	LONG $0x48957162; WORD $0xeadb // vpandq zmm13, zmm13, zmm2
+	LONG $0x581d7262; WORD $0x4f50; BYTE $0x16 // vpdpbusd zmm9, zmm12, dword ptr [rdi + 0x58]{1to16}
+	LONG $0x581d7262; WORD $0x5750; BYTE $0x1e // vpdpbusd zmm10, zmm12, dword ptr [rdi + 0x78]{1to16}
+	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
+	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
+	LONG $0x5815f262; WORD $0x7f50; BYTE $0x03 // vpdpbusd zmm7, zmm13, dword ptr [rdi + 0xc]{1to16}
+	LONG $0x58157262; WORD $0x4750; BYTE $0x0b // vpdpbusd zmm8, zmm13, dword ptr [rdi + 0x2c]{1to16}
+	LONG $0x481dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm12, zmm14, 0x4
+	LONG $0x58157262; WORD $0x4f50; BYTE $0x13 // vpdpbusd zmm9, zmm13, dword ptr [rdi + 0x4c]{1to16}
+	LONG $0x58157262; WORD $0x5750; BYTE $0x1b // vpdpbusd zmm10, zmm13, dword ptr [rdi + 0x6c]{1to16}
+	LONG $0x489d7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm1, 0xf8
+	LONG $0x5825f262; WORD $0x7f50; BYTE $0x07 // vpdpbusd zmm7, zmm11, dword ptr [rdi + 0x1c]{1to16}
+	LONG $0x58257262; WORD $0x4750; BYTE $0x0f // vpdpbusd zmm8, zmm11, dword ptr [rdi + 0x3c]{1to16}
+	LONG $0x58257262; WORD $0x4f50; BYTE $0x17 // vpdpbusd zmm9, zmm11, dword ptr [rdi + 0x5c]{1to16}
+	LONG $0x58257262; WORD $0x5750; BYTE $0x1f // vpdpbusd zmm10, zmm11, dword ptr [rdi + 0x7c]{1to16}
+	LONG $0x487d3262; WORD $0x1c13; BYTE $0x36 // vcvtph2ps zmm11, ymmword ptr [rsi + r14]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
 	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
 	LONG $0x4824f162; WORD $0xff59 // vmulps zmm7, zmm11, zmm7
-	LONG $0x5845d262; WORD $0x70b8; BYTE $0x40 // vfmadd231ps zmm6, zmm7, dword ptr [r8 + 0x100]{1to16} # zmm6 = (zmm7 * mem) + zmm6
+	LONG $0x5845f262; WORD $0x77b8; BYTE $0x40 // vfmadd231ps zmm6, zmm7, dword ptr [rdi + 0x100]{1to16} # zmm6 = (zmm7 * mem) + zmm6
 	LONG $0x4824d162; WORD $0xf859 // vmulps zmm7, zmm11, zmm8
 	LONG $0x487c5162; WORD $0xc25b // vcvtdq2ps zmm8, zmm10
-	LONG $0x5845d262; WORD $0x68b8; BYTE $0x41 // vfmadd231ps zmm5, zmm7, dword ptr [r8 + 0x104]{1to16} # zmm5 = (zmm7 * mem) + zmm5
+	LONG $0x5845f262; WORD $0x6fb8; BYTE $0x41 // vfmadd231ps zmm5, zmm7, dword ptr [rdi + 0x104]{1to16} # zmm5 = (zmm7 * mem) + zmm5
 	LONG $0x4824d162; WORD $0xf959 // vmulps zmm7, zmm11, zmm9
-	LONG $0x5845d262; WORD $0x60b8; BYTE $0x42 // vfmadd231ps zmm4, zmm7, dword ptr [r8 + 0x108]{1to16} # zmm4 = (zmm7 * mem) + zmm4
+	LONG $0x5845f262; WORD $0x67b8; BYTE $0x42 // vfmadd231ps zmm4, zmm7, dword ptr [rdi + 0x108]{1to16} # zmm4 = (zmm7 * mem) + zmm4
 	LONG $0x4824d162; WORD $0xf859 // vmulps zmm7, zmm11, zmm8
-	LONG $0x5845d262; WORD $0x58b8; BYTE $0x43 // vfmadd231ps zmm3, zmm7, dword ptr [r8 + 0x10c]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
+	LONG $0x5845f262; WORD $0x5fb8; BYTE $0x43 // vfmadd231ps zmm3, zmm7, dword ptr [rdi + 0x10c]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfd76850f; WORD $0xffff // jne 0x12390 <pq_q5_0+0x7a0>
+	LONG $0xfd7a850f; WORD $0xffff // jne 0x12870 <pq_q5_0+0x940>
 	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
-	LONG $0xfe738d4c // lea r14, [rbx - 0x2]
-	LONG $0x02fb8348 // cmp rbx, 0x2
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfd4e8f0f; WORD $0xffff // jg 0x12380 <pq_q5_0+0x790>
+	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	LONG $0xfd528f0f; WORD $0xffff // jg 0x12860 <pq_q5_0+0x930>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf665840f; WORD $0xffff // je 0x11ca0 <pq_q5_0+0xb0>
+	LONG $0xf4d9840f; WORD $0xffff // je 0x11ff0 <pq_q5_0+0xc0>
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf655820f; WORD $0xffff // jb 0x11ca0 <pq_q5_0+0xb0>
+	LONG $0xf4c9820f; WORD $0xffff // jb 0x11ff0 <pq_q5_0+0xc0>
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf644820f; WORD $0xffff // jb 0x11ca0 <pq_q5_0+0xb0>
+	LONG $0xf4b8820f; WORD $0xffff // jb 0x11ff0 <pq_q5_0+0xc0>
 	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf633850f; WORD $0xffff // jne 0x11ca0 <pq_q5_0+0xb0>
+	LONG $0xf4a7850f; WORD $0xffff // jne 0x11ff0 <pq_q5_0+0xc0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff623e9; BYTE $0xff // jmp 0x11ca0 <pq_q5_0+0xb0>
-	LONG $0x28c48348 // add rsp, 0x28
+	LONG $0xfff497e9; BYTE $0xff // jmp 0x11ff0 <pq_q5_0+0xc0>
+	LONG $0x38c48348 // add rsp, 0x38
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -1687,153 +1887,215 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	BYTE $0x90 // nop
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pq_q5_1: +9872
+	// pq_q5_1: +11120
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0b2c8e0f; WORD $0x0000 // jle 0x131cc <pq_q5_1+0xb3c>
+	LONG $0x0ce88e0f; WORD $0x0000 // jle 0x13868 <pq_q5_1+0xcf8>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x28ec8348 // sub rsp, 0x28
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	LONG $0x30ec8348 // sub rsp, 0x30
+	WORD $0x8949; BYTE $0xf5 // mov r13, rsi
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x3feec148 // shr rsi, 0x3f
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	QUAD $0x56c3055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x56c3] # 0x17d88 <quant_x+0x3c8>
-	QUAD $0x56c10d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x56c1] # 0x17d90 <quant_x+0x3d0>
-	LONG $0xd9b60f45 // movzx r11d, r9b
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	QUAD $0x63a3055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x63a3] # 0x18f48 <quant_x+0x398>
+	QUAD $0x63a10d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x63a1] # 0x18f50 <quant_x+0x3a0>
+	LONG $0xd1b60f45 // movzx r10d, r9b
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
 	WORD $0x014c; BYTE $0xc6 // add rsi, r8
 	WORD $0xd148; BYTE $0xee // shr rsi
 	LONG $0x08e6c148 // shl rsi, 0x8
-	LONG $0x76148d4c // lea r10, [rsi + 2*rsi]
+	LONG $0x761c8d4c // lea r11, [rsi + 2*rsi]
 	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
-	LONG $0x76048d4c // lea r8, [rsi + 2*rsi]
+	LONG $0x763c8d48 // lea rdi, [rsi + 2*rsi]
 	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
 	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
 	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
-	LONG $0x2404894c // mov qword ptr [rsp], r8
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x04e0c149 // shl r8, 0x4
-	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
+	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
 	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x1feb // jmp 0x12748 <pq_q5_1+0xb8>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x23eb // jmp 0x12c38 <pq_q5_1+0xc8>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	WORD $0x014c; BYTE $0xd7 // add rdi, r10
+	WORD $0x014d; BYTE $0xdc // add r12, r11
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x0a768e0f; WORD $0x0000 // jle 0x131be <pq_q5_1+0xb2e>
+	LONG $0x0c228e0f; WORD $0x0000 // jle 0x1385a <pq_q5_1+0xcea>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x01d7850f; WORD $0x0000 // jne 0x12930 <pq_q5_1+0x2a0>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x01ad8e0f; WORD $0x0000 // jle 0x1290f <pq_q5_1+0x27f>
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894d; BYTE $0xe0 // mov r8, r12
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xbf348d4f // lea r14, [r15 + 4*r15]
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x05e7c149 // shl r15, 0x5
-	LONG $0x06e6c149 // shl r14, 0x6
-	QUAD $0x06365c6f48feb162 // vmovdqu64 zmm3, zmmword ptr [rsi + r14 + 0x180]
-	QUAD $0x02366c6f48feb162 // vmovdqu64 zmm5, zmmword ptr [rsi + r14 + 0x80]
-	QUAD $0x0336746f48feb162 // vmovdqu64 zmm6, zmmword ptr [rsi + r14 + 0xc0]
-	QUAD $0x04367c6f48feb162 // vmovdqu64 zmm7, zmmword ptr [rsi + r14 + 0x100]
-	QUAD $0x0536446f48fe3162 // vmovdqu64 zmm8, zmmword ptr [rsi + r14 + 0x140]
-	LONG $0x485df162; WORD $0xf372; BYTE $0x04 // vpslld zmm4, zmm3, 0x4
-	LONG $0x48ddf162; WORD $0xe1db // vpandq zmm4, zmm4, zmm1
-	LONG $0x48d5f362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm4, zmm5, zmm0, 0xf8
-	LONG $0x585d5262; WORD $0x0850 // vpdpbusd zmm9, zmm4, dword ptr [r8]{1to16}
-	LONG $0x485df162; WORD $0xd572; BYTE $0x04 // vpsrld zmm4, zmm5, 0x4
-	LONG $0x48e5f162; WORD $0xe9db // vpandq zmm5, zmm3, zmm1
-	LONG $0x48ddf362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm5, zmm4, zmm0, 0xf8
-	LONG $0x485df162; WORD $0xf372; BYTE $0x03 // vpslld zmm4, zmm3, 0x3
-	LONG $0x48ddf162; WORD $0xe1db // vpandq zmm4, zmm4, zmm1
-	LONG $0x58555262; WORD $0x4850; BYTE $0x04 // vpdpbusd zmm9, zmm5, dword ptr [r8 + 0x10]{1to16}
-	LONG $0x48cdf362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm4, zmm6, zmm0, 0xf8
-	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
-	LONG $0x585d5262; WORD $0x4850; BYTE $0x01 // vpdpbusd zmm9, zmm4, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x485df162; WORD $0xd372; BYTE $0x01 // vpsrld zmm4, zmm3, 0x1
-	LONG $0x48ddf162; WORD $0xe1db // vpandq zmm4, zmm4, zmm1
-	LONG $0x48d5f362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm4, zmm5, zmm0, 0xf8
-	LONG $0x4855f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm5, zmm7, 0x4
-	LONG $0x585d5262; WORD $0x4850; BYTE $0x05 // vpdpbusd zmm9, zmm4, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x485df162; WORD $0xf372; BYTE $0x02 // vpslld zmm4, zmm3, 0x2
-	LONG $0x48ddf162; WORD $0xe1db // vpandq zmm4, zmm4, zmm1
-	LONG $0x48c5f362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm4, zmm7, zmm0, 0xf8
-	LONG $0x585d5262; WORD $0x4850; BYTE $0x02 // vpdpbusd zmm9, zmm4, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x485df162; WORD $0xd372; BYTE $0x02 // vpsrld zmm4, zmm3, 0x2
-	LONG $0x48ddf162; WORD $0xe1db // vpandq zmm4, zmm4, zmm1
-	LONG $0x48d5f362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm4, zmm5, zmm0, 0xf8
-	LONG $0x585d5262; WORD $0x4850; BYTE $0x06 // vpdpbusd zmm9, zmm4, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x4865f162; WORD $0xe3fe // vpaddd zmm4, zmm3, zmm3
-	LONG $0x4865f162; WORD $0xd372; BYTE $0x03 // vpsrld zmm3, zmm3, 0x3
-	LONG $0x48ddf162; WORD $0xe1db // vpandq zmm4, zmm4, zmm1
-	LONG $0x48e5f162; WORD $0xd9db // vpandq zmm3, zmm3, zmm1
-	LONG $0x48bdf362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm4, zmm8, zmm0, 0xf8
-	LONG $0x585d5262; WORD $0x4850; BYTE $0x03 // vpdpbusd zmm9, zmm4, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x485dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm4, zmm8, 0x4
-	LONG $0x48ddf362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm3, zmm4, zmm0, 0xf8
-	LONG $0x487db262; WORD $0x2413; BYTE $0x3e // vcvtph2ps zmm4, ymmword ptr [rsi + r15]
-	LONG $0x58655262; WORD $0x4850; BYTE $0x07 // vpdpbusd zmm9, zmm3, dword ptr [r8 + 0x1c]{1to16}
-	QUAD $0x023e5c13487db262 // vcvtph2ps zmm3, ymmword ptr [rsi + r15 + 0x40]
-	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
-	LONG $0x487cd162; WORD $0xe95b // vcvtdq2ps zmm5, zmm9
-	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
-	LONG $0x107ac1c4; WORD $0x2468 // vmovss xmm5, dword ptr [r8 + 0x24]
+	LONG $0x0387850f; WORD $0x0000 // jne 0x12fd0 <pq_q5_1+0x460>
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x03698e0f; WORD $0x0000 // jle 0x12fbb <pq_q5_1+0x44b>
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	WORD $0xff31 // xor edi, edi
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x02fc6413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 8*rdi + 0x40]
+	QUAD $0x02fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x80]
+	LONG $0x487dd262; WORD $0x1c13; BYTE $0xfc // vcvtph2ps zmm3, ymmword ptr [r12 + 8*rdi]
+	QUAD $0x03fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0xc0]
+	QUAD $0x04fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x100]
+	QUAD $0x05fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x140]
+	QUAD $0x06fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x180]
+	QUAD $0x02fc6c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 8*rdi + 0x80]
+	QUAD $0x03fc746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 8*rdi + 0xc0]
+	QUAD $0x04fc7c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 8*rdi + 0x100]
+	QUAD $0x05fc446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 8*rdi + 0x140]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xfec68348 // add rsi, -0x2
+	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
+	LONG $0x48d57162; WORD $0xe9db // vpandq zmm13, zmm5, zmm1
+	LONG $0x481df162; WORD $0xf572; BYTE $0x03 // vpslld zmm12, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	QUAD $0x003d545058355262 // vpdpbusd zmm10, zmm9, dword ptr [r13 + rdi]{1to16}
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x481df162; WORD $0xf572; BYTE $0x02 // vpslld zmm12, zmm5, 0x2
+	LONG $0x48cd7362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm13, zmm6, zmm0, 0xf8
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	QUAD $0x043d74505815d262 // vpdpbusd zmm6, zmm13, dword ptr [r13 + rdi + 0x10]{1to16}
+	LONG $0x4815f162; WORD $0xd572; BYTE $0x01 // vpsrld zmm13, zmm5, 0x1
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	QUAD $0x013d5c5058355262 // vpdpbusd zmm11, zmm9, dword ptr [r13 + rdi + 0x4]{1to16}
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xd572; BYTE $0x02 // vpsrld zmm13, zmm5, 0x2
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	QUAD $0x053d7c505835d262 // vpdpbusd zmm7, zmm9, dword ptr [r13 + rdi + 0x14]{1to16}
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	QUAD $0x06fc646f48fe5162 // vmovdqu64 zmm12, zmmword ptr [r12 + 8*rdi + 0x180]
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	QUAD $0x023d545058355262 // vpdpbusd zmm10, zmm9, dword ptr [r13 + rdi + 0x8]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	QUAD $0x063d74505835d262 // vpdpbusd zmm6, zmm9, dword ptr [r13 + rdi + 0x18]{1to16}
+	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
+	LONG $0x483dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm8, zmm12, 0x4
+	LONG $0x489d7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm12, zmm0, 0xf8
+	QUAD $0x033d5c5058355262 // vpdpbusd zmm11, zmm9, dword ptr [r13 + rdi + 0xc]{1to16}
+	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
+	QUAD $0x073d7c50583dd262 // vpdpbusd zmm7, zmm8, dword ptr [r13 + rdi + 0x1c]{1to16}
+	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487df262; WORD $0xed18 // vbroadcastss zmm5, xmm5
-	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
-	LONG $0x5855d262; WORD $0x50b8; BYTE $0x08 // vfmadd231ps zmm2, zmm5, dword ptr [r8 + 0x20]{1to16} # zmm2 = (zmm5 * mem) + zmm2
-	LONG $0x30c08349 // add r8, 0x30
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfe89850f; WORD $0xffff // jne 0x12780 <pq_q5_1+0xf0>
-	LONG $0x00c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x300
-	LONG $0xfe7b8d4c // lea r15, [rbx - 0x2]
-	LONG $0x02fb8348 // cmp rbx, 0x2
-	WORD $0x894c; BYTE $0xfb // mov rbx, r15
-	LONG $0xfe618f0f; WORD $0xffff // jg 0x12770 <pq_q5_1+0xe0>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfe18840f; WORD $0xffff // je 0x12730 <pq_q5_1+0xa0>
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x107ac1c4; WORD $0x3d5c; BYTE $0x24 // vmovss xmm3, dword ptr [r13 + rdi + 0x24]
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x487df262; WORD $0xdb18 // vbroadcastss zmm3, xmm3
+	LONG $0x485df262; WORD $0xddac // vfnmadd213ps zmm3, zmm4, zmm5 # zmm3 = -(zmm4 * zmm3) + zmm5
+	QUAD $0x083d5c98586dd262 // vfmadd132ps zmm3, zmm2, dword ptr [r13 + rdi + 0x20]{1to16} # zmm3 = (zmm3 * mem) + zmm2
+	QUAD $0x03fc6413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 8*rdi + 0x60]
+	QUAD $0x07fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x1c0]
+	QUAD $0x01fc5413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 8*rdi + 0x20]
+	QUAD $0x08fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x200]
+	QUAD $0x09fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x240]
+	QUAD $0x0afc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x280]
+	QUAD $0x0bfc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x2c0]
+	QUAD $0x07fc6c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 8*rdi + 0x1c0]
+	QUAD $0x08fc746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 8*rdi + 0x200]
+	QUAD $0x09fc7c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 8*rdi + 0x240]
+	QUAD $0x0afc446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 8*rdi + 0x280]
+	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
+	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	QUAD $0x0c3d545058355262 // vpdpbusd zmm10, zmm9, dword ptr [r13 + rdi + 0x30]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
+	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	QUAD $0x103d7450581dd262 // vpdpbusd zmm6, zmm12, dword ptr [r13 + rdi + 0x40]{1to16}
+	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	QUAD $0x0d3d5c5058355262 // vpdpbusd zmm11, zmm9, dword ptr [r13 + rdi + 0x34]{1to16}
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	QUAD $0x113d7c505835d262 // vpdpbusd zmm7, zmm9, dword ptr [r13 + rdi + 0x44]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	QUAD $0x0e3d545058355262 // vpdpbusd zmm10, zmm9, dword ptr [r13 + rdi + 0x38]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	QUAD $0x123d74505835d262 // vpdpbusd zmm6, zmm9, dword ptr [r13 + rdi + 0x48]{1to16}
+	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
+	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
+	QUAD $0x0bfc546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 8*rdi + 0x2c0]
+	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
+	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
+	QUAD $0x0f3d5c5058355262 // vpdpbusd zmm11, zmm9, dword ptr [r13 + rdi + 0x3c]{1to16}
+	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
+	QUAD $0x133d7c50583dd262 // vpdpbusd zmm7, zmm8, dword ptr [r13 + rdi + 0x4c]{1to16}
+	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x486cf162; WORD $0xed59 // vmulps zmm5, zmm2, zmm5
+	LONG $0x107ac1c4; WORD $0x3d54; BYTE $0x54 // vmovss xmm2, dword ptr [r13 + rdi + 0x54]
+	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
+	LONG $0x487df262; WORD $0xd218 // vbroadcastss zmm2, xmm2
+	LONG $0x485df262; WORD $0xd5ac // vfnmadd213ps zmm2, zmm4, zmm5 # zmm2 = -(zmm4 * zmm2) + zmm5
+	QUAD $0x143d54985865d262 // vfmadd132ps zmm2, zmm3, dword ptr [r13 + rdi + 0x50]{1to16} # zmm2 = (zmm2 * mem) + zmm3
+	LONG $0x60c78348 // add rdi, 0x60
+	LONG $0x02fe8348 // cmp rsi, 0x2
+	LONG $0xfca5870f; WORD $0xffff // ja 0x12c60 <pq_q5_1+0xf0>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xfc5c840f; WORD $0xffff // je 0x12c20 <pq_q5_1+0xb0>
 	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0xfffe0de9; BYTE $0xff // jmp 0x12730 <pq_q5_1+0xa0>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xfffc51e9; BYTE $0xff // jmp 0x12c20 <pq_q5_1+0xb0>
+	BYTE $0x90 // nop
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0x052a820f; WORD $0x0000 // jb 0x12e70 <pq_q5_1+0x7e0>
+	LONG $0x05fa8341 // cmp r10d, 0x5
+	LONG $0x052a820f; WORD $0x0000 // jb 0x13510 <pq_q5_1+0x9a0>
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x04998e0f; WORD $0x0000 // jle 0x12dfa <pq_q5_1+0x76a>
-	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x04978e0f; WORD $0x0000 // jle 0x13498 <pq_q5_1+0x928>
+	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
+	WORD $0x894c; BYTE $0xee // mov rsi, r13
+	WORD $0x894d; BYTE $0xf8 // mov r8, r15
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
-	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x9b348d4c // lea r14, [rbx + 4*rbx]
+	LONG $0xb62c8d4b // lea rbp, [r14 + 4*r14]
 	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
 	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
 	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
@@ -1841,30 +2103,29 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x05e3c148 // shl rbx, 0x5
-	LONG $0x06e6c149 // shl r14, 0x6
-	QUAD $0x0635546f48fea162 // vmovdqu64 zmm18, zmmword ptr [rbp + r14 + 0x180]
-	QUAD $0x0235746f48fea162 // vmovdqu64 zmm22, zmmword ptr [rbp + r14 + 0x80]
-	QUAD $0x03357c6f48fea162 // vmovdqu64 zmm23, zmmword ptr [rbp + r14 + 0xc0]
-	QUAD $0x0435646f48fea162 // vmovdqu64 zmm20, zmmword ptr [rbp + r14 + 0x100]
-	QUAD $0x05355c6f48fea162 // vmovdqu64 zmm19, zmmword ptr [rbp + r14 + 0x140]
+	LONG $0x05e6c149 // shl r14, 0x5
+	LONG $0x06e5c148 // shl rbp, 0x6
+	QUAD $0x022f546f48fee162 // vmovdqu64 zmm18, zmmword ptr [rdi + rbp + 0x80]
+	QUAD $0x032f646f48fee162 // vmovdqu64 zmm20, zmmword ptr [rdi + rbp + 0xc0]
+	QUAD $0x042f6c6f48fee162 // vmovdqu64 zmm21, zmmword ptr [rdi + rbp + 0x100]
+	QUAD $0x052f5c6f48fee162 // vmovdqu64 zmm19, zmmword ptr [rdi + rbp + 0x140]
 	LONG $0x482db162; WORD $0xf272; BYTE $0x04 // vpslld zmm10, zmm18, 0x4
-	LONG $0x48ade162; WORD $0xe9db // vpandq zmm21, zmm10, zmm1
+	LONG $0x48ade162; WORD $0xf1db // vpandq zmm22, zmm10, zmm1
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x40cde362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm21, zmm22, zmm0, 0xf8
-	LONG $0x5055e262; WORD $0x0e50 // vpdpbusd zmm17, zmm21, dword ptr [rsi]{1to16}
-	LONG $0x5055e262; WORD $0x4650; BYTE $0x08 // vpdpbusd zmm16, zmm21, dword ptr [rsi + 0x20]{1to16}
-	LONG $0x50557262; WORD $0x7e50; BYTE $0x10 // vpdpbusd zmm15, zmm21, dword ptr [rsi + 0x40]{1to16}
-	LONG $0x50557262; WORD $0x7650; BYTE $0x18 // vpdpbusd zmm14, zmm21, dword ptr [rsi + 0x60]{1to16}
-	LONG $0x50557262; WORD $0x6e50; BYTE $0x20 // vpdpbusd zmm13, zmm21, dword ptr [rsi + 0x80]{1to16}
-	LONG $0x50557262; WORD $0x6650; BYTE $0x28 // vpdpbusd zmm12, zmm21, dword ptr [rsi + 0xa0]{1to16}
-	LONG $0x50557262; WORD $0x5e50; BYTE $0x30 // vpdpbusd zmm11, zmm21, dword ptr [rsi + 0xc0]{1to16}
-	LONG $0x50557262; WORD $0x5650; BYTE $0x38 // vpdpbusd zmm10, zmm21, dword ptr [rsi + 0xe0]{1to16}
-	LONG $0x4055b162; WORD $0xd672; BYTE $0x04 // vpsrld zmm21, zmm22, 0x4
+	LONG $0x40dde362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm22, zmm20, zmm0, 0xf8
+	LONG $0x504de262; WORD $0x0e50 // vpdpbusd zmm17, zmm22, dword ptr [rsi]{1to16}
+	LONG $0x504de262; WORD $0x4650; BYTE $0x08 // vpdpbusd zmm16, zmm22, dword ptr [rsi + 0x20]{1to16}
+	LONG $0x504d7262; WORD $0x7e50; BYTE $0x10 // vpdpbusd zmm15, zmm22, dword ptr [rsi + 0x40]{1to16}
+	LONG $0x504d7262; WORD $0x7650; BYTE $0x18 // vpdpbusd zmm14, zmm22, dword ptr [rsi + 0x60]{1to16}
+	LONG $0x504d7262; WORD $0x6e50; BYTE $0x20 // vpdpbusd zmm13, zmm22, dword ptr [rsi + 0x80]{1to16}
+	LONG $0x504d7262; WORD $0x6650; BYTE $0x28 // vpdpbusd zmm12, zmm22, dword ptr [rsi + 0xa0]{1to16}
+	LONG $0x504d7262; WORD $0x5e50; BYTE $0x30 // vpdpbusd zmm11, zmm22, dword ptr [rsi + 0xc0]{1to16}
+	LONG $0x504d7262; WORD $0x5650; BYTE $0x38 // vpdpbusd zmm10, zmm22, dword ptr [rsi + 0xe0]{1to16}
+	LONG $0x405db162; WORD $0xd472; BYTE $0x04 // vpsrld zmm20, zmm20, 0x4
 	LONG $0x40ede162; WORD $0xf1db // vpandq zmm22, zmm18, zmm1
-	LONG $0x40d5e362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm22, zmm21, zmm0, 0xf8
-	LONG $0x4055b162; WORD $0xf272; BYTE $0x03 // vpslld zmm21, zmm18, 0x3
-	LONG $0x40d5e162; WORD $0xe9db // vpandq zmm21, zmm21, zmm1
+	LONG $0x40dde362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm22, zmm20, zmm0, 0xf8
+	LONG $0x405db162; WORD $0xf272; BYTE $0x03 // vpslld zmm20, zmm18, 0x3
+	LONG $0x40dde162; WORD $0xe1db // vpandq zmm20, zmm20, zmm1
 	LONG $0x504de262; WORD $0x4e50; BYTE $0x04 // vpdpbusd zmm17, zmm22, dword ptr [rsi + 0x10]{1to16}
 	LONG $0x504de262; WORD $0x4650; BYTE $0x0c // vpdpbusd zmm16, zmm22, dword ptr [rsi + 0x30]{1to16}
 	LONG $0x504d7262; WORD $0x7e50; BYTE $0x14 // vpdpbusd zmm15, zmm22, dword ptr [rsi + 0x50]{1to16}
@@ -1873,55 +2134,55 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x504d7262; WORD $0x6650; BYTE $0x2c // vpdpbusd zmm12, zmm22, dword ptr [rsi + 0xb0]{1to16}
 	LONG $0x504d7262; WORD $0x5e50; BYTE $0x34 // vpdpbusd zmm11, zmm22, dword ptr [rsi + 0xd0]{1to16}
 	LONG $0x504d7262; WORD $0x5650; BYTE $0x3c // vpdpbusd zmm10, zmm22, dword ptr [rsi + 0xf0]{1to16}
-	LONG $0x40c5e362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm21, zmm23, zmm0, 0xf8
-	LONG $0x404db162; WORD $0xd772; BYTE $0x04 // vpsrld zmm22, zmm23, 0x4
-	LONG $0x5055e262; WORD $0x4e50; BYTE $0x01 // vpdpbusd zmm17, zmm21, dword ptr [rsi + 0x4]{1to16}
-	LONG $0x5055e262; WORD $0x4650; BYTE $0x09 // vpdpbusd zmm16, zmm21, dword ptr [rsi + 0x24]{1to16}
-	LONG $0x50557262; WORD $0x7e50; BYTE $0x11 // vpdpbusd zmm15, zmm21, dword ptr [rsi + 0x44]{1to16}
-	LONG $0x50557262; WORD $0x7650; BYTE $0x19 // vpdpbusd zmm14, zmm21, dword ptr [rsi + 0x64]{1to16}
-	LONG $0x50557262; WORD $0x6e50; BYTE $0x21 // vpdpbusd zmm13, zmm21, dword ptr [rsi + 0x84]{1to16}
-	LONG $0x50557262; WORD $0x6650; BYTE $0x29 // vpdpbusd zmm12, zmm21, dword ptr [rsi + 0xa4]{1to16}
-	LONG $0x50557262; WORD $0x5e50; BYTE $0x31 // vpdpbusd zmm11, zmm21, dword ptr [rsi + 0xc4]{1to16}
-	LONG $0x50557262; WORD $0x5650; BYTE $0x39 // vpdpbusd zmm10, zmm21, dword ptr [rsi + 0xe4]{1to16}
-	LONG $0x4055b162; WORD $0xd272; BYTE $0x01 // vpsrld zmm21, zmm18, 0x1
-	LONG $0x40d5e162; WORD $0xe9db // vpandq zmm21, zmm21, zmm1
-	LONG $0x40cde362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm21, zmm22, zmm0, 0xf8
-	LONG $0x5055e262; WORD $0x4e50; BYTE $0x05 // vpdpbusd zmm17, zmm21, dword ptr [rsi + 0x14]{1to16}
-	LONG $0x5055e262; WORD $0x4650; BYTE $0x0d // vpdpbusd zmm16, zmm21, dword ptr [rsi + 0x34]{1to16}
-	LONG $0x50557262; WORD $0x7e50; BYTE $0x15 // vpdpbusd zmm15, zmm21, dword ptr [rsi + 0x54]{1to16}
-	LONG $0x50557262; WORD $0x7650; BYTE $0x1d // vpdpbusd zmm14, zmm21, dword ptr [rsi + 0x74]{1to16}
-	LONG $0x50557262; WORD $0x6e50; BYTE $0x25 // vpdpbusd zmm13, zmm21, dword ptr [rsi + 0x94]{1to16}
-	LONG $0x50557262; WORD $0x6650; BYTE $0x2d // vpdpbusd zmm12, zmm21, dword ptr [rsi + 0xb4]{1to16}
-	LONG $0x50557262; WORD $0x5e50; BYTE $0x35 // vpdpbusd zmm11, zmm21, dword ptr [rsi + 0xd4]{1to16}
-	LONG $0x50557262; WORD $0x5650; BYTE $0x3d // vpdpbusd zmm10, zmm21, dword ptr [rsi + 0xf4]{1to16}
-	LONG $0x4055b162; WORD $0xf272; BYTE $0x02 // vpslld zmm21, zmm18, 0x2
-	LONG $0x40d5e162; WORD $0xe9db // vpandq zmm21, zmm21, zmm1
-	LONG $0x40dde362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm21, zmm20, zmm0, 0xf8
-	LONG $0x405db162; WORD $0xd472; BYTE $0x04 // vpsrld zmm20, zmm20, 0x4
-	LONG $0x5055e262; WORD $0x4e50; BYTE $0x02 // vpdpbusd zmm17, zmm21, dword ptr [rsi + 0x8]{1to16}
-	LONG $0x5055e262; WORD $0x4650; BYTE $0x0a // vpdpbusd zmm16, zmm21, dword ptr [rsi + 0x28]{1to16}
-	LONG $0x50557262; WORD $0x7e50; BYTE $0x12 // vpdpbusd zmm15, zmm21, dword ptr [rsi + 0x48]{1to16}
-	LONG $0x50557262; WORD $0x7650; BYTE $0x1a // vpdpbusd zmm14, zmm21, dword ptr [rsi + 0x68]{1to16}
-	LONG $0x50557262; WORD $0x6e50; BYTE $0x22 // vpdpbusd zmm13, zmm21, dword ptr [rsi + 0x88]{1to16}
-	LONG $0x50557262; WORD $0x6650; BYTE $0x2a // vpdpbusd zmm12, zmm21, dword ptr [rsi + 0xa8]{1to16}
-	LONG $0x50557262; WORD $0x5e50; BYTE $0x32 // vpdpbusd zmm11, zmm21, dword ptr [rsi + 0xc8]{1to16}
-	LONG $0x50557262; WORD $0x5650; BYTE $0x3a // vpdpbusd zmm10, zmm21, dword ptr [rsi + 0xe8]{1to16}
-	LONG $0x4055b162; WORD $0xd272; BYTE $0x02 // vpsrld zmm21, zmm18, 0x2
-	LONG $0x40d5e162; WORD $0xe9db // vpandq zmm21, zmm21, zmm1
-	LONG $0x40dde362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm21, zmm20, zmm0, 0xf8
-	LONG $0x406da162; WORD $0xe2fe // vpaddd zmm20, zmm18, zmm18
-	LONG $0x406db162; WORD $0xd272; BYTE $0x03 // vpsrld zmm18, zmm18, 0x3
-	LONG $0x5055e262; WORD $0x4e50; BYTE $0x06 // vpdpbusd zmm17, zmm21, dword ptr [rsi + 0x18]{1to16}
+	LONG $0x40d5e362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm20, zmm21, zmm0, 0xf8
+	LONG $0x4055b162; WORD $0xd572; BYTE $0x04 // vpsrld zmm21, zmm21, 0x4
+	LONG $0x505de262; WORD $0x4e50; BYTE $0x01 // vpdpbusd zmm17, zmm20, dword ptr [rsi + 0x4]{1to16}
+	LONG $0x505de262; WORD $0x4650; BYTE $0x09 // vpdpbusd zmm16, zmm20, dword ptr [rsi + 0x24]{1to16}
+	LONG $0x505d7262; WORD $0x7e50; BYTE $0x11 // vpdpbusd zmm15, zmm20, dword ptr [rsi + 0x44]{1to16}
+	LONG $0x505d7262; WORD $0x7650; BYTE $0x19 // vpdpbusd zmm14, zmm20, dword ptr [rsi + 0x64]{1to16}
+	LONG $0x505d7262; WORD $0x6e50; BYTE $0x21 // vpdpbusd zmm13, zmm20, dword ptr [rsi + 0x84]{1to16}
+	LONG $0x505d7262; WORD $0x6650; BYTE $0x29 // vpdpbusd zmm12, zmm20, dword ptr [rsi + 0xa4]{1to16}
+	LONG $0x505d7262; WORD $0x5e50; BYTE $0x31 // vpdpbusd zmm11, zmm20, dword ptr [rsi + 0xc4]{1to16}
+	LONG $0x505d7262; WORD $0x5650; BYTE $0x39 // vpdpbusd zmm10, zmm20, dword ptr [rsi + 0xe4]{1to16}
+	LONG $0x405db162; WORD $0xd272; BYTE $0x01 // vpsrld zmm20, zmm18, 0x1
 	LONG $0x40dde162; WORD $0xe1db // vpandq zmm20, zmm20, zmm1
-	LONG $0x5055e262; WORD $0x4650; BYTE $0x0e // vpdpbusd zmm16, zmm21, dword ptr [rsi + 0x38]{1to16}
-	LONG $0x50557262; WORD $0x7e50; BYTE $0x16 // vpdpbusd zmm15, zmm21, dword ptr [rsi + 0x58]{1to16}
-	LONG $0x50557262; WORD $0x7650; BYTE $0x1e // vpdpbusd zmm14, zmm21, dword ptr [rsi + 0x78]{1to16}
-	LONG $0x50557262; WORD $0x6e50; BYTE $0x26 // vpdpbusd zmm13, zmm21, dword ptr [rsi + 0x98]{1to16}
-	LONG $0x50557262; WORD $0x6650; BYTE $0x2e // vpdpbusd zmm12, zmm21, dword ptr [rsi + 0xb8]{1to16}
-	LONG $0x50557262; WORD $0x5e50; BYTE $0x36 // vpdpbusd zmm11, zmm21, dword ptr [rsi + 0xd8]{1to16}
-	LONG $0x50557262; WORD $0x5650; BYTE $0x3e // vpdpbusd zmm10, zmm21, dword ptr [rsi + 0xf8]{1to16}
+	LONG $0x40d5e362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm20, zmm21, zmm0, 0xf8
+	LONG $0x4055b162; WORD $0xd272; BYTE $0x02 // vpsrld zmm21, zmm18, 0x2
+	LONG $0x505de262; WORD $0x4e50; BYTE $0x05 // vpdpbusd zmm17, zmm20, dword ptr [rsi + 0x14]{1to16}
+	LONG $0x505de262; WORD $0x4650; BYTE $0x0d // vpdpbusd zmm16, zmm20, dword ptr [rsi + 0x34]{1to16}
+	LONG $0x505d7262; WORD $0x7e50; BYTE $0x15 // vpdpbusd zmm15, zmm20, dword ptr [rsi + 0x54]{1to16}
+	LONG $0x505d7262; WORD $0x7650; BYTE $0x1d // vpdpbusd zmm14, zmm20, dword ptr [rsi + 0x74]{1to16}
+	LONG $0x505d7262; WORD $0x6e50; BYTE $0x25 // vpdpbusd zmm13, zmm20, dword ptr [rsi + 0x94]{1to16}
+	LONG $0x505d7262; WORD $0x6650; BYTE $0x2d // vpdpbusd zmm12, zmm20, dword ptr [rsi + 0xb4]{1to16}
+	LONG $0x505d7262; WORD $0x5e50; BYTE $0x35 // vpdpbusd zmm11, zmm20, dword ptr [rsi + 0xd4]{1to16}
+	LONG $0x505d7262; WORD $0x5650; BYTE $0x3d // vpdpbusd zmm10, zmm20, dword ptr [rsi + 0xf4]{1to16}
+	LONG $0x405db162; WORD $0xf272; BYTE $0x02 // vpslld zmm20, zmm18, 0x2
+	LONG $0x40dde162; WORD $0xe1db // vpandq zmm20, zmm20, zmm1
 	LONG $0x40e5e362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm20, zmm19, zmm0, 0xf8
 	LONG $0x4065b162; WORD $0xd372; BYTE $0x04 // vpsrld zmm19, zmm19, 0x4
+	LONG $0x505de262; WORD $0x4e50; BYTE $0x02 // vpdpbusd zmm17, zmm20, dword ptr [rsi + 0x8]{1to16}
+	LONG $0x505de262; WORD $0x4650; BYTE $0x0a // vpdpbusd zmm16, zmm20, dword ptr [rsi + 0x28]{1to16}
+	LONG $0x505d7262; WORD $0x7e50; BYTE $0x12 // vpdpbusd zmm15, zmm20, dword ptr [rsi + 0x48]{1to16}
+	LONG $0x505d7262; WORD $0x7650; BYTE $0x1a // vpdpbusd zmm14, zmm20, dword ptr [rsi + 0x68]{1to16}
+	LONG $0x505d7262; WORD $0x6e50; BYTE $0x22 // vpdpbusd zmm13, zmm20, dword ptr [rsi + 0x88]{1to16}
+	LONG $0x505d7262; WORD $0x6650; BYTE $0x2a // vpdpbusd zmm12, zmm20, dword ptr [rsi + 0xa8]{1to16}
+	LONG $0x505d7262; WORD $0x5e50; BYTE $0x32 // vpdpbusd zmm11, zmm20, dword ptr [rsi + 0xc8]{1to16}
+	LONG $0x505d7262; WORD $0x5650; BYTE $0x3a // vpdpbusd zmm10, zmm20, dword ptr [rsi + 0xe8]{1to16}
+	LONG $0x40d5e162; WORD $0xe1db // vpandq zmm20, zmm21, zmm1
+	QUAD $0x062f6c6f48fee162 // vmovdqu64 zmm21, zmmword ptr [rdi + rbp + 0x180]
+	LONG $0x40e5e362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm20, zmm19, zmm0, 0xf8
+	LONG $0x505de262; WORD $0x4e50; BYTE $0x06 // vpdpbusd zmm17, zmm20, dword ptr [rsi + 0x18]{1to16}
+	LONG $0x505de262; WORD $0x4650; BYTE $0x0e // vpdpbusd zmm16, zmm20, dword ptr [rsi + 0x38]{1to16}
+	LONG $0x505d7262; WORD $0x7e50; BYTE $0x16 // vpdpbusd zmm15, zmm20, dword ptr [rsi + 0x58]{1to16}
+	LONG $0x505d7262; WORD $0x7650; BYTE $0x1e // vpdpbusd zmm14, zmm20, dword ptr [rsi + 0x78]{1to16}
+	LONG $0x505d7262; WORD $0x6e50; BYTE $0x26 // vpdpbusd zmm13, zmm20, dword ptr [rsi + 0x98]{1to16}
+	LONG $0x505d7262; WORD $0x6650; BYTE $0x2e // vpdpbusd zmm12, zmm20, dword ptr [rsi + 0xb8]{1to16}
+	LONG $0x505d7262; WORD $0x5e50; BYTE $0x36 // vpdpbusd zmm11, zmm20, dword ptr [rsi + 0xd8]{1to16}
+	LONG $0x505d7262; WORD $0x5650; BYTE $0x3e // vpdpbusd zmm10, zmm20, dword ptr [rsi + 0xf8]{1to16}
+	LONG $0x406da162; WORD $0xe2fe // vpaddd zmm20, zmm18, zmm18
+	LONG $0x406db162; WORD $0xd272; BYTE $0x03 // vpsrld zmm18, zmm18, 0x3
+	LONG $0x40dde162; WORD $0xe1db // vpandq zmm20, zmm20, zmm1
+	LONG $0x40d5e362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm20, zmm21, zmm0, 0xf8
 	LONG $0x505de262; WORD $0x4e50; BYTE $0x03 // vpdpbusd zmm17, zmm20, dword ptr [rsi + 0xc]{1to16}
 	LONG $0x505de262; WORD $0x4650; BYTE $0x0b // vpdpbusd zmm16, zmm20, dword ptr [rsi + 0x2c]{1to16}
 	LONG $0x505d7262; WORD $0x7e50; BYTE $0x13 // vpdpbusd zmm15, zmm20, dword ptr [rsi + 0x4c]{1to16}
@@ -1931,10 +2192,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x505d7262; WORD $0x5e50; BYTE $0x33 // vpdpbusd zmm11, zmm20, dword ptr [rsi + 0xcc]{1to16}
 	LONG $0x505d7262; WORD $0x5650; BYTE $0x3b // vpdpbusd zmm10, zmm20, dword ptr [rsi + 0xec]{1to16}
 	LONG $0x40ede162; WORD $0xe1db // vpandq zmm20, zmm18, zmm1
-	QUAD $0x021d5413487de262 // vcvtph2ps zmm18, ymmword ptr [rbp + rbx + 0x40]
+	LONG $0x4065b162; WORD $0xd572; BYTE $0x04 // vpsrld zmm19, zmm21, 0x4
+	QUAD $0x02375413487da262 // vcvtph2ps zmm18, ymmword ptr [rdi + r14 + 0x40]
 	LONG $0x40e5e362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm20, zmm19, zmm0, 0xf8
-	QUAD $0x001d5c13487de262 // vcvtph2ps zmm19, ymmword ptr [rbp + rbx]
-	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
+	LONG $0x487da262; WORD $0x1c13; BYTE $0x37 // vcvtph2ps zmm19, ymmword ptr [rdi + r14]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x505de262; WORD $0x4e50; BYTE $0x07 // vpdpbusd zmm17, zmm20, dword ptr [rsi + 0x1c]{1to16}
 	LONG $0x505de262; WORD $0x4650; BYTE $0x0f // vpdpbusd zmm16, zmm20, dword ptr [rsi + 0x3c]{1to16}
 	LONG $0x505d7262; WORD $0x7e50; BYTE $0x17 // vpdpbusd zmm15, zmm20, dword ptr [rsi + 0x5c]{1to16}
@@ -2000,14 +2262,14 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x406d5262; WORD $0xdaac // vfnmadd213ps zmm11, zmm18, zmm10 # zmm11 = -(zmm18 * zmm11) + zmm10
 	LONG $0x5825f262; WORD $0x56b8; BYTE $0x47 // vfmadd231ps zmm2, zmm11, dword ptr [rsi + 0x11c]{1to16} # zmm2 = (zmm11 * mem) + zmm2
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0x01c7f641 // test r15b, 0x1
-	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfb9e850f; WORD $0xffff // jne 0x12980 <pq_q5_1+0x2f0>
-	LONG $0x00c58148; WORD $0x0003; BYTE $0x00 // add rbp, 0x300
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfba0850f; WORD $0xffff // jne 0x13020 <pq_q5_1+0x4b0>
+	LONG $0x00c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x300
 	LONG $0xfe588d49 // lea rbx, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfb768f0f; WORD $0xffff // jg 0x12970 <pq_q5_1+0x2e0>
+	LONG $0xfb788f0f; WORD $0xffff // jg 0x13010 <pq_q5_1+0x4a0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm8
@@ -2015,104 +2277,104 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
 	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
-	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xf901840f; WORD $0xffff // je 0x12730 <pq_q5_1+0xa0>
+	LONG $0x05fa8341 // cmp r10d, 0x5
+	LONG $0xf753840f; WORD $0xffff // je 0x12c20 <pq_q5_1+0xb0>
 	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
-	LONG $0x07fb8341 // cmp r11d, 0x7
-	LONG $0xf8eb820f; WORD $0xffff // jb 0x12730 <pq_q5_1+0xa0>
+	LONG $0x07fa8341 // cmp r10d, 0x7
+	LONG $0xf73d820f; WORD $0xffff // jb 0x12c20 <pq_q5_1+0xb0>
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0x08fb8341 // cmp r11d, 0x8
-	LONG $0xf8d5820f; WORD $0xffff // jb 0x12730 <pq_q5_1+0xa0>
+	LONG $0x08fa8341 // cmp r10d, 0x8
+	LONG $0xf727820f; WORD $0xffff // jb 0x12c20 <pq_q5_1+0xb0>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xfff8c4e9; BYTE $0xff // jmp 0x12730 <pq_q5_1+0xa0>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x02fa8e0f; WORD $0x0000 // jle 0x13173 <pq_q5_1+0xae3>
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894d; BYTE $0xe0 // mov r8, r12
-	WORD $0x894d; BYTE $0xef // mov r15, r13
+	LONG $0xfff716e9; BYTE $0xff // jmp 0x12c20 <pq_q5_1+0xb0>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x02f68e0f; WORD $0x0000 // jle 0x1380f <pq_q5_1+0xc9f>
+	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
+	WORD $0x894c; BYTE $0xef // mov rdi, r13
+	WORD $0x894d; BYTE $0xf8 // mov r8, r15
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x01b3 // mov bl, 0x1
-	WORD $0xed31 // xor ebp, ebp
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0xad748d4c; BYTE $0x00 // lea r14, [rbp + 4*rbp]
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xb62c8d4b // lea rbp, [r14 + 4*r14]
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x05e5c148 // shl rbp, 0x5
-	LONG $0x06e6c149 // shl r14, 0x6
-	QUAD $0x0636546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rsi + r14 + 0x180]
-	QUAD $0x02366c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rsi + r14 + 0x80]
-	QUAD $0x0336746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rsi + r14 + 0xc0]
-	QUAD $0x04367c6f48fe3162 // vmovdqu64 zmm15, zmmword ptr [rsi + r14 + 0x100]
-	QUAD $0x05365c6f48fe3162 // vmovdqu64 zmm11, zmmword ptr [rsi + r14 + 0x140]
+	LONG $0x05e6c149 // shl r14, 0x5
+	LONG $0x06e5c148 // shl rbp, 0x6
+	QUAD $0x022e546f48fe7162 // vmovdqu64 zmm10, zmmword ptr [rsi + rbp + 0x80]
+	QUAD $0x032e5c6f48fe7162 // vmovdqu64 zmm11, zmmword ptr [rsi + rbp + 0xc0]
+	QUAD $0x042e646f48fe7162 // vmovdqu64 zmm12, zmmword ptr [rsi + rbp + 0x100]
+	QUAD $0x052e6c6f48fe7162 // vmovdqu64 zmm13, zmmword ptr [rsi + rbp + 0x140]
 	LONG $0x484dd162; WORD $0xf272; BYTE $0x04 // vpslld zmm6, zmm10, 0x4
-	LONG $0x48cd7162; WORD $0xe1db // vpandq zmm12, zmm6, zmm1
+	LONG $0x48cd7162; WORD $0xf1db // vpandq zmm14, zmm6, zmm1
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x48957362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm0, 0xf8
-	LONG $0x581d5262; WORD $0x0850 // vpdpbusd zmm9, zmm12, dword ptr [r8]{1to16}
-	LONG $0x581d5262; WORD $0x4050; BYTE $0x08 // vpdpbusd zmm8, zmm12, dword ptr [r8 + 0x20]{1to16}
-	LONG $0x581dd262; WORD $0x7850; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [r8 + 0x40]{1to16}
-	LONG $0x581dd262; WORD $0x7050; BYTE $0x18 // vpdpbusd zmm6, zmm12, dword ptr [r8 + 0x60]{1to16}
+	LONG $0x48a57362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm14, zmm11, zmm0, 0xf8
+	LONG $0x580d7262; WORD $0x0f50 // vpdpbusd zmm9, zmm14, dword ptr [rdi]{1to16}
+	LONG $0x580d7262; WORD $0x4750; BYTE $0x08 // vpdpbusd zmm8, zmm14, dword ptr [rdi + 0x20]{1to16}
+	LONG $0x580df262; WORD $0x7f50; BYTE $0x10 // vpdpbusd zmm7, zmm14, dword ptr [rdi + 0x40]{1to16}
+	LONG $0x580df262; WORD $0x7750; BYTE $0x18 // vpdpbusd zmm6, zmm14, dword ptr [rdi + 0x60]{1to16}
+	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
+	LONG $0x48ad7162; WORD $0xf1db // vpandq zmm14, zmm10, zmm1
+	LONG $0x48a57362; WORD $0xf025; BYTE $0xf8 // vpternlogq zmm14, zmm11, zmm0, 0xf8
+	LONG $0x4825d162; WORD $0xf272; BYTE $0x03 // vpslld zmm11, zmm10, 0x3
+	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
+	LONG $0x580d7262; WORD $0x4f50; BYTE $0x04 // vpdpbusd zmm9, zmm14, dword ptr [rdi + 0x10]{1to16}
+	LONG $0x580d7262; WORD $0x4750; BYTE $0x0c // vpdpbusd zmm8, zmm14, dword ptr [rdi + 0x30]{1to16}
+	LONG $0x580df262; WORD $0x7f50; BYTE $0x14 // vpdpbusd zmm7, zmm14, dword ptr [rdi + 0x50]{1to16}
+	LONG $0x580df262; WORD $0x7750; BYTE $0x1c // vpdpbusd zmm6, zmm14, dword ptr [rdi + 0x70]{1to16}
+	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
+	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
+	LONG $0x58257262; WORD $0x4f50; BYTE $0x01 // vpdpbusd zmm9, zmm11, dword ptr [rdi + 0x4]{1to16}
+	LONG $0x58257262; WORD $0x4750; BYTE $0x09 // vpdpbusd zmm8, zmm11, dword ptr [rdi + 0x24]{1to16}
+	LONG $0x5825f262; WORD $0x7f50; BYTE $0x11 // vpdpbusd zmm7, zmm11, dword ptr [rdi + 0x44]{1to16}
+	LONG $0x5825f262; WORD $0x7750; BYTE $0x19 // vpdpbusd zmm6, zmm11, dword ptr [rdi + 0x64]{1to16}
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x01 // vpsrld zmm11, zmm10, 0x1
+	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
+	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
 	LONG $0x481dd162; WORD $0xd572; BYTE $0x04 // vpsrld zmm12, zmm13, 0x4
-	LONG $0x48ad7162; WORD $0xe9db // vpandq zmm13, zmm10, zmm1
-	LONG $0x489d7362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm13, zmm12, zmm0, 0xf8
-	LONG $0x481dd162; WORD $0xf272; BYTE $0x03 // vpslld zmm12, zmm10, 0x3
-	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
-	LONG $0x58155262; WORD $0x4850; BYTE $0x04 // vpdpbusd zmm9, zmm13, dword ptr [r8 + 0x10]{1to16}
-	LONG $0x58155262; WORD $0x4050; BYTE $0x0c // vpdpbusd zmm8, zmm13, dword ptr [r8 + 0x30]{1to16}
-	LONG $0x5815d262; WORD $0x7850; BYTE $0x14 // vpdpbusd zmm7, zmm13, dword ptr [r8 + 0x50]{1to16}
-	LONG $0x5815d262; WORD $0x7050; BYTE $0x1c // vpdpbusd zmm6, zmm13, dword ptr [r8 + 0x70]{1to16}
-	LONG $0x488d7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm14, zmm0, 0xf8
-	LONG $0x4815d162; WORD $0xd672; BYTE $0x04 // vpsrld zmm13, zmm14, 0x4
-	LONG $0x581d5262; WORD $0x4850; BYTE $0x01 // vpdpbusd zmm9, zmm12, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x581d5262; WORD $0x4050; BYTE $0x09 // vpdpbusd zmm8, zmm12, dword ptr [r8 + 0x24]{1to16}
-	LONG $0x581dd262; WORD $0x7850; BYTE $0x11 // vpdpbusd zmm7, zmm12, dword ptr [r8 + 0x44]{1to16}
-	LONG $0x581dd262; WORD $0x7050; BYTE $0x19 // vpdpbusd zmm6, zmm12, dword ptr [r8 + 0x64]{1to16}
-	LONG $0x481dd162; WORD $0xd272; BYTE $0x01 // vpsrld zmm12, zmm10, 0x1
-	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
-	LONG $0x48957362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm0, 0xf8
-	LONG $0x4815d162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm15, 0x4
-	LONG $0x581d5262; WORD $0x4850; BYTE $0x05 // vpdpbusd zmm9, zmm12, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x581d5262; WORD $0x4050; BYTE $0x0d // vpdpbusd zmm8, zmm12, dword ptr [r8 + 0x34]{1to16}
-	LONG $0x581dd262; WORD $0x7850; BYTE $0x15 // vpdpbusd zmm7, zmm12, dword ptr [r8 + 0x54]{1to16}
-	LONG $0x581dd262; WORD $0x7050; BYTE $0x1d // vpdpbusd zmm6, zmm12, dword ptr [r8 + 0x74]{1to16}
-	LONG $0x481dd162; WORD $0xf272; BYTE $0x02 // vpslld zmm12, zmm10, 0x2
-	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
-	LONG $0x48857362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm15, zmm0, 0xf8
-	LONG $0x581d5262; WORD $0x4850; BYTE $0x02 // vpdpbusd zmm9, zmm12, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x581d5262; WORD $0x4050; BYTE $0x0a // vpdpbusd zmm8, zmm12, dword ptr [r8 + 0x28]{1to16}
-	LONG $0x581dd262; WORD $0x7850; BYTE $0x12 // vpdpbusd zmm7, zmm12, dword ptr [r8 + 0x48]{1to16}
-	LONG $0x581dd262; WORD $0x7050; BYTE $0x1a // vpdpbusd zmm6, zmm12, dword ptr [r8 + 0x68]{1to16}
-	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
-	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
-	LONG $0x48957362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm0, 0xf8
-	LONG $0x581d5262; WORD $0x4850; BYTE $0x06 // vpdpbusd zmm9, zmm12, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x581d5262; WORD $0x4050; BYTE $0x0e // vpdpbusd zmm8, zmm12, dword ptr [r8 + 0x38]{1to16}
-	LONG $0x581dd262; WORD $0x7850; BYTE $0x16 // vpdpbusd zmm7, zmm12, dword ptr [r8 + 0x58]{1to16}
-	LONG $0x581dd262; WORD $0x7050; BYTE $0x1e // vpdpbusd zmm6, zmm12, dword ptr [r8 + 0x78]{1to16}
+	LONG $0x58257262; WORD $0x4f50; BYTE $0x05 // vpdpbusd zmm9, zmm11, dword ptr [rdi + 0x14]{1to16}
+	LONG $0x58257262; WORD $0x4750; BYTE $0x0d // vpdpbusd zmm8, zmm11, dword ptr [rdi + 0x34]{1to16}
+	LONG $0x5825f262; WORD $0x7f50; BYTE $0x15 // vpdpbusd zmm7, zmm11, dword ptr [rdi + 0x54]{1to16}
+	LONG $0x5825f262; WORD $0x7750; BYTE $0x1d // vpdpbusd zmm6, zmm11, dword ptr [rdi + 0x74]{1to16}
+	LONG $0x4825d162; WORD $0xf272; BYTE $0x02 // vpslld zmm11, zmm10, 0x2
+	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
+	LONG $0x48957362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm13, zmm0, 0xf8
+	QUAD $0x062e6c6f48fe7162 // vmovdqu64 zmm13, zmmword ptr [rsi + rbp + 0x180]
+	LONG $0x58257262; WORD $0x4f50; BYTE $0x02 // vpdpbusd zmm9, zmm11, dword ptr [rdi + 0x8]{1to16}
+	LONG $0x58257262; WORD $0x4750; BYTE $0x0a // vpdpbusd zmm8, zmm11, dword ptr [rdi + 0x28]{1to16}
+	LONG $0x5825f262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm11, dword ptr [rdi + 0x48]{1to16}
+	LONG $0x5825f262; WORD $0x7750; BYTE $0x1a // vpdpbusd zmm6, zmm11, dword ptr [rdi + 0x68]{1to16}
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
+	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
+	LONG $0x489d7362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm0, 0xf8
 	LONG $0x482d5162; WORD $0xe2fe // vpaddd zmm12, zmm10, zmm10
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x03 // vpsrld zmm10, zmm10, 0x3
+	LONG $0x58257262; WORD $0x4f50; BYTE $0x06 // vpdpbusd zmm9, zmm11, dword ptr [rdi + 0x18]{1to16}
 	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
+	LONG $0x58257262; WORD $0x4750; BYTE $0x0e // vpdpbusd zmm8, zmm11, dword ptr [rdi + 0x38]{1to16}
+	LONG $0x5825f262; WORD $0x7f50; BYTE $0x16 // vpdpbusd zmm7, zmm11, dword ptr [rdi + 0x58]{1to16}
+	LONG $0x5825f262; WORD $0x7750; BYTE $0x1e // vpdpbusd zmm6, zmm11, dword ptr [rdi + 0x78]{1to16}
 	LONG $0x48ad7162; WORD $0xd1db // vpandq zmm10, zmm10, zmm1
-	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
-	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
-	LONG $0x581d5262; WORD $0x4850; BYTE $0x03 // vpdpbusd zmm9, zmm12, dword ptr [r8 + 0xc]{1to16}
+	LONG $0x48957362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm0, 0xf8
+	LONG $0x581d7262; WORD $0x4f50; BYTE $0x03 // vpdpbusd zmm9, zmm12, dword ptr [rdi + 0xc]{1to16}
+	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
+	LONG $0x581d7262; WORD $0x4750; BYTE $0x0b // vpdpbusd zmm8, zmm12, dword ptr [rdi + 0x2c]{1to16}
+	LONG $0x581df262; WORD $0x7f50; BYTE $0x13 // vpdpbusd zmm7, zmm12, dword ptr [rdi + 0x4c]{1to16}
+	LONG $0x581df262; WORD $0x7750; BYTE $0x1b // vpdpbusd zmm6, zmm12, dword ptr [rdi + 0x6c]{1to16}
+	QUAD $0x02366413487d3262 // vcvtph2ps zmm12, ymmword ptr [rsi + r14 + 0x40]
 	LONG $0x48a57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm11, zmm0, 0xf8
-	LONG $0x581d5262; WORD $0x4050; BYTE $0x0b // vpdpbusd zmm8, zmm12, dword ptr [r8 + 0x2c]{1to16}
-	LONG $0x581dd262; WORD $0x7850; BYTE $0x13 // vpdpbusd zmm7, zmm12, dword ptr [r8 + 0x4c]{1to16}
-	LONG $0x581dd262; WORD $0x7050; BYTE $0x1b // vpdpbusd zmm6, zmm12, dword ptr [r8 + 0x6c]{1to16}
-	LONG $0x487d7262; WORD $0x1c13; BYTE $0x2e // vcvtph2ps zmm11, ymmword ptr [rsi + rbp]
-	QUAD $0x022e6413487d7262 // vcvtph2ps zmm12, ymmword ptr [rsi + rbp + 0x40]
-	LONG $0x000001bd; BYTE $0x00 // mov ebp, 0x1
-	LONG $0x582d5262; WORD $0x4850; BYTE $0x07 // vpdpbusd zmm9, zmm10, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x582d5262; WORD $0x4050; BYTE $0x0f // vpdpbusd zmm8, zmm10, dword ptr [r8 + 0x3c]{1to16}
-	LONG $0x582dd262; WORD $0x7850; BYTE $0x17 // vpdpbusd zmm7, zmm10, dword ptr [r8 + 0x5c]{1to16}
-	LONG $0x582dd262; WORD $0x7050; BYTE $0x1f // vpdpbusd zmm6, zmm10, dword ptr [r8 + 0x7c]{1to16}
-	QUAD $0x00012090107a41c4; BYTE $0x00 // vmovss xmm10, dword ptr [r8 + 0x120]
+	LONG $0x487d3262; WORD $0x1c13; BYTE $0x36 // vcvtph2ps zmm11, ymmword ptr [rsi + r14]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x582d7262; WORD $0x4f50; BYTE $0x07 // vpdpbusd zmm9, zmm10, dword ptr [rdi + 0x1c]{1to16}
+	LONG $0x582d7262; WORD $0x4750; BYTE $0x0f // vpdpbusd zmm8, zmm10, dword ptr [rdi + 0x3c]{1to16}
+	LONG $0x582df262; WORD $0x7f50; BYTE $0x17 // vpdpbusd zmm7, zmm10, dword ptr [rdi + 0x5c]{1to16}
+	LONG $0x582df262; WORD $0x7750; BYTE $0x1f // vpdpbusd zmm6, zmm10, dword ptr [rdi + 0x7c]{1to16}
+	QUAD $0x0000012097107ac5 // vmovss xmm10, dword ptr [rdi + 0x120]
 	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
 	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
@@ -2124,46 +2386,46 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4824f162; WORD $0xff59 // vmulps zmm7, zmm11, zmm7
 	LONG $0x4824f162; WORD $0xf659 // vmulps zmm6, zmm11, zmm6
 	LONG $0x481d5262; WORD $0xd1ac // vfnmadd213ps zmm10, zmm12, zmm9 # zmm10 = -(zmm12 * zmm10) + zmm9
-	QUAD $0x00012488107a41c4; BYTE $0x00 // vmovss xmm9, dword ptr [r8 + 0x124]
-	LONG $0x582dd262; WORD $0x68b8; BYTE $0x40 // vfmadd231ps zmm5, zmm10, dword ptr [r8 + 0x100]{1to16} # zmm5 = (zmm10 * mem) + zmm5
+	QUAD $0x000001248f107ac5 // vmovss xmm9, dword ptr [rdi + 0x124]
+	LONG $0x582df262; WORD $0x6fb8; BYTE $0x40 // vfmadd231ps zmm5, zmm10, dword ptr [rdi + 0x100]{1to16} # zmm5 = (zmm10 * mem) + zmm5
 	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
 	LONG $0x487d5262; WORD $0xc918 // vbroadcastss zmm9, xmm9
 	LONG $0x481d5262; WORD $0xc8ac // vfnmadd213ps zmm9, zmm12, zmm8 # zmm9 = -(zmm12 * zmm9) + zmm8
-	QUAD $0x00012880107a41c4; BYTE $0x00 // vmovss xmm8, dword ptr [r8 + 0x128]
-	LONG $0x5835d262; WORD $0x60b8; BYTE $0x41 // vfmadd231ps zmm4, zmm9, dword ptr [r8 + 0x104]{1to16} # zmm4 = (zmm9 * mem) + zmm4
+	QUAD $0x0000012887107ac5 // vmovss xmm8, dword ptr [rdi + 0x128]
+	LONG $0x5835f262; WORD $0x67b8; BYTE $0x41 // vfmadd231ps zmm4, zmm9, dword ptr [rdi + 0x104]{1to16} # zmm4 = (zmm9 * mem) + zmm4
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
 	LONG $0x487d5262; WORD $0xc018 // vbroadcastss zmm8, xmm8
 	LONG $0x481d7262; WORD $0xc7ac // vfnmadd213ps zmm8, zmm12, zmm7 # zmm8 = -(zmm12 * zmm8) + zmm7
-	QUAD $0x00012cb8107ac1c4; BYTE $0x00 // vmovss xmm7, dword ptr [r8 + 0x12c]
-	LONG $0x583dd262; WORD $0x58b8; BYTE $0x42 // vfmadd231ps zmm3, zmm8, dword ptr [r8 + 0x108]{1to16} # zmm3 = (zmm8 * mem) + zmm3
+	QUAD $0x0000012cbf10fac5 // vmovss xmm7, dword ptr [rdi + 0x12c]
+	LONG $0x583df262; WORD $0x5fb8; BYTE $0x42 // vfmadd231ps zmm3, zmm8, dword ptr [rdi + 0x108]{1to16} # zmm3 = (zmm8 * mem) + zmm3
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
 	LONG $0x481df262; WORD $0xfeac // vfnmadd213ps zmm7, zmm12, zmm6 # zmm7 = -(zmm12 * zmm7) + zmm6
-	LONG $0x5845d262; WORD $0x50b8; BYTE $0x43 // vfmadd231ps zmm2, zmm7, dword ptr [r8 + 0x10c]{1to16} # zmm2 = (zmm7 * mem) + zmm2
-	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
+	LONG $0x5845f262; WORD $0x57b8; BYTE $0x43 // vfmadd231ps zmm2, zmm7, dword ptr [rdi + 0x10c]{1to16} # zmm2 = (zmm7 * mem) + zmm2
+	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfd45850f; WORD $0xffff // jne 0x12ea0 <pq_q5_1+0x810>
+	LONG $0xfd49850f; WORD $0xffff // jne 0x13540 <pq_q5_1+0x9d0>
 	LONG $0x00c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x300
-	LONG $0xfe5f8d49 // lea rbx, [r15 - 0x2]
-	LONG $0x02ff8349 // cmp r15, 0x2
-	WORD $0x8949; BYTE $0xdf // mov r15, rbx
-	LONG $0xfd1d8f0f; WORD $0xffff // jg 0x12e90 <pq_q5_1+0x800>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xf5b4840f; WORD $0xffff // je 0x12730 <pq_q5_1+0xa0>
+	LONG $0xfe588d49 // lea rbx, [r8 - 0x2]
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
+	LONG $0xfd218f0f; WORD $0xffff // jg 0x13530 <pq_q5_1+0x9c0>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xf408840f; WORD $0xffff // je 0x12c20 <pq_q5_1+0xb0>
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
-	LONG $0x02fb8341 // cmp r11d, 0x2
-	LONG $0xf5a4820f; WORD $0xffff // jb 0x12730 <pq_q5_1+0xa0>
+	LONG $0x02fa8341 // cmp r10d, 0x2
+	LONG $0xf3f8820f; WORD $0xffff // jb 0x12c20 <pq_q5_1+0xb0>
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm4
-	LONG $0x03fb8341 // cmp r11d, 0x3
-	LONG $0xf593820f; WORD $0xffff // jb 0x12730 <pq_q5_1+0xa0>
+	LONG $0x03fa8341 // cmp r10d, 0x3
+	LONG $0xf3e7820f; WORD $0xffff // jb 0x12c20 <pq_q5_1+0xb0>
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm3
-	LONG $0x04fb8341 // cmp r11d, 0x4
-	LONG $0xf582850f; WORD $0xffff // jne 0x12730 <pq_q5_1+0xa0>
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	LONG $0xf3d6850f; WORD $0xffff // jne 0x12c20 <pq_q5_1+0xb0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xfff572e9; BYTE $0xff // jmp 0x12730 <pq_q5_1+0xa0>
-	LONG $0x28c48348 // add rsp, 0x28
+	LONG $0xfff3c6e9; BYTE $0xff // jmp 0x12c20 <pq_q5_1+0xb0>
+	LONG $0x30c48348 // add rsp, 0x30
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -2172,166 +2434,220 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
+	LONG $0x00401f0f // nop dword ptr [rax]
 
-	// pq_iq4_nl: +12752
+	// pq_iq4_nl: +14448
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x09c68e0f; WORD $0x0000 // jle 0x13ba6 <pq_iq4_nl+0x9d6>
+	LONG $0x0b148e0f; WORD $0x0000 // jle 0x14394 <pq_iq4_nl+0xb24>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x28ec8348 // sub rsp, 0x28
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	LONG $0x38ec8348 // sub rsp, 0x38
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x3feec148 // shr rsi, 0x3f
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	QUAD $0x4b7b0578487df262; WORD $0x0000 // vpbroadcastb zmm0, byte ptr [rip + 0x4b7b] # 0x17d80 <quant_x+0x3c0>
-	QUAD $0x4a710d5a487df262; WORD $0x0000 // vbroadcasti32x4 zmm1, xmmword ptr [rip + 0x4a71] # zmm1 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
-	QUAD $0x004b69152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x4b69] # 0x17d81 <quant_x+0x3c1>
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	QUAD $0x00569c052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x569c] # 0x18f40 <quant_x+0x390>
+	QUAD $0x56940d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x5694] # 0x18f42 <quant_x+0x392>
+	QUAD $0x5588155a487df262; WORD $0x0000 // vbroadcasti32x4 zmm2, xmmword ptr [rip + 0x5588] # zmm2 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	LONG $0x54778d4d // lea r14, [r15 + 0x54]
 	LONG $0xd1b60f45 // movzx r10d, r9b
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x014c; BYTE $0xc6 // add rsi, r8
+	LONG $0x2474894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r14
 	WORD $0xd148; BYTE $0xee // shr rsi
 	LONG $0x06e6c148 // shl rsi, 0x6
 	LONG $0xf61c8d4c // lea r11, [rsi + 8*rsi]
 	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
-	LONG $0x76048d4c // lea r8, [rsi + 2*rsi]
+	LONG $0x763c8d48 // lea rdi, [rsi + 2*rsi]
 	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
 	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
 	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
-	LONG $0x2404894c // mov qword ptr [rsp], r8
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x04e0c149 // shl r8, 0x4
-	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
+	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
 	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x26eb // jmp 0x13298 <pq_iq4_nl+0xc8>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x21eb // jmp 0x13948 <pq_iq4_nl+0xd8>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	WORD $0x014c; BYTE $0xdf // add rdi, r11
+	WORD $0x014d; BYTE $0xdd // add r13, r11
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x09008e0f; WORD $0x0000 // jle 0x13b98 <pq_iq4_nl+0x9c8>
+	LONG $0x0a3e8e0f; WORD $0x0000 // jle 0x14386 <pq_iq4_nl+0xb16>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0177850f; WORD $0x0000 // jne 0x13420 <pq_iq4_nl+0x250>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x01588e0f; WORD $0x0000 // jle 0x1340a <pq_iq4_nl+0x23a>
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894d; BYTE $0xe0 // mov r8, r12
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0x08e6c149 // shl r14, 0x8
-	LONG $0x6e79c1c4; WORD $0x2460 // vmovd xmm4, dword ptr [r8 + 0x24]
-	LONG $0x05e7c149 // shl r15, 0x5
-	QUAD $0x01366c6f48feb162 // vmovdqu64 zmm5, zmmword ptr [rsi + r14 + 0x40]
-	QUAD $0x0236746f48feb162 // vmovdqu64 zmm6, zmmword ptr [rsi + r14 + 0x80]
-	QUAD $0x03367c6f48feb162 // vmovdqu64 zmm7, zmmword ptr [rsi + r14 + 0xc0]
-	QUAD $0x0436446f48fe3162 // vmovdqu64 zmm8, zmmword ptr [rsi + r14 + 0x100]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
-	LONG $0x48d57162; WORD $0xc8db // vpandq zmm9, zmm5, zmm0
+	LONG $0x02b7850f; WORD $0x0000 // jne 0x13c10 <pq_iq4_nl+0x3a0>
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x02938e0f; WORD $0x0000 // jle 0x13bf5 <pq_iq4_nl+0x385>
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	BYTE $0x90 // nop
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x01 // vmovups zmm4, zmmword ptr [r8 + 0x40]
+	LONG $0x487dd262; WORD $0x2813 // vcvtph2ps zmm5, ymmword ptr [r8]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x02 // vmovups zmm4, zmmword ptr [r8 + 0x80]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x03 // vmovups zmm4, zmmword ptr [r8 + 0xc0]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x04 // vmovups zmm4, zmmword ptr [r8 + 0x100]
+	LONG $0x48fed162; WORD $0x706f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x40]
+	LONG $0x676ef9c5; BYTE $0xd0 // vmovd xmm4, dword ptr [rdi - 0x30]
+	LONG $0x48fed162; WORD $0x786f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r8 + 0x80]
+	LONG $0x48fe5162; WORD $0x406f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r8 + 0xc0]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x48fe5162; WORD $0x486f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r8 + 0x100]
+	LONG $0xfec68348 // add rsi, -0x2
+	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
+	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x48c57162; WORD $0xe1db // vpandq zmm12, zmm7, zmm1
+	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
 	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
-	LONG $0x48755262; WORD $0xc900 // vpshufb zmm9, zmm1, zmm9
-	LONG $0x5835d262; WORD $0x2050 // vpdpbusd zmm4, zmm9, dword ptr [r8]{1to16}
-	LONG $0x48d5f162; WORD $0xe8db // vpandq zmm5, zmm5, zmm0
-	LONG $0x4875f262; WORD $0xed00 // vpshufb zmm5, zmm1, zmm5
-	LONG $0x5855d262; WORD $0x6050; BYTE $0x04 // vpdpbusd zmm4, zmm5, dword ptr [r8 + 0x10]{1to16}
-	LONG $0x48cdf162; WORD $0xe8db // vpandq zmm5, zmm6, zmm0
-	LONG $0x4875f262; WORD $0xed00 // vpshufb zmm5, zmm1, zmm5
-	LONG $0x5855d262; WORD $0x6050; BYTE $0x01 // vpdpbusd zmm4, zmm5, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
-	LONG $0x48d5f162; WORD $0xe8db // vpandq zmm5, zmm5, zmm0
-	LONG $0x4875f262; WORD $0xed00 // vpshufb zmm5, zmm1, zmm5
-	LONG $0x5855d262; WORD $0x6050; BYTE $0x05 // vpdpbusd zmm4, zmm5, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x48c5f162; WORD $0xe8db // vpandq zmm5, zmm7, zmm0
-	LONG $0x4875f262; WORD $0xed00 // vpshufb zmm5, zmm1, zmm5
-	LONG $0x5855d262; WORD $0x6050; BYTE $0x02 // vpdpbusd zmm4, zmm5, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x4855f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm5, zmm7, 0x4
-	LONG $0x48d5f162; WORD $0xe8db // vpandq zmm5, zmm5, zmm0
-	LONG $0x4875f262; WORD $0xed00 // vpshufb zmm5, zmm1, zmm5
-	LONG $0x5855d262; WORD $0x6050; BYTE $0x06 // vpdpbusd zmm4, zmm5, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x48bdf162; WORD $0xe8db // vpandq zmm5, zmm8, zmm0
-	LONG $0x4875f262; WORD $0xed00 // vpshufb zmm5, zmm1, zmm5
-	LONG $0x5855d262; WORD $0x6050; BYTE $0x03 // vpdpbusd zmm4, zmm5, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x4855d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm5, zmm8, 0x4
-	LONG $0x48d5f162; WORD $0xe8db // vpandq zmm5, zmm5, zmm0
-	LONG $0x4875f262; WORD $0xed00 // vpshufb zmm5, zmm1, zmm5
-	LONG $0x5855d262; WORD $0x6050; BYTE $0x07 // vpdpbusd zmm4, zmm5, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x487db262; WORD $0x2c13; BYTE $0x3e // vcvtph2ps zmm5, ymmword ptr [rsi + r15]
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
+	LONG $0x582df262; WORD $0x6750; BYTE $0xeb // vpdpbusd zmm4, zmm10, dword ptr [rdi - 0x54]{1to16}
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x584d7262; WORD $0x5750; BYTE $0xef // vpdpbusd zmm10, zmm6, dword ptr [rdi - 0x44]{1to16}
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
+	LONG $0x584d7262; WORD $0x5f50; BYTE $0xec // vpdpbusd zmm11, zmm6, dword ptr [rdi - 0x50]{1to16}
+	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
+	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584df262; WORD $0x7f50; BYTE $0xf0 // vpdpbusd zmm7, zmm6, dword ptr [rdi - 0x40]{1to16}
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
+	LONG $0x584df262; WORD $0x6750; BYTE $0xed // vpdpbusd zmm4, zmm6, dword ptr [rdi - 0x4c]{1to16}
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584d7262; WORD $0x5750; BYTE $0xf1 // vpdpbusd zmm10, zmm6, dword ptr [rdi - 0x3c]{1to16}
+	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
+	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
+	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
+	LONG $0x584d7262; WORD $0x5f50; BYTE $0xee // vpdpbusd zmm11, zmm6, dword ptr [rdi - 0x48]{1to16}
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584df262; WORD $0x7f50; BYTE $0xf2 // vpdpbusd zmm7, zmm6, dword ptr [rdi - 0x38]{1to16}
+	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
-	LONG $0x585dd262; WORD $0x58b8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r8 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	LONG $0x30c08349 // add r8, 0x30
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfede850f; WORD $0xffff // jne 0x132d0 <pq_iq4_nl+0x100>
-	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
-	LONG $0xfe738d4c // lea r14, [rbx - 0x2]
-	LONG $0x02fb8348 // cmp rbx, 0x2
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfeb68f0f; WORD $0xffff // jg 0x132c0 <pq_iq4_nl+0xf0>
+	LONG $0x5865f262; WORD $0x6798; BYTE $0xf3 // vfmadd132ps zmm4, zmm3, dword ptr [rdi - 0x34]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	LONG $0x487dd262; WORD $0x6813; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [r8 + 0x20]
+	LONG $0x487cd162; WORD $0x5810; BYTE $0x05 // vmovups zmm3, zmmword ptr [r8 + 0x140]
+	LONG $0x487cd162; WORD $0x5810; BYTE $0x06 // vmovups zmm3, zmmword ptr [r8 + 0x180]
+	LONG $0x487cd162; WORD $0x5810; BYTE $0x07 // vmovups zmm3, zmmword ptr [r8 + 0x1c0]
+	LONG $0x487cd162; WORD $0x5810; BYTE $0x08 // vmovups zmm3, zmmword ptr [r8 + 0x200]
+	LONG $0x48fed162; WORD $0x706f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x140]
+	LONG $0x1f6ef9c5 // vmovd xmm3, dword ptr [rdi]
+	LONG $0x48fed162; WORD $0x786f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r8 + 0x180]
+	LONG $0x48fe5162; WORD $0x406f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r8 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x486f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r8 + 0x200]
+	LONG $0x40c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x240
+	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
+	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x48c57162; WORD $0xe1db // vpandq zmm12, zmm7, zmm1
+	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
+	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
+	LONG $0x582df262; WORD $0x5f50; BYTE $0xf7 // vpdpbusd zmm3, zmm10, dword ptr [rdi - 0x24]{1to16}
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x584d7262; WORD $0x5750; BYTE $0xfb // vpdpbusd zmm10, zmm6, dword ptr [rdi - 0x14]{1to16}
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
+	LONG $0x584d7262; WORD $0x5f50; BYTE $0xf8 // vpdpbusd zmm11, zmm6, dword ptr [rdi - 0x20]{1to16}
+	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
+	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584df262; WORD $0x7f50; BYTE $0xfc // vpdpbusd zmm7, zmm6, dword ptr [rdi - 0x10]{1to16}
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
+	LONG $0x584df262; WORD $0x5f50; BYTE $0xf9 // vpdpbusd zmm3, zmm6, dword ptr [rdi - 0x1c]{1to16}
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584d7262; WORD $0x5750; BYTE $0xfd // vpdpbusd zmm10, zmm6, dword ptr [rdi - 0xc]{1to16}
+	LONG $0x4865d162; WORD $0xdafe // vpaddd zmm3, zmm3, zmm10
+	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
+	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
+	LONG $0x584d7262; WORD $0x5f50; BYTE $0xfa // vpdpbusd zmm11, zmm6, dword ptr [rdi - 0x18]{1to16}
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584df262; WORD $0x7f50; BYTE $0xfe // vpdpbusd zmm7, zmm6, dword ptr [rdi - 0x8]{1to16}
+	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
+	LONG $0x4865f162; WORD $0xdefe // vpaddd zmm3, zmm3, zmm6
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x4854f162; WORD $0xdb59 // vmulps zmm3, zmm5, zmm3
+	LONG $0x585df262; WORD $0x5f98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [rdi - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	LONG $0x60c78348 // add rdi, 0x60
+	LONG $0x02fe8348 // cmp rsi, 0x2
+	LONG $0xfd7b870f; WORD $0xffff // ja 0x13970 <pq_iq4_nl+0x100>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfe6d840f; WORD $0xffff // je 0x13280 <pq_iq4_nl+0xb0>
+	LONG $0xfd32840f; WORD $0xffff // je 0x13930 <pq_iq4_nl+0xc0>
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xfffe62e9; BYTE $0xff // jmp 0x13280 <pq_iq4_nl+0xb0>
-	WORD $0x9066 // nop
+	LONG $0xfffd27e9; BYTE $0xff // jmp 0x13930 <pq_iq4_nl+0xc0>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x048a820f; WORD $0x0000 // jb 0x138c0 <pq_iq4_nl+0x6f0>
+	LONG $0x048a820f; WORD $0x0000 // jb 0x140b0 <pq_iq4_nl+0x840>
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x03f38e0f; WORD $0x0000 // jle 0x13845 <pq_iq4_nl+0x675>
-	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x03f28e0f; WORD $0x0000 // jle 0x14034 <pq_iq4_nl+0x7c4>
+	WORD $0x894c; BYTE $0xef // mov rdi, r13
+	WORD $0x894c; BYTE $0xfe // mov rsi, r15
+	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
-	WORD $0xdb31 // xor ebx, ebx
+	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	WORD $0xed31 // xor ebp, ebp
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x8949; BYTE $0xde // mov r14, rbx
-	LONG $0x08e3c148 // shl rbx, 0x8
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	LONG $0x08e5c148 // shl rbp, 0x8
 	LONG $0x087d6162; WORD $0x466e; BYTE $0x4a // vmovd xmm24, dword ptr [rsi + 0x128]
 	LONG $0x087d6162; WORD $0x4e6e; BYTE $0x49 // vmovd xmm25, dword ptr [rsi + 0x124]
 	LONG $0x087d6162; WORD $0x566e; BYTE $0x48 // vmovd xmm26, dword ptr [rsi + 0x120]
 	QUAD $0x0000013c9e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x13c]
 	LONG $0x087de162; WORD $0x766e; BYTE $0x4c // vmovd xmm22, dword ptr [rsi + 0x130]
 	LONG $0x087de162; WORD $0x7e6e; BYTE $0x4b // vmovd xmm23, dword ptr [rsi + 0x12c]
-	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x011d646f48fe7162 // vmovdqu64 zmm12, zmmword ptr [rbp + rbx + 0x40]
-	QUAD $0x021d7c6f48fe7162 // vmovdqu64 zmm15, zmmword ptr [rbp + rbx + 0x80]
-	QUAD $0x031d646f48fee162 // vmovdqu64 zmm20, zmmword ptr [rbp + rbx + 0xc0]
-	QUAD $0x041d6c6f48fe7162 // vmovdqu64 zmm13, zmmword ptr [rbp + rbx + 0x100]
-	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
-	LONG $0x403d6262; WORD $0xc247 // vpsllvd zmm24, zmm24, zmm2
-	LONG $0x40356262; WORD $0xca47 // vpsllvd zmm25, zmm25, zmm2
-	LONG $0x402d6262; WORD $0xd247 // vpsllvd zmm26, zmm26, zmm2
-	LONG $0x48257262; WORD $0xda47 // vpsllvd zmm11, zmm11, zmm2
-	LONG $0x404de262; WORD $0xf247 // vpsllvd zmm22, zmm22, zmm2
-	LONG $0x4045e262; WORD $0xfa47 // vpsllvd zmm23, zmm23, zmm2
-	LONG $0x489d7162; WORD $0xf0db // vpandq zmm14, zmm12, zmm0
+	LONG $0x05e4c149 // shl r12, 0x5
+	QUAD $0x012f646f48fe7162 // vmovdqu64 zmm12, zmmword ptr [rdi + rbp + 0x40]
+	QUAD $0x022f7c6f48fe7162 // vmovdqu64 zmm15, zmmword ptr [rdi + rbp + 0x80]
+	QUAD $0x032f646f48fee162 // vmovdqu64 zmm20, zmmword ptr [rdi + rbp + 0xc0]
+	QUAD $0x042f6c6f48fe7162 // vmovdqu64 zmm13, zmmword ptr [rdi + rbp + 0x100]
+	LONG $0x000001bd; BYTE $0x00 // mov ebp, 0x1
+	LONG $0x403d6262; WORD $0xc047 // vpsllvd zmm24, zmm24, zmm0
+	LONG $0x40356262; WORD $0xc847 // vpsllvd zmm25, zmm25, zmm0
+	LONG $0x402d6262; WORD $0xd047 // vpsllvd zmm26, zmm26, zmm0
+	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
+	LONG $0x404de262; WORD $0xf047 // vpsllvd zmm22, zmm22, zmm0
+	LONG $0x4045e262; WORD $0xf847 // vpsllvd zmm23, zmm23, zmm0
+	LONG $0x489d7162; WORD $0xf1db // vpandq zmm14, zmm12, zmm1
 	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
 	LONG $0x406dd162; WORD $0xd772; BYTE $0x04 // vpsrld zmm18, zmm15, 0x4
-	LONG $0x4885e162; WORD $0xc8db // vpandq zmm17, zmm15, zmm0
-	LONG $0x40dd7162; WORD $0xf8db // vpandq zmm15, zmm20, zmm0
+	LONG $0x4885e162; WORD $0xc9db // vpandq zmm17, zmm15, zmm1
+	LONG $0x40dd7162; WORD $0xf9db // vpandq zmm15, zmm20, zmm1
 	LONG $0x405db162; WORD $0xd472; BYTE $0x04 // vpsrld zmm20, zmm20, 0x4
 	LONG $0x487d0262; WORD $0xc058 // vpbroadcastd zmm24, xmm24
 	LONG $0x487d0262; WORD $0xc958 // vpbroadcastd zmm25, xmm25
@@ -2339,27 +2655,27 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487d5262; WORD $0xdb58 // vpbroadcastd zmm11, xmm11
 	LONG $0x487da262; WORD $0xf658 // vpbroadcastd zmm22, xmm22
 	LONG $0x487da262; WORD $0xff58 // vpbroadcastd zmm23, xmm23
-	LONG $0x489d7162; WORD $0xe0db // vpandq zmm12, zmm12, zmm0
-	LONG $0x4875c262; WORD $0xdf00 // vpshufb zmm19, zmm1, zmm15
-	LONG $0x48957162; WORD $0xf8db // vpandq zmm15, zmm13, zmm0
-	LONG $0x48755262; WORD $0xf600 // vpshufb zmm14, zmm1, zmm14
+	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
+	LONG $0x486dc262; WORD $0xdf00 // vpshufb zmm19, zmm2, zmm15
+	LONG $0x48957162; WORD $0xf9db // vpandq zmm15, zmm13, zmm1
+	LONG $0x486d5262; WORD $0xf600 // vpshufb zmm14, zmm2, zmm14
 	LONG $0x580d6262; WORD $0x4650; BYTE $0x10 // vpdpbusd zmm24, zmm14, dword ptr [rsi + 0x40]{1to16}
 	LONG $0x580d6262; WORD $0x4e50; BYTE $0x08 // vpdpbusd zmm25, zmm14, dword ptr [rsi + 0x20]{1to16}
 	LONG $0x580d6262; WORD $0x1650 // vpdpbusd zmm26, zmm14, dword ptr [rsi]{1to16}
 	LONG $0x580d7262; WORD $0x5e50; BYTE $0x38 // vpdpbusd zmm11, zmm14, dword ptr [rsi + 0xe0]{1to16}
 	LONG $0x580de262; WORD $0x7650; BYTE $0x20 // vpdpbusd zmm22, zmm14, dword ptr [rsi + 0x80]{1to16}
 	LONG $0x580de262; WORD $0x7e50; BYTE $0x18 // vpdpbusd zmm23, zmm14, dword ptr [rsi + 0x60]{1to16}
-	LONG $0x4875a262; WORD $0xc900 // vpshufb zmm17, zmm1, zmm17
+	LONG $0x486da262; WORD $0xc900 // vpshufb zmm17, zmm2, zmm17
 	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
-	LONG $0x4875c262; WORD $0xc400 // vpshufb zmm16, zmm1, zmm12
-	LONG $0x40ed7162; WORD $0xe0db // vpandq zmm12, zmm18, zmm0
-	LONG $0x4875c262; WORD $0xef00 // vpshufb zmm21, zmm1, zmm15
+	LONG $0x486dc262; WORD $0xc400 // vpshufb zmm16, zmm2, zmm12
+	LONG $0x40ed7162; WORD $0xe1db // vpandq zmm12, zmm18, zmm1
+	LONG $0x486dc262; WORD $0xef00 // vpshufb zmm21, zmm2, zmm15
 	QUAD $0x00000134be6e79c5 // vmovd xmm15, dword ptr [rsi + 0x134]
-	LONG $0x48957162; WORD $0xe8db // vpandq zmm13, zmm13, zmm0
-	LONG $0x4875c262; WORD $0xd400 // vpshufb zmm18, zmm1, zmm12
-	LONG $0x40dd7162; WORD $0xe0db // vpandq zmm12, zmm20, zmm0
-	LONG $0x48755262; WORD $0xed00 // vpshufb zmm13, zmm1, zmm13
-	LONG $0x4875c262; WORD $0xe400 // vpshufb zmm20, zmm1, zmm12
+	LONG $0x48957162; WORD $0xe9db // vpandq zmm13, zmm13, zmm1
+	LONG $0x486dc262; WORD $0xd400 // vpshufb zmm18, zmm2, zmm12
+	LONG $0x40dd7162; WORD $0xe1db // vpandq zmm12, zmm20, zmm1
+	LONG $0x486d5262; WORD $0xed00 // vpshufb zmm13, zmm2, zmm13
+	LONG $0x486dc262; WORD $0xe400 // vpshufb zmm20, zmm2, zmm12
 	QUAD $0x00000138a66e79c5 // vmovd xmm12, dword ptr [rsi + 0x138]
 	LONG $0x507d6262; WORD $0x4650; BYTE $0x14 // vpdpbusd zmm24, zmm16, dword ptr [rsi + 0x50]{1to16}
 	LONG $0x507d6262; WORD $0x4e50; BYTE $0x0c // vpdpbusd zmm25, zmm16, dword ptr [rsi + 0x30]{1to16}
@@ -2373,7 +2689,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x50757262; WORD $0x5e50; BYTE $0x39 // vpdpbusd zmm11, zmm17, dword ptr [rsi + 0xe4]{1to16}
 	LONG $0x5075e262; WORD $0x7650; BYTE $0x21 // vpdpbusd zmm22, zmm17, dword ptr [rsi + 0x84]{1to16}
 	LONG $0x5075e262; WORD $0x7e50; BYTE $0x19 // vpdpbusd zmm23, zmm17, dword ptr [rsi + 0x64]{1to16}
-	LONG $0x48057262; WORD $0xfa47 // vpsllvd zmm15, zmm15, zmm2
+	LONG $0x48057262; WORD $0xf847 // vpsllvd zmm15, zmm15, zmm0
 	LONG $0x506d6262; WORD $0x4650; BYTE $0x15 // vpdpbusd zmm24, zmm18, dword ptr [rsi + 0x54]{1to16}
 	LONG $0x506d6262; WORD $0x4e50; BYTE $0x0d // vpdpbusd zmm25, zmm18, dword ptr [rsi + 0x34]{1to16}
 	LONG $0x506d6262; WORD $0x5650; BYTE $0x05 // vpdpbusd zmm26, zmm18, dword ptr [rsi + 0x14]{1to16}
@@ -2382,7 +2698,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x506de262; WORD $0x7e50; BYTE $0x1d // vpdpbusd zmm23, zmm18, dword ptr [rsi + 0x74]{1to16}
 	LONG $0x487d5262; WORD $0xff58 // vpbroadcastd zmm15, xmm15
 	LONG $0x580d7262; WORD $0x7e50; BYTE $0x28 // vpdpbusd zmm15, zmm14, dword ptr [rsi + 0xa0]{1to16}
-	LONG $0x481d7262; WORD $0xe247 // vpsllvd zmm12, zmm12, zmm2
+	LONG $0x481d7262; WORD $0xe047 // vpsllvd zmm12, zmm12, zmm0
 	LONG $0x487d5262; WORD $0xe458 // vpbroadcastd zmm12, xmm12
 	LONG $0x580d7262; WORD $0x6650; BYTE $0x30 // vpdpbusd zmm12, zmm14, dword ptr [rsi + 0xc0]{1to16}
 	LONG $0x50656262; WORD $0x4650; BYTE $0x12 // vpdpbusd zmm24, zmm19, dword ptr [rsi + 0x48]{1to16}
@@ -2412,7 +2728,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x58156262; WORD $0x5650; BYTE $0x07 // vpdpbusd zmm26, zmm13, dword ptr [rsi + 0x1c]{1to16}
 	LONG $0x58156262; WORD $0x4e50; BYTE $0x0f // vpdpbusd zmm25, zmm13, dword ptr [rsi + 0x3c]{1to16}
 	LONG $0x58156262; WORD $0x4650; BYTE $0x17 // vpdpbusd zmm24, zmm13, dword ptr [rsi + 0x5c]{1to16}
-	QUAD $0x00355413487da262 // vcvtph2ps zmm18, ymmword ptr [rbp + r14]
+	LONG $0x487da262; WORD $0x1413; BYTE $0x27 // vcvtph2ps zmm18, ymmword ptr [rdi + r12]
 	LONG $0x58157262; WORD $0x5e50; BYTE $0x3f // vpdpbusd zmm11, zmm13, dword ptr [rsi + 0xfc]{1to16}
 	LONG $0x5815e262; WORD $0x7e50; BYTE $0x1f // vpdpbusd zmm23, zmm13, dword ptr [rsi + 0x7c]{1to16}
 	LONG $0x5815e262; WORD $0x7650; BYTE $0x27 // vpdpbusd zmm22, zmm13, dword ptr [rsi + 0x9c]{1to16}
@@ -2449,14 +2765,14 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x406c5162; WORD $0xe459 // vmulps zmm12, zmm18, zmm12
 	LONG $0x581df262; WORD $0x66b8; BYTE $0x46 // vfmadd231ps zmm4, zmm12, dword ptr [rsi + 0x118]{1to16} # zmm4 = (zmm12 * mem) + zmm4
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0x01c7f641 // test r15b, 0x1
-	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfc43850f; WORD $0xffff // jne 0x13470 <pq_iq4_nl+0x2a0>
-	LONG $0x40c58148; WORD $0x0002; BYTE $0x00 // add rbp, 0x240
-	LONG $0xfe588d49 // lea rbx, [r8 - 0x2]
+	LONG $0x01c6f641 // test r14b, 0x1
+	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
+	LONG $0xfc44850f; WORD $0xffff // jne 0x13c60 <pq_iq4_nl+0x3f0>
+	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
+	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfc1b8f0f; WORD $0xffff // jg 0x13460 <pq_iq4_nl+0x290>
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	LONG $0xfc1c8f0f; WORD $0xffff // jg 0x13c50 <pq_iq4_nl+0x3e0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
 	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
@@ -2465,137 +2781,137 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfa06840f; WORD $0xffff // je 0x13280 <pq_iq4_nl+0xb0>
+	LONG $0xf8c7840f; WORD $0xffff // je 0x13930 <pq_iq4_nl+0xc0>
 	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf9f0820f; WORD $0xffff // jb 0x13280 <pq_iq4_nl+0xb0>
+	LONG $0xf8b1820f; WORD $0xffff // jb 0x13930 <pq_iq4_nl+0xc0>
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf9da820f; WORD $0xffff // jb 0x13280 <pq_iq4_nl+0xb0>
+	LONG $0xf89b820f; WORD $0xffff // jb 0x13930 <pq_iq4_nl+0xc0>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff9c9e9; BYTE $0xff // jmp 0x13280 <pq_iq4_nl+0xb0>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x02848e0f; WORD $0x0000 // jle 0x13b4d <pq_iq4_nl+0x97d>
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894d; BYTE $0xe0 // mov r8, r12
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	LONG $0xfff88ae9; BYTE $0xff // jmp 0x13930 <pq_iq4_nl+0xc0>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x02828e0f; WORD $0x0000 // jle 0x1433b <pq_iq4_nl+0xacb>
+	WORD $0x894c; BYTE $0xee // mov rsi, r13
+	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0x08e6c149 // shl r14, 0x8
-	QUAD $0x00012cb86e79c1c4; BYTE $0x00 // vmovd xmm7, dword ptr [r8 + 0x12c]
-	LONG $0x087dc162; WORD $0x486e; BYTE $0x49 // vmovd xmm17, dword ptr [r8 + 0x124]
-	LONG $0x087dc162; WORD $0x506e; BYTE $0x48 // vmovd xmm18, dword ptr [r8 + 0x120]
-	LONG $0x05e7c149 // shl r15, 0x5
-	QUAD $0x0136546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rsi + r14 + 0x40]
-	QUAD $0x02366c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rsi + r14 + 0x80]
-	QUAD $0x0336746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rsi + r14 + 0xc0]
-	QUAD $0x0436446f48fe3162 // vmovdqu64 zmm8, zmmword ptr [rsi + r14 + 0x100]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x4845f262; WORD $0xfa47 // vpsllvd zmm7, zmm7, zmm2
-	LONG $0x4075e262; WORD $0xca47 // vpsllvd zmm17, zmm17, zmm2
-	LONG $0x406de262; WORD $0xd247 // vpsllvd zmm18, zmm18, zmm2
-	LONG $0x48ad7162; WORD $0xc8db // vpandq zmm9, zmm10, zmm0
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	LONG $0x08e4c149 // shl r12, 0x8
+	QUAD $0x0000012cbf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x12c]
+	LONG $0x087de162; WORD $0x4f6e; BYTE $0x49 // vmovd xmm17, dword ptr [rdi + 0x124]
+	LONG $0x087de162; WORD $0x576e; BYTE $0x48 // vmovd xmm18, dword ptr [rdi + 0x120]
+	LONG $0x05e6c149 // shl r14, 0x5
+	QUAD $0x0126546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rsi + r12 + 0x40]
+	QUAD $0x02266c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rsi + r12 + 0x80]
+	QUAD $0x0326746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rsi + r12 + 0xc0]
+	QUAD $0x0426446f48fe3162 // vmovdqu64 zmm8, zmmword ptr [rsi + r12 + 0x100]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x4075e262; WORD $0xc847 // vpsllvd zmm17, zmm17, zmm0
+	LONG $0x406de262; WORD $0xd047 // vpsllvd zmm18, zmm18, zmm0
+	LONG $0x48ad7162; WORD $0xc9db // vpandq zmm9, zmm10, zmm1
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x48957162; WORD $0xe0db // vpandq zmm12, zmm13, zmm0
+	LONG $0x48957162; WORD $0xe1db // vpandq zmm12, zmm13, zmm1
 	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
-	LONG $0x488d7162; WORD $0xf8db // vpandq zmm15, zmm14, zmm0
+	LONG $0x488d7162; WORD $0xf9db // vpandq zmm15, zmm14, zmm1
 	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
 	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
 	LONG $0x487da262; WORD $0xc958 // vpbroadcastd zmm17, xmm17
 	LONG $0x487da262; WORD $0xd258 // vpbroadcastd zmm18, xmm18
-	LONG $0x48bde162; WORD $0xc0db // vpandq zmm16, zmm8, zmm0
+	LONG $0x48bde162; WORD $0xc1db // vpandq zmm16, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x48ad7162; WORD $0xd0db // vpandq zmm10, zmm10, zmm0
-	LONG $0x48755262; WORD $0xc900 // vpshufb zmm9, zmm1, zmm9
-	LONG $0x5835d262; WORD $0x7850; BYTE $0x18 // vpdpbusd zmm7, zmm9, dword ptr [r8 + 0x60]{1to16}
-	LONG $0x5835c262; WORD $0x4850; BYTE $0x08 // vpdpbusd zmm17, zmm9, dword ptr [r8 + 0x20]{1to16}
-	LONG $0x5835c262; WORD $0x1050 // vpdpbusd zmm18, zmm9, dword ptr [r8]{1to16}
-	LONG $0x48755262; WORD $0xe400 // vpshufb zmm12, zmm1, zmm12
-	LONG $0x48755262; WORD $0xff00 // vpshufb zmm15, zmm1, zmm15
-	LONG $0x4875a262; WORD $0xc000 // vpshufb zmm16, zmm1, zmm16
-	LONG $0x48bd7162; WORD $0xc0db // vpandq zmm8, zmm8, zmm0
-	LONG $0x48755262; WORD $0xda00 // vpshufb zmm11, zmm1, zmm10
-	LONG $0x48957162; WORD $0xd0db // vpandq zmm10, zmm13, zmm0
-	LONG $0x48755262; WORD $0xc000 // vpshufb zmm8, zmm1, zmm8
-	LONG $0x48755262; WORD $0xea00 // vpshufb zmm13, zmm1, zmm10
-	LONG $0x488d7162; WORD $0xd0db // vpandq zmm10, zmm14, zmm0
-	LONG $0x48755262; WORD $0xf200 // vpshufb zmm14, zmm1, zmm10
-	QUAD $0x000128906e7941c4; BYTE $0x00 // vmovd xmm10, dword ptr [r8 + 0x128]
-	LONG $0x5825d262; WORD $0x7850; BYTE $0x1c // vpdpbusd zmm7, zmm11, dword ptr [r8 + 0x70]{1to16}
-	LONG $0x5825c262; WORD $0x4850; BYTE $0x0c // vpdpbusd zmm17, zmm11, dword ptr [r8 + 0x30]{1to16}
-	LONG $0x5825c262; WORD $0x5050; BYTE $0x04 // vpdpbusd zmm18, zmm11, dword ptr [r8 + 0x10]{1to16}
-	LONG $0x581dd262; WORD $0x7850; BYTE $0x19 // vpdpbusd zmm7, zmm12, dword ptr [r8 + 0x64]{1to16}
-	LONG $0x581dc262; WORD $0x4850; BYTE $0x09 // vpdpbusd zmm17, zmm12, dword ptr [r8 + 0x24]{1to16}
-	LONG $0x581dc262; WORD $0x5050; BYTE $0x01 // vpdpbusd zmm18, zmm12, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x5815d262; WORD $0x7850; BYTE $0x1d // vpdpbusd zmm7, zmm13, dword ptr [r8 + 0x74]{1to16}
-	LONG $0x5815c262; WORD $0x4850; BYTE $0x0d // vpdpbusd zmm17, zmm13, dword ptr [r8 + 0x34]{1to16}
-	LONG $0x5815c262; WORD $0x5050; BYTE $0x05 // vpdpbusd zmm18, zmm13, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x482d7262; WORD $0xd247 // vpsllvd zmm10, zmm10, zmm2
+	LONG $0x48ad7162; WORD $0xd1db // vpandq zmm10, zmm10, zmm1
+	LONG $0x486d5262; WORD $0xc900 // vpshufb zmm9, zmm2, zmm9
+	LONG $0x5835f262; WORD $0x7f50; BYTE $0x18 // vpdpbusd zmm7, zmm9, dword ptr [rdi + 0x60]{1to16}
+	LONG $0x5835e262; WORD $0x4f50; BYTE $0x08 // vpdpbusd zmm17, zmm9, dword ptr [rdi + 0x20]{1to16}
+	LONG $0x5835e262; WORD $0x1750 // vpdpbusd zmm18, zmm9, dword ptr [rdi]{1to16}
+	LONG $0x486d5262; WORD $0xe400 // vpshufb zmm12, zmm2, zmm12
+	LONG $0x486d5262; WORD $0xff00 // vpshufb zmm15, zmm2, zmm15
+	LONG $0x486da262; WORD $0xc000 // vpshufb zmm16, zmm2, zmm16
+	LONG $0x48bd7162; WORD $0xc1db // vpandq zmm8, zmm8, zmm1
+	LONG $0x486d5262; WORD $0xda00 // vpshufb zmm11, zmm2, zmm10
+	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
+	LONG $0x486d5262; WORD $0xc000 // vpshufb zmm8, zmm2, zmm8
+	LONG $0x486d5262; WORD $0xea00 // vpshufb zmm13, zmm2, zmm10
+	LONG $0x488d7162; WORD $0xd1db // vpandq zmm10, zmm14, zmm1
+	LONG $0x486d5262; WORD $0xf200 // vpshufb zmm14, zmm2, zmm10
+	QUAD $0x00000128976e79c5 // vmovd xmm10, dword ptr [rdi + 0x128]
+	LONG $0x5825f262; WORD $0x7f50; BYTE $0x1c // vpdpbusd zmm7, zmm11, dword ptr [rdi + 0x70]{1to16}
+	LONG $0x5825e262; WORD $0x4f50; BYTE $0x0c // vpdpbusd zmm17, zmm11, dword ptr [rdi + 0x30]{1to16}
+	LONG $0x5825e262; WORD $0x5750; BYTE $0x04 // vpdpbusd zmm18, zmm11, dword ptr [rdi + 0x10]{1to16}
+	LONG $0x581df262; WORD $0x7f50; BYTE $0x19 // vpdpbusd zmm7, zmm12, dword ptr [rdi + 0x64]{1to16}
+	LONG $0x581de262; WORD $0x4f50; BYTE $0x09 // vpdpbusd zmm17, zmm12, dword ptr [rdi + 0x24]{1to16}
+	LONG $0x581de262; WORD $0x5750; BYTE $0x01 // vpdpbusd zmm18, zmm12, dword ptr [rdi + 0x4]{1to16}
+	LONG $0x5815f262; WORD $0x7f50; BYTE $0x1d // vpdpbusd zmm7, zmm13, dword ptr [rdi + 0x74]{1to16}
+	LONG $0x5815e262; WORD $0x4f50; BYTE $0x0d // vpdpbusd zmm17, zmm13, dword ptr [rdi + 0x34]{1to16}
+	LONG $0x5815e262; WORD $0x5750; BYTE $0x05 // vpdpbusd zmm18, zmm13, dword ptr [rdi + 0x14]{1to16}
+	LONG $0x482d7262; WORD $0xd047 // vpsllvd zmm10, zmm10, zmm0
 	LONG $0x487d5262; WORD $0xd258 // vpbroadcastd zmm10, xmm10
-	LONG $0x58355262; WORD $0x5050; BYTE $0x10 // vpdpbusd zmm10, zmm9, dword ptr [r8 + 0x40]{1to16}
-	LONG $0x5805d262; WORD $0x7850; BYTE $0x1a // vpdpbusd zmm7, zmm15, dword ptr [r8 + 0x68]{1to16}
-	LONG $0x5805c262; WORD $0x4850; BYTE $0x0a // vpdpbusd zmm17, zmm15, dword ptr [r8 + 0x28]{1to16}
-	LONG $0x5805c262; WORD $0x5050; BYTE $0x02 // vpdpbusd zmm18, zmm15, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x58255262; WORD $0x5050; BYTE $0x14 // vpdpbusd zmm10, zmm11, dword ptr [r8 + 0x50]{1to16}
-	LONG $0x580dd262; WORD $0x7850; BYTE $0x1e // vpdpbusd zmm7, zmm14, dword ptr [r8 + 0x78]{1to16}
-	LONG $0x580dc262; WORD $0x4850; BYTE $0x0e // vpdpbusd zmm17, zmm14, dword ptr [r8 + 0x38]{1to16}
-	LONG $0x580dc262; WORD $0x5050; BYTE $0x06 // vpdpbusd zmm18, zmm14, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x581d5262; WORD $0x5050; BYTE $0x11 // vpdpbusd zmm10, zmm12, dword ptr [r8 + 0x44]{1to16}
-	LONG $0x507dd262; WORD $0x7850; BYTE $0x1b // vpdpbusd zmm7, zmm16, dword ptr [r8 + 0x6c]{1to16}
-	LONG $0x507dc262; WORD $0x4850; BYTE $0x0b // vpdpbusd zmm17, zmm16, dword ptr [r8 + 0x2c]{1to16}
-	LONG $0x507dc262; WORD $0x5050; BYTE $0x03 // vpdpbusd zmm18, zmm16, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x487d3262; WORD $0x2413; BYTE $0x3e // vcvtph2ps zmm12, ymmword ptr [rsi + r15]
-	LONG $0x58155262; WORD $0x5050; BYTE $0x15 // vpdpbusd zmm10, zmm13, dword ptr [r8 + 0x54]{1to16}
-	LONG $0x583dd262; WORD $0x7850; BYTE $0x1f // vpdpbusd zmm7, zmm8, dword ptr [r8 + 0x7c]{1to16}
-	LONG $0x583dc262; WORD $0x5050; BYTE $0x07 // vpdpbusd zmm18, zmm8, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x583dc262; WORD $0x4850; BYTE $0x0f // vpdpbusd zmm17, zmm8, dword ptr [r8 + 0x3c]{1to16}
-	LONG $0x58055262; WORD $0x5050; BYTE $0x12 // vpdpbusd zmm10, zmm15, dword ptr [r8 + 0x48]{1to16}
-	LONG $0x580d5262; WORD $0x5050; BYTE $0x16 // vpdpbusd zmm10, zmm14, dword ptr [r8 + 0x58]{1to16}
-	LONG $0x507d5262; WORD $0x5050; BYTE $0x13 // vpdpbusd zmm10, zmm16, dword ptr [r8 + 0x4c]{1to16}
+	LONG $0x58357262; WORD $0x5750; BYTE $0x10 // vpdpbusd zmm10, zmm9, dword ptr [rdi + 0x40]{1to16}
+	LONG $0x5805f262; WORD $0x7f50; BYTE $0x1a // vpdpbusd zmm7, zmm15, dword ptr [rdi + 0x68]{1to16}
+	LONG $0x5805e262; WORD $0x4f50; BYTE $0x0a // vpdpbusd zmm17, zmm15, dword ptr [rdi + 0x28]{1to16}
+	LONG $0x5805e262; WORD $0x5750; BYTE $0x02 // vpdpbusd zmm18, zmm15, dword ptr [rdi + 0x8]{1to16}
+	LONG $0x58257262; WORD $0x5750; BYTE $0x14 // vpdpbusd zmm10, zmm11, dword ptr [rdi + 0x50]{1to16}
+	LONG $0x580df262; WORD $0x7f50; BYTE $0x1e // vpdpbusd zmm7, zmm14, dword ptr [rdi + 0x78]{1to16}
+	LONG $0x580de262; WORD $0x4f50; BYTE $0x0e // vpdpbusd zmm17, zmm14, dword ptr [rdi + 0x38]{1to16}
+	LONG $0x580de262; WORD $0x5750; BYTE $0x06 // vpdpbusd zmm18, zmm14, dword ptr [rdi + 0x18]{1to16}
+	LONG $0x581d7262; WORD $0x5750; BYTE $0x11 // vpdpbusd zmm10, zmm12, dword ptr [rdi + 0x44]{1to16}
+	LONG $0x507df262; WORD $0x7f50; BYTE $0x1b // vpdpbusd zmm7, zmm16, dword ptr [rdi + 0x6c]{1to16}
+	LONG $0x507de262; WORD $0x4f50; BYTE $0x0b // vpdpbusd zmm17, zmm16, dword ptr [rdi + 0x2c]{1to16}
+	LONG $0x507de262; WORD $0x5750; BYTE $0x03 // vpdpbusd zmm18, zmm16, dword ptr [rdi + 0xc]{1to16}
+	LONG $0x487d3262; WORD $0x2413; BYTE $0x36 // vcvtph2ps zmm12, ymmword ptr [rsi + r14]
+	LONG $0x58157262; WORD $0x5750; BYTE $0x15 // vpdpbusd zmm10, zmm13, dword ptr [rdi + 0x54]{1to16}
+	LONG $0x583df262; WORD $0x7f50; BYTE $0x1f // vpdpbusd zmm7, zmm8, dword ptr [rdi + 0x7c]{1to16}
+	LONG $0x583de262; WORD $0x5750; BYTE $0x07 // vpdpbusd zmm18, zmm8, dword ptr [rdi + 0x1c]{1to16}
+	LONG $0x583de262; WORD $0x4f50; BYTE $0x0f // vpdpbusd zmm17, zmm8, dword ptr [rdi + 0x3c]{1to16}
+	LONG $0x58057262; WORD $0x5750; BYTE $0x12 // vpdpbusd zmm10, zmm15, dword ptr [rdi + 0x48]{1to16}
+	LONG $0x580d7262; WORD $0x5750; BYTE $0x16 // vpdpbusd zmm10, zmm14, dword ptr [rdi + 0x58]{1to16}
+	LONG $0x507d7262; WORD $0x5750; BYTE $0x13 // vpdpbusd zmm10, zmm16, dword ptr [rdi + 0x4c]{1to16}
 	LONG $0x487c3162; WORD $0xca5b // vcvtdq2ps zmm9, zmm18
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x487c3162; WORD $0xd95b // vcvtdq2ps zmm11, zmm17
-	LONG $0x583d5262; WORD $0x5050; BYTE $0x17 // vpdpbusd zmm10, zmm8, dword ptr [r8 + 0x5c]{1to16}
+	LONG $0x583d7262; WORD $0x5750; BYTE $0x17 // vpdpbusd zmm10, zmm8, dword ptr [rdi + 0x5c]{1to16}
 	LONG $0x481c5162; WORD $0xc959 // vmulps zmm9, zmm12, zmm9
-	LONG $0x5835d262; WORD $0x70b8; BYTE $0x40 // vfmadd231ps zmm6, zmm9, dword ptr [r8 + 0x100]{1to16} # zmm6 = (zmm9 * mem) + zmm6
+	LONG $0x5835f262; WORD $0x77b8; BYTE $0x40 // vfmadd231ps zmm6, zmm9, dword ptr [rdi + 0x100]{1to16} # zmm6 = (zmm9 * mem) + zmm6
 	LONG $0x481c5162; WORD $0xcb59 // vmulps zmm9, zmm12, zmm11
 	LONG $0x481cf162; WORD $0xff59 // vmulps zmm7, zmm12, zmm7
-	LONG $0x5835d262; WORD $0x68b8; BYTE $0x41 // vfmadd231ps zmm5, zmm9, dword ptr [r8 + 0x104]{1to16} # zmm5 = (zmm9 * mem) + zmm5
-	LONG $0x5845d262; WORD $0x58b8; BYTE $0x43 // vfmadd231ps zmm3, zmm7, dword ptr [r8 + 0x10c]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	LONG $0x5835f262; WORD $0x6fb8; BYTE $0x41 // vfmadd231ps zmm5, zmm9, dword ptr [rdi + 0x104]{1to16} # zmm5 = (zmm9 * mem) + zmm5
+	LONG $0x5845f262; WORD $0x5fb8; BYTE $0x43 // vfmadd231ps zmm3, zmm7, dword ptr [rdi + 0x10c]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
 	LONG $0x481c5162; WORD $0xca59 // vmulps zmm9, zmm12, zmm10
-	LONG $0x5835d262; WORD $0x60b8; BYTE $0x42 // vfmadd231ps zmm4, zmm9, dword ptr [r8 + 0x108]{1to16} # zmm4 = (zmm9 * mem) + zmm4
-	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
+	LONG $0x5835f262; WORD $0x67b8; BYTE $0x42 // vfmadd231ps zmm4, zmm9, dword ptr [rdi + 0x108]{1to16} # zmm4 = (zmm9 * mem) + zmm4
+	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfdbb850f; WORD $0xffff // jne 0x138f0 <pq_iq4_nl+0x720>
+	LONG $0xfdbd850f; WORD $0xffff // jne 0x140e0 <pq_iq4_nl+0x870>
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
-	LONG $0xfe738d4c // lea r14, [rbx - 0x2]
-	LONG $0x02fb8348 // cmp rbx, 0x2
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfd938f0f; WORD $0xffff // jg 0x138e0 <pq_iq4_nl+0x710>
+	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x894d; BYTE $0xf0 // mov r8, r14
+	LONG $0xfd958f0f; WORD $0xffff // jg 0x140d0 <pq_iq4_nl+0x860>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf72a840f; WORD $0xffff // je 0x13280 <pq_iq4_nl+0xb0>
+	LONG $0xf5ec840f; WORD $0xffff // je 0x13930 <pq_iq4_nl+0xc0>
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf71a820f; WORD $0xffff // jb 0x13280 <pq_iq4_nl+0xb0>
+	LONG $0xf5dc820f; WORD $0xffff // jb 0x13930 <pq_iq4_nl+0xc0>
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf709820f; WORD $0xffff // jb 0x13280 <pq_iq4_nl+0xb0>
+	LONG $0xf5cb820f; WORD $0xffff // jb 0x13930 <pq_iq4_nl+0xc0>
 	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf6f8850f; WORD $0xffff // jne 0x13280 <pq_iq4_nl+0xb0>
+	LONG $0xf5ba850f; WORD $0xffff // jne 0x13930 <pq_iq4_nl+0xc0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff6e8e9; BYTE $0xff // jmp 0x13280 <pq_iq4_nl+0xb0>
-	LONG $0x28c48348 // add rsp, 0x28
+	LONG $0xfff5aae9; BYTE $0xff // jmp 0x13930 <pq_iq4_nl+0xc0>
+	LONG $0x38c48348 // add rsp, 0x38
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -2604,177 +2920,245 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// pq_q4_k: +15280
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0a058e0f; WORD $0x0000 // jle 0x145c5 <pq_q4_k+0xa15>
+	// pq_q4_k: +17312
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x18ec8348 // sub rsp, 0x18
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	LONG $0x30ec8348 // sub rsp, 0x30
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x0beb8e0f; WORD $0x0000 // jle 0x14fad <pq_q4_k+0xc0d>
 	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x40ce0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x40ce] # 0x17cb0 <quant_x+0x2f0>
-	QUAD $0x40bc0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x40bc] # 0x17ca8 <quant_x+0x2e8>
+	QUAD $0x4a950558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x4a95] # 0x18e68 <quant_x+0x2b8>
+	QUAD $0x4a930d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x4a93] # 0x18e70 <quant_x+0x2c0>
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
 	LONG $0xd1b60f45 // movzx r10d, r9b
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0xf0490f49 // cmovns rsi, r8
 	QUAD $0x000000008d048d4c // lea r8, [4*rcx]
-	LONG $0x04e6c149 // shl r14, 0x4
 	LONG $0x03eec148 // shr rsi, 0x3
 	LONG $0x40de694c; WORD $0x0009; BYTE $0x00 // imul r11, rsi, 0x940
 	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
 	LONG $0x401c8d4b // lea rbx, [r8 + 2*r8]
-	LONG $0x803c8d4f // lea r15, [r8 + 4*r8]
+	LONG $0x80348d4f // lea r14, [r8 + 4*r8]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x247c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r15
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	LONG $0x245c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rbx
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0x04e3c148 // shl rbx, 0x4
+	LONG $0x2474894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r14
+	LONG $0x245c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rbx
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
 	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
-	WORD $0x18eb // jmp 0x13c58 <pq_q4_k+0xa8>
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	WORD $0x1ceb // jmp 0x14458 <pq_q4_k+0xb8>
+	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
 	WORD $0x014c; BYTE $0xdf // add rdi, r11
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x095f8e0f; WORD $0x0000 // jle 0x145b7 <pq_q4_k+0xa07>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x0b558e0f; WORD $0x0000 // jle 0x14fad <pq_q4_k+0xc0d>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0177850f; WORD $0x0000 // jne 0x13de0 <pq_q4_k+0x230>
+	LONG $0x02fb850f; WORD $0x0000 // jne 0x14760 <pq_q4_k+0x3c0>
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x01558e0f; WORD $0x0000 // jle 0x13dc7 <pq_q4_k+0x217>
+	LONG $0x02d28e0f; WORD $0x0000 // jle 0x14744 <pq_q4_k+0x3a4>
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894d; BYTE $0xe0 // mov r8, r12
-	WORD $0x894d; BYTE $0xef // mov r15, r13
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x487df262; WORD $0x6613; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [rsi + 0x20]
-	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
-	LONG $0x000050bd; BYTE $0x00 // mov ebp, 0x50
-	LONG $0x485cf162; WORD $0xe057 // vxorps zmm4, zmm4, zmm0
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	QUAD $0xfbee7c6f48fef162 // vmovdqu64 zmm7, zmmword ptr [rsi + 8*rbp - 0x140]
-	QUAD $0xfcee446f48fe7162 // vmovdqu64 zmm8, zmmword ptr [rsi + 8*rbp - 0x100]
+	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x487df262; WORD $0x1613 // vcvtph2ps zmm2, ymmword ptr [rsi]
+	LONG $0x487df262; WORD $0x5e13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [rsi + 0x20]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x487df262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [rsi]
+	LONG $0x487df262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [rsi + 0x10]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [rsi + 0x40]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x02 // vmovups zmm7, zmmword ptr [rsi + 0x80]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rsi + 0xc0]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x04 // vmovups zmm7, zmmword ptr [rsi + 0x100]
+	LONG $0x48fef162; WORD $0x7e6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [rsi + 0x40]
+	LONG $0x48fe7162; WORD $0x466f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x80]
+	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [rsi + 0xc0]
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	QUAD $0xfdee4c6f48fe7162 // vmovdqu64 zmm9, zmmword ptr [rsi + 8*rbp - 0xc0]
-	QUAD $0xfeee546f48fe7162 // vmovdqu64 zmm10, zmmword ptr [rsi + 8*rbp - 0x80]
-	QUAD $0xff2e6c21487df262 // vpmovsxbd zmm5, xmmword ptr [rsi + rbp - 0x10]
-	LONG $0x487df262; WORD $0x3421; BYTE $0x2e // vpmovsxbd zmm6, xmmword ptr [rsi + rbp]
-	LONG $0x20c58348 // add rbp, 0x20
-	LONG $0x48457162; WORD $0xd9db // vpandd zmm11, zmm7, zmm1
-	LONG $0x58255262; WORD $0x2050 // vpdpbusd zmm12, zmm11, dword ptr [r8]{1to16}
+	LONG $0x48fe7162; WORD $0x566f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x100]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x48457162; WORD $0xd8db // vpandd zmm11, zmm7, zmm0
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x4845f162; WORD $0xf9db // vpandd zmm7, zmm7, zmm1
-	LONG $0x58455262; WORD $0x6050; BYTE $0x04 // vpdpbusd zmm12, zmm7, dword ptr [r8 + 0x10]{1to16}
-	LONG $0x483df162; WORD $0xf9db // vpandd zmm7, zmm8, zmm1
+	LONG $0x58251262; WORD $0x2450; BYTE $0x38 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15]{1to16}
+	LONG $0x483d7162; WORD $0xf0db // vpandd zmm14, zmm8, zmm0
+	QUAD $0x01386c50580d1262 // vpdpbusd zmm13, zmm14, dword ptr [r8 + r15 + 0x4]{1to16}
+	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	QUAD $0x04385c5058451262 // vpdpbusd zmm11, zmm7, dword ptr [r8 + r15 + 0x10]{1to16}
+	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
+	QUAD $0x0538445058451262 // vpdpbusd zmm8, zmm7, dword ptr [r8 + r15 + 0x14]{1to16}
+	LONG $0x4835f162; WORD $0xf8db // vpandd zmm7, zmm9, zmm0
+	QUAD $0x0238645058451262 // vpdpbusd zmm12, zmm7, dword ptr [r8 + r15 + 0x8]{1to16}
+	LONG $0x4845d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm7, zmm9, 0x4
+	LONG $0x482d7162; WORD $0xc8db // vpandd zmm9, zmm10, zmm0
+	QUAD $0x03386c5058351262 // vpdpbusd zmm13, zmm9, dword ptr [r8 + r15 + 0xc]{1to16}
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x58455262; WORD $0x6050; BYTE $0x01 // vpdpbusd zmm12, zmm7, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
-	LONG $0x4845f162; WORD $0xf9db // vpandd zmm7, zmm7, zmm1
-	LONG $0x58455262; WORD $0x6050; BYTE $0x05 // vpdpbusd zmm12, zmm7, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x4835f162; WORD $0xf9db // vpandd zmm7, zmm9, zmm1
-	LONG $0x58455262; WORD $0x6050; BYTE $0x02 // vpdpbusd zmm12, zmm7, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x4845d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm7, zmm9, 0x4
-	LONG $0x4845f162; WORD $0xf9db // vpandd zmm7, zmm7, zmm1
-	LONG $0x58455262; WORD $0x6050; BYTE $0x06 // vpdpbusd zmm12, zmm7, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x482df162; WORD $0xf9db // vpandd zmm7, zmm10, zmm1
-	LONG $0x58455262; WORD $0x6050; BYTE $0x03 // vpdpbusd zmm12, zmm7, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
-	LONG $0x4845f162; WORD $0xf9db // vpandd zmm7, zmm7, zmm1
-	LONG $0x58455262; WORD $0x6050; BYTE $0x07 // vpdpbusd zmm12, zmm7, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x487cd162; WORD $0xfc5b // vcvtdq2ps zmm7, zmm12
+	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
+	QUAD $0x06385c5058451262 // vpdpbusd zmm11, zmm7, dword ptr [r8 + r15 + 0x18]{1to16}
+	LONG $0x486cf162; WORD $0xed59 // vmulps zmm5, zmm2, zmm5
+	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
+	LONG $0x481dd162; WORD $0xfbfe // vpaddd zmm7, zmm12, zmm11
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x48257162; WORD $0xc8db // vpandd zmm9, zmm11, zmm0
+	QUAD $0x0738445058351262 // vpdpbusd zmm8, zmm9, dword ptr [r8 + r15 + 0x1c]{1to16}
+	LONG $0x483d5162; WORD $0xc5fe // vpaddd zmm8, zmm8, zmm13
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x4845d162; WORD $0xf8fe // vpaddd zmm7, zmm7, zmm8
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
-	LONG $0x107ac1c4; WORD $0x2478 // vmovss xmm7, dword ptr [r8 + 0x24]
+	LONG $0x107a81c4; WORD $0x387c; BYTE $0x24 // vmovss xmm7, dword ptr [r8 + r15 + 0x24]
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x484df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm6, zmm5 # zmm7 = (zmm6 * zmm7) + zmm5
-	LONG $0x5845d262; WORD $0x50b8; BYTE $0x08 // vfmadd231ps zmm2, zmm7, dword ptr [r8 + 0x20]{1to16} # zmm2 = (zmm7 * mem) + zmm2
-	LONG $0x30c08349 // add r8, 0x30
-	LONG $0x50fd8148; WORD $0x0001; BYTE $0x00 // cmp rbp, 0x150
-	LONG $0xfef1850f; WORD $0xffff // jne 0x13ca0 <pq_q4_k+0xf0>
-	LONG $0x40c68148; WORD $0x0009; BYTE $0x00 // add rsi, 0x940
-	LONG $0xf86f8d49 // lea rbp, [r15 - 0x8]
-	LONG $0x08ff8349 // cmp r15, 0x8
-	WORD $0x8949; BYTE $0xef // mov r15, rbp
-	LONG $0xfeb98f0f; WORD $0xffff // jg 0x13c80 <pq_q4_k+0xd0>
+	LONG $0x484df262; WORD $0xfdac // vfnmadd213ps zmm7, zmm6, zmm5 # zmm7 = -(zmm6 * zmm7) + zmm5
+	LONG $0x487df262; WORD $0x6e21; BYTE $0x03 // vpmovsxbd zmm5, xmmword ptr [rsi + 0x30]
+	QUAD $0x08387c98585d9262 // vfmadd132ps zmm7, zmm4, dword ptr [r8 + r15 + 0x20]{1to16} # zmm7 = (zmm7 * mem) + zmm4
+	LONG $0x487df262; WORD $0x6621; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [rsi + 0x20]
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x05 // vmovups zmm6, zmmword ptr [rsi + 0x140]
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x06 // vmovups zmm6, zmmword ptr [rsi + 0x180]
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x07 // vmovups zmm6, zmmword ptr [rsi + 0x1c0]
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x08 // vmovups zmm6, zmmword ptr [rsi + 0x200]
+	LONG $0x48fef162; WORD $0x766f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [rsi + 0x140]
+	LONG $0x48fe7162; WORD $0x466f; BYTE $0x06 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x180]
+	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x07 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x1c0]
+	LONG $0x48fe7162; WORD $0x566f; BYTE $0x08 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x200]
+	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
+	LONG $0x484d7162; WORD $0xd8db // vpandd zmm11, zmm6, zmm0
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	QUAD $0x0c38645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15 + 0x30]{1to16}
+	LONG $0x483d7162; WORD $0xf0db // vpandd zmm14, zmm8, zmm0
+	QUAD $0x0d386c50580d1262 // vpdpbusd zmm13, zmm14, dword ptr [r8 + r15 + 0x34]{1to16}
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	QUAD $0x10385c50584d1262 // vpdpbusd zmm11, zmm6, dword ptr [r8 + r15 + 0x40]{1to16}
+	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	QUAD $0x11384450584d1262 // vpdpbusd zmm8, zmm6, dword ptr [r8 + r15 + 0x44]{1to16}
+	LONG $0x4835f162; WORD $0xf0db // vpandd zmm6, zmm9, zmm0
+	QUAD $0x0e386450584d1262 // vpdpbusd zmm12, zmm6, dword ptr [r8 + r15 + 0x38]{1to16}
+	LONG $0x484dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm6, zmm9, 0x4
+	LONG $0x482d7162; WORD $0xc8db // vpandd zmm9, zmm10, zmm0
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	QUAD $0x0f386c5058351262 // vpdpbusd zmm13, zmm9, dword ptr [r8 + r15 + 0x3c]{1to16}
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
+	QUAD $0x12385c50584d1262 // vpdpbusd zmm11, zmm6, dword ptr [r8 + r15 + 0x48]{1to16}
+	LONG $0x482d7162; WORD $0xc8db // vpandd zmm9, zmm10, zmm0
+	QUAD $0x1338445058351262 // vpdpbusd zmm8, zmm9, dword ptr [r8 + r15 + 0x4c]{1to16}
+	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x481dd162; WORD $0xf3fe // vpaddd zmm6, zmm12, zmm11
+	LONG $0x483d5162; WORD $0xc5fe // vpaddd zmm8, zmm8, zmm13
+	LONG $0x484dd162; WORD $0xf0fe // vpaddd zmm6, zmm6, zmm8
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
+	LONG $0x107a81c4; WORD $0x3864; BYTE $0x54 // vmovss xmm4, dword ptr [r8 + r15 + 0x54]
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x487df262; WORD $0xe418 // vbroadcastss zmm4, xmm4
+	LONG $0x4855f262; WORD $0xe6ac // vfnmadd213ps zmm4, zmm5, zmm6 # zmm4 = -(zmm5 * zmm4) + zmm6
+	QUAD $0x1438649858459262 // vfmadd132ps zmm4, zmm7, dword ptr [r8 + r15 + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm7
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
+	LONG $0xfd70850f; WORD $0xffff // jne 0x144a0 <pq_q4_k+0x100>
+	WORD $0x014d; BYTE $0xf8 // add r8, r15
+	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0xfd3c8f0f; WORD $0xffff // jg 0x14480 <pq_q4_k+0xe0>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfe70840f; WORD $0xffff // je 0x13c40 <pq_q4_k+0x90>
-	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0xfffe65e9; BYTE $0xff // jmp 0x13c40 <pq_q4_k+0x90>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xfcf3840f; WORD $0xffff // je 0x14440 <pq_q4_k+0xa0>
+	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
+	LONG $0xfffce8e9; BYTE $0xff // jmp 0x14440 <pq_q4_k+0xa0>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x04ca820f; WORD $0x0000 // jb 0x142c0 <pq_q4_k+0x710>
+	LONG $0x0506820f; WORD $0x0000 // jb 0x14c80 <pq_q4_k+0x8e0>
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x04418e0f; WORD $0x0000 // jle 0x14252 <pq_q4_k+0x6a2>
+	LONG $0x046e8e0f; WORD $0x0000 // jle 0x14c03 <pq_q4_k+0x863>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
 	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x487d7262; WORD $0x5d13; BYTE $0x01 // vcvtph2ps zmm11, ymmword ptr [rbp + 0x20]
+	BYTE $0x90 // nop
 	LONG $0x487d7262; WORD $0x5513; BYTE $0x00 // vcvtph2ps zmm10, ymmword ptr [rbp]
-	LONG $0x0050bf41; WORD $0x0000 // mov r15d, 0x50
-	LONG $0x48247162; WORD $0xd857 // vxorps zmm11, zmm11, zmm0
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	QUAD $0xfbfd746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rbp + 8*r15 - 0x140]
-	QUAD $0xfcfd7c6f48fe3162 // vmovdqu64 zmm15, zmmword ptr [rbp + 8*r15 - 0x100]
+	LONG $0x487d7262; WORD $0x5d13; BYTE $0x01 // vcvtph2ps zmm11, ymmword ptr [rbp + 0x20]
+	LONG $0x40c58348 // add rbp, 0x40
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xf4 // mov r12, r14
+	LONG $0x08e6c149 // shl r14, 0x8
 	LONG $0x00150162; WORD $0xedef // vpxord xmm29, xmm29, xmm29
-	QUAD $0xfdfd4c6f48fea162 // vmovdqu64 zmm17, zmmword ptr [rbp + 8*r15 - 0xc0]
-	QUAD $0xfefd546f48fea162 // vmovdqu64 zmm18, zmmword ptr [rbp + 8*r15 - 0x80]
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x005da162; WORD $0xe4ef // vpxord xmm20, xmm20, xmm20
+	LONG $0x0065a162; WORD $0xdbef // vpxord xmm19, xmm19, xmm19
 	LONG $0x00250162; WORD $0xdbef // vpxord xmm27, xmm27, xmm27
 	LONG $0x001d0162; WORD $0xe4ef // vpxord xmm28, xmm28, xmm28
-	QUAD $0xff3d6421487d3262 // vpmovsxbd zmm12, xmmword ptr [rbp + r15 - 0x10]
-	QUAD $0x003d4421487da262 // vpmovsxbd zmm16, xmmword ptr [rbp + r15]
-	LONG $0x20c78349 // add r15, 0x20
-	LONG $0x480de162; WORD $0xd9db // vpandd zmm19, zmm14, zmm1
-	LONG $0x50656262; WORD $0x2e50 // vpdpbusd zmm29, zmm19, dword ptr [rsi]{1to16}
+	LONG $0x05e4c149 // shl r12, 0x5
+	QUAD $0x0135746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rbp + r14 + 0x40]
+	QUAD $0x02357c6f48fe3162 // vmovdqu64 zmm15, zmmword ptr [rbp + r14 + 0x80]
+	QUAD $0x03354c6f48fea162 // vmovdqu64 zmm17, zmmword ptr [rbp + r14 + 0xc0]
+	QUAD $0x0435546f48fea162 // vmovdqu64 zmm18, zmmword ptr [rbp + r14 + 0x100]
+	QUAD $0x00256421487d3262 // vpmovsxbd zmm12, xmmword ptr [rbp + r12]
+	QUAD $0x01254421487da262 // vpmovsxbd zmm16, xmmword ptr [rbp + r12 + 0x10]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x480de162; WORD $0xe0db // vpandd zmm20, zmm14, zmm0
+	LONG $0x505d6262; WORD $0x2e50 // vpdpbusd zmm29, zmm20, dword ptr [rsi]{1to16}
 	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
-	LONG $0x4805e162; WORD $0xf1db // vpandd zmm22, zmm15, zmm1
-	LONG $0x50657262; WORD $0x6e50; BYTE $0x38 // vpdpbusd zmm13, zmm19, dword ptr [rsi + 0xe0]{1to16}
-	LONG $0x40756162; WORD $0xc1db // vpandd zmm24, zmm17, zmm1
-	LONG $0x5065e262; WORD $0x6650; BYTE $0x18 // vpdpbusd zmm20, zmm19, dword ptr [rsi + 0x60]{1to16}
-	LONG $0x50656262; WORD $0x5e50; BYTE $0x10 // vpdpbusd zmm27, zmm19, dword ptr [rsi + 0x40]{1to16}
-	LONG $0x50656262; WORD $0x6650; BYTE $0x08 // vpdpbusd zmm28, zmm19, dword ptr [rsi + 0x20]{1to16}
-	LONG $0x406d6162; WORD $0xd1db // vpandd zmm26, zmm18, zmm1
+	LONG $0x4805e162; WORD $0xf0db // vpandd zmm22, zmm15, zmm0
+	LONG $0x505d7262; WORD $0x6e50; BYTE $0x38 // vpdpbusd zmm13, zmm20, dword ptr [rsi + 0xe0]{1to16}
+	LONG $0x40756162; WORD $0xc0db // vpandd zmm24, zmm17, zmm0
+	LONG $0x505de262; WORD $0x5e50; BYTE $0x18 // vpdpbusd zmm19, zmm20, dword ptr [rsi + 0x60]{1to16}
+	LONG $0x505d6262; WORD $0x5e50; BYTE $0x10 // vpdpbusd zmm27, zmm20, dword ptr [rsi + 0x40]{1to16}
+	LONG $0x505d6262; WORD $0x6650; BYTE $0x08 // vpdpbusd zmm28, zmm20, dword ptr [rsi + 0x20]{1to16}
+	LONG $0x406d6162; WORD $0xd0db // vpandd zmm26, zmm18, zmm0
 	LONG $0x406db162; WORD $0xd272; BYTE $0x04 // vpsrld zmm18, zmm18, 0x4
-	LONG $0x480de162; WORD $0xe9db // vpandd zmm21, zmm14, zmm1
+	LONG $0x480de162; WORD $0xe8db // vpandd zmm21, zmm14, zmm0
 	LONG $0x480dd162; WORD $0xd772; BYTE $0x04 // vpsrld zmm14, zmm15, 0x4
 	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
-	LONG $0x50657262; WORD $0x7e50; BYTE $0x28 // vpdpbusd zmm15, zmm19, dword ptr [rsi + 0xa0]{1to16}
-	LONG $0x406de162; WORD $0xd1db // vpandd zmm18, zmm18, zmm1
-	LONG $0x480de162; WORD $0xf9db // vpandd zmm23, zmm14, zmm1
+	LONG $0x505d7262; WORD $0x7e50; BYTE $0x28 // vpdpbusd zmm15, zmm20, dword ptr [rsi + 0xa0]{1to16}
+	LONG $0x406de162; WORD $0xd0db // vpandd zmm18, zmm18, zmm0
+	LONG $0x480de162; WORD $0xf8db // vpandd zmm23, zmm14, zmm0
 	LONG $0x480db162; WORD $0xd172; BYTE $0x04 // vpsrld zmm14, zmm17, 0x4
 	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
-	LONG $0x5065e262; WORD $0x4e50; BYTE $0x20 // vpdpbusd zmm17, zmm19, dword ptr [rsi + 0x80]{1to16}
+	LONG $0x505de262; WORD $0x4e50; BYTE $0x20 // vpdpbusd zmm17, zmm20, dword ptr [rsi + 0x80]{1to16}
 	LONG $0x50556262; WORD $0x6e50; BYTE $0x04 // vpdpbusd zmm29, zmm21, dword ptr [rsi + 0x10]{1to16}
-	LONG $0x480d6162; WORD $0xc9db // vpandd zmm25, zmm14, zmm1
+	LONG $0x480d6162; WORD $0xc8db // vpandd zmm25, zmm14, zmm0
 	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0x50657262; WORD $0x7650; BYTE $0x30 // vpdpbusd zmm14, zmm19, dword ptr [rsi + 0xc0]{1to16}
+	LONG $0x505d7262; WORD $0x7650; BYTE $0x30 // vpdpbusd zmm14, zmm20, dword ptr [rsi + 0xc0]{1to16}
 	LONG $0x50557262; WORD $0x6e50; BYTE $0x3c // vpdpbusd zmm13, zmm21, dword ptr [rsi + 0xf0]{1to16}
-	LONG $0x5055e262; WORD $0x6650; BYTE $0x1c // vpdpbusd zmm20, zmm21, dword ptr [rsi + 0x70]{1to16}
+	LONG $0x5055e262; WORD $0x5e50; BYTE $0x1c // vpdpbusd zmm19, zmm21, dword ptr [rsi + 0x70]{1to16}
 	LONG $0x50556262; WORD $0x5e50; BYTE $0x14 // vpdpbusd zmm27, zmm21, dword ptr [rsi + 0x50]{1to16}
 	LONG $0x50556262; WORD $0x6650; BYTE $0x0c // vpdpbusd zmm28, zmm21, dword ptr [rsi + 0x30]{1to16}
-	LONG $0x087ee162; WORD $0x5e10; BYTE $0x48 // vmovss xmm19, dword ptr [rsi + 0x120]
+	LONG $0x087ee162; WORD $0x6610; BYTE $0x48 // vmovss xmm20, dword ptr [rsi + 0x120]
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
 	LONG $0x50557262; WORD $0x7e50; BYTE $0x2c // vpdpbusd zmm15, zmm21, dword ptr [rsi + 0xb0]{1to16}
@@ -2782,35 +3166,36 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x504d6262; WORD $0x6e50; BYTE $0x01 // vpdpbusd zmm29, zmm22, dword ptr [rsi + 0x4]{1to16}
 	LONG $0x50557262; WORD $0x7650; BYTE $0x34 // vpdpbusd zmm14, zmm21, dword ptr [rsi + 0xd0]{1to16}
 	LONG $0x504d7262; WORD $0x6e50; BYTE $0x39 // vpdpbusd zmm13, zmm22, dword ptr [rsi + 0xe4]{1to16}
-	LONG $0x504de262; WORD $0x6650; BYTE $0x19 // vpdpbusd zmm20, zmm22, dword ptr [rsi + 0x64]{1to16}
+	LONG $0x504de262; WORD $0x5e50; BYTE $0x19 // vpdpbusd zmm19, zmm22, dword ptr [rsi + 0x64]{1to16}
 	LONG $0x504d6262; WORD $0x5e50; BYTE $0x11 // vpdpbusd zmm27, zmm22, dword ptr [rsi + 0x44]{1to16}
 	LONG $0x504d6262; WORD $0x6650; BYTE $0x09 // vpdpbusd zmm28, zmm22, dword ptr [rsi + 0x24]{1to16}
 	LONG $0x482c5162; WORD $0xe459 // vmulps zmm12, zmm10, zmm12
-	LONG $0x4824a162; WORD $0xc059 // vmulps zmm16, zmm11, zmm16
+	LONG $0x407ce162; WORD $0xc157 // vxorps zmm16, zmm16, zmm1
 	LONG $0x504d7262; WORD $0x7e50; BYTE $0x29 // vpdpbusd zmm15, zmm22, dword ptr [rsi + 0xa4]{1to16}
+	LONG $0x4824a162; WORD $0xc059 // vmulps zmm16, zmm11, zmm16
 	LONG $0x504de262; WORD $0x4e50; BYTE $0x21 // vpdpbusd zmm17, zmm22, dword ptr [rsi + 0x84]{1to16}
 	LONG $0x50456262; WORD $0x6e50; BYTE $0x05 // vpdpbusd zmm29, zmm23, dword ptr [rsi + 0x14]{1to16}
 	LONG $0x504d7262; WORD $0x7650; BYTE $0x31 // vpdpbusd zmm14, zmm22, dword ptr [rsi + 0xc4]{1to16}
 	LONG $0x50457262; WORD $0x6e50; BYTE $0x3d // vpdpbusd zmm13, zmm23, dword ptr [rsi + 0xf4]{1to16}
-	LONG $0x5045e262; WORD $0x6650; BYTE $0x1d // vpdpbusd zmm20, zmm23, dword ptr [rsi + 0x74]{1to16}
+	LONG $0x5045e262; WORD $0x5e50; BYTE $0x1d // vpdpbusd zmm19, zmm23, dword ptr [rsi + 0x74]{1to16}
 	LONG $0x50456262; WORD $0x5e50; BYTE $0x15 // vpdpbusd zmm27, zmm23, dword ptr [rsi + 0x54]{1to16}
 	LONG $0x50456262; WORD $0x6650; BYTE $0x0d // vpdpbusd zmm28, zmm23, dword ptr [rsi + 0x34]{1to16}
 	LONG $0x50457262; WORD $0x7e50; BYTE $0x2d // vpdpbusd zmm15, zmm23, dword ptr [rsi + 0xb4]{1to16}
 	LONG $0x5045e262; WORD $0x4e50; BYTE $0x25 // vpdpbusd zmm17, zmm23, dword ptr [rsi + 0x94]{1to16}
-	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
+	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
 	LONG $0x503d6262; WORD $0x6e50; BYTE $0x02 // vpdpbusd zmm29, zmm24, dword ptr [rsi + 0x8]{1to16}
 	LONG $0x50457262; WORD $0x7650; BYTE $0x35 // vpdpbusd zmm14, zmm23, dword ptr [rsi + 0xd4]{1to16}
 	LONG $0x503d7262; WORD $0x6e50; BYTE $0x3a // vpdpbusd zmm13, zmm24, dword ptr [rsi + 0xe8]{1to16}
-	LONG $0x503de262; WORD $0x6650; BYTE $0x1a // vpdpbusd zmm20, zmm24, dword ptr [rsi + 0x68]{1to16}
+	LONG $0x503de262; WORD $0x5e50; BYTE $0x1a // vpdpbusd zmm19, zmm24, dword ptr [rsi + 0x68]{1to16}
 	LONG $0x503d6262; WORD $0x5e50; BYTE $0x12 // vpdpbusd zmm27, zmm24, dword ptr [rsi + 0x48]{1to16}
 	LONG $0x503d6262; WORD $0x6650; BYTE $0x0a // vpdpbusd zmm28, zmm24, dword ptr [rsi + 0x28]{1to16}
 	LONG $0x503d7262; WORD $0x7e50; BYTE $0x2a // vpdpbusd zmm15, zmm24, dword ptr [rsi + 0xa8]{1to16}
 	LONG $0x503de262; WORD $0x4e50; BYTE $0x22 // vpdpbusd zmm17, zmm24, dword ptr [rsi + 0x88]{1to16}
-	LONG $0x487da262; WORD $0xdb18 // vbroadcastss zmm19, xmm19
+	LONG $0x487da262; WORD $0xe418 // vbroadcastss zmm20, xmm20
 	LONG $0x50356262; WORD $0x6e50; BYTE $0x06 // vpdpbusd zmm29, zmm25, dword ptr [rsi + 0x18]{1to16}
 	LONG $0x503d7262; WORD $0x7650; BYTE $0x32 // vpdpbusd zmm14, zmm24, dword ptr [rsi + 0xc8]{1to16}
 	LONG $0x50357262; WORD $0x6e50; BYTE $0x3e // vpdpbusd zmm13, zmm25, dword ptr [rsi + 0xf8]{1to16}
-	LONG $0x5035e262; WORD $0x6650; BYTE $0x1e // vpdpbusd zmm20, zmm25, dword ptr [rsi + 0x78]{1to16}
+	LONG $0x5035e262; WORD $0x5e50; BYTE $0x1e // vpdpbusd zmm19, zmm25, dword ptr [rsi + 0x78]{1to16}
 	LONG $0x50356262; WORD $0x5e50; BYTE $0x16 // vpdpbusd zmm27, zmm25, dword ptr [rsi + 0x58]{1to16}
 	LONG $0x50356262; WORD $0x6650; BYTE $0x0e // vpdpbusd zmm28, zmm25, dword ptr [rsi + 0x38]{1to16}
 	LONG $0x50357262; WORD $0x7e50; BYTE $0x2e // vpdpbusd zmm15, zmm25, dword ptr [rsi + 0xb8]{1to16}
@@ -2818,21 +3203,22 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x502d6262; WORD $0x6e50; BYTE $0x03 // vpdpbusd zmm29, zmm26, dword ptr [rsi + 0xc]{1to16}
 	LONG $0x50357262; WORD $0x7650; BYTE $0x36 // vpdpbusd zmm14, zmm25, dword ptr [rsi + 0xd8]{1to16}
 	LONG $0x502d7262; WORD $0x6e50; BYTE $0x3b // vpdpbusd zmm13, zmm26, dword ptr [rsi + 0xec]{1to16}
-	LONG $0x502de262; WORD $0x6650; BYTE $0x1b // vpdpbusd zmm20, zmm26, dword ptr [rsi + 0x6c]{1to16}
+	LONG $0x502de262; WORD $0x5e50; BYTE $0x1b // vpdpbusd zmm19, zmm26, dword ptr [rsi + 0x6c]{1to16}
 	LONG $0x502d6262; WORD $0x5e50; BYTE $0x13 // vpdpbusd zmm27, zmm26, dword ptr [rsi + 0x4c]{1to16}
 	LONG $0x502d6262; WORD $0x6650; BYTE $0x0b // vpdpbusd zmm28, zmm26, dword ptr [rsi + 0x2c]{1to16}
 	LONG $0x502d7262; WORD $0x7e50; BYTE $0x2b // vpdpbusd zmm15, zmm26, dword ptr [rsi + 0xac]{1to16}
 	LONG $0x502de262; WORD $0x4e50; BYTE $0x23 // vpdpbusd zmm17, zmm26, dword ptr [rsi + 0x8c]{1to16}
 	LONG $0x506d6262; WORD $0x6e50; BYTE $0x07 // vpdpbusd zmm29, zmm18, dword ptr [rsi + 0x1c]{1to16}
 	LONG $0x502d7262; WORD $0x7650; BYTE $0x33 // vpdpbusd zmm14, zmm26, dword ptr [rsi + 0xcc]{1to16}
+	LONG $0x506de262; WORD $0x5e50; BYTE $0x1f // vpdpbusd zmm19, zmm18, dword ptr [rsi + 0x7c]{1to16}
 	LONG $0x506d7262; WORD $0x6e50; BYTE $0x3f // vpdpbusd zmm13, zmm18, dword ptr [rsi + 0xfc]{1to16}
 	LONG $0x506d6262; WORD $0x6650; BYTE $0x0f // vpdpbusd zmm28, zmm18, dword ptr [rsi + 0x3c]{1to16}
 	LONG $0x506d6262; WORD $0x5e50; BYTE $0x17 // vpdpbusd zmm27, zmm18, dword ptr [rsi + 0x5c]{1to16}
-	LONG $0x506de262; WORD $0x6650; BYTE $0x1f // vpdpbusd zmm20, zmm18, dword ptr [rsi + 0x7c]{1to16}
 	LONG $0x506d7262; WORD $0x7e50; BYTE $0x2f // vpdpbusd zmm15, zmm18, dword ptr [rsi + 0xbc]{1to16}
 	LONG $0x506de262; WORD $0x4e50; BYTE $0x27 // vpdpbusd zmm17, zmm18, dword ptr [rsi + 0x9c]{1to16}
 	LONG $0x506d7262; WORD $0x7650; BYTE $0x37 // vpdpbusd zmm14, zmm18, dword ptr [rsi + 0xdc]{1to16}
 	LONG $0x487c8162; WORD $0xd55b // vcvtdq2ps zmm18, zmm29
+	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
 	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
 	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
 	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
@@ -2840,36 +3226,35 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
 	LONG $0x481c5162; WORD $0xff59 // vmulps zmm15, zmm12, zmm15
 	LONG $0x481ca162; WORD $0xc959 // vmulps zmm17, zmm12, zmm17
-	LONG $0x407da262; WORD $0xdaa8 // vfmadd213ps zmm19, zmm16, zmm18 # zmm19 = (zmm16 * zmm19) + zmm18
-	LONG $0x50657262; WORD $0x4eb8; BYTE $0x40 // vfmadd231ps zmm9, zmm19, dword ptr [rsi + 0x100]{1to16} # zmm9 = (zmm19 * mem) + zmm9
-	LONG $0x087ee162; WORD $0x5e10; BYTE $0x49 // vmovss xmm19, dword ptr [rsi + 0x124]
+	LONG $0x407da262; WORD $0xe2a8 // vfmadd213ps zmm20, zmm16, zmm18 # zmm20 = (zmm16 * zmm20) + zmm18
+	LONG $0x505d7262; WORD $0x4eb8; BYTE $0x40 // vfmadd231ps zmm9, zmm20, dword ptr [rsi + 0x100]{1to16} # zmm9 = (zmm20 * mem) + zmm9
+	LONG $0x087ee162; WORD $0x6610; BYTE $0x49 // vmovss xmm20, dword ptr [rsi + 0x124]
 	LONG $0x487c8162; WORD $0xd45b // vcvtdq2ps zmm18, zmm28
 	LONG $0x481c5162; WORD $0xf659 // vmulps zmm14, zmm12, zmm14
 	LONG $0x481ca162; WORD $0xd259 // vmulps zmm18, zmm12, zmm18
-	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
-	LONG $0x487da262; WORD $0xdb18 // vbroadcastss zmm19, xmm19
-	LONG $0x407da262; WORD $0xdaa8 // vfmadd213ps zmm19, zmm16, zmm18 # zmm19 = (zmm16 * zmm19) + zmm18
-	LONG $0x50657262; WORD $0x46b8; BYTE $0x41 // vfmadd231ps zmm8, zmm19, dword ptr [rsi + 0x104]{1to16} # zmm8 = (zmm19 * mem) + zmm8
-	LONG $0x087ee162; WORD $0x5e10; BYTE $0x4a // vmovss xmm19, dword ptr [rsi + 0x128]
+	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
+	LONG $0x487da262; WORD $0xe418 // vbroadcastss zmm20, xmm20
+	LONG $0x407da262; WORD $0xe2a8 // vfmadd213ps zmm20, zmm16, zmm18 # zmm20 = (zmm16 * zmm20) + zmm18
+	LONG $0x505d7262; WORD $0x46b8; BYTE $0x41 // vfmadd231ps zmm8, zmm20, dword ptr [rsi + 0x104]{1to16} # zmm8 = (zmm20 * mem) + zmm8
+	LONG $0x087ee162; WORD $0x6610; BYTE $0x4a // vmovss xmm20, dword ptr [rsi + 0x128]
 	LONG $0x487c8162; WORD $0xd35b // vcvtdq2ps zmm18, zmm27
 	LONG $0x481ca162; WORD $0xd259 // vmulps zmm18, zmm12, zmm18
-	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
-	LONG $0x487da262; WORD $0xdb18 // vbroadcastss zmm19, xmm19
-	LONG $0x407da262; WORD $0xdaa8 // vfmadd213ps zmm19, zmm16, zmm18 # zmm19 = (zmm16 * zmm19) + zmm18
-	LONG $0x5065f262; WORD $0x7eb8; BYTE $0x42 // vfmadd231ps zmm7, zmm19, dword ptr [rsi + 0x108]{1to16} # zmm7 = (zmm19 * mem) + zmm7
+	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
+	LONG $0x487da262; WORD $0xe418 // vbroadcastss zmm20, xmm20
+	LONG $0x407da262; WORD $0xe2a8 // vfmadd213ps zmm20, zmm16, zmm18 # zmm20 = (zmm16 * zmm20) + zmm18
+	LONG $0x481ca162; WORD $0xd359 // vmulps zmm18, zmm12, zmm19
 	LONG $0x087ee162; WORD $0x5e10; BYTE $0x4b // vmovss xmm19, dword ptr [rsi + 0x12c]
-	LONG $0x487ca162; WORD $0xd45b // vcvtdq2ps zmm18, zmm20
-	LONG $0x481ca162; WORD $0xd259 // vmulps zmm18, zmm12, zmm18
 	LONG $0x481c5162; WORD $0xe559 // vmulps zmm12, zmm12, zmm13
 	QUAD $0x0000013cae107ac5 // vmovss xmm13, dword ptr [rsi + 0x13c]
+	LONG $0x505df262; WORD $0x7eb8; BYTE $0x42 // vfmadd231ps zmm7, zmm20, dword ptr [rsi + 0x108]{1to16} # zmm7 = (zmm20 * mem) + zmm7
 	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
-	LONG $0x487da262; WORD $0xdb18 // vbroadcastss zmm19, xmm19
 	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
+	LONG $0x487da262; WORD $0xdb18 // vbroadcastss zmm19, xmm19
+	LONG $0x487d5262; WORD $0xed18 // vbroadcastss zmm13, xmm13
 	LONG $0x407da262; WORD $0xdaa8 // vfmadd213ps zmm19, zmm16, zmm18 # zmm19 = (zmm16 * zmm19) + zmm18
 	LONG $0x087ee162; WORD $0x5610; BYTE $0x4c // vmovss xmm18, dword ptr [rsi + 0x130]
-	LONG $0x5065f262; WORD $0x76b8; BYTE $0x43 // vfmadd231ps zmm6, zmm19, dword ptr [rsi + 0x10c]{1to16} # zmm6 = (zmm19 * mem) + zmm6
-	LONG $0x487d5262; WORD $0xed18 // vbroadcastss zmm13, xmm13
 	LONG $0x407d5262; WORD $0xeca8 // vfmadd213ps zmm13, zmm16, zmm12 # zmm13 = (zmm16 * zmm13) + zmm12
+	LONG $0x5065f262; WORD $0x76b8; BYTE $0x43 // vfmadd231ps zmm6, zmm19, dword ptr [rsi + 0x10c]{1to16} # zmm6 = (zmm19 * mem) + zmm6
 	LONG $0x5815f262; WORD $0x56b8; BYTE $0x47 // vfmadd231ps zmm2, zmm13, dword ptr [rsi + 0x11c]{1to16} # zmm2 = (zmm13 * mem) + zmm2
 	LONG $0x487ca162; WORD $0xd25b // vcvtdq2ps zmm18, zmm18
 	LONG $0x487da262; WORD $0xd218 // vbroadcastss zmm18, xmm18
@@ -2886,69 +3271,81 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x407d5262; WORD $0xfea8 // vfmadd213ps zmm15, zmm16, zmm14 # zmm15 = (zmm16 * zmm15) + zmm14
 	LONG $0x5805f262; WORD $0x5eb8; BYTE $0x46 // vfmadd231ps zmm3, zmm15, dword ptr [rsi + 0x118]{1to16} # zmm3 = (zmm15 * mem) + zmm3
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0x50ff8149; WORD $0x0001; BYTE $0x00 // cmp r15, 0x150
-	LONG $0xfc06850f; WORD $0xffff // jne 0x13e40 <pq_q4_k+0x290>
-	LONG $0x40c58148; WORD $0x0009; BYTE $0x00 // add rbp, 0x940
-	LONG $0xf8788d4d // lea r15, [r8 - 0x8]
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfbf2850f; WORD $0xffff // jne 0x147d0 <pq_q4_k+0x430>
+	WORD $0xff41; BYTE $0xc7 // inc r15d
+	LONG $0x40c58148; WORD $0x0002; BYTE $0x00 // add rbp, 0x240
+	LONG $0x04ff8341 // cmp r15d, 0x4
+	LONG $0xfbce850f; WORD $0xffff // jne 0x147c0 <pq_q4_k+0x420>
+	LONG $0xf8588d49 // lea rbx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x894d; BYTE $0xf8 // mov r8, r15
-	LONG $0xfbce8f0f; WORD $0xffff // jg 0x13e20 <pq_q4_k+0x270>
+	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
+	LONG $0xfb9d8f0f; WORD $0xffff // jg 0x147a0 <pq_q4_k+0x400>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x487c7162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm8
 	LONG $0x487cf162; WORD $0x3c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm7
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x1a // vmovups zmmword ptr [rdx + rbx], zmm6
-	LONG $0x487cb162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + r14], zmm5
+	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf9c2840f; WORD $0xffff // je 0x13c40 <pq_q4_k+0x90>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0xf807840f; WORD $0xffff // je 0x14440 <pq_q4_k+0xa0>
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf9ac820f; WORD $0xffff // jb 0x13c40 <pq_q4_k+0x90>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0xf7f1820f; WORD $0xffff // jb 0x14440 <pq_q4_k+0xa0>
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf996820f; WORD $0xffff // jb 0x13c40 <pq_q4_k+0x90>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0xf7db820f; WORD $0xffff // jb 0x14440 <pq_q4_k+0xa0>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xfff986e9; BYTE $0xff // jmp 0x13c40 <pq_q4_k+0x90>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xfff7cae9; BYTE $0xff // jmp 0x14440 <pq_q4_k+0xa0>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x02a78e0f; WORD $0x0000 // jle 0x14570 <pq_q4_k+0x9c0>
+	LONG $0x02d88e0f; WORD $0x0000 // jle 0x14f61 <pq_q4_k+0xbc1>
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894d; BYTE $0xe0 // mov r8, r12
-	WORD $0x894d; BYTE $0xef // mov r15, r13
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487df262; WORD $0x7e13; BYTE $0x01 // vcvtph2ps zmm7, ymmword ptr [rsi + 0x20]
+	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487df262; WORD $0x3613 // vcvtph2ps zmm6, ymmword ptr [rsi]
-	LONG $0x000050bd; BYTE $0x00 // mov ebp, 0x50
-	LONG $0x4844f162; WORD $0xf857 // vxorps zmm7, zmm7, zmm0
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	QUAD $0xfbee5c6f48fe7162 // vmovdqu64 zmm11, zmmword ptr [rsi + 8*rbp - 0x140]
-	QUAD $0xfcee6c6f48fe7162 // vmovdqu64 zmm13, zmmword ptr [rsi + 8*rbp - 0x100]
+	LONG $0x487df262; WORD $0x7e13; BYTE $0x01 // vcvtph2ps zmm7, ymmword ptr [rsi + 0x20]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xf4 // mov r12, r14
+	LONG $0x08e6c149 // shl r14, 0x8
 	LONG $0x0055a162; WORD $0xedef // vpxord xmm21, xmm21, xmm21
-	QUAD $0xfdee746f48fe7162 // vmovdqu64 zmm14, zmmword ptr [rsi + 8*rbp - 0xc0]
-	QUAD $0xfeee646f48fe7162 // vmovdqu64 zmm12, zmmword ptr [rsi + 8*rbp - 0x80]
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0x005da162; WORD $0xe4ef // vpxord xmm20, xmm20, xmm20
-	QUAD $0xff2e4421487d7262 // vpmovsxbd zmm8, xmmword ptr [rsi + rbp - 0x10]
-	LONG $0x487d7262; WORD $0x1421; BYTE $0x2e // vpmovsxbd zmm10, xmmword ptr [rsi + rbp]
-	LONG $0x20c58348 // add rbp, 0x20
-	LONG $0x48257162; WORD $0xf9db // vpandd zmm15, zmm11, zmm1
+	LONG $0x05e4c149 // shl r12, 0x5
+	QUAD $0x01365c6f48fe3162 // vmovdqu64 zmm11, zmmword ptr [rsi + r14 + 0x40]
+	QUAD $0x02366c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rsi + r14 + 0x80]
+	QUAD $0x0336746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rsi + r14 + 0xc0]
+	QUAD $0x0436646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rsi + r14 + 0x100]
+	LONG $0x487d3262; WORD $0x0421; BYTE $0x26 // vpmovsxbd zmm8, xmmword ptr [rsi + r12]
+	QUAD $0x01265421487d3262 // vpmovsxbd zmm10, xmmword ptr [rsi + r12 + 0x10]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x48257162; WORD $0xf8db // vpandd zmm15, zmm11, zmm0
 	LONG $0x5805c262; WORD $0x2850 // vpdpbusd zmm21, zmm15, dword ptr [r8]{1to16}
 	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
-	LONG $0x4815e162; WORD $0xc9db // vpandd zmm17, zmm13, zmm1
+	LONG $0x4815e162; WORD $0xc8db // vpandd zmm17, zmm13, zmm0
 	LONG $0x58055262; WORD $0x4850; BYTE $0x18 // vpdpbusd zmm9, zmm15, dword ptr [r8 + 0x60]{1to16}
-	LONG $0x480de162; WORD $0xd1db // vpandd zmm18, zmm14, zmm1
+	LONG $0x480de162; WORD $0xd0db // vpandd zmm18, zmm14, zmm0
 	LONG $0x5805c262; WORD $0x6050; BYTE $0x08 // vpdpbusd zmm20, zmm15, dword ptr [r8 + 0x20]{1to16}
-	LONG $0x481de162; WORD $0xd9db // vpandd zmm19, zmm12, zmm1
+	LONG $0x481de162; WORD $0xd8db // vpandd zmm19, zmm12, zmm0
 	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
-	LONG $0x4825e162; WORD $0xc1db // vpandd zmm16, zmm11, zmm1
+	LONG $0x4825e162; WORD $0xc0db // vpandd zmm16, zmm11, zmm0
 	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
-	LONG $0x481d7162; WORD $0xe1db // vpandd zmm12, zmm12, zmm1
-	LONG $0x48257162; WORD $0xe9db // vpandd zmm13, zmm11, zmm1
+	LONG $0x481d7162; WORD $0xe0db // vpandd zmm12, zmm12, zmm0
+	LONG $0x48257162; WORD $0xe8db // vpandd zmm13, zmm11, zmm0
 	LONG $0x4825d162; WORD $0xd672; BYTE $0x04 // vpsrld zmm11, zmm14, 0x4
 	LONG $0x507dc262; WORD $0x6850; BYTE $0x04 // vpdpbusd zmm21, zmm16, dword ptr [r8 + 0x10]{1to16}
-	LONG $0x48257162; WORD $0xf1db // vpandd zmm14, zmm11, zmm1
+	LONG $0x48257162; WORD $0xf0db // vpandd zmm14, zmm11, zmm0
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
 	LONG $0x58055262; WORD $0x5850; BYTE $0x10 // vpdpbusd zmm11, zmm15, dword ptr [r8 + 0x40]{1to16}
 	LONG $0x507d5262; WORD $0x4850; BYTE $0x1c // vpdpbusd zmm9, zmm16, dword ptr [r8 + 0x70]{1to16}
@@ -2960,6 +3357,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x50755262; WORD $0x4850; BYTE $0x19 // vpdpbusd zmm9, zmm17, dword ptr [r8 + 0x64]{1to16}
 	LONG $0x5075c262; WORD $0x6050; BYTE $0x09 // vpdpbusd zmm20, zmm17, dword ptr [r8 + 0x24]{1to16}
 	LONG $0x484c5162; WORD $0xc059 // vmulps zmm8, zmm6, zmm8
+	LONG $0x482c7162; WORD $0xd157 // vxorps zmm10, zmm10, zmm1
 	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
 	LONG $0x5815c262; WORD $0x6850; BYTE $0x05 // vpdpbusd zmm21, zmm13, dword ptr [r8 + 0x14]{1to16}
 	LONG $0x50755262; WORD $0x5850; BYTE $0x11 // vpdpbusd zmm11, zmm17, dword ptr [r8 + 0x44]{1to16}
@@ -3011,27 +3409,32 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x482d5262; WORD $0xe3a8 // vfmadd213ps zmm12, zmm10, zmm11 # zmm12 = (zmm10 * zmm12) + zmm11
 	LONG $0x581dd262; WORD $0x58b8; BYTE $0x42 // vfmadd231ps zmm3, zmm12, dword ptr [r8 + 0x108]{1to16} # zmm3 = (zmm12 * mem) + zmm3
 	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
-	LONG $0x50fd8148; WORD $0x0001; BYTE $0x00 // cmp rbp, 0x150
-	LONG $0xfda8850f; WORD $0xffff // jne 0x14300 <pq_q4_k+0x750>
-	LONG $0x40c68148; WORD $0x0009; BYTE $0x00 // add rsi, 0x940
-	LONG $0xf86f8d49 // lea rbp, [r15 - 0x8]
-	LONG $0x08ff8349 // cmp r15, 0x8
-	WORD $0x8949; BYTE $0xef // mov r15, rbp
-	LONG $0xfd708f0f; WORD $0xffff // jg 0x142e0 <pq_q4_k+0x730>
+	LONG $0x01c7f641 // test r15b, 0x1
+	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
+	LONG $0xfd92850f; WORD $0xffff // jne 0x14cd0 <pq_q4_k+0x930>
+	WORD $0xc5ff // inc ebp
+	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfd70850f; WORD $0xffff // jne 0x14cc0 <pq_q4_k+0x920>
+	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0xfd3f8f0f; WORD $0xffff // jg 0x14ca0 <pq_q4_k+0x900>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf6c7840f; WORD $0xffff // je 0x13c40 <pq_q4_k+0x90>
+	LONG $0xf4d6840f; WORD $0xffff // je 0x14440 <pq_q4_k+0xa0>
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf6b7820f; WORD $0xffff // jb 0x13c40 <pq_q4_k+0x90>
+	LONG $0xf4c6820f; WORD $0xffff // jb 0x14440 <pq_q4_k+0xa0>
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm4
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf6a6820f; WORD $0xffff // jb 0x13c40 <pq_q4_k+0x90>
+	LONG $0xf4b5820f; WORD $0xffff // jb 0x14440 <pq_q4_k+0xa0>
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm3
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf695850f; WORD $0xffff // jne 0x13c40 <pq_q4_k+0x90>
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x1a // vmovups zmmword ptr [rdx + rbx], zmm2
-	LONG $0xfff689e9; BYTE $0xff // jmp 0x13c40 <pq_q4_k+0x90>
-	LONG $0x18c48348 // add rsp, 0x18
+	LONG $0xf4a4850f; WORD $0xffff // jne 0x14440 <pq_q4_k+0xa0>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
+	LONG $0xfff493e9; BYTE $0xff // jmp 0x14440 <pq_q4_k+0xa0>
+	LONG $0x30c48348 // add rsp, 0x30
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -3040,9 +3443,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	BYTE $0x90 // nop
 
-	// pq_q5_k: +17872
+	// pq_q5_k: +20416
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -3054,153 +3457,222 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10f8c148 // sar rax, 0x10
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0bdd8e0f; WORD $0x0000 // jle 0x151cf <pq_q5_k+0xbff>
+	LONG $0x0dca8e0f; WORD $0x0000 // jle 0x15dac <pq_q5_k+0xdec>
 	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x36ad0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x36ad] # 0x17cb0 <quant_x+0x2f0>
-	QUAD $0x377b0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x377b] # 0x17d88 <quant_x+0x3c8>
-	QUAD $0x3779155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x3779] # 0x17d90 <quant_x+0x3d0>
-	WORD $0x8949; BYTE $0xfd // mov r13, rdi
-	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
-	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	WORD $0x894d; BYTE $0xc5 // mov r13, r8
+	QUAD $0x3f52055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x3f52] # 0x18f48 <quant_x+0x398>
+	QUAD $0x3f500d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x3f50] # 0x18f50 <quant_x+0x3a0>
+	QUAD $0x3e661518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x3e66] # 0x18e70 <quant_x+0x2c0>
 	LONG $0xd1b60f45 // movzx r10d, r9b
-	LONG $0x40bd8d4d; WORD $0x0002; BYTE $0x00 // lea r15, [r13 + 0x240]
 	LONG $0xf0490f49 // cmovns rsi, r8
 	LONG $0x03eec148 // shr rsi, 0x3
-	LONG $0x7f048d4c // lea r8, [rdi + 2*rdi]
-	LONG $0xbf348d4c // lea r14, [rdi + 4*rdi]
-	LONG $0x40de6948; WORD $0x000b; BYTE $0x00 // imul rbx, rsi, 0xb40
+	LONG $0x40de694c; WORD $0x000b; BYTE $0x00 // imul r11, rsi, 0xb40
+	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
+	LONG $0x76048d4c // lea r8, [rsi + 2*rsi]
+	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
 	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
 	LONG $0x2444894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r8
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
 	LONG $0x04e0c149 // shl r8, 0x4
-	LONG $0x2474894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r14
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
+	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
 	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	WORD $0x1beb // jmp 0x1469b <pq_q5_k+0xcb>
+	WORD $0x22eb // jmp 0x15088 <pq_q5_k+0xc8>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	WORD $0x0149; BYTE $0xdd // add r13, rbx
+	WORD $0x014c; BYTE $0xdf // add rdi, r11
 	LONG $0x40c28348 // add rdx, 0x40
-	WORD $0x0149; BYTE $0xdf // add r15, rbx
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x0b348e0f; WORD $0x0000 // jle 0x151cf <pq_q5_k+0xbff>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x0d248e0f; WORD $0x0000 // jle 0x15dac <pq_q5_k+0xdec>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0204850f; WORD $0x0000 // jne 0x148b0 <pq_q5_k+0x2e0>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x01db8e0f; WORD $0x0000 // jle 0x14890 <pq_q5_k+0x2c0>
+	LONG $0x03eb850f; WORD $0x0000 // jne 0x15480 <pq_q5_k+0x4c0>
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x03be8e0f; WORD $0x0000 // jle 0x15460 <pq_q5_k+0x4a0>
 	LONG $0x24048b4c // mov r8, qword ptr [rsp]
-	WORD $0x894c; BYTE $0xfe // mov rsi, r15
-	WORD $0x894c; BYTE $0xef // mov rdi, r13
-	WORD $0x894d; BYTE $0xde // mov r14, r11
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487df262; WORD $0x6f13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [rdi + 0x20]
-	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
-	LONG $0x0050bc41; WORD $0x0000 // mov r12d, 0x50
-	WORD $0x8948; BYTE $0xf5 // mov rbp, rsi
-	LONG $0x4854f162; WORD $0xe857 // vxorps zmm5, zmm5, zmm0
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x894c; BYTE $0xeb // mov rbx, r13
 	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x48fe7162; WORD $0x456f; BYTE $0x00 // vmovdqu64 zmm8, zmmword ptr [rbp]
-	LONG $0x48fe7162; WORD $0x556f; BYTE $0xfc // vmovdqu64 zmm10, zmmword ptr [rbp - 0x100]
-	LONG $0x48fe7162; WORD $0x5d6f; BYTE $0xfd // vmovdqu64 zmm11, zmmword ptr [rbp - 0xc0]
+	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
+	LONG $0x487df262; WORD $0x6613; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [rsi + 0x20]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x487df262; WORD $0x3621 // vpmovsxbd zmm6, xmmword ptr [rsi]
+	LONG $0x487df262; WORD $0x7e21; BYTE $0x01 // vpmovsxbd zmm7, xmmword ptr [rsi + 0x10]
+	LONG $0x487c7162; WORD $0x4610; BYTE $0x01 // vmovups zmm8, zmmword ptr [rsi + 0x40]
+	LONG $0x487c7162; WORD $0x4610; BYTE $0x02 // vmovups zmm8, zmmword ptr [rsi + 0x80]
+	LONG $0x487c7162; WORD $0x4610; BYTE $0x03 // vmovups zmm8, zmmword ptr [rsi + 0xc0]
+	LONG $0x487c7162; WORD $0x4610; BYTE $0x04 // vmovups zmm8, zmmword ptr [rsi + 0x100]
+	LONG $0x487c7162; WORD $0x4610; BYTE $0x05 // vmovups zmm8, zmmword ptr [rsi + 0x140]
+	LONG $0x48fe7162; WORD $0x466f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x40]
+	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x80]
+	LONG $0x48fe7162; WORD $0x566f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [rsi + 0xc0]
+	LONG $0x48fe7162; WORD $0x5e6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [rsi + 0x100]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0x48fe7162; WORD $0x656f; BYTE $0xfe // vmovdqu64 zmm12, zmmword ptr [rbp - 0x80]
-	LONG $0x48fe7162; WORD $0x6d6f; BYTE $0xff // vmovdqu64 zmm13, zmmword ptr [rbp - 0x40]
-	QUAD $0xff277421487db262 // vpmovsxbd zmm6, xmmword ptr [rdi + r12 - 0x10]
-	LONG $0x487db262; WORD $0x3c21; BYTE $0x27 // vpmovsxbd zmm7, xmmword ptr [rdi + r12]
-	LONG $0x20c48349 // add r12, 0x20
-	LONG $0x40c58148; WORD $0x0001; BYTE $0x00 // add rbp, 0x140
-	LONG $0x4835d162; WORD $0xf072; BYTE $0x04 // vpslld zmm9, zmm8, 0x4
-	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
-	LONG $0x58355262; WORD $0x3050 // vpdpbusd zmm14, zmm9, dword ptr [r8]{1to16}
-	LONG $0x4835d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm9, zmm10, 0x4
-	LONG $0x48bd7162; WORD $0xd2db // vpandq zmm10, zmm8, zmm2
-	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	LONG $0x4835d162; WORD $0xf072; BYTE $0x03 // vpslld zmm9, zmm8, 0x3
+	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
+	LONG $0x48bde162; WORD $0xc1db // vpandq zmm16, zmm8, zmm1
+	LONG $0x4805d162; WORD $0xf072; BYTE $0x03 // vpslld zmm15, zmm8, 0x3
+	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
+	LONG $0x48b57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm0, 0xf8
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x581d1262; WORD $0x2c50; BYTE $0x38 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r15]{1to16}
+	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
+	LONG $0x4805d162; WORD $0xf072; BYTE $0x02 // vpslld zmm15, zmm8, 0x2
+	LONG $0x48b5e362; WORD $0xc025; BYTE $0xf8 // vpternlogq zmm16, zmm9, zmm0, 0xf8
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	QUAD $0x04384c50507d1262 // vpdpbusd zmm9, zmm16, dword ptr [r8 + r15 + 0x10]{1to16}
+	LONG $0x407dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm16, zmm8, 0x1
+	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
+	QUAD $0x01387450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r8 + r15 + 0x4]{1to16}
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x582d5262; WORD $0x7050; BYTE $0x04 // vpdpbusd zmm14, zmm10, dword ptr [r8 + 0x10]{1to16}
-	LONG $0x48a57362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm1, 0xf8
-	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
-	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
-	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
-	LONG $0x58355262; WORD $0x7050; BYTE $0x01 // vpdpbusd zmm14, zmm9, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x4835d162; WORD $0xd072; BYTE $0x01 // vpsrld zmm9, zmm8, 0x1
-	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
-	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
-	LONG $0x58355262; WORD $0x7050; BYTE $0x05 // vpdpbusd zmm14, zmm9, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x4835d162; WORD $0xf072; BYTE $0x02 // vpslld zmm9, zmm8, 0x2
-	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x489d7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm12, zmm1, 0xf8
-	LONG $0x58355262; WORD $0x7050; BYTE $0x02 // vpdpbusd zmm14, zmm9, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x4835d162; WORD $0xd072; BYTE $0x02 // vpsrld zmm9, zmm8, 0x2
-	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
-	LONG $0x58355262; WORD $0x7050; BYTE $0x06 // vpdpbusd zmm14, zmm9, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x483d5162; WORD $0xc8fe // vpaddd zmm9, zmm8, zmm8
+	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
+	LONG $0x407dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm16, zmm8, 0x2
+	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	QUAD $0x05385450581d1262 // vpdpbusd zmm10, zmm12, dword ptr [r8 + r15 + 0x14]{1to16}
+	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
+	LONG $0x48fe7162; WORD $0x7e6f; BYTE $0x05 // vmovdqu64 zmm15, zmmword ptr [rsi + 0x140]
+	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
+	QUAD $0x02386c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r15 + 0x8]{1to16}
+	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
+	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
+	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
+	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
+	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
+	QUAD $0x06384c50581d1262 // vpdpbusd zmm9, zmm12, dword ptr [r8 + r15 + 0x18]{1to16}
+	LONG $0x483d5162; WORD $0xe0fe // vpaddd zmm12, zmm8, zmm8
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm8, zmm8, 0x3
-	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
-	LONG $0x48957362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm13, zmm1, 0xf8
-	LONG $0x58355262; WORD $0x7050; BYTE $0x03 // vpdpbusd zmm14, zmm9, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x4835d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm9, zmm13, 0x4
-	LONG $0x48b57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm9, zmm1, 0xf8
-	LONG $0x583d5262; WORD $0x7050; BYTE $0x07 // vpdpbusd zmm14, zmm8, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x487c5162; WORD $0xc65b // vcvtdq2ps zmm8, zmm14
-	LONG $0x484cd162; WORD $0xf059 // vmulps zmm6, zmm6, zmm8
-	LONG $0x107a41c4; WORD $0x2440 // vmovss xmm8, dword ptr [r8 + 0x24]
+	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
+	LONG $0x48bd7162; WORD $0xc1db // vpandq zmm8, zmm8, zmm1
+	LONG $0x4825d162; WORD $0xd772; BYTE $0x04 // vpsrld zmm11, zmm15, 0x4
+	LONG $0x48857362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm15, zmm0, 0xf8
+	QUAD $0x03387450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r8 + r15 + 0xc]{1to16}
+	LONG $0x48bd7362; WORD $0xd825; BYTE $0xec // vpternlogq zmm11, zmm8, zmm0, 0xec
+	QUAD $0x0738545058251262 // vpdpbusd zmm10, zmm11, dword ptr [r8 + r15 + 0x1c]{1to16}
+	LONG $0x48155162; WORD $0xc9fe // vpaddd zmm9, zmm13, zmm9
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x482d5162; WORD $0xc6fe // vpaddd zmm8, zmm10, zmm14
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x48355162; WORD $0xc0fe // vpaddd zmm8, zmm9, zmm8
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487d5262; WORD $0xc018 // vbroadcastss zmm8, xmm8
-	LONG $0x48457262; WORD $0xc6a8 // vfmadd213ps zmm8, zmm7, zmm6 # zmm8 = (zmm7 * zmm8) + zmm6
-	LONG $0x583dd262; WORD $0x58b8; BYTE $0x08 // vfmadd231ps zmm3, zmm8, dword ptr [r8 + 0x20]{1to16} # zmm3 = (zmm8 * mem) + zmm3
-	LONG $0x30c08349 // add r8, 0x30
-	LONG $0x50fc8149; WORD $0x0001; BYTE $0x00 // cmp r12, 0x150
-	LONG $0xfe7f850f; WORD $0xffff // jne 0x146f0 <pq_q5_k+0x120>
-	LONG $0xf8668d4d // lea r12, [r14 - 0x8]
-	LONG $0x40c78148; WORD $0x000b; BYTE $0x00 // add rdi, 0xb40
-	LONG $0x40c68148; WORD $0x000b; BYTE $0x00 // add rsi, 0xb40
-	LONG $0x08fe8349 // cmp r14, 0x8
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
-	LONG $0xfe408f0f; WORD $0xffff // jg 0x146d0 <pq_q5_k+0x100>
+	LONG $0x484c5162; WORD $0xc059 // vmulps zmm8, zmm6, zmm8
+	LONG $0x107a81c4; WORD $0x3874; BYTE $0x24 // vmovss xmm6, dword ptr [r8 + r15 + 0x24]
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
+	LONG $0x4845d262; WORD $0xf0ac // vfnmadd213ps zmm6, zmm7, zmm8 # zmm6 = -(zmm7 * zmm6) + zmm8
+	LONG $0x487df262; WORD $0x7e21; BYTE $0x03 // vpmovsxbd zmm7, xmmword ptr [rsi + 0x30]
+	QUAD $0x0838749858559262 // vfmadd132ps zmm6, zmm5, dword ptr [r8 + r15 + 0x20]{1to16} # zmm6 = (zmm6 * mem) + zmm5
+	LONG $0x487df262; WORD $0x6e21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [rsi + 0x20]
+	LONG $0x487c7162; WORD $0x4610; BYTE $0x06 // vmovups zmm8, zmmword ptr [rsi + 0x180]
+	LONG $0x487c7162; WORD $0x4610; BYTE $0x07 // vmovups zmm8, zmmword ptr [rsi + 0x1c0]
+	LONG $0x487c7162; WORD $0x4610; BYTE $0x08 // vmovups zmm8, zmmword ptr [rsi + 0x200]
+	LONG $0x487c7162; WORD $0x4610; BYTE $0x09 // vmovups zmm8, zmmword ptr [rsi + 0x240]
+	LONG $0x487c7162; WORD $0x4610; BYTE $0x0a // vmovups zmm8, zmmword ptr [rsi + 0x280]
+	LONG $0x48fe7162; WORD $0x466f; BYTE $0x06 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x180]
+	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x07 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x1c0]
+	LONG $0x48fe7162; WORD $0x566f; BYTE $0x08 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x200]
+	LONG $0x48fe7162; WORD $0x5e6f; BYTE $0x09 // vmovdqu64 zmm11, zmmword ptr [rsi + 0x240]
+	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
+	LONG $0x48bd7162; WORD $0xf9db // vpandq zmm15, zmm8, zmm1
+	LONG $0x407dd162; WORD $0xf072; BYTE $0x03 // vpslld zmm16, zmm8, 0x3
+	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
+	LONG $0x48b57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm0, 0xf8
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	QUAD $0x0c386c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r15 + 0x30]{1to16}
+	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
+	LONG $0x407dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm16, zmm8, 0x2
+	LONG $0x48b57362; WORD $0xf825; BYTE $0xf8 // vpternlogq zmm15, zmm9, zmm0, 0xf8
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	QUAD $0x10384c5058051262 // vpdpbusd zmm9, zmm15, dword ptr [r8 + r15 + 0x40]{1to16}
+	LONG $0x4805d162; WORD $0xd072; BYTE $0x01 // vpsrld zmm15, zmm8, 0x1
+	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
+	QUAD $0x0d387450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r8 + r15 + 0x34]{1to16}
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
+	LONG $0x4805d162; WORD $0xd072; BYTE $0x02 // vpsrld zmm15, zmm8, 0x2
+	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	QUAD $0x11385450581d1262 // vpdpbusd zmm10, zmm12, dword ptr [r8 + r15 + 0x44]{1to16}
+	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
+	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
+	QUAD $0x0e386c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r15 + 0x38]{1to16}
+	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
+	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
+	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
+	QUAD $0x12384c50581d1262 // vpdpbusd zmm9, zmm12, dword ptr [r8 + r15 + 0x48]{1to16}
+	LONG $0x483d5162; WORD $0xe0fe // vpaddd zmm12, zmm8, zmm8
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm8, zmm8, 0x3
+	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
+	LONG $0x48bd7162; WORD $0xc1db // vpandq zmm8, zmm8, zmm1
+	LONG $0x48155162; WORD $0xc9fe // vpaddd zmm9, zmm13, zmm9
+	LONG $0x48fe7162; WORD $0x6e6f; BYTE $0x0a // vmovdqu64 zmm13, zmmword ptr [rsi + 0x280]
+	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
+	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
+	LONG $0x48957362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm0, 0xf8
+	QUAD $0x0f387450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r8 + r15 + 0x3c]{1to16}
+	LONG $0x48bd7362; WORD $0xd825; BYTE $0xec // vpternlogq zmm11, zmm8, zmm0, 0xec
+	QUAD $0x1338545058251262 // vpdpbusd zmm10, zmm11, dword ptr [r8 + r15 + 0x4c]{1to16}
+	LONG $0x482d5162; WORD $0xc6fe // vpaddd zmm8, zmm10, zmm14
+	LONG $0x48355162; WORD $0xc0fe // vpaddd zmm8, zmm9, zmm8
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
+	LONG $0x107a81c4; WORD $0x386c; BYTE $0x54 // vmovss xmm5, dword ptr [r8 + r15 + 0x54]
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487df262; WORD $0xed18 // vbroadcastss zmm5, xmm5
+	LONG $0x4845d262; WORD $0xe8ac // vfnmadd213ps zmm5, zmm7, zmm8 # zmm5 = -(zmm7 * zmm5) + zmm8
+	QUAD $0x14386c98584d9262 // vfmadd132ps zmm5, zmm6, dword ptr [r8 + r15 + 0x50]{1to16} # zmm5 = (zmm5 * mem) + zmm6
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
+	LONG $0xfc84850f; WORD $0xffff // jne 0x150d0 <pq_q5_k+0x110>
+	WORD $0x014d; BYTE $0xf8 // add r8, r15
+	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0xfc508f0f; WORD $0xffff // jg 0x150b0 <pq_q5_k+0xf0>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfde7840f; WORD $0xffff // je 0x14680 <pq_q5_k+0xb0>
-	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xfffddce9; BYTE $0xff // jmp 0x14680 <pq_q5_k+0xb0>
+	LONG $0xfc07840f; WORD $0xffff // je 0x15070 <pq_q5_k+0xb0>
+	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
+	LONG $0xfffbfce9; BYTE $0xff // jmp 0x15070 <pq_q5_k+0xb0>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x04e6820f; WORD $0x0000 // jb 0x14da0 <pq_q5_k+0x7d0>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x08228e0f; WORD $0x0000 // jle 0x150e5 <pq_q5_k+0xb15>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x05fa8341 // cmp r10d, 0x5
+	LONG $0x0576820f; WORD $0x0000 // jb 0x15a10 <pq_q5_k+0xa50>
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	WORD $0x894d; BYTE $0xfc // mov r12, r15
-	WORD $0x894c; BYTE $0xef // mov rdi, r13
-	WORD $0x894d; BYTE $0xd8 // mov r8, r11
-	BYTE $0x90 // nop
-	LONG $0x487d7262; WORD $0x6713; BYTE $0x01 // vcvtph2ps zmm12, ymmword ptr [rdi + 0x20]
-	LONG $0x487d7262; WORD $0x1f13 // vcvtph2ps zmm11, ymmword ptr [rdi]
-	LONG $0x0050be41; WORD $0x0000 // mov r14d, 0x50
-	WORD $0x894c; BYTE $0xe5 // mov rbp, r12
-	LONG $0x481c7162; WORD $0xe057 // vxorps zmm12, zmm12, zmm0
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x48fee162; WORD $0x7d6f; BYTE $0x00 // vmovdqu64 zmm23, zmmword ptr [rbp]
-	LONG $0x48fe6162; WORD $0x5d6f; BYTE $0xfc // vmovdqu64 zmm27, zmmword ptr [rbp - 0x100]
-	LONG $0x48fe6162; WORD $0x656f; BYTE $0xfd // vmovdqu64 zmm28, zmmword ptr [rbp - 0xc0]
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x04de8e0f; WORD $0x0000 // jle 0x15994 <pq_q5_k+0x9d4>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
+	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	LONG $0x487d7262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm11, ymmword ptr [rbp]
+	LONG $0x487d7262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm12, ymmword ptr [rbp + 0x20]
+	LONG $0x40c58348 // add rbp, 0x40
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xa4348d4f // lea r14, [r12 + 4*r12]
 	LONG $0x004da162; WORD $0xf6ef // vpxord xmm22, xmm22, xmm22
 	LONG $0x005da162; WORD $0xe4ef // vpxord xmm20, xmm20, xmm20
 	LONG $0x0065a162; WORD $0xdbef // vpxord xmm19, xmm19, xmm19
@@ -3208,31 +3680,36 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
 	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
 	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
-	LONG $0x48fe6162; WORD $0x4d6f; BYTE $0xfe // vmovdqu64 zmm25, zmmword ptr [rbp - 0x80]
-	LONG $0x48fe6162; WORD $0x456f; BYTE $0xff // vmovdqu64 zmm24, zmmword ptr [rbp - 0x40]
-	QUAD $0xff376c21487d3262 // vpmovsxbd zmm13, xmmword ptr [rdi + r14 - 0x10]
-	LONG $0x487da262; WORD $0x2c21; BYTE $0x37 // vpmovsxbd zmm21, xmmword ptr [rdi + r14]
-	LONG $0x20c68349 // add r14, 0x20
-	LONG $0x40c58148; WORD $0x0001; BYTE $0x00 // add rbp, 0x140
+	LONG $0x05e4c149 // shl r12, 0x5
+	QUAD $0x00256c21487d3262 // vpmovsxbd zmm13, xmmword ptr [rbp + r12]
+	QUAD $0x01256c21487da262 // vpmovsxbd zmm21, xmmword ptr [rbp + r12 + 0x10]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x06e6c149 // shl r14, 0x6
+	QUAD $0x01357c6f48fea162 // vmovdqu64 zmm23, zmmword ptr [rbp + r14 + 0x40]
+	QUAD $0x02354c6f48fe2162 // vmovdqu64 zmm25, zmmword ptr [rbp + r14 + 0x80]
+	QUAD $0x0335546f48fe2162 // vmovdqu64 zmm26, zmmword ptr [rbp + r14 + 0xc0]
+	QUAD $0x0435446f48fe2162 // vmovdqu64 zmm24, zmmword ptr [rbp + r14 + 0x100]
 	LONG $0x480db162; WORD $0xf772; BYTE $0x04 // vpslld zmm14, zmm23, 0x4
-	LONG $0x488d6162; WORD $0xd2db // vpandq zmm26, zmm14, zmm2
+	LONG $0x488d6162; WORD $0xd9db // vpandq zmm27, zmm14, zmm1
 	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0x40a56362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm26, zmm27, zmm1, 0xf8
-	LONG $0x502de262; WORD $0x3650 // vpdpbusd zmm22, zmm26, dword ptr [rsi]{1to16}
-	LONG $0x502de262; WORD $0x6650; BYTE $0x08 // vpdpbusd zmm20, zmm26, dword ptr [rsi + 0x20]{1to16}
-	LONG $0x502de262; WORD $0x5e50; BYTE $0x10 // vpdpbusd zmm19, zmm26, dword ptr [rsi + 0x40]{1to16}
-	LONG $0x502de262; WORD $0x5650; BYTE $0x18 // vpdpbusd zmm18, zmm26, dword ptr [rsi + 0x60]{1to16}
-	LONG $0x502de262; WORD $0x4e50; BYTE $0x20 // vpdpbusd zmm17, zmm26, dword ptr [rsi + 0x80]{1to16}
-	LONG $0x502de262; WORD $0x4650; BYTE $0x28 // vpdpbusd zmm16, zmm26, dword ptr [rsi + 0xa0]{1to16}
-	LONG $0x502d7262; WORD $0x7e50; BYTE $0x30 // vpdpbusd zmm15, zmm26, dword ptr [rsi + 0xc0]{1to16}
-	LONG $0x502d7262; WORD $0x7650; BYTE $0x38 // vpdpbusd zmm14, zmm26, dword ptr [rsi + 0xe0]{1to16}
-	LONG $0x402d9162; WORD $0xd372; BYTE $0x04 // vpsrld zmm26, zmm27, 0x4
-	LONG $0x40c56162; WORD $0xdadb // vpandq zmm27, zmm23, zmm2
-	LONG $0x40ad6362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm27, zmm26, zmm1, 0xf8
-	LONG $0x402db162; WORD $0xf772; BYTE $0x03 // vpslld zmm26, zmm23, 0x3
 	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
 	LONG $0x487ca162; WORD $0xed5b // vcvtdq2ps zmm21, zmm21
-	LONG $0x40ad6162; WORD $0xd2db // vpandq zmm26, zmm26, zmm2
+	LONG $0x40b56362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm27, zmm25, zmm0, 0xf8
+	LONG $0x5025e262; WORD $0x3650 // vpdpbusd zmm22, zmm27, dword ptr [rsi]{1to16}
+	LONG $0x5025e262; WORD $0x6650; BYTE $0x08 // vpdpbusd zmm20, zmm27, dword ptr [rsi + 0x20]{1to16}
+	LONG $0x5025e262; WORD $0x5e50; BYTE $0x10 // vpdpbusd zmm19, zmm27, dword ptr [rsi + 0x40]{1to16}
+	LONG $0x5025e262; WORD $0x5650; BYTE $0x18 // vpdpbusd zmm18, zmm27, dword ptr [rsi + 0x60]{1to16}
+	LONG $0x5025e262; WORD $0x4e50; BYTE $0x20 // vpdpbusd zmm17, zmm27, dword ptr [rsi + 0x80]{1to16}
+	LONG $0x5025e262; WORD $0x4650; BYTE $0x28 // vpdpbusd zmm16, zmm27, dword ptr [rsi + 0xa0]{1to16}
+	LONG $0x50257262; WORD $0x7e50; BYTE $0x30 // vpdpbusd zmm15, zmm27, dword ptr [rsi + 0xc0]{1to16}
+	LONG $0x50257262; WORD $0x7650; BYTE $0x38 // vpdpbusd zmm14, zmm27, dword ptr [rsi + 0xe0]{1to16}
+	LONG $0x40359162; WORD $0xd172; BYTE $0x04 // vpsrld zmm25, zmm25, 0x4
+	LONG $0x40c56162; WORD $0xd9db // vpandq zmm27, zmm23, zmm1
+	LONG $0x40b56362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm27, zmm25, zmm0, 0xf8
+	LONG $0x4035b162; WORD $0xf772; BYTE $0x03 // vpslld zmm25, zmm23, 0x3
+	LONG $0x40b56162; WORD $0xc9db // vpandq zmm25, zmm25, zmm1
+	LONG $0x48245162; WORD $0xed59 // vmulps zmm13, zmm11, zmm13
+	LONG $0x4054e162; WORD $0xea57 // vxorps zmm21, zmm21, zmm2
 	LONG $0x5025e262; WORD $0x7650; BYTE $0x04 // vpdpbusd zmm22, zmm27, dword ptr [rsi + 0x10]{1to16}
 	LONG $0x5025e262; WORD $0x6650; BYTE $0x0c // vpdpbusd zmm20, zmm27, dword ptr [rsi + 0x30]{1to16}
 	LONG $0x5025e262; WORD $0x5e50; BYTE $0x14 // vpdpbusd zmm19, zmm27, dword ptr [rsi + 0x50]{1to16}
@@ -3241,60 +3718,59 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025e262; WORD $0x4650; BYTE $0x2c // vpdpbusd zmm16, zmm27, dword ptr [rsi + 0xb0]{1to16}
 	LONG $0x50257262; WORD $0x7e50; BYTE $0x34 // vpdpbusd zmm15, zmm27, dword ptr [rsi + 0xd0]{1to16}
 	LONG $0x50257262; WORD $0x7650; BYTE $0x3c // vpdpbusd zmm14, zmm27, dword ptr [rsi + 0xf0]{1to16}
-	LONG $0x409d6362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm26, zmm28, zmm1, 0xf8
-	LONG $0x40259162; WORD $0xd472; BYTE $0x04 // vpsrld zmm27, zmm28, 0x4
-	LONG $0x48245162; WORD $0xed59 // vmulps zmm13, zmm11, zmm13
+	LONG $0x40ad6362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm25, zmm26, zmm0, 0xf8
+	LONG $0x402d9162; WORD $0xd272; BYTE $0x04 // vpsrld zmm26, zmm26, 0x4
 	LONG $0x481ca162; WORD $0xed59 // vmulps zmm21, zmm12, zmm21
-	LONG $0x502de262; WORD $0x7650; BYTE $0x01 // vpdpbusd zmm22, zmm26, dword ptr [rsi + 0x4]{1to16}
-	LONG $0x502de262; WORD $0x6650; BYTE $0x09 // vpdpbusd zmm20, zmm26, dword ptr [rsi + 0x24]{1to16}
-	LONG $0x502de262; WORD $0x5e50; BYTE $0x11 // vpdpbusd zmm19, zmm26, dword ptr [rsi + 0x44]{1to16}
-	LONG $0x502de262; WORD $0x5650; BYTE $0x19 // vpdpbusd zmm18, zmm26, dword ptr [rsi + 0x64]{1to16}
-	LONG $0x502de262; WORD $0x4e50; BYTE $0x21 // vpdpbusd zmm17, zmm26, dword ptr [rsi + 0x84]{1to16}
-	LONG $0x502de262; WORD $0x4650; BYTE $0x29 // vpdpbusd zmm16, zmm26, dword ptr [rsi + 0xa4]{1to16}
-	LONG $0x502d7262; WORD $0x7e50; BYTE $0x31 // vpdpbusd zmm15, zmm26, dword ptr [rsi + 0xc4]{1to16}
-	LONG $0x502d7262; WORD $0x7650; BYTE $0x39 // vpdpbusd zmm14, zmm26, dword ptr [rsi + 0xe4]{1to16}
-	LONG $0x402db162; WORD $0xd772; BYTE $0x01 // vpsrld zmm26, zmm23, 0x1
-	LONG $0x40ad6162; WORD $0xd2db // vpandq zmm26, zmm26, zmm2
-	LONG $0x40a56362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm26, zmm27, zmm1, 0xf8
-	LONG $0x502de262; WORD $0x7650; BYTE $0x05 // vpdpbusd zmm22, zmm26, dword ptr [rsi + 0x14]{1to16}
-	LONG $0x502de262; WORD $0x6650; BYTE $0x0d // vpdpbusd zmm20, zmm26, dword ptr [rsi + 0x34]{1to16}
-	LONG $0x502de262; WORD $0x5e50; BYTE $0x15 // vpdpbusd zmm19, zmm26, dword ptr [rsi + 0x54]{1to16}
-	LONG $0x502de262; WORD $0x5650; BYTE $0x1d // vpdpbusd zmm18, zmm26, dword ptr [rsi + 0x74]{1to16}
-	LONG $0x502de262; WORD $0x4e50; BYTE $0x25 // vpdpbusd zmm17, zmm26, dword ptr [rsi + 0x94]{1to16}
-	LONG $0x502de262; WORD $0x4650; BYTE $0x2d // vpdpbusd zmm16, zmm26, dword ptr [rsi + 0xb4]{1to16}
-	LONG $0x502d7262; WORD $0x7e50; BYTE $0x35 // vpdpbusd zmm15, zmm26, dword ptr [rsi + 0xd4]{1to16}
-	LONG $0x502d7262; WORD $0x7650; BYTE $0x3d // vpdpbusd zmm14, zmm26, dword ptr [rsi + 0xf4]{1to16}
-	LONG $0x402db162; WORD $0xf772; BYTE $0x02 // vpslld zmm26, zmm23, 0x2
-	LONG $0x40ad6162; WORD $0xd2db // vpandq zmm26, zmm26, zmm2
-	LONG $0x40b56362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm26, zmm25, zmm1, 0xf8
-	LONG $0x40359162; WORD $0xd172; BYTE $0x04 // vpsrld zmm25, zmm25, 0x4
-	LONG $0x502de262; WORD $0x7650; BYTE $0x02 // vpdpbusd zmm22, zmm26, dword ptr [rsi + 0x8]{1to16}
-	LONG $0x502de262; WORD $0x6650; BYTE $0x0a // vpdpbusd zmm20, zmm26, dword ptr [rsi + 0x28]{1to16}
-	LONG $0x502de262; WORD $0x5e50; BYTE $0x12 // vpdpbusd zmm19, zmm26, dword ptr [rsi + 0x48]{1to16}
-	LONG $0x502de262; WORD $0x5650; BYTE $0x1a // vpdpbusd zmm18, zmm26, dword ptr [rsi + 0x68]{1to16}
-	LONG $0x502de262; WORD $0x4e50; BYTE $0x22 // vpdpbusd zmm17, zmm26, dword ptr [rsi + 0x88]{1to16}
-	LONG $0x502de262; WORD $0x4650; BYTE $0x2a // vpdpbusd zmm16, zmm26, dword ptr [rsi + 0xa8]{1to16}
-	LONG $0x502d7262; WORD $0x7e50; BYTE $0x32 // vpdpbusd zmm15, zmm26, dword ptr [rsi + 0xc8]{1to16}
-	LONG $0x502d7262; WORD $0x7650; BYTE $0x3a // vpdpbusd zmm14, zmm26, dword ptr [rsi + 0xe8]{1to16}
+	LONG $0x5035e262; WORD $0x7650; BYTE $0x01 // vpdpbusd zmm22, zmm25, dword ptr [rsi + 0x4]{1to16}
+	LONG $0x5035e262; WORD $0x6650; BYTE $0x09 // vpdpbusd zmm20, zmm25, dword ptr [rsi + 0x24]{1to16}
+	LONG $0x5035e262; WORD $0x5e50; BYTE $0x11 // vpdpbusd zmm19, zmm25, dword ptr [rsi + 0x44]{1to16}
+	LONG $0x5035e262; WORD $0x5650; BYTE $0x19 // vpdpbusd zmm18, zmm25, dword ptr [rsi + 0x64]{1to16}
+	LONG $0x5035e262; WORD $0x4e50; BYTE $0x21 // vpdpbusd zmm17, zmm25, dword ptr [rsi + 0x84]{1to16}
+	LONG $0x5035e262; WORD $0x4650; BYTE $0x29 // vpdpbusd zmm16, zmm25, dword ptr [rsi + 0xa4]{1to16}
+	LONG $0x50357262; WORD $0x7e50; BYTE $0x31 // vpdpbusd zmm15, zmm25, dword ptr [rsi + 0xc4]{1to16}
+	LONG $0x50357262; WORD $0x7650; BYTE $0x39 // vpdpbusd zmm14, zmm25, dword ptr [rsi + 0xe4]{1to16}
+	LONG $0x4035b162; WORD $0xd772; BYTE $0x01 // vpsrld zmm25, zmm23, 0x1
+	LONG $0x40b56162; WORD $0xc9db // vpandq zmm25, zmm25, zmm1
+	LONG $0x40ad6362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm25, zmm26, zmm0, 0xf8
 	LONG $0x402db162; WORD $0xd772; BYTE $0x02 // vpsrld zmm26, zmm23, 0x2
-	LONG $0x40ad6162; WORD $0xd2db // vpandq zmm26, zmm26, zmm2
-	LONG $0x40b56362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm26, zmm25, zmm1, 0xf8
+	LONG $0x5035e262; WORD $0x7650; BYTE $0x05 // vpdpbusd zmm22, zmm25, dword ptr [rsi + 0x14]{1to16}
+	LONG $0x5035e262; WORD $0x6650; BYTE $0x0d // vpdpbusd zmm20, zmm25, dword ptr [rsi + 0x34]{1to16}
+	LONG $0x5035e262; WORD $0x5e50; BYTE $0x15 // vpdpbusd zmm19, zmm25, dword ptr [rsi + 0x54]{1to16}
+	LONG $0x5035e262; WORD $0x5650; BYTE $0x1d // vpdpbusd zmm18, zmm25, dword ptr [rsi + 0x74]{1to16}
+	LONG $0x5035e262; WORD $0x4e50; BYTE $0x25 // vpdpbusd zmm17, zmm25, dword ptr [rsi + 0x94]{1to16}
+	LONG $0x5035e262; WORD $0x4650; BYTE $0x2d // vpdpbusd zmm16, zmm25, dword ptr [rsi + 0xb4]{1to16}
+	LONG $0x50357262; WORD $0x7e50; BYTE $0x35 // vpdpbusd zmm15, zmm25, dword ptr [rsi + 0xd4]{1to16}
+	LONG $0x50357262; WORD $0x7650; BYTE $0x3d // vpdpbusd zmm14, zmm25, dword ptr [rsi + 0xf4]{1to16}
+	LONG $0x4035b162; WORD $0xf772; BYTE $0x02 // vpslld zmm25, zmm23, 0x2
+	LONG $0x40b56162; WORD $0xc9db // vpandq zmm25, zmm25, zmm1
+	LONG $0x40bd6362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm25, zmm24, zmm0, 0xf8
+	LONG $0x403d9162; WORD $0xd072; BYTE $0x04 // vpsrld zmm24, zmm24, 0x4
+	LONG $0x5035e262; WORD $0x7650; BYTE $0x02 // vpdpbusd zmm22, zmm25, dword ptr [rsi + 0x8]{1to16}
+	LONG $0x5035e262; WORD $0x6650; BYTE $0x0a // vpdpbusd zmm20, zmm25, dword ptr [rsi + 0x28]{1to16}
+	LONG $0x5035e262; WORD $0x5e50; BYTE $0x12 // vpdpbusd zmm19, zmm25, dword ptr [rsi + 0x48]{1to16}
+	LONG $0x5035e262; WORD $0x5650; BYTE $0x1a // vpdpbusd zmm18, zmm25, dword ptr [rsi + 0x68]{1to16}
+	LONG $0x5035e262; WORD $0x4e50; BYTE $0x22 // vpdpbusd zmm17, zmm25, dword ptr [rsi + 0x88]{1to16}
+	LONG $0x5035e262; WORD $0x4650; BYTE $0x2a // vpdpbusd zmm16, zmm25, dword ptr [rsi + 0xa8]{1to16}
+	LONG $0x50357262; WORD $0x7e50; BYTE $0x32 // vpdpbusd zmm15, zmm25, dword ptr [rsi + 0xc8]{1to16}
+	LONG $0x50357262; WORD $0x7650; BYTE $0x3a // vpdpbusd zmm14, zmm25, dword ptr [rsi + 0xe8]{1to16}
+	LONG $0x40ad6162; WORD $0xc9db // vpandq zmm25, zmm26, zmm1
+	QUAD $0x0535546f48fe2162 // vmovdqu64 zmm26, zmmword ptr [rbp + r14 + 0x140]
+	LONG $0x40bd6362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm25, zmm24, zmm0, 0xf8
+	LONG $0x5035e262; WORD $0x7650; BYTE $0x06 // vpdpbusd zmm22, zmm25, dword ptr [rsi + 0x18]{1to16}
+	LONG $0x5035e262; WORD $0x6650; BYTE $0x0e // vpdpbusd zmm20, zmm25, dword ptr [rsi + 0x38]{1to16}
+	LONG $0x5035e262; WORD $0x5e50; BYTE $0x16 // vpdpbusd zmm19, zmm25, dword ptr [rsi + 0x58]{1to16}
+	LONG $0x5035e262; WORD $0x5650; BYTE $0x1e // vpdpbusd zmm18, zmm25, dword ptr [rsi + 0x78]{1to16}
+	LONG $0x5035e262; WORD $0x4e50; BYTE $0x26 // vpdpbusd zmm17, zmm25, dword ptr [rsi + 0x98]{1to16}
+	LONG $0x5035e262; WORD $0x4650; BYTE $0x2e // vpdpbusd zmm16, zmm25, dword ptr [rsi + 0xb8]{1to16}
+	LONG $0x50357262; WORD $0x7e50; BYTE $0x36 // vpdpbusd zmm15, zmm25, dword ptr [rsi + 0xd8]{1to16}
+	LONG $0x50357262; WORD $0x7650; BYTE $0x3e // vpdpbusd zmm14, zmm25, dword ptr [rsi + 0xf8]{1to16}
 	LONG $0x40452162; WORD $0xcffe // vpaddd zmm25, zmm23, zmm23
 	LONG $0x4045b162; WORD $0xd772; BYTE $0x03 // vpsrld zmm23, zmm23, 0x3
-	LONG $0x502de262; WORD $0x7650; BYTE $0x06 // vpdpbusd zmm22, zmm26, dword ptr [rsi + 0x18]{1to16}
-	LONG $0x40b56162; WORD $0xcadb // vpandq zmm25, zmm25, zmm2
-	LONG $0x502de262; WORD $0x6650; BYTE $0x0e // vpdpbusd zmm20, zmm26, dword ptr [rsi + 0x38]{1to16}
-	LONG $0x502de262; WORD $0x5e50; BYTE $0x16 // vpdpbusd zmm19, zmm26, dword ptr [rsi + 0x58]{1to16}
-	LONG $0x502de262; WORD $0x5650; BYTE $0x1e // vpdpbusd zmm18, zmm26, dword ptr [rsi + 0x78]{1to16}
-	LONG $0x502de262; WORD $0x4e50; BYTE $0x26 // vpdpbusd zmm17, zmm26, dword ptr [rsi + 0x98]{1to16}
-	LONG $0x502de262; WORD $0x4650; BYTE $0x2e // vpdpbusd zmm16, zmm26, dword ptr [rsi + 0xb8]{1to16}
-	LONG $0x502d7262; WORD $0x7e50; BYTE $0x36 // vpdpbusd zmm15, zmm26, dword ptr [rsi + 0xd8]{1to16}
-	LONG $0x502d7262; WORD $0x7650; BYTE $0x3e // vpdpbusd zmm14, zmm26, dword ptr [rsi + 0xf8]{1to16}
-	LONG $0x40c5e162; WORD $0xfadb // vpandq zmm23, zmm23, zmm2
-	LONG $0x40bd6362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm25, zmm24, zmm1, 0xf8
-	LONG $0x403d9162; WORD $0xd072; BYTE $0x04 // vpsrld zmm24, zmm24, 0x4
-	LONG $0x40bde362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm23, zmm24, zmm1, 0xf8
+	LONG $0x40b56162; WORD $0xc9db // vpandq zmm25, zmm25, zmm1
+	LONG $0x40c5e162; WORD $0xf9db // vpandq zmm23, zmm23, zmm1
+	LONG $0x40ad6362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm25, zmm26, zmm0, 0xf8
 	LONG $0x5035e262; WORD $0x7650; BYTE $0x03 // vpdpbusd zmm22, zmm25, dword ptr [rsi + 0xc]{1to16}
+	LONG $0x403d9162; WORD $0xd272; BYTE $0x04 // vpsrld zmm24, zmm26, 0x4
 	LONG $0x5035e262; WORD $0x6650; BYTE $0x0b // vpdpbusd zmm20, zmm25, dword ptr [rsi + 0x2c]{1to16}
 	LONG $0x5035e262; WORD $0x5e50; BYTE $0x13 // vpdpbusd zmm19, zmm25, dword ptr [rsi + 0x4c]{1to16}
 	LONG $0x5035e262; WORD $0x5650; BYTE $0x1b // vpdpbusd zmm18, zmm25, dword ptr [rsi + 0x6c]{1to16}
@@ -3302,6 +3778,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5035e262; WORD $0x4650; BYTE $0x2b // vpdpbusd zmm16, zmm25, dword ptr [rsi + 0xac]{1to16}
 	LONG $0x50357262; WORD $0x7e50; BYTE $0x33 // vpdpbusd zmm15, zmm25, dword ptr [rsi + 0xcc]{1to16}
 	LONG $0x50357262; WORD $0x7650; BYTE $0x3b // vpdpbusd zmm14, zmm25, dword ptr [rsi + 0xec]{1to16}
+	LONG $0x40bde362; WORD $0xf825; BYTE $0xf8 // vpternlogq zmm23, zmm24, zmm0, 0xf8
 	LONG $0x5045e262; WORD $0x7650; BYTE $0x07 // vpdpbusd zmm22, zmm23, dword ptr [rsi + 0x1c]{1to16}
 	LONG $0x5045e262; WORD $0x6650; BYTE $0x0f // vpdpbusd zmm20, zmm23, dword ptr [rsi + 0x3c]{1to16}
 	LONG $0x5045e262; WORD $0x5e50; BYTE $0x17 // vpdpbusd zmm19, zmm23, dword ptr [rsi + 0x5c]{1to16}
@@ -3367,104 +3844,127 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4055c262; WORD $0xc7a8 // vfmadd213ps zmm16, zmm21, zmm15 # zmm16 = (zmm21 * zmm16) + zmm15
 	LONG $0x507df262; WORD $0x66b8; BYTE $0x46 // vfmadd231ps zmm4, zmm16, dword ptr [rsi + 0x118]{1to16} # zmm4 = (zmm16 * mem) + zmm4
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0x50fe8149; WORD $0x0001; BYTE $0x00 // cmp r14, 0x150
-	LONG $0xfb95850f; WORD $0xffff // jne 0x14910 <pq_q5_k+0x340>
-	LONG $0xf8708d4d // lea r14, [r8 - 0x8]
-	LONG $0x40c78148; WORD $0x000b; BYTE $0x00 // add rdi, 0xb40
-	LONG $0x40c48149; WORD $0x000b; BYTE $0x00 // add r12, 0xb40
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfb81850f; WORD $0xffff // jne 0x154f0 <pq_q5_k+0x530>
+	WORD $0xff41; BYTE $0xc7 // inc r15d
+	LONG $0xc0c58148; WORD $0x0002; BYTE $0x00 // add rbp, 0x2c0
+	LONG $0x04ff8341 // cmp r15d, 0x4
+	LONG $0xfb5d850f; WORD $0xffff // jne 0x154e0 <pq_q5_k+0x520>
+	LONG $0xf8588d49 // lea rbx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x894d; BYTE $0xf0 // mov r8, r14
-	LONG $0xfb568f0f; WORD $0xffff // jg 0x148f0 <pq_q5_k+0x320>
-	LONG $0x000365e9; BYTE $0x00 // jmp 0x15104 <pq_q5_k+0xb34>
-	BYTE $0x90 // nop
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x03ce8e0f; WORD $0x0000 // jle 0x15177 <pq_q5_k+0xba7>
+	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
+	LONG $0xfb2c8f0f; WORD $0xffff // jg 0x154c0 <pq_q5_k+0x500>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
+	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
+	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
+	LONG $0x487cf162; WORD $0x3c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm7
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
+	LONG $0x05fa8341 // cmp r10d, 0x5
+	LONG $0xf6a6840f; WORD $0xffff // je 0x15070 <pq_q5_k+0xb0>
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
+	LONG $0x07fa8341 // cmp r10d, 0x7
+	LONG $0xf690820f; WORD $0xffff // jb 0x15070 <pq_q5_k+0xb0>
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
+	LONG $0x08fa8341 // cmp r10d, 0x8
+	LONG $0xf67a820f; WORD $0xffff // jb 0x15070 <pq_q5_k+0xb0>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
+	LONG $0xfff669e9; BYTE $0xff // jmp 0x15070 <pq_q5_k+0xb0>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x03478e0f; WORD $0x0000 // jle 0x15d60 <pq_q5_k+0xda0>
 	LONG $0x24048b4c // mov r8, qword ptr [rsp]
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x894c; BYTE $0xfe // mov rsi, r15
-	WORD $0x894c; BYTE $0xef // mov rdi, r13
-	WORD $0x894d; BYTE $0xde // mov r14, r11
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487d7262; WORD $0x4713; BYTE $0x01 // vcvtph2ps zmm8, ymmword ptr [rdi + 0x20]
-	LONG $0x487df262; WORD $0x3f13 // vcvtph2ps zmm7, ymmword ptr [rdi]
-	LONG $0x0050bc41; WORD $0x0000 // mov r12d, 0x50
-	WORD $0x8948; BYTE $0xf5 // mov rbp, rsi
-	LONG $0x483c7162; WORD $0xc057 // vxorps zmm8, zmm8, zmm0
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x48fe7162; WORD $0x7d6f; BYTE $0x00 // vmovdqu64 zmm15, zmmword ptr [rbp]
-	LONG $0x48fee162; WORD $0x556f; BYTE $0xfc // vmovdqu64 zmm18, zmmword ptr [rbp - 0x100]
-	LONG $0x48fee162; WORD $0x5d6f; BYTE $0xfd // vmovdqu64 zmm19, zmmword ptr [rbp - 0xc0]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487df262; WORD $0x3e13 // vcvtph2ps zmm7, ymmword ptr [rsi]
+	LONG $0x487d7262; WORD $0x4613; BYTE $0x01 // vcvtph2ps zmm8, ymmword ptr [rsi + 0x20]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xa4348d4f // lea r14, [r12 + 4*r12]
 	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x48fee162; WORD $0x656f; BYTE $0xfe // vmovdqu64 zmm20, zmmword ptr [rbp - 0x80]
-	LONG $0x48fee162; WORD $0x456f; BYTE $0xff // vmovdqu64 zmm16, zmmword ptr [rbp - 0x40]
-	QUAD $0xff274c21487d3262 // vpmovsxbd zmm9, xmmword ptr [rdi + r12 - 0x10]
-	LONG $0x487d3262; WORD $0x2c21; BYTE $0x27 // vpmovsxbd zmm13, xmmword ptr [rdi + r12]
-	LONG $0x20c48349 // add r12, 0x20
-	LONG $0x40c58148; WORD $0x0001; BYTE $0x00 // add rbp, 0x140
+	LONG $0x05e4c149 // shl r12, 0x5
+	LONG $0x487d3262; WORD $0x0c21; BYTE $0x26 // vpmovsxbd zmm9, xmmword ptr [rsi + r12]
+	QUAD $0x01266c21487d3262 // vpmovsxbd zmm13, xmmword ptr [rsi + r12 + 0x10]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x06e6c149 // shl r14, 0x6
+	QUAD $0x01367c6f48fe3162 // vmovdqu64 zmm15, zmmword ptr [rsi + r14 + 0x40]
+	QUAD $0x0236446f48fea162 // vmovdqu64 zmm16, zmmword ptr [rsi + r14 + 0x80]
+	QUAD $0x03364c6f48fea162 // vmovdqu64 zmm17, zmmword ptr [rsi + r14 + 0xc0]
+	QUAD $0x0436546f48fea162 // vmovdqu64 zmm18, zmmword ptr [rsi + r14 + 0x100]
 	LONG $0x482dd162; WORD $0xf772; BYTE $0x04 // vpslld zmm10, zmm15, 0x4
-	LONG $0x48ade162; WORD $0xcadb // vpandq zmm17, zmm10, zmm2
+	LONG $0x48ade162; WORD $0xd9db // vpandq zmm19, zmm10, zmm1
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x40ede362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm17, zmm18, zmm1, 0xf8
-	LONG $0x50755262; WORD $0x3050 // vpdpbusd zmm14, zmm17, dword ptr [r8]{1to16}
-	LONG $0x50755262; WORD $0x6050; BYTE $0x08 // vpdpbusd zmm12, zmm17, dword ptr [r8 + 0x20]{1to16}
-	LONG $0x50755262; WORD $0x5850; BYTE $0x10 // vpdpbusd zmm11, zmm17, dword ptr [r8 + 0x40]{1to16}
-	LONG $0x50755262; WORD $0x5050; BYTE $0x18 // vpdpbusd zmm10, zmm17, dword ptr [r8 + 0x60]{1to16}
-	LONG $0x4075b162; WORD $0xd272; BYTE $0x04 // vpsrld zmm17, zmm18, 0x4
-	LONG $0x4885e162; WORD $0xd2db // vpandq zmm18, zmm15, zmm2
-	LONG $0x40f5e362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm18, zmm17, zmm1, 0xf8
-	LONG $0x4075d162; WORD $0xf772; BYTE $0x03 // vpslld zmm17, zmm15, 0x3
 	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
 	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
-	LONG $0x40f5e162; WORD $0xcadb // vpandq zmm17, zmm17, zmm2
-	LONG $0x506d5262; WORD $0x7050; BYTE $0x04 // vpdpbusd zmm14, zmm18, dword ptr [r8 + 0x10]{1to16}
-	LONG $0x506d5262; WORD $0x6050; BYTE $0x0c // vpdpbusd zmm12, zmm18, dword ptr [r8 + 0x30]{1to16}
-	LONG $0x506d5262; WORD $0x5850; BYTE $0x14 // vpdpbusd zmm11, zmm18, dword ptr [r8 + 0x50]{1to16}
-	LONG $0x506d5262; WORD $0x5050; BYTE $0x1c // vpdpbusd zmm10, zmm18, dword ptr [r8 + 0x70]{1to16}
-	LONG $0x40e5e362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm17, zmm19, zmm1, 0xf8
-	LONG $0x406db162; WORD $0xd372; BYTE $0x04 // vpsrld zmm18, zmm19, 0x4
+	LONG $0x40fde362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm19, zmm16, zmm0, 0xf8
+	LONG $0x50655262; WORD $0x3050 // vpdpbusd zmm14, zmm19, dword ptr [r8]{1to16}
+	LONG $0x50655262; WORD $0x6050; BYTE $0x08 // vpdpbusd zmm12, zmm19, dword ptr [r8 + 0x20]{1to16}
+	LONG $0x50655262; WORD $0x5850; BYTE $0x10 // vpdpbusd zmm11, zmm19, dword ptr [r8 + 0x40]{1to16}
+	LONG $0x50655262; WORD $0x5050; BYTE $0x18 // vpdpbusd zmm10, zmm19, dword ptr [r8 + 0x60]{1to16}
+	LONG $0x407db162; WORD $0xd072; BYTE $0x04 // vpsrld zmm16, zmm16, 0x4
+	LONG $0x4885e162; WORD $0xd9db // vpandq zmm19, zmm15, zmm1
+	LONG $0x40fde362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm19, zmm16, zmm0, 0xf8
+	LONG $0x407dd162; WORD $0xf772; BYTE $0x03 // vpslld zmm16, zmm15, 0x3
+	LONG $0x40fde162; WORD $0xc1db // vpandq zmm16, zmm16, zmm1
 	LONG $0x48445162; WORD $0xc959 // vmulps zmm9, zmm7, zmm9
+	LONG $0x48147162; WORD $0xea57 // vxorps zmm13, zmm13, zmm2
+	LONG $0x50655262; WORD $0x7050; BYTE $0x04 // vpdpbusd zmm14, zmm19, dword ptr [r8 + 0x10]{1to16}
+	LONG $0x50655262; WORD $0x6050; BYTE $0x0c // vpdpbusd zmm12, zmm19, dword ptr [r8 + 0x30]{1to16}
+	LONG $0x50655262; WORD $0x5850; BYTE $0x14 // vpdpbusd zmm11, zmm19, dword ptr [r8 + 0x50]{1to16}
+	LONG $0x50655262; WORD $0x5050; BYTE $0x1c // vpdpbusd zmm10, zmm19, dword ptr [r8 + 0x70]{1to16}
+	LONG $0x40f5e362; WORD $0xc025; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm0, 0xf8
+	LONG $0x4075b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm17, zmm17, 0x4
 	LONG $0x483c5162; WORD $0xed59 // vmulps zmm13, zmm8, zmm13
-	LONG $0x50755262; WORD $0x7050; BYTE $0x01 // vpdpbusd zmm14, zmm17, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x50755262; WORD $0x6050; BYTE $0x09 // vpdpbusd zmm12, zmm17, dword ptr [r8 + 0x24]{1to16}
-	LONG $0x50755262; WORD $0x5850; BYTE $0x11 // vpdpbusd zmm11, zmm17, dword ptr [r8 + 0x44]{1to16}
-	LONG $0x50755262; WORD $0x5050; BYTE $0x19 // vpdpbusd zmm10, zmm17, dword ptr [r8 + 0x64]{1to16}
-	LONG $0x4075d162; WORD $0xd772; BYTE $0x01 // vpsrld zmm17, zmm15, 0x1
-	LONG $0x40f5e162; WORD $0xcadb // vpandq zmm17, zmm17, zmm2
-	LONG $0x40ede362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm17, zmm18, zmm1, 0xf8
-	LONG $0x406db162; WORD $0xd472; BYTE $0x04 // vpsrld zmm18, zmm20, 0x4
-	LONG $0x50755262; WORD $0x7050; BYTE $0x05 // vpdpbusd zmm14, zmm17, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x50755262; WORD $0x6050; BYTE $0x0d // vpdpbusd zmm12, zmm17, dword ptr [r8 + 0x34]{1to16}
-	LONG $0x50755262; WORD $0x5850; BYTE $0x15 // vpdpbusd zmm11, zmm17, dword ptr [r8 + 0x54]{1to16}
-	LONG $0x50755262; WORD $0x5050; BYTE $0x1d // vpdpbusd zmm10, zmm17, dword ptr [r8 + 0x74]{1to16}
-	LONG $0x4075d162; WORD $0xf772; BYTE $0x02 // vpslld zmm17, zmm15, 0x2
-	LONG $0x40f5e162; WORD $0xcadb // vpandq zmm17, zmm17, zmm2
-	LONG $0x40dde362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm17, zmm20, zmm1, 0xf8
-	LONG $0x50755262; WORD $0x7050; BYTE $0x02 // vpdpbusd zmm14, zmm17, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x50755262; WORD $0x6050; BYTE $0x0a // vpdpbusd zmm12, zmm17, dword ptr [r8 + 0x28]{1to16}
-	LONG $0x50755262; WORD $0x5850; BYTE $0x12 // vpdpbusd zmm11, zmm17, dword ptr [r8 + 0x48]{1to16}
-	LONG $0x50755262; WORD $0x5050; BYTE $0x1a // vpdpbusd zmm10, zmm17, dword ptr [r8 + 0x68]{1to16}
-	LONG $0x4075d162; WORD $0xd772; BYTE $0x02 // vpsrld zmm17, zmm15, 0x2
-	LONG $0x40f5e162; WORD $0xcadb // vpandq zmm17, zmm17, zmm2
-	LONG $0x40ede362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm17, zmm18, zmm1, 0xf8
-	LONG $0x50755262; WORD $0x7050; BYTE $0x06 // vpdpbusd zmm14, zmm17, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x50755262; WORD $0x6050; BYTE $0x0e // vpdpbusd zmm12, zmm17, dword ptr [r8 + 0x38]{1to16}
-	LONG $0x50755262; WORD $0x5850; BYTE $0x16 // vpdpbusd zmm11, zmm17, dword ptr [r8 + 0x58]{1to16}
-	LONG $0x50755262; WORD $0x5050; BYTE $0x1e // vpdpbusd zmm10, zmm17, dword ptr [r8 + 0x78]{1to16}
+	LONG $0x507d5262; WORD $0x7050; BYTE $0x01 // vpdpbusd zmm14, zmm16, dword ptr [r8 + 0x4]{1to16}
+	LONG $0x507d5262; WORD $0x6050; BYTE $0x09 // vpdpbusd zmm12, zmm16, dword ptr [r8 + 0x24]{1to16}
+	LONG $0x507d5262; WORD $0x5850; BYTE $0x11 // vpdpbusd zmm11, zmm16, dword ptr [r8 + 0x44]{1to16}
+	LONG $0x507d5262; WORD $0x5050; BYTE $0x19 // vpdpbusd zmm10, zmm16, dword ptr [r8 + 0x64]{1to16}
+	LONG $0x407dd162; WORD $0xd772; BYTE $0x01 // vpsrld zmm16, zmm15, 0x1
+	LONG $0x40fde162; WORD $0xc1db // vpandq zmm16, zmm16, zmm1
+	LONG $0x40f5e362; WORD $0xc025; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm0, 0xf8
+	LONG $0x4075b162; WORD $0xd272; BYTE $0x04 // vpsrld zmm17, zmm18, 0x4
+	LONG $0x507d5262; WORD $0x7050; BYTE $0x05 // vpdpbusd zmm14, zmm16, dword ptr [r8 + 0x14]{1to16}
+	LONG $0x507d5262; WORD $0x6050; BYTE $0x0d // vpdpbusd zmm12, zmm16, dword ptr [r8 + 0x34]{1to16}
+	LONG $0x507d5262; WORD $0x5850; BYTE $0x15 // vpdpbusd zmm11, zmm16, dword ptr [r8 + 0x54]{1to16}
+	LONG $0x507d5262; WORD $0x5050; BYTE $0x1d // vpdpbusd zmm10, zmm16, dword ptr [r8 + 0x74]{1to16}
+	LONG $0x407dd162; WORD $0xf772; BYTE $0x02 // vpslld zmm16, zmm15, 0x2
+	LONG $0x40fde162; WORD $0xc1db // vpandq zmm16, zmm16, zmm1
+	LONG $0x40ede362; WORD $0xc025; BYTE $0xf8 // vpternlogq zmm16, zmm18, zmm0, 0xf8
+	QUAD $0x0536546f48fea162 // vmovdqu64 zmm18, zmmword ptr [rsi + r14 + 0x140]
+	LONG $0x507d5262; WORD $0x7050; BYTE $0x02 // vpdpbusd zmm14, zmm16, dword ptr [r8 + 0x8]{1to16}
+	LONG $0x507d5262; WORD $0x6050; BYTE $0x0a // vpdpbusd zmm12, zmm16, dword ptr [r8 + 0x28]{1to16}
+	LONG $0x507d5262; WORD $0x5850; BYTE $0x12 // vpdpbusd zmm11, zmm16, dword ptr [r8 + 0x48]{1to16}
+	LONG $0x507d5262; WORD $0x5050; BYTE $0x1a // vpdpbusd zmm10, zmm16, dword ptr [r8 + 0x68]{1to16}
+	LONG $0x407dd162; WORD $0xd772; BYTE $0x02 // vpsrld zmm16, zmm15, 0x2
+	LONG $0x40fde162; WORD $0xc1db // vpandq zmm16, zmm16, zmm1
+	LONG $0x40f5e362; WORD $0xc025; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm0, 0xf8
 	LONG $0x4805c162; WORD $0xcffe // vpaddd zmm17, zmm15, zmm15
 	LONG $0x4805d162; WORD $0xd772; BYTE $0x03 // vpsrld zmm15, zmm15, 0x3
-	LONG $0x40f5e162; WORD $0xcadb // vpandq zmm17, zmm17, zmm2
-	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
-	LONG $0x40fde362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm17, zmm16, zmm1, 0xf8
-	LONG $0x407db162; WORD $0xd072; BYTE $0x04 // vpsrld zmm16, zmm16, 0x4
+	LONG $0x507d5262; WORD $0x7050; BYTE $0x06 // vpdpbusd zmm14, zmm16, dword ptr [r8 + 0x18]{1to16}
+	LONG $0x40f5e162; WORD $0xc9db // vpandq zmm17, zmm17, zmm1
+	LONG $0x507d5262; WORD $0x6050; BYTE $0x0e // vpdpbusd zmm12, zmm16, dword ptr [r8 + 0x38]{1to16}
+	LONG $0x507d5262; WORD $0x5850; BYTE $0x16 // vpdpbusd zmm11, zmm16, dword ptr [r8 + 0x58]{1to16}
+	LONG $0x507d5262; WORD $0x5050; BYTE $0x1e // vpdpbusd zmm10, zmm16, dword ptr [r8 + 0x78]{1to16}
+	LONG $0x48857162; WORD $0xf9db // vpandq zmm15, zmm15, zmm1
+	LONG $0x40ede362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm17, zmm18, zmm0, 0xf8
 	LONG $0x50755262; WORD $0x7050; BYTE $0x03 // vpdpbusd zmm14, zmm17, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x40fd7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm1, 0xf8
+	LONG $0x407db162; WORD $0xd272; BYTE $0x04 // vpsrld zmm16, zmm18, 0x4
 	LONG $0x50755262; WORD $0x6050; BYTE $0x0b // vpdpbusd zmm12, zmm17, dword ptr [r8 + 0x2c]{1to16}
 	LONG $0x50755262; WORD $0x5850; BYTE $0x13 // vpdpbusd zmm11, zmm17, dword ptr [r8 + 0x4c]{1to16}
 	LONG $0x50755262; WORD $0x5050; BYTE $0x1b // vpdpbusd zmm10, zmm17, dword ptr [r8 + 0x6c]{1to16}
+	LONG $0x40fd7362; WORD $0xf825; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm0, 0xf8
 	LONG $0x58055262; WORD $0x7050; BYTE $0x07 // vpdpbusd zmm14, zmm15, dword ptr [r8 + 0x1c]{1to16}
 	LONG $0x58055262; WORD $0x6050; BYTE $0x0f // vpdpbusd zmm12, zmm15, dword ptr [r8 + 0x3c]{1to16}
 	LONG $0x58055262; WORD $0x5850; BYTE $0x17 // vpdpbusd zmm11, zmm15, dword ptr [r8 + 0x5c]{1to16}
@@ -3498,61 +3998,31 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48155262; WORD $0xe3a8 // vfmadd213ps zmm12, zmm13, zmm11 # zmm12 = (zmm13 * zmm12) + zmm11
 	LONG $0x581dd262; WORD $0x60b8; BYTE $0x42 // vfmadd231ps zmm4, zmm12, dword ptr [r8 + 0x108]{1to16} # zmm4 = (zmm12 * mem) + zmm4
 	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
-	LONG $0x50fc8149; WORD $0x0001; BYTE $0x00 // cmp r12, 0x150
-	LONG $0xfd38850f; WORD $0xffff // jne 0x14df0 <pq_q5_k+0x820>
-	LONG $0xf8668d4d // lea r12, [r14 - 0x8]
-	LONG $0x40c78148; WORD $0x000b; BYTE $0x00 // add rdi, 0xb40
-	LONG $0x40c68148; WORD $0x000b; BYTE $0x00 // add rsi, 0xb40
-	LONG $0x08fe8349 // cmp r14, 0x8
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
-	LONG $0xfcf98f0f; WORD $0xffff // jg 0x14dd0 <pq_q5_k+0x800>
+	LONG $0x01c7f641 // test r15b, 0x1
+	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
+	LONG $0xfd23850f; WORD $0xffff // jne 0x15a60 <pq_q5_k+0xaa0>
+	WORD $0xc5ff // inc ebp
+	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfd01850f; WORD $0xffff // jne 0x15a50 <pq_q5_k+0xa90>
+	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0xfcd08f0f; WORD $0xffff // jg 0x15a30 <pq_q5_k+0xa70>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x00ac850f; WORD $0x0000 // jne 0x1518c <pq_q5_k+0xbbc>
-	LONG $0xfff59be9; BYTE $0xff // jmp 0x14680 <pq_q5_k+0xb0>
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
-	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
-	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm7
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf546840f; WORD $0xffff // je 0x14680 <pq_q5_k+0xb0>
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf530820f; WORD $0xffff // jb 0x14680 <pq_q5_k+0xb0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf51a820f; WORD $0xffff // jb 0x14680 <pq_q5_k+0xb0>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff509e9; BYTE $0xff // jmp 0x14680 <pq_q5_k+0xb0>
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf4f4840f; WORD $0xffff // je 0x14680 <pq_q5_k+0xb0>
+	LONG $0xf307840f; WORD $0xffff // je 0x15070 <pq_q5_k+0xb0>
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf4e4820f; WORD $0xffff // jb 0x14680 <pq_q5_k+0xb0>
+	LONG $0xf2f7820f; WORD $0xffff // jb 0x15070 <pq_q5_k+0xb0>
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf4d3820f; WORD $0xffff // jb 0x14680 <pq_q5_k+0xb0>
+	LONG $0xf2e6820f; WORD $0xffff // jb 0x15070 <pq_q5_k+0xb0>
 	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf4c2850f; WORD $0xffff // jne 0x14680 <pq_q5_k+0xb0>
+	LONG $0xf2d5850f; WORD $0xffff // jne 0x15070 <pq_q5_k+0xb0>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff4b1e9; BYTE $0xff // jmp 0x14680 <pq_q5_k+0xb0>
+	LONG $0xfff2c4e9; BYTE $0xff // jmp 0x15070 <pq_q5_k+0xb0>
 	LONG $0x30c48348 // add rsp, 0x30
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -3562,533 +4032,633 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x9066 // nop
 
-	// pq_q6_k: +20976
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0d4b8e0f; WORD $0x0000 // jle 0x15f4b <pq_q6_k+0xd5b>
+	// pq_q6_k: +24000
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0xa0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xa0
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	LONG $0xb0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xb0
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x0f058e0f; WORD $0x0000 // jle 0x16cea <pq_q6_k+0xf2a>
 	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	QUAD $0x002b5c052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x2b5c] # 0x17d83 <quant_x+0x3c3>
-	QUAD $0x2b570d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x2b57] # 0x17d88 <quant_x+0x3c8>
-	QUAD $0x2b5d155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x2b5d] # 0x17d98 <quant_x+0x3d8>
+	QUAD $0x00314b052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x314b] # 0x18f43 <quant_x+0x393>
+	QUAD $0x31463d5948fde262; WORD $0x0000 // vpbroadcastq zmm23, qword ptr [rip + 0x3146] # 0x18f48 <quant_x+0x398>
+	QUAD $0x314c155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x314c] # 0x18f58 <quant_x+0x3a8>
 	LONG $0xd1b60f45 // movzx r10d, r9b
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0xf0490f49 // cmovns rsi, r8
-	LONG $0x04e6c149 // shl r14, 0x4
 	LONG $0x03eec148 // shr rsi, 0x3
 	LONG $0x40de694c; WORD $0x000d; BYTE $0x00 // imul r11, rsi, 0xd40
 	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
 	LONG $0x76048d4c // lea r8, [rsi + 2*rsi]
 	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
-	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
 	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
-	LONG $0x2404894c // mov qword ptr [rsp], r8
+	LONG $0x2444894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r8
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x04e0c149 // shl r8, 0x4
+	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
 	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x27eb // jmp 0x152b8 <pq_q6_k+0xc8>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	WORD $0x20eb // jmp 0x15e88 <pq_q6_k+0xc8>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
 	WORD $0x014c; BYTE $0xdf // add rdi, r11
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x0c828e0f; WORD $0x0000 // jle 0x15f3a <pq_q6_k+0xd4a>
+	LONG $0x0e628e0f; WORD $0x0000 // jle 0x16cea <pq_q6_k+0xf2a>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x01fb850f; WORD $0x0000 // jne 0x154c0 <pq_q6_k+0x2d0>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x01d88e0f; WORD $0x0000 // jle 0x154aa <pq_q6_k+0x2ba>
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894d; BYTE $0xe0 // mov r8, r12
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x487df262; WORD $0x2613 // vcvtph2ps zmm4, ymmword ptr [rsi]
-	LONG $0x000050bd; BYTE $0x00 // mov ebp, 0x50
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	WORD $0x9066 // nop
-	LONG $0x487df262; WORD $0x3421; BYTE $0x2e // vpmovsxbd zmm6, xmmword ptr [rsi + rbp]
-	QUAD $0x09fe446f48fe3162 // vmovdqu64 zmm8, zmmword ptr [rsi + 8*r15 + 0x240]
-	QUAD $0x05fe546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rsi + 8*r15 + 0x140]
-	QUAD $0x0afe446f48fea162 // vmovdqu64 zmm16, zmmword ptr [rsi + 8*r15 + 0x280]
-	QUAD $0x06fe5c6f48fe3162 // vmovdqu64 zmm11, zmmword ptr [rsi + 8*r15 + 0x180]
-	QUAD $0x07fe646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rsi + 8*r15 + 0x1c0]
-	QUAD $0x08fe6c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rsi + 8*r15 + 0x200]
-	QUAD $0xff2e6c21487df262 // vpmovsxbd zmm5, xmmword ptr [rsi + rbp - 0x10]
-	LONG $0x20c58348 // add rbp, 0x20
-	LONG $0x4835d162; WORD $0xf072; BYTE $0x04 // vpslld zmm9, zmm8, 0x4
-	LONG $0x48bd7162; WORD $0xfadb // vpandq zmm15, zmm8, zmm2
-	LONG $0x480db162; WORD $0xf072; BYTE $0x04 // vpslld zmm14, zmm16, 0x4
-	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
-	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x48a57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm11, zmm1, 0xf8
-	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
-	LONG $0x487cf162; WORD $0xfe5b // vcvtdq2ps zmm7, zmm6
-	LONG $0x48ad7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm10, zmm1, 0xf8
-	LONG $0x6e7901c4; WORD $0x3854; BYTE $0x2c // vmovd xmm10, dword ptr [r8 + r15 + 0x2c]
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485ce162; WORD $0xcf59 // vmulps zmm17, zmm4, zmm7
-	LONG $0x6e7981c4; WORD $0x387c; BYTE $0x28 // vmovd xmm7, dword ptr [r8 + r15 + 0x28]
-	LONG $0x485cf162; WORD $0xf559 // vmulps zmm6, zmm4, zmm5
-	LONG $0x482d7262; WORD $0xd047 // vpsllvd zmm10, zmm10, zmm0
-	LONG $0x487d5262; WORD $0xd258 // vpbroadcastd zmm10, xmm10
-	QUAD $0x0438545058051262 // vpdpbusd zmm10, zmm15, dword ptr [r8 + r15 + 0x10]{1to16}
-	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
-	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
-	LONG $0x58359262; WORD $0x3c50; BYTE $0x38 // vpdpbusd zmm7, zmm9, dword ptr [r8 + r15]{1to16}
-	LONG $0x4835b162; WORD $0xd072; BYTE $0x02 // vpsrld zmm9, zmm16, 0x2
-	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	QUAD $0x01387c50580d9262 // vpdpbusd zmm7, zmm14, dword ptr [r8 + r15 + 0x4]{1to16}
-	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
-	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
-	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
-	LONG $0x489d7362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm12, zmm1, 0xf8
-	QUAD $0x02387c50580d9262 // vpdpbusd zmm7, zmm14, dword ptr [r8 + r15 + 0x8]{1to16}
-	LONG $0x480db162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm16, 0x2
-	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
-	LONG $0x48957362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm13, zmm1, 0xf8
-	QUAD $0x03387c50580d9262 // vpdpbusd zmm7, zmm14, dword ptr [r8 + r15 + 0xc]{1to16}
-	LONG $0x40fd7162; WORD $0xf2db // vpandq zmm14, zmm16, zmm2
-	LONG $0x48a57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm11, zmm1, 0xf8
-	QUAD $0x05385450580d1262 // vpdpbusd zmm10, zmm14, dword ptr [r8 + r15 + 0x14]{1to16}
-	LONG $0x4825d162; WORD $0xd472; BYTE $0x04 // vpsrld zmm11, zmm12, 0x4
-	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
-	QUAD $0x06385450583d1262 // vpdpbusd zmm10, zmm8, dword ptr [r8 + r15 + 0x18]{1to16}
-	LONG $0x483dd162; WORD $0xd572; BYTE $0x04 // vpsrld zmm8, zmm13, 0x4
-	LONG $0x48bd7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm1, 0xf8
-	QUAD $0x0738545058351262 // vpdpbusd zmm10, zmm9, dword ptr [r8 + r15 + 0x1c]{1to16}
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x484cf162; WORD $0xf759 // vmulps zmm6, zmm6, zmm7
-	LONG $0x487c5162; WORD $0xc25b // vcvtdq2ps zmm8, zmm10
-	LONG $0x40757262; WORD $0xc6a8 // vfmadd213ps zmm8, zmm17, zmm6 # zmm8 = (zmm17 * zmm8) + zmm6
-	QUAD $0x08385cb8583d9262 // vfmadd231ps zmm3, zmm8, dword ptr [r8 + r15 + 0x20]{1to16} # zmm3 = (zmm8 * mem) + zmm3
-	LONG $0x30c78349 // add r15, 0x30
-	LONG $0x50fd8148; WORD $0x0001; BYTE $0x00 // cmp rbp, 0x150
-	LONG $0xfe61850f; WORD $0xffff // jne 0x152f0 <pq_q6_k+0x100>
-	LONG $0xf86b8d48 // lea rbp, [rbx - 0x8]
-	LONG $0x40c68148; WORD $0x000d; BYTE $0x00 // add rsi, 0xd40
-	WORD $0x014d; BYTE $0xf8 // add r8, r15
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x8948; BYTE $0xeb // mov rbx, rbp
-	LONG $0xfe368f0f; WORD $0xffff // jg 0x152e0 <pq_q6_k+0xf0>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfded840f; WORD $0xffff // je 0x152a0 <pq_q6_k+0xb0>
-	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xfffde2e9; BYTE $0xff // jmp 0x152a0 <pq_q6_k+0xb0>
-	WORD $0x9066 // nop
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x0686820f; WORD $0x0000 // jb 0x15b50 <pq_q6_k+0x960>
-	LONG $0x004ca162; WORD $0xf657 // vxorps xmm22, xmm22, xmm22
+	LONG $0x03fb850f; WORD $0x0000 // jne 0x16290 <pq_q6_k+0x4d0>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x03d08e0f; WORD $0x0000 // jle 0x16272 <pq_q6_k+0x4b2>
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x487df262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [rsi]
+	LONG $0x487df262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [rsi + 0x10]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [rsi + 0x40]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x02 // vmovups zmm7, zmmword ptr [rsi + 0x80]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rsi + 0xc0]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x04 // vmovups zmm7, zmmword ptr [rsi + 0x100]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x05 // vmovups zmm7, zmmword ptr [rsi + 0x140]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x06 // vmovups zmm7, zmmword ptr [rsi + 0x180]
+	LONG $0x48fe7162; WORD $0x466f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x40]
+	LONG $0x6e7981c4; WORD $0x307c; BYTE $0x28 // vmovd xmm7, dword ptr [r8 + r14 + 0x28]
+	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x80]
+	LONG $0x48fe7162; WORD $0x566f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [rsi + 0xc0]
+	LONG $0x48fe7162; WORD $0x5e6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [rsi + 0x100]
+	LONG $0x48fee162; WORD $0x4e6f; BYTE $0x05 // vmovdqu64 zmm17, zmmword ptr [rsi + 0x140]
+	LONG $0x48fee162; WORD $0x466f; BYTE $0x06 // vmovdqu64 zmm16, zmmword ptr [rsi + 0x180]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x4875d162; WORD $0xf172; BYTE $0x04 // vpslld zmm1, zmm9, 0x4
+	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
+	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
+	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
+	LONG $0x48ad3362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm23, 0xf8
+	LONG $0x581d9262; WORD $0x3c50; BYTE $0x30 // vpdpbusd zmm7, zmm12, dword ptr [r8 + r14]{1to16}
+	LONG $0x48f57162; WORD $0xe2db // vpandq zmm12, zmm1, zmm2
+	LONG $0x40f53362; WORD $0xf725; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm23, 0xf8
+	LONG $0x40fd3362; WORD $0xff25; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm23, 0xf8
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x48a53362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm23, 0xf8
+	QUAD $0x01306c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r14 + 0x4]{1to16}
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	QUAD $0x02307c50580d9262 // vpdpbusd zmm7, zmm14, dword ptr [r8 + r14 + 0x8]{1to16}
+	QUAD $0x03306c5058051262 // vpdpbusd zmm13, zmm15, dword ptr [r8 + r14 + 0xc]{1to16}
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
+	LONG $0x4815f162; WORD $0xfffe // vpaddd zmm7, zmm13, zmm7
+	LONG $0x6e7901c4; WORD $0x306c; BYTE $0x2c // vmovd xmm13, dword ptr [r8 + r14 + 0x2c]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
+	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
+	LONG $0x487dd262; WORD $0xed58 // vpbroadcastd zmm5, xmm13
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
+	LONG $0x48ad3362; WORD $0xef25; BYTE $0xf8 // vpternlogq zmm13, zmm10, zmm23, 0xf8
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
+	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
+	QUAD $0x04306c5058159262 // vpdpbusd zmm5, zmm13, dword ptr [r8 + r14 + 0x10]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48ad3362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm23, 0xf8
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	QUAD $0x0530545058251262 // vpdpbusd zmm10, zmm11, dword ptr [r8 + r14 + 0x14]{1to16}
+	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x48a53362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm23, 0xf8
+	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
+	LONG $0x48a53362; WORD $0xcf25; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm23, 0xf8
+	QUAD $0x06306c50583d9262 // vpdpbusd zmm5, zmm8, dword ptr [r8 + r14 + 0x18]{1to16}
+	QUAD $0x0730545058351262 // vpdpbusd zmm10, zmm9, dword ptr [r8 + r14 + 0x1c]{1to16}
+	LONG $0x482df162; WORD $0xedfe // vpaddd zmm5, zmm10, zmm5
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x484df262; WORD $0xefa8 // vfmadd213ps zmm5, zmm6, zmm7 # zmm5 = (zmm6 * zmm5) + zmm7
+	QUAD $0x08306c98585d9262 // vfmadd132ps zmm5, zmm4, dword ptr [r8 + r14 + 0x20]{1to16} # zmm5 = (zmm5 * mem) + zmm4
+	LONG $0x487df262; WORD $0x6621; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [rsi + 0x20]
+	LONG $0x487df262; WORD $0x7621; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [rsi + 0x30]
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x487cf162; WORD $0xfe5b // vcvtdq2ps zmm7, zmm6
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x07 // vmovups zmm6, zmmword ptr [rsi + 0x1c0]
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x08 // vmovups zmm6, zmmword ptr [rsi + 0x200]
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x09 // vmovups zmm6, zmmword ptr [rsi + 0x240]
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x0a // vmovups zmm6, zmmword ptr [rsi + 0x280]
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x0b // vmovups zmm6, zmmword ptr [rsi + 0x2c0]
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x0c // vmovups zmm6, zmmword ptr [rsi + 0x300]
+	LONG $0x48fe7162; WORD $0x466f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x1c0]
+	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x200]
+	LONG $0x48fe7162; WORD $0x566f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x240]
+	LONG $0x48fe7162; WORD $0x5e6f; BYTE $0x0a // vmovdqu64 zmm11, zmmword ptr [rsi + 0x280]
+	LONG $0x48fee162; WORD $0x466f; BYTE $0x0b // vmovdqu64 zmm16, zmmword ptr [rsi + 0x2c0]
+	LONG $0x4864f162; WORD $0xf459 // vmulps zmm6, zmm3, zmm4
+	LONG $0x6e7981c4; WORD $0x3064; BYTE $0x58 // vmovd xmm4, dword ptr [r8 + r14 + 0x58]
+	LONG $0x4864f162; WORD $0xff59 // vmulps zmm7, zmm3, zmm7
+	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
+	LONG $0x4875d162; WORD $0xf172; BYTE $0x04 // vpslld zmm1, zmm9, 0x4
+	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
+	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
+	LONG $0x48ad3362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm23, 0xf8
+	LONG $0x40fd3362; WORD $0xf725; BYTE $0xf8 // vpternlogq zmm14, zmm16, zmm23, 0xf8
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	QUAD $0x0c306450581d9262 // vpdpbusd zmm4, zmm12, dword ptr [r8 + r14 + 0x30]{1to16}
+	LONG $0x48f57162; WORD $0xe2db // vpandq zmm12, zmm1, zmm2
+	LONG $0x48fef162; WORD $0x4e6f; BYTE $0x0c // vmovdqu64 zmm1, zmmword ptr [rsi + 0x300]
+	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
+	LONG $0x48a53362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm23, 0xf8
+	QUAD $0x0d306c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r14 + 0x34]{1to16}
+	QUAD $0x0e306450580d9262 // vpdpbusd zmm4, zmm14, dword ptr [r8 + r14 + 0x38]{1to16}
+	LONG $0x48f53362; WORD $0xff25; BYTE $0xf8 // vpternlogq zmm15, zmm1, zmm23, 0xf8
+	QUAD $0x0f306c5058051262 // vpdpbusd zmm13, zmm15, dword ptr [r8 + r14 + 0x3c]{1to16}
+	LONG $0x48bd7162; WORD $0xfadb // vpandq zmm15, zmm8, zmm2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
+	LONG $0x4875f162; WORD $0xd172; BYTE $0x04 // vpsrld zmm1, zmm1, 0x4
+	LONG $0x48ad3362; WORD $0xff25; BYTE $0xf8 // vpternlogq zmm15, zmm10, zmm23, 0xf8
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
+	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48ad3362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm23, 0xf8
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	QUAD $0x1130545058251262 // vpdpbusd zmm10, zmm11, dword ptr [r8 + r14 + 0x44]{1to16}
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
+	LONG $0x48f53362; WORD $0xcf25; BYTE $0xf8 // vpternlogq zmm9, zmm1, zmm23, 0xf8
+	LONG $0x48a53362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm23, 0xf8
+	QUAD $0x1330545058351262 // vpdpbusd zmm10, zmm9, dword ptr [r8 + r14 + 0x4c]{1to16}
+	LONG $0x4815f162; WORD $0xe4fe // vpaddd zmm4, zmm13, zmm4
+	LONG $0x487c7162; WORD $0xec5b // vcvtdq2ps zmm13, zmm4
+	LONG $0x6e7981c4; WORD $0x3064; BYTE $0x5c // vmovd xmm4, dword ptr [r8 + r14 + 0x5c]
+	LONG $0x484cd162; WORD $0xf559 // vmulps zmm6, zmm6, zmm13
+	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	QUAD $0x1030645058059262 // vpdpbusd zmm4, zmm15, dword ptr [r8 + r14 + 0x40]{1to16}
+	QUAD $0x12306450583d9262 // vpdpbusd zmm4, zmm8, dword ptr [r8 + r14 + 0x48]{1to16}
+	LONG $0x482df162; WORD $0xe4fe // vpaddd zmm4, zmm10, zmm4
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4845f262; WORD $0xe6a8 // vfmadd213ps zmm4, zmm7, zmm6 # zmm4 = (zmm7 * zmm4) + zmm6
+	QUAD $0x1430649858559262 // vfmadd132ps zmm4, zmm5, dword ptr [r8 + r14 + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm5
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x80fe8141; WORD $0x0001; BYTE $0x00 // cmp r14d, 0x180
+	LONG $0xfc62850f; WORD $0xffff // jne 0x15ec0 <pq_q6_k+0x100>
+	WORD $0x014d; BYTE $0xf0 // add r8, r14
+	LONG $0xf87b8d4c // lea r15, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x894c; BYTE $0xfb // mov rbx, r15
+	LONG $0xfc3e8f0f; WORD $0xffff // jg 0x15eb0 <pq_q6_k+0xf0>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xfbf5840f; WORD $0xffff // je 0x15e70 <pq_q6_k+0xb0>
+	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
+	LONG $0xfffbeae9; BYTE $0xff // jmp 0x15e70 <pq_q6_k+0xb0>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x05fa8341 // cmp r10d, 0x5
+	LONG $0x0666820f; WORD $0x0000 // jb 0x16900 <pq_q6_k+0xb40>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x004ca162; WORD $0xf657 // vxorps xmm22, xmm22, xmm22
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x05e88e0f; WORD $0x0000 // jle 0x15ae0 <pq_q6_k+0x8f0>
+	LONG $0x05b68e0f; WORD $0x0000 // jle 0x1687e <pq_q6_k+0xabe>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
 	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x487df262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm3, ymmword ptr [rbp]
-	LONG $0x000050bb; BYTE $0x00 // mov ebx, 0x50
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487de262; WORD $0x6d13; BYTE $0x00 // vcvtph2ps zmm21, ymmword ptr [rbp]
+	LONG $0x40c58348 // add rbp, 0x40
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	QUAD $0x20249c11487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x20], zmm3
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	QUAD $0xff1d5c21487d7262 // vpmovsxbd zmm11, xmmword ptr [rbp + rbx - 0x10]
-	QUAD $0x093d6c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rbp + r15 + 0x240]
-	QUAD $0x053d4c6f48fe2162 // vmovdqu64 zmm25, zmmword ptr [rbp + r15 + 0x140]
-	QUAD $0x0a3d746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rbp + r15 + 0x280]
-	QUAD $0x063d446f48fea162 // vmovdqu64 zmm16, zmmword ptr [rbp + r15 + 0x180]
-	QUAD $0x073d7c6f48fe3162 // vmovdqu64 zmm15, zmmword ptr [rbp + r15 + 0x1c0]
-	LONG $0x481dd162; WORD $0xf572; BYTE $0x04 // vpslld zmm12, zmm13, 0x4
+	WORD $0x9066 // nop
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x76248d4f // lea r12, [r14 + 2*r14]
+	LONG $0x05e6c149 // shl r14, 0x5
+	QUAD $0x0000014ca66e79c5 // vmovd xmm12, dword ptr [rsi + 0x14c]
+	LONG $0x487cf162; WORD $0xeb28 // vmovaps zmm5, zmm3
+	LONG $0x087d6162; WORD $0x766e; BYTE $0x5d // vmovd xmm30, dword ptr [rsi + 0x174]
+	QUAD $0x00355c21487d3262 // vpmovsxbd zmm11, xmmword ptr [rbp + r14]
+	LONG $0x07e4c149 // shl r12, 0x7
+	QUAD $0x01256c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rbp + r12 + 0x40]
+	QUAD $0x03254c6f48fe2162 // vmovdqu64 zmm25, zmmword ptr [rbp + r12 + 0xc0]
+	QUAD $0x0425746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rbp + r12 + 0x100]
+	QUAD $0x05255c6f48feb162 // vmovdqu64 zmm3, zmmword ptr [rbp + r12 + 0x140]
+	QUAD $0x0625446f48fe2162 // vmovdqu64 zmm24, zmmword ptr [rbp + r12 + 0x180]
+	LONG $0x481d7262; WORD $0xe047 // vpsllvd zmm12, zmm12, zmm0
+	LONG $0x400d6262; WORD $0xf047 // vpsllvd zmm30, zmm30, zmm0
+	LONG $0x487dc262; WORD $0xe458 // vpbroadcastd zmm20, xmm12
+	QUAD $0x00000158a66e79c5 // vmovd xmm12, dword ptr [rsi + 0x158]
+	LONG $0x487d0262; WORD $0xf658 // vpbroadcastd zmm30, xmm30
+	LONG $0x4065d162; WORD $0xf572; BYTE $0x04 // vpslld zmm19, zmm13, 0x4
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	QUAD $0x20248c594824e162; WORD $0x0000; BYTE $0x00 // vmulps zmm17, zmm11, zmmword ptr [rsp + 0x20]
-	QUAD $0x01403e9c6e7921c4; WORD $0x0000 // vmovd xmm11, dword ptr [rsi + r15 + 0x140]
+	LONG $0x40e5e162; WORD $0xdadb // vpandq zmm19, zmm19, zmm2
+	LONG $0x40b5a362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm19, zmm25, zmm23, 0xf8
+	LONG $0x5065e262; WORD $0x6650; BYTE $0x18 // vpdpbusd zmm20, zmm19, dword ptr [rsi + 0x60]{1to16}
+	LONG $0x40359162; WORD $0xd172; BYTE $0x04 // vpsrld zmm25, zmm25, 0x4
+	LONG $0x40545162; WORD $0xfb59 // vmulps zmm15, zmm21, zmm11
+	QUAD $0x000001409e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x140]
+	LONG $0x481d7262; WORD $0xe047 // vpsllvd zmm12, zmm12, zmm0
+	LONG $0x487d4262; WORD $0xec58 // vpbroadcastd zmm29, xmm12
+	QUAD $0x0000015ca66e79c5 // vmovd xmm12, dword ptr [rsi + 0x15c]
+	LONG $0x50656262; WORD $0x6e50; BYTE $0x30 // vpdpbusd zmm29, zmm19, dword ptr [rsi + 0xc0]{1to16}
+	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
+	LONG $0x487dc262; WORD $0xc358 // vpbroadcastd zmm16, xmm11
+	QUAD $0x000001449e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x144]
+	LONG $0x5065e262; WORD $0x0650 // vpdpbusd zmm16, zmm19, dword ptr [rsi]{1to16}
+	LONG $0x481d7262; WORD $0xe047 // vpsllvd zmm12, zmm12, zmm0
+	LONG $0x487d4262; WORD $0xe458 // vpbroadcastd zmm28, xmm12
+	QUAD $0x0225646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rbp + r12 + 0x80]
+	LONG $0x50656262; WORD $0x6650; BYTE $0x38 // vpdpbusd zmm28, zmm19, dword ptr [rsi + 0xe0]{1to16}
+	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
+	LONG $0x487dc262; WORD $0xcb58 // vpbroadcastd zmm17, xmm11
+	QUAD $0x000001489e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x148]
+	LONG $0x5065e262; WORD $0x4e50; BYTE $0x08 // vpdpbusd zmm17, zmm19, dword ptr [rsi + 0x20]{1to16}
 	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
 	LONG $0x487dc262; WORD $0xd358 // vpbroadcastd zmm18, xmm11
-	QUAD $0x01443e9c6e7921c4; WORD $0x0000 // vmovd xmm11, dword ptr [rsi + r15 + 0x144]
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x487dc262; WORD $0xdb58 // vpbroadcastd zmm19, xmm11
-	QUAD $0x01483e9c6e7921c4; WORD $0x0000 // vmovd xmm11, dword ptr [rsi + r15 + 0x148]
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x487dc262; WORD $0xe358 // vpbroadcastd zmm20, xmm11
-	QUAD $0x014c3e9c6e7921c4; WORD $0x0000 // vmovd xmm11, dword ptr [rsi + r15 + 0x14c]
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x487dc262; WORD $0xeb58 // vpbroadcastd zmm21, xmm11
-	QUAD $0x01503e9c6e7921c4; WORD $0x0000 // vmovd xmm11, dword ptr [rsi + r15 + 0x150]
+	QUAD $0x000001509e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x150]
+	LONG $0x5065e262; WORD $0x5650; BYTE $0x10 // vpdpbusd zmm18, zmm19, dword ptr [rsi + 0x40]{1to16}
 	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
 	LONG $0x487d4262; WORD $0xd358 // vpbroadcastd zmm26, xmm11
-	QUAD $0x01543e9c6e7921c4; WORD $0x0000 // vmovd xmm11, dword ptr [rsi + r15 + 0x154]
+	QUAD $0x000001549e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x154]
+	LONG $0x50656262; WORD $0x5650; BYTE $0x20 // vpdpbusd zmm26, zmm19, dword ptr [rsi + 0x80]{1to16}
 	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
 	LONG $0x487d4262; WORD $0xdb58 // vpbroadcastd zmm27, xmm11
-	QUAD $0x01583e9c6e7921c4; WORD $0x0000 // vmovd xmm11, dword ptr [rsi + r15 + 0x158]
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x487d4262; WORD $0xe358 // vpbroadcastd zmm28, xmm11
-	QUAD $0x015c3e9c6e7921c4; WORD $0x0000 // vmovd xmm11, dword ptr [rsi + r15 + 0x15c]
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x487d4262; WORD $0xeb58 // vpbroadcastd zmm29, xmm11
-	LONG $0x489d7162; WORD $0xdadb // vpandq zmm11, zmm12, zmm2
-	QUAD $0x083d646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rbp + r15 + 0x200]
-	LONG $0x40b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm25, zmm1, 0xf8
-	LONG $0x5825a262; WORD $0x1450; BYTE $0x3e // vpdpbusd zmm18, zmm11, dword ptr [rsi + r15]{1to16}
-	QUAD $0x083e5c505825a262 // vpdpbusd zmm19, zmm11, dword ptr [rsi + r15 + 0x20]{1to16}
-	QUAD $0x103e64505825a262 // vpdpbusd zmm20, zmm11, dword ptr [rsi + r15 + 0x40]{1to16}
-	QUAD $0x183e6c505825a262 // vpdpbusd zmm21, zmm11, dword ptr [rsi + r15 + 0x60]{1to16}
-	QUAD $0x203e545058252262 // vpdpbusd zmm26, zmm11, dword ptr [rsi + r15 + 0x80]{1to16}
-	QUAD $0x283e5c5058252262 // vpdpbusd zmm27, zmm11, dword ptr [rsi + r15 + 0xa0]{1to16}
-	QUAD $0x303e645058252262 // vpdpbusd zmm28, zmm11, dword ptr [rsi + r15 + 0xc0]{1to16}
-	QUAD $0x383e6c5058252262 // vpdpbusd zmm29, zmm11, dword ptr [rsi + r15 + 0xe0]{1to16}
-	LONG $0x4825d162; WORD $0xf672; BYTE $0x04 // vpslld zmm11, zmm14, 0x4
-	LONG $0x40359162; WORD $0xd172; BYTE $0x04 // vpsrld zmm25, zmm25, 0x4
-	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
-	LONG $0x40fd7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm16, zmm1, 0xf8
-	QUAD $0x013e54505825a262 // vpdpbusd zmm18, zmm11, dword ptr [rsi + r15 + 0x4]{1to16}
-	QUAD $0x093e5c505825a262 // vpdpbusd zmm19, zmm11, dword ptr [rsi + r15 + 0x24]{1to16}
-	QUAD $0x113e64505825a262 // vpdpbusd zmm20, zmm11, dword ptr [rsi + r15 + 0x44]{1to16}
-	QUAD $0x193e6c505825a262 // vpdpbusd zmm21, zmm11, dword ptr [rsi + r15 + 0x64]{1to16}
-	QUAD $0x213e545058252262 // vpdpbusd zmm26, zmm11, dword ptr [rsi + r15 + 0x84]{1to16}
-	QUAD $0x293e5c5058252262 // vpdpbusd zmm27, zmm11, dword ptr [rsi + r15 + 0xa4]{1to16}
-	QUAD $0x313e645058252262 // vpdpbusd zmm28, zmm11, dword ptr [rsi + r15 + 0xc4]{1to16}
-	QUAD $0x393e6c5058252262 // vpdpbusd zmm29, zmm11, dword ptr [rsi + r15 + 0xe4]{1to16}
-	LONG $0x4825d162; WORD $0xf572; BYTE $0x02 // vpslld zmm11, zmm13, 0x2
-	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
-	LONG $0x48857362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm15, zmm1, 0xf8
-	QUAD $0x023e54505825a262 // vpdpbusd zmm18, zmm11, dword ptr [rsi + r15 + 0x8]{1to16}
-	QUAD $0x0a3e5c505825a262 // vpdpbusd zmm19, zmm11, dword ptr [rsi + r15 + 0x28]{1to16}
-	QUAD $0x123e64505825a262 // vpdpbusd zmm20, zmm11, dword ptr [rsi + r15 + 0x48]{1to16}
-	QUAD $0x1a3e6c505825a262 // vpdpbusd zmm21, zmm11, dword ptr [rsi + r15 + 0x68]{1to16}
-	QUAD $0x223e545058252262 // vpdpbusd zmm26, zmm11, dword ptr [rsi + r15 + 0x88]{1to16}
-	QUAD $0x2a3e5c5058252262 // vpdpbusd zmm27, zmm11, dword ptr [rsi + r15 + 0xa8]{1to16}
-	QUAD $0x323e645058252262 // vpdpbusd zmm28, zmm11, dword ptr [rsi + r15 + 0xc8]{1to16}
-	QUAD $0x3a3e6c5058252262 // vpdpbusd zmm29, zmm11, dword ptr [rsi + r15 + 0xe8]{1to16}
-	LONG $0x4825d162; WORD $0xf672; BYTE $0x02 // vpslld zmm11, zmm14, 0x2
-	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
-	LONG $0x489d7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm12, zmm1, 0xf8
-	QUAD $0x033e54505825a262 // vpdpbusd zmm18, zmm11, dword ptr [rsi + r15 + 0xc]{1to16}
-	QUAD $0x0b3e5c505825a262 // vpdpbusd zmm19, zmm11, dword ptr [rsi + r15 + 0x2c]{1to16}
-	QUAD $0x1b3e6c505825a262 // vpdpbusd zmm21, zmm11, dword ptr [rsi + r15 + 0x6c]{1to16}
-	QUAD $0x233e545058252262 // vpdpbusd zmm26, zmm11, dword ptr [rsi + r15 + 0x8c]{1to16}
-	QUAD $0x2b3e5c5058252262 // vpdpbusd zmm27, zmm11, dword ptr [rsi + r15 + 0xac]{1to16}
-	QUAD $0x333e645058252262 // vpdpbusd zmm28, zmm11, dword ptr [rsi + r15 + 0xcc]{1to16}
-	QUAD $0x133e64505825a262 // vpdpbusd zmm20, zmm11, dword ptr [rsi + r15 + 0x4c]{1to16}
-	QUAD $0x3b3e6c5058252262 // vpdpbusd zmm29, zmm11, dword ptr [rsi + r15 + 0xec]{1to16}
-	LONG $0x487c3162; WORD $0xda5b // vcvtdq2ps zmm11, zmm18
-	LONG $0x487cb162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm19
-	LONG $0x487c8162; WORD $0xda5b // vcvtdq2ps zmm19, zmm26
+	LONG $0x50656262; WORD $0x5e50; BYTE $0x28 // vpdpbusd zmm27, zmm19, dword ptr [rsi + 0xa0]{1to16}
+	LONG $0x4065d162; WORD $0xf472; BYTE $0x04 // vpslld zmm19, zmm12, 0x4
+	LONG $0x40e5e162; WORD $0xdadb // vpandq zmm19, zmm19, zmm2
+	LONG $0x488da362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm19, zmm14, zmm23, 0xf8
+	LONG $0x5065e262; WORD $0x4650; BYTE $0x01 // vpdpbusd zmm16, zmm19, dword ptr [rsi + 0x4]{1to16}
+	LONG $0x5065e262; WORD $0x4e50; BYTE $0x09 // vpdpbusd zmm17, zmm19, dword ptr [rsi + 0x24]{1to16}
+	LONG $0x5065e262; WORD $0x5650; BYTE $0x11 // vpdpbusd zmm18, zmm19, dword ptr [rsi + 0x44]{1to16}
+	LONG $0x5065e262; WORD $0x6650; BYTE $0x19 // vpdpbusd zmm20, zmm19, dword ptr [rsi + 0x64]{1to16}
+	LONG $0x50656262; WORD $0x5650; BYTE $0x21 // vpdpbusd zmm26, zmm19, dword ptr [rsi + 0x84]{1to16}
+	LONG $0x50656262; WORD $0x6e50; BYTE $0x31 // vpdpbusd zmm29, zmm19, dword ptr [rsi + 0xc4]{1to16}
+	LONG $0x50656262; WORD $0x6650; BYTE $0x39 // vpdpbusd zmm28, zmm19, dword ptr [rsi + 0xe4]{1to16}
+	LONG $0x50656262; WORD $0x5e50; BYTE $0x29 // vpdpbusd zmm27, zmm19, dword ptr [rsi + 0xa4]{1to16}
+	LONG $0x4065d162; WORD $0xf572; BYTE $0x02 // vpslld zmm19, zmm13, 0x2
+	LONG $0x40e5e162; WORD $0xdadb // vpandq zmm19, zmm19, zmm2
+	LONG $0x48e5a362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm19, zmm3, zmm23, 0xf8
+	LONG $0x5065e262; WORD $0x4650; BYTE $0x02 // vpdpbusd zmm16, zmm19, dword ptr [rsi + 0x8]{1to16}
+	LONG $0x5065e262; WORD $0x4e50; BYTE $0x0a // vpdpbusd zmm17, zmm19, dword ptr [rsi + 0x28]{1to16}
+	LONG $0x5065e262; WORD $0x5650; BYTE $0x12 // vpdpbusd zmm18, zmm19, dword ptr [rsi + 0x48]{1to16}
+	LONG $0x5065e262; WORD $0x6650; BYTE $0x1a // vpdpbusd zmm20, zmm19, dword ptr [rsi + 0x68]{1to16}
+	LONG $0x50656262; WORD $0x5650; BYTE $0x22 // vpdpbusd zmm26, zmm19, dword ptr [rsi + 0x88]{1to16}
+	LONG $0x50656262; WORD $0x6e50; BYTE $0x32 // vpdpbusd zmm29, zmm19, dword ptr [rsi + 0xc8]{1to16}
+	LONG $0x50656262; WORD $0x6650; BYTE $0x3a // vpdpbusd zmm28, zmm19, dword ptr [rsi + 0xe8]{1to16}
+	LONG $0x50656262; WORD $0x5e50; BYTE $0x2a // vpdpbusd zmm27, zmm19, dword ptr [rsi + 0xa8]{1to16}
+	LONG $0x4065d162; WORD $0xf472; BYTE $0x02 // vpslld zmm19, zmm12, 0x2
+	LONG $0x40e5e162; WORD $0xdadb // vpandq zmm19, zmm19, zmm2
+	LONG $0x40bda362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm19, zmm24, zmm23, 0xf8
+	LONG $0x5065e262; WORD $0x4650; BYTE $0x03 // vpdpbusd zmm16, zmm19, dword ptr [rsi + 0xc]{1to16}
+	LONG $0x5065e262; WORD $0x5650; BYTE $0x13 // vpdpbusd zmm18, zmm19, dword ptr [rsi + 0x4c]{1to16}
+	LONG $0x50656262; WORD $0x6e50; BYTE $0x33 // vpdpbusd zmm29, zmm19, dword ptr [rsi + 0xcc]{1to16}
+	LONG $0x5065e262; WORD $0x4e50; BYTE $0x0b // vpdpbusd zmm17, zmm19, dword ptr [rsi + 0x2c]{1to16}
+	LONG $0x5065e262; WORD $0x6650; BYTE $0x1b // vpdpbusd zmm20, zmm19, dword ptr [rsi + 0x6c]{1to16}
+	LONG $0x50656262; WORD $0x5650; BYTE $0x23 // vpdpbusd zmm26, zmm19, dword ptr [rsi + 0x8c]{1to16}
+	LONG $0x50656262; WORD $0x6650; BYTE $0x3b // vpdpbusd zmm28, zmm19, dword ptr [rsi + 0xec]{1to16}
+	LONG $0x50656262; WORD $0x5e50; BYTE $0x2b // vpdpbusd zmm27, zmm19, dword ptr [rsi + 0xac]{1to16}
+	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
+	LONG $0x487c1162; WORD $0xdd5b // vcvtdq2ps zmm11, zmm29
+	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
+	LONG $0x4804a162; WORD $0xd859 // vmulps zmm19, zmm15, zmm16
+	LONG $0x487ca162; WORD $0xc25b // vcvtdq2ps zmm16, zmm18
+	LONG $0x487c8162; WORD $0xd35b // vcvtdq2ps zmm18, zmm27
+	LONG $0x4804b162; WORD $0xe159 // vmulps zmm4, zmm15, zmm17
+	LONG $0x487ca162; WORD $0xcc5b // vcvtdq2ps zmm17, zmm20
+	LONG $0x087d6162; WORD $0x5e6e; BYTE $0x5a // vmovd xmm27, dword ptr [rsi + 0x168]
+	LONG $0x4804a162; WORD $0xd259 // vmulps zmm18, zmm15, zmm18
+	LONG $0x4804a162; WORD $0xe059 // vmulps zmm20, zmm15, zmm16
+	LONG $0x487c8162; WORD $0xc25b // vcvtdq2ps zmm16, zmm26
 	LONG $0x487c0162; WORD $0xd45b // vcvtdq2ps zmm26, zmm28
-	LONG $0x487ca162; WORD $0xd45b // vcvtdq2ps zmm18, zmm20
-	LONG $0x40744162; WORD $0xc359 // vmulps zmm24, zmm17, zmm11
-	QUAD $0x01603e9c6e7921c4; WORD $0x0000 // vmovd xmm11, dword ptr [rsi + r15 + 0x160]
-	LONG $0x4074e162; WORD $0xfb59 // vmulps zmm23, zmm17, zmm3
-	LONG $0x487cb162; WORD $0xdd5b // vcvtdq2ps zmm3, zmm21
-	LONG $0x4074a162; WORD $0xe359 // vmulps zmm20, zmm17, zmm19
-	LONG $0x4074a162; WORD $0xd259 // vmulps zmm18, zmm17, zmm18
-	LONG $0x4074e162; WORD $0xeb59 // vmulps zmm21, zmm17, zmm3
-	LONG $0x487c9162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm27
-	LONG $0x4074e162; WORD $0xdb59 // vmulps zmm19, zmm17, zmm3
-	LONG $0x40749162; WORD $0xda59 // vmulps zmm3, zmm17, zmm26
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x487d4262; WORD $0xd358 // vpbroadcastd zmm26, xmm11
-	QUAD $0x01643e9c6e7921c4; WORD $0x0000 // vmovd xmm11, dword ptr [rsi + r15 + 0x164]
-	QUAD $0x60249c11487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x60], zmm3
-	LONG $0x487c9162; WORD $0xdd5b // vcvtdq2ps zmm3, zmm29
-	LONG $0x4074e162; WORD $0xcb59 // vmulps zmm17, zmm17, zmm3
-	LONG $0x4895f162; WORD $0xdadb // vpandq zmm3, zmm13, zmm2
+	LONG $0x4804a162; WORD $0xc959 // vmulps zmm17, zmm15, zmm17
+	QUAD $0x3024a411487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x30], zmm4
+	LONG $0x487cf162; WORD $0xe128 // vmovaps zmm4, zmm1
+	LONG $0x4895f162; WORD $0xcadb // vpandq zmm1, zmm13, zmm2
 	LONG $0x4815d162; WORD $0xd572; BYTE $0x02 // vpsrld zmm13, zmm13, 0x2
-	LONG $0x40b5f362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm3, zmm25, zmm1, 0xf8
-	QUAD $0x5f3e4c6e087d2162 // vmovd xmm25, dword ptr [rsi + r15 + 0x17c]
-	QUAD $0x043e545058652262 // vpdpbusd zmm26, zmm3, dword ptr [rsi + r15 + 0x10]{1to16}
+	LONG $0x40b5b362; WORD $0xcf25; BYTE $0xf8 // vpternlogq zmm1, zmm25, zmm23, 0xf8
+	LONG $0x087d6162; WORD $0x4e6e; BYTE $0x5f // vmovd xmm25, dword ptr [rsi + 0x17c]
+	LONG $0x58756262; WORD $0x7650; BYTE $0x2c // vpdpbusd zmm30, zmm1, dword ptr [rsi + 0xb0]{1to16}
 	LONG $0x48957162; WORD $0xeadb // vpandq zmm13, zmm13, zmm2
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x487d4262; WORD $0xdb58 // vpbroadcastd zmm27, xmm11
-	QUAD $0x01683e9c6e7921c4; WORD $0x0000 // vmovd xmm11, dword ptr [rsi + r15 + 0x168]
-	QUAD $0x0c3e5c5058652262 // vpdpbusd zmm27, zmm3, dword ptr [rsi + r15 + 0x30]{1to16}
+	QUAD $0x70249411487ce162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x70], zmm18
+	LONG $0x4804c162; WORD $0xd359 // vmulps zmm18, zmm15, zmm11
+	QUAD $0x000001609e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x160]
+	LONG $0x4804a162; WORD $0xc059 // vmulps zmm16, zmm15, zmm16
+	LONG $0x48041162; WORD $0xfa59 // vmulps zmm15, zmm15, zmm26
+	LONG $0x40256262; WORD $0xd847 // vpsllvd zmm27, zmm27, zmm0
+	LONG $0x487d0262; WORD $0xdb58 // vpbroadcastd zmm27, xmm27
+	LONG $0x58756262; WORD $0x5e50; BYTE $0x14 // vpdpbusd zmm27, zmm1, dword ptr [rsi + 0x50]{1to16}
 	LONG $0x40356262; WORD $0xc847 // vpsllvd zmm25, zmm25, zmm0
 	LONG $0x487d0262; WORD $0xc958 // vpbroadcastd zmm25, xmm25
-	QUAD $0x3c3e4c5058652262 // vpdpbusd zmm25, zmm3, dword ptr [rsi + r15 + 0xf0]{1to16}
+	LONG $0x58756262; WORD $0x4e50; BYTE $0x3c // vpdpbusd zmm25, zmm1, dword ptr [rsi + 0xf0]{1to16}
+	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
+	LONG $0x487d4262; WORD $0xd358 // vpbroadcastd zmm26, xmm11
+	QUAD $0x000001649e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x164]
+	LONG $0x58756262; WORD $0x5650; BYTE $0x04 // vpdpbusd zmm26, zmm1, dword ptr [rsi + 0x10]{1to16}
 	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
 	LONG $0x487d4262; WORD $0xe358 // vpbroadcastd zmm28, xmm11
-	QUAD $0x016c3e9c6e7921c4; WORD $0x0000 // vmovd xmm11, dword ptr [rsi + r15 + 0x16c]
-	QUAD $0x143e645058652262 // vpdpbusd zmm28, zmm3, dword ptr [rsi + r15 + 0x50]{1to16}
+	QUAD $0x0000016c9e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x16c]
+	LONG $0x58756262; WORD $0x6650; BYTE $0x0c // vpdpbusd zmm28, zmm1, dword ptr [rsi + 0x30]{1to16}
 	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
 	LONG $0x487d4262; WORD $0xeb58 // vpbroadcastd zmm29, xmm11
-	QUAD $0x01703e9c6e7921c4; WORD $0x0000 // vmovd xmm11, dword ptr [rsi + r15 + 0x170]
-	QUAD $0x1c3e6c5058652262 // vpdpbusd zmm29, zmm3, dword ptr [rsi + r15 + 0x70]{1to16}
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x487d4262; WORD $0xf358 // vpbroadcastd zmm30, xmm11
-	QUAD $0x01743e9c6e7921c4; WORD $0x0000 // vmovd xmm11, dword ptr [rsi + r15 + 0x174]
-	QUAD $0x243e745058652262 // vpdpbusd zmm30, zmm3, dword ptr [rsi + r15 + 0x90]{1to16}
+	QUAD $0x000001709e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x170]
+	LONG $0x58756262; WORD $0x6e50; BYTE $0x1c // vpdpbusd zmm29, zmm1, dword ptr [rsi + 0x70]{1to16}
 	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
 	LONG $0x487d4262; WORD $0xfb58 // vpbroadcastd zmm31, xmm11
-	QUAD $0x01783e9c6e7921c4; WORD $0x0000 // vmovd xmm11, dword ptr [rsi + r15 + 0x178]
-	QUAD $0x2c3e7c5058652262 // vpdpbusd zmm31, zmm3, dword ptr [rsi + r15 + 0xb0]{1to16}
+	QUAD $0x000001789e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x178]
+	LONG $0x58756262; WORD $0x7e50; BYTE $0x24 // vpdpbusd zmm31, zmm1, dword ptr [rsi + 0x90]{1to16}
 	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
 	LONG $0x487d5262; WORD $0xdb58 // vpbroadcastd zmm11, xmm11
-	QUAD $0x343e5c5058653262 // vpdpbusd zmm11, zmm3, dword ptr [rsi + r15 + 0xd0]{1to16}
-	LONG $0x4865b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm3, zmm16, 0x4
-	LONG $0x488de162; WORD $0xc2db // vpandq zmm16, zmm14, zmm2
-	LONG $0x48e5e362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm16, zmm3, zmm1, 0xf8
-	QUAD $0x053e5450507d2262 // vpdpbusd zmm26, zmm16, dword ptr [rsi + r15 + 0x14]{1to16}
-	QUAD $0x0d3e5c50507d2262 // vpdpbusd zmm27, zmm16, dword ptr [rsi + r15 + 0x34]{1to16}
-	QUAD $0x153e6450507d2262 // vpdpbusd zmm28, zmm16, dword ptr [rsi + r15 + 0x54]{1to16}
-	QUAD $0x1d3e6c50507d2262 // vpdpbusd zmm29, zmm16, dword ptr [rsi + r15 + 0x74]{1to16}
-	QUAD $0x253e7450507d2262 // vpdpbusd zmm30, zmm16, dword ptr [rsi + r15 + 0x94]{1to16}
-	QUAD $0x2d3e7c50507d2262 // vpdpbusd zmm31, zmm16, dword ptr [rsi + r15 + 0xb4]{1to16}
-	QUAD $0x3d3e4c50507d2262 // vpdpbusd zmm25, zmm16, dword ptr [rsi + r15 + 0xf4]{1to16}
-	QUAD $0x353e5c50507d3262 // vpdpbusd zmm11, zmm16, dword ptr [rsi + r15 + 0xd4]{1to16}
-	LONG $0x407dd162; WORD $0xd772; BYTE $0x04 // vpsrld zmm16, zmm15, 0x4
-	LONG $0x4805d162; WORD $0xd472; BYTE $0x04 // vpsrld zmm15, zmm12, 0x4
-	LONG $0x40fd7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm16, zmm1, 0xf8
-	QUAD $0x063e545058152262 // vpdpbusd zmm26, zmm13, dword ptr [rsi + r15 + 0x18]{1to16}
-	QUAD $0x0e3e5c5058152262 // vpdpbusd zmm27, zmm13, dword ptr [rsi + r15 + 0x38]{1to16}
-	QUAD $0x163e645058152262 // vpdpbusd zmm28, zmm13, dword ptr [rsi + r15 + 0x58]{1to16}
-	QUAD $0x1e3e6c5058152262 // vpdpbusd zmm29, zmm13, dword ptr [rsi + r15 + 0x78]{1to16}
-	QUAD $0x263e745058152262 // vpdpbusd zmm30, zmm13, dword ptr [rsi + r15 + 0x98]{1to16}
-	QUAD $0x2e3e7c5058152262 // vpdpbusd zmm31, zmm13, dword ptr [rsi + r15 + 0xb8]{1to16}
-	QUAD $0x3e3e4c5058152262 // vpdpbusd zmm25, zmm13, dword ptr [rsi + r15 + 0xf8]{1to16}
-	QUAD $0x363e5c5058153262 // vpdpbusd zmm11, zmm13, dword ptr [rsi + r15 + 0xd8]{1to16}
-	LONG $0x4815d162; WORD $0xd672; BYTE $0x02 // vpsrld zmm13, zmm14, 0x2
-	LONG $0x48957162; WORD $0xe2db // vpandq zmm12, zmm13, zmm2
-	LONG $0x48857362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm15, zmm1, 0xf8
-	QUAD $0x0f3e5c50581d2262 // vpdpbusd zmm27, zmm12, dword ptr [rsi + r15 + 0x3c]{1to16}
-	QUAD $0x173e6450581d2262 // vpdpbusd zmm28, zmm12, dword ptr [rsi + r15 + 0x5c]{1to16}
-	QUAD $0x1f3e6c50581d2262 // vpdpbusd zmm29, zmm12, dword ptr [rsi + r15 + 0x7c]{1to16}
-	QUAD $0x273e7450581d2262 // vpdpbusd zmm30, zmm12, dword ptr [rsi + r15 + 0x9c]{1to16}
-	QUAD $0x073e5450581d2262 // vpdpbusd zmm26, zmm12, dword ptr [rsi + r15 + 0x1c]{1to16}
-	QUAD $0x2f3e7c50581d2262 // vpdpbusd zmm31, zmm12, dword ptr [rsi + r15 + 0xbc]{1to16}
-	QUAD $0x3f3e4c50581d2262 // vpdpbusd zmm25, zmm12, dword ptr [rsi + r15 + 0xfc]{1to16}
-	QUAD $0x373e5c50581d3262 // vpdpbusd zmm11, zmm12, dword ptr [rsi + r15 + 0xdc]{1to16}
-	QUAD $0x001d6421487d7262 // vpmovsxbd zmm12, xmmword ptr [rbp + rbx]
-	LONG $0x20c38348 // add rbx, 0x20
-	LONG $0x487c1162; WORD $0xfd5b // vcvtdq2ps zmm15, zmm29
-	LONG $0x487c8162; WORD $0xc65b // vcvtdq2ps zmm16, zmm30
-	LONG $0x487c1162; WORD $0xeb5b // vcvtdq2ps zmm13, zmm27
-	LONG $0x487c1162; WORD $0xf45b // vcvtdq2ps zmm14, zmm28
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x487cd162; WORD $0xdc5b // vcvtdq2ps zmm3, zmm12
-	QUAD $0x20249c594864f162; WORD $0x0000; BYTE $0x00 // vmulps zmm3, zmm3, zmmword ptr [rsp + 0x20]
+	LONG $0x58757262; WORD $0x5e50; BYTE $0x34 // vpdpbusd zmm11, zmm1, dword ptr [rsi + 0xd0]{1to16}
+	LONG $0x4875d162; WORD $0xd672; BYTE $0x04 // vpsrld zmm1, zmm14, 0x4
+	LONG $0x489d7162; WORD $0xf2db // vpandq zmm14, zmm12, zmm2
+	LONG $0x481dd162; WORD $0xd472; BYTE $0x02 // vpsrld zmm12, zmm12, 0x2
+	LONG $0x48f53362; WORD $0xf725; BYTE $0xf8 // vpternlogq zmm14, zmm1, zmm23, 0xf8
+	LONG $0x4875f162; WORD $0xd372; BYTE $0x04 // vpsrld zmm1, zmm3, 0x4
+	LONG $0x580d6262; WORD $0x5e50; BYTE $0x15 // vpdpbusd zmm27, zmm14, dword ptr [rsi + 0x54]{1to16}
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x580d6262; WORD $0x6650; BYTE $0x0d // vpdpbusd zmm28, zmm14, dword ptr [rsi + 0x34]{1to16}
+	LONG $0x580d6262; WORD $0x7650; BYTE $0x2d // vpdpbusd zmm30, zmm14, dword ptr [rsi + 0xb4]{1to16}
+	LONG $0x580d6262; WORD $0x5650; BYTE $0x05 // vpdpbusd zmm26, zmm14, dword ptr [rsi + 0x14]{1to16}
+	LONG $0x580d6262; WORD $0x6e50; BYTE $0x1d // vpdpbusd zmm29, zmm14, dword ptr [rsi + 0x74]{1to16}
+	LONG $0x580d6262; WORD $0x7e50; BYTE $0x25 // vpdpbusd zmm31, zmm14, dword ptr [rsi + 0x94]{1to16}
+	LONG $0x580d6262; WORD $0x4e50; BYTE $0x3d // vpdpbusd zmm25, zmm14, dword ptr [rsi + 0xf4]{1to16}
+	LONG $0x487cf162; WORD $0xdd28 // vmovaps zmm3, zmm5
+	LONG $0x48f53362; WORD $0xef25; BYTE $0xf8 // vpternlogq zmm13, zmm1, zmm23, 0xf8
+	LONG $0x48759162; WORD $0xd072; BYTE $0x04 // vpsrld zmm1, zmm24, 0x4
+	LONG $0x48f53362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm1, zmm23, 0xf8
+	QUAD $0x01354c21487db262 // vpmovsxbd zmm1, xmmword ptr [rbp + r14 + 0x10]
+	LONG $0x580d7262; WORD $0x5e50; BYTE $0x35 // vpdpbusd zmm11, zmm14, dword ptr [rsi + 0xd4]{1to16}
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x58156262; WORD $0x5e50; BYTE $0x16 // vpdpbusd zmm27, zmm13, dword ptr [rsi + 0x58]{1to16}
+	LONG $0x58156262; WORD $0x6650; BYTE $0x0e // vpdpbusd zmm28, zmm13, dword ptr [rsi + 0x38]{1to16}
+	LONG $0x58156262; WORD $0x7650; BYTE $0x2e // vpdpbusd zmm30, zmm13, dword ptr [rsi + 0xb8]{1to16}
+	LONG $0x58156262; WORD $0x5650; BYTE $0x06 // vpdpbusd zmm26, zmm13, dword ptr [rsi + 0x18]{1to16}
+	LONG $0x58156262; WORD $0x6e50; BYTE $0x1e // vpdpbusd zmm29, zmm13, dword ptr [rsi + 0x78]{1to16}
+	LONG $0x58156262; WORD $0x7e50; BYTE $0x26 // vpdpbusd zmm31, zmm13, dword ptr [rsi + 0x98]{1to16}
+	LONG $0x58156262; WORD $0x4e50; BYTE $0x3e // vpdpbusd zmm25, zmm13, dword ptr [rsi + 0xf8]{1to16}
+	LONG $0x58157262; WORD $0x5e50; BYTE $0x36 // vpdpbusd zmm11, zmm13, dword ptr [rsi + 0xd8]{1to16}
+	LONG $0x581d6262; WORD $0x5e50; BYTE $0x17 // vpdpbusd zmm27, zmm12, dword ptr [rsi + 0x5c]{1to16}
+	LONG $0x581d6262; WORD $0x6650; BYTE $0x0f // vpdpbusd zmm28, zmm12, dword ptr [rsi + 0x3c]{1to16}
+	LONG $0x581d6262; WORD $0x7650; BYTE $0x2f // vpdpbusd zmm30, zmm12, dword ptr [rsi + 0xbc]{1to16}
+	LONG $0x581d6262; WORD $0x7e50; BYTE $0x27 // vpdpbusd zmm31, zmm12, dword ptr [rsi + 0x9c]{1to16}
+	LONG $0x581d6262; WORD $0x4e50; BYTE $0x3f // vpdpbusd zmm25, zmm12, dword ptr [rsi + 0xfc]{1to16}
+	LONG $0x581d6262; WORD $0x5650; BYTE $0x07 // vpdpbusd zmm26, zmm12, dword ptr [rsi + 0x1c]{1to16}
+	LONG $0x581d6262; WORD $0x6e50; BYTE $0x1f // vpdpbusd zmm29, zmm12, dword ptr [rsi + 0x7c]{1to16}
+	LONG $0x581d7262; WORD $0x5e50; BYTE $0x37 // vpdpbusd zmm11, zmm12, dword ptr [rsi + 0xdc]{1to16}
+	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
+	LONG $0x4054f162; WORD $0xc959 // vmulps zmm1, zmm21, zmm1
+	LONG $0x487c1162; WORD $0xf35b // vcvtdq2ps zmm14, zmm27
+	LONG $0x487c1162; WORD $0xec5b // vcvtdq2ps zmm13, zmm28
+	QUAD $0x3024aca848757262; WORD $0x0000; BYTE $0x00 // vfmadd213ps zmm13, zmm1, zmmword ptr [rsp + 0x30] # zmm13 = (zmm1 * zmm13) + mem
 	LONG $0x487c1162; WORD $0xe25b // vcvtdq2ps zmm12, zmm26
-	QUAD $0x60249ca848657262; WORD $0x0000; BYTE $0x00 // vfmadd213ps zmm11, zmm3, zmmword ptr [rsp + 0x60] # zmm11 = (zmm3 * zmm11) + mem
-	QUAD $0x463e64b85825b262 // vfmadd231ps zmm4, zmm11, dword ptr [rsi + r15 + 0x118]{1to16} # zmm4 = (zmm11 * mem) + zmm4
-	LONG $0x48653262; WORD $0xfda8 // vfmadd213ps zmm15, zmm3, zmm21 # zmm15 = (zmm3 * zmm15) + zmm21
-	LONG $0x4865a262; WORD $0xc4a8 // vfmadd213ps zmm16, zmm3, zmm20 # zmm16 = (zmm3 * zmm16) + zmm20
-	LONG $0x487c8162; WORD $0xef5b // vcvtdq2ps zmm21, zmm31
-	LONG $0x487c8162; WORD $0xe15b // vcvtdq2ps zmm20, zmm25
-	LONG $0x48651262; WORD $0xe0a8 // vfmadd213ps zmm12, zmm3, zmm24 # zmm12 = (zmm3 * zmm12) + zmm24
-	LONG $0x48653262; WORD $0xefa8 // vfmadd213ps zmm13, zmm3, zmm23 # zmm13 = (zmm3 * zmm13) + zmm23
-	LONG $0x48653262; WORD $0xf2a8 // vfmadd213ps zmm14, zmm3, zmm18 # zmm14 = (zmm3 * zmm14) + zmm18
-	QUAD $0x403e54b8581d3262 // vfmadd231ps zmm10, zmm12, dword ptr [rsi + r15 + 0x100]{1to16} # zmm10 = (zmm12 * mem) + zmm10
-	QUAD $0x413e4cb858153262 // vfmadd231ps zmm9, zmm13, dword ptr [rsi + r15 + 0x104]{1to16} # zmm9 = (zmm13 * mem) + zmm9
-	QUAD $0x423e44b8580d3262 // vfmadd231ps zmm8, zmm14, dword ptr [rsi + r15 + 0x108]{1to16} # zmm8 = (zmm14 * mem) + zmm8
-	QUAD $0x433e7cb85805b262 // vfmadd231ps zmm7, zmm15, dword ptr [rsi + r15 + 0x10c]{1to16} # zmm7 = (zmm15 * mem) + zmm7
-	QUAD $0x443e74b8507db262 // vfmadd231ps zmm6, zmm16, dword ptr [rsi + r15 + 0x110]{1to16} # zmm6 = (zmm16 * mem) + zmm6
-	LONG $0x4865a262; WORD $0xeba8 // vfmadd213ps zmm21, zmm3, zmm19 # zmm21 = (zmm3 * zmm21) + zmm19
-	LONG $0x4865a262; WORD $0xe1a8 // vfmadd213ps zmm20, zmm3, zmm17 # zmm20 = (zmm3 * zmm20) + zmm17
-	QUAD $0x453e6cb85055b262 // vfmadd231ps zmm5, zmm21, dword ptr [rsi + r15 + 0x114]{1to16} # zmm5 = (zmm21 * mem) + zmm5
-	QUAD $0x473e74b8505da262 // vfmadd231ps zmm22, zmm20, dword ptr [rsi + r15 + 0x11c]{1to16} # zmm22 = (zmm20 * mem) + zmm22
-	LONG $0x80c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x180
-	LONG $0x50fb8148; WORD $0x0001; BYTE $0x00 // cmp rbx, 0x150
-	LONG $0xfa6b850f; WORD $0xffff // jne 0x15530 <pq_q6_k+0x340>
+	LONG $0x487c0162; WORD $0xd55b // vcvtdq2ps zmm26, zmm29
+	LONG $0x487c0162; WORD $0xc75b // vcvtdq2ps zmm24, zmm31
+	LONG $0x487c9162; WORD $0xe95b // vcvtdq2ps zmm5, zmm25
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x48753262; WORD $0xf4a8 // vfmadd213ps zmm14, zmm1, zmm20 # zmm14 = (zmm1 * zmm14) + zmm20
+	LONG $0x487c8162; WORD $0xe65b // vcvtdq2ps zmm20, zmm30
+	QUAD $0x7024a4a84875e262; WORD $0x0000; BYTE $0x00 // vfmadd213ps zmm20, zmm1, zmmword ptr [rsp + 0x70] # zmm20 = (zmm1 * zmm20) + mem
+	LONG $0x48753262; WORD $0xe3a8 // vfmadd213ps zmm12, zmm1, zmm19 # zmm12 = (zmm1 * zmm12) + zmm19
+	LONG $0x48752262; WORD $0xd1a8 // vfmadd213ps zmm26, zmm1, zmm17 # zmm26 = (zmm1 * zmm26) + zmm17
+	LONG $0x48752262; WORD $0xc0a8 // vfmadd213ps zmm24, zmm1, zmm16 # zmm24 = (zmm1 * zmm24) + zmm16
+	LONG $0x4875d262; WORD $0xefa8 // vfmadd213ps zmm5, zmm1, zmm15 # zmm5 = (zmm1 * zmm5) + zmm15
+	LONG $0x581d7262; WORD $0x56b8; BYTE $0x40 // vfmadd231ps zmm10, zmm12, dword ptr [rsi + 0x100]{1to16} # zmm10 = (zmm12 * mem) + zmm10
+	LONG $0x580d7262; WORD $0x46b8; BYTE $0x42 // vfmadd231ps zmm8, zmm14, dword ptr [rsi + 0x108]{1to16} # zmm8 = (zmm14 * mem) + zmm8
+	LONG $0x502df262; WORD $0x7eb8; BYTE $0x43 // vfmadd231ps zmm7, zmm26, dword ptr [rsi + 0x10c]{1to16} # zmm7 = (zmm26 * mem) + zmm7
+	LONG $0x503df262; WORD $0x76b8; BYTE $0x44 // vfmadd231ps zmm6, zmm24, dword ptr [rsi + 0x110]{1to16} # zmm6 = (zmm24 * mem) + zmm6
+	LONG $0x58157262; WORD $0x4eb8; BYTE $0x41 // vfmadd231ps zmm9, zmm13, dword ptr [rsi + 0x104]{1to16} # zmm9 = (zmm13 * mem) + zmm9
+	LONG $0x48753262; WORD $0xdaa8 // vfmadd213ps zmm11, zmm1, zmm18 # zmm11 = (zmm1 * zmm11) + zmm18
+	LONG $0x487cf162; WORD $0xcc28 // vmovaps zmm1, zmm4
+	LONG $0x5825f262; WORD $0x5eb8; BYTE $0x46 // vfmadd231ps zmm3, zmm11, dword ptr [rsi + 0x118]{1to16} # zmm3 = (zmm11 * mem) + zmm3
+	LONG $0x5855f262; WORD $0x4eb8; BYTE $0x47 // vfmadd231ps zmm1, zmm5, dword ptr [rsi + 0x11c]{1to16} # zmm1 = (zmm5 * mem) + zmm1
+	LONG $0x505de262; WORD $0x76b8; BYTE $0x45 // vfmadd231ps zmm22, zmm20, dword ptr [rsi + 0x114]{1to16} # zmm22 = (zmm20 * mem) + zmm22
+	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfaa7850f; WORD $0xffff // jne 0x16300 <pq_q6_k+0x540>
+	WORD $0xff41; BYTE $0xc7 // inc r15d
+	LONG $0x40c58148; WORD $0x0003; BYTE $0x00 // add rbp, 0x340
+	LONG $0x04ff8341 // cmp r15d, 0x4
+	LONG $0xfa83850f; WORD $0xffff // jne 0x162f0 <pq_q6_k+0x530>
 	LONG $0xf8588d49 // lea rbx, [r8 - 0x8]
-	LONG $0x40c58148; WORD $0x000d; BYTE $0x00 // add rbp, 0xd40
-	WORD $0x014c; BYTE $0xfe // add rsi, r15
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfa308f0f; WORD $0xffff // jg 0x15510 <pq_q6_k+0x320>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0xfa628f0f; WORD $0xffff // jg 0x162e0 <pq_q6_k+0x520>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
 	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
 	LONG $0x487cf162; WORD $0x3c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm7
-	LONG $0x487cb162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + r14], zmm6
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf790840f; WORD $0xffff // je 0x152a0 <pq_q6_k+0xb0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf77a820f; WORD $0xffff // jb 0x152a0 <pq_q6_k+0xb0>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf764820f; WORD $0xffff // jb 0x152a0 <pq_q6_k+0xb0>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0xf5bc840f; WORD $0xffff // je 0x15e70 <pq_q6_k+0xb0>
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487ce162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm22
-	LONG $0xfff753e9; BYTE $0xff // jmp 0x152a0 <pq_q6_k+0xb0>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x07fa8341 // cmp r10d, 0x7
+	LONG $0xf5a6820f; WORD $0xffff // jb 0x15e70 <pq_q6_k+0xb0>
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
+	LONG $0x08fa8341 // cmp r10d, 0x8
+	LONG $0xf590820f; WORD $0xffff // jb 0x15e70 <pq_q6_k+0xb0>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x487cf162; WORD $0x0c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm1
+	LONG $0xfff57fe9; BYTE $0xff // jmp 0x15e70 <pq_q6_k+0xb0>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x03868e0f; WORD $0x0000 // jle 0x15eef <pq_q6_k+0xcff>
+	LONG $0x03858e0f; WORD $0x0000 // jle 0x16c9e <pq_q6_k+0xede>
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894d; BYTE $0xe0 // mov r8, r12
 	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487df262; WORD $0x3e13 // vcvtph2ps zmm7, ymmword ptr [rsi]
-	LONG $0x000050bd; BYTE $0x00 // mov ebp, 0x50
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	WORD $0x9066 // nop
-	QUAD $0x0140388c6e7901c4; WORD $0x0000 // vmovd xmm9, dword ptr [r8 + r15 + 0x140]
-	QUAD $0x093e546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rsi + r15 + 0x240]
-	QUAD $0x053e546f48fea162 // vmovdqu64 zmm18, zmmword ptr [rsi + r15 + 0x140]
-	QUAD $0x0a3e446f48fe2162 // vmovdqu64 zmm24, zmmword ptr [rsi + r15 + 0x280]
-	QUAD $0x063e6c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rsi + r15 + 0x180]
-	QUAD $0x073e646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rsi + r15 + 0x1c0]
-	QUAD $0xff2e4421487d7262 // vpmovsxbd zmm8, xmmword ptr [rsi + rbp - 0x10]
-	QUAD $0x5a386c6e087d8162 // vmovd xmm21, dword ptr [r8 + r15 + 0x168]
-	QUAD $0x5b38746e087d8162 // vmovd xmm22, dword ptr [r8 + r15 + 0x16c]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x643c8d4f // lea r15, [r12 + 2*r12]
+	LONG $0x05e4c149 // shl r12, 0x5
+	QUAD $0x00014c886e7941c4; BYTE $0x00 // vmovd xmm9, dword ptr [r8 + 0x14c]
+	LONG $0x087dc162; WORD $0x686e; BYTE $0x5b // vmovd xmm21, dword ptr [r8 + 0x16c]
+	LONG $0x487db262; WORD $0x0c21; BYTE $0x26 // vpmovsxbd zmm1, xmmword ptr [rsi + r12]
+	QUAD $0x01264421487d3262 // vpmovsxbd zmm8, xmmword ptr [rsi + r12 + 0x10]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x07e7c149 // shl r15, 0x7
+	QUAD $0x013e546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rsi + r15 + 0x40]
+	QUAD $0x033e746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rsi + r15 + 0xc0]
+	QUAD $0x043e5c6f48fe3162 // vmovdqu64 zmm11, zmmword ptr [rsi + r15 + 0x100]
+	QUAD $0x053e4c6f48fea162 // vmovdqu64 zmm17, zmmword ptr [rsi + r15 + 0x140]
+	QUAD $0x063e546f48fea162 // vmovdqu64 zmm18, zmmword ptr [rsi + r15 + 0x180]
 	LONG $0x48357262; WORD $0xc847 // vpsllvd zmm9, zmm9, zmm0
-	LONG $0x4825d162; WORD $0xf272; BYTE $0x04 // vpslld zmm11, zmm10, 0x4
-	LONG $0x40759162; WORD $0xf072; BYTE $0x04 // vpslld zmm17, zmm24, 0x4
 	LONG $0x4055e262; WORD $0xe847 // vpsllvd zmm21, zmm21, zmm0
-	LONG $0x404de262; WORD $0xf047 // vpsllvd zmm22, zmm22, zmm0
-	LONG $0x48ade162; WORD $0xfadb // vpandq zmm23, zmm10, zmm2
-	LONG $0x487d5262; WORD $0xf958 // vpbroadcastd zmm15, xmm9
-	QUAD $0x0144388c6e7901c4; WORD $0x0000 // vmovd xmm9, dword ptr [r8 + r15 + 0x144]
-	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
-	LONG $0x40f5e162; WORD $0xcadb // vpandq zmm17, zmm17, zmm2
-	LONG $0x487da262; WORD $0xed58 // vpbroadcastd zmm21, xmm21
-	LONG $0x487da262; WORD $0xf658 // vpbroadcastd zmm22, xmm22
-	LONG $0x40ed7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm18, zmm1, 0xf8
-	LONG $0x58251262; WORD $0x3c50; BYTE $0x38 // vpdpbusd zmm15, zmm11, dword ptr [r8 + r15]{1to16}
-	LONG $0x4895e362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm17, zmm13, zmm1, 0xf8
-	LONG $0x406db162; WORD $0xd272; BYTE $0x04 // vpsrld zmm18, zmm18, 0x4
-	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x40ede362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm23, zmm18, zmm1, 0xf8
-	QUAD $0x14386c5050458262 // vpdpbusd zmm21, zmm23, dword ptr [r8 + r15 + 0x50]{1to16}
-	QUAD $0x1c38745050458262 // vpdpbusd zmm22, zmm23, dword ptr [r8 + r15 + 0x70]{1to16}
-	LONG $0x40bde162; WORD $0xd2db // vpandq zmm18, zmm24, zmm2
-	LONG $0x4895e362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm18, zmm13, zmm1, 0xf8
-	QUAD $0x01387c5050751262 // vpdpbusd zmm15, zmm17, dword ptr [r8 + r15 + 0x4]{1to16}
-	LONG $0x48445162; WORD $0xf059 // vmulps zmm14, zmm7, zmm8
-	QUAD $0x15386c50506d8262 // vpdpbusd zmm21, zmm18, dword ptr [r8 + r15 + 0x54]{1to16}
-	QUAD $0x1d387450506d8262 // vpdpbusd zmm22, zmm18, dword ptr [r8 + r15 + 0x74]{1to16}
-	LONG $0x487d7262; WORD $0x0421; BYTE $0x2e // vpmovsxbd zmm8, xmmword ptr [rsi + rbp]
-	LONG $0x20c58348 // add rbp, 0x20
-	LONG $0x48357262; WORD $0xc847 // vpsllvd zmm9, zmm9, zmm0
-	LONG $0x487dc262; WORD $0xc158 // vpbroadcastd zmm16, xmm9
-	QUAD $0x0148388c6e7901c4; WORD $0x0000 // vmovd xmm9, dword ptr [r8 + r15 + 0x148]
-	QUAD $0x0838445058258262 // vpdpbusd zmm16, zmm11, dword ptr [r8 + r15 + 0x20]{1to16}
-	QUAD $0x0938445050758262 // vpdpbusd zmm16, zmm17, dword ptr [r8 + r15 + 0x24]{1to16}
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x48357262; WORD $0xc847 // vpsllvd zmm9, zmm9, zmm0
 	LONG $0x487dc262; WORD $0xd958 // vpbroadcastd zmm19, xmm9
-	QUAD $0x014c388c6e7901c4; WORD $0x0000 // vmovd xmm9, dword ptr [r8 + r15 + 0x14c]
-	QUAD $0x10385c5058258262 // vpdpbusd zmm19, zmm11, dword ptr [r8 + r15 + 0x40]{1to16}
-	LONG $0x48445162; WORD $0xc059 // vmulps zmm8, zmm7, zmm8
-	QUAD $0x11385c5050758262 // vpdpbusd zmm19, zmm17, dword ptr [r8 + r15 + 0x44]{1to16}
-	LONG $0x48357262; WORD $0xc847 // vpsllvd zmm9, zmm9, zmm0
-	LONG $0x487dc262; WORD $0xe158 // vpbroadcastd zmm20, xmm9
-	QUAD $0x1838645058258262 // vpdpbusd zmm20, zmm11, dword ptr [r8 + r15 + 0x60]{1to16}
-	QUAD $0x083e4c6f48fe3162 // vmovdqu64 zmm9, zmmword ptr [rsi + r15 + 0x200]
-	QUAD $0x1938645050758262 // vpdpbusd zmm20, zmm17, dword ptr [r8 + r15 + 0x64]{1to16}
-	LONG $0x4075d162; WORD $0xf272; BYTE $0x02 // vpslld zmm17, zmm10, 0x2
+	QUAD $0x023e4c6f48fe3162 // vmovdqu64 zmm9, zmmword ptr [rsi + r15 + 0x80]
+	LONG $0x487da262; WORD $0xed58 // vpbroadcastd zmm21, xmm21
+	LONG $0x407dd162; WORD $0xf272; BYTE $0x04 // vpslld zmm16, zmm10, 0x4
+	LONG $0x48ade162; WORD $0xf2db // vpandq zmm22, zmm10, zmm2
+	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
+	LONG $0x40fde162; WORD $0xc2db // vpandq zmm16, zmm16, zmm2
+	LONG $0x488da362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm16, zmm14, zmm23, 0xf8
+	LONG $0x507dc262; WORD $0x5850; BYTE $0x18 // vpdpbusd zmm19, zmm16, dword ptr [r8 + 0x60]{1to16}
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
+	LONG $0x488da362; WORD $0xf725; BYTE $0xf8 // vpternlogq zmm22, zmm14, zmm23, 0xf8
+	LONG $0x504dc262; WORD $0x6850; BYTE $0x1c // vpdpbusd zmm21, zmm22, dword ptr [r8 + 0x70]{1to16}
+	LONG $0x48447162; WORD $0xe159 // vmulps zmm12, zmm7, zmm1
+	LONG $0x487cd162; WORD $0xc85b // vcvtdq2ps zmm1, zmm8
+	LONG $0x405dd162; WORD $0xf172; BYTE $0x02 // vpslld zmm20, zmm9, 0x2
+	LONG $0x48b57162; WORD $0xf2db // vpandq zmm14, zmm9, zmm2
+	LONG $0x48447162; WORD $0xc159 // vmulps zmm8, zmm7, zmm1
+	QUAD $0x000140886e79c1c4; BYTE $0x00 // vmovd xmm1, dword ptr [r8 + 0x140]
+	LONG $0x4875f262; WORD $0xc847 // vpsllvd zmm1, zmm1, zmm0
+	LONG $0x487d7262; WORD $0xe958 // vpbroadcastd zmm13, xmm1
+	QUAD $0x000144886e79c1c4; BYTE $0x00 // vmovd xmm1, dword ptr [r8 + 0x144]
+	LONG $0x507d5262; WORD $0x2850 // vpdpbusd zmm13, zmm16, dword ptr [r8]{1to16}
+	LONG $0x4875f262; WORD $0xc847 // vpsllvd zmm1, zmm1, zmm0
+	LONG $0x487d7262; WORD $0xf958 // vpbroadcastd zmm15, xmm1
+	QUAD $0x000148886e79c1c4; BYTE $0x00 // vmovd xmm1, dword ptr [r8 + 0x148]
+	LONG $0x507d5262; WORD $0x7850; BYTE $0x08 // vpdpbusd zmm15, zmm16, dword ptr [r8 + 0x20]{1to16}
+	LONG $0x4875f262; WORD $0xc847 // vpsllvd zmm1, zmm1, zmm0
+	LONG $0x487df262; WORD $0xc958 // vpbroadcastd zmm1, xmm1
+	LONG $0x507dd262; WORD $0x4850; BYTE $0x10 // vpdpbusd zmm1, zmm16, dword ptr [r8 + 0x40]{1to16}
+	LONG $0x407dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm16, zmm9, 0x4
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
+	LONG $0x40fde162; WORD $0xc2db // vpandq zmm16, zmm16, zmm2
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48a5a362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm16, zmm11, zmm23, 0xf8
+	LONG $0x507d5262; WORD $0x6850; BYTE $0x01 // vpdpbusd zmm13, zmm16, dword ptr [r8 + 0x4]{1to16}
+	LONG $0x507d5262; WORD $0x7850; BYTE $0x09 // vpdpbusd zmm15, zmm16, dword ptr [r8 + 0x24]{1to16}
+	LONG $0x507dc262; WORD $0x5850; BYTE $0x19 // vpdpbusd zmm19, zmm16, dword ptr [r8 + 0x64]{1to16}
+	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
+	LONG $0x507dd262; WORD $0x4850; BYTE $0x11 // vpdpbusd zmm1, zmm16, dword ptr [r8 + 0x44]{1to16}
+	LONG $0x407dd162; WORD $0xf272; BYTE $0x02 // vpslld zmm16, zmm10, 0x2
+	LONG $0x48a53362; WORD $0xf725; BYTE $0xf8 // vpternlogq zmm14, zmm11, zmm23, 0xf8
+	LONG $0x580dc262; WORD $0x6850; BYTE $0x1d // vpdpbusd zmm21, zmm14, dword ptr [r8 + 0x74]{1to16}
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm10, zmm10, 0x2
-	LONG $0x40f5e162; WORD $0xcadb // vpandq zmm17, zmm17, zmm2
+	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
+	LONG $0x40fde162; WORD $0xc2db // vpandq zmm16, zmm16, zmm2
 	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
-	LONG $0x489de362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm17, zmm12, zmm1, 0xf8
-	QUAD $0x02387c5050751262 // vpdpbusd zmm15, zmm17, dword ptr [r8 + r15 + 0x8]{1to16}
-	QUAD $0x0a38445050758262 // vpdpbusd zmm16, zmm17, dword ptr [r8 + r15 + 0x28]{1to16}
-	QUAD $0x12385c5050758262 // vpdpbusd zmm19, zmm17, dword ptr [r8 + r15 + 0x48]{1to16}
-	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
-	QUAD $0x1a38645050758262 // vpdpbusd zmm20, zmm17, dword ptr [r8 + r15 + 0x68]{1to16}
-	LONG $0x40759162; WORD $0xf072; BYTE $0x02 // vpslld zmm17, zmm24, 0x2
-	LONG $0x489d7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm12, zmm1, 0xf8
-	QUAD $0x16386c50582d8262 // vpdpbusd zmm21, zmm10, dword ptr [r8 + r15 + 0x58]{1to16}
-	QUAD $0x1e387450582d8262 // vpdpbusd zmm22, zmm10, dword ptr [r8 + r15 + 0x78]{1to16}
-	LONG $0x40f5e162; WORD $0xcadb // vpandq zmm17, zmm17, zmm2
-	LONG $0x48b5e362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm17, zmm9, zmm1, 0xf8
-	QUAD $0x03387c5050751262 // vpdpbusd zmm15, zmm17, dword ptr [r8 + r15 + 0xc]{1to16}
-	QUAD $0x0b38445050758262 // vpdpbusd zmm16, zmm17, dword ptr [r8 + r15 + 0x2c]{1to16}
-	QUAD $0x13385c5050758262 // vpdpbusd zmm19, zmm17, dword ptr [r8 + r15 + 0x4c]{1to16}
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	QUAD $0x1b38645050758262 // vpdpbusd zmm20, zmm17, dword ptr [r8 + r15 + 0x6c]{1to16}
-	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
-	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
-	LONG $0x480cc162; WORD $0xcf59 // vmulps zmm17, zmm14, zmm15
-	LONG $0x480c3162; WORD $0xf859 // vmulps zmm15, zmm14, zmm16
-	LONG $0x487ca162; WORD $0xc35b // vcvtdq2ps zmm16, zmm19
-	LONG $0x487ca162; WORD $0xdc5b // vcvtdq2ps zmm19, zmm20
-	QUAD $0x5938646e087d8162 // vmovd xmm20, dword ptr [r8 + r15 + 0x164]
-	LONG $0x480ca162; WORD $0xc059 // vmulps zmm16, zmm14, zmm16
-	LONG $0x480c3162; WORD $0xf359 // vmulps zmm14, zmm14, zmm19
-	QUAD $0x58385c6e087d8162 // vmovd xmm19, dword ptr [r8 + r15 + 0x160]
+	LONG $0x40f5a362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm23, 0xf8
+	LONG $0x507d5262; WORD $0x6850; BYTE $0x02 // vpdpbusd zmm13, zmm16, dword ptr [r8 + 0x8]{1to16}
+	LONG $0x507d5262; WORD $0x7850; BYTE $0x0a // vpdpbusd zmm15, zmm16, dword ptr [r8 + 0x28]{1to16}
+	LONG $0x507dc262; WORD $0x5850; BYTE $0x1a // vpdpbusd zmm19, zmm16, dword ptr [r8 + 0x68]{1to16}
+	LONG $0x48a53362; WORD $0xd725; BYTE $0xf8 // vpternlogq zmm10, zmm11, zmm23, 0xf8
+	LONG $0x507dd262; WORD $0x4850; BYTE $0x12 // vpdpbusd zmm1, zmm16, dword ptr [r8 + 0x48]{1to16}
+	LONG $0x40dde162; WORD $0xc2db // vpandq zmm16, zmm20, zmm2
+	LONG $0x087dc162; WORD $0x606e; BYTE $0x5a // vmovd xmm20, dword ptr [r8 + 0x168]
+	LONG $0x582dc262; WORD $0x6850; BYTE $0x1e // vpdpbusd zmm21, zmm10, dword ptr [r8 + 0x78]{1to16}
+	LONG $0x40eda362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm16, zmm18, zmm23, 0xf8
+	LONG $0x507d5262; WORD $0x6850; BYTE $0x03 // vpdpbusd zmm13, zmm16, dword ptr [r8 + 0xc]{1to16}
+	LONG $0x507d5262; WORD $0x7850; BYTE $0x0b // vpdpbusd zmm15, zmm16, dword ptr [r8 + 0x2c]{1to16}
+	LONG $0x507dc262; WORD $0x5850; BYTE $0x1b // vpdpbusd zmm19, zmm16, dword ptr [r8 + 0x6c]{1to16}
+	LONG $0x507dd262; WORD $0x4850; BYTE $0x13 // vpdpbusd zmm1, zmm16, dword ptr [r8 + 0x4c]{1to16}
 	LONG $0x405de262; WORD $0xe047 // vpsllvd zmm20, zmm20, zmm0
 	LONG $0x487da262; WORD $0xe458 // vpbroadcastd zmm20, xmm20
-	QUAD $0x0c38645050458262 // vpdpbusd zmm20, zmm23, dword ptr [r8 + r15 + 0x30]{1to16}
+	LONG $0x504dc262; WORD $0x6050; BYTE $0x14 // vpdpbusd zmm20, zmm22, dword ptr [r8 + 0x50]{1to16}
+	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
+	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
+	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
+	LONG $0x580dc262; WORD $0x6050; BYTE $0x15 // vpdpbusd zmm20, zmm14, dword ptr [r8 + 0x54]{1to16}
+	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
+	LONG $0x481cc162; WORD $0xc559 // vmulps zmm16, zmm12, zmm13
+	LONG $0x481c5162; WORD $0xff59 // vmulps zmm15, zmm12, zmm15
+	LONG $0x582dc262; WORD $0x6050; BYTE $0x16 // vpdpbusd zmm20, zmm10, dword ptr [r8 + 0x58]{1to16}
+	LONG $0x481c6162; WORD $0xc159 // vmulps zmm24, zmm12, zmm1
+	QUAD $0x000160886e79c1c4; BYTE $0x00 // vmovd xmm1, dword ptr [r8 + 0x160]
+	LONG $0x481c3162; WORD $0xe359 // vmulps zmm12, zmm12, zmm19
+	LONG $0x087dc162; WORD $0x586e; BYTE $0x59 // vmovd xmm19, dword ptr [r8 + 0x164]
+	LONG $0x4875f262; WORD $0xc847 // vpsllvd zmm1, zmm1, zmm0
 	LONG $0x4065e262; WORD $0xd847 // vpsllvd zmm19, zmm19, zmm0
+	LONG $0x487df262; WORD $0xc958 // vpbroadcastd zmm1, xmm1
 	LONG $0x487da262; WORD $0xdb58 // vpbroadcastd zmm19, xmm19
-	QUAD $0x04385c5050458262 // vpdpbusd zmm19, zmm23, dword ptr [r8 + r15 + 0x10]{1to16}
-	QUAD $0x0d386450506d8262 // vpdpbusd zmm20, zmm18, dword ptr [r8 + r15 + 0x34]{1to16}
-	QUAD $0x05385c50506d8262 // vpdpbusd zmm19, zmm18, dword ptr [r8 + r15 + 0x14]{1to16}
-	QUAD $0x0e386450582d8262 // vpdpbusd zmm20, zmm10, dword ptr [r8 + r15 + 0x38]{1to16}
-	QUAD $0x06385c50582d8262 // vpdpbusd zmm19, zmm10, dword ptr [r8 + r15 + 0x18]{1to16}
-	LONG $0x482d9162; WORD $0xd072; BYTE $0x02 // vpsrld zmm10, zmm24, 0x2
-	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
-	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	QUAD $0x17386c50582d8262 // vpdpbusd zmm21, zmm10, dword ptr [r8 + r15 + 0x5c]{1to16}
-	QUAD $0x1f387450582d8262 // vpdpbusd zmm22, zmm10, dword ptr [r8 + r15 + 0x7c]{1to16}
-	QUAD $0x0f386450582d8262 // vpdpbusd zmm20, zmm10, dword ptr [r8 + r15 + 0x3c]{1to16}
-	QUAD $0x07385c50582d8262 // vpdpbusd zmm19, zmm10, dword ptr [r8 + r15 + 0x1c]{1to16}
+	LONG $0x504dd262; WORD $0x4850; BYTE $0x04 // vpdpbusd zmm1, zmm22, dword ptr [r8 + 0x10]{1to16}
+	LONG $0x504dc262; WORD $0x5850; BYTE $0x0c // vpdpbusd zmm19, zmm22, dword ptr [r8 + 0x30]{1to16}
+	LONG $0x580dd262; WORD $0x4850; BYTE $0x05 // vpdpbusd zmm1, zmm14, dword ptr [r8 + 0x14]{1to16}
+	LONG $0x580dc262; WORD $0x5850; BYTE $0x0d // vpdpbusd zmm19, zmm14, dword ptr [r8 + 0x34]{1to16}
+	LONG $0x582dd262; WORD $0x4850; BYTE $0x06 // vpdpbusd zmm1, zmm10, dword ptr [r8 + 0x18]{1to16}
+	LONG $0x582dc262; WORD $0x5850; BYTE $0x0e // vpdpbusd zmm19, zmm10, dword ptr [r8 + 0x38]{1to16}
+	LONG $0x482db162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm18, 0x4
+	LONG $0x48ad3362; WORD $0xcf25; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm23, 0xf8
+	LONG $0x5835c262; WORD $0x6050; BYTE $0x17 // vpdpbusd zmm20, zmm9, dword ptr [r8 + 0x5c]{1to16}
+	LONG $0x5835c262; WORD $0x6850; BYTE $0x1f // vpdpbusd zmm21, zmm9, dword ptr [r8 + 0x7c]{1to16}
+	LONG $0x5835d262; WORD $0x4850; BYTE $0x07 // vpdpbusd zmm1, zmm9, dword ptr [r8 + 0x1c]{1to16}
+	LONG $0x5835c262; WORD $0x5850; BYTE $0x0f // vpdpbusd zmm19, zmm9, dword ptr [r8 + 0x3c]{1to16}
 	LONG $0x487c3162; WORD $0xd45b // vcvtdq2ps zmm10, zmm20
 	LONG $0x487c3162; WORD $0xdd5b // vcvtdq2ps zmm11, zmm21
-	LONG $0x487c3162; WORD $0xe65b // vcvtdq2ps zmm12, zmm22
+	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
 	LONG $0x487c3162; WORD $0xcb5b // vcvtdq2ps zmm9, zmm19
-	LONG $0x483d5262; WORD $0xd7a8 // vfmadd213ps zmm10, zmm8, zmm15 # zmm10 = (zmm8 * zmm10) + zmm15
-	LONG $0x483d3262; WORD $0xd8a8 // vfmadd213ps zmm11, zmm8, zmm16 # zmm11 = (zmm8 * zmm11) + zmm16
-	LONG $0x483d5262; WORD $0xe6a8 // vfmadd213ps zmm12, zmm8, zmm14 # zmm12 = (zmm8 * zmm12) + zmm14
-	QUAD $0x41386cb8582d9262 // vfmadd231ps zmm5, zmm10, dword ptr [r8 + r15 + 0x104]{1to16} # zmm5 = (zmm10 * mem) + zmm5
-	QUAD $0x423864b858259262 // vfmadd231ps zmm4, zmm11, dword ptr [r8 + r15 + 0x108]{1to16} # zmm4 = (zmm11 * mem) + zmm4
-	QUAD $0x43385cb8581d9262 // vfmadd231ps zmm3, zmm12, dword ptr [r8 + r15 + 0x10c]{1to16} # zmm3 = (zmm12 * mem) + zmm3
-	LONG $0x483d3262; WORD $0xc9a8 // vfmadd213ps zmm9, zmm8, zmm17 # zmm9 = (zmm8 * zmm9) + zmm17
-	QUAD $0x403874b858359262 // vfmadd231ps zmm6, zmm9, dword ptr [r8 + r15 + 0x100]{1to16} # zmm6 = (zmm9 * mem) + zmm6
-	LONG $0x80c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x180
-	LONG $0x50fd8148; WORD $0x0001; BYTE $0x00 // cmp rbp, 0x150
-	LONG $0xfcbc850f; WORD $0xffff // jne 0x15b90 <pq_q6_k+0x9a0>
-	LONG $0xf86b8d48 // lea rbp, [rbx - 0x8]
-	LONG $0x40c68148; WORD $0x000d; BYTE $0x00 // add rsi, 0xd40
-	WORD $0x014d; BYTE $0xf8 // add r8, r15
+	LONG $0x483d1262; WORD $0xd0a8 // vfmadd213ps zmm10, zmm8, zmm24 # zmm10 = (zmm8 * zmm10) + zmm24
+	LONG $0x483d5262; WORD $0xdca8 // vfmadd213ps zmm11, zmm8, zmm12 # zmm11 = (zmm8 * zmm11) + zmm12
+	LONG $0x582dd262; WORD $0x60b8; BYTE $0x42 // vfmadd231ps zmm4, zmm10, dword ptr [r8 + 0x108]{1to16} # zmm4 = (zmm10 * mem) + zmm4
+	LONG $0x5825d262; WORD $0x58b8; BYTE $0x43 // vfmadd231ps zmm3, zmm11, dword ptr [r8 + 0x10c]{1to16} # zmm3 = (zmm11 * mem) + zmm3
+	LONG $0x483db262; WORD $0xc8a8 // vfmadd213ps zmm1, zmm8, zmm16 # zmm1 = (zmm8 * zmm1) + zmm16
+	LONG $0x483d5262; WORD $0xcfa8 // vfmadd213ps zmm9, zmm8, zmm15 # zmm9 = (zmm8 * zmm9) + zmm15
+	LONG $0x5875d262; WORD $0x70b8; BYTE $0x40 // vfmadd231ps zmm6, zmm1, dword ptr [r8 + 0x100]{1to16} # zmm6 = (zmm1 * mem) + zmm6
+	LONG $0x5835d262; WORD $0x68b8; BYTE $0x41 // vfmadd231ps zmm5, zmm9, dword ptr [r8 + 0x104]{1to16} # zmm5 = (zmm9 * mem) + zmm5
+	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
+	LONG $0x01c6f641 // test r14b, 0x1
+	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
+	LONG $0xfcd5850f; WORD $0xffff // jne 0x16950 <pq_q6_k+0xb90>
+	WORD $0xc5ff // inc ebp
+	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfcb3850f; WORD $0xffff // jne 0x16940 <pq_q6_k+0xb80>
+	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x8948; BYTE $0xeb // mov rbx, rbp
-	LONG $0xfc918f0f; WORD $0xffff // jg 0x15b80 <pq_q6_k+0x990>
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0xfc928f0f; WORD $0xffff // jg 0x16930 <pq_q6_k+0xb70>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf3a8840f; WORD $0xffff // je 0x152a0 <pq_q6_k+0xb0>
+	LONG $0xf1c9840f; WORD $0xffff // je 0x15e70 <pq_q6_k+0xb0>
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf398820f; WORD $0xffff // jb 0x152a0 <pq_q6_k+0xb0>
+	LONG $0xf1b9820f; WORD $0xffff // jb 0x15e70 <pq_q6_k+0xb0>
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf387820f; WORD $0xffff // jb 0x152a0 <pq_q6_k+0xb0>
+	LONG $0xf1a8820f; WORD $0xffff // jb 0x15e70 <pq_q6_k+0xb0>
 	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf376850f; WORD $0xffff // jne 0x152a0 <pq_q6_k+0xb0>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0xf197850f; WORD $0xffff // jne 0x15e70 <pq_q6_k+0xb0>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff366e9; BYTE $0xff // jmp 0x152a0 <pq_q6_k+0xb0>
-	LONG $0xa0c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xa0
+	LONG $0xfff186e9; BYTE $0xff // jmp 0x15e70 <pq_q6_k+0xb0>
+	LONG $0xb0c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xb0
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -4099,567 +4669,667 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	BYTE $0x90 // nop
 
-	// pq_q2_k: +24400
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0d4d8e0f; WORD $0x0000 // jle 0x16cad <pq_q2_k+0xd5d>
+	// pq_q2_k: +27904
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x18ec8348 // sub rsp, 0x18
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	LONG $0x30ec8348 // sub rsp, 0x30
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x0f7c8e0f; WORD $0x0000 // jle 0x17c9e <pq_q2_k+0xf9e>
 	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x1d2e0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1d2e] # 0x17cb0 <quant_x+0x2f0>
-	QUAD $0x1d140d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x1d14] # 0x17ca0 <quant_x+0x2e0>
-	QUAD $0x1d261558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x1d26] # 0x17cbc <quant_x+0x2fc>
-	LONG $0xd1b60f45 // movzx r10d, r9b
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
+	QUAD $0x213a2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x213a] # 0x18e70 <quant_x+0x2c0>
+	QUAD $0x21200d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x2120] # 0x18e60 <quant_x+0x2b0>
+	QUAD $0x21321558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x2132] # 0x18e7c <quant_x+0x2cc>
+	LONG $0xd1b60f45 // movzx r10d, r9b
 	LONG $0xf0490f49 // cmovns rsi, r8
-	LONG $0x04e6c149 // shl r14, 0x4
 	LONG $0x03eec148 // shr rsi, 0x3
 	LONG $0x40de694c; WORD $0x0005; BYTE $0x00 // imul r11, rsi, 0x540
 	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
-	LONG $0x761c8d48 // lea rbx, [rsi + 2*rsi]
+	LONG $0x76048d4c // lea r8, [rsi + 2*rsi]
 	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
 	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
+	LONG $0x2444894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r8
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x04e0c149 // shl r8, 0x4
+	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
 	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
-	WORD $0x1eeb // jmp 0x16008 <pq_q2_k+0xb8>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	WORD $0x22eb // jmp 0x16dc8 <pq_q2_k+0xc8>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
 	WORD $0x014c; BYTE $0xdf // add rdi, r11
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x0c978e0f; WORD $0x0000 // jle 0x16c9f <pq_q2_k+0xd4f>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x0ed68e0f; WORD $0x0000 // jle 0x17c9e <pq_q2_k+0xf9e>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x01f7850f; WORD $0x0000 // jne 0x16210 <pq_q2_k+0x2c0>
+	LONG $0x03cb850f; WORD $0x0000 // jne 0x171a0 <pq_q2_k+0x4a0>
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x01d18e0f; WORD $0x0000 // jle 0x161f3 <pq_q2_k+0x2a3>
+	LONG $0x039e8e0f; WORD $0x0000 // jle 0x17180 <pq_q2_k+0x480>
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894d; BYTE $0xe0 // mov r8, r12
-	WORD $0x894d; BYTE $0xef // mov r15, r13
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x487df262; WORD $0x6e13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [rsi + 0x20]
-	LONG $0x487df262; WORD $0x2613 // vcvtph2ps zmm4, ymmword ptr [rsi]
-	LONG $0x000060bd; BYTE $0x00 // mov ebp, 0x60
-	LONG $0x4854f162; WORD $0xe857 // vxorps zmm5, zmm5, zmm0
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	QUAD $0xffae546f48fe7162 // vmovdqu64 zmm10, zmmword ptr [rsi + 4*rbp - 0x40]
-	LONG $0x48fe7162; WORD $0x1c6f; BYTE $0xae // vmovdqu64 zmm11, zmmword ptr [rsi + 4*rbp]
-	QUAD $0xfe2e7421487df262 // vpmovsxbd zmm6, xmmword ptr [rsi + rbp - 0x20]
+	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x487df262; WORD $0x4613; BYTE $0x01 // vcvtph2ps zmm0, ymmword ptr [rsi + 0x20]
+	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x487cb162; WORD $0xe557 // vxorps zmm4, zmm0, zmm21
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x487df262; WORD $0x0621 // vpmovsxbd zmm0, xmmword ptr [rsi]
+	LONG $0x487df262; WORD $0x7e21; BYTE $0x01 // vpmovsxbd zmm7, xmmword ptr [rsi + 0x10]
+	LONG $0x487c7162; WORD $0x4e10; BYTE $0x01 // vmovups zmm9, zmmword ptr [rsi + 0x40]
+	LONG $0x487c7162; WORD $0x4e10; BYTE $0x02 // vmovups zmm9, zmmword ptr [rsi + 0x80]
+	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x01 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x40]
+	LONG $0x48fe7162; WORD $0x566f; BYTE $0x02 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x80]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	QUAD $0xff2e4421487d7262 // vpmovsxbd zmm8, xmmword ptr [rsi + rbp - 0x10]
-	LONG $0x20c58348 // add rbp, 0x20
-	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
-	LONG $0x581d5262; WORD $0x2850 // vpdpbusd zmm13, zmm12, dword ptr [r8]{1to16}
-	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
-	LONG $0x581d5262; WORD $0x6850; BYTE $0x01 // vpdpbusd zmm13, zmm12, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
-	LONG $0x581d5262; WORD $0x6850; BYTE $0x02 // vpdpbusd zmm13, zmm12, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x481dd162; WORD $0xd372; BYTE $0x02 // vpsrld zmm12, zmm11, 0x2
-	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
-	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
-	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
-	LONG $0x581d5262; WORD $0x6850; BYTE $0x03 // vpdpbusd zmm13, zmm12, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x48357162; WORD $0xdadb // vpandd zmm11, zmm9, zmm2
+	LONG $0x58251262; WORD $0x2450; BYTE $0x38 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15]{1to16}
+	LONG $0x482d7162; WORD $0xdadb // vpandd zmm11, zmm10, zmm2
+	QUAD $0x01386c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r8 + r15 + 0x4]{1to16}
+	LONG $0x4825d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm11, zmm9, 0x2
+	LONG $0x4805d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm15, zmm10, 0x2
+	LONG $0x480dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm14, zmm9, 0x4
+	LONG $0x48257162; WORD $0xdadb // vpandd zmm11, zmm11, zmm2
+	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	QUAD $0x0238645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15 + 0x8]{1to16}
+	LONG $0x48057162; WORD $0xdadb // vpandd zmm11, zmm15, zmm2
+	QUAD $0x03386c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r8 + r15 + 0xc]{1to16}
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
+	LONG $0x487df162; WORD $0xc05b // vcvtps2dq zmm0, zmm0
+	LONG $0x487df162; WORD $0xff5b // vcvtps2dq zmm7, zmm7
+	LONG $0x487df162; WORD $0xf1db // vpandd zmm6, zmm0, zmm1
+	LONG $0x487df162; WORD $0xd072; BYTE $0x04 // vpsrld zmm0, zmm0, 0x4
+	LONG $0x48457162; WORD $0xc1db // vpandd zmm8, zmm7, zmm1
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487df162; WORD $0xc1db // vpandd zmm0, zmm0, zmm1
+	LONG $0x4845f162; WORD $0xf9db // vpandd zmm7, zmm7, zmm1
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
-	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
-	LONG $0x4854f162; WORD $0xf659 // vmulps zmm6, zmm5, zmm6
-	LONG $0x487c5162; WORD $0xe55b // vcvtdq2ps zmm12, zmm13
+	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x48155162; WORD $0xdcfe // vpaddd zmm11, zmm13, zmm12
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x48645162; WORD $0xc059 // vmulps zmm8, zmm3, zmm8
+	LONG $0x485cf162; WORD $0xc059 // vmulps zmm0, zmm4, zmm0
+	LONG $0x484cd162; WORD $0xf359 // vmulps zmm6, zmm6, zmm11
+	LONG $0x107a01c4; WORD $0x385c; BYTE $0x28 // vmovss xmm11, dword ptr [r8 + r15 + 0x28]
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
+	LONG $0x487d7262; WORD $0xdea8 // vfmadd213ps zmm11, zmm0, zmm6 # zmm11 = (zmm0 * zmm11) + zmm6
+	LONG $0x480df162; WORD $0xc2db // vpandd zmm0, zmm14, zmm2
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	QUAD $0x04387450587d9262 // vpdpbusd zmm6, zmm0, dword ptr [r8 + r15 + 0x10]{1to16}
+	LONG $0x4805f162; WORD $0xc2db // vpandd zmm0, zmm15, zmm2
+	QUAD $0x05386450587d1262 // vpdpbusd zmm12, zmm0, dword ptr [r8 + r15 + 0x14]{1to16}
+	LONG $0x487dd162; WORD $0xd172; BYTE $0x06 // vpsrld zmm0, zmm9, 0x6
+	LONG $0x4835d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm9, zmm10, 0x6
+	LONG $0x487df162; WORD $0xc2db // vpandd zmm0, zmm0, zmm2
+	LONG $0x48357162; WORD $0xcadb // vpandd zmm9, zmm9, zmm2
+	QUAD $0x06387450587d9262 // vpdpbusd zmm6, zmm0, dword ptr [r8 + r15 + 0x18]{1to16}
+	QUAD $0x0738645058351262 // vpdpbusd zmm12, zmm9, dword ptr [r8 + r15 + 0x1c]{1to16}
+	LONG $0x485cf162; WORD $0xc759 // vmulps zmm0, zmm4, zmm7
+	LONG $0x107a81c4; WORD $0x387c; BYTE $0x2c // vmovss xmm7, dword ptr [r8 + r15 + 0x2c]
+	LONG $0x487c7162; WORD $0x4e10; BYTE $0x03 // vmovups zmm9, zmmword ptr [rsi + 0xc0]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x481df162; WORD $0xf6fe // vpaddd zmm6, zmm12, zmm6
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x483dd262; WORD $0xf3a8 // vfmadd213ps zmm6, zmm8, zmm11 # zmm6 = (zmm8 * zmm6) + zmm11
+	LONG $0x487d7262; WORD $0x4621; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [rsi + 0x30]
+	LONG $0x487df262; WORD $0xf7b8 // vfmadd231ps zmm6, zmm0, zmm7 # zmm6 = (zmm0 * zmm7) + zmm6
+	LONG $0x487df262; WORD $0x4621; BYTE $0x02 // vpmovsxbd zmm0, xmmword ptr [rsi + 0x20]
+	QUAD $0x0838749858559262 // vfmadd132ps zmm6, zmm5, dword ptr [r8 + r15 + 0x20]{1to16} # zmm6 = (zmm6 * mem) + zmm5
+	LONG $0x487c7162; WORD $0x4e10; BYTE $0x04 // vmovups zmm9, zmmword ptr [rsi + 0x100]
+	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [rsi + 0xc0]
+	LONG $0x48fe7162; WORD $0x566f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x100]
+	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
+	LONG $0x487cd162; WORD $0xf85b // vcvtdq2ps zmm7, zmm8
+	LONG $0x48357162; WORD $0xdadb // vpandd zmm11, zmm9, zmm2
+	QUAD $0x0c38645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15 + 0x30]{1to16}
+	LONG $0x482d7162; WORD $0xdadb // vpandd zmm11, zmm10, zmm2
+	QUAD $0x0d386c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r8 + r15 + 0x34]{1to16}
+	LONG $0x4825d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm11, zmm9, 0x2
+	LONG $0x480dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm14, zmm10, 0x2
+	LONG $0x48257162; WORD $0xdadb // vpandd zmm11, zmm11, zmm2
+	LONG $0x487df162; WORD $0xff5b // vcvtps2dq zmm7, zmm7
+	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	QUAD $0x0e38645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15 + 0x38]{1to16}
+	LONG $0x480d7162; WORD $0xdadb // vpandd zmm11, zmm14, zmm2
+	QUAD $0x0f386c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r8 + r15 + 0x3c]{1to16}
+	LONG $0x480dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm14, zmm9, 0x4
+	LONG $0x487df162; WORD $0xc05b // vcvtps2dq zmm0, zmm0
+	LONG $0x48457162; WORD $0xc1db // vpandd zmm8, zmm7, zmm1
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x4845f162; WORD $0xf9db // vpandd zmm7, zmm7, zmm1
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x487df162; WORD $0xe9db // vpandd zmm5, zmm0, zmm1
+	LONG $0x487df162; WORD $0xd072; BYTE $0x04 // vpsrld zmm0, zmm0, 0x4
+	LONG $0x48645162; WORD $0xc059 // vmulps zmm8, zmm3, zmm8
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487df162; WORD $0xc1db // vpandd zmm0, zmm0, zmm1
+	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	LONG $0x48155162; WORD $0xdcfe // vpaddd zmm11, zmm13, zmm12
 	LONG $0x4815d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm13, zmm10, 0x4
-	LONG $0x4844d162; WORD $0xfc59 // vmulps zmm7, zmm7, zmm12
-	LONG $0x107a41c4; WORD $0x2860 // vmovss xmm12, dword ptr [r8 + 0x28]
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
-	LONG $0x484d7262; WORD $0xe7a8 // vfmadd213ps zmm12, zmm6, zmm7 # zmm12 = (zmm6 * zmm12) + zmm7
-	LONG $0x4815f162; WORD $0xf2db // vpandd zmm6, zmm13, zmm2
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x584dd262; WORD $0x7850; BYTE $0x04 // vpdpbusd zmm7, zmm6, dword ptr [r8 + 0x10]{1to16}
-	LONG $0x484dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm6, zmm11, 0x4
-	LONG $0x484df162; WORD $0xf2db // vpandd zmm6, zmm6, zmm2
-	LONG $0x584dd262; WORD $0x7850; BYTE $0x05 // vpdpbusd zmm7, zmm6, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x484dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm6, zmm10, 0x6
-	LONG $0x484df162; WORD $0xf2db // vpandd zmm6, zmm6, zmm2
-	LONG $0x584dd262; WORD $0x7850; BYTE $0x06 // vpdpbusd zmm7, zmm6, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x484dd162; WORD $0xd372; BYTE $0x06 // vpsrld zmm6, zmm11, 0x6
-	LONG $0x484df162; WORD $0xf2db // vpandd zmm6, zmm6, zmm2
-	LONG $0x584dd262; WORD $0x7850; BYTE $0x07 // vpdpbusd zmm7, zmm6, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x4854d162; WORD $0xf059 // vmulps zmm6, zmm5, zmm8
-	LONG $0x107a41c4; WORD $0x2c40 // vmovss xmm8, dword ptr [r8 + 0x2c]
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x485cf162; WORD $0xc059 // vmulps zmm0, zmm4, zmm0
+	LONG $0x4854d162; WORD $0xeb59 // vmulps zmm5, zmm5, zmm11
+	LONG $0x107a01c4; WORD $0x385c; BYTE $0x58 // vmovss xmm11, dword ptr [r8 + r15 + 0x58]
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
+	LONG $0x487d7262; WORD $0xdda8 // vfmadd213ps zmm11, zmm0, zmm5 # zmm11 = (zmm0 * zmm11) + zmm5
+	LONG $0x480df162; WORD $0xc2db // vpandd zmm0, zmm14, zmm2
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	QUAD $0x10386c50587d9262 // vpdpbusd zmm5, zmm0, dword ptr [r8 + r15 + 0x40]{1to16}
+	LONG $0x4815f162; WORD $0xc2db // vpandd zmm0, zmm13, zmm2
+	QUAD $0x11386450587d1262 // vpdpbusd zmm12, zmm0, dword ptr [r8 + r15 + 0x44]{1to16}
+	LONG $0x487dd162; WORD $0xd172; BYTE $0x06 // vpsrld zmm0, zmm9, 0x6
+	LONG $0x4835d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm9, zmm10, 0x6
+	LONG $0x487df162; WORD $0xc2db // vpandd zmm0, zmm0, zmm2
+	LONG $0x48357162; WORD $0xcadb // vpandd zmm9, zmm9, zmm2
+	QUAD $0x12386c50587d9262 // vpdpbusd zmm5, zmm0, dword ptr [r8 + r15 + 0x48]{1to16}
+	QUAD $0x1338645058351262 // vpdpbusd zmm12, zmm9, dword ptr [r8 + r15 + 0x4c]{1to16}
+	LONG $0x485cf162; WORD $0xc759 // vmulps zmm0, zmm4, zmm7
+	LONG $0x107a81c4; WORD $0x387c; BYTE $0x5c // vmovss xmm7, dword ptr [r8 + r15 + 0x5c]
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487d5262; WORD $0xc018 // vbroadcastss zmm8, xmm8
-	LONG $0x4835d262; WORD $0xfca8 // vfmadd213ps zmm7, zmm9, zmm12 # zmm7 = (zmm9 * zmm7) + zmm12
-	LONG $0x484dd262; WORD $0xf8b8 // vfmadd231ps zmm7, zmm6, zmm8 # zmm7 = (zmm6 * zmm8) + zmm7
-	LONG $0x5845d262; WORD $0x58b8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [r8 + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	LONG $0x30c08349 // add r8, 0x30
-	LONG $0x60fd8148; WORD $0x0001; BYTE $0x00 // cmp rbp, 0x160
-	LONG $0xfe75850f; WORD $0xffff // jne 0x16050 <pq_q2_k+0x100>
-	LONG $0x40c68148; WORD $0x0005; BYTE $0x00 // add rsi, 0x540
-	LONG $0xf86f8d49 // lea rbp, [r15 - 0x8]
-	LONG $0x08ff8349 // cmp r15, 0x8
-	WORD $0x8949; BYTE $0xef // mov r15, rbp
-	LONG $0xfe3d8f0f; WORD $0xffff // jg 0x16030 <pq_q2_k+0xe0>
+	LONG $0x481df162; WORD $0xedfe // vpaddd zmm5, zmm12, zmm5
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x483dd262; WORD $0xeba8 // vfmadd213ps zmm5, zmm8, zmm11 # zmm5 = (zmm8 * zmm5) + zmm11
+	LONG $0x487df262; WORD $0xefb8 // vfmadd231ps zmm5, zmm0, zmm7 # zmm5 = (zmm0 * zmm7) + zmm5
+	QUAD $0x14386c98584d9262 // vfmadd132ps zmm5, zmm6, dword ptr [r8 + r15 + 0x50]{1to16} # zmm5 = (zmm5 * mem) + zmm6
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
+	LONG $0xfca4850f; WORD $0xffff // jne 0x16e10 <pq_q2_k+0x110>
+	WORD $0x014d; BYTE $0xf8 // add r8, r15
+	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0xfc708f0f; WORD $0xffff // jg 0x16df0 <pq_q2_k+0xf0>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfdf4840f; WORD $0xffff // je 0x15ff0 <pq_q2_k+0xa0>
-	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xfffde9e9; BYTE $0xff // jmp 0x15ff0 <pq_q2_k+0xa0>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0xfc27840f; WORD $0xffff // je 0x16db0 <pq_q2_k+0xb0>
+	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
+	LONG $0xfffc1ce9; BYTE $0xff // jmp 0x16db0 <pq_q2_k+0xb0>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x067a820f; WORD $0x0000 // jb 0x168a0 <pq_q2_k+0x950>
+	LONG $0x06b6820f; WORD $0x0000 // jb 0x17870 <pq_q2_k+0xb70>
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x05ed8e0f; WORD $0x0000 // jle 0x1682f <pq_q2_k+0x8df>
+	LONG $0x061c8e0f; WORD $0x0000 // jle 0x177f2 <pq_q2_k+0xaf2>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
 	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x487d7262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm12, ymmword ptr [rbp + 0x20]
+	LONG $0x487df262; WORD $0x4513; BYTE $0x01 // vcvtph2ps zmm0, ymmword ptr [rbp + 0x20]
 	LONG $0x487d7262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm11, ymmword ptr [rbp]
-	LONG $0x0060bf41; WORD $0x0000 // mov r15d, 0x60
-	LONG $0x481c7162; WORD $0xe057 // vxorps zmm12, zmm12, zmm0
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	QUAD $0xfe3d6c21487d3262 // vpmovsxbd zmm13, xmmword ptr [rbp + r15 - 0x20]
-	LONG $0x004da162; WORD $0xf6ef // vpxord xmm22, xmm22, xmm22
-	LONG $0x003d0162; WORD $0xc0ef // vpxord xmm24, xmm24, xmm24
-	LONG $0x006da162; WORD $0xd2ef // vpxord xmm18, xmm18, xmm18
-	LONG $0x005da162; WORD $0xe4ef // vpxord xmm20, xmm20, xmm20
-	LONG $0x0065a162; WORD $0xdbef // vpxord xmm19, xmm19, xmm19
-	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
-	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
+	LONG $0x40c58348 // add rbp, 0x40
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x487c3162; WORD $0xe557 // vxorps zmm12, zmm0, zmm21
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xf4 // mov r12, r14
+	LONG $0x05e4c149 // shl r12, 0x5
+	LONG $0x07e6c149 // shl r14, 0x7
 	LONG $0x0045a162; WORD $0xffef // vpxord xmm23, xmm23, xmm23
-	LONG $0x00050162; WORD $0xffef // vpxord xmm31, xmm31, xmm31
+	LONG $0x00350162; WORD $0xc9ef // vpxord xmm25, xmm25, xmm25
+	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
+	LONG $0x005da162; WORD $0xe4ef // vpxord xmm20, xmm20, xmm20
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x0065a162; WORD $0xdbef // vpxord xmm19, xmm19, xmm19
+	LONG $0x003d0162; WORD $0xc0ef // vpxord xmm24, xmm24, xmm24
+	LONG $0x000d0162; WORD $0xf6ef // vpxord xmm30, xmm30, xmm30
 	LONG $0x00150162; WORD $0xedef // vpxord xmm29, xmm29, xmm29
 	LONG $0x001d0162; WORD $0xe4ef // vpxord xmm28, xmm28, xmm28
 	LONG $0x00250162; WORD $0xdbef // vpxord xmm27, xmm27, xmm27
+	QUAD $0x00254421487db262 // vpmovsxbd zmm0, xmmword ptr [rbp + r12]
+	QUAD $0x01357c6f48fe3162 // vmovdqu64 zmm15, zmmword ptr [rbp + r14 + 0x40]
+	LONG $0x4805e162; WORD $0xf2db // vpandd zmm22, zmm15, zmm2
+	LONG $0x504de262; WORD $0x7e50; BYTE $0x08 // vpdpbusd zmm23, zmm22, dword ptr [rsi + 0x20]{1to16}
+	LONG $0x504d6262; WORD $0x4e50; BYTE $0x10 // vpdpbusd zmm25, zmm22, dword ptr [rsi + 0x40]{1to16}
+	LONG $0x504de262; WORD $0x4e50; BYTE $0x18 // vpdpbusd zmm17, zmm22, dword ptr [rsi + 0x60]{1to16}
+	LONG $0x504de262; WORD $0x6650; BYTE $0x20 // vpdpbusd zmm20, zmm22, dword ptr [rsi + 0x80]{1to16}
+	LONG $0x504de262; WORD $0x4650; BYTE $0x28 // vpdpbusd zmm16, zmm22, dword ptr [rsi + 0xa0]{1to16}
+	LONG $0x504de262; WORD $0x5e50; BYTE $0x30 // vpdpbusd zmm19, zmm22, dword ptr [rsi + 0xc0]{1to16}
+	LONG $0x504d6262; WORD $0x4650; BYTE $0x38 // vpdpbusd zmm24, zmm22, dword ptr [rsi + 0xe0]{1to16}
+	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	LONG $0x487df162; WORD $0xc05b // vcvtps2dq zmm0, zmm0
+	LONG $0x487d7162; WORD $0xe9db // vpandd zmm13, zmm0, zmm1
+	LONG $0x487df162; WORD $0xd072; BYTE $0x04 // vpsrld zmm0, zmm0, 0x4
+	LONG $0x487df162; WORD $0xc1db // vpandd zmm0, zmm0, zmm1
 	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
-	LONG $0x487d5162; WORD $0xed5b // vcvtps2dq zmm13, zmm13
-	LONG $0x48157162; WORD $0xf1db // vpandd zmm14, zmm13, zmm1
-	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
-	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
-	LONG $0x48157162; WORD $0xe9db // vpandd zmm13, zmm13, zmm1
-	LONG $0x487cc162; WORD $0xed5b // vcvtdq2ps zmm21, zmm13
-	QUAD $0x00bd6c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rbp + 4*r15]
-	LONG $0x4824c162; WORD $0xc659 // vmulps zmm16, zmm11, zmm14
-	QUAD $0xffbd746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rbp + 4*r15 - 0x40]
-	LONG $0x480d6162; WORD $0xcadb // vpandd zmm25, zmm14, zmm2
-	LONG $0x5035e262; WORD $0x3650 // vpdpbusd zmm22, zmm25, dword ptr [rsi]{1to16}
-	LONG $0x50356262; WORD $0x4650; BYTE $0x08 // vpdpbusd zmm24, zmm25, dword ptr [rsi + 0x20]{1to16}
-	LONG $0x5035e262; WORD $0x5650; BYTE $0x10 // vpdpbusd zmm18, zmm25, dword ptr [rsi + 0x40]{1to16}
-	LONG $0x5035e262; WORD $0x6650; BYTE $0x18 // vpdpbusd zmm20, zmm25, dword ptr [rsi + 0x60]{1to16}
-	LONG $0x5035e262; WORD $0x5e50; BYTE $0x20 // vpdpbusd zmm19, zmm25, dword ptr [rsi + 0x80]{1to16}
-	LONG $0x50357262; WORD $0x7e50; BYTE $0x28 // vpdpbusd zmm15, zmm25, dword ptr [rsi + 0xa0]{1to16}
-	LONG $0x5035e262; WORD $0x4e50; BYTE $0x30 // vpdpbusd zmm17, zmm25, dword ptr [rsi + 0xc0]{1to16}
-	LONG $0x5035e262; WORD $0x7e50; BYTE $0x38 // vpdpbusd zmm23, zmm25, dword ptr [rsi + 0xe0]{1to16}
-	LONG $0x48156162; WORD $0xcadb // vpandd zmm25, zmm13, zmm2
-	LONG $0x5035e262; WORD $0x7650; BYTE $0x01 // vpdpbusd zmm22, zmm25, dword ptr [rsi + 0x4]{1to16}
-	LONG $0x50356262; WORD $0x4650; BYTE $0x09 // vpdpbusd zmm24, zmm25, dword ptr [rsi + 0x24]{1to16}
-	LONG $0x5035e262; WORD $0x5650; BYTE $0x11 // vpdpbusd zmm18, zmm25, dword ptr [rsi + 0x44]{1to16}
-	LONG $0x5035e262; WORD $0x6650; BYTE $0x19 // vpdpbusd zmm20, zmm25, dword ptr [rsi + 0x64]{1to16}
-	LONG $0x5035e262; WORD $0x5e50; BYTE $0x21 // vpdpbusd zmm19, zmm25, dword ptr [rsi + 0x84]{1to16}
-	LONG $0x50357262; WORD $0x7e50; BYTE $0x29 // vpdpbusd zmm15, zmm25, dword ptr [rsi + 0xa4]{1to16}
-	LONG $0x5035e262; WORD $0x4e50; BYTE $0x31 // vpdpbusd zmm17, zmm25, dword ptr [rsi + 0xc4]{1to16}
-	LONG $0x5035e262; WORD $0x7e50; BYTE $0x39 // vpdpbusd zmm23, zmm25, dword ptr [rsi + 0xe4]{1to16}
-	LONG $0x4035d162; WORD $0xd672; BYTE $0x02 // vpsrld zmm25, zmm14, 0x2
-	LONG $0x40356162; WORD $0xcadb // vpandd zmm25, zmm25, zmm2
-	LONG $0x5035e262; WORD $0x7650; BYTE $0x02 // vpdpbusd zmm22, zmm25, dword ptr [rsi + 0x8]{1to16}
-	LONG $0x50356262; WORD $0x4650; BYTE $0x0a // vpdpbusd zmm24, zmm25, dword ptr [rsi + 0x28]{1to16}
-	LONG $0x5035e262; WORD $0x5650; BYTE $0x12 // vpdpbusd zmm18, zmm25, dword ptr [rsi + 0x48]{1to16}
-	LONG $0x5035e262; WORD $0x6650; BYTE $0x1a // vpdpbusd zmm20, zmm25, dword ptr [rsi + 0x68]{1to16}
-	LONG $0x5035e262; WORD $0x5e50; BYTE $0x22 // vpdpbusd zmm19, zmm25, dword ptr [rsi + 0x88]{1to16}
-	LONG $0x50357262; WORD $0x7e50; BYTE $0x2a // vpdpbusd zmm15, zmm25, dword ptr [rsi + 0xa8]{1to16}
-	LONG $0x5035e262; WORD $0x4e50; BYTE $0x32 // vpdpbusd zmm17, zmm25, dword ptr [rsi + 0xc8]{1to16}
-	LONG $0x5035e262; WORD $0x7e50; BYTE $0x3a // vpdpbusd zmm23, zmm25, dword ptr [rsi + 0xe8]{1to16}
-	LONG $0x4035d162; WORD $0xd572; BYTE $0x02 // vpsrld zmm25, zmm13, 0x2
-	LONG $0x40356162; WORD $0xcadb // vpandd zmm25, zmm25, zmm2
-	LONG $0x5035e262; WORD $0x7650; BYTE $0x03 // vpdpbusd zmm22, zmm25, dword ptr [rsi + 0xc]{1to16}
-	LONG $0x50356262; WORD $0x4650; BYTE $0x0b // vpdpbusd zmm24, zmm25, dword ptr [rsi + 0x2c]{1to16}
-	LONG $0x5035e262; WORD $0x5650; BYTE $0x13 // vpdpbusd zmm18, zmm25, dword ptr [rsi + 0x4c]{1to16}
-	LONG $0x5035e262; WORD $0x6650; BYTE $0x1b // vpdpbusd zmm20, zmm25, dword ptr [rsi + 0x6c]{1to16}
-	LONG $0x5035e262; WORD $0x5e50; BYTE $0x23 // vpdpbusd zmm19, zmm25, dword ptr [rsi + 0x8c]{1to16}
-	LONG $0x50357262; WORD $0x7e50; BYTE $0x2b // vpdpbusd zmm15, zmm25, dword ptr [rsi + 0xac]{1to16}
-	LONG $0x5035e262; WORD $0x4e50; BYTE $0x33 // vpdpbusd zmm17, zmm25, dword ptr [rsi + 0xcc]{1to16}
-	LONG $0x5035e262; WORD $0x7e50; BYTE $0x3b // vpdpbusd zmm23, zmm25, dword ptr [rsi + 0xec]{1to16}
-	LONG $0x481c2162; WORD $0xcd59 // vmulps zmm25, zmm12, zmm21
-	LONG $0x487ca162; WORD $0xee5b // vcvtdq2ps zmm21, zmm22
-	LONG $0x087ee162; WORD $0x7610; BYTE $0x50 // vmovss xmm22, dword ptr [rsi + 0x140]
-	LONG $0x487c0162; WORD $0xc05b // vcvtdq2ps zmm24, zmm24
-	LONG $0x487ca162; WORD $0xd25b // vcvtdq2ps zmm18, zmm18
-	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
-	LONG $0x487ca162; WORD $0xff5b // vcvtdq2ps zmm23, zmm23
-	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
-	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
+	LONG $0x487ce162; WORD $0xe85b // vcvtdq2ps zmm21, zmm0
+	QUAD $0x01254421487db262 // vpmovsxbd zmm0, xmmword ptr [rbp + r12 + 0x10]
+	LONG $0x4824c162; WORD $0xd559 // vmulps zmm18, zmm11, zmm13
+	QUAD $0x02356c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rbp + r14 + 0x80]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x487c7162; WORD $0xf05b // vcvtdq2ps zmm14, zmm0
+	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
+	LONG $0x504df262; WORD $0x0650 // vpdpbusd zmm0, zmm22, dword ptr [rsi]{1to16}
+	LONG $0x4815e162; WORD $0xf2db // vpandd zmm22, zmm13, zmm2
+	LONG $0x504de262; WORD $0x7e50; BYTE $0x09 // vpdpbusd zmm23, zmm22, dword ptr [rsi + 0x24]{1to16}
+	LONG $0x504d6262; WORD $0x4e50; BYTE $0x11 // vpdpbusd zmm25, zmm22, dword ptr [rsi + 0x44]{1to16}
+	LONG $0x504de262; WORD $0x4e50; BYTE $0x19 // vpdpbusd zmm17, zmm22, dword ptr [rsi + 0x64]{1to16}
+	LONG $0x504de262; WORD $0x6650; BYTE $0x21 // vpdpbusd zmm20, zmm22, dword ptr [rsi + 0x84]{1to16}
+	LONG $0x504de262; WORD $0x4650; BYTE $0x29 // vpdpbusd zmm16, zmm22, dword ptr [rsi + 0xa4]{1to16}
+	LONG $0x504de262; WORD $0x5e50; BYTE $0x31 // vpdpbusd zmm19, zmm22, dword ptr [rsi + 0xc4]{1to16}
+	LONG $0x504d6262; WORD $0x4650; BYTE $0x39 // vpdpbusd zmm24, zmm22, dword ptr [rsi + 0xe4]{1to16}
+	LONG $0x504df262; WORD $0x4650; BYTE $0x01 // vpdpbusd zmm0, zmm22, dword ptr [rsi + 0x4]{1to16}
+	LONG $0x404dd162; WORD $0xd772; BYTE $0x02 // vpsrld zmm22, zmm15, 0x2
+	LONG $0x487d5162; WORD $0xf65b // vcvtps2dq zmm14, zmm14
+	LONG $0x404de162; WORD $0xf2db // vpandd zmm22, zmm22, zmm2
+	LONG $0x504de262; WORD $0x7e50; BYTE $0x0a // vpdpbusd zmm23, zmm22, dword ptr [rsi + 0x28]{1to16}
+	LONG $0x504d6262; WORD $0x4e50; BYTE $0x12 // vpdpbusd zmm25, zmm22, dword ptr [rsi + 0x48]{1to16}
+	LONG $0x504de262; WORD $0x4e50; BYTE $0x1a // vpdpbusd zmm17, zmm22, dword ptr [rsi + 0x68]{1to16}
+	LONG $0x504de262; WORD $0x6650; BYTE $0x22 // vpdpbusd zmm20, zmm22, dword ptr [rsi + 0x88]{1to16}
+	LONG $0x504de262; WORD $0x4650; BYTE $0x2a // vpdpbusd zmm16, zmm22, dword ptr [rsi + 0xa8]{1to16}
+	LONG $0x504de262; WORD $0x5e50; BYTE $0x32 // vpdpbusd zmm19, zmm22, dword ptr [rsi + 0xc8]{1to16}
+	LONG $0x504d6262; WORD $0x4650; BYTE $0x3a // vpdpbusd zmm24, zmm22, dword ptr [rsi + 0xe8]{1to16}
+	LONG $0x504df262; WORD $0x4650; BYTE $0x02 // vpdpbusd zmm0, zmm22, dword ptr [rsi + 0x8]{1to16}
+	LONG $0x404dd162; WORD $0xd572; BYTE $0x02 // vpsrld zmm22, zmm13, 0x2
+	LONG $0x404de162; WORD $0xf2db // vpandd zmm22, zmm22, zmm2
+	LONG $0x504de262; WORD $0x7e50; BYTE $0x0b // vpdpbusd zmm23, zmm22, dword ptr [rsi + 0x2c]{1to16}
+	LONG $0x504d6262; WORD $0x4e50; BYTE $0x13 // vpdpbusd zmm25, zmm22, dword ptr [rsi + 0x4c]{1to16}
+	LONG $0x504de262; WORD $0x4e50; BYTE $0x1b // vpdpbusd zmm17, zmm22, dword ptr [rsi + 0x6c]{1to16}
+	LONG $0x504de262; WORD $0x6650; BYTE $0x23 // vpdpbusd zmm20, zmm22, dword ptr [rsi + 0x8c]{1to16}
+	LONG $0x504de262; WORD $0x4650; BYTE $0x2b // vpdpbusd zmm16, zmm22, dword ptr [rsi + 0xac]{1to16}
+	LONG $0x504de262; WORD $0x5e50; BYTE $0x33 // vpdpbusd zmm19, zmm22, dword ptr [rsi + 0xcc]{1to16}
+	LONG $0x504d6262; WORD $0x4650; BYTE $0x3b // vpdpbusd zmm24, zmm22, dword ptr [rsi + 0xec]{1to16}
+	LONG $0x504df262; WORD $0x4650; BYTE $0x03 // vpdpbusd zmm0, zmm22, dword ptr [rsi + 0xc]{1to16}
+	LONG $0x487c2162; WORD $0xd75b // vcvtdq2ps zmm26, zmm23
+	LONG $0x087ee162; WORD $0x7e10; BYTE $0x51 // vmovss xmm23, dword ptr [rsi + 0x144]
+	LONG $0x487c0162; WORD $0xc95b // vcvtdq2ps zmm25, zmm25
 	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
-	LONG $0x407ca162; WORD $0xed59 // vmulps zmm21, zmm16, zmm21
-	LONG $0x407c0162; WORD $0xc059 // vmulps zmm24, zmm16, zmm24
-	LONG $0x407c2162; WORD $0xd259 // vmulps zmm26, zmm16, zmm18
-	LONG $0x407c2162; WORD $0xf459 // vmulps zmm30, zmm16, zmm20
-	LONG $0x407ca162; WORD $0xff59 // vmulps zmm23, zmm16, zmm23
-	LONG $0x087ee162; WORD $0x6610; BYTE $0x53 // vmovss xmm20, dword ptr [rsi + 0x14c]
-	LONG $0x487ca162; WORD $0xf65b // vcvtdq2ps zmm22, zmm22
-	LONG $0x487da262; WORD $0xf618 // vbroadcastss zmm22, xmm22
 	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
-	LONG $0x4035a262; WORD $0xf5a8 // vfmadd213ps zmm22, zmm25, zmm21 # zmm22 = (zmm25 * zmm22) + zmm21
-	LONG $0x087ee162; WORD $0x6e10; BYTE $0x51 // vmovss xmm21, dword ptr [rsi + 0x144]
-	LONG $0x487da262; WORD $0xe418 // vbroadcastss zmm20, xmm20
-	LONG $0x40358262; WORD $0xe6a8 // vfmadd213ps zmm20, zmm25, zmm30 # zmm20 = (zmm25 * zmm20) + zmm30
-	LONG $0x487ca162; WORD $0xed5b // vcvtdq2ps zmm21, zmm21
-	LONG $0x487da262; WORD $0xed18 // vbroadcastss zmm21, xmm21
-	LONG $0x40358262; WORD $0xe8a8 // vfmadd213ps zmm21, zmm25, zmm24 # zmm21 = (zmm25 * zmm21) + zmm24
-	LONG $0x087e6162; WORD $0x4610; BYTE $0x52 // vmovss xmm24, dword ptr [rsi + 0x148]
-	LONG $0x487c0162; WORD $0xc05b // vcvtdq2ps zmm24, zmm24
-	LONG $0x487d8262; WORD $0xd018 // vbroadcastss zmm18, xmm24
-	LONG $0x087e6162; WORD $0x4610; BYTE $0x55 // vmovss xmm24, dword ptr [rsi + 0x154]
-	LONG $0x40358262; WORD $0xd2a8 // vfmadd213ps zmm18, zmm25, zmm26 # zmm18 = (zmm25 * zmm18) + zmm26
-	LONG $0x407c2162; WORD $0xd359 // vmulps zmm26, zmm16, zmm19
-	LONG $0x087ee162; WORD $0x5e10; BYTE $0x54 // vmovss xmm19, dword ptr [rsi + 0x150]
-	LONG $0x487c0162; WORD $0xc05b // vcvtdq2ps zmm24, zmm24
+	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
 	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
+	LONG $0x487c0162; WORD $0xc05b // vcvtdq2ps zmm24, zmm24
+	LONG $0x487ce162; WORD $0xf05b // vcvtdq2ps zmm22, zmm0
+	LONG $0x481cb162; WORD $0xc559 // vmulps zmm0, zmm12, zmm21
+	LONG $0x406c0162; WORD $0xc959 // vmulps zmm25, zmm18, zmm25
+	LONG $0x406c2162; WORD $0xfb59 // vmulps zmm31, zmm18, zmm19
+	LONG $0x087ee162; WORD $0x5e10; BYTE $0x56 // vmovss xmm19, dword ptr [rsi + 0x158]
+	LONG $0x406c0162; WORD $0xc059 // vmulps zmm24, zmm18, zmm24
+	LONG $0x406ca162; WORD $0xee59 // vmulps zmm21, zmm18, zmm22
+	LONG $0x087ee162; WORD $0x7610; BYTE $0x50 // vmovss xmm22, dword ptr [rsi + 0x140]
+	LONG $0x487ca162; WORD $0xff5b // vcvtdq2ps zmm23, zmm23
+	LONG $0x487da262; WORD $0xff18 // vbroadcastss zmm23, xmm23
+	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
+	LONG $0x487ca162; WORD $0xf65b // vcvtdq2ps zmm22, zmm22
 	LONG $0x487da262; WORD $0xdb18 // vbroadcastss zmm19, xmm19
-	LONG $0x40358262; WORD $0xdaa8 // vfmadd213ps zmm19, zmm25, zmm26 # zmm19 = (zmm25 * zmm19) + zmm26
-	LONG $0x407c4162; WORD $0xd759 // vmulps zmm26, zmm16, zmm15
-	LONG $0x487d1262; WORD $0xf818 // vbroadcastss zmm15, xmm24
-	LONG $0x407c2162; WORD $0xc159 // vmulps zmm24, zmm16, zmm17
-	LONG $0x087ee162; WORD $0x4610; BYTE $0x57 // vmovss xmm16, dword ptr [rsi + 0x15c]
-	LONG $0x087ee162; WORD $0x4e10; BYTE $0x56 // vmovss xmm17, dword ptr [rsi + 0x158]
-	LONG $0x40351262; WORD $0xfaa8 // vfmadd213ps zmm15, zmm25, zmm26 # zmm15 = (zmm25 * zmm15) + zmm26
+	LONG $0x487da262; WORD $0xf618 // vbroadcastss zmm22, xmm22
+	LONG $0x487d8262; WORD $0xdfa8 // vfmadd213ps zmm19, zmm0, zmm31 # zmm19 = (zmm0 * zmm19) + zmm31
+	LONG $0x487da262; WORD $0xf5a8 // vfmadd213ps zmm22, zmm0, zmm21 # zmm22 = (zmm0 * zmm22) + zmm21
+	LONG $0x406c8162; WORD $0xea59 // vmulps zmm21, zmm18, zmm26
+	LONG $0x406c2162; WORD $0xd159 // vmulps zmm26, zmm18, zmm17
+	LONG $0x087ee162; WORD $0x4e10; BYTE $0x53 // vmovss xmm17, dword ptr [rsi + 0x14c]
+	LONG $0x487da262; WORD $0xfda8 // vfmadd213ps zmm23, zmm0, zmm21 # zmm23 = (zmm0 * zmm23) + zmm21
+	LONG $0x087ee162; WORD $0x6e10; BYTE $0x52 // vmovss xmm21, dword ptr [rsi + 0x148]
+	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
+	LONG $0x487ca162; WORD $0xed5b // vcvtdq2ps zmm21, zmm21
+	LONG $0x487da262; WORD $0xc918 // vbroadcastss zmm17, xmm17
+	LONG $0x487d8262; WORD $0xcaa8 // vfmadd213ps zmm17, zmm0, zmm26 # zmm17 = (zmm0 * zmm17) + zmm26
+	LONG $0x406c2162; WORD $0xd459 // vmulps zmm26, zmm18, zmm20
+	LONG $0x487da262; WORD $0xed18 // vbroadcastss zmm21, xmm21
+	LONG $0x487d8262; WORD $0xe9a8 // vfmadd213ps zmm21, zmm0, zmm25 # zmm21 = (zmm0 * zmm21) + zmm25
+	LONG $0x087e6162; WORD $0x4e10; BYTE $0x54 // vmovss xmm25, dword ptr [rsi + 0x150]
+	LONG $0x487c0162; WORD $0xc95b // vcvtdq2ps zmm25, zmm25
+	LONG $0x487d8262; WORD $0xe118 // vbroadcastss zmm20, xmm25
+	LONG $0x406c2162; WORD $0xc859 // vmulps zmm25, zmm18, zmm16
+	LONG $0x087ee162; WORD $0x4610; BYTE $0x55 // vmovss xmm16, dword ptr [rsi + 0x154]
+	LONG $0x487d8262; WORD $0xe2a8 // vfmadd213ps zmm20, zmm0, zmm26 # zmm20 = (zmm0 * zmm20) + zmm26
 	LONG $0x002c0162; WORD $0xd257 // vxorps xmm26, xmm26, xmm26
 	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
-	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
 	LONG $0x487da262; WORD $0xc018 // vbroadcastss zmm16, xmm16
-	LONG $0x487da262; WORD $0xc918 // vbroadcastss zmm17, xmm17
-	LONG $0x4035a262; WORD $0xc7a8 // vfmadd213ps zmm16, zmm25, zmm23 # zmm16 = (zmm25 * zmm16) + zmm23
-	LONG $0x4045d162; WORD $0xd672; BYTE $0x04 // vpsrld zmm23, zmm14, 0x4
-	LONG $0x40358262; WORD $0xc8a8 // vfmadd213ps zmm17, zmm25, zmm24 # zmm17 = (zmm25 * zmm17) + zmm24
+	LONG $0x487d8262; WORD $0xc1a8 // vfmadd213ps zmm16, zmm0, zmm25 # zmm16 = (zmm0 * zmm16) + zmm25
+	LONG $0x087e6162; WORD $0x4e10; BYTE $0x57 // vmovss xmm25, dword ptr [rsi + 0x15c]
+	LONG $0x487c0162; WORD $0xc95b // vcvtdq2ps zmm25, zmm25
+	LONG $0x487d8262; WORD $0xd118 // vbroadcastss zmm18, xmm25
 	LONG $0x00340162; WORD $0xc957 // vxorps xmm25, xmm25, xmm25
+	LONG $0x487d8262; WORD $0xd0a8 // vfmadd213ps zmm18, zmm0, zmm24 # zmm18 = (zmm0 * zmm18) + zmm24
+	LONG $0x487dd162; WORD $0xd772; BYTE $0x04 // vpsrld zmm0, zmm15, 0x4
 	LONG $0x003c0162; WORD $0xc057 // vxorps xmm24, xmm24, xmm24
-	LONG $0x480dd162; WORD $0xd672; BYTE $0x06 // vpsrld zmm14, zmm14, 0x6
-	LONG $0x40456162; WORD $0xf2db // vpandd zmm30, zmm23, zmm2
-	LONG $0x0045a162; WORD $0xffef // vpxord xmm23, xmm23, xmm23
-	LONG $0x500d6262; WORD $0x7e50; BYTE $0x04 // vpdpbusd zmm31, zmm30, dword ptr [rsi + 0x10]{1to16}
-	LONG $0x500d6262; WORD $0x6e50; BYTE $0x0c // vpdpbusd zmm29, zmm30, dword ptr [rsi + 0x30]{1to16}
-	LONG $0x500d6262; WORD $0x6650; BYTE $0x14 // vpdpbusd zmm28, zmm30, dword ptr [rsi + 0x50]{1to16}
-	LONG $0x500d6262; WORD $0x5e50; BYTE $0x1c // vpdpbusd zmm27, zmm30, dword ptr [rsi + 0x70]{1to16}
-	LONG $0x500d6262; WORD $0x5650; BYTE $0x24 // vpdpbusd zmm26, zmm30, dword ptr [rsi + 0x90]{1to16}
-	LONG $0x500d6262; WORD $0x4e50; BYTE $0x2c // vpdpbusd zmm25, zmm30, dword ptr [rsi + 0xb0]{1to16}
-	LONG $0x500d6262; WORD $0x4650; BYTE $0x34 // vpdpbusd zmm24, zmm30, dword ptr [rsi + 0xd0]{1to16}
-	LONG $0x500de262; WORD $0x7e50; BYTE $0x3c // vpdpbusd zmm23, zmm30, dword ptr [rsi + 0xf0]{1to16}
-	LONG $0x400dd162; WORD $0xd572; BYTE $0x04 // vpsrld zmm30, zmm13, 0x4
-	LONG $0x480d7162; WORD $0xf2db // vpandd zmm14, zmm14, zmm2
+	LONG $0x4805d162; WORD $0xd772; BYTE $0x06 // vpsrld zmm15, zmm15, 0x6
+	LONG $0x487d6162; WORD $0xfadb // vpandd zmm31, zmm0, zmm2
+	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
+	LONG $0x5005f262; WORD $0x4650; BYTE $0x04 // vpdpbusd zmm0, zmm31, dword ptr [rsi + 0x10]{1to16}
+	LONG $0x50056262; WORD $0x7650; BYTE $0x0c // vpdpbusd zmm30, zmm31, dword ptr [rsi + 0x30]{1to16}
+	LONG $0x50056262; WORD $0x6e50; BYTE $0x14 // vpdpbusd zmm29, zmm31, dword ptr [rsi + 0x50]{1to16}
+	LONG $0x50056262; WORD $0x6650; BYTE $0x1c // vpdpbusd zmm28, zmm31, dword ptr [rsi + 0x70]{1to16}
+	LONG $0x50056262; WORD $0x5e50; BYTE $0x24 // vpdpbusd zmm27, zmm31, dword ptr [rsi + 0x90]{1to16}
+	LONG $0x50056262; WORD $0x5650; BYTE $0x2c // vpdpbusd zmm26, zmm31, dword ptr [rsi + 0xb0]{1to16}
+	LONG $0x50056262; WORD $0x4e50; BYTE $0x34 // vpdpbusd zmm25, zmm31, dword ptr [rsi + 0xd0]{1to16}
+	LONG $0x50056262; WORD $0x4650; BYTE $0x3c // vpdpbusd zmm24, zmm31, dword ptr [rsi + 0xf0]{1to16}
+	LONG $0x4005d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm31, zmm13, 0x4
+	LONG $0x48057162; WORD $0xfadb // vpandd zmm15, zmm15, zmm2
 	LONG $0x4815d162; WORD $0xd572; BYTE $0x06 // vpsrld zmm13, zmm13, 0x6
-	LONG $0x400d6162; WORD $0xf2db // vpandd zmm30, zmm30, zmm2
+	LONG $0x40056162; WORD $0xfadb // vpandd zmm31, zmm31, zmm2
 	LONG $0x48157162; WORD $0xeadb // vpandd zmm13, zmm13, zmm2
-	LONG $0x500d6262; WORD $0x7e50; BYTE $0x05 // vpdpbusd zmm31, zmm30, dword ptr [rsi + 0x14]{1to16}
-	LONG $0x500d6262; WORD $0x6e50; BYTE $0x0d // vpdpbusd zmm29, zmm30, dword ptr [rsi + 0x34]{1to16}
-	LONG $0x500d6262; WORD $0x6650; BYTE $0x15 // vpdpbusd zmm28, zmm30, dword ptr [rsi + 0x54]{1to16}
-	LONG $0x500d6262; WORD $0x5e50; BYTE $0x1d // vpdpbusd zmm27, zmm30, dword ptr [rsi + 0x74]{1to16}
-	LONG $0x500d6262; WORD $0x5650; BYTE $0x25 // vpdpbusd zmm26, zmm30, dword ptr [rsi + 0x94]{1to16}
-	LONG $0x500d6262; WORD $0x4e50; BYTE $0x2d // vpdpbusd zmm25, zmm30, dword ptr [rsi + 0xb4]{1to16}
-	LONG $0x500d6262; WORD $0x4650; BYTE $0x35 // vpdpbusd zmm24, zmm30, dword ptr [rsi + 0xd4]{1to16}
-	LONG $0x500de262; WORD $0x7e50; BYTE $0x3d // vpdpbusd zmm23, zmm30, dword ptr [rsi + 0xf4]{1to16}
-	QUAD $0xff3d7421487d2262 // vpmovsxbd zmm30, xmmword ptr [rbp + r15 - 0x10]
-	LONG $0x20c78349 // add r15, 0x20
-	LONG $0x580d6262; WORD $0x7e50; BYTE $0x06 // vpdpbusd zmm31, zmm14, dword ptr [rsi + 0x18]{1to16}
-	LONG $0x580d6262; WORD $0x6e50; BYTE $0x0e // vpdpbusd zmm29, zmm14, dword ptr [rsi + 0x38]{1to16}
-	LONG $0x580d6262; WORD $0x6650; BYTE $0x16 // vpdpbusd zmm28, zmm14, dword ptr [rsi + 0x58]{1to16}
-	LONG $0x580d6262; WORD $0x5e50; BYTE $0x1e // vpdpbusd zmm27, zmm14, dword ptr [rsi + 0x78]{1to16}
-	LONG $0x580d6262; WORD $0x5650; BYTE $0x26 // vpdpbusd zmm26, zmm14, dword ptr [rsi + 0x98]{1to16}
-	LONG $0x580d6262; WORD $0x4e50; BYTE $0x2e // vpdpbusd zmm25, zmm14, dword ptr [rsi + 0xb8]{1to16}
-	LONG $0x580d6262; WORD $0x4650; BYTE $0x36 // vpdpbusd zmm24, zmm14, dword ptr [rsi + 0xd8]{1to16}
-	LONG $0x580de262; WORD $0x7e50; BYTE $0x3e // vpdpbusd zmm23, zmm14, dword ptr [rsi + 0xf8]{1to16}
-	LONG $0x58156262; WORD $0x7e50; BYTE $0x07 // vpdpbusd zmm31, zmm13, dword ptr [rsi + 0x1c]{1to16}
-	LONG $0x58156262; WORD $0x4650; BYTE $0x37 // vpdpbusd zmm24, zmm13, dword ptr [rsi + 0xdc]{1to16}
-	LONG $0x58156262; WORD $0x6e50; BYTE $0x0f // vpdpbusd zmm29, zmm13, dword ptr [rsi + 0x3c]{1to16}
-	LONG $0x58156262; WORD $0x5e50; BYTE $0x1f // vpdpbusd zmm27, zmm13, dword ptr [rsi + 0x7c]{1to16}
-	LONG $0x58156262; WORD $0x5650; BYTE $0x27 // vpdpbusd zmm26, zmm13, dword ptr [rsi + 0x9c]{1to16}
-	LONG $0x58156262; WORD $0x6650; BYTE $0x17 // vpdpbusd zmm28, zmm13, dword ptr [rsi + 0x5c]{1to16}
-	LONG $0x58156262; WORD $0x4e50; BYTE $0x2f // vpdpbusd zmm25, zmm13, dword ptr [rsi + 0xbc]{1to16}
-	LONG $0x5815e262; WORD $0x7e50; BYTE $0x3f // vpdpbusd zmm23, zmm13, dword ptr [rsi + 0xfc]{1to16}
-	LONG $0x487c1162; WORD $0xf65b // vcvtdq2ps zmm14, zmm30
-	LONG $0x487d5162; WORD $0xf65b // vcvtps2dq zmm14, zmm14
-	LONG $0x487c0162; WORD $0xff5b // vcvtdq2ps zmm31, zmm31
+	LONG $0x5005f262; WORD $0x4650; BYTE $0x05 // vpdpbusd zmm0, zmm31, dword ptr [rsi + 0x14]{1to16}
+	LONG $0x50056262; WORD $0x6e50; BYTE $0x15 // vpdpbusd zmm29, zmm31, dword ptr [rsi + 0x54]{1to16}
+	LONG $0x50056262; WORD $0x7650; BYTE $0x0d // vpdpbusd zmm30, zmm31, dword ptr [rsi + 0x34]{1to16}
+	LONG $0x50056262; WORD $0x6650; BYTE $0x1d // vpdpbusd zmm28, zmm31, dword ptr [rsi + 0x74]{1to16}
+	LONG $0x50056262; WORD $0x5e50; BYTE $0x25 // vpdpbusd zmm27, zmm31, dword ptr [rsi + 0x94]{1to16}
+	LONG $0x50056262; WORD $0x5650; BYTE $0x2d // vpdpbusd zmm26, zmm31, dword ptr [rsi + 0xb4]{1to16}
+	LONG $0x50056262; WORD $0x4e50; BYTE $0x35 // vpdpbusd zmm25, zmm31, dword ptr [rsi + 0xd4]{1to16}
+	LONG $0x50056262; WORD $0x4650; BYTE $0x3d // vpdpbusd zmm24, zmm31, dword ptr [rsi + 0xf4]{1to16}
+	LONG $0x5805f262; WORD $0x4650; BYTE $0x06 // vpdpbusd zmm0, zmm15, dword ptr [rsi + 0x18]{1to16}
+	LONG $0x58056262; WORD $0x6e50; BYTE $0x16 // vpdpbusd zmm29, zmm15, dword ptr [rsi + 0x58]{1to16}
+	LONG $0x58056262; WORD $0x7650; BYTE $0x0e // vpdpbusd zmm30, zmm15, dword ptr [rsi + 0x38]{1to16}
+	LONG $0x58056262; WORD $0x6650; BYTE $0x1e // vpdpbusd zmm28, zmm15, dword ptr [rsi + 0x78]{1to16}
+	LONG $0x58056262; WORD $0x5e50; BYTE $0x26 // vpdpbusd zmm27, zmm15, dword ptr [rsi + 0x98]{1to16}
+	LONG $0x58056262; WORD $0x5650; BYTE $0x2e // vpdpbusd zmm26, zmm15, dword ptr [rsi + 0xb8]{1to16}
+	LONG $0x58056262; WORD $0x4e50; BYTE $0x36 // vpdpbusd zmm25, zmm15, dword ptr [rsi + 0xd8]{1to16}
+	LONG $0x58056262; WORD $0x4650; BYTE $0x3e // vpdpbusd zmm24, zmm15, dword ptr [rsi + 0xf8]{1to16}
+	LONG $0x480d7162; WORD $0xf9db // vpandd zmm15, zmm14, zmm1
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
+	LONG $0x480d7162; WORD $0xf1db // vpandd zmm14, zmm14, zmm1
+	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
+	LONG $0x5815f262; WORD $0x4650; BYTE $0x07 // vpdpbusd zmm0, zmm13, dword ptr [rsi + 0x1c]{1to16}
+	LONG $0x58156262; WORD $0x6e50; BYTE $0x17 // vpdpbusd zmm29, zmm13, dword ptr [rsi + 0x5c]{1to16}
+	LONG $0x58156262; WORD $0x7650; BYTE $0x0f // vpdpbusd zmm30, zmm13, dword ptr [rsi + 0x3c]{1to16}
+	LONG $0x58156262; WORD $0x6650; BYTE $0x1f // vpdpbusd zmm28, zmm13, dword ptr [rsi + 0x7c]{1to16}
+	LONG $0x58156262; WORD $0x5650; BYTE $0x2f // vpdpbusd zmm26, zmm13, dword ptr [rsi + 0xbc]{1to16}
+	LONG $0x58156262; WORD $0x4650; BYTE $0x3f // vpdpbusd zmm24, zmm13, dword ptr [rsi + 0xfc]{1to16}
+	LONG $0x58156262; WORD $0x5e50; BYTE $0x27 // vpdpbusd zmm27, zmm13, dword ptr [rsi + 0x9c]{1to16}
+	LONG $0x58156262; WORD $0x4e50; BYTE $0x37 // vpdpbusd zmm25, zmm13, dword ptr [rsi + 0xdc]{1to16}
+	LONG $0x487c5162; WORD $0xef5b // vcvtdq2ps zmm13, zmm15
+	QUAD $0x00000164be107ac5 // vmovss xmm15, dword ptr [rsi + 0x164]
+	LONG $0x48244162; WORD $0xfd59 // vmulps zmm31, zmm11, zmm13
+	LONG $0x481c5162; WORD $0xee59 // vmulps zmm13, zmm12, zmm14
+	QUAD $0x00000160b6107ac5 // vmovss xmm14, dword ptr [rsi + 0x160]
+	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
+	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	LONG $0x487c0162; WORD $0xe45b // vcvtdq2ps zmm28, zmm28
+	LONG $0x487c0162; WORD $0xf65b // vcvtdq2ps zmm30, zmm30
 	LONG $0x487c0162; WORD $0xc05b // vcvtdq2ps zmm24, zmm24
 	LONG $0x487c0162; WORD $0xd25b // vcvtdq2ps zmm26, zmm26
-	LONG $0x487c0162; WORD $0xdb5b // vcvtdq2ps zmm27, zmm27
-	LONG $0x480d7162; WORD $0xe9db // vpandd zmm13, zmm14, zmm1
-	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
-	LONG $0x48244162; WORD $0xf559 // vmulps zmm30, zmm11, zmm13
-	LONG $0x4815d162; WORD $0xd672; BYTE $0x04 // vpsrld zmm13, zmm14, 0x4
-	QUAD $0x00000160b6107ac5 // vmovss xmm14, dword ptr [rsi + 0x160]
-	LONG $0x48157162; WORD $0xe9db // vpandd zmm13, zmm13, zmm1
-	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
-	LONG $0x400d2262; WORD $0xfea8 // vfmadd213ps zmm31, zmm30, zmm22 # zmm31 = (zmm30 * zmm31) + zmm22
-	LONG $0x487c8162; WORD $0xf55b // vcvtdq2ps zmm22, zmm29
-	LONG $0x400d2262; WORD $0xc1a8 // vfmadd213ps zmm24, zmm30, zmm17 # zmm24 = (zmm30 * zmm24) + zmm17
-	LONG $0x087ee162; WORD $0x4e10; BYTE $0x5d // vmovss xmm17, dword ptr [rsi + 0x174]
-	LONG $0x400d2262; WORD $0xd3a8 // vfmadd213ps zmm26, zmm30, zmm19 # zmm26 = (zmm30 * zmm26) + zmm19
-	LONG $0x487c8162; WORD $0xd95b // vcvtdq2ps zmm19, zmm25
-	LONG $0x487c0162; WORD $0xec5b // vcvtdq2ps zmm29, zmm28
-	LONG $0x087e6162; WORD $0x6610; BYTE $0x5a // vmovss xmm28, dword ptr [rsi + 0x168]
-	LONG $0x400d2262; WORD $0xdca8 // vfmadd213ps zmm27, zmm30, zmm20 # zmm27 = (zmm30 * zmm27) + zmm20
-	LONG $0x087ee162; WORD $0x6610; BYTE $0x5b // vmovss xmm20, dword ptr [rsi + 0x16c]
-	LONG $0x481c5162; WORD $0xed59 // vmulps zmm13, zmm12, zmm13
-	LONG $0x400da262; WORD $0xf5a8 // vfmadd213ps zmm22, zmm30, zmm21 # zmm22 = (zmm30 * zmm22) + zmm21
-	LONG $0x087ee162; WORD $0x6e10; BYTE $0x59 // vmovss xmm21, dword ptr [rsi + 0x164]
-	LONG $0x400dc262; WORD $0xdfa8 // vfmadd213ps zmm19, zmm30, zmm15 # zmm19 = (zmm30 * zmm19) + zmm15
-	LONG $0x487c3162; WORD $0xff5b // vcvtdq2ps zmm15, zmm23
-	LONG $0x400d2262; WORD $0xeaa8 // vfmadd213ps zmm29, zmm30, zmm18 # zmm29 = (zmm30 * zmm29) + zmm18
 	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
-	LONG $0x400d3262; WORD $0xf8a8 // vfmadd213ps zmm15, zmm30, zmm16 # zmm15 = (zmm30 * zmm15) + zmm16
-	LONG $0x087ee162; WORD $0x4610; BYTE $0x5c // vmovss xmm16, dword ptr [rsi + 0x170]
-	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
-	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
-	LONG $0x487c0162; WORD $0xe45b // vcvtdq2ps zmm28, zmm28
+	LONG $0x487d5262; WORD $0xff18 // vbroadcastss zmm15, xmm15
+	LONG $0x4005b262; WORD $0xc6a8 // vfmadd213ps zmm0, zmm31, zmm22 # zmm0 = (zmm31 * zmm0) + zmm22
+	LONG $0x487c8162; WORD $0xf55b // vcvtdq2ps zmm22, zmm29
+	LONG $0x40052262; WORD $0xe1a8 // vfmadd213ps zmm28, zmm31, zmm17 # zmm28 = (zmm31 * zmm28) + zmm17
+	LONG $0x087ee162; WORD $0x4e10; BYTE $0x5e // vmovss xmm17, dword ptr [rsi + 0x178]
+	LONG $0x40052262; WORD $0xf7a8 // vfmadd213ps zmm30, zmm31, zmm23 # zmm30 = (zmm31 * zmm30) + zmm23
+	LONG $0x40052262; WORD $0xc2a8 // vfmadd213ps zmm24, zmm31, zmm18 # zmm24 = (zmm31 * zmm24) + zmm18
+	LONG $0x087ee162; WORD $0x5610; BYTE $0x5b // vmovss xmm18, dword ptr [rsi + 0x16c]
+	LONG $0x40052262; WORD $0xd0a8 // vfmadd213ps zmm26, zmm31, zmm16 # zmm26 = (zmm31 * zmm26) + zmm16
 	LONG $0x487d5262; WORD $0xf618 // vbroadcastss zmm14, xmm14
-	LONG $0x48151262; WORD $0xf7a8 // vfmadd213ps zmm14, zmm13, zmm31 # zmm14 = (zmm13 * zmm14) + zmm31
+	LONG $0x4005a262; WORD $0xf5a8 // vfmadd213ps zmm22, zmm31, zmm21 # zmm22 = (zmm31 * zmm22) + zmm21
+	LONG $0x087ee162; WORD $0x6e10; BYTE $0x5a // vmovss xmm21, dword ptr [rsi + 0x168]
+	LONG $0x48157262; WORD $0xf0a8 // vfmadd213ps zmm14, zmm13, zmm0 # zmm14 = (zmm13 * zmm14) + zmm0
+	LONG $0x48151262; WORD $0xfea8 // vfmadd213ps zmm15, zmm13, zmm30 # zmm15 = (zmm13 * zmm15) + zmm30
 	LONG $0x580d7262; WORD $0x56b8; BYTE $0x40 // vfmadd231ps zmm10, zmm14, dword ptr [rsi + 0x100]{1to16} # zmm10 = (zmm14 * mem) + zmm10
+	LONG $0x58057262; WORD $0x4eb8; BYTE $0x41 // vfmadd231ps zmm9, zmm15, dword ptr [rsi + 0x104]{1to16} # zmm9 = (zmm15 * mem) + zmm9
+	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
+	LONG $0x487ca162; WORD $0xd25b // vcvtdq2ps zmm18, zmm18
 	LONG $0x487ca162; WORD $0xed5b // vcvtdq2ps zmm21, zmm21
 	LONG $0x487da262; WORD $0xc918 // vbroadcastss zmm17, xmm17
-	LONG $0x487d8262; WORD $0xd418 // vbroadcastss zmm18, xmm28
-	LONG $0x487da262; WORD $0xe418 // vbroadcastss zmm20, xmm20
-	LONG $0x4815a262; WORD $0xcba8 // vfmadd213ps zmm17, zmm13, zmm19 # zmm17 = (zmm13 * zmm17) + zmm19
-	LONG $0x087ee162; WORD $0x5e10; BYTE $0x5e // vmovss xmm19, dword ptr [rsi + 0x178]
-	LONG $0x48158262; WORD $0xd5a8 // vfmadd213ps zmm18, zmm13, zmm29 # zmm18 = (zmm13 * zmm18) + zmm29
-	LONG $0x48158262; WORD $0xe3a8 // vfmadd213ps zmm20, zmm13, zmm27 # zmm20 = (zmm13 * zmm20) + zmm27
-	LONG $0x506d7262; WORD $0x46b8; BYTE $0x42 // vfmadd231ps zmm8, zmm18, dword ptr [rsi + 0x108]{1to16} # zmm8 = (zmm18 * mem) + zmm8
-	LONG $0x505df262; WORD $0x7eb8; BYTE $0x43 // vfmadd231ps zmm7, zmm20, dword ptr [rsi + 0x10c]{1to16} # zmm7 = (zmm20 * mem) + zmm7
-	LONG $0x5075f262; WORD $0x6eb8; BYTE $0x45 // vfmadd231ps zmm5, zmm17, dword ptr [rsi + 0x114]{1to16} # zmm5 = (zmm17 * mem) + zmm5
+	LONG $0x487da262; WORD $0xd218 // vbroadcastss zmm18, xmm18
+	LONG $0x48158262; WORD $0xd4a8 // vfmadd213ps zmm18, zmm13, zmm28 # zmm18 = (zmm13 * zmm18) + zmm28
+	LONG $0x506df262; WORD $0x7eb8; BYTE $0x43 // vfmadd231ps zmm7, zmm18, dword ptr [rsi + 0x10c]{1to16} # zmm7 = (zmm18 * mem) + zmm7
 	LONG $0x487da262; WORD $0xed18 // vbroadcastss zmm21, xmm21
-	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
 	LONG $0x4815a262; WORD $0xeea8 // vfmadd213ps zmm21, zmm13, zmm22 # zmm21 = (zmm13 * zmm21) + zmm22
-	LONG $0x087ee162; WORD $0x7610; BYTE $0x5f // vmovss xmm22, dword ptr [rsi + 0x17c]
-	LONG $0x50557262; WORD $0x4eb8; BYTE $0x41 // vfmadd231ps zmm9, zmm21, dword ptr [rsi + 0x104]{1to16} # zmm9 = (zmm21 * mem) + zmm9
-	LONG $0x487da262; WORD $0xc018 // vbroadcastss zmm16, xmm16
-	LONG $0x48158262; WORD $0xc2a8 // vfmadd213ps zmm16, zmm13, zmm26 # zmm16 = (zmm13 * zmm16) + zmm26
-	LONG $0x507df262; WORD $0x76b8; BYTE $0x44 // vfmadd231ps zmm6, zmm16, dword ptr [rsi + 0x110]{1to16} # zmm6 = (zmm16 * mem) + zmm6
+	LONG $0x487c8162; WORD $0xf35b // vcvtdq2ps zmm22, zmm27
+	LONG $0x50557262; WORD $0x46b8; BYTE $0x42 // vfmadd231ps zmm8, zmm21, dword ptr [rsi + 0x108]{1to16} # zmm8 = (zmm21 * mem) + zmm8
+	LONG $0x4005a262; WORD $0xf4a8 // vfmadd213ps zmm22, zmm31, zmm20 # zmm22 = (zmm31 * zmm22) + zmm20
+	LONG $0x487c8162; WORD $0xe15b // vcvtdq2ps zmm20, zmm25
+	LONG $0x4005a262; WORD $0xe3a8 // vfmadd213ps zmm20, zmm31, zmm19 # zmm20 = (zmm31 * zmm20) + zmm19
+	LONG $0x087ee162; WORD $0x5e10; BYTE $0x5c // vmovss xmm19, dword ptr [rsi + 0x170]
+	LONG $0x4815a262; WORD $0xcca8 // vfmadd213ps zmm17, zmm13, zmm20 # zmm17 = (zmm13 * zmm17) + zmm20
+	LONG $0x087ee162; WORD $0x6610; BYTE $0x5f // vmovss xmm20, dword ptr [rsi + 0x17c]
+	LONG $0x5075f262; WORD $0x66b8; BYTE $0x46 // vfmadd231ps zmm4, zmm17, dword ptr [rsi + 0x118]{1to16} # zmm4 = (zmm17 * mem) + zmm4
 	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
-	LONG $0x487ca162; WORD $0xf65b // vcvtdq2ps zmm22, zmm22
+	LONG $0x487da262; WORD $0xfb18 // vbroadcastss zmm23, xmm19
+	LONG $0x087ee162; WORD $0x5e10; BYTE $0x5d // vmovss xmm19, dword ptr [rsi + 0x174]
+	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
+	LONG $0x4815a262; WORD $0xfea8 // vfmadd213ps zmm23, zmm13, zmm22 # zmm23 = (zmm13 * zmm23) + zmm22
+	LONG $0x5045f262; WORD $0x76b8; BYTE $0x44 // vfmadd231ps zmm6, zmm23, dword ptr [rsi + 0x110]{1to16} # zmm6 = (zmm23 * mem) + zmm6
+	LONG $0x487da262; WORD $0xe418 // vbroadcastss zmm20, xmm20
+	LONG $0x48152262; WORD $0xc4b8 // vfmadd231ps zmm24, zmm13, zmm20 # zmm24 = (zmm13 * zmm20) + zmm24
+	LONG $0x503df262; WORD $0x5eb8; BYTE $0x47 // vfmadd231ps zmm3, zmm24, dword ptr [rsi + 0x11c]{1to16} # zmm3 = (zmm24 * mem) + zmm3
+	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
 	LONG $0x487da262; WORD $0xdb18 // vbroadcastss zmm19, xmm19
-	LONG $0x48158262; WORD $0xd8a8 // vfmadd213ps zmm19, zmm13, zmm24 # zmm19 = (zmm13 * zmm19) + zmm24
-	LONG $0x5065f262; WORD $0x66b8; BYTE $0x46 // vfmadd231ps zmm4, zmm19, dword ptr [rsi + 0x118]{1to16} # zmm4 = (zmm19 * mem) + zmm4
-	LONG $0x487da262; WORD $0xf618 // vbroadcastss zmm22, xmm22
-	LONG $0x48153262; WORD $0xfeb8 // vfmadd231ps zmm15, zmm13, zmm22 # zmm15 = (zmm13 * zmm22) + zmm15
-	LONG $0x5805f262; WORD $0x5eb8; BYTE $0x47 // vfmadd231ps zmm3, zmm15, dword ptr [rsi + 0x11c]{1to16} # zmm3 = (zmm15 * mem) + zmm3
+	LONG $0x48158262; WORD $0xdaa8 // vfmadd213ps zmm19, zmm13, zmm26 # zmm19 = (zmm13 * zmm19) + zmm26
+	LONG $0x5065f262; WORD $0x6eb8; BYTE $0x45 // vfmadd231ps zmm5, zmm19, dword ptr [rsi + 0x114]{1to16} # zmm5 = (zmm19 * mem) + zmm5
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0x60ff8149; WORD $0x0001; BYTE $0x00 // cmp r15, 0x160
-	LONG $0xfa59850f; WORD $0xffff // jne 0x16270 <pq_q2_k+0x320>
-	LONG $0x40c58148; WORD $0x0005; BYTE $0x00 // add rbp, 0x540
-	LONG $0xf8788d4d // lea r15, [r8 - 0x8]
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfa4d850f; WORD $0xffff // jne 0x17210 <pq_q2_k+0x510>
+	WORD $0xff41; BYTE $0xc7 // inc r15d
+	LONG $0x40c58148; WORD $0x0001; BYTE $0x00 // add rbp, 0x140
+	LONG $0x04ff8341 // cmp r15d, 0x4
+	LONG $0xfa29850f; WORD $0xffff // jne 0x17200 <pq_q2_k+0x500>
+	QUAD $0x168f2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x168f] # 0x18e70 <quant_x+0x2c0>
+	LONG $0xf8588d49 // lea rbx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x894d; BYTE $0xf8 // mov r8, r15
-	LONG $0xfa218f0f; WORD $0xffff // jg 0x16250 <pq_q2_k+0x300>
+	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
+	LONG $0xf9ee8f0f; WORD $0xffff // jg 0x171e0 <pq_q2_k+0x4e0>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
 	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x1a // vmovups zmmword ptr [rdx + rbx], zmm7
-	LONG $0x487cb162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + r14], zmm6
+	LONG $0x487cf162; WORD $0x3c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm7
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf795840f; WORD $0xffff // je 0x15ff0 <pq_q2_k+0xa0>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0xf588840f; WORD $0xffff // je 0x16db0 <pq_q2_k+0xb0>
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf77f820f; WORD $0xffff // jb 0x15ff0 <pq_q2_k+0xa0>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0xf572820f; WORD $0xffff // jb 0x16db0 <pq_q2_k+0xb0>
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf769820f; WORD $0xffff // jb 0x15ff0 <pq_q2_k+0xa0>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0xf55c820f; WORD $0xffff // jb 0x16db0 <pq_q2_k+0xb0>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff759e9; BYTE $0xff // jmp 0x15ff0 <pq_q2_k+0xa0>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0xfff54be9; BYTE $0xff // jmp 0x16db0 <pq_q2_k+0xb0>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x03af8e0f; WORD $0x0000 // jle 0x16c58 <pq_q2_k+0xd08>
+	LONG $0x03d98e0f; WORD $0x0000 // jle 0x17c52 <pq_q2_k+0xf52>
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894d; BYTE $0xe0 // mov r8, r12
-	WORD $0x894d; BYTE $0xef // mov r15, r13
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487d7262; WORD $0x4613; BYTE $0x01 // vcvtph2ps zmm8, ymmword ptr [rsi + 0x20]
+	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487df262; WORD $0x4613; BYTE $0x01 // vcvtph2ps zmm0, ymmword ptr [rsi + 0x20]
 	LONG $0x487df262; WORD $0x3e13 // vcvtph2ps zmm7, ymmword ptr [rsi]
-	LONG $0x000060bd; BYTE $0x00 // mov ebp, 0x60
-	LONG $0x483c7162; WORD $0xc057 // vxorps zmm8, zmm8, zmm0
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	QUAD $0xffae646f48fe7162 // vmovdqu64 zmm12, zmmword ptr [rsi + 4*rbp - 0x40]
-	LONG $0x48fee162; WORD $0x346f; BYTE $0xae // vmovdqu64 zmm22, zmmword ptr [rsi + 4*rbp]
-	QUAD $0xfe2e4c21487d7262 // vpmovsxbd zmm9, xmmword ptr [rsi + rbp - 0x20]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	LONG $0x487c3162; WORD $0xc557 // vxorps zmm8, zmm0, zmm21
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xf4 // mov r12, r14
+	LONG $0x07e6c149 // shl r14, 0x7
+	LONG $0x05e4c149 // shl r12, 0x5
+	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
 	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
 	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
 	LONG $0x006da162; WORD $0xd2ef // vpxord xmm18, xmm18, xmm18
-	LONG $0x0065a162; WORD $0xdbef // vpxord xmm19, xmm19, xmm19
-	QUAD $0xff2e5c21487d7262 // vpmovsxbd zmm11, xmmword ptr [rsi + rbp - 0x10]
-	LONG $0x0055a162; WORD $0xedef // vpxord xmm21, xmm21, xmm21
-	LONG $0x20c58348 // add rbp, 0x20
-	LONG $0x481d7162; WORD $0xfadb // vpandd zmm15, zmm12, zmm2
-	LONG $0x5805c262; WORD $0x0050 // vpdpbusd zmm16, zmm15, dword ptr [r8]{1to16}
-	LONG $0x5805c262; WORD $0x4850; BYTE $0x08 // vpdpbusd zmm17, zmm15, dword ptr [r8 + 0x20]{1to16}
-	LONG $0x5805c262; WORD $0x5050; BYTE $0x10 // vpdpbusd zmm18, zmm15, dword ptr [r8 + 0x40]{1to16}
-	LONG $0x5805c262; WORD $0x5850; BYTE $0x18 // vpdpbusd zmm19, zmm15, dword ptr [r8 + 0x60]{1to16}
-	LONG $0x404d7162; WORD $0xfadb // vpandd zmm15, zmm22, zmm2
-	LONG $0x5805c262; WORD $0x4050; BYTE $0x01 // vpdpbusd zmm16, zmm15, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x5805c262; WORD $0x4850; BYTE $0x09 // vpdpbusd zmm17, zmm15, dword ptr [r8 + 0x24]{1to16}
-	LONG $0x5805c262; WORD $0x5050; BYTE $0x11 // vpdpbusd zmm18, zmm15, dword ptr [r8 + 0x44]{1to16}
-	LONG $0x5805c262; WORD $0x5850; BYTE $0x19 // vpdpbusd zmm19, zmm15, dword ptr [r8 + 0x64]{1to16}
-	LONG $0x4805d162; WORD $0xd472; BYTE $0x02 // vpsrld zmm15, zmm12, 0x2
+	LONG $0x005da162; WORD $0xe4ef // vpxord xmm20, xmm20, xmm20
+	QUAD $0x0136646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rsi + r14 + 0x40]
+	QUAD $0x02367c6f48fea162 // vmovdqu64 zmm23, zmmword ptr [rsi + r14 + 0x80]
+	LONG $0x487db262; WORD $0x0421; BYTE $0x26 // vpmovsxbd zmm0, xmmword ptr [rsi + r12]
+	QUAD $0x01265421487d3262 // vpmovsxbd zmm10, xmmword ptr [rsi + r12 + 0x10]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x481d7162; WORD $0xf2db // vpandd zmm14, zmm12, zmm2
+	LONG $0x580d5262; WORD $0x3850 // vpdpbusd zmm15, zmm14, dword ptr [r8]{1to16}
+	LONG $0x580dc262; WORD $0x4050; BYTE $0x08 // vpdpbusd zmm16, zmm14, dword ptr [r8 + 0x20]{1to16}
+	LONG $0x580dc262; WORD $0x4850; BYTE $0x10 // vpdpbusd zmm17, zmm14, dword ptr [r8 + 0x40]{1to16}
+	LONG $0x580dc262; WORD $0x5050; BYTE $0x18 // vpdpbusd zmm18, zmm14, dword ptr [r8 + 0x60]{1to16}
+	LONG $0x40457162; WORD $0xf2db // vpandd zmm14, zmm23, zmm2
+	LONG $0x580d5262; WORD $0x7850; BYTE $0x01 // vpdpbusd zmm15, zmm14, dword ptr [r8 + 0x4]{1to16}
+	LONG $0x580dc262; WORD $0x4050; BYTE $0x09 // vpdpbusd zmm16, zmm14, dword ptr [r8 + 0x24]{1to16}
+	LONG $0x580dc262; WORD $0x4850; BYTE $0x11 // vpdpbusd zmm17, zmm14, dword ptr [r8 + 0x44]{1to16}
+	LONG $0x580dc262; WORD $0x5050; BYTE $0x19 // vpdpbusd zmm18, zmm14, dword ptr [r8 + 0x64]{1to16}
+	LONG $0x480dd162; WORD $0xd472; BYTE $0x02 // vpsrld zmm14, zmm12, 0x2
+	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	LONG $0x480d7162; WORD $0xf2db // vpandd zmm14, zmm14, zmm2
+	LONG $0x580d5262; WORD $0x7850; BYTE $0x02 // vpdpbusd zmm15, zmm14, dword ptr [r8 + 0x8]{1to16}
+	LONG $0x580dc262; WORD $0x4050; BYTE $0x0a // vpdpbusd zmm16, zmm14, dword ptr [r8 + 0x28]{1to16}
+	LONG $0x580dc262; WORD $0x4850; BYTE $0x12 // vpdpbusd zmm17, zmm14, dword ptr [r8 + 0x48]{1to16}
+	LONG $0x580dc262; WORD $0x5050; BYTE $0x1a // vpdpbusd zmm18, zmm14, dword ptr [r8 + 0x68]{1to16}
+	LONG $0x480db162; WORD $0xd772; BYTE $0x02 // vpsrld zmm14, zmm23, 0x2
+	LONG $0x487df162; WORD $0xc05b // vcvtps2dq zmm0, zmm0
+	LONG $0x480d7162; WORD $0xf2db // vpandd zmm14, zmm14, zmm2
+	LONG $0x580d5262; WORD $0x7850; BYTE $0x03 // vpdpbusd zmm15, zmm14, dword ptr [r8 + 0xc]{1to16}
+	LONG $0x580dc262; WORD $0x5050; BYTE $0x1b // vpdpbusd zmm18, zmm14, dword ptr [r8 + 0x6c]{1to16}
+	LONG $0x580dc262; WORD $0x4050; BYTE $0x0b // vpdpbusd zmm16, zmm14, dword ptr [r8 + 0x2c]{1to16}
+	LONG $0x580dc262; WORD $0x4850; BYTE $0x13 // vpdpbusd zmm17, zmm14, dword ptr [r8 + 0x4c]{1to16}
+	QUAD $0x000140b0107a41c4; BYTE $0x00 // vmovss xmm14, dword ptr [r8 + 0x140]
+	LONG $0x487d7162; WORD $0xc9db // vpandd zmm9, zmm0, zmm1
+	LONG $0x487df162; WORD $0xd072; BYTE $0x04 // vpsrld zmm0, zmm0, 0x4
+	LONG $0x487df162; WORD $0xc1db // vpandd zmm0, zmm0, zmm1
 	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x48057162; WORD $0xfadb // vpandd zmm15, zmm15, zmm2
-	LONG $0x5805c262; WORD $0x4050; BYTE $0x02 // vpdpbusd zmm16, zmm15, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x5805c262; WORD $0x4850; BYTE $0x0a // vpdpbusd zmm17, zmm15, dword ptr [r8 + 0x28]{1to16}
-	LONG $0x5805c262; WORD $0x5050; BYTE $0x12 // vpdpbusd zmm18, zmm15, dword ptr [r8 + 0x48]{1to16}
-	LONG $0x5805c262; WORD $0x5850; BYTE $0x1a // vpdpbusd zmm19, zmm15, dword ptr [r8 + 0x68]{1to16}
-	LONG $0x4805b162; WORD $0xd672; BYTE $0x02 // vpsrld zmm15, zmm22, 0x2
+	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	LONG $0x48445162; WORD $0xe959 // vmulps zmm13, zmm7, zmm9
+	LONG $0x487c5162; WORD $0xca5b // vcvtdq2ps zmm9, zmm10
+	LONG $0x483ce162; WORD $0xd859 // vmulps zmm19, zmm8, zmm0
+	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
 	LONG $0x487d5162; WORD $0xc95b // vcvtps2dq zmm9, zmm9
-	LONG $0x48057162; WORD $0xfadb // vpandd zmm15, zmm15, zmm2
-	LONG $0x5805c262; WORD $0x4050; BYTE $0x03 // vpdpbusd zmm16, zmm15, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x5805c262; WORD $0x4850; BYTE $0x0b // vpdpbusd zmm17, zmm15, dword ptr [r8 + 0x2c]{1to16}
-	LONG $0x5805c262; WORD $0x5050; BYTE $0x13 // vpdpbusd zmm18, zmm15, dword ptr [r8 + 0x4c]{1to16}
-	LONG $0x5805c262; WORD $0x5850; BYTE $0x1b // vpdpbusd zmm19, zmm15, dword ptr [r8 + 0x6c]{1to16}
-	QUAD $0x000140b8107a41c4; BYTE $0x00 // vmovss xmm15, dword ptr [r8 + 0x140]
+	LONG $0x487cd162; WORD $0xc75b // vcvtdq2ps zmm0, zmm15
+	LONG $0x487ca162; WORD $0xf25b // vcvtdq2ps zmm22, zmm18
+	LONG $0x006da162; WORD $0xd2ef // vpxord xmm18, xmm18, xmm18
+	LONG $0x487d5262; WORD $0xfe18 // vbroadcastss zmm15, xmm14
+	LONG $0x487c3162; WORD $0xf05b // vcvtdq2ps zmm14, zmm16
+	LONG $0x487ca162; WORD $0xc15b // vcvtdq2ps zmm16, zmm17
+	LONG $0x087ec162; WORD $0x4810; BYTE $0x53 // vmovss xmm17, dword ptr [r8 + 0x14c]
 	LONG $0x48357162; WORD $0xd1db // vpandd zmm10, zmm9, zmm1
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x4814f162; WORD $0xc059 // vmulps zmm0, zmm13, zmm0
+	LONG $0x487c5162; WORD $0xda5b // vcvtdq2ps zmm11, zmm10
 	LONG $0x48357162; WORD $0xc9db // vpandd zmm9, zmm9, zmm1
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x487c5162; WORD $0xf15b // vcvtdq2ps zmm14, zmm9
-	LONG $0x487c5162; WORD $0xcb5b // vcvtdq2ps zmm9, zmm11
-	LONG $0x48445162; WORD $0xea59 // vmulps zmm13, zmm7, zmm10
-	LONG $0x483cc162; WORD $0xe659 // vmulps zmm20, zmm8, zmm14
-	LONG $0x487d5162; WORD $0xd95b // vcvtps2dq zmm11, zmm9
-	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
-	LONG $0x487c3162; WORD $0xf05b // vcvtdq2ps zmm14, zmm16
-	LONG $0x48257162; WORD $0xc9db // vpandd zmm9, zmm11, zmm1
-	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
-	LONG $0x4825b162; WORD $0xd672; BYTE $0x06 // vpsrld zmm11, zmm22, 0x6
-	LONG $0x487dc262; WORD $0xc718 // vbroadcastss zmm16, xmm15
-	QUAD $0x000144b8107a41c4; BYTE $0x00 // vmovss xmm15, dword ptr [r8 + 0x144]
+	LONG $0x48145162; WORD $0xf659 // vmulps zmm14, zmm13, zmm14
+	LONG $0x4814a162; WORD $0xc059 // vmulps zmm16, zmm13, zmm16
+	LONG $0x487c5162; WORD $0xd15b // vcvtdq2ps zmm10, zmm9
+	LONG $0x40657262; WORD $0xf8a8 // vfmadd213ps zmm15, zmm19, zmm0 # zmm15 = (zmm19 * zmm15) + zmm0
+	QUAD $0x00014480107ac1c4; BYTE $0x00 // vmovss xmm0, dword ptr [r8 + 0x144]
+	LONG $0x48445162; WORD $0xcb59 // vmulps zmm9, zmm7, zmm11
+	LONG $0x4825b162; WORD $0xd772; BYTE $0x06 // vpsrld zmm11, zmm23, 0x6
 	LONG $0x48257162; WORD $0xdadb // vpandd zmm11, zmm11, zmm2
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x482d7162; WORD $0xd1db // vpandd zmm10, zmm10, zmm1
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x48145162; WORD $0xf659 // vmulps zmm14, zmm13, zmm14
-	LONG $0x48445162; WORD $0xc959 // vmulps zmm9, zmm7, zmm9
 	LONG $0x483c5162; WORD $0xd259 // vmulps zmm10, zmm8, zmm10
-	LONG $0x405dc262; WORD $0xc6a8 // vfmadd213ps zmm16, zmm20, zmm14 # zmm16 = (zmm20 * zmm16) + zmm14
-	LONG $0x487c3162; WORD $0xf15b // vcvtdq2ps zmm14, zmm17
-	LONG $0x487ca162; WORD $0xca5b // vcvtdq2ps zmm17, zmm18
-	LONG $0x487ca162; WORD $0xd35b // vcvtdq2ps zmm18, zmm19
-	LONG $0x0065a162; WORD $0xdbef // vpxord xmm19, xmm19, xmm19
-	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
-	LONG $0x48145162; WORD $0xf659 // vmulps zmm14, zmm13, zmm14
-	LONG $0x4814a162; WORD $0xc959 // vmulps zmm17, zmm13, zmm17
-	LONG $0x487d5262; WORD $0xff18 // vbroadcastss zmm15, xmm15
-	LONG $0x405d5262; WORD $0xfea8 // vfmadd213ps zmm15, zmm20, zmm14 # zmm15 = (zmm20 * zmm15) + zmm14
+	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
+	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	LONG $0x487df262; WORD $0xc018 // vbroadcastss zmm0, xmm0
+	LONG $0x4065d262; WORD $0xc6a8 // vfmadd213ps zmm0, zmm19, zmm14 # zmm0 = (zmm19 * zmm0) + zmm14
 	QUAD $0x000148b0107a41c4; BYTE $0x00 // vmovss xmm14, dword ptr [r8 + 0x148]
 	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
 	LONG $0x487d5262; WORD $0xf618 // vbroadcastss zmm14, xmm14
-	LONG $0x405d3262; WORD $0xf1a8 // vfmadd213ps zmm14, zmm20, zmm17 # zmm14 = (zmm20 * zmm14) + zmm17
-	LONG $0x4814a162; WORD $0xca59 // vmulps zmm17, zmm13, zmm18
-	QUAD $0x00014ca8107a41c4; BYTE $0x00 // vmovss xmm13, dword ptr [r8 + 0x14c]
-	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
-	LONG $0x487d5262; WORD $0xed18 // vbroadcastss zmm13, xmm13
-	LONG $0x405d3262; WORD $0xe9a8 // vfmadd213ps zmm13, zmm20, zmm17 # zmm13 = (zmm20 * zmm13) + zmm17
-	LONG $0x4075d162; WORD $0xd472; BYTE $0x04 // vpsrld zmm17, zmm12, 0x4
-	LONG $0x005ca162; WORD $0xe457 // vxorps xmm20, xmm20, xmm20
+	LONG $0x40653262; WORD $0xf0a8 // vfmadd213ps zmm14, zmm19, zmm16 # zmm14 = (zmm19 * zmm14) + zmm16
+	LONG $0x4814a162; WORD $0xc659 // vmulps zmm16, zmm13, zmm22
+	LONG $0x487d3262; WORD $0xe918 // vbroadcastss zmm13, xmm17
+	LONG $0x40653262; WORD $0xe8a8 // vfmadd213ps zmm13, zmm19, zmm16 # zmm13 = (zmm19 * zmm13) + zmm16
+	LONG $0x407dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm16, zmm12, 0x4
+	LONG $0x0064a162; WORD $0xdb57 // vxorps xmm19, xmm19, xmm19
 	LONG $0x481dd162; WORD $0xd472; BYTE $0x06 // vpsrld zmm12, zmm12, 0x6
-	LONG $0x4075e162; WORD $0xd2db // vpandd zmm18, zmm17, zmm2
-	LONG $0x506dc262; WORD $0x5850; BYTE $0x04 // vpdpbusd zmm19, zmm18, dword ptr [r8 + 0x10]{1to16}
-	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
-	LONG $0x506dc262; WORD $0x6050; BYTE $0x0c // vpdpbusd zmm20, zmm18, dword ptr [r8 + 0x30]{1to16}
-	LONG $0x506dc262; WORD $0x6850; BYTE $0x14 // vpdpbusd zmm21, zmm18, dword ptr [r8 + 0x50]{1to16}
-	LONG $0x506dc262; WORD $0x4850; BYTE $0x1c // vpdpbusd zmm17, zmm18, dword ptr [r8 + 0x70]{1to16}
-	LONG $0x406db162; WORD $0xd672; BYTE $0x04 // vpsrld zmm18, zmm22, 0x4
+	LONG $0x407de162; WORD $0xcadb // vpandd zmm17, zmm16, zmm2
+	LONG $0x5075c262; WORD $0x5050; BYTE $0x04 // vpdpbusd zmm18, zmm17, dword ptr [r8 + 0x10]{1to16}
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x5075c262; WORD $0x5850; BYTE $0x0c // vpdpbusd zmm19, zmm17, dword ptr [r8 + 0x30]{1to16}
+	LONG $0x5075c262; WORD $0x6050; BYTE $0x14 // vpdpbusd zmm20, zmm17, dword ptr [r8 + 0x50]{1to16}
+	LONG $0x5075c262; WORD $0x4050; BYTE $0x1c // vpdpbusd zmm16, zmm17, dword ptr [r8 + 0x70]{1to16}
+	LONG $0x4075b162; WORD $0xd772; BYTE $0x04 // vpsrld zmm17, zmm23, 0x4
 	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
-	LONG $0x406de162; WORD $0xd2db // vpandd zmm18, zmm18, zmm2
-	LONG $0x506dc262; WORD $0x5850; BYTE $0x05 // vpdpbusd zmm19, zmm18, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x506dc262; WORD $0x6050; BYTE $0x0d // vpdpbusd zmm20, zmm18, dword ptr [r8 + 0x34]{1to16}
-	LONG $0x506dc262; WORD $0x6850; BYTE $0x15 // vpdpbusd zmm21, zmm18, dword ptr [r8 + 0x54]{1to16}
-	LONG $0x506dc262; WORD $0x4850; BYTE $0x1d // vpdpbusd zmm17, zmm18, dword ptr [r8 + 0x74]{1to16}
-	LONG $0x581dc262; WORD $0x5850; BYTE $0x06 // vpdpbusd zmm19, zmm12, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x581dc262; WORD $0x6050; BYTE $0x0e // vpdpbusd zmm20, zmm12, dword ptr [r8 + 0x38]{1to16}
-	LONG $0x581dc262; WORD $0x6850; BYTE $0x16 // vpdpbusd zmm21, zmm12, dword ptr [r8 + 0x58]{1to16}
-	LONG $0x581dc262; WORD $0x4850; BYTE $0x1e // vpdpbusd zmm17, zmm12, dword ptr [r8 + 0x78]{1to16}
+	LONG $0x4075e162; WORD $0xcadb // vpandd zmm17, zmm17, zmm2
+	LONG $0x5075c262; WORD $0x5050; BYTE $0x05 // vpdpbusd zmm18, zmm17, dword ptr [r8 + 0x14]{1to16}
+	LONG $0x5075c262; WORD $0x6050; BYTE $0x15 // vpdpbusd zmm20, zmm17, dword ptr [r8 + 0x54]{1to16}
+	LONG $0x5075c262; WORD $0x5850; BYTE $0x0d // vpdpbusd zmm19, zmm17, dword ptr [r8 + 0x34]{1to16}
+	LONG $0x5075c262; WORD $0x4050; BYTE $0x1d // vpdpbusd zmm16, zmm17, dword ptr [r8 + 0x74]{1to16}
+	LONG $0x581dc262; WORD $0x5050; BYTE $0x06 // vpdpbusd zmm18, zmm12, dword ptr [r8 + 0x18]{1to16}
+	LONG $0x581dc262; WORD $0x6050; BYTE $0x16 // vpdpbusd zmm20, zmm12, dword ptr [r8 + 0x58]{1to16}
+	LONG $0x581dc262; WORD $0x5850; BYTE $0x0e // vpdpbusd zmm19, zmm12, dword ptr [r8 + 0x38]{1to16}
+	LONG $0x581dc262; WORD $0x4050; BYTE $0x1e // vpdpbusd zmm16, zmm12, dword ptr [r8 + 0x78]{1to16}
 	QUAD $0x000160a0107a41c4; BYTE $0x00 // vmovss xmm12, dword ptr [r8 + 0x160]
-	LONG $0x5825c262; WORD $0x5850; BYTE $0x07 // vpdpbusd zmm19, zmm11, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x5825c262; WORD $0x6050; BYTE $0x0f // vpdpbusd zmm20, zmm11, dword ptr [r8 + 0x3c]{1to16}
-	LONG $0x5825c262; WORD $0x6850; BYTE $0x17 // vpdpbusd zmm21, zmm11, dword ptr [r8 + 0x5c]{1to16}
-	LONG $0x5825c262; WORD $0x4850; BYTE $0x1f // vpdpbusd zmm17, zmm11, dword ptr [r8 + 0x7c]{1to16}
+	LONG $0x5825c262; WORD $0x5050; BYTE $0x07 // vpdpbusd zmm18, zmm11, dword ptr [r8 + 0x1c]{1to16}
+	LONG $0x5825c262; WORD $0x6050; BYTE $0x17 // vpdpbusd zmm20, zmm11, dword ptr [r8 + 0x5c]{1to16}
+	LONG $0x5825c262; WORD $0x5850; BYTE $0x0f // vpdpbusd zmm19, zmm11, dword ptr [r8 + 0x3c]{1to16}
+	LONG $0x5825c262; WORD $0x4050; BYTE $0x1f // vpdpbusd zmm16, zmm11, dword ptr [r8 + 0x7c]{1to16}
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
-	LONG $0x487c3162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm19
-	LONG $0x48353262; WORD $0xd8a8 // vfmadd213ps zmm11, zmm9, zmm16 # zmm11 = (zmm9 * zmm11) + zmm16
-	LONG $0x487ca162; WORD $0xc45b // vcvtdq2ps zmm16, zmm20
-	LONG $0x4835c262; WORD $0xc7a8 // vfmadd213ps zmm16, zmm9, zmm15 # zmm16 = (zmm9 * zmm16) + zmm15
-	LONG $0x487c3162; WORD $0xfd5b // vcvtdq2ps zmm15, zmm21
-	LONG $0x482d5262; WORD $0xe3a8 // vfmadd213ps zmm12, zmm10, zmm11 # zmm12 = (zmm10 * zmm12) + zmm11
-	QUAD $0x00016498107a41c4; BYTE $0x00 // vmovss xmm11, dword ptr [r8 + 0x164]
-	LONG $0x581dd262; WORD $0x70b8; BYTE $0x40 // vfmadd231ps zmm6, zmm12, dword ptr [r8 + 0x100]{1to16} # zmm6 = (zmm12 * mem) + zmm6
+	LONG $0x487c3162; WORD $0xda5b // vcvtdq2ps zmm11, zmm18
+	LONG $0x487ca162; WORD $0xcb5b // vcvtdq2ps zmm17, zmm19
+	LONG $0x48355262; WORD $0xdfa8 // vfmadd213ps zmm11, zmm9, zmm15 # zmm11 = (zmm9 * zmm11) + zmm15
+	LONG $0x487c3162; WORD $0xfc5b // vcvtdq2ps zmm15, zmm20
+	LONG $0x4835e262; WORD $0xc8a8 // vfmadd213ps zmm17, zmm9, zmm0 # zmm17 = (zmm9 * zmm17) + zmm0
+	QUAD $0x00016480107ac1c4; BYTE $0x00 // vmovss xmm0, dword ptr [r8 + 0x164]
 	LONG $0x48355262; WORD $0xfea8 // vfmadd213ps zmm15, zmm9, zmm14 # zmm15 = (zmm9 * zmm15) + zmm14
+	QUAD $0x000168b0107a41c4; BYTE $0x00 // vmovss xmm14, dword ptr [r8 + 0x168]
+	LONG $0x482d5262; WORD $0xe3a8 // vfmadd213ps zmm12, zmm10, zmm11 # zmm12 = (zmm10 * zmm12) + zmm11
+	QUAD $0x00016c98107a41c4; BYTE $0x00 // vmovss xmm11, dword ptr [r8 + 0x16c]
+	LONG $0x581dd262; WORD $0x70b8; BYTE $0x40 // vfmadd231ps zmm6, zmm12, dword ptr [r8 + 0x100]{1to16} # zmm6 = (zmm12 * mem) + zmm6
+	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
+	LONG $0x487df262; WORD $0xc018 // vbroadcastss zmm0, xmm0
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x482db262; WORD $0xc1a8 // vfmadd213ps zmm0, zmm10, zmm17 # zmm0 = (zmm10 * zmm0) + zmm17
+	LONG $0x587dd262; WORD $0x68b8; BYTE $0x41 // vfmadd231ps zmm5, zmm0, dword ptr [r8 + 0x104]{1to16} # zmm5 = (zmm0 * mem) + zmm5
+	LONG $0x487d5262; WORD $0xf618 // vbroadcastss zmm14, xmm14
 	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
-	LONG $0x482d3262; WORD $0xd8a8 // vfmadd213ps zmm11, zmm10, zmm16 # zmm11 = (zmm10 * zmm11) + zmm16
-	LONG $0x087ec162; WORD $0x4010; BYTE $0x5a // vmovss xmm16, dword ptr [r8 + 0x168]
-	LONG $0x5825d262; WORD $0x68b8; BYTE $0x41 // vfmadd231ps zmm5, zmm11, dword ptr [r8 + 0x104]{1to16} # zmm5 = (zmm11 * mem) + zmm5
-	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
-	LONG $0x487d3262; WORD $0xf018 // vbroadcastss zmm14, xmm16
-	LONG $0x487ca162; WORD $0xc15b // vcvtdq2ps zmm16, zmm17
 	LONG $0x482d5262; WORD $0xf7a8 // vfmadd213ps zmm14, zmm10, zmm15 # zmm14 = (zmm10 * zmm14) + zmm15
-	QUAD $0x00016cb8107a41c4; BYTE $0x00 // vmovss xmm15, dword ptr [r8 + 0x16c]
+	LONG $0x487c3162; WORD $0xf85b // vcvtdq2ps zmm15, zmm16
 	LONG $0x580dd262; WORD $0x60b8; BYTE $0x42 // vfmadd231ps zmm4, zmm14, dword ptr [r8 + 0x108]{1to16} # zmm4 = (zmm14 * mem) + zmm4
-	LONG $0x4835c262; WORD $0xc5a8 // vfmadd213ps zmm16, zmm9, zmm13 # zmm16 = (zmm9 * zmm16) + zmm13
-	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
-	LONG $0x487d5262; WORD $0xff18 // vbroadcastss zmm15, xmm15
-	LONG $0x482dc262; WORD $0xc7b8 // vfmadd231ps zmm16, zmm10, zmm15 # zmm16 = (zmm10 * zmm15) + zmm16
-	LONG $0x507dd262; WORD $0x58b8; BYTE $0x43 // vfmadd231ps zmm3, zmm16, dword ptr [r8 + 0x10c]{1to16} # zmm3 = (zmm16 * mem) + zmm3
+	LONG $0x48355262; WORD $0xfda8 // vfmadd213ps zmm15, zmm9, zmm13 # zmm15 = (zmm9 * zmm15) + zmm13
+	LONG $0x482d5262; WORD $0xfbb8 // vfmadd231ps zmm15, zmm10, zmm11 # zmm15 = (zmm10 * zmm11) + zmm15
+	LONG $0x5805d262; WORD $0x58b8; BYTE $0x43 // vfmadd231ps zmm3, zmm15, dword ptr [r8 + 0x10c]{1to16} # zmm3 = (zmm15 * mem) + zmm3
 	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
-	LONG $0x60fd8148; WORD $0x0001; BYTE $0x00 // cmp rbp, 0x160
-	LONG $0xfca0850f; WORD $0xffff // jne 0x168e0 <pq_q2_k+0x990>
-	LONG $0x40c68148; WORD $0x0005; BYTE $0x00 // add rsi, 0x540
-	LONG $0xf86f8d49 // lea rbp, [r15 - 0x8]
-	LONG $0x08ff8349 // cmp r15, 0x8
-	WORD $0x8949; BYTE $0xef // mov r15, rbp
-	LONG $0xfc688f0f; WORD $0xffff // jg 0x168c0 <pq_q2_k+0x970>
+	LONG $0x01c7f641 // test r15b, 0x1
+	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
+	LONG $0xfc91850f; WORD $0xffff // jne 0x178c0 <pq_q2_k+0xbc0>
+	WORD $0xc5ff // inc ebp
+	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfc6f850f; WORD $0xffff // jne 0x178b0 <pq_q2_k+0xbb0>
+	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0xfc3e8f0f; WORD $0xffff // jg 0x17890 <pq_q2_k+0xb90>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf38f840f; WORD $0xffff // je 0x15ff0 <pq_q2_k+0xa0>
+	LONG $0xf155840f; WORD $0xffff // je 0x16db0 <pq_q2_k+0xb0>
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf37f820f; WORD $0xffff // jb 0x15ff0 <pq_q2_k+0xa0>
+	LONG $0xf145820f; WORD $0xffff // jb 0x16db0 <pq_q2_k+0xb0>
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf36e820f; WORD $0xffff // jb 0x15ff0 <pq_q2_k+0xa0>
+	LONG $0xf134820f; WORD $0xffff // jb 0x16db0 <pq_q2_k+0xb0>
 	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf35d850f; WORD $0xffff // jne 0x15ff0 <pq_q2_k+0xa0>
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x1a // vmovups zmmword ptr [rdx + rbx], zmm3
-	LONG $0xfff351e9; BYTE $0xff // jmp 0x15ff0 <pq_q2_k+0xa0>
-	LONG $0x18c48348 // add rsp, 0x18
+	LONG $0xf123850f; WORD $0xffff // jne 0x16db0 <pq_q2_k+0xb0>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
+	LONG $0xfff112e9; BYTE $0xff // jmp 0x16db0 <pq_q2_k+0xb0>
+	LONG $0x30c48348 // add rsp, 0x30
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -4668,9 +5338,8 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_q3_k: +27840
+	// pq_q3_k: +31920
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -4682,207 +5351,275 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10f8c148 // sar rax, 0x10
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0cbd8e0f; WORD $0x0000 // jle 0x1799f <pq_q3_k+0xcdf>
+	LONG $0x0ec28e0f; WORD $0x0000 // jle 0x18b94 <pq_q3_k+0xee4>
 	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x001093052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x1093] # 0x17d85 <quant_x+0x3c5>
-	QUAD $0x10a40d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x10a4] # 0x17da0 <quant_x+0x3e0>
-	QUAD $0x10a2155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x10a2] # 0x17da8 <quant_x+0x3e8>
-	WORD $0x8949; BYTE $0xfd // mov r13, rdi
-	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
-	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	WORD $0x894d; BYTE $0xc5 // mov r13, r8
+	QUAD $0x001260052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x1260] # 0x18f45 <quant_x+0x395>
+	QUAD $0x12710d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x1271] # 0x18f60 <quant_x+0x3b0>
+	QUAD $0x126f155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x126f] # 0x18f68 <quant_x+0x3b8>
 	LONG $0xd1b60f45 // movzx r10d, r9b
-	LONG $0xc0bd8d4d; WORD $0x0001; BYTE $0x00 // lea r15, [r13 + 0x1c0]
 	LONG $0xf0490f49 // cmovns rsi, r8
 	LONG $0x03eec148 // shr rsi, 0x3
-	LONG $0x7f048d4c // lea r8, [rdi + 2*rdi]
-	LONG $0xbf348d4c // lea r14, [rdi + 4*rdi]
-	LONG $0x40de6948; WORD $0x0007; BYTE $0x00 // imul rbx, rsi, 0x740
+	LONG $0x40de694c; WORD $0x0007; BYTE $0x00 // imul r11, rsi, 0x740
+	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
+	LONG $0x76048d4c // lea r8, [rsi + 2*rsi]
+	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
 	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
 	LONG $0x2444894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r8
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
 	LONG $0x04e0c149 // shl r8, 0x4
-	LONG $0x2474894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r14
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
+	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
 	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	WORD $0x1ceb // jmp 0x16d8b <pq_q3_k+0xcb>
-	BYTE $0x90 // nop
+	WORD $0x23eb // jmp 0x17d78 <pq_q3_k+0xc8>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	WORD $0x0149; BYTE $0xdd // add r13, rbx
+	WORD $0x014c; BYTE $0xdf // add rdi, r11
 	LONG $0x40c28348 // add rdx, 0x40
-	WORD $0x0149; BYTE $0xdf // add r15, rbx
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x0c148e0f; WORD $0x0000 // jle 0x1799f <pq_q3_k+0xcdf>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x0e1c8e0f; WORD $0x0000 // jle 0x18b94 <pq_q3_k+0xee4>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x01f4850f; WORD $0x0000 // jne 0x16f90 <pq_q3_k+0x2d0>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x01d18e0f; WORD $0x0000 // jle 0x16f76 <pq_q3_k+0x2b6>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	WORD $0x894c; BYTE $0xee // mov rsi, r13
-	WORD $0x894d; BYTE $0xd8 // mov r8, r11
-	BYTE $0x90 // nop
-	LONG $0x487df262; WORD $0x2613 // vcvtph2ps zmm4, ymmword ptr [rsi]
-	LONG $0x0050bc41; WORD $0x0000 // mov r12d, 0x50
+	LONG $0x03cb850f; WORD $0x0000 // jne 0x18150 <pq_q3_k+0x4a0>
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x03a48e0f; WORD $0x0000 // jle 0x18136 <pq_q3_k+0x486>
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
+	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	BYTE $0x90 // nop
-	QUAD $0x07b67c6f48feb162 // vmovdqu64 zmm7, zmmword ptr [rsi + 4*r14 + 0x1c0]
-	LONG $0x6e7921c4; WORD $0x374c; BYTE $0x28 // vmovd xmm9, dword ptr [rdi + r14 + 0x28]
-	QUAD $0x05b6446f48fe3162 // vmovdqu64 zmm8, zmmword ptr [rsi + 4*r14 + 0x140]
-	QUAD $0x06b6746f48feb162 // vmovdqu64 zmm6, zmmword ptr [rsi + 4*r14 + 0x180]
-	QUAD $0xff266c21487db262 // vpmovsxbd zmm5, xmmword ptr [rsi + r12 - 0x10]
-	LONG $0x482df162; WORD $0xf772; BYTE $0x02 // vpslld zmm10, zmm7, 0x2
-	LONG $0x48357262; WORD $0xc847 // vpsllvd zmm9, zmm9, zmm0
-	LONG $0x48c57162; WORD $0xdadb // vpandq zmm11, zmm7, zmm2
-	LONG $0x481df162; WORD $0xd772; BYTE $0x01 // vpsrld zmm12, zmm7, 0x1
-	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
-	LONG $0x487d5262; WORD $0xc958 // vpbroadcastd zmm9, xmm9
-	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
-	LONG $0x582d3262; WORD $0x0c50; BYTE $0x37 // vpdpbusd zmm9, zmm10, dword ptr [rdi + r14]{1to16}
-	LONG $0x48457162; WORD $0xd7fe // vpaddd zmm10, zmm7, zmm7
-	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x487df262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [rsi]
+	LONG $0x487df262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [rsi + 0x10]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [rsi + 0x40]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x02 // vmovups zmm7, zmmword ptr [rsi + 0x80]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rsi + 0xc0]
+	LONG $0x48fe7162; WORD $0x466f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x40]
+	LONG $0x6e7981c4; WORD $0x307c; BYTE $0x28 // vmovd xmm7, dword ptr [r8 + r14 + 0x28]
+	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x80]
+	LONG $0x48fe7162; WORD $0x566f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [rsi + 0xc0]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
+	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
+	LONG $0x4805d162; WORD $0xd072; BYTE $0x01 // vpsrld zmm15, zmm8, 0x1
+	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
+	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
+	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
+	LONG $0x58259262; WORD $0x3c50; BYTE $0x30 // vpdpbusd zmm7, zmm11, dword ptr [r8 + r14]{1to16}
+	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	QUAD $0x0130645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r14 + 0x4]{1to16}
+	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x48cd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm6, zmm1, 0xf8
-	QUAD $0x01374c50582d3262 // vpdpbusd zmm9, zmm10, dword ptr [rdi + r14 + 0x4]{1to16}
-	LONG $0x482dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm10, zmm8, 0x2
-	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	LONG $0x482df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm10, zmm6, 0x2
-	LONG $0x485cf162; WORD $0xed59 // vmulps zmm5, zmm4, zmm5
-	QUAD $0x02374c5058253262 // vpdpbusd zmm9, zmm11, dword ptr [rdi + r14 + 0x8]{1to16}
-	LONG $0x489d7162; WORD $0xdadb // vpandq zmm11, zmm12, zmm2
-	LONG $0x481df162; WORD $0xd772; BYTE $0x02 // vpsrld zmm12, zmm7, 0x2
-	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	LONG $0x6e7921c4; WORD $0x3754; BYTE $0x2c // vmovd xmm10, dword ptr [rdi + r14 + 0x2c]
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	QUAD $0x03374c5058253262 // vpdpbusd zmm9, zmm11, dword ptr [rdi + r14 + 0xc]{1to16}
-	LONG $0x4825d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm8, 0x4
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x06 // vpsrld zmm8, zmm8, 0x6
-	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
-	LONG $0x4825f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm11, zmm6, 0x4
-	LONG $0x484df162; WORD $0xd672; BYTE $0x06 // vpsrld zmm6, zmm6, 0x6
-	LONG $0x482d7262; WORD $0xd047 // vpsllvd zmm10, zmm10, zmm0
-	LONG $0x487d5262; WORD $0xd258 // vpbroadcastd zmm10, xmm10
-	QUAD $0x04375450581d3262 // vpdpbusd zmm10, zmm12, dword ptr [rdi + r14 + 0x10]{1to16}
-	LONG $0x481df162; WORD $0xd772; BYTE $0x03 // vpsrld zmm12, zmm7, 0x3
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	QUAD $0x02307c5058159262 // vpdpbusd zmm7, zmm13, dword ptr [r8 + r14 + 0x8]{1to16}
+	LONG $0x48857162; WORD $0xeadb // vpandq zmm13, zmm15, zmm2
+	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
+	QUAD $0x0330645058151262 // vpdpbusd zmm12, zmm13, dword ptr [r8 + r14 + 0xc]{1to16}
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x4825d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm9, 0x4
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
+	LONG $0x4815d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm13, zmm10, 0x6
+	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
+	LONG $0x481df162; WORD $0xfffe // vpaddd zmm7, zmm12, zmm7
+	LONG $0x481dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm12, zmm8, 0x2
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
 	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
-	LONG $0x487d3262; WORD $0x1c21; BYTE $0x26 // vpmovsxbd zmm11, xmmword ptr [rsi + r12]
-	LONG $0x20c48349 // add r12, 0x20
-	QUAD $0x05375450581d3262 // vpdpbusd zmm10, zmm12, dword ptr [rdi + r14 + 0x14]{1to16}
-	LONG $0x481df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm12, zmm7, 0x4
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x05 // vpsrld zmm7, zmm7, 0x5
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
+	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
+	LONG $0x6e7981c4; WORD $0x306c; BYTE $0x2c // vmovd xmm5, dword ptr [r8 + r14 + 0x2c]
+	LONG $0x4855f262; WORD $0xe847 // vpsllvd zmm5, zmm5, zmm0
+	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
+	QUAD $0x04306c50581d9262 // vpdpbusd zmm5, zmm12, dword ptr [r8 + r14 + 0x10]{1to16}
+	LONG $0x481dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm12, zmm8, 0x3
 	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x48c5f162; WORD $0xfadb // vpandq zmm7, zmm7, zmm2
-	LONG $0x48bd7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm8, zmm1, 0xf8
-	LONG $0x48cdf362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm7, zmm6, zmm1, 0xf8
-	QUAD $0x06375450581d3262 // vpdpbusd zmm10, zmm12, dword ptr [rdi + r14 + 0x18]{1to16}
-	LONG $0x4854d162; WORD $0xe959 // vmulps zmm5, zmm5, zmm9
-	QUAD $0x0737545058453262 // vpdpbusd zmm10, zmm7, dword ptr [rdi + r14 + 0x1c]{1to16}
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x485c5162; WORD $0xdb59 // vmulps zmm11, zmm4, zmm11
-	LONG $0x487cd162; WORD $0xf25b // vcvtdq2ps zmm6, zmm10
-	LONG $0x4825f262; WORD $0xf5a8 // vfmadd213ps zmm6, zmm11, zmm5 # zmm6 = (zmm11 * zmm6) + zmm5
-	QUAD $0x08375cb8584db262 // vfmadd231ps zmm3, zmm6, dword ptr [rdi + r14 + 0x20]{1to16} # zmm3 = (zmm6 * mem) + zmm3
-	LONG $0x30c68349 // add r14, 0x30
-	LONG $0x50fc8149; WORD $0x0001; BYTE $0x00 // cmp r12, 0x150
-	LONG $0xfe65850f; WORD $0xffff // jne 0x16dc0 <pq_q3_k+0x100>
-	LONG $0xf8608d4d // lea r12, [r8 - 0x8]
-	LONG $0x40c68148; WORD $0x0007; BYTE $0x00 // add rsi, 0x740
-	WORD $0x014c; BYTE $0xf7 // add rdi, r14
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x894d; BYTE $0xe0 // mov r8, r12
-	LONG $0xfe3a8f0f; WORD $0xffff // jg 0x16db0 <pq_q3_k+0xf0>
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	QUAD $0x05305c50581d1262 // vpdpbusd zmm11, zmm12, dword ptr [r8 + r14 + 0x14]{1to16}
+	LONG $0x481dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm12, zmm8, 0x4
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
+	QUAD $0x06306c50581d9262 // vpdpbusd zmm5, zmm12, dword ptr [r8 + r14 + 0x18]{1to16}
+	LONG $0x48957362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm13, zmm1, 0xf8
+	QUAD $0x07305c50583d1262 // vpdpbusd zmm11, zmm8, dword ptr [r8 + r14 + 0x1c]{1to16}
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x4825f162; WORD $0xedfe // vpaddd zmm5, zmm11, zmm5
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x484df262; WORD $0xefa8 // vfmadd213ps zmm5, zmm6, zmm7 # zmm5 = (zmm6 * zmm5) + zmm7
+	QUAD $0x08306c98585d9262 // vfmadd132ps zmm5, zmm4, dword ptr [r8 + r14 + 0x20]{1to16} # zmm5 = (zmm5 * mem) + zmm4
+	LONG $0x487df262; WORD $0x6621; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [rsi + 0x20]
+	LONG $0x487df262; WORD $0x7621; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [rsi + 0x30]
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x487cf162; WORD $0xfe5b // vcvtdq2ps zmm7, zmm6
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x04 // vmovups zmm6, zmmword ptr [rsi + 0x100]
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x05 // vmovups zmm6, zmmword ptr [rsi + 0x140]
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x06 // vmovups zmm6, zmmword ptr [rsi + 0x180]
+	LONG $0x48fe7162; WORD $0x466f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x100]
+	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x05 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x140]
+	LONG $0x48fe7162; WORD $0x566f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x180]
+	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
+	LONG $0x4864f162; WORD $0xf459 // vmulps zmm6, zmm3, zmm4
+	LONG $0x6e7981c4; WORD $0x3064; BYTE $0x58 // vmovd xmm4, dword ptr [r8 + r14 + 0x58]
+	LONG $0x4864f162; WORD $0xff59 // vmulps zmm7, zmm3, zmm7
+	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
+	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
+	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
+	LONG $0x4805d162; WORD $0xd072; BYTE $0x03 // vpsrld zmm15, zmm8, 0x3
+	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
+	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
+	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	QUAD $0x0c30645058259262 // vpdpbusd zmm4, zmm11, dword ptr [r8 + r14 + 0x30]{1to16}
+	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	QUAD $0x0d30645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r14 + 0x34]{1to16}
+	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
+	QUAD $0x0e30645058159262 // vpdpbusd zmm4, zmm13, dword ptr [r8 + r14 + 0x38]{1to16}
+	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm14, zmm8, 0x4
+	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
+	QUAD $0x0f30645058151262 // vpdpbusd zmm12, zmm13, dword ptr [r8 + r14 + 0x3c]{1to16}
+	LONG $0x4815d162; WORD $0xd072; BYTE $0x02 // vpsrld zmm13, zmm8, 0x2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
+	LONG $0x48957162; WORD $0xeadb // vpandq zmm13, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x481df162; WORD $0xe4fe // vpaddd zmm4, zmm12, zmm4
+	LONG $0x481dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm12, zmm9, 0x4
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
+	LONG $0x487c7162; WORD $0xdc5b // vcvtdq2ps zmm11, zmm4
+	LONG $0x6e7981c4; WORD $0x3064; BYTE $0x5c // vmovd xmm4, dword ptr [r8 + r14 + 0x5c]
+	LONG $0x489d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm12, zmm1, 0xf8
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm12, zmm10, 0x4
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
+	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
+	LONG $0x484cd162; WORD $0xf359 // vmulps zmm6, zmm6, zmm11
+	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	QUAD $0x1030645058159262 // vpdpbusd zmm4, zmm13, dword ptr [r8 + r14 + 0x40]{1to16}
+	LONG $0x48857162; WORD $0xeadb // vpandq zmm13, zmm15, zmm2
+	LONG $0x489d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm12, zmm1, 0xf8
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	QUAD $0x1130645058151262 // vpdpbusd zmm12, zmm13, dword ptr [r8 + r14 + 0x44]{1to16}
+	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
+	LONG $0x48b57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm9, zmm1, 0xf8
+	QUAD $0x1230645058159262 // vpdpbusd zmm4, zmm13, dword ptr [r8 + r14 + 0x48]{1to16}
+	QUAD $0x13306450583d1262 // vpdpbusd zmm12, zmm8, dword ptr [r8 + r14 + 0x4c]{1to16}
+	LONG $0x481df162; WORD $0xe4fe // vpaddd zmm4, zmm12, zmm4
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4845f262; WORD $0xe6a8 // vfmadd213ps zmm4, zmm7, zmm6 # zmm4 = (zmm7 * zmm4) + zmm6
+	QUAD $0x1430649858559262 // vfmadd132ps zmm4, zmm5, dword ptr [r8 + r14 + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm5
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x80fe8141; WORD $0x0001; BYTE $0x00 // cmp r14d, 0x180
+	LONG $0xfc8e850f; WORD $0xffff // jne 0x17db0 <pq_q3_k+0x100>
+	WORD $0x014d; BYTE $0xf0 // add r8, r14
+	LONG $0xf87b8d4c // lea r15, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x894c; BYTE $0xfb // mov rbx, r15
+	LONG $0xfc6a8f0f; WORD $0xffff // jg 0x17da0 <pq_q3_k+0xf0>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfdf1840f; WORD $0xffff // je 0x16d70 <pq_q3_k+0xb0>
-	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xfffde6e9; BYTE $0xff // jmp 0x16d70 <pq_q3_k+0xb0>
+	LONG $0xfc21840f; WORD $0xffff // je 0x17d60 <pq_q3_k+0xb0>
+	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
+	LONG $0xfffc16e9; BYTE $0xff // jmp 0x17d60 <pq_q3_k+0xb0>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x0596820f; WORD $0x0000 // jb 0x17530 <pq_q3_k+0x870>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x09128e0f; WORD $0x0000 // jle 0x178b5 <pq_q3_k+0xbf5>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x0656820f; WORD $0x0000 // jb 0x187b0 <pq_q3_k+0xb00>
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x004ca162; WORD $0xf657 // vxorps xmm22, xmm22, xmm22
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	WORD $0x894d; BYTE $0xfc // mov r12, r15
-	WORD $0x894c; BYTE $0xef // mov rdi, r13
-	WORD $0x894d; BYTE $0xd8 // mov r8, r11
-	BYTE $0x90 // nop
-	LONG $0x487d7262; WORD $0x1f13 // vcvtph2ps zmm11, ymmword ptr [rdi]
-	LONG $0x0050be41; WORD $0x0000 // mov r14d, 0x50
-	WORD $0x894c; BYTE $0xe5 // mov rbp, r12
-	QUAD $0x30249c11487c7162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x30], zmm11
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x087de162; WORD $0x666e; BYTE $0x54 // vmovd xmm20, dword ptr [rsi + 0x150]
-	QUAD $0xff376421487d3262 // vpmovsxbd zmm12, xmmword ptr [rdi + r14 - 0x10]
-	LONG $0x48fe7162; WORD $0x6d6f; BYTE $0x00 // vmovdqu64 zmm13, zmmword ptr [rbp]
-	LONG $0x087de162; WORD $0x4e6e; BYTE $0x51 // vmovd xmm17, dword ptr [rsi + 0x144]
-	LONG $0x087de162; WORD $0x566e; BYTE $0x52 // vmovd xmm18, dword ptr [rsi + 0x148]
-	LONG $0x087de162; WORD $0x466e; BYTE $0x50 // vmovd xmm16, dword ptr [rsi + 0x140]
-	LONG $0x087de162; WORD $0x5e6e; BYTE $0x53 // vmovd xmm19, dword ptr [rsi + 0x14c]
-	LONG $0x48fe7162; WORD $0x756f; BYTE $0xfe // vmovdqu64 zmm14, zmmword ptr [rbp - 0x80]
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x059c8e0f; WORD $0x0000 // jle 0x18725 <pq_q3_k+0xa75>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
+	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487d6262; WORD $0x7d13; BYTE $0x00 // vcvtph2ps zmm31, ymmword ptr [rbp]
+	LONG $0x40c58348 // add rbp, 0x40
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	WORD $0x9066 // nop
+	QUAD $0x000d8c1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0xd8c] # 0x18f45 <quant_x+0x395>
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x9066 // nop
+	LONG $0x76248d4f // lea r12, [r14 + 2*r14]
+	LONG $0x05e6c149 // shl r14, 0x5
+	QUAD $0x0000014cae6e79c5 // vmovd xmm13, dword ptr [rsi + 0x14c]
 	LONG $0x087d6162; WORD $0x5e6e; BYTE $0x5c // vmovd xmm27, dword ptr [rsi + 0x170]
 	LONG $0x087d6162; WORD $0x6e6e; BYTE $0x5e // vmovd xmm29, dword ptr [rsi + 0x178]
 	LONG $0x087d6162; WORD $0x766e; BYTE $0x5f // vmovd xmm30, dword ptr [rsi + 0x17c]
-	LONG $0x405de262; WORD $0xe047 // vpsllvd zmm20, zmm20, zmm0
-	LONG $0x4825d162; WORD $0xf572; BYTE $0x02 // vpslld zmm11, zmm13, 0x2
-	LONG $0x4075e262; WORD $0xc847 // vpsllvd zmm17, zmm17, zmm0
-	LONG $0x406de262; WORD $0xd047 // vpsllvd zmm18, zmm18, zmm0
-	LONG $0x407de262; WORD $0xc047 // vpsllvd zmm16, zmm16, zmm0
-	LONG $0x4065e262; WORD $0xd847 // vpsllvd zmm19, zmm19, zmm0
-	LONG $0x4895e162; WORD $0xeadb // vpandq zmm21, zmm13, zmm2
-	LONG $0x40256262; WORD $0xe047 // vpsllvd zmm28, zmm27, zmm0
-	LONG $0x40156262; WORD $0xe847 // vpsllvd zmm29, zmm29, zmm0
-	LONG $0x400d6262; WORD $0xf847 // vpsllvd zmm31, zmm30, zmm0
-	LONG $0x487da262; WORD $0xfc58 // vpbroadcastd zmm23, xmm20
-	LONG $0x087de162; WORD $0x666e; BYTE $0x55 // vmovd xmm20, dword ptr [rsi + 0x154]
-	LONG $0x487da262; WORD $0xc958 // vpbroadcastd zmm17, xmm17
-	LONG $0x487da262; WORD $0xd258 // vpbroadcastd zmm18, xmm18
-	LONG $0x487da262; WORD $0xc058 // vpbroadcastd zmm16, xmm16
-	LONG $0x487da262; WORD $0xdb58 // vpbroadcastd zmm19, xmm19
-	LONG $0x487d0262; WORD $0xf558 // vpbroadcastd zmm30, xmm29
-	LONG $0x487d0262; WORD $0xef58 // vpbroadcastd zmm29, xmm31
-	LONG $0x4005d162; WORD $0xd672; BYTE $0x04 // vpsrld zmm31, zmm14, 0x4
+	QUAD $0x00356421487d3262 // vpmovsxbd zmm12, xmmword ptr [rbp + r14]
+	LONG $0x06e4c149 // shl r12, 0x6
+	QUAD $0x0225746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rbp + r12 + 0x80]
+	LONG $0x48157262; WORD $0xeb47 // vpsllvd zmm13, zmm13, zmm3
+	LONG $0x40256262; WORD $0xe347 // vpsllvd zmm28, zmm27, zmm3
+	LONG $0x40156262; WORD $0xeb47 // vpsllvd zmm29, zmm29, zmm3
+	LONG $0x487dc262; WORD $0xdd58 // vpbroadcastd zmm19, xmm13
+	QUAD $0x00000158ae6e79c5 // vmovd xmm13, dword ptr [rsi + 0x158]
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	QUAD $0x3024bc59481c7162; WORD $0x0000; BYTE $0x00 // vmulps zmm15, zmm12, zmmword ptr [rsp + 0x30]
-	LONG $0x48fe7162; WORD $0x656f; BYTE $0xff // vmovdqu64 zmm12, zmmword ptr [rbp - 0x40]
-	LONG $0xc0c58148; WORD $0x0000; BYTE $0x00 // add rbp, 0xc0
-	LONG $0x405de262; WORD $0xe047 // vpsllvd zmm20, zmm20, zmm0
-	LONG $0x487d2262; WORD $0xc458 // vpbroadcastd zmm24, xmm20
-	LONG $0x087de162; WORD $0x666e; BYTE $0x56 // vmovd xmm20, dword ptr [rsi + 0x158]
-	LONG $0x405de262; WORD $0xe047 // vpsllvd zmm20, zmm20, zmm0
-	LONG $0x487d2262; WORD $0xcc58 // vpbroadcastd zmm25, xmm20
-	LONG $0x087de162; WORD $0x666e; BYTE $0x57 // vmovd xmm20, dword ptr [rsi + 0x15c]
-	LONG $0x405de262; WORD $0xe047 // vpsllvd zmm20, zmm20, zmm0
-	LONG $0x487d2262; WORD $0xd458 // vpbroadcastd zmm26, xmm20
-	LONG $0x48a5e162; WORD $0xe2db // vpandq zmm20, zmm11, zmm2
+	LONG $0x40045162; WORD $0xfc59 // vmulps zmm15, zmm31, zmm12
+	QUAD $0x00000140a66e79c5 // vmovd xmm12, dword ptr [rsi + 0x140]
+	LONG $0x48157262; WORD $0xeb47 // vpsllvd zmm13, zmm13, zmm3
+	LONG $0x487d4262; WORD $0xcd58 // vpbroadcastd zmm25, xmm13
+	QUAD $0x03256c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rbp + r12 + 0xc0]
+	LONG $0x481d7262; WORD $0xe347 // vpsllvd zmm12, zmm12, zmm3
+	LONG $0x487dc262; WORD $0xc458 // vpbroadcastd zmm16, xmm12
+	QUAD $0x00000144a66e79c5 // vmovd xmm12, dword ptr [rsi + 0x144]
+	LONG $0x481d7262; WORD $0xe347 // vpsllvd zmm12, zmm12, zmm3
+	LONG $0x487dc262; WORD $0xcc58 // vpbroadcastd zmm17, xmm12
+	QUAD $0x00000148a66e79c5 // vmovd xmm12, dword ptr [rsi + 0x148]
+	LONG $0x481d7262; WORD $0xe347 // vpsllvd zmm12, zmm12, zmm3
+	LONG $0x487dc262; WORD $0xd458 // vpbroadcastd zmm18, xmm12
+	QUAD $0x00000150a66e79c5 // vmovd xmm12, dword ptr [rsi + 0x150]
+	LONG $0x481d7262; WORD $0xe347 // vpsllvd zmm12, zmm12, zmm3
+	LONG $0x487dc262; WORD $0xfc58 // vpbroadcastd zmm23, xmm12
+	QUAD $0x00000154a66e79c5 // vmovd xmm12, dword ptr [rsi + 0x154]
+	LONG $0x481d7262; WORD $0xe347 // vpsllvd zmm12, zmm12, zmm3
+	LONG $0x487d4262; WORD $0xc458 // vpbroadcastd zmm24, xmm12
+	QUAD $0x0000015ca66e79c5 // vmovd xmm12, dword ptr [rsi + 0x15c]
+	LONG $0x481d7262; WORD $0xe347 // vpsllvd zmm12, zmm12, zmm3
+	LONG $0x487d4262; WORD $0xd458 // vpbroadcastd zmm26, xmm12
+	QUAD $0x0125646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rbp + r12 + 0x40]
+	LONG $0x405dd162; WORD $0xf472; BYTE $0x02 // vpslld zmm20, zmm12, 0x2
+	LONG $0x489de162; WORD $0xeadb // vpandq zmm21, zmm12, zmm2
+	LONG $0x40dde162; WORD $0xe2db // vpandq zmm20, zmm20, zmm2
 	LONG $0x488de362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm20, zmm14, zmm1, 0xf8
 	LONG $0x505de262; WORD $0x4e50; BYTE $0x08 // vpdpbusd zmm17, zmm20, dword ptr [rsi + 0x20]{1to16}
-	LONG $0x505de262; WORD $0x5650; BYTE $0x10 // vpdpbusd zmm18, zmm20, dword ptr [rsi + 0x40]{1to16}
 	LONG $0x505de262; WORD $0x0650 // vpdpbusd zmm16, zmm20, dword ptr [rsi]{1to16}
+	LONG $0x505de262; WORD $0x5650; BYTE $0x10 // vpdpbusd zmm18, zmm20, dword ptr [rsi + 0x40]{1to16}
 	LONG $0x505de262; WORD $0x5e50; BYTE $0x18 // vpdpbusd zmm19, zmm20, dword ptr [rsi + 0x60]{1to16}
 	LONG $0x505de262; WORD $0x7e50; BYTE $0x20 // vpdpbusd zmm23, zmm20, dword ptr [rsi + 0x80]{1to16}
 	LONG $0x505d6262; WORD $0x4650; BYTE $0x28 // vpdpbusd zmm24, zmm20, dword ptr [rsi + 0xa0]{1to16}
 	LONG $0x505d6262; WORD $0x4e50; BYTE $0x30 // vpdpbusd zmm25, zmm20, dword ptr [rsi + 0xc0]{1to16}
 	LONG $0x505d6262; WORD $0x5650; BYTE $0x38 // vpdpbusd zmm26, zmm20, dword ptr [rsi + 0xe0]{1to16}
-	LONG $0x4815c162; WORD $0xe5fe // vpaddd zmm20, zmm13, zmm13
+	LONG $0x481dc162; WORD $0xe4fe // vpaddd zmm20, zmm12, zmm12
 	LONG $0x40dde162; WORD $0xe2db // vpandq zmm20, zmm20, zmm2
-	LONG $0x489de362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm20, zmm12, zmm1, 0xf8
+	LONG $0x4895e362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm20, zmm13, zmm1, 0xf8
 	LONG $0x505de262; WORD $0x4e50; BYTE $0x09 // vpdpbusd zmm17, zmm20, dword ptr [rsi + 0x24]{1to16}
-	LONG $0x505de262; WORD $0x5650; BYTE $0x11 // vpdpbusd zmm18, zmm20, dword ptr [rsi + 0x44]{1to16}
 	LONG $0x505de262; WORD $0x4650; BYTE $0x01 // vpdpbusd zmm16, zmm20, dword ptr [rsi + 0x4]{1to16}
+	LONG $0x505de262; WORD $0x5650; BYTE $0x11 // vpdpbusd zmm18, zmm20, dword ptr [rsi + 0x44]{1to16}
 	LONG $0x505de262; WORD $0x5e50; BYTE $0x19 // vpdpbusd zmm19, zmm20, dword ptr [rsi + 0x64]{1to16}
 	LONG $0x505de262; WORD $0x7e50; BYTE $0x21 // vpdpbusd zmm23, zmm20, dword ptr [rsi + 0x84]{1to16}
 	LONG $0x505d6262; WORD $0x4650; BYTE $0x29 // vpdpbusd zmm24, zmm20, dword ptr [rsi + 0xa4]{1to16}
@@ -4890,230 +5627,270 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x505d6262; WORD $0x5650; BYTE $0x39 // vpdpbusd zmm26, zmm20, dword ptr [rsi + 0xe4]{1to16}
 	LONG $0x405dd162; WORD $0xd672; BYTE $0x02 // vpsrld zmm20, zmm14, 0x2
 	LONG $0x40dde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm20, zmm1, 0xf8
-	LONG $0x405dd162; WORD $0xd472; BYTE $0x02 // vpsrld zmm20, zmm12, 0x2
+	LONG $0x405dd162; WORD $0xd572; BYTE $0x02 // vpsrld zmm20, zmm13, 0x2
 	LONG $0x5055e262; WORD $0x4e50; BYTE $0x0a // vpdpbusd zmm17, zmm21, dword ptr [rsi + 0x28]{1to16}
-	LONG $0x5055e262; WORD $0x5650; BYTE $0x12 // vpdpbusd zmm18, zmm21, dword ptr [rsi + 0x48]{1to16}
 	LONG $0x5055e262; WORD $0x4650; BYTE $0x02 // vpdpbusd zmm16, zmm21, dword ptr [rsi + 0x8]{1to16}
+	LONG $0x5055e262; WORD $0x5650; BYTE $0x12 // vpdpbusd zmm18, zmm21, dword ptr [rsi + 0x48]{1to16}
 	LONG $0x5055e262; WORD $0x5e50; BYTE $0x1a // vpdpbusd zmm19, zmm21, dword ptr [rsi + 0x68]{1to16}
 	LONG $0x5055e262; WORD $0x7e50; BYTE $0x22 // vpdpbusd zmm23, zmm21, dword ptr [rsi + 0x88]{1to16}
 	LONG $0x50556262; WORD $0x4650; BYTE $0x2a // vpdpbusd zmm24, zmm21, dword ptr [rsi + 0xa8]{1to16}
 	LONG $0x50556262; WORD $0x4e50; BYTE $0x32 // vpdpbusd zmm25, zmm21, dword ptr [rsi + 0xc8]{1to16}
 	LONG $0x50556262; WORD $0x5650; BYTE $0x3a // vpdpbusd zmm26, zmm21, dword ptr [rsi + 0xe8]{1to16}
-	LONG $0x4055d162; WORD $0xd572; BYTE $0x01 // vpsrld zmm21, zmm13, 0x1
+	LONG $0x4055d162; WORD $0xd472; BYTE $0x01 // vpsrld zmm21, zmm12, 0x1
 	LONG $0x40d5e162; WORD $0xeadb // vpandq zmm21, zmm21, zmm2
 	LONG $0x40dde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm20, zmm1, 0xf8
 	LONG $0x5055e262; WORD $0x4e50; BYTE $0x0b // vpdpbusd zmm17, zmm21, dword ptr [rsi + 0x2c]{1to16}
 	LONG $0x5055e262; WORD $0x5650; BYTE $0x13 // vpdpbusd zmm18, zmm21, dword ptr [rsi + 0x4c]{1to16}
 	LONG $0x5055e262; WORD $0x5e50; BYTE $0x1b // vpdpbusd zmm19, zmm21, dword ptr [rsi + 0x6c]{1to16}
 	LONG $0x5055e262; WORD $0x7e50; BYTE $0x23 // vpdpbusd zmm23, zmm21, dword ptr [rsi + 0x8c]{1to16}
-	LONG $0x5055e262; WORD $0x4650; BYTE $0x03 // vpdpbusd zmm16, zmm21, dword ptr [rsi + 0xc]{1to16}
 	LONG $0x50556262; WORD $0x4650; BYTE $0x2b // vpdpbusd zmm24, zmm21, dword ptr [rsi + 0xac]{1to16}
+	LONG $0x5055e262; WORD $0x4650; BYTE $0x03 // vpdpbusd zmm16, zmm21, dword ptr [rsi + 0xc]{1to16}
 	LONG $0x50556262; WORD $0x4e50; BYTE $0x33 // vpdpbusd zmm25, zmm21, dword ptr [rsi + 0xcc]{1to16}
 	LONG $0x50556262; WORD $0x5650; BYTE $0x3b // vpdpbusd zmm26, zmm21, dword ptr [rsi + 0xec]{1to16}
-	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
-	LONG $0x487c3162; WORD $0xda5b // vcvtdq2ps zmm11, zmm18
+	LONG $0x487cb162; WORD $0xe15b // vcvtdq2ps zmm4, zmm17
+	LONG $0x487cb162; WORD $0xc25b // vcvtdq2ps zmm0, zmm18
 	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
-	LONG $0x4804a162; WORD $0xe959 // vmulps zmm21, zmm15, zmm17
-	LONG $0x487ca162; WORD $0xcb5b // vcvtdq2ps zmm17, zmm19
-	LONG $0x4804c162; WORD $0xe359 // vmulps zmm20, zmm15, zmm11
-	LONG $0x487c3162; WORD $0xdf5b // vcvtdq2ps zmm11, zmm23
+	LONG $0x4804e162; WORD $0xec59 // vmulps zmm21, zmm15, zmm4
+	LONG $0x487cb162; WORD $0xe35b // vcvtdq2ps zmm4, zmm19
+	LONG $0x4804e162; WORD $0xc859 // vmulps zmm17, zmm15, zmm0
+	LONG $0x487cb162; WORD $0xc75b // vcvtdq2ps zmm0, zmm23
 	LONG $0x487c8162; WORD $0xfa5b // vcvtdq2ps zmm23, zmm26
+	LONG $0x4804a162; WORD $0xe059 // vmulps zmm20, zmm15, zmm16
 	LONG $0x087d6162; WORD $0x566e; BYTE $0x5b // vmovd xmm26, dword ptr [rsi + 0x16c]
-	LONG $0x4804a162; WORD $0xf059 // vmulps zmm22, zmm15, zmm16
-	LONG $0x4804a162; WORD $0xd959 // vmulps zmm19, zmm15, zmm17
-	LONG $0x487c8162; WORD $0xc85b // vcvtdq2ps zmm17, zmm24
-	LONG $0x4804c162; WORD $0xd359 // vmulps zmm18, zmm15, zmm11
-	LONG $0x487c1162; WORD $0xd95b // vcvtdq2ps zmm11, zmm25
+	LONG $0x4804e162; WORD $0xdc59 // vmulps zmm19, zmm15, zmm4
+	LONG $0x487c9162; WORD $0xe05b // vcvtdq2ps zmm4, zmm24
+	LONG $0x4804e162; WORD $0xd059 // vmulps zmm18, zmm15, zmm0
 	LONG $0x087d6162; WORD $0x466e; BYTE $0x59 // vmovd xmm24, dword ptr [rsi + 0x164]
-	LONG $0x4804c162; WORD $0xc359 // vmulps zmm16, zmm15, zmm11
-	LONG $0x4804a162; WORD $0xc959 // vmulps zmm17, zmm15, zmm17
-	LONG $0x48043162; WORD $0xff59 // vmulps zmm15, zmm15, zmm23
-	LONG $0x087de162; WORD $0x7e6e; BYTE $0x58 // vmovd xmm23, dword ptr [rsi + 0x160]
-	LONG $0x4825d162; WORD $0xd572; BYTE $0x02 // vpsrld zmm11, zmm13, 0x2
+	LONG $0x4804f162; WORD $0xc459 // vmulps zmm0, zmm15, zmm4
+	LONG $0x487cd162; WORD $0xe328 // vmovaps zmm4, zmm11
+	LONG $0x4825d162; WORD $0xd472; BYTE $0x02 // vpsrld zmm11, zmm12, 0x2
 	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
-	LONG $0x402d6262; WORD $0xd047 // vpsllvd zmm26, zmm26, zmm0
-	LONG $0x40857362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm31, zmm1, 0xf8
-	LONG $0x58256262; WORD $0x7650; BYTE $0x34 // vpdpbusd zmm30, zmm11, dword ptr [rsi + 0xd0]{1to16}
-	LONG $0x58256262; WORD $0x6e50; BYTE $0x3c // vpdpbusd zmm29, zmm11, dword ptr [rsi + 0xf0]{1to16}
-	LONG $0x4005d162; WORD $0xd572; BYTE $0x03 // vpsrld zmm31, zmm13, 0x3
+	LONG $0x402d6262; WORD $0xd347 // vpsllvd zmm26, zmm26, zmm3
+	QUAD $0x30248411487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x30], zmm0
+	LONG $0x487c9162; WORD $0xc15b // vcvtdq2ps zmm0, zmm25
 	LONG $0x487d0262; WORD $0xda58 // vpbroadcastd zmm27, xmm26
 	LONG $0x487d0262; WORD $0xd458 // vpbroadcastd zmm26, xmm28
 	LONG $0x087d6162; WORD $0x666e; BYTE $0x5d // vmovd xmm28, dword ptr [rsi + 0x174]
+	LONG $0x403d6262; WORD $0xcb47 // vpsllvd zmm25, zmm24, zmm3
+	LONG $0x4804e162; WORD $0xc059 // vmulps zmm16, zmm15, zmm0
+	LONG $0x48043162; WORD $0xff59 // vmulps zmm15, zmm15, zmm23
+	LONG $0x087de162; WORD $0x7e6e; BYTE $0x58 // vmovd xmm23, dword ptr [rsi + 0x160]
+	LONG $0x487c9162; WORD $0xc728 // vmovaps zmm0, zmm31
+	LONG $0x400d6262; WORD $0xfb47 // vpsllvd zmm31, zmm30, zmm3
+	LONG $0x487d0262; WORD $0xf558 // vpbroadcastd zmm30, xmm29
+	LONG $0x487d0262; WORD $0xef58 // vpbroadcastd zmm29, xmm31
+	LONG $0x4005d162; WORD $0xd672; BYTE $0x04 // vpsrld zmm31, zmm14, 0x4
+	LONG $0x40857362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm31, zmm1, 0xf8
+	LONG $0x4005d162; WORD $0xd472; BYTE $0x03 // vpsrld zmm31, zmm12, 0x3
 	LONG $0x58256262; WORD $0x5e50; BYTE $0x1c // vpdpbusd zmm27, zmm11, dword ptr [rsi + 0x70]{1to16}
 	LONG $0x58256262; WORD $0x5650; BYTE $0x24 // vpdpbusd zmm26, zmm11, dword ptr [rsi + 0x90]{1to16}
+	LONG $0x58256262; WORD $0x7650; BYTE $0x34 // vpdpbusd zmm30, zmm11, dword ptr [rsi + 0xd0]{1to16}
+	LONG $0x58256262; WORD $0x6e50; BYTE $0x3c // vpdpbusd zmm29, zmm11, dword ptr [rsi + 0xf0]{1to16}
 	LONG $0x40856162; WORD $0xfadb // vpandq zmm31, zmm31, zmm2
-	LONG $0x403d6262; WORD $0xc847 // vpsllvd zmm25, zmm24, zmm0
-	LONG $0x4045e262; WORD $0xf847 // vpsllvd zmm23, zmm23, zmm0
+	LONG $0x401d6262; WORD $0xe347 // vpsllvd zmm28, zmm28, zmm3
+	LONG $0x487d0262; WORD $0xe458 // vpbroadcastd zmm28, xmm28
+	LONG $0x58256262; WORD $0x6650; BYTE $0x2c // vpdpbusd zmm28, zmm11, dword ptr [rsi + 0xb0]{1to16}
+	LONG $0x4045e262; WORD $0xfb47 // vpsllvd zmm23, zmm23, zmm3
 	LONG $0x487d2262; WORD $0xc758 // vpbroadcastd zmm24, xmm23
 	LONG $0x487d8262; WORD $0xf958 // vpbroadcastd zmm23, xmm25
 	LONG $0x087d6162; WORD $0x4e6e; BYTE $0x5a // vmovd xmm25, dword ptr [rsi + 0x168]
 	LONG $0x58256262; WORD $0x4650; BYTE $0x04 // vpdpbusd zmm24, zmm11, dword ptr [rsi + 0x10]{1to16}
 	LONG $0x5825e262; WORD $0x7e50; BYTE $0x0c // vpdpbusd zmm23, zmm11, dword ptr [rsi + 0x30]{1to16}
-	LONG $0x401d6262; WORD $0xe047 // vpsllvd zmm28, zmm28, zmm0
-	LONG $0x487d0262; WORD $0xe458 // vpbroadcastd zmm28, xmm28
-	LONG $0x58256262; WORD $0x6650; BYTE $0x2c // vpdpbusd zmm28, zmm11, dword ptr [rsi + 0xb0]{1to16}
-	LONG $0x40356262; WORD $0xc847 // vpsllvd zmm25, zmm25, zmm0
+	LONG $0x40356262; WORD $0xcb47 // vpsllvd zmm25, zmm25, zmm3
 	LONG $0x487d0262; WORD $0xc958 // vpbroadcastd zmm25, xmm25
 	LONG $0x58256262; WORD $0x4e50; BYTE $0x14 // vpdpbusd zmm25, zmm11, dword ptr [rsi + 0x50]{1to16}
-	LONG $0x4825d162; WORD $0xd472; BYTE $0x04 // vpsrld zmm11, zmm12, 0x4
+	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
 	LONG $0x48a56362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm31, zmm11, zmm1, 0xf8
-	LONG $0x50056262; WORD $0x4650; BYTE $0x05 // vpdpbusd zmm24, zmm31, dword ptr [rsi + 0x14]{1to16}
+	LONG $0x4825d162; WORD $0xd672; BYTE $0x06 // vpsrld zmm11, zmm14, 0x6
+	LONG $0x480dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm14, zmm12, 0x4
+	LONG $0x481dd162; WORD $0xd472; BYTE $0x05 // vpsrld zmm12, zmm12, 0x5
 	LONG $0x5005e262; WORD $0x7e50; BYTE $0x0d // vpdpbusd zmm23, zmm31, dword ptr [rsi + 0x34]{1to16}
+	LONG $0x50056262; WORD $0x7650; BYTE $0x35 // vpdpbusd zmm30, zmm31, dword ptr [rsi + 0xd4]{1to16}
+	LONG $0x50056262; WORD $0x6650; BYTE $0x2d // vpdpbusd zmm28, zmm31, dword ptr [rsi + 0xb4]{1to16}
+	LONG $0x50056262; WORD $0x4650; BYTE $0x05 // vpdpbusd zmm24, zmm31, dword ptr [rsi + 0x14]{1to16}
 	LONG $0x50056262; WORD $0x5e50; BYTE $0x1d // vpdpbusd zmm27, zmm31, dword ptr [rsi + 0x74]{1to16}
 	LONG $0x50056262; WORD $0x5650; BYTE $0x25 // vpdpbusd zmm26, zmm31, dword ptr [rsi + 0x94]{1to16}
-	LONG $0x50056262; WORD $0x6650; BYTE $0x2d // vpdpbusd zmm28, zmm31, dword ptr [rsi + 0xb4]{1to16}
-	LONG $0x50056262; WORD $0x7650; BYTE $0x35 // vpdpbusd zmm30, zmm31, dword ptr [rsi + 0xd4]{1to16}
 	LONG $0x50056262; WORD $0x6e50; BYTE $0x3d // vpdpbusd zmm29, zmm31, dword ptr [rsi + 0xf4]{1to16}
-	LONG $0x4825d162; WORD $0xd672; BYTE $0x06 // vpsrld zmm11, zmm14, 0x6
+	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
 	LONG $0x50056262; WORD $0x4e50; BYTE $0x15 // vpdpbusd zmm25, zmm31, dword ptr [rsi + 0x54]{1to16}
-	LONG $0x4005d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm31, zmm13, 0x4
-	LONG $0x4815d162; WORD $0xd572; BYTE $0x05 // vpsrld zmm13, zmm13, 0x5
-	LONG $0x40857162; WORD $0xf2db // vpandq zmm14, zmm31, zmm2
 	LONG $0x48a57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm11, zmm1, 0xf8
-	LONG $0x580d6262; WORD $0x4650; BYTE $0x06 // vpdpbusd zmm24, zmm14, dword ptr [rsi + 0x18]{1to16}
+	LONG $0x4825d162; WORD $0xd572; BYTE $0x06 // vpsrld zmm11, zmm13, 0x6
+	LONG $0x487c6162; WORD $0xf828 // vmovaps zmm31, zmm0
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	QUAD $0x01355c21487d3262 // vpmovsxbd zmm11, xmmword ptr [rbp + r14 + 0x10]
 	LONG $0x580de262; WORD $0x7e50; BYTE $0x0e // vpdpbusd zmm23, zmm14, dword ptr [rsi + 0x38]{1to16}
+	LONG $0x580d6262; WORD $0x7650; BYTE $0x36 // vpdpbusd zmm30, zmm14, dword ptr [rsi + 0xd8]{1to16}
+	LONG $0x580d6262; WORD $0x6650; BYTE $0x2e // vpdpbusd zmm28, zmm14, dword ptr [rsi + 0xb8]{1to16}
+	LONG $0x580d6262; WORD $0x4650; BYTE $0x06 // vpdpbusd zmm24, zmm14, dword ptr [rsi + 0x18]{1to16}
 	LONG $0x580d6262; WORD $0x5e50; BYTE $0x1e // vpdpbusd zmm27, zmm14, dword ptr [rsi + 0x78]{1to16}
 	LONG $0x580d6262; WORD $0x5650; BYTE $0x26 // vpdpbusd zmm26, zmm14, dword ptr [rsi + 0x98]{1to16}
-	LONG $0x580d6262; WORD $0x6650; BYTE $0x2e // vpdpbusd zmm28, zmm14, dword ptr [rsi + 0xb8]{1to16}
-	LONG $0x580d6262; WORD $0x7650; BYTE $0x36 // vpdpbusd zmm30, zmm14, dword ptr [rsi + 0xd8]{1to16}
 	LONG $0x580d6262; WORD $0x6e50; BYTE $0x3e // vpdpbusd zmm29, zmm14, dword ptr [rsi + 0xf8]{1to16}
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x580d6262; WORD $0x4e50; BYTE $0x16 // vpdpbusd zmm25, zmm14, dword ptr [rsi + 0x58]{1to16}
-	LONG $0x480dd162; WORD $0xd472; BYTE $0x06 // vpsrld zmm14, zmm12, 0x6
-	LONG $0x48957162; WORD $0xe2db // vpandq zmm12, zmm13, zmm2
-	LONG $0x488d7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm14, zmm1, 0xf8
 	LONG $0x581de262; WORD $0x7e50; BYTE $0x0f // vpdpbusd zmm23, zmm12, dword ptr [rsi + 0x3c]{1to16}
+	LONG $0x581d6262; WORD $0x7650; BYTE $0x37 // vpdpbusd zmm30, zmm12, dword ptr [rsi + 0xdc]{1to16}
+	LONG $0x581d6262; WORD $0x6650; BYTE $0x2f // vpdpbusd zmm28, zmm12, dword ptr [rsi + 0xbc]{1to16}
 	LONG $0x581d6262; WORD $0x4650; BYTE $0x07 // vpdpbusd zmm24, zmm12, dword ptr [rsi + 0x1c]{1to16}
 	LONG $0x581d6262; WORD $0x5e50; BYTE $0x1f // vpdpbusd zmm27, zmm12, dword ptr [rsi + 0x7c]{1to16}
 	LONG $0x581d6262; WORD $0x5650; BYTE $0x27 // vpdpbusd zmm26, zmm12, dword ptr [rsi + 0x9c]{1to16}
-	LONG $0x581d6262; WORD $0x6650; BYTE $0x2f // vpdpbusd zmm28, zmm12, dword ptr [rsi + 0xbc]{1to16}
-	LONG $0x581d6262; WORD $0x7650; BYTE $0x37 // vpdpbusd zmm30, zmm12, dword ptr [rsi + 0xdc]{1to16}
 	LONG $0x581d6262; WORD $0x6e50; BYTE $0x3f // vpdpbusd zmm29, zmm12, dword ptr [rsi + 0xfc]{1to16}
 	LONG $0x581d6262; WORD $0x4e50; BYTE $0x17 // vpdpbusd zmm25, zmm12, dword ptr [rsi + 0x5c]{1to16}
-	LONG $0x487d3262; WORD $0x2421; BYTE $0x37 // vpmovsxbd zmm12, xmmword ptr [rdi + r14]
-	LONG $0x20c68349 // add r14, 0x20
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
 	LONG $0x487c3162; WORD $0xef5b // vcvtdq2ps zmm13, zmm23
-	LONG $0x487c8162; WORD $0xfc5b // vcvtdq2ps zmm23, zmm28
-	LONG $0x487c1162; WORD $0xf15b // vcvtdq2ps zmm14, zmm25
-	LONG $0x487c0162; WORD $0xcb5b // vcvtdq2ps zmm25, zmm27
-	LONG $0x487c5162; WORD $0xdc5b // vcvtdq2ps zmm11, zmm12
-	QUAD $0x30249c5948247162; WORD $0x0000; BYTE $0x00 // vmulps zmm11, zmm11, zmmword ptr [rsp + 0x30]
 	LONG $0x487c1162; WORD $0xe05b // vcvtdq2ps zmm12, zmm24
-	LONG $0x487c0162; WORD $0xc25b // vcvtdq2ps zmm24, zmm26
-	LONG $0x48253262; WORD $0xe6a8 // vfmadd213ps zmm12, zmm11, zmm22 # zmm12 = (zmm11 * zmm12) + zmm22
+	LONG $0x487c8162; WORD $0xfb5b // vcvtdq2ps zmm23, zmm27
+	LONG $0x487c5162; WORD $0xdb59 // vmulps zmm11, zmm0, zmm11
+	LONG $0x487c9162; WORD $0xc45b // vcvtdq2ps zmm0, zmm28
+	QUAD $0x302484a84825f262; WORD $0x0000; BYTE $0x00 // vfmadd213ps zmm0, zmm11, zmmword ptr [rsp + 0x30] # zmm0 = (zmm11 * zmm0) + mem
+	LONG $0x487c1162; WORD $0xf15b // vcvtdq2ps zmm14, zmm25
 	LONG $0x48253262; WORD $0xeda8 // vfmadd213ps zmm13, zmm11, zmm21 # zmm13 = (zmm11 * zmm13) + zmm21
-	LONG $0x487c8162; WORD $0xf65b // vcvtdq2ps zmm22, zmm30
-	LONG $0x487c8162; WORD $0xed5b // vcvtdq2ps zmm21, zmm29
-	LONG $0x48253262; WORD $0xf4a8 // vfmadd213ps zmm14, zmm11, zmm20 # zmm14 = (zmm11 * zmm14) + zmm20
-	LONG $0x48252262; WORD $0xcba8 // vfmadd213ps zmm25, zmm11, zmm19 # zmm25 = (zmm11 * zmm25) + zmm19
-	LONG $0x48252262; WORD $0xc2a8 // vfmadd213ps zmm24, zmm11, zmm18 # zmm24 = (zmm11 * zmm24) + zmm18
-	LONG $0x4825a262; WORD $0xf9a8 // vfmadd213ps zmm23, zmm11, zmm17 # zmm23 = (zmm11 * zmm23) + zmm17
+	LONG $0x487c8162; WORD $0xea5b // vcvtdq2ps zmm21, zmm26
+	LONG $0x48253262; WORD $0xe4a8 // vfmadd213ps zmm12, zmm11, zmm20 # zmm12 = (zmm11 * zmm12) + zmm20
+	LONG $0x4825a262; WORD $0xfba8 // vfmadd213ps zmm23, zmm11, zmm19 # zmm23 = (zmm11 * zmm23) + zmm19
 	LONG $0x581d7262; WORD $0x56b8; BYTE $0x40 // vfmadd231ps zmm10, zmm12, dword ptr [rsi + 0x100]{1to16} # zmm10 = (zmm12 * mem) + zmm10
 	LONG $0x58157262; WORD $0x4eb8; BYTE $0x41 // vfmadd231ps zmm9, zmm13, dword ptr [rsi + 0x104]{1to16} # zmm9 = (zmm13 * mem) + zmm9
+	LONG $0x5045f262; WORD $0x7eb8; BYTE $0x43 // vfmadd231ps zmm7, zmm23, dword ptr [rsi + 0x10c]{1to16} # zmm7 = (zmm23 * mem) + zmm7
+	LONG $0x48253262; WORD $0xf1a8 // vfmadd213ps zmm14, zmm11, zmm17 # zmm14 = (zmm11 * zmm14) + zmm17
+	LONG $0x487c8162; WORD $0xce5b // vcvtdq2ps zmm17, zmm30
 	LONG $0x580d7262; WORD $0x46b8; BYTE $0x42 // vfmadd231ps zmm8, zmm14, dword ptr [rsi + 0x108]{1to16} # zmm8 = (zmm14 * mem) + zmm8
-	LONG $0x5035f262; WORD $0x7eb8; BYTE $0x43 // vfmadd231ps zmm7, zmm25, dword ptr [rsi + 0x10c]{1to16} # zmm7 = (zmm25 * mem) + zmm7
-	LONG $0x503df262; WORD $0x76b8; BYTE $0x44 // vfmadd231ps zmm6, zmm24, dword ptr [rsi + 0x110]{1to16} # zmm6 = (zmm24 * mem) + zmm6
-	LONG $0x5045f262; WORD $0x6eb8; BYTE $0x45 // vfmadd231ps zmm5, zmm23, dword ptr [rsi + 0x114]{1to16} # zmm5 = (zmm23 * mem) + zmm5
-	LONG $0x4825a262; WORD $0xf0a8 // vfmadd213ps zmm22, zmm11, zmm16 # zmm22 = (zmm11 * zmm22) + zmm16
-	LONG $0x4825c262; WORD $0xefa8 // vfmadd213ps zmm21, zmm11, zmm15 # zmm21 = (zmm11 * zmm21) + zmm15
-	LONG $0x504df262; WORD $0x66b8; BYTE $0x46 // vfmadd231ps zmm4, zmm22, dword ptr [rsi + 0x118]{1to16} # zmm4 = (zmm22 * mem) + zmm4
-	LONG $0x5055f262; WORD $0x5eb8; BYTE $0x47 // vfmadd231ps zmm3, zmm21, dword ptr [rsi + 0x11c]{1to16} # zmm3 = (zmm21 * mem) + zmm3
+	LONG $0x587de262; WORD $0x76b8; BYTE $0x45 // vfmadd231ps zmm22, zmm0, dword ptr [rsi + 0x114]{1to16} # zmm22 = (zmm0 * mem) + zmm22
+	LONG $0x4825a262; WORD $0xeaa8 // vfmadd213ps zmm21, zmm11, zmm18 # zmm21 = (zmm11 * zmm21) + zmm18
+	LONG $0x5055f262; WORD $0x76b8; BYTE $0x44 // vfmadd231ps zmm6, zmm21, dword ptr [rsi + 0x110]{1to16} # zmm6 = (zmm21 * mem) + zmm6
+	LONG $0x4825a262; WORD $0xc8a8 // vfmadd213ps zmm17, zmm11, zmm16 # zmm17 = (zmm11 * zmm17) + zmm16
+	LONG $0x487c8162; WORD $0xc55b // vcvtdq2ps zmm16, zmm29
+	LONG $0x5075f262; WORD $0x6eb8; BYTE $0x46 // vfmadd231ps zmm5, zmm17, dword ptr [rsi + 0x118]{1to16} # zmm5 = (zmm17 * mem) + zmm5
+	LONG $0x4825c262; WORD $0xc7a8 // vfmadd213ps zmm16, zmm11, zmm15 # zmm16 = (zmm11 * zmm16) + zmm15
+	LONG $0x487c7162; WORD $0xdc28 // vmovaps zmm11, zmm4
+	LONG $0x507d7262; WORD $0x5eb8; BYTE $0x47 // vfmadd231ps zmm11, zmm16, dword ptr [rsi + 0x11c]{1to16} # zmm11 = (zmm16 * mem) + zmm11
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0x50fe8149; WORD $0x0001; BYTE $0x00 // cmp r14, 0x150
-	LONG $0xfaf2850f; WORD $0xffff // jne 0x16ff0 <pq_q3_k+0x330>
-	LONG $0xf8708d4d // lea r14, [r8 - 0x8]
-	LONG $0x40c78148; WORD $0x0007; BYTE $0x00 // add rdi, 0x740
-	LONG $0x40c48149; WORD $0x0007; BYTE $0x00 // add r12, 0x740
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfac0850f; WORD $0xffff // jne 0x181c0 <pq_q3_k+0x510>
+	WORD $0xff41; BYTE $0xc7 // inc r15d
+	LONG $0xc0c58148; WORD $0x0001; BYTE $0x00 // add rbp, 0x1c0
+	LONG $0x04ff8341 // cmp r15d, 0x4
+	LONG $0xfa9c850f; WORD $0xffff // jne 0x181b0 <pq_q3_k+0x500>
+	LONG $0xf8588d49 // lea rbx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x894d; BYTE $0xf0 // mov r8, r14
-	LONG $0xfab38f0f; WORD $0xffff // jg 0x16fd0 <pq_q3_k+0x310>
-	LONG $0x0003b2e9; BYTE $0x00 // jmp 0x178d4 <pq_q3_k+0xc14>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x040e8e0f; WORD $0x0000 // jle 0x17947 <pq_q3_k+0xc87>
-	LONG $0x24048b4c // mov r8, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
+	LONG $0xfa7b8f0f; WORD $0xffff // jg 0x181a0 <pq_q3_k+0x4f0>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	QUAD $0x000812052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x812] # 0x18f45 <quant_x+0x395>
+	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
+	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
+	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
+	LONG $0x487cf162; WORD $0x3c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm7
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
+	LONG $0x05fa8341 // cmp r10d, 0x5
+	LONG $0xf5fc840f; WORD $0xffff // je 0x17d60 <pq_q3_k+0xb0>
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0x487ce162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm22
+	LONG $0x07fa8341 // cmp r10d, 0x7
+	LONG $0xf5e6820f; WORD $0xffff // jb 0x17d60 <pq_q3_k+0xb0>
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
+	LONG $0x08fa8341 // cmp r10d, 0x8
+	LONG $0xf5d0820f; WORD $0xffff // jb 0x17d60 <pq_q3_k+0xb0>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x487c7162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm11
+	LONG $0xfff5bfe9; BYTE $0xff // jmp 0x17d60 <pq_q3_k+0xb0>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x894c; BYTE $0xfe // mov rsi, r15
-	WORD $0x894c; BYTE $0xef // mov rdi, r13
-	WORD $0x894d; BYTE $0xde // mov r14, r11
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487df262; WORD $0x3f13 // vcvtph2ps zmm7, ymmword ptr [rdi]
-	LONG $0x0050bc41; WORD $0x0000 // mov r12d, 0x50
-	WORD $0x8948; BYTE $0xf5 // mov rbp, rsi
-	BYTE $0x90 // nop
-	QUAD $0x000148b86e7941c4; BYTE $0x00 // vmovd xmm15, dword ptr [r8 + 0x148]
-	LONG $0x48fe7162; WORD $0x556f; BYTE $0x00 // vmovdqu64 zmm10, zmmword ptr [rbp]
-	QUAD $0x000140a86e7941c4; BYTE $0x00 // vmovd xmm13, dword ptr [r8 + 0x140]
-	QUAD $0x000144b06e7941c4; BYTE $0x00 // vmovd xmm14, dword ptr [r8 + 0x144]
-	LONG $0x48fe7162; WORD $0x5d6f; BYTE $0xfe // vmovdqu64 zmm11, zmmword ptr [rbp - 0x80]
-	LONG $0x48fe7162; WORD $0x4d6f; BYTE $0xff // vmovdqu64 zmm9, zmmword ptr [rbp - 0x40]
-	QUAD $0xff274421487d3262 // vpmovsxbd zmm8, xmmword ptr [rdi + r12 - 0x10]
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x037f8e0f; WORD $0x0000 // jle 0x18b48 <pq_q3_k+0xe98>
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487df262; WORD $0x3e13 // vcvtph2ps zmm7, ymmword ptr [rsi]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x000140886e7941c4; BYTE $0x00 // vmovd xmm9, dword ptr [r8 + 0x140]
+	QUAD $0x00014c906e7941c4; BYTE $0x00 // vmovd xmm10, dword ptr [r8 + 0x14c]
+	LONG $0x643c8d4f // lea r15, [r12 + 2*r12]
+	LONG $0x05e4c149 // shl r12, 0x5
 	LONG $0x087dc162; WORD $0x586e; BYTE $0x5b // vmovd xmm19, dword ptr [r8 + 0x16c]
-	LONG $0xc0c58148; WORD $0x0000; BYTE $0x00 // add rbp, 0xc0
-	LONG $0x48057262; WORD $0xf847 // vpsllvd zmm15, zmm15, zmm0
-	LONG $0x406dd162; WORD $0xf272; BYTE $0x02 // vpslld zmm18, zmm10, 0x2
-	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
-	LONG $0x480d7262; WORD $0xf047 // vpsllvd zmm14, zmm14, zmm0
-	LONG $0x4055d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm21, zmm10, 0x2
-	LONG $0x405dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm20, zmm11, 0x4
+	LONG $0x487d3262; WORD $0x0421; BYTE $0x26 // vpmovsxbd zmm8, xmmword ptr [rsi + r12]
+	LONG $0x06e7c149 // shl r15, 0x6
+	QUAD $0x013e7c6f48fea162 // vmovdqu64 zmm23, zmmword ptr [rsi + r15 + 0x40]
+	QUAD $0x023e5c6f48fe3162 // vmovdqu64 zmm11, zmmword ptr [rsi + r15 + 0x80]
+	LONG $0x48357262; WORD $0xc847 // vpsllvd zmm9, zmm9, zmm0
+	LONG $0x482d7262; WORD $0xd047 // vpsllvd zmm10, zmm10, zmm0
 	LONG $0x4065e262; WORD $0xd847 // vpsllvd zmm19, zmm19, zmm0
-	LONG $0x404dd162; WORD $0xd272; BYTE $0x03 // vpsrld zmm22, zmm10, 0x3
-	LONG $0x487dc262; WORD $0xc758 // vpbroadcastd zmm16, xmm15
-	QUAD $0x00014cb86e7941c4; BYTE $0x00 // vmovd xmm15, dword ptr [r8 + 0x14c]
-	LONG $0x487d5262; WORD $0xed58 // vpbroadcastd zmm13, xmm13
-	LONG $0x487d5262; WORD $0xf658 // vpbroadcastd zmm14, xmm14
-	LONG $0x40d5e162; WORD $0xeadb // vpandq zmm21, zmm21, zmm2
+	LONG $0x487d5262; WORD $0xe958 // vpbroadcastd zmm13, xmm9
+	QUAD $0x000144886e7941c4; BYTE $0x00 // vmovd xmm9, dword ptr [r8 + 0x144]
+	LONG $0x487dc262; WORD $0xca58 // vpbroadcastd zmm17, xmm10
+	QUAD $0x033e546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rsi + r15 + 0xc0]
 	LONG $0x487da262; WORD $0xdb58 // vpbroadcastd zmm19, xmm19
-	LONG $0x40dde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm20, zmm1, 0xf8
-	LONG $0x5055c262; WORD $0x5850; BYTE $0x1c // vpdpbusd zmm19, zmm21, dword ptr [r8 + 0x70]{1to16}
-	LONG $0x405dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm20, zmm9, 0x4
+	LONG $0x4805b162; WORD $0xf772; BYTE $0x02 // vpslld zmm15, zmm23, 0x2
+	LONG $0x40c5e162; WORD $0xd2db // vpandq zmm18, zmm23, zmm2
+	LONG $0x4055b162; WORD $0xd772; BYTE $0x02 // vpsrld zmm21, zmm23, 0x2
+	LONG $0x405dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm20, zmm11, 0x4
+	LONG $0x404db162; WORD $0xd772; BYTE $0x03 // vpsrld zmm22, zmm23, 0x3
+	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x48445162; WORD $0xe059 // vmulps zmm12, zmm7, zmm8
-	LONG $0x487d3262; WORD $0x0421; BYTE $0x27 // vpmovsxbd zmm8, xmmword ptr [rdi + r12]
-	LONG $0x20c48349 // add r12, 0x20
-	LONG $0x48057262; WORD $0xf847 // vpsllvd zmm15, zmm15, zmm0
-	LONG $0x487dc262; WORD $0xcf58 // vpbroadcastd zmm17, xmm15
-	LONG $0x40ed7162; WORD $0xfadb // vpandq zmm15, zmm18, zmm2
-	LONG $0x48ade162; WORD $0xd2db // vpandq zmm18, zmm10, zmm2
+	LONG $0x40d5e162; WORD $0xeadb // vpandq zmm21, zmm21, zmm2
 	LONG $0x48a57362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm11, zmm1, 0xf8
 	LONG $0x5805c262; WORD $0x4850; BYTE $0x18 // vpdpbusd zmm17, zmm15, dword ptr [r8 + 0x60]{1to16}
 	LONG $0x58055262; WORD $0x2850 // vpdpbusd zmm13, zmm15, dword ptr [r8]{1to16}
+	LONG $0x40dde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm20, zmm1, 0xf8
+	LONG $0x5055c262; WORD $0x5850; BYTE $0x1c // vpdpbusd zmm19, zmm21, dword ptr [r8 + 0x70]{1to16}
+	LONG $0x48445162; WORD $0xe059 // vmulps zmm12, zmm7, zmm8
+	QUAD $0x01264421487d3262 // vpmovsxbd zmm8, xmmword ptr [rsi + r12 + 0x10]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x48357262; WORD $0xc847 // vpsllvd zmm9, zmm9, zmm0
+	LONG $0x405dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm20, zmm10, 0x4
+	LONG $0x487d5262; WORD $0xf158 // vpbroadcastd zmm14, xmm9
+	QUAD $0x000148886e7941c4; BYTE $0x00 // vmovd xmm9, dword ptr [r8 + 0x148]
 	LONG $0x58055262; WORD $0x7050; BYTE $0x08 // vpdpbusd zmm14, zmm15, dword ptr [r8 + 0x20]{1to16}
+	LONG $0x48357262; WORD $0xc847 // vpsllvd zmm9, zmm9, zmm0
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x487dc262; WORD $0xc158 // vpbroadcastd zmm16, xmm9
 	LONG $0x5805c262; WORD $0x4050; BYTE $0x10 // vpdpbusd zmm16, zmm15, dword ptr [r8 + 0x40]{1to16}
-	LONG $0x482d5162; WORD $0xfafe // vpaddd zmm15, zmm10, zmm10
+	LONG $0x40453162; WORD $0xfffe // vpaddd zmm15, zmm23, zmm23
+	LONG $0x4835b162; WORD $0xd772; BYTE $0x05 // vpsrld zmm9, zmm23, 0x5
 	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
-	LONG $0x48b57362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm9, zmm1, 0xf8
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48ad7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm10, zmm1, 0xf8
 	LONG $0x5805c262; WORD $0x4850; BYTE $0x19 // vpdpbusd zmm17, zmm15, dword ptr [r8 + 0x64]{1to16}
 	LONG $0x58055262; WORD $0x6850; BYTE $0x01 // vpdpbusd zmm13, zmm15, dword ptr [r8 + 0x4]{1to16}
 	LONG $0x58055262; WORD $0x7050; BYTE $0x09 // vpdpbusd zmm14, zmm15, dword ptr [r8 + 0x24]{1to16}
+	LONG $0x48445162; WORD $0xc059 // vmulps zmm8, zmm7, zmm8
 	LONG $0x5805c262; WORD $0x4050; BYTE $0x11 // vpdpbusd zmm16, zmm15, dword ptr [r8 + 0x44]{1to16}
 	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
 	LONG $0x4825d162; WORD $0xd372; BYTE $0x06 // vpsrld zmm11, zmm11, 0x6
 	LONG $0x4885e362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm18, zmm15, zmm1, 0xf8
-	LONG $0x4805d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm15, zmm9, 0x2
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
+	LONG $0x4805d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm15, zmm10, 0x2
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
 	LONG $0x506dc262; WORD $0x4850; BYTE $0x1a // vpdpbusd zmm17, zmm18, dword ptr [r8 + 0x68]{1to16}
 	LONG $0x506d5262; WORD $0x6850; BYTE $0x02 // vpdpbusd zmm13, zmm18, dword ptr [r8 + 0x8]{1to16}
 	LONG $0x506d5262; WORD $0x7050; BYTE $0x0a // vpdpbusd zmm14, zmm18, dword ptr [r8 + 0x28]{1to16}
+	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
 	LONG $0x506dc262; WORD $0x4050; BYTE $0x12 // vpdpbusd zmm16, zmm18, dword ptr [r8 + 0x48]{1to16}
-	LONG $0x406dd162; WORD $0xd272; BYTE $0x01 // vpsrld zmm18, zmm10, 0x1
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x406db162; WORD $0xd772; BYTE $0x01 // vpsrld zmm18, zmm23, 0x1
 	LONG $0x40ede162; WORD $0xd2db // vpandq zmm18, zmm18, zmm2
 	LONG $0x4885e362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm18, zmm15, zmm1, 0xf8
 	LONG $0x506dc262; WORD $0x4850; BYTE $0x1b // vpdpbusd zmm17, zmm18, dword ptr [r8 + 0x6c]{1to16}
 	LONG $0x506d5262; WORD $0x6850; BYTE $0x03 // vpdpbusd zmm13, zmm18, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x506dc262; WORD $0x4050; BYTE $0x13 // vpdpbusd zmm16, zmm18, dword ptr [r8 + 0x4c]{1to16}
 	LONG $0x506d5262; WORD $0x7050; BYTE $0x0b // vpdpbusd zmm14, zmm18, dword ptr [r8 + 0x2c]{1to16}
-	LONG $0x48445162; WORD $0xc059 // vmulps zmm8, zmm7, zmm8
+	LONG $0x506dc262; WORD $0x4050; BYTE $0x13 // vpdpbusd zmm16, zmm18, dword ptr [r8 + 0x4c]{1to16}
 	LONG $0x487ca162; WORD $0xd15b // vcvtdq2ps zmm18, zmm17
 	LONG $0x087dc162; WORD $0x486e; BYTE $0x58 // vmovd xmm17, dword ptr [r8 + 0x160]
 	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
-	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
 	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
+	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
 	LONG $0x481c5162; WORD $0xfd59 // vmulps zmm15, zmm12, zmm13
-	LONG $0x481c3162; WORD $0xe859 // vmulps zmm13, zmm12, zmm16
 	LONG $0x481c5162; WORD $0xf659 // vmulps zmm14, zmm12, zmm14
+	LONG $0x481c3162; WORD $0xe859 // vmulps zmm13, zmm12, zmm16
 	LONG $0x481c3162; WORD $0xe259 // vmulps zmm12, zmm12, zmm18
 	LONG $0x087dc162; WORD $0x506e; BYTE $0x5a // vmovd xmm18, dword ptr [r8 + 0x168]
 	LONG $0x4075e262; WORD $0xc847 // vpsllvd zmm17, zmm17, zmm0
@@ -5128,24 +5905,21 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5055c262; WORD $0x4850; BYTE $0x0c // vpdpbusd zmm17, zmm21, dword ptr [r8 + 0x30]{1to16}
 	LONG $0x40cde162; WORD $0xeadb // vpandq zmm21, zmm22, zmm2
 	LONG $0x40dde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm20, zmm1, 0xf8
-	LONG $0x405dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm20, zmm10, 0x4
+	LONG $0x405db162; WORD $0xd772; BYTE $0x04 // vpsrld zmm20, zmm23, 0x4
 	LONG $0x5055c262; WORD $0x4050; BYTE $0x05 // vpdpbusd zmm16, zmm21, dword ptr [r8 + 0x14]{1to16}
 	LONG $0x5055c262; WORD $0x5050; BYTE $0x15 // vpdpbusd zmm18, zmm21, dword ptr [r8 + 0x54]{1to16}
 	LONG $0x5055c262; WORD $0x5850; BYTE $0x1d // vpdpbusd zmm19, zmm21, dword ptr [r8 + 0x74]{1to16}
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x05 // vpsrld zmm10, zmm10, 0x5
 	LONG $0x40dde162; WORD $0xe2db // vpandq zmm20, zmm20, zmm2
-	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
 	LONG $0x5055c262; WORD $0x4850; BYTE $0x0d // vpdpbusd zmm17, zmm21, dword ptr [r8 + 0x34]{1to16}
 	LONG $0x48a5e362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm20, zmm11, zmm1, 0xf8
-	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
 	LONG $0x505dc262; WORD $0x4050; BYTE $0x06 // vpdpbusd zmm16, zmm20, dword ptr [r8 + 0x18]{1to16}
 	LONG $0x505dc262; WORD $0x5050; BYTE $0x16 // vpdpbusd zmm18, zmm20, dword ptr [r8 + 0x58]{1to16}
 	LONG $0x505dc262; WORD $0x5850; BYTE $0x1e // vpdpbusd zmm19, zmm20, dword ptr [r8 + 0x78]{1to16}
 	LONG $0x505dc262; WORD $0x4850; BYTE $0x0e // vpdpbusd zmm17, zmm20, dword ptr [r8 + 0x38]{1to16}
-	LONG $0x582dc262; WORD $0x4050; BYTE $0x07 // vpdpbusd zmm16, zmm10, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x582dc262; WORD $0x5050; BYTE $0x17 // vpdpbusd zmm18, zmm10, dword ptr [r8 + 0x5c]{1to16}
-	LONG $0x582dc262; WORD $0x5850; BYTE $0x1f // vpdpbusd zmm19, zmm10, dword ptr [r8 + 0x7c]{1to16}
-	LONG $0x582dc262; WORD $0x4850; BYTE $0x0f // vpdpbusd zmm17, zmm10, dword ptr [r8 + 0x3c]{1to16}
+	LONG $0x5835c262; WORD $0x5050; BYTE $0x17 // vpdpbusd zmm18, zmm9, dword ptr [r8 + 0x5c]{1to16}
+	LONG $0x5835c262; WORD $0x4050; BYTE $0x07 // vpdpbusd zmm16, zmm9, dword ptr [r8 + 0x1c]{1to16}
+	LONG $0x5835c262; WORD $0x5850; BYTE $0x1f // vpdpbusd zmm19, zmm9, dword ptr [r8 + 0x7c]{1to16}
+	LONG $0x5835c262; WORD $0x4850; BYTE $0x0f // vpdpbusd zmm17, zmm9, dword ptr [r8 + 0x3c]{1to16}
 	LONG $0x487c3162; WORD $0xc85b // vcvtdq2ps zmm9, zmm16
 	LONG $0x487c3162; WORD $0xda5b // vcvtdq2ps zmm11, zmm18
 	LONG $0x487c3162; WORD $0xd15b // vcvtdq2ps zmm10, zmm17
@@ -5159,61 +5933,31 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x483d5262; WORD $0xf4a8 // vfmadd213ps zmm14, zmm8, zmm12 # zmm14 = (zmm8 * zmm14) + zmm12
 	LONG $0x580dd262; WORD $0x58b8; BYTE $0x43 // vfmadd231ps zmm3, zmm14, dword ptr [r8 + 0x10c]{1to16} # zmm3 = (zmm14 * mem) + zmm3
 	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
-	LONG $0x50fc8149; WORD $0x0001; BYTE $0x00 // cmp r12, 0x150
-	LONG $0xfce8850f; WORD $0xffff // jne 0x17570 <pq_q3_k+0x8b0>
-	LONG $0xf8668d4d // lea r12, [r14 - 0x8]
-	LONG $0x40c78148; WORD $0x0007; BYTE $0x00 // add rdi, 0x740
-	LONG $0x40c68148; WORD $0x0007; BYTE $0x00 // add rsi, 0x740
-	LONG $0x08fe8349 // cmp r14, 0x8
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
-	LONG $0xfcb98f0f; WORD $0xffff // jg 0x17560 <pq_q3_k+0x8a0>
+	LONG $0x01c6f641 // test r14b, 0x1
+	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
+	LONG $0xfcdb850f; WORD $0xffff // jne 0x18800 <pq_q3_k+0xb50>
+	WORD $0xc5ff // inc ebp
+	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfcb9850f; WORD $0xffff // jne 0x187f0 <pq_q3_k+0xb40>
+	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0xfc988f0f; WORD $0xffff // jg 0x187e0 <pq_q3_k+0xb30>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x00ac850f; WORD $0x0000 // jne 0x1795c <pq_q3_k+0xc9c>
-	LONG $0xfff4bbe9; BYTE $0xff // jmp 0x16d70 <pq_q3_k+0xb0>
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
-	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
-	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm7
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf466840f; WORD $0xffff // je 0x16d70 <pq_q3_k+0xb0>
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf450820f; WORD $0xffff // jb 0x16d70 <pq_q3_k+0xb0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf43a820f; WORD $0xffff // jb 0x16d70 <pq_q3_k+0xb0>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff429e9; BYTE $0xff // jmp 0x16d70 <pq_q3_k+0xb0>
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf414840f; WORD $0xffff // je 0x16d70 <pq_q3_k+0xb0>
+	LONG $0xf20f840f; WORD $0xffff // je 0x17d60 <pq_q3_k+0xb0>
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf404820f; WORD $0xffff // jb 0x16d70 <pq_q3_k+0xb0>
+	LONG $0xf1ff820f; WORD $0xffff // jb 0x17d60 <pq_q3_k+0xb0>
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf3f3820f; WORD $0xffff // jb 0x16d70 <pq_q3_k+0xb0>
+	LONG $0xf1ee820f; WORD $0xffff // jb 0x17d60 <pq_q3_k+0xb0>
 	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf3e2850f; WORD $0xffff // jne 0x16d70 <pq_q3_k+0xb0>
+	LONG $0xf1dd850f; WORD $0xffff // jne 0x17d60 <pq_q3_k+0xb0>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff3d1e9; BYTE $0xff // jmp 0x16d70 <pq_q3_k+0xb0>
+	LONG $0xfff1cce9; BYTE $0xff // jmp 0x17d60 <pq_q3_k+0xb0>
 	LONG $0x70c48348 // add rsp, 0x70
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -5223,23 +5967,23 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// quant_x: +31168
+	// quant_x: +35760
 	LONG $0x1f428d48 // lea rax, [rdx + 0x1f]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0xc2490f48 // cmovns rax, rdx
 	LONG $0x05f8c148 // sar rax, 0x5
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	LONG $0xfee08348 // and rax, -0x2
-	LONG $0x02238e0f; WORD $0x0000 // jle 0x17bff <quant_x+0x23f>
+	LONG $0x02238e0f; WORD $0x0000 // jle 0x18def <quant_x+0x23f>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x000002c20d10fac5 // vmovss xmm1, dword ptr [rip + 0x2c2] # 0x17cac <quant_x+0x2ec>
-	QUAD $0x000002c21510fac5 // vmovss xmm2, dword ptr [rip + 0x2c2] # 0x17cb4 <quant_x+0x2f4>
-	QUAD $0x000002aa1d10fac5 // vmovss xmm3, dword ptr [rip + 0x2aa] # 0x17ca4 <quant_x+0x2e4>
+	QUAD $0x000002920d10fac5 // vmovss xmm1, dword ptr [rip + 0x292] # 0x18e6c <quant_x+0x2bc>
+	QUAD $0x000002921510fac5 // vmovss xmm2, dword ptr [rip + 0x292] # 0x18e74 <quant_x+0x2c4>
+	QUAD $0x0000027a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x27a] # 0x18e64 <quant_x+0x2b4>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x40c78348 // add rdi, 0x40
@@ -5260,7 +6004,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdf1c8d49 // lea rbx, [r15 + 8*rbx]
 	LONG $0x8a148d4d // lea r10, [r10 + 4*rcx]
 	LONG $0x8e0c8d49 // lea rcx, [r14 + 4*rcx]
-	LONG $0x0000f9e9; BYTE $0x00 // jmp 0x17b48 <quant_x+0x188>
+	LONG $0x0000f9e9; BYTE $0x00 // jmp 0x18d38 <quant_x+0x188>
 	BYTE $0x90 // nop
 	LONG $0x485df262; WORD $0xf0b8 // vfmadd231ps zmm6, zmm4, zmm0 # zmm6 = (zmm4 * zmm0) + zmm6
 	LONG $0xc3593ac5 // vmulss xmm8, xmm8, xmm3
@@ -5314,9 +6058,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1e348946 // mov dword ptr [rsi + r11], r14d
 	WORD $0x014c; BYTE $0xce // add rsi, r9
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x00b18e0f; WORD $0x0000 // jle 0x17bf9 <quant_x+0x239>
+	LONG $0x00b18e0f; WORD $0x0000 // jle 0x18de9 <quant_x+0x239>
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x337e // jle 0x17b80 <quant_x+0x1c0>
+	WORD $0x337e // jle 0x18d70 <quant_x+0x1c0>
 	LONG $0x487cf162; WORD $0x6f10; BYTE $0xff // vmovups zmm5, zmmword ptr [rdi - 0x40]
 	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0xf55c // vsubps zmm6, zmm0, zmm5
@@ -5324,7 +6068,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0xfe5f // vmaxps zmm7, zmm0, zmm6
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x4855f262; WORD $0xf6a8 // vfmadd213ps zmm6, zmm5, zmm6 # zmm6 = (zmm5 * zmm6) + zmm6
-	WORD $0x20eb // jmp 0x17b98 <quant_x+0x1d8>
+	WORD $0x20eb // jmp 0x18d88 <quant_x+0x1d8>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
@@ -5346,9 +6090,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x89467162; WORD $0xc710 // vmovss xmm8 {k1} {z}, xmm7, xmm7
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0xc72e78c5 // vucomiss xmm8, xmm7
-	LONG $0xfe61860f; WORD $0xffff // jbe 0x17a50 <quant_x+0x90>
+	LONG $0xfe61860f; WORD $0xffff // jbe 0x18c40 <quant_x+0x90>
 	LONG $0x5e6ac1c4; BYTE $0xf8 // vdivss xmm7, xmm2, xmm8
-	LONG $0xfffe57e9; BYTE $0xff // jmp 0x17a50 <quant_x+0x90>
+	LONG $0xfffe57e9; BYTE $0xff // jmp 0x18c40 <quant_x+0x90>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -5357,9 +6101,6 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0x000005cccccccccc
 	QUAD $0x0000000000000000; QUAD $0x0000070000000000
 	QUAD $0x0000000000000000; QUAD $0x0000020000000000
@@ -5380,7 +6121,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x998d81766a5d4f3f; QUAD $0x2d1801f1d9c5b5a6
 	QUAD $0x998d81766a5d4f3f; QUAD $0x2d1801f1d9c5b5a6
 	QUAD $0x998d81766a5d4f3f; QUAD $0x2d1801f1d9c5b5a6
-	QUAD $0x998d81766a5d4f3f; QUAD $0x00070ff1d9c5b5a6
+	QUAD $0x998d81766a5d4f3f; QUAD $0x0f0007f1d9c5b5a6
 	QUAD $0x0f0f0fcc00020005; QUAD $0x1010100f0f0f0f0f
 	QUAD $0x3030301010101010; QUAD $0x0303033030303030
 	QUAD $0x0404040303030303; QUAD $0xcccccc0404040404
@@ -5405,7 +6146,7 @@ TEXT ·q4_0_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+2240(SB)
+	CALL ·panel_avx512<>+2512(SB)
 	RET
 
 // func q4_1_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -5416,7 +6157,7 @@ TEXT ·q4_1_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+4608(SB)
+	CALL ·panel_avx512<>+5168(SB)
 	RET
 
 // func q5_0_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -5427,7 +6168,7 @@ TEXT ·q5_0_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+7152(SB)
+	CALL ·panel_avx512<>+7984(SB)
 	RET
 
 // func q5_1_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -5438,7 +6179,7 @@ TEXT ·q5_1_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+9872(SB)
+	CALL ·panel_avx512<>+11120(SB)
 	RET
 
 // func iQ4_NL_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -5449,7 +6190,7 @@ TEXT ·iQ4_NL_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+12752(SB)
+	CALL ·panel_avx512<>+14448(SB)
 	RET
 
 // func q4_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -5460,7 +6201,7 @@ TEXT ·q4_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+15280(SB)
+	CALL ·panel_avx512<>+17312(SB)
 	RET
 
 // func q5_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -5471,7 +6212,7 @@ TEXT ·q5_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+17872(SB)
+	CALL ·panel_avx512<>+20416(SB)
 	RET
 
 // func q6_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -5482,7 +6223,7 @@ TEXT ·q6_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+20976(SB)
+	CALL ·panel_avx512<>+24000(SB)
 	RET
 
 // func q2_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -5493,7 +6234,7 @@ TEXT ·q2_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+24400(SB)
+	CALL ·panel_avx512<>+27904(SB)
 	RET
 
 // func q3_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -5504,7 +6245,7 @@ TEXT ·q3_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+27840(SB)
+	CALL ·panel_avx512<>+31920(SB)
 	RET
 
 // func quant_avx512(x, dst unsafe.Pointer, k, shape int)
@@ -5513,5 +6254,5 @@ TEXT ·quant_avx512(SB), 0, $0-32
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
-	CALL ·panel_avx512<>+31168(SB)
+	CALL ·panel_avx512<>+35760(SB)
 	RET

@@ -25,8 +25,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	QUAD $0x0093ca052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x93ca] # 0x1940c <quant_x+0x36c>
-	QUAD $0x0093b90d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0x93b9] # 0x19404 <quant_x+0x364>
+	QUAD $0x00944a052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x944a] # 0x1948c <quant_x+0x38c>
+	QUAD $0x0094390d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0x9439] # 0x19484 <quant_x+0x384>
 	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -508,8 +508,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x00899c052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x899c] # 0x1940e <quant_x+0x36e>
-	QUAD $0x00897d0d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0x897d] # 0x193f8 <quant_x+0x358>
+	QUAD $0x008a1c052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x8a1c] # 0x1948e <quant_x+0x38e>
+	QUAD $0x0089fd0d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0x89fd] # 0x19478 <quant_x+0x378>
 	LONG $0x5cb60f44; WORD $0x1824 // movzx r11d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -1025,7 +1025,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x007ed605587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x7ed6] # 0x193f8 <quant_x+0x358>
+	QUAD $0x007f5605587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x7f56] # 0x19478 <quant_x+0x378>
 	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -1558,13 +1558,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x0d278e0f; WORD $0x0000 // jle 0x12d45 <pq_q5_0+0xd55>
+	LONG $0x0cdf8e0f; WORD $0x0000 // jle 0x12cfd <pq_q5_0+0xd0d>
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x0073de052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x73de] # 0x19410 <quant_x+0x370>
-	QUAD $0x0073e50d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x73e5] # 0x19420 <quant_x+0x380>
-	QUAD $0x0073e415597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0x73e4] # 0x19428 <quant_x+0x388>
+	QUAD $0x00745e052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x745e] # 0x19490 <quant_x+0x390>
+	QUAD $0x0074650d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x7465] # 0x194a0 <quant_x+0x3a0>
+	QUAD $0x00746415597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0x7464] # 0x194a8 <quant_x+0x3a8>
 	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -1594,14 +1594,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
 	LONG $0xff498d4c // lea r9, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0c778e0f; WORD $0x0000 // jle 0x12d45 <pq_q5_0+0xd55>
+	LONG $0x0c2f8e0f; WORD $0x0000 // jle 0x12cfd <pq_q5_0+0xd0d>
 	QUAD $0x00000100182444f7 // test dword ptr [rsp + 0x18], 0x100
 	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x038f850f; WORD $0x0000 // jne 0x12470 <pq_q5_0+0x480>
+	LONG $0x036f850f; WORD $0x0000 // jne 0x12450 <pq_q5_0+0x460>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03608e0f; WORD $0x0000 // jle 0x12452 <pq_q5_0+0x462>
+	LONG $0x03368e0f; WORD $0x0000 // jle 0x12428 <pq_q5_0+0x438>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
@@ -1617,8 +1617,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x06e1c148 // shl rcx, 0x6
 	WORD $0x014c; BYTE $0xc1 // add rcx, r8
 	WORD $0x8949; BYTE $0xcf // mov r15, rcx
-	QUAD $0x000100bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0x100]
-	LONG $0xdb7541c4; BYTE $0x07 // vpand ymm8, ymm1, ymmword ptr [r15]
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	LONG $0xdb7541c4; WORD $0x4047 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x40]
 	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
 	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
 	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
@@ -1626,58 +1626,58 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
-	QUAD $0x00010087db6d41c4; BYTE $0x00 // vpand ymm8, ymm2, ymmword ptr [r15 + 0x100]
+	LONG $0x6f7ec1c4; WORD $0x407f // vmovdqu ymm7, ymmword ptr [r15 + 0x40]
+	LONG $0xdb6d41c4; BYTE $0x07 // vpand ymm8, ymm2, ymmword ptr [r15]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x000100bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0x100]
-	LONG $0xdb7541c4; WORD $0x4047 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x40]
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x00008087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x80]
 	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x407f // vmovdqu ymm7, ymmword ptr [r15 + 0x40]
-	QUAD $0x000100876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x100]
-	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0xc2db3dc5 // vpand ymm8, ymm8, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x000080876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x80]
+	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x000100bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0x100]
-	QUAD $0x00008087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x80]
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x0000c087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0xc0]
 	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x000080bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0x80]
-	QUAD $0x000100876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x100]
-	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0xc2db3dc5 // vpand ymm8, ymm8, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x0000c0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xc0]
+	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x000100bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0x100]
-	QUAD $0x0000c087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0xc0]
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x00010087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x100]
 	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x0000c0bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0xc0]
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
 	QUAD $0x000100876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x100]
-	LONG $0x723dc1c4; WORD $0x03d0 // vpsrld ymm8, ymm8, 0x3
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0xc2db3dc5 // vpand ymm8, ymm8, ymm2
+	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
@@ -1688,8 +1688,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
 	LONG $0xb855e2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm5, ymm7 # ymm4 = (ymm5 * ymm7) + ymm4
 	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
-	QUAD $0x00000120b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x120]
-	LONG $0x41db75c5; BYTE $0x20 // vpand ymm8, ymm1, ymmword ptr [rcx + 0x20]
+	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
+	LONG $0x41db75c5; BYTE $0x60 // vpand ymm8, ymm1, ymmword ptr [rcx + 0x60]
 	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
 	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
@@ -1697,59 +1697,59 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
-	QUAD $0x0000012081db6dc5 // vpand ymm8, ymm2, ymmword ptr [rcx + 0x120]
+	LONG $0x796ffec5; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [rcx + 0x60]
+	LONG $0x41db6dc5; BYTE $0x20 // vpand ymm8, ymm2, ymmword ptr [rcx + 0x20]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x00000120b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x120]
-	LONG $0x41db75c5; BYTE $0x60 // vpand ymm8, ymm1, ymmword ptr [rcx + 0x60]
+	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
+	QUAD $0x000000a081db75c5 // vpand ymm8, ymm1, ymmword ptr [rcx + 0xa0]
 	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x796ffec5; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [rcx + 0x60]
-	QUAD $0x00000120816f7ec5 // vmovdqu ymm8, ymmword ptr [rcx + 0x120]
-	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0xc2db3dc5 // vpand ymm8, ymm8, ymm2
+	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
+	QUAD $0x000000a0816f7ec5 // vmovdqu ymm8, ymmword ptr [rcx + 0xa0]
+	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x00000120b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x120]
-	QUAD $0x000000a081db75c5 // vpand ymm8, ymm1, ymmword ptr [rcx + 0xa0]
+	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
+	QUAD $0x000000e081db75c5 // vpand ymm8, ymm1, ymmword ptr [rcx + 0xe0]
 	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x000000a0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xa0]
-	QUAD $0x00000120816f7ec5 // vmovdqu ymm8, ymmword ptr [rcx + 0x120]
-	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0xc2db3dc5 // vpand ymm8, ymm8, ymm2
+	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
+	QUAD $0x000000e0816f7ec5 // vmovdqu ymm8, ymmword ptr [rcx + 0xe0]
+	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x00000120b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x120]
-	QUAD $0x000000e081db75c5 // vpand ymm8, ymm1, ymmword ptr [rcx + 0xe0]
+	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
+	QUAD $0x0000012081db75c5 // vpand ymm8, ymm1, ymmword ptr [rcx + 0x120]
 	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x000000e0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xe0]
+	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
 	QUAD $0x00000120816f7ec5 // vmovdqu ymm8, ymmword ptr [rcx + 0x120]
 	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
-	LONG $0x723dc1c4; WORD $0x03d0 // vpsrld ymm8, ymm8, 0x3
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0xc2db3dc5 // vpand ymm8, ymm8, ymm2
+	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x5045c2c4; BYTE $0xe9 // {vex} vpdpbusd ymm5, ymm7, ymm9
 	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
@@ -1759,29 +1759,29 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
 	LONG $0x01c1f641 // test r9b, 0x1
 	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfcd5850f; WORD $0xffff // jne 0x12110 <pq_q5_0+0x120>
+	LONG $0xfcff850f; WORD $0xffff // jne 0x12110 <pq_q5_0+0x120>
 	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
 	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfcae8f0f; WORD $0xffff // jg 0x12100 <pq_q5_0+0x110>
+	LONG $0xfcd88f0f; WORD $0xffff // jg 0x12100 <pq_q5_0+0x110>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc55840f; WORD $0xffff // je 0x120b0 <pq_q5_0+0xc0>
+	LONG $0xfc7f840f; WORD $0xffff // je 0x120b0 <pq_q5_0+0xc0>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
 	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xfffc42e9; BYTE $0xff // jmp 0x120b0 <pq_q5_0+0xc0>
-	WORD $0x9066 // nop
+	LONG $0xfffc6ce9; BYTE $0xff // jmp 0x120b0 <pq_q5_0+0xc0>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x12495 <pq_q5_0+0x4a5>
+	WORD $0x1deb // jmp 0x12475 <pq_q5_0+0x485>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc1b840f; WORD $0xffff // je 0x120b0 <pq_q5_0+0xc0>
+	LONG $0xfc3b840f; WORD $0xffff // je 0x120b0 <pq_q5_0+0xc0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03c28e0f; WORD $0x0000 // jle 0x12860 <pq_q5_0+0x870>
+	LONG $0x03b28e0f; WORD $0x0000 // jle 0x12830 <pq_q5_0+0x840>
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
@@ -1809,8 +1809,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x06e1c148 // shl rcx, 0x6
 	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	QUAD $0x010029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0xdb7521c4; WORD $0x292c // vpand ymm13, ymm1, ymmword ptr [rcx + r13]
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	LONG $0xdb7521c4; WORD $0x296c; BYTE $0x40 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0x40]
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x473562c4; BYTE $0xc8 // vpsllvd ymm9, ymm9, ymm0
@@ -1830,8 +1830,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x606f // vpbroadcastd ymm13, dword ptr [rdi + 0x60]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x010029acdb6d21c4; WORD $0x0000 // vpand ymm13, ymm2, ymmword ptr [rcx + r13 + 0x100]
+	LONG $0x6f7e21c4; WORD $0x2964; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0xdb6d21c4; WORD $0x292c // vpand ymm13, ymm2, ymmword ptr [rcx + r13]
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
@@ -1843,8 +1843,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x706f // vpbroadcastd ymm13, dword ptr [rdi + 0x70]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	QUAD $0x010029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0xdb7521c4; WORD $0x296c; BYTE $0x40 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	QUAD $0x008029acdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0x80]
 	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
 	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -1856,13 +1856,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x646f // vpbroadcastd ymm13, dword ptr [rdi + 0x64]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2964; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x40]
-	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0x7215c1c4; WORD $0x01d5 // vpsrld ymm13, ymm13, 0x1
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeadb15c5 // vpand ymm13, ymm13, ymm2
-	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	QUAD $0x008029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x146f // vpbroadcastd ymm13, dword ptr [rdi + 0x14]
 	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x346f // vpbroadcastd ymm13, dword ptr [rdi + 0x34]
@@ -1871,8 +1871,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x746f // vpbroadcastd ymm13, dword ptr [rdi + 0x74]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	QUAD $0x010029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x100]
-	QUAD $0x008029acdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	QUAD $0x00c029acdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0xc0]
 	LONG $0x721dc1c4; WORD $0x02f4 // vpslld ymm12, ymm12, 0x2
 	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -1884,13 +1884,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x686f // vpbroadcastd ymm13, dword ptr [rdi + 0x68]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	QUAD $0x008029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x80]
-	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeadb15c5 // vpand ymm13, ymm13, ymm2
-	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	QUAD $0x00c029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x186f // vpbroadcastd ymm13, dword ptr [rdi + 0x18]
 	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x386f // vpbroadcastd ymm13, dword ptr [rdi + 0x38]
@@ -1899,8 +1899,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x786f // vpbroadcastd ymm13, dword ptr [rdi + 0x78]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	QUAD $0x010029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x100]
-	QUAD $0x00c029acdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	QUAD $0x010029acdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0x100]
 	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
 	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -1912,13 +1912,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x6c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x6c]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	QUAD $0x00c029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
 	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0x7215c1c4; WORD $0x03d5 // vpsrld ymm13, ymm13, 0x3
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeadb15c5 // vpand ymm13, ymm13, ymm2
-	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
+	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x1c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x1c]
 	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x3c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x3c]
@@ -1946,16 +1946,16 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm9 # ymm3 = (ymm7 * ymm9) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfca5850f; WORD $0xffff // jne 0x124e0 <pq_q5_0+0x4f0>
+	LONG $0xfcbd850f; WORD $0xffff // jne 0x124c0 <pq_q5_0+0x4d0>
 	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc7d8f0f; WORD $0xffff // jg 0x124d0 <pq_q5_0+0x4e0>
+	LONG $0xfc958f0f; WORD $0xffff // jg 0x124b0 <pq_q5_0+0x4c0>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2875 // jne 0x12880 <pq_q5_0+0x890>
-	LONG $0xfffc23e9; BYTE $0xff // jmp 0x12480 <pq_q5_0+0x490>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x3075 // jne 0x12850 <pq_q5_0+0x860>
+	LONG $0xfffc3be9; BYTE $0xff // jmp 0x12460 <pq_q5_0+0x470>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -1963,26 +1963,26 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc00840f; WORD $0xffff // je 0x12480 <pq_q5_0+0x490>
+	LONG $0xfc10840f; WORD $0xffff // je 0x12460 <pq_q5_0+0x470>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfbe8820f; WORD $0xffff // jb 0x12480 <pq_q5_0+0x490>
+	LONG $0xfbf8820f; WORD $0xffff // jb 0x12460 <pq_q5_0+0x470>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfbd4820f; WORD $0xffff // jb 0x12480 <pq_q5_0+0x490>
+	LONG $0xfbe4820f; WORD $0xffff // jb 0x12460 <pq_q5_0+0x470>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x117cc1c4; WORD $0xc724 // vmovups ymmword ptr [r15 + 8*rax], ymm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfbc0820f; WORD $0xffff // jb 0x12480 <pq_q5_0+0x490>
+	LONG $0xfbd0820f; WORD $0xffff // jb 0x12460 <pq_q5_0+0x470>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfbab820f; WORD $0xffff // jb 0x12480 <pq_q5_0+0x490>
+	LONG $0xfbbb820f; WORD $0xffff // jb 0x12460 <pq_q5_0+0x470>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x04088e0f; WORD $0x0000 // jle 0x12ce6 <pq_q5_0+0xcf6>
+	LONG $0x03f08e0f; WORD $0x0000 // jle 0x12c9e <pq_q5_0+0xcae>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -2007,8 +2007,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x06e1c148 // shl rcx, 0x6
 	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	QUAD $0x010029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0xdb7521c4; WORD $0x292c // vpand ymm13, ymm1, ymmword ptr [rcx + r13]
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	LONG $0xdb7521c4; WORD $0x296c; BYTE $0x40 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0x40]
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x473562c4; BYTE $0xc8 // vpsllvd ymm9, ymm9, ymm0
@@ -2028,8 +2028,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000e0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe0]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x010029acdb6d21c4; WORD $0x0000 // vpand ymm13, ymm2, ymmword ptr [rcx + r13 + 0x100]
+	LONG $0x6f7e21c4; WORD $0x2964; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0xdb6d21c4; WORD $0x292c // vpand ymm13, ymm2, ymmword ptr [rcx + r13]
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
@@ -2041,8 +2041,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000f0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf0]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	QUAD $0x010029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0xdb7521c4; WORD $0x296c; BYTE $0x40 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	QUAD $0x008029acdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0x80]
 	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
 	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -2054,13 +2054,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000e4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe4]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2964; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x40]
-	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0x7215c1c4; WORD $0x01d5 // vpsrld ymm13, ymm13, 0x1
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeadb15c5 // vpand ymm13, ymm13, ymm2
-	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	QUAD $0x008029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
 	QUAD $0x000094ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x94]
 	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
 	QUAD $0x0000b4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xb4]
@@ -2069,8 +2069,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000f4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf4]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	QUAD $0x010029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x100]
-	QUAD $0x008029acdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	QUAD $0x00c029acdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0xc0]
 	LONG $0x721dc1c4; WORD $0x02f4 // vpslld ymm12, ymm12, 0x2
 	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -2082,13 +2082,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000e8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe8]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	QUAD $0x008029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x80]
-	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeadb15c5 // vpand ymm13, ymm13, ymm2
-	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	QUAD $0x00c029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
 	QUAD $0x000098ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x98]
 	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
 	QUAD $0x0000b8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xb8]
@@ -2097,8 +2097,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000f8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf8]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	QUAD $0x010029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x100]
-	QUAD $0x00c029acdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	QUAD $0x010029acdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0x100]
 	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
 	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -2110,13 +2110,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000ecae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xec]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	QUAD $0x00c029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
 	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0x7215c1c4; WORD $0x03d5 // vpsrld ymm13, ymm13, 0x3
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
-	LONG $0xeadb15c5 // vpand ymm13, ymm13, ymm2
-	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
+	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
 	QUAD $0x00009cae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x9c]
 	LONG $0x501dc2c4; BYTE $0xfd // {vex} vpdpbusd ymm7, ymm12, ymm13
 	QUAD $0x0000bcae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xbc]
@@ -2144,13 +2144,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm9 # ymm3 = (ymm7 * ymm9) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc44850f; WORD $0xffff // jne 0x12910 <pq_q5_0+0x920>
+	LONG $0xfc5c850f; WORD $0xffff // jne 0x128e0 <pq_q5_0+0x8f0>
 	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc1c8f0f; WORD $0xffff // jg 0x12900 <pq_q5_0+0x910>
-	WORD $0x10eb // jmp 0x12cf6 <pq_q5_0+0xd06>
+	LONG $0xfc348f0f; WORD $0xffff // jg 0x128d0 <pq_q5_0+0x8e0>
+	WORD $0x10eb // jmp 0x12cae <pq_q5_0+0xcbe>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
@@ -2158,18 +2158,18 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf775840f; WORD $0xffff // je 0x12480 <pq_q5_0+0x490>
+	LONG $0xf79d840f; WORD $0xffff // je 0x12460 <pq_q5_0+0x470>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf760820f; WORD $0xffff // jb 0x12480 <pq_q5_0+0x490>
+	LONG $0xf788820f; WORD $0xffff // jb 0x12460 <pq_q5_0+0x470>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf74b820f; WORD $0xffff // jb 0x12480 <pq_q5_0+0x490>
+	LONG $0xf773820f; WORD $0xffff // jb 0x12460 <pq_q5_0+0x470>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0xfff73be9; BYTE $0xff // jmp 0x12480 <pq_q5_0+0x490>
+	LONG $0xfff763e9; BYTE $0xff // jmp 0x12460 <pq_q5_0+0x470>
 	LONG $0x58c48348 // add rsp, 0x58
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -2179,9 +2179,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	BYTE $0x90 // nop
 
-	// pq_q5_1: +11616
+	// pq_q5_1: +11536
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -2195,12 +2195,12 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x0dd78e0f; WORD $0x0000 // jle 0x13b65 <pq_q5_1+0xe05>
+	LONG $0x0d8f8e0f; WORD $0x0000 // jle 0x13acd <pq_q5_1+0xdbd>
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x00667e05597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x667e] # 0x19420 <quant_x+0x380>
-	QUAD $0x00667d0d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x667d] # 0x19428 <quant_x+0x388>
+	QUAD $0x00674e05597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x674e] # 0x194a0 <quant_x+0x3a0>
+	QUAD $0x00674d0d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x674d] # 0x194a8 <quant_x+0x3a8>
 	LONG $0x5cb60f44; WORD $0x1824 // movzx r11d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -2224,21 +2224,21 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x2beb // jmp 0x12e3e <pq_q5_1+0xde>
+	WORD $0x2beb // jmp 0x12dee <pq_q5_1+0xde>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
 	LONG $0x24540348; BYTE $0x40 // add rdx, qword ptr [rsp + 0x40]
 	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
 	LONG $0xff498d4c // lea r9, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0d278e0f; WORD $0x0000 // jle 0x13b65 <pq_q5_1+0xe05>
+	LONG $0x0cdf8e0f; WORD $0x0000 // jle 0x13acd <pq_q5_1+0xdbd>
 	QUAD $0x00000100182444f7 // test dword ptr [rsp + 0x18], 0x100
 	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x03bf850f; WORD $0x0000 // jne 0x13210 <pq_q5_1+0x4b0>
+	LONG $0x039f850f; WORD $0x0000 // jne 0x131a0 <pq_q5_1+0x490>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x038d8e0f; WORD $0x0000 // jle 0x131ef <pq_q5_1+0x48f>
+	LONG $0x03638e0f; WORD $0x0000 // jle 0x13175 <pq_q5_1+0x465>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
@@ -2254,66 +2254,66 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x06e2c149 // shl r10, 0x6
 	WORD $0x014d; BYTE $0xc2 // add r10, r8
 	WORD $0x894d; BYTE $0xd7 // mov r15, r10
-	QUAD $0x000100b76f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r15 + 0x100]
-	LONG $0xdb7dc1c4; BYTE $0x3f // vpand ymm7, ymm0, ymmword ptr [r15]
+	LONG $0x6f7ec1c4; BYTE $0x37 // vmovdqu ymm6, ymmword ptr [r15]
+	LONG $0xdb7dc1c4; WORD $0x407f // vpand ymm7, ymm0, ymmword ptr [r15 + 0x40]
 	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
 	LONG $0xf672cdc5; BYTE $0x04 // vpslld ymm6, ymm6, 0x4
 	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
 	LONG $0xffebcdc5 // vpor ymm7, ymm6, ymm7
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
-	QUAD $0x00010087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x100]
+	LONG $0x6f7ec1c4; WORD $0x407f // vmovdqu ymm7, ymmword ptr [r15 + 0x40]
+	LONG $0xdb7541c4; BYTE $0x07 // vpand ymm8, ymm1, ymmword ptr [r15]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	QUAD $0x000100bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0x100]
-	LONG $0xdb7d41c4; WORD $0x4047 // vpand ymm8, ymm0, ymmword ptr [r15 + 0x40]
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x00008087db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r15 + 0x80]
 	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x407f // vmovdqu ymm7, ymmword ptr [r15 + 0x40]
-	QUAD $0x000100876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x100]
-	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x000080876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x80]
+	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	QUAD $0x000100bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0x100]
-	QUAD $0x00008087db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r15 + 0x80]
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x0000c087db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r15 + 0xc0]
 	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	QUAD $0x000080bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0x80]
-	QUAD $0x000100876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x100]
-	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x0000c0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xc0]
+	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	QUAD $0x000100bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0x100]
-	QUAD $0x0000c087db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r15 + 0xc0]
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
+	QUAD $0x00010087db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r15 + 0x100]
 	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	QUAD $0x0000c0bf6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r15 + 0xc0]
+	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
 	QUAD $0x000100876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x100]
-	LONG $0x723dc1c4; WORD $0x03d0 // vpsrld ymm8, ymm8, 0x3
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
@@ -2327,8 +2327,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x137de2c4; WORD $0x086c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + rcx + 0x10]
 	LONG $0xb84de2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm6, ymm4 # ymm3 = (ymm6 * ymm4) + ymm3
 	LONG $0x137de2c4; WORD $0x0864; BYTE $0x50 // vcvtph2ps ymm4, xmmword ptr [rax + rcx + 0x50]
-	QUAD $0x000120b26f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r10 + 0x120]
-	LONG $0xdb7dc1c4; WORD $0x207a // vpand ymm7, ymm0, ymmword ptr [r10 + 0x20]
+	LONG $0x6f7ec1c4; WORD $0x2072 // vmovdqu ymm6, ymmword ptr [r10 + 0x20]
+	LONG $0xdb7dc1c4; WORD $0x607a // vpand ymm7, ymm0, ymmword ptr [r10 + 0x60]
 	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
 	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
 	LONG $0xf672cdc5; BYTE $0x04 // vpslld ymm6, ymm6, 0x4
@@ -2336,59 +2336,59 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xffebcdc5 // vpor ymm7, ymm6, ymm7
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x207a // vmovdqu ymm7, ymmword ptr [r10 + 0x20]
-	QUAD $0x00012082db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r10 + 0x120]
+	LONG $0x6f7ec1c4; WORD $0x607a // vmovdqu ymm7, ymmword ptr [r10 + 0x60]
+	LONG $0xdb7541c4; WORD $0x2042 // vpand ymm8, ymm1, ymmword ptr [r10 + 0x20]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	QUAD $0x000120ba6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r10 + 0x120]
-	LONG $0xdb7d41c4; WORD $0x6042 // vpand ymm8, ymm0, ymmword ptr [r10 + 0x60]
+	LONG $0x6f7ec1c4; WORD $0x207a // vmovdqu ymm7, ymmword ptr [r10 + 0x20]
+	QUAD $0x0000a082db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r10 + 0xa0]
 	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x607a // vmovdqu ymm7, ymmword ptr [r10 + 0x60]
-	QUAD $0x000120826f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r10 + 0x120]
-	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0x6f7ec1c4; WORD $0x207a // vmovdqu ymm7, ymmword ptr [r10 + 0x20]
+	QUAD $0x0000a0826f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r10 + 0xa0]
+	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	QUAD $0x000120ba6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r10 + 0x120]
-	QUAD $0x0000a082db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r10 + 0xa0]
+	LONG $0x6f7ec1c4; WORD $0x207a // vmovdqu ymm7, ymmword ptr [r10 + 0x20]
+	QUAD $0x0000e082db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r10 + 0xe0]
 	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	QUAD $0x0000a0ba6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r10 + 0xa0]
-	QUAD $0x000120826f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r10 + 0x120]
-	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0x6f7ec1c4; WORD $0x207a // vmovdqu ymm7, ymmword ptr [r10 + 0x20]
+	QUAD $0x0000e0826f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r10 + 0xe0]
+	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	QUAD $0x000120ba6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r10 + 0x120]
-	QUAD $0x0000e082db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r10 + 0xe0]
+	LONG $0x6f7ec1c4; WORD $0x207a // vmovdqu ymm7, ymmword ptr [r10 + 0x20]
+	QUAD $0x00012082db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r10 + 0x120]
 	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	QUAD $0x0000e0ba6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r10 + 0xe0]
+	LONG $0x6f7ec1c4; WORD $0x207a // vmovdqu ymm7, ymmword ptr [r10 + 0x20]
 	QUAD $0x000120826f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r10 + 0x120]
 	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
-	LONG $0x723dc1c4; WORD $0x03d0 // vpsrld ymm8, ymm8, 0x3
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x5045c2c4; BYTE $0xf1 // {vex} vpdpbusd ymm6, ymm7, ymm9
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
@@ -2402,29 +2402,29 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb84de2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm6, ymm5 # ymm2 = (ymm6 * ymm5) + ymm2
 	LONG $0x01c1f641 // test r9b, 0x1
 	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfca8850f; WORD $0xffff // jne 0x12e80 <pq_q5_1+0x120>
+	LONG $0xfcd2850f; WORD $0xffff // jne 0x12e30 <pq_q5_1+0x120>
 	LONG $0x03000548; WORD $0x0000 // add rax, 0x300
 	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfc818f0f; WORD $0xffff // jg 0x12e70 <pq_q5_1+0x110>
+	LONG $0xfcab8f0f; WORD $0xffff // jg 0x12e20 <pq_q5_1+0x110>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfc28840f; WORD $0xffff // je 0x12e20 <pq_q5_1+0xc0>
+	LONG $0xfc52840f; WORD $0xffff // je 0x12dd0 <pq_q5_1+0xc0>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
 	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0xfffc15e9; BYTE $0xff // jmp 0x12e20 <pq_q5_1+0xc0>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xfffc3fe9; BYTE $0xff // jmp 0x12dd0 <pq_q5_1+0xc0>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x13235 <pq_q5_1+0x4d5>
+	WORD $0x1deb // jmp 0x131c5 <pq_q5_1+0x4b5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfbeb840f; WORD $0xffff // je 0x12e20 <pq_q5_1+0xc0>
+	LONG $0xfc0b840f; WORD $0xffff // je 0x12dd0 <pq_q5_1+0xc0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x04028e0f; WORD $0x0000 // jle 0x13640 <pq_q5_1+0x8e0>
+	LONG $0x03f28e0f; WORD $0x0000 // jle 0x135c0 <pq_q5_1+0x8b0>
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
@@ -2451,8 +2451,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x06e1c148 // shl rcx, 0x6
 	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	QUAD $0x010029846f7e21c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0xdb7d21c4; WORD $0x290c // vpand ymm9, ymm0, ymmword ptr [rcx + r13]
+	LONG $0x6f7e21c4; WORD $0x2904 // vmovdqu ymm8, ymmword ptr [rcx + r13]
+	LONG $0xdb7d21c4; WORD $0x294c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [rcx + r13 + 0x40]
 	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0xeb3d41c4; BYTE $0xe1 // vpor ymm12, ymm8, ymm9
@@ -2466,8 +2466,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x606f // vpbroadcastd ymm13, dword ptr [rdi + 0x60]
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x010029acdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0x100]
+	LONG $0x6f7e21c4; WORD $0x2964; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0xdb7521c4; WORD $0x292c // vpand ymm13, ymm1, ymmword ptr [rcx + r13]
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
@@ -2479,8 +2479,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x706f // vpbroadcastd ymm13, dword ptr [rdi + 0x70]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	QUAD $0x010029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0xdb7d21c4; WORD $0x296c; BYTE $0x40 // vpand ymm13, ymm0, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	QUAD $0x008029acdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rcx + r13 + 0x80]
 	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -2492,13 +2492,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x646f // vpbroadcastd ymm13, dword ptr [rdi + 0x64]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2964; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x40]
-	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0x7215c1c4; WORD $0x01d5 // vpsrld ymm13, ymm13, 0x1
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	QUAD $0x008029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x146f // vpbroadcastd ymm13, dword ptr [rdi + 0x14]
 	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x346f // vpbroadcastd ymm13, dword ptr [rdi + 0x34]
@@ -2507,8 +2507,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x746f // vpbroadcastd ymm13, dword ptr [rdi + 0x74]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	QUAD $0x010029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x100]
-	QUAD $0x008029acdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	QUAD $0x00c029acdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rcx + r13 + 0xc0]
 	LONG $0x721dc1c4; WORD $0x02f4 // vpslld ymm12, ymm12, 0x2
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -2520,13 +2520,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x686f // vpbroadcastd ymm13, dword ptr [rdi + 0x68]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	QUAD $0x008029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x80]
-	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	QUAD $0x00c029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x186f // vpbroadcastd ymm13, dword ptr [rdi + 0x18]
 	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x386f // vpbroadcastd ymm13, dword ptr [rdi + 0x38]
@@ -2535,8 +2535,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x786f // vpbroadcastd ymm13, dword ptr [rdi + 0x78]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	QUAD $0x010029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x100]
-	QUAD $0x00c029acdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	QUAD $0x010029acdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rcx + r13 + 0x100]
 	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -2548,14 +2548,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x6c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x6c]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	QUAD $0x00c029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
 	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
 	LONG $0x587d62c4; WORD $0x1c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x1c]
-	LONG $0x7215c1c4; WORD $0x03d5 // vpsrld ymm13, ymm13, 0x3
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
+	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
 	LONG $0x501d42c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm12, ymm15
 	LONG $0x587d62c4; WORD $0x3c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x3c]
 	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
@@ -2598,16 +2598,16 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm8, ymm6 # ymm2 = (ymm8 * ymm6) + ymm2
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc75850f; WORD $0xffff // jne 0x13290 <pq_q5_1+0x530>
+	LONG $0xfc8d850f; WORD $0xffff // jne 0x13220 <pq_q5_1+0x510>
 	LONG $0x00c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x300
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc3d8f0f; WORD $0xffff // jg 0x13270 <pq_q5_1+0x510>
+	LONG $0xfc558f0f; WORD $0xffff // jg 0x13200 <pq_q5_1+0x4f0>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x2875 // jne 0x13660 <pq_q5_1+0x900>
-	LONG $0xfffbe3e9; BYTE $0xff // jmp 0x13220 <pq_q5_1+0x4c0>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x3075 // jne 0x135e0 <pq_q5_1+0x8d0>
+	LONG $0xfffbfbe9; BYTE $0xff // jmp 0x131b0 <pq_q5_1+0x4a0>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -2615,26 +2615,26 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfbc0840f; WORD $0xffff // je 0x13220 <pq_q5_1+0x4c0>
+	LONG $0xfbd0840f; WORD $0xffff // je 0x131b0 <pq_q5_1+0x4a0>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
 	LONG $0x02fb8341 // cmp r11d, 0x2
-	LONG $0xfba8820f; WORD $0xffff // jb 0x13220 <pq_q5_1+0x4c0>
+	LONG $0xfbb8820f; WORD $0xffff // jb 0x131b0 <pq_q5_1+0x4a0>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	LONG $0x03fb8341 // cmp r11d, 0x3
-	LONG $0xfb94820f; WORD $0xffff // jb 0x13220 <pq_q5_1+0x4c0>
+	LONG $0xfba4820f; WORD $0xffff // jb 0x131b0 <pq_q5_1+0x4a0>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	LONG $0x04fb8341 // cmp r11d, 0x4
-	LONG $0xfb80820f; WORD $0xffff // jb 0x13220 <pq_q5_1+0x4c0>
+	LONG $0xfb90820f; WORD $0xffff // jb 0x131b0 <pq_q5_1+0x4a0>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xfb6b820f; WORD $0xffff // jb 0x13220 <pq_q5_1+0x4c0>
+	LONG $0xfb7b820f; WORD $0xffff // jb 0x131b0 <pq_q5_1+0x4a0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x04488e0f; WORD $0x0000 // jle 0x13b06 <pq_q5_1+0xda6>
+	LONG $0x04308e0f; WORD $0x0000 // jle 0x13a6e <pq_q5_1+0xd5e>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -2658,8 +2658,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x06e1c148 // shl rcx, 0x6
 	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	QUAD $0x010029846f7e21c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0xdb7d21c4; WORD $0x290c // vpand ymm9, ymm0, ymmword ptr [rcx + r13]
+	LONG $0x6f7e21c4; WORD $0x2904 // vmovdqu ymm8, ymmword ptr [rcx + r13]
+	LONG $0xdb7d21c4; WORD $0x294c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [rcx + r13 + 0x40]
 	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0xeb3d41c4; BYTE $0xe1 // vpor ymm12, ymm8, ymm9
@@ -2673,8 +2673,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000e0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe0]
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x010029acdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0x100]
+	LONG $0x6f7e21c4; WORD $0x2964; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0xdb7521c4; WORD $0x292c // vpand ymm13, ymm1, ymmword ptr [rcx + r13]
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
@@ -2686,8 +2686,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000f0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf0]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	QUAD $0x010029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0xdb7d21c4; WORD $0x296c; BYTE $0x40 // vpand ymm13, ymm0, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	QUAD $0x008029acdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rcx + r13 + 0x80]
 	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -2699,13 +2699,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000e4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe4]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2964; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x40]
-	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0x7215c1c4; WORD $0x01d5 // vpsrld ymm13, ymm13, 0x1
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	QUAD $0x008029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
 	QUAD $0x000094ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x94]
 	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
 	QUAD $0x0000b4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xb4]
@@ -2714,8 +2714,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000f4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf4]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	QUAD $0x010029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x100]
-	QUAD $0x008029acdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	QUAD $0x00c029acdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rcx + r13 + 0xc0]
 	LONG $0x721dc1c4; WORD $0x02f4 // vpslld ymm12, ymm12, 0x2
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -2727,13 +2727,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000e8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe8]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	QUAD $0x008029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x80]
-	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
-	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	QUAD $0x00c029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
 	QUAD $0x000098ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x98]
 	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
 	QUAD $0x0000b8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xb8]
@@ -2742,8 +2742,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000f8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf8]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	QUAD $0x010029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x100]
-	QUAD $0x00c029acdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
+	QUAD $0x010029acdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rcx + r13 + 0x100]
 	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -2755,14 +2755,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000ecae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xec]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	QUAD $0x00c029a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
 	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
 	QUAD $0x00009cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x9c]
-	LONG $0x7215c1c4; WORD $0x03d5 // vpsrld ymm13, ymm13, 0x3
-	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
+	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
 	LONG $0x501d42c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm12, ymm15
 	QUAD $0x0000bcb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xbc]
 	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
@@ -2805,13 +2805,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm8, ymm6 # ymm2 = (ymm8 * ymm6) + ymm2
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc14850f; WORD $0xffff // jne 0x13700 <pq_q5_1+0x9a0>
+	LONG $0xfc2c850f; WORD $0xffff // jne 0x13680 <pq_q5_1+0x970>
 	LONG $0x00c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x300
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfbdc8f0f; WORD $0xffff // jg 0x136e0 <pq_q5_1+0x980>
-	WORD $0x10eb // jmp 0x13b16 <pq_q5_1+0xdb6>
+	LONG $0xfbf48f0f; WORD $0xffff // jg 0x13660 <pq_q5_1+0x950>
+	WORD $0x10eb // jmp 0x13a7e <pq_q5_1+0xd6e>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -2819,18 +2819,18 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xf6f5840f; WORD $0xffff // je 0x13220 <pq_q5_1+0x4c0>
+	LONG $0xf71d840f; WORD $0xffff // je 0x131b0 <pq_q5_1+0x4a0>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x07fb8341 // cmp r11d, 0x7
-	LONG $0xf6e0820f; WORD $0xffff // jb 0x13220 <pq_q5_1+0x4c0>
+	LONG $0xf708820f; WORD $0xffff // jb 0x131b0 <pq_q5_1+0x4a0>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x08fb8341 // cmp r11d, 0x8
-	LONG $0xf6cb820f; WORD $0xffff // jb 0x13220 <pq_q5_1+0x4c0>
+	LONG $0xf6f3820f; WORD $0xffff // jb 0x131b0 <pq_q5_1+0x4a0>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0xfff6bbe9; BYTE $0xff // jmp 0x13220 <pq_q5_1+0x4c0>
+	LONG $0xfff6e3e9; BYTE $0xff // jmp 0x131b0 <pq_q5_1+0x4a0>
 	LONG $0x58c48348 // add rsp, 0x58
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -2840,9 +2840,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	BYTE $0x90 // nop
 
-	// pq_iq4_nl: +15232
+	// pq_iq4_nl: +15072
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -2856,13 +2856,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x0b138e0f; WORD $0x0000 // jle 0x146c1 <pq_iq4_nl+0xb41>
+	LONG $0x0b138e0f; WORD $0x0000 // jle 0x14621 <pq_iq4_nl+0xb41>
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x005850052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x5850] # 0x19412 <quant_x+0x372>
-	QUAD $0x0058490d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x5849] # 0x19414 <quant_x+0x374>
-	QUAD $0x0057fc155a7de2c4; BYTE $0x00 // vbroadcasti128 ymm2, xmmword ptr [rip + 0x57fc] # ymm2 = mem[0,1,0,1]
+	QUAD $0x005970052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x5970] # 0x19492 <quant_x+0x392>
+	QUAD $0x0059690d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x5969] # 0x19494 <quant_x+0x394>
+	QUAD $0x00591c155a7de2c4; BYTE $0x00 // vbroadcasti128 ymm2, xmmword ptr [rip + 0x591c] # ymm2 = mem[0,1,0,1]
 	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -2886,21 +2886,21 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x22eb // jmp 0x13c5e <pq_iq4_nl+0xde>
+	WORD $0x22eb // jmp 0x13bbe <pq_iq4_nl+0xde>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
 	LONG $0x24540348; BYTE $0x40 // add rdx, qword ptr [rsp + 0x40]
 	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
 	LONG $0xff498d4c // lea r9, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0a638e0f; WORD $0x0000 // jle 0x146c1 <pq_iq4_nl+0xb41>
+	LONG $0x0a638e0f; WORD $0x0000 // jle 0x14621 <pq_iq4_nl+0xb41>
 	QUAD $0x00000100182444f7 // test dword ptr [rsp + 0x18], 0x100
 	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x029f850f; WORD $0x0000 // jne 0x13f10 <pq_iq4_nl+0x390>
+	LONG $0x029f850f; WORD $0x0000 // jne 0x13e70 <pq_iq4_nl+0x390>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x026d8e0f; WORD $0x0000 // jle 0x13eef <pq_iq4_nl+0x36f>
+	LONG $0x026d8e0f; WORD $0x0000 // jle 0x13e4f <pq_iq4_nl+0x36f>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
@@ -3014,29 +3014,29 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
 	LONG $0x01c0f641 // test r8b, 0x1
 	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfdc8850f; WORD $0xffff // jne 0x13ca0 <pq_iq4_nl+0x120>
+	LONG $0xfdc8850f; WORD $0xffff // jne 0x13c00 <pq_iq4_nl+0x120>
 	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
 	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfda18f0f; WORD $0xffff // jg 0x13c90 <pq_iq4_nl+0x110>
+	LONG $0xfda18f0f; WORD $0xffff // jg 0x13bf0 <pq_iq4_nl+0x110>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfd48840f; WORD $0xffff // je 0x13c40 <pq_iq4_nl+0xc0>
+	LONG $0xfd48840f; WORD $0xffff // je 0x13ba0 <pq_iq4_nl+0xc0>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
 	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xfffd35e9; BYTE $0xff // jmp 0x13c40 <pq_iq4_nl+0xc0>
+	LONG $0xfffd35e9; BYTE $0xff // jmp 0x13ba0 <pq_iq4_nl+0xc0>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x13f35 <pq_iq4_nl+0x3b5>
+	WORD $0x1deb // jmp 0x13e95 <pq_iq4_nl+0x3b5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfd0b840f; WORD $0xffff // je 0x13c40 <pq_iq4_nl+0xc0>
+	LONG $0xfd0b840f; WORD $0xffff // je 0x13ba0 <pq_iq4_nl+0xc0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03328e0f; WORD $0x0000 // jle 0x14270 <pq_iq4_nl+0x6f0>
+	LONG $0x03328e0f; WORD $0x0000 // jle 0x141d0 <pq_iq4_nl+0x6f0>
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
@@ -3179,15 +3179,15 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm8, ymm11 # ymm4 = (ymm8 * ymm11) + ymm4
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfd39850f; WORD $0xffff // jne 0x13f80 <pq_iq4_nl+0x400>
+	LONG $0xfd39850f; WORD $0xffff // jne 0x13ee0 <pq_iq4_nl+0x400>
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfd118f0f; WORD $0xffff // jg 0x13f70 <pq_iq4_nl+0x3f0>
+	LONG $0xfd118f0f; WORD $0xffff // jg 0x13ed0 <pq_iq4_nl+0x3f0>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2c75 // jne 0x14290 <pq_iq4_nl+0x710>
-	LONG $0xfffcb7e9; BYTE $0xff // jmp 0x13f20 <pq_iq4_nl+0x3a0>
+	WORD $0x2c75 // jne 0x141f0 <pq_iq4_nl+0x710>
+	LONG $0xfffcb7e9; BYTE $0xff // jmp 0x13e80 <pq_iq4_nl+0x3a0>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -3196,26 +3196,26 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc90840f; WORD $0xffff // je 0x13f20 <pq_iq4_nl+0x3a0>
+	LONG $0xfc90840f; WORD $0xffff // je 0x13e80 <pq_iq4_nl+0x3a0>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfc78820f; WORD $0xffff // jb 0x13f20 <pq_iq4_nl+0x3a0>
+	LONG $0xfc78820f; WORD $0xffff // jb 0x13e80 <pq_iq4_nl+0x3a0>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfc64820f; WORD $0xffff // jb 0x13f20 <pq_iq4_nl+0x3a0>
+	LONG $0xfc64820f; WORD $0xffff // jb 0x13e80 <pq_iq4_nl+0x3a0>
 	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	LONG $0x117cc1c4; WORD $0xc724 // vmovups ymmword ptr [r15 + 8*rax], ymm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfc50820f; WORD $0xffff // jb 0x13f20 <pq_iq4_nl+0x3a0>
+	LONG $0xfc50820f; WORD $0xffff // jb 0x13e80 <pq_iq4_nl+0x3a0>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfc3b820f; WORD $0xffff // jb 0x13f20 <pq_iq4_nl+0x3a0>
+	LONG $0xfc3b820f; WORD $0xffff // jb 0x13e80 <pq_iq4_nl+0x3a0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03748e0f; WORD $0x0000 // jle 0x14662 <pq_iq4_nl+0xae2>
+	LONG $0x03748e0f; WORD $0x0000 // jle 0x145c2 <pq_iq4_nl+0xae2>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -3355,13 +3355,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm8, ymm11 # ymm4 = (ymm8 * ymm11) + ymm4
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfcd8850f; WORD $0xffff // jne 0x14320 <pq_iq4_nl+0x7a0>
+	LONG $0xfcd8850f; WORD $0xffff // jne 0x14280 <pq_iq4_nl+0x7a0>
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfcb08f0f; WORD $0xffff // jg 0x14310 <pq_iq4_nl+0x790>
-	WORD $0x10eb // jmp 0x14672 <pq_iq4_nl+0xaf2>
+	LONG $0xfcb08f0f; WORD $0xffff // jg 0x14270 <pq_iq4_nl+0x790>
+	WORD $0x10eb // jmp 0x145d2 <pq_iq4_nl+0xaf2>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
@@ -3369,18 +3369,18 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf899840f; WORD $0xffff // je 0x13f20 <pq_iq4_nl+0x3a0>
+	LONG $0xf899840f; WORD $0xffff // je 0x13e80 <pq_iq4_nl+0x3a0>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf884820f; WORD $0xffff // jb 0x13f20 <pq_iq4_nl+0x3a0>
+	LONG $0xf884820f; WORD $0xffff // jb 0x13e80 <pq_iq4_nl+0x3a0>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf86f820f; WORD $0xffff // jb 0x13f20 <pq_iq4_nl+0x3a0>
+	LONG $0xf86f820f; WORD $0xffff // jb 0x13e80 <pq_iq4_nl+0x3a0>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0xfff85fe9; BYTE $0xff // jmp 0x13f20 <pq_iq4_nl+0x3a0>
+	LONG $0xfff85fe9; BYTE $0xff // jmp 0x13e80 <pq_iq4_nl+0x3a0>
 	LONG $0x58c48348 // add rsp, 0x58
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -3392,571 +3392,584 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_q4_k: +18144
+	// pq_q4_k: +17984
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x70ec8348 // sub rsp, 0x70
-	LONG $0x244c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r9
-	LONG $0x10f9c149 // sar r9, 0x10
+	LONG $0x68ec8348 // sub rsp, 0x68
+	WORD $0x894d; BYTE $0xcf // mov r15, r9
+	LONG $0x10ffc149 // sar r15, 0x10
 	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
 	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x0bb38e0f; WORD $0x0000 // jle 0x152c6 <pq_q4_k+0xbe6>
-	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x0bd18e0f; WORD $0x0000 // jle 0x15247 <pq_q4_k+0xc07>
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x004cd005587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x4cd0] # 0x193f8 <quant_x+0x358>
-	LONG $0x54b60f44; WORD $0x2824 // movzx r10d, byte ptr [rsp + 0x28]
-	WORD $0x894c; BYTE $0xc5 // mov rbp, r8
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	QUAD $0x004ded05587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x4ded] # 0x19478 <quant_x+0x378>
+	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
+	WORD $0x894d; BYTE $0xc1 // mov r9, r8
+	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x03e8c148 // shr rax, 0x3
 	LONG $0x40c06948; WORD $0x0009; BYTE $0x00 // imul rax, rax, 0x940
-	QUAD $0x00000000950c8d48 // lea rcx, [4*rdx]
 	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	LONG $0x89048d48 // lea rax, [rcx + 4*rcx]
-	LONG $0x49348d48 // lea rsi, [rcx + 2*rcx]
+	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
+	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
+	LONG $0x80048d48 // lea rax, [rax + 4*rax]
 	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
-	QUAD $0x00000000d5048d48 // lea rax, [8*rdx]
-	LONG $0x24748948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rsi
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
+	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
+	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0x04e2c148 // shl rdx, 0x4
+	LONG $0x24548948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdx
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
-	LONG $0xd2048d48 // lea rax, [rdx + 8*rdx]
+	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	WORD $0x0148; BYTE $0xd0 // add rax, rdx
-	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
+	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	LONG $0x404a8d48 // lea rcx, [rdx + 0x40]
-	LONG $0x40a28d4c; WORD $0x0001; BYTE $0x00 // lea r12, [rdx + 0x140]
-	LONG $0x58c28348 // add rdx, 0x58
-	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
-	WORD $0x3feb // jmp 0x147e5 <pq_q4_k+0x105>
+	WORD $0x2ceb // jmp 0x14722 <pq_q4_k+0xe2>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
-	LONG $0x24748b48; BYTE $0x60 // mov rsi, qword ptr [rsp + 0x60]
-	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
+	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
 	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
 	LONG $0x24140148 // add qword ptr [rsp], rdx
-	LONG $0x24540148; BYTE $0x20 // add qword ptr [rsp + 0x20], rdx
-	LONG $0xff498d4c // lea r9, [rcx - 0x1]
-	WORD $0x0149; BYTE $0xd4 // add r12, rdx
-	WORD $0x0148; BYTE $0xd6 // add rsi, rdx
-	WORD $0x8948; BYTE $0xf2 // mov rdx, rsi
+	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0ae18e0f; WORD $0x0000 // jle 0x152c6 <pq_q4_k+0xbe6>
-	QUAD $0x00000100282444f7 // test dword ptr [rsp + 0x28], 0x100
-	LONG $0x244c894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r9
-	LONG $0x24548948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdx
-	LONG $0x0293850f; WORD $0x0000 // jne 0x14a90 <pq_q4_k+0x3b0>
+	LONG $0x0b258e0f; WORD $0x0000 // jle 0x15247 <pq_q4_k+0xc07>
+	QUAD $0x00000100202444f7 // test dword ptr [rsp + 0x20], 0x100
+	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
+	LONG $0x02cb850f; WORD $0x0000 // jne 0x14a00 <pq_q4_k+0x3c0>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x8548; BYTE $0xed // test rbp, rbp
-	LONG $0x0a9c8e0f; WORD $0x0000 // jle 0x152a6 <pq_q4_k+0xbc6>
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x8948; BYTE $0xef // mov rdi, rbp
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x02998e0f; WORD $0x0000 // jle 0x149df <pq_q4_k+0x39f>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x18 // vcvtph2ps ymm3, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x2060 // vcvtph2ps ymm4, xmmword ptr [rax + 0x20]
+	LONG $0x137de2c4; WORD $0x1068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x10]
+	LONG $0x137de2c4; WORD $0x3070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x30]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xff31 // xor edi, edi
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x0140b841; WORD $0x0000 // mov r8d, 0x140
-	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xd231 // xor edx, edx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x021c8d4e // lea r11, [rdx + r8]
-	LONG $0x217dc2c4; WORD $0xe859 // vpmovsxbd ymm3, qword ptr [r9 - 0x18]
-	LONG $0x217dc2c4; WORD $0xf861 // vpmovsxbd ymm4, qword ptr [r9 - 0x8]
-	LONG $0x137de2c4; BYTE $0x2a // vcvtph2ps ymm5, xmmword ptr [rdx]
-	LONG $0x137de2c4; WORD $0x2072 // vcvtph2ps ymm6, xmmword ptr [rdx + 0x20]
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x00c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x100
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	LONG $0x01db7dc5 // vpand ymm8, ymm0, ymmword ptr [rcx]
-	LONG $0x587d62c4; BYTE $0x0e // vpbroadcastd ymm9, dword ptr [rsi]
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	LONG $0x016f7ec5 // vmovdqu ymm8, ymmword ptr [rcx]
-	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
-	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
-	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	LONG $0xdb59d4c5 // vmulps ymm3, ymm5, ymm3
-	LONG $0xe459ccc5 // vmulps ymm4, ymm6, ymm4
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	LONG $0x41db7dc5; BYTE $0x40 // vpand ymm8, ymm0, ymmword ptr [rcx + 0x40]
-	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	LONG $0x416f7ec5; BYTE $0x40 // vmovdqu ymm8, ymmword ptr [rcx + 0x40]
-	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	QUAD $0x0000008081db7dc5 // vpand ymm8, ymm0, ymmword ptr [rcx + 0x80]
-	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	QUAD $0x00000080816f7ec5 // vmovdqu ymm8, ymmword ptr [rcx + 0x80]
-	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	QUAD $0x000000c081db7dc5 // vpand ymm8, ymm0, ymmword ptr [rcx + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	QUAD $0x000000c0816f7ec5 // vmovdqu ymm8, ymmword ptr [rcx + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	LONG $0xef5bfcc5 // vcvtdq2ps ymm5, ymm7
-	LONG $0x137de2c4; WORD $0x3072 // vcvtph2ps ymm6, xmmword ptr [rdx + 0x30]
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0xdd59e4c5 // vmulps ymm3, ymm3, ymm5
-	LONG $0x6e10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rsi + 0x24]
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0x187de2c4; BYTE $0xed // vbroadcastss ymm5, xmm5
-	LONG $0xac5de2c4; BYTE $0xeb // vfnmadd213ps ymm5, ymm4, ymm3 # ymm5 = -(ymm4 * ymm5) + ymm3
-	LONG $0x187de2c4; WORD $0x205e // vbroadcastss ymm3, dword ptr [rsi + 0x20]
-	LONG $0x217dc2c4; BYTE $0x21 // vpmovsxbd ymm4, qword ptr [r9]
-	LONG $0xb855e2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm5, ymm3 # ymm2 = (ymm5 * ymm3) + ymm2
-	LONG $0x217dc2c4; WORD $0xf059 // vpmovsxbd ymm3, qword ptr [r9 - 0x10]
-	LONG $0x137de2c4; WORD $0x106a // vcvtph2ps ymm5, xmmword ptr [rdx + 0x10]
-	LONG $0xdb7d41c4; WORD $0x2043 // vpand ymm8, ymm0, ymmword ptr [r11 + 0x20]
-	LONG $0x587d62c4; BYTE $0x0e // vpbroadcastd ymm9, dword ptr [rsi]
-	LONG $0x20c18349 // add r9, 0x20
-	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	LONG $0xe459ccc5 // vmulps ymm4, ymm6, ymm4
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	LONG $0x6f7e41c4; WORD $0x2043 // vmovdqu ymm8, ymmword ptr [r11 + 0x20]
-	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
-	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
-	LONG $0xdb59d4c5 // vmulps ymm3, ymm5, ymm3
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	LONG $0xdb7d41c4; WORD $0x6043 // vpand ymm8, ymm0, ymmword ptr [r11 + 0x60]
-	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	LONG $0x6f7e41c4; WORD $0x6043 // vmovdqu ymm8, ymmword ptr [r11 + 0x60]
-	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	QUAD $0x0000a083db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r11 + 0xa0]
-	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	QUAD $0x0000a0836f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r11 + 0xa0]
-	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	QUAD $0x0000e083db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r11 + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	QUAD $0x0000e0836f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r11 + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	LONG $0xef5bfcc5 // vcvtdq2ps ymm5, ymm7
-	LONG $0xdd59e4c5 // vmulps ymm3, ymm3, ymm5
-	LONG $0x6e10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rsi + 0x24]
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0x187de2c4; BYTE $0xed // vbroadcastss ymm5, xmm5
-	LONG $0xac5de2c4; BYTE $0xeb // vfnmadd213ps ymm5, ymm4, ymm3 # ymm5 = -(ymm4 * ymm5) + ymm3
-	LONG $0x187de2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
-	LONG $0xb855e2c4; BYTE $0xcc // vfmadd231ps ymm1, ymm5, ymm4 # ymm1 = (ymm5 * ymm4) + ymm1
-	LONG $0x40f88149; WORD $0x0009; BYTE $0x00 // cmp r8, 0x940
-	LONG $0xfdcf850f; WORD $0xffff // jne 0x14830 <pq_q4_k+0x150>
-	LONG $0xf84f8d48 // lea rcx, [rdi - 0x8]
-	LONG $0x40c28148; WORD $0x0009; BYTE $0x00 // add rdx, 0x940
-	LONG $0x09400548; WORD $0x0000 // add rax, 0x940
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfda18f0f; WORD $0xffff // jg 0x14820 <pq_q4_k+0x140>
+	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
+	LONG $0x08e2c148 // shl rdx, 0x8
+	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	LONG $0x217de2c4; WORD $0x183c // vpmovsxbd ymm7, qword ptr [rax + rbx]
+	LONG $0x217d62c4; WORD $0x1844; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rax + rbx + 0x10]
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0xdb7d41c4; BYTE $0x16 // vpand ymm10, ymm0, ymmword ptr [r14]
+	LONG $0x587d62c4; BYTE $0x19 // vpbroadcastd ymm11, dword ptr [rcx]
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
+	LONG $0x587d62c4; WORD $0x1059 // vpbroadcastd ymm11, dword ptr [rcx + 0x10]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xff59e4c5 // vmulps ymm7, ymm3, ymm7
+	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0xdb7d41c4; WORD $0x4056 // vpand ymm10, ymm0, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x0459 // vpbroadcastd ymm11, dword ptr [rcx + 0x4]
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x1459 // vpbroadcastd ymm11, dword ptr [rcx + 0x14]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x00008096db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r14 + 0x80]
+	LONG $0x587d62c4; WORD $0x0859 // vpbroadcastd ymm11, dword ptr [rcx + 0x8]
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x000080966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x80]
+	LONG $0x587d62c4; WORD $0x1859 // vpbroadcastd ymm11, dword ptr [rcx + 0x18]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x0000c096db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r14 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c59 // vpbroadcastd ymm11, dword ptr [rcx + 0xc]
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x0000c0966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c59 // vpbroadcastd ymm11, dword ptr [rcx + 0x1c]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
+	LONG $0x49107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rcx + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
+	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
+	LONG $0x187de2c4; WORD $0x2079 // vbroadcastss ymm7, dword ptr [rcx + 0x20]
+	LONG $0x217d62c4; WORD $0x1844; BYTE $0x18 // vpmovsxbd ymm8, qword ptr [rax + rbx + 0x18]
+	LONG $0xb835e2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm9, ymm7 # ymm1 = (ymm9 * ymm7) + ymm1
+	LONG $0x217de2c4; WORD $0x187c; BYTE $0x08 // vpmovsxbd ymm7, qword ptr [rax + rbx + 0x8]
+	LONG $0x52db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; BYTE $0x19 // vpbroadcastd ymm11, dword ptr [rcx]
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x1059 // vpbroadcastd ymm11, dword ptr [rcx + 0x10]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xff59d4c5 // vmulps ymm7, ymm5, ymm7
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0x52db7dc5; BYTE $0x60 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0459 // vpbroadcastd ymm11, dword ptr [rcx + 0x4]
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x1459 // vpbroadcastd ymm11, dword ptr [rcx + 0x14]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x000000a092db7dc5 // vpand ymm10, ymm0, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x0859 // vpbroadcastd ymm11, dword ptr [rcx + 0x8]
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1859 // vpbroadcastd ymm11, dword ptr [rcx + 0x18]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x000000e092db7dc5 // vpand ymm10, ymm0, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c59 // vpbroadcastd ymm11, dword ptr [rcx + 0xc]
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x000000e0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c59 // vpbroadcastd ymm11, dword ptr [rcx + 0x1c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
+	LONG $0x49107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rcx + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
+	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
+	LONG $0x187d62c4; WORD $0x2041 // vbroadcastss ymm8, dword ptr [rcx + 0x20]
+	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfdd3850f; WORD $0xffff // jne 0x14790 <pq_q4_k+0x150>
+	WORD $0xc7ff // inc edi
+	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
+	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
+	LONG $0xfdb2850f; WORD $0xffff // jne 0x14780 <pq_q4_k+0x140>
+	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
+	LONG $0x08fe8348 // cmp rsi, 0x8
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0xfd818f0f; WORD $0xffff // jg 0x14760 <pq_q4_k+0x120>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x082b850f; WORD $0x0000 // jne 0x152b3 <pq_q4_k+0xbd3>
-	LONG $0xfffd23e9; BYTE $0xff // jmp 0x147b0 <pq_q4_k+0xd0>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	WORD $0x1eeb // jmp 0x14ab6 <pq_q4_k+0x3d6>
+	LONG $0xfd18840f; WORD $0xffff // je 0x14700 <pq_q4_k+0xc0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x0811fcc5 // vmovups ymmword ptr [rax], ymm1
+	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
+	LONG $0xfffd05e9; BYTE $0xff // jmp 0x14700 <pq_q4_k+0xc0>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x1deb // jmp 0x14a25 <pq_q4_k+0x3e5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
-	LONG $0x01c7f641 // test r15b, 0x1
-	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfcfa840f; WORD $0xffff // je 0x147b0 <pq_q4_k+0xd0>
-	WORD $0x8548; BYTE $0xed // test rbp, rbp
-	LONG $0x03618e0f; WORD $0x0000 // jle 0x14e20 <pq_q4_k+0x740>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfcdb840f; WORD $0xffff // je 0x14700 <pq_q4_k+0xc0>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x03728e0f; WORD $0x0000 // jle 0x14da0 <pq_q4_k+0x760>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	QUAD $0x00000000dd0c8d4e // lea r9, [8*r11]
-	WORD $0x894d; BYTE $0xde // mov r14, r11
-	LONG $0x05e6c149 // shl r14, 0x5
+	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x8949; BYTE $0xe8 // mov r8, rbp
-	LONG $0xd81c8d4a // lea rbx, [rax + 8*r11]
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x137da2c4; WORD $0x362c // vcvtph2ps ymm5, xmmword ptr [rsi + r14]
+	LONG $0x137da2c4; WORD $0x3674; BYTE $0x20 // vcvtph2ps ymm6, xmmword ptr [rsi + r14 + 0x20]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
+	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x217de2c4; WORD $0x132c // vpmovsxbd ymm5, qword ptr [rbx + rdx]
-	WORD $0x8949; BYTE $0xc5 // mov r13, rax
-	LONG $0x137d22c4; WORD $0x4e14 // vcvtph2ps ymm10, xmmword ptr [rsi + 2*r9]
-	LONG $0x137d22c4; WORD $0x4e5c; BYTE $0x20 // vcvtph2ps ymm11, xmmword ptr [rsi + 2*r9 + 0x20]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x05e1c149 // shl r9, 0x5
+	LONG $0x08e2c148 // shl rdx, 0x8
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
-	LONG $0xfd5bfcc5 // vcvtdq2ps ymm7, ymm5
-	LONG $0x217de2c4; WORD $0x136c; BYTE $0x10 // vpmovsxbd ymm5, qword ptr [rbx + rdx + 0x10]
-	LONG $0xdb7d01c4; WORD $0x356c; BYTE $0x00 // vpand ymm13, ymm0, ymmword ptr [r13 + r14]
-	LONG $0x20c28348 // add rdx, 0x20
-	LONG $0xd7592cc5 // vmulps ymm10, ymm10, ymm7
-	LONG $0xcd5b7cc5 // vcvtdq2ps ymm9, ymm5
-	LONG $0x587de2c4; BYTE $0x2f // vpbroadcastd ymm5, dword ptr [rdi]
-	LONG $0x5924c1c4; BYTE $0xf9 // vmulps ymm7, ymm11, ymm9
-	LONG $0x501562c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm13, ymm5
-	LONG $0x587de2c4; WORD $0x206f // vpbroadcastd ymm5, dword ptr [rdi + 0x20]
-	LONG $0x501562c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm13, ymm5
-	LONG $0x587de2c4; WORD $0x406f // vpbroadcastd ymm5, dword ptr [rdi + 0x40]
-	LONG $0x5015e2c4; BYTE $0xf5 // {vex} vpdpbusd ymm6, ymm13, ymm5
+	LONG $0x217da2c4; WORD $0x0b3c // vpmovsxbd ymm7, qword ptr [rbx + r9]
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0xd75b7cc5 // vcvtdq2ps ymm10, ymm7
+	LONG $0x217da2c4; WORD $0x0b7c; BYTE $0x10 // vpmovsxbd ymm7, qword ptr [rbx + r9 + 0x10]
+	LONG $0xdb7d21c4; WORD $0x2a2c // vpand ymm13, ymm0, ymmword ptr [rdx + r13]
+	LONG $0xd5592cc5 // vmulps ymm10, ymm10, ymm5
+	LONG $0xdf5b7cc5 // vcvtdq2ps ymm11, ymm7
+	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
+	LONG $0x501562c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm13, ymm7
+	LONG $0x587de2c4; WORD $0x207f // vpbroadcastd ymm7, dword ptr [rdi + 0x20]
+	LONG $0x501562c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm13, ymm7
+	LONG $0x587de2c4; WORD $0x407f // vpbroadcastd ymm7, dword ptr [rdi + 0x40]
+	LONG $0x501562c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm13, ymm7
 	LONG $0x587d62c4; WORD $0x6077 // vpbroadcastd ymm14, dword ptr [rdi + 0x60]
-	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
-	LONG $0x5015c2c4; BYTE $0xee // {vex} vpdpbusd ymm5, ymm13, ymm14
-	LONG $0x6f7e01c4; WORD $0x356c; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r13 + r14]
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
+	LONG $0x6f7e21c4; WORD $0x2a2c // vmovdqu ymm13, ymmword ptr [rdx + r13]
 	LONG $0x587d62c4; WORD $0x1077 // vpbroadcastd ymm14, dword ptr [rdi + 0x10]
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x3077 // vpbroadcastd ymm14, dword ptr [rdi + 0x30]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x5077 // vpbroadcastd ymm14, dword ptr [rdi + 0x50]
-	LONG $0x5015c2c4; BYTE $0xf6 // {vex} vpdpbusd ymm6, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x7077 // vpbroadcastd ymm14, dword ptr [rdi + 0x70]
-	LONG $0x5015c2c4; BYTE $0xee // {vex} vpdpbusd ymm5, ymm13, ymm14
-	LONG $0xdb7d01c4; WORD $0x356c; BYTE $0x40 // vpand ymm13, ymm0, ymmword ptr [r13 + r14 + 0x40]
+	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
+	LONG $0xdb7d21c4; WORD $0x2a6c; BYTE $0x40 // vpand ymm13, ymm0, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0x587d62c4; WORD $0x0477 // vpbroadcastd ymm14, dword ptr [rdi + 0x4]
 	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x2477 // vpbroadcastd ymm14, dword ptr [rdi + 0x24]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x4477 // vpbroadcastd ymm14, dword ptr [rdi + 0x44]
-	LONG $0x5015c2c4; BYTE $0xf6 // {vex} vpdpbusd ymm6, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x6477 // vpbroadcastd ymm14, dword ptr [rdi + 0x64]
-	LONG $0x5015c2c4; BYTE $0xee // {vex} vpdpbusd ymm5, ymm13, ymm14
-	LONG $0x6f7e01c4; WORD $0x356c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [r13 + r14 + 0x40]
+	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
+	LONG $0x6f7e21c4; WORD $0x2a6c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0x587d62c4; WORD $0x1477 // vpbroadcastd ymm14, dword ptr [rdi + 0x14]
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x3477 // vpbroadcastd ymm14, dword ptr [rdi + 0x34]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x5477 // vpbroadcastd ymm14, dword ptr [rdi + 0x54]
-	LONG $0x5015c2c4; BYTE $0xf6 // {vex} vpdpbusd ymm6, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x7477 // vpbroadcastd ymm14, dword ptr [rdi + 0x74]
-	LONG $0x5015c2c4; BYTE $0xee // {vex} vpdpbusd ymm5, ymm13, ymm14
-	QUAD $0x008035acdb7d01c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [r13 + r14 + 0x80]
+	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
+	QUAD $0x00802aacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x587d62c4; WORD $0x0877 // vpbroadcastd ymm14, dword ptr [rdi + 0x8]
 	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x2877 // vpbroadcastd ymm14, dword ptr [rdi + 0x28]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x4877 // vpbroadcastd ymm14, dword ptr [rdi + 0x48]
-	LONG $0x5015c2c4; BYTE $0xf6 // {vex} vpdpbusd ymm6, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x6877 // vpbroadcastd ymm14, dword ptr [rdi + 0x68]
-	LONG $0x5015c2c4; BYTE $0xee // {vex} vpdpbusd ymm5, ymm13, ymm14
-	QUAD $0x008035ac6f7e01c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [r13 + r14 + 0x80]
+	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
+	QUAD $0x00802aac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x587d62c4; WORD $0x1877 // vpbroadcastd ymm14, dword ptr [rdi + 0x18]
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x3877 // vpbroadcastd ymm14, dword ptr [rdi + 0x38]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x5877 // vpbroadcastd ymm14, dword ptr [rdi + 0x58]
-	LONG $0x5015c2c4; BYTE $0xf6 // {vex} vpdpbusd ymm6, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x7877 // vpbroadcastd ymm14, dword ptr [rdi + 0x78]
-	LONG $0x5015c2c4; BYTE $0xee // {vex} vpdpbusd ymm5, ymm13, ymm14
-	QUAD $0x00c035acdb7d01c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [r13 + r14 + 0xc0]
+	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
+	QUAD $0x00c02aacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rdx + r13 + 0xc0]
 	LONG $0x587d62c4; WORD $0x0c77 // vpbroadcastd ymm14, dword ptr [rdi + 0xc]
 	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x2c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x2c]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x4c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x4c]
-	LONG $0x5015c2c4; BYTE $0xf6 // {vex} vpdpbusd ymm6, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x6c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x6c]
-	LONG $0x5015c2c4; BYTE $0xee // {vex} vpdpbusd ymm5, ymm13, ymm14
-	QUAD $0x00c035ac6f7e01c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [r13 + r14 + 0xc0]
+	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
+	QUAD $0x00c02aac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rdx + r13 + 0xc0]
 	LONG $0x587d62c4; WORD $0x1c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x1c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x3c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x3c]
-	LONG $0x5b7c41c4; BYTE $0xcc // vcvtdq2ps ymm9, ymm12
+	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
+	LONG $0x587d62c4; WORD $0x5c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x5c]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x592c41c4; BYTE $0xc9 // vmulps ymm9, ymm10, ymm9
 	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x5c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x5c]
+	LONG $0x587d62c4; WORD $0x7c77 // vpbroadcastd ymm14, dword ptr [rdi + 0x7c]
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0x592c41c4; BYTE $0xc0 // vmulps ymm8, ymm10, ymm8
-	LONG $0x5015c2c4; BYTE $0xf6 // {vex} vpdpbusd ymm6, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x7c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x7c]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0xf659acc5 // vmulps ymm6, ymm10, ymm6
-	LONG $0x5015c2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm13, ymm15
-	QUAD $0x000001209f107ac5 // vmovss xmm11, dword ptr [rdi + 0x120]
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xed59acc5 // vmulps ymm5, ymm10, ymm5
+	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
+	LONG $0xf65924c5 // vmulps ymm14, ymm11, ymm6
+	LONG $0x5b7c41c4; BYTE $0xdc // vcvtdq2ps ymm11, ymm12
+	QUAD $0x00000120a7107ac5 // vmovss xmm12, dword ptr [rdi + 0x120]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0x592c41c4; BYTE $0xdb // vmulps ymm11, ymm10, ymm11
+	LONG $0xff59acc5 // vmulps ymm7, ymm10, ymm7
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
+	LONG $0xac0d42c4; BYTE $0xe3 // vfnmadd213ps ymm12, ymm14, ymm11 # ymm12 = -(ymm14 * ymm12) + ymm11
+	QUAD $0x0001009f187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rdi + 0x100]
+	LONG $0xb81dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm12, ymm11 # ymm4 = (ymm12 * ymm11) + ymm4
+	QUAD $0x000001249f107ac5 // vmovss xmm11, dword ptr [rdi + 0x124]
 	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
 	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
-	LONG $0xac4542c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm7, ymm9 # ymm11 = -(ymm7 * ymm11) + ymm9
-	QUAD $0x0001008f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x100]
-	LONG $0xb825c2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm11, ymm9 # ymm4 = (ymm11 * ymm9) + ymm4
-	QUAD $0x000001248f107ac5 // vmovss xmm9, dword ptr [rdi + 0x124]
+	LONG $0xac0d42c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm14, ymm9 # ymm11 = -(ymm14 * ymm11) + ymm9
+	QUAD $0x0001048f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x104]
+	LONG $0xb825c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm11, ymm9 # ymm3 = (ymm11 * ymm9) + ymm3
+	QUAD $0x000001288f107ac5 // vmovss xmm9, dword ptr [rdi + 0x128]
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac4542c4; BYTE $0xc8 // vfnmadd213ps ymm9, ymm7, ymm8 # ymm9 = -(ymm7 * ymm9) + ymm8
-	QUAD $0x00010487187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rdi + 0x104]
-	LONG $0xb835c2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm9, ymm8 # ymm3 = (ymm9 * ymm8) + ymm3
-	QUAD $0x0000012887107ac5 // vmovss xmm8, dword ptr [rdi + 0x128]
+	LONG $0xac0d42c4; BYTE $0xc8 // vfnmadd213ps ymm9, ymm14, ymm8 # ymm9 = -(ymm14 * ymm9) + ymm8
+	QUAD $0x00010887187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rdi + 0x108]
+	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
+	QUAD $0x0000012c87107ac5 // vmovss xmm8, dword ptr [rdi + 0x12c]
+	QUAD $0x00010c8f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x10c]
+	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
-	LONG $0xac4562c4; BYTE $0xc6 // vfnmadd213ps ymm8, ymm7, ymm6 # ymm8 = -(ymm7 * ymm8) + ymm6
-	QUAD $0x000108b7187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rdi + 0x108]
-	LONG $0xb83de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm8, ymm6 # ymm2 = (ymm8 * ymm6) + ymm2
-	QUAD $0x0000012cb710fac5 // vmovss xmm6, dword ptr [rdi + 0x12c]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
-	LONG $0xac45e2c4; BYTE $0xf5 // vfnmadd213ps ymm6, ymm7, ymm5 # ymm6 = -(ymm7 * ymm6) + ymm5
-	QUAD $0x00010cbf187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rdi + 0x10c]
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0xb84de2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm6, ymm7 # ymm1 = (ymm6 * ymm7) + ymm1
-	LONG $0x00fa8148; WORD $0x0001; BYTE $0x00 // cmp rdx, 0x100
-	LONG $0xfd20850f; WORD $0xffff // jne 0x14b10 <pq_q4_k+0x430>
+	LONG $0xac0d62c4; BYTE $0xc7 // vfnmadd213ps ymm8, ymm14, ymm7 # ymm8 = -(ymm14 * ymm8) + ymm7
+	LONG $0xb83dc2c4; BYTE $0xc9 // vfmadd231ps ymm1, ymm8, ymm9 # ymm1 = (ymm8 * ymm9) + ymm1
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfd23850f; WORD $0xffff // jne 0x14a90 <pq_q4_k+0x450>
+	WORD $0xc0ff // inc eax
+	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfd01850f; WORD $0xffff // jne 0x14a80 <pq_q4_k+0x440>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x40c68148; WORD $0x0009; BYTE $0x00 // add rsi, 0x940
-	LONG $0x40c38148; WORD $0x0009; BYTE $0x00 // add rbx, 0x940
-	LONG $0x40c18148; WORD $0x0009; BYTE $0x00 // add rcx, 0x940
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfcea8f0f; WORD $0xffff // jg 0x14b00 <pq_q4_k+0x420>
+	LONG $0xfcd08f0f; WORD $0xffff // jg 0x14a60 <pq_q4_k+0x420>
+	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2575 // jne 0x14e40 <pq_q4_k+0x760>
-	LONG $0xfffc80e9; BYTE $0xff // jmp 0x14aa0 <pq_q4_k+0x3c0>
-	WORD $0x894d; BYTE $0xde // mov r14, r11
-	LONG $0x05e6c149 // shl r14, 0x5
+	WORD $0x2675 // jne 0x14dc0 <pq_q4_k+0x780>
+	LONG $0xfffc71e9; BYTE $0xff // jmp 0x14a10 <pq_q4_k+0x3d0>
+	BYTE $0x90 // nop
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc60840f; WORD $0xffff // je 0x14aa0 <pq_q4_k+0x3c0>
+	LONG $0xfc50840f; WORD $0xffff // je 0x14a10 <pq_q4_k+0x3d0>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x300c8d4e // lea r9, [rax + r14]
-	LONG $0x117cc1c4; BYTE $0x21 // vmovups ymmword ptr [r9], ymm4
+	LONG $0x283c8d4e // lea r15, [rax + r13]
+	LONG $0x117cc1c4; BYTE $0x27 // vmovups ymmword ptr [r15], ymm4
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfc48820f; WORD $0xffff // jb 0x14aa0 <pq_q4_k+0x3c0>
+	LONG $0xfc38820f; WORD $0xffff // jb 0x14a10 <pq_q4_k+0x3d0>
 	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x117cc1c4; WORD $0x811c // vmovups ymmword ptr [r9 + 4*rax], ymm3
+	LONG $0x117cc1c4; WORD $0x871c // vmovups ymmword ptr [r15 + 4*rax], ymm3
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfc33820f; WORD $0xffff // jb 0x14aa0 <pq_q4_k+0x3c0>
+	LONG $0xfc23820f; WORD $0xffff // jb 0x14a10 <pq_q4_k+0x3d0>
 	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x117cc1c4; WORD $0xc114 // vmovups ymmword ptr [r9 + 8*rax], ymm2
+	LONG $0x117cc1c4; WORD $0xc714 // vmovups ymmword ptr [r15 + 8*rax], ymm2
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfc1e820f; WORD $0xffff // jb 0x14aa0 <pq_q4_k+0x3c0>
+	LONG $0xfc0e820f; WORD $0xffff // jb 0x14a10 <pq_q4_k+0x3d0>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
-	LONG $0x117cc1c4; WORD $0x010c // vmovups ymmword ptr [r9 + rax], ymm1
+	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfc09820f; WORD $0xffff // jb 0x14aa0 <pq_q4_k+0x3c0>
-	WORD $0x8548; BYTE $0xed // test rbp, rbp
-	LONG $0x03a78e0f; WORD $0x0000 // jle 0x15247 <pq_q4_k+0xb67>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0xfbf9820f; WORD $0xffff // jb 0x14a10 <pq_q4_k+0x3d0>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x03c38e0f; WORD $0x0000 // jle 0x151e3 <pq_q4_k+0xba3>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x03e4c149 // shl r12, 0x3
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x8949; BYTE $0xe8 // mov r8, rbp
-	LONG $0xd81c8d4a // lea rbx, [rax + 8*r11]
-	LONG $0x03e3c149 // shl r11, 0x3
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0x894c; BYTE $0xe8 // mov rax, r13
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x137da2c4; WORD $0x372c // vcvtph2ps ymm5, xmmword ptr [rdi + r14]
+	LONG $0x137da2c4; WORD $0x3774; BYTE $0x20 // vcvtph2ps ymm6, xmmword ptr [rdi + r14 + 0x20]
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x271c8d4a // lea rbx, [rdi + r12]
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x217de2c4; WORD $0x132c // vpmovsxbd ymm5, qword ptr [rbx + rdx]
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x137d22c4; WORD $0x5f14 // vcvtph2ps ymm10, xmmword ptr [rdi + 2*r11]
-	LONG $0x137d22c4; WORD $0x5f5c; BYTE $0x20 // vcvtph2ps ymm11, xmmword ptr [rdi + 2*r11 + 0x20]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x05e1c149 // shl r9, 0x5
+	LONG $0x08e2c148 // shl rdx, 0x8
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
-	LONG $0xfd5bfcc5 // vcvtdq2ps ymm7, ymm5
-	LONG $0x217de2c4; WORD $0x136c; BYTE $0x10 // vpmovsxbd ymm5, qword ptr [rbx + rdx + 0x10]
-	LONG $0xdb7d21c4; WORD $0x312c // vpand ymm13, ymm0, ymmword ptr [rcx + r14]
-	LONG $0x20c28348 // add rdx, 0x20
-	LONG $0xd7592cc5 // vmulps ymm10, ymm10, ymm7
-	LONG $0xcd5b7cc5 // vcvtdq2ps ymm9, ymm5
-	QUAD $0x000080ae587de2c4; BYTE $0x00 // vpbroadcastd ymm5, dword ptr [rsi + 0x80]
-	LONG $0x5924c1c4; BYTE $0xf9 // vmulps ymm7, ymm11, ymm9
-	LONG $0x501562c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm13, ymm5
-	QUAD $0x0000a0ae587de2c4; BYTE $0x00 // vpbroadcastd ymm5, dword ptr [rsi + 0xa0]
-	LONG $0x501562c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm13, ymm5
-	QUAD $0x0000c0ae587de2c4; BYTE $0x00 // vpbroadcastd ymm5, dword ptr [rsi + 0xc0]
-	LONG $0x5015e2c4; BYTE $0xf5 // {vex} vpdpbusd ymm6, ymm13, ymm5
+	LONG $0x217da2c4; WORD $0x0b3c // vpmovsxbd ymm7, qword ptr [rbx + r9]
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0xd75b7cc5 // vcvtdq2ps ymm10, ymm7
+	LONG $0x217da2c4; WORD $0x0b7c; BYTE $0x10 // vpmovsxbd ymm7, qword ptr [rbx + r9 + 0x10]
+	LONG $0xdb7d21c4; WORD $0x2a2c // vpand ymm13, ymm0, ymmword ptr [rdx + r13]
+	LONG $0xd5592cc5 // vmulps ymm10, ymm10, ymm5
+	LONG $0xdf5b7cc5 // vcvtdq2ps ymm11, ymm7
+	QUAD $0x000080be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x80]
+	LONG $0x501562c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm13, ymm7
+	QUAD $0x0000a0be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xa0]
+	LONG $0x501562c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm13, ymm7
+	QUAD $0x0000c0be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xc0]
+	LONG $0x501562c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm13, ymm7
 	QUAD $0x0000e0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe0]
-	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
-	LONG $0x5015c2c4; BYTE $0xee // {vex} vpdpbusd ymm5, ymm13, ymm14
-	LONG $0x6f7e21c4; WORD $0x312c // vmovdqu ymm13, ymmword ptr [rcx + r14]
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
+	LONG $0x6f7e21c4; WORD $0x2a2c // vmovdqu ymm13, ymmword ptr [rdx + r13]
 	QUAD $0x000090b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x90]
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
 	QUAD $0x0000b0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xb0]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
 	QUAD $0x0000d0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xd0]
-	LONG $0x5015c2c4; BYTE $0xf6 // {vex} vpdpbusd ymm6, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
 	QUAD $0x0000f0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xf0]
-	LONG $0x5015c2c4; BYTE $0xee // {vex} vpdpbusd ymm5, ymm13, ymm14
-	LONG $0xdb7d21c4; WORD $0x316c; BYTE $0x40 // vpand ymm13, ymm0, ymmword ptr [rcx + r14 + 0x40]
+	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
+	LONG $0xdb7d21c4; WORD $0x2a6c; BYTE $0x40 // vpand ymm13, ymm0, ymmword ptr [rdx + r13 + 0x40]
 	QUAD $0x000084b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x84]
 	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
 	QUAD $0x0000a4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xa4]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
 	QUAD $0x0000c4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xc4]
-	LONG $0x5015c2c4; BYTE $0xf6 // {vex} vpdpbusd ymm6, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
 	QUAD $0x0000e4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe4]
-	LONG $0x5015c2c4; BYTE $0xee // {vex} vpdpbusd ymm5, ymm13, ymm14
-	LONG $0x6f7e21c4; WORD $0x316c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rcx + r14 + 0x40]
+	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
+	LONG $0x6f7e21c4; WORD $0x2a6c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdx + r13 + 0x40]
 	QUAD $0x000094b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x94]
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
 	QUAD $0x0000b4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xb4]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
 	QUAD $0x0000d4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xd4]
-	LONG $0x5015c2c4; BYTE $0xf6 // {vex} vpdpbusd ymm6, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
 	QUAD $0x0000f4b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xf4]
-	LONG $0x5015c2c4; BYTE $0xee // {vex} vpdpbusd ymm5, ymm13, ymm14
-	QUAD $0x008031acdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rcx + r14 + 0x80]
+	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
+	QUAD $0x00802aacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rdx + r13 + 0x80]
 	QUAD $0x000088b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x88]
 	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
 	QUAD $0x0000a8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xa8]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
 	QUAD $0x0000c8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xc8]
-	LONG $0x5015c2c4; BYTE $0xf6 // {vex} vpdpbusd ymm6, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
 	QUAD $0x0000e8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe8]
-	LONG $0x5015c2c4; BYTE $0xee // {vex} vpdpbusd ymm5, ymm13, ymm14
-	QUAD $0x008031ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r14 + 0x80]
+	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
+	QUAD $0x00802aac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rdx + r13 + 0x80]
 	QUAD $0x000098b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x98]
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
 	QUAD $0x0000b8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xb8]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
 	QUAD $0x0000d8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xd8]
-	LONG $0x5015c2c4; BYTE $0xf6 // {vex} vpdpbusd ymm6, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
 	QUAD $0x0000f8b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xf8]
-	LONG $0x5015c2c4; BYTE $0xee // {vex} vpdpbusd ymm5, ymm13, ymm14
-	QUAD $0x00c031acdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rcx + r14 + 0xc0]
+	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
+	QUAD $0x00c02aacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rdx + r13 + 0xc0]
 	QUAD $0x00008cb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x8c]
 	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
 	QUAD $0x0000acb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xac]
-	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
 	QUAD $0x0000ccb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xcc]
-	LONG $0x5015c2c4; BYTE $0xf6 // {vex} vpdpbusd ymm6, ymm13, ymm14
+	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
 	QUAD $0x0000ecb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xec]
-	LONG $0x5015c2c4; BYTE $0xee // {vex} vpdpbusd ymm5, ymm13, ymm14
-	QUAD $0x00c031ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r14 + 0xc0]
+	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
+	QUAD $0x00c02aac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rdx + r13 + 0xc0]
 	QUAD $0x00009cb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x9c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x501542c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm13, ymm14
 	QUAD $0x0000bcb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xbc]
-	LONG $0x5b7c41c4; BYTE $0xcc // vcvtdq2ps ymm9, ymm12
+	LONG $0x501542c4; BYTE $0xce // {vex} vpdpbusd ymm9, ymm13, ymm14
+	QUAD $0x0000dcb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xdc]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x592c41c4; BYTE $0xc9 // vmulps ymm9, ymm10, ymm9
 	LONG $0x501542c4; BYTE $0xc6 // {vex} vpdpbusd ymm8, ymm13, ymm14
-	QUAD $0x0000dcb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xdc]
+	QUAD $0x0000fcb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xfc]
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0x592c41c4; BYTE $0xc0 // vmulps ymm8, ymm10, ymm8
-	LONG $0x5015c2c4; BYTE $0xf6 // {vex} vpdpbusd ymm6, ymm13, ymm14
-	QUAD $0x0000fcbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xfc]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0xf659acc5 // vmulps ymm6, ymm10, ymm6
-	LONG $0x5015c2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm13, ymm15
-	QUAD $0x000001309e107ac5 // vmovss xmm11, dword ptr [rsi + 0x130]
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xed59acc5 // vmulps ymm5, ymm10, ymm5
+	LONG $0x5015c2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm13, ymm14
+	LONG $0xf65924c5 // vmulps ymm14, ymm11, ymm6
+	LONG $0x5b7c41c4; BYTE $0xdc // vcvtdq2ps ymm11, ymm12
+	QUAD $0x00000130a6107ac5 // vmovss xmm12, dword ptr [rsi + 0x130]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0x592c41c4; BYTE $0xdb // vmulps ymm11, ymm10, ymm11
+	LONG $0xff59acc5 // vmulps ymm7, ymm10, ymm7
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
+	LONG $0xac0d42c4; BYTE $0xe3 // vfnmadd213ps ymm12, ymm14, ymm11 # ymm12 = -(ymm14 * ymm12) + ymm11
+	QUAD $0x0001109e187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rsi + 0x110]
+	LONG $0xb81dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm12, ymm11 # ymm4 = (ymm12 * ymm11) + ymm4
+	QUAD $0x000001349e107ac5 // vmovss xmm11, dword ptr [rsi + 0x134]
 	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
 	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
-	LONG $0xac4542c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm7, ymm9 # ymm11 = -(ymm7 * ymm11) + ymm9
-	QUAD $0x0001108e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x110]
-	LONG $0xb825c2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm11, ymm9 # ymm4 = (ymm11 * ymm9) + ymm4
-	QUAD $0x000001348e107ac5 // vmovss xmm9, dword ptr [rsi + 0x134]
+	LONG $0xac0d42c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm14, ymm9 # ymm11 = -(ymm14 * ymm11) + ymm9
+	QUAD $0x0001148e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x114]
+	LONG $0xb825c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm11, ymm9 # ymm3 = (ymm11 * ymm9) + ymm3
+	QUAD $0x000001388e107ac5 // vmovss xmm9, dword ptr [rsi + 0x138]
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac4542c4; BYTE $0xc8 // vfnmadd213ps ymm9, ymm7, ymm8 # ymm9 = -(ymm7 * ymm9) + ymm8
-	QUAD $0x00011486187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rsi + 0x114]
-	LONG $0xb835c2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm9, ymm8 # ymm3 = (ymm9 * ymm8) + ymm3
-	QUAD $0x0000013886107ac5 // vmovss xmm8, dword ptr [rsi + 0x138]
+	LONG $0xac0d42c4; BYTE $0xc8 // vfnmadd213ps ymm9, ymm14, ymm8 # ymm9 = -(ymm14 * ymm9) + ymm8
+	QUAD $0x00011886187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rsi + 0x118]
+	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
+	QUAD $0x0000013c86107ac5 // vmovss xmm8, dword ptr [rsi + 0x13c]
+	QUAD $0x00011c8e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x11c]
+	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
-	LONG $0xac4562c4; BYTE $0xc6 // vfnmadd213ps ymm8, ymm7, ymm6 # ymm8 = -(ymm7 * ymm8) + ymm6
-	QUAD $0x000118b6187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rsi + 0x118]
-	LONG $0xb83de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm8, ymm6 # ymm2 = (ymm8 * ymm6) + ymm2
-	QUAD $0x0000013cb610fac5 // vmovss xmm6, dword ptr [rsi + 0x13c]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
-	LONG $0xac45e2c4; BYTE $0xf5 // vfnmadd213ps ymm6, ymm7, ymm5 # ymm6 = -(ymm7 * ymm6) + ymm5
-	QUAD $0x00011cbe187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rsi + 0x11c]
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0xb84de2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm6, ymm7 # ymm1 = (ymm6 * ymm7) + ymm1
-	LONG $0x00fa8148; WORD $0x0001; BYTE $0x00 // cmp rdx, 0x100
-	LONG $0xfcc1850f; WORD $0xffff // jne 0x14ee0 <pq_q4_k+0x800>
+	LONG $0xac0d62c4; BYTE $0xc7 // vfnmadd213ps ymm8, ymm14, ymm7 # ymm8 = -(ymm14 * ymm8) + ymm7
+	LONG $0xb83dc2c4; BYTE $0xc9 // vfmadd231ps ymm1, ymm8, ymm9 # ymm1 = (ymm8 * ymm9) + ymm1
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfcc2850f; WORD $0xffff // jne 0x14e80 <pq_q4_k+0x840>
+	WORD $0xc0ff // inc eax
+	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfca0850f; WORD $0xffff // jne 0x14e70 <pq_q4_k+0x830>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x40c78148; WORD $0x0009; BYTE $0x00 // add rdi, 0x940
-	LONG $0x40c38148; WORD $0x0009; BYTE $0x00 // add rbx, 0x940
-	LONG $0x40c58149; WORD $0x0009; BYTE $0x00 // add r13, 0x940
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc8b8f0f; WORD $0xffff // jg 0x14ed0 <pq_q4_k+0x7f0>
-	WORD $0x10eb // jmp 0x15257 <pq_q4_k+0xb77>
+	LONG $0xfc6f8f0f; WORD $0xffff // jg 0x14e50 <pq_q4_k+0x810>
+	WORD $0x10eb // jmp 0x151f3 <pq_q4_k+0xbb3>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x117cc1c4; WORD $0x0124 // vmovups ymmword ptr [r9 + rax], ymm4
+	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf834840f; WORD $0xffff // je 0x14aa0 <pq_q4_k+0x3c0>
+	LONG $0xf803840f; WORD $0xffff // je 0x14a10 <pq_q4_k+0x3d0>
 	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x117cc1c4; WORD $0x011c // vmovups ymmword ptr [r9 + rax], ymm3
+	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf81f820f; WORD $0xffff // jb 0x14aa0 <pq_q4_k+0x3c0>
+	LONG $0xf7ee820f; WORD $0xffff // jb 0x14a10 <pq_q4_k+0x3d0>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x117cc1c4; WORD $0x0114 // vmovups ymmword ptr [r9 + rax], ymm2
+	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf80a820f; WORD $0xffff // jb 0x14aa0 <pq_q4_k+0x3c0>
+	LONG $0xf7d9820f; WORD $0xffff // jb 0x14a10 <pq_q4_k+0x3d0>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
-	LONG $0x117cc1c4; WORD $0x010c // vmovups ymmword ptr [r9 + rax], ymm1
-	LONG $0xfff7fae9; BYTE $0xff // jmp 0x14aa0 <pq_q4_k+0x3c0>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf4fd840f; WORD $0xffff // je 0x147b0 <pq_q4_k+0xd0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x1011fcc5 // vmovups ymmword ptr [rax], ymm2
-	LONG $0x4811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm1
-	LONG $0xfff4eae9; BYTE $0xff // jmp 0x147b0 <pq_q4_k+0xd0>
-	LONG $0x70c48348 // add rsp, 0x70
+	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
+	LONG $0xfff7c9e9; BYTE $0xff // jmp 0x14a10 <pq_q4_k+0x3d0>
+	LONG $0x68c48348 // add rsp, 0x68
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -3965,9 +3978,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q5_k: +21216
+	// pq_q5_k: +21088
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -3975,302 +3988,312 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x68ec8348 // sub rsp, 0x68
-	LONG $0x244c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r9
-	LONG $0x10f9c149 // sar r9, 0x10
+	WORD $0x894d; BYTE $0xcf // mov r15, r9
+	LONG $0x10ffc149 // sar r15, 0x10
 	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
 	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x0e808e0f; WORD $0x0000 // jle 0x16193 <pq_q5_k+0xeb3>
+	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x0e6d8e0f; WORD $0x0000 // jle 0x16103 <pq_q5_k+0xea3>
 	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x0040f805597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x40f8] # 0x19420 <quant_x+0x380>
-	QUAD $0x0040f70d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x40f7] # 0x19428 <quant_x+0x388>
-	LONG $0x54b60f44; WORD $0x2824 // movzx r10d, byte ptr [rsp + 0x28]
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
+	QUAD $0x0041f505597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x41f5] # 0x194a0 <quant_x+0x3a0>
+	QUAD $0x0041f40d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x41f4] # 0x194a8 <quant_x+0x3a8>
+	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
+	WORD $0x894d; BYTE $0xc1 // mov r9, r8
+	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x03e8c148 // shr rax, 0x3
 	LONG $0x40c06948; WORD $0x000b; BYTE $0x00 // imul rax, rax, 0xb40
 	QUAD $0x00000000950c8d48 // lea rcx, [4*rdx]
-	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	LONG $0x89048d48 // lea rax, [rcx + 4*rcx]
-	LONG $0x49348d48 // lea rsi, [rcx + 2*rcx]
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
-	QUAD $0x00000000d5048d48 // lea rax, [8*rdx]
-	LONG $0x24748948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rsi
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	LONG $0x04e6c148 // shl rsi, 0x4
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
 	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
+	LONG $0x49048d48 // lea rax, [rcx + 2*rcx]
+	LONG $0x893c8d48 // lea rdi, [rcx + 4*rcx]
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	QUAD $0x00000000d5048d48 // lea rax, [8*rdx]
+	LONG $0x247c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	LONG $0xd2048d48 // lea rax, [rdx + 8*rdx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xd0 // add rax, rdx
 	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	LONG $0x40818d48; WORD $0x0001; BYTE $0x00 // lea rax, [rcx + 0x140]
-	LONG $0x40c18348 // add rcx, 0x40
-	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
-	WORD $0x2feb // jmp 0x153da <pq_q5_k+0xfa>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x24748b48; BYTE $0x50 // mov rsi, qword ptr [rsp + 0x50]
-	LONG $0x24548b48; BYTE $0x60 // mov rdx, qword ptr [rsp + 0x60]
+	WORD $0x23eb // jmp 0x15342 <pq_q5_k+0xe2>
+	BYTE $0x90 // nop
+	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
 	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
-	LONG $0x24340148 // add qword ptr [rsp], rsi
-	LONG $0x24740148; BYTE $0x20 // add qword ptr [rsp + 0x20], rsi
-	LONG $0xff4a8d4c // lea r9, [rdx - 0x1]
-	WORD $0x0148; BYTE $0xf0 // add rax, rsi
-	LONG $0x01fa8348 // cmp rdx, 0x1
-	LONG $0x0db98e0f; WORD $0x0000 // jle 0x16193 <pq_q5_k+0xeb3>
-	QUAD $0x00000100282444f7 // test dword ptr [rsp + 0x28], 0x100
-	LONG $0x244c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r9
-	LONG $0x03f3850f; WORD $0x0000 // jne 0x157e0 <pq_q5_k+0x500>
+	LONG $0x24140148 // add qword ptr [rsp], rdx
+	LONG $0xff798d4c // lea r15, [rcx - 0x1]
+	LONG $0x01f98348 // cmp rcx, 0x1
+	LONG $0x0dc18e0f; WORD $0x0000 // jle 0x16103 <pq_q5_k+0xea3>
+	QUAD $0x00000100202444f7 // test dword ptr [rsp + 0x20], 0x100
+	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
+	LONG $0x040b850f; WORD $0x0000 // jne 0x15760 <pq_q5_k+0x500>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x0d798e0f; WORD $0x0000 // jle 0x16173 <pq_q5_k+0xe93>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x03d68e0f; WORD $0x0000 // jle 0x1573c <pq_q5_k+0x4dc>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x894c; BYTE $0xcf // mov rdi, r9
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x20 // vcvtph2ps ymm4, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x2068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x20]
+	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
+	LONG $0x137de2c4; WORD $0x3078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x30]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xc931 // xor ecx, ecx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x0058b941; WORD $0x0000 // mov r9d, 0x58
-	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xd231 // xor edx, edx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x217da2c4; WORD $0x0e64; BYTE $0xe8 // vpmovsxbd ymm4, qword ptr [rsi + r9 - 0x18]
-	LONG $0x217da2c4; WORD $0x0e6c; BYTE $0xf8 // vpmovsxbd ymm5, qword ptr [rsi + r9 - 0x8]
-	LONG $0x137de2c4; BYTE $0x36 // vcvtph2ps ymm6, xmmword ptr [rsi]
-	LONG $0x137de2c4; WORD $0x207e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x20]
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	QUAD $0x00000100816f7ec5 // vmovdqu ymm8, ymmword ptr [rcx + 0x100]
-	LONG $0x09db7dc5 // vpand ymm9, ymm0, ymmword ptr [rcx]
-	LONG $0x587d62c4; BYTE $0x17 // vpbroadcastd ymm10, dword ptr [rdi]
-	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
-	LONG $0xeb3d41c4; BYTE $0xc9 // vpor ymm9, ymm8, ymm9
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x096f7ec5 // vmovdqu ymm9, ymmword ptr [rcx]
-	QUAD $0x0000010091db75c5 // vpand ymm10, ymm1, ymmword ptr [rcx + 0x100]
-	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xe459ccc5 // vmulps ymm4, ymm6, ymm4
-	LONG $0xed59c4c5 // vmulps ymm5, ymm7, ymm5
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1057 // vpbroadcastd ymm10, dword ptr [rdi + 0x10]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	QUAD $0x00000100896f7ec5 // vmovdqu ymm9, ymmword ptr [rcx + 0x100]
-	LONG $0x51db7dc5; BYTE $0x40 // vpand ymm10, ymm0, ymmword ptr [rcx + 0x40]
-	LONG $0x7235c1c4; WORD $0x03f1 // vpslld ymm9, ymm9, 0x3
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x0457 // vpbroadcastd ymm10, dword ptr [rdi + 0x4]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x496f7ec5; BYTE $0x40 // vmovdqu ymm9, ymmword ptr [rcx + 0x40]
-	QUAD $0x00000100916f7ec5 // vmovdqu ymm10, ymmword ptr [rcx + 0x100]
-	LONG $0x722dc1c4; WORD $0x01d2 // vpsrld ymm10, ymm10, 0x1
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0x921c8d48 // lea rbx, [rdx + 4*rdx]
+	LONG $0x05e2c148 // shl rdx, 0x5
+	LONG $0x217d62c4; WORD $0x1004 // vpmovsxbd ymm8, qword ptr [rax + rdx]
+	LONG $0x217d62c4; WORD $0x104c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rax + rdx + 0x10]
+	LONG $0x06e3c148 // shl rbx, 0x6
+	WORD $0x014c; BYTE $0xc3 // add rbx, r8
+	WORD $0x8949; BYTE $0xde // mov r14, rbx
+	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
+	LONG $0xdb7d41c4; WORD $0x405e // vpand ymm11, ymm0, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; BYTE $0x26 // vpbroadcastd ymm12, dword ptr [rsi]
+	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1457 // vpbroadcastd ymm10, dword ptr [rdi + 0x14]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	QUAD $0x00000100896f7ec5 // vmovdqu ymm9, ymmword ptr [rcx + 0x100]
-	QUAD $0x0000008091db7dc5 // vpand ymm10, ymm0, ymmword ptr [rcx + 0x80]
-	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x0857 // vpbroadcastd ymm10, dword ptr [rdi + 0x8]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	QUAD $0x00000080896f7ec5 // vmovdqu ymm9, ymmword ptr [rcx + 0x80]
-	QUAD $0x00000100916f7ec5 // vmovdqu ymm10, ymmword ptr [rcx + 0x100]
-	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xeb2d41c4; BYTE $0xdb // vpor ymm11, ymm10, ymm11
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
+	LONG $0xdb7541c4; BYTE $0x26 // vpand ymm12, ymm1, ymmword ptr [r14]
+	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
+	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
+	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	QUAD $0x000080a6db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r14 + 0x80]
+	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	QUAD $0x000080a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0x80]
+	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	QUAD $0x0000c0a6db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r14 + 0xc0]
+	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	QUAD $0x0000c0a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0xc0]
+	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	QUAD $0x000100a6db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r14 + 0x100]
+	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0c66 // vpbroadcastd ymm12, dword ptr [rsi + 0xc]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	QUAD $0x000100a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0x100]
+	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
+	LONG $0x56107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rsi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
+	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
+	LONG $0x217d62c4; WORD $0x104c; BYTE $0x18 // vpmovsxbd ymm9, qword ptr [rax + rdx + 0x18]
+	LONG $0xb82dc2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm10, ymm8 # ymm2 = (ymm10 * ymm8) + ymm2
+	LONG $0x217d62c4; WORD $0x1044; BYTE $0x08 // vpmovsxbd ymm8, qword ptr [rax + rdx + 0x8]
+	LONG $0x536f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rbx + 0x20]
+	LONG $0x5bdb7dc5; BYTE $0x60 // vpand ymm11, ymm0, ymmword ptr [rbx + 0x60]
+	LONG $0x587d62c4; BYTE $0x26 // vpbroadcastd ymm12, dword ptr [rsi]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
+	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1857 // vpbroadcastd ymm10, dword ptr [rdi + 0x18]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	QUAD $0x00000100896f7ec5 // vmovdqu ymm9, ymmword ptr [rcx + 0x100]
-	QUAD $0x000000c091db7dc5 // vpand ymm10, ymm0, ymmword ptr [rcx + 0xc0]
-	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x0c57 // vpbroadcastd ymm10, dword ptr [rdi + 0xc]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	QUAD $0x000000c0896f7ec5 // vmovdqu ymm9, ymmword ptr [rcx + 0xc0]
-	QUAD $0x00000100916f7ec5 // vmovdqu ymm10, ymmword ptr [rcx + 0x100]
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	LONG $0x40c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x140
-	LONG $0x722dc1c4; WORD $0x03d2 // vpsrld ymm10, ymm10, 0x3
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1c57 // vpbroadcastd ymm10, dword ptr [rdi + 0x1c]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x5b7cc1c4; BYTE $0xf0 // vcvtdq2ps ymm6, ymm8
-	LONG $0x137de2c4; WORD $0x307e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x30]
-	LONG $0xe659dcc5 // vmulps ymm4, ymm4, ymm6
-	LONG $0x7710fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rdi + 0x24]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
-	LONG $0xac55e2c4; BYTE $0xf4 // vfnmadd213ps ymm6, ymm5, ymm4 # ymm6 = -(ymm5 * ymm6) + ymm4
-	LONG $0x187de2c4; WORD $0x2067 // vbroadcastss ymm4, dword ptr [rdi + 0x20]
-	LONG $0x217da2c4; WORD $0x0e2c // vpmovsxbd ymm5, qword ptr [rsi + r9]
-	LONG $0xb84de2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm6, ymm4 # ymm3 = (ymm6 * ymm4) + ymm3
-	LONG $0x217da2c4; WORD $0x0e64; BYTE $0xf0 // vpmovsxbd ymm4, qword ptr [rsi + r9 - 0x10]
-	LONG $0x137de2c4; WORD $0x1076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x10]
-	QUAD $0x00000120816f7ec5 // vmovdqu ymm8, ymmword ptr [rcx + 0x120]
-	LONG $0x49db7dc5; BYTE $0x20 // vpand ymm9, ymm0, ymmword ptr [rcx + 0x20]
-	LONG $0x587d62c4; BYTE $0x17 // vpbroadcastd ymm10, dword ptr [rdi]
-	LONG $0x20c18349 // add r9, 0x20
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xed59c4c5 // vmulps ymm5, ymm7, ymm5
-	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
-	LONG $0xeb3d41c4; BYTE $0xc9 // vpor ymm9, ymm8, ymm9
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x496f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rcx + 0x20]
-	QUAD $0x0000012091db75c5 // vpand ymm10, ymm1, ymmword ptr [rcx + 0x120]
-	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	LONG $0xe459ccc5 // vmulps ymm4, ymm6, ymm4
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1057 // vpbroadcastd ymm10, dword ptr [rdi + 0x10]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	QUAD $0x00000120896f7ec5 // vmovdqu ymm9, ymmword ptr [rcx + 0x120]
-	LONG $0x51db7dc5; BYTE $0x60 // vpand ymm10, ymm0, ymmword ptr [rcx + 0x60]
-	LONG $0x7235c1c4; WORD $0x03f1 // vpslld ymm9, ymm9, 0x3
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x0457 // vpbroadcastd ymm10, dword ptr [rdi + 0x4]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x496f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rcx + 0x60]
-	QUAD $0x00000120916f7ec5 // vmovdqu ymm10, ymmword ptr [rcx + 0x120]
-	LONG $0x722dc1c4; WORD $0x01d2 // vpsrld ymm10, ymm10, 0x1
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1457 // vpbroadcastd ymm10, dword ptr [rdi + 0x14]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	QUAD $0x00000120896f7ec5 // vmovdqu ymm9, ymmword ptr [rcx + 0x120]
-	QUAD $0x000000a091db7dc5 // vpand ymm10, ymm0, ymmword ptr [rcx + 0xa0]
-	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x0857 // vpbroadcastd ymm10, dword ptr [rdi + 0x8]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	QUAD $0x000000a0896f7ec5 // vmovdqu ymm9, ymmword ptr [rcx + 0xa0]
-	QUAD $0x00000120916f7ec5 // vmovdqu ymm10, ymmword ptr [rcx + 0x120]
-	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1857 // vpbroadcastd ymm10, dword ptr [rdi + 0x18]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	QUAD $0x00000120896f7ec5 // vmovdqu ymm9, ymmword ptr [rcx + 0x120]
-	QUAD $0x000000e091db7dc5 // vpand ymm10, ymm0, ymmword ptr [rcx + 0xe0]
-	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
-	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x0c57 // vpbroadcastd ymm10, dword ptr [rdi + 0xc]
-	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	QUAD $0x000000e0896f7ec5 // vmovdqu ymm9, ymmword ptr [rcx + 0xe0]
-	QUAD $0x00000120916f7ec5 // vmovdqu ymm10, ymmword ptr [rcx + 0x120]
-	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
-	LONG $0x722dc1c4; WORD $0x03d2 // vpsrld ymm10, ymm10, 0x3
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
-	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
-	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x503542c4; BYTE $0xc3 // {vex} vpdpbusd ymm8, ymm9, ymm11
-	LONG $0x5b7cc1c4; BYTE $0xf0 // vcvtdq2ps ymm6, ymm8
-	LONG $0xe659dcc5 // vmulps ymm4, ymm4, ymm6
-	LONG $0x7710fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rdi + 0x24]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
-	LONG $0xac55e2c4; BYTE $0xf4 // vfnmadd213ps ymm6, ymm5, ymm4 # ymm6 = -(ymm5 * ymm6) + ymm4
-	LONG $0x187de2c4; WORD $0x206f // vbroadcastss ymm5, dword ptr [rdi + 0x20]
-	LONG $0x30c78348 // add rdi, 0x30
-	LONG $0xb84de2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm6, ymm5 # ymm2 = (ymm6 * ymm5) + ymm2
-	LONG $0x58f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x158
-	LONG $0xfc76850f; WORD $0xffff // jne 0x15420 <pq_q5_k+0x140>
-	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
-	LONG $0x40c68148; WORD $0x000b; BYTE $0x00 // add rsi, 0xb40
-	LONG $0x40c28148; WORD $0x000b; BYTE $0x00 // add rdx, 0xb40
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0xfc478f0f; WORD $0xffff // jg 0x15410 <pq_q5_k+0x130>
+	LONG $0xeb2d41c4; BYTE $0xdb // vpor ymm11, ymm10, ymm11
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x5b6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rbx + 0x60]
+	LONG $0x63db75c5; BYTE $0x20 // vpand ymm12, ymm1, ymmword ptr [rbx + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
+	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a0a3db7dc5 // vpand ymm12, ymm0, ymmword ptr [rbx + 0xa0]
+	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a0a36f7ec5 // vmovdqu ymm12, ymmword ptr [rbx + 0xa0]
+	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000e0a3db7dc5 // vpand ymm12, ymm0, ymmword ptr [rbx + 0xe0]
+	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000e0a36f7ec5 // vmovdqu ymm12, ymmword ptr [rbx + 0xe0]
+	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
+	QUAD $0x00000120a3db7dc5 // vpand ymm12, ymm0, ymmword ptr [rbx + 0x120]
+	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0c66 // vpbroadcastd ymm12, dword ptr [rsi + 0xc]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
+	QUAD $0x00000120a36f7ec5 // vmovdqu ymm12, ymmword ptr [rbx + 0x120]
+	LONG $0x587d62c4; WORD $0x1c6e // vpbroadcastd ymm13, dword ptr [rsi + 0x1c]
+	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x502542c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm11, ymm13
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
+	LONG $0x56107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rsi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
+	LONG $0x187d62c4; WORD $0x204e // vbroadcastss ymm9, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xb82dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm10, ymm9 # ymm3 = (ymm10 * ymm9) + ymm3
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfc96850f; WORD $0xffff // jne 0x153b0 <pq_q5_k+0x150>
+	WORD $0xc1ff // inc ecx
+	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
+	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
+	LONG $0xfc75850f; WORD $0xffff // jne 0x153a0 <pq_q5_k+0x140>
+	LONG $0xf84f8d48 // lea rcx, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfc448f0f; WORD $0xffff // jg 0x15380 <pq_q5_k+0x120>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x09ae850f; WORD $0x0000 // jne 0x16180 <pq_q5_k+0xea0>
-	LONG $0xfffbd9e9; BYTE $0xff // jmp 0x153b0 <pq_q5_k+0xd0>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0x1eeb // jmp 0x15806 <pq_q5_k+0x526>
+	LONG $0xfbdb840f; WORD $0xffff // je 0x15320 <pq_q5_k+0xc0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x1011fcc5 // vmovups ymmword ptr [rax], ymm2
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0xfffbc8e9; BYTE $0xff // jmp 0x15320 <pq_q5_k+0xc0>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x01c4f641 // test r12b, 0x1
-	LONG $0x0000bc41; WORD $0x0000 // mov r12d, 0x0
-	LONG $0xfbaa840f; WORD $0xffff // je 0x153b0 <pq_q5_k+0xd0>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x04218e0f; WORD $0x0000 // jle 0x15c30 <pq_q5_k+0x950>
-	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x1deb // jmp 0x15785 <pq_q5_k+0x525>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfb9b840f; WORD $0xffff // je 0x15320 <pq_q5_k+0xc0>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x04228e0f; WORD $0x0000 // jle 0x15bb0 <pq_q5_k+0x950>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	QUAD $0x00000000f50c8d4e // lea r9, [8*r14]
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0x05e7c149 // shl r15, 0x5
+	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	LONG $0xf11c8d4e // lea r11, [rcx + 8*r14]
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	WORD $0xd231 // xor edx, edx
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x217dc2c4; WORD $0x1334 // vpmovsxbd ymm6, qword ptr [r11 + rdx]
-	WORD $0x8948; BYTE $0xdd // mov rbp, rbx
-	LONG $0x137d22c4; WORD $0x4e14 // vcvtph2ps ymm10, xmmword ptr [rsi + 2*r9]
-	LONG $0x137d22c4; WORD $0x4e5c; BYTE $0x20 // vcvtph2ps ymm11, xmmword ptr [rsi + 2*r9 + 0x20]
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x137da2c4; WORD $0x3634 // vcvtph2ps ymm6, xmmword ptr [rsi + r14]
+	LONG $0x137da2c4; WORD $0x367c; BYTE $0x20 // vcvtph2ps ymm7, xmmword ptr [rsi + r14 + 0x20]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
+	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x9066 // nop
+	LONG $0x89148d4b // lea rdx, [r9 + 4*r9]
+	LONG $0x05e1c149 // shl r9, 0x5
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x40c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x140
-	LONG $0xc65b7cc5 // vcvtdq2ps ymm8, ymm6
-	LONG $0x217dc2c4; WORD $0x1374; BYTE $0x10 // vpmovsxbd ymm6, qword ptr [r11 + rdx + 0x10]
-	LONG $0xdb7da1c4; WORD $0x3d7c; BYTE $0x00 // vpand ymm7, ymm0, ymmword ptr [rbp + r15]
-	LONG $0x20c28348 // add rdx, 0x20
-	LONG $0x592c41c4; BYTE $0xd0 // vmulps ymm10, ymm10, ymm8
-	LONG $0xce5b7cc5 // vcvtdq2ps ymm9, ymm6
-	QUAD $0x01003db46f7ea1c4; WORD $0x0000 // vmovdqu ymm6, ymmword ptr [rbp + r15 + 0x100]
-	LONG $0x592441c4; BYTE $0xc1 // vmulps ymm8, ymm11, ymm9
-	LONG $0xf672cdc5; BYTE $0x04 // vpslld ymm6, ymm6, 0x4
-	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
-	LONG $0xf7eb4dc5 // vpor ymm14, ymm6, ymm7
-	LONG $0x587de2c4; BYTE $0x37 // vpbroadcastd ymm6, dword ptr [rdi]
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x500d62c4; BYTE $0xee // {vex} vpdpbusd ymm13, ymm14, ymm6
-	LONG $0x587de2c4; WORD $0x2077 // vpbroadcastd ymm6, dword ptr [rdi + 0x20]
-	LONG $0x500d62c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm14, ymm6
-	LONG $0x587de2c4; WORD $0x4077 // vpbroadcastd ymm6, dword ptr [rdi + 0x40]
-	LONG $0x500de2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm14, ymm6
+	LONG $0x217d22c4; WORD $0x0b04 // vpmovsxbd ymm8, qword ptr [rbx + r9]
+	LONG $0x06e2c148 // shl rdx, 0x6
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0x5b7c41c4; BYTE $0xd0 // vcvtdq2ps ymm10, ymm8
+	LONG $0x217d22c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rbx + r9 + 0x10]
+	LONG $0xdb7d21c4; WORD $0x2a4c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x5b7c41c4; BYTE $0xd8 // vcvtdq2ps ymm11, ymm8
+	LONG $0x6f7e21c4; WORD $0x2a04 // vmovdqu ymm8, ymmword ptr [rdx + r13]
+	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xeb3d41c4; BYTE $0xf1 // vpor ymm14, ymm8, ymm9
+	LONG $0x587d62c4; BYTE $0x07 // vpbroadcastd ymm8, dword ptr [rdi]
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x500d42c4; BYTE $0xe8 // {vex} vpdpbusd ymm13, ymm14, ymm8
+	LONG $0x587d62c4; WORD $0x2047 // vpbroadcastd ymm8, dword ptr [rdi + 0x20]
+	LONG $0x500d42c4; BYTE $0xe0 // {vex} vpdpbusd ymm12, ymm14, ymm8
+	LONG $0x587d62c4; WORD $0x4047 // vpbroadcastd ymm8, dword ptr [rdi + 0x40]
+	LONG $0x500d42c4; BYTE $0xc8 // {vex} vpdpbusd ymm9, ymm14, ymm8
 	LONG $0x587d62c4; WORD $0x607f // vpbroadcastd ymm15, dword ptr [rdi + 0x60]
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x500dc2c4; BYTE $0xf7 // {vex} vpdpbusd ymm6, ymm14, ymm15
-	LONG $0x6f7e21c4; WORD $0x3d74; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [rbp + r15]
-	QUAD $0x01003dbcdb7521c4; WORD $0x0000 // vpand ymm15, ymm1, ymmword ptr [rbp + r15 + 0x100]
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
+	LONG $0x6f7e21c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xdb7521c4; WORD $0x2a3c // vpand ymm15, ymm1, ymmword ptr [rdx + r13]
 	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
 	LONG $0xf0db0dc5 // vpand ymm14, ymm14, ymm0
 	LONG $0xeb0541c4; BYTE $0xf6 // vpor ymm14, ymm15, ymm14
@@ -4279,11 +4302,11 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x307f // vpbroadcastd ymm15, dword ptr [rdi + 0x30]
 	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
 	LONG $0x587d62c4; WORD $0x507f // vpbroadcastd ymm15, dword ptr [rdi + 0x50]
-	LONG $0x500dc2c4; BYTE $0xff // {vex} vpdpbusd ymm7, ymm14, ymm15
+	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
 	LONG $0x587d62c4; WORD $0x707f // vpbroadcastd ymm15, dword ptr [rdi + 0x70]
-	LONG $0x500dc2c4; BYTE $0xf7 // {vex} vpdpbusd ymm6, ymm14, ymm15
-	QUAD $0x01003db46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rbp + r15 + 0x100]
-	LONG $0xdb7d21c4; WORD $0x3d7c; BYTE $0x40 // vpand ymm15, ymm0, ymmword ptr [rbp + r15 + 0x40]
+	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
+	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
+	QUAD $0x00802abcdb7d21c4; WORD $0x0000 // vpand ymm15, ymm0, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x720dc1c4; WORD $0x03f6 // vpslld ymm14, ymm14, 0x3
 	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
 	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
@@ -4292,26 +4315,26 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x247f // vpbroadcastd ymm15, dword ptr [rdi + 0x24]
 	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
 	LONG $0x587d62c4; WORD $0x447f // vpbroadcastd ymm15, dword ptr [rdi + 0x44]
-	LONG $0x500dc2c4; BYTE $0xff // {vex} vpdpbusd ymm7, ymm14, ymm15
+	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
 	LONG $0x587d62c4; WORD $0x647f // vpbroadcastd ymm15, dword ptr [rdi + 0x64]
-	LONG $0x500dc2c4; BYTE $0xf7 // {vex} vpdpbusd ymm6, ymm14, ymm15
-	LONG $0x6f7e21c4; WORD $0x3d74; BYTE $0x40 // vmovdqu ymm14, ymmword ptr [rbp + r15 + 0x40]
-	QUAD $0x01003dbc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rbp + r15 + 0x100]
-	LONG $0x7205c1c4; WORD $0x01d7 // vpsrld ymm15, ymm15, 0x1
-	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf0db0dc5 // vpand ymm14, ymm14, ymm0
-	LONG $0xf9db05c5 // vpand ymm15, ymm15, ymm1
-	LONG $0xeb0541c4; BYTE $0xf6 // vpor ymm14, ymm15, ymm14
+	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
+	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
+	QUAD $0x00802abc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0x720dc1c4; WORD $0x01d6 // vpsrld ymm14, ymm14, 0x1
+	LONG $0x7205c1c4; WORD $0x04d7 // vpsrld ymm15, ymm15, 0x4
+	LONG $0xf8db05c5 // vpand ymm15, ymm15, ymm0
+	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
+	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
 	LONG $0x587d62c4; WORD $0x147f // vpbroadcastd ymm15, dword ptr [rdi + 0x14]
 	LONG $0x500d42c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm14, ymm15
 	LONG $0x587d62c4; WORD $0x347f // vpbroadcastd ymm15, dword ptr [rdi + 0x34]
 	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
 	LONG $0x587d62c4; WORD $0x547f // vpbroadcastd ymm15, dword ptr [rdi + 0x54]
-	LONG $0x500dc2c4; BYTE $0xff // {vex} vpdpbusd ymm7, ymm14, ymm15
+	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
 	LONG $0x587d62c4; WORD $0x747f // vpbroadcastd ymm15, dword ptr [rdi + 0x74]
-	LONG $0x500dc2c4; BYTE $0xf7 // {vex} vpdpbusd ymm6, ymm14, ymm15
-	QUAD $0x01003db46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rbp + r15 + 0x100]
-	QUAD $0x00803dbcdb7d21c4; WORD $0x0000 // vpand ymm15, ymm0, ymmword ptr [rbp + r15 + 0x80]
+	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
+	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
+	QUAD $0x00c02abcdb7d21c4; WORD $0x0000 // vpand ymm15, ymm0, ymmword ptr [rdx + r13 + 0xc0]
 	LONG $0x720dc1c4; WORD $0x02f6 // vpslld ymm14, ymm14, 0x2
 	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
 	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
@@ -4320,26 +4343,26 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x287f // vpbroadcastd ymm15, dword ptr [rdi + 0x28]
 	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
 	LONG $0x587d62c4; WORD $0x487f // vpbroadcastd ymm15, dword ptr [rdi + 0x48]
-	LONG $0x500dc2c4; BYTE $0xff // {vex} vpdpbusd ymm7, ymm14, ymm15
+	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
 	LONG $0x587d62c4; WORD $0x687f // vpbroadcastd ymm15, dword ptr [rdi + 0x68]
-	LONG $0x500dc2c4; BYTE $0xf7 // {vex} vpdpbusd ymm6, ymm14, ymm15
-	QUAD $0x00803db46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rbp + r15 + 0x80]
-	QUAD $0x01003dbc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rbp + r15 + 0x100]
-	LONG $0x7205c1c4; WORD $0x02d7 // vpsrld ymm15, ymm15, 0x2
-	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf0db0dc5 // vpand ymm14, ymm14, ymm0
-	LONG $0xf9db05c5 // vpand ymm15, ymm15, ymm1
-	LONG $0xeb0541c4; BYTE $0xf6 // vpor ymm14, ymm15, ymm14
+	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
+	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
+	QUAD $0x00c02abc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0x720dc1c4; WORD $0x02d6 // vpsrld ymm14, ymm14, 0x2
+	LONG $0x7205c1c4; WORD $0x04d7 // vpsrld ymm15, ymm15, 0x4
+	LONG $0xf8db05c5 // vpand ymm15, ymm15, ymm0
+	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
+	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
 	LONG $0x587d62c4; WORD $0x187f // vpbroadcastd ymm15, dword ptr [rdi + 0x18]
 	LONG $0x500d42c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm14, ymm15
 	LONG $0x587d62c4; WORD $0x387f // vpbroadcastd ymm15, dword ptr [rdi + 0x38]
 	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
 	LONG $0x587d62c4; WORD $0x587f // vpbroadcastd ymm15, dword ptr [rdi + 0x58]
-	LONG $0x500dc2c4; BYTE $0xff // {vex} vpdpbusd ymm7, ymm14, ymm15
+	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
 	LONG $0x587d62c4; WORD $0x787f // vpbroadcastd ymm15, dword ptr [rdi + 0x78]
-	LONG $0x500dc2c4; BYTE $0xf7 // {vex} vpdpbusd ymm6, ymm14, ymm15
-	QUAD $0x01003db46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rbp + r15 + 0x100]
-	QUAD $0x00c03dbcdb7d21c4; WORD $0x0000 // vpand ymm15, ymm0, ymmword ptr [rbp + r15 + 0xc0]
+	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
+	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
+	QUAD $0x01002abcdb7d21c4; WORD $0x0000 // vpand ymm15, ymm0, ymmword ptr [rdx + r13 + 0x100]
 	LONG $0xfe0d41c4; BYTE $0xf6 // vpaddd ymm14, ymm14, ymm14
 	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
 	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
@@ -4348,142 +4371,151 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x2c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x2c]
 	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
 	LONG $0x587d62c4; WORD $0x4c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x4c]
-	LONG $0x500dc2c4; BYTE $0xff // {vex} vpdpbusd ymm7, ymm14, ymm15
+	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
 	LONG $0x587d62c4; WORD $0x6c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x6c]
-	LONG $0x500dc2c4; BYTE $0xf7 // {vex} vpdpbusd ymm6, ymm14, ymm15
-	QUAD $0x00c03db46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rbp + r15 + 0xc0]
-	QUAD $0x01003dbc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rbp + r15 + 0x100]
-	LONG $0x7205c1c4; WORD $0x03d7 // vpsrld ymm15, ymm15, 0x3
-	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf0db0dc5 // vpand ymm14, ymm14, ymm0
-	LONG $0xf9db05c5 // vpand ymm15, ymm15, ymm1
-	LONG $0xeb0541c4; BYTE $0xf6 // vpor ymm14, ymm15, ymm14
+	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
+	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
+	QUAD $0x01002abc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rdx + r13 + 0x100]
+	LONG $0x720dc1c4; WORD $0x03d6 // vpsrld ymm14, ymm14, 0x3
+	LONG $0x7205c1c4; WORD $0x04d7 // vpsrld ymm15, ymm15, 0x4
+	LONG $0xf8db05c5 // vpand ymm15, ymm15, ymm0
+	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
+	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
 	LONG $0x587d62c4; WORD $0x1c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x1c]
 	LONG $0x500d42c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm14, ymm15
 	LONG $0x587d62c4; WORD $0x3c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x3c]
-	LONG $0x5b7c41c4; BYTE $0xcd // vcvtdq2ps ymm9, ymm13
-	LONG $0x592c41c4; BYTE $0xc9 // vmulps ymm9, ymm10, ymm9
 	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
 	LONG $0x587d62c4; WORD $0x5c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x5c]
-	LONG $0x500dc2c4; BYTE $0xff // {vex} vpdpbusd ymm7, ymm14, ymm15
+	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
 	LONG $0x587d62c4; WORD $0x7c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x7c]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xff59acc5 // vmulps ymm7, ymm10, ymm7
-	LONG $0x500dc2c4; BYTE $0xf7 // {vex} vpdpbusd ymm6, ymm14, ymm15
-	QUAD $0x000001209f107ac5 // vmovss xmm11, dword ptr [rdi + 0x120]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0xf659acc5 // vmulps ymm6, ymm10, ymm6
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
+	LONG $0xfe592cc5 // vmulps ymm15, ymm10, ymm6
+	LONG $0xd75924c5 // vmulps ymm10, ymm11, ymm7
+	LONG $0x5b7c41c4; BYTE $0xdd // vcvtdq2ps ymm11, ymm13
+	QUAD $0x00000120af107ac5 // vmovss xmm13, dword ptr [rdi + 0x120]
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0x590441c4; BYTE $0xdb // vmulps ymm11, ymm15, ymm11
+	LONG $0x590441c4; BYTE $0xc9 // vmulps ymm9, ymm15, ymm9
+	LONG $0x590441c4; BYTE $0xc0 // vmulps ymm8, ymm15, ymm8
+	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
+	LONG $0x187d42c4; BYTE $0xed // vbroadcastss ymm13, xmm13
+	LONG $0xac2d42c4; BYTE $0xeb // vfnmadd213ps ymm13, ymm10, ymm11 # ymm13 = -(ymm10 * ymm13) + ymm11
+	QUAD $0x0001009f187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rdi + 0x100]
+	LONG $0xb815c2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm13, ymm11 # ymm5 = (ymm13 * ymm11) + ymm5
+	LONG $0x5b7c41c4; BYTE $0xdc // vcvtdq2ps ymm11, ymm12
+	QUAD $0x00000124a7107ac5 // vmovss xmm12, dword ptr [rdi + 0x124]
+	LONG $0x590441c4; BYTE $0xdb // vmulps ymm11, ymm15, ymm11
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
+	LONG $0xac2d42c4; BYTE $0xe3 // vfnmadd213ps ymm12, ymm10, ymm11 # ymm12 = -(ymm10 * ymm12) + ymm11
+	QUAD $0x0001049f187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rdi + 0x104]
+	LONG $0xb81dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm12, ymm11 # ymm4 = (ymm12 * ymm11) + ymm4
+	QUAD $0x000001289f107ac5 // vmovss xmm11, dword ptr [rdi + 0x128]
 	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
 	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
-	LONG $0xac3d42c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm8, ymm9 # ymm11 = -(ymm8 * ymm11) + ymm9
-	QUAD $0x0001008f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x100]
-	LONG $0xb825c2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm11, ymm9 # ymm5 = (ymm11 * ymm9) + ymm5
-	QUAD $0x000001249f107ac5 // vmovss xmm11, dword ptr [rdi + 0x124]
-	LONG $0x5b7c41c4; BYTE $0xcc // vcvtdq2ps ymm9, ymm12
-	LONG $0x592c41c4; BYTE $0xc9 // vmulps ymm9, ymm10, ymm9
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
-	LONG $0xac3d42c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm8, ymm9 # ymm11 = -(ymm8 * ymm11) + ymm9
-	QUAD $0x0001048f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x104]
-	LONG $0xb825c2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm11, ymm9 # ymm4 = (ymm11 * ymm9) + ymm4
-	QUAD $0x000001288f107ac5 // vmovss xmm9, dword ptr [rdi + 0x128]
+	LONG $0xac2d42c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm10, ymm9 # ymm11 = -(ymm10 * ymm11) + ymm9
+	QUAD $0x0001088f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x108]
+	LONG $0xb825c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm11, ymm9 # ymm3 = (ymm11 * ymm9) + ymm3
+	QUAD $0x0000012c8f107ac5 // vmovss xmm9, dword ptr [rdi + 0x12c]
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
-	QUAD $0x000108bf187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rdi + 0x108]
-	LONG $0xb835e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm9, ymm7 # ymm3 = (ymm9 * ymm7) + ymm3
-	QUAD $0x0000012cbf10fac5 // vmovss xmm7, dword ptr [rdi + 0x12c]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
-	LONG $0xac3de2c4; BYTE $0xfe // vfnmadd213ps ymm7, ymm8, ymm6 # ymm7 = -(ymm8 * ymm7) + ymm6
-	QUAD $0x00010c87187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rdi + 0x10c]
+	LONG $0xac2d42c4; BYTE $0xc8 // vfnmadd213ps ymm9, ymm10, ymm8 # ymm9 = -(ymm10 * ymm9) + ymm8
+	QUAD $0x00010c97187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0xb845c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm7, ymm8 # ymm2 = (ymm7 * ymm8) + ymm2
-	LONG $0x00fa8148; WORD $0x0001; BYTE $0x00 // cmp rdx, 0x100
-	LONG $0xfc63850f; WORD $0xffff // jne 0x15860 <pq_q5_k+0x580>
-	LONG $0xf8508d49 // lea rdx, [r8 - 0x8]
-	LONG $0x40c68148; WORD $0x000b; BYTE $0x00 // add rsi, 0xb40
-	LONG $0x40c18148; WORD $0x000b; BYTE $0x00 // add rcx, 0xb40
-	LONG $0x40c38149; WORD $0x000b; BYTE $0x00 // add r11, 0xb40
+	LONG $0xb835c2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm9, ymm10 # ymm2 = (ymm9 * ymm10) + ymm2
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfc77850f; WORD $0xffff // jne 0x157f0 <pq_q5_k+0x590>
+	WORD $0xc0ff // inc eax
+	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfc55850f; WORD $0xffff // jne 0x157e0 <pq_q5_k+0x580>
+	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xd0 // mov r8, rdx
-	LONG $0xfc2d8f0f; WORD $0xffff // jg 0x15850 <pq_q5_k+0x570>
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xfc248f0f; WORD $0xffff // jg 0x157c0 <pq_q5_k+0x560>
+	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2875 // jne 0x15c50 <pq_q5_k+0x970>
-	LONG $0xfffbc3e9; BYTE $0xff // jmp 0x157f0 <pq_q5_k+0x510>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0x05e7c149 // shl r15, 0x5
+	WORD $0x2a75 // jne 0x15bd0 <pq_q5_k+0x970>
+	LONG $0xfffbc5e9; BYTE $0xff // jmp 0x15770 <pq_q5_k+0x510>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfba0840f; WORD $0xffff // je 0x157f0 <pq_q5_k+0x510>
-	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	LONG $0x391c8d4e // lea r11, [rcx + r15]
-	LONG $0x117cc1c4; BYTE $0x2b // vmovups ymmword ptr [r11], ymm5
+	LONG $0xfba0840f; WORD $0xffff // je 0x15770 <pq_q5_k+0x510>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x283c8d4e // lea r15, [rax + r13]
+	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfb88820f; WORD $0xffff // jb 0x157f0 <pq_q5_k+0x510>
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x117cc1c4; WORD $0x8b24 // vmovups ymmword ptr [r11 + 4*rcx], ymm4
+	LONG $0xfb88820f; WORD $0xffff // jb 0x15770 <pq_q5_k+0x510>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfb73820f; WORD $0xffff // jb 0x157f0 <pq_q5_k+0x510>
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0x117cc1c4; WORD $0xcb1c // vmovups ymmword ptr [r11 + 8*rcx], ymm3
+	LONG $0xfb73820f; WORD $0xffff // jb 0x15770 <pq_q5_k+0x510>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfb5e820f; WORD $0xffff // jb 0x157f0 <pq_q5_k+0x510>
-	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
-	LONG $0x117cc1c4; WORD $0x0b14 // vmovups ymmword ptr [r11 + rcx], ymm2
+	LONG $0xfb5e820f; WORD $0xffff // jb 0x15770 <pq_q5_k+0x510>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfb49820f; WORD $0xffff // jb 0x157f0 <pq_q5_k+0x510>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x04648e0f; WORD $0x0000 // jle 0x16114 <pq_q5_k+0xe34>
-	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0xfb49820f; WORD $0xffff // jb 0x15770 <pq_q5_k+0x510>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x046f8e0f; WORD $0x0000 // jle 0x1609f <pq_q5_k+0xe3f>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x03e4c149 // shl r12, 0x3
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x8948; BYTE $0xc5 // mov rbp, rax
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	LONG $0xf10c8d4e // lea r9, [rcx + 8*r14]
-	LONG $0x03e6c149 // shl r14, 0x3
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0x8948; BYTE $0xeb // mov rbx, rbp
-	WORD $0xd231 // xor edx, edx
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x217dc2c4; WORD $0x1134 // vpmovsxbd ymm6, qword ptr [r9 + rdx]
-	WORD $0x8948; BYTE $0xd9 // mov rcx, rbx
-	LONG $0x137d22c4; WORD $0x7714 // vcvtph2ps ymm10, xmmword ptr [rdi + 2*r14]
-	LONG $0x137d22c4; WORD $0x775c; BYTE $0x20 // vcvtph2ps ymm11, xmmword ptr [rdi + 2*r14 + 0x20]
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x137da2c4; WORD $0x3734 // vcvtph2ps ymm6, xmmword ptr [rdi + r14]
+	LONG $0x137da2c4; WORD $0x377c; BYTE $0x20 // vcvtph2ps ymm7, xmmword ptr [rdi + r14 + 0x20]
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x271c8d4a // lea rbx, [rdi + r12]
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x9066 // nop
+	LONG $0x89148d4b // lea rdx, [r9 + 4*r9]
+	LONG $0x05e1c149 // shl r9, 0x5
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
-	LONG $0x40c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x140
-	LONG $0xc65b7cc5 // vcvtdq2ps ymm8, ymm6
-	LONG $0x217dc2c4; WORD $0x1174; BYTE $0x10 // vpmovsxbd ymm6, qword ptr [r9 + rdx + 0x10]
-	LONG $0xdb7da1c4; WORD $0x393c // vpand ymm7, ymm0, ymmword ptr [rcx + r15]
-	LONG $0x20c28348 // add rdx, 0x20
-	LONG $0x592c41c4; BYTE $0xd0 // vmulps ymm10, ymm10, ymm8
-	LONG $0xce5b7cc5 // vcvtdq2ps ymm9, ymm6
-	QUAD $0x010039b46f7ea1c4; WORD $0x0000 // vmovdqu ymm6, ymmword ptr [rcx + r15 + 0x100]
-	LONG $0x592441c4; BYTE $0xc1 // vmulps ymm8, ymm11, ymm9
-	LONG $0xf672cdc5; BYTE $0x04 // vpslld ymm6, ymm6, 0x4
-	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
-	LONG $0xf7eb4dc5 // vpor ymm14, ymm6, ymm7
-	QUAD $0x000080b6587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rsi + 0x80]
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x500d62c4; BYTE $0xee // {vex} vpdpbusd ymm13, ymm14, ymm6
-	QUAD $0x0000a0b6587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rsi + 0xa0]
-	LONG $0x500d62c4; BYTE $0xe6 // {vex} vpdpbusd ymm12, ymm14, ymm6
-	QUAD $0x0000c0b6587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rsi + 0xc0]
-	LONG $0x500de2c4; BYTE $0xfe // {vex} vpdpbusd ymm7, ymm14, ymm6
+	LONG $0x217d22c4; WORD $0x0b04 // vpmovsxbd ymm8, qword ptr [rbx + r9]
+	LONG $0x06e2c148 // shl rdx, 0x6
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0x5b7c41c4; BYTE $0xd0 // vcvtdq2ps ymm10, ymm8
+	LONG $0x217d22c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rbx + r9 + 0x10]
+	LONG $0xdb7d21c4; WORD $0x2a4c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x5b7c41c4; BYTE $0xd8 // vcvtdq2ps ymm11, ymm8
+	LONG $0x6f7e21c4; WORD $0x2a04 // vmovdqu ymm8, ymmword ptr [rdx + r13]
+	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xeb3d41c4; BYTE $0xf1 // vpor ymm14, ymm8, ymm9
+	QUAD $0x00008086587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0x80]
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x500d42c4; BYTE $0xe8 // {vex} vpdpbusd ymm13, ymm14, ymm8
+	QUAD $0x0000a086587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xa0]
+	LONG $0x500d42c4; BYTE $0xe0 // {vex} vpdpbusd ymm12, ymm14, ymm8
+	QUAD $0x0000c086587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xc0]
+	LONG $0x500d42c4; BYTE $0xc8 // {vex} vpdpbusd ymm9, ymm14, ymm8
 	QUAD $0x0000e0be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xe0]
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x500dc2c4; BYTE $0xf7 // {vex} vpdpbusd ymm6, ymm14, ymm15
-	LONG $0x6f7e21c4; WORD $0x3934 // vmovdqu ymm14, ymmword ptr [rcx + r15]
-	QUAD $0x010039bcdb7521c4; WORD $0x0000 // vpand ymm15, ymm1, ymmword ptr [rcx + r15 + 0x100]
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
+	LONG $0x6f7e21c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xdb7521c4; WORD $0x2a3c // vpand ymm15, ymm1, ymmword ptr [rdx + r13]
 	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
 	LONG $0xf0db0dc5 // vpand ymm14, ymm14, ymm0
 	LONG $0xeb0541c4; BYTE $0xf6 // vpor ymm14, ymm15, ymm14
@@ -4492,11 +4524,11 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000b0be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xb0]
 	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
 	QUAD $0x0000d0be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xd0]
-	LONG $0x500dc2c4; BYTE $0xff // {vex} vpdpbusd ymm7, ymm14, ymm15
+	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
 	QUAD $0x0000f0be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xf0]
-	LONG $0x500dc2c4; BYTE $0xf7 // {vex} vpdpbusd ymm6, ymm14, ymm15
-	QUAD $0x010039b46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rcx + r15 + 0x100]
-	LONG $0xdb7d21c4; WORD $0x397c; BYTE $0x40 // vpand ymm15, ymm0, ymmword ptr [rcx + r15 + 0x40]
+	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
+	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
+	QUAD $0x00802abcdb7d21c4; WORD $0x0000 // vpand ymm15, ymm0, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x720dc1c4; WORD $0x03f6 // vpslld ymm14, ymm14, 0x3
 	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
 	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
@@ -4505,26 +4537,26 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000a4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xa4]
 	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
 	QUAD $0x0000c4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xc4]
-	LONG $0x500dc2c4; BYTE $0xff // {vex} vpdpbusd ymm7, ymm14, ymm15
+	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
 	QUAD $0x0000e4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xe4]
-	LONG $0x500dc2c4; BYTE $0xf7 // {vex} vpdpbusd ymm6, ymm14, ymm15
-	LONG $0x6f7e21c4; WORD $0x3974; BYTE $0x40 // vmovdqu ymm14, ymmword ptr [rcx + r15 + 0x40]
-	QUAD $0x010039bc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rcx + r15 + 0x100]
-	LONG $0x7205c1c4; WORD $0x01d7 // vpsrld ymm15, ymm15, 0x1
-	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf0db0dc5 // vpand ymm14, ymm14, ymm0
-	LONG $0xf9db05c5 // vpand ymm15, ymm15, ymm1
-	LONG $0xeb0541c4; BYTE $0xf6 // vpor ymm14, ymm15, ymm14
+	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
+	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
+	QUAD $0x00802abc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0x720dc1c4; WORD $0x01d6 // vpsrld ymm14, ymm14, 0x1
+	LONG $0x7205c1c4; WORD $0x04d7 // vpsrld ymm15, ymm15, 0x4
+	LONG $0xf8db05c5 // vpand ymm15, ymm15, ymm0
+	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
+	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
 	QUAD $0x000094be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x94]
 	LONG $0x500d42c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm14, ymm15
 	QUAD $0x0000b4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xb4]
 	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
 	QUAD $0x0000d4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xd4]
-	LONG $0x500dc2c4; BYTE $0xff // {vex} vpdpbusd ymm7, ymm14, ymm15
+	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
 	QUAD $0x0000f4be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xf4]
-	LONG $0x500dc2c4; BYTE $0xf7 // {vex} vpdpbusd ymm6, ymm14, ymm15
-	QUAD $0x010039b46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rcx + r15 + 0x100]
-	QUAD $0x008039bcdb7d21c4; WORD $0x0000 // vpand ymm15, ymm0, ymmword ptr [rcx + r15 + 0x80]
+	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
+	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
+	QUAD $0x00c02abcdb7d21c4; WORD $0x0000 // vpand ymm15, ymm0, ymmword ptr [rdx + r13 + 0xc0]
 	LONG $0x720dc1c4; WORD $0x02f6 // vpslld ymm14, ymm14, 0x2
 	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
 	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
@@ -4533,26 +4565,26 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000a8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xa8]
 	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
 	QUAD $0x0000c8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xc8]
-	LONG $0x500dc2c4; BYTE $0xff // {vex} vpdpbusd ymm7, ymm14, ymm15
+	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
 	QUAD $0x0000e8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xe8]
-	LONG $0x500dc2c4; BYTE $0xf7 // {vex} vpdpbusd ymm6, ymm14, ymm15
-	QUAD $0x008039b46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rcx + r15 + 0x80]
-	QUAD $0x010039bc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rcx + r15 + 0x100]
-	LONG $0x7205c1c4; WORD $0x02d7 // vpsrld ymm15, ymm15, 0x2
-	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf0db0dc5 // vpand ymm14, ymm14, ymm0
-	LONG $0xf9db05c5 // vpand ymm15, ymm15, ymm1
-	LONG $0xeb0541c4; BYTE $0xf6 // vpor ymm14, ymm15, ymm14
+	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
+	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
+	QUAD $0x00c02abc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0x720dc1c4; WORD $0x02d6 // vpsrld ymm14, ymm14, 0x2
+	LONG $0x7205c1c4; WORD $0x04d7 // vpsrld ymm15, ymm15, 0x4
+	LONG $0xf8db05c5 // vpand ymm15, ymm15, ymm0
+	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
+	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
 	QUAD $0x000098be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x98]
 	LONG $0x500d42c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm14, ymm15
 	QUAD $0x0000b8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xb8]
 	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
 	QUAD $0x0000d8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xd8]
-	LONG $0x500dc2c4; BYTE $0xff // {vex} vpdpbusd ymm7, ymm14, ymm15
+	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
 	QUAD $0x0000f8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xf8]
-	LONG $0x500dc2c4; BYTE $0xf7 // {vex} vpdpbusd ymm6, ymm14, ymm15
-	QUAD $0x010039b46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rcx + r15 + 0x100]
-	QUAD $0x00c039bcdb7d21c4; WORD $0x0000 // vpand ymm15, ymm0, ymmword ptr [rcx + r15 + 0xc0]
+	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
+	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
+	QUAD $0x01002abcdb7d21c4; WORD $0x0000 // vpand ymm15, ymm0, ymmword ptr [rdx + r13 + 0x100]
 	LONG $0xfe0d41c4; BYTE $0xf6 // vpaddd ymm14, ymm14, ymm14
 	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
 	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
@@ -4561,93 +4593,91 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000acbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xac]
 	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
 	QUAD $0x0000ccbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xcc]
-	LONG $0x500dc2c4; BYTE $0xff // {vex} vpdpbusd ymm7, ymm14, ymm15
+	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
 	QUAD $0x0000ecbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xec]
-	LONG $0x500dc2c4; BYTE $0xf7 // {vex} vpdpbusd ymm6, ymm14, ymm15
-	QUAD $0x00c039b46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rcx + r15 + 0xc0]
-	QUAD $0x010039bc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rcx + r15 + 0x100]
-	LONG $0x7205c1c4; WORD $0x03d7 // vpsrld ymm15, ymm15, 0x3
-	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf0db0dc5 // vpand ymm14, ymm14, ymm0
-	LONG $0xf9db05c5 // vpand ymm15, ymm15, ymm1
-	LONG $0xeb0541c4; BYTE $0xf6 // vpor ymm14, ymm15, ymm14
+	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
+	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
+	QUAD $0x01002abc6f7e21c4; WORD $0x0000 // vmovdqu ymm15, ymmword ptr [rdx + r13 + 0x100]
+	LONG $0x720dc1c4; WORD $0x03d6 // vpsrld ymm14, ymm14, 0x3
+	LONG $0x7205c1c4; WORD $0x04d7 // vpsrld ymm15, ymm15, 0x4
+	LONG $0xf8db05c5 // vpand ymm15, ymm15, ymm0
+	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
+	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
 	QUAD $0x00009cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x9c]
 	LONG $0x500d42c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm14, ymm15
 	QUAD $0x0000bcbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xbc]
-	LONG $0x5b7c41c4; BYTE $0xcd // vcvtdq2ps ymm9, ymm13
-	LONG $0x592c41c4; BYTE $0xc9 // vmulps ymm9, ymm10, ymm9
 	LONG $0x500d42c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm14, ymm15
 	QUAD $0x0000dcbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xdc]
-	LONG $0x500dc2c4; BYTE $0xff // {vex} vpdpbusd ymm7, ymm14, ymm15
+	LONG $0x500d42c4; BYTE $0xcf // {vex} vpdpbusd ymm9, ymm14, ymm15
 	QUAD $0x0000fcbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xfc]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xff59acc5 // vmulps ymm7, ymm10, ymm7
-	LONG $0x500dc2c4; BYTE $0xf7 // {vex} vpdpbusd ymm6, ymm14, ymm15
-	QUAD $0x000001309e107ac5 // vmovss xmm11, dword ptr [rsi + 0x130]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0xf659acc5 // vmulps ymm6, ymm10, ymm6
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x500d42c4; BYTE $0xc7 // {vex} vpdpbusd ymm8, ymm14, ymm15
+	LONG $0xfe592cc5 // vmulps ymm15, ymm10, ymm6
+	LONG $0xd75924c5 // vmulps ymm10, ymm11, ymm7
+	LONG $0x5b7c41c4; BYTE $0xdd // vcvtdq2ps ymm11, ymm13
+	QUAD $0x00000130ae107ac5 // vmovss xmm13, dword ptr [rsi + 0x130]
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0x590441c4; BYTE $0xdb // vmulps ymm11, ymm15, ymm11
+	LONG $0x590441c4; BYTE $0xc9 // vmulps ymm9, ymm15, ymm9
+	LONG $0x590441c4; BYTE $0xc0 // vmulps ymm8, ymm15, ymm8
+	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
+	LONG $0x187d42c4; BYTE $0xed // vbroadcastss ymm13, xmm13
+	LONG $0xac2d42c4; BYTE $0xeb // vfnmadd213ps ymm13, ymm10, ymm11 # ymm13 = -(ymm10 * ymm13) + ymm11
+	QUAD $0x0001109e187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rsi + 0x110]
+	LONG $0xb815c2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm13, ymm11 # ymm5 = (ymm13 * ymm11) + ymm5
+	LONG $0x5b7c41c4; BYTE $0xdc // vcvtdq2ps ymm11, ymm12
+	QUAD $0x00000134a6107ac5 // vmovss xmm12, dword ptr [rsi + 0x134]
+	LONG $0x590441c4; BYTE $0xdb // vmulps ymm11, ymm15, ymm11
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
+	LONG $0xac2d42c4; BYTE $0xe3 // vfnmadd213ps ymm12, ymm10, ymm11 # ymm12 = -(ymm10 * ymm12) + ymm11
+	QUAD $0x0001149e187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rsi + 0x114]
+	LONG $0xb81dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm12, ymm11 # ymm4 = (ymm12 * ymm11) + ymm4
+	QUAD $0x000001389e107ac5 // vmovss xmm11, dword ptr [rsi + 0x138]
 	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
 	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
-	LONG $0xac3d42c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm8, ymm9 # ymm11 = -(ymm8 * ymm11) + ymm9
-	QUAD $0x0001108e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x110]
-	LONG $0xb825c2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm11, ymm9 # ymm5 = (ymm11 * ymm9) + ymm5
-	QUAD $0x000001349e107ac5 // vmovss xmm11, dword ptr [rsi + 0x134]
-	LONG $0x5b7c41c4; BYTE $0xcc // vcvtdq2ps ymm9, ymm12
-	LONG $0x592c41c4; BYTE $0xc9 // vmulps ymm9, ymm10, ymm9
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
-	LONG $0xac3d42c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm8, ymm9 # ymm11 = -(ymm8 * ymm11) + ymm9
-	QUAD $0x0001148e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x114]
-	LONG $0xb825c2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm11, ymm9 # ymm4 = (ymm11 * ymm9) + ymm4
-	QUAD $0x000001388e107ac5 // vmovss xmm9, dword ptr [rsi + 0x138]
+	LONG $0xac2d42c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm10, ymm9 # ymm11 = -(ymm10 * ymm11) + ymm9
+	QUAD $0x0001188e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x118]
+	LONG $0xb825c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm11, ymm9 # ymm3 = (ymm11 * ymm9) + ymm3
+	QUAD $0x0000013c8e107ac5 // vmovss xmm9, dword ptr [rsi + 0x13c]
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
-	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
-	QUAD $0x000118be187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rsi + 0x118]
-	LONG $0xb835e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm9, ymm7 # ymm3 = (ymm9 * ymm7) + ymm3
-	QUAD $0x0000013cbe10fac5 // vmovss xmm7, dword ptr [rsi + 0x13c]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
-	LONG $0xac3de2c4; BYTE $0xfe // vfnmadd213ps ymm7, ymm8, ymm6 # ymm7 = -(ymm8 * ymm7) + ymm6
-	QUAD $0x00011c86187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rsi + 0x11c]
+	LONG $0xac2d42c4; BYTE $0xc8 // vfnmadd213ps ymm9, ymm10, ymm8 # ymm9 = -(ymm10 * ymm9) + ymm8
+	QUAD $0x00011c96187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x11c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0xb845c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm7, ymm8 # ymm2 = (ymm7 * ymm8) + ymm2
-	LONG $0x00fa8148; WORD $0x0001; BYTE $0x00 // cmp rdx, 0x100
-	LONG $0xfc04850f; WORD $0xffff // jne 0x15cf0 <pq_q5_k+0xa10>
-	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
-	LONG $0x40c78148; WORD $0x000b; BYTE $0x00 // add rdi, 0xb40
-	LONG $0x40c58148; WORD $0x000b; BYTE $0x00 // add rbp, 0xb40
-	LONG $0x40c18149; WORD $0x000b; BYTE $0x00 // add r9, 0xb40
+	LONG $0xb835c2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm9, ymm10 # ymm2 = (ymm9 * ymm10) + ymm2
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfc16850f; WORD $0xffff // jne 0x15c90 <pq_q5_k+0xa30>
+	WORD $0xc0ff // inc eax
+	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfbf4850f; WORD $0xffff // jne 0x15c80 <pq_q5_k+0xa20>
+	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0xfbce8f0f; WORD $0xffff // jg 0x15ce0 <pq_q5_k+0xa00>
-	WORD $0x10eb // jmp 0x16124 <pq_q5_k+0xe44>
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xfbc38f0f; WORD $0xffff // jg 0x15c60 <pq_q5_k+0xa00>
+	WORD $0x10eb // jmp 0x160af <pq_q5_k+0xe4f>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
-	LONG $0x117cc1c4; WORD $0x0b2c // vmovups ymmword ptr [r11 + rcx], ymm5
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf6b7840f; WORD $0xffff // je 0x157f0 <pq_q5_k+0x510>
-	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
-	LONG $0x117cc1c4; WORD $0x0b24 // vmovups ymmword ptr [r11 + rcx], ymm4
+	LONG $0xf6a7840f; WORD $0xffff // je 0x15770 <pq_q5_k+0x510>
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf6a2820f; WORD $0xffff // jb 0x157f0 <pq_q5_k+0x510>
-	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
-	LONG $0x117cc1c4; WORD $0x0b1c // vmovups ymmword ptr [r11 + rcx], ymm3
+	LONG $0xf692820f; WORD $0xffff // jb 0x15770 <pq_q5_k+0x510>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf68d820f; WORD $0xffff // jb 0x157f0 <pq_q5_k+0x510>
-	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
-	LONG $0x117cc1c4; WORD $0x0b14 // vmovups ymmword ptr [r11 + rcx], ymm2
-	LONG $0xfff67de9; BYTE $0xff // jmp 0x157f0 <pq_q5_k+0x510>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf230840f; WORD $0xffff // je 0x153b0 <pq_q5_k+0xd0>
-	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	LONG $0x1911fcc5 // vmovups ymmword ptr [rcx], ymm3
-	LONG $0x5111fcc5; BYTE $0x20 // vmovups ymmword ptr [rcx + 0x20], ymm2
-	LONG $0xfff21de9; BYTE $0xff // jmp 0x153b0 <pq_q5_k+0xd0>
+	LONG $0xf67d820f; WORD $0xffff // jb 0x15770 <pq_q5_k+0x510>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
+	LONG $0xfff66de9; BYTE $0xff // jmp 0x15770 <pq_q5_k+0x510>
 	LONG $0x68c48348 // add rsp, 0x68
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -4659,7 +4689,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_q6_k: +25008
+	// pq_q6_k: +24864
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -4667,23 +4697,24 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x08ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x108
-	WORD $0x894c; BYTE $0xcb // mov rbx, r9
-	LONG $0x10fbc148 // sar rbx, 0x10
+	WORD $0x894d; BYTE $0xcf // mov r15, r9
+	LONG $0x10ffc149 // sar r15, 0x10
 	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
 	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x244c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r9
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x0f898e0f; WORD $0x0000 // jle 0x17172 <pq_q6_k+0xfc2>
+	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x0fd98e0f; WORD $0x0000 // jle 0x17132 <pq_q6_k+0x1012>
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	QUAD $0x0032220d197d62c4; BYTE $0x00 // vbroadcastsd ymm9, qword ptr [rip + 0x3222] # 0x19420 <quant_x+0x380>
-	QUAD $0x00322915597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0x3229] # 0x19430 <quant_x+0x390>
-	QUAD $0x00320505227962c4; BYTE $0x00 // vpmovsxbq xmm8, word ptr [rip + 0x3205] # 0x19415 <quant_x+0x375>
-	LONG $0x54b60f44; WORD $0x2824 // movzx r10d, byte ptr [rsp + 0x28]
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
+	QUAD $0x0033320d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x3332] # 0x194a0 <quant_x+0x3a0>
+	QUAD $0x0033391d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x3339] # 0x194b0 <quant_x+0x3b0>
+	QUAD $0x003315152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x3315] # 0x19495 <quant_x+0x395>
+	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
+	WORD $0x894d; BYTE $0xc1 // mov r9, r8
+	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x03e8c148 // shr rax, 0x3
 	LONG $0x40c06948; WORD $0x000d; BYTE $0x00 // imul rax, rax, 0xd40
@@ -4691,8 +4722,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
 	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	QUAD $0x0000a8248c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa8], ymm9
-	QUAD $0x00008824947ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x88], ymm2
+	QUAD $0x0000a8248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa8], ymm1
+	QUAD $0x000088249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm11
 	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
 	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
@@ -4704,684 +4735,706 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	LONG $0x40918d48; WORD $0x0001; BYTE $0x00 // lea rdx, [rcx + 0x140]
-	LONG $0x40418d48 // lea rax, [rcx + 0x40]
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x2eeb // jmp 0x162ca <pq_q6_k+0x11a>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x24748b48; BYTE $0x50 // mov rsi, qword ptr [rsp + 0x50]
+	WORD $0x25eb // jmp 0x16222 <pq_q6_k+0x102>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
 	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
 	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
-	LONG $0x24340148 // add qword ptr [rsp], rsi
-	LONG $0x24740148; BYTE $0x20 // add qword ptr [rsp + 0x20], rsi
-	LONG $0xff598d48 // lea rbx, [rcx - 0x1]
-	WORD $0x0148; BYTE $0xf2 // add rdx, rsi
+	LONG $0x24140148 // add qword ptr [rsp], rdx
+	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0ea88e0f; WORD $0x0000 // jle 0x17172 <pq_q6_k+0xfc2>
-	QUAD $0x00000100282444f7 // test dword ptr [rsp + 0x28], 0x100
-	LONG $0x245c8948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rbx
-	LONG $0x03c3850f; WORD $0x0000 // jne 0x166a0 <pq_q6_k+0x4f0>
+	LONG $0x0f108e0f; WORD $0x0000 // jle 0x17132 <pq_q6_k+0x1012>
+	QUAD $0x00000100202444f7 // test dword ptr [rsp + 0x20], 0x100
+	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
+	LONG $0x042b850f; WORD $0x0000 // jne 0x16660 <pq_q6_k+0x540>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x0e688e0f; WORD $0x0000 // jle 0x17152 <pq_q6_k+0xfa2>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x0058b941; WORD $0x0000 // mov r9d, 0x58
-	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x03f88e0f; WORD $0x0000 // jle 0x1663e <pq_q6_k+0x51e>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xff31 // xor edi, edi
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xdb31 // xor ebx, ebx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x217da2c4; WORD $0x0e4c; BYTE $0xe8 // vpmovsxbd ymm1, qword ptr [rsi + r9 - 0x18]
-	LONG $0x217da2c4; WORD $0x0e6c; BYTE $0xf8 // vpmovsxbd ymm5, qword ptr [rsi + r9 - 0x8]
-	LONG $0x137de2c4; BYTE $0x06 // vcvtph2ps ymm0, xmmword ptr [rsi]
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xc959fcc5 // vmulps ymm1, ymm0, ymm1
-	LONG $0xc559fcc5 // vmulps ymm0, ymm0, ymm5
-	LONG $0x6f6ef9c5; BYTE $0x28 // vmovd xmm5, dword ptr [rdi + 0x28]
-	QUAD $0x00000100b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x100]
-	LONG $0x3154b4c5 // vandps ymm6, ymm9, ymmword ptr [rcx]
-	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
-	LONG $0x4755c2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm8
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x00000140b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x140]
-	LONG $0x7154b4c5; BYTE $0x40 // vandps ymm6, ymm9, ymmword ptr [rcx + 0x40]
-	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [rdi + 0x4]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x00000100b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x100]
-	QUAD $0x00000080b154b4c5 // vandps ymm6, ymm9, ymmword ptr [rcx + 0x80]
-	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [rdi + 0x8]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x00000140b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x140]
-	QUAD $0x000000c0b154b4c5 // vandps ymm6, ymm9, ymmword ptr [rcx + 0xc0]
-	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [rdi + 0xc]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xcd59f4c5 // vmulps ymm1, ymm1, ymm5
-	LONG $0x6f6ef9c5; BYTE $0x2c // vmovd xmm5, dword ptr [rdi + 0x2c]
-	LONG $0x316ffec5 // vmovdqu ymm6, ymmword ptr [rcx]
-	QUAD $0x00000100b9dbedc5 // vpand ymm7, ymm2, ymmword ptr [rcx + 0x100]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0x4755c2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm8
-	LONG $0xf6dbb5c5 // vpand ymm6, ymm9, ymm6
-	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x107f // vpbroadcastd ymm7, dword ptr [rdi + 0x10]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x716ffec5; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [rcx + 0x40]
-	QUAD $0x00000140b9dbedc5 // vpand ymm7, ymm2, ymmword ptr [rcx + 0x140]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xf6dbb5c5 // vpand ymm6, ymm9, ymm6
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x00000080b16ffec5 // vmovdqu ymm6, ymmword ptr [rcx + 0x80]
-	QUAD $0x00000100b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x100]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
-	LONG $0xf6dbb5c5 // vpand ymm6, ymm9, ymm6
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [rdi + 0x18]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x000000c0b16ffec5 // vmovdqu ymm6, ymmword ptr [rcx + 0xc0]
-	QUAD $0x00000140b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x140]
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	LONG $0x80c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x180
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
-	LONG $0xf6dbb5c5 // vpand ymm6, ymm9, ymm6
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x1c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x1c]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xa87de2c4; BYTE $0xe9 // vfmadd213ps ymm5, ymm0, ymm1 # ymm5 = (ymm0 * ymm5) + ymm1
-	LONG $0x187de2c4; WORD $0x2047 // vbroadcastss ymm0, dword ptr [rdi + 0x20]
-	LONG $0x217da2c4; WORD $0x0e4c; BYTE $0xf0 // vpmovsxbd ymm1, qword ptr [rsi + r9 - 0x10]
-	LONG $0xb855e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm5, ymm0 # ymm4 = (ymm5 * ymm0) + ymm4
-	LONG $0x217da2c4; WORD $0x0e2c // vpmovsxbd ymm5, qword ptr [rsi + r9]
-	LONG $0x137de2c4; WORD $0x1046 // vcvtph2ps ymm0, xmmword ptr [rsi + 0x10]
-	LONG $0x20c18349 // add r9, 0x20
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xc959fcc5 // vmulps ymm1, ymm0, ymm1
-	LONG $0xc559fcc5 // vmulps ymm0, ymm0, ymm5
-	LONG $0x6f6ef9c5; BYTE $0x28 // vmovd xmm5, dword ptr [rdi + 0x28]
-	QUAD $0x00000120b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x120]
-	LONG $0x71dbb5c5; BYTE $0x20 // vpand ymm6, ymm9, ymmword ptr [rcx + 0x20]
-	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
-	LONG $0x4755c2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm8
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x00000160b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x160]
-	LONG $0x71dbb5c5; BYTE $0x60 // vpand ymm6, ymm9, ymmword ptr [rcx + 0x60]
-	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [rdi + 0x4]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x00000120b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x120]
-	QUAD $0x000000a0b1dbb5c5 // vpand ymm6, ymm9, ymmword ptr [rcx + 0xa0]
-	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [rdi + 0x8]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x00000160b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x160]
-	QUAD $0x000000e0b1dbb5c5 // vpand ymm6, ymm9, ymmword ptr [rcx + 0xe0]
-	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [rdi + 0xc]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xcd59f4c5 // vmulps ymm1, ymm1, ymm5
-	LONG $0x6f6ef9c5; BYTE $0x2c // vmovd xmm5, dword ptr [rdi + 0x2c]
-	LONG $0x716ffec5; BYTE $0x20 // vmovdqu ymm6, ymmword ptr [rcx + 0x20]
-	QUAD $0x00000120b9dbedc5 // vpand ymm7, ymm2, ymmword ptr [rcx + 0x120]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0x4755c2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm8
-	LONG $0xf6dbb5c5 // vpand ymm6, ymm9, ymm6
-	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x107f // vpbroadcastd ymm7, dword ptr [rdi + 0x10]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x716ffec5; BYTE $0x60 // vmovdqu ymm6, ymmword ptr [rcx + 0x60]
-	QUAD $0x00000160b9dbedc5 // vpand ymm7, ymm2, ymmword ptr [rcx + 0x160]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xf6dbb5c5 // vpand ymm6, ymm9, ymm6
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x000000a0b16ffec5 // vmovdqu ymm6, ymmword ptr [rcx + 0xa0]
-	QUAD $0x00000120b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x120]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
-	LONG $0xf6dbb5c5 // vpand ymm6, ymm9, ymm6
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [rdi + 0x18]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x000000e0b16ffec5 // vmovdqu ymm6, ymmword ptr [rcx + 0xe0]
-	QUAD $0x00000160b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x160]
-	LONG $0x587d62c4; WORD $0x1c57 // vpbroadcastd ymm10, dword ptr [rdi + 0x1c]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
-	LONG $0xf6dbb5c5 // vpand ymm6, ymm9, ymm6
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x504dc2c4; BYTE $0xea // {vex} vpdpbusd ymm5, ymm6, ymm10
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xa87de2c4; BYTE $0xe9 // vfmadd213ps ymm5, ymm0, ymm1 # ymm5 = (ymm0 * ymm5) + ymm1
-	LONG $0x187de2c4; WORD $0x204f // vbroadcastss ymm1, dword ptr [rdi + 0x20]
-	LONG $0x30c78348 // add rdi, 0x30
-	LONG $0xb855e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm5, ymm1 # ymm3 = (ymm5 * ymm1) + ymm3
-	LONG $0x58f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x158
-	LONG $0xfc9c850f; WORD $0xffff // jne 0x16310 <pq_q6_k+0x160>
-	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
-	LONG $0x40c68148; WORD $0x000d; BYTE $0x00 // add rsi, 0xd40
-	LONG $0x0d400548; WORD $0x0000 // add rax, 0xd40
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0xfc6e8f0f; WORD $0xffff // jg 0x16300 <pq_q6_k+0x150>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x0ac4850f; WORD $0x0000 // jne 0x1715f <pq_q6_k+0xfaf>
-	LONG $0xfffc00e9; BYTE $0xff // jmp 0x162a0 <pq_q6_k+0xf0>
-	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0x1eeb // jmp 0x166c6 <pq_q6_k+0x516>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x01c4f641 // test r12b, 0x1
-	LONG $0x0000bc41; WORD $0x0000 // mov r12d, 0x0
-	LONG $0xfbda840f; WORD $0xffff // je 0x162a0 <pq_q6_k+0xf0>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x04b18e0f; WORD $0x0000 // jle 0x16b80 <pq_q6_k+0x9d0>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	QUAD $0x00000000f50c8d4e // lea r9, [8*r14]
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0x05e7c149 // shl r15, 0x5
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	LONG $0xf01c8d4a // lea rbx, [rax + 8*r14]
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x0000a824946ffec5; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [rsp + 0xa8]
-	QUAD $0x000088249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0x88]
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
-	LONG $0x217de2c4; WORD $0x0304 // vpmovsxbd ymm0, qword ptr [rbx + rax]
-	WORD $0x894c; BYTE $0xdd // mov rbp, r11
-	LONG $0x137da2c4; WORD $0x4e3c // vcvtph2ps ymm7, xmmword ptr [rsi + 2*r9]
-	LONG $0x80c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x180
-	QUAD $0x0000e824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xe8], ymm0
-	LONG $0x217de2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + rax + 0x10]
-	LONG $0x20c08348 // add rax, 0x20
-	QUAD $0x0000c824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xc8], ymm0
-	QUAD $0x00000140876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x140]
-	LONG $0x477dc2c4; BYTE $0xc0 // vpsllvd ymm0, ymm0, ymm8
-	LONG $0x587d62c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm0
-	QUAD $0x00000144876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x144]
-	LONG $0x477dc2c4; BYTE $0xc0 // vpsllvd ymm0, ymm0, ymm8
-	LONG $0x587d62c4; BYTE $0xd8 // vpbroadcastd ymm11, xmm0
-	QUAD $0x00000148876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x148]
-	LONG $0x477dc2c4; BYTE $0xc0 // vpsllvd ymm0, ymm0, ymm8
-	LONG $0x587d62c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm0
-	QUAD $0x0000014c876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x14c]
-	QUAD $0x01003d8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rbp + r15 + 0x100]
-	LONG $0x477dc2c4; BYTE $0xc0 // vpsllvd ymm0, ymm0, ymm8
-	LONG $0xf172f5c5; BYTE $0x04 // vpslld ymm1, ymm1, 0x4
-	LONG $0x587d62c4; BYTE $0xe8 // vpbroadcastd ymm13, xmm0
-	LONG $0xdb6da1c4; WORD $0x3d44; BYTE $0x00 // vpand ymm0, ymm2, ymmword ptr [rbp + r15]
-	LONG $0xcbdbf5c5 // vpand ymm1, ymm1, ymm3
-	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
-	LONG $0x587de2c4; BYTE $0x0f // vpbroadcastd ymm1, dword ptr [rdi]
-	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x204f // vpbroadcastd ymm1, dword ptr [rdi + 0x20]
-	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x404f // vpbroadcastd ymm1, dword ptr [rdi + 0x40]
-	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x604f // vpbroadcastd ymm1, dword ptr [rdi + 0x60]
-	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
-	QUAD $0x01403d8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rbp + r15 + 0x140]
-	LONG $0xdb6da1c4; WORD $0x3d44; BYTE $0x40 // vpand ymm0, ymm2, ymmword ptr [rbp + r15 + 0x40]
-	LONG $0xf172f5c5; BYTE $0x04 // vpslld ymm1, ymm1, 0x4
-	LONG $0xcbdbf5c5 // vpand ymm1, ymm1, ymm3
-	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
-	LONG $0x587de2c4; WORD $0x044f // vpbroadcastd ymm1, dword ptr [rdi + 0x4]
-	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x244f // vpbroadcastd ymm1, dword ptr [rdi + 0x24]
-	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x444f // vpbroadcastd ymm1, dword ptr [rdi + 0x44]
-	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x644f // vpbroadcastd ymm1, dword ptr [rdi + 0x64]
-	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
-	QUAD $0x01003d8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rbp + r15 + 0x100]
-	QUAD $0x00803d84db6da1c4; WORD $0x0000 // vpand ymm0, ymm2, ymmword ptr [rbp + r15 + 0x80]
-	LONG $0xf172f5c5; BYTE $0x02 // vpslld ymm1, ymm1, 0x2
-	LONG $0xcbdbf5c5 // vpand ymm1, ymm1, ymm3
-	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
-	LONG $0x587de2c4; WORD $0x084f // vpbroadcastd ymm1, dword ptr [rdi + 0x8]
-	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x284f // vpbroadcastd ymm1, dword ptr [rdi + 0x28]
-	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x484f // vpbroadcastd ymm1, dword ptr [rdi + 0x48]
-	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x684f // vpbroadcastd ymm1, dword ptr [rdi + 0x68]
-	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
-	QUAD $0x01403d8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rbp + r15 + 0x140]
-	QUAD $0x00c03d84db6da1c4; WORD $0x0000 // vpand ymm0, ymm2, ymmword ptr [rbp + r15 + 0xc0]
-	LONG $0xf172f5c5; BYTE $0x02 // vpslld ymm1, ymm1, 0x2
-	LONG $0xcbdbf5c5 // vpand ymm1, ymm1, ymm3
-	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
-	LONG $0x587de2c4; WORD $0x0c4f // vpbroadcastd ymm1, dword ptr [rdi + 0xc]
-	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x2c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x2c]
-	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x4c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x4c]
-	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x6c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x6c]
-	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
-	QUAD $0x00000160876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x160]
-	QUAD $0x0000016c8f6ef9c5 // vmovd xmm1, dword ptr [rdi + 0x16c]
-	LONG $0x477dc2c4; BYTE $0xc0 // vpsllvd ymm0, ymm0, ymm8
-	LONG $0x4775c2c4; BYTE $0xc8 // vpsllvd ymm1, ymm1, ymm8
-	LONG $0x587d62c4; BYTE $0xf0 // vpbroadcastd ymm14, xmm0
-	QUAD $0x00000164876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x164]
-	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	LONG $0x477dc2c4; BYTE $0xc0 // vpsllvd ymm0, ymm0, ymm8
-	LONG $0x587d62c4; BYTE $0xf8 // vpbroadcastd ymm15, xmm0
-	QUAD $0x00000168876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x168]
-	LONG $0x6f7e21c4; WORD $0x3d4c; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [rbp + r15]
-	LONG $0x477dc2c4; BYTE $0xc0 // vpsllvd ymm0, ymm0, ymm8
-	QUAD $0x01003d84db6521c4; WORD $0x0000 // vpand ymm8, ymm3, ymmword ptr [rbp + r15 + 0x100]
+	LONG $0x5b148d48 // lea rdx, [rbx + 2*rbx]
+	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0x416e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rcx + 0x28]
+	LONG $0x217de2c4; WORD $0x1804 // vpmovsxbd ymm0, qword ptr [rax + rbx]
+	LONG $0x07e2c148 // shl rdx, 0x7
+	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
+	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xf859d4c5 // vmulps ymm7, ymm5, ymm0
+	LONG $0x217de2c4; WORD $0x1844; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x10]
+	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
+	QUAD $0x0000808e547441c4; BYTE $0x00 // vandps ymm9, ymm1, ymmword ptr [r14 + 0x80]
+	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; BYTE $0x11 // vpbroadcastd ymm10, dword ptr [rcx]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
+	QUAD $0x0000c08e547441c4; BYTE $0x00 // vandps ymm9, ymm1, ymmword ptr [r14 + 0xc0]
+	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0451 // vpbroadcastd ymm10, dword ptr [rcx + 0x4]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
+	QUAD $0x0001008e547441c4; BYTE $0x00 // vandps ymm9, ymm1, ymmword ptr [r14 + 0x100]
+	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0851 // vpbroadcastd ymm10, dword ptr [rcx + 0x8]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
+	QUAD $0x0001408e547441c4; BYTE $0x00 // vandps ymm9, ymm1, ymmword ptr [r14 + 0x140]
+	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0c51 // vpbroadcastd ymm10, dword ptr [rcx + 0xc]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
+	LONG $0x416e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rcx + 0x2c]
+	QUAD $0x0000808e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x80]
+	LONG $0xdb2541c4; BYTE $0x16 // vpand ymm10, ymm11, ymmword ptr [r14]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xcadb35c5 // vpand ymm9, ymm9, ymm2
-	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x104f // vpbroadcastd ymm9, dword ptr [rdi + 0x10]
-	LONG $0x503d42c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x304f // vpbroadcastd ymm9, dword ptr [rdi + 0x30]
-	LONG $0x503d42c4; BYTE $0xf9 // {vex} vpdpbusd ymm15, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x504f // vpbroadcastd ymm9, dword ptr [rdi + 0x50]
-	LONG $0x503dc2c4; BYTE $0xc1 // {vex} vpdpbusd ymm0, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x704f // vpbroadcastd ymm9, dword ptr [rdi + 0x70]
-	LONG $0x503dc2c4; BYTE $0xc9 // {vex} vpdpbusd ymm1, ymm8, ymm9
-	LONG $0x6f7e21c4; WORD $0x3d44; BYTE $0x40 // vmovdqu ymm8, ymmword ptr [rbp + r15 + 0x40]
-	QUAD $0x01403d8cdb6521c4; WORD $0x0000 // vpand ymm9, ymm3, ymmword ptr [rbp + r15 + 0x140]
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc2db3dc5 // vpand ymm8, ymm8, ymm2
-	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
-	LONG $0x587d62c4; WORD $0x144f // vpbroadcastd ymm9, dword ptr [rdi + 0x14]
-	LONG $0x503d42c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x344f // vpbroadcastd ymm9, dword ptr [rdi + 0x34]
-	LONG $0x503d42c4; BYTE $0xf9 // {vex} vpdpbusd ymm15, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x544f // vpbroadcastd ymm9, dword ptr [rdi + 0x54]
-	LONG $0x503dc2c4; BYTE $0xc1 // {vex} vpdpbusd ymm0, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x744f // vpbroadcastd ymm9, dword ptr [rdi + 0x74]
-	LONG $0x503dc2c4; BYTE $0xc9 // {vex} vpdpbusd ymm1, ymm8, ymm9
-	QUAD $0x00803d846f7e21c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [rbp + r15 + 0x80]
-	QUAD $0x01003d8c6f7e21c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [rbp + r15 + 0x100]
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0xc2db3dc5 // vpand ymm8, ymm8, ymm2
-	LONG $0xcbdb35c5 // vpand ymm9, ymm9, ymm3
-	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
-	LONG $0x587d62c4; WORD $0x184f // vpbroadcastd ymm9, dword ptr [rdi + 0x18]
-	LONG $0x503d42c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x384f // vpbroadcastd ymm9, dword ptr [rdi + 0x38]
-	LONG $0x503d42c4; BYTE $0xf9 // {vex} vpdpbusd ymm15, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x584f // vpbroadcastd ymm9, dword ptr [rdi + 0x58]
-	LONG $0x503dc2c4; BYTE $0xc1 // {vex} vpdpbusd ymm0, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x784f // vpbroadcastd ymm9, dword ptr [rdi + 0x78]
-	LONG $0x503dc2c4; BYTE $0xc9 // {vex} vpdpbusd ymm1, ymm8, ymm9
-	QUAD $0x00c03d846f7e21c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [rbp + r15 + 0xc0]
-	QUAD $0x01403d8c6f7e21c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [rbp + r15 + 0x140]
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0xc2db3dc5 // vpand ymm8, ymm8, ymm2
-	LONG $0xcbdb35c5 // vpand ymm9, ymm9, ymm3
-	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
-	LONG $0x587d62c4; WORD $0x1c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x1c]
-	LONG $0x503d42c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x3c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x3c]
-	LONG $0x503d42c4; BYTE $0xf9 // {vex} vpdpbusd ymm15, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x5c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x5c]
-	LONG $0x503dc2c4; BYTE $0xc1 // {vex} vpdpbusd ymm0, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x7c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x7c]
-	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x503dc2c4; BYTE $0xc9 // {vex} vpdpbusd ymm1, ymm8, ymm9
-	QUAD $0x0000e824845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xe8]
-	QUAD $0x0000c8248c5b7cc5; BYTE $0x00 // vcvtdq2ps ymm9, ymmword ptr [rsp + 0xc8]
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xc7593cc5 // vmulps ymm8, ymm8, ymm7
-	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
-	LONG $0x5b7c41c4; BYTE $0xca // vcvtdq2ps ymm9, ymm10
-	LONG $0x5b7c41c4; BYTE $0xd3 // vcvtdq2ps ymm10, ymm11
-	LONG $0x5b7c41c4; BYTE $0xdc // vcvtdq2ps ymm11, ymm12
-	LONG $0x5b7c41c4; BYTE $0xe5 // vcvtdq2ps ymm12, ymm13
-	LONG $0x5b7c41c4; BYTE $0xee // vcvtdq2ps ymm13, ymm14
-	LONG $0x593c41c4; BYTE $0xc9 // vmulps ymm9, ymm8, ymm9
-	LONG $0x593c41c4; BYTE $0xd2 // vmulps ymm10, ymm8, ymm10
-	LONG $0x593c41c4; BYTE $0xdb // vmulps ymm11, ymm8, ymm11
-	LONG $0x593c41c4; BYTE $0xc4 // vmulps ymm8, ymm8, ymm12
-	LONG $0xa84542c4; BYTE $0xe9 // vfmadd213ps ymm13, ymm7, ymm9 # ymm13 = (ymm7 * ymm13) + ymm9
-	LONG $0x5b7c41c4; BYTE $0xcf // vcvtdq2ps ymm9, ymm15
-	LONG $0xa845c2c4; BYTE $0xc3 // vfmadd213ps ymm0, ymm7, ymm11 # ymm0 = (ymm7 * ymm0) + ymm11
-	QUAD $0x0001049f187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rdi + 0x104]
-	LONG $0xa845c2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm7, ymm8 # ymm1 = (ymm7 * ymm1) + ymm8
-	QUAD $0x00293005227962c4; BYTE $0x00 // vpmovsxbq xmm8, word ptr [rip + 0x2930] # 0x19415 <quant_x+0x375>
-	LONG $0xa84542c4; BYTE $0xca // vfmadd213ps ymm9, ymm7, ymm10 # ymm9 = (ymm7 * ymm9) + ymm10
-	QUAD $0x00010097187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x100]
-	LONG $0xb835c2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm9, ymm11 # ymm5 = (ymm9 * ymm11) + ymm5
-	LONG $0x4c107cc5; WORD $0x6824 // vmovups ymm9, ymmword ptr [rsp + 0x68]
-	LONG $0xb815c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm13, ymm10 # ymm6 = (ymm13 * ymm10) + ymm6
-	QUAD $0x00010897187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x108]
-	LONG $0xb87dc2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm0, ymm10 # ymm4 = (ymm0 * ymm10) + ymm4
-	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0xb87562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm1, ymm0 # ymm9 = (ymm1 * ymm0) + ymm9
-	LONG $0x4c117cc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm9
-	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
-	LONG $0x01003d48; WORD $0x0000 // cmp rax, 0x100
-	LONG $0xfbf2850f; WORD $0xffff // jne 0x16730 <pq_q6_k+0x580>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x40c68148; WORD $0x000d; BYTE $0x00 // add rsi, 0xd40
-	LONG $0x40c18148; WORD $0x000d; BYTE $0x00 // add rcx, 0xd40
-	LONG $0x40c38148; WORD $0x000d; BYTE $0x00 // add rbx, 0xd40
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfbac8f0f; WORD $0xffff // jg 0x16710 <pq_q6_k+0x560>
-	QUAD $0x0000a8248c107cc5; BYTE $0x00 // vmovups ymm9, ymmword ptr [rsp + 0xa8]
-	QUAD $0x00008824946ffec5; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [rsp + 0x88]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2575 // jne 0x16ba0 <pq_q6_k+0x9f0>
-	LONG $0xfffb30e9; BYTE $0xff // jmp 0x166b0 <pq_q6_k+0x500>
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0x05e7c149 // shl r15, 0x5
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfb10840f; WORD $0xffff // je 0x166b0 <pq_q6_k+0x500>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x381c8d4a // lea rbx, [rax + r15]
-	LONG $0x3311fcc5 // vmovups ymmword ptr [rbx], ymm6
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfaf9820f; WORD $0xffff // jb 0x166b0 <pq_q6_k+0x500>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x2c11fcc5; BYTE $0x83 // vmovups ymmword ptr [rbx + 4*rax], ymm5
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfae5820f; WORD $0xffff // jb 0x166b0 <pq_q6_k+0x500>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x2411fcc5; BYTE $0xc3 // vmovups ymmword ptr [rbx + 8*rax], ymm4
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfad1820f; WORD $0xffff // jb 0x166b0 <pq_q6_k+0x500>
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
-	LONG $0x0411fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm0
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfabd820f; WORD $0xffff // jb 0x166b0 <pq_q6_k+0x500>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x04e98e0f; WORD $0x0000 // jle 0x170e5 <pq_q6_k+0xf35>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	WORD $0x8948; BYTE $0xd5 // mov rbp, rdx
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	LONG $0xf00c8d4e // lea r9, [rax + 8*r14]
-	LONG $0x03e6c149 // shl r14, 0x3
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	QUAD $0x0000a824946ffec5; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [rsp + 0xa8]
-	QUAD $0x000088248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0x88]
-	WORD $0x8949; BYTE $0xeb // mov r11, rbp
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
-	LONG $0x217dc2c4; WORD $0x0104 // vpmovsxbd ymm0, qword ptr [r9 + rax]
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	LONG $0x137da2c4; WORD $0x773c // vcvtph2ps ymm7, xmmword ptr [rdi + 2*r14]
-	LONG $0x80c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x180
-	QUAD $0x0000e824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xe8], ymm0
-	LONG $0x217dc2c4; WORD $0x0144; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r9 + rax + 0x10]
-	LONG $0x20c08348 // add rax, 0x20
-	QUAD $0x0000c824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xc8], ymm0
-	QUAD $0x00000150866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x150]
-	LONG $0x477dc2c4; BYTE $0xc0 // vpsllvd ymm0, ymm0, ymm8
-	LONG $0x587d62c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm0
-	QUAD $0x00000154866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x154]
-	LONG $0x477dc2c4; BYTE $0xc0 // vpsllvd ymm0, ymm0, ymm8
-	LONG $0x587d62c4; BYTE $0xd8 // vpbroadcastd ymm11, xmm0
-	QUAD $0x00000158866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x158]
-	LONG $0x477dc2c4; BYTE $0xc0 // vpsllvd ymm0, ymm0, ymm8
-	LONG $0x587d62c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm0
-	QUAD $0x0000015c866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x15c]
-	QUAD $0x0100399c6f7ea1c4; WORD $0x0000 // vmovdqu ymm3, ymmword ptr [rcx + r15 + 0x100]
-	LONG $0x477dc2c4; BYTE $0xc0 // vpsllvd ymm0, ymm0, ymm8
-	LONG $0xf372e5c5; BYTE $0x04 // vpslld ymm3, ymm3, 0x4
-	LONG $0x587d62c4; BYTE $0xe8 // vpbroadcastd ymm13, xmm0
-	LONG $0xdb6da1c4; WORD $0x3904 // vpand ymm0, ymm2, ymmword ptr [rcx + r15]
-	LONG $0xd9dbe5c5 // vpand ymm3, ymm3, ymm1
-	LONG $0xc0ebe5c5 // vpor ymm0, ymm3, ymm0
-	QUAD $0x0000809e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x80]
-	LONG $0x507d62c4; BYTE $0xd3 // {vex} vpdpbusd ymm10, ymm0, ymm3
-	QUAD $0x0000a09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xa0]
-	LONG $0x507d62c4; BYTE $0xdb // {vex} vpdpbusd ymm11, ymm0, ymm3
-	QUAD $0x0000c09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xc0]
-	LONG $0x507d62c4; BYTE $0xe3 // {vex} vpdpbusd ymm12, ymm0, ymm3
-	QUAD $0x0000e09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xe0]
-	LONG $0x507d62c4; BYTE $0xeb // {vex} vpdpbusd ymm13, ymm0, ymm3
-	QUAD $0x0140399c6f7ea1c4; WORD $0x0000 // vmovdqu ymm3, ymmword ptr [rcx + r15 + 0x140]
-	LONG $0xdb6da1c4; WORD $0x3944; BYTE $0x40 // vpand ymm0, ymm2, ymmword ptr [rcx + r15 + 0x40]
-	LONG $0xf372e5c5; BYTE $0x04 // vpslld ymm3, ymm3, 0x4
-	LONG $0xd9dbe5c5 // vpand ymm3, ymm3, ymm1
-	LONG $0xc0ebe5c5 // vpor ymm0, ymm3, ymm0
-	QUAD $0x0000849e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x84]
-	LONG $0x507d62c4; BYTE $0xd3 // {vex} vpdpbusd ymm10, ymm0, ymm3
-	QUAD $0x0000a49e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xa4]
-	LONG $0x507d62c4; BYTE $0xdb // {vex} vpdpbusd ymm11, ymm0, ymm3
-	QUAD $0x0000c49e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xc4]
-	LONG $0x507d62c4; BYTE $0xe3 // {vex} vpdpbusd ymm12, ymm0, ymm3
-	QUAD $0x0000e49e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xe4]
-	LONG $0x507d62c4; BYTE $0xeb // {vex} vpdpbusd ymm13, ymm0, ymm3
-	QUAD $0x0100399c6f7ea1c4; WORD $0x0000 // vmovdqu ymm3, ymmword ptr [rcx + r15 + 0x100]
-	QUAD $0x00803984db6da1c4; WORD $0x0000 // vpand ymm0, ymm2, ymmword ptr [rcx + r15 + 0x80]
-	LONG $0xf372e5c5; BYTE $0x02 // vpslld ymm3, ymm3, 0x2
-	LONG $0xd9dbe5c5 // vpand ymm3, ymm3, ymm1
-	LONG $0xc0ebe5c5 // vpor ymm0, ymm3, ymm0
-	QUAD $0x0000889e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x88]
-	LONG $0x507d62c4; BYTE $0xd3 // {vex} vpdpbusd ymm10, ymm0, ymm3
-	QUAD $0x0000a89e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xa8]
-	LONG $0x507d62c4; BYTE $0xdb // {vex} vpdpbusd ymm11, ymm0, ymm3
-	QUAD $0x0000c89e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xc8]
-	LONG $0x507d62c4; BYTE $0xe3 // {vex} vpdpbusd ymm12, ymm0, ymm3
-	QUAD $0x0000e89e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xe8]
-	LONG $0x507d62c4; BYTE $0xeb // {vex} vpdpbusd ymm13, ymm0, ymm3
-	QUAD $0x0140399c6f7ea1c4; WORD $0x0000 // vmovdqu ymm3, ymmword ptr [rcx + r15 + 0x140]
-	QUAD $0x00c03984db6da1c4; WORD $0x0000 // vpand ymm0, ymm2, ymmword ptr [rcx + r15 + 0xc0]
-	LONG $0xf372e5c5; BYTE $0x02 // vpslld ymm3, ymm3, 0x2
-	LONG $0xd9dbe5c5 // vpand ymm3, ymm3, ymm1
-	LONG $0xc0ebe5c5 // vpor ymm0, ymm3, ymm0
-	QUAD $0x00008c9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x8c]
-	LONG $0x507d62c4; BYTE $0xd3 // {vex} vpdpbusd ymm10, ymm0, ymm3
-	QUAD $0x0000ac9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xac]
-	LONG $0x507d62c4; BYTE $0xdb // {vex} vpdpbusd ymm11, ymm0, ymm3
-	QUAD $0x0000cc9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xcc]
-	LONG $0x507d62c4; BYTE $0xe3 // {vex} vpdpbusd ymm12, ymm0, ymm3
-	QUAD $0x0000ec9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xec]
-	LONG $0x507d62c4; BYTE $0xeb // {vex} vpdpbusd ymm13, ymm0, ymm3
-	QUAD $0x00000170866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x170]
-	QUAD $0x0000017c9e6ef9c5 // vmovd xmm3, dword ptr [rsi + 0x17c]
-	LONG $0x477dc2c4; BYTE $0xc0 // vpsllvd ymm0, ymm0, ymm8
-	LONG $0x4765c2c4; BYTE $0xd8 // vpsllvd ymm3, ymm3, ymm8
-	LONG $0x587d62c4; BYTE $0xf0 // vpbroadcastd ymm14, xmm0
-	QUAD $0x00000174866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x174]
-	LONG $0x587de2c4; BYTE $0xdb // vpbroadcastd ymm3, xmm3
-	LONG $0x477dc2c4; BYTE $0xc0 // vpsllvd ymm0, ymm0, ymm8
-	LONG $0x587d62c4; BYTE $0xf8 // vpbroadcastd ymm15, xmm0
-	QUAD $0x00000178866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x178]
-	QUAD $0x0100398cdb7521c4; WORD $0x0000 // vpand ymm9, ymm1, ymmword ptr [rcx + r15 + 0x100]
-	LONG $0x477dc2c4; BYTE $0xc0 // vpsllvd ymm0, ymm0, ymm8
-	LONG $0x6f7e21c4; WORD $0x3904 // vmovdqu ymm8, ymmword ptr [rcx + r15]
-	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc2db3dc5 // vpand ymm8, ymm8, ymm2
-	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
-	QUAD $0x0000908e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0x90]
-	LONG $0x503d42c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm8, ymm9
-	QUAD $0x0000b08e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xb0]
-	LONG $0x503d42c4; BYTE $0xf9 // {vex} vpdpbusd ymm15, ymm8, ymm9
-	QUAD $0x0000d08e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xd0]
-	LONG $0x503dc2c4; BYTE $0xc1 // {vex} vpdpbusd ymm0, ymm8, ymm9
-	QUAD $0x0000f08e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xf0]
-	LONG $0x503dc2c4; BYTE $0xd9 // {vex} vpdpbusd ymm3, ymm8, ymm9
-	LONG $0x6f7e21c4; WORD $0x3944; BYTE $0x40 // vmovdqu ymm8, ymmword ptr [rcx + r15 + 0x40]
-	QUAD $0x0140398cdb7521c4; WORD $0x0000 // vpand ymm9, ymm1, ymmword ptr [rcx + r15 + 0x140]
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc2db3dc5 // vpand ymm8, ymm8, ymm2
-	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
-	QUAD $0x0000948e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0x94]
-	LONG $0x503d42c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm8, ymm9
-	QUAD $0x0000b48e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xb4]
-	LONG $0x503d42c4; BYTE $0xf9 // {vex} vpdpbusd ymm15, ymm8, ymm9
-	QUAD $0x0000d48e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xd4]
-	LONG $0x503dc2c4; BYTE $0xc1 // {vex} vpdpbusd ymm0, ymm8, ymm9
-	QUAD $0x0000f48e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xf4]
-	LONG $0x503dc2c4; BYTE $0xd9 // {vex} vpdpbusd ymm3, ymm8, ymm9
-	QUAD $0x008039846f7e21c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [rcx + r15 + 0x80]
-	QUAD $0x0100398c6f7e21c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [rcx + r15 + 0x100]
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0xc2db3dc5 // vpand ymm8, ymm8, ymm2
+	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
 	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
-	QUAD $0x0000988e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0x98]
-	LONG $0x503d42c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm8, ymm9
-	QUAD $0x0000b88e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xb8]
-	LONG $0x503d42c4; BYTE $0xf9 // {vex} vpdpbusd ymm15, ymm8, ymm9
-	QUAD $0x0000d88e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xd8]
-	LONG $0x503dc2c4; BYTE $0xc1 // {vex} vpdpbusd ymm0, ymm8, ymm9
-	QUAD $0x0000f88e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xf8]
-	LONG $0x503dc2c4; BYTE $0xd9 // {vex} vpdpbusd ymm3, ymm8, ymm9
-	QUAD $0x00c039846f7e21c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [rcx + r15 + 0xc0]
-	QUAD $0x0140398c6f7e21c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [rcx + r15 + 0x140]
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0xc2db3dc5 // vpand ymm8, ymm8, ymm2
+	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x1051 // vpbroadcastd ymm10, dword ptr [rcx + 0x10]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	QUAD $0x0000c08e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0xc0]
+	LONG $0xdb2541c4; WORD $0x4056 // vpand ymm10, ymm11, ymmword ptr [r14 + 0x40]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
-	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
-	QUAD $0x00009c8e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0x9c]
-	LONG $0x503d42c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm8, ymm9
-	QUAD $0x0000bc8e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xbc]
-	LONG $0x503d42c4; BYTE $0xf9 // {vex} vpdpbusd ymm15, ymm8, ymm9
-	QUAD $0x0000dc8e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xdc]
-	LONG $0x503dc2c4; BYTE $0xc1 // {vex} vpdpbusd ymm0, ymm8, ymm9
-	QUAD $0x0000fc8e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xfc]
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x1451 // vpbroadcastd ymm10, dword ptr [rcx + 0x14]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
+	QUAD $0x000100966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x100]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1851 // vpbroadcastd ymm10, dword ptr [rcx + 0x18]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; WORD $0x404e // vmovdqu ymm9, ymmword ptr [r14 + 0x40]
+	QUAD $0x000140966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x140]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1c51 // vpbroadcastd ymm10, dword ptr [rcx + 0x1c]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
+	LONG $0x187de2c4; WORD $0x2041 // vbroadcastss ymm0, dword ptr [rcx + 0x20]
+	LONG $0xb83de2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm8, ymm0 # ymm4 = (ymm8 * ymm0) + ymm4
+	LONG $0x217de2c4; WORD $0x1844; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x8]
+	LONG $0x416e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rcx + 0x28]
+	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
+	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x503dc2c4; BYTE $0xd9 // {vex} vpdpbusd ymm3, ymm8, ymm9
-	QUAD $0x0000e824845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xe8]
-	QUAD $0x0000c8248c5b7cc5; BYTE $0x00 // vcvtdq2ps ymm9, ymmword ptr [rsp + 0xc8]
-	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
-	LONG $0xc7593cc5 // vmulps ymm8, ymm8, ymm7
-	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
-	LONG $0x5b7c41c4; BYTE $0xca // vcvtdq2ps ymm9, ymm10
-	LONG $0x5b7c41c4; BYTE $0xd3 // vcvtdq2ps ymm10, ymm11
-	LONG $0x5b7c41c4; BYTE $0xdc // vcvtdq2ps ymm11, ymm12
-	LONG $0x5b7c41c4; BYTE $0xe5 // vcvtdq2ps ymm12, ymm13
-	LONG $0x5b7c41c4; BYTE $0xee // vcvtdq2ps ymm13, ymm14
-	LONG $0x593c41c4; BYTE $0xc9 // vmulps ymm9, ymm8, ymm9
-	LONG $0x593c41c4; BYTE $0xd2 // vmulps ymm10, ymm8, ymm10
-	LONG $0x593c41c4; BYTE $0xdb // vmulps ymm11, ymm8, ymm11
-	LONG $0x593c41c4; BYTE $0xc4 // vmulps ymm8, ymm8, ymm12
-	LONG $0xa84542c4; BYTE $0xe9 // vfmadd213ps ymm13, ymm7, ymm9 # ymm13 = (ymm7 * ymm13) + ymm9
-	LONG $0x5b7c41c4; BYTE $0xcf // vcvtdq2ps ymm9, ymm15
-	LONG $0xa845c2c4; BYTE $0xc3 // vfmadd213ps ymm0, ymm7, ymm11 # ymm0 = (ymm7 * ymm0) + ymm11
-	QUAD $0x0001149e187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rsi + 0x114]
-	LONG $0xa845c2c4; BYTE $0xd8 // vfmadd213ps ymm3, ymm7, ymm8 # ymm3 = (ymm7 * ymm3) + ymm8
-	QUAD $0x0023b105227962c4; BYTE $0x00 // vpmovsxbq xmm8, word ptr [rip + 0x23b1] # 0x19415 <quant_x+0x375>
-	LONG $0xa84542c4; BYTE $0xca // vfmadd213ps ymm9, ymm7, ymm10 # ymm9 = (ymm7 * ymm9) + ymm10
-	QUAD $0x00011096187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x110]
-	LONG $0xb835c2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm9, ymm11 # ymm5 = (ymm9 * ymm11) + ymm5
-	LONG $0x4c107cc5; WORD $0x6824 // vmovups ymm9, ymmword ptr [rsp + 0x68]
-	LONG $0xb815c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm13, ymm10 # ymm6 = (ymm13 * ymm10) + ymm6
-	QUAD $0x00011896187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x118]
-	LONG $0xb87dc2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm0, ymm10 # ymm4 = (ymm0 * ymm10) + ymm4
-	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0xb86562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm3, ymm0 # ymm9 = (ymm3 * ymm0) + ymm9
-	LONG $0x4c117cc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm9
-	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
-	LONG $0x01003d48; WORD $0x0000 // cmp rax, 0x100
-	LONG $0xfb93850f; WORD $0xffff // jne 0x16c50 <pq_q6_k+0xaa0>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x40c78148; WORD $0x000d; BYTE $0x00 // add rdi, 0xd40
-	LONG $0x40c58148; WORD $0x000d; BYTE $0x00 // add rbp, 0xd40
-	LONG $0x40c18149; WORD $0x000d; BYTE $0x00 // add r9, 0xd40
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb4d8f0f; WORD $0xffff // jg 0x16c30 <pq_q6_k+0xa80>
-	WORD $0x10eb // jmp 0x170f5 <pq_q6_k+0xf45>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	QUAD $0x0000a8248c107cc5; BYTE $0x00 // vmovups ymm9, ymmword ptr [rsp + 0xa8]
-	QUAD $0x00008824946ffec5; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [rsp + 0x88]
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x3411fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm6
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf595840f; WORD $0xffff // je 0x166b0 <pq_q6_k+0x500>
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x2c11fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm5
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf581820f; WORD $0xffff // jb 0x166b0 <pq_q6_k+0x500>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x2411fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm4
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf56d820f; WORD $0xffff // jb 0x166b0 <pq_q6_k+0x500>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
-	LONG $0x0411fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm0
-	LONG $0xfff55ee9; BYTE $0xff // jmp 0x166b0 <pq_q6_k+0x500>
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf859ccc5 // vmulps ymm7, ymm6, ymm0
+	LONG $0x217de2c4; WORD $0x1844; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x18]
+	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a08adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0xa0]
+	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
+	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; BYTE $0x11 // vpbroadcastd ymm10, dword ptr [rcx]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
+	QUAD $0x000000e08adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0xe0]
+	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0451 // vpbroadcastd ymm10, dword ptr [rcx + 0x4]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
+	QUAD $0x000001208adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0x120]
+	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0851 // vpbroadcastd ymm10, dword ptr [rcx + 0x8]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
+	QUAD $0x000001608adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0x160]
+	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0c51 // vpbroadcastd ymm10, dword ptr [rcx + 0xc]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
+	LONG $0x416e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rcx + 0x2c]
+	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
+	LONG $0x52db25c5; BYTE $0x20 // vpand ymm10, ymm11, ymmword ptr [rdx + 0x20]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x1051 // vpbroadcastd ymm10, dword ptr [rcx + 0x10]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	QUAD $0x000000e08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xe0]
+	LONG $0x52db25c5; BYTE $0x60 // vpand ymm10, ymm11, ymmword ptr [rdx + 0x60]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x1451 // vpbroadcastd ymm10, dword ptr [rcx + 0x14]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	QUAD $0x00000120926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0x120]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1851 // vpbroadcastd ymm10, dword ptr [rcx + 0x18]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
+	QUAD $0x00000160926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0x160]
+	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x503542c4; BYTE $0xc4 // {vex} vpdpbusd ymm8, ymm9, ymm12
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
+	LONG $0x187de2c4; WORD $0x2079 // vbroadcastss ymm7, dword ptr [rcx + 0x20]
+	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0xb83de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm8, ymm7 # ymm3 = (ymm8 * ymm7) + ymm3
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfc74850f; WORD $0xffff // jne 0x16290 <pq_q6_k+0x170>
+	WORD $0xc7ff // inc edi
+	LONG $0x03400548; WORD $0x0000 // add rax, 0x340
+	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
+	LONG $0xfc53850f; WORD $0xffff // jne 0x16280 <pq_q6_k+0x160>
+	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
+	LONG $0x08fe8348 // cmp rsi, 0x8
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0xfc228f0f; WORD $0xffff // jg 0x16260 <pq_q6_k+0x140>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf141840f; WORD $0xffff // je 0x162a0 <pq_q6_k+0xf0>
+	LONG $0xfbb9840f; WORD $0xffff // je 0x16200 <pq_q6_k+0xe0>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
 	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xfff12ee9; BYTE $0xff // jmp 0x162a0 <pq_q6_k+0xf0>
+	LONG $0xfffba6e9; BYTE $0xff // jmp 0x16200 <pq_q6_k+0xe0>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x1deb // jmp 0x16685 <pq_q6_k+0x565>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfb7b840f; WORD $0xffff // je 0x16200 <pq_q6_k+0xe0>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x04c28e0f; WORD $0x0000 // jle 0x16b50 <pq_q6_k+0xa30>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137d22c4; WORD $0x3624 // vcvtph2ps ymm12, xmmword ptr [rsi + r14]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0xc031 // xor eax, eax
+	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x0000a8249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xa8]
+	QUAD $0x00008824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x88]
+	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
+	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x49148d4b // lea rdx, [r9 + 2*r9]
+	LONG $0x05e1c149 // shl r9, 0x5
+	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
+	QUAD $0x0000e82484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm8
+	LONG $0x287c41c4; BYTE $0xc4 // vmovaps ymm8, ymm12
+	LONG $0x217da2c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + r9 + 0x10]
+	LONG $0x217d22c4; WORD $0x0b0c // vpmovsxbd ymm9, qword ptr [rbx + r9]
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x07e2c148 // shl rdx, 0x7
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	QUAD $0x0000c824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xc8], ymm0
+	QUAD $0x00000140876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x140]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x587d62c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm0
+	QUAD $0x00000144876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x144]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x587d62c4; BYTE $0xd8 // vpbroadcastd ymm11, xmm0
+	QUAD $0x00000148876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x148]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x587d62c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm0
+	QUAD $0x0000014c876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x14c]
+	LONG $0x6f7ea1c4; WORD $0x2a3c // vmovdqu ymm7, ymmword ptr [rdx + r13]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
+	LONG $0x587d62c4; BYTE $0xe8 // vpbroadcastd ymm13, xmm0
+	QUAD $0x00802a84db65a1c4; WORD $0x0000 // vpand ymm0, ymm3, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
+	LONG $0xc0ebc5c5 // vpor ymm0, ymm7, ymm0
+	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
+	LONG $0x507d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x207f // vpbroadcastd ymm7, dword ptr [rdi + 0x20]
+	LONG $0x507d62c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x407f // vpbroadcastd ymm7, dword ptr [rdi + 0x40]
+	LONG $0x507d62c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x607f // vpbroadcastd ymm7, dword ptr [rdi + 0x60]
+	LONG $0x507d62c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm0, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a7c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x00c02a84db65a1c4; WORD $0x0000 // vpand ymm0, ymm3, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
+	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
+	LONG $0xc0ebc5c5 // vpor ymm0, ymm7, ymm0
+	LONG $0x587de2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [rdi + 0x4]
+	LONG $0x507d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x247f // vpbroadcastd ymm7, dword ptr [rdi + 0x24]
+	LONG $0x507d62c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x447f // vpbroadcastd ymm7, dword ptr [rdi + 0x44]
+	LONG $0x507d62c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x647f // vpbroadcastd ymm7, dword ptr [rdi + 0x64]
+	LONG $0x507d62c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm0, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a3c // vmovdqu ymm7, ymmword ptr [rdx + r13]
+	QUAD $0x01002a84db65a1c4; WORD $0x0000 // vpand ymm0, ymm3, ymmword ptr [rdx + r13 + 0x100]
+	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
+	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
+	LONG $0xc0ebc5c5 // vpor ymm0, ymm7, ymm0
+	LONG $0x587de2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [rdi + 0x8]
+	LONG $0x507d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x287f // vpbroadcastd ymm7, dword ptr [rdi + 0x28]
+	LONG $0x507d62c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x487f // vpbroadcastd ymm7, dword ptr [rdi + 0x48]
+	LONG $0x507d62c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x687f // vpbroadcastd ymm7, dword ptr [rdi + 0x68]
+	LONG $0x507d62c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm0, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a7c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x01402a84db65a1c4; WORD $0x0000 // vpand ymm0, ymm3, ymmword ptr [rdx + r13 + 0x140]
+	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
+	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
+	LONG $0xc0ebc5c5 // vpor ymm0, ymm7, ymm0
+	LONG $0x587de2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [rdi + 0xc]
+	LONG $0x507d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x2c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x2c]
+	LONG $0x507d62c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x4c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x4c]
+	LONG $0x507d62c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x6c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x6c]
+	LONG $0x507d62c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm0, ymm7
+	QUAD $0x00000160876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x160]
+	QUAD $0x0000016cbf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x16c]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0x587d62c4; BYTE $0xf0 // vpbroadcastd ymm14, xmm0
+	QUAD $0x00000164876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x164]
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x587d62c4; BYTE $0xf8 // vpbroadcastd ymm15, xmm0
+	QUAD $0x00000168876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x168]
+	QUAD $0x00802a8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0xdb5da1c4; WORD $0x2a14 // vpand ymm2, ymm4, ymmword ptr [rdx + r13]
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xcbdbf5c5 // vpand ymm1, ymm1, ymm3
+	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	LONG $0x587de2c4; WORD $0x1057 // vpbroadcastd ymm2, dword ptr [rdi + 0x10]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x3057 // vpbroadcastd ymm2, dword ptr [rdi + 0x30]
+	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x5057 // vpbroadcastd ymm2, dword ptr [rdi + 0x50]
+	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x7057 // vpbroadcastd ymm2, dword ptr [rdi + 0x70]
+	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
+	QUAD $0x00c02a8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0xdb5da1c4; WORD $0x2a54; BYTE $0x40 // vpand ymm2, ymm4, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xcbdbf5c5 // vpand ymm1, ymm1, ymm3
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	LONG $0x587de2c4; WORD $0x1457 // vpbroadcastd ymm2, dword ptr [rdi + 0x14]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x3457 // vpbroadcastd ymm2, dword ptr [rdi + 0x34]
+	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x5457 // vpbroadcastd ymm2, dword ptr [rdi + 0x54]
+	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x7457 // vpbroadcastd ymm2, dword ptr [rdi + 0x74]
+	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	QUAD $0x01002a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x100]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x1857 // vpbroadcastd ymm2, dword ptr [rdi + 0x18]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x3857 // vpbroadcastd ymm2, dword ptr [rdi + 0x38]
+	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x5857 // vpbroadcastd ymm2, dword ptr [rdi + 0x58]
+	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x7857 // vpbroadcastd ymm2, dword ptr [rdi + 0x78]
+	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x2a4c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x01402a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x140]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x1c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x1c]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x3c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x3c]
+	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x5c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x5c]
+	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x7c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x7c]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
+	LONG $0x5b7cc1c4; BYTE $0xc9 // vcvtdq2ps ymm1, ymm9
+	LONG $0x5b7cc1c4; BYTE $0xd2 // vcvtdq2ps ymm2, ymm10
+	LONG $0x5b7c41c4; BYTE $0xd4 // vcvtdq2ps ymm10, ymm12
+	LONG $0x287c41c4; BYTE $0xe0 // vmovaps ymm12, ymm8
+	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
+	LONG $0x5b7c41c4; BYTE $0xdd // vcvtdq2ps ymm11, ymm13
+	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
+	QUAD $0x0000c824845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xc8]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xd1592cc5 // vmulps ymm10, ymm10, ymm1
+	LONG $0xd259f4c5 // vmulps ymm2, ymm1, ymm2
+	LONG $0xc95934c5 // vmulps ymm9, ymm9, ymm1
+	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
+	LONG $0x5b7c41c4; BYTE $0xde // vcvtdq2ps ymm11, ymm14
+	LONG $0x591c41c4; BYTE $0xc0 // vmulps ymm8, ymm12, ymm8
+	LONG $0xa83dc2c4; BYTE $0xc2 // vfmadd213ps ymm0, ymm8, ymm10 # ymm0 = (ymm8 * ymm0) + ymm10
+	QUAD $0x00010097187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x100]
+	LONG $0xa83d62c4; BYTE $0xda // vfmadd213ps ymm11, ymm8, ymm2 # ymm11 = (ymm8 * ymm11) + ymm2
+	LONG $0x5b7cc1c4; BYTE $0xd7 // vcvtdq2ps ymm2, ymm15
+	LONG $0xa83de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm8, ymm1 # ymm7 = (ymm8 * ymm7) + ymm1
+	LONG $0xa83dc2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm8, ymm9 # ymm2 = (ymm8 * ymm2) + ymm9
+	QUAD $0x0001048f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x104]
+	QUAD $0x0000e82484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0xe8]
+	LONG $0xb825c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm11, ymm10 # ymm6 = (ymm11 * ymm10) + ymm6
+	QUAD $0x00010897187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x108]
+	LONG $0xb86dc2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm9 # ymm5 = (ymm2 * ymm9) + ymm5
+	LONG $0x4c107cc5; WORD $0x6824 // vmovups ymm9, ymmword ptr [rsp + 0x68]
+	QUAD $0x0029c6152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x29c6] # 0x19495 <quant_x+0x395>
+	LONG $0xb87d42c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm10 # ymm8 = (ymm0 * ymm10) + ymm8
+	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
+	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
+	LONG $0xb84562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm7, ymm0 # ymm9 = (ymm7 * ymm0) + ymm9
+	LONG $0x4c117cc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm9
+	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfbfb850f; WORD $0xffff // jne 0x16700 <pq_q6_k+0x5e0>
+	WORD $0xc0ff // inc eax
+	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfbc9850f; WORD $0xffff // jne 0x166e0 <pq_q6_k+0x5c0>
+	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xfba88f0f; WORD $0xffff // jg 0x166d0 <pq_q6_k+0x5b0>
+	QUAD $0x0000a8248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0xa8]
+	QUAD $0x000088249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x88]
+	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x2d75 // jne 0x16b71 <pq_q6_k+0xa51>
+	LONG $0xfffb27e9; BYTE $0xff // jmp 0x16670 <pq_q6_k+0x550>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xfaff840f; WORD $0xffff // je 0x16670 <pq_q6_k+0x550>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x283c8d4e // lea r15, [rax + r13]
+	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
+	LONG $0x02fa8341 // cmp r10d, 0x2
+	LONG $0xfae7820f; WORD $0xffff // jb 0x16670 <pq_q6_k+0x550>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
+	LONG $0x03fa8341 // cmp r10d, 0x3
+	LONG $0xfad2820f; WORD $0xffff // jb 0x16670 <pq_q6_k+0x550>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x117c41c4; WORD $0xc704 // vmovups ymmword ptr [r15 + 8*rax], ymm8
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	LONG $0xfabd820f; WORD $0xffff // jb 0x16670 <pq_q6_k+0x550>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
+	LONG $0x05fa8341 // cmp r10d, 0x5
+	LONG $0xfaa8820f; WORD $0xffff // jb 0x16670 <pq_q6_k+0x550>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x04ea8e0f; WORD $0x0000 // jle 0x170bb <pq_q6_k+0xf9b>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x03e4c149 // shl r12, 0x3
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x137d22c4; WORD $0x3724 // vcvtph2ps ymm12, xmmword ptr [rdi + r14]
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0xc031 // xor eax, eax
+	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x0000a8249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xa8]
+	QUAD $0x00008824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x88]
+	LONG $0x271c8d4a // lea rbx, [rdi + r12]
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x49148d4b // lea rdx, [r9 + 2*r9]
+	LONG $0x05e1c149 // shl r9, 0x5
+	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
+	QUAD $0x0000e82484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm8
+	LONG $0x287c41c4; BYTE $0xc4 // vmovaps ymm8, ymm12
+	LONG $0x217da2c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + r9 + 0x10]
+	LONG $0x217d22c4; WORD $0x0b0c // vpmovsxbd ymm9, qword ptr [rbx + r9]
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x07e2c148 // shl rdx, 0x7
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	QUAD $0x0000c824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xc8], ymm0
+	QUAD $0x00000150866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x150]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x587d62c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm0
+	QUAD $0x00000154866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x154]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x587d62c4; BYTE $0xd8 // vpbroadcastd ymm11, xmm0
+	QUAD $0x00000158866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x158]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x587d62c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm0
+	QUAD $0x0000015c866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x15c]
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0xf172f5c5; BYTE $0x04 // vpslld ymm1, ymm1, 0x4
+	LONG $0x587d62c4; BYTE $0xe8 // vpbroadcastd ymm13, xmm0
+	QUAD $0x00802a84db65a1c4; WORD $0x0000 // vpand ymm0, ymm3, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	QUAD $0x0000808e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x80]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	QUAD $0x0000a08e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xa0]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	QUAD $0x0000c08e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xc0]
+	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
+	QUAD $0x0000e08e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xe0]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	LONG $0x6f7ea1c4; WORD $0x2a4c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x00c02a84db65a1c4; WORD $0x0000 // vpand ymm0, ymm3, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0xf172f5c5; BYTE $0x04 // vpslld ymm1, ymm1, 0x4
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	QUAD $0x0000848e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x84]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	QUAD $0x0000a48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xa4]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	QUAD $0x0000c48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xc4]
+	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
+	QUAD $0x0000e48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xe4]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	QUAD $0x01002a84db65a1c4; WORD $0x0000 // vpand ymm0, ymm3, ymmword ptr [rdx + r13 + 0x100]
+	LONG $0xf172f5c5; BYTE $0x02 // vpslld ymm1, ymm1, 0x2
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	QUAD $0x0000888e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x88]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	QUAD $0x0000a88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xa8]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	QUAD $0x0000c88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xc8]
+	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
+	QUAD $0x0000e88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xe8]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	LONG $0x6f7ea1c4; WORD $0x2a4c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x01402a84db65a1c4; WORD $0x0000 // vpand ymm0, ymm3, ymmword ptr [rdx + r13 + 0x140]
+	LONG $0xf172f5c5; BYTE $0x02 // vpslld ymm1, ymm1, 0x2
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	QUAD $0x00008c8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x8c]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	QUAD $0x0000ac8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xac]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	QUAD $0x0000cc8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xcc]
+	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
+	QUAD $0x0000ec8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xec]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	QUAD $0x00000170866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x170]
+	QUAD $0x0000017c8e6ef9c5 // vmovd xmm1, dword ptr [rsi + 0x17c]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
+	LONG $0x587d62c4; BYTE $0xf0 // vpbroadcastd ymm14, xmm0
+	QUAD $0x00000174866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x174]
+	LONG $0x587de2c4; BYTE $0xf9 // vpbroadcastd ymm7, xmm1
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x587d62c4; BYTE $0xf8 // vpbroadcastd ymm15, xmm0
+	QUAD $0x00000178866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x178]
+	QUAD $0x00802a8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0xdb5da1c4; WORD $0x2a14 // vpand ymm2, ymm4, ymmword ptr [rdx + r13]
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xcbdbf5c5 // vpand ymm1, ymm1, ymm3
+	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	QUAD $0x00009096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x90]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	QUAD $0x0000b096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb0]
+	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
+	QUAD $0x0000d096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xd0]
+	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
+	QUAD $0x0000f096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xf0]
+	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
+	QUAD $0x00c02a8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0xdb5da1c4; WORD $0x2a54; BYTE $0x40 // vpand ymm2, ymm4, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xcbdbf5c5 // vpand ymm1, ymm1, ymm3
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	QUAD $0x00009496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x94]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	QUAD $0x0000b496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb4]
+	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
+	QUAD $0x0000d496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xd4]
+	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
+	QUAD $0x0000f496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xf4]
+	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	QUAD $0x01002a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x100]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	QUAD $0x00009896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x98]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	QUAD $0x0000b896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb8]
+	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
+	QUAD $0x0000d896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xd8]
+	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
+	QUAD $0x0000f896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xf8]
+	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x2a4c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x01402a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x140]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	QUAD $0x00009c96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x9c]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	QUAD $0x0000bc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xbc]
+	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
+	QUAD $0x0000dc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xdc]
+	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
+	QUAD $0x0000fc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xfc]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
+	LONG $0x5b7cc1c4; BYTE $0xc9 // vcvtdq2ps ymm1, ymm9
+	LONG $0x5b7cc1c4; BYTE $0xd2 // vcvtdq2ps ymm2, ymm10
+	LONG $0x5b7c41c4; BYTE $0xd4 // vcvtdq2ps ymm10, ymm12
+	LONG $0x287c41c4; BYTE $0xe0 // vmovaps ymm12, ymm8
+	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
+	LONG $0x5b7c41c4; BYTE $0xdd // vcvtdq2ps ymm11, ymm13
+	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
+	QUAD $0x0000c824845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xc8]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xd1592cc5 // vmulps ymm10, ymm10, ymm1
+	LONG $0xd259f4c5 // vmulps ymm2, ymm1, ymm2
+	LONG $0xc95934c5 // vmulps ymm9, ymm9, ymm1
+	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
+	LONG $0x5b7c41c4; BYTE $0xde // vcvtdq2ps ymm11, ymm14
+	LONG $0x591c41c4; BYTE $0xc0 // vmulps ymm8, ymm12, ymm8
+	LONG $0xa83dc2c4; BYTE $0xc2 // vfmadd213ps ymm0, ymm8, ymm10 # ymm0 = (ymm8 * ymm0) + ymm10
+	QUAD $0x00011096187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x110]
+	LONG $0xa83d62c4; BYTE $0xda // vfmadd213ps ymm11, ymm8, ymm2 # ymm11 = (ymm8 * ymm11) + ymm2
+	LONG $0x5b7cc1c4; BYTE $0xd7 // vcvtdq2ps ymm2, ymm15
+	LONG $0xa83de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm8, ymm1 # ymm7 = (ymm8 * ymm7) + ymm1
+	LONG $0xa83dc2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm8, ymm9 # ymm2 = (ymm8 * ymm2) + ymm9
+	QUAD $0x0001148e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x114]
+	QUAD $0x0000e82484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0xe8]
+	LONG $0xb825c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm11, ymm10 # ymm6 = (ymm11 * ymm10) + ymm6
+	QUAD $0x00011896187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x118]
+	LONG $0xb86dc2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm9 # ymm5 = (ymm2 * ymm9) + ymm5
+	LONG $0x4c107cc5; WORD $0x6824 // vmovups ymm9, ymmword ptr [rsp + 0x68]
+	QUAD $0x002435152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x2435] # 0x19495 <quant_x+0x395>
+	LONG $0xb87d42c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm10 # ymm8 = (ymm0 * ymm10) + ymm8
+	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
+	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
+	LONG $0xb84562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm7, ymm0 # ymm9 = (ymm7 * ymm0) + ymm9
+	LONG $0x4c117cc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm9
+	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfb9a850f; WORD $0xffff // jne 0x16c30 <pq_q6_k+0xb10>
+	WORD $0xc0ff // inc eax
+	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfb68850f; WORD $0xffff // jne 0x16c10 <pq_q6_k+0xaf0>
+	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xfb478f0f; WORD $0xffff // jg 0x16c00 <pq_q6_k+0xae0>
+	WORD $0x11eb // jmp 0x170cc <pq_q6_k+0xfac>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	QUAD $0x0000a8248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0xa8]
+	QUAD $0x000088249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x88]
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
+	LONG $0x05fa8341 // cmp r10d, 0x5
+	LONG $0xf578840f; WORD $0xffff // je 0x16670 <pq_q6_k+0x550>
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
+	LONG $0x07fa8341 // cmp r10d, 0x7
+	LONG $0xf563820f; WORD $0xffff // jb 0x16670 <pq_q6_k+0x550>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x117c41c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm8
+	LONG $0x08fa8341 // cmp r10d, 0x8
+	LONG $0xf54e820f; WORD $0xffff // jb 0x16670 <pq_q6_k+0x550>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
+	LONG $0xfff53ee9; BYTE $0xff // jmp 0x16670 <pq_q6_k+0x550>
 	LONG $0x08c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x108
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -5393,732 +5446,749 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// pq_q2_k: +29072
+	// pq_q2_k: +29008
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0xf0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xf0
-	LONG $0x244c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r9
-	LONG $0x10f9c149 // sar r9, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
-	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x0eac8e0f; WORD $0x0000 // jle 0x1806d <pq_q2_k+0xedd>
+	LONG $0xe8ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xe8
+	WORD $0x894d; BYTE $0xcf // mov r15, r9
+	LONG $0x10ffc149 // sar r15, 0x10
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x0eef8e0f; WORD $0x0000 // jle 0x18078 <pq_q2_k+0xf28>
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x00221b1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x221b] # 0x193f0 <quant_x+0x350>
-	QUAD $0x00222a0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x222a] # 0x19408 <quant_x+0x368>
-	LONG $0x54b60f44; WORD $0x2824 // movzx r10d, byte ptr [rsp + 0x28]
-	WORD $0x894c; BYTE $0xc5 // mov rbp, r8
-	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	QUAD $0x0022d235187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0x22d2] # 0x19470 <quant_x+0x370>
+	QUAD $0x0022e105187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x22e1] # 0x19488 <quant_x+0x388>
+	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
+	WORD $0x894d; BYTE $0xc1 // mov r9, r8
+	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x03e8c148 // shr rax, 0x3
 	LONG $0x40c06948; WORD $0x0005; BYTE $0x00 // imul rax, rax, 0x540
+	QUAD $0x00000000950c8d48 // lea rcx, [4*rdx]
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0x04e6c148 // shl rsi, 0x4
 	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
-	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	QUAD $0x0000b0249c117dc5; BYTE $0x00 // vmovupd ymmword ptr [rsp + 0xb0], ymm11
-	QUAD $0x000090248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x90], ymm1
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
-	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
-	WORD $0x8948; BYTE $0xca // mov rdx, rcx
-	LONG $0x04e2c148 // shl rdx, 0x4
-	LONG $0x24548948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdx
-	LONG $0x50578d48 // lea rdx, [rdi + 0x50]
+	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
+	LONG $0x49048d48 // lea rax, [rcx + 2*rcx]
+	LONG $0x893c8d48 // lea rdi, [rcx + 4*rcx]
+	QUAD $0x0000a8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa8], ymm0
+	QUAD $0x00008824b4117dc5; BYTE $0x00 // vmovupd ymmword ptr [rsp + 0x88], ymm14
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	QUAD $0x00000000d5048d48 // lea rax, [8*rdx]
+	LONG $0x247c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
-	LONG $0x58578d48 // lea rdx, [rdi + 0x58]
 	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
-	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
+	LONG $0xd2048d48 // lea rax, [rdx + 8*rdx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x408f8d48; WORD $0x0001; BYTE $0x00 // lea rcx, [rdi + 0x140]
+	WORD $0x0148; BYTE $0xd0 // add rax, rdx
 	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
-	WORD $0x44eb // jmp 0x172b6 <pq_q2_k+0x126>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x2eeb // jmp 0x17252 <pq_q2_k+0x102>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
-	LONG $0x24748b48; BYTE $0x60 // mov rsi, qword ptr [rsp + 0x60]
-	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
-	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
-	LONG $0x24540148; BYTE $0x20 // add qword ptr [rsp + 0x20], rdx
-	LONG $0x24540148; BYTE $0x18 // add qword ptr [rsp + 0x18], rdx
-	LONG $0xff498d4c // lea r9, [rcx - 0x1]
-	WORD $0x0149; BYTE $0xd4 // add r12, rdx
-	WORD $0x0148; BYTE $0xd6 // add rsi, rdx
-	WORD $0x8948; BYTE $0xf2 // mov rdx, rsi
+	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
+	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
+	LONG $0x24140148 // add qword ptr [rsp], rdx
+	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0db78e0f; WORD $0x0000 // jle 0x1806d <pq_q2_k+0xedd>
-	QUAD $0x00000100282444f7 // test dword ptr [rsp + 0x28], 0x100
-	LONG $0x244c894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r9
-	LONG $0x24548948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdx
-	LONG $0x0352850f; WORD $0x0000 // jne 0x17620 <pq_q2_k+0x490>
+	LONG $0x0e268e0f; WORD $0x0000 // jle 0x18078 <pq_q2_k+0xf28>
+	QUAD $0x00000100202444f7 // test dword ptr [rsp + 0x20], 0x100
+	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
+	LONG $0x03ab850f; WORD $0x0000 // jne 0x17610 <pq_q2_k+0x4c0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x8548; BYTE $0xed // test rbp, rbp
-	LONG $0x0d728e0f; WORD $0x0000 // jle 0x1804d <pq_q2_k+0xebd>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
-	WORD $0x8948; BYTE $0xef // mov rdi, rbp
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x03788e0f; WORD $0x0000 // jle 0x175ee <pq_q2_k+0x49e>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x20 // vcvtph2ps ymm4, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x2068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x20]
+	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
+	LONG $0x137de2c4; WORD $0x3078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x30]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xff31 // xor edi, edi
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x0140b841; WORD $0x0000 // mov r8d, 0x140
-	WORD $0x8949; BYTE $0xc1 // mov r9, rax
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x217dc2c4; WORD $0xe841 // vpmovsxbd ymm0, qword ptr [r9 - 0x18]
-	LONG $0x217dc2c4; WORD $0xf879 // vpmovsxbd ymm7, qword ptr [r9 - 0x8]
-	LONG $0x137de2c4; BYTE $0x21 // vcvtph2ps ymm4, xmmword ptr [rcx]
-	LONG $0x137de2c4; WORD $0x2069 // vcvtph2ps ymm5, xmmword ptr [rcx + 0x20]
-	LONG $0x011c8d4e // lea r11, [rcx + r8]
-	LONG $0x80e88349 // sub r8, -0x80
-	WORD $0x894c; BYTE $0xda // mov rdx, r11
-	LONG $0x587d62c4; BYTE $0x0e // vpbroadcastd ymm9, dword ptr [rsi]
+	QUAD $0x0000a8248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0xa8]
+	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xd231 // xor edx, edx
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
+	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0x07e2c148 // shl rdx, 0x7
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x217de2c4; WORD $0x1804 // vpmovsxbd ymm0, qword ptr [rax + rbx]
+	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
-	LONG $0xff5bfdc5 // vcvtps2dq ymm7, ymm7
-	LONG $0xf054a5c5 // vandpd ymm6, ymm11, ymm0
-	LONG $0xc75425c5 // vandpd ymm8, ymm11, ymm7
+	LONG $0xc0540dc5 // vandpd ymm8, ymm14, ymm0
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xc0dba5c5 // vpand ymm0, ymm11, ymm0
-	LONG $0xffdba5c5 // vpand ymm7, ymm11, ymm7
+	LONG $0xc0db8dc5 // vpand ymm0, ymm14, ymm0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xf659dcc5 // vmulps ymm6, ymm4, ymm6
-	LONG $0xe459bcc5 // vmulps ymm4, ymm8, ymm4
-	LONG $0x025474c5 // vandps ymm8, ymm1, ymmword ptr [rdx]
+	LONG $0xd4593cc5 // vmulps ymm10, ymm8, ymm4
+	LONG $0x217d62c4; WORD $0x1844; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rax + rbx + 0x10]
+	LONG $0xdb7541c4; BYTE $0x26 // vpand ymm12, ymm1, ymmword ptr [r14]
+	LONG $0x587d62c4; BYTE $0x29 // vpbroadcastd ymm13, dword ptr [rcx]
 	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
-	LONG $0xef59d4c5 // vmulps ymm5, ymm5, ymm7
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	LONG $0x425474c5; BYTE $0x40 // vandps ymm8, ymm1, ymmword ptr [rdx + 0x40]
-	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	LONG $0x026f7ec5 // vmovdqu ymm8, ymmword ptr [rdx]
-	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
-	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	LONG $0x426f7ec5; BYTE $0x40 // vmovdqu ymm8, ymmword ptr [rdx + 0x40]
-	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
-	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xff59ccc5 // vmulps ymm7, ymm6, ymm7
-	LONG $0x7610fac5; BYTE $0x28 // vmovss xmm6, dword ptr [rsi + 0x28]
-	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
-	LONG $0xac7de2c4; BYTE $0xf7 // vfnmadd213ps ymm6, ymm0, ymm7 # ymm6 = -(ymm0 * ymm6) + ymm7
-	LONG $0x026ffec5 // vmovdqu ymm0, ymmword ptr [rdx]
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0xdb7541c4; WORD $0x4066 // vpand ymm12, ymm1, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x0469 // vpbroadcastd ymm13, dword ptr [rcx + 0x4]
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0x5b7d41c4; BYTE $0xc8 // vcvtps2dq ymm9, ymm8
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0x6f7e41c4; BYTE $0x26 // vmovdqu ymm12, ymmword ptr [r14]
+	LONG $0x587d62c4; WORD $0x0869 // vpbroadcastd ymm13, dword ptr [rcx + 0x8]
+	LONG $0x543541c4; BYTE $0xc6 // vandpd ymm8, ymm9, ymm14
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xdb3541c4; BYTE $0xce // vpand ymm9, ymm9, ymm14
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
+	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0x6f7e41c4; WORD $0x4066 // vmovdqu ymm12, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x0c69 // vpbroadcastd ymm13, dword ptr [rcx + 0xc]
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x592c41c4; BYTE $0xdb // vmulps ymm11, ymm10, ymm11
+	LONG $0x51107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rcx + 0x28]
+	LONG $0x587d62c4; WORD $0x1061 // vpbroadcastd ymm12, dword ptr [rcx + 0x10]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac7d42c4; BYTE $0xd3 // vfnmadd213ps ymm10, ymm0, ymm11 # ymm10 = -(ymm0 * ymm10) + ymm11
+	LONG $0x6f7ec1c4; BYTE $0x06 // vmovdqu ymm0, ymmword ptr [r14]
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0xf9dbfdc5 // vpand ymm7, ymm0, ymm1
+	LONG $0xd9db7dc5 // vpand ymm11, ymm0, ymm1
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0x5045c2c4; BYTE $0xc0 // {vex} vpdpbusd ymm0, ymm7, ymm8
-	LONG $0x7a6ffec5; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [rdx + 0x40]
-	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0x5045c2c4; BYTE $0xc0 // {vex} vpdpbusd ymm0, ymm7, ymm8
-	LONG $0x3a6ffec5 // vmovdqu ymm7, ymmword ptr [rdx]
-	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
-	LONG $0xd772c5c5; BYTE $0x06 // vpsrld ymm7, ymm7, 0x6
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0x5045c2c4; BYTE $0xc0 // {vex} vpdpbusd ymm0, ymm7, ymm8
-	LONG $0x7a6ffec5; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [rdx + 0x40]
-	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
-	LONG $0xd772c5c5; BYTE $0x06 // vpsrld ymm7, ymm7, 0x6
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0x5045c2c4; BYTE $0xc0 // {vex} vpdpbusd ymm0, ymm7, ymm8
-	LONG $0x7e10fac5; BYTE $0x2c // vmovss xmm7, dword ptr [rsi + 0x2c]
+	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
+	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x1461 // vpbroadcastd ymm12, dword ptr [rcx + 0x14]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	LONG $0x587d62c4; WORD $0x1861 // vpbroadcastd ymm12, dword ptr [rcx + 0x18]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
+	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
+	LONG $0x59107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rcx + 0x2c]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xa85de2c4; BYTE $0xc6 // vfmadd213ps ymm0, ymm4, ymm6 # ymm0 = (ymm4 * ymm0) + ymm6
-	LONG $0x187de2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [rsi + 0x20]
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
-	LONG $0xbc55e2c4; BYTE $0xc7 // vfnmadd231ps ymm0, ymm5, ymm7 # ymm0 = -(ymm5 * ymm7) + ymm0
-	LONG $0x137de2c4; WORD $0x3079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x30]
-	LONG $0xb87de2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm0, ymm4 # ymm3 = (ymm0 * ymm4) + ymm3
-	LONG $0x217dc2c4; WORD $0xf061 // vpmovsxbd ymm4, qword ptr [r9 - 0x10]
-	LONG $0x137de2c4; WORD $0x1041 // vcvtph2ps ymm0, xmmword ptr [rcx + 0x10]
-	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	LONG $0xe45bfdc5 // vcvtps2dq ymm4, ymm4
-	LONG $0xec54a5c5 // vandpd ymm5, ymm11, ymm4
-	LONG $0xd472ddc5; BYTE $0x04 // vpsrld ymm4, ymm4, 0x4
-	LONG $0xe4dba5c5 // vpand ymm4, ymm11, ymm4
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	LONG $0xf559fcc5 // vmulps ymm6, ymm0, ymm5
-	LONG $0xec59c4c5 // vmulps ymm5, ymm7, ymm4
-	LONG $0x217dc2c4; BYTE $0x21 // vpmovsxbd ymm4, qword ptr [r9]
-	LONG $0x587d62c4; BYTE $0x0e // vpbroadcastd ymm9, dword ptr [rsi]
-	LONG $0x20c18349 // add r9, 0x20
-	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	LONG $0xc45b7dc5 // vcvtps2dq ymm8, ymm4
-	LONG $0x543dc1c4; BYTE $0xe3 // vandpd ymm4, ymm8, ymm11
-	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	LONG $0xe459fcc5 // vmulps ymm4, ymm0, ymm4
-	LONG $0x727dc1c4; WORD $0x04d0 // vpsrld ymm0, ymm8, 0x4
-	LONG $0xdb7541c4; WORD $0x2043 // vpand ymm8, ymm1, ymmword ptr [r11 + 0x20]
-	LONG $0xc0dba5c5 // vpand ymm0, ymm11, ymm0
+	LONG $0xa83dc2c4; BYTE $0xc2 // vfmadd213ps ymm0, ymm8, ymm10 # ymm0 = (ymm8 * ymm0) + ymm10
+	LONG $0x187d62c4; WORD $0x2041 // vbroadcastss ymm8, dword ptr [rcx + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
+	LONG $0xbc35c2c4; BYTE $0xc3 // vfnmadd231ps ymm0, ymm9, ymm11 # ymm0 = -(ymm9 * ymm11) + ymm0
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0xb87dc2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm0, ymm8 # ymm3 = (ymm0 * ymm8) + ymm3
+	LONG $0x217de2c4; WORD $0x1844; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x8]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
+	LONG $0xc0540dc5 // vandpd ymm8, ymm14, ymm0
+	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
+	LONG $0xc0db8dc5 // vpand ymm0, ymm14, ymm0
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xd6593cc5 // vmulps ymm10, ymm8, ymm6
+	LONG $0xc85944c5 // vmulps ymm9, ymm7, ymm0
+	LONG $0x217de2c4; WORD $0x1844; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x18]
+	LONG $0x62db75c5; BYTE $0x20 // vpand ymm12, ymm1, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; BYTE $0x29 // vpbroadcastd ymm13, dword ptr [rcx]
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0x62db75c5; BYTE $0x60 // vpand ymm12, ymm1, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0469 // vpbroadcastd ymm13, dword ptr [rcx + 0x4]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0x626f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x0869 // vpbroadcastd ymm13, dword ptr [rcx + 0x8]
+	LONG $0xc0540dc5 // vandpd ymm8, ymm14, ymm0
+	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xc0db8dc5 // vpand ymm0, ymm14, ymm0
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
 	LONG $0xc059c4c5 // vmulps ymm0, ymm7, ymm0
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	LONG $0xdb7541c4; WORD $0x6043 // vpand ymm8, ymm1, ymmword ptr [r11 + 0x60]
-	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	LONG $0x6f7e41c4; WORD $0x2043 // vmovdqu ymm8, ymmword ptr [r11 + 0x20]
-	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
-	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	LONG $0x6f7e41c4; WORD $0x6043 // vmovdqu ymm8, ymmword ptr [r11 + 0x60]
-	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
-	LONG $0x723dc1c4; WORD $0x02d0 // vpsrld ymm8, ymm8, 0x2
-	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
-	LONG $0x503dc2c4; BYTE $0xf9 // {vex} vpdpbusd ymm7, ymm8, ymm9
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0xff59ccc5 // vmulps ymm7, ymm6, ymm7
-	LONG $0x7610fac5; BYTE $0x28 // vmovss xmm6, dword ptr [rsi + 0x28]
-	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
-	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
-	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
-	LONG $0xac55e2c4; BYTE $0xf7 // vfnmadd213ps ymm6, ymm5, ymm7 # ymm6 = -(ymm5 * ymm6) + ymm7
-	LONG $0x6f7ec1c4; WORD $0x206b // vmovdqu ymm5, ymmword ptr [r11 + 0x20]
-	LONG $0xd572d5c5; BYTE $0x04 // vpsrld ymm5, ymm5, 0x4
-	LONG $0xf9dbd5c5 // vpand ymm7, ymm5, ymm1
-	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
-	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x607b // vmovdqu ymm7, ymmword ptr [r11 + 0x60]
-	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x207b // vmovdqu ymm7, ymmword ptr [r11 + 0x20]
-	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
-	LONG $0xd772c5c5; BYTE $0x06 // vpsrld ymm7, ymm7, 0x6
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x607b // vmovdqu ymm7, ymmword ptr [r11 + 0x60]
-	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
-	LONG $0xd772c5c5; BYTE $0x06 // vpsrld ymm7, ymm7, 0x6
-	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
-	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x7e10fac5; BYTE $0x2c // vmovss xmm7, dword ptr [rsi + 0x2c]
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xa85de2c4; BYTE $0xee // vfmadd213ps ymm5, ymm4, ymm6 # ymm5 = (ymm4 * ymm5) + ymm6
-	LONG $0x187de2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
-	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
-	LONG $0xbc7de2c4; BYTE $0xef // vfnmadd231ps ymm5, ymm0, ymm7 # ymm5 = -(ymm0 * ymm7) + ymm5
-	LONG $0xb855e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm5, ymm4 # ymm2 = (ymm5 * ymm4) + ymm2
-	LONG $0x40f88149; WORD $0x0005; BYTE $0x00 // cmp r8, 0x540
-	LONG $0xfd15850f; WORD $0xffff // jne 0x17300 <pq_q2_k+0x170>
-	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
-	LONG $0x40c18148; WORD $0x0005; BYTE $0x00 // add rcx, 0x540
-	LONG $0x05400548; WORD $0x0000 // add rax, 0x540
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
-	LONG $0xfce78f0f; WORD $0xffff // jg 0x172f0 <pq_q2_k+0x160>
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0x626f7ec5; BYTE $0x60 // vmovdqu ymm12, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0c69 // vpbroadcastd ymm13, dword ptr [rcx + 0xc]
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x592c41c4; BYTE $0xdb // vmulps ymm11, ymm10, ymm11
+	LONG $0x51107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rcx + 0x28]
+	LONG $0x587d62c4; WORD $0x1061 // vpbroadcastd ymm12, dword ptr [rcx + 0x10]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac3542c4; BYTE $0xd3 // vfnmadd213ps ymm10, ymm9, ymm11 # ymm10 = -(ymm9 * ymm10) + ymm11
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xd9db35c5 // vpand ymm11, ymm9, ymm1
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x1461 // vpbroadcastd ymm12, dword ptr [rcx + 0x14]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	LONG $0x5a6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x1861 // vpbroadcastd ymm12, dword ptr [rcx + 0x18]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	LONG $0x59107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rcx + 0x2c]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xa83d42c4; BYTE $0xca // vfmadd213ps ymm9, ymm8, ymm10 # ymm9 = (ymm8 * ymm9) + ymm10
+	LONG $0x187d62c4; WORD $0x2041 // vbroadcastss ymm8, dword ptr [rcx + 0x20]
+	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
+	LONG $0xbc7d42c4; BYTE $0xcb // vfnmadd231ps ymm9, ymm0, ymm11 # ymm9 = -(ymm0 * ymm11) + ymm9
+	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfd04850f; WORD $0xffff // jne 0x172d0 <pq_q2_k+0x180>
+	WORD $0xc7ff // inc edi
+	LONG $0x01400548; WORD $0x0000 // add rax, 0x140
+	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
+	LONG $0xfcd3850f; WORD $0xffff // jne 0x172b0 <pq_q2_k+0x160>
+	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
+	LONG $0x08fe8348 // cmp rsi, 0x8
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0xfca28f0f; WORD $0xffff // jg 0x17290 <pq_q2_k+0x140>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x0a48850f; WORD $0x0000 // jne 0x1805a <pq_q2_k+0xeca>
-	LONG $0xfffc69e9; BYTE $0xff // jmp 0x17280 <pq_q2_k+0xf0>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
-	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x1eeb // jmp 0x17645 <pq_q2_k+0x4b5>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
-	LONG $0x01c7f641 // test r15b, 0x1
-	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfc3b840f; WORD $0xffff // je 0x17280 <pq_q2_k+0xf0>
-	WORD $0x8548; BYTE $0xed // test rbp, rbp
-	LONG $0x04728e0f; WORD $0x0000 // jle 0x17ac0 <pq_q2_k+0x930>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	QUAD $0x00000000dd0c8d4c // lea r9, [8*rbx]
-	WORD $0x8949; BYTE $0xde // mov r14, rbx
-	LONG $0x05e6c149 // shl r14, 0x5
+	LONG $0xfc39840f; WORD $0xffff // je 0x17230 <pq_q2_k+0xe0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
+	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
+	LONG $0xfffc26e9; BYTE $0xff // jmp 0x17230 <pq_q2_k+0xe0>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x1deb // jmp 0x17635 <pq_q2_k+0x4e5>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfbfb840f; WORD $0xffff // je 0x17230 <pq_q2_k+0xe0>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x04828e0f; WORD $0x0000 // jle 0x17ac0 <pq_q2_k+0x970>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
-	WORD $0x8949; BYTE $0xe8 // mov r8, rbp
-	LONG $0xd81c8d4c // lea r11, [rax + 8*rbx]
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x137d22c4; WORD $0x365c; BYTE $0x20 // vcvtph2ps ymm11, xmmword ptr [rsi + r14 + 0x20]
+	LONG $0x137da2c4; WORD $0x363c // vcvtph2ps ymm7, xmmword ptr [rsi + r14]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x0000c8249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm11
+	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x0000a824946ffec5; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [rsp + 0xa8]
+	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
+	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xd231 // xor edx, edx
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x00009024b46ffec5; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [rsp + 0x90]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	WORD $0xc931 // xor ecx, ecx
-	WORD $0x9066 // nop
-	LONG $0x4411fcc5; WORD $0x7024 // vmovups ymmword ptr [rsp + 0x70], ymm0
-	LONG $0x217dc2c4; WORD $0x0b44; BYTE $0xf0 // vpmovsxbd ymm0, qword ptr [r11 + rcx - 0x10]
-	LONG $0x137da2c4; WORD $0x4e4c; BYTE $0x20 // vcvtph2ps ymm1, xmmword ptr [rsi + 2*r9 + 0x20]
-	LONG $0x137da2c4; WORD $0x4e3c // vcvtph2ps ymm7, xmmword ptr [rsi + 2*r9]
-	WORD $0x8949; BYTE $0xc5 // mov r13, rax
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x05e1c149 // shl r9, 0x5
+	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
+	LONG $0x07e2c148 // shl rdx, 0x7
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x80e88348 // sub rax, -0x80
+	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
+	LONG $0xcf28fcc5 // vmovaps ymm1, ymm7
+	LONG $0x217da2c4; WORD $0x0b04 // vpmovsxbd ymm0, qword ptr [rbx + r9]
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0x217d22c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rbx + r9 + 0x10]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	QUAD $0x0000d0248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd0], ymm1
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
-	LONG $0xc05425c5 // vandpd ymm8, ymm11, ymm0
+	LONG $0xf0548dc5 // vandpd ymm6, ymm14, ymm0
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0xc0dba5c5 // vpand ymm0, ymm11, ymm0
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xc0db8dc5 // vpand ymm0, ymm14, ymm0
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xcf593cc5 // vmulps ymm9, ymm8, ymm7
-	LONG $0x217d42c4; WORD $0x0b04 // vpmovsxbd ymm8, qword ptr [r11 + rcx]
-	LONG $0xdb4d01c4; WORD $0x356c; BYTE $0x00 // vpand ymm13, ymm6, ymmword ptr [r13 + r14]
-	LONG $0x20c18348 // add rcx, 0x20
-	LONG $0xd05974c5 // vmulps ymm10, ymm1, ymm0
+	LONG $0xce5944c5 // vmulps ymm9, ymm7, ymm6
+	LONG $0xdb6da1c4; WORD $0x2a34 // vpand ymm6, ymm2, ymmword ptr [rdx + r13]
+	LONG $0xd05924c5 // vmulps ymm10, ymm11, ymm0
 	LONG $0x587de2c4; BYTE $0x07 // vpbroadcastd ymm0, dword ptr [rdi]
-	LONG $0x501562c4; BYTE $0xe0 // {vex} vpdpbusd ymm12, ymm13, ymm0
+	LONG $0x504d62c4; BYTE $0xe0 // {vex} vpdpbusd ymm12, ymm6, ymm0
 	LONG $0x587d62c4; WORD $0x205f // vpbroadcastd ymm11, dword ptr [rdi + 0x20]
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0x5015c2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm13, ymm11
-	LONG $0x587d62c4; WORD $0x4077 // vpbroadcastd ymm14, dword ptr [rdi + 0x40]
+	LONG $0x504dc2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm6, ymm11
+	LONG $0x587d62c4; WORD $0x406f // vpbroadcastd ymm13, dword ptr [rdi + 0x40]
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x501542c4; BYTE $0xde // {vex} vpdpbusd ymm11, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x607f // vpbroadcastd ymm15, dword ptr [rdi + 0x60]
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0x501542c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm13, ymm15
-	LONG $0xdb4d01c4; WORD $0x356c; BYTE $0x40 // vpand ymm13, ymm6, ymmword ptr [r13 + r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x047f // vpbroadcastd ymm15, dword ptr [rdi + 0x4]
-	LONG $0x501542c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm13, ymm15
-	LONG $0x587d62c4; WORD $0x247f // vpbroadcastd ymm15, dword ptr [rdi + 0x24]
-	LONG $0x5015c2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm13, ymm15
-	LONG $0x587d62c4; WORD $0x447f // vpbroadcastd ymm15, dword ptr [rdi + 0x44]
-	LONG $0x501542c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm13, ymm15
-	LONG $0x587d62c4; WORD $0x647f // vpbroadcastd ymm15, dword ptr [rdi + 0x64]
-	LONG $0x501542c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm13, ymm15
-	LONG $0x6f7e01c4; WORD $0x356c; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r13 + r14]
-	LONG $0x587d62c4; WORD $0x087f // vpbroadcastd ymm15, dword ptr [rdi + 0x8]
-	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
-	LONG $0xeedb15c5 // vpand ymm13, ymm13, ymm6
-	LONG $0x501542c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm13, ymm15
-	LONG $0x587d62c4; WORD $0x287f // vpbroadcastd ymm15, dword ptr [rdi + 0x28]
-	LONG $0x5015c2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm13, ymm15
-	LONG $0x587d62c4; WORD $0x487f // vpbroadcastd ymm15, dword ptr [rdi + 0x48]
-	LONG $0x501542c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm13, ymm15
-	LONG $0x587d62c4; WORD $0x687f // vpbroadcastd ymm15, dword ptr [rdi + 0x68]
-	LONG $0x501542c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm13, ymm15
-	LONG $0x6f7e01c4; WORD $0x356c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [r13 + r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x0c7f // vpbroadcastd ymm15, dword ptr [rdi + 0xc]
-	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
-	LONG $0xeedb15c5 // vpand ymm13, ymm13, ymm6
-	LONG $0x501542c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm13, ymm15
-	LONG $0x587d62c4; WORD $0x2c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x2c]
-	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
-	LONG $0x593441c4; BYTE $0xe4 // vmulps ymm12, ymm9, ymm12
-	LONG $0x5015c2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm13, ymm15
-	LONG $0x587d62c4; WORD $0x4c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x4c]
+	LONG $0x504d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm6, ymm13
+	LONG $0x587d62c4; WORD $0x606f // vpbroadcastd ymm13, dword ptr [rdi + 0x60]
+	LONG $0x504d42c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm6, ymm13
+	LONG $0xdb6da1c4; WORD $0x2a74; BYTE $0x40 // vpand ymm6, ymm2, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x587d62c4; WORD $0x046f // vpbroadcastd ymm13, dword ptr [rdi + 0x4]
+	LONG $0x504d42c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm6, ymm13
+	LONG $0x587d62c4; WORD $0x246f // vpbroadcastd ymm13, dword ptr [rdi + 0x24]
+	LONG $0x504dc2c4; BYTE $0xc5 // {vex} vpdpbusd ymm0, ymm6, ymm13
+	LONG $0x587d62c4; WORD $0x446f // vpbroadcastd ymm13, dword ptr [rdi + 0x44]
+	LONG $0x504d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm6, ymm13
+	LONG $0x587d62c4; WORD $0x646f // vpbroadcastd ymm13, dword ptr [rdi + 0x64]
+	LONG $0x504d42c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm6, ymm13
+	LONG $0x6f7ea1c4; WORD $0x2a34 // vmovdqu ymm6, ymmword ptr [rdx + r13]
+	LONG $0x587d62c4; WORD $0x086f // vpbroadcastd ymm13, dword ptr [rdi + 0x8]
+	LONG $0xd672cdc5; BYTE $0x02 // vpsrld ymm6, ymm6, 0x2
+	LONG $0xf2dbcdc5 // vpand ymm6, ymm6, ymm2
+	LONG $0x504d42c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm6, ymm13
+	LONG $0x587d62c4; WORD $0x286f // vpbroadcastd ymm13, dword ptr [rdi + 0x28]
+	LONG $0x504dc2c4; BYTE $0xc5 // {vex} vpdpbusd ymm0, ymm6, ymm13
+	LONG $0x587d62c4; WORD $0x486f // vpbroadcastd ymm13, dword ptr [rdi + 0x48]
+	LONG $0x504d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm6, ymm13
+	LONG $0x587d62c4; WORD $0x686f // vpbroadcastd ymm13, dword ptr [rdi + 0x68]
+	LONG $0x504d42c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm6, ymm13
+	LONG $0x6f7ea1c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x587d62c4; WORD $0x0c6f // vpbroadcastd ymm13, dword ptr [rdi + 0xc]
+	LONG $0xd672cdc5; BYTE $0x02 // vpsrld ymm6, ymm6, 0x2
+	LONG $0xf2dbcdc5 // vpand ymm6, ymm6, ymm2
+	LONG $0x504d42c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm6, ymm13
+	LONG $0x587d62c4; WORD $0x2c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x2c]
+	LONG $0x504dc2c4; BYTE $0xc5 // {vex} vpdpbusd ymm0, ymm6, ymm13
+	LONG $0x587d62c4; WORD $0x4c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x4c]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
-	LONG $0x501542c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm13, ymm15
-	LONG $0x587d62c4; WORD $0x6c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x6c]
-	LONG $0x501542c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm13, ymm15
-	QUAD $0x00000140af107ac5 // vmovss xmm13, dword ptr [rdi + 0x140]
-	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
-	LONG $0x5b7c41c4; BYTE $0xed // vcvtdq2ps ymm13, ymm13
-	LONG $0x187d42c4; BYTE $0xed // vbroadcastss ymm13, xmm13
-	LONG $0xac2d42c4; BYTE $0xec // vfnmadd213ps ymm13, ymm10, ymm12 # ymm13 = -(ymm10 * ymm13) + ymm12
-	QUAD $0x00000144a7107ac5 // vmovss xmm12, dword ptr [rdi + 0x144]
+	LONG $0x504d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm6, ymm13
+	LONG $0x587d62c4; WORD $0x6c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x6c]
+	LONG $0x504d42c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm6, ymm13
+	LONG $0x5b7cc1c4; BYTE $0xf4 // vcvtdq2ps ymm6, ymm12
+	QUAD $0x00000140a7107ac5 // vmovss xmm12, dword ptr [rdi + 0x140]
+	LONG $0xf659b4c5 // vmulps ymm6, ymm9, ymm6
 	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
-	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
+	LONG $0x187d42c4; BYTE $0xec // vbroadcastss ymm13, xmm12
+	LONG $0xac2d62c4; BYTE $0xee // vfnmadd213ps ymm13, ymm10, ymm6 # ymm13 = -(ymm10 * ymm13) + ymm6
+	QUAD $0x00000144b710fac5 // vmovss xmm6, dword ptr [rdi + 0x144]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x187d62c4; BYTE $0xe6 // vbroadcastss ymm12, xmm6
+	QUAD $0x00000148b710fac5 // vmovss xmm6, dword ptr [rdi + 0x148]
 	LONG $0xac2d62c4; BYTE $0xe0 // vfnmadd213ps ymm12, ymm10, ymm0 # ymm12 = -(ymm10 * ymm12) + ymm0
 	LONG $0x5b7cc1c4; BYTE $0xc3 // vcvtdq2ps ymm0, ymm11
-	QUAD $0x000001489f107ac5 // vmovss xmm11, dword ptr [rdi + 0x148]
 	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x187d62c4; BYTE $0xde // vbroadcastss ymm11, xmm6
+	QUAD $0x0000014cb710fac5 // vmovss xmm6, dword ptr [rdi + 0x14c]
 	LONG $0xac2d62c4; BYTE $0xd8 // vfnmadd213ps ymm11, ymm10, ymm0 # ymm11 = -(ymm10 * ymm11) + ymm0
 	LONG $0x5b7cc1c4; BYTE $0xc6 // vcvtdq2ps ymm0, ymm14
 	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
 	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
-	QUAD $0x0000014c8f107ac5 // vmovss xmm9, dword ptr [rdi + 0x14c]
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x187d62c4; BYTE $0xce // vbroadcastss ymm9, xmm6
 	LONG $0xac2d62c4; BYTE $0xc8 // vfnmadd213ps ymm9, ymm10, ymm0 # ymm9 = -(ymm10 * ymm9) + ymm0
-	LONG $0x6f7e81c4; WORD $0x3544; BYTE $0x00 // vmovdqu ymm0, ymmword ptr [r13 + r14]
+	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
 	LONG $0x587d62c4; WORD $0x1057 // vpbroadcastd ymm10, dword ptr [rdi + 0x10]
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0xcedbfdc5 // vpand ymm1, ymm0, ymm6
+	LONG $0xf2dbfdc5 // vpand ymm6, ymm0, ymm2
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0x5075c2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm10
+	LONG $0x504dc2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm6, ymm10
 	LONG $0x587d62c4; WORD $0x3057 // vpbroadcastd ymm10, dword ptr [rdi + 0x30]
-	LONG $0x507542c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm10
+	LONG $0x504d42c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm6, ymm10
 	LONG $0x587d62c4; WORD $0x5057 // vpbroadcastd ymm10, dword ptr [rdi + 0x50]
-	LONG $0x507542c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm10
-	LONG $0x587de2c4; WORD $0x7057 // vpbroadcastd ymm2, dword ptr [rdi + 0x70]
+	LONG $0x504d42c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm6, ymm10
+	LONG $0x587de2c4; WORD $0x707f // vpbroadcastd ymm7, dword ptr [rdi + 0x70]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
-	LONG $0x6f7e81c4; WORD $0x354c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [r13 + r14 + 0x40]
-	LONG $0x587de2c4; WORD $0x1457 // vpbroadcastd ymm2, dword ptr [rdi + 0x14]
-	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xcedbf5c5 // vpand ymm1, ymm1, ymm6
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x3457 // vpbroadcastd ymm2, dword ptr [rdi + 0x34]
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x5457 // vpbroadcastd ymm2, dword ptr [rdi + 0x54]
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x7457 // vpbroadcastd ymm2, dword ptr [rdi + 0x74]
-	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
-	LONG $0x6f7e81c4; WORD $0x354c; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [r13 + r14]
-	LONG $0x587de2c4; WORD $0x1857 // vpbroadcastd ymm2, dword ptr [rdi + 0x18]
-	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
-	LONG $0xcedbf5c5 // vpand ymm1, ymm1, ymm6
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x3857 // vpbroadcastd ymm2, dword ptr [rdi + 0x38]
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x5857 // vpbroadcastd ymm2, dword ptr [rdi + 0x58]
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x7857 // vpbroadcastd ymm2, dword ptr [rdi + 0x78]
-	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
-	LONG $0x6f7e81c4; WORD $0x354c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [r13 + r14 + 0x40]
-	LONG $0x587de2c4; WORD $0x1c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x1c]
-	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
-	LONG $0xcedbf5c5 // vpand ymm1, ymm1, ymm6
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x3c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x3c]
+	LONG $0x504d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm6, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf2dbcdc5 // vpand ymm6, ymm6, ymm2
+	LONG $0x504de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm6, ymm7
+	LONG $0x587de2c4; WORD $0x347f // vpbroadcastd ymm7, dword ptr [rdi + 0x34]
+	LONG $0x504d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm6, ymm7
+	LONG $0x587de2c4; WORD $0x547f // vpbroadcastd ymm7, dword ptr [rdi + 0x54]
+	LONG $0x504d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm6, ymm7
+	LONG $0x587de2c4; WORD $0x747f // vpbroadcastd ymm7, dword ptr [rdi + 0x74]
+	LONG $0x504d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm6, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a34 // vmovdqu ymm6, ymmword ptr [rdx + r13]
+	LONG $0x587de2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [rdi + 0x18]
+	LONG $0xd672cdc5; BYTE $0x06 // vpsrld ymm6, ymm6, 0x6
+	LONG $0xf2dbcdc5 // vpand ymm6, ymm6, ymm2
+	LONG $0x504de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm6, ymm7
+	LONG $0x587de2c4; WORD $0x387f // vpbroadcastd ymm7, dword ptr [rdi + 0x38]
+	LONG $0x504d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm6, ymm7
+	LONG $0x587de2c4; WORD $0x587f // vpbroadcastd ymm7, dword ptr [rdi + 0x58]
+	LONG $0x504d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm6, ymm7
+	LONG $0x587de2c4; WORD $0x787f // vpbroadcastd ymm7, dword ptr [rdi + 0x78]
+	LONG $0x504d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm6, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x587de2c4; WORD $0x1c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x1c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0xd672cdc5; BYTE $0x06 // vpsrld ymm6, ymm6, 0x6
+	LONG $0xf2dbcdc5 // vpand ymm6, ymm6, ymm2
+	LONG $0x504de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm6, ymm7
+	LONG $0x587de2c4; WORD $0x3c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x3c]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x5c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x5c]
-	LONG $0x5b7c41c4; BYTE $0xff // vcvtdq2ps ymm15, ymm15
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x7c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x7c]
-	LONG $0x5b7c41c4; BYTE $0xf6 // vcvtdq2ps ymm14, ymm14
-	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
-	LONG $0x5b7cc1c4; BYTE $0xc8 // vcvtdq2ps ymm1, ymm8
-	LONG $0xc15b7dc5 // vcvtps2dq ymm8, ymm1
-	QUAD $0x0000b0248c54bdc5; BYTE $0x00 // vandpd ymm1, ymm8, ymmword ptr [rsp + 0xb0]
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xf959c4c5 // vmulps ymm7, ymm7, ymm1
-	LONG $0x7275c1c4; WORD $0x04d0 // vpsrld ymm1, ymm8, 0x4
-	LONG $0xa84542c4; BYTE $0xf3 // vfmadd213ps ymm14, ymm7, ymm11 # ymm14 = (ymm7 * ymm14) + ymm11
-	QUAD $0x0000b0249c6f7ec5; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [rsp + 0xb0]
-	QUAD $0x000001609710fac5 // vmovss xmm2, dword ptr [rdi + 0x160]
-	LONG $0xa845c2c4; BYTE $0xc5 // vfmadd213ps ymm0, ymm7, ymm13 # ymm0 = (ymm7 * ymm0) + ymm13
+	LONG $0x504d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm6, ymm7
+	LONG $0x587de2c4; WORD $0x5c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x5c]
+	LONG $0x504d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm6, ymm7
+	LONG $0x587de2c4; WORD $0x7c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x7c]
+	LONG $0x504d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm6, ymm7
+	LONG $0x5b7cc1c4; BYTE $0xf0 // vcvtdq2ps ymm6, ymm8
+	LONG $0xc65b7dc5 // vcvtps2dq ymm8, ymm6
+	QUAD $0x00008824b454bdc5; BYTE $0x00 // vandpd ymm6, ymm8, ymmword ptr [rsp + 0x88]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xf659f4c5 // vmulps ymm6, ymm1, ymm6
+	LONG $0xa84dc2c4; BYTE $0xc5 // vfmadd213ps ymm0, ymm6, ymm13 # ymm0 = (ymm6 * ymm0) + ymm13
+	LONG $0x5b7c41c4; BYTE $0xef // vcvtdq2ps ymm13, ymm15
+	LONG $0x5b7c41c4; BYTE $0xfe // vcvtdq2ps ymm15, ymm14
+	QUAD $0x00008824b46f7ec5; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [rsp + 0x88]
+	LONG $0xa84d42c4; BYTE $0xfb // vfmadd213ps ymm15, ymm6, ymm11 # ymm15 = (ymm6 * ymm15) + ymm11
+	QUAD $0x0000c8249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xc8]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	QUAD $0x0000016c87107ac5 // vmovss xmm8, dword ptr [rdi + 0x16c]
-	LONG $0xa84542c4; BYTE $0xfc // vfmadd213ps ymm15, ymm7, ymm12 # ymm15 = (ymm7 * ymm15) + ymm12
-	LONG $0xa84542c4; BYTE $0xd1 // vfmadd213ps ymm10, ymm7, ymm9 # ymm10 = (ymm7 * ymm10) + ymm9
-	QUAD $0x00000168bf10fac5 // vmovss xmm7, dword ptr [rdi + 0x168]
-	LONG $0xc9dba5c5 // vpand ymm1, ymm11, ymm1
-	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	QUAD $0x0000d0248c59f4c5; BYTE $0x00 // vmulps ymm1, ymm1, ymmword ptr [rsp + 0xd0]
-	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
+	QUAD $0x00000160bf10fac5 // vmovss xmm7, dword ptr [rdi + 0x160]
+	LONG $0xa84d42c4; BYTE $0xec // vfmadd213ps ymm13, ymm6, ymm12 # ymm13 = (ymm6 * ymm13) + ymm12
+	LONG $0xa84d42c4; BYTE $0xd1 // vfmadd213ps ymm10, ymm6, ymm9 # ymm10 = (ymm6 * ymm10) + ymm9
+	QUAD $0x0000016c8f107ac5 // vmovss xmm9, dword ptr [rdi + 0x16c]
+	LONG $0x724dc1c4; WORD $0x04d0 // vpsrld ymm6, ymm8, 0x4
+	QUAD $0x0000016887107ac5 // vmovss xmm8, dword ptr [rdi + 0x168]
+	LONG $0xf6db8dc5 // vpand ymm6, ymm14, ymm6
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
+	LONG $0xf659a4c5 // vmulps ymm6, ymm11, ymm6
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
-	LONG $0xac75e2c4; BYTE $0xd0 // vfnmadd213ps ymm2, ymm1, ymm0 # ymm2 = -(ymm1 * ymm2) + ymm0
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xac4de2c4; BYTE $0xf8 // vfnmadd213ps ymm7, ymm6, ymm0 # ymm7 = -(ymm6 * ymm7) + ymm0
 	QUAD $0x000001648710fac5 // vmovss xmm0, dword ptr [rdi + 0x164]
-	LONG $0xac75c2c4; BYTE $0xfe // vfnmadd213ps ymm7, ymm1, ymm14 # ymm7 = -(ymm1 * ymm7) + ymm14
-	LONG $0xbc7542c4; BYTE $0xd0 // vfnmadd231ps ymm10, ymm1, ymm8 # ymm10 = -(ymm1 * ymm8) + ymm10
+	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
+	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
+	LONG $0xbc4d42c4; BYTE $0xd1 // vfnmadd231ps ymm10, ymm6, ymm9 # ymm10 = -(ymm6 * ymm9) + ymm10
+	QUAD $0x0001008f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x100]
+	LONG $0xac4d42c4; BYTE $0xc7 // vfnmadd213ps ymm8, ymm6, ymm15 # ymm8 = -(ymm6 * ymm8) + ymm15
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x187de2c4; BYTE $0xc0 // vbroadcastss ymm0, xmm0
-	LONG $0xac75c2c4; BYTE $0xc7 // vfnmadd213ps ymm0, ymm1, ymm15 # ymm0 = -(ymm1 * ymm0) + ymm15
-	QUAD $0x0001008f187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rdi + 0x100]
-	LONG $0xb86de2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm1 # ymm5 = (ymm2 * ymm1) + ymm5
+	LONG $0xb845c2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm7, ymm9 # ymm5 = (ymm7 * ymm9) + ymm5
+	LONG $0xf928fcc5 // vmovaps ymm7, ymm1
 	QUAD $0x0001048f187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rdi + 0x104]
+	LONG $0x187de2c4; BYTE $0xc0 // vbroadcastss ymm0, xmm0
+	LONG $0xac4dc2c4; BYTE $0xc5 // vfnmadd213ps ymm0, ymm6, ymm13 # ymm0 = -(ymm6 * ymm0) + ymm13
 	LONG $0xb87de2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm0, ymm1 # ymm4 = (ymm0 * ymm1) + ymm4
 	QUAD $0x00010887187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x108]
-	LONG $0x4c10fcc5; WORD $0x7024 // vmovups ymm1, ymmword ptr [rsp + 0x70]
-	LONG $0xb845e2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm7, ymm0 # ymm3 = (ymm7 * ymm0) + ymm3
+	LONG $0x4c10fcc5; WORD $0x6824 // vmovups ymm1, ymmword ptr [rsp + 0x68]
+	LONG $0xb83de2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm8, ymm0 # ymm3 = (ymm8 * ymm0) + ymm3
 	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xb82de2c4; BYTE $0xc8 // vfmadd231ps ymm1, ymm10, ymm0 # ymm1 = (ymm10 * ymm0) + ymm1
-	LONG $0x4c11fcc5; WORD $0x7024 // vmovups ymmword ptr [rsp + 0x70], ymm1
-	LONG $0x4410fcc5; WORD $0x7024 // vmovups ymm0, ymmword ptr [rsp + 0x70]
-	LONG $0x00f98148; WORD $0x0001; BYTE $0x00 // cmp rcx, 0x100
-	LONG $0xfc19850f; WORD $0xffff // jne 0x176a0 <pq_q2_k+0x510>
+	LONG $0x4c11fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm1
+	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfc22850f; WORD $0xffff // jne 0x176b0 <pq_q2_k+0x560>
+	WORD $0xc0ff // inc eax
+	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfbf0850f; WORD $0xffff // jne 0x17690 <pq_q2_k+0x540>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x40c68148; WORD $0x0005; BYTE $0x00 // add rsi, 0x540
-	LONG $0x40c38149; WORD $0x0005; BYTE $0x00 // add r11, 0x540
-	LONG $0x40c28148; WORD $0x0005; BYTE $0x00 // add rdx, 0x540
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfbe38f0f; WORD $0xffff // jg 0x17690 <pq_q2_k+0x500>
-	QUAD $0x000090248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0x90]
+	LONG $0xfbbf8f0f; WORD $0xffff // jg 0x17670 <pq_q2_k+0x520>
+	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2575 // jne 0x17ae0 <pq_q2_k+0x950>
-	LONG $0xfffb70e9; BYTE $0xff // jmp 0x17630 <pq_q2_k+0x4a0>
-	WORD $0x8949; BYTE $0xde // mov r14, rbx
-	LONG $0x05e6c149 // shl r14, 0x5
+	WORD $0x2575 // jne 0x17ae0 <pq_q2_k+0x990>
+	LONG $0xfffb60e9; BYTE $0xff // jmp 0x17620 <pq_q2_k+0x4d0>
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfb50840f; WORD $0xffff // je 0x17630 <pq_q2_k+0x4a0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x300c8d4e // lea r9, [rax + r14]
-	LONG $0x117cc1c4; BYTE $0x29 // vmovups ymmword ptr [r9], ymm5
+	LONG $0xfb40840f; WORD $0xffff // je 0x17620 <pq_q2_k+0x4d0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x283c8d4e // lea r15, [rax + r13]
+	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfb38820f; WORD $0xffff // jb 0x17630 <pq_q2_k+0x4a0>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x117cc1c4; WORD $0x8124 // vmovups ymmword ptr [r9 + 4*rax], ymm4
+	LONG $0xfb28820f; WORD $0xffff // jb 0x17620 <pq_q2_k+0x4d0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfb24820f; WORD $0xffff // jb 0x17630 <pq_q2_k+0x4a0>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x117cc1c4; WORD $0xc11c // vmovups ymmword ptr [r9 + 8*rax], ymm3
+	LONG $0xfb13820f; WORD $0xffff // jb 0x17620 <pq_q2_k+0x4d0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfb10820f; WORD $0xffff // jb 0x17630 <pq_q2_k+0x4a0>
+	LONG $0xfafe820f; WORD $0xffff // jb 0x17620 <pq_q2_k+0x4d0>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
-	LONG $0x117cc1c4; WORD $0x0104 // vmovups ymmword ptr [r9 + rax], ymm0
+	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfafb820f; WORD $0xffff // jb 0x17630 <pq_q2_k+0x4a0>
-	WORD $0x8548; BYTE $0xed // test rbp, rbp
-	LONG $0x04a78e0f; WORD $0x0000 // jle 0x17fe5 <pq_q2_k+0xe55>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x246c8b4c; BYTE $0x18 // mov r13, qword ptr [rsp + 0x18]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0xfae9820f; WORD $0xffff // jb 0x17620 <pq_q2_k+0x4d0>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x04d48e0f; WORD $0x0000 // jle 0x18014 <pq_q2_k+0xec4>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x03e4c149 // shl r12, 0x3
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
-	WORD $0x8949; BYTE $0xe8 // mov r8, rbp
-	LONG $0xd81c8d4c // lea r11, [rax + 8*rbx]
-	LONG $0x03e3c148 // shl rbx, 0x3
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	QUAD $0x00009024b46ffec5; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [rsp + 0x90]
-	WORD $0x894c; BYTE $0xe8 // mov rax, r13
-	WORD $0xc931 // xor ecx, ecx
-	WORD $0x9066 // nop
-	LONG $0x4411fcc5; WORD $0x7024 // vmovups ymmword ptr [rsp + 0x70], ymm0
-	LONG $0x217dc2c4; WORD $0x0b44; BYTE $0xf0 // vpmovsxbd ymm0, qword ptr [r11 + rcx - 0x10]
-	LONG $0x137de2c4; WORD $0x5f54; BYTE $0x20 // vcvtph2ps ymm2, xmmword ptr [rdi + 2*rbx + 0x20]
-	LONG $0x137de2c4; WORD $0x5f3c // vcvtph2ps ymm7, xmmword ptr [rdi + 2*rbx]
-	LONG $0x217d42c4; WORD $0x0b04 // vpmovsxbd ymm8, qword ptr [r11 + rcx]
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x137d22c4; WORD $0x375c; BYTE $0x20 // vcvtph2ps ymm11, xmmword ptr [rdi + r14 + 0x20]
+	LONG $0x137da2c4; WORD $0x373c // vcvtph2ps ymm7, xmmword ptr [rdi + r14]
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x0000c8249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm11
+	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x0000a8248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0xa8]
+	LONG $0x271c8d4a // lea rbx, [rdi + r12]
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xd231 // xor edx, edx
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x05e1c149 // shl r9, 0x5
+	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
+	LONG $0x07e2c148 // shl rdx, 0x7
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
-	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
 	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
-	LONG $0x20c18348 // add rcx, 0x20
-	LONG $0x80e88348 // sub rax, -0x80
+	LONG $0xd728fcc5 // vmovaps ymm2, ymm7
+	LONG $0x217da2c4; WORD $0x0b04 // vpmovsxbd ymm0, qword ptr [rbx + r9]
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0x217d22c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rbx + r9 + 0x10]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	QUAD $0x0000d0249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd0], ymm2
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
-	LONG $0xc854a5c5 // vandpd ymm1, ymm11, ymm0
+	LONG $0xf0548dc5 // vandpd ymm6, ymm14, ymm0
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0xc0dba5c5 // vpand ymm0, ymm11, ymm0
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc0db8dc5 // vpand ymm0, ymm14, ymm0
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0xc95944c5 // vmulps ymm9, ymm7, ymm1
-	LONG $0xdb4da1c4; WORD $0x320c // vpand ymm1, ymm6, ymmword ptr [rdx + r14]
-	LONG $0xd0596cc5 // vmulps ymm10, ymm2, ymm0
+	LONG $0xce5944c5 // vmulps ymm9, ymm7, ymm6
+	LONG $0xdb75a1c4; WORD $0x2a34 // vpand ymm6, ymm1, ymmword ptr [rdx + r13]
+	LONG $0xd05924c5 // vmulps ymm10, ymm11, ymm0
 	QUAD $0x00008086587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rsi + 0x80]
-	LONG $0x507562c4; BYTE $0xe0 // {vex} vpdpbusd ymm12, ymm1, ymm0
+	LONG $0x504d62c4; BYTE $0xe0 // {vex} vpdpbusd ymm12, ymm6, ymm0
 	QUAD $0x0000a09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xa0]
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0x5075c2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm1, ymm11
+	LONG $0x504dc2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm6, ymm11
 	QUAD $0x0000c0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc0]
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x507542c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm1, ymm13
+	LONG $0x504d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm6, ymm13
 	QUAD $0x0000e0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe0]
-	LONG $0x507542c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm1, ymm13
-	LONG $0xdb4da1c4; WORD $0x324c; BYTE $0x40 // vpand ymm1, ymm6, ymmword ptr [rdx + r14 + 0x40]
+	LONG $0x504d42c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm6, ymm13
+	LONG $0xdb75a1c4; WORD $0x2a74; BYTE $0x40 // vpand ymm6, ymm1, ymmword ptr [rdx + r13 + 0x40]
 	QUAD $0x000084ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x84]
-	LONG $0x507542c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm1, ymm13
+	LONG $0x504d42c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm6, ymm13
 	QUAD $0x0000a4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xa4]
-	LONG $0x5075c2c4; BYTE $0xc5 // {vex} vpdpbusd ymm0, ymm1, ymm13
+	LONG $0x504dc2c4; BYTE $0xc5 // {vex} vpdpbusd ymm0, ymm6, ymm13
 	QUAD $0x0000c4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc4]
-	LONG $0x507542c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm1, ymm13
+	LONG $0x504d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm6, ymm13
 	QUAD $0x0000e4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe4]
-	LONG $0x507542c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm1, ymm13
-	LONG $0x6f7ea1c4; WORD $0x320c // vmovdqu ymm1, ymmword ptr [rdx + r14]
+	LONG $0x504d42c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm6, ymm13
+	LONG $0x6f7ea1c4; WORD $0x2a34 // vmovdqu ymm6, ymmword ptr [rdx + r13]
 	QUAD $0x000088ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x88]
-	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
-	LONG $0xcedbf5c5 // vpand ymm1, ymm1, ymm6
-	LONG $0x507542c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm1, ymm13
+	LONG $0xd672cdc5; BYTE $0x02 // vpsrld ymm6, ymm6, 0x2
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504d42c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm6, ymm13
 	QUAD $0x0000a8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xa8]
-	LONG $0x5075c2c4; BYTE $0xc5 // {vex} vpdpbusd ymm0, ymm1, ymm13
+	LONG $0x504dc2c4; BYTE $0xc5 // {vex} vpdpbusd ymm0, ymm6, ymm13
 	QUAD $0x0000c8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc8]
-	LONG $0x507542c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm1, ymm13
+	LONG $0x504d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm6, ymm13
 	QUAD $0x0000e8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe8]
-	LONG $0x507542c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm1, ymm13
-	LONG $0x6f7ea1c4; WORD $0x324c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r14 + 0x40]
+	LONG $0x504d42c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm6, ymm13
+	LONG $0x6f7ea1c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [rdx + r13 + 0x40]
 	QUAD $0x00008cae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x8c]
-	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
-	LONG $0xcedbf5c5 // vpand ymm1, ymm1, ymm6
-	LONG $0x507542c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm1, ymm13
+	LONG $0xd672cdc5; BYTE $0x02 // vpsrld ymm6, ymm6, 0x2
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504d42c4; BYTE $0xe5 // {vex} vpdpbusd ymm12, ymm6, ymm13
 	QUAD $0x0000acae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xac]
-	LONG $0x5075c2c4; BYTE $0xc5 // {vex} vpdpbusd ymm0, ymm1, ymm13
+	LONG $0x504dc2c4; BYTE $0xc5 // {vex} vpdpbusd ymm0, ymm6, ymm13
 	QUAD $0x0000ccae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xcc]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
-	LONG $0x507542c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm1, ymm13
+	LONG $0x504d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm6, ymm13
 	QUAD $0x0000ecae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xec]
-	LONG $0x507542c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm1, ymm13
-	LONG $0x5b7cc1c4; BYTE $0xcc // vcvtdq2ps ymm1, ymm12
+	LONG $0x504d42c4; BYTE $0xf5 // {vex} vpdpbusd ymm14, ymm6, ymm13
+	LONG $0x5b7cc1c4; BYTE $0xf4 // vcvtdq2ps ymm6, ymm12
 	QUAD $0x00000150a6107ac5 // vmovss xmm12, dword ptr [rsi + 0x150]
-	LONG $0xc959b4c5 // vmulps ymm1, ymm9, ymm1
+	LONG $0xf659b4c5 // vmulps ymm6, ymm9, ymm6
 	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
 	LONG $0x187d42c4; BYTE $0xec // vbroadcastss ymm13, xmm12
-	LONG $0xac2d62c4; BYTE $0xe9 // vfnmadd213ps ymm13, ymm10, ymm1 # ymm13 = -(ymm10 * ymm13) + ymm1
-	QUAD $0x000001548e10fac5 // vmovss xmm1, dword ptr [rsi + 0x154]
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x187d62c4; BYTE $0xe1 // vbroadcastss ymm12, xmm1
-	QUAD $0x000001588e10fac5 // vmovss xmm1, dword ptr [rsi + 0x158]
+	LONG $0xac2d62c4; BYTE $0xee // vfnmadd213ps ymm13, ymm10, ymm6 # ymm13 = -(ymm10 * ymm13) + ymm6
+	QUAD $0x00000154b610fac5 // vmovss xmm6, dword ptr [rsi + 0x154]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x187d62c4; BYTE $0xe6 // vbroadcastss ymm12, xmm6
+	QUAD $0x00000158b610fac5 // vmovss xmm6, dword ptr [rsi + 0x158]
 	LONG $0xac2d62c4; BYTE $0xe0 // vfnmadd213ps ymm12, ymm10, ymm0 # ymm12 = -(ymm10 * ymm12) + ymm0
 	LONG $0x5b7cc1c4; BYTE $0xc3 // vcvtdq2ps ymm0, ymm11
 	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x187d62c4; BYTE $0xd9 // vbroadcastss ymm11, xmm1
-	QUAD $0x0000015c8e10fac5 // vmovss xmm1, dword ptr [rsi + 0x15c]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x187d62c4; BYTE $0xde // vbroadcastss ymm11, xmm6
+	QUAD $0x0000015cb610fac5 // vmovss xmm6, dword ptr [rsi + 0x15c]
 	LONG $0xac2d62c4; BYTE $0xd8 // vfnmadd213ps ymm11, ymm10, ymm0 # ymm11 = -(ymm10 * ymm11) + ymm0
 	LONG $0x5b7cc1c4; BYTE $0xc6 // vcvtdq2ps ymm0, ymm14
 	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
 	LONG $0xc059b4c5 // vmulps ymm0, ymm9, ymm0
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x187d62c4; BYTE $0xc9 // vbroadcastss ymm9, xmm1
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x187d62c4; BYTE $0xce // vbroadcastss ymm9, xmm6
 	LONG $0xac2d62c4; BYTE $0xc8 // vfnmadd213ps ymm9, ymm10, ymm0 # ymm9 = -(ymm10 * ymm9) + ymm0
-	LONG $0x6f7ea1c4; WORD $0x3204 // vmovdqu ymm0, ymmword ptr [rdx + r14]
+	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
 	QUAD $0x00009096587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0x90]
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
-	LONG $0xcedbfdc5 // vpand ymm1, ymm0, ymm6
+	LONG $0xf1dbfdc5 // vpand ymm6, ymm0, ymm1
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0x5075c2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm10
+	LONG $0x504dc2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm6, ymm10
 	QUAD $0x0000b096587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xb0]
-	LONG $0x507542c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm10
+	LONG $0x504d42c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm6, ymm10
 	QUAD $0x0000d096587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xd0]
-	LONG $0x507542c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm10
-	QUAD $0x0000f096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xf0]
+	LONG $0x504d42c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm6, ymm10
+	QUAD $0x0000f0be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xf0]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
-	LONG $0x6f7ea1c4; WORD $0x324c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r14 + 0x40]
-	QUAD $0x00009496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x94]
-	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xcedbf5c5 // vpand ymm1, ymm1, ymm6
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	QUAD $0x0000b496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb4]
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	QUAD $0x0000d496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xd4]
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	QUAD $0x0000f496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xf4]
-	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
-	LONG $0x6f7ea1c4; WORD $0x320c // vmovdqu ymm1, ymmword ptr [rdx + r14]
-	QUAD $0x00009896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x98]
-	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
-	LONG $0xcedbf5c5 // vpand ymm1, ymm1, ymm6
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	QUAD $0x0000b896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb8]
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	QUAD $0x0000d896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xd8]
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	QUAD $0x0000f896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xf8]
-	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
-	LONG $0x6f7ea1c4; WORD $0x324c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r14 + 0x40]
-	QUAD $0x00009c96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x9c]
-	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
-	LONG $0xcedbf5c5 // vpand ymm1, ymm1, ymm6
-	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
-	QUAD $0x0000bc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xbc]
+	LONG $0x504d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm6, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x000094be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x94]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm6, ymm7
+	QUAD $0x0000b4be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xb4]
+	LONG $0x504d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm6, ymm7
+	QUAD $0x0000d4be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xd4]
+	LONG $0x504d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm6, ymm7
+	QUAD $0x0000f4be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xf4]
+	LONG $0x504d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm6, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a34 // vmovdqu ymm6, ymmword ptr [rdx + r13]
+	QUAD $0x000098be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x98]
+	LONG $0xd672cdc5; BYTE $0x06 // vpsrld ymm6, ymm6, 0x6
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm6, ymm7
+	QUAD $0x0000b8be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xb8]
+	LONG $0x504d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm6, ymm7
+	QUAD $0x0000d8be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xd8]
+	LONG $0x504d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm6, ymm7
+	QUAD $0x0000f8be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xf8]
+	LONG $0x504d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm6, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x00009cbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x9c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0xd672cdc5; BYTE $0x06 // vpsrld ymm6, ymm6, 0x6
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xc7 // {vex} vpdpbusd ymm0, ymm6, ymm7
+	QUAD $0x0000bcbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xbc]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
-	QUAD $0x0000dc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xdc]
-	LONG $0x5b7c41c4; BYTE $0xff // vcvtdq2ps ymm15, ymm15
-	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
-	QUAD $0x0000fc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xfc]
-	LONG $0x5b7c41c4; BYTE $0xf6 // vcvtdq2ps ymm14, ymm14
-	LONG $0x507562c4; BYTE $0xd2 // {vex} vpdpbusd ymm10, ymm1, ymm2
-	LONG $0x5b7cc1c4; BYTE $0xc8 // vcvtdq2ps ymm1, ymm8
-	LONG $0xc15b7dc5 // vcvtps2dq ymm8, ymm1
-	QUAD $0x0000b0248c54bdc5; BYTE $0x00 // vandpd ymm1, ymm8, ymmword ptr [rsp + 0xb0]
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xf959c4c5 // vmulps ymm7, ymm7, ymm1
-	LONG $0x7275c1c4; WORD $0x04d0 // vpsrld ymm1, ymm8, 0x4
-	LONG $0xa84542c4; BYTE $0xf3 // vfmadd213ps ymm14, ymm7, ymm11 # ymm14 = (ymm7 * ymm14) + ymm11
-	QUAD $0x0000b0249c6f7ec5; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [rsp + 0xb0]
-	QUAD $0x000001709610fac5 // vmovss xmm2, dword ptr [rsi + 0x170]
-	LONG $0xa845c2c4; BYTE $0xc5 // vfmadd213ps ymm0, ymm7, ymm13 # ymm0 = (ymm7 * ymm0) + ymm13
+	LONG $0x504d62c4; BYTE $0xff // {vex} vpdpbusd ymm15, ymm6, ymm7
+	QUAD $0x0000dcbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xdc]
+	LONG $0x504d62c4; BYTE $0xf7 // {vex} vpdpbusd ymm14, ymm6, ymm7
+	QUAD $0x0000fcbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xfc]
+	LONG $0x504d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm6, ymm7
+	LONG $0x5b7cc1c4; BYTE $0xf0 // vcvtdq2ps ymm6, ymm8
+	LONG $0xc65b7dc5 // vcvtps2dq ymm8, ymm6
+	QUAD $0x00008824b454bdc5; BYTE $0x00 // vandpd ymm6, ymm8, ymmword ptr [rsp + 0x88]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xf659ecc5 // vmulps ymm6, ymm2, ymm6
+	LONG $0xa84dc2c4; BYTE $0xc5 // vfmadd213ps ymm0, ymm6, ymm13 # ymm0 = (ymm6 * ymm0) + ymm13
+	LONG $0x5b7c41c4; BYTE $0xef // vcvtdq2ps ymm13, ymm15
+	LONG $0x5b7c41c4; BYTE $0xfe // vcvtdq2ps ymm15, ymm14
+	QUAD $0x00008824b46f7ec5; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [rsp + 0x88]
+	LONG $0xa84d42c4; BYTE $0xfb // vfmadd213ps ymm15, ymm6, ymm11 # ymm15 = (ymm6 * ymm15) + ymm11
+	QUAD $0x0000c8249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xc8]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	QUAD $0x0000017c86107ac5 // vmovss xmm8, dword ptr [rsi + 0x17c]
-	LONG $0xa84542c4; BYTE $0xfc // vfmadd213ps ymm15, ymm7, ymm12 # ymm15 = (ymm7 * ymm15) + ymm12
-	LONG $0xa84542c4; BYTE $0xd1 // vfmadd213ps ymm10, ymm7, ymm9 # ymm10 = (ymm7 * ymm10) + ymm9
-	QUAD $0x00000178be10fac5 // vmovss xmm7, dword ptr [rsi + 0x178]
-	LONG $0xc9dba5c5 // vpand ymm1, ymm11, ymm1
-	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	QUAD $0x0000d0248c59f4c5; BYTE $0x00 // vmulps ymm1, ymm1, ymmword ptr [rsp + 0xd0]
-	LONG $0x187de2c4; BYTE $0xd2 // vbroadcastss ymm2, xmm2
+	QUAD $0x00000170be10fac5 // vmovss xmm7, dword ptr [rsi + 0x170]
+	LONG $0xa84d42c4; BYTE $0xec // vfmadd213ps ymm13, ymm6, ymm12 # ymm13 = (ymm6 * ymm13) + ymm12
+	LONG $0xa84d42c4; BYTE $0xd1 // vfmadd213ps ymm10, ymm6, ymm9 # ymm10 = (ymm6 * ymm10) + ymm9
+	QUAD $0x0000017c8e107ac5 // vmovss xmm9, dword ptr [rsi + 0x17c]
+	LONG $0x724dc1c4; WORD $0x04d0 // vpsrld ymm6, ymm8, 0x4
+	QUAD $0x0000017886107ac5 // vmovss xmm8, dword ptr [rsi + 0x178]
+	LONG $0xf6db8dc5 // vpand ymm6, ymm14, ymm6
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
-	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
+	LONG $0xf659a4c5 // vmulps ymm6, ymm11, ymm6
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
-	LONG $0xac75e2c4; BYTE $0xd0 // vfnmadd213ps ymm2, ymm1, ymm0 # ymm2 = -(ymm1 * ymm2) + ymm0
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xac4de2c4; BYTE $0xf8 // vfnmadd213ps ymm7, ymm6, ymm0 # ymm7 = -(ymm6 * ymm7) + ymm0
 	QUAD $0x000001748610fac5 // vmovss xmm0, dword ptr [rsi + 0x174]
-	LONG $0xac75c2c4; BYTE $0xfe // vfnmadd213ps ymm7, ymm1, ymm14 # ymm7 = -(ymm1 * ymm7) + ymm14
-	LONG $0xbc7542c4; BYTE $0xd0 // vfnmadd231ps ymm10, ymm1, ymm8 # ymm10 = -(ymm1 * ymm8) + ymm10
+	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
+	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
+	LONG $0xbc4d42c4; BYTE $0xd1 // vfnmadd231ps ymm10, ymm6, ymm9 # ymm10 = -(ymm6 * ymm9) + ymm10
+	QUAD $0x0001108e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x110]
+	LONG $0xac4d42c4; BYTE $0xc7 // vfnmadd213ps ymm8, ymm6, ymm15 # ymm8 = -(ymm6 * ymm8) + ymm15
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xb845c2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm7, ymm9 # ymm5 = (ymm7 * ymm9) + ymm5
+	LONG $0xfa28fcc5 // vmovaps ymm7, ymm2
+	QUAD $0x00011496187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x114]
 	LONG $0x187de2c4; BYTE $0xc0 // vbroadcastss ymm0, xmm0
-	LONG $0xac75c2c4; BYTE $0xc7 // vfnmadd213ps ymm0, ymm1, ymm15 # ymm0 = -(ymm1 * ymm0) + ymm15
-	QUAD $0x0001108e187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rsi + 0x110]
-	LONG $0xb86de2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm1 # ymm5 = (ymm2 * ymm1) + ymm5
-	QUAD $0x0001148e187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rsi + 0x114]
-	LONG $0xb87de2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm0, ymm1 # ymm4 = (ymm0 * ymm1) + ymm4
+	LONG $0xac4dc2c4; BYTE $0xc5 // vfnmadd213ps ymm0, ymm6, ymm13 # ymm0 = -(ymm6 * ymm0) + ymm13
+	LONG $0xb87de2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm0, ymm2 # ymm4 = (ymm0 * ymm2) + ymm4
 	QUAD $0x00011886187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x118]
-	LONG $0x4c10fcc5; WORD $0x7024 // vmovups ymm1, ymmword ptr [rsp + 0x70]
-	LONG $0xb845e2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm7, ymm0 # ymm3 = (ymm7 * ymm0) + ymm3
+	LONG $0x5410fcc5; WORD $0x6824 // vmovups ymm2, ymmword ptr [rsp + 0x68]
+	LONG $0xb83de2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm8, ymm0 # ymm3 = (ymm8 * ymm0) + ymm3
 	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0xb82de2c4; BYTE $0xc8 // vfmadd231ps ymm1, ymm10, ymm0 # ymm1 = (ymm10 * ymm0) + ymm1
-	LONG $0x4c11fcc5; WORD $0x7024 // vmovups ymmword ptr [rsp + 0x70], ymm1
-	LONG $0x4410fcc5; WORD $0x7024 // vmovups ymm0, ymmword ptr [rsp + 0x70]
-	LONG $0x00f98148; WORD $0x0001; BYTE $0x00 // cmp rcx, 0x100
-	LONG $0xfbc3850f; WORD $0xffff // jne 0x17b80 <pq_q2_k+0x9f0>
+	LONG $0xb82de2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm10, ymm0 # ymm2 = (ymm10 * ymm0) + ymm2
+	LONG $0x5411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm2
+	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfbc1850f; WORD $0xffff // jne 0x17bb0 <pq_q2_k+0xa60>
+	WORD $0xc0ff // inc eax
+	LONG $0x40c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x140
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfb8f850f; WORD $0xffff // jne 0x17b90 <pq_q2_k+0xa40>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x40c78148; WORD $0x0005; BYTE $0x00 // add rdi, 0x540
-	LONG $0x40c38149; WORD $0x0005; BYTE $0x00 // add r11, 0x540
-	LONG $0x40c58149; WORD $0x0005; BYTE $0x00 // add r13, 0x540
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb8d8f0f; WORD $0xffff // jg 0x17b70 <pq_q2_k+0x9e0>
-	WORD $0x10eb // jmp 0x17ff5 <pq_q2_k+0xe65>
+	LONG $0xfb5e8f0f; WORD $0xffff // jg 0x17b70 <pq_q2_k+0xa20>
+	WORD $0x10eb // jmp 0x18024 <pq_q2_k+0xed4>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	QUAD $0x000090248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0x90]
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x117cc1c4; WORD $0x012c // vmovups ymmword ptr [r9 + rax], ymm5
+	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf61d840f; WORD $0xffff // je 0x17630 <pq_q2_k+0x4a0>
+	LONG $0xf5e2840f; WORD $0xffff // je 0x17620 <pq_q2_k+0x4d0>
 	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x117cc1c4; WORD $0x0124 // vmovups ymmword ptr [r9 + rax], ymm4
+	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf608820f; WORD $0xffff // jb 0x17630 <pq_q2_k+0x4a0>
+	LONG $0xf5cd820f; WORD $0xffff // jb 0x17620 <pq_q2_k+0x4d0>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x117cc1c4; WORD $0x011c // vmovups ymmword ptr [r9 + rax], ymm3
+	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf5f3820f; WORD $0xffff // jb 0x17630 <pq_q2_k+0x4a0>
+	LONG $0xf5b8820f; WORD $0xffff // jb 0x17620 <pq_q2_k+0x4d0>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
-	LONG $0x117cc1c4; WORD $0x0104 // vmovups ymmword ptr [r9 + rax], ymm0
-	LONG $0xfff5e3e9; BYTE $0xff // jmp 0x17630 <pq_q2_k+0x4a0>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf226840f; WORD $0xffff // je 0x17280 <pq_q2_k+0xf0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
-	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0xfff213e9; BYTE $0xff // jmp 0x17280 <pq_q2_k+0xf0>
-	LONG $0xf0c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xf0
+	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
+	LONG $0xfff5a8e9; BYTE $0xff // jmp 0x17620 <pq_q2_k+0x4d0>
+	LONG $0xe8c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xe8
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -6127,7 +6197,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
 	// pq_q3_k: +32912
 	BYTE $0x55 // push rbp
@@ -6137,23 +6207,24 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x08ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x108
-	WORD $0x894c; BYTE $0xcb // mov rbx, r9
-	LONG $0x10fbc148 // sar rbx, 0x10
+	WORD $0x894d; BYTE $0xcf // mov r15, r9
+	LONG $0x10ffc149 // sar r15, 0x10
 	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
 	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x244c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r9
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x0fbe8e0f; WORD $0x0000 // jle 0x19087 <pq_q3_k+0xff7>
+	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x10138e0f; WORD $0x0000 // jle 0x190dc <pq_q3_k+0x104c>
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	QUAD $0x00135a15197d62c4; BYTE $0x00 // vbroadcastsd ymm10, qword ptr [rip + 0x135a] # 0x19438 <quant_x+0x398>
-	QUAD $0x00135915597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0x1359] # 0x19440 <quant_x+0x3a0>
-	QUAD $0x0013270d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0x1327] # 0x19417 <quant_x+0x377>
-	LONG $0x54b60f44; WORD $0x2824 // movzx r10d, byte ptr [rsp + 0x28]
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
+	QUAD $0x0013da0d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x13da] # 0x194b8 <quant_x+0x3b8>
+	QUAD $0x0013d91d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x13d9] # 0x194c0 <quant_x+0x3c0>
+	QUAD $0x0013a7152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x13a7] # 0x19497 <quant_x+0x397>
+	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
+	WORD $0x894d; BYTE $0xc1 // mov r9, r8
+	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x03e8c148 // shr rax, 0x3
 	LONG $0x40c06948; WORD $0x0007; BYTE $0x00 // imul rax, rax, 0x740
@@ -6161,8 +6232,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
 	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	QUAD $0x0000a82494117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa8], ymm10
-	QUAD $0x00008824947ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x88], ymm2
+	QUAD $0x0000a8248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa8], ymm1
+	QUAD $0x000088249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm11
 	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
 	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
@@ -6174,709 +6245,730 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	LONG $0x40918d48; WORD $0x0001; BYTE $0x00 // lea rdx, [rcx + 0x140]
-	LONG $0x40418d48 // lea rax, [rcx + 0x40]
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x2eeb // jmp 0x181aa <pq_q3_k+0x11a>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x24748b48; BYTE $0x50 // mov rsi, qword ptr [rsp + 0x50]
+	WORD $0x25eb // jmp 0x18192 <pq_q3_k+0x102>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
 	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
 	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
-	LONG $0x24340148 // add qword ptr [rsp], rsi
-	LONG $0x24740148; BYTE $0x20 // add qword ptr [rsp + 0x20], rsi
-	LONG $0xff598d48 // lea rbx, [rcx - 0x1]
-	WORD $0x0148; BYTE $0xf2 // add rdx, rsi
+	LONG $0x24140148 // add qword ptr [rsp], rdx
+	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0edd8e0f; WORD $0x0000 // jle 0x19087 <pq_q3_k+0xff7>
-	QUAD $0x00000100282444f7 // test dword ptr [rsp + 0x28], 0x100
-	LONG $0x245c8948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rbx
-	LONG $0x03e3850f; WORD $0x0000 // jne 0x185a0 <pq_q3_k+0x510>
+	LONG $0x0f4a8e0f; WORD $0x0000 // jle 0x190dc <pq_q3_k+0x104c>
+	QUAD $0x00000100202444f7 // test dword ptr [rsp + 0x20], 0x100
+	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
+	LONG $0x044b850f; WORD $0x0000 // jne 0x185f0 <pq_q3_k+0x560>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x0e9d8e0f; WORD $0x0000 // jle 0x19067 <pq_q3_k+0xfd7>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x0058b941; WORD $0x0000 // mov r9d, 0x58
-	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x04188e0f; WORD $0x0000 // jle 0x185ce <pq_q3_k+0x53e>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [rax]
+	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xff31 // xor edi, edi
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xdb31 // xor ebx, ebx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x217da2c4; WORD $0x0e4c; BYTE $0xe8 // vpmovsxbd ymm1, qword ptr [rsi + r9 - 0x18]
-	LONG $0x217da2c4; WORD $0x0e6c; BYTE $0xf8 // vpmovsxbd ymm5, qword ptr [rsi + r9 - 0x8]
-	LONG $0x137de2c4; BYTE $0x06 // vcvtph2ps ymm0, xmmword ptr [rsi]
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xc959fcc5 // vmulps ymm1, ymm0, ymm1
-	LONG $0xc559fcc5 // vmulps ymm0, ymm0, ymm5
-	LONG $0x6f6ef9c5; BYTE $0x28 // vmovd xmm5, dword ptr [rdi + 0x28]
-	QUAD $0x00000080b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x80]
-	LONG $0x3154acc5 // vandps ymm6, ymm10, ymmword ptr [rcx]
-	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
-	LONG $0x4755c2c4; BYTE $0xe9 // vpsllvd ymm5, ymm5, ymm9
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x00000080b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x80]
-	LONG $0x7154acc5; BYTE $0x40 // vandps ymm6, ymm10, ymmword ptr [rcx + 0x40]
-	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [rdi + 0x4]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x316ffec5 // vmovdqu ymm6, ymmword ptr [rcx]
-	QUAD $0x00000080b9dbedc5 // vpand ymm7, ymm2, ymmword ptr [rcx + 0x80]
-	LONG $0xd672cdc5; BYTE $0x02 // vpsrld ymm6, ymm6, 0x2
-	LONG $0xf6dbadc5 // vpand ymm6, ymm10, ymm6
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [rdi + 0x8]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x716ffec5; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [rcx + 0x40]
-	QUAD $0x00000080b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x80]
-	LONG $0xd672cdc5; BYTE $0x02 // vpsrld ymm6, ymm6, 0x2
-	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
-	LONG $0xf6dbadc5 // vpand ymm6, ymm10, ymm6
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [rdi + 0xc]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xcd59f4c5 // vmulps ymm1, ymm1, ymm5
-	LONG $0x6f6ef9c5; BYTE $0x2c // vmovd xmm5, dword ptr [rdi + 0x2c]
-	LONG $0x316ffec5 // vmovdqu ymm6, ymmword ptr [rcx]
-	QUAD $0x00000080b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x80]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
-	LONG $0x4755c2c4; BYTE $0xe9 // vpsllvd ymm5, ymm5, ymm9
-	LONG $0xf6dbadc5 // vpand ymm6, ymm10, ymm6
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x107f // vpbroadcastd ymm7, dword ptr [rdi + 0x10]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x716ffec5; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [rcx + 0x40]
-	QUAD $0x00000080b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x80]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
-	LONG $0xf6dbadc5 // vpand ymm6, ymm10, ymm6
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x316ffec5 // vmovdqu ymm6, ymmword ptr [rcx]
-	QUAD $0x00000080b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x80]
-	LONG $0xd672cdc5; BYTE $0x06 // vpsrld ymm6, ymm6, 0x6
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf6dbadc5 // vpand ymm6, ymm10, ymm6
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [rdi + 0x18]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x716ffec5; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [rcx + 0x40]
-	QUAD $0x00000080b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0x80]
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	LONG $0xc0c38149; WORD $0x0000; BYTE $0x00 // add r11, 0xc0
-	LONG $0xd672cdc5; BYTE $0x06 // vpsrld ymm6, ymm6, 0x6
-	LONG $0xd772c5c5; BYTE $0x05 // vpsrld ymm7, ymm7, 0x5
-	LONG $0xf6dbadc5 // vpand ymm6, ymm10, ymm6
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x1c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x1c]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xa87de2c4; BYTE $0xe9 // vfmadd213ps ymm5, ymm0, ymm1 # ymm5 = (ymm0 * ymm5) + ymm1
-	LONG $0x187de2c4; WORD $0x2047 // vbroadcastss ymm0, dword ptr [rdi + 0x20]
-	LONG $0x217da2c4; WORD $0x0e4c; BYTE $0xf0 // vpmovsxbd ymm1, qword ptr [rsi + r9 - 0x10]
-	LONG $0xb855e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm5, ymm0 # ymm4 = (ymm5 * ymm0) + ymm4
-	LONG $0x217da2c4; WORD $0x0e2c // vpmovsxbd ymm5, qword ptr [rsi + r9]
-	LONG $0x137de2c4; WORD $0x1046 // vcvtph2ps ymm0, xmmword ptr [rsi + 0x10]
-	LONG $0x20c18349 // add r9, 0x20
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xc959fcc5 // vmulps ymm1, ymm0, ymm1
-	LONG $0xc559fcc5 // vmulps ymm0, ymm0, ymm5
-	LONG $0x6f6ef9c5; BYTE $0x28 // vmovd xmm5, dword ptr [rdi + 0x28]
-	QUAD $0x000000a0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xa0]
-	LONG $0x71dbadc5; BYTE $0x20 // vpand ymm6, ymm10, ymmword ptr [rcx + 0x20]
-	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
-	LONG $0x4755c2c4; BYTE $0xe9 // vpsllvd ymm5, ymm5, ymm9
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x000000a0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xa0]
-	LONG $0x71dbadc5; BYTE $0x60 // vpand ymm6, ymm10, ymmword ptr [rcx + 0x60]
-	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [rdi + 0x4]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x716ffec5; BYTE $0x20 // vmovdqu ymm6, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000a0b9dbedc5 // vpand ymm7, ymm2, ymmword ptr [rcx + 0xa0]
-	LONG $0xd672cdc5; BYTE $0x02 // vpsrld ymm6, ymm6, 0x2
-	LONG $0xf6dbadc5 // vpand ymm6, ymm10, ymm6
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [rdi + 0x8]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x716ffec5; BYTE $0x60 // vmovdqu ymm6, ymmword ptr [rcx + 0x60]
-	QUAD $0x000000a0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xa0]
-	LONG $0xd672cdc5; BYTE $0x02 // vpsrld ymm6, ymm6, 0x2
-	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
-	LONG $0xf6dbadc5 // vpand ymm6, ymm10, ymm6
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [rdi + 0xc]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xcd59f4c5 // vmulps ymm1, ymm1, ymm5
-	LONG $0x6f6ef9c5; BYTE $0x2c // vmovd xmm5, dword ptr [rdi + 0x2c]
-	LONG $0x716ffec5; BYTE $0x20 // vmovdqu ymm6, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000a0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xa0]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
-	LONG $0x4755c2c4; BYTE $0xe9 // vpsllvd ymm5, ymm5, ymm9
-	LONG $0xf6dbadc5 // vpand ymm6, ymm10, ymm6
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x107f // vpbroadcastd ymm7, dword ptr [rdi + 0x10]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x716ffec5; BYTE $0x60 // vmovdqu ymm6, ymmword ptr [rcx + 0x60]
-	QUAD $0x000000a0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xa0]
-	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
-	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
-	LONG $0xf6dbadc5 // vpand ymm6, ymm10, ymm6
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x716ffec5; BYTE $0x20 // vmovdqu ymm6, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000a0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xa0]
-	LONG $0xd672cdc5; BYTE $0x06 // vpsrld ymm6, ymm6, 0x6
-	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
-	LONG $0xf6dbadc5 // vpand ymm6, ymm10, ymm6
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x587de2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [rdi + 0x18]
-	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x716ffec5; BYTE $0x60 // vmovdqu ymm6, ymmword ptr [rcx + 0x60]
-	QUAD $0x000000a0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xa0]
-	LONG $0x587d62c4; WORD $0x1c47 // vpbroadcastd ymm8, dword ptr [rdi + 0x1c]
-	LONG $0xd672cdc5; BYTE $0x06 // vpsrld ymm6, ymm6, 0x6
-	LONG $0xd772c5c5; BYTE $0x05 // vpsrld ymm7, ymm7, 0x5
-	LONG $0xf6dbadc5 // vpand ymm6, ymm10, ymm6
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
-	LONG $0xf6ebc5c5 // vpor ymm6, ymm7, ymm6
-	LONG $0x504dc2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm6, ymm8
-	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0xa87de2c4; BYTE $0xe9 // vfmadd213ps ymm5, ymm0, ymm1 # ymm5 = (ymm0 * ymm5) + ymm1
-	LONG $0x187de2c4; WORD $0x204f // vbroadcastss ymm1, dword ptr [rdi + 0x20]
-	LONG $0x30c78348 // add rdi, 0x30
-	LONG $0xb855e2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm5, ymm1 # ymm3 = (ymm5 * ymm1) + ymm3
-	LONG $0x58f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x158
-	LONG $0xfc82850f; WORD $0xffff // jne 0x181f0 <pq_q3_k+0x160>
-	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
-	LONG $0x40c68148; WORD $0x0007; BYTE $0x00 // add rsi, 0x740
-	LONG $0x07400548; WORD $0x0000 // add rax, 0x740
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0xfc548f0f; WORD $0xffff // jg 0x181e0 <pq_q3_k+0x150>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x0adf850f; WORD $0x0000 // jne 0x19074 <pq_q3_k+0xfe4>
-	LONG $0xfffbe6e9; BYTE $0xff // jmp 0x18180 <pq_q3_k+0xf0>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0x1eeb // jmp 0x185c6 <pq_q3_k+0x536>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x01c4f641 // test r12b, 0x1
-	LONG $0x0000bc41; WORD $0x0000 // mov r12d, 0x0
-	LONG $0xfbba840f; WORD $0xffff // je 0x18180 <pq_q3_k+0xf0>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x04c18e0f; WORD $0x0000 // jle 0x18a90 <pq_q3_k+0xa00>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	QUAD $0x00000000f50c8d4e // lea r9, [8*r14]
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0x05e7c149 // shl r15, 0x5
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	LONG $0xf01c8d4a // lea rbx, [rax + 8*r14]
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x0000a824946ffec5; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [rsp + 0xa8]
-	QUAD $0x000088249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0x88]
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
-	LONG $0x217de2c4; WORD $0x0304 // vpmovsxbd ymm0, qword ptr [rbx + rax]
-	WORD $0x894c; BYTE $0xdd // mov rbp, r11
-	LONG $0x137da2c4; WORD $0x4e3c // vcvtph2ps ymm7, xmmword ptr [rsi + 2*r9]
-	LONG $0xc0c38149; WORD $0x0000; BYTE $0x00 // add r11, 0xc0
-	QUAD $0x0000e824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xe8], ymm0
-	LONG $0x217de2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + rax + 0x10]
-	LONG $0x20c08348 // add rax, 0x20
-	QUAD $0x0000c824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xc8], ymm0
-	QUAD $0x00000140876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x140]
-	LONG $0x477dc2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm9
-	LONG $0x587d62c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm0
-	QUAD $0x00000144876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x144]
-	LONG $0x477dc2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm9
-	LONG $0x587d62c4; BYTE $0xd8 // vpbroadcastd ymm11, xmm0
-	QUAD $0x00000148876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x148]
-	LONG $0x477dc2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm9
-	LONG $0x587d62c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm0
-	QUAD $0x0000014c876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x14c]
-	QUAD $0x00803d8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rbp + r15 + 0x80]
-	LONG $0x477dc2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm9
-	LONG $0xf172f5c5; BYTE $0x02 // vpslld ymm1, ymm1, 0x2
-	LONG $0x587d62c4; BYTE $0xe8 // vpbroadcastd ymm13, xmm0
-	LONG $0xdb6da1c4; WORD $0x3d44; BYTE $0x00 // vpand ymm0, ymm2, ymmword ptr [rbp + r15]
-	LONG $0xcbdbf5c5 // vpand ymm1, ymm1, ymm3
-	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
-	LONG $0x587de2c4; BYTE $0x0f // vpbroadcastd ymm1, dword ptr [rdi]
-	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x204f // vpbroadcastd ymm1, dword ptr [rdi + 0x20]
-	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x404f // vpbroadcastd ymm1, dword ptr [rdi + 0x40]
-	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x604f // vpbroadcastd ymm1, dword ptr [rdi + 0x60]
-	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
-	QUAD $0x00803d8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rbp + r15 + 0x80]
-	LONG $0xdb6da1c4; WORD $0x3d44; BYTE $0x40 // vpand ymm0, ymm2, ymmword ptr [rbp + r15 + 0x40]
-	LONG $0xc9fef5c5 // vpaddd ymm1, ymm1, ymm1
-	LONG $0xcbdbf5c5 // vpand ymm1, ymm1, ymm3
-	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
-	LONG $0x587de2c4; WORD $0x044f // vpbroadcastd ymm1, dword ptr [rdi + 0x4]
-	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x244f // vpbroadcastd ymm1, dword ptr [rdi + 0x24]
-	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x444f // vpbroadcastd ymm1, dword ptr [rdi + 0x44]
-	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x644f // vpbroadcastd ymm1, dword ptr [rdi + 0x64]
-	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
-	LONG $0x6f7ea1c4; WORD $0x3d44; BYTE $0x00 // vmovdqu ymm0, ymmword ptr [rbp + r15]
-	QUAD $0x00803d8cdb65a1c4; WORD $0x0000 // vpand ymm1, ymm3, ymmword ptr [rbp + r15 + 0x80]
-	LONG $0xd072fdc5; BYTE $0x02 // vpsrld ymm0, ymm0, 0x2
-	LONG $0xc2dbfdc5 // vpand ymm0, ymm0, ymm2
-	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
-	LONG $0x587de2c4; WORD $0x084f // vpbroadcastd ymm1, dword ptr [rdi + 0x8]
-	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x284f // vpbroadcastd ymm1, dword ptr [rdi + 0x28]
-	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x484f // vpbroadcastd ymm1, dword ptr [rdi + 0x48]
-	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x684f // vpbroadcastd ymm1, dword ptr [rdi + 0x68]
-	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
-	LONG $0x6f7ea1c4; WORD $0x3d44; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [rbp + r15 + 0x40]
-	QUAD $0x00803d8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rbp + r15 + 0x80]
-	LONG $0xd072fdc5; BYTE $0x02 // vpsrld ymm0, ymm0, 0x2
-	LONG $0xd172f5c5; BYTE $0x01 // vpsrld ymm1, ymm1, 0x1
-	LONG $0xc2dbfdc5 // vpand ymm0, ymm0, ymm2
-	LONG $0xcbdbf5c5 // vpand ymm1, ymm1, ymm3
-	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
-	LONG $0x587de2c4; WORD $0x0c4f // vpbroadcastd ymm1, dword ptr [rdi + 0xc]
-	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x2c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x2c]
-	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x4c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x4c]
-	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
-	LONG $0x587de2c4; WORD $0x6c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x6c]
-	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
-	QUAD $0x00000160876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x160]
-	QUAD $0x0000016c8f6ef9c5 // vmovd xmm1, dword ptr [rdi + 0x16c]
-	LONG $0x477dc2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm9
-	LONG $0x4775c2c4; BYTE $0xc9 // vpsllvd ymm1, ymm1, ymm9
-	LONG $0x587d62c4; BYTE $0xf0 // vpbroadcastd ymm14, xmm0
-	QUAD $0x00000164876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x164]
-	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	LONG $0x477dc2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm9
-	LONG $0x587d62c4; BYTE $0xf8 // vpbroadcastd ymm15, xmm0
-	QUAD $0x00000168876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x168]
-	LONG $0x6f7e21c4; WORD $0x3d44; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [rbp + r15]
-	LONG $0x477dc2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm9
-	QUAD $0x00803d8c6f7e21c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [rbp + r15 + 0x80]
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc2db3dc5 // vpand ymm8, ymm8, ymm2
-	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
+	LONG $0x5b148d48 // lea rdx, [rbx + 2*rbx]
+	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0x416e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rcx + 0x28]
+	LONG $0x217de2c4; WORD $0x1804 // vpmovsxbd ymm0, qword ptr [rax + rbx]
+	LONG $0x06e2c148 // shl rdx, 0x6
+	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
+	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xf859d4c5 // vmulps ymm7, ymm5, ymm0
+	LONG $0x217de2c4; WORD $0x1844; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x10]
+	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
+	LONG $0x547441c4; WORD $0x404e // vandps ymm9, ymm1, ymmword ptr [r14 + 0x40]
+	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; BYTE $0x11 // vpbroadcastd ymm10, dword ptr [rcx]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
+	QUAD $0x0000808e547441c4; BYTE $0x00 // vandps ymm9, ymm1, ymmword ptr [r14 + 0x80]
+	LONG $0xfe2d41c4; BYTE $0xd2 // vpaddd ymm10, ymm10, ymm10
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0451 // vpbroadcastd ymm10, dword ptr [rcx + 0x4]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; WORD $0x404e // vmovdqu ymm9, ymmword ptr [r14 + 0x40]
+	LONG $0xdb2541c4; BYTE $0x16 // vpand ymm10, ymm11, ymmword ptr [r14]
 	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
-	LONG $0xcbdb35c5 // vpand ymm9, ymm9, ymm3
-	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
-	LONG $0x587d62c4; WORD $0x104f // vpbroadcastd ymm9, dword ptr [rdi + 0x10]
-	LONG $0x503d42c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x304f // vpbroadcastd ymm9, dword ptr [rdi + 0x30]
-	LONG $0x503d42c4; BYTE $0xf9 // {vex} vpdpbusd ymm15, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x504f // vpbroadcastd ymm9, dword ptr [rdi + 0x50]
-	LONG $0x503dc2c4; BYTE $0xc1 // {vex} vpdpbusd ymm0, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x704f // vpbroadcastd ymm9, dword ptr [rdi + 0x70]
-	LONG $0x503dc2c4; BYTE $0xc9 // {vex} vpdpbusd ymm1, ymm8, ymm9
-	LONG $0x6f7e21c4; WORD $0x3d44; BYTE $0x40 // vmovdqu ymm8, ymmword ptr [rbp + r15 + 0x40]
-	QUAD $0x00803d8c6f7e21c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [rbp + r15 + 0x80]
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0851 // vpbroadcastd ymm10, dword ptr [rcx + 0x8]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
+	QUAD $0x000080966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x80]
+	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
+	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x0c51 // vpbroadcastd ymm10, dword ptr [rcx + 0xc]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
+	LONG $0x416e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rcx + 0x2c]
+	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
+	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1051 // vpbroadcastd ymm10, dword ptr [rcx + 0x10]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
+	QUAD $0x000080966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x80]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
-	LONG $0xc2db3dc5 // vpand ymm8, ymm8, ymm2
-	LONG $0xcbdb35c5 // vpand ymm9, ymm9, ymm3
-	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
-	LONG $0x587d62c4; WORD $0x144f // vpbroadcastd ymm9, dword ptr [rdi + 0x14]
-	LONG $0x503d42c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x344f // vpbroadcastd ymm9, dword ptr [rdi + 0x34]
-	LONG $0x503d42c4; BYTE $0xf9 // {vex} vpdpbusd ymm15, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x544f // vpbroadcastd ymm9, dword ptr [rdi + 0x54]
-	LONG $0x503dc2c4; BYTE $0xc1 // {vex} vpdpbusd ymm0, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x744f // vpbroadcastd ymm9, dword ptr [rdi + 0x74]
-	LONG $0x503dc2c4; BYTE $0xc9 // {vex} vpdpbusd ymm1, ymm8, ymm9
-	LONG $0x6f7e21c4; WORD $0x3d44; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [rbp + r15]
-	QUAD $0x00803d8c6f7e21c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [rbp + r15 + 0x80]
-	LONG $0x723dc1c4; WORD $0x06d0 // vpsrld ymm8, ymm8, 0x6
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1451 // vpbroadcastd ymm10, dword ptr [rcx + 0x14]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
+	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
+	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xc2db3dc5 // vpand ymm8, ymm8, ymm2
-	LONG $0xcbdb35c5 // vpand ymm9, ymm9, ymm3
-	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
-	LONG $0x587d62c4; WORD $0x184f // vpbroadcastd ymm9, dword ptr [rdi + 0x18]
-	LONG $0x503d42c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x384f // vpbroadcastd ymm9, dword ptr [rdi + 0x38]
-	LONG $0x503d42c4; BYTE $0xf9 // {vex} vpdpbusd ymm15, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x584f // vpbroadcastd ymm9, dword ptr [rdi + 0x58]
-	LONG $0x503dc2c4; BYTE $0xc1 // {vex} vpdpbusd ymm0, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x784f // vpbroadcastd ymm9, dword ptr [rdi + 0x78]
-	LONG $0x503dc2c4; BYTE $0xc9 // {vex} vpdpbusd ymm1, ymm8, ymm9
-	LONG $0x6f7e21c4; WORD $0x3d44; BYTE $0x40 // vmovdqu ymm8, ymmword ptr [rbp + r15 + 0x40]
-	QUAD $0x00803d8c6f7e21c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [rbp + r15 + 0x80]
-	LONG $0x723dc1c4; WORD $0x06d0 // vpsrld ymm8, ymm8, 0x6
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1851 // vpbroadcastd ymm10, dword ptr [rcx + 0x18]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
+	QUAD $0x000080966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x80]
+	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
 	LONG $0x7235c1c4; WORD $0x05d1 // vpsrld ymm9, ymm9, 0x5
-	LONG $0xc2db3dc5 // vpand ymm8, ymm8, ymm2
-	LONG $0xcbdb35c5 // vpand ymm9, ymm9, ymm3
-	LONG $0xeb3541c4; BYTE $0xc0 // vpor ymm8, ymm9, ymm8
-	LONG $0x587d62c4; WORD $0x1c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x1c]
-	LONG $0x503d42c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x3c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x3c]
-	LONG $0x503d42c4; BYTE $0xf9 // {vex} vpdpbusd ymm15, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x5c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x5c]
-	LONG $0x503dc2c4; BYTE $0xc1 // {vex} vpdpbusd ymm0, ymm8, ymm9
-	LONG $0x587d62c4; WORD $0x7c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x7c]
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1c51 // vpbroadcastd ymm10, dword ptr [rcx + 0x1c]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
+	LONG $0x187de2c4; WORD $0x2041 // vbroadcastss ymm0, dword ptr [rcx + 0x20]
+	LONG $0xb83de2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm8, ymm0 # ymm4 = (ymm8 * ymm0) + ymm4
+	LONG $0x217de2c4; WORD $0x1844; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x8]
+	LONG $0x416e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rcx + 0x28]
+	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
+	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x503dc2c4; BYTE $0xc9 // {vex} vpdpbusd ymm1, ymm8, ymm9
-	QUAD $0x0000e824845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xe8]
-	QUAD $0x0000c8248c5b7cc5; BYTE $0x00 // vcvtdq2ps ymm9, ymmword ptr [rsp + 0xc8]
-	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0xc7593cc5 // vmulps ymm8, ymm8, ymm7
-	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
-	LONG $0x5b7c41c4; BYTE $0xca // vcvtdq2ps ymm9, ymm10
-	LONG $0x5b7c41c4; BYTE $0xd3 // vcvtdq2ps ymm10, ymm11
-	LONG $0x5b7c41c4; BYTE $0xdc // vcvtdq2ps ymm11, ymm12
-	LONG $0x5b7c41c4; BYTE $0xe5 // vcvtdq2ps ymm12, ymm13
-	LONG $0x5b7c41c4; BYTE $0xee // vcvtdq2ps ymm13, ymm14
-	LONG $0x593c41c4; BYTE $0xc9 // vmulps ymm9, ymm8, ymm9
-	LONG $0x593c41c4; BYTE $0xd2 // vmulps ymm10, ymm8, ymm10
-	LONG $0x593c41c4; BYTE $0xdb // vmulps ymm11, ymm8, ymm11
-	LONG $0x593c41c4; BYTE $0xc4 // vmulps ymm8, ymm8, ymm12
-	LONG $0xa84542c4; BYTE $0xe9 // vfmadd213ps ymm13, ymm7, ymm9 # ymm13 = (ymm7 * ymm13) + ymm9
-	LONG $0x5b7c41c4; BYTE $0xcf // vcvtdq2ps ymm9, ymm15
-	LONG $0xa845c2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm7, ymm8 # ymm1 = (ymm7 * ymm1) + ymm8
-	QUAD $0x00010487187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rdi + 0x104]
-	LONG $0xa845c2c4; BYTE $0xc3 // vfmadd213ps ymm0, ymm7, ymm11 # ymm0 = (ymm7 * ymm0) + ymm11
-	LONG $0xa84542c4; BYTE $0xca // vfmadd213ps ymm9, ymm7, ymm10 # ymm9 = (ymm7 * ymm9) + ymm10
-	QUAD $0x00010097187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x100]
-	LONG $0xb835c2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm9, ymm8 # ymm5 = (ymm9 * ymm8) + ymm5
-	LONG $0x44107cc5; WORD $0x6824 // vmovups ymm8, ymmword ptr [rsp + 0x68]
-	QUAD $0x000a090d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0xa09] # 0x19417 <quant_x+0x377>
-	LONG $0xb815c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm13, ymm10 # ymm6 = (ymm13 * ymm10) + ymm6
-	QUAD $0x00010897187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x108]
-	LONG $0xb87dc2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm0, ymm10 # ymm4 = (ymm0 * ymm10) + ymm4
-	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
-	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0xb87562c4; BYTE $0xc0 // vfmadd231ps ymm8, ymm1, ymm0 # ymm8 = (ymm1 * ymm0) + ymm8
-	LONG $0x44117cc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm8
-	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
-	LONG $0x01003d48; WORD $0x0000 // cmp rax, 0x100
-	LONG $0xfbe2850f; WORD $0xffff // jne 0x18630 <pq_q3_k+0x5a0>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x40c68148; WORD $0x0007; BYTE $0x00 // add rsi, 0x740
-	LONG $0x40c18148; WORD $0x0007; BYTE $0x00 // add rcx, 0x740
-	LONG $0x40c38148; WORD $0x0007; BYTE $0x00 // add rbx, 0x740
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb9c8f0f; WORD $0xffff // jg 0x18610 <pq_q3_k+0x580>
-	QUAD $0x0000a82494107cc5; BYTE $0x00 // vmovups ymm10, ymmword ptr [rsp + 0xa8]
-	QUAD $0x00008824946ffec5; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [rsp + 0x88]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2575 // jne 0x18ab0 <pq_q3_k+0xa20>
-	LONG $0xfffb20e9; BYTE $0xff // jmp 0x185b0 <pq_q3_k+0x520>
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0x05e7c149 // shl r15, 0x5
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfb00840f; WORD $0xffff // je 0x185b0 <pq_q3_k+0x520>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x381c8d4a // lea rbx, [rax + r15]
-	LONG $0x3311fcc5 // vmovups ymmword ptr [rbx], ymm6
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfae9820f; WORD $0xffff // jb 0x185b0 <pq_q3_k+0x520>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x2c11fcc5; BYTE $0x83 // vmovups ymmword ptr [rbx + 4*rax], ymm5
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfad5820f; WORD $0xffff // jb 0x185b0 <pq_q3_k+0x520>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x2411fcc5; BYTE $0xc3 // vmovups ymmword ptr [rbx + 8*rax], ymm4
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfac1820f; WORD $0xffff // jb 0x185b0 <pq_q3_k+0x520>
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
-	LONG $0x0411fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm0
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfaad820f; WORD $0xffff // jb 0x185b0 <pq_q3_k+0x520>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x04ee8e0f; WORD $0x0000 // jle 0x18ffa <pq_q3_k+0xf6a>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	WORD $0x8948; BYTE $0xd5 // mov rbp, rdx
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	LONG $0xf00c8d4e // lea r9, [rax + 8*r14]
-	LONG $0x03e6c149 // shl r14, 0x3
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	QUAD $0x0000a824946ffec5; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [rsp + 0xa8]
-	QUAD $0x00008824846f7ec5; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [rsp + 0x88]
-	WORD $0x8949; BYTE $0xeb // mov r11, rbp
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
-	LONG $0x217dc2c4; WORD $0x0104 // vpmovsxbd ymm0, qword ptr [r9 + rax]
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	LONG $0x137da2c4; WORD $0x773c // vcvtph2ps ymm7, xmmword ptr [rdi + 2*r14]
-	LONG $0xc0c38149; WORD $0x0000; BYTE $0x00 // add r11, 0xc0
-	QUAD $0x0000e824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xe8], ymm0
-	LONG $0x217dc2c4; WORD $0x0144; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r9 + rax + 0x10]
-	LONG $0x20c08348 // add rax, 0x20
-	QUAD $0x0000c824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xc8], ymm0
-	QUAD $0x00000150866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x150]
-	LONG $0x477dc2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm9
-	LONG $0x587d62c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm0
-	QUAD $0x00000154866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x154]
-	LONG $0x477dc2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm9
-	LONG $0x587d62c4; BYTE $0xd8 // vpbroadcastd ymm11, xmm0
-	QUAD $0x00000158866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x158]
-	LONG $0x477dc2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm9
-	LONG $0x587d62c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm0
-	QUAD $0x0000015c866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x15c]
-	QUAD $0x0080399c6f7ea1c4; WORD $0x0000 // vmovdqu ymm3, ymmword ptr [rcx + r15 + 0x80]
-	LONG $0x477dc2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm9
-	LONG $0xf372e5c5; BYTE $0x02 // vpslld ymm3, ymm3, 0x2
-	LONG $0x587d62c4; BYTE $0xe8 // vpbroadcastd ymm13, xmm0
-	LONG $0xdb6da1c4; WORD $0x3904 // vpand ymm0, ymm2, ymmword ptr [rcx + r15]
-	LONG $0xdbdbbdc5 // vpand ymm3, ymm8, ymm3
-	LONG $0xc0ebe5c5 // vpor ymm0, ymm3, ymm0
-	QUAD $0x0000809e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x80]
-	LONG $0x507d62c4; BYTE $0xd3 // {vex} vpdpbusd ymm10, ymm0, ymm3
-	QUAD $0x0000a09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xa0]
-	LONG $0x507d62c4; BYTE $0xdb // {vex} vpdpbusd ymm11, ymm0, ymm3
-	QUAD $0x0000c09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xc0]
-	LONG $0x507d62c4; BYTE $0xe3 // {vex} vpdpbusd ymm12, ymm0, ymm3
-	QUAD $0x0000e09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xe0]
-	LONG $0x507d62c4; BYTE $0xeb // {vex} vpdpbusd ymm13, ymm0, ymm3
-	QUAD $0x0080399c6f7ea1c4; WORD $0x0000 // vmovdqu ymm3, ymmword ptr [rcx + r15 + 0x80]
-	LONG $0xdb6da1c4; WORD $0x3944; BYTE $0x40 // vpand ymm0, ymm2, ymmword ptr [rcx + r15 + 0x40]
-	LONG $0xdbfee5c5 // vpaddd ymm3, ymm3, ymm3
-	LONG $0xdbdbbdc5 // vpand ymm3, ymm8, ymm3
-	LONG $0xc0ebe5c5 // vpor ymm0, ymm3, ymm0
-	QUAD $0x0000849e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x84]
-	LONG $0x507d62c4; BYTE $0xd3 // {vex} vpdpbusd ymm10, ymm0, ymm3
-	QUAD $0x0000a49e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xa4]
-	LONG $0x507d62c4; BYTE $0xdb // {vex} vpdpbusd ymm11, ymm0, ymm3
-	QUAD $0x0000c49e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xc4]
-	LONG $0x507d62c4; BYTE $0xe3 // {vex} vpdpbusd ymm12, ymm0, ymm3
-	QUAD $0x0000e49e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xe4]
-	LONG $0x507d62c4; BYTE $0xeb // {vex} vpdpbusd ymm13, ymm0, ymm3
-	LONG $0x6f7ea1c4; WORD $0x3904 // vmovdqu ymm0, ymmword ptr [rcx + r15]
-	QUAD $0x0080399cdb3da1c4; WORD $0x0000 // vpand ymm3, ymm8, ymmword ptr [rcx + r15 + 0x80]
-	LONG $0xd072fdc5; BYTE $0x02 // vpsrld ymm0, ymm0, 0x2
-	LONG $0xc2dbfdc5 // vpand ymm0, ymm0, ymm2
-	LONG $0xc0ebe5c5 // vpor ymm0, ymm3, ymm0
-	QUAD $0x0000889e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x88]
-	LONG $0x507d62c4; BYTE $0xd3 // {vex} vpdpbusd ymm10, ymm0, ymm3
-	QUAD $0x0000a89e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xa8]
-	LONG $0x507d62c4; BYTE $0xdb // {vex} vpdpbusd ymm11, ymm0, ymm3
-	QUAD $0x0000c89e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xc8]
-	LONG $0x507d62c4; BYTE $0xe3 // {vex} vpdpbusd ymm12, ymm0, ymm3
-	QUAD $0x0000e89e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xe8]
-	LONG $0x507d62c4; BYTE $0xeb // {vex} vpdpbusd ymm13, ymm0, ymm3
-	LONG $0x6f7ea1c4; WORD $0x3944; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [rcx + r15 + 0x40]
-	QUAD $0x0080399c6f7ea1c4; WORD $0x0000 // vmovdqu ymm3, ymmword ptr [rcx + r15 + 0x80]
-	LONG $0xd072fdc5; BYTE $0x02 // vpsrld ymm0, ymm0, 0x2
-	LONG $0xd372e5c5; BYTE $0x01 // vpsrld ymm3, ymm3, 0x1
-	LONG $0xc2dbfdc5 // vpand ymm0, ymm0, ymm2
-	LONG $0xdbdbbdc5 // vpand ymm3, ymm8, ymm3
-	LONG $0xc0ebe5c5 // vpor ymm0, ymm3, ymm0
-	QUAD $0x00008c9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x8c]
-	LONG $0x507d62c4; BYTE $0xd3 // {vex} vpdpbusd ymm10, ymm0, ymm3
-	QUAD $0x0000ac9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xac]
-	LONG $0x507d62c4; BYTE $0xdb // {vex} vpdpbusd ymm11, ymm0, ymm3
-	QUAD $0x0000cc9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xcc]
-	LONG $0x507d62c4; BYTE $0xe3 // {vex} vpdpbusd ymm12, ymm0, ymm3
-	QUAD $0x0000ec9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xec]
-	LONG $0x507d62c4; BYTE $0xeb // {vex} vpdpbusd ymm13, ymm0, ymm3
-	QUAD $0x00000170866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x170]
-	QUAD $0x0000017c9e6ef9c5 // vmovd xmm3, dword ptr [rsi + 0x17c]
-	LONG $0x477dc2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm9
-	LONG $0x4765c2c4; BYTE $0xd9 // vpsllvd ymm3, ymm3, ymm9
-	LONG $0x587d62c4; BYTE $0xf0 // vpbroadcastd ymm14, xmm0
-	QUAD $0x00000174866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x174]
-	LONG $0x587de2c4; BYTE $0xdb // vpbroadcastd ymm3, xmm3
-	LONG $0x477dc2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm9
-	LONG $0x587d62c4; BYTE $0xf8 // vpbroadcastd ymm15, xmm0
-	QUAD $0x00000178866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x178]
-	QUAD $0x0080398c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rcx + r15 + 0x80]
-	LONG $0x477dc2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm9
-	LONG $0x6f7e21c4; WORD $0x390c // vmovdqu ymm9, ymmword ptr [rcx + r15]
-	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
-	LONG $0xc9dbbdc5 // vpand ymm1, ymm8, ymm1
-	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xcadb35c5 // vpand ymm9, ymm9, ymm2
-	LONG $0xc9ebb5c5 // vpor ymm1, ymm9, ymm1
-	QUAD $0x0000908e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0x90]
-	LONG $0x507542c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm1, ymm9
-	QUAD $0x0000b08e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xb0]
-	LONG $0x507542c4; BYTE $0xf9 // {vex} vpdpbusd ymm15, ymm1, ymm9
-	QUAD $0x0000d08e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xd0]
-	LONG $0x5075c2c4; BYTE $0xc1 // {vex} vpdpbusd ymm0, ymm1, ymm9
-	QUAD $0x0000f08e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xf0]
-	LONG $0x5075c2c4; BYTE $0xd9 // {vex} vpdpbusd ymm3, ymm1, ymm9
-	LONG $0x6f7ea1c4; WORD $0x394c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rcx + r15 + 0x40]
-	QUAD $0x0080398c6f7e21c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [rcx + r15 + 0x80]
-	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xf859ccc5 // vmulps ymm7, ymm6, ymm0
+	LONG $0x217de2c4; WORD $0x1844; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x18]
+	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
+	LONG $0x4adb75c5; BYTE $0x60 // vpand ymm9, ymm1, ymmword ptr [rdx + 0x60]
+	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
+	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; BYTE $0x11 // vpbroadcastd ymm10, dword ptr [rcx]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a08adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0xa0]
+	LONG $0xfe2d41c4; BYTE $0xd2 // vpaddd ymm10, ymm10, ymm10
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0451 // vpbroadcastd ymm10, dword ptr [rcx + 0x4]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
+	LONG $0x52db25c5; BYTE $0x20 // vpand ymm10, ymm11, ymmword ptr [rdx + 0x20]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0851 // vpbroadcastd ymm10, dword ptr [rcx + 0x8]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
+	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
+	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x0c51 // vpbroadcastd ymm10, dword ptr [rcx + 0xc]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
+	LONG $0x416e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rcx + 0x2c]
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1051 // vpbroadcastd ymm10, dword ptr [rcx + 0x10]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
-	LONG $0xcadbf5c5 // vpand ymm1, ymm1, ymm2
-	LONG $0xdb3541c4; BYTE $0xc8 // vpand ymm9, ymm9, ymm8
-	LONG $0xc9ebb5c5 // vpor ymm1, ymm9, ymm1
-	QUAD $0x0000948e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0x94]
-	LONG $0x507542c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm1, ymm9
-	QUAD $0x0000b48e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xb4]
-	LONG $0x507542c4; BYTE $0xf9 // {vex} vpdpbusd ymm15, ymm1, ymm9
-	QUAD $0x0000d48e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xd4]
-	LONG $0x5075c2c4; BYTE $0xc1 // {vex} vpdpbusd ymm0, ymm1, ymm9
-	QUAD $0x0000f48e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xf4]
-	LONG $0x5075c2c4; BYTE $0xd9 // {vex} vpdpbusd ymm3, ymm1, ymm9
-	LONG $0x6f7ea1c4; WORD $0x390c // vmovdqu ymm1, ymmword ptr [rcx + r15]
-	QUAD $0x0080398c6f7e21c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [rcx + r15 + 0x80]
-	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1451 // vpbroadcastd ymm10, dword ptr [rcx + 0x14]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
+	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
-	LONG $0xcadbf5c5 // vpand ymm1, ymm1, ymm2
-	LONG $0xdb3541c4; BYTE $0xc8 // vpand ymm9, ymm9, ymm8
-	LONG $0xc9ebb5c5 // vpor ymm1, ymm9, ymm1
-	QUAD $0x0000988e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0x98]
-	LONG $0x507542c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm1, ymm9
-	QUAD $0x0000b88e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xb8]
-	LONG $0x507542c4; BYTE $0xf9 // {vex} vpdpbusd ymm15, ymm1, ymm9
-	QUAD $0x0000d88e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xd8]
-	LONG $0x5075c2c4; BYTE $0xc1 // {vex} vpdpbusd ymm0, ymm1, ymm9
-	QUAD $0x0000f88e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xf8]
-	LONG $0x5075c2c4; BYTE $0xd9 // {vex} vpdpbusd ymm3, ymm1, ymm9
-	LONG $0x6f7ea1c4; WORD $0x394c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rcx + r15 + 0x40]
-	QUAD $0x0080398c6f7e21c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [rcx + r15 + 0x80]
-	LONG $0xd172f5c5; BYTE $0x06 // vpsrld ymm1, ymm1, 0x6
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1851 // vpbroadcastd ymm10, dword ptr [rcx + 0x18]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
+	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
 	LONG $0x7235c1c4; WORD $0x05d1 // vpsrld ymm9, ymm9, 0x5
-	LONG $0xcadbf5c5 // vpand ymm1, ymm1, ymm2
-	LONG $0xdb3541c4; BYTE $0xc8 // vpand ymm9, ymm9, ymm8
-	LONG $0xc9ebb5c5 // vpor ymm1, ymm9, ymm1
-	QUAD $0x00009c8e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0x9c]
-	LONG $0x507542c4; BYTE $0xf1 // {vex} vpdpbusd ymm14, ymm1, ymm9
-	QUAD $0x0000bc8e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xbc]
-	LONG $0x507542c4; BYTE $0xf9 // {vex} vpdpbusd ymm15, ymm1, ymm9
-	QUAD $0x0000dc8e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xdc]
-	LONG $0x5075c2c4; BYTE $0xc1 // {vex} vpdpbusd ymm0, ymm1, ymm9
-	QUAD $0x0000fc8e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xfc]
-	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x5075c2c4; BYTE $0xd9 // {vex} vpdpbusd ymm3, ymm1, ymm9
-	QUAD $0x0000e8248c5bfcc5; BYTE $0x00 // vcvtdq2ps ymm1, ymmword ptr [rsp + 0xe8]
-	QUAD $0x0000c8248c5b7cc5; BYTE $0x00 // vcvtdq2ps ymm9, ymmword ptr [rsp + 0xc8]
-	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
-	LONG $0xc959c4c5 // vmulps ymm1, ymm7, ymm1
-	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
-	LONG $0x5b7c41c4; BYTE $0xca // vcvtdq2ps ymm9, ymm10
-	LONG $0x5b7c41c4; BYTE $0xd3 // vcvtdq2ps ymm10, ymm11
-	LONG $0x5b7c41c4; BYTE $0xdc // vcvtdq2ps ymm11, ymm12
-	LONG $0x5b7c41c4; BYTE $0xe5 // vcvtdq2ps ymm12, ymm13
-	LONG $0xd95924c5 // vmulps ymm11, ymm11, ymm1
-	LONG $0xc95934c5 // vmulps ymm9, ymm9, ymm1
-	LONG $0xd1592cc5 // vmulps ymm10, ymm10, ymm1
-	LONG $0xc9599cc5 // vmulps ymm1, ymm12, ymm1
-	LONG $0x5b7c41c4; BYTE $0xe6 // vcvtdq2ps ymm12, ymm14
-	LONG $0xa84542c4; BYTE $0xe1 // vfmadd213ps ymm12, ymm7, ymm9 # ymm12 = (ymm7 * ymm12) + ymm9
-	LONG $0x5b7c41c4; BYTE $0xcf // vcvtdq2ps ymm9, ymm15
-	LONG $0xa845c2c4; BYTE $0xc3 // vfmadd213ps ymm0, ymm7, ymm11 # ymm0 = (ymm7 * ymm0) + ymm11
-	LONG $0xa845e2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm7, ymm1 # ymm3 = (ymm7 * ymm3) + ymm1
-	LONG $0xa84542c4; BYTE $0xca // vfmadd213ps ymm9, ymm7, ymm10 # ymm9 = (ymm7 * ymm9) + ymm10
-	QUAD $0x00011096187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x110]
-	QUAD $0x000114be187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rsi + 0x114]
-	LONG $0xb81dc2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm12, ymm10 # ymm6 = (ymm12 * ymm10) + ymm6
-	QUAD $0x00011896187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x118]
-	LONG $0xb835e2c4; BYTE $0xef // vfmadd231ps ymm5, ymm9, ymm7 # ymm5 = (ymm9 * ymm7) + ymm5
-	LONG $0x7c10fcc5; WORD $0x6824 // vmovups ymm7, ymmword ptr [rsp + 0x68]
-	QUAD $0x0004770d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0x477] # 0x19417 <quant_x+0x377>
-	LONG $0xb87dc2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm0, ymm10 # ymm4 = (ymm0 * ymm10) + ymm4
-	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0xb865e2c4; BYTE $0xf8 // vfmadd231ps ymm7, ymm3, ymm0 # ymm7 = (ymm3 * ymm0) + ymm7
-	LONG $0x7c11fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm7
-	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
-	LONG $0x01003d48; WORD $0x0000 // cmp rax, 0x100
-	LONG $0xfb8e850f; WORD $0xffff // jne 0x18b60 <pq_q3_k+0xad0>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x40c78148; WORD $0x0007; BYTE $0x00 // add rdi, 0x740
-	LONG $0x40c58148; WORD $0x0007; BYTE $0x00 // add rbp, 0x740
-	LONG $0x40c18149; WORD $0x0007; BYTE $0x00 // add r9, 0x740
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb488f0f; WORD $0xffff // jg 0x18b40 <pq_q3_k+0xab0>
-	WORD $0x10eb // jmp 0x1900a <pq_q3_k+0xf7a>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	QUAD $0x0000a82494107cc5; BYTE $0x00 // vmovups ymm10, ymmword ptr [rsp + 0xa8]
-	QUAD $0x00008824946ffec5; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [rsp + 0x88]
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x3411fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm6
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf580840f; WORD $0xffff // je 0x185b0 <pq_q3_k+0x520>
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x2c11fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm5
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf56c820f; WORD $0xffff // jb 0x185b0 <pq_q3_k+0x520>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x2411fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm4
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf558820f; WORD $0xffff // jb 0x185b0 <pq_q3_k+0x520>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
-	LONG $0x0411fcc5; BYTE $0x03 // vmovups ymmword ptr [rbx + rax], ymm0
-	LONG $0xfff549e9; BYTE $0xff // jmp 0x185b0 <pq_q3_k+0x520>
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x503542c4; BYTE $0xc4 // {vex} vpdpbusd ymm8, ymm9, ymm12
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
+	LONG $0x187de2c4; WORD $0x2079 // vbroadcastss ymm7, dword ptr [rcx + 0x20]
+	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0xb83de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm8, ymm7 # ymm3 = (ymm8 * ymm7) + ymm3
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfc54850f; WORD $0xffff // jne 0x18200 <pq_q3_k+0x170>
+	WORD $0xc7ff // inc edi
+	LONG $0x01c00548; WORD $0x0000 // add rax, 0x1c0
+	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
+	LONG $0xfc33850f; WORD $0xffff // jne 0x181f0 <pq_q3_k+0x160>
+	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
+	LONG $0x08fe8348 // cmp rsi, 0x8
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0xfc028f0f; WORD $0xffff // jg 0x181d0 <pq_q3_k+0x140>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf10c840f; WORD $0xffff // je 0x18180 <pq_q3_k+0xf0>
+	LONG $0xfb99840f; WORD $0xffff // je 0x18170 <pq_q3_k+0xe0>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
 	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xfff0f9e9; BYTE $0xff // jmp 0x18180 <pq_q3_k+0xf0>
+	LONG $0xfffb86e9; BYTE $0xff // jmp 0x18170 <pq_q3_k+0xe0>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x1deb // jmp 0x18615 <pq_q3_k+0x585>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfb5b840f; WORD $0xffff // je 0x18170 <pq_q3_k+0xe0>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x04d28e0f; WORD $0x0000 // jle 0x18af0 <pq_q3_k+0xa60>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137d22c4; WORD $0x3624 // vcvtph2ps ymm12, xmmword ptr [rsi + r14]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0xc031 // xor eax, eax
+	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x0000a8249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xa8]
+	QUAD $0x00008824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x88]
+	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
+	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x49148d4b // lea rdx, [r9 + 2*r9]
+	LONG $0x05e1c149 // shl r9, 0x5
+	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
+	QUAD $0x0000e82484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm8
+	LONG $0x287c41c4; BYTE $0xc4 // vmovaps ymm8, ymm12
+	LONG $0x217da2c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + r9 + 0x10]
+	LONG $0x217d22c4; WORD $0x0b0c // vpmovsxbd ymm9, qword ptr [rbx + r9]
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x06e2c148 // shl rdx, 0x6
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	QUAD $0x0000c824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xc8], ymm0
+	QUAD $0x00000140876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x140]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x587d62c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm0
+	QUAD $0x00000144876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x144]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x587d62c4; BYTE $0xd8 // vpbroadcastd ymm11, xmm0
+	QUAD $0x00000148876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x148]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x587d62c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm0
+	QUAD $0x0000014c876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x14c]
+	LONG $0x6f7ea1c4; WORD $0x2a3c // vmovdqu ymm7, ymmword ptr [rdx + r13]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
+	LONG $0x587d62c4; BYTE $0xe8 // vpbroadcastd ymm13, xmm0
+	LONG $0xdb65a1c4; WORD $0x2a44; BYTE $0x40 // vpand ymm0, ymm3, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
+	LONG $0xc0ebc5c5 // vpor ymm0, ymm7, ymm0
+	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
+	LONG $0x507d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x207f // vpbroadcastd ymm7, dword ptr [rdi + 0x20]
+	LONG $0x507d62c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x407f // vpbroadcastd ymm7, dword ptr [rdi + 0x40]
+	LONG $0x507d62c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x607f // vpbroadcastd ymm7, dword ptr [rdi + 0x60]
+	LONG $0x507d62c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm0, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a3c // vmovdqu ymm7, ymmword ptr [rdx + r13]
+	QUAD $0x00802a84db65a1c4; WORD $0x0000 // vpand ymm0, ymm3, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
+	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
+	LONG $0xc0ebc5c5 // vpor ymm0, ymm7, ymm0
+	LONG $0x587de2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [rdi + 0x4]
+	LONG $0x507d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x247f // vpbroadcastd ymm7, dword ptr [rdi + 0x24]
+	LONG $0x507d62c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x447f // vpbroadcastd ymm7, dword ptr [rdi + 0x44]
+	LONG $0x507d62c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x647f // vpbroadcastd ymm7, dword ptr [rdi + 0x64]
+	LONG $0x507d62c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm0, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a44; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xdb5da1c4; WORD $0x2a3c // vpand ymm7, ymm4, ymmword ptr [rdx + r13]
+	LONG $0xd072fdc5; BYTE $0x02 // vpsrld ymm0, ymm0, 0x2
+	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
+	LONG $0xc0ebc5c5 // vpor ymm0, ymm7, ymm0
+	LONG $0x587de2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [rdi + 0x8]
+	LONG $0x507d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x287f // vpbroadcastd ymm7, dword ptr [rdi + 0x28]
+	LONG $0x507d62c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x487f // vpbroadcastd ymm7, dword ptr [rdi + 0x48]
+	LONG $0x507d62c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x687f // vpbroadcastd ymm7, dword ptr [rdi + 0x68]
+	LONG $0x507d62c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm0, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
+	QUAD $0x00802abc6f7ea1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
+	LONG $0xd072fdc5; BYTE $0x01 // vpsrld ymm0, ymm0, 0x1
+	LONG $0xfbdbc5c5 // vpand ymm7, ymm7, ymm3
+	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
+	LONG $0xc7ebfdc5 // vpor ymm0, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [rdi + 0xc]
+	LONG $0x507d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x2c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x2c]
+	LONG $0x507d62c4; BYTE $0xdf // {vex} vpdpbusd ymm11, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x4c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x4c]
+	LONG $0x507d62c4; BYTE $0xe7 // {vex} vpdpbusd ymm12, ymm0, ymm7
+	LONG $0x587de2c4; WORD $0x6c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x6c]
+	LONG $0x507d62c4; BYTE $0xef // {vex} vpdpbusd ymm13, ymm0, ymm7
+	QUAD $0x00000160876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x160]
+	QUAD $0x0000016cbf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x16c]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x4745e2c4; BYTE $0xfa // vpsllvd ymm7, ymm7, ymm2
+	LONG $0x587d62c4; BYTE $0xf0 // vpbroadcastd ymm14, xmm0
+	QUAD $0x00000164876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x164]
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x587d62c4; BYTE $0xf8 // vpbroadcastd ymm15, xmm0
+	QUAD $0x00000168876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x168]
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x1057 // vpbroadcastd ymm2, dword ptr [rdi + 0x10]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x3057 // vpbroadcastd ymm2, dword ptr [rdi + 0x30]
+	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x5057 // vpbroadcastd ymm2, dword ptr [rdi + 0x50]
+	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x7057 // vpbroadcastd ymm2, dword ptr [rdi + 0x70]
+	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	QUAD $0x00802a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd172f5c5; BYTE $0x03 // vpsrld ymm1, ymm1, 0x3
+	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x1457 // vpbroadcastd ymm2, dword ptr [rdi + 0x14]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x3457 // vpbroadcastd ymm2, dword ptr [rdi + 0x34]
+	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x5457 // vpbroadcastd ymm2, dword ptr [rdi + 0x54]
+	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x7457 // vpbroadcastd ymm2, dword ptr [rdi + 0x74]
+	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xd272edc5; BYTE $0x06 // vpsrld ymm2, ymm2, 0x6
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x1857 // vpbroadcastd ymm2, dword ptr [rdi + 0x18]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x3857 // vpbroadcastd ymm2, dword ptr [rdi + 0x38]
+	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x5857 // vpbroadcastd ymm2, dword ptr [rdi + 0x58]
+	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x7857 // vpbroadcastd ymm2, dword ptr [rdi + 0x78]
+	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	QUAD $0x00802a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xd272edc5; BYTE $0x06 // vpsrld ymm2, ymm2, 0x6
+	LONG $0xd172f5c5; BYTE $0x05 // vpsrld ymm1, ymm1, 0x5
+	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x1c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x1c]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x3c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x3c]
+	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x5c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x5c]
+	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x7c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x7c]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
+	LONG $0x5b7cc1c4; BYTE $0xc9 // vcvtdq2ps ymm1, ymm9
+	LONG $0x5b7cc1c4; BYTE $0xd2 // vcvtdq2ps ymm2, ymm10
+	LONG $0x5b7c41c4; BYTE $0xd4 // vcvtdq2ps ymm10, ymm12
+	LONG $0x287c41c4; BYTE $0xe0 // vmovaps ymm12, ymm8
+	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
+	LONG $0x5b7c41c4; BYTE $0xdd // vcvtdq2ps ymm11, ymm13
+	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
+	QUAD $0x0000c824845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xc8]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xd1592cc5 // vmulps ymm10, ymm10, ymm1
+	LONG $0xd259f4c5 // vmulps ymm2, ymm1, ymm2
+	LONG $0xc95934c5 // vmulps ymm9, ymm9, ymm1
+	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
+	LONG $0x5b7c41c4; BYTE $0xde // vcvtdq2ps ymm11, ymm14
+	LONG $0x591c41c4; BYTE $0xc0 // vmulps ymm8, ymm12, ymm8
+	LONG $0xa83dc2c4; BYTE $0xc2 // vfmadd213ps ymm0, ymm8, ymm10 # ymm0 = (ymm8 * ymm0) + ymm10
+	QUAD $0x00010097187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x100]
+	LONG $0xa83d62c4; BYTE $0xda // vfmadd213ps ymm11, ymm8, ymm2 # ymm11 = (ymm8 * ymm11) + ymm2
+	LONG $0x5b7cc1c4; BYTE $0xd7 // vcvtdq2ps ymm2, ymm15
+	LONG $0xa83de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm8, ymm1 # ymm7 = (ymm8 * ymm7) + ymm1
+	LONG $0xa83dc2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm8, ymm9 # ymm2 = (ymm8 * ymm2) + ymm9
+	QUAD $0x0001048f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x104]
+	QUAD $0x0000e82484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0xe8]
+	LONG $0xb825c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm11, ymm10 # ymm6 = (ymm11 * ymm10) + ymm6
+	QUAD $0x00010897187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x108]
+	LONG $0xb86dc2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm9 # ymm5 = (ymm2 * ymm9) + ymm5
+	LONG $0x4c107cc5; WORD $0x6824 // vmovups ymm9, ymmword ptr [rsp + 0x68]
+	QUAD $0x000a2e152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0xa2e] # 0x19497 <quant_x+0x397>
+	LONG $0xb87d42c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm10 # ymm8 = (ymm0 * ymm10) + ymm8
+	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
+	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
+	LONG $0xb84562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm7, ymm0 # ymm9 = (ymm7 * ymm0) + ymm9
+	LONG $0x4c117cc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm9
+	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfbf1850f; WORD $0xffff // jne 0x18690 <pq_q3_k+0x600>
+	WORD $0xc0ff // inc eax
+	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfbbf850f; WORD $0xffff // jne 0x18670 <pq_q3_k+0x5e0>
+	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xfb9e8f0f; WORD $0xffff // jg 0x18660 <pq_q3_k+0x5d0>
+	QUAD $0x0000a8248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0xa8]
+	QUAD $0x000088249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x88]
+	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x3375 // jne 0x18b11 <pq_q3_k+0xa81>
+	LONG $0xfffb1de9; BYTE $0xff // jmp 0x18600 <pq_q3_k+0x570>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0x05e5c149 // shl r13, 0x5
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xfaef840f; WORD $0xffff // je 0x18600 <pq_q3_k+0x570>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x283c8d4e // lea r15, [rax + r13]
+	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
+	LONG $0x02fa8341 // cmp r10d, 0x2
+	LONG $0xfad7820f; WORD $0xffff // jb 0x18600 <pq_q3_k+0x570>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
+	LONG $0x03fa8341 // cmp r10d, 0x3
+	LONG $0xfac2820f; WORD $0xffff // jb 0x18600 <pq_q3_k+0x570>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x117c41c4; WORD $0xc704 // vmovups ymmword ptr [r15 + 8*rax], ymm8
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	LONG $0xfaad820f; WORD $0xffff // jb 0x18600 <pq_q3_k+0x570>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
+	LONG $0x05fa8341 // cmp r10d, 0x5
+	LONG $0xfa98820f; WORD $0xffff // jb 0x18600 <pq_q3_k+0x570>
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x04f48e0f; WORD $0x0000 // jle 0x19065 <pq_q3_k+0xfd5>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	LONG $0x04e6c149 // shl r14, 0x4
+	LONG $0x03e4c149 // shl r12, 0x3
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x137d22c4; WORD $0x3724 // vcvtph2ps ymm12, xmmword ptr [rdi + r14]
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0xc031 // xor eax, eax
+	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x0000a8249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xa8]
+	QUAD $0x00008824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x88]
+	LONG $0x271c8d4a // lea rbx, [rdi + r12]
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x49148d4b // lea rdx, [r9 + 2*r9]
+	LONG $0x05e1c149 // shl r9, 0x5
+	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
+	QUAD $0x0000e82484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm8
+	LONG $0x287c41c4; BYTE $0xc4 // vmovaps ymm8, ymm12
+	LONG $0x217da2c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + r9 + 0x10]
+	LONG $0x217d22c4; WORD $0x0b0c // vpmovsxbd ymm9, qword ptr [rbx + r9]
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x06e2c148 // shl rdx, 0x6
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	QUAD $0x0000c824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xc8], ymm0
+	QUAD $0x00000150866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x150]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x587d62c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm0
+	QUAD $0x00000154866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x154]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x587d62c4; BYTE $0xd8 // vpbroadcastd ymm11, xmm0
+	QUAD $0x00000158866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x158]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x587d62c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm0
+	QUAD $0x0000015c866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x15c]
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0xf172f5c5; BYTE $0x02 // vpslld ymm1, ymm1, 0x2
+	LONG $0x587d62c4; BYTE $0xe8 // vpbroadcastd ymm13, xmm0
+	LONG $0xdb65a1c4; WORD $0x2a44; BYTE $0x40 // vpand ymm0, ymm3, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	QUAD $0x0000808e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x80]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	QUAD $0x0000a08e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xa0]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	QUAD $0x0000c08e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xc0]
+	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
+	QUAD $0x0000e08e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xe0]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	QUAD $0x00802a84db65a1c4; WORD $0x0000 // vpand ymm0, ymm3, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xc9fef5c5 // vpaddd ymm1, ymm1, ymm1
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	QUAD $0x0000848e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x84]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	QUAD $0x0000a48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xa4]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	QUAD $0x0000c48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xc4]
+	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
+	QUAD $0x0000e48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xe4]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	LONG $0x6f7ea1c4; WORD $0x2a44; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xdb5da1c4; WORD $0x2a0c // vpand ymm1, ymm4, ymmword ptr [rdx + r13]
+	LONG $0xd072fdc5; BYTE $0x02 // vpsrld ymm0, ymm0, 0x2
+	LONG $0xc3dbfdc5 // vpand ymm0, ymm0, ymm3
+	LONG $0xc0ebf5c5 // vpor ymm0, ymm1, ymm0
+	QUAD $0x0000888e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x88]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	QUAD $0x0000a88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xa8]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	QUAD $0x0000c88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xc8]
+	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
+	QUAD $0x0000e88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xe8]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
+	QUAD $0x00802a8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xd072fdc5; BYTE $0x01 // vpsrld ymm0, ymm0, 0x1
+	LONG $0xcbdbf5c5 // vpand ymm1, ymm1, ymm3
+	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
+	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
+	QUAD $0x00008c8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x8c]
+	LONG $0x507d62c4; BYTE $0xd1 // {vex} vpdpbusd ymm10, ymm0, ymm1
+	QUAD $0x0000ac8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xac]
+	LONG $0x507d62c4; BYTE $0xd9 // {vex} vpdpbusd ymm11, ymm0, ymm1
+	QUAD $0x0000cc8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xcc]
+	LONG $0x507d62c4; BYTE $0xe1 // {vex} vpdpbusd ymm12, ymm0, ymm1
+	QUAD $0x0000ec8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xec]
+	LONG $0x507d62c4; BYTE $0xe9 // {vex} vpdpbusd ymm13, ymm0, ymm1
+	QUAD $0x00000170866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x170]
+	QUAD $0x0000017c8e6ef9c5 // vmovd xmm1, dword ptr [rsi + 0x17c]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
+	LONG $0x587d62c4; BYTE $0xf0 // vpbroadcastd ymm14, xmm0
+	QUAD $0x00000174866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x174]
+	LONG $0x587de2c4; BYTE $0xf9 // vpbroadcastd ymm7, xmm1
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x587d62c4; BYTE $0xf8 // vpbroadcastd ymm15, xmm0
+	QUAD $0x00000178866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x178]
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	QUAD $0x00009096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x90]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	QUAD $0x0000b096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb0]
+	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
+	QUAD $0x0000d096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xd0]
+	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
+	QUAD $0x0000f096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xf0]
+	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	QUAD $0x00802a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd172f5c5; BYTE $0x03 // vpsrld ymm1, ymm1, 0x3
+	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	QUAD $0x00009496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x94]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	QUAD $0x0000b496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb4]
+	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
+	QUAD $0x0000d496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xd4]
+	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
+	QUAD $0x0000f496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xf4]
+	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xd272edc5; BYTE $0x06 // vpsrld ymm2, ymm2, 0x6
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
+	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	QUAD $0x00009896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x98]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	QUAD $0x0000b896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xb8]
+	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
+	QUAD $0x0000d896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xd8]
+	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
+	QUAD $0x0000f896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xf8]
+	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
+	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
+	QUAD $0x00802a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xd272edc5; BYTE $0x06 // vpsrld ymm2, ymm2, 0x6
+	LONG $0xd172f5c5; BYTE $0x05 // vpsrld ymm1, ymm1, 0x5
+	LONG $0xd3dbedc5 // vpand ymm2, ymm2, ymm3
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	QUAD $0x00009c96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x9c]
+	LONG $0x507562c4; BYTE $0xf2 // {vex} vpdpbusd ymm14, ymm1, ymm2
+	QUAD $0x0000bc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xbc]
+	LONG $0x507562c4; BYTE $0xfa // {vex} vpdpbusd ymm15, ymm1, ymm2
+	QUAD $0x0000dc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xdc]
+	LONG $0x5075e2c4; BYTE $0xc2 // {vex} vpdpbusd ymm0, ymm1, ymm2
+	QUAD $0x0000fc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xfc]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0x5075e2c4; BYTE $0xfa // {vex} vpdpbusd ymm7, ymm1, ymm2
+	LONG $0x5b7cc1c4; BYTE $0xc9 // vcvtdq2ps ymm1, ymm9
+	LONG $0x5b7cc1c4; BYTE $0xd2 // vcvtdq2ps ymm2, ymm10
+	LONG $0x5b7c41c4; BYTE $0xd4 // vcvtdq2ps ymm10, ymm12
+	LONG $0x287c41c4; BYTE $0xe0 // vmovaps ymm12, ymm8
+	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
+	LONG $0x5b7c41c4; BYTE $0xdd // vcvtdq2ps ymm11, ymm13
+	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
+	QUAD $0x0000c824845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xc8]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xd1592cc5 // vmulps ymm10, ymm10, ymm1
+	LONG $0xd259f4c5 // vmulps ymm2, ymm1, ymm2
+	LONG $0xc95934c5 // vmulps ymm9, ymm9, ymm1
+	LONG $0xc959a4c5 // vmulps ymm1, ymm11, ymm1
+	LONG $0x5b7c41c4; BYTE $0xde // vcvtdq2ps ymm11, ymm14
+	LONG $0x591c41c4; BYTE $0xc0 // vmulps ymm8, ymm12, ymm8
+	LONG $0xa83dc2c4; BYTE $0xc2 // vfmadd213ps ymm0, ymm8, ymm10 # ymm0 = (ymm8 * ymm0) + ymm10
+	QUAD $0x00011096187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x110]
+	LONG $0xa83d62c4; BYTE $0xda // vfmadd213ps ymm11, ymm8, ymm2 # ymm11 = (ymm8 * ymm11) + ymm2
+	LONG $0x5b7cc1c4; BYTE $0xd7 // vcvtdq2ps ymm2, ymm15
+	LONG $0xa83de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm8, ymm1 # ymm7 = (ymm8 * ymm7) + ymm1
+	LONG $0xa83dc2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm8, ymm9 # ymm2 = (ymm8 * ymm2) + ymm9
+	QUAD $0x0001148e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x114]
+	QUAD $0x0000e82484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0xe8]
+	LONG $0xb825c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm11, ymm10 # ymm6 = (ymm11 * ymm10) + ymm6
+	QUAD $0x00011896187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x118]
+	LONG $0xb86dc2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm9 # ymm5 = (ymm2 * ymm9) + ymm5
+	LONG $0x4c107cc5; WORD $0x6824 // vmovups ymm9, ymmword ptr [rsp + 0x68]
+	QUAD $0x00048d152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x48d] # 0x19497 <quant_x+0x397>
+	LONG $0xb87d42c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm10 # ymm8 = (ymm0 * ymm10) + ymm8
+	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
+	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
+	LONG $0xb84562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm7, ymm0 # ymm9 = (ymm7 * ymm0) + ymm9
+	LONG $0x4c117cc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm9
+	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfb90850f; WORD $0xffff // jne 0x18bd0 <pq_q3_k+0xb40>
+	WORD $0xc0ff // inc eax
+	LONG $0xc0c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x1c0
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfb5e850f; WORD $0xffff // jne 0x18bb0 <pq_q3_k+0xb20>
+	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xfb3d8f0f; WORD $0xffff // jg 0x18ba0 <pq_q3_k+0xb10>
+	WORD $0x11eb // jmp 0x19076 <pq_q3_k+0xfe6>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	QUAD $0x0000a8248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0xa8]
+	QUAD $0x000088249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x88]
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
+	LONG $0x05fa8341 // cmp r10d, 0x5
+	LONG $0xf55e840f; WORD $0xffff // je 0x18600 <pq_q3_k+0x570>
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
+	LONG $0x07fa8341 // cmp r10d, 0x7
+	LONG $0xf549820f; WORD $0xffff // jb 0x18600 <pq_q3_k+0x570>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x117c41c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm8
+	LONG $0x08fa8341 // cmp r10d, 0x8
+	LONG $0xf534820f; WORD $0xffff // jb 0x18600 <pq_q3_k+0x570>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
+	LONG $0xfff524e9; BYTE $0xff // jmp 0x18600 <pq_q3_k+0x570>
 	LONG $0x08c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x108
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -6886,24 +6978,24 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// quant_x: +37024
+	// quant_x: +37120
 	LONG $0x1f428d48 // lea rax, [rdx + 0x1f]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0xc2490f48 // cmovns rax, rdx
 	LONG $0x05f8c148 // sar rax, 0x5
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	LONG $0xfee08348 // and rax, -0x2
-	LONG $0x02a48e0f; WORD $0x0000 // jle 0x19360 <quant_x+0x2c0>
+	LONG $0x02a48e0f; WORD $0x0000 // jle 0x193c0 <quant_x+0x2c0>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x000003320d10fac5 // vmovss xmm1, dword ptr [rip + 0x332] # 0x193fc <quant_x+0x35c>
-	QUAD $0x0000032e1510fac5 // vmovss xmm2, dword ptr [rip + 0x32e] # 0x19400 <quant_x+0x360>
-	QUAD $0x0000031a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x31a] # 0x193f4 <quant_x+0x354>
-	QUAD $0x000002ce256ef9c5 // vmovd xmm4, dword ptr [rip + 0x2ce] # 0x193b0 <quant_x+0x310>
+	QUAD $0x000003520d10fac5 // vmovss xmm1, dword ptr [rip + 0x352] # 0x1947c <quant_x+0x37c>
+	QUAD $0x0000034e1510fac5 // vmovss xmm2, dword ptr [rip + 0x34e] # 0x19480 <quant_x+0x380>
+	QUAD $0x0000033a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x33a] # 0x19474 <quant_x+0x374>
+	QUAD $0x000002ee256ef9c5 // vmovd xmm4, dword ptr [rip + 0x2ee] # 0x19430 <quant_x+0x330>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x60c78348 // add rdi, 0x60
@@ -6924,7 +7016,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdf1c8d49 // lea rbx, [r15 + 8*rbx]
 	LONG $0x8a148d4d // lea r10, [r10 + 4*rcx]
 	LONG $0x8e0c8d49 // lea rcx, [r14 + 4*rcx]
-	LONG $0x00014de9; BYTE $0x00 // jmp 0x19284 <quant_x+0x1e4>
+	LONG $0x00014de9; BYTE $0x00 // jmp 0x192e4 <quant_x+0x1e4>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xb85562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm5, ymm0 # ymm9 = (ymm5 * ymm0) + ymm9
 	LONG $0xdb5922c5 // vmulss xmm11, xmm11, xmm3
@@ -6996,9 +7088,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1e348946 // mov dword ptr [rsi + r11], r14d
 	WORD $0x014c; BYTE $0xce // add rsi, r9
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x00d68e0f; WORD $0x0000 // jle 0x1935a <quant_x+0x2ba>
+	LONG $0x00d68e0f; WORD $0x0000 // jle 0x193ba <quant_x+0x2ba>
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x577e // jle 0x192e0 <quant_x+0x240>
+	WORD $0x577e // jle 0x19340 <quant_x+0x240>
 	LONG $0x47107cc5; BYTE $0xa0 // vmovups ymm8, ymmword ptr [rdi - 0x60]
 	LONG $0x7f10fcc5; BYTE $0xc0 // vmovups ymm7, ymmword ptr [rdi - 0x40]
 	LONG $0x7710fcc5; BYTE $0xe0 // vmovups ymm6, ymmword ptr [rdi - 0x20]
@@ -7016,7 +7108,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5f4c41c4; BYTE $0xdb // vmaxps ymm11, ymm6, ymm11
 	LONG $0x5f2c41c4; BYTE $0xd3 // vmaxps ymm10, ymm10, ymm11
 	LONG $0xb84d62c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm6, ymm0 # ymm9 = (ymm6 * ymm0) + ymm9
-	WORD $0x2aeb // jmp 0x19307 <quant_x+0x267>
+	WORD $0x2aeb // jmp 0x19367 <quant_x+0x267>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x5f34c1c4; BYTE $0xe9 // vmaxps ymm5, ymm9, ymm9
@@ -7040,9 +7132,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x542041c4; BYTE $0xda // vandps xmm11, xmm11, xmm10
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0x2e7841c4; BYTE $0xda // vucomiss xmm11, xmm10
-	LONG $0xfdf0860f; WORD $0xffff // jbe 0x19140 <quant_x+0xa0>
+	LONG $0xfdf0860f; WORD $0xffff // jbe 0x191a0 <quant_x+0xa0>
 	LONG $0x5e6a41c4; BYTE $0xd3 // vdivss xmm10, xmm2, xmm11
-	LONG $0xfffde6e9; BYTE $0xff // jmp 0x19140 <quant_x+0xa0>
+	LONG $0xfffde6e9; BYTE $0xff // jmp 0x191a0 <quant_x+0xa0>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -7051,6 +7143,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0x00000005cccccccc
 	QUAD $0x0000000000000000; QUAD $0x0000000700000000
@@ -7126,7 +7220,7 @@ TEXT ·q5_1_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+11616(SB)
+	CALL ·panel_avxvnni<>+11536(SB)
 	RET
 
 // func iQ4_NL_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7137,7 +7231,7 @@ TEXT ·iQ4_NL_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+15232(SB)
+	CALL ·panel_avxvnni<>+15072(SB)
 	RET
 
 // func q4_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7148,7 +7242,7 @@ TEXT ·q4_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+18144(SB)
+	CALL ·panel_avxvnni<>+17984(SB)
 	RET
 
 // func q5_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7159,7 +7253,7 @@ TEXT ·q5_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+21216(SB)
+	CALL ·panel_avxvnni<>+21088(SB)
 	RET
 
 // func q6_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7170,7 +7264,7 @@ TEXT ·q6_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+25008(SB)
+	CALL ·panel_avxvnni<>+24864(SB)
 	RET
 
 // func q2_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7181,7 +7275,7 @@ TEXT ·q2_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+29072(SB)
+	CALL ·panel_avxvnni<>+29008(SB)
 	RET
 
 // func q3_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7201,5 +7295,5 @@ TEXT ·quant_avxvnni(SB), 0, $0-32
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
-	CALL ·panel_avxvnni<>+37024(SB)
+	CALL ·panel_avxvnni<>+37120(SB)
 	RET

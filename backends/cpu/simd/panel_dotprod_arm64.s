@@ -573,7 +573,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37ef46a // lsl x10, x3, #2
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x1004352f // adr x15, 0x18f70 <quant_x+0x358>
+	WORD $0x10043d2f // adr x15, 0x19070 <quant_x+0x340>
 	WORD $0xd341fd2b // lsr x11, x9, #1
 	WORD $0x8b03014d // add x13, x10, x3
 	WORD $0xd37df069 // lsl x9, x3, #3
@@ -1909,7 +1909,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37ef5ac // lsl x12, x13, #2
 	WORD $0xd37be870 // lsl x16, x3, #5
 	WORD $0x8b03016e // add x14, x11, x3
-	WORD $0x10038f2f // adr x15, 0x18f80 <quant_x+0x368>
+	WORD $0x1003972f // adr x15, 0x19080 <quant_x+0x350>
 	WORD $0xd37df1ad // lsl x13, x13, #3
 	WORD $0x9b0a7d29 // mul x9, x9, x10
 	WORD $0xd37df06a // lsl x10, x3, #3
@@ -1960,32 +1960,32 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0d03ee // mov x14, x13
 	WORD $0x4e040610 // dup v16.4s, v16.s[0]
 	WORD $0xaa0d03f6 // mov x22, x13
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc001d2 // ldr q18, [x14]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc011d2 // ldr q18, [x14, #0x40]
 	WORD $0x4ddfcaf3 // ld1r { v19.4s }, [x23], #4
 	WORD $0x4f245631 // shl v17.4s, v17.4s, #0x4
 	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
 	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
 	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
 	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc001d1 // ldr q17, [x14]
-	WORD $0x3dc041d2 // ldr q18, [x14, #0x100]
+	WORD $0x3dc011d1 // ldr q17, [x14, #0x40]
+	WORD $0x3dc001d2 // ldr q18, [x14]
 	WORD $0x4d40cb53 // ld1r { v19.4s }, [x26]
 	WORD $0x6f3c0631 // ushr v17.4s, v17.4s, #0x4
 	WORD $0x4e211e52 // and v18.16b, v18.16b, v1.16b
 	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
 	WORD $0x4eb11e51 // orr v17.16b, v18.16b, v17.16b
 	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc011d2 // ldr q18, [x14, #0x40]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
 	WORD $0x4d40caf3 // ld1r { v19.4s }, [x23]
 	WORD $0x4f235631 // shl v17.4s, v17.4s, #0x3
 	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
 	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
 	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
 	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc011d2 // ldr q18, [x14, #0x40]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
 	WORD $0x4d40cb73 // ld1r { v19.4s }, [x27]
 	WORD $0x6f3f0631 // ushr v17.4s, v17.4s, #0x1
 	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
@@ -1993,16 +1993,16 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
 	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
 	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
 	WORD $0x4d40cbb3 // ld1r { v19.4s }, [x29]
 	WORD $0x4f225631 // shl v17.4s, v17.4s, #0x2
 	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
 	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
 	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
 	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
 	WORD $0x4d40cbd3 // ld1r { v19.4s }, [x30]
 	WORD $0x6f3e0631 // ushr v17.4s, v17.4s, #0x2
 	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
@@ -2010,16 +2010,16 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
 	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
 	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc041d2 // ldr q18, [x14, #0x100]
 	WORD $0x4d40ca13 // ld1r { v19.4s }, [x16]
 	WORD $0x4eb18631 // add v17.4s, v17.4s, v17.4s
 	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
 	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
 	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
 	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc041d2 // ldr q18, [x14, #0x100]
 	WORD $0x910070ee // add x14, x7, #0x1c
 	WORD $0x6f3d0631 // ushr v17.4s, v17.4s, #0x3
 	WORD $0x4d40c9d3 // ld1r { v19.4s }, [x14]
@@ -2031,8 +2031,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40cb31 // ld1r { v17.4s }, [x25]
 	WORD $0xfd400712 // ldr d18, [x24, #0x8]
 	WORD $0xbd4024f3 // ldr s19, [x7, #0x24]
-	WORD $0x3dc046d4 // ldr q20, [x22, #0x110]
-	WORD $0x3dc006d5 // ldr q21, [x22, #0x10]
+	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
+	WORD $0x3dc016d5 // ldr q21, [x22, #0x50]
 	WORD $0x4d40c8f6 // ld1r { v22.4s }, [x7]
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
 	WORD $0x4f245694 // shl v20.4s, v20.4s, #0x4
@@ -2045,24 +2045,24 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
 	WORD $0x4e27ce26 // fmla v6.4s, v17.4s, v7.4s
 	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
-	WORD $0x3dc046d5 // ldr q21, [x22, #0x110]
+	WORD $0x3dc016d4 // ldr q20, [x22, #0x50]
+	WORD $0x3dc006d5 // ldr q21, [x22, #0x10]
 	WORD $0x4d40cb56 // ld1r { v22.4s }, [x26]
 	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
 	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
 	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
 	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
 	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc046d4 // ldr q20, [x22, #0x110]
-	WORD $0x3dc016d5 // ldr q21, [x22, #0x50]
+	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
+	WORD $0x3dc026d5 // ldr q21, [x22, #0x90]
 	WORD $0x4d40caf6 // ld1r { v22.4s }, [x23]
 	WORD $0x4f235694 // shl v20.4s, v20.4s, #0x3
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
 	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
 	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc046d4 // ldr q20, [x22, #0x110]
-	WORD $0x3dc016d5 // ldr q21, [x22, #0x50]
+	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
+	WORD $0x3dc026d5 // ldr q21, [x22, #0x90]
 	WORD $0x4d40cb76 // ld1r { v22.4s }, [x27]
 	WORD $0x6f3f0694 // ushr v20.4s, v20.4s, #0x1
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
@@ -2070,16 +2070,16 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
 	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc046d4 // ldr q20, [x22, #0x110]
-	WORD $0x3dc026d5 // ldr q21, [x22, #0x90]
+	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
+	WORD $0x3dc036d5 // ldr q21, [x22, #0xd0]
 	WORD $0x4d40cbb6 // ld1r { v22.4s }, [x29]
 	WORD $0x4f225694 // shl v20.4s, v20.4s, #0x2
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
 	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
 	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc046d4 // ldr q20, [x22, #0x110]
-	WORD $0x3dc026d5 // ldr q21, [x22, #0x90]
+	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
+	WORD $0x3dc036d5 // ldr q21, [x22, #0xd0]
 	WORD $0x4d40cbd6 // ld1r { v22.4s }, [x30]
 	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
@@ -2087,16 +2087,16 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
 	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc046d4 // ldr q20, [x22, #0x110]
-	WORD $0x3dc036d5 // ldr q21, [x22, #0xd0]
+	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
+	WORD $0x3dc046d5 // ldr q21, [x22, #0x110]
 	WORD $0x4d40ca16 // ld1r { v22.4s }, [x16]
 	WORD $0x4eb48694 // add v20.4s, v20.4s, v20.4s
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
 	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
 	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc046d4 // ldr q20, [x22, #0x110]
-	WORD $0x3dc036d5 // ldr q21, [x22, #0xd0]
+	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
+	WORD $0x3dc046d5 // ldr q21, [x22, #0x110]
 	WORD $0x4d40c9d6 // ld1r { v22.4s }, [x14]
 	WORD $0xaa0d03f6 // mov x22, x13
 	WORD $0x6f3d0694 // ushr v20.4s, v20.4s, #0x3
@@ -2108,8 +2108,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
 	WORD $0xfd400b15 // ldr d21, [x24, #0x10]
 	WORD $0xbd4024f6 // ldr s22, [x7, #0x24]
-	WORD $0x3dc04ad7 // ldr q23, [x22, #0x120]
-	WORD $0x3dc00ad8 // ldr q24, [x22, #0x20]
+	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
+	WORD $0x3dc01ad8 // ldr q24, [x22, #0x60]
 	WORD $0x4d40c8f9 // ld1r { v25.4s }, [x7]
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
 	WORD $0x4f2456f7 // shl v23.4s, v23.4s, #0x4
@@ -2122,24 +2122,24 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4eb81ef7 // orr v23.16b, v23.16b, v24.16b
 	WORD $0x4e30ce85 // fmla v5.4s, v20.4s, v16.4s
 	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
-	WORD $0x3dc04ad8 // ldr q24, [x22, #0x120]
+	WORD $0x3dc01ad7 // ldr q23, [x22, #0x60]
+	WORD $0x3dc00ad8 // ldr q24, [x22, #0x20]
 	WORD $0x4d40cb59 // ld1r { v25.4s }, [x26]
 	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
 	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
 	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc04ad7 // ldr q23, [x22, #0x120]
-	WORD $0x3dc01ad8 // ldr q24, [x22, #0x60]
+	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
+	WORD $0x3dc02ad8 // ldr q24, [x22, #0xa0]
 	WORD $0x4d40caf9 // ld1r { v25.4s }, [x23]
 	WORD $0x4f2356f7 // shl v23.4s, v23.4s, #0x3
 	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
 	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
 	WORD $0x4eb81ef7 // orr v23.16b, v23.16b, v24.16b
 	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc04ad7 // ldr q23, [x22, #0x120]
-	WORD $0x3dc01ad8 // ldr q24, [x22, #0x60]
+	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
+	WORD $0x3dc02ad8 // ldr q24, [x22, #0xa0]
 	WORD $0x4d40cb79 // ld1r { v25.4s }, [x27]
 	WORD $0x6f3f06f7 // ushr v23.4s, v23.4s, #0x1
 	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
@@ -2147,16 +2147,16 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
 	WORD $0x4eb81ef7 // orr v23.16b, v23.16b, v24.16b
 	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc04ad7 // ldr q23, [x22, #0x120]
-	WORD $0x3dc02ad8 // ldr q24, [x22, #0xa0]
+	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
+	WORD $0x3dc03ad8 // ldr q24, [x22, #0xe0]
 	WORD $0x4d40cbb9 // ld1r { v25.4s }, [x29]
 	WORD $0x4f2256f7 // shl v23.4s, v23.4s, #0x2
 	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
 	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
 	WORD $0x4eb81ef7 // orr v23.16b, v23.16b, v24.16b
 	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc04ad7 // ldr q23, [x22, #0x120]
-	WORD $0x3dc02ad8 // ldr q24, [x22, #0xa0]
+	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
+	WORD $0x3dc03ad8 // ldr q24, [x22, #0xe0]
 	WORD $0x4d40cbd9 // ld1r { v25.4s }, [x30]
 	WORD $0x6f3e06f7 // ushr v23.4s, v23.4s, #0x2
 	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
@@ -2164,16 +2164,16 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
 	WORD $0x4eb81ef7 // orr v23.16b, v23.16b, v24.16b
 	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc04ad7 // ldr q23, [x22, #0x120]
-	WORD $0x3dc03ad8 // ldr q24, [x22, #0xe0]
+	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
+	WORD $0x3dc04ad8 // ldr q24, [x22, #0x120]
 	WORD $0x4d40ca19 // ld1r { v25.4s }, [x16]
 	WORD $0x4eb786f7 // add v23.4s, v23.4s, v23.4s
 	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
 	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
 	WORD $0x4eb81ef7 // orr v23.16b, v23.16b, v24.16b
 	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
-	WORD $0x3dc04ad7 // ldr q23, [x22, #0x120]
-	WORD $0x3dc03ad8 // ldr q24, [x22, #0xe0]
+	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
+	WORD $0x3dc04ad8 // ldr q24, [x22, #0x120]
 	WORD $0x4d40c9d9 // ld1r { v25.4s }, [x14]
 	WORD $0x6f3d06f7 // ushr v23.4s, v23.4s, #0x3
 	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
@@ -2184,8 +2184,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40cb37 // ld1r { v23.4s }, [x25]
 	WORD $0xfd400f18 // ldr d24, [x24, #0x18]
 	WORD $0xbd4024f9 // ldr s25, [x7, #0x24]
-	WORD $0x3dc04dba // ldr q26, [x13, #0x130]
-	WORD $0x3dc00dbb // ldr q27, [x13, #0x30]
+	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
+	WORD $0x3dc01dbb // ldr q27, [x13, #0x70]
 	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
 	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
 	WORD $0x4f24575a // shl v26.4s, v26.4s, #0x4
@@ -2199,24 +2199,24 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x9100c0e7 // add x7, x7, #0x30
 	WORD $0x4e32cee4 // fmla v4.4s, v23.4s, v18.4s
 	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
-	WORD $0x3dc04dbb // ldr q27, [x13, #0x130]
+	WORD $0x3dc01dba // ldr q26, [x13, #0x70]
+	WORD $0x3dc00dbb // ldr q27, [x13, #0x30]
 	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
 	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
 	WORD $0x4d40cb5b // ld1r { v27.4s }, [x26]
 	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc04dba // ldr q26, [x13, #0x130]
-	WORD $0x3dc01dbb // ldr q27, [x13, #0x70]
+	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
+	WORD $0x3dc02dbb // ldr q27, [x13, #0xb0]
 	WORD $0x4f23575a // shl v26.4s, v26.4s, #0x3
 	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
 	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
 	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
 	WORD $0x4d40cafb // ld1r { v27.4s }, [x23]
 	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc04dba // ldr q26, [x13, #0x130]
-	WORD $0x3dc01dbb // ldr q27, [x13, #0x70]
+	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
+	WORD $0x3dc02dbb // ldr q27, [x13, #0xb0]
 	WORD $0x6f3f075a // ushr v26.4s, v26.4s, #0x1
 	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
 	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
@@ -2224,16 +2224,16 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
 	WORD $0x4d40cb7b // ld1r { v27.4s }, [x27]
 	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc04dba // ldr q26, [x13, #0x130]
-	WORD $0x3dc02dbb // ldr q27, [x13, #0xb0]
+	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
+	WORD $0x3dc03dbb // ldr q27, [x13, #0xf0]
 	WORD $0x4f22575a // shl v26.4s, v26.4s, #0x2
 	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
 	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
 	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
 	WORD $0x4d40cbbb // ld1r { v27.4s }, [x29]
 	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc04dba // ldr q26, [x13, #0x130]
-	WORD $0x3dc02dbb // ldr q27, [x13, #0xb0]
+	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
+	WORD $0x3dc03dbb // ldr q27, [x13, #0xf0]
 	WORD $0x6f3e075a // ushr v26.4s, v26.4s, #0x2
 	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
 	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
@@ -2241,16 +2241,16 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
 	WORD $0x4d40cbdb // ld1r { v27.4s }, [x30]
 	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc04dba // ldr q26, [x13, #0x130]
-	WORD $0x3dc03dbb // ldr q27, [x13, #0xf0]
+	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
+	WORD $0x3dc04dbb // ldr q27, [x13, #0x130]
 	WORD $0x4eba875a // add v26.4s, v26.4s, v26.4s
 	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
 	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
 	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
 	WORD $0x4d40ca1b // ld1r { v27.4s }, [x16]
 	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x3dc04dba // ldr q26, [x13, #0x130]
-	WORD $0x3dc03dbb // ldr q27, [x13, #0xf0]
+	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
+	WORD $0x3dc04dbb // ldr q27, [x13, #0x130]
 	WORD $0x2a1503ed // mov w13, w21
 	WORD $0x2a1f03f5 // mov w21, wzr
 	WORD $0x6f3d075a // ushr v26.4s, v26.4s, #0x3
@@ -2301,8 +2301,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xbd412eb3 // ldr s19, [x21, #0x12c]
 	WORD $0xfc6d69c7 // ldr d7, [x14, x13]
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc001b5 // ldr q21, [x13]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc011b5 // ldr q21, [x13, #0x40]
 	WORD $0x6ea24610 // ushl v16.4s, v16.4s, v2.4s
 	WORD $0xaa1503ed // mov x13, x21
 	WORD $0x6ea24631 // ushl v17.4s, v17.4s, v2.4s
@@ -2329,8 +2329,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40cb35 // ld1r { v21.4s }, [x25]
 	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
 	WORD $0x8b070319 // add x25, x24, x7
-	WORD $0x3dc00334 // ldr q20, [x25]
-	WORD $0x3dc04335 // ldr q21, [x25, #0x100]
+	WORD $0x3dc01334 // ldr q20, [x25, #0x40]
+	WORD $0x3dc00335 // ldr q21, [x25]
 	WORD $0x910042b9 // add x25, x21, #0x10
 	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
 	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
@@ -2348,8 +2348,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40cb35 // ld1r { v21.4s }, [x25]
 	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
 	WORD $0x8b070319 // add x25, x24, x7
-	WORD $0x3dc04334 // ldr q20, [x25, #0x100]
-	WORD $0x3dc01335 // ldr q21, [x25, #0x40]
+	WORD $0x3dc00334 // ldr q20, [x25]
+	WORD $0x3dc02335 // ldr q21, [x25, #0x80]
 	WORD $0x4f235694 // shl v20.4s, v20.4s, #0x3
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
@@ -2366,8 +2366,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc011b5 // ldr q21, [x13, #0x40]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
 	WORD $0x910052ad // add x13, x21, #0x14
 	WORD $0x6f3f0694 // ushr v20.4s, v20.4s, #0x1
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
@@ -2386,8 +2386,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
 	WORD $0x910022ad // add x13, x21, #0x8
 	WORD $0x4f225694 // shl v20.4s, v20.4s, #0x2
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
@@ -2405,8 +2405,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
 	WORD $0x910062ad // add x13, x21, #0x18
 	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
@@ -2425,8 +2425,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
 	WORD $0x910032ad // add x13, x21, #0xc
 	WORD $0x4eb48694 // add v20.4s, v20.4s, v20.4s
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
@@ -2444,8 +2444,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
 	WORD $0x910072ad // add x13, x21, #0x1c
 	WORD $0x910432b8 // add x24, x21, #0x10c
 	WORD $0x6f3d0694 // ushr v20.4s, v20.4s, #0x3
@@ -2527,8 +2527,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xbd413ed3 // ldr s19, [x22, #0x13c]
 	WORD $0xfc6d69c7 // ldr d7, [x14, x13]
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc001b5 // ldr q21, [x13]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc011b5 // ldr q21, [x13, #0x40]
 	WORD $0x6ea24610 // ushl v16.4s, v16.4s, v2.4s
 	WORD $0x910202cd // add x13, x22, #0x80
 	WORD $0x6ea24631 // ushl v17.4s, v17.4s, v2.4s
@@ -2555,8 +2555,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
+	WORD $0x3dc011b4 // ldr q20, [x13, #0x40]
+	WORD $0x3dc001b5 // ldr q21, [x13]
 	WORD $0x910242cd // add x13, x22, #0x90
 	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
 	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
@@ -2574,8 +2574,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc011b5 // ldr q21, [x13, #0x40]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
 	WORD $0x910212cd // add x13, x22, #0x84
 	WORD $0x4f235694 // shl v20.4s, v20.4s, #0x3
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
@@ -2593,8 +2593,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc011b5 // ldr q21, [x13, #0x40]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
 	WORD $0x910252cd // add x13, x22, #0x94
 	WORD $0x6f3f0694 // ushr v20.4s, v20.4s, #0x1
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
@@ -2613,8 +2613,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
 	WORD $0x910222cd // add x13, x22, #0x88
 	WORD $0x4f225694 // shl v20.4s, v20.4s, #0x2
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
@@ -2632,8 +2632,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
 	WORD $0x910262cd // add x13, x22, #0x98
 	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
@@ -2652,8 +2652,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
 	WORD $0x910232cd // add x13, x22, #0x8c
 	WORD $0x4eb48694 // add v20.4s, v20.4s, v20.4s
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
@@ -2671,8 +2671,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959693 // sdot v19.4s, v20.16b, v21.16b
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
 	WORD $0x910272cd // add x13, x22, #0x9c
 	WORD $0x910472d9 // add x25, x22, #0x11c
 	WORD $0x6f3d0694 // ushr v20.4s, v20.4s, #0x3
@@ -2805,8 +2805,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
 	WORD $0xaa0d03ee // mov x14, x13
 	WORD $0xaa0d03f6 // mov x22, x13
-	WORD $0x3dc041d0 // ldr q16, [x14, #0x100]
-	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc001d0 // ldr q16, [x14]
+	WORD $0x3dc011d1 // ldr q17, [x14, #0x40]
 	WORD $0x4ddfcaf3 // ld1r { v19.4s }, [x23], #4
 	WORD $0x4f245610 // shl v16.4s, v16.4s, #0x4
 	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
@@ -2814,24 +2814,24 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
 	WORD $0x4eb11e51 // orr v17.16b, v18.16b, v17.16b
 	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc001d1 // ldr q17, [x14]
-	WORD $0x3dc041d2 // ldr q18, [x14, #0x100]
+	WORD $0x3dc011d1 // ldr q17, [x14, #0x40]
+	WORD $0x3dc001d2 // ldr q18, [x14]
 	WORD $0x4d40cb53 // ld1r { v19.4s }, [x26]
 	WORD $0x6f3c0631 // ushr v17.4s, v17.4s, #0x4
 	WORD $0x4e211e52 // and v18.16b, v18.16b, v1.16b
 	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
 	WORD $0x4eb11e51 // orr v17.16b, v18.16b, v17.16b
 	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc011d2 // ldr q18, [x14, #0x40]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
 	WORD $0x4d40caf3 // ld1r { v19.4s }, [x23]
 	WORD $0x4f235631 // shl v17.4s, v17.4s, #0x3
 	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
 	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
 	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
 	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc011d2 // ldr q18, [x14, #0x40]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
 	WORD $0x4d40cb73 // ld1r { v19.4s }, [x27]
 	WORD $0x6f3f0631 // ushr v17.4s, v17.4s, #0x1
 	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
@@ -2839,16 +2839,16 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
 	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
 	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
 	WORD $0x4d40cbb3 // ld1r { v19.4s }, [x29]
 	WORD $0x4f225631 // shl v17.4s, v17.4s, #0x2
 	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
 	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
 	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
 	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
 	WORD $0x4d40cbd3 // ld1r { v19.4s }, [x30]
 	WORD $0x6f3e0631 // ushr v17.4s, v17.4s, #0x2
 	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
@@ -2856,16 +2856,16 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
 	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
 	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc041d2 // ldr q18, [x14, #0x100]
 	WORD $0x4d40ca13 // ld1r { v19.4s }, [x16]
 	WORD $0x4eb18631 // add v17.4s, v17.4s, v17.4s
 	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
 	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
 	WORD $0x4eb21e31 // orr v17.16b, v17.16b, v18.16b
 	WORD $0x4e939630 // sdot v16.4s, v17.16b, v19.16b
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc041d2 // ldr q18, [x14, #0x100]
 	WORD $0x910070ee // add x14, x7, #0x1c
 	WORD $0x6f3d0631 // ushr v17.4s, v17.4s, #0x3
 	WORD $0x4d40c9d3 // ld1r { v19.4s }, [x14]
@@ -2878,8 +2878,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40cb31 // ld1r { v17.4s }, [x25]
 	WORD $0xfd400714 // ldr d20, [x24, #0x8]
 	WORD $0xfd402713 // ldr d19, [x24, #0x48]
-	WORD $0x3dc046d5 // ldr q21, [x22, #0x110]
-	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
+	WORD $0x3dc006d5 // ldr q21, [x22, #0x10]
+	WORD $0x3dc016d6 // ldr q22, [x22, #0x50]
 	WORD $0x4d40c8f8 // ld1r { v24.4s }, [x7]
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
 	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
@@ -2893,8 +2893,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
 	WORD $0x4f9250c7 // fmls v7.4s, v6.4s, v18.s[0]
 	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
-	WORD $0x3dc046d7 // ldr q23, [x22, #0x110]
+	WORD $0x3dc016d6 // ldr q22, [x22, #0x50]
+	WORD $0x3dc006d7 // ldr q23, [x22, #0x10]
 	WORD $0x4d40cb58 // ld1r { v24.4s }, [x26]
 	WORD $0x4e27ce25 // fmla v5.4s, v17.4s, v7.4s
 	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
@@ -2902,16 +2902,16 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
 	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
 	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0x3dc046d6 // ldr q22, [x22, #0x110]
-	WORD $0x3dc016d7 // ldr q23, [x22, #0x50]
+	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
+	WORD $0x3dc026d7 // ldr q23, [x22, #0x90]
 	WORD $0x4d40caf8 // ld1r { v24.4s }, [x23]
 	WORD $0x4f2356d6 // shl v22.4s, v22.4s, #0x3
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
 	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0x3dc046d6 // ldr q22, [x22, #0x110]
-	WORD $0x3dc016d7 // ldr q23, [x22, #0x50]
+	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
+	WORD $0x3dc026d7 // ldr q23, [x22, #0x90]
 	WORD $0x4d40cb78 // ld1r { v24.4s }, [x27]
 	WORD $0x6f3f06d6 // ushr v22.4s, v22.4s, #0x1
 	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
@@ -2919,16 +2919,16 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
 	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0x3dc046d6 // ldr q22, [x22, #0x110]
-	WORD $0x3dc026d7 // ldr q23, [x22, #0x90]
+	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
+	WORD $0x3dc036d7 // ldr q23, [x22, #0xd0]
 	WORD $0x4d40cbb8 // ld1r { v24.4s }, [x29]
 	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
 	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0x3dc046d6 // ldr q22, [x22, #0x110]
-	WORD $0x3dc026d7 // ldr q23, [x22, #0x90]
+	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
+	WORD $0x3dc036d7 // ldr q23, [x22, #0xd0]
 	WORD $0x4d40cbd8 // ld1r { v24.4s }, [x30]
 	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
 	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
@@ -2936,16 +2936,16 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
 	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0x3dc046d6 // ldr q22, [x22, #0x110]
-	WORD $0x3dc036d7 // ldr q23, [x22, #0xd0]
+	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
+	WORD $0x3dc046d7 // ldr q23, [x22, #0x110]
 	WORD $0x4d40ca18 // ld1r { v24.4s }, [x16]
 	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
 	WORD $0x4e9896d5 // sdot v21.4s, v22.16b, v24.16b
-	WORD $0x3dc046d6 // ldr q22, [x22, #0x110]
-	WORD $0x3dc036d7 // ldr q23, [x22, #0xd0]
+	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
+	WORD $0x3dc046d7 // ldr q23, [x22, #0x110]
 	WORD $0x4d40c9d8 // ld1r { v24.4s }, [x14]
 	WORD $0xaa0d03f6 // mov x22, x13
 	WORD $0x6f3d06d6 // ushr v22.4s, v22.4s, #0x3
@@ -2958,8 +2958,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40cb36 // ld1r { v22.4s }, [x25]
 	WORD $0xfd400b19 // ldr d25, [x24, #0x10]
 	WORD $0xfd402b18 // ldr d24, [x24, #0x50]
-	WORD $0x3dc04ada // ldr q26, [x22, #0x120]
-	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
+	WORD $0x3dc00ada // ldr q26, [x22, #0x20]
+	WORD $0x3dc01adb // ldr q27, [x22, #0x60]
 	WORD $0x4d40c8fd // ld1r { v29.4s }, [x7]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x0e217b39 // fcvtl v25.4s, v25.4h
@@ -2973,8 +2973,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ebb1f9b // orr v27.16b, v28.16b, v27.16b
 	WORD $0x4f975270 // fmls v16.4s, v19.4s, v23.s[0]
 	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
-	WORD $0x3dc04adc // ldr q28, [x22, #0x120]
+	WORD $0x3dc01adb // ldr q27, [x22, #0x60]
+	WORD $0x3dc00adc // ldr q28, [x22, #0x20]
 	WORD $0x4d40cb5d // ld1r { v29.4s }, [x26]
 	WORD $0x4e30cec4 // fmla v4.4s, v22.4s, v16.4s
 	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
@@ -2982,16 +2982,16 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
 	WORD $0x4ebb1f9b // orr v27.16b, v28.16b, v27.16b
 	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0x3dc04adb // ldr q27, [x22, #0x120]
-	WORD $0x3dc01adc // ldr q28, [x22, #0x60]
+	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
+	WORD $0x3dc02adc // ldr q28, [x22, #0xa0]
 	WORD $0x4d40cafd // ld1r { v29.4s }, [x23]
 	WORD $0x4f23577b // shl v27.4s, v27.4s, #0x3
 	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
 	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
 	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0x3dc04adb // ldr q27, [x22, #0x120]
-	WORD $0x3dc01adc // ldr q28, [x22, #0x60]
+	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
+	WORD $0x3dc02adc // ldr q28, [x22, #0xa0]
 	WORD $0x4d40cb7d // ld1r { v29.4s }, [x27]
 	WORD $0x6f3f077b // ushr v27.4s, v27.4s, #0x1
 	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
@@ -2999,16 +2999,16 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
 	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
 	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0x3dc04adb // ldr q27, [x22, #0x120]
-	WORD $0x3dc02adc // ldr q28, [x22, #0xa0]
+	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
+	WORD $0x3dc03adc // ldr q28, [x22, #0xe0]
 	WORD $0x4d40cbbd // ld1r { v29.4s }, [x29]
 	WORD $0x4f22577b // shl v27.4s, v27.4s, #0x2
 	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
 	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
 	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0x3dc04adb // ldr q27, [x22, #0x120]
-	WORD $0x3dc02adc // ldr q28, [x22, #0xa0]
+	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
+	WORD $0x3dc03adc // ldr q28, [x22, #0xe0]
 	WORD $0x4d40cbdd // ld1r { v29.4s }, [x30]
 	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
 	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
@@ -3016,16 +3016,16 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
 	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
 	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0x3dc04adb // ldr q27, [x22, #0x120]
-	WORD $0x3dc03adc // ldr q28, [x22, #0xe0]
+	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
+	WORD $0x3dc04adc // ldr q28, [x22, #0x120]
 	WORD $0x4d40ca1d // ld1r { v29.4s }, [x16]
 	WORD $0x4ebb877b // add v27.4s, v27.4s, v27.4s
 	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
 	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
 	WORD $0x4e9d977a // sdot v26.4s, v27.16b, v29.16b
-	WORD $0x3dc04adb // ldr q27, [x22, #0x120]
-	WORD $0x3dc03adc // ldr q28, [x22, #0xe0]
+	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
+	WORD $0x3dc04adc // ldr q28, [x22, #0x120]
 	WORD $0x4d40c9dd // ld1r { v29.4s }, [x14]
 	WORD $0x6f3d077b // ushr v27.4s, v27.4s, #0x3
 	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
@@ -3037,8 +3037,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40cb3b // ld1r { v27.4s }, [x25]
 	WORD $0xfd400f1e // ldr d30, [x24, #0x18]
 	WORD $0xfd402f1d // ldr d29, [x24, #0x58]
-	WORD $0x3dc04dbf // ldr q31, [x13, #0x130]
-	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
+	WORD $0x3dc00dbf // ldr q31, [x13, #0x30]
+	WORD $0x3dc01da8 // ldr q8, [x13, #0x70]
 	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
 	WORD $0x0e217bde // fcvtl v30.4s, v30.4h
 	WORD $0x4f2457ff // shl v31.4s, v31.4s, #0x4
@@ -3052,8 +3052,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c8e9 // ld1r { v9.4s }, [x7]
 	WORD $0x4f9a5314 // fmls v20.4s, v24.4s, v26.s[0]
 	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
-	WORD $0x3dc04da9 // ldr q9, [x13, #0x130]
+	WORD $0x3dc01da8 // ldr q8, [x13, #0x70]
+	WORD $0x3dc00da9 // ldr q9, [x13, #0x30]
 	WORD $0x4e34cf63 // fmla v3.4s, v27.4s, v20.4s
 	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
 	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
@@ -3061,16 +3061,16 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
 	WORD $0x4d40cb49 // ld1r { v9.4s }, [x26]
 	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0x3dc04da8 // ldr q8, [x13, #0x130]
-	WORD $0x3dc01da9 // ldr q9, [x13, #0x70]
+	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
+	WORD $0x3dc02da9 // ldr q9, [x13, #0xb0]
 	WORD $0x4f235508 // shl v8.4s, v8.4s, #0x3
 	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
 	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
 	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
 	WORD $0x4d40cae9 // ld1r { v9.4s }, [x23]
 	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0x3dc04da8 // ldr q8, [x13, #0x130]
-	WORD $0x3dc01da9 // ldr q9, [x13, #0x70]
+	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
+	WORD $0x3dc02da9 // ldr q9, [x13, #0xb0]
 	WORD $0x6f3f0508 // ushr v8.4s, v8.4s, #0x1
 	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
 	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
@@ -3078,16 +3078,16 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
 	WORD $0x4d40cb69 // ld1r { v9.4s }, [x27]
 	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0x3dc04da8 // ldr q8, [x13, #0x130]
-	WORD $0x3dc02da9 // ldr q9, [x13, #0xb0]
+	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
+	WORD $0x3dc03da9 // ldr q9, [x13, #0xf0]
 	WORD $0x4f225508 // shl v8.4s, v8.4s, #0x2
 	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
 	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
 	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
 	WORD $0x4d40cba9 // ld1r { v9.4s }, [x29]
 	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0x3dc04da8 // ldr q8, [x13, #0x130]
-	WORD $0x3dc02da9 // ldr q9, [x13, #0xb0]
+	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
+	WORD $0x3dc03da9 // ldr q9, [x13, #0xf0]
 	WORD $0x6f3e0508 // ushr v8.4s, v8.4s, #0x2
 	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
 	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
@@ -3095,16 +3095,16 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
 	WORD $0x4d40cbc9 // ld1r { v9.4s }, [x30]
 	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0x3dc04da8 // ldr q8, [x13, #0x130]
-	WORD $0x3dc03da9 // ldr q9, [x13, #0xf0]
+	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
+	WORD $0x3dc04da9 // ldr q9, [x13, #0x130]
 	WORD $0x4ea88508 // add v8.4s, v8.4s, v8.4s
 	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
 	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
 	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
 	WORD $0x4d40ca09 // ld1r { v9.4s }, [x16]
 	WORD $0x4e89951f // sdot v31.4s, v8.16b, v9.16b
-	WORD $0x3dc04da8 // ldr q8, [x13, #0x130]
-	WORD $0x3dc03da9 // ldr q9, [x13, #0xf0]
+	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
+	WORD $0x3dc04da9 // ldr q9, [x13, #0x130]
 	WORD $0x2a1503ed // mov w13, w21
 	WORD $0x2a1f03f5 // mov w21, wzr
 	WORD $0x6f3d0508 // ushr v8.4s, v8.4s, #0x3
@@ -3159,8 +3159,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xfd4001b0 // ldr d16, [x13]
 	WORD $0xfd4021a6 // ldr d6, [x13, #0x40]
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041a7 // ldr q7, [x13, #0x100]
-	WORD $0x3dc001b1 // ldr q17, [x13]
+	WORD $0x3dc001a7 // ldr q7, [x13]
+	WORD $0x3dc011b1 // ldr q17, [x13, #0x40]
 	WORD $0xaa1503ed // mov x13, x21
 	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
 	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
@@ -3181,8 +3181,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40cb35 // ld1r { v21.4s }, [x25]
 	WORD $0x4e959687 // sdot v7.4s, v20.16b, v21.16b
 	WORD $0x8b070319 // add x25, x24, x7
-	WORD $0x3dc00334 // ldr q20, [x25]
-	WORD $0x3dc04335 // ldr q21, [x25, #0x100]
+	WORD $0x3dc01334 // ldr q20, [x25, #0x40]
+	WORD $0x3dc00335 // ldr q21, [x25]
 	WORD $0x910042b9 // add x25, x21, #0x10
 	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
 	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
@@ -3200,8 +3200,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40cb35 // ld1r { v21.4s }, [x25]
 	WORD $0x4e959687 // sdot v7.4s, v20.16b, v21.16b
 	WORD $0x8b070319 // add x25, x24, x7
-	WORD $0x3dc04334 // ldr q20, [x25, #0x100]
-	WORD $0x3dc01335 // ldr q21, [x25, #0x40]
+	WORD $0x3dc00334 // ldr q20, [x25]
+	WORD $0x3dc02335 // ldr q21, [x25, #0x80]
 	WORD $0x4f235694 // shl v20.4s, v20.4s, #0x3
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
@@ -3218,8 +3218,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959687 // sdot v7.4s, v20.16b, v21.16b
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc011b5 // ldr q21, [x13, #0x40]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
 	WORD $0x910052ad // add x13, x21, #0x14
 	WORD $0x6f3f0694 // ushr v20.4s, v20.4s, #0x1
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
@@ -3238,8 +3238,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959687 // sdot v7.4s, v20.16b, v21.16b
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
 	WORD $0x910022ad // add x13, x21, #0x8
 	WORD $0x4f225694 // shl v20.4s, v20.4s, #0x2
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
@@ -3257,8 +3257,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959687 // sdot v7.4s, v20.16b, v21.16b
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
 	WORD $0x910062ad // add x13, x21, #0x18
 	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
@@ -3277,8 +3277,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959687 // sdot v7.4s, v20.16b, v21.16b
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
 	WORD $0x910032ad // add x13, x21, #0xc
 	WORD $0x4eb48694 // add v20.4s, v20.4s, v20.4s
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
@@ -3296,8 +3296,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959687 // sdot v7.4s, v20.16b, v21.16b
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
 	WORD $0x910072ad // add x13, x21, #0x1c
 	WORD $0x910412b8 // add x24, x21, #0x104
 	WORD $0x6f3d0694 // ushr v20.4s, v20.4s, #0x3
@@ -3390,8 +3390,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xfd4001a7 // ldr d7, [x13]
 	WORD $0xfd4021a6 // ldr d6, [x13, #0x40]
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b0 // ldr q16, [x13, #0x100]
-	WORD $0x3dc001b1 // ldr q17, [x13]
+	WORD $0x3dc001b0 // ldr q16, [x13]
+	WORD $0x3dc011b1 // ldr q17, [x13, #0x40]
 	WORD $0x910202cd // add x13, x22, #0x80
 	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
 	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
@@ -3413,8 +3413,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
+	WORD $0x3dc011b4 // ldr q20, [x13, #0x40]
+	WORD $0x3dc001b5 // ldr q21, [x13]
 	WORD $0x910242cd // add x13, x22, #0x90
 	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
 	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
@@ -3432,8 +3432,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc011b5 // ldr q21, [x13, #0x40]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
 	WORD $0x910212cd // add x13, x22, #0x84
 	WORD $0x4f235694 // shl v20.4s, v20.4s, #0x3
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
@@ -3451,8 +3451,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc011b5 // ldr q21, [x13, #0x40]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
 	WORD $0x910252cd // add x13, x22, #0x94
 	WORD $0x6f3f0694 // ushr v20.4s, v20.4s, #0x1
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
@@ -3471,8 +3471,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
 	WORD $0x910222cd // add x13, x22, #0x88
 	WORD $0x4f225694 // shl v20.4s, v20.4s, #0x2
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
@@ -3490,8 +3490,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
 	WORD $0x910262cd // add x13, x22, #0x98
 	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
@@ -3510,8 +3510,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
 	WORD $0x910232cd // add x13, x22, #0x8c
 	WORD $0x4eb48694 // add v20.4s, v20.4s, v20.4s
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
@@ -3529,8 +3529,8 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
 	WORD $0x910272cd // add x13, x22, #0x9c
 	WORD $0x910452d9 // add x25, x22, #0x114
 	WORD $0x6f3d0694 // ushr v20.4s, v20.4s, #0x3
@@ -3622,7 +3622,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37ef46a // lsl x10, x3, #2
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x1002b80f // adr x15, 0x18f50 <quant_x+0x338>
+	WORD $0x1002c00f // adr x15, 0x19050 <quant_x+0x320>
 	WORD $0xd341fd2b // lsr x11, x9, #1
 	WORD $0x8b03014d // add x13, x10, x3
 	WORD $0xd37df069 // lsl x9, x3, #3
@@ -4297,758 +4297,783 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0x6d052beb // stp d11, d10, [sp, #0x50]
 	WORD $0x6d0623e9 // stp d9, d8, [sp, #0x60]
-	WORD $0xf9003bfd // str x29, [sp, #0x70]
+	WORD $0xa9070ffd // stp x29, x3, [sp, #0x70]
 	WORD $0xa9086ffe // stp x30, x27, [sp, #0x80]
 	WORD $0xa90967fa // stp x26, x25, [sp, #0x90]
 	WORD $0xa90a5ff8 // stp x24, x23, [sp, #0xa0]
 	WORD $0xa90b57f6 // stp x22, x21, [sp, #0xb0]
 	WORD $0xa90c4ff4 // stp x20, x19, [sp, #0xc0]
-	WORD $0xf90017e3 // str x3, [sp, #0x28]
-	WORD $0x54005d2b // b.lt 0x14e94 <pq_q4_k+0xbdc>
+	WORD $0x5400606b // b.lt 0x14ef8 <pq_q4_k+0xc40>
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0xf94017ef // ldr x15, [sp, #0x28]
-	WORD $0x9a84b129 // csel x9, x9, x4, lt
 	WORD $0x5281280a // mov w10, #0x940 // =2368
+	WORD $0x9a84b129 // csel x9, x9, x4, lt
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
+	WORD $0x92401caf // and x15, x5, #0xff
 	WORD $0xd343fd29 // lsr x9, x9, #3
-	WORD $0x8b0f05ed // add x13, x15, x15, lsl #1
-	WORD $0xd37df1ec // lsl x12, x15, #3
-	WORD $0x92401cab // and x11, x5, #0xff
-	WORD $0x91014011 // add x17, x0, #0x50
-	WORD $0x9b0a7d29 // mul x9, x9, x10
-	WORD $0xd37ef5ea // lsl x10, x15, #2
-	WORD $0xd37ef5a3 // lsl x3, x13, #2
-	WORD $0xd37df1ad // lsl x13, x13, #3
-	WORD $0xf90013ec // str x12, [sp, #0x20]
-	WORD $0x8b0f014e // add x14, x10, x15
-	WORD $0xd37be9ef // lsl x15, x15, #5
-	WORD $0xd37ef5ce // lsl x14, x14, #2
-	WORD $0xa9013bed // stp x13, x14, [sp, #0x10]
-	WORD $0xcb0a01ed // sub x13, x15, x10
-	WORD $0xf90007ed // str x13, [sp, #0x8]
-	WORD $0x9105000d // add x13, x0, #0x140
-	WORD $0x14000007 // b 0x1436c <pq_q4_k+0xb4>
+	WORD $0x9b0a7d23 // mul x3, x9, x10
+	WORD $0xf9403fe9 // ldr x9, [sp, #0x78]
+	WORD $0xd37ef52a // lsl x10, x9, #2
+	WORD $0x8b09052d // add x13, x9, x9, lsl #1
+	WORD $0xd37df12b // lsl x11, x9, #3
+	WORD $0xd37be930 // lsl x16, x9, #5
+	WORD $0x8b09014e // add x14, x10, x9
+	WORD $0xd37ef5ac // lsl x12, x13, #2
+	WORD $0xd37ef5c9 // lsl x9, x14, #2
+	WORD $0xf9000fe9 // str x9, [sp, #0x18]
+	WORD $0xd37df1a9 // lsl x9, x13, #3
+	WORD $0xf9000be9 // str x9, [sp, #0x10]
+	WORD $0xcb0a0209 // sub x9, x16, x10
+	WORD $0xf90007e9 // str x9, [sp, #0x8]
+	WORD $0x14000005 // b 0x14358 <pq_q4_k+0xa0>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b090000 // add x0, x0, x9
+	WORD $0x8b030000 // add x0, x0, x3
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x8b090231 // add x17, x17, x9
-	WORD $0x8b0901ad // add x13, x13, x9
-	WORD $0x5400596d // b.le 0x14e94 <pq_q4_k+0xbdc>
-	WORD $0x37402385 // tbnz w5, #0x8, 0x147dc <pq_q4_k+0x524>
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x54005d2d // b.le 0x14ef8 <pq_q4_k+0xc40>
+	WORD $0x37402605 // tbnz w5, #0x8, 0x14818 <pq_q4_k+0x560>
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xaa0303ec // mov x12, x3
+	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x540021eb // b.lt 0x147c4 <pq_q4_k+0x50c>
-	WORD $0xaa0d03e6 // mov x6, x13
+	WORD $0x540024cb // b.lt 0x14808 <pq_q4_k+0x550>
+	WORD $0xaa0003f1 // mov x17, x0
+	WORD $0xaa0103e6 // mov x6, x1
+	WORD $0xaa0403e7 // mov x7, x4
+	WORD $0x6d401e25 // ldp d5, d7, [x17]
+	WORD $0x2a1f03f3 // mov w19, wzr
+	WORD $0x6d424226 // ldp d6, d16, [x17, #0x20]
+	WORD $0x6d414e31 // ldp d17, d19, [x17, #0x10]
+	WORD $0x6d435232 // ldp d18, d20, [x17, #0x30]
+	WORD $0x0e2178af // fcvtl v15.4s, v5.4h
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x91010231 // add x17, x17, #0x40
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0x91010234 // add x20, x17, #0x40
+	WORD $0x52800035 // mov w21, #0x1 // =1
+	WORD $0x8b0e162d // add x13, x17, x14, lsl #5
+	WORD $0x8b0e2296 // add x22, x20, x14, lsl #8
+	WORD $0xaa0603f8 // mov x24, x6
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x910040db // add x27, x6, #0x10
+	WORD $0x910050dd // add x29, x6, #0x14
+	WORD $0x910041ae // add x14, x13, #0x10
+	WORD $0xaa0d03f9 // mov x25, x13
+	WORD $0xaa1603f7 // mov x23, x22
+	WORD $0x0ddfcb37 // ld1r { v23.2s }, [x25], #4
+	WORD $0x0d40c9d6 // ld1r { v22.2s }, [x14]
+	WORD $0x3dc002f8 // ldr q24, [x23]
+	WORD $0x910020de // add x30, x6, #0x8
+	WORD $0x4ddfcb19 // ld1r { v25.4s }, [x24], #4
+	WORD $0x910060d0 // add x16, x6, #0x18
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x910030ce // add x14, x6, #0xc
+	WORD $0x910070da // add x26, x6, #0x1c
+	WORD $0x910051a9 // add x9, x13, #0x14
+	WORD $0x6f00e41a // movi v26.2d, #0000000000000000
+	WORD $0x6f00e408 // movi v8.2d, #0000000000000000
+	WORD $0x6f00e40c // movi v12.2d, #0000000000000000
+	WORD $0x0f08a6d6 // sshll v22.8h, v22.8b, #0x0
+	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
+	WORD $0x3dc002f8 // ldr q24, [x23]
+	WORD $0x4d40cb79 // ld1r { v25.4s }, [x27]
+	WORD $0x0f10a6d6 // sshll v22.4s, v22.4h, #0x0
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
+	WORD $0x3dc012f8 // ldr q24, [x23, #0x40]
+	WORD $0x4d40cb19 // ld1r { v25.4s }, [x24]
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
+	WORD $0x3dc012f8 // ldr q24, [x23, #0x40]
+	WORD $0x4d40cbb9 // ld1r { v25.4s }, [x29]
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
+	WORD $0x3dc022f8 // ldr q24, [x23, #0x80]
+	WORD $0x4d40cbd9 // ld1r { v25.4s }, [x30]
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
+	WORD $0x3dc022f8 // ldr q24, [x23, #0x80]
+	WORD $0x4d40ca19 // ld1r { v25.4s }, [x16]
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
+	WORD $0x3dc032f8 // ldr q24, [x23, #0xc0]
+	WORD $0x4d40c9d9 // ld1r { v25.4s }, [x14]
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
+	WORD $0x3dc032f8 // ldr q24, [x23, #0xc0]
+	WORD $0x4d40cb59 // ld1r { v25.4s }, [x26]
+	WORD $0x910080d7 // add x23, x6, #0x20
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x4e999715 // sdot v21.4s, v24.16b, v25.16b
+	WORD $0x4ea41c98 // mov v24.16b, v4.16b
+	WORD $0x4ea31c64 // mov v4.16b, v3.16b
+	WORD $0x4d40cae5 // ld1r { v5.4s }, [x23]
+	WORD $0x0d40cb3c // ld1r { v28.2s }, [x25]
+	WORD $0xaa1603f9 // mov x25, x22
+	WORD $0xbd4024d9 // ldr s25, [x6, #0x24]
+	WORD $0x0d40c93b // ld1r { v27.2s }, [x9]
+	WORD $0x910021a9 // add x9, x13, #0x8
+	WORD $0x4ea21c43 // mov v3.16b, v2.16b
+	WORD $0x4ea11c22 // mov v2.16b, v1.16b
+	WORD $0x3d800be5 // str q5, [sp, #0x20]
+	WORD $0x3dc0073d // ldr q29, [x25, #0x10]
+	WORD $0x4d40c8de // ld1r { v30.4s }, [x6]
+	WORD $0x4eb41e81 // mov v1.16b, v20.16b
+	WORD $0x4eb31e74 // mov v20.16b, v19.16b
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4eb21e53 // mov v19.16b, v18.16b
+	WORD $0x4eb11e32 // mov v18.16b, v17.16b
+	WORD $0x4eb01e11 // mov v17.16b, v16.16b
+	WORD $0x4ea71cf0 // mov v16.16b, v7.16b
+	WORD $0x4ea61cc7 // mov v7.16b, v6.16b
+	WORD $0x4eaf1de6 // mov v6.16b, v15.16b
+	WORD $0x0f08a77b // sshll v27.8h, v27.8b, #0x0
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x3dc0073d // ldr q29, [x25, #0x10]
+	WORD $0x4d40cb7e // ld1r { v30.4s }, [x27]
+	WORD $0x0f10a77b // sshll v27.4s, v27.4h, #0x0
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
+	WORD $0x3dc0173d // ldr q29, [x25, #0x50]
+	WORD $0x4d40cb1e // ld1r { v30.4s }, [x24]
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
+	WORD $0x3dc0173d // ldr q29, [x25, #0x50]
+	WORD $0x4d40cbbe // ld1r { v30.4s }, [x29]
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
+	WORD $0x3dc0273d // ldr q29, [x25, #0x90]
+	WORD $0x4d40cbde // ld1r { v30.4s }, [x30]
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
+	WORD $0x3dc0273d // ldr q29, [x25, #0x90]
+	WORD $0x4d40ca1e // ld1r { v30.4s }, [x16]
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
+	WORD $0x3dc0373d // ldr q29, [x25, #0xd0]
+	WORD $0x4d40c9de // ld1r { v30.4s }, [x14]
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
+	WORD $0x3dc0373d // ldr q29, [x25, #0xd0]
+	WORD $0x4d40cb5e // ld1r { v30.4s }, [x26]
+	WORD $0x910061b9 // add x25, x13, #0x18
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x4e9e97ba // sdot v26.4s, v29.16b, v30.16b
+	WORD $0x0d40cb3f // ld1r { v31.2s }, [x25]
+	WORD $0xaa1603f9 // mov x25, x22
+	WORD $0x0d40c929 // ld1r { v9.2s }, [x9]
+	WORD $0xbd4024de // ldr s30, [x6, #0x24]
+	WORD $0x4d40cafd // ld1r { v29.4s }, [x23]
+	WORD $0x3dc00b2a // ldr q10, [x25, #0x20]
+	WORD $0x4d40c8cb // ld1r { v11.4s }, [x6]
+	WORD $0x910031a9 // add x9, x13, #0xc
+	WORD $0x910071ad // add x13, x13, #0x1c
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x0f08a529 // sshll v9.8h, v9.8b, #0x0
+	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
+	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
+	WORD $0x0f10a529 // sshll v9.4s, v9.4h, #0x0
+	WORD $0x3dc00b2a // ldr q10, [x25, #0x20]
+	WORD $0x4d40cb6b // ld1r { v11.4s }, [x27]
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
+	WORD $0x3dc01b2a // ldr q10, [x25, #0x60]
+	WORD $0x4d40cb0b // ld1r { v11.4s }, [x24]
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
+	WORD $0x3dc01b2a // ldr q10, [x25, #0x60]
+	WORD $0x4d40cbab // ld1r { v11.4s }, [x29]
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
+	WORD $0x3dc02b2a // ldr q10, [x25, #0xa0]
+	WORD $0x4d40cbcb // ld1r { v11.4s }, [x30]
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
+	WORD $0x3dc02b2a // ldr q10, [x25, #0xa0]
+	WORD $0x4d40ca0b // ld1r { v11.4s }, [x16]
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
+	WORD $0x3dc03b2a // ldr q10, [x25, #0xe0]
+	WORD $0x4d40c9cb // ld1r { v11.4s }, [x14]
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
+	WORD $0x3dc03b2a // ldr q10, [x25, #0xe0]
+	WORD $0x4d40cb4b // ld1r { v11.4s }, [x26]
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4e8b9548 // sdot v8.4s, v10.16b, v11.16b
+	WORD $0xbd4024cb // ldr s11, [x6, #0x24]
+	WORD $0x4d40caea // ld1r { v10.4s }, [x23]
+	WORD $0x0d40c92e // ld1r { v14.2s }, [x9]
+	WORD $0x0d40c9ad // ld1r { v13.2s }, [x13]
+	WORD $0x3dc00ecf // ldr q15, [x22, #0x30]
+	WORD $0x4d40c8c5 // ld1r { v5.4s }, [x6]
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x2a1503e9 // mov w9, w21
+	WORD $0x2a1f03f5 // mov w21, wzr
+	WORD $0x4e201def // and v15.16b, v15.16b, v0.16b
+	WORD $0x0f08a5ce // sshll v14.8h, v14.8b, #0x0
+	WORD $0x4e8595ec // sdot v12.4s, v15.16b, v5.16b
+	WORD $0x0f10a5ce // sshll v14.4s, v14.4h, #0x0
+	WORD $0x3dc00ec5 // ldr q5, [x22, #0x30]
+	WORD $0x4d40cb6f // ld1r { v15.4s }, [x27]
+	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x4e8f94ac // sdot v12.4s, v5.16b, v15.16b
+	WORD $0x3dc01ec5 // ldr q5, [x22, #0x70]
+	WORD $0x4d40cb0f // ld1r { v15.4s }, [x24]
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x4e8f94ac // sdot v12.4s, v5.16b, v15.16b
+	WORD $0x3dc01ec5 // ldr q5, [x22, #0x70]
+	WORD $0x4d40cbaf // ld1r { v15.4s }, [x29]
+	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x4e8f94ac // sdot v12.4s, v5.16b, v15.16b
+	WORD $0x3dc02ec5 // ldr q5, [x22, #0xb0]
+	WORD $0x4d40cbcf // ld1r { v15.4s }, [x30]
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x4e8f94ac // sdot v12.4s, v5.16b, v15.16b
+	WORD $0x3dc02ec5 // ldr q5, [x22, #0xb0]
+	WORD $0x4d40ca0f // ld1r { v15.4s }, [x16]
+	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x4e8f94ac // sdot v12.4s, v5.16b, v15.16b
+	WORD $0x3dc03ec5 // ldr q5, [x22, #0xf0]
+	WORD $0x4d40c9cf // ld1r { v15.4s }, [x14]
+	WORD $0x5280002e // mov w14, #0x1 // =1
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x4e8f94ac // sdot v12.4s, v5.16b, v15.16b
+	WORD $0x0f08a6e5 // sshll v5.8h, v23.8b, #0x0
+	WORD $0x0f08a797 // sshll v23.8h, v28.8b, #0x0
+	WORD $0x3dc03edc // ldr q28, [x22, #0xf0]
+	WORD $0x4d40cb4f // ld1r { v15.4s }, [x26]
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x0f10a4a5 // sshll v5.4s, v5.4h, #0x0
+	WORD $0x0f10a6f7 // sshll v23.4s, v23.4h, #0x0
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e8f978c // sdot v12.4s, v28.16b, v15.16b
+	WORD $0x4ea61ccf // mov v15.16b, v6.16b
+	WORD $0x0f08a7fc // sshll v28.8h, v31.8b, #0x0
+	WORD $0x0f08a5bf // sshll v31.8h, v13.8b, #0x0
+	WORD $0x4ea71ce6 // mov v6.16b, v7.16b
+	WORD $0x4eb01e07 // mov v7.16b, v16.16b
+	WORD $0x4eb11e30 // mov v16.16b, v17.16b
+	WORD $0x4eb21e51 // mov v17.16b, v18.16b
+	WORD $0x4e21d9cd // scvtf v13.4s, v14.4s
+	WORD $0x6e25dde5 // fmul v5.4s, v15.4s, v5.4s
+	WORD $0x4eb31e72 // mov v18.16b, v19.16b
+	WORD $0x4eb41e93 // mov v19.16b, v20.16b
+	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
+	WORD $0x0f10a7ff // sshll v31.4s, v31.4h, #0x0
+	WORD $0x6e37dcf7 // fmul v23.4s, v7.4s, v23.4s
+	WORD $0x6e29de29 // fmul v9.4s, v17.4s, v9.4s
+	WORD $0x4ea11c34 // mov v20.16b, v1.16b
+	WORD $0x6e2dde6d // fmul v13.4s, v19.4s, v13.4s
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x6e36dcd6 // fmul v22.4s, v6.4s, v22.4s
+	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
+	WORD $0x6e35dca5 // fmul v5.4s, v5.4s, v21.4s
+	WORD $0x4e21dbf5 // scvtf v21.4s, v31.4s
+	WORD $0x6e3adef7 // fmul v23.4s, v23.4s, v26.4s
+	WORD $0x6e3bde1b // fmul v27.4s, v16.4s, v27.4s
+	WORD $0x4ea21c41 // mov v1.16b, v2.16b
+	WORD $0x6e28dd3a // fmul v26.4s, v9.4s, v8.4s
+	WORD $0xbd4024c8 // ldr s8, [x6, #0x24]
+	WORD $0x4e21d969 // scvtf v9.4s, v11.4s
+	WORD $0x6e2cddbf // fmul v31.4s, v13.4s, v12.4s
+	WORD $0x4ea31c62 // mov v2.16b, v3.16b
+	WORD $0x4ea41c83 // mov v3.16b, v4.16b
+	WORD $0x6e3cde5c // fmul v28.4s, v18.4s, v28.4s
+	WORD $0x6e35de95 // fmul v21.4s, v20.4s, v21.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4f9952c5 // fmls v5.4s, v22.4s, v25.s[0]
+	WORD $0x4f9e5377 // fmls v23.4s, v27.4s, v30.s[0]
+	WORD $0x4eb81f04 // mov v4.16b, v24.16b
+	WORD $0x3dc00bf6 // ldr q22, [sp, #0x20]
+	WORD $0x9100c0c6 // add x6, x6, #0x30
+	WORD $0x4f89539a // fmls v26.4s, v28.4s, v9.s[0]
+	WORD $0x4f8852bf // fmls v31.4s, v21.4s, v8.s[0]
+	WORD $0x4d40caf5 // ld1r { v21.4s }, [x23]
+	WORD $0x4e25cec1 // fmla v1.4s, v22.4s, v5.4s
+	WORD $0x4e37cfa2 // fmla v2.4s, v29.4s, v23.4s
+	WORD $0x4e3acd43 // fmla v3.4s, v10.4s, v26.4s
+	WORD $0x4e3fcea4 // fmla v4.4s, v21.4s, v31.4s
+	WORD $0x3707dec9 // tbnz w9, #0x0, 0x143c4 <pq_q4_k+0x10c>
+	WORD $0x11000673 // add w19, w19, #0x1
+	WORD $0x91090231 // add x17, x17, #0x240
+	WORD $0x7100127f // cmp w19, #0x4
+	WORD $0x54ffdde1 // b.ne 0x143b8 <pq_q4_k+0x100>
+	WORD $0xf10020e7 // subs x7, x7, #0x8
+	WORD $0x54ffdbec // b.gt 0x14380 <pq_q4_k+0xc8>
+	WORD $0xb4ffda0f // cbz x15, 0x14348 <pq_q4_k+0x90>
+	WORD $0xad000841 // stp q1, q2, [x2]
+	WORD $0xad011043 // stp q3, q4, [x2, #0x20]
+	WORD $0x17fffecd // b 0x14348 <pq_q4_k+0x90>
+	WORD $0xaa1f03f1 // mov x17, xzr
+	WORD $0x14000004 // b 0x1482c <pq_q4_k+0x574>
+	WORD $0x91000631 // add x17, x17, #0x1
+	WORD $0xf100123f // cmp x17, #0x4
+	WORD $0x54ffd900 // b.eq 0x14348 <pq_q4_k+0x90>
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0xd37cee26 // lsl x6, x17, #4
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x540018ad // b.le 0x14b58 <pq_q4_k+0x8a0>
+	WORD $0xd37ef627 // lsl x7, x17, #2
 	WORD $0xaa0003f3 // mov x19, x0
 	WORD $0xaa0103f4 // mov x20, x1
 	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0xaa1f03f6 // mov x22, xzr
-	WORD $0xaa0603e7 // mov x7, x6
-	WORD $0x8b16027a // add x26, x19, x22
-	WORD $0xfd401261 // ldr d1, [x19, #0x20]
-	WORD $0xaa0703f8 // mov x24, x7
-	WORD $0x9101034e // add x14, x26, #0x40
-	WORD $0x9101434f // add x15, x26, #0x50
-	WORD $0xfd400267 // ldr d7, [x19]
-	WORD $0xfd003fe1 // str d1, [sp, #0x78]
-	WORD $0x0d40c9d1 // ld1r { v17.2s }, [x14]
-	WORD $0x0d40c9f0 // ld1r { v16.2s }, [x15]
-	WORD $0x3dc00312 // ldr q18, [x24]
-	WORD $0xaa1403f9 // mov x25, x20
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x4ddfcb33 // ld1r { v19.4s }, [x25], #4
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x9100429d // add x29, x20, #0x10
-	WORD $0x9100529e // add x30, x20, #0x14
-	WORD $0x91002290 // add x16, x20, #0x8
-	WORD $0x9100628f // add x15, x20, #0x18
-	WORD $0x9100328e // add x14, x20, #0xc
-	WORD $0x9100729b // add x27, x20, #0x1c
-	WORD $0x91011343 // add x3, x26, #0x44
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x4e939646 // sdot v6.4s, v18.16b, v19.16b
-	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x6f00e41c // movi v28.2d, #0000000000000000
-	WORD $0x3dc00312 // ldr q18, [x24]
-	WORD $0x4d40cbb3 // ld1r { v19.4s }, [x29]
-	WORD $0x6f00e40b // movi v11.2d, #0000000000000000
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
-	WORD $0x910082d6 // add x22, x22, #0x20
-	WORD $0xf10402df // cmp x22, #0x100
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
-	WORD $0x4e939646 // sdot v6.4s, v18.16b, v19.16b
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x3dc01312 // ldr q18, [x24, #0x40]
-	WORD $0x4d40cb33 // ld1r { v19.4s }, [x25]
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e939646 // sdot v6.4s, v18.16b, v19.16b
-	WORD $0x3dc01312 // ldr q18, [x24, #0x40]
-	WORD $0x4d40cbd3 // ld1r { v19.4s }, [x30]
-	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e939646 // sdot v6.4s, v18.16b, v19.16b
-	WORD $0x3dc02312 // ldr q18, [x24, #0x80]
-	WORD $0x4d40ca13 // ld1r { v19.4s }, [x16]
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e939646 // sdot v6.4s, v18.16b, v19.16b
-	WORD $0x3dc02312 // ldr q18, [x24, #0x80]
-	WORD $0x4d40c9f3 // ld1r { v19.4s }, [x15]
-	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e939646 // sdot v6.4s, v18.16b, v19.16b
-	WORD $0x3dc03312 // ldr q18, [x24, #0xc0]
-	WORD $0x4d40c9d3 // ld1r { v19.4s }, [x14]
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e939646 // sdot v6.4s, v18.16b, v19.16b
-	WORD $0x3dc03312 // ldr q18, [x24, #0xc0]
-	WORD $0x4d40cb73 // ld1r { v19.4s }, [x27]
-	WORD $0x91008298 // add x24, x20, #0x20
-	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x4e939646 // sdot v6.4s, v18.16b, v19.16b
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x91015343 // add x3, x26, #0x54
-	WORD $0xbd402693 // ldr s19, [x20, #0x24]
-	WORD $0x4d40cb12 // ld1r { v18.4s }, [x24]
-	WORD $0xfd400677 // ldr d23, [x19, #0x8]
-	WORD $0xfd401674 // ldr d20, [x19, #0x28]
-	WORD $0x0d40c876 // ld1r { v22.2s }, [x3]
-	WORD $0x3dc006f9 // ldr q25, [x23, #0x10]
-	WORD $0x4d40ca9a // ld1r { v26.4s }, [x20]
-	WORD $0x91012343 // add x3, x26, #0x48
-	WORD $0x0e217af7 // fcvtl v23.4s, v23.4h
-	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
-	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x0f08a6d6 // sshll v22.8h, v22.8b, #0x0
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e9a9735 // sdot v21.4s, v25.16b, v26.16b
-	WORD $0x0f10a6d6 // sshll v22.4s, v22.4h, #0x0
-	WORD $0x3dc006f9 // ldr q25, [x23, #0x10]
-	WORD $0x4d40cbba // ld1r { v26.4s }, [x29]
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e9a9735 // sdot v21.4s, v25.16b, v26.16b
-	WORD $0x3dc016f9 // ldr q25, [x23, #0x50]
-	WORD $0x4d40cb3a // ld1r { v26.4s }, [x25]
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e9a9735 // sdot v21.4s, v25.16b, v26.16b
-	WORD $0x3dc016f9 // ldr q25, [x23, #0x50]
-	WORD $0x4d40cbda // ld1r { v26.4s }, [x30]
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e9a9735 // sdot v21.4s, v25.16b, v26.16b
-	WORD $0x3dc026f9 // ldr q25, [x23, #0x90]
-	WORD $0x4d40ca1a // ld1r { v26.4s }, [x16]
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e9a9735 // sdot v21.4s, v25.16b, v26.16b
-	WORD $0x3dc026f9 // ldr q25, [x23, #0x90]
-	WORD $0x4d40c9fa // ld1r { v26.4s }, [x15]
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e9a9735 // sdot v21.4s, v25.16b, v26.16b
-	WORD $0x3dc036f9 // ldr q25, [x23, #0xd0]
-	WORD $0x4d40c9da // ld1r { v26.4s }, [x14]
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e9a9735 // sdot v21.4s, v25.16b, v26.16b
-	WORD $0x3dc036f9 // ldr q25, [x23, #0xd0]
-	WORD $0x4d40cb7a // ld1r { v26.4s }, [x27]
-	WORD $0x91016357 // add x23, x26, #0x58
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e9a9735 // sdot v21.4s, v25.16b, v26.16b
-	WORD $0x0d40cafd // ld1r { v29.2s }, [x23]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x0d40c87f // ld1r { v31.2s }, [x3]
-	WORD $0xbd40269a // ldr s26, [x20, #0x24]
-	WORD $0x4d40cb19 // ld1r { v25.4s }, [x24]
-	WORD $0xfd400a7e // ldr d30, [x19, #0x10]
-	WORD $0xfd401a7b // ldr d27, [x19, #0x30]
-	WORD $0x3dc00ae8 // ldr q8, [x23, #0x20]
-	WORD $0x4d40ca89 // ld1r { v9.4s }, [x20]
-	WORD $0x91013343 // add x3, x26, #0x4c
-	WORD $0x0e217bde // fcvtl v30.4s, v30.4h
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x0e217b7b // fcvtl v27.4s, v27.4h
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e89951c // sdot v28.4s, v8.16b, v9.16b
-	WORD $0x3dc00ae8 // ldr q8, [x23, #0x20]
-	WORD $0x4d40cba9 // ld1r { v9.4s }, [x29]
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e89951c // sdot v28.4s, v8.16b, v9.16b
-	WORD $0x3dc01ae8 // ldr q8, [x23, #0x60]
-	WORD $0x4d40cb29 // ld1r { v9.4s }, [x25]
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e89951c // sdot v28.4s, v8.16b, v9.16b
-	WORD $0x3dc01ae8 // ldr q8, [x23, #0x60]
-	WORD $0x4d40cbc9 // ld1r { v9.4s }, [x30]
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e89951c // sdot v28.4s, v8.16b, v9.16b
-	WORD $0x3dc02ae8 // ldr q8, [x23, #0xa0]
-	WORD $0x4d40ca09 // ld1r { v9.4s }, [x16]
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e89951c // sdot v28.4s, v8.16b, v9.16b
-	WORD $0x3dc02ae8 // ldr q8, [x23, #0xa0]
-	WORD $0x4d40c9e9 // ld1r { v9.4s }, [x15]
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e89951c // sdot v28.4s, v8.16b, v9.16b
-	WORD $0x3dc03ae8 // ldr q8, [x23, #0xe0]
-	WORD $0x4d40c9c9 // ld1r { v9.4s }, [x14]
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e89951c // sdot v28.4s, v8.16b, v9.16b
-	WORD $0x3dc03ae8 // ldr q8, [x23, #0xe0]
-	WORD $0x4d40cb69 // ld1r { v9.4s }, [x27]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x910400e7 // add x7, x7, #0x100
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e89951c // sdot v28.4s, v8.16b, v9.16b
-	WORD $0x0d40c86d // ld1r { v13.2s }, [x3]
-	WORD $0x91017343 // add x3, x26, #0x5c
-	WORD $0xbd402689 // ldr s9, [x20, #0x24]
-	WORD $0x4d40cb08 // ld1r { v8.4s }, [x24]
-	WORD $0xfd400e6c // ldr d12, [x19, #0x18]
-	WORD $0xfd401e6a // ldr d10, [x19, #0x38]
-	WORD $0x0d40c86e // ld1r { v14.2s }, [x3]
-	WORD $0x3dc00eef // ldr q15, [x23, #0x30]
-	WORD $0x4d40ca81 // ld1r { v1.4s }, [x20]
-	WORD $0x0f08a5ad // sshll v13.8h, v13.8b, #0x0
-	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD $0x0e21794a // fcvtl v10.4s, v10.4h
-	WORD $0x4e201def // and v15.16b, v15.16b, v0.16b
-	WORD $0x4e8195eb // sdot v11.4s, v15.16b, v1.16b
-	WORD $0x3dc00ee1 // ldr q1, [x23, #0x30]
-	WORD $0x4d40cbaf // ld1r { v15.4s }, [x29]
-	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
-	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
-	WORD $0x4e8f942b // sdot v11.4s, v1.16b, v15.16b
-	WORD $0x3dc01ee1 // ldr q1, [x23, #0x70]
-	WORD $0x4d40cb2f // ld1r { v15.4s }, [x25]
-	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
-	WORD $0x4e8f942b // sdot v11.4s, v1.16b, v15.16b
-	WORD $0x3dc01ee1 // ldr q1, [x23, #0x70]
-	WORD $0x4d40cbcf // ld1r { v15.4s }, [x30]
-	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
-	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
-	WORD $0x4e8f942b // sdot v11.4s, v1.16b, v15.16b
-	WORD $0x3dc02ee1 // ldr q1, [x23, #0xb0]
-	WORD $0x4d40ca0f // ld1r { v15.4s }, [x16]
-	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
-	WORD $0x4e8f942b // sdot v11.4s, v1.16b, v15.16b
-	WORD $0x3dc02ee1 // ldr q1, [x23, #0xb0]
-	WORD $0x4d40c9ef // ld1r { v15.4s }, [x15]
-	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
-	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
-	WORD $0x4e8f942b // sdot v11.4s, v1.16b, v15.16b
-	WORD $0x3dc03ee1 // ldr q1, [x23, #0xf0]
-	WORD $0x4d40c9cf // ld1r { v15.4s }, [x14]
-	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
-	WORD $0x4e8f942b // sdot v11.4s, v1.16b, v15.16b
-	WORD $0x0f08a621 // sshll v1.8h, v17.8b, #0x0
-	WORD $0x0f08a711 // sshll v17.8h, v24.8b, #0x0
-	WORD $0x0f08a7f8 // sshll v24.8h, v31.8b, #0x0
-	WORD $0x3dc03eff // ldr q31, [x23, #0xf0]
-	WORD $0x4d40cb6f // ld1r { v15.4s }, [x27]
-	WORD $0x0f10a421 // sshll v1.4s, v1.4h, #0x0
-	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
-	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
-	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x6e21dce1 // fmul v1.4s, v7.4s, v1.4s
-	WORD $0x0f08a7a7 // sshll v7.8h, v29.8b, #0x0
-	WORD $0x0f10a5bd // sshll v29.4s, v13.4h, #0x0
-	WORD $0x6e31def1 // fmul v17.4s, v23.4s, v17.4s
-	WORD $0x0f08a5d7 // sshll v23.8h, v14.8b, #0x0
-	WORD $0x6e38dfd8 // fmul v24.4s, v30.4s, v24.4s
-	WORD $0xfd403ffe // ldr d30, [sp, #0x78]
-	WORD $0x4e8f97eb // sdot v11.4s, v31.16b, v15.16b
-	WORD $0x0e21799f // fcvtl v31.4s, v12.4h
-	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
-	WORD $0x0e217bde // fcvtl v30.4s, v30.4h
-	WORD $0x0f10a6f7 // sshll v23.4s, v23.4h, #0x0
-	WORD $0x6e26dc21 // fmul v1.4s, v1.4s, v6.4s
-	WORD $0x6e35de31 // fmul v17.4s, v17.4s, v21.4s
-	WORD $0xbd402695 // ldr s21, [x20, #0x24]
-	WORD $0x6e36de86 // fmul v6.4s, v20.4s, v22.4s
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x6e3cdf14 // fmul v20.4s, v24.4s, v28.4s
-	WORD $0x9100c294 // add x20, x20, #0x30
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x6e3ddffd // fmul v29.4s, v31.4s, v29.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e30dfd0 // fmul v16.4s, v30.4s, v16.4s
-	WORD $0x4e21d97e // scvtf v30.4s, v11.4s
-	WORD $0x6e27df67 // fmul v7.4s, v27.4s, v7.4s
-	WORD $0x6e37dd56 // fmul v22.4s, v10.4s, v23.4s
-	WORD $0x4e21db57 // scvtf v23.4s, v26.4s
-	WORD $0x4e21d93a // scvtf v26.4s, v9.4s
-	WORD $0x6e3edfb8 // fmul v24.4s, v29.4s, v30.4s
-	WORD $0x4f935201 // fmls v1.4s, v16.4s, v19.s[0]
-	WORD $0x4f9750d1 // fmls v17.4s, v6.4s, v23.s[0]
-	WORD $0x4f9a50f4 // fmls v20.4s, v7.4s, v26.s[0]
-	WORD $0x4d40cb06 // ld1r { v6.4s }, [x24]
-	WORD $0x4f9552d8 // fmls v24.4s, v22.4s, v21.s[0]
-	WORD $0x4e21ce44 // fmla v4.4s, v18.4s, v1.4s
-	WORD $0x4e31cf23 // fmla v3.4s, v25.4s, v17.4s
-	WORD $0x4e34cd02 // fmla v2.4s, v8.4s, v20.4s
-	WORD $0x4e38ccc5 // fmla v5.4s, v6.4s, v24.4s
-	WORD $0x54ffdfa1 // b.ne 0x143a4 <pq_q4_k+0xec>
-	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x91250273 // add x19, x19, #0x940
-	WORD $0x912500c6 // add x6, x6, #0x940
-	WORD $0x54ffdeec // b.gt 0x1439c <pq_q4_k+0xe4>
-	WORD $0xaa0c03e3 // mov x3, x12
-	WORD $0xf94013ec // ldr x12, [sp, #0x20]
-	WORD $0xb4ffdc4b // cbz x11, 0x14354 <pq_q4_k+0x9c>
-	WORD $0xad000c44 // stp q4, q3, [x2]
-	WORD $0xad011442 // stp q2, q5, [x2, #0x20]
-	WORD $0x17fffedf // b 0x14354 <pq_q4_k+0x9c>
-	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0xaa1103f3 // mov x19, x17
-	WORD $0x14000005 // b 0x147f8 <pq_q4_k+0x540>
-	WORD $0x910004e7 // add x7, x7, #0x1
-	WORD $0x91001273 // add x19, x19, #0x4
-	WORD $0xf10010ff // cmp x7, #0x4
-	WORD $0x54ffdb00 // b.eq 0x14354 <pq_q4_k+0x9c>
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xd37cecf4 // lsl x20, x7, #4
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x540017ed // b.le 0x14b0c <pq_q4_k+0x854>
-	WORD $0xd37ef4f5 // lsl x21, x7, #2
-	WORD $0xaa1303f6 // mov x22, x19
-	WORD $0xaa0003f7 // mov x23, x0
-	WORD $0xaa0103f8 // mov x24, x1
-	WORD $0xaa0403f9 // mov x25, x4
-	WORD $0x8b1506fa // add x26, x23, x21, lsl #1
-	WORD $0xaa1603fb // mov x27, x22
-	WORD $0x5280281d // mov w29, #0x140 // =320
-	WORD $0xd100436f // sub x15, x27, #0x10
-	WORD $0x8b1d02ee // add x14, x23, x29
-	WORD $0xfd400345 // ldr d5, [x26]
-	WORD $0x0d40c9f4 // ld1r { v20.2s }, [x15]
-	WORD $0xfd401350 // ldr d16, [x26, #0x20]
-	WORD $0x0d40cb73 // ld1r { v19.2s }, [x27]
-	WORD $0x3cf469c6 // ldr q6, [x14, x20]
-	WORD $0xaa1803ef // mov x15, x24
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x91008310 // add x16, x24, #0x20
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x4e201cd5 // and v21.16b, v6.16b, v0.16b
-	WORD $0x4ddfc9e6 // ld1r { v6.4s }, [x15], #4
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
-	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
+	WORD $0x8b110e69 // add x9, x19, x17, lsl #3
+	WORD $0x2a1f03f6 // mov w22, wzr
+	WORD $0x91010273 // add x19, x19, #0x40
+	WORD $0xfd400125 // ldr d5, [x9]
+	WORD $0xfd401126 // ldr d6, [x9, #0x20]
 	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
-	WORD $0x910403bd // add x29, x29, #0x100
-	WORD $0x4e8696b2 // sdot v18.4s, v21.16b, v6.16b
-	WORD $0xf12503bf // cmp x29, #0x940
-	WORD $0x9100837b // add x27, x27, #0x20
-	WORD $0x4d40ca06 // ld1r { v6.4s }, [x16]
-	WORD $0x91010310 // add x16, x24, #0x40
-	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0xaa1f03ed // mov x13, xzr
+	WORD $0x8b070277 // add x23, x19, x7
+	WORD $0x91010278 // add x24, x19, #0x40
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x8b0d16e9 // add x9, x23, x13, lsl #5
+	WORD $0x8b0d230e // add x14, x24, x13, lsl #8
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x9100412d // add x13, x9, #0x10
+	WORD $0x0d40c933 // ld1r { v19.2s }, [x9]
+	WORD $0x91008289 // add x9, x20, #0x20
+	WORD $0x0d40c9b4 // ld1r { v20.2s }, [x13]
+	WORD $0x3ce669c7 // ldr q7, [x14, x6]
+	WORD $0xaa1403ed // mov x13, x20
+	WORD $0x4e201cf5 // and v21.16b, v7.16b, v0.16b
+	WORD $0x4ddfc9a7 // ld1r { v7.4s }, [x13], #4
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
+	WORD $0x4e8796b2 // sdot v18.4s, v21.16b, v7.16b
+	WORD $0x4d40c927 // ld1r { v7.4s }, [x9]
+	WORD $0x91010289 // add x9, x20, #0x40
 	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
-	WORD $0x4e8696b1 // sdot v17.4s, v21.16b, v6.16b
-	WORD $0x4d40ca06 // ld1r { v6.4s }, [x16]
-	WORD $0x91018310 // add x16, x24, #0x60
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
+	WORD $0x4e8796b1 // sdot v17.4s, v21.16b, v7.16b
+	WORD $0x4d40c927 // ld1r { v7.4s }, [x9]
+	WORD $0x91018289 // add x9, x20, #0x60
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e8696a7 // sdot v7.4s, v21.16b, v6.16b
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x4d40ca16 // ld1r { v22.4s }, [x16]
-	WORD $0x91004310 // add x16, x24, #0x10
-	WORD $0x6e34dca5 // fmul v5.4s, v5.4s, v20.4s
-	WORD $0x6e33de10 // fmul v16.4s, v16.4s, v19.4s
-	WORD $0x4e9696a6 // sdot v6.4s, v21.16b, v22.16b
-	WORD $0x3cf469d5 // ldr q21, [x14, x20]
-	WORD $0x4d40ca16 // ld1r { v22.4s }, [x16]
-	WORD $0x9100c310 // add x16, x24, #0x30
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e8796b0 // sdot v16.4s, v21.16b, v7.16b
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x91004289 // add x9, x20, #0x10
+	WORD $0x6e33dcb3 // fmul v19.4s, v5.4s, v19.4s
+	WORD $0x6e34dcd4 // fmul v20.4s, v6.4s, v20.4s
+	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
+	WORD $0x3ce669d5 // ldr q21, [x14, x6]
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9100c289 // add x9, x20, #0x30
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40ca16 // ld1r { v22.4s }, [x16]
-	WORD $0x91014310 // add x16, x24, #0x50
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x91014289 // add x9, x20, #0x50
 	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40ca16 // ld1r { v22.4s }, [x16]
-	WORD $0x9101c310 // add x16, x24, #0x70
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9101c289 // add x9, x20, #0x70
+	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
 	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0x4d40ca16 // ld1r { v22.4s }, [x16]
-	WORD $0x4e9696a6 // sdot v6.4s, v21.16b, v22.16b
-	WORD $0x8b1401d0 // add x16, x14, x20
-	WORD $0x3dc01215 // ldr q21, [x16, #0x40]
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9100930f // add x15, x24, #0x24
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc01135 // ldr q21, [x9, #0x40]
+	WORD $0x4d40c9b6 // ld1r { v22.4s }, [x13]
+	WORD $0x91009289 // add x9, x20, #0x24
+	WORD $0x9104128d // add x13, x20, #0x104
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9101130f // add x15, x24, #0x44
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x91011289 // add x9, x20, #0x44
 	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9101930f // add x15, x24, #0x64
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x91019289 // add x9, x20, #0x64
+	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
 	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x4e9696a6 // sdot v6.4s, v21.16b, v22.16b
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc011f5 // ldr q21, [x15, #0x40]
-	WORD $0x9100530f // add x15, x24, #0x14
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9100d30f // add x15, x24, #0x34
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc01135 // ldr q21, [x9, #0x40]
+	WORD $0x91005289 // add x9, x20, #0x14
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9100d289 // add x9, x20, #0x34
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9101530f // add x15, x24, #0x54
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x91015289 // add x9, x20, #0x54
 	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9101d30f // add x15, x24, #0x74
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9101d289 // add x9, x20, #0x74
+	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
 	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x4e9696a6 // sdot v6.4s, v21.16b, v22.16b
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc021f5 // ldr q21, [x15, #0x80]
-	WORD $0x9100230f // add x15, x24, #0x8
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9100a30f // add x15, x24, #0x28
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc02135 // ldr q21, [x9, #0x80]
+	WORD $0x91002289 // add x9, x20, #0x8
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9100a289 // add x9, x20, #0x28
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9101230f // add x15, x24, #0x48
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x91012289 // add x9, x20, #0x48
 	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9101a30f // add x15, x24, #0x68
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9101a289 // add x9, x20, #0x68
+	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
 	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x4e9696a6 // sdot v6.4s, v21.16b, v22.16b
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc021f5 // ldr q21, [x15, #0x80]
-	WORD $0x9100630f // add x15, x24, #0x18
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9100e30f // add x15, x24, #0x38
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc02135 // ldr q21, [x9, #0x80]
+	WORD $0x91006289 // add x9, x20, #0x18
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9100e289 // add x9, x20, #0x38
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9101630f // add x15, x24, #0x58
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x91016289 // add x9, x20, #0x58
 	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9101e30f // add x15, x24, #0x78
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9101e289 // add x9, x20, #0x78
+	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
 	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x4e9696a6 // sdot v6.4s, v21.16b, v22.16b
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc031f5 // ldr q21, [x15, #0xc0]
-	WORD $0x9100330f // add x15, x24, #0xc
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9100b30f // add x15, x24, #0x2c
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc03135 // ldr q21, [x9, #0xc0]
+	WORD $0x91003289 // add x9, x20, #0xc
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9100b289 // add x9, x20, #0x2c
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9101330f // add x15, x24, #0x4c
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x91013289 // add x9, x20, #0x4c
 	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9101b30f // add x15, x24, #0x6c
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9101b289 // add x9, x20, #0x6c
+	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
 	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9104330f // add x15, x24, #0x10c
-	WORD $0x4e9696a6 // sdot v6.4s, v21.16b, v22.16b
-	WORD $0x8b1401ce // add x14, x14, x20
-	WORD $0x3dc031d5 // ldr q21, [x14, #0xc0]
-	WORD $0x9100730e // add x14, x24, #0x1c
-	WORD $0x4d40c9d6 // ld1r { v22.4s }, [x14]
-	WORD $0x9100f30e // add x14, x24, #0x3c
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc03135 // ldr q21, [x9, #0xc0]
+	WORD $0x91007289 // add x9, x20, #0x1c
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9100f289 // add x9, x20, #0x3c
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c9d6 // ld1r { v22.4s }, [x14]
-	WORD $0x9101730e // add x14, x24, #0x5c
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x91017289 // add x9, x20, #0x5c
 	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
 	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c9d6 // ld1r { v22.4s }, [x14]
-	WORD $0x9101f30e // add x14, x24, #0x7c
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9101f289 // add x9, x20, #0x7c
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e32dcb2 // fmul v18.4s, v5.4s, v18.4s
+	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
+	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x91040289 // add x9, x20, #0x100
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x6e31de71 // fmul v17.4s, v19.4s, v17.4s
 	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
-	WORD $0x4d40c9d6 // ld1r { v22.4s }, [x14]
-	WORD $0x9104030e // add x14, x24, #0x100
+	WORD $0xbd412295 // ldr s21, [x20, #0x120]
+	WORD $0xbd412696 // ldr s22, [x20, #0x124]
 	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x6e31dcb1 // fmul v17.4s, v5.4s, v17.4s
-	WORD $0x4e9696a6 // sdot v6.4s, v21.16b, v22.16b
-	WORD $0xbd412313 // ldr s19, [x24, #0x120]
-	WORD $0xbd412714 // ldr s20, [x24, #0x124]
-	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
-	WORD $0xbd412b15 // ldr s21, [x24, #0x128]
-	WORD $0xbd412f16 // ldr s22, [x24, #0x12c]
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x6e27dca7 // fmul v7.4s, v5.4s, v7.4s
+	WORD $0xbd412a97 // ldr s23, [x20, #0x128]
+	WORD $0xbd412e98 // ldr s24, [x20, #0x12c]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e26dca5 // fmul v5.4s, v5.4s, v6.4s
-	WORD $0x4e21dac6 // scvtf v6.4s, v22.4s
-	WORD $0x4f935212 // fmls v18.4s, v16.4s, v19.s[0]
-	WORD $0x4d40c9d3 // ld1r { v19.4s }, [x14]
-	WORD $0x9104130e // add x14, x24, #0x104
-	WORD $0x4f945211 // fmls v17.4s, v16.4s, v20.s[0]
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4f955207 // fmls v7.4s, v16.4s, v21.s[0]
-	WORD $0x9104230e // add x14, x24, #0x108
-	WORD $0x91060318 // add x24, x24, #0x180
-	WORD $0x4f865205 // fmls v5.4s, v16.4s, v6.s[0]
-	WORD $0x4d40c9c6 // ld1r { v6.4s }, [x14]
-	WORD $0x4d40c9f0 // ld1r { v16.4s }, [x15]
-	WORD $0x4e32ce64 // fmla v4.4s, v19.4s, v18.4s
-	WORD $0x4e31ce83 // fmla v3.4s, v20.4s, v17.4s
-	WORD $0x4e27ccc2 // fmla v2.4s, v6.4s, v7.4s
-	WORD $0x4e25ce01 // fmla v1.4s, v16.4s, v5.4s
-	WORD $0x54ffe9e1 // b.ne 0x14834 <pq_q4_k+0x57c>
-	WORD $0xf1002339 // subs x25, x25, #0x8
-	WORD $0x912502f7 // add x23, x23, #0x940
-	WORD $0x912502d6 // add x22, x22, #0x940
-	WORD $0x54ffe90c // b.gt 0x14828 <pq_q4_k+0x570>
-	WORD $0xb4ffe6eb // cbz x11, 0x147e8 <pq_q4_k+0x530>
-	WORD $0x8b140055 // add x21, x2, x20
-	WORD $0xf100097f // cmp x11, #0x2
-	WORD $0x3d8002a4 // str q4, [x21]
-	WORD $0x54ffe663 // b.lo 0x147e8 <pq_q4_k+0x530>
-	WORD $0xf1000d7f // cmp x11, #0x3
-	WORD $0x3caa6aa3 // str q3, [x21, x10]
-	WORD $0x54ffe603 // b.lo 0x147e8 <pq_q4_k+0x530>
-	WORD $0xf100117f // cmp x11, #0x4
-	WORD $0x3cac6aa2 // str q2, [x21, x12]
-	WORD $0x54ffe5a3 // b.lo 0x147e8 <pq_q4_k+0x530>
-	WORD $0xf100157f // cmp x11, #0x5
-	WORD $0x3ca36aa1 // str q1, [x21, x3]
-	WORD $0x54ffe543 // b.lo 0x147e8 <pq_q4_k+0x530>
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e30de70 // fmul v16.4s, v19.4s, v16.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e27de67 // fmul v7.4s, v19.4s, v7.4s
+	WORD $0x4e21db13 // scvtf v19.4s, v24.4s
+	WORD $0x4f955292 // fmls v18.4s, v20.4s, v21.s[0]
+	WORD $0x4f965291 // fmls v17.4s, v20.4s, v22.s[0]
+	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
+	WORD $0x4f975290 // fmls v16.4s, v20.4s, v23.s[0]
+	WORD $0x4d40c9b6 // ld1r { v22.4s }, [x13]
+	WORD $0x91042289 // add x9, x20, #0x108
+	WORD $0x9104328d // add x13, x20, #0x10c
+	WORD $0x91060294 // add x20, x20, #0x180
+	WORD $0x4f935287 // fmls v7.4s, v20.4s, v19.s[0]
+	WORD $0x4d40c933 // ld1r { v19.4s }, [x9]
+	WORD $0x4d40c9b4 // ld1r { v20.4s }, [x13]
+	WORD $0x4e32cea4 // fmla v4.4s, v21.4s, v18.4s
+	WORD $0x4e31cec3 // fmla v3.4s, v22.4s, v17.4s
+	WORD $0x2a1903e9 // mov w9, w25
+	WORD $0x5280002d // mov w13, #0x1 // =1
+	WORD $0x2a1f03f9 // mov w25, wzr
+	WORD $0x4e30ce62 // fmla v2.4s, v19.4s, v16.4s
+	WORD $0x4e27ce81 // fmla v1.4s, v20.4s, v7.4s
+	WORD $0x3707ea49 // tbnz w9, #0x0, 0x14884 <pq_q4_k+0x5cc>
+	WORD $0x110006d6 // add w22, w22, #0x1
+	WORD $0x91090273 // add x19, x19, #0x240
+	WORD $0x710012df // cmp w22, #0x4
+	WORD $0x54ffe941 // b.ne 0x14874 <pq_q4_k+0x5bc>
+	WORD $0xf10022b5 // subs x21, x21, #0x8
+	WORD $0x54ffe82c // b.gt 0x14858 <pq_q4_k+0x5a0>
+	WORD $0xb4ffe64f // cbz x15, 0x14820 <pq_q4_k+0x568>
+	WORD $0x8b060047 // add x7, x2, x6
+	WORD $0xf10009ff // cmp x15, #0x2
+	WORD $0x3d8000e4 // str q4, [x7]
+	WORD $0x54ffe5c3 // b.lo 0x14820 <pq_q4_k+0x568>
+	WORD $0xf1000dff // cmp x15, #0x3
+	WORD $0x3caa68e3 // str q3, [x7, x10]
+	WORD $0x54ffe563 // b.lo 0x14820 <pq_q4_k+0x568>
+	WORD $0xf10011ff // cmp x15, #0x4
+	WORD $0x3cab68e2 // str q2, [x7, x11]
+	WORD $0x54ffe503 // b.lo 0x14820 <pq_q4_k+0x568>
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3cac68e1 // str q1, [x7, x12]
+	WORD $0x54ffe4a3 // b.lo 0x14820 <pq_q4_k+0x568>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x5400180b // b.lt 0x14e58 <pq_q4_k+0xba0>
-	WORD $0xd37ef4f6 // lsl x22, x7, #2
-	WORD $0xaa1303f7 // mov x23, x19
-	WORD $0xaa0003f8 // mov x24, x0
-	WORD $0xaa0103f9 // mov x25, x1
-	WORD $0xaa0403fa // mov x26, x4
-	WORD $0x8b16071b // add x27, x24, x22, lsl #1
-	WORD $0xaa1703fd // mov x29, x23
-	WORD $0x5280281e // mov w30, #0x140 // =320
-	WORD $0xd10043af // sub x15, x29, #0x10
-	WORD $0x8b1e030e // add x14, x24, x30
-	WORD $0xfd400365 // ldr d5, [x27]
-	WORD $0x0d40c9f4 // ld1r { v20.2s }, [x15]
-	WORD $0xfd401367 // ldr d7, [x27, #0x20]
-	WORD $0x0d40cbb3 // ld1r { v19.2s }, [x29]
-	WORD $0x3cf469c6 // ldr q6, [x14, x20]
-	WORD $0x9102032f // add x15, x25, #0x80
+	WORD $0x540018cb // b.lt 0x14ebc <pq_q4_k+0xc04>
+	WORD $0xd37ef633 // lsl x19, x17, #2
+	WORD $0xaa0003f4 // mov x20, x0
+	WORD $0xaa0103f5 // mov x21, x1
+	WORD $0xaa0403f6 // mov x22, x4
+	WORD $0x8b110e89 // add x9, x20, x17, lsl #3
+	WORD $0x2a1f03f7 // mov w23, wzr
+	WORD $0x91010294 // add x20, x20, #0x40
+	WORD $0xfd400125 // ldr d5, [x9]
+	WORD $0xfd401126 // ldr d6, [x9, #0x20]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0xaa1f03ed // mov x13, xzr
+	WORD $0x8b130298 // add x24, x20, x19
+	WORD $0x91010299 // add x25, x20, #0x40
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x8b0d1709 // add x9, x24, x13, lsl #5
+	WORD $0x8b0d232e // add x14, x25, x13, lsl #8
 	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x4e201cd5 // and v21.16b, v6.16b, v0.16b
-	WORD $0x4d40c9e6 // ld1r { v6.4s }, [x15]
-	WORD $0x9102832f // add x15, x25, #0xa0
-	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
+	WORD $0x9100412d // add x13, x9, #0x10
+	WORD $0x0d40c933 // ld1r { v19.2s }, [x9]
+	WORD $0x910202a9 // add x9, x21, #0x80
+	WORD $0x0d40c9b4 // ld1r { v20.2s }, [x13]
+	WORD $0x3ce669c7 // ldr q7, [x14, x6]
+	WORD $0x910452ad // add x13, x21, #0x114
+	WORD $0x4e201cf5 // and v21.16b, v7.16b, v0.16b
+	WORD $0x4d40c927 // ld1r { v7.4s }, [x9]
+	WORD $0x910282a9 // add x9, x21, #0xa0
 	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
-	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x910403de // add x30, x30, #0x100
-	WORD $0x910083bd // add x29, x29, #0x20
-	WORD $0x4e8696b2 // sdot v18.4s, v21.16b, v6.16b
-	WORD $0xf12503df // cmp x30, #0x940
-	WORD $0x4d40c9e6 // ld1r { v6.4s }, [x15]
-	WORD $0x9103032f // add x15, x25, #0xc0
-	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
+	WORD $0x4e8796b2 // sdot v18.4s, v21.16b, v7.16b
+	WORD $0x4d40c927 // ld1r { v7.4s }, [x9]
+	WORD $0x910302a9 // add x9, x21, #0xc0
 	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
-	WORD $0x4e8696b1 // sdot v17.4s, v21.16b, v6.16b
-	WORD $0x4d40c9e6 // ld1r { v6.4s }, [x15]
-	WORD $0x9103832f // add x15, x25, #0xe0
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
+	WORD $0x4e8796b1 // sdot v17.4s, v21.16b, v7.16b
+	WORD $0x4d40c927 // ld1r { v7.4s }, [x9]
+	WORD $0x910382a9 // add x9, x21, #0xe0
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e8696b0 // sdot v16.4s, v21.16b, v6.16b
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9102432f // add x15, x25, #0x90
-	WORD $0x6e34dca5 // fmul v5.4s, v5.4s, v20.4s
-	WORD $0x6e33dce7 // fmul v7.4s, v7.4s, v19.4s
-	WORD $0x4e9696a6 // sdot v6.4s, v21.16b, v22.16b
-	WORD $0x3cf469d5 // ldr q21, [x14, x20]
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9102c32f // add x15, x25, #0xb0
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e8796b0 // sdot v16.4s, v21.16b, v7.16b
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x910242a9 // add x9, x21, #0x90
+	WORD $0x6e33dcb3 // fmul v19.4s, v5.4s, v19.4s
+	WORD $0x6e34dcd4 // fmul v20.4s, v6.4s, v20.4s
+	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
+	WORD $0x3ce669d5 // ldr q21, [x14, x6]
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9102c2a9 // add x9, x21, #0xb0
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9103432f // add x15, x25, #0xd0
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x910342a9 // add x9, x21, #0xd0
 	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9103c32f // add x15, x25, #0xf0
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9103c2a9 // add x9, x21, #0xf0
 	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x4e9696a6 // sdot v6.4s, v21.16b, v22.16b
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc011f5 // ldr q21, [x15, #0x40]
-	WORD $0x9102132f // add x15, x25, #0x84
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9102932f // add x15, x25, #0xa4
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc01135 // ldr q21, [x9, #0x40]
+	WORD $0x910212a9 // add x9, x21, #0x84
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x910292a9 // add x9, x21, #0xa4
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9103132f // add x15, x25, #0xc4
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x910312a9 // add x9, x21, #0xc4
 	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9103932f // add x15, x25, #0xe4
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x910392a9 // add x9, x21, #0xe4
 	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x4e9696a6 // sdot v6.4s, v21.16b, v22.16b
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc011f5 // ldr q21, [x15, #0x40]
-	WORD $0x9102532f // add x15, x25, #0x94
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9102d32f // add x15, x25, #0xb4
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc01135 // ldr q21, [x9, #0x40]
+	WORD $0x910252a9 // add x9, x21, #0x94
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9102d2a9 // add x9, x21, #0xb4
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9103532f // add x15, x25, #0xd4
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x910352a9 // add x9, x21, #0xd4
 	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9103d32f // add x15, x25, #0xf4
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9103d2a9 // add x9, x21, #0xf4
 	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x4e9696a6 // sdot v6.4s, v21.16b, v22.16b
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc021f5 // ldr q21, [x15, #0x80]
-	WORD $0x9102232f // add x15, x25, #0x88
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9102a32f // add x15, x25, #0xa8
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc02135 // ldr q21, [x9, #0x80]
+	WORD $0x910222a9 // add x9, x21, #0x88
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9102a2a9 // add x9, x21, #0xa8
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9103232f // add x15, x25, #0xc8
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x910322a9 // add x9, x21, #0xc8
 	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9103a32f // add x15, x25, #0xe8
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9103a2a9 // add x9, x21, #0xe8
 	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x4e9696a6 // sdot v6.4s, v21.16b, v22.16b
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc021f5 // ldr q21, [x15, #0x80]
-	WORD $0x9102632f // add x15, x25, #0x98
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9102e32f // add x15, x25, #0xb8
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc02135 // ldr q21, [x9, #0x80]
+	WORD $0x910262a9 // add x9, x21, #0x98
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9102e2a9 // add x9, x21, #0xb8
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9103632f // add x15, x25, #0xd8
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x910362a9 // add x9, x21, #0xd8
 	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9103e32f // add x15, x25, #0xf8
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9103e2a9 // add x9, x21, #0xf8
 	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x4e9696a6 // sdot v6.4s, v21.16b, v22.16b
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc031f5 // ldr q21, [x15, #0xc0]
-	WORD $0x9102332f // add x15, x25, #0x8c
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9102b32f // add x15, x25, #0xac
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc03135 // ldr q21, [x9, #0xc0]
+	WORD $0x910232a9 // add x9, x21, #0x8c
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9102b2a9 // add x9, x21, #0xac
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9103332f // add x15, x25, #0xcc
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x910332a9 // add x9, x21, #0xcc
 	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9103b32f // add x15, x25, #0xec
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9103b2a9 // add x9, x21, #0xec
 	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9104732f // add x15, x25, #0x11c
-	WORD $0x4e9696a6 // sdot v6.4s, v21.16b, v22.16b
-	WORD $0x8b1401ce // add x14, x14, x20
-	WORD $0x3dc031d5 // ldr q21, [x14, #0xc0]
-	WORD $0x9102732e // add x14, x25, #0x9c
-	WORD $0x4d40c9d6 // ld1r { v22.4s }, [x14]
-	WORD $0x9102f32e // add x14, x25, #0xbc
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc03135 // ldr q21, [x9, #0xc0]
+	WORD $0x910272a9 // add x9, x21, #0x9c
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9102f2a9 // add x9, x21, #0xbc
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e9696b2 // sdot v18.4s, v21.16b, v22.16b
-	WORD $0x4d40c9d6 // ld1r { v22.4s }, [x14]
-	WORD $0x9103732e // add x14, x25, #0xdc
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x910372a9 // add x9, x21, #0xdc
 	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
 	WORD $0x4e9696b1 // sdot v17.4s, v21.16b, v22.16b
-	WORD $0x4d40c9d6 // ld1r { v22.4s }, [x14]
-	WORD $0x9103f32e // add x14, x25, #0xfc
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x9103f2a9 // add x9, x21, #0xfc
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e32dcb2 // fmul v18.4s, v5.4s, v18.4s
+	WORD $0x6e32de72 // fmul v18.4s, v19.4s, v18.4s
 	WORD $0x4e9696b0 // sdot v16.4s, v21.16b, v22.16b
-	WORD $0x4d40c9d6 // ld1r { v22.4s }, [x14]
-	WORD $0x9104432e // add x14, x25, #0x110
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x910442a9 // add x9, x21, #0x110
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x6e31dcb1 // fmul v17.4s, v5.4s, v17.4s
-	WORD $0x4e9696a6 // sdot v6.4s, v21.16b, v22.16b
-	WORD $0xbd413333 // ldr s19, [x25, #0x130]
-	WORD $0xbd413734 // ldr s20, [x25, #0x134]
-	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
-	WORD $0xbd413b35 // ldr s21, [x25, #0x138]
-	WORD $0xbd413f36 // ldr s22, [x25, #0x13c]
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x6e30dcb0 // fmul v16.4s, v5.4s, v16.4s
+	WORD $0x6e31de71 // fmul v17.4s, v19.4s, v17.4s
+	WORD $0x4e9696a7 // sdot v7.4s, v21.16b, v22.16b
+	WORD $0xbd4132b5 // ldr s21, [x21, #0x130]
+	WORD $0xbd4136b6 // ldr s22, [x21, #0x134]
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0xbd413ab7 // ldr s23, [x21, #0x138]
+	WORD $0xbd413eb8 // ldr s24, [x21, #0x13c]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e26dca5 // fmul v5.4s, v5.4s, v6.4s
-	WORD $0x4e21dac6 // scvtf v6.4s, v22.4s
-	WORD $0x4f9350f2 // fmls v18.4s, v7.4s, v19.s[0]
-	WORD $0x4d40c9d3 // ld1r { v19.4s }, [x14]
-	WORD $0x9104532e // add x14, x25, #0x114
-	WORD $0x4f9450f1 // fmls v17.4s, v7.4s, v20.s[0]
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4f9550f0 // fmls v16.4s, v7.4s, v21.s[0]
-	WORD $0x9104632e // add x14, x25, #0x118
-	WORD $0x91060339 // add x25, x25, #0x180
-	WORD $0x4f8650e5 // fmls v5.4s, v7.4s, v6.s[0]
-	WORD $0x4d40c9c6 // ld1r { v6.4s }, [x14]
-	WORD $0x4d40c9e7 // ld1r { v7.4s }, [x15]
-	WORD $0x4e32ce64 // fmla v4.4s, v19.4s, v18.4s
-	WORD $0x4e31ce83 // fmla v3.4s, v20.4s, v17.4s
-	WORD $0x4e30ccc2 // fmla v2.4s, v6.4s, v16.4s
-	WORD $0x4e25cce1 // fmla v1.4s, v7.4s, v5.4s
-	WORD $0x54ffe9c1 // b.ne 0x14b7c <pq_q4_k+0x8c4>
-	WORD $0xf100235a // subs x26, x26, #0x8
-	WORD $0x91250318 // add x24, x24, #0x940
-	WORD $0x912502f7 // add x23, x23, #0x940
-	WORD $0x54ffe8ec // b.gt 0x14b70 <pq_q4_k+0x8b8>
-	WORD $0xf94017ee // ldr x14, [sp, #0x28]
-	WORD $0xf100157f // cmp x11, #0x5
-	WORD $0x3cae7aa4 // str q4, [x21, x14, lsl #4]
-	WORD $0x54ffcc20 // b.eq 0x147e8 <pq_q4_k+0x530>
-	WORD $0xf9400fee // ldr x14, [sp, #0x18]
-	WORD $0xf1001d7f // cmp x11, #0x7
-	WORD $0x3cae6aa3 // str q3, [x21, x14]
-	WORD $0x54ffcba3 // b.lo 0x147e8 <pq_q4_k+0x530>
-	WORD $0xf9400bee // ldr x14, [sp, #0x10]
-	WORD $0xf100217f // cmp x11, #0x8
-	WORD $0x3cae6aa2 // str q2, [x21, x14]
-	WORD $0x54ffcb23 // b.lo 0x147e8 <pq_q4_k+0x530>
-	WORD $0xf94007ee // ldr x14, [sp, #0x8]
-	WORD $0x3cae6aa1 // str q1, [x21, x14]
-	WORD $0x17fffe56 // b 0x147e8 <pq_q4_k+0x530>
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x6e30de70 // fmul v16.4s, v19.4s, v16.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e27de67 // fmul v7.4s, v19.4s, v7.4s
+	WORD $0x4e21db13 // scvtf v19.4s, v24.4s
+	WORD $0x4f955292 // fmls v18.4s, v20.4s, v21.s[0]
+	WORD $0x4f965291 // fmls v17.4s, v20.4s, v22.s[0]
+	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
+	WORD $0x4f975290 // fmls v16.4s, v20.4s, v23.s[0]
+	WORD $0x4d40c9b6 // ld1r { v22.4s }, [x13]
+	WORD $0x910462a9 // add x9, x21, #0x118
+	WORD $0x910472ad // add x13, x21, #0x11c
+	WORD $0x910602b5 // add x21, x21, #0x180
+	WORD $0x4f935287 // fmls v7.4s, v20.4s, v19.s[0]
+	WORD $0x4d40c933 // ld1r { v19.4s }, [x9]
+	WORD $0x4d40c9b4 // ld1r { v20.4s }, [x13]
+	WORD $0x4e32cea4 // fmla v4.4s, v21.4s, v18.4s
+	WORD $0x4e31cec3 // fmla v3.4s, v22.4s, v17.4s
+	WORD $0x2a1a03e9 // mov w9, w26
+	WORD $0x5280002d // mov w13, #0x1 // =1
+	WORD $0x2a1f03fa // mov w26, wzr
+	WORD $0x4e30ce62 // fmla v2.4s, v19.4s, v16.4s
+	WORD $0x4e27ce81 // fmla v1.4s, v20.4s, v7.4s
+	WORD $0x3707ea29 // tbnz w9, #0x0, 0x14be4 <pq_q4_k+0x92c>
+	WORD $0x110006f7 // add w23, w23, #0x1
+	WORD $0x91090294 // add x20, x20, #0x240
+	WORD $0x710012ff // cmp w23, #0x4
+	WORD $0x54ffe921 // b.ne 0x14bd4 <pq_q4_k+0x91c>
+	WORD $0xf10022d6 // subs x22, x22, #0x8
+	WORD $0x54ffe80c // b.gt 0x14bb8 <pq_q4_k+0x900>
+	WORD $0xf9403fe9 // ldr x9, [sp, #0x78]
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3ca978e4 // str q4, [x7, x9, lsl #4]
+	WORD $0x54ffcac0 // b.eq 0x14820 <pq_q4_k+0x568>
+	WORD $0xf9400fe9 // ldr x9, [sp, #0x18]
+	WORD $0xf1001dff // cmp x15, #0x7
+	WORD $0x3ca968e3 // str q3, [x7, x9]
+	WORD $0x54ffca43 // b.lo 0x14820 <pq_q4_k+0x568>
+	WORD $0xf9400be9 // ldr x9, [sp, #0x10]
+	WORD $0xf10021ff // cmp x15, #0x8
+	WORD $0x3ca968e2 // str q2, [x7, x9]
+	WORD $0x54ffc9c3 // b.lo 0x14820 <pq_q4_k+0x568>
+	WORD $0xf94007e9 // ldr x9, [sp, #0x8]
+	WORD $0x3ca968e1 // str q1, [x7, x9]
+	WORD $0x17fffe4b // b 0x14820 <pq_q4_k+0x568>
 	WORD $0xa94c4ff4 // ldp x20, x19, [sp, #0xc0]
 	WORD $0xf9403bfd // ldr x29, [sp, #0x70]
 	WORD $0xa94b57f6 // ldp x22, x21, [sp, #0xb0]
@@ -5062,7 +5087,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910343ff // add sp, sp, #0xd0
 	WORD $0xd65f03c0 // ret
 
-	// pq_q5_k: +20164
+	// pq_q5_k: +20264
 	WORD $0xd10383ff // sub sp, sp, #0xe0
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0x6d043bef // stp d15, d14, [sp, #0x40]
@@ -5070,520 +5095,530 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0x6d062beb // stp d11, d10, [sp, #0x60]
 	WORD $0x6d0723e9 // stp d9, d8, [sp, #0x70]
-	WORD $0xf90043fd // str x29, [sp, #0x80]
+	WORD $0xa9080ffd // stp x29, x3, [sp, #0x80]
 	WORD $0xa9096ffe // stp x30, x27, [sp, #0x90]
 	WORD $0xa90a67fa // stp x26, x25, [sp, #0xa0]
 	WORD $0xa90b5ff8 // stp x24, x23, [sp, #0xb0]
 	WORD $0xa90c57f6 // stp x22, x21, [sp, #0xc0]
 	WORD $0xa90d4ff4 // stp x20, x19, [sp, #0xd0]
-	WORD $0xf90017e3 // str x3, [sp, #0x28]
-	WORD $0x5400750b // b.lt 0x15d9c <pq_q5_k+0xed8>
+	WORD $0x540077cb // b.lt 0x15e54 <pq_q5_k+0xf2c>
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0xf94017ef // ldr x15, [sp, #0x28]
+	WORD $0xf94047ec // ldr x12, [sp, #0x88]
 	WORD $0x9a84b129 // csel x9, x9, x4, lt
-	WORD $0x5281680b // mov w11, #0xb40 // =2880
+	WORD $0x5281680a // mov w10, #0xb40 // =2880
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0xd343fd2a // lsr x10, x9, #3
-	WORD $0x8b0f05ed // add x13, x15, x15, lsl #1
+	WORD $0xd343fd29 // lsr x9, x9, #3
 	WORD $0x4f00e601 // movi v1.16b, #0x10
-	WORD $0xd37df1ec // lsl x12, x15, #3
-	WORD $0x92401ca9 // and x9, x5, #0xff
-	WORD $0x91014011 // add x17, x0, #0x50
-	WORD $0x9b0b7d4a // mul x10, x10, x11
-	WORD $0xd37ef5eb // lsl x11, x15, #2
-	WORD $0xd37ef5bd // lsl x29, x13, #2
-	WORD $0xd37df1ad // lsl x13, x13, #3
-	WORD $0x8b0f016e // add x14, x11, x15
-	WORD $0xd37be9ef // lsl x15, x15, #5
-	WORD $0xf90013fd // str x29, [sp, #0x20]
-	WORD $0xd37ef5ce // lsl x14, x14, #2
-	WORD $0xa9013bed // stp x13, x14, [sp, #0x10]
-	WORD $0xcb0b01ed // sub x13, x15, x11
-	WORD $0xf90007ed // str x13, [sp, #0x8]
-	WORD $0x9105000d // add x13, x0, #0x140
-	WORD $0x14000007 // b 0x14f7c <pq_q5_k+0xb8>
+	WORD $0xd37df18b // lsl x11, x12, #3
+	WORD $0xd37be98e // lsl x14, x12, #5
+	WORD $0x92401caf // and x15, x5, #0xff
+	WORD $0x52802811 // mov w17, #0x140 // =320
+	WORD $0x9b0a7d3a // mul x26, x9, x10
+	WORD $0xd37ef58a // lsl x10, x12, #2
+	WORD $0x8b0c0589 // add x9, x12, x12, lsl #1
+	WORD $0x8b0c014d // add x13, x10, x12
+	WORD $0xd37ef52c // lsl x12, x9, #2
+	WORD $0xd37df129 // lsl x9, x9, #3
+	WORD $0xd37ef5ad // lsl x13, x13, #2
+	WORD $0xf9000fec // str x12, [sp, #0x18]
+	WORD $0xa900b7e9 // stp x9, x13, [sp, #0x8]
+	WORD $0xcb0a01c9 // sub x9, x14, x10
+	WORD $0xf90003e9 // str x9, [sp]
+	WORD $0x14000005 // b 0x14fd0 <pq_q5_k+0xa8>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b0a0000 // add x0, x0, x10
+	WORD $0x8b1a0000 // add x0, x0, x26
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x8b0a0231 // add x17, x17, x10
-	WORD $0x8b0a01ad // add x13, x13, x10
-	WORD $0x5400712d // b.le 0x15d9c <pq_q5_k+0xed8>
-	WORD $0x37403305 // tbnz w5, #0x8, 0x155dc <pq_q5_k+0x718>
-	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x5400744d // b.le 0x15e54 <pq_q5_k+0xf2c>
+	WORD $0x374034e5 // tbnz w5, #0x8, 0x1566c <pq_q5_k+0x744>
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0xaa1a03ec // mov x12, x26
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x540031ab // b.lt 0x155c8 <pq_q5_k+0x704>
-	WORD $0xaa0d03e6 // mov x6, x13
-	WORD $0xaa0003f3 // mov x19, x0
-	WORD $0xaa0103f4 // mov x20, x1
-	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0xaa1f03f6 // mov x22, xzr
-	WORD $0xaa0603e7 // mov x7, x6
-	WORD $0x8b16027a // add x26, x19, x22
-	WORD $0xfd401262 // ldr d2, [x19, #0x20]
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x5400334b // b.lt 0x15654 <pq_q5_k+0x72c>
+	WORD $0xaa0003e6 // mov x6, x0
+	WORD $0xaa0103e7 // mov x7, x1
+	WORD $0xaa0403f3 // mov x19, x4
+	WORD $0x6d4040c6 // ldp d6, d16, [x6]
+	WORD $0x2a1f03f4 // mov w20, wzr
+	WORD $0x6d4244c7 // ldp d7, d17, [x6, #0x20]
+	WORD $0x6d4150d2 // ldp d18, d20, [x6, #0x10]
+	WORD $0x6d4308d3 // ldp d19, d2, [x6, #0x30]
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x0e2178ea // fcvtl v10.4s, v7.4h
+	WORD $0x0e217a0f // fcvtl v15.4s, v16.4h
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x910100c6 // add x6, x6, #0x40
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x0e217850 // fcvtl v16.4s, v2.4h
+	WORD $0x3d800be6 // str q6, [sp, #0x20]
+	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x910100d5 // add x21, x6, #0x40
+	WORD $0x52800036 // mov w22, #0x1 // =1
+	WORD $0x9b115537 // madd x23, x9, x17, x21
+	WORD $0x8b0914c9 // add x9, x6, x9, lsl #5
 	WORD $0xaa0703f8 // mov x24, x7
-	WORD $0x9101034e // add x14, x26, #0x40
-	WORD $0x9101434f // add x15, x26, #0x50
-	WORD $0xfd400267 // ldr d7, [x19]
-	WORD $0xfd0047e2 // str d2, [sp, #0x88]
-	WORD $0x0d40c9d2 // ld1r { v18.2s }, [x14]
-	WORD $0x0d40c9f1 // ld1r { v17.2s }, [x15]
-	WORD $0x3dc04310 // ldr q16, [x24, #0x100]
-	WORD $0x3dc00313 // ldr q19, [x24]
-	WORD $0xaa1403f9 // mov x25, x20
-	WORD $0x9100429b // add x27, x20, #0x10
-	WORD $0x9100529e // add x30, x20, #0x14
-	WORD $0x4f245610 // shl v16.4s, v16.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x91002290 // add x16, x20, #0x8
-	WORD $0x4ddfcb35 // ld1r { v21.4s }, [x25], #4
-	WORD $0x9100628f // add x15, x20, #0x18
-	WORD $0x9100328e // add x14, x20, #0xc
-	WORD $0x9100729d // add x29, x20, #0x1c
-	WORD $0x91011343 // add x3, x26, #0x44
-	WORD $0x4e211e14 // and v20.16b, v16.16b, v1.16b
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
-	WORD $0x910082d6 // add x22, x22, #0x20
-	WORD $0x4eb31e93 // orr v19.16b, v20.16b, v19.16b
-	WORD $0xf10402df // cmp x22, #0x100
-	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
-	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0x4e959670 // sdot v16.4s, v19.16b, v21.16b
-	WORD $0x3dc00313 // ldr q19, [x24]
-	WORD $0x3dc04314 // ldr q20, [x24, #0x100]
-	WORD $0x4d40cb75 // ld1r { v21.4s }, [x27]
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4eb31e93 // orr v19.16b, v20.16b, v19.16b
-	WORD $0x4e959670 // sdot v16.4s, v19.16b, v21.16b
-	WORD $0x3dc04313 // ldr q19, [x24, #0x100]
-	WORD $0x3dc01314 // ldr q20, [x24, #0x40]
-	WORD $0x4d40cb35 // ld1r { v21.4s }, [x25]
-	WORD $0x4f235673 // shl v19.4s, v19.4s, #0x3
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x4e959670 // sdot v16.4s, v19.16b, v21.16b
-	WORD $0x3dc04313 // ldr q19, [x24, #0x100]
-	WORD $0x3dc01314 // ldr q20, [x24, #0x40]
-	WORD $0x4d40cbd5 // ld1r { v21.4s }, [x30]
-	WORD $0x6f3f0673 // ushr v19.4s, v19.4s, #0x1
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x4e959670 // sdot v16.4s, v19.16b, v21.16b
-	WORD $0x3dc04313 // ldr q19, [x24, #0x100]
-	WORD $0x3dc02314 // ldr q20, [x24, #0x80]
-	WORD $0x4d40ca15 // ld1r { v21.4s }, [x16]
-	WORD $0x4f225673 // shl v19.4s, v19.4s, #0x2
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x4e959670 // sdot v16.4s, v19.16b, v21.16b
-	WORD $0x3dc04313 // ldr q19, [x24, #0x100]
-	WORD $0x3dc02314 // ldr q20, [x24, #0x80]
-	WORD $0x4d40c9f5 // ld1r { v21.4s }, [x15]
-	WORD $0x6f3e0673 // ushr v19.4s, v19.4s, #0x2
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x4e959670 // sdot v16.4s, v19.16b, v21.16b
-	WORD $0x3dc04313 // ldr q19, [x24, #0x100]
-	WORD $0x3dc03314 // ldr q20, [x24, #0xc0]
-	WORD $0x4d40c9d5 // ld1r { v21.4s }, [x14]
-	WORD $0x4eb38673 // add v19.4s, v19.4s, v19.4s
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x4e959670 // sdot v16.4s, v19.16b, v21.16b
-	WORD $0x3dc04313 // ldr q19, [x24, #0x100]
-	WORD $0x3dc03314 // ldr q20, [x24, #0xc0]
-	WORD $0x4d40cbb5 // ld1r { v21.4s }, [x29]
-	WORD $0x91008298 // add x24, x20, #0x20
-	WORD $0x6f3d0673 // ushr v19.4s, v19.4s, #0x3
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x4e959670 // sdot v16.4s, v19.16b, v21.16b
-	WORD $0x4d40cb02 // ld1r { v2.4s }, [x24]
-	WORD $0x0d40c879 // ld1r { v25.2s }, [x3]
-	WORD $0x91015343 // add x3, x26, #0x54
-	WORD $0xbd402694 // ldr s20, [x20, #0x24]
-	WORD $0xfd400678 // ldr d24, [x19, #0x8]
-	WORD $0xfd401675 // ldr d21, [x19, #0x28]
-	WORD $0x0d40c873 // ld1r { v19.2s }, [x3]
-	WORD $0x91012343 // add x3, x26, #0x48
-	WORD $0x3d800fe2 // str q2, [sp, #0x30]
-	WORD $0x3dc046f6 // ldr q22, [x23, #0x110]
-	WORD $0x3dc006fa // ldr q26, [x23, #0x10]
-	WORD $0x4d40ca9c // ld1r { v28.4s }, [x20]
-	WORD $0x0f08a739 // sshll v25.8h, v25.8b, #0x0
+	WORD $0x910040fb // add x27, x7, #0x10
+	WORD $0x910050fe // add x30, x7, #0x14
+	WORD $0x910020f0 // add x16, x7, #0x8
+	WORD $0x9100412d // add x13, x9, #0x10
+	WORD $0xaa0903fa // mov x26, x9
+	WORD $0x910060ee // add x14, x7, #0x18
+	WORD $0x0ddfcb57 // ld1r { v23.2s }, [x26], #4
+	WORD $0x0d40c9b8 // ld1r { v24.2s }, [x13]
+	WORD $0x910030ed // add x13, x7, #0xc
+	WORD $0x910070fd // add x29, x7, #0x1c
+	WORD $0x91005123 // add x3, x9, #0x14
+	WORD $0xaa1703f9 // mov x25, x23
+	WORD $0x3dc00336 // ldr q22, [x25]
+	WORD $0x3dc01339 // ldr q25, [x25, #0x40]
+	WORD $0x4ddfcb1b // ld1r { v27.4s }, [x24], #4
+	WORD $0x0f08a6f7 // sshll v23.8h, v23.8b, #0x0
 	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
-	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
-	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
-	WORD $0x0f10a739 // sshll v25.4s, v25.4h, #0x0
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e211edb // and v27.16b, v22.16b, v1.16b
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0x0f08a718 // sshll v24.8h, v24.8b, #0x0
+	WORD $0x0f10a6f7 // sshll v23.4s, v23.4h, #0x0
+	WORD $0x4e211eda // and v26.16b, v22.16b, v1.16b
 	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
-	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e9c9756 // sdot v22.4s, v26.16b, v28.16b
-	WORD $0x3dc006fa // ldr q26, [x23, #0x10]
-	WORD $0x3dc046fb // ldr q27, [x23, #0x110]
-	WORD $0x4d40cb7c // ld1r { v28.4s }, [x27]
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
+	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4eb91f59 // orr v25.16b, v26.16b, v25.16b
+	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
+	WORD $0x3dc01339 // ldr q25, [x25, #0x40]
+	WORD $0x3dc0033a // ldr q26, [x25]
+	WORD $0x4d40cb7b // ld1r { v27.4s }, [x27]
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0x4eb91f59 // orr v25.16b, v26.16b, v25.16b
+	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
+	WORD $0x3dc00339 // ldr q25, [x25]
+	WORD $0x3dc0233a // ldr q26, [x25, #0x80]
+	WORD $0x4d40cb1b // ld1r { v27.4s }, [x24]
+	WORD $0x4f235739 // shl v25.4s, v25.4s, #0x3
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4e9c9756 // sdot v22.4s, v26.16b, v28.16b
-	WORD $0x3dc046fa // ldr q26, [x23, #0x110]
-	WORD $0x3dc016fb // ldr q27, [x23, #0x50]
-	WORD $0x4d40cb3c // ld1r { v28.4s }, [x25]
-	WORD $0x4f23575a // shl v26.4s, v26.4s, #0x3
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x4e9c9756 // sdot v22.4s, v26.16b, v28.16b
-	WORD $0x3dc046fa // ldr q26, [x23, #0x110]
-	WORD $0x3dc016fb // ldr q27, [x23, #0x50]
-	WORD $0x4d40cbdc // ld1r { v28.4s }, [x30]
-	WORD $0x6f3f075a // ushr v26.4s, v26.4s, #0x1
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x4e9c9756 // sdot v22.4s, v26.16b, v28.16b
-	WORD $0x3dc046fa // ldr q26, [x23, #0x110]
-	WORD $0x3dc026fb // ldr q27, [x23, #0x90]
-	WORD $0x4d40ca1c // ld1r { v28.4s }, [x16]
-	WORD $0x4f22575a // shl v26.4s, v26.4s, #0x2
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x4e9c9756 // sdot v22.4s, v26.16b, v28.16b
-	WORD $0x3dc046fa // ldr q26, [x23, #0x110]
-	WORD $0x3dc026fb // ldr q27, [x23, #0x90]
-	WORD $0x4d40c9fc // ld1r { v28.4s }, [x15]
-	WORD $0x6f3e075a // ushr v26.4s, v26.4s, #0x2
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x4e9c9756 // sdot v22.4s, v26.16b, v28.16b
-	WORD $0x3dc046fa // ldr q26, [x23, #0x110]
-	WORD $0x3dc036fb // ldr q27, [x23, #0xd0]
-	WORD $0x4d40c9dc // ld1r { v28.4s }, [x14]
-	WORD $0x4eba875a // add v26.4s, v26.4s, v26.4s
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x4e9c9756 // sdot v22.4s, v26.16b, v28.16b
-	WORD $0x3dc046fa // ldr q26, [x23, #0x110]
-	WORD $0x3dc036fb // ldr q27, [x23, #0xd0]
-	WORD $0x4d40cbbc // ld1r { v28.4s }, [x29]
-	WORD $0x91016357 // add x23, x26, #0x58
-	WORD $0x6f3d075a // ushr v26.4s, v26.4s, #0x3
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x4e9c9756 // sdot v22.4s, v26.16b, v28.16b
-	WORD $0x0d40cafe // ld1r { v30.2s }, [x23]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x0d40c868 // ld1r { v8.2s }, [x3]
-	WORD $0xbd40269b // ldr s27, [x20, #0x24]
-	WORD $0x4d40cb1a // ld1r { v26.4s }, [x24]
-	WORD $0xfd400a7f // ldr d31, [x19, #0x10]
-	WORD $0xfd401a7c // ldr d28, [x19, #0x30]
-	WORD $0x3dc04afd // ldr q29, [x23, #0x120]
-	WORD $0x3dc00ae9 // ldr q9, [x23, #0x20]
-	WORD $0x4d40ca8b // ld1r { v11.4s }, [x20]
-	WORD $0x91013343 // add x3, x26, #0x4c
-	WORD $0x0f08a508 // sshll v8.8h, v8.8b, #0x0
-	WORD $0x0e217bff // fcvtl v31.4s, v31.4h
-	WORD $0x4f2457bd // shl v29.4s, v29.4s, #0x4
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
+	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
+	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
+	WORD $0x3dc00339 // ldr q25, [x25]
+	WORD $0x3dc0233a // ldr q26, [x25, #0x80]
+	WORD $0x4d40cbdb // ld1r { v27.4s }, [x30]
+	WORD $0x6f3f0739 // ushr v25.4s, v25.4s, #0x1
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
+	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
+	WORD $0x3dc00339 // ldr q25, [x25]
+	WORD $0x3dc0333a // ldr q26, [x25, #0xc0]
+	WORD $0x4d40ca1b // ld1r { v27.4s }, [x16]
+	WORD $0x4f225739 // shl v25.4s, v25.4s, #0x2
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
+	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
+	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
+	WORD $0x3dc00339 // ldr q25, [x25]
+	WORD $0x3dc0333a // ldr q26, [x25, #0xc0]
+	WORD $0x4d40c9db // ld1r { v27.4s }, [x14]
+	WORD $0x6f3e0739 // ushr v25.4s, v25.4s, #0x2
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
+	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
+	WORD $0x3dc00339 // ldr q25, [x25]
+	WORD $0x3dc0433a // ldr q26, [x25, #0x100]
+	WORD $0x4d40c9bb // ld1r { v27.4s }, [x13]
+	WORD $0x4eb98739 // add v25.4s, v25.4s, v25.4s
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
+	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
+	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
+	WORD $0x3dc00339 // ldr q25, [x25]
+	WORD $0x3dc0433a // ldr q26, [x25, #0x100]
+	WORD $0x4d40cbbb // ld1r { v27.4s }, [x29]
+	WORD $0x910080f9 // add x25, x7, #0x20
+	WORD $0x6f3d0739 // ushr v25.4s, v25.4s, #0x3
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
+	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
+	WORD $0x4eb31e79 // mov v25.16b, v19.16b
+	WORD $0x4eb11e33 // mov v19.16b, v17.16b
+	WORD $0x4d40cb22 // ld1r { v2.4s }, [x25]
+	WORD $0x0d40cb5d // ld1r { v29.2s }, [x26]
+	WORD $0xaa1703fa // mov x26, x23
+	WORD $0xbd4024fa // ldr s26, [x7, #0x24]
+	WORD $0x0d40c87c // ld1r { v28.2s }, [x3]
+	WORD $0x91002123 // add x3, x9, #0x8
+	WORD $0x4eaa1d51 // mov v17.16b, v10.16b
 	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x0e217b9c // fcvtl v28.4s, v28.4h
-	WORD $0x0f10a508 // sshll v8.4s, v8.4h, #0x0
-	WORD $0x4e211faa // and v10.16b, v29.16b, v1.16b
-	WORD $0x6f00e41d // movi v29.2d, #0000000000000000
-	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
-	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
-	WORD $0x4e8b953d // sdot v29.4s, v9.16b, v11.16b
-	WORD $0x3dc00ae9 // ldr q9, [x23, #0x20]
-	WORD $0x3dc04aea // ldr q10, [x23, #0x120]
-	WORD $0x4d40cb6b // ld1r { v11.4s }, [x27]
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
-	WORD $0x4e8b953d // sdot v29.4s, v9.16b, v11.16b
-	WORD $0x3dc04ae9 // ldr q9, [x23, #0x120]
-	WORD $0x3dc01aea // ldr q10, [x23, #0x60]
-	WORD $0x4d40cb2b // ld1r { v11.4s }, [x25]
-	WORD $0x4f235529 // shl v9.4s, v9.4s, #0x3
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4eaa1d29 // orr v9.16b, v9.16b, v10.16b
-	WORD $0x4e8b953d // sdot v29.4s, v9.16b, v11.16b
-	WORD $0x3dc04ae9 // ldr q9, [x23, #0x120]
-	WORD $0x3dc01aea // ldr q10, [x23, #0x60]
-	WORD $0x4d40cbcb // ld1r { v11.4s }, [x30]
-	WORD $0x6f3f0529 // ushr v9.4s, v9.4s, #0x1
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4eaa1d29 // orr v9.16b, v9.16b, v10.16b
-	WORD $0x4e8b953d // sdot v29.4s, v9.16b, v11.16b
-	WORD $0x3dc04ae9 // ldr q9, [x23, #0x120]
-	WORD $0x3dc02aea // ldr q10, [x23, #0xa0]
-	WORD $0x4d40ca0b // ld1r { v11.4s }, [x16]
-	WORD $0x4f225529 // shl v9.4s, v9.4s, #0x2
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4eaa1d29 // orr v9.16b, v9.16b, v10.16b
-	WORD $0x4e8b953d // sdot v29.4s, v9.16b, v11.16b
-	WORD $0x3dc04ae9 // ldr q9, [x23, #0x120]
-	WORD $0x3dc02aea // ldr q10, [x23, #0xa0]
-	WORD $0x4d40c9eb // ld1r { v11.4s }, [x15]
-	WORD $0x6f3e0529 // ushr v9.4s, v9.4s, #0x2
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4eaa1d29 // orr v9.16b, v9.16b, v10.16b
-	WORD $0x4e8b953d // sdot v29.4s, v9.16b, v11.16b
-	WORD $0x3dc04ae9 // ldr q9, [x23, #0x120]
-	WORD $0x3dc03aea // ldr q10, [x23, #0xe0]
-	WORD $0x4d40c9cb // ld1r { v11.4s }, [x14]
-	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4eaa1d29 // orr v9.16b, v9.16b, v10.16b
-	WORD $0x4e8b953d // sdot v29.4s, v9.16b, v11.16b
-	WORD $0x3dc04ae9 // ldr q9, [x23, #0x120]
-	WORD $0x3dc03aea // ldr q10, [x23, #0xe0]
-	WORD $0x4d40cbab // ld1r { v11.4s }, [x29]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x6f3d0529 // ushr v9.4s, v9.4s, #0x3
-	WORD $0x910500e7 // add x7, x7, #0x140
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4eaa1d29 // orr v9.16b, v9.16b, v10.16b
-	WORD $0x4e8b953d // sdot v29.4s, v9.16b, v11.16b
-	WORD $0x0d40c86e // ld1r { v14.2s }, [x3]
-	WORD $0x91017343 // add x3, x26, #0x5c
-	WORD $0xbd40268a // ldr s10, [x20, #0x24]
-	WORD $0x4d40cb09 // ld1r { v9.4s }, [x24]
-	WORD $0xfd400e6d // ldr d13, [x19, #0x18]
-	WORD $0xfd401e6b // ldr d11, [x19, #0x38]
-	WORD $0x0d40c86f // ld1r { v15.2s }, [x3]
-	WORD $0x3dc04eec // ldr q12, [x23, #0x130]
-	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
-	WORD $0x0f08a5ce // sshll v14.8h, v14.8b, #0x0
+	WORD $0x3d800fe2 // str q2, [sp, #0x30]
+	WORD $0x3dc0075b // ldr q27, [x26, #0x10]
+	WORD $0x3dc0175e // ldr q30, [x26, #0x50]
+	WORD $0x4d40c8e8 // ld1r { v8.4s }, [x7]
+	WORD $0x4eb01e02 // mov v2.16b, v16.16b
+	WORD $0x4f24577b // shl v27.4s, v27.4s, #0x4
+	WORD $0x4eb41e90 // mov v16.16b, v20.16b
+	WORD $0x4eb21e54 // mov v20.16b, v18.16b
+	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
+	WORD $0x4eaf1df2 // mov v18.16b, v15.16b
+	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
+	WORD $0x0f08a79c // sshll v28.8h, v28.8b, #0x0
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x4e211f7f // and v31.16b, v27.16b, v1.16b
+	WORD $0x6f00e41b // movi v27.2d, #0000000000000000
+	WORD $0x0f10a7bd // sshll v29.4s, v29.4h, #0x0
+	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
+	WORD $0x4ebe1ffe // orr v30.16b, v31.16b, v30.16b
 	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x4f24558c // shl v12.4s, v12.4s, #0x4
+	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
+	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
+	WORD $0x3dc0175e // ldr q30, [x26, #0x50]
+	WORD $0x3dc0075f // ldr q31, [x26, #0x10]
+	WORD $0x4d40cb68 // ld1r { v8.4s }, [x27]
+	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
+	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
+	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
+	WORD $0x4ebe1ffe // orr v30.16b, v31.16b, v30.16b
+	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
+	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
+	WORD $0x3dc0275f // ldr q31, [x26, #0x90]
+	WORD $0x4d40cb08 // ld1r { v8.4s }, [x24]
+	WORD $0x4f2357de // shl v30.4s, v30.4s, #0x3
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
+	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
+	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
+	WORD $0x3dc0275f // ldr q31, [x26, #0x90]
+	WORD $0x4d40cbc8 // ld1r { v8.4s }, [x30]
+	WORD $0x6f3f07de // ushr v30.4s, v30.4s, #0x1
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
+	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
+	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
+	WORD $0x3dc0375f // ldr q31, [x26, #0xd0]
+	WORD $0x4d40ca08 // ld1r { v8.4s }, [x16]
+	WORD $0x4f2257de // shl v30.4s, v30.4s, #0x2
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
+	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
+	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
+	WORD $0x3dc0375f // ldr q31, [x26, #0xd0]
+	WORD $0x4d40c9c8 // ld1r { v8.4s }, [x14]
+	WORD $0x6f3e07de // ushr v30.4s, v30.4s, #0x2
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
+	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
+	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
+	WORD $0x3dc0475f // ldr q31, [x26, #0x110]
+	WORD $0x4d40c9a8 // ld1r { v8.4s }, [x13]
+	WORD $0x4ebe87de // add v30.4s, v30.4s, v30.4s
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
+	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
+	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
+	WORD $0x3dc0475f // ldr q31, [x26, #0x110]
+	WORD $0x4d40cba8 // ld1r { v8.4s }, [x29]
+	WORD $0x9100613a // add x26, x9, #0x18
+	WORD $0x6f3d07de // ushr v30.4s, v30.4s, #0x3
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
+	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
+	WORD $0x0d40cb48 // ld1r { v8.2s }, [x26]
+	WORD $0xaa1703fa // mov x26, x23
+	WORD $0x0d40c86a // ld1r { v10.2s }, [x3]
+	WORD $0xbd4024ff // ldr s31, [x7, #0x24]
+	WORD $0x4d40cb3e // ld1r { v30.4s }, [x25]
+	WORD $0x3dc00b49 // ldr q9, [x26, #0x20]
+	WORD $0x3dc01b4b // ldr q11, [x26, #0x60]
+	WORD $0x4d40c8ed // ld1r { v13.4s }, [x7]
+	WORD $0x91003123 // add x3, x9, #0xc
+	WORD $0x91007129 // add x9, x9, #0x1c
+	WORD $0x4f245529 // shl v9.4s, v9.4s, #0x4
+	WORD $0x4e201d6b // and v11.16b, v11.16b, v0.16b
+	WORD $0x0f08a54a // sshll v10.8h, v10.8b, #0x0
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
+	WORD $0x4e211d2c // and v12.16b, v9.16b, v1.16b
+	WORD $0x6f00e409 // movi v9.2d, #0000000000000000
+	WORD $0x0f10a54a // sshll v10.4s, v10.4h, #0x0
+	WORD $0x4eab1d8b // orr v11.16b, v12.16b, v11.16b
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
+	WORD $0x3dc01b4b // ldr q11, [x26, #0x60]
+	WORD $0x3dc00b4c // ldr q12, [x26, #0x20]
+	WORD $0x4d40cb6d // ld1r { v13.4s }, [x27]
+	WORD $0x6f3c056b // ushr v11.4s, v11.4s, #0x4
+	WORD $0x4e211d8c // and v12.16b, v12.16b, v1.16b
+	WORD $0x4e201d6b // and v11.16b, v11.16b, v0.16b
+	WORD $0x4eab1d8b // orr v11.16b, v12.16b, v11.16b
+	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
+	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
+	WORD $0x3dc02b4c // ldr q12, [x26, #0xa0]
+	WORD $0x4d40cb0d // ld1r { v13.4s }, [x24]
+	WORD $0x4f23556b // shl v11.4s, v11.4s, #0x3
+	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
+	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
+	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
+	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
+	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
+	WORD $0x3dc02b4c // ldr q12, [x26, #0xa0]
+	WORD $0x4d40cbcd // ld1r { v13.4s }, [x30]
+	WORD $0x6f3f056b // ushr v11.4s, v11.4s, #0x1
+	WORD $0x6f3c058c // ushr v12.4s, v12.4s, #0x4
+	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
+	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
+	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
+	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
+	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
+	WORD $0x3dc03b4c // ldr q12, [x26, #0xe0]
+	WORD $0x4d40ca0d // ld1r { v13.4s }, [x16]
+	WORD $0x4f22556b // shl v11.4s, v11.4s, #0x2
+	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
+	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
+	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
+	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
+	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
+	WORD $0x3dc03b4c // ldr q12, [x26, #0xe0]
+	WORD $0x4d40c9cd // ld1r { v13.4s }, [x14]
+	WORD $0x6f3e056b // ushr v11.4s, v11.4s, #0x2
+	WORD $0x6f3c058c // ushr v12.4s, v12.4s, #0x4
+	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
+	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
+	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
+	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
+	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
+	WORD $0x3dc04b4c // ldr q12, [x26, #0x120]
+	WORD $0x4d40c9ad // ld1r { v13.4s }, [x13]
+	WORD $0x4eab856b // add v11.4s, v11.4s, v11.4s
+	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
+	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
+	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
+	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
+	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
+	WORD $0x3dc04b4c // ldr q12, [x26, #0x120]
+	WORD $0x4d40cbad // ld1r { v13.4s }, [x29]
+	WORD $0x6f3d056b // ushr v11.4s, v11.4s, #0x3
+	WORD $0x6f3c058c // ushr v12.4s, v12.4s, #0x4
+	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
+	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
+	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
+	WORD $0x4e8d9569 // sdot v9.4s, v11.16b, v13.16b
+	WORD $0xbd4024ec // ldr s12, [x7, #0x24]
+	WORD $0x4d40cb2b // ld1r { v11.4s }, [x25]
+	WORD $0x0d40c86f // ld1r { v15.2s }, [x3]
+	WORD $0x0d40c92d // ld1r { v13.2s }, [x9]
+	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
+	WORD $0x3dc01ee6 // ldr q6, [x23, #0x70]
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x52800029 // mov w9, #0x1 // =1
+	WORD $0x4f2455ce // shl v14.4s, v14.4s, #0x4
 	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x4e211d82 // and v2.16b, v12.16b, v1.16b
-	WORD $0x6f00e40c // movi v12.2d, #0000000000000000
-	WORD $0x4ea61c42 // orr v2.16b, v2.16b, v6.16b
-	WORD $0x4d40ca86 // ld1r { v6.4s }, [x20]
-	WORD $0x4e86944c // sdot v12.4s, v2.16b, v6.16b
-	WORD $0x3dc00ee2 // ldr q2, [x23, #0x30]
-	WORD $0x3dc04ee6 // ldr q6, [x23, #0x130]
-	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
+	WORD $0x0f08a5ef // sshll v15.8h, v15.8b, #0x0
+	WORD $0x4e211dc7 // and v7.16b, v14.16b, v1.16b
+	WORD $0x6f00e40e // movi v14.2d, #0000000000000000
+	WORD $0x0f10a5ef // sshll v15.4s, v15.4h, #0x0
+	WORD $0x4ea61ce6 // orr v6.16b, v7.16b, v6.16b
+	WORD $0x4d40c8e7 // ld1r { v7.4s }, [x7]
+	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
+	WORD $0x3dc01ee6 // ldr q6, [x23, #0x70]
+	WORD $0x3dc00ee7 // ldr q7, [x23, #0x30]
+	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
+	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
+	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
+	WORD $0x4ea61ce6 // orr v6.16b, v7.16b, v6.16b
+	WORD $0x4d40cb67 // ld1r { v7.4s }, [x27]
+	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
+	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
+	WORD $0x3dc02ee7 // ldr q7, [x23, #0xb0]
+	WORD $0x4f2354c6 // shl v6.4s, v6.4s, #0x3
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
 	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e201c42 // and v2.16b, v2.16b, v0.16b
-	WORD $0x4ea21cc2 // orr v2.16b, v6.16b, v2.16b
-	WORD $0x4d40cb66 // ld1r { v6.4s }, [x27]
-	WORD $0x4e86944c // sdot v12.4s, v2.16b, v6.16b
-	WORD $0x3dc04ee2 // ldr q2, [x23, #0x130]
-	WORD $0x3dc01ee6 // ldr q6, [x23, #0x70]
-	WORD $0x4f235442 // shl v2.4s, v2.4s, #0x3
-	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4ea61c42 // orr v2.16b, v2.16b, v6.16b
+	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
+	WORD $0x4d40cb07 // ld1r { v7.4s }, [x24]
+	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
+	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
+	WORD $0x3dc02ee7 // ldr q7, [x23, #0xb0]
+	WORD $0x6f3f04c6 // ushr v6.4s, v6.4s, #0x1
+	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
+	WORD $0x4d40cbc7 // ld1r { v7.4s }, [x30]
+	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
+	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
+	WORD $0x3dc03ee7 // ldr q7, [x23, #0xf0]
+	WORD $0x4f2254c6 // shl v6.4s, v6.4s, #0x2
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
+	WORD $0x4d40ca07 // ld1r { v7.4s }, [x16]
+	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
+	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
+	WORD $0x3dc03ee7 // ldr q7, [x23, #0xf0]
+	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
+	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
+	WORD $0x4d40c9c7 // ld1r { v7.4s }, [x14]
+	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
+	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
+	WORD $0x3dc04ee7 // ldr q7, [x23, #0x130]
+	WORD $0x4ea684c6 // add v6.4s, v6.4s, v6.4s
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
+	WORD $0x4d40c9a7 // ld1r { v7.4s }, [x13]
+	WORD $0x2a1603ed // mov w13, w22
+	WORD $0x2a1f03f6 // mov w22, wzr
+	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
+	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
+	WORD $0x3dc04ee7 // ldr q7, [x23, #0x130]
+	WORD $0x6f3d04c6 // ushr v6.4s, v6.4s, #0x3
+	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
+	WORD $0x4d40cba7 // ld1r { v7.4s }, [x29]
+	WORD $0x4e8794ce // sdot v14.4s, v6.16b, v7.16b
+	WORD $0x4e21db06 // scvtf v6.4s, v24.4s
+	WORD $0x3dc00bf8 // ldr q24, [sp, #0x20]
+	WORD $0x0f08a507 // sshll v7.8h, v8.8b, #0x0
+	WORD $0x4e21d9e8 // scvtf v8.4s, v15.4s
+	WORD $0x4eb21e4f // mov v15.16b, v18.16b
+	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
+	WORD $0x0f08a5b8 // sshll v24.8h, v13.8b, #0x0
+	WORD $0x4eb41e92 // mov v18.16b, v20.16b
+	WORD $0x4eb01e14 // mov v20.16b, v16.16b
+	WORD $0x4e21d9cd // scvtf v13.4s, v14.4s
+	WORD $0x6e3dddfd // fmul v29.4s, v15.4s, v29.4s
+	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
+	WORD $0x4ea21c50 // mov v16.16b, v2.16b
+	WORD $0x6e2ade4a // fmul v10.4s, v18.4s, v10.4s
+	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
+	WORD $0x6e28de88 // fmul v8.4s, v20.4s, v8.4s
+	WORD $0x6e36def6 // fmul v22.4s, v23.4s, v22.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21db17 // scvtf v23.4s, v24.4s
+	WORD $0x6e3bdfb8 // fmul v24.4s, v29.4s, v27.4s
+	WORD $0x6e29dd5b // fmul v27.4s, v10.4s, v9.4s
+	WORD $0x4eb11e2a // mov v10.16b, v17.16b
+	WORD $0x4eb31e71 // mov v17.16b, v19.16b
+	WORD $0x6e2ddd1d // fmul v29.4s, v8.4s, v13.4s
+	WORD $0xbd4024e8 // ldr s8, [x7, #0x24]
+	WORD $0x4e21d989 // scvtf v9.4s, v12.4s
+	WORD $0x6e27df27 // fmul v7.4s, v25.4s, v7.4s
+	WORD $0x4eb91f33 // mov v19.16b, v25.16b
+	WORD $0x9100c0e7 // add x7, x7, #0x30
+	WORD $0x6e26dd46 // fmul v6.4s, v10.4s, v6.4s
+	WORD $0x6e3cde3c // fmul v28.4s, v17.4s, v28.4s
+	WORD $0x6e37dc57 // fmul v23.4s, v2.4s, v23.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x3dc00fe2 // ldr q2, [sp, #0x30]
+	WORD $0x4f8950fb // fmls v27.4s, v7.4s, v9.s[0]
+	WORD $0x4f9a50d6 // fmls v22.4s, v6.4s, v26.s[0]
+	WORD $0x4f9f5398 // fmls v24.4s, v28.4s, v31.s[0]
 	WORD $0x4d40cb26 // ld1r { v6.4s }, [x25]
-	WORD $0x4e86944c // sdot v12.4s, v2.16b, v6.16b
-	WORD $0x3dc04ee2 // ldr q2, [x23, #0x130]
-	WORD $0x3dc01ee6 // ldr q6, [x23, #0x70]
-	WORD $0x6f3f0442 // ushr v2.4s, v2.4s, #0x1
-	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x4ea61c42 // orr v2.16b, v2.16b, v6.16b
-	WORD $0x4d40cbc6 // ld1r { v6.4s }, [x30]
-	WORD $0x4e86944c // sdot v12.4s, v2.16b, v6.16b
-	WORD $0x3dc04ee2 // ldr q2, [x23, #0x130]
-	WORD $0x3dc02ee6 // ldr q6, [x23, #0xb0]
-	WORD $0x4f225442 // shl v2.4s, v2.4s, #0x2
-	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4ea61c42 // orr v2.16b, v2.16b, v6.16b
-	WORD $0x4d40ca06 // ld1r { v6.4s }, [x16]
-	WORD $0x4e86944c // sdot v12.4s, v2.16b, v6.16b
-	WORD $0x3dc04ee2 // ldr q2, [x23, #0x130]
-	WORD $0x3dc02ee6 // ldr q6, [x23, #0xb0]
-	WORD $0x6f3e0442 // ushr v2.4s, v2.4s, #0x2
-	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x4ea61c42 // orr v2.16b, v2.16b, v6.16b
-	WORD $0x4d40c9e6 // ld1r { v6.4s }, [x15]
-	WORD $0x4e86944c // sdot v12.4s, v2.16b, v6.16b
-	WORD $0x3dc04ee2 // ldr q2, [x23, #0x130]
-	WORD $0x3dc03ee6 // ldr q6, [x23, #0xf0]
-	WORD $0x4ea28442 // add v2.4s, v2.4s, v2.4s
-	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4ea61c42 // orr v2.16b, v2.16b, v6.16b
-	WORD $0x4d40c9c6 // ld1r { v6.4s }, [x14]
-	WORD $0x4e86944c // sdot v12.4s, v2.16b, v6.16b
-	WORD $0x3dc04ee2 // ldr q2, [x23, #0x130]
-	WORD $0x3dc03ee6 // ldr q6, [x23, #0xf0]
-	WORD $0x6f3d0442 // ushr v2.4s, v2.4s, #0x3
-	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x4ea61c42 // orr v2.16b, v2.16b, v6.16b
-	WORD $0x4d40cba6 // ld1r { v6.4s }, [x29]
-	WORD $0x4e86944c // sdot v12.4s, v2.16b, v6.16b
-	WORD $0x6e32dce2 // fmul v2.4s, v7.4s, v18.4s
-	WORD $0x6e39df07 // fmul v7.4s, v24.4s, v25.4s
-	WORD $0x0f10a5d8 // sshll v24.4s, v14.4h, #0x0
-	WORD $0x0f08a7c6 // sshll v6.8h, v30.8b, #0x0
-	WORD $0x0f08a5f2 // sshll v18.8h, v15.8b, #0x0
-	WORD $0xfd4047fe // ldr d30, [sp, #0x88]
-	WORD $0x6e28dff9 // fmul v25.4s, v31.4s, v8.4s
-	WORD $0x0e2179bf // fcvtl v31.4s, v13.4h
-	WORD $0x0e217968 // fcvtl v8.4s, v11.4h
-	WORD $0x0e217bde // fcvtl v30.4s, v30.4h
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x0f10a4c6 // sshll v6.4s, v6.4h, #0x0
-	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
-	WORD $0x6e30dc42 // fmul v2.4s, v2.4s, v16.4s
-	WORD $0x6e33deb0 // fmul v16.4s, v21.4s, v19.4s
-	WORD $0xbd402695 // ldr s21, [x20, #0x24]
-	WORD $0x6e36dce7 // fmul v7.4s, v7.4s, v22.4s
-	WORD $0x6e3ddf33 // fmul v19.4s, v25.4s, v29.4s
-	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
-	WORD $0x4e21db76 // scvtf v22.4s, v27.4s
-	WORD $0x4e21d959 // scvtf v25.4s, v10.4s
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x6e31dfd1 // fmul v17.4s, v30.4s, v17.4s
-	WORD $0x6e38dff8 // fmul v24.4s, v31.4s, v24.4s
-	WORD $0x4e21d99e // scvtf v30.4s, v12.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x9100c294 // add x20, x20, #0x30
-	WORD $0x6e26df86 // fmul v6.4s, v28.4s, v6.4s
-	WORD $0x4f965207 // fmls v7.4s, v16.4s, v22.s[0]
-	WORD $0x3dc00ff0 // ldr q16, [sp, #0x30]
-	WORD $0x6e32dd12 // fmul v18.4s, v8.4s, v18.4s
-	WORD $0x4f945222 // fmls v2.4s, v17.4s, v20.s[0]
-	WORD $0x6e3edf18 // fmul v24.4s, v24.4s, v30.4s
-	WORD $0x4f9950d3 // fmls v19.4s, v6.4s, v25.s[0]
-	WORD $0x4d40cb06 // ld1r { v6.4s }, [x24]
-	WORD $0x4e27cf44 // fmla v4.4s, v26.4s, v7.4s
-	WORD $0x4e22ce05 // fmla v5.4s, v16.4s, v2.4s
-	WORD $0x4f955258 // fmls v24.4s, v18.4s, v21.s[0]
-	WORD $0x4e33cd23 // fmla v3.4s, v9.4s, v19.4s
-	WORD $0x4e38ccd7 // fmla v23.4s, v6.4s, v24.4s
-	WORD $0x54ffcfe1 // b.ne 0x14fb0 <pq_q5_k+0xec>
-	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x912d0273 // add x19, x19, #0xb40
-	WORD $0x912d00c6 // add x6, x6, #0xb40
-	WORD $0x54ffcf2c // b.gt 0x14fa8 <pq_q5_k+0xe4>
-	WORD $0xf94013fd // ldr x29, [sp, #0x20]
-	WORD $0xb4ffccc9 // cbz x9, 0x14f64 <pq_q5_k+0xa0>
-	WORD $0xad001045 // stp q5, q4, [x2]
-	WORD $0xad015c43 // stp q3, q23, [x2, #0x20]
-	WORD $0x17fffe63 // b 0x14f64 <pq_q5_k+0xa0>
-	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0xaa1103f3 // mov x19, x17
-	WORD $0x14000005 // b 0x155f8 <pq_q5_k+0x734>
-	WORD $0x910004e7 // add x7, x7, #0x1
-	WORD $0x91001273 // add x19, x19, #0x4
-	WORD $0xf10010ff // cmp x7, #0x4
-	WORD $0x54ffcb80 // b.eq 0x14f64 <pq_q5_k+0xa0>
+	WORD $0x4f8852fd // fmls v29.4s, v23.4s, v8.s[0]
+	WORD $0x4e3bcd64 // fmla v4.4s, v11.4s, v27.4s
+	WORD $0x4e36cc55 // fmla v21.4s, v2.4s, v22.4s
+	WORD $0x4e38cfc3 // fmla v3.4s, v30.4s, v24.4s
+	WORD $0x4e3dccc5 // fmla v5.4s, v6.4s, v29.4s
+	WORD $0x3707d06d // tbnz w13, #0x0, 0x15044 <pq_q5_k+0x11c>
+	WORD $0x11000694 // add w20, w20, #0x1
+	WORD $0x910b00c6 // add x6, x6, #0x2c0
+	WORD $0x7100129f // cmp w20, #0x4
+	WORD $0x54ffcf81 // b.ne 0x15038 <pq_q5_k+0x110>
+	WORD $0xf1002273 // subs x19, x19, #0x8
+	WORD $0x54ffcd6c // b.gt 0x14ffc <pq_q5_k+0xd4>
+	WORD $0xaa0c03fa // mov x26, x12
+	WORD $0xf9400fec // ldr x12, [sp, #0x18]
+	WORD $0xb4ffcb2f // cbz x15, 0x14fc0 <pq_q5_k+0x98>
+	WORD $0xad000c55 // stp q21, q3, [x2]
+	WORD $0xad011444 // stp q4, q5, [x2, #0x20]
+	WORD $0x17fffe56 // b 0x14fc0 <pq_q5_k+0x98>
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0x14000004 // b 0x15680 <pq_q5_k+0x758>
+	WORD $0x910004c6 // add x6, x6, #0x1
+	WORD $0xf10010df // cmp x6, #0x4
+	WORD $0x54ffca20 // b.eq 0x14fc0 <pq_q5_k+0x98>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xd37cecf4 // lsl x20, x7, #4
+	WORD $0xd37cecc7 // lsl x7, x6, #4
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x54001c0d // b.le 0x15990 <pq_q5_k+0xacc>
-	WORD $0xd37ef4ee // lsl x14, x7, #2
-	WORD $0xaa1303ef // mov x15, x19
-	WORD $0xaa0003f0 // mov x16, x0
+	WORD $0x54001ccd // b.le 0x15a30 <pq_q5_k+0xb08>
+	WORD $0xd37ef4d3 // lsl x19, x6, #2
+	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103f5 // mov x21, x1
 	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0x8b0e0617 // add x23, x16, x14, lsl #1
-	WORD $0xaa0f03f8 // mov x24, x15
-	WORD $0x52802819 // mov w25, #0x140 // =320
-	WORD $0xd1004303 // sub x3, x24, #0x10
-	WORD $0x8b19021a // add x26, x16, x25
-	WORD $0xfd4002e6 // ldr d6, [x23]
-	WORD $0x0d40c875 // ld1r { v21.2s }, [x3]
-	WORD $0xfd4012f0 // ldr d16, [x23, #0x20]
-	WORD $0x0d40cb14 // ld1r { v20.2s }, [x24]
-	WORD $0x8b140343 // add x3, x26, x20
-	WORD $0xaa1503e6 // mov x6, x21
-	WORD $0x3dc04067 // ldr q7, [x3, #0x100]
-	WORD $0x3dc00071 // ldr q17, [x3]
+	WORD $0x8b060e89 // add x9, x20, x6, lsl #3
+	WORD $0x2a1f03f7 // mov w23, wzr
+	WORD $0x91010294 // add x20, x20, #0x40
+	WORD $0xfd400126 // ldr d6, [x9]
+	WORD $0xfd401127 // ldr d7, [x9, #0x20]
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x8b13028d // add x13, x20, x19
+	WORD $0x9101028e // add x14, x20, #0x40
+	WORD $0x52800030 // mov w16, #0x1 // =1
+	WORD $0x9b113938 // madd x24, x9, x17, x14
+	WORD $0x8b0915a9 // add x9, x13, x9, lsl #5
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
 	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x91004123 // add x3, x9, #0x10
+	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
+	WORD $0x0d40c874 // ld1r { v20.2s }, [x3]
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc00130 // ldr q16, [x9]
+	WORD $0x3dc01131 // ldr q17, [x9, #0x40]
+	WORD $0xaa1503e9 // mov x9, x21
 	WORD $0x910082a3 // add x3, x21, #0x20
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x0f08a6b5 // sshll v21.8h, v21.8b, #0x0
-	WORD $0x4f2454e7 // shl v7.4s, v7.4s, #0x4
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
+	WORD $0x4f245610 // shl v16.4s, v16.4s, #0x4
 	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
 	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
-	WORD $0x91050339 // add x25, x25, #0x140
-	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
-	WORD $0xf12d033f // cmp x25, #0xb40
-	WORD $0x91008318 // add x24, x24, #0x20
-	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
+	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
 	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4eb11cf6 // orr v22.16b, v7.16b, v17.16b
-	WORD $0x4ddfc8c7 // ld1r { v7.4s }, [x6], #4
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4eb11e16 // orr v22.16b, v16.16b, v17.16b
+	WORD $0x4ddfc930 // ld1r { v16.4s }, [x9], #4
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e8796d3 // sdot v19.4s, v22.16b, v7.16b
-	WORD $0x6e35dcc6 // fmul v6.4s, v6.4s, v21.4s
-	WORD $0x4d40c867 // ld1r { v7.4s }, [x3]
+	WORD $0x4e9096d5 // sdot v21.4s, v22.16b, v16.16b
+	WORD $0x6e32dcd2 // fmul v18.4s, v6.4s, v18.4s
+	WORD $0x4d40c870 // ld1r { v16.4s }, [x3]
 	WORD $0x910102a3 // add x3, x21, #0x40
-	WORD $0x6e34de10 // fmul v16.4s, v16.4s, v20.4s
-	WORD $0x4e8796d2 // sdot v18.4s, v22.16b, v7.16b
-	WORD $0x4d40c867 // ld1r { v7.4s }, [x3]
+	WORD $0x6e34dcf4 // fmul v20.4s, v7.4s, v20.4s
+	WORD $0x4e9096d3 // sdot v19.4s, v22.16b, v16.16b
+	WORD $0x4d40c870 // ld1r { v16.4s }, [x3]
 	WORD $0x910182a3 // add x3, x21, #0x60
-	WORD $0x4e8796d1 // sdot v17.4s, v22.16b, v7.16b
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x4e9096d1 // sdot v17.4s, v22.16b, v16.16b
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
 	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x4e9796c7 // sdot v7.4s, v22.16b, v23.16b
-	WORD $0x8b140343 // add x3, x26, x20
-	WORD $0x3dc00076 // ldr q22, [x3]
-	WORD $0x3dc04077 // ldr q23, [x3, #0x100]
+	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
+	WORD $0x8b070303 // add x3, x24, x7
+	WORD $0x3dc01076 // ldr q22, [x3, #0x40]
+	WORD $0x3dc00077 // ldr q23, [x3]
 	WORD $0x910042a3 // add x3, x21, #0x10
 	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
 	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
@@ -5591,428 +5626,439 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
 	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
 	WORD $0x9100c2a3 // add x3, x21, #0x30
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
+	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
 	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
 	WORD $0x910142a3 // add x3, x21, #0x50
-	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
+	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
 	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
 	WORD $0x9101c2a3 // add x3, x21, #0x70
 	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
 	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x4e9796c7 // sdot v7.4s, v22.16b, v23.16b
-	WORD $0x8b140343 // add x3, x26, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc01077 // ldr q23, [x3, #0x40]
-	WORD $0x910092a3 // add x3, x21, #0x24
+	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
+	WORD $0x8b070303 // add x3, x24, x7
+	WORD $0x3dc00076 // ldr q22, [x3]
+	WORD $0x3dc02077 // ldr q23, [x3, #0x80]
+	WORD $0x910412a3 // add x3, x21, #0x104
 	WORD $0x4f2356d6 // shl v22.4s, v22.4s, #0x3
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x910432a6 // add x6, x21, #0x10c
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910092a9 // add x9, x21, #0x24
+	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910112a9 // add x9, x21, #0x44
 	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910112a3 // add x3, x21, #0x44
-	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910192a3 // add x3, x21, #0x64
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910192a9 // add x9, x21, #0x64
 	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x4e9796c7 // sdot v7.4s, v22.16b, v23.16b
-	WORD $0x8b140343 // add x3, x26, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc01077 // ldr q23, [x3, #0x40]
-	WORD $0x910052a3 // add x3, x21, #0x14
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc02137 // ldr q23, [x9, #0x80]
+	WORD $0x910052a9 // add x9, x21, #0x14
 	WORD $0x6f3f06d6 // ushr v22.4s, v22.4s, #0x1
 	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9100d2a3 // add x3, x21, #0x34
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9100d2a9 // add x9, x21, #0x34
+	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910152a9 // add x9, x21, #0x54
 	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910152a3 // add x3, x21, #0x54
-	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9101d2a3 // add x3, x21, #0x74
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9101d2a9 // add x9, x21, #0x74
 	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x4e9796c7 // sdot v7.4s, v22.16b, v23.16b
-	WORD $0x8b140343 // add x3, x26, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc02077 // ldr q23, [x3, #0x80]
-	WORD $0x910022a3 // add x3, x21, #0x8
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc03137 // ldr q23, [x9, #0xc0]
+	WORD $0x910022a9 // add x9, x21, #0x8
 	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9100a2a3 // add x3, x21, #0x28
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9100a2a9 // add x9, x21, #0x28
+	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910122a9 // add x9, x21, #0x48
 	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910122a3 // add x3, x21, #0x48
-	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9101a2a3 // add x3, x21, #0x68
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9101a2a9 // add x9, x21, #0x68
 	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x4e9796c7 // sdot v7.4s, v22.16b, v23.16b
-	WORD $0x8b140343 // add x3, x26, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc02077 // ldr q23, [x3, #0x80]
-	WORD $0x910062a3 // add x3, x21, #0x18
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc03137 // ldr q23, [x9, #0xc0]
+	WORD $0x910062a9 // add x9, x21, #0x18
 	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
 	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9100e2a3 // add x3, x21, #0x38
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9100e2a9 // add x9, x21, #0x38
+	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910162a9 // add x9, x21, #0x58
 	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910162a3 // add x3, x21, #0x58
-	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9101e2a3 // add x3, x21, #0x78
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9101e2a9 // add x9, x21, #0x78
 	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x4e9796c7 // sdot v7.4s, v22.16b, v23.16b
-	WORD $0x8b140343 // add x3, x26, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc03077 // ldr q23, [x3, #0xc0]
-	WORD $0x910032a3 // add x3, x21, #0xc
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
+	WORD $0x910032a9 // add x9, x21, #0xc
 	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9100b2a3 // add x3, x21, #0x2c
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9100b2a9 // add x9, x21, #0x2c
+	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910132a9 // add x9, x21, #0x4c
 	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910132a3 // add x3, x21, #0x4c
-	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9101b2a3 // add x3, x21, #0x6c
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9101b2a9 // add x9, x21, #0x6c
 	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x4e9796c7 // sdot v7.4s, v22.16b, v23.16b
-	WORD $0x8b140343 // add x3, x26, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc03077 // ldr q23, [x3, #0xc0]
-	WORD $0x910072a3 // add x3, x21, #0x1c
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
+	WORD $0x910072a9 // add x9, x21, #0x1c
 	WORD $0x6f3d06d6 // ushr v22.4s, v22.4s, #0x3
 	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9100f2a3 // add x3, x21, #0x3c
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910172a3 // add x3, x21, #0x5c
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9101f2a3 // add x3, x21, #0x7c
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x6e33dcd3 // fmul v19.4s, v6.4s, v19.4s
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910402a3 // add x3, x21, #0x100
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e32dcd2 // fmul v18.4s, v6.4s, v18.4s
-	WORD $0x4e9796c7 // sdot v7.4s, v22.16b, v23.16b
-	WORD $0xbd4122b4 // ldr s20, [x21, #0x120]
-	WORD $0xbd4126b5 // ldr s21, [x21, #0x124]
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0xbd412ab6 // ldr s22, [x21, #0x128]
-	WORD $0xbd412eb7 // ldr s23, [x21, #0x12c]
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9100f2a9 // add x9, x21, #0x3c
+	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910172a9 // add x9, x21, #0x5c
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e31dcd1 // fmul v17.4s, v6.4s, v17.4s
+	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9101f2a9 // add x9, x21, #0x7c
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e35de55 // fmul v21.4s, v18.4s, v21.4s
+	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910402a9 // add x9, x21, #0x100
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x6e33de53 // fmul v19.4s, v18.4s, v19.4s
+	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
+	WORD $0xbd4122b6 // ldr s22, [x21, #0x120]
+	WORD $0xbd4126b7 // ldr s23, [x21, #0x124]
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0xbd412ab8 // ldr s24, [x21, #0x128]
+	WORD $0xbd412eb9 // ldr s25, [x21, #0x12c]
 	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
-	WORD $0x4e21dae7 // scvtf v7.4s, v23.4s
-	WORD $0x4f945213 // fmls v19.4s, v16.4s, v20.s[0]
-	WORD $0x4d40c874 // ld1r { v20.4s }, [x3]
-	WORD $0x910412a3 // add x3, x21, #0x104
-	WORD $0x4f955212 // fmls v18.4s, v16.4s, v21.s[0]
-	WORD $0x4d40c875 // ld1r { v21.4s }, [x3]
-	WORD $0x4f965211 // fmls v17.4s, v16.4s, v22.s[0]
-	WORD $0x910422a3 // add x3, x21, #0x108
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e30de50 // fmul v16.4s, v18.4s, v16.4s
+	WORD $0x4e21db32 // scvtf v18.4s, v25.4s
+	WORD $0x4f965295 // fmls v21.4s, v20.4s, v22.s[0]
+	WORD $0x4f975293 // fmls v19.4s, v20.4s, v23.s[0]
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x4f985291 // fmls v17.4s, v20.4s, v24.s[0]
+	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
+	WORD $0x910422a9 // add x9, x21, #0x108
+	WORD $0x910432a3 // add x3, x21, #0x10c
 	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x4f875206 // fmls v6.4s, v16.4s, v7.s[0]
-	WORD $0x4d40c867 // ld1r { v7.4s }, [x3]
-	WORD $0x4d40c8d0 // ld1r { v16.4s }, [x6]
-	WORD $0x4e33ce85 // fmla v5.4s, v20.4s, v19.4s
-	WORD $0x4e32cea4 // fmla v4.4s, v21.4s, v18.4s
-	WORD $0x4e31cce3 // fmla v3.4s, v7.4s, v17.4s
-	WORD $0x4e26ce02 // fmla v2.4s, v16.4s, v6.4s
-	WORD $0x54ffe5c1 // b.ne 0x15634 <pq_q5_k+0x770>
+	WORD $0x4f925290 // fmls v16.4s, v20.4s, v18.s[0]
+	WORD $0x4d40c932 // ld1r { v18.4s }, [x9]
+	WORD $0x4d40c874 // ld1r { v20.4s }, [x3]
+	WORD $0x4e35cec5 // fmla v5.4s, v22.4s, v21.4s
+	WORD $0x4e33cee4 // fmla v4.4s, v23.4s, v19.4s
+	WORD $0x2a1003e3 // mov w3, w16
+	WORD $0x52800029 // mov w9, #0x1 // =1
+	WORD $0x2a1f03f0 // mov w16, wzr
+	WORD $0x4e31ce43 // fmla v3.4s, v18.4s, v17.4s
+	WORD $0x4e30ce82 // fmla v2.4s, v20.4s, v16.4s
+	WORD $0x3707e623 // tbnz w3, #0x0, 0x156d8 <pq_q5_k+0x7b0>
+	WORD $0x110006f7 // add w23, w23, #0x1
+	WORD $0x910b0294 // add x20, x20, #0x2c0
+	WORD $0x710012ff // cmp w23, #0x4
+	WORD $0x54ffe521 // b.ne 0x156c8 <pq_q5_k+0x7a0>
 	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x912d0210 // add x16, x16, #0xb40
-	WORD $0x912d01ef // add x15, x15, #0xb40
-	WORD $0x54ffe4ec // b.gt 0x15628 <pq_q5_k+0x764>
-	WORD $0xb4ffe2c9 // cbz x9, 0x155e8 <pq_q5_k+0x724>
-	WORD $0x8b140055 // add x21, x2, x20
-	WORD $0xf100093f // cmp x9, #0x2
-	WORD $0x3d8002a5 // str q5, [x21]
-	WORD $0x54ffe243 // b.lo 0x155e8 <pq_q5_k+0x724>
-	WORD $0xf1000d3f // cmp x9, #0x3
-	WORD $0x3cab6aa4 // str q4, [x21, x11]
-	WORD $0x54ffe1e3 // b.lo 0x155e8 <pq_q5_k+0x724>
-	WORD $0xf100113f // cmp x9, #0x4
-	WORD $0x3cac6aa3 // str q3, [x21, x12]
-	WORD $0x54ffe183 // b.lo 0x155e8 <pq_q5_k+0x724>
-	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x3cbd6aa2 // str q2, [x21, x29]
-	WORD $0x54ffe123 // b.lo 0x155e8 <pq_q5_k+0x724>
+	WORD $0x54ffe40c // b.gt 0x156ac <pq_q5_k+0x784>
+	WORD $0xb4ffe22f // cbz x15, 0x15674 <pq_q5_k+0x74c>
+	WORD $0x8b070053 // add x19, x2, x7
+	WORD $0xf10009ff // cmp x15, #0x2
+	WORD $0x3d800265 // str q5, [x19]
+	WORD $0x54ffe1a3 // b.lo 0x15674 <pq_q5_k+0x74c>
+	WORD $0xf1000dff // cmp x15, #0x3
+	WORD $0x3caa6a64 // str q4, [x19, x10]
+	WORD $0x54ffe143 // b.lo 0x15674 <pq_q5_k+0x74c>
+	WORD $0xf10011ff // cmp x15, #0x4
+	WORD $0x3cab6a63 // str q3, [x19, x11]
+	WORD $0x54ffe0e3 // b.lo 0x15674 <pq_q5_k+0x74c>
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3cac6a62 // str q2, [x19, x12]
+	WORD $0x54ffe083 // b.lo 0x15674 <pq_q5_k+0x74c>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x54001c2b // b.lt 0x15d60 <pq_q5_k+0xe9c>
-	WORD $0xd37ef4ee // lsl x14, x7, #2
-	WORD $0xaa1303ef // mov x15, x19
-	WORD $0xaa0003f0 // mov x16, x0
+	WORD $0x54001ceb // b.lt 0x15e18 <pq_q5_k+0xef0>
+	WORD $0xd37ef4d4 // lsl x20, x6, #2
+	WORD $0xaa0003f5 // mov x21, x0
 	WORD $0xaa0103f6 // mov x22, x1
 	WORD $0xaa0403f7 // mov x23, x4
-	WORD $0x8b0e0618 // add x24, x16, x14, lsl #1
-	WORD $0xaa0f03f9 // mov x25, x15
-	WORD $0x5280281a // mov w26, #0x140 // =320
-	WORD $0xd1004323 // sub x3, x25, #0x10
-	WORD $0x8b1a021b // add x27, x16, x26
-	WORD $0xfd400306 // ldr d6, [x24]
-	WORD $0x0d40c875 // ld1r { v21.2s }, [x3]
-	WORD $0xfd401307 // ldr d7, [x24, #0x20]
-	WORD $0x0d40cb34 // ld1r { v20.2s }, [x25]
-	WORD $0x8b140363 // add x3, x27, x20
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x3dc04070 // ldr q16, [x3, #0x100]
-	WORD $0x3dc00071 // ldr q17, [x3]
-	WORD $0x910202c3 // add x3, x22, #0x80
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x0f08a6b5 // sshll v21.8h, v21.8b, #0x0
-	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
-	WORD $0x4f245610 // shl v16.4s, v16.4s, #0x4
-	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
+	WORD $0x8b060ea9 // add x9, x21, x6, lsl #3
+	WORD $0x2a1f03f8 // mov w24, wzr
+	WORD $0x910102b5 // add x21, x21, #0x40
+	WORD $0xfd400126 // ldr d6, [x9]
+	WORD $0xfd401127 // ldr d7, [x9, #0x20]
 	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
 	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x910472c6 // add x6, x22, #0x11c
-	WORD $0x9105035a // add x26, x26, #0x140
-	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
-	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
-	WORD $0xf12d035f // cmp x26, #0xb40
+	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x8b1402ad // add x13, x21, x20
+	WORD $0x910102ae // add x14, x21, #0x40
+	WORD $0x52800030 // mov w16, #0x1 // =1
+	WORD $0x9b113939 // madd x25, x9, x17, x14
+	WORD $0x8b0915a9 // add x9, x13, x9, lsl #5
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x91004123 // add x3, x9, #0x10
+	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
+	WORD $0x0d40c873 // ld1r { v19.2s }, [x3]
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00130 // ldr q16, [x9]
+	WORD $0x3dc01131 // ldr q17, [x9, #0x40]
+	WORD $0x910202c9 // add x9, x22, #0x80
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
+	WORD $0x910452c3 // add x3, x22, #0x114
+	WORD $0x4f245610 // shl v16.4s, v16.4s, #0x4
+	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
 	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
-	WORD $0x91008339 // add x25, x25, #0x20
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
 	WORD $0x4eb11e16 // orr v22.16b, v16.16b, v17.16b
-	WORD $0x4d40c870 // ld1r { v16.4s }, [x3]
-	WORD $0x910282c3 // add x3, x22, #0xa0
+	WORD $0x4d40c930 // ld1r { v16.4s }, [x9]
+	WORD $0x910282c9 // add x9, x22, #0xa0
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x4e9096d3 // sdot v19.4s, v22.16b, v16.16b
-	WORD $0x6e35dcc6 // fmul v6.4s, v6.4s, v21.4s
-	WORD $0x6e34dce7 // fmul v7.4s, v7.4s, v20.4s
-	WORD $0x4d40c870 // ld1r { v16.4s }, [x3]
-	WORD $0x910302c3 // add x3, x22, #0xc0
-	WORD $0x4e9096d2 // sdot v18.4s, v22.16b, v16.16b
-	WORD $0x4d40c870 // ld1r { v16.4s }, [x3]
-	WORD $0x910382c3 // add x3, x22, #0xe0
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x4e9096d5 // sdot v21.4s, v22.16b, v16.16b
+	WORD $0x6e32dcd2 // fmul v18.4s, v6.4s, v18.4s
+	WORD $0x4d40c930 // ld1r { v16.4s }, [x9]
+	WORD $0x910302c9 // add x9, x22, #0xc0
+	WORD $0x6e33dcf3 // fmul v19.4s, v7.4s, v19.4s
+	WORD $0x4e9096d4 // sdot v20.4s, v22.16b, v16.16b
+	WORD $0x4d40c930 // ld1r { v16.4s }, [x9]
+	WORD $0x910382c9 // add x9, x22, #0xe0
 	WORD $0x4e9096d1 // sdot v17.4s, v22.16b, v16.16b
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
 	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x8b140363 // add x3, x27, x20
-	WORD $0x3dc00076 // ldr q22, [x3]
-	WORD $0x3dc04077 // ldr q23, [x3, #0x100]
-	WORD $0x910242c3 // add x3, x22, #0x90
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
+	WORD $0x3dc00137 // ldr q23, [x9]
+	WORD $0x910242c9 // add x9, x22, #0x90
 	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
 	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
 	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
 	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9102c2c3 // add x3, x22, #0xb0
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910342c3 // add x3, x22, #0xd0
-	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9103c2c3 // add x3, x22, #0xf0
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9102c2c9 // add x9, x22, #0xb0
+	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910342c9 // add x9, x22, #0xd0
+	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9103c2c9 // add x9, x22, #0xf0
 	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
 	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x8b140363 // add x3, x27, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc01077 // ldr q23, [x3, #0x40]
-	WORD $0x910212c3 // add x3, x22, #0x84
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc02137 // ldr q23, [x9, #0x80]
+	WORD $0x910212c9 // add x9, x22, #0x84
 	WORD $0x4f2356d6 // shl v22.4s, v22.4s, #0x3
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910292c3 // add x3, x22, #0xa4
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910312c3 // add x3, x22, #0xc4
-	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910392c3 // add x3, x22, #0xe4
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910292c9 // add x9, x22, #0xa4
+	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910312c9 // add x9, x22, #0xc4
+	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910392c9 // add x9, x22, #0xe4
 	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
 	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x8b140363 // add x3, x27, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc01077 // ldr q23, [x3, #0x40]
-	WORD $0x910252c3 // add x3, x22, #0x94
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc02137 // ldr q23, [x9, #0x80]
+	WORD $0x910252c9 // add x9, x22, #0x94
 	WORD $0x6f3f06d6 // ushr v22.4s, v22.4s, #0x1
 	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9102d2c3 // add x3, x22, #0xb4
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910352c3 // add x3, x22, #0xd4
-	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9103d2c3 // add x3, x22, #0xf4
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9102d2c9 // add x9, x22, #0xb4
+	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910352c9 // add x9, x22, #0xd4
+	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9103d2c9 // add x9, x22, #0xf4
 	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
 	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x8b140363 // add x3, x27, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc02077 // ldr q23, [x3, #0x80]
-	WORD $0x910222c3 // add x3, x22, #0x88
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc03137 // ldr q23, [x9, #0xc0]
+	WORD $0x910222c9 // add x9, x22, #0x88
 	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9102a2c3 // add x3, x22, #0xa8
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910322c3 // add x3, x22, #0xc8
-	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9103a2c3 // add x3, x22, #0xe8
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9102a2c9 // add x9, x22, #0xa8
+	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910322c9 // add x9, x22, #0xc8
+	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9103a2c9 // add x9, x22, #0xe8
 	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
 	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x8b140363 // add x3, x27, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc02077 // ldr q23, [x3, #0x80]
-	WORD $0x910262c3 // add x3, x22, #0x98
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc03137 // ldr q23, [x9, #0xc0]
+	WORD $0x910262c9 // add x9, x22, #0x98
 	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
 	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9102e2c3 // add x3, x22, #0xb8
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910362c3 // add x3, x22, #0xd8
-	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9103e2c3 // add x3, x22, #0xf8
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9102e2c9 // add x9, x22, #0xb8
+	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910362c9 // add x9, x22, #0xd8
+	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9103e2c9 // add x9, x22, #0xf8
 	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
 	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x8b140363 // add x3, x27, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc03077 // ldr q23, [x3, #0xc0]
-	WORD $0x910232c3 // add x3, x22, #0x8c
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
+	WORD $0x910232c9 // add x9, x22, #0x8c
 	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9102b2c3 // add x3, x22, #0xac
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910332c3 // add x3, x22, #0xcc
-	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9103b2c3 // add x3, x22, #0xec
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9102b2c9 // add x9, x22, #0xac
+	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910332c9 // add x9, x22, #0xcc
+	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9103b2c9 // add x9, x22, #0xec
 	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
 	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0x8b140363 // add x3, x27, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc03077 // ldr q23, [x3, #0xc0]
-	WORD $0x910272c3 // add x3, x22, #0x9c
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
+	WORD $0x910272c9 // add x9, x22, #0x9c
 	WORD $0x6f3d06d6 // ushr v22.4s, v22.4s, #0x3
 	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9102f2c3 // add x3, x22, #0xbc
-	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910372c3 // add x3, x22, #0xdc
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x9103f2c3 // add x3, x22, #0xfc
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x6e33dcd3 // fmul v19.4s, v6.4s, v19.4s
-	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
-	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
-	WORD $0x910442c3 // add x3, x22, #0x110
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e32dcd2 // fmul v18.4s, v6.4s, v18.4s
-	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
-	WORD $0xbd4132d4 // ldr s20, [x22, #0x130]
-	WORD $0xbd4136d5 // ldr s21, [x22, #0x134]
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0xbd413ad6 // ldr s22, [x22, #0x138]
-	WORD $0xbd413ed7 // ldr s23, [x22, #0x13c]
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9102f2c9 // add x9, x22, #0xbc
+	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910372c9 // add x9, x22, #0xdc
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e31dcd1 // fmul v17.4s, v6.4s, v17.4s
+	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9103f2c9 // add x9, x22, #0xfc
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e35de55 // fmul v21.4s, v18.4s, v21.4s
+	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910442c9 // add x9, x22, #0x110
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x6e34de54 // fmul v20.4s, v18.4s, v20.4s
+	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
+	WORD $0xbd4132d6 // ldr s22, [x22, #0x130]
+	WORD $0xbd4136d7 // ldr s23, [x22, #0x134]
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0xbd413ad8 // ldr s24, [x22, #0x138]
+	WORD $0xbd413ed9 // ldr s25, [x22, #0x13c]
 	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x6e30dcc6 // fmul v6.4s, v6.4s, v16.4s
-	WORD $0x4e21daf0 // scvtf v16.4s, v23.4s
-	WORD $0x4f9450f3 // fmls v19.4s, v7.4s, v20.s[0]
-	WORD $0x4d40c874 // ld1r { v20.4s }, [x3]
-	WORD $0x910452c3 // add x3, x22, #0x114
-	WORD $0x4f9550f2 // fmls v18.4s, v7.4s, v21.s[0]
-	WORD $0x4d40c875 // ld1r { v21.4s }, [x3]
-	WORD $0x4f9650f1 // fmls v17.4s, v7.4s, v22.s[0]
-	WORD $0x910462c3 // add x3, x22, #0x118
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e30de50 // fmul v16.4s, v18.4s, v16.4s
+	WORD $0x4e21db32 // scvtf v18.4s, v25.4s
+	WORD $0x4f965275 // fmls v21.4s, v19.4s, v22.s[0]
+	WORD $0x4f975274 // fmls v20.4s, v19.4s, v23.s[0]
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x4f985271 // fmls v17.4s, v19.4s, v24.s[0]
+	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
+	WORD $0x910462c9 // add x9, x22, #0x118
+	WORD $0x910472c3 // add x3, x22, #0x11c
 	WORD $0x910602d6 // add x22, x22, #0x180
-	WORD $0x4f9050e6 // fmls v6.4s, v7.4s, v16.s[0]
-	WORD $0x4d40c867 // ld1r { v7.4s }, [x3]
-	WORD $0x4d40c8d0 // ld1r { v16.4s }, [x6]
-	WORD $0x4e33ce85 // fmla v5.4s, v20.4s, v19.4s
-	WORD $0x4e32cea4 // fmla v4.4s, v21.4s, v18.4s
-	WORD $0x4e31cce3 // fmla v3.4s, v7.4s, v17.4s
-	WORD $0x4e26ce02 // fmla v2.4s, v16.4s, v6.4s
-	WORD $0x54ffe5a1 // b.ne 0x15a00 <pq_q5_k+0xb3c>
+	WORD $0x4f925270 // fmls v16.4s, v19.4s, v18.s[0]
+	WORD $0x4d40c932 // ld1r { v18.4s }, [x9]
+	WORD $0x4d40c873 // ld1r { v19.4s }, [x3]
+	WORD $0x4e35cec5 // fmla v5.4s, v22.4s, v21.4s
+	WORD $0x4e34cee4 // fmla v4.4s, v23.4s, v20.4s
+	WORD $0x2a1003e3 // mov w3, w16
+	WORD $0x52800029 // mov w9, #0x1 // =1
+	WORD $0x2a1f03f0 // mov w16, wzr
+	WORD $0x4e31ce43 // fmla v3.4s, v18.4s, v17.4s
+	WORD $0x4e30ce62 // fmla v2.4s, v19.4s, v16.4s
+	WORD $0x3707e603 // tbnz w3, #0x0, 0x15abc <pq_q5_k+0xb94>
+	WORD $0x11000718 // add w24, w24, #0x1
+	WORD $0x910b02b5 // add x21, x21, #0x2c0
+	WORD $0x7100131f // cmp w24, #0x4
+	WORD $0x54ffe501 // b.ne 0x15aac <pq_q5_k+0xb84>
 	WORD $0xf10022f7 // subs x23, x23, #0x8
-	WORD $0x912d0210 // add x16, x16, #0xb40
-	WORD $0x912d01ef // add x15, x15, #0xb40
-	WORD $0x54ffe4cc // b.gt 0x159f4 <pq_q5_k+0xb30>
-	WORD $0xf94017ee // ldr x14, [sp, #0x28]
-	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x3cae7aa5 // str q5, [x21, x14, lsl #4]
-	WORD $0x54ffc3e0 // b.eq 0x155e8 <pq_q5_k+0x724>
-	WORD $0xf9400fee // ldr x14, [sp, #0x18]
-	WORD $0xf1001d3f // cmp x9, #0x7
-	WORD $0x3cae6aa4 // str q4, [x21, x14]
-	WORD $0x54ffc363 // b.lo 0x155e8 <pq_q5_k+0x724>
-	WORD $0xf9400bee // ldr x14, [sp, #0x10]
-	WORD $0xf100213f // cmp x9, #0x8
-	WORD $0x3cae6aa3 // str q3, [x21, x14]
-	WORD $0x54ffc2e3 // b.lo 0x155e8 <pq_q5_k+0x724>
-	WORD $0xf94007ee // ldr x14, [sp, #0x8]
-	WORD $0x3cae6aa2 // str q2, [x21, x14]
-	WORD $0x17fffe14 // b 0x155e8 <pq_q5_k+0x724>
+	WORD $0x54ffe3ec // b.gt 0x15a90 <pq_q5_k+0xb68>
+	WORD $0xf94047e9 // ldr x9, [sp, #0x88]
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3ca97a65 // str q5, [x19, x9, lsl #4]
+	WORD $0x54ffc280 // b.eq 0x15674 <pq_q5_k+0x74c>
+	WORD $0xf9400be9 // ldr x9, [sp, #0x10]
+	WORD $0xf1001dff // cmp x15, #0x7
+	WORD $0x3ca96a64 // str q4, [x19, x9]
+	WORD $0x54ffc203 // b.lo 0x15674 <pq_q5_k+0x74c>
+	WORD $0xf94007e9 // ldr x9, [sp, #0x8]
+	WORD $0xf10021ff // cmp x15, #0x8
+	WORD $0x3ca96a63 // str q3, [x19, x9]
+	WORD $0x54ffc183 // b.lo 0x15674 <pq_q5_k+0x74c>
+	WORD $0xf94003e9 // ldr x9, [sp]
+	WORD $0x3ca96a62 // str q2, [x19, x9]
+	WORD $0x17fffe09 // b 0x15674 <pq_q5_k+0x74c>
 	WORD $0xa94d4ff4 // ldp x20, x19, [sp, #0xd0]
 	WORD $0xf94043fd // ldr x29, [sp, #0x80]
 	WORD $0xa94c57f6 // ldp x22, x21, [sp, #0xc0]
@@ -6026,7 +6072,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910383ff // add sp, sp, #0xe0
 	WORD $0xd65f03c0 // ret
 
-	// pq_q6_k: +24012
+	// pq_q6_k: +24196
 	WORD $0xd10303ff // sub sp, sp, #0xc0
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0x6d023bef // stp d15, d14, [sp, #0x20]
@@ -6040,588 +6086,589 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xa9095ff8 // stp x24, x23, [sp, #0x90]
 	WORD $0xa90a57f6 // stp x22, x21, [sp, #0xa0]
 	WORD $0xa90b4ff4 // stp x20, x19, [sp, #0xb0]
-	WORD $0x5400788b // b.lt 0x16d10 <pq_q6_k+0xf44>
+	WORD $0x540079ab // b.lt 0x16dec <pq_q6_k+0xf68>
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0xf94037ef // ldr x15, [sp, #0x68]
+	WORD $0xf94037ee // ldr x14, [sp, #0x68]
 	WORD $0x9a84b129 // csel x9, x9, x4, lt
-	WORD $0x5281a80b // mov w11, #0xd40 // =3392
+	WORD $0x5281a80a // mov w10, #0xd40 // =3392
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0xd343fd2a // lsr x10, x9, #3
-	WORD $0xd37ef5ec // lsl x12, x15, #2
-	WORD $0x8b0f05ed // add x13, x15, x15, lsl #1
+	WORD $0xd343fd29 // lsr x9, x9, #3
+	WORD $0xd37ef5cb // lsl x11, x14, #2
+	WORD $0x8b0e05cd // add x13, x14, x14, lsl #1
 	WORD $0x4f01e601 // movi v1.16b, #0x30
-	WORD $0x100188b0 // adr x16, 0x18f40 <quant_x+0x328>
-	WORD $0x92401ca9 // and x9, x5, #0xff
-	WORD $0x9b0b7d4a // mul x10, x10, x11
-	WORD $0x8b0f018e // add x14, x12, x15
-	WORD $0xd37df1eb // lsl x11, x15, #3
-	WORD $0xd37ef5a3 // lsl x3, x13, #2
-	WORD $0xd37be9ef // lsl x15, x15, #5
-	WORD $0xd37ef5ce // lsl x14, x14, #2
-	WORD $0xd37df1ad // lsl x13, x13, #3
-	WORD $0x3dc00202 // ldr q2, [x16]
-	WORD $0x91014011 // add x17, x0, #0x50
-	WORD $0xa9013bed // stp x13, x14, [sp, #0x10]
-	WORD $0xcb0c01ed // sub x13, x15, x12
-	WORD $0xf90007ed // str x13, [sp, #0x8]
-	WORD $0x9105000d // add x13, x0, #0x140
-	WORD $0x14000007 // b 0x15e84 <pq_q6_k+0xb8>
+	WORD $0x10018aef // adr x15, 0x19040 <quant_x+0x310>
+	WORD $0x52803011 // mov w17, #0x180 // =384
+	WORD $0x9b0a7d3a // mul x26, x9, x10
+	WORD $0x8b0e0169 // add x9, x11, x14
+	WORD $0xd37df1ca // lsl x10, x14, #3
+	WORD $0xd37ef529 // lsl x9, x9, #2
+	WORD $0xd37be9ce // lsl x14, x14, #5
+	WORD $0xd37ef5ac // lsl x12, x13, #2
+	WORD $0x3dc001e2 // ldr q2, [x15]
+	WORD $0x92401caf // and x15, x5, #0xff
+	WORD $0xf9000be9 // str x9, [sp, #0x10]
+	WORD $0xd37df1a9 // lsl x9, x13, #3
+	WORD $0xf9000fec // str x12, [sp, #0x18]
+	WORD $0xf90007e9 // str x9, [sp, #0x8]
+	WORD $0xcb0b01c9 // sub x9, x14, x11
+	WORD $0xf90003e9 // str x9, [sp]
+	WORD $0x14000005 // b 0x15f38 <pq_q6_k+0xb4>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b0a0000 // add x0, x0, x10
+	WORD $0x8b1a0000 // add x0, x0, x26
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x8b0a0231 // add x17, x17, x10
-	WORD $0x8b0a01ad // add x13, x13, x10
-	WORD $0x5400748d // b.le 0x16d10 <pq_q6_k+0xf44>
-	WORD $0x374032e5 // tbnz w5, #0x8, 0x164e0 <pq_q6_k+0x714>
+	WORD $0x540075cd // b.le 0x16dec <pq_q6_k+0xf68>
+	WORD $0x37403365 // tbnz w5, #0x8, 0x165a4 <pq_q6_k+0x720>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0xaa1a03ec // mov x12, x26
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x540031ab // b.lt 0x164d0 <pq_q6_k+0x704>
-	WORD $0xaa0d03e6 // mov x6, x13
-	WORD $0xaa0003f3 // mov x19, x0
-	WORD $0xaa0103f4 // mov x20, x1
-	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0xaa1f03f6 // mov x22, xzr
-	WORD $0xaa0603e7 // mov x7, x6
-	WORD $0x8b160279 // add x25, x19, x22
-	WORD $0xaa0703f8 // mov x24, x7
-	WORD $0xfd400267 // ldr d7, [x19]
-	WORD $0x9101032e // add x14, x25, #0x40
-	WORD $0x9101432f // add x15, x25, #0x50
-	WORD $0xbd402a90 // ldr s16, [x20, #0x28]
-	WORD $0x0d40c9d2 // ld1r { v18.2s }, [x14]
-	WORD $0x0d40c9f1 // ld1r { v17.2s }, [x15]
-	WORD $0x3dc04313 // ldr q19, [x24, #0x100]
-	WORD $0x3dc00314 // ldr q20, [x24]
-	WORD $0x6ea24610 // ushl v16.4s, v16.4s, v2.4s
-	WORD $0xaa1403fa // mov x26, x20
-	WORD $0x9100229d // add x29, x20, #0x8
-	WORD $0x9100329e // add x30, x20, #0xc
-	WORD $0x4f245673 // shl v19.4s, v19.4s, #0x4
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x91004290 // add x16, x20, #0x10
-	WORD $0x4ddfcb55 // ld1r { v21.4s }, [x26], #4
-	WORD $0x4e040610 // dup v16.4s, v16.s[0]
-	WORD $0x9100528f // add x15, x20, #0x14
-	WORD $0x9100628e // add x14, x20, #0x18
-	WORD $0x9100729b // add x27, x20, #0x1c
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x91011337 // add x23, x25, #0x44
-	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
-	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x540031cb // b.lt 0x1658c <pq_q6_k+0x708>
+	WORD $0xaa0003e6 // mov x6, x0
+	WORD $0xaa0103e7 // mov x7, x1
+	WORD $0xaa0403f3 // mov x19, x4
+	WORD $0x6d4040c7 // ldp d7, d16, [x6]
+	WORD $0x2a1f03f4 // mov w20, wzr
+	WORD $0x6d4148d1 // ldp d17, d18, [x6, #0x10]
+	WORD $0x910100c6 // add x6, x6, #0x40
 	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x910082d6 // add x22, x22, #0x20
-	WORD $0xf10402df // cmp x22, #0x100
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
-	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0x4e959670 // sdot v16.4s, v19.16b, v21.16b
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x3dc05313 // ldr q19, [x24, #0x140]
-	WORD $0x3dc01314 // ldr q20, [x24, #0x40]
-	WORD $0x4d40cb55 // ld1r { v21.4s }, [x26]
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4f245673 // shl v19.4s, v19.4s, #0x4
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x6e32dcf2 // fmul v18.4s, v7.4s, v18.4s
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x6e31dce7 // fmul v7.4s, v7.4s, v17.4s
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x4e959670 // sdot v16.4s, v19.16b, v21.16b
-	WORD $0x3dc04313 // ldr q19, [x24, #0x100]
-	WORD $0x3dc02314 // ldr q20, [x24, #0x80]
-	WORD $0x4d40cbb5 // ld1r { v21.4s }, [x29]
-	WORD $0x4f225673 // shl v19.4s, v19.4s, #0x2
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x4e959670 // sdot v16.4s, v19.16b, v21.16b
-	WORD $0x3dc05313 // ldr q19, [x24, #0x140]
-	WORD $0x3dc03314 // ldr q20, [x24, #0xc0]
-	WORD $0x4d40cbd5 // ld1r { v21.4s }, [x30]
-	WORD $0x4f225673 // shl v19.4s, v19.4s, #0x2
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x4e959670 // sdot v16.4s, v19.16b, v21.16b
-	WORD $0xbd402e93 // ldr s19, [x20, #0x2c]
-	WORD $0x3dc00314 // ldr q20, [x24]
-	WORD $0x3dc04315 // ldr q21, [x24, #0x100]
-	WORD $0x4d40ca16 // ld1r { v22.4s }, [x16]
-	WORD $0x6ea24673 // ushl v19.4s, v19.4s, v2.4s
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4e040673 // dup v19.4s, v19.s[0]
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x6e30de50 // fmul v16.4s, v18.4s, v16.4s
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc01314 // ldr q20, [x24, #0x40]
-	WORD $0x3dc05315 // ldr q21, [x24, #0x140]
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc02314 // ldr q20, [x24, #0x80]
-	WORD $0x3dc04315 // ldr q21, [x24, #0x100]
-	WORD $0x4d40c9d6 // ld1r { v22.4s }, [x14]
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x6f3e06b5 // ushr v21.4s, v21.4s, #0x2
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc03314 // ldr q20, [x24, #0xc0]
-	WORD $0x3dc05315 // ldr q21, [x24, #0x140]
-	WORD $0x4d40cb76 // ld1r { v22.4s }, [x27]
-	WORD $0x91008298 // add x24, x20, #0x20
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x6f3e06b5 // ushr v21.4s, v21.4s, #0x2
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x0d40caf7 // ld1r { v23.2s }, [x23]
-	WORD $0x91015337 // add x23, x25, #0x54
-	WORD $0x0d40caf5 // ld1r { v21.2s }, [x23]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x4d40cb14 // ld1r { v20.4s }, [x24]
-	WORD $0xfd400678 // ldr d24, [x19, #0x8]
-	WORD $0xbd402a96 // ldr s22, [x20, #0x28]
-	WORD $0x3dc046f9 // ldr q25, [x23, #0x110]
-	WORD $0x3dc006fa // ldr q26, [x23, #0x10]
-	WORD $0x4d40ca9b // ld1r { v27.4s }, [x20]
-	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
-	WORD $0x0f08a6f7 // sshll v23.8h, v23.8b, #0x0
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x910100d5 // add x21, x6, #0x40
+	WORD $0x52800036 // mov w22, #0x1 // =1
+	WORD $0x9b115537 // madd x23, x9, x17, x21
+	WORD $0x8b0914c9 // add x9, x6, x9, lsl #5
+	WORD $0xaa0703f9 // mov x25, x7
+	WORD $0x910020fd // add x29, x7, #0x8
+	WORD $0x910030fe // add x30, x7, #0xc
+	WORD $0x910040f0 // add x16, x7, #0x10
+	WORD $0x9100412d // add x13, x9, #0x10
+	WORD $0xaa0903fb // mov x27, x9
+	WORD $0x910050ee // add x14, x7, #0x14
+	WORD $0x0ddfcb75 // ld1r { v21.2s }, [x27], #4
+	WORD $0x0d40c9b3 // ld1r { v19.2s }, [x13]
+	WORD $0xbd4028f4 // ldr s20, [x7, #0x28]
+	WORD $0x910060ed // add x13, x7, #0x18
+	WORD $0x910070fa // add x26, x7, #0x1c
+	WORD $0xaa1703f8 // mov x24, x23
+	WORD $0x91005123 // add x3, x9, #0x14
+	WORD $0x3dc00316 // ldr q22, [x24]
+	WORD $0x3dc02317 // ldr q23, [x24, #0x80]
+	WORD $0x6ea24694 // ushl v20.4s, v20.4s, v2.4s
+	WORD $0x4ddfcb38 // ld1r { v24.4s }, [x25], #4
+	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x0f08a6b5 // sshll v21.8h, v21.8b, #0x0
-	WORD $0x4f245739 // shl v25.4s, v25.4s, #0x4
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
-	WORD $0x0f10a6f7 // sshll v23.4s, v23.4h, #0x0
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
+	WORD $0x4e040694 // dup v20.4s, v20.s[0]
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
+	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e33ccf0 // fmla v16.4s, v7.4s, v19.4s
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
-	WORD $0x6e35df12 // fmul v18.4s, v24.4s, v21.4s
-	WORD $0x3dc056f9 // ldr q25, [x23, #0x150]
-	WORD $0x3dc016fa // ldr q26, [x23, #0x50]
-	WORD $0x4d40cb5b // ld1r { v27.4s }, [x26]
-	WORD $0x4e30ce86 // fmla v6.4s, v20.4s, v16.4s
-	WORD $0x4f245739 // shl v25.4s, v25.4s, #0x4
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x3dc046f9 // ldr q25, [x23, #0x110]
-	WORD $0x3dc026fa // ldr q26, [x23, #0x90]
-	WORD $0x4d40cbbb // ld1r { v27.4s }, [x29]
-	WORD $0x4f225739 // shl v25.4s, v25.4s, #0x2
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x3dc056f9 // ldr q25, [x23, #0x150]
-	WORD $0x3dc036fa // ldr q26, [x23, #0xd0]
-	WORD $0x4d40cbdb // ld1r { v27.4s }, [x30]
-	WORD $0x4f225739 // shl v25.4s, v25.4s, #0x2
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0xbd402e99 // ldr s25, [x20, #0x2c]
-	WORD $0x3dc006fa // ldr q26, [x23, #0x10]
-	WORD $0x3dc046fb // ldr q27, [x23, #0x110]
-	WORD $0x4d40ca1c // ld1r { v28.4s }, [x16]
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
+	WORD $0x3dc01316 // ldr q22, [x24, #0x40]
+	WORD $0x3dc03317 // ldr q23, [x24, #0xc0]
+	WORD $0x4d40cb38 // ld1r { v24.4s }, [x25]
+	WORD $0x6e35dcf5 // fmul v21.4s, v7.4s, v21.4s
+	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
+	WORD $0x6e33dcf3 // fmul v19.4s, v7.4s, v19.4s
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
+	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
+	WORD $0x3dc00316 // ldr q22, [x24]
+	WORD $0x3dc04317 // ldr q23, [x24, #0x100]
+	WORD $0x4d40cbb8 // ld1r { v24.4s }, [x29]
+	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
+	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
+	WORD $0x3dc01316 // ldr q22, [x24, #0x40]
+	WORD $0x3dc05317 // ldr q23, [x24, #0x140]
+	WORD $0x4d40cbd8 // ld1r { v24.4s }, [x30]
+	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
+	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
+	WORD $0xbd402cf6 // ldr s22, [x7, #0x2c]
+	WORD $0x3dc02317 // ldr q23, [x24, #0x80]
+	WORD $0x3dc00318 // ldr q24, [x24]
+	WORD $0x4d40ca19 // ld1r { v25.4s }, [x16]
+	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
+	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x6e34deb4 // fmul v20.4s, v21.4s, v20.4s
+	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
+	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
+	WORD $0x3dc03317 // ldr q23, [x24, #0xc0]
+	WORD $0x3dc01318 // ldr q24, [x24, #0x40]
+	WORD $0x4d40c9d9 // ld1r { v25.4s }, [x14]
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
+	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
+	WORD $0x3dc04317 // ldr q23, [x24, #0x100]
+	WORD $0x3dc00318 // ldr q24, [x24]
+	WORD $0x4d40c9b9 // ld1r { v25.4s }, [x13]
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x6f3e0718 // ushr v24.4s, v24.4s, #0x2
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
+	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
+	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
+	WORD $0x3dc05317 // ldr q23, [x24, #0x140]
+	WORD $0x3dc01318 // ldr q24, [x24, #0x40]
+	WORD $0x4d40cb59 // ld1r { v25.4s }, [x26]
+	WORD $0x910080f8 // add x24, x7, #0x20
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x6f3e0718 // ushr v24.4s, v24.4s, #0x2
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
+	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
+	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
+	WORD $0x0d40cb7a // ld1r { v26.2s }, [x27]
+	WORD $0xaa1703fb // mov x27, x23
+	WORD $0x4d40cb17 // ld1r { v23.4s }, [x24]
+	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
+	WORD $0xbd4028f9 // ldr s25, [x7, #0x28]
+	WORD $0x3dc0077b // ldr q27, [x27, #0x10]
+	WORD $0x3dc0277c // ldr q28, [x27, #0x90]
 	WORD $0x6ea24739 // ushl v25.4s, v25.4s, v2.4s
+	WORD $0x4d40c8fd // ld1r { v29.4s }, [x7]
+	WORD $0x91002123 // add x3, x9, #0x8
+	WORD $0x4f24577b // shl v27.4s, v27.4s, #0x4
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x0f08a75a // sshll v26.8h, v26.8b, #0x0
+	WORD $0x0f08a718 // sshll v24.8h, v24.8b, #0x0
 	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
 	WORD $0x4e040739 // dup v25.4s, v25.s[0]
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x6e36def5 // fmul v21.4s, v23.4s, v22.4s
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4e9c9759 // sdot v25.4s, v26.16b, v28.16b
-	WORD $0x3dc016fa // ldr q26, [x23, #0x50]
-	WORD $0x3dc056fb // ldr q27, [x23, #0x150]
-	WORD $0x4d40c9fc // ld1r { v28.4s }, [x15]
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4e9c9759 // sdot v25.4s, v26.16b, v28.16b
-	WORD $0x3dc026fa // ldr q26, [x23, #0x90]
-	WORD $0x3dc046fb // ldr q27, [x23, #0x110]
-	WORD $0x4d40c9dc // ld1r { v28.4s }, [x14]
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x0f10a75a // sshll v26.4s, v26.4h, #0x0
+	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
+	WORD $0x4e36ce74 // fmla v20.4s, v19.4s, v22.4s
+	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
+	WORD $0x4e34cee6 // fmla v6.4s, v23.4s, v20.4s
+	WORD $0x3dc0177b // ldr q27, [x27, #0x50]
+	WORD $0x3dc0377c // ldr q28, [x27, #0xd0]
+	WORD $0x4d40cb3d // ld1r { v29.4s }, [x25]
+	WORD $0x6e3ade1a // fmul v26.4s, v16.4s, v26.4s
+	WORD $0x4f24577b // shl v27.4s, v27.4s, #0x4
+	WORD $0x6e38de18 // fmul v24.4s, v16.4s, v24.4s
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4e9c9759 // sdot v25.4s, v26.16b, v28.16b
-	WORD $0x3dc036fa // ldr q26, [x23, #0xd0]
-	WORD $0x3dc056fb // ldr q27, [x23, #0x150]
-	WORD $0x4d40cb7c // ld1r { v28.4s }, [x27]
-	WORD $0x91012337 // add x23, x25, #0x48
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
+	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
+	WORD $0x3dc0077b // ldr q27, [x27, #0x10]
+	WORD $0x3dc0477c // ldr q28, [x27, #0x110]
+	WORD $0x4d40cbbd // ld1r { v29.4s }, [x29]
+	WORD $0x4f22577b // shl v27.4s, v27.4s, #0x2
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4e9c9759 // sdot v25.4s, v26.16b, v28.16b
-	WORD $0x0d40cafe // ld1r { v30.2s }, [x23]
-	WORD $0x91016337 // add x23, x25, #0x58
-	WORD $0x0d40cafb // ld1r { v27.2s }, [x23]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x4d40cb1a // ld1r { v26.4s }, [x24]
-	WORD $0xfd400a7d // ldr d29, [x19, #0x10]
-	WORD $0xbd402a9c // ldr s28, [x20, #0x28]
-	WORD $0x3dc04aff // ldr q31, [x23, #0x120]
-	WORD $0x3dc00ae8 // ldr q8, [x23, #0x20]
-	WORD $0x4d40ca89 // ld1r { v9.4s }, [x20]
-	WORD $0x6ea2479c // ushl v28.4s, v28.4s, v2.4s
-	WORD $0x0f08a7de // sshll v30.8h, v30.8b, #0x0
-	WORD $0x0f08a77b // sshll v27.8h, v27.8b, #0x0
-	WORD $0x4f2457ff // shl v31.4s, v31.4s, #0x4
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x0e217bbd // fcvtl v29.4s, v29.4h
+	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
+	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
+	WORD $0x3dc0177b // ldr q27, [x27, #0x50]
+	WORD $0x3dc0577c // ldr q28, [x27, #0x150]
+	WORD $0x4d40cbdd // ld1r { v29.4s }, [x30]
+	WORD $0x4f22577b // shl v27.4s, v27.4s, #0x2
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
+	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
+	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
+	WORD $0xbd402cfb // ldr s27, [x7, #0x2c]
+	WORD $0x3dc0277c // ldr q28, [x27, #0x90]
+	WORD $0x3dc0077d // ldr q29, [x27, #0x10]
+	WORD $0x4d40ca1e // ld1r { v30.4s }, [x16]
+	WORD $0x6ea2477b // ushl v27.4s, v27.4s, v2.4s
 	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x4e04079c // dup v28.4s, v28.s[0]
-	WORD $0x0f10a7de // sshll v30.4s, v30.4h, #0x0
-	WORD $0x0f10a77b // sshll v27.4s, v27.4h, #0x0
-	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
-	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4e04077b // dup v27.4s, v27.s[0]
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x6e39df59 // fmul v25.4s, v26.4s, v25.4s
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
+	WORD $0x3dc0377c // ldr q28, [x27, #0xd0]
+	WORD $0x3dc0177d // ldr q29, [x27, #0x50]
+	WORD $0x4d40c9de // ld1r { v30.4s }, [x14]
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
+	WORD $0x3dc0477c // ldr q28, [x27, #0x110]
+	WORD $0x3dc0077d // ldr q29, [x27, #0x10]
+	WORD $0x4d40c9be // ld1r { v30.4s }, [x13]
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x6f3e07bd // ushr v29.4s, v29.4s, #0x2
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
+	WORD $0x3dc0577c // ldr q28, [x27, #0x150]
+	WORD $0x3dc0177d // ldr q29, [x27, #0x50]
+	WORD $0x4d40cb5e // ld1r { v30.4s }, [x26]
+	WORD $0x9100613b // add x27, x9, #0x18
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x6f3e07bd // ushr v29.4s, v29.4s, #0x2
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
+	WORD $0x0d40cb7d // ld1r { v29.2s }, [x27]
+	WORD $0xaa1703fb // mov x27, x23
+	WORD $0x0d40c87f // ld1r { v31.2s }, [x3]
+	WORD $0x4d40cb1c // ld1r { v28.4s }, [x24]
+	WORD $0xbd4028fe // ldr s30, [x7, #0x28]
+	WORD $0x3dc00b68 // ldr q8, [x27, #0x20]
+	WORD $0x3dc02b69 // ldr q9, [x27, #0xa0]
+	WORD $0x6ea247de // ushl v30.4s, v30.4s, v2.4s
+	WORD $0x4d40c8ea // ld1r { v10.4s }, [x7]
+	WORD $0x91003123 // add x3, x9, #0xc
+	WORD $0x4f245508 // shl v8.4s, v8.4s, #0x4
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x91007129 // add x9, x9, #0x1c
+	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
+	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
 	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x4e39ce55 // fmla v21.4s, v18.4s, v25.4s
-	WORD $0x4ea81fff // orr v31.16b, v31.16b, v8.16b
-	WORD $0x4e8997fc // sdot v28.4s, v31.16b, v9.16b
-	WORD $0x6e3edfbe // fmul v30.4s, v29.4s, v30.4s
-	WORD $0x6e3bdfb6 // fmul v22.4s, v29.4s, v27.4s
-	WORD $0x3dc05aff // ldr q31, [x23, #0x160]
-	WORD $0x3dc01ae8 // ldr q8, [x23, #0x60]
-	WORD $0x4d40cb49 // ld1r { v9.4s }, [x26]
-	WORD $0x4e35cf45 // fmla v5.4s, v26.4s, v21.4s
-	WORD $0x4f2457ff // shl v31.4s, v31.4s, #0x4
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
-	WORD $0x4ea81fff // orr v31.16b, v31.16b, v8.16b
-	WORD $0x4e8997fc // sdot v28.4s, v31.16b, v9.16b
-	WORD $0x3dc04aff // ldr q31, [x23, #0x120]
-	WORD $0x3dc02ae8 // ldr q8, [x23, #0xa0]
-	WORD $0x4d40cba9 // ld1r { v9.4s }, [x29]
-	WORD $0x4f2257ff // shl v31.4s, v31.4s, #0x2
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
-	WORD $0x4ea81fff // orr v31.16b, v31.16b, v8.16b
-	WORD $0x4e8997fc // sdot v28.4s, v31.16b, v9.16b
-	WORD $0x3dc05aff // ldr q31, [x23, #0x160]
-	WORD $0x3dc03ae8 // ldr q8, [x23, #0xe0]
-	WORD $0x4d40cbc9 // ld1r { v9.4s }, [x30]
-	WORD $0x4f2257ff // shl v31.4s, v31.4s, #0x2
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
-	WORD $0x4ea81fff // orr v31.16b, v31.16b, v8.16b
-	WORD $0x4e8997fc // sdot v28.4s, v31.16b, v9.16b
-	WORD $0xbd402e9f // ldr s31, [x20, #0x2c]
-	WORD $0x3dc00ae8 // ldr q8, [x23, #0x20]
-	WORD $0x3dc04ae9 // ldr q9, [x23, #0x120]
-	WORD $0x4d40ca0a // ld1r { v10.4s }, [x16]
-	WORD $0x6ea247ff // ushl v31.4s, v31.4s, v2.4s
-	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4e0407ff // dup v31.4s, v31.s[0]
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x6e3cdfd7 // fmul v23.4s, v30.4s, v28.4s
-	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
-	WORD $0x4e8a951f // sdot v31.4s, v8.16b, v10.16b
-	WORD $0x3dc01ae8 // ldr q8, [x23, #0x60]
-	WORD $0x3dc05ae9 // ldr q9, [x23, #0x160]
-	WORD $0x4d40c9ea // ld1r { v10.4s }, [x15]
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
-	WORD $0x4e8a951f // sdot v31.4s, v8.16b, v10.16b
-	WORD $0x3dc02ae8 // ldr q8, [x23, #0xa0]
-	WORD $0x3dc04ae9 // ldr q9, [x23, #0x120]
-	WORD $0x4d40c9ca // ld1r { v10.4s }, [x14]
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x6f3e0529 // ushr v9.4s, v9.4s, #0x2
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
-	WORD $0x4e8a951f // sdot v31.4s, v8.16b, v10.16b
-	WORD $0x3dc03ae8 // ldr q8, [x23, #0xe0]
-	WORD $0x3dc05ae9 // ldr q9, [x23, #0x160]
-	WORD $0x4d40cb6a // ld1r { v10.4s }, [x27]
-	WORD $0x91013337 // add x23, x25, #0x4c
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x91017339 // add x25, x25, #0x5c
-	WORD $0x6f3e0529 // ushr v9.4s, v9.4s, #0x2
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
-	WORD $0x4e8a951f // sdot v31.4s, v8.16b, v10.16b
-	WORD $0x0d40cae9 // ld1r { v9.2s }, [x23]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x4d40cb08 // ld1r { v8.4s }, [x24]
-	WORD $0xfd400e6b // ldr d11, [x19, #0x18]
-	WORD $0x0d40cb2c // ld1r { v12.2s }, [x25]
-	WORD $0xbd402a8a // ldr s10, [x20, #0x28]
-	WORD $0x3dc04eed // ldr q13, [x23, #0x130]
-	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
-	WORD $0x0f08a529 // sshll v9.8h, v9.8b, #0x0
-	WORD $0x0e21796b // fcvtl v11.4s, v11.4h
-	WORD $0x4f2455ad // shl v13.4s, v13.4s, #0x4
-	WORD $0x6ea2454a // ushl v10.4s, v10.4s, v2.4s
-	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0x0
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e21dbfb // scvtf v27.4s, v31.4s
-	WORD $0x910600e7 // add x7, x7, #0x180
-	WORD $0x0f10a529 // sshll v9.4s, v9.4h, #0x0
-	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
-	WORD $0x4e04054a // dup v10.4s, v10.s[0]
-	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0x0
-	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
-	WORD $0x4e3bced7 // fmla v23.4s, v22.4s, v27.4s
-	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
-	WORD $0x4d40ca8e // ld1r { v14.4s }, [x20]
-	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
-	WORD $0x4e8e95aa // sdot v10.4s, v13.16b, v14.16b
-	WORD $0x6e29dd71 // fmul v17.4s, v11.4s, v9.4s
-	WORD $0x4e37cd04 // fmla v4.4s, v8.4s, v23.4s
-	WORD $0x3dc05eed // ldr q13, [x23, #0x170]
-	WORD $0x3dc01eee // ldr q14, [x23, #0x70]
-	WORD $0x6e2cdd78 // fmul v24.4s, v11.4s, v12.4s
-	WORD $0x4f2455ad // shl v13.4s, v13.4s, #0x4
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
-	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
-	WORD $0x4d40cb4e // ld1r { v14.4s }, [x26]
-	WORD $0x4e8e95aa // sdot v10.4s, v13.16b, v14.16b
-	WORD $0x3dc04eed // ldr q13, [x23, #0x130]
+	WORD $0x4e0407de // dup v30.4s, v30.s[0]
+	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
+	WORD $0x0f10a7ff // sshll v31.4s, v31.4h, #0x0
+	WORD $0x0f10a7bd // sshll v29.4s, v29.4h, #0x0
+	WORD $0x4e3bcf19 // fmla v25.4s, v24.4s, v27.4s
+	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
+	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
+	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
+	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
+	WORD $0x4e39cf85 // fmla v5.4s, v28.4s, v25.4s
+	WORD $0x3dc01b68 // ldr q8, [x27, #0x60]
+	WORD $0x3dc03b69 // ldr q9, [x27, #0xe0]
+	WORD $0x4d40cb2a // ld1r { v10.4s }, [x25]
+	WORD $0x6e3fde3f // fmul v31.4s, v17.4s, v31.4s
+	WORD $0x4f245508 // shl v8.4s, v8.4s, #0x4
+	WORD $0x6e3dde3d // fmul v29.4s, v17.4s, v29.4s
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
+	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
+	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
+	WORD $0x3dc00b68 // ldr q8, [x27, #0x20]
+	WORD $0x3dc04b69 // ldr q9, [x27, #0x120]
+	WORD $0x4d40cbaa // ld1r { v10.4s }, [x29]
+	WORD $0x4f225508 // shl v8.4s, v8.4s, #0x2
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
+	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
+	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
+	WORD $0x3dc01b68 // ldr q8, [x27, #0x60]
+	WORD $0x3dc05b69 // ldr q9, [x27, #0x160]
+	WORD $0x4d40cbca // ld1r { v10.4s }, [x30]
+	WORD $0x4f225508 // shl v8.4s, v8.4s, #0x2
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
+	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
+	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
+	WORD $0xbd402ce8 // ldr s8, [x7, #0x2c]
+	WORD $0x3dc02b69 // ldr q9, [x27, #0xa0]
+	WORD $0x3dc00b6a // ldr q10, [x27, #0x20]
+	WORD $0x4d40ca0b // ld1r { v11.4s }, [x16]
+	WORD $0x6ea24508 // ushl v8.4s, v8.4s, v2.4s
+	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
+	WORD $0x4e040508 // dup v8.4s, v8.s[0]
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x6e3edffa // fmul v26.4s, v31.4s, v30.4s
+	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
+	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
+	WORD $0x3dc03b69 // ldr q9, [x27, #0xe0]
+	WORD $0x3dc01b6a // ldr q10, [x27, #0x60]
+	WORD $0x4d40c9cb // ld1r { v11.4s }, [x14]
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
+	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
+	WORD $0x3dc04b69 // ldr q9, [x27, #0x120]
+	WORD $0x3dc00b6a // ldr q10, [x27, #0x20]
+	WORD $0x4d40c9ab // ld1r { v11.4s }, [x13]
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x6f3e054a // ushr v10.4s, v10.4s, #0x2
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
+	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
+	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
+	WORD $0x3dc05b69 // ldr q9, [x27, #0x160]
+	WORD $0x3dc01b6a // ldr q10, [x27, #0x60]
+	WORD $0x4d40cb4b // ld1r { v11.4s }, [x26]
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x6f3e054a // ushr v10.4s, v10.4s, #0x2
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
+	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
+	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
+	WORD $0x4d40cb09 // ld1r { v9.4s }, [x24]
+	WORD $0x0d40c86c // ld1r { v12.2s }, [x3]
+	WORD $0x0d40c92a // ld1r { v10.2s }, [x9]
+	WORD $0xbd4028eb // ldr s11, [x7, #0x28]
+	WORD $0x3dc00eed // ldr q13, [x23, #0x30]
 	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
+	WORD $0x4e21d91f // scvtf v31.4s, v8.4s
+	WORD $0x6ea2456b // ushl v11.4s, v11.4s, v2.4s
+	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0x0
+	WORD $0x52800029 // mov w9, #0x1 // =1
+	WORD $0x4f2455ad // shl v13.4s, v13.4s, #0x4
+	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
+	WORD $0x0f08a54a // sshll v10.8h, v10.8b, #0x0
+	WORD $0x4e04056b // dup v11.4s, v11.s[0]
+	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0x0
+	WORD $0x4e3fcfba // fmla v26.4s, v29.4s, v31.4s
+	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
+	WORD $0x0f10a54a // sshll v10.4s, v10.4h, #0x0
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
+	WORD $0x4d40c8ee // ld1r { v14.4s }, [x7]
+	WORD $0x4e21d955 // scvtf v21.4s, v10.4s
+	WORD $0x4e3acd24 // fmla v4.4s, v9.4s, v26.4s
+	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
+	WORD $0x6e2cde4c // fmul v12.4s, v18.4s, v12.4s
+	WORD $0x3dc01eed // ldr q13, [x23, #0x70]
+	WORD $0x3dc03eee // ldr q14, [x23, #0xf0]
+	WORD $0x6e35de55 // fmul v21.4s, v18.4s, v21.4s
+	WORD $0x4f2455ad // shl v13.4s, v13.4s, #0x4
+	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
+	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
+	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
+	WORD $0x4d40cb2e // ld1r { v14.4s }, [x25]
+	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
+	WORD $0x3dc00eed // ldr q13, [x23, #0x30]
+	WORD $0x3dc04eee // ldr q14, [x23, #0x130]
 	WORD $0x4f2255ad // shl v13.4s, v13.4s, #0x2
 	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
 	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
 	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
 	WORD $0x4d40cbae // ld1r { v14.4s }, [x29]
-	WORD $0x4e8e95aa // sdot v10.4s, v13.16b, v14.16b
-	WORD $0x3dc05eed // ldr q13, [x23, #0x170]
-	WORD $0x3dc03eee // ldr q14, [x23, #0xf0]
+	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
+	WORD $0x3dc01eed // ldr q13, [x23, #0x70]
+	WORD $0x3dc05eee // ldr q14, [x23, #0x170]
 	WORD $0x4f2255ad // shl v13.4s, v13.4s, #0x2
 	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
 	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
 	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
 	WORD $0x4d40cbce // ld1r { v14.4s }, [x30]
-	WORD $0x4e8e95aa // sdot v10.4s, v13.16b, v14.16b
-	WORD $0xbd402e8d // ldr s13, [x20, #0x2c]
-	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
-	WORD $0x3dc04eef // ldr q15, [x23, #0x130]
-	WORD $0x4e21d949 // scvtf v9.4s, v10.4s
+	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
+	WORD $0xbd402ced // ldr s13, [x7, #0x2c]
+	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
+	WORD $0x3dc00eef // ldr q15, [x23, #0x30]
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
 	WORD $0x6ea245ad // ushl v13.4s, v13.4s, v2.4s
-	WORD $0x9100c294 // add x20, x20, #0x30
+	WORD $0x9100c0e7 // add x7, x7, #0x30
 	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
 	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
 	WORD $0x4e0405ad // dup v13.4s, v13.s[0]
-	WORD $0x6e29de31 // fmul v17.4s, v17.4s, v9.4s
+	WORD $0x6e2bdd9e // fmul v30.4s, v12.4s, v11.4s
 	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
 	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
 	WORD $0x4d40ca0f // ld1r { v15.4s }, [x16]
 	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x3dc01eee // ldr q14, [x23, #0x70]
-	WORD $0x3dc05eef // ldr q15, [x23, #0x170]
+	WORD $0x3dc03eee // ldr q14, [x23, #0xf0]
+	WORD $0x3dc01eef // ldr q15, [x23, #0x70]
 	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
 	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
 	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
-	WORD $0x4d40c9ef // ld1r { v15.4s }, [x15]
-	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
-	WORD $0x3dc04eef // ldr q15, [x23, #0x130]
-	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
-	WORD $0x6f3e05ef // ushr v15.4s, v15.4s, #0x2
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
 	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
 	WORD $0x4d40c9cf // ld1r { v15.4s }, [x14]
 	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x3dc03eee // ldr q14, [x23, #0xf0]
-	WORD $0x3dc05eef // ldr q15, [x23, #0x170]
+	WORD $0x3dc04eee // ldr q14, [x23, #0x130]
+	WORD $0x3dc00eef // ldr q15, [x23, #0x30]
 	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
 	WORD $0x6f3e05ef // ushr v15.4s, v15.4s, #0x2
 	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
 	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
 	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
-	WORD $0x4d40cb6f // ld1r { v15.4s }, [x27]
+	WORD $0x4d40c9af // ld1r { v15.4s }, [x13]
+	WORD $0x2a1603ed // mov w13, w22
+	WORD $0x2a1f03f6 // mov w22, wzr
 	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x4e21d9bc // scvtf v28.4s, v13.4s
-	WORD $0x4d40cb07 // ld1r { v7.4s }, [x24]
-	WORD $0x4e3ccf11 // fmla v17.4s, v24.4s, v28.4s
-	WORD $0x4e31cce3 // fmla v3.4s, v7.4s, v17.4s
-	WORD $0x54ffcfe1 // b.ne 0x15eb8 <pq_q6_k+0xec>
-	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x91350273 // add x19, x19, #0xd40
-	WORD $0x913500c6 // add x6, x6, #0xd40
-	WORD $0x54ffcf2c // b.gt 0x15eb0 <pq_q6_k+0xe4>
-	WORD $0xb4ffcce9 // cbz x9, 0x15e6c <pq_q6_k+0xa0>
+	WORD $0x3dc05eee // ldr q14, [x23, #0x170]
+	WORD $0x3dc01eef // ldr q15, [x23, #0x70]
+	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
+	WORD $0x6f3e05ef // ushr v15.4s, v15.4s, #0x2
+	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
+	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
+	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
+	WORD $0x4d40cb4f // ld1r { v15.4s }, [x26]
+	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
+	WORD $0x4e21d9a8 // scvtf v8.4s, v13.4s
+	WORD $0x4d40cb13 // ld1r { v19.4s }, [x24]
+	WORD $0x4e28cebe // fmla v30.4s, v21.4s, v8.4s
+	WORD $0x4e3ece63 // fmla v3.4s, v19.4s, v30.4s
+	WORD $0x3707d10d // tbnz w13, #0x0, 0x15f90 <pq_q6_k+0x10c>
+	WORD $0x11000694 // add w20, w20, #0x1
+	WORD $0x910d00c6 // add x6, x6, #0x340
+	WORD $0x7100129f // cmp w20, #0x4
+	WORD $0x54ffd021 // b.ne 0x15f84 <pq_q6_k+0x100>
+	WORD $0xf1002273 // subs x19, x19, #0x8
+	WORD $0x54ffceec // b.gt 0x15f64 <pq_q6_k+0xe0>
+	WORD $0xaa0c03fa // mov x26, x12
+	WORD $0xf9400fec // ldr x12, [sp, #0x18]
+	WORD $0xb4ffccaf // cbz x15, 0x15f28 <pq_q6_k+0xa4>
 	WORD $0xad001446 // stp q6, q5, [x2]
 	WORD $0xad010c44 // stp q4, q3, [x2, #0x20]
-	WORD $0x17fffe64 // b 0x15e6c <pq_q6_k+0xa0>
-	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0xaa1103f3 // mov x19, x17
-	WORD $0x14000005 // b 0x164fc <pq_q6_k+0x730>
-	WORD $0x910004e7 // add x7, x7, #0x1
-	WORD $0x91001273 // add x19, x19, #0x4
-	WORD $0xf10010ff // cmp x7, #0x4
-	WORD $0x54ffcba0 // b.eq 0x15e6c <pq_q6_k+0xa0>
+	WORD $0x17fffe62 // b 0x15f28 <pq_q6_k+0xa4>
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0x14000004 // b 0x165b8 <pq_q6_k+0x734>
+	WORD $0x910004c6 // add x6, x6, #0x1
+	WORD $0xf10010df // cmp x6, #0x4
+	WORD $0x54ffcba0 // b.eq 0x15f28 <pq_q6_k+0xa4>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xd37cecf4 // lsl x20, x7, #4
+	WORD $0xd37cecc7 // lsl x7, x6, #4
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x54001dcd // b.le 0x168cc <pq_q6_k+0xb00>
-	WORD $0xd37ef4ee // lsl x14, x7, #2
-	WORD $0xaa1303ef // mov x15, x19
-	WORD $0xaa0003f0 // mov x16, x0
+	WORD $0x54001e4d // b.le 0x16998 <pq_q6_k+0xb14>
+	WORD $0xd37ef4d3 // lsl x19, x6, #2
+	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103f5 // mov x21, x1
 	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0x8b0e0617 // add x23, x16, x14, lsl #1
-	WORD $0xaa0f03f8 // mov x24, x15
-	WORD $0x52802d99 // mov w25, #0x16c // =364
-	WORD $0x8b19021a // add x26, x16, x25
-	WORD $0xd1004306 // sub x6, x24, #0x10
-	WORD $0xfd4002e7 // ldr d7, [x23]
-	WORD $0xd100b35a // sub x26, x26, #0x2c
-	WORD $0x0d40cb10 // ld1r { v16.2s }, [x24]
-	WORD $0xbd4142b2 // ldr s18, [x21, #0x140]
+	WORD $0xfc667a87 // ldr d7, [x20, x6, lsl #3]
+	WORD $0x2a1f03f7 // mov w23, wzr
+	WORD $0x91010294 // add x20, x20, #0x40
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x8b13028d // add x13, x20, x19
+	WORD $0x9101028e // add x14, x20, #0x40
+	WORD $0x52800030 // mov w16, #0x1 // =1
+	WORD $0x9b113938 // madd x24, x9, x17, x14
+	WORD $0x8b0915a9 // add x9, x13, x9, lsl #5
+	WORD $0xbd4142b1 // ldr s17, [x21, #0x140]
 	WORD $0xbd4146b3 // ldr s19, [x21, #0x144]
 	WORD $0xbd414ab4 // ldr s20, [x21, #0x148]
-	WORD $0x0d40c8d1 // ld1r { v17.2s }, [x6]
 	WORD $0xbd414eb5 // ldr s21, [x21, #0x14c]
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc040d6 // ldr q22, [x6, #0x100]
-	WORD $0x3dc000d7 // ldr q23, [x6]
-	WORD $0x6ea24652 // ushl v18.4s, v18.4s, v2.4s
-	WORD $0xaa1503e6 // mov x6, x21
+	WORD $0x91004123 // add x3, x9, #0x10
+	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
+	WORD $0x6ea24631 // ushl v17.4s, v17.4s, v2.4s
+	WORD $0x0d40c870 // ld1r { v16.2s }, [x3]
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc02137 // ldr q23, [x9, #0x80]
+	WORD $0xaa1503e9 // mov x9, x21
+	WORD $0x4e040631 // dup v17.4s, v17.s[0]
+	WORD $0x4ddfc938 // ld1r { v24.4s }, [x9], #4
+	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x6ea24673 // ushl v19.4s, v19.4s, v2.4s
-	WORD $0x910082bb // add x27, x21, #0x20
-	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x910082a3 // add x3, x21, #0x20
 	WORD $0x6ea24694 // ushl v20.4s, v20.4s, v2.4s
-	WORD $0x4ddfc8d8 // ld1r { v24.4s }, [x6], #4
-	WORD $0x4e040652 // dup v18.4s, v18.s[0]
-	WORD $0x4e040673 // dup v19.4s, v19.s[0]
 	WORD $0x6ea246b5 // ushl v21.4s, v21.4s, v2.4s
-	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x4e040694 // dup v20.4s, v20.s[0]
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
 	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x91060339 // add x25, x25, #0x180
-	WORD $0x91008318 // add x24, x24, #0x20
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x4e040673 // dup v19.4s, v19.s[0]
+	WORD $0x4e040694 // dup v20.4s, v20.s[0]
 	WORD $0x4e0406b5 // dup v21.4s, v21.s[0]
-	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0xf135b33f // cmp x25, #0xd6c
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
 	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e9896d2 // sdot v18.4s, v22.16b, v24.16b
+	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4d40cb77 // ld1r { v23.4s }, [x27]
-	WORD $0x910102bb // add x27, x21, #0x40
-	WORD $0x6e31dcf1 // fmul v17.4s, v7.4s, v17.4s
+	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
+	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
+	WORD $0x910102a3 // add x3, x21, #0x40
+	WORD $0x6e32dcf2 // fmul v18.4s, v7.4s, v18.4s
+	WORD $0x6e30dcf0 // fmul v16.4s, v7.4s, v16.4s
 	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
-	WORD $0x4d40cb77 // ld1r { v23.4s }, [x27]
-	WORD $0x910182bb // add x27, x21, #0x60
+	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
+	WORD $0x910182a3 // add x3, x21, #0x60
 	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40cb77 // ld1r { v23.4s }, [x27]
+	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
 	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b14035b // add x27, x26, x20
-	WORD $0x3dc05376 // ldr q22, [x27, #0x140]
-	WORD $0x3dc01377 // ldr q23, [x27, #0x40]
-	WORD $0x4d40c8d8 // ld1r { v24.4s }, [x6]
-	WORD $0x910092a6 // add x6, x21, #0x24
+	WORD $0x8b070303 // add x3, x24, x7
+	WORD $0x3dc01076 // ldr q22, [x3, #0x40]
+	WORD $0x3dc03077 // ldr q23, [x3, #0xc0]
+	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
+	WORD $0x910092a9 // add x9, x21, #0x24
+	WORD $0x910412a3 // add x3, x21, #0x104
 	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d2 // sdot v18.4s, v22.16b, v24.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x910112a6 // add x6, x21, #0x44
+	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910112a9 // add x9, x21, #0x44
 	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x910192a6 // add x6, x21, #0x64
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910192a9 // add x9, x21, #0x64
 	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
 	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc040d6 // ldr q22, [x6, #0x100]
-	WORD $0x3dc020d7 // ldr q23, [x6, #0x80]
-	WORD $0x910022a6 // add x6, x21, #0x8
-	WORD $0x4d40c8d8 // ld1r { v24.4s }, [x6]
-	WORD $0x9100a2a6 // add x6, x21, #0x28
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
+	WORD $0x910022a9 // add x9, x21, #0x8
+	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
+	WORD $0x9100a2a9 // add x9, x21, #0x28
 	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d2 // sdot v18.4s, v22.16b, v24.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x910122a6 // add x6, x21, #0x48
+	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910122a9 // add x9, x21, #0x48
 	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x9101a2a6 // add x6, x21, #0x68
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9101a2a9 // add x9, x21, #0x68
 	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
 	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc050d6 // ldr q22, [x6, #0x140]
-	WORD $0x3dc030d7 // ldr q23, [x6, #0xc0]
-	WORD $0x910032a6 // add x6, x21, #0xc
-	WORD $0x4d40c8d8 // ld1r { v24.4s }, [x6]
-	WORD $0x9100b2a6 // add x6, x21, #0x2c
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
+	WORD $0x3dc05137 // ldr q23, [x9, #0x140]
+	WORD $0x910032a9 // add x9, x21, #0xc
+	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
+	WORD $0x9100b2a9 // add x9, x21, #0x2c
 	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d2 // sdot v18.4s, v22.16b, v24.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x910132a6 // add x6, x21, #0x4c
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910132a9 // add x9, x21, #0x4c
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
 	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x9101b2a6 // add x6, x21, #0x6c
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9101b2a9 // add x9, x21, #0x6c
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x6e32de30 // fmul v16.4s, v17.4s, v18.4s
+	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
 	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x6e33de32 // fmul v18.4s, v17.4s, v19.4s
+	WORD $0x6e33de53 // fmul v19.4s, v18.4s, v19.4s
 	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
 	WORD $0xbd4162b6 // ldr s22, [x21, #0x160]
 	WORD $0xbd4166b7 // ldr s23, [x21, #0x164]
 	WORD $0xbd416ab8 // ldr s24, [x21, #0x168]
 	WORD $0xbd416eb9 // ldr s25, [x21, #0x16c]
-	WORD $0x8b140346 // add x6, x26, x20
+	WORD $0x8b070309 // add x9, x24, x7
 	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
 	WORD $0x6ea246f7 // ushl v23.4s, v23.4s, v2.4s
-	WORD $0x3dc000da // ldr q26, [x6]
-	WORD $0x3dc040db // ldr q27, [x6, #0x100]
-	WORD $0x910042a6 // add x6, x21, #0x10
+	WORD $0x3dc0213a // ldr q26, [x9, #0x80]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910042a9 // add x9, x21, #0x10
 	WORD $0x6ea24718 // ushl v24.4s, v24.4s, v2.4s
 	WORD $0x6ea24739 // ushl v25.4s, v25.4s, v2.4s
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
@@ -6629,257 +6676,261 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
 	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
 	WORD $0x4e0406f7 // dup v23.4s, v23.s[0]
-	WORD $0x6e34de33 // fmul v19.4s, v17.4s, v20.4s
+	WORD $0x6e34de54 // fmul v20.4s, v18.4s, v20.4s
 	WORD $0x4e040718 // dup v24.4s, v24.s[0]
 	WORD $0x4e040739 // dup v25.4s, v25.s[0]
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x6e35de31 // fmul v17.4s, v17.4s, v21.4s
+	WORD $0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
 	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9100c2a6 // add x6, x21, #0x30
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9100c2a9 // add x9, x21, #0x30
 	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x910142a6 // add x6, x21, #0x50
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x910142a9 // add x9, x21, #0x50
 	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9101c2a6 // add x6, x21, #0x70
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9101c2a9 // add x9, x21, #0x70
 	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
 	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc010da // ldr q26, [x6, #0x40]
-	WORD $0x3dc050db // ldr q27, [x6, #0x140]
-	WORD $0x910052a6 // add x6, x21, #0x14
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc0313a // ldr q26, [x9, #0xc0]
+	WORD $0x3dc0113b // ldr q27, [x9, #0x40]
+	WORD $0x910052a9 // add x9, x21, #0x14
 	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
 	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9100d2a6 // add x6, x21, #0x34
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9100d2a9 // add x9, x21, #0x34
 	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x910152a6 // add x6, x21, #0x54
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x910152a9 // add x9, x21, #0x54
 	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9101d2a6 // add x6, x21, #0x74
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9101d2a9 // add x9, x21, #0x74
 	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
 	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc020da // ldr q26, [x6, #0x80]
-	WORD $0x3dc040db // ldr q27, [x6, #0x100]
-	WORD $0x910062a6 // add x6, x21, #0x18
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9100e2a6 // add x6, x21, #0x38
-	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x910162a6 // add x6, x21, #0x58
-	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9101e2a6 // add x6, x21, #0x78
-	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc030da // ldr q26, [x6, #0xc0]
-	WORD $0x3dc050db // ldr q27, [x6, #0x140]
-	WORD $0x910072a6 // add x6, x21, #0x1c
-	WORD $0x910412ba // add x26, x21, #0x104
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc0413a // ldr q26, [x9, #0x100]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910062a9 // add x9, x21, #0x18
 	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
 	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
 	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9100f2a6 // add x6, x21, #0x3c
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9100e2a9 // add x9, x21, #0x38
 	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x910172a6 // add x6, x21, #0x5c
-	WORD $0x4e21dad4 // scvtf v20.4s, v22.4s
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x910162a9 // add x9, x21, #0x58
 	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9101f2a6 // add x6, x21, #0x7c
-	WORD $0x4e21daf6 // scvtf v22.4s, v23.4s
-	WORD $0x4e34ccf0 // fmla v16.4s, v7.4s, v20.4s
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9101e2a9 // add x9, x21, #0x78
 	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc0513a // ldr q26, [x9, #0x140]
+	WORD $0x3dc0113b // ldr q27, [x9, #0x40]
+	WORD $0x910072a9 // add x9, x21, #0x1c
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
+	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9100f2a9 // add x9, x21, #0x3c
+	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x910172a9 // add x9, x21, #0x5c
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9101f2a9 // add x9, x21, #0x7c
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e36ce11 // fmla v17.4s, v16.4s, v22.4s
+	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
 	WORD $0x4e21db15 // scvtf v21.4s, v24.4s
-	WORD $0x910402a6 // add x6, x21, #0x100
-	WORD $0x4e36ccf2 // fmla v18.4s, v7.4s, v22.4s
+	WORD $0x910402a9 // add x9, x21, #0x100
+	WORD $0x4e37ce13 // fmla v19.4s, v16.4s, v23.4s
 	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x4e21db37 // scvtf v23.4s, v25.4s
-	WORD $0x4e35ccf3 // fmla v19.4s, v7.4s, v21.4s
-	WORD $0x4d40c8d4 // ld1r { v20.4s }, [x6]
-	WORD $0x910422a6 // add x6, x21, #0x108
-	WORD $0x4d40c8d5 // ld1r { v21.4s }, [x6]
-	WORD $0x4e37ccf1 // fmla v17.4s, v7.4s, v23.4s
-	WORD $0x4d40cb47 // ld1r { v7.4s }, [x26]
-	WORD $0x910432ba // add x26, x21, #0x10c
-	WORD $0x4d40cb56 // ld1r { v22.4s }, [x26]
-	WORD $0x4e30ce86 // fmla v6.4s, v20.4s, v16.4s
-	WORD $0x4e33cea4 // fmla v4.4s, v21.4s, v19.4s
+	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
+	WORD $0x4e35ce14 // fmla v20.4s, v16.4s, v21.4s
+	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
+	WORD $0x910422a9 // add x9, x21, #0x108
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x52800029 // mov w9, #0x1 // =1
+	WORD $0x4e38ce12 // fmla v18.4s, v16.4s, v24.4s
+	WORD $0x4d40c870 // ld1r { v16.4s }, [x3]
+	WORD $0x910432a3 // add x3, x21, #0x10c
+	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
+	WORD $0x4e31cea6 // fmla v6.4s, v21.4s, v17.4s
+	WORD $0x4e34cec4 // fmla v4.4s, v22.4s, v20.4s
+	WORD $0x2a1003e3 // mov w3, w16
 	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x4e32cce5 // fmla v5.4s, v7.4s, v18.4s
-	WORD $0x4e31cec3 // fmla v3.4s, v22.4s, v17.4s
-	WORD $0x54ffe401 // b.ne 0x16538 <pq_q6_k+0x76c>
+	WORD $0x2a1f03f0 // mov w16, wzr
+	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
+	WORD $0x4e32cee3 // fmla v3.4s, v23.4s, v18.4s
+	WORD $0x3707e443 // tbnz w3, #0x0, 0x16604 <pq_q6_k+0x780>
+	WORD $0x110006f7 // add w23, w23, #0x1
+	WORD $0x910d0294 // add x20, x20, #0x340
+	WORD $0x710012ff // cmp w23, #0x4
+	WORD $0x54ffe341 // b.ne 0x165f4 <pq_q6_k+0x770>
 	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x91350210 // add x16, x16, #0xd40
-	WORD $0x913501ef // add x15, x15, #0xd40
-	WORD $0x54ffe32c // b.gt 0x1652c <pq_q6_k+0x760>
-	WORD $0xb4ffe109 // cbz x9, 0x164ec <pq_q6_k+0x720>
-	WORD $0x8b140055 // add x21, x2, x20
-	WORD $0xf100093f // cmp x9, #0x2
-	WORD $0x3d8002a6 // str q6, [x21]
-	WORD $0x54ffe083 // b.lo 0x164ec <pq_q6_k+0x720>
-	WORD $0xf1000d3f // cmp x9, #0x3
-	WORD $0x3cac6aa5 // str q5, [x21, x12]
-	WORD $0x54ffe023 // b.lo 0x164ec <pq_q6_k+0x720>
-	WORD $0xf100113f // cmp x9, #0x4
-	WORD $0x3cab6aa4 // str q4, [x21, x11]
-	WORD $0x54ffdfc3 // b.lo 0x164ec <pq_q6_k+0x720>
-	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x3ca36aa3 // str q3, [x21, x3]
-	WORD $0x54ffdf63 // b.lo 0x164ec <pq_q6_k+0x720>
+	WORD $0x54ffe28c // b.gt 0x165e4 <pq_q6_k+0x760>
+	WORD $0xb4ffe0af // cbz x15, 0x165ac <pq_q6_k+0x728>
+	WORD $0x8b070053 // add x19, x2, x7
+	WORD $0xf10009ff // cmp x15, #0x2
+	WORD $0x3d800266 // str q6, [x19]
+	WORD $0x54ffe023 // b.lo 0x165ac <pq_q6_k+0x728>
+	WORD $0xf1000dff // cmp x15, #0x3
+	WORD $0x3cab6a65 // str q5, [x19, x11]
+	WORD $0x54ffdfc3 // b.lo 0x165ac <pq_q6_k+0x728>
+	WORD $0xf10011ff // cmp x15, #0x4
+	WORD $0x3caa6a64 // str q4, [x19, x10]
+	WORD $0x54ffdf63 // b.lo 0x165ac <pq_q6_k+0x728>
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3cac6a63 // str q3, [x19, x12]
+	WORD $0x54ffdf03 // b.lo 0x165ac <pq_q6_k+0x728>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x54001deb // b.lt 0x16cd4 <pq_q6_k+0xf08>
-	WORD $0xd37ef4ee // lsl x14, x7, #2
-	WORD $0xaa1303ef // mov x15, x19
-	WORD $0xaa0003f0 // mov x16, x0
+	WORD $0x54001e6b // b.lt 0x16db0 <pq_q6_k+0xf2c>
+	WORD $0xd37ef4d4 // lsl x20, x6, #2
+	WORD $0xaa0003f5 // mov x21, x0
 	WORD $0xaa0103f6 // mov x22, x1
 	WORD $0xaa0403f7 // mov x23, x4
-	WORD $0x8b0e0618 // add x24, x16, x14, lsl #1
-	WORD $0xaa0f03f9 // mov x25, x15
-	WORD $0x52802f9a // mov w26, #0x17c // =380
-	WORD $0x8b1a021b // add x27, x16, x26
-	WORD $0xd1004326 // sub x6, x25, #0x10
-	WORD $0xfd400307 // ldr d7, [x24]
-	WORD $0xd100f37b // sub x27, x27, #0x3c
-	WORD $0x0d40cb30 // ld1r { v16.2s }, [x25]
-	WORD $0xbd4152d2 // ldr s18, [x22, #0x150]
+	WORD $0xfc667aa7 // ldr d7, [x21, x6, lsl #3]
+	WORD $0x2a1f03f8 // mov w24, wzr
+	WORD $0x910102b5 // add x21, x21, #0x40
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x8b1402ad // add x13, x21, x20
+	WORD $0x910102ae // add x14, x21, #0x40
+	WORD $0x52800030 // mov w16, #0x1 // =1
+	WORD $0x9b113939 // madd x25, x9, x17, x14
+	WORD $0x8b0915a9 // add x9, x13, x9, lsl #5
+	WORD $0xbd4152d1 // ldr s17, [x22, #0x150]
 	WORD $0xbd4156d3 // ldr s19, [x22, #0x154]
 	WORD $0xbd415ad4 // ldr s20, [x22, #0x158]
-	WORD $0x0d40c8d1 // ld1r { v17.2s }, [x6]
 	WORD $0xbd415ed5 // ldr s21, [x22, #0x15c]
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc040d6 // ldr q22, [x6, #0x100]
-	WORD $0x3dc000d7 // ldr q23, [x6]
-	WORD $0x6ea24652 // ushl v18.4s, v18.4s, v2.4s
-	WORD $0x910202c6 // add x6, x22, #0x80
+	WORD $0x91004123 // add x3, x9, #0x10
+	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
+	WORD $0x6ea24631 // ushl v17.4s, v17.4s, v2.4s
+	WORD $0x0d40c870 // ld1r { v16.2s }, [x3]
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc02137 // ldr q23, [x9, #0x80]
+	WORD $0x910202c9 // add x9, x22, #0x80
+	WORD $0x4e040631 // dup v17.4s, v17.s[0]
+	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
 	WORD $0x6ea24673 // ushl v19.4s, v19.4s, v2.4s
+	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x910282c9 // add x9, x22, #0xa0
 	WORD $0x6ea24694 // ushl v20.4s, v20.4s, v2.4s
-	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
-	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4d40c8d8 // ld1r { v24.4s }, [x6]
-	WORD $0x4e040652 // dup v18.4s, v18.s[0]
-	WORD $0x910282c6 // add x6, x22, #0xa0
 	WORD $0x6ea246b5 // ushl v21.4s, v21.4s, v2.4s
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
 	WORD $0x4e040673 // dup v19.4s, v19.s[0]
-	WORD $0x4e040694 // dup v20.4s, v20.s[0]
-	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x910452c3 // add x3, x22, #0x114
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x4e040694 // dup v20.4s, v20.s[0]
 	WORD $0x4e0406b5 // dup v21.4s, v21.s[0]
-	WORD $0x9106035a // add x26, x26, #0x180
-	WORD $0x91008339 // add x25, x25, #0x20
-	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0xf135f35f // cmp x26, #0xd7c
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
 	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e9896d2 // sdot v18.4s, v22.16b, v24.16b
+	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x910302c6 // add x6, x22, #0xc0
-	WORD $0x6e31dcf1 // fmul v17.4s, v7.4s, v17.4s
+	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910302c9 // add x9, x22, #0xc0
+	WORD $0x6e32dcf2 // fmul v18.4s, v7.4s, v18.4s
+	WORD $0x6e30dcf0 // fmul v16.4s, v7.4s, v16.4s
 	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x910382c6 // add x6, x22, #0xe0
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910382c9 // add x9, x22, #0xe0
 	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
 	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc050d6 // ldr q22, [x6, #0x140]
-	WORD $0x3dc010d7 // ldr q23, [x6, #0x40]
-	WORD $0x910212c6 // add x6, x22, #0x84
-	WORD $0x4d40c8d8 // ld1r { v24.4s }, [x6]
-	WORD $0x910292c6 // add x6, x22, #0xa4
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
+	WORD $0x3dc03137 // ldr q23, [x9, #0xc0]
+	WORD $0x910212c9 // add x9, x22, #0x84
+	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
+	WORD $0x910292c9 // add x9, x22, #0xa4
 	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d2 // sdot v18.4s, v22.16b, v24.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x910312c6 // add x6, x22, #0xc4
+	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910312c9 // add x9, x22, #0xc4
 	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x910392c6 // add x6, x22, #0xe4
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910392c9 // add x9, x22, #0xe4
 	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
 	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc040d6 // ldr q22, [x6, #0x100]
-	WORD $0x3dc020d7 // ldr q23, [x6, #0x80]
-	WORD $0x910222c6 // add x6, x22, #0x88
-	WORD $0x4d40c8d8 // ld1r { v24.4s }, [x6]
-	WORD $0x9102a2c6 // add x6, x22, #0xa8
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
+	WORD $0x910222c9 // add x9, x22, #0x88
+	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
+	WORD $0x9102a2c9 // add x9, x22, #0xa8
 	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d2 // sdot v18.4s, v22.16b, v24.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x910322c6 // add x6, x22, #0xc8
+	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910322c9 // add x9, x22, #0xc8
 	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x9103a2c6 // add x6, x22, #0xe8
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9103a2c9 // add x9, x22, #0xe8
 	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
 	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc050d6 // ldr q22, [x6, #0x140]
-	WORD $0x3dc030d7 // ldr q23, [x6, #0xc0]
-	WORD $0x910232c6 // add x6, x22, #0x8c
-	WORD $0x4d40c8d8 // ld1r { v24.4s }, [x6]
-	WORD $0x9102b2c6 // add x6, x22, #0xac
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
+	WORD $0x3dc05137 // ldr q23, [x9, #0x140]
+	WORD $0x910232c9 // add x9, x22, #0x8c
+	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
+	WORD $0x9102b2c9 // add x9, x22, #0xac
 	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d2 // sdot v18.4s, v22.16b, v24.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x910332c6 // add x6, x22, #0xcc
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910332c9 // add x9, x22, #0xcc
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
 	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x9103b2c6 // add x6, x22, #0xec
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9103b2c9 // add x9, x22, #0xec
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x6e32de30 // fmul v16.4s, v17.4s, v18.4s
+	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
 	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x6e33de32 // fmul v18.4s, v17.4s, v19.4s
+	WORD $0x6e33de53 // fmul v19.4s, v18.4s, v19.4s
 	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
 	WORD $0xbd4172d6 // ldr s22, [x22, #0x170]
 	WORD $0xbd4176d7 // ldr s23, [x22, #0x174]
 	WORD $0xbd417ad8 // ldr s24, [x22, #0x178]
 	WORD $0xbd417ed9 // ldr s25, [x22, #0x17c]
-	WORD $0x8b140366 // add x6, x27, x20
+	WORD $0x8b070329 // add x9, x25, x7
 	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
 	WORD $0x6ea246f7 // ushl v23.4s, v23.4s, v2.4s
-	WORD $0x3dc000da // ldr q26, [x6]
-	WORD $0x3dc040db // ldr q27, [x6, #0x100]
-	WORD $0x910242c6 // add x6, x22, #0x90
+	WORD $0x3dc0213a // ldr q26, [x9, #0x80]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910242c9 // add x9, x22, #0x90
 	WORD $0x6ea24718 // ushl v24.4s, v24.4s, v2.4s
 	WORD $0x6ea24739 // ushl v25.4s, v25.4s, v2.4s
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
@@ -6887,123 +6938,127 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
 	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
 	WORD $0x4e0406f7 // dup v23.4s, v23.s[0]
-	WORD $0x6e34de33 // fmul v19.4s, v17.4s, v20.4s
+	WORD $0x6e34de54 // fmul v20.4s, v18.4s, v20.4s
 	WORD $0x4e040718 // dup v24.4s, v24.s[0]
 	WORD $0x4e040739 // dup v25.4s, v25.s[0]
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x6e35de31 // fmul v17.4s, v17.4s, v21.4s
+	WORD $0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
 	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9102c2c6 // add x6, x22, #0xb0
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9102c2c9 // add x9, x22, #0xb0
 	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x910342c6 // add x6, x22, #0xd0
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x910342c9 // add x9, x22, #0xd0
 	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9103c2c6 // add x6, x22, #0xf0
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9103c2c9 // add x9, x22, #0xf0
 	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
 	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc010da // ldr q26, [x6, #0x40]
-	WORD $0x3dc050db // ldr q27, [x6, #0x140]
-	WORD $0x910252c6 // add x6, x22, #0x94
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc0313a // ldr q26, [x9, #0xc0]
+	WORD $0x3dc0113b // ldr q27, [x9, #0x40]
+	WORD $0x910252c9 // add x9, x22, #0x94
 	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
 	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9102d2c6 // add x6, x22, #0xb4
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9102d2c9 // add x9, x22, #0xb4
 	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x910352c6 // add x6, x22, #0xd4
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x910352c9 // add x9, x22, #0xd4
 	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9103d2c6 // add x6, x22, #0xf4
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9103d2c9 // add x9, x22, #0xf4
 	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
 	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc020da // ldr q26, [x6, #0x80]
-	WORD $0x3dc040db // ldr q27, [x6, #0x100]
-	WORD $0x910262c6 // add x6, x22, #0x98
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9102e2c6 // add x6, x22, #0xb8
-	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x910362c6 // add x6, x22, #0xd8
-	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9103e2c6 // add x6, x22, #0xf8
-	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc030da // ldr q26, [x6, #0xc0]
-	WORD $0x3dc050db // ldr q27, [x6, #0x140]
-	WORD $0x910272c6 // add x6, x22, #0x9c
-	WORD $0x910452db // add x27, x22, #0x114
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc0413a // ldr q26, [x9, #0x100]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910262c9 // add x9, x22, #0x98
 	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
 	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
 	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9102f2c6 // add x6, x22, #0xbc
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9102e2c9 // add x9, x22, #0xb8
 	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x910372c6 // add x6, x22, #0xdc
-	WORD $0x4e21dad4 // scvtf v20.4s, v22.4s
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x910362c9 // add x9, x22, #0xd8
 	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9103f2c6 // add x6, x22, #0xfc
-	WORD $0x4e21daf6 // scvtf v22.4s, v23.4s
-	WORD $0x4e34ccf0 // fmla v16.4s, v7.4s, v20.4s
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9103e2c9 // add x9, x22, #0xf8
 	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc0513a // ldr q26, [x9, #0x140]
+	WORD $0x3dc0113b // ldr q27, [x9, #0x40]
+	WORD $0x910272c9 // add x9, x22, #0x9c
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
+	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9102f2c9 // add x9, x22, #0xbc
+	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x910372c9 // add x9, x22, #0xdc
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9103f2c9 // add x9, x22, #0xfc
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e36ce11 // fmla v17.4s, v16.4s, v22.4s
+	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
 	WORD $0x4e21db15 // scvtf v21.4s, v24.4s
-	WORD $0x910442c6 // add x6, x22, #0x110
-	WORD $0x4e36ccf2 // fmla v18.4s, v7.4s, v22.4s
+	WORD $0x910442c9 // add x9, x22, #0x110
+	WORD $0x4e37ce13 // fmla v19.4s, v16.4s, v23.4s
 	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x4e21db37 // scvtf v23.4s, v25.4s
-	WORD $0x4e35ccf3 // fmla v19.4s, v7.4s, v21.4s
-	WORD $0x4d40c8d4 // ld1r { v20.4s }, [x6]
-	WORD $0x910462c6 // add x6, x22, #0x118
-	WORD $0x4d40c8d5 // ld1r { v21.4s }, [x6]
-	WORD $0x4e37ccf1 // fmla v17.4s, v7.4s, v23.4s
-	WORD $0x4d40cb67 // ld1r { v7.4s }, [x27]
-	WORD $0x910472db // add x27, x22, #0x11c
-	WORD $0x4d40cb76 // ld1r { v22.4s }, [x27]
-	WORD $0x4e30ce86 // fmla v6.4s, v20.4s, v16.4s
-	WORD $0x4e33cea4 // fmla v4.4s, v21.4s, v19.4s
+	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
+	WORD $0x4e35ce14 // fmla v20.4s, v16.4s, v21.4s
+	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
+	WORD $0x910462c9 // add x9, x22, #0x118
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x52800029 // mov w9, #0x1 // =1
+	WORD $0x4e38ce12 // fmla v18.4s, v16.4s, v24.4s
+	WORD $0x4d40c870 // ld1r { v16.4s }, [x3]
+	WORD $0x910472c3 // add x3, x22, #0x11c
+	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
+	WORD $0x4e31cea6 // fmla v6.4s, v21.4s, v17.4s
+	WORD $0x4e34cec4 // fmla v4.4s, v22.4s, v20.4s
+	WORD $0x2a1003e3 // mov w3, w16
 	WORD $0x910602d6 // add x22, x22, #0x180
-	WORD $0x4e32cce5 // fmla v5.4s, v7.4s, v18.4s
-	WORD $0x4e31cec3 // fmla v3.4s, v22.4s, v17.4s
-	WORD $0x54ffe3e1 // b.ne 0x1693c <pq_q6_k+0xb70>
+	WORD $0x2a1f03f0 // mov w16, wzr
+	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
+	WORD $0x4e32cee3 // fmla v3.4s, v23.4s, v18.4s
+	WORD $0x3707e423 // tbnz w3, #0x0, 0x16a18 <pq_q6_k+0xb94>
+	WORD $0x11000718 // add w24, w24, #0x1
+	WORD $0x910d02b5 // add x21, x21, #0x340
+	WORD $0x7100131f // cmp w24, #0x4
+	WORD $0x54ffe321 // b.ne 0x16a08 <pq_q6_k+0xb84>
 	WORD $0xf10022f7 // subs x23, x23, #0x8
-	WORD $0x91350210 // add x16, x16, #0xd40
-	WORD $0x913501ef // add x15, x15, #0xd40
-	WORD $0x54ffe30c // b.gt 0x16930 <pq_q6_k+0xb64>
-	WORD $0xf94037ee // ldr x14, [sp, #0x68]
-	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x3cae7aa6 // str q6, [x21, x14, lsl #4]
-	WORD $0x54ffc060 // b.eq 0x164ec <pq_q6_k+0x720>
-	WORD $0xf9400fee // ldr x14, [sp, #0x18]
-	WORD $0xf1001d3f // cmp x9, #0x7
-	WORD $0x3cae6aa5 // str q5, [x21, x14]
-	WORD $0x54ffbfe3 // b.lo 0x164ec <pq_q6_k+0x720>
-	WORD $0xf9400bee // ldr x14, [sp, #0x10]
-	WORD $0xf100213f // cmp x9, #0x8
-	WORD $0x3cae6aa4 // str q4, [x21, x14]
-	WORD $0x54ffbf63 // b.lo 0x164ec <pq_q6_k+0x720>
-	WORD $0xf94007ee // ldr x14, [sp, #0x8]
-	WORD $0x3cae6aa3 // str q3, [x21, x14]
-	WORD $0x17fffdf8 // b 0x164ec <pq_q6_k+0x720>
+	WORD $0x54ffe26c // b.gt 0x169f8 <pq_q6_k+0xb74>
+	WORD $0xf94037e9 // ldr x9, [sp, #0x68]
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3ca97a66 // str q6, [x19, x9, lsl #4]
+	WORD $0x54ffbf80 // b.eq 0x165ac <pq_q6_k+0x728>
+	WORD $0xf9400be9 // ldr x9, [sp, #0x10]
+	WORD $0xf1001dff // cmp x15, #0x7
+	WORD $0x3ca96a65 // str q5, [x19, x9]
+	WORD $0x54ffbf03 // b.lo 0x165ac <pq_q6_k+0x728>
+	WORD $0xf94007e9 // ldr x9, [sp, #0x8]
+	WORD $0xf10021ff // cmp x15, #0x8
+	WORD $0x3ca96a64 // str q4, [x19, x9]
+	WORD $0x54ffbe83 // b.lo 0x165ac <pq_q6_k+0x728>
+	WORD $0xf94003e9 // ldr x9, [sp]
+	WORD $0x3ca96a63 // str q3, [x19, x9]
+	WORD $0x17fffdf1 // b 0x165ac <pq_q6_k+0x728>
 	WORD $0xa94b4ff4 // ldp x20, x19, [sp, #0xb0]
 	WORD $0xf94033fd // ldr x29, [sp, #0x60]
 	WORD $0xa94a57f6 // ldp x22, x21, [sp, #0xa0]
@@ -7017,978 +7072,982 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910303ff // add sp, sp, #0xc0
 	WORD $0xd65f03c0 // ret
 
-	// pq_q2_k: +27968
-	WORD $0xd10783ff // sub sp, sp, #0x1e0
+	// pq_q2_k: +28188
+	WORD $0xd10643ff // sub sp, sp, #0x190
 	WORD $0x9350fca8 // asr x8, x5, #16
-	WORD $0x6d143bef // stp d15, d14, [sp, #0x140]
-	WORD $0x6d1533ed // stp d13, d12, [sp, #0x150]
+	WORD $0x6d0f3bef // stp d15, d14, [sp, #0xf0]
+	WORD $0x6d1033ed // stp d13, d12, [sp, #0x100]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x6d162beb // stp d11, d10, [sp, #0x160]
-	WORD $0x6d1723e9 // stp d9, d8, [sp, #0x170]
-	WORD $0xf900c3fd // str x29, [sp, #0x180]
-	WORD $0xa9196ffe // stp x30, x27, [sp, #0x190]
-	WORD $0xa91a67fa // stp x26, x25, [sp, #0x1a0]
-	WORD $0xa91b5ff8 // stp x24, x23, [sp, #0x1b0]
-	WORD $0xa91c57f6 // stp x22, x21, [sp, #0x1c0]
-	WORD $0xa91d4ff4 // stp x20, x19, [sp, #0x1d0]
-	WORD $0xf90017e3 // str x3, [sp, #0x28]
-	WORD $0x540075eb // b.lt 0x17c34 <pq_q2_k+0xef4>
+	WORD $0x6d112beb // stp d11, d10, [sp, #0x110]
+	WORD $0x6d1223e9 // stp d9, d8, [sp, #0x120]
+	WORD $0xa9130ffd // stp x29, x3, [sp, #0x130]
+	WORD $0xa9146ffe // stp x30, x27, [sp, #0x140]
+	WORD $0xa91567fa // stp x26, x25, [sp, #0x150]
+	WORD $0xa9165ff8 // stp x24, x23, [sp, #0x160]
+	WORD $0xa91757f6 // stp x22, x21, [sp, #0x170]
+	WORD $0xa9184ff4 // stp x20, x19, [sp, #0x180]
+	WORD $0x5400768b // b.lt 0x17d20 <pq_q2_k+0xf04>
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0xf94017ef // ldr x15, [sp, #0x28]
+	WORD $0x5280a80a // mov w10, #0x540 // =1344
 	WORD $0x9a84b129 // csel x9, x9, x4, lt
-	WORD $0x5280a80b // mov w11, #0x540 // =1344
-	WORD $0x4f0005ec // movi v12.4s, #0xf
-	WORD $0xd343fd2a // lsr x10, x9, #3
-	WORD $0x8b0f05ed // add x13, x15, x15, lsl #1
+	WORD $0x4f0005e0 // movi v0.4s, #0xf
 	WORD $0x4f00e461 // movi v1.16b, #0x3
-	WORD $0xd37df1ec // lsl x12, x15, #3
-	WORD $0x92401ca9 // and x9, x5, #0xff
-	WORD $0x91014011 // add x17, x0, #0x50
-	WORD $0x9b0b7d4a // mul x10, x10, x11
-	WORD $0xd37ef5eb // lsl x11, x15, #2
-	WORD $0xd37ef5a3 // lsl x3, x13, #2
-	WORD $0xd37df1ad // lsl x13, x13, #3
-	WORD $0x8b0f016e // add x14, x11, x15
-	WORD $0xd37be9ef // lsl x15, x15, #5
-	WORD $0xf90013e3 // str x3, [sp, #0x20]
-	WORD $0xd37ef5ce // lsl x14, x14, #2
-	WORD $0xa9013bed // stp x13, x14, [sp, #0x10]
-	WORD $0xcb0b01ed // sub x13, x15, x11
-	WORD $0xf90007ed // str x13, [sp, #0x8]
-	WORD $0x9105000d // add x13, x0, #0x140
-	WORD $0x14000007 // b 0x16df8 <pq_q2_k+0xb8>
+	WORD $0xd343fd29 // lsr x9, x9, #3
+	WORD $0x92401caf // and x15, x5, #0xff
+	WORD $0x9b0a7d23 // mul x3, x9, x10
+	WORD $0xf9409fe9 // ldr x9, [sp, #0x138]
+	WORD $0xd37ef52a // lsl x10, x9, #2
+	WORD $0x8b09052d // add x13, x9, x9, lsl #1
+	WORD $0xd37df12b // lsl x11, x9, #3
+	WORD $0xd37be930 // lsl x16, x9, #5
+	WORD $0x8b09014e // add x14, x10, x9
+	WORD $0xd37ef5ac // lsl x12, x13, #2
+	WORD $0xd37ef5c9 // lsl x9, x14, #2
+	WORD $0xf9000fe9 // str x9, [sp, #0x18]
+	WORD $0xd37df1a9 // lsl x9, x13, #3
+	WORD $0xf9000be9 // str x9, [sp, #0x10]
+	WORD $0xcb0a0209 // sub x9, x16, x10
+	WORD $0xf90007e9 // str x9, [sp, #0x8]
+	WORD $0x14000005 // b 0x16ec0 <pq_q2_k+0xa4>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b0a0000 // add x0, x0, x10
+	WORD $0x8b030000 // add x0, x0, x3
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x8b0a0231 // add x17, x17, x10
-	WORD $0x8b0a01ad // add x13, x13, x10
-	WORD $0x5400720d // b.le 0x17c34 <pq_q2_k+0xef4>
-	WORD $0x374032a5 // tbnz w5, #0x8, 0x1744c <pq_q2_k+0x70c>
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x5400732d // b.le 0x17d20 <pq_q2_k+0xf04>
+	WORD $0x37403285 // tbnz w5, #0x8, 0x17510 <pq_q2_k+0x6f4>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e40f // movi v15.2d, #0000000000000000
+	WORD $0x5400314b // b.lt 0x17500 <pq_q2_k+0x6e4>
+	WORD $0xaa0003f1 // mov x17, x0
+	WORD $0xaa0103e6 // mov x6, x1
+	WORD $0xaa0403e7 // mov x7, x4
+	WORD $0x6d401e26 // ldp d6, d7, [x17]
+	WORD $0x2a1f03f3 // mov w19, wzr
+	WORD $0x6d424630 // ldp d16, d17, [x17, #0x20]
+	WORD $0x6d414e32 // ldp d18, d19, [x17, #0x10]
+	WORD $0x0e2178da // fcvtl v26.4s, v6.4h
+	WORD $0x0e2178ff // fcvtl v31.4s, v7.4h
+	WORD $0x0e217a0b // fcvtl v11.4s, v16.4h
+	WORD $0x6d434226 // ldp d6, d16, [x17, #0x30]
+	WORD $0x0e217a3b // fcvtl v27.4s, v17.4h
+	WORD $0x0e217a48 // fcvtl v8.4s, v18.4h
+	WORD $0x0e217a69 // fcvtl v9.4s, v19.4h
+	WORD $0x91010231 // add x17, x17, #0x40
+	WORD $0x0e2178dd // fcvtl v29.4s, v6.4h
+	WORD $0x0e217a1e // fcvtl v30.4s, v16.4h
+	WORD $0xad06fffb // stp q27, q31, [sp, #0xd0]
+	WORD $0xad05f7e9 // stp q9, q29, [sp, #0xb0]
+	WORD $0x3d802bfe // str q30, [sp, #0xa0]
+	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0x91010234 // add x20, x17, #0x40
+	WORD $0x52800035 // mov w21, #0x1 // =1
+	WORD $0x8b0e162d // add x13, x17, x14, lsl #5
+	WORD $0x8b0e1e96 // add x22, x20, x14, lsl #7
+	WORD $0xaa0603fb // mov x27, x6
+	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
+	WORD $0x910020d0 // add x16, x6, #0x8
+	WORD $0x910040de // add x30, x6, #0x10
+	WORD $0x910041ae // add x14, x13, #0x10
+	WORD $0xaa0d03fa // mov x26, x13
+	WORD $0xaa1603f7 // mov x23, x22
+	WORD $0x0ddfcb5b // ld1r { v27.2s }, [x26], #4
+	WORD $0x0d40c9ca // ld1r { v10.2s }, [x14]
+	WORD $0x3dc002e6 // ldr q6, [x23]
+	WORD $0x910030ce // add x14, x6, #0xc
+	WORD $0x4ddfcb67 // ld1r { v7.4s }, [x27], #4
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x910050dd // add x29, x6, #0x14
+	WORD $0x910060d9 // add x25, x6, #0x18
+	WORD $0x910070d8 // add x24, x6, #0x1c
+	WORD $0x910051a9 // add x9, x13, #0x14
+	WORD $0x6f00e41d // movi v29.2d, #0000000000000000
+	WORD $0x6f00e41e // movi v30.2d, #0000000000000000
+	WORD $0x6f00e40d // movi v13.2d, #0000000000000000
+	WORD $0x6f00e40e // movi v14.2d, #0000000000000000
+	WORD $0x4e8794d8 // sdot v24.4s, v6.16b, v7.16b
+	WORD $0x4eb41e85 // mov v5.16b, v20.16b
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x3dc012e6 // ldr q6, [x23, #0x40]
+	WORD $0x4d40cb67 // ld1r { v7.4s }, [x27]
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e8794d8 // sdot v24.4s, v6.16b, v7.16b
+	WORD $0x3dc002e6 // ldr q6, [x23]
+	WORD $0x4d40ca07 // ld1r { v7.4s }, [x16]
+	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e8794d8 // sdot v24.4s, v6.16b, v7.16b
+	WORD $0x3dc012e6 // ldr q6, [x23, #0x40]
+	WORD $0x4d40c9c7 // ld1r { v7.4s }, [x14]
+	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e8794d8 // sdot v24.4s, v6.16b, v7.16b
+	WORD $0xbd4028c4 // ldr s4, [x6, #0x28]
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x3d801fe4 // str q4, [sp, #0x70]
+	WORD $0x3dc002e6 // ldr q6, [x23]
+	WORD $0x4d40cbc7 // ld1r { v7.4s }, [x30]
+	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e8794d6 // sdot v22.4s, v6.16b, v7.16b
+	WORD $0x3dc012e6 // ldr q6, [x23, #0x40]
+	WORD $0x4d40cba7 // ld1r { v7.4s }, [x29]
+	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e8794d6 // sdot v22.4s, v6.16b, v7.16b
+	WORD $0x3dc002e6 // ldr q6, [x23]
+	WORD $0x4d40cb27 // ld1r { v7.4s }, [x25]
+	WORD $0x6f3a04c6 // ushr v6.4s, v6.4s, #0x6
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e8794d6 // sdot v22.4s, v6.16b, v7.16b
+	WORD $0x3dc012e6 // ldr q6, [x23, #0x40]
+	WORD $0x4d40cb07 // ld1r { v7.4s }, [x24]
+	WORD $0x910080d7 // add x23, x6, #0x20
+	WORD $0x6f3a04c6 // ushr v6.4s, v6.4s, #0x6
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e8794d6 // sdot v22.4s, v6.16b, v7.16b
+	WORD $0xbd402cc4 // ldr s4, [x6, #0x2c]
+	WORD $0x0d40cb49 // ld1r { v9.2s }, [x26]
+	WORD $0xaa1603fa // mov x26, x22
+	WORD $0x0d40c93f // ld1r { v31.2s }, [x9]
+	WORD $0x910021a9 // add x9, x13, #0x8
+	WORD $0x3d8023e4 // str q4, [sp, #0x80]
+	WORD $0x4d40cae4 // ld1r { v4.4s }, [x23]
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
+	WORD $0x3d8027e4 // str q4, [sp, #0x90]
+	WORD $0x3dc00746 // ldr q6, [x26, #0x10]
+	WORD $0x4d40c8c7 // ld1r { v7.4s }, [x6]
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e8794dd // sdot v29.4s, v6.16b, v7.16b
+	WORD $0x3dc01746 // ldr q6, [x26, #0x50]
+	WORD $0x4d40cb67 // ld1r { v7.4s }, [x27]
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e8794dd // sdot v29.4s, v6.16b, v7.16b
+	WORD $0x3dc00746 // ldr q6, [x26, #0x10]
+	WORD $0x4d40ca07 // ld1r { v7.4s }, [x16]
+	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e8794dd // sdot v29.4s, v6.16b, v7.16b
+	WORD $0x3dc01746 // ldr q6, [x26, #0x50]
+	WORD $0x4d40c9c7 // ld1r { v7.4s }, [x14]
+	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e8794dd // sdot v29.4s, v6.16b, v7.16b
+	WORD $0xbd4028c4 // ldr s4, [x6, #0x28]
+	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
+	WORD $0x3d801be4 // str q4, [sp, #0x60]
+	WORD $0x3dc00746 // ldr q6, [x26, #0x10]
+	WORD $0x4d40cbc7 // ld1r { v7.4s }, [x30]
+	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e8794de // sdot v30.4s, v6.16b, v7.16b
+	WORD $0x3dc01746 // ldr q6, [x26, #0x50]
+	WORD $0x4d40cba7 // ld1r { v7.4s }, [x29]
+	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e8794de // sdot v30.4s, v6.16b, v7.16b
+	WORD $0x3dc00746 // ldr q6, [x26, #0x10]
+	WORD $0x4d40cb27 // ld1r { v7.4s }, [x25]
+	WORD $0x6f3a04c6 // ushr v6.4s, v6.4s, #0x6
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e8794de // sdot v30.4s, v6.16b, v7.16b
+	WORD $0x3dc01746 // ldr q6, [x26, #0x50]
+	WORD $0x4d40cb07 // ld1r { v7.4s }, [x24]
+	WORD $0x910061ba // add x26, x13, #0x18
+	WORD $0x6f3a04c6 // ushr v6.4s, v6.4s, #0x6
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e8794de // sdot v30.4s, v6.16b, v7.16b
+	WORD $0xbd402cc4 // ldr s4, [x6, #0x2c]
+	WORD $0x0d40cb4c // ld1r { v12.2s }, [x26]
+	WORD $0xaa1603fa // mov x26, x22
+	WORD $0x0d40c927 // ld1r { v7.2s }, [x9]
+	WORD $0x910031a9 // add x9, x13, #0xc
+	WORD $0x3d8013e4 // str q4, [sp, #0x40]
+	WORD $0x4d40cae4 // ld1r { v4.4s }, [x23]
+	WORD $0x910071ad // add x13, x13, #0x1c
+	WORD $0x0f08a4e7 // sshll v7.8h, v7.8b, #0x0
+	WORD $0x3d8017e4 // str q4, [sp, #0x50]
+	WORD $0x3dc00b46 // ldr q6, [x26, #0x20]
+	WORD $0x4d40c8d0 // ld1r { v16.4s }, [x6]
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
+	WORD $0x4e9094cd // sdot v13.4s, v6.16b, v16.16b
+	WORD $0x3dc01b46 // ldr q6, [x26, #0x60]
+	WORD $0x4d40cb70 // ld1r { v16.4s }, [x27]
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e9094cd // sdot v13.4s, v6.16b, v16.16b
+	WORD $0x3dc00b46 // ldr q6, [x26, #0x20]
+	WORD $0x4d40ca10 // ld1r { v16.4s }, [x16]
+	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e9094cd // sdot v13.4s, v6.16b, v16.16b
+	WORD $0x3dc01b46 // ldr q6, [x26, #0x60]
+	WORD $0x4d40c9d0 // ld1r { v16.4s }, [x14]
+	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e9094cd // sdot v13.4s, v6.16b, v16.16b
+	WORD $0xbd4028c4 // ldr s4, [x6, #0x28]
+	WORD $0x3d800fe4 // str q4, [sp, #0x30]
+	WORD $0x3dc00b46 // ldr q6, [x26, #0x20]
+	WORD $0x4d40cbd0 // ld1r { v16.4s }, [x30]
+	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e9094ce // sdot v14.4s, v6.16b, v16.16b
+	WORD $0x3dc01b46 // ldr q6, [x26, #0x60]
+	WORD $0x4d40cbb0 // ld1r { v16.4s }, [x29]
+	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e9094ce // sdot v14.4s, v6.16b, v16.16b
+	WORD $0x3dc00b46 // ldr q6, [x26, #0x20]
+	WORD $0x4d40cb30 // ld1r { v16.4s }, [x25]
+	WORD $0x6f3a04c6 // ushr v6.4s, v6.4s, #0x6
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e9094ce // sdot v14.4s, v6.16b, v16.16b
+	WORD $0x3dc01b46 // ldr q6, [x26, #0x60]
+	WORD $0x4d40cb10 // ld1r { v16.4s }, [x24]
+	WORD $0x6f3a04c6 // ushr v6.4s, v6.4s, #0x6
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e9094ce // sdot v14.4s, v6.16b, v16.16b
+	WORD $0x4ea31c66 // mov v6.16b, v3.16b
+	WORD $0x4ea81d03 // mov v3.16b, v8.16b
+	WORD $0x4d40cae4 // ld1r { v4.4s }, [x23]
+	WORD $0xbd402cd0 // ldr s16, [x6, #0x2c]
+	WORD $0x0d40c934 // ld1r { v20.2s }, [x9]
+	WORD $0x0d40c9b2 // ld1r { v18.2s }, [x13]
+	WORD $0x2a1503e9 // mov w9, w21
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x2a1f03f5 // mov w21, wzr
+	WORD $0x3d800be4 // str q4, [sp, #0x20]
+	WORD $0x3dc00ed3 // ldr q19, [x22, #0x30]
+	WORD $0x4d40c8d5 // ld1r { v21.4s }, [x6]
+	WORD $0x4ea21c44 // mov v4.16b, v2.16b
+	WORD $0x0f08a762 // sshll v2.8h, v27.8b, #0x0
+	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
+	WORD $0x6f00e41b // movi v27.2d, #0000000000000000
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0x0
+	WORD $0x4e959671 // sdot v17.4s, v19.16b, v21.16b
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
+	WORD $0x3dc01ed3 // ldr q19, [x22, #0x70]
+	WORD $0x4d40cb75 // ld1r { v21.4s }, [x27]
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
+	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e959671 // sdot v17.4s, v19.16b, v21.16b
+	WORD $0x4e21a842 // fcvtns v2.4s, v2.4s
+	WORD $0x3dc00ed3 // ldr q19, [x22, #0x30]
+	WORD $0x4d40ca15 // ld1r { v21.4s }, [x16]
+	WORD $0x4e21aa94 // fcvtns v20.4s, v20.4s
+	WORD $0x6f3e0673 // ushr v19.4s, v19.4s, #0x2
+	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
+	WORD $0x4e959671 // sdot v17.4s, v19.16b, v21.16b
+	WORD $0x3dc01ed3 // ldr q19, [x22, #0x70]
+	WORD $0x4d40c9d5 // ld1r { v21.4s }, [x14]
+	WORD $0x5280002e // mov w14, #0x1 // =1
+	WORD $0x6f3e0673 // ushr v19.4s, v19.4s, #0x2
+	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
+	WORD $0x4e959671 // sdot v17.4s, v19.16b, v21.16b
+	WORD $0xbd4028d3 // ldr s19, [x6, #0x28]
+	WORD $0x3dc00ed5 // ldr q21, [x22, #0x30]
+	WORD $0x4d40cbd7 // ld1r { v23.4s }, [x30]
+	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
+	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
+	WORD $0x4e9796bb // sdot v27.4s, v21.16b, v23.16b
+	WORD $0x0f08a535 // sshll v21.8h, v9.8b, #0x0
+	WORD $0x4e201c49 // and v9.16b, v2.16b, v0.16b
+	WORD $0x3dc01ed7 // ldr q23, [x22, #0x70]
+	WORD $0x4d40cbb9 // ld1r { v25.4s }, [x29]
+	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
+	WORD $0x6e21d929 // ucvtf v9.4s, v9.4s
+	WORD $0x4e201c42 // and v2.16b, v2.16b, v0.16b
+	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6e21d842 // ucvtf v2.4s, v2.4s
+	WORD $0x4e9996fb // sdot v27.4s, v23.16b, v25.16b
+	WORD $0x6e29df59 // fmul v25.4s, v26.4s, v9.4s
+	WORD $0x4e21d8e9 // scvtf v9.4s, v7.4s
+	WORD $0x3dc00ec7 // ldr q7, [x22, #0x30]
+	WORD $0x4e21aab5 // fcvtns v21.4s, v21.4s
+	WORD $0x0f08a557 // sshll v23.8h, v10.8b, #0x0
+	WORD $0x4eba1f4a // mov v10.16b, v26.16b
+	WORD $0x6f3a04fc // ushr v28.4s, v7.4s, #0x6
+	WORD $0x3dc01fe7 // ldr q7, [sp, #0x70]
+	WORD $0x6e22dd62 // fmul v2.4s, v11.4s, v2.4s
+	WORD $0x4e21d8e8 // scvtf v8.4s, v7.4s
+	WORD $0x6e38df27 // fmul v7.4s, v25.4s, v24.4s
+	WORD $0x4e21a938 // fcvtns v24.4s, v9.4s
+	WORD $0x6f3c06ba // ushr v26.4s, v21.4s, #0x4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x0f10a7f9 // sshll v25.4s, v31.4h, #0x0
+	WORD $0x4d40cb3f // ld1r { v31.4s }, [x25]
+	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
+	WORD $0x0f10a6f7 // sshll v23.4s, v23.4h, #0x0
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4e201f09 // and v9.16b, v24.16b, v0.16b
+	WORD $0x6e21dab5 // ucvtf v21.4s, v21.4s
+	WORD $0x4f885047 // fmls v7.4s, v2.4s, v8.s[0]
+	WORD $0x4e9f979b // sdot v27.4s, v28.16b, v31.16b
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x3dc03be8 // ldr q8, [sp, #0xe0]
+	WORD $0x4e201e9c // and v28.16b, v20.16b, v0.16b
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e21db42 // ucvtf v2.4s, v26.4s
+	WORD $0x6e21d93f // ucvtf v31.4s, v9.4s
+	WORD $0x0f08a59a // sshll v26.8h, v12.8b, #0x0
+	WORD $0x6e35dd15 // fmul v21.4s, v8.4s, v21.4s
+	WORD $0x3dc037e8 // ldr q8, [sp, #0xd0]
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x6e21db9c // ucvtf v28.4s, v28.4s
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x4e21da4c // scvtf v12.4s, v18.4s
+	WORD $0x0f10a75a // sshll v26.4s, v26.4h, #0x0
+	WORD $0x3dc02ff2 // ldr q18, [sp, #0xb0]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x6e22dd02 // fmul v2.4s, v8.4s, v2.4s
+	WORD $0x6e3fdc7f // fmul v31.4s, v3.4s, v31.4s
+	WORD $0x4e21d9a8 // scvtf v8.4s, v13.4s
+	WORD $0x6e21db18 // ucvtf v24.4s, v24.4s
+	WORD $0x4e21aaf7 // fcvtns v23.4s, v23.4s
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0x3dc01be9 // ldr q9, [sp, #0x60]
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6e3cde5c // fmul v28.4s, v18.4s, v28.4s
+	WORD $0x4e21da2d // scvtf v13.4s, v17.4s
+	WORD $0x6e28dff2 // fmul v18.4s, v31.4s, v8.4s
+	WORD $0x3dc033ff // ldr q31, [sp, #0xc0]
+	WORD $0x6e21da94 // ucvtf v20.4s, v20.4s
+	WORD $0x6e3ddeb1 // fmul v17.4s, v21.4s, v29.4s
+	WORD $0x3dc01ed5 // ldr q21, [x22, #0x70]
+	WORD $0x4e21ab39 // fcvtns v25.4s, v25.4s
+	WORD $0x6e38dff8 // fmul v24.4s, v31.4s, v24.4s
+	WORD $0x3dc00fff // ldr q31, [sp, #0x30]
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x4e201efd // and v29.16b, v23.16b, v0.16b
+	WORD $0x4e21ab5a // fcvtns v26.4s, v26.4s
+	WORD $0x4e21a988 // fcvtns v8.4s, v12.4s
+	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
+	WORD $0x6f3a06b5 // ushr v21.4s, v21.4s, #0x6
+	WORD $0x3dc02bec // ldr q12, [sp, #0xa0]
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x6e34dd94 // fmul v20.4s, v12.4s, v20.4s
+	WORD $0x4e21da6c // scvtf v12.4s, v19.4s
+	WORD $0x6e2ddf93 // fmul v19.4s, v28.4s, v13.4s
+	WORD $0x6e21dbbc // ucvtf v28.4s, v29.4s
+	WORD $0x4e201f3d // and v29.16b, v25.16b, v0.16b
+	WORD $0x4f895051 // fmls v17.4s, v2.4s, v9.s[0]
+	WORD $0x4e201f42 // and v2.16b, v26.16b, v0.16b
+	WORD $0x4d40cb09 // ld1r { v9.4s }, [x24]
+	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
+	WORD $0x4f9f5312 // fmls v18.4s, v24.4s, v31.s[0]
+	WORD $0x4e201d18 // and v24.16b, v8.16b, v0.16b
+	WORD $0x3dc03bff // ldr q31, [sp, #0xe0]
+	WORD $0x4f8c5293 // fmls v19.4s, v20.4s, v12.s[0]
+	WORD $0x6f3c0734 // ushr v20.4s, v25.4s, #0x4
+	WORD $0x6e21dbb9 // ucvtf v25.4s, v29.4s
+	WORD $0x4e8996bb // sdot v27.4s, v21.16b, v9.16b
+	WORD $0x6f3c0755 // ushr v21.4s, v26.4s, #0x4
+	WORD $0x6e21d842 // ucvtf v2.4s, v2.4s
+	WORD $0x6e3cdd5a // fmul v26.4s, v10.4s, v28.4s
+	WORD $0x6e21db18 // ucvtf v24.4s, v24.4s
+	WORD $0x6f3c051c // ushr v28.4s, v8.4s, #0x4
+	WORD $0x3dc02fe9 // ldr q9, [sp, #0xb0]
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0x6e39dff9 // fmul v25.4s, v31.4s, v25.4s
+	WORD $0x4e21dbdd // scvtf v29.4s, v30.4s
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
+	WORD $0x4e21d9de // scvtf v30.4s, v14.4s
+	WORD $0x6e38dd38 // fmul v24.4s, v9.4s, v24.4s
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x6e21daf7 // ucvtf v23.4s, v23.4s
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4e36cf47 // fmla v7.4s, v26.4s, v22.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x6e21db96 // ucvtf v22.4s, v28.4s
+	WORD $0x6e21da94 // ucvtf v20.4s, v20.4s
+	WORD $0x3dc023e3 // ldr q3, [sp, #0x80]
+	WORD $0x4e3dcf31 // fmla v17.4s, v25.4s, v29.4s
+	WORD $0x4e3ecc52 // fmla v18.4s, v2.4s, v30.4s
+	WORD $0x3dc02bfe // ldr q30, [sp, #0xa0]
+	WORD $0x4e3bcf13 // fmla v19.4s, v24.4s, v27.4s
+	WORD $0xad466ffd // ldp q29, q27, [sp, #0xc0]
+	WORD $0xbd402cd8 // ldr s24, [x6, #0x2c]
+	WORD $0x6e21dab5 // ucvtf v21.4s, v21.4s
+	WORD $0x6e37dd62 // fmul v2.4s, v11.4s, v23.4s
+	WORD $0x4e21d877 // scvtf v23.4s, v3.4s
+	WORD $0x3dc013e3 // ldr q3, [sp, #0x40]
+	WORD $0x6e36dfd6 // fmul v22.4s, v30.4s, v22.4s
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e34df74 // fmul v20.4s, v27.4s, v20.4s
+	WORD $0x4eaa1d5a // mov v26.16b, v10.16b
+	WORD $0x4e21d879 // scvtf v25.4s, v3.4s
+	WORD $0x4ea61cc3 // mov v3.16b, v6.16b
+	WORD $0x3dc027e6 // ldr q6, [sp, #0x90]
+	WORD $0x6e35dfb5 // fmul v21.4s, v29.4s, v21.4s
+	WORD $0x9100c0c6 // add x6, x6, #0x30
+	WORD $0x4f975047 // fmls v7.4s, v2.4s, v23.s[0]
+	WORD $0x4d40cae2 // ld1r { v2.4s }, [x23]
+	WORD $0x4f9852d3 // fmls v19.4s, v22.4s, v24.s[0]
+	WORD $0x4f995291 // fmls v17.4s, v20.4s, v25.s[0]
+	WORD $0x4ea51cb4 // mov v20.16b, v5.16b
+	WORD $0x4f9052b2 // fmls v18.4s, v21.4s, v16.s[0]
+	WORD $0x4e27cccf // fmla v15.4s, v6.4s, v7.4s
+	WORD $0x3dc017e6 // ldr q6, [sp, #0x50]
+	WORD $0x4e33cc44 // fmla v4.4s, v2.4s, v19.4s
+	WORD $0x4e31ccc3 // fmla v3.4s, v6.4s, v17.4s
+	WORD $0x3dc00be6 // ldr q6, [sp, #0x20]
+	WORD $0x4e32ccd4 // fmla v20.4s, v6.4s, v18.4s
+	WORD $0x4ea41c82 // mov v2.16b, v4.16b
+	WORD $0x3707d2a9 // tbnz w9, #0x0, 0x16f38 <pq_q2_k+0x11c>
+	WORD $0x11000673 // add w19, w19, #0x1
+	WORD $0x91050231 // add x17, x17, #0x140
+	WORD $0x7100127f // cmp w19, #0x4
+	WORD $0x54ffd1c1 // b.ne 0x16f2c <pq_q2_k+0x110>
+	WORD $0xf10020e7 // subs x7, x7, #0x8
+	WORD $0x54ffcf6c // b.gt 0x16ee8 <pq_q2_k+0xcc>
+	WORD $0xb4ffcd8f // cbz x15, 0x16eb0 <pq_q2_k+0x94>
+	WORD $0xad000c4f // stp q15, q3, [x2]
+	WORD $0xad010854 // stp q20, q2, [x2, #0x20]
+	WORD $0x17fffe69 // b 0x16eb0 <pq_q2_k+0x94>
+	WORD $0xaa1f03f1 // mov x17, xzr
+	WORD $0x14000004 // b 0x17524 <pq_q2_k+0x708>
+	WORD $0x91000631 // add x17, x17, #0x1
+	WORD $0xf100123f // cmp x17, #0x4
+	WORD $0x54ffcc80 // b.eq 0x16eb0 <pq_q2_k+0x94>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x5400314b // b.lt 0x17438 <pq_q2_k+0x6f8>
-	WORD $0xaa0d03e6 // mov x6, x13
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x54001d6d // b.le 0x178e8 <pq_q2_k+0xacc>
+	WORD $0xd37ef627 // lsl x7, x17, #2
 	WORD $0xaa0003f3 // mov x19, x0
 	WORD $0xaa0103f4 // mov x20, x1
 	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0xaa1f03f6 // mov x22, xzr
-	WORD $0xaa0603e7 // mov x7, x6
-	WORD $0x8b16027a // add x26, x19, x22
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0xad0813e5 // stp q5, q4, [sp, #0x100]
-	WORD $0x9101434f // add x15, x26, #0x50
-	WORD $0xad0903e3 // stp q3, q0, [sp, #0x120]
-	WORD $0x9101034e // add x14, x26, #0x40
-	WORD $0x0d40c9e0 // ld1r { v0.2s }, [x15]
-	WORD $0xfd400263 // ldr d3, [x19]
-	WORD $0xfd401267 // ldr d7, [x19, #0x20]
-	WORD $0x0d40c9c4 // ld1r { v4.2s }, [x14]
-	WORD $0xaa1403fd // mov x29, x20
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x91002290 // add x16, x20, #0x8
-	WORD $0x9100328e // add x14, x20, #0xc
-	WORD $0x9100428f // add x15, x20, #0x10
-	WORD $0xfd00c7e0 // str d0, [sp, #0x188]
-	WORD $0x3dc002e2 // ldr q2, [x23]
-	WORD $0x4ddfcba6 // ld1r { v6.4s }, [x29], #4
-	WORD $0x6f00e41c // movi v28.2d, #0000000000000000
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x9100529e // add x30, x20, #0x14
-	WORD $0x9100629b // add x27, x20, #0x18
-	WORD $0x91007299 // add x25, x20, #0x1c
-	WORD $0x91011343 // add x3, x26, #0x44
-	WORD $0x91008298 // add x24, x20, #0x20
-	WORD $0x6f00e41b // movi v27.2d, #0000000000000000
-	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
-	WORD $0x6f00e40b // movi v11.2d, #0000000000000000
-	WORD $0x4e869452 // sdot v18.4s, v2.16b, v6.16b
-	WORD $0x6f00e409 // movi v9.2d, #0000000000000000
-	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
-	WORD $0x3dc012e2 // ldr q2, [x23, #0x40]
-	WORD $0x4d40cba6 // ld1r { v6.4s }, [x29]
-	WORD $0x0f08a49d // sshll v29.8h, v4.8b, #0x0
-	WORD $0x910082d6 // add x22, x22, #0x20
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0xf10402df // cmp x22, #0x100
-	WORD $0x4e869452 // sdot v18.4s, v2.16b, v6.16b
-	WORD $0x3dc002e2 // ldr q2, [x23]
-	WORD $0x4d40ca06 // ld1r { v6.4s }, [x16]
-	WORD $0x6f3e0442 // ushr v2.4s, v2.4s, #0x2
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e869452 // sdot v18.4s, v2.16b, v6.16b
-	WORD $0x3dc012e2 // ldr q2, [x23, #0x40]
-	WORD $0x4d40c9c6 // ld1r { v6.4s }, [x14]
-	WORD $0x6f3e0442 // ushr v2.4s, v2.4s, #0x2
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e869452 // sdot v18.4s, v2.16b, v6.16b
-	WORD $0xbd402a80 // ldr s0, [x20, #0x28]
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x3d803fe0 // str q0, [sp, #0xf0]
-	WORD $0x3dc002e2 // ldr q2, [x23]
-	WORD $0x4d40c9e6 // ld1r { v6.4s }, [x15]
-	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e86945c // sdot v28.4s, v2.16b, v6.16b
-	WORD $0x3dc012e2 // ldr q2, [x23, #0x40]
-	WORD $0x4d40cbc6 // ld1r { v6.4s }, [x30]
-	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e86945c // sdot v28.4s, v2.16b, v6.16b
-	WORD $0x3dc002e2 // ldr q2, [x23]
-	WORD $0x4d40cb66 // ld1r { v6.4s }, [x27]
-	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e86945c // sdot v28.4s, v2.16b, v6.16b
-	WORD $0x3dc012e2 // ldr q2, [x23, #0x40]
-	WORD $0x4d40cb26 // ld1r { v6.4s }, [x25]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e86945c // sdot v28.4s, v2.16b, v6.16b
-	WORD $0xbd402e80 // ldr s0, [x20, #0x2c]
-	WORD $0x0d40c87f // ld1r { v31.2s }, [x3]
-	WORD $0x91015343 // add x3, x26, #0x54
-	WORD $0xfd401665 // ldr d5, [x19, #0x28]
-	WORD $0x3d8037e0 // str q0, [sp, #0xd0]
-	WORD $0x4d40cb00 // ld1r { v0.4s }, [x24]
-	WORD $0x0d40c862 // ld1r { v2.2s }, [x3]
-	WORD $0x91012343 // add x3, x26, #0x48
-	WORD $0x3d803be0 // str q0, [sp, #0xe0]
-	WORD $0xfd400660 // ldr d0, [x19, #0x8]
-	WORD $0x6d0c17e2 // stp d2, d5, [sp, #0xc0]
-	WORD $0x3dc006e2 // ldr q2, [x23, #0x10]
-	WORD $0x4d40ca86 // ld1r { v6.4s }, [x20]
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e86945b // sdot v27.4s, v2.16b, v6.16b
-	WORD $0x3dc016e2 // ldr q2, [x23, #0x50]
-	WORD $0x4d40cba6 // ld1r { v6.4s }, [x29]
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e86945b // sdot v27.4s, v2.16b, v6.16b
-	WORD $0x3dc006e2 // ldr q2, [x23, #0x10]
-	WORD $0x4d40ca06 // ld1r { v6.4s }, [x16]
-	WORD $0x6f3e0442 // ushr v2.4s, v2.4s, #0x2
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e86945b // sdot v27.4s, v2.16b, v6.16b
-	WORD $0x3dc016e2 // ldr q2, [x23, #0x50]
-	WORD $0x4d40c9c6 // ld1r { v6.4s }, [x14]
-	WORD $0x6f3e0442 // ushr v2.4s, v2.4s, #0x2
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e86945b // sdot v27.4s, v2.16b, v6.16b
-	WORD $0xbd402a82 // ldr s2, [x20, #0x28]
-	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x3d802fe2 // str q2, [sp, #0xb0]
-	WORD $0x3dc006e2 // ldr q2, [x23, #0x10]
-	WORD $0x4d40c9e6 // ld1r { v6.4s }, [x15]
-	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e869458 // sdot v24.4s, v2.16b, v6.16b
-	WORD $0x3dc016e2 // ldr q2, [x23, #0x50]
-	WORD $0x4d40cbc6 // ld1r { v6.4s }, [x30]
-	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e869458 // sdot v24.4s, v2.16b, v6.16b
-	WORD $0x3dc006e2 // ldr q2, [x23, #0x10]
-	WORD $0x4d40cb66 // ld1r { v6.4s }, [x27]
-	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e869458 // sdot v24.4s, v2.16b, v6.16b
-	WORD $0x3dc016e2 // ldr q2, [x23, #0x50]
-	WORD $0x4d40cb26 // ld1r { v6.4s }, [x25]
-	WORD $0x91016357 // add x23, x26, #0x58
-	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e869458 // sdot v24.4s, v2.16b, v6.16b
-	WORD $0xbd402e82 // ldr s2, [x20, #0x2c]
-	WORD $0x0d40caf9 // ld1r { v25.2s }, [x23]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x0d40c86e // ld1r { v14.2s }, [x3]
-	WORD $0xfd400a6f // ldr d15, [x19, #0x10]
-	WORD $0x3d8027e2 // str q2, [sp, #0x90]
-	WORD $0x4d40cb02 // ld1r { v2.4s }, [x24]
-	WORD $0xfd401a6d // ldr d13, [x19, #0x30]
-	WORD $0x91013343 // add x3, x26, #0x4c
-	WORD $0x0f08a739 // sshll v25.8h, v25.8b, #0x0
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x3d802be2 // str q2, [sp, #0xa0]
-	WORD $0x3dc00ae2 // ldr q2, [x23, #0x20]
-	WORD $0x4d40ca86 // ld1r { v6.4s }, [x20]
-	WORD $0x0f10a739 // sshll v25.4s, v25.4h, #0x0
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e86944b // sdot v11.4s, v2.16b, v6.16b
-	WORD $0x3dc01ae2 // ldr q2, [x23, #0x60]
-	WORD $0x4d40cba6 // ld1r { v6.4s }, [x29]
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e86944b // sdot v11.4s, v2.16b, v6.16b
-	WORD $0x3dc00ae2 // ldr q2, [x23, #0x20]
-	WORD $0x4d40ca06 // ld1r { v6.4s }, [x16]
-	WORD $0x6f3e0442 // ushr v2.4s, v2.4s, #0x2
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e86944b // sdot v11.4s, v2.16b, v6.16b
-	WORD $0x3dc01ae2 // ldr q2, [x23, #0x60]
-	WORD $0x4d40c9c6 // ld1r { v6.4s }, [x14]
-	WORD $0x6f3e0442 // ushr v2.4s, v2.4s, #0x2
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e86944b // sdot v11.4s, v2.16b, v6.16b
-	WORD $0xbd402a82 // ldr s2, [x20, #0x28]
-	WORD $0x3d8023e2 // str q2, [sp, #0x80]
-	WORD $0x3dc00ae2 // ldr q2, [x23, #0x20]
-	WORD $0x4d40c9e6 // ld1r { v6.4s }, [x15]
-	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e869449 // sdot v9.4s, v2.16b, v6.16b
-	WORD $0x3dc01ae2 // ldr q2, [x23, #0x60]
-	WORD $0x4d40cbc6 // ld1r { v6.4s }, [x30]
-	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e869449 // sdot v9.4s, v2.16b, v6.16b
-	WORD $0x3dc00ae2 // ldr q2, [x23, #0x20]
-	WORD $0x4d40cb66 // ld1r { v6.4s }, [x27]
-	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e869449 // sdot v9.4s, v2.16b, v6.16b
-	WORD $0x3dc01ae2 // ldr q2, [x23, #0x60]
-	WORD $0x4d40cb26 // ld1r { v6.4s }, [x25]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x910200e7 // add x7, x7, #0x80
-	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e869449 // sdot v9.4s, v2.16b, v6.16b
-	WORD $0xbd402e82 // ldr s2, [x20, #0x2c]
-	WORD $0x0d40c876 // ld1r { v22.2s }, [x3]
-	WORD $0x91017343 // add x3, x26, #0x5c
-	WORD $0xfd400e75 // ldr d21, [x19, #0x18]
-	WORD $0xfd401e68 // ldr d8, [x19, #0x38]
-	WORD $0x3d801be2 // str q2, [sp, #0x60]
-	WORD $0x4d40cb02 // ld1r { v2.4s }, [x24]
-	WORD $0x0d40c871 // ld1r { v17.2s }, [x3]
-	WORD $0x0f08a6d6 // sshll v22.8h, v22.8b, #0x0
-	WORD $0x3d801fe2 // str q2, [sp, #0x70]
-	WORD $0x3dc00ef0 // ldr q16, [x23, #0x30]
-	WORD $0x4d40ca93 // ld1r { v19.4s }, [x20]
-	WORD $0x0f10a6d6 // sshll v22.4s, v22.4h, #0x0
-	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
-	WORD $0x4e939614 // sdot v20.4s, v16.16b, v19.16b
-	WORD $0x3dc01ef0 // ldr q16, [x23, #0x70]
-	WORD $0x4d40cbb3 // ld1r { v19.4s }, [x29]
-	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
-	WORD $0x4e939614 // sdot v20.4s, v16.16b, v19.16b
-	WORD $0x3dc00ef0 // ldr q16, [x23, #0x30]
-	WORD $0x4d40ca13 // ld1r { v19.4s }, [x16]
-	WORD $0x6f3e0610 // ushr v16.4s, v16.4s, #0x2
-	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
-	WORD $0x4e939614 // sdot v20.4s, v16.16b, v19.16b
-	WORD $0x3dc01ef0 // ldr q16, [x23, #0x70]
-	WORD $0x4d40c9d3 // ld1r { v19.4s }, [x14]
-	WORD $0x6f3e0610 // ushr v16.4s, v16.4s, #0x2
-	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
-	WORD $0x4e939614 // sdot v20.4s, v16.16b, v19.16b
-	WORD $0x0e217913 // fcvtl v19.4s, v8.4h
-	WORD $0xbd402a82 // ldr s2, [x20, #0x28]
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x3d8017e2 // str q2, [sp, #0x50]
-	WORD $0x3dc00ef0 // ldr q16, [x23, #0x30]
-	WORD $0x4d40c9fa // ld1r { v26.4s }, [x15]
-	WORD $0x0e217862 // fcvtl v2.4s, v3.4h
-	WORD $0x6f3c0617 // ushr v23.4s, v16.4s, #0x4
+	WORD $0x8b110e69 // add x9, x19, x17, lsl #3
+	WORD $0x2a1f03f6 // mov w22, wzr
+	WORD $0x91010273 // add x19, x19, #0x40
+	WORD $0xfd400126 // ldr d6, [x9]
+	WORD $0xfd401127 // ldr d7, [x9, #0x20]
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0xaa1f03ed // mov x13, xzr
+	WORD $0x8b070277 // add x23, x19, x7
+	WORD $0x91010278 // add x24, x19, #0x40
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x8b0d16e9 // add x9, x23, x13, lsl #5
+	WORD $0x8b0d1f0e // add x14, x24, x13, lsl #7
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x4e9a96f0 // sdot v16.4s, v23.16b, v26.16b
-	WORD $0x0f10a7ba // sshll v26.4s, v29.4h, #0x0
-	WORD $0x0f08a7f7 // sshll v23.8h, v31.8b, #0x0
-	WORD $0x3dc01efd // ldr q29, [x23, #0x70]
-	WORD $0x0f08a5df // sshll v31.8h, v14.8b, #0x0
-	WORD $0x4d40cbce // ld1r { v14.4s }, [x30]
-	WORD $0xad018be0 // stp q0, q2, [sp, #0x30]
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x0f10a6f7 // sshll v23.4s, v23.4h, #0x0
-	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
-	WORD $0x0f10a7ff // sshll v31.4s, v31.4h, #0x0
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
-	WORD $0x4e21ab5a // fcvtns v26.4s, v26.4s
-	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
-	WORD $0x4e8e97b0 // sdot v16.4s, v29.16b, v14.16b
-	WORD $0x4e21dace // scvtf v14.4s, v22.4s
-	WORD $0x0e217ab6 // fcvtl v22.4s, v21.4h
-	WORD $0x4e21aaf7 // fcvtns v23.4s, v23.4s
-	WORD $0x4e2c1f5d // and v29.16b, v26.16b, v12.16b
-	WORD $0x4d40cb65 // ld1r { v5.4s }, [x27]
-	WORD $0x4e21abea // fcvtns v10.4s, v31.4s
-	WORD $0x3dc00eff // ldr q31, [x23, #0x30]
-	WORD $0x4e21a9ce // fcvtns v14.4s, v14.4s
-	WORD $0x6e21dbbd // ucvtf v29.4s, v29.4s
-	WORD $0x4e2c1efe // and v30.16b, v23.16b, v12.16b
-	WORD $0x6f3a07ff // ushr v31.4s, v31.4s, #0x6
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x6e21dbde // ucvtf v30.4s, v30.4s
-	WORD $0x4e211fe3 // and v3.16b, v31.16b, v1.16b
-	WORD $0x6e3ddc5d // fmul v29.4s, v2.4s, v29.4s
-	WORD $0x4f0005e2 // movi v2.4s, #0xf
-	WORD $0x4e859470 // sdot v16.4s, v3.16b, v5.16b
-	WORD $0xfd4063e5 // ldr d5, [sp, #0xc0]
-	WORD $0x6e3edc1e // fmul v30.4s, v0.4s, v30.4s
-	WORD $0xfd40c7e0 // ldr d0, [sp, #0x188]
-	WORD $0x4e221d4c // and v12.16b, v10.16b, v2.16b
-	WORD $0x4e221dc4 // and v4.16b, v14.16b, v2.16b
-	WORD $0x0f08a4a5 // sshll v5.8h, v5.8b, #0x0
-	WORD $0x0f08a41f // sshll v31.8h, v0.8b, #0x0
-	WORD $0x6f3c0740 // ushr v0.4s, v26.4s, #0x4
-	WORD $0x0e2179fa // fcvtl v26.4s, v15.4h
-	WORD $0x6e32dfb2 // fmul v18.4s, v29.4s, v18.4s
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x6e21d98c // ucvtf v12.4s, v12.4s
-	WORD $0x6e21d883 // ucvtf v3.4s, v4.4s
-	WORD $0x6e3bdfd5 // fmul v21.4s, v30.4s, v27.4s
-	WORD $0x4e221c00 // and v0.16b, v0.16b, v2.16b
-	WORD $0x4e21d97e // scvtf v30.4s, v11.4s
-	WORD $0x0e2178fb // fcvtl v27.4s, v7.4h
-	WORD $0x0f10a7e4 // sshll v4.4s, v31.4h, #0x0
-	WORD $0x0f08a63f // sshll v31.8h, v17.8b, #0x0
-	WORD $0x0f10a4a5 // sshll v5.4s, v5.4h, #0x0
-	WORD $0x0e2179a7 // fcvtl v7.4s, v13.4h
-	WORD $0x6e2cdf5d // fmul v29.4s, v26.4s, v12.4s
-	WORD $0x6e23dec3 // fmul v3.4s, v22.4s, v3.4s
-	WORD $0x6e21d800 // ucvtf v0.4s, v0.4s
-	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
-	WORD $0x6e3edfb1 // fmul v17.4s, v29.4s, v30.4s
-	WORD $0x0f10a7fd // sshll v29.4s, v31.4h, #0x0
-	WORD $0x6e34dc74 // fmul v20.4s, v3.4s, v20.4s
-	WORD $0x4e21d8a3 // scvtf v3.4s, v5.4s
-	WORD $0x6e20df66 // fmul v6.4s, v27.4s, v0.4s
-	WORD $0x3dc03fe0 // ldr q0, [sp, #0xf0]
-	WORD $0x4e221ee5 // and v5.16b, v23.16b, v2.16b
-	WORD $0x4e21db37 // scvtf v23.4s, v25.4s
-	WORD $0x4e221d5f // and v31.16b, v10.16b, v2.16b
-	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x4e21d80a // scvtf v10.4s, v0.4s
-	WORD $0xfd4067e0 // ldr d0, [sp, #0xc8]
-	WORD $0x4e21a884 // fcvtns v4.4s, v4.4s
-	WORD $0x0e217819 // fcvtl v25.4s, v0.4h
-	WORD $0x4e21a863 // fcvtns v3.4s, v3.4s
-	WORD $0x3dc02fe0 // ldr q0, [sp, #0xb0]
-	WORD $0x4e21aaf7 // fcvtns v23.4s, v23.4s
-	WORD $0x3dc01eec // ldr q12, [x23, #0x70]
-	WORD $0x6f3c05de // ushr v30.4s, v14.4s, #0x4
-	WORD $0x4e21abbd // fcvtns v29.4s, v29.4s
-	WORD $0x4e21d80b // scvtf v11.4s, v0.4s
-	WORD $0x3dc023e0 // ldr q0, [sp, #0x80]
-	WORD $0x6e21d8a5 // ucvtf v5.4s, v5.4s
-	WORD $0x6f3a058c // ushr v12.4s, v12.4s, #0x6
-	WORD $0x4e221c8f // and v15.16b, v4.16b, v2.16b
-	WORD $0x4e21d80e // scvtf v14.4s, v0.4s
-	WORD $0x4e221c6d // and v13.16b, v3.16b, v2.16b
-	WORD $0x3dc017e0 // ldr q0, [sp, #0x50]
-	WORD $0x4e221fde // and v30.16b, v30.16b, v2.16b
-	WORD $0x4f8a50d2 // fmls v18.4s, v6.4s, v10.s[0]
-	WORD $0x6e21dbff // ucvtf v31.4s, v31.4s
-	WORD $0x4e21d808 // scvtf v8.4s, v0.4s
-	WORD $0x4e221ee0 // and v0.16b, v23.16b, v2.16b
-	WORD $0x4e221fa2 // and v2.16b, v29.16b, v2.16b
-	WORD $0x6e21d9aa // ucvtf v10.4s, v13.4s
-	WORD $0x4e211d8c // and v12.16b, v12.16b, v1.16b
-	WORD $0x4d40cb2d // ld1r { v13.4s }, [x25]
-	WORD $0x6e25df25 // fmul v5.4s, v25.4s, v5.4s
-	WORD $0x6e21dbde // ucvtf v30.4s, v30.4s
-	WORD $0x6e21d9e6 // ucvtf v6.4s, v15.4s
-	WORD $0x6e21d842 // ucvtf v2.4s, v2.4s
-	WORD $0x6e21d800 // ucvtf v0.4s, v0.4s
-	WORD $0x6f3c0463 // ushr v3.4s, v3.4s, #0x4
-	WORD $0x4e8d9590 // sdot v16.4s, v12.16b, v13.16b
-	WORD $0x4f0005ec // movi v12.4s, #0xf
-	WORD $0x6f3c0484 // ushr v4.4s, v4.4s, #0x4
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x6e3fdcff // fmul v31.4s, v7.4s, v31.4s
-	WORD $0x4f8b50b5 // fmls v21.4s, v5.4s, v11.s[0]
-	WORD $0x3dc013e5 // ldr q5, [sp, #0x40]
-	WORD $0x6e3ede7e // fmul v30.4s, v19.4s, v30.4s
-	WORD $0x6e22dec2 // fmul v2.4s, v22.4s, v2.4s
-	WORD $0x6f3c07b6 // ushr v22.4s, v29.4s, #0x4
-	WORD $0x6e20df40 // fmul v0.4s, v26.4s, v0.4s
-	WORD $0x6e26dca5 // fmul v5.4s, v5.4s, v6.4s
-	WORD $0x3dc00fe6 // ldr q6, [sp, #0x30]
-	WORD $0x4e2c1c63 // and v3.16b, v3.16b, v12.16b
-	WORD $0x4e2c1c84 // and v4.16b, v4.16b, v12.16b
-	WORD $0x4e21db9a // scvtf v26.4s, v28.4s
-	WORD $0x4e2c1ef7 // and v23.16b, v23.16b, v12.16b
-	WORD $0x6e2adcc6 // fmul v6.4s, v6.4s, v10.4s
-	WORD $0x4e2c1ed6 // and v22.16b, v22.16b, v12.16b
-	WORD $0x4f8853d4 // fmls v20.4s, v30.4s, v8.s[0]
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x6e21d863 // ucvtf v3.4s, v3.4s
-	WORD $0x4f8e53f1 // fmls v17.4s, v31.4s, v14.s[0]
-	WORD $0x4e21d93c // scvtf v28.4s, v9.4s
-	WORD $0x6e21d884 // ucvtf v4.4s, v4.4s
-	WORD $0x6e21daf7 // ucvtf v23.4s, v23.4s
-	WORD $0x4e3accb2 // fmla v18.4s, v5.4s, v26.4s
-	WORD $0x6e21dac5 // ucvtf v5.4s, v22.4s
-	WORD $0x4e38ccd5 // fmla v21.4s, v6.4s, v24.4s
-	WORD $0x3dc037e6 // ldr q6, [sp, #0xd0]
-	WORD $0x4e30cc54 // fmla v20.4s, v2.4s, v16.4s
-	WORD $0x6e23df22 // fmul v2.4s, v25.4s, v3.4s
-	WORD $0xbd402e83 // ldr s3, [x20, #0x2c]
-	WORD $0x3dc01bf0 // ldr q16, [sp, #0x60]
-	WORD $0x4e3ccc11 // fmla v17.4s, v0.4s, v28.4s
-	WORD $0x6e24df60 // fmul v0.4s, v27.4s, v4.4s
-	WORD $0x6e37dce4 // fmul v4.4s, v7.4s, v23.4s
-	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
-	WORD $0x3dc027e7 // ldr q7, [sp, #0x90]
-	WORD $0x6e25de65 // fmul v5.4s, v19.4s, v5.4s
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x9100c294 // add x20, x20, #0x30
-	WORD $0x4f865012 // fmls v18.4s, v0.4s, v6.s[0]
-	WORD $0x4d40cb00 // ld1r { v0.4s }, [x24]
-	WORD $0x4f905091 // fmls v17.4s, v4.4s, v16.s[0]
-	WORD $0x4f8350b4 // fmls v20.4s, v5.4s, v3.s[0]
-	WORD $0x3dc04be3 // ldr q3, [sp, #0x120]
-	WORD $0xad4813e5 // ldp q5, q4, [sp, #0x100]
-	WORD $0x4f875055 // fmls v21.4s, v2.4s, v7.s[0]
-	WORD $0x3dc03be2 // ldr q2, [sp, #0xe0]
-	WORD $0x4e32cc45 // fmla v5.4s, v2.4s, v18.4s
-	WORD $0x3dc02be2 // ldr q2, [sp, #0xa0]
-	WORD $0x4e35cc44 // fmla v4.4s, v2.4s, v21.4s
-	WORD $0x3dc01fe2 // ldr q2, [sp, #0x70]
-	WORD $0x4e31cc43 // fmla v3.4s, v2.4s, v17.4s
-	WORD $0x3dc04fe2 // ldr q2, [sp, #0x130]
-	WORD $0x4e34cc02 // fmla v2.4s, v0.4s, v20.4s
-	WORD $0x3d804fe2 // str q2, [sp, #0x130]
-	WORD $0x3dc04fe0 // ldr q0, [sp, #0x130]
-	WORD $0x54ffd041 // b.ne 0x16e2c <pq_q2_k+0xec>
-	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x91150273 // add x19, x19, #0x540
-	WORD $0x911500c6 // add x6, x6, #0x540
-	WORD $0x54ffcf8c // b.gt 0x16e24 <pq_q2_k+0xe4>
-	WORD $0xf94013e3 // ldr x3, [sp, #0x20]
-	WORD $0xb4ffcd29 // cbz x9, 0x16de0 <pq_q2_k+0xa0>
-	WORD $0xad001045 // stp q5, q4, [x2]
-	WORD $0xad010043 // stp q3, q0, [x2, #0x20]
-	WORD $0x17fffe66 // b 0x16de0 <pq_q2_k+0xa0>
-	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0xaa1103f3 // mov x19, x17
-	WORD $0x14000005 // b 0x17468 <pq_q2_k+0x728>
-	WORD $0x910004e7 // add x7, x7, #0x1
-	WORD $0x91001273 // add x19, x19, #0x4
-	WORD $0xf10010ff // cmp x7, #0x4
-	WORD $0x54ffcbe0 // b.eq 0x16de0 <pq_q2_k+0xa0>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xd37cecf4 // lsl x20, x7, #4
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x54001cad // b.le 0x17814 <pq_q2_k+0xad4>
-	WORD $0xd37ef4f5 // lsl x21, x7, #2
-	WORD $0xaa1303f6 // mov x22, x19
-	WORD $0xaa0003f7 // mov x23, x0
-	WORD $0xaa0103f8 // mov x24, x1
-	WORD $0xaa0403f9 // mov x25, x4
-	WORD $0x8b1506fa // add x26, x23, x21, lsl #1
-	WORD $0xaa1603fb // mov x27, x22
-	WORD $0x5280281d // mov w29, #0x140 // =320
-	WORD $0xd100436f // sub x15, x27, #0x10
-	WORD $0x8b1d02ee // add x14, x23, x29
-	WORD $0xfd400347 // ldr d7, [x26]
-	WORD $0xfd401346 // ldr d6, [x26, #0x20]
-	WORD $0x0d40cb74 // ld1r { v20.2s }, [x27]
-	WORD $0x0d40c9f5 // ld1r { v21.2s }, [x15]
-	WORD $0x3cf469c0 // ldr q0, [x14, x20]
-	WORD $0xaa1803ef // mov x15, x24
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x4ddfc9f1 // ld1r { v17.4s }, [x15], #4
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x91008310 // add x16, x24, #0x20
 	WORD $0x6f00e41d // movi v29.2d, #0000000000000000
 	WORD $0x6f00e41c // movi v28.2d, #0000000000000000
-	WORD $0x6f00e41b // movi v27.2d, #0000000000000000
+	WORD $0x9100412d // add x13, x9, #0x10
+	WORD $0x0d40c935 // ld1r { v21.2s }, [x9]
+	WORD $0xaa1403e9 // mov x9, x20
+	WORD $0x0d40c9b4 // ld1r { v20.2s }, [x13]
+	WORD $0x3ce669d1 // ldr q17, [x14, x6]
+	WORD $0x4ddfc932 // ld1r { v18.4s }, [x9], #4
+	WORD $0x9100828d // add x13, x20, #0x20
+	WORD $0x4e211e36 // and v22.16b, v17.16b, v1.16b
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
 	WORD $0x0f08a6b5 // sshll v21.8h, v21.8b, #0x0
 	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
-	WORD $0x0e2178ff // fcvtl v31.4s, v7.4h
-	WORD $0x0e2178c8 // fcvtl v8.4s, v6.4h
-	WORD $0x4e919410 // sdot v16.4s, v0.16b, v17.16b
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x910203bd // add x29, x29, #0x80
-	WORD $0x4d40ca12 // ld1r { v18.4s }, [x16]
-	WORD $0x91010310 // add x16, x24, #0x40
+	WORD $0x4e9296d0 // sdot v16.4s, v22.16b, v18.16b
 	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
+	WORD $0x4d40c9b2 // ld1r { v18.4s }, [x13]
+	WORD $0x9101028d // add x13, x20, #0x40
 	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
-	WORD $0xf11503bf // cmp x29, #0x540
-	WORD $0x9100837b // add x27, x27, #0x20
-	WORD $0x4e929411 // sdot v17.4s, v0.16b, v18.16b
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x4d40ca13 // ld1r { v19.4s }, [x16]
-	WORD $0x91018310 // add x16, x24, #0x60
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4e9296d1 // sdot v17.4s, v22.16b, v18.16b
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x4d40c9b3 // ld1r { v19.4s }, [x13]
+	WORD $0x9101828d // add x13, x20, #0x60
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e939412 // sdot v18.4s, v0.16b, v19.16b
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x4d40ca16 // ld1r { v22.4s }, [x16]
 	WORD $0x4e21aab5 // fcvtns v21.4s, v21.4s
-	WORD $0x4e21aa87 // fcvtns v7.4s, v20.4s
-	WORD $0x4e969413 // sdot v19.4s, v0.16b, v22.16b
-	WORD $0x8b1401d0 // add x16, x14, x20
-	WORD $0x3dc01200 // ldr q0, [x16, #0x40]
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9100930f // add x15, x24, #0x24
-	WORD $0x4e2c1ce6 // and v6.16b, v7.16b, v12.16b
-	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x4e2c1ce9 // and v9.16b, v7.16b, v12.16b
-	WORD $0x4e969410 // sdot v16.4s, v0.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9101130f // add x15, x24, #0x44
-	WORD $0x4e969411 // sdot v17.4s, v0.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9101930f // add x15, x24, #0x64
-	WORD $0x4e969412 // sdot v18.4s, v0.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9100230f // add x15, x24, #0x8
-	WORD $0x4e969413 // sdot v19.4s, v0.16b, v22.16b
-	WORD $0x3cf469c0 // ldr q0, [x14, x20]
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9100a30f // add x15, x24, #0x28
-	WORD $0x6f3e0400 // ushr v0.4s, v0.4s, #0x2
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x4e969410 // sdot v16.4s, v0.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9101230f // add x15, x24, #0x48
-	WORD $0x4e969411 // sdot v17.4s, v0.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9101a30f // add x15, x24, #0x68
-	WORD $0x4e969412 // sdot v18.4s, v0.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x4e969413 // sdot v19.4s, v0.16b, v22.16b
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc011e0 // ldr q0, [x15, #0x40]
-	WORD $0x9100330f // add x15, x24, #0xc
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9100b30f // add x15, x24, #0x2c
-	WORD $0x6f3e0400 // ushr v0.4s, v0.4s, #0x2
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x4e969410 // sdot v16.4s, v0.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9101330f // add x15, x24, #0x4c
+	WORD $0x4e9396d2 // sdot v18.4s, v22.16b, v19.16b
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x4d40c9b7 // ld1r { v23.4s }, [x13]
+	WORD $0x4e21aa94 // fcvtns v20.4s, v20.4s
+	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
+	WORD $0x8b0601cd // add x13, x14, x6
+	WORD $0x3dc011b6 // ldr q22, [x13, #0x40]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x91009289 // add x9, x20, #0x24
+	WORD $0x4e201e89 // and v9.16b, v20.16b, v0.16b
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x9104128d // add x13, x20, #0x104
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x91011289 // add x9, x20, #0x44
+	WORD $0x6e21da94 // ucvtf v20.4s, v20.4s
+	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x91019289 // add x9, x20, #0x64
+	WORD $0x6e34dcf4 // fmul v20.4s, v7.4s, v20.4s
+	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x91002289 // add x9, x20, #0x8
+	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
+	WORD $0x3ce669d6 // ldr q22, [x14, x6]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9100a289 // add x9, x20, #0x28
+	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x91012289 // add x9, x20, #0x48
+	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9101a289 // add x9, x20, #0x68
+	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
+	WORD $0x91003289 // add x9, x20, #0xc
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9100b289 // add x9, x20, #0x2c
+	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x91013289 // add x9, x20, #0x4c
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4e969411 // sdot v17.4s, v0.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9101b30f // add x15, x24, #0x6c
+	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9101b289 // add x9, x20, #0x6c
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e969412 // sdot v18.4s, v0.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9100430f // add x15, x24, #0x10
+	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x91004289 // add x9, x20, #0x10
 	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e969413 // sdot v19.4s, v0.16b, v22.16b
-	WORD $0xbd414316 // ldr s22, [x24, #0x140]
-	WORD $0xbd414717 // ldr s23, [x24, #0x144]
-	WORD $0xbd414b18 // ldr s24, [x24, #0x148]
-	WORD $0xbd414f1a // ldr s26, [x24, #0x14c]
-	WORD $0x3cf469c0 // ldr q0, [x14, x20]
-	WORD $0x4d40c9f9 // ld1r { v25.4s }, [x15]
-	WORD $0x9100c30f // add x15, x24, #0x30
+	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
+	WORD $0xbd414296 // ldr s22, [x20, #0x140]
+	WORD $0xbd414697 // ldr s23, [x20, #0x144]
+	WORD $0xbd414a98 // ldr s24, [x20, #0x148]
+	WORD $0xbd414e9a // ldr s26, [x20, #0x14c]
+	WORD $0x3ce669d9 // ldr q25, [x14, x6]
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9100c289 // add x9, x20, #0x30
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
 	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
 	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x4e99941d // sdot v29.4s, v0.16b, v25.16b
-	WORD $0x4d40c9f9 // ld1r { v25.4s }, [x15]
-	WORD $0x9101430f // add x15, x24, #0x50
-	WORD $0x4e99941c // sdot v28.4s, v0.16b, v25.16b
-	WORD $0x4d40c9f9 // ld1r { v25.4s }, [x15]
-	WORD $0x9101c30f // add x15, x24, #0x70
-	WORD $0x4e99941b // sdot v27.4s, v0.16b, v25.16b
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x4e211f3e // and v30.16b, v25.16b, v1.16b
+	WORD $0x4e9b97dd // sdot v29.4s, v30.16b, v27.16b
+	WORD $0x6f00e41b // movi v27.2d, #0000000000000000
+	WORD $0x4d40c939 // ld1r { v25.4s }, [x9]
+	WORD $0x91014289 // add x9, x20, #0x50
+	WORD $0x4e9997dc // sdot v28.4s, v30.16b, v25.16b
+	WORD $0x4d40c939 // ld1r { v25.4s }, [x9]
+	WORD $0x9101c289 // add x9, x20, #0x70
+	WORD $0x4e9997db // sdot v27.4s, v30.16b, v25.16b
 	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
-	WORD $0x4d40c9fe // ld1r { v30.4s }, [x15]
-	WORD $0x4e9e9419 // sdot v25.4s, v0.16b, v30.16b
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc011e0 // ldr q0, [x15, #0x40]
-	WORD $0x9100530f // add x15, x24, #0x14
-	WORD $0x4d40c9fe // ld1r { v30.4s }, [x15]
-	WORD $0x9100d30f // add x15, x24, #0x34
-	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x4e9e941d // sdot v29.4s, v0.16b, v30.16b
-	WORD $0x4d40c9fe // ld1r { v30.4s }, [x15]
-	WORD $0x9101530f // add x15, x24, #0x54
-	WORD $0x4e9e941c // sdot v28.4s, v0.16b, v30.16b
-	WORD $0x4d40c9fe // ld1r { v30.4s }, [x15]
-	WORD $0x9101d30f // add x15, x24, #0x74
-	WORD $0x4e9e941b // sdot v27.4s, v0.16b, v30.16b
-	WORD $0x4d40c9fe // ld1r { v30.4s }, [x15]
-	WORD $0x9100630f // add x15, x24, #0x18
-	WORD $0x4e9e9419 // sdot v25.4s, v0.16b, v30.16b
-	WORD $0x3cf469c0 // ldr q0, [x14, x20]
-	WORD $0x4d40c9fe // ld1r { v30.4s }, [x15]
-	WORD $0x9100e30f // add x15, x24, #0x38
-	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x4e9e941d // sdot v29.4s, v0.16b, v30.16b
-	WORD $0x4d40c9fe // ld1r { v30.4s }, [x15]
-	WORD $0x9101630f // add x15, x24, #0x58
-	WORD $0x4e9e941c // sdot v28.4s, v0.16b, v30.16b
-	WORD $0x4d40c9fe // ld1r { v30.4s }, [x15]
-	WORD $0x9101e30f // add x15, x24, #0x78
-	WORD $0x4e9e941b // sdot v27.4s, v0.16b, v30.16b
-	WORD $0x4d40c9fe // ld1r { v30.4s }, [x15]
-	WORD $0x9104130f // add x15, x24, #0x104
-	WORD $0x4e9e9419 // sdot v25.4s, v0.16b, v30.16b
-	WORD $0x8b1401ce // add x14, x14, x20
-	WORD $0x3dc011c0 // ldr q0, [x14, #0x40]
-	WORD $0x9100730e // add x14, x24, #0x1c
-	WORD $0x4d40c9de // ld1r { v30.4s }, [x14]
-	WORD $0x9100f30e // add x14, x24, #0x3c
-	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x4e9e941d // sdot v29.4s, v0.16b, v30.16b
-	WORD $0x4d40c9de // ld1r { v30.4s }, [x14]
-	WORD $0x9101730e // add x14, x24, #0x5c
-	WORD $0x4e9e941c // sdot v28.4s, v0.16b, v30.16b
-	WORD $0x4e2c1ebe // and v30.16b, v21.16b, v12.16b
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x4e9f97d9 // sdot v25.4s, v30.16b, v31.16b
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc0113e // ldr q30, [x9, #0x40]
+	WORD $0x91005289 // add x9, x20, #0x14
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x9100d289 // add x9, x20, #0x34
+	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4e9f97dd // sdot v29.4s, v30.16b, v31.16b
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x91015289 // add x9, x20, #0x54
+	WORD $0x4e9f97dc // sdot v28.4s, v30.16b, v31.16b
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x9101d289 // add x9, x20, #0x74
+	WORD $0x4e9f97db // sdot v27.4s, v30.16b, v31.16b
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x91006289 // add x9, x20, #0x18
+	WORD $0x4e9f97d9 // sdot v25.4s, v30.16b, v31.16b
+	WORD $0x3ce669de // ldr q30, [x14, x6]
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x9100e289 // add x9, x20, #0x38
+	WORD $0x6f3a07de // ushr v30.4s, v30.4s, #0x6
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4e9f97dd // sdot v29.4s, v30.16b, v31.16b
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x91016289 // add x9, x20, #0x58
+	WORD $0x4e9f97dc // sdot v28.4s, v30.16b, v31.16b
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x9101e289 // add x9, x20, #0x78
+	WORD $0x4e9f97db // sdot v27.4s, v30.16b, v31.16b
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x4e9f97d9 // sdot v25.4s, v30.16b, v31.16b
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc0113e // ldr q30, [x9, #0x40]
+	WORD $0x91007289 // add x9, x20, #0x1c
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x9100f289 // add x9, x20, #0x3c
+	WORD $0x6f3a07de // ushr v30.4s, v30.4s, #0x6
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4e9f97dd // sdot v29.4s, v30.16b, v31.16b
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x91017289 // add x9, x20, #0x5c
+	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
+	WORD $0x4e9f97dc // sdot v28.4s, v30.16b, v31.16b
+	WORD $0x4e201ebf // and v31.16b, v21.16b, v0.16b
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x6e21dbd4 // ucvtf v20.4s, v30.4s
-	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
-	WORD $0x4d40c9de // ld1r { v30.4s }, [x14]
-	WORD $0x9101f30e // add x14, x24, #0x7c
+	WORD $0x4d40c928 // ld1r { v8.4s }, [x9]
+	WORD $0x9101f289 // add x9, x20, #0x7c
+	WORD $0x6e21dbff // ucvtf v31.4s, v31.4s
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
+	WORD $0x6e21d928 // ucvtf v8.4s, v9.4s
+	WORD $0x4d40c929 // ld1r { v9.4s }, [x9]
+	WORD $0x91040289 // add x9, x20, #0x100
 	WORD $0x6e21dab5 // ucvtf v21.4s, v21.4s
-	WORD $0x4e9e941b // sdot v27.4s, v0.16b, v30.16b
-	WORD $0x6e21d8de // ucvtf v30.4s, v6.4s
-	WORD $0x6e34dff4 // fmul v20.4s, v31.4s, v20.4s
-	WORD $0x4d40c9ca // ld1r { v10.4s }, [x14]
-	WORD $0x9104030e // add x14, x24, #0x100
-	WORD $0x6e35dd15 // fmul v21.4s, v8.4s, v21.4s
-	WORD $0x4e8a9419 // sdot v25.4s, v0.16b, v10.16b
-	WORD $0x4e21db00 // scvtf v0.4s, v24.4s
-	WORD $0x6e30de86 // fmul v6.4s, v20.4s, v16.4s
-	WORD $0x6e31de87 // fmul v7.4s, v20.4s, v17.4s
-	WORD $0x6e32de90 // fmul v16.4s, v20.4s, v18.4s
-	WORD $0x6e33de91 // fmul v17.4s, v20.4s, v19.4s
-	WORD $0x4e21db53 // scvtf v19.4s, v26.4s
-	WORD $0x6e3edff4 // fmul v20.4s, v31.4s, v30.4s
-	WORD $0x6e21d932 // ucvtf v18.4s, v9.4s
-	WORD $0xbd416f18 // ldr s24, [x24, #0x16c]
-	WORD $0x4f9652a6 // fmls v6.4s, v21.4s, v22.s[0]
-	WORD $0x4e21dbb6 // scvtf v22.4s, v29.4s
-	WORD $0x4f9752a7 // fmls v7.4s, v21.4s, v23.s[0]
+	WORD $0x6e3fdcdf // fmul v31.4s, v6.4s, v31.4s
+	WORD $0x4e8997d9 // sdot v25.4s, v30.16b, v9.16b
+	WORD $0x6e35dcf5 // fmul v21.4s, v7.4s, v21.4s
+	WORD $0x6e30dff0 // fmul v16.4s, v31.4s, v16.4s
+	WORD $0x6e31dff1 // fmul v17.4s, v31.4s, v17.4s
+	WORD $0x6e32dff2 // fmul v18.4s, v31.4s, v18.4s
+	WORD $0x6e33dff3 // fmul v19.4s, v31.4s, v19.4s
+	WORD $0x4f9652b0 // fmls v16.4s, v21.4s, v22.s[0]
+	WORD $0x6e28dcd6 // fmul v22.4s, v6.4s, v8.4s
+	WORD $0x4f9752b1 // fmls v17.4s, v21.4s, v23.s[0]
 	WORD $0x4e21db97 // scvtf v23.4s, v28.4s
-	WORD $0x4f8052b0 // fmls v16.4s, v21.4s, v0.s[0]
-	WORD $0x4e21db60 // scvtf v0.4s, v27.4s
-	WORD $0x4f9352b1 // fmls v17.4s, v21.4s, v19.s[0]
-	WORD $0x4e21db33 // scvtf v19.4s, v25.4s
-	WORD $0xbd416315 // ldr s21, [x24, #0x160]
-	WORD $0x6e32dd12 // fmul v18.4s, v8.4s, v18.4s
-	WORD $0x4e36ce86 // fmla v6.4s, v20.4s, v22.4s
-	WORD $0xbd416716 // ldr s22, [x24, #0x164]
-	WORD $0x4e37ce87 // fmla v7.4s, v20.4s, v23.4s
-	WORD $0xbd416b17 // ldr s23, [x24, #0x168]
-	WORD $0x4e20ce90 // fmla v16.4s, v20.4s, v0.4s
-	WORD $0x4e21daa0 // scvtf v0.4s, v21.4s
-	WORD $0x4e21dad5 // scvtf v21.4s, v22.4s
-	WORD $0x4e33ce91 // fmla v17.4s, v20.4s, v19.4s
-	WORD $0x4e21daf6 // scvtf v22.4s, v23.4s
-	WORD $0x4e21db17 // scvtf v23.4s, v24.4s
-	WORD $0x4f805246 // fmls v6.4s, v18.4s, v0.s[0]
-	WORD $0x4f955247 // fmls v7.4s, v18.4s, v21.s[0]
-	WORD $0x4d40c9c0 // ld1r { v0.4s }, [x14]
-	WORD $0x4f965250 // fmls v16.4s, v18.4s, v22.s[0]
-	WORD $0x4f975251 // fmls v17.4s, v18.4s, v23.s[0]
-	WORD $0x4d40c9f2 // ld1r { v18.4s }, [x15]
-	WORD $0x9104230e // add x14, x24, #0x108
-	WORD $0x9104330f // add x15, x24, #0x10c
-	WORD $0x91060318 // add x24, x24, #0x180
-	WORD $0x4d40c9d3 // ld1r { v19.4s }, [x14]
-	WORD $0x4d40c9f4 // ld1r { v20.4s }, [x15]
-	WORD $0x4e26cc05 // fmla v5.4s, v0.4s, v6.4s
-	WORD $0x4e27ce44 // fmla v4.4s, v18.4s, v7.4s
-	WORD $0x4e30ce63 // fmla v3.4s, v19.4s, v16.4s
-	WORD $0x4e31ce82 // fmla v2.4s, v20.4s, v17.4s
-	WORD $0x54ffe521 // b.ne 0x174a4 <pq_q2_k+0x764>
-	WORD $0xf1002339 // subs x25, x25, #0x8
-	WORD $0x911502f7 // add x23, x23, #0x540
-	WORD $0x911502d6 // add x22, x22, #0x540
-	WORD $0x54ffe44c // b.gt 0x17498 <pq_q2_k+0x758>
-	WORD $0xb4ffe229 // cbz x9, 0x17458 <pq_q2_k+0x718>
-	WORD $0x8b140055 // add x21, x2, x20
-	WORD $0xf100093f // cmp x9, #0x2
-	WORD $0x3d8002a5 // str q5, [x21]
-	WORD $0x54ffe1a3 // b.lo 0x17458 <pq_q2_k+0x718>
-	WORD $0xf1000d3f // cmp x9, #0x3
-	WORD $0x3cab6aa4 // str q4, [x21, x11]
-	WORD $0x54ffe143 // b.lo 0x17458 <pq_q2_k+0x718>
-	WORD $0xf100113f // cmp x9, #0x4
-	WORD $0x3cac6aa3 // str q3, [x21, x12]
-	WORD $0x54ffe0e3 // b.lo 0x17458 <pq_q2_k+0x718>
-	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x3ca36aa2 // str q2, [x21, x3]
-	WORD $0x54ffe083 // b.lo 0x17458 <pq_q2_k+0x718>
+	WORD $0x4f9852b2 // fmls v18.4s, v21.4s, v24.s[0]
+	WORD $0x4e21db78 // scvtf v24.4s, v27.4s
+	WORD $0x4f9a52b3 // fmls v19.4s, v21.4s, v26.s[0]
+	WORD $0x4e21db35 // scvtf v21.4s, v25.4s
+	WORD $0xbd416299 // ldr s25, [x20, #0x160]
+	WORD $0xbd41669a // ldr s26, [x20, #0x164]
+	WORD $0xbd416e9b // ldr s27, [x20, #0x16c]
+	WORD $0x4e3dced0 // fmla v16.4s, v22.4s, v29.4s
+	WORD $0x4e37ced1 // fmla v17.4s, v22.4s, v23.4s
+	WORD $0xbd416a97 // ldr s23, [x20, #0x168]
+	WORD $0x4e38ced2 // fmla v18.4s, v22.4s, v24.4s
+	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
+	WORD $0x4e21db59 // scvtf v25.4s, v26.4s
+	WORD $0x4e21db7a // scvtf v26.4s, v27.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e35ced3 // fmla v19.4s, v22.4s, v21.4s
+	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
+	WORD $0x91042289 // add x9, x20, #0x108
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x2a1903e9 // mov w9, w25
+	WORD $0x2a1f03f9 // mov w25, wzr
+	WORD $0x4f985290 // fmls v16.4s, v20.4s, v24.s[0]
+	WORD $0x4f995291 // fmls v17.4s, v20.4s, v25.s[0]
+	WORD $0x4f975292 // fmls v18.4s, v20.4s, v23.s[0]
+	WORD $0x4f9a5293 // fmls v19.4s, v20.4s, v26.s[0]
+	WORD $0x4d40c9b4 // ld1r { v20.4s }, [x13]
+	WORD $0x9104328d // add x13, x20, #0x10c
+	WORD $0x91060294 // add x20, x20, #0x180
+	WORD $0x4d40c9b7 // ld1r { v23.4s }, [x13]
+	WORD $0x5280002d // mov w13, #0x1 // =1
+	WORD $0x4e30cea5 // fmla v5.4s, v21.4s, v16.4s
+	WORD $0x4e31ce84 // fmla v4.4s, v20.4s, v17.4s
+	WORD $0x4e32cec3 // fmla v3.4s, v22.4s, v18.4s
+	WORD $0x4e33cee2 // fmla v2.4s, v23.4s, v19.4s
+	WORD $0x3707e589 // tbnz w9, #0x0, 0x1757c <pq_q2_k+0x760>
+	WORD $0x110006d6 // add w22, w22, #0x1
+	WORD $0x91050273 // add x19, x19, #0x140
+	WORD $0x710012df // cmp w22, #0x4
+	WORD $0x54ffe481 // b.ne 0x1756c <pq_q2_k+0x750>
+	WORD $0xf10022b5 // subs x21, x21, #0x8
+	WORD $0x54ffe36c // b.gt 0x17550 <pq_q2_k+0x734>
+	WORD $0xb4ffe18f // cbz x15, 0x17518 <pq_q2_k+0x6fc>
+	WORD $0x8b060047 // add x7, x2, x6
+	WORD $0xf10009ff // cmp x15, #0x2
+	WORD $0x3d8000e5 // str q5, [x7]
+	WORD $0x54ffe103 // b.lo 0x17518 <pq_q2_k+0x6fc>
+	WORD $0xf1000dff // cmp x15, #0x3
+	WORD $0x3caa68e4 // str q4, [x7, x10]
+	WORD $0x54ffe0a3 // b.lo 0x17518 <pq_q2_k+0x6fc>
+	WORD $0xf10011ff // cmp x15, #0x4
+	WORD $0x3cab68e3 // str q3, [x7, x11]
+	WORD $0x54ffe043 // b.lo 0x17518 <pq_q2_k+0x6fc>
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3cac68e2 // str q2, [x7, x12]
+	WORD $0x54ffdfe3 // b.lo 0x17518 <pq_q2_k+0x6fc>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x54001ccb // b.lt 0x17bf8 <pq_q2_k+0xeb8>
-	WORD $0xd37ef4f6 // lsl x22, x7, #2
-	WORD $0xaa1303f7 // mov x23, x19
-	WORD $0xaa0003f8 // mov x24, x0
-	WORD $0xaa0103f9 // mov x25, x1
-	WORD $0xaa0403fa // mov x26, x4
-	WORD $0x8b16071b // add x27, x24, x22, lsl #1
-	WORD $0xaa1703fd // mov x29, x23
-	WORD $0x5280281e // mov w30, #0x140 // =320
-	WORD $0xd10043af // sub x15, x29, #0x10
-	WORD $0x8b1e030e // add x14, x24, x30
-	WORD $0xfd400367 // ldr d7, [x27]
-	WORD $0xfd401366 // ldr d6, [x27, #0x20]
-	WORD $0x0d40cbb4 // ld1r { v20.2s }, [x29]
-	WORD $0x0d40c9f5 // ld1r { v21.2s }, [x15]
-	WORD $0x3cf469c0 // ldr q0, [x14, x20]
-	WORD $0x9102032f // add x15, x25, #0x80
+	WORD $0x54001d8b // b.lt 0x17ce4 <pq_q2_k+0xec8>
+	WORD $0xd37ef633 // lsl x19, x17, #2
+	WORD $0xaa0003f4 // mov x20, x0
+	WORD $0xaa0103f5 // mov x21, x1
+	WORD $0xaa0403f6 // mov x22, x4
+	WORD $0x8b110e89 // add x9, x20, x17, lsl #3
+	WORD $0x2a1f03f7 // mov w23, wzr
+	WORD $0x91010294 // add x20, x20, #0x40
+	WORD $0xfd400126 // ldr d6, [x9]
+	WORD $0xfd401127 // ldr d7, [x9, #0x20]
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0xaa1f03ed // mov x13, xzr
+	WORD $0x8b130298 // add x24, x20, x19
+	WORD $0x91010299 // add x25, x20, #0x40
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x8b0d1709 // add x9, x24, x13, lsl #5
+	WORD $0x8b0d1f2e // add x14, x25, x13, lsl #7
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x4d40c9f1 // ld1r { v17.4s }, [x15]
-	WORD $0x9102832f // add x15, x25, #0xa0
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
 	WORD $0x6f00e41d // movi v29.2d, #0000000000000000
 	WORD $0x6f00e41c // movi v28.2d, #0000000000000000
-	WORD $0x6f00e41b // movi v27.2d, #0000000000000000
+	WORD $0x9100412d // add x13, x9, #0x10
+	WORD $0x0d40c935 // ld1r { v21.2s }, [x9]
+	WORD $0x910202a9 // add x9, x21, #0x80
+	WORD $0x0d40c9b4 // ld1r { v20.2s }, [x13]
+	WORD $0x3ce669d1 // ldr q17, [x14, x6]
+	WORD $0x4d40c932 // ld1r { v18.4s }, [x9]
+	WORD $0x910282a9 // add x9, x21, #0xa0
+	WORD $0x910452ad // add x13, x21, #0x114
+	WORD $0x4e211e36 // and v22.16b, v17.16b, v1.16b
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
 	WORD $0x0f08a6b5 // sshll v21.8h, v21.8b, #0x0
 	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
-	WORD $0x0e2178ff // fcvtl v31.4s, v7.4h
-	WORD $0x0e2178c8 // fcvtl v8.4s, v6.4h
-	WORD $0x910203de // add x30, x30, #0x80
-	WORD $0x4e919410 // sdot v16.4s, v0.16b, v17.16b
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0xf11503df // cmp x30, #0x540
-	WORD $0x4d40c9f2 // ld1r { v18.4s }, [x15]
-	WORD $0x9103032f // add x15, x25, #0xc0
+	WORD $0x4e9296d0 // sdot v16.4s, v22.16b, v18.16b
 	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
+	WORD $0x4d40c932 // ld1r { v18.4s }, [x9]
+	WORD $0x910302a9 // add x9, x21, #0xc0
 	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
-	WORD $0x910083bd // add x29, x29, #0x20
-	WORD $0x4e929411 // sdot v17.4s, v0.16b, v18.16b
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x4d40c9f3 // ld1r { v19.4s }, [x15]
-	WORD $0x9103832f // add x15, x25, #0xe0
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4e9296d1 // sdot v17.4s, v22.16b, v18.16b
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x4d40c933 // ld1r { v19.4s }, [x9]
+	WORD $0x910382a9 // add x9, x21, #0xe0
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e939412 // sdot v18.4s, v0.16b, v19.16b
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
 	WORD $0x4e21aab5 // fcvtns v21.4s, v21.4s
-	WORD $0x4e21aa87 // fcvtns v7.4s, v20.4s
-	WORD $0x4e969413 // sdot v19.4s, v0.16b, v22.16b
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc011e0 // ldr q0, [x15, #0x40]
-	WORD $0x9102132f // add x15, x25, #0x84
-	WORD $0x4e2c1ce6 // and v6.16b, v7.16b, v12.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9102932f // add x15, x25, #0xa4
-	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x4e2c1ce9 // and v9.16b, v7.16b, v12.16b
-	WORD $0x4e969410 // sdot v16.4s, v0.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9103132f // add x15, x25, #0xc4
-	WORD $0x4e969411 // sdot v17.4s, v0.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9103932f // add x15, x25, #0xe4
-	WORD $0x4e969412 // sdot v18.4s, v0.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9102232f // add x15, x25, #0x88
-	WORD $0x4e969413 // sdot v19.4s, v0.16b, v22.16b
-	WORD $0x3cf469c0 // ldr q0, [x14, x20]
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9102a32f // add x15, x25, #0xa8
-	WORD $0x6f3e0400 // ushr v0.4s, v0.4s, #0x2
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x4e969410 // sdot v16.4s, v0.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9103232f // add x15, x25, #0xc8
-	WORD $0x4e969411 // sdot v17.4s, v0.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9103a32f // add x15, x25, #0xe8
-	WORD $0x4e969412 // sdot v18.4s, v0.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x4e969413 // sdot v19.4s, v0.16b, v22.16b
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc011e0 // ldr q0, [x15, #0x40]
-	WORD $0x9102332f // add x15, x25, #0x8c
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9102b32f // add x15, x25, #0xac
-	WORD $0x6f3e0400 // ushr v0.4s, v0.4s, #0x2
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x4e969410 // sdot v16.4s, v0.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9103332f // add x15, x25, #0xcc
+	WORD $0x4e9396d2 // sdot v18.4s, v22.16b, v19.16b
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x4e21aa94 // fcvtns v20.4s, v20.4s
+	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
+	WORD $0x910212a9 // add x9, x21, #0x84
+	WORD $0x4e201e89 // and v9.16b, v20.16b, v0.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910292a9 // add x9, x21, #0xa4
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910312a9 // add x9, x21, #0xc4
+	WORD $0x6e21da94 // ucvtf v20.4s, v20.4s
+	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910392a9 // add x9, x21, #0xe4
+	WORD $0x6e34dcf4 // fmul v20.4s, v7.4s, v20.4s
+	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910222a9 // add x9, x21, #0x88
+	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
+	WORD $0x3ce669d6 // ldr q22, [x14, x6]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9102a2a9 // add x9, x21, #0xa8
+	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910322a9 // add x9, x21, #0xc8
+	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9103a2a9 // add x9, x21, #0xe8
+	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
+	WORD $0x910232a9 // add x9, x21, #0x8c
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9102b2a9 // add x9, x21, #0xac
+	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x4e9796d0 // sdot v16.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910332a9 // add x9, x21, #0xcc
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4e969411 // sdot v17.4s, v0.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9103b32f // add x15, x25, #0xec
+	WORD $0x4e9796d1 // sdot v17.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9103b2a9 // add x9, x21, #0xec
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e969412 // sdot v18.4s, v0.16b, v22.16b
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x9102432f // add x15, x25, #0x90
+	WORD $0x4e9796d2 // sdot v18.4s, v22.16b, v23.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910242a9 // add x9, x21, #0x90
 	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e969413 // sdot v19.4s, v0.16b, v22.16b
-	WORD $0xbd415336 // ldr s22, [x25, #0x150]
-	WORD $0xbd415737 // ldr s23, [x25, #0x154]
-	WORD $0xbd415b38 // ldr s24, [x25, #0x158]
-	WORD $0xbd415f3a // ldr s26, [x25, #0x15c]
-	WORD $0x3cf469c0 // ldr q0, [x14, x20]
-	WORD $0x4d40c9f9 // ld1r { v25.4s }, [x15]
-	WORD $0x9102c32f // add x15, x25, #0xb0
+	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
+	WORD $0xbd4152b6 // ldr s22, [x21, #0x150]
+	WORD $0xbd4156b7 // ldr s23, [x21, #0x154]
+	WORD $0xbd415ab8 // ldr s24, [x21, #0x158]
+	WORD $0xbd415eba // ldr s26, [x21, #0x15c]
+	WORD $0x3ce669d9 // ldr q25, [x14, x6]
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9102c2a9 // add x9, x21, #0xb0
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
 	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
 	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x4e99941d // sdot v29.4s, v0.16b, v25.16b
-	WORD $0x4d40c9f9 // ld1r { v25.4s }, [x15]
-	WORD $0x9103432f // add x15, x25, #0xd0
-	WORD $0x4e99941c // sdot v28.4s, v0.16b, v25.16b
-	WORD $0x4d40c9f9 // ld1r { v25.4s }, [x15]
-	WORD $0x9103c32f // add x15, x25, #0xf0
-	WORD $0x4e99941b // sdot v27.4s, v0.16b, v25.16b
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x4e211f3e // and v30.16b, v25.16b, v1.16b
+	WORD $0x4e9b97dd // sdot v29.4s, v30.16b, v27.16b
+	WORD $0x6f00e41b // movi v27.2d, #0000000000000000
+	WORD $0x4d40c939 // ld1r { v25.4s }, [x9]
+	WORD $0x910342a9 // add x9, x21, #0xd0
+	WORD $0x4e9997dc // sdot v28.4s, v30.16b, v25.16b
+	WORD $0x4d40c939 // ld1r { v25.4s }, [x9]
+	WORD $0x9103c2a9 // add x9, x21, #0xf0
+	WORD $0x4e9997db // sdot v27.4s, v30.16b, v25.16b
 	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
-	WORD $0x4d40c9fe // ld1r { v30.4s }, [x15]
-	WORD $0x4e9e9419 // sdot v25.4s, v0.16b, v30.16b
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc011e0 // ldr q0, [x15, #0x40]
-	WORD $0x9102532f // add x15, x25, #0x94
-	WORD $0x4d40c9fe // ld1r { v30.4s }, [x15]
-	WORD $0x9102d32f // add x15, x25, #0xb4
-	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x4e9e941d // sdot v29.4s, v0.16b, v30.16b
-	WORD $0x4d40c9fe // ld1r { v30.4s }, [x15]
-	WORD $0x9103532f // add x15, x25, #0xd4
-	WORD $0x4e9e941c // sdot v28.4s, v0.16b, v30.16b
-	WORD $0x4d40c9fe // ld1r { v30.4s }, [x15]
-	WORD $0x9103d32f // add x15, x25, #0xf4
-	WORD $0x4e9e941b // sdot v27.4s, v0.16b, v30.16b
-	WORD $0x4d40c9fe // ld1r { v30.4s }, [x15]
-	WORD $0x9102632f // add x15, x25, #0x98
-	WORD $0x4e9e9419 // sdot v25.4s, v0.16b, v30.16b
-	WORD $0x3cf469c0 // ldr q0, [x14, x20]
-	WORD $0x4d40c9fe // ld1r { v30.4s }, [x15]
-	WORD $0x9102e32f // add x15, x25, #0xb8
-	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x4e9e941d // sdot v29.4s, v0.16b, v30.16b
-	WORD $0x4d40c9fe // ld1r { v30.4s }, [x15]
-	WORD $0x9103632f // add x15, x25, #0xd8
-	WORD $0x4e9e941c // sdot v28.4s, v0.16b, v30.16b
-	WORD $0x4d40c9fe // ld1r { v30.4s }, [x15]
-	WORD $0x9103e32f // add x15, x25, #0xf8
-	WORD $0x4e9e941b // sdot v27.4s, v0.16b, v30.16b
-	WORD $0x4d40c9fe // ld1r { v30.4s }, [x15]
-	WORD $0x9104532f // add x15, x25, #0x114
-	WORD $0x4e9e9419 // sdot v25.4s, v0.16b, v30.16b
-	WORD $0x8b1401ce // add x14, x14, x20
-	WORD $0x3dc011c0 // ldr q0, [x14, #0x40]
-	WORD $0x9102732e // add x14, x25, #0x9c
-	WORD $0x4d40c9de // ld1r { v30.4s }, [x14]
-	WORD $0x9102f32e // add x14, x25, #0xbc
-	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x4e9e941d // sdot v29.4s, v0.16b, v30.16b
-	WORD $0x4d40c9de // ld1r { v30.4s }, [x14]
-	WORD $0x9103732e // add x14, x25, #0xdc
-	WORD $0x4e9e941c // sdot v28.4s, v0.16b, v30.16b
-	WORD $0x4e2c1ebe // and v30.16b, v21.16b, v12.16b
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x4e9f97d9 // sdot v25.4s, v30.16b, v31.16b
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc0113e // ldr q30, [x9, #0x40]
+	WORD $0x910252a9 // add x9, x21, #0x94
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x9102d2a9 // add x9, x21, #0xb4
+	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4e9f97dd // sdot v29.4s, v30.16b, v31.16b
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x910352a9 // add x9, x21, #0xd4
+	WORD $0x4e9f97dc // sdot v28.4s, v30.16b, v31.16b
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x9103d2a9 // add x9, x21, #0xf4
+	WORD $0x4e9f97db // sdot v27.4s, v30.16b, v31.16b
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x910262a9 // add x9, x21, #0x98
+	WORD $0x4e9f97d9 // sdot v25.4s, v30.16b, v31.16b
+	WORD $0x3ce669de // ldr q30, [x14, x6]
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x9102e2a9 // add x9, x21, #0xb8
+	WORD $0x6f3a07de // ushr v30.4s, v30.4s, #0x6
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4e9f97dd // sdot v29.4s, v30.16b, v31.16b
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x910362a9 // add x9, x21, #0xd8
+	WORD $0x4e9f97dc // sdot v28.4s, v30.16b, v31.16b
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x9103e2a9 // add x9, x21, #0xf8
+	WORD $0x4e9f97db // sdot v27.4s, v30.16b, v31.16b
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x4e9f97d9 // sdot v25.4s, v30.16b, v31.16b
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc0113e // ldr q30, [x9, #0x40]
+	WORD $0x910272a9 // add x9, x21, #0x9c
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x9102f2a9 // add x9, x21, #0xbc
+	WORD $0x6f3a07de // ushr v30.4s, v30.4s, #0x6
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4e9f97dd // sdot v29.4s, v30.16b, v31.16b
+	WORD $0x4d40c93f // ld1r { v31.4s }, [x9]
+	WORD $0x910372a9 // add x9, x21, #0xdc
+	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
+	WORD $0x4e9f97dc // sdot v28.4s, v30.16b, v31.16b
+	WORD $0x4e201ebf // and v31.16b, v21.16b, v0.16b
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x6e21dbd4 // ucvtf v20.4s, v30.4s
-	WORD $0x4e2c1eb5 // and v21.16b, v21.16b, v12.16b
-	WORD $0x4d40c9de // ld1r { v30.4s }, [x14]
-	WORD $0x9103f32e // add x14, x25, #0xfc
+	WORD $0x4d40c928 // ld1r { v8.4s }, [x9]
+	WORD $0x9103f2a9 // add x9, x21, #0xfc
+	WORD $0x6e21dbff // ucvtf v31.4s, v31.4s
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4e8897db // sdot v27.4s, v30.16b, v8.16b
+	WORD $0x6e21d928 // ucvtf v8.4s, v9.4s
+	WORD $0x4d40c929 // ld1r { v9.4s }, [x9]
+	WORD $0x910442a9 // add x9, x21, #0x110
 	WORD $0x6e21dab5 // ucvtf v21.4s, v21.4s
-	WORD $0x4e9e941b // sdot v27.4s, v0.16b, v30.16b
-	WORD $0x6e21d8de // ucvtf v30.4s, v6.4s
-	WORD $0x6e34dff4 // fmul v20.4s, v31.4s, v20.4s
-	WORD $0x4d40c9ca // ld1r { v10.4s }, [x14]
-	WORD $0x9104432e // add x14, x25, #0x110
-	WORD $0x6e35dd15 // fmul v21.4s, v8.4s, v21.4s
-	WORD $0x4e8a9419 // sdot v25.4s, v0.16b, v10.16b
-	WORD $0x4e21db00 // scvtf v0.4s, v24.4s
-	WORD $0x6e30de86 // fmul v6.4s, v20.4s, v16.4s
-	WORD $0x6e31de87 // fmul v7.4s, v20.4s, v17.4s
-	WORD $0x6e32de90 // fmul v16.4s, v20.4s, v18.4s
-	WORD $0x6e33de91 // fmul v17.4s, v20.4s, v19.4s
-	WORD $0x4e21db53 // scvtf v19.4s, v26.4s
-	WORD $0x6e3edff4 // fmul v20.4s, v31.4s, v30.4s
-	WORD $0x6e21d932 // ucvtf v18.4s, v9.4s
-	WORD $0xbd417f38 // ldr s24, [x25, #0x17c]
-	WORD $0x4f9652a6 // fmls v6.4s, v21.4s, v22.s[0]
-	WORD $0x4e21dbb6 // scvtf v22.4s, v29.4s
-	WORD $0x4f9752a7 // fmls v7.4s, v21.4s, v23.s[0]
+	WORD $0x6e3fdcdf // fmul v31.4s, v6.4s, v31.4s
+	WORD $0x4e8997d9 // sdot v25.4s, v30.16b, v9.16b
+	WORD $0x6e35dcf5 // fmul v21.4s, v7.4s, v21.4s
+	WORD $0x6e30dff0 // fmul v16.4s, v31.4s, v16.4s
+	WORD $0x6e31dff1 // fmul v17.4s, v31.4s, v17.4s
+	WORD $0x6e32dff2 // fmul v18.4s, v31.4s, v18.4s
+	WORD $0x6e33dff3 // fmul v19.4s, v31.4s, v19.4s
+	WORD $0x4f9652b0 // fmls v16.4s, v21.4s, v22.s[0]
+	WORD $0x6e28dcd6 // fmul v22.4s, v6.4s, v8.4s
+	WORD $0x4f9752b1 // fmls v17.4s, v21.4s, v23.s[0]
 	WORD $0x4e21db97 // scvtf v23.4s, v28.4s
-	WORD $0x4f8052b0 // fmls v16.4s, v21.4s, v0.s[0]
-	WORD $0x4e21db60 // scvtf v0.4s, v27.4s
-	WORD $0x4f9352b1 // fmls v17.4s, v21.4s, v19.s[0]
-	WORD $0x4e21db33 // scvtf v19.4s, v25.4s
-	WORD $0xbd417335 // ldr s21, [x25, #0x170]
-	WORD $0x6e32dd12 // fmul v18.4s, v8.4s, v18.4s
-	WORD $0x4e36ce86 // fmla v6.4s, v20.4s, v22.4s
-	WORD $0xbd417736 // ldr s22, [x25, #0x174]
-	WORD $0x4e37ce87 // fmla v7.4s, v20.4s, v23.4s
-	WORD $0xbd417b37 // ldr s23, [x25, #0x178]
-	WORD $0x4e20ce90 // fmla v16.4s, v20.4s, v0.4s
-	WORD $0x4e21daa0 // scvtf v0.4s, v21.4s
-	WORD $0x4e21dad5 // scvtf v21.4s, v22.4s
-	WORD $0x4e33ce91 // fmla v17.4s, v20.4s, v19.4s
-	WORD $0x4e21daf6 // scvtf v22.4s, v23.4s
-	WORD $0x4e21db17 // scvtf v23.4s, v24.4s
-	WORD $0x4f805246 // fmls v6.4s, v18.4s, v0.s[0]
-	WORD $0x4f955247 // fmls v7.4s, v18.4s, v21.s[0]
-	WORD $0x4d40c9c0 // ld1r { v0.4s }, [x14]
-	WORD $0x4f965250 // fmls v16.4s, v18.4s, v22.s[0]
-	WORD $0x4f975251 // fmls v17.4s, v18.4s, v23.s[0]
-	WORD $0x4d40c9f2 // ld1r { v18.4s }, [x15]
-	WORD $0x9104632e // add x14, x25, #0x118
-	WORD $0x9104732f // add x15, x25, #0x11c
-	WORD $0x91060339 // add x25, x25, #0x180
-	WORD $0x4d40c9d3 // ld1r { v19.4s }, [x14]
-	WORD $0x4d40c9f4 // ld1r { v20.4s }, [x15]
-	WORD $0x4e26cc05 // fmla v5.4s, v0.4s, v6.4s
-	WORD $0x4e27ce44 // fmla v4.4s, v18.4s, v7.4s
-	WORD $0x4e30ce63 // fmla v3.4s, v19.4s, v16.4s
-	WORD $0x4e31ce82 // fmla v2.4s, v20.4s, v17.4s
-	WORD $0x54ffe501 // b.ne 0x17884 <pq_q2_k+0xb44>
-	WORD $0xf100235a // subs x26, x26, #0x8
-	WORD $0x91150318 // add x24, x24, #0x540
-	WORD $0x911502f7 // add x23, x23, #0x540
-	WORD $0x54ffe42c // b.gt 0x17878 <pq_q2_k+0xb38>
-	WORD $0xf94017ee // ldr x14, [sp, #0x28]
-	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x3cae7aa5 // str q5, [x21, x14, lsl #4]
-	WORD $0x54ffc2a0 // b.eq 0x17458 <pq_q2_k+0x718>
-	WORD $0xf9400fee // ldr x14, [sp, #0x18]
-	WORD $0xf1001d3f // cmp x9, #0x7
-	WORD $0x3cae6aa4 // str q4, [x21, x14]
-	WORD $0x54ffc223 // b.lo 0x17458 <pq_q2_k+0x718>
-	WORD $0xf9400bee // ldr x14, [sp, #0x10]
-	WORD $0xf100213f // cmp x9, #0x8
-	WORD $0x3cae6aa3 // str q3, [x21, x14]
-	WORD $0x54ffc1a3 // b.lo 0x17458 <pq_q2_k+0x718>
-	WORD $0xf94007ee // ldr x14, [sp, #0x8]
-	WORD $0x3cae6aa2 // str q2, [x21, x14]
-	WORD $0x17fffe0a // b 0x17458 <pq_q2_k+0x718>
-	WORD $0xa95d4ff4 // ldp x20, x19, [sp, #0x1d0]
-	WORD $0xf940c3fd // ldr x29, [sp, #0x180]
-	WORD $0xa95c57f6 // ldp x22, x21, [sp, #0x1c0]
-	WORD $0xa95b5ff8 // ldp x24, x23, [sp, #0x1b0]
-	WORD $0xa95a67fa // ldp x26, x25, [sp, #0x1a0]
-	WORD $0xa9596ffe // ldp x30, x27, [sp, #0x190]
-	WORD $0x6d5723e9 // ldp d9, d8, [sp, #0x170]
-	WORD $0x6d562beb // ldp d11, d10, [sp, #0x160]
-	WORD $0x6d5533ed // ldp d13, d12, [sp, #0x150]
-	WORD $0x6d543bef // ldp d15, d14, [sp, #0x140]
-	WORD $0x910783ff // add sp, sp, #0x1e0
+	WORD $0x4f9852b2 // fmls v18.4s, v21.4s, v24.s[0]
+	WORD $0x4e21db78 // scvtf v24.4s, v27.4s
+	WORD $0x4f9a52b3 // fmls v19.4s, v21.4s, v26.s[0]
+	WORD $0x4e21db35 // scvtf v21.4s, v25.4s
+	WORD $0xbd4172b9 // ldr s25, [x21, #0x170]
+	WORD $0xbd4176ba // ldr s26, [x21, #0x174]
+	WORD $0xbd417ebb // ldr s27, [x21, #0x17c]
+	WORD $0x4e3dced0 // fmla v16.4s, v22.4s, v29.4s
+	WORD $0x4e37ced1 // fmla v17.4s, v22.4s, v23.4s
+	WORD $0xbd417ab7 // ldr s23, [x21, #0x178]
+	WORD $0x4e38ced2 // fmla v18.4s, v22.4s, v24.4s
+	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
+	WORD $0x4e21db59 // scvtf v25.4s, v26.4s
+	WORD $0x4e21db7a // scvtf v26.4s, v27.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e35ced3 // fmla v19.4s, v22.4s, v21.4s
+	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
+	WORD $0x910462a9 // add x9, x21, #0x118
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x2a1a03e9 // mov w9, w26
+	WORD $0x2a1f03fa // mov w26, wzr
+	WORD $0x4f985290 // fmls v16.4s, v20.4s, v24.s[0]
+	WORD $0x4f995291 // fmls v17.4s, v20.4s, v25.s[0]
+	WORD $0x4f975292 // fmls v18.4s, v20.4s, v23.s[0]
+	WORD $0x4f9a5293 // fmls v19.4s, v20.4s, v26.s[0]
+	WORD $0x4d40c9b4 // ld1r { v20.4s }, [x13]
+	WORD $0x910472ad // add x13, x21, #0x11c
+	WORD $0x910602b5 // add x21, x21, #0x180
+	WORD $0x4d40c9b7 // ld1r { v23.4s }, [x13]
+	WORD $0x5280002d // mov w13, #0x1 // =1
+	WORD $0x4e30cea5 // fmla v5.4s, v21.4s, v16.4s
+	WORD $0x4e31ce84 // fmla v4.4s, v20.4s, v17.4s
+	WORD $0x4e32cec3 // fmla v3.4s, v22.4s, v18.4s
+	WORD $0x4e33cee2 // fmla v2.4s, v23.4s, v19.4s
+	WORD $0x3707e569 // tbnz w9, #0x0, 0x17974 <pq_q2_k+0xb58>
+	WORD $0x110006f7 // add w23, w23, #0x1
+	WORD $0x91050294 // add x20, x20, #0x140
+	WORD $0x710012ff // cmp w23, #0x4
+	WORD $0x54ffe461 // b.ne 0x17964 <pq_q2_k+0xb48>
+	WORD $0xf10022d6 // subs x22, x22, #0x8
+	WORD $0x54ffe34c // b.gt 0x17948 <pq_q2_k+0xb2c>
+	WORD $0xf9409fe9 // ldr x9, [sp, #0x138]
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3ca978e5 // str q5, [x7, x9, lsl #4]
+	WORD $0x54ffc140 // b.eq 0x17518 <pq_q2_k+0x6fc>
+	WORD $0xf9400fe9 // ldr x9, [sp, #0x18]
+	WORD $0xf1001dff // cmp x15, #0x7
+	WORD $0x3ca968e4 // str q4, [x7, x9]
+	WORD $0x54ffc0c3 // b.lo 0x17518 <pq_q2_k+0x6fc>
+	WORD $0xf9400be9 // ldr x9, [sp, #0x10]
+	WORD $0xf10021ff // cmp x15, #0x8
+	WORD $0x3ca968e3 // str q3, [x7, x9]
+	WORD $0x54ffc043 // b.lo 0x17518 <pq_q2_k+0x6fc>
+	WORD $0xf94007e9 // ldr x9, [sp, #0x8]
+	WORD $0x3ca968e2 // str q2, [x7, x9]
+	WORD $0x17fffdff // b 0x17518 <pq_q2_k+0x6fc>
+	WORD $0xa9584ff4 // ldp x20, x19, [sp, #0x180]
+	WORD $0xf9409bfd // ldr x29, [sp, #0x130]
+	WORD $0xa95757f6 // ldp x22, x21, [sp, #0x170]
+	WORD $0xa9565ff8 // ldp x24, x23, [sp, #0x160]
+	WORD $0xa95567fa // ldp x26, x25, [sp, #0x150]
+	WORD $0xa9546ffe // ldp x30, x27, [sp, #0x140]
+	WORD $0x6d5223e9 // ldp d9, d8, [sp, #0x120]
+	WORD $0x6d512beb // ldp d11, d10, [sp, #0x110]
+	WORD $0x6d5033ed // ldp d13, d12, [sp, #0x100]
+	WORD $0x6d4f3bef // ldp d15, d14, [sp, #0xf0]
+	WORD $0x910643ff // add sp, sp, #0x190
 	WORD $0xd65f03c0 // ret
 
-	// pq_q3_k: +31844
+	// pq_q3_k: +32080
 	WORD $0xd10303ff // sub sp, sp, #0xc0
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0x6d023bef // stp d15, d14, [sp, #0x20]
@@ -8002,600 +8061,602 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xa9095ff8 // stp x24, x23, [sp, #0x90]
 	WORD $0xa90a57f6 // stp x22, x21, [sp, #0xa0]
 	WORD $0xa90b4ff4 // stp x20, x19, [sp, #0xb0]
-	WORD $0x54007a8b // b.lt 0x18be8 <pq_q3_k+0xf84>
+	WORD $0x54007beb // b.lt 0x18d00 <pq_q3_k+0xfb0>
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0xf94037ef // ldr x15, [sp, #0x68]
+	WORD $0xf94037ee // ldr x14, [sp, #0x68]
 	WORD $0x9a84b129 // csel x9, x9, x4, lt
-	WORD $0x5280e80b // mov w11, #0x740 // =1856
+	WORD $0x5280e80a // mov w10, #0x740 // =1856
 	WORD $0x4f00e460 // movi v0.16b, #0x3
-	WORD $0xd343fd2a // lsr x10, x9, #3
-	WORD $0xd37ef5ec // lsl x12, x15, #2
-	WORD $0x8b0f05ed // add x13, x15, x15, lsl #1
+	WORD $0xd343fd29 // lsr x9, x9, #3
+	WORD $0xd37ef5cb // lsl x11, x14, #2
+	WORD $0x8b0e05cd // add x13, x14, x14, lsl #1
 	WORD $0x4f00e481 // movi v1.16b, #0x4
-	WORD $0x100094f0 // adr x16, 0x18f60 <quant_x+0x348>
-	WORD $0x92401ca9 // and x9, x5, #0xff
-	WORD $0x9b0b7d4a // mul x10, x10, x11
-	WORD $0x8b0f018e // add x14, x12, x15
-	WORD $0xd37df1eb // lsl x11, x15, #3
-	WORD $0xd37ef5a3 // lsl x3, x13, #2
-	WORD $0xd37be9ef // lsl x15, x15, #5
-	WORD $0xd37ef5ce // lsl x14, x14, #2
-	WORD $0xd37df1ad // lsl x13, x13, #3
-	WORD $0x3dc00202 // ldr q2, [x16]
-	WORD $0x91014011 // add x17, x0, #0x50
-	WORD $0xa9013bed // stp x13, x14, [sp, #0x10]
-	WORD $0xcb0c01ed // sub x13, x15, x12
-	WORD $0xf90007ed // str x13, [sp, #0x8]
-	WORD $0x9105000d // add x13, x0, #0x140
-	WORD $0x14000007 // b 0x17d1c <pq_q3_k+0xb8>
+	WORD $0x1000958f // adr x15, 0x19060 <quant_x+0x330>
+	WORD $0x52801811 // mov w17, #0xc0 // =192
+	WORD $0x9b0a7d3a // mul x26, x9, x10
+	WORD $0x8b0e0169 // add x9, x11, x14
+	WORD $0xd37df1ca // lsl x10, x14, #3
+	WORD $0xd37ef529 // lsl x9, x9, #2
+	WORD $0xd37be9ce // lsl x14, x14, #5
+	WORD $0xd37ef5ac // lsl x12, x13, #2
+	WORD $0x3dc001e2 // ldr q2, [x15]
+	WORD $0x92401caf // and x15, x5, #0xff
+	WORD $0xf9000be9 // str x9, [sp, #0x10]
+	WORD $0xd37df1a9 // lsl x9, x13, #3
+	WORD $0xf9000fec // str x12, [sp, #0x18]
+	WORD $0xf90007e9 // str x9, [sp, #0x8]
+	WORD $0xcb0b01c9 // sub x9, x14, x11
+	WORD $0xf90003e9 // str x9, [sp]
+	WORD $0x14000005 // b 0x17e04 <pq_q3_k+0xb4>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b0a0000 // add x0, x0, x10
+	WORD $0x8b1a0000 // add x0, x0, x26
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x8b0a0231 // add x17, x17, x10
-	WORD $0x8b0a01ad // add x13, x13, x10
-	WORD $0x5400768d // b.le 0x18be8 <pq_q3_k+0xf84>
-	WORD $0x37403465 // tbnz w5, #0x8, 0x183a8 <pq_q3_k+0x744>
+	WORD $0x5400780d // b.le 0x18d00 <pq_q3_k+0xfb0>
+	WORD $0x374034e5 // tbnz w5, #0x8, 0x184a0 <pq_q3_k+0x750>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0xaa1a03ec // mov x12, x26
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x5400332b // b.lt 0x18398 <pq_q3_k+0x734>
-	WORD $0xaa0d03e6 // mov x6, x13
-	WORD $0xaa0003f3 // mov x19, x0
-	WORD $0xaa0103f4 // mov x20, x1
-	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0xaa1f03f6 // mov x22, xzr
-	WORD $0xaa0603e7 // mov x7, x6
-	WORD $0x8b160279 // add x25, x19, x22
-	WORD $0xaa0703f8 // mov x24, x7
-	WORD $0xfd400267 // ldr d7, [x19]
-	WORD $0x9101032e // add x14, x25, #0x40
-	WORD $0x9101432f // add x15, x25, #0x50
-	WORD $0xbd402a90 // ldr s16, [x20, #0x28]
-	WORD $0x0d40c9d2 // ld1r { v18.2s }, [x14]
-	WORD $0x0d40c9f1 // ld1r { v17.2s }, [x15]
-	WORD $0x3dc02313 // ldr q19, [x24, #0x80]
-	WORD $0x3dc00314 // ldr q20, [x24]
-	WORD $0x6ea24610 // ushl v16.4s, v16.4s, v2.4s
-	WORD $0xaa1403fa // mov x26, x20
-	WORD $0x9100229d // add x29, x20, #0x8
-	WORD $0x9100329e // add x30, x20, #0xc
-	WORD $0x4f225673 // shl v19.4s, v19.4s, #0x2
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x91004290 // add x16, x20, #0x10
-	WORD $0x4ddfcb55 // ld1r { v21.4s }, [x26], #4
-	WORD $0x4e040610 // dup v16.4s, v16.s[0]
-	WORD $0x9100528f // add x15, x20, #0x14
-	WORD $0x9100628e // add x14, x20, #0x18
-	WORD $0x9100729b // add x27, x20, #0x1c
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x91011337 // add x23, x25, #0x44
-	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
-	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x5400334b // b.lt 0x18488 <pq_q3_k+0x738>
+	WORD $0xaa0003e6 // mov x6, x0
+	WORD $0xaa0103e7 // mov x7, x1
+	WORD $0xaa0403f3 // mov x19, x4
+	WORD $0x6d4040c7 // ldp d7, d16, [x6]
+	WORD $0x2a1f03f4 // mov w20, wzr
+	WORD $0x6d4148d1 // ldp d17, d18, [x6, #0x10]
+	WORD $0x910100c6 // add x6, x6, #0x40
 	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x910082d6 // add x22, x22, #0x20
-	WORD $0xf10402df // cmp x22, #0x100
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
-	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0x4e959670 // sdot v16.4s, v19.16b, v21.16b
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x3dc02313 // ldr q19, [x24, #0x80]
-	WORD $0x3dc01314 // ldr q20, [x24, #0x40]
-	WORD $0x4d40cb55 // ld1r { v21.4s }, [x26]
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4eb38673 // add v19.4s, v19.4s, v19.4s
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x6e32dcf2 // fmul v18.4s, v7.4s, v18.4s
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x6e31dce7 // fmul v7.4s, v7.4s, v17.4s
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x4e959670 // sdot v16.4s, v19.16b, v21.16b
-	WORD $0x3dc00313 // ldr q19, [x24]
-	WORD $0x3dc02314 // ldr q20, [x24, #0x80]
-	WORD $0x4d40cbb5 // ld1r { v21.4s }, [x29]
-	WORD $0x6f3e0673 // ushr v19.4s, v19.4s, #0x2
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4eb31e93 // orr v19.16b, v20.16b, v19.16b
-	WORD $0x4e959670 // sdot v16.4s, v19.16b, v21.16b
-	WORD $0x3dc01313 // ldr q19, [x24, #0x40]
-	WORD $0x3dc02314 // ldr q20, [x24, #0x80]
-	WORD $0x4d40cbd5 // ld1r { v21.4s }, [x30]
-	WORD $0x6f3e0673 // ushr v19.4s, v19.4s, #0x2
-	WORD $0x6f3f0694 // ushr v20.4s, v20.4s, #0x1
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb31e93 // orr v19.16b, v20.16b, v19.16b
-	WORD $0x4e959670 // sdot v16.4s, v19.16b, v21.16b
-	WORD $0xbd402e93 // ldr s19, [x20, #0x2c]
-	WORD $0x3dc00314 // ldr q20, [x24]
-	WORD $0x3dc02315 // ldr q21, [x24, #0x80]
-	WORD $0x4d40ca16 // ld1r { v22.4s }, [x16]
-	WORD $0x6ea24673 // ushl v19.4s, v19.4s, v2.4s
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x6f3e06b5 // ushr v21.4s, v21.4s, #0x2
-	WORD $0x4e040673 // dup v19.4s, v19.s[0]
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x6e30de50 // fmul v16.4s, v18.4s, v16.4s
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc01314 // ldr q20, [x24, #0x40]
-	WORD $0x3dc02315 // ldr q21, [x24, #0x80]
-	WORD $0x4d40c9f6 // ld1r { v22.4s }, [x15]
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x6f3d06b5 // ushr v21.4s, v21.4s, #0x3
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc00314 // ldr q20, [x24]
-	WORD $0x3dc02315 // ldr q21, [x24, #0x80]
-	WORD $0x4d40c9d6 // ld1r { v22.4s }, [x14]
-	WORD $0x6f3a0694 // ushr v20.4s, v20.4s, #0x6
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x3dc01314 // ldr q20, [x24, #0x40]
-	WORD $0x3dc02315 // ldr q21, [x24, #0x80]
-	WORD $0x4d40cb76 // ld1r { v22.4s }, [x27]
-	WORD $0x91008298 // add x24, x20, #0x20
-	WORD $0x6f3a0694 // ushr v20.4s, v20.4s, #0x6
-	WORD $0x6f3b06b5 // ushr v21.4s, v21.4s, #0x5
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x4e969693 // sdot v19.4s, v20.16b, v22.16b
-	WORD $0x0d40caf7 // ld1r { v23.2s }, [x23]
-	WORD $0x91015337 // add x23, x25, #0x54
-	WORD $0x0d40caf5 // ld1r { v21.2s }, [x23]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x4d40cb14 // ld1r { v20.4s }, [x24]
-	WORD $0xfd400678 // ldr d24, [x19, #0x8]
-	WORD $0xbd402a96 // ldr s22, [x20, #0x28]
-	WORD $0x3dc026f9 // ldr q25, [x23, #0x90]
-	WORD $0x3dc006fa // ldr q26, [x23, #0x10]
-	WORD $0x4d40ca9b // ld1r { v27.4s }, [x20]
-	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
-	WORD $0x0f08a6f7 // sshll v23.8h, v23.8b, #0x0
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x910100d5 // add x21, x6, #0x40
+	WORD $0x52800036 // mov w22, #0x1 // =1
+	WORD $0x9b115537 // madd x23, x9, x17, x21
+	WORD $0x8b0914c9 // add x9, x6, x9, lsl #5
+	WORD $0xaa0703f9 // mov x25, x7
+	WORD $0x910020fd // add x29, x7, #0x8
+	WORD $0x910030fe // add x30, x7, #0xc
+	WORD $0x910040f0 // add x16, x7, #0x10
+	WORD $0x9100412d // add x13, x9, #0x10
+	WORD $0xaa0903fb // mov x27, x9
+	WORD $0x910050ee // add x14, x7, #0x14
+	WORD $0x0ddfcb75 // ld1r { v21.2s }, [x27], #4
+	WORD $0x0d40c9b3 // ld1r { v19.2s }, [x13]
+	WORD $0xbd4028f4 // ldr s20, [x7, #0x28]
+	WORD $0x910060ed // add x13, x7, #0x18
+	WORD $0x910070fa // add x26, x7, #0x1c
+	WORD $0xaa1703f8 // mov x24, x23
+	WORD $0x91005123 // add x3, x9, #0x14
+	WORD $0x3dc00316 // ldr q22, [x24]
+	WORD $0x3dc01317 // ldr q23, [x24, #0x40]
+	WORD $0x6ea24694 // ushl v20.4s, v20.4s, v2.4s
+	WORD $0x4ddfcb38 // ld1r { v24.4s }, [x25], #4
+	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x0f08a6b5 // sshll v21.8h, v21.8b, #0x0
-	WORD $0x4f225739 // shl v25.4s, v25.4s, #0x2
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
-	WORD $0x0f10a6f7 // sshll v23.4s, v23.4h, #0x0
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
+	WORD $0x4e040694 // dup v20.4s, v20.s[0]
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
+	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e33ccf0 // fmla v16.4s, v7.4s, v19.4s
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x6e37df17 // fmul v23.4s, v24.4s, v23.4s
-	WORD $0x6e35df12 // fmul v18.4s, v24.4s, v21.4s
-	WORD $0x3dc026f9 // ldr q25, [x23, #0x90]
-	WORD $0x3dc016fa // ldr q26, [x23, #0x50]
-	WORD $0x4d40cb5b // ld1r { v27.4s }, [x26]
-	WORD $0x4e30ce86 // fmla v6.4s, v20.4s, v16.4s
-	WORD $0x4eb98739 // add v25.4s, v25.4s, v25.4s
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x3dc006f9 // ldr q25, [x23, #0x10]
-	WORD $0x3dc026fa // ldr q26, [x23, #0x90]
-	WORD $0x4d40cbbb // ld1r { v27.4s }, [x29]
-	WORD $0x6f3e0739 // ushr v25.4s, v25.4s, #0x2
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4eb91f59 // orr v25.16b, v26.16b, v25.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0x3dc016f9 // ldr q25, [x23, #0x50]
-	WORD $0x3dc026fa // ldr q26, [x23, #0x90]
-	WORD $0x4d40cbdb // ld1r { v27.4s }, [x30]
-	WORD $0x6f3e0739 // ushr v25.4s, v25.4s, #0x2
-	WORD $0x6f3f075a // ushr v26.4s, v26.4s, #0x1
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4eb91f59 // orr v25.16b, v26.16b, v25.16b
-	WORD $0x4e9b9736 // sdot v22.4s, v25.16b, v27.16b
-	WORD $0xbd402e99 // ldr s25, [x20, #0x2c]
-	WORD $0x3dc006fa // ldr q26, [x23, #0x10]
-	WORD $0x3dc026fb // ldr q27, [x23, #0x90]
-	WORD $0x4d40ca1c // ld1r { v28.4s }, [x16]
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
+	WORD $0x3dc00316 // ldr q22, [x24]
+	WORD $0x3dc02317 // ldr q23, [x24, #0x80]
+	WORD $0x4d40cb38 // ld1r { v24.4s }, [x25]
+	WORD $0x6e35dcf5 // fmul v21.4s, v7.4s, v21.4s
+	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
+	WORD $0x6e33dcf3 // fmul v19.4s, v7.4s, v19.4s
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
+	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
+	WORD $0x3dc01316 // ldr q22, [x24, #0x40]
+	WORD $0x3dc00317 // ldr q23, [x24]
+	WORD $0x4d40cbb8 // ld1r { v24.4s }, [x29]
+	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
+	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
+	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
+	WORD $0x3dc02316 // ldr q22, [x24, #0x80]
+	WORD $0x3dc00317 // ldr q23, [x24]
+	WORD $0x4d40cbd8 // ld1r { v24.4s }, [x30]
+	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
+	WORD $0x6f3f06f7 // ushr v23.4s, v23.4s, #0x1
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
+	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
+	WORD $0x4e9896d4 // sdot v20.4s, v22.16b, v24.16b
+	WORD $0xbd402cf6 // ldr s22, [x7, #0x2c]
+	WORD $0x3dc01317 // ldr q23, [x24, #0x40]
+	WORD $0x3dc00318 // ldr q24, [x24]
+	WORD $0x4d40ca19 // ld1r { v25.4s }, [x16]
+	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x6f3e0718 // ushr v24.4s, v24.4s, #0x2
+	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
+	WORD $0x6e34deb4 // fmul v20.4s, v21.4s, v20.4s
+	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
+	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
+	WORD $0x3dc02317 // ldr q23, [x24, #0x80]
+	WORD $0x3dc00318 // ldr q24, [x24]
+	WORD $0x4d40c9d9 // ld1r { v25.4s }, [x14]
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x6f3d0718 // ushr v24.4s, v24.4s, #0x3
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
+	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
+	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
+	WORD $0x3dc01317 // ldr q23, [x24, #0x40]
+	WORD $0x3dc00318 // ldr q24, [x24]
+	WORD $0x4d40c9b9 // ld1r { v25.4s }, [x13]
+	WORD $0x6f3a06f7 // ushr v23.4s, v23.4s, #0x6
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
+	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
+	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
+	WORD $0x3dc02317 // ldr q23, [x24, #0x80]
+	WORD $0x3dc00318 // ldr q24, [x24]
+	WORD $0x4d40cb59 // ld1r { v25.4s }, [x26]
+	WORD $0x910080f8 // add x24, x7, #0x20
+	WORD $0x6f3a06f7 // ushr v23.4s, v23.4s, #0x6
+	WORD $0x6f3b0718 // ushr v24.4s, v24.4s, #0x5
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
+	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
+	WORD $0x4e9996f6 // sdot v22.4s, v23.16b, v25.16b
+	WORD $0x0d40cb7a // ld1r { v26.2s }, [x27]
+	WORD $0xaa1703fb // mov x27, x23
+	WORD $0x4d40cb17 // ld1r { v23.4s }, [x24]
+	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
+	WORD $0xbd4028f9 // ldr s25, [x7, #0x28]
+	WORD $0x3dc0077b // ldr q27, [x27, #0x10]
+	WORD $0x3dc0177c // ldr q28, [x27, #0x50]
 	WORD $0x6ea24739 // ushl v25.4s, v25.4s, v2.4s
+	WORD $0x4d40c8fd // ld1r { v29.4s }, [x7]
+	WORD $0x91002123 // add x3, x9, #0x8
+	WORD $0x4f22577b // shl v27.4s, v27.4s, #0x2
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x0f08a75a // sshll v26.8h, v26.8b, #0x0
+	WORD $0x0f08a718 // sshll v24.8h, v24.8b, #0x0
 	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
 	WORD $0x4e040739 // dup v25.4s, v25.s[0]
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x6e36def5 // fmul v21.4s, v23.4s, v22.4s
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4e9c9759 // sdot v25.4s, v26.16b, v28.16b
-	WORD $0x3dc016fa // ldr q26, [x23, #0x50]
-	WORD $0x3dc026fb // ldr q27, [x23, #0x90]
-	WORD $0x4d40c9fc // ld1r { v28.4s }, [x15]
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x6f3d077b // ushr v27.4s, v27.4s, #0x3
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x0f10a75a // sshll v26.4s, v26.4h, #0x0
+	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
+	WORD $0x4e36ce74 // fmla v20.4s, v19.4s, v22.4s
+	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
+	WORD $0x4e34cee6 // fmla v6.4s, v23.4s, v20.4s
+	WORD $0x3dc0077b // ldr q27, [x27, #0x10]
+	WORD $0x3dc0277c // ldr q28, [x27, #0x90]
+	WORD $0x4d40cb3d // ld1r { v29.4s }, [x25]
+	WORD $0x6e3ade1a // fmul v26.4s, v16.4s, v26.4s
+	WORD $0x4ebb877b // add v27.4s, v27.4s, v27.4s
+	WORD $0x6e38de18 // fmul v24.4s, v16.4s, v24.4s
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4e9c9759 // sdot v25.4s, v26.16b, v28.16b
-	WORD $0x3dc006fa // ldr q26, [x23, #0x10]
-	WORD $0x3dc026fb // ldr q27, [x23, #0x90]
-	WORD $0x4d40c9dc // ld1r { v28.4s }, [x14]
-	WORD $0x6f3a075a // ushr v26.4s, v26.4s, #0x6
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4e9c9759 // sdot v25.4s, v26.16b, v28.16b
-	WORD $0x3dc016fa // ldr q26, [x23, #0x50]
-	WORD $0x3dc026fb // ldr q27, [x23, #0x90]
-	WORD $0x4d40cb7c // ld1r { v28.4s }, [x27]
-	WORD $0x91012337 // add x23, x25, #0x48
-	WORD $0x6f3a075a // ushr v26.4s, v26.4s, #0x6
-	WORD $0x6f3b077b // ushr v27.4s, v27.4s, #0x5
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4e9c9759 // sdot v25.4s, v26.16b, v28.16b
-	WORD $0x0d40cafe // ld1r { v30.2s }, [x23]
-	WORD $0x91016337 // add x23, x25, #0x58
-	WORD $0x0d40cafb // ld1r { v27.2s }, [x23]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x4d40cb1a // ld1r { v26.4s }, [x24]
-	WORD $0xfd400a7d // ldr d29, [x19, #0x10]
-	WORD $0xbd402a9c // ldr s28, [x20, #0x28]
-	WORD $0x3dc02aff // ldr q31, [x23, #0xa0]
-	WORD $0x3dc00ae8 // ldr q8, [x23, #0x20]
-	WORD $0x4d40ca89 // ld1r { v9.4s }, [x20]
-	WORD $0x6ea2479c // ushl v28.4s, v28.4s, v2.4s
-	WORD $0x0f08a7de // sshll v30.8h, v30.8b, #0x0
-	WORD $0x0f08a77b // sshll v27.8h, v27.8b, #0x0
-	WORD $0x4f2257ff // shl v31.4s, v31.4s, #0x2
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x0e217bbd // fcvtl v29.4s, v29.4h
+	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
+	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
+	WORD $0x3dc0177b // ldr q27, [x27, #0x50]
+	WORD $0x3dc0077c // ldr q28, [x27, #0x10]
+	WORD $0x4d40cbbd // ld1r { v29.4s }, [x29]
+	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
+	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
+	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
+	WORD $0x4ebb1f9b // orr v27.16b, v28.16b, v27.16b
+	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
+	WORD $0x3dc0277b // ldr q27, [x27, #0x90]
+	WORD $0x3dc0077c // ldr q28, [x27, #0x10]
+	WORD $0x4d40cbdd // ld1r { v29.4s }, [x30]
+	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
+	WORD $0x6f3f079c // ushr v28.4s, v28.4s, #0x1
+	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
+	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
+	WORD $0x4ebb1f9b // orr v27.16b, v28.16b, v27.16b
+	WORD $0x4e9d9779 // sdot v25.4s, v27.16b, v29.16b
+	WORD $0xbd402cfb // ldr s27, [x7, #0x2c]
+	WORD $0x3dc0177c // ldr q28, [x27, #0x50]
+	WORD $0x3dc0077d // ldr q29, [x27, #0x10]
+	WORD $0x4d40ca1e // ld1r { v30.4s }, [x16]
+	WORD $0x6ea2477b // ushl v27.4s, v27.4s, v2.4s
 	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x4e04079c // dup v28.4s, v28.s[0]
-	WORD $0x0f10a7de // sshll v30.4s, v30.4h, #0x0
-	WORD $0x0f10a77b // sshll v27.4s, v27.4h, #0x0
-	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
-	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x6f3e07bd // ushr v29.4s, v29.4s, #0x2
+	WORD $0x4e04077b // dup v27.4s, v27.s[0]
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x6e39df59 // fmul v25.4s, v26.4s, v25.4s
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
+	WORD $0x3dc0277c // ldr q28, [x27, #0x90]
+	WORD $0x3dc0077d // ldr q29, [x27, #0x10]
+	WORD $0x4d40c9de // ld1r { v30.4s }, [x14]
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x6f3d07bd // ushr v29.4s, v29.4s, #0x3
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
+	WORD $0x3dc0177c // ldr q28, [x27, #0x50]
+	WORD $0x3dc0077d // ldr q29, [x27, #0x10]
+	WORD $0x4d40c9be // ld1r { v30.4s }, [x13]
+	WORD $0x6f3a079c // ushr v28.4s, v28.4s, #0x6
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
+	WORD $0x3dc0277c // ldr q28, [x27, #0x90]
+	WORD $0x3dc0077d // ldr q29, [x27, #0x10]
+	WORD $0x4d40cb5e // ld1r { v30.4s }, [x26]
+	WORD $0x9100613b // add x27, x9, #0x18
+	WORD $0x6f3a079c // ushr v28.4s, v28.4s, #0x6
+	WORD $0x6f3b07bd // ushr v29.4s, v29.4s, #0x5
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x4e9e979b // sdot v27.4s, v28.16b, v30.16b
+	WORD $0x0d40cb7d // ld1r { v29.2s }, [x27]
+	WORD $0xaa1703fb // mov x27, x23
+	WORD $0x0d40c87f // ld1r { v31.2s }, [x3]
+	WORD $0x4d40cb1c // ld1r { v28.4s }, [x24]
+	WORD $0xbd4028fe // ldr s30, [x7, #0x28]
+	WORD $0x3dc00b68 // ldr q8, [x27, #0x20]
+	WORD $0x3dc01b69 // ldr q9, [x27, #0x60]
+	WORD $0x6ea247de // ushl v30.4s, v30.4s, v2.4s
+	WORD $0x4d40c8ea // ld1r { v10.4s }, [x7]
+	WORD $0x91003123 // add x3, x9, #0xc
+	WORD $0x4f225508 // shl v8.4s, v8.4s, #0x2
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x91007129 // add x9, x9, #0x1c
+	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
+	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
 	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x4e39ce55 // fmla v21.4s, v18.4s, v25.4s
-	WORD $0x4ea81fff // orr v31.16b, v31.16b, v8.16b
-	WORD $0x4e8997fc // sdot v28.4s, v31.16b, v9.16b
-	WORD $0x6e3edfbe // fmul v30.4s, v29.4s, v30.4s
-	WORD $0x6e3bdfb6 // fmul v22.4s, v29.4s, v27.4s
-	WORD $0x3dc02aff // ldr q31, [x23, #0xa0]
-	WORD $0x3dc01ae8 // ldr q8, [x23, #0x60]
-	WORD $0x4d40cb49 // ld1r { v9.4s }, [x26]
-	WORD $0x4e35cf45 // fmla v5.4s, v26.4s, v21.4s
-	WORD $0x4ebf87ff // add v31.4s, v31.4s, v31.4s
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
-	WORD $0x4ea81fff // orr v31.16b, v31.16b, v8.16b
-	WORD $0x4e8997fc // sdot v28.4s, v31.16b, v9.16b
-	WORD $0x3dc00aff // ldr q31, [x23, #0x20]
-	WORD $0x3dc02ae8 // ldr q8, [x23, #0xa0]
-	WORD $0x4d40cba9 // ld1r { v9.4s }, [x29]
-	WORD $0x6f3e07ff // ushr v31.4s, v31.4s, #0x2
+	WORD $0x4e0407de // dup v30.4s, v30.s[0]
 	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4ebf1d1f // orr v31.16b, v8.16b, v31.16b
-	WORD $0x4e8997fc // sdot v28.4s, v31.16b, v9.16b
-	WORD $0x3dc01aff // ldr q31, [x23, #0x60]
-	WORD $0x3dc02ae8 // ldr q8, [x23, #0xa0]
-	WORD $0x4d40cbc9 // ld1r { v9.4s }, [x30]
-	WORD $0x6f3e07ff // ushr v31.4s, v31.4s, #0x2
-	WORD $0x6f3f0508 // ushr v8.4s, v8.4s, #0x1
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x0f10a7ff // sshll v31.4s, v31.4h, #0x0
+	WORD $0x0f10a7bd // sshll v29.4s, v29.4h, #0x0
+	WORD $0x4e3bcf19 // fmla v25.4s, v24.4s, v27.4s
+	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
+	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
+	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
+	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
+	WORD $0x4e39cf85 // fmla v5.4s, v28.4s, v25.4s
+	WORD $0x3dc00b68 // ldr q8, [x27, #0x20]
+	WORD $0x3dc02b69 // ldr q9, [x27, #0xa0]
+	WORD $0x4d40cb2a // ld1r { v10.4s }, [x25]
+	WORD $0x6e3fde3f // fmul v31.4s, v17.4s, v31.4s
+	WORD $0x4ea88508 // add v8.4s, v8.4s, v8.4s
+	WORD $0x6e3dde3d // fmul v29.4s, v17.4s, v29.4s
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
 	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4ebf1d1f // orr v31.16b, v8.16b, v31.16b
-	WORD $0x4e8997fc // sdot v28.4s, v31.16b, v9.16b
-	WORD $0xbd402e9f // ldr s31, [x20, #0x2c]
-	WORD $0x3dc00ae8 // ldr q8, [x23, #0x20]
-	WORD $0x3dc02ae9 // ldr q9, [x23, #0xa0]
-	WORD $0x4d40ca0a // ld1r { v10.4s }, [x16]
-	WORD $0x6ea247ff // ushl v31.4s, v31.4s, v2.4s
-	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x6f3e0529 // ushr v9.4s, v9.4s, #0x2
-	WORD $0x4e0407ff // dup v31.4s, v31.s[0]
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
+	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
+	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
+	WORD $0x3dc01b68 // ldr q8, [x27, #0x60]
+	WORD $0x3dc00b69 // ldr q9, [x27, #0x20]
+	WORD $0x4d40cbaa // ld1r { v10.4s }, [x29]
+	WORD $0x6f3e0508 // ushr v8.4s, v8.4s, #0x2
 	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x6e3cdfd7 // fmul v23.4s, v30.4s, v28.4s
+	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
 	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
-	WORD $0x4e8a951f // sdot v31.4s, v8.16b, v10.16b
-	WORD $0x3dc01ae8 // ldr q8, [x23, #0x60]
-	WORD $0x3dc02ae9 // ldr q9, [x23, #0xa0]
-	WORD $0x4d40c9ea // ld1r { v10.4s }, [x15]
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x6f3d0529 // ushr v9.4s, v9.4s, #0x3
+	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
+	WORD $0x3dc02b68 // ldr q8, [x27, #0xa0]
+	WORD $0x3dc00b69 // ldr q9, [x27, #0x20]
+	WORD $0x4d40cbca // ld1r { v10.4s }, [x30]
+	WORD $0x6f3e0508 // ushr v8.4s, v8.4s, #0x2
+	WORD $0x6f3f0529 // ushr v9.4s, v9.4s, #0x1
 	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
 	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
 	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
-	WORD $0x4e8a951f // sdot v31.4s, v8.16b, v10.16b
-	WORD $0x3dc00ae8 // ldr q8, [x23, #0x20]
-	WORD $0x3dc02ae9 // ldr q9, [x23, #0xa0]
-	WORD $0x4d40c9ca // ld1r { v10.4s }, [x14]
-	WORD $0x6f3a0508 // ushr v8.4s, v8.4s, #0x6
+	WORD $0x4e8a951e // sdot v30.4s, v8.16b, v10.16b
+	WORD $0xbd402ce8 // ldr s8, [x7, #0x2c]
+	WORD $0x3dc01b69 // ldr q9, [x27, #0x60]
+	WORD $0x3dc00b6a // ldr q10, [x27, #0x20]
+	WORD $0x4d40ca0b // ld1r { v11.4s }, [x16]
+	WORD $0x6ea24508 // ushl v8.4s, v8.4s, v2.4s
+	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
 	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
-	WORD $0x4e8a951f // sdot v31.4s, v8.16b, v10.16b
-	WORD $0x3dc01ae8 // ldr q8, [x23, #0x60]
-	WORD $0x3dc02ae9 // ldr q9, [x23, #0xa0]
-	WORD $0x4d40cb6a // ld1r { v10.4s }, [x27]
-	WORD $0x91013337 // add x23, x25, #0x4c
-	WORD $0x6f3a0508 // ushr v8.4s, v8.4s, #0x6
-	WORD $0x91017339 // add x25, x25, #0x5c
-	WORD $0x6f3b0529 // ushr v9.4s, v9.4s, #0x5
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
-	WORD $0x4e8a951f // sdot v31.4s, v8.16b, v10.16b
-	WORD $0x0d40cae9 // ld1r { v9.2s }, [x23]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x4d40cb08 // ld1r { v8.4s }, [x24]
-	WORD $0xfd400e6b // ldr d11, [x19, #0x18]
-	WORD $0x0d40cb2c // ld1r { v12.2s }, [x25]
-	WORD $0xbd402a8a // ldr s10, [x20, #0x28]
-	WORD $0x3dc02eed // ldr q13, [x23, #0xb0]
-	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
-	WORD $0x0f08a529 // sshll v9.8h, v9.8b, #0x0
-	WORD $0x0e21796b // fcvtl v11.4s, v11.4h
-	WORD $0x4f2255ad // shl v13.4s, v13.4s, #0x2
-	WORD $0x6ea2454a // ushl v10.4s, v10.4s, v2.4s
-	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0x0
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e21dbfb // scvtf v27.4s, v31.4s
-	WORD $0x910300e7 // add x7, x7, #0xc0
-	WORD $0x0f10a529 // sshll v9.4s, v9.4h, #0x0
-	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
-	WORD $0x4e04054a // dup v10.4s, v10.s[0]
-	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0x0
-	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
-	WORD $0x4e3bced7 // fmla v23.4s, v22.4s, v27.4s
-	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
-	WORD $0x4d40ca8e // ld1r { v14.4s }, [x20]
-	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
-	WORD $0x4e8e95aa // sdot v10.4s, v13.16b, v14.16b
-	WORD $0x6e29dd71 // fmul v17.4s, v11.4s, v9.4s
-	WORD $0x4e37cd04 // fmla v4.4s, v8.4s, v23.4s
-	WORD $0x3dc02eed // ldr q13, [x23, #0xb0]
+	WORD $0x6f3e054a // ushr v10.4s, v10.4s, #0x2
+	WORD $0x4e040508 // dup v8.4s, v8.s[0]
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
+	WORD $0x6e3edffa // fmul v26.4s, v31.4s, v30.4s
+	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
+	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
+	WORD $0x3dc02b69 // ldr q9, [x27, #0xa0]
+	WORD $0x3dc00b6a // ldr q10, [x27, #0x20]
+	WORD $0x4d40c9cb // ld1r { v11.4s }, [x14]
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x6f3d054a // ushr v10.4s, v10.4s, #0x3
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
+	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
+	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
+	WORD $0x3dc01b69 // ldr q9, [x27, #0x60]
+	WORD $0x3dc00b6a // ldr q10, [x27, #0x20]
+	WORD $0x4d40c9ab // ld1r { v11.4s }, [x13]
+	WORD $0x6f3a0529 // ushr v9.4s, v9.4s, #0x6
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
+	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
+	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
+	WORD $0x3dc02b69 // ldr q9, [x27, #0xa0]
+	WORD $0x3dc00b6a // ldr q10, [x27, #0x20]
+	WORD $0x4d40cb4b // ld1r { v11.4s }, [x26]
+	WORD $0x6f3a0529 // ushr v9.4s, v9.4s, #0x6
+	WORD $0x6f3b054a // ushr v10.4s, v10.4s, #0x5
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
+	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
+	WORD $0x4e8b9528 // sdot v8.4s, v9.16b, v11.16b
+	WORD $0x4d40cb09 // ld1r { v9.4s }, [x24]
+	WORD $0x0d40c86c // ld1r { v12.2s }, [x3]
+	WORD $0x0d40c92a // ld1r { v10.2s }, [x9]
+	WORD $0xbd4028eb // ldr s11, [x7, #0x28]
+	WORD $0x3dc00eed // ldr q13, [x23, #0x30]
 	WORD $0x3dc01eee // ldr q14, [x23, #0x70]
-	WORD $0x6e2cdd78 // fmul v24.4s, v11.4s, v12.4s
+	WORD $0x4e21d91f // scvtf v31.4s, v8.4s
+	WORD $0x6ea2456b // ushl v11.4s, v11.4s, v2.4s
+	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0x0
+	WORD $0x52800029 // mov w9, #0x1 // =1
+	WORD $0x4f2255ad // shl v13.4s, v13.4s, #0x2
+	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
+	WORD $0x0f08a54a // sshll v10.8h, v10.8b, #0x0
+	WORD $0x4e04056b // dup v11.4s, v11.s[0]
+	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0x0
+	WORD $0x4e3fcfba // fmla v26.4s, v29.4s, v31.4s
+	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
+	WORD $0x0f10a54a // sshll v10.4s, v10.4h, #0x0
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
+	WORD $0x4d40c8ee // ld1r { v14.4s }, [x7]
+	WORD $0x4e21d955 // scvtf v21.4s, v10.4s
+	WORD $0x4e3acd24 // fmla v4.4s, v9.4s, v26.4s
+	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
+	WORD $0x6e2cde4c // fmul v12.4s, v18.4s, v12.4s
+	WORD $0x3dc00eed // ldr q13, [x23, #0x30]
+	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
+	WORD $0x6e35de55 // fmul v21.4s, v18.4s, v21.4s
 	WORD $0x4ead85ad // add v13.4s, v13.4s, v13.4s
 	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
 	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
 	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
-	WORD $0x4d40cb4e // ld1r { v14.4s }, [x26]
-	WORD $0x4e8e95aa // sdot v10.4s, v13.16b, v14.16b
-	WORD $0x3dc00eed // ldr q13, [x23, #0x30]
-	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
+	WORD $0x4d40cb2e // ld1r { v14.4s }, [x25]
+	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
+	WORD $0x3dc01eed // ldr q13, [x23, #0x70]
+	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
 	WORD $0x6f3e05ad // ushr v13.4s, v13.4s, #0x2
 	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
 	WORD $0x4e201dad // and v13.16b, v13.16b, v0.16b
 	WORD $0x4ead1dcd // orr v13.16b, v14.16b, v13.16b
 	WORD $0x4d40cbae // ld1r { v14.4s }, [x29]
-	WORD $0x4e8e95aa // sdot v10.4s, v13.16b, v14.16b
-	WORD $0x3dc01eed // ldr q13, [x23, #0x70]
-	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
+	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
+	WORD $0x3dc02eed // ldr q13, [x23, #0xb0]
+	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
 	WORD $0x6f3e05ad // ushr v13.4s, v13.4s, #0x2
 	WORD $0x6f3f05ce // ushr v14.4s, v14.4s, #0x1
 	WORD $0x4e201dad // and v13.16b, v13.16b, v0.16b
 	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
 	WORD $0x4ead1dcd // orr v13.16b, v14.16b, v13.16b
 	WORD $0x4d40cbce // ld1r { v14.4s }, [x30]
-	WORD $0x4e8e95aa // sdot v10.4s, v13.16b, v14.16b
-	WORD $0xbd402e8d // ldr s13, [x20, #0x2c]
-	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
-	WORD $0x3dc02eef // ldr q15, [x23, #0xb0]
-	WORD $0x4e21d949 // scvtf v9.4s, v10.4s
+	WORD $0x4e8e95ab // sdot v11.4s, v13.16b, v14.16b
+	WORD $0xbd402ced // ldr s13, [x7, #0x2c]
+	WORD $0x3dc01eee // ldr q14, [x23, #0x70]
+	WORD $0x3dc00eef // ldr q15, [x23, #0x30]
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
 	WORD $0x6ea245ad // ushl v13.4s, v13.4s, v2.4s
-	WORD $0x9100c294 // add x20, x20, #0x30
+	WORD $0x9100c0e7 // add x7, x7, #0x30
 	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
 	WORD $0x6f3e05ef // ushr v15.4s, v15.4s, #0x2
 	WORD $0x4e0405ad // dup v13.4s, v13.s[0]
-	WORD $0x6e29de31 // fmul v17.4s, v17.4s, v9.4s
+	WORD $0x6e2bdd9e // fmul v30.4s, v12.4s, v11.4s
 	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
 	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
 	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
 	WORD $0x4d40ca0f // ld1r { v15.4s }, [x16]
 	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x3dc01eee // ldr q14, [x23, #0x70]
-	WORD $0x3dc02eef // ldr q15, [x23, #0xb0]
+	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
+	WORD $0x3dc00eef // ldr q15, [x23, #0x30]
 	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
 	WORD $0x6f3d05ef // ushr v15.4s, v15.4s, #0x3
-	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
-	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
-	WORD $0x4d40c9ef // ld1r { v15.4s }, [x15]
-	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
-	WORD $0x3dc02eef // ldr q15, [x23, #0xb0]
-	WORD $0x6f3a05ce // ushr v14.4s, v14.4s, #0x6
-	WORD $0x6f3c05ef // ushr v15.4s, v15.4s, #0x4
 	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
 	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
 	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
 	WORD $0x4d40c9cf // ld1r { v15.4s }, [x14]
 	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
 	WORD $0x3dc01eee // ldr q14, [x23, #0x70]
-	WORD $0x3dc02eef // ldr q15, [x23, #0xb0]
+	WORD $0x3dc00eef // ldr q15, [x23, #0x30]
+	WORD $0x6f3a05ce // ushr v14.4s, v14.4s, #0x6
+	WORD $0x6f3c05ef // ushr v15.4s, v15.4s, #0x4
+	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
+	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
+	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
+	WORD $0x4d40c9af // ld1r { v15.4s }, [x13]
+	WORD $0x2a1603ed // mov w13, w22
+	WORD $0x2a1f03f6 // mov w22, wzr
+	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
+	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
+	WORD $0x3dc00eef // ldr q15, [x23, #0x30]
 	WORD $0x6f3a05ce // ushr v14.4s, v14.4s, #0x6
 	WORD $0x6f3b05ef // ushr v15.4s, v15.4s, #0x5
 	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
 	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
 	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
-	WORD $0x4d40cb6f // ld1r { v15.4s }, [x27]
+	WORD $0x4d40cb4f // ld1r { v15.4s }, [x26]
 	WORD $0x4e8f95cd // sdot v13.4s, v14.16b, v15.16b
-	WORD $0x4e21d9bc // scvtf v28.4s, v13.4s
-	WORD $0x4d40cb07 // ld1r { v7.4s }, [x24]
-	WORD $0x4e3ccf11 // fmla v17.4s, v24.4s, v28.4s
-	WORD $0x4e31cce3 // fmla v3.4s, v7.4s, v17.4s
-	WORD $0x54ffce61 // b.ne 0x17d50 <pq_q3_k+0xec>
-	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x911d0273 // add x19, x19, #0x740
-	WORD $0x911d00c6 // add x6, x6, #0x740
-	WORD $0x54ffcdac // b.gt 0x17d48 <pq_q3_k+0xe4>
-	WORD $0xb4ffcb69 // cbz x9, 0x17d04 <pq_q3_k+0xa0>
+	WORD $0x4e21d9a8 // scvtf v8.4s, v13.4s
+	WORD $0x4d40cb13 // ld1r { v19.4s }, [x24]
+	WORD $0x4e28cebe // fmla v30.4s, v21.4s, v8.4s
+	WORD $0x4e3ece63 // fmla v3.4s, v19.4s, v30.4s
+	WORD $0x3707cf8d // tbnz w13, #0x0, 0x17e5c <pq_q3_k+0x10c>
+	WORD $0x11000694 // add w20, w20, #0x1
+	WORD $0x910700c6 // add x6, x6, #0x1c0
+	WORD $0x7100129f // cmp w20, #0x4
+	WORD $0x54ffcea1 // b.ne 0x17e50 <pq_q3_k+0x100>
+	WORD $0xf1002273 // subs x19, x19, #0x8
+	WORD $0x54ffcd6c // b.gt 0x17e30 <pq_q3_k+0xe0>
+	WORD $0xaa0c03fa // mov x26, x12
+	WORD $0xf9400fec // ldr x12, [sp, #0x18]
+	WORD $0xb4ffcb2f // cbz x15, 0x17df4 <pq_q3_k+0xa4>
 	WORD $0xad001446 // stp q6, q5, [x2]
 	WORD $0xad010c44 // stp q4, q3, [x2, #0x20]
-	WORD $0x17fffe58 // b 0x17d04 <pq_q3_k+0xa0>
-	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0xaa1103f3 // mov x19, x17
-	WORD $0x14000005 // b 0x183c4 <pq_q3_k+0x760>
-	WORD $0x910004e7 // add x7, x7, #0x1
-	WORD $0x91001273 // add x19, x19, #0x4
-	WORD $0xf10010ff // cmp x7, #0x4
-	WORD $0x54ffca20 // b.eq 0x17d04 <pq_q3_k+0xa0>
+	WORD $0x17fffe56 // b 0x17df4 <pq_q3_k+0xa4>
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0x14000004 // b 0x184b4 <pq_q3_k+0x764>
+	WORD $0x910004c6 // add x6, x6, #0x1
+	WORD $0xf10010df // cmp x6, #0x4
+	WORD $0x54ffca20 // b.eq 0x17df4 <pq_q3_k+0xa4>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xd37cecf4 // lsl x20, x7, #4
+	WORD $0xd37cecc7 // lsl x7, x6, #4
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x54001e0d // b.le 0x1879c <pq_q3_k+0xb38>
-	WORD $0xd37ef4ee // lsl x14, x7, #2
-	WORD $0xaa1303ef // mov x15, x19
-	WORD $0xaa0003f0 // mov x16, x0
+	WORD $0x54001ead // b.le 0x188a0 <pq_q3_k+0xb50>
+	WORD $0xd37ef4d3 // lsl x19, x6, #2
+	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103f5 // mov x21, x1
 	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0x8b0e0617 // add x23, x16, x14, lsl #1
-	WORD $0xaa0f03f8 // mov x24, x15
-	WORD $0x52802819 // mov w25, #0x140 // =320
-	WORD $0xd1004306 // sub x6, x24, #0x10
-	WORD $0x8b19021a // add x26, x16, x25
-	WORD $0xfd4002e7 // ldr d7, [x23]
-	WORD $0x0d40cb10 // ld1r { v16.2s }, [x24]
-	WORD $0xbd4142b2 // ldr s18, [x21, #0x140]
-	WORD $0x0d40c8d1 // ld1r { v17.2s }, [x6]
+	WORD $0xfc667a87 // ldr d7, [x20, x6, lsl #3]
+	WORD $0x2a1f03f7 // mov w23, wzr
+	WORD $0x91010294 // add x20, x20, #0x40
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x8b13028d // add x13, x20, x19
+	WORD $0x9101028e // add x14, x20, #0x40
+	WORD $0x52800030 // mov w16, #0x1 // =1
+	WORD $0x9b113938 // madd x24, x9, x17, x14
+	WORD $0x8b0915a9 // add x9, x13, x9, lsl #5
+	WORD $0xbd4142b1 // ldr s17, [x21, #0x140]
 	WORD $0xbd4146b3 // ldr s19, [x21, #0x144]
 	WORD $0xbd414ab4 // ldr s20, [x21, #0x148]
-	WORD $0x910082bb // add x27, x21, #0x20
 	WORD $0xbd414eb5 // ldr s21, [x21, #0x14c]
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc020d6 // ldr q22, [x6, #0x80]
-	WORD $0x3dc000d7 // ldr q23, [x6]
-	WORD $0x6ea24652 // ushl v18.4s, v18.4s, v2.4s
-	WORD $0xaa1503e6 // mov x6, x21
-	WORD $0x6ea24673 // ushl v19.4s, v19.4s, v2.4s
-	WORD $0x6ea24694 // ushl v20.4s, v20.4s, v2.4s
+	WORD $0x91004123 // add x3, x9, #0x10
+	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
+	WORD $0x6ea24631 // ushl v17.4s, v17.4s, v2.4s
+	WORD $0x0d40c870 // ld1r { v16.2s }, [x3]
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc01137 // ldr q23, [x9, #0x40]
+	WORD $0xaa1503e9 // mov x9, x21
+	WORD $0x4e040631 // dup v17.4s, v17.s[0]
+	WORD $0x4ddfc938 // ld1r { v24.4s }, [x9], #4
 	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x6ea24673 // ushl v19.4s, v19.4s, v2.4s
+	WORD $0x910082a3 // add x3, x21, #0x20
+	WORD $0x6ea24694 // ushl v20.4s, v20.4s, v2.4s
 	WORD $0x6ea246b5 // ushl v21.4s, v21.4s, v2.4s
-	WORD $0x4ddfc8d8 // ld1r { v24.4s }, [x6], #4
-	WORD $0x4e040652 // dup v18.4s, v18.s[0]
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4e040673 // dup v19.4s, v19.s[0]
 	WORD $0x4e040694 // dup v20.4s, v20.s[0]
-	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4e0406b5 // dup v21.4s, v21.s[0]
-	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x91030339 // add x25, x25, #0xc0
-	WORD $0x91008318 // add x24, x24, #0x20
-	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0xf11d033f // cmp x25, #0x740
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
 	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e9896d2 // sdot v18.4s, v22.16b, v24.16b
+	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4d40cb77 // ld1r { v23.4s }, [x27]
-	WORD $0x910102bb // add x27, x21, #0x40
-	WORD $0x6e31dcf1 // fmul v17.4s, v7.4s, v17.4s
+	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
+	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
+	WORD $0x910102a3 // add x3, x21, #0x40
+	WORD $0x6e32dcf2 // fmul v18.4s, v7.4s, v18.4s
+	WORD $0x6e30dcf0 // fmul v16.4s, v7.4s, v16.4s
 	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
-	WORD $0x4d40cb77 // ld1r { v23.4s }, [x27]
-	WORD $0x910182bb // add x27, x21, #0x60
+	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
+	WORD $0x910182a3 // add x3, x21, #0x60
 	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40cb77 // ld1r { v23.4s }, [x27]
+	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
 	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b14035b // add x27, x26, x20
-	WORD $0x3dc02376 // ldr q22, [x27, #0x80]
-	WORD $0x3dc01377 // ldr q23, [x27, #0x40]
-	WORD $0x4d40c8d8 // ld1r { v24.4s }, [x6]
-	WORD $0x910092a6 // add x6, x21, #0x24
+	WORD $0x8b070303 // add x3, x24, x7
+	WORD $0x3dc00076 // ldr q22, [x3]
+	WORD $0x3dc02077 // ldr q23, [x3, #0x80]
+	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
+	WORD $0x910092a9 // add x9, x21, #0x24
+	WORD $0x910412a3 // add x3, x21, #0x104
 	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d2 // sdot v18.4s, v22.16b, v24.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x910112a6 // add x6, x21, #0x44
+	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910112a9 // add x9, x21, #0x44
 	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x910192a6 // add x6, x21, #0x64
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910192a9 // add x9, x21, #0x64
 	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
 	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc000d6 // ldr q22, [x6]
-	WORD $0x3dc020d7 // ldr q23, [x6, #0x80]
-	WORD $0x910022a6 // add x6, x21, #0x8
-	WORD $0x4d40c8d8 // ld1r { v24.4s }, [x6]
-	WORD $0x9100a2a6 // add x6, x21, #0x28
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
+	WORD $0x3dc00137 // ldr q23, [x9]
+	WORD $0x910022a9 // add x9, x21, #0x8
+	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
+	WORD $0x9100a2a9 // add x9, x21, #0x28
 	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
 	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
 	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
 	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
-	WORD $0x4e9896d2 // sdot v18.4s, v22.16b, v24.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x910122a6 // add x6, x21, #0x48
+	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910122a9 // add x9, x21, #0x48
 	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x9101a2a6 // add x6, x21, #0x68
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9101a2a9 // add x9, x21, #0x68
 	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
 	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc010d6 // ldr q22, [x6, #0x40]
-	WORD $0x3dc020d7 // ldr q23, [x6, #0x80]
-	WORD $0x910032a6 // add x6, x21, #0xc
-	WORD $0x4d40c8d8 // ld1r { v24.4s }, [x6]
-	WORD $0x9100b2a6 // add x6, x21, #0x2c
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc02136 // ldr q22, [x9, #0x80]
+	WORD $0x3dc00137 // ldr q23, [x9]
+	WORD $0x910032a9 // add x9, x21, #0xc
+	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
+	WORD $0x9100b2a9 // add x9, x21, #0x2c
 	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
 	WORD $0x6f3f06f7 // ushr v23.4s, v23.4s, #0x1
 	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
 	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
 	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
-	WORD $0x4e9896d2 // sdot v18.4s, v22.16b, v24.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x910132a6 // add x6, x21, #0x4c
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910132a9 // add x9, x21, #0x4c
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
 	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x9101b2a6 // add x6, x21, #0x6c
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9101b2a9 // add x9, x21, #0x6c
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x6e32de30 // fmul v16.4s, v17.4s, v18.4s
+	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
 	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x6e33de32 // fmul v18.4s, v17.4s, v19.4s
+	WORD $0x6e33de53 // fmul v19.4s, v18.4s, v19.4s
 	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
 	WORD $0xbd4162b6 // ldr s22, [x21, #0x160]
 	WORD $0xbd4166b7 // ldr s23, [x21, #0x164]
 	WORD $0xbd416ab8 // ldr s24, [x21, #0x168]
 	WORD $0xbd416eb9 // ldr s25, [x21, #0x16c]
-	WORD $0x8b140346 // add x6, x26, x20
+	WORD $0x8b070309 // add x9, x24, x7
 	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
 	WORD $0x6ea246f7 // ushl v23.4s, v23.4s, v2.4s
-	WORD $0x3dc000da // ldr q26, [x6]
-	WORD $0x3dc020db // ldr q27, [x6, #0x80]
-	WORD $0x910042a6 // add x6, x21, #0x10
+	WORD $0x3dc0113a // ldr q26, [x9, #0x40]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910042a9 // add x9, x21, #0x10
 	WORD $0x6ea24718 // ushl v24.4s, v24.4s, v2.4s
 	WORD $0x6ea24739 // ushl v25.4s, v25.4s, v2.4s
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
@@ -8603,259 +8664,264 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
 	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
 	WORD $0x4e0406f7 // dup v23.4s, v23.s[0]
-	WORD $0x6e34de33 // fmul v19.4s, v17.4s, v20.4s
+	WORD $0x6e34de54 // fmul v20.4s, v18.4s, v20.4s
 	WORD $0x4e040718 // dup v24.4s, v24.s[0]
 	WORD $0x4e040739 // dup v25.4s, v25.s[0]
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x6e35de31 // fmul v17.4s, v17.4s, v21.4s
+	WORD $0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
 	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9100c2a6 // add x6, x21, #0x30
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9100c2a9 // add x9, x21, #0x30
 	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x910142a6 // add x6, x21, #0x50
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x910142a9 // add x9, x21, #0x50
 	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9101c2a6 // add x6, x21, #0x70
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9101c2a9 // add x9, x21, #0x70
 	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
 	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc010da // ldr q26, [x6, #0x40]
-	WORD $0x3dc020db // ldr q27, [x6, #0x80]
-	WORD $0x910052a6 // add x6, x21, #0x14
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc0213a // ldr q26, [x9, #0x80]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910052a9 // add x9, x21, #0x14
 	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
 	WORD $0x6f3d077b // ushr v27.4s, v27.4s, #0x3
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
 	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9100d2a6 // add x6, x21, #0x34
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9100d2a9 // add x9, x21, #0x34
 	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x910152a6 // add x6, x21, #0x54
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x910152a9 // add x9, x21, #0x54
 	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9101d2a6 // add x6, x21, #0x74
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9101d2a9 // add x9, x21, #0x74
 	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
 	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc000da // ldr q26, [x6]
-	WORD $0x3dc020db // ldr q27, [x6, #0x80]
-	WORD $0x910062a6 // add x6, x21, #0x18
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc0113a // ldr q26, [x9, #0x40]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910062a9 // add x9, x21, #0x18
 	WORD $0x6f3a075a // ushr v26.4s, v26.4s, #0x6
 	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
 	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9100e2a6 // add x6, x21, #0x38
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9100e2a9 // add x9, x21, #0x38
 	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x910162a6 // add x6, x21, #0x58
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x910162a9 // add x9, x21, #0x58
 	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9101e2a6 // add x6, x21, #0x78
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9101e2a9 // add x9, x21, #0x78
 	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
 	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc010da // ldr q26, [x6, #0x40]
-	WORD $0x3dc020db // ldr q27, [x6, #0x80]
-	WORD $0x910072a6 // add x6, x21, #0x1c
-	WORD $0x910412ba // add x26, x21, #0x104
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc0213a // ldr q26, [x9, #0x80]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910072a9 // add x9, x21, #0x1c
 	WORD $0x6f3a075a // ushr v26.4s, v26.4s, #0x6
 	WORD $0x6f3b077b // ushr v27.4s, v27.4s, #0x5
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
 	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9100f2a6 // add x6, x21, #0x3c
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9100f2a9 // add x9, x21, #0x3c
 	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x910172a6 // add x6, x21, #0x5c
-	WORD $0x4e21dad4 // scvtf v20.4s, v22.4s
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x910172a9 // add x9, x21, #0x5c
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
 	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9101f2a6 // add x6, x21, #0x7c
-	WORD $0x4e21daf6 // scvtf v22.4s, v23.4s
-	WORD $0x4e34ccf0 // fmla v16.4s, v7.4s, v20.4s
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9101f2a9 // add x9, x21, #0x7c
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e36ce11 // fmla v17.4s, v16.4s, v22.4s
 	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
 	WORD $0x4e21db15 // scvtf v21.4s, v24.4s
-	WORD $0x910402a6 // add x6, x21, #0x100
-	WORD $0x4e36ccf2 // fmla v18.4s, v7.4s, v22.4s
+	WORD $0x910402a9 // add x9, x21, #0x100
+	WORD $0x4e37ce13 // fmla v19.4s, v16.4s, v23.4s
 	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x4e21db37 // scvtf v23.4s, v25.4s
-	WORD $0x4e35ccf3 // fmla v19.4s, v7.4s, v21.4s
-	WORD $0x4d40c8d4 // ld1r { v20.4s }, [x6]
-	WORD $0x910422a6 // add x6, x21, #0x108
-	WORD $0x4d40c8d5 // ld1r { v21.4s }, [x6]
-	WORD $0x4e37ccf1 // fmla v17.4s, v7.4s, v23.4s
-	WORD $0x4d40cb47 // ld1r { v7.4s }, [x26]
-	WORD $0x910432ba // add x26, x21, #0x10c
-	WORD $0x4d40cb56 // ld1r { v22.4s }, [x26]
-	WORD $0x4e30ce86 // fmla v6.4s, v20.4s, v16.4s
-	WORD $0x4e33cea4 // fmla v4.4s, v21.4s, v19.4s
+	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
+	WORD $0x4e35ce14 // fmla v20.4s, v16.4s, v21.4s
+	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
+	WORD $0x910422a9 // add x9, x21, #0x108
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x52800029 // mov w9, #0x1 // =1
+	WORD $0x4e38ce12 // fmla v18.4s, v16.4s, v24.4s
+	WORD $0x4d40c870 // ld1r { v16.4s }, [x3]
+	WORD $0x910432a3 // add x3, x21, #0x10c
+	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
+	WORD $0x4e31cea6 // fmla v6.4s, v21.4s, v17.4s
+	WORD $0x4e34cec4 // fmla v4.4s, v22.4s, v20.4s
+	WORD $0x2a1003e3 // mov w3, w16
 	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x4e32cce5 // fmla v5.4s, v7.4s, v18.4s
-	WORD $0x4e31cec3 // fmla v3.4s, v22.4s, v17.4s
-	WORD $0x54ffe3c1 // b.ne 0x18400 <pq_q3_k+0x79c>
+	WORD $0x2a1f03f0 // mov w16, wzr
+	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
+	WORD $0x4e32cee3 // fmla v3.4s, v23.4s, v18.4s
+	WORD $0x3707e3e3 // tbnz w3, #0x0, 0x18500 <pq_q3_k+0x7b0>
+	WORD $0x110006f7 // add w23, w23, #0x1
+	WORD $0x91070294 // add x20, x20, #0x1c0
+	WORD $0x710012ff // cmp w23, #0x4
+	WORD $0x54ffe2e1 // b.ne 0x184f0 <pq_q3_k+0x7a0>
 	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x911d0210 // add x16, x16, #0x740
-	WORD $0x911d01ef // add x15, x15, #0x740
-	WORD $0x54ffe2ec // b.gt 0x183f4 <pq_q3_k+0x790>
-	WORD $0xb4ffe0c9 // cbz x9, 0x183b4 <pq_q3_k+0x750>
-	WORD $0x8b140055 // add x21, x2, x20
-	WORD $0xf100093f // cmp x9, #0x2
-	WORD $0x3d8002a6 // str q6, [x21]
-	WORD $0x54ffe043 // b.lo 0x183b4 <pq_q3_k+0x750>
-	WORD $0xf1000d3f // cmp x9, #0x3
-	WORD $0x3cac6aa5 // str q5, [x21, x12]
-	WORD $0x54ffdfe3 // b.lo 0x183b4 <pq_q3_k+0x750>
-	WORD $0xf100113f // cmp x9, #0x4
-	WORD $0x3cab6aa4 // str q4, [x21, x11]
-	WORD $0x54ffdf83 // b.lo 0x183b4 <pq_q3_k+0x750>
-	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x3ca36aa3 // str q3, [x21, x3]
-	WORD $0x54ffdf23 // b.lo 0x183b4 <pq_q3_k+0x750>
+	WORD $0x54ffe22c // b.gt 0x184e0 <pq_q3_k+0x790>
+	WORD $0xb4ffe04f // cbz x15, 0x184a8 <pq_q3_k+0x758>
+	WORD $0x8b070053 // add x19, x2, x7
+	WORD $0xf10009ff // cmp x15, #0x2
+	WORD $0x3d800266 // str q6, [x19]
+	WORD $0x54ffdfc3 // b.lo 0x184a8 <pq_q3_k+0x758>
+	WORD $0xf1000dff // cmp x15, #0x3
+	WORD $0x3cab6a65 // str q5, [x19, x11]
+	WORD $0x54ffdf63 // b.lo 0x184a8 <pq_q3_k+0x758>
+	WORD $0xf10011ff // cmp x15, #0x4
+	WORD $0x3caa6a64 // str q4, [x19, x10]
+	WORD $0x54ffdf03 // b.lo 0x184a8 <pq_q3_k+0x758>
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3cac6a63 // str q3, [x19, x12]
+	WORD $0x54ffdea3 // b.lo 0x184a8 <pq_q3_k+0x758>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x54001e2b // b.lt 0x18bac <pq_q3_k+0xf48>
-	WORD $0xd37ef4ee // lsl x14, x7, #2
-	WORD $0xaa1303ef // mov x15, x19
-	WORD $0xaa0003f0 // mov x16, x0
+	WORD $0x54001ecb // b.lt 0x18cc4 <pq_q3_k+0xf74>
+	WORD $0xd37ef4d4 // lsl x20, x6, #2
+	WORD $0xaa0003f5 // mov x21, x0
 	WORD $0xaa0103f6 // mov x22, x1
 	WORD $0xaa0403f7 // mov x23, x4
-	WORD $0x8b0e0618 // add x24, x16, x14, lsl #1
-	WORD $0xaa0f03f9 // mov x25, x15
-	WORD $0x5280281a // mov w26, #0x140 // =320
-	WORD $0xd1004326 // sub x6, x25, #0x10
-	WORD $0x8b1a021b // add x27, x16, x26
-	WORD $0xfd400307 // ldr d7, [x24]
-	WORD $0x0d40cb30 // ld1r { v16.2s }, [x25]
-	WORD $0xbd4152d2 // ldr s18, [x22, #0x150]
-	WORD $0x0d40c8d1 // ld1r { v17.2s }, [x6]
+	WORD $0xfc667aa7 // ldr d7, [x21, x6, lsl #3]
+	WORD $0x2a1f03f8 // mov w24, wzr
+	WORD $0x910102b5 // add x21, x21, #0x40
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x8b1402ad // add x13, x21, x20
+	WORD $0x910102ae // add x14, x21, #0x40
+	WORD $0x52800030 // mov w16, #0x1 // =1
+	WORD $0x9b113939 // madd x25, x9, x17, x14
+	WORD $0x8b0915a9 // add x9, x13, x9, lsl #5
+	WORD $0xbd4152d1 // ldr s17, [x22, #0x150]
 	WORD $0xbd4156d3 // ldr s19, [x22, #0x154]
 	WORD $0xbd415ad4 // ldr s20, [x22, #0x158]
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
 	WORD $0xbd415ed5 // ldr s21, [x22, #0x15c]
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc020d6 // ldr q22, [x6, #0x80]
-	WORD $0x3dc000d7 // ldr q23, [x6]
-	WORD $0x6ea24652 // ushl v18.4s, v18.4s, v2.4s
-	WORD $0x910202c6 // add x6, x22, #0x80
+	WORD $0x91004123 // add x3, x9, #0x10
+	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
+	WORD $0x6ea24631 // ushl v17.4s, v17.4s, v2.4s
+	WORD $0x0d40c870 // ld1r { v16.2s }, [x3]
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc01137 // ldr q23, [x9, #0x40]
+	WORD $0x910202c9 // add x9, x22, #0x80
+	WORD $0x4e040631 // dup v17.4s, v17.s[0]
+	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
 	WORD $0x6ea24673 // ushl v19.4s, v19.4s, v2.4s
-	WORD $0x6ea24694 // ushl v20.4s, v20.4s, v2.4s
 	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x4d40c8d8 // ld1r { v24.4s }, [x6]
-	WORD $0x4e040652 // dup v18.4s, v18.s[0]
-	WORD $0x910282c6 // add x6, x22, #0xa0
+	WORD $0x910282c9 // add x9, x22, #0xa0
+	WORD $0x6ea24694 // ushl v20.4s, v20.4s, v2.4s
 	WORD $0x6ea246b5 // ushl v21.4s, v21.4s, v2.4s
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
 	WORD $0x4e040673 // dup v19.4s, v19.s[0]
-	WORD $0x4e040694 // dup v20.4s, v20.s[0]
-	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
-	WORD $0x9103035a // add x26, x26, #0xc0
+	WORD $0x910452c3 // add x3, x22, #0x114
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x4e040694 // dup v20.4s, v20.s[0]
 	WORD $0x4e0406b5 // dup v21.4s, v21.s[0]
-	WORD $0xf11d035f // cmp x26, #0x740
-	WORD $0x91008339 // add x25, x25, #0x20
-	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
 	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e9896d2 // sdot v18.4s, v22.16b, v24.16b
+	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x910302c6 // add x6, x22, #0xc0
-	WORD $0x6e31dcf1 // fmul v17.4s, v7.4s, v17.4s
+	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910302c9 // add x9, x22, #0xc0
+	WORD $0x6e32dcf2 // fmul v18.4s, v7.4s, v18.4s
+	WORD $0x6e30dcf0 // fmul v16.4s, v7.4s, v16.4s
 	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x910382c6 // add x6, x22, #0xe0
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910382c9 // add x9, x22, #0xe0
 	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
 	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc020d6 // ldr q22, [x6, #0x80]
-	WORD $0x3dc010d7 // ldr q23, [x6, #0x40]
-	WORD $0x910212c6 // add x6, x22, #0x84
-	WORD $0x4d40c8d8 // ld1r { v24.4s }, [x6]
-	WORD $0x910292c6 // add x6, x22, #0xa4
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc02137 // ldr q23, [x9, #0x80]
+	WORD $0x910212c9 // add x9, x22, #0x84
+	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
+	WORD $0x910292c9 // add x9, x22, #0xa4
 	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x4e9896d2 // sdot v18.4s, v22.16b, v24.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x910312c6 // add x6, x22, #0xc4
+	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910312c9 // add x9, x22, #0xc4
 	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x910392c6 // add x6, x22, #0xe4
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910392c9 // add x9, x22, #0xe4
 	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
 	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc000d6 // ldr q22, [x6]
-	WORD $0x3dc020d7 // ldr q23, [x6, #0x80]
-	WORD $0x910222c6 // add x6, x22, #0x88
-	WORD $0x4d40c8d8 // ld1r { v24.4s }, [x6]
-	WORD $0x9102a2c6 // add x6, x22, #0xa8
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
+	WORD $0x3dc00137 // ldr q23, [x9]
+	WORD $0x910222c9 // add x9, x22, #0x88
+	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
+	WORD $0x9102a2c9 // add x9, x22, #0xa8
 	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
 	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
 	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
 	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
-	WORD $0x4e9896d2 // sdot v18.4s, v22.16b, v24.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x910322c6 // add x6, x22, #0xc8
+	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910322c9 // add x9, x22, #0xc8
 	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x9103a2c6 // add x6, x22, #0xe8
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9103a2c9 // add x9, x22, #0xe8
 	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
 	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc010d6 // ldr q22, [x6, #0x40]
-	WORD $0x3dc020d7 // ldr q23, [x6, #0x80]
-	WORD $0x910232c6 // add x6, x22, #0x8c
-	WORD $0x4d40c8d8 // ld1r { v24.4s }, [x6]
-	WORD $0x9102b2c6 // add x6, x22, #0xac
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc02136 // ldr q22, [x9, #0x80]
+	WORD $0x3dc00137 // ldr q23, [x9]
+	WORD $0x910232c9 // add x9, x22, #0x8c
+	WORD $0x4d40c938 // ld1r { v24.4s }, [x9]
+	WORD $0x9102b2c9 // add x9, x22, #0xac
 	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
 	WORD $0x6f3f06f7 // ushr v23.4s, v23.4s, #0x1
 	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
 	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
 	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
-	WORD $0x4e9896d2 // sdot v18.4s, v22.16b, v24.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x910332c6 // add x6, x22, #0xcc
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e9896d1 // sdot v17.4s, v22.16b, v24.16b
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x910332c9 // add x9, x22, #0xcc
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
 	WORD $0x4e9796d3 // sdot v19.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
-	WORD $0x9103b2c6 // add x6, x22, #0xec
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x9103b2c9 // add x9, x22, #0xec
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x6e32de30 // fmul v16.4s, v17.4s, v18.4s
+	WORD $0x6e31de51 // fmul v17.4s, v18.4s, v17.4s
 	WORD $0x4e9796d4 // sdot v20.4s, v22.16b, v23.16b
-	WORD $0x4d40c8d7 // ld1r { v23.4s }, [x6]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x6e33de32 // fmul v18.4s, v17.4s, v19.4s
+	WORD $0x6e33de53 // fmul v19.4s, v18.4s, v19.4s
 	WORD $0x4e9796d5 // sdot v21.4s, v22.16b, v23.16b
 	WORD $0xbd4172d6 // ldr s22, [x22, #0x170]
 	WORD $0xbd4176d7 // ldr s23, [x22, #0x174]
 	WORD $0xbd417ad8 // ldr s24, [x22, #0x178]
 	WORD $0xbd417ed9 // ldr s25, [x22, #0x17c]
-	WORD $0x8b140366 // add x6, x27, x20
+	WORD $0x8b070329 // add x9, x25, x7
 	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
 	WORD $0x6ea246f7 // ushl v23.4s, v23.4s, v2.4s
-	WORD $0x3dc000da // ldr q26, [x6]
-	WORD $0x3dc020db // ldr q27, [x6, #0x80]
-	WORD $0x910242c6 // add x6, x22, #0x90
+	WORD $0x3dc0113a // ldr q26, [x9, #0x40]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910242c9 // add x9, x22, #0x90
 	WORD $0x6ea24718 // ushl v24.4s, v24.4s, v2.4s
 	WORD $0x6ea24739 // ushl v25.4s, v25.4s, v2.4s
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
@@ -8863,125 +8929,129 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
 	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
 	WORD $0x4e0406f7 // dup v23.4s, v23.s[0]
-	WORD $0x6e34de33 // fmul v19.4s, v17.4s, v20.4s
+	WORD $0x6e34de54 // fmul v20.4s, v18.4s, v20.4s
 	WORD $0x4e040718 // dup v24.4s, v24.s[0]
 	WORD $0x4e040739 // dup v25.4s, v25.s[0]
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x6e35de31 // fmul v17.4s, v17.4s, v21.4s
+	WORD $0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
 	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9102c2c6 // add x6, x22, #0xb0
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9102c2c9 // add x9, x22, #0xb0
 	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x910342c6 // add x6, x22, #0xd0
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x910342c9 // add x9, x22, #0xd0
 	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9103c2c6 // add x6, x22, #0xf0
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9103c2c9 // add x9, x22, #0xf0
 	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
 	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc010da // ldr q26, [x6, #0x40]
-	WORD $0x3dc020db // ldr q27, [x6, #0x80]
-	WORD $0x910252c6 // add x6, x22, #0x94
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc0213a // ldr q26, [x9, #0x80]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910252c9 // add x9, x22, #0x94
 	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
 	WORD $0x6f3d077b // ushr v27.4s, v27.4s, #0x3
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
 	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9102d2c6 // add x6, x22, #0xb4
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9102d2c9 // add x9, x22, #0xb4
 	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x910352c6 // add x6, x22, #0xd4
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x910352c9 // add x9, x22, #0xd4
 	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9103d2c6 // add x6, x22, #0xf4
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9103d2c9 // add x9, x22, #0xf4
 	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
 	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc000da // ldr q26, [x6]
-	WORD $0x3dc020db // ldr q27, [x6, #0x80]
-	WORD $0x910262c6 // add x6, x22, #0x98
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc0113a // ldr q26, [x9, #0x40]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910262c9 // add x9, x22, #0x98
 	WORD $0x6f3a075a // ushr v26.4s, v26.4s, #0x6
 	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
 	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9102e2c6 // add x6, x22, #0xb8
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9102e2c9 // add x9, x22, #0xb8
 	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x910362c6 // add x6, x22, #0xd8
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x910362c9 // add x9, x22, #0xd8
 	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9103e2c6 // add x6, x22, #0xf8
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9103e2c9 // add x9, x22, #0xf8
 	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
 	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc010da // ldr q26, [x6, #0x40]
-	WORD $0x3dc020db // ldr q27, [x6, #0x80]
-	WORD $0x910272c6 // add x6, x22, #0x9c
-	WORD $0x910452db // add x27, x22, #0x114
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc0213a // ldr q26, [x9, #0x80]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910272c9 // add x9, x22, #0x9c
 	WORD $0x6f3a075a // ushr v26.4s, v26.4s, #0x6
 	WORD $0x6f3b077b // ushr v27.4s, v27.4s, #0x5
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
 	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9102f2c6 // add x6, x22, #0xbc
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9102f2c9 // add x9, x22, #0xbc
 	WORD $0x4e9b9756 // sdot v22.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x910372c6 // add x6, x22, #0xdc
-	WORD $0x4e21dad4 // scvtf v20.4s, v22.4s
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x910372c9 // add x9, x22, #0xdc
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
 	WORD $0x4e9b9757 // sdot v23.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
-	WORD $0x9103f2c6 // add x6, x22, #0xfc
-	WORD $0x4e21daf6 // scvtf v22.4s, v23.4s
-	WORD $0x4e34ccf0 // fmla v16.4s, v7.4s, v20.4s
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
+	WORD $0x9103f2c9 // add x9, x22, #0xfc
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e36ce11 // fmla v17.4s, v16.4s, v22.4s
 	WORD $0x4e9b9758 // sdot v24.4s, v26.16b, v27.16b
-	WORD $0x4d40c8db // ld1r { v27.4s }, [x6]
+	WORD $0x4d40c93b // ld1r { v27.4s }, [x9]
 	WORD $0x4e21db15 // scvtf v21.4s, v24.4s
-	WORD $0x910442c6 // add x6, x22, #0x110
-	WORD $0x4e36ccf2 // fmla v18.4s, v7.4s, v22.4s
+	WORD $0x910442c9 // add x9, x22, #0x110
+	WORD $0x4e37ce13 // fmla v19.4s, v16.4s, v23.4s
 	WORD $0x4e9b9759 // sdot v25.4s, v26.16b, v27.16b
-	WORD $0x4e21db37 // scvtf v23.4s, v25.4s
-	WORD $0x4e35ccf3 // fmla v19.4s, v7.4s, v21.4s
-	WORD $0x4d40c8d4 // ld1r { v20.4s }, [x6]
-	WORD $0x910462c6 // add x6, x22, #0x118
-	WORD $0x4d40c8d5 // ld1r { v21.4s }, [x6]
-	WORD $0x4e37ccf1 // fmla v17.4s, v7.4s, v23.4s
-	WORD $0x4d40cb67 // ld1r { v7.4s }, [x27]
-	WORD $0x910472db // add x27, x22, #0x11c
-	WORD $0x4d40cb76 // ld1r { v22.4s }, [x27]
-	WORD $0x4e30ce86 // fmla v6.4s, v20.4s, v16.4s
-	WORD $0x4e33cea4 // fmla v4.4s, v21.4s, v19.4s
+	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
+	WORD $0x4e35ce14 // fmla v20.4s, v16.4s, v21.4s
+	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
+	WORD $0x910462c9 // add x9, x22, #0x118
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x52800029 // mov w9, #0x1 // =1
+	WORD $0x4e38ce12 // fmla v18.4s, v16.4s, v24.4s
+	WORD $0x4d40c870 // ld1r { v16.4s }, [x3]
+	WORD $0x910472c3 // add x3, x22, #0x11c
+	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
+	WORD $0x4e31cea6 // fmla v6.4s, v21.4s, v17.4s
+	WORD $0x4e34cec4 // fmla v4.4s, v22.4s, v20.4s
+	WORD $0x2a1003e3 // mov w3, w16
 	WORD $0x910602d6 // add x22, x22, #0x180
-	WORD $0x4e32cce5 // fmla v5.4s, v7.4s, v18.4s
-	WORD $0x4e31cec3 // fmla v3.4s, v22.4s, v17.4s
-	WORD $0x54ffe3a1 // b.ne 0x1880c <pq_q3_k+0xba8>
+	WORD $0x2a1f03f0 // mov w16, wzr
+	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
+	WORD $0x4e32cee3 // fmla v3.4s, v23.4s, v18.4s
+	WORD $0x3707e3c3 // tbnz w3, #0x0, 0x18920 <pq_q3_k+0xbd0>
+	WORD $0x11000718 // add w24, w24, #0x1
+	WORD $0x910702b5 // add x21, x21, #0x1c0
+	WORD $0x7100131f // cmp w24, #0x4
+	WORD $0x54ffe2c1 // b.ne 0x18910 <pq_q3_k+0xbc0>
 	WORD $0xf10022f7 // subs x23, x23, #0x8
-	WORD $0x911d0210 // add x16, x16, #0x740
-	WORD $0x911d01ef // add x15, x15, #0x740
-	WORD $0x54ffe2cc // b.gt 0x18800 <pq_q3_k+0xb9c>
-	WORD $0xf94037ee // ldr x14, [sp, #0x68]
-	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x3cae7aa6 // str q6, [x21, x14, lsl #4]
-	WORD $0x54ffbfe0 // b.eq 0x183b4 <pq_q3_k+0x750>
-	WORD $0xf9400fee // ldr x14, [sp, #0x18]
-	WORD $0xf1001d3f // cmp x9, #0x7
-	WORD $0x3cae6aa5 // str q5, [x21, x14]
-	WORD $0x54ffbf63 // b.lo 0x183b4 <pq_q3_k+0x750>
-	WORD $0xf9400bee // ldr x14, [sp, #0x10]
-	WORD $0xf100213f // cmp x9, #0x8
-	WORD $0x3cae6aa4 // str q4, [x21, x14]
-	WORD $0x54ffbee3 // b.lo 0x183b4 <pq_q3_k+0x750>
-	WORD $0xf94007ee // ldr x14, [sp, #0x8]
-	WORD $0x3cae6aa3 // str q3, [x21, x14]
-	WORD $0x17fffdf4 // b 0x183b4 <pq_q3_k+0x750>
+	WORD $0x54ffe20c // b.gt 0x18900 <pq_q3_k+0xbb0>
+	WORD $0xf94037e9 // ldr x9, [sp, #0x68]
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3ca97a66 // str q6, [x19, x9, lsl #4]
+	WORD $0x54ffbec0 // b.eq 0x184a8 <pq_q3_k+0x758>
+	WORD $0xf9400be9 // ldr x9, [sp, #0x10]
+	WORD $0xf1001dff // cmp x15, #0x7
+	WORD $0x3ca96a65 // str q5, [x19, x9]
+	WORD $0x54ffbe43 // b.lo 0x184a8 <pq_q3_k+0x758>
+	WORD $0xf94007e9 // ldr x9, [sp, #0x8]
+	WORD $0xf10021ff // cmp x15, #0x8
+	WORD $0x3ca96a64 // str q4, [x19, x9]
+	WORD $0x54ffbdc3 // b.lo 0x184a8 <pq_q3_k+0x758>
+	WORD $0xf94003e9 // ldr x9, [sp]
+	WORD $0x3ca96a63 // str q3, [x19, x9]
+	WORD $0x17fffdeb // b 0x184a8 <pq_q3_k+0x758>
 	WORD $0xa94b4ff4 // ldp x20, x19, [sp, #0xb0]
 	WORD $0xf94033fd // ldr x29, [sp, #0x60]
 	WORD $0xa94a57f6 // ldp x22, x21, [sp, #0xa0]
@@ -8995,7 +9065,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910303ff // add sp, sp, #0xc0
 	WORD $0xd65f03c0 // ret
 
-	// quant_x: +35864
+	// quant_x: +36144
 	WORD $0x91007c48 // add x8, x2, #0x1f
 	WORD $0xf100005f // cmp x2, #0x0
 	WORD $0x9a82b108 // csel x8, x8, x2, lt
@@ -9003,7 +9073,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x91000508 // add x8, x8, #0x1
 	WORD $0x927ff90b // and x11, x8, #0xfffffffffffffffe
 	WORD $0xf100057f // cmp x11, #0x1
-	WORD $0x5400166b // b.lt 0x18f00 <quant_x+0x2e8>
+	WORD $0x5400166b // b.lt 0x19018 <quant_x+0x2e8>
 	WORD $0x9348fc6d // asr x13, x3, #8
 	WORD $0x92401c6e // and x14, x3, #0xff
 	WORD $0x52800508 // mov w8, #0x28 // =40
@@ -9027,7 +9097,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x72a1b450 // movk w16, #0xda2, lsl #16
 	WORD $0x52a85fd1 // mov w17, #0x42fe0000 // =1123942400
 	WORD $0x72a78020 // movk w0, #0x3c01, lsl #16
-	WORD $0x1400005e // b 0x18e0c <quant_x+0x1f4>
+	WORD $0x1400005e // b 0x18f24 <quant_x+0x1f4>
 	WORD $0x4ea6d414 // fsub v20.4s, v0.4s, v6.4s
 	WORD $0x4e26cc02 // fmla v2.4s, v0.4s, v6.4s
 	WORD $0x8b0d0024 // add x4, x1, x13
@@ -9120,7 +9190,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4b050063 // sub w3, w3, w5
 	WORD $0xb8296823 // str w3, [x1, x9]
 	WORD $0x8b0a0021 // add x1, x1, x10
-	WORD $0x540007cd // b.le 0x18f00 <quant_x+0x2e8>
+	WORD $0x540007cd // b.le 0x19018 <quant_x+0x2e8>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
 	WORD $0xf100045f // cmp x2, #0x1
@@ -9132,7 +9202,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x54fff30b // b.lt 0x18c98 <quant_x+0x80>
+	WORD $0x54fff30b // b.lt 0x18db0 <quant_x+0x80>
 	WORD $0xad7e11e3 // ldp q3, q4, [x15, #-0x40]
 	WORD $0xad7f41e7 // ldp q7, q16, [x15, #-0x20]
 	WORD $0x4ea3d402 // fsub v2.4s, v0.4s, v3.4s
@@ -9181,22 +9251,21 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e751e54 // bsl v20.16b, v18.16b, v21.16b
 	WORD $0x6eb4e675 // fcmgt v21.4s, v19.4s, v20.4s
 	WORD $0x6ef51e93 // bif v19.16b, v20.16b, v21.16b
-	WORD $0x17ffff67 // b 0x18c98 <quant_x+0x80>
+	WORD $0x17ffff67 // b 0x18db0 <quant_x+0x80>
 	WORD $0xd65f03c0 // ret
 
 	// constants
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000005
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0xbfad9881
-	WORD $0xf6eaddcf; WORD $0x26190d01; WORD $0x71594535; WORD $0x00000002
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000003
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000004
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000005; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0xbfad9881; WORD $0xf6eaddcf; WORD $0x26190d01
+	WORD $0x71594535; WORD $0x00000002; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000003; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000004; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000
 
 // func q8_0_dotprod(w, x, y unsafe.Pointer, ldy, blocks, shape int)
 TEXT ·q8_0_dotprod(SB), 0, $0-48
@@ -9283,7 +9352,7 @@ TEXT ·q5_K_dotprod(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_dotprod<>+20164(SB)
+	CALL ·panel_dotprod<>+20264(SB)
 	RET
 
 // func q6_K_dotprod(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9294,7 +9363,7 @@ TEXT ·q6_K_dotprod(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_dotprod<>+24012(SB)
+	CALL ·panel_dotprod<>+24196(SB)
 	RET
 
 // func q2_K_dotprod(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9305,7 +9374,7 @@ TEXT ·q2_K_dotprod(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_dotprod<>+27968(SB)
+	CALL ·panel_dotprod<>+28188(SB)
 	RET
 
 // func q3_K_dotprod(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9316,7 +9385,7 @@ TEXT ·q3_K_dotprod(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_dotprod<>+31844(SB)
+	CALL ·panel_dotprod<>+32080(SB)
 	RET
 
 // func quant_dotprod(x, dst unsafe.Pointer, k, shape int)
@@ -9325,5 +9394,5 @@ TEXT ·quant_dotprod(SB), 0, $0-32
 	MOVD dst+8(FP), R1
 	MOVD k+16(FP), R2
 	MOVD shape+24(FP), R3
-	CALL ·panel_dotprod<>+35864(SB)
+	CALL ·panel_dotprod<>+36144(SB)
 	RET

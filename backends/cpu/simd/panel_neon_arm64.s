@@ -897,7 +897,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37ef46a // lsl x10, x3, #2
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x1005ceaf // adr x15, 0x1c7b0 <quant_x+0x32c>
+	WORD $0x1005d8af // adr x15, 0x1c8f0 <quant_x+0x354>
 	WORD $0xd341fd2b // lsr x11, x9, #1
 	WORD $0x8b03014d // add x13, x10, x3
 	WORD $0xd37df069 // lsl x9, x3, #3
@@ -2892,7 +2892,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37ef5ac // lsl x12, x13, #2
 	WORD $0xd37be870 // lsl x16, x3, #5
 	WORD $0x8b03016e // add x14, x11, x3
-	WORD $0x1004d64f // adr x15, 0x1c7c0 <quant_x+0x33c>
+	WORD $0x1004e04f // adr x15, 0x1c900 <quant_x+0x364>
 	WORD $0xd37df1ad // lsl x13, x13, #3
 	WORD $0x9b0a7d29 // mul x9, x9, x10
 	WORD $0xd37df06a // lsl x10, x3, #3
@@ -2943,8 +2943,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0d03ee // mov x14, x13
 	WORD $0x4e040610 // dup v16.4s, v16.s[0]
 	WORD $0xaa0d03f6 // mov x22, x13
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc001d2 // ldr q18, [x14]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc011d2 // ldr q18, [x14, #0x40]
 	WORD $0x0ddfcaf3 // ld1r { v19.2s }, [x23], #4
 	WORD $0x4f245631 // shl v17.4s, v17.4s, #0x4
 	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
@@ -2955,8 +2955,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e33c252 // smull v18.8h, v18.8b, v19.8b
 	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
 	WORD $0x4e606a30 // sadalp v16.4s, v17.8h
-	WORD $0x3dc001d1 // ldr q17, [x14]
-	WORD $0x3dc041d2 // ldr q18, [x14, #0x100]
+	WORD $0x3dc011d1 // ldr q17, [x14, #0x40]
+	WORD $0x3dc001d2 // ldr q18, [x14]
 	WORD $0x0d40cb53 // ld1r { v19.2s }, [x26]
 	WORD $0x6f3c0631 // ushr v17.4s, v17.4s, #0x4
 	WORD $0x4e211e52 // and v18.16b, v18.16b, v1.16b
@@ -2967,8 +2967,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e33c252 // smull v18.8h, v18.8b, v19.8b
 	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
 	WORD $0x4e606a30 // sadalp v16.4s, v17.8h
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc011d2 // ldr q18, [x14, #0x40]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
 	WORD $0x0d40caf3 // ld1r { v19.2s }, [x23]
 	WORD $0x4f235631 // shl v17.4s, v17.4s, #0x3
 	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
@@ -2979,8 +2979,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e33c252 // smull v18.8h, v18.8b, v19.8b
 	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
 	WORD $0x4e606a30 // sadalp v16.4s, v17.8h
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc011d2 // ldr q18, [x14, #0x40]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
 	WORD $0x0d40cb73 // ld1r { v19.2s }, [x27]
 	WORD $0x6f3f0631 // ushr v17.4s, v17.4s, #0x1
 	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
@@ -2992,8 +2992,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e33c252 // smull v18.8h, v18.8b, v19.8b
 	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
 	WORD $0x4e606a30 // sadalp v16.4s, v17.8h
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
 	WORD $0x0d40cbb3 // ld1r { v19.2s }, [x29]
 	WORD $0x4f225631 // shl v17.4s, v17.4s, #0x2
 	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
@@ -3004,8 +3004,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e33c252 // smull v18.8h, v18.8b, v19.8b
 	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
 	WORD $0x4e606a30 // sadalp v16.4s, v17.8h
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
 	WORD $0x0d40cbd3 // ld1r { v19.2s }, [x30]
 	WORD $0x6f3e0631 // ushr v17.4s, v17.4s, #0x2
 	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
@@ -3017,8 +3017,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e33c252 // smull v18.8h, v18.8b, v19.8b
 	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
 	WORD $0x4e606a30 // sadalp v16.4s, v17.8h
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc041d2 // ldr q18, [x14, #0x100]
 	WORD $0x0d40ca13 // ld1r { v19.2s }, [x16]
 	WORD $0x4eb18631 // add v17.4s, v17.4s, v17.4s
 	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
@@ -3029,8 +3029,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e33c252 // smull v18.8h, v18.8b, v19.8b
 	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
 	WORD $0x4e606a30 // sadalp v16.4s, v17.8h
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc041d2 // ldr q18, [x14, #0x100]
 	WORD $0x910070ee // add x14, x7, #0x1c
 	WORD $0x6f3d0631 // ushr v17.4s, v17.4s, #0x3
 	WORD $0x0d40c9d3 // ld1r { v19.2s }, [x14]
@@ -3046,8 +3046,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40cb31 // ld1r { v17.4s }, [x25]
 	WORD $0xfd400712 // ldr d18, [x24, #0x8]
 	WORD $0xbd4024f3 // ldr s19, [x7, #0x24]
-	WORD $0x3dc046d4 // ldr q20, [x22, #0x110]
-	WORD $0x3dc006d5 // ldr q21, [x22, #0x10]
+	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
+	WORD $0x3dc016d5 // ldr q21, [x22, #0x50]
 	WORD $0x0d40c8f6 // ld1r { v22.2s }, [x7]
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
 	WORD $0x4f245694 // shl v20.4s, v20.4s, #0x4
@@ -3064,8 +3064,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
-	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
-	WORD $0x3dc046d5 // ldr q21, [x22, #0x110]
+	WORD $0x3dc016d4 // ldr q20, [x22, #0x50]
+	WORD $0x3dc006d5 // ldr q21, [x22, #0x10]
 	WORD $0x0d40cb56 // ld1r { v22.2s }, [x26]
 	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
 	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
@@ -3076,8 +3076,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
-	WORD $0x3dc046d4 // ldr q20, [x22, #0x110]
-	WORD $0x3dc016d5 // ldr q21, [x22, #0x50]
+	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
+	WORD $0x3dc026d5 // ldr q21, [x22, #0x90]
 	WORD $0x0d40caf6 // ld1r { v22.2s }, [x23]
 	WORD $0x4f235694 // shl v20.4s, v20.4s, #0x3
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
@@ -3088,8 +3088,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
-	WORD $0x3dc046d4 // ldr q20, [x22, #0x110]
-	WORD $0x3dc016d5 // ldr q21, [x22, #0x50]
+	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
+	WORD $0x3dc026d5 // ldr q21, [x22, #0x90]
 	WORD $0x0d40cb76 // ld1r { v22.2s }, [x27]
 	WORD $0x6f3f0694 // ushr v20.4s, v20.4s, #0x1
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
@@ -3101,8 +3101,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
-	WORD $0x3dc046d4 // ldr q20, [x22, #0x110]
-	WORD $0x3dc026d5 // ldr q21, [x22, #0x90]
+	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
+	WORD $0x3dc036d5 // ldr q21, [x22, #0xd0]
 	WORD $0x0d40cbb6 // ld1r { v22.2s }, [x29]
 	WORD $0x4f225694 // shl v20.4s, v20.4s, #0x2
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
@@ -3113,8 +3113,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
-	WORD $0x3dc046d4 // ldr q20, [x22, #0x110]
-	WORD $0x3dc026d5 // ldr q21, [x22, #0x90]
+	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
+	WORD $0x3dc036d5 // ldr q21, [x22, #0xd0]
 	WORD $0x0d40cbd6 // ld1r { v22.2s }, [x30]
 	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
@@ -3126,8 +3126,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
-	WORD $0x3dc046d4 // ldr q20, [x22, #0x110]
-	WORD $0x3dc036d5 // ldr q21, [x22, #0xd0]
+	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
+	WORD $0x3dc046d5 // ldr q21, [x22, #0x110]
 	WORD $0x0d40ca16 // ld1r { v22.2s }, [x16]
 	WORD $0x4eb48694 // add v20.4s, v20.4s, v20.4s
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
@@ -3138,8 +3138,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
-	WORD $0x3dc046d4 // ldr q20, [x22, #0x110]
-	WORD $0x3dc036d5 // ldr q21, [x22, #0xd0]
+	WORD $0x3dc006d4 // ldr q20, [x22, #0x10]
+	WORD $0x3dc046d5 // ldr q21, [x22, #0x110]
 	WORD $0x0d40c9d6 // ld1r { v22.2s }, [x14]
 	WORD $0xaa0d03f6 // mov x22, x13
 	WORD $0x6f3d0694 // ushr v20.4s, v20.4s, #0x3
@@ -3155,8 +3155,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40cb34 // ld1r { v20.4s }, [x25]
 	WORD $0xfd400b15 // ldr d21, [x24, #0x10]
 	WORD $0xbd4024f6 // ldr s22, [x7, #0x24]
-	WORD $0x3dc04ad7 // ldr q23, [x22, #0x120]
-	WORD $0x3dc00ad8 // ldr q24, [x22, #0x20]
+	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
+	WORD $0x3dc01ad8 // ldr q24, [x22, #0x60]
 	WORD $0x0d40c8f9 // ld1r { v25.2s }, [x7]
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
 	WORD $0x4f2456f7 // shl v23.4s, v23.4s, #0x4
@@ -3173,8 +3173,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e39c318 // smull v24.8h, v24.8b, v25.8b
 	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
 	WORD $0x4e606af6 // sadalp v22.4s, v23.8h
-	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
-	WORD $0x3dc04ad8 // ldr q24, [x22, #0x120]
+	WORD $0x3dc01ad7 // ldr q23, [x22, #0x60]
+	WORD $0x3dc00ad8 // ldr q24, [x22, #0x20]
 	WORD $0x0d40cb59 // ld1r { v25.2s }, [x26]
 	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
 	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
@@ -3185,8 +3185,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e39c318 // smull v24.8h, v24.8b, v25.8b
 	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
 	WORD $0x4e606af6 // sadalp v22.4s, v23.8h
-	WORD $0x3dc04ad7 // ldr q23, [x22, #0x120]
-	WORD $0x3dc01ad8 // ldr q24, [x22, #0x60]
+	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
+	WORD $0x3dc02ad8 // ldr q24, [x22, #0xa0]
 	WORD $0x0d40caf9 // ld1r { v25.2s }, [x23]
 	WORD $0x4f2356f7 // shl v23.4s, v23.4s, #0x3
 	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
@@ -3197,8 +3197,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e39c318 // smull v24.8h, v24.8b, v25.8b
 	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
 	WORD $0x4e606af6 // sadalp v22.4s, v23.8h
-	WORD $0x3dc04ad7 // ldr q23, [x22, #0x120]
-	WORD $0x3dc01ad8 // ldr q24, [x22, #0x60]
+	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
+	WORD $0x3dc02ad8 // ldr q24, [x22, #0xa0]
 	WORD $0x0d40cb79 // ld1r { v25.2s }, [x27]
 	WORD $0x6f3f06f7 // ushr v23.4s, v23.4s, #0x1
 	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
@@ -3210,8 +3210,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e39c318 // smull v24.8h, v24.8b, v25.8b
 	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
 	WORD $0x4e606af6 // sadalp v22.4s, v23.8h
-	WORD $0x3dc04ad7 // ldr q23, [x22, #0x120]
-	WORD $0x3dc02ad8 // ldr q24, [x22, #0xa0]
+	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
+	WORD $0x3dc03ad8 // ldr q24, [x22, #0xe0]
 	WORD $0x0d40cbb9 // ld1r { v25.2s }, [x29]
 	WORD $0x4f2256f7 // shl v23.4s, v23.4s, #0x2
 	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
@@ -3222,8 +3222,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e39c318 // smull v24.8h, v24.8b, v25.8b
 	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
 	WORD $0x4e606af6 // sadalp v22.4s, v23.8h
-	WORD $0x3dc04ad7 // ldr q23, [x22, #0x120]
-	WORD $0x3dc02ad8 // ldr q24, [x22, #0xa0]
+	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
+	WORD $0x3dc03ad8 // ldr q24, [x22, #0xe0]
 	WORD $0x0d40cbd9 // ld1r { v25.2s }, [x30]
 	WORD $0x6f3e06f7 // ushr v23.4s, v23.4s, #0x2
 	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
@@ -3235,8 +3235,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e39c318 // smull v24.8h, v24.8b, v25.8b
 	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
 	WORD $0x4e606af6 // sadalp v22.4s, v23.8h
-	WORD $0x3dc04ad7 // ldr q23, [x22, #0x120]
-	WORD $0x3dc03ad8 // ldr q24, [x22, #0xe0]
+	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
+	WORD $0x3dc04ad8 // ldr q24, [x22, #0x120]
 	WORD $0x0d40ca19 // ld1r { v25.2s }, [x16]
 	WORD $0x4eb786f7 // add v23.4s, v23.4s, v23.4s
 	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
@@ -3247,8 +3247,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e39c318 // smull v24.8h, v24.8b, v25.8b
 	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
 	WORD $0x4e606af6 // sadalp v22.4s, v23.8h
-	WORD $0x3dc04ad7 // ldr q23, [x22, #0x120]
-	WORD $0x3dc03ad8 // ldr q24, [x22, #0xe0]
+	WORD $0x3dc00ad7 // ldr q23, [x22, #0x20]
+	WORD $0x3dc04ad8 // ldr q24, [x22, #0x120]
 	WORD $0x0d40c9d9 // ld1r { v25.2s }, [x14]
 	WORD $0x6f3d06f7 // ushr v23.4s, v23.4s, #0x3
 	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
@@ -3263,8 +3263,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40cb37 // ld1r { v23.4s }, [x25]
 	WORD $0xfd400f18 // ldr d24, [x24, #0x18]
 	WORD $0xbd4024f9 // ldr s25, [x7, #0x24]
-	WORD $0x3dc04dba // ldr q26, [x13, #0x130]
-	WORD $0x3dc00dbb // ldr q27, [x13, #0x30]
+	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
+	WORD $0x3dc01dbb // ldr q27, [x13, #0x70]
 	WORD $0x0d40c8fc // ld1r { v28.2s }, [x7]
 	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
 	WORD $0x4f24575a // shl v26.4s, v26.4s, #0x4
@@ -3282,8 +3282,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
-	WORD $0x3dc04dbb // ldr q27, [x13, #0x130]
+	WORD $0x3dc01dba // ldr q26, [x13, #0x70]
+	WORD $0x3dc00dbb // ldr q27, [x13, #0x30]
 	WORD $0x0d40cb5c // ld1r { v28.2s }, [x26]
 	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
@@ -3294,8 +3294,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x3dc04dba // ldr q26, [x13, #0x130]
-	WORD $0x3dc01dbb // ldr q27, [x13, #0x70]
+	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
+	WORD $0x3dc02dbb // ldr q27, [x13, #0xb0]
 	WORD $0x0d40cafc // ld1r { v28.2s }, [x23]
 	WORD $0x4f23575a // shl v26.4s, v26.4s, #0x3
 	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
@@ -3306,8 +3306,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x3dc04dba // ldr q26, [x13, #0x130]
-	WORD $0x3dc01dbb // ldr q27, [x13, #0x70]
+	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
+	WORD $0x3dc02dbb // ldr q27, [x13, #0xb0]
 	WORD $0x0d40cb7c // ld1r { v28.2s }, [x27]
 	WORD $0x6f3f075a // ushr v26.4s, v26.4s, #0x1
 	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
@@ -3319,8 +3319,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x3dc04dba // ldr q26, [x13, #0x130]
-	WORD $0x3dc02dbb // ldr q27, [x13, #0xb0]
+	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
+	WORD $0x3dc03dbb // ldr q27, [x13, #0xf0]
 	WORD $0x0d40cbbc // ld1r { v28.2s }, [x29]
 	WORD $0x4f22575a // shl v26.4s, v26.4s, #0x2
 	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
@@ -3331,8 +3331,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x3dc04dba // ldr q26, [x13, #0x130]
-	WORD $0x3dc02dbb // ldr q27, [x13, #0xb0]
+	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
+	WORD $0x3dc03dbb // ldr q27, [x13, #0xf0]
 	WORD $0x0d40cbdc // ld1r { v28.2s }, [x30]
 	WORD $0x6f3e075a // ushr v26.4s, v26.4s, #0x2
 	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
@@ -3344,8 +3344,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x3dc04dba // ldr q26, [x13, #0x130]
-	WORD $0x3dc03dbb // ldr q27, [x13, #0xf0]
+	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
+	WORD $0x3dc04dbb // ldr q27, [x13, #0x130]
 	WORD $0x0d40ca1c // ld1r { v28.2s }, [x16]
 	WORD $0x4eba875a // add v26.4s, v26.4s, v26.4s
 	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
@@ -3356,8 +3356,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x3dc04dba // ldr q26, [x13, #0x130]
-	WORD $0x3dc03dbb // ldr q27, [x13, #0xf0]
+	WORD $0x3dc00dba // ldr q26, [x13, #0x30]
+	WORD $0x3dc04dbb // ldr q27, [x13, #0x130]
 	WORD $0x0d40c9dc // ld1r { v28.2s }, [x14]
 	WORD $0x2a1503ed // mov w13, w21
 	WORD $0x6f3d075a // ushr v26.4s, v26.4s, #0x3
@@ -3412,8 +3412,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xbd412e73 // ldr s19, [x19, #0x12c]
 	WORD $0xfc6d6aa7 // ldr d7, [x21, x13]
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc001b5 // ldr q21, [x13]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc011b5 // ldr q21, [x13, #0x40]
 	WORD $0xaa1303ed // mov x13, x19
 	WORD $0x0ddfc9b6 // ld1r { v22.2s }, [x13], #4
 	WORD $0x6ea24610 // ushl v16.4s, v16.4s, v2.4s
@@ -3453,8 +3453,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
 	WORD $0x8b070319 // add x25, x24, x7
-	WORD $0x3dc00334 // ldr q20, [x25]
-	WORD $0x3dc04335 // ldr q21, [x25, #0x100]
+	WORD $0x3dc01334 // ldr q20, [x25, #0x40]
+	WORD $0x3dc00335 // ldr q21, [x25]
 	WORD $0x91004279 // add x25, x19, #0x10
 	WORD $0x0d40cb36 // ld1r { v22.2s }, [x25]
 	WORD $0x9100c279 // add x25, x19, #0x30
@@ -3485,8 +3485,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
 	WORD $0x8b070319 // add x25, x24, x7
-	WORD $0x3dc04334 // ldr q20, [x25, #0x100]
-	WORD $0x3dc01335 // ldr q21, [x25, #0x40]
+	WORD $0x3dc00334 // ldr q20, [x25]
+	WORD $0x3dc02335 // ldr q21, [x25, #0x80]
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
 	WORD $0x9100926d // add x13, x19, #0x24
 	WORD $0x4f235694 // shl v20.4s, v20.4s, #0x3
@@ -3516,8 +3516,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc011b5 // ldr q21, [x13, #0x40]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
 	WORD $0x9100526d // add x13, x19, #0x14
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
 	WORD $0x9100d26d // add x13, x19, #0x34
@@ -3549,8 +3549,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
 	WORD $0x9100226d // add x13, x19, #0x8
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
 	WORD $0x9100a26d // add x13, x19, #0x28
@@ -3581,8 +3581,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
 	WORD $0x9100626d // add x13, x19, #0x18
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
 	WORD $0x9100e26d // add x13, x19, #0x38
@@ -3614,8 +3614,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
 	WORD $0x9100326d // add x13, x19, #0xc
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
 	WORD $0x9100b26d // add x13, x19, #0x2c
@@ -3646,8 +3646,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
 	WORD $0x9100726d // add x13, x19, #0x1c
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
 	WORD $0x9100f26d // add x13, x19, #0x3c
@@ -3726,28 +3726,28 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x5400270b // b.lt 0x13edc <pq_q5_0+0x121c>
-	WORD $0xd37df0d0 // lsl x16, x6, #3
-	WORD $0xaa0003ee // mov x14, x0
-	WORD $0xaa0103f4 // mov x20, x1
+	WORD $0xd37df0d4 // lsl x20, x6, #3
+	WORD $0xaa0003f0 // mov x16, x0
+	WORD $0xaa0103ee // mov x14, x1
 	WORD $0xaa0403f5 // mov x21, x4
 	WORD $0xaa1f03ed // mov x13, xzr
-	WORD $0x8b1001d6 // add x22, x14, x16
-	WORD $0x910101d7 // add x23, x14, #0x40
+	WORD $0x8b140216 // add x22, x16, x20
+	WORD $0x91010217 // add x23, x16, #0x40
 	WORD $0x52800038 // mov w24, #0x1 // =1
 	WORD $0x9b115db9 // madd x25, x13, x17, x23
 	WORD $0xd37be9ad // lsl x13, x13, #5
-	WORD $0xbd413290 // ldr s16, [x20, #0x130]
-	WORD $0xbd413691 // ldr s17, [x20, #0x134]
-	WORD $0xbd413a92 // ldr s18, [x20, #0x138]
-	WORD $0xbd413e93 // ldr s19, [x20, #0x13c]
+	WORD $0xbd4131d0 // ldr s16, [x14, #0x130]
+	WORD $0xbd4135d1 // ldr s17, [x14, #0x134]
+	WORD $0xbd4139d2 // ldr s18, [x14, #0x138]
+	WORD $0xbd413dd3 // ldr s19, [x14, #0x13c]
 	WORD $0xfc6d6ac7 // ldr d7, [x22, x13]
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc001b5 // ldr q21, [x13]
-	WORD $0x9102028d // add x13, x20, #0x80
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc011b5 // ldr q21, [x13, #0x40]
+	WORD $0x910201cd // add x13, x14, #0x80
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
 	WORD $0x6ea24610 // ushl v16.4s, v16.4s, v2.4s
-	WORD $0x9102828d // add x13, x20, #0xa0
+	WORD $0x910281cd // add x13, x14, #0xa0
 	WORD $0x4f245694 // shl v20.4s, v20.4s, #0x4
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x6ea24631 // ushl v17.4s, v17.4s, v2.4s
@@ -3766,13 +3766,175 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103028d // add x13, x20, #0xc0
+	WORD $0x910301cd // add x13, x14, #0xc0
 	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad1 // sadalp v17.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103828d // add x13, x20, #0xe0
+	WORD $0x910381cd // add x13, x14, #0xe0
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
+	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
+	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
+	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
+	WORD $0x0e36c294 // smull v20.8h, v20.8b, v22.8b
+	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
+	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
+	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
+	WORD $0x8b07032d // add x13, x25, x7
+	WORD $0x3dc011b4 // ldr q20, [x13, #0x40]
+	WORD $0x3dc001b5 // ldr q21, [x13]
+	WORD $0x910241cd // add x13, x14, #0x90
+	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
+	WORD $0x9102c1cd // add x13, x14, #0xb0
+	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
+	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
+	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
+	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
+	WORD $0x6e144295 // ext v21.16b, v20.16b, v20.16b, #0x8
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
+	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
+	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
+	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
+	WORD $0x910341cd // add x13, x14, #0xd0
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
+	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
+	WORD $0x4e606ad1 // sadalp v17.4s, v22.8h
+	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
+	WORD $0x9103c1cd // add x13, x14, #0xf0
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
+	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
+	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
+	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
+	WORD $0x0e36c294 // smull v20.8h, v20.8b, v22.8b
+	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
+	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
+	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
+	WORD $0x8b07032d // add x13, x25, x7
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
+	WORD $0x910211cd // add x13, x14, #0x84
+	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
+	WORD $0x910291cd // add x13, x14, #0xa4
+	WORD $0x4f235694 // shl v20.4s, v20.4s, #0x3
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
+	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
+	WORD $0x6e144295 // ext v21.16b, v20.16b, v20.16b, #0x8
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
+	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
+	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
+	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
+	WORD $0x910311cd // add x13, x14, #0xc4
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
+	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
+	WORD $0x4e606ad1 // sadalp v17.4s, v22.8h
+	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
+	WORD $0x910391cd // add x13, x14, #0xe4
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
+	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
+	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
+	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
+	WORD $0x0e36c294 // smull v20.8h, v20.8b, v22.8b
+	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
+	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
+	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
+	WORD $0x8b07032d // add x13, x25, x7
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
+	WORD $0x910251cd // add x13, x14, #0x94
+	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
+	WORD $0x9102d1cd // add x13, x14, #0xb4
+	WORD $0x6f3f0694 // ushr v20.4s, v20.4s, #0x1
+	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
+	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
+	WORD $0x6e144295 // ext v21.16b, v20.16b, v20.16b, #0x8
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
+	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
+	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
+	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
+	WORD $0x910351cd // add x13, x14, #0xd4
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
+	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
+	WORD $0x4e606ad1 // sadalp v17.4s, v22.8h
+	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
+	WORD $0x9103d1cd // add x13, x14, #0xf4
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
+	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
+	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
+	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
+	WORD $0x0e36c294 // smull v20.8h, v20.8b, v22.8b
+	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
+	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
+	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
+	WORD $0x8b07032d // add x13, x25, x7
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
+	WORD $0x910221cd // add x13, x14, #0x88
+	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
+	WORD $0x9102a1cd // add x13, x14, #0xa8
+	WORD $0x4f225694 // shl v20.4s, v20.4s, #0x2
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
+	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
+	WORD $0x6e144295 // ext v21.16b, v20.16b, v20.16b, #0x8
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
+	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
+	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
+	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
+	WORD $0x910321cd // add x13, x14, #0xc8
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
+	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
+	WORD $0x4e606ad1 // sadalp v17.4s, v22.8h
+	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
+	WORD $0x9103a1cd // add x13, x14, #0xe8
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
+	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
+	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
+	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
+	WORD $0x0e36c294 // smull v20.8h, v20.8b, v22.8b
+	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
+	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
+	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
+	WORD $0x8b07032d // add x13, x25, x7
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
+	WORD $0x910261cd // add x13, x14, #0x98
+	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
+	WORD $0x9102e1cd // add x13, x14, #0xb8
+	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
+	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
+	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
+	WORD $0x6e144295 // ext v21.16b, v20.16b, v20.16b, #0x8
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
+	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
+	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
+	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
+	WORD $0x910361cd // add x13, x14, #0xd8
+	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
+	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
+	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
+	WORD $0x4e606ad1 // sadalp v17.4s, v22.8h
+	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
+	WORD $0x9103e1cd // add x13, x14, #0xf8
 	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
@@ -3785,171 +3947,9 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8b07032d // add x13, x25, x7
 	WORD $0x3dc001b4 // ldr q20, [x13]
 	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
-	WORD $0x9102428d // add x13, x20, #0x90
+	WORD $0x910231cd // add x13, x14, #0x8c
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9102c28d // add x13, x20, #0xb0
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x6e144295 // ext v21.16b, v20.16b, v20.16b, #0x8
-	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
-	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
-	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
-	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103428d // add x13, x20, #0xd0
-	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
-	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
-	WORD $0x4e606ad1 // sadalp v17.4s, v22.8h
-	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103c28d // add x13, x20, #0xf0
-	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
-	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
-	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
-	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x0e36c294 // smull v20.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
-	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
-	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
-	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc011b5 // ldr q21, [x13, #0x40]
-	WORD $0x9102128d // add x13, x20, #0x84
-	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9102928d // add x13, x20, #0xa4
-	WORD $0x4f235694 // shl v20.4s, v20.4s, #0x3
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x6e144295 // ext v21.16b, v20.16b, v20.16b, #0x8
-	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
-	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
-	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
-	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103128d // add x13, x20, #0xc4
-	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
-	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
-	WORD $0x4e606ad1 // sadalp v17.4s, v22.8h
-	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103928d // add x13, x20, #0xe4
-	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
-	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
-	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
-	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x0e36c294 // smull v20.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
-	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
-	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
-	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc011b5 // ldr q21, [x13, #0x40]
-	WORD $0x9102528d // add x13, x20, #0x94
-	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9102d28d // add x13, x20, #0xb4
-	WORD $0x6f3f0694 // ushr v20.4s, v20.4s, #0x1
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x6e144295 // ext v21.16b, v20.16b, v20.16b, #0x8
-	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
-	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
-	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
-	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103528d // add x13, x20, #0xd4
-	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
-	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
-	WORD $0x4e606ad1 // sadalp v17.4s, v22.8h
-	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103d28d // add x13, x20, #0xf4
-	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
-	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
-	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
-	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x0e36c294 // smull v20.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
-	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
-	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
-	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
-	WORD $0x9102228d // add x13, x20, #0x88
-	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9102a28d // add x13, x20, #0xa8
-	WORD $0x4f225694 // shl v20.4s, v20.4s, #0x2
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x6e144295 // ext v21.16b, v20.16b, v20.16b, #0x8
-	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
-	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
-	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
-	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103228d // add x13, x20, #0xc8
-	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
-	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
-	WORD $0x4e606ad1 // sadalp v17.4s, v22.8h
-	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103a28d // add x13, x20, #0xe8
-	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
-	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
-	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
-	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x0e36c294 // smull v20.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
-	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
-	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
-	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
-	WORD $0x9102628d // add x13, x20, #0x98
-	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9102e28d // add x13, x20, #0xb8
-	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb51e94 // orr v20.16b, v20.16b, v21.16b
-	WORD $0x6e144295 // ext v21.16b, v20.16b, v20.16b, #0x8
-	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
-	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
-	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
-	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103628d // add x13, x20, #0xd8
-	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
-	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
-	WORD $0x4e606ad1 // sadalp v17.4s, v22.8h
-	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103e28d // add x13, x20, #0xf8
-	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
-	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
-	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
-	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x0e36c294 // smull v20.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
-	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
-	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
-	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
-	WORD $0x9102328d // add x13, x20, #0x8c
-	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9102b28d // add x13, x20, #0xac
+	WORD $0x9102b1cd // add x13, x14, #0xac
 	WORD $0x4eb48694 // add v20.4s, v20.4s, v20.4s
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
@@ -3960,13 +3960,13 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103328d // add x13, x20, #0xcc
+	WORD $0x910331cd // add x13, x14, #0xcc
 	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad1 // sadalp v17.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103b28d // add x13, x20, #0xec
+	WORD $0x9103b1cd // add x13, x14, #0xec
 	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
@@ -3977,12 +3977,12 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
-	WORD $0x9102728d // add x13, x20, #0x9c
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
+	WORD $0x910271cd // add x13, x14, #0x9c
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9102f28d // add x13, x20, #0xbc
-	WORD $0x91047299 // add x25, x20, #0x11c
+	WORD $0x9102f1cd // add x13, x14, #0xbc
+	WORD $0x910471d9 // add x25, x14, #0x11c
 	WORD $0x6f3d0694 // ushr v20.4s, v20.4s, #0x3
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
@@ -3994,7 +3994,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103728d // add x13, x20, #0xdc
+	WORD $0x910371cd // add x13, x14, #0xdc
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
 	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
@@ -4002,7 +4002,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad1 // sadalp v17.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103f28d // add x13, x20, #0xfc
+	WORD $0x9103f1cd // add x13, x14, #0xfc
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
 	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
@@ -4010,7 +4010,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9104428d // add x13, x20, #0x110
+	WORD $0x910441cd // add x13, x14, #0x110
 	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
 	WORD $0x0e36c294 // smull v20.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
@@ -4018,13 +4018,13 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
 	WORD $0x4d40c9b4 // ld1r { v20.4s }, [x13]
-	WORD $0x9104528d // add x13, x20, #0x114
+	WORD $0x910451cd // add x13, x14, #0x114
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
-	WORD $0x9104628d // add x13, x20, #0x118
+	WORD $0x910461cd // add x13, x14, #0x118
 	WORD $0x4d40cb36 // ld1r { v22.4s }, [x25]
 	WORD $0x2a1803f9 // mov w25, w24
-	WORD $0x91060294 // add x20, x20, #0x180
+	WORD $0x910601ce // add x14, x14, #0x180
 	WORD $0x4e30ce86 // fmla v6.4s, v20.4s, v16.4s
 	WORD $0x2a1f03f8 // mov w24, wzr
 	WORD $0x4e31cea5 // fmla v5.4s, v21.4s, v17.4s
@@ -4035,7 +4035,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e27cec3 // fmla v3.4s, v22.4s, v7.4s
 	WORD $0x3707dab9 // tbnz w25, #0x0, 0x13a20 <pq_q5_0+0xd60>
 	WORD $0xf1000ab5 // subs x21, x21, #0x2
-	WORD $0x910b01ce // add x14, x14, #0x2c0
+	WORD $0x910b0210 // add x16, x16, #0x2c0
 	WORD $0x54ffd9cc // b.gt 0x13a10 <pq_q5_0+0xd50>
 	WORD $0xf10015ff // cmp x15, #0x5
 	WORD $0x3ca37a66 // str q6, [x19, x3, lsl #4]
@@ -4125,8 +4125,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
 	WORD $0xaa0d03ee // mov x14, x13
 	WORD $0xaa0d03f6 // mov x22, x13
-	WORD $0x3dc041d0 // ldr q16, [x14, #0x100]
-	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc001d0 // ldr q16, [x14]
+	WORD $0x3dc011d1 // ldr q17, [x14, #0x40]
 	WORD $0x0ddfcaf2 // ld1r { v18.2s }, [x23], #4
 	WORD $0x4f245610 // shl v16.4s, v16.4s, #0x4
 	WORD $0x4e201e31 // and v17.16b, v17.16b, v0.16b
@@ -4137,8 +4137,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e32c231 // smull v17.8h, v17.8b, v18.8b
 	WORD $0x4e71be10 // addp v16.8h, v16.8h, v17.8h
 	WORD $0x4e602a10 // saddlp v16.4s, v16.8h
-	WORD $0x3dc001d1 // ldr q17, [x14]
-	WORD $0x3dc041d2 // ldr q18, [x14, #0x100]
+	WORD $0x3dc011d1 // ldr q17, [x14, #0x40]
+	WORD $0x3dc001d2 // ldr q18, [x14]
 	WORD $0x0d40cb53 // ld1r { v19.2s }, [x26]
 	WORD $0x6f3c0631 // ushr v17.4s, v17.4s, #0x4
 	WORD $0x4e211e52 // and v18.16b, v18.16b, v1.16b
@@ -4149,8 +4149,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e33c252 // smull v18.8h, v18.8b, v19.8b
 	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
 	WORD $0x4e606a30 // sadalp v16.4s, v17.8h
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc011d2 // ldr q18, [x14, #0x40]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
 	WORD $0x0d40caf3 // ld1r { v19.2s }, [x23]
 	WORD $0x4f235631 // shl v17.4s, v17.4s, #0x3
 	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
@@ -4161,8 +4161,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e33c252 // smull v18.8h, v18.8b, v19.8b
 	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
 	WORD $0x4e606a30 // sadalp v16.4s, v17.8h
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc011d2 // ldr q18, [x14, #0x40]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
 	WORD $0x0d40cb73 // ld1r { v19.2s }, [x27]
 	WORD $0x6f3f0631 // ushr v17.4s, v17.4s, #0x1
 	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
@@ -4174,8 +4174,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e33c252 // smull v18.8h, v18.8b, v19.8b
 	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
 	WORD $0x4e606a30 // sadalp v16.4s, v17.8h
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
 	WORD $0x0d40cbb3 // ld1r { v19.2s }, [x29]
 	WORD $0x4f225631 // shl v17.4s, v17.4s, #0x2
 	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
@@ -4186,8 +4186,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e33c252 // smull v18.8h, v18.8b, v19.8b
 	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
 	WORD $0x4e606a30 // sadalp v16.4s, v17.8h
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
 	WORD $0x0d40cbd3 // ld1r { v19.2s }, [x30]
 	WORD $0x6f3e0631 // ushr v17.4s, v17.4s, #0x2
 	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
@@ -4199,8 +4199,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e33c252 // smull v18.8h, v18.8b, v19.8b
 	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
 	WORD $0x4e606a30 // sadalp v16.4s, v17.8h
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc041d2 // ldr q18, [x14, #0x100]
 	WORD $0x0d40ca13 // ld1r { v19.2s }, [x16]
 	WORD $0x4eb18631 // add v17.4s, v17.4s, v17.4s
 	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
@@ -4211,8 +4211,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e33c252 // smull v18.8h, v18.8b, v19.8b
 	WORD $0x4e72be31 // addp v17.8h, v17.8h, v18.8h
 	WORD $0x4e606a30 // sadalp v16.4s, v17.8h
-	WORD $0x3dc041d1 // ldr q17, [x14, #0x100]
-	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
+	WORD $0x3dc001d1 // ldr q17, [x14]
+	WORD $0x3dc041d2 // ldr q18, [x14, #0x100]
 	WORD $0x910070ee // add x14, x7, #0x1c
 	WORD $0x6f3d0631 // ushr v17.4s, v17.4s, #0x3
 	WORD $0x0d40c9d3 // ld1r { v19.2s }, [x14]
@@ -4229,8 +4229,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40cb11 // ld1r { v17.4s }, [x24]
 	WORD $0xfd400734 // ldr d20, [x25, #0x8]
 	WORD $0xfd402733 // ldr d19, [x25, #0x48]
-	WORD $0x3dc046d5 // ldr q21, [x22, #0x110]
-	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
+	WORD $0x3dc006d5 // ldr q21, [x22, #0x10]
+	WORD $0x3dc016d6 // ldr q22, [x22, #0x50]
 	WORD $0x0d40c8f7 // ld1r { v23.2s }, [x7]
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
 	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
@@ -4248,8 +4248,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
 	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
 	WORD $0x4e602ab5 // saddlp v21.4s, v21.8h
-	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
-	WORD $0x3dc046d7 // ldr q23, [x22, #0x110]
+	WORD $0x3dc016d6 // ldr q22, [x22, #0x50]
+	WORD $0x3dc006d7 // ldr q23, [x22, #0x10]
 	WORD $0x0d40cb58 // ld1r { v24.2s }, [x26]
 	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
 	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
@@ -4260,8 +4260,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x3dc046d6 // ldr q22, [x22, #0x110]
-	WORD $0x3dc016d7 // ldr q23, [x22, #0x50]
+	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
+	WORD $0x3dc026d7 // ldr q23, [x22, #0x90]
 	WORD $0x0d40caf8 // ld1r { v24.2s }, [x23]
 	WORD $0x4f2356d6 // shl v22.4s, v22.4s, #0x3
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
@@ -4272,8 +4272,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x3dc046d6 // ldr q22, [x22, #0x110]
-	WORD $0x3dc016d7 // ldr q23, [x22, #0x50]
+	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
+	WORD $0x3dc026d7 // ldr q23, [x22, #0x90]
 	WORD $0x0d40cb78 // ld1r { v24.2s }, [x27]
 	WORD $0x6f3f06d6 // ushr v22.4s, v22.4s, #0x1
 	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
@@ -4285,8 +4285,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x3dc046d6 // ldr q22, [x22, #0x110]
-	WORD $0x3dc026d7 // ldr q23, [x22, #0x90]
+	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
+	WORD $0x3dc036d7 // ldr q23, [x22, #0xd0]
 	WORD $0x0d40cbb8 // ld1r { v24.2s }, [x29]
 	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
@@ -4297,8 +4297,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x3dc046d6 // ldr q22, [x22, #0x110]
-	WORD $0x3dc026d7 // ldr q23, [x22, #0x90]
+	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
+	WORD $0x3dc036d7 // ldr q23, [x22, #0xd0]
 	WORD $0x0d40cbd8 // ld1r { v24.2s }, [x30]
 	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
 	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
@@ -4310,8 +4310,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x3dc046d6 // ldr q22, [x22, #0x110]
-	WORD $0x3dc036d7 // ldr q23, [x22, #0xd0]
+	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
+	WORD $0x3dc046d7 // ldr q23, [x22, #0x110]
 	WORD $0x0d40ca18 // ld1r { v24.2s }, [x16]
 	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
@@ -4322,8 +4322,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x3dc046d6 // ldr q22, [x22, #0x110]
-	WORD $0x3dc036d7 // ldr q23, [x22, #0xd0]
+	WORD $0x3dc006d6 // ldr q22, [x22, #0x10]
+	WORD $0x3dc046d7 // ldr q23, [x22, #0x110]
 	WORD $0x0d40c9d8 // ld1r { v24.2s }, [x14]
 	WORD $0xaa0d03f6 // mov x22, x13
 	WORD $0x6f3d06d6 // ushr v22.4s, v22.4s, #0x3
@@ -4340,8 +4340,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40cb16 // ld1r { v22.4s }, [x24]
 	WORD $0xfd400b39 // ldr d25, [x25, #0x10]
 	WORD $0xfd402b38 // ldr d24, [x25, #0x50]
-	WORD $0x3dc04ada // ldr q26, [x22, #0x120]
-	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
+	WORD $0x3dc00ada // ldr q26, [x22, #0x20]
+	WORD $0x3dc01adb // ldr q27, [x22, #0x60]
 	WORD $0x0d40c8fc // ld1r { v28.2s }, [x7]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x0e217b39 // fcvtl v25.4s, v25.4h
@@ -4359,8 +4359,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e602b5a // saddlp v26.4s, v26.8h
-	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
-	WORD $0x3dc04adc // ldr q28, [x22, #0x120]
+	WORD $0x3dc01adb // ldr q27, [x22, #0x60]
+	WORD $0x3dc00adc // ldr q28, [x22, #0x20]
 	WORD $0x0d40cb5d // ld1r { v29.2s }, [x26]
 	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
 	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
@@ -4371,8 +4371,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3dc39c // smull v28.8h, v28.8b, v29.8b
 	WORD $0x4e7cbf7b // addp v27.8h, v27.8h, v28.8h
 	WORD $0x4e606b7a // sadalp v26.4s, v27.8h
-	WORD $0x3dc04adb // ldr q27, [x22, #0x120]
-	WORD $0x3dc01adc // ldr q28, [x22, #0x60]
+	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
+	WORD $0x3dc02adc // ldr q28, [x22, #0xa0]
 	WORD $0x0d40cafd // ld1r { v29.2s }, [x23]
 	WORD $0x4f23577b // shl v27.4s, v27.4s, #0x3
 	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
@@ -4383,8 +4383,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3dc39c // smull v28.8h, v28.8b, v29.8b
 	WORD $0x4e7cbf7b // addp v27.8h, v27.8h, v28.8h
 	WORD $0x4e606b7a // sadalp v26.4s, v27.8h
-	WORD $0x3dc04adb // ldr q27, [x22, #0x120]
-	WORD $0x3dc01adc // ldr q28, [x22, #0x60]
+	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
+	WORD $0x3dc02adc // ldr q28, [x22, #0xa0]
 	WORD $0x0d40cb7d // ld1r { v29.2s }, [x27]
 	WORD $0x6f3f077b // ushr v27.4s, v27.4s, #0x1
 	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
@@ -4396,8 +4396,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3dc39c // smull v28.8h, v28.8b, v29.8b
 	WORD $0x4e7cbf7b // addp v27.8h, v27.8h, v28.8h
 	WORD $0x4e606b7a // sadalp v26.4s, v27.8h
-	WORD $0x3dc04adb // ldr q27, [x22, #0x120]
-	WORD $0x3dc02adc // ldr q28, [x22, #0xa0]
+	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
+	WORD $0x3dc03adc // ldr q28, [x22, #0xe0]
 	WORD $0x0d40cbbd // ld1r { v29.2s }, [x29]
 	WORD $0x4f22577b // shl v27.4s, v27.4s, #0x2
 	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
@@ -4408,8 +4408,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3dc39c // smull v28.8h, v28.8b, v29.8b
 	WORD $0x4e7cbf7b // addp v27.8h, v27.8h, v28.8h
 	WORD $0x4e606b7a // sadalp v26.4s, v27.8h
-	WORD $0x3dc04adb // ldr q27, [x22, #0x120]
-	WORD $0x3dc02adc // ldr q28, [x22, #0xa0]
+	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
+	WORD $0x3dc03adc // ldr q28, [x22, #0xe0]
 	WORD $0x0d40cbdd // ld1r { v29.2s }, [x30]
 	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
 	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
@@ -4421,8 +4421,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3dc39c // smull v28.8h, v28.8b, v29.8b
 	WORD $0x4e7cbf7b // addp v27.8h, v27.8h, v28.8h
 	WORD $0x4e606b7a // sadalp v26.4s, v27.8h
-	WORD $0x3dc04adb // ldr q27, [x22, #0x120]
-	WORD $0x3dc03adc // ldr q28, [x22, #0xe0]
+	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
+	WORD $0x3dc04adc // ldr q28, [x22, #0x120]
 	WORD $0x0d40ca1d // ld1r { v29.2s }, [x16]
 	WORD $0x4ebb877b // add v27.4s, v27.4s, v27.4s
 	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
@@ -4433,8 +4433,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3dc39c // smull v28.8h, v28.8b, v29.8b
 	WORD $0x4e7cbf7b // addp v27.8h, v27.8h, v28.8h
 	WORD $0x4e606b7a // sadalp v26.4s, v27.8h
-	WORD $0x3dc04adb // ldr q27, [x22, #0x120]
-	WORD $0x3dc03adc // ldr q28, [x22, #0xe0]
+	WORD $0x3dc00adb // ldr q27, [x22, #0x20]
+	WORD $0x3dc04adc // ldr q28, [x22, #0x120]
 	WORD $0x0d40c9dd // ld1r { v29.2s }, [x14]
 	WORD $0x6f3d077b // ushr v27.4s, v27.4s, #0x3
 	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
@@ -4450,8 +4450,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4d40cb1b // ld1r { v27.4s }, [x24]
 	WORD $0xfd400f3e // ldr d30, [x25, #0x18]
 	WORD $0xfd402f3d // ldr d29, [x25, #0x58]
-	WORD $0x3dc04dbf // ldr q31, [x13, #0x130]
-	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
+	WORD $0x3dc00dbf // ldr q31, [x13, #0x30]
+	WORD $0x3dc01da8 // ldr q8, [x13, #0x70]
 	WORD $0x0d40c8e9 // ld1r { v9.2s }, [x7]
 	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
 	WORD $0x0e217bde // fcvtl v30.4s, v30.4h
@@ -4469,8 +4469,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e29c108 // smull v8.8h, v8.8b, v9.8b
 	WORD $0x4e68bfff // addp v31.8h, v31.8h, v8.8h
 	WORD $0x4e602bff // saddlp v31.4s, v31.8h
-	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
-	WORD $0x3dc04da9 // ldr q9, [x13, #0x130]
+	WORD $0x3dc01da8 // ldr q8, [x13, #0x70]
+	WORD $0x3dc00da9 // ldr q9, [x13, #0x30]
 	WORD $0x0d40cb4a // ld1r { v10.2s }, [x26]
 	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
 	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
@@ -4481,8 +4481,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
 	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
 	WORD $0x4e60691f // sadalp v31.4s, v8.8h
-	WORD $0x3dc04da8 // ldr q8, [x13, #0x130]
-	WORD $0x3dc01da9 // ldr q9, [x13, #0x70]
+	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
+	WORD $0x3dc02da9 // ldr q9, [x13, #0xb0]
 	WORD $0x0d40caea // ld1r { v10.2s }, [x23]
 	WORD $0x4f235508 // shl v8.4s, v8.4s, #0x3
 	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
@@ -4493,8 +4493,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
 	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
 	WORD $0x4e60691f // sadalp v31.4s, v8.8h
-	WORD $0x3dc04da8 // ldr q8, [x13, #0x130]
-	WORD $0x3dc01da9 // ldr q9, [x13, #0x70]
+	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
+	WORD $0x3dc02da9 // ldr q9, [x13, #0xb0]
 	WORD $0x0d40cb6a // ld1r { v10.2s }, [x27]
 	WORD $0x6f3f0508 // ushr v8.4s, v8.4s, #0x1
 	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
@@ -4506,8 +4506,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
 	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
 	WORD $0x4e60691f // sadalp v31.4s, v8.8h
-	WORD $0x3dc04da8 // ldr q8, [x13, #0x130]
-	WORD $0x3dc02da9 // ldr q9, [x13, #0xb0]
+	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
+	WORD $0x3dc03da9 // ldr q9, [x13, #0xf0]
 	WORD $0x0d40cbaa // ld1r { v10.2s }, [x29]
 	WORD $0x4f225508 // shl v8.4s, v8.4s, #0x2
 	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
@@ -4518,8 +4518,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
 	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
 	WORD $0x4e60691f // sadalp v31.4s, v8.8h
-	WORD $0x3dc04da8 // ldr q8, [x13, #0x130]
-	WORD $0x3dc02da9 // ldr q9, [x13, #0xb0]
+	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
+	WORD $0x3dc03da9 // ldr q9, [x13, #0xf0]
 	WORD $0x0d40cbca // ld1r { v10.2s }, [x30]
 	WORD $0x6f3e0508 // ushr v8.4s, v8.4s, #0x2
 	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
@@ -4531,8 +4531,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
 	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
 	WORD $0x4e60691f // sadalp v31.4s, v8.8h
-	WORD $0x3dc04da8 // ldr q8, [x13, #0x130]
-	WORD $0x3dc03da9 // ldr q9, [x13, #0xf0]
+	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
+	WORD $0x3dc04da9 // ldr q9, [x13, #0x130]
 	WORD $0x0d40ca0a // ld1r { v10.2s }, [x16]
 	WORD $0x4ea88508 // add v8.4s, v8.4s, v8.4s
 	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
@@ -4543,8 +4543,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
 	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
 	WORD $0x4e60691f // sadalp v31.4s, v8.8h
-	WORD $0x3dc04da8 // ldr q8, [x13, #0x130]
-	WORD $0x3dc03da9 // ldr q9, [x13, #0xf0]
+	WORD $0x3dc00da8 // ldr q8, [x13, #0x30]
+	WORD $0x3dc04da9 // ldr q9, [x13, #0x130]
 	WORD $0x0d40c9ca // ld1r { v10.2s }, [x14]
 	WORD $0x2a1503ed // mov w13, w21
 	WORD $0x6f3d0508 // ushr v8.4s, v8.4s, #0x3
@@ -4601,8 +4601,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xfd4001a7 // ldr d7, [x13]
 	WORD $0xfd4021a6 // ldr d6, [x13, #0x40]
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b0 // ldr q16, [x13, #0x100]
-	WORD $0x3dc001b1 // ldr q17, [x13]
+	WORD $0x3dc001b0 // ldr q16, [x13]
+	WORD $0x3dc011b1 // ldr q17, [x13, #0x40]
 	WORD $0xaa1303ed // mov x13, x19
 	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
 	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
@@ -4634,8 +4634,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e74be10 // addp v16.8h, v16.8h, v20.8h
 	WORD $0x4e602a10 // saddlp v16.4s, v16.8h
 	WORD $0x8b070319 // add x25, x24, x7
-	WORD $0x3dc00334 // ldr q20, [x25]
-	WORD $0x3dc04335 // ldr q21, [x25, #0x100]
+	WORD $0x3dc01334 // ldr q20, [x25, #0x40]
+	WORD $0x3dc00335 // ldr q21, [x25]
 	WORD $0x91004279 // add x25, x19, #0x10
 	WORD $0x0d40cb36 // ld1r { v22.2s }, [x25]
 	WORD $0x9100c279 // add x25, x19, #0x30
@@ -4666,8 +4666,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a90 // sadalp v16.4s, v20.8h
 	WORD $0x8b070319 // add x25, x24, x7
-	WORD $0x3dc04334 // ldr q20, [x25, #0x100]
-	WORD $0x3dc01335 // ldr q21, [x25, #0x40]
+	WORD $0x3dc00334 // ldr q20, [x25]
+	WORD $0x3dc02335 // ldr q21, [x25, #0x80]
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
 	WORD $0x9100926d // add x13, x19, #0x24
 	WORD $0x4f235694 // shl v20.4s, v20.4s, #0x3
@@ -4697,8 +4697,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a90 // sadalp v16.4s, v20.8h
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc011b5 // ldr q21, [x13, #0x40]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
 	WORD $0x9100526d // add x13, x19, #0x14
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
 	WORD $0x9100d26d // add x13, x19, #0x34
@@ -4730,8 +4730,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a90 // sadalp v16.4s, v20.8h
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
 	WORD $0x9100226d // add x13, x19, #0x8
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
 	WORD $0x9100a26d // add x13, x19, #0x28
@@ -4762,8 +4762,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a90 // sadalp v16.4s, v20.8h
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
 	WORD $0x9100626d // add x13, x19, #0x18
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
 	WORD $0x9100e26d // add x13, x19, #0x38
@@ -4795,8 +4795,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a90 // sadalp v16.4s, v20.8h
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
 	WORD $0x9100326d // add x13, x19, #0xc
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
 	WORD $0x9100b26d // add x13, x19, #0x2c
@@ -4827,8 +4827,8 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a90 // sadalp v16.4s, v20.8h
 	WORD $0x8b07030d // add x13, x24, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
 	WORD $0x9100726d // add x13, x19, #0x1c
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
 	WORD $0x9100f26d // add x13, x19, #0x3c
@@ -4921,20 +4921,20 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5400274b // b.lt 0x15180 <pq_q5_1+0x124c>
 	WORD $0xd37df0d4 // lsl x20, x6, #3
 	WORD $0xaa0003f5 // mov x21, x0
-	WORD $0xaa0103f0 // mov x16, x1
-	WORD $0xaa0403ee // mov x14, x4
+	WORD $0xaa0103f6 // mov x22, x1
+	WORD $0xaa0403f0 // mov x16, x4
 	WORD $0xaa1f03ed // mov x13, xzr
-	WORD $0x8b1402b6 // add x22, x21, x20
+	WORD $0x8b1402ae // add x14, x21, x20
 	WORD $0x910202b7 // add x23, x21, #0x80
 	WORD $0x52800038 // mov w24, #0x1 // =1
 	WORD $0x9b115db9 // madd x25, x13, x17, x23
-	WORD $0x8b0d16cd // add x13, x22, x13, lsl #5
+	WORD $0x8b0d15cd // add x13, x14, x13, lsl #5
 	WORD $0xfd4001a7 // ldr d7, [x13]
 	WORD $0xfd4021a6 // ldr d6, [x13, #0x40]
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b0 // ldr q16, [x13, #0x100]
-	WORD $0x3dc001b1 // ldr q17, [x13]
-	WORD $0x9102020d // add x13, x16, #0x80
+	WORD $0x3dc001b0 // ldr q16, [x13]
+	WORD $0x3dc011b1 // ldr q17, [x13, #0x40]
+	WORD $0x910202cd // add x13, x22, #0x80
 	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
 	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
 	WORD $0x4f245610 // shl v16.4s, v16.4s, #0x4
@@ -4942,20 +4942,20 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
 	WORD $0x4eb11e10 // orr v16.16b, v16.16b, v17.16b
 	WORD $0x0d40c9b1 // ld1r { v17.2s }, [x13]
-	WORD $0x9102820d // add x13, x16, #0xa0
+	WORD $0x910282cd // add x13, x22, #0xa0
 	WORD $0x6e104214 // ext v20.16b, v16.16b, v16.16b, #0x8
 	WORD $0x0e31c212 // smull v18.8h, v16.8b, v17.8b
 	WORD $0x0e31c291 // smull v17.8h, v20.8b, v17.8b
 	WORD $0x4e71be51 // addp v17.8h, v18.8h, v17.8h
 	WORD $0x4e602a33 // saddlp v19.4s, v17.8h
 	WORD $0x0d40c9b1 // ld1r { v17.2s }, [x13]
-	WORD $0x9103020d // add x13, x16, #0xc0
+	WORD $0x910302cd // add x13, x22, #0xc0
 	WORD $0x0e31c212 // smull v18.8h, v16.8b, v17.8b
 	WORD $0x0e31c291 // smull v17.8h, v20.8b, v17.8b
 	WORD $0x4e71be51 // addp v17.8h, v18.8h, v17.8h
 	WORD $0x4e602a32 // saddlp v18.4s, v17.8h
 	WORD $0x0d40c9b1 // ld1r { v17.2s }, [x13]
-	WORD $0x9103820d // add x13, x16, #0xe0
+	WORD $0x910382cd // add x13, x22, #0xe0
 	WORD $0x0e31c215 // smull v21.8h, v16.8b, v17.8b
 	WORD $0x0e31c291 // smull v17.8h, v20.8b, v17.8b
 	WORD $0x4e71beb1 // addp v17.8h, v21.8h, v17.8h
@@ -4966,11 +4966,11 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e74be10 // addp v16.8h, v16.8h, v20.8h
 	WORD $0x4e602a10 // saddlp v16.4s, v16.8h
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc001b4 // ldr q20, [x13]
-	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
-	WORD $0x9102420d // add x13, x16, #0x90
+	WORD $0x3dc011b4 // ldr q20, [x13, #0x40]
+	WORD $0x3dc001b5 // ldr q21, [x13]
+	WORD $0x910242cd // add x13, x22, #0x90
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9102c20d // add x13, x16, #0xb0
+	WORD $0x9102c2cd // add x13, x22, #0xb0
 	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
 	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
 	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
@@ -4981,13 +4981,13 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad3 // sadalp v19.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103420d // add x13, x16, #0xd0
+	WORD $0x910342cd // add x13, x22, #0xd0
 	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103c20d // add x13, x16, #0xf0
+	WORD $0x9103c2cd // add x13, x22, #0xf0
 	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
@@ -4998,11 +4998,11 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a90 // sadalp v16.4s, v20.8h
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc011b5 // ldr q21, [x13, #0x40]
-	WORD $0x9102120d // add x13, x16, #0x84
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
+	WORD $0x910212cd // add x13, x22, #0x84
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9102920d // add x13, x16, #0xa4
+	WORD $0x910292cd // add x13, x22, #0xa4
 	WORD $0x4f235694 // shl v20.4s, v20.4s, #0x3
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
@@ -5013,13 +5013,13 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad3 // sadalp v19.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103120d // add x13, x16, #0xc4
+	WORD $0x910312cd // add x13, x22, #0xc4
 	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103920d // add x13, x16, #0xe4
+	WORD $0x910392cd // add x13, x22, #0xe4
 	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
@@ -5030,11 +5030,11 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a90 // sadalp v16.4s, v20.8h
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc011b5 // ldr q21, [x13, #0x40]
-	WORD $0x9102520d // add x13, x16, #0x94
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
+	WORD $0x910252cd // add x13, x22, #0x94
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9102d20d // add x13, x16, #0xb4
+	WORD $0x9102d2cd // add x13, x22, #0xb4
 	WORD $0x6f3f0694 // ushr v20.4s, v20.4s, #0x1
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
@@ -5046,13 +5046,13 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad3 // sadalp v19.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103520d // add x13, x16, #0xd4
+	WORD $0x910352cd // add x13, x22, #0xd4
 	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103d20d // add x13, x16, #0xf4
+	WORD $0x9103d2cd // add x13, x22, #0xf4
 	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
@@ -5063,11 +5063,11 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a90 // sadalp v16.4s, v20.8h
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
-	WORD $0x9102220d // add x13, x16, #0x88
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
+	WORD $0x910222cd // add x13, x22, #0x88
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9102a20d // add x13, x16, #0xa8
+	WORD $0x9102a2cd // add x13, x22, #0xa8
 	WORD $0x4f225694 // shl v20.4s, v20.4s, #0x2
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
@@ -5078,13 +5078,13 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad3 // sadalp v19.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103220d // add x13, x16, #0xc8
+	WORD $0x910322cd // add x13, x22, #0xc8
 	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103a20d // add x13, x16, #0xe8
+	WORD $0x9103a2cd // add x13, x22, #0xe8
 	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
@@ -5095,11 +5095,11 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a90 // sadalp v16.4s, v20.8h
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc021b5 // ldr q21, [x13, #0x80]
-	WORD $0x9102620d // add x13, x16, #0x98
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
+	WORD $0x910262cd // add x13, x22, #0x98
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9102e20d // add x13, x16, #0xb8
+	WORD $0x9102e2cd // add x13, x22, #0xb8
 	WORD $0x6f3e0694 // ushr v20.4s, v20.4s, #0x2
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
@@ -5111,13 +5111,13 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad3 // sadalp v19.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103620d // add x13, x16, #0xd8
+	WORD $0x910362cd // add x13, x22, #0xd8
 	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103e20d // add x13, x16, #0xf8
+	WORD $0x9103e2cd // add x13, x22, #0xf8
 	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
@@ -5128,11 +5128,11 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a90 // sadalp v16.4s, v20.8h
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
-	WORD $0x9102320d // add x13, x16, #0x8c
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
+	WORD $0x910232cd // add x13, x22, #0x8c
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9102b20d // add x13, x16, #0xac
+	WORD $0x9102b2cd // add x13, x22, #0xac
 	WORD $0x4eb48694 // add v20.4s, v20.4s, v20.4s
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
@@ -5143,13 +5143,13 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad3 // sadalp v19.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103320d // add x13, x16, #0xcc
+	WORD $0x910332cd // add x13, x22, #0xcc
 	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103b20d // add x13, x16, #0xec
+	WORD $0x9103b2cd // add x13, x22, #0xec
 	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
@@ -5160,12 +5160,12 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a90 // sadalp v16.4s, v20.8h
 	WORD $0x8b07032d // add x13, x25, x7
-	WORD $0x3dc041b4 // ldr q20, [x13, #0x100]
-	WORD $0x3dc031b5 // ldr q21, [x13, #0xc0]
-	WORD $0x9102720d // add x13, x16, #0x9c
+	WORD $0x3dc001b4 // ldr q20, [x13]
+	WORD $0x3dc041b5 // ldr q21, [x13, #0x100]
+	WORD $0x910272cd // add x13, x22, #0x9c
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9102f20d // add x13, x16, #0xbc
-	WORD $0x91047219 // add x25, x16, #0x11c
+	WORD $0x9102f2cd // add x13, x22, #0xbc
+	WORD $0x910472d9 // add x25, x22, #0x11c
 	WORD $0x6f3d0694 // ushr v20.4s, v20.4s, #0x3
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
@@ -5177,7 +5177,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad3 // sadalp v19.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103720d // add x13, x16, #0xdc
+	WORD $0x910372cd // add x13, x22, #0xdc
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
 	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
@@ -5185,7 +5185,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9103f20d // add x13, x16, #0xfc
+	WORD $0x9103f2cd // add x13, x22, #0xfc
 	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
 	WORD $0x0e36c297 // smull v23.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b6 // smull v22.8h, v21.8b, v22.8b
@@ -5193,18 +5193,18 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e76bef6 // addp v22.8h, v23.8h, v22.8h
 	WORD $0x4e606ad1 // sadalp v17.4s, v22.8h
 	WORD $0x0d40c9b6 // ld1r { v22.2s }, [x13]
-	WORD $0x9104420d // add x13, x16, #0x110
+	WORD $0x910442cd // add x13, x22, #0x110
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
 	WORD $0x0e36c294 // smull v20.8h, v20.8b, v22.8b
 	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
 	WORD $0x6e31dcf1 // fmul v17.4s, v7.4s, v17.4s
 	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
 	WORD $0x4e606a90 // sadalp v16.4s, v20.8h
-	WORD $0xbd413214 // ldr s20, [x16, #0x130]
-	WORD $0xbd413615 // ldr s21, [x16, #0x134]
+	WORD $0xbd4132d4 // ldr s20, [x22, #0x130]
+	WORD $0xbd4136d5 // ldr s21, [x22, #0x134]
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0xbd413a16 // ldr s22, [x16, #0x138]
-	WORD $0xbd413e17 // ldr s23, [x16, #0x13c]
+	WORD $0xbd413ad6 // ldr s22, [x22, #0x138]
+	WORD $0xbd413ed7 // ldr s23, [x22, #0x13c]
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
@@ -5212,12 +5212,12 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e21daf0 // scvtf v16.4s, v23.4s
 	WORD $0x4f9450d3 // fmls v19.4s, v6.4s, v20.s[0]
 	WORD $0x4d40c9b4 // ld1r { v20.4s }, [x13]
-	WORD $0x9104520d // add x13, x16, #0x114
+	WORD $0x910452cd // add x13, x22, #0x114
 	WORD $0x4f9550d2 // fmls v18.4s, v6.4s, v21.s[0]
 	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
 	WORD $0x4f9650d1 // fmls v17.4s, v6.4s, v22.s[0]
-	WORD $0x9104620d // add x13, x16, #0x118
-	WORD $0x91060210 // add x16, x16, #0x180
+	WORD $0x910462cd // add x13, x22, #0x118
+	WORD $0x910602d6 // add x22, x22, #0x180
 	WORD $0x4f9050c7 // fmls v7.4s, v6.4s, v16.s[0]
 	WORD $0x4d40c9a6 // ld1r { v6.4s }, [x13]
 	WORD $0x4d40cb30 // ld1r { v16.4s }, [x25]
@@ -5229,7 +5229,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e31ccc3 // fmla v3.4s, v6.4s, v17.4s
 	WORD $0x4e27ce02 // fmla v2.4s, v16.4s, v7.4s
 	WORD $0x3707da79 // tbnz w25, #0x0, 0x14cbc <pq_q5_1+0xd88>
-	WORD $0xf10009ce // subs x14, x14, #0x2
+	WORD $0xf1000a10 // subs x16, x16, #0x2
 	WORD $0x910c02b5 // add x21, x21, #0x300
 	WORD $0x54ffd98c // b.gt 0x14cac <pq_q5_1+0xd78>
 	WORD $0xf10015ff // cmp x15, #0x5
@@ -5267,7 +5267,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37ef46a // lsl x10, x3, #2
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x1003ac6f // adr x15, 0x1c790 <quant_x+0x30c>
+	WORD $0x1003b66f // adr x15, 0x1c8d0 <quant_x+0x334>
 	WORD $0xd341fd2b // lsr x11, x9, #1
 	WORD $0x8b03014d // add x13, x10, x3
 	WORD $0xd37df069 // lsl x9, x3, #3
@@ -6259,1105 +6259,1112 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd65f03c0 // ret
 
 	// pq_q4_k: +24956
-	WORD $0xd10343ff // sub sp, sp, #0xd0
+	WORD $0xd10383ff // sub sp, sp, #0xe0
 	WORD $0x9350fca8 // asr x8, x5, #16
-	WORD $0x6d033bef // stp d15, d14, [sp, #0x30]
-	WORD $0x6d0433ed // stp d13, d12, [sp, #0x40]
+	WORD $0x6d043bef // stp d15, d14, [sp, #0x40]
+	WORD $0x6d0533ed // stp d13, d12, [sp, #0x50]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x6d052beb // stp d11, d10, [sp, #0x50]
-	WORD $0x6d0623e9 // stp d9, d8, [sp, #0x60]
-	WORD $0xf9003bfd // str x29, [sp, #0x70]
-	WORD $0xa9086ffe // stp x30, x27, [sp, #0x80]
-	WORD $0xa90967fa // stp x26, x25, [sp, #0x90]
-	WORD $0xa90a5ff8 // stp x24, x23, [sp, #0xa0]
-	WORD $0xa90b57f6 // stp x22, x21, [sp, #0xb0]
-	WORD $0xa90c4ff4 // stp x20, x19, [sp, #0xc0]
-	WORD $0xf90013e3 // str x3, [sp, #0x20]
-	WORD $0x540085eb // b.lt 0x17270 <pq_q4_k+0x10f4>
+	WORD $0x6d062beb // stp d11, d10, [sp, #0x60]
+	WORD $0x6d0723e9 // stp d9, d8, [sp, #0x70]
+	WORD $0xa9080ffd // stp x29, x3, [sp, #0x80]
+	WORD $0xa9096ffe // stp x30, x27, [sp, #0x90]
+	WORD $0xa90a67fa // stp x26, x25, [sp, #0xa0]
+	WORD $0xa90b5ff8 // stp x24, x23, [sp, #0xb0]
+	WORD $0xa90c57f6 // stp x22, x21, [sp, #0xc0]
+	WORD $0xa90d4ff4 // stp x20, x19, [sp, #0xd0]
+	WORD $0x540086eb // b.lt 0x1728c <pq_q4_k+0x1110>
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0xf94013ef // ldr x15, [sp, #0x20]
-	WORD $0x9a84b129 // csel x9, x9, x4, lt
 	WORD $0x5281280a // mov w10, #0x940 // =2368
+	WORD $0x9a84b129 // csel x9, x9, x4, lt
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
+	WORD $0x92401caf // and x15, x5, #0xff
 	WORD $0xd343fd29 // lsr x9, x9, #3
-	WORD $0x8b0f05ed // add x13, x15, x15, lsl #1
-	WORD $0xd37df1ec // lsl x12, x15, #3
-	WORD $0x92401cab // and x11, x5, #0xff
-	WORD $0x91014011 // add x17, x0, #0x50
-	WORD $0x9b0a7d29 // mul x9, x9, x10
-	WORD $0xd37ef5ea // lsl x10, x15, #2
-	WORD $0xd37ef5a3 // lsl x3, x13, #2
-	WORD $0xd37df1ad // lsl x13, x13, #3
-	WORD $0xf9000fec // str x12, [sp, #0x18]
-	WORD $0x8b0f014e // add x14, x10, x15
-	WORD $0xd37be9ef // lsl x15, x15, #5
-	WORD $0xd37ef5ce // lsl x14, x14, #2
-	WORD $0xa900bbed // stp x13, x14, [sp, #0x8]
-	WORD $0xcb0a01ed // sub x13, x15, x10
-	WORD $0xf90003ed // str x13, [sp]
-	WORD $0x9105000d // add x13, x0, #0x140
-	WORD $0x14000007 // b 0x16230 <pq_q4_k+0xb4>
+	WORD $0x9b0a7d23 // mul x3, x9, x10
+	WORD $0xf94047e9 // ldr x9, [sp, #0x88]
+	WORD $0xd37ef52a // lsl x10, x9, #2
+	WORD $0x8b09052d // add x13, x9, x9, lsl #1
+	WORD $0xd37df12b // lsl x11, x9, #3
+	WORD $0xd37be930 // lsl x16, x9, #5
+	WORD $0x8b09014e // add x14, x10, x9
+	WORD $0xd37ef5ac // lsl x12, x13, #2
+	WORD $0xd37ef5c9 // lsl x9, x14, #2
+	WORD $0xf9000fe9 // str x9, [sp, #0x18]
+	WORD $0xd37df1a9 // lsl x9, x13, #3
+	WORD $0xf9000be9 // str x9, [sp, #0x10]
+	WORD $0xcb0a0209 // sub x9, x16, x10
+	WORD $0xf90007e9 // str x9, [sp, #0x8]
+	WORD $0x14000005 // b 0x1621c <pq_q4_k+0xa0>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b090000 // add x0, x0, x9
+	WORD $0x8b030000 // add x0, x0, x3
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x8b090231 // add x17, x17, x9
-	WORD $0x8b0901ad // add x13, x13, x9
-	WORD $0x5400822d // b.le 0x17270 <pq_q4_k+0x10f4>
-	WORD $0x37403345 // tbnz w5, #0x8, 0x16898 <pq_q4_k+0x71c>
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x540083ad // b.le 0x1728c <pq_q4_k+0x1110>
+	WORD $0x37403385 // tbnz w5, #0x8, 0x1688c <pq_q4_k+0x710>
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xaa0303ec // mov x12, x3
+	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x540031ab // b.lt 0x16880 <pq_q4_k+0x704>
-	WORD $0xaa0d03e6 // mov x6, x13
+	WORD $0x5400324b // b.lt 0x1687c <pq_q4_k+0x700>
+	WORD $0xaa0003f1 // mov x17, x0
+	WORD $0xaa0103e6 // mov x6, x1
+	WORD $0xaa0403e7 // mov x7, x4
+	WORD $0x6d401e25 // ldp d5, d7, [x17]
+	WORD $0x2a1f03f3 // mov w19, wzr
+	WORD $0x6d424226 // ldp d6, d16, [x17, #0x20]
+	WORD $0x6d414e31 // ldp d17, d19, [x17, #0x10]
+	WORD $0x6d430632 // ldp d18, d1, [x17, #0x30]
+	WORD $0x0e2178ae // fcvtl v14.4s, v5.4h
+	WORD $0x0e2178c9 // fcvtl v9.4s, v6.4h
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x91010231 // add x17, x17, #0x40
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
+	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0x91010234 // add x20, x17, #0x40
+	WORD $0x52800035 // mov w21, #0x1 // =1
+	WORD $0x8b0e162d // add x13, x17, x14, lsl #5
+	WORD $0x8b0e2296 // add x22, x20, x14, lsl #8
+	WORD $0xaa0603f7 // mov x23, x6
+	WORD $0x910040da // add x26, x6, #0x10
+	WORD $0x910050db // add x27, x6, #0x14
+	WORD $0x910020dd // add x29, x6, #0x8
+	WORD $0x910041b0 // add x16, x13, #0x10
+	WORD $0xaa0d03f9 // mov x25, x13
+	WORD $0xaa1603ee // mov x14, x22
+	WORD $0x0ddfcb37 // ld1r { v23.2s }, [x25], #4
+	WORD $0x0d40ca16 // ld1r { v22.2s }, [x16]
+	WORD $0x3dc001d5 // ldr q21, [x14]
+	WORD $0x910060de // add x30, x6, #0x18
+	WORD $0x0ddfcaf9 // ld1r { v25.2s }, [x23], #4
+	WORD $0x910030d0 // add x16, x6, #0xc
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x910080d8 // add x24, x6, #0x20
+	WORD $0x910051a9 // add x9, x13, #0x14
+	WORD $0x0f08a6f7 // sshll v23.8h, v23.8b, #0x0
+	WORD $0x6e1542b8 // ext v24.16b, v21.16b, v21.16b, #0x8
+	WORD $0x0e39c2b5 // smull v21.8h, v21.8b, v25.8b
+	WORD $0x0e39c318 // smull v24.8h, v24.8b, v25.8b
+	WORD $0x4e78beb5 // addp v21.8h, v21.8h, v24.8h
+	WORD $0x4e602ab5 // saddlp v21.4s, v21.8h
+	WORD $0x3dc001d8 // ldr q24, [x14]
+	WORD $0x0d40cb5a // ld1r { v26.2s }, [x26]
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x6e184319 // ext v25.16b, v24.16b, v24.16b, #0x8
+	WORD $0x0e3ac318 // smull v24.8h, v24.8b, v26.8b
+	WORD $0x0e3ac339 // smull v25.8h, v25.8b, v26.8b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
+	WORD $0x3dc011d8 // ldr q24, [x14, #0x40]
+	WORD $0x0d40cafa // ld1r { v26.2s }, [x23]
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x6e184319 // ext v25.16b, v24.16b, v24.16b, #0x8
+	WORD $0x0e3ac318 // smull v24.8h, v24.8b, v26.8b
+	WORD $0x0e3ac339 // smull v25.8h, v25.8b, v26.8b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
+	WORD $0x3dc011d8 // ldr q24, [x14, #0x40]
+	WORD $0x0d40cb7a // ld1r { v26.2s }, [x27]
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x6e184319 // ext v25.16b, v24.16b, v24.16b, #0x8
+	WORD $0x0e3ac318 // smull v24.8h, v24.8b, v26.8b
+	WORD $0x0e3ac339 // smull v25.8h, v25.8b, v26.8b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
+	WORD $0x3dc021d8 // ldr q24, [x14, #0x80]
+	WORD $0x0d40cbba // ld1r { v26.2s }, [x29]
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x6e184319 // ext v25.16b, v24.16b, v24.16b, #0x8
+	WORD $0x0e3ac318 // smull v24.8h, v24.8b, v26.8b
+	WORD $0x0e3ac339 // smull v25.8h, v25.8b, v26.8b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
+	WORD $0x3dc021d8 // ldr q24, [x14, #0x80]
+	WORD $0x0d40cbda // ld1r { v26.2s }, [x30]
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x6e184319 // ext v25.16b, v24.16b, v24.16b, #0x8
+	WORD $0x0e3ac318 // smull v24.8h, v24.8b, v26.8b
+	WORD $0x0e3ac339 // smull v25.8h, v25.8b, v26.8b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
+	WORD $0x3dc031d8 // ldr q24, [x14, #0xc0]
+	WORD $0x0d40ca1a // ld1r { v26.2s }, [x16]
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x6e184319 // ext v25.16b, v24.16b, v24.16b, #0x8
+	WORD $0x0e3ac318 // smull v24.8h, v24.8b, v26.8b
+	WORD $0x0e3ac339 // smull v25.8h, v25.8b, v26.8b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
+	WORD $0x3dc031d8 // ldr q24, [x14, #0xc0]
+	WORD $0x910070ce // add x14, x6, #0x1c
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x0d40c9da // ld1r { v26.2s }, [x14]
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x6e184319 // ext v25.16b, v24.16b, v24.16b, #0x8
+	WORD $0x0e3ac318 // smull v24.8h, v24.8b, v26.8b
+	WORD $0x0e3ac339 // smull v25.8h, v25.8b, v26.8b
+	WORD $0x4e79bf18 // addp v24.8h, v24.8h, v25.8h
+	WORD $0x4eb21e59 // mov v25.16b, v18.16b
+	WORD $0x4ea91d32 // mov v18.16b, v9.16b
+	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
+	WORD $0x4eb01e18 // mov v24.16b, v16.16b
+	WORD $0xbd4024c5 // ldr s5, [x6, #0x24]
+	WORD $0x0d40cb3c // ld1r { v28.2s }, [x25]
+	WORD $0xaa1603f9 // mov x25, x22
+	WORD $0x0d40c93a // ld1r { v26.2s }, [x9]
+	WORD $0x910021a9 // add x9, x13, #0x8
+	WORD $0x3d800be5 // str q5, [sp, #0x20]
+	WORD $0x4d40cb05 // ld1r { v5.4s }, [x24]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x0f08a79c // sshll v28.8h, v28.8b, #0x0
+	WORD $0x0f08a75a // sshll v26.8h, v26.8b, #0x0
+	WORD $0x3d800fe5 // str q5, [sp, #0x30]
+	WORD $0x3dc0073b // ldr q27, [x25, #0x10]
+	WORD $0x0d40c8de // ld1r { v30.2s }, [x6]
+	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
+	WORD $0x0f10a75a // sshll v26.4s, v26.4h, #0x0
+	WORD $0x6e1b437d // ext v29.16b, v27.16b, v27.16b, #0x8
+	WORD $0x0e3ec37b // smull v27.8h, v27.8b, v30.8b
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x0e3ec3bd // smull v29.8h, v29.8b, v30.8b
+	WORD $0x4e7dbf7b // addp v27.8h, v27.8h, v29.8h
+	WORD $0x4e602b7b // saddlp v27.4s, v27.8h
+	WORD $0x3dc0073d // ldr q29, [x25, #0x10]
+	WORD $0x0d40cb5f // ld1r { v31.2s }, [x26]
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x6e1d43be // ext v30.16b, v29.16b, v29.16b, #0x8
+	WORD $0x0e3fc3bd // smull v29.8h, v29.8b, v31.8b
+	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
+	WORD $0x4e7ebfbd // addp v29.8h, v29.8h, v30.8h
+	WORD $0x4e606bbb // sadalp v27.4s, v29.8h
+	WORD $0x3dc0173d // ldr q29, [x25, #0x50]
+	WORD $0x0d40caff // ld1r { v31.2s }, [x23]
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x6e1d43be // ext v30.16b, v29.16b, v29.16b, #0x8
+	WORD $0x0e3fc3bd // smull v29.8h, v29.8b, v31.8b
+	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
+	WORD $0x4e7ebfbd // addp v29.8h, v29.8h, v30.8h
+	WORD $0x4e606bbb // sadalp v27.4s, v29.8h
+	WORD $0x3dc0173d // ldr q29, [x25, #0x50]
+	WORD $0x0d40cb7f // ld1r { v31.2s }, [x27]
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x6e1d43be // ext v30.16b, v29.16b, v29.16b, #0x8
+	WORD $0x0e3fc3bd // smull v29.8h, v29.8b, v31.8b
+	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
+	WORD $0x4e7ebfbd // addp v29.8h, v29.8h, v30.8h
+	WORD $0x4e606bbb // sadalp v27.4s, v29.8h
+	WORD $0x3dc0273d // ldr q29, [x25, #0x90]
+	WORD $0x0d40cbbf // ld1r { v31.2s }, [x29]
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x6e1d43be // ext v30.16b, v29.16b, v29.16b, #0x8
+	WORD $0x0e3fc3bd // smull v29.8h, v29.8b, v31.8b
+	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
+	WORD $0x4e7ebfbd // addp v29.8h, v29.8h, v30.8h
+	WORD $0x4e606bbb // sadalp v27.4s, v29.8h
+	WORD $0x3dc0273d // ldr q29, [x25, #0x90]
+	WORD $0x0d40cbdf // ld1r { v31.2s }, [x30]
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x6e1d43be // ext v30.16b, v29.16b, v29.16b, #0x8
+	WORD $0x0e3fc3bd // smull v29.8h, v29.8b, v31.8b
+	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
+	WORD $0x4e7ebfbd // addp v29.8h, v29.8h, v30.8h
+	WORD $0x4e606bbb // sadalp v27.4s, v29.8h
+	WORD $0x3dc0373d // ldr q29, [x25, #0xd0]
+	WORD $0x0d40ca1f // ld1r { v31.2s }, [x16]
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x6e1d43be // ext v30.16b, v29.16b, v29.16b, #0x8
+	WORD $0x0e3fc3bd // smull v29.8h, v29.8b, v31.8b
+	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
+	WORD $0x4e7ebfbd // addp v29.8h, v29.8h, v30.8h
+	WORD $0x4e606bbb // sadalp v27.4s, v29.8h
+	WORD $0x3dc0373d // ldr q29, [x25, #0xd0]
+	WORD $0x0d40c9df // ld1r { v31.2s }, [x14]
+	WORD $0x910061b9 // add x25, x13, #0x18
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4e201fbd // and v29.16b, v29.16b, v0.16b
+	WORD $0x6e1d43be // ext v30.16b, v29.16b, v29.16b, #0x8
+	WORD $0x0e3fc3bd // smull v29.8h, v29.8b, v31.8b
+	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
+	WORD $0x4e7ebfbd // addp v29.8h, v29.8h, v30.8h
+	WORD $0x4e606bbb // sadalp v27.4s, v29.8h
+	WORD $0x0d40cb3f // ld1r { v31.2s }, [x25]
+	WORD $0xaa1603f9 // mov x25, x22
+	WORD $0x0d40c929 // ld1r { v9.2s }, [x9]
+	WORD $0xbd4024de // ldr s30, [x6, #0x24]
+	WORD $0x4d40cb1d // ld1r { v29.4s }, [x24]
+	WORD $0x3dc00b28 // ldr q8, [x25, #0x20]
+	WORD $0x0d40c8cb // ld1r { v11.2s }, [x6]
+	WORD $0x910031a9 // add x9, x13, #0xc
+	WORD $0x910071ad // add x13, x13, #0x1c
+	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
+	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
+	WORD $0x0f08a529 // sshll v9.8h, v9.8b, #0x0
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
+	WORD $0x0f10a7ff // sshll v31.4s, v31.4h, #0x0
+	WORD $0x6e08410a // ext v10.16b, v8.16b, v8.16b, #0x8
+	WORD $0x0e2bc108 // smull v8.8h, v8.8b, v11.8b
+	WORD $0x0f10a529 // sshll v9.4s, v9.4h, #0x0
+	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
+	WORD $0x0e2bc14a // smull v10.8h, v10.8b, v11.8b
+	WORD $0x4e6abd08 // addp v8.8h, v8.8h, v10.8h
+	WORD $0x4e602908 // saddlp v8.4s, v8.8h
+	WORD $0x3dc00b2a // ldr q10, [x25, #0x20]
+	WORD $0x0d40cb4c // ld1r { v12.2s }, [x26]
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6e0a414b // ext v11.16b, v10.16b, v10.16b, #0x8
+	WORD $0x0e2cc14a // smull v10.8h, v10.8b, v12.8b
+	WORD $0x0e2cc16b // smull v11.8h, v11.8b, v12.8b
+	WORD $0x4e6bbd4a // addp v10.8h, v10.8h, v11.8h
+	WORD $0x4e606948 // sadalp v8.4s, v10.8h
+	WORD $0x3dc01b2a // ldr q10, [x25, #0x60]
+	WORD $0x0d40caec // ld1r { v12.2s }, [x23]
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6e0a414b // ext v11.16b, v10.16b, v10.16b, #0x8
+	WORD $0x0e2cc14a // smull v10.8h, v10.8b, v12.8b
+	WORD $0x0e2cc16b // smull v11.8h, v11.8b, v12.8b
+	WORD $0x4e6bbd4a // addp v10.8h, v10.8h, v11.8h
+	WORD $0x4e606948 // sadalp v8.4s, v10.8h
+	WORD $0x3dc01b2a // ldr q10, [x25, #0x60]
+	WORD $0x0d40cb6c // ld1r { v12.2s }, [x27]
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6e0a414b // ext v11.16b, v10.16b, v10.16b, #0x8
+	WORD $0x0e2cc14a // smull v10.8h, v10.8b, v12.8b
+	WORD $0x0e2cc16b // smull v11.8h, v11.8b, v12.8b
+	WORD $0x4e6bbd4a // addp v10.8h, v10.8h, v11.8h
+	WORD $0x4e606948 // sadalp v8.4s, v10.8h
+	WORD $0x3dc02b2a // ldr q10, [x25, #0xa0]
+	WORD $0x0d40cbac // ld1r { v12.2s }, [x29]
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6e0a414b // ext v11.16b, v10.16b, v10.16b, #0x8
+	WORD $0x0e2cc14a // smull v10.8h, v10.8b, v12.8b
+	WORD $0x0e2cc16b // smull v11.8h, v11.8b, v12.8b
+	WORD $0x4e6bbd4a // addp v10.8h, v10.8h, v11.8h
+	WORD $0x4e606948 // sadalp v8.4s, v10.8h
+	WORD $0x3dc02b2a // ldr q10, [x25, #0xa0]
+	WORD $0x0d40cbcc // ld1r { v12.2s }, [x30]
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6e0a414b // ext v11.16b, v10.16b, v10.16b, #0x8
+	WORD $0x0e2cc14a // smull v10.8h, v10.8b, v12.8b
+	WORD $0x0e2cc16b // smull v11.8h, v11.8b, v12.8b
+	WORD $0x4e6bbd4a // addp v10.8h, v10.8h, v11.8h
+	WORD $0x4e606948 // sadalp v8.4s, v10.8h
+	WORD $0x3dc03b2a // ldr q10, [x25, #0xe0]
+	WORD $0x0d40ca0c // ld1r { v12.2s }, [x16]
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6e0a414b // ext v11.16b, v10.16b, v10.16b, #0x8
+	WORD $0x0e2cc14a // smull v10.8h, v10.8b, v12.8b
+	WORD $0x0e2cc16b // smull v11.8h, v11.8b, v12.8b
+	WORD $0x4e6bbd4a // addp v10.8h, v10.8h, v11.8h
+	WORD $0x4e606948 // sadalp v8.4s, v10.8h
+	WORD $0x3dc03b2a // ldr q10, [x25, #0xe0]
+	WORD $0x0d40c9cc // ld1r { v12.2s }, [x14]
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x6e0a414b // ext v11.16b, v10.16b, v10.16b, #0x8
+	WORD $0x0e2cc14a // smull v10.8h, v10.8b, v12.8b
+	WORD $0x0e2cc16b // smull v11.8h, v11.8b, v12.8b
+	WORD $0x4e6bbd4a // addp v10.8h, v10.8h, v11.8h
+	WORD $0x4e606948 // sadalp v8.4s, v10.8h
+	WORD $0xbd4024cb // ldr s11, [x6, #0x24]
+	WORD $0x4d40cb0a // ld1r { v10.4s }, [x24]
+	WORD $0x0d40c930 // ld1r { v16.2s }, [x9]
+	WORD $0x0d40c9ac // ld1r { v12.2s }, [x13]
+	WORD $0x3dc00ecd // ldr q13, [x22, #0x30]
+	WORD $0x0d40c8c5 // ld1r { v5.2s }, [x6]
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x2a1503e9 // mov w9, w21
+	WORD $0x2a1f03f5 // mov w21, wzr
+	WORD $0x4e201dad // and v13.16b, v13.16b, v0.16b
+	WORD $0x6e0d41af // ext v15.16b, v13.16b, v13.16b, #0x8
+	WORD $0x0e25c1ad // smull v13.8h, v13.8b, v5.8b
+	WORD $0x0e25c1e5 // smull v5.8h, v15.8b, v5.8b
+	WORD $0x4e65bda5 // addp v5.8h, v13.8h, v5.8h
+	WORD $0x4e6028ad // saddlp v13.4s, v5.8h
+	WORD $0x3dc00ec5 // ldr q5, [x22, #0x30]
+	WORD $0x0d40cb46 // ld1r { v6.2s }, [x26]
+	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6e0540af // ext v15.16b, v5.16b, v5.16b, #0x8
+	WORD $0x0e26c0a5 // smull v5.8h, v5.8b, v6.8b
+	WORD $0x0e26c1e6 // smull v6.8h, v15.8b, v6.8b
+	WORD $0x4e66bca5 // addp v5.8h, v5.8h, v6.8h
+	WORD $0x4e6068ad // sadalp v13.4s, v5.8h
+	WORD $0x3dc01ec5 // ldr q5, [x22, #0x70]
+	WORD $0x0d40caef // ld1r { v15.2s }, [x23]
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6e0540a6 // ext v6.16b, v5.16b, v5.16b, #0x8
+	WORD $0x0e2fc0a5 // smull v5.8h, v5.8b, v15.8b
+	WORD $0x0e2fc0c6 // smull v6.8h, v6.8b, v15.8b
+	WORD $0x4e66bca5 // addp v5.8h, v5.8h, v6.8h
+	WORD $0x4e6068ad // sadalp v13.4s, v5.8h
+	WORD $0x3dc01ec5 // ldr q5, [x22, #0x70]
+	WORD $0x0d40cb6f // ld1r { v15.2s }, [x27]
+	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6e0540a6 // ext v6.16b, v5.16b, v5.16b, #0x8
+	WORD $0x0e2fc0a5 // smull v5.8h, v5.8b, v15.8b
+	WORD $0x0e2fc0c6 // smull v6.8h, v6.8b, v15.8b
+	WORD $0x4e66bca5 // addp v5.8h, v5.8h, v6.8h
+	WORD $0x4e6068ad // sadalp v13.4s, v5.8h
+	WORD $0x3dc02ec5 // ldr q5, [x22, #0xb0]
+	WORD $0x0d40cbaf // ld1r { v15.2s }, [x29]
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6e0540a6 // ext v6.16b, v5.16b, v5.16b, #0x8
+	WORD $0x0e2fc0a5 // smull v5.8h, v5.8b, v15.8b
+	WORD $0x0e2fc0c6 // smull v6.8h, v6.8b, v15.8b
+	WORD $0x4e66bca5 // addp v5.8h, v5.8h, v6.8h
+	WORD $0x4e6068ad // sadalp v13.4s, v5.8h
+	WORD $0x3dc02ec5 // ldr q5, [x22, #0xb0]
+	WORD $0x0d40cbcf // ld1r { v15.2s }, [x30]
+	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6e0540a6 // ext v6.16b, v5.16b, v5.16b, #0x8
+	WORD $0x0e2fc0a5 // smull v5.8h, v5.8b, v15.8b
+	WORD $0x0e2fc0c6 // smull v6.8h, v6.8b, v15.8b
+	WORD $0x4e66bca5 // addp v5.8h, v5.8h, v6.8h
+	WORD $0x4e6068ad // sadalp v13.4s, v5.8h
+	WORD $0x3dc03ec5 // ldr q5, [x22, #0xf0]
+	WORD $0x0d40ca0f // ld1r { v15.2s }, [x16]
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6e0540a6 // ext v6.16b, v5.16b, v5.16b, #0x8
+	WORD $0x0e2fc0a5 // smull v5.8h, v5.8b, v15.8b
+	WORD $0x0e2fc0c6 // smull v6.8h, v6.8b, v15.8b
+	WORD $0x4e66bca5 // addp v5.8h, v5.8h, v6.8h
+	WORD $0x4e6068ad // sadalp v13.4s, v5.8h
+	WORD $0x3dc03ec5 // ldr q5, [x22, #0xf0]
+	WORD $0x0d40c9cf // ld1r { v15.2s }, [x14]
+	WORD $0x5280002e // mov w14, #0x1 // =1
+	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
+	WORD $0x4e201ca5 // and v5.16b, v5.16b, v0.16b
+	WORD $0x6e0540a6 // ext v6.16b, v5.16b, v5.16b, #0x8
+	WORD $0x0e2fc0a5 // smull v5.8h, v5.8b, v15.8b
+	WORD $0x0e2fc0c6 // smull v6.8h, v6.8b, v15.8b
+	WORD $0x4e66bca5 // addp v5.8h, v5.8h, v6.8h
+	WORD $0x0f08a6c6 // sshll v6.8h, v22.8b, #0x0
+	WORD $0x0f10a6f6 // sshll v22.4s, v23.4h, #0x0
+	WORD $0x0f10a797 // sshll v23.4s, v28.4h, #0x0
+	WORD $0x0f08a61c // sshll v28.8h, v16.8b, #0x0
+	WORD $0x4eb81f10 // mov v16.16b, v24.16b
+	WORD $0x4e6068ad // sadalp v13.4s, v5.8h
+	WORD $0x0f10a4c5 // sshll v5.4s, v6.4h, #0x0
+	WORD $0x4e21dac6 // scvtf v6.4s, v22.4s
+	WORD $0x4e21daf6 // scvtf v22.4s, v23.4s
+	WORD $0x0f10a797 // sshll v23.4s, v28.4h, #0x0
+	WORD $0x4e21d93c // scvtf v28.4s, v9.4s
+	WORD $0x0f08a589 // sshll v9.8h, v12.8b, #0x0
+	WORD $0x4e21d9ac // scvtf v12.4s, v13.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x3dc00bf8 // ldr q24, [sp, #0x20]
+	WORD $0x6e3ade1a // fmul v26.4s, v16.4s, v26.4s
+	WORD $0x6e26ddc6 // fmul v6.4s, v14.4s, v6.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x0f10a529 // sshll v9.4s, v9.4h, #0x0
+	WORD $0x6e36dcf6 // fmul v22.4s, v7.4s, v22.4s
+	WORD $0x6e3cde3c // fmul v28.4s, v17.4s, v28.4s
+	WORD $0x6e37de77 // fmul v23.4s, v19.4s, v23.4s
+	WORD $0x6e35dcc6 // fmul v6.4s, v6.4s, v21.4s
+	WORD $0x4e21d935 // scvtf v21.4s, v9.4s
+	WORD $0x4eb21e49 // mov v9.16b, v18.16b
+	WORD $0x4eb91f32 // mov v18.16b, v25.16b
+	WORD $0x6e3bded6 // fmul v22.4s, v22.4s, v27.4s
+	WORD $0x6e28df9b // fmul v27.4s, v28.4s, v8.4s
+	WORD $0xbd4024dc // ldr s28, [x6, #0x24]
+	WORD $0x4e21db19 // scvtf v25.4s, v24.4s
+	WORD $0x4e21d968 // scvtf v8.4s, v11.4s
+	WORD $0x9100c0c6 // add x6, x6, #0x30
+	WORD $0x6e25dd25 // fmul v5.4s, v9.4s, v5.4s
+	WORD $0x6e2cdef7 // fmul v23.4s, v23.4s, v12.4s
+	WORD $0x6e3fde5f // fmul v31.4s, v18.4s, v31.4s
+	WORD $0x6e35dc35 // fmul v21.4s, v1.4s, v21.4s
+	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
+	WORD $0x4f9e5356 // fmls v22.4s, v26.4s, v30.s[0]
+	WORD $0x4f9950a6 // fmls v6.4s, v5.4s, v25.s[0]
+	WORD $0x4f8853fb // fmls v27.4s, v31.4s, v8.s[0]
+	WORD $0x4d40cb05 // ld1r { v5.4s }, [x24]
+	WORD $0x4f9c52b7 // fmls v23.4s, v21.4s, v28.s[0]
+	WORD $0x3dc00ff5 // ldr q21, [sp, #0x30]
+	WORD $0x4e36cfa2 // fmla v2.4s, v29.4s, v22.4s
+	WORD $0x4e26ceb4 // fmla v20.4s, v21.4s, v6.4s
+	WORD $0x4e3bcd43 // fmla v3.4s, v10.4s, v27.4s
+	WORD $0x4e37cca4 // fmla v4.4s, v5.4s, v23.4s
+	WORD $0x3707d149 // tbnz w9, #0x0, 0x16288 <pq_q4_k+0x10c>
+	WORD $0x11000673 // add w19, w19, #0x1
+	WORD $0x91090231 // add x17, x17, #0x240
+	WORD $0x7100127f // cmp w19, #0x4
+	WORD $0x54ffd061 // b.ne 0x1627c <pq_q4_k+0x100>
+	WORD $0xf10020e7 // subs x7, x7, #0x8
+	WORD $0x54ffce6c // b.gt 0x16244 <pq_q4_k+0xc8>
+	WORD $0xb4ffcc8f // cbz x15, 0x1620c <pq_q4_k+0x90>
+	WORD $0xad000854 // stp q20, q2, [x2]
+	WORD $0xad011043 // stp q3, q4, [x2, #0x20]
+	WORD $0x17fffe61 // b 0x1620c <pq_q4_k+0x90>
+	WORD $0xaa1f03f1 // mov x17, xzr
+	WORD $0x14000004 // b 0x168a0 <pq_q4_k+0x724>
+	WORD $0x91000631 // add x17, x17, #0x1
+	WORD $0xf100123f // cmp x17, #0x4
+	WORD $0x54ffcb80 // b.eq 0x1620c <pq_q4_k+0x90>
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0xd37cee26 // lsl x6, x17, #4
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x5400252d // b.le 0x16d5c <pq_q4_k+0xbe0>
+	WORD $0xd37ef627 // lsl x7, x17, #2
 	WORD $0xaa0003f3 // mov x19, x0
 	WORD $0xaa0103f4 // mov x20, x1
 	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0xaa1f03f6 // mov x22, xzr
-	WORD $0xaa0603e7 // mov x7, x6
-	WORD $0xfd400261 // ldr d1, [x19]
-	WORD $0x8b16027a // add x26, x19, x22
-	WORD $0xaa0703ee // mov x14, x7
-	WORD $0x9101034f // add x15, x26, #0x40
-	WORD $0x91014350 // add x16, x26, #0x50
-	WORD $0xaa1403f9 // mov x25, x20
-	WORD $0xfd0017e1 // str d1, [sp, #0x28]
-	WORD $0xfd401261 // ldr d1, [x19, #0x20]
-	WORD $0x0d40c9f1 // ld1r { v17.2s }, [x15]
-	WORD $0x0d40ca10 // ld1r { v16.2s }, [x16]
-	WORD $0x9100429b // add x27, x20, #0x10
-	WORD $0x9100529d // add x29, x20, #0x14
-	WORD $0xfd003fe1 // str d1, [sp, #0x78]
-	WORD $0x3dc001c7 // ldr q7, [x14]
-	WORD $0x0ddfcb33 // ld1r { v19.2s }, [x25], #4
-	WORD $0x9100229e // add x30, x20, #0x8
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x91006290 // add x16, x20, #0x18
-	WORD $0x9100328f // add x15, x20, #0xc
-	WORD $0x91011343 // add x3, x26, #0x44
-	WORD $0x91008298 // add x24, x20, #0x20
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
-	WORD $0x910082d6 // add x22, x22, #0x20
-	WORD $0x6e0740f2 // ext v18.16b, v7.16b, v7.16b, #0x8
-	WORD $0x0e33c0e7 // smull v7.8h, v7.8b, v19.8b
-	WORD $0xf10402df // cmp x22, #0x100
-	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
-	WORD $0x0e33c252 // smull v18.8h, v18.8b, v19.8b
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4e72bce7 // addp v7.8h, v7.8h, v18.8h
-	WORD $0x4e6028e7 // saddlp v7.4s, v7.8h
-	WORD $0x3dc001d2 // ldr q18, [x14]
-	WORD $0x0d40cb74 // ld1r { v20.2s }, [x27]
-	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x6e124253 // ext v19.16b, v18.16b, v18.16b, #0x8
-	WORD $0x0e34c252 // smull v18.8h, v18.8b, v20.8b
-	WORD $0x0e34c273 // smull v19.8h, v19.8b, v20.8b
-	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
-	WORD $0x4e606a47 // sadalp v7.4s, v18.8h
-	WORD $0x3dc011d2 // ldr q18, [x14, #0x40]
-	WORD $0x0d40cb34 // ld1r { v20.2s }, [x25]
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x6e124253 // ext v19.16b, v18.16b, v18.16b, #0x8
-	WORD $0x0e34c252 // smull v18.8h, v18.8b, v20.8b
-	WORD $0x0e34c273 // smull v19.8h, v19.8b, v20.8b
-	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
-	WORD $0x4e606a47 // sadalp v7.4s, v18.8h
-	WORD $0x3dc011d2 // ldr q18, [x14, #0x40]
-	WORD $0x0d40cbb4 // ld1r { v20.2s }, [x29]
-	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x6e124253 // ext v19.16b, v18.16b, v18.16b, #0x8
-	WORD $0x0e34c252 // smull v18.8h, v18.8b, v20.8b
-	WORD $0x0e34c273 // smull v19.8h, v19.8b, v20.8b
-	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
-	WORD $0x4e606a47 // sadalp v7.4s, v18.8h
-	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
-	WORD $0x0d40cbd4 // ld1r { v20.2s }, [x30]
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x6e124253 // ext v19.16b, v18.16b, v18.16b, #0x8
-	WORD $0x0e34c252 // smull v18.8h, v18.8b, v20.8b
-	WORD $0x0e34c273 // smull v19.8h, v19.8b, v20.8b
-	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
-	WORD $0x4e606a47 // sadalp v7.4s, v18.8h
-	WORD $0x3dc021d2 // ldr q18, [x14, #0x80]
-	WORD $0x0d40ca14 // ld1r { v20.2s }, [x16]
-	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x6e124253 // ext v19.16b, v18.16b, v18.16b, #0x8
-	WORD $0x0e34c252 // smull v18.8h, v18.8b, v20.8b
-	WORD $0x0e34c273 // smull v19.8h, v19.8b, v20.8b
-	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
-	WORD $0x4e606a47 // sadalp v7.4s, v18.8h
-	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
-	WORD $0x0d40c9f4 // ld1r { v20.2s }, [x15]
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x6e124253 // ext v19.16b, v18.16b, v18.16b, #0x8
-	WORD $0x0e34c252 // smull v18.8h, v18.8b, v20.8b
-	WORD $0x0e34c273 // smull v19.8h, v19.8b, v20.8b
-	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
-	WORD $0x4e606a47 // sadalp v7.4s, v18.8h
-	WORD $0x3dc031d2 // ldr q18, [x14, #0xc0]
-	WORD $0x9100728e // add x14, x20, #0x1c
-	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x0d40c9d4 // ld1r { v20.2s }, [x14]
-	WORD $0x4e201e52 // and v18.16b, v18.16b, v0.16b
-	WORD $0x6e124253 // ext v19.16b, v18.16b, v18.16b, #0x8
-	WORD $0x0e34c252 // smull v18.8h, v18.8b, v20.8b
-	WORD $0x0e34c273 // smull v19.8h, v19.8b, v20.8b
-	WORD $0x4e73be52 // addp v18.8h, v18.8h, v19.8h
-	WORD $0x4e606a47 // sadalp v7.4s, v18.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x91015343 // add x3, x26, #0x54
-	WORD $0xbd402693 // ldr s19, [x20, #0x24]
-	WORD $0x4d40cb12 // ld1r { v18.4s }, [x24]
-	WORD $0xfd400677 // ldr d23, [x19, #0x8]
-	WORD $0xfd401674 // ldr d20, [x19, #0x28]
-	WORD $0x0d40c876 // ld1r { v22.2s }, [x3]
-	WORD $0x3dc006f5 // ldr q21, [x23, #0x10]
-	WORD $0x0d40ca9a // ld1r { v26.2s }, [x20]
-	WORD $0x91012343 // add x3, x26, #0x48
-	WORD $0x0f08a718 // sshll v24.8h, v24.8b, #0x0
-	WORD $0x0e217af7 // fcvtl v23.4s, v23.4h
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x0f08a6d6 // sshll v22.8h, v22.8b, #0x0
-	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
-	WORD $0x6e1542b9 // ext v25.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e3ac2b5 // smull v21.8h, v21.8b, v26.8b
-	WORD $0x0f10a6d6 // sshll v22.4s, v22.4h, #0x0
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x0e3ac339 // smull v25.8h, v25.8b, v26.8b
-	WORD $0x4e79beb5 // addp v21.8h, v21.8h, v25.8h
-	WORD $0x4e602ab5 // saddlp v21.4s, v21.8h
-	WORD $0x3dc006f9 // ldr q25, [x23, #0x10]
-	WORD $0x0d40cb7b // ld1r { v27.2s }, [x27]
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4e606b35 // sadalp v21.4s, v25.8h
-	WORD $0x3dc016f9 // ldr q25, [x23, #0x50]
-	WORD $0x0d40cb3b // ld1r { v27.2s }, [x25]
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4e606b35 // sadalp v21.4s, v25.8h
-	WORD $0x3dc016f9 // ldr q25, [x23, #0x50]
-	WORD $0x0d40cbbb // ld1r { v27.2s }, [x29]
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4e606b35 // sadalp v21.4s, v25.8h
-	WORD $0x3dc026f9 // ldr q25, [x23, #0x90]
-	WORD $0x0d40cbdb // ld1r { v27.2s }, [x30]
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4e606b35 // sadalp v21.4s, v25.8h
-	WORD $0x3dc026f9 // ldr q25, [x23, #0x90]
-	WORD $0x0d40ca1b // ld1r { v27.2s }, [x16]
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4e606b35 // sadalp v21.4s, v25.8h
-	WORD $0x3dc036f9 // ldr q25, [x23, #0xd0]
-	WORD $0x0d40c9fb // ld1r { v27.2s }, [x15]
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4e606b35 // sadalp v21.4s, v25.8h
-	WORD $0x3dc036f9 // ldr q25, [x23, #0xd0]
-	WORD $0x0d40c9db // ld1r { v27.2s }, [x14]
-	WORD $0x91016357 // add x23, x26, #0x58
-	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4e606b35 // sadalp v21.4s, v25.8h
-	WORD $0x0d40cafd // ld1r { v29.2s }, [x23]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x0d40c87f // ld1r { v31.2s }, [x3]
-	WORD $0xbd40269a // ldr s26, [x20, #0x24]
-	WORD $0x4d40cb19 // ld1r { v25.4s }, [x24]
-	WORD $0xfd400a7e // ldr d30, [x19, #0x10]
-	WORD $0xfd401a7b // ldr d27, [x19, #0x30]
-	WORD $0x3dc00afc // ldr q28, [x23, #0x20]
-	WORD $0x0d40ca89 // ld1r { v9.2s }, [x20]
-	WORD $0x91013343 // add x3, x26, #0x4c
-	WORD $0x0f08a7ff // sshll v31.8h, v31.8b, #0x0
-	WORD $0x0e217bde // fcvtl v30.4s, v30.4h
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
-	WORD $0x0e217b7b // fcvtl v27.4s, v27.4h
-	WORD $0x0f10a7ff // sshll v31.4s, v31.4h, #0x0
-	WORD $0x6e1c4388 // ext v8.16b, v28.16b, v28.16b, #0x8
-	WORD $0x0e29c39c // smull v28.8h, v28.8b, v9.8b
-	WORD $0x0e29c108 // smull v8.8h, v8.8b, v9.8b
-	WORD $0x4e68bf9c // addp v28.8h, v28.8h, v8.8h
-	WORD $0x4e602b9c // saddlp v28.4s, v28.8h
-	WORD $0x3dc00ae8 // ldr q8, [x23, #0x20]
-	WORD $0x0d40cb6a // ld1r { v10.2s }, [x27]
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x6e084109 // ext v9.16b, v8.16b, v8.16b, #0x8
-	WORD $0x0e2ac108 // smull v8.8h, v8.8b, v10.8b
-	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
-	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
-	WORD $0x4e60691c // sadalp v28.4s, v8.8h
-	WORD $0x3dc01ae8 // ldr q8, [x23, #0x60]
-	WORD $0x0d40cb2a // ld1r { v10.2s }, [x25]
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x6e084109 // ext v9.16b, v8.16b, v8.16b, #0x8
-	WORD $0x0e2ac108 // smull v8.8h, v8.8b, v10.8b
-	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
-	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
-	WORD $0x4e60691c // sadalp v28.4s, v8.8h
-	WORD $0x3dc01ae8 // ldr q8, [x23, #0x60]
-	WORD $0x0d40cbaa // ld1r { v10.2s }, [x29]
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x6e084109 // ext v9.16b, v8.16b, v8.16b, #0x8
-	WORD $0x0e2ac108 // smull v8.8h, v8.8b, v10.8b
-	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
-	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
-	WORD $0x4e60691c // sadalp v28.4s, v8.8h
-	WORD $0x3dc02ae8 // ldr q8, [x23, #0xa0]
-	WORD $0x0d40cbca // ld1r { v10.2s }, [x30]
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x6e084109 // ext v9.16b, v8.16b, v8.16b, #0x8
-	WORD $0x0e2ac108 // smull v8.8h, v8.8b, v10.8b
-	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
-	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
-	WORD $0x4e60691c // sadalp v28.4s, v8.8h
-	WORD $0x3dc02ae8 // ldr q8, [x23, #0xa0]
-	WORD $0x0d40ca0a // ld1r { v10.2s }, [x16]
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x6e084109 // ext v9.16b, v8.16b, v8.16b, #0x8
-	WORD $0x0e2ac108 // smull v8.8h, v8.8b, v10.8b
-	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
-	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
-	WORD $0x4e60691c // sadalp v28.4s, v8.8h
-	WORD $0x3dc03ae8 // ldr q8, [x23, #0xe0]
-	WORD $0x0d40c9ea // ld1r { v10.2s }, [x15]
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x6e084109 // ext v9.16b, v8.16b, v8.16b, #0x8
-	WORD $0x0e2ac108 // smull v8.8h, v8.8b, v10.8b
-	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
-	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
-	WORD $0x4e60691c // sadalp v28.4s, v8.8h
-	WORD $0x3dc03ae8 // ldr q8, [x23, #0xe0]
-	WORD $0x0d40c9ca // ld1r { v10.2s }, [x14]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x910400e7 // add x7, x7, #0x100
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x6e084109 // ext v9.16b, v8.16b, v8.16b, #0x8
-	WORD $0x0e2ac108 // smull v8.8h, v8.8b, v10.8b
-	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
-	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
-	WORD $0x4e60691c // sadalp v28.4s, v8.8h
-	WORD $0x0d40c86d // ld1r { v13.2s }, [x3]
-	WORD $0x91017343 // add x3, x26, #0x5c
-	WORD $0xbd402689 // ldr s9, [x20, #0x24]
-	WORD $0x4d40cb08 // ld1r { v8.4s }, [x24]
-	WORD $0xfd400e6c // ldr d12, [x19, #0x18]
-	WORD $0xfd401e6a // ldr d10, [x19, #0x38]
-	WORD $0x0d40c86e // ld1r { v14.2s }, [x3]
-	WORD $0x3dc00eeb // ldr q11, [x23, #0x30]
-	WORD $0x0d40ca81 // ld1r { v1.2s }, [x20]
-	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD $0x0e21794a // fcvtl v10.4s, v10.4h
-	WORD $0x4e201d6b // and v11.16b, v11.16b, v0.16b
-	WORD $0x6e0b416f // ext v15.16b, v11.16b, v11.16b, #0x8
-	WORD $0x0e21c16b // smull v11.8h, v11.8b, v1.8b
-	WORD $0x0e21c1e1 // smull v1.8h, v15.8b, v1.8b
-	WORD $0x4e61bd61 // addp v1.8h, v11.8h, v1.8h
-	WORD $0x4e60282b // saddlp v11.4s, v1.8h
-	WORD $0x3dc00ee1 // ldr q1, [x23, #0x30]
-	WORD $0x0d40cb65 // ld1r { v5.2s }, [x27]
-	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
-	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
-	WORD $0x6e01402f // ext v15.16b, v1.16b, v1.16b, #0x8
-	WORD $0x0e25c021 // smull v1.8h, v1.8b, v5.8b
-	WORD $0x0e25c1e5 // smull v5.8h, v15.8b, v5.8b
-	WORD $0x4e65bc21 // addp v1.8h, v1.8h, v5.8h
-	WORD $0x4e60682b // sadalp v11.4s, v1.8h
-	WORD $0x3dc01ee1 // ldr q1, [x23, #0x70]
-	WORD $0x0d40cb2f // ld1r { v15.2s }, [x25]
-	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
-	WORD $0x6e014025 // ext v5.16b, v1.16b, v1.16b, #0x8
-	WORD $0x0e2fc021 // smull v1.8h, v1.8b, v15.8b
-	WORD $0x0e2fc0a5 // smull v5.8h, v5.8b, v15.8b
-	WORD $0x4e65bc21 // addp v1.8h, v1.8h, v5.8h
-	WORD $0x4e60682b // sadalp v11.4s, v1.8h
-	WORD $0x3dc01ee1 // ldr q1, [x23, #0x70]
-	WORD $0x0d40cbaf // ld1r { v15.2s }, [x29]
-	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
-	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
-	WORD $0x6e014025 // ext v5.16b, v1.16b, v1.16b, #0x8
-	WORD $0x0e2fc021 // smull v1.8h, v1.8b, v15.8b
-	WORD $0x0e2fc0a5 // smull v5.8h, v5.8b, v15.8b
-	WORD $0x4e65bc21 // addp v1.8h, v1.8h, v5.8h
-	WORD $0x4e60682b // sadalp v11.4s, v1.8h
-	WORD $0x3dc02ee1 // ldr q1, [x23, #0xb0]
-	WORD $0x0d40cbcf // ld1r { v15.2s }, [x30]
-	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
-	WORD $0x6e014025 // ext v5.16b, v1.16b, v1.16b, #0x8
-	WORD $0x0e2fc021 // smull v1.8h, v1.8b, v15.8b
-	WORD $0x0e2fc0a5 // smull v5.8h, v5.8b, v15.8b
-	WORD $0x4e65bc21 // addp v1.8h, v1.8h, v5.8h
-	WORD $0x4e60682b // sadalp v11.4s, v1.8h
-	WORD $0x3dc02ee1 // ldr q1, [x23, #0xb0]
-	WORD $0x0d40ca0f // ld1r { v15.2s }, [x16]
-	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
-	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
-	WORD $0x6e014025 // ext v5.16b, v1.16b, v1.16b, #0x8
-	WORD $0x0e2fc021 // smull v1.8h, v1.8b, v15.8b
-	WORD $0x0e2fc0a5 // smull v5.8h, v5.8b, v15.8b
-	WORD $0x4e65bc21 // addp v1.8h, v1.8h, v5.8h
-	WORD $0x4e60682b // sadalp v11.4s, v1.8h
-	WORD $0x3dc03ee1 // ldr q1, [x23, #0xf0]
-	WORD $0x0d40c9ef // ld1r { v15.2s }, [x15]
-	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
-	WORD $0x6e014025 // ext v5.16b, v1.16b, v1.16b, #0x8
-	WORD $0x0e2fc021 // smull v1.8h, v1.8b, v15.8b
-	WORD $0x0e2fc0a5 // smull v5.8h, v5.8b, v15.8b
-	WORD $0x4e65bc21 // addp v1.8h, v1.8h, v5.8h
-	WORD $0x0f08a625 // sshll v5.8h, v17.8b, #0x0
-	WORD $0x4e60682b // sadalp v11.4s, v1.8h
-	WORD $0x0f10a4a5 // sshll v5.4s, v5.4h, #0x0
-	WORD $0x3dc03ee1 // ldr q1, [x23, #0xf0]
-	WORD $0x0d40c9cf // ld1r { v15.2s }, [x14]
-	WORD $0x6f3c0421 // ushr v1.4s, v1.4s, #0x4
-	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
-	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
-	WORD $0x6e014031 // ext v17.16b, v1.16b, v1.16b, #0x8
-	WORD $0x0e2fc021 // smull v1.8h, v1.8b, v15.8b
-	WORD $0x0e2fc231 // smull v17.8h, v17.8b, v15.8b
-	WORD $0xfd4017ef // ldr d15, [sp, #0x28]
-	WORD $0x0e2179ef // fcvtl v15.4s, v15.4h
-	WORD $0x4e71bc21 // addp v1.8h, v1.8h, v17.8h
-	WORD $0x4e21db11 // scvtf v17.4s, v24.4s
-	WORD $0x4e21dbf8 // scvtf v24.4s, v31.4s
-	WORD $0x0f08a5bf // sshll v31.8h, v13.8b, #0x0
-	WORD $0x6e25dde5 // fmul v5.4s, v15.4s, v5.4s
-	WORD $0x4e60682b // sadalp v11.4s, v1.8h
-	WORD $0x0f08a7a1 // sshll v1.8h, v29.8b, #0x0
-	WORD $0x0f08a5dd // sshll v29.8h, v14.8b, #0x0
-	WORD $0x6e31def1 // fmul v17.4s, v23.4s, v17.4s
-	WORD $0x0f10a7f7 // sshll v23.4s, v31.4h, #0x0
-	WORD $0x6e38dfd8 // fmul v24.4s, v30.4s, v24.4s
-	WORD $0xfd403ffe // ldr d30, [sp, #0x78]
-	WORD $0x0e21799f // fcvtl v31.4s, v12.4h
-	WORD $0x0f10a421 // sshll v1.4s, v1.4h, #0x0
-	WORD $0x0f10a7bd // sshll v29.4s, v29.4h, #0x0
-	WORD $0x6e27dca5 // fmul v5.4s, v5.4s, v7.4s
-	WORD $0x0e217bde // fcvtl v30.4s, v30.4h
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x6e36de87 // fmul v7.4s, v20.4s, v22.4s
-	WORD $0x6e35de31 // fmul v17.4s, v17.4s, v21.4s
-	WORD $0xbd402695 // ldr s21, [x20, #0x24]
-	WORD $0x6e3cdf14 // fmul v20.4s, v24.4s, v28.4s
-	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
-	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x4e21db58 // scvtf v24.4s, v26.4s
-	WORD $0x4e21d93a // scvtf v26.4s, v9.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x9100c294 // add x20, x20, #0x30
-	WORD $0x6e30dfd0 // fmul v16.4s, v30.4s, v16.4s
-	WORD $0x6e37dff7 // fmul v23.4s, v31.4s, v23.4s
-	WORD $0x4e21d97e // scvtf v30.4s, v11.4s
-	WORD $0x6e21df61 // fmul v1.4s, v27.4s, v1.4s
-	WORD $0x6e3ddd56 // fmul v22.4s, v10.4s, v29.4s
-	WORD $0x4f9850f1 // fmls v17.4s, v7.4s, v24.s[0]
-	WORD $0x6e3edef7 // fmul v23.4s, v23.4s, v30.4s
-	WORD $0x4f935205 // fmls v5.4s, v16.4s, v19.s[0]
-	WORD $0x4f9a5034 // fmls v20.4s, v1.4s, v26.s[0]
-	WORD $0x4d40cb01 // ld1r { v1.4s }, [x24]
-	WORD $0x4e31cf23 // fmla v3.4s, v25.4s, v17.4s
-	WORD $0x4f9552d7 // fmls v23.4s, v22.4s, v21.s[0]
-	WORD $0x4e25ce44 // fmla v4.4s, v18.4s, v5.4s
-	WORD $0x4e34cd02 // fmla v2.4s, v8.4s, v20.4s
-	WORD $0x4e37cc26 // fmla v6.4s, v1.4s, v23.4s
-	WORD $0x54ffcfe1 // b.ne 0x16268 <pq_q4_k+0xec>
-	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x91250273 // add x19, x19, #0x940
-	WORD $0x912500c6 // add x6, x6, #0x940
-	WORD $0x54ffcf2c // b.gt 0x16260 <pq_q4_k+0xe4>
-	WORD $0xaa0c03e3 // mov x3, x12
-	WORD $0xf9400fec // ldr x12, [sp, #0x18]
-	WORD $0xb4ffcc8b // cbz x11, 0x16218 <pq_q4_k+0x9c>
-	WORD $0xad000c44 // stp q4, q3, [x2]
-	WORD $0xad011842 // stp q2, q6, [x2, #0x20]
-	WORD $0x17fffe61 // b 0x16218 <pq_q4_k+0x9c>
-	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0xaa1103f3 // mov x19, x17
-	WORD $0x14000005 // b 0x168b4 <pq_q4_k+0x738>
-	WORD $0x910004e7 // add x7, x7, #0x1
-	WORD $0x91001273 // add x19, x19, #0x4
-	WORD $0xf10010ff // cmp x7, #0x4
-	WORD $0x54ffcb40 // b.eq 0x16218 <pq_q4_k+0x9c>
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xd37cecf4 // lsl x20, x7, #4
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5400246d // b.le 0x16d58 <pq_q4_k+0xbdc>
-	WORD $0xd37ef4f5 // lsl x21, x7, #2
-	WORD $0xaa1303f6 // mov x22, x19
-	WORD $0xaa0003f7 // mov x23, x0
-	WORD $0xaa0103f8 // mov x24, x1
-	WORD $0xaa0403f9 // mov x25, x4
-	WORD $0x8b1506fa // add x26, x23, x21, lsl #1
-	WORD $0xaa1603fb // mov x27, x22
-	WORD $0x5280281d // mov w29, #0x140 // =320
-	WORD $0xd100436f // sub x15, x27, #0x10
-	WORD $0x8b1d02ee // add x14, x23, x29
-	WORD $0xfd400345 // ldr d5, [x26]
-	WORD $0x0d40c9f4 // ld1r { v20.2s }, [x15]
-	WORD $0xfd401346 // ldr d6, [x26, #0x20]
-	WORD $0x0d40cb72 // ld1r { v18.2s }, [x27]
-	WORD $0x3cf469c7 // ldr q7, [x14, x20]
-	WORD $0xaa1803ef // mov x15, x24
-	WORD $0x0ddfc9f0 // ld1r { v16.2s }, [x15], #4
-	WORD $0x91008310 // add x16, x24, #0x20
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
-	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
+	WORD $0x8b110e69 // add x9, x19, x17, lsl #3
+	WORD $0x2a1f03f6 // mov w22, wzr
+	WORD $0x91010273 // add x19, x19, #0x40
+	WORD $0xfd400125 // ldr d5, [x9]
+	WORD $0xfd401126 // ldr d6, [x9, #0x20]
 	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
 	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x910403bd // add x29, x29, #0x100
-	WORD $0xf12503bf // cmp x29, #0x940
-	WORD $0x9100837b // add x27, x27, #0x20
-	WORD $0x6e0740f5 // ext v21.16b, v7.16b, v7.16b, #0x8
-	WORD $0x0e30c0f1 // smull v17.8h, v7.8b, v16.8b
-	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
-	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x0e30c2b0 // smull v16.8h, v21.8b, v16.8b
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x6e34dca5 // fmul v5.4s, v5.4s, v20.4s
-	WORD $0x4e70be30 // addp v16.8h, v17.8h, v16.8h
-	WORD $0x6e32dcc6 // fmul v6.4s, v6.4s, v18.4s
-	WORD $0x4e602a13 // saddlp v19.4s, v16.8h
-	WORD $0x0d40ca10 // ld1r { v16.2s }, [x16]
-	WORD $0x91010310 // add x16, x24, #0x40
-	WORD $0x0e30c0f1 // smull v17.8h, v7.8b, v16.8b
-	WORD $0x0e30c2b0 // smull v16.8h, v21.8b, v16.8b
-	WORD $0x4e70be30 // addp v16.8h, v17.8h, v16.8h
-	WORD $0x4e602a11 // saddlp v17.4s, v16.8h
-	WORD $0x0d40ca10 // ld1r { v16.2s }, [x16]
-	WORD $0x91018310 // add x16, x24, #0x60
-	WORD $0x0e30c0f6 // smull v22.8h, v7.8b, v16.8b
-	WORD $0x0e30c2b0 // smull v16.8h, v21.8b, v16.8b
-	WORD $0x4e70bed0 // addp v16.8h, v22.8h, v16.8h
-	WORD $0x4e602a10 // saddlp v16.4s, v16.8h
-	WORD $0x0d40ca16 // ld1r { v22.2s }, [x16]
-	WORD $0x91004310 // add x16, x24, #0x10
-	WORD $0x0e36c0e7 // smull v7.8h, v7.8b, v22.8b
+	WORD $0xaa1f03ed // mov x13, xzr
+	WORD $0x8b070277 // add x23, x19, x7
+	WORD $0x91010278 // add x24, x19, #0x40
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x8b0d16e9 // add x9, x23, x13, lsl #5
+	WORD $0x8b0d230e // add x14, x24, x13, lsl #8
+	WORD $0x9100412d // add x13, x9, #0x10
+	WORD $0x0d40c927 // ld1r { v7.2s }, [x9]
+	WORD $0x91008289 // add x9, x20, #0x20
+	WORD $0x0d40c9b1 // ld1r { v17.2s }, [x13]
+	WORD $0x3ce669d0 // ldr q16, [x14, x6]
+	WORD $0xaa1403ed // mov x13, x20
+	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
+	WORD $0x0ddfc9b2 // ld1r { v18.2s }, [x13], #4
+	WORD $0x0f08a4e7 // sshll v7.8h, v7.8b, #0x0
+	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
+	WORD $0x6e104215 // ext v21.16b, v16.16b, v16.16b, #0x8
+	WORD $0x0e32c213 // smull v19.8h, v16.8b, v18.8b
+	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
+	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
+	WORD $0x0e32c2b2 // smull v18.8h, v21.8b, v18.8b
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e72be72 // addp v18.8h, v19.8h, v18.8h
+	WORD $0x6e27dca7 // fmul v7.4s, v5.4s, v7.4s
+	WORD $0x6e31dcd1 // fmul v17.4s, v6.4s, v17.4s
+	WORD $0x4e602a54 // saddlp v20.4s, v18.8h
+	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
+	WORD $0x91010289 // add x9, x20, #0x40
+	WORD $0x0e32c213 // smull v19.8h, v16.8b, v18.8b
+	WORD $0x0e32c2b2 // smull v18.8h, v21.8b, v18.8b
+	WORD $0x4e72be72 // addp v18.8h, v19.8h, v18.8h
+	WORD $0x4e602a53 // saddlp v19.4s, v18.8h
+	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
+	WORD $0x91018289 // add x9, x20, #0x60
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x0e32c2b2 // smull v18.8h, v21.8b, v18.8b
+	WORD $0x4e72bed2 // addp v18.8h, v22.8h, v18.8h
+	WORD $0x4e602a52 // saddlp v18.4s, v18.8h
+	WORD $0x0d40c936 // ld1r { v22.2s }, [x9]
+	WORD $0x91004289 // add x9, x20, #0x10
+	WORD $0x0e36c210 // smull v16.8h, v16.8b, v22.8b
 	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
-	WORD $0x4e75bce7 // addp v7.8h, v7.8h, v21.8h
-	WORD $0x4e6028e7 // saddlp v7.4s, v7.8h
-	WORD $0x3cf469d5 // ldr q21, [x14, x20]
-	WORD $0x0d40ca17 // ld1r { v23.2s }, [x16]
-	WORD $0x9100c310 // add x16, x24, #0x30
+	WORD $0x4e75be10 // addp v16.8h, v16.8h, v21.8h
+	WORD $0x4e602a10 // saddlp v16.4s, v16.8h
+	WORD $0x3ce669d5 // ldr q21, [x14, x6]
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9100c289 // add x9, x20, #0x30
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
 	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
 	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x91014289 // add x9, x20, #0x50
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
 	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40ca17 // ld1r { v23.2s }, [x16]
-	WORD $0x91014310 // add x16, x24, #0x50
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9101c289 // add x9, x20, #0x70
 	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
 	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af1 // sadalp v17.4s, v23.8h
-	WORD $0x0d40ca17 // ld1r { v23.2s }, [x16]
-	WORD $0x9101c310 // add x16, x24, #0x70
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af0 // sadalp v16.4s, v23.8h
-	WORD $0x0d40ca17 // ld1r { v23.2s }, [x16]
+	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
 	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
 	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606aa7 // sadalp v7.4s, v21.8h
-	WORD $0x8b1401d0 // add x16, x14, x20
-	WORD $0x3dc01215 // ldr q21, [x16, #0x40]
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9100930f // add x15, x24, #0x24
+	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc01135 // ldr q21, [x9, #0x40]
+	WORD $0x0d40c9b7 // ld1r { v23.2s }, [x13]
+	WORD $0x91009289 // add x9, x20, #0x24
+	WORD $0x9104328d // add x13, x20, #0x10c
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
 	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
 	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x91011289 // add x9, x20, #0x44
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
 	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9101130f // add x15, x24, #0x44
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x91019289 // add x9, x20, #0x64
 	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
 	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af1 // sadalp v17.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9101930f // add x15, x24, #0x64
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af0 // sadalp v16.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
+	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
 	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
 	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606aa7 // sadalp v7.4s, v21.8h
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc011f5 // ldr q21, [x15, #0x40]
-	WORD $0x9100530f // add x15, x24, #0x14
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9100d30f // add x15, x24, #0x34
+	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc01135 // ldr q21, [x9, #0x40]
+	WORD $0x91005289 // add x9, x20, #0x14
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9100d289 // add x9, x20, #0x34
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
 	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
 	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x91015289 // add x9, x20, #0x54
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
 	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9101530f // add x15, x24, #0x54
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9101d289 // add x9, x20, #0x74
 	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
 	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af1 // sadalp v17.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9101d30f // add x15, x24, #0x74
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af0 // sadalp v16.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
+	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
 	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
 	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606aa7 // sadalp v7.4s, v21.8h
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc021f5 // ldr q21, [x15, #0x80]
-	WORD $0x9100230f // add x15, x24, #0x8
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9100a30f // add x15, x24, #0x28
+	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc02135 // ldr q21, [x9, #0x80]
+	WORD $0x91002289 // add x9, x20, #0x8
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9100a289 // add x9, x20, #0x28
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
 	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
 	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x91012289 // add x9, x20, #0x48
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
 	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9101230f // add x15, x24, #0x48
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9101a289 // add x9, x20, #0x68
 	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
 	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af1 // sadalp v17.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9101a30f // add x15, x24, #0x68
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af0 // sadalp v16.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
+	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
 	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
 	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606aa7 // sadalp v7.4s, v21.8h
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc021f5 // ldr q21, [x15, #0x80]
-	WORD $0x9100630f // add x15, x24, #0x18
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9100e30f // add x15, x24, #0x38
+	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc02135 // ldr q21, [x9, #0x80]
+	WORD $0x91006289 // add x9, x20, #0x18
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9100e289 // add x9, x20, #0x38
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
 	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
 	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x91016289 // add x9, x20, #0x58
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
 	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9101630f // add x15, x24, #0x58
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9101e289 // add x9, x20, #0x78
 	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
 	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af1 // sadalp v17.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9101e30f // add x15, x24, #0x78
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af0 // sadalp v16.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
+	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
 	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
 	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606aa7 // sadalp v7.4s, v21.8h
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc031f5 // ldr q21, [x15, #0xc0]
-	WORD $0x9100330f // add x15, x24, #0xc
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9100b30f // add x15, x24, #0x2c
+	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc03135 // ldr q21, [x9, #0xc0]
+	WORD $0x91003289 // add x9, x20, #0xc
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9100b289 // add x9, x20, #0x2c
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
 	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
 	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x91013289 // add x9, x20, #0x4c
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
 	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9101330f // add x15, x24, #0x4c
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9101b289 // add x9, x20, #0x6c
 	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
 	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af1 // sadalp v17.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9101b30f // add x15, x24, #0x6c
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af0 // sadalp v16.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9104330f // add x15, x24, #0x10c
+	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
 	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
 	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606aa7 // sadalp v7.4s, v21.8h
-	WORD $0x8b1401ce // add x14, x14, x20
-	WORD $0x3dc031d5 // ldr q21, [x14, #0xc0]
-	WORD $0x9100730e // add x14, x24, #0x1c
-	WORD $0x0d40c9d7 // ld1r { v23.2s }, [x14]
-	WORD $0x9100f30e // add x14, x24, #0x3c
+	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc03135 // ldr q21, [x9, #0xc0]
+	WORD $0x91007289 // add x9, x20, #0x1c
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9100f289 // add x9, x20, #0x3c
 	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
 	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
 	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
 	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
 	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x91017289 // add x9, x20, #0x5c
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x6e34dcf4 // fmul v20.4s, v7.4s, v20.4s
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
 	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c9d7 // ld1r { v23.2s }, [x14]
-	WORD $0x9101730e // add x14, x24, #0x5c
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9101f289 // add x9, x20, #0x7c
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
 	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x6e33dcb3 // fmul v19.4s, v5.4s, v19.4s
+	WORD $0x6e33dcf3 // fmul v19.4s, v7.4s, v19.4s
 	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af1 // sadalp v17.4s, v23.8h
-	WORD $0x0d40c9d7 // ld1r { v23.2s }, [x14]
-	WORD $0x9101f30e // add x14, x24, #0x7c
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x6e31dcb1 // fmul v17.4s, v5.4s, v17.4s
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af0 // sadalp v16.4s, v23.8h
-	WORD $0x0d40c9d7 // ld1r { v23.2s }, [x14]
-	WORD $0x9104030e // add x14, x24, #0x100
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x91040289 // add x9, x20, #0x100
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
 	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x6e30dcb0 // fmul v16.4s, v5.4s, v16.4s
+	WORD $0x6e32dcf2 // fmul v18.4s, v7.4s, v18.4s
 	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606aa7 // sadalp v7.4s, v21.8h
-	WORD $0xbd412312 // ldr s18, [x24, #0x120]
-	WORD $0xbd412714 // ldr s20, [x24, #0x124]
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0xbd412b15 // ldr s21, [x24, #0x128]
-	WORD $0xbd412f16 // ldr s22, [x24, #0x12c]
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
+	WORD $0xbd412295 // ldr s21, [x20, #0x120]
+	WORD $0xbd412696 // ldr s22, [x20, #0x124]
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0xbd412a97 // ldr s23, [x20, #0x128]
+	WORD $0xbd412e98 // ldr s24, [x20, #0x12c]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e27dca5 // fmul v5.4s, v5.4s, v7.4s
-	WORD $0x4e21dac7 // scvtf v7.4s, v22.4s
-	WORD $0x4f9250d3 // fmls v19.4s, v6.4s, v18.s[0]
-	WORD $0x4d40c9d2 // ld1r { v18.4s }, [x14]
-	WORD $0x9104130e // add x14, x24, #0x104
-	WORD $0x4f9450d1 // fmls v17.4s, v6.4s, v20.s[0]
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4f9550d0 // fmls v16.4s, v6.4s, v21.s[0]
-	WORD $0x9104230e // add x14, x24, #0x108
-	WORD $0x91060318 // add x24, x24, #0x180
-	WORD $0x4f8750c5 // fmls v5.4s, v6.4s, v7.s[0]
-	WORD $0x4d40c9c6 // ld1r { v6.4s }, [x14]
-	WORD $0x4d40c9e7 // ld1r { v7.4s }, [x15]
-	WORD $0x4e33ce44 // fmla v4.4s, v18.4s, v19.4s
-	WORD $0x4e31ce83 // fmla v3.4s, v20.4s, v17.4s
-	WORD $0x4e30ccc2 // fmla v2.4s, v6.4s, v16.4s
-	WORD $0x4e25cce1 // fmla v1.4s, v7.4s, v5.4s
-	WORD $0x54ffdd61 // b.ne 0x168f0 <pq_q4_k+0x774>
-	WORD $0xf1002339 // subs x25, x25, #0x8
-	WORD $0x912502f7 // add x23, x23, #0x940
-	WORD $0x912502d6 // add x22, x22, #0x940
-	WORD $0x54ffdc8c // b.gt 0x168e4 <pq_q4_k+0x768>
-	WORD $0xb4ffda6b // cbz x11, 0x168a4 <pq_q4_k+0x728>
-	WORD $0x8b140055 // add x21, x2, x20
-	WORD $0xf100097f // cmp x11, #0x2
-	WORD $0x3d8002a4 // str q4, [x21]
-	WORD $0x54ffd9e3 // b.lo 0x168a4 <pq_q4_k+0x728>
-	WORD $0xf1000d7f // cmp x11, #0x3
-	WORD $0x3caa6aa3 // str q3, [x21, x10]
-	WORD $0x54ffd983 // b.lo 0x168a4 <pq_q4_k+0x728>
-	WORD $0xf100117f // cmp x11, #0x4
-	WORD $0x3cac6aa2 // str q2, [x21, x12]
-	WORD $0x54ffd923 // b.lo 0x168a4 <pq_q4_k+0x728>
-	WORD $0xf100157f // cmp x11, #0x5
-	WORD $0x3ca36aa1 // str q1, [x21, x3]
-	WORD $0x54ffd8c3 // b.lo 0x168a4 <pq_q4_k+0x728>
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
+	WORD $0x4e21db10 // scvtf v16.4s, v24.4s
+	WORD $0x4f955234 // fmls v20.4s, v17.4s, v21.s[0]
+	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
+	WORD $0x91041289 // add x9, x20, #0x104
+	WORD $0x4f965233 // fmls v19.4s, v17.4s, v22.s[0]
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x4f975232 // fmls v18.4s, v17.4s, v23.s[0]
+	WORD $0x91042289 // add x9, x20, #0x108
+	WORD $0x91060294 // add x20, x20, #0x180
+	WORD $0x4f905227 // fmls v7.4s, v17.4s, v16.s[0]
+	WORD $0x4d40c930 // ld1r { v16.4s }, [x9]
+	WORD $0x4d40c9b1 // ld1r { v17.4s }, [x13]
+	WORD $0x4e34cea4 // fmla v4.4s, v21.4s, v20.4s
+	WORD $0x2a1903e9 // mov w9, w25
+	WORD $0x5280002d // mov w13, #0x1 // =1
+	WORD $0x4e33cec3 // fmla v3.4s, v22.4s, v19.4s
+	WORD $0x2a1f03f9 // mov w25, wzr
+	WORD $0x4e32ce02 // fmla v2.4s, v16.4s, v18.4s
+	WORD $0x4e27ce21 // fmla v1.4s, v17.4s, v7.4s
+	WORD $0x3707ddc9 // tbnz w9, #0x0, 0x168f8 <pq_q4_k+0x77c>
+	WORD $0x110006d6 // add w22, w22, #0x1
+	WORD $0x91090273 // add x19, x19, #0x240
+	WORD $0x710012df // cmp w22, #0x4
+	WORD $0x54ffdcc1 // b.ne 0x168e8 <pq_q4_k+0x76c>
+	WORD $0xf10022b5 // subs x21, x21, #0x8
+	WORD $0x54ffdbac // b.gt 0x168cc <pq_q4_k+0x750>
+	WORD $0xb4ffd9cf // cbz x15, 0x16894 <pq_q4_k+0x718>
+	WORD $0x8b060047 // add x7, x2, x6
+	WORD $0xf10009ff // cmp x15, #0x2
+	WORD $0x3d8000e4 // str q4, [x7]
+	WORD $0x54ffd943 // b.lo 0x16894 <pq_q4_k+0x718>
+	WORD $0xf1000dff // cmp x15, #0x3
+	WORD $0x3caa68e3 // str q3, [x7, x10]
+	WORD $0x54ffd8e3 // b.lo 0x16894 <pq_q4_k+0x718>
+	WORD $0xf10011ff // cmp x15, #0x4
+	WORD $0x3cab68e2 // str q2, [x7, x11]
+	WORD $0x54ffd883 // b.lo 0x16894 <pq_q4_k+0x718>
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3cac68e1 // str q1, [x7, x12]
+	WORD $0x54ffd823 // b.lo 0x16894 <pq_q4_k+0x718>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x5400248b // b.lt 0x17234 <pq_q4_k+0x10b8>
-	WORD $0xd37ef4f6 // lsl x22, x7, #2
-	WORD $0xaa1303f7 // mov x23, x19
-	WORD $0xaa0003f8 // mov x24, x0
-	WORD $0xaa0103f9 // mov x25, x1
-	WORD $0xaa0403fa // mov x26, x4
-	WORD $0x8b16071b // add x27, x24, x22, lsl #1
-	WORD $0xaa1703fd // mov x29, x23
-	WORD $0x5280281e // mov w30, #0x140 // =320
-	WORD $0xd10043af // sub x15, x29, #0x10
-	WORD $0x8b1e030e // add x14, x24, x30
-	WORD $0xfd400365 // ldr d5, [x27]
-	WORD $0x0d40c9f3 // ld1r { v19.2s }, [x15]
-	WORD $0xfd401366 // ldr d6, [x27, #0x20]
-	WORD $0x0d40cbb1 // ld1r { v17.2s }, [x29]
-	WORD $0x3cf469c7 // ldr q7, [x14, x20]
-	WORD $0x9102032f // add x15, x25, #0x80
-	WORD $0x0d40c9f0 // ld1r { v16.2s }, [x15]
-	WORD $0x9102832f // add x15, x25, #0xa0
+	WORD $0x5400254b // b.lt 0x17250 <pq_q4_k+0x10d4>
+	WORD $0xd37ef633 // lsl x19, x17, #2
+	WORD $0xaa0003f4 // mov x20, x0
+	WORD $0xaa0103f5 // mov x21, x1
+	WORD $0xaa0403f6 // mov x22, x4
+	WORD $0x8b110e89 // add x9, x20, x17, lsl #3
+	WORD $0x2a1f03f7 // mov w23, wzr
+	WORD $0x91010294 // add x20, x20, #0x40
+	WORD $0xfd400125 // ldr d5, [x9]
+	WORD $0xfd401126 // ldr d6, [x9, #0x20]
 	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
-	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
-	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
 	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x910403de // add x30, x30, #0x100
-	WORD $0x910083bd // add x29, x29, #0x20
-	WORD $0xf12503df // cmp x30, #0x940
-	WORD $0x6e0740f5 // ext v21.16b, v7.16b, v7.16b, #0x8
-	WORD $0x0e30c0f2 // smull v18.8h, v7.8b, v16.8b
-	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
+	WORD $0xaa1f03ed // mov x13, xzr
+	WORD $0x8b130298 // add x24, x20, x19
+	WORD $0x91010299 // add x25, x20, #0x40
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x8b0d1709 // add x9, x24, x13, lsl #5
+	WORD $0x8b0d232e // add x14, x25, x13, lsl #8
+	WORD $0x9100412d // add x13, x9, #0x10
+	WORD $0x0d40c927 // ld1r { v7.2s }, [x9]
+	WORD $0x910202a9 // add x9, x21, #0x80
+	WORD $0x0d40c9b1 // ld1r { v17.2s }, [x13]
+	WORD $0x3ce669d0 // ldr q16, [x14, x6]
+	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
+	WORD $0x910282a9 // add x9, x21, #0xa0
+	WORD $0x910472ad // add x13, x21, #0x11c
+	WORD $0x4e201e10 // and v16.16b, v16.16b, v0.16b
+	WORD $0x0f08a4e7 // sshll v7.8h, v7.8b, #0x0
+	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
+	WORD $0x6e104215 // ext v21.16b, v16.16b, v16.16b, #0x8
+	WORD $0x0e32c213 // smull v19.8h, v16.8b, v18.8b
+	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
 	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x0e30c2b0 // smull v16.8h, v21.8b, v16.8b
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x6e33dca5 // fmul v5.4s, v5.4s, v19.4s
-	WORD $0x4e70be50 // addp v16.8h, v18.8h, v16.8h
-	WORD $0x6e31dcc6 // fmul v6.4s, v6.4s, v17.4s
-	WORD $0x4e602a14 // saddlp v20.4s, v16.8h
-	WORD $0x0d40c9f0 // ld1r { v16.2s }, [x15]
-	WORD $0x9103032f // add x15, x25, #0xc0
-	WORD $0x0e30c0f2 // smull v18.8h, v7.8b, v16.8b
-	WORD $0x0e30c2b0 // smull v16.8h, v21.8b, v16.8b
-	WORD $0x4e70be50 // addp v16.8h, v18.8h, v16.8h
-	WORD $0x4e602a12 // saddlp v18.4s, v16.8h
-	WORD $0x0d40c9f0 // ld1r { v16.2s }, [x15]
-	WORD $0x9103832f // add x15, x25, #0xe0
-	WORD $0x0e30c0f6 // smull v22.8h, v7.8b, v16.8b
-	WORD $0x0e30c2b0 // smull v16.8h, v21.8b, v16.8b
-	WORD $0x4e70bed0 // addp v16.8h, v22.8h, v16.8h
-	WORD $0x4e602a10 // saddlp v16.4s, v16.8h
-	WORD $0x0d40c9f6 // ld1r { v22.2s }, [x15]
-	WORD $0x9102432f // add x15, x25, #0x90
-	WORD $0x0e36c0e7 // smull v7.8h, v7.8b, v22.8b
-	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
-	WORD $0x4e75bce7 // addp v7.8h, v7.8h, v21.8h
-	WORD $0x4e6028e7 // saddlp v7.4s, v7.8h
-	WORD $0x3cf469d5 // ldr q21, [x14, x20]
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9102c32f // add x15, x25, #0xb0
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9103432f // add x15, x25, #0xd0
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9103c32f // add x15, x25, #0xf0
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af0 // sadalp v16.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606aa7 // sadalp v7.4s, v21.8h
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc011f5 // ldr q21, [x15, #0x40]
-	WORD $0x9102132f // add x15, x25, #0x84
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9102932f // add x15, x25, #0xa4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9103132f // add x15, x25, #0xc4
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9103932f // add x15, x25, #0xe4
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af0 // sadalp v16.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606aa7 // sadalp v7.4s, v21.8h
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc011f5 // ldr q21, [x15, #0x40]
-	WORD $0x9102532f // add x15, x25, #0x94
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9102d32f // add x15, x25, #0xb4
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9103532f // add x15, x25, #0xd4
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9103d32f // add x15, x25, #0xf4
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af0 // sadalp v16.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606aa7 // sadalp v7.4s, v21.8h
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc021f5 // ldr q21, [x15, #0x80]
-	WORD $0x9102232f // add x15, x25, #0x88
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9102a32f // add x15, x25, #0xa8
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9103232f // add x15, x25, #0xc8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9103a32f // add x15, x25, #0xe8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af0 // sadalp v16.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606aa7 // sadalp v7.4s, v21.8h
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc021f5 // ldr q21, [x15, #0x80]
-	WORD $0x9102632f // add x15, x25, #0x98
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9102e32f // add x15, x25, #0xb8
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9103632f // add x15, x25, #0xd8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9103e32f // add x15, x25, #0xf8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af0 // sadalp v16.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606aa7 // sadalp v7.4s, v21.8h
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc031f5 // ldr q21, [x15, #0xc0]
-	WORD $0x9102332f // add x15, x25, #0x8c
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9102b32f // add x15, x25, #0xac
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9103332f // add x15, x25, #0xcc
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9103b32f // add x15, x25, #0xec
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af0 // sadalp v16.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9104732f // add x15, x25, #0x11c
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606aa7 // sadalp v7.4s, v21.8h
-	WORD $0x8b1401ce // add x14, x14, x20
-	WORD $0x3dc031d5 // ldr q21, [x14, #0xc0]
-	WORD $0x9102732e // add x14, x25, #0x9c
-	WORD $0x0d40c9d7 // ld1r { v23.2s }, [x14]
-	WORD $0x9102f32e // add x14, x25, #0xbc
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
-	WORD $0x0d40c9d7 // ld1r { v23.2s }, [x14]
-	WORD $0x9103732e // add x14, x25, #0xdc
-	WORD $0x4e21da93 // scvtf v19.4s, v20.4s
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x6e33dcb3 // fmul v19.4s, v5.4s, v19.4s
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
-	WORD $0x0d40c9d7 // ld1r { v23.2s }, [x14]
-	WORD $0x9103f32e // add x14, x25, #0xfc
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x6e32dcb2 // fmul v18.4s, v5.4s, v18.4s
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af0 // sadalp v16.4s, v23.8h
-	WORD $0x0d40c9d7 // ld1r { v23.2s }, [x14]
-	WORD $0x9104432e // add x14, x25, #0x110
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x6e30dcb0 // fmul v16.4s, v5.4s, v16.4s
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606aa7 // sadalp v7.4s, v21.8h
-	WORD $0xbd413331 // ldr s17, [x25, #0x130]
-	WORD $0xbd413734 // ldr s20, [x25, #0x134]
 	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0xbd413b35 // ldr s21, [x25, #0x138]
-	WORD $0xbd413f36 // ldr s22, [x25, #0x13c]
+	WORD $0x0e32c2b2 // smull v18.8h, v21.8b, v18.8b
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x6e27dca7 // fmul v7.4s, v5.4s, v7.4s
+	WORD $0x4e72be72 // addp v18.8h, v19.8h, v18.8h
+	WORD $0x6e31dcd1 // fmul v17.4s, v6.4s, v17.4s
+	WORD $0x4e602a54 // saddlp v20.4s, v18.8h
+	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
+	WORD $0x910302a9 // add x9, x21, #0xc0
+	WORD $0x0e32c213 // smull v19.8h, v16.8b, v18.8b
+	WORD $0x0e32c2b2 // smull v18.8h, v21.8b, v18.8b
+	WORD $0x4e72be72 // addp v18.8h, v19.8h, v18.8h
+	WORD $0x4e602a53 // saddlp v19.4s, v18.8h
+	WORD $0x0d40c932 // ld1r { v18.2s }, [x9]
+	WORD $0x910382a9 // add x9, x21, #0xe0
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x0e32c2b2 // smull v18.8h, v21.8b, v18.8b
+	WORD $0x4e72bed2 // addp v18.8h, v22.8h, v18.8h
+	WORD $0x4e602a52 // saddlp v18.4s, v18.8h
+	WORD $0x0d40c936 // ld1r { v22.2s }, [x9]
+	WORD $0x910242a9 // add x9, x21, #0x90
+	WORD $0x0e36c210 // smull v16.8h, v16.8b, v22.8b
+	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
+	WORD $0x4e75be10 // addp v16.8h, v16.8h, v21.8h
+	WORD $0x4e602a10 // saddlp v16.4s, v16.8h
+	WORD $0x3ce669d5 // ldr q21, [x14, x6]
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9102c2a9 // add x9, x21, #0xb0
+	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x910342a9 // add x9, x21, #0xd0
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9103c2a9 // add x9, x21, #0xf0
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
+	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
+	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc01135 // ldr q21, [x9, #0x40]
+	WORD $0x910212a9 // add x9, x21, #0x84
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x910292a9 // add x9, x21, #0xa4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x910312a9 // add x9, x21, #0xc4
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x910392a9 // add x9, x21, #0xe4
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
+	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
+	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc01135 // ldr q21, [x9, #0x40]
+	WORD $0x910252a9 // add x9, x21, #0x94
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9102d2a9 // add x9, x21, #0xb4
+	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x910352a9 // add x9, x21, #0xd4
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9103d2a9 // add x9, x21, #0xf4
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
+	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
+	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc02135 // ldr q21, [x9, #0x80]
+	WORD $0x910222a9 // add x9, x21, #0x88
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9102a2a9 // add x9, x21, #0xa8
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x910322a9 // add x9, x21, #0xc8
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9103a2a9 // add x9, x21, #0xe8
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
+	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
+	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc02135 // ldr q21, [x9, #0x80]
+	WORD $0x910262a9 // add x9, x21, #0x98
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9102e2a9 // add x9, x21, #0xb8
+	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x910362a9 // add x9, x21, #0xd8
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9103e2a9 // add x9, x21, #0xf8
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
+	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
+	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc03135 // ldr q21, [x9, #0xc0]
+	WORD $0x910232a9 // add x9, x21, #0x8c
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9102b2a9 // add x9, x21, #0xac
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x910332a9 // add x9, x21, #0xcc
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9103b2a9 // add x9, x21, #0xec
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
+	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
+	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc03135 // ldr q21, [x9, #0xc0]
+	WORD $0x910272a9 // add x9, x21, #0x9c
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9102f2a9 // add x9, x21, #0xbc
+	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af4 // sadalp v20.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x910372a9 // add x9, x21, #0xdc
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x6e34dcf4 // fmul v20.4s, v7.4s, v20.4s
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x9103f2a9 // add x9, x21, #0xfc
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x0e37c2b8 // smull v24.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
+	WORD $0x6e33dcf3 // fmul v19.4s, v7.4s, v19.4s
+	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
+	WORD $0x4e606af2 // sadalp v18.4s, v23.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x910442a9 // add x9, x21, #0x110
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
+	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
+	WORD $0x6e32dcf2 // fmul v18.4s, v7.4s, v18.4s
+	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
+	WORD $0x4e606ab0 // sadalp v16.4s, v21.8h
+	WORD $0xbd4132b5 // ldr s21, [x21, #0x130]
+	WORD $0xbd4136b6 // ldr s22, [x21, #0x134]
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0xbd413ab7 // ldr s23, [x21, #0x138]
+	WORD $0xbd413eb8 // ldr s24, [x21, #0x13c]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e27dca5 // fmul v5.4s, v5.4s, v7.4s
-	WORD $0x4e21dac7 // scvtf v7.4s, v22.4s
-	WORD $0x4f9150d3 // fmls v19.4s, v6.4s, v17.s[0]
-	WORD $0x4d40c9d1 // ld1r { v17.4s }, [x14]
-	WORD $0x9104532e // add x14, x25, #0x114
-	WORD $0x4f9450d2 // fmls v18.4s, v6.4s, v20.s[0]
-	WORD $0x4d40c9d4 // ld1r { v20.4s }, [x14]
-	WORD $0x4f9550d0 // fmls v16.4s, v6.4s, v21.s[0]
-	WORD $0x9104632e // add x14, x25, #0x118
-	WORD $0x91060339 // add x25, x25, #0x180
-	WORD $0x4f8750c5 // fmls v5.4s, v6.4s, v7.s[0]
-	WORD $0x4d40c9c6 // ld1r { v6.4s }, [x14]
-	WORD $0x4d40c9e7 // ld1r { v7.4s }, [x15]
-	WORD $0x4e33ce24 // fmla v4.4s, v17.4s, v19.4s
-	WORD $0x4e32ce83 // fmla v3.4s, v20.4s, v18.4s
-	WORD $0x4e30ccc2 // fmla v2.4s, v6.4s, v16.4s
-	WORD $0x4e25cce1 // fmla v1.4s, v7.4s, v5.4s
-	WORD $0x54ffdd41 // b.ne 0x16dc8 <pq_q4_k+0xc4c>
-	WORD $0xf100235a // subs x26, x26, #0x8
-	WORD $0x91250318 // add x24, x24, #0x940
-	WORD $0x912502f7 // add x23, x23, #0x940
-	WORD $0x54ffdc6c // b.gt 0x16dbc <pq_q4_k+0xc40>
-	WORD $0xf94013ee // ldr x14, [sp, #0x20]
-	WORD $0xf100157f // cmp x11, #0x5
-	WORD $0x3cae7aa4 // str q4, [x21, x14, lsl #4]
-	WORD $0x54ffb320 // b.eq 0x168a4 <pq_q4_k+0x728>
-	WORD $0xf9400bee // ldr x14, [sp, #0x10]
-	WORD $0xf1001d7f // cmp x11, #0x7
-	WORD $0x3cae6aa3 // str q3, [x21, x14]
-	WORD $0x54ffb2a3 // b.lo 0x168a4 <pq_q4_k+0x728>
-	WORD $0xf94007ee // ldr x14, [sp, #0x8]
-	WORD $0xf100217f // cmp x11, #0x8
-	WORD $0x3cae6aa2 // str q2, [x21, x14]
-	WORD $0x54ffb223 // b.lo 0x168a4 <pq_q4_k+0x728>
-	WORD $0xf94003ee // ldr x14, [sp]
-	WORD $0x3cae6aa1 // str q1, [x21, x14]
-	WORD $0x17fffd8e // b 0x168a4 <pq_q4_k+0x728>
-	WORD $0xa94c4ff4 // ldp x20, x19, [sp, #0xc0]
-	WORD $0xf9403bfd // ldr x29, [sp, #0x70]
-	WORD $0xa94b57f6 // ldp x22, x21, [sp, #0xb0]
-	WORD $0xa94a5ff8 // ldp x24, x23, [sp, #0xa0]
-	WORD $0xa94967fa // ldp x26, x25, [sp, #0x90]
-	WORD $0xa9486ffe // ldp x30, x27, [sp, #0x80]
-	WORD $0x6d4623e9 // ldp d9, d8, [sp, #0x60]
-	WORD $0x6d452beb // ldp d11, d10, [sp, #0x50]
-	WORD $0x6d4433ed // ldp d13, d12, [sp, #0x40]
-	WORD $0x6d433bef // ldp d15, d14, [sp, #0x30]
-	WORD $0x910343ff // add sp, sp, #0xd0
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
+	WORD $0x4e21db10 // scvtf v16.4s, v24.4s
+	WORD $0x4f955234 // fmls v20.4s, v17.4s, v21.s[0]
+	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
+	WORD $0x910452a9 // add x9, x21, #0x114
+	WORD $0x4f965233 // fmls v19.4s, v17.4s, v22.s[0]
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x4f975232 // fmls v18.4s, v17.4s, v23.s[0]
+	WORD $0x910462a9 // add x9, x21, #0x118
+	WORD $0x910602b5 // add x21, x21, #0x180
+	WORD $0x4f905227 // fmls v7.4s, v17.4s, v16.s[0]
+	WORD $0x4d40c930 // ld1r { v16.4s }, [x9]
+	WORD $0x4d40c9b1 // ld1r { v17.4s }, [x13]
+	WORD $0x4e34cea4 // fmla v4.4s, v21.4s, v20.4s
+	WORD $0x2a1a03e9 // mov w9, w26
+	WORD $0x5280002d // mov w13, #0x1 // =1
+	WORD $0x4e33cec3 // fmla v3.4s, v22.4s, v19.4s
+	WORD $0x2a1f03fa // mov w26, wzr
+	WORD $0x4e32ce02 // fmla v2.4s, v16.4s, v18.4s
+	WORD $0x4e27ce21 // fmla v1.4s, v17.4s, v7.4s
+	WORD $0x3707dda9 // tbnz w9, #0x0, 0x16de8 <pq_q4_k+0xc6c>
+	WORD $0x110006f7 // add w23, w23, #0x1
+	WORD $0x91090294 // add x20, x20, #0x240
+	WORD $0x710012ff // cmp w23, #0x4
+	WORD $0x54ffdca1 // b.ne 0x16dd8 <pq_q4_k+0xc5c>
+	WORD $0xf10022d6 // subs x22, x22, #0x8
+	WORD $0x54ffdb8c // b.gt 0x16dbc <pq_q4_k+0xc40>
+	WORD $0xf94047e9 // ldr x9, [sp, #0x88]
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3ca978e4 // str q4, [x7, x9, lsl #4]
+	WORD $0x54ffb1c0 // b.eq 0x16894 <pq_q4_k+0x718>
+	WORD $0xf9400fe9 // ldr x9, [sp, #0x18]
+	WORD $0xf1001dff // cmp x15, #0x7
+	WORD $0x3ca968e3 // str q3, [x7, x9]
+	WORD $0x54ffb143 // b.lo 0x16894 <pq_q4_k+0x718>
+	WORD $0xf9400be9 // ldr x9, [sp, #0x10]
+	WORD $0xf10021ff // cmp x15, #0x8
+	WORD $0x3ca968e2 // str q2, [x7, x9]
+	WORD $0x54ffb0c3 // b.lo 0x16894 <pq_q4_k+0x718>
+	WORD $0xf94007e9 // ldr x9, [sp, #0x8]
+	WORD $0x3ca968e1 // str q1, [x7, x9]
+	WORD $0x17fffd83 // b 0x16894 <pq_q4_k+0x718>
+	WORD $0xa94d4ff4 // ldp x20, x19, [sp, #0xd0]
+	WORD $0xf94043fd // ldr x29, [sp, #0x80]
+	WORD $0xa94c57f6 // ldp x22, x21, [sp, #0xc0]
+	WORD $0xa94b5ff8 // ldp x24, x23, [sp, #0xb0]
+	WORD $0xa94a67fa // ldp x26, x25, [sp, #0xa0]
+	WORD $0xa9496ffe // ldp x30, x27, [sp, #0x90]
+	WORD $0x6d4723e9 // ldp d9, d8, [sp, #0x70]
+	WORD $0x6d462beb // ldp d11, d10, [sp, #0x60]
+	WORD $0x6d4533ed // ldp d13, d12, [sp, #0x50]
+	WORD $0x6d443bef // ldp d15, d14, [sp, #0x40]
+	WORD $0x910383ff // add sp, sp, #0xe0
 	WORD $0xd65f03c0 // ret
 
-	// pq_q5_k: +29344
+	// pq_q5_k: +29372
 	WORD $0xd103c3ff // sub sp, sp, #0xf0
 	WORD $0x9350fca8 // asr x8, x5, #16
 	WORD $0x6d053bef // stp d15, d14, [sp, #0x50]
@@ -7365,655 +7372,659 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0x6d072beb // stp d11, d10, [sp, #0x70]
 	WORD $0x6d0823e9 // stp d9, d8, [sp, #0x80]
-	WORD $0xf9004bfd // str x29, [sp, #0x90]
+	WORD $0xa9090ffd // stp x29, x3, [sp, #0x90]
 	WORD $0xa90a6ffe // stp x30, x27, [sp, #0xa0]
 	WORD $0xa90b67fa // stp x26, x25, [sp, #0xb0]
 	WORD $0xa90c5ff8 // stp x24, x23, [sp, #0xc0]
 	WORD $0xa90d57f6 // stp x22, x21, [sp, #0xd0]
 	WORD $0xa90e4ff4 // stp x20, x19, [sp, #0xe0]
-	WORD $0xf90017e3 // str x3, [sp, #0x28]
-	WORD $0x54009dcb // b.lt 0x18690 <pq_q5_k+0x13f0>
+	WORD $0x54009fcb // b.lt 0x186e8 <pq_q5_k+0x142c>
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0xf94017ef // ldr x15, [sp, #0x28]
+	WORD $0xf9404fec // ldr x12, [sp, #0x98]
 	WORD $0x9a84b129 // csel x9, x9, x4, lt
-	WORD $0x5281680b // mov w11, #0xb40 // =2880
+	WORD $0x5281680a // mov w10, #0xb40 // =2880
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0xd343fd2a // lsr x10, x9, #3
-	WORD $0x8b0f05ed // add x13, x15, x15, lsl #1
+	WORD $0xd343fd29 // lsr x9, x9, #3
 	WORD $0x4f00e601 // movi v1.16b, #0x10
-	WORD $0xd37df1ec // lsl x12, x15, #3
-	WORD $0x92401ca9 // and x9, x5, #0xff
-	WORD $0x91014011 // add x17, x0, #0x50
-	WORD $0x9b0b7d4a // mul x10, x10, x11
-	WORD $0xd37ef5eb // lsl x11, x15, #2
-	WORD $0xd37ef5bd // lsl x29, x13, #2
-	WORD $0xd37df1ad // lsl x13, x13, #3
-	WORD $0x8b0f016e // add x14, x11, x15
-	WORD $0xd37be9ef // lsl x15, x15, #5
-	WORD $0xf90013fd // str x29, [sp, #0x20]
-	WORD $0xd37ef5ce // lsl x14, x14, #2
-	WORD $0xa9013bed // stp x13, x14, [sp, #0x10]
-	WORD $0xcb0b01ed // sub x13, x15, x11
-	WORD $0xf90007ed // str x13, [sp, #0x8]
-	WORD $0x9105000d // add x13, x0, #0x140
-	WORD $0x14000007 // b 0x17358 <pq_q5_k+0xb8>
+	WORD $0xd37df18b // lsl x11, x12, #3
+	WORD $0xd37be98e // lsl x14, x12, #5
+	WORD $0x92401caf // and x15, x5, #0xff
+	WORD $0x52802811 // mov w17, #0x140 // =320
+	WORD $0x9b0a7d3a // mul x26, x9, x10
+	WORD $0xd37ef58a // lsl x10, x12, #2
+	WORD $0x8b0c0589 // add x9, x12, x12, lsl #1
+	WORD $0x8b0c014d // add x13, x10, x12
+	WORD $0xd37ef52c // lsl x12, x9, #2
+	WORD $0xd37df129 // lsl x9, x9, #3
+	WORD $0xd37ef5ad // lsl x13, x13, #2
+	WORD $0xf9000fec // str x12, [sp, #0x18]
+	WORD $0xa900b7e9 // stp x9, x13, [sp, #0x8]
+	WORD $0xcb0a01c9 // sub x9, x14, x10
+	WORD $0xf90003e9 // str x9, [sp]
+	WORD $0x14000005 // b 0x17364 <pq_q5_k+0xa8>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b0a0000 // add x0, x0, x10
+	WORD $0x8b1a0000 // add x0, x0, x26
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x8b0a0231 // add x17, x17, x10
-	WORD $0x8b0a01ad // add x13, x13, x10
-	WORD $0x540099ed // b.le 0x18690 <pq_q5_k+0x13f0>
-	WORD $0x374042c5 // tbnz w5, #0x8, 0x17bb0 <pq_q5_k+0x910>
-	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x54009c4d // b.le 0x186e8 <pq_q5_k+0x142c>
+	WORD $0x374043e5 // tbnz w5, #0x8, 0x17be0 <pq_q5_k+0x924>
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0xaa1a03ec // mov x12, x26
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x5400416b // b.lt 0x17b9c <pq_q5_k+0x8fc>
-	WORD $0xaa0d03e6 // mov x6, x13
-	WORD $0xaa0003f3 // mov x19, x0
-	WORD $0xaa0103f4 // mov x20, x1
-	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0xaa1f03f6 // mov x22, xzr
-	WORD $0xaa0603e7 // mov x7, x6
-	WORD $0x8b16027a // add x26, x19, x22
-	WORD $0xfd401262 // ldr d2, [x19, #0x20]
-	WORD $0xaa0703ee // mov x14, x7
-	WORD $0x91014350 // add x16, x26, #0x50
-	WORD $0x9101034f // add x15, x26, #0x40
-	WORD $0xfd400271 // ldr d17, [x19]
-	WORD $0xfd004fe2 // str d2, [sp, #0x98]
-	WORD $0x0d40ca02 // ld1r { v2.2s }, [x16]
-	WORD $0x0d40c9f2 // ld1r { v18.2s }, [x15]
-	WORD $0xaa1403f9 // mov x25, x20
-	WORD $0x9100429b // add x27, x20, #0x10
-	WORD $0x9100529d // add x29, x20, #0x14
-	WORD $0x9100229e // add x30, x20, #0x8
-	WORD $0x91006290 // add x16, x20, #0x18
-	WORD $0x9100328f // add x15, x20, #0xc
-	WORD $0xfd0027e2 // str d2, [sp, #0x48]
-	WORD $0x3dc041d0 // ldr q16, [x14, #0x100]
-	WORD $0x3dc001d3 // ldr q19, [x14]
-	WORD $0x0ddfcb34 // ld1r { v20.2s }, [x25], #4
-	WORD $0x4f245610 // shl v16.4s, v16.4s, #0x4
-	WORD $0x91008298 // add x24, x20, #0x20
-	WORD $0x91011343 // add x3, x26, #0x44
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x910082d6 // add x22, x22, #0x20
-	WORD $0xf10402df // cmp x22, #0x100
-	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
-	WORD $0x4eb31e10 // orr v16.16b, v16.16b, v19.16b
-	WORD $0x6e104213 // ext v19.16b, v16.16b, v16.16b, #0x8
-	WORD $0x0e34c210 // smull v16.8h, v16.8b, v20.8b
-	WORD $0x0e34c273 // smull v19.8h, v19.8b, v20.8b
-	WORD $0x4e73be10 // addp v16.8h, v16.8h, v19.8h
-	WORD $0x4e602a10 // saddlp v16.4s, v16.8h
-	WORD $0x3dc001d3 // ldr q19, [x14]
-	WORD $0x3dc041d4 // ldr q20, [x14, #0x100]
-	WORD $0x0d40cb75 // ld1r { v21.2s }, [x27]
-	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4eb31e93 // orr v19.16b, v20.16b, v19.16b
-	WORD $0x6e134274 // ext v20.16b, v19.16b, v19.16b, #0x8
-	WORD $0x0e35c273 // smull v19.8h, v19.8b, v21.8b
-	WORD $0x0e35c294 // smull v20.8h, v20.8b, v21.8b
-	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
-	WORD $0x4e606a70 // sadalp v16.4s, v19.8h
-	WORD $0x3dc041d3 // ldr q19, [x14, #0x100]
-	WORD $0x3dc011d4 // ldr q20, [x14, #0x40]
-	WORD $0x0d40cb35 // ld1r { v21.2s }, [x25]
-	WORD $0x4f235673 // shl v19.4s, v19.4s, #0x3
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x6e134274 // ext v20.16b, v19.16b, v19.16b, #0x8
-	WORD $0x0e35c273 // smull v19.8h, v19.8b, v21.8b
-	WORD $0x0e35c294 // smull v20.8h, v20.8b, v21.8b
-	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
-	WORD $0x4e606a70 // sadalp v16.4s, v19.8h
-	WORD $0x3dc041d3 // ldr q19, [x14, #0x100]
-	WORD $0x3dc011d4 // ldr q20, [x14, #0x40]
-	WORD $0x0d40cbb5 // ld1r { v21.2s }, [x29]
-	WORD $0x6f3f0673 // ushr v19.4s, v19.4s, #0x1
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x6e134274 // ext v20.16b, v19.16b, v19.16b, #0x8
-	WORD $0x0e35c273 // smull v19.8h, v19.8b, v21.8b
-	WORD $0x0e35c294 // smull v20.8h, v20.8b, v21.8b
-	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
-	WORD $0x4e606a70 // sadalp v16.4s, v19.8h
-	WORD $0x3dc041d3 // ldr q19, [x14, #0x100]
-	WORD $0x3dc021d4 // ldr q20, [x14, #0x80]
-	WORD $0x0d40cbd5 // ld1r { v21.2s }, [x30]
-	WORD $0x4f225673 // shl v19.4s, v19.4s, #0x2
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x6e134274 // ext v20.16b, v19.16b, v19.16b, #0x8
-	WORD $0x0e35c273 // smull v19.8h, v19.8b, v21.8b
-	WORD $0x0e35c294 // smull v20.8h, v20.8b, v21.8b
-	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
-	WORD $0x4e606a70 // sadalp v16.4s, v19.8h
-	WORD $0x3dc041d3 // ldr q19, [x14, #0x100]
-	WORD $0x3dc021d4 // ldr q20, [x14, #0x80]
-	WORD $0x0d40ca15 // ld1r { v21.2s }, [x16]
-	WORD $0x6f3e0673 // ushr v19.4s, v19.4s, #0x2
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x6e134274 // ext v20.16b, v19.16b, v19.16b, #0x8
-	WORD $0x0e35c273 // smull v19.8h, v19.8b, v21.8b
-	WORD $0x0e35c294 // smull v20.8h, v20.8b, v21.8b
-	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
-	WORD $0x4e606a70 // sadalp v16.4s, v19.8h
-	WORD $0x3dc041d3 // ldr q19, [x14, #0x100]
-	WORD $0x3dc031d4 // ldr q20, [x14, #0xc0]
-	WORD $0x0d40c9f5 // ld1r { v21.2s }, [x15]
-	WORD $0x4eb38673 // add v19.4s, v19.4s, v19.4s
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x6e134274 // ext v20.16b, v19.16b, v19.16b, #0x8
-	WORD $0x0e35c273 // smull v19.8h, v19.8b, v21.8b
-	WORD $0x0e35c294 // smull v20.8h, v20.8b, v21.8b
-	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
-	WORD $0x4e606a70 // sadalp v16.4s, v19.8h
-	WORD $0x3dc041d3 // ldr q19, [x14, #0x100]
-	WORD $0x3dc031d4 // ldr q20, [x14, #0xc0]
-	WORD $0x9100728e // add x14, x20, #0x1c
-	WORD $0x6f3d0673 // ushr v19.4s, v19.4s, #0x3
-	WORD $0x0d40c9d5 // ld1r { v21.2s }, [x14]
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x6e134274 // ext v20.16b, v19.16b, v19.16b, #0x8
-	WORD $0x0e35c273 // smull v19.8h, v19.8b, v21.8b
-	WORD $0x0e35c294 // smull v20.8h, v20.8b, v21.8b
-	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
-	WORD $0x4e606a70 // sadalp v16.4s, v19.8h
-	WORD $0x4d40cb02 // ld1r { v2.4s }, [x24]
-	WORD $0x0d40c879 // ld1r { v25.2s }, [x3]
-	WORD $0x91015343 // add x3, x26, #0x54
-	WORD $0xbd402694 // ldr s20, [x20, #0x24]
-	WORD $0xfd400678 // ldr d24, [x19, #0x8]
-	WORD $0xfd401675 // ldr d21, [x19, #0x28]
-	WORD $0x0d40c873 // ld1r { v19.2s }, [x3]
-	WORD $0x91012343 // add x3, x26, #0x48
-	WORD $0x3d800fe2 // str q2, [sp, #0x30]
-	WORD $0x3dc046f6 // ldr q22, [x23, #0x110]
-	WORD $0x3dc006fa // ldr q26, [x23, #0x10]
-	WORD $0x0d40ca9b // ld1r { v27.2s }, [x20]
-	WORD $0x0f08a739 // sshll v25.8h, v25.8b, #0x0
-	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
-	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
-	WORD $0x4eba1ed6 // orr v22.16b, v22.16b, v26.16b
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x6e1642da // ext v26.16b, v22.16b, v22.16b, #0x8
-	WORD $0x0e3bc2d6 // smull v22.8h, v22.8b, v27.8b
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x5400424b // b.lt 0x17bc8 <pq_q5_k+0x90c>
+	WORD $0xaa0003e6 // mov x6, x0
+	WORD $0xaa0103e7 // mov x7, x1
+	WORD $0xaa0403f3 // mov x19, x4
+	WORD $0x6d4040c6 // ldp d6, d16, [x6]
+	WORD $0x2a1f03f4 // mov w20, wzr
+	WORD $0x6d4244c7 // ldp d7, d17, [x6, #0x20]
+	WORD $0x6d4150d2 // ldp d18, d20, [x6, #0x10]
+	WORD $0x6d4308d3 // ldp d19, d2, [x6, #0x30]
+	WORD $0x0e2178cf // fcvtl v15.4s, v6.4h
+	WORD $0x0e2178e9 // fcvtl v9.4s, v7.4h
+	WORD $0x0e217a0d // fcvtl v13.4s, v16.4h
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x0e217a46 // fcvtl v6.4s, v18.4h
+	WORD $0x910100c6 // add x6, x6, #0x40
+	WORD $0x0e217a72 // fcvtl v18.4s, v19.4h
+	WORD $0x0e217a93 // fcvtl v19.4s, v20.4h
+	WORD $0x0e217854 // fcvtl v20.4s, v2.4h
+	WORD $0x3d800be6 // str q6, [sp, #0x20]
+	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x910100d5 // add x21, x6, #0x40
+	WORD $0x52800036 // mov w22, #0x1 // =1
+	WORD $0x9b115537 // madd x23, x9, x17, x21
+	WORD $0x8b0914c9 // add x9, x6, x9, lsl #5
+	WORD $0xaa0703f8 // mov x24, x7
+	WORD $0x910040fb // add x27, x7, #0x10
+	WORD $0x910050fd // add x29, x7, #0x14
+	WORD $0x910020fe // add x30, x7, #0x8
+	WORD $0x9100412e // add x14, x9, #0x10
+	WORD $0xaa0903fa // mov x26, x9
+	WORD $0x910060f0 // add x16, x7, #0x18
+	WORD $0x0ddfcb56 // ld1r { v22.2s }, [x26], #4
+	WORD $0x0d40c9d8 // ld1r { v24.2s }, [x14]
+	WORD $0x910030ee // add x14, x7, #0xc
+	WORD $0x910080f9 // add x25, x7, #0x20
+	WORD $0x91005123 // add x3, x9, #0x14
+	WORD $0xaa1703ed // mov x13, x23
+	WORD $0x3dc001b7 // ldr q23, [x13]
+	WORD $0x3dc011b9 // ldr q25, [x13, #0x40]
+	WORD $0x0ddfcb1a // ld1r { v26.2s }, [x24], #4
+	WORD $0x4f2456f7 // shl v23.4s, v23.4s, #0x4
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
+	WORD $0x4eb91ef7 // orr v23.16b, v23.16b, v25.16b
+	WORD $0x6e1742f9 // ext v25.16b, v23.16b, v23.16b, #0x8
+	WORD $0x0e3ac2f7 // smull v23.8h, v23.8b, v26.8b
+	WORD $0x0e3ac339 // smull v25.8h, v25.8b, v26.8b
+	WORD $0x4e79bef7 // addp v23.8h, v23.8h, v25.8h
+	WORD $0x4e602af7 // saddlp v23.4s, v23.8h
+	WORD $0x3dc011b9 // ldr q25, [x13, #0x40]
+	WORD $0x3dc001ba // ldr q26, [x13]
+	WORD $0x0d40cb7b // ld1r { v27.2s }, [x27]
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0x4eb91f59 // orr v25.16b, v26.16b, v25.16b
+	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
+	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
 	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abed6 // addp v22.8h, v22.8h, v26.8h
-	WORD $0x4e602ad6 // saddlp v22.4s, v22.8h
-	WORD $0x3dc006fa // ldr q26, [x23, #0x10]
-	WORD $0x3dc046fb // ldr q27, [x23, #0x110]
-	WORD $0x0d40cb7c // ld1r { v28.2s }, [x27]
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
+	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
+	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
+	WORD $0x3dc001b9 // ldr q25, [x13]
+	WORD $0x3dc021ba // ldr q26, [x13, #0x80]
+	WORD $0x0d40cb1b // ld1r { v27.2s }, [x24]
+	WORD $0x4f235739 // shl v25.4s, v25.4s, #0x3
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x6e1a435b // ext v27.16b, v26.16b, v26.16b, #0x8
-	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
-	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
-	WORD $0x4e606b56 // sadalp v22.4s, v26.8h
-	WORD $0x3dc046fa // ldr q26, [x23, #0x110]
-	WORD $0x3dc016fb // ldr q27, [x23, #0x50]
-	WORD $0x0d40cb3c // ld1r { v28.2s }, [x25]
-	WORD $0x4f23575a // shl v26.4s, v26.4s, #0x3
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x6e1a435b // ext v27.16b, v26.16b, v26.16b, #0x8
-	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
-	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
-	WORD $0x4e606b56 // sadalp v22.4s, v26.8h
-	WORD $0x3dc046fa // ldr q26, [x23, #0x110]
-	WORD $0x3dc016fb // ldr q27, [x23, #0x50]
-	WORD $0x0d40cbbc // ld1r { v28.2s }, [x29]
-	WORD $0x6f3f075a // ushr v26.4s, v26.4s, #0x1
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x6e1a435b // ext v27.16b, v26.16b, v26.16b, #0x8
-	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
-	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
-	WORD $0x4e606b56 // sadalp v22.4s, v26.8h
-	WORD $0x3dc046fa // ldr q26, [x23, #0x110]
-	WORD $0x3dc026fb // ldr q27, [x23, #0x90]
-	WORD $0x0d40cbdc // ld1r { v28.2s }, [x30]
-	WORD $0x4f22575a // shl v26.4s, v26.4s, #0x2
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x6e1a435b // ext v27.16b, v26.16b, v26.16b, #0x8
-	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
-	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
-	WORD $0x4e606b56 // sadalp v22.4s, v26.8h
-	WORD $0x3dc046fa // ldr q26, [x23, #0x110]
-	WORD $0x3dc026fb // ldr q27, [x23, #0x90]
-	WORD $0x0d40ca1c // ld1r { v28.2s }, [x16]
-	WORD $0x6f3e075a // ushr v26.4s, v26.4s, #0x2
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x6e1a435b // ext v27.16b, v26.16b, v26.16b, #0x8
-	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
-	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
-	WORD $0x4e606b56 // sadalp v22.4s, v26.8h
-	WORD $0x3dc046fa // ldr q26, [x23, #0x110]
-	WORD $0x3dc036fb // ldr q27, [x23, #0xd0]
-	WORD $0x0d40c9fc // ld1r { v28.2s }, [x15]
-	WORD $0x4eba875a // add v26.4s, v26.4s, v26.4s
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x6e1a435b // ext v27.16b, v26.16b, v26.16b, #0x8
-	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
-	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
-	WORD $0x4e606b56 // sadalp v22.4s, v26.8h
-	WORD $0x3dc046fa // ldr q26, [x23, #0x110]
-	WORD $0x3dc036fb // ldr q27, [x23, #0xd0]
-	WORD $0x0d40c9dc // ld1r { v28.2s }, [x14]
-	WORD $0x91016357 // add x23, x26, #0x58
-	WORD $0x6f3d075a // ushr v26.4s, v26.4s, #0x3
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
-	WORD $0x4ebb1f5a // orr v26.16b, v26.16b, v27.16b
-	WORD $0x6e1a435b // ext v27.16b, v26.16b, v26.16b, #0x8
-	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
-	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
-	WORD $0x4e606b56 // sadalp v22.4s, v26.8h
-	WORD $0x0d40cafd // ld1r { v29.2s }, [x23]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x0d40c868 // ld1r { v8.2s }, [x3]
-	WORD $0xbd40269b // ldr s27, [x20, #0x24]
-	WORD $0x4d40cb1a // ld1r { v26.4s }, [x24]
-	WORD $0xfd400a7f // ldr d31, [x19, #0x10]
-	WORD $0xfd401a7c // ldr d28, [x19, #0x30]
-	WORD $0x3dc04afe // ldr q30, [x23, #0x120]
-	WORD $0x3dc00ae9 // ldr q9, [x23, #0x20]
-	WORD $0x0d40ca8a // ld1r { v10.2s }, [x20]
-	WORD $0x91013343 // add x3, x26, #0x4c
-	WORD $0x0f08a508 // sshll v8.8h, v8.8b, #0x0
-	WORD $0x0e217bff // fcvtl v31.4s, v31.4h
-	WORD $0x4f2457de // shl v30.4s, v30.4s, #0x4
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x0e217b9c // fcvtl v28.4s, v28.4h
-	WORD $0x0f10a508 // sshll v8.4s, v8.4h, #0x0
+	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
+	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
+	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
+	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
+	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
+	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
+	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
+	WORD $0x3dc001b9 // ldr q25, [x13]
+	WORD $0x3dc021ba // ldr q26, [x13, #0x80]
+	WORD $0x0d40cbbb // ld1r { v27.2s }, [x29]
+	WORD $0x6f3f0739 // ushr v25.4s, v25.4s, #0x1
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
+	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
+	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
+	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
+	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
+	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
+	WORD $0x3dc001b9 // ldr q25, [x13]
+	WORD $0x3dc031ba // ldr q26, [x13, #0xc0]
+	WORD $0x0d40cbdb // ld1r { v27.2s }, [x30]
+	WORD $0x4f225739 // shl v25.4s, v25.4s, #0x2
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
+	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
+	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
+	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
+	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
+	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
+	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
+	WORD $0x3dc001b9 // ldr q25, [x13]
+	WORD $0x3dc031ba // ldr q26, [x13, #0xc0]
+	WORD $0x0d40ca1b // ld1r { v27.2s }, [x16]
+	WORD $0x6f3e0739 // ushr v25.4s, v25.4s, #0x2
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
+	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
+	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
+	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
+	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
+	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
+	WORD $0x3dc001b9 // ldr q25, [x13]
+	WORD $0x3dc041ba // ldr q26, [x13, #0x100]
+	WORD $0x0d40c9db // ld1r { v27.2s }, [x14]
+	WORD $0x4eb98739 // add v25.4s, v25.4s, v25.4s
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
+	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
+	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
+	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
+	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
+	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
+	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
+	WORD $0x3dc001b9 // ldr q25, [x13]
+	WORD $0x3dc041ba // ldr q26, [x13, #0x100]
+	WORD $0x910070ed // add x13, x7, #0x1c
+	WORD $0x6f3d0739 // ushr v25.4s, v25.4s, #0x3
+	WORD $0x0d40c9bb // ld1r { v27.2s }, [x13]
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
+	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
+	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
+	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
+	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
+	WORD $0x4eb21e5a // mov v26.16b, v18.16b
+	WORD $0x4eb31e72 // mov v18.16b, v19.16b
+	WORD $0x4ead1db3 // mov v19.16b, v13.16b
+	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
+	WORD $0x4ea91d39 // mov v25.16b, v9.16b
+	WORD $0xbd4024e2 // ldr s2, [x7, #0x24]
+	WORD $0x0d40cb5c // ld1r { v28.2s }, [x26]
+	WORD $0xaa1703fa // mov x26, x23
+	WORD $0x0d40c87b // ld1r { v27.2s }, [x3]
+	WORD $0x91002123 // add x3, x9, #0x8
+	WORD $0x3d800fe2 // str q2, [sp, #0x30]
+	WORD $0x4d40cb22 // ld1r { v2.4s }, [x25]
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x3d8013e2 // str q2, [sp, #0x40]
+	WORD $0x3dc0075d // ldr q29, [x26, #0x10]
+	WORD $0x3dc0175e // ldr q30, [x26, #0x50]
+	WORD $0x0d40c8ff // ld1r { v31.2s }, [x7]
+	WORD $0x4f2457bd // shl v29.4s, v29.4s, #0x4
+	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4ebe1fbd // orr v29.16b, v29.16b, v30.16b
+	WORD $0x6e1d43be // ext v30.16b, v29.16b, v29.16b, #0x8
+	WORD $0x0e3fc3bd // smull v29.8h, v29.8b, v31.8b
+	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
+	WORD $0x4e7ebfbd // addp v29.8h, v29.8h, v30.8h
+	WORD $0x4e602bbd // saddlp v29.4s, v29.8h
+	WORD $0x3dc0175e // ldr q30, [x26, #0x50]
+	WORD $0x3dc0075f // ldr q31, [x26, #0x10]
+	WORD $0x0d40cb68 // ld1r { v8.2s }, [x27]
+	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
+	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
+	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
+	WORD $0x4ebe1ffe // orr v30.16b, v31.16b, v30.16b
+	WORD $0x6e1e43df // ext v31.16b, v30.16b, v30.16b, #0x8
+	WORD $0x0e28c3de // smull v30.8h, v30.8b, v8.8b
+	WORD $0x0e28c3ff // smull v31.8h, v31.8b, v8.8b
+	WORD $0x4e7fbfde // addp v30.8h, v30.8h, v31.8h
+	WORD $0x4e606bdd // sadalp v29.4s, v30.8h
+	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
+	WORD $0x3dc0275f // ldr q31, [x26, #0x90]
+	WORD $0x0d40cb08 // ld1r { v8.2s }, [x24]
+	WORD $0x4f2357de // shl v30.4s, v30.4s, #0x3
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
 	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
-	WORD $0x4ea91fde // orr v30.16b, v30.16b, v9.16b
-	WORD $0x6e1e43c9 // ext v9.16b, v30.16b, v30.16b, #0x8
-	WORD $0x0e2ac3de // smull v30.8h, v30.8b, v10.8b
-	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
-	WORD $0x4e69bfde // addp v30.8h, v30.8h, v9.8h
-	WORD $0x4e602bde // saddlp v30.4s, v30.8h
-	WORD $0x3dc00ae9 // ldr q9, [x23, #0x20]
-	WORD $0x3dc04aea // ldr q10, [x23, #0x120]
-	WORD $0x0d40cb6b // ld1r { v11.2s }, [x27]
-	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
-	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
-	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
-	WORD $0x6e09412a // ext v10.16b, v9.16b, v9.16b, #0x8
-	WORD $0x0e2bc129 // smull v9.8h, v9.8b, v11.8b
-	WORD $0x0e2bc14a // smull v10.8h, v10.8b, v11.8b
-	WORD $0x4e6abd29 // addp v9.8h, v9.8h, v10.8h
-	WORD $0x4e60693e // sadalp v30.4s, v9.8h
-	WORD $0x3dc04ae9 // ldr q9, [x23, #0x120]
-	WORD $0x3dc01aea // ldr q10, [x23, #0x60]
-	WORD $0x0d40cb2b // ld1r { v11.2s }, [x25]
-	WORD $0x4f235529 // shl v9.4s, v9.4s, #0x3
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
+	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
+	WORD $0x6e1e43df // ext v31.16b, v30.16b, v30.16b, #0x8
+	WORD $0x0e28c3de // smull v30.8h, v30.8b, v8.8b
+	WORD $0x0e28c3ff // smull v31.8h, v31.8b, v8.8b
+	WORD $0x4e7fbfde // addp v30.8h, v30.8h, v31.8h
+	WORD $0x4e606bdd // sadalp v29.4s, v30.8h
+	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
+	WORD $0x3dc0275f // ldr q31, [x26, #0x90]
+	WORD $0x0d40cba8 // ld1r { v8.2s }, [x29]
+	WORD $0x6f3f07de // ushr v30.4s, v30.4s, #0x1
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
+	WORD $0x6e1e43df // ext v31.16b, v30.16b, v30.16b, #0x8
+	WORD $0x0e28c3de // smull v30.8h, v30.8b, v8.8b
+	WORD $0x0e28c3ff // smull v31.8h, v31.8b, v8.8b
+	WORD $0x4e7fbfde // addp v30.8h, v30.8h, v31.8h
+	WORD $0x4e606bdd // sadalp v29.4s, v30.8h
+	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
+	WORD $0x3dc0375f // ldr q31, [x26, #0xd0]
+	WORD $0x0d40cbc8 // ld1r { v8.2s }, [x30]
+	WORD $0x4f2257de // shl v30.4s, v30.4s, #0x2
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
+	WORD $0x6e1e43df // ext v31.16b, v30.16b, v30.16b, #0x8
+	WORD $0x0e28c3de // smull v30.8h, v30.8b, v8.8b
+	WORD $0x0e28c3ff // smull v31.8h, v31.8b, v8.8b
+	WORD $0x4e7fbfde // addp v30.8h, v30.8h, v31.8h
+	WORD $0x4e606bdd // sadalp v29.4s, v30.8h
+	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
+	WORD $0x3dc0375f // ldr q31, [x26, #0xd0]
+	WORD $0x0d40ca08 // ld1r { v8.2s }, [x16]
+	WORD $0x6f3e07de // ushr v30.4s, v30.4s, #0x2
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
+	WORD $0x6e1e43df // ext v31.16b, v30.16b, v30.16b, #0x8
+	WORD $0x0e28c3de // smull v30.8h, v30.8b, v8.8b
+	WORD $0x0e28c3ff // smull v31.8h, v31.8b, v8.8b
+	WORD $0x4e7fbfde // addp v30.8h, v30.8h, v31.8h
+	WORD $0x4e606bdd // sadalp v29.4s, v30.8h
+	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
+	WORD $0x3dc0475f // ldr q31, [x26, #0x110]
+	WORD $0x0d40c9c8 // ld1r { v8.2s }, [x14]
+	WORD $0x4ebe87de // add v30.4s, v30.4s, v30.4s
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
+	WORD $0x6e1e43df // ext v31.16b, v30.16b, v30.16b, #0x8
+	WORD $0x0e28c3de // smull v30.8h, v30.8b, v8.8b
+	WORD $0x0e28c3ff // smull v31.8h, v31.8b, v8.8b
+	WORD $0x4e7fbfde // addp v30.8h, v30.8h, v31.8h
+	WORD $0x4e606bdd // sadalp v29.4s, v30.8h
+	WORD $0x3dc0075e // ldr q30, [x26, #0x10]
+	WORD $0x3dc0475f // ldr q31, [x26, #0x110]
+	WORD $0x0d40c9a8 // ld1r { v8.2s }, [x13]
+	WORD $0x9100613a // add x26, x9, #0x18
+	WORD $0x6f3d07de // ushr v30.4s, v30.4s, #0x3
+	WORD $0x6f3c07ff // ushr v31.4s, v31.4s, #0x4
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4ebf1fde // orr v30.16b, v30.16b, v31.16b
+	WORD $0x6e1e43df // ext v31.16b, v30.16b, v30.16b, #0x8
+	WORD $0x0e28c3de // smull v30.8h, v30.8b, v8.8b
+	WORD $0x0e28c3ff // smull v31.8h, v31.8b, v8.8b
+	WORD $0x4e7fbfde // addp v30.8h, v30.8h, v31.8h
+	WORD $0x4e606bdd // sadalp v29.4s, v30.8h
+	WORD $0x0d40cb48 // ld1r { v8.2s }, [x26]
+	WORD $0xaa1703fa // mov x26, x23
+	WORD $0x0d40c86a // ld1r { v10.2s }, [x3]
+	WORD $0xbd4024ff // ldr s31, [x7, #0x24]
+	WORD $0x4d40cb3e // ld1r { v30.4s }, [x25]
+	WORD $0x3dc00b49 // ldr q9, [x26, #0x20]
+	WORD $0x3dc01b4b // ldr q11, [x26, #0x60]
+	WORD $0x0d40c8ec // ld1r { v12.2s }, [x7]
+	WORD $0x91003123 // add x3, x9, #0xc
+	WORD $0x91007129 // add x9, x9, #0x1c
+	WORD $0x4f245529 // shl v9.4s, v9.4s, #0x4
+	WORD $0x4e201d6b // and v11.16b, v11.16b, v0.16b
+	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
+	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
 	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4eaa1d29 // orr v9.16b, v9.16b, v10.16b
-	WORD $0x6e09412a // ext v10.16b, v9.16b, v9.16b, #0x8
-	WORD $0x0e2bc129 // smull v9.8h, v9.8b, v11.8b
-	WORD $0x0e2bc14a // smull v10.8h, v10.8b, v11.8b
-	WORD $0x4e6abd29 // addp v9.8h, v9.8h, v10.8h
-	WORD $0x4e60693e // sadalp v30.4s, v9.8h
-	WORD $0x3dc04ae9 // ldr q9, [x23, #0x120]
-	WORD $0x3dc01aea // ldr q10, [x23, #0x60]
-	WORD $0x0d40cbab // ld1r { v11.2s }, [x29]
-	WORD $0x6f3f0529 // ushr v9.4s, v9.4s, #0x1
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4eaa1d29 // orr v9.16b, v9.16b, v10.16b
-	WORD $0x6e09412a // ext v10.16b, v9.16b, v9.16b, #0x8
-	WORD $0x0e2bc129 // smull v9.8h, v9.8b, v11.8b
-	WORD $0x0e2bc14a // smull v10.8h, v10.8b, v11.8b
-	WORD $0x4e6abd29 // addp v9.8h, v9.8h, v10.8h
-	WORD $0x4e60693e // sadalp v30.4s, v9.8h
-	WORD $0x3dc04ae9 // ldr q9, [x23, #0x120]
-	WORD $0x3dc02aea // ldr q10, [x23, #0xa0]
-	WORD $0x0d40cbcb // ld1r { v11.2s }, [x30]
-	WORD $0x4f225529 // shl v9.4s, v9.4s, #0x2
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4eaa1d29 // orr v9.16b, v9.16b, v10.16b
-	WORD $0x6e09412a // ext v10.16b, v9.16b, v9.16b, #0x8
-	WORD $0x0e2bc129 // smull v9.8h, v9.8b, v11.8b
-	WORD $0x0e2bc14a // smull v10.8h, v10.8b, v11.8b
-	WORD $0x4e6abd29 // addp v9.8h, v9.8h, v10.8h
-	WORD $0x4e60693e // sadalp v30.4s, v9.8h
-	WORD $0x3dc04ae9 // ldr q9, [x23, #0x120]
-	WORD $0x3dc02aea // ldr q10, [x23, #0xa0]
-	WORD $0x0d40ca0b // ld1r { v11.2s }, [x16]
-	WORD $0x6f3e0529 // ushr v9.4s, v9.4s, #0x2
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4eaa1d29 // orr v9.16b, v9.16b, v10.16b
-	WORD $0x6e09412a // ext v10.16b, v9.16b, v9.16b, #0x8
-	WORD $0x0e2bc129 // smull v9.8h, v9.8b, v11.8b
-	WORD $0x0e2bc14a // smull v10.8h, v10.8b, v11.8b
-	WORD $0x4e6abd29 // addp v9.8h, v9.8h, v10.8h
-	WORD $0x4e60693e // sadalp v30.4s, v9.8h
-	WORD $0x3dc04ae9 // ldr q9, [x23, #0x120]
-	WORD $0x3dc03aea // ldr q10, [x23, #0xe0]
-	WORD $0x0d40c9eb // ld1r { v11.2s }, [x15]
-	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4eaa1d29 // orr v9.16b, v9.16b, v10.16b
-	WORD $0x6e09412a // ext v10.16b, v9.16b, v9.16b, #0x8
-	WORD $0x0e2bc129 // smull v9.8h, v9.8b, v11.8b
-	WORD $0x0e2bc14a // smull v10.8h, v10.8b, v11.8b
-	WORD $0x4e6abd29 // addp v9.8h, v9.8h, v10.8h
-	WORD $0x4e60693e // sadalp v30.4s, v9.8h
-	WORD $0x3dc04ae9 // ldr q9, [x23, #0x120]
-	WORD $0x3dc03aea // ldr q10, [x23, #0xe0]
-	WORD $0x0d40c9cb // ld1r { v11.2s }, [x14]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x6f3d0529 // ushr v9.4s, v9.4s, #0x3
-	WORD $0x910500e7 // add x7, x7, #0x140
-	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4e201d4a // and v10.16b, v10.16b, v0.16b
-	WORD $0x4eaa1d29 // orr v9.16b, v9.16b, v10.16b
-	WORD $0x6e09412a // ext v10.16b, v9.16b, v9.16b, #0x8
-	WORD $0x0e2bc129 // smull v9.8h, v9.8b, v11.8b
-	WORD $0x0e2bc14a // smull v10.8h, v10.8b, v11.8b
-	WORD $0x4e6abd29 // addp v9.8h, v9.8h, v10.8h
-	WORD $0x4e60693e // sadalp v30.4s, v9.8h
-	WORD $0x0d40c86e // ld1r { v14.2s }, [x3]
-	WORD $0x91017343 // add x3, x26, #0x5c
-	WORD $0xbd40268a // ldr s10, [x20, #0x24]
-	WORD $0x4d40cb09 // ld1r { v9.4s }, [x24]
-	WORD $0xfd400e6c // ldr d12, [x19, #0x18]
-	WORD $0xfd401e6b // ldr d11, [x19, #0x38]
-	WORD $0x0d40c86f // ld1r { v15.2s }, [x3]
-	WORD $0x3dc04eed // ldr q13, [x23, #0x130]
+	WORD $0x4eab1d29 // orr v9.16b, v9.16b, v11.16b
+	WORD $0x6e09412b // ext v11.16b, v9.16b, v9.16b, #0x8
+	WORD $0x0e2cc129 // smull v9.8h, v9.8b, v12.8b
+	WORD $0x0e2cc16b // smull v11.8h, v11.8b, v12.8b
+	WORD $0x4e6bbd29 // addp v9.8h, v9.8h, v11.8h
+	WORD $0x4e602929 // saddlp v9.4s, v9.8h
+	WORD $0x3dc01b4b // ldr q11, [x26, #0x60]
+	WORD $0x3dc00b4c // ldr q12, [x26, #0x20]
+	WORD $0x0d40cb6d // ld1r { v13.2s }, [x27]
+	WORD $0x6f3c056b // ushr v11.4s, v11.4s, #0x4
+	WORD $0x4e211d8c // and v12.16b, v12.16b, v1.16b
+	WORD $0x4e201d6b // and v11.16b, v11.16b, v0.16b
+	WORD $0x4eab1d8b // orr v11.16b, v12.16b, v11.16b
+	WORD $0x6e0b416c // ext v12.16b, v11.16b, v11.16b, #0x8
+	WORD $0x0e2dc16b // smull v11.8h, v11.8b, v13.8b
+	WORD $0x0e2dc18c // smull v12.8h, v12.8b, v13.8b
+	WORD $0x4e6cbd6b // addp v11.8h, v11.8h, v12.8h
+	WORD $0x4e606969 // sadalp v9.4s, v11.8h
+	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
+	WORD $0x3dc02b4c // ldr q12, [x26, #0xa0]
+	WORD $0x0d40cb0d // ld1r { v13.2s }, [x24]
+	WORD $0x4f23556b // shl v11.4s, v11.4s, #0x3
+	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
+	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
+	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
+	WORD $0x6e0b416c // ext v12.16b, v11.16b, v11.16b, #0x8
+	WORD $0x0e2dc16b // smull v11.8h, v11.8b, v13.8b
+	WORD $0x0e2dc18c // smull v12.8h, v12.8b, v13.8b
+	WORD $0x4e6cbd6b // addp v11.8h, v11.8h, v12.8h
+	WORD $0x4e606969 // sadalp v9.4s, v11.8h
+	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
+	WORD $0x3dc02b4c // ldr q12, [x26, #0xa0]
+	WORD $0x0d40cbad // ld1r { v13.2s }, [x29]
+	WORD $0x6f3f056b // ushr v11.4s, v11.4s, #0x1
+	WORD $0x6f3c058c // ushr v12.4s, v12.4s, #0x4
+	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
+	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
+	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
+	WORD $0x6e0b416c // ext v12.16b, v11.16b, v11.16b, #0x8
+	WORD $0x0e2dc16b // smull v11.8h, v11.8b, v13.8b
+	WORD $0x0e2dc18c // smull v12.8h, v12.8b, v13.8b
+	WORD $0x4e6cbd6b // addp v11.8h, v11.8h, v12.8h
+	WORD $0x4e606969 // sadalp v9.4s, v11.8h
+	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
+	WORD $0x3dc03b4c // ldr q12, [x26, #0xe0]
+	WORD $0x0d40cbcd // ld1r { v13.2s }, [x30]
+	WORD $0x4f22556b // shl v11.4s, v11.4s, #0x2
+	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
+	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
+	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
+	WORD $0x6e0b416c // ext v12.16b, v11.16b, v11.16b, #0x8
+	WORD $0x0e2dc16b // smull v11.8h, v11.8b, v13.8b
+	WORD $0x0e2dc18c // smull v12.8h, v12.8b, v13.8b
+	WORD $0x4e6cbd6b // addp v11.8h, v11.8h, v12.8h
+	WORD $0x4e606969 // sadalp v9.4s, v11.8h
+	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
+	WORD $0x3dc03b4c // ldr q12, [x26, #0xe0]
+	WORD $0x0d40ca0d // ld1r { v13.2s }, [x16]
+	WORD $0x6f3e056b // ushr v11.4s, v11.4s, #0x2
+	WORD $0x6f3c058c // ushr v12.4s, v12.4s, #0x4
+	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
+	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
+	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
+	WORD $0x6e0b416c // ext v12.16b, v11.16b, v11.16b, #0x8
+	WORD $0x0e2dc16b // smull v11.8h, v11.8b, v13.8b
+	WORD $0x0e2dc18c // smull v12.8h, v12.8b, v13.8b
+	WORD $0x4e6cbd6b // addp v11.8h, v11.8h, v12.8h
+	WORD $0x4e606969 // sadalp v9.4s, v11.8h
+	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
+	WORD $0x3dc04b4c // ldr q12, [x26, #0x120]
+	WORD $0x0d40c9cd // ld1r { v13.2s }, [x14]
+	WORD $0x4eab856b // add v11.4s, v11.4s, v11.4s
+	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
+	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
+	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
+	WORD $0x6e0b416c // ext v12.16b, v11.16b, v11.16b, #0x8
+	WORD $0x0e2dc16b // smull v11.8h, v11.8b, v13.8b
+	WORD $0x0e2dc18c // smull v12.8h, v12.8b, v13.8b
+	WORD $0x4e6cbd6b // addp v11.8h, v11.8h, v12.8h
+	WORD $0x4e606969 // sadalp v9.4s, v11.8h
+	WORD $0x3dc00b4b // ldr q11, [x26, #0x20]
+	WORD $0x3dc04b4c // ldr q12, [x26, #0x120]
+	WORD $0x0d40c9ad // ld1r { v13.2s }, [x13]
+	WORD $0x6f3d056b // ushr v11.4s, v11.4s, #0x3
+	WORD $0x6f3c058c // ushr v12.4s, v12.4s, #0x4
+	WORD $0x4e211d6b // and v11.16b, v11.16b, v1.16b
+	WORD $0x4e201d8c // and v12.16b, v12.16b, v0.16b
+	WORD $0x4eac1d6b // orr v11.16b, v11.16b, v12.16b
+	WORD $0x6e0b416c // ext v12.16b, v11.16b, v11.16b, #0x8
+	WORD $0x0e2dc16b // smull v11.8h, v11.8b, v13.8b
+	WORD $0x0e2dc18c // smull v12.8h, v12.8b, v13.8b
+	WORD $0x4e6cbd6b // addp v11.8h, v11.8h, v12.8h
+	WORD $0x4e606969 // sadalp v9.4s, v11.8h
+	WORD $0xbd4024ec // ldr s12, [x7, #0x24]
+	WORD $0x4d40cb2b // ld1r { v11.4s }, [x25]
+	WORD $0x0d40c862 // ld1r { v2.2s }, [x3]
+	WORD $0x0d40c92d // ld1r { v13.2s }, [x9]
+	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
+	WORD $0x3dc01ee6 // ldr q6, [x23, #0x70]
+	WORD $0x0d40c8e7 // ld1r { v7.2s }, [x7]
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x52800029 // mov w9, #0x1 // =1
+	WORD $0x4f2455ce // shl v14.4s, v14.4s, #0x4
+	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
+	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
+	WORD $0x4ea61dc6 // orr v6.16b, v14.16b, v6.16b
+	WORD $0x6e0640ce // ext v14.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
+	WORD $0x0e27c1c7 // smull v7.8h, v14.8b, v7.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6028ce // saddlp v14.4s, v6.8h
+	WORD $0x3dc01ee6 // ldr q6, [x23, #0x70]
+	WORD $0x3dc00ee7 // ldr q7, [x23, #0x30]
+	WORD $0x0d40cb70 // ld1r { v16.2s }, [x27]
+	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
+	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
+	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
+	WORD $0x4ea61ce6 // orr v6.16b, v7.16b, v6.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6068ce // sadalp v14.4s, v6.8h
 	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
-	WORD $0x0d40ca82 // ld1r { v2.2s }, [x20]
-	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
-	WORD $0x4f2455ad // shl v13.4s, v13.4s, #0x4
-	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
-	WORD $0x4ea61da6 // orr v6.16b, v13.16b, v6.16b
-	WORD $0x6e0640cd // ext v13.16b, v6.16b, v6.16b, #0x8
-	WORD $0x0e22c0c6 // smull v6.8h, v6.8b, v2.8b
-	WORD $0x0e22c1a2 // smull v2.8h, v13.8b, v2.8b
-	WORD $0x4e62bcc2 // addp v2.8h, v6.8h, v2.8h
-	WORD $0x4e60284d // saddlp v13.4s, v2.8h
-	WORD $0x3dc00ee2 // ldr q2, [x23, #0x30]
-	WORD $0x3dc04ee6 // ldr q6, [x23, #0x130]
-	WORD $0x0d40cb67 // ld1r { v7.2s }, [x27]
-	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
+	WORD $0x3dc02ee7 // ldr q7, [x23, #0xb0]
+	WORD $0x0d40cb10 // ld1r { v16.2s }, [x24]
+	WORD $0x4f2354c6 // shl v6.4s, v6.4s, #0x3
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
 	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
-	WORD $0x4e201c42 // and v2.16b, v2.16b, v0.16b
-	WORD $0x4ea21cc2 // orr v2.16b, v6.16b, v2.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e60684d // sadalp v13.4s, v2.8h
-	WORD $0x3dc04ee2 // ldr q2, [x23, #0x130]
-	WORD $0x3dc01ee6 // ldr q6, [x23, #0x70]
-	WORD $0x0d40cb27 // ld1r { v7.2s }, [x25]
-	WORD $0x4f235442 // shl v2.4s, v2.4s, #0x3
-	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4ea61c42 // orr v2.16b, v2.16b, v6.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e60684d // sadalp v13.4s, v2.8h
-	WORD $0x3dc04ee2 // ldr q2, [x23, #0x130]
-	WORD $0x3dc01ee6 // ldr q6, [x23, #0x70]
-	WORD $0x0d40cba7 // ld1r { v7.2s }, [x29]
-	WORD $0x6f3f0442 // ushr v2.4s, v2.4s, #0x1
-	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x4ea61c42 // orr v2.16b, v2.16b, v6.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e60684d // sadalp v13.4s, v2.8h
-	WORD $0x3dc04ee2 // ldr q2, [x23, #0x130]
-	WORD $0x3dc02ee6 // ldr q6, [x23, #0xb0]
-	WORD $0x0d40cbc7 // ld1r { v7.2s }, [x30]
-	WORD $0x4f225442 // shl v2.4s, v2.4s, #0x2
-	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4ea61c42 // orr v2.16b, v2.16b, v6.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e60684d // sadalp v13.4s, v2.8h
-	WORD $0x3dc04ee2 // ldr q2, [x23, #0x130]
-	WORD $0x3dc02ee6 // ldr q6, [x23, #0xb0]
-	WORD $0x0d40ca07 // ld1r { v7.2s }, [x16]
-	WORD $0x6f3e0442 // ushr v2.4s, v2.4s, #0x2
-	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x4ea61c42 // orr v2.16b, v2.16b, v6.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e60684d // sadalp v13.4s, v2.8h
-	WORD $0x3dc04ee2 // ldr q2, [x23, #0x130]
-	WORD $0x3dc03ee6 // ldr q6, [x23, #0xf0]
-	WORD $0x0d40c9e7 // ld1r { v7.2s }, [x15]
-	WORD $0x4ea28442 // add v2.4s, v2.4s, v2.4s
-	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4ea61c42 // orr v2.16b, v2.16b, v6.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e60684d // sadalp v13.4s, v2.8h
-	WORD $0x3dc04ee2 // ldr q2, [x23, #0x130]
-	WORD $0x3dc03ee6 // ldr q6, [x23, #0xf0]
-	WORD $0x6f3d0442 // ushr v2.4s, v2.4s, #0x3
-	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
-	WORD $0x4ea61c42 // orr v2.16b, v2.16b, v6.16b
-	WORD $0x0f08a646 // sshll v6.8h, v18.8b, #0x0
-	WORD $0x0d40c9d2 // ld1r { v18.2s }, [x14]
-	WORD $0x6e024047 // ext v7.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e32c042 // smull v2.8h, v2.8b, v18.8b
-	WORD $0x0f10a4c6 // sshll v6.4s, v6.4h, #0x0
+	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6068ce // sadalp v14.4s, v6.8h
+	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
+	WORD $0x3dc02ee7 // ldr q7, [x23, #0xb0]
+	WORD $0x0d40cbb0 // ld1r { v16.2s }, [x29]
+	WORD $0x6f3f04c6 // ushr v6.4s, v6.4s, #0x1
+	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6068ce // sadalp v14.4s, v6.8h
+	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
+	WORD $0x3dc03ee7 // ldr q7, [x23, #0xf0]
+	WORD $0x0d40cbd0 // ld1r { v16.2s }, [x30]
+	WORD $0x4f2254c6 // shl v6.4s, v6.4s, #0x2
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6068ce // sadalp v14.4s, v6.8h
+	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
+	WORD $0x3dc03ee7 // ldr q7, [x23, #0xf0]
+	WORD $0x0d40ca10 // ld1r { v16.2s }, [x16]
+	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
+	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6068ce // sadalp v14.4s, v6.8h
+	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
+	WORD $0x3dc04ee7 // ldr q7, [x23, #0x130]
+	WORD $0x0d40c9d0 // ld1r { v16.2s }, [x14]
+	WORD $0x4ea684c6 // add v6.4s, v6.4s, v6.4s
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6068ce // sadalp v14.4s, v6.8h
+	WORD $0x3dc00ee6 // ldr q6, [x23, #0x30]
+	WORD $0x3dc04ee7 // ldr q7, [x23, #0x130]
+	WORD $0x0d40c9b0 // ld1r { v16.2s }, [x13]
+	WORD $0x2a1603ed // mov w13, w22
+	WORD $0x6f3d04c6 // ushr v6.4s, v6.4s, #0x3
+	WORD $0x2a1f03f6 // mov w22, wzr
+	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4ea71cc6 // orr v6.16b, v6.16b, v7.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x0f08a6d0 // sshll v16.8h, v22.8b, #0x0
+	WORD $0x0f08a796 // sshll v22.8h, v28.8b, #0x0
+	WORD $0x0f08a55c // sshll v28.8h, v10.8b, #0x0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
+	WORD $0x0f10a6d6 // sshll v22.4s, v22.4h, #0x0
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x0f08a707 // sshll v7.8h, v24.8b, #0x0
+	WORD $0x0f08a458 // sshll v24.8h, v2.8b, #0x0
+	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
+	WORD $0x3dc00be2 // ldr q2, [sp, #0x20]
+	WORD $0x4e6068ce // sadalp v14.4s, v6.8h
+	WORD $0x0f10a4e6 // sshll v6.4s, v7.4h, #0x0
+	WORD $0x4e21da07 // scvtf v7.4s, v16.4s
+	WORD $0x4e21dad0 // scvtf v16.4s, v22.4s
+	WORD $0x0f10a716 // sshll v22.4s, v24.4h, #0x0
+	WORD $0x0f08a778 // sshll v24.8h, v27.8b, #0x0
+	WORD $0x4e21db9b // scvtf v27.4s, v28.4s
+	WORD $0x0f08a51c // sshll v28.8h, v8.8b, #0x0
+	WORD $0x0f08a5a8 // sshll v8.8h, v13.8b, #0x0
+	WORD $0x4eb31e6d // mov v13.16b, v19.16b
 	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
-	WORD $0x0e32c0e7 // smull v7.8h, v7.8b, v18.8b
-	WORD $0x0f10a732 // sshll v18.4s, v25.4h, #0x0
-	WORD $0x0e217a39 // fcvtl v25.4s, v17.4h
-	WORD $0xfd4027f1 // ldr d17, [sp, #0x48]
-	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
-	WORD $0x4e67bc42 // addp v2.8h, v2.8h, v7.8h
-	WORD $0x4e21da47 // scvtf v7.4s, v18.4s
-	WORD $0x0e217b12 // fcvtl v18.4s, v24.4h
-	WORD $0x4e21d918 // scvtf v24.4s, v8.4s
-	WORD $0x0f08a5c8 // sshll v8.8h, v14.8b, #0x0
+	WORD $0x6e27dde7 // fmul v7.4s, v15.4s, v7.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
+	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
+	WORD $0x0f10a508 // sshll v8.4s, v8.4h, #0x0
+	WORD $0x4e21d9ca // scvtf v10.4s, v14.4s
+	WORD $0x6e30ddb0 // fmul v16.4s, v13.4s, v16.4s
+	WORD $0x6e3bdc5b // fmul v27.4s, v2.4s, v27.4s
+	WORD $0x4eb21e53 // mov v19.16b, v18.16b
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x3dc00fe2 // ldr q2, [sp, #0x30]
 	WORD $0x6e26df26 // fmul v6.4s, v25.4s, v6.4s
-	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0x0f08a5f9 // sshll v25.8h, v15.8b, #0x0
-	WORD $0x4e60684d // sadalp v13.4s, v2.8h
-	WORD $0x0f08a7a2 // sshll v2.8h, v29.8b, #0x0
-	WORD $0xfd404ffd // ldr d29, [sp, #0x98]
-	WORD $0x6e27de47 // fmul v7.4s, v18.4s, v7.4s
-	WORD $0x0f10a512 // sshll v18.4s, v8.4h, #0x0
-	WORD $0x6e38dff8 // fmul v24.4s, v31.4s, v24.4s
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x0e217bbd // fcvtl v29.4s, v29.4h
-	WORD $0x0e21799f // fcvtl v31.4s, v12.4h
-	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0x0
-	WORD $0x0f10a739 // sshll v25.4s, v25.4h, #0x0
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x0e217968 // fcvtl v8.4s, v11.4h
-	WORD $0x6e30dcc6 // fmul v6.4s, v6.4s, v16.4s
-	WORD $0x6e33deb0 // fmul v16.4s, v21.4s, v19.4s
-	WORD $0xbd402695 // ldr s21, [x20, #0x24]
-	WORD $0x6e36dce7 // fmul v7.4s, v7.4s, v22.4s
-	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x6e31dfb1 // fmul v17.4s, v29.4s, v17.4s
-	WORD $0x4e21d9bd // scvtf v29.4s, v13.4s
-	WORD $0x6e3edf13 // fmul v19.4s, v24.4s, v30.4s
-	WORD $0x4e21db78 // scvtf v24.4s, v27.4s
-	WORD $0x6e32dff2 // fmul v18.4s, v31.4s, v18.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x9100c294 // add x20, x20, #0x30
-	WORD $0x6e22df82 // fmul v2.4s, v28.4s, v2.4s
-	WORD $0x6e39dd16 // fmul v22.4s, v8.4s, v25.4s
-	WORD $0x4e21d959 // scvtf v25.4s, v10.4s
-	WORD $0x4f945226 // fmls v6.4s, v17.4s, v20.s[0]
-	WORD $0x4f985207 // fmls v7.4s, v16.4s, v24.s[0]
-	WORD $0x3dc00ff0 // ldr q16, [sp, #0x30]
-	WORD $0x6e3dde52 // fmul v18.4s, v18.4s, v29.4s
-	WORD $0x4f995053 // fmls v19.4s, v2.4s, v25.s[0]
-	WORD $0x4d40cb02 // ld1r { v2.4s }, [x24]
-	WORD $0x4e26ce05 // fmla v5.4s, v16.4s, v6.4s
-	WORD $0x4e27cf44 // fmla v4.4s, v26.4s, v7.4s
-	WORD $0x4f9552d2 // fmls v18.4s, v22.4s, v21.s[0]
-	WORD $0x4e33cd23 // fmla v3.4s, v9.4s, v19.4s
-	WORD $0x4e32cc57 // fmla v23.4s, v2.4s, v18.4s
-	WORD $0x54ffc021 // b.ne 0x1738c <pq_q5_k+0xec>
-	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x912d0273 // add x19, x19, #0xb40
-	WORD $0x912d00c6 // add x6, x6, #0xb40
-	WORD $0x54ffbf6c // b.gt 0x17384 <pq_q5_k+0xe4>
-	WORD $0xf94013fd // ldr x29, [sp, #0x20]
-	WORD $0xb4ffbd09 // cbz x9, 0x17340 <pq_q5_k+0xa0>
-	WORD $0xad001045 // stp q5, q4, [x2]
-	WORD $0xad015c43 // stp q3, q23, [x2, #0x20]
-	WORD $0x17fffde5 // b 0x17340 <pq_q5_k+0xa0>
-	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0xaa1103f3 // mov x19, x17
-	WORD $0x14000005 // b 0x17bcc <pq_q5_k+0x92c>
-	WORD $0x910004e7 // add x7, x7, #0x1
-	WORD $0x91001273 // add x19, x19, #0x4
-	WORD $0xf10010ff // cmp x7, #0x4
-	WORD $0x54ffbbc0 // b.eq 0x17340 <pq_q5_k+0xa0>
+	WORD $0x6e36de56 // fmul v22.4s, v18.4s, v22.4s
+	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
+	WORD $0x6e37dce7 // fmul v7.4s, v7.4s, v23.4s
+	WORD $0x4e21d917 // scvtf v23.4s, v8.4s
+	WORD $0x4eba1f52 // mov v18.16b, v26.16b
+	WORD $0x4e21d85a // scvtf v26.4s, v2.4s
+	WORD $0x6e3dde10 // fmul v16.4s, v16.4s, v29.4s
+	WORD $0xbd4024fd // ldr s29, [x7, #0x24]
+	WORD $0x6e29df7b // fmul v27.4s, v27.4s, v9.4s
+	WORD $0x6e38de38 // fmul v24.4s, v17.4s, v24.4s
+	WORD $0x4e21d988 // scvtf v8.4s, v12.4s
+	WORD $0x3dc013e2 // ldr q2, [sp, #0x40]
+	WORD $0x6e2aded6 // fmul v22.4s, v22.4s, v10.4s
+	WORD $0x6e3cde5c // fmul v28.4s, v18.4s, v28.4s
+	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
+	WORD $0x6e37de97 // fmul v23.4s, v20.4s, v23.4s
+	WORD $0x4f9a50c7 // fmls v7.4s, v6.4s, v26.s[0]
+	WORD $0x4d40cb26 // ld1r { v6.4s }, [x25]
+	WORD $0x4eb91f29 // mov v9.16b, v25.16b
+	WORD $0x9100c0e7 // add x7, x7, #0x30
+	WORD $0x4f9f5310 // fmls v16.4s, v24.4s, v31.s[0]
+	WORD $0x4f88539b // fmls v27.4s, v28.4s, v8.s[0]
+	WORD $0x4f9d52f6 // fmls v22.4s, v23.4s, v29.s[0]
+	WORD $0x4e27cc55 // fmla v21.4s, v2.4s, v7.4s
+	WORD $0x4e30cfc3 // fmla v3.4s, v30.4s, v16.4s
+	WORD $0x4e3bcd64 // fmla v4.4s, v11.4s, v27.4s
+	WORD $0x4e36ccc5 // fmla v5.4s, v6.4s, v22.4s
+	WORD $0x3707c16d // tbnz w13, #0x0, 0x173d8 <pq_q5_k+0x11c>
+	WORD $0x11000694 // add w20, w20, #0x1
+	WORD $0x910b00c6 // add x6, x6, #0x2c0
+	WORD $0x7100129f // cmp w20, #0x4
+	WORD $0x54ffc081 // b.ne 0x173cc <pq_q5_k+0x110>
+	WORD $0xf1002273 // subs x19, x19, #0x8
+	WORD $0x54ffbe6c // b.gt 0x17390 <pq_q5_k+0xd4>
+	WORD $0xaa0c03fa // mov x26, x12
+	WORD $0xf9400fec // ldr x12, [sp, #0x18]
+	WORD $0xb4ffbc2f // cbz x15, 0x17354 <pq_q5_k+0x98>
+	WORD $0xad000c55 // stp q21, q3, [x2]
+	WORD $0xad011444 // stp q4, q5, [x2, #0x20]
+	WORD $0x17fffdde // b 0x17354 <pq_q5_k+0x98>
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0x14000004 // b 0x17bf4 <pq_q5_k+0x938>
+	WORD $0x910004c6 // add x6, x6, #0x1
+	WORD $0xf10010df // cmp x6, #0x4
+	WORD $0x54ffbb20 // b.eq 0x17354 <pq_q5_k+0x98>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xd37cecf4 // lsl x20, x7, #4
+	WORD $0xd37cecc7 // lsl x7, x6, #4
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x5400288d // b.le 0x180f4 <pq_q5_k+0xe54>
-	WORD $0xd37ef4ee // lsl x14, x7, #2
-	WORD $0xaa1303ef // mov x15, x19
-	WORD $0xaa0003f0 // mov x16, x0
+	WORD $0x5400294d // b.le 0x18134 <pq_q5_k+0xe78>
+	WORD $0xd37ef4d3 // lsl x19, x6, #2
+	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103f5 // mov x21, x1
 	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0x8b0e0617 // add x23, x16, x14, lsl #1
-	WORD $0xaa0f03f8 // mov x24, x15
-	WORD $0x52802819 // mov w25, #0x140 // =320
-	WORD $0xd1004303 // sub x3, x24, #0x10
-	WORD $0x8b19021a // add x26, x16, x25
-	WORD $0xfd4002e6 // ldr d6, [x23]
-	WORD $0x0d40c872 // ld1r { v18.2s }, [x3]
-	WORD $0xfd4012e7 // ldr d7, [x23, #0x20]
-	WORD $0x0d40cb11 // ld1r { v17.2s }, [x24]
-	WORD $0x8b140343 // add x3, x26, x20
-	WORD $0xaa1503e6 // mov x6, x21
-	WORD $0x3dc04070 // ldr q16, [x3, #0x100]
-	WORD $0x3dc00073 // ldr q19, [x3]
-	WORD $0x910082a3 // add x3, x21, #0x20
-	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
-	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
+	WORD $0x8b060e89 // add x9, x20, x6, lsl #3
+	WORD $0x2a1f03f0 // mov w16, wzr
+	WORD $0x91010294 // add x20, x20, #0x40
+	WORD $0xfd400126 // ldr d6, [x9]
+	WORD $0xfd401127 // ldr d7, [x9, #0x20]
 	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x4f245610 // shl v16.4s, v16.4s, #0x4
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
 	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x91050339 // add x25, x25, #0x140
-	WORD $0x91008318 // add x24, x24, #0x20
-	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
+	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x8b13028d // add x13, x20, x19
+	WORD $0x9101028e // add x14, x20, #0x40
+	WORD $0x52800037 // mov w23, #0x1 // =1
+	WORD $0x9b113938 // madd x24, x9, x17, x14
+	WORD $0x8b0915a9 // add x9, x13, x9, lsl #5
+	WORD $0x91004123 // add x3, x9, #0x10
+	WORD $0x0d40c930 // ld1r { v16.2s }, [x9]
+	WORD $0x0d40c871 // ld1r { v17.2s }, [x3]
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc00132 // ldr q18, [x9]
+	WORD $0x3dc01133 // ldr q19, [x9, #0x40]
+	WORD $0xaa1503e9 // mov x9, x21
+	WORD $0x910082a3 // add x3, x21, #0x20
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
+	WORD $0x4f245652 // shl v18.4s, v18.4s, #0x4
+	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
+	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
+	WORD $0x4e211e52 // and v18.16b, v18.16b, v1.16b
 	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0xf12d033f // cmp x25, #0xb40
-	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4eb31e52 // orr v18.16b, v18.16b, v19.16b
+	WORD $0x0ddfc933 // ld1r { v19.2s }, [x9], #4
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4eb31e10 // orr v16.16b, v16.16b, v19.16b
-	WORD $0x0ddfc8d3 // ld1r { v19.2s }, [x6], #4
-	WORD $0x6e104216 // ext v22.16b, v16.16b, v16.16b, #0x8
-	WORD $0x0e33c214 // smull v20.8h, v16.8b, v19.8b
-	WORD $0x6e32dcc6 // fmul v6.4s, v6.4s, v18.4s
-	WORD $0x6e31dce7 // fmul v7.4s, v7.4s, v17.4s
+	WORD $0x6e124256 // ext v22.16b, v18.16b, v18.16b, #0x8
+	WORD $0x0e33c254 // smull v20.8h, v18.8b, v19.8b
+	WORD $0x6e30dcd0 // fmul v16.4s, v6.4s, v16.4s
+	WORD $0x6e31dcf1 // fmul v17.4s, v7.4s, v17.4s
 	WORD $0x0e33c2d3 // smull v19.8h, v22.8b, v19.8b
 	WORD $0x4e73be93 // addp v19.8h, v20.8h, v19.8h
 	WORD $0x4e602a75 // saddlp v21.4s, v19.8h
 	WORD $0x0d40c873 // ld1r { v19.2s }, [x3]
 	WORD $0x910102a3 // add x3, x21, #0x40
-	WORD $0x0e33c214 // smull v20.8h, v16.8b, v19.8b
+	WORD $0x0e33c254 // smull v20.8h, v18.8b, v19.8b
 	WORD $0x0e33c2d3 // smull v19.8h, v22.8b, v19.8b
 	WORD $0x4e73be93 // addp v19.8h, v20.8h, v19.8h
 	WORD $0x4e602a74 // saddlp v20.4s, v19.8h
 	WORD $0x0d40c873 // ld1r { v19.2s }, [x3]
 	WORD $0x910182a3 // add x3, x21, #0x60
-	WORD $0x0e33c217 // smull v23.8h, v16.8b, v19.8b
+	WORD $0x0e33c257 // smull v23.8h, v18.8b, v19.8b
 	WORD $0x0e33c2d3 // smull v19.8h, v22.8b, v19.8b
 	WORD $0x4e73bef3 // addp v19.8h, v23.8h, v19.8h
 	WORD $0x4e602a73 // saddlp v19.4s, v19.8h
 	WORD $0x0d40c877 // ld1r { v23.2s }, [x3]
-	WORD $0x0e37c210 // smull v16.8h, v16.8b, v23.8b
+	WORD $0x0e37c252 // smull v18.8h, v18.8b, v23.8b
 	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76be10 // addp v16.8h, v16.8h, v22.8h
-	WORD $0x4e602a10 // saddlp v16.4s, v16.8h
-	WORD $0x8b140343 // add x3, x26, x20
-	WORD $0x3dc00076 // ldr q22, [x3]
-	WORD $0x3dc04077 // ldr q23, [x3, #0x100]
+	WORD $0x4e76be52 // addp v18.8h, v18.8h, v22.8h
+	WORD $0x4e602a52 // saddlp v18.4s, v18.8h
+	WORD $0x8b070303 // add x3, x24, x7
+	WORD $0x3dc01076 // ldr q22, [x3, #0x40]
+	WORD $0x3dc00077 // ldr q23, [x3]
 	WORD $0x910042a3 // add x3, x21, #0x10
 	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
 	WORD $0x9100c2a3 // add x3, x21, #0x30
@@ -8042,13 +8053,13 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
-	WORD $0x8b140343 // add x3, x26, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc01077 // ldr q23, [x3, #0x40]
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910092a3 // add x3, x21, #0x24
-	WORD $0x910432a6 // add x6, x21, #0x10c
+	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
+	WORD $0x8b070303 // add x3, x24, x7
+	WORD $0x3dc00076 // ldr q22, [x3]
+	WORD $0x3dc02077 // ldr q23, [x3, #0x80]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910092a9 // add x9, x21, #0x24
+	WORD $0x910432a3 // add x3, x21, #0x10c
 	WORD $0x4f2356d6 // shl v22.4s, v22.4s, #0x3
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
@@ -8058,29 +8069,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x910112a3 // add x3, x21, #0x44
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910112a9 // add x9, x21, #0x44
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x910192a3 // add x3, x21, #0x64
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910192a9 // add x9, x21, #0x64
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
-	WORD $0x8b140343 // add x3, x26, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc01077 // ldr q23, [x3, #0x40]
-	WORD $0x910052a3 // add x3, x21, #0x14
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9100d2a3 // add x3, x21, #0x34
+	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc02137 // ldr q23, [x9, #0x80]
+	WORD $0x910052a9 // add x9, x21, #0x14
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9100d2a9 // add x9, x21, #0x34
 	WORD $0x6f3f06d6 // ushr v22.4s, v22.4s, #0x1
 	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
@@ -8091,29 +8102,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x910152a3 // add x3, x21, #0x54
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910152a9 // add x9, x21, #0x54
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9101d2a3 // add x3, x21, #0x74
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9101d2a9 // add x9, x21, #0x74
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
-	WORD $0x8b140343 // add x3, x26, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc02077 // ldr q23, [x3, #0x80]
-	WORD $0x910022a3 // add x3, x21, #0x8
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9100a2a3 // add x3, x21, #0x28
+	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc03137 // ldr q23, [x9, #0xc0]
+	WORD $0x910022a9 // add x9, x21, #0x8
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9100a2a9 // add x9, x21, #0x28
 	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
@@ -8123,29 +8134,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x910122a3 // add x3, x21, #0x48
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910122a9 // add x9, x21, #0x48
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9101a2a3 // add x3, x21, #0x68
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9101a2a9 // add x9, x21, #0x68
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
-	WORD $0x8b140343 // add x3, x26, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc02077 // ldr q23, [x3, #0x80]
-	WORD $0x910062a3 // add x3, x21, #0x18
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9100e2a3 // add x3, x21, #0x38
+	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc03137 // ldr q23, [x9, #0xc0]
+	WORD $0x910062a9 // add x9, x21, #0x18
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9100e2a9 // add x9, x21, #0x38
 	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
 	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
@@ -8156,29 +8167,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x910162a3 // add x3, x21, #0x58
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910162a9 // add x9, x21, #0x58
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9101e2a3 // add x3, x21, #0x78
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9101e2a9 // add x9, x21, #0x78
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
-	WORD $0x8b140343 // add x3, x26, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc03077 // ldr q23, [x3, #0xc0]
-	WORD $0x910032a3 // add x3, x21, #0xc
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9100b2a3 // add x3, x21, #0x2c
+	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
+	WORD $0x910032a9 // add x9, x21, #0xc
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9100b2a9 // add x9, x21, #0x2c
 	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
@@ -8188,29 +8199,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x910132a3 // add x3, x21, #0x4c
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910132a9 // add x9, x21, #0x4c
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9101b2a3 // add x3, x21, #0x6c
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9101b2a9 // add x9, x21, #0x6c
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
-	WORD $0x8b140343 // add x3, x26, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc03077 // ldr q23, [x3, #0xc0]
-	WORD $0x910072a3 // add x3, x21, #0x1c
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9100f2a3 // add x3, x21, #0x3c
+	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
+	WORD $0x910072a9 // add x9, x21, #0x1c
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9100f2a9 // add x9, x21, #0x3c
 	WORD $0x6f3d06d6 // ushr v22.4s, v22.4s, #0x3
 	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
@@ -8221,146 +8232,152 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x910172a3 // add x3, x21, #0x5c
-	WORD $0x4e21dab2 // scvtf v18.4s, v21.4s
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910172a9 // add x9, x21, #0x5c
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x6e32dcd2 // fmul v18.4s, v6.4s, v18.4s
+	WORD $0x6e35de15 // fmul v21.4s, v16.4s, v21.4s
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9101f2a3 // add x3, x21, #0x7c
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9101f2a9 // add x9, x21, #0x7c
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x6e34dcd4 // fmul v20.4s, v6.4s, v20.4s
+	WORD $0x6e34de14 // fmul v20.4s, v16.4s, v20.4s
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x910402a3 // add x3, x21, #0x100
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910402a9 // add x9, x21, #0x100
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
-	WORD $0x6e33dcd3 // fmul v19.4s, v6.4s, v19.4s
+	WORD $0x6e33de13 // fmul v19.4s, v16.4s, v19.4s
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
-	WORD $0xbd4122b1 // ldr s17, [x21, #0x120]
-	WORD $0xbd4126b5 // ldr s21, [x21, #0x124]
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0xbd412ab6 // ldr s22, [x21, #0x128]
-	WORD $0xbd412eb7 // ldr s23, [x21, #0x12c]
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
+	WORD $0xbd4122b6 // ldr s22, [x21, #0x120]
+	WORD $0xbd4126b7 // ldr s23, [x21, #0x124]
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0xbd412ab8 // ldr s24, [x21, #0x128]
+	WORD $0xbd412eb9 // ldr s25, [x21, #0x12c]
 	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x6e30dcc6 // fmul v6.4s, v6.4s, v16.4s
-	WORD $0x4e21daf0 // scvtf v16.4s, v23.4s
-	WORD $0x4f9150f2 // fmls v18.4s, v7.4s, v17.s[0]
-	WORD $0x4d40c871 // ld1r { v17.4s }, [x3]
-	WORD $0x910412a3 // add x3, x21, #0x104
-	WORD $0x4f9550f4 // fmls v20.4s, v7.4s, v21.s[0]
-	WORD $0x4d40c875 // ld1r { v21.4s }, [x3]
-	WORD $0x4f9650f3 // fmls v19.4s, v7.4s, v22.s[0]
-	WORD $0x910422a3 // add x3, x21, #0x108
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4e21db32 // scvtf v18.4s, v25.4s
+	WORD $0x4f965235 // fmls v21.4s, v17.4s, v22.s[0]
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x910412a9 // add x9, x21, #0x104
+	WORD $0x4f975234 // fmls v20.4s, v17.4s, v23.s[0]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x4f985233 // fmls v19.4s, v17.4s, v24.s[0]
+	WORD $0x910422a9 // add x9, x21, #0x108
 	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x4f9050e6 // fmls v6.4s, v7.4s, v16.s[0]
-	WORD $0x4d40c867 // ld1r { v7.4s }, [x3]
-	WORD $0x4d40c8d0 // ld1r { v16.4s }, [x6]
-	WORD $0x4e32ce25 // fmla v5.4s, v17.4s, v18.4s
-	WORD $0x4e34cea4 // fmla v4.4s, v21.4s, v20.4s
-	WORD $0x4e33cce3 // fmla v3.4s, v7.4s, v19.4s
-	WORD $0x4e26ce02 // fmla v2.4s, v16.4s, v6.4s
-	WORD $0x54ffd941 // b.ne 0x17c08 <pq_q5_k+0x968>
+	WORD $0x4f925230 // fmls v16.4s, v17.4s, v18.s[0]
+	WORD $0x4d40c931 // ld1r { v17.4s }, [x9]
+	WORD $0x4d40c872 // ld1r { v18.4s }, [x3]
+	WORD $0x4e35cec5 // fmla v5.4s, v22.4s, v21.4s
+	WORD $0x2a1703e3 // mov w3, w23
+	WORD $0x52800029 // mov w9, #0x1 // =1
+	WORD $0x4e34cee4 // fmla v4.4s, v23.4s, v20.4s
+	WORD $0x2a1f03f7 // mov w23, wzr
+	WORD $0x4e33ce23 // fmla v3.4s, v17.4s, v19.4s
+	WORD $0x4e30ce42 // fmla v2.4s, v18.4s, v16.4s
+	WORD $0x3707d9a3 // tbnz w3, #0x0, 0x17c4c <pq_q5_k+0x990>
+	WORD $0x11000610 // add w16, w16, #0x1
+	WORD $0x910b0294 // add x20, x20, #0x2c0
+	WORD $0x7100121f // cmp w16, #0x4
+	WORD $0x54ffd8a1 // b.ne 0x17c3c <pq_q5_k+0x980>
 	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x912d0210 // add x16, x16, #0xb40
-	WORD $0x912d01ef // add x15, x15, #0xb40
-	WORD $0x54ffd86c // b.gt 0x17bfc <pq_q5_k+0x95c>
-	WORD $0xb4ffd649 // cbz x9, 0x17bbc <pq_q5_k+0x91c>
-	WORD $0x8b140055 // add x21, x2, x20
-	WORD $0xf100093f // cmp x9, #0x2
-	WORD $0x3d8002a5 // str q5, [x21]
-	WORD $0x54ffd5c3 // b.lo 0x17bbc <pq_q5_k+0x91c>
-	WORD $0xf1000d3f // cmp x9, #0x3
-	WORD $0x3cab6aa4 // str q4, [x21, x11]
-	WORD $0x54ffd563 // b.lo 0x17bbc <pq_q5_k+0x91c>
-	WORD $0xf100113f // cmp x9, #0x4
-	WORD $0x3cac6aa3 // str q3, [x21, x12]
-	WORD $0x54ffd503 // b.lo 0x17bbc <pq_q5_k+0x91c>
-	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x3cbd6aa2 // str q2, [x21, x29]
-	WORD $0x54ffd4a3 // b.lo 0x17bbc <pq_q5_k+0x91c>
+	WORD $0x54ffd78c // b.gt 0x17c20 <pq_q5_k+0x964>
+	WORD $0xb4ffd5af // cbz x15, 0x17be8 <pq_q5_k+0x92c>
+	WORD $0x8b070053 // add x19, x2, x7
+	WORD $0xf10009ff // cmp x15, #0x2
+	WORD $0x3d800265 // str q5, [x19]
+	WORD $0x54ffd523 // b.lo 0x17be8 <pq_q5_k+0x92c>
+	WORD $0xf1000dff // cmp x15, #0x3
+	WORD $0x3caa6a64 // str q4, [x19, x10]
+	WORD $0x54ffd4c3 // b.lo 0x17be8 <pq_q5_k+0x92c>
+	WORD $0xf10011ff // cmp x15, #0x4
+	WORD $0x3cab6a63 // str q3, [x19, x11]
+	WORD $0x54ffd463 // b.lo 0x17be8 <pq_q5_k+0x92c>
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3cac6a62 // str q2, [x19, x12]
+	WORD $0x54ffd403 // b.lo 0x17be8 <pq_q5_k+0x92c>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x540028ab // b.lt 0x18654 <pq_q5_k+0x13b4>
-	WORD $0xd37ef4ee // lsl x14, x7, #2
-	WORD $0xaa1303ef // mov x15, x19
-	WORD $0xaa0003f0 // mov x16, x0
+	WORD $0x5400296b // b.lt 0x186ac <pq_q5_k+0x13f0>
+	WORD $0xd37ef4d4 // lsl x20, x6, #2
+	WORD $0xaa0003f5 // mov x21, x0
 	WORD $0xaa0103f6 // mov x22, x1
 	WORD $0xaa0403f7 // mov x23, x4
-	WORD $0x8b0e0618 // add x24, x16, x14, lsl #1
-	WORD $0xaa0f03f9 // mov x25, x15
-	WORD $0x5280281a // mov w26, #0x140 // =320
-	WORD $0xd1004323 // sub x3, x25, #0x10
-	WORD $0x8b1a021b // add x27, x16, x26
-	WORD $0xfd400306 // ldr d6, [x24]
-	WORD $0x0d40c872 // ld1r { v18.2s }, [x3]
-	WORD $0xfd401307 // ldr d7, [x24, #0x20]
-	WORD $0x0d40cb31 // ld1r { v17.2s }, [x25]
-	WORD $0x8b140363 // add x3, x27, x20
+	WORD $0x8b060ea9 // add x9, x21, x6, lsl #3
+	WORD $0x2a1f03f8 // mov w24, wzr
+	WORD $0x910102b5 // add x21, x21, #0x40
+	WORD $0xfd400126 // ldr d6, [x9]
+	WORD $0xfd401127 // ldr d7, [x9, #0x20]
 	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0x3dc04070 // ldr q16, [x3, #0x100]
-	WORD $0x3dc00073 // ldr q19, [x3]
-	WORD $0x910202c3 // add x3, x22, #0x80
-	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
-	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
 	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x4f245610 // shl v16.4s, v16.4s, #0x4
+	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x8b1402ad // add x13, x21, x20
+	WORD $0x910102ae // add x14, x21, #0x40
+	WORD $0x52800030 // mov w16, #0x1 // =1
+	WORD $0x9b113939 // madd x25, x9, x17, x14
+	WORD $0x8b0915a9 // add x9, x13, x9, lsl #5
+	WORD $0x91004123 // add x3, x9, #0x10
+	WORD $0x0d40c930 // ld1r { v16.2s }, [x9]
+	WORD $0x0d40c871 // ld1r { v17.2s }, [x3]
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00132 // ldr q18, [x9]
+	WORD $0x3dc01133 // ldr q19, [x9, #0x40]
+	WORD $0x910202c9 // add x9, x22, #0x80
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
+	WORD $0x910472c3 // add x3, x22, #0x11c
+	WORD $0x4f245652 // shl v18.4s, v18.4s, #0x4
 	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x910472c6 // add x6, x22, #0x11c
-	WORD $0x9105035a // add x26, x26, #0x140
-	WORD $0x91008339 // add x25, x25, #0x20
-	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
+	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
+	WORD $0x4e211e52 // and v18.16b, v18.16b, v1.16b
 	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0xf12d035f // cmp x26, #0xb40
-	WORD $0x4e211e10 // and v16.16b, v16.16b, v1.16b
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4eb31e52 // orr v18.16b, v18.16b, v19.16b
+	WORD $0x0d40c933 // ld1r { v19.2s }, [x9]
+	WORD $0x910282c9 // add x9, x22, #0xa0
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4eb31e10 // orr v16.16b, v16.16b, v19.16b
-	WORD $0x0d40c873 // ld1r { v19.2s }, [x3]
-	WORD $0x910282c3 // add x3, x22, #0xa0
-	WORD $0x6e104216 // ext v22.16b, v16.16b, v16.16b, #0x8
-	WORD $0x0e33c214 // smull v20.8h, v16.8b, v19.8b
-	WORD $0x6e32dcc6 // fmul v6.4s, v6.4s, v18.4s
-	WORD $0x6e31dce7 // fmul v7.4s, v7.4s, v17.4s
+	WORD $0x6e124256 // ext v22.16b, v18.16b, v18.16b, #0x8
+	WORD $0x0e33c254 // smull v20.8h, v18.8b, v19.8b
+	WORD $0x6e30dcd0 // fmul v16.4s, v6.4s, v16.4s
+	WORD $0x6e31dcf1 // fmul v17.4s, v7.4s, v17.4s
 	WORD $0x0e33c2d3 // smull v19.8h, v22.8b, v19.8b
 	WORD $0x4e73be93 // addp v19.8h, v20.8h, v19.8h
 	WORD $0x4e602a75 // saddlp v21.4s, v19.8h
-	WORD $0x0d40c873 // ld1r { v19.2s }, [x3]
-	WORD $0x910302c3 // add x3, x22, #0xc0
-	WORD $0x0e33c214 // smull v20.8h, v16.8b, v19.8b
+	WORD $0x0d40c933 // ld1r { v19.2s }, [x9]
+	WORD $0x910302c9 // add x9, x22, #0xc0
+	WORD $0x0e33c254 // smull v20.8h, v18.8b, v19.8b
 	WORD $0x0e33c2d3 // smull v19.8h, v22.8b, v19.8b
 	WORD $0x4e73be93 // addp v19.8h, v20.8h, v19.8h
 	WORD $0x4e602a74 // saddlp v20.4s, v19.8h
-	WORD $0x0d40c873 // ld1r { v19.2s }, [x3]
-	WORD $0x910382c3 // add x3, x22, #0xe0
-	WORD $0x0e33c217 // smull v23.8h, v16.8b, v19.8b
+	WORD $0x0d40c933 // ld1r { v19.2s }, [x9]
+	WORD $0x910382c9 // add x9, x22, #0xe0
+	WORD $0x0e33c257 // smull v23.8h, v18.8b, v19.8b
 	WORD $0x0e33c2d3 // smull v19.8h, v22.8b, v19.8b
 	WORD $0x4e73bef3 // addp v19.8h, v23.8h, v19.8h
 	WORD $0x4e602a73 // saddlp v19.4s, v19.8h
-	WORD $0x0d40c877 // ld1r { v23.2s }, [x3]
-	WORD $0x0e37c210 // smull v16.8h, v16.8b, v23.8b
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x0e37c252 // smull v18.8h, v18.8b, v23.8b
 	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76be10 // addp v16.8h, v16.8h, v22.8h
-	WORD $0x4e602a10 // saddlp v16.4s, v16.8h
-	WORD $0x8b140363 // add x3, x27, x20
-	WORD $0x3dc00076 // ldr q22, [x3]
-	WORD $0x3dc04077 // ldr q23, [x3, #0x100]
-	WORD $0x910242c3 // add x3, x22, #0x90
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9102c2c3 // add x3, x22, #0xb0
+	WORD $0x4e76be52 // addp v18.8h, v18.8h, v22.8h
+	WORD $0x4e602a52 // saddlp v18.4s, v18.8h
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
+	WORD $0x3dc00137 // ldr q23, [x9]
+	WORD $0x910242c9 // add x9, x22, #0x90
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9102c2c9 // add x9, x22, #0xb0
 	WORD $0x6f3c06d6 // ushr v22.4s, v22.4s, #0x4
 	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
 	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
@@ -8370,29 +8387,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x910342c3 // add x3, x22, #0xd0
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910342c9 // add x9, x22, #0xd0
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9103c2c3 // add x3, x22, #0xf0
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9103c2c9 // add x9, x22, #0xf0
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
-	WORD $0x8b140363 // add x3, x27, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc01077 // ldr q23, [x3, #0x40]
-	WORD $0x910212c3 // add x3, x22, #0x84
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x910292c3 // add x3, x22, #0xa4
+	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc02137 // ldr q23, [x9, #0x80]
+	WORD $0x910212c9 // add x9, x22, #0x84
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910292c9 // add x9, x22, #0xa4
 	WORD $0x4f2356d6 // shl v22.4s, v22.4s, #0x3
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
@@ -8402,29 +8419,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x910312c3 // add x3, x22, #0xc4
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910312c9 // add x9, x22, #0xc4
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x910392c3 // add x3, x22, #0xe4
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910392c9 // add x9, x22, #0xe4
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
-	WORD $0x8b140363 // add x3, x27, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc01077 // ldr q23, [x3, #0x40]
-	WORD $0x910252c3 // add x3, x22, #0x94
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9102d2c3 // add x3, x22, #0xb4
+	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc02137 // ldr q23, [x9, #0x80]
+	WORD $0x910252c9 // add x9, x22, #0x94
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9102d2c9 // add x9, x22, #0xb4
 	WORD $0x6f3f06d6 // ushr v22.4s, v22.4s, #0x1
 	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
@@ -8435,29 +8452,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x910352c3 // add x3, x22, #0xd4
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910352c9 // add x9, x22, #0xd4
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9103d2c3 // add x3, x22, #0xf4
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9103d2c9 // add x9, x22, #0xf4
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
-	WORD $0x8b140363 // add x3, x27, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc02077 // ldr q23, [x3, #0x80]
-	WORD $0x910222c3 // add x3, x22, #0x88
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9102a2c3 // add x3, x22, #0xa8
+	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc03137 // ldr q23, [x9, #0xc0]
+	WORD $0x910222c9 // add x9, x22, #0x88
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9102a2c9 // add x9, x22, #0xa8
 	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
@@ -8467,29 +8484,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x910322c3 // add x3, x22, #0xc8
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910322c9 // add x9, x22, #0xc8
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9103a2c3 // add x3, x22, #0xe8
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9103a2c9 // add x9, x22, #0xe8
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
-	WORD $0x8b140363 // add x3, x27, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc02077 // ldr q23, [x3, #0x80]
-	WORD $0x910262c3 // add x3, x22, #0x98
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9102e2c3 // add x3, x22, #0xb8
+	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc03137 // ldr q23, [x9, #0xc0]
+	WORD $0x910262c9 // add x9, x22, #0x98
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9102e2c9 // add x9, x22, #0xb8
 	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
 	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
@@ -8500,29 +8517,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x910362c3 // add x3, x22, #0xd8
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910362c9 // add x9, x22, #0xd8
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9103e2c3 // add x3, x22, #0xf8
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9103e2c9 // add x9, x22, #0xf8
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
-	WORD $0x8b140363 // add x3, x27, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc03077 // ldr q23, [x3, #0xc0]
-	WORD $0x910232c3 // add x3, x22, #0x8c
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9102b2c3 // add x3, x22, #0xac
+	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
+	WORD $0x910232c9 // add x9, x22, #0x8c
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9102b2c9 // add x9, x22, #0xac
 	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
@@ -8532,29 +8549,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x910332c3 // add x3, x22, #0xcc
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910332c9 // add x9, x22, #0xcc
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9103b2c3 // add x3, x22, #0xec
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9103b2c9 // add x9, x22, #0xec
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
-	WORD $0x8b140363 // add x3, x27, x20
-	WORD $0x3dc04076 // ldr q22, [x3, #0x100]
-	WORD $0x3dc03077 // ldr q23, [x3, #0xc0]
-	WORD $0x910272c3 // add x3, x22, #0x9c
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9102f2c3 // add x3, x22, #0xbc
+	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
+	WORD $0x910272c9 // add x9, x22, #0x9c
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9102f2c9 // add x9, x22, #0xbc
 	WORD $0x6f3d06d6 // ushr v22.4s, v22.4s, #0x3
 	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
@@ -8565,75 +8582,80 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b15 // sadalp v21.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x910372c3 // add x3, x22, #0xdc
-	WORD $0x4e21dab2 // scvtf v18.4s, v21.4s
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910372c9 // add x9, x22, #0xdc
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x6e32dcd2 // fmul v18.4s, v6.4s, v18.4s
+	WORD $0x6e35de15 // fmul v21.4s, v16.4s, v21.4s
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x9103f2c3 // add x3, x22, #0xfc
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9103f2c9 // add x9, x22, #0xfc
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x6e34dcd4 // fmul v20.4s, v6.4s, v20.4s
+	WORD $0x6e34de14 // fmul v20.4s, v16.4s, v20.4s
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
-	WORD $0x910442c3 // add x3, x22, #0x110
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910442c9 // add x9, x22, #0x110
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
-	WORD $0x6e33dcd3 // fmul v19.4s, v6.4s, v19.4s
+	WORD $0x6e33de13 // fmul v19.4s, v16.4s, v19.4s
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
-	WORD $0x4e606ad0 // sadalp v16.4s, v22.8h
-	WORD $0xbd4132d1 // ldr s17, [x22, #0x130]
-	WORD $0xbd4136d5 // ldr s21, [x22, #0x134]
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0xbd413ad6 // ldr s22, [x22, #0x138]
-	WORD $0xbd413ed7 // ldr s23, [x22, #0x13c]
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4e606ad2 // sadalp v18.4s, v22.8h
+	WORD $0xbd4132d6 // ldr s22, [x22, #0x130]
+	WORD $0xbd4136d7 // ldr s23, [x22, #0x134]
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0xbd413ad8 // ldr s24, [x22, #0x138]
+	WORD $0xbd413ed9 // ldr s25, [x22, #0x13c]
 	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x6e30dcc6 // fmul v6.4s, v6.4s, v16.4s
-	WORD $0x4e21daf0 // scvtf v16.4s, v23.4s
-	WORD $0x4f9150f2 // fmls v18.4s, v7.4s, v17.s[0]
-	WORD $0x4d40c871 // ld1r { v17.4s }, [x3]
-	WORD $0x910452c3 // add x3, x22, #0x114
-	WORD $0x4f9550f4 // fmls v20.4s, v7.4s, v21.s[0]
-	WORD $0x4d40c875 // ld1r { v21.4s }, [x3]
-	WORD $0x4f9650f3 // fmls v19.4s, v7.4s, v22.s[0]
-	WORD $0x910462c3 // add x3, x22, #0x118
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4e21db32 // scvtf v18.4s, v25.4s
+	WORD $0x4f965235 // fmls v21.4s, v17.4s, v22.s[0]
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x910452c9 // add x9, x22, #0x114
+	WORD $0x4f975234 // fmls v20.4s, v17.4s, v23.s[0]
+	WORD $0x4d40c937 // ld1r { v23.4s }, [x9]
+	WORD $0x4f985233 // fmls v19.4s, v17.4s, v24.s[0]
+	WORD $0x910462c9 // add x9, x22, #0x118
 	WORD $0x910602d6 // add x22, x22, #0x180
-	WORD $0x4f9050e6 // fmls v6.4s, v7.4s, v16.s[0]
-	WORD $0x4d40c867 // ld1r { v7.4s }, [x3]
-	WORD $0x4d40c8d0 // ld1r { v16.4s }, [x6]
-	WORD $0x4e32ce25 // fmla v5.4s, v17.4s, v18.4s
-	WORD $0x4e34cea4 // fmla v4.4s, v21.4s, v20.4s
-	WORD $0x4e33cce3 // fmla v3.4s, v7.4s, v19.4s
-	WORD $0x4e26ce02 // fmla v2.4s, v16.4s, v6.4s
-	WORD $0x54ffd921 // b.ne 0x18164 <pq_q5_k+0xec4>
+	WORD $0x4f925230 // fmls v16.4s, v17.4s, v18.s[0]
+	WORD $0x4d40c931 // ld1r { v17.4s }, [x9]
+	WORD $0x4d40c872 // ld1r { v18.4s }, [x3]
+	WORD $0x4e35cec5 // fmla v5.4s, v22.4s, v21.4s
+	WORD $0x2a1003e3 // mov w3, w16
+	WORD $0x52800029 // mov w9, #0x1 // =1
+	WORD $0x4e34cee4 // fmla v4.4s, v23.4s, v20.4s
+	WORD $0x2a1f03f0 // mov w16, wzr
+	WORD $0x4e33ce23 // fmla v3.4s, v17.4s, v19.4s
+	WORD $0x4e30ce42 // fmla v2.4s, v18.4s, v16.4s
+	WORD $0x3707d983 // tbnz w3, #0x0, 0x181c0 <pq_q5_k+0xf04>
+	WORD $0x11000718 // add w24, w24, #0x1
+	WORD $0x910b02b5 // add x21, x21, #0x2c0
+	WORD $0x7100131f // cmp w24, #0x4
+	WORD $0x54ffd881 // b.ne 0x181b0 <pq_q5_k+0xef4>
 	WORD $0xf10022f7 // subs x23, x23, #0x8
-	WORD $0x912d0210 // add x16, x16, #0xb40
-	WORD $0x912d01ef // add x15, x15, #0xb40
-	WORD $0x54ffd84c // b.gt 0x18158 <pq_q5_k+0xeb8>
-	WORD $0xf94017ee // ldr x14, [sp, #0x28]
-	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x3cae7aa5 // str q5, [x21, x14, lsl #4]
-	WORD $0x54ffaae0 // b.eq 0x17bbc <pq_q5_k+0x91c>
-	WORD $0xf9400fee // ldr x14, [sp, #0x18]
-	WORD $0xf1001d3f // cmp x9, #0x7
-	WORD $0x3cae6aa4 // str q4, [x21, x14]
-	WORD $0x54ffaa63 // b.lo 0x17bbc <pq_q5_k+0x91c>
-	WORD $0xf9400bee // ldr x14, [sp, #0x10]
-	WORD $0xf100213f // cmp x9, #0x8
-	WORD $0x3cae6aa3 // str q3, [x21, x14]
-	WORD $0x54ffa9e3 // b.lo 0x17bbc <pq_q5_k+0x91c>
-	WORD $0xf94007ee // ldr x14, [sp, #0x8]
-	WORD $0x3cae6aa2 // str q2, [x21, x14]
-	WORD $0x17fffd4c // b 0x17bbc <pq_q5_k+0x91c>
+	WORD $0x54ffd76c // b.gt 0x18194 <pq_q5_k+0xed8>
+	WORD $0xf9404fe9 // ldr x9, [sp, #0x98]
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3ca97a65 // str q5, [x19, x9, lsl #4]
+	WORD $0x54ffa980 // b.eq 0x17be8 <pq_q5_k+0x92c>
+	WORD $0xf9400be9 // ldr x9, [sp, #0x10]
+	WORD $0xf1001dff // cmp x15, #0x7
+	WORD $0x3ca96a64 // str q4, [x19, x9]
+	WORD $0x54ffa903 // b.lo 0x17be8 <pq_q5_k+0x92c>
+	WORD $0xf94007e9 // ldr x9, [sp, #0x8]
+	WORD $0xf10021ff // cmp x15, #0x8
+	WORD $0x3ca96a63 // str q3, [x19, x9]
+	WORD $0x54ffa883 // b.lo 0x17be8 <pq_q5_k+0x92c>
+	WORD $0xf94003e9 // ldr x9, [sp]
+	WORD $0x3ca96a62 // str q2, [x19, x9]
+	WORD $0x17fffd41 // b 0x17be8 <pq_q5_k+0x92c>
 	WORD $0xa94e4ff4 // ldp x20, x19, [sp, #0xe0]
 	WORD $0xf9404bfd // ldr x29, [sp, #0x90]
 	WORD $0xa94d57f6 // ldp x22, x21, [sp, #0xd0]
@@ -8647,470 +8669,465 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x9103c3ff // add sp, sp, #0xf0
 	WORD $0xd65f03c0 // ret
 
-	// pq_q6_k: +34496
-	WORD $0xd10303ff // sub sp, sp, #0xc0
+	// pq_q6_k: +34584
+	WORD $0xd10343ff // sub sp, sp, #0xd0
 	WORD $0x9350fca8 // asr x8, x5, #16
-	WORD $0x6d023bef // stp d15, d14, [sp, #0x20]
-	WORD $0x6d0333ed // stp d13, d12, [sp, #0x30]
+	WORD $0x6d033bef // stp d15, d14, [sp, #0x30]
+	WORD $0x6d0433ed // stp d13, d12, [sp, #0x40]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x6d042beb // stp d11, d10, [sp, #0x40]
-	WORD $0x6d0523e9 // stp d9, d8, [sp, #0x50]
-	WORD $0xf90033fd // str x29, [sp, #0x60]
-	WORD $0xa9076ffe // stp x30, x27, [sp, #0x70]
-	WORD $0xa90867fa // stp x26, x25, [sp, #0x80]
-	WORD $0xa9095ff8 // stp x24, x23, [sp, #0x90]
-	WORD $0xa90a57f6 // stp x22, x21, [sp, #0xa0]
-	WORD $0xa90b4ff4 // stp x20, x19, [sp, #0xb0]
-	WORD $0xf9000fe3 // str x3, [sp, #0x18]
-	WORD $0x5400a2cb // b.lt 0x19b50 <pq_q6_k+0x1490>
+	WORD $0x6d052beb // stp d11, d10, [sp, #0x50]
+	WORD $0x6d0623e9 // stp d9, d8, [sp, #0x60]
+	WORD $0xf9003bfd // str x29, [sp, #0x70]
+	WORD $0xa9086ffe // stp x30, x27, [sp, #0x80]
+	WORD $0xa90967fa // stp x26, x25, [sp, #0x90]
+	WORD $0xa90a5ff8 // stp x24, x23, [sp, #0xa0]
+	WORD $0xa90b57f6 // stp x22, x21, [sp, #0xb0]
+	WORD $0xa90c4ff4 // stp x20, x19, [sp, #0xc0]
+	WORD $0xf90017e3 // str x3, [sp, #0x28]
+	WORD $0x5400a5eb // b.lt 0x19c0c <pq_q6_k+0x14f4>
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0xf9400fef // ldr x15, [sp, #0x18]
+	WORD $0xf94017ee // ldr x14, [sp, #0x28]
 	WORD $0x9a84b129 // csel x9, x9, x4, lt
-	WORD $0x5281a80b // mov w11, #0xd40 // =3392
+	WORD $0x5281a80a // mov w10, #0xd40 // =3392
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
-	WORD $0xd343fd2a // lsr x10, x9, #3
-	WORD $0xd37ef5ec // lsl x12, x15, #2
-	WORD $0x8b0f05ed // add x13, x15, x15, lsl #1
+	WORD $0xd343fd29 // lsr x9, x9, #3
+	WORD $0xd37ef5cb // lsl x11, x14, #2
+	WORD $0x8b0e05cd // add x13, x14, x14, lsl #1
 	WORD $0x4f01e601 // movi v1.16b, #0x30
-	WORD $0x100202f0 // adr x16, 0x1c780 <quant_x+0x2fc>
-	WORD $0x92401ca9 // and x9, x5, #0xff
-	WORD $0x9b0b7d4a // mul x10, x10, x11
-	WORD $0x8b0f018e // add x14, x12, x15
-	WORD $0xd37df1eb // lsl x11, x15, #3
-	WORD $0xd37ef5a3 // lsl x3, x13, #2
-	WORD $0xd37be9ef // lsl x15, x15, #5
-	WORD $0xd37ef5ce // lsl x14, x14, #2
-	WORD $0xd37df1ad // lsl x13, x13, #3
-	WORD $0x3dc00202 // ldr q2, [x16]
-	WORD $0x91014011 // add x17, x0, #0x50
-	WORD $0xa900bbed // stp x13, x14, [sp, #0x8]
-	WORD $0xcb0c01ed // sub x13, x15, x12
-	WORD $0xf90003ed // str x13, [sp]
-	WORD $0x9105000d // add x13, x0, #0x140
-	WORD $0x14000007 // b 0x1877c <pq_q6_k+0xbc>
+	WORD $0x10020a2f // adr x15, 0x1c8c0 <quant_x+0x324>
+	WORD $0x52803011 // mov w17, #0x180 // =384
+	WORD $0x9b0a7d3a // mul x26, x9, x10
+	WORD $0x8b0e0169 // add x9, x11, x14
+	WORD $0xd37df1ca // lsl x10, x14, #3
+	WORD $0xd37ef529 // lsl x9, x9, #2
+	WORD $0xd37be9ce // lsl x14, x14, #5
+	WORD $0xd37ef5ac // lsl x12, x13, #2
+	WORD $0x3dc001e2 // ldr q2, [x15]
+	WORD $0x92401caf // and x15, x5, #0xff
+	WORD $0xf9000fe9 // str x9, [sp, #0x18]
+	WORD $0xd37df1a9 // lsl x9, x13, #3
+	WORD $0xf90013ec // str x12, [sp, #0x20]
+	WORD $0xf9000be9 // str x9, [sp, #0x10]
+	WORD $0xcb0b01c9 // sub x9, x14, x11
+	WORD $0xf90007e9 // str x9, [sp, #0x8]
+	WORD $0x14000005 // b 0x187d0 <pq_q6_k+0xb8>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b0a0000 // add x0, x0, x10
+	WORD $0x8b1a0000 // add x0, x0, x26
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x8b0a0231 // add x17, x17, x10
-	WORD $0x8b0a01ad // add x13, x13, x10
-	WORD $0x54009ecd // b.le 0x19b50 <pq_q6_k+0x1490>
-	WORD $0x37404325 // tbnz w5, #0x8, 0x18fe0 <pq_q6_k+0x920>
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x5400a20d // b.le 0x19c0c <pq_q6_k+0x14f4>
+	WORD $0x374045a5 // tbnz w5, #0x8, 0x19084 <pq_q6_k+0x96c>
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0xaa1a03ec // mov x12, x26
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x540041eb // b.lt 0x18fd0 <pq_q6_k+0x910>
-	WORD $0xaa0d03e6 // mov x6, x13
-	WORD $0xaa0003f3 // mov x19, x0
-	WORD $0xaa0103f4 // mov x20, x1
-	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0xaa1f03f6 // mov x22, xzr
-	WORD $0xaa0603e7 // mov x7, x6
-	WORD $0x8b16027a // add x26, x19, x22
-	WORD $0xfd400263 // ldr d3, [x19]
-	WORD $0xaa0703ee // mov x14, x7
-	WORD $0x9101034f // add x15, x26, #0x40
-	WORD $0x91014350 // add x16, x26, #0x50
-	WORD $0xbd402a90 // ldr s16, [x20, #0x28]
-	WORD $0xfd0037e3 // str d3, [sp, #0x68]
-	WORD $0x0d40c9f2 // ld1r { v18.2s }, [x15]
-	WORD $0x0d40ca11 // ld1r { v17.2s }, [x16]
-	WORD $0x3dc041d3 // ldr q19, [x14, #0x100]
-	WORD $0x3dc001d4 // ldr q20, [x14]
-	WORD $0xaa1403f9 // mov x25, x20
-	WORD $0x6ea24610 // ushl v16.4s, v16.4s, v2.4s
-	WORD $0x9100229b // add x27, x20, #0x8
-	WORD $0x4f245673 // shl v19.4s, v19.4s, #0x4
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x9100329d // add x29, x20, #0xc
-	WORD $0x0ddfcb35 // ld1r { v21.2s }, [x25], #4
-	WORD $0x9100429e // add x30, x20, #0x10
-	WORD $0x4e040610 // dup v16.4s, v16.s[0]
-	WORD $0x91005290 // add x16, x20, #0x14
-	WORD $0x9100628f // add x15, x20, #0x18
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x91011357 // add x23, x26, #0x44
-	WORD $0x91008298 // add x24, x20, #0x20
-	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
-	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
-	WORD $0x910082d6 // add x22, x22, #0x20
-	WORD $0xf10402df // cmp x22, #0x100
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
-	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0x6e134274 // ext v20.16b, v19.16b, v19.16b, #0x8
-	WORD $0x0e35c273 // smull v19.8h, v19.8b, v21.8b
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x0e35c294 // smull v20.8h, v20.8b, v21.8b
-	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
-	WORD $0x4e606a70 // sadalp v16.4s, v19.8h
-	WORD $0x3dc051d3 // ldr q19, [x14, #0x140]
-	WORD $0x3dc011d4 // ldr q20, [x14, #0x40]
-	WORD $0x0d40cb35 // ld1r { v21.2s }, [x25]
-	WORD $0x4f245673 // shl v19.4s, v19.4s, #0x4
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x6e134274 // ext v20.16b, v19.16b, v19.16b, #0x8
-	WORD $0x0e35c273 // smull v19.8h, v19.8b, v21.8b
-	WORD $0x0e35c294 // smull v20.8h, v20.8b, v21.8b
-	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
-	WORD $0x4e606a70 // sadalp v16.4s, v19.8h
-	WORD $0x3dc041d3 // ldr q19, [x14, #0x100]
-	WORD $0x3dc021d4 // ldr q20, [x14, #0x80]
-	WORD $0x0d40cb75 // ld1r { v21.2s }, [x27]
-	WORD $0x4f225673 // shl v19.4s, v19.4s, #0x2
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x6e134274 // ext v20.16b, v19.16b, v19.16b, #0x8
-	WORD $0x0e35c273 // smull v19.8h, v19.8b, v21.8b
-	WORD $0x0e35c294 // smull v20.8h, v20.8b, v21.8b
-	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
-	WORD $0x4e606a70 // sadalp v16.4s, v19.8h
-	WORD $0x3dc051d3 // ldr q19, [x14, #0x140]
-	WORD $0x3dc031d4 // ldr q20, [x14, #0xc0]
-	WORD $0x0d40cbb5 // ld1r { v21.2s }, [x29]
-	WORD $0x4f225673 // shl v19.4s, v19.4s, #0x2
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x6e134274 // ext v20.16b, v19.16b, v19.16b, #0x8
-	WORD $0x0e35c273 // smull v19.8h, v19.8b, v21.8b
-	WORD $0x0e35c294 // smull v20.8h, v20.8b, v21.8b
-	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
-	WORD $0x4e606a70 // sadalp v16.4s, v19.8h
-	WORD $0xbd402e93 // ldr s19, [x20, #0x2c]
-	WORD $0x3dc001d4 // ldr q20, [x14]
-	WORD $0x3dc041d5 // ldr q21, [x14, #0x100]
-	WORD $0x0d40cbd6 // ld1r { v22.2s }, [x30]
-	WORD $0x6ea24673 // ushl v19.4s, v19.4s, v2.4s
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4e040673 // dup v19.4s, v19.s[0]
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x6e144295 // ext v21.16b, v20.16b, v20.16b, #0x8
-	WORD $0x0e36c294 // smull v20.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
-	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
-	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
-	WORD $0x3dc011d4 // ldr q20, [x14, #0x40]
-	WORD $0x3dc051d5 // ldr q21, [x14, #0x140]
-	WORD $0x0d40ca16 // ld1r { v22.2s }, [x16]
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x6e144295 // ext v21.16b, v20.16b, v20.16b, #0x8
-	WORD $0x0e36c294 // smull v20.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
-	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
-	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
-	WORD $0x3dc021d4 // ldr q20, [x14, #0x80]
-	WORD $0x3dc041d5 // ldr q21, [x14, #0x100]
-	WORD $0x0d40c9f6 // ld1r { v22.2s }, [x15]
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x6f3e06b5 // ushr v21.4s, v21.4s, #0x2
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x6e144295 // ext v21.16b, v20.16b, v20.16b, #0x8
-	WORD $0x0e36c294 // smull v20.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
-	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
-	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
-	WORD $0x3dc031d4 // ldr q20, [x14, #0xc0]
-	WORD $0x3dc051d5 // ldr q21, [x14, #0x140]
-	WORD $0x9100728e // add x14, x20, #0x1c
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x0d40c9d6 // ld1r { v22.2s }, [x14]
-	WORD $0x6f3e06b5 // ushr v21.4s, v21.4s, #0x2
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x6e144295 // ext v21.16b, v20.16b, v20.16b, #0x8
-	WORD $0x0e36c294 // smull v20.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
-	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
-	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
-	WORD $0x0d40caf6 // ld1r { v22.2s }, [x23]
-	WORD $0x91015357 // add x23, x26, #0x54
-	WORD $0x0d40caf5 // ld1r { v21.2s }, [x23]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x4d40cb14 // ld1r { v20.4s }, [x24]
-	WORD $0xfd400678 // ldr d24, [x19, #0x8]
-	WORD $0xbd402a97 // ldr s23, [x20, #0x28]
-	WORD $0x3dc046f9 // ldr q25, [x23, #0x110]
-	WORD $0x3dc006fa // ldr q26, [x23, #0x10]
-	WORD $0x0d40ca9b // ld1r { v27.2s }, [x20]
-	WORD $0x6ea246f7 // ushl v23.4s, v23.4s, v2.4s
-	WORD $0x0f08a6d6 // sshll v22.8h, v22.8b, #0x0
-	WORD $0x0f08a6b5 // sshll v21.8h, v21.8b, #0x0
-	WORD $0x4f245739 // shl v25.4s, v25.4s, #0x4
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x5400440b // b.lt 0x1906c <pq_q6_k+0x954>
+	WORD $0xaa0003e6 // mov x6, x0
+	WORD $0xaa0103e7 // mov x7, x1
+	WORD $0xaa0403f3 // mov x19, x4
+	WORD $0x6d4040c7 // ldp d7, d16, [x6]
+	WORD $0x2a1f03f4 // mov w20, wzr
+	WORD $0x6d4148d1 // ldp d17, d18, [x6, #0x10]
+	WORD $0x910100c6 // add x6, x6, #0x40
+	WORD $0x0e2178ee // fcvtl v14.4s, v7.4h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x910100d5 // add x21, x6, #0x40
+	WORD $0x52800036 // mov w22, #0x1 // =1
+	WORD $0x9b115537 // madd x23, x9, x17, x21
+	WORD $0x8b0914c9 // add x9, x6, x9, lsl #5
+	WORD $0xaa0703f9 // mov x25, x7
+	WORD $0x910020fb // add x27, x7, #0x8
+	WORD $0x910030fd // add x29, x7, #0xc
+	WORD $0x910040fe // add x30, x7, #0x10
+	WORD $0x9100412e // add x14, x9, #0x10
+	WORD $0xaa0903fa // mov x26, x9
+	WORD $0x910050f0 // add x16, x7, #0x14
+	WORD $0x0ddfcb53 // ld1r { v19.2s }, [x26], #4
+	WORD $0x0d40c9c7 // ld1r { v7.2s }, [x14]
+	WORD $0xbd4028f5 // ldr s21, [x7, #0x28]
+	WORD $0x910060ee // add x14, x7, #0x18
+	WORD $0x91005123 // add x3, x9, #0x14
+	WORD $0xaa1703ed // mov x13, x23
+	WORD $0x910080f8 // add x24, x7, #0x20
+	WORD $0x4ea61cd4 // mov v20.16b, v6.16b
+	WORD $0xfd003fe7 // str d7, [sp, #0x78]
+	WORD $0x3dc001b6 // ldr q22, [x13]
+	WORD $0x3dc021b7 // ldr q23, [x13, #0x80]
+	WORD $0x0ddfcb38 // ld1r { v24.2s }, [x25], #4
+	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
+	WORD $0x6ea246b5 // ushl v21.4s, v21.4s, v2.4s
+	WORD $0x4ea51ca6 // mov v6.16b, v5.16b
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4ea41c85 // mov v5.16b, v4.16b
+	WORD $0x4ea31c64 // mov v4.16b, v3.16b
+	WORD $0x4eb21e43 // mov v3.16b, v18.16b
+	WORD $0x4eb11e32 // mov v18.16b, v17.16b
+	WORD $0x4eb01e11 // mov v17.16b, v16.16b
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x4e0406b5 // dup v21.4s, v21.s[0]
+	WORD $0x4eae1dd0 // mov v16.16b, v14.16b
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
+	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
+	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
+	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e0406f7 // dup v23.4s, v23.s[0]
-	WORD $0x0f10a6d6 // sshll v22.4s, v22.4h, #0x0
-	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
+	WORD $0x3dc011b6 // ldr q22, [x13, #0x40]
+	WORD $0x3dc031b7 // ldr q23, [x13, #0xc0]
+	WORD $0x0d40cb38 // ld1r { v24.2s }, [x25]
+	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
+	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
+	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
+	WORD $0x3dc001b6 // ldr q22, [x13]
+	WORD $0x3dc041b7 // ldr q23, [x13, #0x100]
+	WORD $0x0d40cb78 // ld1r { v24.2s }, [x27]
+	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
+	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
+	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
+	WORD $0x3dc011b6 // ldr q22, [x13, #0x40]
+	WORD $0x3dc051b7 // ldr q23, [x13, #0x140]
+	WORD $0x0d40cbb8 // ld1r { v24.2s }, [x29]
+	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
+	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
+	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
+	WORD $0xbd402cf6 // ldr s22, [x7, #0x2c]
+	WORD $0x3dc021b7 // ldr q23, [x13, #0x80]
+	WORD $0x3dc001b8 // ldr q24, [x13]
+	WORD $0x0d40cbd9 // ld1r { v25.2s }, [x30]
+	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x6e36df16 // fmul v22.4s, v24.4s, v22.4s
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
-	WORD $0x3dc056f9 // ldr q25, [x23, #0x150]
-	WORD $0x3dc016fa // ldr q26, [x23, #0x50]
-	WORD $0x0d40cb3b // ld1r { v27.2s }, [x25]
-	WORD $0x4f245739 // shl v25.4s, v25.4s, #0x4
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
-	WORD $0x3dc046f9 // ldr q25, [x23, #0x110]
-	WORD $0x3dc026fa // ldr q26, [x23, #0x90]
-	WORD $0x0d40cb7b // ld1r { v27.2s }, [x27]
-	WORD $0x4f225739 // shl v25.4s, v25.4s, #0x2
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
-	WORD $0x3dc056f9 // ldr q25, [x23, #0x150]
-	WORD $0x3dc036fa // ldr q26, [x23, #0xd0]
-	WORD $0x0d40cbbb // ld1r { v27.2s }, [x29]
-	WORD $0x4f225739 // shl v25.4s, v25.4s, #0x2
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
-	WORD $0xbd402e99 // ldr s25, [x20, #0x2c]
-	WORD $0x3dc006fa // ldr q26, [x23, #0x10]
-	WORD $0x3dc046fb // ldr q27, [x23, #0x110]
-	WORD $0x0d40cbdc // ld1r { v28.2s }, [x30]
-	WORD $0x6ea24739 // ushl v25.4s, v25.4s, v2.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
+	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
+	WORD $0x6e1742f8 // ext v24.16b, v23.16b, v23.16b, #0x8
+	WORD $0x0e39c2f7 // smull v23.8h, v23.8b, v25.8b
+	WORD $0x0e39c318 // smull v24.8h, v24.8b, v25.8b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606af6 // sadalp v22.4s, v23.8h
+	WORD $0x3dc031b7 // ldr q23, [x13, #0xc0]
+	WORD $0x3dc011b8 // ldr q24, [x13, #0x40]
+	WORD $0x0d40ca19 // ld1r { v25.2s }, [x16]
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
+	WORD $0x6e1742f8 // ext v24.16b, v23.16b, v23.16b, #0x8
+	WORD $0x0e39c2f7 // smull v23.8h, v23.8b, v25.8b
+	WORD $0x0e39c318 // smull v24.8h, v24.8b, v25.8b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606af6 // sadalp v22.4s, v23.8h
+	WORD $0x3dc041b7 // ldr q23, [x13, #0x100]
+	WORD $0x3dc001b8 // ldr q24, [x13]
+	WORD $0x0d40c9d9 // ld1r { v25.2s }, [x14]
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x6f3e0718 // ushr v24.4s, v24.4s, #0x2
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
+	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
+	WORD $0x6e1742f8 // ext v24.16b, v23.16b, v23.16b, #0x8
+	WORD $0x0e39c2f7 // smull v23.8h, v23.8b, v25.8b
+	WORD $0x0e39c318 // smull v24.8h, v24.8b, v25.8b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606af6 // sadalp v22.4s, v23.8h
+	WORD $0x3dc051b7 // ldr q23, [x13, #0x140]
+	WORD $0x3dc011b8 // ldr q24, [x13, #0x40]
+	WORD $0x910070ed // add x13, x7, #0x1c
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x0d40c9b9 // ld1r { v25.2s }, [x13]
+	WORD $0x6f3e0718 // ushr v24.4s, v24.4s, #0x2
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
+	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
+	WORD $0x6e1742f8 // ext v24.16b, v23.16b, v23.16b, #0x8
+	WORD $0x0e39c2f7 // smull v23.8h, v23.8b, v25.8b
+	WORD $0x0e39c318 // smull v24.8h, v24.8b, v25.8b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606af6 // sadalp v22.4s, v23.8h
+	WORD $0x0d40cb58 // ld1r { v24.2s }, [x26]
+	WORD $0xaa1703fa // mov x26, x23
+	WORD $0x4d40cb17 // ld1r { v23.4s }, [x24]
+	WORD $0x0d40c879 // ld1r { v25.2s }, [x3]
+	WORD $0xbd4028fa // ldr s26, [x7, #0x28]
+	WORD $0x3dc0075b // ldr q27, [x26, #0x10]
+	WORD $0x3dc0275c // ldr q28, [x26, #0x90]
+	WORD $0x0d40c8fd // ld1r { v29.2s }, [x7]
+	WORD $0x6ea2475a // ushl v26.4s, v26.4s, v2.4s
+	WORD $0x91002123 // add x3, x9, #0x8
+	WORD $0x4f24577b // shl v27.4s, v27.4s, #0x4
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x0f08a718 // sshll v24.8h, v24.8b, #0x0
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e04075a // dup v26.4s, v26.s[0]
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4e040739 // dup v25.4s, v25.s[0]
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x6e1a435b // ext v27.16b, v26.16b, v26.16b, #0x8
-	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
-	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
-	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x3dc016fa // ldr q26, [x23, #0x50]
-	WORD $0x3dc056fb // ldr q27, [x23, #0x150]
-	WORD $0x0d40ca1c // ld1r { v28.2s }, [x16]
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
+	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e1b437c // ext v28.16b, v27.16b, v27.16b, #0x8
+	WORD $0x0e3dc37b // smull v27.8h, v27.8b, v29.8b
+	WORD $0x0e3dc39c // smull v28.8h, v28.8b, v29.8b
+	WORD $0x4e7cbf7b // addp v27.8h, v27.8h, v28.8h
+	WORD $0x4e606b7a // sadalp v26.4s, v27.8h
+	WORD $0x3dc0175b // ldr q27, [x26, #0x50]
+	WORD $0x3dc0375c // ldr q28, [x26, #0xd0]
+	WORD $0x0d40cb3d // ld1r { v29.2s }, [x25]
+	WORD $0x4f24577b // shl v27.4s, v27.4s, #0x4
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x6e1a435b // ext v27.16b, v26.16b, v26.16b, #0x8
-	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
-	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
-	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x3dc026fa // ldr q26, [x23, #0x90]
-	WORD $0x3dc046fb // ldr q27, [x23, #0x110]
-	WORD $0x0d40c9fc // ld1r { v28.2s }, [x15]
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
+	WORD $0x6e1b437c // ext v28.16b, v27.16b, v27.16b, #0x8
+	WORD $0x0e3dc37b // smull v27.8h, v27.8b, v29.8b
+	WORD $0x0e3dc39c // smull v28.8h, v28.8b, v29.8b
+	WORD $0x4e7cbf7b // addp v27.8h, v27.8h, v28.8h
+	WORD $0x4e606b7a // sadalp v26.4s, v27.8h
+	WORD $0x3dc0075b // ldr q27, [x26, #0x10]
+	WORD $0x3dc0475c // ldr q28, [x26, #0x110]
+	WORD $0x0d40cb7d // ld1r { v29.2s }, [x27]
+	WORD $0x4f22577b // shl v27.4s, v27.4s, #0x2
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x6e1a435b // ext v27.16b, v26.16b, v26.16b, #0x8
-	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
-	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
-	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x3dc036fa // ldr q26, [x23, #0xd0]
-	WORD $0x3dc056fb // ldr q27, [x23, #0x150]
-	WORD $0x0d40c9dc // ld1r { v28.2s }, [x14]
-	WORD $0x91012357 // add x23, x26, #0x48
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
+	WORD $0x6e1b437c // ext v28.16b, v27.16b, v27.16b, #0x8
+	WORD $0x0e3dc37b // smull v27.8h, v27.8b, v29.8b
+	WORD $0x0e3dc39c // smull v28.8h, v28.8b, v29.8b
+	WORD $0x4e7cbf7b // addp v27.8h, v27.8h, v28.8h
+	WORD $0x4e606b7a // sadalp v26.4s, v27.8h
+	WORD $0x3dc0175b // ldr q27, [x26, #0x50]
+	WORD $0x3dc0575c // ldr q28, [x26, #0x150]
+	WORD $0x0d40cbbd // ld1r { v29.2s }, [x29]
+	WORD $0x4f22577b // shl v27.4s, v27.4s, #0x2
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x6e1a435b // ext v27.16b, v26.16b, v26.16b, #0x8
-	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
-	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
-	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x0d40cafc // ld1r { v28.2s }, [x23]
-	WORD $0x91016357 // add x23, x26, #0x58
-	WORD $0x0d40cafb // ld1r { v27.2s }, [x23]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x4d40cb1a // ld1r { v26.4s }, [x24]
-	WORD $0xfd400a7d // ldr d29, [x19, #0x10]
-	WORD $0xbd402a9e // ldr s30, [x20, #0x28]
-	WORD $0x3dc04aff // ldr q31, [x23, #0x120]
-	WORD $0x3dc00ae8 // ldr q8, [x23, #0x20]
-	WORD $0x0d40ca89 // ld1r { v9.2s }, [x20]
-	WORD $0x6ea247de // ushl v30.4s, v30.4s, v2.4s
-	WORD $0x0f08a79c // sshll v28.8h, v28.8b, #0x0
-	WORD $0x0f08a77b // sshll v27.8h, v27.8b, #0x0
-	WORD $0x4f2457ff // shl v31.4s, v31.4s, #0x4
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x0e217bbd // fcvtl v29.4s, v29.4h
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x4e0407de // dup v30.4s, v30.s[0]
-	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
-	WORD $0x0f10a77b // sshll v27.4s, v27.4h, #0x0
-	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
-	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x4ea81fff // orr v31.16b, v31.16b, v8.16b
-	WORD $0x6e1f43e8 // ext v8.16b, v31.16b, v31.16b, #0x8
-	WORD $0x0e29c3ff // smull v31.8h, v31.8b, v9.8b
-	WORD $0x6e3cdfbc // fmul v28.4s, v29.4s, v28.4s
-	WORD $0x0e29c108 // smull v8.8h, v8.8b, v9.8b
-	WORD $0x4e68bfff // addp v31.8h, v31.8h, v8.8h
-	WORD $0x4e606bfe // sadalp v30.4s, v31.8h
-	WORD $0x3dc05aff // ldr q31, [x23, #0x160]
-	WORD $0x3dc01ae8 // ldr q8, [x23, #0x60]
-	WORD $0x0d40cb29 // ld1r { v9.2s }, [x25]
-	WORD $0x4f2457ff // shl v31.4s, v31.4s, #0x4
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
-	WORD $0x4ea81fff // orr v31.16b, v31.16b, v8.16b
-	WORD $0x6e1f43e8 // ext v8.16b, v31.16b, v31.16b, #0x8
-	WORD $0x0e29c3ff // smull v31.8h, v31.8b, v9.8b
-	WORD $0x0e29c108 // smull v8.8h, v8.8b, v9.8b
-	WORD $0x4e68bfff // addp v31.8h, v31.8h, v8.8h
-	WORD $0x4e606bfe // sadalp v30.4s, v31.8h
-	WORD $0x3dc04aff // ldr q31, [x23, #0x120]
-	WORD $0x3dc02ae8 // ldr q8, [x23, #0xa0]
-	WORD $0x0d40cb69 // ld1r { v9.2s }, [x27]
-	WORD $0x4f2257ff // shl v31.4s, v31.4s, #0x2
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
-	WORD $0x4ea81fff // orr v31.16b, v31.16b, v8.16b
-	WORD $0x6e1f43e8 // ext v8.16b, v31.16b, v31.16b, #0x8
-	WORD $0x0e29c3ff // smull v31.8h, v31.8b, v9.8b
-	WORD $0x0e29c108 // smull v8.8h, v8.8b, v9.8b
-	WORD $0x4e68bfff // addp v31.8h, v31.8h, v8.8h
-	WORD $0x4e606bfe // sadalp v30.4s, v31.8h
-	WORD $0x3dc05aff // ldr q31, [x23, #0x160]
-	WORD $0x3dc03ae8 // ldr q8, [x23, #0xe0]
-	WORD $0x0d40cba9 // ld1r { v9.2s }, [x29]
-	WORD $0x4f2257ff // shl v31.4s, v31.4s, #0x2
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
-	WORD $0x4ea81fff // orr v31.16b, v31.16b, v8.16b
-	WORD $0x6e1f43e8 // ext v8.16b, v31.16b, v31.16b, #0x8
-	WORD $0x0e29c3ff // smull v31.8h, v31.8b, v9.8b
-	WORD $0x0e29c108 // smull v8.8h, v8.8b, v9.8b
-	WORD $0x4e68bfff // addp v31.8h, v31.8h, v8.8h
-	WORD $0x4e606bfe // sadalp v30.4s, v31.8h
-	WORD $0xbd402e9f // ldr s31, [x20, #0x2c]
-	WORD $0x3dc00ae8 // ldr q8, [x23, #0x20]
-	WORD $0x3dc04ae9 // ldr q9, [x23, #0x120]
-	WORD $0x0d40cbca // ld1r { v10.2s }, [x30]
+	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
+	WORD $0x6e1b437c // ext v28.16b, v27.16b, v27.16b, #0x8
+	WORD $0x0e3dc37b // smull v27.8h, v27.8b, v29.8b
+	WORD $0x0e3dc39c // smull v28.8h, v28.8b, v29.8b
+	WORD $0x4e7cbf7b // addp v27.8h, v27.8h, v28.8h
+	WORD $0x4e606b7a // sadalp v26.4s, v27.8h
+	WORD $0xbd402cfb // ldr s27, [x7, #0x2c]
+	WORD $0x3dc0275c // ldr q28, [x26, #0x90]
+	WORD $0x3dc0075d // ldr q29, [x26, #0x10]
+	WORD $0x0d40cbde // ld1r { v30.2s }, [x30]
+	WORD $0x6ea2477b // ushl v27.4s, v27.4s, v2.4s
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4e04077b // dup v27.4s, v27.s[0]
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x6e1c439d // ext v29.16b, v28.16b, v28.16b, #0x8
+	WORD $0x0e3ec39c // smull v28.8h, v28.8b, v30.8b
+	WORD $0x0e3ec3bd // smull v29.8h, v29.8b, v30.8b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b9b // sadalp v27.4s, v28.8h
+	WORD $0x3dc0375c // ldr q28, [x26, #0xd0]
+	WORD $0x3dc0175d // ldr q29, [x26, #0x50]
+	WORD $0x0d40ca1e // ld1r { v30.2s }, [x16]
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x6e1c439d // ext v29.16b, v28.16b, v28.16b, #0x8
+	WORD $0x0e3ec39c // smull v28.8h, v28.8b, v30.8b
+	WORD $0x0e3ec3bd // smull v29.8h, v29.8b, v30.8b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b9b // sadalp v27.4s, v28.8h
+	WORD $0x3dc0475c // ldr q28, [x26, #0x110]
+	WORD $0x3dc0075d // ldr q29, [x26, #0x10]
+	WORD $0x0d40c9de // ld1r { v30.2s }, [x14]
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x6f3e07bd // ushr v29.4s, v29.4s, #0x2
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x6e1c439d // ext v29.16b, v28.16b, v28.16b, #0x8
+	WORD $0x0e3ec39c // smull v28.8h, v28.8b, v30.8b
+	WORD $0x0e3ec3bd // smull v29.8h, v29.8b, v30.8b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b9b // sadalp v27.4s, v28.8h
+	WORD $0x3dc0575c // ldr q28, [x26, #0x150]
+	WORD $0x3dc0175d // ldr q29, [x26, #0x50]
+	WORD $0x0d40c9be // ld1r { v30.2s }, [x13]
+	WORD $0x9100613a // add x26, x9, #0x18
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x6f3e07bd // ushr v29.4s, v29.4s, #0x2
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x6e1c439d // ext v29.16b, v28.16b, v28.16b, #0x8
+	WORD $0x0e3ec39c // smull v28.8h, v28.8b, v30.8b
+	WORD $0x0e3ec3bd // smull v29.8h, v29.8b, v30.8b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b9b // sadalp v27.4s, v28.8h
+	WORD $0x0d40cb5d // ld1r { v29.2s }, [x26]
+	WORD $0xaa1703fa // mov x26, x23
+	WORD $0x0d40c87e // ld1r { v30.2s }, [x3]
+	WORD $0x4d40cb1c // ld1r { v28.4s }, [x24]
+	WORD $0xbd4028ff // ldr s31, [x7, #0x28]
+	WORD $0x3dc00b48 // ldr q8, [x26, #0x20]
+	WORD $0x3dc02b49 // ldr q9, [x26, #0xa0]
+	WORD $0x0d40c8ea // ld1r { v10.2s }, [x7]
 	WORD $0x6ea247ff // ushl v31.4s, v31.4s, v2.4s
-	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
+	WORD $0x91003123 // add x3, x9, #0xc
+	WORD $0x4f245508 // shl v8.4s, v8.4s, #0x4
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x91007129 // add x9, x9, #0x1c
+	WORD $0x0f08a7de // sshll v30.8h, v30.8b, #0x0
+	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
 	WORD $0x4e0407ff // dup v31.4s, v31.s[0]
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
+	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
+	WORD $0x0f10a7de // sshll v30.4s, v30.4h, #0x0
+	WORD $0x0f10a7bd // sshll v29.4s, v29.4h, #0x0
+	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
+	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
 	WORD $0x6e084109 // ext v9.16b, v8.16b, v8.16b, #0x8
 	WORD $0x0e2ac108 // smull v8.8h, v8.8b, v10.8b
 	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
 	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
 	WORD $0x4e60691f // sadalp v31.4s, v8.8h
-	WORD $0x3dc01ae8 // ldr q8, [x23, #0x60]
-	WORD $0x3dc05ae9 // ldr q9, [x23, #0x160]
-	WORD $0x0d40ca0a // ld1r { v10.2s }, [x16]
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
+	WORD $0x3dc01b48 // ldr q8, [x26, #0x60]
+	WORD $0x3dc03b49 // ldr q9, [x26, #0xe0]
+	WORD $0x0d40cb2a // ld1r { v10.2s }, [x25]
+	WORD $0x4f245508 // shl v8.4s, v8.4s, #0x4
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
+	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
 	WORD $0x6e084109 // ext v9.16b, v8.16b, v8.16b, #0x8
 	WORD $0x0e2ac108 // smull v8.8h, v8.8b, v10.8b
 	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
 	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
 	WORD $0x4e60691f // sadalp v31.4s, v8.8h
-	WORD $0x3dc02ae8 // ldr q8, [x23, #0xa0]
-	WORD $0x3dc04ae9 // ldr q9, [x23, #0x120]
-	WORD $0x0d40c9ea // ld1r { v10.2s }, [x15]
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x6f3e0529 // ushr v9.4s, v9.4s, #0x2
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
+	WORD $0x3dc00b48 // ldr q8, [x26, #0x20]
+	WORD $0x3dc04b49 // ldr q9, [x26, #0x120]
+	WORD $0x0d40cb6a // ld1r { v10.2s }, [x27]
+	WORD $0x4f225508 // shl v8.4s, v8.4s, #0x2
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
+	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
 	WORD $0x6e084109 // ext v9.16b, v8.16b, v8.16b, #0x8
 	WORD $0x0e2ac108 // smull v8.8h, v8.8b, v10.8b
 	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
 	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
 	WORD $0x4e60691f // sadalp v31.4s, v8.8h
-	WORD $0x3dc03ae8 // ldr q8, [x23, #0xe0]
-	WORD $0x3dc05ae9 // ldr q9, [x23, #0x160]
-	WORD $0x0d40c9ca // ld1r { v10.2s }, [x14]
-	WORD $0x91013357 // add x23, x26, #0x4c
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x9101735a // add x26, x26, #0x5c
-	WORD $0x6f3e0529 // ushr v9.4s, v9.4s, #0x2
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
+	WORD $0x3dc01b48 // ldr q8, [x26, #0x60]
+	WORD $0x3dc05b49 // ldr q9, [x26, #0x160]
+	WORD $0x0d40cbaa // ld1r { v10.2s }, [x29]
+	WORD $0x4f225508 // shl v8.4s, v8.4s, #0x2
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
+	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
 	WORD $0x6e084109 // ext v9.16b, v8.16b, v8.16b, #0x8
 	WORD $0x0e2ac108 // smull v8.8h, v8.8b, v10.8b
 	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
 	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
 	WORD $0x4e60691f // sadalp v31.4s, v8.8h
-	WORD $0x0d40cae9 // ld1r { v9.2s }, [x23]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x4d40cb08 // ld1r { v8.4s }, [x24]
-	WORD $0xfd400e6a // ldr d10, [x19, #0x18]
-	WORD $0x0d40cb4c // ld1r { v12.2s }, [x26]
-	WORD $0xbd402a8b // ldr s11, [x20, #0x28]
-	WORD $0x3dc04eed // ldr q13, [x23, #0x130]
-	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
-	WORD $0x0d40ca8f // ld1r { v15.2s }, [x20]
-	WORD $0x0f08a529 // sshll v9.8h, v9.8b, #0x0
+	WORD $0xbd402ce8 // ldr s8, [x7, #0x2c]
+	WORD $0x3dc02b49 // ldr q9, [x26, #0xa0]
+	WORD $0x3dc00b4a // ldr q10, [x26, #0x20]
+	WORD $0x0d40cbcb // ld1r { v11.2s }, [x30]
+	WORD $0x6ea24508 // ushl v8.4s, v8.4s, v2.4s
+	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
+	WORD $0x4e040508 // dup v8.4s, v8.s[0]
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
+	WORD $0x6e09412a // ext v10.16b, v9.16b, v9.16b, #0x8
+	WORD $0x0e2bc129 // smull v9.8h, v9.8b, v11.8b
+	WORD $0x0e2bc14a // smull v10.8h, v10.8b, v11.8b
+	WORD $0x4e6abd29 // addp v9.8h, v9.8h, v10.8h
+	WORD $0x4e606928 // sadalp v8.4s, v9.8h
+	WORD $0x3dc03b49 // ldr q9, [x26, #0xe0]
+	WORD $0x3dc01b4a // ldr q10, [x26, #0x60]
+	WORD $0x0d40ca0b // ld1r { v11.2s }, [x16]
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
+	WORD $0x6e09412a // ext v10.16b, v9.16b, v9.16b, #0x8
+	WORD $0x0e2bc129 // smull v9.8h, v9.8b, v11.8b
+	WORD $0x0e2bc14a // smull v10.8h, v10.8b, v11.8b
+	WORD $0x4e6abd29 // addp v9.8h, v9.8h, v10.8h
+	WORD $0x4e606928 // sadalp v8.4s, v9.8h
+	WORD $0x3dc04b49 // ldr q9, [x26, #0x120]
+	WORD $0x3dc00b4a // ldr q10, [x26, #0x20]
+	WORD $0x0d40c9cb // ld1r { v11.2s }, [x14]
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x6f3e054a // ushr v10.4s, v10.4s, #0x2
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
+	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
+	WORD $0x6e09412a // ext v10.16b, v9.16b, v9.16b, #0x8
+	WORD $0x0e2bc129 // smull v9.8h, v9.8b, v11.8b
+	WORD $0x0e2bc14a // smull v10.8h, v10.8b, v11.8b
+	WORD $0x4e6abd29 // addp v9.8h, v9.8h, v10.8h
+	WORD $0x4e606928 // sadalp v8.4s, v9.8h
+	WORD $0x3dc05b49 // ldr q9, [x26, #0x160]
+	WORD $0x3dc01b4a // ldr q10, [x26, #0x60]
+	WORD $0x0d40c9ab // ld1r { v11.2s }, [x13]
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x6f3e054a // ushr v10.4s, v10.4s, #0x2
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
+	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
+	WORD $0x6e09412a // ext v10.16b, v9.16b, v9.16b, #0x8
+	WORD $0x0e2bc129 // smull v9.8h, v9.8b, v11.8b
+	WORD $0x0e2bc14a // smull v10.8h, v10.8b, v11.8b
+	WORD $0x4e6abd29 // addp v9.8h, v9.8h, v10.8h
+	WORD $0x4e606928 // sadalp v8.4s, v9.8h
+	WORD $0x4d40cb09 // ld1r { v9.4s }, [x24]
+	WORD $0x0d40c86b // ld1r { v11.2s }, [x3]
+	WORD $0x0d40c92a // ld1r { v10.2s }, [x9]
+	WORD $0xbd4028ec // ldr s12, [x7, #0x28]
+	WORD $0x3dc00eed // ldr q13, [x23, #0x30]
+	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
+	WORD $0x0d40c8ef // ld1r { v15.2s }, [x7]
+	WORD $0x6ea2458c // ushl v12.4s, v12.4s, v2.4s
+	WORD $0x0f08a56b // sshll v11.8h, v11.8b, #0x0
+	WORD $0x52800029 // mov w9, #0x1 // =1
 	WORD $0x4f2455ad // shl v13.4s, v13.4s, #0x4
-	WORD $0x6ea2456b // ushl v11.4s, v11.4s, v2.4s
-	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0x0
 	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x0e21794a // fcvtl v10.4s, v10.4h
-	WORD $0x910600e7 // add x7, x7, #0x180
-	WORD $0x0f10a529 // sshll v9.4s, v9.4h, #0x0
+	WORD $0x0f08a54a // sshll v10.8h, v10.8b, #0x0
+	WORD $0x4e04058c // dup v12.4s, v12.s[0]
+	WORD $0x0f10a56b // sshll v11.4s, v11.4h, #0x0
 	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
-	WORD $0x4e04056b // dup v11.4s, v11.s[0]
-	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0x0
-	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x0f10a54a // sshll v10.4s, v10.4h, #0x0
 	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
-	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
 	WORD $0x6e0d41ae // ext v14.16b, v13.16b, v13.16b, #0x8
 	WORD $0x0e2fc1ad // smull v13.8h, v13.8b, v15.8b
 	WORD $0x0e2fc1ce // smull v14.8h, v14.8b, v15.8b
 	WORD $0x4e6ebdad // addp v13.8h, v13.8h, v14.8h
-	WORD $0x4e6069ab // sadalp v11.4s, v13.8h
-	WORD $0x3dc05eed // ldr q13, [x23, #0x170]
-	WORD $0x3dc01eee // ldr q14, [x23, #0x70]
+	WORD $0x4e6069ac // sadalp v12.4s, v13.8h
+	WORD $0x3dc01eed // ldr q13, [x23, #0x70]
+	WORD $0x3dc03eee // ldr q14, [x23, #0xf0]
 	WORD $0x0d40cb2f // ld1r { v15.2s }, [x25]
 	WORD $0x4f2455ad // shl v13.4s, v13.4s, #0x4
 	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
@@ -9120,9 +9137,9 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e2fc1ad // smull v13.8h, v13.8b, v15.8b
 	WORD $0x0e2fc1ce // smull v14.8h, v14.8b, v15.8b
 	WORD $0x4e6ebdad // addp v13.8h, v13.8h, v14.8h
-	WORD $0x4e6069ab // sadalp v11.4s, v13.8h
-	WORD $0x3dc04eed // ldr q13, [x23, #0x130]
-	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
+	WORD $0x4e6069ac // sadalp v12.4s, v13.8h
+	WORD $0x3dc00eed // ldr q13, [x23, #0x30]
+	WORD $0x3dc04eee // ldr q14, [x23, #0x130]
 	WORD $0x0d40cb6f // ld1r { v15.2s }, [x27]
 	WORD $0x4f2255ad // shl v13.4s, v13.4s, #0x2
 	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
@@ -9132,9 +9149,9 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e2fc1ad // smull v13.8h, v13.8b, v15.8b
 	WORD $0x0e2fc1ce // smull v14.8h, v14.8b, v15.8b
 	WORD $0x4e6ebdad // addp v13.8h, v13.8h, v14.8h
-	WORD $0x4e6069ab // sadalp v11.4s, v13.8h
-	WORD $0x3dc05eed // ldr q13, [x23, #0x170]
-	WORD $0x3dc03eee // ldr q14, [x23, #0xf0]
+	WORD $0x4e6069ac // sadalp v12.4s, v13.8h
+	WORD $0x3dc01eed // ldr q13, [x23, #0x70]
+	WORD $0x3dc05eee // ldr q14, [x23, #0x170]
 	WORD $0x0d40cbaf // ld1r { v15.2s }, [x29]
 	WORD $0x4f2255ad // shl v13.4s, v13.4s, #0x2
 	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
@@ -9144,183 +9161,205 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e2fc1ad // smull v13.8h, v13.8b, v15.8b
 	WORD $0x0e2fc1ce // smull v14.8h, v14.8b, v15.8b
 	WORD $0x4e6ebdad // addp v13.8h, v13.8h, v14.8h
-	WORD $0x4e6069ab // sadalp v11.4s, v13.8h
-	WORD $0xbd402e8d // ldr s13, [x20, #0x2c]
-	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
-	WORD $0x3dc04eef // ldr q15, [x23, #0x130]
-	WORD $0x0d40cbc3 // ld1r { v3.2s }, [x30]
+	WORD $0x4e6069ac // sadalp v12.4s, v13.8h
+	WORD $0xbd402ced // ldr s13, [x7, #0x2c]
+	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
+	WORD $0x3dc00eef // ldr q15, [x23, #0x30]
+	WORD $0x0d40cbc7 // ld1r { v7.2s }, [x30]
 	WORD $0x6ea245ad // ushl v13.4s, v13.4s, v2.4s
-	WORD $0x9100c294 // add x20, x20, #0x30
+	WORD $0x9100c0e7 // add x7, x7, #0x30
 	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
 	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
 	WORD $0x4e0405ad // dup v13.4s, v13.s[0]
 	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
 	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
 	WORD $0x6e0e41cf // ext v15.16b, v14.16b, v14.16b, #0x8
-	WORD $0x0e23c1ce // smull v14.8h, v14.8b, v3.8b
-	WORD $0x0e23c1e3 // smull v3.8h, v15.8b, v3.8b
-	WORD $0x4e63bdc3 // addp v3.8h, v14.8h, v3.8h
-	WORD $0x4e60686d // sadalp v13.4s, v3.8h
-	WORD $0x3dc01ee3 // ldr q3, [x23, #0x70]
-	WORD $0x3dc05eee // ldr q14, [x23, #0x170]
+	WORD $0x0e27c1ce // smull v14.8h, v14.8b, v7.8b
+	WORD $0x0e27c1e7 // smull v7.8h, v15.8b, v7.8b
+	WORD $0x4e67bdc7 // addp v7.8h, v14.8h, v7.8h
+	WORD $0x4e6068ed // sadalp v13.4s, v7.8h
+	WORD $0x3dc03ee7 // ldr q7, [x23, #0xf0]
+	WORD $0x3dc01eee // ldr q14, [x23, #0x70]
 	WORD $0x0d40ca0f // ld1r { v15.2s }, [x16]
-	WORD $0x6f3c0463 // ushr v3.4s, v3.4s, #0x4
+	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
 	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
-	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
-	WORD $0x4ea31dc3 // orr v3.16b, v14.16b, v3.16b
-	WORD $0x6e03406e // ext v14.16b, v3.16b, v3.16b, #0x8
-	WORD $0x0e2fc063 // smull v3.8h, v3.8b, v15.8b
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4ea71dc7 // orr v7.16b, v14.16b, v7.16b
+	WORD $0x6e0740ee // ext v14.16b, v7.16b, v7.16b, #0x8
+	WORD $0x0e2fc0e7 // smull v7.8h, v7.8b, v15.8b
 	WORD $0x0e2fc1ce // smull v14.8h, v14.8b, v15.8b
-	WORD $0x4e6ebc63 // addp v3.8h, v3.8h, v14.8h
-	WORD $0x4e60686d // sadalp v13.4s, v3.8h
-	WORD $0x3dc02ee3 // ldr q3, [x23, #0xb0]
-	WORD $0x3dc04eee // ldr q14, [x23, #0x130]
-	WORD $0x0d40c9ef // ld1r { v15.2s }, [x15]
-	WORD $0x6f3c0463 // ushr v3.4s, v3.4s, #0x4
-	WORD $0x6f3e05ce // ushr v14.4s, v14.4s, #0x2
-	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
-	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
-	WORD $0x4ea31dc3 // orr v3.16b, v14.16b, v3.16b
-	WORD $0x6e03406e // ext v14.16b, v3.16b, v3.16b, #0x8
-	WORD $0x0e2fc063 // smull v3.8h, v3.8b, v15.8b
-	WORD $0x0e2fc1ce // smull v14.8h, v14.8b, v15.8b
-	WORD $0x4e6ebc63 // addp v3.8h, v3.8h, v14.8h
-	WORD $0x4e60686d // sadalp v13.4s, v3.8h
-	WORD $0x3dc03ee3 // ldr q3, [x23, #0xf0]
-	WORD $0x3dc05eee // ldr q14, [x23, #0x170]
+	WORD $0x4e6ebce7 // addp v7.8h, v7.8h, v14.8h
+	WORD $0x4e6068ed // sadalp v13.4s, v7.8h
+	WORD $0x3dc04ee7 // ldr q7, [x23, #0x130]
+	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
 	WORD $0x0d40c9cf // ld1r { v15.2s }, [x14]
-	WORD $0x6f3c0463 // ushr v3.4s, v3.4s, #0x4
+	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
 	WORD $0x6f3e05ce // ushr v14.4s, v14.4s, #0x2
-	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
 	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
-	WORD $0x4ea31dc3 // orr v3.16b, v14.16b, v3.16b
-	WORD $0x6e03406e // ext v14.16b, v3.16b, v3.16b, #0x8
-	WORD $0x0e2fc063 // smull v3.8h, v3.8b, v15.8b
+	WORD $0x4ea71dc7 // orr v7.16b, v14.16b, v7.16b
+	WORD $0x6e0740ee // ext v14.16b, v7.16b, v7.16b, #0x8
+	WORD $0x0e2fc0e7 // smull v7.8h, v7.8b, v15.8b
 	WORD $0x0e2fc1ce // smull v14.8h, v14.8b, v15.8b
-	WORD $0x4e6ebc63 // addp v3.8h, v3.8h, v14.8h
-	WORD $0x4e60686d // sadalp v13.4s, v3.8h
-	WORD $0xfd4037e3 // ldr d3, [sp, #0x68]
-	WORD $0x0e217863 // fcvtl v3.4s, v3.4h
-	WORD $0x6e32dc72 // fmul v18.4s, v3.4s, v18.4s
-	WORD $0x6e31dc63 // fmul v3.4s, v3.4s, v17.4s
-	WORD $0x6e29dd51 // fmul v17.4s, v10.4s, v9.4s
-	WORD $0x4e21d969 // scvtf v9.4s, v11.4s
-	WORD $0x6e30de50 // fmul v16.4s, v18.4s, v16.4s
-	WORD $0x6e35df12 // fmul v18.4s, v24.4s, v21.4s
-	WORD $0x6e37ded5 // fmul v21.4s, v22.4s, v23.4s
-	WORD $0x6e3bdfb6 // fmul v22.4s, v29.4s, v27.4s
-	WORD $0x6e3edf97 // fmul v23.4s, v28.4s, v30.4s
-	WORD $0x6e2cdd58 // fmul v24.4s, v10.4s, v12.4s
-	WORD $0x6e29de31 // fmul v17.4s, v17.4s, v9.4s
-	WORD $0x4e21dbfb // scvtf v27.4s, v31.4s
-	WORD $0x4e21d9bc // scvtf v28.4s, v13.4s
-	WORD $0x4e33cc70 // fmla v16.4s, v3.4s, v19.4s
-	WORD $0x4e39ce55 // fmla v21.4s, v18.4s, v25.4s
-	WORD $0x4d40cb03 // ld1r { v3.4s }, [x24]
-	WORD $0x4e3bced7 // fmla v23.4s, v22.4s, v27.4s
-	WORD $0x4e3ccf11 // fmla v17.4s, v24.4s, v28.4s
-	WORD $0x4e30ce86 // fmla v6.4s, v20.4s, v16.4s
-	WORD $0x4e35cf45 // fmla v5.4s, v26.4s, v21.4s
-	WORD $0x4e37cd04 // fmla v4.4s, v8.4s, v23.4s
-	WORD $0x4e31cc67 // fmla v7.4s, v3.4s, v17.4s
-	WORD $0x54ffbfa1 // b.ne 0x187b0 <pq_q6_k+0xf0>
-	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x91350273 // add x19, x19, #0xd40
-	WORD $0x913500c6 // add x6, x6, #0xd40
-	WORD $0x54ffbeec // b.gt 0x187a8 <pq_q6_k+0xe8>
-	WORD $0xb4ffbca9 // cbz x9, 0x18764 <pq_q6_k+0xa4>
+	WORD $0x4e6ebce7 // addp v7.8h, v7.8h, v14.8h
+	WORD $0x4e6068ed // sadalp v13.4s, v7.8h
+	WORD $0x3dc05ee7 // ldr q7, [x23, #0x170]
+	WORD $0x3dc01eee // ldr q14, [x23, #0x70]
+	WORD $0x0d40c9af // ld1r { v15.2s }, [x13]
+	WORD $0x2a1603ed // mov w13, w22
+	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
+	WORD $0x2a1f03f6 // mov w22, wzr
+	WORD $0x6f3e05ce // ushr v14.4s, v14.4s, #0x2
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
+	WORD $0x4ea71dc7 // orr v7.16b, v14.16b, v7.16b
+	WORD $0x6e0740ee // ext v14.16b, v7.16b, v7.16b, #0x8
+	WORD $0x0e2fc0e7 // smull v7.8h, v7.8b, v15.8b
+	WORD $0x0e2fc1ce // smull v14.8h, v14.8b, v15.8b
+	WORD $0x4e6ebce7 // addp v7.8h, v7.8h, v14.8h
+	WORD $0x4eb01e0e // mov v14.16b, v16.16b
+	WORD $0x4eb11e30 // mov v16.16b, v17.16b
+	WORD $0x4eb21e51 // mov v17.16b, v18.16b
+	WORD $0x4ea31c72 // mov v18.16b, v3.16b
+	WORD $0x4ea41c83 // mov v3.16b, v4.16b
+	WORD $0x4ea51ca4 // mov v4.16b, v5.16b
+	WORD $0x4ea61cc5 // mov v5.16b, v6.16b
+	WORD $0x4eb41e86 // mov v6.16b, v20.16b
+	WORD $0xfd403ff4 // ldr d20, [sp, #0x78]
+	WORD $0x6e33ddd3 // fmul v19.4s, v14.4s, v19.4s
+	WORD $0x6e38de18 // fmul v24.4s, v16.4s, v24.4s
+	WORD $0x4e6068ed // sadalp v13.4s, v7.8h
+	WORD $0x0f08a727 // sshll v7.8h, v25.8b, #0x0
+	WORD $0x4e21dbd9 // scvtf v25.4s, v30.4s
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
+	WORD $0x4e21d97e // scvtf v30.4s, v11.4s
+	WORD $0x4e21d98b // scvtf v11.4s, v12.4s
+	WORD $0x6e3dde3d // fmul v29.4s, v17.4s, v29.4s
+	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
+	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
+	WORD $0x4e21d955 // scvtf v21.4s, v10.4s
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
+	WORD $0x6e39de39 // fmul v25.4s, v17.4s, v25.4s
+	WORD $0x6e3adf18 // fmul v24.4s, v24.4s, v26.4s
+	WORD $0x6e3ede5e // fmul v30.4s, v18.4s, v30.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e35de55 // fmul v21.4s, v18.4s, v21.4s
+	WORD $0x6e3fdf39 // fmul v25.4s, v25.4s, v31.4s
+	WORD $0x4e21d9bf // scvtf v31.4s, v13.4s
+	WORD $0x6e2bdfda // fmul v26.4s, v30.4s, v11.4s
+	WORD $0x4e21d91e // scvtf v30.4s, v8.4s
+	WORD $0x6e27de07 // fmul v7.4s, v16.4s, v7.4s
+	WORD $0x6e34ddd4 // fmul v20.4s, v14.4s, v20.4s
+	WORD $0x4e3ecfb9 // fmla v25.4s, v29.4s, v30.4s
+	WORD $0x4e3fceba // fmla v26.4s, v21.4s, v31.4s
+	WORD $0x4e3bccf8 // fmla v24.4s, v7.4s, v27.4s
+	WORD $0x4d40cb07 // ld1r { v7.4s }, [x24]
+	WORD $0x4e36ce93 // fmla v19.4s, v20.4s, v22.4s
+	WORD $0x4e39cd24 // fmla v4.4s, v9.4s, v25.4s
+	WORD $0x4e3acce3 // fmla v3.4s, v7.4s, v26.4s
+	WORD $0x4e38cf85 // fmla v5.4s, v28.4s, v24.4s
+	WORD $0x4e33cee6 // fmla v6.4s, v23.4s, v19.4s
+	WORD $0x3707becd // tbnz w13, #0x0, 0x18828 <pq_q6_k+0x110>
+	WORD $0x11000694 // add w20, w20, #0x1
+	WORD $0x910d00c6 // add x6, x6, #0x340
+	WORD $0x7100129f // cmp w20, #0x4
+	WORD $0x54ffbde1 // b.ne 0x1881c <pq_q6_k+0x104>
+	WORD $0xf1002273 // subs x19, x19, #0x8
+	WORD $0x54ffbcac // b.gt 0x187fc <pq_q6_k+0xe4>
+	WORD $0xaa0c03fa // mov x26, x12
+	WORD $0xf94013ec // ldr x12, [sp, #0x20]
+	WORD $0xb4ffba6f // cbz x15, 0x187c0 <pq_q6_k+0xa8>
 	WORD $0xad001446 // stp q6, q5, [x2]
-	WORD $0xad011c44 // stp q4, q7, [x2, #0x20]
-	WORD $0x17fffde2 // b 0x18764 <pq_q6_k+0xa4>
-	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0xaa1103f3 // mov x19, x17
-	WORD $0x14000005 // b 0x18ffc <pq_q6_k+0x93c>
-	WORD $0x910004e7 // add x7, x7, #0x1
-	WORD $0x91001273 // add x19, x19, #0x4
-	WORD $0xf10010ff // cmp x7, #0x4
-	WORD $0x54ffbb60 // b.eq 0x18764 <pq_q6_k+0xa4>
+	WORD $0xad010c44 // stp q4, q3, [x2, #0x20]
+	WORD $0x17fffdd0 // b 0x187c0 <pq_q6_k+0xa8>
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0x14000004 // b 0x19098 <pq_q6_k+0x980>
+	WORD $0x910004c6 // add x6, x6, #0x1
+	WORD $0xf10010df // cmp x6, #0x4
+	WORD $0x54ffb960 // b.eq 0x187c0 <pq_q6_k+0xa8>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xd37cecf4 // lsl x20, x7, #4
+	WORD $0xd37cecc7 // lsl x7, x6, #4
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x54002acd // b.le 0x1956c <pq_q6_k+0xeac>
-	WORD $0xd37ef4ee // lsl x14, x7, #2
-	WORD $0xaa1303ef // mov x15, x19
-	WORD $0xaa0003f0 // mov x16, x0
+	WORD $0x54002b4d // b.le 0x19618 <pq_q6_k+0xf00>
+	WORD $0xd37ef4d3 // lsl x19, x6, #2
+	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103f5 // mov x21, x1
 	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0x8b0e0617 // add x23, x16, x14, lsl #1
-	WORD $0xaa0f03f8 // mov x24, x15
-	WORD $0x52802d99 // mov w25, #0x16c // =364
-	WORD $0x8b19021a // add x26, x16, x25
-	WORD $0xd1004306 // sub x6, x24, #0x10
-	WORD $0xfd4002e7 // ldr d7, [x23]
-	WORD $0xd100b35a // sub x26, x26, #0x2c
-	WORD $0x0d40cb10 // ld1r { v16.2s }, [x24]
+	WORD $0xfc667a87 // ldr d7, [x20, x6, lsl #3]
+	WORD $0x2a1f03f7 // mov w23, wzr
+	WORD $0x91010294 // add x20, x20, #0x40
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x8b13028d // add x13, x20, x19
+	WORD $0x9101028e // add x14, x20, #0x40
+	WORD $0x52800030 // mov w16, #0x1 // =1
+	WORD $0x9b113938 // madd x24, x9, x17, x14
+	WORD $0x8b0915a9 // add x9, x13, x9, lsl #5
 	WORD $0xbd4142b2 // ldr s18, [x21, #0x140]
 	WORD $0xbd4146b3 // ldr s19, [x21, #0x144]
 	WORD $0xbd414ab4 // ldr s20, [x21, #0x148]
-	WORD $0x0d40c8d1 // ld1r { v17.2s }, [x6]
 	WORD $0xbd414eb5 // ldr s21, [x21, #0x14c]
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc040d6 // ldr q22, [x6, #0x100]
-	WORD $0x3dc000d7 // ldr q23, [x6]
-	WORD $0xaa1503e6 // mov x6, x21
-	WORD $0x0ddfc8d8 // ld1r { v24.2s }, [x6], #4
+	WORD $0x91004123 // add x3, x9, #0x10
+	WORD $0x0d40c931 // ld1r { v17.2s }, [x9]
 	WORD $0x6ea24652 // ushl v18.4s, v18.4s, v2.4s
+	WORD $0x0d40c870 // ld1r { v16.2s }, [x3]
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc02137 // ldr q23, [x9, #0x80]
+	WORD $0xaa1503e9 // mov x9, x21
+	WORD $0x0ddfc938 // ld1r { v24.2s }, [x9], #4
+	WORD $0x4e040652 // dup v18.4s, v18.s[0]
 	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
-	WORD $0x910082bb // add x27, x21, #0x20
+	WORD $0x910082a3 // add x3, x21, #0x20
 	WORD $0x6ea24673 // ushl v19.4s, v19.4s, v2.4s
 	WORD $0x6ea24694 // ushl v20.4s, v20.4s, v2.4s
 	WORD $0x6ea246b5 // ushl v21.4s, v21.4s, v2.4s
-	WORD $0x4e040652 // dup v18.4s, v18.s[0]
 	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
 	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x91060339 // add x25, x25, #0x180
 	WORD $0x4e040673 // dup v19.4s, v19.s[0]
 	WORD $0x4e040694 // dup v20.4s, v20.s[0]
 	WORD $0x4e0406b5 // dup v21.4s, v21.s[0]
 	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
 	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
-	WORD $0xf135b33f // cmp x25, #0xd6c
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
-	WORD $0x91008318 // add x24, x24, #0x20
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
 	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x6e31dcf1 // fmul v17.4s, v7.4s, v17.4s
-	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
+	WORD $0x6e30dcf0 // fmul v16.4s, v7.4s, v16.4s
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b12 // sadalp v18.4s, v24.8h
-	WORD $0x0d40cb78 // ld1r { v24.2s }, [x27]
-	WORD $0x910102bb // add x27, x21, #0x40
+	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
+	WORD $0x910102a3 // add x3, x21, #0x40
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40cb78 // ld1r { v24.2s }, [x27]
-	WORD $0x910182bb // add x27, x21, #0x60
+	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
+	WORD $0x910182a3 // add x3, x21, #0x60
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40cb78 // ld1r { v24.2s }, [x27]
+	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x8b14035b // add x27, x26, x20
-	WORD $0x3dc05376 // ldr q22, [x27, #0x140]
-	WORD $0x3dc01377 // ldr q23, [x27, #0x40]
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910092a6 // add x6, x21, #0x24
+	WORD $0x8b070303 // add x3, x24, x7
+	WORD $0x3dc01076 // ldr q22, [x3, #0x40]
+	WORD $0x3dc03077 // ldr q23, [x3, #0xc0]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910092a9 // add x9, x21, #0x24
+	WORD $0x910412a3 // add x3, x21, #0x104
 	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
@@ -9330,29 +9369,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b12 // sadalp v18.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910112a6 // add x6, x21, #0x44
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910112a9 // add x9, x21, #0x44
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910192a6 // add x6, x21, #0x64
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910192a9 // add x9, x21, #0x64
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc040d6 // ldr q22, [x6, #0x100]
-	WORD $0x3dc020d7 // ldr q23, [x6, #0x80]
-	WORD $0x910022a6 // add x6, x21, #0x8
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x9100a2a6 // add x6, x21, #0x28
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
+	WORD $0x910022a9 // add x9, x21, #0x8
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9100a2a9 // add x9, x21, #0x28
 	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
@@ -9362,29 +9401,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b12 // sadalp v18.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910122a6 // add x6, x21, #0x48
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910122a9 // add x9, x21, #0x48
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x9101a2a6 // add x6, x21, #0x68
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9101a2a9 // add x9, x21, #0x68
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc050d6 // ldr q22, [x6, #0x140]
-	WORD $0x3dc030d7 // ldr q23, [x6, #0xc0]
-	WORD $0x910032a6 // add x6, x21, #0xc
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x9100b2a6 // add x6, x21, #0x2c
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
+	WORD $0x3dc05137 // ldr q23, [x9, #0x140]
+	WORD $0x910032a9 // add x9, x21, #0xc
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9100b2a9 // add x9, x21, #0x2c
 	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
@@ -9394,41 +9433,41 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b12 // sadalp v18.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910132a6 // add x6, x21, #0x4c
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910132a9 // add x9, x21, #0x4c
 	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x6e32de30 // fmul v16.4s, v17.4s, v18.4s
+	WORD $0x6e32de32 // fmul v18.4s, v17.4s, v18.4s
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x9101b2a6 // add x6, x21, #0x6c
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9101b2a9 // add x9, x21, #0x6c
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x6e33de32 // fmul v18.4s, v17.4s, v19.4s
+	WORD $0x6e33de33 // fmul v19.4s, v17.4s, v19.4s
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
-	WORD $0x6e34de33 // fmul v19.4s, v17.4s, v20.4s
+	WORD $0x6e34de34 // fmul v20.4s, v17.4s, v20.4s
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
 	WORD $0xbd4162b6 // ldr s22, [x21, #0x160]
 	WORD $0xbd4166b7 // ldr s23, [x21, #0x164]
 	WORD $0xbd416ab8 // ldr s24, [x21, #0x168]
 	WORD $0xbd416eb9 // ldr s25, [x21, #0x16c]
-	WORD $0x8b140346 // add x6, x26, x20
+	WORD $0x8b070309 // add x9, x24, x7
 	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
 	WORD $0x6ea246f7 // ushl v23.4s, v23.4s, v2.4s
-	WORD $0x3dc000da // ldr q26, [x6]
-	WORD $0x3dc040db // ldr q27, [x6, #0x100]
-	WORD $0x910042a6 // add x6, x21, #0x10
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9100c2a6 // add x6, x21, #0x30
+	WORD $0x3dc0213a // ldr q26, [x9, #0x80]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910042a9 // add x9, x21, #0x10
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9100c2a9 // add x9, x21, #0x30
 	WORD $0x6ea24718 // ushl v24.4s, v24.4s, v2.4s
 	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
@@ -9446,29 +9485,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b96 // sadalp v22.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x910142a6 // add x6, x21, #0x50
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x910142a9 // add x9, x21, #0x50
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b97 // sadalp v23.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9101c2a6 // add x6, x21, #0x70
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9101c2a9 // add x9, x21, #0x70
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b98 // sadalp v24.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
 	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc010da // ldr q26, [x6, #0x40]
-	WORD $0x3dc050db // ldr q27, [x6, #0x140]
-	WORD $0x910052a6 // add x6, x21, #0x14
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9100d2a6 // add x6, x21, #0x34
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc0313a // ldr q26, [x9, #0xc0]
+	WORD $0x3dc0113b // ldr q27, [x9, #0x40]
+	WORD $0x910052a9 // add x9, x21, #0x14
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9100d2a9 // add x9, x21, #0x34
 	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
@@ -9478,63 +9517,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b96 // sadalp v22.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x910152a6 // add x6, x21, #0x54
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x910152a9 // add x9, x21, #0x54
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b97 // sadalp v23.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9101d2a6 // add x6, x21, #0x74
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9101d2a9 // add x9, x21, #0x74
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b98 // sadalp v24.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
 	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc020da // ldr q26, [x6, #0x80]
-	WORD $0x3dc040db // ldr q27, [x6, #0x100]
-	WORD $0x910062a6 // add x6, x21, #0x18
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9100e2a6 // add x6, x21, #0x38
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x6e1a435b // ext v27.16b, v26.16b, v26.16b, #0x8
-	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
-	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
-	WORD $0x4e606b96 // sadalp v22.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x910162a6 // add x6, x21, #0x58
-	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
-	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
-	WORD $0x4e606b97 // sadalp v23.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9101e2a6 // add x6, x21, #0x78
-	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
-	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
-	WORD $0x4e606b98 // sadalp v24.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
-	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
-	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc030da // ldr q26, [x6, #0xc0]
-	WORD $0x3dc050db // ldr q27, [x6, #0x140]
-	WORD $0x910072a6 // add x6, x21, #0x1c
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9100f2a6 // add x6, x21, #0x3c
-	WORD $0x910412ba // add x26, x21, #0x104
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc0413a // ldr q26, [x9, #0x100]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910062a9 // add x9, x21, #0x18
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9100e2a9 // add x9, x21, #0x38
 	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
 	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
@@ -9545,144 +9550,182 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b96 // sadalp v22.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x910172a6 // add x6, x21, #0x5c
-	WORD $0x4e21dad4 // scvtf v20.4s, v22.4s
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x910162a9 // add x9, x21, #0x58
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
-	WORD $0x4e34ccf0 // fmla v16.4s, v7.4s, v20.4s
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b97 // sadalp v23.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9101f2a6 // add x6, x21, #0x7c
-	WORD $0x4e21daf6 // scvtf v22.4s, v23.4s
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9101e2a9 // add x9, x21, #0x78
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
-	WORD $0x4e36ccf2 // fmla v18.4s, v7.4s, v22.4s
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b98 // sadalp v24.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
+	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc0513a // ldr q26, [x9, #0x140]
+	WORD $0x3dc0113b // ldr q27, [x9, #0x40]
+	WORD $0x910072a9 // add x9, x21, #0x1c
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9100f2a9 // add x9, x21, #0x3c
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
+	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
+	WORD $0x6e1a435b // ext v27.16b, v26.16b, v26.16b, #0x8
+	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
+	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
+	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
+	WORD $0x4e606b96 // sadalp v22.4s, v28.8h
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x910172a9 // add x9, x21, #0x5c
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
+	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
+	WORD $0x4e36ce12 // fmla v18.4s, v16.4s, v22.4s
+	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
+	WORD $0x4e606b97 // sadalp v23.4s, v28.8h
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9101f2a9 // add x9, x21, #0x7c
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
+	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
+	WORD $0x4e37ce13 // fmla v19.4s, v16.4s, v23.4s
+	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
+	WORD $0x4e606b98 // sadalp v24.4s, v28.8h
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
 	WORD $0x4e21db15 // scvtf v21.4s, v24.4s
-	WORD $0x910402a6 // add x6, x21, #0x100
+	WORD $0x910402a9 // add x9, x21, #0x100
 	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
-	WORD $0x4e35ccf3 // fmla v19.4s, v7.4s, v21.4s
+	WORD $0x4e35ce14 // fmla v20.4s, v16.4s, v21.4s
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x4e21db37 // scvtf v23.4s, v25.4s
-	WORD $0x4d40c8d4 // ld1r { v20.4s }, [x6]
-	WORD $0x910422a6 // add x6, x21, #0x108
-	WORD $0x4d40c8d5 // ld1r { v21.4s }, [x6]
-	WORD $0x4e30ce86 // fmla v6.4s, v20.4s, v16.4s
-	WORD $0x4e37ccf1 // fmla v17.4s, v7.4s, v23.4s
-	WORD $0x4d40cb47 // ld1r { v7.4s }, [x26]
-	WORD $0x910432ba // add x26, x21, #0x10c
-	WORD $0x4d40cb56 // ld1r { v22.4s }, [x26]
-	WORD $0x4e33cea4 // fmla v4.4s, v21.4s, v19.4s
+	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
+	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
+	WORD $0x910422a9 // add x9, x21, #0x108
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x52800029 // mov w9, #0x1 // =1
+	WORD $0x4e32cea6 // fmla v6.4s, v21.4s, v18.4s
+	WORD $0x4e38ce11 // fmla v17.4s, v16.4s, v24.4s
+	WORD $0x4d40c870 // ld1r { v16.4s }, [x3]
+	WORD $0x910432a3 // add x3, x21, #0x10c
+	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
+	WORD $0x4e34cec4 // fmla v4.4s, v22.4s, v20.4s
+	WORD $0x2a1003e3 // mov w3, w16
 	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x4e32cce5 // fmla v5.4s, v7.4s, v18.4s
-	WORD $0x4e31cec3 // fmla v3.4s, v22.4s, v17.4s
-	WORD $0x54ffd701 // b.ne 0x19038 <pq_q6_k+0x978>
+	WORD $0x2a1f03f0 // mov w16, wzr
+	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
+	WORD $0x4e31cee3 // fmla v3.4s, v23.4s, v17.4s
+	WORD $0x3707d743 // tbnz w3, #0x0, 0x190e4 <pq_q6_k+0x9cc>
+	WORD $0x110006f7 // add w23, w23, #0x1
+	WORD $0x910d0294 // add x20, x20, #0x340
+	WORD $0x710012ff // cmp w23, #0x4
+	WORD $0x54ffd641 // b.ne 0x190d4 <pq_q6_k+0x9bc>
 	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x91350210 // add x16, x16, #0xd40
-	WORD $0x913501ef // add x15, x15, #0xd40
-	WORD $0x54ffd62c // b.gt 0x1902c <pq_q6_k+0x96c>
-	WORD $0xb4ffd409 // cbz x9, 0x18fec <pq_q6_k+0x92c>
-	WORD $0x8b140055 // add x21, x2, x20
-	WORD $0xf100093f // cmp x9, #0x2
-	WORD $0x3d8002a6 // str q6, [x21]
-	WORD $0x54ffd383 // b.lo 0x18fec <pq_q6_k+0x92c>
-	WORD $0xf1000d3f // cmp x9, #0x3
-	WORD $0x3cac6aa5 // str q5, [x21, x12]
-	WORD $0x54ffd323 // b.lo 0x18fec <pq_q6_k+0x92c>
-	WORD $0xf100113f // cmp x9, #0x4
-	WORD $0x3cab6aa4 // str q4, [x21, x11]
-	WORD $0x54ffd2c3 // b.lo 0x18fec <pq_q6_k+0x92c>
-	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x3ca36aa3 // str q3, [x21, x3]
-	WORD $0x54ffd263 // b.lo 0x18fec <pq_q6_k+0x92c>
+	WORD $0x54ffd58c // b.gt 0x190c4 <pq_q6_k+0x9ac>
+	WORD $0xb4ffd3af // cbz x15, 0x1908c <pq_q6_k+0x974>
+	WORD $0x8b070053 // add x19, x2, x7
+	WORD $0xf10009ff // cmp x15, #0x2
+	WORD $0x3d800266 // str q6, [x19]
+	WORD $0x54ffd323 // b.lo 0x1908c <pq_q6_k+0x974>
+	WORD $0xf1000dff // cmp x15, #0x3
+	WORD $0x3cab6a65 // str q5, [x19, x11]
+	WORD $0x54ffd2c3 // b.lo 0x1908c <pq_q6_k+0x974>
+	WORD $0xf10011ff // cmp x15, #0x4
+	WORD $0x3caa6a64 // str q4, [x19, x10]
+	WORD $0x54ffd263 // b.lo 0x1908c <pq_q6_k+0x974>
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3cac6a63 // str q3, [x19, x12]
+	WORD $0x54ffd203 // b.lo 0x1908c <pq_q6_k+0x974>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x54002aeb // b.lt 0x19b14 <pq_q6_k+0x1454>
-	WORD $0xd37ef4ee // lsl x14, x7, #2
-	WORD $0xaa1303ef // mov x15, x19
-	WORD $0xaa0003f0 // mov x16, x0
+	WORD $0x54002b6b // b.lt 0x19bd0 <pq_q6_k+0x14b8>
+	WORD $0xd37ef4d4 // lsl x20, x6, #2
+	WORD $0xaa0003f5 // mov x21, x0
 	WORD $0xaa0103f6 // mov x22, x1
 	WORD $0xaa0403f7 // mov x23, x4
-	WORD $0x8b0e0618 // add x24, x16, x14, lsl #1
-	WORD $0xaa0f03f9 // mov x25, x15
-	WORD $0x52802f9a // mov w26, #0x17c // =380
-	WORD $0x8b1a021b // add x27, x16, x26
-	WORD $0xd1004326 // sub x6, x25, #0x10
-	WORD $0xfd400307 // ldr d7, [x24]
-	WORD $0xd100f37b // sub x27, x27, #0x3c
-	WORD $0x0d40cb30 // ld1r { v16.2s }, [x25]
+	WORD $0xfc667aa7 // ldr d7, [x21, x6, lsl #3]
+	WORD $0x2a1f03f8 // mov w24, wzr
+	WORD $0x910102b5 // add x21, x21, #0x40
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x8b1402ad // add x13, x21, x20
+	WORD $0x910102ae // add x14, x21, #0x40
+	WORD $0x52800030 // mov w16, #0x1 // =1
+	WORD $0x9b113939 // madd x25, x9, x17, x14
+	WORD $0x8b0915a9 // add x9, x13, x9, lsl #5
 	WORD $0xbd4152d2 // ldr s18, [x22, #0x150]
 	WORD $0xbd4156d3 // ldr s19, [x22, #0x154]
 	WORD $0xbd415ad4 // ldr s20, [x22, #0x158]
-	WORD $0x0d40c8d1 // ld1r { v17.2s }, [x6]
 	WORD $0xbd415ed5 // ldr s21, [x22, #0x15c]
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc040d6 // ldr q22, [x6, #0x100]
-	WORD $0x3dc000d7 // ldr q23, [x6]
-	WORD $0x910202c6 // add x6, x22, #0x80
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
+	WORD $0x91004123 // add x3, x9, #0x10
+	WORD $0x0d40c931 // ld1r { v17.2s }, [x9]
 	WORD $0x6ea24652 // ushl v18.4s, v18.4s, v2.4s
-	WORD $0x910282c6 // add x6, x22, #0xa0
+	WORD $0x0d40c870 // ld1r { v16.2s }, [x3]
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc02137 // ldr q23, [x9, #0x80]
+	WORD $0x910202c9 // add x9, x22, #0x80
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x4e040652 // dup v18.4s, v18.s[0]
+	WORD $0x910282c9 // add x9, x22, #0xa0
 	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x6ea24673 // ushl v19.4s, v19.4s, v2.4s
 	WORD $0x6ea24694 // ushl v20.4s, v20.4s, v2.4s
 	WORD $0x6ea246b5 // ushl v21.4s, v21.4s, v2.4s
 	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
-	WORD $0x4e040652 // dup v18.4s, v18.s[0]
 	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x910452c3 // add x3, x22, #0x114
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4e040673 // dup v19.4s, v19.s[0]
-	WORD $0x9106035a // add x26, x26, #0x180
 	WORD $0x4e040694 // dup v20.4s, v20.s[0]
 	WORD $0x4e0406b5 // dup v21.4s, v21.s[0]
 	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
 	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
-	WORD $0xf135f35f // cmp x26, #0xd7c
-	WORD $0x91008339 // add x25, x25, #0x20
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
 	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x6e31dcf1 // fmul v17.4s, v7.4s, v17.4s
-	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
+	WORD $0x6e30dcf0 // fmul v16.4s, v7.4s, v16.4s
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b12 // sadalp v18.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910302c6 // add x6, x22, #0xc0
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910302c9 // add x9, x22, #0xc0
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910382c6 // add x6, x22, #0xe0
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910382c9 // add x9, x22, #0xe0
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc050d6 // ldr q22, [x6, #0x140]
-	WORD $0x3dc010d7 // ldr q23, [x6, #0x40]
-	WORD $0x910212c6 // add x6, x22, #0x84
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910292c6 // add x6, x22, #0xa4
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
+	WORD $0x3dc03137 // ldr q23, [x9, #0xc0]
+	WORD $0x910212c9 // add x9, x22, #0x84
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910292c9 // add x9, x22, #0xa4
 	WORD $0x4f2456d6 // shl v22.4s, v22.4s, #0x4
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
@@ -9692,29 +9735,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b12 // sadalp v18.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910312c6 // add x6, x22, #0xc4
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910312c9 // add x9, x22, #0xc4
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910392c6 // add x6, x22, #0xe4
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910392c9 // add x9, x22, #0xe4
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc040d6 // ldr q22, [x6, #0x100]
-	WORD $0x3dc020d7 // ldr q23, [x6, #0x80]
-	WORD $0x910222c6 // add x6, x22, #0x88
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x9102a2c6 // add x6, x22, #0xa8
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc04137 // ldr q23, [x9, #0x100]
+	WORD $0x910222c9 // add x9, x22, #0x88
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9102a2c9 // add x9, x22, #0xa8
 	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
@@ -9724,29 +9767,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b12 // sadalp v18.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910322c6 // add x6, x22, #0xc8
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910322c9 // add x9, x22, #0xc8
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x9103a2c6 // add x6, x22, #0xe8
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9103a2c9 // add x9, x22, #0xe8
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc050d6 // ldr q22, [x6, #0x140]
-	WORD $0x3dc030d7 // ldr q23, [x6, #0xc0]
-	WORD $0x910232c6 // add x6, x22, #0x8c
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x9102b2c6 // add x6, x22, #0xac
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
+	WORD $0x3dc05137 // ldr q23, [x9, #0x140]
+	WORD $0x910232c9 // add x9, x22, #0x8c
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9102b2c9 // add x9, x22, #0xac
 	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
@@ -9756,41 +9799,41 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b12 // sadalp v18.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910332c6 // add x6, x22, #0xcc
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910332c9 // add x9, x22, #0xcc
 	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x6e32de30 // fmul v16.4s, v17.4s, v18.4s
+	WORD $0x6e32de32 // fmul v18.4s, v17.4s, v18.4s
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x9103b2c6 // add x6, x22, #0xec
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9103b2c9 // add x9, x22, #0xec
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x6e33de32 // fmul v18.4s, v17.4s, v19.4s
+	WORD $0x6e33de33 // fmul v19.4s, v17.4s, v19.4s
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
-	WORD $0x6e34de33 // fmul v19.4s, v17.4s, v20.4s
+	WORD $0x6e34de34 // fmul v20.4s, v17.4s, v20.4s
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
 	WORD $0xbd4172d6 // ldr s22, [x22, #0x170]
 	WORD $0xbd4176d7 // ldr s23, [x22, #0x174]
 	WORD $0xbd417ad8 // ldr s24, [x22, #0x178]
 	WORD $0xbd417ed9 // ldr s25, [x22, #0x17c]
-	WORD $0x8b140366 // add x6, x27, x20
+	WORD $0x8b070329 // add x9, x25, x7
 	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
 	WORD $0x6ea246f7 // ushl v23.4s, v23.4s, v2.4s
-	WORD $0x3dc000da // ldr q26, [x6]
-	WORD $0x3dc040db // ldr q27, [x6, #0x100]
-	WORD $0x910242c6 // add x6, x22, #0x90
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9102c2c6 // add x6, x22, #0xb0
+	WORD $0x3dc0213a // ldr q26, [x9, #0x80]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910242c9 // add x9, x22, #0x90
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9102c2c9 // add x9, x22, #0xb0
 	WORD $0x6ea24718 // ushl v24.4s, v24.4s, v2.4s
 	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
@@ -9808,29 +9851,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b96 // sadalp v22.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x910342c6 // add x6, x22, #0xd0
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x910342c9 // add x9, x22, #0xd0
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b97 // sadalp v23.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9103c2c6 // add x6, x22, #0xf0
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9103c2c9 // add x9, x22, #0xf0
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b98 // sadalp v24.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
 	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc010da // ldr q26, [x6, #0x40]
-	WORD $0x3dc050db // ldr q27, [x6, #0x140]
-	WORD $0x910252c6 // add x6, x22, #0x94
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9102d2c6 // add x6, x22, #0xb4
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc0313a // ldr q26, [x9, #0xc0]
+	WORD $0x3dc0113b // ldr q27, [x9, #0x40]
+	WORD $0x910252c9 // add x9, x22, #0x94
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9102d2c9 // add x9, x22, #0xb4
 	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
 	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
@@ -9840,63 +9883,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b96 // sadalp v22.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x910352c6 // add x6, x22, #0xd4
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x910352c9 // add x9, x22, #0xd4
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b97 // sadalp v23.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9103d2c6 // add x6, x22, #0xf4
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9103d2c9 // add x9, x22, #0xf4
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b98 // sadalp v24.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
 	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc020da // ldr q26, [x6, #0x80]
-	WORD $0x3dc040db // ldr q27, [x6, #0x100]
-	WORD $0x910262c6 // add x6, x22, #0x98
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9102e2c6 // add x6, x22, #0xb8
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x6e1a435b // ext v27.16b, v26.16b, v26.16b, #0x8
-	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
-	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
-	WORD $0x4e606b96 // sadalp v22.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x910362c6 // add x6, x22, #0xd8
-	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
-	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
-	WORD $0x4e606b97 // sadalp v23.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9103e2c6 // add x6, x22, #0xf8
-	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
-	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
-	WORD $0x4e606b98 // sadalp v24.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
-	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
-	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc030da // ldr q26, [x6, #0xc0]
-	WORD $0x3dc050db // ldr q27, [x6, #0x140]
-	WORD $0x910272c6 // add x6, x22, #0x9c
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9102f2c6 // add x6, x22, #0xbc
-	WORD $0x910452db // add x27, x22, #0x114
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc0413a // ldr q26, [x9, #0x100]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910262c9 // add x9, x22, #0x98
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9102e2c9 // add x9, x22, #0xb8
 	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
 	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
@@ -9907,1753 +9916,1772 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b96 // sadalp v22.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x910372c6 // add x6, x22, #0xdc
-	WORD $0x4e21dad4 // scvtf v20.4s, v22.4s
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x910362c9 // add x9, x22, #0xd8
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
-	WORD $0x4e34ccf0 // fmla v16.4s, v7.4s, v20.4s
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b97 // sadalp v23.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9103f2c6 // add x6, x22, #0xfc
-	WORD $0x4e21daf6 // scvtf v22.4s, v23.4s
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9103e2c9 // add x9, x22, #0xf8
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
-	WORD $0x4e36ccf2 // fmla v18.4s, v7.4s, v22.4s
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b98 // sadalp v24.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
+	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
+	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
+	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc0513a // ldr q26, [x9, #0x140]
+	WORD $0x3dc0113b // ldr q27, [x9, #0x40]
+	WORD $0x910272c9 // add x9, x22, #0x9c
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9102f2c9 // add x9, x22, #0xbc
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
+	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
+	WORD $0x6e1a435b // ext v27.16b, v26.16b, v26.16b, #0x8
+	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
+	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
+	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
+	WORD $0x4e606b96 // sadalp v22.4s, v28.8h
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x910372c9 // add x9, x22, #0xdc
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
+	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
+	WORD $0x4e36ce12 // fmla v18.4s, v16.4s, v22.4s
+	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
+	WORD $0x4e606b97 // sadalp v23.4s, v28.8h
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9103f2c9 // add x9, x22, #0xfc
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
+	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
+	WORD $0x4e37ce13 // fmla v19.4s, v16.4s, v23.4s
+	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
+	WORD $0x4e606b98 // sadalp v24.4s, v28.8h
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
 	WORD $0x4e21db15 // scvtf v21.4s, v24.4s
-	WORD $0x910442c6 // add x6, x22, #0x110
+	WORD $0x910442c9 // add x9, x22, #0x110
 	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
-	WORD $0x4e35ccf3 // fmla v19.4s, v7.4s, v21.4s
+	WORD $0x4e35ce14 // fmla v20.4s, v16.4s, v21.4s
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x4e21db37 // scvtf v23.4s, v25.4s
-	WORD $0x4d40c8d4 // ld1r { v20.4s }, [x6]
-	WORD $0x910462c6 // add x6, x22, #0x118
-	WORD $0x4d40c8d5 // ld1r { v21.4s }, [x6]
-	WORD $0x4e30ce86 // fmla v6.4s, v20.4s, v16.4s
-	WORD $0x4e37ccf1 // fmla v17.4s, v7.4s, v23.4s
-	WORD $0x4d40cb67 // ld1r { v7.4s }, [x27]
-	WORD $0x910472db // add x27, x22, #0x11c
-	WORD $0x4d40cb76 // ld1r { v22.4s }, [x27]
-	WORD $0x4e33cea4 // fmla v4.4s, v21.4s, v19.4s
+	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
+	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
+	WORD $0x910462c9 // add x9, x22, #0x118
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x52800029 // mov w9, #0x1 // =1
+	WORD $0x4e32cea6 // fmla v6.4s, v21.4s, v18.4s
+	WORD $0x4e38ce11 // fmla v17.4s, v16.4s, v24.4s
+	WORD $0x4d40c870 // ld1r { v16.4s }, [x3]
+	WORD $0x910472c3 // add x3, x22, #0x11c
+	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
+	WORD $0x4e34cec4 // fmla v4.4s, v22.4s, v20.4s
+	WORD $0x2a1003e3 // mov w3, w16
 	WORD $0x910602d6 // add x22, x22, #0x180
-	WORD $0x4e32cce5 // fmla v5.4s, v7.4s, v18.4s
-	WORD $0x4e31cec3 // fmla v3.4s, v22.4s, v17.4s
-	WORD $0x54ffd6e1 // b.ne 0x195dc <pq_q6_k+0xf1c>
+	WORD $0x2a1f03f0 // mov w16, wzr
+	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
+	WORD $0x4e31cee3 // fmla v3.4s, v23.4s, v17.4s
+	WORD $0x3707d723 // tbnz w3, #0x0, 0x19698 <pq_q6_k+0xf80>
+	WORD $0x11000718 // add w24, w24, #0x1
+	WORD $0x910d02b5 // add x21, x21, #0x340
+	WORD $0x7100131f // cmp w24, #0x4
+	WORD $0x54ffd621 // b.ne 0x19688 <pq_q6_k+0xf70>
 	WORD $0xf10022f7 // subs x23, x23, #0x8
-	WORD $0x91350210 // add x16, x16, #0xd40
-	WORD $0x913501ef // add x15, x15, #0xd40
-	WORD $0x54ffd60c // b.gt 0x195d0 <pq_q6_k+0xf10>
-	WORD $0xf9400fee // ldr x14, [sp, #0x18]
-	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x3cae7aa6 // str q6, [x21, x14, lsl #4]
-	WORD $0x54ffa660 // b.eq 0x18fec <pq_q6_k+0x92c>
-	WORD $0xf9400bee // ldr x14, [sp, #0x10]
-	WORD $0xf1001d3f // cmp x9, #0x7
-	WORD $0x3cae6aa5 // str q5, [x21, x14]
-	WORD $0x54ffa5e3 // b.lo 0x18fec <pq_q6_k+0x92c>
-	WORD $0xf94007ee // ldr x14, [sp, #0x8]
-	WORD $0xf100213f // cmp x9, #0x8
-	WORD $0x3cae6aa4 // str q4, [x21, x14]
-	WORD $0x54ffa563 // b.lo 0x18fec <pq_q6_k+0x92c>
-	WORD $0xf94003ee // ldr x14, [sp]
-	WORD $0x3cae6aa3 // str q3, [x21, x14]
-	WORD $0x17fffd28 // b 0x18fec <pq_q6_k+0x92c>
-	WORD $0xa94b4ff4 // ldp x20, x19, [sp, #0xb0]
-	WORD $0xf94033fd // ldr x29, [sp, #0x60]
-	WORD $0xa94a57f6 // ldp x22, x21, [sp, #0xa0]
-	WORD $0xa9495ff8 // ldp x24, x23, [sp, #0x90]
-	WORD $0xa94867fa // ldp x26, x25, [sp, #0x80]
-	WORD $0xa9476ffe // ldp x30, x27, [sp, #0x70]
-	WORD $0x6d4523e9 // ldp d9, d8, [sp, #0x50]
-	WORD $0x6d442beb // ldp d11, d10, [sp, #0x40]
-	WORD $0x6d4333ed // ldp d13, d12, [sp, #0x30]
-	WORD $0x6d423bef // ldp d15, d14, [sp, #0x20]
-	WORD $0x910303ff // add sp, sp, #0xc0
+	WORD $0x54ffd56c // b.gt 0x19678 <pq_q6_k+0xf60>
+	WORD $0xf94017e9 // ldr x9, [sp, #0x28]
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3ca97a66 // str q6, [x19, x9, lsl #4]
+	WORD $0x54ffa580 // b.eq 0x1908c <pq_q6_k+0x974>
+	WORD $0xf9400fe9 // ldr x9, [sp, #0x18]
+	WORD $0xf1001dff // cmp x15, #0x7
+	WORD $0x3ca96a65 // str q5, [x19, x9]
+	WORD $0x54ffa503 // b.lo 0x1908c <pq_q6_k+0x974>
+	WORD $0xf9400be9 // ldr x9, [sp, #0x10]
+	WORD $0xf10021ff // cmp x15, #0x8
+	WORD $0x3ca96a64 // str q4, [x19, x9]
+	WORD $0x54ffa483 // b.lo 0x1908c <pq_q6_k+0x974>
+	WORD $0xf94007e9 // ldr x9, [sp, #0x8]
+	WORD $0x3ca96a63 // str q3, [x19, x9]
+	WORD $0x17fffd21 // b 0x1908c <pq_q6_k+0x974>
+	WORD $0xa94c4ff4 // ldp x20, x19, [sp, #0xc0]
+	WORD $0xf9403bfd // ldr x29, [sp, #0x70]
+	WORD $0xa94b57f6 // ldp x22, x21, [sp, #0xb0]
+	WORD $0xa94a5ff8 // ldp x24, x23, [sp, #0xa0]
+	WORD $0xa94967fa // ldp x26, x25, [sp, #0x90]
+	WORD $0xa9486ffe // ldp x30, x27, [sp, #0x80]
+	WORD $0x6d4623e9 // ldp d9, d8, [sp, #0x60]
+	WORD $0x6d452beb // ldp d11, d10, [sp, #0x50]
+	WORD $0x6d4433ed // ldp d13, d12, [sp, #0x40]
+	WORD $0x6d433bef // ldp d15, d14, [sp, #0x30]
+	WORD $0x910343ff // add sp, sp, #0xd0
 	WORD $0xd65f03c0 // ret
 
-	// pq_q2_k: +39808
-	WORD $0xd10783ff // sub sp, sp, #0x1e0
+	// pq_q2_k: +39996
+	WORD $0xd10643ff // sub sp, sp, #0x190
 	WORD $0x9350fca8 // asr x8, x5, #16
-	WORD $0x6d143bef // stp d15, d14, [sp, #0x140]
-	WORD $0x6d1533ed // stp d13, d12, [sp, #0x150]
+	WORD $0x6d0f3bef // stp d15, d14, [sp, #0xf0]
+	WORD $0x6d1033ed // stp d13, d12, [sp, #0x100]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x6d162beb // stp d11, d10, [sp, #0x160]
-	WORD $0x6d1723e9 // stp d9, d8, [sp, #0x170]
-	WORD $0xf900c3fd // str x29, [sp, #0x180]
-	WORD $0xa9196ffe // stp x30, x27, [sp, #0x190]
-	WORD $0xa91a67fa // stp x26, x25, [sp, #0x1a0]
-	WORD $0xa91b5ff8 // stp x24, x23, [sp, #0x1b0]
-	WORD $0xa91c57f6 // stp x22, x21, [sp, #0x1c0]
-	WORD $0xa91d4ff4 // stp x20, x19, [sp, #0x1d0]
-	WORD $0xf90017e3 // str x3, [sp, #0x28]
-	WORD $0x54009ceb // b.lt 0x1af54 <pq_q2_k+0x13d4>
+	WORD $0x6d112beb // stp d11, d10, [sp, #0x110]
+	WORD $0x6d1223e9 // stp d9, d8, [sp, #0x120]
+	WORD $0xa9130ffd // stp x29, x3, [sp, #0x130]
+	WORD $0xa9146ffe // stp x30, x27, [sp, #0x140]
+	WORD $0xa91567fa // stp x26, x25, [sp, #0x150]
+	WORD $0xa9165ff8 // stp x24, x23, [sp, #0x160]
+	WORD $0xa91757f6 // stp x22, x21, [sp, #0x170]
+	WORD $0xa9184ff4 // stp x20, x19, [sp, #0x180]
+	WORD $0x54009c8b // b.lt 0x1b000 <pq_q2_k+0x13c4>
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0xf94017ef // ldr x15, [sp, #0x28]
+	WORD $0x5280a80a // mov w10, #0x540 // =1344
 	WORD $0x9a84b129 // csel x9, x9, x4, lt
-	WORD $0x5280a80b // mov w11, #0x540 // =1344
-	WORD $0x4f0005e9 // movi v9.4s, #0xf
-	WORD $0xd343fd2a // lsr x10, x9, #3
-	WORD $0x8b0f05ed // add x13, x15, x15, lsl #1
+	WORD $0x4f0005e0 // movi v0.4s, #0xf
 	WORD $0x4f00e461 // movi v1.16b, #0x3
-	WORD $0xd37df1ec // lsl x12, x15, #3
-	WORD $0x92401ca9 // and x9, x5, #0xff
-	WORD $0x91014011 // add x17, x0, #0x50
-	WORD $0x9b0b7d4a // mul x10, x10, x11
-	WORD $0xd37ef5eb // lsl x11, x15, #2
-	WORD $0xd37ef5a3 // lsl x3, x13, #2
-	WORD $0xd37df1ad // lsl x13, x13, #3
-	WORD $0x8b0f016e // add x14, x11, x15
-	WORD $0xd37be9ef // lsl x15, x15, #5
-	WORD $0xf90013e3 // str x3, [sp, #0x20]
-	WORD $0xd37ef5ce // lsl x14, x14, #2
-	WORD $0xa9013bed // stp x13, x14, [sp, #0x10]
-	WORD $0xcb0b01ed // sub x13, x15, x11
-	WORD $0xf90007ed // str x13, [sp, #0x8]
-	WORD $0x9105000d // add x13, x0, #0x140
-	WORD $0x14000007 // b 0x19c38 <pq_q2_k+0xb8>
+	WORD $0xd343fd29 // lsr x9, x9, #3
+	WORD $0x92401caf // and x15, x5, #0xff
+	WORD $0x9b0a7d23 // mul x3, x9, x10
+	WORD $0xf9409fe9 // ldr x9, [sp, #0x138]
+	WORD $0xd37ef52a // lsl x10, x9, #2
+	WORD $0x8b09052d // add x13, x9, x9, lsl #1
+	WORD $0xd37df12b // lsl x11, x9, #3
+	WORD $0xd37be930 // lsl x16, x9, #5
+	WORD $0x8b09014e // add x14, x10, x9
+	WORD $0xd37ef5ac // lsl x12, x13, #2
+	WORD $0xd37ef5c9 // lsl x9, x14, #2
+	WORD $0xf9000fe9 // str x9, [sp, #0x18]
+	WORD $0xd37df1a9 // lsl x9, x13, #3
+	WORD $0xf9000be9 // str x9, [sp, #0x10]
+	WORD $0xcb0a0209 // sub x9, x16, x10
+	WORD $0xf90007e9 // str x9, [sp, #0x8]
+	WORD $0x14000005 // b 0x19ce0 <pq_q2_k+0xa4>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b0a0000 // add x0, x0, x10
+	WORD $0x8b030000 // add x0, x0, x3
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x8b0a0231 // add x17, x17, x10
-	WORD $0x8b0a01ad // add x13, x13, x10
-	WORD $0x5400990d // b.le 0x1af54 <pq_q2_k+0x13d4>
-	WORD $0x374041a5 // tbnz w5, #0x8, 0x1a46c <pq_q2_k+0x8ec>
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x5400992d // b.le 0x1b000 <pq_q2_k+0x13c4>
+	WORD $0x37404085 // tbnz w5, #0x8, 0x1a4f0 <pq_q2_k+0x8b4>
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x54003f4b // b.lt 0x1a4e0 <pq_q2_k+0x8a4>
+	WORD $0xaa0003f1 // mov x17, x0
+	WORD $0xaa0103e6 // mov x6, x1
+	WORD $0xaa0403e7 // mov x7, x4
+	WORD $0x6d401e26 // ldp d6, d7, [x17]
+	WORD $0x2a1f03f3 // mov w19, wzr
+	WORD $0x6d424630 // ldp d16, d17, [x17, #0x20]
+	WORD $0x6d414e32 // ldp d18, d19, [x17, #0x10]
+	WORD $0x0e2178ca // fcvtl v10.4s, v6.4h
+	WORD $0x0e2178fe // fcvtl v30.4s, v7.4h
+	WORD $0x0e217a08 // fcvtl v8.4s, v16.4h
+	WORD $0x6d434226 // ldp d6, d16, [x17, #0x30]
+	WORD $0x0e217a2d // fcvtl v13.4s, v17.4h
+	WORD $0x0e217a5f // fcvtl v31.4s, v18.4h
+	WORD $0x0e217a6b // fcvtl v11.4s, v19.4h
+	WORD $0x91010231 // add x17, x17, #0x40
+	WORD $0x0e2178d9 // fcvtl v25.4s, v6.4h
+	WORD $0x0e217a0f // fcvtl v15.4s, v16.4h
+	WORD $0xad06fbff // stp q31, q30, [sp, #0xd0]
+	WORD $0xad0137ef // stp q15, q13, [sp, #0x20]
+	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0x91010234 // add x20, x17, #0x40
+	WORD $0x52800035 // mov w21, #0x1 // =1
+	WORD $0x8b0e162d // add x13, x17, x14, lsl #5
+	WORD $0x8b0e1e96 // add x22, x20, x14, lsl #7
+	WORD $0xad058fe4 // stp q4, q3, [sp, #0xb0]
+	WORD $0xaa0603fa // mov x26, x6
+	WORD $0x910020db // add x27, x6, #0x8
+	WORD $0x910030dd // add x29, x6, #0xc
+	WORD $0x910041ae // add x14, x13, #0x10
+	WORD $0xaa0d03f9 // mov x25, x13
+	WORD $0xaa1603f7 // mov x23, x22
+	WORD $0x0ddfcb3a // ld1r { v26.2s }, [x25], #4
+	WORD $0x0d40c9c3 // ld1r { v3.2s }, [x14]
+	WORD $0x3dc002e6 // ldr q6, [x23]
+	WORD $0x910040de // add x30, x6, #0x10
+	WORD $0x0ddfcb50 // ld1r { v16.2s }, [x26], #4
+	WORD $0x910050d0 // add x16, x6, #0x14
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x910060ce // add x14, x6, #0x18
+	WORD $0x910070d8 // add x24, x6, #0x1c
+	WORD $0x910051a9 // add x9, x13, #0x14
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6028d7 // saddlp v23.4s, v6.8h
+	WORD $0x3dc012e6 // ldr q6, [x23, #0x40]
+	WORD $0x0d40cb50 // ld1r { v16.2s }, [x26]
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x3dc002e6 // ldr q6, [x23]
+	WORD $0x0d40cb70 // ld1r { v16.2s }, [x27]
+	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0x3dc012e6 // ldr q6, [x23, #0x40]
+	WORD $0x0d40cbb0 // ld1r { v16.2s }, [x29]
+	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6068d7 // sadalp v23.4s, v6.8h
+	WORD $0xbd4028c4 // ldr s4, [x6, #0x28]
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x3d802be4 // str q4, [sp, #0xa0]
+	WORD $0x3dc002e6 // ldr q6, [x23]
+	WORD $0x0d40cbd0 // ld1r { v16.2s }, [x30]
+	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6028d6 // saddlp v22.4s, v6.8h
+	WORD $0x3dc012e6 // ldr q6, [x23, #0x40]
+	WORD $0x0d40ca10 // ld1r { v16.2s }, [x16]
+	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6068d6 // sadalp v22.4s, v6.8h
+	WORD $0x3dc002e6 // ldr q6, [x23]
+	WORD $0x0d40c9d0 // ld1r { v16.2s }, [x14]
+	WORD $0x6f3a04c6 // ushr v6.4s, v6.4s, #0x6
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6068d6 // sadalp v22.4s, v6.8h
+	WORD $0x3dc012e6 // ldr q6, [x23, #0x40]
+	WORD $0x0d40cb10 // ld1r { v16.2s }, [x24]
+	WORD $0x910080d7 // add x23, x6, #0x20
+	WORD $0x6f3a04c6 // ushr v6.4s, v6.4s, #0x6
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6068d6 // sadalp v22.4s, v6.8h
+	WORD $0xbd402cc4 // ldr s4, [x6, #0x2c]
+	WORD $0x0d40cb29 // ld1r { v9.2s }, [x25]
+	WORD $0xaa1603f9 // mov x25, x22
+	WORD $0x0d40c93e // ld1r { v30.2s }, [x9]
+	WORD $0x910021a9 // add x9, x13, #0x8
+	WORD $0x3d8023e4 // str q4, [sp, #0x80]
+	WORD $0x4d40cae4 // ld1r { v4.4s }, [x23]
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x0f08a529 // sshll v9.8h, v9.8b, #0x0
+	WORD $0x0f08a7de // sshll v30.8h, v30.8b, #0x0
+	WORD $0x3d8027e4 // str q4, [sp, #0x90]
+	WORD $0x3dc00726 // ldr q6, [x25, #0x10]
+	WORD $0x0d40c8d0 // ld1r { v16.2s }, [x6]
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6028dd // saddlp v29.4s, v6.8h
+	WORD $0x3dc01726 // ldr q6, [x25, #0x50]
+	WORD $0x0d40cb50 // ld1r { v16.2s }, [x26]
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	WORD $0x3dc00726 // ldr q6, [x25, #0x10]
+	WORD $0x0d40cb70 // ld1r { v16.2s }, [x27]
+	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	WORD $0x3dc01726 // ldr q6, [x25, #0x50]
+	WORD $0x0d40cbb0 // ld1r { v16.2s }, [x29]
+	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6068dd // sadalp v29.4s, v6.8h
+	WORD $0xbd4028c4 // ldr s4, [x6, #0x28]
+	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
+	WORD $0x3d801fe4 // str q4, [sp, #0x70]
+	WORD $0x3dc00726 // ldr q6, [x25, #0x10]
+	WORD $0x0d40cbd0 // ld1r { v16.2s }, [x30]
+	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6028df // saddlp v31.4s, v6.8h
+	WORD $0x3dc01726 // ldr q6, [x25, #0x50]
+	WORD $0x0d40ca10 // ld1r { v16.2s }, [x16]
+	WORD $0x6f3c04c6 // ushr v6.4s, v6.4s, #0x4
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	WORD $0x3dc00726 // ldr q6, [x25, #0x10]
+	WORD $0x0d40c9d0 // ld1r { v16.2s }, [x14]
+	WORD $0x6f3a04c6 // ushr v6.4s, v6.4s, #0x6
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	WORD $0x3dc01726 // ldr q6, [x25, #0x50]
+	WORD $0x0d40cb10 // ld1r { v16.2s }, [x24]
+	WORD $0x910061b9 // add x25, x13, #0x18
+	WORD $0x6f3a04c6 // ushr v6.4s, v6.4s, #0x6
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6068df // sadalp v31.4s, v6.8h
+	WORD $0xbd402cc4 // ldr s4, [x6, #0x2c]
+	WORD $0x0d40cb2d // ld1r { v13.2s }, [x25]
+	WORD $0xaa1603f9 // mov x25, x22
+	WORD $0x0d40c92f // ld1r { v15.2s }, [x9]
+	WORD $0x910031a9 // add x9, x13, #0xc
+	WORD $0x3d8017e4 // str q4, [sp, #0x50]
+	WORD $0x4d40cae4 // ld1r { v4.4s }, [x23]
+	WORD $0x910071ad // add x13, x13, #0x1c
+	WORD $0x3d801be4 // str q4, [sp, #0x60]
+	WORD $0x3dc00b26 // ldr q6, [x25, #0x20]
+	WORD $0x0d40c8d0 // ld1r { v16.2s }, [x6]
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6028cc // saddlp v12.4s, v6.8h
+	WORD $0x3dc01b26 // ldr q6, [x25, #0x60]
+	WORD $0x0d40cb50 // ld1r { v16.2s }, [x26]
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6068cc // sadalp v12.4s, v6.8h
+	WORD $0x3dc00b26 // ldr q6, [x25, #0x20]
+	WORD $0x0d40cb70 // ld1r { v16.2s }, [x27]
+	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6068cc // sadalp v12.4s, v6.8h
+	WORD $0x3dc01b26 // ldr q6, [x25, #0x60]
+	WORD $0x0d40cbb0 // ld1r { v16.2s }, [x29]
+	WORD $0x6f3e04c6 // ushr v6.4s, v6.4s, #0x2
+	WORD $0x4e211cc6 // and v6.16b, v6.16b, v1.16b
+	WORD $0x6e0640c7 // ext v7.16b, v6.16b, v6.16b, #0x8
+	WORD $0x0e30c0c6 // smull v6.8h, v6.8b, v16.8b
+	WORD $0x0e30c0e7 // smull v7.8h, v7.8b, v16.8b
+	WORD $0x4e67bcc6 // addp v6.8h, v6.8h, v7.8h
+	WORD $0x4e6068cc // sadalp v12.4s, v6.8h
+	WORD $0xbd4028c6 // ldr s6, [x6, #0x28]
+	WORD $0x3dc00b27 // ldr q7, [x25, #0x20]
+	WORD $0x0d40cbd1 // ld1r { v17.2s }, [x30]
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
+	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
+	WORD $0x6e0740f0 // ext v16.16b, v7.16b, v7.16b, #0x8
+	WORD $0x0e31c0e7 // smull v7.8h, v7.8b, v17.8b
+	WORD $0x0e31c210 // smull v16.8h, v16.8b, v17.8b
+	WORD $0x4e70bce7 // addp v7.8h, v7.8h, v16.8h
+	WORD $0x4e6028ee // saddlp v14.4s, v7.8h
+	WORD $0x3dc01b27 // ldr q7, [x25, #0x60]
+	WORD $0x0d40ca11 // ld1r { v17.2s }, [x16]
+	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
+	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
+	WORD $0x6e0740f0 // ext v16.16b, v7.16b, v7.16b, #0x8
+	WORD $0x0e31c0e7 // smull v7.8h, v7.8b, v17.8b
+	WORD $0x0e31c210 // smull v16.8h, v16.8b, v17.8b
+	WORD $0x4e70bce7 // addp v7.8h, v7.8h, v16.8h
+	WORD $0x4e6068ee // sadalp v14.4s, v7.8h
+	WORD $0x3dc00b27 // ldr q7, [x25, #0x20]
+	WORD $0x0d40c9d1 // ld1r { v17.2s }, [x14]
+	WORD $0x6f3a04e7 // ushr v7.4s, v7.4s, #0x6
+	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
+	WORD $0x6e0740f0 // ext v16.16b, v7.16b, v7.16b, #0x8
+	WORD $0x0e31c0e7 // smull v7.8h, v7.8b, v17.8b
+	WORD $0x0e31c210 // smull v16.8h, v16.8b, v17.8b
+	WORD $0x4e70bce7 // addp v7.8h, v7.8h, v16.8h
+	WORD $0x4e6068ee // sadalp v14.4s, v7.8h
+	WORD $0x3dc01b27 // ldr q7, [x25, #0x60]
+	WORD $0x0d40cb11 // ld1r { v17.2s }, [x24]
+	WORD $0x6f3a04e7 // ushr v7.4s, v7.4s, #0x6
+	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
+	WORD $0x6e0740f0 // ext v16.16b, v7.16b, v7.16b, #0x8
+	WORD $0x0e31c0e7 // smull v7.8h, v7.8b, v17.8b
+	WORD $0x0e31c210 // smull v16.8h, v16.8b, v17.8b
+	WORD $0x4e70bce7 // addp v7.8h, v7.8h, v16.8h
+	WORD $0x4e6068ee // sadalp v14.4s, v7.8h
+	WORD $0x4eb51ea7 // mov v7.16b, v21.16b
+	WORD $0x4d40cae4 // ld1r { v4.4s }, [x23]
+	WORD $0xbd402cd0 // ldr s16, [x6, #0x2c]
+	WORD $0x0d40c934 // ld1r { v20.2s }, [x9]
+	WORD $0x0d40c9b2 // ld1r { v18.2s }, [x13]
+	WORD $0x2a1503e9 // mov w9, w21
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x2a1f03f5 // mov w21, wzr
+	WORD $0x3d8013e4 // str q4, [sp, #0x40]
+	WORD $0x3dc00ed1 // ldr q17, [x22, #0x30]
+	WORD $0x0d40c8d5 // ld1r { v21.2s }, [x6]
+	WORD $0x4eb91f24 // mov v4.16b, v25.16b
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
+	WORD $0x4e211e31 // and v17.16b, v17.16b, v1.16b
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
+	WORD $0x6e114233 // ext v19.16b, v17.16b, v17.16b, #0x8
+	WORD $0x0e35c231 // smull v17.8h, v17.8b, v21.8b
+	WORD $0x4e21da9b // scvtf v27.4s, v20.4s
+	WORD $0x0e35c273 // smull v19.8h, v19.8b, v21.8b
+	WORD $0x4e21ab7b // fcvtns v27.4s, v27.4s
+	WORD $0x4e73be31 // addp v17.8h, v17.8h, v19.8h
+	WORD $0x4e602a31 // saddlp v17.4s, v17.8h
+	WORD $0x3dc01ed3 // ldr q19, [x22, #0x70]
+	WORD $0x0d40cb42 // ld1r { v2.2s }, [x26]
+	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
+	WORD $0x6e134275 // ext v21.16b, v19.16b, v19.16b, #0x8
+	WORD $0x0e22c273 // smull v19.8h, v19.8b, v2.8b
+	WORD $0x0e22c2a2 // smull v2.8h, v21.8b, v2.8b
+	WORD $0x4e62be62 // addp v2.8h, v19.8h, v2.8h
+	WORD $0x4e606851 // sadalp v17.4s, v2.8h
+	WORD $0x3dc00ec2 // ldr q2, [x22, #0x30]
+	WORD $0x0d40cb75 // ld1r { v21.2s }, [x27]
+	WORD $0x6f3e0442 // ushr v2.4s, v2.4s, #0x2
+	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
+	WORD $0x6e024053 // ext v19.16b, v2.16b, v2.16b, #0x8
+	WORD $0x0e35c042 // smull v2.8h, v2.8b, v21.8b
+	WORD $0x0e35c273 // smull v19.8h, v19.8b, v21.8b
+	WORD $0x4e73bc42 // addp v2.8h, v2.8h, v19.8h
+	WORD $0x4e606851 // sadalp v17.4s, v2.8h
+	WORD $0x3dc01ec2 // ldr q2, [x22, #0x70]
+	WORD $0x0d40cbb5 // ld1r { v21.2s }, [x29]
+	WORD $0x6f3e0442 // ushr v2.4s, v2.4s, #0x2
+	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
+	WORD $0x6e024053 // ext v19.16b, v2.16b, v2.16b, #0x8
+	WORD $0x0e35c042 // smull v2.8h, v2.8b, v21.8b
+	WORD $0x0e35c273 // smull v19.8h, v19.8b, v21.8b
+	WORD $0x4e73bc42 // addp v2.8h, v2.8h, v19.8h
+	WORD $0x4e606851 // sadalp v17.4s, v2.8h
+	WORD $0xbd4028d5 // ldr s21, [x6, #0x28]
+	WORD $0x3dc00ec2 // ldr q2, [x22, #0x30]
+	WORD $0x0d40cbd8 // ld1r { v24.2s }, [x30]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
+	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
+	WORD $0x6e024053 // ext v19.16b, v2.16b, v2.16b, #0x8
+	WORD $0x0e38c042 // smull v2.8h, v2.8b, v24.8b
+	WORD $0x0e38c273 // smull v19.8h, v19.8b, v24.8b
+	WORD $0x4e73bc42 // addp v2.8h, v2.8h, v19.8h
+	WORD $0x4e602853 // saddlp v19.4s, v2.8h
+	WORD $0x3dc01ec2 // ldr q2, [x22, #0x70]
+	WORD $0x0d40ca19 // ld1r { v25.2s }, [x16]
+	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
+	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
+	WORD $0x6e024058 // ext v24.16b, v2.16b, v2.16b, #0x8
+	WORD $0x0e39c042 // smull v2.8h, v2.8b, v25.8b
+	WORD $0x0e39c318 // smull v24.8h, v24.8b, v25.8b
+	WORD $0x4e78bc42 // addp v2.8h, v2.8h, v24.8h
+	WORD $0x0f08a758 // sshll v24.8h, v26.8b, #0x0
+	WORD $0x4e606853 // sadalp v19.4s, v2.8h
+	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
+	WORD $0x3dc00ec2 // ldr q2, [x22, #0x30]
+	WORD $0x0d40c9da // ld1r { v26.2s }, [x14]
+	WORD $0x5280002e // mov w14, #0x1 // =1
+	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
+	WORD $0x4e21ab18 // fcvtns v24.4s, v24.4s
+	WORD $0x6e024059 // ext v25.16b, v2.16b, v2.16b, #0x8
+	WORD $0x0e3ac042 // smull v2.8h, v2.8b, v26.8b
+	WORD $0x0e3ac339 // smull v25.8h, v25.8b, v26.8b
+	WORD $0x0f10a53a // sshll v26.4s, v9.4h, #0x0
+	WORD $0x0f08a5e9 // sshll v9.8h, v15.8b, #0x0
+	WORD $0x4e201f0f // and v15.16b, v24.16b, v0.16b
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x4e79bc42 // addp v2.8h, v2.8h, v25.8h
+	WORD $0x0f08a479 // sshll v25.8h, v3.8b, #0x0
+	WORD $0x4e201f18 // and v24.16b, v24.16b, v0.16b
+	WORD $0x4ea81d03 // mov v3.16b, v8.16b
+	WORD $0x4e606853 // sadalp v19.4s, v2.8h
+	WORD $0x0f10a722 // sshll v2.4s, v25.4h, #0x0
+	WORD $0x0f10a539 // sshll v25.4s, v9.4h, #0x0
+	WORD $0x6e21d9e9 // ucvtf v9.4s, v15.4s
+	WORD $0x4e21ab5a // fcvtns v26.4s, v26.4s
+	WORD $0x6e21db18 // ucvtf v24.4s, v24.4s
+	WORD $0x3dc01edc // ldr q28, [x22, #0x70]
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x3dc02bf4 // ldr q20, [sp, #0xa0]
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e29dd49 // fmul v9.4s, v10.4s, v9.4s
+	WORD $0x4e201f4f // and v15.16b, v26.16b, v0.16b
+	WORD $0x6e38dd18 // fmul v24.4s, v8.4s, v24.4s
+	WORD $0x4e21da88 // scvtf v8.4s, v20.4s
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x4e21ab39 // fcvtns v25.4s, v25.4s
+	WORD $0x4e21a842 // fcvtns v2.4s, v2.4s
+	WORD $0x6e21d9ef // ucvtf v15.4s, v15.4s
+	WORD $0x6e37dd34 // fmul v20.4s, v9.4s, v23.4s
+	WORD $0x6f3a0797 // ushr v23.4s, v28.4s, #0x6
+	WORD $0x0f10a7dc // sshll v28.4s, v30.4h, #0x0
+	WORD $0x0f08a5be // sshll v30.8h, v13.8b, #0x0
+	WORD $0x3dc03bed // ldr q13, [sp, #0xe0]
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x4e201f29 // and v9.16b, v25.16b, v0.16b
+	WORD $0x6f3c0739 // ushr v25.4s, v25.4s, #0x4
+	WORD $0x6e2fddad // fmul v13.4s, v13.4s, v15.4s
+	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
+	WORD $0x4f885314 // fmls v20.4s, v24.4s, v8.s[0]
+	WORD $0x4e21db98 // scvtf v24.4s, v28.4s
+	WORD $0x0f10a7dc // sshll v28.4s, v30.4h, #0x0
+	WORD $0x6e21d93e // ucvtf v30.4s, v9.4s
+	WORD $0x4e201f69 // and v9.16b, v27.16b, v0.16b
+	WORD $0x0f08a648 // sshll v8.8h, v18.8b, #0x0
+	WORD $0x6e1742ef // ext v15.16b, v23.16b, v23.16b, #0x8
+	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
+	WORD $0x6e21db5a // ucvtf v26.4s, v26.4s
+	WORD $0x6e3dddb2 // fmul v18.4s, v13.4s, v29.4s
+	WORD $0x0d40cb1d // ld1r { v29.2s }, [x24]
+	WORD $0x3dc037ed // ldr q13, [sp, #0xd0]
+	WORD $0x6e21d929 // ucvtf v9.4s, v9.4s
+	WORD $0x0f10a508 // sshll v8.4s, v8.4h, #0x0
+	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
+	WORD $0x6e3eddbe // fmul v30.4s, v13.4s, v30.4s
+	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
+	WORD $0x4e201c4d // and v13.16b, v2.16b, v0.16b
+	WORD $0x0e3dc2f7 // smull v23.8h, v23.8b, v29.8b
+	WORD $0x0e3dc1fd // smull v29.8h, v15.8b, v29.8b
+	WORD $0x4e21da2f // scvtf v15.4s, v17.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0x4e21ab18 // fcvtns v24.4s, v24.4s
+	WORD $0x6e29dd69 // fmul v9.4s, v11.4s, v9.4s
+	WORD $0x6e21db7b // ucvtf v27.4s, v27.4s
+	WORD $0x4e21ab9c // fcvtns v28.4s, v28.4s
+	WORD $0x6e2cdfd1 // fmul v17.4s, v30.4s, v12.4s
+	WORD $0x3dc01ffe // ldr q30, [sp, #0x70]
+	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
+	WORD $0x4e7dbef7 // addp v23.8h, v23.8h, v29.8h
+	WORD $0x6e21d9bd // ucvtf v29.4s, v13.4s
+	WORD $0x3dc00fed // ldr q13, [sp, #0x30]
+	WORD $0x6e21db39 // ucvtf v25.4s, v25.4s
+	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
+	WORD $0x4e21a908 // fcvtns v8.4s, v8.4s
+	WORD $0x6e3addba // fmul v26.4s, v13.4s, v26.4s
+	WORD $0x6e2fdd29 // fmul v9.4s, v9.4s, v15.4s
+	WORD $0x3dc00bef // ldr q15, [sp, #0x20]
+	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
+	WORD $0x4e201f97 // and v23.16b, v28.16b, v0.16b
+	WORD $0x4e201c42 // and v2.16b, v2.16b, v0.16b
+	WORD $0x6e3bddfb // fmul v27.4s, v15.4s, v27.4s
+	WORD $0x4e201f0c // and v12.16b, v24.16b, v0.16b
+	WORD $0x6e39dc99 // fmul v25.4s, v4.4s, v25.4s
+	WORD $0x4f9e5352 // fmls v18.4s, v26.4s, v30.s[0]
+	WORD $0x4e201d1a // and v26.16b, v8.16b, v0.16b
+	WORD $0x6e21daf7 // ucvtf v23.4s, v23.4s
+	WORD $0x6e21d842 // ucvtf v2.4s, v2.4s
+	WORD $0x3dc03bfe // ldr q30, [sp, #0xe0]
+	WORD $0x4f955369 // fmls v9.4s, v27.4s, v21.s[0]
+	WORD $0x6f3c0795 // ushr v21.4s, v28.4s, #0x4
+	WORD $0x6f3c051b // ushr v27.4s, v8.4s, #0x4
+	WORD $0x6e21db5a // ucvtf v26.4s, v26.4s
+	WORD $0x4f865331 // fmls v17.4s, v25.4s, v6.s[0]
+	WORD $0x6f3c0706 // ushr v6.4s, v24.4s, #0x4
+	WORD $0x6e21d998 // ucvtf v24.4s, v12.4s
+	WORD $0x4e21dbfc // scvtf v28.4s, v31.4s
+	WORD $0x3dc037ff // ldr q31, [sp, #0xd0]
+	WORD $0x4e201eb5 // and v21.16b, v21.16b, v0.16b
+	WORD $0x6e3ddd59 // fmul v25.4s, v10.4s, v29.4s
+	WORD $0x4e201cc6 // and v6.16b, v6.16b, v0.16b
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x6e37dff7 // fmul v23.4s, v31.4s, v23.4s
+	WORD $0x6e3add7a // fmul v26.4s, v11.4s, v26.4s
+	WORD $0x4e21d9dd // scvtf v29.4s, v14.4s
+	WORD $0x4ea31c68 // mov v8.16b, v3.16b
+	WORD $0x6e21dab5 // ucvtf v21.4s, v21.4s
+	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
+	WORD $0x6e22dc62 // fmul v2.4s, v3.4s, v2.4s
+	WORD $0x3dc023e3 // ldr q3, [sp, #0x80]
+	WORD $0x6e38dfd8 // fmul v24.4s, v30.4s, v24.4s
+	WORD $0x6e21d8c6 // ucvtf v6.4s, v6.4s
+	WORD $0x4e36cf34 // fmla v20.4s, v25.4s, v22.4s
+	WORD $0x4ea41c99 // mov v25.16b, v4.16b
+	WORD $0x4e33cf49 // fmla v9.4s, v26.4s, v19.4s
+	WORD $0x4e21d873 // scvtf v19.4s, v3.4s
+	WORD $0x6e21db76 // ucvtf v22.4s, v27.4s
+	WORD $0x4e3dcef1 // fmla v17.4s, v23.4s, v29.4s
+	WORD $0x3dc017e3 // ldr q3, [sp, #0x50]
+	WORD $0x6e35dc95 // fmul v21.4s, v4.4s, v21.4s
+	WORD $0x4e3ccf12 // fmla v18.4s, v24.4s, v28.4s
+	WORD $0xbd402cd7 // ldr s23, [x6, #0x2c]
+	WORD $0x6e26dda6 // fmul v6.4s, v13.4s, v6.4s
+	WORD $0x4e21d878 // scvtf v24.4s, v3.4s
+	WORD $0x3dc027e3 // ldr q3, [sp, #0x90]
+	WORD $0x9100c0c6 // add x6, x6, #0x30
+	WORD $0x4f935054 // fmls v20.4s, v2.4s, v19.s[0]
+	WORD $0x6e36ddf6 // fmul v22.4s, v15.4s, v22.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4f9052b1 // fmls v17.4s, v21.4s, v16.s[0]
+	WORD $0x4ea71cf5 // mov v21.16b, v7.16b
+	WORD $0x4d40cae2 // ld1r { v2.4s }, [x23]
+	WORD $0x4f9850d2 // fmls v18.4s, v6.4s, v24.s[0]
+	WORD $0x3dc01be6 // ldr q6, [sp, #0x60]
+	WORD $0x4e34cc75 // fmla v21.4s, v3.4s, v20.4s
+	WORD $0xad458fe4 // ldp q4, q3, [sp, #0xb0]
+	WORD $0x4f9752c9 // fmls v9.4s, v22.4s, v23.s[0]
+	WORD $0x4e32ccc3 // fmla v3.4s, v6.4s, v18.4s
+	WORD $0x3dc013e6 // ldr q6, [sp, #0x40]
+	WORD $0x4e31ccc4 // fmla v4.4s, v6.4s, v17.4s
+	WORD $0x4e29cc45 // fmla v5.4s, v2.4s, v9.4s
+	WORD $0x3707c489 // tbnz w9, #0x0, 0x19d54 <pq_q2_k+0x118>
+	WORD $0x11000673 // add w19, w19, #0x1
+	WORD $0x91050231 // add x17, x17, #0x140
+	WORD $0x7100127f // cmp w19, #0x4
+	WORD $0x54ffc3a1 // b.ne 0x19d48 <pq_q2_k+0x10c>
+	WORD $0xf10020e7 // subs x7, x7, #0x8
+	WORD $0x54ffc16c // b.gt 0x19d08 <pq_q2_k+0xcc>
+	WORD $0xb4ffbf8f // cbz x15, 0x19cd0 <pq_q2_k+0x94>
+	WORD $0xad000c55 // stp q21, q3, [x2]
+	WORD $0xad011444 // stp q4, q5, [x2, #0x20]
+	WORD $0x17fffdf9 // b 0x19cd0 <pq_q2_k+0x94>
+	WORD $0xaa1f03f1 // mov x17, xzr
+	WORD $0x14000004 // b 0x1a504 <pq_q2_k+0x8c8>
+	WORD $0x91000631 // add x17, x17, #0x1
+	WORD $0xf100123f // cmp x17, #0x4
+	WORD $0x54ffbe80 // b.eq 0x19cd0 <pq_q2_k+0x94>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xd37cee26 // lsl x6, x17, #4
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x5400404b // b.lt 0x1a458 <pq_q2_k+0x8d8>
-	WORD $0xaa0d03e6 // mov x6, x13
+	WORD $0xf100009f // cmp x4, #0x0
+	WORD $0x5400296d // b.le 0x1aa48 <pq_q2_k+0xe0c>
+	WORD $0xd37ef627 // lsl x7, x17, #2
 	WORD $0xaa0003f3 // mov x19, x0
 	WORD $0xaa0103f4 // mov x20, x1
 	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0xaa1f03f6 // mov x22, xzr
-	WORD $0xaa0603e7 // mov x7, x6
-	WORD $0x8b160279 // add x25, x19, x22
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0xad0813e5 // stp q5, q4, [sp, #0x100]
-	WORD $0x9101032e // add x14, x25, #0x40
-	WORD $0x9101432f // add x15, x25, #0x50
-	WORD $0xad0903e3 // stp q3, q0, [sp, #0x120]
-	WORD $0xfd400263 // ldr d3, [x19]
-	WORD $0xfd40126c // ldr d12, [x19, #0x20]
-	WORD $0x0d40c9c5 // ld1r { v5.2s }, [x14]
-	WORD $0x0d40c9e4 // ld1r { v4.2s }, [x15]
-	WORD $0x3dc002e2 // ldr q2, [x23]
-	WORD $0xaa1403fb // mov x27, x20
-	WORD $0x9100229d // add x29, x20, #0x8
-	WORD $0x9100329e // add x30, x20, #0xc
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x0ddfcb67 // ld1r { v7.2s }, [x27], #4
-	WORD $0x91004290 // add x16, x20, #0x10
-	WORD $0x9100528f // add x15, x20, #0x14
-	WORD $0x9100628e // add x14, x20, #0x18
-	WORD $0x9100729a // add x26, x20, #0x1c
-	WORD $0x91008298 // add x24, x20, #0x20
-	WORD $0x91011323 // add x3, x25, #0x44
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e217863 // fcvtl v3.4s, v3.4h
-	WORD $0x0f08a48d // sshll v13.8h, v4.8b, #0x0
-	WORD $0x910082d6 // add x22, x22, #0x20
-	WORD $0xf10402df // cmp x22, #0x100
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x0f10a5ad // sshll v13.4s, v13.4h, #0x0
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e602852 // saddlp v18.4s, v2.8h
-	WORD $0x3dc012e2 // ldr q2, [x23, #0x40]
-	WORD $0x0d40cb67 // ld1r { v7.2s }, [x27]
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e606852 // sadalp v18.4s, v2.8h
-	WORD $0x3dc002e2 // ldr q2, [x23]
-	WORD $0x0d40cba7 // ld1r { v7.2s }, [x29]
-	WORD $0x6f3e0442 // ushr v2.4s, v2.4s, #0x2
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e606852 // sadalp v18.4s, v2.8h
-	WORD $0x3dc012e2 // ldr q2, [x23, #0x40]
-	WORD $0x0d40cbc7 // ld1r { v7.2s }, [x30]
-	WORD $0x6f3e0442 // ushr v2.4s, v2.4s, #0x2
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e606852 // sadalp v18.4s, v2.8h
-	WORD $0xbd402a8f // ldr s15, [x20, #0x28]
-	WORD $0x3dc002e2 // ldr q2, [x23]
-	WORD $0x0d40ca07 // ld1r { v7.2s }, [x16]
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e602840 // saddlp v0.4s, v2.8h
-	WORD $0x3dc012e2 // ldr q2, [x23, #0x40]
-	WORD $0x0d40c9e7 // ld1r { v7.2s }, [x15]
-	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e606840 // sadalp v0.4s, v2.8h
-	WORD $0x3dc002e2 // ldr q2, [x23]
-	WORD $0x0d40c9c7 // ld1r { v7.2s }, [x14]
-	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e606840 // sadalp v0.4s, v2.8h
-	WORD $0x3dc012e2 // ldr q2, [x23, #0x40]
-	WORD $0x0d40cb47 // ld1r { v7.2s }, [x26]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e606840 // sadalp v0.4s, v2.8h
-	WORD $0x3d8037e0 // str q0, [sp, #0xd0]
-	WORD $0x0d40c87d // ld1r { v29.2s }, [x3]
-	WORD $0xbd402e80 // ldr s0, [x20, #0x2c]
-	WORD $0x91015323 // add x3, x25, #0x54
-	WORD $0xfd40067b // ldr d27, [x19, #0x8]
-	WORD $0x3d803be0 // str q0, [sp, #0xe0]
-	WORD $0x4d40cb00 // ld1r { v0.4s }, [x24]
-	WORD $0x0e217b7b // fcvtl v27.4s, v27.4h
-	WORD $0x3d803fe0 // str q0, [sp, #0xf0]
-	WORD $0xfd401660 // ldr d0, [x19, #0x28]
-	WORD $0xfd00c7e0 // str d0, [sp, #0x188]
-	WORD $0x0d40c860 // ld1r { v0.2s }, [x3]
-	WORD $0x91012323 // add x3, x25, #0x48
-	WORD $0xfd0067e0 // str d0, [sp, #0xc8]
-	WORD $0x3dc006e2 // ldr q2, [x23, #0x10]
-	WORD $0x0d40ca87 // ld1r { v7.2s }, [x20]
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e60285a // saddlp v26.4s, v2.8h
-	WORD $0x3dc016e2 // ldr q2, [x23, #0x50]
-	WORD $0x0d40cb67 // ld1r { v7.2s }, [x27]
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e60685a // sadalp v26.4s, v2.8h
-	WORD $0x3dc006e2 // ldr q2, [x23, #0x10]
-	WORD $0x0d40cba7 // ld1r { v7.2s }, [x29]
-	WORD $0x6f3e0442 // ushr v2.4s, v2.4s, #0x2
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e60685a // sadalp v26.4s, v2.8h
-	WORD $0x3dc016e2 // ldr q2, [x23, #0x50]
-	WORD $0x0d40cbc7 // ld1r { v7.2s }, [x30]
-	WORD $0x6f3e0442 // ushr v2.4s, v2.4s, #0x2
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e60685a // sadalp v26.4s, v2.8h
-	WORD $0xbd402a80 // ldr s0, [x20, #0x28]
-	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD $0x3d802fe0 // str q0, [sp, #0xb0]
-	WORD $0x3dc006e2 // ldr q2, [x23, #0x10]
-	WORD $0x0d40ca07 // ld1r { v7.2s }, [x16]
-	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e602859 // saddlp v25.4s, v2.8h
-	WORD $0x3dc016e2 // ldr q2, [x23, #0x50]
-	WORD $0x0d40c9e7 // ld1r { v7.2s }, [x15]
-	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e606859 // sadalp v25.4s, v2.8h
-	WORD $0x3dc006e2 // ldr q2, [x23, #0x10]
-	WORD $0x0d40c9c7 // ld1r { v7.2s }, [x14]
-	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e606859 // sadalp v25.4s, v2.8h
-	WORD $0x3dc016e2 // ldr q2, [x23, #0x50]
-	WORD $0x0d40cb47 // ld1r { v7.2s }, [x26]
-	WORD $0x91016337 // add x23, x25, #0x58
-	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e606859 // sadalp v25.4s, v2.8h
-	WORD $0xbd402e80 // ldr s0, [x20, #0x2c]
-	WORD $0xfd401a62 // ldr d2, [x19, #0x30]
-	WORD $0x0d40caf8 // ld1r { v24.2s }, [x23]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x0d40c86e // ld1r { v14.2s }, [x3]
-	WORD $0x3d8027e0 // str q0, [sp, #0x90]
-	WORD $0x4d40cb00 // ld1r { v0.4s }, [x24]
-	WORD $0x91013323 // add x3, x25, #0x4c
-	WORD $0xfd0047e2 // str d2, [sp, #0x88]
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x3d802be0 // str q0, [sp, #0xa0]
-	WORD $0xfd400a60 // ldr d0, [x19, #0x10]
-	WORD $0x3dc00ae2 // ldr q2, [x23, #0x20]
-	WORD $0x0d40ca87 // ld1r { v7.2s }, [x20]
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e60284b // saddlp v11.4s, v2.8h
-	WORD $0x3dc01ae2 // ldr q2, [x23, #0x60]
-	WORD $0x0d40cb67 // ld1r { v7.2s }, [x27]
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e60684b // sadalp v11.4s, v2.8h
-	WORD $0x3dc00ae2 // ldr q2, [x23, #0x20]
-	WORD $0x0d40cba7 // ld1r { v7.2s }, [x29]
-	WORD $0x6f3e0442 // ushr v2.4s, v2.4s, #0x2
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e60684b // sadalp v11.4s, v2.8h
-	WORD $0x3dc01ae2 // ldr q2, [x23, #0x60]
-	WORD $0x0d40cbc7 // ld1r { v7.2s }, [x30]
-	WORD $0x6f3e0442 // ushr v2.4s, v2.4s, #0x2
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e60684b // sadalp v11.4s, v2.8h
-	WORD $0xbd402a82 // ldr s2, [x20, #0x28]
-	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
-	WORD $0x3d801fe2 // str q2, [sp, #0x70]
-	WORD $0x3dc00ae2 // ldr q2, [x23, #0x20]
-	WORD $0x0d40ca07 // ld1r { v7.2s }, [x16]
-	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e60284a // saddlp v10.4s, v2.8h
-	WORD $0x3dc01ae2 // ldr q2, [x23, #0x60]
-	WORD $0x0d40c9e7 // ld1r { v7.2s }, [x15]
-	WORD $0x6f3c0442 // ushr v2.4s, v2.4s, #0x4
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e60684a // sadalp v10.4s, v2.8h
-	WORD $0x3dc00ae2 // ldr q2, [x23, #0x20]
-	WORD $0x0d40c9c7 // ld1r { v7.2s }, [x14]
-	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e60684a // sadalp v10.4s, v2.8h
-	WORD $0x3dc01ae2 // ldr q2, [x23, #0x60]
-	WORD $0x0d40cb47 // ld1r { v7.2s }, [x26]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x910200e7 // add x7, x7, #0x80
-	WORD $0x6f3a0442 // ushr v2.4s, v2.4s, #0x6
-	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
-	WORD $0x6e024046 // ext v6.16b, v2.16b, v2.16b, #0x8
-	WORD $0x0e27c042 // smull v2.8h, v2.8b, v7.8b
-	WORD $0x0e27c0c6 // smull v6.8h, v6.8b, v7.8b
-	WORD $0x4e66bc42 // addp v2.8h, v2.8h, v6.8h
-	WORD $0x4e60684a // sadalp v10.4s, v2.8h
-	WORD $0xbd402e82 // ldr s2, [x20, #0x2c]
-	WORD $0x0d40c873 // ld1r { v19.2s }, [x3]
-	WORD $0x91017323 // add x3, x25, #0x5c
-	WORD $0xfd400e71 // ldr d17, [x19, #0x18]
-	WORD $0xfd401e70 // ldr d16, [x19, #0x38]
-	WORD $0x3d8017e2 // str q2, [sp, #0x50]
-	WORD $0x4d40cb02 // ld1r { v2.4s }, [x24]
-	WORD $0x0d40c874 // ld1r { v20.2s }, [x3]
+	WORD $0x8b110e69 // add x9, x19, x17, lsl #3
+	WORD $0x2a1f03f6 // mov w22, wzr
+	WORD $0x91010273 // add x19, x19, #0x40
+	WORD $0xfd400126 // ldr d6, [x9]
+	WORD $0xfd401127 // ldr d7, [x9, #0x20]
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0xaa1f03ed // mov x13, xzr
+	WORD $0x8b070277 // add x23, x19, x7
+	WORD $0x91010278 // add x24, x19, #0x40
+	WORD $0x52800039 // mov w25, #0x1 // =1
+	WORD $0x8b0d16e9 // add x9, x23, x13, lsl #5
+	WORD $0x8b0d1f0e // add x14, x24, x13, lsl #7
+	WORD $0x9100412d // add x13, x9, #0x10
+	WORD $0x0d40c933 // ld1r { v19.2s }, [x9]
+	WORD $0xaa1403e9 // mov x9, x20
+	WORD $0x0d40c9b2 // ld1r { v18.2s }, [x13]
+	WORD $0x3ce669d0 // ldr q16, [x14, x6]
+	WORD $0x9100828d // add x13, x20, #0x20
+	WORD $0x4e211e15 // and v21.16b, v16.16b, v1.16b
+	WORD $0x0ddfc930 // ld1r { v16.2s }, [x9], #4
 	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
-	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
-	WORD $0x3d801be2 // str q2, [sp, #0x60]
-	WORD $0x3dc00ee7 // ldr q7, [x23, #0x30]
-	WORD $0x0d40ca96 // ld1r { v22.2s }, [x20]
-	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
-	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
-	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x6e0740f5 // ext v21.16b, v7.16b, v7.16b, #0x8
-	WORD $0x0e36c0e7 // smull v7.8h, v7.8b, v22.8b
-	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
-	WORD $0x4e75bce7 // addp v7.8h, v7.8h, v21.8h
-	WORD $0x4e6028e7 // saddlp v7.4s, v7.8h
-	WORD $0x3dc01ef5 // ldr q21, [x23, #0x70]
-	WORD $0x0d40cb77 // ld1r { v23.2s }, [x27]
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606aa7 // sadalp v7.4s, v21.8h
-	WORD $0x3dc00ef5 // ldr q21, [x23, #0x30]
-	WORD $0x0d40cbb7 // ld1r { v23.2s }, [x29]
-	WORD $0x6f3e06b5 // ushr v21.4s, v21.4s, #0x2
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606aa7 // sadalp v7.4s, v21.8h
-	WORD $0x3dc01ef5 // ldr q21, [x23, #0x70]
-	WORD $0x0d40cbd7 // ld1r { v23.2s }, [x30]
-	WORD $0x6f3e06b5 // ushr v21.4s, v21.4s, #0x2
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
-	WORD $0x4e606aa7 // sadalp v7.4s, v21.8h
-	WORD $0xbd402a82 // ldr s2, [x20, #0x28]
-	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x3d8013e2 // str q2, [sp, #0x40]
-	WORD $0x3dc00ef5 // ldr q21, [x23, #0x30]
-	WORD $0x0d40ca1c // ld1r { v28.2s }, [x16]
-	WORD $0x4f0005e2 // movi v2.4s, #0xf
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x6e1542b7 // ext v23.16b, v21.16b, v21.16b, #0x8
-	WORD $0x0e3cc2b5 // smull v21.8h, v21.8b, v28.8b
-	WORD $0x0e3cc2f7 // smull v23.8h, v23.8b, v28.8b
-	WORD $0x4e77beb5 // addp v21.8h, v21.8h, v23.8h
-	WORD $0x4e602ab5 // saddlp v21.4s, v21.8h
-	WORD $0x3dc01ef7 // ldr q23, [x23, #0x70]
-	WORD $0x0d40c9fe // ld1r { v30.2s }, [x15]
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x6e1742fc // ext v28.16b, v23.16b, v23.16b, #0x8
-	WORD $0x0e3ec2f7 // smull v23.8h, v23.8b, v30.8b
-	WORD $0x0e3ec39c // smull v28.8h, v28.8b, v30.8b
-	WORD $0x4e7cbef7 // addp v23.8h, v23.8h, v28.8h
-	WORD $0x4e606af5 // sadalp v21.4s, v23.8h
-	WORD $0x3dc00ef7 // ldr q23, [x23, #0x30]
-	WORD $0x0d40c9de // ld1r { v30.2s }, [x14]
-	WORD $0x6f3a06f7 // ushr v23.4s, v23.4s, #0x6
-	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
-	WORD $0x6e1742fc // ext v28.16b, v23.16b, v23.16b, #0x8
-	WORD $0x0e3ec2f7 // smull v23.8h, v23.8b, v30.8b
-	WORD $0x0e3ec39c // smull v28.8h, v28.8b, v30.8b
-	WORD $0x0f08a4be // sshll v30.8h, v5.8b, #0x0
-	WORD $0x0f08a685 // sshll v5.8h, v20.8b, #0x0
-	WORD $0x0f10a4a5 // sshll v5.4s, v5.4h, #0x0
-	WORD $0x4e7cbef7 // addp v23.8h, v23.8h, v28.8h
-	WORD $0x0f08a7bc // sshll v28.8h, v29.8b, #0x0
-	WORD $0x0f10a7dd // sshll v29.4s, v30.4h, #0x0
-	WORD $0x0f08a5de // sshll v30.8h, v14.8b, #0x0
-	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
-	WORD $0x4e606af5 // sadalp v21.4s, v23.8h
-	WORD $0x0f10a797 // sshll v23.4s, v28.4h, #0x0
-	WORD $0x4e21dbbc // scvtf v28.4s, v29.4s
-	WORD $0x0f10a7dd // sshll v29.4s, v30.4h, #0x0
-	WORD $0x3d800fe3 // str q3, [sp, #0x30]
-	WORD $0x0d40cb44 // ld1r { v4.2s }, [x26]
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x4e21a8a5 // fcvtns v5.4s, v5.4s
-	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD $0x4e21ab9c // fcvtns v28.4s, v28.4s
-	WORD $0x4e21aaf7 // fcvtns v23.4s, v23.4s
-	WORD $0x4e21abbe // fcvtns v30.4s, v29.4s
-	WORD $0x3dc01efd // ldr q29, [x23, #0x70]
-	WORD $0x4e291f8e // and v14.16b, v28.16b, v9.16b
-	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
-	WORD $0x6f3a07bf // ushr v31.4s, v29.4s, #0x6
-	WORD $0x0e21781d // fcvtl v29.4s, v0.4h
-	WORD $0xfd4067e0 // ldr d0, [sp, #0xc8]
-	WORD $0x6e21d9ce // ucvtf v14.4s, v14.4s
-	WORD $0x4e291ee8 // and v8.16b, v23.16b, v9.16b
-	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
-	WORD $0x4e221fc9 // and v9.16b, v30.16b, v2.16b
-	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
-	WORD $0x4e221f9c // and v28.16b, v28.16b, v2.16b
-	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
-	WORD $0x6e21d908 // ucvtf v8.4s, v8.4s
-	WORD $0x4e221ef7 // and v23.16b, v23.16b, v2.16b
-	WORD $0x6e2edc6e // fmul v14.4s, v3.4s, v14.4s
-	WORD $0x6e21d929 // ucvtf v9.4s, v9.4s
-	WORD $0x4e221fde // and v30.16b, v30.16b, v2.16b
-	WORD $0x6e1f43e3 // ext v3.16b, v31.16b, v31.16b, #0x8
-	WORD $0x0e24c3ff // smull v31.8h, v31.8b, v4.8b
-	WORD $0x6e21db9c // ucvtf v28.4s, v28.4s
-	WORD $0x6e21daf7 // ucvtf v23.4s, v23.4s
-	WORD $0x6e28df68 // fmul v8.4s, v27.4s, v8.4s
-	WORD $0x6e21dbde // ucvtf v30.4s, v30.4s
-	WORD $0x6e32ddd2 // fmul v18.4s, v14.4s, v18.4s
-	WORD $0x0f08a70e // sshll v14.8h, v24.8b, #0x0
-	WORD $0x4e21aa78 // fcvtns v24.4s, v19.4s
-	WORD $0x0e24c063 // smull v3.8h, v3.8b, v4.8b
-	WORD $0x6e29dfa9 // fmul v9.4s, v29.4s, v9.4s
-	WORD $0x4e21d9a4 // scvtf v4.4s, v13.4s
-	WORD $0x0f08a40d // sshll v13.8h, v0.8b, #0x0
-	WORD $0xfd40c7e0 // ldr d0, [sp, #0x188]
-	WORD $0x6e3add13 // fmul v19.4s, v8.4s, v26.4s
-	WORD $0x0e21799a // fcvtl v26.4s, v12.4h
-	WORD $0x4e63bff6 // addp v22.8h, v31.8h, v3.8h
-	WORD $0x4e221f1f // and v31.16b, v24.16b, v2.16b
-	WORD $0x6e2bdd34 // fmul v20.4s, v9.4s, v11.4s
-	WORD $0x0f10a5a8 // sshll v8.4s, v13.4h, #0x0
-	WORD $0x0f10a5c9 // sshll v9.4s, v14.4h, #0x0
-	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
-	WORD $0x0e217a2b // fcvtl v11.4s, v17.4h
-	WORD $0x0e217811 // fcvtl v17.4s, v0.4h
-	WORD $0xfd4047e0 // ldr d0, [sp, #0x88]
-	WORD $0x6e21dbff // ucvtf v31.4s, v31.4s
-	WORD $0x4e21a886 // fcvtns v6.4s, v4.4s
-	WORD $0x4e21d9ee // scvtf v14.4s, v15.4s
-	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
-	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
-	WORD $0x4e221f18 // and v24.16b, v24.16b, v2.16b
-	WORD $0x0e21780d // fcvtl v13.4s, v0.4h
-	WORD $0x3dc02fe0 // ldr q0, [sp, #0xb0]
-	WORD $0x6e3cdf5c // fmul v28.4s, v26.4s, v28.4s
-	WORD $0x6e37de37 // fmul v23.4s, v17.4s, v23.4s
-	WORD $0x6e3fdd7f // fmul v31.4s, v11.4s, v31.4s
-	WORD $0x4e21d804 // scvtf v4.4s, v0.4s
-	WORD $0x3dc01fe0 // ldr q0, [sp, #0x70]
-	WORD $0x4e21a908 // fcvtns v8.4s, v8.4s
-	WORD $0x4e21a929 // fcvtns v9.4s, v9.4s
-	WORD $0x6e21db18 // ucvtf v24.4s, v24.4s
-	WORD $0x6e3eddbe // fmul v30.4s, v13.4s, v30.4s
-	WORD $0x4e21d803 // scvtf v3.4s, v0.4s
-	WORD $0x4e221ccf // and v15.16b, v6.16b, v2.16b
-	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x4f8e5392 // fmls v18.4s, v28.4s, v14.s[0]
-	WORD $0x6e27dfe7 // fmul v7.4s, v31.4s, v7.4s
-	WORD $0x3dc013ff // ldr q31, [sp, #0x40]
-	WORD $0x4f8452f3 // fmls v19.4s, v23.4s, v4.s[0]
-	WORD $0x4e221d0c // and v12.16b, v8.16b, v2.16b
-	WORD $0x4e221d20 // and v0.16b, v9.16b, v2.16b
-	WORD $0x6e38de18 // fmul v24.4s, v16.4s, v24.4s
-	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
-	WORD $0x6f3c0537 // ushr v23.4s, v9.4s, #0x4
-	WORD $0x4f0005e9 // movi v9.4s, #0xf
-	WORD $0x4e221ca2 // and v2.16b, v5.16b, v2.16b
-	WORD $0x4f8353d4 // fmls v20.4s, v30.4s, v3.s[0]
-	WORD $0x6f3c04c3 // ushr v3.4s, v6.4s, #0x4
-	WORD $0x6f3c04a5 // ushr v5.4s, v5.4s, #0x4
-	WORD $0x6e21d9f6 // ucvtf v22.4s, v15.4s
-	WORD $0x6f3c0504 // ushr v4.4s, v8.4s, #0x4
-	WORD $0x6e21d98c // ucvtf v12.4s, v12.4s
-	WORD $0x6e21d800 // ucvtf v0.4s, v0.4s
-	WORD $0x3dc00fe6 // ldr q6, [sp, #0x30]
-	WORD $0x6e21d842 // ucvtf v2.4s, v2.4s
-	WORD $0x4f9f5307 // fmls v7.4s, v24.4s, v31.s[0]
-	WORD $0x4e291c63 // and v3.16b, v3.16b, v9.16b
-	WORD $0x3dc037f8 // ldr q24, [sp, #0xd0]
-	WORD $0x4e291ca5 // and v5.16b, v5.16b, v9.16b
-	WORD $0x4e291c84 // and v4.16b, v4.16b, v9.16b
-	WORD $0x6e36dcc6 // fmul v6.4s, v6.4s, v22.4s
-	WORD $0x4e291ef7 // and v23.16b, v23.16b, v9.16b
-	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD $0x6e2cdf76 // fmul v22.4s, v27.4s, v12.4s
-	WORD $0x6e20dfa0 // fmul v0.4s, v29.4s, v0.4s
-	WORD $0x4e21d95b // scvtf v27.4s, v10.4s
-	WORD $0x6e21d863 // ucvtf v3.4s, v3.4s
-	WORD $0x6e21d8a5 // ucvtf v5.4s, v5.4s
-	WORD $0x6e22dd62 // fmul v2.4s, v11.4s, v2.4s
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x6e21d884 // ucvtf v4.4s, v4.4s
-	WORD $0x6e21daf7 // ucvtf v23.4s, v23.4s
-	WORD $0x4e38ccd2 // fmla v18.4s, v6.4s, v24.4s
-	WORD $0x3dc03be6 // ldr q6, [sp, #0xe0]
-	WORD $0x4e39ced3 // fmla v19.4s, v22.4s, v25.4s
-	WORD $0x4e3bcc14 // fmla v20.4s, v0.4s, v27.4s
-	WORD $0x6e23df40 // fmul v0.4s, v26.4s, v3.4s
-	WORD $0xbd402e83 // ldr s3, [x20, #0x2c]
-	WORD $0x6e25de05 // fmul v5.4s, v16.4s, v5.4s
-	WORD $0x3dc017f0 // ldr q16, [sp, #0x50]
-	WORD $0x4e35cc47 // fmla v7.4s, v2.4s, v21.4s
-	WORD $0x6e24de22 // fmul v2.4s, v17.4s, v4.4s
-	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
-	WORD $0x3dc027f1 // ldr q17, [sp, #0x90]
-	WORD $0x6e37dda4 // fmul v4.4s, v13.4s, v23.4s
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x9100c294 // add x20, x20, #0x30
-	WORD $0x4f865012 // fmls v18.4s, v0.4s, v6.s[0]
-	WORD $0x4d40cb00 // ld1r { v0.4s }, [x24]
-	WORD $0x4f905094 // fmls v20.4s, v4.4s, v16.s[0]
-	WORD $0x4f8350a7 // fmls v7.4s, v5.4s, v3.s[0]
-	WORD $0x3dc04be3 // ldr q3, [sp, #0x120]
-	WORD $0xad4813e5 // ldp q5, q4, [sp, #0x100]
-	WORD $0x4f915053 // fmls v19.4s, v2.4s, v17.s[0]
-	WORD $0x3dc03fe2 // ldr q2, [sp, #0xf0]
-	WORD $0x4e32cc45 // fmla v5.4s, v2.4s, v18.4s
-	WORD $0x3dc02be2 // ldr q2, [sp, #0xa0]
-	WORD $0x4e33cc44 // fmla v4.4s, v2.4s, v19.4s
-	WORD $0x3dc01be2 // ldr q2, [sp, #0x60]
-	WORD $0x4e34cc43 // fmla v3.4s, v2.4s, v20.4s
-	WORD $0x3dc04fe2 // ldr q2, [sp, #0x130]
-	WORD $0x4e27cc02 // fmla v2.4s, v0.4s, v7.4s
-	WORD $0x3d804fe2 // str q2, [sp, #0x130]
-	WORD $0x3dc04fe0 // ldr q0, [sp, #0x130]
-	WORD $0x54ffc141 // b.ne 0x19c6c <pq_q2_k+0xec>
-	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x91150273 // add x19, x19, #0x540
-	WORD $0x911500c6 // add x6, x6, #0x540
-	WORD $0x54ffc08c // b.gt 0x19c64 <pq_q2_k+0xe4>
-	WORD $0xf94013e3 // ldr x3, [sp, #0x20]
-	WORD $0xb4ffbe29 // cbz x9, 0x19c20 <pq_q2_k+0xa0>
-	WORD $0xad001045 // stp q5, q4, [x2]
-	WORD $0xad010043 // stp q3, q0, [x2, #0x20]
-	WORD $0x17fffdee // b 0x19c20 <pq_q2_k+0xa0>
-	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0xaa1103f3 // mov x19, x17
-	WORD $0x14000005 // b 0x1a488 <pq_q2_k+0x908>
-	WORD $0x910004e7 // add x7, x7, #0x1
-	WORD $0x91001273 // add x19, x19, #0x4
-	WORD $0xf10010ff // cmp x7, #0x4
-	WORD $0x54ffbce0 // b.eq 0x19c20 <pq_q2_k+0xa0>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xd37cecf4 // lsl x20, x7, #4
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x540028ad // b.le 0x1a9b4 <pq_q2_k+0xe34>
-	WORD $0xd37ef4f5 // lsl x21, x7, #2
-	WORD $0xaa1303f6 // mov x22, x19
-	WORD $0xaa0003f7 // mov x23, x0
-	WORD $0xaa0103f8 // mov x24, x1
-	WORD $0xaa0403f9 // mov x25, x4
-	WORD $0x8b1506fa // add x26, x23, x21, lsl #1
-	WORD $0xaa1603fb // mov x27, x22
-	WORD $0x5280281d // mov w29, #0x140 // =320
-	WORD $0xd100436f // sub x15, x27, #0x10
-	WORD $0x8b1d02ee // add x14, x23, x29
-	WORD $0xfd400347 // ldr d7, [x26]
-	WORD $0xfd401346 // ldr d6, [x26, #0x20]
-	WORD $0x0d40cb72 // ld1r { v18.2s }, [x27]
-	WORD $0x0d40c9f4 // ld1r { v20.2s }, [x15]
-	WORD $0x3cf469c0 // ldr q0, [x14, x20]
-	WORD $0xaa1803ef // mov x15, x24
-	WORD $0x0ddfc9f0 // ld1r { v16.2s }, [x15], #4
-	WORD $0x91008310 // add x16, x24, #0x20
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
 	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
-	WORD $0x910203bd // add x29, x29, #0x80
-	WORD $0x9100837b // add x27, x27, #0x20
-	WORD $0xf11503bf // cmp x29, #0x540
-	WORD $0x6e004015 // ext v21.16b, v0.16b, v0.16b, #0x8
-	WORD $0x0e30c011 // smull v17.8h, v0.8b, v16.8b
-	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
+	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
 	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x0e30c2b0 // smull v16.8h, v21.8b, v16.8b
+	WORD $0x0e30c2d0 // smull v16.8h, v22.8b, v16.8b
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
 	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e21aa94 // fcvtns v20.4s, v20.4s
 	WORD $0x4e70be30 // addp v16.8h, v17.8h, v16.8h
+	WORD $0x4e21aa73 // fcvtns v19.4s, v19.4s
 	WORD $0x4e21aa52 // fcvtns v18.4s, v18.4s
 	WORD $0x4e602a10 // saddlp v16.4s, v16.8h
-	WORD $0x0d40ca11 // ld1r { v17.2s }, [x16]
-	WORD $0x91010310 // add x16, x24, #0x40
-	WORD $0x0e31c013 // smull v19.8h, v0.8b, v17.8b
-	WORD $0x0e31c2b1 // smull v17.8h, v21.8b, v17.8b
-	WORD $0x4e71be71 // addp v17.8h, v19.8h, v17.8h
+	WORD $0x0d40c9b1 // ld1r { v17.2s }, [x13]
+	WORD $0x9101028d // add x13, x20, #0x40
+	WORD $0x0e31c2b4 // smull v20.8h, v21.8b, v17.8b
+	WORD $0x0e31c2d1 // smull v17.8h, v22.8b, v17.8b
+	WORD $0x4e71be91 // addp v17.8h, v20.8h, v17.8h
 	WORD $0x4e602a31 // saddlp v17.4s, v17.8h
-	WORD $0x0d40ca13 // ld1r { v19.2s }, [x16]
-	WORD $0x91018310 // add x16, x24, #0x60
-	WORD $0x0e33c016 // smull v22.8h, v0.8b, v19.8b
-	WORD $0x0e33c2b3 // smull v19.8h, v21.8b, v19.8b
-	WORD $0x4e73bed3 // addp v19.8h, v22.8h, v19.8h
-	WORD $0x4e602a73 // saddlp v19.4s, v19.8h
-	WORD $0x0d40ca16 // ld1r { v22.2s }, [x16]
-	WORD $0x0e36c000 // smull v0.8h, v0.8b, v22.8b
-	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
-	WORD $0x4e75bc00 // addp v0.8h, v0.8h, v21.8h
-	WORD $0x4e602815 // saddlp v21.4s, v0.8h
-	WORD $0x8b1401d0 // add x16, x14, x20
-	WORD $0x3dc01200 // ldr q0, [x16, #0x40]
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9100930f // add x15, x24, #0x24
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x6e004016 // ext v22.16b, v0.16b, v0.16b, #0x8
-	WORD $0x0e37c018 // smull v24.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af0 // sadalp v16.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9101130f // add x15, x24, #0x44
-	WORD $0x0e37c018 // smull v24.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af1 // sadalp v17.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9101930f // add x15, x24, #0x64
-	WORD $0x0e37c018 // smull v24.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9100230f // add x15, x24, #0x8
-	WORD $0x0e37c000 // smull v0.8h, v0.8b, v23.8b
+	WORD $0x0d40c9b4 // ld1r { v20.2s }, [x13]
+	WORD $0x9101828d // add x13, x20, #0x60
+	WORD $0x0e34c2b7 // smull v23.8h, v21.8b, v20.8b
+	WORD $0x0e34c2d4 // smull v20.8h, v22.8b, v20.8b
+	WORD $0x4e74bef4 // addp v20.8h, v23.8h, v20.8h
+	WORD $0x4e602a94 // saddlp v20.4s, v20.8h
+	WORD $0x0d40c9b7 // ld1r { v23.2s }, [x13]
+	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76bc00 // addp v0.8h, v0.8h, v22.8h
-	WORD $0x4e606815 // sadalp v21.4s, v0.8h
-	WORD $0x3cf469c0 // ldr q0, [x14, x20]
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9100a30f // add x15, x24, #0x28
-	WORD $0x6f3e0400 // ushr v0.4s, v0.4s, #0x2
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x6e004016 // ext v22.16b, v0.16b, v0.16b, #0x8
-	WORD $0x0e37c018 // smull v24.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af0 // sadalp v16.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9101230f // add x15, x24, #0x48
-	WORD $0x0e37c018 // smull v24.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af1 // sadalp v17.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9101a30f // add x15, x24, #0x68
-	WORD $0x0e37c018 // smull v24.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x0e37c000 // smull v0.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76bc00 // addp v0.8h, v0.8h, v22.8h
-	WORD $0x4e606815 // sadalp v21.4s, v0.8h
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc011e0 // ldr q0, [x15, #0x40]
-	WORD $0x9100330f // add x15, x24, #0xc
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9100b30f // add x15, x24, #0x2c
-	WORD $0x6f3e0400 // ushr v0.4s, v0.4s, #0x2
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x6e004016 // ext v22.16b, v0.16b, v0.16b, #0x8
-	WORD $0x0e37c018 // smull v24.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af0 // sadalp v16.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9101330f // add x15, x24, #0x4c
-	WORD $0x0e37c018 // smull v24.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af1 // sadalp v17.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9101b30f // add x15, x24, #0x6c
-	WORD $0x0e37c018 // smull v24.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9100430f // add x15, x24, #0x10
-	WORD $0x0e37c000 // smull v0.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76bc00 // addp v0.8h, v0.8h, v22.8h
-	WORD $0x4e606815 // sadalp v21.4s, v0.8h
-	WORD $0xbd414316 // ldr s22, [x24, #0x140]
-	WORD $0xbd414717 // ldr s23, [x24, #0x144]
-	WORD $0xbd414b18 // ldr s24, [x24, #0x148]
-	WORD $0xbd414f19 // ldr s25, [x24, #0x14c]
-	WORD $0x3cf469c0 // ldr q0, [x14, x20]
-	WORD $0x0d40c9fb // ld1r { v27.2s }, [x15]
-	WORD $0x9100c30f // add x15, x24, #0x30
-	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x6e00401a // ext v26.16b, v0.16b, v0.16b, #0x8
-	WORD $0x0e3bc01c // smull v28.8h, v0.8b, v27.8b
-	WORD $0x0e3bc35b // smull v27.8h, v26.8b, v27.8b
+	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
+	WORD $0x4e602ab5 // saddlp v21.4s, v21.8h
+	WORD $0x8b0601cd // add x13, x14, x6
+	WORD $0x3dc011b6 // ldr q22, [x13, #0x40]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x91009289 // add x9, x20, #0x24
+	WORD $0x9104128d // add x13, x20, #0x104
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
+	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
+	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
+	WORD $0x4e606b10 // sadalp v16.4s, v24.8h
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x91011289 // add x9, x20, #0x44
+	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
+	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
+	WORD $0x4e606b11 // sadalp v17.4s, v24.8h
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x91019289 // add x9, x20, #0x64
+	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
+	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
+	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x91002289 // add x9, x20, #0x8
+	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
+	WORD $0x3ce669d6 // ldr q22, [x14, x6]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9100a289 // add x9, x20, #0x28
+	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
+	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
+	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
+	WORD $0x4e606b10 // sadalp v16.4s, v24.8h
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x91012289 // add x9, x20, #0x48
+	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
+	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
+	WORD $0x4e606b11 // sadalp v17.4s, v24.8h
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9101a289 // add x9, x20, #0x68
+	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
+	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
+	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
+	WORD $0x91003289 // add x9, x20, #0xc
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9100b289 // add x9, x20, #0x2c
+	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
+	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
+	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
+	WORD $0x4e606b10 // sadalp v16.4s, v24.8h
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x91013289 // add x9, x20, #0x4c
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
+	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
+	WORD $0x4e606b11 // sadalp v17.4s, v24.8h
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9101b289 // add x9, x20, #0x6c
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
+	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
+	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x91004289 // add x9, x20, #0x10
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
+	WORD $0xbd414296 // ldr s22, [x20, #0x140]
+	WORD $0xbd414697 // ldr s23, [x20, #0x144]
+	WORD $0xbd414a98 // ldr s24, [x20, #0x148]
+	WORD $0xbd414e99 // ldr s25, [x20, #0x14c]
+	WORD $0x3ce669da // ldr q26, [x14, x6]
+	WORD $0x0d40c93b // ld1r { v27.2s }, [x9]
+	WORD $0x9100c289 // add x9, x20, #0x30
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
+	WORD $0x6e1a435e // ext v30.16b, v26.16b, v26.16b, #0x8
+	WORD $0x0e3bc35c // smull v28.8h, v26.8b, v27.8b
+	WORD $0x0e3bc3db // smull v27.8h, v30.8b, v27.8b
 	WORD $0x4e7bbf9b // addp v27.8h, v28.8h, v27.8h
 	WORD $0x4e602b7b // saddlp v27.4s, v27.8h
-	WORD $0x0d40c9fc // ld1r { v28.2s }, [x15]
-	WORD $0x9101430f // add x15, x24, #0x50
-	WORD $0x0e3cc01d // smull v29.8h, v0.8b, v28.8b
-	WORD $0x0e3cc35c // smull v28.8h, v26.8b, v28.8b
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x91014289 // add x9, x20, #0x50
+	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
+	WORD $0x0e3cc3dc // smull v28.8h, v30.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e602b9c // saddlp v28.4s, v28.8h
-	WORD $0x0d40c9fd // ld1r { v29.2s }, [x15]
-	WORD $0x9101c30f // add x15, x24, #0x70
-	WORD $0x0e3dc01e // smull v30.8h, v0.8b, v29.8b
-	WORD $0x0e3dc35d // smull v29.8h, v26.8b, v29.8b
-	WORD $0x4e7dbfdd // addp v29.8h, v30.8h, v29.8h
+	WORD $0x0d40c93d // ld1r { v29.2s }, [x9]
+	WORD $0x9101c289 // add x9, x20, #0x70
+	WORD $0x0e3dc35f // smull v31.8h, v26.8b, v29.8b
+	WORD $0x0e3dc3dd // smull v29.8h, v30.8b, v29.8b
+	WORD $0x4e7dbffd // addp v29.8h, v31.8h, v29.8h
 	WORD $0x4e602bbd // saddlp v29.4s, v29.8h
-	WORD $0x0d40c9fe // ld1r { v30.2s }, [x15]
-	WORD $0x0e3ec000 // smull v0.8h, v0.8b, v30.8b
-	WORD $0x0e3ec35a // smull v26.8h, v26.8b, v30.8b
-	WORD $0x4e7abc00 // addp v0.8h, v0.8h, v26.8h
-	WORD $0x4e60281a // saddlp v26.4s, v0.8h
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc011e0 // ldr q0, [x15, #0x40]
-	WORD $0x9100530f // add x15, x24, #0x14
-	WORD $0x0d40c9ff // ld1r { v31.2s }, [x15]
-	WORD $0x9100d30f // add x15, x24, #0x34
-	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x6e00401e // ext v30.16b, v0.16b, v0.16b, #0x8
-	WORD $0x0e3fc008 // smull v8.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3df // smull v31.8h, v30.8b, v31.8b
-	WORD $0x4e7fbd1f // addp v31.8h, v8.8h, v31.8h
-	WORD $0x4e606bfb // sadalp v27.4s, v31.8h
-	WORD $0x0d40c9ff // ld1r { v31.2s }, [x15]
-	WORD $0x9101530f // add x15, x24, #0x54
-	WORD $0x0e3fc008 // smull v8.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3df // smull v31.8h, v30.8b, v31.8b
-	WORD $0x4e7fbd1f // addp v31.8h, v8.8h, v31.8h
-	WORD $0x4e606bfc // sadalp v28.4s, v31.8h
-	WORD $0x0d40c9ff // ld1r { v31.2s }, [x15]
-	WORD $0x9101d30f // add x15, x24, #0x74
-	WORD $0x0e3fc008 // smull v8.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3df // smull v31.8h, v30.8b, v31.8b
-	WORD $0x4e7fbd1f // addp v31.8h, v8.8h, v31.8h
-	WORD $0x4e606bfd // sadalp v29.4s, v31.8h
-	WORD $0x0d40c9ff // ld1r { v31.2s }, [x15]
-	WORD $0x9100630f // add x15, x24, #0x18
-	WORD $0x0e3fc000 // smull v0.8h, v0.8b, v31.8b
+	WORD $0x0d40c93f // ld1r { v31.2s }, [x9]
+	WORD $0x0e3fc35a // smull v26.8h, v26.8b, v31.8b
 	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
-	WORD $0x4e7ebc00 // addp v0.8h, v0.8h, v30.8h
-	WORD $0x4e60681a // sadalp v26.4s, v0.8h
-	WORD $0x3cf469c0 // ldr q0, [x14, x20]
-	WORD $0x0d40c9ff // ld1r { v31.2s }, [x15]
-	WORD $0x9100e30f // add x15, x24, #0x38
-	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x6e00401e // ext v30.16b, v0.16b, v0.16b, #0x8
-	WORD $0x0e3fc008 // smull v8.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3df // smull v31.8h, v30.8b, v31.8b
-	WORD $0x4e7fbd1f // addp v31.8h, v8.8h, v31.8h
-	WORD $0x4e606bfb // sadalp v27.4s, v31.8h
-	WORD $0x0d40c9ff // ld1r { v31.2s }, [x15]
-	WORD $0x9101630f // add x15, x24, #0x58
-	WORD $0x0e3fc008 // smull v8.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3df // smull v31.8h, v30.8b, v31.8b
-	WORD $0x4e7fbd1f // addp v31.8h, v8.8h, v31.8h
-	WORD $0x4e606bfc // sadalp v28.4s, v31.8h
-	WORD $0x0d40c9ff // ld1r { v31.2s }, [x15]
-	WORD $0x9101e30f // add x15, x24, #0x78
-	WORD $0x0e3fc008 // smull v8.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3df // smull v31.8h, v30.8b, v31.8b
-	WORD $0x4e7fbd1f // addp v31.8h, v8.8h, v31.8h
-	WORD $0x4e606bfd // sadalp v29.4s, v31.8h
-	WORD $0x0d40c9ff // ld1r { v31.2s }, [x15]
-	WORD $0x9104130f // add x15, x24, #0x104
-	WORD $0x0e3fc000 // smull v0.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
-	WORD $0x4e7ebc00 // addp v0.8h, v0.8h, v30.8h
-	WORD $0x4e60681a // sadalp v26.4s, v0.8h
-	WORD $0x8b1401ce // add x14, x14, x20
-	WORD $0x3dc011c0 // ldr q0, [x14, #0x40]
-	WORD $0x9100730e // add x14, x24, #0x1c
-	WORD $0x0d40c9df // ld1r { v31.2s }, [x14]
-	WORD $0x9100f30e // add x14, x24, #0x3c
-	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x6e00401e // ext v30.16b, v0.16b, v0.16b, #0x8
-	WORD $0x0e3fc008 // smull v8.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3df // smull v31.8h, v30.8b, v31.8b
-	WORD $0x4e7fbd1f // addp v31.8h, v8.8h, v31.8h
-	WORD $0x4e606bfb // sadalp v27.4s, v31.8h
-	WORD $0x0d40c9df // ld1r { v31.2s }, [x14]
-	WORD $0x9101730e // add x14, x24, #0x5c
-	WORD $0x0e3fc008 // smull v8.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3df // smull v31.8h, v30.8b, v31.8b
-	WORD $0x4e7fbd1f // addp v31.8h, v8.8h, v31.8h
-	WORD $0x4e606bfc // sadalp v28.4s, v31.8h
-	WORD $0x0d40c9df // ld1r { v31.2s }, [x14]
-	WORD $0x9101f30e // add x14, x24, #0x7c
-	WORD $0x0e3fc008 // smull v8.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3df // smull v31.8h, v30.8b, v31.8b
-	WORD $0x4e7fbd1f // addp v31.8h, v8.8h, v31.8h
-	WORD $0x4e291e88 // and v8.16b, v20.16b, v9.16b
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e606bfd // sadalp v29.4s, v31.8h
-	WORD $0x4e291e94 // and v20.16b, v20.16b, v9.16b
-	WORD $0x0d40c9df // ld1r { v31.2s }, [x14]
-	WORD $0x9104030e // add x14, x24, #0x100
-	WORD $0x6e21da94 // ucvtf v20.4s, v20.4s
-	WORD $0x0e3fc000 // smull v0.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
-	WORD $0x0e2178ff // fcvtl v31.4s, v7.4h
-	WORD $0x6e21d907 // ucvtf v7.4s, v8.4s
-	WORD $0x0e2178c8 // fcvtl v8.4s, v6.4h
-	WORD $0x4e291e46 // and v6.16b, v18.16b, v9.16b
+	WORD $0x4e7ebf5a // addp v26.8h, v26.8h, v30.8h
+	WORD $0x4e602b5a // saddlp v26.4s, v26.8h
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc0113e // ldr q30, [x9, #0x40]
+	WORD $0x91005289 // add x9, x20, #0x14
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x9100d289 // add x9, x20, #0x34
+	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x6e1e43df // ext v31.16b, v30.16b, v30.16b, #0x8
+	WORD $0x0e28c3c9 // smull v9.8h, v30.8b, v8.8b
+	WORD $0x0e28c3e8 // smull v8.8h, v31.8b, v8.8b
+	WORD $0x4e68bd28 // addp v8.8h, v9.8h, v8.8h
+	WORD $0x4e60691b // sadalp v27.4s, v8.8h
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x91015289 // add x9, x20, #0x54
+	WORD $0x0e28c3c9 // smull v9.8h, v30.8b, v8.8b
+	WORD $0x0e28c3e8 // smull v8.8h, v31.8b, v8.8b
+	WORD $0x4e68bd28 // addp v8.8h, v9.8h, v8.8h
+	WORD $0x4e60691c // sadalp v28.4s, v8.8h
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x9101d289 // add x9, x20, #0x74
+	WORD $0x0e28c3c9 // smull v9.8h, v30.8b, v8.8b
+	WORD $0x0e28c3e8 // smull v8.8h, v31.8b, v8.8b
+	WORD $0x4e68bd28 // addp v8.8h, v9.8h, v8.8h
+	WORD $0x4e60691d // sadalp v29.4s, v8.8h
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x91006289 // add x9, x20, #0x18
+	WORD $0x0e28c3de // smull v30.8h, v30.8b, v8.8b
+	WORD $0x0e28c3ff // smull v31.8h, v31.8b, v8.8b
+	WORD $0x4e7fbfde // addp v30.8h, v30.8h, v31.8h
+	WORD $0x4e606bda // sadalp v26.4s, v30.8h
+	WORD $0x3ce669de // ldr q30, [x14, x6]
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x9100e289 // add x9, x20, #0x38
+	WORD $0x6f3a07de // ushr v30.4s, v30.4s, #0x6
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x6e1e43df // ext v31.16b, v30.16b, v30.16b, #0x8
+	WORD $0x0e28c3c9 // smull v9.8h, v30.8b, v8.8b
+	WORD $0x0e28c3e8 // smull v8.8h, v31.8b, v8.8b
+	WORD $0x4e68bd28 // addp v8.8h, v9.8h, v8.8h
+	WORD $0x4e60691b // sadalp v27.4s, v8.8h
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x91016289 // add x9, x20, #0x58
+	WORD $0x0e28c3c9 // smull v9.8h, v30.8b, v8.8b
+	WORD $0x0e28c3e8 // smull v8.8h, v31.8b, v8.8b
+	WORD $0x4e68bd28 // addp v8.8h, v9.8h, v8.8h
+	WORD $0x4e60691c // sadalp v28.4s, v8.8h
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x9101e289 // add x9, x20, #0x78
+	WORD $0x0e28c3c9 // smull v9.8h, v30.8b, v8.8b
+	WORD $0x0e28c3e8 // smull v8.8h, v31.8b, v8.8b
+	WORD $0x4e68bd28 // addp v8.8h, v9.8h, v8.8h
+	WORD $0x4e60691d // sadalp v29.4s, v8.8h
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x0e28c3de // smull v30.8h, v30.8b, v8.8b
+	WORD $0x0e28c3ff // smull v31.8h, v31.8b, v8.8b
+	WORD $0x4e7fbfde // addp v30.8h, v30.8h, v31.8h
+	WORD $0x4e606bda // sadalp v26.4s, v30.8h
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc0113e // ldr q30, [x9, #0x40]
+	WORD $0x91007289 // add x9, x20, #0x1c
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x9100f289 // add x9, x20, #0x3c
+	WORD $0x6f3a07de // ushr v30.4s, v30.4s, #0x6
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x6e1e43df // ext v31.16b, v30.16b, v30.16b, #0x8
+	WORD $0x0e28c3c9 // smull v9.8h, v30.8b, v8.8b
+	WORD $0x0e28c3e8 // smull v8.8h, v31.8b, v8.8b
+	WORD $0x4e68bd28 // addp v8.8h, v9.8h, v8.8h
+	WORD $0x4e60691b // sadalp v27.4s, v8.8h
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x91017289 // add x9, x20, #0x5c
+	WORD $0x0e28c3c9 // smull v9.8h, v30.8b, v8.8b
+	WORD $0x0e28c3e8 // smull v8.8h, v31.8b, v8.8b
+	WORD $0x4e68bd28 // addp v8.8h, v9.8h, v8.8h
+	WORD $0x4e60691c // sadalp v28.4s, v8.8h
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x9101f289 // add x9, x20, #0x7c
+	WORD $0x0e28c3c9 // smull v9.8h, v30.8b, v8.8b
+	WORD $0x0e28c3e8 // smull v8.8h, v31.8b, v8.8b
+	WORD $0x4e68bd28 // addp v8.8h, v9.8h, v8.8h
+	WORD $0x4e201e69 // and v9.16b, v19.16b, v0.16b
+	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
+	WORD $0x4e60691d // sadalp v29.4s, v8.8h
+	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x91040289 // add x9, x20, #0x100
+	WORD $0x6e21da73 // ucvtf v19.4s, v19.4s
+	WORD $0x0e28c3de // smull v30.8h, v30.8b, v8.8b
+	WORD $0x0e28c3ff // smull v31.8h, v31.8b, v8.8b
+	WORD $0x6e21d928 // ucvtf v8.4s, v9.4s
+	WORD $0x6e33dce9 // fmul v9.4s, v7.4s, v19.4s
+	WORD $0x6e28dcc8 // fmul v8.4s, v6.4s, v8.4s
+	WORD $0x4e7fbfde // addp v30.8h, v30.8h, v31.8h
+	WORD $0x4e201e5f // and v31.16b, v18.16b, v0.16b
 	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x4e7ebc00 // addp v0.8h, v0.8h, v30.8h
-	WORD $0x6e27dffe // fmul v30.4s, v31.4s, v7.4s
-	WORD $0x4e21da07 // scvtf v7.4s, v16.4s
-	WORD $0x4e21da30 // scvtf v16.4s, v17.4s
-	WORD $0x4e21dab1 // scvtf v17.4s, v21.4s
-	WORD $0x6e34dd14 // fmul v20.4s, v8.4s, v20.4s
-	WORD $0x4e21dad5 // scvtf v21.4s, v22.4s
-	WORD $0x4e60681a // sadalp v26.4s, v0.8h
-	WORD $0x4e21da60 // scvtf v0.4s, v19.4s
-	WORD $0x6e21d8d3 // ucvtf v19.4s, v6.4s
-	WORD $0x4e21daf6 // scvtf v22.4s, v23.4s
-	WORD $0x4e21db37 // scvtf v23.4s, v25.4s
-	WORD $0x4e291e52 // and v18.16b, v18.16b, v9.16b
-	WORD $0x6e27dfc6 // fmul v6.4s, v30.4s, v7.4s
-	WORD $0x6e30dfc7 // fmul v7.4s, v30.4s, v16.4s
-	WORD $0x6e31dfd1 // fmul v17.4s, v30.4s, v17.4s
-	WORD $0x6e20dfd0 // fmul v16.4s, v30.4s, v0.4s
-	WORD $0x4e21db00 // scvtf v0.4s, v24.4s
-	WORD $0x6e33dff3 // fmul v19.4s, v31.4s, v19.4s
-	WORD $0x6e21da52 // ucvtf v18.4s, v18.4s
-	WORD $0xbd416f18 // ldr s24, [x24, #0x16c]
-	WORD $0x4f955286 // fmls v6.4s, v20.4s, v21.s[0]
-	WORD $0x4e21db75 // scvtf v21.4s, v27.4s
-	WORD $0x4f965287 // fmls v7.4s, v20.4s, v22.s[0]
-	WORD $0x4e21db96 // scvtf v22.4s, v28.4s
-	WORD $0x4f975291 // fmls v17.4s, v20.4s, v23.s[0]
-	WORD $0xbd416717 // ldr s23, [x24, #0x164]
-	WORD $0x4f805290 // fmls v16.4s, v20.4s, v0.s[0]
-	WORD $0x4e21dba0 // scvtf v0.4s, v29.4s
-	WORD $0x4e21db54 // scvtf v20.4s, v26.4s
-	WORD $0x6e32dd12 // fmul v18.4s, v8.4s, v18.4s
-	WORD $0x4e35ce66 // fmla v6.4s, v19.4s, v21.4s
-	WORD $0xbd416315 // ldr s21, [x24, #0x160]
-	WORD $0x4e36ce67 // fmla v7.4s, v19.4s, v22.4s
-	WORD $0xbd416b16 // ldr s22, [x24, #0x168]
-	WORD $0x4e20ce70 // fmla v16.4s, v19.4s, v0.4s
-	WORD $0x4e21daa0 // scvtf v0.4s, v21.4s
-	WORD $0x4e21daf5 // scvtf v21.4s, v23.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e21db17 // scvtf v23.4s, v24.4s
-	WORD $0x4e34ce71 // fmla v17.4s, v19.4s, v20.4s
-	WORD $0x4f805246 // fmls v6.4s, v18.4s, v0.s[0]
-	WORD $0x4f955247 // fmls v7.4s, v18.4s, v21.s[0]
-	WORD $0x4d40c9c0 // ld1r { v0.4s }, [x14]
-	WORD $0x4f965250 // fmls v16.4s, v18.4s, v22.s[0]
-	WORD $0x4f975251 // fmls v17.4s, v18.4s, v23.s[0]
-	WORD $0x4d40c9f2 // ld1r { v18.4s }, [x15]
-	WORD $0x9104230e // add x14, x24, #0x108
-	WORD $0x9104330f // add x15, x24, #0x10c
-	WORD $0x91060318 // add x24, x24, #0x180
-	WORD $0x4d40c9d3 // ld1r { v19.4s }, [x14]
-	WORD $0x4d40c9f4 // ld1r { v20.4s }, [x15]
-	WORD $0x4e26cc05 // fmla v5.4s, v0.4s, v6.4s
-	WORD $0x4e27ce44 // fmla v4.4s, v18.4s, v7.4s
-	WORD $0x4e30ce63 // fmla v3.4s, v19.4s, v16.4s
-	WORD $0x4e31ce82 // fmla v2.4s, v20.4s, v17.4s
-	WORD $0x54ffd921 // b.ne 0x1a4c4 <pq_q2_k+0x944>
-	WORD $0xf1002339 // subs x25, x25, #0x8
-	WORD $0x911502f7 // add x23, x23, #0x540
-	WORD $0x911502d6 // add x22, x22, #0x540
-	WORD $0x54ffd84c // b.gt 0x1a4b8 <pq_q2_k+0x938>
-	WORD $0xb4ffd629 // cbz x9, 0x1a478 <pq_q2_k+0x8f8>
-	WORD $0x8b140055 // add x21, x2, x20
-	WORD $0xf100093f // cmp x9, #0x2
-	WORD $0x3d8002a5 // str q5, [x21]
-	WORD $0x54ffd5a3 // b.lo 0x1a478 <pq_q2_k+0x8f8>
-	WORD $0xf1000d3f // cmp x9, #0x3
-	WORD $0x3cab6aa4 // str q4, [x21, x11]
-	WORD $0x54ffd543 // b.lo 0x1a478 <pq_q2_k+0x8f8>
-	WORD $0xf100113f // cmp x9, #0x4
-	WORD $0x3cac6aa3 // str q3, [x21, x12]
-	WORD $0x54ffd4e3 // b.lo 0x1a478 <pq_q2_k+0x8f8>
-	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x3ca36aa2 // str q2, [x21, x3]
-	WORD $0x54ffd483 // b.lo 0x1a478 <pq_q2_k+0x8f8>
+	WORD $0x4e606bda // sadalp v26.4s, v30.8h
+	WORD $0x6e21dbfe // ucvtf v30.4s, v31.4s
+	WORD $0x6e30dd10 // fmul v16.4s, v8.4s, v16.4s
+	WORD $0x6e31dd11 // fmul v17.4s, v8.4s, v17.4s
+	WORD $0x4e201e5f // and v31.16b, v18.16b, v0.16b
+	WORD $0x6e34dd12 // fmul v18.4s, v8.4s, v20.4s
+	WORD $0x4e21db14 // scvtf v20.4s, v24.4s
+	WORD $0x6e35dd13 // fmul v19.4s, v8.4s, v21.4s
+	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
+	WORD $0x4e21db79 // scvtf v25.4s, v27.4s
+	WORD $0x6e21dbf5 // ucvtf v21.4s, v31.4s
+	WORD $0xbd416e9b // ldr s27, [x20, #0x16c]
+	WORD $0x4f965130 // fmls v16.4s, v9.4s, v22.s[0]
+	WORD $0x6e3edcd6 // fmul v22.4s, v6.4s, v30.4s
+	WORD $0x4f975131 // fmls v17.4s, v9.4s, v23.s[0]
+	WORD $0x4e21db97 // scvtf v23.4s, v28.4s
+	WORD $0x4f945132 // fmls v18.4s, v9.4s, v20.s[0]
+	WORD $0x4e21dbb4 // scvtf v20.4s, v29.4s
+	WORD $0x4f985133 // fmls v19.4s, v9.4s, v24.s[0]
+	WORD $0x4e21db58 // scvtf v24.4s, v26.4s
+	WORD $0xbd41669a // ldr s26, [x20, #0x164]
+	WORD $0x6e35dcf5 // fmul v21.4s, v7.4s, v21.4s
+	WORD $0x4e39ced0 // fmla v16.4s, v22.4s, v25.4s
+	WORD $0xbd416299 // ldr s25, [x20, #0x160]
+	WORD $0x4e37ced1 // fmla v17.4s, v22.4s, v23.4s
+	WORD $0xbd416a97 // ldr s23, [x20, #0x168]
+	WORD $0x4e34ced2 // fmla v18.4s, v22.4s, v20.4s
+	WORD $0x4e21db34 // scvtf v20.4s, v25.4s
+	WORD $0x4e21db59 // scvtf v25.4s, v26.4s
+	WORD $0x4e21db7a // scvtf v26.4s, v27.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e38ced3 // fmla v19.4s, v22.4s, v24.4s
+	WORD $0x4f9452b0 // fmls v16.4s, v21.4s, v20.s[0]
+	WORD $0x4f9952b1 // fmls v17.4s, v21.4s, v25.s[0]
+	WORD $0x4d40c934 // ld1r { v20.4s }, [x9]
+	WORD $0x4f9752b2 // fmls v18.4s, v21.4s, v23.s[0]
+	WORD $0x4f9a52b3 // fmls v19.4s, v21.4s, v26.s[0]
+	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
+	WORD $0x91042289 // add x9, x20, #0x108
+	WORD $0x9104328d // add x13, x20, #0x10c
+	WORD $0x91060294 // add x20, x20, #0x180
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x4d40c9b7 // ld1r { v23.4s }, [x13]
+	WORD $0x2a1903e9 // mov w9, w25
+	WORD $0x4e30ce85 // fmla v5.4s, v20.4s, v16.4s
+	WORD $0x4e31cea4 // fmla v4.4s, v21.4s, v17.4s
+	WORD $0x5280002d // mov w13, #0x1 // =1
+	WORD $0x2a1f03f9 // mov w25, wzr
+	WORD $0x4e32cec3 // fmla v3.4s, v22.4s, v18.4s
+	WORD $0x4e33cee2 // fmla v2.4s, v23.4s, v19.4s
+	WORD $0x3707d989 // tbnz w9, #0x0, 0x1a55c <pq_q2_k+0x920>
+	WORD $0x110006d6 // add w22, w22, #0x1
+	WORD $0x91050273 // add x19, x19, #0x140
+	WORD $0x710012df // cmp w22, #0x4
+	WORD $0x54ffd881 // b.ne 0x1a54c <pq_q2_k+0x910>
+	WORD $0xf10022b5 // subs x21, x21, #0x8
+	WORD $0x54ffd76c // b.gt 0x1a530 <pq_q2_k+0x8f4>
+	WORD $0xb4ffd58f // cbz x15, 0x1a4f8 <pq_q2_k+0x8bc>
+	WORD $0x8b060047 // add x7, x2, x6
+	WORD $0xf10009ff // cmp x15, #0x2
+	WORD $0x3d8000e5 // str q5, [x7]
+	WORD $0x54ffd503 // b.lo 0x1a4f8 <pq_q2_k+0x8bc>
+	WORD $0xf1000dff // cmp x15, #0x3
+	WORD $0x3caa68e4 // str q4, [x7, x10]
+	WORD $0x54ffd4a3 // b.lo 0x1a4f8 <pq_q2_k+0x8bc>
+	WORD $0xf10011ff // cmp x15, #0x4
+	WORD $0x3cab68e3 // str q3, [x7, x11]
+	WORD $0x54ffd443 // b.lo 0x1a4f8 <pq_q2_k+0x8bc>
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3cac68e2 // str q2, [x7, x12]
+	WORD $0x54ffd3e3 // b.lo 0x1a4f8 <pq_q2_k+0x8bc>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x540028cb // b.lt 0x1af18 <pq_q2_k+0x1398>
-	WORD $0xd37ef4f6 // lsl x22, x7, #2
-	WORD $0xaa1303f7 // mov x23, x19
-	WORD $0xaa0003f8 // mov x24, x0
-	WORD $0xaa0103f9 // mov x25, x1
-	WORD $0xaa0403fa // mov x26, x4
-	WORD $0x8b16071b // add x27, x24, x22, lsl #1
-	WORD $0xaa1703fd // mov x29, x23
-	WORD $0x5280281e // mov w30, #0x140 // =320
-	WORD $0xd10043af // sub x15, x29, #0x10
-	WORD $0x8b1e030e // add x14, x24, x30
-	WORD $0xfd400367 // ldr d7, [x27]
-	WORD $0xfd401366 // ldr d6, [x27, #0x20]
-	WORD $0x0d40cbb2 // ld1r { v18.2s }, [x29]
-	WORD $0x0d40c9f4 // ld1r { v20.2s }, [x15]
-	WORD $0x3cf469c0 // ldr q0, [x14, x20]
-	WORD $0x9102032f // add x15, x25, #0x80
-	WORD $0x0d40c9f0 // ld1r { v16.2s }, [x15]
-	WORD $0x9102832f // add x15, x25, #0xa0
-	WORD $0x910203de // add x30, x30, #0x80
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
+	WORD $0x5400298b // b.lt 0x1afc4 <pq_q2_k+0x1388>
+	WORD $0xd37ef633 // lsl x19, x17, #2
+	WORD $0xaa0003f4 // mov x20, x0
+	WORD $0xaa0103f5 // mov x21, x1
+	WORD $0xaa0403f6 // mov x22, x4
+	WORD $0x8b110e89 // add x9, x20, x17, lsl #3
+	WORD $0x2a1f03f7 // mov w23, wzr
+	WORD $0x91010294 // add x20, x20, #0x40
+	WORD $0xfd400126 // ldr d6, [x9]
+	WORD $0xfd401127 // ldr d7, [x9, #0x20]
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0xaa1f03ed // mov x13, xzr
+	WORD $0x8b130298 // add x24, x20, x19
+	WORD $0x91010299 // add x25, x20, #0x40
+	WORD $0x5280003a // mov w26, #0x1 // =1
+	WORD $0x8b0d1709 // add x9, x24, x13, lsl #5
+	WORD $0x8b0d1f2e // add x14, x25, x13, lsl #7
+	WORD $0x9100412d // add x13, x9, #0x10
+	WORD $0x0d40c933 // ld1r { v19.2s }, [x9]
+	WORD $0x910202a9 // add x9, x21, #0x80
+	WORD $0x0d40c9b2 // ld1r { v18.2s }, [x13]
+	WORD $0x3ce669d0 // ldr q16, [x14, x6]
+	WORD $0x910452ad // add x13, x21, #0x114
+	WORD $0x4e211e15 // and v21.16b, v16.16b, v1.16b
+	WORD $0x0d40c930 // ld1r { v16.2s }, [x9]
+	WORD $0x910282a9 // add x9, x21, #0xa0
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
 	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
-	WORD $0xf11503df // cmp x30, #0x540
-	WORD $0x910083bd // add x29, x29, #0x20
-	WORD $0x6e004015 // ext v21.16b, v0.16b, v0.16b, #0x8
-	WORD $0x0e30c011 // smull v17.8h, v0.8b, v16.8b
-	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
+	WORD $0x6e1542b6 // ext v22.16b, v21.16b, v21.16b, #0x8
+	WORD $0x0e30c2b1 // smull v17.8h, v21.8b, v16.8b
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
 	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x0e30c2b0 // smull v16.8h, v21.8b, v16.8b
+	WORD $0x0e30c2d0 // smull v16.8h, v22.8b, v16.8b
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
 	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e21aa94 // fcvtns v20.4s, v20.4s
 	WORD $0x4e70be30 // addp v16.8h, v17.8h, v16.8h
+	WORD $0x4e21aa73 // fcvtns v19.4s, v19.4s
 	WORD $0x4e21aa52 // fcvtns v18.4s, v18.4s
 	WORD $0x4e602a10 // saddlp v16.4s, v16.8h
-	WORD $0x0d40c9f1 // ld1r { v17.2s }, [x15]
-	WORD $0x9103032f // add x15, x25, #0xc0
-	WORD $0x0e31c013 // smull v19.8h, v0.8b, v17.8b
-	WORD $0x0e31c2b1 // smull v17.8h, v21.8b, v17.8b
-	WORD $0x4e71be71 // addp v17.8h, v19.8h, v17.8h
+	WORD $0x0d40c931 // ld1r { v17.2s }, [x9]
+	WORD $0x910302a9 // add x9, x21, #0xc0
+	WORD $0x0e31c2b4 // smull v20.8h, v21.8b, v17.8b
+	WORD $0x0e31c2d1 // smull v17.8h, v22.8b, v17.8b
+	WORD $0x4e71be91 // addp v17.8h, v20.8h, v17.8h
 	WORD $0x4e602a31 // saddlp v17.4s, v17.8h
-	WORD $0x0d40c9f3 // ld1r { v19.2s }, [x15]
-	WORD $0x9103832f // add x15, x25, #0xe0
-	WORD $0x0e33c016 // smull v22.8h, v0.8b, v19.8b
-	WORD $0x0e33c2b3 // smull v19.8h, v21.8b, v19.8b
-	WORD $0x4e73bed3 // addp v19.8h, v22.8h, v19.8h
-	WORD $0x4e602a73 // saddlp v19.4s, v19.8h
-	WORD $0x0d40c9f6 // ld1r { v22.2s }, [x15]
-	WORD $0x0e36c000 // smull v0.8h, v0.8b, v22.8b
-	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
-	WORD $0x4e75bc00 // addp v0.8h, v0.8h, v21.8h
-	WORD $0x4e602815 // saddlp v21.4s, v0.8h
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc011e0 // ldr q0, [x15, #0x40]
-	WORD $0x9102132f // add x15, x25, #0x84
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9102932f // add x15, x25, #0xa4
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x6e004016 // ext v22.16b, v0.16b, v0.16b, #0x8
-	WORD $0x0e37c018 // smull v24.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af0 // sadalp v16.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9103132f // add x15, x25, #0xc4
-	WORD $0x0e37c018 // smull v24.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af1 // sadalp v17.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9103932f // add x15, x25, #0xe4
-	WORD $0x0e37c018 // smull v24.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9102232f // add x15, x25, #0x88
-	WORD $0x0e37c000 // smull v0.8h, v0.8b, v23.8b
+	WORD $0x0d40c934 // ld1r { v20.2s }, [x9]
+	WORD $0x910382a9 // add x9, x21, #0xe0
+	WORD $0x0e34c2b7 // smull v23.8h, v21.8b, v20.8b
+	WORD $0x0e34c2d4 // smull v20.8h, v22.8b, v20.8b
+	WORD $0x4e74bef4 // addp v20.8h, v23.8h, v20.8h
+	WORD $0x4e602a94 // saddlp v20.4s, v20.8h
+	WORD $0x0d40c937 // ld1r { v23.2s }, [x9]
+	WORD $0x0e37c2b5 // smull v21.8h, v21.8b, v23.8b
 	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76bc00 // addp v0.8h, v0.8h, v22.8h
-	WORD $0x4e606815 // sadalp v21.4s, v0.8h
-	WORD $0x3cf469c0 // ldr q0, [x14, x20]
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9102a32f // add x15, x25, #0xa8
-	WORD $0x6f3e0400 // ushr v0.4s, v0.4s, #0x2
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x6e004016 // ext v22.16b, v0.16b, v0.16b, #0x8
-	WORD $0x0e37c018 // smull v24.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af0 // sadalp v16.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9103232f // add x15, x25, #0xc8
-	WORD $0x0e37c018 // smull v24.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af1 // sadalp v17.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9103a32f // add x15, x25, #0xe8
-	WORD $0x0e37c018 // smull v24.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x0e37c000 // smull v0.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76bc00 // addp v0.8h, v0.8h, v22.8h
-	WORD $0x4e606815 // sadalp v21.4s, v0.8h
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc011e0 // ldr q0, [x15, #0x40]
-	WORD $0x9102332f // add x15, x25, #0x8c
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9102b32f // add x15, x25, #0xac
-	WORD $0x6f3e0400 // ushr v0.4s, v0.4s, #0x2
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x6e004016 // ext v22.16b, v0.16b, v0.16b, #0x8
-	WORD $0x0e37c018 // smull v24.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af0 // sadalp v16.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9103332f // add x15, x25, #0xcc
-	WORD $0x0e37c018 // smull v24.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af1 // sadalp v17.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9103b32f // add x15, x25, #0xec
-	WORD $0x0e37c018 // smull v24.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d7 // smull v23.8h, v22.8b, v23.8b
-	WORD $0x4e77bf17 // addp v23.8h, v24.8h, v23.8h
-	WORD $0x4e606af3 // sadalp v19.4s, v23.8h
-	WORD $0x0d40c9f7 // ld1r { v23.2s }, [x15]
-	WORD $0x9102432f // add x15, x25, #0x90
-	WORD $0x0e37c000 // smull v0.8h, v0.8b, v23.8b
-	WORD $0x0e37c2d6 // smull v22.8h, v22.8b, v23.8b
-	WORD $0x4e76bc00 // addp v0.8h, v0.8h, v22.8h
-	WORD $0x4e606815 // sadalp v21.4s, v0.8h
-	WORD $0xbd415336 // ldr s22, [x25, #0x150]
-	WORD $0xbd415737 // ldr s23, [x25, #0x154]
-	WORD $0xbd415b38 // ldr s24, [x25, #0x158]
-	WORD $0xbd415f39 // ldr s25, [x25, #0x15c]
-	WORD $0x3cf469c0 // ldr q0, [x14, x20]
-	WORD $0x0d40c9fb // ld1r { v27.2s }, [x15]
-	WORD $0x9102c32f // add x15, x25, #0xb0
-	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x6e00401a // ext v26.16b, v0.16b, v0.16b, #0x8
-	WORD $0x0e3bc01c // smull v28.8h, v0.8b, v27.8b
-	WORD $0x0e3bc35b // smull v27.8h, v26.8b, v27.8b
+	WORD $0x4e76beb5 // addp v21.8h, v21.8h, v22.8h
+	WORD $0x4e602ab5 // saddlp v21.4s, v21.8h
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
+	WORD $0x910212a9 // add x9, x21, #0x84
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910292a9 // add x9, x21, #0xa4
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
+	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
+	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
+	WORD $0x4e606b10 // sadalp v16.4s, v24.8h
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910312a9 // add x9, x21, #0xc4
+	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
+	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
+	WORD $0x4e606b11 // sadalp v17.4s, v24.8h
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910392a9 // add x9, x21, #0xe4
+	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
+	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
+	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910222a9 // add x9, x21, #0x88
+	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
+	WORD $0x3ce669d6 // ldr q22, [x14, x6]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9102a2a9 // add x9, x21, #0xa8
+	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
+	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
+	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
+	WORD $0x4e606b10 // sadalp v16.4s, v24.8h
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910322a9 // add x9, x21, #0xc8
+	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
+	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
+	WORD $0x4e606b11 // sadalp v17.4s, v24.8h
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9103a2a9 // add x9, x21, #0xe8
+	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
+	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
+	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
+	WORD $0x910232a9 // add x9, x21, #0x8c
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9102b2a9 // add x9, x21, #0xac
+	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
+	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
+	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
+	WORD $0x4e606b10 // sadalp v16.4s, v24.8h
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910332a9 // add x9, x21, #0xcc
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
+	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
+	WORD $0x4e606b11 // sadalp v17.4s, v24.8h
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9103b2a9 // add x9, x21, #0xec
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
+	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
+	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910242a9 // add x9, x21, #0x90
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
+	WORD $0xbd4152b6 // ldr s22, [x21, #0x150]
+	WORD $0xbd4156b7 // ldr s23, [x21, #0x154]
+	WORD $0xbd415ab8 // ldr s24, [x21, #0x158]
+	WORD $0xbd415eb9 // ldr s25, [x21, #0x15c]
+	WORD $0x3ce669da // ldr q26, [x14, x6]
+	WORD $0x0d40c93b // ld1r { v27.2s }, [x9]
+	WORD $0x9102c2a9 // add x9, x21, #0xb0
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
+	WORD $0x6e1a435e // ext v30.16b, v26.16b, v26.16b, #0x8
+	WORD $0x0e3bc35c // smull v28.8h, v26.8b, v27.8b
+	WORD $0x0e3bc3db // smull v27.8h, v30.8b, v27.8b
 	WORD $0x4e7bbf9b // addp v27.8h, v28.8h, v27.8h
 	WORD $0x4e602b7b // saddlp v27.4s, v27.8h
-	WORD $0x0d40c9fc // ld1r { v28.2s }, [x15]
-	WORD $0x9103432f // add x15, x25, #0xd0
-	WORD $0x0e3cc01d // smull v29.8h, v0.8b, v28.8b
-	WORD $0x0e3cc35c // smull v28.8h, v26.8b, v28.8b
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x910342a9 // add x9, x21, #0xd0
+	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
+	WORD $0x0e3cc3dc // smull v28.8h, v30.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e602b9c // saddlp v28.4s, v28.8h
-	WORD $0x0d40c9fd // ld1r { v29.2s }, [x15]
-	WORD $0x9103c32f // add x15, x25, #0xf0
-	WORD $0x0e3dc01e // smull v30.8h, v0.8b, v29.8b
-	WORD $0x0e3dc35d // smull v29.8h, v26.8b, v29.8b
-	WORD $0x4e7dbfdd // addp v29.8h, v30.8h, v29.8h
+	WORD $0x0d40c93d // ld1r { v29.2s }, [x9]
+	WORD $0x9103c2a9 // add x9, x21, #0xf0
+	WORD $0x0e3dc35f // smull v31.8h, v26.8b, v29.8b
+	WORD $0x0e3dc3dd // smull v29.8h, v30.8b, v29.8b
+	WORD $0x4e7dbffd // addp v29.8h, v31.8h, v29.8h
 	WORD $0x4e602bbd // saddlp v29.4s, v29.8h
-	WORD $0x0d40c9fe // ld1r { v30.2s }, [x15]
-	WORD $0x0e3ec000 // smull v0.8h, v0.8b, v30.8b
-	WORD $0x0e3ec35a // smull v26.8h, v26.8b, v30.8b
-	WORD $0x4e7abc00 // addp v0.8h, v0.8h, v26.8h
-	WORD $0x4e60281a // saddlp v26.4s, v0.8h
-	WORD $0x8b1401cf // add x15, x14, x20
-	WORD $0x3dc011e0 // ldr q0, [x15, #0x40]
-	WORD $0x9102532f // add x15, x25, #0x94
-	WORD $0x0d40c9ff // ld1r { v31.2s }, [x15]
-	WORD $0x9102d32f // add x15, x25, #0xb4
-	WORD $0x6f3c0400 // ushr v0.4s, v0.4s, #0x4
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x6e00401e // ext v30.16b, v0.16b, v0.16b, #0x8
-	WORD $0x0e3fc008 // smull v8.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3df // smull v31.8h, v30.8b, v31.8b
-	WORD $0x4e7fbd1f // addp v31.8h, v8.8h, v31.8h
-	WORD $0x4e606bfb // sadalp v27.4s, v31.8h
-	WORD $0x0d40c9ff // ld1r { v31.2s }, [x15]
-	WORD $0x9103532f // add x15, x25, #0xd4
-	WORD $0x0e3fc008 // smull v8.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3df // smull v31.8h, v30.8b, v31.8b
-	WORD $0x4e7fbd1f // addp v31.8h, v8.8h, v31.8h
-	WORD $0x4e606bfc // sadalp v28.4s, v31.8h
-	WORD $0x0d40c9ff // ld1r { v31.2s }, [x15]
-	WORD $0x9103d32f // add x15, x25, #0xf4
-	WORD $0x0e3fc008 // smull v8.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3df // smull v31.8h, v30.8b, v31.8b
-	WORD $0x4e7fbd1f // addp v31.8h, v8.8h, v31.8h
-	WORD $0x4e606bfd // sadalp v29.4s, v31.8h
-	WORD $0x0d40c9ff // ld1r { v31.2s }, [x15]
-	WORD $0x9102632f // add x15, x25, #0x98
-	WORD $0x0e3fc000 // smull v0.8h, v0.8b, v31.8b
+	WORD $0x0d40c93f // ld1r { v31.2s }, [x9]
+	WORD $0x0e3fc35a // smull v26.8h, v26.8b, v31.8b
 	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
-	WORD $0x4e7ebc00 // addp v0.8h, v0.8h, v30.8h
-	WORD $0x4e60681a // sadalp v26.4s, v0.8h
-	WORD $0x3cf469c0 // ldr q0, [x14, x20]
-	WORD $0x0d40c9ff // ld1r { v31.2s }, [x15]
-	WORD $0x9102e32f // add x15, x25, #0xb8
-	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x6e00401e // ext v30.16b, v0.16b, v0.16b, #0x8
-	WORD $0x0e3fc008 // smull v8.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3df // smull v31.8h, v30.8b, v31.8b
-	WORD $0x4e7fbd1f // addp v31.8h, v8.8h, v31.8h
-	WORD $0x4e606bfb // sadalp v27.4s, v31.8h
-	WORD $0x0d40c9ff // ld1r { v31.2s }, [x15]
-	WORD $0x9103632f // add x15, x25, #0xd8
-	WORD $0x0e3fc008 // smull v8.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3df // smull v31.8h, v30.8b, v31.8b
-	WORD $0x4e7fbd1f // addp v31.8h, v8.8h, v31.8h
-	WORD $0x4e606bfc // sadalp v28.4s, v31.8h
-	WORD $0x0d40c9ff // ld1r { v31.2s }, [x15]
-	WORD $0x9103e32f // add x15, x25, #0xf8
-	WORD $0x0e3fc008 // smull v8.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3df // smull v31.8h, v30.8b, v31.8b
-	WORD $0x4e7fbd1f // addp v31.8h, v8.8h, v31.8h
-	WORD $0x4e606bfd // sadalp v29.4s, v31.8h
-	WORD $0x0d40c9ff // ld1r { v31.2s }, [x15]
-	WORD $0x9104532f // add x15, x25, #0x114
-	WORD $0x0e3fc000 // smull v0.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
-	WORD $0x4e7ebc00 // addp v0.8h, v0.8h, v30.8h
-	WORD $0x4e60681a // sadalp v26.4s, v0.8h
-	WORD $0x8b1401ce // add x14, x14, x20
-	WORD $0x3dc011c0 // ldr q0, [x14, #0x40]
-	WORD $0x9102732e // add x14, x25, #0x9c
-	WORD $0x0d40c9df // ld1r { v31.2s }, [x14]
-	WORD $0x9102f32e // add x14, x25, #0xbc
-	WORD $0x6f3a0400 // ushr v0.4s, v0.4s, #0x6
-	WORD $0x4e211c00 // and v0.16b, v0.16b, v1.16b
-	WORD $0x6e00401e // ext v30.16b, v0.16b, v0.16b, #0x8
-	WORD $0x0e3fc008 // smull v8.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3df // smull v31.8h, v30.8b, v31.8b
-	WORD $0x4e7fbd1f // addp v31.8h, v8.8h, v31.8h
-	WORD $0x4e606bfb // sadalp v27.4s, v31.8h
-	WORD $0x0d40c9df // ld1r { v31.2s }, [x14]
-	WORD $0x9103732e // add x14, x25, #0xdc
-	WORD $0x0e3fc008 // smull v8.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3df // smull v31.8h, v30.8b, v31.8b
-	WORD $0x4e7fbd1f // addp v31.8h, v8.8h, v31.8h
-	WORD $0x4e606bfc // sadalp v28.4s, v31.8h
-	WORD $0x0d40c9df // ld1r { v31.2s }, [x14]
-	WORD $0x9103f32e // add x14, x25, #0xfc
-	WORD $0x0e3fc008 // smull v8.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3df // smull v31.8h, v30.8b, v31.8b
-	WORD $0x4e7fbd1f // addp v31.8h, v8.8h, v31.8h
-	WORD $0x4e291e88 // and v8.16b, v20.16b, v9.16b
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x4e606bfd // sadalp v29.4s, v31.8h
-	WORD $0x4e291e94 // and v20.16b, v20.16b, v9.16b
-	WORD $0x0d40c9df // ld1r { v31.2s }, [x14]
-	WORD $0x9104432e // add x14, x25, #0x110
-	WORD $0x6e21da94 // ucvtf v20.4s, v20.4s
-	WORD $0x0e3fc000 // smull v0.8h, v0.8b, v31.8b
-	WORD $0x0e3fc3de // smull v30.8h, v30.8b, v31.8b
-	WORD $0x0e2178ff // fcvtl v31.4s, v7.4h
-	WORD $0x6e21d907 // ucvtf v7.4s, v8.4s
-	WORD $0x0e2178c8 // fcvtl v8.4s, v6.4h
-	WORD $0x4e291e46 // and v6.16b, v18.16b, v9.16b
+	WORD $0x4e7ebf5a // addp v26.8h, v26.8h, v30.8h
+	WORD $0x4e602b5a // saddlp v26.4s, v26.8h
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc0113e // ldr q30, [x9, #0x40]
+	WORD $0x910252a9 // add x9, x21, #0x94
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x9102d2a9 // add x9, x21, #0xb4
+	WORD $0x6f3c07de // ushr v30.4s, v30.4s, #0x4
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x6e1e43df // ext v31.16b, v30.16b, v30.16b, #0x8
+	WORD $0x0e28c3c9 // smull v9.8h, v30.8b, v8.8b
+	WORD $0x0e28c3e8 // smull v8.8h, v31.8b, v8.8b
+	WORD $0x4e68bd28 // addp v8.8h, v9.8h, v8.8h
+	WORD $0x4e60691b // sadalp v27.4s, v8.8h
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x910352a9 // add x9, x21, #0xd4
+	WORD $0x0e28c3c9 // smull v9.8h, v30.8b, v8.8b
+	WORD $0x0e28c3e8 // smull v8.8h, v31.8b, v8.8b
+	WORD $0x4e68bd28 // addp v8.8h, v9.8h, v8.8h
+	WORD $0x4e60691c // sadalp v28.4s, v8.8h
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x9103d2a9 // add x9, x21, #0xf4
+	WORD $0x0e28c3c9 // smull v9.8h, v30.8b, v8.8b
+	WORD $0x0e28c3e8 // smull v8.8h, v31.8b, v8.8b
+	WORD $0x4e68bd28 // addp v8.8h, v9.8h, v8.8h
+	WORD $0x4e60691d // sadalp v29.4s, v8.8h
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x910262a9 // add x9, x21, #0x98
+	WORD $0x0e28c3de // smull v30.8h, v30.8b, v8.8b
+	WORD $0x0e28c3ff // smull v31.8h, v31.8b, v8.8b
+	WORD $0x4e7fbfde // addp v30.8h, v30.8h, v31.8h
+	WORD $0x4e606bda // sadalp v26.4s, v30.8h
+	WORD $0x3ce669de // ldr q30, [x14, x6]
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x9102e2a9 // add x9, x21, #0xb8
+	WORD $0x6f3a07de // ushr v30.4s, v30.4s, #0x6
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x6e1e43df // ext v31.16b, v30.16b, v30.16b, #0x8
+	WORD $0x0e28c3c9 // smull v9.8h, v30.8b, v8.8b
+	WORD $0x0e28c3e8 // smull v8.8h, v31.8b, v8.8b
+	WORD $0x4e68bd28 // addp v8.8h, v9.8h, v8.8h
+	WORD $0x4e60691b // sadalp v27.4s, v8.8h
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x910362a9 // add x9, x21, #0xd8
+	WORD $0x0e28c3c9 // smull v9.8h, v30.8b, v8.8b
+	WORD $0x0e28c3e8 // smull v8.8h, v31.8b, v8.8b
+	WORD $0x4e68bd28 // addp v8.8h, v9.8h, v8.8h
+	WORD $0x4e60691c // sadalp v28.4s, v8.8h
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x9103e2a9 // add x9, x21, #0xf8
+	WORD $0x0e28c3c9 // smull v9.8h, v30.8b, v8.8b
+	WORD $0x0e28c3e8 // smull v8.8h, v31.8b, v8.8b
+	WORD $0x4e68bd28 // addp v8.8h, v9.8h, v8.8h
+	WORD $0x4e60691d // sadalp v29.4s, v8.8h
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x0e28c3de // smull v30.8h, v30.8b, v8.8b
+	WORD $0x0e28c3ff // smull v31.8h, v31.8b, v8.8b
+	WORD $0x4e7fbfde // addp v30.8h, v30.8h, v31.8h
+	WORD $0x4e606bda // sadalp v26.4s, v30.8h
+	WORD $0x8b0601c9 // add x9, x14, x6
+	WORD $0x3dc0113e // ldr q30, [x9, #0x40]
+	WORD $0x910272a9 // add x9, x21, #0x9c
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x9102f2a9 // add x9, x21, #0xbc
+	WORD $0x6f3a07de // ushr v30.4s, v30.4s, #0x6
+	WORD $0x4e211fde // and v30.16b, v30.16b, v1.16b
+	WORD $0x6e1e43df // ext v31.16b, v30.16b, v30.16b, #0x8
+	WORD $0x0e28c3c9 // smull v9.8h, v30.8b, v8.8b
+	WORD $0x0e28c3e8 // smull v8.8h, v31.8b, v8.8b
+	WORD $0x4e68bd28 // addp v8.8h, v9.8h, v8.8h
+	WORD $0x4e60691b // sadalp v27.4s, v8.8h
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x910372a9 // add x9, x21, #0xdc
+	WORD $0x0e28c3c9 // smull v9.8h, v30.8b, v8.8b
+	WORD $0x0e28c3e8 // smull v8.8h, v31.8b, v8.8b
+	WORD $0x4e68bd28 // addp v8.8h, v9.8h, v8.8h
+	WORD $0x4e60691c // sadalp v28.4s, v8.8h
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x9103f2a9 // add x9, x21, #0xfc
+	WORD $0x0e28c3c9 // smull v9.8h, v30.8b, v8.8b
+	WORD $0x0e28c3e8 // smull v8.8h, v31.8b, v8.8b
+	WORD $0x4e68bd28 // addp v8.8h, v9.8h, v8.8h
+	WORD $0x4e201e69 // and v9.16b, v19.16b, v0.16b
+	WORD $0x6f3c0673 // ushr v19.4s, v19.4s, #0x4
+	WORD $0x4e60691d // sadalp v29.4s, v8.8h
+	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
+	WORD $0x0d40c928 // ld1r { v8.2s }, [x9]
+	WORD $0x910442a9 // add x9, x21, #0x110
+	WORD $0x6e21da73 // ucvtf v19.4s, v19.4s
+	WORD $0x0e28c3de // smull v30.8h, v30.8b, v8.8b
+	WORD $0x0e28c3ff // smull v31.8h, v31.8b, v8.8b
+	WORD $0x6e21d928 // ucvtf v8.4s, v9.4s
+	WORD $0x6e33dce9 // fmul v9.4s, v7.4s, v19.4s
+	WORD $0x6e28dcc8 // fmul v8.4s, v6.4s, v8.4s
+	WORD $0x4e7fbfde // addp v30.8h, v30.8h, v31.8h
+	WORD $0x4e201e5f // and v31.16b, v18.16b, v0.16b
 	WORD $0x6f3c0652 // ushr v18.4s, v18.4s, #0x4
-	WORD $0x4e7ebc00 // addp v0.8h, v0.8h, v30.8h
-	WORD $0x6e27dffe // fmul v30.4s, v31.4s, v7.4s
-	WORD $0x4e21da07 // scvtf v7.4s, v16.4s
-	WORD $0x4e21da30 // scvtf v16.4s, v17.4s
-	WORD $0x4e21dab1 // scvtf v17.4s, v21.4s
-	WORD $0x6e34dd14 // fmul v20.4s, v8.4s, v20.4s
-	WORD $0x4e21dad5 // scvtf v21.4s, v22.4s
-	WORD $0x4e60681a // sadalp v26.4s, v0.8h
-	WORD $0x4e21da60 // scvtf v0.4s, v19.4s
-	WORD $0x6e21d8d3 // ucvtf v19.4s, v6.4s
-	WORD $0x4e21daf6 // scvtf v22.4s, v23.4s
-	WORD $0x4e21db37 // scvtf v23.4s, v25.4s
-	WORD $0x4e291e52 // and v18.16b, v18.16b, v9.16b
-	WORD $0x6e27dfc6 // fmul v6.4s, v30.4s, v7.4s
-	WORD $0x6e30dfc7 // fmul v7.4s, v30.4s, v16.4s
-	WORD $0x6e31dfd1 // fmul v17.4s, v30.4s, v17.4s
-	WORD $0x6e20dfd0 // fmul v16.4s, v30.4s, v0.4s
-	WORD $0x4e21db00 // scvtf v0.4s, v24.4s
-	WORD $0x6e33dff3 // fmul v19.4s, v31.4s, v19.4s
-	WORD $0x6e21da52 // ucvtf v18.4s, v18.4s
-	WORD $0xbd417f38 // ldr s24, [x25, #0x17c]
-	WORD $0x4f955286 // fmls v6.4s, v20.4s, v21.s[0]
-	WORD $0x4e21db75 // scvtf v21.4s, v27.4s
-	WORD $0x4f965287 // fmls v7.4s, v20.4s, v22.s[0]
-	WORD $0x4e21db96 // scvtf v22.4s, v28.4s
-	WORD $0x4f975291 // fmls v17.4s, v20.4s, v23.s[0]
-	WORD $0xbd417737 // ldr s23, [x25, #0x174]
-	WORD $0x4f805290 // fmls v16.4s, v20.4s, v0.s[0]
-	WORD $0x4e21dba0 // scvtf v0.4s, v29.4s
-	WORD $0x4e21db54 // scvtf v20.4s, v26.4s
-	WORD $0x6e32dd12 // fmul v18.4s, v8.4s, v18.4s
-	WORD $0x4e35ce66 // fmla v6.4s, v19.4s, v21.4s
-	WORD $0xbd417335 // ldr s21, [x25, #0x170]
-	WORD $0x4e36ce67 // fmla v7.4s, v19.4s, v22.4s
-	WORD $0xbd417b36 // ldr s22, [x25, #0x178]
-	WORD $0x4e20ce70 // fmla v16.4s, v19.4s, v0.4s
-	WORD $0x4e21daa0 // scvtf v0.4s, v21.4s
-	WORD $0x4e21daf5 // scvtf v21.4s, v23.4s
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
-	WORD $0x4e21db17 // scvtf v23.4s, v24.4s
-	WORD $0x4e34ce71 // fmla v17.4s, v19.4s, v20.4s
-	WORD $0x4f805246 // fmls v6.4s, v18.4s, v0.s[0]
-	WORD $0x4f955247 // fmls v7.4s, v18.4s, v21.s[0]
-	WORD $0x4d40c9c0 // ld1r { v0.4s }, [x14]
-	WORD $0x4f965250 // fmls v16.4s, v18.4s, v22.s[0]
-	WORD $0x4f975251 // fmls v17.4s, v18.4s, v23.s[0]
-	WORD $0x4d40c9f2 // ld1r { v18.4s }, [x15]
-	WORD $0x9104632e // add x14, x25, #0x118
-	WORD $0x9104732f // add x15, x25, #0x11c
-	WORD $0x91060339 // add x25, x25, #0x180
-	WORD $0x4d40c9d3 // ld1r { v19.4s }, [x14]
-	WORD $0x4d40c9f4 // ld1r { v20.4s }, [x15]
-	WORD $0x4e26cc05 // fmla v5.4s, v0.4s, v6.4s
-	WORD $0x4e27ce44 // fmla v4.4s, v18.4s, v7.4s
-	WORD $0x4e30ce63 // fmla v3.4s, v19.4s, v16.4s
-	WORD $0x4e31ce82 // fmla v2.4s, v20.4s, v17.4s
-	WORD $0x54ffd901 // b.ne 0x1aa24 <pq_q2_k+0xea4>
-	WORD $0xf100235a // subs x26, x26, #0x8
-	WORD $0x91150318 // add x24, x24, #0x540
-	WORD $0x911502f7 // add x23, x23, #0x540
-	WORD $0x54ffd82c // b.gt 0x1aa18 <pq_q2_k+0xe98>
-	WORD $0xf94017ee // ldr x14, [sp, #0x28]
-	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x3cae7aa5 // str q5, [x21, x14, lsl #4]
-	WORD $0x54ffaaa0 // b.eq 0x1a478 <pq_q2_k+0x8f8>
-	WORD $0xf9400fee // ldr x14, [sp, #0x18]
-	WORD $0xf1001d3f // cmp x9, #0x7
-	WORD $0x3cae6aa4 // str q4, [x21, x14]
-	WORD $0x54ffaa23 // b.lo 0x1a478 <pq_q2_k+0x8f8>
-	WORD $0xf9400bee // ldr x14, [sp, #0x10]
-	WORD $0xf100213f // cmp x9, #0x8
-	WORD $0x3cae6aa3 // str q3, [x21, x14]
-	WORD $0x54ffa9a3 // b.lo 0x1a478 <pq_q2_k+0x8f8>
-	WORD $0xf94007ee // ldr x14, [sp, #0x8]
-	WORD $0x3cae6aa2 // str q2, [x21, x14]
-	WORD $0x17fffd4a // b 0x1a478 <pq_q2_k+0x8f8>
-	WORD $0xa95d4ff4 // ldp x20, x19, [sp, #0x1d0]
-	WORD $0xf940c3fd // ldr x29, [sp, #0x180]
-	WORD $0xa95c57f6 // ldp x22, x21, [sp, #0x1c0]
-	WORD $0xa95b5ff8 // ldp x24, x23, [sp, #0x1b0]
-	WORD $0xa95a67fa // ldp x26, x25, [sp, #0x1a0]
-	WORD $0xa9596ffe // ldp x30, x27, [sp, #0x190]
-	WORD $0x6d5723e9 // ldp d9, d8, [sp, #0x170]
-	WORD $0x6d562beb // ldp d11, d10, [sp, #0x160]
-	WORD $0x6d5533ed // ldp d13, d12, [sp, #0x150]
-	WORD $0x6d543bef // ldp d15, d14, [sp, #0x140]
-	WORD $0x910783ff // add sp, sp, #0x1e0
+	WORD $0x4e606bda // sadalp v26.4s, v30.8h
+	WORD $0x6e21dbfe // ucvtf v30.4s, v31.4s
+	WORD $0x6e30dd10 // fmul v16.4s, v8.4s, v16.4s
+	WORD $0x6e31dd11 // fmul v17.4s, v8.4s, v17.4s
+	WORD $0x4e201e5f // and v31.16b, v18.16b, v0.16b
+	WORD $0x6e34dd12 // fmul v18.4s, v8.4s, v20.4s
+	WORD $0x4e21db14 // scvtf v20.4s, v24.4s
+	WORD $0x6e35dd13 // fmul v19.4s, v8.4s, v21.4s
+	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
+	WORD $0x4e21db79 // scvtf v25.4s, v27.4s
+	WORD $0x6e21dbf5 // ucvtf v21.4s, v31.4s
+	WORD $0xbd417ebb // ldr s27, [x21, #0x17c]
+	WORD $0x4f965130 // fmls v16.4s, v9.4s, v22.s[0]
+	WORD $0x6e3edcd6 // fmul v22.4s, v6.4s, v30.4s
+	WORD $0x4f975131 // fmls v17.4s, v9.4s, v23.s[0]
+	WORD $0x4e21db97 // scvtf v23.4s, v28.4s
+	WORD $0x4f945132 // fmls v18.4s, v9.4s, v20.s[0]
+	WORD $0x4e21dbb4 // scvtf v20.4s, v29.4s
+	WORD $0x4f985133 // fmls v19.4s, v9.4s, v24.s[0]
+	WORD $0x4e21db58 // scvtf v24.4s, v26.4s
+	WORD $0xbd4176ba // ldr s26, [x21, #0x174]
+	WORD $0x6e35dcf5 // fmul v21.4s, v7.4s, v21.4s
+	WORD $0x4e39ced0 // fmla v16.4s, v22.4s, v25.4s
+	WORD $0xbd4172b9 // ldr s25, [x21, #0x170]
+	WORD $0x4e37ced1 // fmla v17.4s, v22.4s, v23.4s
+	WORD $0xbd417ab7 // ldr s23, [x21, #0x178]
+	WORD $0x4e34ced2 // fmla v18.4s, v22.4s, v20.4s
+	WORD $0x4e21db34 // scvtf v20.4s, v25.4s
+	WORD $0x4e21db59 // scvtf v25.4s, v26.4s
+	WORD $0x4e21db7a // scvtf v26.4s, v27.4s
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4e38ced3 // fmla v19.4s, v22.4s, v24.4s
+	WORD $0x4f9452b0 // fmls v16.4s, v21.4s, v20.s[0]
+	WORD $0x4f9952b1 // fmls v17.4s, v21.4s, v25.s[0]
+	WORD $0x4d40c934 // ld1r { v20.4s }, [x9]
+	WORD $0x4f9752b2 // fmls v18.4s, v21.4s, v23.s[0]
+	WORD $0x4f9a52b3 // fmls v19.4s, v21.4s, v26.s[0]
+	WORD $0x4d40c9b5 // ld1r { v21.4s }, [x13]
+	WORD $0x910462a9 // add x9, x21, #0x118
+	WORD $0x910472ad // add x13, x21, #0x11c
+	WORD $0x910602b5 // add x21, x21, #0x180
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x4d40c9b7 // ld1r { v23.4s }, [x13]
+	WORD $0x2a1a03e9 // mov w9, w26
+	WORD $0x4e30ce85 // fmla v5.4s, v20.4s, v16.4s
+	WORD $0x4e31cea4 // fmla v4.4s, v21.4s, v17.4s
+	WORD $0x5280002d // mov w13, #0x1 // =1
+	WORD $0x2a1f03fa // mov w26, wzr
+	WORD $0x4e32cec3 // fmla v3.4s, v22.4s, v18.4s
+	WORD $0x4e33cee2 // fmla v2.4s, v23.4s, v19.4s
+	WORD $0x3707d969 // tbnz w9, #0x0, 0x1aad4 <pq_q2_k+0xe98>
+	WORD $0x110006f7 // add w23, w23, #0x1
+	WORD $0x91050294 // add x20, x20, #0x140
+	WORD $0x710012ff // cmp w23, #0x4
+	WORD $0x54ffd861 // b.ne 0x1aac4 <pq_q2_k+0xe88>
+	WORD $0xf10022d6 // subs x22, x22, #0x8
+	WORD $0x54ffd74c // b.gt 0x1aaa8 <pq_q2_k+0xe6c>
+	WORD $0xf9409fe9 // ldr x9, [sp, #0x138]
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3ca978e5 // str q5, [x7, x9, lsl #4]
+	WORD $0x54ffa940 // b.eq 0x1a4f8 <pq_q2_k+0x8bc>
+	WORD $0xf9400fe9 // ldr x9, [sp, #0x18]
+	WORD $0xf1001dff // cmp x15, #0x7
+	WORD $0x3ca968e4 // str q4, [x7, x9]
+	WORD $0x54ffa8c3 // b.lo 0x1a4f8 <pq_q2_k+0x8bc>
+	WORD $0xf9400be9 // ldr x9, [sp, #0x10]
+	WORD $0xf10021ff // cmp x15, #0x8
+	WORD $0x3ca968e3 // str q3, [x7, x9]
+	WORD $0x54ffa843 // b.lo 0x1a4f8 <pq_q2_k+0x8bc>
+	WORD $0xf94007e9 // ldr x9, [sp, #0x8]
+	WORD $0x3ca968e2 // str q2, [x7, x9]
+	WORD $0x17fffd3f // b 0x1a4f8 <pq_q2_k+0x8bc>
+	WORD $0xa9584ff4 // ldp x20, x19, [sp, #0x180]
+	WORD $0xf9409bfd // ldr x29, [sp, #0x130]
+	WORD $0xa95757f6 // ldp x22, x21, [sp, #0x170]
+	WORD $0xa9565ff8 // ldp x24, x23, [sp, #0x160]
+	WORD $0xa95567fa // ldp x26, x25, [sp, #0x150]
+	WORD $0xa9546ffe // ldp x30, x27, [sp, #0x140]
+	WORD $0x6d5223e9 // ldp d9, d8, [sp, #0x120]
+	WORD $0x6d512beb // ldp d11, d10, [sp, #0x110]
+	WORD $0x6d5033ed // ldp d13, d12, [sp, #0x100]
+	WORD $0x6d4f3bef // ldp d15, d14, [sp, #0xf0]
+	WORD $0x910643ff // add sp, sp, #0x190
 	WORD $0xd65f03c0 // ret
 
-	// pq_q3_k: +44932
-	WORD $0xd10303ff // sub sp, sp, #0xc0
+	// pq_q3_k: +45104
+	WORD $0xd10343ff // sub sp, sp, #0xd0
 	WORD $0x9350fca8 // asr x8, x5, #16
-	WORD $0x6d023bef // stp d15, d14, [sp, #0x20]
-	WORD $0x6d0333ed // stp d13, d12, [sp, #0x30]
+	WORD $0x6d033bef // stp d15, d14, [sp, #0x30]
+	WORD $0x6d0433ed // stp d13, d12, [sp, #0x40]
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x6d042beb // stp d11, d10, [sp, #0x40]
-	WORD $0x6d0523e9 // stp d9, d8, [sp, #0x50]
-	WORD $0xf90033fd // str x29, [sp, #0x60]
-	WORD $0xa9076ffe // stp x30, x27, [sp, #0x70]
-	WORD $0xa90867fa // stp x26, x25, [sp, #0x80]
-	WORD $0xa9095ff8 // stp x24, x23, [sp, #0x90]
-	WORD $0xa90a57f6 // stp x22, x21, [sp, #0xa0]
-	WORD $0xa90b4ff4 // stp x20, x19, [sp, #0xb0]
-	WORD $0xf9000fe3 // str x3, [sp, #0x18]
-	WORD $0x5400a4cb // b.lt 0x1c454 <pq_q3_k+0x14d0>
+	WORD $0x6d052beb // stp d11, d10, [sp, #0x50]
+	WORD $0x6d0623e9 // stp d9, d8, [sp, #0x60]
+	WORD $0xf9003bfd // str x29, [sp, #0x70]
+	WORD $0xa9086ffe // stp x30, x27, [sp, #0x80]
+	WORD $0xa90967fa // stp x26, x25, [sp, #0x90]
+	WORD $0xa90a5ff8 // stp x24, x23, [sp, #0xa0]
+	WORD $0xa90b57f6 // stp x22, x21, [sp, #0xb0]
+	WORD $0xa90c4ff4 // stp x20, x19, [sp, #0xc0]
+	WORD $0xf90017e3 // str x3, [sp, #0x28]
+	WORD $0x5400a82b // b.lt 0x1c56c <pq_q3_k+0x153c>
 	WORD $0x91001c89 // add x9, x4, #0x7
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0xf9400fef // ldr x15, [sp, #0x18]
+	WORD $0xf94017ee // ldr x14, [sp, #0x28]
 	WORD $0x9a84b129 // csel x9, x9, x4, lt
-	WORD $0x5280e80b // mov w11, #0x740 // =1856
+	WORD $0x5280e80a // mov w10, #0x740 // =1856
 	WORD $0x4f00e460 // movi v0.16b, #0x3
-	WORD $0xd343fd2a // lsr x10, x9, #3
-	WORD $0xd37ef5ec // lsl x12, x15, #2
-	WORD $0x8b0f05ed // add x13, x15, x15, lsl #1
+	WORD $0xd343fd29 // lsr x9, x9, #3
+	WORD $0xd37ef5cb // lsl x11, x14, #2
+	WORD $0x8b0e05cd // add x13, x14, x14, lsl #1
 	WORD $0x4f00e481 // movi v1.16b, #0x4
-	WORD $0x1000bdd0 // adr x16, 0x1c7a0 <quant_x+0x31c>
-	WORD $0x92401ca9 // and x9, x5, #0xff
-	WORD $0x9b0b7d4a // mul x10, x10, x11
-	WORD $0x8b0f018e // add x14, x12, x15
-	WORD $0xd37df1eb // lsl x11, x15, #3
-	WORD $0xd37ef5a3 // lsl x3, x13, #2
-	WORD $0xd37be9ef // lsl x15, x15, #5
-	WORD $0xd37ef5ce // lsl x14, x14, #2
-	WORD $0xd37df1ad // lsl x13, x13, #3
-	WORD $0x3dc00202 // ldr q2, [x16]
-	WORD $0x91014011 // add x17, x0, #0x50
-	WORD $0xa900bbed // stp x13, x14, [sp, #0x8]
-	WORD $0xcb0c01ed // sub x13, x15, x12
-	WORD $0xf90003ed // str x13, [sp]
-	WORD $0x9105000d // add x13, x0, #0x140
-	WORD $0x14000007 // b 0x1b040 <pq_q3_k+0xbc>
+	WORD $0x1000c26f // adr x15, 0x1c8e0 <quant_x+0x344>
+	WORD $0x52801811 // mov w17, #0xc0 // =192
+	WORD $0x9b0a7d3a // mul x26, x9, x10
+	WORD $0x8b0e0169 // add x9, x11, x14
+	WORD $0xd37df1ca // lsl x10, x14, #3
+	WORD $0xd37ef529 // lsl x9, x9, #2
+	WORD $0xd37be9ce // lsl x14, x14, #5
+	WORD $0xd37ef5ac // lsl x12, x13, #2
+	WORD $0x3dc001e2 // ldr q2, [x15]
+	WORD $0x92401caf // and x15, x5, #0xff
+	WORD $0xf9000fe9 // str x9, [sp, #0x18]
+	WORD $0xd37df1a9 // lsl x9, x13, #3
+	WORD $0xf90013ec // str x12, [sp, #0x20]
+	WORD $0xf9000be9 // str x9, [sp, #0x10]
+	WORD $0xcb0b01c9 // sub x9, x14, x11
+	WORD $0xf90007e9 // str x9, [sp, #0x8]
+	WORD $0x14000005 // b 0x1b0e8 <pq_q3_k+0xb8>
 	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x8b0a0000 // add x0, x0, x10
+	WORD $0x8b1a0000 // add x0, x0, x26
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x8b0a0231 // add x17, x17, x10
-	WORD $0x8b0a01ad // add x13, x13, x10
-	WORD $0x5400a0cd // b.le 0x1c454 <pq_q3_k+0x14d0>
-	WORD $0x374044a5 // tbnz w5, #0x8, 0x1b8d4 <pq_q3_k+0x950>
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x5400a44d // b.le 0x1c56c <pq_q3_k+0x153c>
+	WORD $0x37404725 // tbnz w5, #0x8, 0x1b9cc <pq_q3_k+0x99c>
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0xaa1a03ec // mov x12, x26
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x5400436b // b.lt 0x1b8c4 <pq_q3_k+0x940>
-	WORD $0xaa0d03e6 // mov x6, x13
-	WORD $0xaa0003f3 // mov x19, x0
-	WORD $0xaa0103f4 // mov x20, x1
-	WORD $0xaa0403f5 // mov x21, x4
-	WORD $0xaa1f03f6 // mov x22, xzr
-	WORD $0xaa0603e7 // mov x7, x6
-	WORD $0x8b16027a // add x26, x19, x22
-	WORD $0xfd400263 // ldr d3, [x19]
-	WORD $0xaa0703ee // mov x14, x7
-	WORD $0x9101034f // add x15, x26, #0x40
-	WORD $0x91014350 // add x16, x26, #0x50
-	WORD $0xbd402a90 // ldr s16, [x20, #0x28]
-	WORD $0xfd0037e3 // str d3, [sp, #0x68]
-	WORD $0x0d40c9f2 // ld1r { v18.2s }, [x15]
-	WORD $0x0d40ca11 // ld1r { v17.2s }, [x16]
-	WORD $0x3dc021d3 // ldr q19, [x14, #0x80]
-	WORD $0x3dc001d4 // ldr q20, [x14]
-	WORD $0xaa1403f9 // mov x25, x20
-	WORD $0x6ea24610 // ushl v16.4s, v16.4s, v2.4s
-	WORD $0x9100229b // add x27, x20, #0x8
-	WORD $0x4f225673 // shl v19.4s, v19.4s, #0x2
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x9100329d // add x29, x20, #0xc
-	WORD $0x0ddfcb35 // ld1r { v21.2s }, [x25], #4
-	WORD $0x9100429e // add x30, x20, #0x10
-	WORD $0x4e040610 // dup v16.4s, v16.s[0]
-	WORD $0x91005290 // add x16, x20, #0x14
-	WORD $0x9100628f // add x15, x20, #0x18
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x91011357 // add x23, x26, #0x44
-	WORD $0x91008298 // add x24, x20, #0x20
-	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
-	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
-	WORD $0x910082d6 // add x22, x22, #0x20
-	WORD $0xf10402df // cmp x22, #0x100
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
-	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
-	WORD $0x6e134274 // ext v20.16b, v19.16b, v19.16b, #0x8
-	WORD $0x0e35c273 // smull v19.8h, v19.8b, v21.8b
-	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD $0x0e35c294 // smull v20.8h, v20.8b, v21.8b
-	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
-	WORD $0x4e606a70 // sadalp v16.4s, v19.8h
-	WORD $0x3dc021d3 // ldr q19, [x14, #0x80]
-	WORD $0x3dc011d4 // ldr q20, [x14, #0x40]
-	WORD $0x0d40cb35 // ld1r { v21.2s }, [x25]
-	WORD $0x4eb38673 // add v19.4s, v19.4s, v19.4s
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211e73 // and v19.16b, v19.16b, v1.16b
-	WORD $0x4eb41e73 // orr v19.16b, v19.16b, v20.16b
-	WORD $0x6e134274 // ext v20.16b, v19.16b, v19.16b, #0x8
-	WORD $0x0e35c273 // smull v19.8h, v19.8b, v21.8b
-	WORD $0x0e35c294 // smull v20.8h, v20.8b, v21.8b
-	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
-	WORD $0x4e606a70 // sadalp v16.4s, v19.8h
-	WORD $0x3dc001d3 // ldr q19, [x14]
-	WORD $0x3dc021d4 // ldr q20, [x14, #0x80]
-	WORD $0x0d40cb75 // ld1r { v21.2s }, [x27]
-	WORD $0x6f3e0673 // ushr v19.4s, v19.4s, #0x2
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4eb31e93 // orr v19.16b, v20.16b, v19.16b
-	WORD $0x6e134274 // ext v20.16b, v19.16b, v19.16b, #0x8
-	WORD $0x0e35c273 // smull v19.8h, v19.8b, v21.8b
-	WORD $0x0e35c294 // smull v20.8h, v20.8b, v21.8b
-	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
-	WORD $0x4e606a70 // sadalp v16.4s, v19.8h
-	WORD $0x3dc011d3 // ldr q19, [x14, #0x40]
-	WORD $0x3dc021d4 // ldr q20, [x14, #0x80]
-	WORD $0x0d40cbb5 // ld1r { v21.2s }, [x29]
-	WORD $0x6f3e0673 // ushr v19.4s, v19.4s, #0x2
-	WORD $0x6f3f0694 // ushr v20.4s, v20.4s, #0x1
-	WORD $0x4e201e73 // and v19.16b, v19.16b, v0.16b
-	WORD $0x4e211e94 // and v20.16b, v20.16b, v1.16b
-	WORD $0x4eb31e93 // orr v19.16b, v20.16b, v19.16b
-	WORD $0x6e134274 // ext v20.16b, v19.16b, v19.16b, #0x8
-	WORD $0x0e35c273 // smull v19.8h, v19.8b, v21.8b
-	WORD $0x0e35c294 // smull v20.8h, v20.8b, v21.8b
-	WORD $0x4e74be73 // addp v19.8h, v19.8h, v20.8h
-	WORD $0x4e606a70 // sadalp v16.4s, v19.8h
-	WORD $0xbd402e93 // ldr s19, [x20, #0x2c]
-	WORD $0x3dc001d4 // ldr q20, [x14]
-	WORD $0x3dc021d5 // ldr q21, [x14, #0x80]
-	WORD $0x0d40cbd6 // ld1r { v22.2s }, [x30]
-	WORD $0x6ea24673 // ushl v19.4s, v19.4s, v2.4s
-	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x6f3e06b5 // ushr v21.4s, v21.4s, #0x2
-	WORD $0x4e040673 // dup v19.4s, v19.s[0]
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x6e144295 // ext v21.16b, v20.16b, v20.16b, #0x8
-	WORD $0x0e36c294 // smull v20.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
-	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
-	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
-	WORD $0x3dc011d4 // ldr q20, [x14, #0x40]
-	WORD $0x3dc021d5 // ldr q21, [x14, #0x80]
-	WORD $0x0d40ca16 // ld1r { v22.2s }, [x16]
-	WORD $0x6f3c0694 // ushr v20.4s, v20.4s, #0x4
-	WORD $0x6f3d06b5 // ushr v21.4s, v21.4s, #0x3
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x6e144295 // ext v21.16b, v20.16b, v20.16b, #0x8
-	WORD $0x0e36c294 // smull v20.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
-	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
-	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
-	WORD $0x3dc001d4 // ldr q20, [x14]
-	WORD $0x3dc021d5 // ldr q21, [x14, #0x80]
-	WORD $0x0d40c9f6 // ld1r { v22.2s }, [x15]
-	WORD $0x6f3a0694 // ushr v20.4s, v20.4s, #0x6
-	WORD $0x6f3c06b5 // ushr v21.4s, v21.4s, #0x4
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x6e144295 // ext v21.16b, v20.16b, v20.16b, #0x8
-	WORD $0x0e36c294 // smull v20.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
-	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
-	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
-	WORD $0x3dc011d4 // ldr q20, [x14, #0x40]
-	WORD $0x3dc021d5 // ldr q21, [x14, #0x80]
-	WORD $0x9100728e // add x14, x20, #0x1c
-	WORD $0x6f3a0694 // ushr v20.4s, v20.4s, #0x6
-	WORD $0x0d40c9d6 // ld1r { v22.2s }, [x14]
-	WORD $0x6f3b06b5 // ushr v21.4s, v21.4s, #0x5
-	WORD $0x4e201e94 // and v20.16b, v20.16b, v0.16b
-	WORD $0x4e211eb5 // and v21.16b, v21.16b, v1.16b
-	WORD $0x4eb41eb4 // orr v20.16b, v21.16b, v20.16b
-	WORD $0x6e144295 // ext v21.16b, v20.16b, v20.16b, #0x8
-	WORD $0x0e36c294 // smull v20.8h, v20.8b, v22.8b
-	WORD $0x0e36c2b5 // smull v21.8h, v21.8b, v22.8b
-	WORD $0x4e75be94 // addp v20.8h, v20.8h, v21.8h
-	WORD $0x4e606a93 // sadalp v19.4s, v20.8h
-	WORD $0x0d40caf6 // ld1r { v22.2s }, [x23]
-	WORD $0x91015357 // add x23, x26, #0x54
-	WORD $0x0d40caf5 // ld1r { v21.2s }, [x23]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x4d40cb14 // ld1r { v20.4s }, [x24]
-	WORD $0xfd400678 // ldr d24, [x19, #0x8]
-	WORD $0xbd402a97 // ldr s23, [x20, #0x28]
-	WORD $0x3dc026f9 // ldr q25, [x23, #0x90]
-	WORD $0x3dc006fa // ldr q26, [x23, #0x10]
-	WORD $0x0d40ca9b // ld1r { v27.2s }, [x20]
-	WORD $0x6ea246f7 // ushl v23.4s, v23.4s, v2.4s
-	WORD $0x0f08a6d6 // sshll v22.8h, v22.8b, #0x0
-	WORD $0x0f08a6b5 // sshll v21.8h, v21.8b, #0x0
-	WORD $0x4f225739 // shl v25.4s, v25.4s, #0x2
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
+	WORD $0xf100049f // cmp x4, #0x1
+	WORD $0x5400458b // b.lt 0x1b9b4 <pq_q3_k+0x984>
+	WORD $0xaa0003e6 // mov x6, x0
+	WORD $0xaa0103e7 // mov x7, x1
+	WORD $0xaa0403f3 // mov x19, x4
+	WORD $0x6d4040c7 // ldp d7, d16, [x6]
+	WORD $0x2a1f03f4 // mov w20, wzr
+	WORD $0x6d4148d1 // ldp d17, d18, [x6, #0x10]
+	WORD $0x910100c6 // add x6, x6, #0x40
+	WORD $0x0e2178ee // fcvtl v14.4s, v7.4h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x910100d5 // add x21, x6, #0x40
+	WORD $0x52800036 // mov w22, #0x1 // =1
+	WORD $0x9b115537 // madd x23, x9, x17, x21
+	WORD $0x8b0914c9 // add x9, x6, x9, lsl #5
+	WORD $0xaa0703f9 // mov x25, x7
+	WORD $0x910020fb // add x27, x7, #0x8
+	WORD $0x910030fd // add x29, x7, #0xc
+	WORD $0x910040fe // add x30, x7, #0x10
+	WORD $0x9100412e // add x14, x9, #0x10
+	WORD $0xaa0903fa // mov x26, x9
+	WORD $0x910050f0 // add x16, x7, #0x14
+	WORD $0x0ddfcb53 // ld1r { v19.2s }, [x26], #4
+	WORD $0x0d40c9c7 // ld1r { v7.2s }, [x14]
+	WORD $0xbd4028f5 // ldr s21, [x7, #0x28]
+	WORD $0x910060ee // add x14, x7, #0x18
+	WORD $0x91005123 // add x3, x9, #0x14
+	WORD $0xaa1703ed // mov x13, x23
+	WORD $0x910080f8 // add x24, x7, #0x20
+	WORD $0x4ea61cd4 // mov v20.16b, v6.16b
+	WORD $0xfd003fe7 // str d7, [sp, #0x78]
+	WORD $0x3dc001b6 // ldr q22, [x13]
+	WORD $0x3dc011b7 // ldr q23, [x13, #0x40]
+	WORD $0x0ddfcb38 // ld1r { v24.2s }, [x25], #4
+	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
+	WORD $0x6ea246b5 // ushl v21.4s, v21.4s, v2.4s
+	WORD $0x4ea51ca6 // mov v6.16b, v5.16b
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4ea41c85 // mov v5.16b, v4.16b
+	WORD $0x4ea31c64 // mov v4.16b, v3.16b
+	WORD $0x4eb21e43 // mov v3.16b, v18.16b
+	WORD $0x4eb11e32 // mov v18.16b, v17.16b
+	WORD $0x4eb01e11 // mov v17.16b, v16.16b
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x4e0406b5 // dup v21.4s, v21.s[0]
+	WORD $0x4eae1dd0 // mov v16.16b, v14.16b
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
+	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
+	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
+	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD $0x4e0406f7 // dup v23.4s, v23.s[0]
-	WORD $0x0f10a6d6 // sshll v22.4s, v22.4h, #0x0
-	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
+	WORD $0x3dc001b6 // ldr q22, [x13]
+	WORD $0x3dc021b7 // ldr q23, [x13, #0x80]
+	WORD $0x0d40cb38 // ld1r { v24.2s }, [x25]
+	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
+	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
+	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
+	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
+	WORD $0x3dc011b6 // ldr q22, [x13, #0x40]
+	WORD $0x3dc001b7 // ldr q23, [x13]
+	WORD $0x0d40cb78 // ld1r { v24.2s }, [x27]
+	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
+	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
+	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
+	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
+	WORD $0x3dc021b6 // ldr q22, [x13, #0x80]
+	WORD $0x3dc001b7 // ldr q23, [x13]
+	WORD $0x0d40cbb8 // ld1r { v24.2s }, [x29]
+	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
+	WORD $0x6f3f06f7 // ushr v23.4s, v23.4s, #0x1
+	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
+	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
+	WORD $0x4eb61ef6 // orr v22.16b, v23.16b, v22.16b
+	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
+	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
+	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
+	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
+	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
+	WORD $0xbd402cf6 // ldr s22, [x7, #0x2c]
+	WORD $0x3dc011b7 // ldr q23, [x13, #0x40]
+	WORD $0x3dc001b8 // ldr q24, [x13]
+	WORD $0x0d40cbd9 // ld1r { v25.2s }, [x30]
+	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x6e36df16 // fmul v22.4s, v24.4s, v22.4s
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
-	WORD $0x3dc026f9 // ldr q25, [x23, #0x90]
-	WORD $0x3dc016fa // ldr q26, [x23, #0x50]
-	WORD $0x0d40cb3b // ld1r { v27.2s }, [x25]
-	WORD $0x4eb98739 // add v25.4s, v25.4s, v25.4s
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f39 // and v25.16b, v25.16b, v1.16b
-	WORD $0x4eba1f39 // orr v25.16b, v25.16b, v26.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
-	WORD $0x3dc006f9 // ldr q25, [x23, #0x10]
-	WORD $0x3dc026fa // ldr q26, [x23, #0x90]
-	WORD $0x0d40cb7b // ld1r { v27.2s }, [x27]
-	WORD $0x6f3e0739 // ushr v25.4s, v25.4s, #0x2
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4eb91f59 // orr v25.16b, v26.16b, v25.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
-	WORD $0x3dc016f9 // ldr q25, [x23, #0x50]
-	WORD $0x3dc026fa // ldr q26, [x23, #0x90]
-	WORD $0x0d40cbbb // ld1r { v27.2s }, [x29]
-	WORD $0x6f3e0739 // ushr v25.4s, v25.4s, #0x2
-	WORD $0x6f3f075a // ushr v26.4s, v26.4s, #0x1
-	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
-	WORD $0x4e211f5a // and v26.16b, v26.16b, v1.16b
-	WORD $0x4eb91f59 // orr v25.16b, v26.16b, v25.16b
-	WORD $0x6e19433a // ext v26.16b, v25.16b, v25.16b, #0x8
-	WORD $0x0e3bc339 // smull v25.8h, v25.8b, v27.8b
-	WORD $0x0e3bc35a // smull v26.8h, v26.8b, v27.8b
-	WORD $0x4e7abf39 // addp v25.8h, v25.8h, v26.8h
-	WORD $0x4e606b37 // sadalp v23.4s, v25.8h
-	WORD $0xbd402e99 // ldr s25, [x20, #0x2c]
-	WORD $0x3dc006fa // ldr q26, [x23, #0x10]
-	WORD $0x3dc026fb // ldr q27, [x23, #0x90]
-	WORD $0x0d40cbdc // ld1r { v28.2s }, [x30]
-	WORD $0x6ea24739 // ushl v25.4s, v25.4s, v2.4s
-	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x6f3e0718 // ushr v24.4s, v24.4s, #0x2
+	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
+	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
+	WORD $0x6e1742f8 // ext v24.16b, v23.16b, v23.16b, #0x8
+	WORD $0x0e39c2f7 // smull v23.8h, v23.8b, v25.8b
+	WORD $0x0e39c318 // smull v24.8h, v24.8b, v25.8b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606af6 // sadalp v22.4s, v23.8h
+	WORD $0x3dc021b7 // ldr q23, [x13, #0x80]
+	WORD $0x3dc001b8 // ldr q24, [x13]
+	WORD $0x0d40ca19 // ld1r { v25.2s }, [x16]
+	WORD $0x6f3c06f7 // ushr v23.4s, v23.4s, #0x4
+	WORD $0x6f3d0718 // ushr v24.4s, v24.4s, #0x3
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
+	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
+	WORD $0x6e1742f8 // ext v24.16b, v23.16b, v23.16b, #0x8
+	WORD $0x0e39c2f7 // smull v23.8h, v23.8b, v25.8b
+	WORD $0x0e39c318 // smull v24.8h, v24.8b, v25.8b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606af6 // sadalp v22.4s, v23.8h
+	WORD $0x3dc011b7 // ldr q23, [x13, #0x40]
+	WORD $0x3dc001b8 // ldr q24, [x13]
+	WORD $0x0d40c9d9 // ld1r { v25.2s }, [x14]
+	WORD $0x6f3a06f7 // ushr v23.4s, v23.4s, #0x6
+	WORD $0x6f3c0718 // ushr v24.4s, v24.4s, #0x4
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
+	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
+	WORD $0x6e1742f8 // ext v24.16b, v23.16b, v23.16b, #0x8
+	WORD $0x0e39c2f7 // smull v23.8h, v23.8b, v25.8b
+	WORD $0x0e39c318 // smull v24.8h, v24.8b, v25.8b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606af6 // sadalp v22.4s, v23.8h
+	WORD $0x3dc021b7 // ldr q23, [x13, #0x80]
+	WORD $0x3dc001b8 // ldr q24, [x13]
+	WORD $0x910070ed // add x13, x7, #0x1c
+	WORD $0x6f3a06f7 // ushr v23.4s, v23.4s, #0x6
+	WORD $0x0d40c9b9 // ld1r { v25.2s }, [x13]
+	WORD $0x6f3b0718 // ushr v24.4s, v24.4s, #0x5
+	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x4e211f18 // and v24.16b, v24.16b, v1.16b
+	WORD $0x4eb71f17 // orr v23.16b, v24.16b, v23.16b
+	WORD $0x6e1742f8 // ext v24.16b, v23.16b, v23.16b, #0x8
+	WORD $0x0e39c2f7 // smull v23.8h, v23.8b, v25.8b
+	WORD $0x0e39c318 // smull v24.8h, v24.8b, v25.8b
+	WORD $0x4e78bef7 // addp v23.8h, v23.8h, v24.8h
+	WORD $0x4e606af6 // sadalp v22.4s, v23.8h
+	WORD $0x0d40cb58 // ld1r { v24.2s }, [x26]
+	WORD $0xaa1703fa // mov x26, x23
+	WORD $0x4d40cb17 // ld1r { v23.4s }, [x24]
+	WORD $0x0d40c879 // ld1r { v25.2s }, [x3]
+	WORD $0xbd4028fa // ldr s26, [x7, #0x28]
+	WORD $0x3dc0075b // ldr q27, [x26, #0x10]
+	WORD $0x3dc0175c // ldr q28, [x26, #0x50]
+	WORD $0x0d40c8fd // ld1r { v29.2s }, [x7]
+	WORD $0x6ea2475a // ushl v26.4s, v26.4s, v2.4s
+	WORD $0x91002123 // add x3, x9, #0x8
+	WORD $0x4f22577b // shl v27.4s, v27.4s, #0x2
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x0f08a718 // sshll v24.8h, v24.8b, #0x0
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4e04075a // dup v26.4s, v26.s[0]
+	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
+	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
+	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x6e1b437c // ext v28.16b, v27.16b, v27.16b, #0x8
+	WORD $0x0e3dc37b // smull v27.8h, v27.8b, v29.8b
+	WORD $0x0e3dc39c // smull v28.8h, v28.8b, v29.8b
+	WORD $0x4e7cbf7b // addp v27.8h, v27.8h, v28.8h
+	WORD $0x4e606b7a // sadalp v26.4s, v27.8h
+	WORD $0x3dc0075b // ldr q27, [x26, #0x10]
+	WORD $0x3dc0275c // ldr q28, [x26, #0x90]
+	WORD $0x0d40cb3d // ld1r { v29.2s }, [x25]
+	WORD $0x4ebb877b // add v27.4s, v27.4s, v27.4s
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
+	WORD $0x4ebc1f7b // orr v27.16b, v27.16b, v28.16b
+	WORD $0x6e1b437c // ext v28.16b, v27.16b, v27.16b, #0x8
+	WORD $0x0e3dc37b // smull v27.8h, v27.8b, v29.8b
+	WORD $0x0e3dc39c // smull v28.8h, v28.8b, v29.8b
+	WORD $0x4e7cbf7b // addp v27.8h, v27.8h, v28.8h
+	WORD $0x4e606b7a // sadalp v26.4s, v27.8h
+	WORD $0x3dc0175b // ldr q27, [x26, #0x50]
+	WORD $0x3dc0075c // ldr q28, [x26, #0x10]
+	WORD $0x0d40cb7d // ld1r { v29.2s }, [x27]
 	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
-	WORD $0x4e040739 // dup v25.4s, v25.s[0]
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x6e1a435b // ext v27.16b, v26.16b, v26.16b, #0x8
-	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
-	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
-	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x3dc016fa // ldr q26, [x23, #0x50]
-	WORD $0x3dc026fb // ldr q27, [x23, #0x90]
-	WORD $0x0d40ca1c // ld1r { v28.2s }, [x16]
-	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
-	WORD $0x6f3d077b // ushr v27.4s, v27.4s, #0x3
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x6e1a435b // ext v27.16b, v26.16b, v26.16b, #0x8
-	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
-	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
-	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x3dc006fa // ldr q26, [x23, #0x10]
-	WORD $0x3dc026fb // ldr q27, [x23, #0x90]
-	WORD $0x0d40c9fc // ld1r { v28.2s }, [x15]
-	WORD $0x6f3a075a // ushr v26.4s, v26.4s, #0x6
-	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x6e1a435b // ext v27.16b, v26.16b, v26.16b, #0x8
-	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
-	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
-	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x3dc016fa // ldr q26, [x23, #0x50]
-	WORD $0x3dc026fb // ldr q27, [x23, #0x90]
-	WORD $0x0d40c9dc // ld1r { v28.2s }, [x14]
-	WORD $0x91012357 // add x23, x26, #0x48
-	WORD $0x6f3a075a // ushr v26.4s, v26.4s, #0x6
-	WORD $0x6f3b077b // ushr v27.4s, v27.4s, #0x5
-	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
-	WORD $0x4e211f7b // and v27.16b, v27.16b, v1.16b
-	WORD $0x4eba1f7a // orr v26.16b, v27.16b, v26.16b
-	WORD $0x6e1a435b // ext v27.16b, v26.16b, v26.16b, #0x8
-	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
-	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
-	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
-	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x0d40cafc // ld1r { v28.2s }, [x23]
-	WORD $0x91016357 // add x23, x26, #0x58
-	WORD $0x0d40cafb // ld1r { v27.2s }, [x23]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x4d40cb1a // ld1r { v26.4s }, [x24]
-	WORD $0xfd400a7d // ldr d29, [x19, #0x10]
-	WORD $0xbd402a9e // ldr s30, [x20, #0x28]
-	WORD $0x3dc02aff // ldr q31, [x23, #0xa0]
-	WORD $0x3dc00ae8 // ldr q8, [x23, #0x20]
-	WORD $0x0d40ca89 // ld1r { v9.2s }, [x20]
-	WORD $0x6ea247de // ushl v30.4s, v30.4s, v2.4s
-	WORD $0x0f08a79c // sshll v28.8h, v28.8b, #0x0
-	WORD $0x0f08a77b // sshll v27.8h, v27.8b, #0x0
-	WORD $0x4f2257ff // shl v31.4s, v31.4s, #0x2
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x0e217bbd // fcvtl v29.4s, v29.4h
-	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD $0x4e0407de // dup v30.4s, v30.s[0]
-	WORD $0x0f10a79c // sshll v28.4s, v28.4h, #0x0
-	WORD $0x0f10a77b // sshll v27.4s, v27.4h, #0x0
-	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
-	WORD $0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD $0x4ea81fff // orr v31.16b, v31.16b, v8.16b
-	WORD $0x6e1f43e8 // ext v8.16b, v31.16b, v31.16b, #0x8
-	WORD $0x0e29c3ff // smull v31.8h, v31.8b, v9.8b
-	WORD $0x6e3cdfbc // fmul v28.4s, v29.4s, v28.4s
-	WORD $0x0e29c108 // smull v8.8h, v8.8b, v9.8b
-	WORD $0x4e68bfff // addp v31.8h, v31.8h, v8.8h
-	WORD $0x4e606bfe // sadalp v30.4s, v31.8h
-	WORD $0x3dc02aff // ldr q31, [x23, #0xa0]
-	WORD $0x3dc01ae8 // ldr q8, [x23, #0x60]
-	WORD $0x0d40cb29 // ld1r { v9.2s }, [x25]
-	WORD $0x4ebf87ff // add v31.4s, v31.4s, v31.4s
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e211fff // and v31.16b, v31.16b, v1.16b
-	WORD $0x4ea81fff // orr v31.16b, v31.16b, v8.16b
-	WORD $0x6e1f43e8 // ext v8.16b, v31.16b, v31.16b, #0x8
-	WORD $0x0e29c3ff // smull v31.8h, v31.8b, v9.8b
-	WORD $0x0e29c108 // smull v8.8h, v8.8b, v9.8b
-	WORD $0x4e68bfff // addp v31.8h, v31.8h, v8.8h
-	WORD $0x4e606bfe // sadalp v30.4s, v31.8h
-	WORD $0x3dc00aff // ldr q31, [x23, #0x20]
-	WORD $0x3dc02ae8 // ldr q8, [x23, #0xa0]
-	WORD $0x0d40cb69 // ld1r { v9.2s }, [x27]
-	WORD $0x6f3e07ff // ushr v31.4s, v31.4s, #0x2
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4ebf1d1f // orr v31.16b, v8.16b, v31.16b
-	WORD $0x6e1f43e8 // ext v8.16b, v31.16b, v31.16b, #0x8
-	WORD $0x0e29c3ff // smull v31.8h, v31.8b, v9.8b
-	WORD $0x0e29c108 // smull v8.8h, v8.8b, v9.8b
-	WORD $0x4e68bfff // addp v31.8h, v31.8h, v8.8h
-	WORD $0x4e606bfe // sadalp v30.4s, v31.8h
-	WORD $0x3dc01aff // ldr q31, [x23, #0x60]
-	WORD $0x3dc02ae8 // ldr q8, [x23, #0xa0]
-	WORD $0x0d40cba9 // ld1r { v9.2s }, [x29]
-	WORD $0x6f3e07ff // ushr v31.4s, v31.4s, #0x2
-	WORD $0x6f3f0508 // ushr v8.4s, v8.4s, #0x1
-	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
-	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
-	WORD $0x4ebf1d1f // orr v31.16b, v8.16b, v31.16b
-	WORD $0x6e1f43e8 // ext v8.16b, v31.16b, v31.16b, #0x8
-	WORD $0x0e29c3ff // smull v31.8h, v31.8b, v9.8b
-	WORD $0x0e29c108 // smull v8.8h, v8.8b, v9.8b
-	WORD $0x4e68bfff // addp v31.8h, v31.8h, v8.8h
-	WORD $0x4e606bfe // sadalp v30.4s, v31.8h
-	WORD $0xbd402e9f // ldr s31, [x20, #0x2c]
-	WORD $0x3dc00ae8 // ldr q8, [x23, #0x20]
-	WORD $0x3dc02ae9 // ldr q9, [x23, #0xa0]
-	WORD $0x0d40cbca // ld1r { v10.2s }, [x30]
+	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
+	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
+	WORD $0x4ebb1f9b // orr v27.16b, v28.16b, v27.16b
+	WORD $0x6e1b437c // ext v28.16b, v27.16b, v27.16b, #0x8
+	WORD $0x0e3dc37b // smull v27.8h, v27.8b, v29.8b
+	WORD $0x0e3dc39c // smull v28.8h, v28.8b, v29.8b
+	WORD $0x4e7cbf7b // addp v27.8h, v27.8h, v28.8h
+	WORD $0x4e606b7a // sadalp v26.4s, v27.8h
+	WORD $0x3dc0275b // ldr q27, [x26, #0x90]
+	WORD $0x3dc0075c // ldr q28, [x26, #0x10]
+	WORD $0x0d40cbbd // ld1r { v29.2s }, [x29]
+	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
+	WORD $0x6f3f079c // ushr v28.4s, v28.4s, #0x1
+	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
+	WORD $0x4e211f9c // and v28.16b, v28.16b, v1.16b
+	WORD $0x4ebb1f9b // orr v27.16b, v28.16b, v27.16b
+	WORD $0x6e1b437c // ext v28.16b, v27.16b, v27.16b, #0x8
+	WORD $0x0e3dc37b // smull v27.8h, v27.8b, v29.8b
+	WORD $0x0e3dc39c // smull v28.8h, v28.8b, v29.8b
+	WORD $0x4e7cbf7b // addp v27.8h, v27.8h, v28.8h
+	WORD $0x4e606b7a // sadalp v26.4s, v27.8h
+	WORD $0xbd402cfb // ldr s27, [x7, #0x2c]
+	WORD $0x3dc0175c // ldr q28, [x26, #0x50]
+	WORD $0x3dc0075d // ldr q29, [x26, #0x10]
+	WORD $0x0d40cbde // ld1r { v30.2s }, [x30]
+	WORD $0x6ea2477b // ushl v27.4s, v27.4s, v2.4s
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x6f3e07bd // ushr v29.4s, v29.4s, #0x2
+	WORD $0x4e04077b // dup v27.4s, v27.s[0]
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x6e1c439d // ext v29.16b, v28.16b, v28.16b, #0x8
+	WORD $0x0e3ec39c // smull v28.8h, v28.8b, v30.8b
+	WORD $0x0e3ec3bd // smull v29.8h, v29.8b, v30.8b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b9b // sadalp v27.4s, v28.8h
+	WORD $0x3dc0275c // ldr q28, [x26, #0x90]
+	WORD $0x3dc0075d // ldr q29, [x26, #0x10]
+	WORD $0x0d40ca1e // ld1r { v30.2s }, [x16]
+	WORD $0x6f3c079c // ushr v28.4s, v28.4s, #0x4
+	WORD $0x6f3d07bd // ushr v29.4s, v29.4s, #0x3
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x6e1c439d // ext v29.16b, v28.16b, v28.16b, #0x8
+	WORD $0x0e3ec39c // smull v28.8h, v28.8b, v30.8b
+	WORD $0x0e3ec3bd // smull v29.8h, v29.8b, v30.8b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b9b // sadalp v27.4s, v28.8h
+	WORD $0x3dc0175c // ldr q28, [x26, #0x50]
+	WORD $0x3dc0075d // ldr q29, [x26, #0x10]
+	WORD $0x0d40c9de // ld1r { v30.2s }, [x14]
+	WORD $0x6f3a079c // ushr v28.4s, v28.4s, #0x6
+	WORD $0x6f3c07bd // ushr v29.4s, v29.4s, #0x4
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x6e1c439d // ext v29.16b, v28.16b, v28.16b, #0x8
+	WORD $0x0e3ec39c // smull v28.8h, v28.8b, v30.8b
+	WORD $0x0e3ec3bd // smull v29.8h, v29.8b, v30.8b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b9b // sadalp v27.4s, v28.8h
+	WORD $0x3dc0275c // ldr q28, [x26, #0x90]
+	WORD $0x3dc0075d // ldr q29, [x26, #0x10]
+	WORD $0x0d40c9be // ld1r { v30.2s }, [x13]
+	WORD $0x9100613a // add x26, x9, #0x18
+	WORD $0x6f3a079c // ushr v28.4s, v28.4s, #0x6
+	WORD $0x6f3b07bd // ushr v29.4s, v29.4s, #0x5
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4e211fbd // and v29.16b, v29.16b, v1.16b
+	WORD $0x4ebc1fbc // orr v28.16b, v29.16b, v28.16b
+	WORD $0x6e1c439d // ext v29.16b, v28.16b, v28.16b, #0x8
+	WORD $0x0e3ec39c // smull v28.8h, v28.8b, v30.8b
+	WORD $0x0e3ec3bd // smull v29.8h, v29.8b, v30.8b
+	WORD $0x4e7dbf9c // addp v28.8h, v28.8h, v29.8h
+	WORD $0x4e606b9b // sadalp v27.4s, v28.8h
+	WORD $0x0d40cb5d // ld1r { v29.2s }, [x26]
+	WORD $0xaa1703fa // mov x26, x23
+	WORD $0x0d40c87e // ld1r { v30.2s }, [x3]
+	WORD $0x4d40cb1c // ld1r { v28.4s }, [x24]
+	WORD $0xbd4028ff // ldr s31, [x7, #0x28]
+	WORD $0x3dc00b48 // ldr q8, [x26, #0x20]
+	WORD $0x3dc01b49 // ldr q9, [x26, #0x60]
+	WORD $0x0d40c8ea // ld1r { v10.2s }, [x7]
 	WORD $0x6ea247ff // ushl v31.4s, v31.4s, v2.4s
-	WORD $0x4e21dbde // scvtf v30.4s, v30.4s
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x6f3e0529 // ushr v9.4s, v9.4s, #0x2
+	WORD $0x91003123 // add x3, x9, #0xc
+	WORD $0x4f225508 // shl v8.4s, v8.4s, #0x2
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x91007129 // add x9, x9, #0x1c
+	WORD $0x0f08a7de // sshll v30.8h, v30.8b, #0x0
+	WORD $0x0f08a7bd // sshll v29.8h, v29.8b, #0x0
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
 	WORD $0x4e0407ff // dup v31.4s, v31.s[0]
+	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
+	WORD $0x0f10a7de // sshll v30.4s, v30.4h, #0x0
+	WORD $0x0f10a7bd // sshll v29.4s, v29.4h, #0x0
+	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
+	WORD $0x4e21dbbd // scvtf v29.4s, v29.4s
+	WORD $0x6e084109 // ext v9.16b, v8.16b, v8.16b, #0x8
+	WORD $0x0e2ac108 // smull v8.8h, v8.8b, v10.8b
+	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
+	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
+	WORD $0x4e60691f // sadalp v31.4s, v8.8h
+	WORD $0x3dc00b48 // ldr q8, [x26, #0x20]
+	WORD $0x3dc02b49 // ldr q9, [x26, #0xa0]
+	WORD $0x0d40cb2a // ld1r { v10.2s }, [x25]
+	WORD $0x4ea88508 // add v8.4s, v8.4s, v8.4s
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
+	WORD $0x4ea91d08 // orr v8.16b, v8.16b, v9.16b
+	WORD $0x6e084109 // ext v9.16b, v8.16b, v8.16b, #0x8
+	WORD $0x0e2ac108 // smull v8.8h, v8.8b, v10.8b
+	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
+	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
+	WORD $0x4e60691f // sadalp v31.4s, v8.8h
+	WORD $0x3dc01b48 // ldr q8, [x26, #0x60]
+	WORD $0x3dc00b49 // ldr q9, [x26, #0x20]
+	WORD $0x0d40cb6a // ld1r { v10.2s }, [x27]
+	WORD $0x6f3e0508 // ushr v8.4s, v8.4s, #0x2
+	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
+	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
+	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
+	WORD $0x6e084109 // ext v9.16b, v8.16b, v8.16b, #0x8
+	WORD $0x0e2ac108 // smull v8.8h, v8.8b, v10.8b
+	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
+	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
+	WORD $0x4e60691f // sadalp v31.4s, v8.8h
+	WORD $0x3dc02b48 // ldr q8, [x26, #0xa0]
+	WORD $0x3dc00b49 // ldr q9, [x26, #0x20]
+	WORD $0x0d40cbaa // ld1r { v10.2s }, [x29]
+	WORD $0x6f3e0508 // ushr v8.4s, v8.4s, #0x2
+	WORD $0x6f3f0529 // ushr v9.4s, v9.4s, #0x1
 	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
 	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
 	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
@@ -11662,77 +11690,87 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
 	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
 	WORD $0x4e60691f // sadalp v31.4s, v8.8h
-	WORD $0x3dc01ae8 // ldr q8, [x23, #0x60]
-	WORD $0x3dc02ae9 // ldr q9, [x23, #0xa0]
-	WORD $0x0d40ca0a // ld1r { v10.2s }, [x16]
-	WORD $0x6f3c0508 // ushr v8.4s, v8.4s, #0x4
-	WORD $0x6f3d0529 // ushr v9.4s, v9.4s, #0x3
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
-	WORD $0x6e084109 // ext v9.16b, v8.16b, v8.16b, #0x8
-	WORD $0x0e2ac108 // smull v8.8h, v8.8b, v10.8b
-	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
-	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
-	WORD $0x4e60691f // sadalp v31.4s, v8.8h
-	WORD $0x3dc00ae8 // ldr q8, [x23, #0x20]
-	WORD $0x3dc02ae9 // ldr q9, [x23, #0xa0]
-	WORD $0x0d40c9ea // ld1r { v10.2s }, [x15]
-	WORD $0x6f3a0508 // ushr v8.4s, v8.4s, #0x6
+	WORD $0xbd402ce8 // ldr s8, [x7, #0x2c]
+	WORD $0x3dc01b49 // ldr q9, [x26, #0x60]
+	WORD $0x3dc00b4a // ldr q10, [x26, #0x20]
+	WORD $0x0d40cbcb // ld1r { v11.2s }, [x30]
+	WORD $0x6ea24508 // ushl v8.4s, v8.4s, v2.4s
+	WORD $0x4e21dbff // scvtf v31.4s, v31.4s
 	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
-	WORD $0x6e084109 // ext v9.16b, v8.16b, v8.16b, #0x8
-	WORD $0x0e2ac108 // smull v8.8h, v8.8b, v10.8b
-	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
-	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
-	WORD $0x4e60691f // sadalp v31.4s, v8.8h
-	WORD $0x3dc01ae8 // ldr q8, [x23, #0x60]
-	WORD $0x3dc02ae9 // ldr q9, [x23, #0xa0]
-	WORD $0x0d40c9ca // ld1r { v10.2s }, [x14]
-	WORD $0x91013357 // add x23, x26, #0x4c
-	WORD $0x6f3a0508 // ushr v8.4s, v8.4s, #0x6
-	WORD $0x9101735a // add x26, x26, #0x5c
-	WORD $0x6f3b0529 // ushr v9.4s, v9.4s, #0x5
-	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
-	WORD $0x4e211d29 // and v9.16b, v9.16b, v1.16b
-	WORD $0x4ea81d28 // orr v8.16b, v9.16b, v8.16b
-	WORD $0x6e084109 // ext v9.16b, v8.16b, v8.16b, #0x8
-	WORD $0x0e2ac108 // smull v8.8h, v8.8b, v10.8b
-	WORD $0x0e2ac129 // smull v9.8h, v9.8b, v10.8b
-	WORD $0x4e69bd08 // addp v8.8h, v8.8h, v9.8h
-	WORD $0x4e60691f // sadalp v31.4s, v8.8h
-	WORD $0x0d40cae9 // ld1r { v9.2s }, [x23]
-	WORD $0xaa0703f7 // mov x23, x7
-	WORD $0x4d40cb08 // ld1r { v8.4s }, [x24]
-	WORD $0xfd400e6a // ldr d10, [x19, #0x18]
-	WORD $0x0d40cb4c // ld1r { v12.2s }, [x26]
-	WORD $0xbd402a8b // ldr s11, [x20, #0x28]
-	WORD $0x3dc02eed // ldr q13, [x23, #0xb0]
-	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
-	WORD $0x0d40ca8f // ld1r { v15.2s }, [x20]
-	WORD $0x0f08a529 // sshll v9.8h, v9.8b, #0x0
+	WORD $0x6f3e054a // ushr v10.4s, v10.4s, #0x2
+	WORD $0x4e040508 // dup v8.4s, v8.s[0]
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
+	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
+	WORD $0x6e09412a // ext v10.16b, v9.16b, v9.16b, #0x8
+	WORD $0x0e2bc129 // smull v9.8h, v9.8b, v11.8b
+	WORD $0x0e2bc14a // smull v10.8h, v10.8b, v11.8b
+	WORD $0x4e6abd29 // addp v9.8h, v9.8h, v10.8h
+	WORD $0x4e606928 // sadalp v8.4s, v9.8h
+	WORD $0x3dc02b49 // ldr q9, [x26, #0xa0]
+	WORD $0x3dc00b4a // ldr q10, [x26, #0x20]
+	WORD $0x0d40ca0b // ld1r { v11.2s }, [x16]
+	WORD $0x6f3c0529 // ushr v9.4s, v9.4s, #0x4
+	WORD $0x6f3d054a // ushr v10.4s, v10.4s, #0x3
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
+	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
+	WORD $0x6e09412a // ext v10.16b, v9.16b, v9.16b, #0x8
+	WORD $0x0e2bc129 // smull v9.8h, v9.8b, v11.8b
+	WORD $0x0e2bc14a // smull v10.8h, v10.8b, v11.8b
+	WORD $0x4e6abd29 // addp v9.8h, v9.8h, v10.8h
+	WORD $0x4e606928 // sadalp v8.4s, v9.8h
+	WORD $0x3dc01b49 // ldr q9, [x26, #0x60]
+	WORD $0x3dc00b4a // ldr q10, [x26, #0x20]
+	WORD $0x0d40c9cb // ld1r { v11.2s }, [x14]
+	WORD $0x6f3a0529 // ushr v9.4s, v9.4s, #0x6
+	WORD $0x6f3c054a // ushr v10.4s, v10.4s, #0x4
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
+	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
+	WORD $0x6e09412a // ext v10.16b, v9.16b, v9.16b, #0x8
+	WORD $0x0e2bc129 // smull v9.8h, v9.8b, v11.8b
+	WORD $0x0e2bc14a // smull v10.8h, v10.8b, v11.8b
+	WORD $0x4e6abd29 // addp v9.8h, v9.8h, v10.8h
+	WORD $0x4e606928 // sadalp v8.4s, v9.8h
+	WORD $0x3dc02b49 // ldr q9, [x26, #0xa0]
+	WORD $0x3dc00b4a // ldr q10, [x26, #0x20]
+	WORD $0x0d40c9ab // ld1r { v11.2s }, [x13]
+	WORD $0x6f3a0529 // ushr v9.4s, v9.4s, #0x6
+	WORD $0x6f3b054a // ushr v10.4s, v10.4s, #0x5
+	WORD $0x4e201d29 // and v9.16b, v9.16b, v0.16b
+	WORD $0x4e211d4a // and v10.16b, v10.16b, v1.16b
+	WORD $0x4ea91d49 // orr v9.16b, v10.16b, v9.16b
+	WORD $0x6e09412a // ext v10.16b, v9.16b, v9.16b, #0x8
+	WORD $0x0e2bc129 // smull v9.8h, v9.8b, v11.8b
+	WORD $0x0e2bc14a // smull v10.8h, v10.8b, v11.8b
+	WORD $0x4e6abd29 // addp v9.8h, v9.8h, v10.8h
+	WORD $0x4e606928 // sadalp v8.4s, v9.8h
+	WORD $0x4d40cb09 // ld1r { v9.4s }, [x24]
+	WORD $0x0d40c86b // ld1r { v11.2s }, [x3]
+	WORD $0x0d40c92a // ld1r { v10.2s }, [x9]
+	WORD $0xbd4028ec // ldr s12, [x7, #0x28]
+	WORD $0x3dc00eed // ldr q13, [x23, #0x30]
+	WORD $0x3dc01eee // ldr q14, [x23, #0x70]
+	WORD $0x0d40c8ef // ld1r { v15.2s }, [x7]
+	WORD $0x6ea2458c // ushl v12.4s, v12.4s, v2.4s
+	WORD $0x0f08a56b // sshll v11.8h, v11.8b, #0x0
+	WORD $0x52800029 // mov w9, #0x1 // =1
 	WORD $0x4f2255ad // shl v13.4s, v13.4s, #0x2
-	WORD $0x6ea2456b // ushl v11.4s, v11.4s, v2.4s
-	WORD $0x0f08a58c // sshll v12.8h, v12.8b, #0x0
 	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
-	WORD $0x0e21794a // fcvtl v10.4s, v10.4h
-	WORD $0x910300e7 // add x7, x7, #0xc0
-	WORD $0x0f10a529 // sshll v9.4s, v9.4h, #0x0
+	WORD $0x0f08a54a // sshll v10.8h, v10.8b, #0x0
+	WORD $0x4e04058c // dup v12.4s, v12.s[0]
+	WORD $0x0f10a56b // sshll v11.4s, v11.4h, #0x0
 	WORD $0x4e211dad // and v13.16b, v13.16b, v1.16b
-	WORD $0x4e04056b // dup v11.4s, v11.s[0]
-	WORD $0x0f10a58c // sshll v12.4s, v12.4h, #0x0
-	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x0f10a54a // sshll v10.4s, v10.4h, #0x0
 	WORD $0x4eae1dad // orr v13.16b, v13.16b, v14.16b
-	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
 	WORD $0x6e0d41ae // ext v14.16b, v13.16b, v13.16b, #0x8
 	WORD $0x0e2fc1ad // smull v13.8h, v13.8b, v15.8b
 	WORD $0x0e2fc1ce // smull v14.8h, v14.8b, v15.8b
 	WORD $0x4e6ebdad // addp v13.8h, v13.8h, v14.8h
-	WORD $0x4e6069ab // sadalp v11.4s, v13.8h
-	WORD $0x3dc02eed // ldr q13, [x23, #0xb0]
-	WORD $0x3dc01eee // ldr q14, [x23, #0x70]
+	WORD $0x4e6069ac // sadalp v12.4s, v13.8h
+	WORD $0x3dc00eed // ldr q13, [x23, #0x30]
+	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
 	WORD $0x0d40cb2f // ld1r { v15.2s }, [x25]
 	WORD $0x4ead85ad // add v13.4s, v13.4s, v13.4s
 	WORD $0x4e201dce // and v14.16b, v14.16b, v0.16b
@@ -11742,9 +11780,9 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e2fc1ad // smull v13.8h, v13.8b, v15.8b
 	WORD $0x0e2fc1ce // smull v14.8h, v14.8b, v15.8b
 	WORD $0x4e6ebdad // addp v13.8h, v13.8h, v14.8h
-	WORD $0x4e6069ab // sadalp v11.4s, v13.8h
-	WORD $0x3dc00eed // ldr q13, [x23, #0x30]
-	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
+	WORD $0x4e6069ac // sadalp v12.4s, v13.8h
+	WORD $0x3dc01eed // ldr q13, [x23, #0x70]
+	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
 	WORD $0x0d40cb6f // ld1r { v15.2s }, [x27]
 	WORD $0x6f3e05ad // ushr v13.4s, v13.4s, #0x2
 	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
@@ -11754,9 +11792,9 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e2fc1ad // smull v13.8h, v13.8b, v15.8b
 	WORD $0x0e2fc1ce // smull v14.8h, v14.8b, v15.8b
 	WORD $0x4e6ebdad // addp v13.8h, v13.8h, v14.8h
-	WORD $0x4e6069ab // sadalp v11.4s, v13.8h
-	WORD $0x3dc01eed // ldr q13, [x23, #0x70]
-	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
+	WORD $0x4e6069ac // sadalp v12.4s, v13.8h
+	WORD $0x3dc02eed // ldr q13, [x23, #0xb0]
+	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
 	WORD $0x0d40cbaf // ld1r { v15.2s }, [x29]
 	WORD $0x6f3e05ad // ushr v13.4s, v13.4s, #0x2
 	WORD $0x6f3f05ce // ushr v14.4s, v14.4s, #0x1
@@ -11767,13 +11805,13 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e2fc1ad // smull v13.8h, v13.8b, v15.8b
 	WORD $0x0e2fc1ce // smull v14.8h, v14.8b, v15.8b
 	WORD $0x4e6ebdad // addp v13.8h, v13.8h, v14.8h
-	WORD $0x4e6069ab // sadalp v11.4s, v13.8h
-	WORD $0xbd402e8d // ldr s13, [x20, #0x2c]
-	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
-	WORD $0x3dc02eef // ldr q15, [x23, #0xb0]
-	WORD $0x0d40cbc3 // ld1r { v3.2s }, [x30]
+	WORD $0x4e6069ac // sadalp v12.4s, v13.8h
+	WORD $0xbd402ced // ldr s13, [x7, #0x2c]
+	WORD $0x3dc01eee // ldr q14, [x23, #0x70]
+	WORD $0x3dc00eef // ldr q15, [x23, #0x30]
+	WORD $0x0d40cbc7 // ld1r { v7.2s }, [x30]
 	WORD $0x6ea245ad // ushl v13.4s, v13.4s, v2.4s
-	WORD $0x9100c294 // add x20, x20, #0x30
+	WORD $0x9100c0e7 // add x7, x7, #0x30
 	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
 	WORD $0x6f3e05ef // ushr v15.4s, v15.4s, #0x2
 	WORD $0x4e0405ad // dup v13.4s, v13.s[0]
@@ -11781,170 +11819,193 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e211def // and v15.16b, v15.16b, v1.16b
 	WORD $0x4eae1dee // orr v14.16b, v15.16b, v14.16b
 	WORD $0x6e0e41cf // ext v15.16b, v14.16b, v14.16b, #0x8
-	WORD $0x0e23c1ce // smull v14.8h, v14.8b, v3.8b
-	WORD $0x0e23c1e3 // smull v3.8h, v15.8b, v3.8b
-	WORD $0x4e63bdc3 // addp v3.8h, v14.8h, v3.8h
-	WORD $0x4e60686d // sadalp v13.4s, v3.8h
-	WORD $0x3dc01ee3 // ldr q3, [x23, #0x70]
-	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
+	WORD $0x0e27c1ce // smull v14.8h, v14.8b, v7.8b
+	WORD $0x0e27c1e7 // smull v7.8h, v15.8b, v7.8b
+	WORD $0x4e67bdc7 // addp v7.8h, v14.8h, v7.8h
+	WORD $0x4e6068ed // sadalp v13.4s, v7.8h
+	WORD $0x3dc02ee7 // ldr q7, [x23, #0xb0]
+	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
 	WORD $0x0d40ca0f // ld1r { v15.2s }, [x16]
-	WORD $0x6f3c0463 // ushr v3.4s, v3.4s, #0x4
+	WORD $0x6f3c04e7 // ushr v7.4s, v7.4s, #0x4
 	WORD $0x6f3d05ce // ushr v14.4s, v14.4s, #0x3
-	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
 	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
-	WORD $0x4ea31dc3 // orr v3.16b, v14.16b, v3.16b
-	WORD $0x6e03406e // ext v14.16b, v3.16b, v3.16b, #0x8
-	WORD $0x0e2fc063 // smull v3.8h, v3.8b, v15.8b
+	WORD $0x4ea71dc7 // orr v7.16b, v14.16b, v7.16b
+	WORD $0x6e0740ee // ext v14.16b, v7.16b, v7.16b, #0x8
+	WORD $0x0e2fc0e7 // smull v7.8h, v7.8b, v15.8b
 	WORD $0x0e2fc1ce // smull v14.8h, v14.8b, v15.8b
-	WORD $0x4e6ebc63 // addp v3.8h, v3.8h, v14.8h
-	WORD $0x4e60686d // sadalp v13.4s, v3.8h
-	WORD $0x3dc00ee3 // ldr q3, [x23, #0x30]
-	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
-	WORD $0x0d40c9ef // ld1r { v15.2s }, [x15]
-	WORD $0x6f3a0463 // ushr v3.4s, v3.4s, #0x6
-	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
-	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
-	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
-	WORD $0x4ea31dc3 // orr v3.16b, v14.16b, v3.16b
-	WORD $0x6e03406e // ext v14.16b, v3.16b, v3.16b, #0x8
-	WORD $0x0e2fc063 // smull v3.8h, v3.8b, v15.8b
-	WORD $0x0e2fc1ce // smull v14.8h, v14.8b, v15.8b
-	WORD $0x4e6ebc63 // addp v3.8h, v3.8h, v14.8h
-	WORD $0x4e60686d // sadalp v13.4s, v3.8h
-	WORD $0x3dc01ee3 // ldr q3, [x23, #0x70]
-	WORD $0x3dc02eee // ldr q14, [x23, #0xb0]
+	WORD $0x4e6ebce7 // addp v7.8h, v7.8h, v14.8h
+	WORD $0x4e6068ed // sadalp v13.4s, v7.8h
+	WORD $0x3dc01ee7 // ldr q7, [x23, #0x70]
+	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
 	WORD $0x0d40c9cf // ld1r { v15.2s }, [x14]
-	WORD $0x6f3a0463 // ushr v3.4s, v3.4s, #0x6
-	WORD $0x6f3b05ce // ushr v14.4s, v14.4s, #0x5
-	WORD $0x4e201c63 // and v3.16b, v3.16b, v0.16b
+	WORD $0x6f3a04e7 // ushr v7.4s, v7.4s, #0x6
+	WORD $0x6f3c05ce // ushr v14.4s, v14.4s, #0x4
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
 	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
-	WORD $0x4ea31dc3 // orr v3.16b, v14.16b, v3.16b
-	WORD $0x6e03406e // ext v14.16b, v3.16b, v3.16b, #0x8
-	WORD $0x0e2fc063 // smull v3.8h, v3.8b, v15.8b
+	WORD $0x4ea71dc7 // orr v7.16b, v14.16b, v7.16b
+	WORD $0x6e0740ee // ext v14.16b, v7.16b, v7.16b, #0x8
+	WORD $0x0e2fc0e7 // smull v7.8h, v7.8b, v15.8b
 	WORD $0x0e2fc1ce // smull v14.8h, v14.8b, v15.8b
-	WORD $0x4e6ebc63 // addp v3.8h, v3.8h, v14.8h
-	WORD $0x4e60686d // sadalp v13.4s, v3.8h
-	WORD $0xfd4037e3 // ldr d3, [sp, #0x68]
-	WORD $0x0e217863 // fcvtl v3.4s, v3.4h
-	WORD $0x6e32dc72 // fmul v18.4s, v3.4s, v18.4s
-	WORD $0x6e31dc63 // fmul v3.4s, v3.4s, v17.4s
-	WORD $0x6e29dd51 // fmul v17.4s, v10.4s, v9.4s
-	WORD $0x4e21d969 // scvtf v9.4s, v11.4s
-	WORD $0x6e30de50 // fmul v16.4s, v18.4s, v16.4s
-	WORD $0x6e35df12 // fmul v18.4s, v24.4s, v21.4s
-	WORD $0x6e37ded5 // fmul v21.4s, v22.4s, v23.4s
-	WORD $0x6e3bdfb6 // fmul v22.4s, v29.4s, v27.4s
-	WORD $0x6e3edf97 // fmul v23.4s, v28.4s, v30.4s
-	WORD $0x6e2cdd58 // fmul v24.4s, v10.4s, v12.4s
-	WORD $0x6e29de31 // fmul v17.4s, v17.4s, v9.4s
-	WORD $0x4e21dbfb // scvtf v27.4s, v31.4s
-	WORD $0x4e21d9bc // scvtf v28.4s, v13.4s
-	WORD $0x4e33cc70 // fmla v16.4s, v3.4s, v19.4s
-	WORD $0x4e39ce55 // fmla v21.4s, v18.4s, v25.4s
-	WORD $0x4d40cb03 // ld1r { v3.4s }, [x24]
-	WORD $0x4e3bced7 // fmla v23.4s, v22.4s, v27.4s
-	WORD $0x4e3ccf11 // fmla v17.4s, v24.4s, v28.4s
-	WORD $0x4e30ce86 // fmla v6.4s, v20.4s, v16.4s
-	WORD $0x4e35cf45 // fmla v5.4s, v26.4s, v21.4s
-	WORD $0x4e37cd04 // fmla v4.4s, v8.4s, v23.4s
-	WORD $0x4e31cc67 // fmla v7.4s, v3.4s, v17.4s
-	WORD $0x54ffbe21 // b.ne 0x1b074 <pq_q3_k+0xf0>
-	WORD $0xf10022b5 // subs x21, x21, #0x8
-	WORD $0x911d0273 // add x19, x19, #0x740
-	WORD $0x911d00c6 // add x6, x6, #0x740
-	WORD $0x54ffbd6c // b.gt 0x1b06c <pq_q3_k+0xe8>
-	WORD $0xb4ffbb29 // cbz x9, 0x1b028 <pq_q3_k+0xa4>
+	WORD $0x4e6ebce7 // addp v7.8h, v7.8h, v14.8h
+	WORD $0x4e6068ed // sadalp v13.4s, v7.8h
+	WORD $0x3dc02ee7 // ldr q7, [x23, #0xb0]
+	WORD $0x3dc00eee // ldr q14, [x23, #0x30]
+	WORD $0x0d40c9af // ld1r { v15.2s }, [x13]
+	WORD $0x2a1603ed // mov w13, w22
+	WORD $0x6f3a04e7 // ushr v7.4s, v7.4s, #0x6
+	WORD $0x2a1f03f6 // mov w22, wzr
+	WORD $0x6f3b05ce // ushr v14.4s, v14.4s, #0x5
+	WORD $0x4e201ce7 // and v7.16b, v7.16b, v0.16b
+	WORD $0x4e211dce // and v14.16b, v14.16b, v1.16b
+	WORD $0x4ea71dc7 // orr v7.16b, v14.16b, v7.16b
+	WORD $0x6e0740ee // ext v14.16b, v7.16b, v7.16b, #0x8
+	WORD $0x0e2fc0e7 // smull v7.8h, v7.8b, v15.8b
+	WORD $0x0e2fc1ce // smull v14.8h, v14.8b, v15.8b
+	WORD $0x4e6ebce7 // addp v7.8h, v7.8h, v14.8h
+	WORD $0x4eb01e0e // mov v14.16b, v16.16b
+	WORD $0x4eb11e30 // mov v16.16b, v17.16b
+	WORD $0x4eb21e51 // mov v17.16b, v18.16b
+	WORD $0x4ea31c72 // mov v18.16b, v3.16b
+	WORD $0x4ea41c83 // mov v3.16b, v4.16b
+	WORD $0x4ea51ca4 // mov v4.16b, v5.16b
+	WORD $0x4ea61cc5 // mov v5.16b, v6.16b
+	WORD $0x4eb41e86 // mov v6.16b, v20.16b
+	WORD $0xfd403ff4 // ldr d20, [sp, #0x78]
+	WORD $0x6e33ddd3 // fmul v19.4s, v14.4s, v19.4s
+	WORD $0x6e38de18 // fmul v24.4s, v16.4s, v24.4s
+	WORD $0x4e6068ed // sadalp v13.4s, v7.8h
+	WORD $0x0f08a727 // sshll v7.8h, v25.8b, #0x0
+	WORD $0x4e21dbd9 // scvtf v25.4s, v30.4s
+	WORD $0x0f08a694 // sshll v20.8h, v20.8b, #0x0
+	WORD $0x4e21d97e // scvtf v30.4s, v11.4s
+	WORD $0x4e21d98b // scvtf v11.4s, v12.4s
+	WORD $0x6e3dde3d // fmul v29.4s, v17.4s, v29.4s
+	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
+	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
+	WORD $0x4e21d955 // scvtf v21.4s, v10.4s
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
+	WORD $0x6e39de39 // fmul v25.4s, v17.4s, v25.4s
+	WORD $0x6e3adf18 // fmul v24.4s, v24.4s, v26.4s
+	WORD $0x6e3ede5e // fmul v30.4s, v18.4s, v30.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x6e35de55 // fmul v21.4s, v18.4s, v21.4s
+	WORD $0x6e3fdf39 // fmul v25.4s, v25.4s, v31.4s
+	WORD $0x4e21d9bf // scvtf v31.4s, v13.4s
+	WORD $0x6e2bdfda // fmul v26.4s, v30.4s, v11.4s
+	WORD $0x4e21d91e // scvtf v30.4s, v8.4s
+	WORD $0x6e27de07 // fmul v7.4s, v16.4s, v7.4s
+	WORD $0x6e34ddd4 // fmul v20.4s, v14.4s, v20.4s
+	WORD $0x4e3ecfb9 // fmla v25.4s, v29.4s, v30.4s
+	WORD $0x4e3fceba // fmla v26.4s, v21.4s, v31.4s
+	WORD $0x4e3bccf8 // fmla v24.4s, v7.4s, v27.4s
+	WORD $0x4d40cb07 // ld1r { v7.4s }, [x24]
+	WORD $0x4e36ce93 // fmla v19.4s, v20.4s, v22.4s
+	WORD $0x4e39cd24 // fmla v4.4s, v9.4s, v25.4s
+	WORD $0x4e3acce3 // fmla v3.4s, v7.4s, v26.4s
+	WORD $0x4e38cf85 // fmla v5.4s, v28.4s, v24.4s
+	WORD $0x4e33cee6 // fmla v6.4s, v23.4s, v19.4s
+	WORD $0x3707bd4d // tbnz w13, #0x0, 0x1b140 <pq_q3_k+0x110>
+	WORD $0x11000694 // add w20, w20, #0x1
+	WORD $0x910700c6 // add x6, x6, #0x1c0
+	WORD $0x7100129f // cmp w20, #0x4
+	WORD $0x54ffbc61 // b.ne 0x1b134 <pq_q3_k+0x104>
+	WORD $0xf1002273 // subs x19, x19, #0x8
+	WORD $0x54ffbb2c // b.gt 0x1b114 <pq_q3_k+0xe4>
+	WORD $0xaa0c03fa // mov x26, x12
+	WORD $0xf94013ec // ldr x12, [sp, #0x20]
+	WORD $0xb4ffb8ef // cbz x15, 0x1b0d8 <pq_q3_k+0xa8>
 	WORD $0xad001446 // stp q6, q5, [x2]
-	WORD $0xad011c44 // stp q4, q7, [x2, #0x20]
-	WORD $0x17fffdd6 // b 0x1b028 <pq_q3_k+0xa4>
-	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0xaa1103f3 // mov x19, x17
-	WORD $0x14000005 // b 0x1b8f0 <pq_q3_k+0x96c>
-	WORD $0x910004e7 // add x7, x7, #0x1
-	WORD $0x91001273 // add x19, x19, #0x4
-	WORD $0xf10010ff // cmp x7, #0x4
-	WORD $0x54ffb9e0 // b.eq 0x1b028 <pq_q3_k+0xa4>
+	WORD $0xad010c44 // stp q4, q3, [x2, #0x20]
+	WORD $0x17fffdc4 // b 0x1b0d8 <pq_q3_k+0xa8>
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0x14000004 // b 0x1b9e0 <pq_q3_k+0x9b0>
+	WORD $0x910004c6 // add x6, x6, #0x1
+	WORD $0xf10010df // cmp x6, #0x4
+	WORD $0x54ffb7e0 // b.eq 0x1b0d8 <pq_q3_k+0xa8>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xd37cecf4 // lsl x20, x7, #4
+	WORD $0xd37cecc7 // lsl x7, x6, #4
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x54002b0d // b.le 0x1be68 <pq_q3_k+0xee4>
-	WORD $0xd37ef4ee // lsl x14, x7, #2
-	WORD $0xaa1303ef // mov x15, x19
-	WORD $0xaa0003f0 // mov x16, x0
+	WORD $0x54002bad // b.le 0x1bf6c <pq_q3_k+0xf3c>
+	WORD $0xd37ef4d3 // lsl x19, x6, #2
+	WORD $0xaa0003f4 // mov x20, x0
 	WORD $0xaa0103f5 // mov x21, x1
 	WORD $0xaa0403f6 // mov x22, x4
-	WORD $0x8b0e0617 // add x23, x16, x14, lsl #1
-	WORD $0xaa0f03f8 // mov x24, x15
-	WORD $0x52802819 // mov w25, #0x140 // =320
-	WORD $0xd1004306 // sub x6, x24, #0x10
-	WORD $0x8b19021a // add x26, x16, x25
-	WORD $0xfd4002e7 // ldr d7, [x23]
-	WORD $0x0d40cb10 // ld1r { v16.2s }, [x24]
+	WORD $0xfc667a87 // ldr d7, [x20, x6, lsl #3]
+	WORD $0x2a1f03ed // mov w13, wzr
+	WORD $0x91010294 // add x20, x20, #0x40
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x8b13028e // add x14, x20, x19
+	WORD $0x91010290 // add x16, x20, #0x40
+	WORD $0x52800037 // mov w23, #0x1 // =1
+	WORD $0x9b114138 // madd x24, x9, x17, x16
+	WORD $0x8b0915c9 // add x9, x14, x9, lsl #5
 	WORD $0xbd4142b2 // ldr s18, [x21, #0x140]
-	WORD $0x0d40c8d1 // ld1r { v17.2s }, [x6]
 	WORD $0xbd4146b3 // ldr s19, [x21, #0x144]
 	WORD $0xbd414ab4 // ldr s20, [x21, #0x148]
-	WORD $0x910082bb // add x27, x21, #0x20
 	WORD $0xbd414eb5 // ldr s21, [x21, #0x14c]
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc020d6 // ldr q22, [x6, #0x80]
-	WORD $0x3dc000d7 // ldr q23, [x6]
-	WORD $0xaa1503e6 // mov x6, x21
-	WORD $0x0ddfc8d8 // ld1r { v24.2s }, [x6], #4
+	WORD $0x91004123 // add x3, x9, #0x10
+	WORD $0x0d40c931 // ld1r { v17.2s }, [x9]
 	WORD $0x6ea24652 // ushl v18.4s, v18.4s, v2.4s
+	WORD $0x0d40c870 // ld1r { v16.2s }, [x3]
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc01137 // ldr q23, [x9, #0x40]
+	WORD $0xaa1503e9 // mov x9, x21
+	WORD $0x0ddfc938 // ld1r { v24.2s }, [x9], #4
+	WORD $0x4e040652 // dup v18.4s, v18.s[0]
 	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
+	WORD $0x910082a3 // add x3, x21, #0x20
 	WORD $0x6ea24673 // ushl v19.4s, v19.4s, v2.4s
 	WORD $0x6ea24694 // ushl v20.4s, v20.4s, v2.4s
 	WORD $0x6ea246b5 // ushl v21.4s, v21.4s, v2.4s
 	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
-	WORD $0x4e040652 // dup v18.4s, v18.s[0]
 	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4e040673 // dup v19.4s, v19.s[0]
-	WORD $0x91030339 // add x25, x25, #0xc0
 	WORD $0x4e040694 // dup v20.4s, v20.s[0]
 	WORD $0x4e0406b5 // dup v21.4s, v21.s[0]
 	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
 	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
-	WORD $0xf11d033f // cmp x25, #0x740
-	WORD $0x91008318 // add x24, x24, #0x20
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
 	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x6e31dcf1 // fmul v17.4s, v7.4s, v17.4s
-	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
+	WORD $0x6e30dcf0 // fmul v16.4s, v7.4s, v16.4s
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b12 // sadalp v18.4s, v24.8h
-	WORD $0x0d40cb78 // ld1r { v24.2s }, [x27]
-	WORD $0x910102bb // add x27, x21, #0x40
+	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
+	WORD $0x910102a3 // add x3, x21, #0x40
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40cb78 // ld1r { v24.2s }, [x27]
-	WORD $0x910182bb // add x27, x21, #0x60
+	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
+	WORD $0x910182a3 // add x3, x21, #0x60
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40cb78 // ld1r { v24.2s }, [x27]
+	WORD $0x0d40c878 // ld1r { v24.2s }, [x3]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x8b14035b // add x27, x26, x20
-	WORD $0x3dc02376 // ldr q22, [x27, #0x80]
-	WORD $0x3dc01377 // ldr q23, [x27, #0x40]
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910092a6 // add x6, x21, #0x24
+	WORD $0x8b070303 // add x3, x24, x7
+	WORD $0x3dc00076 // ldr q22, [x3]
+	WORD $0x3dc02077 // ldr q23, [x3, #0x80]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910092a9 // add x9, x21, #0x24
+	WORD $0x910412a3 // add x3, x21, #0x104
 	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
@@ -11954,29 +12015,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b12 // sadalp v18.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910112a6 // add x6, x21, #0x44
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910112a9 // add x9, x21, #0x44
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910192a6 // add x6, x21, #0x64
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910192a9 // add x9, x21, #0x64
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc000d6 // ldr q22, [x6]
-	WORD $0x3dc020d7 // ldr q23, [x6, #0x80]
-	WORD $0x910022a6 // add x6, x21, #0x8
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x9100a2a6 // add x6, x21, #0x28
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
+	WORD $0x3dc00137 // ldr q23, [x9]
+	WORD $0x910022a9 // add x9, x21, #0x8
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9100a2a9 // add x9, x21, #0x28
 	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
 	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
 	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
@@ -11986,29 +12047,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b12 // sadalp v18.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910122a6 // add x6, x21, #0x48
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910122a9 // add x9, x21, #0x48
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x9101a2a6 // add x6, x21, #0x68
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9101a2a9 // add x9, x21, #0x68
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc010d6 // ldr q22, [x6, #0x40]
-	WORD $0x3dc020d7 // ldr q23, [x6, #0x80]
-	WORD $0x910032a6 // add x6, x21, #0xc
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x9100b2a6 // add x6, x21, #0x2c
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc02136 // ldr q22, [x9, #0x80]
+	WORD $0x3dc00137 // ldr q23, [x9]
+	WORD $0x910032a9 // add x9, x21, #0xc
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9100b2a9 // add x9, x21, #0x2c
 	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
 	WORD $0x6f3f06f7 // ushr v23.4s, v23.4s, #0x1
 	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
@@ -12019,41 +12080,41 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b12 // sadalp v18.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910132a6 // add x6, x21, #0x4c
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910132a9 // add x9, x21, #0x4c
 	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x6e32de30 // fmul v16.4s, v17.4s, v18.4s
+	WORD $0x6e32de32 // fmul v18.4s, v17.4s, v18.4s
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x9101b2a6 // add x6, x21, #0x6c
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9101b2a9 // add x9, x21, #0x6c
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x6e33de32 // fmul v18.4s, v17.4s, v19.4s
+	WORD $0x6e33de33 // fmul v19.4s, v17.4s, v19.4s
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
-	WORD $0x6e34de33 // fmul v19.4s, v17.4s, v20.4s
+	WORD $0x6e34de34 // fmul v20.4s, v17.4s, v20.4s
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
 	WORD $0xbd4162b6 // ldr s22, [x21, #0x160]
 	WORD $0xbd4166b7 // ldr s23, [x21, #0x164]
 	WORD $0xbd416ab8 // ldr s24, [x21, #0x168]
 	WORD $0xbd416eb9 // ldr s25, [x21, #0x16c]
-	WORD $0x8b140346 // add x6, x26, x20
+	WORD $0x8b070309 // add x9, x24, x7
 	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
 	WORD $0x6ea246f7 // ushl v23.4s, v23.4s, v2.4s
-	WORD $0x3dc000da // ldr q26, [x6]
-	WORD $0x3dc020db // ldr q27, [x6, #0x80]
-	WORD $0x910042a6 // add x6, x21, #0x10
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9100c2a6 // add x6, x21, #0x30
+	WORD $0x3dc0113a // ldr q26, [x9, #0x40]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910042a9 // add x9, x21, #0x10
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9100c2a9 // add x9, x21, #0x30
 	WORD $0x6ea24718 // ushl v24.4s, v24.4s, v2.4s
 	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
 	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
@@ -12072,29 +12133,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b96 // sadalp v22.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x910142a6 // add x6, x21, #0x50
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x910142a9 // add x9, x21, #0x50
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b97 // sadalp v23.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9101c2a6 // add x6, x21, #0x70
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9101c2a9 // add x9, x21, #0x70
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b98 // sadalp v24.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
 	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc010da // ldr q26, [x6, #0x40]
-	WORD $0x3dc020db // ldr q27, [x6, #0x80]
-	WORD $0x910052a6 // add x6, x21, #0x14
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9100d2a6 // add x6, x21, #0x34
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc0213a // ldr q26, [x9, #0x80]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910052a9 // add x9, x21, #0x14
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9100d2a9 // add x9, x21, #0x34
 	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
 	WORD $0x6f3d077b // ushr v27.4s, v27.4s, #0x3
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
@@ -12105,29 +12166,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b96 // sadalp v22.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x910152a6 // add x6, x21, #0x54
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x910152a9 // add x9, x21, #0x54
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b97 // sadalp v23.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9101d2a6 // add x6, x21, #0x74
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9101d2a9 // add x9, x21, #0x74
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b98 // sadalp v24.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
 	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc000da // ldr q26, [x6]
-	WORD $0x3dc020db // ldr q27, [x6, #0x80]
-	WORD $0x910062a6 // add x6, x21, #0x18
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9100e2a6 // add x6, x21, #0x38
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc0113a // ldr q26, [x9, #0x40]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910062a9 // add x9, x21, #0x18
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9100e2a9 // add x9, x21, #0x38
 	WORD $0x6f3a075a // ushr v26.4s, v26.4s, #0x6
 	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
@@ -12138,30 +12199,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b96 // sadalp v22.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x910162a6 // add x6, x21, #0x58
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x910162a9 // add x9, x21, #0x58
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b97 // sadalp v23.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9101e2a6 // add x6, x21, #0x78
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9101e2a9 // add x9, x21, #0x78
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b98 // sadalp v24.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
 	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x8b140346 // add x6, x26, x20
-	WORD $0x3dc010da // ldr q26, [x6, #0x40]
-	WORD $0x3dc020db // ldr q27, [x6, #0x80]
-	WORD $0x910072a6 // add x6, x21, #0x1c
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9100f2a6 // add x6, x21, #0x3c
-	WORD $0x910412ba // add x26, x21, #0x104
+	WORD $0x8b070309 // add x9, x24, x7
+	WORD $0x3dc0213a // ldr q26, [x9, #0x80]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910072a9 // add x9, x21, #0x1c
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9100f2a9 // add x9, x21, #0x3c
 	WORD $0x6f3a075a // ushr v26.4s, v26.4s, #0x6
 	WORD $0x6f3b077b // ushr v27.4s, v27.4s, #0x5
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
@@ -12172,143 +12232,149 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b96 // sadalp v22.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x910172a6 // add x6, x21, #0x5c
-	WORD $0x4e21dad4 // scvtf v20.4s, v22.4s
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x910172a9 // add x9, x21, #0x5c
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
-	WORD $0x4e34ccf0 // fmla v16.4s, v7.4s, v20.4s
+	WORD $0x4e36ce12 // fmla v18.4s, v16.4s, v22.4s
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b97 // sadalp v23.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9101f2a6 // add x6, x21, #0x7c
-	WORD $0x4e21daf6 // scvtf v22.4s, v23.4s
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9101f2a9 // add x9, x21, #0x7c
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
-	WORD $0x4e36ccf2 // fmla v18.4s, v7.4s, v22.4s
+	WORD $0x4e37ce13 // fmla v19.4s, v16.4s, v23.4s
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b98 // sadalp v24.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
 	WORD $0x4e21db15 // scvtf v21.4s, v24.4s
-	WORD $0x910402a6 // add x6, x21, #0x100
+	WORD $0x910402a9 // add x9, x21, #0x100
 	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
-	WORD $0x4e35ccf3 // fmla v19.4s, v7.4s, v21.4s
+	WORD $0x4e35ce14 // fmla v20.4s, v16.4s, v21.4s
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x4e21db37 // scvtf v23.4s, v25.4s
-	WORD $0x4d40c8d4 // ld1r { v20.4s }, [x6]
-	WORD $0x910422a6 // add x6, x21, #0x108
-	WORD $0x4d40c8d5 // ld1r { v21.4s }, [x6]
-	WORD $0x4e30ce86 // fmla v6.4s, v20.4s, v16.4s
-	WORD $0x4e37ccf1 // fmla v17.4s, v7.4s, v23.4s
-	WORD $0x4d40cb47 // ld1r { v7.4s }, [x26]
-	WORD $0x910432ba // add x26, x21, #0x10c
-	WORD $0x4d40cb56 // ld1r { v22.4s }, [x26]
-	WORD $0x4e33cea4 // fmla v4.4s, v21.4s, v19.4s
+	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
+	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
+	WORD $0x910422a9 // add x9, x21, #0x108
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x52800029 // mov w9, #0x1 // =1
+	WORD $0x4e32cea6 // fmla v6.4s, v21.4s, v18.4s
+	WORD $0x4e38ce11 // fmla v17.4s, v16.4s, v24.4s
+	WORD $0x4d40c870 // ld1r { v16.4s }, [x3]
+	WORD $0x910432a3 // add x3, x21, #0x10c
+	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
+	WORD $0x4e34cec4 // fmla v4.4s, v22.4s, v20.4s
+	WORD $0x2a1703e3 // mov w3, w23
 	WORD $0x910602b5 // add x21, x21, #0x180
-	WORD $0x4e32cce5 // fmla v5.4s, v7.4s, v18.4s
-	WORD $0x4e31cec3 // fmla v3.4s, v22.4s, v17.4s
-	WORD $0x54ffd6c1 // b.ne 0x1b92c <pq_q3_k+0x9a8>
+	WORD $0x2a1f03f7 // mov w23, wzr
+	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
+	WORD $0x4e31cee3 // fmla v3.4s, v23.4s, v17.4s
+	WORD $0x3707d6e3 // tbnz w3, #0x0, 0x1ba2c <pq_q3_k+0x9fc>
+	WORD $0x110005ad // add w13, w13, #0x1
+	WORD $0x91070294 // add x20, x20, #0x1c0
+	WORD $0x710011bf // cmp w13, #0x4
+	WORD $0x54ffd5e1 // b.ne 0x1ba1c <pq_q3_k+0x9ec>
 	WORD $0xf10022d6 // subs x22, x22, #0x8
-	WORD $0x911d0210 // add x16, x16, #0x740
-	WORD $0x911d01ef // add x15, x15, #0x740
-	WORD $0x54ffd5ec // b.gt 0x1b920 <pq_q3_k+0x99c>
-	WORD $0xb4ffd3c9 // cbz x9, 0x1b8e0 <pq_q3_k+0x95c>
-	WORD $0x8b140055 // add x21, x2, x20
-	WORD $0xf100093f // cmp x9, #0x2
-	WORD $0x3d8002a6 // str q6, [x21]
-	WORD $0x54ffd343 // b.lo 0x1b8e0 <pq_q3_k+0x95c>
-	WORD $0xf1000d3f // cmp x9, #0x3
-	WORD $0x3cac6aa5 // str q5, [x21, x12]
-	WORD $0x54ffd2e3 // b.lo 0x1b8e0 <pq_q3_k+0x95c>
-	WORD $0xf100113f // cmp x9, #0x4
-	WORD $0x3cab6aa4 // str q4, [x21, x11]
-	WORD $0x54ffd283 // b.lo 0x1b8e0 <pq_q3_k+0x95c>
-	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x3ca36aa3 // str q3, [x21, x3]
-	WORD $0x54ffd223 // b.lo 0x1b8e0 <pq_q3_k+0x95c>
+	WORD $0x54ffd52c // b.gt 0x1ba0c <pq_q3_k+0x9dc>
+	WORD $0xb4ffd34f // cbz x15, 0x1b9d4 <pq_q3_k+0x9a4>
+	WORD $0x8b070053 // add x19, x2, x7
+	WORD $0xf10009ff // cmp x15, #0x2
+	WORD $0x3d800266 // str q6, [x19]
+	WORD $0x54ffd2c3 // b.lo 0x1b9d4 <pq_q3_k+0x9a4>
+	WORD $0xf1000dff // cmp x15, #0x3
+	WORD $0x3cab6a65 // str q5, [x19, x11]
+	WORD $0x54ffd263 // b.lo 0x1b9d4 <pq_q3_k+0x9a4>
+	WORD $0xf10011ff // cmp x15, #0x4
+	WORD $0x3caa6a64 // str q4, [x19, x10]
+	WORD $0x54ffd203 // b.lo 0x1b9d4 <pq_q3_k+0x9a4>
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3cac6a63 // str q3, [x19, x12]
+	WORD $0x54ffd1a3 // b.lo 0x1b9d4 <pq_q3_k+0x9a4>
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xf100049f // cmp x4, #0x1
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x54002b2b // b.lt 0x1c418 <pq_q3_k+0x1494>
-	WORD $0xd37ef4ee // lsl x14, x7, #2
-	WORD $0xaa1303ef // mov x15, x19
-	WORD $0xaa0003f0 // mov x16, x0
+	WORD $0x54002bcb // b.lt 0x1c530 <pq_q3_k+0x1500>
+	WORD $0xd37ef4d4 // lsl x20, x6, #2
+	WORD $0xaa0003f5 // mov x21, x0
 	WORD $0xaa0103f6 // mov x22, x1
 	WORD $0xaa0403f7 // mov x23, x4
-	WORD $0x8b0e0618 // add x24, x16, x14, lsl #1
-	WORD $0xaa0f03f9 // mov x25, x15
-	WORD $0x5280281a // mov w26, #0x140 // =320
-	WORD $0xd1004326 // sub x6, x25, #0x10
-	WORD $0x8b1a021b // add x27, x16, x26
-	WORD $0xfd400307 // ldr d7, [x24]
-	WORD $0x0d40cb30 // ld1r { v16.2s }, [x25]
+	WORD $0xfc667aa7 // ldr d7, [x21, x6, lsl #3]
+	WORD $0x2a1f03f8 // mov w24, wzr
+	WORD $0x910102b5 // add x21, x21, #0x40
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x8b1402ad // add x13, x21, x20
+	WORD $0x910102ae // add x14, x21, #0x40
+	WORD $0x52800030 // mov w16, #0x1 // =1
+	WORD $0x9b113939 // madd x25, x9, x17, x14
+	WORD $0x8b0915a9 // add x9, x13, x9, lsl #5
 	WORD $0xbd4152d2 // ldr s18, [x22, #0x150]
-	WORD $0x0d40c8d1 // ld1r { v17.2s }, [x6]
 	WORD $0xbd4156d3 // ldr s19, [x22, #0x154]
 	WORD $0xbd415ad4 // ldr s20, [x22, #0x158]
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
 	WORD $0xbd415ed5 // ldr s21, [x22, #0x15c]
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc020d6 // ldr q22, [x6, #0x80]
-	WORD $0x3dc000d7 // ldr q23, [x6]
-	WORD $0x910202c6 // add x6, x22, #0x80
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
+	WORD $0x91004123 // add x3, x9, #0x10
+	WORD $0x0d40c931 // ld1r { v17.2s }, [x9]
 	WORD $0x6ea24652 // ushl v18.4s, v18.4s, v2.4s
-	WORD $0x910282c6 // add x6, x22, #0xa0
+	WORD $0x0d40c870 // ld1r { v16.2s }, [x3]
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc01137 // ldr q23, [x9, #0x40]
+	WORD $0x910202c9 // add x9, x22, #0x80
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x4e040652 // dup v18.4s, v18.s[0]
+	WORD $0x910282c9 // add x9, x22, #0xa0
 	WORD $0x4f2256d6 // shl v22.4s, v22.4s, #0x2
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x6ea24673 // ushl v19.4s, v19.4s, v2.4s
 	WORD $0x6ea24694 // ushl v20.4s, v20.4s, v2.4s
 	WORD $0x6ea246b5 // ushl v21.4s, v21.4s, v2.4s
 	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
-	WORD $0x4e040652 // dup v18.4s, v18.s[0]
 	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
-	WORD $0x9103035a // add x26, x26, #0xc0
+	WORD $0x910452c3 // add x3, x22, #0x114
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
 	WORD $0x4e040673 // dup v19.4s, v19.s[0]
-	WORD $0xf11d035f // cmp x26, #0x740
 	WORD $0x4e040694 // dup v20.4s, v20.s[0]
 	WORD $0x4e0406b5 // dup v21.4s, v21.s[0]
 	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
 	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
-	WORD $0x91008339 // add x25, x25, #0x20
 	WORD $0x4eb71ed6 // orr v22.16b, v22.16b, v23.16b
 	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
 	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
 	WORD $0x6e1642d7 // ext v23.16b, v22.16b, v22.16b, #0x8
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x6e31dcf1 // fmul v17.4s, v7.4s, v17.4s
-	WORD $0x6e30dce7 // fmul v7.4s, v7.4s, v16.4s
+	WORD $0x6e30dcf0 // fmul v16.4s, v7.4s, v16.4s
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b12 // sadalp v18.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910302c6 // add x6, x22, #0xc0
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910302c9 // add x9, x22, #0xc0
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910382c6 // add x6, x22, #0xe0
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910382c9 // add x9, x22, #0xe0
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc020d6 // ldr q22, [x6, #0x80]
-	WORD $0x3dc010d7 // ldr q23, [x6, #0x40]
-	WORD $0x910212c6 // add x6, x22, #0x84
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910292c6 // add x6, x22, #0xa4
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc00136 // ldr q22, [x9]
+	WORD $0x3dc02137 // ldr q23, [x9, #0x80]
+	WORD $0x910212c9 // add x9, x22, #0x84
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910292c9 // add x9, x22, #0xa4
 	WORD $0x4eb686d6 // add v22.4s, v22.4s, v22.4s
 	WORD $0x4e201ef7 // and v23.16b, v23.16b, v0.16b
 	WORD $0x4e211ed6 // and v22.16b, v22.16b, v1.16b
@@ -12318,29 +12384,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b12 // sadalp v18.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910312c6 // add x6, x22, #0xc4
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910312c9 // add x9, x22, #0xc4
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910392c6 // add x6, x22, #0xe4
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910392c9 // add x9, x22, #0xe4
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc000d6 // ldr q22, [x6]
-	WORD $0x3dc020d7 // ldr q23, [x6, #0x80]
-	WORD $0x910222c6 // add x6, x22, #0x88
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x9102a2c6 // add x6, x22, #0xa8
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc01136 // ldr q22, [x9, #0x40]
+	WORD $0x3dc00137 // ldr q23, [x9]
+	WORD $0x910222c9 // add x9, x22, #0x88
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9102a2c9 // add x9, x22, #0xa8
 	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
 	WORD $0x4e211ef7 // and v23.16b, v23.16b, v1.16b
 	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
@@ -12350,29 +12416,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b12 // sadalp v18.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910322c6 // add x6, x22, #0xc8
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910322c9 // add x9, x22, #0xc8
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x9103a2c6 // add x6, x22, #0xe8
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9103a2c9 // add x9, x22, #0xe8
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc010d6 // ldr q22, [x6, #0x40]
-	WORD $0x3dc020d7 // ldr q23, [x6, #0x80]
-	WORD $0x910232c6 // add x6, x22, #0x8c
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x9102b2c6 // add x6, x22, #0xac
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc02136 // ldr q22, [x9, #0x80]
+	WORD $0x3dc00137 // ldr q23, [x9]
+	WORD $0x910232c9 // add x9, x22, #0x8c
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9102b2c9 // add x9, x22, #0xac
 	WORD $0x6f3e06d6 // ushr v22.4s, v22.4s, #0x2
 	WORD $0x6f3f06f7 // ushr v23.4s, v23.4s, #0x1
 	WORD $0x4e201ed6 // and v22.16b, v22.16b, v0.16b
@@ -12383,41 +12449,41 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b12 // sadalp v18.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x910332c6 // add x6, x22, #0xcc
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x910332c9 // add x9, x22, #0xcc
 	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x6e32de30 // fmul v16.4s, v17.4s, v18.4s
+	WORD $0x6e32de32 // fmul v18.4s, v17.4s, v18.4s
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b13 // sadalp v19.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
-	WORD $0x9103b2c6 // add x6, x22, #0xec
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
+	WORD $0x9103b2c9 // add x9, x22, #0xec
 	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
 	WORD $0x0e38c2d9 // smull v25.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f8 // smull v24.8h, v23.8b, v24.8b
-	WORD $0x6e33de32 // fmul v18.4s, v17.4s, v19.4s
+	WORD $0x6e33de33 // fmul v19.4s, v17.4s, v19.4s
 	WORD $0x4e78bf38 // addp v24.8h, v25.8h, v24.8h
 	WORD $0x4e606b14 // sadalp v20.4s, v24.8h
-	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
+	WORD $0x0d40c938 // ld1r { v24.2s }, [x9]
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x0e38c2d6 // smull v22.8h, v22.8b, v24.8b
 	WORD $0x0e38c2f7 // smull v23.8h, v23.8b, v24.8b
-	WORD $0x6e34de33 // fmul v19.4s, v17.4s, v20.4s
+	WORD $0x6e34de34 // fmul v20.4s, v17.4s, v20.4s
 	WORD $0x4e77bed6 // addp v22.8h, v22.8h, v23.8h
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
 	WORD $0xbd4172d6 // ldr s22, [x22, #0x170]
 	WORD $0xbd4176d7 // ldr s23, [x22, #0x174]
 	WORD $0xbd417ad8 // ldr s24, [x22, #0x178]
 	WORD $0xbd417ed9 // ldr s25, [x22, #0x17c]
-	WORD $0x8b140366 // add x6, x27, x20
+	WORD $0x8b070329 // add x9, x25, x7
 	WORD $0x6ea246d6 // ushl v22.4s, v22.4s, v2.4s
 	WORD $0x6ea246f7 // ushl v23.4s, v23.4s, v2.4s
-	WORD $0x3dc000da // ldr q26, [x6]
-	WORD $0x3dc020db // ldr q27, [x6, #0x80]
-	WORD $0x910242c6 // add x6, x22, #0x90
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9102c2c6 // add x6, x22, #0xb0
+	WORD $0x3dc0113a // ldr q26, [x9, #0x40]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910242c9 // add x9, x22, #0x90
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9102c2c9 // add x9, x22, #0xb0
 	WORD $0x6ea24718 // ushl v24.4s, v24.4s, v2.4s
 	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
 	WORD $0x6f3e077b // ushr v27.4s, v27.4s, #0x2
@@ -12436,29 +12502,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b96 // sadalp v22.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x910342c6 // add x6, x22, #0xd0
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x910342c9 // add x9, x22, #0xd0
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b97 // sadalp v23.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9103c2c6 // add x6, x22, #0xf0
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9103c2c9 // add x9, x22, #0xf0
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b98 // sadalp v24.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
 	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc010da // ldr q26, [x6, #0x40]
-	WORD $0x3dc020db // ldr q27, [x6, #0x80]
-	WORD $0x910252c6 // add x6, x22, #0x94
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9102d2c6 // add x6, x22, #0xb4
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc0213a // ldr q26, [x9, #0x80]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910252c9 // add x9, x22, #0x94
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9102d2c9 // add x9, x22, #0xb4
 	WORD $0x6f3c075a // ushr v26.4s, v26.4s, #0x4
 	WORD $0x6f3d077b // ushr v27.4s, v27.4s, #0x3
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
@@ -12469,29 +12535,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b96 // sadalp v22.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x910352c6 // add x6, x22, #0xd4
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x910352c9 // add x9, x22, #0xd4
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b97 // sadalp v23.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9103d2c6 // add x6, x22, #0xf4
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9103d2c9 // add x9, x22, #0xf4
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b98 // sadalp v24.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
 	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc000da // ldr q26, [x6]
-	WORD $0x3dc020db // ldr q27, [x6, #0x80]
-	WORD $0x910262c6 // add x6, x22, #0x98
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9102e2c6 // add x6, x22, #0xb8
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc0113a // ldr q26, [x9, #0x40]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910262c9 // add x9, x22, #0x98
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9102e2c9 // add x9, x22, #0xb8
 	WORD $0x6f3a075a // ushr v26.4s, v26.4s, #0x6
 	WORD $0x6f3c077b // ushr v27.4s, v27.4s, #0x4
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
@@ -12502,30 +12568,29 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b96 // sadalp v22.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x910362c6 // add x6, x22, #0xd8
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x910362c9 // add x9, x22, #0xd8
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b97 // sadalp v23.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9103e2c6 // add x6, x22, #0xf8
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9103e2c9 // add x9, x22, #0xf8
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b98 // sadalp v24.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
 	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x8b140366 // add x6, x27, x20
-	WORD $0x3dc010da // ldr q26, [x6, #0x40]
-	WORD $0x3dc020db // ldr q27, [x6, #0x80]
-	WORD $0x910272c6 // add x6, x22, #0x9c
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9102f2c6 // add x6, x22, #0xbc
-	WORD $0x910452db // add x27, x22, #0x114
+	WORD $0x8b070329 // add x9, x25, x7
+	WORD $0x3dc0213a // ldr q26, [x9, #0x80]
+	WORD $0x3dc0013b // ldr q27, [x9]
+	WORD $0x910272c9 // add x9, x22, #0x9c
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9102f2c9 // add x9, x22, #0xbc
 	WORD $0x6f3a075a // ushr v26.4s, v26.4s, #0x6
 	WORD $0x6f3b077b // ushr v27.4s, v27.4s, #0x5
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
@@ -12536,77 +12601,82 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b96 // sadalp v22.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x910372c6 // add x6, x22, #0xdc
-	WORD $0x4e21dad4 // scvtf v20.4s, v22.4s
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x910372c9 // add x9, x22, #0xdc
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
-	WORD $0x4e34ccf0 // fmla v16.4s, v7.4s, v20.4s
+	WORD $0x4e36ce12 // fmla v18.4s, v16.4s, v22.4s
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b97 // sadalp v23.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
-	WORD $0x9103f2c6 // add x6, x22, #0xfc
-	WORD $0x4e21daf6 // scvtf v22.4s, v23.4s
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
+	WORD $0x9103f2c9 // add x9, x22, #0xfc
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
 	WORD $0x0e3cc35d // smull v29.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37c // smull v28.8h, v27.8b, v28.8b
-	WORD $0x4e36ccf2 // fmla v18.4s, v7.4s, v22.4s
+	WORD $0x4e37ce13 // fmla v19.4s, v16.4s, v23.4s
 	WORD $0x4e7cbfbc // addp v28.8h, v29.8h, v28.8h
 	WORD $0x4e606b98 // sadalp v24.4s, v28.8h
-	WORD $0x0d40c8dc // ld1r { v28.2s }, [x6]
+	WORD $0x0d40c93c // ld1r { v28.2s }, [x9]
 	WORD $0x4e21db15 // scvtf v21.4s, v24.4s
-	WORD $0x910442c6 // add x6, x22, #0x110
+	WORD $0x910442c9 // add x9, x22, #0x110
 	WORD $0x0e3cc35a // smull v26.8h, v26.8b, v28.8b
 	WORD $0x0e3cc37b // smull v27.8h, v27.8b, v28.8b
-	WORD $0x4e35ccf3 // fmla v19.4s, v7.4s, v21.4s
+	WORD $0x4e35ce14 // fmla v20.4s, v16.4s, v21.4s
 	WORD $0x4e7bbf5a // addp v26.8h, v26.8h, v27.8h
 	WORD $0x4e606b59 // sadalp v25.4s, v26.8h
-	WORD $0x4e21db37 // scvtf v23.4s, v25.4s
-	WORD $0x4d40c8d4 // ld1r { v20.4s }, [x6]
-	WORD $0x910462c6 // add x6, x22, #0x118
-	WORD $0x4d40c8d5 // ld1r { v21.4s }, [x6]
-	WORD $0x4e30ce86 // fmla v6.4s, v20.4s, v16.4s
-	WORD $0x4e37ccf1 // fmla v17.4s, v7.4s, v23.4s
-	WORD $0x4d40cb67 // ld1r { v7.4s }, [x27]
-	WORD $0x910472db // add x27, x22, #0x11c
-	WORD $0x4d40cb76 // ld1r { v22.4s }, [x27]
-	WORD $0x4e33cea4 // fmla v4.4s, v21.4s, v19.4s
+	WORD $0x4e21db38 // scvtf v24.4s, v25.4s
+	WORD $0x4d40c935 // ld1r { v21.4s }, [x9]
+	WORD $0x910462c9 // add x9, x22, #0x118
+	WORD $0x4d40c936 // ld1r { v22.4s }, [x9]
+	WORD $0x52800029 // mov w9, #0x1 // =1
+	WORD $0x4e32cea6 // fmla v6.4s, v21.4s, v18.4s
+	WORD $0x4e38ce11 // fmla v17.4s, v16.4s, v24.4s
+	WORD $0x4d40c870 // ld1r { v16.4s }, [x3]
+	WORD $0x910472c3 // add x3, x22, #0x11c
+	WORD $0x4d40c877 // ld1r { v23.4s }, [x3]
+	WORD $0x4e34cec4 // fmla v4.4s, v22.4s, v20.4s
+	WORD $0x2a1003e3 // mov w3, w16
 	WORD $0x910602d6 // add x22, x22, #0x180
-	WORD $0x4e32cce5 // fmla v5.4s, v7.4s, v18.4s
-	WORD $0x4e31cec3 // fmla v3.4s, v22.4s, v17.4s
-	WORD $0x54ffd6a1 // b.ne 0x1bed8 <pq_q3_k+0xf54>
+	WORD $0x2a1f03f0 // mov w16, wzr
+	WORD $0x4e33ce05 // fmla v5.4s, v16.4s, v19.4s
+	WORD $0x4e31cee3 // fmla v3.4s, v23.4s, v17.4s
+	WORD $0x3707d6c3 // tbnz w3, #0x0, 0x1bfec <pq_q3_k+0xfbc>
+	WORD $0x11000718 // add w24, w24, #0x1
+	WORD $0x910702b5 // add x21, x21, #0x1c0
+	WORD $0x7100131f // cmp w24, #0x4
+	WORD $0x54ffd5c1 // b.ne 0x1bfdc <pq_q3_k+0xfac>
 	WORD $0xf10022f7 // subs x23, x23, #0x8
-	WORD $0x911d0210 // add x16, x16, #0x740
-	WORD $0x911d01ef // add x15, x15, #0x740
-	WORD $0x54ffd5cc // b.gt 0x1becc <pq_q3_k+0xf48>
-	WORD $0xf9400fee // ldr x14, [sp, #0x18]
-	WORD $0xf100153f // cmp x9, #0x5
-	WORD $0x3cae7aa6 // str q6, [x21, x14, lsl #4]
-	WORD $0x54ffa5e0 // b.eq 0x1b8e0 <pq_q3_k+0x95c>
-	WORD $0xf9400bee // ldr x14, [sp, #0x10]
-	WORD $0xf1001d3f // cmp x9, #0x7
-	WORD $0x3cae6aa5 // str q5, [x21, x14]
-	WORD $0x54ffa563 // b.lo 0x1b8e0 <pq_q3_k+0x95c>
-	WORD $0xf94007ee // ldr x14, [sp, #0x8]
-	WORD $0xf100213f // cmp x9, #0x8
-	WORD $0x3cae6aa4 // str q4, [x21, x14]
-	WORD $0x54ffa4e3 // b.lo 0x1b8e0 <pq_q3_k+0x95c>
-	WORD $0xf94003ee // ldr x14, [sp]
-	WORD $0x3cae6aa3 // str q3, [x21, x14]
-	WORD $0x17fffd24 // b 0x1b8e0 <pq_q3_k+0x95c>
-	WORD $0xa94b4ff4 // ldp x20, x19, [sp, #0xb0]
-	WORD $0xf94033fd // ldr x29, [sp, #0x60]
-	WORD $0xa94a57f6 // ldp x22, x21, [sp, #0xa0]
-	WORD $0xa9495ff8 // ldp x24, x23, [sp, #0x90]
-	WORD $0xa94867fa // ldp x26, x25, [sp, #0x80]
-	WORD $0xa9476ffe // ldp x30, x27, [sp, #0x70]
-	WORD $0x6d4523e9 // ldp d9, d8, [sp, #0x50]
-	WORD $0x6d442beb // ldp d11, d10, [sp, #0x40]
-	WORD $0x6d4333ed // ldp d13, d12, [sp, #0x30]
-	WORD $0x6d423bef // ldp d15, d14, [sp, #0x20]
-	WORD $0x910303ff // add sp, sp, #0xc0
+	WORD $0x54ffd50c // b.gt 0x1bfcc <pq_q3_k+0xf9c>
+	WORD $0xf94017e9 // ldr x9, [sp, #0x28]
+	WORD $0xf10015ff // cmp x15, #0x5
+	WORD $0x3ca97a66 // str q6, [x19, x9, lsl #4]
+	WORD $0x54ffa4c0 // b.eq 0x1b9d4 <pq_q3_k+0x9a4>
+	WORD $0xf9400fe9 // ldr x9, [sp, #0x18]
+	WORD $0xf1001dff // cmp x15, #0x7
+	WORD $0x3ca96a65 // str q5, [x19, x9]
+	WORD $0x54ffa443 // b.lo 0x1b9d4 <pq_q3_k+0x9a4>
+	WORD $0xf9400be9 // ldr x9, [sp, #0x10]
+	WORD $0xf10021ff // cmp x15, #0x8
+	WORD $0x3ca96a64 // str q4, [x19, x9]
+	WORD $0x54ffa3c3 // b.lo 0x1b9d4 <pq_q3_k+0x9a4>
+	WORD $0xf94007e9 // ldr x9, [sp, #0x8]
+	WORD $0x3ca96a63 // str q3, [x19, x9]
+	WORD $0x17fffd1b // b 0x1b9d4 <pq_q3_k+0x9a4>
+	WORD $0xa94c4ff4 // ldp x20, x19, [sp, #0xc0]
+	WORD $0xf9403bfd // ldr x29, [sp, #0x70]
+	WORD $0xa94b57f6 // ldp x22, x21, [sp, #0xb0]
+	WORD $0xa94a5ff8 // ldp x24, x23, [sp, #0xa0]
+	WORD $0xa94967fa // ldp x26, x25, [sp, #0x90]
+	WORD $0xa9486ffe // ldp x30, x27, [sp, #0x80]
+	WORD $0x6d4623e9 // ldp d9, d8, [sp, #0x60]
+	WORD $0x6d452beb // ldp d11, d10, [sp, #0x50]
+	WORD $0x6d4433ed // ldp d13, d12, [sp, #0x40]
+	WORD $0x6d433bef // ldp d15, d14, [sp, #0x30]
+	WORD $0x910343ff // add sp, sp, #0xd0
 	WORD $0xd65f03c0 // ret
 
-	// quant_x: +50308
+	// quant_x: +50588
 	WORD $0x91007c48 // add x8, x2, #0x1f
 	WORD $0xf100005f // cmp x2, #0x0
 	WORD $0x9a82b108 // csel x8, x8, x2, lt
@@ -12614,7 +12684,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x91000508 // add x8, x8, #0x1
 	WORD $0x927ff90b // and x11, x8, #0xfffffffffffffffe
 	WORD $0xf100057f // cmp x11, #0x1
-	WORD $0x5400166b // b.lt 0x1c76c <quant_x+0x2e8>
+	WORD $0x5400166b // b.lt 0x1c884 <quant_x+0x2e8>
 	WORD $0x9348fc6d // asr x13, x3, #8
 	WORD $0x92401c6e // and x14, x3, #0xff
 	WORD $0x52800508 // mov w8, #0x28 // =40
@@ -12638,7 +12708,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x72a1b450 // movk w16, #0xda2, lsl #16
 	WORD $0x52a85fd1 // mov w17, #0x42fe0000 // =1123942400
 	WORD $0x72a78020 // movk w0, #0x3c01, lsl #16
-	WORD $0x1400005e // b 0x1c678 <quant_x+0x1f4>
+	WORD $0x1400005e // b 0x1c790 <quant_x+0x1f4>
 	WORD $0x4ea6d414 // fsub v20.4s, v0.4s, v6.4s
 	WORD $0x4e26cc02 // fmla v2.4s, v0.4s, v6.4s
 	WORD $0x8b0d0024 // add x4, x1, x13
@@ -12731,7 +12801,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4b050063 // sub w3, w3, w5
 	WORD $0xb8296823 // str w3, [x1, x9]
 	WORD $0x8b0a0021 // add x1, x1, x10
-	WORD $0x540007cd // b.le 0x1c76c <quant_x+0x2e8>
+	WORD $0x540007cd // b.le 0x1c884 <quant_x+0x2e8>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
 	WORD $0xf100045f // cmp x2, #0x1
@@ -12743,7 +12813,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x54fff30b // b.lt 0x1c504 <quant_x+0x80>
+	WORD $0x54fff30b // b.lt 0x1c61c <quant_x+0x80>
 	WORD $0xad7e11e3 // ldp q3, q4, [x15, #-0x40]
 	WORD $0xad7f41e7 // ldp q7, q16, [x15, #-0x20]
 	WORD $0x4ea3d402 // fsub v2.4s, v0.4s, v3.4s
@@ -12792,19 +12862,22 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e751e54 // bsl v20.16b, v18.16b, v21.16b
 	WORD $0x6eb4e675 // fcmgt v21.4s, v19.4s, v20.4s
 	WORD $0x6ef51e93 // bif v19.16b, v20.16b, v21.16b
-	WORD $0x17ffff67 // b 0x1c504 <quant_x+0x80>
+	WORD $0x17ffff67 // b 0x1c61c <quant_x+0x80>
 	WORD $0xd65f03c0 // ret
 
 	// constants
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000005; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0xbfad9881; WORD $0xf6eaddcf; WORD $0x26190d01; WORD $0x71594535
-	WORD $0x00000002; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000003; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000004; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000005; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0xbfad9881; WORD $0xf6eaddcf
+	WORD $0x26190d01; WORD $0x71594535; WORD $0x00000002; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000003; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000004; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000
 
 // func q8_0_neon(w, x, y unsafe.Pointer, ldy, blocks, shape int)
 TEXT ·q8_0_neon(SB), 0, $0-48
@@ -12891,7 +12964,7 @@ TEXT ·q5_K_neon(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_neon<>+29344(SB)
+	CALL ·panel_neon<>+29372(SB)
 	RET
 
 // func q6_K_neon(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -12902,7 +12975,7 @@ TEXT ·q6_K_neon(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_neon<>+34496(SB)
+	CALL ·panel_neon<>+34584(SB)
 	RET
 
 // func q2_K_neon(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -12913,7 +12986,7 @@ TEXT ·q2_K_neon(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_neon<>+39808(SB)
+	CALL ·panel_neon<>+39996(SB)
 	RET
 
 // func q3_K_neon(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -12924,7 +12997,7 @@ TEXT ·q3_K_neon(SB), 0, $0-48
 	MOVD ldy+24(FP), R3
 	MOVD blocks+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·panel_neon<>+44932(SB)
+	CALL ·panel_neon<>+45104(SB)
 	RET
 
 // func quant_neon(x, dst unsafe.Pointer, k, shape int)
@@ -12933,5 +13006,5 @@ TEXT ·quant_neon(SB), 0, $0-32
 	MOVD dst+8(FP), R1
 	MOVD k+16(FP), R2
 	MOVD shape+24(FP), R3
-	CALL ·panel_neon<>+50308(SB)
+	CALL ·panel_neon<>+50588(SB)
 	RET

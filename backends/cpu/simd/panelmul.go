@@ -12,6 +12,10 @@ import (
 // largest magnitude over 127. The sums of products are exact integers, so all
 // levels differ only by the rounding of the scaled sums in f32.
 
+// panelCallBytes bounds a call as callBytes does. Panels are read so fast that
+// shorter calls are felt.
+const panelCallBytes = 1024 << 10
+
 const recordBytes = 48 // of a row and a block of 32: q, d, -Σq of it and of its halves
 
 // Quants is room for n rows of activations in eight bits.
@@ -73,11 +77,6 @@ func (m *Panels) Check() error {
 	return nil
 }
 
-func (m *Panels) panel(p int) unsafe.Pointer {
-	size := PanelBytes(m.Type, m.Cols)
-	return ptr(m.Data[p*size : (p+1)*size])
-}
-
 type panelKernel = func(w, x, y unsafe.Pointer, ldy, blocks, shape int)
 
 // TailFloats is the scratch that products over panels need.
@@ -99,8 +98,9 @@ func (k *Kernels) MulPanels(y []float32, ldy int, m *Panels, p0, p1 int, x *Quan
 		return
 	}
 	mul, blocks := panelFormats[m.Type].kernel(k.p), blocksOf(m.Cols)
-	full := min(p1, m.Rows/PanelRows)
-	per := max(1, callBytes/PanelBytes(m.Type, m.Cols))
+	full, size := min(p1, m.Rows/PanelRows), PanelBytes(m.Type, m.Cols)
+	per := max(1, panelCallBytes/size)
+	w := m.Data[:PanelCount(m.Rows)*size]
 	wide := 0
 	if x.Group > 1 {
 		wide = 1 << 8
@@ -111,10 +111,10 @@ func (k *Kernels) MulPanels(y []float32, ldy int, m *Panels, p0, p1 int, x *Quan
 		xp := ptr(x.tile(t))
 		for p := p0; p < full; p += per {
 			n := min(per, full-p)
-			mul(m.panel(p), xp, ptr(y[j*ldy+p*PanelRows:]), ldy, blocks, cols|wide|n<<16)
+			mul(ptr(w[p*size:]), xp, ptr(y[j*ldy+p*PanelRows:]), ldy, blocks, cols|wide|n<<16)
 		}
 		if full < p1 {
-			mul(m.panel(full), xp, ptr(tail[:TailFloats]), PanelRows, blocks, cols|wide|1<<16)
+			mul(ptr(w[full*size:]), xp, ptr(tail[:TailFloats]), PanelRows, blocks, cols|wide|1<<16)
 			for c := range cols {
 				copy(y[(j+c)*ldy+full*PanelRows:(j+c)*ldy+m.Rows], tail[c*PanelRows:])
 			}
@@ -143,13 +143,14 @@ func (k *Kernels) MatVecPanels(y []float32, m *Panels, p0, p1 int, x, tail []flo
 	default:
 		panic("simd: MatVecPanels of " + m.Type.String())
 	}
-	full := min(p1, m.Rows/PanelRows)
-	per := max(1, callBytes/PanelBytes(m.Type, m.Cols))
+	full, size := min(p1, m.Rows/PanelRows), PanelBytes(m.Type, m.Cols)
+	per := max(1, panelCallBytes/size)
+	w := m.Data[:PanelCount(m.Rows)*size]
 	for p := p0; p < full; p += per {
-		mul(m.panel(p), ptr(x), ptr(y[p*PanelRows:]), m.Cols, min(per, full-p))
+		mul(ptr(w[p*size:]), ptr(x), ptr(y[p*PanelRows:]), m.Cols, min(per, full-p))
 	}
 	if full < p1 {
-		mul(m.panel(full), ptr(x), ptr(tail[:TailFloats]), m.Cols, 1)
+		mul(ptr(w[full*size:]), ptr(x), ptr(tail[:TailFloats]), m.Cols, 1)
 		copy(y[full*PanelRows:m.Rows], tail)
 	}
 }

@@ -13,25 +13,24 @@ import (
 // the same layout in C.
 //
 // Plain types: column by column, sixteen elements; BF16 in pairs of columns,
-// two elements of each row. Block formats: units of a header with scales and
-// some blocks of 32 columns with codes:
+// two elements of each row. Block formats: pairs of blocks of 32 columns,
+// scales before codes, and before four pairs of a k-quant the units of scales:
 //
-//	            unit                 header
-//	q8_0 …      2 blocks             f16 d[2][16]; affine formats f16 m[2][16]
-//	k-quants    8 blocks (256 cols)  f16 d[16]; f16 -m[16] or zeros;
-//	                                 per block 32 bytes: scales[16], offsets[16] (q4_K, q5_K),
-//	                                 or those of its two halves (q6_K, q3_K, and both in one byte q2_K)
+//	k-quants    f16 d[16]; f16 -m[16] or zeros
+//	a pair      f16 d[2][16]; affine formats f16 m[2][16]; of k-quants for each
+//	            block scales[16], offsets[16] (q4_K, q5_K), or those of its two
+//	            halves (q6_K, q3_K; q2_K has both in one byte)
 //
 // In a block, byte 4·row + c of 64-byte vector g is the code of column 4·g + c.
-// Codes of fewer than eight bits lie in planes of nibbles (4 vectors: group g
-// low, g + 4 high), bits (1 vector: group g in bit g) and pairs of bits (2
-// vectors: group g in vector g & 1, bits 2·(g >> 1) and the next).
+// Codes of fewer than eight bits lie in planes, in this order: bits (1 vector:
+// group g in bit g), pairs of bits (2 vectors: group g in vector g & 1, bits
+// 2·(g >> 1) and the next), nibbles (4 vectors: group g low, g + 4 high).
 
 // PanelRows is the number of rows in a panel.
 const PanelRows = 16
 
 // PanelLayout names the layout and its version, for caches of packed weights.
-const PanelLayout = "panel16.1"
+const PanelLayout = "panel16.2"
 
 // planes says how a format's codes are spread.
 type planes uint8
@@ -39,10 +38,10 @@ type planes uint8
 const (
 	whole   planes = iota // bytes
 	nibbles               // four bits
-	fives                 // nibbles and a plane of bits
-	sixes                 // nibbles and a plane of pairs
-	twos                  // a plane of pairs
-	threes                // a plane of pairs and one of bits
+	fives                 // a plane of bits, nibbles
+	sixes                 // planes of pairs, nibbles
+	twos                  // planes of pairs
+	threes                // a plane of bits, planes of pairs
 )
 
 var planeBytes = [...]int{512, 256, 320, 384, 128, 192}
@@ -79,17 +78,24 @@ func (f *panelFormat) blocks() int { // in a unit
 	return 2
 }
 
-func (f *panelFormat) header() int {
-	switch {
-	case f.super:
-		return 320
-	case f.affine:
+// head is what comes before a unit's pairs.
+func (f *panelFormat) head() int {
+	if f.super {
+		return 64
+	}
+	return 0
+}
+
+// scales is what comes before a pair's codes.
+func (f *panelFormat) scales() int {
+	if f.affine && !f.super {
 		return 128
 	}
 	return 64
 }
 
-func (f *panelFormat) unit() int { return f.header() + f.blocks()*planeBytes[f.planes] }
+func (f *panelFormat) pair() int { return f.scales() + 2*planeBytes[f.planes] }
+func (f *panelFormat) unit() int { return f.head() + f.blocks()/2*f.pair() }
 
 // Packable says whether weights of type t can be packed in panels.
 func Packable(t tensor.Type) bool { return panelFormats[t] != nil || plainPanel(t) }
@@ -195,7 +201,7 @@ func (f *panelFormat) packBlocks(dst, src []byte, t tensor.Type, r int) {
 				c[i] = binary.LittleEndian.Uint32(q[4*(i&3):])>>(i&4)&0x0f0f0f0f | spread(fifth>>(4*i))<<4
 			}
 		}
-		f.putCodes(u[f.header()+b&1*planeBytes[f.planes]:], r, &c)
+		f.putCodes(u[f.scales()+b&1*planeBytes[f.planes]:], r, &c)
 		src = src[size:]
 	}
 }
@@ -227,20 +233,22 @@ func (f *panelFormat) putCodes(q []byte, r int, c *[8]uint32) {
 		for g, v := range c {
 			put(g, v)
 		}
-	case twos, threes:
+		return
+	case twos:
 		pairs(0, 0)
-		if f.planes == threes {
-			bits(2, 2)
-		}
-	default:
-		for g := range 4 {
-			put(g, c[g]&0x0f0f0f0f|c[g+4]&0x0f0f0f0f<<4)
-		}
-		if f.planes == fives {
-			bits(4, 4)
-		} else if f.planes == sixes {
-			pairs(4, 4)
-		}
+		return
+	case threes:
+		bits(0, 2)
+		pairs(1, 0)
+		return
+	case fives:
+		bits(0, 4)
+	case sixes:
+		pairs(0, 4)
+	}
+	low := planeBytes[f.planes]/64 - 4
+	for g := range 4 {
+		put(low+g, c[g]&0x0f0f0f0f|c[g+4]&0x0f0f0f0f<<4)
 	}
 }
 
@@ -269,7 +277,8 @@ func (f *panelFormat) packSuper(dst, src []byte, t tensor.Type, r int) {
 		}
 		low, high, s := src[at.low:], src[at.high:], src[at.scales:]
 		for b := range 8 {
-			scale := dst[64+32*b+r:]
+			pair := dst[64+b/2*f.pair():]
+			scale := pair[32*(b&1)+r:]
 			switch t {
 			case tensor.Q4_K, tensor.Q5_K:
 				sc, m := scaleMinK4(s[:12], b)
@@ -297,7 +306,7 @@ func (f *panelFormat) packSuper(dst, src []byte, t tensor.Type, r int) {
 					c[i] = le.Uint32(low[32*half+4*i:])>>(2*k)&0x03030303 | le.Uint32(high[4*i:])>>b&0x01010101<<2
 				}
 			}
-			f.putCodes(dst[320+b*planeBytes[f.planes]:], r, &c)
+			f.putCodes(pair[64+b&1*planeBytes[f.planes]:], r, &c)
 		}
 	}
 }

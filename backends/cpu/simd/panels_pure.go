@@ -125,30 +125,31 @@ func (f *panelFormat) codeAt(q []byte, r, c int) int {
 	case twos:
 		return pair(0)
 	case threes:
-		return pair(0) | bit(2)<<2
+		return pair(1) | bit(0)<<2
 	}
-	v := int(q[64*(g&3)+i] >> (g & 4) & 15)
+	low := planeBytes[f.planes] - 256
+	v := int(q[low+64*(g&3)+i] >> (g & 4) & 15)
 	switch {
 	case f.levels:
 		return int(iq4Levels[v])
 	case f.planes == fives:
-		return v | bit(4)<<4
+		return v | bit(0)<<4
 	case f.planes == sixes:
-		return v | pair(4)<<4
+		return v | pair(0)<<4
 	}
 	return v
 }
 
-// scaleAt gives factor and addend of row r in half h of block b of a unit.
-func (f *panelFormat) scaleAt(u []byte, r, b, h int) (a, m float32) {
+// scaleAt gives factor and addend of row r in half h of block b < 2 of a pair.
+func (f *panelFormat) scaleAt(unit, p []byte, r, b, h int) (a, m float32) {
 	if !f.super {
-		a = f16At(u[32*b+2*r:])
+		a = f16At(p[32*b+2*r:])
 		if f.affine {
-			m = f16At(u[64+32*b+2*r:])
+			m = f16At(p[64+32*b+2*r:])
 		}
 		return a, m
 	}
-	d, low, s := f16At(u[2*r:]), f16At(u[32+2*r:]), u[64+32*b+r:]
+	d, low, s := f16At(unit[2*r:]), f16At(unit[32+2*r:]), p[32*b+r:]
 	switch {
 	case f.planes == twos:
 		return d * float32(s[16*h]&15), low * float32(s[16*h]>>4)
@@ -172,7 +173,8 @@ func mulPanelsGo(t tensor.Type) func(w, x, y unsafe.Pointer, ldy, blocks, shape 
 			}
 			for b := range blocks {
 				u := ws[(p*blocks+b)/per*size:]
-				q := u[f.header()+b%per*planeBytes[f.planes]:]
+				pair := u[f.head()+b%per/2*f.pair():]
+				q := pair[f.scales()+b&1*planeBytes[f.planes]:]
 				rec := xs[b*group*recordBytes:]
 				for r := range PanelRows {
 					var codes [32]int
@@ -189,7 +191,7 @@ func mulPanelsGo(t tensor.Type) func(w, x, y unsafe.Pointer, ldy, blocks, shape 
 								dot += (codes[c] - f.offset) * v
 								sum += v
 							}
-							a, m := f.scaleAt(u, r, b%per, h)
+							a, m := f.scaleAt(u, pair, r, b&1, h)
 							part += a*float32(dot) + m*float32(sum)
 						}
 						floats(unsafe.Add(y, 4*(j*ldy+p*PanelRows)), PanelRows)[r] += d * part
