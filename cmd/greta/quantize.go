@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -45,7 +46,7 @@ mixes: ` + strings.Join(convert.Names(), ", ") + `.
 Without --type the tensors keep theirs.`,
 		Example: "  greta quantize FOLDER model-q4_k_m.gguf --type q4_k_m",
 		Args:    exactly(2, "weights and a file to write"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
 			if opt.Type != "" && !known(opt.Type) {
 				return usagef("--type %s: there are %s", opt.Type, strings.Join(convert.Names(), ", "))
 			}
@@ -58,6 +59,7 @@ Without --type the tensors keep theirs.`,
 			}
 			bar := newBar(a.err, "converting")
 			opt.Progress = func(done, total int64, _ string) { bar.setCount(done, total) }
+			opt.Stop = c.Context().Err
 			start := time.Now()
 			rep, err := convert.ToGGUF(src, args[1], opt)
 			bar.clear()
@@ -91,6 +93,9 @@ func known(name string) bool {
 // conversionError tells trouble with writing, such as a full disk, from weights
 // that cannot be converted.
 func conversionError(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
 	var path *os.PathError
 	if errors.As(err, &path) && path.Op == "write" {
 		return err

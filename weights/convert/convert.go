@@ -34,6 +34,9 @@ type Options struct {
 	// Progress, where not nil, is called after each piece with the source's
 	// elements done and in all, and the tensor's name. Calls do not overlap.
 	Progress func(done, total int64, name string)
+	// Stop, where not nil, is asked between pieces: its error ends the
+	// conversion, and leaves no file.
+	Stop func() error
 }
 
 // Report says what was written.
@@ -207,11 +210,15 @@ func (p *plan) write(src weights.Source, w *gguf.Writer, opt Options, total int6
 	}
 	done := int64(0)
 	for _, it := range p.items {
-		err := it.write(src, w, workers, func(n int) {
+		err := it.write(src, w, workers, func(n int) error {
 			done += int64(n)
 			if opt.Progress != nil {
 				opt.Progress(done, total, it.name)
 			}
+			if opt.Stop != nil {
+				return opt.Stop()
+			}
+			return nil
 		})
 		if err != nil {
 			return fmt.Errorf("tensor %s: %w", it.name, err)
@@ -223,15 +230,16 @@ func (p *plan) write(src weights.Source, w *gguf.Writer, opt Options, total int6
 // piece is how many elements each worker holds at once: what a core's cache holds.
 const piece = 1 << 16
 
-func (it *item) write(src weights.Source, w *gguf.Writer, workers int, progress func(elems int)) error {
+func (it *item) write(src weights.Source, w *gguf.Writer, workers int, progress func(elems int) error) error {
 	if it.data != nil {
 		b := make([]byte, it.typ.RowBytes(len(it.data)))
 		if err := quant.Encode(it.typ, b, it.data, len(it.data)); err != nil {
 			return err
 		}
-		_, err := w.Write(b)
-		progress(len(it.data))
-		return err
+		if _, err := w.Write(b); err != nil {
+			return err
+		}
+		return progress(len(it.data))
 	}
 	elems := it.shape.Elems() / len(it.parts)
 	row := it.shape.Last()
@@ -254,7 +262,9 @@ func (it *item) write(src weights.Source, w *gguf.Writer, workers int, progress 
 			if _, err := w.Write(dst); err != nil {
 				return err
 			}
-			progress(to - from)
+			if err := progress(to - from); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

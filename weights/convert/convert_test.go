@@ -2,6 +2,7 @@ package convert
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -399,5 +400,24 @@ func TestLlama3Factors(t *testing.T) {
 		if math.Abs(float64(got[i])/want[i]-1) > 1e-6 {
 			t.Errorf("factor %d is %g, expected %g", i, got[i], want[i])
 		}
+	}
+}
+
+// TestStopped: a conversion that is told to stop leaves nothing behind.
+func TestStopped(t *testing.T) {
+	dir := t.TempDir()
+	src := openAt(t, testfiles.Repo(t, "testdata", "tolstoy-2.7m"))
+	enough, calls := errors.New("enough"), 0
+	_, err := ToGGUF(src, filepath.Join(dir, "m.gguf"), Options{Type: "q8_0", Stop: func() error {
+		if calls++; calls == 3 {
+			return enough
+		}
+		return nil
+	}})
+	if !errors.Is(err, enough) || calls != 3 {
+		t.Errorf("%d calls, %v", calls, err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("%v is left behind", left)
 	}
 }
