@@ -1,9 +1,9 @@
-// Weights of any type, read as 32-bit words from binding WEIGHTS. decode gives the
-// UNIT elements of a unit of a row: 32 for block formats (BLOCK 1), whose layouts
-// package weights/quant documents, 8 for plain types (BLOCK 0). Positions are in bytes.
+// Weights of TYPE, read as 32-bit words from binding WEIGHTS. decode gives the UNIT
+// elements of a unit of a row: 32 for block formats, whose layouts package
+// weights/quant documents, 8 for plain types. Positions are in bytes.
 //
-// What sizes an array or unrolls a loop is a macro and not a specialization constant:
-// then the compiler unrolls, and arrays become registers on every driver.
+// TYPE and whatever sizes an array or unrolls a loop are macros, no specialization
+// constants: then the compiler unrolls, and arrays become registers on every driver.
 
 layout(binding = WEIGHTS, std430) readonly buffer Weights { uint w[]; };
 layout(binding = WEIGHTS, std430) readonly buffer Weights4 { uvec4 w4[]; };
@@ -12,7 +12,7 @@ const uint F64 = 4, F8E4M3 = 5, F8E5M2 = 6, F8E4M3FNUZ = 7, F8E5M2FNUZ = 8,
            Q4_0 = 10, Q4_1 = 11, Q5_0 = 12, Q5_1 = 13, Q8_0 = 14, IQ4_NL = 15,
            Q2_K = 20, Q3_K = 21, Q4_K = 22, Q5_K = 23, Q6_K = 24, IQ4_XS = 25, TQ1_0 = 26, TQ2_0 = 27;
 
-#if BLOCK
+#if TYPE >= 10
 #define UNIT 32u
 #else
 #define UNIT 8u
@@ -34,7 +34,7 @@ vec4 sbytes(uint q) {
 }
 float sbyte(uint a) { return float(bitfieldExtract(int(w[a >> 2]), int(a & 3u) * 8, 8)); }
 
-#if BLOCK
+#if TYPE >= 10
 
 float level(uint q) {
   const float levels[16] = float[](-127., -104., -83., -65., -49., -35., -22., -10., 1., 13., 25., 38., 53., 69., 89., 113.);
@@ -209,6 +209,11 @@ float one(uint row, uint i) {
   return f8(u8(row + i));
 }
 
+// four reads elements i to i + 3, zeros from n on.
+vec4 four(uint row, uint i, uint n) {
+  return vec4(i < n ? one(row, i) : 0, i + 1 < n ? one(row, i + 1) : 0, i + 2 < n ? one(row, i + 2) : 0, i + 3 < n ? one(row, i + 3) : 0);
+}
+
 // decodePlain gives 8 elements from i on of a row of a plain type that starts at a
 // multiple of 16 bytes and holds a multiple of 8 elements.
 void decodePlain(uint row, uint i, out vec4 v[2]) {
@@ -224,10 +229,8 @@ void decodePlain(uint row, uint i, out vec4 v[2]) {
     v[0] = uintBitsToFloat(w4[(row >> 4) + (i >> 2)]);
     v[1] = uintBitsToFloat(w4[(row >> 4) + (i >> 2) + 1]);
   } else {
-    for (uint j = 0; j < 4; j++) {
-      v[0][j] = one(row, i + j);
-      v[1][j] = one(row, i + 4 + j);
-    }
+    v[0] = four(row, i, i + 8);
+    v[1] = four(row, i + 4, i + 8);
   }
 }
 
@@ -235,16 +238,14 @@ void decodePlain(uint row, uint i, out vec4 v[2]) {
 
 // decode gives unit u of a row of n elements; plain types that are not ALIGNED
 // element by element, zeros behind the end.
-#if BLOCK
+#if TYPE >= 10
 void decode(uint row, uint u, uint n, out vec4 v[8]) { decodeBlock(row, u, v); }
 #else
 void decode(uint row, uint u, uint n, out vec4 v[2]) {
   if (ALIGNED) decodePlain(row, 8 * u, v);
   else {
-    for (uint j = 0; j < 8; j++) {
-      uint i = 8 * u + j;
-      v[j >> 2][j & 3u] = i < n ? one(row, i) : 0.0;
-    }
+    v[0] = four(row, 8 * u, n);
+    v[1] = four(row, 8 * u + 4, n);
   }
 }
 #endif

@@ -28,7 +28,6 @@ type Device struct {
 	queue  vk.Queue
 	opt    Options
 	tiled  bool
-	vec    [2]int // set by benchmarks: invocations and rows of a mat-vec's workgroup
 
 	commands  vk.CommandPool
 	cache     pipelineCache

@@ -1,8 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-layout(constant_id = 1) const uint TYPE = 1;
-layout(constant_id = 2) const bool ALIGNED = false;
+layout(constant_id = 1) const bool ALIGNED = false;
 #define WEIGHTS 0
 #define STATUS 3
 #include "common.glsl"

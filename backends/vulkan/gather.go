@@ -58,14 +58,14 @@ func (b *bind) gather(w, ids, y *backends.Operand) error {
 	units := (cols + unitOf(w.Type) - 1) / unitOf(w.Type)
 	n := ids.Shape.Elems() * units
 	for _, p := range b.pieces(w) {
-		c := b.call("gather" + class(w.Type))
+		c := b.call("gather_" + w.Type.String())
 		woff := b.weights(c, w, p)
 		atoff := b.ints(c, ids)
 		o := *y // all of an index as one row
 		o.Shape = tensor.Shape{y.Rows(), y.RowElems()}
 		vy := b.floats(c, &o, true)
 		b.status(c)
-		c.spec = []uint32{64, typeCodes[w.Type], aligned(w, cols, w.Stride)}
+		c.spec = []uint32{64, aligned(w, cols, w.Stride)}
 		c.push = []uint32{uint32(n), uint32(cols), uint32(units), woff, uint32(w.Stride), uint32(p.first), uint32(p.count),
 			uint32(w.Rows()), atoff, vy.off, vy.stride, uint32(b.number)}
 		b.run(c, groups(n, 64), 1)

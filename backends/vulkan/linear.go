@@ -58,9 +58,6 @@ func vectors(x rows, t tensor.Type) uint32 {
 
 // vecShape is the number of invocations and of rows of w for a workgroup.
 func (b *bind) vecShape(units, nx int) (size, r int) {
-	if b.d.vec[0] > 0 && nx == 1 {
-		return b.d.vec[0], b.d.vec[1]
-	}
 	size = 32
 	for size < 128 && units >= 4*size {
 		size *= 2
@@ -75,14 +72,6 @@ func (b *bind) vecShape(units, nx int) (size, r int) {
 	return size, r
 }
 
-// class names the variants of shaders that decode a type.
-func class(t tensor.Type) string {
-	if t.IsBlock() {
-		return "_block"
-	}
-	return "_plain"
-}
-
 func (b *bind) matVec(p product, part piece) {
 	nx := 8
 	switch n := p.x.Shape.Rows(); {
@@ -93,11 +82,11 @@ func (b *bind) matVec(p product, part piece) {
 	}
 	units := (p.w.Shape.Last() + unitOf(p.w.Type) - 1) / unitOf(p.w.Type)
 	size, per := b.vecShape(units, nx)
-	c := b.call(fmt.Sprintf("matvec%s_%dx%d", class(p.w.Type), nx, per))
+	c := b.call(fmt.Sprintf("matvec_%s_%d", p.w.Type, nx))
 	woff, x, r, y, boff, btype := b.operands(c, p, part)
 	b.none(c)
 	b.status(c)
-	c.spec = []uint32{uint32(size), typeCodes[p.w.Type], aligned(p.w, int(x.cols), p.w.Stride), vectors(x, p.w.Type),
+	c.spec = []uint32{uint32(size), aligned(p.w, int(x.cols), p.w.Stride), vectors(x, p.w.Type),
 		btype, flag(p.r != nil), 0}
 	c.push = []uint32{uint32(part.count), x.cols, uint32(part.first), uint32(p.w.Rows()), x.n, woff, uint32(p.w.Stride), 0,
 		x.off, x.stride, x.inner, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, 0, 1, 1, uint32(b.number)}
@@ -128,9 +117,9 @@ func (b *bind) tile(rows, n int) (size, part int) {
 
 func (b *bind) matMul(p product, part piece) {
 	size, each := b.tile(part.count, p.x.Shape.Rows())
-	c := b.call(fmt.Sprintf("matmul%s_%d", class(p.w.Type), size))
+	c := b.call(fmt.Sprintf("matmul_%s_%d", p.w.Type, size))
 	woff, x, r, y, boff, btype := b.operands(c, p, part)
-	c.spec = []uint32{uint32(size / each * (size / each)), typeCodes[p.w.Type], aligned(p.w, int(x.cols), p.w.Stride), vectors(x, p.w.Type),
+	c.spec = []uint32{uint32(size / each * (size / each)), aligned(p.w, int(x.cols), p.w.Stride), vectors(x, p.w.Type),
 		btype, flag(p.r != nil)}
 	c.push = []uint32{uint32(part.count), x.cols, uint32(part.first), uint32(p.w.Rows()), x.n, woff, uint32(p.w.Stride),
 		x.off, x.stride, x.inner, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner}
@@ -146,14 +135,14 @@ func bindLinearID(b *bind) error {
 	for _, part := range b.pieces(w) {
 		units := (w.Shape[2] + unitOf(w.Type) - 1) / unitOf(w.Type)
 		size, per := b.vecShape(units, 1)
-		c := b.call(fmt.Sprintf("matvec%s_1x%d", class(w.Type), per))
+		c := b.call(fmt.Sprintf("matvec_%s_1", w.Type))
 		woff, x, _, y, boff, btype := b.operands(c, p, part)
 		eoff := b.ints(c, e)
 		b.status(c)
 		n := w.Shape[1]
 		stride := w.Type.RowBytes(w.Shape[2])
 		choices := e.Shape.Elems()
-		c.spec = []uint32{uint32(size), typeCodes[w.Type], flag(aligned(w, int(x.cols), stride) != 0 && w.Stride%16 == 0), vectors(x, w.Type),
+		c.spec = []uint32{uint32(size), flag(aligned(w, int(x.cols), stride) != 0 && w.Stride%16 == 0), vectors(x, w.Type),
 			btype, 0, 1}
 		c.push = []uint32{uint32(n), x.cols, uint32(part.first), uint32(w.Rows()), uint32(choices), woff, uint32(stride), uint32(part.count),
 			x.off, x.stride, 1, boff, 0, 0, y.off, y.stride, y.inner, 1, eoff, uint32(e.Shape[1]), uint32(l.In[0].Shape[1]), uint32(b.number)}

@@ -10,37 +10,42 @@ cd "$(dirname "$0")"
 glslc=${GLSLC:-glslc}
 status=0
 
-# compile SOURCE OUT DEFINES...
-compile() {
-  local source=$1.comp out=$2.spv
-  shift 2
-  if [ -n "$check" ]; then
-    $glslc --target-env=vulkan1.2 -O -Werror "$@" "$source" -o "$temporary"
-    cmp "$temporary" "$out" || status=1
-  else
-    $glslc --target-env=vulkan1.2 -O -Werror "$@" "$source" -o "$out"
-  fi
+# The numbers of decode.glsl.
+types="1=f32 2=f16 3=bf16 4=f64 5=f8e4m3 6=f8e5m2 7=f8e4m3fnuz 8=f8e5m2fnuz
+  10=q4_0 11=q4_1 12=q5_0 13=q5_1 14=q8_0 15=iq4_nl
+  20=q2_K 21=q3_K 22=q4_K 23=q5_K 24=q6_K 25=iq4_xs 26=tq1_0 27=tq2_0"
+
+# jobs prints a line for each module: source, output, macros.
+jobs() {
+  local name t number shape x w tile part
+  echo attention.comp attention.spv -DNA=1
+  echo attention.comp attention_wide.spv -DNA=4
+  for name in attention_join elementwise mix norm rope softmax topk; do echo $name.comp $name.spv; done
+  for t in $types; do
+    number=-DTYPE=${t%=*} name=${t#*=}
+    echo gather.comp gather_$name.spv $number
+    for shape in "1 2" "4 2" "8 1"; do # rows of x, rows of w
+      read -r x w <<<"$shape"
+      echo matvec.comp matvec_${name}_$x.spv $number -DNX=$x -DR=$w
+    done
+    for shape in "32 2" "64 4" "128 8"; do # tile, and an invocation's part
+      read -r tile part <<<"$shape"
+      echo matmul.comp matmul_${name}_$tile.spv $number -DBN=${tile}u -DBM=${tile}u -DTN=${part}u -DTM=${part}u
+    done
+  done
 }
 
-check=
-[ "${1:-}" = --check ] && check=yes
-temporary=$(mktemp)
-trap 'rm -f "$temporary"' EXIT
-compile attention attention -DNA=1
-compile attention attention_wide -DNA=4
-for name in attention_join elementwise mix norm rope softmax topk; do
-  compile $name $name
-done
-for block in 0 1; do
-  kind=$([ $block = 1 ] && echo block || echo plain)
-  compile gather gather_$kind -DBLOCK=$block
-  for shape in "1 2" "1 4" "4 2" "8 1"; do # rows of x, rows of w
-    read -r nx r <<<"$shape"
-    compile matvec matvec_${kind}_${nx}x$r -DBLOCK=$block -DNX=$nx -DR=${r}u
+to=.
+if [ "${1:-}" = --check ]; then
+  to=$(mktemp -d)
+  trap 'rm -r "$to"' EXIT
+fi
+export glslc to
+jobs | xargs -P "$(nproc)" -I {} sh -c 'set -- {}; source=$1 out=$2; shift 2
+  $glslc --target-env=vulkan1.2 -O -Werror "$@" "$source" -o "$to/$out"'
+if [ "$to" != . ]; then
+  for f in *.spv "$to"/*.spv; do
+    cmp "$to/$(basename "$f")" "$(basename "$f")" || status=1
   done
-  for shape in "32 2" "64 4" "128 8"; do # tile, and an invocation's part
-    read -r tile part <<<"$shape"
-    compile matmul matmul_${kind}_$tile -DBLOCK=$block -DBN=${tile}u -DBM=${tile}u -DTN=${part}u -DTM=${part}u
-  done
-done
+fi
 exit $status

@@ -1,8 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-layout(constant_id = 1) const uint TYPE = 1;
-layout(constant_id = 2) const bool ALIGNED = false;
+layout(constant_id = 1) const bool ALIGNED = false;
 #define WEIGHTS 0
 #include "common.glsl"
 #include "decode.glsl"
@@ -10,9 +9,9 @@ layout(constant_id = 2) const bool ALIGNED = false;
 // computes BN rows of w by BM rows of x from shared memory, 32 of k at a time; an
 // invocation a part of TN by TM of it. These four are macros.
 layout(local_size_x_id = 0) in; // (BN / TN) * (BM / TM)
-layout(constant_id = 3) const bool VECTORS = false;
-layout(constant_id = 4) const uint BIAS = 0;
-layout(constant_id = 5) const bool RESIDUAL = false;
+layout(constant_id = 2) const bool VECTORS = false;
+layout(constant_id = 3) const uint BIAS = 0;
+layout(constant_id = 4) const bool RESIDUAL = false;
 layout(binding = 1, std430) readonly buffer BX { float x[]; };
 layout(binding = 1, std430) readonly buffer BX4 { vec4 x4[]; };
 layout(binding = 2, std430) readonly buffer BB { uint b[]; };
@@ -62,20 +61,19 @@ void main() {
     }
     barrier();
   }
+  // No continue in what is unrolled: the compiler leaves such loops, and acc in memory.
+  uint ay[TM], ar[TM];
   [[unroll]] for (uint j = 0; j < TM; j++) {
-    uint s = m0 + tm * TM + j;
-    if (s >= count) continue;
-    [[unroll]] for (uint i = 0; i < TN; i++) {
-      uint n = n0 + i * (BN / TN) + tn;
-      if (n >= rows) continue;
-      float v = acc[i * TM + j];
-      if (BIAS != 0) v += NARROW(b, BIAS, boff + first + n);
-      if (RESIDUAL) {
-        uint outer = s / rinner;
-        v += r[roff + outer * rstride + (s - outer * rinner) * all + first + n];
-      }
-      uint outer = s / yinner;
-      y[yoff + outer * ystride + (s - outer * yinner) * all + first + n] = v;
+    uint s = m0 + tm * TM + j, yo = s / yinner, ro = s / rinner;
+    ay[j] = yoff + yo * ystride + (s - yo * yinner) * all + first;
+    ar[j] = roff + ro * rstride + (s - ro * rinner) * all + first;
+  }
+  [[unroll]] for (uint i = 0; i < TN; i++) {
+    uint n = n0 + i * (BN / TN) + tn;
+    float bias = 0;
+    if (BIAS != 0 && n < rows) bias = NARROW(b, BIAS, boff + first + n);
+    [[unroll]] for (uint j = 0; j < TM; j++) {
+      if (n < rows && m0 + tm * TM + j < count) y[ay[j] + n] = acc[i * TM + j] + bias + (RESIDUAL ? r[ar[j] + n] : 0.0);
     }
   }
 }

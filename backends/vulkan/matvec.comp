@@ -2,8 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
-layout(constant_id = 1) const uint TYPE = 1;
-layout(constant_id = 2) const bool ALIGNED = false;
+layout(constant_id = 1) const bool ALIGNED = false;
 #define WEIGHTS 0
 #define STATUS 6
 #include "common.glsl"
@@ -13,10 +12,10 @@ layout(constant_id = 2) const bool ALIGNED = false;
 // computes R rows of w for NX rows of x (macros); invocations take units of the rows in turn. With
 // EXPERTS there is one row of x and one result per choice, and w is stacked.
 layout(local_size_x_id = 0) in;
-layout(constant_id = 3) const bool VECTORS = false; // x can be read 16 bytes at a time
-layout(constant_id = 4) const uint BIAS = 0; // type, 0: none
-layout(constant_id = 5) const bool RESIDUAL = false;
-layout(constant_id = 6) const bool EXPERTS = false;
+layout(constant_id = 2) const bool VECTORS = false; // x can be read 16 bytes at a time
+layout(constant_id = 3) const uint BIAS = 0; // type, 0: none
+layout(constant_id = 4) const bool RESIDUAL = false;
+layout(constant_id = 5) const bool EXPERTS = false;
 layout(binding = 1, std430) readonly buffer BX { float x[]; };
 layout(binding = 1, std430) readonly buffer BX4 { vec4 x4[]; };
 layout(binding = 2, std430) readonly buffer BB { uint b[]; };
@@ -33,6 +32,14 @@ layout(push_constant) uniform Push {
 };
 
 shared float part[32 * R * NX];
+
+// activations gives elements k to k + 3 of the row of x that starts at at, zeros behind its end.
+vec4 activations(uint at, uint k) {
+  vec4 a;
+  if (VECTORS) a = x4[(at + k) >> 2];
+  else a = vec4(k < cols ? x[at + k] : 0, k + 1 < cols ? x[at + k + 1] : 0, k + 2 < cols ? x[at + k + 2] : 0, k + 3 < cols ? x[at + k + 3] : 0);
+  return a;
+}
 
 void main() {
   const uint T = gl_WorkGroupSize.x, t = gl_LocalInvocationID.x;
@@ -65,53 +72,38 @@ void main() {
   for (uint u = t; u < units; u += T) {
     vec4 v[UNIT4];
 #if NX == 1
-      vec4 a[UNIT4];
-      [[unroll]] for (uint i = 0; i < UNIT4; i++) {
-        uint k = UNIT * u + 4 * i;
-        if (VECTORS) a[i] = x4[(xs[0] + k) >> 2];
-        else [[unroll]] for (uint j = 0; j < 4; j++) a[i][j] = k + j < cols ? x[xs[0] + k + j] : 0.0;
-      }
-      [[unroll]] for (uint n = 0; n < R; n++) {
-        decode(base + min(row0 + n, rows - 1) * wstride, u, cols, v);
-        [[unroll]] for (uint i = 0; i < UNIT4; i++) acc[n] += dot(v[i], a[i]);
-      }
+    vec4 a[UNIT4];
+    [[unroll]] for (uint i = 0; i < UNIT4; i++) a[i] = activations(xs[0], UNIT * u + 4 * i);
+#define ACTIVATIONS(c, i) a[i]
 #else
-      [[unroll]] for (uint n = 0; n < R; n++) {
-        decode(base + min(row0 + n, rows - 1) * wstride, u, cols, v);
-        [[unroll]] for (uint c = 0; c < NX; c++) {
-          [[unroll]] for (uint i = 0; i < UNIT4; i++) {
-            uint k = UNIT * u + 4 * i;
-            vec4 a;
-            if (VECTORS) a = x4[(xs[c] + k) >> 2];
-            else [[unroll]] for (uint j = 0; j < 4; j++) a[j] = k + j < cols ? x[xs[c] + k + j] : 0.0;
-            acc[n * NX + c] += dot(v[i], a);
-          }
-        }
-      }
+#define ACTIVATIONS(c, i) activations(xs[c], UNIT * u + 4 * i)
+#endif
+// A macro, as the compiler does not unroll a loop around so much.
+#define ROW(n) \
+    decode(base + min(row0 + n, rows - 1) * wstride, u, cols, v); \
+    [[unroll]] for (uint c = 0; c < NX; c++) \
+      [[unroll]] for (uint i = 0; i < UNIT4; i++) acc[n * NX + c] += dot(v[i], ACTIVATIONS(c, i));
+    ROW(0)
+#if R > 1
+    ROW(1)
 #endif
   }
   [[unroll]] for (uint i = 0; i < R * NX; i++) {
-    acc[i] = subgroupAdd(acc[i]);
-    if (gl_NumSubgroups > 1 && subgroupElect()) part[gl_SubgroupID * R * NX + i] = acc[i];
+    float sum = subgroupAdd(acc[i]);
+    if (subgroupElect()) part[gl_SubgroupID * R * NX + i] = sum;
   }
-  if (gl_NumSubgroups > 1) barrier();
-  [[unroll]] for (uint i = 0; i < R * NX; i++) {
-    if (t != i % T) continue;
-    uint n = row0 + i / NX, s = c0 + i % NX;
-    if (n >= rows || !EXPERTS && s >= count) continue;
-    float sum = acc[i];
-    if (gl_NumSubgroups > 1) {
-      sum = 0;
-      for (uint g = 0; g < gl_NumSubgroups; g++) sum += part[g * R * NX + i];
-    }
-    if (BIAS != 0) sum += NARROW(b, BIAS, bias + n);
-    uint to = first + n;
-    if (EXPERTS) to = n;
-    if (RESIDUAL) {
-      uint outer = s / rinner;
-      sum += r[roff + outer * rstride + (s - outer * rinner) * all + to];
-    }
-    uint outer = s / yinner;
-    y[yoff + outer * ystride + (s - outer * yinner) * (EXPERTS ? rows : all) + to] = sum;
+  barrier();
+  if (t >= R * NX) return;
+  uint n = row0 + t / NX, s = c0 + t % NX;
+  if (n >= rows || !EXPERTS && s >= count) return;
+  float sum = 0;
+  for (uint g = 0; g < gl_NumSubgroups; g++) sum += part[g * R * NX + t];
+  if (BIAS != 0) sum += NARROW(b, BIAS, bias + n);
+  uint to = EXPERTS ? n : first + n;
+  if (RESIDUAL) {
+    uint outer = s / rinner;
+    sum += r[roff + outer * rstride + (s - outer * rinner) * all + to];
   }
+  uint outer = s / yinner;
+  y[yoff + outer * ystride + (s - outer * yinner) * (EXPERTS ? rows : all) + to] = sum;
 }
