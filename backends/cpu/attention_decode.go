@@ -14,7 +14,7 @@ const (
 	maxSplits          = 256
 	// blockBytes is about what of the keys, or of the values, is worked on while
 	// as much of what follows is on its way from memory.
-	blockBytes = 128 << 10
+	blockBytes = 64 << 10
 	// sharedLoads is from how many query heads of a group on scores are a
 	// product of matrices, with keys widened once for all of them.
 	sharedLoads = 3
@@ -122,10 +122,9 @@ func (t *decodeAttention) Do(worker, chunk int) {
 	if split >= t.splitsOf(token) {
 		return
 	}
-	from, end := t.sees(token)
+	from, last := t.sees(token)
 	from += split * t.split
-	end = min(end, from+t.split)
-	prefetch(ahead(t.k, from, min(from+t.block, end)))
+	end := min(last, from+t.split)
 	w, k := &t.work[worker], t.d.k
 	for h := range t.heads {
 		k.Scale(w.q[h*t.dh:(h+1)*t.dh], t.scale, t.q.row(token*t.heads+h))
@@ -157,6 +156,10 @@ func (t *decodeAttention) Do(worker, chunk int) {
 	for p := from; p < end; p += t.block {
 		to := min(p+t.block, end)
 		next := ahead(t.v, to, min(to+t.block, end))
+		if to == end { // what this worker will likely be given next
+			at := min(from+t.d.pool.Size()*t.split, last)
+			next = ahead(t.k, at, min(at+t.block, last))
+		}
 		for g := range t.groups {
 			prefetch(share(next, g, t.groups))
 			for h := g * t.share; h < (g+1)*t.share; h++ {
