@@ -191,3 +191,18 @@ func BenchmarkPanels(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkPackPanel(b *testing.B) {
+	const cols = 4096
+	for _, t := range panelTypes {
+		src, dst := make([]byte, PanelRows*t.RowBytes(cols)), make([]byte, PanelBytes(t, cols))
+		b.Run(t.String(), func(b *testing.B) {
+			b.SetBytes(int64(len(src)))
+			for b.Loop() {
+				if err := PackPanel(dst, src, t, cols); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

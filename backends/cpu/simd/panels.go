@@ -151,30 +151,55 @@ func PackPanel(dst, src []byte, t tensor.Type, cols int) error {
 	if rows < PanelRows || f == nil && cols%2 > 0 || f != nil && cols/32%2 > 0 {
 		clear(dst)
 	}
-	for r := range rows {
-		in := src[r*row : (r+1)*row]
-		switch {
-		case t == tensor.F32:
-			for i := 0; i < len(in); i += 4 {
-				copy(dst[16*i+4*r:][:4], in[i:])
+	const step = 256 // columns at a time, so that what is written stays in the cache
+	for c := 0; c < cols; c += step {
+		out := dst[PanelBytes(t, c):]
+		for r := range rows {
+			in := src[r*row+t.RowBytes(c):][:t.RowBytes(min(step, cols-c))]
+			switch {
+			case t == tensor.F16:
+				packHalves(out, in, r)
+			case f == nil:
+				packWords(out, in, r)
+			case f.super:
+				f.packSuper(out, in, t, r)
+			default:
+				f.packBlocks(out, in, t, r)
 			}
-		case t == tensor.F16:
-			for i := 0; i < len(in); i += 2 {
-				copy(dst[16*i+2*r:][:2], in[i:])
-			}
-		case t == tensor.BF16:
-			i := 0
-			for ; i+4 <= len(in); i += 4 {
-				copy(dst[16*i+4*r:][:4], in[i:])
-			}
-			copy(dst[min(16*i+4*r, size):], in[i:])
-		case f.super:
-			f.packSuper(dst, in, t, r)
-		default:
-			f.packBlocks(dst, in, t, r)
 		}
 	}
 	return nil
+}
+
+// packHalves packs row r of a panel of two-byte elements.
+func packHalves(dst, src []byte, r int) {
+	le := binary.LittleEndian
+	for dst = dst[2*r:]; len(src) >= 8; src = src[8:] {
+		w, d := le.Uint64(src), dst[:98]
+		le.PutUint16(d, uint16(w))
+		le.PutUint16(d[32:], uint16(w>>16))
+		le.PutUint16(d[64:], uint16(w>>32))
+		le.PutUint16(d[96:], uint16(w>>48))
+		dst = dst[min(128, len(dst)):]
+	}
+	for i := 0; i < len(src); i += 2 {
+		copy(dst[16*i:][:2], src[i:])
+	}
+}
+
+// packWords packs row r of a panel of four bytes: an element, or a pair of
+// elements, the last of which may be missing.
+func packWords(dst, src []byte, r int) {
+	le := binary.LittleEndian
+	for dst = dst[4*r:]; len(src) >= 8; src = src[8:] {
+		w, d := le.Uint64(src), dst[:68]
+		le.PutUint32(d, uint32(w))
+		le.PutUint32(d[64:], uint32(w>>32))
+		dst = dst[min(128, len(dst)):]
+	}
+	for i := 0; i < len(src); i += 4 {
+		copy(dst[16*i:][:min(4, len(src)-i)], src[i:])
+	}
 }
 
 // packBlocks packs row r of a format with blocks of 32.
@@ -194,14 +219,17 @@ func (f *panelFormat) packBlocks(dst, src []byte, t tensor.Type, r int) {
 			fifth = binary.LittleEndian.Uint32(q)
 			q = q[4:]
 		}
-		for i := range c {
-			if f.planes == whole {
-				c[i] = binary.LittleEndian.Uint32(q[4*i:])
-			} else {
+		codes := u[f.scales()+b&1*planeBytes[f.planes]:]
+		if f.planes == fives {
+			for i := range c {
 				c[i] = binary.LittleEndian.Uint32(q[4*(i&3):])>>(i&4)&0x0f0f0f0f | spread(fifth>>(4*i))<<4
 			}
+			f.putCodes(codes, r, &c)
+		} else { // bytes, and nibbles in the same order
+			for i := 0; i < len(q); i += 4 {
+				binary.LittleEndian.PutUint32(codes[16*i+4*r:], binary.LittleEndian.Uint32(q[i:]))
+			}
 		}
-		f.putCodes(u[f.scales()+b&1*planeBytes[f.planes]:], r, &c)
 		src = src[size:]
 	}
 }
@@ -229,11 +257,6 @@ func (f *panelFormat) putCodes(q []byte, r int, c *[8]uint32) {
 		}
 	}
 	switch f.planes {
-	case whole:
-		for g, v := range c {
-			put(g, v)
-		}
-		return
 	case twos:
 		pairs(0, 0)
 		return

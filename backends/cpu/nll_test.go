@@ -1,0 +1,95 @@
+package cpu_test
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"testing"
+
+	"greta/backends/cpu"
+	"greta/engine"
+	"greta/internal/testfiles"
+	"greta/models"
+	"greta/tensor"
+	"greta/weights/open"
+)
+
+// TestRoundedLikelihood checks what the rounding of activations costs a trained
+// model: its mean negative log-likelihood moves by less than 0.01.
+func TestRoundedLikelihood(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a model fourteen times")
+	}
+	data, err := os.ReadFile(testfiles.Repo(t, "testdata", "tolstoy-2.7m", "expected.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var expected struct {
+		Tokens []int32 `json:"nll_tokens"`
+	}
+	if err := json.Unmarshal(data, &expected); err != nil {
+		t.Fatal(err)
+	}
+	if len(expected.Tokens) < 100 {
+		t.Fatalf("expected.json holds %d tokens to score", len(expected.Tokens))
+	}
+	for _, typ := range []tensor.Type{tensor.Q8_0, tensor.Q4_0, tensor.Q4_1, tensor.Q5_0, tensor.Q5_1, tensor.IQ4_NL, tensor.BF16} {
+		exact := likelihood(t, typ, expected.Tokens, cpu.Exact)
+		rounded := likelihood(t, typ, expected.Tokens)
+		t.Logf("%s: %.5f with exact activations, %+.1e with rounded ones", typ, exact, rounded-exact)
+		if !(math.Abs(rounded-exact) < 0.01) {
+			t.Errorf("%s: %.5f with rounded activations, %.5f with exact ones", typ, rounded, exact)
+		}
+		if typ == tensor.BF16 && rounded != exact {
+			t.Errorf("%s: %.7f and %.7f, but only block formats round activations", typ, rounded, exact)
+		}
+	}
+}
+
+// likelihood gives the mean negative log-likelihood of tokens under the
+// trained model with weights of a type.
+func likelihood(t *testing.T, typ tensor.Type, tokens []int32, opts ...cpu.Option) float64 {
+	t.Helper()
+	dev, err := cpu.New(2, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	src, err := open.Open(testfiles.Repo(t, "testdata", "tolstoy-2.7m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	file, err := models.Match(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	e, err := engine.New(ctx, engine.Options{Model: file, Source: src, Device: dev, Context: len(tokens), DType: typ})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	s, err := e.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	sum := 0.0
+	err = s.PrefillAll(ctx, tokens, func(i int, logits []float32) error {
+		if i+1 == len(tokens) {
+			return nil
+		}
+		var all float64
+		for _, v := range logits {
+			all += math.Exp(float64(v))
+		}
+		sum += math.Log(all) - float64(logits[tokens[i+1]])
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sum / float64(len(tokens)-1)
+}
