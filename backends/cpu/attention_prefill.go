@@ -10,7 +10,8 @@ import (
 
 const (
 	tileQueries   = 128 // query rows of a tile, about: tokens times the heads of a group
-	tilePositions = 128 // positions of a block; at most what one packed block of a product has
+	tilePositions = 128 // positions of a block, at most packedBlock
+	packedBlock   = 256 // columns up to which panels of a packed operand follow each other
 )
 
 // prefillAttention takes a tile of tokens with the query heads of one group
@@ -76,7 +77,7 @@ func (t *prefillAttention) run(p *pool.Pool) error {
 func (t *prefillAttention) Do(worker, chunk int) {
 	// Later tokens have more to do: they come first, so that chunks end evenly.
 	tile, g := t.tiles-1-chunk/t.groups, chunk%t.groups
-	w, k := &t.work[worker], t.d.k
+	w, k, nr := &t.work[worker], t.d.k, t.d.k.PanelRows()
 	first := tile * t.tokens
 	last := min(first+t.tokens, len(t.pos))
 	r := (last - first) * t.share
@@ -96,10 +97,16 @@ func (t *prefillAttention) Do(worker, chunk int) {
 	started := false
 	for ; begin < end; begin += tilePositions {
 		to := min(begin+tilePositions, end)
-		if !t.seen(first, last, begin, to) {
+		seeing := t.firstSeeing(first, last, begin, to)
+		if seeing == last {
 			continue
 		}
-		k.MulRows(w.scores, tilePositions, rowsOf(&t.k[g], begin, to), 0, to-begin, w.queries, r, w.scratch, false)
+		// Near the diagonal the tile's first queries see nothing any more.
+		lo := 0
+		if started && t.dh <= packedBlock {
+			lo = (seeing - first) * t.share / nr * nr
+		}
+		k.MulRows(w.scores[lo*tilePositions:], tilePositions, rowsOf(&t.k[g], begin, to), 0, to-begin, w.queries[lo*t.dh:], r-lo, w.scratch, false)
 		if t.softmax(w, first, last, begin, to) && started {
 			for c := range t.dv {
 				y := w.yt[c*r:][:r]
@@ -108,20 +115,21 @@ func (t *prefillAttention) Do(worker, chunk int) {
 		}
 		t.packValues(w, g, begin, to)
 		w.probs.Rows, w.probs.Cols = r, to-begin
-		k.MulRows(w.yt, r, w.probs, 0, r, w.values, t.dv, w.scratch, started)
+		k.MulRows(w.yt, r, w.probs, lo, r, w.values, t.dv, w.scratch, started)
 		started = true
 	}
 	t.store(w, g, first, r)
 }
 
-// seen says whether any token of [first, last) sees a position of [from, to).
-func (t *prefillAttention) seen(first, last, from, to int) bool {
+// firstSeeing gives the first token of [first, last) that sees a position of
+// [from, to), or last.
+func (t *prefillAttention) firstSeeing(first, last, from, to int) int {
 	for token := first; token < last; token++ {
 		if a, b := t.sees(token); a < to && from < b {
-			return true
+			return token
 		}
 	}
-	return false
+	return last
 }
 
 // softmax turns the scores of positions [begin, to) into powers of e, 0 where
