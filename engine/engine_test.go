@@ -127,6 +127,33 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 	}
 }
 
+// Nor does a step over weights in blocks, whose kernels turn activations into
+// 8-bit ones on the way.
+func TestDecodeOverBlocksAllocatesNothing(t *testing.T) {
+	src, err := open.Open(testfiles.Repo(t, "testdata", "tolstoy-2.7m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	m, err := models.Match(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dtype := range []tensor.Type{tensor.Q4_0, tensor.Q8_0, tensor.IQ4_NL} {
+		s := newSession(t, newEngine(t, Options{Model: m, Source: src, Device: newCPU(t, 2), Context: 128, DType: dtype}))
+		if _, err := s.Prefill(t.Context(), []int32{1, 2, 3}); err != nil {
+			t.Fatal(err)
+		}
+		if n := testing.AllocsPerRun(50, func() {
+			if _, err := s.Decode(7); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("weights %s: a decode step allocates %v times", dtype, n)
+		}
+	}
+}
+
 // TestChunksAgree computes a prompt in chunks of every size; the result must
 // not depend on it beyond rounding, nor on the number of threads at all.
 func TestChunksAgree(t *testing.T) {
