@@ -176,7 +176,7 @@ func TestInterrupt(t *testing.T) {
 		text bool // wait for text on standard output
 	}{
 		{"text", []string{"run", model, "--prompt", "Prince", "--gen", "100000", "--ignore-eos"}, true},
-		{"long step", []string{"run", model, "--tokens", long, "--backend", "ref", "--chunk", "4096"}, false},
+		{"long step", []string{"run", model, "--tokens", long, "--backend", "ref", "--chunk", "4096", "--context", "2304"}, false},
 		{"loading", []string{"run", "llama2_block", "--backend", "ref"}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
