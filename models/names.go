@@ -106,12 +106,26 @@ func (w *weightDecl) sourceSize(src Weights, block int, name string) (int, bool)
 	_, shape, _ := src.Lookup(p.at(block, 0))
 	k := w.dimension(name)
 	if p.stacked() {
+		if k == 0 {
+			return experts(src, p, block), true
+		}
 		k--
 	}
 	if k < 0 || len(shape) != len(w.shape) && !p.stacked() || k >= len(shape) {
 		return 0, false
 	}
 	return p.orient(shape)[k], true
+}
+
+// experts counts the tensors that a stack is made of.
+func experts(src Weights, p pattern, block int) int {
+	n := 1
+	for ; n < maxNodes; n++ {
+		if _, _, ok := src.Lookup(p.at(block, n)); !ok {
+			break
+		}
+	}
+	return n
 }
 
 // orient turns a source's shape into ours.
