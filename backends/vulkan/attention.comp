@@ -36,7 +36,18 @@ const uint TILE = gl_WorkGroupSize.x;
 const uint GROUPS = TILE / LANES; // rows of v that are read at a time
 shared float sq[DHMAX];
 shared float sp[TILE];
-shared float so[TILE * VU];
+shared float so[TILE * 2 * NA];
+
+// eight is the product of 8 elements of q from i on and of a row of k.
+float eight(uvec4 a, uint i) {
+  float d = 0;
+  [[unroll]] for (uint j = 0; j < 4; j++) {
+    vec2 e = K == F16 ? unpackHalf2x16(a[j]) : uintBitsToFloat(uvec2(a[j] << 16, a[j] & 0xffff0000u));
+    d = fma(sq[i + 2 * j], e.x, d);
+    d = fma(sq[i + 2 * j + 1], e.y, d);
+  }
+  return d;
+}
 
 float score(uint row) {
   float d = 0;
@@ -45,14 +56,13 @@ float score(uint row) {
   } else if (K == F32) {
     for (uint i = 0; i < dh; i += 4) d += dot(vec4(sq[i], sq[i + 1], sq[i + 2], sq[i + 3]), uintBitsToFloat(k4[(row + i) >> 2]));
   } else {
-    for (uint i = 0; i < dh; i += 8) {
-      uvec4 a = k4[(row + i) >> 3];
-      [[unroll]] for (uint j = 0; j < 4; j++) {
-        vec2 e = K == F16 ? unpackHalf2x16(a[j]) : uintBitsToFloat(uvec2(a[j] << 16, a[j] & 0xffff0000u));
-        d = fma(sq[i + 2 * j], e.x, d);
-        d = fma(sq[i + 2 * j + 1], e.y, d);
-      }
+    uint i = 0;
+    for (; i + 32 <= dh; i += 32) { // four loads in flight
+      uvec4 a[4];
+      [[unroll]] for (uint o = 0; o < 4; o++) a[o] = k4[((row + i) >> 3) + o];
+      [[unroll]] for (uint o = 0; o < 4; o++) d += eight(a[o], i + 8 * o);
     }
+    for (; i < dh; i += 8) d += eight(k4[(row + i) >> 3], i);
   }
   d *= scale;
   return cap > 0 ? cap * tanh_(d / cap) : d;
@@ -60,11 +70,13 @@ float score(uint row) {
 
 // value gives the VU elements of unit u of a row of v.
 vec2 value(uint row, uint u) {
-  if (VU == 1) return vec2(NARROW(v, V, row + u), 0);
+  vec2 x;
   uint a = V == F32 ? row + 2 * u : (row >> 1) + u;
-  if (V == F32) return uintBitsToFloat(uvec2(v[a], v[a + 1]));
-  if (V == F16) return unpackHalf2x16(v[a]);
-  return uintBitsToFloat(uvec2(v[a] << 16, v[a] & 0xffff0000u));
+  if (VU == 1) x = vec2(NARROW(v, V, row + u), 0);
+  else if (V == F32) x = uintBitsToFloat(uvec2(v[a], v[a + 1]));
+  else if (V == F16) x = unpackHalf2x16(v[a]);
+  else x = uintBitsToFloat(uvec2(v[a] << 16, v[a] & 0xffff0000u));
+  return x;
 }
 
 void main() {
@@ -100,12 +112,12 @@ void main() {
     barrier();
     if (group < GROUPS) {
       uint j = group;
-      for (; j + 3 * GROUPS < n; j += 4 * GROUPS) { // loads of four rows in flight
+      for (; j + 7 * GROUPS < n; j += 8 * GROUPS) { // loads of eight rows in flight
         [[unroll]] for (uint i = 0; i < NA; i++) {
           uint u = min(lane + i * LANES, units - 1);
-          vec2 x[4];
-          [[unroll]] for (uint o = 0; o < 4; o++) x[o] = value(voff + (j0 + j + o * GROUPS) * vstride + g * dv, u);
-          [[unroll]] for (uint o = 0; o < 4; o++) acc[i] = fma(vec2(sp[j + o * GROUPS]), x[o], acc[i]);
+          vec2 x[8];
+          [[unroll]] for (uint o = 0; o < 8; o++) x[o] = value(voff + (j0 + j + o * GROUPS) * vstride + g * dv, u);
+          [[unroll]] for (uint o = 0; o < 8; o++) acc[i] = fma(vec2(sp[j + o * GROUPS]), x[o], acc[i]);
         }
       }
       for (; j < n; j += GROUPS)
@@ -121,17 +133,15 @@ void main() {
     part[to + 1] = sum;
   }
   [[unroll]] for (uint i = 0; i < NA; i++) {
-    [[unroll]] for (uint j = 0; j < VU; j++) so[t * VU + j] = acc[i][j];
-    barrier();
-    uint u = t + i * LANES;
-    if (t < LANES && u < units) {
-      [[unroll]] for (uint j = 0; j < VU; j++) {
-        float r = 0;
-        for (uint o = 0; o < GROUPS; o++) r += so[(o * LANES + t) * VU + j];
-        if (PARTS == 1) y[to + VU * u + j] = r / sum;
-        else part[to + 2 + VU * u + j] = r;
-      }
-    }
-    barrier();
+    so[2 * (i * TILE + t)] = acc[i].x;
+    so[2 * (i * TILE + t) + 1] = acc[i].y;
+  }
+  barrier();
+  for (uint i = t; i < dv; i += T) {
+    uint u = i / VU, at = 2 * (u / LANES * TILE + u % LANES) + i % VU;
+    float r = 0;
+    for (uint o = 0; o < GROUPS; o++) r += so[at + 2 * o * LANES];
+    if (PARTS == 1) y[to + i] = r / sum;
+    else part[to + 2 + i] = r;
   }
 }

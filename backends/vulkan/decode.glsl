@@ -48,126 +48,138 @@ float trit(uint b, uint n) {
   return float((((b * powers[n]) & 255u) * 3u) >> 8) - 1.0;
 }
 
-// decodeBlock gives the 32 elements of unit u of a row of a block format.
-void decodeBlock(uint row, uint u, out vec4 v[8]) {
+// decodePart gives elements 4p to 4p + 3 and 16 + 4p to 19 + 4p of unit u of a row of
+// a block format: what lies in the same words of most of them.
+void decodePart(uint row, uint u, uint p, out vec4 lo, out vec4 hi) {
   precise float d, m; // as the reference does: every product rounded before a sum
   precise vec4 t;
-  if (TYPE <= IQ4_NL) {
-    const uint size = TYPE == Q4_1 ? 20 : TYPE == Q5_0 ? 22 : TYPE == Q5_1 ? 24 : TYPE == Q8_0 ? 34 : 18;
-    const uint count = (size + 3) / 4; // words that hold a block, also one that starts between two
-    uint a = row + u * size, from = a >> 2;
-    bool odd = (a & 2u) != 0;
-    uint b[9];
-    [[unroll]] for (uint i = 0; i < 9; i++)
-      if (i < count) b[i] = w[from + i];
-    d = h2f(odd ? b[0] >> 16 : b[0] & 0xffffu);
-    if (TYPE == Q8_0) {
-      [[unroll]] for (uint i = 0; i < 8; i++) v[i] = sbytes(odd ? b[i + 1] : b[i] >> 16 | b[i + 1] << 16) * d;
-      return;
-    }
-    m = TYPE == Q4_1 || TYPE == Q5_1 ? h2f(b[0] >> 16) : 0; // those are whole words
-    uint high = TYPE == Q5_0 ? (odd ? b[1] : b[0] >> 16 | b[1] << 16) : TYPE == Q5_1 ? b[1] : 0;
-    [[unroll]] for (uint i = 0; i < 4; i++) {
-      uint q;
-      if (TYPE == Q4_1 || TYPE == Q5_1) q = TYPE == Q4_1 ? b[i + 1] : b[i + 2];
-      else if (TYPE == Q5_0) q = odd ? b[i + 2] : b[i + 1] >> 16 | b[i + 2] << 16;
-      else q = odd ? b[i + 1] : b[i] >> 16 | b[i + 1] << 16;
-      [[unroll]] for (uint k = 0; k < 2; k++) {
-        uint c = (q >> (4 * k)) & 0x0f0f0f0fu;
-        if (TYPE == IQ4_NL) { v[4 * k + i] = levels4(c) * d; continue; }
-        if (TYPE == Q5_0 || TYPE == Q5_1) {
-          uint h = (high >> (16 * k + 4 * i)) & 15u;
-          c |= (h & 1u) << 4 | (h & 2u) << 11 | (h & 4u) << 18 | (h & 8u) << 25;
-        }
-        t = bytes(c);
-        if (TYPE == Q4_0) t -= 8.0;
-        if (TYPE == Q5_0) t -= 16.0;
-        t = t * d;
-        v[4 * k + i] = TYPE == Q4_1 || TYPE == Q5_1 ? t + m : t;
-      }
-    }
-    return;
+  vec4 v[2];
+#if TYPE <= 15
+  const uint size = TYPE == Q4_1 ? 20 : TYPE == Q5_0 ? 22 : TYPE == Q5_1 ? 24 : TYPE == Q8_0 ? 34 : 18;
+  uint a = row + u * size, from = a >> 2;
+  bool odd = (a & 2u) != 0; // the block starts between two words
+  uint head = w[from];
+  d = h2f(odd ? head >> 16 : head & 0xffffu);
+#if TYPE == 14
+  [[unroll]] for (uint k = 0; k < 2; k++) {
+    uint i = from + p + 4 * k, next = w[i + 1];
+    v[k] = sbytes(odd ? next : w[i] >> 16 | next << 16) * d;
   }
+#else
+  uint q;
+#if TYPE == 11 || TYPE == 13
+  m = h2f(head >> 16); // those are whole words
+  q = w[from + p + (TYPE == Q4_1 ? 1 : 2)];
+#else
+  uint i = from + p + (TYPE == Q5_0 ? 1 : 0), next = w[i + 1];
+  q = odd ? next : w[i] >> 16 | next << 16;
+#endif
+#if TYPE == 12
+  uint high = odd ? w[from + 1] : head >> 16 | w[from + 1] << 16;
+#elif TYPE == 13
+  uint high = w[from + 1];
+#endif
+  [[unroll]] for (uint k = 0; k < 2; k++) {
+    uint c = (q >> (4 * k)) & 0x0f0f0f0fu;
+#if TYPE == 15
+    v[k] = levels4(c) * d;
+#else
+#if TYPE == 12 || TYPE == 13
+    uint h = (high >> (16 * k + 4 * p)) & 15u;
+    c |= (h & 1u) << 4 | (h & 2u) << 11 | (h & 4u) << 18 | (h & 8u) << 25;
+#endif
+    t = bytes(c);
+    if (TYPE == Q4_0) t -= 8.0;
+    if (TYPE == Q5_0) t -= 16.0;
+    t = t * d;
+    v[k] = TYPE == Q4_1 || TYPE == Q5_1 ? t + m : t;
+#endif
+  }
+#endif
+#else
   uint block = u >> 3, s = u & 7u;
-  if (TYPE == Q4_K || TYPE == Q5_K) {
-    uint a = row + block * (TYPE == Q4_K ? 144 : 176);
-    uint dm = w[a >> 2], sc, mn;
-    if (s < 4) {
-      sc = u8(a + 4 + s) & 63u;
-      mn = u8(a + 8 + s) & 63u;
-    } else {
-      uint b = u8(a + 8 + s);
-      sc = b & 15u | (u8(a + s) >> 6) << 4;
-      mn = b >> 4 | (u8(a + 4 + s) >> 6) << 4;
-    }
-    d = h2f(dm & 0xffffu) * float(sc);
-    m = h2f(dm >> 16) * float(mn);
-    uint q0 = (a >> 2) + (TYPE == Q4_K ? 4 : 12) + 8 * (s >> 1), h0 = (a >> 2) + 4;
-    [[unroll]] for (uint i = 0; i < 8; i++) {
-      uint c = (w[q0 + i] >> (4 * (s & 1u))) & 0x0f0f0f0fu;
-      if (TYPE == Q5_K) c |= ((w[h0 + i] >> s) & 0x01010101u) << 4;
-      t = bytes(c) * d;
-      v[i] = t - m;
-    }
-  } else if (TYPE == Q6_K) {
-    uint a = row + block * 210, h = s >> 2, k = s & 3u;
-    float unit = half_(a + 208);
-    [[unroll]] for (uint i = 0; i < 8; i++) {
-      uint c = (u32(a + 64 * h + 32 * (k & 1u) + 4 * i) >> (4 * (k >> 1))) & 0x0f0f0f0fu;
-      c |= ((u32(a + 128 + 32 * h + 4 * i) >> (2 * k)) & 0x03030303u) << 4;
-      d = unit * sbyte(a + 192 + 2 * s + (i >> 2));
-      v[i] = d * (bytes(c) - 32.0);
-    }
-  } else if (TYPE == Q2_K) {
-    uint a = row + block * 84;
-    float unit = half_(a + 80), low = half_(a + 82);
-    [[unroll]] for (uint i = 0; i < 8; i++) {
-      uint sc = u8(a + 2 * s + (i >> 2));
-      d = unit * float(sc & 15u);
-      m = low * float(sc >> 4);
-      uint c = (w[(a >> 2) + 4 + 8 * (s >> 2) + i] >> (2 * (s & 3u))) & 0x03030303u;
-      t = bytes(c) * d;
-      v[i] = t - m;
-    }
-  } else if (TYPE == Q3_K) {
-    uint a = row + block * 110;
-    float unit = half_(a + 108);
-    [[unroll]] for (uint i = 0; i < 8; i++) {
-      uint j = 2 * s + (i >> 2);
-      uint sc = (u8(a + 96 + (j & 7u)) >> (4 * (j >> 3))) & 15u | ((u8(a + 104 + (j & 3u)) >> (2 * (j >> 2))) & 3u) << 4;
-      d = unit * (float(sc) - 32.0);
-      uint c = (u32(a + 32 + 32 * (s >> 2) + 4 * i) >> (2 * (s & 3u))) & 0x03030303u;
-      c |= ((u32(a + 4 * i) >> s) & 0x01010101u) << 2;
-      v[i] = d * (bytes(c) - 4.0);
-    }
-  } else if (TYPE == IQ4_XS) {
-    uint a = row + block * 136;
-    uint head = w[a >> 2], sc = (w[(a >> 2) + 1] >> (4 * s)) & 15u | ((head >> (16 + 2 * s)) & 3u) << 4;
-    d = h2f(head & 0xffffu) * (float(sc) - 32.0);
-    [[unroll]] for (uint i = 0; i < 4; i++) {
-      uint q = w[(a >> 2) + 2 + 4 * s + i];
-      v[i] = levels4(q & 0x0f0f0f0fu) * d;
-      v[4 + i] = levels4((q >> 4) & 0x0f0f0f0fu) * d;
-    }
-  } else if (TYPE == TQ2_0) {
-    uint a = row + block * 66;
-    d = half_(a + 64);
-    [[unroll]] for (uint i = 0; i < 8; i++)
-      v[i] = (bytes((u32(a + 32 * (s >> 2) + 4 * i) >> (2 * (s & 3u))) & 0x03030303u) - 1.0) * d;
-  } else if (TYPE == TQ1_0) {
-    uint a = row + block * 54;
-    d = half_(a + 52);
-    for (uint i = 0; i < 8; i++) {
-      vec4 r;
-      for (uint j = 0; j < 4; j++) {
-        uint e = 32 * s + 4 * i + j;
-        if (e < 160) r[j] = trit(u8(a + (e & 31u)), e >> 5);
-        else if (e < 240) r[j] = trit(u8(a + 32 + ((e - 160) & 15u)), (e - 160) >> 4);
-        else r[j] = trit(u8(a + 48 + ((e - 240) & 3u)), (e - 240) >> 2);
-      }
-      v[i] = r * d;
-    }
+#if TYPE == 22 || TYPE == 23
+  uint a = row + block * (TYPE == Q4_K ? 144 : 176);
+  uint dm = w[a >> 2], from = (a >> 2) + 1, sc, mn, at = 8 * (s & 3u);
+  uint first = w[from] >> at, second = w[from + 1] >> at; // bytes s and 4 + s of the scales, modulo 4
+  if (s < 4) {
+    sc = first & 63u;
+    mn = second & 63u;
+  } else {
+    uint third = w[from + 2] >> at;
+    sc = third & 15u | (first & 0xc0u) >> 2;
+    mn = (third >> 4) & 15u | (second & 0xc0u) >> 2;
   }
+  d = h2f(dm & 0xffffu) * float(sc);
+  m = h2f(dm >> 16) * float(mn);
+  [[unroll]] for (uint k = 0; k < 2; k++) {
+    uint i = p + 4 * k;
+    uint c = (w[(a >> 2) + (TYPE == Q4_K ? 4 : 12) + 8 * (s >> 1) + i] >> (4 * (s & 1u))) & 0x0f0f0f0fu;
+    if (TYPE == Q5_K) c |= ((w[(a >> 2) + 4 + i] >> s) & 0x01010101u) << 4;
+    t = bytes(c) * d;
+    v[k] = t - m;
+  }
+#elif TYPE == 24
+  uint a = row + block * 210, h = s >> 2, k2 = s & 3u;
+  float unit = half_(a + 208);
+  [[unroll]] for (uint k = 0; k < 2; k++) {
+    uint i = p + 4 * k;
+    uint c = (u32(a + 64 * h + 32 * (k2 & 1u) + 4 * i) >> (4 * (k2 >> 1))) & 0x0f0f0f0fu;
+    c |= ((u32(a + 128 + 32 * h + 4 * i) >> (2 * k2)) & 0x03030303u) << 4;
+    d = unit * sbyte(a + 192 + 2 * s + k);
+    v[k] = d * (bytes(c) - 32.0);
+  }
+#elif TYPE == 20
+  uint a = row + block * 84;
+  float unit = half_(a + 80), low = half_(a + 82);
+  [[unroll]] for (uint k = 0; k < 2; k++) {
+    uint sc = u8(a + 2 * s + k);
+    d = unit * float(sc & 15u);
+    m = low * float(sc >> 4);
+    uint c = (w[(a >> 2) + 4 + 8 * (s >> 2) + p + 4 * k] >> (2 * (s & 3u))) & 0x03030303u;
+    t = bytes(c) * d;
+    v[k] = t - m;
+  }
+#elif TYPE == 21
+  uint a = row + block * 110;
+  float unit = half_(a + 108);
+  [[unroll]] for (uint k = 0; k < 2; k++) {
+    uint j = 2 * s + k, i = p + 4 * k;
+    uint sc = (u8(a + 96 + (j & 7u)) >> (4 * (j >> 3))) & 15u | ((u8(a + 104 + (j & 3u)) >> (2 * (j >> 2))) & 3u) << 4;
+    d = unit * (float(sc) - 32.0);
+    uint c = (u32(a + 32 + 32 * (s >> 2) + 4 * i) >> (2 * (s & 3u))) & 0x03030303u;
+    c |= ((u32(a + 4 * i) >> s) & 0x01010101u) << 2;
+    v[k] = d * (bytes(c) - 4.0);
+  }
+#elif TYPE == 25
+  uint a = row + block * 136;
+  uint head = w[a >> 2], sc = (w[(a >> 2) + 1] >> (4 * s)) & 15u | ((head >> (16 + 2 * s)) & 3u) << 4;
+  d = h2f(head & 0xffffu) * (float(sc) - 32.0);
+  uint q = w[(a >> 2) + 2 + 4 * s + p];
+  v[0] = levels4(q & 0x0f0f0f0fu) * d;
+  v[1] = levels4((q >> 4) & 0x0f0f0f0fu) * d;
+#elif TYPE == 27
+  uint a = row + block * 66;
+  d = half_(a + 64);
+  [[unroll]] for (uint k = 0; k < 2; k++)
+    v[k] = (bytes((u32(a + 32 * (s >> 2) + 4 * (p + 4 * k)) >> (2 * (s & 3u))) & 0x03030303u) - 1.0) * d;
+#elif TYPE == 26
+  uint a = row + block * 54;
+  d = half_(a + 52);
+  [[unroll]] for (uint k = 0; k < 2; k++) {
+    vec4 r;
+    [[unroll]] for (uint j = 0; j < 4; j++) {
+      uint e = 32 * s + 4 * (p + 4 * k) + j;
+      uint from = e < 160 ? e & 31u : e < 240 ? 32 + (e & 15u) : 48 + (e & 3u); // 160 and 240 are multiples of 16
+      uint digit = e < 160 ? e >> 5 : e < 240 ? (e - 160) >> 4 : (e - 240) >> 2;
+      r[j] = trit(u8(a + from), digit);
+    }
+    v[k] = r * d;
+  }
+#endif
+#endif
+  lo = v[0];
+  hi = v[1];
 }
 
 #else
@@ -239,7 +251,9 @@ void decodePlain(uint row, uint i, out vec4 v[2]) {
 // decode gives unit u of a row of n elements; plain types that are not ALIGNED
 // element by element, zeros behind the end.
 #if TYPE >= 10
-void decode(uint row, uint u, uint n, out vec4 v[8]) { decodeBlock(row, u, v); }
+void decode(uint row, uint u, uint n, out vec4 v[8]) {
+  [[unroll]] for (uint p = 0; p < 4; p++) decodePart(row, u, p, v[p], v[p + 4]);
+}
 #else
 void decode(uint row, uint u, uint n, out vec4 v[2]) {
   if (ALIGNED) decodePlain(row, 8 * u, v);

@@ -63,11 +63,13 @@ func (b *bind) vecShape(units, nx int) (size, r int) {
 		size *= 2
 	}
 	size = max(size, min(b.d.p.Subgroup, 64))
-	switch {
-	case nx > 4:
-		r = 1
-	default:
+	switch nx { // as make.sh compiles them
+	case 1:
+		r = 4
+	case 4:
 		r = 2
+	default:
+		r = 1
 	}
 	return size, r
 }
@@ -80,8 +82,7 @@ func (b *bind) matVec(p product, part piece) {
 	case n <= 4:
 		nx = 4
 	}
-	units := (p.w.Shape.Last() + unitOf(p.w.Type) - 1) / unitOf(p.w.Type)
-	size, per := b.vecShape(units, nx)
+	size, per := b.vecShape((p.w.Shape.Last()+7)/8, nx)
 	c := b.call(fmt.Sprintf("matvec_%s_%d", p.w.Type, nx))
 	woff, x, r, y, boff, btype := b.operands(c, p, part)
 	b.none(c)
@@ -133,8 +134,7 @@ func bindLinearID(b *bind) error {
 	w, e := &l.In[1], &l.In[2]
 	p := product{x: &l.In[0], w: w, bias: at(l.In, 3), y: &l.Out[0]}
 	for _, part := range b.pieces(w) {
-		units := (w.Shape[2] + unitOf(w.Type) - 1) / unitOf(w.Type)
-		size, per := b.vecShape(units, 1)
+		size, per := b.vecShape((w.Shape[2]+7)/8, 1)
 		c := b.call(fmt.Sprintf("matvec_%s_1", w.Type))
 		woff, x, _, y, boff, btype := b.operands(c, p, part)
 		eoff := b.ints(c, e)

@@ -24,7 +24,7 @@ jobs() {
   for t in $types; do
     number=-DTYPE=${t%=*} name=${t#*=}
     echo gather.comp gather_$name.spv $number
-    for shape in "1 2" "4 2" "8 1"; do # rows of x, rows of w
+    for shape in "1 4" "4 2" "8 1"; do # rows of x, rows of w
       read -r x w <<<"$shape"
       echo matvec.comp matvec_${name}_$x.spv $number -DNX=$x -DR=$w
     done

@@ -9,7 +9,7 @@ layout(constant_id = 1) const bool ALIGNED = false;
 #include "decode.glsl"
 #include "status.glsl"
 // y[s,n] = sum over k of w[n,k] x[s,k] (+ b[n]) (+ r[s,n]) for few rows of x. A workgroup
-// computes R rows of w for NX rows of x (macros); invocations take units of the rows in turn. With
+// computes R rows of w for NX rows of x (macros). With
 // EXPERTS there is one row of x and one result per choice, and w is stacked.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 2) const bool VECTORS = false; // x can be read 16 bytes at a time
@@ -68,24 +68,35 @@ void main() {
   }
   float acc[R * NX];
   [[unroll]] for (uint i = 0; i < R * NX; i++) acc[i] = 0;
-  uint units = (cols + UNIT - 1) / UNIT;
-  for (uint u = t; u < units; u += T) {
-    vec4 v[UNIT4];
-#if NX == 1
-    vec4 a[UNIT4];
-    [[unroll]] for (uint i = 0; i < UNIT4; i++) a[i] = activations(xs[0], UNIT * u + 4 * i);
-#define ACTIVATIONS(c, i) a[i]
+  // An invocation takes 8 elements at a time, two groups of 4 that are DISTANCE apart:
+  // neighbours then read neighbouring words of w and of x.
+#if TYPE >= 10
+#define DISTANCE 16
+#define FIRST (32 * (u >> 2) + 4 * (u & 3u))
+#define DECODE(at) decodePart(at, u >> 2, u & 3u, v[0], v[1])
 #else
-#define ACTIVATIONS(c, i) activations(xs[c], UNIT * u + 4 * i)
+#define DISTANCE 4
+#define FIRST (8 * u)
+#define DECODE(at) decode(at, u, cols, v)
 #endif
+  uint units = (cols + 7) / 8;
+  for (uint u = t; u < units; u += T) {
+    vec4 v[2], a[2 * NX];
+    [[unroll]] for (uint c = 0; c < NX; c++) {
+      a[2 * c] = activations(xs[c], FIRST);
+      a[2 * c + 1] = activations(xs[c], FIRST + DISTANCE);
+    }
 // A macro, as the compiler does not unroll a loop around so much.
 #define ROW(n) \
-    decode(base + min(row0 + n, rows - 1) * wstride, u, cols, v); \
-    [[unroll]] for (uint c = 0; c < NX; c++) \
-      [[unroll]] for (uint i = 0; i < UNIT4; i++) acc[n * NX + c] += dot(v[i], ACTIVATIONS(c, i));
+    DECODE(base + min(row0 + n, rows - 1) * wstride); \
+    [[unroll]] for (uint c = 0; c < NX; c++) acc[n * NX + c] += dot(v[0], a[2 * c]) + dot(v[1], a[2 * c + 1]);
     ROW(0)
 #if R > 1
     ROW(1)
+#endif
+#if R > 2
+    ROW(2)
+    ROW(3)
 #endif
   }
   [[unroll]] for (uint i = 0; i < R * NX; i++) {
