@@ -80,7 +80,7 @@ func bindAttention(b *binder) {
 		}
 	}
 	prog := newProgram("attention.hip", define("DH", dh), define("DV", dv), define("KT", plainTypes[k.Type]-1), define("VT", plainTypes[v.Type]-1),
-		define("VE", line), define("QB", s.block), flag("CAP", a.Softcap > 0), define("G_PARTS", s.parts), define("G_PART", attentionPart))
+		define("VE", line), define("QB", s.block), onOff("CAP", a.Softcap > 0), define("G_PARTS", s.parts), define("G_PART", attentionPart))
 	var scratch, counters uintptr
 	if s.parts > 1 {
 		var err error

@@ -19,6 +19,14 @@ type product struct {
 	columns         int               // rows of y
 }
 
+// bias sets BIAS: 0 without one, else one more than its type's number.
+func (b *binder) bias(p product) string {
+	if p.bias.Buffer == nil {
+		return "BIAS=0"
+	}
+	return define("BIAS", plainTypes[p.bias.Type])
+}
+
 func bindLinear(b *binder) {
 	p := product{x: b.in(0), w: b.in(1), bias: b.in(2), res: &backends.Operand{}, y: b.out(0), share: 1}
 	if b.l.Node.Op.Name == "linear_residual" {
@@ -60,14 +68,13 @@ func (b *binder) matvec(p product, together int) {
 	xr := rowsOf(p.x)
 	x := b.pointer(p.x)
 	loose := x%16 != 0 || xr.stride%4 != 0 || xr.cols%4 != 0
-	prog := newProgram("matvec.hip", define("W_TYPE", weightNames[p.w.Type]), flag("W_SCALAR", b.scalar(p.w)),
-		flag("X_SCALAR", loose), define("NR", perBlock), define("NC", columns), define("UNROLL", unroll), define("BLOCKS", resident))
+	prog := newProgram("matvec.hip", define("W_TYPE", weightNames[p.w.Type]), onOff("W_SCALAR", b.scalar(p.w)),
+		onOff("X_SCALAR", loose), define("NR", perBlock), define("NC", columns), define("UNROLL", unroll), define("BLOCKS", resident), b.bias(p))
 	d := b.start(prog, "matvec", 128, ceil(n, perBlock), ceil(p.columns, columns), 1)
 	d.ptr(p.y, x).rows(xr)
 	b.weights(d, p.w)
 	d.u32(n, p.columns)
-	bias, biasType := b.plain(p.bias)
-	d.ptr(bias).u32(biasType)
+	d.ptr(b.dense(p.bias))
 	b.residual(d, p.res)
 	experts := 0
 	if p.ids != nil {
@@ -108,19 +115,18 @@ func (b *binder) residual(d *dispatch, o *backends.Operand) {
 // tile multiplies on any device.
 func (b *binder) tile(p product) {
 	n := p.w.Shape[0]
-	prog := newProgram("tile.hip", define("W_TYPE", weightNames[p.w.Type]), flag("W_SCALAR", b.scalar(p.w)))
+	prog := newProgram("tile.hip", define("W_TYPE", weightNames[p.w.Type]), onOff("W_SCALAR", b.scalar(p.w)), b.bias(p))
 	d := b.start(prog, "tile", 256, ceil(n, 64), ceil(p.columns, 64), 1)
 	d.ptr(p.y, b.pointer(p.x)).rows(rowsOf(p.x))
 	b.weights(d, p.w)
 	d.u32(n, p.columns)
-	bias, biasType := b.plain(p.bias)
-	d.ptr(bias).u32(biasType)
+	d.ptr(b.dense(p.bias))
 	b.residual(d, p.res)
 }
 
 func bindEmbed(b *binder) {
 	ids, w := b.in(0), b.in(1)
-	prog := newProgram("embed.hip", define("W_TYPE", weightNames[w.Type]), flag("W_SCALAR", b.scalar(w)))
+	prog := newProgram("embed.hip", define("W_TYPE", weightNames[w.Type]), onOff("W_SCALAR", b.scalar(w)))
 	d := b.start(prog, "embed", 128, ids.Shape.Elems(), 1, 1)
 	d.ptr(b.out(0), b.dense(ids))
 	b.weights(d, w)

@@ -60,7 +60,7 @@ func matrixScratch(n *graph.Node) int {
 func (b *binder) matrix(p product) {
 	n := p.w.Shape[0]
 	parts, kp := matrixParts(b.l.Node)
-	prog := newProgram("matrix.hip", define("W_TYPE", weightNames[p.w.Type]), flag("W_SCALAR", b.scalar(p.w)))
+	prog := newProgram("matrix.hip", define("W_TYPE", weightNames[p.w.Type]), onOff("W_SCALAR", b.scalar(p.w)), b.bias(p))
 	at := b.scratch()
 	scale := at + uintptr(2*parts*p.columns*kp)
 	sums := scale + uintptr(4*p.columns)
@@ -70,7 +70,6 @@ func (b *binder) matrix(p product) {
 	d.ptr(p.y, at, scale, sums).u32(kp, p.columns)
 	b.weights(d, p.w)
 	d.u32(n)
-	bias, biasType := b.plain(p.bias)
-	d.ptr(bias).u32(biasType)
+	d.ptr(b.dense(p.bias))
 	b.residual(d, p.res)
 }

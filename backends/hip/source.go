@@ -21,7 +21,7 @@ func newProgram(file string, defines ...string) program {
 
 func define(name string, v any) string { return fmt.Sprintf("%s=%v", name, v) }
 
-func flag(name string, v bool) string {
+func onOff(name string, v bool) string {
 	if v {
 		return name + "=1"
 	}

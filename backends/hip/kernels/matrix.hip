@@ -89,34 +89,45 @@ struct Step {
 #endif
 };
 
-G_FN void fetch(Step &s, const u16 *parts, const float *sums, u64 plane, u32 kp, u32 m0, u32 rows, const Weights &w, u32 n0, u32 n, u32 k0) {
+// where a thread's share comes from, at the first step
+struct Source {
+  const u16 *a;
+  const u16 *w;
+  const float *sums;
+  Row row;
+  u64 plane, arow; // elements from part to part, and to the next row of a that is loaded
+  u32 left_a, left_w; // rows that are there from the thread's first on, 0 or less: none
+};
+
+G_FN void fetch(Step &s, const Source &from, const Weights &w, u32 n0, u32 k0) {
   const u32 t = tid();
   G_UNROLL for (u32 i = 0; i < 2; i++) {
-    u32 row = m0 + t / 4 + i * 64, col = k0 + t % 4 * 8;
     G_UNROLL for (u32 p = 0; p < AT; p++) {
       s.a[p][i] = u4{0, 0, 0, 0};
-      if (row < rows) s.a[p][i] = *(const u4 *)(parts + p * plane + (u64)row * kp + col);
+      if (i * 64 < from.left_a) s.a[p][i] = *(const u4 *)(from.a + p * from.plane + i * from.arow + k0);
     }
   }
 #if W_DIRECT
   G_UNROLL for (u32 i = 0; i < W_LOADS; i++) {
-    u32 row = n0 + t / 4 + i * 64, col = k0 + t % 4 * 8;
     s.w[i] = u4{0, 0, 0, 0};
-    if (row < n && col < w.k) s.w[i] = *(const u4 *)((const u16 *)w.p + (u64)row * w.row + col);
+    if (i * 64 < from.left_w && k0 + t % 4 * 8 < w.k) s.w[i] = *(const u4 *)(from.w + i * (64 * w.row) + k0);
   }
 #else
+  const u32 col = k0 + t % 8 * 4;
   G_UNROLL for (u32 i = 0; i < W_QUADS; i++) {
-    u32 row = n0 + t / 8 + i * 32, col = k0 + t % 8 * 4;
     Quad q = {};
-    if (row < n && col < w.k) q = w_quad(w_row(w, row), col);
+    if (i * 32 < from.left_w && col < w.k) {
+#if W_PLAIN
+      q = w_quad(w_row(w, n0 + t / 8 + i * 32), col);
+#else
+      q = w_quad(from.row, col + i * (32 * W_BLOCK) * (u32)w.row); // rows follow each other
+#endif
+    }
     G_UNROLL for (u32 j = 0; j < 4; j++) s.w[i].c[j] = MMA_BF16 ? f2b(q.v[j]) : f2h(q.v[j]);
     s.s[i] = q.s;
     s.o[i] = q.o;
   }
-  if (W_OFFSET) {
-    u32 row = m0 + t / SUBS;
-    s.sum = t < BM * SUBS && row < rows ? sums[(u64)row * (kp / W_SUB) + k0 / W_SUB + t % SUBS] : 0.0f;
-  }
+  if (W_OFFSET) s.sum = from.sums ? from.sums[k0 / W_SUB] : 0.0f;
 #endif
 }
 
@@ -124,7 +135,7 @@ G_FN void fetch(Step &s, const u16 *parts, const float *sums, u64 plane, u32 kp,
 
 G_KERNEL G_BOUNDS(NT)
     matrix(float *__restrict__ y, const u16 *__restrict__ parts, const float *__restrict__ scale,
-           const float *__restrict__ sums, u32 kp, u32 rows, Weights w, u32 n, const void *bias, u32 bias_type,
+           const float *__restrict__ sums, u32 kp, u32 rows, Weights w, u32 n, const void *bias,
            const float *res, Rows rr) {
   __shared__ u4 amem[STAGES * AT * BM * BK / 8], wmem[STAGES * BN * BK / 8]; // of 16 bytes, so aligned
 #if !W_PLAIN
@@ -141,13 +152,31 @@ G_KERNEL G_BOUNDS(NT)
       G_UNROLL for (int e = 0; e < ACC; e++) total[i][j][e] = acc[i][j].v[e] = 0;
     }
   }
+  Source from;
+  {
+    const u32 m = m0 + t / 4, c = n0 + t / 4, q = n0 + t / 8;
+    from.a = parts + (u64)m * kp + t % 4 * 8;
+    from.plane = plane;
+    from.arow = (u64)64 * kp;
+    from.left_a = m < rows ? rows - m : 0;
+    from.w = (const u16 *)w.p + (u64)c * w.row + t % 4 * 8;
+    from.row = w_row(w, q);
+    from.left_w = W_DIRECT ? (c < n ? n - c : 0) : q < n ? n - q : 0;
+    const u32 sm = m0 + t / SUBS;
+    from.sums = t < BM * SUBS && sm < rows ? sums + (u64)sm * (kp / W_SUB) + t % SUBS : nullptr;
+  }
   Step s;
-  fetch(s, parts, sums, plane, kp, m0, rows, w, n0, n, 0);
+  fetch(s, from, w, n0, 0);
+  // A lane's places in tiles do not change: rows of a fragment are 16 apart.
+  const u32 lane_a[2] = {wm * 32 + frag_at(0), wm * 32 + frag_at(16)};
+  const u32 lane_w[2] = {wn * 32 + frag_at(0), wn * 32 + frag_at(16)};
+  const Tile atile = tile_of((u16 *)amem), wtile = tile_of((u16 *)wmem);
   const u32 steps = kp / BK;
   for (u32 step = 0; step < steps; step++) {
     // With two stages the one barrier of a step also says that the stage of the
     // step before the last is no longer read.
-    u16 *const as = (u16 *)amem + step % STAGES * (AT * BM * BK), *const ws = (u16 *)wmem + step % STAGES * (BN * BK);
+    const u32 astage = step % STAGES * (AT * BM * BK), wstage = step % STAGES * (BN * BK);
+    u16 *const as = (u16 *)amem + astage, *const ws = (u16 *)wmem + wstage;
     G_UNROLL for (u32 i = 0; i < 2; i++) {
       G_UNROLL for (u32 p = 0; p < AT; p++) *(u4 *)(as + p * BM * BK + mma_at(t / 4 + i * 64, t % 4 * 8)) = s.a[p][i];
     }
@@ -169,13 +198,13 @@ G_KERNEL G_BOUNDS(NT)
 #endif
 #endif
     bar();
-    if (step + 1 < steps) fetch(s, parts, sums, plane, kp, m0, rows, w, n0, n, (step + 1) * BK);
+    if (step + 1 < steps) fetch(s, from, w, n0, (step + 1) * BK);
     G_UNROLL for (u32 k = 0; k < BK; k += 16) {
       Frag b[TN];
-      G_UNROLL for (int j = 0; j < TN; j++) b[j] = frag_load(ws, wn + 16 * j, k);
+      G_UNROLL for (int j = 0; j < TN; j++) b[j] = frag_load(wtile, wstage + lane_w[k / 16] + 512 * j);
       G_UNROLL for (int i = 0; i < TM; i++) {
         G_UNROLL for (int p = AT - 1; p >= 0; p--) { // the small parts first
-          Frag a = frag_load(as + p * BM * BK, wm + 16 * i, k);
+          Frag a = frag_load(atile, astage + lane_a[k / 16] + p * (BM * BK) + 512 * i);
           G_UNROLL for (int j = 0; j < TN; j++) mma(acc[i][j], a, b[j]);
         }
       }
@@ -215,7 +244,7 @@ G_KERNEL G_BOUNDS(NT)
         u32 m = m0 + wm + 16 * i + acc_row(e), c = n0 + wn + 16 * j + acc_col(e);
         if (m >= rows || c >= n) continue;
         float v = total[i][j][e] * scale[m];
-        if (bias) v += load_float(bias, bias_type, c);
+        if (BIAS) v += load_float(bias, BIAS - 1, c);
         if (res) v += res[at(rr, m) + c];
         y[(u64)m * n + c] = v;
       }

@@ -42,7 +42,7 @@ G_FN void multiply(float (&acc)[NR][NC], u32 k, const Row (&rows)[NR], const flo
 }
 
 G_KERNEL G_BOUNDS2(NT, BLOCKS) matvec(float *__restrict__ y, const float *__restrict__ x, Rows xr, Weights w, u32 n, u32 columns,
-                             const void *bias, u32 bias_type, const float *res, Rows rr,
+                             const void *bias, const float *res, Rows rr,
                              const int *ids, u32 experts, u32 share, u32 *status, u32 launch) {
   __shared__ float part[NT / G_WAVE][NR * NC];
   const u32 n0 = bidx() * NR, c0 = bidy() * NC;
@@ -83,7 +83,7 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) matvec(float *__restrict__ y, const float *__rest
   if (row >= n || col >= columns) return;
   float v = 0;
   G_UNROLL for (int i = 0; i < NT / G_WAVE; i++) v += part[i][t];
-  if (bias) v += load_float(bias, bias_type, expert * n + row);
+  if (BIAS) v += load_float(bias, BIAS - 1, expert * n + row);
   if (res) v += res[at(rr, col) + row];
   y[(u64)col * n + row] = v;
 }

@@ -6,22 +6,27 @@
 // bytes are permuted by the row, so that eight rows lie on different banks.
 #pragma once
 
-// where element k of a row lies
+// where element k of a row lies; 16 rows further is 512 elements further
 G_FN u32 mma_at(u32 row, u32 k) { return row * 32 + (((k / 8) ^ (row / 2 & 3)) * 8) + k % 8; }
 
 #if !G_AMD
 #define ACC 8
 struct Frag { u32 r[4]; };
 struct Acc { float v[ACC]; };
-// rows from row on, elements from k on
-G_FN Frag frag_load(const u16 *tile, u32 row, u32 k) {
-  const u16 *p = tile + mma_at(row + lane() % 16, k + lane() / 16 * 8);
+// how shared memory is named to frag_load
+typedef u32 Tile;
+G_FN Tile tile_of(const u16 *p) {
   u32 at;
   asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(at) : "l"(p));
+  return at;
+}
+// where a lane loads of a tile from element k on
+G_FN u32 frag_at(u32 k) { return mma_at(lane() % 16, k + lane() / 16 * 8); }
+G_FN Frag frag_load(Tile tile, u32 at) {
   Frag f;
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(f.r[0]), "=r"(f.r[1]), "=r"(f.r[2]), "=r"(f.r[3])
-               : "r"(at)
+               : "r"(tile + 2 * at)
                : "memory");
   return f;
 }
@@ -54,12 +59,15 @@ typedef mma_elem mma_v4 __attribute__((ext_vector_type(4)));
 typedef mma_elem mma_v8 __attribute__((ext_vector_type(8)));
 typedef mma_elem mma_v16 __attribute__((ext_vector_type(16)));
 
+typedef const u16 *Tile;
+G_FN Tile tile_of(const u16 *p) { return p; }
 #if G_WAVE == 64
 #define ACC 4
 struct Frag { mma_v4 v; };
 struct Acc { mma_f4 v; };
-G_FN Frag frag_load(const u16 *tile, u32 row, u32 k) {
-  return Frag{*(const mma_v4 *)(tile + mma_at(row + lane() % 16, k + lane() / 16 * 4))};
+G_FN u32 frag_at(u32 k) { return mma_at(lane() % 16, k + lane() / 16 * 4); }
+G_FN Frag frag_load(Tile tile, u32 at) {
+  return Frag{*(const mma_v4 *)(tile + at)};
 }
 G_FN void mma(Acc &d, const Frag &a, const Frag &b) {
 #if MMA_BF16
@@ -74,8 +82,9 @@ G_FN u32 acc_row(u32 i) { return lane() / 16 * 4 + i; }
 struct Acc { mma_f8 v; };
 #if defined(__GFX12__)
 struct Frag { mma_v8 v; };
-G_FN Frag frag_load(const u16 *tile, u32 row, u32 k) {
-  return Frag{*(const mma_v8 *)(tile + mma_at(row + lane() % 16, k + lane() / 16 * 8))};
+G_FN u32 frag_at(u32 k) { return mma_at(lane() % 16, k + lane() / 16 * 8); }
+G_FN Frag frag_load(Tile tile, u32 at) {
+  return Frag{*(const mma_v8 *)(tile + at)};
 }
 G_FN void mma(Acc &d, const Frag &a, const Frag &b) {
 #if MMA_BF16
@@ -87,9 +96,10 @@ G_FN void mma(Acc &d, const Frag &a, const Frag &b) {
 G_FN u32 acc_row(u32 i) { return lane() / 16 * 8 + i; }
 #else
 struct Frag { mma_v16 v; };
-G_FN Frag frag_load(const u16 *tile, u32 row, u32 k) { // both halves of the wave hold the same rows
-  mma_v8 a = *(const mma_v8 *)(tile + mma_at(row + lane() % 16, k));
-  mma_v8 b = *(const mma_v8 *)(tile + mma_at(row + lane() % 16, k + 8));
+G_FN u32 frag_at(u32 k) { return mma_at(lane() % 16, k); }
+G_FN Frag frag_load(Tile tile, u32 at) { // both halves of the wave hold the same rows
+  mma_v8 a = *(const mma_v8 *)(tile + at);
+  mma_v8 b = *(const mma_v8 *)(tile + (at ^ 8));
   return Frag{__builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)};
 }
 G_FN void mma(Acc &d, const Frag &a, const Frag &b) {

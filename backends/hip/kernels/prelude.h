@@ -69,7 +69,11 @@ G_FN u32 f2u(float f) { return __builtin_bit_cast(u32, f); }
 G_FN float shfl_xor(float v, u32 m) {
   return u2f(__builtin_amdgcn_ds_bpermute((int)((lane() ^ m) << 2), (int)f2u(v)));
 }
+#if __has_builtin(__builtin_amdgcn_exp2f) // from clang 16 on
 G_FN float approx_exp2(float x) { return __builtin_amdgcn_exp2f(x); }
+#else
+G_FN float approx_exp2(float x) { return __builtin_exp2f(x); }
+#endif
 G_FN float g_rsqrt(float x) { return __builtin_amdgcn_rsqf(x); }
 G_FN float h2f(u16 h) { return (float)__builtin_bit_cast(_Float16, h); }
 G_FN u16 f2h(float f) { return __builtin_bit_cast(u16, (_Float16)f); }
@@ -240,22 +244,24 @@ template <int N> G_FN float block_max(float v, float *s) {
   return v;
 }
 
-// The four 8-bit floats: E exponent bits, bias, and what their special codes are.
-template <int E, int BIAS, bool FNUZ, bool IEEE> G_FN float f8(u32 c) {
+// The four 8-bit floats: E exponent bits, ZERO the exponent of one, and what their
+// special codes are.
+template <int E, int ZERO, bool FNUZ, bool IEEE> G_FN float f8(u32 c) {
   const int M = 7 - E;
   u32 sign = (c & 0x80) << 24, e = (c >> M) & ((1 << E) - 1), m = c & ((1 << M) - 1);
   const u32 nan = 0x7fc00000u;
   if (FNUZ && (c & 255) == 0x80) return u2f(nan);
   if (IEEE && e == (1 << E) - 1) return u2f(m ? nan : sign | 0x7f800000u);
   if (!FNUZ && !IEEE && (c & 0x7f) == 0x7f) return u2f(nan);
-  if (e == 0) { // a subnormal: m · 2^(1-BIAS-M)
-    float v = (float)m * u2f((u32)(127 + 1 - BIAS - M) << 23);
+  if (e == 0) { // a subnormal: m · 2^(1-ZERO-M)
+    float v = (float)m * u2f((u32)(127 + 1 - ZERO - M) << 23);
     return sign ? -v : v;
   }
-  return u2f(sign | (e + (127 - BIAS)) << 23 | m << (23 - M));
+  return u2f(sign | (e + (127 - ZERO)) << 23 | m << (23 - M));
 }
 
-// Plain floats by run-time type, for small operands: norms' weights, biases, factors.
+// Plain floats by type, for small operands: norms' weights, biases, factors. In
+// loops that are unrolled the type should be constant: the code is long.
 enum { T_F32, T_F16, T_BF16, T_E4M3, T_E5M2, T_E4M3Z, T_E5M2Z };
 G_FN float load_float(const void *p, u32 type, u64 i) {
   switch (type) {

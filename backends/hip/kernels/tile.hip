@@ -9,7 +9,7 @@
 #define BK 32
 
 G_KERNEL G_BOUNDS(NT) tile(float *y, const float *x, Rows xr, Weights w, u32 n, u32 columns,
-                           const void *bias, u32 bias_type, const float *res, Rows rr) {
+                           const void *bias, const float *res, Rows rr) {
   // One column more than needed keeps threads of a wave on different banks.
   __shared__ float xs[BK][BM + 1], ws[BK][BN + 1];
   const u32 t = tid(), m0 = bidy() * BM, n0 = bidx() * BN;
@@ -49,7 +49,7 @@ G_KERNEL G_BOUNDS(NT) tile(float *y, const float *x, Rows xr, Weights w, u32 n, 
       u32 m = m0 + ty + 16 * i, c = n0 + tx + 16 * j;
       if (m >= columns || c >= n) continue;
       float v = acc[i][j];
-      if (bias) v += load_float(bias, bias_type, c);
+      if (BIAS) v += load_float(bias, BIAS - 1, c);
       if (res) v += res[at(rr, m) + c];
       y[(u64)m * n + c] = v;
     }

@@ -1,0 +1,194 @@
+package hip
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"greta/tensor"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write testdata anew")
+
+// targets are what kernels are compiled for here, without a card or a driver.
+var targetNames = []string{"gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1103", "gfx1151", "gfx1201", "sm_75", "sm_80", "sm_90"}
+
+// programsFor are programs that launchers ask for on a target, one of each
+// kind: every type of weight, narrow and wide, aligned and not.
+func programsFor(arch string) []program {
+	var all []program
+	for _, t := range tensor.Types() {
+		name, ok := weightNames[t]
+		if !ok {
+			continue
+		}
+		w := define("W_TYPE", name)
+		for _, columns := range []int{1, 2, 8} {
+			rows, unroll, resident := matvecShape(t, columns)
+			all = append(all, newProgram("matvec.hip", w, "W_SCALAR=0", "X_SCALAR=0", define("NR", rows), define("NC", columns), define("UNROLL", unroll), define("BLOCKS", resident), "BIAS=0"))
+		}
+		all = append(all, newProgram("tile.hip", w, "W_SCALAR=0", "BIAS=2"), newProgram("embed.hip", w, "W_SCALAR=0"))
+		if hasMatrixCores(arch) && t != tensor.F32 {
+			all = append(all, newProgram("matrix.hip", w, "W_SCALAR=0", "BIAS=0"))
+		}
+	}
+	for _, w := range []string{"W_TYPE=W_F32", "W_TYPE=W_F16"} {
+		all = append(all, newProgram("matvec.hip", w, "W_SCALAR=1", "X_SCALAR=1", "NR=4", "NC=1", "UNROLL=2", "BLOCKS=8", "BIAS=1"),
+			newProgram("tile.hip", w, "W_SCALAR=1", "BIAS=0"), newProgram("embed.hip", w, "W_SCALAR=1"))
+	}
+	for _, a := range []string{
+		"DH=128 DV=128 KT=1 VT=1 VE=8 QB=4 CAP=0 G_PARTS=1", "DH=128 DV=128 KT=1 VT=1 VE=8 QB=1 CAP=0 G_PARTS=16",
+		"DH=256 DV=256 KT=1 VT=1 VE=8 QB=2 CAP=1 G_PARTS=8", "DH=64 DV=64 KT=0 VT=0 VE=4 QB=4 CAP=0 G_PARTS=4",
+		"DH=96 DV=96 KT=2 VT=2 VE=8 QB=4 CAP=0 G_PARTS=2", "DH=7 DV=5 KT=0 VT=0 VE=1 QB=2 CAP=0 G_PARTS=1",
+	} {
+		all = append(all, newProgram("attention.hip", append(strings.Fields(a), define("G_PART", attentionPart))...))
+	}
+	for _, d := range []int{64, 4096, 16384} {
+		p, _ := normFile(d)
+		all = append(all, p)
+	}
+	return append(all, pointFile, routeFile, ropeFile)
+}
+
+// resources is what a compiler says that a kernel takes.
+type resources struct{ target, kernel, text string }
+
+var remark = regexp.MustCompile(`remark: +([A-Za-z ]+?)(?: \[[^\]]*\])?: (\S+) \[-Rpass`)
+
+// compileOffline compiles a program with clang and gives its assembly, and for
+// AMD the resources of its kernels.
+func compileOffline(clang, arch, dir string, number int, p program) (asm string, all []resources, err error) {
+	source, err := p.source()
+	if err != nil {
+		return "", nil, err
+	}
+	stem := filepath.Join(dir, fmt.Sprintf("%s-%d", arch, number))
+	if err := os.WriteFile(stem+".hip", []byte(source), 0o644); err != nil {
+		return "", nil, err
+	}
+	args := []string{"-x", "hip", "--offload-arch=" + arch, "-nogpuinc", "-nogpulib", "-mcumode", "-ffp-contract=fast", "-Rpass-analysis=kernel-resource-usage"}
+	if strings.HasPrefix(arch, "sm_") {
+		args = []string{"-x", "cuda", "--cuda-gpu-arch=" + arch, "--cuda-feature=+ptx80", "-nocudainc", "-nocudalib"}
+	}
+	args = append(args, "--cuda-device-only", "-std=c++17", "-O3", "-Wall", "-Werror", "-S", "-o", stem+".s", stem+".hip")
+	out, err := exec.Command(clang, args...).CombinedOutput()
+	if err != nil {
+		return "", nil, fmt.Errorf("%s for %s: %w\n%s", p, arch, err, out)
+	}
+	b, err := os.ReadFile(stem + ".s")
+	os.Remove(stem + ".s")
+	os.Remove(stem + ".hip")
+	values := map[string]string{}
+	for _, m := range remark.FindAllStringSubmatch(string(out), -1) {
+		values[m[1]] = m[2]
+		if m[1] != "LDS Size" { // the last of a kernel
+			continue
+		}
+		if values["VGPRs Spill"] != "0" || values["ScratchSize"] != "0" {
+			return "", nil, fmt.Errorf("%s for %s: %s spills: %v", p, arch, values["Function Name"], values)
+		}
+		all = append(all, resources{arch, values["Function Name"], fmt.Sprintf("vgpr %s agpr %s sgpr %s (%s spilled) lds %s waves %s",
+			values["VGPRs"], values["AGPRs"], values["SGPRs"], values["SGPRs Spill"], values["LDS Size"], values["Occupancy"])})
+		clear(values)
+	}
+	return string(b), all, err
+}
+
+// matrixInstruction is what the assembly of matrix.hip must have.
+func matrixInstruction(arch string) string {
+	switch {
+	case strings.HasPrefix(arch, "sm_"):
+		return "mma.sync.aligned.m16n8k16"
+	case strings.HasPrefix(arch, "gfx9"):
+		return "v_mfma_f32_16x16x16"
+	}
+	return "v_wmma_f32_16x16x16"
+}
+
+// TestTargets compiles kernels for every target, warnings as errors, without
+// spills, with the matrix instructions where there are any, and compares what
+// they take with testdata/resources.txt. All of them only with
+// GRETA_HIP_TARGETS=all, which takes minutes; else a few for each target.
+func TestTargets(t *testing.T) {
+	clang, err := exec.LookPath("clang-19")
+	if err != nil {
+		if os.Getenv("GRETA_HIP_TARGETS") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	whole := os.Getenv("GRETA_HIP_TARGETS") == "all" || *rewrite
+	known := map[string]bool{}
+	if !*rewrite {
+		b, err := os.ReadFile("testdata/resources.txt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(b)) {
+			known[strings.TrimSpace(line)] = true
+		}
+	}
+	type job struct {
+		arch string
+		p    program
+		n    int
+	}
+	var jobs []job
+	for i, arch := range targetNames {
+		for k, p := range programsFor(arch) {
+			if whole || k%41 == i {
+				jobs = append(jobs, job{arch, p, len(jobs)})
+			}
+		}
+	}
+	dir := t.TempDir()
+	var mu sync.Mutex
+	var lines []string
+	var wg sync.WaitGroup
+	queue := make(chan job)
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for j := range queue {
+				asm, res, err := compileOffline(clang, j.arch, dir, j.n, j.p)
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				if want := matrixInstruction(j.arch); strings.HasPrefix(string(j.p), "matrix.hip") && !strings.Contains(asm, want) {
+					t.Errorf("%s for %s has no %s", j.p, j.arch, want)
+				}
+				mu.Lock()
+				for _, r := range res {
+					lines = append(lines, fmt.Sprintf("%s %s: %s: %s", r.target, j.p, r.kernel, r.text))
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for _, j := range jobs {
+		queue <- j
+	}
+	close(queue)
+	wg.Wait()
+	slices.Sort(lines)
+	t.Logf("%d programs, %d kernels of AMD", len(jobs), len(lines))
+	if *rewrite {
+		if err := os.WriteFile("testdata/resources.txt", []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	for _, l := range lines {
+		if !known[l] {
+			t.Errorf("testdata/resources.txt does not have this line; go test -run TestTargets -rewrite:\n%s", l)
+		}
+	}
+}
