@@ -42,6 +42,9 @@ type Info struct {
 	// activations to eight bits, in blocks of 32 with a scale each: results are
 	// within 1e-2 of the exact ones (relative L2) rather than f32's rounding.
 	ActQuant bool
+	// ActBF16 says that products of several rows with weights of bf16 round
+	// their activations to bf16: results are within 3e-3 of the exact ones.
+	ActBF16 bool
 	// Fusions names the fused operators that the device wants, in the order
 	// in which they should be tried.
 	Fusions []string

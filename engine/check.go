@@ -32,19 +32,18 @@ func DefaultLimit(kv tensor.Type) float64 {
 }
 
 // RoundedLimit is the default limit where the device rounds the activations of
-// products to eight bits (backends.Info.ActQuant) and the model has weights for
-// which it does: each product is off by 6e-3, and what follows adds these up.
+// products (backends.Info.ActQuant, ActBF16) and the model has weights for which
+// it does: each product is off by up to 6e-3, and what follows adds these up.
 const RoundedLimit = 5e-2
 
 // rounds says whether a product of the engine's model rounds its activations.
 func (e *Engine) rounds() bool {
-	if !e.dev.Info().ActQuant {
-		return false
-	}
+	info := e.dev.Info()
 	for _, n := range e.first.Nodes {
 		switch n.Op {
 		case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearID:
-			if block, _ := n.In[1].Type.Block(); block > 1 {
+			block, _ := n.In[1].Type.Block()
+			if block > 1 && info.ActQuant || n.In[1].Type == tensor.BF16 && info.ActBF16 {
 				return true
 			}
 		}

@@ -14,8 +14,9 @@ func TestOperators(t *testing.T) {
 	for _, c := range []struct {
 		threads int
 		opts    []cpu.Option
-	}{{1, nil}, {3, nil}, {2, []cpu.Option{cpu.Exact}}} {
-		t.Run(fmt.Sprintf("threads=%d,options=%d", c.threads, len(c.opts)), func(t *testing.T) {
+		name    string
+	}{{1, nil, "rounding"}, {3, nil, "rounding"}, {2, []cpu.Option{cpu.Exact}, "exact"}, {2, []cpu.Option{cpu.Exact, cpu.FastBF16}, "bf16"}} {
+		t.Run(fmt.Sprintf("threads=%d,%s", c.threads, c.name), func(t *testing.T) {
 			dev, err := cpu.New(c.threads, c.opts...)
 			if err != nil {
 				t.Fatal(err)

@@ -29,6 +29,7 @@ type Device struct {
 	common    []float32   // scratch of all of them
 	rounded   rounded     // activations in eight bits
 	exact     bool
+	bf16      bool // products of bf16
 }
 
 // Option changes how a device computes.
@@ -37,6 +38,10 @@ type Option func(*Device)
 // Exact keeps activations in float32 in products with block formats as well,
 // which takes more time: by default these round them to eight bits.
 func Exact(d *Device) { d.exact, d.info.ActQuant = true, false }
+
+// FastBF16 rounds activations to bf16 in products of several rows with weights
+// of bf16, where the processor has dot products of it: twice as fast.
+func FastBF16(d *Device) { d.bf16, d.info.ActBF16 = d.k.HasBF16(), d.k.HasBF16() }
 
 // New opens the processor with a number of threads; 0 means all cores. The
 // level of its kernels is the best that the processor has, or what GRETA_CPU names.

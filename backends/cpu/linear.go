@@ -5,6 +5,7 @@ import (
 	"greta/backends/cpu/simd"
 	"greta/internal/pool"
 	"greta/ops"
+	"greta/tensor"
 )
 
 const (
@@ -168,6 +169,9 @@ func bindPlain(d *Device, t *linear, w *backends.Operand) (product, error) {
 	m, err := panelsOf(w, 0)
 	if err != nil {
 		return nil, err
+	}
+	if t.tiled() && m.Type == tensor.BF16 && d.bf16 {
+		return newHalves(d, t, m), nil
 	}
 	if t.tiled() {
 		return newTiles(d, t, simd.Matrix{Type: m.Type, Rows: m.Rows, Cols: m.Cols, Data: m.Data, Packed: true}), nil

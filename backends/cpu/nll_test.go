@@ -41,8 +41,16 @@ func TestRoundedLikelihood(t *testing.T) {
 		if !(math.Abs(rounded-exact) < 0.01) {
 			t.Errorf("%s: %.5f with rounded activations, %.5f with exact ones", typ, rounded, exact)
 		}
-		if typ == tensor.BF16 && rounded != exact {
+		if typ != tensor.BF16 {
+			continue
+		}
+		if rounded != exact {
 			t.Errorf("%s: %.7f and %.7f, but only block formats round activations", typ, rounded, exact)
+		}
+		fast := likelihood(t, typ, expected.Tokens, cpu.FastBF16)
+		t.Logf("%s: %+.1e with activations of bf16", typ, fast-exact)
+		if !(math.Abs(fast-exact) < 0.01) {
+			t.Errorf("%s: %.5f with activations of bf16, %.5f with exact ones", typ, fast, exact)
 		}
 	}
 }

@@ -95,8 +95,8 @@ func Check(dev backends.Device, c Case) error {
 				return err
 			}
 			rel, abs := c.Rel*wide, c.Abs*wide
-			if roundsActivations(dev, p.Node) {
-				rel, abs = max(rel, roundedRel), max(abs, roundedAbs)
+			if r := rounding(dev, p.Node); r > 0 {
+				rel, abs = max(rel, r), max(abs, 5*r)
 			}
 			if err := compare(got, want[i], rel, abs); err != nil {
 				return fmt.Errorf("result %d: %w", i, err)
@@ -128,17 +128,24 @@ func Check(dev backends.Device, c Case) error {
 // Limits where a device rounds activations to eight bits (backends.Info.ActQuant).
 // The largest of 32 normal numbers is near 2.2, so that the step of rounding is
 // 2.2/127 and its error 2.2/127/√12 = 0.005 of a number; sums of independent
-// products keep that ratio. One in a thousand is 3.3 times as far off.
-const roundedRel, roundedAbs = 1e-2, 5e-2
+// products keep that ratio. One in a thousand is 3.3 times as far off. A number of
+// bf16 (ActBF16) is off by 2^-9 at most.
+const roundedRel, roundedBF16Rel = 1e-2, 3e-3
 
-// roundsActivations says whether a device computes a node on rounded activations.
-func roundsActivations(dev backends.Device, n *graph.Node) bool {
+// rounding gives the relative error that a device may make in a node because
+// it rounds activations, 0 if it does not.
+func rounding(dev backends.Device, n *graph.Node) float64 {
 	switch n.Op {
 	case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearID:
 		block, _ := n.In[1].Type.Block()
-		return block > 1 && dev.Info().ActQuant
+		switch info := dev.Info(); {
+		case block > 1 && info.ActQuant:
+			return roundedRel
+		case n.In[1].Type == tensor.BF16 && info.ActBF16:
+			return roundedBF16Rel
+		}
 	}
-	return false
+	return 0
 }
 
 // launch places a case's operands and results.

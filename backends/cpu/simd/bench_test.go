@@ -206,3 +206,31 @@ func BenchmarkPackPanel(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkBF16(b *testing.B) {
+	const cols, rows, s = 4096, 4096, 512
+	k, err := Default()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if !k.HasBF16() {
+		b.Skip("no dot products of bf16")
+	}
+	r := newRand(4)
+	m := &Panels{Type: tensor.BF16, Rows: rows, Cols: cols, Data: make([]byte, PanelCount(rows)*PanelBytes(tensor.BF16, cols))}
+	fillRow(r, tensor.BF16, m.Data)
+	x, y := randVector(r, s*cols, 0).v, AlignedFloats(s*rows)
+	xp, tail := AlignedFloats(BF16Tiles(s)*BF16TileFloats(cols)), make([]float32, BF16TailFloats)
+	best := time.Hour
+	for b.Loop() {
+		t0 := time.Now()
+		for t := range BF16Tiles(s) {
+			k.PackBF16(xp, x, cols, s, cols, t)
+		}
+		for p := 0; p < PanelCount(rows); p += 4 {
+			k.MulBF16(y, rows, m, p, p+4, xp, s, 0, BF16Tiles(s), tail)
+		}
+		best = min(best, time.Since(t0))
+	}
+	b.ReportMetric(2.0*rows*cols*s/best.Seconds()/1e9, "best-GFLOP/s")
+}

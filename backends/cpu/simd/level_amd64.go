@@ -19,7 +19,11 @@ func machineLevels() []Kernels {
 			if x.HasAVX512VNNI {
 				wide = &avx512PanelKernels
 			}
-			all = append(all, Kernels{Name: "avx512", BF16: x.HasAVX512BF16, k: avx512Kernels, p: wide, mr: 32, nr: 12})
+			k := Kernels{Name: "avx512", k: avx512Kernels, p: wide, mr: 32, nr: 12}
+			if x.HasAVX512BF16 {
+				k.b = &avx512Bf16Kernels
+			}
+			all = append(all, k)
 		}
 		all = append(all, Kernels{Name: "avx2", k: avx2Kernels, p: narrow, mr: 16, nr: 6})
 	}

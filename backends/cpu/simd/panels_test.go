@@ -220,3 +220,48 @@ func TestPanelErrors(t *testing.T) {
 		t.Error("panels shorter than their size pass the check")
 	}
 }
+
+// TestBF16 compares products of bf16 with float64 ones over rounded activations.
+func TestBF16(t *testing.T) {
+	forLevels(t, func(t *testing.T, k *Kernels) {
+		if !k.HasBF16() {
+			t.Skip("no dot products of bf16")
+		}
+		r := newRand(8)
+		for _, cols := range []int{0, 1, 2, 15, 16, 17, 31, 32, 33, 64, 129} {
+			for _, n := range []int{1, 6, 7, 12, 13, 26} {
+				for _, rows := range []int{1, 16, 31, 33, 64, 75} {
+					ldx, ldy := cols+n%3, rows+n%5
+					src := anyRows(r, tensor.BF16, rows, cols)
+					w := make([]float32, rows*cols)
+					if err := quant.Decode(tensor.BF16, w, src); err != nil {
+						t.Fatal(err)
+					}
+					m := packAll(t, tensor.BF16, src, rows, cols)
+					x, y := randVector(r, (n-1)*ldx+cols, 0), newBanded((n-1)*ldy+rows, 3)
+					xp := newBanded(BF16Tiles(n)*BF16TileFloats(cols), 0)
+					for i := range BF16Tiles(n) {
+						k.PackBF16(xp.v, x.v, ldx, n, cols, i)
+					}
+					xp.check(t, "PackBF16")
+					mid := PanelCount(rows) / 2
+					for _, p := range [][2]int{{mid, PanelCount(rows)}, {0, mid}} {
+						k.MulBF16(y.v, ldy, m, p[0], p[1], xp.v, n, 0, BF16Tiles(n), make([]float32, BF16TailFloats))
+					}
+					y.check(t, "MulBF16")
+					for j := range n {
+						for i := range rows {
+							var want, mag float64
+							for c := range cols {
+								p := float64(w[i*cols+c]) * float64(tensor.BF16ToF32(tensor.F32ToBF16(x.v[j*ldx+c])))
+								want += p
+								mag += math.Abs(p)
+							}
+							near(t, fmt.Sprintf("%dx%d, row %d times %d of %d", rows, cols, i, j, n), y.v[j*ldy+i], want, mag, 2e-6)
+						}
+					}
+				}
+			}
+		}
+	})
+}

@@ -22,14 +22,11 @@ import (
 // Kernels is the set of loops of one level.
 type Kernels struct {
 	// Name is the level: avx512, avx2, neon or go.
-	Name string
-	// BF16 says whether the processor has dot products of bfloat16. No kernel
-	// needs them so far.
-	BF16 bool
-
+	Name   string
 	k      kernels
 	p      *panelKernels
-	mr, nr int // the micro-kernel's tile: rows of W, rows of X
+	b      *bf16Kernels // nil where the processor has no dot products of bf16
+	mr, nr int          // the micro-kernel's tile: rows of W, rows of X
 }
 
 var goLevel = Kernels{Name: "go", k: goKernels, p: &goPanelKernels, mr: goMR, nr: goNR}

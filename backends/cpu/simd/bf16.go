@@ -1,0 +1,64 @@
+package simd
+
+import (
+	"fmt"
+
+	"greta/tensor"
+)
+
+// Products of bf16 panels with activations that are rounded to bf16 too: twice
+// as many multiplications at once as in f32.
+
+// BF16Rows is the number of rows of activations in a tile.
+const BF16Rows = 12
+
+// HasBF16 says whether the level has products of bf16.
+func (k *Kernels) HasBF16() bool { return k.b != nil }
+
+// BF16Tiles gives the number of tiles that n rows of activations make.
+func BF16Tiles(n int) int { return (n + BF16Rows - 1) / BF16Rows }
+
+// BF16TileFloats gives the size of a tile, in floats.
+func BF16TileFloats(cols int) int { return (cols + 1) / 2 * BF16Rows }
+
+// PackBF16 rounds rows of x, ldx floats apart, into tile t of dst: of n rows
+// in all those from 12·t on.
+func (k *Kernels) PackBF16(dst, x []float32, ldx, n, cols, t int) {
+	r, size := t*BF16Rows, BF16TileFloats(cols)
+	if t < 0 || r >= n || ldx < cols || len(x) < (n-1)*ldx+cols || len(dst) < (t+1)*size {
+		panic(fmt.Sprintf("simd: PackBF16 of tile %d of %d rows of %d, stride %d, from %d to %d floats", t, n, cols, ldx, len(x), len(dst)))
+	}
+	if cols > 0 {
+		k.b.BF16PackX(ptr(x[r*ldx:]), ldx, ptr(dst[t*size:]), cols, min(BF16Rows, n-r))
+	}
+}
+
+// MulBF16 computes y[j·ldy+i] for the rows i of panels p0 … p1-1 and the rows
+// j of tiles t0 … t1-1 of n rows of activations. tail has BF16TailFloats.
+func (k *Kernels) MulBF16(y []float32, ldy int, m *Panels, p0, p1 int, x []float32, n, t0, t1 int, tail []float32) {
+	size := BF16TileFloats(m.Cols)
+	if m.Type != tensor.BF16 || p0 < 0 || p1 > PanelCount(m.Rows) || t0 < 0 || t1 > BF16Tiles(n) || len(x) < t1*size || m.Rows > ldy ||
+		n > 0 && len(y) < (n-1)*ldy+m.Rows {
+		panic(fmt.Sprintf("simd: MulBF16 of panels %d to %d of %d by %d %s with tiles %d to %d of %d rows into %d floats, stride %d",
+			p0, p1, m.Rows, m.Cols, m.Type, t0, t1, n, len(y), ldy))
+	}
+	panel, pairs, full := PanelBytes(m.Type, m.Cols), (m.Cols+1)/2, min(p1, m.Rows/PanelRows)
+	per := max(2, panelCallBytes/max(1, panel)&^1)
+	for t := t0; t < t1; t++ {
+		j := t * BF16Rows
+		rows := min(BF16Rows, n-j)
+		xp := ptr(x[t*size:])
+		for p := p0; p < full; p += per {
+			k.b.BF16Mul(ptr(m.Data[p*panel:]), xp, ptr(y[j*ldy+p*PanelRows:]), ldy, pairs, rows|min(per, full-p)<<8)
+		}
+		if full < p1 {
+			k.b.BF16Mul(ptr(m.Data[full*panel:]), xp, ptr(tail[:BF16TailFloats]), PanelRows, pairs, rows|1<<8)
+			for c := range rows {
+				copy(y[(j+c)*ldy+full*PanelRows:(j+c)*ldy+m.Rows], tail[c*PanelRows:])
+			}
+		}
+	}
+}
+
+// BF16TailFloats is the scratch of MulBF16.
+const BF16TailFloats = BF16Rows * PanelRows

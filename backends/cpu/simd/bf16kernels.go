@@ -1,0 +1,13 @@
+package simd
+
+import "unsafe"
+
+// bf16Kernels are what processors with dot products of bf16 have besides,
+// compiled from csrc/cpu/bf16.c. tools/c2goasm reads this type as it reads kernels.
+type bf16Kernels struct {
+	// rows rows of k floats, ld apart, as a tile of pairs: [(k+1)/2][12].
+	BF16PackX func(x unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows int) `c:"pack_bf16x"`
+	// y[j·ldy+16·p+i] = row i of panel p times row j of a tile, with
+	// shape = rows | panels<<8.
+	BF16Mul func(w, x, y unsafe.Pointer, ldy, pairs, shape int) `c:"pb_bf16"`
+}

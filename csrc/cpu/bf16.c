@@ -1,0 +1,60 @@
+// Products of bf16 panels with many rows of activations, on processors with
+// dot products of bf16: activations are rounded to bf16, sums are f32. Panels
+// lie in memory as such a product wants them (plainpanel.c).
+#include "vec.h"
+
+#define NR 12 // rows of activations in a tile: [k/2][NR] pairs
+
+// pack_bf16x: rows of k floats, ld apart, as a tile; missing rows, and the last
+// element of an odd k, are paired with zeros.
+void pack_bf16x(const float *x, long ld, uint32_t *dst, long k, long rows) {
+  ROLLED for (long i = 0; i < k; i += 32) {
+    long n = k - i, low = n < 16 ? n : 16, high = n < 16 ? 0 : n < 32 ? n - 16 : 16;
+    vf r[16];
+    UNROLL for (int j = 0; j < 16; j++) {
+      r[j] = vset(0);
+      if (j < NR && j < rows) r[j] = (vf)_mm512_cvtne2ps_pbh(ldn_f32(x + j * ld + i + 16, high), ldn_f32(x + j * ld + i, low));
+    }
+    transpose(r);
+    UNROLL for (int j = 0; j < 16; j++)
+      if (2 * j < n) stn((float *)dst + (i / 2 + j) * NR, r[j], NR);
+  }
+}
+
+INLINE vf dot2(vf s, vf w, vf x) { return _mm512_dpbf16_ps(s, (__m512bh)w, (__m512bh)x); }
+
+// mul computes two panels of 16 rows, or one, with N rows of activations, of
+// which n are stored.
+INLINE void mul(const float *w, const float *v, const float *x, float *y, long ldy, long pairs, long n, const int N, const int two) {
+  vf a[NR], b[NR];
+  UNROLL for (int j = 0; j < N; j++) a[j] = b[j] = vset(0);
+  ROLLED for (; pairs > 0; pairs--, w += 16, v += 16, x += NR) {
+    vf w0 = ld_f32(w), w1 = two ? ld_f32(v) : vset(0);
+    UNROLL for (int j = 0; j < N; j++) {
+      vf s = vset(x[j]);
+      a[j] = dot2(a[j], w0, s);
+      if (two) b[j] = dot2(b[j], w1, s);
+    }
+  }
+  UNROLL for (int j = 0; j < N; j++) {
+    if (j < n) {
+      st(y + j * ldy, a[j]);
+      if (two) st(y + j * ldy + 16, b[j]);
+    }
+  }
+}
+
+// pb_bf16: y[j*ldy + 16·p + i] = row i of panel p times row j of a tile, for
+// j < n and p < panels, with shape = n | panels << 8; pairs is half of the
+// columns, rounded up.
+void pb_bf16(const float *w, const float *x, float *y, long ldy, long pairs, long shape) {
+  long n = shape & 255;
+  ROLLED for (long p = shape >> 8; p > 0; p -= 2, w += 32 * pairs, y += 32) {
+    if (p == 1)
+      mul(w, w, x, y, ldy, pairs, n, NR, 0);
+    else if (n > 6)
+      mul(w, w + 16 * pairs, x, y, ldy, pairs, n, NR, 1);
+    else
+      mul(w, w + 16 * pairs, x, y, ldy, pairs, n, NR / 2, 1);
+  }
+}
