@@ -56,20 +56,21 @@ func vectors(x rows, t tensor.Type) uint32 {
 	return flag(x.off%4 == 0 && x.stride%4 == 0 && int(x.cols)%unitOf(t) == 0)
 }
 
-// vecShape is the number of invocations and of rows of w for a workgroup.
-func (b *bind) vecShape(units, nx int) (size, r int) {
+// vecShape is the number of invocations and of rows of w for a workgroup, for
+// rows of so many elements and nx rows of x. The rows are those that make.sh compiles.
+func (b *bind) vecShape(t tensor.Type, cols, nx int) (size, r int) {
 	size = 32
-	for size < 128 && units >= 4*size {
+	for size < 256 && cols >= 16*size { // two turns of 8 elements for each invocation
 		size *= 2
 	}
 	size = max(size, min(b.d.p.Subgroup, 64))
-	switch nx { // as make.sh compiles them
-	case 1:
-		r = 4
-	case 4:
+	switch {
+	case nx > 4:
+		r = 1
+	case nx > 1 || !t.IsBlock() || t == tensor.Q6_K || t == tensor.Q3_K:
 		r = 2
 	default:
-		r = 1
+		r = 4
 	}
 	return size, r
 }
@@ -82,7 +83,7 @@ func (b *bind) matVec(p product, part piece) {
 	case n <= 4:
 		nx = 4
 	}
-	size, per := b.vecShape((p.w.Shape.Last()+7)/8, nx)
+	size, per := b.vecShape(p.w.Type, p.w.Shape.Last(), nx)
 	c := b.call(fmt.Sprintf("matvec_%s_%d", p.w.Type, nx))
 	woff, x, r, y, boff, btype := b.operands(c, p, part)
 	b.none(c)
@@ -134,7 +135,7 @@ func bindLinearID(b *bind) error {
 	w, e := &l.In[1], &l.In[2]
 	p := product{x: &l.In[0], w: w, bias: at(l.In, 3), y: &l.Out[0]}
 	for _, part := range b.pieces(w) {
-		size, per := b.vecShape((w.Shape[2]+7)/8, 1)
+		size, per := b.vecShape(w.Type, w.Shape[2], 1)
 		c := b.call(fmt.Sprintf("matvec_%s_1", w.Type))
 		woff, x, _, y, boff, btype := b.operands(c, p, part)
 		eoff := b.ints(c, e)

@@ -17,14 +17,18 @@ types="1=f32 2=f16 3=bf16 4=f64 5=f8e4m3 6=f8e5m2 7=f8e4m3fnuz 8=f8e5m2fnuz
 
 # jobs prints a line for each module: source, output, macros.
 jobs() {
-  local name t number shape x w tile part
+  local name t number shape x w tile part one
   echo attention.comp attention.spv -DNA=1
   echo attention.comp attention_wide.spv -DNA=4
   for name in attention_join elementwise mix norm rope softmax topk; do echo $name.comp $name.spv; done
   for t in $types; do
     number=-DTYPE=${t%=*} name=${t#*=}
     echo gather.comp gather_$name.spv $number
-    for shape in "1 4" "4 2" "8 1"; do # rows of x, rows of w
+    case $name in # the formats whose decoding shares much between rows take four
+      q3_K | q6_K | f*| bf16) one=2 ;;
+      *) one=4 ;;
+    esac
+    for shape in "1 $one" "4 2" "8 1"; do # rows of x, rows of w
       read -r x w <<<"$shape"
       echo matvec.comp matvec_${name}_$x.spv $number -DNX=$x -DR=$w
     done

@@ -31,7 +31,7 @@ layout(push_constant) uniform Push {
   uint eoff, users, inputs, launch;
 };
 
-shared float part[32 * R * NX];
+shared float part[64 * R * NX]; // subgroups have 4 invocations at least
 
 // activations gives elements k to k + 3 of the row of x that starts at at, zeros behind its end.
 vec4 activations(uint at, uint k) {
