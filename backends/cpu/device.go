@@ -1,6 +1,8 @@
 // Package cpu runs programs on the processor's cores: the default device, which
-// needs nothing but Go. Activations are float32; weights are read as files
-// store them; caches are float32, float16 or bfloat16.
+// needs nothing but Go. Activations are float32; caches are float32, float16 or
+// bfloat16. Weights of most types are packed in panels at load, others are read as
+// files store them. In products with block formats activations are rounded to
+// eight bits, so that the products are dot products of bytes; Exact leaves that out.
 //
 // A launch is bound once, at capture, to an object that holds its operands as
 // slices; replay runs these objects in order over a pool of workers and

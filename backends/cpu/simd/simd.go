@@ -1,6 +1,7 @@
-// Package simd holds the CPU's inner loops: matrix times vector over weights
-// as files store them, the blocked matrix product, row conversions and small
-// vector kernels. It knows nothing of graphs, threads or operators.
+// Package simd holds the CPU's inner loops: products over weights packed in
+// panels (panels.go), matrix times vector over rows as files store them, the
+// blocked matrix product, row conversions and small vector kernels. It knows
+// nothing of graphs, threads or operators.
 //
 // The loops are written in C with intrinsics (csrc/cpu), translated to Go
 // assembler by tools/c2goasm, and chosen at run time by what the processor
