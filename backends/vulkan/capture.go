@@ -102,12 +102,12 @@ func (e *executable) record(s *submission, after func(r *recorder, launch int)) 
 	}
 	r := &recorder{d: d, cb: *s.cb, pool: pool}
 	// Whatever ran before on the queue has written what this step reads.
-	r.barrier(shaderStage|transferStage, shaderStage|transferStage, shaderAccess|copyAccess)
+	r.barrier(shaderStage|transferStage, shaderStage|transferStage)
 	if len(e.ins) > 0 {
 		for _, x := range e.ins {
 			r.copy(x.b, x.b.mirror, x.from, x.to)
 		}
-		r.barrier(transferStage, shaderStage, shaderAccess)
+		r.barrier(transferStage, shaderStage)
 	}
 	if after != nil {
 		after(r, -1)
@@ -129,12 +129,12 @@ func (e *executable) record(s *submission, after func(r *recorder, launch int)) 
 		}
 	}
 	if len(e.outs) > 0 {
-		r.barrier(shaderStage, transferStage, copyAccess)
+		r.barrier(shaderStage, transferStage)
 		for _, x := range e.outs {
 			r.copy(x.b.mirror, x.b, x.from, x.to)
 		}
 	}
-	r.barrier(shaderStage|transferStage, hostStage, vk.AccessFlags(vk.VK_ACCESS_HOST_READ_BIT))
+	r.barrier(shaderStage|transferStage, hostStage)
 	return pool, d.check(d.c.EndCommandBuffer(r.cb), "vkEndCommandBuffer", s.what)
 }
 
@@ -184,7 +184,7 @@ func (e *executable) Profile() ([]time.Duration, error) {
 		if launch < 0 {
 			d.c.CmdResetQueryPool(r.cb, queries, 0, uint32(n+1))
 		} else {
-			r.barrier(shaderStage, shaderStage, shaderAccess)
+			r.barrier(shaderStage, shaderStage)
 		}
 		d.c.CmdWriteTimestamp(r.cb, vk.PipelineStageFlagBits(vk.VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT), queries, uint32(launch+1))
 	})

@@ -29,6 +29,8 @@ type Device struct {
 	opt    Options
 	tiled  bool
 
+	careless bool // set by a test: no barriers between dispatches
+
 	commands  vk.CommandPool
 	cache     pipelineCache
 	pipelines map[string]*pipeline

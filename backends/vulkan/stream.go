@@ -104,9 +104,9 @@ func (d *Device) copyRange(t *transfer, dst, src *buffer, to, from, n int) error
 		return err
 	}
 	r := &recorder{d: d, cb: *t.cb}
-	r.barrier(shaderStage|transferStage, transferStage, copyAccess)
+	r.barrier(shaderStage|transferStage, transferStage)
 	d.c.CmdCopyBuffer(r.cb, src.handle, dst.handle, 1, &vk.BufferCopy{SrcOffset: uint64(from), DstOffset: uint64(to), Size: uint64(n)})
-	r.barrier(transferStage, shaderStage|transferStage|hostStage, shaderAccess|copyAccess|vk.AccessFlags(vk.VK_ACCESS_HOST_READ_BIT))
+	r.barrier(transferStage, shaderStage|transferStage|hostStage)
 	if err := d.check(d.c.EndCommandBuffer(r.cb), "vkEndCommandBuffer", t.what); err != nil {
 		return err
 	}

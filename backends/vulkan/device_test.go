@@ -1,0 +1,271 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"greta/backends"
+	"greta/backends/vulkan"
+	"greta/backends/vulkan/vk"
+	"greta/graph"
+	"greta/ops"
+	"greta/ops/optest"
+	"greta/tensor"
+)
+
+// TestNoDevice: what is asked for and not there is a NoDevice that lists what is.
+func TestNoDevice(t *testing.T) {
+	open(t, vulkan.Options{})
+	_, err := vulkan.New(vulkan.Options{Device: "no such card"})
+	var none *vulkan.NoDevice
+	if !errors.As(err, &none) || !strings.Contains(err.Error(), `"no such card"; there are: 0 `) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestSoftwareUnasked: a software device is opened when it is named, not otherwise.
+func TestSoftwareUnasked(t *testing.T) {
+	list, err := vulkan.List()
+	if err != nil {
+		t.Skip(err)
+	}
+	for _, d := range list {
+		if d.Kind != vulkan.Software {
+			t.Skip("there is a hardware device: ", d.Name)
+		}
+	}
+	var none *vulkan.NoDevice
+	if _, err := vulkan.New(vulkan.Options{}); !errors.As(err, &none) {
+		t.Errorf("%v", err)
+	}
+	for _, name := range []string{"0", list[0].UUID, list[0].Name[:5]} {
+		dev, err := vulkan.New(vulkan.Options{Device: name})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		dev.Close()
+	}
+}
+
+// TestSplitRanges: weights larger than a storage range are cut in pieces, of
+// rows or of experts.
+func TestSplitRanges(t *testing.T) {
+	ranges := map[string]uint32{
+		"linear/q8_0/1x512x19": 6000, "linear/q8_0/2x512x19": 6000, "linear/q8_0/3x512x130 bias": 20000,
+		"linear/f32/5x37x19": 1600, "embed/f32/5x37": 1300, "embed/q8_0/5x512": 11000,
+		"linear_id/q8_0/1x1x512x19": 12000, "linear_id/q8_0/1x2x512x19 bias": 24000,
+	}
+	dev := open(t, vulkan.Options{})
+	tried := 0
+	for _, c := range optest.Cases() {
+		if r := ranges[c.Name]; r > 0 {
+			tried++
+			dev.SetMaxRange(r)
+			if err := optest.Check(dev, c); err != nil {
+				t.Errorf("%s: %v", c.Name, err)
+			}
+		}
+	}
+	if tried != len(ranges) {
+		t.Errorf("%d of %d cases are in the table", tried, len(ranges))
+	}
+}
+
+// TestIndexRefused: an index out of range is an error that names launch and
+// value, and the device works on.
+func TestIndexRefused(t *testing.T) {
+	dev := open(t, vulkan.Options{})
+	for _, name := range []string{"embed", "push", "attention"} {
+		var good, bad optest.Case
+		for _, c := range optest.Cases() {
+			if op, _, _ := strings.Cut(c.Name, "/"); op == name {
+				good, bad = c, c
+			}
+		}
+		switch name {
+		case "embed":
+			bad.Args = strings.Replace(bad.Args, "<11", "=3,4,11,0,1", 1)
+		case "push":
+			bad.Args = strings.Replace(bad.Args, "=2,3,4,5", "=2,3,9,5", 1)
+		case "attention":
+			bad.Args = strings.Replace(bad.Args, "=30,31", "=30,33", 1)
+		}
+		if good.Args == bad.Args {
+			t.Fatalf("%s: the table's last case is not the one that this test knows: %s", name, bad.Args)
+		}
+		if err := runCase(t, dev, bad); err == nil || !strings.Contains(err.Error(), "it must lie in [0, ") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := optest.Check(dev, good); err != nil {
+			t.Errorf("%s afterwards: %v", name, err)
+		}
+	}
+}
+
+// runCase launches a case without comparing, as a reference refuses it too.
+func runCase(t *testing.T, dev *vulkan.Device, c optest.Case) error {
+	t.Helper()
+	p, err := c.Prepare(tensor.F32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := dev.Stream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := func(v *graph.Value, data []byte) backends.Operand {
+		buf, err := dev.Alloc(v.Bytes(), backends.Arena)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { buf.Free() })
+		if err := s.Write(buf, 0, data); err != nil {
+			t.Fatal(err)
+		}
+		return backends.Operand{Buffer: buf, Type: v.Type, Shape: v.Shape, Stride: v.Type.RowBytes(v.Shape[1:].Elems())}
+	}
+	k, err := dev.Kernel(p.Node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &backends.Launch{Node: p.Node, Kernel: k}
+	for _, o := range p.In {
+		l.In = append(l.In, place(o.Value, o.Data))
+	}
+	if p.Node.Op.Kind == graph.Update {
+		l.Out = l.In[:1]
+	} else {
+		l.Out = []backends.Operand{place(p.Node.Out[0], nil)}
+	}
+	return s.Launch(l)
+}
+
+// TestPipelineCache: compiled pipelines are kept, and a file of garbage is as
+// good as none.
+func TestPipelineCache(t *testing.T) {
+	dir := t.TempDir()
+	var silu optest.Case
+	for _, c := range optest.Cases() {
+		if c.Name == "silu/odd" {
+			silu = c
+		}
+	}
+	use := func() {
+		t.Helper()
+		dev := open(t, vulkan.Options{Cache: dir})
+		if err := optest.Check(dev, silu); err != nil {
+			t.Error(err)
+		}
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	use()
+	files, _ := filepath.Glob(filepath.Join(dir, "vulkan-*.pipelines"))
+	if len(files) != 1 {
+		t.Fatalf("%v were written", files)
+	}
+	for _, damage := range []func([]byte) []byte{
+		func(b []byte) []byte { return b[:20] },
+		func(b []byte) []byte { b[len(b)/2] ^= 1; return b },
+		func([]byte) []byte { return []byte(strings.Repeat("garbage", 100)) },
+	} {
+		b, err := os.ReadFile(files[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(files[0], damage(b), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		use()
+	}
+}
+
+// validated opens a device with the validation layer and collects its messages.
+func validated(t *testing.T) (*vulkan.Device, *[]string) {
+	t.Helper()
+	messages := &[]string{}
+	dev, err := vulkan.New(vulkan.Options{Software: true, Device: os.Getenv("GRETA_VULKAN_DEVICE"), Validate: true,
+		Message: func(s string) { *messages = append(*messages, s) }})
+	var none *vulkan.NoDevice
+	if errors.As(err, &none) || errors.Is(err, vk.VK_ERROR_LAYER_NOT_PRESENT) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	return dev, messages
+}
+
+// chain captures y = silu(silu(x)): two dispatches of which the second must wait.
+func chain(t *testing.T, dev *vulkan.Device) {
+	t.Helper()
+	var o [3]backends.Operand
+	v := make([]*graph.Value, 3)
+	for i := range o {
+		v[i] = &graph.Value{Name: string(rune('a' + i)), Kind: graph.Input, Type: tensor.F32, Shape: tensor.Shape{4, 64}}
+		buf, err := dev.Alloc(1024, backends.Arena)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer buf.Free()
+		o[i] = backends.Operand{Buffer: buf, Type: tensor.F32, Shape: v[i].Shape, Stride: 256}
+	}
+	p := &backends.Program{Name: "chain"}
+	for i := range 2 {
+		n := &graph.Node{Name: v[i+1].Name, Op: ops.SiLU, In: v[i : i+1], Out: v[i+1 : i+2]}
+		k, err := dev.Kernel(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Launches = append(p.Launches, backends.Launch{Node: n, Kernel: k, In: o[i : i+1], Out: o[i+1 : i+2]})
+	}
+	e, err := dev.Capture(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(e.Submit(), e.Wait(), e.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestValidation: the layer, with synchronization checks, has nothing to say of
+// one case of every operator and of a chain.
+func TestValidation(t *testing.T) {
+	dev, messages := validated(t)
+	seen := map[string]bool{}
+	for _, c := range optest.Cases() {
+		op, _, _ := strings.Cut(c.Name, "/")
+		if seen[op] {
+			continue
+		}
+		seen[op] = true
+		if err := optest.Check(dev, c); err != nil {
+			t.Errorf("%s: %v", c.Name, err)
+		}
+	}
+	chain(t, dev)
+	for _, m := range *messages {
+		t.Error(m)
+	}
+}
+
+// TestMissingBarrier proves that the layer would see a barrier that is missing.
+func TestMissingBarrier(t *testing.T) {
+	dev, messages := validated(t)
+	dev.ForgetBarriers()
+	chain(t, dev)
+	for _, m := range *messages {
+		if strings.Contains(m, "SYNC-HAZARD") {
+			return
+		}
+	}
+	t.Errorf("the layer did not see the missing barrier; it said %q", *messages)
+}
