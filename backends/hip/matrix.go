@@ -17,11 +17,11 @@ const (
 )
 
 // matrixColumns is BN in matrix.hip.
-func (v vendor) matrixColumns() int {
-	if v == amd {
-		return 64
+func (v vendor) matrixColumns(t tensor.Type, scalar bool) int {
+	if v == nvidia && t == tensor.F16 && !scalar {
+		return 128
 	}
-	return 128
+	return 64
 }
 
 // hasMatrixCores says whether kernels for an architecture find instructions
@@ -60,13 +60,16 @@ func matrixScratch(n *graph.Node) int {
 func (b *binder) matrix(p product) {
 	n := p.w.Shape[0]
 	parts, kp := matrixParts(b.l.Node)
-	prog := newProgram("matrix.hip", define("W_TYPE", weightNames[p.w.Type]), onOff("W_SCALAR", b.scalar(p.w)), b.bias(p))
+	scalar := b.scalar(p.w)
+	columns := b.dev.d.vendor().matrixColumns(p.w.Type, scalar)
+	full := p.columns%matrixRows == 0 && n%columns == 0 && kp == p.w.Shape[1]
+	prog := newProgram("matrix.hip", define("W_TYPE", weightNames[p.w.Type]), onOff("W_SCALAR", scalar), b.bias(p), onOff("FULL", full))
 	at := b.scratch()
 	scale := at + uintptr(2*parts*p.columns*kp)
 	sums := scale + uintptr(4*p.columns)
 	b.start(prog, "divide", 256, p.columns, 1, 1).
 		ptr(at, scale, sums, b.pointer(p.x)).rows(rowsOf(p.x)).u32(p.columns, kp)
-	d := b.start(prog, "matrix", 256, ceil(n, b.dev.d.vendor().matrixColumns()), ceil(p.columns, matrixRows), 1)
+	d := b.start(prog, "matrix", 256, ceil(n, columns), ceil(p.columns, matrixRows), 1)
 	d.ptr(p.y, at, scale, sums).u32(kp, p.columns)
 	b.weights(d, p.w)
 	d.u32(n)

@@ -60,7 +60,7 @@ func normFile(d int) (p program, threads int) {
 		threads *= 2
 	}
 	per := 1
-	for per < 16 && per*threads < d {
+	for per < 8 && per*threads < d {
 		per *= 2
 	}
 	return newProgram("norm.hip", define("NT", threads), define("PER", per)), threads

@@ -37,7 +37,7 @@ func programsFor(arch string) []program {
 		}
 		all = append(all, newProgram("tile.hip", w, "W_SCALAR=0", "BIAS=2"), newProgram("embed.hip", w, "W_SCALAR=0"))
 		if hasMatrixCores(arch) && t != tensor.F32 {
-			all = append(all, newProgram("matrix.hip", w, "W_SCALAR=0", "BIAS=0"))
+			all = append(all, newProgram("matrix.hip", w, "W_SCALAR=0", "BIAS=0", "FULL=0"))
 		}
 	}
 	for _, w := range []string{"W_TYPE=W_F32", "W_TYPE=W_F16"} {

@@ -41,7 +41,9 @@ G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *__restrict__
   __shared__ float weight[32];
   __shared__ u32 finished;
   const u32 t = tid(), g = bidy(), part = bidz(), parts_max = G_PARTS;
-  const u32 share = heads / groups, queries = tokens * share, q0 = bidx() * QB;
+  const u32 share = heads / groups, queries = tokens * share;
+  // Later queries see more positions: they come first, so that blocks end evenly.
+  const u32 q0 = ((queries + QB - 1) / QB - 1 - bidx()) * QB;
   // The range of positions that some query of the block sees.
   u32 from = ~0u, end = 0, qfrom[QB], qend[QB];
   G_UNROLL for (u32 i = 0; i < QB; i++) {

@@ -7,7 +7,8 @@
 //
 // A block gives 128 rows of x by BN of w in steps of 32 elements; the next step
 // is loaded to registers while this one is multiplied. Sums of tensor cores
-// truncate: every 128 elements at most go to sums that are rounded.
+// truncate: every 128 elements at most go to sums that are rounded. With FULL all
+// tiles are whole.
 #include "prelude.h"
 #include "weights.h"
 #define MMA_BF16 (W_TYPE == W_BF16)
@@ -21,7 +22,13 @@
 #define SUBS (BK / W_SUB) // in a step
 #define NT 256
 #define BM 128
-#define BN (G_AMD ? 64 : 128)
+#if W_TYPE == W_F16 && !W_SCALAR && !G_AMD // two stages in shared memory, one block
+#define BN 128
+#define RESIDENT 1
+#else // one stage: two blocks take turns
+#define BN 64
+#define RESIDENT 2
+#endif
 #define BK 32
 #define WAVES_N 2
 #define WAVES_M (NT / G_WAVE / WAVES_N)
@@ -104,19 +111,19 @@ G_FN void fetch(Step &s, const Source &from, const Weights &w, u32 n0, u32 k0) {
   G_UNROLL for (u32 i = 0; i < 2; i++) {
     G_UNROLL for (u32 p = 0; p < AT; p++) {
       s.a[p][i] = u4{0, 0, 0, 0};
-      if (i * 64 < from.left_a) s.a[p][i] = *(const u4 *)(from.a + p * from.plane + i * from.arow + k0);
+      if (FULL || i * 64 < from.left_a) s.a[p][i] = *(const u4 *)(from.a + p * from.plane + i * from.arow + k0);
     }
   }
 #if W_DIRECT
   G_UNROLL for (u32 i = 0; i < W_LOADS; i++) {
     s.w[i] = u4{0, 0, 0, 0};
-    if (i * 64 < from.left_w && k0 + t % 4 * 8 < w.k) s.w[i] = *(const u4 *)(from.w + i * (64 * w.row) + k0);
+    if (FULL || (i * 64 < from.left_w && k0 + t % 4 * 8 < w.k)) s.w[i] = *(const u4 *)(from.w + i * (64 * w.row) + k0);
   }
 #else
   const u32 col = k0 + t % 8 * 4;
   G_UNROLL for (u32 i = 0; i < W_QUADS; i++) {
     Quad q = {};
-    if (i * 32 < from.left_w && col < w.k) {
+    if (FULL || (i * 32 < from.left_w && col < w.k)) {
 #if W_PLAIN
       q = w_quad(w_row(w, n0 + t / 8 + i * 32), col);
 #else
@@ -133,7 +140,7 @@ G_FN void fetch(Step &s, const Source &from, const Weights &w, u32 n0, u32 k0) {
 
 #define STAGES (W_DIRECT && AT == 2 ? 2 : 1) // as many as 48 KiB hold
 
-G_KERNEL G_BOUNDS(NT)
+G_KERNEL G_BOUNDS2(NT, RESIDENT)
     matrix(float *__restrict__ y, const u16 *__restrict__ parts, const float *__restrict__ scale,
            const float *__restrict__ sums, u32 kp, u32 rows, Weights w, u32 n, const void *bias,
            const float *res, Rows rr) {
@@ -242,7 +249,7 @@ G_KERNEL G_BOUNDS(NT)
     G_UNROLL for (int j = 0; j < TN; j++) {
       G_UNROLL for (int e = 0; e < ACC; e++) {
         u32 m = m0 + wm + 16 * i + acc_row(e), c = n0 + wn + 16 * j + acc_col(e);
-        if (m >= rows || c >= n) continue;
+        if (!FULL && (m >= rows || c >= n)) continue;
         float v = total[i][j][e] * scale[m];
         if (BIAS) v += load_float(bias, BIAS - 1, c);
         if (res) v += res[at(rr, m) + c];
