@@ -156,3 +156,8 @@ func (d *driver) callBytes(f fn, at int, b []byte, args ...uintptr) error {
 	all = append(all, args[at:]...)
 	return d.check(f, "", d.invokeChecked(f, all))
 }
+
+// view sees memory of a library as bytes.
+func view(p uintptr, n int) []byte {
+	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p))), n)
+}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"unsafe"
 
 	"github.com/ebitengine/purego"
 )
@@ -142,9 +141,4 @@ func comgrTargets(h uintptr) []string {
 		all = append(all, isa[strings.LastIndexByte(isa, '-')+1:])
 	}
 	return all
-}
-
-// view sees memory of a library as bytes.
-func view(p uintptr, n int) []byte {
-	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p))), n)
 }
