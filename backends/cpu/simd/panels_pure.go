@@ -114,30 +114,54 @@ func quantGo(x, dst unsafe.Pointer, k, shape int) {
 	}
 }
 
-// codeAt gives the code of row r, column c of a block.
-func (f *panelFormat) codeAt(q []byte, r, c int) int {
-	g, i := c/4, 4*r+c%4
-	bit := func(vector int) int { return int(q[64*vector+i] >> g & 1) }
-	pair := func(vector int) int { return int(q[64*(vector+g&1)+i] >> (g >> 1 * 2) & 3) }
+// codes gives the codes of a block, row by row.
+func (f *panelFormat) codes(q []byte, out *[PanelRows][32]int16) {
+	set := func(plane []byte, g, shift int, mask byte, to int) {
+		for i, v := range plane[:64] {
+			out[i/4][4*g+i%4] |= int16(v>>shift&mask) << to
+		}
+	}
+	*out = [PanelRows][32]int16{}
+	bits := func(to int) {
+		for g := range 8 {
+			set(q, g, g, 1, to)
+		}
+	}
+	pairs := func(from []byte, to int) {
+		for g := range 8 {
+			set(from[64*(g&1):], g, g>>1*2, 3, to)
+		}
+	}
 	switch f.planes {
 	case whole:
-		return int(int8(q[64*g+i]))
+		for i, v := range q[:512] {
+			out[i%64/4][i/64*4+i%4] = int16(int8(v))
+		}
+		return
 	case twos:
-		return pair(0)
+		pairs(q, 0)
+		return
 	case threes:
-		return pair(1) | bit(0)<<2
+		bits(2)
+		pairs(q[64:], 0)
+		return
+	case fives:
+		bits(4)
+	case sixes:
+		pairs(q, 4)
 	}
-	low := planeBytes[f.planes] - 256
-	v := int(q[low+64*(g&3)+i] >> (g & 4) & 15)
-	switch {
-	case f.levels:
-		return int(iq4Levels[v])
-	case f.planes == fives:
-		return v | bit(0)<<4
-	case f.planes == sixes:
-		return v | pair(0)<<4
+	low := q[planeBytes[f.planes]-256:]
+	for g := range 4 {
+		set(low[64*g:], g, 0, 15, 0)
+		set(low[64*g:], g+4, 4, 15, 0)
 	}
-	return v
+	if f.levels {
+		for r := range out {
+			for c, v := range out[r] {
+				out[r][c] = int16(iq4Levels[v&15])
+			}
+		}
+	}
 }
 
 // scaleAt gives factor and addend of row r in half h of block b < 2 of a pair.
@@ -165,6 +189,7 @@ func mulPanelsGo(t tensor.Type) func(w, x, y unsafe.Pointer, ldy, blocks, shape 
 		cols, wide, panels := shape&255, shape>>8&1, shape>>16
 		group := 1 + 7*wide
 		size, per := f.unit(), f.blocks()
+		var codes [PanelRows][32]int16
 		ws := elements[byte](w, 0, panels*blocks/per*size)
 		xs := elements[byte](x, 0, blocks*group*recordBytes)
 		for p := range panels {
@@ -176,28 +201,30 @@ func mulPanelsGo(t tensor.Type) func(w, x, y unsafe.Pointer, ldy, blocks, shape 
 				pair := u[f.head()+b%per/2*f.pair():]
 				q := pair[f.scales()+b&1*planeBytes[f.planes]:]
 				rec := xs[b*group*recordBytes:]
+				f.codes(q, &codes)
 				for r := range PanelRows {
-					var codes [32]int
-					for c := range codes {
-						codes[c] = f.codeAt(q, r, c)
-					}
+					a0, m0 := f.scaleAt(u, pair, r, b&1, 0)
+					a1, m1 := f.scaleAt(u, pair, r, b&1, 1)
 					for j := range cols {
 						d := *(*float32)(unsafe.Pointer(&rec[32*group+4*j]))
-						var part float32
-						for h := range 2 {
-							dot, sum := 0, 0
-							for c := 16 * h; c < 16*h+16; c++ {
-								v := int(int8(rec[32*j+c]))
-								dot += (codes[c] - f.offset) * v
-								sum += v
-							}
-							a, m := f.scaleAt(u, pair, r, b&1, h)
-							part += a*float32(dot) + m*float32(sum)
-						}
+						dot0, sum0 := f.half(codes[r][:16], rec[32*j:32*j+16])
+						dot1, sum1 := f.half(codes[r][16:], rec[32*j+16:32*j+32])
+						part := a0*float32(dot0) + m0*float32(sum0) + a1*float32(dot1) + m1*float32(sum1)
 						floats(unsafe.Add(y, 4*(j*ldy+p*PanelRows)), PanelRows)[r] += d * part
 					}
 				}
 			}
 		}
 	}
+}
+
+// half gives Σ (code - offset)·x and Σ x of sixteen columns.
+func (f *panelFormat) half(codes []int16, x []byte) (dot, sum int32) {
+	x = x[:len(codes)]
+	for i, c := range codes {
+		v := int32(int8(x[i]))
+		dot += int32(c) * v
+		sum += v
+	}
+	return dot - int32(f.offset)*sum, sum
 }
