@@ -111,7 +111,7 @@ func (b *bind) tile(rows, n int) (size, part int) {
 	switch {
 	case b.d.p.Kind == Software:
 		return 32, 2
-	case n > 64 && rows >= 1024 && b.d.p.Shared >= 4*32*(129+129):
+	case n > 64 && rows >= 1024 && b.d.p.Shared >= 4*32*(132+132):
 		return 128, 8
 	}
 	return 64, 4

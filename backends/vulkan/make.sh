@@ -34,7 +34,7 @@ jobs() {
     done
     for shape in "32 2" "64 4" "128 8"; do # tile, and an invocation's part
       read -r tile part <<<"$shape"
-      echo matmul.comp matmul_${name}_$tile.spv $number -DBN=${tile}u -DBM=${tile}u -DTN=${part}u -DTM=${part}u
+      echo matmul.comp matmul_${name}_$tile.spv $number -DBN=$tile -DBM=$tile -DTN=$part -DTM=$part
     done
   done
 }

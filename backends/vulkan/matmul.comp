@@ -23,8 +23,19 @@ layout(push_constant) uniform Push {
 };
 
 #define BK 32u
-shared float sw[BK * (BN + 1)]; // transposed, a column of padding against bank conflicts
-shared float sx[BK * (BM + 1)];
+// Transposed, padded against bank conflicts, and read four at a time.
+const uint LW = (BN + 4) / 4, LX = (BM + 4) / 4; // vectors from one k to the next
+shared vec4 sw[BK * LW];
+shared vec4 sx[BK * LX];
+
+// COLUMN is the row of w, inside the tile, of an invocation's i-th result.
+#if TN == 8
+#define COLUMN(i) ((i) / 4 * (BN / 2) + tn * 4 + (i) % 4)
+#elif TN == 4
+#define COLUMN(i) (tn * 4 + (i))
+#else
+#define COLUMN(i) ((i) * (BN / TN) + tn)
+#endif
 
 void main() {
   const uint T = gl_WorkGroupSize.x, t = gl_LocalInvocationID.x;
@@ -39,7 +50,7 @@ void main() {
       vec4 v[UNIT4];
       if (k0 + UNIT * u < cols) decode(woff + min(n0 + n, rows - 1) * wstride, k0 / UNIT + u, cols, v);
       else [[unroll]] for (uint j = 0; j < UNIT4; j++) v[j] = vec4(0);
-      [[unroll]] for (uint j = 0; j < UNIT; j++) sw[(UNIT * u + j) * (BN + 1) + n] = v[j >> 2][j & 3u];
+      [[unroll]] for (uint j = 0; j < UNIT; j++) sw[(UNIT * u + j) * LW + (n >> 2)][n & 3u] = v[j >> 2][j & 3u];
     }
     for (uint i = t; i < BM * (BK / 4); i += T) {
       uint m = i / (BK / 4), k = k0 + 4 * (i % (BK / 4));
@@ -49,13 +60,24 @@ void main() {
       if (VECTORS) {
         if (k < cols) a = x4[at >> 2];
       } else [[unroll]] for (uint j = 0; j < 4; j++) a[j] = k + j < cols ? x[at + j] : 0.0;
-      [[unroll]] for (uint j = 0; j < 4; j++) sx[(k - k0 + j) * (BM + 1) + m] = a[j];
+      [[unroll]] for (uint j = 0; j < 4; j++) sx[(k - k0 + j) * LX + (m >> 2)][m & 3u] = a[j];
     }
     barrier();
     for (uint k = 0; k < BK; k++) {
       float a[TN], c[TM];
-      [[unroll]] for (uint i = 0; i < TN; i++) a[i] = sw[k * (BN + 1) + i * (BN / TN) + tn];
-      [[unroll]] for (uint j = 0; j < TM; j++) c[j] = sx[k * (BM + 1) + tm * TM + j];
+#if TN >= 4
+      [[unroll]] for (uint i = 0; i < TN; i += 4) {
+        vec4 q = sw[k * LW + COLUMN(i) / 4];
+        a[i] = q.x; a[i + 1] = q.y; a[i + 2] = q.z; a[i + 3] = q.w;
+      }
+      [[unroll]] for (uint j = 0; j < TM; j += 4) {
+        vec4 q = sx[k * LX + (tm * TM + j) / 4];
+        c[j] = q.x; c[j + 1] = q.y; c[j + 2] = q.z; c[j + 3] = q.w;
+      }
+#else
+      [[unroll]] for (uint i = 0; i < TN; i++) a[i] = sw[k * LW + (COLUMN(i) >> 2)][COLUMN(i) & 3u];
+      [[unroll]] for (uint j = 0; j < TM; j++) c[j] = sx[k * LX + ((tm * TM + j) >> 2)][(tm * TM + j) & 3u];
+#endif
       [[unroll]] for (uint i = 0; i < TN; i++)
         [[unroll]] for (uint j = 0; j < TM; j++) acc[i * TM + j] = fma(a[i], c[j], acc[i * TM + j]);
     }
@@ -69,7 +91,7 @@ void main() {
     ar[j] = roff + ro * rstride + (s - ro * rinner) * all + first;
   }
   [[unroll]] for (uint i = 0; i < TN; i++) {
-    uint n = n0 + i * (BN / TN) + tn;
+    uint n = n0 + COLUMN(i);
     float bias = 0;
     if (BIAS != 0 && n < rows) bias = NARROW(b, BIAS, boff + first + n);
     [[unroll]] for (uint j = 0; j < TM; j++) {
