@@ -19,6 +19,8 @@ type backend struct {
 type deviceFlags struct {
 	threads int
 	device  string // empty: the best
+	exact   bool   // activations stay f32
+	fast    bool   // products of bf16 weights round activations to bf16
 }
 
 // backendTable names the backends of this program.
@@ -27,7 +29,14 @@ var backendTable = append([]backend{
 		if err := f.none("cpu"); err != nil {
 			return nil, err
 		}
-		d, err := cpu.New(f.threads)
+		var opts []cpu.Option
+		if f.exact {
+			opts = append(opts, cpu.Exact)
+		}
+		if f.fast {
+			opts = append(opts, cpu.FastBF16)
+		}
+		d, err := cpu.New(f.threads, opts...)
 		if err != nil {
 			return nil, err
 		}
@@ -60,6 +69,12 @@ func backendNames() []string {
 func openBackend(name string, f deviceFlags) (backends.Device, error) {
 	if f.threads < 0 || f.threads > 1024 {
 		return nil, usagef("--threads %d: it must be between 1 and 1024, or 0 for all cores", f.threads)
+	}
+	if f.exact && f.fast {
+		return nil, usagef("--exact and --fast-bf16 contradict each other")
+	}
+	if (f.exact || f.fast) && name != "cpu" {
+		return nil, usagef("--exact and --fast-bf16 belong to the cpu backend")
 	}
 	for _, b := range backendTable {
 		if b.name == name {

@@ -38,6 +38,7 @@ type modelFlags struct {
 	weightSeed                uint64
 	cache, cacheLimit         string
 	noFuse, noCapture         bool
+	exact, fast               bool
 }
 
 func (f *modelFlags) register(s *pflag.FlagSet) {
@@ -54,6 +55,8 @@ func (f *modelFlags) register(s *pflag.FlagSet) {
 	s.Uint64Var(&f.weightSeed, "weight-seed", 0, "seed of synthetic weights")
 	s.StringVar(&f.cache, "cache", "", "folder where packed weights are kept, or off (default: greta/packed in the user's folder of caches)")
 	s.StringVar(&f.cacheLimit, "cache-limit", "", "most that the folder may hold, such as 20GB")
+	s.BoolVar(&f.exact, "exact", false, "cpu: keep activations in f32 also for block formats, which otherwise round them to 8 bits")
+	s.BoolVar(&f.fast, "fast-bf16", false, "cpu: round activations to bf16 in prefill over bf16 weights, where the processor has bf16 dot products")
 	s.BoolVar(&f.noFuse, "no-fuse", false, "run the graph as the model file says it, without fused operators")
 }
 
@@ -90,7 +93,7 @@ func (f *modelFlags) open(arg string) (_ *bundle, err error) {
 	if b.opt, err = f.options(); err != nil {
 		return nil, err
 	}
-	if b.device, err = openBackend(f.backend, deviceFlags{f.threads, f.device}); err != nil {
+	if b.device, err = openBackend(f.backend, deviceFlags{f.threads, f.device, f.exact, f.fast}); err != nil {
 		return nil, err
 	}
 	if err := f.find(b, arg); err != nil {

@@ -99,6 +99,21 @@ func TestFlagsHaveEffects(t *testing.T) {
 	}
 }
 
+// --exact leaves the rounding of activations out, and takes f32's place only where block formats are.
+func TestExact(t *testing.T) {
+	quantised := with(small, "--dtype", "q8_0", "--prefill", "5", "--gen", "2", "--repeat", "1")
+	rounded, exact := runReport(t, quantised...), runReport(t, with(quantised, "--exact")...)
+	if rounded.OutputHash == exact.OutputHash {
+		t.Error("--exact has no effect on weights of q8_0")
+	}
+	if r := greta(t, append([]string{"run", "--exact", "--backend", "ref"}, small...)...); r.code != exitUsage {
+		t.Errorf("--exact on ref: code %d, %s", r.code, r.err)
+	}
+	if r := greta(t, append([]string{"run", "--exact", "--fast-bf16"}, small...)...); r.code != exitUsage {
+		t.Errorf("--exact with --fast-bf16: code %d, %s", r.code, r.err)
+	}
+}
+
 func TestSamplingFlags(t *testing.T) {
 	base := []string{trained(t), "--prompt", "Prince Andrew", "--gen", "24"}
 	ids := func(more ...string) []int32 { return runReport(t, with(base, more...)...).GeneratedTokens }
