@@ -30,6 +30,7 @@ type Device struct {
 	tiled  bool
 
 	careless bool // set by a test: no barriers between dispatches
+	tile     int  // set by a test: the size of tiles
 
 	commands  vk.CommandPool
 	cache     pipelineCache

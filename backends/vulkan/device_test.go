@@ -77,6 +77,27 @@ func TestSplitRanges(t *testing.T) {
 	}
 }
 
+// TestTiles: products by tiles of every size, also those that a software device
+// does not choose.
+func TestTiles(t *testing.T) {
+	dev := open(t, vulkan.Options{Tiled: 1})
+	for _, size := range []int{32, 64, 128} {
+		dev.SetTile(size)
+		tried := 0
+		for _, c := range optest.Cases() {
+			if c.Name == "linear/long" || c.Name == "linear/f32/67x37x19" || c.Name == "linear/q4_0/19x512x19" || c.Name == "linear/q6_K/67x768x19" {
+				tried++
+				if err := optest.Check(dev, c); err != nil {
+					t.Errorf("%s with tiles of %d: %v", c.Name, size, err)
+				}
+			}
+		}
+		if tried != 4 {
+			t.Errorf("%d of 4 cases are in the table", tried)
+		}
+	}
+}
+
 // TestIndexRefused: an index out of range is an error that names launch and
 // value, and the device works on.
 func TestIndexRefused(t *testing.T) {

@@ -7,3 +7,6 @@ func (d *Device) SetMaxRange(bytes uint32) { d.p.limits.MaxStorageBufferRange = 
 
 // ForgetBarriers makes recorders leave out the barriers between dispatches.
 func (d *Device) ForgetBarriers() { d.careless = true }
+
+// SetTile fixes the size of tiles: 32, 64 or 128.
+func (d *Device) SetTile(n int) { d.tile = n }

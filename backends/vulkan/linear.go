@@ -14,6 +14,10 @@ import (
 // for each group of rows anew; beyond it they are decoded into shared tiles.
 const matVecRows = 8
 
+// largeTiles is the number of large tiles from which on they keep a device busy;
+// fewer leave units idle that small ones use.
+const largeTiles = 256
+
 // product is what the two kernels of linear operators have in common.
 type product struct {
 	x, w, bias, r, y *backends.Operand
@@ -108,10 +112,13 @@ func spread(n, limit int) (x, y int) {
 // tile gives the shape of matmul.comp's workgroups: rows of w and of x alike,
 // and those of an invocation.
 func (b *bind) tile(rows, n int) (size, part int) {
+	if b.d.tile > 0 {
+		return b.d.tile, b.d.tile / 16
+	}
 	switch {
 	case b.d.p.Kind == Software:
 		return 32, 2
-	case n > 64 && rows >= 1024 && b.d.p.Shared >= 4*32*(132+132):
+	case ((n+127)/128)*((rows+127)/128) >= largeTiles && b.d.p.Shared >= 4*32*(132+132):
 		return 128, 8
 	}
 	return 64, 4
