@@ -4,6 +4,8 @@ package main
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 
 	"greta/backends"
 	"greta/backends/hip"
@@ -15,7 +17,11 @@ import (
 func gpuBackends() []backend {
 	return []backend{
 		{"vulkan", func(f deviceFlags) (backends.Device, error) {
-			d, err := vulkan.New(vulkan.Options{Device: f.device})
+			opt := vulkan.Options{Device: f.device}
+			if dir, err := os.UserCacheDir(); err == nil {
+				opt.Cache = filepath.Join(dir, "greta", "vulkan")
+			}
+			d, err := vulkan.New(opt)
 			if err != nil {
 				return nil, err
 			}
