@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"unsafe"
 
 	"greta/backends"
@@ -105,17 +106,34 @@ func (dev *Device) start(f Found) error {
 		Memory: int(min(free, 1<<62)),
 		// Two transfers a clock, as all memories since DDR have.
 		ReadGBs: 2 * float64(values[2]) / 8 * float64(values[3]) / 1e6,
-		// A multiply-add per lane and clock.
-		GFlops: 2 * float64(dev.units*lanesPerUnit(f.Arch)) * float64(values[4]) / 1e6,
+		GFlops:  2 * float64(dev.units*multiplyAdds(f.Arch)) * float64(values[4]) / 1e6,
 	}
 	return nil
 }
 
-// lanesPerUnit is how many f32 multiply-adds a unit starts per clock.
-func lanesPerUnit(arch string) int {
-	switch arch {
-	case "gfx90a", "gfx942", "sm_75", "sm_80":
+// multiplyAdds is how many multiply-adds a unit starts per clock at most: those
+// of its matrix cores on f16 where products use them, by the makers' published
+// peaks, else those of its f32 lanes.
+func multiplyAdds(arch string) int {
+	switch {
+	case arch == "sm_75":
 		return 64
+	case arch == "sm_80":
+		return 1024
+	case arch == "sm_90":
+		return 2048
+	case strings.HasPrefix(arch, "sm_8"):
+		return 512
+	case hasMatrixCores(arch) && strings.HasPrefix(arch, "sm_"):
+		return 4096
+	case arch == "gfx90a":
+		return 512
+	case arch == "gfx942":
+		return 1024
+	case strings.HasPrefix(arch, "gfx11"):
+		return 256
+	case strings.HasPrefix(arch, "gfx12"):
+		return 512
 	}
 	return 128
 }
