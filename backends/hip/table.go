@@ -145,7 +145,6 @@ var (
 	attrBusWidth      = attribute{59, 37} // bits
 	attrMemoryClock   = attribute{60, 36} // kHz
 	attrClock         = attribute{5, 13}  // kHz
-	attrShared        = attribute{74, 8}  // bytes a block
 	attrCapacityMajor = attribute{23, 75}
 	attrCapacityMinor = attribute{61, 76}
 )

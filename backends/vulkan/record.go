@@ -32,7 +32,6 @@ type dispatch struct {
 	groups [3]uint32
 	spec   []uint32
 	shader string
-	err    error
 }
 
 // schedule orders dispatches so that few barriers are needed: by the length of the
