@@ -32,10 +32,13 @@ var mayImport = map[string][]string{
 	"backends/hip":    {"backends", "ops", "graph", "tensor", "weights/quant"},
 	"engine":          {"backends", "ops", "graph", "models", "tensor", "weights"},
 	"engine/report":   {"engine", "backends", "graph", "ops", "tensor"},
+	"bench/record":    {},
+	"bench":           {"bench/record", "engine", "engine/report", "backends", "models", "ops", "ops/optest", "graph", "tensor", "weights", "weights/quant"},
+	"bench/platform":  {"bench", "bench/record", "backends", "backends/cpu", "backends/vulkan", "backends/hip", "tensor"},
 	"internal":        {},
 	"internal/golden": {"tensor", "weights"},
 	"internal/npy":    {"tensor"},
-	"cmd":             {"engine", "engine/report", "backends", "backends/ref", "backends/cpu", "backends/vulkan", "backends/hip", "models", "ops", "graph", "tensor", "weights", "tokenizer", "internal"},
+	"cmd":             {"engine", "engine/report", "backends", "backends/ref", "backends/cpu", "backends/vulkan", "backends/hip", "models", "ops", "graph", "tensor", "weights", "tokenizer", "internal", "bench", "bench/record", "bench/platform"},
 	"tools":           {},
 }
 
