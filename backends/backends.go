@@ -35,6 +35,7 @@ type Info struct {
 	Backend string // "cpu", "ref"
 	Name    string // the processor's or card's own name
 	Level   string // instruction set or architecture: "avx512", "gfx942"
+	Driver  string // driver and compiler with their versions, "" where there is none
 	Threads int
 	Float   tensor.Type // element type of activations
 	Align   int         // of every operand's offset, bytes
@@ -45,6 +46,9 @@ type Info struct {
 	// ActBF16 says that products of several rows with weights of bf16 round
 	// their activations to bf16: results are within 3e-3 of the exact ones.
 	ActBF16 bool
+	// ActF16 says that a path in half precision is on: products with weights narrower
+	// than f32 are within 2e-3 of the exact ones.
+	ActF16 bool
 	// Fusions names the fused operators that the device wants, in the order
 	// in which they should be tried.
 	Fusions []string

@@ -13,6 +13,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"greta/backends"
 )
 
 // Options choose a device and how it is used. The zero value takes the first.
@@ -20,6 +22,9 @@ type Options struct {
 	Device string // "", "0", "nvidia:1", "gfx942", or a part of a name
 	Cache  *Cache // of compiled kernels; nil: DefaultCache
 	Built  string // folder of kernels compiled ahead of time; "": none
+	// FP16 is On where the device opens with its paths of half precision on; see
+	// backends.Pathed and docs/health.md.
+	FP16 backends.Choice
 }
 
 // Found is a device that could be opened.

@@ -9,7 +9,11 @@
 // compiled .spv (make.sh). Nothing depends on the size of a subgroup.
 package vulkan
 
-import "fmt"
+import (
+	"fmt"
+
+	"greta/backends"
+)
 
 // Options say which device to open, and how.
 type Options struct {
@@ -23,6 +27,9 @@ type Options struct {
 	Message func(text string)
 	// Cache is a folder for compiled pipelines; empty: none is kept.
 	Cache string
+	// FP16 is On where the device opens with its paths of half precision on; see
+	// backends.Pathed and docs/health.md.
+	FP16 backends.Choice
 	// Tiled forces (1) or forbids (-1) products from shared memory; 0: as the device suggests.
 	Tiled int
 }

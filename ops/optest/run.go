@@ -130,7 +130,8 @@ func Check(dev backends.Device, c Case) error {
 // 2.2/127 and its error 2.2/127/√12 = 0.005 of a number; sums of independent
 // products keep that ratio. One in a thousand is 3.3 times as far off. A number of
 // bf16 (ActBF16) is off by 2^-9 at most.
-const roundedRel, roundedBF16Rel = 1e-2, 3e-3
+// One of f16 (ActF16) by 2^-11, to which that of a rounded weight and of sums in halves may come.
+const roundedRel, roundedBF16Rel, roundedF16Rel = 1e-2, 3e-3, 2e-3
 
 // rounding gives the relative error that a device may make in a node because
 // it rounds activations, 0 if it does not.
@@ -143,6 +144,8 @@ func rounding(dev backends.Device, n *graph.Node) float64 {
 			return roundedRel
 		case n.In[1].Type == tensor.BF16 && info.ActBF16:
 			return roundedBF16Rel
+		case n.In[1].Type != tensor.F32 && n.In[1].Type != tensor.F64 && info.ActF16:
+			return roundedF16Rel
 		}
 	}
 	return 0

@@ -1,0 +1,64 @@
+package backends
+
+import (
+	"fmt"
+	"strings"
+
+	"greta/graph"
+)
+
+// Choice is a setting that may be left to the program.
+type Choice uint8
+
+// The choices.
+const (
+	Auto Choice = iota
+	On
+	Off
+)
+
+func (c Choice) String() string { return [...]string{"auto", "on", "off"}[c] }
+
+// ParseChoice reads "auto", "on" or "off"; empty is auto.
+func ParseChoice(s string) (Choice, error) {
+	switch strings.ToLower(s) {
+	case "", "auto":
+		return Auto, nil
+	case "on":
+		return On, nil
+	case "off":
+		return Off, nil
+	}
+	return Auto, fmt.Errorf("%q: auto, on or off is expected", s)
+}
+
+// Path is a fast way to compute which a device has beside its plain kernels:
+// matrix cores, arithmetic in half precision. Drivers and compilers get these
+// wrong more often than plain arithmetic, so a path is tried on this device and
+// driver before it is used (docs/health.md).
+type Path struct {
+	Name  string // "matrix", "fp16": part of the record's key, so it is stable
+	About string // for people: "products on matrix cores (mma.sync)"
+	// Half says that results are of half precision's accuracy, so that the user's
+	// choice of it (--fp16) decides; all other paths are as exact as plain kernels.
+	Half bool
+	// Auto says that the path is used where the user leaves the choice open.
+	Auto bool
+	// Rel is the largest relative L2 error of a result against float64 that is
+	// let through; 0: the limits of plain kernels.
+	Rel float64
+	// Code is a hash of what decides on the path's code: sources, options. A
+	// record is void when it changes.
+	Code string
+	// Takes says whether the path computes a node when it is on.
+	Takes func(n *graph.Node) bool
+}
+
+// Pathed is a device that has fast paths.
+type Pathed interface {
+	// Paths lists the paths that this device can take, on or off.
+	Paths() []Path
+	// SetPath turns a path on or off. It holds for kernels that Kernel chooses
+	// from then on. A name that Paths does not list is an error.
+	SetPath(name string, on bool) error
+}
