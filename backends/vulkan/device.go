@@ -28,6 +28,7 @@ type Device struct {
 	queue  vk.Queue
 	opt    Options
 	tiled  bool
+	has    features
 
 	careless bool // set by a test: no barriers between dispatches
 	tile     int  // set by a test: the size of tiles
@@ -72,13 +73,13 @@ func (d *Device) open() error {
 	}
 	priority := float32(1)
 	queue := (&vk.DeviceQueueCreateInfo{QueueFamilyIndex: d.p.family, QueueCount: 1, PQueuePriorities: &priority}).Init()
-	var exts []string
+	chain, exts := d.enable()
 	for _, e := range []string{budgetExt} {
 		if d.p.exts[e] {
 			exts = append(exts, e)
 		}
 	}
-	info := (&vk.DeviceCreateInfo{QueueCreateInfoCount: 1, PQueueCreateInfos: queue,
+	info := (&vk.DeviceCreateInfo{PNext: chain, QueueCreateInfoCount: 1, PQueueCreateInfos: queue,
 		EnabledExtensionCount: uint32(len(exts)), PpEnabledExtensionNames: vk.CStrings(exts)}).Init()
 	if r := d.in.c.CreateDevice(d.p.handle, info, nil, &d.handle); r != vk.VK_SUCCESS {
 		return fmt.Errorf("%s: %w", d.p.Name, failed("vkCreateDevice", r))

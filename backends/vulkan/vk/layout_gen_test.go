@@ -77,4 +77,6 @@ var structs = map[string]any{
 	"VkDebugUtilsObjectNameInfoEXT":                       DebugUtilsObjectNameInfoEXT{},
 	"VkDebugUtilsMessengerCallbackDataEXT":                DebugUtilsMessengerCallbackDataEXT{},
 	"VkValidationFeaturesEXT":                             ValidationFeaturesEXT{},
+	"VkPhysicalDeviceShaderIntegerDotProductFeatures":     PhysicalDeviceShaderIntegerDotProductFeatures{},
+	"VkPhysicalDeviceCooperativeMatrix2FeaturesNV":        PhysicalDeviceCooperativeMatrix2FeaturesNV{},
 }

@@ -171,6 +171,7 @@ const (
 	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES         StructureType = 1000225000
 	VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO StructureType = 1000225001
 	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES           StructureType = 1000225002
+	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES      StructureType = 1000280000
 	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES                 StructureType = 1000413001
 	VK_STRUCTURE_TYPE_DEBUG_UTILS_OBJECT_NAME_INFO_EXT                         StructureType = 1000128000
 	VK_STRUCTURE_TYPE_DEBUG_UTILS_LABEL_EXT                                    StructureType = 1000128002
@@ -180,6 +181,7 @@ const (
 	VK_STRUCTURE_TYPE_VALIDATION_FEATURES_EXT                                  StructureType = 1000247000
 	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR          StructureType = 1000506000
 	VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR                        StructureType = 1000506001
+	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV         StructureType = 1000593000
 )
 
 type InstanceCreateFlags uint32
@@ -2048,6 +2050,36 @@ type ValidationFeaturesEXT struct {
 // Init sets the structure's type.
 func (x *ValidationFeaturesEXT) Init() *ValidationFeaturesEXT {
 	x.SType = VK_STRUCTURE_TYPE_VALIDATION_FEATURES_EXT
+	return x
+}
+
+type PhysicalDeviceShaderIntegerDotProductFeatures struct {
+	SType                   StructureType
+	PNext                   unsafe.Pointer
+	ShaderIntegerDotProduct uint32
+}
+
+// Init sets the structure's type.
+func (x *PhysicalDeviceShaderIntegerDotProductFeatures) Init() *PhysicalDeviceShaderIntegerDotProductFeatures {
+	x.SType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES
+	return x
+}
+
+type PhysicalDeviceCooperativeMatrix2FeaturesNV struct {
+	SType                                 StructureType
+	PNext                                 unsafe.Pointer
+	CooperativeMatrixWorkgroupScope       uint32
+	CooperativeMatrixFlexibleDimensions   uint32
+	CooperativeMatrixReductions           uint32
+	CooperativeMatrixConversions          uint32
+	CooperativeMatrixPerElementOperations uint32
+	CooperativeMatrixTensorAddressing     uint32
+	CooperativeMatrixBlockLoads           uint32
+}
+
+// Init sets the structure's type.
+func (x *PhysicalDeviceCooperativeMatrix2FeaturesNV) Init() *PhysicalDeviceCooperativeMatrix2FeaturesNV {
+	x.SType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV
 	return x
 }
 
