@@ -6,8 +6,10 @@ package record
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -15,83 +17,152 @@ import (
 
 // Run is one invocation of a command that measures.
 type Run struct {
-	ID      string    // NewID's: unique, and sorted by time
-	Kind    string    // "op", "model", "platform", "exp", "tune"
-	Command []string  // as given, without the program's path
-	Profile string    // name of the profile, "" without one
-	Label   string    // the user's own
-	Started time.Time // UTC
-	Ended   time.Time // UTC; zero for a run that was killed or is under way
-	Status  string    // "complete", "incomplete", "failed"
-	Env     Env
+	ID      string    `json:"id"`      // NewID's: unique, and sorted by time
+	Kind    string    `json:"kind"`    // "op", "model", "platform", "exp", "tune"
+	Command []string  `json:"command"` // as given, without the program's path
+	Profile string    `json:"profile,omitempty"`
+	Label   string    `json:"label,omitempty"` // the user's own
+	Started time.Time `json:"started"`         // UTC
+	Ended   time.Time `json:"ended,omitzero"`  // UTC; zero for a run that was killed or is under way
+	Status  Status    `json:"status"`
+	Env     Env       `json:"env"`
 }
+
+// Status is how a run ended.
+type Status string
+
+// The ways to end.
+const (
+	Complete   Status = "complete"
+	Incomplete Status = "incomplete" // it was killed, or is under way
+	Broken     Status = "failed"     // it ended with an error, or a check failed
+)
 
 // Env is where a run took place. What cannot be read is left empty.
 type Env struct {
-	Host, OS, Arch string
-	CPU            string // the processor's own name
-	Cores          int    // that this process may use
-	Version        string // of greta
-	Commit         string // of greta's source; with "+dirty" where it was changed
-	Go             string
-	Backend        string // "cpu", "vulkan", "hip"
-	Device         string // the device's own name
-	DeviceID       string // UUID or bus address
-	Level          string // instruction set or GPU architecture: "avx512", "gfx942", "sm_90"
-	Driver         string // name and version
-	Kernels        string // hash of the kernels' sources
-	Threads        int
-	// Clocks, watts and degrees as read at the start: "sm_mhz", "mem_mhz", "power_w",
-	// "temperature_c", "governor". Only what could be read.
-	Readings map[string]string
+	Host     string `json:"host"`
+	OS       string `json:"os"`
+	Arch     string `json:"arch"`
+	CPU      string `json:"cpu"`     // the processor's own name
+	Cores    int    `json:"cores"`   // that this process may use
+	Version  string `json:"version"` // of greta
+	Commit   string `json:"commit"`  // of greta's source; with "+dirty" where it was changed
+	Go       string `json:"go"`
+	Backend  string `json:"backend"`             // "cpu", "vulkan", "hip"
+	Device   string `json:"device"`              // the device's own name
+	DeviceID string `json:"device_id,omitempty"` // UUID or bus address
+	Level    string `json:"level,omitempty"`     // instruction set or GPU architecture: "avx512", "gfx942", "sm_90"
+	Driver   string `json:"driver,omitempty"`    // name and version
+	Kernels  string `json:"kernels,omitempty"`   // hash of the kernels' sources
+	Threads  int    `json:"threads"`
+	// Readings are clocks, watts and degrees as read at the start: "sm_mhz", "mem_mhz",
+	// "power_w", "temperature_c", "governor". Only what could be read.
+	Readings map[string]string `json:"readings,omitempty"`
 }
 
 // Verdict says what a result is worth.
 type Verdict string
 
-// The verdicts. Only an OK result's time means anything.
+// The verdicts. Only an OK result's time means anything. Package guard sets them.
 const (
 	OK      Verdict = "ok"
-	Failed  Verdict = "failed"  // the check against the reference failed
+	Failed  Verdict = "failed"  // the check against the reference failed, or there is no usable sample
 	Skipped Verdict = "skipped" // the path is not there, or another one ran in its place
 	Refused Verdict = "refused" // faster than the device can be: a measuring error
 )
 
 // Result is one benchmark at one set of parameters.
 type Result struct {
-	Bench  string            // "op/linear", "model/pp512", "platform/stream/read"
-	Params map[string]string // "m": "1", "type": "q4_0"; with Bench they are what is compared over time
-	Config string            // forced variant of the kernel, "" the default
-	Kernel string            // code that ran: "linear.f16.avx512"
-	Clock  string            // "device" or "host": whose time Samples are
-	Cache  string            // "warm", "cold", or "" where it does not apply
+	Bench  string            `json:"bench"`            // "op/linear", "model/pp512", "platform/stream/read"
+	Params map[string]string `json:"params,omitempty"` // "m": "1", "type": "q4_0"; with Bench they are what is compared over time
+	Config string            `json:"config,omitempty"` // forced variant of the kernel, "" the default
+	Kernel string            `json:"kernel,omitempty"` // code that ran: "linear.f16.avx512"
+	// Backend is the one whose kernel ran, "" that of the run. Another one than the run's
+	// is a fallback, and makes the result skipped.
+	Backend string `json:"backend,omitempty"`
+	Clock   string `json:"clock"` // DeviceClock or HostClock: whose time Samples are
+	// Cache is Warm where the operands may lie in a cache, Cold where each
+	// repetition finds them in memory, "" where it does not apply.
+	Cache string `json:"cache,omitempty"`
+	// WorkingSet is what the repetitions go through in all before they come back
+	// to the first byte, in bytes, rotated buffers included; 0 where it does not apply.
+	WorkingSet float64 `json:"working_set,omitempty"`
 	// Samples are seconds for one operation, one for each repetition.
-	Samples []float64
+	Samples []float64 `json:"samples"`
 	// Host are the same repetitions by the host's clock where Clock is "device";
 	// may be empty.
-	Host  []float64
-	Bytes float64 // moved by one operation, at least: each input once, each output once
-	Flops float64 // of one operation
-	Roofs Roofs
-	Check Check
+	Host  []float64 `json:"host,omitempty"`
+	Bytes float64   `json:"bytes,omitempty"` // moved by one operation, at least: each input once, each output once
+	Flops float64   `json:"flops,omitempty"` // of one operation
+	Roofs Roofs     `json:"roofs"`
+	Check Check     `json:"check"`
 	// Metrics are figures of the benchmark's own, by name with the unit at its
 	// end: "cycles", "tokens_per_s", "fit_a_ns".
-	Metrics map[string]float64
-	Verdict Verdict
-	Reason  string // why it is not OK
+	Metrics map[string]float64 `json:"metrics,omitempty"`
+	Verdict Verdict            `json:"verdict"`
+	Reason  string             `json:"reason,omitempty"` // why it is not OK
 }
 
-// Roofs are the rates that the device cannot pass. Zero is unknown.
+// Whose time it is, and whether operands lie in a cache.
+const (
+	DeviceClock = "device"
+	HostClock   = "host"
+	Warm        = "warm"
+	Cold        = "cold"
+)
+
+// Roofs are the rates that the device cannot pass. Zero is unknown. ReadGBs is
+// that of the level from which the bytes come: memory, or for a Warm result whose
+// working set fits in a cache that cache's, or 0 where nobody knows it.
 type Roofs struct {
-	ReadGBs, GFlops                 float64 // modelled, from the device's attributes
-	MeasuredReadGBs, MeasuredGFlops float64 // measured on this device
+	ReadGBs         float64 `json:"read_gbs,omitempty"` // modelled, from the device's attributes
+	GFlops          float64 `json:"gflops,omitempty"`
+	MeasuredReadGBs float64 `json:"measured_read_gbs,omitempty"` // measured on this device
+	MeasuredGFlops  float64 `json:"measured_gflops,omitempty"`
+	LastCache       float64 `json:"last_cache,omitempty"` // size of the last-level cache, bytes
 }
 
 // Check is the comparison with a reference in the same run, over the whole output.
 type Check struct {
-	Against       string // "float64", "exact", "" for none
-	RelL2, MaxAbs float64
-	Limit         float64 // of RelL2
+	Against string  // "float64", "exact", "" for none
+	RelL2   float64 // ‖out-ref‖/‖ref‖; NaN or infinite where the output is
+	MaxAbs  float64
+	Limit   float64 // of RelL2
+}
+
+// checkJSON is a Check with null for what is no number, which JSON cannot write.
+type checkJSON struct {
+	Against string   `json:"against"`
+	RelL2   *float64 `json:"rel_l2"`
+	MaxAbs  *float64 `json:"max_abs"`
+	Limit   float64  `json:"limit"`
+}
+
+// MarshalJSON writes null for errors that are no finite number.
+func (c Check) MarshalJSON() ([]byte, error) {
+	finite := func(x float64) *float64 {
+		if math.IsNaN(x) || math.IsInf(x, 0) {
+			return nil
+		}
+		return &x
+	}
+	return json.Marshal(checkJSON{c.Against, finite(c.RelL2), finite(c.MaxAbs), c.Limit})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes; null becomes NaN.
+func (c *Check) UnmarshalJSON(data []byte) error {
+	var j checkJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return err
+	}
+	number := func(x *float64) float64 {
+		if x == nil {
+			return math.NaN()
+		}
+		return *x
+	}
+	*c = Check{j.Against, number(j.RelL2), number(j.MaxAbs), j.Limit}
+	return nil
 }
 
 // NewID gives a run's identity: its start in UTC and eight random hexadecimal digits.
