@@ -32,6 +32,7 @@ var mayImport = map[string][]string{
 	"backends/hip":    {"backends", "ops", "graph", "tensor", "weights/quant"},
 	"engine":          {"backends", "ops", "graph", "models", "tensor", "weights"},
 	"engine/report":   {"engine", "backends", "graph", "ops", "tensor"},
+	"engine/health":   {"backends", "ops", "ops/optest", "graph", "tensor"},
 	"bench/record":    {},
 	"bench/stats":     {},
 	"bench/guard":     {"bench/record", "bench/stats"},
@@ -45,12 +46,12 @@ var mayImport = map[string][]string{
 	"internal":        {},
 	"internal/golden": {"tensor", "weights"},
 	"internal/npy":    {"tensor"},
-	"cmd":             {"engine", "engine/report", "backends", "backends/ref", "backends/cpu", "backends/vulkan", "backends/hip", "models", "ops", "graph", "tensor", "weights", "tokenizer", "internal", "bench", "bench/record", "bench/stats", "bench/guard", "bench/store", "bench/environ", "bench/compare", "bench/exp", "bench/tune", "bench/platform"},
+	"cmd":             {"engine", "engine/report", "engine/health", "backends", "backends/ref", "backends/cpu", "backends/vulkan", "backends/hip", "models", "ops", "graph", "tensor", "weights", "tokenizer", "internal", "bench", "bench/record", "bench/stats", "bench/guard", "bench/store", "bench/environ", "bench/compare", "bench/exp", "bench/tune", "bench/platform"},
 	"tools":           {},
 }
 
 // anyone may import these.
-var open = []string{"internal/pool", "internal/npy", "internal/testfiles", "internal/golden", "internal/progress"}
+var open = []string{"internal/pool", "internal/npy", "internal/testfiles", "internal/golden", "internal/progress", "internal/child"}
 
 // room gives the key of m that is the longest prefix of a package's path.
 func room(path string, m map[string][]string) (string, bool) {
