@@ -1,0 +1,199 @@
+// Package profile holds sets of benchmarks as YAML: which operators at which
+// sizes, which models, which benchmarks of the platform, and how often. Some come
+// with the program; a file of the user's own is read the same way.
+package profile
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"greta/graph/lang"
+)
+
+// Profile is a set of benchmarks. What a kind of benchmark does not know it
+// leaves alone: one profile serves op, model and platform.
+type Profile struct {
+	Name        string        `yaml:"name"`
+	About       string        `yaml:"about"`       // one sentence
+	Repetitions int           `yaml:"repetitions"` // samples of each benchmark at least; 0: the default
+	MinTime     time.Duration `yaml:"min_time"`    // of each benchmark at least: "200ms"; 0: the default
+	Cache       string        `yaml:"cache"`       // cold, warm, both; "": the default
+	Op          []Op          `yaml:"op"`
+	Model       []Model       `yaml:"model"`
+	Platform    []Platform    `yaml:"platform"`
+}
+
+// Op are operators at sizes, or all kernel shapes of a model.
+type Op struct {
+	Op      []string          `yaml:"op"`    // names
+	Model   string            `yaml:"model"` // file or built-in name, instead of Op
+	Sizes   map[string]Text   `yaml:"sizes"` // name of a dimension to a list for Sizes
+	Types   Text              `yaml:"types"` // of weights: "f32,f16"
+	KV      Text              `yaml:"kv"`    // of caches
+	Attrs   map[string]Text   `yaml:"attrs"` // attributes of the operators
+	With    Text              `yaml:"with"`  // optional operands that are given: "b"
+	At      Text              `yaml:"at"`    // position of the first token
+	Prompt  Text              `yaml:"prompt"`
+	Set     map[string]string `yaml:"set"`   // parameters of the model
+	Cache   string            `yaml:"cache"` // instead of the profile's
+	Context int               `yaml:"context"`
+}
+
+// Model is a model with lists of tests, as bench model's flags of the same names.
+type Model struct {
+	Model  string            `yaml:"model"`
+	Prompt Text              `yaml:"prompt"`
+	Gen    Text              `yaml:"gen"`
+	Depth  Text              `yaml:"depth"`
+	DType  string            `yaml:"dtype"`
+	Set    map[string]string `yaml:"set"`
+}
+
+// Platform is a benchmark of the platform with its parameters.
+type Platform struct {
+	Bench  string          `yaml:"bench"`
+	Params map[string]Text `yaml:"params"`
+}
+
+// Text is a scalar as it is written: a list of sizes may be one number.
+type Text string
+
+// UnmarshalYAML takes any scalar, and a sequence of them as a list with commas.
+func (t *Text) UnmarshalYAML(n *yaml.Node) error {
+	switch n.Kind {
+	case yaml.ScalarNode:
+		*t = Text(n.Value)
+		return nil
+	case yaml.SequenceNode:
+		var parts []string
+		for _, e := range n.Content {
+			if e.Kind != yaml.ScalarNode {
+				return fmt.Errorf("line %d: a number, a word or a list of them is expected", e.Line)
+			}
+			parts = append(parts, e.Value)
+		}
+		*t = Text(strings.Join(parts, ","))
+		return nil
+	}
+	return fmt.Errorf("line %d: a number, a word or a list of them is expected", n.Line)
+}
+
+//go:embed profiles/*.yaml
+var files embed.FS
+
+// Names lists the profiles that come with the program.
+func Names() []string {
+	all, err := fs.Glob(files, "profiles/*.yaml")
+	if err != nil {
+		panic(err) // the pattern is ours
+	}
+	for i, p := range all {
+		all[i] = strings.TrimSuffix(path.Base(p), ".yaml")
+	}
+	return all
+}
+
+// Load reads a profile: one that comes with the program by its name, or a file.
+func Load(arg string) (*Profile, error) {
+	data, err := files.ReadFile("profiles/" + arg + ".yaml")
+	if err == nil {
+		return Read(arg, bytes.NewReader(data))
+	}
+	f, err := os.Open(arg)
+	if errors.Is(err, fs.ErrNotExist) {
+		hint := ""
+		if near := lang.Nearest(arg, Names()); near != "" {
+			hint = "; did you mean " + near + "?"
+		}
+		return nil, fmt.Errorf("profile %s: no such file, and none of this name comes with the program%s (there are %s)", arg, hint, strings.Join(Names(), ", "))
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return Read(arg, f)
+}
+
+// Read parses and checks a profile; name stands in errors, and for the
+// profile's own name where it has none.
+func Read(name string, r io.Reader) (*Profile, error) {
+	p := &Profile{}
+	d := yaml.NewDecoder(r)
+	d.KnownFields(true)
+	if err := d.Decode(p); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("it is empty")
+		}
+		return nil, fmt.Errorf("profile %s: %w", name, err)
+	}
+	if p.Name == "" {
+		p.Name = strings.TrimSuffix(path.Base(name), ".yaml")
+	}
+	if err := p.check(); err != nil {
+		return nil, fmt.Errorf("profile %s: %w", name, err)
+	}
+	return p, nil
+}
+
+func (p *Profile) check() error {
+	if p.Repetitions < 0 || p.MinTime < 0 {
+		return fmt.Errorf("repetitions %d and min_time %v must not be negative", p.Repetitions, p.MinTime)
+	}
+	if err := CheckCache(p.Cache); err != nil {
+		return err
+	}
+	for i, o := range p.Op {
+		where := fmt.Sprintf("op %d", i+1)
+		if (len(o.Op) == 0) == (o.Model == "") {
+			return fmt.Errorf("%s: either op or model must be given", where)
+		}
+		if err := CheckCache(o.Cache); err != nil {
+			return fmt.Errorf("%s: %w", where, err)
+		}
+		for name, list := range o.Sizes {
+			if _, err := Sizes(string(list)); err != nil {
+				return fmt.Errorf("%s: size %s: %w", where, name, err)
+			}
+		}
+		for _, t := range []Text{o.At, o.Prompt} {
+			if _, err := Sizes(string(t)); t != "" && err != nil {
+				return fmt.Errorf("%s: %w", where, err)
+			}
+		}
+	}
+	for i, m := range p.Model {
+		if m.Model == "" {
+			return fmt.Errorf("model %d: model must be given", i+1)
+		}
+		for _, t := range []Text{m.Prompt, m.Gen, m.Depth} {
+			if _, err := Sizes(string(t)); t != "" && err != nil {
+				return fmt.Errorf("model %d: %w", i+1, err)
+			}
+		}
+	}
+	for i, b := range p.Platform {
+		if b.Bench == "" {
+			return fmt.Errorf("platform %d: bench must be given", i+1)
+		}
+	}
+	return nil
+}
+
+// CheckCache refuses what is no state of the caches.
+func CheckCache(s string) error {
+	switch s {
+	case "", "cold", "warm", "both":
+		return nil
+	}
+	return fmt.Errorf("cache %s: it can be cold, warm or both", s)
+}
