@@ -274,10 +274,26 @@ func (g *generator) emitType(b *bytes.Buffer, c string) {
 			g.emitResults(b)
 		}
 	case "union":
-		log.Fatalf("%s: unions are not bound", c)
+		g.emitUnion(b, n, name)
 	case "struct":
 		g.emitStruct(b, n, name)
 	}
+}
+
+// emitUnion binds a union of numbers, the widest of 64 bits, as those bits.
+func (g *generator) emitUnion(b *bytes.Buffer, n *node, name string) {
+	wide := false
+	for _, m := range n.all("member") {
+		t := basic[g.declaration(m).ctype]
+		if t == "" || g.declaration(m).ptr+g.declaration(m).array != "" {
+			log.Fatalf("%s: only unions of numbers are bound", name)
+		}
+		wide = wide || strings.HasSuffix(t, "64")
+	}
+	if !wide {
+		log.Fatalf("%s: only unions of 64 bits are bound", name)
+	}
+	fmt.Fprintf(b, "type %s uint64\n\n", name)
 }
 
 func (g *generator) emitStruct(b *bytes.Buffer, n *node, name string) {

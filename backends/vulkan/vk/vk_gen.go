@@ -131,57 +131,68 @@ type ExtensionProperties struct {
 type StructureType int32
 
 const (
-	VK_STRUCTURE_TYPE_APPLICATION_INFO                                         StructureType = 0
-	VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO                                     StructureType = 1
-	VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO                                 StructureType = 2
-	VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO                                       StructureType = 3
-	VK_STRUCTURE_TYPE_SUBMIT_INFO                                              StructureType = 4
-	VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO                                     StructureType = 5
-	VK_STRUCTURE_TYPE_FENCE_CREATE_INFO                                        StructureType = 8
-	VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO                                   StructureType = 11
-	VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO                                       StructureType = 12
-	VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO                                StructureType = 16
-	VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO                               StructureType = 17
-	VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO                        StructureType = 18
-	VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO                             StructureType = 29
-	VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO                              StructureType = 30
-	VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO                        StructureType = 32
-	VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO                              StructureType = 33
-	VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO                             StructureType = 34
-	VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET                                     StructureType = 35
-	VK_STRUCTURE_TYPE_COPY_DESCRIPTOR_SET                                      StructureType = 36
-	VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO                                 StructureType = 39
-	VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO                             StructureType = 40
-	VK_STRUCTURE_TYPE_COMMAND_BUFFER_INHERITANCE_INFO                          StructureType = 41
-	VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO                                StructureType = 42
-	VK_STRUCTURE_TYPE_BUFFER_MEMORY_BARRIER                                    StructureType = 44
-	VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER                                     StructureType = 45
-	VK_STRUCTURE_TYPE_MEMORY_BARRIER                                           StructureType = 46
-	VK_STRUCTURE_TYPE_BIND_BUFFER_MEMORY_INFO                                  StructureType = 1000157000
-	VK_STRUCTURE_TYPE_BUFFER_MEMORY_REQUIREMENTS_INFO_2                        StructureType = 1000146000
-	VK_STRUCTURE_TYPE_MEMORY_REQUIREMENTS_2                                    StructureType = 1000146003
-	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2                               StructureType = 1000059000
-	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2                             StructureType = 1000059001
-	VK_STRUCTURE_TYPE_QUEUE_FAMILY_PROPERTIES_2                                StructureType = 1000059005
-	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2                      StructureType = 1000059006
-	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES                      StructureType = 49
-	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES                    StructureType = 50
-	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES                      StructureType = 51
-	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES                    StructureType = 52
-	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES         StructureType = 1000225000
-	VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO StructureType = 1000225001
-	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES           StructureType = 1000225002
-	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES      StructureType = 1000280000
-	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES                 StructureType = 1000413001
-	VK_STRUCTURE_TYPE_DEBUG_UTILS_OBJECT_NAME_INFO_EXT                         StructureType = 1000128000
-	VK_STRUCTURE_TYPE_DEBUG_UTILS_LABEL_EXT                                    StructureType = 1000128002
-	VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CALLBACK_DATA_EXT                  StructureType = 1000128003
-	VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT                    StructureType = 1000128004
-	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT             StructureType = 1000237000
-	VK_STRUCTURE_TYPE_VALIDATION_FEATURES_EXT                                  StructureType = 1000247000
-	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR          StructureType = 1000506000
-	VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR                        StructureType = 1000506001
-	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV         StructureType = 1000593000
+	VK_STRUCTURE_TYPE_APPLICATION_INFO                                            StructureType = 0
+	VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO                                        StructureType = 1
+	VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO                                    StructureType = 2
+	VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO                                          StructureType = 3
+	VK_STRUCTURE_TYPE_SUBMIT_INFO                                                 StructureType = 4
+	VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO                                        StructureType = 5
+	VK_STRUCTURE_TYPE_FENCE_CREATE_INFO                                           StructureType = 8
+	VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO                                       StructureType = 9
+	VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO                                      StructureType = 11
+	VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO                                          StructureType = 12
+	VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO                                   StructureType = 16
+	VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO                                  StructureType = 17
+	VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO                           StructureType = 18
+	VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO                                StructureType = 29
+	VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO                                 StructureType = 30
+	VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO                           StructureType = 32
+	VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO                                 StructureType = 33
+	VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO                                StructureType = 34
+	VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET                                        StructureType = 35
+	VK_STRUCTURE_TYPE_COPY_DESCRIPTOR_SET                                         StructureType = 36
+	VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO                                    StructureType = 39
+	VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO                                StructureType = 40
+	VK_STRUCTURE_TYPE_COMMAND_BUFFER_INHERITANCE_INFO                             StructureType = 41
+	VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO                                   StructureType = 42
+	VK_STRUCTURE_TYPE_BUFFER_MEMORY_BARRIER                                       StructureType = 44
+	VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER                                        StructureType = 45
+	VK_STRUCTURE_TYPE_MEMORY_BARRIER                                              StructureType = 46
+	VK_STRUCTURE_TYPE_BIND_BUFFER_MEMORY_INFO                                     StructureType = 1000157000
+	VK_STRUCTURE_TYPE_BUFFER_MEMORY_REQUIREMENTS_INFO_2                           StructureType = 1000146000
+	VK_STRUCTURE_TYPE_MEMORY_REQUIREMENTS_2                                       StructureType = 1000146003
+	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2                                  StructureType = 1000059000
+	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2                                StructureType = 1000059001
+	VK_STRUCTURE_TYPE_QUEUE_FAMILY_PROPERTIES_2                                   StructureType = 1000059005
+	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2                         StructureType = 1000059006
+	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES                         StructureType = 49
+	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES                       StructureType = 50
+	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES                         StructureType = 51
+	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES                       StructureType = 52
+	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES                           StructureType = 1000196000
+	VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO                                  StructureType = 1000207002
+	VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO                              StructureType = 1000207003
+	VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO                                         StructureType = 1000207004
+	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES            StructureType = 1000225000
+	VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO    StructureType = 1000225001
+	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES              StructureType = 1000225002
+	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES         StructureType = 1000280000
+	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES       StructureType = 1000280001
+	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES                    StructureType = 1000413001
+	VK_STRUCTURE_TYPE_DEBUG_UTILS_OBJECT_NAME_INFO_EXT                            StructureType = 1000128000
+	VK_STRUCTURE_TYPE_DEBUG_UTILS_LABEL_EXT                                       StructureType = 1000128002
+	VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CALLBACK_DATA_EXT                     StructureType = 1000128003
+	VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT                       StructureType = 1000128004
+	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT                StructureType = 1000237000
+	VK_STRUCTURE_TYPE_VALIDATION_FEATURES_EXT                                     StructureType = 1000247000
+	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_EXECUTABLE_PROPERTIES_FEATURES_KHR StructureType = 1000269000
+	VK_STRUCTURE_TYPE_PIPELINE_INFO_KHR                                           StructureType = 1000269001
+	VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_PROPERTIES_KHR                          StructureType = 1000269002
+	VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INFO_KHR                                StructureType = 1000269003
+	VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_STATISTIC_KHR                           StructureType = 1000269004
+	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR             StructureType = 1000506000
+	VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR                           StructureType = 1000506001
+	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV            StructureType = 1000593000
 )
 
 type InstanceCreateFlags uint32
@@ -1539,7 +1550,108 @@ const (
 	VK_QUERY_RESULT_WITH_STATUS_BIT_KHR   QueryResultFlags = 1 << 4
 )
 
+type SemaphoreCreateFlags uint32
+
+type SemaphoreCreateInfo struct {
+	SType StructureType
+	PNext unsafe.Pointer
+	Flags SemaphoreCreateFlags
+}
+
+// Init sets the structure's type.
+func (x *SemaphoreCreateInfo) Init() *SemaphoreCreateInfo {
+	x.SType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO
+	return x
+}
+
 type Semaphore uint64
+
+type SemaphoreWaitFlags uint32
+
+const (
+	VK_SEMAPHORE_WAIT_ANY_BIT SemaphoreWaitFlags = 1 << 0
+)
+
+type SemaphoreWaitInfo struct {
+	SType          StructureType
+	PNext          unsafe.Pointer
+	Flags          SemaphoreWaitFlags
+	SemaphoreCount uint32
+	PSemaphores    *Semaphore
+	PValues        *uint64
+}
+
+// Init sets the structure's type.
+func (x *SemaphoreWaitInfo) Init() *SemaphoreWaitInfo {
+	x.SType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO
+	return x
+}
+
+type PipelineInfoKHR struct {
+	SType    StructureType
+	PNext    unsafe.Pointer
+	Pipeline Pipeline
+}
+
+// Init sets the structure's type.
+func (x *PipelineInfoKHR) Init() *PipelineInfoKHR {
+	x.SType = VK_STRUCTURE_TYPE_PIPELINE_INFO_KHR
+	return x
+}
+
+type PipelineExecutablePropertiesKHR struct {
+	SType        StructureType
+	PNext        unsafe.Pointer
+	Stages       ShaderStageFlags
+	Name         [256]byte
+	Description  [256]byte
+	SubgroupSize uint32
+}
+
+// Init sets the structure's type.
+func (x *PipelineExecutablePropertiesKHR) Init() *PipelineExecutablePropertiesKHR {
+	x.SType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_PROPERTIES_KHR
+	return x
+}
+
+type PipelineExecutableInfoKHR struct {
+	SType           StructureType
+	PNext           unsafe.Pointer
+	Pipeline        Pipeline
+	ExecutableIndex uint32
+}
+
+// Init sets the structure's type.
+func (x *PipelineExecutableInfoKHR) Init() *PipelineExecutableInfoKHR {
+	x.SType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INFO_KHR
+	return x
+}
+
+type PipelineExecutableStatisticFormatKHR int32
+
+const (
+	VK_PIPELINE_EXECUTABLE_STATISTIC_FORMAT_BOOL32_KHR  PipelineExecutableStatisticFormatKHR = 0
+	VK_PIPELINE_EXECUTABLE_STATISTIC_FORMAT_INT64_KHR   PipelineExecutableStatisticFormatKHR = 1
+	VK_PIPELINE_EXECUTABLE_STATISTIC_FORMAT_UINT64_KHR  PipelineExecutableStatisticFormatKHR = 2
+	VK_PIPELINE_EXECUTABLE_STATISTIC_FORMAT_FLOAT64_KHR PipelineExecutableStatisticFormatKHR = 3
+)
+
+type PipelineExecutableStatisticValueKHR uint64
+
+type PipelineExecutableStatisticKHR struct {
+	SType       StructureType
+	PNext       unsafe.Pointer
+	Name        [256]byte
+	Description [256]byte
+	Format      PipelineExecutableStatisticFormatKHR
+	Value       PipelineExecutableStatisticValueKHR
+}
+
+// Init sets the structure's type.
+func (x *PipelineExecutableStatisticKHR) Init() *PipelineExecutableStatisticKHR {
+	x.SType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_STATISTIC_KHR
+	return x
+}
 
 type SubmitInfo struct {
 	SType                StructureType
@@ -2083,6 +2195,109 @@ func (x *PhysicalDeviceCooperativeMatrix2FeaturesNV) Init() *PhysicalDeviceCoope
 	return x
 }
 
+type SemaphoreType int32
+
+const (
+	VK_SEMAPHORE_TYPE_BINARY   SemaphoreType = 0
+	VK_SEMAPHORE_TYPE_TIMELINE SemaphoreType = 1
+)
+
+type SemaphoreTypeCreateInfo struct {
+	SType         StructureType
+	PNext         unsafe.Pointer
+	SemaphoreType SemaphoreType
+	InitialValue  uint64
+}
+
+// Init sets the structure's type.
+func (x *SemaphoreTypeCreateInfo) Init() *SemaphoreTypeCreateInfo {
+	x.SType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO
+	return x
+}
+
+type TimelineSemaphoreSubmitInfo struct {
+	SType                     StructureType
+	PNext                     unsafe.Pointer
+	WaitSemaphoreValueCount   uint32
+	PWaitSemaphoreValues      *uint64
+	SignalSemaphoreValueCount uint32
+	PSignalSemaphoreValues    *uint64
+}
+
+// Init sets the structure's type.
+func (x *TimelineSemaphoreSubmitInfo) Init() *TimelineSemaphoreSubmitInfo {
+	x.SType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO
+	return x
+}
+
+type PhysicalDevicePipelineExecutablePropertiesFeaturesKHR struct {
+	SType                  StructureType
+	PNext                  unsafe.Pointer
+	PipelineExecutableInfo uint32
+}
+
+// Init sets the structure's type.
+func (x *PhysicalDevicePipelineExecutablePropertiesFeaturesKHR) Init() *PhysicalDevicePipelineExecutablePropertiesFeaturesKHR {
+	x.SType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_EXECUTABLE_PROPERTIES_FEATURES_KHR
+	return x
+}
+
+type PhysicalDeviceDriverProperties struct {
+	SType              StructureType
+	PNext              unsafe.Pointer
+	DriverID           DriverId
+	DriverName         [256]byte
+	DriverInfo         [256]byte
+	ConformanceVersion ConformanceVersion
+}
+
+// Init sets the structure's type.
+func (x *PhysicalDeviceDriverProperties) Init() *PhysicalDeviceDriverProperties {
+	x.SType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES
+	return x
+}
+
+type PhysicalDeviceShaderIntegerDotProductProperties struct {
+	SType                                                                         StructureType
+	PNext                                                                         unsafe.Pointer
+	IntegerDotProduct8BitUnsignedAccelerated                                      uint32
+	IntegerDotProduct8BitSignedAccelerated                                        uint32
+	IntegerDotProduct8BitMixedSignednessAccelerated                               uint32
+	IntegerDotProduct4x8BitPackedUnsignedAccelerated                              uint32
+	IntegerDotProduct4x8BitPackedSignedAccelerated                                uint32
+	IntegerDotProduct4x8BitPackedMixedSignednessAccelerated                       uint32
+	IntegerDotProduct16BitUnsignedAccelerated                                     uint32
+	IntegerDotProduct16BitSignedAccelerated                                       uint32
+	IntegerDotProduct16BitMixedSignednessAccelerated                              uint32
+	IntegerDotProduct32BitUnsignedAccelerated                                     uint32
+	IntegerDotProduct32BitSignedAccelerated                                       uint32
+	IntegerDotProduct32BitMixedSignednessAccelerated                              uint32
+	IntegerDotProduct64BitUnsignedAccelerated                                     uint32
+	IntegerDotProduct64BitSignedAccelerated                                       uint32
+	IntegerDotProduct64BitMixedSignednessAccelerated                              uint32
+	IntegerDotProductAccumulatingSaturating8BitUnsignedAccelerated                uint32
+	IntegerDotProductAccumulatingSaturating8BitSignedAccelerated                  uint32
+	IntegerDotProductAccumulatingSaturating8BitMixedSignednessAccelerated         uint32
+	IntegerDotProductAccumulatingSaturating4x8BitPackedUnsignedAccelerated        uint32
+	IntegerDotProductAccumulatingSaturating4x8BitPackedSignedAccelerated          uint32
+	IntegerDotProductAccumulatingSaturating4x8BitPackedMixedSignednessAccelerated uint32
+	IntegerDotProductAccumulatingSaturating16BitUnsignedAccelerated               uint32
+	IntegerDotProductAccumulatingSaturating16BitSignedAccelerated                 uint32
+	IntegerDotProductAccumulatingSaturating16BitMixedSignednessAccelerated        uint32
+	IntegerDotProductAccumulatingSaturating32BitUnsignedAccelerated               uint32
+	IntegerDotProductAccumulatingSaturating32BitSignedAccelerated                 uint32
+	IntegerDotProductAccumulatingSaturating32BitMixedSignednessAccelerated        uint32
+	IntegerDotProductAccumulatingSaturating64BitUnsignedAccelerated               uint32
+	IntegerDotProductAccumulatingSaturating64BitSignedAccelerated                 uint32
+	IntegerDotProductAccumulatingSaturating64BitMixedSignednessAccelerated        uint32
+}
+
+// Init sets the structure's type.
+func (x *PhysicalDeviceShaderIntegerDotProductProperties) Init() *PhysicalDeviceShaderIntegerDotProductProperties {
+	x.SType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES
+	return x
+}
+
 // Commands holds the resolved addresses; zero means that the driver lacks the command.
 type Commands struct {
 	EnumerateInstanceVersionAddr                        uintptr
@@ -2144,6 +2359,12 @@ type Commands struct {
 	CreateQueryPoolAddr                                 uintptr
 	DestroyQueryPoolAddr                                uintptr
 	GetQueryPoolResultsAddr                             uintptr
+	CreateSemaphoreAddr                                 uintptr
+	DestroySemaphoreAddr                                uintptr
+	GetSemaphoreCounterValueAddr                        uintptr
+	WaitSemaphoresAddr                                  uintptr
+	GetPipelineExecutablePropertiesKHRAddr              uintptr
+	GetPipelineExecutableStatisticsKHRAddr              uintptr
 	QueueSubmitAddr                                     uintptr
 	CreateFenceAddr                                     uintptr
 	DestroyFenceAddr                                    uintptr
@@ -2151,10 +2372,10 @@ type Commands struct {
 	WaitForFencesAddr                                   uintptr
 }
 
-var names = [...]string{"vkEnumerateInstanceVersion", "vkEnumerateInstanceLayerProperties", "vkEnumerateInstanceExtensionProperties", "vkCreateInstance", "vkDestroyInstance", "vkEnumeratePhysicalDevices", "vkGetPhysicalDeviceProperties2", "vkGetPhysicalDeviceFeatures2", "vkGetPhysicalDeviceQueueFamilyProperties2", "vkGetPhysicalDeviceMemoryProperties2", "vkEnumerateDeviceExtensionProperties", "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", "vkCreateDevice", "vkGetDeviceProcAddr", "vkCreateDebugUtilsMessengerEXT", "vkDestroyDebugUtilsMessengerEXT", "vkDestroyDevice", "vkGetDeviceQueue", "vkDeviceWaitIdle", "vkAllocateMemory", "vkFreeMemory", "vkMapMemory", "vkCreateBuffer", "vkDestroyBuffer", "vkGetBufferMemoryRequirements2", "vkBindBufferMemory2", "vkCreateShaderModule", "vkDestroyShaderModule", "vkCreateDescriptorSetLayout", "vkDestroyDescriptorSetLayout", "vkCreatePipelineLayout", "vkDestroyPipelineLayout", "vkCreatePipelineCache", "vkGetPipelineCacheData", "vkDestroyPipelineCache", "vkCreateComputePipelines", "vkDestroyPipeline", "vkCreateDescriptorPool", "vkDestroyDescriptorPool", "vkAllocateDescriptorSets", "vkUpdateDescriptorSets", "vkCreateCommandPool", "vkDestroyCommandPool", "vkAllocateCommandBuffers", "vkFreeCommandBuffers", "vkBeginCommandBuffer", "vkEndCommandBuffer", "vkCmdBindPipeline", "vkCmdBindDescriptorSets", "vkCmdPushConstants", "vkCmdDispatch", "vkCmdPipelineBarrier", "vkCmdCopyBuffer", "vkCmdFillBuffer", "vkCmdWriteTimestamp", "vkCmdResetQueryPool", "vkCreateQueryPool", "vkDestroyQueryPool", "vkGetQueryPoolResults", "vkQueueSubmit", "vkCreateFence", "vkDestroyFence", "vkResetFences", "vkWaitForFences"}
+var names = [...]string{"vkEnumerateInstanceVersion", "vkEnumerateInstanceLayerProperties", "vkEnumerateInstanceExtensionProperties", "vkCreateInstance", "vkDestroyInstance", "vkEnumeratePhysicalDevices", "vkGetPhysicalDeviceProperties2", "vkGetPhysicalDeviceFeatures2", "vkGetPhysicalDeviceQueueFamilyProperties2", "vkGetPhysicalDeviceMemoryProperties2", "vkEnumerateDeviceExtensionProperties", "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", "vkCreateDevice", "vkGetDeviceProcAddr", "vkCreateDebugUtilsMessengerEXT", "vkDestroyDebugUtilsMessengerEXT", "vkDestroyDevice", "vkGetDeviceQueue", "vkDeviceWaitIdle", "vkAllocateMemory", "vkFreeMemory", "vkMapMemory", "vkCreateBuffer", "vkDestroyBuffer", "vkGetBufferMemoryRequirements2", "vkBindBufferMemory2", "vkCreateShaderModule", "vkDestroyShaderModule", "vkCreateDescriptorSetLayout", "vkDestroyDescriptorSetLayout", "vkCreatePipelineLayout", "vkDestroyPipelineLayout", "vkCreatePipelineCache", "vkGetPipelineCacheData", "vkDestroyPipelineCache", "vkCreateComputePipelines", "vkDestroyPipeline", "vkCreateDescriptorPool", "vkDestroyDescriptorPool", "vkAllocateDescriptorSets", "vkUpdateDescriptorSets", "vkCreateCommandPool", "vkDestroyCommandPool", "vkAllocateCommandBuffers", "vkFreeCommandBuffers", "vkBeginCommandBuffer", "vkEndCommandBuffer", "vkCmdBindPipeline", "vkCmdBindDescriptorSets", "vkCmdPushConstants", "vkCmdDispatch", "vkCmdPipelineBarrier", "vkCmdCopyBuffer", "vkCmdFillBuffer", "vkCmdWriteTimestamp", "vkCmdResetQueryPool", "vkCreateQueryPool", "vkDestroyQueryPool", "vkGetQueryPoolResults", "vkCreateSemaphore", "vkDestroySemaphore", "vkGetSemaphoreCounterValue", "vkWaitSemaphores", "vkGetPipelineExecutablePropertiesKHR", "vkGetPipelineExecutableStatisticsKHR", "vkQueueSubmit", "vkCreateFence", "vkDestroyFence", "vkResetFences", "vkWaitForFences"}
 
 // levels says by what handle a command is resolved: g none, i instance, d device.
-const levels = "ggggiiiiiiiiiiiidddddddddddddddddddddddddddddddddddddddddddddddd"
+const levels = "ggggiiiiiiiiiiiidddddddddddddddddddddddddddddddddddddddddddddddddddddd"
 
 func (c *Commands) EnumerateInstanceVersion(pApiVersion *uint32) Result {
 	r, _, _ := purego.SyscallN(c.EnumerateInstanceVersionAddr, uintptr(unsafe.Pointer(pApiVersion)))
@@ -2418,6 +2639,35 @@ func (c *Commands) DestroyQueryPool(device Device, queryPool QueryPool, pAllocat
 
 func (c *Commands) GetQueryPoolResults(device Device, queryPool QueryPool, firstQuery uint32, queryCount uint32, dataSize uintptr, pData unsafe.Pointer, stride uint64, flags QueryResultFlags) Result {
 	r, _, _ := purego.SyscallN(c.GetQueryPoolResultsAddr, uintptr(device), uintptr(queryPool), uintptr(firstQuery), uintptr(queryCount), uintptr(dataSize), uintptr(pData), uintptr(stride), uintptr(flags))
+	return Result(r)
+}
+
+func (c *Commands) CreateSemaphore(device Device, pCreateInfo *SemaphoreCreateInfo, pAllocator *AllocationCallbacks, pSemaphore *Semaphore) Result {
+	r, _, _ := purego.SyscallN(c.CreateSemaphoreAddr, uintptr(device), uintptr(unsafe.Pointer(pCreateInfo)), uintptr(unsafe.Pointer(pAllocator)), uintptr(unsafe.Pointer(pSemaphore)))
+	return Result(r)
+}
+
+func (c *Commands) DestroySemaphore(device Device, semaphore Semaphore, pAllocator *AllocationCallbacks) {
+	purego.SyscallN(c.DestroySemaphoreAddr, uintptr(device), uintptr(semaphore), uintptr(unsafe.Pointer(pAllocator)))
+}
+
+func (c *Commands) GetSemaphoreCounterValue(device Device, semaphore Semaphore, pValue *uint64) Result {
+	r, _, _ := purego.SyscallN(c.GetSemaphoreCounterValueAddr, uintptr(device), uintptr(semaphore), uintptr(unsafe.Pointer(pValue)))
+	return Result(r)
+}
+
+func (c *Commands) WaitSemaphores(device Device, pWaitInfo *SemaphoreWaitInfo, timeout uint64) Result {
+	r, _, _ := purego.SyscallN(c.WaitSemaphoresAddr, uintptr(device), uintptr(unsafe.Pointer(pWaitInfo)), uintptr(timeout))
+	return Result(r)
+}
+
+func (c *Commands) GetPipelineExecutablePropertiesKHR(device Device, pPipelineInfo *PipelineInfoKHR, pExecutableCount *uint32, pProperties *PipelineExecutablePropertiesKHR) Result {
+	r, _, _ := purego.SyscallN(c.GetPipelineExecutablePropertiesKHRAddr, uintptr(device), uintptr(unsafe.Pointer(pPipelineInfo)), uintptr(unsafe.Pointer(pExecutableCount)), uintptr(unsafe.Pointer(pProperties)))
+	return Result(r)
+}
+
+func (c *Commands) GetPipelineExecutableStatisticsKHR(device Device, pExecutableInfo *PipelineExecutableInfoKHR, pStatisticCount *uint32, pStatistics *PipelineExecutableStatisticKHR) Result {
+	r, _, _ := purego.SyscallN(c.GetPipelineExecutableStatisticsKHRAddr, uintptr(device), uintptr(unsafe.Pointer(pExecutableInfo)), uintptr(unsafe.Pointer(pStatisticCount)), uintptr(unsafe.Pointer(pStatistics)))
 	return Result(r)
 }
 
