@@ -50,7 +50,7 @@ type Path struct {
 	// Code is a hash of what decides on the path's code: sources, options. A
 	// record is void when it changes.
 	Code string
-	// Takes says whether the path computes a node when it is on.
+	// Takes says whether the path computes a node when it is on; nil: all.
 	Takes func(n *graph.Node) bool
 }
 

@@ -1,0 +1,322 @@
+// Package health decides which of a device's fast paths are used: those that
+// gave the right numbers on this device, with this driver and these kernels.
+// The check runs in a child process, so that a crash or a hang of a driver is a
+// failed check and nothing else; its result is kept in a small text file. The
+// same package holds the smoke runs. docs/health.md describes both.
+package health
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"greta/backends"
+	"greta/internal/child"
+	"greta/ops/optest"
+	"greta/tensor"
+)
+
+// Settings say how Apply decides.
+type Settings struct {
+	FP16 backends.Choice // of paths in half precision
+	// File keeps the records; empty: DefaultFile. "off": none is read or written.
+	File string
+	// Child gives the command that runs the check of a path: it must open the same
+	// device and call Serve. nil: the check runs in this process, which a crash
+	// or a hang of the driver then takes along.
+	Child func(path string) child.Command
+	Limit time.Duration // of a check; 0: DefaultLimit
+	Again bool          // check also what has a record
+	// Passing says of an error of the check that it says nothing of the path, such
+	// as memory that others hold: the path is off this time, and nothing is kept.
+	// nil: none does.
+	Passing func(error) bool
+	// Notify is told of checks that are made and of paths that are not used for
+	// want of one that passed.
+	Notify func(text string)
+}
+
+// DefaultLimit is how long the check of a path may take, compilation included.
+const DefaultLimit = 2 * time.Minute
+
+// DefaultFile is in the user's folder of caches; "off" where there is none.
+func DefaultFile() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return off
+	}
+	return filepath.Join(dir, "greta", "health.txt")
+}
+
+const off = "off"
+
+// Decision is what was decided of a path, and why.
+type Decision struct {
+	Path  string `json:"path"`
+	About string `json:"about"`
+	On    bool   `json:"on"`
+	// Health is "passed", "failed", or "unchecked" where nothing asked for a check
+	// or it could not be made.
+	Health string  `json:"health"`
+	Fresh  bool    `json:"fresh,omitempty"` // checked by this start, not remembered
+	Reason string  `json:"reason,omitempty"`
+	TookMS float64 `json:"took_ms,omitempty"`
+}
+
+func (d Decision) String() string {
+	text := d.About + ": "
+	if d.On {
+		text += "on"
+	} else {
+		text += "off"
+	}
+	text += " (" + d.Health
+	if d.Fresh {
+		text += fmt.Sprintf(" just now in %.1f s", d.TookMS/1000)
+	}
+	if d.Reason != "" {
+		text += ": " + d.Reason
+	}
+	return text + ")"
+}
+
+// What Decision.Health says.
+const (
+	Passed    = "passed"
+	Failed    = "failed"
+	Unchecked = "unchecked"
+)
+
+// Apply decides on every path of a device and turns it on or off. A device
+// without paths has no decisions. Its error says that a path could not be set,
+// that ctx ended, or that --fp16 on asks for what the device lacks or fails at.
+func Apply(ctx context.Context, dev backends.Device, s Settings) ([]Decision, error) {
+	p, ok := dev.(backends.Pathed)
+	if !ok {
+		if s.FP16 == backends.On {
+			return nil, fmt.Errorf("--fp16 on: the %s backend has no path in half precision", dev.Info().Backend)
+		}
+		return nil, nil
+	}
+	if s.File == "" {
+		s.File = DefaultFile()
+	}
+	if s.Notify == nil {
+		s.Notify = func(string) {}
+	}
+	var all []Decision
+	halves := 0
+	for _, path := range p.Paths() {
+		d, err := decide(ctx, dev, p, path, s)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, d)
+		if path.Half {
+			halves++
+			if s.FP16 == backends.On && !d.On {
+				return all, fmt.Errorf("--fp16 on: the check of %s failed on this device and driver: %s", path.About, d.Reason)
+			}
+		}
+	}
+	for _, d := range all { // a check in this process has set them too
+		if err := p.SetPath(d.Path, d.On); err != nil {
+			return all, err
+		}
+	}
+	if s.FP16 == backends.On && halves == 0 {
+		return all, fmt.Errorf("--fp16 on: %s has no path in half precision", dev.Info().Name)
+	}
+	return all, nil
+}
+
+func decide(ctx context.Context, dev backends.Device, p backends.Pathed, path backends.Path, s Settings) (Decision, error) {
+	d := Decision{Path: path.Name, About: path.About, Health: Unchecked}
+	switch {
+	case path.Half && s.FP16 == backends.Off:
+		d.Reason = "--fp16 off"
+		return d, nil
+	case path.Half && s.FP16 == backends.Auto && !path.Auto:
+		d.Reason = "only with --fp16 on"
+		return d, nil
+	case !path.Half && !path.Auto:
+		d.Reason = "not used by itself"
+		return d, nil
+	}
+	key := keyOf(dev.Info(), path)
+	if r, ok := find(s.File, key); ok && !s.Again {
+		d.Health, d.On, d.Reason = r.verdict, r.verdict == Passed, r.reason
+		if !d.On {
+			s.Notify(fmt.Sprintf("%s is not used: its check failed on this device and driver: %s (recorded in %s; greta smoke --recheck tries again)", path.About, d.Reason, s.File))
+		}
+		return d, nil
+	}
+	start := time.Now()
+	err := check(ctx, dev, p, path, s)
+	if ctx.Err() != nil {
+		return d, ctx.Err()
+	}
+	if cannot := (*notMade)(nil); errors.As(err, &cannot) {
+		d.Reason = "the check could not be made: " + cannot.Error()
+		s.Notify(d.String())
+		return d, nil
+	}
+	d.Fresh, d.TookMS = true, float64(time.Since(start).Microseconds())/1000
+	d.Health, d.On = Passed, err == nil
+	if err != nil {
+		d.Health, d.Reason = Failed, err.Error()
+	}
+	if e := keep(s.File, record{key: key, verdict: d.Health, reason: d.Reason, at: start}); e != nil {
+		s.Notify(fmt.Sprintf("the health check's result cannot be kept: %v", e))
+	}
+	s.Notify(d.String())
+	return d, nil
+}
+
+// notMade is the error of a check that says nothing of the path.
+type notMade struct{ error }
+
+// check runs the check of a path, in a child where there is a command for one.
+func check(ctx context.Context, dev backends.Device, p backends.Pathed, path backends.Path, s Settings) error {
+	if s.Child == nil {
+		s.Notify(fmt.Sprintf("checking %s in this process: no command for a child process was given", path.About))
+		err := Check(dev, path.Name, func(string) {})
+		if err != nil && s.Passing != nil && s.Passing(err) {
+			return &notMade{err}
+		}
+		return err
+	}
+	limit := s.Limit
+	if limit == 0 {
+		limit = DefaultLimit
+	}
+	command := s.Child(path.Name)
+	if _, err := exec.LookPath(command[0]); err != nil {
+		return &notMade{err}
+	}
+	out, err := child.Run(ctx, command, nil, limit)
+	stage := ""
+	for line := range splitLines(out) {
+		var m message
+		if json.Unmarshal(line, &m) != nil {
+			continue
+		}
+		switch {
+		case m.Stage != "":
+			stage = m.Stage
+		case err != nil:
+		case m.Device != nil && *m.Device != identity(dev.Info()):
+			return &notMade{fmt.Errorf("the child process opened another device: %+v instead of %+v", *m.Device, identity(dev.Info()))}
+		case m.Done && m.Error != "" && m.Passing:
+			return &notMade{errors.New(m.Error)}
+		case m.Done && m.Error != "":
+			return errors.New(m.Error)
+		case m.Done:
+			return nil
+		}
+	}
+	if err == nil {
+		err = fmt.Errorf("the child process said nothing of a result: %.200q", out)
+	}
+	if stage != "" {
+		err = fmt.Errorf("while %s: %w", stage, err)
+	}
+	return err
+}
+
+// message is a line of what a checking child writes.
+type message struct {
+	Stage  string  `json:"stage,omitempty"`
+	Device *device `json:"device,omitempty"`
+	Done   bool    `json:"done,omitempty"`
+	Error  string  `json:"error,omitempty"`
+	// Passing says that the error says nothing of the path.
+	Passing bool `json:"passing,omitempty"`
+}
+
+// device is what must be equal for two processes to have opened the same.
+type device struct{ Backend, Name, Level, Driver string }
+
+func identity(i backends.Info) device { return device{i.Backend, i.Name, i.Level, i.Driver} }
+
+// Check tries one path of a device, all others off, in this process: every node
+// of the trial that the path takes, launched in one captured program and
+// replayed, between guard bands, against float64. Afterwards all paths are as
+// Paths' defaults have them: exact ones on, half ones off. stage is told what
+// is under way. A path that takes no node of the trial fails: nothing was seen.
+func Check(dev backends.Device, name string, stage func(string)) (err error) {
+	p, ok := dev.(backends.Pathed)
+	if !ok {
+		return fmt.Errorf("the %s backend has no paths", dev.Info().Backend)
+	}
+	paths := p.Paths()
+	i := slices.IndexFunc(paths, func(p backends.Path) bool { return p.Name == name })
+	if i < 0 {
+		return fmt.Errorf("%s has no path %q", dev.Info().Name, name)
+	}
+	for _, other := range paths {
+		if err := p.SetPath(other.Name, other.Name == name); err != nil {
+			return err
+		}
+	}
+	defer func() {
+		for _, other := range paths {
+			err = errors.Join(err, p.SetPath(other.Name, !other.Half))
+		}
+	}()
+	var cases []optest.Case
+	for _, c := range trial() {
+		t, err := c.Prepare(dev.Info().Float)
+		if err != nil {
+			return err
+		}
+		if paths[i].Takes == nil || paths[i].Takes(t.Node) {
+			cases = append(cases, c)
+		}
+	}
+	if len(cases) == 0 {
+		return fmt.Errorf("%s takes none of the trial's nodes", paths[i].About)
+	}
+	return optest.Together(dev, cases, paths[i].Rel, stage)
+}
+
+// trial is what paths are tried on: the products and attentions of prefill and
+// decode, in sizes that fill tiles and sizes that do not, long sums, large and
+// small values. Types of weights stand for their families.
+func trial() []optest.Case {
+	const rel, abs = 5e-6, 5e-5
+	var all []optest.Case
+	add := func(name, eq, args string, scale float64) {
+		all = append(all, optest.Case{Name: "health/" + name, Eq: eq, Args: args, Rel: rel, Abs: abs * scale})
+	}
+	linear := func(name string, rows, k, n int, t tensor.Type, flags string, scale float64) {
+		add(fmt.Sprintf("linear %s %s %dx%dx%d", name, t, rows, k, n), "y: linear(x, w)",
+			fmt.Sprintf("x float[%d, %d]%s; w %s[%d, %d]", rows, k, flags, t, n, k), scale)
+	}
+	for _, t := range []tensor.Type{tensor.F16, tensor.BF16, tensor.Q8_0, tensor.Q4_0, tensor.Q4_K, tensor.Q6_K} {
+		linear("decode", 1, 512, 259, t, "", 1)
+		linear("tiles", 128, 256, 256, t, "", 1)
+		linear("tails", 67, 768, 131, t, "", 1)
+	}
+	linear("few", 5, 1024, 67, tensor.F16, "", 1)
+	linear("long", 33, 4096, 64, tensor.F16, "", 1)
+	linear("large", 33, 512, 64, tensor.F16, " *100", 100)
+	linear("small", 33, 512, 64, tensor.F16, " *0.001", 1)
+	linear("stride", 33, 512, 64, tensor.F16, " +24", 1)
+	add("experts", "y: linear_id(x, w, e)", "x float[19, 1, 256]; w f16[5, 67, 256]; e i32[19, 2] <5", 1)
+	attention := func(name string, rows, heads, groups, d, cache, from int, t tensor.Type) {
+		add("attention "+name, "y: attention(q, k, v, pos)", fmt.Sprintf("q float[%d, %d, %d]; k %s[%d, %d, %d]; v %s[%d, %d, %d]; pos i32[%d] =%d..",
+			rows, heads, d, t, cache, groups, d, t, cache, groups, d, rows, from), 1)
+	}
+	attention("decode", 1, 8, 2, 128, 700, 650, tensor.F16)
+	attention("prefill", 130, 4, 2, 128, 300, 0, tensor.F16)
+	attention("chunk", 67, 4, 4, 64, 400, 300, tensor.F16)
+	attention("f32", 33, 2, 1, 64, 100, 20, tensor.F32)
+	return all
+}
