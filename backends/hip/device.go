@@ -23,8 +23,9 @@ type Device struct {
 	sides   []sideStream // for branches of graphs
 	fork    uintptr      // event
 	c       *compiler
-	units   int // multiprocessors or compute units
-	wave    int // lanes of a wavefront as kernels have it
+	units   int             // multiprocessors or compute units
+	wave    int             // lanes of a wavefront as kernels have it
+	off     map[string]bool // paths that are not used
 
 	modules  map[program]uintptr
 	funcs    map[code]uintptr
@@ -55,6 +56,7 @@ func openDevice(d *driver, f Found, opt Options) (*Device, error) {
 	if err := dev.start(f); err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}
+	dev.openPaths(opt.FP16)
 	return dev, nil
 }
 
@@ -101,8 +103,12 @@ func (dev *Device) start(f Found) error {
 		}
 	}
 	dev.units, dev.wave = values[0], values[1]
+	name, err := d.driverName(dev.c.target.version)
+	if err != nil {
+		return err
+	}
 	dev.info = backends.Info{
-		Backend: "hip", Name: f.Name, Level: f.Arch, Threads: dev.units, Float: tensor.F32, Align: 64, Fusions: fusions,
+		Backend: "hip", Name: f.Name, Level: f.Arch, Driver: name, Threads: dev.units, Float: tensor.F32, Align: 64, Fusions: fusions,
 		Memory: int(min(free, 1<<62)),
 		// Two transfers a clock, as all memories since DDR have.
 		ReadGBs: 2 * float64(values[2]) / 8 * float64(values[3]) / 1e6,

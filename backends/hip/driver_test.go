@@ -392,3 +392,56 @@ func TestArchName(t *testing.T) {
 		}
 	}
 }
+
+// The path of matrix cores decides which kernels products get.
+func TestPaths(t *testing.T) {
+	f := newFake(amd)
+	dev, err := openFake(f, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	uses := func() string {
+		l, free, err := scene(dev, "linear/f16/19x37x19")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer free()
+		b, err := dev.bind(l, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.free()
+		if !takesMatrix(l.Node) {
+			t.Error("the path does not take a product of 19 rows")
+		}
+		return string(b.parts[len(b.parts)-1].code.program)
+	}
+	if p := uses(); !strings.HasPrefix(p, "matrix.hip") {
+		t.Errorf("a device opens with its exact paths on, but %s is used", p)
+	}
+	if err := dev.SetPath(pathMatrix, false); err != nil {
+		t.Fatal(err)
+	}
+	if p := uses(); !strings.HasPrefix(p, "tile.hip") {
+		t.Errorf("with the path off %s is used", p)
+	}
+	if err := dev.SetPath("no such", true); err == nil {
+		t.Error("a path that does not exist was set")
+	}
+	if p := dev.Paths(); len(p) == 0 || p[0].Code == "" || !strings.Contains(p[0].About, "MFMA") {
+		t.Errorf("paths %+v", p)
+	}
+	if d := dev.Info().Driver; !strings.HasPrefix(d, "HIP 6.2.41134") {
+		t.Errorf("driver %q", d)
+	}
+	for text, want := range map[string]string{"NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Tue\nGCC version: 12.2\n": " 580.159.03", "6.10.5\n": " 6.10.5", "": ""} {
+		path := filepath.Join(t.TempDir(), "version")
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := kernelModule(path); got != want {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+}

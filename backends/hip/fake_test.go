@@ -130,8 +130,10 @@ func (f *fake) invoke(n fn, a []uintptr) uintptr {
 		*word(a[0]) = uint64(a[1])
 	case fnDeviceName:
 		copy(mem(a[0], int(a[1])), "Fake\x00")
-	case fnTotalMemory, fnDriverVersion:
+	case fnTotalMemory:
 		*word(a[0]) = 1 << 34
+	case fnDriverVersion:
+		*word(a[0]) = map[vendor]uint64{amd: 60241134, nvidia: 13000}[f.who]
 	case fnProperties:
 		copy(mem(a[0], 4096)[1160:], "gfx942:sramecc+:xnack-\x00")
 	case fnAttribute:

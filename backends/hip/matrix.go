@@ -37,7 +37,7 @@ func hasMatrixCores(arch string) bool {
 // usesMatrixCores says whether a product's tiles go there: half precision
 // cannot hold f32 weights in a few parts.
 func (dev *Device) usesMatrixCores(n *graph.Node) bool {
-	return hasMatrixCores(dev.info.Level) && n.In[1].Type != tensor.F32
+	return hasMatrixCores(dev.info.Level) && dev.on(pathMatrix) && n.In[1].Type != tensor.F32
 }
 
 // matrixParts gives the number of parts of an activation and the padded length of a row.

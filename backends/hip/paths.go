@@ -1,0 +1,116 @@
+package hip
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"greta/backends"
+	"greta/graph"
+	"greta/ops"
+	"greta/tensor"
+)
+
+// Paths that are tried on a device before they are used (docs/health.md).
+
+const pathMatrix = "matrix"
+
+// Paths lists the fast paths of the device's architecture.
+func (dev *Device) Paths() []backends.Path {
+	var all []backends.Path
+	arch := dev.info.Level
+	if hasMatrixCores(arch) {
+		about := "products on matrix cores (mma.sync)"
+		switch {
+		case strings.HasPrefix(arch, "gfx9"):
+			about = "products on matrix cores (MFMA)"
+		case strings.HasPrefix(arch, "gfx"):
+			about = "products on matrix cores (WMMA)"
+		}
+		all = append(all, backends.Path{Name: pathMatrix, About: about, Auto: true, Code: codeHash(dev.c.target), Takes: takesMatrix})
+	}
+	return all
+}
+
+// SetPath turns a path on or off, for kernels that are chosen from then on.
+func (dev *Device) SetPath(name string, on bool) error {
+	for _, p := range dev.Paths() {
+		if p.Name == name {
+			dev.off[name] = !on
+			return nil
+		}
+	}
+	return fmt.Errorf("hip: %s has no path %q", dev.info.Level, name)
+}
+
+// openPaths sets the paths as a device opens: exact ones on, half ones as the
+// options say.
+func (dev *Device) openPaths(fp16 backends.Choice) {
+	dev.off = map[string]bool{}
+	for _, p := range dev.Paths() {
+		dev.off[p.Name] = p.Half && fp16 != backends.On
+	}
+}
+
+// on says whether a path is used.
+func (dev *Device) on(path string) bool { return !dev.off[path] }
+
+// codeHash changes with any kernel and with the compiler's options.
+func codeHash(t target) string {
+	h := sha256.New()
+	fmt.Fprintln(h, t.options())
+	err := fs.WalkDir(kernelFiles, "kernels", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := kernelFiles.ReadFile(path)
+		fmt.Fprintln(h, path, len(text))
+		h.Write(text)
+		return err
+	})
+	if err != nil { // the files are part of the program
+		return ""
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// driverName names the driver and the compiler with their versions.
+func (d *driver) driverName(compiler string) (string, error) {
+	v, err := d.get(fnDriverVersion, "", 0)
+	if err != nil {
+		return "", err
+	}
+	n := int(int32(v))
+	if d.vendor() == nvidia {
+		return fmt.Sprintf("CUDA %d.%d%s, compiler %s", n/1000, n%1000/10, kernelModule("/proc/driver/nvidia/version"), compiler), nil
+	}
+	return fmt.Sprintf("HIP %d.%d.%d%s, compiler %s", n/10000000, n/100000%100, n%100000, kernelModule("/sys/module/amdgpu/version"), compiler), nil
+}
+
+// kernelModule gives the version of the driver's part in the system's kernel,
+// with a blank before it; "" where the system does not say.
+func kernelModule(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	for word := range strings.FieldsSeq(line) {
+		if word[0] >= '0' && word[0] <= '9' && strings.Contains(word, ".") {
+			return " " + word
+		}
+	}
+	return ""
+}
+
+// takesMatrix says whether the matrix path computes a node.
+func takesMatrix(n *graph.Node) bool {
+	switch n.Op {
+	case ops.Linear, ops.LinearBias, ops.LinearResidual:
+		return n.In[0].Shape.Rows() > matvecColumns && n.In[1].Type != tensor.F32
+	}
+	return false
+}
