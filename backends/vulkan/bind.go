@@ -3,6 +3,7 @@
 package vulkan
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -118,7 +119,12 @@ func (b *bind) bytes(x *dispatch, buf backends.Buffer, offset, n int, write bool
 		b.fail(fmt.Errorf("an operand of %d bytes is more than the %d that %s can bind", n, b.d.p.limits.MaxStorageBufferRange, b.d.p.Name))
 		return 0
 	}
-	x.bound = append(x.bound, span{b: o, from: from, to: to})
+	part, start, err := o.whole(from, min(to, o.bytes))
+	if err = errors.Join(err, o.zero()); err != nil {
+		b.fail(err)
+		return 0
+	}
+	x.bound = append(x.bound, span{b: part, from: from - start, to: to - start})
 	x.used = append(x.used, span{o, uint64(offset), uint64(offset + n), write})
 	return uint32(uint64(offset) - from)
 }

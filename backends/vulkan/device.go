@@ -31,6 +31,7 @@ type Device struct {
 	has    features
 
 	careless bool // set by a test: no barriers between dispatches
+	distant  bool // set by a test: the host reaches no memory of the device's
 	tile     int  // set by a test: the size of tiles
 
 	commands  vk.CommandPool
@@ -39,9 +40,18 @@ type Device struct {
 	layouts   map[int]*layout // by the number of bindings
 	types     memoryTypes
 
+	clock   clock
+	blocks  []*block
+	submits int // since the device was opened
+	parted  int // weights that were too large for one allocation
+	// mostWeight is the largest allocation of a weight, and lap what two parts of a
+	// larger one share: from the device's limits, or what a test set.
+	mostWeight, lap int
+
 	status  *buffer // what a kernel found wrong: launch + 1, index, value
 	empty   *buffer // stands for operands that are left out
-	staging [2]*transfer
+	staging [slots]*transfer
+	next    int // slot of the next copy
 	tables  map[string]*table
 	lost    error // after VK_ERROR_DEVICE_LOST every call gives this
 }
@@ -91,10 +101,10 @@ func (d *Device) open() error {
 	if r := d.c.CreateCommandPool(d.handle, pool, nil, &d.commands); r != vk.VK_SUCCESS {
 		return failed("vkCreateCommandPool", r)
 	}
-	if err := d.cache.open(d); err != nil {
+	if err := errors.Join(d.clock.open(d), d.cache.open(d)); err != nil {
 		return err
 	}
-	d.types = chooseTypes(&d.p.memory)
+	d.types, d.mostWeight, d.lap = chooseTypes(&d.p.memory), d.p.MaxAllocation, d.p.MaxAllocation/8
 	if d.status, err = d.newBuffer(4*statusLen, d.types.read, "status"); err != nil {
 		return err
 	}
@@ -149,6 +159,10 @@ func (d *Device) Close() error {
 				b.release()
 			}
 		}
+		for len(d.blocks) > 0 {
+			d.dropBlock(d.blocks[0])
+		}
+		d.clock.close(d)
 		if d.commands != 0 {
 			d.c.DestroyCommandPool(d.handle, d.commands, nil)
 		}

@@ -263,17 +263,7 @@ func chain(t *testing.T, dev *vulkan.Device) {
 // one case of every operator and of a chain.
 func TestValidation(t *testing.T) {
 	dev, messages := validated(t)
-	seen := map[string]bool{}
-	for _, c := range optest.Cases() {
-		op, _, _ := strings.Cut(c.Name, "/")
-		if seen[op] {
-			continue
-		}
-		seen[op] = true
-		if err := optest.Check(dev, c); err != nil {
-			t.Errorf("%s: %v", c.Name, err)
-		}
-	}
+	eachOperator(t, dev)
 	chain(t, dev)
 	for _, m := range *messages {
 		t.Error(m)

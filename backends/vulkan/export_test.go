@@ -5,8 +5,24 @@ package vulkan
 // SetMaxRange makes the device's storage ranges smaller than they are.
 func (d *Device) SetMaxRange(bytes uint32) { d.p.limits.MaxStorageBufferRange = bytes }
 
+// SetMaxAllocation makes the device's largest allocation of weights smaller than it
+// is, and says how much the parts of a larger one share.
+func (d *Device) SetMaxAllocation(bytes, lap int) { d.mostWeight, d.lap = bytes, lap }
+
 // ForgetBarriers makes recorders leave out the barriers between dispatches.
 func (d *Device) ForgetBarriers() { d.careless = true }
 
 // SetTile fixes the size of tiles: 32, 64 or 128.
 func (d *Device) SetTile(n int) { d.tile = n }
+
+// Blocks is the number of allocations.
+func (d *Device) Blocks() int { return len(d.blocks) }
+
+// Submits is the number of submissions since the device was opened.
+func (d *Device) Submits() int { return d.submits }
+
+// Stage makes the device treat its memory as out of the host's reach, as a card's is.
+func (d *Device) Stage(on bool) { d.distant = on }
+
+// Parts is the number of weights that were too large for one allocation.
+func (d *Device) Parts() int { return d.parted }

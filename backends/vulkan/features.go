@@ -54,7 +54,7 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 
 	// Only what is used is enabled.
 	w11 := (&vk.PhysicalDeviceVulkan11Features{StorageBuffer16BitAccess: f11.StorageBuffer16BitAccess}).Init()
-	w12 := (&vk.PhysicalDeviceVulkan12Features{PNext: unsafe.Pointer(w11), ShaderFloat16: f12.ShaderFloat16,
+	w12 := (&vk.PhysicalDeviceVulkan12Features{PNext: unsafe.Pointer(w11), TimelineSemaphore: 1, ShaderFloat16: f12.ShaderFloat16,
 		StorageBuffer8BitAccess: f12.StorageBuffer8BitAccess, ShaderInt8: f12.ShaderInt8,
 		VulkanMemoryModel: f12.VulkanMemoryModel, VulkanMemoryModelDeviceScope: f12.VulkanMemoryModelDeviceScope}).Init()
 	chain = unsafe.Pointer(w12)

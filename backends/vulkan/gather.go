@@ -18,7 +18,11 @@ type piece struct{ first, count int }
 
 // pieces cuts a weight so that each part fits the device's storage ranges.
 func (b *bind) pieces(o *backends.Operand) []piece {
-	limit := int(b.d.p.limits.MaxStorageBufferRange) - 512 // the ends are rounded
+	limit := int(b.d.p.limits.MaxStorageBufferRange)
+	if w, ok := o.Buffer.(*buffer); ok && w.parts != nil {
+		limit = min(limit, w.lap)
+	}
+	limit -= 512 // the ends are rounded
 	per := o.Rows()
 	if o.Stride > 0 {
 		per = max(1, limit/o.Stride)

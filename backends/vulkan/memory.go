@@ -5,17 +5,19 @@ package vulkan
 import (
 	"errors"
 	"fmt"
-	"unsafe"
 
 	"greta/backends"
 	"greta/backends/vulkan/vk"
 )
 
-// Memory: a buffer is one VkBuffer in an allocation of its own. Device-local
+// Memory: a buffer is one VkBuffer in a part of a block (blocks.go). Device-local
 // memory that the host can also reach (integrated and software devices) stays
 // mapped; elsewhere bytes go through staging buffers. Step memory of a discrete
 // device has two sides: kernels use the device's, Write and Read the host's, and
 // a program copies what it reads before it starts, and what it wrote at its end.
+//
+// A weight larger than the largest allocation lies in several buffers that overlap,
+// so that a row, or an expert, is always whole in one of them.
 
 const (
 	local    = vk.MemoryPropertyFlags(vk.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT)
@@ -63,29 +65,59 @@ type buffer struct {
 	size   int // as asked for
 	bytes  uint64
 	handle vk.Buffer
-	memory vk.DeviceMemory
+	place  place
 	mapped []byte  // nil where the host cannot reach it
 	mirror *buffer // the host's side of Step memory
+	// fresh memory is zeroed when it is first used, unless it is first overwritten
+	// as a whole, as weights are.
+	fresh bool
+	parts []part // of a weight that no single allocation holds; handle is 0 then
+	lap   int    // bytes that neighbouring parts share
+}
+
+// part holds bytes [from, from+buffer.size) of a large weight.
+type part struct {
+	*buffer
+	from int
 }
 
 func (b *buffer) Size() int { return b.size }
 
+// Bytes is the buffer's memory where the host can reach it, else nil.
+func (b *buffer) Bytes() []byte {
+	if b.mapped == nil || b.mirror != nil {
+		return nil
+	}
+	b.fresh = false
+	clear(b.mapped[b.size:])
+	return b.mapped[:b.size]
+}
+
 // Free gives the memory back. The device must not be using it.
 func (b *buffer) Free() error {
+	if b.d == nil {
+		return nil
+	}
+	err := b.d.drain() // a copy to it may be under way
 	if b.mirror != nil {
 		b.mirror.release()
 	}
 	b.release()
-	return nil
+	return err
 }
 
 func (b *buffer) release() {
 	if b.d == nil {
 		return
 	}
-	b.d.c.DestroyBuffer(b.d.handle, b.handle, nil)
-	b.d.c.FreeMemory(b.d.handle, b.memory, nil)
-	b.d, b.mapped = nil, nil
+	for _, p := range b.parts {
+		p.release()
+	}
+	if b.handle != 0 {
+		b.d.c.DestroyBuffer(b.d.handle, b.handle, nil)
+		b.d.giveBack(b.place)
+	}
+	b.d, b.mapped, b.parts = nil, nil, nil
 }
 
 // newBuffer allocates in the first of types that the buffer allows. Kernels
@@ -102,19 +134,25 @@ func (d *Device) newBuffer(size int, types []uint32, what string) (*buffer, erro
 	}
 	need := (&vk.MemoryRequirements2{}).Init()
 	d.c.GetBufferMemoryRequirements2(d.handle, (&vk.BufferMemoryRequirementsInfo2{Buffer: b.handle}).Init(), need)
+	m := &need.MemoryRequirements
 	var errs []error
 	for _, t := range types {
-		if need.MemoryRequirements.MemoryTypeBits&(1<<t) == 0 {
+		if m.MemoryTypeBits&(1<<t) == 0 {
 			continue
 		}
-		alloc := (&vk.MemoryAllocateInfo{AllocationSize: need.MemoryRequirements.Size, MemoryTypeIndex: t}).Init()
-		if r := d.c.AllocateMemory(d.handle, alloc, nil, &b.memory); r != vk.VK_SUCCESS {
-			errs = append(errs, failed(fmt.Sprintf("vkAllocateMemory of type %d", t), r))
+		at, err := d.take(t, m.Size, max(m.Alignment, 1))
+		if err != nil {
+			errs = append(errs, err)
 			continue
 		}
-		if err := b.attach(t); err != nil {
-			b.release()
-			return nil, fmt.Errorf("%d bytes of %s: %w", size, what, err)
+		bind := (&vk.BindBufferMemoryInfo{Buffer: b.handle, Memory: at.block.memory, MemoryOffset: at.from}).Init()
+		if r := d.c.BindBufferMemory2(d.handle, 1, bind); r != vk.VK_SUCCESS {
+			d.c.DestroyBuffer(d.handle, b.handle, nil)
+			d.giveBack(at)
+			return nil, &OutOfMemory{size, what, failed("vkBindBufferMemory2", r)}
+		}
+		if b.place = at; at.block.mapped != nil {
+			b.mapped = at.block.mapped[at.from : at.from+b.bytes : at.from+b.bytes]
 		}
 		return b, nil
 	}
@@ -122,20 +160,28 @@ func (d *Device) newBuffer(size int, types []uint32, what string) (*buffer, erro
 	return nil, &OutOfMemory{size, what, errors.Join(errs...)}
 }
 
-func (b *buffer) attach(t uint32) error {
-	d := b.d
-	bind := (&vk.BindBufferMemoryInfo{Buffer: b.handle, Memory: b.memory}).Init()
-	if r := d.c.BindBufferMemory2(d.handle, 1, bind); r != vk.VK_SUCCESS {
-		return failed("vkBindBufferMemory2", r)
+// newParts allocates a weight that is larger than the device allocates at once.
+func (d *Device) newParts(size int, what string) (*buffer, error) {
+	most := d.mostWeight &^ 255
+	b := &buffer{d: d, size: size, bytes: uint64(size+15) &^ 15, lap: d.lap &^ 255}
+	if b.lap == 0 {
+		return nil, &OutOfMemory{size, what, fmt.Errorf("%s allocates at most %d bytes at once", d.p.Name, d.mostWeight)}
 	}
-	if d.p.memory.MemoryTypes[t].PropertyFlags&(visible|coherent) == visible|coherent {
-		var p unsafe.Pointer
-		if r := d.c.MapMemory(d.handle, b.memory, 0, ^uint64(0), 0, &p); r != vk.VK_SUCCESS {
-			return failed("vkMapMemory", r)
+	d.parted++
+	for from := 0; ; from += most - b.lap {
+		p, err := d.newBuffer(min(most, size-from), d.types.local, what)
+		if err != nil {
+			b.release()
+			return nil, err
 		}
-		b.mapped = unsafe.Slice((*byte)(p), b.bytes)
+		if d.distant {
+			p.mapped = nil
+		}
+		b.parts = append(b.parts, part{p, from})
+		if from+p.size >= size {
+			return b, nil
+		}
 	}
-	return nil
 }
 
 // Alloc gives zeroed memory.
@@ -146,9 +192,18 @@ func (d *Device) Alloc(bytes int, use backends.Use) (backends.Buffer, error) {
 	if bytes < 0 {
 		return nil, fmt.Errorf("cannot allocate %d bytes", bytes)
 	}
-	b, err := d.newBuffer(bytes, d.types.local, use.String())
+	var b *buffer
+	var err error
+	if use == backends.Weights && bytes > d.mostWeight&^15 {
+		b, err = d.newParts(bytes, use.String())
+	} else {
+		b, err = d.newBuffer(bytes, d.types.local, use.String())
+	}
 	if err != nil {
 		return nil, err
+	}
+	if d.distant {
+		b.mapped = nil
 	}
 	if use == backends.Step && b.mapped == nil {
 		if b.mirror, err = d.newBuffer(bytes, d.types.read, "the host's side of "+use.String()); err != nil {
@@ -157,14 +212,46 @@ func (d *Device) Alloc(bytes int, use backends.Use) (backends.Buffer, error) {
 		}
 		clear(b.mirror.mapped)
 	}
-	if b.mapped != nil {
-		clear(b.mapped)
-		return b, nil
-	}
-	if err := d.once("zeroing "+use.String(), func(r *recorder) { d.c.CmdFillBuffer(r.cb, b.handle, 0, ^uint64(0), 0) }); err != nil {
-		return nil, errors.Join(err, b.Free())
-	}
+	b.fresh = true
 	return b, nil
+}
+
+// zero clears fresh memory.
+func (b *buffer) zero() error {
+	if !b.fresh {
+		return nil
+	}
+	b.fresh = false
+	for _, p := range b.parts {
+		p.fresh = true
+		if err := p.zero(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case b.parts != nil:
+		return nil
+	case b.mapped != nil:
+		clear(b.mapped)
+		return nil
+	}
+	return b.d.once("zeroing memory", func(r *recorder) {
+		r.d.c.CmdFillBuffer(r.cb, b.handle, 0, forever, 0)
+		r.barrier(transferStage, shaderStage|transferStage|hostStage)
+	})
+}
+
+// whole finds the buffer that holds bytes [from, to) of b, and where it starts.
+func (b *buffer) whole(from, to uint64) (*buffer, uint64, error) {
+	if b.parts == nil {
+		return b, 0, nil
+	}
+	for _, p := range b.parts {
+		if start := uint64(p.from); start <= from && to <= start+p.bytes {
+			return p.buffer, start, nil
+		}
+	}
+	return nil, 0, fmt.Errorf("bytes %d to %d lie in no allocation: parts of %d share %d bytes", from, to, b.parts[0].size, b.lap)
 }
 
 // own gives bytes [offset, offset+n) of a buffer of this device as its own type.

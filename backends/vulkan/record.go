@@ -3,12 +3,8 @@
 package vulkan
 
 import (
-	"errors"
-	"runtime"
 	"slices"
 	"unsafe"
-
-	"github.com/ebitengine/purego"
 
 	"greta/backends/vulkan/vk"
 )
@@ -162,94 +158,4 @@ func (d *Device) descriptorPool(list []dispatch) (vk.DescriptorPool, error) {
 		return 0, failed("vkCreateDescriptorPool", r)
 	}
 	return pool, nil
-}
-
-// submission is a command buffer with its fence. What its calls take is made
-// once and pinned, so that a replay allocates nothing.
-type submission struct {
-	d      *Device
-	what   string
-	cb     *vk.CommandBuffer
-	fence  *vk.Fence
-	info   *vk.SubmitInfo
-	flying bool
-
-	pins                  runtime.Pinner
-	queued, waited, reset []uintptr // arguments
-}
-
-func (d *Device) newSubmission(what string) (*submission, error) {
-	s := &submission{d: d, what: what, cb: new(vk.CommandBuffer), fence: new(vk.Fence)}
-	var err error
-	if *s.cb, err = d.newCommandBuffer(); err != nil {
-		return nil, err
-	}
-	if r := d.c.CreateFence(d.handle, (&vk.FenceCreateInfo{}).Init(), nil, s.fence); r != vk.VK_SUCCESS {
-		d.c.FreeCommandBuffers(d.handle, d.commands, 1, s.cb)
-		return nil, failed("vkCreateFence", r)
-	}
-	s.info = (&vk.SubmitInfo{CommandBufferCount: 1, PCommandBuffers: s.cb}).Init()
-	s.pins.Pin(s.cb)
-	s.pins.Pin(s.fence)
-	s.pins.Pin(s.info)
-	fence := uintptr(unsafe.Pointer(s.fence))
-	s.queued = []uintptr{uintptr(d.queue), 1, uintptr(unsafe.Pointer(s.info)), uintptr(*s.fence)}
-	s.waited = []uintptr{uintptr(d.handle), 1, fence, 1, ^uintptr(0)}
-	s.reset = []uintptr{uintptr(d.handle), 1, fence}
-	return s, nil
-}
-
-func call(command uintptr, args []uintptr) vk.Result {
-	r, _, _ := purego.SyscallN(command, args...)
-	return vk.Result(r)
-}
-
-func (s *submission) submit() error {
-	d := s.d
-	if d.lost != nil {
-		return d.lost
-	}
-	if r := call(d.c.QueueSubmitAddr, s.queued); r != vk.VK_SUCCESS {
-		return d.check(r, "vkQueueSubmit", s.what)
-	}
-	s.flying = true
-	return nil
-}
-
-func (s *submission) wait() error {
-	if !s.flying {
-		return nil
-	}
-	d := s.d
-	s.flying = false
-	if r := call(d.c.WaitForFencesAddr, s.waited); r != vk.VK_SUCCESS {
-		return d.check(r, "vkWaitForFences", s.what)
-	}
-	if r := call(d.c.ResetFencesAddr, s.reset); r != vk.VK_SUCCESS {
-		return d.check(r, "vkResetFences", s.what)
-	}
-	return nil
-}
-
-func (s *submission) close() error {
-	err := s.wait()
-	s.d.c.DestroyFence(s.d.handle, *s.fence, nil)
-	s.d.c.FreeCommandBuffers(s.d.handle, s.d.commands, 1, s.cb)
-	s.pins.Unpin()
-	return err
-}
-
-// once records, runs and waits.
-func (d *Device) once(what string, record func(*recorder)) error {
-	s, err := d.newSubmission(what)
-	if err != nil {
-		return err
-	}
-	if err = d.begin(*s.cb); err == nil {
-		record(&recorder{d: d, cb: *s.cb})
-		if err = d.check(d.c.EndCommandBuffer(*s.cb), "vkEndCommandBuffer", what); err == nil {
-			err = s.submit()
-		}
-	}
-	return errors.Join(err, s.close())
 }

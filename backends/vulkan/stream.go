@@ -4,16 +4,23 @@ package vulkan
 
 import (
 	"errors"
+	"runtime"
+	"slices"
+	"sync"
 
 	"greta/backends"
 	"greta/backends/vulkan/vk"
 )
 
-// stagingBytes is the size of each of the two staging buffers: while the device
-// copies one, the host fills the other.
-const stagingBytes = 32 << 20
+// Staging: a ring of slots. The host fills one, by several goroutines as pages of a
+// mapped file come one fault at a time, while the device copies those before it. An
+// upload returns when its bytes are in slots; the queue's order does the rest.
+const (
+	slots     = 4
+	slotBytes = 16 << 20
+)
 
-// transfer is a staging buffer with the submission that copies it.
+// transfer is a slot with the submission that copies it.
 type transfer struct {
 	*submission
 	host *buffer
@@ -35,11 +42,13 @@ func (t *transfer) finish() error {
 	return err
 }
 
-// stage gives one of the two staging buffers, free to use.
-func (d *Device) stage(i int) (*transfer, error) {
-	t := d.staging[i&1]
+// stage gives the next slot, free to use.
+func (d *Device) stage() (*transfer, error) {
+	i := d.next % slots
+	d.next++
+	t := d.staging[i]
 	if t == nil {
-		host, err := d.newBuffer(stagingBytes, d.types.read, "staging")
+		host, err := d.newBuffer(slotBytes, d.types.read, "staging")
 		if err != nil {
 			return nil, err
 		}
@@ -49,49 +58,74 @@ func (d *Device) stage(i int) (*transfer, error) {
 			return nil, err
 		}
 		t = &transfer{s, host, nil}
-		d.staging[i&1] = t
+		d.staging[i] = t
 	}
 	return t, t.finish()
 }
 
-// upload copies bytes to a buffer that the host cannot reach.
+// upload copies bytes to a buffer that the host cannot reach. Behind the last byte
+// of a buffer come zeros up to its end.
 func (d *Device) upload(dst *buffer, offset int, src []byte) error {
-	for i := 0; len(src) > 0; i++ {
-		t, err := d.stage(i)
+	for len(src) > 0 {
+		t, err := d.stage()
 		if err != nil {
 			return err
 		}
-		n := copy(t.host.mapped, src)
-		if err := d.copyRange(t, dst, t.host, offset, 0, n); err != nil {
+		n := min(len(src), slotBytes-16)
+		copyAll(t.host.mapped, src[:n])
+		send := n
+		if offset+n == dst.size {
+			send = int(dst.bytes) - offset
+			clear(t.host.mapped[n:send])
+		}
+		if err := d.copyRange(t, dst, t.host, offset, 0, send); err != nil {
 			return err
 		}
 		offset, src = offset+n, src[n:]
 	}
-	return d.drain()
+	return nil
+}
+
+// copyAll copies as many bytes as both have, by as many goroutines as can run at a time.
+func copyAll(dst, src []byte) {
+	src = src[:min(len(src), len(dst))]
+	const least = 512 << 10 // below it starting another costs more than it brings
+	n := min(len(src)/least, runtime.GOMAXPROCS(0), 16)
+	if n < 2 {
+		copy(dst, src)
+		return
+	}
+	each := (len(src)/n + 4095) &^ 4095
+	var wg sync.WaitGroup
+	for from := 0; from < len(src); from += each {
+		wg.Go(func() { copy(dst[from:], src[from:min(from+each, len(src))]) })
+	}
+	wg.Wait()
 }
 
 // download copies bytes from a buffer that the host cannot reach.
 func (d *Device) download(src *buffer, offset int, dst []byte) error {
-	for i := 0; len(dst) > 0; i++ {
-		t, err := d.stage(i)
+	for len(dst) > 0 {
+		t, err := d.stage()
 		if err != nil {
 			return err
 		}
-		n := min(len(dst), stagingBytes)
+		n := min(len(dst), slotBytes)
 		to := dst[:n]
 		if err := d.copyRange(t, t.host, src, 0, offset, n); err != nil {
 			return err
 		}
-		t.then = func() { copy(to, t.host.mapped) }
+		t.then = func() { copyAll(to, t.host.mapped) }
 		offset, dst = offset+n, dst[n:]
 	}
 	return d.drain()
 }
 
+// drain waits for all copies.
 func (d *Device) drain() error {
 	var errs []error
-	for _, t := range d.staging {
-		if t != nil {
+	for i := range d.staging {
+		if t := d.staging[(d.next+i)%slots]; t != nil {
 			errs = append(errs, t.finish())
 		}
 	}
@@ -137,11 +171,35 @@ func (s *stream) Write(dst backends.Buffer, offset int, src []byte) error {
 	if b.mirror != nil {
 		b = b.mirror
 	}
-	if b.mapped != nil {
-		copy(b.mapped[offset:], src)
+	if len(src) == b.size {
+		b.fresh = false
+	} else if err := b.zero(); err != nil {
+		return err
+	}
+	for _, p := range b.parts {
+		from, to := max(offset, p.from), min(offset+len(src), p.from+p.size)
+		if from >= to {
+			continue
+		}
+		if err := s.d.write(p.buffer, from-p.from, src[from-offset:to-offset]); err != nil {
+			return err
+		}
+	}
+	if b.parts != nil {
 		return nil
 	}
-	return s.d.upload(b, offset, src)
+	return s.d.write(b, offset, src)
+}
+
+func (d *Device) write(b *buffer, offset int, src []byte) error {
+	if b.mapped == nil {
+		return d.upload(b, offset, src)
+	}
+	copyAll(b.mapped[offset:], src)
+	if offset+len(src) == b.size {
+		clear(b.mapped[b.size:])
+	}
+	return nil
 }
 
 func (s *stream) Read(src backends.Buffer, offset int, dst []byte) error {
@@ -152,11 +210,30 @@ func (s *stream) Read(src backends.Buffer, offset int, dst []byte) error {
 	if b.mirror != nil {
 		b = b.mirror
 	}
-	if b.mapped != nil {
-		copy(dst, b.mapped[offset:])
+	if err := b.zero(); err != nil {
+		return err
+	}
+	for at := offset; b.parts != nil && len(dst) > 0; {
+		i := slices.IndexFunc(b.parts, func(p part) bool { return at < p.from+p.size })
+		p := b.parts[i]
+		n := min(len(dst), p.from+p.size-at)
+		if err := s.d.read(p.buffer, at-p.from, dst[:n]); err != nil {
+			return err
+		}
+		at, dst = at+n, dst[n:]
+	}
+	if b.parts != nil {
 		return nil
 	}
-	return s.d.download(b, offset, dst)
+	return s.d.read(b, offset, dst)
+}
+
+func (d *Device) read(b *buffer, offset int, dst []byte) error {
+	if b.mapped == nil {
+		return d.download(b, offset, dst)
+	}
+	copyAll(dst, b.mapped[offset:offset+len(dst)])
+	return nil
 }
 
 func (s *stream) Close() error { return nil }

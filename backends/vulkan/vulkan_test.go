@@ -5,6 +5,7 @@ package vulkan_test
 import (
 	"errors"
 	"os"
+	"strings"
 	"testing"
 
 	"greta/backends/vulkan"
@@ -43,4 +44,29 @@ func TestOperators(t *testing.T) {
 // TestGraphs runs random small graphs against the reference.
 func TestGraphs(t *testing.T) {
 	optest.RunGraphs(t, open(t, vulkan.Options{}), 60)
+}
+
+// TestDistant runs one case of every operator as on a card: the host reaches none of
+// the device's memory, Step memory has two sides.
+func TestDistant(t *testing.T) {
+	dev := open(t, vulkan.Options{})
+	dev.Stage(true)
+	eachOperator(t, dev)
+	optest.RunGraphs(t, dev, 10)
+}
+
+// eachOperator checks one case of every operator.
+func eachOperator(t *testing.T, dev *vulkan.Device) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, c := range optest.Cases() {
+		op, _, _ := strings.Cut(c.Name, "/")
+		if seen[op] {
+			continue
+		}
+		seen[op] = true
+		if err := optest.Check(dev, c); err != nil {
+			t.Errorf("%s: %v", c.Name, err)
+		}
+	}
 }

@@ -1,0 +1,228 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan
+
+import (
+	"errors"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"greta/backends/vulkan/vk"
+)
+
+// Submission: every command buffer that is given to the queue signals one timeline
+// semaphore of the device with the next number, so that "done" is a comparison and
+// several may be under way. A wait sleeps for most of the time that the last run of
+// the same commands took, and then polls: waking a thread up costs more than the
+// end of a step is worth.
+
+// clock is the device's timeline.
+type clock struct {
+	semaphore vk.Semaphore
+	given     uint64 // the last number that a submission was told to signal
+	reached   uint64 // the last number that was seen
+	// blocked is the time that waits have taken, for who measures the host's own work.
+	blocked time.Duration
+
+	value *uint64               // what polling reads into
+	until *vk.SemaphoreWaitInfo // what sleeping waits for
+	goal  *uint64
+	pins  runtime.Pinner
+	poll  []uintptr // arguments
+	sleep []uintptr
+}
+
+func (c *clock) open(d *Device) error {
+	kind := (&vk.SemaphoreTypeCreateInfo{SemaphoreType: vk.VK_SEMAPHORE_TYPE_TIMELINE}).Init()
+	info := (&vk.SemaphoreCreateInfo{PNext: unsafe.Pointer(kind)}).Init()
+	if r := d.c.CreateSemaphore(d.handle, info, nil, &c.semaphore); r != vk.VK_SUCCESS {
+		return d.check(r, "vkCreateSemaphore", "timeline")
+	}
+	semaphore := &c.semaphore
+	c.value, c.goal = new(uint64), new(uint64)
+	c.pins.Pin(semaphore)
+	c.pins.Pin(c.value)
+	c.pins.Pin(c.goal)
+	c.until = (&vk.SemaphoreWaitInfo{SemaphoreCount: 1, PSemaphores: semaphore, PValues: c.goal}).Init()
+	c.pins.Pin(c.until)
+	c.poll = []uintptr{uintptr(d.handle), uintptr(c.semaphore), uintptr(unsafe.Pointer(c.value))}
+	c.sleep = []uintptr{uintptr(d.handle), uintptr(unsafe.Pointer(c.until)), 0}
+	return nil
+}
+
+func (c *clock) close(d *Device) {
+	if c.semaphore != 0 {
+		d.c.DestroySemaphore(d.handle, c.semaphore, nil)
+		c.semaphore = 0
+	}
+	c.pins.Unpin()
+}
+
+const (
+	forever = ^uint64(0)
+	// sleepShare of a step's usual time is slept, the rest polled; shorter waits
+	// than leastSleep are polled only.
+	sleepShare = 0.8
+	leastSleep = 200 * time.Microsecond
+	// mostPolling is how long a wait polls before it sleeps until the end: the step
+	// takes longer than it did.
+	mostPolling = 2 * time.Millisecond
+)
+
+// wait returns when the number is reached. usual is how long it is expected to
+// take from now on, 0 where nothing is known.
+func (c *clock) wait(d *Device, number uint64, usual time.Duration, what string) error {
+	if c.reached >= number {
+		return nil
+	}
+	start := time.Now()
+	err := c.waitFrom(d, number, usual, what, start)
+	c.blocked += time.Since(start)
+	return err
+}
+
+func (c *clock) waitFrom(d *Device, number uint64, usual time.Duration, what string, start time.Time) error {
+	// A software device computes on the processor that would poll.
+	if d.p.Kind != Software && usual > 0 {
+		if nap := time.Duration(sleepShare * float64(usual)); nap >= leastSleep {
+			if done, err := c.doze(d, number, uint64(nap), what); done || err != nil {
+				return err
+			}
+		}
+		for end := time.Since(start) + mostPolling; time.Since(start) < end; {
+			if done, err := c.look(d, number, what); done || err != nil {
+				return err
+			}
+		}
+	}
+	_, err := c.doze(d, number, forever, what)
+	return err
+}
+
+// look asks once whether the number is reached.
+func (c *clock) look(d *Device, number uint64, what string) (bool, error) {
+	if r := call(d.c.GetSemaphoreCounterValueAddr, c.poll); r != vk.VK_SUCCESS {
+		return false, d.check(r, "vkGetSemaphoreCounterValue", what)
+	}
+	if *c.value == forever { // what some drivers give for a lost device
+		return false, d.check(vk.VK_ERROR_DEVICE_LOST, "vkGetSemaphoreCounterValue", what)
+	}
+	c.reached = max(c.reached, *c.value)
+	return c.reached >= number, nil
+}
+
+// doze sleeps until the number is reached, at most so many nanoseconds.
+func (c *clock) doze(d *Device, number, nanoseconds uint64, what string) (bool, error) {
+	*c.goal, c.sleep[2] = number, uintptr(nanoseconds)
+	switch r := call(d.c.WaitSemaphoresAddr, c.sleep); r {
+	case vk.VK_SUCCESS:
+		c.reached = max(c.reached, number)
+		return true, nil
+	case vk.VK_TIMEOUT:
+		return false, nil
+	default:
+		return false, d.check(r, "vkWaitSemaphores", what)
+	}
+}
+
+// submission is a command buffer that can be run again and again. What its calls
+// take is made once and pinned, so that a replay allocates nothing.
+type submission struct {
+	d      *Device
+	what   string
+	cb     *vk.CommandBuffer
+	info   *vk.SubmitInfo
+	times  *vk.TimelineSemaphoreSubmitInfo
+	number *uint64 // that this run signals
+	flying bool
+
+	begun time.Time
+	usual time.Duration // from submitting to the end, as it was the last time
+
+	pins   runtime.Pinner
+	queued []uintptr // arguments
+}
+
+func (d *Device) newSubmission(what string) (*submission, error) {
+	s := &submission{d: d, what: what, cb: new(vk.CommandBuffer), number: new(uint64)}
+	var err error
+	if *s.cb, err = d.newCommandBuffer(); err != nil {
+		return nil, err
+	}
+	s.times = (&vk.TimelineSemaphoreSubmitInfo{SignalSemaphoreValueCount: 1, PSignalSemaphoreValues: s.number}).Init()
+	s.info = (&vk.SubmitInfo{PNext: unsafe.Pointer(s.times), CommandBufferCount: 1, PCommandBuffers: s.cb,
+		SignalSemaphoreCount: 1, PSignalSemaphores: &d.clock.semaphore}).Init()
+	s.pins.Pin(s.cb)
+	s.pins.Pin(s.number)
+	s.pins.Pin(s.times)
+	s.pins.Pin(s.info)
+	s.queued = []uintptr{uintptr(d.queue), 1, uintptr(unsafe.Pointer(s.info)), 0}
+	return s, nil
+}
+
+func call(command uintptr, args []uintptr) vk.Result {
+	r, _, _ := purego.SyscallN(command, args...)
+	return vk.Result(r)
+}
+
+// submit gives the commands to the queue. A run that is still under way is waited for.
+func (s *submission) submit() error {
+	d := s.d
+	if d.lost != nil {
+		return d.lost
+	}
+	if err := s.wait(); err != nil {
+		return err
+	}
+	*s.number = d.clock.given + 1
+	s.begun = time.Now()
+	if r := call(d.c.QueueSubmitAddr, s.queued); r != vk.VK_SUCCESS {
+		return d.check(r, "vkQueueSubmit", s.what)
+	}
+	d.clock.given++
+	d.submits++
+	s.flying = true
+	return nil
+}
+
+// wait waits for the end of the run.
+func (s *submission) wait() error {
+	if !s.flying {
+		return nil
+	}
+	s.flying = false
+	usual := s.usual
+	if usual > 0 {
+		usual = max(usual-time.Since(s.begun), 1)
+	}
+	if err := s.d.clock.wait(s.d, *s.number, usual, s.what); err != nil {
+		return err
+	}
+	s.usual = time.Since(s.begun)
+	return nil
+}
+
+func (s *submission) close() error {
+	err := s.wait()
+	s.d.c.FreeCommandBuffers(s.d.handle, s.d.commands, 1, s.cb)
+	s.pins.Unpin()
+	return err
+}
+
+// once records, runs and waits.
+func (d *Device) once(what string, record func(*recorder)) error {
+	s, err := d.newSubmission(what)
+	if err != nil {
+		return err
+	}
+	if err = d.begin(*s.cb); err == nil {
+		record(&recorder{d: d, cb: *s.cb})
+		if err = d.check(d.c.EndCommandBuffer(*s.cb), "vkEndCommandBuffer", what); err == nil {
+			err = s.submit()
+		}
+	}
+	return errors.Join(err, s.close())
+}
