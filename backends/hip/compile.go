@@ -16,6 +16,7 @@ type compiler struct {
 	target target
 	cache  Cache
 	built  string // folder of code that was compiled ahead of time, "" without
+	away   *away  // compiles in children; nil: in this process
 
 	mu       sync.Mutex
 	compiled int // programs that were neither built ahead nor in the cache
@@ -68,12 +69,21 @@ func (c *compiler) code(p program) ([]byte, error) {
 	return code, nil
 }
 
-// compile runs the run-time compiler.
-func (c *compiler) compile(p program, source string) (code []byte, err error) {
-	d, what := c.driver, string(p)
+// compile runs the run-time compiler, in a child where it may abort.
+func (c *compiler) compile(p program, source string) ([]byte, error) {
+	o := order{string(p), source, c.target.options()}
+	if c.away != nil {
+		return c.away.compile(o)
+	}
+	return c.driver.compile(o)
+}
+
+// compile runs the run-time compiler in this process.
+func (d *driver) compile(o order) (code []byte, err error) {
+	what := o.Program
 	var pin runtime.Pinner
 	defer pin.Unpin()
-	text := address(&pin, append([]byte(source), 0))
+	text := address(&pin, append([]byte(o.Source), 0))
 	name := address(&pin, append([]byte(strings.Fields(what)[0]), 0))
 	out := newOuts()
 	defer out.keep()
@@ -88,13 +98,13 @@ func (c *compiler) compile(p program, source string) (code []byte, err error) {
 		}
 	}()
 	var options []uintptr
-	for _, o := range c.target.options() {
-		options = append(options, address(&pin, append([]byte(o), 0)))
+	for _, text := range o.Options {
+		options = append(options, address(&pin, append([]byte(text), 0)))
 	}
 	pin.Pin(&options[0])
 	failed := d.call(fnRtcCompile, what, handle, uintptr(len(options)), uintptr(unsafe.Pointer(&options[0])))
 	if failed != nil {
-		if log := c.log(handle, out); log != "" {
+		if log := d.log(handle, out); log != "" {
 			return nil, fmt.Errorf("%w:\n%s", failed, log)
 		}
 		return nil, failed
@@ -113,14 +123,14 @@ func (c *compiler) compile(p program, source string) (code []byte, err error) {
 }
 
 // log is what the compiler said, at most 4 KiB of it.
-func (c *compiler) log(handle uintptr, out *outs) string {
-	if c.driver.call(fnRtcLogSize, "", handle, out.at(1)) != nil || out.v[1] < 2 || out.v[1] > 1<<24 {
+func (d *driver) log(handle uintptr, out *outs) string {
+	if d.call(fnRtcLogSize, "", handle, out.at(1)) != nil || out.v[1] < 2 || out.v[1] > 1<<24 {
 		return ""
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	b := make([]byte, out.v[1])
-	if c.driver.call(fnRtcLog, "", handle, address(&pin, b)) != nil {
+	if d.call(fnRtcLog, "", handle, address(&pin, b)) != nil {
 		return ""
 	}
 	text := strings.TrimRight(string(b), "\x00\n")
@@ -154,6 +164,9 @@ func (c *compiler) all(programs []program, done func(program, []byte) error) err
 				results <- result{p, code, err}
 			}
 		}()
+	}
+	if c.away != nil {
+		defer c.away.rest()
 	}
 	var first error
 	for range programs {

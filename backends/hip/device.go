@@ -53,6 +53,9 @@ func openDevice(d *driver, f Found, opt Options) (*Device, error) {
 	if dev.c, err = newCompiler(d, f.Arch, cache, opt.Built); err != nil {
 		return nil, err
 	}
+	if len(opt.Compiler) > 0 && d.vendor() == amd {
+		dev.c.away = &away{command: opt.Compiler, limit: compileLimit}
+	}
 	if err := dev.start(f); err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}

@@ -22,6 +22,10 @@ type Options struct {
 	Device string // "", "0", "nvidia:1", "gfx942", or a part of a name
 	Cache  *Cache // of compiled kernels; nil: DefaultCache
 	Built  string // folder of kernels compiled ahead of time; "": none
+	// Compiler is a command that calls ServeCompiler on its standard input and
+	// output: there AMD's run-time compiler, which can abort, takes nothing along.
+	// nil: it runs in this process.
+	Compiler []string
 	// FP16 is On where the device opens with its paths of half precision on; see
 	// backends.Pathed and docs/health.md.
 	FP16 backends.Choice
