@@ -1,0 +1,92 @@
+package op
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+
+	"greta/graph"
+	"greta/ops/optest"
+	"greta/tensor"
+	"greta/weights/synthetic"
+)
+
+// data makes the operands of a case, dense, the same on every machine; nil for
+// one that is left out. Activations are normal numbers, norm weights lie around
+// one, matrices keep the size of what they multiply: nothing is zero.
+func (c *Case) data() ([][]byte, error) {
+	seed := fnv.New64a()
+	seed.Write([]byte(c.Name()))
+	rng := rand.New(rand.NewPCG(seed.Sum64(), 1))
+	all := make([][]byte, len(c.Node.In))
+	for i, v := range c.Node.In {
+		if v == nil {
+			continue
+		}
+		var err error
+		switch {
+		case v.Type == tensor.I32:
+			all[i] = c.integers(v, rng)
+		case v.Kind == graph.Weight && v.Name != "factors":
+			kind := synthetic.Matrix
+			switch {
+			case v.Name == "b":
+				kind = synthetic.Bias
+			case len(v.Shape) == 1:
+				kind = synthetic.Norm
+			}
+			if kind == synthetic.Bias && v.Type.IsBlock() {
+				return nil, fmt.Errorf("%s: a bias of %s", c.Name(), v.Type)
+			}
+			all[i] = make([]byte, v.Bytes())
+			err = synthetic.FillKind(all[i], v.Type, v.Shape, v.Name, seed.Sum64(), kind)
+		default:
+			all[i], err = optest.Random(v, rng)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: operand %s: %w", c.Name(), v, err)
+		}
+	}
+	return all, nil
+}
+
+// integers makes positions, and indices into what they choose from: different
+// ones for each repetition, so that other rows are read.
+func (c *Case) integers(v *graph.Value, rng *rand.Rand) []byte {
+	vals := make([]int32, v.Shape.Elems())
+	switch v.Name {
+	case "pos":
+		for i := range vals {
+			vals[i] = int32(c.First + i)
+		}
+	case "e": // the experts of a token are different ones
+		count, each := c.Node.In[1].Shape[0], v.Shape.Last()
+		for i := 0; i < len(vals); i += each {
+			for j, e := range rng.Perm(count) {
+				if j < each {
+					vals[i+j] = int32(e)
+				}
+			}
+			for j := count; j < each; j++ {
+				vals[i+j] = int32(rng.IntN(count))
+			}
+		}
+	default: // ids choose rows of w, at chooses rows of x
+		from := c.Node.In[0]
+		if w := operand(c.Node, "w"); w != nil {
+			from = w
+		}
+		for i := range vals {
+			vals[i] = int32(rng.IntN(from.Shape[0]))
+		}
+	}
+	return tensor.Bytes(vals)
+}
+
+// again makes integer operand i anew for another repetition: positions stay.
+func (c *Case) again(i int, data []byte, rng *rand.Rand) []byte {
+	if v := c.Node.In[i]; v.Name != "pos" {
+		return c.integers(v, rng)
+	}
+	return data
+}

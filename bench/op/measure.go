@@ -1,0 +1,453 @@
+package op
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"time"
+
+	"greta/backends"
+	"greta/bench/guard"
+	"greta/bench/record"
+	"greta/graph"
+	"greta/ops"
+	"greta/ops/optest"
+	"greta/tensor"
+)
+
+// Options say how to measure.
+type Options struct {
+	Cold, Warm  bool          // states of the caches; both give a result each
+	Repetitions int           // samples at least
+	MinTime     time.Duration // of all samples of a result, at least
+	EndToEnd    bool          // one more result: with the copies of activations and results
+	Config      string        // variant of the kernels, of those that the device names; "": the default
+	Roofs       record.Roofs  // of the device; LastCache 0: AssumedCache
+	// Corrupt, if set, is given the results before they are checked. Tests plant
+	// mistakes by it.
+	Corrupt func(results [][]byte)
+}
+
+// AssumedCache is what a device's last-level cache is taken for where its size
+// is not known: as large as the largest of a GPU.
+const AssumedCache = 256 << 20
+
+// Limits of one result.
+const (
+	maxSamples  = 2000
+	batchTime   = 2 * time.Millisecond // of a sample by a device's clock, so that starting it is lost in it
+	gpuLaunches = 2048                 // in one program
+	cpuLaunches = 1 << 15
+	warmUp      = 100 * time.Millisecond // on devices whose clocks rise from idle
+)
+
+// Measure checks and times a case on a device. Its results have their verdicts: a
+// device that lacks the kernel gives a skipped one, a wrong result a failed one.
+// The error is of what could not be measured at all; results that were complete
+// before it are returned as well.
+func Measure(ctx context.Context, dev backends.Device, c *Case, opt Options) ([]record.Result, error) {
+	m := &measurement{ctx: ctx, dev: dev, c: c, opt: opt}
+	return m.all()
+}
+
+// measurement is one case under way.
+type measurement struct {
+	ctx     context.Context
+	dev     backends.Device
+	c       *Case
+	opt     Options
+	kernel  string
+	check   record.Check
+	want    []tensor.Tensor
+	first   [][]byte // the results that were checked
+	data    [][]byte
+	results []record.Result
+}
+
+// host says that Submit runs on the calling goroutine, so that each launch can
+// be timed by itself.
+func (m *measurement) host() bool {
+	b := m.dev.Info().Backend
+	return b == "cpu" || b == "ref"
+}
+
+func (m *measurement) result(cache string) record.Result {
+	cost := m.c.cost()
+	r := record.Result{
+		Bench: "op/" + m.c.Node.Op.Name, Params: m.c.Params, Config: m.opt.Config, Kernel: m.kernel, Backend: m.dev.Info().Backend,
+		Clock: record.DeviceClock, Cache: cache, Bytes: cost.Read + cost.Write, Flops: cost.Flops,
+		Roofs: m.opt.Roofs, Check: m.check, Metrics: map[string]float64{},
+	}
+	if m.host() {
+		r.Clock = record.HostClock
+	}
+	for step, n := range m.c.Steps {
+		r.Metrics["launches_in_"+step] = float64(n)
+	}
+	return r
+}
+
+func (m *measurement) all() ([]record.Result, error) {
+	if t, ok := m.dev.(backends.Tunable); ok {
+		t.Choose(func(*graph.Node) string { return m.opt.Config })
+		defer t.Choose(func(*graph.Node) string { return "" })
+	} else if m.opt.Config != "" {
+		return nil, fmt.Errorf("the %s backend's kernels have one configuration each: there is no %q", m.dev.Info().Backend, m.opt.Config)
+	}
+	k, err := m.dev.Kernel(m.c.Node)
+	var lacks *backends.Unsupported
+	if errors.As(err, &lacks) {
+		r := m.result("")
+		guard.Skip(&r, "%v", err)
+		return append(m.results, r), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.kernel = k.Name()
+	if m.data, err = m.c.data(); err != nil {
+		return nil, err
+	}
+	if m.want, err = m.c.reference(m.ctx, m.data); err != nil {
+		return nil, fmt.Errorf("%s: reference: %w", m.c.Name(), err)
+	}
+	for _, cache := range []string{record.Cold, record.Warm} {
+		if cache == record.Cold && !m.opt.Cold || cache == record.Warm && !m.opt.Warm {
+			continue
+		}
+		if err := m.one(cache); err != nil {
+			return m.results, fmt.Errorf("%s: %w", m.c.Name(), err)
+		}
+	}
+	return m.results, nil
+}
+
+// one measures a state of the caches.
+func (m *measurement) one(cache string) (err error) {
+	llc := m.opt.Roofs.LastCache
+	if llc == 0 {
+		llc = AssumedCache
+	}
+	set, limit := 0.0, gpuLaunches
+	if m.host() {
+		limit = cpuLaunches
+	}
+	if cache == record.Cold {
+		set = guard.FarFromCache * llc
+	}
+	p, err := m.c.place(m.dev, m.data, set, limit)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	if err := m.verify(p); err != nil {
+		return err
+	}
+	r := m.result(cache)
+	r.WorkingSet = p.set
+	r.Metrics["copies"] = float64(p.copies)
+	switch {
+	case r.Check.RelL2 > r.Check.Limit || math.IsNaN(r.Check.RelL2):
+		guard.Finish(&r) // fails it: what is wrong is not timed
+		m.results = append(m.results, r)
+		return nil
+	case cache == record.Cold && p.set < guard.FarFromCache*llc:
+		guard.Skip(&r, "cold needs a working set of %.0f MB, four times the last-level cache; %d copies of this have %.1f MB", 4*llc/1e6, p.copies, p.set/1e6)
+		m.results = append(m.results, r)
+		return nil
+	}
+	if cache == record.Warm && p.set < llc {
+		// A cache's rate is nobody's roof here.
+		r.Roofs.ReadGBs, r.Roofs.MeasuredReadGBs = 0, 0
+	}
+	if m.host() {
+		err = m.timeHost(p, &r)
+	} else {
+		err = m.timeDevice(p, &r)
+	}
+	if err == nil {
+		err = m.unchanged(p, &r)
+	}
+	if err != nil {
+		return err
+	}
+	guard.Finish(&r)
+	m.results = append(m.results, r)
+	if m.opt.EndToEnd {
+		return m.endToEnd(p, cache)
+	}
+	return nil
+}
+
+// verify launches repetition 0 once and compares all of its results.
+func (m *measurement) verify(p *placed) error {
+	if err := p.poison(); err != nil {
+		return err
+	}
+	l := p.launch(0)
+	if err := p.stream.Launch(&l); err != nil {
+		return err
+	}
+	got, err := p.results()
+	if err != nil {
+		return err
+	}
+	if m.opt.Corrupt != nil {
+		m.opt.Corrupt(got)
+	}
+	m.first = got
+	m.check = record.Check{Against: "float64", Limit: Limit(m.dev.Info(), m.c.Node)}
+	for i, v := range m.c.Node.Out {
+		t, err := optest.Decode(v.Type, v.Shape, got[i])
+		if err != nil {
+			return err
+		}
+		l2, worst := difference(t, m.want[i])
+		m.check.RelL2, m.check.MaxAbs = larger(m.check.RelL2, l2), larger(m.check.MaxAbs, worst)
+	}
+	return nil
+}
+
+// larger is the larger of two errors, of which no number is the largest.
+func larger(a, b float64) float64 {
+	if math.IsNaN(a) || math.IsNaN(b) {
+		return math.NaN()
+	}
+	return max(a, b)
+}
+
+// difference is the relative L2 error over a whole result and the largest
+// absolute one; integers are right or wrong.
+func difference(got, want tensor.Tensor) (relL2, maxAbs float64) {
+	if want.Type == tensor.I32 {
+		g := got.I32()
+		for i, w := range want.I32() {
+			if d := math.Abs(float64(g[i]) - float64(w)); d > 0 {
+				relL2, maxAbs = 1, max(maxAbs, d)
+			}
+		}
+		return relL2, maxAbs
+	}
+	var diff, norm float64
+	g := got.F64()
+	for i, w := range want.F64() {
+		d := g[i] - w
+		diff += d * d
+		norm += w * w
+		maxAbs = larger(maxAbs, math.Abs(d))
+	}
+	if diff == 0 {
+		return 0, maxAbs
+	}
+	return math.Sqrt(diff / norm), maxAbs
+}
+
+// Limit is the relative L2 error that is let through: of arithmetic in f32 with
+// sums of some thousands; wider where results are stored in 16 bits, or where a
+// device says that it rounds the activations of products (backends.Info).
+func Limit(info backends.Info, n *graph.Node) float64 {
+	limit := 1e-5
+	for _, t := range []tensor.Type{n.Out[0].Type, info.Float} {
+		switch t {
+		case tensor.F16:
+			limit = max(limit, 1e-3)
+		case tensor.BF16:
+			limit = max(limit, 8e-3)
+		}
+	}
+	switch n.Op {
+	case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearID:
+		switch w := n.In[1].Type; {
+		case w.IsBlock() && info.ActQuant:
+			limit = max(limit, 1e-2)
+		case w == tensor.BF16 && info.ActBF16:
+			limit = max(limit, 3e-3)
+		}
+	}
+	return limit
+}
+
+// unchanged compares the results behind the last timed repetition with those that
+// were checked: a replay that computes something else has measured something else.
+func (m *measurement) unchanged(p *placed, r *record.Result) error {
+	got, err := p.results()
+	if err != nil {
+		return err
+	}
+	for i := range got {
+		if m.opt.Corrupt == nil && !bytes.Equal(got[i], m.first[i]) {
+			r.Verdict, r.Reason = record.Failed, fmt.Sprintf("result %d behind the timed repetitions differs from the one that was checked", i)
+		}
+	}
+	return nil
+}
+
+// enough says whether there are samples enough.
+func (m *measurement) enough(n int, since time.Time) bool {
+	return n >= maxSamples || n >= max(1, m.opt.Repetitions) && time.Since(since) >= m.opt.MinTime
+}
+
+// timeHost times each launch by itself: the device's own profile, which on a
+// processor is the host's clock around each of them.
+func (m *measurement) timeHost(p *placed, r *record.Result) (err error) {
+	e, err := m.dev.Capture(p.program(p.copies))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	if err := errors.Join(e.Submit(), e.Wait()); err != nil {
+		return err
+	}
+	runtime.GC()
+	r.Samples = make([]float64, 0, max(p.copies, m.opt.Repetitions))
+	for start := time.Now(); !m.enough(len(r.Samples), start); {
+		if err := m.ctx.Err(); err != nil {
+			return err
+		}
+		times, err := e.Profile()
+		if err != nil {
+			return err
+		}
+		for _, t := range times {
+			r.Samples = append(r.Samples, t.Seconds())
+		}
+	}
+	return nil
+}
+
+// timeDevice times captured programs of many launches, each of which waits for the
+// one before it: by the host's clock around the program, divided by the launches.
+// Beside each it times a program of one launch, which is what the host sees.
+func (m *measurement) timeDevice(p *placed, r *record.Result) (err error) {
+	single, err := m.dev.Capture(p.program(1))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, single.Close()) }()
+	rough, err := run(single)
+	for range 3 {
+		if t, e := run(single); e != nil || t < rough {
+			rough, err = t, errors.Join(err, e)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	n := p.copies
+	if whole := int(batchTime/max(rough, time.Nanosecond)) + 1; whole > n {
+		n = (whole + n - 1) / n * n
+	}
+	var e backends.Executable
+	for { // the estimate holds a start and an end; a batch says more
+		n = max(p.copies, min(n, gpuLaunches/p.copies*p.copies))
+		if e, err = m.dev.Capture(p.program(n)); err != nil {
+			return err
+		}
+		var t time.Duration
+		for begin := time.Now(); err == nil && time.Since(begin) < warmUp; {
+			t, err = run(e)
+		}
+		if err != nil {
+			return errors.Join(err, e.Close())
+		}
+		if t >= batchTime/2 || 2*n > gpuLaunches {
+			break
+		}
+		if err := e.Close(); err != nil {
+			return err
+		}
+		n *= max(2, int(batchTime/max(t, time.Microsecond)))
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	r.Metrics["launches_a_sample"] = float64(n)
+	runtime.GC()
+	for start := time.Now(); !m.enough(len(r.Samples), start); {
+		if err := m.ctx.Err(); err != nil {
+			return err
+		}
+		host, err := run(single)
+		if err != nil {
+			return err
+		}
+		batch, err := run(e)
+		if err != nil {
+			return err
+		}
+		r.Samples = append(r.Samples, batch.Seconds()/float64(n))
+		r.Host = append(r.Host, host.Seconds())
+	}
+	return nil
+}
+
+// run replays a program and gives the host's time of it.
+func run(e backends.Executable) (time.Duration, error) {
+	start := time.Now()
+	err := e.Submit()
+	if err == nil {
+		err = e.Wait()
+	}
+	return time.Since(start), err
+}
+
+// endToEnd times an operation with the copies that a caller from the host pays:
+// activations to the device, results back. Weights and caches stay there.
+func (m *measurement) endToEnd(p *placed, cache string) (err error) {
+	r := m.result(cache)
+	r.Bench += "/e2e"
+	r.Clock, r.WorkingSet = record.HostClock, p.set
+	r.Roofs.ReadGBs, r.Roofs.MeasuredReadGBs = 0, 0 // copies cross the bus, whose rate these are not
+	e, err := m.dev.Capture(p.program(1))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	results, err := p.results() // memory for them
+	if err != nil {
+		return err
+	}
+	given := make([][]byte, len(p.in))
+	for i, v := range m.c.Node.In {
+		if v != nil && v.Kind == graph.Input {
+			given[i] = spread(m.data[i], v, m.c.Strides[i])
+		}
+	}
+	for warm, start := 2, time.Now(); warm > 0 || !m.enough(len(r.Samples), start); {
+		if err := m.ctx.Err(); err != nil {
+			return err
+		}
+		begin := time.Now()
+		for i, s := range p.in {
+			if given[i] == nil {
+				continue
+			}
+			o := s.at(0)
+			if err := p.stream.Write(o.Buffer, o.Offset, given[i]); err != nil {
+				return err
+			}
+		}
+		if _, err := run(e); err != nil {
+			return err
+		}
+		for i, s := range p.out {
+			if i == 0 && m.c.Node.Op.Kind == graph.Update {
+				continue
+			}
+			o := s.at(0)
+			if err := p.stream.Read(o.Buffer, o.Offset, results[i]); err != nil {
+				return err
+			}
+		}
+		took := time.Since(begin)
+		if warm > 0 {
+			warm, start = warm-1, time.Now()
+			continue
+		}
+		r.Samples = append(r.Samples, took.Seconds())
+	}
+	guard.Finish(&r)
+	m.results = append(m.results, r)
+	return nil
+}
