@@ -1,0 +1,274 @@
+package store
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"greta/bench/record"
+)
+
+// Bundle is a run with its results: what travels from one store to another.
+type Bundle struct {
+	record.Run
+	Results []record.Result `json:"results"`
+}
+
+// Exchange is the file that takes bundles from machine to machine.
+type Exchange struct {
+	Format string   `json:"format"` // ExchangeFormat
+	Runs   []Bundle `json:"runs"`
+}
+
+// ExchangeFormat names the file's kind and version.
+const ExchangeFormat = "greta-bench/1"
+
+// Bundles gives the runs that match with those of their results that match.
+func (s *Store) Bundles(f Filter) ([]Bundle, error) {
+	runs, err := s.Runs(f)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := s.Results(f)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Bundle, len(runs))
+	at := map[string]*Bundle{}
+	for i, r := range runs {
+		out[i] = Bundle{r, []record.Result{}}
+		at[r.ID] = &out[i]
+	}
+	for _, e := range entries {
+		if b := at[e.Run.ID]; b != nil {
+			b.Results = append(b.Results, e.Result)
+		}
+	}
+	return out, nil
+}
+
+// Absorbed counts what a store took in.
+type Absorbed struct {
+	Runs    int `json:"runs"`    // new ones
+	Known   int `json:"known"`   // runs that were there already
+	Results int `json:"results"` // new ones, also of known runs that had not ended
+}
+
+// Absorb adds bundles. A run that is there already is not added again; if it had
+// not ended when it came the first time, what it measured since then is added. One
+// whose results differ from those that are there is refused, and nothing of it is kept.
+func (s *Store) Absorb(bundles []Bundle) (Absorbed, error) {
+	var sum Absorbed
+	for i := range bundles {
+		b := &bundles[i]
+		if b.ID == "" || b.Started.IsZero() {
+			return sum, fmt.Errorf("run %d has no identity or no time", i+1)
+		}
+		have, err := s.Bundles(Filter{Run: b.ID})
+		if err != nil {
+			return sum, err
+		}
+		have = slices.DeleteFunc(have, func(h Bundle) bool { return h.ID != b.ID })
+		known, from := len(have) > 0, 0
+		if known {
+			from = len(have[0].Results)
+			if err := sameResults(b, have[0].Results); err != nil {
+				return sum, fmt.Errorf("run %s: %w", b.ID, err)
+			}
+			from = min(from, len(b.Results))
+		}
+		err = s.transact(func(tx *sql.Tx) error {
+			if !known {
+				if err := insertRun(tx, &b.Run); err != nil {
+					return err
+				}
+			}
+			for k := from; k < len(b.Results); k++ {
+				if err := insertResult(tx, b.ID, &b.Results[k]); err != nil {
+					return err
+				}
+			}
+			if !b.Ended.IsZero() && (!known || have[0].Ended.IsZero()) {
+				return insertEnd(tx, b.ID, b.Ended, b.Status)
+			}
+			return nil
+		})
+		if err != nil {
+			return sum, err
+		}
+		sum.Results += len(b.Results) - from
+		if known {
+			sum.Known++
+		} else {
+			sum.Runs++
+		}
+	}
+	return sum, nil
+}
+
+// sameResults compares what two versions of a run have in common.
+func sameResults(b *Bundle, have []record.Result) error {
+	for i := range min(len(have), len(b.Results)) {
+		x, err := json.Marshal(&have[i])
+		if err != nil {
+			return err
+		}
+		y, err := json.Marshal(&b.Results[i])
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(x, y) {
+			return fmt.Errorf("result %d (%s) is not the one that this store has for it: the identity was used twice, or the file was changed", i+1, b.Results[i].Name())
+		}
+	}
+	return nil
+}
+
+// WriteExchange writes bundles as a file that ReadExchange reads.
+func WriteExchange(w io.Writer, bundles []Bundle) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", " ")
+	return e.Encode(Exchange{ExchangeFormat, bundles})
+}
+
+// ReadExchange reads a file of bundles: one that WriteExchange wrote, or another
+// store. The file is left as it is.
+func ReadExchange(path string) ([]Bundle, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	head := make([]byte, 16)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if string(head[:n]) == "SQLite format 3\x00" {
+		return readStore(path)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	var x Exchange
+	d := json.NewDecoder(f)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&x); err != nil {
+		return nil, fmt.Errorf("%s is neither a store of results nor a file of greta export json: %w", path, err)
+	}
+	if x.Format != ExchangeFormat {
+		return nil, fmt.Errorf("%s: its format is %q, %q is expected", path, x.Format, ExchangeFormat)
+	}
+	return x.Runs, nil
+}
+
+// readStore reads a copy of another store, since reading a store may change its
+// schema and make files beside it.
+func readStore(path string) ([]Bundle, error) {
+	dir, err := os.MkdirTemp("", "greta-import")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	for _, tail := range []string{"", "-wal"} {
+		err := copyFile(filepath.Join(dir, "bench.sqlite"+tail), path+tail)
+		if err != nil && !(tail != "" && errors.Is(err, fs.ErrNotExist)) {
+			return nil, err
+		}
+	}
+	s, err := Open(filepath.Join(dir, "bench.sqlite"))
+	if err == nil {
+		defer s.Close()
+		var bundles []Bundle
+		if bundles, err = s.Bundles(Filter{}); err == nil {
+			return bundles, nil
+		}
+	}
+	var e *storeError
+	if errors.As(err, &e) {
+		e.path = path
+	}
+	return nil, err
+}
+
+func copyFile(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// Dump writes the store as SQL text that makes it anew, schema and all.
+func (s *Store) Dump(w io.Writer, f Filter) error {
+	bundles, err := s.Bundles(f)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(w, "-- greta bench, %s\nBEGIN;\nPRAGMA application_id=%d;\nPRAGMA user_version=%d;\n", time.Now().UTC().Format(time.RFC3339), applicationID, len(migrations)); err != nil {
+		return err
+	}
+	for _, m := range migrations {
+		if _, err := fmt.Fprintln(w, m); err != nil {
+			return err
+		}
+	}
+	for _, table := range []struct{ name, key string }{{"runs", "id"}, {"ends", "run"}, {"results", "run"}} {
+		for _, b := range bundles {
+			if err := s.dumpRows(w, table.name, table.key, b.ID, &f); err != nil {
+				return err
+			}
+		}
+	}
+	_, err = io.WriteString(w, "COMMIT;\n")
+	return err
+}
+
+// dumpRows writes the rows of a table that belong to a run, as SQLite itself quotes them.
+func (s *Store) dumpRows(w io.Writer, table, key, run string, f *Filter) error {
+	var columns []string
+	err := s.query(`SELECT name FROM pragma_table_info(?)`, []any{table}, func(rows *sql.Rows) error {
+		var c string
+		err := rows.Scan(&c)
+		columns = append(columns, c)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	names, values := "", ""
+	for i, c := range columns {
+		if i > 0 {
+			names, values = names+", ", values+` || ',' || `
+		}
+		names, values = names+c, values+"quote(x."+c+")"
+	}
+	from, args := table+" x WHERE x."+key+" = ?", []any{run}
+	if table == "results" {
+		g := Filter{Bench: f.Bench, Verdict: f.Verdict, Run: run}
+		cond, a := g.where(true)
+		from, args = "results x JOIN runs r ON r.id = x.run"+cond, a
+	}
+	return s.query(`SELECT `+values+` FROM `+from+` ORDER BY x.rowid`, args, func(rows *sql.Rows) error {
+		var v string
+		if err := rows.Scan(&v); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(w, "INSERT INTO %s (%s) VALUES (%s);\n", table, names, v)
+		return err
+	})
+}
