@@ -59,6 +59,7 @@ type Pathed interface {
 	// Paths lists the paths that this device can take, on or off.
 	Paths() []Path
 	// SetPath turns a path on or off. It holds for kernels that Kernel chooses
-	// from then on. A name that Paths does not list is an error.
+	// from then on; those chosen before are no longer valid for nodes that the path
+	// takes. A name that Paths does not list is an error.
 	SetPath(name string, on bool) error
 }

@@ -2,6 +2,7 @@ package hip
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -26,6 +27,9 @@ type compiler struct {
 // aborts the process for any other.
 func newCompiler(d *driver, arch string, cache Cache, built string) (*compiler, error) {
 	c := &compiler{driver: d, target: target{vendor: d.vendor(), arch: arch}, cache: cache, built: built}
+	if info, err := os.Stat(built); built != "" && (err != nil || !info.IsDir()) {
+		return nil, fmt.Errorf("kernels built ahead of time: %s is no folder", built)
+	}
 	if known := d.targets(); known != nil && !slices.Contains(known, arch) {
 		return nil, fmt.Errorf("the compiler of %s does not know %s (it knows %s): install a newer ROCm",
 			strings.Join(d.files(), ", "), arch, strings.Join(known, ", "))

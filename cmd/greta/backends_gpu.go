@@ -7,9 +7,12 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/spf13/cobra"
+
 	"greta/backends"
 	"greta/backends/hip"
 	"greta/backends/vulkan"
+	"greta/internal/child"
 )
 
 // gpuBackends are left out under the build tag nogpu, which makes a binary
@@ -28,13 +31,25 @@ func gpuBackends() []backend {
 			return d, nil
 		}},
 		{"hip", func(f deviceFlags) (backends.Device, error) {
-			d, err := hip.New(hip.Options{Device: f.device})
+			d, err := hip.New(hip.Options{Device: f.device, Built: f.kernels, Compiler: self("compile")})
 			if err != nil {
 				return nil, err
 			}
 			return d, nil
 		}},
 	}
+}
+
+// internalGPU are the hidden verbs that GPU backends need.
+func internalGPU() []*cobra.Command {
+	return []*cobra.Command{{Use: "compile", Args: exactly(0, "no argument"),
+		RunE: func(*cobra.Command, []string) error {
+			out, err := child.Stdout()
+			if err != nil {
+				return err
+			}
+			return hip.ServeCompiler(os.Stdin, out)
+		}}}
 }
 
 // isNoGPU says whether a GPU backend found no device.

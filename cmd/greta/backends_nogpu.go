@@ -2,7 +2,11 @@
 
 package main
 
+import "github.com/spf13/cobra"
+
 func gpuBackends() []backend { return nil }
+
+func internalGPU() []*cobra.Command { return nil }
 
 func isNoGPU(error) bool { return false }
 

@@ -43,7 +43,7 @@ The exit code is 4 on a mismatch.`,
 			if f.tolerance < 0 {
 				return usagef("--tolerance %g: it must be positive", f.tolerance)
 			}
-			b, err := f.open(args[0])
+			b, err := f.open(c.Context(), a.err, args[0])
 			if err != nil {
 				return err
 			}

@@ -36,7 +36,7 @@ No weights are loaded. The text is stable and made for diffs.`,
 			case tokens < 1:
 				return usagef("--tokens-per-step %d: it must be positive", tokens)
 			}
-			b, err := f.open(args[0])
+			b, err := f.open(c.Context(), a.err, args[0])
 			if err != nil {
 				return err
 			}

@@ -155,8 +155,8 @@ func TestFullDisk(t *testing.T) {
 // slack is what other tests on a busy machine may add to a second.
 const slack = 500 * time.Millisecond
 
-// child is greta in a process of its own.
-func child(ctx context.Context, args ...string) *exec.Cmd {
+// process is greta in a process of its own.
+func process(ctx context.Context, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, os.Args[0], args...)
 	c.Env = append(os.Environ(), "GRETA_TEST_MAIN=1")
 	return c
@@ -183,7 +183,7 @@ func TestInterrupt(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			path := filepath.Join(t.TempDir(), "out.json")
-			cmd := child(ctx, append(c.args, "--json", path)...)
+			cmd := process(ctx, append(c.args, "--json", path)...)
 			var errs strings.Builder
 			cmd.Stderr = &errs
 			out, err := cmd.StdoutPipe()
@@ -245,7 +245,7 @@ func TestInterruptedCheck(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	cmd := child(ctx, "check", "llama2_block")
+	cmd := process(ctx, "check", "llama2_block")
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	if err := cmd.Start(); err != nil {
@@ -272,7 +272,7 @@ func TestClosedPipe(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	cmd := child(ctx, "run", testfiles.Repo(t, "testdata", "tolstoy-2.7m"), "--prompt", "Prince", "--gen", "100000", "--ignore-eos")
+	cmd := process(ctx, "run", testfiles.Repo(t, "testdata", "tolstoy-2.7m"), "--prompt", "Prince", "--gen", "100000", "--ignore-eos")
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.StdoutPipe()

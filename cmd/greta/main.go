@@ -84,7 +84,8 @@ func (e *exitError) Unwrap() error { return e.err }
 
 // usage marks an error as the user's: usage or bad input.
 func usage(err error) error {
-	if err == nil || exitCode(err) != exitFailed {
+	var e *exitError
+	if err == nil || exitCode(err) != exitFailed || errors.As(err, &e) {
 		return err
 	}
 	return &exitError{code: exitUsage, err: err}
@@ -161,7 +162,7 @@ Exit codes: 0 ok, 1 failed, 2 usage or bad input, 3 no such device,
 		return usagef("%v; see %s --help", err, c.CommandPath())
 	})
 	root.AddCommand(a.runCmd(), a.checkCmd(), a.dumpCmd(), a.showCmd(), a.opsCmd(), a.devicesCmd(),
-		a.quantizeCmd(), a.tokenizeCmd(), a.schemaCmd(), a.versionCmd(), a.benchCmd())
+		a.quantizeCmd(), a.tokenizeCmd(), a.schemaCmd(), a.versionCmd(), a.benchCmd(), a.internalCmd())
 	return root
 }
 

@@ -19,6 +19,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("GRETA_TEST_MAIN") == "1" {
 		main()
 	}
+	os.Setenv("GRETA_TEST_MAIN", "1") // for the processes that greta starts itself
 	// Tests must not depend on what the user has configured.
 	dir, err := os.MkdirTemp("", "greta")
 	if err != nil {

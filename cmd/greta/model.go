@@ -14,8 +14,10 @@ import (
 
 	"greta/backends"
 	"greta/engine"
+	"greta/engine/health"
 	"greta/engine/packcache"
 	"greta/graph/lang"
+	"greta/internal/child"
 	"greta/models"
 	"greta/tensor"
 	"greta/tokenizer"
@@ -39,6 +41,7 @@ type modelFlags struct {
 	cache, cacheLimit         string
 	noFuse, noCapture         bool
 	exact, fast               bool
+	fp16, kernels             string
 }
 
 func (f *modelFlags) register(s *pflag.FlagSet) {
@@ -57,6 +60,8 @@ func (f *modelFlags) register(s *pflag.FlagSet) {
 	s.StringVar(&f.cacheLimit, "cache-limit", "", "most that the folder may hold, such as 20GB")
 	s.BoolVar(&f.exact, "exact", false, "cpu: keep activations in f32 also for block formats, which otherwise round them to 8 bits")
 	s.BoolVar(&f.fast, "fast-bf16", false, "cpu: round activations to bf16 in prefill over bf16 weights, where the processor has bf16 dot products")
+	s.StringVar(&f.fp16, "fp16", "auto", "vulkan, hip: arithmetic in half precision: on, off, or auto, where it passed its check and is as good as asked for")
+	s.StringVar(&f.kernels, "kernels", "", "hip: folder of kernels compiled ahead of time by greta kernels build, used before anything is compiled")
 	s.BoolVar(&f.noFuse, "no-fuse", false, "run the graph as the model file says it, without fused operators")
 }
 
@@ -67,6 +72,7 @@ type bundle struct {
 	device    backends.Device
 	tokenizer *tokenizer.Tokenizer // nil: none was found
 	opt       engine.Options       // without a context, unless the user gave one
+	paths     []health.Decision    // on the device's fast paths
 }
 
 // close frees the device and unmaps the weights. Engines must be closed before.
@@ -82,8 +88,9 @@ func (b *bundle) close() error {
 }
 
 // open finds the model file, the weights and the device. The tokenizer is
-// another step, as most verbs need none.
-func (f *modelFlags) open(arg string) (_ *bundle, err error) {
+// another step, as most verbs need none. What is decided of the device's fast
+// paths is said on errw.
+func (f *modelFlags) open(ctx context.Context, errw io.Writer, arg string) (_ *bundle, err error) {
 	b := &bundle{}
 	defer func() {
 		if err != nil {
@@ -93,14 +100,43 @@ func (f *modelFlags) open(arg string) (_ *bundle, err error) {
 	if b.opt, err = f.options(); err != nil {
 		return nil, err
 	}
-	if b.device, err = openBackend(f.backend, deviceFlags{f.threads, f.device, f.exact, f.fast}); err != nil {
+	if b.device, err = openBackend(f.backend, f.deviceFlags()); err != nil {
 		return nil, err
 	}
 	if err := f.find(b, arg); err != nil {
 		return nil, err
 	}
+	if b.paths, err = f.settle(ctx, b.device, func(text string) { fmt.Fprintf(errw, "greta: %s\n", text) }, false); err != nil {
+		return nil, err
+	}
 	b.opt.Model, b.opt.Source, b.opt.Device = b.file, b.source, b.device
 	return b, nil
+}
+
+func (f *modelFlags) deviceFlags() deviceFlags {
+	return deviceFlags{threads: f.threads, device: f.device, exact: f.exact, fast: f.fast, kernels: f.kernels}
+}
+
+// settle turns the device's fast paths on or off, by --fp16 and by what their
+// checks say; again repeats checks that were made before.
+func (f *modelFlags) settle(ctx context.Context, dev backends.Device, notify func(string), again bool) ([]health.Decision, error) {
+	choice, err := backends.ParseChoice(f.fp16)
+	if err != nil {
+		return nil, usagef("--fp16 %v", err)
+	}
+	s := health.Settings{FP16: choice, Notify: notify, Again: again, Passing: gpuMemory}
+	if self() != nil {
+		s.Child = func(path string) child.Command {
+			return self("health", "--backend", f.backend, "--device", f.device, path)
+		}
+	}
+	paths, err := health.Apply(ctx, dev, s)
+	for _, d := range paths {
+		if err != nil && d.Health == health.Failed {
+			return paths, &exitError{code: exitFailed, err: err}
+		}
+	}
+	return paths, usage(err)
 }
 
 // options are those of the engine that flags give directly.
@@ -124,6 +160,9 @@ func (f *modelFlags) options() (engine.Options, error) {
 		opt.KV = t
 	default:
 		return opt, fmt.Errorf("--kv %s: caches can be f16, bf16 or f32", f.kv)
+	}
+	if _, err := backends.ParseChoice(f.fp16); err != nil {
+		return opt, fmt.Errorf("--fp16 %w", err)
 	}
 	if opt.Cache.Off = strings.EqualFold(f.cache, "off"); !opt.Cache.Off {
 		opt.Cache.Dir = f.cache

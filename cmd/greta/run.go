@@ -148,7 +148,7 @@ func (a *app) run(ctx context.Context, f *runFlags, arg string) error {
 
 // all is the whole run.
 func (r *runner) all(ctx context.Context, arg string) (err error) {
-	b, err := r.flags.open(arg)
+	b, err := r.flags.open(ctx, r.app.err, arg)
 	if err != nil {
 		return err
 	}

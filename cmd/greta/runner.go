@@ -188,7 +188,10 @@ func (r *runner) describe() {
 	r.update(func() {
 		rep := &r.report
 		rep.Model, rep.Source, rep.Format = b.file.Name(), path, format
-		rep.Backend, rep.Device, rep.Level, rep.Threads = info.Backend, info.Name, info.Level, info.Threads
+		rep.Backend, rep.Device, rep.Level, rep.Driver, rep.Threads = info.Backend, info.Name, info.Level, info.Driver, info.Threads
+		for _, d := range b.paths {
+			rep.Paths = append(rep.Paths, report.Path{Path: d.Path, On: d.On, Health: d.Health, Reason: d.Reason})
+		}
 		rep.KV, rep.Seed = b.opt.KV.String(), b.opt.Seed
 	})
 }

@@ -39,8 +39,10 @@ type Report struct {
 	Backend string `json:"backend"`
 	Device  string `json:"device"`
 	Level   string `json:"level,omitempty"` // instruction set
+	Driver  string `json:"driver,omitempty"`
 	Threads int    `json:"threads"`
-	DType   string `json:"dtype"` // of most of the weights' bytes
+	Paths   []Path `json:"paths,omitempty"` // the device's fast paths
+	DType   string `json:"dtype"`           // of most of the weights' bytes
 	KV      string `json:"kv"`
 	Context int    `json:"context"`
 	Seed    uint64 `json:"seed"`
@@ -63,6 +65,14 @@ type Report struct {
 	Private     int      `json:"private_memory_bytes"` // resident and not backed by a file, at the end
 	OutputHash  string   `json:"output_hash,omitempty"`
 	Checks      []Check  `json:"checks"`
+}
+
+// Path is what was decided of a fast path of the device.
+type Path struct {
+	Path   string `json:"path"`
+	On     bool   `json:"on"`
+	Health string `json:"health"` // passed | failed | unchecked
+	Reason string `json:"reason,omitempty"`
 }
 
 // Sampling is how tokens were chosen.

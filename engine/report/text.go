@@ -18,6 +18,9 @@ func (r *Report) Summary() string {
 	if r.Backend != "" {
 		line("device", "%s", r.deviceText())
 	}
+	for _, p := range r.Paths {
+		line("path", "%s", p.text())
+	}
 	if r.LoadMS > 0 {
 		line("load", "%.0f ms", r.LoadMS)
 	}
@@ -51,6 +54,18 @@ func (r *Report) Summary() string {
 	}
 	b.WriteString(status + "\n")
 	return b.String()
+}
+
+func (p *Path) text() string {
+	state := "off"
+	if p.On {
+		state = "on"
+	}
+	s := p.Path + " " + state + " (" + p.Health
+	if p.Reason != "" {
+		s += ": " + p.Reason
+	}
+	return s + ")"
 }
 
 func (r *Report) modelText() string {
