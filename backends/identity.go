@@ -1,0 +1,19 @@
+package backends
+
+import "greta/graph"
+
+// Located is a device that knows which piece of hardware it is.
+type Located interface {
+	// Location names the hardware in the same way for every backend and process: its
+	// PCI address ("0000:c1:00.0") where it has one, else a UUID; "" where the
+	// driver does not say.
+	Location() string
+}
+
+// Hashed is a device that can tell whether its code is that of an earlier
+// measurement.
+type Hashed interface {
+	// CodeHash is a hash of the sources of all kernels that may run n, whichever
+	// variant; of all kernels where n is nil. Equal hashes mean equal code.
+	CodeHash(n *graph.Node) string
+}
