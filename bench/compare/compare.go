@@ -1,0 +1,297 @@
+// Package compare says whether one set of results is slower than another, and
+// whether that is more than noise.
+//
+// Times are compared by the test of Mann and Whitney, which assumes no
+// distribution, with Cliff's δ as the effect's size. Since a comparison makes one
+// test for each benchmark, its p values are adjusted by Holm's method: the chance
+// that any of them is a false alarm stays below alpha. A significant difference
+// still counts only beyond the noise band: samples of one run share its placement,
+// clocks and temperature, so that two runs of the same code differ by more than
+// their samples suggest.
+package compare
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+
+	"golang.org/x/perf/benchmath"
+
+	"greta/bench/record"
+	"greta/bench/stats"
+	"greta/bench/store"
+)
+
+// Defaults of Options.
+const (
+	DefaultAlpha = 0.05
+	DefaultBand  = 0.03
+)
+
+// Options say what counts as a difference.
+type Options struct {
+	Alpha float64 // of all tests together; 0: DefaultAlpha
+	Band  float64 // relative difference of medians that is noise in any case; 0: DefaultBand; below 0: none
+}
+
+func (o *Options) fill() {
+	switch {
+	case o.Band == 0:
+		o.Band = DefaultBand
+	case o.Band < 0:
+		o.Band = 0
+	}
+	if o.Alpha == 0 {
+		o.Alpha = DefaultAlpha
+	}
+}
+
+// Outcome is what a comparison of two results says of the second.
+type Outcome string
+
+// The outcomes.
+const (
+	Slower   Outcome = "slower"
+	Faster   Outcome = "faster"
+	Same     Outcome = "same"     // not significant, or within the band
+	Few      Outcome = "few"      // too few samples for any difference to be significant
+	Lost     Outcome = "lost"     // it was measured before, and now failed, was refused or was skipped
+	Gained   Outcome = "gained"   // the other way round
+	Missing  Outcome = "missing"  // only the first has it
+	New      Outcome = "new"      // only the second has it
+	Unusable Outcome = "unusable" // neither is OK
+)
+
+// Point is a side of a comparison: a result, in short.
+type Point struct {
+	Run     string         `json:"run"`
+	Commit  string         `json:"commit,omitempty"`
+	Kernel  string         `json:"kernel,omitempty"`
+	Verdict record.Verdict `json:"verdict"`
+	Reason  string         `json:"reason,omitempty"`
+	Time    stats.Summary  `json:"seconds"`
+	samples []float64
+}
+
+func point(e *store.Entry) *Point {
+	if e == nil {
+		return nil
+	}
+	return &Point{e.Run.ID, e.Run.Env.Commit, e.Kernel, e.Verdict, e.Reason, stats.Summarize(e.Samples), e.Samples}
+}
+
+// Row compares two results of one benchmark.
+type Row struct {
+	Name   string  `json:"name"`
+	Clock  string  `json:"clock"`
+	Device string  `json:"device,omitempty"`
+	Old    *Point  `json:"old,omitempty"`
+	New    *Point  `json:"new,omitempty"`
+	Ratio  float64 `json:"ratio,omitempty"` // of the medians, new to old: above 1 is slower
+	P      float64 `json:"p,omitempty"`     // adjusted by Holm's method
+	RawP   float64 `json:"raw_p,omitempty"` // of this test alone
+	// Delta is Cliff's δ: the share of pairs of samples in which the new one is slower
+	// less that in which it is faster, from -1 to 1.
+	Delta    float64 `json:"delta"`
+	Band     float64 `json:"band"`                // relative; what is within it is noise
+	BandRuns int     `json:"band_runs,omitempty"` // runs of the same code that the band was widened by
+	Outcome  Outcome `json:"outcome"`
+}
+
+// Why says in words what an outcome rests on.
+func (r *Row) Why() string {
+	switch r.Outcome {
+	case Lost:
+		return fmt.Sprintf("%s: %s", r.New.Verdict, r.New.Reason)
+	case Gained:
+		return fmt.Sprintf("was %s: %s", r.Old.Verdict, r.Old.Reason)
+	case Unusable:
+		return fmt.Sprintf("%s before, %s now", r.Old.Verdict, r.New.Verdict)
+	case Few:
+		return fmt.Sprintf("%d and %d samples cannot show a difference", r.Old.Time.N, r.New.Time.N)
+	}
+	return ""
+}
+
+// Comparison is a table of rows with what they mean together.
+type Comparison struct {
+	Alpha float64 `json:"alpha"`
+	Band  float64 `json:"band"`
+	Tests int     `json:"tests"` // that the p values are adjusted for
+	Rows  []Row   `json:"rows"`
+}
+
+// Count is the number of rows with one of some outcomes.
+func (c *Comparison) Count(outcomes ...Outcome) int {
+	n := 0
+	for i := range c.Rows {
+		if slices.Contains(outcomes, c.Rows[i].Outcome) {
+			n++
+		}
+	}
+	return n
+}
+
+// key is what two results must share to be compared: benchmark, parameters,
+// cache, forced variant, and whose clock it is.
+type key struct{ name, clock string }
+
+func keyOf(e *store.Entry) key { return key{e.Name(), e.Clock} }
+
+// latest gives the last result of each benchmark. One that is OK counts before one
+// that is not.
+func latest(entries []store.Entry) map[key]*store.Entry {
+	out := map[key]*store.Entry{}
+	for i := range entries {
+		e := &entries[i]
+		k := keyOf(e)
+		if e.Verdict != record.OK {
+			k.clock = "" // a result that is not OK may not know its clock
+			for _, clock := range []string{record.DeviceClock, record.HostClock} {
+				if e.Clock == clock {
+					k.clock = clock
+				}
+			}
+		}
+		if have := out[k]; have == nil || have.Verdict != record.OK || e.Verdict == record.OK {
+			out[k] = e
+		}
+	}
+	return out
+}
+
+// Compare compares two sets of results benchmark by benchmark. Where a set has
+// several results of one, the last that is OK counts.
+func Compare(before, after []store.Entry, opt Options) *Comparison {
+	opt.fill()
+	a, b := latest(before), latest(after)
+	joinUnclocked(a, b)
+	joinUnclocked(b, a)
+	keys := map[key]bool{}
+	for k := range a {
+		keys[k] = true
+	}
+	for k := range b {
+		keys[k] = true
+	}
+	c := &Comparison{Alpha: opt.Alpha, Band: opt.Band}
+	for k := range keys {
+		c.Rows = append(c.Rows, newRow(k, a[k], b[k], opt.Alpha, opt.Band, 0))
+	}
+	c.settle()
+	return c
+}
+
+// joinUnclocked gives a result of a that ended before its clock was known the
+// clock of b's result of the same benchmark.
+func joinUnclocked(a, b map[key]*store.Entry) {
+	for k, e := range a {
+		if k.clock != "" {
+			continue
+		}
+		for _, clock := range []string{record.DeviceClock, record.HostClock} {
+			to := key{k.name, clock}
+			if b[to] != nil && a[to] == nil {
+				a[to] = e
+				delete(a, k)
+				break
+			}
+		}
+	}
+}
+
+// newRow compares two results without regard to the others.
+func newRow(k key, old, new *store.Entry, alpha, band float64, runs int) Row {
+	r := Row{Name: k.name, Clock: k.clock, Old: point(old), New: point(new), Band: band, BandRuns: runs}
+	good := func(p *Point) bool { return p != nil && p.Verdict == record.OK && p.Time.N > 0 }
+	switch {
+	case old == nil:
+		r.Outcome = New
+	case new == nil:
+		r.Outcome = Missing
+	case good(r.Old) && !good(r.New):
+		r.Outcome = Lost
+	case !good(r.Old) && good(r.New):
+		r.Outcome = Gained
+	case !good(r.Old):
+		r.Outcome = Unusable
+	default:
+		r.test(alpha)
+	}
+	return r
+}
+
+// test fills in what does not depend on the other rows.
+func (r *Row) test(alpha float64) {
+	x, y := r.Old.samples, r.New.samples
+	r.Ratio = r.New.Time.Median / r.Old.Time.Median
+	t := &benchmath.DefaultThresholds
+	c := benchmath.AssumeNothing.Compare(benchmath.NewSample(slices.Clone(x), t), benchmath.NewSample(slices.Clone(y), t))
+	r.RawP, r.Delta, r.Outcome = c.P, cliff(x, y), Same
+	if leastP(len(x), len(y)) > alpha {
+		r.Outcome = Few
+	}
+}
+
+// cliff is Cliff's δ of y over x.
+func cliff(x, y []float64) float64 {
+	sorted := slices.Sorted(slices.Values(x))
+	sum := 0
+	for _, v := range y {
+		below := sort.SearchFloat64s(sorted, v)
+		upTo := sort.Search(len(sorted), func(i int) bool { return sorted[i] > v })
+		sum += below - (len(sorted) - upTo)
+	}
+	return float64(sum) / float64(len(x)*len(y))
+}
+
+// leastP is the least two-sided p that the test can give for samples of these
+// sizes: all of one side below all of the other, in either of two ways.
+func leastP(n, m int) float64 {
+	p := 2.0
+	for i := 1; i <= min(n, m); i++ {
+		p *= float64(i) / float64(max(n, m)+i)
+	}
+	return min(p, 1)
+}
+
+// settle adjusts the p values for their number, decides, and sorts the rows: what
+// got slower first, then by name.
+func (c *Comparison) settle() {
+	var tested []*Row
+	for i := range c.Rows {
+		if r := &c.Rows[i]; r.Outcome == Same {
+			tested = append(tested, r)
+		}
+	}
+	c.Tests = len(tested)
+	slices.SortFunc(tested, func(a, b *Row) int { return cmp.Compare(a.RawP, b.RawP) })
+	least := 0.0
+	for i, r := range tested {
+		// Holm: the smallest of n by n, the next by n-1; never below one before it.
+		least = max(least, min(1, r.RawP*float64(len(tested)-i)))
+		r.P = least
+		if r.P > c.Alpha || math.Abs(r.Ratio-1) <= r.Band {
+			continue
+		}
+		if r.Outcome = Slower; r.Ratio < 1 {
+			r.Outcome = Faster
+		}
+	}
+	order := func(r *Row) int {
+		return slices.Index([]Outcome{Lost, Slower, Faster, Gained, Same, Few, Unusable, Missing, New}, r.Outcome)
+	}
+	slices.SortStableFunc(c.Rows, func(a, b Row) int {
+		if d := order(&a) - order(&b); d != 0 {
+			return d
+		}
+		if a.Outcome == Slower || a.Outcome == Faster {
+			if d := cmp.Compare(math.Abs(math.Log(b.Ratio)), math.Abs(math.Log(a.Ratio))); d != 0 {
+				return d
+			}
+		}
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Clock, b.Clock))
+	})
+}

@@ -1,0 +1,196 @@
+package compare
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"greta/bench/record"
+	"greta/bench/store"
+)
+
+var clock = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// newRun is a run an hour after the one before.
+func newRun(commit string) *record.Run {
+	clock = clock.Add(time.Hour)
+	return &record.Run{ID: record.NewID(clock), Started: clock, Status: record.Complete,
+		Env: record.Env{Backend: "cpu", Device: "CPU", Driver: "1", Commit: commit, Kernels: "k" + commit}}
+}
+
+// entry has n samples around a time, with noise of one percent that is the same
+// every time, and takes turns with a shift that depends on the salt.
+func entry(r *record.Run, bench string, seconds float64, n int, salt uint64) store.Entry {
+	e := store.Entry{Run: r, Result: record.Result{Bench: bench, Clock: record.HostClock, Verdict: record.OK}}
+	for i := range n {
+		salt = salt*6364136223846793005 + 1442695040888963407 + uint64(i)
+		e.Samples = append(e.Samples, seconds*(1+0.01*(float64(salt>>11)/(1<<53)-0.5)))
+	}
+	return e
+}
+
+func outcomes(c *Comparison) map[string]Outcome {
+	m := map[string]Outcome{}
+	for _, r := range c.Rows {
+		m[r.Name] = r.Outcome
+	}
+	return m
+}
+
+func TestCompare(t *testing.T) {
+	a, b := newRun("a"), newRun("b")
+	failed := func(r *record.Run, bench string) store.Entry {
+		return store.Entry{Run: r, Result: record.Result{Bench: bench, Clock: record.HostClock, Verdict: record.Failed, Reason: "wrong"}}
+	}
+	unclocked := failed(b, "lost2")
+	unclocked.Clock = ""
+	before := []store.Entry{
+		entry(a, "slower", 1, 20, 1), entry(a, "faster", 1, 20, 2), entry(a, "noise", 1, 20, 3), entry(a, "within", 1, 20, 4),
+		entry(a, "few", 1, 3, 5), entry(a, "gone", 1, 20, 6), entry(a, "lost", 1, 20, 7), failed(a, "gained"), failed(a, "never"), entry(a, "lost2", 1, 20, 8),
+	}
+	after := []store.Entry{
+		entry(b, "slower", 1.2, 20, 11), entry(b, "faster", 0.8, 20, 12), entry(b, "noise", 1, 20, 13), entry(b, "within", 1.02, 20, 14),
+		entry(b, "few", 2, 3, 15), entry(b, "new", 1, 20, 16), failed(b, "lost"), entry(b, "gained", 1, 20, 17), failed(b, "never"), unclocked,
+	}
+	c := Compare(before, after, Options{})
+	want := map[string]Outcome{"slower": Slower, "faster": Faster, "noise": Same, "within": Same, "few": Few, "gone": Missing, "new": New,
+		"lost": Lost, "gained": Gained, "never": Unusable, "lost2": Lost}
+	for name, o := range outcomes(c) {
+		if o != want[name] {
+			t.Errorf("%s: %s, expected %s", name, o, want[name])
+		}
+	}
+	if len(c.Rows) != len(want) || c.Tests != 4 || c.Count(Slower, Lost) != 3 {
+		t.Errorf("%d rows, %d tests, %d regressions", len(c.Rows), c.Tests, c.Count(Slower, Lost))
+	}
+	if r := c.Rows[0]; r.Outcome != Lost || r.Why() != "failed: wrong" {
+		t.Errorf("first comes %s: %s", r.Name, r.Why())
+	}
+	for _, r := range c.Rows {
+		if r.Name == "slower" && (math.Abs(r.Ratio-1.2) > 0.01 || r.Delta != 1 || r.P > 1e-4 || r.P < 3*r.RawP) {
+			t.Errorf("%+v", r)
+		}
+		if r.Name == "within" && (r.P > 0.05 || r.Band != DefaultBand) {
+			t.Errorf("a difference of 2 %% is significant here (p %g), and noise by the band of %g", r.P, r.Band)
+		}
+	}
+	if o := outcomes(Compare(before, after, Options{Band: -1})); o["within"] != Slower {
+		t.Errorf("without a band 2 %% more are %s", o["within"])
+	}
+	if o := outcomes(Compare(before, after, Options{Band: 0.5})); o["slower"] != Same {
+		t.Errorf("in a band of 50 %% 20 %% more are %s", o["slower"])
+	}
+	if o := outcomes(Compare(before, after, Options{Alpha: 1e-12})); o["slower"] != Few {
+		t.Errorf("20 samples cannot give p below 1e-12: %s", o["slower"])
+	}
+}
+
+// TestFalseAlarms compares a hundred benchmarks with themselves, a hundred times:
+// Holm's method keeps an alarm below five of them; each test by itself would not.
+func TestFalseAlarms(t *testing.T) {
+	alarms, raw := 0, 0
+	for trial := range uint64(100) {
+		a, b := newRun("a"), newRun("b")
+		var x, y []store.Entry
+		for i := range uint64(100) {
+			name := fmt.Sprint("b", i)
+			x = append(x, entry(a, name, 1, 10, trial*1000+i*7919))
+			y = append(y, entry(b, name, 1, 10, trial*1000+i*104729+500))
+		}
+		c := Compare(x, y, Options{Band: -1})
+		if c.Count(Slower, Faster) > 0 {
+			alarms++
+		}
+		for _, r := range c.Rows {
+			if r.RawP < 0.05 {
+				raw++
+				break
+			}
+		}
+	}
+	if alarms > 10 || raw < 90 {
+		t.Errorf("%d alarms of 100 with Holm's method, %d without", alarms, raw)
+	}
+}
+
+func TestCliff(t *testing.T) {
+	for _, c := range []struct {
+		x, y []float64
+		want float64
+	}{
+		{[]float64{1, 2, 3}, []float64{4, 5}, 1},
+		{[]float64{4, 5}, []float64{1, 2, 3}, -1},
+		{[]float64{1, 2, 2, 3}, []float64{2}, 0},
+		{[]float64{1, 3}, []float64{2, 4}, 0.5},
+	} {
+		if got := cliff(c.x, c.y); got != c.want {
+			t.Errorf("δ of %v over %v is %g, expected %g", c.y, c.x, got, c.want)
+		}
+	}
+}
+
+// TestGate: the best ever counts, not the last, and only that of the same device and driver.
+func TestGate(t *testing.T) {
+	var all []store.Entry
+	add := func(r *record.Run, bench string, seconds float64) string {
+		all = append(all, entry(r, bench, seconds, 20, uint64(len(all))))
+		return r.ID
+	}
+	add(newRun("a"), "creep", 1)
+	add(newRun("b"), "creep", 1.025) // each step is within the band
+	add(newRun("c"), "creep", 1.05)
+	other := newRun("d")
+	other.Env.Driver = "2"
+	add(other, "driver", 0.5)
+	card := newRun("e")
+	card.Env.Device = "other CPU"
+	add(card, "device", 0.5)
+	add(newRun("f"), "driver", 1)
+	add(newRun("f"), "device", 1)
+	add(newRun("f"), "better", 1)
+	gone := newRun("f")
+	add(gone, "gone", 1)
+	now := newRun("now")
+	add(now, "creep", 1.075)
+	add(now, "driver", 1)
+	add(now, "device", 1)
+	add(now, "better", 0.9)
+	id := add(now, "first", 1)
+	all = append(all, store.Entry{Run: now, Result: record.Result{Bench: "gone", Verdict: record.Skipped, Reason: "no kernel"}})
+	c := Gate(id, all, Options{})
+	want := map[string]Outcome{"creep": Slower, "driver": Same, "device": Same, "better": Faster, "first": New, "gone": Lost}
+	got := outcomes(c)
+	for name, o := range want {
+		if got[name] != o {
+			t.Errorf("%s: %s, expected %s", name, got[name], o)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%v", got)
+	}
+	for _, r := range c.Rows {
+		if r.Name == "creep" && (r.Old.Commit != "a" || math.Abs(r.Ratio-1.075) > 0.01) {
+			t.Errorf("creep was held against commit %s: %g", r.Old.Commit, r.Ratio)
+		}
+	}
+}
+
+// TestBandFromHistory: where runs of the same code differ by ten percent, ten percent
+// more than the best of them is no regression.
+func TestBandFromHistory(t *testing.T) {
+	var all []store.Entry
+	for i, s := range []float64{1, 1.1, 1.05, 1.12, 1.02} {
+		all = append(all, entry(newRun("same"), "loud", s, 20, uint64(i)))
+	}
+	now := newRun("now")
+	all = append(all, entry(now, "loud", 1.1, 20, 9))
+	c := Gate(now.ID, all, Options{})
+	if r := c.Rows[0]; r.Outcome != Same || r.BandRuns != 5 || r.Band < 0.1 || r.Band > 0.2 {
+		t.Errorf("%+v", r)
+	}
+	spread, n := Spread([]*store.Entry{&all[0], &all[1]})
+	if n != 2 || spread <= 0 {
+		t.Errorf("spread %g of %d runs", spread, n)
+	}
+}

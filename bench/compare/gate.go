@@ -1,0 +1,114 @@
+package compare
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"greta/bench/record"
+	"greta/bench/stats"
+	"greta/bench/store"
+)
+
+// place is where results can be held against each other over time: a kind of
+// device with its driver, and how much of it the process uses. The host is no part
+// of it: rented machines change their names with every start.
+type place struct {
+	backend, device, level, driver string
+	threads                        int
+}
+
+func placeOf(r *record.Run) place {
+	e := &r.Env
+	return place{e.Backend, e.Device, e.Level, e.Driver, e.Threads}
+}
+
+// Gate holds a run's results against the best ever of the same benchmark, device
+// and driver, among the results of all other runs. Where three or more runs of the
+// same code are there, the band is at least twice their spread.
+func Gate(run string, all []store.Entry, opt Options) *Comparison {
+	opt.fill()
+	c := &Comparison{Alpha: opt.Alpha, Band: opt.Band}
+	type shelf struct {
+		key
+		place
+	}
+	others := map[shelf][]*store.Entry{}
+	var mine []store.Entry
+	for i := range all {
+		e := &all[i]
+		if e.Run.ID == run {
+			mine = append(mine, *e)
+		} else if e.Verdict == record.OK && len(e.Samples) > 0 {
+			s := shelf{keyOf(e), placeOf(e.Run)}
+			others[s] = append(others[s], e)
+		}
+	}
+	for k, e := range latest(mine) {
+		shelves := []key{k}
+		if k.clock == "" { // it ended before its clock was known
+			shelves = []key{{k.name, record.DeviceClock}, {k.name, record.HostClock}}
+		}
+		var before []*store.Entry
+		for _, s := range shelves {
+			before = append(before, others[shelf{s, placeOf(e.Run)}]...)
+		}
+		best, band, runs := Best(before), opt.Band, 0
+		if spread, n := Spread(before); n >= spreadRuns && 2*spread > band {
+			band, runs = 2*spread, n
+		}
+		row := newRow(k, best, e, opt.Alpha, band, runs)
+		row.Device = e.Run.Env.Device
+		c.Rows = append(c.Rows, row)
+	}
+	c.settle()
+	return c
+}
+
+// Best is the result with the least median, nil of none.
+func Best(entries []*store.Entry) *store.Entry {
+	if len(entries) == 0 {
+		return nil
+	}
+	return slices.MinFunc(entries, func(a, b *store.Entry) int {
+		return cmp.Compare(stats.Summarize(a.Samples).Median, stats.Summarize(b.Samples).Median)
+	})
+}
+
+// spreadRuns is how many runs of the same code must be there to say how far they spread.
+const spreadRuns = 3
+
+// Spread is the relative spread of the medians of runs of the same code, and of how
+// many runs: the median of their distances from their own median, times 1.4826, which
+// is the standard deviation of a normal distribution. Of several such groups the
+// one with the most runs counts.
+func Spread(entries []*store.Entry) (relative float64, runs int) {
+	type code struct{ kernels, commit string }
+	groups := map[code]map[string]float64{}
+	for _, e := range entries {
+		c := code{e.Run.Env.Kernels, e.Run.Env.Commit}
+		if c == (code{}) {
+			continue
+		}
+		if groups[c] == nil {
+			groups[c] = map[string]float64{}
+		}
+		groups[c][e.Run.ID] = stats.Summarize(e.Samples).Median
+	}
+	for _, g := range groups {
+		var medians []float64
+		for _, m := range g {
+			medians = append(medians, m)
+		}
+		middle := stats.Summarize(medians).Median
+		var off []float64
+		for _, m := range medians {
+			off = append(off, math.Abs(m-middle))
+		}
+		spread := 1.4826 * stats.Summarize(off).Median / middle
+		if len(medians) > runs || len(medians) == runs && spread > relative {
+			relative, runs = spread, len(medians)
+		}
+	}
+	return relative, runs
+}
