@@ -21,7 +21,9 @@ type deviceFlags struct {
 	device  string // empty: the best
 	exact   bool   // activations stay f32
 	fast    bool   // products of bf16 weights round activations to bf16
-	kernels string // folder of kernels that were compiled ahead of time
+	// validate is told what vulkan's validation layer says; nil: it is not loaded.
+	validate func(text string)
+	kernels  string // folder of kernels that were compiled ahead of time
 }
 
 // backendTable names the backends of this program.

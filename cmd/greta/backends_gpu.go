@@ -20,7 +20,7 @@ import (
 func gpuBackends() []backend {
 	return []backend{
 		{"vulkan", func(f deviceFlags) (backends.Device, error) {
-			opt := vulkan.Options{Device: f.device}
+			opt := vulkan.Options{Device: f.device, Validate: f.validate != nil, Message: f.validate}
 			if dir, err := os.UserCacheDir(); err == nil {
 				opt.Cache = filepath.Join(dir, "greta", "vulkan")
 			}

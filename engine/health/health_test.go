@@ -18,8 +18,15 @@ import (
 	"greta/internal/child"
 )
 
-// TestMain lets the test binary be the child: health.test -child MODE PATH.
+// TestMain lets the test binary be the child: health.test child MODE PATH, or
+// smoke MODE "".
 func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == "smoke" {
+		if err := smoke(os.Args[2]); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if len(os.Args) == 4 && os.Args[1] == "child" {
 		err := Serve(os.Stdout, os.Args[3], func() (backends.Device, error) {
 			switch os.Args[2] {
@@ -103,7 +110,7 @@ type wrong struct {
 
 func (w wrong) Wait() error {
 	s, _ := w.d.Stream()
-	l := w.p.Launches[1]
+	l := w.p.Launches[len(w.p.Launches)-1]
 	return s.Write(l.Out[0].Buffer, l.Out[0].Offset, make([]byte, 64))
 }
 

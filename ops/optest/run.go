@@ -37,7 +37,12 @@ func report(t *testing.T, err error) {
 // limits, a byte written outside of the results, a replay that differs from the first
 // launch, a fused operator that differs from its body on the same device. Its error is a
 // *backends.Unsupported where the device has no kernel.
-func Check(dev backends.Device, c Case) error {
+func Check(dev backends.Device, c Case) error { return check(dev, c, true) }
+
+// Once runs one case as Check does, but launches it once only: no replay, no body.
+func Once(dev backends.Device, c Case) error { return check(dev, c, false) }
+
+func check(dev backends.Device, c Case, whole bool) error {
 	p, err := c.Prepare(dev.Info().Float)
 	if err != nil {
 		return err
@@ -69,7 +74,11 @@ func Check(dev backends.Device, c Case) error {
 		}
 		return errors.Join(e.Submit(), e.Wait(), e.Close())
 	}
-	for pass, run := range []func() error{eager, replay} {
+	passes := []func() error{eager, replay}
+	if !whole {
+		passes = passes[:1]
+	}
+	for pass, run := range passes {
 		for _, o := range out {
 			if err := r.reset(o); err != nil {
 				return err
@@ -119,7 +128,7 @@ func Check(dev backends.Device, c Case) error {
 			return err
 		}
 	}
-	if p.Node.Op.Body != "" {
+	if p.Node.Op.Body != "" && whole {
 		return checkBody(dev, p, c, first)
 	}
 	return nil
