@@ -163,9 +163,37 @@ func latest(entries []store.Entry) map[key]*store.Entry {
 }
 
 // Compare compares two sets of results benchmark by benchmark. Where a set has
-// several results of one, the last that is OK counts.
+// several results of one, the last that is OK counts. Sets of one device each are
+// compared whatever the devices are; where a set has several, results are compared
+// on each device (with its driver and threads) that both have.
 func Compare(before, after []store.Entry, opt Options) *Comparison {
 	opt.fill()
+	c := &Comparison{Alpha: opt.Alpha, Band: opt.Band}
+	x, y := byPlace(before), byPlace(after)
+	if len(x) <= 1 && len(y) <= 1 {
+		c.pair(before, after, "", opt)
+	} else {
+		for p, entries := range x {
+			if len(y[p]) > 0 {
+				c.pair(entries, y[p], p.device, opt)
+			}
+		}
+	}
+	c.settle()
+	return c
+}
+
+func byPlace(entries []store.Entry) map[place][]store.Entry {
+	m := map[place][]store.Entry{}
+	for _, e := range entries {
+		p := placeOf(e.Run)
+		m[p] = append(m[p], e)
+	}
+	return m
+}
+
+// pair adds the rows of two sets.
+func (c *Comparison) pair(before, after []store.Entry, device string, opt Options) {
 	a, b := latest(before), latest(after)
 	joinUnclocked(a, b)
 	joinUnclocked(b, a)
@@ -176,12 +204,11 @@ func Compare(before, after []store.Entry, opt Options) *Comparison {
 	for k := range b {
 		keys[k] = true
 	}
-	c := &Comparison{Alpha: opt.Alpha, Band: opt.Band}
 	for k := range keys {
-		c.Rows = append(c.Rows, newRow(k, a[k], b[k], opt.Alpha, opt.Band, 0))
+		r := newRow(k, a[k], b[k], opt.Alpha, opt.Band, 0)
+		r.Device = device
+		c.Rows = append(c.Rows, r)
 	}
-	c.settle()
-	return c
 }
 
 // joinUnclocked gives a result of a that ended before its clock was known the
@@ -292,6 +319,6 @@ func (c *Comparison) settle() {
 				return d
 			}
 		}
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Clock, b.Clock))
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Clock, b.Clock), cmp.Compare(a.Device, b.Device))
 	})
 }

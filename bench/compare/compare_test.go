@@ -194,3 +194,39 @@ func TestBandFromHistory(t *testing.T) {
 		t.Errorf("spread %g of %d runs", spread, n)
 	}
 }
+
+// TestRegressions: the last result of each benchmark and device counts, not what came before.
+func TestRegressions(t *testing.T) {
+	var all []store.Entry
+	add := func(r *record.Run, bench string, seconds float64) {
+		all = append(all, entry(r, bench, seconds, 20, uint64(len(all))))
+	}
+	a, b, c := newRun("a"), newRun("b"), newRun("c")
+	add(a, "mended", 1)
+	add(a, "slow", 1)
+	add(a, "once", 1)
+	add(b, "mended", 2)
+	add(b, "slow", 1)
+	add(c, "mended", 1)
+	add(c, "slow", 1.5)
+	got := Regressions(all, Options{})
+	if len(got.Rows) != 1 || got.Rows[0].Name != "slow" || got.Rows[0].New.Run != c.ID || got.Tests != 2 {
+		t.Errorf("%d tests, %+v", got.Tests, got.Rows)
+	}
+}
+
+// TestCompareDevices: two devices can be compared; sets that hold several are compared
+// device by device.
+func TestCompareDevices(t *testing.T) {
+	a, b := newRun("a"), newRun("a")
+	b.Env.Device, b.Env.Backend = "GPU", "vulkan"
+	x, y := []store.Entry{entry(a, "add", 2, 20, 1)}, []store.Entry{entry(b, "add", 1, 20, 2)}
+	if c := Compare(x, y, Options{}); len(c.Rows) != 1 || c.Rows[0].Outcome != Faster {
+		t.Errorf("%+v", c.Rows)
+	}
+	later := newRun("b")
+	z := append(y[:1:1], entry(later, "add", 2, 20, 3))
+	if c := Compare(x, z, Options{}); len(c.Rows) != 1 || c.Rows[0].Outcome != Same || c.Rows[0].Device != "CPU" {
+		t.Errorf("%+v", c.Rows)
+	}
+}

@@ -27,6 +27,45 @@ func placeOf(r *record.Run) place {
 // and driver, among the results of all other runs. Where three or more runs of the
 // same code are there, the band is at least twice their spread.
 func Gate(run string, all []store.Entry, opt Options) *Comparison {
+	var mine []store.Entry
+	for i := range all {
+		if all[i].Run.ID == run {
+			mine = append(mine, all[i])
+		}
+	}
+	var now []*store.Entry
+	for _, e := range latest(mine) {
+		now = append(now, e)
+	}
+	return against(now, all, opt)
+}
+
+// Regressions holds the last result of every benchmark on every device against the
+// best ever, as Gate does, and gives what is slower or lost.
+func Regressions(all []store.Entry, opt Options) *Comparison {
+	var now []*store.Entry
+	for _, entries := range byPlace(all) {
+		last := map[string][]store.Entry{} // by benchmark: the run that measured it last
+		for _, e := range entries {
+			have := last[e.Name()]
+			if len(have) > 0 && have[0].Run.ID != e.Run.ID {
+				have = nil
+			}
+			last[e.Name()] = append(have, e)
+		}
+		for _, results := range last {
+			for _, e := range latest(results) {
+				now = append(now, e)
+			}
+		}
+	}
+	c := against(now, all, opt)
+	c.Rows = slices.DeleteFunc(c.Rows, func(r Row) bool { return r.Outcome != Slower && r.Outcome != Lost })
+	return c
+}
+
+// against compares results with the best of other runs.
+func against(now []*store.Entry, all []store.Entry, opt Options) *Comparison {
 	opt.fill()
 	c := &Comparison{Alpha: opt.Alpha, Band: opt.Band}
 	type shelf struct {
@@ -34,24 +73,25 @@ func Gate(run string, all []store.Entry, opt Options) *Comparison {
 		place
 	}
 	others := map[shelf][]*store.Entry{}
-	var mine []store.Entry
 	for i := range all {
-		e := &all[i]
-		if e.Run.ID == run {
-			mine = append(mine, *e)
-		} else if e.Verdict == record.OK && len(e.Samples) > 0 {
+		if e := &all[i]; e.Verdict == record.OK && len(e.Samples) > 0 {
 			s := shelf{keyOf(e), placeOf(e.Run)}
 			others[s] = append(others[s], e)
 		}
 	}
-	for k, e := range latest(mine) {
-		shelves := []key{k}
-		if k.clock == "" { // it ended before its clock was known
-			shelves = []key{{k.name, record.DeviceClock}, {k.name, record.HostClock}}
+	for _, e := range now {
+		k := keyOf(e)
+		clocks := []string{k.clock}
+		if e.Verdict != record.OK && k.clock == "" { // it ended before its clock was known
+			clocks = []string{record.DeviceClock, record.HostClock}
 		}
 		var before []*store.Entry
-		for _, s := range shelves {
-			before = append(before, others[shelf{s, placeOf(e.Run)}]...)
+		for _, clock := range clocks {
+			for _, o := range others[shelf{key{k.name, clock}, placeOf(e.Run)}] {
+				if o.Run.ID != e.Run.ID {
+					before = append(before, o)
+				}
+			}
 		}
 		best, band, runs := Best(before), opt.Band, 0
 		if spread, n := Spread(before); n >= spreadRuns && 2*spread > band {
