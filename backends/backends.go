@@ -49,6 +49,13 @@ type Info struct {
 	// ActF16 says that a path in half precision is on: products with weights narrower
 	// than f32 are within 2e-3 of the exact ones.
 	ActF16 bool
+	// Queued says that Submit returns before the step has run, and that another
+	// executable may be submitted behind it: they run in order.
+	Queued bool
+	// Picks is the largest k for which the device's topk finds the k largest of a
+	// vocabulary's logits sooner than it sends all of them to the host; 0: never. A NaN
+	// comes before all numbers there.
+	Picks int
 	// Fusions names the fused operators that the device wants, in the order
 	// in which they should be tried.
 	Fusions []string

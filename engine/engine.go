@@ -67,6 +67,7 @@ type Engine struct {
 	bytes   int             // of the weights that a decode step reads
 	first   *graph.Graph
 	rows    bool // the model says which rows of logits it wants with R
+	queued  bool // a step may be submitted behind another one
 }
 
 // New checks the model, selects kernels and loads the weights that they need.
@@ -76,7 +77,7 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 	if opt.Context <= 0 {
 		return nil, fmt.Errorf("a context of %d positions is not possible", opt.Context)
 	}
-	e := &Engine{opt: opt, dev: opt.Device, weights: map[weightKey]*loaded{}}
+	e := &Engine{opt: opt, dev: opt.Device, weights: map[weightKey]*loaded{}, queued: opt.Device.Info().Queued && !opt.Eager}
 	g, err := e.Graph(1, 1)
 	if err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -53,8 +52,9 @@ func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) 
 		limit = s.Left()
 	}
 	g := &Generated{Prompt: len(prompt), Tokens: make([]int32, 0, min(limit, s.Left())+1), Steps: make([]time.Duration, 0, min(limit, s.Left())+1)}
+	picks := s.engine.picks(opt.Sampling)
 	start := time.Now()
-	logits, err := s.Prefill(ctx, prompt)
+	st, err := s.prefill(ctx, prompt, picks)
 	g.Prefill = time.Since(start)
 	if err != nil {
 		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -64,14 +64,11 @@ func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) 
 	}
 	history := make([]int32, 0, len(opt.Past)+len(prompt)+cap(g.Tokens))
 	history = append(append(history, opt.Past...), prompt...)
+	t, err := s.chosen(st, sampler, history)
+	if err != nil {
+		return g, err
+	}
 	for {
-		if i, ok := Finite(logits); !ok {
-			return g, fmt.Errorf("logit %d behind position %d is %v", i, s.pos-1, logits[i])
-		}
-		t, err := sampler.Sample(logits, history)
-		if err != nil {
-			return g, err
-		}
 		g.Tokens = append(g.Tokens, t)
 		history = append(history, t)
 		if len(g.Tokens) == 1 {
@@ -94,7 +91,8 @@ func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) 
 			return g, nil
 		}
 		step := time.Now()
-		if logits, err = s.Decode(t); err != nil {
+		s.one[0] = t
+		if t, err = s.choice(s.one[:], picks, sampler, history); err != nil {
 			return g, err
 		}
 		g.Steps = append(g.Steps, time.Since(step))

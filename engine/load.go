@@ -222,20 +222,18 @@ func aligned(b []byte, t tensor.Type) bool {
 	return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%uintptr(size) == 0
 }
 
-// hostBytes is a buffer whose memory the host can write.
+// hostBytes is a buffer whose memory the host can write, unless Bytes gives nil.
 type hostBytes interface{ Bytes() []byte }
 
 // fill writes a weight, in the layout that the kernel wants, to a buffer.
 func (e *Engine) fill(ctx context.Context, buf backends.Buffer, v *graph.Value, stored []byte, p *backends.Packing) error {
-	if host, ok := buf.(hostBytes); ok {
-		if p != nil {
-			return e.pack(ctx, host.Bytes(), v, stored, p)
+	if host, ok := buf.(hostBytes); ok && (p != nil || stored == nil) {
+		if bytes := host.Bytes(); bytes != nil {
+			if p != nil {
+				return e.pack(ctx, bytes, v, stored, p)
+			}
+			return e.produce(ctx, bytes, v)
 		}
-		if stored == nil {
-			return e.produce(ctx, host.Bytes(), v)
-		}
-		copy(host.Bytes(), stored)
-		return nil
 	}
 	out := stored
 	switch {

@@ -84,6 +84,15 @@ func (s *Sampler) Sample(logits []float32, recent []int32) (int32, error) {
 	return s.draw(logits), nil
 }
 
+// among chooses from the most likely tokens, the best first, as many as the choice
+// needs: as Sample does from all logits. None may be a NaN.
+func (s *Sampler) among(best []candidate) int32 {
+	if s.opt.Temperature == 0 || math.IsInf(float64(best[0].logit), 0) {
+		return best[0].id
+	}
+	return s.drawSorted(best)
+}
+
 func (s *Sampler) penalise(logits []float32, recent []int32, p float32) {
 	recent = recent[max(0, len(recent)-s.opt.RepeatLast):]
 	s.seen = append(s.seen[:0], recent...)
@@ -113,7 +122,11 @@ func (s *Sampler) draw(logits []float32) int32 {
 		}
 		return cmp.Compare(a.id, b.id)
 	})
-	c := s.cand
+	return s.drawSorted(s.cand)
+}
+
+// drawSorted draws from candidates, the most likely first.
+func (s *Sampler) drawSorted(c []candidate) int32 {
 	if k := s.opt.TopK; k > 0 && k < len(c) {
 		c = c[:k]
 	}

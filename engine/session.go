@@ -24,6 +24,11 @@ type Session struct {
 	logits []float32 // of the last step
 	one    [1]int32  // the token of a decode step
 	out    []byte    // the last step's output as the device has it
+
+	flying  *Step       // submitted and not waited for
+	values  []float32   // of the tokens that the device chose,
+	numbers []int32     // the tokens,
+	picked  []candidate // and both
 }
 
 // NewSession allocates caches and captures the step of one token.
@@ -61,6 +66,9 @@ func (s *Session) growArena(bytes int) error {
 	if s.arena != nil && s.arena.Size() >= bytes {
 		return nil
 	}
+	if err := s.settle(); err != nil {
+		return err
+	}
 	for _, st := range s.steps {
 		if err := st.close(); err != nil {
 			return err
@@ -80,15 +88,19 @@ func (s *Session) growArena(bytes int) error {
 
 // Step gives the captured step of that many tokens and rows of logits,
 // capturing it at first use.
-func (s *Session) Step(tokens, rows int) (*Step, error) {
+func (s *Session) Step(tokens, rows int) (*Step, error) { return s.stepOf(tokens, rows, 0, nil) }
+
+// stepOf gives a step other than one that is under way, whose inputs may not be
+// written yet: two of the same size take turns then.
+func (s *Session) stepOf(tokens, rows, picks int, busy *Step) (*Step, error) {
 	for i, st := range s.steps {
-		if st.Tokens == tokens && st.Rows == rows {
+		if st.Tokens == tokens && st.Rows == rows && st.picks == picks && st != busy {
 			copy(s.steps[1:i+1], s.steps[:i])
 			s.steps[0] = st
 			return st, nil
 		}
 	}
-	st, err := s.newStep(tokens, rows)
+	st, err := s.newStep(tokens, rows, picks)
 	if err != nil {
 		return nil, err
 	}
@@ -99,6 +111,37 @@ func (s *Session) Step(tokens, rows int) (*Step, error) {
 		return s.steps[0], st.close()
 	}
 	return st, nil
+}
+
+// Prepare captures the steps that a prompt of so many tokens takes, and those of the
+// tokens behind it if more, so that their first use is not slower. A nil sampling
+// asks for logits.
+func (s *Session) Prepare(prompt int, sampling *Sampling, more bool) error {
+	picks, chunk := 0, s.engine.opt.Chunk
+	if sampling != nil {
+		picks = s.engine.picks(*sampling)
+	}
+	full := (prompt - 1) / chunk // chunks before the last one, which may be shorter
+	var busy *Step
+	for range min(full, 2) {
+		st, err := s.stepOf(chunk, 1, 0, busy)
+		if err != nil {
+			return err
+		}
+		if s.engine.queued {
+			busy = st
+		}
+	}
+	if prompt > 0 {
+		if _, err := s.stepOf(prompt-full*chunk, 1, picks, busy); err != nil {
+			return err
+		}
+	}
+	if !more {
+		return nil
+	}
+	_, err := s.stepOf(1, 1, picks, nil)
+	return err
 }
 
 // TooLong says that a sequence does not fit the caches.
@@ -142,20 +185,78 @@ func (e *Engine) Vocabulary() int {
 // Prefill computes tokens in chunks and gives the logits behind the last
 // one. The slice is overwritten by the next call.
 func (s *Session) Prefill(ctx context.Context, tokens []int32) ([]float32, error) {
+	st, err := s.prefill(ctx, tokens, 0)
+	if err != nil {
+		return nil, err
+	}
+	return s.logits, s.read(st)
+}
+
+// prefill computes tokens and gives the last step, whose output can be read. While
+// the device computes a chunk the next one is captured, filled in and submitted.
+func (s *Session) prefill(ctx context.Context, tokens []int32, picks int) (*Step, error) {
 	if err := s.check(tokens); err != nil {
 		return nil, err
 	}
+	var last *Step
 	for len(tokens) > 0 {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return nil, errors.Join(err, s.settle())
 		}
-		n := min(len(tokens), s.engine.opt.Chunk)
-		if err := s.tokens(tokens[:n], 1); err != nil {
-			return nil, err
+		n, k := min(len(tokens), s.engine.opt.Chunk), 0
+		if n == len(tokens) {
+			k = picks
 		}
-		tokens = tokens[n:]
+		st, err := s.stepOf(n, 1, k, s.flying)
+		if err == nil {
+			err = s.begin(st, tokens[:n])
+		}
+		if err != nil {
+			return nil, errors.Join(err, s.settle())
+		}
+		last, tokens = st, tokens[n:]
 	}
-	return s.logits, nil
+	return last, s.settle()
+}
+
+// begin fills in a step's inputs and submits it behind the one that is under way,
+// which it then waits for. Where the device runs one at a time, it waits for both.
+func (s *Session) begin(st *Step, tokens []int32) error {
+	err := st.writeInts(s.stream, "tokens", tokens, 0, 0)
+	if err == nil {
+		err = s.writePositions(st)
+	}
+	if err == nil {
+		err = st.submit()
+	}
+	before := s.flying
+	if err == nil {
+		s.flying = st
+		s.pos += st.Tokens
+	}
+	if before != nil && err == nil {
+		if err = before.wait(); err != nil {
+			s.pos -= before.Tokens
+		}
+	}
+	if err != nil || !s.engine.queued {
+		err = errors.Join(err, s.settle())
+	}
+	return err
+}
+
+// settle waits for the step that is under way.
+func (s *Session) settle() error {
+	st := s.flying
+	if st == nil {
+		return nil
+	}
+	s.flying = nil
+	if err := st.wait(); err != nil {
+		s.pos -= st.Tokens
+		return err
+	}
+	return nil
 }
 
 // PrefillAll computes tokens and hands the logits of each position to row, in order.
@@ -209,10 +310,13 @@ func (s *Session) tokens(tokens []int32, rows int) error {
 	if err != nil {
 		return err
 	}
-	if err := st.writeInts(s.stream, "tokens", tokens, 0, 0); err != nil {
+	if err := s.begin(st, tokens); err != nil {
 		return err
 	}
-	return s.finish(st)
+	if err := s.settle(); err != nil {
+		return err
+	}
+	return s.read(st)
 }
 
 // Block runs a block on activations x, rows of the model's width, at the
@@ -236,10 +340,13 @@ func (s *Session) Block(x []float32) ([]float32, error) {
 	if err := s.writeActivations(st, x); err != nil {
 		return nil, err
 	}
-	if err := s.finish(st); err != nil {
+	if err := s.begin(st, nil); err != nil {
 		return nil, err
 	}
-	return s.logits, nil
+	if err := s.settle(); err != nil {
+		return nil, err
+	}
+	return s.logits, s.read(st)
 }
 
 func (s *Session) writeActivations(st *Step, x []float32) error {
@@ -258,18 +365,6 @@ func (s *Session) writePositions(st *Step) error {
 		return err
 	}
 	return st.writeInts(s.stream, "last", nil, st.Tokens-st.Rows, st.Rows)
-}
-
-// finish writes positions, runs the step and reads its output.
-func (s *Session) finish(st *Step) error {
-	if err := s.writePositions(st); err != nil {
-		return err
-	}
-	if err := st.run(); err != nil {
-		return err
-	}
-	s.pos += st.Tokens
-	return s.read(st)
 }
 
 // writeInts writes an input of integers, if the graph has it: the values
@@ -350,7 +445,7 @@ func (st *Step) output(v *graph.Value) (off, stride int, err error) {
 
 // Close frees the session's memory.
 func (s *Session) Close() error {
-	var errs []error
+	errs := []error{s.settle()}
 	for _, st := range s.steps {
 		errs = append(errs, st.close())
 	}

@@ -14,6 +14,7 @@ import (
 type Step struct {
 	Tokens  int // S: tokens in the step
 	Rows    int // R: rows of logits
+	picks   int // the most likely tokens that it gives instead of logits; 0: logits
 	Graph   *graph.Graph
 	Program *backends.Program
 
@@ -27,14 +28,18 @@ type Step struct {
 }
 
 // newStep lowers, plans and captures a step for the session.
-func (s *Session) newStep(tokens, rows int) (*Step, error) {
+func (s *Session) newStep(tokens, rows, picks int) (*Step, error) {
 	e := s.engine
 	g := e.first
-	if tokens != 1 || rows != 1 {
-		var err error
-		if g, err = e.Graph(tokens, rows); err != nil {
-			return nil, err
-		}
+	var err error
+	switch {
+	case picks > 0:
+		g, err = e.pickGraph(tokens, rows, picks)
+	case tokens != 1 || rows != 1:
+		g, err = e.Graph(tokens, rows)
+	}
+	if err != nil {
+		return nil, err
 	}
 	sel, err := e.selectKernels(g)
 	if err != nil {
@@ -44,7 +49,7 @@ func (s *Session) newStep(tokens, rows int) (*Step, error) {
 	if err := s.growArena(p.arena); err != nil {
 		return nil, err
 	}
-	st := &Step{Tokens: tokens, Rows: rows, Graph: g, offsets: map[*graph.Value]int{}, locs: p.locs}
+	st := &Step{Tokens: tokens, Rows: rows, picks: picks, Graph: g, offsets: map[*graph.Value]int{}, locs: p.locs}
 	size := 0
 	reserve := func(v *graph.Value) {
 		if root := p.locs[v.ID].root; root.Kind == graph.Input || root.Kind == graph.Computed {
@@ -154,18 +159,23 @@ func (b *binder) operand(v *graph.Value, p *backends.Packing) (backends.Operand,
 	return o, nil
 }
 
-// run executes the step and waits for its end.
-func (st *Step) run() error {
+// submit starts the step; without capture it runs the launches to their end.
+func (st *Step) submit() error {
 	if st.exec != nil {
-		if err := st.exec.Submit(); err != nil {
-			return err
-		}
-		return st.exec.Wait()
+		return st.exec.Submit()
 	}
 	for i := range st.Program.Launches {
 		if err := st.stream.Launch(&st.Program.Launches[i]); err != nil {
 			return fmt.Errorf("%v: %w", st.Program.Launches[i].Node, err)
 		}
+	}
+	return nil
+}
+
+// wait waits for the end of the step.
+func (st *Step) wait() error {
+	if st.exec != nil {
+		return st.exec.Wait()
 	}
 	return nil
 }

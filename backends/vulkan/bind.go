@@ -55,7 +55,7 @@ func init() { // the binders of the table refer to it through Kernel
 		"layernorm":       {bind: bindNorm, typed: -1},
 		"add_rmsnorm":     {bind: bindNorm, typed: -1},
 		"softmax":         {bind: bindSoftmax, typed: -1},
-		"topk":            {bind: bindTopK, typed: -1},
+		"topk":            {bind: bindTopK, typed: -1, scratch: pickScratch},
 		"mix":             {bind: bindMix, typed: -1},
 		"embed":           {bind: bindEmbed, typed: 1, wide: []int{1}},
 		"rows":            {bind: bindRows, typed: -1},

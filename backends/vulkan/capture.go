@@ -20,6 +20,7 @@ type executable struct {
 	dispatches []dispatch
 	first      []int // of each launch in dispatches, and the end
 	ins, outs  []span
+	returns    int // bytes of outs
 	pool       vk.DescriptorPool
 	run        *submission
 }
@@ -72,6 +73,9 @@ func (e *executable) crossings() {
 	}
 	for _, s := range e.outs { // what is written in part must not come back from nowhere
 		e.ins = merge(e.ins, s)
+	}
+	for _, s := range e.outs {
+		e.returns += int(s.to - s.from)
 	}
 }
 
@@ -139,7 +143,10 @@ func (e *executable) record(s *submission, after func(r *recorder, launch int)) 
 }
 
 // Submit starts the step; Wait waits for its end and tells what went wrong.
-func (e *executable) Submit() error { return e.run.submit() }
+func (e *executable) Submit() error {
+	e.d.returned += e.returns
+	return e.run.submit()
+}
 
 // Wait waits for the step.
 func (e *executable) Wait() error {

@@ -19,6 +19,9 @@ func bindSoftmax(b *bind) error {
 }
 
 func bindTopK(b *bind) error {
+	if picked(b.l.Node) {
+		return bindPick(b)
+	}
 	a := graph.Attr[ops.TopKAttr](b.l.Node)
 	c := b.call("topk")
 	x, p := b.floats(c, &b.l.In[0], false), b.floats(c, &b.l.Out[0], true)

@@ -40,10 +40,11 @@ type Device struct {
 	layouts   map[int]*layout // by the number of bindings
 	types     memoryTypes
 
-	clock   clock
-	blocks  []*block
-	submits int // since the device was opened
-	parted  int // weights that were too large for one allocation
+	clock    clock
+	blocks   []*block
+	submits  int // since the device was opened
+	returned int // bytes of Step memory that came back to the host's side
+	parted   int // weights that were too large for one allocation
 	// mostWeight is the largest allocation of a weight, and lap what two parts of a
 	// larger one share: from the device's limits, or what a test set.
 	mostWeight, lap int
@@ -126,7 +127,7 @@ func (d *Device) Info() backends.Info {
 		}
 	}
 	return backends.Info{Backend: "vulkan", Name: d.p.Name, Level: string(d.p.Kind), Float: tensor.F32, Align: 64,
-		Fusions: fusions, Memory: memory, Threads: 1}
+		Fusions: fusions, Memory: memory, Threads: 1, Queued: true, Picks: pickMost}
 }
 
 // Description tells what is known of the device.

@@ -2,6 +2,8 @@
 
 package vulkan
 
+import "time"
+
 // SetMaxRange makes the device's storage ranges smaller than they are.
 func (d *Device) SetMaxRange(bytes uint32) { d.p.limits.MaxStorageBufferRange = bytes }
 
@@ -26,3 +28,16 @@ func (d *Device) Stage(on bool) { d.distant = on }
 
 // Parts is the number of weights that were too large for one allocation.
 func (d *Device) Parts() int { return d.parted }
+
+// Flights is the most submissions that were under way at a time since the last call.
+func (d *Device) Flights() int {
+	n := d.clock.most
+	d.clock.most = 0
+	return n
+}
+
+// Returned is the number of bytes of Step memory that were copied to the host's side.
+func (d *Device) Returned() int { return d.returned }
+
+// Waited is the time that waits for the device have taken.
+func (d *Device) Waited() time.Duration { return d.clock.blocked }

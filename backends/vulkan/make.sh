@@ -20,7 +20,7 @@ jobs() {
   local name t number shape x w tile part one
   echo attention.comp attention.spv -DNA=1
   echo attention.comp attention_wide.spv -DNA=4
-  for name in attention_join elementwise mix norm rope softmax topk; do echo $name.comp $name.spv; done
+  for name in attention_join elementwise mix norm pick rope softmax topk; do echo $name.comp $name.spv; done
   for t in $types; do
     number=-DTYPE=${t%=*} name=${t#*=}
     echo gather.comp gather_$name.spv $number

@@ -88,17 +88,19 @@ func (d *Device) upload(dst *buffer, offset int, src []byte) error {
 
 // copyAll copies as many bytes as both have, by as many goroutines as can run at a time.
 func copyAll(dst, src []byte) {
-	src = src[:min(len(src), len(dst))]
 	const least = 512 << 10 // below it starting another costs more than it brings
-	n := min(len(src)/least, runtime.GOMAXPROCS(0), 16)
-	if n < 2 {
-		copy(dst, src)
+	size := min(len(src), len(dst))
+	if n := min(size/least, runtime.GOMAXPROCS(0), 16); n > 1 {
+		copyParts(dst, src, size, (size/n+4095)&^4095)
 		return
 	}
-	each := (len(src)/n + 4095) &^ 4095
+	copy(dst, src)
+}
+
+func copyParts(dst, src []byte, size, each int) {
 	var wg sync.WaitGroup
-	for from := 0; from < len(src); from += each {
-		wg.Go(func() { copy(dst[from:], src[from:min(from+each, len(src))]) })
+	for from := 0; from < size; from += each {
+		wg.Go(func() { copy(dst[from:], src[from:min(from+each, size)]) })
 	}
 	wg.Wait()
 }

@@ -24,6 +24,7 @@ type clock struct {
 	semaphore vk.Semaphore
 	given     uint64 // the last number that a submission was told to signal
 	reached   uint64 // the last number that was seen
+	most      int    // submissions that were under way at a time
 	// blocked is the time that waits have taken, for who measures the host's own work.
 	blocked time.Duration
 
@@ -183,6 +184,7 @@ func (s *submission) submit() error {
 		return d.check(r, "vkQueueSubmit", s.what)
 	}
 	d.clock.given++
+	d.clock.most = max(d.clock.most, int(d.clock.given-d.clock.reached))
 	d.submits++
 	s.flying = true
 	return nil

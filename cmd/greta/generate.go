@@ -36,7 +36,7 @@ func (r *runner) continueText(ctx context.Context) error {
 
 // prefillOnly computes a prompt and nothing behind it.
 func (r *runner) prefillOnly(ctx context.Context) error {
-	if err := r.capture(len(r.prompt)); err != nil {
+	if err := r.capture(nil); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -55,20 +55,12 @@ func (r *runner) prefillOnly(ctx context.Context) error {
 	return nil
 }
 
-// capture prepares the steps of sequences of those lengths, so that their
-// first use is not slower. The longest must be the first: the memory of a step
-// that needs more takes the place of the smaller ones'.
-func (r *runner) capture(lengths ...int) error {
+// capture prepares the steps of the prompt, and of a continuation where it is
+// sampled, so that their first use is not slower.
+func (r *runner) capture(sampling *engine.Sampling) error {
 	start := time.Now()
-	for _, n := range lengths {
-		for _, tokens := range []int{min(n, r.flags.chunk), n % r.flags.chunk} {
-			if tokens == 0 {
-				continue
-			}
-			if _, err := r.session.Step(tokens, 1); err != nil {
-				return err
-			}
-		}
+	if err := r.session.Prepare(len(r.prompt), sampling, sampling != nil); err != nil {
+		return err
 	}
 	r.update(func() { r.report.LoadMS += report.MS(time.Since(start)) })
 	return nil
@@ -96,7 +88,7 @@ func (r *runner) generate(ctx context.Context) error {
 		})
 		return goOn
 	}
-	if err := r.capture(len(r.prompt), 1); err != nil {
+	if err := r.capture(&opt.Sampling); err != nil {
 		return err
 	}
 	r.update(func() { r.start = time.Now() })

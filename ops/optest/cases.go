@@ -162,6 +162,8 @@ var table = []Case{
 	{"topk/after", "p, e: topk(x, k=2, softmax=after)", "x float[1, 8]", pointRel, pointAbs},
 	{"topk/ties", "p, e: topk(x, k=4, softmax=after)", "x float[9, 13] #3", pointRel, pointAbs},
 	{"topk/all", "p, e: topk(x, k=5, softmax=before)", "x float[3, 5] +2", pointRel, pointAbs},
+	{"topk/likeliest", "p, e: topk(x, k=1)", "x float[2, 5003]", pointRel, pointAbs},
+	{"topk/candidates", "p, e: topk(x, k=40)", "x float[1, 9001] #3", pointRel, pointAbs},
 	{"topk/many", "p, e: topk(x, k=8, softmax=after)", "x float[2, 128]", pointRel, pointAbs},
 	{"mix/two", "y: mix(x, p)", "x float[5, 2, 37]; p float[5, 2]", pointRel, pointAbs},
 	{"mix/one", "y: mix(x, p)", "x float[1, 3, 5]; p float[1, 3]", pointRel, pointAbs},

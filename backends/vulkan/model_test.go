@@ -1,0 +1,285 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"greta/backends"
+	"greta/backends/vulkan"
+	"greta/engine"
+	"greta/graph"
+	"greta/models"
+	"greta/ops"
+	"greta/tensor"
+)
+
+// plain is a device that neither queues steps nor chooses tokens.
+type plain struct{ backends.Device }
+
+func (p plain) Info() backends.Info {
+	i := p.Device.Info()
+	i.Queued, i.Picks = false, 0
+	return i
+}
+
+// session makes a small model of synthetic weights whose vocabulary is large enough
+// to be chosen from on the device.
+func session(t testing.TB, dev backends.Device, change func(*engine.Options)) *engine.Session {
+	t.Helper()
+	file, err := models.Builtin("llama2_7b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt := engine.Options{Model: file, Device: dev, Context: 256, DType: tensor.Q8_0, Seed: 5, Chunk: 16,
+		Set: map[string]string{"L": "2", "D": "64", "H": "4", "F": "96", "V": "5000"}}
+	if change != nil {
+		change(&opt)
+	}
+	e, err := engine.New(context.Background(), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := e.NewSession()
+	if err != nil {
+		t.Fatal(errors.Join(err, e.Close()))
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(s.Close(), e.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// prompt makes n tokens.
+func prompt(n int) []int32 {
+	p := make([]int32, n)
+	for i := range p {
+		p[i] = int32(i*37%4000 + 3)
+	}
+	return p
+}
+
+// TestQueued: prompts of several chunks, queued behind each other, end in the logits
+// of chunks that are waited for one by one, in memory with one side and with two.
+func TestQueued(t *testing.T) {
+	for name, stage := range map[string]bool{"mapped": false, "staged": true} {
+		t.Run(name, func(t *testing.T) {
+			dev := open(t, vulkan.Options{})
+			dev.Stage(stage)
+			queued, single := session(t, dev, nil), session(t, plain{dev}, nil)
+			if _, err := queued.Prefill(context.Background(), prompt(1)); err != nil { // waits for uploads too
+				t.Fatal(err)
+			}
+			dev.Flights()
+			for _, n := range []int{1, 16, 32, 33, 100} {
+				queued.Reset()
+				single.Reset()
+				got, err := queued.Prefill(context.Background(), prompt(n))
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, err := single.Prefill(context.Background(), prompt(n))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(got, want) || queued.Pos() != n {
+					t.Errorf("%d tokens: the logits differ, or position %d", n, queued.Pos())
+				}
+			}
+			if most := dev.Flights(); most < 2 {
+				t.Errorf("at most %d submission was under way", most)
+			}
+			// An interrupted prompt leaves a session that works.
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			if _, err := queued.Prefill(ctx, prompt(100)); !errors.Is(err, context.Canceled) {
+				t.Errorf("interrupted: %v", err)
+			}
+		})
+	}
+}
+
+// TestPicks: tokens chosen on the device are those that the host chooses from all
+// logits, and far fewer bytes come back.
+func TestPicks(t *testing.T) {
+	dev := open(t, vulkan.Options{})
+	dev.Stage(true)
+	large := func(o *engine.Options) { o.Chunk = 64 } // the logits behind other chunks come back too
+	here, there := session(t, plain{dev}, large), session(t, dev, large)
+	for _, o := range []engine.Sampling{{}, {Temperature: 0.9, TopK: 40, TopP: 0.95, MinP: 0.01, Seed: 3}, {Temperature: 1.2, TopK: 1}, {RepeatPenalty: 1.3}} {
+		var got [2]*engine.Generated
+		var back [2]int
+		for i, s := range []*engine.Session{here, there} {
+			s.Reset()
+			if err := s.Prepare(40, &o, true); err != nil {
+				t.Fatal(err)
+			}
+			before := dev.Returned()
+			g, err := s.Generate(context.Background(), prompt(40), engine.Generation{Max: 30, Sampling: o})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[i], back[i] = g, dev.Returned()-before
+		}
+		if !slices.Equal(got[0].Tokens, got[1].Tokens) {
+			t.Errorf("%+v: %v on the host, %v on the device", o, got[0].Tokens, got[1].Tokens)
+		}
+		fewer := o.RepeatPenalty == 0 // a penalty needs logits
+		if fewer && back[1] > back[0]/20 || !fewer && back[1] != back[0] {
+			t.Errorf("%+v: %d bytes came back for the host's choice, %d for the device's", o, back[0], back[1])
+		}
+	}
+}
+
+// TestPickedNaN: a NaN comes before all numbers, so that who reads the first choice
+// sees that the logits are none.
+func TestPickedNaN(t *testing.T) {
+	dev := open(t, vulkan.Options{})
+	x := &graph.Value{Name: "x", Kind: graph.Input, Type: tensor.F32, Shape: tensor.Shape{1, 5000}}
+	n := &graph.Node{Name: "choice", Op: ops.TopK, In: []*graph.Value{x}, Attr: &ops.TopKAttr{K: 3, Softmax: "none"}, Float: tensor.F32}
+	results, err := n.Op.Infer(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := dev.Kernel(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := dev.Stream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory := func(bytes int) backends.Buffer {
+		b, err := dev.Alloc(bytes, backends.Arena)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { b.Free() })
+		return b
+	}
+	data := make([]float32, 5000)
+	data[77], data[4998], data[4000] = 3, float32(math.NaN()), float32(math.Inf(1))
+	l := &backends.Launch{Node: n, Kernel: k, In: []backends.Operand{{Buffer: memory(20000), Stride: 20000, Type: x.Type, Shape: x.Shape}},
+		Scratch: backends.Operand{Buffer: memory(k.Scratch()), Stride: 1, Shape: []int{k.Scratch()}}}
+	for _, r := range results {
+		n.Out = append(n.Out, &graph.Value{Type: r.Type, Shape: r.Shape})
+		l.Out = append(l.Out, backends.Operand{Buffer: memory(12), Stride: 12, Type: r.Type, Shape: r.Shape})
+	}
+	values, tokens := make([]float32, 3), make([]int32, 3)
+	if err := errors.Join(s.Write(l.In[0].Buffer, 0, tensor.Bytes(data)), s.Launch(l),
+		s.Read(l.Out[0].Buffer, 0, tensor.Bytes(values)), s.Read(l.Out[1].Buffer, 0, tensor.Bytes(tokens))); err != nil {
+		t.Fatal(err)
+	}
+	if !math.IsNaN(float64(values[0])) || !math.IsInf(float64(values[1]), 1) || values[2] != 3 || !slices.Equal(tokens, []int32{4998, 4000, 77}) {
+		t.Errorf("the choice is %v: %v", tokens, values)
+	}
+}
+
+// TestEager: without capture every launch is recorded and submitted by itself, and
+// the logits are the same.
+func TestEager(t *testing.T) {
+	dev := open(t, vulkan.Options{})
+	captured, eager := session(t, dev, nil), session(t, dev, func(o *engine.Options) { o.Eager = true })
+	var logits [2][]float32
+	var submits [2]int
+	for i, s := range []*engine.Session{captured, eager} {
+		if _, err := s.Prefill(context.Background(), prompt(5)); err != nil {
+			t.Fatal(err)
+		}
+		before := dev.Submits()
+		out, err := s.Decode(7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logits[i], submits[i] = slices.Clone(out), dev.Submits()-before
+	}
+	if !slices.Equal(logits[0], logits[1]) {
+		t.Error("the logits differ")
+	}
+	st, err := captured.Step(1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if submits[0] != 1 || submits[1] != len(st.Program.Launches) {
+		t.Errorf("a token takes %d and %d submissions, its step has %d launches", submits[0], submits[1], len(st.Program.Launches))
+	}
+}
+
+// TestTokenAllocates: a token, chosen on the device or from its logits, allocates nothing.
+func TestTokenAllocates(t *testing.T) {
+	dev := open(t, vulkan.Options{})
+	s := session(t, dev, nil)
+	if _, err := s.Prefill(context.Background(), prompt(5)); err != nil {
+		t.Fatal(err)
+	}
+	if a := testing.AllocsPerRun(50, func() {
+		if _, err := s.Decode(9); err != nil {
+			t.Error(err)
+		}
+	}); a > 0 {
+		t.Errorf("a token whose logits are read allocates %g times", a)
+	}
+	count := func(n int) uint64 {
+		s.Reset()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if _, err := s.Generate(context.Background(), prompt(5), engine.Generation{Max: n}); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		return after.Mallocs - before.Mallocs
+	}
+	count(4)
+	few, many := count(20), count(120)
+	if many > few+5 { // the runtime's own
+		t.Errorf("20 tokens allocate %d times, 120 tokens %d times", few, many)
+	}
+}
+
+// BenchmarkToken decodes a token of a model of 32 layers, greedily: the time and,
+// of it, what the host works and does not wait.
+func BenchmarkToken(b *testing.B) {
+	dev := open(b, vulkan.Options{})
+	for _, size := range []struct{ name, d, f, v string }{{"small", "256", "512", "32000"}, {"1B", "2048", "5504", "32000"}} {
+		b.Run(size.name, func(b *testing.B) {
+			s := session(b, dev, func(o *engine.Options) {
+				o.DType, o.Context, o.Chunk = tensor.Q4_0, 2048, 512
+				o.Set = map[string]string{"L": "32", "D": size.d, "H": "8", "F": size.f, "V": size.v}
+			})
+			var tokens int
+			var host, total time.Duration
+			for b.Loop() {
+				s.Reset()
+				g := engine.Generation{Max: 256}
+				if err := s.Prepare(8, &g.Sampling, true); err != nil {
+					b.Fatal(err)
+				}
+				var start time.Time
+				var waited time.Duration
+				g.Emit = func(int32) bool {
+					if start.IsZero() {
+						start, waited = time.Now(), dev.Waited()
+					}
+					return true
+				}
+				if _, err := s.Generate(context.Background(), prompt(8), g); err != nil {
+					b.Fatal(err)
+				}
+				took := time.Since(start)
+				tokens += g.Max - 1
+				total += took
+				host += took - (dev.Waited() - waited)
+			}
+			b.ReportMetric(float64(host.Microseconds())/float64(tokens), "host-µs/token")
+			b.ReportMetric(float64(total.Microseconds())/float64(tokens), "µs/token")
+		})
+	}
+}

@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"fmt"
+
+	"greta/graph"
+	"greta/ops"
+	"greta/tensor"
+)
+
+// Choosing on the device: a step whose last launch is a topk of the logits, so that
+// the host reads k candidates, four bytes each and four for their number, instead of
+// a vocabulary of logits.
+
+// picks is how many of the most likely tokens a choice needs, 0 where it must see
+// all logits, or where the device would rather send them.
+func (e *Engine) picks(o Sampling) int {
+	k := 1
+	if o.Temperature > 0 {
+		k = o.TopK
+	}
+	out := e.first.Outputs[0]
+	penalty := o.RepeatPenalty != 0 && o.RepeatPenalty != 1
+	if penalty || k == 0 || k > e.dev.Info().Picks || e.IsBlock() || out.Type != tensor.F32 || k > out.Shape.Last() {
+		return 0
+	}
+	return k
+}
+
+// pickGraph is the graph of a step that gives the k largest logits of each row,
+// values and tokens, in place of all.
+func (e *Engine) pickGraph(tokens, rows, k int) (*graph.Graph, error) {
+	g, err := e.Graph(tokens, rows)
+	if err != nil {
+		return nil, err
+	}
+	n := &graph.Node{ID: len(g.Nodes), Op: ops.TopK, In: g.Outputs[:1:1], Attr: &ops.TopKAttr{K: k, Softmax: "none"},
+		Float: e.dev.Info().Float, Name: "choice", Block: -1}
+	results, err := n.Op.Infer(n)
+	if err != nil {
+		return nil, fmt.Errorf("choosing from %s: %w", g.Outputs[0], err)
+	}
+	for i, r := range results {
+		n.Out = append(n.Out, g.AddValue(&graph.Value{Name: [...]string{"choice.logits", "choice.tokens"}[i], Type: r.Type, Shape: r.Shape, Def: n, Index: i}))
+	}
+	g.Nodes, g.Outputs = append(g.Nodes, n), n.Out
+	return g, g.Verify()
+}
+
+// readPicks brings the candidates of a step's last row to the host.
+func (s *Session) readPicks(st *Step) error {
+	p, t := st.Graph.Outputs[0], st.Graph.Outputs[1]
+	k := p.Shape.Last()
+	if cap(s.values) < k {
+		s.values, s.numbers, s.picked = make([]float32, k), make([]int32, k), make([]candidate, k)
+	}
+	s.values, s.numbers, s.picked = s.values[:k], s.numbers[:k], s.picked[:k]
+	for i, to := range [2][]byte{tensor.Bytes(s.values), tensor.Bytes(s.numbers)} {
+		v := [2]*graph.Value{p, t}[i]
+		off, _, err := st.output(v)
+		if err != nil {
+			return err
+		}
+		if err := s.stream.Read(st.step, off+v.Bytes()-len(to), to); err != nil {
+			return err
+		}
+	}
+	width := s.engine.first.Outputs[0].Shape.Last()
+	for i, v := range s.values {
+		if s.numbers[i] < 0 || int(s.numbers[i]) >= width {
+			return fmt.Errorf("the device chose token %d of %d", s.numbers[i], width)
+		}
+		s.picked[i] = candidate{s.numbers[i], v}
+	}
+	if _, ok := Finite(s.values); !ok {
+		return fmt.Errorf("logit %d behind position %d is %v", s.numbers[0], s.pos-1, s.values)
+	}
+	return nil
+}
+
+// choice computes tokens and chooses the next one, on the device where it does that.
+func (s *Session) choice(tokens []int32, k int, sampler *Sampler, history []int32) (int32, error) {
+	st, err := s.stepOf(len(tokens), 1, k, nil)
+	if err != nil {
+		return 0, err
+	}
+	if err := s.begin(st, tokens); err != nil {
+		return 0, err
+	}
+	if err := s.settle(); err != nil {
+		return 0, err
+	}
+	return s.chosen(st, sampler, history)
+}
+
+// chosen reads what the last step gives and draws a token.
+func (s *Session) chosen(st *Step, sampler *Sampler, history []int32) (int32, error) {
+	if st.picks > 0 {
+		if err := s.readPicks(st); err != nil {
+			return 0, err
+		}
+		return sampler.among(s.picked), nil
+	}
+	if err := s.read(st); err != nil {
+		return 0, err
+	}
+	if i, ok := Finite(s.logits); !ok {
+		return 0, fmt.Errorf("logit %d behind position %d is %v", i, s.pos-1, s.logits[i])
+	}
+	return sampler.Sample(s.logits, history)
+}
