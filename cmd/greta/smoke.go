@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -121,13 +122,14 @@ func (a *app) smoke(ctx context.Context, f *smokeFlags, limit time.Duration, asJ
 		if !r.OK() {
 			verdict = "FAILED"
 		}
-		text("run %-3d %-6s  %d checks, %.0f ms, %d validation messages\n", r.Run, verdict, r.Checks, r.MS, r.Messages)
+		text("run %-3d %-6s  %d checks, %.0f ms\n", r.Run, verdict, r.Checks, r.MS)
 		for _, p := range r.Problems {
 			text("        %s\n", p)
 		}
 	})
+	none := (*health.NoDevice)(nil)
 	switch {
-	case errors.Is(err, health.ErrNoDevice):
+	case errors.As(err, &none):
 		if asJSON {
 			err = errors.Join(err, writeJSON(a.out, r))
 		}
@@ -150,10 +152,10 @@ func (a *app) smoke(ctx context.Context, f *smokeFlags, limit time.Duration, asJ
 func smokeText(w io.Writer, r *health.SmokeReport) error {
 	var b strings.Builder
 	if r.Device != "" {
-		fmt.Fprintf(&b, "device  %s %s, %s\n", r.Device, r.Level, r.Driver)
+		fmt.Fprintf(&b, "device  %s\n", strings.Join(slices.DeleteFunc([]string{r.Device, r.Level, r.Driver}, func(s string) bool { return s == "" }), ", "))
 	}
 	if r.Validation != "" {
-		fmt.Fprintf(&b, "validation layer: %s\n", r.Validation)
+		fmt.Fprintf(&b, "validation layer %s, %d messages\n", r.Validation, r.Messages)
 	}
 	for _, d := range r.Paths {
 		fmt.Fprintf(&b, "path    %s\n", d)
@@ -201,7 +203,7 @@ func (f *smokeFlags) openToSmoke(ctx context.Context, profile health.Profile, va
 		} else if validate == backends.On {
 			return nil, err
 		} else {
-			o.Validation = "messages are not counted: " + err.Error()
+			o.Validation = "off (" + err.Error() + ")"
 		}
 		flags.validate = nil
 	}

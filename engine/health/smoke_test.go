@@ -112,7 +112,7 @@ func TestWatch(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Watch(context.Background(), child.Command{os.Args[0], "smoke", "none", ""}, "ref", UltraSafe, 3, time.Minute, func(Run) {}); !errors.Is(err, ErrNoDevice) {
+	if _, err := Watch(context.Background(), child.Command{os.Args[0], "smoke", "none", ""}, "ref", UltraSafe, 3, time.Minute, func(Run) {}); !errors.As(err, new(*NoDevice)) || err.Error() != "no card" {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -28,12 +27,14 @@ type SmokeReport struct {
 	Reason     string     `json:"reason,omitempty"`
 }
 
-// ErrNoDevice says that there was nothing to smoke.
-var ErrNoDevice = errors.New("no device")
+// NoDevice says that there was nothing to smoke, and why.
+type NoDevice struct{ Reason string }
+
+func (e *NoDevice) Error() string { return e.Reason }
 
 // Watch runs a child that calls ServeSmoke under a watchdog: a step that takes
 // longer than limit ends it. each is told of every run. The report's status is OK
-// only where every run was made and clean. The error is ctx's, or an ErrNoDevice.
+// only where every run was made and clean. The error is ctx's, or a *NoDevice.
 func Watch(ctx context.Context, c child.Command, backend string, p Profile, repeat int, limit time.Duration, each func(Run)) (*SmokeReport, error) {
 	r := &SmokeReport{Backend: backend, Profile: p, Repeat: repeat, Runs: []Run{}, Status: "FAILED"}
 	process, err := child.Start(c, limit)
@@ -81,7 +82,7 @@ func Watch(ctx context.Context, c child.Command, backend string, p Profile, repe
 		return r, ctx.Err()
 	case none != "":
 		r.Reason = none
-		return r, fmt.Errorf("%w: %s", ErrNoDevice, none)
+		return r, &NoDevice{none}
 	case err != nil:
 		r.Reason = fmt.Sprintf("%s: %v", stage, err)
 	case !done || len(r.Runs) != repeat:
