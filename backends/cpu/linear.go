@@ -64,6 +64,8 @@ func bindLinear(d *Device, l *backends.Launch) (runner, error) {
 	switch {
 	case w.Packing == "":
 		t.mul, err = bindStored(d, t, w)
+	case d.k.HasUnit() && t.tiled() && t.x.n >= simd.MinUnitRows:
+		t.mul, err = bindUnit(d, t, w, &l.In[0])
 	case simd.RoundsActivations(w.Type):
 		t.mul, err = bindRounded(d, t, w, &l.In[0])
 	default:
@@ -115,11 +117,11 @@ func bindRounded(d *Device, t *linear, w, x *backends.Operand) (product, error) 
 	g := &rounding{t: t, m: m, ldy: ldy, panels: 4, tail: tails(d)}
 	all, threads := simd.PanelCount(m.Rows), d.pool.Size()
 	if t.x.n == 1 || !even {
-		g.x = d.bindRounding(x, t.x, 1)
+		g.x = d.bindRounding(x, t.x, form{group: 1})
 		g.tiles = max(1, t.x.n)
 		g.panels = max(1, min(chunkBytes/max(1, simd.PanelBytes(m.Type, m.Cols)), all/(4*threads)))
 	} else {
-		g.x = d.bindRounding(x, t.x, 8)
+		g.x = d.bindRounding(x, t.x, form{group: 8})
 		g.tiles = max(1, chunkProducts/(g.panels*simd.PanelRows*8*max(1, m.Cols)))
 	}
 	g.across = (g.x.q.Tiles() + g.tiles - 1) / g.tiles

@@ -72,7 +72,7 @@ func bindLinearID(d *Device, l *backends.Launch) (runner, error) {
 		t.experts = append(t.experts, m)
 	}
 	if t.panels != nil && simd.RoundsActivations(w.Type) {
-		t.q = d.bindRounding(x, t.x, 1)
+		t.q = d.bindRounding(x, t.x, form{group: 1})
 	}
 	t.first = make([]int32, w.Shape[0]+1)
 	t.list = make([]int32, len(t.e))

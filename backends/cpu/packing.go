@@ -6,7 +6,6 @@ import (
 	"greta/backends"
 	"greta/backends/cpu/simd"
 	"greta/graph"
-	"greta/internal/pool"
 	"greta/ops"
 	"greta/tensor"
 )
@@ -78,78 +77,4 @@ func panelsOf(o *backends.Operand, e int) (*simd.Panels, error) {
 	}
 	m := &simd.Panels{Type: o.Type, Rows: rows, Cols: cols, Data: b}
 	return m, m.Check()
-}
-
-// rounded is the memory for activations in eight bits, one for all launches.
-// While a program is captured it is known what it will hold at each launch, so
-// that products with the same activations round them once.
-type rounded struct {
-	memory []byte
-	holds  *roundX          // the last region that writes it
-	source backends.Operand // what that rounds
-}
-
-func (h *rounded) forget() { h.holds = nil }
-
-// written tells of a launch's results: what was rounded may no longer be in memory.
-func (h *rounded) written(out []backends.Operand) {
-	if h.holds == nil {
-		return
-	}
-	from, to := extent(&h.source)
-	for i := range out {
-		if a, b := extent(&out[i]); out[i].Buffer == h.source.Buffer && a < to && from < b {
-			h.forget()
-			return
-		}
-	}
-}
-
-// extent is the range of bytes between an operand's first and last.
-func extent(o *backends.Operand) (from, to int) {
-	if o.Rows() == 0 {
-		return o.Offset, o.Offset
-	}
-	return o.Offset, o.Offset + (o.Rows()-1)*o.Stride + o.Type.RowBytes(o.RowElems())
-}
-
-// roundX is the region that rounds activations to eight bits.
-type roundX struct {
-	d    *Device
-	x    rows
-	q    simd.Quants
-	skip bool // a launch before this one did it
-}
-
-// bindRounding prepares the rounding of an operand into groups of rows.
-func (d *Device) bindRounding(o *backends.Operand, x rows, group int) *roundX {
-	h := &d.rounded
-	if p := h.holds; p != nil && p.q.Group == group && p.x.n == x.n && p.x.cols == x.cols && p.x.inner == x.inner && p.x.stride == x.stride &&
-		h.source.Buffer == o.Buffer && h.source.Offset == o.Offset {
-		return &roundX{d: d, x: x, q: p.q, skip: true}
-	}
-	size := simd.QuantsLen(x.n, x.cols, group)
-	if len(h.memory) < size {
-		h.memory = make([]byte, size)
-	}
-	r := &roundX{d: d, x: x, q: simd.Quants{N: x.n, Cols: x.cols, Group: group, Data: h.memory[:size]}}
-	h.holds, h.source = r, *o
-	return r
-}
-
-func (r *roundX) run(p *pool.Pool) {
-	if r.skip {
-		return
-	}
-	if r.x.n == 1 { // a microsecond: not worth a region
-		r.d.k.Quantise(&r.q, 0, r.x.row(0))
-		return
-	}
-	p.Run(r, (r.x.n+7)/8)
-}
-
-func (r *roundX) Do(_, chunk int) {
-	for i := 8 * chunk; i < min(8*chunk+8, r.x.n); i++ {
-		r.d.k.Quantise(&r.q, i, r.x.row(i))
-	}
 }

@@ -43,6 +43,14 @@ var sets = []set{
 	{"bf16Kernels", "bf16kernels.go", "bf16", []string{"bf16.c"}, []level{
 		{"avx512", "amd64", append([]string{"-mavx512bf16"}, levels[0].flags...)},
 	}},
+	{"probeKernels", "probekernels.go", "probes", []string{"probe.c"}, panelLevels},
+	{"probeBF16Kernels", "probekernels.go", "probebf16", []string{"probe_bf16.c"}, []level{
+		{"avx512", "amd64", append([]string{"-mavx512bf16"}, levels[0].flags...)},
+	}},
+	{"amxKernels", "amxkernels.go", "tiles", []string{"amx.c"}, []level{
+		// Tiles have the sizes that the code gives them by number: none may be renamed.
+		{"amx", "amd64", append([]string{"-mavx512bf16", "-mavx512vnni", "-mamx-tile", "-mamx-bf16", "-mllvm", "-break-anti-dependencies=none"}, levels[0].flags...)},
+	}},
 }
 
 // has says whether a C file belongs to the set.

@@ -22,6 +22,11 @@ func machineLevels() []Kernels {
 			k := Kernels{Name: "avx512", k: avx512Kernels, p: wide, mr: 32, nr: 12}
 			if x.HasAVX512BF16 {
 				k.b = &avx512Bf16Kernels
+				if x.HasAVX512VNNI && x.HasAMXTile && x.HasAMXBF16 && grantTiles() {
+					unit := k
+					unit.Name, unit.a = "amx", &amxAmxKernels
+					all = append(all, unit)
+				}
 			}
 			all = append(all, k)
 		}

@@ -22,11 +22,12 @@ import (
 
 // Kernels is the set of loops of one level.
 type Kernels struct {
-	// Name is the level: avx512, avx2, neon or go.
+	// Name is the level: amx, avx512, avx2, neon or go.
 	Name   string
 	k      kernels
 	p      *panelKernels
 	b      *bf16Kernels // nil where the processor has no dot products of bf16
+	a      *amxKernels  // nil where it has no matrix unit, or the system does not grant it
 	mr, nr int          // the micro-kernel's tile: rows of W, rows of X
 }
 

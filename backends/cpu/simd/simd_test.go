@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 )
@@ -275,4 +276,15 @@ func TestGateSpecials(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLevel fails where this machine has no level that GRETA_CPU names.
+func TestLevel(t *testing.T) {
+	k, err := Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := os.Getenv("GRETA_CPU"); want != "" && k.Name != want {
+		t.Errorf("level %s, GRETA_CPU is %s", k.Name, want)
+	}
 }
