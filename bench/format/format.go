@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -105,6 +106,19 @@ func text(v any) string {
 		return strings.Join(parts, " ")
 	}
 	return fmt.Sprint(v)
+}
+
+// dropEmpty takes out the columns in which nothing stands.
+func (t *Table) dropEmpty() {
+	for i := len(t.Columns) - 1; i >= 0; i-- {
+		if slices.ContainsFunc(t.Rows, func(r []any) bool { return text(r[i]) != "" }) {
+			continue
+		}
+		t.Columns = slices.Delete(t.Columns, i, i+1)
+		for k := range t.Rows {
+			t.Rows[k] = slices.Delete(t.Rows[k], i, i+1)
+		}
+	}
 }
 
 func (t *Table) markdown(w io.Writer) error {

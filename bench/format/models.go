@@ -60,6 +60,7 @@ func Models(run *record.Run, results []record.Result) *Report {
 		tests.Rows = append(tests.Rows, append(row, TestName(t), rate))
 		where.Rows = append(where.Rows, whereRow(t, tokenResult(results, t)))
 	}
+	where.dropEmpty()
 	r.People = []*Table{tests, where}
 	return r
 }

@@ -82,7 +82,7 @@ func Params(p map[string]string) string {
 }
 
 // people is the table for people. A time that means nothing is not printed:
-// instead of it stands what is wrong.
+// instead of it stands what is wrong. Columns in which nothing stands are left out.
 func people(results []record.Result) *Table {
 	t := &Table{Columns: []Column{
 		{"benchmark", true}, {"sizes", true}, {"kernel", true}, {"cache", true}, {"clock", true}, {"n", false}, {"median", false}, {"95 %", true}, {"p95", false},
@@ -107,6 +107,7 @@ func people(results []record.Result) *Table {
 			percent(modelled), percent(measured), bound(r), relL2(r), verdict(r))
 		t.Rows = append(t.Rows, row)
 	}
+	t.dropEmpty()
 	return t
 }
 

@@ -265,6 +265,8 @@ func Limit(info backends.Info, n *graph.Node) float64 {
 			limit = max(limit, 1e-2)
 		case w == tensor.BF16 && info.ActBF16:
 			limit = max(limit, 3e-3)
+		case w != tensor.F32 && info.ActF16:
+			limit = max(limit, 2e-3)
 		}
 	}
 	return limit

@@ -21,6 +21,6 @@ that fell back to another device says SKIPPED; one benchmark runs at a time.`,
 		},
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand()
+	c.AddCommand(a.benchOpCmd())
 	return c
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -58,13 +59,14 @@ func readConfig(root *cobra.Command) (map[string]string, string, error) {
 		return nil, path, fmt.Errorf("%s: %w", path, err)
 	}
 	for name := range config {
-		known := false
-		for _, c := range root.Commands() {
-			known = known || c.Flags().Lookup(name) != nil
-		}
-		if !known {
+		if !knowsFlag(root, name) {
 			return nil, path, fmt.Errorf("%s: %s is no flag of any command", path, name)
 		}
 	}
 	return config, path, nil
+}
+
+// knowsFlag says whether a command or one below it has a flag.
+func knowsFlag(c *cobra.Command, name string) bool {
+	return c.Flags().Lookup(name) != nil || slices.ContainsFunc(c.Commands(), func(sub *cobra.Command) bool { return knowsFlag(sub, name) })
 }

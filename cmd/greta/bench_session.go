@@ -1,0 +1,313 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"greta/backends"
+	"greta/bench/environ"
+	"greta/bench/format"
+	"greta/bench/guard"
+	"greta/bench/record"
+	"greta/bench/stats"
+	"greta/bench/store"
+)
+
+// benchFlags are the flags that every kind of benchmark has.
+type benchFlags struct {
+	output, storePath, label string
+	json, noStore, progress  bool
+	repetitions              int
+	minTime                  time.Duration
+}
+
+func (f *benchFlags) register(s *pflag.FlagSet, repetitions int, minTime time.Duration) {
+	s.IntVarP(&f.repetitions, "repetitions", "r", repetitions, "samples of each benchmark, at least")
+	s.DurationVar(&f.minTime, "min-time", minTime, "time that the samples of a benchmark take together, at least")
+	s.StringVarP(&f.output, "output", "o", "md", "format: "+strings.Join(format.Names, ", "))
+	s.BoolVar(&f.json, "json", false, "the same as -o json")
+	s.BoolVar(&f.progress, "progress", false, "say on standard error what is measured, also where that is no terminal")
+	s.StringVar(&f.storePath, "store", "", "file of results (default: greta/bench.sqlite in the user's data folder)")
+	s.BoolVar(&f.noStore, "no-store", false, "do not keep the results")
+	s.StringVar(&f.label, "label", "", "a word of your own, kept with the results")
+}
+
+// check refuses what makes no sense.
+func (f *benchFlags) check() error {
+	switch {
+	case f.json && f.output != "md" && f.output != "json":
+		return usagef("--json and -o %s contradict each other", f.output)
+	case f.repetitions < 1:
+		return usagef("-r %d: it must be positive", f.repetitions)
+	case f.minTime < 0:
+		return usagef("--min-time %v: it must not be negative", f.minTime)
+	case f.noStore && (f.storePath != "" || f.label != ""):
+		return usagef("--no-store keeps nothing: --store and --label mean nothing with it")
+	}
+	if f.json {
+		f.output = "json"
+	}
+	return usage(format.Check(f.output))
+}
+
+// benchSession is one run of benchmarks: it holds the device's lock, keeps each
+// result as soon as it is there, and reports what is known however it ends.
+type benchSession struct {
+	app   *app
+	flags *benchFlags
+	run   record.Run
+	lock  *guard.Held
+	db    *store.Store
+	keep  *store.Writer
+
+	mu      sync.Mutex
+	results []record.Result
+	closed  bool
+	trouble error // of keeping
+}
+
+// newBenchSession opens the store, waits for the device and notes that a run has begun.
+func (a *app) newBenchSession(ctx context.Context, f *benchFlags, kind, profile string, dev backends.Device) (_ *benchSession, err error) {
+	s := &benchSession{app: a, flags: f}
+	defer func() {
+		if err != nil {
+			s.release()
+		}
+	}()
+	if s.lock, err = guard.Lock(ctx, environ.LockKey(dev), func(h guard.Holder) {
+		fmt.Fprintf(a.err, "greta: %s is measuring on this device; waiting\n", h)
+	}); err != nil {
+		return nil, err
+	}
+	now := time.Now().UTC()
+	s.run = record.Run{ID: record.NewID(now), Kind: kind, Command: os.Args[1:], Profile: profile, Label: f.label, Started: now, Env: environ.Gather(version(), dev)}
+	if f.noStore {
+		return s, nil
+	}
+	path := f.storePath
+	if path == "" {
+		if path, err = store.DefaultPath(); err != nil {
+			return nil, err
+		}
+	}
+	if s.db, err = store.Open(path); err != nil {
+		return nil, err
+	}
+	s.keep, err = s.db.Begin(s.run)
+	return s, err
+}
+
+func (s *benchSession) release() error {
+	var errs []error
+	if s.db != nil {
+		errs = append(errs, s.db.Close())
+	}
+	s.db = nil
+	return errors.Join(append(errs, s.lock.Unlock())...)
+}
+
+// add takes results as they come.
+func (s *benchSession) add(results ...record.Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range results {
+		r := &results[i]
+		if s.closed {
+			return
+		}
+		if s.keep != nil {
+			if err := s.keep.Add(r); err != nil && s.trouble == nil {
+				s.trouble = err
+			}
+		}
+		s.results = append(s.results, *r)
+	}
+}
+
+// say tells what is under way.
+func (s *benchSession) say(form string, args ...any) {
+	if s.flags.progress || isTerminal(s.app.err) {
+		fmt.Fprintf(s.app.err, "greta: "+form+"\n", args...)
+	}
+}
+
+// supervise runs work until its end, or a little longer than until ctx ends, and
+// reports what was measured till then.
+func (s *benchSession) supervise(ctx context.Context, work func(context.Context) error, report func(*record.Run, []record.Result) *format.Report) error {
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				if os.Getenv("GRETA_PANIC") != "" {
+					debug.PrintStack()
+				}
+				done <- fmt.Errorf("internal error: %v; please report it (GRETA_PANIC=1 prints where)", p)
+			}
+		}()
+		debug.SetPanicOnFault(true)
+		done <- work(ctx)
+	}()
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		select {
+		case err = <-done:
+		case <-time.After(grace):
+		}
+		err = ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.run.Ended = time.Now().UTC()
+	s.run.Status = record.Complete
+	verdict := judge(s.results)
+	switch {
+	case errors.Is(err, context.Canceled):
+		s.run.Status = record.Incomplete
+	case err != nil || verdict != nil:
+		s.run.Status = record.Broken
+	}
+	if s.keep != nil {
+		s.trouble = errors.Join(s.trouble, s.keep.End(s.run.Status))
+	}
+	if len(s.results) > 0 {
+		err = errors.Join(err, report(&s.run, s.results).Write(s.app.out, s.flags.output))
+	}
+	err = errors.Join(err, s.trouble, s.release())
+	if err == nil {
+		err = verdict
+	}
+	return err
+}
+
+// judge gives the error of a run: a wrong result, a figure that cannot be, or
+// nothing that could be measured.
+func judge(results []record.Result) error {
+	count := map[record.Verdict]int{}
+	first := map[record.Verdict]*record.Result{}
+	for i := range results {
+		r := &results[i]
+		if count[r.Verdict]++; first[r.Verdict] == nil {
+			first[r.Verdict] = r
+		}
+	}
+	if r := first[record.Failed]; r != nil {
+		return mismatch("%d of %d results FAILED; the first is %s: %s", count[r.Verdict], len(results), r.Name(), r.Reason)
+	}
+	if r := first[record.Refused]; r != nil {
+		return &exitError{code: exitFailed, err: fmt.Errorf("%d of %d results are REFUSED; the first is %s: %s", count[r.Verdict], len(results), r.Name(), r.Reason)}
+	}
+	if r := first[record.Skipped]; r != nil && count[record.OK] == 0 {
+		return &exitError{code: exitFailed, err: fmt.Errorf("everything was SKIPPED, which is not OK; the first is %s: %s", r.Name(), r.Reason)}
+	}
+	return nil
+}
+
+// roofs are the device's: modelled by its attributes, and measured by earlier runs
+// of greta bench platform on this machine's device.
+func (s *benchSession) roofs(dev backends.Device) (record.Roofs, error) {
+	info := dev.Info()
+	x := record.Roofs{ReadGBs: info.ReadGBs, GFlops: info.GFlops}
+	if info.Backend == "cpu" || info.Backend == "ref" {
+		x.LastCache = lastCache("/sys/devices/system/cpu/cpu0/cache")
+	}
+	if s.db == nil {
+		return x, nil
+	}
+	entries, err := s.db.Results(store.Filter{Bench: "platform/*", Backend: s.run.Env.Backend, Host: s.run.Env.Host, Verdict: record.OK})
+	if err != nil {
+		return x, err
+	}
+	measuredRoofs(&x, entries, &s.run.Env)
+	return x, nil
+}
+
+// measuredRoofs takes the highest rates of memory and arithmetic that platform
+// benchmarks of the same device reached; of the caches only the size.
+func measuredRoofs(x *record.Roofs, entries []store.Entry, env *record.Env) {
+	for i := range entries {
+		e := &entries[i]
+		if e.Run.Env.Device != env.Device || e.Run.Env.DeviceID != env.DeviceID || e.Run.Env.Threads != env.Threads {
+			continue
+		}
+		if x.LastCache == 0 {
+			x.LastCache = e.Roofs.LastCache
+		}
+		median := stats.Summarize(e.Samples).Median
+		if median <= 0 {
+			continue
+		}
+		if e.Cache == record.Cold {
+			x.MeasuredReadGBs = max(x.MeasuredReadGBs, e.Bytes/median/1e9)
+		}
+		x.MeasuredGFlops = max(x.MeasuredGFlops, e.Flops/median/1e9)
+	}
+}
+
+// lastCache is the size of the largest cache that a processor has, in bytes, as
+// Linux lists it; 0 where that is not known.
+func lastCache(dir string) float64 {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0
+	}
+	largest := 0.0
+	for _, e := range entries {
+		text, err := os.ReadFile(dir + "/" + e.Name() + "/size")
+		if err != nil {
+			continue
+		}
+		var n float64
+		var unit string
+		if _, err := fmt.Sscanf(strings.TrimSpace(string(text)), "%f%s", &n, &unit); err != nil && n == 0 {
+			continue
+		}
+		n *= map[string]float64{"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[unit]
+		largest = max(largest, n)
+	}
+	return largest
+}
+
+// software says why a device is no GPU though its backend is one for GPUs: a
+// driver that computes on the processor. One that was asked for by name is meant.
+func software(info backends.Info, asked string) string {
+	name := strings.ToLower(info.Name)
+	if asked != "" || !slices.ContainsFunc([]string{"llvmpipe", "lavapipe", "swiftshader"}, func(s string) bool { return strings.Contains(name, s) }) {
+		return ""
+	}
+	return fmt.Sprintf("the %s backend found only %s, which computes on the processor: that is no figure of a GPU; --device names it where it is meant", info.Backend, info.Name)
+}
+
+// registerDevice registers the flags that choose a device and its paths.
+func (f *modelFlags) registerDevice(s *pflag.FlagSet) {
+	s.StringVar(&f.backend, "backend", "cpu", "device: "+strings.Join(backendNames(), ", "))
+	s.StringVar(&f.device, "device", "", "which of a backend's devices: a number, a part of the name, or as greta devices lists it (default: the best)")
+	s.IntVar(&f.threads, "threads", 0, "threads of the cpu backend (default: all cores)")
+	s.BoolVar(&f.exact, "exact", false, "cpu: keep activations in f32 also for block formats, which otherwise round them to 8 bits")
+	s.BoolVar(&f.fast, "fast-bf16", false, "cpu: round activations to bf16 in prefill over bf16 weights, where the processor has bf16 dot products")
+	s.StringVar(&f.fp16, "fp16", "auto", "vulkan, hip: arithmetic in half precision: on, off, or auto, where it passed its check and is as good as asked for")
+	s.StringVar(&f.kernels, "kernels", "", "hip: folder of kernels compiled ahead of time by greta kernels build, used before anything is compiled")
+}
+
+// openDevice opens the device and settles its fast paths.
+func (f *modelFlags) openDevice(ctx context.Context, a *app) (backends.Device, error) {
+	dev, err := openBackend(f.backend, f.deviceFlags())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.settle(ctx, dev, func(text string) { fmt.Fprintf(a.err, "greta: %s\n", text) }, false); err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	return dev, nil
+}
