@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"greta/bench/compare"
+	"greta/bench/store"
+)
+
+func (a *app) compareCmd() *cobra.Command {
+	var f struct {
+		storeFlag
+		noiseFlags
+		bench string
+		json  bool
+	}
+	c := &cobra.Command{
+		Use:   "compare A B",
+		Short: "Compare two runs, devices, commits or labels",
+		Long: `compare holds what was measured in B against what was measured in A, benchmark
+by benchmark. A and B are runs (an identity or its beginning, last, last~1),
+commits, labels or devices; run:, commit:, label: and device: say which is meant.
+Of several results of one benchmark the last that is OK counts.
+
+Times are compared by the test of Mann and Whitney, its p values adjusted for
+the number of tests by Holm's method. A difference counts where it is significant
+and beyond the noise band.`,
+		Example: `  greta compare last~1 last
+  greta compare commit:4f2a91c commit:9d01b7e --bench "op/*"
+  greta compare device:H200 device:MI300X`,
+		Args: exactly(2, "two selections"),
+		RunE: func(_ *cobra.Command, args []string) (err error) {
+			opt, err := f.options()
+			if err != nil {
+				return err
+			}
+			s, err := f.existing()
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			var sides [2][]store.Entry
+			var senses [2]string
+			for i, arg := range args {
+				if sides[i], senses[i], err = selectRuns(s, arg, store.Filter{Bench: f.bench}); err != nil {
+					return err
+				}
+			}
+			c := compare.Compare(sides[0], sides[1], opt)
+			if len(c.Rows) == 0 {
+				return usagef("A (%s) and B (%s) have no device in common", senses[0], senses[1])
+			}
+			if f.json {
+				return writeJSON(a.out, struct {
+					A string `json:"a"`
+					B string `json:"b"`
+					*compare.Comparison
+				}{senses[0], senses[1], c})
+			}
+			_, err = io.WriteString(a.out, fmt.Sprintf("A  %s\nB  %s\n\n", senses[0], senses[1])+comparisonText(c, "A", "B"))
+			return err
+		},
+	}
+	s := c.Flags()
+	s.SortFlags = false
+	s.StringVar(&f.bench, "bench", "", "benchmarks that match; * stands for anything")
+	f.noiseFlags.register(s)
+	f.storeFlag.register(s)
+	s.BoolVar(&f.json, "json", false, "write JSON")
+	return c
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"greta/bench/store"
+)
+
+func (a *app) importCmd() *cobra.Command {
+	var f storeFlag
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "import FILE",
+		Short: "Take results of another machine into the store",
+		Long: `import adds the runs of a file that greta export json wrote, or of another
+machine's store (bench.sqlite). A run that is here already is not added again; if
+it had not ended when it came the first time, what it measured since then is added.`,
+		Args: exactly(1, "one file"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			bundles, err := store.ReadExchange(args[0])
+			if err != nil {
+				return usage(err)
+			}
+			s, err := f.open()
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			sum, err := s.Absorb(bundles)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(a.out, sum)
+			}
+			_, err = fmt.Fprintf(a.out, "%d runs added, %d were known, %d results added to %s\n", sum.Runs, sum.Known, sum.Results, s.Path())
+			return err
+		},
+	}
+	f.register(c.Flags())
+	c.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	return c
+}
