@@ -117,17 +117,8 @@ func (d *Device) open() error {
 // Info describes the device.
 func (d *Device) Info() backends.Info {
 	d.in.memories(d.p)
-	memory := 0
-	for _, h := range d.p.Heaps {
-		if n := h.Budget; h.Device {
-			if n == 0 {
-				n = h.Size
-			}
-			memory = max(memory, n)
-		}
-	}
 	return backends.Info{Backend: "vulkan", Name: d.p.Name, Level: string(d.p.Kind), Float: tensor.F32, Align: 64,
-		Fusions: fusions, Memory: memory, Threads: 1, Queued: true, Picks: pickMost}
+		Fusions: fusions, Memory: d.p.Memory(), Threads: 1, Queued: true, Picks: pickMost, Driver: d.p.Driver}
 }
 
 // Description tells what is known of the device.

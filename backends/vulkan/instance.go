@@ -92,6 +92,7 @@ type physical struct {
 	limits  vk.PhysicalDeviceLimits
 	memory  vk.PhysicalDeviceMemoryProperties
 	exts    map[string]bool
+	api     uint32 // version
 	family  uint32 // of queues that compute
 	stamps  bool   // the family has timestamps
 	cacheID string // names device and driver
@@ -129,7 +130,13 @@ var kinds = map[vk.PhysicalDeviceType]Kind{
 
 // subgroupSizes has the layout of VkPhysicalDeviceSubgroupSizeControlProperties,
 // core in 1.3 and an extension before.
-const subgroupExt, budgetExt, matrixExt, maintenance4Ext = "VK_EXT_subgroup_size_control", "VK_EXT_memory_budget", "VK_KHR_cooperative_matrix", "VK_KHR_maintenance4"
+const (
+	subgroupExt     = "VK_EXT_subgroup_size_control"
+	budgetExt       = "VK_EXT_memory_budget"
+	matrixExt       = "VK_KHR_cooperative_matrix"
+	maintenance4Ext = "VK_KHR_maintenance4"
+	pciExt          = "VK_EXT_pci_bus_info"
+)
 
 func (in *instance) describe(h vk.PhysicalDevice) (*physical, error) {
 	p := &physical{handle: h}
@@ -145,7 +152,7 @@ func (in *instance) describe(h vk.PhysicalDevice) (*physical, error) {
 	p.Name, p.Kind = vk.GoString(props.DeviceName[:]), kinds[props.DeviceType]
 	v := props.ApiVersion
 	p.API = fmt.Sprintf("%d.%d.%d", v>>22, v>>12&0x3ff, v&0xfff)
-	p.limits = props.Limits
+	p.limits, p.api = props.Limits, v
 	if v < apiVersion {
 		p.Reason = "it has Vulkan " + p.API + ", 1.2 is needed"
 		return p, nil
@@ -160,7 +167,15 @@ func (in *instance) describe(h vk.PhysicalDevice) (*physical, error) {
 		m4.PNext = p2.PNext
 		p2.PNext = unsafe.Pointer(m4)
 	}
+	pci := (&vk.PhysicalDevicePCIBusInfoPropertiesEXT{}).Init()
+	if p.exts[pciExt] {
+		pci.PNext = p2.PNext
+		p2.PNext = unsafe.Pointer(pci)
+	}
 	in.c.GetPhysicalDeviceProperties2(h, p2)
+	if p.exts[pciExt] {
+		p.Location = fmt.Sprintf("%04x:%02x:%02x.%x", pci.PciDomain, pci.PciBus, pci.PciDevice, pci.PciFunction)
+	}
 	p.UUID = hex.EncodeToString(p11.DeviceUUID[:])
 	p.Driver = strings.TrimSpace(vk.GoString(p12.DriverName[:]) + " " + vk.GoString(p12.DriverInfo[:]))
 	p.cacheID = hex.EncodeToString(p2.Properties.PipelineCacheUUID[:])
@@ -168,8 +183,8 @@ func (in *instance) describe(h vk.PhysicalDevice) (*physical, error) {
 	if sizes.MinSubgroupSize > 0 {
 		p.MinSubgroup, p.MaxSubgroup = int(sizes.MinSubgroupSize), int(sizes.MaxSubgroupSize)
 	}
-	p.Shared, p.Invocations = int(p.limits.MaxComputeSharedMemorySize), int(p.limits.MaxComputeWorkGroupInvocations)
-	p.MaxRange, p.MaxAllocation = int(p.limits.MaxStorageBufferRange), int(min(p11.MaxMemoryAllocationSize, 1<<62))
+	p.Limits = describeLimits(&p.limits)
+	p.MaxAllocation = int(min(p11.MaxMemoryAllocationSize, 1<<62))
 	if m4.MaxBufferSize > 0 {
 		p.MaxAllocation = int(min(uint64(p.MaxAllocation), m4.MaxBufferSize))
 	}
@@ -184,7 +199,11 @@ func (in *instance) describe(h vk.PhysicalDevice) (*physical, error) {
 	if err := in.queues(p); err != nil {
 		p.Reason = err.Error()
 	}
+	if !p.stamps {
+		p.Tick = 0
+	}
 	in.memories(p)
+	p.Features = in.features(p)
 	if p.exts[matrixExt] {
 		p.Matrices = in.matrices(h)
 	}
@@ -249,7 +268,12 @@ func (in *instance) memories(p *physical) {
 	for i, h := range p.memory.MemoryHeaps[:p.memory.MemoryHeapCount] {
 		device := h.Flags&vk.MemoryHeapFlags(vk.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) != 0
 		p.Unified = p.Unified && device
-		p.Heaps = append(p.Heaps, Heap{int(h.Size), int(budget.HeapBudget[i] - min(budget.HeapBudget[i], budget.HeapUsage[i])), device})
+		heap := Heap{Size: int(h.Size), Device: device}
+		if p.exts[budgetExt] {
+			left := budget.HeapBudget[i] - min(budget.HeapBudget[i], budget.HeapUsage[i])
+			heap.Budget = int(max(1, min(left, h.Size))) // 0 is what is not known
+		}
+		p.Heaps = append(p.Heaps, heap)
 	}
 }
 
@@ -302,7 +326,18 @@ func List() ([]Description, error) {
 	return list, nil
 }
 
-// choose picks the device that the options ask for.
+// named says whether a device is the one that was asked for: by number, UUID, PCI
+// address, kind, or a part of its name.
+func (p *physical) named(name string) bool {
+	if n, err := strconv.Atoi(name); err == nil {
+		return n == p.Index
+	}
+	return strings.EqualFold(strings.ReplaceAll(name, "-", ""), p.UUID) || name == p.Location ||
+		strings.EqualFold(name, string(p.Kind)) || strings.Contains(strings.ToLower(p.Name), strings.ToLower(name))
+}
+
+// choose picks the device that the options ask for: of several that it may mean, the
+// first that can be used.
 func choose(all []*physical, opt Options) (*physical, error) {
 	var lines []string
 	for _, p := range all {
@@ -314,23 +349,31 @@ func choose(all []*physical, opt Options) (*physical, error) {
 	}
 	have := "; there are: " + strings.Join(lines, ", ")
 	if opt.Device != "" {
+		var unfit error
 		for _, p := range all {
-			index, err := strconv.Atoi(opt.Device)
-			if err == nil && index == p.Index || strings.EqualFold(strings.ReplaceAll(opt.Device, "-", ""), p.UUID) ||
-				err != nil && strings.Contains(strings.ToLower(p.Name), strings.ToLower(opt.Device)) {
-				if p.Reason != "" {
-					return nil, &NoDevice{p.Name + " cannot be used: " + p.Reason}
-				}
+			switch {
+			case !p.named(opt.Device):
+			case p.Reason == "":
 				return p, nil
+			case unfit == nil:
+				unfit = &NoDevice{p.Name + " cannot be used: " + p.Reason}
 			}
 		}
-		return nil, &NoDevice{fmt.Sprintf("none is number, UUID or name %q", opt.Device) + have}
+		if unfit != nil {
+			return nil, unfit
+		}
+		return nil, &NoDevice{fmt.Sprintf("none has the number, UUID, address, kind or name %q", opt.Device) + have}
 	}
-	for _, kind := range []Kind{Discrete, Integrated, Virtual, Other, Software} {
-		for _, p := range all {
-			if p.Kind == kind && p.Reason == "" && (kind != Software || opt.Software) {
-				return p, nil
-			}
+	list := make([]Description, len(all))
+	for i, p := range all {
+		list[i] = p.Description
+	}
+	if i := Default(list); i >= 0 {
+		return all[i], nil
+	}
+	for _, p := range all {
+		if opt.Software && p.Kind == Software && p.Reason == "" {
+			return p, nil
 		}
 	}
 	return nil, &NoDevice{"no hardware device can be used; a software device must be named" + have}

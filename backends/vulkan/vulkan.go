@@ -48,30 +48,72 @@ const (
 
 // Description tells of a device what choosing and reports need.
 type Description struct {
-	Index         int
-	Name          string
-	Kind          Kind
-	UUID          string // 32 hexadecimal digits
-	API           string // "1.3.230"
-	Driver        string // name and version, as the driver says
-	Subgroup      int    // invocations
-	MinSubgroup   int    // where the size can vary, else as Subgroup
-	MaxSubgroup   int
-	Shared        int // bytes of shared memory of a workgroup
-	Invocations   int // of a workgroup, at most
-	MaxRange      int // bytes that a storage descriptor covers
-	MaxAllocation int // bytes of one allocation
-	Heaps         []Heap
-	Unified       bool     // all memory is the device's and the host's
-	Matrices      []string // shapes of cooperative matrices
-	Reason        string   // why the device cannot be used; empty: it can
+	Index       int
+	Name        string
+	Kind        Kind
+	UUID        string // 32 hexadecimal digits
+	Location    string // PCI address, "0000:c1:00.0"; empty where the driver does not say
+	API         string // "1.3.230"
+	Driver      string // name and version, as the driver says
+	Subgroup    int    // invocations
+	MinSubgroup int    // where the size can vary, else as Subgroup
+	MaxSubgroup int
+	Limits
+	Features []string // of those that kernels may use: "f16 arithmetic", "integer dot product"
+	Heaps    []Heap
+	Unified  bool     // all memory is the device's and the host's
+	Matrices []string // shapes of cooperative matrices: "16x16x16 f16·f16+f32→f32"
+	Reason   string   // why the device cannot be used; empty: it can
+}
+
+// Memory is what this process may still use of the device's largest memory, bytes.
+func (d *Description) Memory() int {
+	most := 0
+	for _, h := range d.Heaps {
+		switch {
+		case !h.Device:
+		case h.Budget > 0:
+			most = max(most, h.Budget)
+		default:
+			most = max(most, h.Size)
+		}
+	}
+	return most
+}
+
+// Default is the index of the device that New opens where none is named: of the
+// discrete devices the first, else of the integrated ones; never a software device.
+// -1: there is none.
+func Default(list []Description) int {
+	for _, kind := range []Kind{Discrete, Integrated, Virtual, Other} {
+		for i := range list {
+			if list[i].Kind == kind && list[i].Reason == "" {
+				return list[i].Index
+			}
+		}
+	}
+	return -1
+}
+
+// Limits are those of a device that decide on kernels and memory.
+type Limits struct {
+	Shared        int    `json:"shared_bytes"`        // memory of a workgroup
+	Invocations   int    `json:"invocations"`         // of a workgroup, at most
+	Groups        [3]int `json:"groups"`              // workgroups of a dispatch, at most
+	PushConstants int    `json:"push_constant_bytes"` //
+	MaxRange      int    `json:"storage_range_bytes"` // that a storage descriptor covers
+	MaxAllocation int    `json:"allocation_bytes"`    // of one allocation
+	Allocations   int    `json:"allocations"`         // at a time
+	Align         int    `json:"storage_align_bytes"` // of a storage descriptor's offset
+	// Tick is the unit of timestamps, nanoseconds; 0: there are none.
+	Tick float64 `json:"timestamp_ns,omitempty"`
 }
 
 // Heap is one of a device's memories.
 type Heap struct {
-	Size   int // bytes
-	Budget int // bytes that this process may use, 0 where unknown
-	Device bool
+	Size   int  `json:"bytes"`
+	Budget int  `json:"budget_bytes,omitempty"` // that this process may still use, 0 where unknown
+	Device bool `json:"device"`                 // near the device
 }
 
 // NoDevice says that no device can be opened, and why. Programs exit with code 3.

@@ -90,4 +90,5 @@ var structs = map[string]any{
 	"VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR": PhysicalDevicePipelineExecutablePropertiesFeaturesKHR{},
 	"VkPhysicalDeviceDriverProperties":                        PhysicalDeviceDriverProperties{},
 	"VkPhysicalDeviceShaderIntegerDotProductProperties":       PhysicalDeviceShaderIntegerDotProductProperties{},
+	"VkPhysicalDevicePCIBusInfoPropertiesEXT":                 PhysicalDevicePCIBusInfoPropertiesEXT{},
 }

@@ -183,6 +183,7 @@ const (
 	VK_STRUCTURE_TYPE_DEBUG_UTILS_LABEL_EXT                                       StructureType = 1000128002
 	VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CALLBACK_DATA_EXT                     StructureType = 1000128003
 	VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT                       StructureType = 1000128004
+	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT                 StructureType = 1000212000
 	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT                StructureType = 1000237000
 	VK_STRUCTURE_TYPE_VALIDATION_FEATURES_EXT                                     StructureType = 1000247000
 	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_EXECUTABLE_PROPERTIES_FEATURES_KHR StructureType = 1000269000
@@ -2295,6 +2296,21 @@ type PhysicalDeviceShaderIntegerDotProductProperties struct {
 // Init sets the structure's type.
 func (x *PhysicalDeviceShaderIntegerDotProductProperties) Init() *PhysicalDeviceShaderIntegerDotProductProperties {
 	x.SType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES
+	return x
+}
+
+type PhysicalDevicePCIBusInfoPropertiesEXT struct {
+	SType       StructureType
+	PNext       unsafe.Pointer
+	PciDomain   uint32
+	PciBus      uint32
+	PciDevice   uint32
+	PciFunction uint32
+}
+
+// Init sets the structure's type.
+func (x *PhysicalDevicePCIBusInfoPropertiesEXT) Init() *PhysicalDevicePCIBusInfoPropertiesEXT {
+	x.SType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT
 	return x
 }
 

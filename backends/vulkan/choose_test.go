@@ -1,0 +1,57 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// TestChoose: what a name means, and what is taken where none is given.
+func TestChoose(t *testing.T) {
+	device := func(i int, name string, kind Kind, uuid, location, reason string) *physical {
+		return &physical{Description: Description{Index: i, Name: name, Kind: kind, UUID: uuid, Location: location, Reason: reason}}
+	}
+	all := []*physical{
+		device(0, "llvmpipe (LLVM 15)", Software, "aa00", "", ""),
+		device(1, "Radeon 780M", Integrated, "bb11", "0000:c1:00.0", ""),
+		device(2, "Old Card", Discrete, "cc22", "", "it has Vulkan 1.1, 1.2 is needed"),
+		device(3, "Radeon RX 7900 XTX", Discrete, "dd33-44", "0000:03:00.0", ""),
+	}
+	for _, c := range []struct {
+		opt  Options
+		list []*physical
+		want int // -1: an error
+		text string
+	}{
+		{Options{}, all, 3, ""},
+		{Options{}, all[:3], 1, ""},
+		{Options{}, all[:1], -1, "a software device must be named; there are: 0 llvmpipe"},
+		{Options{Software: true}, all[:1], 0, ""},
+		{Options{Software: true}, all, 3, ""},
+		{Options{Device: "0"}, all, 0, ""},
+		{Options{Device: "llvm"}, all, 0, ""},
+		{Options{Device: "software"}, all, 0, ""},
+		{Options{Device: "Integrated"}, all, 1, ""},
+		{Options{Device: "discrete"}, all, 3, ""}, // not the one that cannot be used
+		{Options{Device: "radeon"}, all, 1, ""},
+		{Options{Device: "7900"}, all, -1, `"7900"`}, // a number is an index
+		{Options{Device: "rx 7900"}, all, 3, ""},
+		{Options{Device: "BB-11"}, all, 1, ""},
+		{Options{Device: "0000:03:00.0"}, all, 3, ""},
+		{Options{Device: "2"}, all, -1, "Old Card cannot be used: it has Vulkan 1.1"},
+		{Options{Device: "old"}, all, -1, "1.2 is needed"},
+		{Options{Device: "virtual"}, all, -1, "3 Radeon RX 7900 XTX (discrete)"},
+		{Options{Device: "-1"}, all, -1, `"-1"`},
+	} {
+		p, err := choose(c.list, c.opt)
+		var none *NoDevice
+		switch {
+		case c.want < 0 && (!errors.As(err, &none) || !strings.Contains(err.Error(), c.text)):
+			t.Errorf("%+v: error %v, want %q", c.opt, err, c.text)
+		case c.want >= 0 && (err != nil || p.Index != c.want):
+			t.Errorf("%+v: device %v, error %v, want %d", c.opt, p, err, c.want)
+		}
+	}
+}
