@@ -49,8 +49,25 @@ func (e *Engine) load(ctx context.Context, g *graph.Graph, sel selection) (err e
 			e.dropEmpty()
 		}
 	}()
-	var jobs []loadJob
+	jobs := e.jobs(g, sel)
 	var total int64
+	for _, j := range jobs {
+		total += int64(j.value.Bytes())
+	}
+	var done int64
+	count := func(j loadJob) {
+		done = min(done+int64(j.value.Bytes()), total) // packed again where keeping failed
+		if e.opt.Progress != nil {
+			e.opt.Progress(done, total)
+		}
+	}
+	return e.loadJobs(ctx, g, jobs, count)
+}
+
+// jobs lists the weights of a graph in the layouts that the selected kernels
+// want, each once, and makes room for them in the engine's table.
+func (e *Engine) jobs(g *graph.Graph, sel selection) []loadJob {
+	var jobs []loadJob
 	locs := place(g)
 	for i, n := range g.Nodes {
 		if sel[i] == nil {
@@ -72,18 +89,10 @@ func (e *Engine) load(ctx context.Context, g *graph.Graph, sel selection) (err e
 			if e.weights[key] == nil {
 				e.weights[key] = &loaded{}
 				jobs = append(jobs, loadJob{key, v, p})
-				total += int64(v.Bytes())
 			}
 		}
 	}
-	var done int64
-	count := func(j loadJob) {
-		done = min(done+int64(j.value.Bytes()), total) // packed again where keeping failed
-		if e.opt.Progress != nil {
-			e.opt.Progress(done, total)
-		}
-	}
-	return e.loadJobs(ctx, g, jobs, count)
+	return jobs
 }
 
 func (e *Engine) loadJobs(ctx context.Context, g *graph.Graph, jobs []loadJob, count func(loadJob)) error {

@@ -1,0 +1,97 @@
+package hip_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"greta/backends/hip"
+	"greta/engine"
+	"greta/models"
+	"greta/tensor"
+)
+
+// small is a model file with sizes that take a moment.
+func small(t *testing.T, dev interface{ Close() error }) engine.Options {
+	t.Helper()
+	file, err := models.Builtin("llama2_block")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return engine.Options{Model: file, Context: 64, DType: tensor.Q4_0, Set: map[string]string{"D": "256", "H": "4", "G": "2", "F": "512"}}
+}
+
+// Kernels that clang builds ahead of time are those that a device asks for: it
+// finds them all, and compiles none. One that is damaged is said to be.
+func TestAhead(t *testing.T) {
+	if _, err := exec.LookPath("clang-19"); err != nil {
+		if os.Getenv("GRETA_HIP_TARGETS") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	dir := filepath.Join(t.TempDir(), "built")
+	const arch = "gfx942"
+	b, err := hip.NewBuilder(arch, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	opt := small(t, b)
+	opt.Device = b.Device()
+	if err := engine.Rehearse(opt, 1, 4, 33); err != nil {
+		t.Fatal(err)
+	}
+	if b.Programs() < 8 {
+		t.Fatalf("%d programs", b.Programs())
+	}
+	tool, err := hip.FindTool("clang", arch, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tool.Close()
+	for round, want := range []hip.Built{{Compiled: b.Programs()}, {Kept: b.Programs()}} {
+		said := 0
+		sum, err := b.Build(context.Background(), tool, dir, func(n, of int, what string) { said = n })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum.Compiled != want.Compiled || sum.Kept != want.Kept || sum.Bytes < 1000 || said != b.Programs() {
+			t.Errorf("round %d: %+v, %d said", round, sum, said)
+		}
+	}
+	compiled, err := hip.RunBuilt(t, arch, dir, opt, 1, 4, 33)
+	if err != nil || compiled != 0 {
+		t.Errorf("%d programs were compiled at run time, %v", compiled, err)
+	}
+	if compiled, err = hip.RunBuilt(t, arch, dir, opt, 2); err != nil || compiled == 0 {
+		t.Errorf("%d programs were compiled for a step that was not rehearsed, %v", compiled, err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, arch+"-*"))
+	if err != nil || len(files) != b.Programs() {
+		t.Fatal(files, err)
+	}
+	if err := os.WriteFile(files[0], []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hip.RunBuilt(t, arch, dir, opt, 1, 4, 33); err == nil {
+		t.Error("a damaged file was not said to be")
+	}
+	if _, err := hip.RunBuilt(t, arch, filepath.Join(dir, "none"), opt, 1); err == nil {
+		t.Error("a folder that is not there was not said to be")
+	}
+}
+
+func TestBuilderRefuses(t *testing.T) {
+	for _, arch := range []string{"", "gfx", "navi31", "gfx12345678", "sm_", "sm_9x", "gfxzzz"} {
+		if b, err := hip.NewBuilder(arch, 0); err == nil {
+			b.Close()
+			t.Errorf("%q was taken for an architecture", arch)
+		}
+	}
+	if _, err := hip.FindTool("gcc", "gfx942", nil); err == nil {
+		t.Error("gcc compiles kernels")
+	}
+}

@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"greta/backends"
+)
+
+// Rehearse captures steps of a model on a device as a run would, with weights
+// that are allocated but not loaded: the device sees every kernel and program. It
+// is for devices that only note what they are asked for. tokens are the sizes
+// of the steps; those beyond the context are left out.
+func Rehearse(opt Options, tokens ...int) (err error) {
+	opt.fill()
+	if opt.Context <= 0 {
+		return fmt.Errorf("a context of %d positions is not possible", opt.Context)
+	}
+	e := &Engine{opt: opt, dev: opt.Device, weights: map[weightKey]*loaded{}}
+	if e.first, err = e.Graph(1, 1); err != nil {
+		return err
+	}
+	sel, err := e.selectKernels(e.first)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	for _, j := range e.jobs(e.first, sel) {
+		size := j.value.Bytes()
+		if j.packing != nil {
+			size = j.packing.Size(j.value.Type, j.value.Shape)
+		}
+		if e.weights[j.key].buffer, err = e.dev.Alloc(size, backends.Weights); err != nil {
+			e.dropEmpty()
+			return err
+		}
+	}
+	s, err := e.NewSession()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	for _, n := range tokens {
+		if n > opt.Context {
+			continue
+		}
+		if _, err := s.Step(n, 1); err != nil {
+			return fmt.Errorf("a step of %d tokens: %w", n, err)
+		}
+	}
+	return nil
+}
