@@ -8,6 +8,7 @@ import (
 
 	"greta/backends"
 	"greta/graph"
+	"greta/ops"
 	"greta/tensor"
 )
 
@@ -323,5 +324,10 @@ func (c *Case) cost() graph.Cost {
 		}
 		return cost
 	}
-	return c.Node.Op.Cost(c.Node, c.kv())
+	cost := c.Node.Op.Cost(c.Node, c.kv())
+	if c.Node.Op == ops.Attention {
+		// Token s sees First + s + 1 positions: arithmetic is done for the mean.
+		cost.Flops = c.Node.Op.Cost(c.Node, c.First+(c.tokens()+1)/2).Flops
+	}
+	return cost
 }

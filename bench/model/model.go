@@ -1,0 +1,549 @@
+// Package model measures whole models and single blocks: prefill and decode at a
+// depth of the caches, in the manner of llama-bench; the time to the first token
+// and between tokens; and where the time of a step goes. What is measured is
+// checked in the same run.
+package model
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"greta/backends"
+	"greta/bench/format"
+	"greta/bench/guard"
+	"greta/bench/record"
+	"greta/bench/stats"
+	"greta/engine"
+	"greta/engine/report"
+	"greta/graph"
+	"greta/tensor"
+)
+
+// Options say what to measure.
+type Options struct {
+	Engine      engine.Options // with the device, and a context that holds Need
+	Name        string         // of the model, in results
+	Reference   func() (backends.Device, error)
+	Prompts     []int // tokens of prefill; one test each
+	Gens        []int // tokens of decode; one test each
+	Depths      []int // positions in the caches before; every test at each
+	Repetitions int
+	MinTime     time.Duration // of a test's repetitions together, at least
+	NoWarmUp    bool          // the first repetition counts, captures and all
+	Roofs       record.Roofs
+	Say         func(format string, args ...any)
+	Emit        func(record.Result) // told of each result when it is there
+	// Corrupt, if set, is given the device's results before they are checked. Tests
+	// plant mistakes by it.
+	Corrupt func(out []float32)
+}
+
+// Need is the number of positions that the caches must hold.
+func (o *Options) Need() int {
+	return maxOf(o.Depths) + max(maxOf(o.Prompts), maxOf(o.Gens)) + 1
+}
+
+func maxOf(list []int) int {
+	if len(list) == 0 {
+		return 0
+	}
+	return slices.Max(list)
+}
+
+// Run measures a model. First the reference computes some positions in float64,
+// then the device runs, compares with them, and is timed.
+func Run(ctx context.Context, o Options) error {
+	r := &runner{o: &o}
+	return r.run(ctx)
+}
+
+// runner is one model on one device.
+type runner struct {
+	o       *Options
+	e       *engine.Engine
+	s       *engine.Session
+	in      *input
+	want    []float32 // of the reference, rows of positions 0, 1, …
+	rows    int
+	limit   float64
+	base    record.Check // of the first positions
+	weights float64      // bytes
+	params  float64
+}
+
+// checkedRows is the number of positions that are compared with the reference,
+// one for a model whose float64 takes long: half a minute for each ten billion weights.
+const checkedRows, bigModel = 4, 500e6
+
+func (r *runner) run(ctx context.Context) (err error) {
+	if err := r.reference(ctx); err != nil {
+		return err
+	}
+	if r.e, err = engine.New(ctx, r.o.Engine); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.e.Close()) }()
+	if r.s, err = r.e.NewSession(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.s.Close()) }()
+	if r.in, err = newInput(r.e, r.o.Need(), r.o.Engine.Seed); err != nil {
+		return err
+	}
+	for _, v := range r.e.Decode().Weights {
+		r.weights += float64(v.Bytes())
+		r.params += float64(v.Shape.Elems())
+	}
+	r.limit = tolerance(r.e)
+	if r.base, err = r.first(ctx); err != nil {
+		return err
+	}
+	for _, d := range r.o.Depths {
+		for _, p := range r.o.Prompts {
+			if err := r.test(ctx, fmt.Sprintf("pp%d", p), p, 0, d); err != nil {
+				return err
+			}
+		}
+		for _, n := range r.o.Gens {
+			if err := r.test(ctx, fmt.Sprintf("tg%d", n), 0, n, d); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// reference computes the first positions in float64, before the device's weights
+// take their memory.
+func (r *runner) reference(ctx context.Context) (err error) {
+	dev, err := r.o.Reference()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	opt := r.o.Engine
+	opt.Device, opt.Progress, opt.Notify = dev, nil, nil
+	opt.Context = min(opt.Context, checkedRows)
+	e, err := engine.New(ctx, opt)
+	if err != nil {
+		return fmt.Errorf("on the reference: %w", err)
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	elems := 0.0
+	for _, v := range e.Decode().Weights {
+		elems += float64(v.Shape.Elems())
+	}
+	if r.rows = opt.Context; elems > bigModel {
+		r.rows = 1
+	}
+	r.o.Say("%s: %d positions in float64", r.o.Name, r.rows)
+	s, err := e.NewSession()
+	if err != nil {
+		return fmt.Errorf("on the reference: %w", err)
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	in, err := newInput(e, r.o.Need(), opt.Seed)
+	if err != nil {
+		return err
+	}
+	r.want, err = in.singles(ctx, s, r.rows)
+	return err
+}
+
+// first compares decode and prefill of the first positions with the reference.
+func (r *runner) first(ctx context.Context) (record.Check, error) {
+	single, err := r.in.singles(ctx, r.s, r.rows)
+	if err != nil {
+		return record.Check{}, err
+	}
+	if r.o.Corrupt != nil {
+		r.o.Corrupt(single)
+	}
+	c := record.Check{Against: "float64", Limit: r.limit}
+	c.RelL2, c.MaxAbs = report.Compare(single, r.want)
+	r.s.Reset()
+	together, err := r.in.run(ctx, r.s, 0, r.rows)
+	if err != nil {
+		return c, err
+	}
+	// A block gives all rows, a model the last one.
+	worst(&c, together, r.want[len(r.want)-len(together):])
+	return c, nil
+}
+
+// worst takes the larger errors.
+func worst(c *record.Check, got, want []float32) {
+	l2, abs := report.Compare(got, want)
+	c.RelL2, c.MaxAbs = max(c.RelL2, l2), max(c.MaxAbs, abs)
+}
+
+// tolerance is the relative L2 error that is let through: that of the engine's own
+// check, and more where kernels may round activations to the weights' precision.
+func tolerance(e *engine.Engine) float64 {
+	limit, info := engine.DefaultLimit(e.Options().KV), e.Device().Info()
+	for _, v := range e.Decode().Weights {
+		switch {
+		case v.Type.IsBlock():
+			limit = max(limit, engine.RoundedLimit)
+		case v.Type == tensor.BF16 || v.Type == tensor.F16 && info.ActF16:
+			limit = max(limit, 1e-2)
+		}
+	}
+	return limit
+}
+
+// test measures prefill of p tokens, or decode of n, at a depth.
+func (r *runner) test(ctx context.Context, name string, p, n, depth int) error {
+	if p+n == 0 {
+		return nil
+	}
+	r.o.Say("%s: %s @ d%d", r.o.Name, name, depth)
+	t := &test{runner: r, p: p, n: n, depth: depth, check: r.base}
+	if err := t.prepare(ctx); err != nil {
+		return err
+	}
+	for begin := time.Now(); len(t.times) < r.o.Repetitions || time.Since(begin) < r.o.MinTime; {
+		if err := t.repeat(ctx); err != nil {
+			return err
+		}
+	}
+	res := r.result(name, t)
+	if err := t.where(ctx, &res); err != nil {
+		return err
+	}
+	guard.Finish(&res)
+	r.o.Emit(res)
+	if n == 0 {
+		return nil
+	}
+	token := r.result(name+format.TokenSuffix, t)
+	token.Samples = t.between
+	token.Metrics[format.Tokens] = 1
+	token.Bytes, token.Flops = res.Bytes/float64(n), res.Flops/float64(n)
+	token.Verdict, token.Reason = res.Verdict, res.Reason
+	if res.Verdict == record.OK {
+		guard.Finish(&token)
+	}
+	r.o.Emit(token)
+	return nil
+}
+
+func (r *runner) result(name string, t *test) record.Result {
+	info, opt := r.e.Device().Info(), r.e.Options()
+	res := record.Result{
+		Bench: "model/" + name, Clock: record.HostClock, Backend: info.Backend, Samples: t.times, Roofs: r.o.Roofs, Check: t.check,
+		Params: map[string]string{"model": r.o.Name, "type": mainType(r.e.Decode()), "kv": opt.KV.String(), "depth": strconv.Itoa(t.depth)},
+		Metrics: map[string]float64{
+			format.Tokens: float64(t.p + t.n), format.ModelBytes: r.weights, format.ModelParams: r.params, format.Positions: float64(t.p),
+			format.Generated: float64(t.n), format.Depth: float64(t.depth), format.Chunk: float64(opt.Chunk),
+		},
+	}
+	if info.Backend == "cpu" {
+		res.Params["threads"] = strconv.Itoa(info.Threads)
+	}
+	if opt.Chunk != engine.DefaultChunk {
+		res.Params["chunk"] = strconv.Itoa(opt.Chunk)
+	}
+	if t.different {
+		res.Verdict, res.Reason = record.Failed, "repetitions gave different results"
+	}
+	res.Bytes, res.Flops = t.bytes, t.flops
+	if len(t.first) > 0 {
+		res.Metrics[format.FirstToken] = stats.Summarize(t.first).Median
+	}
+	return res
+}
+
+// mainType is the type that most of the weights' bytes are in.
+func mainType(g *graph.Graph) string {
+	bytes := map[string]int{}
+	best := ""
+	for _, v := range g.Weights {
+		name := v.Type.String()
+		if bytes[name] += v.Bytes(); bytes[name] > bytes[best] {
+			best = name
+		}
+	}
+	return best
+}
+
+// test is one test under way.
+type test struct {
+	*runner
+	p, n, depth int
+	check       record.Check
+	times       []float64 // of repetitions, seconds
+	between     []float64 // between tokens
+	first       []float64 // to the first token
+	hash        [32]byte  // of the logits behind a repetition
+	hashed      bool
+	different   bool
+	bytes       float64 // that a repetition reads: weights for each step, caches
+	flops       float64
+}
+
+// prepare fills the caches to the depth, compares prefill with decode at the
+// test's last position, counts the work, and warms up.
+func (t *test) prepare(ctx context.Context) error {
+	t.s.Reset()
+	if t.depth > 0 {
+		if _, err := t.in.run(ctx, t.s, 0, t.depth); err != nil {
+			return err
+		}
+	}
+	if t.p > 1 {
+		out, err := t.in.run(ctx, t.s, t.depth, t.depth+t.p)
+		if err != nil {
+			return err
+		}
+		width := t.in.rowWidth(out, t.p)
+		whole := slices.Clone(out[len(out)-width:])
+		if err := t.s.Rewind(t.depth + t.p - 1); err != nil {
+			return err
+		}
+		single, err := t.in.run(ctx, t.s, t.depth+t.p-1, t.depth+t.p)
+		if err != nil {
+			return err
+		}
+		worst(&t.check, whole, single)
+	}
+	if err := t.count(); err != nil {
+		return err
+	}
+	if t.o.NoWarmUp {
+		return nil
+	}
+	if err := t.repeat(ctx); err != nil {
+		return err
+	}
+	t.times, t.between, t.first = nil, nil, nil
+	return nil
+}
+
+// count adds up what a repetition must do: the weights that each step reads, the
+// caches, and the arithmetic.
+func (t *test) count() error {
+	add := func(tokens, first int) error {
+		st, err := t.s.Step(tokens, 1)
+		if err != nil {
+			return err
+		}
+		for _, n := range st.Graph.Nodes {
+			if n.Op.Cost == nil {
+				continue
+			}
+			if n.Op.Name == "attention" {
+				t.bytes += n.Op.Cost(n, first+tokens).Read
+			}
+			// The tokens of a step see half of its positions on average.
+			t.flops += n.Op.Cost(n, first+(tokens+1)/2).Flops
+		}
+		t.bytes += float64(t.e.WeightBytes())
+		return nil
+	}
+	for at := 0; at < t.p; {
+		n := min(t.p-at, t.e.Options().Chunk)
+		if err := add(n, t.depth+at); err != nil {
+			return err
+		}
+		at += n
+	}
+	for i := range t.n {
+		if err := add(1, t.depth+i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// repeat runs the test once. The logits of one more token, which is not timed,
+// must come out the same behind every repetition.
+func (t *test) repeat(ctx context.Context) error {
+	if err := t.s.Rewind(t.depth); err != nil {
+		return err
+	}
+	var took time.Duration
+	switch {
+	case t.in.width > 0:
+		for _, part := range t.parts() {
+			start := time.Now()
+			if _, err := t.in.run(ctx, t.s, part[0], part[1]); err != nil {
+				return err
+			}
+			d := time.Since(start)
+			took += d
+			if t.n > 0 {
+				t.between = append(t.between, d.Seconds())
+			}
+		}
+	default:
+		prompt, most := t.in.tokens[t.depth:t.depth+t.p], 1
+		if t.n > 0 {
+			prompt, most = t.in.tokens[t.depth:t.depth+1], t.n
+		}
+		g, err := t.s.Generate(ctx, prompt, engine.Generation{Max: most})
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		if len(g.Tokens) != most {
+			return fmt.Errorf("%d tokens came of the %d that were asked for: %s", len(g.Tokens), most, g.Stop)
+		}
+		took = g.Prefill
+		if t.n > 0 {
+			took = g.First
+			t.between = append(t.between, g.First.Seconds())
+		} else {
+			t.first = append(t.first, g.First.Seconds())
+		}
+		for _, d := range g.Steps {
+			took += d
+			t.between = append(t.between, d.Seconds())
+		}
+	}
+	t.times = append(t.times, took.Seconds())
+	at := t.s.Pos()
+	out, err := t.in.run(ctx, t.s, at, at+1)
+	if err != nil {
+		return err
+	}
+	hash := sha256.Sum256(tensor.Bytes(out))
+	if t.hashed && hash != t.hash {
+		t.different = true
+	}
+	t.hash, t.hashed = hash, true
+	return nil
+}
+
+// parts are the positions of a block's runs: the prompt in chunks, or each token.
+func (t *test) parts() [][2]int {
+	var all [][2]int
+	step, total := t.e.Options().Chunk, t.p
+	if t.n > 0 {
+		step, total = 1, t.n
+	}
+	for at := 0; at < total; at += step {
+		all = append(all, [2]int{t.depth + at, t.depth + min(total, at+step)})
+	}
+	return all
+}
+
+// profiles is how often a step is profiled, and timed as a whole.
+const profiles = 5
+
+// where finds out where the time of a step goes: its kernels one by one, per
+// block and outside of blocks, against the step as a whole from the host.
+func (t *test) where(ctx context.Context, res *record.Result) error {
+	tokens := 1
+	if t.p > 0 {
+		tokens = min(t.p, t.e.Options().Chunk)
+	}
+	var whole, sums, blocks, outside []float64
+	for range profiles {
+		if err := t.s.Rewind(t.depth); err != nil {
+			return err
+		}
+		start := time.Now()
+		if _, err := t.in.run(ctx, t.s, t.depth, t.depth+tokens); err != nil {
+			return err
+		}
+		whole = append(whole, time.Since(start).Seconds())
+		st, err := t.s.Step(tokens, 1)
+		if err != nil {
+			return err
+		}
+		times, err := st.Profile() // of the same inputs, which are still there
+		if err != nil {
+			return err
+		}
+		sum, block, out, count := 0.0, 0.0, 0.0, map[int]bool{}
+		for i, d := range times {
+			sum += d.Seconds()
+			if b := st.Program.Launches[i].Node.Block; b >= 0 {
+				block += d.Seconds()
+				count[b] = true
+			} else {
+				out += d.Seconds()
+			}
+		}
+		sums, outside = append(sums, sum), append(outside, out)
+		if len(count) > 0 {
+			blocks = append(blocks, block/float64(len(count)))
+		}
+	}
+	for name, list := range map[string][]float64{format.StepTime: whole, format.KernelSum: sums, format.BlockTime: blocks, format.OutsideTime: outside} {
+		if m := stats.Summarize(list).Median; m > 0 && !math.IsNaN(m) {
+			res.Metrics[name] = m
+		}
+	}
+	return nil
+}
+
+// input is what is computed on: activations for a block, tokens for a model.
+type input struct {
+	x      []float32
+	width  int
+	tokens []int32
+}
+
+// newInput makes n rows or tokens, the same every time.
+func newInput(e *engine.Engine, n int, seed uint64) (*input, error) {
+	if e.IsBlock() {
+		v := e.Decode().Input("x")
+		if v == nil || len(v.Shape) != 2 {
+			return nil, fmt.Errorf("%s has neither tokens nor rows x as its input: it cannot be measured alone", e.Options().Model.Name())
+		}
+		return &input{x: engine.Activations(n*v.Shape[1], seed+1), width: v.Shape[1]}, nil
+	}
+	in := &input{tokens: make([]int32, n)}
+	for i, a := range engine.Activations(n, seed+1) {
+		in.tokens[i] = int32((float64(a) + 1) / 2 * float64(e.Vocabulary()))
+	}
+	return in, nil
+}
+
+// run computes positions [from, to) as one prefill, or as one decode step where
+// that is one. The result is overwritten by the next call.
+func (in *input) run(ctx context.Context, s *engine.Session, from, to int) ([]float32, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	switch {
+	case in.width > 0:
+		return s.Block(in.x[from*in.width : to*in.width])
+	case to == from+1:
+		return s.Decode(in.tokens[from])
+	}
+	return s.Prefill(ctx, in.tokens[from:to])
+}
+
+// singles computes the first n positions one by one: a row each.
+func (in *input) singles(ctx context.Context, s *engine.Session, n int) ([]float32, error) {
+	var all []float32
+	s.Reset()
+	for i := range n {
+		out, err := in.run(ctx, s, i, i+1)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, out...)
+	}
+	return all, nil
+}
+
+// rowWidth is the size of one position's result in that of n: a block gives all of
+// them, a model the last one's.
+func (in *input) rowWidth(out []float32, n int) int {
+	if in.width > 0 {
+		return len(out) / n
+	}
+	return len(out)
+}
