@@ -38,6 +38,9 @@ type Generated struct {
 	Prefill time.Duration   // the prompt's steps
 	First   time.Duration   // from the call to the first token
 	Steps   []time.Duration // each decode step with its sampling
+	// Host is what the steps took without waiting for the device; 0 where the device
+	// computes on the host.
+	Host time.Duration
 }
 
 // Generate computes the prompt and continues it. When ctx ends it stops after
@@ -90,11 +93,14 @@ func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) 
 		if g.Stop != "" {
 			return g, nil
 		}
-		step := time.Now()
+		step, waited := time.Now(), s.waited
 		s.one[0] = t
 		if t, err = s.choice(s.one[:], picks, sampler, history); err != nil {
 			return g, err
 		}
-		g.Steps = append(g.Steps, time.Since(step))
+		took := time.Since(step)
+		if g.Steps = append(g.Steps, took); s.engine.queued {
+			g.Host += took - (s.waited - waited)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"greta/backends"
 	"greta/graph"
@@ -25,10 +26,11 @@ type Session struct {
 	one    [1]int32  // the token of a decode step
 	out    []byte    // the last step's output as the device has it
 
-	flying  *Step       // submitted and not waited for
-	values  []float32   // of the tokens that the device chose,
-	numbers []int32     // the tokens,
-	picked  []candidate // and both
+	flying  *Step         // submitted and not waited for
+	waited  time.Duration // in all, for steps to end
+	values  []float32     // of the tokens that the device chose,
+	numbers []int32       // the tokens,
+	picked  []candidate   // and both
 }
 
 // NewSession allocates caches and captures the step of one token.
@@ -235,13 +237,20 @@ func (s *Session) begin(st *Step, tokens []int32) error {
 		s.pos += st.Tokens
 	}
 	if before != nil && err == nil {
-		if err = before.wait(); err != nil {
+		if err = s.wait(before); err != nil {
 			s.pos -= before.Tokens
 		}
 	}
 	if err != nil || !s.engine.queued {
 		err = errors.Join(err, s.settle())
 	}
+	return err
+}
+
+func (s *Session) wait(st *Step) error {
+	start := time.Now()
+	err := st.wait()
+	s.waited += time.Since(start)
 	return err
 }
 
@@ -252,7 +261,7 @@ func (s *Session) settle() error {
 		return nil
 	}
 	s.flying = nil
-	if err := st.wait(); err != nil {
+	if err := s.wait(st); err != nil {
 		s.pos -= st.Tokens
 		return err
 	}

@@ -107,6 +107,11 @@ func TestReportKeysAndText(t *testing.T) {
 	r.Prefill.SetPhase("pp4", 4, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second})
 	r.Decode.SetPhase("tg2", 2, []time.Duration{time.Second})
 	r.InterToken = NewTimes([]time.Duration{time.Millisecond, 3 * time.Millisecond})
+	host := 12.5
+	r.HostUS = &host
+	if !strings.Contains(r.Summary(), "the host works 12.50 µs") {
+		t.Errorf("the host's time is missing:\n%s", r.Summary())
+	}
 	if r.AddCheck(Check{Name: "left out", Skipped: true}); r.Status != OK || !strings.Contains(r.Summary(), "left out: SKIPPED") {
 		t.Errorf("a skipped check: %s\n%s", r.Status, r.Summary())
 	}

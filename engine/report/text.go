@@ -133,6 +133,9 @@ func (r *Report) latency() string {
 		}
 		parts = append(parts, s+fmt.Sprintf(" (n = %d)", t.N))
 	}
+	if r.HostUS != nil {
+		parts = append(parts, fmt.Sprintf("of a token the host works %s µs", Number(*r.HostUS)))
+	}
 	return strings.Join(parts, "; ")
 }
 
