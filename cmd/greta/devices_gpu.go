@@ -1,0 +1,71 @@
+//go:build !nogpu
+
+package main
+
+import (
+	"fmt"
+	"strconv"
+
+	"greta/backends/hip"
+	"greta/backends/vulkan"
+	"greta/engine/report"
+)
+
+// gpuDevices are those of Vulkan and HIP, or why there are none.
+func gpuDevices() []deviceLine { return append(vulkanDevices(vulkan.List()), hipDevices()...) }
+
+func vulkanDevices(list []vulkan.Description, err error) []deviceLine {
+	if err != nil {
+		return []deviceLine{{Backend: "vulkan", Error: err.Error()}}
+	}
+	lines := make([]deviceLine, len(list))
+	for i, d := range list {
+		l := deviceLine{Backend: "vulkan", ID: strconv.Itoa(d.Index), Name: d.Name, Kind: string(d.Kind), UUID: d.UUID, Location: d.Location,
+			Driver: d.Driver, API: d.API, Float: "f32", Memory: d.Memory(), Default: d.Index == vulkan.Default(list), Error: d.Reason,
+			Subgroup: &subgroup{d.Subgroup, d.MinSubgroup, d.MaxSubgroup}, Limits: d.Limits, Heaps: d.Heaps, Unified: d.Unified,
+			Features: d.Features, Matrices: d.Matrices}
+		bytes := func(n int) string { return report.Bytes(float64(n)) }
+		for j, h := range d.Heaps {
+			where, left := "the host's", ""
+			if h.Device {
+				where = "the device's"
+			}
+			if h.Budget > 0 {
+				left = ", " + bytes(h.Budget) + " left to this process"
+			}
+			l.details = append(l.details, fmt.Sprintf("%-11s %s, %s%s", "heap "+strconv.Itoa(j), bytes(h.Size), where, left))
+		}
+		m := d.Limits
+		l.details = append(l.details,
+			fmt.Sprintf("%-11s %s of shared memory, %d invocations, %d×%d×%d in a dispatch", "workgroup", bytes(m.Shared), m.Invocations, m.Groups[0], m.Groups[1], m.Groups[2]),
+			fmt.Sprintf("%-11s %d allocations of at most %s, ranges of %s at multiples of %d, %d bytes of push constants", "memory",
+				m.Allocations, bytes(m.MaxAllocation), bytes(m.MaxRange), m.Align, m.PushConstants))
+		if m.Tick > 0 {
+			l.details = append(l.details, fmt.Sprintf("%-11s %g ns", "timestamps", m.Tick))
+		}
+		lines[i] = l
+	}
+	return lines
+}
+
+func hipDevices() []deviceLine {
+	found, errs := hip.List()
+	var lines []deviceLine
+	for i, f := range found {
+		l := deviceLine{Backend: "hip", ID: f.ID(), Name: f.Name, Kind: "discrete", Level: f.Arch, Memory: int(f.Memory), Default: i == 0}
+		if d, err := hip.New(hip.Options{Device: f.ID()}); err != nil {
+			l.Error = err.Error()
+		} else {
+			info := d.Info()
+			l.Driver, l.Float, l.Memory, l.ReadGBs, l.GFlops = info.Driver, info.Float.String(), info.Memory, info.ReadGBs, info.GFlops
+			if err := d.Close(); err != nil {
+				l.Error = err.Error()
+			}
+		}
+		lines = append(lines, l)
+	}
+	for _, err := range errs {
+		lines = append(lines, deviceLine{Backend: "hip", Error: err.Error()})
+	}
+	return lines
+}
