@@ -2,7 +2,11 @@
 
 package vulkan
 
-import "time"
+import (
+	"time"
+
+	"greta/backends"
+)
 
 // SetMaxRange makes the device's storage ranges smaller than they are.
 func (d *Device) SetMaxRange(bytes uint32) { d.p.limits.MaxStorageBufferRange = bytes }
@@ -41,3 +45,34 @@ func (d *Device) Returned() int { return d.returned }
 
 // Waited is the time that waits for the device have taken.
 func (d *Device) Waited() time.Duration { return d.clock.blocked }
+
+// Drain waits for all copies through staging memory.
+func (d *Device) Drain() error { return d.drain() }
+
+// FillSlots copies data to staging memory, slot by slot, and no further.
+func (d *Device) FillSlots(data []byte) error {
+	for len(data) > 0 {
+		t, err := d.stage()
+		if err != nil {
+			return err
+		}
+		n := min(len(data), slotBytes)
+		copyAll(t.host.mapped, data[:n])
+		data = data[n:]
+	}
+	return nil
+}
+
+// SendSlots copies n bytes from staging memory to a buffer, whatever they are.
+func (d *Device) SendSlots(to backends.Buffer, n int) error {
+	for at := 0; at < n; at += slotBytes {
+		t, err := d.stage()
+		if err != nil {
+			return err
+		}
+		if err := d.copyRange(t, to.(*buffer), t.host, at, 0, min(slotBytes, n-at)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -6,7 +6,10 @@ import (
 	"bytes"
 	"errors"
 	"math/rand/v2"
+	"os"
+	"syscall"
 	"testing"
+	"time"
 
 	"greta/backends"
 	"greta/backends/vulkan"
@@ -164,4 +167,66 @@ func TestSplitAllocations(t *testing.T) {
 			}
 		})
 	}
+}
+
+// BenchmarkUpload loads 1 GB of a file in the page cache as the loader does, from its
+// mapping, beside what the two sides reach alone: the host copying to staging memory,
+// the device copying from there. Loading overlaps both, so it should come near the
+// slower one.
+func BenchmarkUpload(b *testing.B) {
+	dev := open(b, vulkan.Options{})
+	size := 1 << 30
+	if dev.Description().Kind == vulkan.Software {
+		dev.Stage(true)
+		size >>= 2
+	}
+	f, err := os.CreateTemp(b.TempDir(), "weights")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Write(make([]byte, size)); err != nil {
+		b.Fatal(err)
+	}
+	s, err := dev.Stream()
+	if err != nil {
+		b.Fatal(err)
+	}
+	buf, err := dev.Alloc(size, backends.Weights)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer buf.Free()
+	best := map[string]float64{} // GB/s
+	run := func(name string, work func(data []byte) error) {
+		// A new mapping, whose pages come by faults, as those of a model's file do.
+		data, err := syscall.Mmap(int(f.Fd()), 0, size, syscall.PROT_READ, syscall.MAP_SHARED)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer syscall.Munmap(data)
+		start := time.Now()
+		if err := errors.Join(work(data), dev.Drain()); err != nil {
+			b.Fatal(err)
+		}
+		best[name] = max(best[name], float64(size)/1e9/time.Since(start).Seconds())
+	}
+	upload := func(data []byte) error {
+		for at := 0; at < size; at += 1 << 25 { // weights of 32 MB
+			if err := s.Write(buf, at, data[at:at+1<<25]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	run("upload", upload)
+	for b.Loop() {
+		run("host", dev.FillSlots)
+		run("device", func([]byte) error { return dev.SendSlots(buf, size) })
+		run("upload", upload)
+	}
+	for name, gbs := range best {
+		b.ReportMetric(gbs, name+"-GB/s")
+	}
+	b.ReportMetric(best["upload"]/min(best["host"], best["device"]), "of-slower")
 }

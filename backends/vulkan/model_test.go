@@ -8,6 +8,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -281,5 +282,42 @@ func BenchmarkToken(b *testing.B) {
 			b.ReportMetric(float64(host.Microseconds())/float64(tokens), "host-µs/token")
 			b.ReportMetric(float64(total.Microseconds())/float64(tokens), "µs/token")
 		})
+	}
+}
+
+// poor is a device with little memory left, which counts what is allocated.
+type poor struct {
+	backends.Device
+	left   int
+	allocs *int
+}
+
+func (p poor) Info() backends.Info {
+	i := p.Device.Info()
+	i.Memory = p.left
+	return i
+}
+
+func (p poor) Alloc(bytes int, use backends.Use) (backends.Buffer, error) {
+	*p.allocs++
+	return p.Device.Alloc(bytes, use)
+}
+
+// TestBudget: a model that does not fit says how much is missing before anything is
+// allocated for it.
+func TestBudget(t *testing.T) {
+	dev := open(t, vulkan.Options{})
+	file, err := models.Builtin("llama2_7b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	allocs := 0
+	_, err = engine.New(context.Background(), engine.Options{Model: file, Device: poor{dev, 3e9, &allocs}, Context: 2048, DType: tensor.Q4_0})
+	var memory *engine.OutOfMemory
+	if !errors.As(err, &memory) || memory.Have != 3e9 || memory.Need < 4e9 || memory.Need > 6e9 || !strings.Contains(err.Error(), "GB are missing") {
+		t.Errorf("a 7B model in 3 GB: %v", err)
+	}
+	if allocs != 0 {
+		t.Errorf("%d buffers were allocated before", allocs)
 	}
 }
