@@ -50,7 +50,7 @@ func TestDevicesText(t *testing.T) {
 // What platform benchmarks reached stands beside the modelled roof of their device.
 func TestDevicesMeasured(t *testing.T) {
 	lines := []deviceLine{{Backend: "hip", Name: "card", Location: "0000:01:00.0", ReadGBs: 1000}, {Backend: "vulkan", Name: "card"}, {Backend: "hip", Name: "other"}}
-	entry := func(id string, bytes, seconds float64, cache record.Cache) store.Entry {
+	entry := func(id string, bytes, seconds float64, cache string) store.Entry {
 		return store.Entry{Run: &record.Run{Env: record.Env{Backend: "hip", Device: "card", DeviceID: id}},
 			Result: record.Result{Bytes: bytes, Samples: []float64{seconds}, Cache: cache}}
 	}
