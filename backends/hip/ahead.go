@@ -231,3 +231,29 @@ func (b *Builder) Build(ctx context.Context, t *Tool, dir string, done func(n, o
 	wg.Wait()
 	return sum, context.Cause(ctx)
 }
+
+// WithPaths calls f for each way in which the device's paths may be settled at
+// run time: as it opens, with each path of half precision, and with none.
+func (b *Builder) WithPaths(f func() error) error {
+	paths := b.dev.Paths()
+	set := func(on func(backends.Path) bool) error {
+		for _, p := range paths {
+			if err := b.dev.SetPath(p.Name, on(p)); err != nil {
+				return err
+			}
+		}
+		return f()
+	}
+	exact := func(p backends.Path) bool { return !p.Half }
+	if err := set(exact); err != nil || len(paths) == 0 {
+		return err
+	}
+	for _, half := range paths {
+		if half.Half {
+			if err := set(func(p backends.Path) bool { return exact(p) || p.Name == half.Name }); err != nil {
+				return err
+			}
+		}
+	}
+	return set(func(backends.Path) bool { return false })
+}

@@ -24,6 +24,7 @@ type Cache struct {
 // Entry is a file of the cache.
 type Entry struct {
 	Key  string
+	File string // its path
 	What string // file and macros that it was compiled from
 	Size int64
 	Used time.Time
@@ -123,7 +124,7 @@ func (c Cache) List() ([]Entry, error) {
 		if !ok || err != nil {
 			continue
 		}
-		e := Entry{Key: key, Size: info.Size(), Used: info.ModTime()}
+		e := Entry{Key: key, File: c.path(key), Size: info.Size(), Used: info.ModTime()}
 		if data, err := os.ReadFile(c.path(key)); err == nil {
 			if what, _, ok := parseEntry(data); ok {
 				e.What = what

@@ -22,8 +22,7 @@ type paper struct {
 
 	mu   sync.Mutex
 	next uint64
-	host map[uintptr][]byte // memory that the host reaches, kept from the collector
-	pin  runtime.Pinner
+	host map[uintptr]*runtime.Pinner // memory that the host reaches
 }
 
 func (p *paper) vendor() vendor    { return p.who }
@@ -48,12 +47,13 @@ func (p *paper) invoke(f fn, a []uintptr) uintptr {
 		set(a[0], p.next)
 		p.next += (uint64(a[1]) + 511) &^ 255
 	case fnHostAlloc:
-		b := make([]byte, a[1]+64)
-		p.pin.Pin(&b[0])
+		b, pin := make([]byte, a[1]+64), &runtime.Pinner{}
+		pin.Pin(&b[0])
 		at := uintptr(unsafe.Pointer(&b[0]))
-		p.host[at] = b
+		p.host[at] = pin
 		set(a[0], uint64(at))
 	case fnHostFree:
+		p.host[a[0]].Unpin()
 		delete(p.host, a[0])
 	case fnDevice, fnRetainContext, fnModuleLoad, fnModuleFunction, fnStreamCreate, fnEventCreate, fnGraphInstantiate:
 		p.next += 256
@@ -107,6 +107,6 @@ func openPaper(arch string, units int, note func(program)) (*Device, error) {
 	if strings.HasPrefix(arch, "gfx9") {
 		wave = 64
 	}
-	p := &paper{who: who, units: units, wave: wave, note: note, next: 1 << 20, host: map[uintptr][]byte{}}
+	p := &paper{who: who, units: units, wave: wave, note: note, next: 1 << 20, host: map[uintptr]*runtime.Pinner{}}
 	return openDevice(&driver{p}, Found{Arch: arch, Name: "on paper"}, Options{Cache: &Cache{}})
 }

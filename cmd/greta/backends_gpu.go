@@ -20,10 +20,7 @@ import (
 func gpuBackends() []backend {
 	return []backend{
 		{"vulkan", func(f deviceFlags) (backends.Device, error) {
-			opt := vulkan.Options{Device: f.device, Validate: f.validate != nil, Message: f.validate}
-			if dir, err := os.UserCacheDir(); err == nil {
-				opt.Cache = filepath.Join(dir, "greta", "vulkan")
-			}
+			opt := vulkan.Options{Device: f.device, Validate: f.validate != nil, Message: f.validate, Cache: pipelineFolder()}
 			d, err := vulkan.New(opt)
 			if err != nil {
 				return nil, err
@@ -38,6 +35,16 @@ func gpuBackends() []backend {
 			return d, nil
 		}},
 	}
+}
+
+// pipelineFolder is where Vulkan's compiled pipelines are kept; "" where the
+// user has no folder of caches.
+func pipelineFolder() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "greta", "vulkan")
 }
 
 // internalGPU are the hidden verbs that GPU backends need.

@@ -6,6 +6,8 @@ import "github.com/spf13/cobra"
 
 func gpuBackends() []backend { return nil }
 
+func (a *app) gpuCmds() []*cobra.Command { return nil }
+
 func internalGPU() []*cobra.Command { return nil }
 
 func isNoGPU(error) bool { return false }
