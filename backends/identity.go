@@ -13,7 +13,8 @@ type Located interface {
 // Hashed is a device that can tell whether its code is that of an earlier
 // measurement.
 type Hashed interface {
-	// CodeHash is a hash of the sources of all kernels that may run n, whichever
-	// variant; of all kernels where n is nil. Equal hashes mean equal code.
-	CodeHash(n *graph.Node) string
+	// CodeHash is a hash of the sources that n's kernel is made of in a variant ("": the
+	// default), or a wider one of all that it may be made of; of all kernels where n
+	// is nil. Equal hashes mean equal code.
+	CodeHash(n *graph.Node, variant string) string
 }

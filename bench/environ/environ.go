@@ -65,7 +65,7 @@ func LockKey(dev backends.Device) string {
 // else by this program's file, which holds them.
 func CodeHash(dev backends.Device) string {
 	if h, ok := dev.(backends.Hashed); ok {
-		return h.CodeHash(nil)
+		return h.CodeHash(nil, "")
 	}
 	return ProgramHash()
 }

@@ -38,9 +38,9 @@ type card struct {
 	at string
 }
 
-func (c card) Info() backends.Info           { return backends.Info{Backend: "vulkan", Name: "Card"} }
-func (c card) Location() string              { return c.at }
-func (c card) CodeHash(n *graph.Node) string { return "abc" }
+func (c card) Info() backends.Info                 { return backends.Info{Backend: "vulkan", Name: "Card"} }
+func (c card) Location() string                    { return c.at }
+func (c card) CodeHash(*graph.Node, string) string { return "abc" }
 
 func TestIdentity(t *testing.T) {
 	c := card{ref.New(), "0000:c1:00.0"}

@@ -26,6 +26,9 @@ type Options struct {
 	EndToEnd    bool          // one more result: with the copies of activations and results
 	Config      string        // variant of the kernels, of those that the device names; "": the default
 	Roofs       record.Roofs  // of the device; LastCache 0: AssumedCache
+	// Reference is what NewReference gave for the same case, where it is measured more
+	// than once; nil: it is computed.
+	Reference *Reference
 	// Corrupt, if set, is given the results before they are checked. Tests plant
 	// mistakes by it.
 	Corrupt func(results [][]byte)
@@ -43,6 +46,25 @@ const (
 	cpuLaunches = 1 << 15
 	warmUp      = 100 * time.Millisecond // on devices whose clocks rise from idle
 )
+
+// Reference is a case's operands and its results in float64.
+type Reference struct {
+	data [][]byte
+	want []tensor.Tensor
+}
+
+// NewReference computes a case's reference once for several measurements.
+func NewReference(ctx context.Context, c *Case) (*Reference, error) {
+	data, err := c.data()
+	if err != nil {
+		return nil, err
+	}
+	want, err := c.reference(ctx, data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: reference: %w", c.Name(), err)
+	}
+	return &Reference{data, want}, nil
+}
 
 // Measure checks and times a case on a device. Its results have their verdicts: a
 // device that lacks the kernel gives a skipped one, a wrong result a failed one.
@@ -108,12 +130,13 @@ func (m *measurement) all() ([]record.Result, error) {
 		return nil, err
 	}
 	m.kernel = k.Name()
-	if m.data, err = m.c.data(); err != nil {
-		return nil, err
+	ref := m.opt.Reference
+	if ref == nil {
+		if ref, err = NewReference(m.ctx, m.c); err != nil {
+			return nil, err
+		}
 	}
-	if m.want, err = m.c.reference(m.ctx, m.data); err != nil {
-		return nil, fmt.Errorf("%s: reference: %w", m.c.Name(), err)
-	}
+	m.data, m.want = ref.data, ref.want
 	for _, cache := range []string{record.Cold, record.Warm} {
 		if cache == record.Cold && !m.opt.Cold || cache == record.Warm && !m.opt.Warm {
 			continue
