@@ -15,7 +15,7 @@ import (
 
 // attentionProgram captures one attention over a cache that is full up to the
 // last of s tokens.
-func attentionProgram(tb testing.TB, threads, s, heads, groups, dh, context int, attrs string) (e backends.Executable, y, keys []byte) {
+func attentionProgram(tb testing.TB, threads, s, heads, groups, dh, context int, attrs string) (e backends.Executable, y, keys, values []byte) {
 	tb.Helper()
 	c := optest.Case{Name: "attention/bench", Eq: "y: attention(q, k, v, pos" + attrs + ")",
 		Args: fmt.Sprintf("q float[%d, %d, %d]; k f16[%d, %d, %d]; v f16[%d, %d, %d]; pos i32[%d] =%d..",
@@ -51,8 +51,11 @@ func attentionProgram(tb testing.TB, threads, s, heads, groups, dh, context int,
 	for i, in := range p.In {
 		o, b := place(in.Value.Type, in.Value.Shape, in.Data)
 		l.In = append(l.In, o)
-		if i == 1 {
+		switch i {
+		case 1:
 			keys = b
+		case 2:
+			values = b
 		}
 	}
 	v := p.Node.Out[0]
@@ -63,7 +66,7 @@ func attentionProgram(tb testing.TB, threads, s, heads, groups, dh, context int,
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { e.Close() })
-	return e, y, keys
+	return e, y, keys, values
 }
 
 func step(tb testing.TB, e backends.Executable) {
@@ -91,7 +94,7 @@ func BenchmarkAttention(b *testing.B) {
 			for _, context := range []int{512, 1536, 4096} {
 				for _, threads := range []int{1, 2} {
 					b.Run(fmt.Sprintf("heads=%d:%dx%d/S=%d/context=%d/threads=%d", shape.heads, shape.groups, shape.dh, s, context, threads), func(b *testing.B) {
-						e, _, keys := attentionProgram(b, threads, s, shape.heads, shape.groups, shape.dh, context, "")
+						e, _, keys, _ := attentionProgram(b, threads, s, shape.heads, shape.groups, shape.dh, context, "")
 						// Of the best step, as neighbours only make them longer; and of a loop on
 						// one thread that only reads the keys. In a model, weights drive one
 						// layer's cache out before the next token.

@@ -40,6 +40,8 @@ type prefillWork struct {
 	yt        []float32   // [dv, R]
 	most, sum []float32   // [R]: of the scores so far
 	change    []float32   // [R]: e^(old maximum - new one)
+	zeros     []float32   // [dv]
+	bad       []int       // positions whose values are no numbers
 	scratch   []float32
 }
 
@@ -57,6 +59,7 @@ func newPrefillAttention(a attention) *prefillAttention {
 	for i := range t.work {
 		w := &t.work[i]
 		parts := cut(t.d, i, []int{r * t.dh, k.PackedLen(r, t.dh), r * p, max(k.PackedLen(t.dv, p), k.PackedLen(t.dv, r)), t.dv, t.dv * r, r, r, r, scratch})
+		w.zeros, w.bad = make([]float32, t.dv), make([]int, 0, p)
 		w.q, w.queries, w.scores, w.values, w.wide, w.yt = parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]
 		w.most, w.sum, w.change, w.scratch = parts[6], parts[7], parts[8], parts[9]
 		w.probs = simd.Matrix{Type: tensor.F32, Data: tensor.Bytes(w.scores), Stride: 4 * p}
@@ -113,9 +116,12 @@ func (t *prefillAttention) Do(worker, chunk int) {
 				k.Mul(y, y, w.change[:r])
 			}
 		}
-		t.packValues(w, g, begin, to)
+		t.packValues(w, g, begin, to, t.hides(first, last, begin, to))
 		w.probs.Rows, w.probs.Cols = r, to-begin
 		k.MulRows(w.yt, r, w.probs, lo, r, w.values, t.dv, w.scratch, started)
+		for _, p := range w.bad {
+			t.addBad(w, g, first, last, begin, p)
+		}
 		started = true
 	}
 	t.store(w, g, first, r)
@@ -150,7 +156,9 @@ func (t *prefillAttention) softmax(w *prefillWork, first, last, begin, to int) b
 			seen := s[from:end]
 			t.cap(seen)
 			if most := k.Max(seen); most > w.most[r] {
-				w.change[r] = max(floor, w.most[r]-most)
+				if w.change[r] = w.most[r] - most; w.change[r] < -60 { // as ExpSum
+					w.change[r] = floor
+				}
 				w.most[r] = most
 				changed = true
 			}
@@ -170,19 +178,59 @@ func (t *prefillAttention) softmax(w *prefillWork, first, last, begin, to int) b
 	return changed
 }
 
+// hides says whether a token of [first, last) does not see all positions of [from, to).
+func (t *prefillAttention) hides(first, last, from, to int) bool {
+	for token := first; token < last; token++ {
+		if a, b := t.sees(token); a > from || b < to {
+			return true
+		}
+	}
+	return false
+}
+
 // packValues lays the values of positions [from, to) into panels, as PackX
-// would lay their transpose: [panel][position][PanelRows].
-func (t *prefillAttention) packValues(w *prefillWork, g, from, to int) {
+// would lay their transpose: [panel][position][PanelRows]. Where some tokens
+// do not see all positions, values that are no numbers would spoil their sums:
+// 0·NaN is NaN. Then zeros take their place and w.bad lists them.
+func (t *prefillAttention) packValues(w *prefillWork, g, from, to int, hidden bool) {
 	nr, n, m := t.d.k.PanelRows(), to-from, &t.v[g]
+	w.bad = w.bad[:0]
 	for p := range n {
-		row := w.wide
-		if m.Type == tensor.F32 {
-			row = tensor.View[float32](m.Data[(from+p)*m.Stride:][:4*t.dv])
-		} else {
-			t.d.decodeRow(row, m, from+p)
+		row := t.value(w, m, from+p)
+		if hidden {
+			if bad := t.d.k.Dot(row, w.zeros); bad != 0 {
+				w.bad = append(w.bad, from+p)
+				row = w.zeros
+			}
 		}
 		for c, at := 0, p*nr; c < t.dv; c, at = c+nr, at+n*nr {
 			copy(w.values[at:at+nr], row[c:min(c+nr, t.dv)])
+		}
+	}
+}
+
+// value gives the values of a position.
+func (t *prefillAttention) value(w *prefillWork, m *simd.Matrix, p int) []float32 {
+	if m.Type == tensor.F32 {
+		return tensor.View[float32](m.Data[p*m.Stride:][:4*t.dv])
+	}
+	t.d.decodeRow(w.wide, m, p)
+	return w.wide
+}
+
+// addBad adds position p of the block that starts at begin for the tokens that see it.
+func (t *prefillAttention) addBad(w *prefillWork, g, first, last, begin, p int) {
+	r := (last - first) * t.share
+	row := t.value(w, &t.v[g], p)
+	for token := first; token < last; token++ {
+		if from, end := t.sees(token); p < from || p >= end {
+			continue
+		}
+		for i := (token - first) * t.share; i < (token-first+1)*t.share; i++ {
+			e := w.scores[i*tilePositions+p-begin]
+			for c, v := range row {
+				w.yt[c*r+i] += e * v
+			}
 		}
 	}
 }

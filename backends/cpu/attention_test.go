@@ -2,11 +2,14 @@ package cpu_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"testing"
 
 	"greta/backends/cpu"
 	"greta/ops/optest"
+	"greta/tensor"
 )
 
 // TestAttentionShapes adds to the table of operators what this device divides:
@@ -54,7 +57,7 @@ func TestAttentionRepeats(t *testing.T) {
 	} {
 		var want []byte
 		for _, threads := range []int{1, 2, 4} {
-			e, y, _ := attentionProgram(t, threads, c.s, c.heads, c.groups, c.dh, c.context, c.attrs)
+			e, y, _, _ := attentionProgram(t, threads, c.s, c.heads, c.groups, c.dh, c.context, c.attrs)
 			for i := range 20 {
 				for j := range y {
 					y[j] = 0xff
@@ -73,3 +76,43 @@ func TestAttentionRepeats(t *testing.T) {
 		}
 	}
 }
+
+// What is no number at a position spoils the tokens that see it, and no others.
+func TestAttentionNumbers(t *testing.T) {
+	const s, heads, groups, dh, context, window = 70, 6, 2, 40, 300, 150
+	for _, attrs := range []string{"", ", window=150"} {
+		e, y, keys, values := attentionProgram(t, 2, s, heads, groups, dh, context, attrs)
+		step(t, e)
+		want := bytes.Clone(y)
+		for _, c := range []struct {
+			what  string
+			cache []byte
+			bits  uint16
+		}{{"a NaN among the values", values, 0x7e00}, {"an infinity among the values", values, 0xfc00}, {"a NaN among the keys", keys, 0x7e00}} {
+			for _, p := range []int{100, 231, 255, 256, 299} { // of head 1
+				at := 2 * ((p*groups+1)*dh + 7)
+				old := binary.LittleEndian.Uint16(c.cache[at:])
+				binary.LittleEndian.PutUint16(c.cache[at:], c.bits)
+				step(t, e)
+				binary.LittleEndian.PutUint16(c.cache[at:], old)
+				got, ref := tensor.View[float32](y), tensor.View[float32](want)
+				for token := range s {
+					pos := context - s + token
+					sees := p <= pos && (attrs == "" || p > pos-window)
+					for h := range heads {
+						for i := range dh {
+							at := (token*heads+h)*dh + i
+							spoilt := got[at]-got[at] != 0
+							hit := sees && h >= heads/groups && (i == 7 || &c.cache[0] == &keys[0])
+							if spoilt != hit || !spoilt && !near(got[at], ref[at]) {
+								t.Fatalf("%s at position %d%s: token at %d, head %d, element %d is %v, without it %v", c.what, p, attrs, pos, h, i, got[at], ref[at])
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func near(a, b float32) bool { return math.Abs(float64(a-b)) <= 1e-5 }

@@ -10,7 +10,7 @@ typedef vl vlu __attribute__((aligned(8)));
 #define DL (VL / 2) // doubles in a vector
 
 // STREAM, McCalpin: n doubles, a multiple of 64; arrays on a line of the cache.
-// wide stores pass the cache where streaming is set.
+// stores pass the cache where streaming is set.
 #define STREAM(NAME, PARAMS, EXPR)                                                                  \
   void NAME PARAMS {                                                                                \
     vd f = (vd){} + (double)s;                                                                      \
@@ -91,20 +91,23 @@ long clock_chain(long rounds) {
 CHAIN_FN(chain_f32, float, vf, VL)
 CHAIN_FN(chain_f64, double, vd, DL)
 
-// roof_f32: y = s + t, the ends of two chains of steps multiply-adds that begin with
-// x and x + 1: s = s·x + ¼, t = t·x + ¾. n is a multiple of 4·VL.
-void roof_f32(float *y, const float *x, long n, long steps) {
-  vf quarter = (vf){} + 0.25f, most = (vf){} + 0.75f;
+// roof_f32: y = s + t, the ends of two chains of steps multiply-adds, for numbers v
+// from 1 to 256: with x = 1 - v/2^18, s = v/256, then s·x + ¼ each time; t = 1, then
+// t·x + ¾. n is a multiple of 4·VL.
+void roof_f32(float *y, const float *v, long n, long steps) {
+  vf quarter = (vf){} + 0.25f, most = (vf){} + 0.75f, one = (vf){} + 1.0f;
   ROLLED for (long i = 0; i < n; i += 4 * VL) {
-    vf v[4], s[4], t[4];
+    vf x[4], s[4], t[4];
     UNROLL for (int u = 0; u < 4; u++) {
-      v[u] = s[u] = ld_f32(x + i + u * VL);
-      t[u] = v[u] + 1.0f;
+      vf w = ld_f32(v + i + u * VL);
+      x[u] = one - w * (float)0x1p-18;
+      s[u] = w * (float)0x1p-8;
+      t[u] = one;
     }
     ROLLED for (long k = 0; k < steps; k++)
       UNROLL for (int u = 0; u < 4; u++) {
-        s[u] = __builtin_elementwise_fma(s[u], v[u], quarter);
-        t[u] = __builtin_elementwise_fma(t[u], v[u], most);
+        s[u] = __builtin_elementwise_fma(s[u], x[u], quarter);
+        t[u] = __builtin_elementwise_fma(t[u], x[u], most);
       }
     UNROLL for (int u = 0; u < 4; u++) st(y + i + u * VL, s[u] + t[u]);
   }

@@ -59,7 +59,7 @@ type kernels struct {
 	Scale    func(y, x unsafe.Pointer, n int, a float32)         `c:"scale"`     // y = a·x
 	Axpy     func(y, x unsafe.Pointer, n int, a float32)         `c:"axpy"`      // y += a·x
 	ScaleMul func(y, x, gain unsafe.Pointer, n int, a float32)   `c:"scale_mul"` // y = (a·x)·gain
-	ExpSum   func(y, x unsafe.Pointer, n int, m float32) float32 `c:"expsum"`    // y = e^(x-m), returns Σ y
+	ExpSum   func(y, x unsafe.Pointer, n int, m float32) float32 `c:"expsum"`    // y = e^(x-m), 0 where x-m < -60; returns Σ y
 	Exp      func(y, x unsafe.Pointer, n int)                    `c:"exp_f32"`   // y = e^x
 	SiLU     func(y, x, u unsafe.Pointer, n int)                 `c:"silu"`      // y = x/(1+e^-x)·u; u may be nil
 	GELUTanh func(y, x, u unsafe.Pointer, n int)                 `c:"gelu_tanh"`

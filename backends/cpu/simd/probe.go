@@ -90,10 +90,10 @@ func (p Probe) Chain64(x *[MostChain]float64, op ChainOp, vectors, rounds int, f
 	return vectors * p.k.ChainF64(unsafe.Pointer(x), int(op)|vectors<<8, rounds, f, g)
 }
 
-// Roof computes y = s + t, the ends of two chains of multiply-adds, steps long, that
-// begin with x and x + 1: s = s·x + ¼, t = t·x + ¾. The length is a multiple of
-// ProbeElements.
-func (p Probe) Roof(y, x []float32, steps int) { p.k.RoofF32(ptr(y), ptr(x[:len(y)]), len(y), steps) }
+// Roof computes y = s + t, the ends of two chains of multiply-adds, steps long, for
+// numbers v from 1 to 256: with x = 1 - v/2^18, s = v/256, then s·x + ¼ each time; t = 1,
+// then t·x + ¾. The length is a multiple of ProbeElements.
+func (p Probe) Roof(y, v []float32, steps int) { p.k.RoofF32(ptr(y), ptr(v[:len(y)]), len(y), steps) }
 
 // DotVectors is how many vectors of sums DotI8 and DotBF16 work on.
 const DotVectors = 12
@@ -157,9 +157,9 @@ var goProbeKernels = probeKernels{
 	RoofF32: func(y, x unsafe.Pointer, n, steps int) {
 		to := elements[float32](y, 0, n)
 		for i, v := range elements[float32](x, 0, n) {
-			s, t := v, v+1
+			x, s, t := 1-v/(1<<18), v/256, float32(1)
 			for range steps {
-				s, t = s*v+0.25, t*v+0.75
+				s, t = s*x+0.25, t*x+0.75
 			}
 			to[i] = s + t
 		}

@@ -7,6 +7,9 @@ import "golang.org/x/sys/cpu"
 // machineProbe puts a level's compiled loops in place of those in Go.
 func machineProbe(level string, p *Probe) {
 	x := &cpu.X86
+	if level == "amx" { // a unit for products beside the vectors
+		level = "avx512"
+	}
 	switch {
 	case level == "avx512" && x.HasAVX512VNNI:
 		p.k, p.Name, p.Vector = &avx512ProbeKernels, "avx512", 64

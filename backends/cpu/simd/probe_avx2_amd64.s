@@ -1185,60 +1185,70 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 
 	// roof_f32: +5520
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x00e98e0f; WORD $0x0000 // jle 0x11682 <roof_f32+0xf2>
-	QUAD $0x0002de05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x2de] # 0x11880 <dot_i8+0x1f0>
-	QUAD $0x0002d90d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x2d9] # 0x11884 <dot_i8+0x1f4>
-	QUAD $0x0002d415187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x2d4] # 0x11888 <dot_i8+0x1f8>
+	LONG $0x01298e0f; WORD $0x0000 // jle 0x116c2 <roof_f32+0x132>
+	QUAD $0x00031e0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x31e] # 0x118c0 <dot_i8+0x1f0>
+	QUAD $0x00032515187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x325] # 0x118d0 <dot_i8+0x200>
+	QUAD $0x0003101d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x310] # 0x118c4 <dot_i8+0x1f4>
+	QUAD $0x00030b25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x30b] # 0x118c8 <dot_i8+0x1f8>
 	WORD $0xc031 // xor eax, eax
-	WORD $0x4beb // jmp 0x11603 <roof_f32+0x73>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0xf7297cc5 // vmovaps ymm7, ymm14
-	LONG $0x287c41c4; BYTE $0xcd // vmovaps ymm9, ymm13
-	LONG $0x287c41c4; BYTE $0xd3 // vmovaps ymm10, ymm11
-	LONG $0x287c41c4; BYTE $0xe0 // vmovaps ymm12, ymm8
-	LONG $0xdb589cc5 // vaddps ymm3, ymm12, ymm3
-	LONG $0xf658c4c5 // vaddps ymm6, ymm7, ymm6
-	LONG $0xed58b4c5 // vaddps ymm5, ymm9, ymm5
-	LONG $0xe458acc5 // vaddps ymm4, ymm10, ymm4
-	LONG $0x1c11fcc5; BYTE $0x87 // vmovups ymmword ptr [rdi + 4*rax], ymm3
-	LONG $0x6411fcc5; WORD $0x2087 // vmovups ymmword ptr [rdi + 4*rax + 0x20], ymm4
-	LONG $0x6c11fcc5; WORD $0x4087 // vmovups ymmword ptr [rdi + 4*rax + 0x40], ymm5
-	LONG $0x7411fcc5; WORD $0x6087 // vmovups ymmword ptr [rdi + 4*rax + 0x60], ymm6
+	WORD $0x54eb // jmp 0x11615 <roof_f32+0x85>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xc9287cc5 // vmovaps ymm9, ymm1
+	LONG $0xd1287cc5 // vmovaps ymm10, ymm1
+	LONG $0xe1287cc5 // vmovaps ymm12, ymm1
+	LONG $0xe9287cc5 // vmovaps ymm13, ymm1
+	LONG $0xed5894c5 // vaddps ymm5, ymm13, ymm5
+	LONG $0x583cc1c4; BYTE $0xc1 // vaddps ymm0, ymm8, ymm9
+	LONG $0xff58acc5 // vaddps ymm7, ymm10, ymm7
+	LONG $0xf6589cc5 // vaddps ymm6, ymm12, ymm6
+	LONG $0x2c11fcc5; BYTE $0x87 // vmovups ymmword ptr [rdi + 4*rax], ymm5
+	LONG $0x7411fcc5; WORD $0x2087 // vmovups ymmword ptr [rdi + 4*rax + 0x20], ymm6
+	LONG $0x7c11fcc5; WORD $0x4087 // vmovups ymmword ptr [rdi + 4*rax + 0x40], ymm7
+	LONG $0x4411fcc5; WORD $0x6087 // vmovups ymmword ptr [rdi + 4*rax + 0x60], ymm0
 	LONG $0x20c08348 // add rax, 0x20
 	WORD $0x3948; BYTE $0xd0 // cmp rax, rdx
-	WORD $0x7f7d // jge 0x11682 <roof_f32+0xf2>
-	LONG $0x04107cc5; BYTE $0x86 // vmovups ymm8, ymmword ptr [rsi + 4*rax]
-	LONG $0x5c107cc5; WORD $0x2086 // vmovups ymm11, ymmword ptr [rsi + 4*rax + 0x20]
-	LONG $0x6c107cc5; WORD $0x4086 // vmovups ymm13, ymmword ptr [rsi + 4*rax + 0x40]
-	LONG $0x74107cc5; WORD $0x6086 // vmovups ymm14, ymmword ptr [rsi + 4*rax + 0x60]
-	LONG $0xd858bcc5 // vaddps ymm3, ymm8, ymm0
-	LONG $0xe058a4c5 // vaddps ymm4, ymm11, ymm0
-	LONG $0xe85894c5 // vaddps ymm5, ymm13, ymm0
-	LONG $0xf0588cc5 // vaddps ymm6, ymm14, ymm0
+	LONG $0x00ad8d0f; WORD $0x0000 // jge 0x116c2 <roof_f32+0x132>
+	LONG $0x1c107cc5; BYTE $0x86 // vmovups ymm11, ymmword ptr [rsi + 4*rax]
+	LONG $0x54107cc5; WORD $0x2086 // vmovups ymm10, ymmword ptr [rsi + 4*rax + 0x20]
+	LONG $0x4c107cc5; WORD $0x4086 // vmovups ymm9, ymmword ptr [rsi + 4*rax + 0x40]
+	LONG $0x4410fcc5; WORD $0x6086 // vmovups ymm0, ymmword ptr [rsi + 4*rax + 0x60]
+	LONG $0xea59a4c5 // vmulps ymm5, ymm11, ymm2
+	LONG $0xf259acc5 // vmulps ymm6, ymm10, ymm2
+	LONG $0xfa59b4c5 // vmulps ymm7, ymm9, ymm2
+	LONG $0xc2597cc5 // vmulps ymm8, ymm0, ymm2
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x917e // jle 0x115c0 <roof_f32+0x30>
+	WORD $0x8f7e // jle 0x115d0 <roof_f32+0x40>
+	QUAD $0x00028225187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x282] # 0x118cc <dot_i8+0x1fc>
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0xf7297cc5 // vmovaps ymm7, ymm14
-	LONG $0x287c41c4; BYTE $0xcd // vmovaps ymm9, ymm13
-	LONG $0x287c41c4; BYTE $0xd3 // vmovaps ymm10, ymm11
-	LONG $0x287c41c4; BYTE $0xe0 // vmovaps ymm12, ymm8
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xa83d62c4; BYTE $0xe1 // vfmadd213ps ymm12, ymm8, ymm1 # ymm12 = (ymm8 * ymm12) + ymm1
-	LONG $0xa83de2c4; BYTE $0xda // vfmadd213ps ymm3, ymm8, ymm2 # ymm3 = (ymm8 * ymm3) + ymm2
-	LONG $0xa82562c4; BYTE $0xd1 // vfmadd213ps ymm10, ymm11, ymm1 # ymm10 = (ymm11 * ymm10) + ymm1
-	LONG $0xa825e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm11, ymm2 # ymm4 = (ymm11 * ymm4) + ymm2
-	LONG $0xa81562c4; BYTE $0xc9 // vfmadd213ps ymm9, ymm13, ymm1 # ymm9 = (ymm13 * ymm9) + ymm1
-	LONG $0xa815e2c4; BYTE $0xea // vfmadd213ps ymm5, ymm13, ymm2 # ymm5 = (ymm13 * ymm5) + ymm2
-	LONG $0xa80de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm14, ymm1 # ymm7 = (ymm14 * ymm7) + ymm1
-	LONG $0xa80de2c4; BYTE $0xf2 // vfmadd213ps ymm6, ymm14, ymm2 # ymm6 = (ymm14 * ymm6) + ymm2
+	LONG $0xe9287cc5 // vmovaps ymm13, ymm1
+	LONG $0x592441c4; BYTE $0xdc // vmulps ymm11, ymm11, ymm12
+	LONG $0xc0599cc5 // vmulps ymm0, ymm12, ymm0
+	LONG $0x592c41c4; BYTE $0xd4 // vmulps ymm10, ymm10, ymm12
+	LONG $0x593441c4; BYTE $0xcc // vmulps ymm9, ymm9, ymm12
+	LONG $0xe1287cc5 // vmovaps ymm12, ymm1
+	LONG $0x5c7441c4; BYTE $0xf2 // vsubps ymm14, ymm1, ymm10
+	LONG $0x5c7441c4; BYTE $0xf9 // vsubps ymm15, ymm1, ymm9
+	LONG $0x5c7441c4; BYTE $0xdb // vsubps ymm11, ymm1, ymm11
+	LONG $0xc05cf4c5 // vsubps ymm0, ymm1, ymm0
+	LONG $0xc9287cc5 // vmovaps ymm9, ymm1
+	LONG $0xd1287cc5 // vmovaps ymm10, ymm1
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xa825e2c4; BYTE $0xeb // vfmadd213ps ymm5, ymm11, ymm3 # ymm5 = (ymm11 * ymm5) + ymm3
+	LONG $0xa82562c4; BYTE $0xec // vfmadd213ps ymm13, ymm11, ymm4 # ymm13 = (ymm11 * ymm13) + ymm4
+	LONG $0xa80de2c4; BYTE $0xf3 // vfmadd213ps ymm6, ymm14, ymm3 # ymm6 = (ymm14 * ymm6) + ymm3
+	LONG $0xa80d62c4; BYTE $0xe4 // vfmadd213ps ymm12, ymm14, ymm4 # ymm12 = (ymm14 * ymm12) + ymm4
+	LONG $0xa805e2c4; BYTE $0xfb // vfmadd213ps ymm7, ymm15, ymm3 # ymm7 = (ymm15 * ymm7) + ymm3
+	LONG $0xa80562c4; BYTE $0xd4 // vfmadd213ps ymm10, ymm15, ymm4 # ymm10 = (ymm15 * ymm10) + ymm4
+	LONG $0xa87d62c4; BYTE $0xc3 // vfmadd213ps ymm8, ymm0, ymm3 # ymm8 = (ymm0 * ymm8) + ymm3
+	LONG $0xa87d62c4; BYTE $0xcc // vfmadd213ps ymm9, ymm0, ymm4 # ymm9 = (ymm0 * ymm9) + ymm4
 	WORD $0xff49; BYTE $0xc8 // dec r8
-	WORD $0xd375 // jne 0x11650 <roof_f32+0xc0>
-	LONG $0xffff51e9; BYTE $0xff // jmp 0x115d3 <roof_f32+0x43>
+	WORD $0xd375 // jne 0x11690 <roof_f32+0x100>
+	LONG $0xffff1ee9; BYTE $0xff // jmp 0x115e0 <roof_f32+0x50>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// dot_i8: +5776
+	// dot_i8: +5840
 	LONG $0x1f6f7ec5 // vmovdqu ymm11, ymmword ptr [rdi]
 	LONG $0x576f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdi + 0x20]
 	LONG $0x4f6f7ec5; BYTE $0x40 // vmovdqu ymm9, ymmword ptr [rdi + 0x40]
@@ -1252,10 +1262,10 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000001408f6ffec5 // vmovdqu ymm1, ymmword ptr [rdi + 0x140]
 	QUAD $0x00000160876ffec5 // vmovdqu ymm0, ymmword ptr [rdi + 0x160]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x01058e0f; WORD $0x0000 // jle 0x117f1 <dot_i8+0x161>
+	LONG $0x01058e0f; WORD $0x0000 // jle 0x11831 <dot_i8+0x161>
 	LONG $0x26107cc5 // vmovups ymm12, ymmword ptr [rsi]
 	LONG $0x2a6f7ec5 // vmovdqu ymm13, ymmword ptr [rdx]
-	QUAD $0x0001c335797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x1c3] # 0x118c0 <dot_i8+0x230>
+	QUAD $0x0001c335797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x1c3] # 0x11900 <dot_i8+0x230>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x287c41c4; BYTE $0xfc // vmovaps ymm15, ymm12
 	LONG $0x040542c4; BYTE $0xfd // vpmaddubsw ymm15, ymm15, ymm13
@@ -1306,7 +1316,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xff48; BYTE $0xc9 // dec rcx
 	LONG $0xf50541c4; BYTE $0xfe // vpmaddwd ymm15, ymm15, ymm14
 	LONG $0xc0fe85c5 // vpaddd ymm0, ymm15, ymm0
-	LONG $0xff0f850f; WORD $0xffff // jne 0x11700 <dot_i8+0x70>
+	LONG $0xff0f850f; WORD $0xffff // jne 0x11740 <dot_i8+0x70>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x1f7f7ec5 // vmovdqu ymmword ptr [rdi], ymm11
 	LONG $0x577f7ec5; BYTE $0x20 // vmovdqu ymmword ptr [rdi + 0x20], ymm10
@@ -1327,8 +1337,8 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0x003f800000cccccc; QUAD $0xcc3f4000003e8000
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0x003f800000cccccc; QUAD $0x003f4000003e8000
+	QUAD $0xcc3b800000368000; QUAD $0xcccccccccccccccc
 	QUAD $0x0100010001cccccc; QUAD $0x0100010001000100
 	QUAD $0x0100010001000100; QUAD $0x0100010001000100
 	QUAD $0xcccccc0001000100; QUAD $0xcccccccccccccccc
@@ -1431,6 +1441,6 @@ TEXT ·dotI8_avx2(SB), 0, $0-40
 	MOVQ w+8(FP), SI
 	MOVQ x+16(FP), DX
 	MOVQ rounds+24(FP), CX
-	CALL ·probe_avx2<>+5776(SB)
+	CALL ·probe_avx2<>+5840(SB)
 	MOVQ AX, ret+32(FP)
 	RET

@@ -1254,60 +1254,70 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 
 	// roof_f32: +6576
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x01218e0f; WORD $0x0000 // jle 0x11ada <roof_f32+0x12a>
-	QUAD $0x023d0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x23d] # 0x11c00 <dot_i8+0x120>
-	QUAD $0x02370d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x237] # 0x11c04 <dot_i8+0x124>
-	QUAD $0x02311518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x231] # 0x11c08 <dot_i8+0x128>
+	LONG $0x01618e0f; WORD $0x0000 // jle 0x11b1a <roof_f32+0x16a>
+	QUAD $0x02890518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x289] # 0x11c4c <dot_i8+0x12c>
+	QUAD $0x02730d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x273] # 0x11c40 <dot_i8+0x120>
+	QUAD $0x02791518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x279] # 0x11c50 <dot_i8+0x130>
+	QUAD $0x02631d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x263] # 0x11c44 <dot_i8+0x124>
+	QUAD $0x025d2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x25d] # 0x11c48 <dot_i8+0x128>
 	WORD $0xc031 // xor eax, eax
-	WORD $0x61eb // jmp 0x11a3c <roof_f32+0x8c>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x487cd162; WORD $0xfe28 // vmovaps zmm7, zmm14
-	LONG $0x487c5162; WORD $0xcd28 // vmovaps zmm9, zmm13
-	LONG $0x487c5162; WORD $0xd328 // vmovaps zmm10, zmm11
-	LONG $0x487c5162; WORD $0xe028 // vmovaps zmm12, zmm8
-	LONG $0x481cf162; WORD $0xdb58 // vaddps zmm3, zmm12, zmm3
-	LONG $0x4844f162; WORD $0xf658 // vaddps zmm6, zmm7, zmm6
-	LONG $0x4834f162; WORD $0xed58 // vaddps zmm5, zmm9, zmm5
-	LONG $0x482cf162; WORD $0xe458 // vaddps zmm4, zmm10, zmm4
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x87 // vmovups zmmword ptr [rdi + 4*rax], zmm3
-	QUAD $0x01876411487cf162 // vmovups zmmword ptr [rdi + 4*rax + 0x40], zmm4
-	QUAD $0x02876c11487cf162 // vmovups zmmword ptr [rdi + 4*rax + 0x80], zmm5
-	QUAD $0x03877411487cf162 // vmovups zmmword ptr [rdi + 4*rax + 0xc0], zmm6
+	WORD $0x5deb // jmp 0x11a4c <roof_f32+0x9c>
+	BYTE $0x90 // nop
+	LONG $0x487c7162; WORD $0xc928 // vmovaps zmm9, zmm1
+	LONG $0x487c7162; WORD $0xd128 // vmovaps zmm10, zmm1
+	LONG $0x487c7162; WORD $0xe128 // vmovaps zmm12, zmm1
+	LONG $0x487c7162; WORD $0xe928 // vmovaps zmm13, zmm1
+	LONG $0x4854d162; WORD $0xed58 // vaddps zmm5, zmm5, zmm13
+	LONG $0x483c5162; WORD $0xc158 // vaddps zmm8, zmm8, zmm9
+	LONG $0x4844d162; WORD $0xfa58 // vaddps zmm7, zmm7, zmm10
+	LONG $0x484cd162; WORD $0xf458 // vaddps zmm6, zmm6, zmm12
+	LONG $0x487cf162; WORD $0x2c11; BYTE $0x87 // vmovups zmmword ptr [rdi + 4*rax], zmm5
+	QUAD $0x01877411487cf162 // vmovups zmmword ptr [rdi + 4*rax + 0x40], zmm6
+	QUAD $0x02877c11487cf162 // vmovups zmmword ptr [rdi + 4*rax + 0x80], zmm7
+	QUAD $0x03874411487c7162 // vmovups zmmword ptr [rdi + 4*rax + 0xc0], zmm8
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0x3948; BYTE $0xd0 // cmp rax, rdx
-	LONG $0x009e8d0f; WORD $0x0000 // jge 0x11ada <roof_f32+0x12a>
-	LONG $0x487c7162; WORD $0x0410; BYTE $0x86 // vmovups zmm8, zmmword ptr [rsi + 4*rax]
-	QUAD $0x01865c10487c7162 // vmovups zmm11, zmmword ptr [rsi + 4*rax + 0x40]
-	QUAD $0x02866c10487c7162 // vmovups zmm13, zmmword ptr [rsi + 4*rax + 0x80]
-	QUAD $0x03867410487c7162 // vmovups zmm14, zmmword ptr [rsi + 4*rax + 0xc0]
-	LONG $0x483cf162; WORD $0xd858 // vaddps zmm3, zmm8, zmm0
-	LONG $0x4824f162; WORD $0xe058 // vaddps zmm4, zmm11, zmm0
-	LONG $0x4814f162; WORD $0xe858 // vaddps zmm5, zmm13, zmm0
-	LONG $0x480cf162; WORD $0xf058 // vaddps zmm6, zmm14, zmm0
+	LONG $0x00ce8d0f; WORD $0x0000 // jge 0x11b1a <roof_f32+0x16a>
+	LONG $0x487c7162; WORD $0x1c10; BYTE $0x86 // vmovups zmm11, zmmword ptr [rsi + 4*rax]
+	QUAD $0x01866410487c7162 // vmovups zmm12, zmmword ptr [rsi + 4*rax + 0x40]
+	QUAD $0x02865410487c7162 // vmovups zmm10, zmmword ptr [rsi + 4*rax + 0x80]
+	QUAD $0x03864c10487c7162 // vmovups zmm9, zmmword ptr [rsi + 4*rax + 0xc0]
+	LONG $0x4824f162; WORD $0xea59 // vmulps zmm5, zmm11, zmm2
+	LONG $0x481cf162; WORD $0xf259 // vmulps zmm6, zmm12, zmm2
+	LONG $0x482cf162; WORD $0xfa59 // vmulps zmm7, zmm10, zmm2
+	LONG $0x48347162; WORD $0xc259 // vmulps zmm8, zmm9, zmm2
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0xff648e0f; WORD $0xffff // jle 0x119e0 <roof_f32+0x30>
+	LONG $0xff648e0f; WORD $0xffff // jle 0x119f0 <roof_f32+0x40>
+	LONG $0x48247162; WORD $0xd859 // vmulps zmm11, zmm11, zmm0
+	LONG $0x481c7162; WORD $0xe059 // vmulps zmm12, zmm12, zmm0
+	LONG $0x482c7162; WORD $0xd059 // vmulps zmm10, zmm10, zmm0
+	LONG $0x48347162; WORD $0xc859 // vmulps zmm9, zmm9, zmm0
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x487cd162; WORD $0xfe28 // vmovaps zmm7, zmm14
-	LONG $0x487c5162; WORD $0xcd28 // vmovaps zmm9, zmm13
-	LONG $0x487c5162; WORD $0xd328 // vmovaps zmm10, zmm11
-	LONG $0x487c5162; WORD $0xe028 // vmovaps zmm12, zmm8
+	LONG $0x487c7162; WORD $0xe928 // vmovaps zmm13, zmm1
+	LONG $0x48745162; WORD $0xf45c // vsubps zmm14, zmm1, zmm12
+	LONG $0x48745162; WORD $0xfa5c // vsubps zmm15, zmm1, zmm10
+	LONG $0x4874c162; WORD $0xc15c // vsubps zmm16, zmm1, zmm9
+	LONG $0x48745162; WORD $0xdb5c // vsubps zmm11, zmm1, zmm11
+	LONG $0x487c7162; WORD $0xc928 // vmovaps zmm9, zmm1
+	LONG $0x487c7162; WORD $0xd128 // vmovaps zmm10, zmm1
+	LONG $0x487c7162; WORD $0xe128 // vmovaps zmm12, zmm1
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x483d7262; WORD $0xe1a8 // vfmadd213ps zmm12, zmm8, zmm1 # zmm12 = (zmm8 * zmm12) + zmm1
-	LONG $0x483df262; WORD $0xdaa8 // vfmadd213ps zmm3, zmm8, zmm2 # zmm3 = (zmm8 * zmm3) + zmm2
-	LONG $0x48257262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm11, zmm1 # zmm10 = (zmm11 * zmm10) + zmm1
-	LONG $0x4825f262; WORD $0xe2a8 // vfmadd213ps zmm4, zmm11, zmm2 # zmm4 = (zmm11 * zmm4) + zmm2
-	LONG $0x48157262; WORD $0xc9a8 // vfmadd213ps zmm9, zmm13, zmm1 # zmm9 = (zmm13 * zmm9) + zmm1
-	LONG $0x4815f262; WORD $0xeaa8 // vfmadd213ps zmm5, zmm13, zmm2 # zmm5 = (zmm13 * zmm5) + zmm2
-	LONG $0x480df262; WORD $0xf9a8 // vfmadd213ps zmm7, zmm14, zmm1 # zmm7 = (zmm14 * zmm7) + zmm1
-	LONG $0x480df262; WORD $0xf2a8 // vfmadd213ps zmm6, zmm14, zmm2 # zmm6 = (zmm14 * zmm6) + zmm2
+	LONG $0x4825f262; WORD $0xeba8 // vfmadd213ps zmm5, zmm11, zmm3 # zmm5 = (zmm11 * zmm5) + zmm3
+	LONG $0x48257262; WORD $0xeca8 // vfmadd213ps zmm13, zmm11, zmm4 # zmm13 = (zmm11 * zmm13) + zmm4
+	LONG $0x480df262; WORD $0xf3a8 // vfmadd213ps zmm6, zmm14, zmm3 # zmm6 = (zmm14 * zmm6) + zmm3
+	LONG $0x480d7262; WORD $0xe4a8 // vfmadd213ps zmm12, zmm14, zmm4 # zmm12 = (zmm14 * zmm12) + zmm4
+	LONG $0x4805f262; WORD $0xfba8 // vfmadd213ps zmm7, zmm15, zmm3 # zmm7 = (zmm15 * zmm7) + zmm3
+	LONG $0x48057262; WORD $0xd4a8 // vfmadd213ps zmm10, zmm15, zmm4 # zmm10 = (zmm15 * zmm10) + zmm4
+	LONG $0x407d7262; WORD $0xc3a8 // vfmadd213ps zmm8, zmm16, zmm3 # zmm8 = (zmm16 * zmm8) + zmm3
+	LONG $0x407d7262; WORD $0xcca8 // vfmadd213ps zmm9, zmm16, zmm4 # zmm9 = (zmm16 * zmm9) + zmm4
 	WORD $0xff49; BYTE $0xc8 // dec r8
-	WORD $0xcb75 // jne 0x11aa0 <roof_f32+0xf0>
-	LONG $0xffff1ee9; BYTE $0xff // jmp 0x119f8 <roof_f32+0x48>
+	WORD $0xcb75 // jne 0x11ae0 <roof_f32+0x130>
+	LONG $0xfffeeee9; BYTE $0xff // jmp 0x11a08 <roof_f32+0x58>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	WORD $0x9066 // nop
 
-	// dot_i8: +6880
+	// dot_i8: +6944
 	LONG $0x48fe7162; WORD $0x1f6f // vmovdqu64 zmm11, zmmword ptr [rdi]
 	LONG $0x48fe7162; WORD $0x576f; BYTE $0x01 // vmovdqu64 zmm10, zmmword ptr [rdi + 0x40]
 	LONG $0x48fe7162; WORD $0x4f6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [rdi + 0x80]
@@ -1321,7 +1331,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fef162; WORD $0x4f6f; BYTE $0x0a // vmovdqu64 zmm1, zmmword ptr [rdi + 0x280]
 	LONG $0x48fef162; WORD $0x476f; BYTE $0x0b // vmovdqu64 zmm0, zmmword ptr [rdi + 0x2c0]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x657e // jle 0x11b9d <dot_i8+0xbd>
+	WORD $0x657e // jle 0x11bdd <dot_i8+0xbd>
 	LONG $0x48fe7162; WORD $0x266f // vmovdqu64 zmm12, zmmword ptr [rsi]
 	LONG $0x48fe7162; WORD $0x2a6f // vmovdqu64 zmm13, zmmword ptr [rdx]
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
@@ -1338,7 +1348,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x481dd262; WORD $0xcd50 // vpdpbusd zmm1, zmm12, zmm13
 	LONG $0x481dd262; WORD $0xc550 // vpdpbusd zmm0, zmm12, zmm13
 	WORD $0xff48; BYTE $0xc9 // dec rcx
-	WORD $0xb375 // jne 0x11b50 <dot_i8+0x70>
+	WORD $0xb375 // jne 0x11b90 <dot_i8+0x70>
 	LONG $0x000010b8; BYTE $0x00 // mov eax, 0x10
 	LONG $0x48fe7162; WORD $0x1f7f // vmovdqu64 zmmword ptr [rdi], zmm11
 	LONG $0x48fe7162; WORD $0x577f; BYTE $0x01 // vmovdqu64 zmmword ptr [rdi + 0x40], zmm10
@@ -1357,7 +1367,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 
 	// constants
 	QUAD $0x00cccccccccccccc; QUAD $0x003e8000003f8000
-	QUAD $0xcccccccccc3f4000; QUAD $0xcccccccccccccccc
+	QUAD $0x00368000003f4000; QUAD $0xcccccccccc3b8000
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	LONG $0xcccccccc; WORD $0xcccc; BYTE $0xcc
@@ -1456,6 +1466,6 @@ TEXT ·dotI8_avx512(SB), 0, $0-40
 	MOVQ w+8(FP), SI
 	MOVQ x+16(FP), DX
 	MOVQ rounds+24(FP), CX
-	CALL ·probe_avx512<>+6880(SB)
+	CALL ·probe_avx512<>+6944(SB)
 	MOVQ AX, ret+32(FP)
 	RET

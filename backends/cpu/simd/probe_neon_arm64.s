@@ -1167,74 +1167,88 @@ TEXT ·probe_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 
 	// roof_f32: +4568
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x5400082b // b.lt 0x112e0 <roof_f32+0x108>
+	WORD $0x540009eb // b.lt 0x11318 <roof_f32+0x140>
+	WORD $0xfc1f0fe8 // str d8, [sp, #-0x10]!
+	WORD $0x52a6d008 // mov w8, #0x36800000 // =914358272
 	WORD $0x4f03f600 // fmov v0.4s, #1.00000000
+	WORD $0x52a77009 // mov w9, #0x3b800000 // =998244352
 	WORD $0x4f02f601 // fmov v1.4s, #0.25000000
-	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0x4f03f502 // fmov v2.4s, #0.75000000
-	WORD $0x1400000f // b 0x1122c <roof_f32+0x54>
-	WORD $0x4ea71cf6 // mov v22.16b, v7.16b
-	WORD $0x4ea51cb5 // mov v21.16b, v5.16b
-	WORD $0x4ea41c94 // mov v20.16b, v4.16b
-	WORD $0x4ea31c73 // mov v19.16b, v3.16b
-	WORD $0x4e26d663 // fadd v3.4s, v19.4s, v6.4s
-	WORD $0x4e32d684 // fadd v4.4s, v20.4s, v18.4s
+	WORD $0x4e040d03 // dup v3.4s, w8
+	WORD $0x4e040d24 // dup v4.4s, w9
+	WORD $0xaa1f03e8 // mov x8, xzr
+	WORD $0x14000013 // b 0x11250 <roof_f32+0x78>
+	WORD $0x4eb11e36 // mov v22.16b, v17.16b
+	WORD $0x4eb21e55 // mov v21.16b, v18.16b
+	WORD $0x4eb71ef4 // mov v20.16b, v23.16b
+	WORD $0x4eb81f13 // mov v19.16b, v24.16b
+	WORD $0x4ea01c1a // mov v26.16b, v0.16b
+	WORD $0x4ea01c1b // mov v27.16b, v0.16b
+	WORD $0x4ea01c1c // mov v28.16b, v0.16b
+	WORD $0x4ea01c19 // mov v25.16b, v0.16b
+	WORD $0x4e39d665 // fadd v5.4s, v19.4s, v25.4s
+	WORD $0x4e3cd686 // fadd v6.4s, v20.4s, v28.4s
 	WORD $0x8b080809 // add x9, x0, x8, lsl #2
-	WORD $0x4e31d6a5 // fadd v5.4s, v21.4s, v17.4s
-	WORD $0x4e30d6c6 // fadd v6.4s, v22.4s, v16.4s
+	WORD $0x4e3bd6a7 // fadd v7.4s, v21.4s, v27.4s
+	WORD $0x4e3ad6d0 // fadd v16.4s, v22.4s, v26.4s
 	WORD $0x91004108 // add x8, x8, #0x10
 	WORD $0xeb02011f // cmp x8, x2
-	WORD $0xad001123 // stp q3, q4, [x9]
-	WORD $0xad011925 // stp q5, q6, [x9, #0x20]
-	WORD $0x540005ca // b.ge 0x112e0 <roof_f32+0x108>
+	WORD $0xad001925 // stp q5, q6, [x9]
+	WORD $0xad014127 // stp q7, q16, [x9, #0x20]
+	WORD $0x5400064a // b.ge 0x11314 <roof_f32+0x13c>
 	WORD $0x8b080829 // add x9, x1, x8, lsl #2
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0xad401123 // ldp q3, q4, [x9]
-	WORD $0xad411d25 // ldp q5, q7, [x9, #0x20]
-	WORD $0x4e20d466 // fadd v6.4s, v3.4s, v0.4s
-	WORD $0x4e20d492 // fadd v18.4s, v4.4s, v0.4s
-	WORD $0x4e20d4b1 // fadd v17.4s, v5.4s, v0.4s
-	WORD $0x4e20d4f0 // fadd v16.4s, v7.4s, v0.4s
-	WORD $0x54fffd4b // b.lt 0x111f4 <roof_f32+0x1c>
-	WORD $0x4ea71cf7 // mov v23.16b, v7.16b
-	WORD $0x4ea51cb8 // mov v24.16b, v5.16b
+	WORD $0xad401925 // ldp q5, q6, [x9]
+	WORD $0xad414127 // ldp q7, q16, [x9, #0x20]
+	WORD $0x6e24dcb8 // fmul v24.4s, v5.4s, v4.4s
+	WORD $0x6e24dcd7 // fmul v23.4s, v6.4s, v4.4s
+	WORD $0x6e24dcf2 // fmul v18.4s, v7.4s, v4.4s
+	WORD $0x6e24de11 // fmul v17.4s, v16.4s, v4.4s
+	WORD $0x54fffccb // b.lt 0x11208 <roof_f32+0x30>
+	WORD $0x6e23dca5 // fmul v5.4s, v5.4s, v3.4s
+	WORD $0x6e23dcc6 // fmul v6.4s, v6.4s, v3.4s
 	WORD $0xaa0303e9 // mov x9, x3
-	WORD $0x4ea41c9c // mov v28.16b, v4.16b
-	WORD $0x4ea31c7d // mov v29.16b, v3.16b
-	WORD $0x4eb01e19 // mov v25.16b, v16.16b
-	WORD $0x4eb11e3a // mov v26.16b, v17.16b
-	WORD $0x4eb21e5b // mov v27.16b, v18.16b
-	WORD $0x4ea61cde // mov v30.16b, v6.16b
+	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
+	WORD $0x6e23de10 // fmul v16.4s, v16.4s, v3.4s
+	WORD $0x4ea01c1d // mov v29.16b, v0.16b
+	WORD $0x4ea01c1e // mov v30.16b, v0.16b
+	WORD $0x4ea01c1f // mov v31.16b, v0.16b
+	WORD $0x4ea01c08 // mov v8.16b, v0.16b
+	WORD $0x4ea5d405 // fsub v5.4s, v0.4s, v5.4s
+	WORD $0x4ea6d406 // fsub v6.4s, v0.4s, v6.4s
+	WORD $0x4ea7d407 // fsub v7.4s, v0.4s, v7.4s
+	WORD $0x4eb0d410 // fsub v16.4s, v0.4s, v16.4s
 	WORD $0x4ea11c33 // mov v19.16b, v1.16b
-	WORD $0x4ea21c46 // mov v6.16b, v2.16b
+	WORD $0x4ea21c59 // mov v25.16b, v2.16b
 	WORD $0xf1000529 // subs x9, x9, #0x1
 	WORD $0x4ea11c34 // mov v20.16b, v1.16b
 	WORD $0x4ea11c35 // mov v21.16b, v1.16b
 	WORD $0x4ea11c36 // mov v22.16b, v1.16b
-	WORD $0x4ea21c50 // mov v16.16b, v2.16b
-	WORD $0x4ea21c52 // mov v18.16b, v2.16b
-	WORD $0x4ea21c51 // mov v17.16b, v2.16b
-	WORD $0x4e3dcc73 // fmla v19.4s, v3.4s, v29.4s
-	WORD $0x4e3ecc66 // fmla v6.4s, v3.4s, v30.4s
-	WORD $0x4e3ccc94 // fmla v20.4s, v4.4s, v28.4s
-	WORD $0x4e38ccb5 // fmla v21.4s, v5.4s, v24.4s
-	WORD $0x4e37ccf6 // fmla v22.4s, v7.4s, v23.4s
-	WORD $0x4e39ccf0 // fmla v16.4s, v7.4s, v25.4s
-	WORD $0x4e3bcc92 // fmla v18.4s, v4.4s, v27.4s
-	WORD $0x4e3accb1 // fmla v17.4s, v5.4s, v26.4s
-	WORD $0x4eb31e7d // mov v29.16b, v19.16b
-	WORD $0x4ea61cde // mov v30.16b, v6.16b
-	WORD $0x4eb51eb8 // mov v24.16b, v21.16b
-	WORD $0x4eb41e9c // mov v28.16b, v20.16b
-	WORD $0x4eb61ed7 // mov v23.16b, v22.16b
-	WORD $0x4eb01e19 // mov v25.16b, v16.16b
-	WORD $0x4eb11e3a // mov v26.16b, v17.16b
-	WORD $0x4eb21e5b // mov v27.16b, v18.16b
-	WORD $0x54fffce1 // b.ne 0x11274 <roof_f32+0x9c>
-	WORD $0x17ffffca // b 0x11204 <roof_f32+0x2c>
+	WORD $0x4ea21c5a // mov v26.16b, v2.16b
+	WORD $0x4ea21c5c // mov v28.16b, v2.16b
+	WORD $0x4ea21c5b // mov v27.16b, v2.16b
+	WORD $0x4e38ccb3 // fmla v19.4s, v5.4s, v24.4s
+	WORD $0x4e28ccb9 // fmla v25.4s, v5.4s, v8.4s
+	WORD $0x4e37ccd4 // fmla v20.4s, v6.4s, v23.4s
+	WORD $0x4e32ccf5 // fmla v21.4s, v7.4s, v18.4s
+	WORD $0x4e31ce16 // fmla v22.4s, v16.4s, v17.4s
+	WORD $0x4e3dce1a // fmla v26.4s, v16.4s, v29.4s
+	WORD $0x4e3fccdc // fmla v28.4s, v6.4s, v31.4s
+	WORD $0x4e3eccfb // fmla v27.4s, v7.4s, v30.4s
+	WORD $0x4eb31e78 // mov v24.16b, v19.16b
+	WORD $0x4eb91f28 // mov v8.16b, v25.16b
+	WORD $0x4eb51eb2 // mov v18.16b, v21.16b
+	WORD $0x4eb41e97 // mov v23.16b, v20.16b
+	WORD $0x4eb61ed1 // mov v17.16b, v22.16b
+	WORD $0x4eba1f5d // mov v29.16b, v26.16b
+	WORD $0x4ebb1f7e // mov v30.16b, v27.16b
+	WORD $0x4ebc1f9f // mov v31.16b, v28.16b
+	WORD $0x54fffce1 // b.ne 0x112a8 <roof_f32+0xd0>
+	WORD $0x17ffffc6 // b 0x11228 <roof_f32+0x50>
+	WORD $0xfc4107e8 // ldr d8, [sp], #0x10
 	WORD $0xd65f03c0 // ret
 
-	// dot_i8: +4836
+	// dot_i8: +4892
 	WORD $0xad401807 // ldp q7, q6, [x0]
 	WORD $0xaa0003e8 // mov x8, x0
 	WORD $0xad411005 // ldp q5, q4, [x0, #0x20]
@@ -1243,7 +1257,7 @@ TEXT ·probe_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad430001 // ldp q1, q0, [x0, #0x60]
 	WORD $0xad444813 // ldp q19, q18, [x0, #0x80]
 	WORD $0xad454011 // ldp q17, q16, [x0, #0xa0]
-	WORD $0x54000c2b // b.lt 0x11488 <dot_i8+0x1a4>
+	WORD $0x54000c2b // b.lt 0x114c0 <dot_i8+0x1a4>
 	WORD $0x6dbc3bef // stp d15, d14, [sp, #-0x40]!
 	WORD $0x3dc00034 // ldr q20, [x1]
 	WORD $0x3dc00055 // ldr q21, [x2]
@@ -1335,7 +1349,7 @@ TEXT ·probe_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4eb28792 // add v18.4s, v28.4s, v18.4s
 	WORD $0x4eb187b1 // add v17.4s, v29.4s, v17.4s
 	WORD $0x4eb087d0 // add v16.4s, v30.4s, v16.4s
-	WORD $0x54fff561 // b.ne 0x11320 <dot_i8+0x3c>
+	WORD $0x54fff561 // b.ne 0x11358 <dot_i8+0x3c>
 	WORD $0x6d4323e9 // ldp d9, d8, [sp, #0x30]
 	WORD $0x6d422beb // ldp d11, d10, [sp, #0x20]
 	WORD $0x6d4133ed // ldp d13, d12, [sp, #0x10]
@@ -1351,7 +1365,7 @@ TEXT ·probe_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 
 	// constants
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 
 // func streamCopy_neon(y, a unsafe.Pointer, n, streaming int, s float32)
 TEXT ·streamCopy_neon(SB), 0, $0-36
@@ -1447,6 +1461,6 @@ TEXT ·dotI8_neon(SB), 0, $0-40
 	MOVD w+8(FP), R1
 	MOVD x+16(FP), R2
 	MOVD rounds+24(FP), R3
-	CALL ·probe_neon<>+4836(SB)
+	CALL ·probe_neon<>+4892(SB)
 	MOVD R0, ret+32(FP)
 	RET

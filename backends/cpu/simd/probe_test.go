@@ -23,7 +23,7 @@ func probes() map[string]Probe {
 func TestProbeMemory(t *testing.T) {
 	const n = 3 * ProbeElements
 	for name, p := range probes() {
-		y, a, b := AlignedFloats(2 * (n + 8)), AlignedFloats(2*n), AlignedFloats(2*n)
+		y, a, b := AlignedFloats(2*(n+8)), AlignedFloats(2*n), AlignedFloats(2*n)
 		Y, A, B := elements[float64](ptr(y), 0, n+8), elements[float64](ptr(a), 0, n), elements[float64](ptr(b), 0, n)
 		for i := range A {
 			A[i], B[i] = float64(rand.IntN(1000)), float64(rand.IntN(1000))
@@ -57,15 +57,15 @@ func TestProbeMemory(t *testing.T) {
 		}
 		x := AlignedFloats(n)
 		for i := range x {
-			x[i] = float32(i%256+1) / 512
+			x[i] = float32(i%256 + 1)
 		}
 		out := AlignedFloats(n)
 		for _, steps := range []int{0, 1, 5, 64} {
 			p.Roof(out, x, steps)
 			for i, v := range x {
-				s, e := float64(v), float64(v)+1
+				f, s, e := 1-float64(v)/(1<<18), float64(v)/256, 1.0
 				for range steps {
-					s, e = s*float64(v)+0.25, e*float64(v)+0.75
+					s, e = s*f+0.25, e*f+0.75
 				}
 				if d := math.Abs(float64(out[i])/(s+e) - 1); d > 1e-5 {
 					t.Fatalf("%s: %d steps from %v give %v, not %v", name, steps, v, out[i], s+e)

@@ -59,8 +59,12 @@ var goKernels = kernels{
 		ys, xs := floats(y, n), floats(x, n)
 		sum := float32(0)
 		for i := range ys {
-			ys[i] = exp32(xs[i] - m)
-			sum += ys[i]
+			e := float32(0)
+			if !(xs[i]-m < -60) {
+				e = exp32(xs[i] - m)
+			}
+			ys[i] = e
+			sum += e
 		}
 		return sum
 	},

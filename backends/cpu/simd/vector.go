@@ -79,7 +79,8 @@ func (k *Kernels) Exp(y, x []float32) {
 }
 
 // ExpSum computes y = e^(x-m) and gives Σ y: a softmax before its division,
-// where m is the maximum of x.
+// where m is the maximum of x. Where x-m < -60, y is 0: that is nothing beside
+// the maximum's 1, and subnormal numbers are slow.
 func (k *Kernels) ExpSum(y, x []float32, m float32) float32 {
 	x = x[:len(y)]
 	sum := 0.0

@@ -53,7 +53,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xca29 // sub edx, ecx
 	LONG $0xe26ef9c5 // vmovd xmm4, edx
 	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
-	QUAD $0x00001c3d2566ddc5 // vpcmpgtd ymm4, ymm4, ymmword ptr [rip + 0x1c3d] # 0x11d00 <read_all+0xb0>
+	QUAD $0x00001c3d2566ddc5 // vpcmpgtd ymm4, ymm4, ymmword ptr [rip + 0x1c3d] # 0x11d00 <read_all+0x80>
 	LONG $0x2c5de2c4; WORD $0x8f2c // vmaskmovps ymm5, ymm4, ymmword ptr [rdi + 4*rcx]
 	LONG $0x2c5de2c4; WORD $0x8e24 // vmaskmovps ymm4, ymm4, ymmword ptr [rsi + 4*rcx]
 	LONG $0xb855e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm5, ymm4 # ymm2 = (ymm5 * ymm4) + ymm2
@@ -71,7 +71,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x90 // nop
 
 	// max_f32: +256
-	QUAD $0x001c3f05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1c3f] # 0x11d48 <read_all+0xf8>
+	QUAD $0x001c3f05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1c3f] # 0x11d48 <read_all+0xc8>
 	LONG $0x08fe8348 // cmp rsi, 0x8
 	WORD $0x047d // jge 0x10113 <max_f32+0x13>
 	WORD $0xc031 // xor eax, eax
@@ -130,7 +130,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x00001b1c0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1b1c] # 0x11d00 <read_all+0xb0>
+	QUAD $0x00001b1c0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1b1c] # 0x11d00 <read_all+0x80>
 	LONG $0x2c7de2c4; BYTE $0x0e // vmaskmovps ymm1, ymm0, ymmword ptr [rsi]
 	LONG $0x2c7de2c4; WORD $0x8214 // vmaskmovps ymm2, ymm0, ymmword ptr [rdx + 4*rax]
 	LONG $0xca58f4c5 // vaddps ymm1, ymm1, ymm2
@@ -166,7 +166,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x00001a9c0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1a9c] # 0x11d00 <read_all+0xb0>
+	QUAD $0x00001a9c0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1a9c] # 0x11d00 <read_all+0x80>
 	LONG $0x2c7de2c4; BYTE $0x0e // vmaskmovps ymm1, ymm0, ymmword ptr [rsi]
 	LONG $0x2c7de2c4; WORD $0x8214 // vmaskmovps ymm2, ymm0, ymmword ptr [rdx + 4*rax]
 	LONG $0xca59f4c5 // vmulps ymm1, ymm1, ymm2
@@ -201,7 +201,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xca6ef9c5 // vmovd xmm1, edx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x00001a190d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1a19] # 0x11d00 <read_all+0xb0>
+	QUAD $0x00001a190d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1a19] # 0x11d00 <read_all+0x80>
 	LONG $0x2c75e2c4; BYTE $0x11 // vmaskmovps ymm2, ymm1, ymmword ptr [rcx]
 	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
 	LONG $0x2e75e2c4; WORD $0x8704 // vmaskmovps ymmword ptr [rdi + 4*rax], ymm1, ymm0
@@ -237,7 +237,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xca6ef9c5 // vmovd xmm1, edx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x0000198d0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x198d] # 0x11d00 <read_all+0xb0>
+	QUAD $0x0000198d0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x198d] # 0x11d00 <read_all+0x80>
 	LONG $0x2c75e2c4; BYTE $0x11 // vmaskmovps ymm2, ymm1, ymmword ptr [rcx]
 	LONG $0x2c75e2c4; WORD $0x871c // vmaskmovps ymm3, ymm1, ymmword ptr [rdi + 4*rax]
 	LONG $0xa86de2c4; BYTE $0xc3 // vfmadd213ps ymm0, ymm2, ymm3 # ymm0 = (ymm2 * ymm0) + ymm3
@@ -274,7 +274,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000018fc0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x18fc] # 0x11d00 <read_all+0xb0>
+	QUAD $0x000018fc0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x18fc] # 0x11d00 <read_all+0x80>
 	LONG $0x2c75e2c4; BYTE $0x16 // vmaskmovps ymm2, ymm1, ymmword ptr [rsi]
 	LONG $0x2c75e2c4; WORD $0x821c // vmaskmovps ymm3, ymm1, ymmword ptr [rdx + 4*rax]
 	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
@@ -294,55 +294,58 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x08fa8348 // cmp rdx, 0x8
 	WORD $0x077d // jge 0x10452 <expsum+0x22>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x00010ee9; BYTE $0x00 // jmp 0x10560 <expsum+0x130>
-	QUAD $0x0019412d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1941] # 0x11d9c <read_all+0x14c>
-	QUAD $0x0018f035187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x18f0] # 0x11d54 <read_all+0x104>
-	QUAD $0x0019073d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1907] # 0x11d74 <read_all+0x124>
-	QUAD $0x00192205187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1922] # 0x11d98 <read_all+0x148>
-	QUAD $0x0019210d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1921] # 0x11da0 <read_all+0x150>
-	QUAD $0x0018d815187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x18d8] # 0x11d60 <read_all+0x110>
-	QUAD $0x0018db1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x18db] # 0x11d6c <read_all+0x11c>
-	QUAD $0x0018be25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x18be] # 0x11d58 <read_all+0x108>
-	QUAD $0x0018a12d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0x18a1] # 0x11d44 <read_all+0xf4>
-	QUAD $0x00189835587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rip + 0x1898] # 0x11d44 <read_all+0xf4>
+	LONG $0x000126e9; BYTE $0x00 // jmp 0x10578 <expsum+0x148>
+	QUAD $0x0019193d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1919] # 0x11d74 <read_all+0xf4>
+	QUAD $0x00193805187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1938] # 0x11d9c <read_all+0x11c>
+	QUAD $0x0019370d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1937] # 0x11da4 <read_all+0x124>
+	QUAD $0x0018ea15187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x18ea] # 0x11d60 <read_all+0xe0>
+	QUAD $0x0018ed1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x18ed] # 0x11d6c <read_all+0xec>
+	QUAD $0x0018d025187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x18d0] # 0x11d58 <read_all+0xd8>
+	QUAD $0x0018b32d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0x18b3] # 0x11d44 <read_all+0xc4>
+	QUAD $0x0018aa35587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rip + 0x18aa] # 0x11d44 <read_all+0xc4>
+	QUAD $0x0018d53d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x18d5] # 0x11d78 <read_all+0xf8>
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x9066 // nop
-	LONG $0x3c107cc5; BYTE $0x8e // vmovups ymm15, ymmword ptr [rsi + 4*rcx]
-	QUAD $0x0018d615187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x18d6] # 0x11d94 <read_all+0x144>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x1410fcc5; BYTE $0x8e // vmovups ymm2, ymmword ptr [rsi + 4*rcx]
+	QUAD $0x0018da1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x18da] # 0x11d98 <read_all+0x118>
+	QUAD $0x0018b925187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x18b9] # 0x11d80 <read_all+0x100>
+	QUAD $0x0018d035187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x18d0] # 0x11da0 <read_all+0x120>
 	LONG $0x08418d48 // lea rax, [rcx + 0x8]
-	LONG $0xf95c04c5 // vsubps ymm15, ymm15, ymm1
-	LONG $0x5f6c41c4; BYTE $0xff // vmaxps ymm15, ymm2, ymm15
-	QUAD $0x0018a815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x18a8] # 0x11d7c <read_all+0x12c>
-	LONG $0x5d6c41c4; BYTE $0xff // vminps ymm15, ymm2, ymm15
-	QUAD $0x0018a615187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x18a6] # 0x11d88 <read_all+0x138>
-	LONG $0xd25984c5 // vmulps ymm2, ymm15, ymm2
-	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
-	LONG $0xda5bfcc5 // vcvtdq2ps ymm3, ymm2
-	LONG $0xb86562c4; BYTE $0xfd // vfmadd231ps ymm15, ymm3, ymm5 # ymm15 = (ymm3 * ymm5) + ymm15
-	LONG $0xb84d62c4; BYTE $0xfb // vfmadd231ps ymm15, ymm6, ymm3 # ymm15 = (ymm6 * ymm3) + ymm15
-	LONG $0xc3297cc5 // vmovaps ymm3, ymm8
-	LONG $0xa805e2c4; BYTE $0xdf // vfmadd213ps ymm3, ymm15, ymm7 # ymm3 = (ymm15 * ymm3) + ymm7
-	LONG $0xa805c2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm15, ymm9 # ymm3 = (ymm15 * ymm3) + ymm9
-	LONG $0xa805c2c4; BYTE $0xda // vfmadd213ps ymm3, ymm15, ymm10 # ymm3 = (ymm15 * ymm3) + ymm10
-	LONG $0xa805c2c4; BYTE $0xdb // vfmadd213ps ymm3, ymm15, ymm11 # ymm3 = (ymm15 * ymm3) + ymm11
-	LONG $0xa805c2c4; BYTE $0xdc // vfmadd213ps ymm3, ymm15, ymm12 # ymm3 = (ymm15 * ymm3) + ymm12
-	LONG $0xdb5984c5 // vmulps ymm3, ymm15, ymm3
-	LONG $0xa805c2c4; BYTE $0xdf // vfmadd213ps ymm3, ymm15, ymm15 # ymm3 = (ymm15 * ymm3) + ymm15
-	LONG $0xe27285c5; BYTE $0x01 // vpsrad ymm15, ymm2, 0x1
-	LONG $0x725dc1c4; WORD $0x17f7 // vpslld ymm4, ymm15, 0x17
-	LONG $0xfa6dc1c4; BYTE $0xd7 // vpsubd ymm2, ymm2, ymm15
+	LONG $0xd15cecc5 // vsubps ymm2, ymm2, ymm1
+	LONG $0xda5fe4c5 // vmaxps ymm3, ymm3, ymm2
+	LONG $0xc26cc1c4; WORD $0x05d7 // vcmpnltps ymm2, ymm2, ymm15
+	LONG $0xdb5ddcc5 // vminps ymm3, ymm4, ymm3
+	QUAD $0x00189d25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x189d] # 0x11d8c <read_all+0x10c>
+	LONG $0xe459e4c5 // vmulps ymm4, ymm3, ymm4
+	LONG $0xe45bfdc5 // vcvtps2dq ymm4, ymm4
+	LONG $0xec5bfcc5 // vcvtdq2ps ymm5, ymm4
+	LONG $0xb855e2c4; BYTE $0xde // vfmadd231ps ymm3, ymm5, ymm6 # ymm3 = (ymm5 * ymm6) + ymm3
+	QUAD $0x00184b35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x184b] # 0x11d54 <read_all+0xd4>
+	LONG $0xb84de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm6, ymm5 # ymm3 = (ymm6 * ymm5) + ymm3
+	LONG $0xc5297cc5 // vmovaps ymm5, ymm8
+	LONG $0xa865e2c4; BYTE $0xef // vfmadd213ps ymm5, ymm3, ymm7 # ymm5 = (ymm3 * ymm5) + ymm7
+	LONG $0xa865c2c4; BYTE $0xe9 // vfmadd213ps ymm5, ymm3, ymm9 # ymm5 = (ymm3 * ymm5) + ymm9
+	LONG $0xa865c2c4; BYTE $0xea // vfmadd213ps ymm5, ymm3, ymm10 # ymm5 = (ymm3 * ymm5) + ymm10
+	LONG $0xa865c2c4; BYTE $0xeb // vfmadd213ps ymm5, ymm3, ymm11 # ymm5 = (ymm3 * ymm5) + ymm11
+	LONG $0xa865c2c4; BYTE $0xec // vfmadd213ps ymm5, ymm3, ymm12 # ymm5 = (ymm3 * ymm5) + ymm12
+	LONG $0xed59e4c5 // vmulps ymm5, ymm3, ymm5
+	LONG $0xa865e2c4; BYTE $0xeb // vfmadd213ps ymm5, ymm3, ymm3 # ymm5 = (ymm3 * ymm5) + ymm3
+	LONG $0xdd5894c5 // vaddps ymm3, ymm13, ymm5
+	LONG $0xe472d5c5; BYTE $0x01 // vpsrad ymm5, ymm4, 0x1
+	LONG $0xf572cdc5; BYTE $0x17 // vpslld ymm6, ymm5, 0x17
+	LONG $0xe5faddc5 // vpsubd ymm4, ymm4, ymm5
+	LONG $0xf6fe8dc5 // vpaddd ymm6, ymm14, ymm6
+	LONG $0xf472ddc5; BYTE $0x17 // vpslld ymm4, ymm4, 0x17
+	LONG $0xde59e4c5 // vmulps ymm3, ymm3, ymm6
 	LONG $0xe4fe8dc5 // vpaddd ymm4, ymm14, ymm4
-	LONG $0xf272edc5; BYTE $0x17 // vpslld ymm2, ymm2, 0x17
-	LONG $0xd2fe8dc5 // vpaddd ymm2, ymm14, ymm2
-	LONG $0xdb5894c5 // vaddps ymm3, ymm13, ymm3
 	LONG $0xdc59e4c5 // vmulps ymm3, ymm3, ymm4
-	LONG $0xd259e4c5 // vmulps ymm2, ymm3, ymm2
+	LONG $0xd354ecc5 // vandps ymm2, ymm2, ymm3
 	LONG $0xc258fcc5 // vaddps ymm0, ymm0, ymm2
 	LONG $0x1411fcc5; BYTE $0x8f // vmovups ymmword ptr [rdi + 4*rcx], ymm2
 	LONG $0x10c18348 // add rcx, 0x10
 	WORD $0x3948; BYTE $0xd1 // cmp rcx, rdx
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0xff508e0f; WORD $0xffff // jle 0x104b0 <expsum+0x80>
+	LONG $0xff388e0f; WORD $0xffff // jle 0x104b0 <expsum+0x80>
 	LONG $0x197de3c4; WORD $0x01c2 // vextractf128 xmm2, ymm0, 0x1
 	WORD $0x2948; BYTE $0xc2 // sub rdx, rax
 	LONG $0xc258f8c5 // vaddps xmm0, xmm0, xmm2
@@ -350,84 +353,87 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc258f8c5 // vaddps xmm0, xmm0, xmm2
 	LONG $0xd016fac5 // vmovshdup xmm2, xmm0 # xmm2 = xmm0[1,1,3,3]
 	LONG $0xc258fac5 // vaddss xmm0, xmm0, xmm2
-	LONG $0x01198e0f; WORD $0x0000 // jle 0x1069d <expsum+0x26d>
+	LONG $0x01318e0f; WORD $0x0000 // jle 0x106cd <expsum+0x29d>
 	LONG $0xd26ef9c5 // vmovd xmm2, edx
-	QUAD $0x00180b2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x180b] # 0x11d9c <read_all+0x14c>
-	QUAD $0x0017aa35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0x17aa] # 0x11d44 <read_all+0xf4>
+	QUAD $0x0017d725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x17d7] # 0x11d80 <read_all+0x100>
+	QUAD $0x0017ee35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x17ee] # 0x11da0 <read_all+0x120>
+	QUAD $0x0017893d587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rip + 0x1789] # 0x11d44 <read_all+0xc4>
 	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
-	QUAD $0x000017591566edc5 // vpcmpgtd ymm2, ymm2, ymmword ptr [rip + 0x1759] # 0x11d00 <read_all+0xb0>
+	QUAD $0x000017381566edc5 // vpcmpgtd ymm2, ymm2, ymmword ptr [rip + 0x1738] # 0x11d00 <read_all+0x80>
 	LONG $0x2c6de2c4; WORD $0x861c // vmaskmovps ymm3, ymm2, ymmword ptr [rsi + 4*rax]
 	LONG $0xc95ce4c5 // vsubps ymm1, ymm3, ymm1
-	QUAD $0x0017da1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x17da] # 0x11d94 <read_all+0x144>
-	LONG $0xc95fe4c5 // vmaxps ymm1, ymm3, ymm1
-	QUAD $0x0017b51d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x17b5] # 0x11d7c <read_all+0x12c>
-	LONG $0xd95de4c5 // vminps ymm3, ymm3, ymm1
-	QUAD $0x0017b40d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x17b4] # 0x11d88 <read_all+0x138>
-	LONG $0xc959e4c5 // vmulps ymm1, ymm3, ymm1
-	LONG $0xc95bfdc5 // vcvtps2dq ymm1, ymm1
-	LONG $0xe15bfcc5 // vcvtdq2ps ymm4, ymm1
-	LONG $0xe172c5c5; BYTE $0x01 // vpsrad ymm7, ymm1, 0x1
-	LONG $0xcffaf5c5 // vpsubd ymm1, ymm1, ymm7
-	LONG $0xf172f5c5; BYTE $0x17 // vpslld ymm1, ymm1, 0x17
-	LONG $0xa85de2c4; BYTE $0xeb // vfmadd213ps ymm5, ymm4, ymm3 # ymm5 = (ymm4 * ymm5) + ymm3
-	QUAD $0x0017581d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1758] # 0x11d54 <read_all+0x104>
-	LONG $0xcefef5c5 // vpaddd ymm1, ymm1, ymm6
-	LONG $0xa85de2c4; BYTE $0xdd // vfmadd213ps ymm3, ymm4, ymm5 # ymm3 = (ymm4 * ymm3) + ymm5
-	QUAD $0x00176625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1766] # 0x11d74 <read_all+0x124>
-	QUAD $0x0017812d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1781] # 0x11d98 <read_all+0x148>
-	LONG $0xa865e2c4; BYTE $0xec // vfmadd213ps ymm5, ymm3, ymm4 # ymm5 = (ymm3 * ymm5) + ymm4
-	QUAD $0x00177b25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x177b] # 0x11da0 <read_all+0x150>
-	LONG $0xb865e2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm3, ymm5 # ymm4 = (ymm3 * ymm5) + ymm4
-	QUAD $0x00172d2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x172d] # 0x11d60 <read_all+0x110>
-	LONG $0xb865e2c4; BYTE $0xec // vfmadd231ps ymm5, ymm3, ymm4 # ymm5 = (ymm3 * ymm4) + ymm5
-	QUAD $0x00172b25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x172b] # 0x11d6c <read_all+0x11c>
-	LONG $0xb865e2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm3, ymm5 # ymm4 = (ymm3 * ymm5) + ymm4
-	QUAD $0x0017092d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1709] # 0x11d58 <read_all+0x108>
-	LONG $0xb865e2c4; BYTE $0xec // vfmadd231ps ymm5, ymm3, ymm4 # ymm5 = (ymm3 * ymm4) + ymm5
-	LONG $0xe559e4c5 // vmulps ymm4, ymm3, ymm5
-	LONG $0xf772d5c5; BYTE $0x17 // vpslld ymm5, ymm7, 0x17
-	LONG $0xeefed5c5 // vpaddd ymm5, ymm5, ymm6
-	LONG $0xa865e2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm3, ymm3 # ymm4 = (ymm3 * ymm4) + ymm3
-	QUAD $0x0016d51d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x16d5] # 0x11d44 <read_all+0xf4>
-	LONG $0xdb58dcc5 // vaddps ymm3, ymm4, ymm3
-	LONG $0xdd59e4c5 // vmulps ymm3, ymm3, ymm5
-	LONG $0xc959e4c5 // vmulps ymm1, ymm3, ymm1
+	QUAD $0x0017bd1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x17bd] # 0x11d98 <read_all+0x118>
+	LONG $0xd95fe4c5 // vmaxps ymm3, ymm3, ymm1
+	LONG $0xe35ddcc5 // vminps ymm4, ymm4, ymm3
+	QUAD $0x0017a01d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x17a0] # 0x11d8c <read_all+0x10c>
+	LONG $0xdb59dcc5 // vmulps ymm3, ymm4, ymm3
+	LONG $0xdb5bfdc5 // vcvtps2dq ymm3, ymm3
+	LONG $0xeb5bfcc5 // vcvtdq2ps ymm5, ymm3
+	LONG $0xa855e2c4; BYTE $0xf4 // vfmadd213ps ymm6, ymm5, ymm4 # ymm6 = (ymm5 * ymm6) + ymm4
+	QUAD $0x00174e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x174e] # 0x11d54 <read_all+0xd4>
+	LONG $0xa855e2c4; BYTE $0xe6 // vfmadd213ps ymm4, ymm5, ymm6 # ymm4 = (ymm5 * ymm4) + ymm6
+	QUAD $0x0017602d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1760] # 0x11d74 <read_all+0xf4>
+	QUAD $0x00177f35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x177f] # 0x11d9c <read_all+0x11c>
+	LONG $0xa85de2c4; BYTE $0xf5 // vfmadd213ps ymm6, ymm4, ymm5 # ymm6 = (ymm4 * ymm6) + ymm5
+	QUAD $0x0017792d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1779] # 0x11da4 <read_all+0x124>
+	LONG $0xb85de2c4; BYTE $0xee // vfmadd231ps ymm5, ymm4, ymm6 # ymm5 = (ymm4 * ymm6) + ymm5
+	QUAD $0x00172735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1727] # 0x11d60 <read_all+0xe0>
+	LONG $0xb85de2c4; BYTE $0xf5 // vfmadd231ps ymm6, ymm4, ymm5 # ymm6 = (ymm4 * ymm5) + ymm6
+	QUAD $0x0017252d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1725] # 0x11d6c <read_all+0xec>
+	LONG $0xb85de2c4; BYTE $0xee // vfmadd231ps ymm5, ymm4, ymm6 # ymm5 = (ymm4 * ymm6) + ymm5
+	QUAD $0x00170335187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1703] # 0x11d58 <read_all+0xd8>
+	LONG $0xb85de2c4; BYTE $0xf5 // vfmadd231ps ymm6, ymm4, ymm5 # ymm6 = (ymm4 * ymm5) + ymm6
+	LONG $0xee59dcc5 // vmulps ymm5, ymm4, ymm6
+	LONG $0xa85de2c4; BYTE $0xec // vfmadd213ps ymm5, ymm4, ymm4 # ymm5 = (ymm4 * ymm5) + ymm4
+	QUAD $0x0016d825187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x16d8] # 0x11d44 <read_all+0xc4>
+	LONG $0xe458d4c5 // vaddps ymm4, ymm5, ymm4
+	LONG $0xe372d5c5; BYTE $0x01 // vpsrad ymm5, ymm3, 0x1
+	LONG $0xf572cdc5; BYTE $0x17 // vpslld ymm6, ymm5, 0x17
+	LONG $0xddfae5c5 // vpsubd ymm3, ymm3, ymm5
+	QUAD $0x0016f12d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x16f1] # 0x11d78 <read_all+0xf8>
+	LONG $0xf7fecdc5 // vpaddd ymm6, ymm6, ymm7
+	LONG $0xf372e5c5; BYTE $0x17 // vpslld ymm3, ymm3, 0x17
+	LONG $0xe659dcc5 // vmulps ymm4, ymm4, ymm6
+	LONG $0xdffee5c5 // vpaddd ymm3, ymm3, ymm7
+	LONG $0xdb59dcc5 // vmulps ymm3, ymm4, ymm3
+	LONG $0xcdc2f4c5; BYTE $0x05 // vcmpnltps ymm1, ymm1, ymm5
+	LONG $0xcb54f4c5 // vandps ymm1, ymm1, ymm3
 	LONG $0x0c29fcc5; BYTE $0x24 // vmovaps ymmword ptr [rsp], ymm1
 	LONG $0x2e6de2c4; WORD $0x870c // vmaskmovps ymmword ptr [rdi + 4*rax], ymm2, ymm1
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x127e // jle 0x1069d <expsum+0x26d>
+	WORD $0x187e // jle 0x106cd <expsum+0x29d>
 	WORD $0xc031 // xor eax, eax
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x0458fac5; BYTE $0x84 // vaddss xmm0, xmm0, dword ptr [rsp + 4*rax]
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
-	WORD $0xf375 // jne 0x10690 <expsum+0x260>
+	WORD $0xf375 // jne 0x106c0 <expsum+0x290>
 	WORD $0x8948; BYTE $0xec // mov rsp, rbp
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// exp_f32: +1712
+	// exp_f32: +1760
 	LONG $0x08fa8348 // cmp rdx, 0x8
-	WORD $0x077d // jge 0x106bd <exp_f32+0xd>
+	WORD $0x077d // jge 0x106ed <exp_f32+0xd>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x00010be9; BYTE $0x00 // jmp 0x107c8 <exp_f32+0x118>
-	QUAD $0x0016b60d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x16b6] # 0x11d7c <read_all+0x12c>
-	QUAD $0x0016b915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x16b9] # 0x11d88 <read_all+0x138>
-	QUAD $0x0016c41d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x16c4] # 0x11d9c <read_all+0x14c>
-	QUAD $0x00167325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1673] # 0x11d54 <read_all+0x104>
-	QUAD $0x00168a2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x168a] # 0x11d74 <read_all+0x124>
-	QUAD $0x0016a535187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x16a5] # 0x11d98 <read_all+0x148>
-	QUAD $0x0016a43d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x16a4] # 0x11da0 <read_all+0x150>
-	QUAD $0x00165b05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x165b] # 0x11d60 <read_all+0x110>
-	QUAD $0x00165e0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x165e] # 0x11d6c <read_all+0x11c>
-	QUAD $0x00164115187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1641] # 0x11d58 <read_all+0x108>
-	QUAD $0x0016241d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1624] # 0x11d44 <read_all+0xf4>
-	QUAD $0x00161b25587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0x161b] # 0x11d44 <read_all+0xf4>
+	LONG $0x00010be9; BYTE $0x00 // jmp 0x107f8 <exp_f32+0x118>
+	QUAD $0x00168a0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x168a] # 0x11d80 <read_all+0x100>
+	QUAD $0x00168d15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x168d] # 0x11d8c <read_all+0x10c>
+	QUAD $0x0016981d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1698] # 0x11da0 <read_all+0x120>
+	QUAD $0x00164325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1643] # 0x11d54 <read_all+0xd4>
+	QUAD $0x00165a2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x165a] # 0x11d74 <read_all+0xf4>
+	QUAD $0x00167935187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1679] # 0x11d9c <read_all+0x11c>
+	QUAD $0x0016783d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1678] # 0x11da4 <read_all+0x124>
+	QUAD $0x00162b05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x162b] # 0x11d60 <read_all+0xe0>
+	QUAD $0x00162e0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x162e] # 0x11d6c <read_all+0xec>
+	QUAD $0x00161115187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1611] # 0x11d58 <read_all+0xd8>
+	QUAD $0x0015f41d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x15f4] # 0x11d44 <read_all+0xc4>
+	QUAD $0x0015eb25587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0x15eb] # 0x11d44 <read_all+0xc4>
 	WORD $0xc931 // xor ecx, ecx
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	QUAD $0x00165b05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x165b] # 0x11d94 <read_all+0x144>
+	QUAD $0x00162f05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x162f] # 0x11d98 <read_all+0x118>
 	LONG $0x08418d48 // lea rax, [rcx + 0x8]
 	LONG $0x2c5f7cc5; BYTE $0x8e // vmaxps ymm13, ymm0, ymmword ptr [rsi + 4*rcx]
 	LONG $0x5d7441c4; BYTE $0xed // vminps ymm13, ymm1, ymm13
@@ -457,26 +463,26 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c18348 // add rcx, 0x10
 	WORD $0x3948; BYTE $0xd1 // cmp rcx, rdx
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0xff688e0f; WORD $0xffff // jle 0x10730 <exp_f32+0x80>
+	LONG $0xff688e0f; WORD $0xffff // jle 0x10760 <exp_f32+0x80>
 	WORD $0x2948; BYTE $0xc2 // sub rdx, rax
-	LONG $0x012a8e0f; WORD $0x0000 // jle 0x108fb <exp_f32+0x24b>
+	LONG $0x012a8e0f; WORD $0x0000 // jle 0x1092b <exp_f32+0x24b>
 	LONG $0x860c8d48 // lea rcx, [rsi + 4*rax]
 	LONG $0x08fa8348 // cmp rdx, 0x8
-	WORD $0x0675 // jne 0x107e1 <exp_f32+0x131>
+	WORD $0x0675 // jne 0x10811 <exp_f32+0x131>
 	LONG $0x0110fcc5 // vmovups ymm0, ymmword ptr [rcx]
-	WORD $0x16eb // jmp 0x107f7 <exp_f32+0x147>
+	WORD $0x16eb // jmp 0x10827 <exp_f32+0x147>
 	LONG $0xc26ef9c5 // vmovd xmm0, edx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x0000150e0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x150e] # 0x11d00 <read_all+0xb0>
+	QUAD $0x000014de0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x14de] # 0x11d00 <read_all+0x80>
 	LONG $0x2c7de2c4; BYTE $0x01 // vmaskmovps ymm0, ymm0, ymmword ptr [rcx]
-	QUAD $0x0015940d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1594] # 0x11d94 <read_all+0x144>
-	QUAD $0x0015931d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1593] # 0x11d9c <read_all+0x14c>
-	QUAD $0x00153225587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rip + 0x1532] # 0x11d44 <read_all+0xf4>
+	QUAD $0x0015680d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1568] # 0x11d98 <read_all+0x118>
+	QUAD $0x0015671d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1567] # 0x11da0 <read_all+0x120>
+	QUAD $0x00150225587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rip + 0x1502] # 0x11d44 <read_all+0xc4>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0xc05ff4c5 // vmaxps ymm0, ymm1, ymm0
-	QUAD $0x0015590d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1559] # 0x11d7c <read_all+0x12c>
+	QUAD $0x00152d0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x152d] # 0x11d80 <read_all+0x100>
 	LONG $0xc85df4c5 // vminps ymm1, ymm1, ymm0
-	QUAD $0x00155805187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1558] # 0x11d88 <read_all+0x138>
+	QUAD $0x00152c05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x152c] # 0x11d8c <read_all+0x10c>
 	LONG $0xc059f4c5 // vmulps ymm0, ymm1, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
 	LONG $0xd05bfcc5 // vcvtdq2ps ymm2, ymm0
@@ -484,72 +490,72 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc5fafdc5 // vpsubd ymm0, ymm0, ymm5
 	LONG $0xf072fdc5; BYTE $0x17 // vpslld ymm0, ymm0, 0x17
 	LONG $0xa86de2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm2, ymm1 # ymm3 = (ymm2 * ymm3) + ymm1
-	QUAD $0x0014fc0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x14fc] # 0x11d54 <read_all+0x104>
+	QUAD $0x0014cc0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x14cc] # 0x11d54 <read_all+0xd4>
 	LONG $0xc4fefdc5 // vpaddd ymm0, ymm0, ymm4
 	LONG $0xa86de2c4; BYTE $0xcb // vfmadd213ps ymm1, ymm2, ymm3 # ymm1 = (ymm2 * ymm1) + ymm3
-	QUAD $0x00150a15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x150a] # 0x11d74 <read_all+0x124>
-	QUAD $0x0015251d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1525] # 0x11d98 <read_all+0x148>
+	QUAD $0x0014da15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x14da] # 0x11d74 <read_all+0xf4>
+	QUAD $0x0014f91d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x14f9] # 0x11d9c <read_all+0x11c>
 	LONG $0xa875e2c4; BYTE $0xda // vfmadd213ps ymm3, ymm1, ymm2 # ymm3 = (ymm1 * ymm3) + ymm2
-	QUAD $0x00151f15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x151f] # 0x11da0 <read_all+0x150>
+	QUAD $0x0014f315187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x14f3] # 0x11da4 <read_all+0x124>
 	LONG $0xb875e2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm1, ymm3 # ymm2 = (ymm1 * ymm3) + ymm2
-	QUAD $0x0014d11d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x14d1] # 0x11d60 <read_all+0x110>
+	QUAD $0x0014a11d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x14a1] # 0x11d60 <read_all+0xe0>
 	LONG $0xb875e2c4; BYTE $0xda // vfmadd231ps ymm3, ymm1, ymm2 # ymm3 = (ymm1 * ymm2) + ymm3
-	QUAD $0x0014cf15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x14cf] # 0x11d6c <read_all+0x11c>
+	QUAD $0x00149f15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x149f] # 0x11d6c <read_all+0xec>
 	LONG $0xb875e2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm1, ymm3 # ymm2 = (ymm1 * ymm3) + ymm2
-	QUAD $0x0014ad1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x14ad] # 0x11d58 <read_all+0x108>
+	QUAD $0x00147d1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x147d] # 0x11d58 <read_all+0xd8>
 	LONG $0xb875e2c4; BYTE $0xda // vfmadd231ps ymm3, ymm1, ymm2 # ymm3 = (ymm1 * ymm2) + ymm3
 	LONG $0xd359f4c5 // vmulps ymm2, ymm1, ymm3
 	LONG $0xf572e5c5; BYTE $0x17 // vpslld ymm3, ymm5, 0x17
 	LONG $0xdcfee5c5 // vpaddd ymm3, ymm3, ymm4
 	LONG $0xa875e2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm1, ymm1 # ymm2 = (ymm1 * ymm2) + ymm1
-	QUAD $0x0014790d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1479] # 0x11d44 <read_all+0xf4>
+	QUAD $0x0014490d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1449] # 0x11d44 <read_all+0xc4>
 	LONG $0xc958ecc5 // vaddps ymm1, ymm2, ymm1
 	LONG $0xcb59f4c5 // vmulps ymm1, ymm1, ymm3
 	LONG $0xc059f4c5 // vmulps ymm0, ymm1, ymm0
 	LONG $0x08fa8348 // cmp rdx, 0x8
-	WORD $0x0875 // jne 0x108e5 <exp_f32+0x235>
+	WORD $0x0875 // jne 0x10915 <exp_f32+0x235>
 	LONG $0x0011fcc5 // vmovups ymmword ptr [rax], ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0xca6ef9c5 // vmovd xmm1, edx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x0000140a0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x140a] # 0x11d00 <read_all+0xb0>
+	QUAD $0x000013da0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x13da] # 0x11d00 <read_all+0x80>
 	LONG $0x2e75e2c4; BYTE $0x00 // vmaskmovps ymmword ptr [rax], ymm1, ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	BYTE $0x90 // nop
 
-	// silu: +2304
+	// silu: +2352
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x0d74 // je 0x10912 <silu+0x12>
+	WORD $0x0d74 // je 0x10942 <silu+0x12>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x187d // jge 0x10923 <silu+0x23>
+	WORD $0x187d // jge 0x10953 <silu+0x23>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x000136e9; BYTE $0x00 // jmp 0x10a48 <silu+0x148>
+	LONG $0x000136e9; BYTE $0x00 // jmp 0x10a78 <silu+0x148>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x014c8d0f; WORD $0x0000 // jge 0x10a68 <silu+0x168>
+	LONG $0x014c8d0f; WORD $0x0000 // jge 0x10a98 <silu+0x168>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x00025de9; BYTE $0x00 // jmp 0x10b80 <silu+0x280>
-	QUAD $0x00145c1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x145c] # 0x11d88 <read_all+0x138>
-	QUAD $0x00146725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1467] # 0x11d9c <read_all+0x14c>
-	QUAD $0x0014162d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1416] # 0x11d54 <read_all+0x104>
-	QUAD $0x00142d35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x142d] # 0x11d74 <read_all+0x124>
-	QUAD $0x0014483d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1448] # 0x11d98 <read_all+0x148>
-	QUAD $0x00144705187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1447] # 0x11da0 <read_all+0x150>
-	QUAD $0x0013fe0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x13fe] # 0x11d60 <read_all+0x110>
-	QUAD $0x00140115187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1401] # 0x11d6c <read_all+0x11c>
-	QUAD $0x0013e41d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x13e4] # 0x11d58 <read_all+0x108>
-	QUAD $0x0013c725187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x13c7] # 0x11d44 <read_all+0xf4>
-	QUAD $0x0013be2d587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rip + 0x13be] # 0x11d44 <read_all+0xf4>
+	LONG $0x00025de9; BYTE $0x00 // jmp 0x10bb0 <silu+0x280>
+	QUAD $0x0014301d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1430] # 0x11d8c <read_all+0x10c>
+	QUAD $0x00143b25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x143b] # 0x11da0 <read_all+0x120>
+	QUAD $0x0013e62d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x13e6] # 0x11d54 <read_all+0xd4>
+	QUAD $0x0013fd35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x13fd] # 0x11d74 <read_all+0xf4>
+	QUAD $0x00141c3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x141c] # 0x11d9c <read_all+0x11c>
+	QUAD $0x00141b05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x141b] # 0x11da4 <read_all+0x124>
+	QUAD $0x0013ce0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x13ce] # 0x11d60 <read_all+0xe0>
+	QUAD $0x0013d115187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x13d1] # 0x11d6c <read_all+0xec>
+	QUAD $0x0013b41d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x13b4] # 0x11d58 <read_all+0xd8>
+	QUAD $0x00139725187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1397] # 0x11d44 <read_all+0xc4>
+	QUAD $0x00138e2d587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rip + 0x138e] # 0x11d44 <read_all+0xc4>
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x107c21c4; WORD $0x8634 // vmovups ymm14, ymmword ptr [rsi + 4*r8]
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08408d49 // lea rax, [r8 + 0x8]
 	LONG $0x5c7c41c4; BYTE $0xfe // vsubps ymm15, ymm0, ymm14
-	QUAD $0x0013e805187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x13e8] # 0x11d94 <read_all+0x144>
+	QUAD $0x0013bc05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x13bc] # 0x11d98 <read_all+0x118>
 	LONG $0x5f7c41c4; BYTE $0xff // vmaxps ymm15, ymm0, ymm15
-	QUAD $0x0013c205187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x13c2] # 0x11d7c <read_all+0x12c>
+	QUAD $0x00139605187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1396] # 0x11d80 <read_all+0x100>
 	LONG $0x5d7c41c4; BYTE $0xff // vminps ymm15, ymm0, ymm15
 	LONG $0xc35984c5 // vmulps ymm0, ymm15, ymm3
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
@@ -580,34 +586,34 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c08349 // add r8, 0x10
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xff488e0f; WORD $0xffff // jle 0x10990 <silu+0x90>
+	LONG $0xff488e0f; WORD $0xffff // jle 0x109c0 <silu+0x90>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x03b68e0f; WORD $0x0000 // jle 0x10e07 <silu+0x507>
+	LONG $0x03b68e0f; WORD $0x0000 // jle 0x10e37 <silu+0x507>
 	LONG $0x86348d48 // lea rsi, [rsi + 4*rax]
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x0141850f; WORD $0x0000 // jne 0x10ba0 <silu+0x2a0>
+	LONG $0x0141850f; WORD $0x0000 // jne 0x10bd0 <silu+0x2a0>
 	LONG $0x0610fcc5 // vmovups ymm0, ymmword ptr [rsi]
-	LONG $0x00014ee9; BYTE $0x00 // jmp 0x10bb6 <silu+0x2b6>
-	QUAD $0x0013171d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1317] # 0x11d88 <read_all+0x138>
-	QUAD $0x00132225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1322] # 0x11d9c <read_all+0x14c>
-	QUAD $0x0012d12d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x12d1] # 0x11d54 <read_all+0x104>
-	QUAD $0x0012e835187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x12e8] # 0x11d74 <read_all+0x124>
-	QUAD $0x0013033d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1303] # 0x11d98 <read_all+0x148>
-	QUAD $0x00130205187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1302] # 0x11da0 <read_all+0x150>
-	QUAD $0x0012b90d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x12b9] # 0x11d60 <read_all+0x110>
-	QUAD $0x0012bc15187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x12bc] # 0x11d6c <read_all+0x11c>
-	QUAD $0x00129f1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x129f] # 0x11d58 <read_all+0x108>
-	QUAD $0x00128225187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1282] # 0x11d44 <read_all+0xf4>
-	QUAD $0x0012792d587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rip + 0x1279] # 0x11d44 <read_all+0xf4>
+	LONG $0x00014ee9; BYTE $0x00 // jmp 0x10be6 <silu+0x2b6>
+	QUAD $0x0012eb1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x12eb] # 0x11d8c <read_all+0x10c>
+	QUAD $0x0012f625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x12f6] # 0x11da0 <read_all+0x120>
+	QUAD $0x0012a12d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x12a1] # 0x11d54 <read_all+0xd4>
+	QUAD $0x0012b835187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x12b8] # 0x11d74 <read_all+0xf4>
+	QUAD $0x0012d73d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x12d7] # 0x11d9c <read_all+0x11c>
+	QUAD $0x0012d605187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x12d6] # 0x11da4 <read_all+0x124>
+	QUAD $0x0012890d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1289] # 0x11d60 <read_all+0xe0>
+	QUAD $0x00128c15187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x128c] # 0x11d6c <read_all+0xec>
+	QUAD $0x00126f1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x126f] # 0x11d58 <read_all+0xd8>
+	QUAD $0x00125225187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1252] # 0x11d44 <read_all+0xc4>
+	QUAD $0x0012492d587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rip + 0x1249] # 0x11d44 <read_all+0xc4>
 	WORD $0xd231 // xor edx, edx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x34107cc5; BYTE $0x96 // vmovups ymm14, ymmword ptr [rsi + 4*rdx]
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08428d48 // lea rax, [rdx + 0x8]
 	LONG $0x5c7c41c4; BYTE $0xfe // vsubps ymm15, ymm0, ymm14
-	QUAD $0x0012a905187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x12a9] # 0x11d94 <read_all+0x144>
+	QUAD $0x00127d05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x127d] # 0x11d98 <read_all+0x118>
 	LONG $0x5f7c41c4; BYTE $0xff // vmaxps ymm15, ymm0, ymm15
-	QUAD $0x00128305187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1283] # 0x11d7c <read_all+0x12c>
+	QUAD $0x00125705187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1257] # 0x11d80 <read_all+0x100>
 	LONG $0x5d7c41c4; BYTE $0xff // vminps ymm15, ymm0, ymm15
 	LONG $0xc35984c5 // vmulps ymm0, ymm15, ymm3
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
@@ -637,45 +643,45 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c28348 // add rdx, 0x10
 	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xff508e0f; WORD $0xffff // jle 0x10ad0 <silu+0x1d0>
+	LONG $0xff508e0f; WORD $0xffff // jle 0x10b00 <silu+0x1d0>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x027e8e0f; WORD $0x0000 // jle 0x10e07 <silu+0x507>
+	LONG $0x027e8e0f; WORD $0x0000 // jle 0x10e37 <silu+0x507>
 	LONG $0x86148d48 // lea rdx, [rsi + 4*rax]
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x0146850f; WORD $0x0000 // jne 0x10cdd <silu+0x3dd>
+	LONG $0x0146850f; WORD $0x0000 // jne 0x10d0d <silu+0x3dd>
 	LONG $0x0210fcc5 // vmovups ymm0, ymmword ptr [rdx]
-	LONG $0x000153e9; BYTE $0x00 // jmp 0x10cf3 <silu+0x3f3>
+	LONG $0x000153e9; BYTE $0x00 // jmp 0x10d23 <silu+0x3f3>
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x0000114f0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x114f] # 0x11d00 <read_all+0xb0>
+	QUAD $0x0000111f0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x111f] # 0x11d00 <read_all+0x80>
 	LONG $0x2c7de2c4; BYTE $0x06 // vmaskmovps ymm0, ymm0, ymmword ptr [rsi]
-	QUAD $0x0011d515187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x11d5] # 0x11d94 <read_all+0x144>
+	QUAD $0x0011a915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x11a9] # 0x11d98 <read_all+0x118>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xc85cf4c5 // vsubps ymm1, ymm1, ymm0
-	QUAD $0x0011cc25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x11cc] # 0x11d9c <read_all+0x14c>
-	QUAD $0x00117b2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x117b] # 0x11d54 <read_all+0x104>
-	QUAD $0x0011623d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1162] # 0x11d44 <read_all+0xf4>
-	QUAD $0x00115935587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0x1159] # 0x11d44 <read_all+0xf4>
+	QUAD $0x0011a025187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x11a0] # 0x11da0 <read_all+0x120>
+	QUAD $0x00114b2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x114b] # 0x11d54 <read_all+0xd4>
+	QUAD $0x0011323d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1132] # 0x11d44 <read_all+0xc4>
+	QUAD $0x00112935587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0x1129] # 0x11d44 <read_all+0xc4>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x00118015187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1180] # 0x11d7c <read_all+0x12c>
+	QUAD $0x00115415187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1154] # 0x11d80 <read_all+0x100>
 	LONG $0xd15decc5 // vminps ymm2, ymm2, ymm1
-	QUAD $0x00117f0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x117f] # 0x11d88 <read_all+0x138>
+	QUAD $0x0011530d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1153] # 0x11d8c <read_all+0x10c>
 	LONG $0xc959ecc5 // vmulps ymm1, ymm2, ymm1
 	LONG $0xc95bfdc5 // vcvtps2dq ymm1, ymm1
 	LONG $0xd95bfcc5 // vcvtdq2ps ymm3, ymm1
 	LONG $0xa865e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm3, ymm2 # ymm4 = (ymm3 * ymm4) + ymm2
 	LONG $0xa865e2c4; BYTE $0xec // vfmadd213ps ymm5, ymm3, ymm4 # ymm5 = (ymm3 * ymm5) + ymm4
-	QUAD $0x00114c1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x114c] # 0x11d74 <read_all+0x124>
-	QUAD $0x00116725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1167] # 0x11d98 <read_all+0x148>
+	QUAD $0x00111c1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x111c] # 0x11d74 <read_all+0xf4>
+	QUAD $0x00113b25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x113b] # 0x11d9c <read_all+0x11c>
 	LONG $0xa855e2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm4) + ymm3
-	QUAD $0x0011611d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1161] # 0x11da0 <read_all+0x150>
+	QUAD $0x0011351d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1135] # 0x11da4 <read_all+0x124>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x00111325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1113] # 0x11d60 <read_all+0x110>
+	QUAD $0x0010e325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x10e3] # 0x11d60 <read_all+0xe0>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
-	QUAD $0x0011111d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1111] # 0x11d6c <read_all+0x11c>
+	QUAD $0x0010e11d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x10e1] # 0x11d6c <read_all+0xec>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x0010ef25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x10ef] # 0x11d58 <read_all+0x108>
+	QUAD $0x0010bf25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x10bf] # 0x11d58 <read_all+0xd8>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
 	LONG $0xdc59d4c5 // vmulps ymm3, ymm5, ymm4
 	LONG $0xe172ddc5; BYTE $0x01 // vpsrad ymm4, ymm1, 0x1
@@ -691,14 +697,14 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcf58f4c5 // vaddps ymm1, ymm1, ymm7
 	LONG $0xc15efcc5 // vdivps ymm0, ymm0, ymm1
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x0d75 // jne 0x10cb9 <silu+0x3b9>
+	WORD $0x0d75 // jne 0x10ce9 <silu+0x3b9>
 	LONG $0x0259fcc5 // vmulps ymm0, ymm0, ymmword ptr [rdx]
 	LONG $0x0411fcc5; BYTE $0x87 // vmovups ymmword ptr [rdi + 4*rax], ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000010360d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1036] # 0x11d00 <read_all+0xb0>
+	QUAD $0x000010060d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1006] # 0x11d00 <read_all+0x80>
 	LONG $0x2c75e2c4; BYTE $0x12 // vmaskmovps ymm2, ymm1, ymmword ptr [rdx]
 	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
 	LONG $0x2e75e2c4; WORD $0x8704 // vmaskmovps ymmword ptr [rdi + 4*rax], ymm1, ymm0
@@ -706,35 +712,35 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000010120566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1012] # 0x11d00 <read_all+0xb0>
+	QUAD $0x00000fe20566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xfe2] # 0x11d00 <read_all+0x80>
 	LONG $0x2c7de2c4; BYTE $0x02 // vmaskmovps ymm0, ymm0, ymmword ptr [rdx]
-	QUAD $0x00109815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1098] # 0x11d94 <read_all+0x144>
+	QUAD $0x00106c15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x106c] # 0x11d98 <read_all+0x118>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xc85cf4c5 // vsubps ymm1, ymm1, ymm0
-	QUAD $0x00108f25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x108f] # 0x11d9c <read_all+0x14c>
-	QUAD $0x00103e2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x103e] # 0x11d54 <read_all+0x104>
-	QUAD $0x0010253d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1025] # 0x11d44 <read_all+0xf4>
-	QUAD $0x00101c35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0x101c] # 0x11d44 <read_all+0xf4>
+	QUAD $0x00106325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1063] # 0x11da0 <read_all+0x120>
+	QUAD $0x00100e2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x100e] # 0x11d54 <read_all+0xd4>
+	QUAD $0x000ff53d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xff5] # 0x11d44 <read_all+0xc4>
+	QUAD $0x000fec35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0xfec] # 0x11d44 <read_all+0xc4>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x00104315187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1043] # 0x11d7c <read_all+0x12c>
+	QUAD $0x00101715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1017] # 0x11d80 <read_all+0x100>
 	LONG $0xd15decc5 // vminps ymm2, ymm2, ymm1
-	QUAD $0x0010420d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1042] # 0x11d88 <read_all+0x138>
+	QUAD $0x0010160d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1016] # 0x11d8c <read_all+0x10c>
 	LONG $0xc959ecc5 // vmulps ymm1, ymm2, ymm1
 	LONG $0xc95bfdc5 // vcvtps2dq ymm1, ymm1
 	LONG $0xd95bfcc5 // vcvtdq2ps ymm3, ymm1
 	LONG $0xa865e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm3, ymm2 # ymm4 = (ymm3 * ymm4) + ymm2
 	LONG $0xa865e2c4; BYTE $0xec // vfmadd213ps ymm5, ymm3, ymm4 # ymm5 = (ymm3 * ymm5) + ymm4
-	QUAD $0x00100f1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x100f] # 0x11d74 <read_all+0x124>
-	QUAD $0x00102a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x102a] # 0x11d98 <read_all+0x148>
+	QUAD $0x000fdf1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xfdf] # 0x11d74 <read_all+0xf4>
+	QUAD $0x000ffe25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xffe] # 0x11d9c <read_all+0x11c>
 	LONG $0xa855e2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm4) + ymm3
-	QUAD $0x0010241d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1024] # 0x11da0 <read_all+0x150>
+	QUAD $0x000ff81d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xff8] # 0x11da4 <read_all+0x124>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000fd625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xfd6] # 0x11d60 <read_all+0x110>
+	QUAD $0x000fa625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xfa6] # 0x11d60 <read_all+0xe0>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
-	QUAD $0x000fd41d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xfd4] # 0x11d6c <read_all+0x11c>
+	QUAD $0x000fa41d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xfa4] # 0x11d6c <read_all+0xec>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000fb225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xfb2] # 0x11d58 <read_all+0x108>
+	QUAD $0x000f8225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xf82] # 0x11d58 <read_all+0xd8>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
 	LONG $0xdc59d4c5 // vmulps ymm3, ymm5, ymm4
 	LONG $0xe172ddc5; BYTE $0x01 // vpsrad ymm4, ymm1, 0x1
@@ -750,54 +756,54 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcf58f4c5 // vaddps ymm1, ymm1, ymm7
 	LONG $0xc15efcc5 // vdivps ymm0, ymm0, ymm1
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x0875 // jne 0x10df1 <silu+0x4f1>
+	WORD $0x0875 // jne 0x10e21 <silu+0x4f1>
 	LONG $0x0011fcc5 // vmovups ymmword ptr [rax], ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x00000efe0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0xefe] # 0x11d00 <read_all+0xb0>
+	QUAD $0x00000ece0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0xece] # 0x11d00 <read_all+0x80>
 	LONG $0x2e75e2c4; BYTE $0x00 // vmaskmovps ymmword ptr [rax], ymm1, ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// gelu_tanh: +3600
+	// gelu_tanh: +3648
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x0d74 // je 0x10e22 <gelu_tanh+0x12>
+	WORD $0x0d74 // je 0x10e52 <gelu_tanh+0x12>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x187d // jge 0x10e33 <gelu_tanh+0x23>
+	WORD $0x187d // jge 0x10e63 <gelu_tanh+0x23>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x000150e9; BYTE $0x00 // jmp 0x10f72 <gelu_tanh+0x162>
+	LONG $0x000150e9; BYTE $0x00 // jmp 0x10fa2 <gelu_tanh+0x162>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x01668d0f; WORD $0x0000 // jge 0x10f92 <gelu_tanh+0x182>
+	LONG $0x01668d0f; WORD $0x0000 // jge 0x10fc2 <gelu_tanh+0x182>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x000297e9; BYTE $0x00 // jmp 0x110ca <gelu_tanh+0x2ba>
-	QUAD $0x000f4c2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xf4c] # 0x11d88 <read_all+0x138>
-	QUAD $0x000f5735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0xf57] # 0x11d9c <read_all+0x14c>
-	QUAD $0x000f063d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xf06] # 0x11d54 <read_all+0x104>
-	QUAD $0x000f1d05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0xf1d] # 0x11d74 <read_all+0x124>
-	QUAD $0x000f380d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0xf38] # 0x11d98 <read_all+0x148>
-	QUAD $0x000f3715187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0xf37] # 0x11da0 <read_all+0x150>
-	QUAD $0x000eee1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0xeee] # 0x11d60 <read_all+0x110>
-	QUAD $0x000ef125187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xef1] # 0x11d6c <read_all+0x11c>
-	QUAD $0x000ed42d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0xed4] # 0x11d58 <read_all+0x108>
-	QUAD $0x000eb735187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0xeb7] # 0x11d44 <read_all+0xf4>
-	QUAD $0x000eae3d587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rip + 0xeae] # 0x11d44 <read_all+0xf4>
+	LONG $0x000297e9; BYTE $0x00 // jmp 0x110fa <gelu_tanh+0x2ba>
+	QUAD $0x000f202d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xf20] # 0x11d8c <read_all+0x10c>
+	QUAD $0x000f2b35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0xf2b] # 0x11da0 <read_all+0x120>
+	QUAD $0x000ed63d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xed6] # 0x11d54 <read_all+0xd4>
+	QUAD $0x000eed05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0xeed] # 0x11d74 <read_all+0xf4>
+	QUAD $0x000f0c0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0xf0c] # 0x11d9c <read_all+0x11c>
+	QUAD $0x000f0b15187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0xf0b] # 0x11da4 <read_all+0x124>
+	QUAD $0x000ebe1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0xebe] # 0x11d60 <read_all+0xe0>
+	QUAD $0x000ec125187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xec1] # 0x11d6c <read_all+0xec>
+	QUAD $0x000ea42d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0xea4] # 0x11d58 <read_all+0xd8>
+	QUAD $0x000e8735187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0xe87] # 0x11d44 <read_all+0xc4>
+	QUAD $0x000e7e3d587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rip + 0xe7e] # 0x11d44 <read_all+0xc4>
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x107ca1c4; WORD $0x8604 // vmovups ymm0, ymmword ptr [rsi + 4*r8]
-	QUAD $0x000ec115187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xec1] # 0x11d70 <read_all+0x120>
-	QUAD $0x000ec01d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xec0] # 0x11d78 <read_all+0x128>
+	QUAD $0x000e9115187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe91] # 0x11d70 <read_all+0xf0>
+	QUAD $0x000e941d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xe94] # 0x11d7c <read_all+0xfc>
 	LONG $0x08408d49 // lea rax, [r8 + 0x8]
 	LONG $0xc859fcc5 // vmulps ymm1, ymm0, ymm0
 	LONG $0xa865e2c4; BYTE $0xca // vfmadd213ps ymm1, ymm3, ymm2 # ymm1 = (ymm3 * ymm1) + ymm2
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc959fcc5 // vmulps ymm1, ymm0, ymm1
 	LONG $0xc95cecc5 // vsubps ymm1, ymm2, ymm1
-	QUAD $0x000eba15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xeba] # 0x11d94 <read_all+0x144>
+	QUAD $0x000e8e15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe8e] # 0x11d98 <read_all+0x118>
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x000e9515187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe95] # 0x11d7c <read_all+0x12c>
+	QUAD $0x000e6915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe69] # 0x11d80 <read_all+0x100>
 	LONG $0xc95decc5 // vminps ymm1, ymm2, ymm1
 	LONG $0xd559f4c5 // vmulps ymm2, ymm1, ymm5
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
@@ -828,39 +834,39 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c08349 // add r8, 0x10
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xff2e8e0f; WORD $0xffff // jle 0x10ea0 <gelu_tanh+0x90>
+	LONG $0xff2e8e0f; WORD $0xffff // jle 0x10ed0 <gelu_tanh+0x90>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x04148e0f; WORD $0x0000 // jle 0x1138f <gelu_tanh+0x57f>
+	LONG $0x04148e0f; WORD $0x0000 // jle 0x113bf <gelu_tanh+0x57f>
 	LONG $0x86348d48 // lea rsi, [rsi + 4*rax]
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x0161850f; WORD $0x0000 // jne 0x110ea <gelu_tanh+0x2da>
+	LONG $0x0161850f; WORD $0x0000 // jne 0x1111a <gelu_tanh+0x2da>
 	LONG $0x0610fcc5 // vmovups ymm0, ymmword ptr [rsi]
-	LONG $0x00016ee9; BYTE $0x00 // jmp 0x11100 <gelu_tanh+0x2f0>
-	QUAD $0x000ded2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xded] # 0x11d88 <read_all+0x138>
-	QUAD $0x000df835187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0xdf8] # 0x11d9c <read_all+0x14c>
-	QUAD $0x000da73d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xda7] # 0x11d54 <read_all+0x104>
-	QUAD $0x000dbe05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0xdbe] # 0x11d74 <read_all+0x124>
-	QUAD $0x000dd90d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0xdd9] # 0x11d98 <read_all+0x148>
-	QUAD $0x000dd815187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0xdd8] # 0x11da0 <read_all+0x150>
-	QUAD $0x000d8f1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0xd8f] # 0x11d60 <read_all+0x110>
-	QUAD $0x000d9225187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xd92] # 0x11d6c <read_all+0x11c>
-	QUAD $0x000d752d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0xd75] # 0x11d58 <read_all+0x108>
-	QUAD $0x000d5835187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0xd58] # 0x11d44 <read_all+0xf4>
-	QUAD $0x000d4f3d587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rip + 0xd4f] # 0x11d44 <read_all+0xf4>
+	LONG $0x00016ee9; BYTE $0x00 // jmp 0x11130 <gelu_tanh+0x2f0>
+	QUAD $0x000dc12d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xdc1] # 0x11d8c <read_all+0x10c>
+	QUAD $0x000dcc35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0xdcc] # 0x11da0 <read_all+0x120>
+	QUAD $0x000d773d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xd77] # 0x11d54 <read_all+0xd4>
+	QUAD $0x000d8e05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0xd8e] # 0x11d74 <read_all+0xf4>
+	QUAD $0x000dad0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0xdad] # 0x11d9c <read_all+0x11c>
+	QUAD $0x000dac15187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0xdac] # 0x11da4 <read_all+0x124>
+	QUAD $0x000d5f1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0xd5f] # 0x11d60 <read_all+0xe0>
+	QUAD $0x000d6225187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xd62] # 0x11d6c <read_all+0xec>
+	QUAD $0x000d452d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0xd45] # 0x11d58 <read_all+0xd8>
+	QUAD $0x000d2835187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0xd28] # 0x11d44 <read_all+0xc4>
+	QUAD $0x000d1f3d587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rip + 0xd1f] # 0x11d44 <read_all+0xc4>
 	WORD $0xd231 // xor edx, edx
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x0410fcc5; BYTE $0x96 // vmovups ymm0, ymmword ptr [rsi + 4*rdx]
-	QUAD $0x000d6215187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd62] # 0x11d70 <read_all+0x120>
-	QUAD $0x000d611d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xd61] # 0x11d78 <read_all+0x128>
+	QUAD $0x000d3215187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd32] # 0x11d70 <read_all+0xf0>
+	QUAD $0x000d351d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xd35] # 0x11d7c <read_all+0xfc>
 	LONG $0x08428d48 // lea rax, [rdx + 0x8]
 	LONG $0xc859fcc5 // vmulps ymm1, ymm0, ymm0
 	LONG $0xa865e2c4; BYTE $0xca // vfmadd213ps ymm1, ymm3, ymm2 # ymm1 = (ymm3 * ymm1) + ymm2
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc959fcc5 // vmulps ymm1, ymm0, ymm1
 	LONG $0xc95cecc5 // vsubps ymm1, ymm2, ymm1
-	QUAD $0x000d5b15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd5b] # 0x11d94 <read_all+0x144>
+	QUAD $0x000d2f15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd2f] # 0x11d98 <read_all+0x118>
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x000d3615187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd36] # 0x11d7c <read_all+0x12c>
+	QUAD $0x000d0a15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd0a] # 0x11d80 <read_all+0x100>
 	LONG $0xc95decc5 // vminps ymm1, ymm2, ymm1
 	LONG $0xd559f4c5 // vmulps ymm2, ymm1, ymm5
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
@@ -890,50 +896,50 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c28348 // add rdx, 0x10
 	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xff368e0f; WORD $0xffff // jle 0x11000 <gelu_tanh+0x1f0>
+	LONG $0xff368e0f; WORD $0xffff // jle 0x11030 <gelu_tanh+0x1f0>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x02bc8e0f; WORD $0x0000 // jle 0x1138f <gelu_tanh+0x57f>
+	LONG $0x02bc8e0f; WORD $0x0000 // jle 0x113bf <gelu_tanh+0x57f>
 	LONG $0x86148d48 // lea rdx, [rsi + 4*rax]
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x0165850f; WORD $0x0000 // jne 0x11246 <gelu_tanh+0x436>
+	LONG $0x0165850f; WORD $0x0000 // jne 0x11276 <gelu_tanh+0x436>
 	LONG $0x0210fcc5 // vmovups ymm0, ymmword ptr [rdx]
-	LONG $0x000172e9; BYTE $0x00 // jmp 0x1125c <gelu_tanh+0x44c>
+	LONG $0x000172e9; BYTE $0x00 // jmp 0x1128c <gelu_tanh+0x44c>
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x00000c050566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xc05] # 0x11d00 <read_all+0xb0>
+	QUAD $0x00000bd50566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xbd5] # 0x11d00 <read_all+0x80>
 	LONG $0x2c7de2c4; BYTE $0x06 // vmaskmovps ymm0, ymm0, ymmword ptr [rsi]
-	QUAD $0x000c6715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xc67] # 0x11d70 <read_all+0x120>
-	QUAD $0x000c661d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xc66] # 0x11d78 <read_all+0x128>
+	QUAD $0x000c3715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xc37] # 0x11d70 <read_all+0xf0>
+	QUAD $0x000c3a1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xc3a] # 0x11d7c <read_all+0xfc>
 	LONG $0xc859fcc5 // vmulps ymm1, ymm0, ymm0
-	QUAD $0x000c7d25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xc7d] # 0x11d9c <read_all+0x14c>
-	QUAD $0x000c2c2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xc2c] # 0x11d54 <read_all+0x104>
-	QUAD $0x000c133d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xc13] # 0x11d44 <read_all+0xf4>
-	QUAD $0x000c0a35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0xc0a] # 0x11d44 <read_all+0xf4>
+	QUAD $0x000c5125187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xc51] # 0x11da0 <read_all+0x120>
+	QUAD $0x000bfc2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xbfc] # 0x11d54 <read_all+0xd4>
+	QUAD $0x000be33d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xbe3] # 0x11d44 <read_all+0xc4>
+	QUAD $0x000bda35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0xbda] # 0x11d44 <read_all+0xc4>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0xa875e2c4; BYTE $0xda // vfmadd213ps ymm3, ymm1, ymm2 # ymm3 = (ymm1 * ymm3) + ymm2
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xcb59fcc5 // vmulps ymm1, ymm0, ymm3
 	LONG $0xc95cecc5 // vsubps ymm1, ymm2, ymm1
-	QUAD $0x000c3c15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xc3c] # 0x11d94 <read_all+0x144>
+	QUAD $0x000c1015187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xc10] # 0x11d98 <read_all+0x118>
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x000c1715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xc17] # 0x11d7c <read_all+0x12c>
+	QUAD $0x000beb15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xbeb] # 0x11d80 <read_all+0x100>
 	LONG $0xd15decc5 // vminps ymm2, ymm2, ymm1
-	QUAD $0x000c160d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xc16] # 0x11d88 <read_all+0x138>
+	QUAD $0x000bea0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xbea] # 0x11d8c <read_all+0x10c>
 	LONG $0xc959ecc5 // vmulps ymm1, ymm2, ymm1
 	LONG $0xc95bfdc5 // vcvtps2dq ymm1, ymm1
 	LONG $0xd95bfcc5 // vcvtdq2ps ymm3, ymm1
 	LONG $0xa865e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm3, ymm2 # ymm4 = (ymm3 * ymm4) + ymm2
 	LONG $0xa865e2c4; BYTE $0xec // vfmadd213ps ymm5, ymm3, ymm4 # ymm5 = (ymm3 * ymm5) + ymm4
-	QUAD $0x000be31d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xbe3] # 0x11d74 <read_all+0x124>
-	QUAD $0x000bfe25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xbfe] # 0x11d98 <read_all+0x148>
+	QUAD $0x000bb31d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xbb3] # 0x11d74 <read_all+0xf4>
+	QUAD $0x000bd225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xbd2] # 0x11d9c <read_all+0x11c>
 	LONG $0xa855e2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000bf81d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xbf8] # 0x11da0 <read_all+0x150>
+	QUAD $0x000bcc1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xbcc] # 0x11da4 <read_all+0x124>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000baa25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xbaa] # 0x11d60 <read_all+0x110>
+	QUAD $0x000b7a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xb7a] # 0x11d60 <read_all+0xe0>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
-	QUAD $0x000ba81d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xba8] # 0x11d6c <read_all+0x11c>
+	QUAD $0x000b781d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xb78] # 0x11d6c <read_all+0xec>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000b8625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xb86] # 0x11d58 <read_all+0x108>
+	QUAD $0x000b5625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xb56] # 0x11d58 <read_all+0xd8>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
 	LONG $0xdc59d4c5 // vmulps ymm3, ymm5, ymm4
 	LONG $0xe172ddc5; BYTE $0x01 // vpsrad ymm4, ymm1, 0x1
@@ -949,14 +955,14 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcf58f4c5 // vaddps ymm1, ymm1, ymm7
 	LONG $0xc15efcc5 // vdivps ymm0, ymm0, ymm1
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x0d75 // jne 0x11222 <gelu_tanh+0x412>
+	WORD $0x0d75 // jne 0x11252 <gelu_tanh+0x412>
 	LONG $0x0259fcc5 // vmulps ymm0, ymm0, ymmword ptr [rdx]
 	LONG $0x0411fcc5; BYTE $0x87 // vmovups ymmword ptr [rdi + 4*rax], ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x00000acd0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0xacd] # 0x11d00 <read_all+0xb0>
+	QUAD $0x00000a9d0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0xa9d] # 0x11d00 <read_all+0x80>
 	LONG $0x2c75e2c4; BYTE $0x12 // vmaskmovps ymm2, ymm1, ymmword ptr [rdx]
 	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
 	LONG $0x2e75e2c4; WORD $0x8704 // vmaskmovps ymmword ptr [rdi + 4*rax], ymm1, ymm0
@@ -964,40 +970,40 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x00000aa90566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xaa9] # 0x11d00 <read_all+0xb0>
+	QUAD $0x00000a790566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xa79] # 0x11d00 <read_all+0x80>
 	LONG $0x2c7de2c4; BYTE $0x02 // vmaskmovps ymm0, ymm0, ymmword ptr [rdx]
-	QUAD $0x000b0b15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xb0b] # 0x11d70 <read_all+0x120>
-	QUAD $0x000b0a1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xb0a] # 0x11d78 <read_all+0x128>
+	QUAD $0x000adb15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xadb] # 0x11d70 <read_all+0xf0>
+	QUAD $0x000ade1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xade] # 0x11d7c <read_all+0xfc>
 	LONG $0xc859fcc5 // vmulps ymm1, ymm0, ymm0
-	QUAD $0x000b2125187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xb21] # 0x11d9c <read_all+0x14c>
-	QUAD $0x000ad02d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xad0] # 0x11d54 <read_all+0x104>
-	QUAD $0x000ab73d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xab7] # 0x11d44 <read_all+0xf4>
-	QUAD $0x000aae35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0xaae] # 0x11d44 <read_all+0xf4>
+	QUAD $0x000af525187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xaf5] # 0x11da0 <read_all+0x120>
+	QUAD $0x000aa02d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xaa0] # 0x11d54 <read_all+0xd4>
+	QUAD $0x000a873d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xa87] # 0x11d44 <read_all+0xc4>
+	QUAD $0x000a7e35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0xa7e] # 0x11d44 <read_all+0xc4>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0xa875e2c4; BYTE $0xda // vfmadd213ps ymm3, ymm1, ymm2 # ymm3 = (ymm1 * ymm3) + ymm2
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xcb59fcc5 // vmulps ymm1, ymm0, ymm3
 	LONG $0xc95cecc5 // vsubps ymm1, ymm2, ymm1
-	QUAD $0x000ae015187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xae0] # 0x11d94 <read_all+0x144>
+	QUAD $0x000ab415187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xab4] # 0x11d98 <read_all+0x118>
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x000abb15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xabb] # 0x11d7c <read_all+0x12c>
+	QUAD $0x000a8f15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xa8f] # 0x11d80 <read_all+0x100>
 	LONG $0xd15decc5 // vminps ymm2, ymm2, ymm1
-	QUAD $0x000aba0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xaba] # 0x11d88 <read_all+0x138>
+	QUAD $0x000a8e0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xa8e] # 0x11d8c <read_all+0x10c>
 	LONG $0xc959ecc5 // vmulps ymm1, ymm2, ymm1
 	LONG $0xc95bfdc5 // vcvtps2dq ymm1, ymm1
 	LONG $0xd95bfcc5 // vcvtdq2ps ymm3, ymm1
 	LONG $0xa865e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm3, ymm2 # ymm4 = (ymm3 * ymm4) + ymm2
 	LONG $0xa865e2c4; BYTE $0xec // vfmadd213ps ymm5, ymm3, ymm4 # ymm5 = (ymm3 * ymm5) + ymm4
-	QUAD $0x000a871d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xa87] # 0x11d74 <read_all+0x124>
-	QUAD $0x000aa225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xaa2] # 0x11d98 <read_all+0x148>
+	QUAD $0x000a571d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xa57] # 0x11d74 <read_all+0xf4>
+	QUAD $0x000a7625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xa76] # 0x11d9c <read_all+0x11c>
 	LONG $0xa855e2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000a9c1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xa9c] # 0x11da0 <read_all+0x150>
+	QUAD $0x000a701d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xa70] # 0x11da4 <read_all+0x124>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000a4e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xa4e] # 0x11d60 <read_all+0x110>
+	QUAD $0x000a1e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xa1e] # 0x11d60 <read_all+0xe0>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
-	QUAD $0x000a4c1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xa4c] # 0x11d6c <read_all+0x11c>
+	QUAD $0x000a1c1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xa1c] # 0x11d6c <read_all+0xec>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000a2a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xa2a] # 0x11d58 <read_all+0x108>
+	QUAD $0x0009fa25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x9fa] # 0x11d58 <read_all+0xd8>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
 	LONG $0xdc59d4c5 // vmulps ymm3, ymm5, ymm4
 	LONG $0xe172ddc5; BYTE $0x01 // vpsrad ymm4, ymm1, 0x1
@@ -1013,45 +1019,45 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcf58f4c5 // vaddps ymm1, ymm1, ymm7
 	LONG $0xc15efcc5 // vdivps ymm0, ymm0, ymm1
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x0875 // jne 0x11379 <gelu_tanh+0x569>
+	WORD $0x0875 // jne 0x113a9 <gelu_tanh+0x569>
 	LONG $0x0011fcc5 // vmovups ymmword ptr [rax], ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000009760d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x976] # 0x11d00 <read_all+0xb0>
+	QUAD $0x000009460d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x946] # 0x11d00 <read_all+0x80>
 	LONG $0x2e75e2c4; BYTE $0x00 // vmaskmovps ymmword ptr [rax], ymm1, ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// gelu_erf: +5024
+	// gelu_erf: +5072
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x0d74 // je 0x113b2 <gelu_erf+0x12>
+	WORD $0x0d74 // je 0x113e2 <gelu_erf+0x12>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x187d // jge 0x113c3 <gelu_erf+0x23>
+	WORD $0x187d // jge 0x113f3 <gelu_erf+0x23>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x000220e9; BYTE $0x00 // jmp 0x115d2 <gelu_erf+0x232>
+	LONG $0x000220e9; BYTE $0x00 // jmp 0x11602 <gelu_erf+0x232>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x02368d0f; WORD $0x0000 // jge 0x115f2 <gelu_erf+0x252>
+	LONG $0x02368d0f; WORD $0x0000 // jge 0x11622 <gelu_erf+0x252>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x000427e9; BYTE $0x00 // jmp 0x117ea <gelu_erf+0x44a>
-	QUAD $0x0009781d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x978] # 0x11d44 <read_all+0xf4>
-	QUAD $0x00098325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x983] # 0x11d58 <read_all+0x108>
-	QUAD $0x00099635187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x996] # 0x11d74 <read_all+0x124>
-	QUAD $0x0009b105187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x9b1] # 0x11d98 <read_all+0x148>
-	QUAD $0x0009b00d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x9b0] # 0x11da0 <read_all+0x150>
-	QUAD $0x00096715187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x967] # 0x11d60 <read_all+0x110>
-	QUAD $0x00096a1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x96a] # 0x11d6c <read_all+0x11c>
-	QUAD $0x00093925587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0x939] # 0x11d44 <read_all+0xf4>
+	LONG $0x000427e9; BYTE $0x00 // jmp 0x1181a <gelu_erf+0x44a>
+	QUAD $0x0009481d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x948] # 0x11d44 <read_all+0xc4>
+	QUAD $0x00095325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x953] # 0x11d58 <read_all+0xd8>
+	QUAD $0x00096635187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x966] # 0x11d74 <read_all+0xf4>
+	QUAD $0x00098505187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x985] # 0x11d9c <read_all+0x11c>
+	QUAD $0x0009840d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x984] # 0x11da4 <read_all+0x124>
+	QUAD $0x00093715187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x937] # 0x11d60 <read_all+0xe0>
+	QUAD $0x00093a1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x93a] # 0x11d6c <read_all+0xec>
+	QUAD $0x00090925587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0x909] # 0x11d44 <read_all+0xc4>
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x107c21c4; WORD $0x862c // vmovups ymm13, ymmword ptr [rsi + 4*r8]
-	QUAD $0x00091d05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x91d] # 0x11d4c <read_all+0xfc>
-	QUAD $0x00090815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x908] # 0x11d40 <read_all+0xf0>
-	QUAD $0x00094f2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x94f] # 0x11d90 <read_all+0x140>
-	QUAD $0x0009523d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x952] # 0x11d9c <read_all+0x14c>
+	QUAD $0x0008ed05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x8ed] # 0x11d4c <read_all+0xcc>
+	QUAD $0x0008d815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x8d8] # 0x11d40 <read_all+0xc0>
+	QUAD $0x0009232d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x923] # 0x11d94 <read_all+0x114>
+	QUAD $0x0009263d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x926] # 0x11da0 <read_all+0x120>
 	LONG $0x08408d49 // lea rax, [r8 + 0x8]
 	LONG $0xf05914c5 // vmulps ymm14, ymm13, ymm0
 	LONG $0x5c7441c4; BYTE $0xfe // vsubps ymm15, ymm1, ymm14
@@ -1059,40 +1065,40 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4a0dc3c4; WORD $0x00c7 // vblendvps ymm0, ymm14, ymm15, ymm0
 	LONG $0xf4287cc5 // vmovaps ymm14, ymm4
 	LONG $0xc05decc5 // vminps ymm0, ymm2, ymm0
-	QUAD $0x00091115187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x911] # 0x11d84 <read_all+0x134>
+	QUAD $0x0008e515187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x8e5] # 0x11d88 <read_all+0x108>
 	LONG $0xa87d62c4; BYTE $0xf3 // vfmadd213ps ymm14, ymm0, ymm3 # ymm14 = (ymm0 * ymm14) + ymm3
 	LONG $0x5e6441c4; BYTE $0xf6 // vdivps ymm14, ymm3, ymm14
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0008f52d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x8f5] # 0x11d80 <read_all+0x130>
+	QUAD $0x0008c92d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x8c9] # 0x11d84 <read_all+0x104>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0008cf2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x8cf] # 0x11d68 <read_all+0x118>
+	QUAD $0x00089f2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x89f] # 0x11d68 <read_all+0xe8>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0009012d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x901] # 0x11da8 <read_all+0x158>
+	QUAD $0x0008d52d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x8d5] # 0x11dac <read_all+0x12c>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x00089b2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x89b] # 0x11d50 <read_all+0x100>
+	QUAD $0x00086b2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x86b] # 0x11d50 <read_all+0xd0>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0008c92d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x8c9] # 0x11d8c <read_all+0x13c>
+	QUAD $0x00089d2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x89d] # 0x11d90 <read_all+0x110>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0008d32d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x8d3] # 0x11da4 <read_all+0x154>
+	QUAD $0x0008a72d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x8a7] # 0x11da8 <read_all+0x128>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x00087d2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x87d] # 0x11d5c <read_all+0x10c>
+	QUAD $0x00084d2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x84d] # 0x11d5c <read_all+0xdc>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0008772d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x877] # 0x11d64 <read_all+0x114>
+	QUAD $0x0008472d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x847] # 0x11d64 <read_all+0xe4>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
 	LONG $0xe859fcc5 // vmulps ymm5, ymm0, ymm0
 	LONG $0xfd5c74c5 // vsubps ymm15, ymm1, ymm5
 	LONG $0xb87d62c4; BYTE $0xf8 // vfmadd231ps ymm15, ymm0, ymm0 # ymm15 = (ymm0 * ymm0) + ymm15
 	LONG $0xc55cecc5 // vsubps ymm0, ymm2, ymm5
-	QUAD $0x00088815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x888] # 0x11d94 <read_all+0x144>
+	QUAD $0x00085c15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x85c] # 0x11d98 <read_all+0x118>
 	LONG $0xc05fecc5 // vmaxps ymm0, ymm2, ymm0
-	QUAD $0x00086315187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x863] # 0x11d7c <read_all+0x12c>
+	QUAD $0x00083715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x837] # 0x11d80 <read_all+0x100>
 	LONG $0xc05decc5 // vminps ymm0, ymm2, ymm0
-	QUAD $0x00086215187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x862] # 0x11d88 <read_all+0x138>
+	QUAD $0x00083615187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x836] # 0x11d8c <read_all+0x10c>
 	LONG $0xd259fcc5 // vmulps ymm2, ymm0, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
 	LONG $0xea5bfcc5 // vcvtdq2ps ymm5, ymm2
 	LONG $0xb855e2c4; BYTE $0xc7 // vfmadd231ps ymm0, ymm5, ymm7 # ymm0 = (ymm5 * ymm7) + ymm0
-	QUAD $0x0008143d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x814] # 0x11d54 <read_all+0x104>
+	QUAD $0x0007e43d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x7e4] # 0x11d54 <read_all+0xd4>
 	LONG $0xb845e2c4; BYTE $0xc5 // vfmadd231ps ymm0, ymm7, ymm5 # ymm0 = (ymm7 * ymm5) + ymm0
 	LONG $0xc5297cc5 // vmovaps ymm5, ymm8
 	LONG $0xa87de2c4; BYTE $0xee // vfmadd213ps ymm5, ymm0, ymm6 # ymm5 = (ymm0 * ymm5) + ymm6
@@ -1124,29 +1130,29 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c08349 // add r8, 0x10
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfe4e8e0f; WORD $0xffff // jle 0x11420 <gelu_erf+0x80>
+	LONG $0xfe4e8e0f; WORD $0xffff // jle 0x11450 <gelu_erf+0x80>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x06668e0f; WORD $0x0000 // jle 0x11c41 <gelu_erf+0x8a1>
+	LONG $0x06668e0f; WORD $0x0000 // jle 0x11c71 <gelu_erf+0x8a1>
 	LONG $0x86348d48 // lea rsi, [rsi + 4*rax]
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x0221850f; WORD $0x0000 // jne 0x1180a <gelu_erf+0x46a>
+	LONG $0x0221850f; WORD $0x0000 // jne 0x1183a <gelu_erf+0x46a>
 	LONG $0x0610fcc5 // vmovups ymm0, ymmword ptr [rsi]
-	LONG $0x00022ee9; BYTE $0x00 // jmp 0x11820 <gelu_erf+0x480>
-	QUAD $0x0007491d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x749] # 0x11d44 <read_all+0xf4>
-	QUAD $0x00075425187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x754] # 0x11d58 <read_all+0x108>
-	QUAD $0x00076735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x767] # 0x11d74 <read_all+0x124>
-	QUAD $0x00078205187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x782] # 0x11d98 <read_all+0x148>
-	QUAD $0x0007810d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x781] # 0x11da0 <read_all+0x150>
-	QUAD $0x00073815187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x738] # 0x11d60 <read_all+0x110>
-	QUAD $0x00073b1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x73b] # 0x11d6c <read_all+0x11c>
-	QUAD $0x00070a25587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0x70a] # 0x11d44 <read_all+0xf4>
+	LONG $0x00022ee9; BYTE $0x00 // jmp 0x11850 <gelu_erf+0x480>
+	QUAD $0x0007191d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x719] # 0x11d44 <read_all+0xc4>
+	QUAD $0x00072425187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x724] # 0x11d58 <read_all+0xd8>
+	QUAD $0x00073735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x737] # 0x11d74 <read_all+0xf4>
+	QUAD $0x00075605187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x756] # 0x11d9c <read_all+0x11c>
+	QUAD $0x0007550d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x755] # 0x11da4 <read_all+0x124>
+	QUAD $0x00070815187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x708] # 0x11d60 <read_all+0xe0>
+	QUAD $0x00070b1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x70b] # 0x11d6c <read_all+0xec>
+	QUAD $0x0006da25587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0x6da] # 0x11d44 <read_all+0xc4>
 	WORD $0xd231 // xor edx, edx
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0x2c107cc5; BYTE $0x96 // vmovups ymm13, ymmword ptr [rsi + 4*rdx]
-	QUAD $0x0006fe05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x6fe] # 0x11d4c <read_all+0xfc>
-	QUAD $0x0006e915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x6e9] # 0x11d40 <read_all+0xf0>
-	QUAD $0x0007302d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x730] # 0x11d90 <read_all+0x140>
-	QUAD $0x0007333d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x733] # 0x11d9c <read_all+0x14c>
+	QUAD $0x0006ce05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x6ce] # 0x11d4c <read_all+0xcc>
+	QUAD $0x0006b915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x6b9] # 0x11d40 <read_all+0xc0>
+	QUAD $0x0007042d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x704] # 0x11d94 <read_all+0x114>
+	QUAD $0x0007073d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x707] # 0x11da0 <read_all+0x120>
 	LONG $0x08428d48 // lea rax, [rdx + 0x8]
 	LONG $0xf05914c5 // vmulps ymm14, ymm13, ymm0
 	LONG $0x5c7441c4; BYTE $0xfe // vsubps ymm15, ymm1, ymm14
@@ -1154,40 +1160,40 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4a0dc3c4; WORD $0x00c7 // vblendvps ymm0, ymm14, ymm15, ymm0
 	LONG $0xf4287cc5 // vmovaps ymm14, ymm4
 	LONG $0xc05decc5 // vminps ymm0, ymm2, ymm0
-	QUAD $0x0006f215187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x6f2] # 0x11d84 <read_all+0x134>
+	QUAD $0x0006c615187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x6c6] # 0x11d88 <read_all+0x108>
 	LONG $0xa87d62c4; BYTE $0xf3 // vfmadd213ps ymm14, ymm0, ymm3 # ymm14 = (ymm0 * ymm14) + ymm3
 	LONG $0x5e6441c4; BYTE $0xf6 // vdivps ymm14, ymm3, ymm14
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0006d62d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x6d6] # 0x11d80 <read_all+0x130>
+	QUAD $0x0006aa2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x6aa] # 0x11d84 <read_all+0x104>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0006b02d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x6b0] # 0x11d68 <read_all+0x118>
+	QUAD $0x0006802d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x680] # 0x11d68 <read_all+0xe8>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0006e22d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x6e2] # 0x11da8 <read_all+0x158>
+	QUAD $0x0006b62d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x6b6] # 0x11dac <read_all+0x12c>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x00067c2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x67c] # 0x11d50 <read_all+0x100>
+	QUAD $0x00064c2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x64c] # 0x11d50 <read_all+0xd0>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0006aa2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x6aa] # 0x11d8c <read_all+0x13c>
+	QUAD $0x00067e2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x67e] # 0x11d90 <read_all+0x110>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0006b42d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x6b4] # 0x11da4 <read_all+0x154>
+	QUAD $0x0006882d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x688] # 0x11da8 <read_all+0x128>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x00065e2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x65e] # 0x11d5c <read_all+0x10c>
+	QUAD $0x00062e2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x62e] # 0x11d5c <read_all+0xdc>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0006582d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x658] # 0x11d64 <read_all+0x114>
+	QUAD $0x0006282d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x628] # 0x11d64 <read_all+0xe4>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
 	LONG $0xe859fcc5 // vmulps ymm5, ymm0, ymm0
 	LONG $0xfd5c74c5 // vsubps ymm15, ymm1, ymm5
 	LONG $0xb87d62c4; BYTE $0xf8 // vfmadd231ps ymm15, ymm0, ymm0 # ymm15 = (ymm0 * ymm0) + ymm15
 	LONG $0xc55cecc5 // vsubps ymm0, ymm2, ymm5
-	QUAD $0x00066915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x669] # 0x11d94 <read_all+0x144>
+	QUAD $0x00063d15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x63d] # 0x11d98 <read_all+0x118>
 	LONG $0xc05fecc5 // vmaxps ymm0, ymm2, ymm0
-	QUAD $0x00064415187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x644] # 0x11d7c <read_all+0x12c>
+	QUAD $0x00061815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x618] # 0x11d80 <read_all+0x100>
 	LONG $0xc05decc5 // vminps ymm0, ymm2, ymm0
-	QUAD $0x00064315187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x643] # 0x11d88 <read_all+0x138>
+	QUAD $0x00061715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x617] # 0x11d8c <read_all+0x10c>
 	LONG $0xd259fcc5 // vmulps ymm2, ymm0, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
 	LONG $0xea5bfcc5 // vcvtdq2ps ymm5, ymm2
 	LONG $0xb855e2c4; BYTE $0xc7 // vfmadd231ps ymm0, ymm5, ymm7 # ymm0 = (ymm5 * ymm7) + ymm0
-	QUAD $0x0005f53d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x5f5] # 0x11d54 <read_all+0x104>
+	QUAD $0x0005c53d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x5c5] # 0x11d54 <read_all+0xd4>
 	LONG $0xb845e2c4; BYTE $0xc5 // vfmadd231ps ymm0, ymm7, ymm5 # ymm0 = (ymm7 * ymm5) + ymm0
 	LONG $0xc5297cc5 // vmovaps ymm5, ymm8
 	LONG $0xa87de2c4; BYTE $0xee // vfmadd213ps ymm5, ymm0, ymm6 # ymm5 = (ymm0 * ymm5) + ymm6
@@ -1218,80 +1224,80 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c28348 // add rdx, 0x10
 	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xfe568e0f; WORD $0xffff // jle 0x11640 <gelu_erf+0x2a0>
+	LONG $0xfe568e0f; WORD $0xffff // jle 0x11670 <gelu_erf+0x2a0>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x044e8e0f; WORD $0x0000 // jle 0x11c41 <gelu_erf+0x8a1>
+	LONG $0x044e8e0f; WORD $0x0000 // jle 0x11c71 <gelu_erf+0x8a1>
 	LONG $0x86148d48 // lea rdx, [rsi + 4*rax]
 	LONG $0x08f98348 // cmp rcx, 0x8
-	LONG $0x022e850f; WORD $0x0000 // jne 0x11a2f <gelu_erf+0x68f>
+	LONG $0x022e850f; WORD $0x0000 // jne 0x11a5f <gelu_erf+0x68f>
 	LONG $0x0210fcc5 // vmovups ymm0, ymmword ptr [rdx]
-	LONG $0x00023be9; BYTE $0x00 // jmp 0x11a45 <gelu_erf+0x6a5>
+	LONG $0x00023be9; BYTE $0x00 // jmp 0x11a75 <gelu_erf+0x6a5>
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000004e50566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x4e5] # 0x11d00 <read_all+0xb0>
+	QUAD $0x000004b50566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x4b5] # 0x11d00 <read_all+0x80>
 	LONG $0x2c7de2c4; BYTE $0x06 // vmaskmovps ymm0, ymm0, ymmword ptr [rsi]
-	QUAD $0x0005230d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x523] # 0x11d4c <read_all+0xfc>
-	QUAD $0x0005523d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x552] # 0x11d84 <read_all+0x134>
-	QUAD $0x0005610d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x561] # 0x11d9c <read_all+0x14c>
+	QUAD $0x0004f30d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x4f3] # 0x11d4c <read_all+0xcc>
+	QUAD $0x0005263d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x526] # 0x11d88 <read_all+0x108>
+	QUAD $0x0005350d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x535] # 0x11da0 <read_all+0x120>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0xd159fcc5 // vmulps ymm2, ymm0, ymm1
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xda5cf4c5 // vsubps ymm3, ymm1, ymm2
 	LONG $0xe1c2ecc5; BYTE $0x01 // vcmpltps ymm4, ymm2, ymm1
 	LONG $0x4a6de3c4; WORD $0x40d3 // vblendvps ymm2, ymm2, ymm3, ymm4
-	QUAD $0x0004e11d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x4e1] # 0x11d40 <read_all+0xf0>
+	QUAD $0x0004b11d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x4b1] # 0x11d40 <read_all+0xc0>
 	LONG $0xea5de4c5 // vminps ymm5, ymm3, ymm2
-	QUAD $0x0004ec1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x4ec] # 0x11d58 <read_all+0x108>
-	QUAD $0x0004cf15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x4cf] # 0x11d44 <read_all+0xf4>
+	QUAD $0x0004bc1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x4bc] # 0x11d58 <read_all+0xd8>
+	QUAD $0x00049f15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x49f] # 0x11d44 <read_all+0xc4>
 	LONG $0xc55954c5 // vmulps ymm8, ymm5, ymm5
 	LONG $0xe328fcc5 // vmovaps ymm4, ymm3
 	LONG $0xa855e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm5, ymm2 # ymm4 = (ymm5 * ymm4) + ymm2
 	LONG $0xf45eecc5 // vdivps ymm6, ymm2, ymm4
-	QUAD $0x00050125187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x501] # 0x11d90 <read_all+0x140>
+	QUAD $0x0004d525187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x4d5] # 0x11d94 <read_all+0x114>
 	LONG $0xa84de2c4; BYTE $0xfc // vfmadd213ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0004e325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x4e3] # 0x11d80 <read_all+0x130>
+	QUAD $0x0004b725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x4b7] # 0x11d84 <read_all+0x104>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0004bd3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x4bd] # 0x11d68 <read_all+0x118>
+	QUAD $0x00048d3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x48d] # 0x11d68 <read_all+0xe8>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x0004ef25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x4ef] # 0x11da8 <read_all+0x158>
+	QUAD $0x0004c325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x4c3] # 0x11dac <read_all+0x12c>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0004893d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x489] # 0x11d50 <read_all+0x100>
+	QUAD $0x0004593d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x459] # 0x11d50 <read_all+0xd0>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x0004b725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x4b7] # 0x11d8c <read_all+0x13c>
+	QUAD $0x00048b25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x48b] # 0x11d90 <read_all+0x110>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0004c13d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x4c1] # 0x11da4 <read_all+0x154>
+	QUAD $0x0004953d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x495] # 0x11da8 <read_all+0x128>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x00046b25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x46b] # 0x11d5c <read_all+0x10c>
+	QUAD $0x00043b25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x43b] # 0x11d5c <read_all+0xdc>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0004653d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x465] # 0x11d64 <read_all+0x114>
+	QUAD $0x0004353d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x435] # 0x11d64 <read_all+0xe4>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
 	LONG $0x5c74c1c4; BYTE $0xe0 // vsubps ymm4, ymm1, ymm8
 	LONG $0xc9c2fcc5; BYTE $0x01 // vcmpltps ymm1, ymm0, ymm1
 	LONG $0xb855e2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm5, ymm5 # ymm4 = (ymm5 * ymm5) + ymm4
 	LONG $0xeb59ccc5 // vmulps ymm5, ymm6, ymm3
 	LONG $0x5c44c1c4; BYTE $0xf0 // vsubps ymm6, ymm7, ymm8
-	QUAD $0x00046f3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x46f] # 0x11d94 <read_all+0x144>
+	QUAD $0x0004433d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x443] # 0x11d98 <read_all+0x118>
 	LONG $0xe45cecc5 // vsubps ymm4, ymm2, ymm4
 	LONG $0xf65fc4c5 // vmaxps ymm6, ymm7, ymm6
-	QUAD $0x0004463d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x446] # 0x11d7c <read_all+0x12c>
+	QUAD $0x00041a3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x41a] # 0x11d80 <read_all+0x100>
 	LONG $0xf65dc4c5 // vminps ymm6, ymm7, ymm6
-	QUAD $0x0004453d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x445] # 0x11d88 <read_all+0x138>
+	QUAD $0x0004193d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x419] # 0x11d8c <read_all+0x10c>
 	LONG $0xff59ccc5 // vmulps ymm7, ymm6, ymm7
 	LONG $0xff5bfdc5 // vcvtps2dq ymm7, ymm7
 	LONG $0xc75b7cc5 // vcvtdq2ps ymm8, ymm7
 	LONG $0xa83d62c4; BYTE $0xce // vfmadd213ps ymm9, ymm8, ymm6 # ymm9 = (ymm8 * ymm9) + ymm6
-	QUAD $0x0003f735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x3f7] # 0x11d54 <read_all+0x104>
+	QUAD $0x0003c735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x3c7] # 0x11d54 <read_all+0xd4>
 	LONG $0xa83dc2c4; BYTE $0xf1 // vfmadd213ps ymm6, ymm8, ymm9 # ymm6 = (ymm8 * ymm6) + ymm9
-	QUAD $0x00040905187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x409] # 0x11d74 <read_all+0x124>
-	QUAD $0x0004240d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x424] # 0x11d98 <read_all+0x148>
+	QUAD $0x0003d905187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x3d9] # 0x11d74 <read_all+0xf4>
+	QUAD $0x0003f80d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x3f8] # 0x11d9c <read_all+0x11c>
 	LONG $0xa84d42c4; BYTE $0xc8 // vfmadd213ps ymm9, ymm6, ymm8 # ymm9 = (ymm6 * ymm9) + ymm8
-	QUAD $0x00041e05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x41e] # 0x11da0 <read_all+0x150>
+	QUAD $0x0003f205187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x3f2] # 0x11da4 <read_all+0x124>
 	LONG $0xb84d42c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm6, ymm9 # ymm8 = (ymm6 * ymm9) + ymm8
-	QUAD $0x0003d00d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x3d0] # 0x11d60 <read_all+0x110>
+	QUAD $0x0003a00d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x3a0] # 0x11d60 <read_all+0xe0>
 	LONG $0xb84d42c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm6, ymm8 # ymm9 = (ymm6 * ymm8) + ymm9
-	QUAD $0x0003ce05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x3ce] # 0x11d6c <read_all+0x11c>
+	QUAD $0x00039e05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x39e] # 0x11d6c <read_all+0xec>
 	LONG $0xb84d42c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm6, ymm9 # ymm8 = (ymm6 * ymm9) + ymm8
-	QUAD $0x0003980d587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rip + 0x398] # 0x11d44 <read_all+0xf4>
+	QUAD $0x0003680d587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rip + 0x368] # 0x11d44 <read_all+0xc4>
 	LONG $0xa84d62c4; BYTE $0xc3 // vfmadd213ps ymm8, ymm6, ymm3 # ymm8 = (ymm6 * ymm8) + ymm3
 	LONG $0xde59bcc5 // vmulps ymm3, ymm8, ymm6
 	LONG $0xa84de2c4; BYTE $0xde // vfmadd213ps ymm3, ymm6, ymm6 # ymm3 = (ymm6 * ymm3) + ymm6
@@ -1310,14 +1316,14 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4a6de3c4; WORD $0x10cb // vblendvps ymm1, ymm2, ymm3, ymm1
 	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x0d75 // jne 0x11a0b <gelu_erf+0x66b>
+	WORD $0x0d75 // jne 0x11a3b <gelu_erf+0x66b>
 	LONG $0x0259fcc5 // vmulps ymm0, ymm0, ymmword ptr [rdx]
 	LONG $0x0411fcc5; BYTE $0x87 // vmovups ymmword ptr [rdi + 4*rax], ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000002e40d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x2e4] # 0x11d00 <read_all+0xb0>
+	QUAD $0x000002b40d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x2b4] # 0x11d00 <read_all+0x80>
 	LONG $0x2c75e2c4; BYTE $0x12 // vmaskmovps ymm2, ymm1, ymmword ptr [rdx]
 	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
 	LONG $0x2e75e2c4; WORD $0x8704 // vmaskmovps ymmword ptr [rdi + 4*rax], ymm1, ymm0
@@ -1325,70 +1331,70 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000002c00566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x2c0] # 0x11d00 <read_all+0xb0>
+	QUAD $0x000002900566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x290] # 0x11d00 <read_all+0x80>
 	LONG $0x2c7de2c4; BYTE $0x02 // vmaskmovps ymm0, ymm0, ymmword ptr [rdx]
-	QUAD $0x0002fe0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x2fe] # 0x11d4c <read_all+0xfc>
-	QUAD $0x00032d3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x32d] # 0x11d84 <read_all+0x134>
-	QUAD $0x00033c0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x33c] # 0x11d9c <read_all+0x14c>
+	QUAD $0x0002ce0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x2ce] # 0x11d4c <read_all+0xcc>
+	QUAD $0x0003013d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x301] # 0x11d88 <read_all+0x108>
+	QUAD $0x0003100d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x310] # 0x11da0 <read_all+0x120>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0xd159fcc5 // vmulps ymm2, ymm0, ymm1
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xda5cf4c5 // vsubps ymm3, ymm1, ymm2
 	LONG $0xe1c2ecc5; BYTE $0x01 // vcmpltps ymm4, ymm2, ymm1
 	LONG $0x4a6de3c4; WORD $0x40d3 // vblendvps ymm2, ymm2, ymm3, ymm4
-	QUAD $0x0002bc1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x2bc] # 0x11d40 <read_all+0xf0>
+	QUAD $0x00028c1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x28c] # 0x11d40 <read_all+0xc0>
 	LONG $0xea5de4c5 // vminps ymm5, ymm3, ymm2
-	QUAD $0x0002c71d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x2c7] # 0x11d58 <read_all+0x108>
-	QUAD $0x0002aa15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x2aa] # 0x11d44 <read_all+0xf4>
+	QUAD $0x0002971d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x297] # 0x11d58 <read_all+0xd8>
+	QUAD $0x00027a15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x27a] # 0x11d44 <read_all+0xc4>
 	LONG $0xc55954c5 // vmulps ymm8, ymm5, ymm5
 	LONG $0xe328fcc5 // vmovaps ymm4, ymm3
 	LONG $0xa855e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm5, ymm2 # ymm4 = (ymm5 * ymm4) + ymm2
 	LONG $0xf45eecc5 // vdivps ymm6, ymm2, ymm4
-	QUAD $0x0002dc25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x2dc] # 0x11d90 <read_all+0x140>
+	QUAD $0x0002b025187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x2b0] # 0x11d94 <read_all+0x114>
 	LONG $0xa84de2c4; BYTE $0xfc // vfmadd213ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0002be25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x2be] # 0x11d80 <read_all+0x130>
+	QUAD $0x00029225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x292] # 0x11d84 <read_all+0x104>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0002983d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x298] # 0x11d68 <read_all+0x118>
+	QUAD $0x0002683d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x268] # 0x11d68 <read_all+0xe8>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x0002ca25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x2ca] # 0x11da8 <read_all+0x158>
+	QUAD $0x00029e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x29e] # 0x11dac <read_all+0x12c>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0002643d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x264] # 0x11d50 <read_all+0x100>
+	QUAD $0x0002343d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x234] # 0x11d50 <read_all+0xd0>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x00029225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x292] # 0x11d8c <read_all+0x13c>
+	QUAD $0x00026625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x266] # 0x11d90 <read_all+0x110>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x00029c3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x29c] # 0x11da4 <read_all+0x154>
+	QUAD $0x0002703d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x270] # 0x11da8 <read_all+0x128>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x00024625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x246] # 0x11d5c <read_all+0x10c>
+	QUAD $0x00021625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x216] # 0x11d5c <read_all+0xdc>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0002403d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x240] # 0x11d64 <read_all+0x114>
+	QUAD $0x0002103d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x210] # 0x11d64 <read_all+0xe4>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
 	LONG $0x5c74c1c4; BYTE $0xe0 // vsubps ymm4, ymm1, ymm8
 	LONG $0xc9c2fcc5; BYTE $0x01 // vcmpltps ymm1, ymm0, ymm1
 	LONG $0xb855e2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm5, ymm5 # ymm4 = (ymm5 * ymm5) + ymm4
 	LONG $0xeb59ccc5 // vmulps ymm5, ymm6, ymm3
 	LONG $0x5c44c1c4; BYTE $0xf0 // vsubps ymm6, ymm7, ymm8
-	QUAD $0x00024a3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x24a] # 0x11d94 <read_all+0x144>
+	QUAD $0x00021e3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x21e] # 0x11d98 <read_all+0x118>
 	LONG $0xe45cecc5 // vsubps ymm4, ymm2, ymm4
 	LONG $0xf65fc4c5 // vmaxps ymm6, ymm7, ymm6
-	QUAD $0x0002213d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x221] # 0x11d7c <read_all+0x12c>
+	QUAD $0x0001f53d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1f5] # 0x11d80 <read_all+0x100>
 	LONG $0xf65dc4c5 // vminps ymm6, ymm7, ymm6
-	QUAD $0x0002203d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x220] # 0x11d88 <read_all+0x138>
+	QUAD $0x0001f43d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1f4] # 0x11d8c <read_all+0x10c>
 	LONG $0xff59ccc5 // vmulps ymm7, ymm6, ymm7
 	LONG $0xff5bfdc5 // vcvtps2dq ymm7, ymm7
 	LONG $0xc75b7cc5 // vcvtdq2ps ymm8, ymm7
 	LONG $0xa83d62c4; BYTE $0xce // vfmadd213ps ymm9, ymm8, ymm6 # ymm9 = (ymm8 * ymm9) + ymm6
-	QUAD $0x0001d235187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1d2] # 0x11d54 <read_all+0x104>
+	QUAD $0x0001a235187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1a2] # 0x11d54 <read_all+0xd4>
 	LONG $0xa83dc2c4; BYTE $0xf1 // vfmadd213ps ymm6, ymm8, ymm9 # ymm6 = (ymm8 * ymm6) + ymm9
-	QUAD $0x0001e405187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1e4] # 0x11d74 <read_all+0x124>
-	QUAD $0x0001ff0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1ff] # 0x11d98 <read_all+0x148>
+	QUAD $0x0001b405187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1b4] # 0x11d74 <read_all+0xf4>
+	QUAD $0x0001d30d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1d3] # 0x11d9c <read_all+0x11c>
 	LONG $0xa84d42c4; BYTE $0xc8 // vfmadd213ps ymm9, ymm6, ymm8 # ymm9 = (ymm6 * ymm9) + ymm8
-	QUAD $0x0001f905187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1f9] # 0x11da0 <read_all+0x150>
+	QUAD $0x0001cd05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1cd] # 0x11da4 <read_all+0x124>
 	LONG $0xb84d42c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm6, ymm9 # ymm8 = (ymm6 * ymm9) + ymm8
-	QUAD $0x0001ab0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1ab] # 0x11d60 <read_all+0x110>
+	QUAD $0x00017b0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x17b] # 0x11d60 <read_all+0xe0>
 	LONG $0xb84d42c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm6, ymm8 # ymm9 = (ymm6 * ymm8) + ymm9
-	QUAD $0x0001a905187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1a9] # 0x11d6c <read_all+0x11c>
+	QUAD $0x00017905187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x179] # 0x11d6c <read_all+0xec>
 	LONG $0xb84d42c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm6, ymm9 # ymm8 = (ymm6 * ymm9) + ymm8
-	QUAD $0x0001730d587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rip + 0x173] # 0x11d44 <read_all+0xf4>
+	QUAD $0x0001430d587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rip + 0x143] # 0x11d44 <read_all+0xc4>
 	LONG $0xa84d62c4; BYTE $0xc3 // vfmadd213ps ymm8, ymm6, ymm3 # ymm8 = (ymm6 * ymm8) + ymm3
 	LONG $0xde59bcc5 // vmulps ymm3, ymm8, ymm6
 	LONG $0xa84de2c4; BYTE $0xde // vfmadd213ps ymm3, ymm6, ymm6 # ymm3 = (ymm6 * ymm3) + ymm6
@@ -1407,25 +1413,25 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4a6de3c4; WORD $0x10cb // vblendvps ymm1, ymm2, ymm3, ymm1
 	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x0875 // jne 0x11c2b <gelu_erf+0x88b>
+	WORD $0x0875 // jne 0x11c5b <gelu_erf+0x88b>
 	LONG $0x0011fcc5 // vmovups ymmword ptr [rax], ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000000c40d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0xc4] # 0x11d00 <read_all+0xb0>
+	QUAD $0x000000940d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x94] # 0x11d00 <read_all+0x80>
 	LONG $0x2e75e2c4; BYTE $0x00 // vmaskmovps ymmword ptr [rax], ymm1, ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// read_all: +7248
+	// read_all: +7296
 	LONG $0x03468d48 // lea rax, [rsi + 0x3]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xc6490f48 // cmovns rax, rsi
 	LONG $0x80fe8148; WORD $0x0000; BYTE $0x00 // cmp rsi, 0x80
-	WORD $0x497c // jl 0x11cb1 <read_all+0x61>
+	WORD $0x497c // jl 0x11ce1 <read_all+0x61>
 	LONG $0x02f8c148 // sar rax, 0x2
 	LONG $0x000020b9; BYTE $0x00 // mov ecx, 0x20
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
@@ -1438,7 +1444,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4456fcc5; WORD $0xe08f // vorps ymm0, ymm0, ymmword ptr [rdi + 4*rcx - 0x20]
 	LONG $0x20c18348 // add rcx, 0x20
 	WORD $0x3948; BYTE $0xc1 // cmp rcx, rax
-	WORD $0xdf7e // jle 0x11c80 <read_all+0x30>
+	WORD $0xdf7e // jle 0x11cb0 <read_all+0x30>
 	LONG $0xd356ecc5 // vorps ymm2, ymm2, ymm3
 	LONG $0xc056f4c5 // vorps ymm0, ymm1, ymm0
 	LONG $0xc056ecc5 // vorps ymm0, ymm2, ymm0
@@ -1453,9 +1459,6 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x0000000100000000; QUAD $0x0000000300000002
 	QUAD $0x0000000500000004; QUAD $0x0000000700000006
 	QUAD $0x0000000000000000; QUAD $0x0000000000000000
@@ -1463,10 +1466,10 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x3f80000041700000; QUAD $0x3f3504f3ff800000
 	QUAD $0xb5bfbe8ebe3ec24c; QUAD $0x3f8000c73f000000
 	QUAD $0xbfa1fc4e3d2aaaab; QUAD $0x3e2aaaabbf914e5d
-	QUAD $0x3ab60b613fcc422a; QUAD $0x42b200003d922279
-	QUAD $0x3e2ef9453fbe87b0; QUAD $0x3dc636c93fb8aa3b
-	QUAD $0xc2d00000bf527892; QUAD $0xbf31720039500d01
-	QUAD $0x3ebf88fb3c088889; QUAD $0xcccccccc3e8ec7cc
+	QUAD $0x3ab60b613fcc422a; QUAD $0x3d922279c2700000
+	QUAD $0x3fbe87b042b20000; QUAD $0x3fb8aa3b3e2ef945
+	QUAD $0xbf5278923dc636c9; QUAD $0x39500d01c2d00000
+	QUAD $0x3c088889bf317200; QUAD $0x3e8ec7cc3ebf88fb
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 
 // func dot_avx2(a, b unsafe.Pointer, n int) float32
@@ -1547,7 +1550,7 @@ TEXT ·exp_avx2(SB), 0, $0-24
 	MOVQ y+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), DX
-	CALL ·vector_avx2<>+1712(SB)
+	CALL ·vector_avx2<>+1760(SB)
 	RET
 
 // func siLU_avx2(y, x, u unsafe.Pointer, n int)
@@ -1556,7 +1559,7 @@ TEXT ·siLU_avx2(SB), 0, $0-32
 	MOVQ x+8(FP), SI
 	MOVQ u+16(FP), DX
 	MOVQ n+24(FP), CX
-	CALL ·vector_avx2<>+2304(SB)
+	CALL ·vector_avx2<>+2352(SB)
 	RET
 
 // func gELUTanh_avx2(y, x, u unsafe.Pointer, n int)
@@ -1565,7 +1568,7 @@ TEXT ·gELUTanh_avx2(SB), 0, $0-32
 	MOVQ x+8(FP), SI
 	MOVQ u+16(FP), DX
 	MOVQ n+24(FP), CX
-	CALL ·vector_avx2<>+3600(SB)
+	CALL ·vector_avx2<>+3648(SB)
 	RET
 
 // func gELUErf_avx2(y, x, u unsafe.Pointer, n int)
@@ -1574,13 +1577,13 @@ TEXT ·gELUErf_avx2(SB), 0, $0-32
 	MOVQ x+8(FP), SI
 	MOVQ u+16(FP), DX
 	MOVQ n+24(FP), CX
-	CALL ·vector_avx2<>+5024(SB)
+	CALL ·vector_avx2<>+5072(SB)
 	RET
 
 // func readAll_avx2(p unsafe.Pointer, n int) float32
 TEXT ·readAll_avx2(SB), 0, $0-20
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·vector_avx2<>+7248(SB)
+	CALL ·vector_avx2<>+7296(SB)
 	MOVSS X0, ret+16(FP)
 	RET

@@ -77,10 +77,10 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	// max_f32: +288
 	LONG $0x10fe8348 // cmp rsi, 0x10
 	WORD $0x0e7d // jge 0x10134 <max_f32+0x14>
-	QUAD $0x1ed80518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1ed8] # 0x12008 <read_all+0xa8>
+	QUAD $0x1f180518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1f18] # 0x12048 <read_all+0xc8>
 	WORD $0xc031 // xor eax, eax
 	WORD $0x33eb // jmp 0x10167 <max_f32+0x47>
-	QUAD $0x1eca0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1eca] # 0x12008 <read_all+0xa8>
+	QUAD $0x1f0a0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1f0a] # 0x12048 <read_all+0xc8>
 	QUAD $0xfffffffffff0b848; WORD $0x7fff // movabs rax, 0x7ffffffffffffff0
 	LONG $0x000010b9; BYTE $0x00 // mov ecx, 0x10
 	WORD $0x2148; BYTE $0xf0 // and rax, rsi
@@ -301,140 +301,143 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487df262; WORD $0xc818 // vbroadcastss zmm1, xmm0
 	LONG $0x10fa8348 // cmp rdx, 0x10
 	WORD $0x0b7d // jge 0x104d7 <expsum+0x17>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0xc031 // xor eax, eax
-	LONG $0x00014ae9; BYTE $0x00 // jmp 0x10621 <expsum+0x161>
-	QUAD $0x1b730518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1b73] # 0x12054 <read_all+0xf4>
-	QUAD $0x1b511d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1b51] # 0x1203c <read_all+0xdc>
-	QUAD $0x1b532518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1b53] # 0x12048 <read_all+0xe8>
-	QUAD $0x1b5d2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1b5d] # 0x1205c <read_all+0xfc>
-	QUAD $0x1b0b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x1b0b] # 0x12014 <read_all+0xb4>
-	QUAD $0x1b453d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1b45] # 0x12058 <read_all+0xf8>
-	QUAD $0x1b170518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1b17] # 0x12034 <read_all+0xd4>
-	QUAD $0x1b390d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1b39] # 0x12060 <read_all+0x100>
-	QUAD $0x1aef1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1aef] # 0x12020 <read_all+0xc0>
-	QUAD $0x1af11d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1af1] # 0x1202c <read_all+0xcc>
-	QUAD $0x1ad32518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1ad3] # 0x12018 <read_all+0xb8>
-	QUAD $0x1ab52d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x1ab5] # 0x12004 <read_all+0xa4>
-	QUAD $0x1aab3558487d7262; WORD $0x0000 // vpbroadcastd zmm14, dword ptr [rip + 0x1aab] # 0x12004 <read_all+0xa4>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x000161e9; BYTE $0x00 // jmp 0x10638 <expsum+0x178>
+	QUAD $0x1bb70518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1bb7] # 0x12098 <read_all+0x118>
+	QUAD $0x1b951518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1b95] # 0x12080 <read_all+0x100>
+	QUAD $0x1b972518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1b97] # 0x1208c <read_all+0x10c>
+	QUAD $0x1ba12d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1ba1] # 0x120a0 <read_all+0x120>
+	QUAD $0x1b4b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x1b4b] # 0x12054 <read_all+0xd4>
+	QUAD $0x1b893d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1b89] # 0x1209c <read_all+0x11c>
+	QUAD $0x1b570518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1b57] # 0x12074 <read_all+0xf4>
+	QUAD $0x1b7d0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1b7d] # 0x120a4 <read_all+0x124>
+	QUAD $0x1b2f1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1b2f] # 0x12060 <read_all+0xe0>
+	QUAD $0x1b311d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1b31] # 0x1206c <read_all+0xec>
+	QUAD $0x1b132518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1b13] # 0x12058 <read_all+0xd8>
+	QUAD $0x1af52d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x1af5] # 0x12044 <read_all+0xc4>
+	QUAD $0x1b1f3d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x1b1f] # 0x12078 <read_all+0xf8>
+	QUAD $0x1ae13558487d7262; WORD $0x0000 // vpbroadcastd zmm14, dword ptr [rip + 0x1ae1] # 0x12044 <read_all+0xc4>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0xc931 // xor ecx, ecx
-	BYTE $0x90 // nop
-	LONG $0x487c7162; WORD $0x3c10; BYTE $0x8e // vmovups zmm15, zmmword ptr [rsi + 4*rcx]
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x487ce162; WORD $0x0410; BYTE $0x8e // vmovups zmm16, zmmword ptr [rsi + 4*rcx]
 	LONG $0x10418d48 // lea rax, [rcx + 0x10]
-	LONG $0x48047162; WORD $0xf95c // vsubps zmm15, zmm15, zmm1
-	LONG $0x487c5162; WORD $0xff5f // vmaxps zmm15, zmm0, zmm15
-	LONG $0x48645162; WORD $0xff5d // vminps zmm15, zmm3, zmm15
-	LONG $0x4804e162; WORD $0xc459 // vmulps zmm16, zmm15, zmm4
-	LONG $0x487da162; WORD $0xc05b // vcvtps2dq zmm16, zmm16
-	LONG $0x487ca162; WORD $0xc85b // vcvtdq2ps zmm17, zmm16
-	LONG $0x4065b162; WORD $0xe072; BYTE $0x01 // vpsrad zmm19, zmm16, 0x1
-	LONG $0x406db162; WORD $0xf372; BYTE $0x17 // vpslld zmm18, zmm19, 0x17
-	LONG $0x407da162; WORD $0xc3fa // vpsubd zmm16, zmm16, zmm19
+	LONG $0x407ce162; WORD $0xc15c // vsubps zmm16, zmm16, zmm1
+	LONG $0x487ca162; WORD $0xc85f // vmaxps zmm17, zmm0, zmm16
+	LONG $0x407cd162; WORD $0xcfc2; BYTE $0x05 // vcmpnltps k1, zmm16, zmm15
+	LONG $0x486ca162; WORD $0xc95d // vminps zmm17, zmm2, zmm17
+	LONG $0x4074e162; WORD $0xd459 // vmulps zmm18, zmm17, zmm4
+	LONG $0x487da162; WORD $0xd25b // vcvtps2dq zmm18, zmm18
+	LONG $0x487ca162; WORD $0xda5b // vcvtdq2ps zmm19, zmm18
+	LONG $0x4055b162; WORD $0xe272; BYTE $0x01 // vpsrad zmm21, zmm18, 0x1
+	LONG $0x405db162; WORD $0xf572; BYTE $0x17 // vpslld zmm20, zmm21, 0x17
+	LONG $0x406da162; WORD $0xd5fa // vpsubd zmm18, zmm18, zmm21
+	LONG $0x405dc162; WORD $0xe6fe // vpaddd zmm20, zmm20, zmm14
+	LONG $0x406db162; WORD $0xf272; BYTE $0x17 // vpslld zmm18, zmm18, 0x17
+	LONG $0x4065e262; WORD $0xcdb8 // vfmadd231ps zmm17, zmm19, zmm5 # zmm17 = (zmm19 * zmm5) + zmm17
 	LONG $0x406dc162; WORD $0xd6fe // vpaddd zmm18, zmm18, zmm14
-	LONG $0x407db162; WORD $0xf072; BYTE $0x17 // vpslld zmm16, zmm16, 0x17
-	LONG $0x40757262; WORD $0xfdb8 // vfmadd231ps zmm15, zmm17, zmm5 # zmm15 = (zmm17 * zmm5) + zmm15
-	LONG $0x407dc162; WORD $0xc6fe // vpaddd zmm16, zmm16, zmm14
-	LONG $0x40757262; WORD $0xfeb8 // vfmadd231ps zmm15, zmm17, zmm6 # zmm15 = (zmm17 * zmm6) + zmm15
-	LONG $0x487ce162; WORD $0xcf28 // vmovaps zmm17, zmm7
-	LONG $0x4805c262; WORD $0xc8a8 // vfmadd213ps zmm17, zmm15, zmm8 # zmm17 = (zmm15 * zmm17) + zmm8
-	LONG $0x4805c262; WORD $0xc9a8 // vfmadd213ps zmm17, zmm15, zmm9 # zmm17 = (zmm15 * zmm17) + zmm9
-	LONG $0x4805c262; WORD $0xcaa8 // vfmadd213ps zmm17, zmm15, zmm10 # zmm17 = (zmm15 * zmm17) + zmm10
-	LONG $0x4805c262; WORD $0xcba8 // vfmadd213ps zmm17, zmm15, zmm11 # zmm17 = (zmm15 * zmm17) + zmm11
-	LONG $0x4805c262; WORD $0xcca8 // vfmadd213ps zmm17, zmm15, zmm12 # zmm17 = (zmm15 * zmm17) + zmm12
-	LONG $0x4804a162; WORD $0xc959 // vmulps zmm17, zmm15, zmm17
-	LONG $0x4805c262; WORD $0xcfa8 // vfmadd213ps zmm17, zmm15, zmm15 # zmm17 = (zmm15 * zmm17) + zmm15
-	LONG $0x40745162; WORD $0xfd58 // vaddps zmm15, zmm17, zmm13
-	LONG $0x48043162; WORD $0xfa59 // vmulps zmm15, zmm15, zmm18
-	LONG $0x48043162; WORD $0xf859 // vmulps zmm15, zmm15, zmm16
-	LONG $0x486cd162; WORD $0xd758 // vaddps zmm2, zmm2, zmm15
-	LONG $0x487c7162; WORD $0x3c11; BYTE $0x8f // vmovups zmmword ptr [rdi + 4*rcx], zmm15
+	LONG $0x4065e262; WORD $0xceb8 // vfmadd231ps zmm17, zmm19, zmm6 # zmm17 = (zmm19 * zmm6) + zmm17
+	LONG $0x487ce162; WORD $0xdf28 // vmovaps zmm19, zmm7
+	LONG $0x4075c262; WORD $0xd8a8 // vfmadd213ps zmm19, zmm17, zmm8 # zmm19 = (zmm17 * zmm19) + zmm8
+	LONG $0x4075c262; WORD $0xd9a8 // vfmadd213ps zmm19, zmm17, zmm9 # zmm19 = (zmm17 * zmm19) + zmm9
+	LONG $0x4075c262; WORD $0xdaa8 // vfmadd213ps zmm19, zmm17, zmm10 # zmm19 = (zmm17 * zmm19) + zmm10
+	LONG $0x4075c262; WORD $0xdba8 // vfmadd213ps zmm19, zmm17, zmm11 # zmm19 = (zmm17 * zmm19) + zmm11
+	LONG $0x4075c262; WORD $0xdca8 // vfmadd213ps zmm19, zmm17, zmm12 # zmm19 = (zmm17 * zmm19) + zmm12
+	LONG $0x4074a162; WORD $0xdb59 // vmulps zmm19, zmm17, zmm19
+	LONG $0x4075a262; WORD $0xd9a8 // vfmadd213ps zmm19, zmm17, zmm17 # zmm19 = (zmm17 * zmm19) + zmm17
+	LONG $0x4064c162; WORD $0xcd58 // vaddps zmm17, zmm19, zmm13
+	LONG $0x4074a162; WORD $0xcc59 // vmulps zmm17, zmm17, zmm20
+	LONG $0xc174a162; WORD $0xc259 // vmulps zmm16 {k1} {z}, zmm17, zmm18
+	LONG $0x4864b162; WORD $0xd858 // vaddps zmm3, zmm3, zmm16
+	LONG $0x487ce162; WORD $0x0411; BYTE $0x8f // vmovups zmmword ptr [rdi + 4*rcx], zmm16
 	LONG $0x20c18348 // add rcx, 0x20
 	WORD $0x3948; BYTE $0xd1 // cmp rcx, rdx
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0xff3f8e0f; WORD $0xffff // jle 0x10560 <expsum+0xa0>
-	LONG $0x48fdf362; WORD $0xd01b; BYTE $0x01 // vextractf64x4 ymm0, zmm2, 0x1
+	LONG $0xff388e0f; WORD $0xffff // jle 0x10570 <expsum+0xb0>
+	LONG $0x48fdf362; WORD $0xd81b; BYTE $0x01 // vextractf64x4 ymm0, zmm3, 0x1
 	WORD $0x2948; BYTE $0xc2 // sub rdx, rax
-	LONG $0xc058ecc5 // vaddps ymm0, ymm2, ymm0
+	LONG $0xc058e4c5 // vaddps ymm0, ymm3, ymm0
 	LONG $0x197de3c4; WORD $0x01c2 // vextractf128 xmm2, ymm0, 0x1
 	LONG $0xc258f8c5 // vaddps xmm0, xmm0, xmm2
 	LONG $0xd0c6f9c5; BYTE $0x01 // vshufpd xmm2, xmm0, xmm0, 0x1 # xmm2 = xmm0[1,0]
 	LONG $0xc258f8c5 // vaddps xmm0, xmm0, xmm2
 	LONG $0xd016fac5 // vmovshdup xmm2, xmm0 # xmm2 = xmm0[1,1,3,3]
 	LONG $0xc258fac5 // vaddss xmm0, xmm0, xmm2
-	LONG $0x01318e0f; WORD $0x0000 // jle 0x10781 <expsum+0x2c1>
+	LONG $0x013a8e0f; WORD $0x0000 // jle 0x107a1 <expsum+0x2e1>
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	LONG $0xc0e48348 // and rsp, -0x40
 	LONG $0x80ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x80
 	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
 	WORD $0xd189 // mov ecx, edx
-	QUAD $0x19e31d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x19e3] # 0x12054 <read_all+0xf4>
-	QUAD $0x19892d58487df262; WORD $0x0000 // vpbroadcastd zmm5, dword ptr [rip + 0x1989] # 0x12004 <read_all+0xa4>
+	QUAD $0x1a101d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1a10] # 0x12098 <read_all+0x118>
+	QUAD $0x19b23558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x19b2] # 0x12044 <read_all+0xc4>
 	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x1410; BYTE $0x86 // vmovups zmm2 {k1} {z}, zmmword ptr [rsi + 4*rax]
 	LONG $0x486cf162; WORD $0xc95c // vsubps zmm1, zmm2, zmm1
-	LONG $0x4864f162; WORD $0xc95f // vmaxps zmm1, zmm3, zmm1
-	QUAD $0x19991d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1999] # 0x1203c <read_all+0xdc>
-	LONG $0x4864f162; WORD $0xc95d // vminps zmm1, zmm3, zmm1
-	QUAD $0x199515595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0x1995]{1to16} # 0x12048 <read_all+0xe8>
-	LONG $0x487df162; WORD $0xd25b // vcvtps2dq zmm2, zmm2
-	LONG $0x487cf162; WORD $0xda5b // vcvtdq2ps zmm3, zmm2
-	QUAD $0x19930db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x1993]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x19410db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x1941]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x197b1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x197b] # 0x12058 <read_all+0xf8>
-	QUAD $0x194d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x194d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x196f1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x196f]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x19251da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1925]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x19271da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1927]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x19091da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1909]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
-	LONG $0x4875f262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm1, zmm1 # zmm3 = (zmm1 * zmm3) + zmm1
-	QUAD $0x18df0d585864f162; WORD $0x0000 // vaddps zmm1, zmm3, dword ptr [rip + 0x18df]{1to16} # 0x12004 <read_all+0xa4>
-	LONG $0x4865f162; WORD $0xe272; BYTE $0x01 // vpsrad zmm3, zmm2, 0x1
-	LONG $0x485df162; WORD $0xf372; BYTE $0x17 // vpslld zmm4, zmm3, 0x17
-	LONG $0x486df162; WORD $0xd3fa // vpsubd zmm2, zmm2, zmm3
-	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
-	LONG $0x486df162; WORD $0xf272; BYTE $0x17 // vpslld zmm2, zmm2, 0x17
-	LONG $0x486df162; WORD $0xd5fe // vpaddd zmm2, zmm2, zmm5
-	LONG $0x4874f162; WORD $0xcc59 // vmulps zmm1, zmm1, zmm4
-	LONG $0x4874f162; WORD $0xca59 // vmulps zmm1, zmm1, zmm2
+	QUAD $0x19c315c25874f162; WORD $0x0000; BYTE $0x05 // vcmpnltps k2, zmm1, dword ptr [rip + 0x19c3]{1to16} # 0x12078 <read_all+0xf8>
+	LONG $0x4864f162; WORD $0xd15f // vmaxps zmm2, zmm3, zmm1
+	QUAD $0x19bb1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x19bb] # 0x12080 <read_all+0x100>
+	LONG $0x4864f162; WORD $0xd25d // vminps zmm2, zmm3, zmm2
+	QUAD $0x19b71d59586cf162; WORD $0x0000 // vmulps zmm3, zmm2, dword ptr [rip + 0x19b7]{1to16} # 0x1208c <read_all+0x10c>
+	LONG $0x487df162; WORD $0xdb5b // vcvtps2dq zmm3, zmm3
+	LONG $0x487cf162; WORD $0xe35b // vcvtdq2ps zmm4, zmm3
+	QUAD $0x19b515b8585df262; WORD $0x0000 // vfmadd231ps zmm2, zmm4, dword ptr [rip + 0x19b5]{1to16} # zmm2 = (zmm4 * mem) + zmm2
+	QUAD $0x195f15b8585df262; WORD $0x0000 // vfmadd231ps zmm2, zmm4, dword ptr [rip + 0x195f]{1to16} # zmm2 = (zmm4 * mem) + zmm2
+	QUAD $0x199d2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x199d] # 0x1209c <read_all+0x11c>
+	QUAD $0x196b25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x196b]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x199125a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1991]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x194325a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1943]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x194525a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1945]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x192725a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1927]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
+	LONG $0x486df262; WORD $0xe2a8 // vfmadd213ps zmm4, zmm2, zmm2 # zmm4 = (zmm2 * zmm4) + zmm2
+	QUAD $0x18fd1558585cf162; WORD $0x0000 // vaddps zmm2, zmm4, dword ptr [rip + 0x18fd]{1to16} # 0x12044 <read_all+0xc4>
+	LONG $0x485df162; WORD $0xe372; BYTE $0x01 // vpsrad zmm4, zmm3, 0x1
+	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
+	LONG $0x4865f162; WORD $0xdcfa // vpsubd zmm3, zmm3, zmm4
+	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
+	LONG $0x4865f162; WORD $0xf372; BYTE $0x17 // vpslld zmm3, zmm3, 0x17
+	LONG $0x4865f162; WORD $0xdefe // vpaddd zmm3, zmm3, zmm6
+	LONG $0x486cf162; WORD $0xd559 // vmulps zmm2, zmm2, zmm5
+	LONG $0xca6cf162; WORD $0xcb59 // vmulps zmm1 {k2} {z}, zmm2, zmm3
 	LONG $0x487cf162; WORD $0x0c29; BYTE $0x24 // vmovaps zmmword ptr [rsp], zmm1
 	LONG $0x497cf162; WORD $0x0c11; BYTE $0x87 // vmovups zmmword ptr [rdi + 4*rax] {k1}, zmm1
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x127e // jle 0x1077d <expsum+0x2bd>
+	WORD $0x107e // jle 0x1079d <expsum+0x2dd>
 	WORD $0xc031 // xor eax, eax
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	BYTE $0x90 // nop
 	LONG $0x0458fac5; BYTE $0x84 // vaddss xmm0, xmm0, dword ptr [rsp + 4*rax]
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
-	WORD $0xf375 // jne 0x10770 <expsum+0x2b0>
+	WORD $0xf375 // jne 0x10790 <expsum+0x2d0>
 	WORD $0x8948; BYTE $0xec // mov rsp, rbp
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// exp_f32: +1936
+	// exp_f32: +1968
 	LONG $0x10fa8348 // cmp rdx, 0x10
-	WORD $0x077d // jge 0x1079d <exp_f32+0xd>
+	WORD $0x077d // jge 0x107bd <exp_f32+0xd>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x000142e9; BYTE $0x00 // jmp 0x108df <exp_f32+0x14f>
-	QUAD $0x18ad0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x18ad] # 0x12054 <read_all+0xf4>
-	QUAD $0x188b0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x188b] # 0x1203c <read_all+0xdc>
-	QUAD $0x188d1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x188d] # 0x12048 <read_all+0xe8>
-	QUAD $0x18971d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1897] # 0x1205c <read_all+0xfc>
-	QUAD $0x18452518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1845] # 0x12014 <read_all+0xb4>
-	QUAD $0x187f2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x187f] # 0x12058 <read_all+0xf8>
-	QUAD $0x18513518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x1851] # 0x12034 <read_all+0xd4>
-	QUAD $0x18733d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1873] # 0x12060 <read_all+0x100>
-	QUAD $0x18290518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1829] # 0x12020 <read_all+0xc0>
-	QUAD $0x182b0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x182b] # 0x1202c <read_all+0xcc>
-	QUAD $0x180d1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x180d] # 0x12018 <read_all+0xb8>
-	QUAD $0x17ef1d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x17ef] # 0x12004 <read_all+0xa4>
-	QUAD $0x17e52558487d7262; WORD $0x0000 // vpbroadcastd zmm12, dword ptr [rip + 0x17e5] # 0x12004 <read_all+0xa4>
+	LONG $0x000142e9; BYTE $0x00 // jmp 0x108ff <exp_f32+0x14f>
+	QUAD $0x18d10518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x18d1] # 0x12098 <read_all+0x118>
+	QUAD $0x18af0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x18af] # 0x12080 <read_all+0x100>
+	QUAD $0x18b11518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x18b1] # 0x1208c <read_all+0x10c>
+	QUAD $0x18bb1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x18bb] # 0x120a0 <read_all+0x120>
+	QUAD $0x18652518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1865] # 0x12054 <read_all+0xd4>
+	QUAD $0x18a32d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x18a3] # 0x1209c <read_all+0x11c>
+	QUAD $0x18713518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x1871] # 0x12074 <read_all+0xf4>
+	QUAD $0x18973d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1897] # 0x120a4 <read_all+0x124>
+	QUAD $0x18490518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1849] # 0x12060 <read_all+0xe0>
+	QUAD $0x184b0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x184b] # 0x1206c <read_all+0xec>
+	QUAD $0x182d1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x182d] # 0x12058 <read_all+0xd8>
+	QUAD $0x180f1d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x180f] # 0x12044 <read_all+0xc4>
+	QUAD $0x18052558487d7262; WORD $0x0000 // vpbroadcastd zmm12, dword ptr [rip + 0x1805] # 0x12044 <read_all+0xc4>
 	WORD $0xc931 // xor ecx, ecx
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487c7162; WORD $0x2c5f; BYTE $0x8e // vmaxps zmm13, zmm0, zmmword ptr [rsi + 4*rcx]
@@ -466,40 +469,40 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c18348 // add rcx, 0x20
 	WORD $0x3948; BYTE $0xd1 // cmp rcx, rdx
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0xff518e0f; WORD $0xffff // jle 0x10830 <exp_f32+0xa0>
+	LONG $0xff518e0f; WORD $0xffff // jle 0x10850 <exp_f32+0xa0>
 	WORD $0x2948; BYTE $0xc2 // sub rdx, rax
-	LONG $0x012d8e0f; WORD $0x0000 // jle 0x10a15 <exp_f32+0x285>
+	LONG $0x012d8e0f; WORD $0x0000 // jle 0x10a35 <exp_f32+0x285>
 	LONG $0x86348d48 // lea rsi, [rsi + 4*rax]
 	LONG $0x10fa8348 // cmp rdx, 0x10
-	WORD $0x0875 // jne 0x108fa <exp_f32+0x16a>
+	WORD $0x0875 // jne 0x1091a <exp_f32+0x16a>
 	LONG $0x487cf162; WORD $0x0610 // vmovups zmm0, zmmword ptr [rsi]
-	WORD $0x19eb // jmp 0x10913 <exp_f32+0x183>
+	WORD $0x19eb // jmp 0x10933 <exp_f32+0x183>
 	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
 	WORD $0xd189 // mov ecx, edx
 	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x0610 // vmovups zmm0 {k1} {z}, zmmword ptr [rsi]
-	QUAD $0x17370d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1737] # 0x12054 <read_all+0xf4>
-	QUAD $0x17151518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1715] # 0x1203c <read_all+0xdc>
-	QUAD $0x16d32558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x16d3] # 0x12004 <read_all+0xa4>
+	QUAD $0x175b0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x175b] # 0x12098 <read_all+0x118>
+	QUAD $0x17391518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1739] # 0x12080 <read_all+0x100>
+	QUAD $0x16f32558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x16f3] # 0x12044 <read_all+0xc4>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0x4874f162; WORD $0xc05f // vmaxps zmm0, zmm1, zmm0
 	LONG $0x486cf162; WORD $0xc05d // vminps zmm0, zmm2, zmm0
-	QUAD $0x16fd0d59587cf162; WORD $0x0000 // vmulps zmm1, zmm0, dword ptr [rip + 0x16fd]{1to16} # 0x12048 <read_all+0xe8>
+	QUAD $0x17210d59587cf162; WORD $0x0000 // vmulps zmm1, zmm0, dword ptr [rip + 0x1721]{1to16} # 0x1208c <read_all+0x10c>
 	LONG $0x487df162; WORD $0xc95b // vcvtps2dq zmm1, zmm1
 	LONG $0x487cf162; WORD $0xd15b // vcvtdq2ps zmm2, zmm1
-	QUAD $0x16fb05b8586df262; WORD $0x0000 // vfmadd231ps zmm0, zmm2, dword ptr [rip + 0x16fb]{1to16} # zmm0 = (zmm2 * mem) + zmm0
-	QUAD $0x16a905b8586df262; WORD $0x0000 // vfmadd231ps zmm0, zmm2, dword ptr [rip + 0x16a9]{1to16} # zmm0 = (zmm2 * mem) + zmm0
-	QUAD $0x16e31518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x16e3] # 0x12058 <read_all+0xf8>
-	QUAD $0x16b515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x16b5]{1to16} # zmm2 = (zmm0 * zmm2) + mem
-	QUAD $0x16d715a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x16d7]{1to16} # zmm2 = (zmm0 * zmm2) + mem
-	QUAD $0x168d15a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x168d]{1to16} # zmm2 = (zmm0 * zmm2) + mem
-	QUAD $0x168f15a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x168f]{1to16} # zmm2 = (zmm0 * zmm2) + mem
-	QUAD $0x167115a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1671]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x171f05b8586df262; WORD $0x0000 // vfmadd231ps zmm0, zmm2, dword ptr [rip + 0x171f]{1to16} # zmm0 = (zmm2 * mem) + zmm0
+	QUAD $0x16c905b8586df262; WORD $0x0000 // vfmadd231ps zmm0, zmm2, dword ptr [rip + 0x16c9]{1to16} # zmm0 = (zmm2 * mem) + zmm0
+	QUAD $0x17071518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1707] # 0x1209c <read_all+0x11c>
+	QUAD $0x16d515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x16d5]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x16fb15a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x16fb]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x16ad15a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x16ad]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x16af15a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x16af]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x169115a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1691]{1to16} # zmm2 = (zmm0 * zmm2) + mem
 	LONG $0x487cf162; WORD $0xd259 // vmulps zmm2, zmm0, zmm2
 	LONG $0x487df262; WORD $0xd0a8 // vfmadd213ps zmm2, zmm0, zmm0 # zmm2 = (zmm0 * zmm2) + zmm0
-	QUAD $0x16470558586cf162; WORD $0x0000 // vaddps zmm0, zmm2, dword ptr [rip + 0x1647]{1to16} # 0x12004 <read_all+0xa4>
+	QUAD $0x16670558586cf162; WORD $0x0000 // vaddps zmm0, zmm2, dword ptr [rip + 0x1667]{1to16} # 0x12044 <read_all+0xc4>
 	LONG $0x486df162; WORD $0xe172; BYTE $0x01 // vpsrad zmm2, zmm1, 0x1
 	LONG $0x4865f162; WORD $0xf272; BYTE $0x17 // vpslld zmm3, zmm2, 0x17
 	LONG $0x4875f162; WORD $0xcafa // vpsubd zmm1, zmm1, zmm2
@@ -509,7 +512,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0xc359 // vmulps zmm0, zmm0, zmm3
 	LONG $0x487cf162; WORD $0xc159 // vmulps zmm0, zmm0, zmm1
 	LONG $0x10fa8348 // cmp rdx, 0x10
-	WORD $0x0a75 // jne 0x10a00 <exp_f32+0x270>
+	WORD $0x0a75 // jne 0x10a20 <exp_f32+0x270>
 	LONG $0x487cf162; WORD $0x0011 // vmovups zmmword ptr [rax], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
@@ -523,30 +526,30 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 
-	// silu: +2592
+	// silu: +2624
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x0d74 // je 0x10a32 <silu+0x12>
+	WORD $0x0d74 // je 0x10a52 <silu+0x12>
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x187d // jge 0x10a43 <silu+0x23>
+	WORD $0x187d // jge 0x10a63 <silu+0x23>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x00016ce9; BYTE $0x00 // jmp 0x10b9e <silu+0x17e>
+	LONG $0x00016ce9; BYTE $0x00 // jmp 0x10bbe <silu+0x17e>
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x01848d0f; WORD $0x0000 // jge 0x10bc0 <silu+0x1a0>
+	LONG $0x01848d0f; WORD $0x0000 // jge 0x10be0 <silu+0x1a0>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x0002d4e9; BYTE $0x00 // jmp 0x10d17 <silu+0x2f7>
-	QUAD $0x16070518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1607] # 0x12054 <read_all+0xf4>
-	QUAD $0x15e50d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x15e5] # 0x1203c <read_all+0xdc>
-	QUAD $0x15e71518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x15e7] # 0x12048 <read_all+0xe8>
-	QUAD $0x15f11d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x15f1] # 0x1205c <read_all+0xfc>
-	QUAD $0x159f2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x159f] # 0x12014 <read_all+0xb4>
-	QUAD $0x15d92d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x15d9] # 0x12058 <read_all+0xf8>
-	QUAD $0x15ab3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x15ab] # 0x12034 <read_all+0xd4>
-	QUAD $0x15cd3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x15cd] # 0x12060 <read_all+0x100>
-	QUAD $0x15830518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1583] # 0x12020 <read_all+0xc0>
-	QUAD $0x15850d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1585] # 0x1202c <read_all+0xcc>
-	QUAD $0x15671518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1567] # 0x12018 <read_all+0xb8>
-	QUAD $0x15492518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1549] # 0x12004 <read_all+0xa4>
-	QUAD $0x153f2d58487d7262; WORD $0x0000 // vpbroadcastd zmm13, dword ptr [rip + 0x153f] # 0x12004 <read_all+0xa4>
+	LONG $0x0002d4e9; BYTE $0x00 // jmp 0x10d37 <silu+0x2f7>
+	QUAD $0x162b0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x162b] # 0x12098 <read_all+0x118>
+	QUAD $0x16090d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1609] # 0x12080 <read_all+0x100>
+	QUAD $0x160b1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x160b] # 0x1208c <read_all+0x10c>
+	QUAD $0x16151d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1615] # 0x120a0 <read_all+0x120>
+	QUAD $0x15bf2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x15bf] # 0x12054 <read_all+0xd4>
+	QUAD $0x15fd2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x15fd] # 0x1209c <read_all+0x11c>
+	QUAD $0x15cb3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x15cb] # 0x12074 <read_all+0xf4>
+	QUAD $0x15f13d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x15f1] # 0x120a4 <read_all+0x124>
+	QUAD $0x15a30518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x15a3] # 0x12060 <read_all+0xe0>
+	QUAD $0x15a50d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x15a5] # 0x1206c <read_all+0xec>
+	QUAD $0x15871518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1587] # 0x12058 <read_all+0xd8>
+	QUAD $0x15692518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1569] # 0x12044 <read_all+0xc4>
+	QUAD $0x155f2d58487d7262; WORD $0x0000 // vpbroadcastd zmm13, dword ptr [rip + 0x155f] # 0x12044 <read_all+0xc4>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -584,27 +587,27 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c08349 // add r8, 0x20
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xff328e0f; WORD $0xffff // jle 0x10ad0 <silu+0xb0>
+	LONG $0xff328e0f; WORD $0xffff // jle 0x10af0 <silu+0xb0>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x040c8e0f; WORD $0x0000 // jle 0x10fb3 <silu+0x593>
+	LONG $0x040c8e0f; WORD $0x0000 // jle 0x10fd3 <silu+0x593>
 	LONG $0x86348d48 // lea rsi, [rsi + 4*rax]
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x0184850f; WORD $0x0000 // jne 0x10d39 <silu+0x319>
+	LONG $0x0184850f; WORD $0x0000 // jne 0x10d59 <silu+0x319>
 	LONG $0x487cf162; WORD $0x0610 // vmovups zmm0, zmmword ptr [rsi]
-	LONG $0x000190e9; BYTE $0x00 // jmp 0x10d50 <silu+0x330>
-	QUAD $0x148a0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x148a] # 0x12054 <read_all+0xf4>
-	QUAD $0x14680d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1468] # 0x1203c <read_all+0xdc>
-	QUAD $0x146a1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x146a] # 0x12048 <read_all+0xe8>
-	QUAD $0x14741d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1474] # 0x1205c <read_all+0xfc>
-	QUAD $0x14222518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1422] # 0x12014 <read_all+0xb4>
-	QUAD $0x145c2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x145c] # 0x12058 <read_all+0xf8>
-	QUAD $0x142e3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x142e] # 0x12034 <read_all+0xd4>
-	QUAD $0x14503d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1450] # 0x12060 <read_all+0x100>
-	QUAD $0x14060518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1406] # 0x12020 <read_all+0xc0>
-	QUAD $0x14080d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1408] # 0x1202c <read_all+0xcc>
-	QUAD $0x13ea1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x13ea] # 0x12018 <read_all+0xb8>
-	QUAD $0x13cc2518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x13cc] # 0x12004 <read_all+0xa4>
-	QUAD $0x13c22d58487d7262; WORD $0x0000 // vpbroadcastd zmm13, dword ptr [rip + 0x13c2] # 0x12004 <read_all+0xa4>
+	LONG $0x000190e9; BYTE $0x00 // jmp 0x10d70 <silu+0x330>
+	QUAD $0x14ae0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x14ae] # 0x12098 <read_all+0x118>
+	QUAD $0x148c0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x148c] # 0x12080 <read_all+0x100>
+	QUAD $0x148e1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x148e] # 0x1208c <read_all+0x10c>
+	QUAD $0x14981d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1498] # 0x120a0 <read_all+0x120>
+	QUAD $0x14422518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1442] # 0x12054 <read_all+0xd4>
+	QUAD $0x14802d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1480] # 0x1209c <read_all+0x11c>
+	QUAD $0x144e3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x144e] # 0x12074 <read_all+0xf4>
+	QUAD $0x14743d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1474] # 0x120a4 <read_all+0x124>
+	QUAD $0x14260518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1426] # 0x12060 <read_all+0xe0>
+	QUAD $0x14280d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1428] # 0x1206c <read_all+0xec>
+	QUAD $0x140a1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x140a] # 0x12058 <read_all+0xd8>
+	QUAD $0x13ec2518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x13ec] # 0x12044 <read_all+0xc4>
+	QUAD $0x13e22d58487d7262; WORD $0x0000 // vpbroadcastd zmm13, dword ptr [rip + 0x13e2] # 0x12044 <read_all+0xc4>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	WORD $0xd231 // xor edx, edx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
@@ -641,45 +644,45 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c28348 // add rdx, 0x20
 	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xff398e0f; WORD $0xffff // jle 0x10c50 <silu+0x230>
+	LONG $0xff398e0f; WORD $0xffff // jle 0x10c70 <silu+0x230>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x02938e0f; WORD $0x0000 // jle 0x10fb3 <silu+0x593>
+	LONG $0x02938e0f; WORD $0x0000 // jle 0x10fd3 <silu+0x593>
 	LONG $0x86148d48 // lea rdx, [rsi + 4*rax]
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x0156850f; WORD $0x0000 // jne 0x10e84 <silu+0x464>
+	LONG $0x0156850f; WORD $0x0000 // jne 0x10ea4 <silu+0x464>
 	LONG $0x487cf162; WORD $0x0210 // vmovups zmm0, zmmword ptr [rdx]
-	LONG $0x00015ee9; BYTE $0x00 // jmp 0x10e97 <silu+0x477>
+	LONG $0x00015ee9; BYTE $0x00 // jmp 0x10eb7 <silu+0x477>
 	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
 	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x0610 // vmovups zmm0 {k1} {z}, zmmword ptr [rsi]
-	QUAD $0x12fa0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x12fa] # 0x12054 <read_all+0xf4>
-	QUAD $0x12d81d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x12d8] # 0x1203c <read_all+0xdc>
+	QUAD $0x131e0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x131e] # 0x12098 <read_all+0x118>
+	QUAD $0x12fc1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x12fc] # 0x12080 <read_all+0x100>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	QUAD $0x12923d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1292] # 0x12004 <read_all+0xa4>
-	QUAD $0x12883558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x1288] # 0x12004 <read_all+0xa4>
+	QUAD $0x12b23d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x12b2] # 0x12044 <read_all+0xc4>
+	QUAD $0x12a83558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x12a8] # 0x12044 <read_all+0xc4>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0x486cf162; WORD $0xd05c // vsubps zmm2, zmm2, zmm0
 	LONG $0x4874f162; WORD $0xca5f // vmaxps zmm1, zmm1, zmm2
 	LONG $0x4864f162; WORD $0xc95d // vminps zmm1, zmm3, zmm1
-	QUAD $0x12ac15595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0x12ac]{1to16} # 0x12048 <read_all+0xe8>
+	QUAD $0x12d015595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0x12d0]{1to16} # 0x1208c <read_all+0x10c>
 	LONG $0x487df162; WORD $0xd25b // vcvtps2dq zmm2, zmm2
 	LONG $0x487cf162; WORD $0xda5b // vcvtdq2ps zmm3, zmm2
-	QUAD $0x12aa0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x12aa]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x12ce0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x12ce]{1to16} # zmm1 = (zmm3 * mem) + zmm1
 	LONG $0x485df162; WORD $0xe272; BYTE $0x01 // vpsrad zmm4, zmm2, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x486df162; WORD $0xd4fa // vpsubd zmm2, zmm2, zmm4
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x486df162; WORD $0xf272; BYTE $0x17 // vpslld zmm2, zmm2, 0x17
 	LONG $0x486df162; WORD $0xd6fe // vpaddd zmm2, zmm2, zmm6
-	QUAD $0x12310db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x1231]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x126b1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x126b] # 0x12058 <read_all+0xf8>
-	QUAD $0x123d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x123d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x125f1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x125f]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x12151da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1215]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x12171da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1217]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x11f91da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x11f9]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x12510db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x1251]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x128f1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x128f] # 0x1209c <read_all+0x11c>
+	QUAD $0x125d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x125d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x12831da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1283]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x12351da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1235]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x12371da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1237]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x12191da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1219]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
 	LONG $0x4875f262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm1, zmm1 # zmm3 = (zmm1 * zmm3) + zmm1
 	LONG $0x4864f162; WORD $0xdf58 // vaddps zmm3, zmm3, zmm7
@@ -688,7 +691,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486cf162; WORD $0xcf58 // vaddps zmm1, zmm2, zmm7
 	LONG $0x487cf162; WORD $0xc15e // vdivps zmm0, zmm0, zmm1
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x1175 // jne 0x10e60 <silu+0x440>
+	WORD $0x1175 // jne 0x10e80 <silu+0x440>
 	LONG $0x487cf162; WORD $0x0259 // vmulps zmm0, zmm0, zmmword ptr [rdx]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x87 // vmovups zmmword ptr [rdi + 4*rax], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
@@ -707,32 +710,32 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd6f7 // not esi
 	LONG $0xce92fbc5 // kmovd k1, esi
 	LONG $0xc97cf162; WORD $0x0210 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx]
-	QUAD $0x11b30d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x11b3] # 0x12054 <read_all+0xf4>
-	QUAD $0x11911d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1191] # 0x1203c <read_all+0xdc>
+	QUAD $0x11d70d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x11d7] # 0x12098 <read_all+0x118>
+	QUAD $0x11b51d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x11b5] # 0x12080 <read_all+0x100>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	QUAD $0x114b3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x114b] # 0x12004 <read_all+0xa4>
-	QUAD $0x11413558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x1141] # 0x12004 <read_all+0xa4>
+	QUAD $0x116b3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x116b] # 0x12044 <read_all+0xc4>
+	QUAD $0x11613558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x1161] # 0x12044 <read_all+0xc4>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0x486cf162; WORD $0xd05c // vsubps zmm2, zmm2, zmm0
 	LONG $0x4874f162; WORD $0xca5f // vmaxps zmm1, zmm1, zmm2
 	LONG $0x4864f162; WORD $0xc95d // vminps zmm1, zmm3, zmm1
-	QUAD $0x116515595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0x1165]{1to16} # 0x12048 <read_all+0xe8>
+	QUAD $0x118915595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0x1189]{1to16} # 0x1208c <read_all+0x10c>
 	LONG $0x487df162; WORD $0xd25b // vcvtps2dq zmm2, zmm2
 	LONG $0x487cf162; WORD $0xda5b // vcvtdq2ps zmm3, zmm2
-	QUAD $0x11630db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x1163]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x11870db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x1187]{1to16} # zmm1 = (zmm3 * mem) + zmm1
 	LONG $0x485df162; WORD $0xe272; BYTE $0x01 // vpsrad zmm4, zmm2, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x486df162; WORD $0xd4fa // vpsubd zmm2, zmm2, zmm4
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x486df162; WORD $0xf272; BYTE $0x17 // vpslld zmm2, zmm2, 0x17
 	LONG $0x486df162; WORD $0xd6fe // vpaddd zmm2, zmm2, zmm6
-	QUAD $0x10ea0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x10ea]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x11241d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1124] # 0x12058 <read_all+0xf8>
-	QUAD $0x10f61da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x10f6]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x11181da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1118]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x10ce1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x10ce]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x10d01da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x10d0]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x10b21da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x10b2]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x110a0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x110a]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x11481d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1148] # 0x1209c <read_all+0x11c>
+	QUAD $0x11161da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1116]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x113c1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x113c]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x10ee1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x10ee]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x10f01da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x10f0]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x10d21da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x10d2]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
 	LONG $0x4875f262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm1, zmm1 # zmm3 = (zmm1 * zmm3) + zmm1
 	LONG $0x4864f162; WORD $0xdf58 // vaddps zmm3, zmm3, zmm7
@@ -741,7 +744,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486cf162; WORD $0xcf58 // vaddps zmm1, zmm2, zmm7
 	LONG $0x487cf162; WORD $0xc15e // vdivps zmm0, zmm0, zmm1
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x0a75 // jne 0x10fa0 <silu+0x580>
+	WORD $0x0a75 // jne 0x10fc0 <silu+0x580>
 	LONG $0x487cf162; WORD $0x0011 // vmovups zmmword ptr [rax], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
@@ -754,32 +757,32 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// gelu_tanh: +4032
+	// gelu_tanh: +4064
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x0d74 // je 0x10fd2 <gelu_tanh+0x12>
+	WORD $0x0d74 // je 0x10ff2 <gelu_tanh+0x12>
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x187d // jge 0x10fe3 <gelu_tanh+0x23>
+	WORD $0x187d // jge 0x11003 <gelu_tanh+0x23>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x00019ee9; BYTE $0x00 // jmp 0x11170 <gelu_tanh+0x1b0>
+	LONG $0x00019ee9; BYTE $0x00 // jmp 0x11190 <gelu_tanh+0x1b0>
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x01b68d0f; WORD $0x0000 // jge 0x11192 <gelu_tanh+0x1d2>
+	LONG $0x01b68d0f; WORD $0x0000 // jge 0x111b2 <gelu_tanh+0x1d2>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x000326e9; BYTE $0x00 // jmp 0x11309 <gelu_tanh+0x349>
-	QUAD $0x104b0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x104b] # 0x12038 <read_all+0xd8>
-	QUAD $0x10390d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1039] # 0x12030 <read_all+0xd0>
-	QUAD $0x10531518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1053] # 0x12054 <read_all+0xf4>
-	QUAD $0x10311d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1031] # 0x1203c <read_all+0xdc>
-	QUAD $0x10332518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1033] # 0x12048 <read_all+0xe8>
-	QUAD $0x103d2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x103d] # 0x1205c <read_all+0xfc>
-	QUAD $0x0feb3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0xfeb] # 0x12014 <read_all+0xb4>
-	QUAD $0x10253d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1025] # 0x12058 <read_all+0xf8>
-	QUAD $0x0ff70518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0xff7] # 0x12034 <read_all+0xd4>
-	QUAD $0x10190d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1019] # 0x12060 <read_all+0x100>
-	QUAD $0x0fcf1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xfcf] # 0x12020 <read_all+0xc0>
-	QUAD $0x0fd11d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0xfd1] # 0x1202c <read_all+0xcc>
-	QUAD $0x0fb32518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0xfb3] # 0x12018 <read_all+0xb8>
-	QUAD $0x0f953518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0xf95] # 0x12004 <read_all+0xa4>
-	QUAD $0x0f8b3d58487d7262; WORD $0x0000 // vpbroadcastd zmm15, dword ptr [rip + 0xf8b] # 0x12004 <read_all+0xa4>
+	LONG $0x000326e9; BYTE $0x00 // jmp 0x11329 <gelu_tanh+0x349>
+	QUAD $0x106f0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x106f] # 0x1207c <read_all+0xfc>
+	QUAD $0x10590d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1059] # 0x12070 <read_all+0xf0>
+	QUAD $0x10771518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1077] # 0x12098 <read_all+0x118>
+	QUAD $0x10551d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1055] # 0x12080 <read_all+0x100>
+	QUAD $0x10572518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1057] # 0x1208c <read_all+0x10c>
+	QUAD $0x10612d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1061] # 0x120a0 <read_all+0x120>
+	QUAD $0x100b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x100b] # 0x12054 <read_all+0xd4>
+	QUAD $0x10493d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1049] # 0x1209c <read_all+0x11c>
+	QUAD $0x10170518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1017] # 0x12074 <read_all+0xf4>
+	QUAD $0x103d0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x103d] # 0x120a4 <read_all+0x124>
+	QUAD $0x0fef1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xfef] # 0x12060 <read_all+0xe0>
+	QUAD $0x0ff11d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0xff1] # 0x1206c <read_all+0xec>
+	QUAD $0x0fd32518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0xfd3] # 0x12058 <read_all+0xd8>
+	QUAD $0x0fb53518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0xfb5] # 0x12044 <read_all+0xc4>
+	QUAD $0x0fab3d58487d7262; WORD $0x0000 // vpbroadcastd zmm15, dword ptr [rip + 0xfab] # 0x12044 <read_all+0xc4>
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
@@ -820,29 +823,29 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c08349 // add r8, 0x20
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xff208e0f; WORD $0xffff // jle 0x11090 <gelu_tanh+0xd0>
+	LONG $0xff208e0f; WORD $0xffff // jle 0x110b0 <gelu_tanh+0xd0>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x046c8e0f; WORD $0x0000 // jle 0x115e5 <gelu_tanh+0x625>
+	LONG $0x046c8e0f; WORD $0x0000 // jle 0x11605 <gelu_tanh+0x625>
 	LONG $0x86348d48 // lea rsi, [rsi + 4*rax]
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x01a4850f; WORD $0x0000 // jne 0x1132b <gelu_tanh+0x36b>
+	LONG $0x01a4850f; WORD $0x0000 // jne 0x1134b <gelu_tanh+0x36b>
 	LONG $0x487cf162; WORD $0x0610 // vmovups zmm0, zmmword ptr [rsi]
-	LONG $0x0001b0e9; BYTE $0x00 // jmp 0x11342 <gelu_tanh+0x382>
-	QUAD $0x0e9c0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0xe9c] # 0x12038 <read_all+0xd8>
-	QUAD $0x0e8a0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xe8a] # 0x12030 <read_all+0xd0>
-	QUAD $0x0ea41518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xea4] # 0x12054 <read_all+0xf4>
-	QUAD $0x0e821d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xe82] # 0x1203c <read_all+0xdc>
-	QUAD $0x0e842518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0xe84] # 0x12048 <read_all+0xe8>
-	QUAD $0x0e8e2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0xe8e] # 0x1205c <read_all+0xfc>
-	QUAD $0x0e3c3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0xe3c] # 0x12014 <read_all+0xb4>
-	QUAD $0x0e763d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xe76] # 0x12058 <read_all+0xf8>
-	QUAD $0x0e480518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0xe48] # 0x12034 <read_all+0xd4>
-	QUAD $0x0e6a0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0xe6a] # 0x12060 <read_all+0x100>
-	QUAD $0x0e201518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xe20] # 0x12020 <read_all+0xc0>
-	QUAD $0x0e221d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0xe22] # 0x1202c <read_all+0xcc>
-	QUAD $0x0e042518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0xe04] # 0x12018 <read_all+0xb8>
-	QUAD $0x0de63518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0xde6] # 0x12004 <read_all+0xa4>
-	QUAD $0x0ddc3d58487d7262; WORD $0x0000 // vpbroadcastd zmm15, dword ptr [rip + 0xddc] # 0x12004 <read_all+0xa4>
+	LONG $0x0001b0e9; BYTE $0x00 // jmp 0x11362 <gelu_tanh+0x382>
+	QUAD $0x0ec00518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0xec0] # 0x1207c <read_all+0xfc>
+	QUAD $0x0eaa0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xeaa] # 0x12070 <read_all+0xf0>
+	QUAD $0x0ec81518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xec8] # 0x12098 <read_all+0x118>
+	QUAD $0x0ea61d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xea6] # 0x12080 <read_all+0x100>
+	QUAD $0x0ea82518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0xea8] # 0x1208c <read_all+0x10c>
+	QUAD $0x0eb22d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0xeb2] # 0x120a0 <read_all+0x120>
+	QUAD $0x0e5c3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0xe5c] # 0x12054 <read_all+0xd4>
+	QUAD $0x0e9a3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xe9a] # 0x1209c <read_all+0x11c>
+	QUAD $0x0e680518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0xe68] # 0x12074 <read_all+0xf4>
+	QUAD $0x0e8e0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0xe8e] # 0x120a4 <read_all+0x124>
+	QUAD $0x0e401518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xe40] # 0x12060 <read_all+0xe0>
+	QUAD $0x0e421d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0xe42] # 0x1206c <read_all+0xec>
+	QUAD $0x0e242518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0xe24] # 0x12058 <read_all+0xd8>
+	QUAD $0x0e063518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0xe06] # 0x12044 <read_all+0xc4>
+	QUAD $0x0dfc3d58487d7262; WORD $0x0000 // vpbroadcastd zmm15, dword ptr [rip + 0xdfc] # 0x12044 <read_all+0xc4>
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	WORD $0xd231 // xor edx, edx
 	BYTE $0x90 // nop
@@ -882,49 +885,49 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c28348 // add rdx, 0x20
 	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xff278e0f; WORD $0xffff // jle 0x11230 <gelu_tanh+0x270>
+	LONG $0xff278e0f; WORD $0xffff // jle 0x11250 <gelu_tanh+0x270>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x02d38e0f; WORD $0x0000 // jle 0x115e5 <gelu_tanh+0x625>
+	LONG $0x02d38e0f; WORD $0x0000 // jle 0x11605 <gelu_tanh+0x625>
 	LONG $0x86148d48 // lea rdx, [rsi + 4*rax]
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x0176850f; WORD $0x0000 // jne 0x11496 <gelu_tanh+0x4d6>
+	LONG $0x0176850f; WORD $0x0000 // jne 0x114b6 <gelu_tanh+0x4d6>
 	LONG $0x487cf162; WORD $0x0210 // vmovups zmm0, zmmword ptr [rdx]
-	LONG $0x00017ee9; BYTE $0x00 // jmp 0x114a9 <gelu_tanh+0x4e9>
+	LONG $0x00017ee9; BYTE $0x00 // jmp 0x114c9 <gelu_tanh+0x4e9>
 	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
 	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x0610 // vmovups zmm0 {k1} {z}, zmmword ptr [rsi]
-	QUAD $0x0cec0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xcec] # 0x12038 <read_all+0xd8>
+	QUAD $0x0d100d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xd10] # 0x1207c <read_all+0xfc>
 	LONG $0x487cf162; WORD $0xd059 // vmulps zmm2, zmm0, zmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	QUAD $0x0ca43d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xca4] # 0x12004 <read_all+0xa4>
-	QUAD $0x0c9a3558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0xc9a] # 0x12004 <read_all+0xa4>
+	QUAD $0x0cc43d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xcc4] # 0x12044 <read_all+0xc4>
+	QUAD $0x0cba3558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0xcba] # 0x12044 <read_all+0xc4>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
-	QUAD $0x0cb80da8586df262; WORD $0x0000 // vfmadd213ps zmm1, zmm2, dword ptr [rip + 0xcb8]{1to16} # zmm1 = (zmm2 * zmm1) + mem
-	QUAD $0x0cd21518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xcd2] # 0x12054 <read_all+0xf4>
+	QUAD $0x0cd80da8586df262; WORD $0x0000 // vfmadd213ps zmm1, zmm2, dword ptr [rip + 0xcd8]{1to16} # zmm1 = (zmm2 * zmm1) + mem
+	QUAD $0x0cf61518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xcf6] # 0x12098 <read_all+0x118>
 	LONG $0x487cf162; WORD $0xc959 // vmulps zmm1, zmm0, zmm1
 	LONG $0x4864f162; WORD $0xc95c // vsubps zmm1, zmm3, zmm1
-	QUAD $0x0ca41d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xca4] # 0x1203c <read_all+0xdc>
+	QUAD $0x0cc81d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xcc8] # 0x12080 <read_all+0x100>
 	LONG $0x486cf162; WORD $0xc95f // vmaxps zmm1, zmm2, zmm1
 	LONG $0x4864f162; WORD $0xc95d // vminps zmm1, zmm3, zmm1
-	QUAD $0x0c9a15595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0xc9a]{1to16} # 0x12048 <read_all+0xe8>
+	QUAD $0x0cbe15595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0xcbe]{1to16} # 0x1208c <read_all+0x10c>
 	LONG $0x487df162; WORD $0xd25b // vcvtps2dq zmm2, zmm2
 	LONG $0x487cf162; WORD $0xda5b // vcvtdq2ps zmm3, zmm2
-	QUAD $0x0c980db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xc98]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x0cbc0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xcbc]{1to16} # zmm1 = (zmm3 * mem) + zmm1
 	LONG $0x485df162; WORD $0xe272; BYTE $0x01 // vpsrad zmm4, zmm2, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x486df162; WORD $0xd4fa // vpsubd zmm2, zmm2, zmm4
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x486df162; WORD $0xf272; BYTE $0x17 // vpslld zmm2, zmm2, 0x17
 	LONG $0x486df162; WORD $0xd6fe // vpaddd zmm2, zmm2, zmm6
-	QUAD $0x0c1f0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xc1f]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x0c591d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xc59] # 0x12058 <read_all+0xf8>
-	QUAD $0x0c2b1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc2b]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0c4d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc4d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0c031da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc03]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0c051da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc05]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0be71da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xbe7]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0c3f0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xc3f]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x0c7d1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xc7d] # 0x1209c <read_all+0x11c>
+	QUAD $0x0c4b1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc4b]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0c711da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc71]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0c231da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc23]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0c251da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc25]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0c071da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc07]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
 	LONG $0x4875f262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm1, zmm1 # zmm3 = (zmm1 * zmm3) + zmm1
 	LONG $0x4864f162; WORD $0xdf58 // vaddps zmm3, zmm3, zmm7
@@ -933,7 +936,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486cf162; WORD $0xcf58 // vaddps zmm1, zmm2, zmm7
 	LONG $0x487cf162; WORD $0xc15e // vdivps zmm0, zmm0, zmm1
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x1175 // jne 0x11472 <gelu_tanh+0x4b2>
+	WORD $0x1175 // jne 0x11492 <gelu_tanh+0x4b2>
 	LONG $0x487cf162; WORD $0x0259 // vmulps zmm0, zmm0, zmmword ptr [rdx]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x87 // vmovups zmmword ptr [rdi + 4*rax], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
@@ -952,36 +955,36 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd6f7 // not esi
 	LONG $0xce92fbc5 // kmovd k1, esi
 	LONG $0xc97cf162; WORD $0x0210 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx]
-	QUAD $0x0b850d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xb85] # 0x12038 <read_all+0xd8>
+	QUAD $0x0ba90d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xba9] # 0x1207c <read_all+0xfc>
 	LONG $0x487cf162; WORD $0xd059 // vmulps zmm2, zmm0, zmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	QUAD $0x0b3d3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xb3d] # 0x12004 <read_all+0xa4>
-	QUAD $0x0b333558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0xb33] # 0x12004 <read_all+0xa4>
+	QUAD $0x0b5d3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xb5d] # 0x12044 <read_all+0xc4>
+	QUAD $0x0b533558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0xb53] # 0x12044 <read_all+0xc4>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
-	QUAD $0x0b510da8586df262; WORD $0x0000 // vfmadd213ps zmm1, zmm2, dword ptr [rip + 0xb51]{1to16} # zmm1 = (zmm2 * zmm1) + mem
-	QUAD $0x0b6b1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xb6b] # 0x12054 <read_all+0xf4>
+	QUAD $0x0b710da8586df262; WORD $0x0000 // vfmadd213ps zmm1, zmm2, dword ptr [rip + 0xb71]{1to16} # zmm1 = (zmm2 * zmm1) + mem
+	QUAD $0x0b8f1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xb8f] # 0x12098 <read_all+0x118>
 	LONG $0x487cf162; WORD $0xc959 // vmulps zmm1, zmm0, zmm1
 	LONG $0x4864f162; WORD $0xc95c // vsubps zmm1, zmm3, zmm1
-	QUAD $0x0b3d1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xb3d] # 0x1203c <read_all+0xdc>
+	QUAD $0x0b611d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xb61] # 0x12080 <read_all+0x100>
 	LONG $0x486cf162; WORD $0xc95f // vmaxps zmm1, zmm2, zmm1
 	LONG $0x4864f162; WORD $0xc95d // vminps zmm1, zmm3, zmm1
-	QUAD $0x0b3315595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0xb33]{1to16} # 0x12048 <read_all+0xe8>
+	QUAD $0x0b5715595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0xb57]{1to16} # 0x1208c <read_all+0x10c>
 	LONG $0x487df162; WORD $0xd25b // vcvtps2dq zmm2, zmm2
 	LONG $0x487cf162; WORD $0xda5b // vcvtdq2ps zmm3, zmm2
-	QUAD $0x0b310db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xb31]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x0b550db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xb55]{1to16} # zmm1 = (zmm3 * mem) + zmm1
 	LONG $0x485df162; WORD $0xe272; BYTE $0x01 // vpsrad zmm4, zmm2, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x486df162; WORD $0xd4fa // vpsubd zmm2, zmm2, zmm4
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x486df162; WORD $0xf272; BYTE $0x17 // vpslld zmm2, zmm2, 0x17
 	LONG $0x486df162; WORD $0xd6fe // vpaddd zmm2, zmm2, zmm6
-	QUAD $0x0ab80db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xab8]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x0af21d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xaf2] # 0x12058 <read_all+0xf8>
-	QUAD $0x0ac41da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xac4]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0ae61da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xae6]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0a9c1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xa9c]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0a9e1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xa9e]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0a801da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xa80]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0ad80db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xad8]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x0b161d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xb16] # 0x1209c <read_all+0x11c>
+	QUAD $0x0ae41da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xae4]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0b0a1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xb0a]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0abc1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xabc]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0abe1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xabe]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0aa01da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xaa0]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
 	LONG $0x4875f262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm1, zmm1 # zmm3 = (zmm1 * zmm3) + zmm1
 	LONG $0x4864f162; WORD $0xdf58 // vaddps zmm3, zmm3, zmm7
@@ -990,7 +993,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486cf162; WORD $0xcf58 // vaddps zmm1, zmm2, zmm7
 	LONG $0x487cf162; WORD $0xc15e // vdivps zmm0, zmm0, zmm1
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x0a75 // jne 0x115d2 <gelu_tanh+0x612>
+	WORD $0x0a75 // jne 0x115f2 <gelu_tanh+0x612>
 	LONG $0x487cf162; WORD $0x0011 // vmovups zmmword ptr [rax], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
@@ -1003,41 +1006,41 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 
-	// gelu_erf: +5616
+	// gelu_erf: +5648
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x0d74 // je 0x11602 <gelu_erf+0x12>
+	WORD $0x0d74 // je 0x11622 <gelu_erf+0x12>
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x187d // jge 0x11613 <gelu_erf+0x23>
+	WORD $0x187d // jge 0x11633 <gelu_erf+0x23>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x00027ee9; BYTE $0x00 // jmp 0x11880 <gelu_erf+0x290>
+	LONG $0x00027ee9; BYTE $0x00 // jmp 0x118a0 <gelu_erf+0x290>
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x02968d0f; WORD $0x0000 // jge 0x118a2 <gelu_erf+0x2b2>
+	LONG $0x02968d0f; WORD $0x0000 // jge 0x118c2 <gelu_erf+0x2b2>
 	WORD $0xc031 // xor eax, eax
-	LONG $0x0004f6e9; BYTE $0x00 // jmp 0x11b09 <gelu_erf+0x519>
-	QUAD $0x09e30d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x9e3] # 0x12000 <read_all+0xa0>
-	QUAD $0x09dd1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x9dd] # 0x12004 <read_all+0xa4>
-	QUAD $0x09e71d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x9e7] # 0x12018 <read_all+0xb8>
-	QUAD $0x0a092518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0xa09] # 0x12044 <read_all+0xe4>
-	QUAD $0x0a0b2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0xa0b] # 0x12050 <read_all+0xf0>
-	QUAD $0x09f13518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x9f1] # 0x12040 <read_all+0xe0>
-	QUAD $0x09cf3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x9cf] # 0x12028 <read_all+0xc8>
-	QUAD $0x0a050518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0xa05] # 0x12068 <read_all+0x108>
-	QUAD $0x09a30d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x9a3] # 0x12010 <read_all+0xb0>
-	QUAD $0x09d51518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x9d5] # 0x1204c <read_all+0xec>
-	QUAD $0x09e31d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x9e3] # 0x12064 <read_all+0x104>
-	QUAD $0x09912518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x991] # 0x1201c <read_all+0xbc>
-	QUAD $0x098f2d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x98f] # 0x12024 <read_all+0xc4>
-	QUAD $0x09b53518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x9b5] # 0x12054 <read_all+0xf4>
-	QUAD $0x09933d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x993] # 0x1203c <read_all+0xdc>
-	QUAD $0x09950518487de262; WORD $0x0000 // vbroadcastss zmm16, dword ptr [rip + 0x995] # 0x12048 <read_all+0xe8>
-	QUAD $0x099f0d18487de262; WORD $0x0000 // vbroadcastss zmm17, dword ptr [rip + 0x99f] # 0x1205c <read_all+0xfc>
-	QUAD $0x094d1518487de262; WORD $0x0000 // vbroadcastss zmm18, dword ptr [rip + 0x94d] # 0x12014 <read_all+0xb4>
-	QUAD $0x09871d18487de262; WORD $0x0000 // vbroadcastss zmm19, dword ptr [rip + 0x987] # 0x12058 <read_all+0xf8>
-	QUAD $0x09592518487de262; WORD $0x0000 // vbroadcastss zmm20, dword ptr [rip + 0x959] # 0x12034 <read_all+0xd4>
-	QUAD $0x097b2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x97b] # 0x12060 <read_all+0x100>
-	QUAD $0x09313518487de262; WORD $0x0000 // vbroadcastss zmm22, dword ptr [rip + 0x931] # 0x12020 <read_all+0xc0>
-	QUAD $0x09330518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0x933] # 0x1202c <read_all+0xcc>
-	QUAD $0x09010d58487d6262; WORD $0x0000 // vpbroadcastd zmm25, dword ptr [rip + 0x901] # 0x12004 <read_all+0xa4>
+	LONG $0x0004f6e9; BYTE $0x00 // jmp 0x11b29 <gelu_erf+0x519>
+	QUAD $0x0a030d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xa03] # 0x12040 <read_all+0xc0>
+	QUAD $0x09fd1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x9fd] # 0x12044 <read_all+0xc4>
+	QUAD $0x0a071d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xa07] # 0x12058 <read_all+0xd8>
+	QUAD $0x0a2d2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0xa2d] # 0x12088 <read_all+0x108>
+	QUAD $0x0a2f2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0xa2f] # 0x12094 <read_all+0x114>
+	QUAD $0x0a153518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0xa15] # 0x12084 <read_all+0x104>
+	QUAD $0x09ef3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x9ef] # 0x12068 <read_all+0xe8>
+	QUAD $0x0a290518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0xa29] # 0x120ac <read_all+0x12c>
+	QUAD $0x09c30d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x9c3] # 0x12050 <read_all+0xd0>
+	QUAD $0x09f91518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x9f9] # 0x12090 <read_all+0x110>
+	QUAD $0x0a071d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0xa07] # 0x120a8 <read_all+0x128>
+	QUAD $0x09b12518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x9b1] # 0x1205c <read_all+0xdc>
+	QUAD $0x09af2d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x9af] # 0x12064 <read_all+0xe4>
+	QUAD $0x09d93518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x9d9] # 0x12098 <read_all+0x118>
+	QUAD $0x09b73d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x9b7] # 0x12080 <read_all+0x100>
+	QUAD $0x09b90518487de262; WORD $0x0000 // vbroadcastss zmm16, dword ptr [rip + 0x9b9] # 0x1208c <read_all+0x10c>
+	QUAD $0x09c30d18487de262; WORD $0x0000 // vbroadcastss zmm17, dword ptr [rip + 0x9c3] # 0x120a0 <read_all+0x120>
+	QUAD $0x096d1518487de262; WORD $0x0000 // vbroadcastss zmm18, dword ptr [rip + 0x96d] # 0x12054 <read_all+0xd4>
+	QUAD $0x09ab1d18487de262; WORD $0x0000 // vbroadcastss zmm19, dword ptr [rip + 0x9ab] # 0x1209c <read_all+0x11c>
+	QUAD $0x09792518487de262; WORD $0x0000 // vbroadcastss zmm20, dword ptr [rip + 0x979] # 0x12074 <read_all+0xf4>
+	QUAD $0x099f2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x99f] # 0x120a4 <read_all+0x124>
+	QUAD $0x09513518487de262; WORD $0x0000 // vbroadcastss zmm22, dword ptr [rip + 0x951] # 0x12060 <read_all+0xe0>
+	QUAD $0x09530518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0x953] # 0x1206c <read_all+0xec>
+	QUAD $0x09210d58487d6262; WORD $0x0000 // vpbroadcastd zmm25, dword ptr [rip + 0x921] # 0x12044 <read_all+0xc4>
 	LONG $0x0044a162; WORD $0xff57 // vxorps xmm23, xmm23, xmm23
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x00401f0f // nop dword ptr [rax]
@@ -1045,7 +1048,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c6162; WORD $0xe328 // vmovaps zmm28, zmm3
 	LONG $0x487c6162; WORD $0xec28 // vmovaps zmm29, zmm4
 	LONG $0x10408d49 // lea rax, [r8 + 0x10]
-	QUAD $0x08db1d59502c6162; WORD $0x0000 // vmulps zmm27, zmm26, dword ptr [rip + 0x8db]{1to16} # 0x1200c <read_all+0xac>
+	QUAD $0x08fb1d59502c6162; WORD $0x0000 // vmulps zmm27, zmm26, dword ptr [rip + 0x8fb]{1to16} # 0x1204c <read_all+0xcc>
 	LONG $0x4024b162; WORD $0xcfc2; BYTE $0x01 // vcmpltps k1, zmm27, zmm23
 	LONG $0x41440162; WORD $0xdb5c // vsubps zmm27 {k1}, zmm23, zmm27
 	LONG $0x402cb162; WORD $0xcfc2; BYTE $0x01 // vcmpltps k1, zmm26, zmm23
@@ -1101,38 +1104,38 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c08349 // add r8, 0x20
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfe908e0f; WORD $0xffff // jle 0x11710 <gelu_erf+0x120>
+	LONG $0xfe908e0f; WORD $0xffff // jle 0x11730 <gelu_erf+0x120>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x06d08e0f; WORD $0x0000 // jle 0x11f59 <gelu_erf+0x969>
+	LONG $0x06d08e0f; WORD $0x0000 // jle 0x11f79 <gelu_erf+0x969>
 	LONG $0x86348d48 // lea rsi, [rsi + 4*rax]
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x0294850f; WORD $0x0000 // jne 0x11b2b <gelu_erf+0x53b>
+	LONG $0x0294850f; WORD $0x0000 // jne 0x11b4b <gelu_erf+0x53b>
 	LONG $0x487cf162; WORD $0x0610 // vmovups zmm0, zmmword ptr [rsi]
-	LONG $0x0002a0e9; BYTE $0x00 // jmp 0x11b42 <gelu_erf+0x552>
-	QUAD $0x07540d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x754] # 0x12000 <read_all+0xa0>
-	QUAD $0x074e1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x74e] # 0x12004 <read_all+0xa4>
-	QUAD $0x07581d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x758] # 0x12018 <read_all+0xb8>
-	QUAD $0x077a2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x77a] # 0x12044 <read_all+0xe4>
-	QUAD $0x077c2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x77c] # 0x12050 <read_all+0xf0>
-	QUAD $0x07623518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x762] # 0x12040 <read_all+0xe0>
-	QUAD $0x07403d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x740] # 0x12028 <read_all+0xc8>
-	QUAD $0x07760518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x776] # 0x12068 <read_all+0x108>
-	QUAD $0x07140d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x714] # 0x12010 <read_all+0xb0>
-	QUAD $0x07461518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x746] # 0x1204c <read_all+0xec>
-	QUAD $0x07541d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x754] # 0x12064 <read_all+0x104>
-	QUAD $0x07022518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x702] # 0x1201c <read_all+0xbc>
-	QUAD $0x07002d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x700] # 0x12024 <read_all+0xc4>
-	QUAD $0x07263518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x726] # 0x12054 <read_all+0xf4>
-	QUAD $0x07043d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x704] # 0x1203c <read_all+0xdc>
-	QUAD $0x07060518487de262; WORD $0x0000 // vbroadcastss zmm16, dword ptr [rip + 0x706] # 0x12048 <read_all+0xe8>
-	QUAD $0x07100d18487de262; WORD $0x0000 // vbroadcastss zmm17, dword ptr [rip + 0x710] # 0x1205c <read_all+0xfc>
-	QUAD $0x06be1518487de262; WORD $0x0000 // vbroadcastss zmm18, dword ptr [rip + 0x6be] # 0x12014 <read_all+0xb4>
-	QUAD $0x06f81d18487de262; WORD $0x0000 // vbroadcastss zmm19, dword ptr [rip + 0x6f8] # 0x12058 <read_all+0xf8>
-	QUAD $0x06ca2518487de262; WORD $0x0000 // vbroadcastss zmm20, dword ptr [rip + 0x6ca] # 0x12034 <read_all+0xd4>
-	QUAD $0x06ec2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x6ec] # 0x12060 <read_all+0x100>
-	QUAD $0x06a23518487de262; WORD $0x0000 // vbroadcastss zmm22, dword ptr [rip + 0x6a2] # 0x12020 <read_all+0xc0>
-	QUAD $0x06a40518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0x6a4] # 0x1202c <read_all+0xcc>
-	QUAD $0x06720d58487d6262; WORD $0x0000 // vpbroadcastd zmm25, dword ptr [rip + 0x672] # 0x12004 <read_all+0xa4>
+	LONG $0x0002a0e9; BYTE $0x00 // jmp 0x11b62 <gelu_erf+0x552>
+	QUAD $0x07740d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x774] # 0x12040 <read_all+0xc0>
+	QUAD $0x076e1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x76e] # 0x12044 <read_all+0xc4>
+	QUAD $0x07781d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x778] # 0x12058 <read_all+0xd8>
+	QUAD $0x079e2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x79e] # 0x12088 <read_all+0x108>
+	QUAD $0x07a02d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x7a0] # 0x12094 <read_all+0x114>
+	QUAD $0x07863518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x786] # 0x12084 <read_all+0x104>
+	QUAD $0x07603d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x760] # 0x12068 <read_all+0xe8>
+	QUAD $0x079a0518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x79a] # 0x120ac <read_all+0x12c>
+	QUAD $0x07340d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x734] # 0x12050 <read_all+0xd0>
+	QUAD $0x076a1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x76a] # 0x12090 <read_all+0x110>
+	QUAD $0x07781d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x778] # 0x120a8 <read_all+0x128>
+	QUAD $0x07222518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x722] # 0x1205c <read_all+0xdc>
+	QUAD $0x07202d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x720] # 0x12064 <read_all+0xe4>
+	QUAD $0x074a3518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x74a] # 0x12098 <read_all+0x118>
+	QUAD $0x07283d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x728] # 0x12080 <read_all+0x100>
+	QUAD $0x072a0518487de262; WORD $0x0000 // vbroadcastss zmm16, dword ptr [rip + 0x72a] # 0x1208c <read_all+0x10c>
+	QUAD $0x07340d18487de262; WORD $0x0000 // vbroadcastss zmm17, dword ptr [rip + 0x734] # 0x120a0 <read_all+0x120>
+	QUAD $0x06de1518487de262; WORD $0x0000 // vbroadcastss zmm18, dword ptr [rip + 0x6de] # 0x12054 <read_all+0xd4>
+	QUAD $0x071c1d18487de262; WORD $0x0000 // vbroadcastss zmm19, dword ptr [rip + 0x71c] # 0x1209c <read_all+0x11c>
+	QUAD $0x06ea2518487de262; WORD $0x0000 // vbroadcastss zmm20, dword ptr [rip + 0x6ea] # 0x12074 <read_all+0xf4>
+	QUAD $0x07102d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x710] # 0x120a4 <read_all+0x124>
+	QUAD $0x06c23518487de262; WORD $0x0000 // vbroadcastss zmm22, dword ptr [rip + 0x6c2] # 0x12060 <read_all+0xe0>
+	QUAD $0x06c40518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0x6c4] # 0x1206c <read_all+0xec>
+	QUAD $0x06920d58487d6262; WORD $0x0000 // vpbroadcastd zmm25, dword ptr [rip + 0x692] # 0x12044 <read_all+0xc4>
 	LONG $0x0044a162; WORD $0xff57 // vxorps xmm23, xmm23, xmm23
 	WORD $0xd231 // xor edx, edx
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
@@ -1140,7 +1143,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c6162; WORD $0xe328 // vmovaps zmm28, zmm3
 	LONG $0x487c6162; WORD $0xec28 // vmovaps zmm29, zmm4
 	LONG $0x10428d48 // lea rax, [rdx + 0x10]
-	QUAD $0x064b1d59502c6162; WORD $0x0000 // vmulps zmm27, zmm26, dword ptr [rip + 0x64b]{1to16} # 0x1200c <read_all+0xac>
+	QUAD $0x066b1d59502c6162; WORD $0x0000 // vmulps zmm27, zmm26, dword ptr [rip + 0x66b]{1to16} # 0x1204c <read_all+0xcc>
 	LONG $0x4024b162; WORD $0xcfc2; BYTE $0x01 // vcmpltps k1, zmm27, zmm23
 	LONG $0x41440162; WORD $0xdb5c // vsubps zmm27 {k1}, zmm23, zmm27
 	LONG $0x402cb162; WORD $0xcfc2; BYTE $0x01 // vcmpltps k1, zmm26, zmm23
@@ -1195,26 +1198,26 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c28348 // add rdx, 0x20
 	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xfe978e0f; WORD $0xffff // jle 0x119a0 <gelu_erf+0x3b0>
+	LONG $0xfe978e0f; WORD $0xffff // jle 0x119c0 <gelu_erf+0x3b0>
 	WORD $0x2948; BYTE $0xc1 // sub rcx, rax
-	LONG $0x04478e0f; WORD $0x0000 // jle 0x11f59 <gelu_erf+0x969>
+	LONG $0x04478e0f; WORD $0x0000 // jle 0x11f79 <gelu_erf+0x969>
 	LONG $0x86148d48 // lea rdx, [rsi + 4*rax]
 	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0x0230850f; WORD $0x0000 // jne 0x11d50 <gelu_erf+0x760>
+	LONG $0x0230850f; WORD $0x0000 // jne 0x11d70 <gelu_erf+0x760>
 	LONG $0x487cf162; WORD $0x0210 // vmovups zmm0, zmmword ptr [rdx]
-	LONG $0x000238e9; BYTE $0x00 // jmp 0x11d63 <gelu_erf+0x773>
+	LONG $0x000238e9; BYTE $0x00 // jmp 0x11d83 <gelu_erf+0x773>
 	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
 	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x0610 // vmovups zmm0 {k1} {z}, zmmword ptr [rsi]
-	QUAD $0x04c01d59587cf162; WORD $0x0000 // vmulps zmm3, zmm0, dword ptr [rip + 0x4c0]{1to16} # 0x1200c <read_all+0xac>
-	QUAD $0x04aa2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x4aa] # 0x12000 <read_all+0xa0>
-	QUAD $0x04a41518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x4a4] # 0x12004 <read_all+0xa4>
-	QUAD $0x04ae2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x4ae] # 0x12018 <read_all+0xb8>
+	QUAD $0x04e01d59587cf162; WORD $0x0000 // vmulps zmm3, zmm0, dword ptr [rip + 0x4e0]{1to16} # 0x1204c <read_all+0xcc>
+	QUAD $0x04ca2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x4ca] # 0x12040 <read_all+0xc0>
+	QUAD $0x04c41518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x4c4] # 0x12044 <read_all+0xc4>
+	QUAD $0x04ce2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x4ce] # 0x12058 <read_all+0xd8>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	QUAD $0x04cc3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x4cc] # 0x12044 <read_all+0xe4>
-	QUAD $0x04d20d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x4d2] # 0x12054 <read_all+0xf4>
+	QUAD $0x04f03518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x4f0] # 0x12088 <read_all+0x108>
+	QUAD $0x04f60d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x4f6] # 0x12098 <read_all+0x118>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0x4864f162; WORD $0xc9c2; BYTE $0x01 // vcmpltps k1, zmm3, zmm1
 	LONG $0x4974f162; WORD $0xdb5c // vsubps zmm3 {k1}, zmm1, zmm3
@@ -1226,32 +1229,32 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48747162; WORD $0xc75c // vsubps zmm8, zmm1, zmm7
 	LONG $0x486cf162; WORD $0xe45e // vdivps zmm4, zmm2, zmm4
 	LONG $0x48657262; WORD $0xc3b8 // vfmadd231ps zmm8, zmm3, zmm3 # zmm8 = (zmm3 * zmm3) + zmm8
-	QUAD $0x048235a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x482]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x046835a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x468]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x04a635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x4a6]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x048c35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x48c]{1to16} # zmm6 = (zmm4 * zmm6) + mem
 	LONG $0x485cf162; WORD $0xdd59 // vmulps zmm3, zmm4, zmm5
-	QUAD $0x044035a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x440]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x047635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x476]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x041435a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x414]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x044635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x446]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x045435a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x454]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x040235a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x402]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x040035a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x400]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x046035a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x460]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x049a35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x49a]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x043435a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x434]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x046a35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x46a]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x047835a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x478]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x042235a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x422]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x042035a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x420]{1to16} # zmm6 = (zmm4 * zmm6) + mem
 	LONG $0x484cf162; WORD $0xe75c // vsubps zmm4, zmm6, zmm7
-	QUAD $0x04083d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x408] # 0x1203c <read_all+0xdc>
+	QUAD $0x042c3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x42c] # 0x12080 <read_all+0x100>
 	LONG $0x4834f162; WORD $0xe45f // vmaxps zmm4, zmm9, zmm4
-	QUAD $0x03c00d58487d7262; WORD $0x0000 // vpbroadcastd zmm9, dword ptr [rip + 0x3c0] # 0x12004 <read_all+0xa4>
+	QUAD $0x03e00d58487d7262; WORD $0x0000 // vpbroadcastd zmm9, dword ptr [rip + 0x3e0] # 0x12044 <read_all+0xc4>
 	LONG $0x4844f162; WORD $0xe45d // vminps zmm4, zmm7, zmm4
-	QUAD $0x03f43559585cf162; WORD $0x0000 // vmulps zmm6, zmm4, dword ptr [rip + 0x3f4]{1to16} # 0x12048 <read_all+0xe8>
+	QUAD $0x04183559585cf162; WORD $0x0000 // vmulps zmm6, zmm4, dword ptr [rip + 0x418]{1to16} # 0x1208c <read_all+0x10c>
 	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
 	LONG $0x487cf162; WORD $0xfe5b // vcvtdq2ps zmm7, zmm6
-	QUAD $0x03f225b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x3f2]{1to16} # zmm4 = (zmm7 * mem) + zmm4
+	QUAD $0x041625b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x416]{1to16} # zmm4 = (zmm7 * mem) + zmm4
 	LONG $0x482df162; WORD $0xe672; BYTE $0x01 // vpsrad zmm10, zmm6, 0x1
-	QUAD $0x039925b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x399]{1to16} # zmm4 = (zmm7 * mem) + zmm4
-	QUAD $0x03d33d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x3d3] # 0x12058 <read_all+0xf8>
-	QUAD $0x03a53da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x3a5]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x03c73da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x3c7]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x037d3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x37d]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x037f3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x37f]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x03b925b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x3b9]{1to16} # zmm4 = (zmm7 * mem) + zmm4
+	QUAD $0x03f73d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x3f7] # 0x1209c <read_all+0x11c>
+	QUAD $0x03c53da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x3c5]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x03eb3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x3eb]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x039d3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x39d]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x039f3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x39f]{1to16} # zmm7 = (zmm4 * zmm7) + mem
 	LONG $0x485df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm4, zmm5 # zmm7 = (zmm4 * zmm7) + zmm5
 	LONG $0x485cf162; WORD $0xef59 // vmulps zmm5, zmm4, zmm7
 	LONG $0x4845d162; WORD $0xf272; BYTE $0x17 // vpslld zmm7, zmm10, 0x17
@@ -1270,7 +1273,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x497cf162; WORD $0xd328 // vmovaps zmm2 {k1}, zmm3
 	LONG $0x487cf162; WORD $0xc259 // vmulps zmm0, zmm0, zmm2
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x1175 // jne 0x11d2c <gelu_erf+0x73c>
+	WORD $0x1175 // jne 0x11d4c <gelu_erf+0x73c>
 	LONG $0x487cf162; WORD $0x0259 // vmulps zmm0, zmm0, zmmword ptr [rdx]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x87 // vmovups zmmword ptr [rdi + 4*rax], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
@@ -1289,13 +1292,13 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd6f7 // not esi
 	LONG $0xce92fbc5 // kmovd k1, esi
 	LONG $0xc97cf162; WORD $0x0210 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx]
-	QUAD $0x029f1d59587cf162; WORD $0x0000 // vmulps zmm3, zmm0, dword ptr [rip + 0x29f]{1to16} # 0x1200c <read_all+0xac>
-	QUAD $0x02892518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x289] # 0x12000 <read_all+0xa0>
-	QUAD $0x02831518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x283] # 0x12004 <read_all+0xa4>
-	QUAD $0x028d2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x28d] # 0x12018 <read_all+0xb8>
+	QUAD $0x02bf1d59587cf162; WORD $0x0000 // vmulps zmm3, zmm0, dword ptr [rip + 0x2bf]{1to16} # 0x1204c <read_all+0xcc>
+	QUAD $0x02a92518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x2a9] # 0x12040 <read_all+0xc0>
+	QUAD $0x02a31518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x2a3] # 0x12044 <read_all+0xc4>
+	QUAD $0x02ad2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x2ad] # 0x12058 <read_all+0xd8>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	QUAD $0x02ab3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x2ab] # 0x12044 <read_all+0xe4>
-	QUAD $0x02b10d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x2b1] # 0x12054 <read_all+0xf4>
+	QUAD $0x02cf3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x2cf] # 0x12088 <read_all+0x108>
+	QUAD $0x02d50d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x2d5] # 0x12098 <read_all+0x118>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0x4864f162; WORD $0xc9c2; BYTE $0x01 // vcmpltps k1, zmm3, zmm1
 	LONG $0x4974f162; WORD $0xdb5c // vsubps zmm3 {k1}, zmm1, zmm3
@@ -1307,32 +1310,32 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48747162; WORD $0xc75c // vsubps zmm8, zmm1, zmm7
 	LONG $0x486cf162; WORD $0xe45e // vdivps zmm4, zmm2, zmm4
 	LONG $0x48657262; WORD $0xc3b8 // vfmadd231ps zmm8, zmm3, zmm3 # zmm8 = (zmm3 * zmm3) + zmm8
-	QUAD $0x026135a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x261]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x024735a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x247]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x028535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x285]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x026b35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x26b]{1to16} # zmm6 = (zmm4 * zmm6) + mem
 	LONG $0x485cf162; WORD $0xdd59 // vmulps zmm3, zmm4, zmm5
-	QUAD $0x021f35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x21f]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x025535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x255]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x01f335a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x1f3]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x022535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x225]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x023335a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x233]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x01e135a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x1e1]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x01df35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x1df]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x023f35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x23f]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x027935a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x279]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x021335a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x213]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x024935a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x249]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x025735a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x257]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x020135a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x201]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x01ff35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x1ff]{1to16} # zmm6 = (zmm4 * zmm6) + mem
 	LONG $0x484cf162; WORD $0xe75c // vsubps zmm4, zmm6, zmm7
-	QUAD $0x01e73d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1e7] # 0x1203c <read_all+0xdc>
+	QUAD $0x020b3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x20b] # 0x12080 <read_all+0x100>
 	LONG $0x4834f162; WORD $0xe45f // vmaxps zmm4, zmm9, zmm4
-	QUAD $0x019f0d58487d7262; WORD $0x0000 // vpbroadcastd zmm9, dword ptr [rip + 0x19f] # 0x12004 <read_all+0xa4>
+	QUAD $0x01bf0d58487d7262; WORD $0x0000 // vpbroadcastd zmm9, dword ptr [rip + 0x1bf] # 0x12044 <read_all+0xc4>
 	LONG $0x4844f162; WORD $0xe45d // vminps zmm4, zmm7, zmm4
-	QUAD $0x01d33559585cf162; WORD $0x0000 // vmulps zmm6, zmm4, dword ptr [rip + 0x1d3]{1to16} # 0x12048 <read_all+0xe8>
+	QUAD $0x01f73559585cf162; WORD $0x0000 // vmulps zmm6, zmm4, dword ptr [rip + 0x1f7]{1to16} # 0x1208c <read_all+0x10c>
 	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
 	LONG $0x487cf162; WORD $0xfe5b // vcvtdq2ps zmm7, zmm6
-	QUAD $0x01d125b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x1d1]{1to16} # zmm4 = (zmm7 * mem) + zmm4
+	QUAD $0x01f525b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x1f5]{1to16} # zmm4 = (zmm7 * mem) + zmm4
 	LONG $0x482df162; WORD $0xe672; BYTE $0x01 // vpsrad zmm10, zmm6, 0x1
-	QUAD $0x017825b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x178]{1to16} # zmm4 = (zmm7 * mem) + zmm4
-	QUAD $0x01b23d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1b2] # 0x12058 <read_all+0xf8>
-	QUAD $0x01843da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x184]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x01a63da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x1a6]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x015c3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x15c]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x015e3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x15e]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x019825b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x198]{1to16} # zmm4 = (zmm7 * mem) + zmm4
+	QUAD $0x01d63d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1d6] # 0x1209c <read_all+0x11c>
+	QUAD $0x01a43da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x1a4]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x01ca3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x1ca]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x017c3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x17c]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x017e3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x17e]{1to16} # zmm7 = (zmm4 * zmm7) + mem
 	LONG $0x485df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm4, zmm5 # zmm7 = (zmm4 * zmm7) + zmm5
 	LONG $0x485cf162; WORD $0xef59 // vmulps zmm5, zmm4, zmm7
 	LONG $0x4845d162; WORD $0xf272; BYTE $0x17 // vpslld zmm7, zmm10, 0x17
@@ -1351,7 +1354,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x497cf162; WORD $0xd328 // vmovaps zmm2 {k1}, zmm3
 	LONG $0x487cf162; WORD $0xc259 // vmulps zmm0, zmm0, zmm2
 	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x0a75 // jne 0x11f46 <gelu_erf+0x956>
+	WORD $0x0a75 // jne 0x11f66 <gelu_erf+0x956>
 	LONG $0x487cf162; WORD $0x0011 // vmovups zmmword ptr [rax], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
@@ -1364,13 +1367,13 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// read_all: +8032
+	// read_all: +8064
 	LONG $0x03468d48 // lea rax, [rsi + 0x3]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0xc6490f48 // cmovns rax, rsi
 	LONG $0x00fe8148; WORD $0x0001; BYTE $0x00 // cmp rsi, 0x100
-	WORD $0x547c // jl 0x11fcc <read_all+0x6c>
+	WORD $0x547c // jl 0x11fec <read_all+0x6c>
 	LONG $0x02f8c148 // sar rax, 0x2
 	LONG $0x000040b9; BYTE $0x00 // mov ecx, 0x40
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
@@ -1383,7 +1386,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0xff8f44eb48fdf162 // vporq zmm0, zmm0, zmmword ptr [rdi + 4*rcx - 0x40]
 	LONG $0x40c18348 // add rcx, 0x40
 	WORD $0x3948; BYTE $0xc1 // cmp rcx, rax
-	WORD $0xd77e // jle 0x11f90 <read_all+0x30>
+	WORD $0xd77e // jle 0x11fb0 <read_all+0x30>
 	LONG $0x48edf162; WORD $0xd3eb // vporq zmm2, zmm2, zmm3
 	LONG $0x48edf362; WORD $0xc125; BYTE $0xfe // vpternlogq zmm0, zmm2, zmm1, 0xfe
 	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
@@ -1399,14 +1402,16 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0x000041700000cccc
 	QUAD $0x04f3ff8000003f80; QUAD $0xbe8ebe3ec24c3f35
 	QUAD $0x00c73f000000b5bf; QUAD $0xfc4e3d2aaaab3f80
 	QUAD $0xaaabbf914e5dbfa1; QUAD $0x0b613fcc422a3e2a
-	QUAD $0x00003d9222793ab6; QUAD $0xf9453fbe87b042b2
-	QUAD $0x36c93fb8aa3b3e2e; QUAD $0x0000bf5278923dc6
-	QUAD $0x720039500d01c2d0; QUAD $0x88fb3c088889bf31
-	QUAD $0xcccc3e8ec7cc3ebf; QUAD $0xcccccccccccccccc
+	QUAD $0x2279c27000003ab6; QUAD $0x87b042b200003d92
+	QUAD $0xaa3b3e2ef9453fbe; QUAD $0x78923dc636c93fb8
+	QUAD $0x0d01c2d00000bf52; QUAD $0x8889bf3172003950
+	QUAD $0xc7cc3ebf88fb3c08; QUAD $0xcccccccccccc3e8e
 	QUAD $0xcccccccccccccccc; WORD $0xcccc
 
 // func dot_avx512(a, b unsafe.Pointer, n int) float32
@@ -1487,7 +1492,7 @@ TEXT ·exp_avx512(SB), 0, $0-24
 	MOVQ y+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), DX
-	CALL ·vector_avx512<>+1936(SB)
+	CALL ·vector_avx512<>+1968(SB)
 	RET
 
 // func siLU_avx512(y, x, u unsafe.Pointer, n int)
@@ -1496,7 +1501,7 @@ TEXT ·siLU_avx512(SB), 0, $0-32
 	MOVQ x+8(FP), SI
 	MOVQ u+16(FP), DX
 	MOVQ n+24(FP), CX
-	CALL ·vector_avx512<>+2592(SB)
+	CALL ·vector_avx512<>+2624(SB)
 	RET
 
 // func gELUTanh_avx512(y, x, u unsafe.Pointer, n int)
@@ -1505,7 +1510,7 @@ TEXT ·gELUTanh_avx512(SB), 0, $0-32
 	MOVQ x+8(FP), SI
 	MOVQ u+16(FP), DX
 	MOVQ n+24(FP), CX
-	CALL ·vector_avx512<>+4032(SB)
+	CALL ·vector_avx512<>+4064(SB)
 	RET
 
 // func gELUErf_avx512(y, x, u unsafe.Pointer, n int)
@@ -1514,13 +1519,13 @@ TEXT ·gELUErf_avx512(SB), 0, $0-32
 	MOVQ x+8(FP), SI
 	MOVQ u+16(FP), DX
 	MOVQ n+24(FP), CX
-	CALL ·vector_avx512<>+5616(SB)
+	CALL ·vector_avx512<>+5648(SB)
 	RET
 
 // func readAll_avx512(p unsafe.Pointer, n int) float32
 TEXT ·readAll_avx512(SB), 0, $0-20
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·vector_avx512<>+8032(SB)
+	CALL ·vector_avx512<>+8064(SB)
 	MOVSS X0, ret+16(FP)
 	RET

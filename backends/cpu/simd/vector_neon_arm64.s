@@ -468,103 +468,107 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5400008a // b.ge 0x106fc <expsum+0x2c>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x14000048 // b 0x10818 <expsum+0x148>
+	WORD $0x1400004c // b 0x10828 <expsum+0x158>
 	WORD $0x52b85a09 // mov w9, #-0x3d300000 // =-1026555904
-	WORD $0x5295476b // mov w11, #0xaa3b // =43579
 	WORD $0x52a8564a // mov w10, #0x42b20000 // =1118961664
+	WORD $0x5297d1cb // mov w11, #0xbe8e // =48782
 	WORD $0x4e040d23 // dup v3.4s, w9
-	WORD $0x528e4009 // mov w9, #0x7200 // =29184
-	WORD $0x72a7f70b // movk w11, #0x3fb8, lsl #16
-	WORD $0x72b7e629 // movk w9, #0xbf31, lsl #16
 	WORD $0x4e040d44 // dup v4.4s, w10
-	WORD $0x4e040d65 // dup v5.4s, w11
-	WORD $0x4e040d26 // dup v6.4s, w9
-	WORD $0x5297d1c9 // mov w9, #0xbe8e // =48782
-	WORD $0x5281a02a // mov w10, #0xd01 // =3329
-	WORD $0x52816c2b // mov w11, #0xb61 // =2913
-	WORD $0x72b6b7e9 // movk w9, #0xb5bf, lsl #16
-	WORD $0x72a72a0a // movk w10, #0x3950, lsl #16
-	WORD $0x72a756cb // movk w11, #0x3ab6, lsl #16
-	WORD $0x4e040d27 // dup v7.4s, w9
-	WORD $0x4e040d50 // dup v16.4s, w10
-	WORD $0x4e040d71 // dup v17.4s, w11
-	WORD $0x52911129 // mov w9, #0x8889 // =34953
+	WORD $0x52954769 // mov w9, #0xaa3b // =43579
+	WORD $0x528e400a // mov w10, #0x7200 // =29184
+	WORD $0x72a7f709 // movk w9, #0x3fb8, lsl #16
+	WORD $0x72b6b7eb // movk w11, #0xb5bf, lsl #16
+	WORD $0x72b7e62a // movk w10, #0xbf31, lsl #16
+	WORD $0x4e040d25 // dup v5.4s, w9
+	WORD $0x5281a029 // mov w9, #0xd01 // =3329
+	WORD $0x4e040d46 // dup v6.4s, w10
+	WORD $0x52816c2a // mov w10, #0xb61 // =2913
+	WORD $0x4e040d67 // dup v7.4s, w11
+	WORD $0x72a72a09 // movk w9, #0x3950, lsl #16
+	WORD $0x72a756ca // movk w10, #0x3ab6, lsl #16
+	WORD $0x5291112b // mov w11, #0x8889 // =34953
+	WORD $0x72a7810b // movk w11, #0x3c08, lsl #16
+	WORD $0x4e040d30 // dup v16.4s, w9
+	WORD $0x4e040d51 // dup v17.4s, w10
+	WORD $0x52955569 // mov w9, #0xaaab // =43691
 	WORD $0x5295556a // mov w10, #0xaaab // =43691
-	WORD $0x5295556b // mov w11, #0xaaab // =43691
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x72a78109 // movk w9, #0x3c08, lsl #16
-	WORD $0x72a7a54a // movk w10, #0x3d2a, lsl #16
-	WORD $0x72a7c54b // movk w11, #0x3e2a, lsl #16
-	WORD $0x4e040d32 // dup v18.4s, w9
-	WORD $0x4e040d53 // dup v19.4s, w10
-	WORD $0x4e040d74 // dup v20.4s, w11
+	WORD $0x4e040d72 // dup v18.4s, w11
+	WORD $0x72a7a549 // movk w9, #0x3d2a, lsl #16
+	WORD $0x72a7c54a // movk w10, #0x3e2a, lsl #16
+	WORD $0x52b84e0b // mov w11, #-0x3d900000 // =-1032847360
+	WORD $0x4e040d33 // dup v19.4s, w9
+	WORD $0x4e040d54 // dup v20.4s, w10
+	WORD $0x4e040d75 // dup v21.4s, w11
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0xaa0003ea // mov x10, x0
 	WORD $0xaa0103eb // mov x11, x1
-	WORD $0x3cc10575 // ldr q21, [x11], #0x10
-	WORD $0x4eb21e58 // mov v24.16b, v18.16b
+	WORD $0x3cc10576 // ldr q22, [x11], #0x10
+	WORD $0x4eb21e5a // mov v26.16b, v18.16b
 	WORD $0x9100210c // add x12, x8, #0x8
 	WORD $0x91001109 // add x9, x8, #0x4
-	WORD $0x4ea2d6b5 // fsub v21.4s, v21.4s, v2.4s
+	WORD $0x4ea2d6d6 // fsub v22.4s, v22.4s, v2.4s
 	WORD $0xeb02019f // cmp x12, x2
 	WORD $0xaa0903e8 // mov x8, x9
-	WORD $0x6eb5e476 // fcmgt v22.4s, v3.4s, v21.4s
-	WORD $0x6eb61c75 // bit v21.16b, v3.16b, v22.16b
-	WORD $0x6ea4e6b6 // fcmgt v22.4s, v21.4s, v4.4s
-	WORD $0x6eb61c95 // bit v21.16b, v4.16b, v22.16b
-	WORD $0x6e25deb6 // fmul v22.4s, v21.4s, v5.4s
-	WORD $0x4e21aad6 // fcvtns v22.4s, v22.4s
-	WORD $0x4e21dad7 // scvtf v23.4s, v22.4s
-	WORD $0x4e37ccd5 // fmla v21.4s, v6.4s, v23.4s
-	WORD $0x4e37ccf5 // fmla v21.4s, v7.4s, v23.4s
-	WORD $0x4eb11e37 // mov v23.16b, v17.16b
-	WORD $0x4e35ce17 // fmla v23.4s, v16.4s, v21.4s
-	WORD $0x4e37ceb8 // fmla v24.4s, v21.4s, v23.4s
-	WORD $0x4eb31e77 // mov v23.16b, v19.16b
-	WORD $0x4e38ceb7 // fmla v23.4s, v21.4s, v24.4s
-	WORD $0x4eb41e98 // mov v24.16b, v20.16b
-	WORD $0x4e37ceb8 // fmla v24.4s, v21.4s, v23.4s
-	WORD $0x4f0167f7 // movi v23.4s, #0x3f, lsl #24
-	WORD $0x4e38ceb7 // fmla v23.4s, v21.4s, v24.4s
-	WORD $0x4f3f06d8 // sshr v24.4s, v22.4s, #0x1
-	WORD $0x6eb886d6 // sub v22.4s, v22.4s, v24.4s
-	WORD $0x6e37deb7 // fmul v23.4s, v21.4s, v23.4s
-	WORD $0x4f3756d6 // shl v22.4s, v22.4s, #0x17
-	WORD $0x4e37ceb5 // fmla v21.4s, v21.4s, v23.4s
-	WORD $0x4f375717 // shl v23.4s, v24.4s, #0x17
-	WORD $0x4ea186d6 // add v22.4s, v22.4s, v1.4s
-	WORD $0x4ea186f7 // add v23.4s, v23.4s, v1.4s
-	WORD $0x4e21d6b5 // fadd v21.4s, v21.4s, v1.4s
-	WORD $0x6e37deb5 // fmul v21.4s, v21.4s, v23.4s
-	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
-	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
-	WORD $0x3c810555 // str q21, [x10], #0x10
-	WORD $0x54fffb4d // b.le 0x1077c <expsum+0xac>
+	WORD $0x6eb6e477 // fcmgt v23.4s, v3.4s, v22.4s
+	WORD $0x6e761c77 // bsl v23.16b, v3.16b, v22.16b
+	WORD $0x6eb6e6b6 // fcmgt v22.4s, v21.4s, v22.4s
+	WORD $0x6ea4e6f8 // fcmgt v24.4s, v23.4s, v4.4s
+	WORD $0x6eb81c97 // bit v23.16b, v4.16b, v24.16b
+	WORD $0x6e25def8 // fmul v24.4s, v23.4s, v5.4s
+	WORD $0x4e21ab18 // fcvtns v24.4s, v24.4s
+	WORD $0x4e21db19 // scvtf v25.4s, v24.4s
+	WORD $0x4e39ccd7 // fmla v23.4s, v6.4s, v25.4s
+	WORD $0x4e39ccf7 // fmla v23.4s, v7.4s, v25.4s
+	WORD $0x4eb11e39 // mov v25.16b, v17.16b
+	WORD $0x4e37ce19 // fmla v25.4s, v16.4s, v23.4s
+	WORD $0x4e39cefa // fmla v26.4s, v23.4s, v25.4s
+	WORD $0x4eb31e79 // mov v25.16b, v19.16b
+	WORD $0x4e3acef9 // fmla v25.4s, v23.4s, v26.4s
+	WORD $0x4eb41e9a // mov v26.16b, v20.16b
+	WORD $0x4e39cefa // fmla v26.4s, v23.4s, v25.4s
+	WORD $0x4f0167f9 // movi v25.4s, #0x3f, lsl #24
+	WORD $0x4e3acef9 // fmla v25.4s, v23.4s, v26.4s
+	WORD $0x4f3f071a // sshr v26.4s, v24.4s, #0x1
+	WORD $0x6eba8718 // sub v24.4s, v24.4s, v26.4s
+	WORD $0x6e39def9 // fmul v25.4s, v23.4s, v25.4s
+	WORD $0x4f375718 // shl v24.4s, v24.4s, #0x17
+	WORD $0x4e39cef7 // fmla v23.4s, v23.4s, v25.4s
+	WORD $0x4f375759 // shl v25.4s, v26.4s, #0x17
+	WORD $0x4ea18718 // add v24.4s, v24.4s, v1.4s
+	WORD $0x4ea18739 // add v25.4s, v25.4s, v1.4s
+	WORD $0x4e21d6f7 // fadd v23.4s, v23.4s, v1.4s
+	WORD $0x6e39def7 // fmul v23.4s, v23.4s, v25.4s
+	WORD $0x6e38def7 // fmul v23.4s, v23.4s, v24.4s
+	WORD $0x4e761ef6 // bic v22.16b, v23.16b, v22.16b
+	WORD $0x4e36d400 // fadd v0.4s, v0.4s, v22.4s
+	WORD $0x3c810556 // str q22, [x10], #0x10
+	WORD $0x54fffb0d // b.le 0x10784 <expsum+0xb4>
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0xeb090048 // subs x8, x2, x9
 	WORD $0x7e30d800 // faddp s0, v0.2s
-	WORD $0x54000d2d // b.le 0x109c8 <expsum+0x2f8>
+	WORD $0x54000dad // b.le 0x109e8 <expsum+0x318>
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400010b // b.lt 0x1084c <expsum+0x17c>
+	WORD $0x5400010b // b.lt 0x1085c <expsum+0x18c>
 	WORD $0x8b09082a // add x10, x1, x9, lsl #2
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd400143 // ldr s3, [x10]
-	WORD $0x54000101 // b.ne 0x1085c <expsum+0x18c>
+	WORD $0x54000101 // b.ne 0x1086c <expsum+0x19c>
 	WORD $0x2a1f03ea // mov w10, wzr
 	WORD $0x2a1f03eb // mov w11, wzr
-	WORD $0x1400000f // b 0x10884 <expsum+0x1b4>
+	WORD $0x1400000f // b 0x10894 <expsum+0x1c4>
 	WORD $0x2a1f03ea // mov w10, wzr
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x2a1f03eb // mov w11, wzr
-	WORD $0x1400000b // b 0x10884 <expsum+0x1b4>
+	WORD $0x1400000b // b 0x10894 <expsum+0x1c4>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409163 // ld1 { v3.s }[1], [x11]
-	WORD $0x540000a3 // b.lo 0x1087c <expsum+0x1ac>
+	WORD $0x540000a3 // b.lo 0x1088c <expsum+0x1bc>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408143 // ld1 { v3.s }[2], [x10]
 	WORD $0x5280002a // mov w10, #0x1 // =1
-	WORD $0x14000002 // b 0x10880 <expsum+0x1b0>
+	WORD $0x14000002 // b 0x10890 <expsum+0x1c0>
 	WORD $0x2a1f03ea // mov w10, wzr
 	WORD $0x5280002b // mov w11, #0x1 // =1
 	WORD $0x4ea2d462 // fsub v2.4s, v3.4s, v2.4s
@@ -576,88 +580,92 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8b090809 // add x9, x0, x9, lsl #2
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0x6ea2e464 // fcmgt v4.4s, v3.4s, v2.4s
-	WORD $0x6ea41c62 // bit v2.16b, v3.16b, v4.16b
-	WORD $0x4e040d83 // dup v3.4s, w12
+	WORD $0x6ee41c43 // bif v3.16b, v2.16b, v4.16b
+	WORD $0x4e040d84 // dup v4.4s, w12
 	WORD $0x5295476c // mov w12, #0xaa3b // =43579
 	WORD $0x72a7f70c // movk w12, #0x3fb8, lsl #16
-	WORD $0x6ea3e444 // fcmgt v4.4s, v2.4s, v3.4s
-	WORD $0x6ea41c62 // bit v2.16b, v3.16b, v4.16b
-	WORD $0x4e040d83 // dup v3.4s, w12
+	WORD $0x6ea4e465 // fcmgt v5.4s, v3.4s, v4.4s
+	WORD $0x6ea51c83 // bit v3.16b, v4.16b, v5.16b
+	WORD $0x4e040d84 // dup v4.4s, w12
 	WORD $0x528e400c // mov w12, #0x7200 // =29184
 	WORD $0x72b7e62c // movk w12, #0xbf31, lsl #16
-	WORD $0x4e040d85 // dup v5.4s, w12
+	WORD $0x4e040d86 // dup v6.4s, w12
 	WORD $0x5297d1cc // mov w12, #0xbe8e // =48782
 	WORD $0x72b6b7ec // movk w12, #0xb5bf, lsl #16
-	WORD $0x6e23dc43 // fmul v3.4s, v2.4s, v3.4s
-	WORD $0x4e21a863 // fcvtns v3.4s, v3.4s
-	WORD $0x4e21d864 // scvtf v4.4s, v3.4s
-	WORD $0x4e24cca2 // fmla v2.4s, v5.4s, v4.4s
-	WORD $0x4e040d85 // dup v5.4s, w12
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x4e21a884 // fcvtns v4.4s, v4.4s
+	WORD $0x4e21d885 // scvtf v5.4s, v4.4s
+	WORD $0x4e25ccc3 // fmla v3.4s, v6.4s, v5.4s
+	WORD $0x4e040d86 // dup v6.4s, w12
 	WORD $0x5281a02c // mov w12, #0xd01 // =3329
 	WORD $0x72a72a0c // movk w12, #0x3950, lsl #16
-	WORD $0x4e24cca2 // fmla v2.4s, v5.4s, v4.4s
-	WORD $0x4e040d84 // dup v4.4s, w12
-	WORD $0x4e040da5 // dup v5.4s, w13
+	WORD $0x4e25ccc3 // fmla v3.4s, v6.4s, v5.4s
+	WORD $0x4e040d85 // dup v5.4s, w12
+	WORD $0x4e040da6 // dup v6.4s, w13
 	WORD $0x5291112c // mov w12, #0x8889 // =34953
 	WORD $0x72a7810c // movk w12, #0x3c08, lsl #16
-	WORD $0x4e22cc85 // fmla v5.4s, v4.4s, v2.4s
-	WORD $0x4e040d84 // dup v4.4s, w12
-	WORD $0x5295556c // mov w12, #0xaaab // =43691
-	WORD $0x72a7a54c // movk w12, #0x3d2a, lsl #16
-	WORD $0x4e25cc44 // fmla v4.4s, v2.4s, v5.4s
+	WORD $0x4e23cca6 // fmla v6.4s, v5.4s, v3.4s
 	WORD $0x4e040d85 // dup v5.4s, w12
 	WORD $0x5295556c // mov w12, #0xaaab // =43691
+	WORD $0x72a7a54c // movk w12, #0x3d2a, lsl #16
+	WORD $0x4e26cc65 // fmla v5.4s, v3.4s, v6.4s
+	WORD $0x4e040d86 // dup v6.4s, w12
+	WORD $0x5295556c // mov w12, #0xaaab // =43691
 	WORD $0x72a7c54c // movk w12, #0x3e2a, lsl #16
-	WORD $0x4e24cc45 // fmla v5.4s, v2.4s, v4.4s
+	WORD $0x4e25cc66 // fmla v6.4s, v3.4s, v5.4s
+	WORD $0x4e040d85 // dup v5.4s, w12
+	WORD $0x52b84e0c // mov w12, #-0x3d900000 // =-1032847360
+	WORD $0x4e26cc65 // fmla v5.4s, v3.4s, v6.4s
+	WORD $0x4f0167e6 // movi v6.4s, #0x3f, lsl #24
+	WORD $0x4e25cc66 // fmla v6.4s, v3.4s, v5.4s
+	WORD $0x6e26dc65 // fmul v5.4s, v3.4s, v6.4s
+	WORD $0x4f3f0486 // sshr v6.4s, v4.4s, #0x1
+	WORD $0x6ea68484 // sub v4.4s, v4.4s, v6.4s
+	WORD $0x4e25cc63 // fmla v3.4s, v3.4s, v5.4s
+	WORD $0x4f3754c5 // shl v5.4s, v6.4s, #0x17
+	WORD $0x4f375484 // shl v4.4s, v4.4s, #0x17
+	WORD $0x4ea184a5 // add v5.4s, v5.4s, v1.4s
+	WORD $0x4e21d463 // fadd v3.4s, v3.4s, v1.4s
+	WORD $0x4ea18481 // add v1.4s, v4.4s, v1.4s
 	WORD $0x4e040d84 // dup v4.4s, w12
-	WORD $0x4e25cc44 // fmla v4.4s, v2.4s, v5.4s
-	WORD $0x4f0167e5 // movi v5.4s, #0x3f, lsl #24
-	WORD $0x4e24cc45 // fmla v5.4s, v2.4s, v4.4s
-	WORD $0x6e25dc44 // fmul v4.4s, v2.4s, v5.4s
-	WORD $0x4f3f0465 // sshr v5.4s, v3.4s, #0x1
-	WORD $0x6ea58463 // sub v3.4s, v3.4s, v5.4s
-	WORD $0x4e24cc42 // fmla v2.4s, v2.4s, v4.4s
-	WORD $0x4f3754a4 // shl v4.4s, v5.4s, #0x17
-	WORD $0x4f375463 // shl v3.4s, v3.4s, #0x17
-	WORD $0x4ea18484 // add v4.4s, v4.4s, v1.4s
-	WORD $0x4e21d442 // fadd v2.4s, v2.4s, v1.4s
-	WORD $0x4ea18461 // add v1.4s, v3.4s, v1.4s
-	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
-	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
+	WORD $0x6e25dc63 // fmul v3.4s, v3.4s, v5.4s
+	WORD $0x6ea2e482 // fcmgt v2.4s, v4.4s, v2.4s
+	WORD $0x6e21dc61 // fmul v1.4s, v3.4s, v1.4s
+	WORD $0x4e621c21 // bic v1.16b, v1.16b, v2.16b
 	WORD $0x3d8003e1 // str q1, [sp]
-	WORD $0x5400004b // b.lt 0x10974 <expsum+0x2a4>
+	WORD $0x5400004b // b.lt 0x10994 <expsum+0x2c4>
 	WORD $0xbd000121 // str s1, [x9]
-	WORD $0x350000eb // cbnz w11, 0x10990 <expsum+0x2c0>
-	WORD $0x3500012a // cbnz w10, 0x1099c <expsum+0x2cc>
+	WORD $0x350000eb // cbnz w11, 0x109b0 <expsum+0x2e0>
+	WORD $0x3500012a // cbnz w10, 0x109bc <expsum+0x2ec>
 	WORD $0xf100111f // cmp x8, #0x4
-	WORD $0x5400016b // b.lt 0x109ac <expsum+0x2dc>
+	WORD $0x5400016b // b.lt 0x109cc <expsum+0x2fc>
 	WORD $0x91003129 // add x9, x9, #0xc
 	WORD $0x4d009121 // st1 { v1.s }[3], [x9]
-	WORD $0x1400000a // b 0x109b4 <expsum+0x2e4>
+	WORD $0x1400000a // b 0x109d4 <expsum+0x304>
 	WORD $0x9100112b // add x11, x9, #0x4
 	WORD $0x0d009161 // st1 { v1.s }[1], [x11]
-	WORD $0x34ffff2a // cbz w10, 0x1097c <expsum+0x2ac>
+	WORD $0x34ffff2a // cbz w10, 0x1099c <expsum+0x2cc>
 	WORD $0x9100212a // add x10, x9, #0x8
 	WORD $0x4d008141 // st1 { v1.s }[2], [x10]
 	WORD $0xf100111f // cmp x8, #0x4
-	WORD $0x54fffeea // b.ge 0x10984 <expsum+0x2b4>
+	WORD $0x54fffeea // b.ge 0x109a4 <expsum+0x2d4>
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540000cb // b.lt 0x109c8 <expsum+0x2f8>
+	WORD $0x540000cb // b.lt 0x109e8 <expsum+0x318>
 	WORD $0x910003e9 // mov x9, sp
 	WORD $0xbc404521 // ldr s1, [x9], #0x4
 	WORD $0xf1000508 // subs x8, x8, #0x1
 	WORD $0x1e212800 // fadd s0, s0, s1
-	WORD $0x54ffffa1 // b.ne 0x109b8 <expsum+0x2e8>
+	WORD $0x54ffffa1 // b.ne 0x109d8 <expsum+0x308>
 	WORD $0x910003bf // mov sp, x29
 	WORD $0xa8c17bfd // ldp x29, x30, [sp], #0x10
 	WORD $0xd65f03c0 // ret
 
-	// exp_f32: +2516
+	// exp_f32: +2548
 	WORD $0x4f03f600 // fmov v0.4s, #1.00000000
 	WORD $0xf100105f // cmp x2, #0x4
-	WORD $0x5400006a // b.ge 0x109e8 <exp_f32+0x14>
+	WORD $0x5400006a // b.ge 0x10a08 <exp_f32+0x14>
 	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x14000045 // b 0x10af8 <exp_f32+0x124>
+	WORD $0x14000045 // b 0x10b18 <exp_f32+0x124>
 	WORD $0x52b85a09 // mov w9, #-0x3d300000 // =-1026555904
 	WORD $0x5295476b // mov w11, #0xaa3b // =43579
 	WORD $0x52a8564a // mov w10, #0x42b20000 // =1118961664
@@ -725,25 +733,25 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
 	WORD $0x6e34de73 // fmul v19.4s, v19.4s, v20.4s
 	WORD $0x3c810553 // str q19, [x10], #0x10
-	WORD $0x54fffb8d // b.le 0x10a64 <exp_f32+0x90>
+	WORD $0x54fffb8d // b.le 0x10a84 <exp_f32+0x90>
 	WORD $0xeb090048 // subs x8, x2, x9
-	WORD $0x54000b6d // b.le 0x10c68 <exp_f32+0x294>
+	WORD $0x54000b6d // b.le 0x10c88 <exp_f32+0x294>
 	WORD $0x8b09082a // add x10, x1, x9, lsl #2
 	WORD $0xf100111f // cmp x8, #0x4
-	WORD $0x54000061 // b.ne 0x10b14 <exp_f32+0x140>
+	WORD $0x54000061 // b.ne 0x10b34 <exp_f32+0x140>
 	WORD $0x3dc00141 // ldr q1, [x10]
-	WORD $0x1400000d // b 0x10b44 <exp_f32+0x170>
+	WORD $0x1400000d // b 0x10b64 <exp_f32+0x170>
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400014b // b.lt 0x10b40 <exp_f32+0x16c>
+	WORD $0x5400014b // b.lt 0x10b60 <exp_f32+0x16c>
 	WORD $0xbd400141 // ldr s1, [x10]
-	WORD $0x54000120 // b.eq 0x10b44 <exp_f32+0x170>
+	WORD $0x54000120 // b.eq 0x10b64 <exp_f32+0x170>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409161 // ld1 { v1.s }[1], [x11]
-	WORD $0x540000a3 // b.lo 0x10b44 <exp_f32+0x170>
+	WORD $0x540000a3 // b.lo 0x10b64 <exp_f32+0x170>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408141 // ld1 { v1.s }[2], [x10]
-	WORD $0x14000002 // b 0x10b44 <exp_f32+0x170>
+	WORD $0x14000002 // b 0x10b64 <exp_f32+0x170>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x52b85a0a // mov w10, #-0x3d300000 // =-1026555904
 	WORD $0x52816c2b // mov w11, #0xb61 // =2913
@@ -801,36 +809,36 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea08440 // add v0.4s, v2.4s, v0.4s
 	WORD $0x6e23dc21 // fmul v1.4s, v1.4s, v3.4s
 	WORD $0x6e20dc20 // fmul v0.4s, v1.4s, v0.4s
-	WORD $0x54000061 // b.ne 0x10c30 <exp_f32+0x25c>
+	WORD $0x54000061 // b.ne 0x10c50 <exp_f32+0x25c>
 	WORD $0x3d800120 // str q0, [x9]
 	WORD $0xd65f03c0 // ret
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540001ab // b.lt 0x10c68 <exp_f32+0x294>
+	WORD $0x540001ab // b.lt 0x10c88 <exp_f32+0x294>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x54000140 // b.eq 0x10c68 <exp_f32+0x294>
+	WORD $0x54000140 // b.eq 0x10c88 <exp_f32+0x294>
 	WORD $0x9100112a // add x10, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d009140 // st1 { v0.s }[1], [x10]
-	WORD $0x540000c3 // b.lo 0x10c68 <exp_f32+0x294>
+	WORD $0x540000c3 // b.lo 0x10c88 <exp_f32+0x294>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
-	WORD $0x54000060 // b.eq 0x10c68 <exp_f32+0x294>
+	WORD $0x54000060 // b.eq 0x10c88 <exp_f32+0x294>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0xd65f03c0 // ret
 
-	// silu: +3180
-	WORD $0xb40000c2 // cbz x2, 0x10c84 <silu+0x18>
+	// silu: +3212
+	WORD $0xb40000c2 // cbz x2, 0x10ca4 <silu+0x18>
 	WORD $0x4f03f600 // fmov v0.4s, #1.00000000
 	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x540000ea // b.ge 0x10c94 <silu+0x28>
+	WORD $0x540000ea // b.ge 0x10cb4 <silu+0x28>
 	WORD $0xaa1f03e8 // mov x8, xzr
-	WORD $0x14000050 // b 0x10dc0 <silu+0x154>
+	WORD $0x14000050 // b 0x10de0 <silu+0x154>
 	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x54000aaa // b.ge 0x10ddc <silu+0x170>
+	WORD $0x54000aaa // b.ge 0x10dfc <silu+0x170>
 	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x1400009c // b 0x10f00 <silu+0x294>
+	WORD $0x1400009c // b 0x10f20 <silu+0x294>
 	WORD $0x52b85a08 // mov w8, #-0x3d300000 // =-1026555904
 	WORD $0x5295476b // mov w11, #0xaa3b // =43579
 	WORD $0x52a8564a // mov w10, #0x42b20000 // =1118961664
@@ -905,14 +913,14 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3cc10575 // ldr q21, [x11], #0x10
 	WORD $0x6e34deb4 // fmul v20.4s, v21.4s, v20.4s
 	WORD $0x3c810554 // str q20, [x10], #0x10
-	WORD $0x54fffaed // b.le 0x10d18 <silu+0xac>
+	WORD $0x54fffaed // b.le 0x10d38 <silu+0xac>
 	WORD $0xeb080069 // subs x9, x3, x8
-	WORD $0x540022cd // b.le 0x1121c <silu+0x5b0>
+	WORD $0x540022cd // b.le 0x1123c <silu+0x5b0>
 	WORD $0x8b08082a // add x10, x1, x8, lsl #2
 	WORD $0xf100113f // cmp x9, #0x4
-	WORD $0x54000a61 // b.ne 0x10f1c <silu+0x2b0>
+	WORD $0x54000a61 // b.ne 0x10f3c <silu+0x2b0>
 	WORD $0x3dc00141 // ldr q1, [x10]
-	WORD $0x14000068 // b 0x10f78 <silu+0x30c>
+	WORD $0x14000068 // b 0x10f98 <silu+0x30c>
 	WORD $0x52b85a09 // mov w9, #-0x3d300000 // =-1026555904
 	WORD $0x52a8564a // mov w10, #0x42b20000 // =1118961664
 	WORD $0x5295556b // mov w11, #0xaaab // =43691
@@ -985,36 +993,36 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e30d6b5 // fadd v21.4s, v21.4s, v16.4s
 	WORD $0x6e35fe94 // fdiv v20.4s, v20.4s, v21.4s
 	WORD $0x3c810554 // str q20, [x10], #0x10
-	WORD $0x54fffb2d // b.le 0x10e60 <silu+0x1f4>
+	WORD $0x54fffb2d // b.le 0x10e80 <silu+0x1f4>
 	WORD $0xeb090068 // subs x8, x3, x9
-	WORD $0x540018cd // b.le 0x1121c <silu+0x5b0>
+	WORD $0x540018cd // b.le 0x1123c <silu+0x5b0>
 	WORD $0x8b09082a // add x10, x1, x9, lsl #2
 	WORD $0xf100111f // cmp x8, #0x4
-	WORD $0x540001c1 // b.ne 0x10f48 <silu+0x2dc>
+	WORD $0x540001c1 // b.ne 0x10f68 <silu+0x2dc>
 	WORD $0x3dc00140 // ldr q0, [x10]
-	WORD $0x14000073 // b 0x110e4 <silu+0x478>
+	WORD $0x14000073 // b 0x11104 <silu+0x478>
 	WORD $0xf100053f // cmp x9, #0x1
-	WORD $0x540002ab // b.lt 0x10f74 <silu+0x308>
+	WORD $0x540002ab // b.lt 0x10f94 <silu+0x308>
 	WORD $0xbd400141 // ldr s1, [x10]
-	WORD $0x54000280 // b.eq 0x10f78 <silu+0x30c>
+	WORD $0x54000280 // b.eq 0x10f98 <silu+0x30c>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d3f // cmp x9, #0x3
 	WORD $0x0d409161 // ld1 { v1.s }[1], [x11]
-	WORD $0x54000203 // b.lo 0x10f78 <silu+0x30c>
+	WORD $0x54000203 // b.lo 0x10f98 <silu+0x30c>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408141 // ld1 { v1.s }[2], [x10]
-	WORD $0x1400000d // b 0x10f78 <silu+0x30c>
+	WORD $0x1400000d // b 0x10f98 <silu+0x30c>
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54000cab // b.lt 0x110e0 <silu+0x474>
+	WORD $0x54000cab // b.lt 0x11100 <silu+0x474>
 	WORD $0xbd400140 // ldr s0, [x10]
-	WORD $0x54000c80 // b.eq 0x110e4 <silu+0x478>
+	WORD $0x54000c80 // b.eq 0x11104 <silu+0x478>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
-	WORD $0x54000c03 // b.lo 0x110e4 <silu+0x478>
+	WORD $0x54000c03 // b.lo 0x11104 <silu+0x478>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408140 // ld1 { v0.s }[2], [x10]
-	WORD $0x1400005d // b 0x110e4 <silu+0x478>
+	WORD $0x1400005d // b 0x11104 <silu+0x478>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x52b85a0a // mov w10, #-0x3d300000 // =-1026555904
@@ -1076,16 +1084,16 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
 	WORD $0x4e20d440 // fadd v0.4s, v2.4s, v0.4s
 	WORD $0x6e20fc20 // fdiv v0.4s, v1.4s, v0.4s
-	WORD $0x540000c1 // b.ne 0x11080 <silu+0x414>
+	WORD $0x540000c1 // b.ne 0x110a0 <silu+0x414>
 	WORD $0x3dc00141 // ldr q1, [x10]
 	WORD $0xd37ef508 // lsl x8, x8, #2
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
 	WORD $0x3ca86800 // str q0, [x0, x8]
 	WORD $0xd65f03c0 // ret
 	WORD $0xf100053f // cmp x9, #0x1
-	WORD $0x54000ccb // b.lt 0x1121c <silu+0x5b0>
+	WORD $0x54000ccb // b.lt 0x1123c <silu+0x5b0>
 	WORD $0xbd400142 // ldr s2, [x10]
-	WORD $0x54000081 // b.ne 0x1109c <silu+0x430>
+	WORD $0x54000081 // b.ne 0x110bc <silu+0x430>
 	WORD $0x1e200840 // fmul s0, s2, s0
 	WORD $0xbc287800 // str s0, [x0, x8, lsl #2]
 	WORD $0xd65f03c0 // ret
@@ -1094,7 +1102,7 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf100093f // cmp x9, #0x2
 	WORD $0x6e040441 // mov v1.s[0], v2.s[0]
 	WORD $0x0d409161 // ld1 { v1.s }[1], [x11]
-	WORD $0x54000b89 // b.ls 0x11220 <silu+0x5b4>
+	WORD $0x54000b89 // b.ls 0x11240 <silu+0x5b4>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x8b080808 // add x8, x0, x8, lsl #2
 	WORD $0xf1000d3f // cmp x9, #0x3
@@ -1103,9 +1111,9 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
 	WORD $0xfd000100 // str d0, [x8]
 	WORD $0x4d008120 // st1 { v0.s }[2], [x9]
-	WORD $0x54000a40 // b.eq 0x1121c <silu+0x5b0>
+	WORD $0x54000a40 // b.eq 0x1123c <silu+0x5b0>
 	WORD $0x91003108 // add x8, x8, #0xc
-	WORD $0x1400004f // b 0x11218 <silu+0x5ac>
+	WORD $0x1400004f // b 0x11238 <silu+0x5ac>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x52b85a0a // mov w10, #-0x3d300000 // =-1026555904
@@ -1168,21 +1176,21 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e22dc21 // fmul v1.4s, v1.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x6e21fc00 // fdiv v0.4s, v0.4s, v1.4s
-	WORD $0x54000061 // b.ne 0x111e4 <silu+0x578>
+	WORD $0x54000061 // b.ne 0x11204 <silu+0x578>
 	WORD $0x3d800120 // str q0, [x9]
 	WORD $0xd65f03c0 // ret
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540001ab // b.lt 0x1121c <silu+0x5b0>
+	WORD $0x540001ab // b.lt 0x1123c <silu+0x5b0>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x54000140 // b.eq 0x1121c <silu+0x5b0>
+	WORD $0x54000140 // b.eq 0x1123c <silu+0x5b0>
 	WORD $0x9100112a // add x10, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d009140 // st1 { v0.s }[1], [x10]
-	WORD $0x540000c3 // b.lo 0x1121c <silu+0x5b0>
+	WORD $0x540000c3 // b.lo 0x1123c <silu+0x5b0>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
-	WORD $0x54000060 // b.eq 0x1121c <silu+0x5b0>
+	WORD $0x54000060 // b.eq 0x1123c <silu+0x5b0>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0xd65f03c0 // ret
@@ -1191,17 +1199,17 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xfc286800 // str d0, [x0, x8]
 	WORD $0xd65f03c0 // ret
 
-	// gelu_tanh: +4656
-	WORD $0xb40000c2 // cbz x2, 0x11248 <gelu_tanh+0x18>
+	// gelu_tanh: +4688
+	WORD $0xb40000c2 // cbz x2, 0x11268 <gelu_tanh+0x18>
 	WORD $0x4f03f600 // fmov v0.4s, #1.00000000
 	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x540000ea // b.ge 0x11258 <gelu_tanh+0x28>
+	WORD $0x540000ea // b.ge 0x11278 <gelu_tanh+0x28>
 	WORD $0xaa1f03e8 // mov x8, xzr
-	WORD $0x1400005a // b 0x113ac <gelu_tanh+0x17c>
+	WORD $0x1400005a // b 0x113cc <gelu_tanh+0x17c>
 	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x54000bea // b.ge 0x113c8 <gelu_tanh+0x198>
+	WORD $0x54000bea // b.ge 0x113e8 <gelu_tanh+0x198>
 	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x140000b0 // b 0x11514 <gelu_tanh+0x2e4>
+	WORD $0x140000b0 // b 0x11534 <gelu_tanh+0x2e4>
 	WORD $0x5288454a // mov w10, #0x422a // =16938
 	WORD $0x52844f28 // mov w8, #0x2279 // =8825
 	WORD $0x52b85a0b // mov w11, #-0x3d300000 // =-1026555904
@@ -1286,14 +1294,14 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3cc10577 // ldr q23, [x11], #0x10
 	WORD $0x6e36def6 // fmul v22.4s, v23.4s, v22.4s
 	WORD $0x3c810556 // str q22, [x10], #0x10
-	WORD $0x54fffa6d // b.le 0x112f4 <gelu_tanh+0xc4>
+	WORD $0x54fffa6d // b.le 0x11314 <gelu_tanh+0xc4>
 	WORD $0xeb080069 // subs x9, x3, x8
-	WORD $0x5400264d // b.le 0x11878 <gelu_tanh+0x648>
+	WORD $0x5400264d // b.le 0x11898 <gelu_tanh+0x648>
 	WORD $0x8b08082a // add x10, x1, x8, lsl #2
 	WORD $0xf100113f // cmp x9, #0x4
-	WORD $0x54000ba1 // b.ne 0x11530 <gelu_tanh+0x300>
+	WORD $0x54000ba1 // b.ne 0x11550 <gelu_tanh+0x300>
 	WORD $0x3dc00141 // ldr q1, [x10]
-	WORD $0x14000072 // b 0x1158c <gelu_tanh+0x35c>
+	WORD $0x14000072 // b 0x115ac <gelu_tanh+0x35c>
 	WORD $0x52844f29 // mov w9, #0x2279 // =8825
 	WORD $0x5288454a // mov w10, #0x422a // =16938
 	WORD $0x52b85a0b // mov w11, #-0x3d300000 // =-1026555904
@@ -1376,36 +1384,36 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e32d6f7 // fadd v23.4s, v23.4s, v18.4s
 	WORD $0x6e37fed6 // fdiv v22.4s, v22.4s, v23.4s
 	WORD $0x3c810556 // str q22, [x10], #0x10
-	WORD $0x54fffaad // b.le 0x11464 <gelu_tanh+0x234>
+	WORD $0x54fffaad // b.le 0x11484 <gelu_tanh+0x234>
 	WORD $0xeb090068 // subs x8, x3, x9
-	WORD $0x54001b0d // b.le 0x11878 <gelu_tanh+0x648>
+	WORD $0x54001b0d // b.le 0x11898 <gelu_tanh+0x648>
 	WORD $0x8b09082a // add x10, x1, x9, lsl #2
 	WORD $0xf100111f // cmp x8, #0x4
-	WORD $0x540001c1 // b.ne 0x1155c <gelu_tanh+0x32c>
+	WORD $0x540001c1 // b.ne 0x1157c <gelu_tanh+0x32c>
 	WORD $0x3dc00140 // ldr q0, [x10]
-	WORD $0x1400007c // b 0x1171c <gelu_tanh+0x4ec>
+	WORD $0x1400007c // b 0x1173c <gelu_tanh+0x4ec>
 	WORD $0xf100053f // cmp x9, #0x1
-	WORD $0x540002ab // b.lt 0x11588 <gelu_tanh+0x358>
+	WORD $0x540002ab // b.lt 0x115a8 <gelu_tanh+0x358>
 	WORD $0xbd400141 // ldr s1, [x10]
-	WORD $0x54000280 // b.eq 0x1158c <gelu_tanh+0x35c>
+	WORD $0x54000280 // b.eq 0x115ac <gelu_tanh+0x35c>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d3f // cmp x9, #0x3
 	WORD $0x0d409161 // ld1 { v1.s }[1], [x11]
-	WORD $0x54000203 // b.lo 0x1158c <gelu_tanh+0x35c>
+	WORD $0x54000203 // b.lo 0x115ac <gelu_tanh+0x35c>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408141 // ld1 { v1.s }[2], [x10]
-	WORD $0x1400000d // b 0x1158c <gelu_tanh+0x35c>
+	WORD $0x1400000d // b 0x115ac <gelu_tanh+0x35c>
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54000dcb // b.lt 0x11718 <gelu_tanh+0x4e8>
+	WORD $0x54000dcb // b.lt 0x11738 <gelu_tanh+0x4e8>
 	WORD $0xbd400140 // ldr s0, [x10]
-	WORD $0x54000da0 // b.eq 0x1171c <gelu_tanh+0x4ec>
+	WORD $0x54000da0 // b.eq 0x1173c <gelu_tanh+0x4ec>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
-	WORD $0x54000d23 // b.lo 0x1171c <gelu_tanh+0x4ec>
+	WORD $0x54000d23 // b.lo 0x1173c <gelu_tanh+0x4ec>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408140 // ld1 { v0.s }[2], [x10]
-	WORD $0x14000066 // b 0x1171c <gelu_tanh+0x4ec>
+	WORD $0x14000066 // b 0x1173c <gelu_tanh+0x4ec>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x52844f2a // mov w10, #0x2279 // =8825
 	WORD $0x5288454b // mov w11, #0x422a // =16938
@@ -1476,16 +1484,16 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
 	WORD $0x4e20d440 // fadd v0.4s, v2.4s, v0.4s
 	WORD $0x6e20fc20 // fdiv v0.4s, v1.4s, v0.4s
-	WORD $0x540000c1 // b.ne 0x116b8 <gelu_tanh+0x488>
+	WORD $0x540000c1 // b.ne 0x116d8 <gelu_tanh+0x488>
 	WORD $0x3dc00141 // ldr q1, [x10]
 	WORD $0xd37ef508 // lsl x8, x8, #2
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
 	WORD $0x3ca86800 // str q0, [x0, x8]
 	WORD $0xd65f03c0 // ret
 	WORD $0xf100053f // cmp x9, #0x1
-	WORD $0x54000deb // b.lt 0x11878 <gelu_tanh+0x648>
+	WORD $0x54000deb // b.lt 0x11898 <gelu_tanh+0x648>
 	WORD $0xbd400142 // ldr s2, [x10]
-	WORD $0x54000081 // b.ne 0x116d4 <gelu_tanh+0x4a4>
+	WORD $0x54000081 // b.ne 0x116f4 <gelu_tanh+0x4a4>
 	WORD $0x1e200840 // fmul s0, s2, s0
 	WORD $0xbc287800 // str s0, [x0, x8, lsl #2]
 	WORD $0xd65f03c0 // ret
@@ -1494,7 +1502,7 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf100093f // cmp x9, #0x2
 	WORD $0x6e040441 // mov v1.s[0], v2.s[0]
 	WORD $0x0d409161 // ld1 { v1.s }[1], [x11]
-	WORD $0x54000ca9 // b.ls 0x1187c <gelu_tanh+0x64c>
+	WORD $0x54000ca9 // b.ls 0x1189c <gelu_tanh+0x64c>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x8b080808 // add x8, x0, x8, lsl #2
 	WORD $0xf1000d3f // cmp x9, #0x3
@@ -1503,9 +1511,9 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
 	WORD $0xfd000100 // str d0, [x8]
 	WORD $0x4d008120 // st1 { v0.s }[2], [x9]
-	WORD $0x54000b60 // b.eq 0x11878 <gelu_tanh+0x648>
+	WORD $0x54000b60 // b.eq 0x11898 <gelu_tanh+0x648>
 	WORD $0x91003108 // add x8, x8, #0xc
-	WORD $0x14000058 // b 0x11874 <gelu_tanh+0x644>
+	WORD $0x14000058 // b 0x11894 <gelu_tanh+0x644>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x52844f2a // mov w10, #0x2279 // =8825
 	WORD $0x5288454b // mov w11, #0x422a // =16938
@@ -1577,21 +1585,21 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e22dc21 // fmul v1.4s, v1.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x6e21fc00 // fdiv v0.4s, v0.4s, v1.4s
-	WORD $0x54000061 // b.ne 0x11840 <gelu_tanh+0x610>
+	WORD $0x54000061 // b.ne 0x11860 <gelu_tanh+0x610>
 	WORD $0x3d800120 // str q0, [x9]
 	WORD $0xd65f03c0 // ret
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x540001ab // b.lt 0x11878 <gelu_tanh+0x648>
+	WORD $0x540001ab // b.lt 0x11898 <gelu_tanh+0x648>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x54000140 // b.eq 0x11878 <gelu_tanh+0x648>
+	WORD $0x54000140 // b.eq 0x11898 <gelu_tanh+0x648>
 	WORD $0x9100112a // add x10, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d009140 // st1 { v0.s }[1], [x10]
-	WORD $0x540000c3 // b.lo 0x11878 <gelu_tanh+0x648>
+	WORD $0x540000c3 // b.lo 0x11898 <gelu_tanh+0x648>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
-	WORD $0x54000060 // b.eq 0x11878 <gelu_tanh+0x648>
+	WORD $0x54000060 // b.eq 0x11898 <gelu_tanh+0x648>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0xd65f03c0 // ret
@@ -1600,23 +1608,23 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xfc286800 // str d0, [x0, x8]
 	WORD $0xd65f03c0 // ret
 
-	// gelu_erf: +6284
+	// gelu_erf: +6316
 	WORD $0xd10143ff // sub sp, sp, #0x50
 	WORD $0x6d013bef // stp d15, d14, [sp, #0x10]
 	WORD $0x6d0233ed // stp d13, d12, [sp, #0x20]
 	WORD $0x6d032beb // stp d11, d10, [sp, #0x30]
 	WORD $0x6d0423e9 // stp d9, d8, [sp, #0x40]
-	WORD $0xb40000e2 // cbz x2, 0x118bc <gelu_erf+0x30>
+	WORD $0xb40000e2 // cbz x2, 0x118dc <gelu_erf+0x30>
 	WORD $0x4f01f5c1 // fmov v1.4s, #15.00000000
 	WORD $0x4f03f600 // fmov v0.4s, #1.00000000
 	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x540000ea // b.ge 0x118cc <gelu_erf+0x40>
+	WORD $0x540000ea // b.ge 0x118ec <gelu_erf+0x40>
 	WORD $0xaa1f03e8 // mov x8, xzr
-	WORD $0x14000098 // b 0x11b18 <gelu_erf+0x28c>
+	WORD $0x14000098 // b 0x11b38 <gelu_erf+0x28c>
 	WORD $0xf100107f // cmp x3, #0x4
-	WORD $0x540013aa // b.ge 0x11b34 <gelu_erf+0x2a8>
+	WORD $0x540013aa // b.ge 0x11b54 <gelu_erf+0x2a8>
 	WORD $0xaa1f03e9 // mov x9, xzr
-	WORD $0x1400012d // b 0x11d7c <gelu_erf+0x4f0>
+	WORD $0x1400012d // b 0x11d9c <gelu_erf+0x4f0>
 	WORD $0x529f28aa // mov w10, #0xf945 // =63813
 	WORD $0x52809e68 // mov w8, #0x4f3 // =1267
 	WORD $0x528f124b // mov w11, #0x7892 // =30866
@@ -1763,14 +1771,14 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3cc10569 // ldr q9, [x11], #0x10
 	WORD $0x6e3edd3e // fmul v30.4s, v9.4s, v30.4s
 	WORD $0x3c81055e // str q30, [x10], #0x10
-	WORD $0x54fff62d // b.le 0x119d8 <gelu_erf+0x14c>
+	WORD $0x54fff62d // b.le 0x119f8 <gelu_erf+0x14c>
 	WORD $0xeb080069 // subs x9, x3, x8
-	WORD $0x54003b8d // b.le 0x1228c <gelu_erf+0xa00>
+	WORD $0x54003b8d // b.le 0x122ac <gelu_erf+0xa00>
 	WORD $0x8b08082a // add x10, x1, x8, lsl #2
 	WORD $0xf100113f // cmp x9, #0x4
-	WORD $0x54001381 // b.ne 0x11d98 <gelu_erf+0x50c>
+	WORD $0x54001381 // b.ne 0x11db8 <gelu_erf+0x50c>
 	WORD $0x3dc00142 // ldr q2, [x10]
-	WORD $0x140000b1 // b 0x11df4 <gelu_erf+0x568>
+	WORD $0x140000b1 // b 0x11e14 <gelu_erf+0x568>
 	WORD $0x52809e69 // mov w9, #0x4f3 // =1267
 	WORD $0x528f124a // mov w10, #0x7892 // =30866
 	WORD $0x5298f98b // mov w11, #0xc7cc // =51148
@@ -1916,36 +1924,36 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6eeb1d5e // bif v30.16b, v10.16b, v11.16b
 	WORD $0x6e3edd3e // fmul v30.4s, v9.4s, v30.4s
 	WORD $0x3c81055e // str q30, [x10], #0x10
-	WORD $0x54fff66d // b.le 0x11c44 <gelu_erf+0x3b8>
+	WORD $0x54fff66d // b.le 0x11c64 <gelu_erf+0x3b8>
 	WORD $0xeb090068 // subs x8, x3, x9
-	WORD $0x5400286d // b.le 0x1228c <gelu_erf+0xa00>
+	WORD $0x5400286d // b.le 0x122ac <gelu_erf+0xa00>
 	WORD $0x8b09082a // add x10, x1, x9, lsl #2
 	WORD $0xf100111f // cmp x8, #0x4
-	WORD $0x540001c1 // b.ne 0x11dc4 <gelu_erf+0x538>
+	WORD $0x540001c1 // b.ne 0x11de4 <gelu_erf+0x538>
 	WORD $0x3dc00140 // ldr q0, [x10]
-	WORD $0x140000af // b 0x12050 <gelu_erf+0x7c4>
+	WORD $0x140000af // b 0x12070 <gelu_erf+0x7c4>
 	WORD $0xf100053f // cmp x9, #0x1
-	WORD $0x540002ab // b.lt 0x11df0 <gelu_erf+0x564>
+	WORD $0x540002ab // b.lt 0x11e10 <gelu_erf+0x564>
 	WORD $0xbd400142 // ldr s2, [x10]
-	WORD $0x54000280 // b.eq 0x11df4 <gelu_erf+0x568>
+	WORD $0x54000280 // b.eq 0x11e14 <gelu_erf+0x568>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d3f // cmp x9, #0x3
 	WORD $0x0d409162 // ld1 { v2.s }[1], [x11]
-	WORD $0x54000203 // b.lo 0x11df4 <gelu_erf+0x568>
+	WORD $0x54000203 // b.lo 0x11e14 <gelu_erf+0x568>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408142 // ld1 { v2.s }[2], [x10]
-	WORD $0x1400000d // b 0x11df4 <gelu_erf+0x568>
+	WORD $0x1400000d // b 0x11e14 <gelu_erf+0x568>
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400142b // b.lt 0x1204c <gelu_erf+0x7c0>
+	WORD $0x5400142b // b.lt 0x1206c <gelu_erf+0x7c0>
 	WORD $0xbd400140 // ldr s0, [x10]
-	WORD $0x54001400 // b.eq 0x12050 <gelu_erf+0x7c4>
+	WORD $0x54001400 // b.eq 0x12070 <gelu_erf+0x7c4>
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
-	WORD $0x54001383 // b.lo 0x12050 <gelu_erf+0x7c4>
+	WORD $0x54001383 // b.lo 0x12070 <gelu_erf+0x7c4>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x4d408140 // ld1 { v0.s }[2], [x10]
-	WORD $0x14000099 // b 0x12050 <gelu_erf+0x7c4>
+	WORD $0x14000099 // b 0x12070 <gelu_erf+0x7c4>
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x52809e6a // mov w10, #0x4f3 // =1267
 	WORD $0x528f124b // mov w11, #0x7892 // =30866
@@ -2067,25 +2075,25 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea1d400 // fsub v0.4s, v0.4s, v1.4s
 	WORD $0x6ea31c20 // bit v0.16b, v1.16b, v3.16b
 	WORD $0x6e20dc40 // fmul v0.4s, v2.4s, v0.4s
-	WORD $0x540000c1 // b.ne 0x11fec <gelu_erf+0x760>
+	WORD $0x540000c1 // b.ne 0x1200c <gelu_erf+0x760>
 	WORD $0x3dc00141 // ldr q1, [x10]
 	WORD $0xd37ef508 // lsl x8, x8, #2
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
 	WORD $0x3ca86800 // str q0, [x0, x8]
-	WORD $0x140000a9 // b 0x1228c <gelu_erf+0xa00>
+	WORD $0x140000a9 // b 0x122ac <gelu_erf+0xa00>
 	WORD $0xf100053f // cmp x9, #0x1
-	WORD $0x540014eb // b.lt 0x1228c <gelu_erf+0xa00>
+	WORD $0x540014eb // b.lt 0x122ac <gelu_erf+0xa00>
 	WORD $0xbd400142 // ldr s2, [x10]
-	WORD $0x54000081 // b.ne 0x12008 <gelu_erf+0x77c>
+	WORD $0x54000081 // b.ne 0x12028 <gelu_erf+0x77c>
 	WORD $0x1e200840 // fmul s0, s2, s0
 	WORD $0xbc287800 // str s0, [x0, x8, lsl #2]
-	WORD $0x140000a2 // b 0x1228c <gelu_erf+0xa00>
+	WORD $0x140000a2 // b 0x122ac <gelu_erf+0xa00>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x9100114b // add x11, x10, #0x4
 	WORD $0xf100093f // cmp x9, #0x2
 	WORD $0x6e040441 // mov v1.s[0], v2.s[0]
 	WORD $0x0d409161 // ld1 { v1.s }[1], [x11]
-	WORD $0x54001329 // b.ls 0x12280 <gelu_erf+0x9f4>
+	WORD $0x54001329 // b.ls 0x122a0 <gelu_erf+0x9f4>
 	WORD $0x9100214a // add x10, x10, #0x8
 	WORD $0x8b080808 // add x8, x0, x8, lsl #2
 	WORD $0xf1000d3f // cmp x9, #0x3
@@ -2094,9 +2102,9 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
 	WORD $0xfd000100 // str d0, [x8]
 	WORD $0x4d008120 // st1 { v0.s }[2], [x9]
-	WORD $0x54001260 // b.eq 0x1228c <gelu_erf+0xa00>
+	WORD $0x54001260 // b.eq 0x122ac <gelu_erf+0xa00>
 	WORD $0x91003108 // add x8, x8, #0xc
-	WORD $0x1400008c // b 0x12278 <gelu_erf+0x9ec>
+	WORD $0x1400008c // b 0x12298 <gelu_erf+0x9ec>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x52809e6a // mov w10, #0x4f3 // =1267
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
@@ -2220,24 +2228,24 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
 	WORD $0x6ea31c41 // bit v1.16b, v2.16b, v3.16b
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
-	WORD $0x54000061 // b.ne 0x12244 <gelu_erf+0x9b8>
+	WORD $0x54000061 // b.ne 0x12264 <gelu_erf+0x9b8>
 	WORD $0x3d800120 // str q0, [x9]
-	WORD $0x14000013 // b 0x1228c <gelu_erf+0xa00>
+	WORD $0x14000013 // b 0x122ac <gelu_erf+0xa00>
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x5400022b // b.lt 0x1228c <gelu_erf+0xa00>
+	WORD $0x5400022b // b.lt 0x122ac <gelu_erf+0xa00>
 	WORD $0xf100051f // cmp x8, #0x1
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x540001c0 // b.eq 0x1228c <gelu_erf+0xa00>
+	WORD $0x540001c0 // b.eq 0x122ac <gelu_erf+0xa00>
 	WORD $0x9100112a // add x10, x9, #0x4
 	WORD $0xf1000d1f // cmp x8, #0x3
 	WORD $0x0d009140 // st1 { v0.s }[1], [x10]
-	WORD $0x54000143 // b.lo 0x1228c <gelu_erf+0xa00>
+	WORD $0x54000143 // b.lo 0x122ac <gelu_erf+0xa00>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
-	WORD $0x540000e0 // b.eq 0x1228c <gelu_erf+0xa00>
+	WORD $0x540000e0 // b.eq 0x122ac <gelu_erf+0xa00>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
-	WORD $0x14000004 // b 0x1228c <gelu_erf+0xa00>
+	WORD $0x14000004 // b 0x122ac <gelu_erf+0xa00>
 	WORD $0x2e21dc00 // fmul v0.2s, v0.2s, v1.2s
 	WORD $0xd37ef508 // lsl x8, x8, #2
 	WORD $0xfc286800 // str d0, [x0, x8]
@@ -2248,13 +2256,13 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910143ff // add sp, sp, #0x50
 	WORD $0xd65f03c0 // ret
 
-	// read_all: +8868
+	// read_all: +8900
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x91000c28 // add x8, x1, #0x3
 	WORD $0xf100003f // cmp x1, #0x0
 	WORD $0x9a81b108 // csel x8, x8, x1, lt
 	WORD $0xf101003f // cmp x1, #0x40
-	WORD $0x5400028b // b.lt 0x12308 <read_all+0x64>
+	WORD $0x5400028b // b.lt 0x12328 <read_all+0x64>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x9342fd08 // asr x8, x8, #2
@@ -2269,7 +2277,7 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea21ca2 // orr v2.16b, v5.16b, v2.16b
 	WORD $0x4ea11cc1 // orr v1.16b, v6.16b, v1.16b
 	WORD $0x4ea01ce0 // orr v0.16b, v7.16b, v0.16b
-	WORD $0x54ffff0d // b.le 0x122d4 <read_all+0x30>
+	WORD $0x54ffff0d // b.le 0x122f4 <read_all+0x30>
 	WORD $0x4ea31c42 // orr v2.16b, v2.16b, v3.16b
 	WORD $0x4ea01c20 // orr v0.16b, v1.16b, v0.16b
 	WORD $0x4ea01c40 // orr v0.16b, v2.16b, v0.16b
@@ -2279,8 +2287,6 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd65f03c0 // ret
 
 	// constants
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 
 // func dot_neon(a, b unsafe.Pointer, n int) float32
@@ -2361,7 +2367,7 @@ TEXT ·exp_neon(SB), 0, $0-24
 	MOVD y+0(FP), R0
 	MOVD x+8(FP), R1
 	MOVD n+16(FP), R2
-	CALL ·vector_neon<>+2516(SB)
+	CALL ·vector_neon<>+2548(SB)
 	RET
 
 // func siLU_neon(y, x, u unsafe.Pointer, n int)
@@ -2370,7 +2376,7 @@ TEXT ·siLU_neon(SB), 0, $0-32
 	MOVD x+8(FP), R1
 	MOVD u+16(FP), R2
 	MOVD n+24(FP), R3
-	CALL ·vector_neon<>+3180(SB)
+	CALL ·vector_neon<>+3212(SB)
 	RET
 
 // func gELUTanh_neon(y, x, u unsafe.Pointer, n int)
@@ -2379,7 +2385,7 @@ TEXT ·gELUTanh_neon(SB), 0, $0-32
 	MOVD x+8(FP), R1
 	MOVD u+16(FP), R2
 	MOVD n+24(FP), R3
-	CALL ·vector_neon<>+4656(SB)
+	CALL ·vector_neon<>+4688(SB)
 	RET
 
 // func gELUErf_neon(y, x, u unsafe.Pointer, n int)
@@ -2388,13 +2394,13 @@ TEXT ·gELUErf_neon(SB), 0, $0-32
 	MOVD x+8(FP), R1
 	MOVD u+16(FP), R2
 	MOVD n+24(FP), R3
-	CALL ·vector_neon<>+6284(SB)
+	CALL ·vector_neon<>+6316(SB)
 	RET
 
 // func readAll_neon(p unsafe.Pointer, n int) float32
 TEXT ·readAll_neon(SB), 0, $0-20
 	MOVD p+0(FP), R0
 	MOVD n+8(FP), R1
-	CALL ·vector_neon<>+8868(SB)
+	CALL ·vector_neon<>+8900(SB)
 	FMOVS F0, ret+16(FP)
 	RET
