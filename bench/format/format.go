@@ -53,7 +53,8 @@ type Table struct {
 type Report struct {
 	Run     *record.Run
 	Results []record.Result
-	People  []*Table // for Markdown
+	People  []*Table // for Markdown,
+	Notes   []string // below them
 	Full    *Table   // for programs
 }
 
@@ -68,6 +69,15 @@ func (r *Report) Write(w io.Writer, format string) error {
 				}
 			}
 			if err := t.markdown(w); err != nil {
+				return err
+			}
+		}
+		for i, n := range r.Notes {
+			gap := ""
+			if i == 0 {
+				gap = "\n"
+			}
+			if _, err := fmt.Fprintf(w, "%s- %s\n", gap, strings.Join(strings.Fields(n), " ")); err != nil {
 				return err
 			}
 		}

@@ -45,13 +45,13 @@ func write(t *testing.T, r *Report, format string) string {
 func TestMarkdown(t *testing.T) {
 	got := write(t, Results(sample()), "md")
 	for _, part := range []string{"| benchmark |", "k=4096 m=1 n=4096 type=f16", "1.10 ms", "1.00 ms to 1.20 ms (range)", "30.5", "30.5 %", "memory",
-		"1.5e-07", "2.00 ms", `SKIPPED: no kernel \| for this`} {
+		"1.5e-07", "2.00 ms", "| SKIPPED |", "\n- SKIPPED op/linear/m=8/cache=cold: no kernel | for this\n"} {
 		if !strings.Contains(got, part) {
 			t.Errorf("%q is missing in\n%s", part, got)
 		}
 	}
 	lines := strings.Split(strings.TrimSpace(got), "\n")
-	if len(lines) != 4 {
+	if len(lines) != 6 {
 		t.Fatalf("%d lines", len(lines))
 	}
 	// A result that is not OK has no time that could be read as one.

@@ -31,7 +31,7 @@ const (
 // Models is the report of models: the table of llama-bench, and one of latencies
 // and of where the time of a step goes.
 func Models(run *record.Run, results []record.Result) *Report {
-	r := &Report{Run: run, Results: results, Full: llamaBench(run, results)}
+	r := &Report{Run: run, Results: results, Notes: notes(results), Full: llamaBench(run, results)}
 	tests := &Table{Columns: []Column{{"model", true}, {"size", false}, {"params", false}, {"backend", true}, {"threads", false}, {"test", false}, {"t/s", false}}}
 	where := &Table{Columns: []Column{{"test", true}, {"n", false}, {"median t/s", false}, {"95 %", true}, {"first token", false},
 		{"between tokens p50", false}, {"p95", false}, {"p99", false},

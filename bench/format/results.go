@@ -14,7 +14,18 @@ import (
 // Results is the report of operators, or of anything else that has bytes, flops
 // and roofs.
 func Results(run *record.Run, results []record.Result) *Report {
-	return &Report{Run: run, Results: results, People: []*Table{people(results)}, Full: full(run, results)}
+	return &Report{Run: run, Results: results, People: []*Table{people(results)}, Notes: notes(results), Full: full(run, results)}
+}
+
+// notes say why results are not OK.
+func notes(results []record.Result) []string {
+	var all []string
+	for i := range results {
+		if r := &results[i]; r.Verdict != record.OK {
+			all = append(all, fmt.Sprintf("%s %s: %s", strings.ToUpper(string(r.Verdict)), r.Name(), r.Reason))
+		}
+	}
+	return all
 }
 
 // Seconds prints a time with three digits and a unit.
@@ -86,7 +97,7 @@ func Params(p map[string]string) string {
 func people(results []record.Result) *Table {
 	t := &Table{Columns: []Column{
 		{"benchmark", true}, {"sizes", true}, {"kernel", true}, {"cache", true}, {"clock", true}, {"n", false}, {"median", false}, {"95 %", true}, {"p95", false},
-		{"host", false}, {"GB/s", false}, {"GFLOP/s", false}, {"of modelled", false}, {"of measured", false}, {"binds", true}, {"rel L2", false}, {"verdict", true},
+		{"host", false}, {"GB/s", false}, {"GFLOP/s", false}, {"of modelled", false}, {"of measured", false}, {"binds", true}, {"figures", true}, {"rel L2", false}, {"verdict", true},
 	}}
 	for i := range results {
 		r := &results[i]
@@ -96,7 +107,7 @@ func people(results []record.Result) *Table {
 			row[2] = r.Kernel + " " + r.Config
 		}
 		if r.Verdict != record.OK {
-			row = append(row, len(r.Samples), nil, nil, nil, nil, nil, nil, nil, nil, nil, relL2(r), verdict(r))
+			row = append(row, len(r.Samples), nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, relL2(r), verdict(r))
 			t.Rows = append(t.Rows, row)
 			continue
 		}
@@ -104,11 +115,20 @@ func people(results []record.Result) *Table {
 		modelled, _ := Share(r, false)
 		measured, _ := Share(r, true)
 		row = append(row, s.N, Seconds(s.Median), interval(s), percentile(r.Samples, Seconds), host(r), rate(r.Bytes, s.Median), rate(r.Flops, s.Median),
-			percent(modelled), percent(measured), bound(r), relL2(r), verdict(r))
+			percent(modelled), percent(measured), bound(r), figures(r.Metrics), relL2(r), verdict(r))
 		t.Rows = append(t.Rows, row)
 	}
 	t.dropEmpty()
 	return t
+}
+
+// figures prints what a benchmark says beside its time: "clock_MHz 1980, cycles 32".
+func figures(m map[string]float64) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		parts = append(parts, fmt.Sprintf("%s %.4g", k, m[k]))
+	}
+	return strings.Join(parts, ", ")
 }
 
 func interval(s stats.Summary) string {
@@ -149,12 +169,12 @@ func relL2(r *record.Result) any {
 	return fmt.Sprintf("%.1e", r.Check.RelL2)
 }
 
-// verdict is in capitals where it is not ok, with the reason.
+// verdict is in capitals where it is not ok; a note has the reason.
 func verdict(r *record.Result) string {
 	if r.Verdict == record.OK {
 		return "ok"
 	}
-	return strings.ToUpper(string(r.Verdict)) + ": " + r.Reason
+	return strings.ToUpper(string(r.Verdict))
 }
 
 // full is the table for programs. Times are seconds.

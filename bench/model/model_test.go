@@ -152,6 +152,45 @@ func TestRepetitionsAndTime(t *testing.T) {
 	}
 }
 
+// counting counts the programs that are started.
+type counting struct {
+	backends.Device
+	started int
+}
+
+type counted struct {
+	backends.Executable
+	d *counting
+}
+
+func (d *counting) Capture(p *backends.Program) (backends.Executable, error) {
+	e, err := d.Device.Capture(p)
+	return &counted{e, d}, err
+}
+
+func (e *counted) Submit() error {
+	e.d.started++
+	return e.Executable.Submit()
+}
+
+// TestWarmUp: without a warm-up the device computes one repetition less.
+func TestWarmUp(t *testing.T) {
+	count := func(none bool) int {
+		var results []record.Result
+		o := options(t, &results)
+		dev := &counting{Device: o.Engine.Device}
+		o.Engine.Device, o.NoWarmUp, o.Gens = dev, none, nil
+		if err := Run(t.Context(), o); err != nil || len(results[0].Samples) != 3 {
+			t.Fatalf("%+v, %v", results, err)
+		}
+		return dev.started
+	}
+	// A repetition is a prefill and the token behind it, which is compared.
+	if with, without := count(false), count(true); with != without+2 {
+		t.Errorf("%d programs with a warm-up, %d without", with, without)
+	}
+}
+
 func TestWrongResultFails(t *testing.T) {
 	var results []record.Result
 	o := options(t, &results)

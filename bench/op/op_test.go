@@ -206,6 +206,14 @@ func TestColdRotates(t *testing.T) {
 	if err != nil || len(got) != 2 || got[0].Verdict != record.Skipped || !strings.Contains(got[0].Reason, "working set") {
 		t.Errorf("far too large a cache: %+v, %v", got, err)
 	}
+	opt.Warm, opt.OrWarm = false, true
+	if got, err = Measure(t.Context(), dev, c, opt); err != nil || len(got) != 1 || got[0].Cache != record.Warm || got[0].Verdict != record.OK {
+		t.Errorf("what is too small is to be measured warm: %+v, %v", got, err)
+	}
+	opt.Warm = true
+	if got, err = Measure(t.Context(), dev, c, opt); err != nil || len(got) != 1 || got[0].Cache != record.Warm {
+		t.Errorf("warm is asked for and measured once: %+v, %v", got, err)
+	}
 }
 
 func TestRepetitionsAndTime(t *testing.T) {

@@ -21,6 +21,6 @@ that fell back to another device says SKIPPED; one benchmark runs at a time.`,
 		},
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(a.benchOpCmd())
+	c.AddCommand(a.benchOpCmd(), a.benchModelCmd(), a.benchPlatformCmd())
 	return c
 }

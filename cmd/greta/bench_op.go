@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"greta/backends"
 	"greta/bench/format"
@@ -73,6 +74,17 @@ compiled meanwhile. Cold operands rotate through four times the last-level cache
 	}
 	s := c.Flags()
 	s.SortFlags = false
+	f.registerSelection(s)
+	s.StringVar(&f.cacheState, "cache", "", "state of the caches: cold, warm or both (default: cold; what is too small for that, warm)")
+	s.BoolVar(&f.endToEnd, "e2e", false, "also with the copies of activations and results between host and device")
+	s.StringVar(&f.force, "config", "", "variant of the kernels, of those that the device has")
+	f.registerDevice(s)
+	f.benchFlags.register(s, 10, 200*time.Millisecond)
+	return c
+}
+
+// registerSelection adds the flags that say which operators, at which sizes.
+func (f *benchOpFlags) registerSelection(s *pflag.FlagSet) {
 	s.StringVar(&f.opModel, "model", "", "measure the shapes of this model: a model file, a built-in name, or weights; with operators: only theirs")
 	s.StringVar(&f.profile, "profile", "", "measure what a profile says: "+strings.Join(profile.Names(), ", ")+", or a file")
 	s.StringVar(&f.types, "type", "", "types of weight matrices, f16,q4_0 (default: f16; with --model as stored)")
@@ -88,12 +100,6 @@ compiled meanwhile. Cold operands rotate through four times the last-level cache
 	s.IntVar(&f.context, "context", 0, "with --model: positions that the caches hold (default: 2048, or what is needed)")
 	s.StringArrayVar(&f.set, "set", nil, "with --model: set a parameter of the model file, NAME=VALUE (may be repeated)")
 	s.BoolVar(&f.noFuse, "no-fuse", false, "with --model: the graph as the file says it, without fused operators")
-	s.StringVar(&f.cacheState, "cache", "", "state of the caches: cold, warm or both (default: cold)")
-	s.BoolVar(&f.endToEnd, "e2e", false, "also with the copies of activations and results between host and device")
-	s.StringVar(&f.force, "config", "", "variant of the kernels, of those that the device has")
-	f.registerDevice(s)
-	f.benchFlags.register(s, 10, 200*time.Millisecond)
-	return c
 }
 
 // sizeNames are the sizes of all operators.
@@ -140,7 +146,7 @@ type opSelection struct {
 // opJob is a case with the state of the caches in which it is wanted.
 type opJob struct {
 	*op.Case
-	cold, warm bool
+	cold, warm, orWarm bool
 }
 
 func (a *app) benchOp(c *cobra.Command, f *benchOpFlags, args []string) error {
@@ -173,7 +179,8 @@ func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Devic
 			return usage(err)
 		}
 		for _, c := range cases {
-			jobs = append(jobs, opJob{c, list[i].cache != record.Warm, list[i].cache != record.Cold})
+			cache := list[i].cache
+			jobs = append(jobs, opJob{c, cache != record.Warm, cache == record.Warm || cache == "both", cache == ""})
 		}
 		if len(jobs) > maxCases {
 			return usagef("more than %d benchmarks are asked for", maxCases)
@@ -197,7 +204,7 @@ func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Devic
 				continue
 			}
 			s.say("%d of %d: %s", i+1, len(jobs), j.Name())
-			results, err := op.Measure(ctx, dev, j.Case, op.Options{Cold: j.cold, Warm: j.warm,
+			results, err := op.Measure(ctx, dev, j.Case, op.Options{Cold: j.cold, Warm: j.warm, OrWarm: j.orWarm,
 				Repetitions: f.repetitions, MinTime: f.minTime, EndToEnd: f.endToEnd, Config: f.force, Roofs: roofs})
 			s.add(results...)
 			if ctx.Err() != nil {
@@ -216,9 +223,6 @@ func (f *benchOpFlags) selections(c *cobra.Command, args []string) ([]opSelectio
 	changed := c.Flags().Changed
 	if err := profile.CheckCache(f.cacheState); err != nil {
 		return nil, "", fmt.Errorf("--%w", err)
-	}
-	if f.cacheState == "" {
-		f.cacheState = record.Cold
 	}
 	if f.profile == "" {
 		sel, err := f.fromFlags(c, args)
@@ -249,7 +253,7 @@ func (f *benchOpFlags) selections(c *cobra.Command, args []string) ([]opSelectio
 	for _, o := range p.Op {
 		s := opSelection{ops: o.Op, model: o.Model, byModel: o.Model != "", sizes: map[string]string{}, attrs: map[string]string{}, at: string(o.At),
 			types: string(o.Types), kvs: or(string(o.KV), "f16"), prompt: or(string(o.Prompt), "512"), depth: "512", context: o.Context, stored: o.Types == "",
-			cache: or(o.Cache, or(p.Cache, record.Cold))}
+			cache: or(o.Cache, p.Cache)}
 		if o.With != "" {
 			s.with = strings.Split(string(o.With), ",")
 		}

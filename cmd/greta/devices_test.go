@@ -58,7 +58,7 @@ func TestDevicesMeasured(t *testing.T) {
 	if lines[0].MeasuredReadGBs != 900 || lines[1].MeasuredReadGBs != 0 || lines[2].MeasuredReadGBs != 0 {
 		t.Errorf("%+v", lines)
 	}
-	if text := devicesText(lines[:1], false); !strings.Contains(text, "900 of 1000") && !strings.Contains(text, "900 of 1,000") {
+	if text := devicesText(lines[:1], false); !strings.Contains(text, "900.0 of 1000") {
 		t.Errorf("measured beside modelled is missing:\n%s", text)
 	}
 }

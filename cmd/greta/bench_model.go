@@ -1,0 +1,295 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"greta/backends"
+	"greta/bench/format"
+	"greta/bench/guard"
+	"greta/bench/model"
+	"greta/bench/profile"
+	"greta/bench/record"
+	"greta/engine"
+)
+
+// benchModelFlags are those of bench model.
+type benchModelFlags struct {
+	benchFlags
+	modelFlags
+	profile                           string
+	prompt, gen, depth                string
+	threadList, dtypes, kvList, chunk string
+	noWarmUp                          bool
+}
+
+func (a *app) benchModelCmd() *cobra.Command {
+	f := &benchModelFlags{}
+	c := &cobra.Command{
+		Use:   "model FILE...",
+		Short: "Measure prefill and decode of models, as llama-bench does",
+		Long: `model measures prefill of a prompt (pp512: 512 tokens) and decode one token at a time
+(tg128: 128 tokens), with an empty cache or behind so many tokens (@ d512). A FILE is
+what greta run takes; a model file without --weights gets synthetic weights. The
+columns are llama-bench's. A second table has medians with their 95 % intervals, the
+time from the prompt to the first token and between tokens, and where the time of a
+step goes: kernels per block and outside of blocks, their sum against the whole
+step, and what is lost between them.
+
+In the same run the first positions are compared with a float64 reference, prefill
+with decode at the test's last position, and the logits behind every repetition
+must be the same bits. Lists are as for bench op: 128,512 or 128..1024*2.`,
+		Example: `  greta bench model models/llama2_7b.yaml --backend hip -p 512 -n 128 -d 0,512,2048
+  greta bench model tinyllama.gguf -t 1,2,4 -o json
+  greta bench model llama2_block --dtype f16,q4_0 -p 512 -n 0`,
+		RunE: func(c *cobra.Command, args []string) error { return a.benchModel(c, f, args) },
+	}
+	s := c.Flags()
+	s.SortFlags = false
+	s.StringVarP(&f.prompt, "prompt", "p", "512", "tokens of prefill, a list; 0: no prefill")
+	s.StringVarP(&f.gen, "gen", "n", "128", "tokens of decode, a list; 0: no decode")
+	s.StringVarP(&f.depth, "depth", "d", "0", "tokens in the caches before, a list")
+	s.StringVarP(&f.threadList, "threads", "t", "0", "threads of the cpu backend, a list; 0: all cores")
+	s.StringVar(&f.dtypes, "dtype", "", "convert weight matrices to these types, f16,q4_0 (default: as stored; synthetic: f16)")
+	s.StringVar(&f.kvList, "kv", "f16", "types of the caches, a list of f16, bf16, f32")
+	s.StringVar(&f.chunk, "chunk", strconv.Itoa(engine.DefaultChunk), "most tokens in one step of prefill, a list")
+	s.StringVar(&f.profile, "profile", "", "measure what a profile says: "+strings.Join(profile.Names(), ", ")+", or a file")
+	s.StringVar(&f.model, "model", "", "model file, instead of the one that matches the weights")
+	s.StringVar(&f.weights, "weights", "", "weights for a model file (default: synthetic)")
+	s.StringArrayVar(&f.set, "set", nil, "set a parameter of the model file, NAME=VALUE (may be repeated)")
+	s.IntVar(&f.context, "context", 0, "positions that the caches hold (default: 2048, or what is needed)")
+	s.Uint64Var(&f.weightSeed, "weight-seed", 0, "seed of synthetic weights and of the input")
+	s.StringVar(&f.cache, "cache", "", "folder where packed weights are kept, or off (default: greta/packed in the user's folder of caches)")
+	s.StringVar(&f.cacheLimit, "cache-limit", "", "most that the folder may hold, such as 20GB")
+	s.BoolVar(&f.noFuse, "no-fuse", false, "run the graph as the model file says it, without fused operators")
+	s.BoolVar(&f.noWarmUp, "no-warmup", false, "count the first repetition, which captures steps and starts from idle clocks")
+	s.StringVar(&f.backend, "backend", "cpu", "device: "+strings.Join(backendNames(), ", "))
+	s.StringVar(&f.device, "device", "", "which of a backend's devices: a number, a part of the name, or as greta devices lists it (default: the best)")
+	s.BoolVar(&f.exact, "exact", false, "cpu: keep activations in f32 also for block formats, which otherwise round them to 8 bits")
+	s.BoolVar(&f.fast, "fast-bf16", false, "cpu: round activations to bf16 in prefill over bf16 weights, where the processor has bf16 dot products")
+	s.StringVar(&f.fp16, "fp16", "auto", "vulkan, hip: arithmetic in half precision: on, off, or auto, where it passed its check and is as good as asked for")
+	s.StringVar(&f.kernels, "kernels", "", "hip: folder of kernels compiled ahead of time by greta kernels build, used before anything is compiled")
+	f.benchFlags.register(s, 5, 0)
+	return c
+}
+
+// modelJob is one model with lists of tests.
+type modelJob struct {
+	arg                                    string
+	prompts, gens, depths, threads, chunks []int
+	dtypes, kvs                            []string
+	set                                    []string
+}
+
+func (a *app) benchModel(c *cobra.Command, f *benchModelFlags, args []string) error {
+	if err := f.benchFlags.check(); err != nil {
+		return err
+	}
+	jobs, name, err := f.jobs(c, args)
+	if err != nil {
+		return usage(err)
+	}
+	for _, j := range jobs { // a slip of the pen is found before anything is measured
+		for _, d := range j.dtypes {
+			for _, kv := range j.kvs {
+				m := f.one(&j, d, kv, j.threads[0], j.chunks[0])
+				b := &bundle{}
+				if b.opt, err = m.options(); err == nil {
+					err = m.find(b, j.arg)
+				}
+				if err = errors.Join(err, b.close()); err != nil {
+					return usage(err)
+				}
+			}
+		}
+	}
+	first := f.modelFlags
+	first.threads = jobs[0].threads[0]
+	dev, err := openBackend(first.backend, first.deviceFlags())
+	if err != nil {
+		return err
+	}
+	why := software(dev.Info(), f.device)
+	s, err := a.newBenchSession(c.Context(), &f.benchFlags, "model", name, dev)
+	if err == nil {
+		var roofs record.Roofs
+		roofs, err = s.roofs(dev)
+		if err = errors.Join(err, dev.Close()); err != nil {
+			return errors.Join(err, s.release())
+		}
+		return s.supervise(c.Context(), func(ctx context.Context) error {
+			for _, j := range jobs {
+				if err := f.measure(ctx, s, &j, roofs, why); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, format.Models)
+	}
+	return errors.Join(err, dev.Close())
+}
+
+// jobs reads the flags, or the profile, that say what to measure.
+func (f *benchModelFlags) jobs(c *cobra.Command, args []string) ([]modelJob, string, error) {
+	changed := c.Flags().Changed
+	base := modelJob{set: f.set, dtypes: strings.Split(f.dtypes, ","), kvs: strings.Split(f.kvList, ",")}
+	var err error
+	if base.threads, err = profile.Sizes(f.threadList); err != nil {
+		return nil, "", fmt.Errorf("--threads: %w", err)
+	}
+	if base.chunks, err = profile.Sizes(f.chunk); err != nil {
+		return nil, "", fmt.Errorf("--chunk: %w", err)
+	}
+	if f.backend != "cpu" && (len(base.threads) > 1 || base.threads[0] != 0) {
+		return nil, "", fmt.Errorf("--threads %s: only the cpu backend has threads to choose", f.threadList)
+	}
+	if f.profile == "" {
+		if len(args) == 0 {
+			return nil, "", fmt.Errorf("name a model or a --profile; greta bench model --help says more")
+		}
+		if err := base.lists(f.prompt, f.gen, f.depth); err != nil {
+			return nil, "", err
+		}
+		var jobs []modelJob
+		for _, arg := range args {
+			j := base
+			j.arg = arg
+			jobs = append(jobs, j)
+		}
+		return jobs, "", nil
+	}
+	for _, name := range []string{"prompt", "gen", "depth", "dtype", "set", "model", "weights"} {
+		if changed(name) {
+			return nil, "", fmt.Errorf("--profile says what to measure: --%s does not go with it", name)
+		}
+	}
+	if len(args) > 0 {
+		return nil, "", fmt.Errorf("--profile says what to measure: no model goes with it")
+	}
+	p, err := profile.Load(f.profile)
+	if err != nil {
+		return nil, "", err
+	}
+	if len(p.Model) == 0 {
+		return nil, "", fmt.Errorf("profile %s has no models", p.Name)
+	}
+	if p.Repetitions > 0 && !changed("repetitions") {
+		f.repetitions = p.Repetitions
+	}
+	if p.MinTime > 0 && !changed("min-time") {
+		f.minTime = p.MinTime
+	}
+	var jobs []modelJob
+	for _, m := range p.Model {
+		j := base
+		j.arg, j.dtypes = m.Model, strings.Split(m.DType, ",")
+		for _, k := range slices.Sorted(maps.Keys(m.Set)) {
+			j.set = append(j.set, k+"="+m.Set[k])
+		}
+		if err := j.lists(or(string(m.Prompt), "512"), or(string(m.Gen), "128"), or(string(m.Depth), "0")); err != nil {
+			return nil, "", err
+		}
+		jobs = append(jobs, j)
+	}
+	return jobs, p.Name, nil
+}
+
+// lists reads the sizes of the tests.
+func (j *modelJob) lists(prompt, gen, depth string) error {
+	for _, l := range []struct {
+		flag, text string
+		to         *[]int
+	}{{"prompt", prompt, &j.prompts}, {"gen", gen, &j.gens}, {"depth", depth, &j.depths}} {
+		list, err := profile.Sizes(l.text)
+		if err != nil {
+			return fmt.Errorf("--%s: %w", l.flag, err)
+		}
+		if l.flag != "depth" {
+			list = slices.DeleteFunc(list, func(n int) bool { return n == 0 })
+		}
+		*l.to = list
+	}
+	if len(j.prompts)+len(j.gens) == 0 {
+		return fmt.Errorf("-p 0 -n 0 leaves nothing to measure")
+	}
+	return nil
+}
+
+// one gives the flags of one combination.
+func (f *benchModelFlags) one(j *modelJob, dtype, kv string, threads, chunk int) *modelFlags {
+	m := f.modelFlags
+	m.dtype, m.kv, m.threads, m.chunk, m.set = strings.TrimSpace(dtype), strings.TrimSpace(kv), threads, chunk, j.set
+	return &m
+}
+
+// measure runs the tests of a job in every combination of types, threads and chunks.
+func (f *benchModelFlags) measure(ctx context.Context, s *benchSession, j *modelJob, roofs record.Roofs, why string) error {
+	for _, d := range j.dtypes {
+		for _, kv := range j.kvs {
+			for _, threads := range j.threads {
+				for _, chunk := range j.chunks {
+					if why != "" {
+						r := record.Result{Bench: "model", Params: map[string]string{"model": modelName(j.arg)}, Clock: record.HostClock}
+						guard.Skip(&r, "%s", why)
+						s.add(r)
+						continue
+					}
+					if err := f.measureOne(ctx, s, j, f.one(j, d, kv, threads, chunk), roofs); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (f *benchModelFlags) measureOne(ctx context.Context, s *benchSession, j *modelJob, m *modelFlags, roofs record.Roofs) (err error) {
+	b, err := m.open(ctx, s.app.err, j.arg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	o := model.Options{
+		Name: modelName(j.arg), Prompts: j.prompts, Gens: j.gens, Depths: j.depths, Repetitions: f.repetitions, MinTime: f.minTime, NoWarmUp: f.noWarmUp, Roofs: roofs,
+		Reference: func() (backends.Device, error) { return openBackend("ref", deviceFlags{}) },
+		Say:       s.say, Emit: func(r record.Result) { s.add(r) },
+	}
+	if len(j.set) > 0 {
+		o.Name += " " + strings.Join(j.set, " ")
+	}
+	b.fitContext(o.Need())
+	if need := o.Need(); need > b.opt.Context {
+		return usagef("--context %d does not hold the %d positions that the tests need", b.opt.Context, need)
+	}
+	bar := newBar(s.app.err, "loading")
+	if bar != nil {
+		b.opt.Progress = bar.set
+	}
+	b.opt.Notify = func(text string) {
+		bar.clear()
+		fmt.Fprintf(s.app.err, "greta: %s\n", text)
+	}
+	o.Engine = b.opt
+	err = model.Run(ctx, o)
+	bar.clear()
+	return loadError(err)
+}
+
+// modelName is what results call a model: the file's name, without what says
+// that it is one.
+func modelName(arg string) string {
+	name := filepath.Base(filepath.Clean(arg))
+	for _, suffix := range []string{".yaml", ".yml", ".gguf", ".bin"} {
+		name = strings.TrimSuffix(name, suffix)
+	}
+	return name
+}
