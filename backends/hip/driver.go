@@ -157,6 +157,9 @@ func (d *driver) callBytes(f fn, at int, b []byte, args ...uintptr) error {
 	return d.check(f, "", d.invokeChecked(f, all))
 }
 
+// word32 sees a library's result of 32 bits.
+func word32(p uintptr) *int32 { return (*int32)(*(*unsafe.Pointer)(unsafe.Pointer(&p))) }
+
 // view sees memory of a library as bytes.
 func view(p uintptr, n int) []byte {
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p))), n)

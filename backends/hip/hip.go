@@ -10,7 +10,6 @@ package hip
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 
@@ -33,13 +32,13 @@ type Options struct {
 
 // Found is a device that could be opened.
 type Found struct {
-	Provider string // "amd", "nvidia"
-	Index    int    // among the provider's
-	Name     string
-	Arch     string // "gfx942", "sm_90"
-	Memory   uint64 // bytes
-	Files    []string
-	Warnings []string
+	Provider string   `json:"provider"` // "amd", "nvidia"
+	Index    int      `json:"index"`    // among the provider's
+	Name     string   `json:"name"`
+	Arch     string   `json:"arch"` // "gfx942", "sm_90"
+	Memory   uint64   `json:"memory_bytes"`
+	Files    []string `json:"files,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // ID is how Options.Device names it.
@@ -55,7 +54,7 @@ func List() ([]Found, []error) {
 			errs = append(errs, fmt.Errorf("%s: %w", who, err))
 			continue
 		}
-		found, err := (&driver{p}).devices()
+		found, err := (&driver{mask(p)}).devices()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", who, err))
 		}
@@ -73,7 +72,7 @@ func New(opt Options) (*Device, error) {
 			reasons = append(reasons, err.Error())
 			continue
 		}
-		d := &driver{p}
+		d := &driver{mask(p)}
 		found, err := d.devices()
 		if err != nil {
 			var none *NoDevice
@@ -168,9 +167,7 @@ func (d *driver) describe(i int) (Found, error) {
 	if f.Arch = archName(props); f.Arch == "" {
 		return f, fmt.Errorf("device %d (%s) does not say which gfx architecture it is", i, f.Name)
 	}
-	if v := os.Getenv("HSA_OVERRIDE_GFX_VERSION"); v != "" {
-		f.Warnings = append(f.Warnings, "HSA_OVERRIDE_GFX_VERSION="+v+" is set: kernels are compiled for an architecture that the card only claims to be")
-	}
+	f.Warnings = Warnings()
 	return f, nil
 }
 

@@ -39,7 +39,7 @@ func (p *paper) invoke(f fn, a []uintptr) uintptr {
 	switch f {
 	case fnAttribute:
 		value := map[uintptr]int{attrUnits.of(p.who): p.units, attrWarpSize.of(p.who): p.wave}[a[1]]
-		*(*int32)(*(*unsafe.Pointer)(unsafe.Pointer(&a[0]))) = int32(value)
+		*word32(a[0]) = int32(value)
 	case fnMemoryInfo:
 		set(a[0], math.MaxInt64)
 		set(a[1], math.MaxInt64)

@@ -3,6 +3,7 @@
 package hip
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,11 +14,10 @@ import (
 
 // library is a provider behind real libraries.
 type library struct {
-	who     vendor
-	addr    [numFns]uintptr
-	paths   []string
-	isas    []string
-	missing []string
+	who   vendor
+	addr  [numFns]uintptr
+	paths []string
+	isas  []string
 }
 
 func (l *library) vendor() vendor    { return l.who }
@@ -82,18 +82,44 @@ func open(names []string, who vendor, first ...string) (uintptr, string, error) 
 
 // load opens a provider's libraries. $GRETA_HIP_LIB names folders to look in first.
 func load(who vendor) (provider, error) {
+	l, libraries := find(who)
+	if l == nil {
+		return nil, errors.New(libraries[0].Error)
+	}
+	return l, nil
+}
+
+// find opens a provider's libraries and says of each what became of it; there is
+// no provider without a runtime.
+func find(who vendor) (provider, []Library) {
 	extra := os.Getenv("GRETA_HIP_LIB")
+	var all []Library
+	note := func(role string, names []string, path string, err error) {
+		lib := Library{Role: role, Path: path}
+		if err != nil {
+			lib.Error = err.Error()
+			if here := present(names, who, extra); here != "" {
+				lib.Path, lib.Broken = here, true
+			}
+		}
+		all = append(all, lib)
+	}
 	h, path, err := open(drivers[who], who, extra)
+	note("runtime", drivers[who], path, err)
 	if err != nil {
-		return nil, err
+		return nil, all
 	}
 	l := &library{who: who, paths: []string{path}}
 	rtc, rtcPath, rtcErr := open(compilers[who], who, extra, filepath.Dir(path))
 	switch {
 	case rtcErr == nil:
 		l.paths = append(l.paths, rtcPath)
-	case who == amd:
+		note("compiler", nil, rtcPath, nil)
+	case who == amd && hasSymbol(h, who.symbol(fnRtcCompile)):
 		rtc = h // before ROCm 6 the compiler is in the runtime
+		note("compiler", nil, path, nil)
+	default:
+		note("compiler", compilers[who], "", rtcErr)
 	}
 	for f := range numFns {
 		name, from := who.symbol(f), h
@@ -105,17 +131,35 @@ func load(who vendor) (provider, error) {
 		}
 		if addr, err := purego.Dlsym(from, name); err == nil {
 			l.addr[f] = addr
-		} else {
-			l.missing = append(l.missing, name)
 		}
 	}
 	if who == amd {
-		if h, path, err := open(comgrs, amd, extra, filepath.Dir(l.paths[0])); err == nil {
+		h, path, err := open(comgrs, amd, extra, filepath.Dir(l.paths[0]))
+		note("targets", comgrs, path, err)
+		if err == nil {
 			l.isas = comgrTargets(h)
 			l.paths = append(l.paths, path)
 		}
 	}
-	return l, nil
+	return l, all
+}
+
+func hasSymbol(h uintptr, name string) bool {
+	_, err := purego.Dlsym(h, name)
+	return err == nil
+}
+
+// present gives a file of one of the names in the usual folders, whether or not
+// it can be loaded.
+func present(names []string, who vendor, first string) string {
+	for _, pattern := range append(filepath.SplitList(first), folders[who]...) {
+		for _, n := range names {
+			if found, _ := filepath.Glob(filepath.Join(pattern, n)); len(found) > 0 {
+				return found[0]
+			}
+		}
+	}
+	return ""
 }
 
 // comgrTargets lists the architectures that AMD's compiler knows: it aborts
