@@ -1,0 +1,80 @@
+package platform
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// peaks are what a device can do at most by its attributes: GB/s of each level of
+// memory and of its link to the host, GFLOP/s of its plain units. 0 is unknown.
+type peaks struct {
+	memory, l2, l1, link float64
+	f32, f64             float64
+}
+
+// perClock is what a multiprocessor or compute unit does in a clock at most, by the
+// makers' published figures: bytes from the first level and from the second,
+// multiply-adds in f32 and f64.
+type perClock struct{ l1, l2, f32, f64 float64 }
+
+func clocksOf(arch string) perClock {
+	switch {
+	case arch == "sm_80" || arch == "sm_90":
+		lanes := map[string]float64{"sm_80": 64, "sm_90": 128}[arch]
+		return perClock{128, 64, lanes, lanes / 2}
+	case strings.HasPrefix(arch, "sm_10"):
+		return perClock{128, 64, 128, 64}
+	case strings.HasPrefix(arch, "sm_"):
+		return perClock{128, 64, 128, 2}
+	case arch == "gfx942": // packed f32: 256 flops a clock
+		return perClock{64, 64, 128, 64}
+	case arch == "gfx950":
+		return perClock{128, 64, 128, 64}
+	case arch == "gfx90a":
+		return perClock{64, 64, 128, 64}
+	case strings.HasPrefix(arch, "gfx9"):
+		return perClock{64, 64, 64, 32}
+	case strings.HasPrefix(arch, "gfx11") || strings.HasPrefix(arch, "gfx12"): // two f32 operations started at once
+		return perClock{128, 64, 128, 4}
+	case strings.HasPrefix(arch, "gfx10"):
+		return perClock{128, 64, 64, 4}
+	}
+	return perClock{}
+}
+
+// model gives a device's peaks.
+func model(l limits) peaks {
+	c, hz := clocksOf(l.arch), float64(l.units)*l.clockMHz*1e6
+	return peaks{memory: l.memoryGBs, l2: c.l2 * hz / 1e9, l1: c.l1 * hz / 1e9, link: linkGBs(l.pci),
+		f32: 2 * c.f32 * hz / 1e9, f64: 2 * c.f64 * hz / 1e9}
+}
+
+// pciRoot is where Linux describes the devices of the bus.
+var pciRoot = "/sys/bus/pci/devices"
+
+// linkGBs is what a device's link gives in one direction: transfers a second by
+// width, less what the encoding takes. 0 where the system does not say it.
+func linkGBs(pci string) float64 {
+	read := func(name string) (float64, bool) {
+		b, err := os.ReadFile(filepath.Join(pciRoot, pci, name))
+		if err != nil || pci == "" {
+			return 0, false
+		}
+		word, _, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
+		v, err := strconv.ParseFloat(word, 64)
+		return v, err == nil
+	}
+	// The link may sleep at a lower speed between copies.
+	speed, ok1 := read("max_link_speed")
+	width, ok2 := read("max_link_width")
+	if !ok1 || !ok2 {
+		return 0
+	}
+	share := 128.0 / 130
+	if speed <= 5 {
+		share = 8.0 / 10
+	}
+	return speed * width / 8 * share
+}

@@ -1,0 +1,115 @@
+package platform
+
+import (
+	"encoding/binary"
+
+	"greta/bench/record"
+)
+
+// strides: what loads from shared memory cost whose addresses fall on the same banks.
+var _ = define(Benchmark{
+	Name:   "strides",
+	About:  "one block, strided and blocked loads from shared memory: cycles a load of a warp",
+	Params: map[string]string{"stride": "words of 4 bytes between neighbouring threads"},
+	GPU:    stridesGPU,
+	Lacks:  map[string]string{"cpu": "a processor has no shared memory of a block"},
+})
+
+func stridesGPU(g *GPU) error {
+	var normal []int
+	for s := 0; s <= 64; s++ {
+		if s <= 8 || s%4 == 0 || s == 31 || s == 33 {
+			normal = append(normal, s)
+		}
+	}
+	block := min(1024, g.limits.mostBlock)
+	out, err := g.alloc(4 * block)
+	if err != nil {
+		return err
+	}
+	cycles, err := g.alloc(16)
+	if err != nil {
+		return err
+	}
+	const rounds = 512 // of eight loads
+	for _, mode := range []string{"strided", "blocked"} {
+		for _, stride := range g.sizes("stride", normal...) {
+			limit := uint32(1 << 31) // never met
+			if mode == "blocked" {
+				limit = uint32(max(stride, 1))
+			}
+			c := code{"strides", "loads", block, nil}
+			l, err := g.dev.bind(c, 1, 0, out, cycles, uint32(stride), limit, uint32(rounds))
+			if err != nil {
+				return err
+			}
+			run, end, err := g.dev.sequence(inStream, 1, l)
+			if err != nil {
+				return err
+			}
+			warps := block / max(g.limits.wave, 1)
+			loads := float64(rounds * 8 * warps)
+			p := point{most: 1, prepare: func(int) (sampler, func() error, error) {
+				return func() (float64, float64, error) {
+					d, h, err := run()
+					if err != nil || g.MHz == 0 {
+						return d / loads, h / loads, err
+					}
+					w, err := readWords(cycles, 1)
+					return float64(w[0]) / (g.MHz * 1e6) / loads, h / loads, err
+				}, nil, nil
+			}}
+			p.Bench, p.Params = mode, map[string]string{"stride": itoa(stride)}
+			p.Bytes = 4 * float64(g.limits.wave)
+			if stride == 0 {
+				p.Bytes = 4 // one word for all threads
+			}
+			if g.limits.units > 0 {
+				p.Roofs.ReadGBs = g.peaks.l1 / float64(g.limits.units) // of one multiprocessor
+			}
+			p.check = func() (record.Check, error) { return strideSums(out, block, stride, int(limit), rounds) }
+			p.finish = func(r *record.Result) error {
+				if g.MHz > 0 {
+					c := median(r.Samples) * g.MHz * 1e6
+					r.Metrics = map[string]float64{"cycles": c, "bytes_per_cycle": p.Bytes / c, "clock_MHz": g.MHz}
+				}
+				return nil
+			}
+			if _, err := g.measure(p); err != nil {
+				return err
+			}
+			if err := closed(end); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func strideSums(out memory, block, stride, limit, rounds int) (record.Check, error) {
+	b := make([]byte, 4*block)
+	if err := out.Read(0, b); err != nil {
+		return record.Check{}, err
+	}
+	const words = 8192
+	var s [words + 8]uint32
+	for i := range s {
+		s[i] = value(uint32(i), 7)
+	}
+	wrong := 0
+	for t := range block {
+		sum, k := uint32(0), 0
+		for range rounds {
+			for u := range 8 {
+				sum += s[(t*stride+k)&(words-1)+u]
+			}
+			if k += 8; k >= limit {
+				k = 0
+			}
+		}
+		if binary.LittleEndian.Uint32(b[4*t:]) != sum {
+			wrong++
+		}
+	}
+	return exact(wrong, block), nil
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"greta/bench/format"
+	"greta/bench/platform"
+	"greta/bench/profile"
+	"greta/bench/record"
+)
+
+// benchPlatformFlags are those of bench platform.
+type benchPlatformFlags struct {
+	benchFlags
+	modelFlags
+	profile string
+	set     []string
+	list    bool
+}
+
+func (a *app) benchPlatformCmd() *cobra.Command {
+	f := &benchPlatformFlags{}
+	c := &cobra.Command{
+		Use:   "platform [BENCHMARK...]",
+		Short: "Measure what the machine can do: launches, copies, memory, arithmetic",
+		Long: `platform measures what a device can do at all. Its results are the measured roofs
+that greta bench op holds operators against. Every result is checked over its whole
+output in the same run, and none passes that is faster than the device's modelled
+peak. Kernels are compiled when they are run (HIP) or come with the program
+(Vulkan, CPU). --list prints the benchmarks.
+
+Sizes are set by --set BENCHMARK.PARAMETER=LIST, with lists as in greta bench op.`,
+		Example: `  greta bench platform --profile smoke
+  greta bench platform latency cache --backend hip
+  greta bench platform latency --set latency.step=104 --backend hip -r 20
+  greta bench platform library --backend hip -o json`,
+		RunE: func(c *cobra.Command, args []string) error { return a.benchPlatform(c, f, args) },
+	}
+	s := c.Flags()
+	s.SortFlags = false
+	s.BoolVar(&f.list, "list", false, "print the benchmarks and their parameters, and measure nothing")
+	s.StringVar(&f.profile, "profile", "", "measure what a profile says: "+strings.Join(profile.Names(), ", ")+", or a file (default: standard, or the benchmarks that are named)")
+	s.StringArrayVar(&f.set, "set", nil, "set a parameter of a benchmark, BENCHMARK.PARAMETER=LIST (may be repeated)")
+	s.StringVar(&f.backend, "backend", "cpu", "device: cpu, vulkan, hip")
+	s.StringVar(&f.device, "device", "", "which of a backend's devices: a number, a part of the name, or as greta devices lists it (default: the best)")
+	s.IntVar(&f.threads, "threads", 0, "threads of the cpu backend (default: all cores)")
+	f.benchFlags.register(s, 10, 100*time.Millisecond)
+	return c
+}
+
+func (a *app) benchPlatform(c *cobra.Command, f *benchPlatformFlags, args []string) error {
+	if err := f.benchFlags.check(); err != nil {
+		return err
+	}
+	if f.list {
+		return a.listPlatform(f)
+	}
+	plan, name, err := f.plan(args, func(flag string) bool { return c.Flags().Changed(flag) })
+	if err != nil {
+		return usage(err)
+	}
+	dev, err := openBackend(f.backend, f.deviceFlags())
+	if err != nil {
+		return err
+	}
+	s, err := a.newBenchSession(c.Context(), &f.benchFlags, "platform", name, dev)
+	if err != nil {
+		return errors.Join(err, dev.Close())
+	}
+	err = s.supervise(c.Context(), func(ctx context.Context) error {
+		err := platform.Run(ctx, platform.Options{Device: dev, Plan: plan, Repetitions: f.repetitions, MinTime: f.minTime,
+			Emit: func(r *record.Result) error { s.add(*r); return nil },
+			Progress: func(bench string, done, total int) {
+				if done < total {
+					s.say("%s (%d of %d)", bench, done+1, total)
+				}
+			}})
+		var wrong *platform.Wrong
+		if errors.As(err, &wrong) {
+			return nil // the session judges the results itself
+		}
+		return err
+	}, format.Results)
+	return errors.Join(err, dev.Close())
+}
+
+// plan says what to measure: the benchmarks of a profile, of which only those
+// named, or the named ones as they are by default.
+func (f *benchPlatformFlags) plan(args []string, changed func(flag string) bool) ([]profile.Platform, string, error) {
+	name := f.profile
+	if name == "" && len(args) == 0 {
+		name = "standard"
+	}
+	var plan []profile.Platform
+	if name == "" {
+		for _, n := range args {
+			plan = append(plan, profile.Platform{Bench: n})
+		}
+	} else {
+		p, err := profile.Load(name)
+		if err != nil {
+			return nil, "", err
+		}
+		name = p.Name
+		if p.Repetitions > 0 && !changed("repetitions") {
+			f.repetitions = p.Repetitions
+		}
+		if p.MinTime > 0 && !changed("min-time") {
+			f.minTime = p.MinTime
+		}
+		for _, b := range p.Platform {
+			if len(args) == 0 || slices.Contains(args, b.Bench) {
+				plan = append(plan, b)
+			}
+		}
+		for _, n := range args {
+			if !slices.ContainsFunc(plan, func(b profile.Platform) bool { return b.Bench == n }) {
+				if _, err := platform.Find(n); err != nil {
+					return nil, "", err
+				}
+				return nil, "", fmt.Errorf("profile %s does not have the benchmark %s", name, n)
+			}
+		}
+		if len(plan) == 0 {
+			return nil, "", fmt.Errorf("profile %s has no benchmarks of the platform", name)
+		}
+	}
+	for _, text := range f.set {
+		key, list, ok := strings.Cut(text, "=")
+		bench, param, ok2 := strings.Cut(key, ".")
+		if !ok || !ok2 {
+			return nil, "", fmt.Errorf("--set %s: BENCHMARK.PARAMETER=LIST is expected", text)
+		}
+		i := slices.IndexFunc(plan, func(b profile.Platform) bool { return b.Bench == bench })
+		if i < 0 {
+			return nil, "", fmt.Errorf("--set %s: %s is not measured here", text, bench)
+		}
+		params := map[string]profile.Text{param: profile.Text(list)}
+		for k, v := range plan[i].Params {
+			if k != param {
+				params[k] = v
+			}
+		}
+		plan[i].Params = params
+	}
+	return plan, name, platform.Check(plan)
+}
+
+// listPlatform prints the benchmarks, where they run and what can be set.
+func (a *app) listPlatform(f *benchPlatformFlags) error {
+	t := &format.Table{Name: "benchmarks", Columns: []format.Column{{Name: "benchmark", Left: true}, {Name: "what", Left: true}, {Name: "not on", Left: true}, {Name: "parameters", Left: true}}}
+	for _, b := range platform.List() {
+		var lacks, params []string
+		for _, name := range []string{"cpu", "vulkan", "hip"} {
+			if b.Lacks[name] != "" {
+				lacks = append(lacks, name)
+			}
+		}
+		for p := range b.Params {
+			params = append(params, p)
+		}
+		slices.Sort(params)
+		t.Rows = append(t.Rows, []any{b.Name, b.About, strings.Join(lacks, ", "), strings.Join(params, ", ")})
+	}
+	return (&format.Report{People: []*format.Table{t}, Full: t}).Write(a.out, f.output)
+}
