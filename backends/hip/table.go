@@ -22,13 +22,17 @@ const (
 	fnFree
 	fnHostAlloc
 	fnHostFree
+	fnAllocManaged
 	fnCopyIn
 	fnCopyOut
 	fnFill
 	fnModuleLoad
 	fnModuleUnload
 	fnModuleFunction
+	fnOccupancy
+	fnSetFunction // NVIDIA alone: AMD's kernels take all shared memory unasked
 	fnLaunch
+	fnLaunchConfig // NVIDIA alone: with attributes
 	fnStreamCreate
 	fnStreamDestroy
 	fnStreamWait
@@ -74,13 +78,17 @@ var symbols = [numFns]struct{ amd, nvidia string }{
 	fnFree:             {"hipFree", "cuMemFree_v2"},
 	fnHostAlloc:        {"hipHostMalloc", "cuMemHostAlloc"},
 	fnHostFree:         {"hipHostFree", "cuMemFreeHost"},
+	fnAllocManaged:     {"hipMallocManaged", "cuMemAllocManaged"},
 	fnCopyIn:           {"hipMemcpyHtoDAsync", "cuMemcpyHtoDAsync_v2"},
 	fnCopyOut:          {"hipMemcpyDtoHAsync", "cuMemcpyDtoHAsync_v2"},
 	fnFill:             {"hipMemsetD8Async", "cuMemsetD8Async"},
 	fnModuleLoad:       {"hipModuleLoadData", "cuModuleLoadData"},
 	fnModuleUnload:     {"hipModuleUnload", "cuModuleUnload"},
 	fnModuleFunction:   {"hipModuleGetFunction", "cuModuleGetFunction"},
+	fnOccupancy:        {"hipModuleOccupancyMaxActiveBlocksPerMultiprocessor", "cuOccupancyMaxActiveBlocksPerMultiprocessor"},
+	fnSetFunction:      {"", "cuFuncSetAttribute"},
 	fnLaunch:           {"hipModuleLaunchKernel", "cuLaunchKernel"},
+	fnLaunchConfig:     {"", "cuLaunchKernelEx"},
 	fnStreamCreate:     {"hipStreamCreateWithFlags", "cuStreamCreate"},
 	fnStreamDestroy:    {"hipStreamDestroy", "cuStreamDestroy_v2"},
 	fnStreamWait:       {"hipStreamSynchronize", "cuStreamSynchronize"},
