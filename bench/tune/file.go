@@ -30,41 +30,41 @@ const Format = "greta-tuned/1"
 
 // File is what tuning found, as text that can be shared.
 type File struct {
-	Format  string  `yaml:"format"`
-	Entries []Entry `yaml:"entries"`
+	Format  string  `yaml:"format" json:"format"`
+	Entries []Entry `yaml:"entries" json:"entries"`
 }
 
 // Key is for what an entry holds.
 type Key struct {
-	Backend string `yaml:"backend"`
-	Device  string `yaml:"device"`
-	Level   string `yaml:"level,omitempty"`
-	Driver  string `yaml:"driver,omitempty"`
-	Threads int    `yaml:"threads,omitempty"`
+	Backend string `yaml:"backend" json:"backend"`
+	Device  string `yaml:"device" json:"device"`
+	Level   string `yaml:"level,omitempty" json:"level,omitempty"`
+	Driver  string `yaml:"driver,omitempty" json:"driver,omitempty"`
+	Threads int    `yaml:"threads,omitempty" json:"threads,omitempty"`
 	// Mode are the roundings that the device was allowed, such as "quant f16":
 	// other kernels run then.
-	Mode  string `yaml:"mode,omitempty"`
-	Op    string `yaml:"op"`
-	Shape string `yaml:"shape"` // Bucket's
+	Mode  string `yaml:"mode,omitempty" json:"mode,omitempty"`
+	Op    string `yaml:"op" json:"op"`
+	Shape string `yaml:"shape" json:"shape"` // Bucket's
 }
 
 // Entry is what was tried of one operator at one bucket of shapes.
 type Entry struct {
 	Key  `yaml:",inline"`
-	Best string `yaml:"best"` // the variant to use
+	Best string `yaml:"best" json:"best"` // the variant to use
 	// Gain is how many times as fast the best is as the default, 1 for the default itself.
-	Gain  float64 `yaml:"gain"`
-	Tried []Trial `yaml:"tried"` // the default first
+	Gain  float64 `yaml:"gain" json:"gain"`
+	Tried []Trial `yaml:"tried" json:"tried"` // the default first
 }
 
 // Trial is one variant's result.
 type Trial struct {
-	Variant string  `yaml:"variant"`
-	Code    string  `yaml:"code"`              // backends.Hashed's hash, or the program's
-	Seconds float64 `yaml:"seconds,omitempty"` // median
-	N       int     `yaml:"n,omitempty"`
+	Variant string  `yaml:"variant" json:"variant"`
+	Code    string  `yaml:"code" json:"code"`                           // backends.Hashed's hash, or the program's
+	Seconds float64 `yaml:"seconds,omitempty" json:"seconds,omitempty"` // median
+	N       int     `yaml:"n,omitempty" json:"n,omitempty"`
 	// Rejected says why the variant must not be used: a wrong result, a hang, a crash.
-	Rejected string `yaml:"rejected,omitempty"`
+	Rejected string `yaml:"rejected,omitempty" json:"rejected,omitempty"`
 }
 
 // KeyOf is the key of a node on a device.
@@ -146,8 +146,8 @@ func Load(path string) (*File, error) {
 	return f, nil
 }
 
-// find gives the entry of a key, nil where there is none.
-func (f *File) find(k Key) *Entry {
+// Find gives the entry of a key, nil where there is none.
+func (f *File) Find(k Key) *Entry {
 	for i := range f.Entries {
 		if f.Entries[i].Key == k {
 			return &f.Entries[i]
@@ -156,9 +156,9 @@ func (f *File) find(k Key) *Entry {
 	return nil
 }
 
-// put adds an entry, or replaces that of its key.
-func (f *File) put(e Entry) {
-	if have := f.find(e.Key); have != nil {
+// Put adds an entry, or replaces that of its key.
+func (f *File) Put(e Entry) {
+	if have := f.Find(e.Key); have != nil {
 		*have = e
 		return
 	}

@@ -89,7 +89,7 @@ func TestBadVariants(t *testing.T) {
 	if err != nil || !changed {
 		t.Fatal(err, changed)
 	}
-	if e.Best != "half" || e.Gain < 1.5 || e.Gain > 2.5 {
+	if e.Best != "half" || e.Gain < 1.2 || e.Gain > 3 {
 		t.Errorf("the best is %s, %.2f times as fast", e.Best, e.Gain)
 	}
 	for i, want := range []string{"", "hung", "", "crash|ended with exit status 3: fault in the kernel", "the result is wrong: relative L2 1.00e+00", ""} {
@@ -272,7 +272,7 @@ func TestFileAndChooser(t *testing.T) {
 	}
 	e := Entry{Key: KeyOf(d, c.Node), Best: "half", Gain: 2, Tried: []Trial{{Variant: "plain", Code: "a-plain", Seconds: 2e-6, N: 5}, {Variant: "half", Code: "a-half", Seconds: 1e-6, N: 5}}}
 	for range 2 { // the second replaces the first
-		if err := Update(t.Context(), path, func(f *File) { f.put(e) }); err != nil {
+		if err := Update(t.Context(), path, func(f *File) { f.Put(e) }); err != nil {
 			t.Fatal(err)
 		}
 	}

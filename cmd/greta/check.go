@@ -52,6 +52,9 @@ The exit code is 4 on a mismatch.`,
 			} else {
 				err = a.checkReference(c.Context(), f, b)
 			}
+			if err == nil {
+				err = usage(b.variants.Check())
+			}
 			return errors.Join(err, b.close())
 		},
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"greta/backends"
+	"greta/bench/tune"
 	"greta/engine"
 	"greta/engine/health"
 	"greta/engine/packcache"
@@ -40,8 +41,9 @@ type modelFlags struct {
 	weightSeed                uint64
 	cache, cacheLimit         string
 	noFuse, noCapture         bool
-	exact, fast               bool
-	fp16, kernels             string
+	tunedFlags
+	exact, fast   bool
+	fp16, kernels string
 }
 
 func (f *modelFlags) register(s *pflag.FlagSet) {
@@ -63,6 +65,7 @@ func (f *modelFlags) register(s *pflag.FlagSet) {
 	s.StringVar(&f.fp16, "fp16", "auto", "vulkan, hip: arithmetic in half precision: on, off, or auto, where it passed its check and is as good as asked for")
 	s.StringVar(&f.kernels, "kernels", "", "hip: folder of kernels compiled ahead of time by greta kernels build, used before anything is compiled")
 	s.BoolVar(&f.noFuse, "no-fuse", false, "run the graph as the model file says it, without fused operators")
+	f.tunedFlags.register(s)
 }
 
 // bundle is a model with all that running it needs.
@@ -71,6 +74,7 @@ type bundle struct {
 	source    weights.Source // nil: synthetic weights
 	device    backends.Device
 	tokenizer *tokenizer.Tokenizer // nil: none was found
+	variants  *tune.Chooser        // of kernels; nil: there are none to choose
 	opt       engine.Options       // without a context, unless the user gave one
 	paths     []health.Decision    // on the device's fast paths
 }
@@ -107,6 +111,9 @@ func (f *modelFlags) open(ctx context.Context, errw io.Writer, arg string) (_ *b
 		return nil, err
 	}
 	if b.paths, err = f.settle(ctx, b.device, func(text string) { fmt.Fprintf(errw, "greta: %s\n", text) }, false); err != nil {
+		return nil, err
+	}
+	if b.variants, err = f.tunedFlags.apply(b.device); err != nil {
 		return nil, err
 	}
 	b.opt.Model, b.opt.Source, b.opt.Device = b.file, b.source, b.device

@@ -193,10 +193,17 @@ func (r *runner) all(ctx context.Context, arg string) (err error) {
 	if err := r.sayMore(); err != nil {
 		return err
 	}
+	// Steps of prefill choose their kernels when they come, so that only now all are chosen.
 	if r.flags.measured() {
-		return r.measure(ctx)
+		err = r.measure(ctx)
+	} else {
+		err = r.continueText(ctx)
 	}
-	return r.continueText(ctx)
+	r.noteVariants()
+	if err == nil {
+		err = usage(b.variants.Check())
+	}
+	return err
 }
 
 // prepare finds the prompt's tokens and the context that the run needs.

@@ -42,10 +42,12 @@ type Report struct {
 	Driver  string `json:"driver,omitempty"`
 	Threads int    `json:"threads"`
 	Paths   []Path `json:"paths,omitempty"` // the device's fast paths
-	DType   string `json:"dtype"`           // of most of the weights' bytes
-	KV      string `json:"kv"`
-	Context int    `json:"context"`
-	Seed    uint64 `json:"seed"`
+	// Variants are those of kernels that were chosen other than the default, by operator and shape.
+	Variants []Variant `json:"variants,omitempty"`
+	DType    string    `json:"dtype"` // of most of the weights' bytes
+	KV       string    `json:"kv"`
+	Context  int       `json:"context"`
+	Seed     uint64    `json:"seed"`
 
 	PromptTokens    []int32  `json:"prompt_tokens"`
 	GeneratedTokens []int32  `json:"generated_tokens"`
@@ -74,6 +76,14 @@ type Path struct {
 	On     bool   `json:"on"`
 	Health string `json:"health"` // passed | failed | unchecked
 	Reason string `json:"reason,omitempty"`
+}
+
+// Variant is a kernel's variant that was chosen by greta tune, or forced.
+type Variant struct {
+	Op      string `json:"op"`
+	Shape   string `json:"shape,omitempty"` // of the operands, sizes rounded up to powers of two; "" where it was forced
+	Variant string `json:"variant"`
+	Source  string `json:"source"` // tuned | forced
 }
 
 // Sampling is how tokens were chosen.

@@ -21,6 +21,9 @@ func (r *Report) Summary() string {
 	for _, p := range r.Paths {
 		line("path", "%s", p.text())
 	}
+	if t := r.variantText(); t != "" {
+		line("variants", "%s", t)
+	}
 	if r.LoadMS > 0 {
 		line("load", "%.0f ms", r.LoadMS)
 	}
@@ -54,6 +57,22 @@ func (r *Report) Summary() string {
 	}
 	b.WriteString(status + "\n")
 	return b.String()
+}
+
+// variantText counts the kernels that tuning chose, and names what was forced.
+func (r *Report) variantText() string {
+	tuned, parts := 0, []string(nil)
+	for _, v := range r.Variants {
+		if v.Source == "tuned" {
+			tuned++
+		} else {
+			parts = append(parts, v.Op+"="+v.Variant+" forced")
+		}
+	}
+	if tuned > 0 {
+		parts = append(parts, fmt.Sprintf("%d kernels as greta tune found them", tuned))
+	}
+	return strings.Join(parts, ", ")
 }
 
 func (p *Path) text() string {

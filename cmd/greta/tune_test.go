@@ -1,0 +1,134 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"greta/backends"
+	"greta/internal/fakedev"
+)
+
+// A backend whose kernels have variants (internal/fakedev) is there in processes
+// that the tests start.
+func init() {
+	if list := os.Getenv("GRETA_TEST_FAKE"); list != "" {
+		backendTable = append(backendTable, fakeBackend(list))
+	}
+}
+
+func fakeBackend(list string) backend {
+	return backend{"fake", func(f deviceFlags) (backends.Device, error) {
+		return fakedev.Open(f.threads, strings.Split(list, ","), "1")
+	}}
+}
+
+// withFake makes the backend fake available, here and in children.
+func withFake(t *testing.T, variants string) {
+	t.Helper()
+	old := backendTable
+	backendTable = append(slices.Clone(old), fakeBackend(variants))
+	t.Cleanup(func() { backendTable = old })
+	t.Setenv("GRETA_TEST_FAKE", variants)
+	t.Setenv("GRETA_TEST_MAIN", "1")
+	t.Setenv("TMPDIR", t.TempDir()) // locks
+	t.Setenv("XDG_DATA_HOME", t.TempDir())
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+}
+
+// TestTune tunes a block on a device with a variant that is faster, one that crashes
+// and one that hangs, and runs it: greta run uses the fastest, and says so.
+func TestTune(t *testing.T) {
+	withFake(t, "plain,crash,half,hang")
+	const model = "models/llama2_block.yaml"
+	small := []string{"--set", "D=64", "--set", "H=4", "--set", "G=2", "--set", "F=96"}
+	file := filepath.Join(t.TempDir(), "tuned.yaml")
+	args := []string{"tune", "--model", model, "--backend", "fake", "--threads", "1", "--prompt", "0", "--warm", "--rounds", "2", "--min-time", "1ms", "--limit", "2s", "--tuned", file}
+	args = append(args, small...)
+	ok := func(args ...string) result {
+		t.Helper()
+		r := greta(t, args...)
+		if r.code != 0 {
+			t.Fatalf("greta %s: exit code %d\n%s%s", strings.Join(args, " "), r.code, r.out, r.err)
+		}
+		return r
+	}
+	dry := ok(append(args, "--dry-run")...)
+	has(t, dry.out, "linear x:f32[1,64]", "plain", "default", "half")
+	if _, err := os.Stat(file); err == nil {
+		t.Error("--dry-run wrote the file")
+	}
+	first := ok(args...)
+	has(t, first.out, "half", "times as fast", "best", "REJECTED: the child process ended with exit status 3: fault in the kernel", "hung", file)
+	var lines []tuneLine
+	if err := json.Unmarshal([]byte(ok(append(args, "--json")...).out), &lines); err != nil {
+		t.Fatal(err)
+	}
+	kernels := len(lines)
+	for _, l := range lines {
+		if l.Tuned || l.Best != "half" || l.Gain < 1.1 {
+			t.Errorf("%s %s: best %s, %.2f times as fast; tuned again: %v", l.Op, l.Shape, l.Best, l.Gain, l.Tuned)
+		}
+	}
+	kept := ok("history", "--bench", "op/linear*")
+	has(t, kept.out, "config=half", "config=hang", "FAILED")
+
+	run := []string{model, "--backend", "fake", "--threads", "1", "--prefill", "8", "--gen", "2", "--repeat", "1", "--tuned"}
+	run = append(slices.Clone(small), run...)
+	rep := runReport(t, append(run, file)...)
+	if len(rep.Variants) == 0 || len(rep.Variants) > kernels {
+		t.Errorf("%d of %d kernels are tuned: %+v", len(rep.Variants), kernels, rep.Variants)
+	}
+	for _, v := range rep.Variants {
+		if v.Op != "linear" || v.Variant != "half" || v.Source != "tuned" || !strings.Contains(v.Shape, "w:f16") {
+			t.Errorf("%+v", v)
+		}
+	}
+	has(t, rep.Summary(), "kernels as greta tune found them")
+	if rep := runReport(t, append(run, "off")...); len(rep.Variants) != 0 {
+		t.Errorf("with --tuned off: %+v", rep.Variants)
+	}
+	rep = runReport(t, append(run, file, "--config", "linear=plain")...)
+	if len(rep.Variants) != 1 || rep.Variants[0].Source != "forced" {
+		t.Errorf("forced: %+v", rep.Variants)
+	}
+	has(t, rep.Summary(), "linear=plain forced")
+	// Forced variants are what runs.
+	dump := func(args ...string) string {
+		return greta(t, append(append([]string{"dump", "--stage", "program", model, "--backend", "fake", "--threads", "1"}, small...), args...)...).out
+	}
+	has(t, dump("--config", "linear=half"), ".half")
+	has(t, dump("--tuned", file), ".half")
+	hasNot(t, dump("--tuned", "off"), ".half")
+	bad := greta(t, append([]string{"run"}, append(run, "off", "--config", "linear=none")...)...)
+	if bad.code != exitUsage || !strings.Contains(bad.err, "linear=none") {
+		t.Errorf("a variant that is not there: %d %s", bad.code, bad.err)
+	}
+	if r := greta(t, "run", model, "--tuned", write(t, "x.yaml", "a: 1\n")); r.code != exitUsage || !strings.Contains(r.err, "no file of greta tune") {
+		t.Errorf("%d %s", r.code, r.err)
+	}
+	if r := greta(t, "run", model, "--tuned", filepath.Join(t.TempDir(), "absent")); r.code != exitUsage {
+		t.Errorf("a file that is not there: %d %s", r.code, r.err)
+	}
+	if r := greta(t, "run", model, "--config", "linear=x"); r.code != exitUsage || !strings.Contains(r.err, "one variant each") && !strings.Contains(r.err, "linear=x") {
+		t.Errorf("%d %s", r.code, r.err)
+	}
+}
+
+// TestTuneRefusals: bad flags, and a device without variants.
+func TestTuneRefusals(t *testing.T) {
+	withFake(t, "plain,half")
+	for _, args := range [][]string{{}, {"linear", "--limit", "0s"}, {"linear", "--rounds", "0"}, {"linear", "--samples", "0"}, {"nosuch"},
+		{"linear", "--no-store", "--label", "x"}, {"linear", "--min-time", "-1s"}} {
+		if r := greta(t, append([]string{"tune"}, args...)...); r.code != exitUsage {
+			t.Errorf("greta tune %v: exit code %d %s", args, r.code, r.err)
+		}
+	}
+	r := greta(t, "tune", "linear", "--backend", "ref")
+	if r.code != 0 || !strings.Contains(r.err, "nothing to tune") {
+		t.Errorf("%d %s", r.code, r.err)
+	}
+}
