@@ -33,7 +33,7 @@ const (
 func Models(run *record.Run, results []record.Result) *Report {
 	r := &Report{Run: run, Results: results, Notes: notes(results), Full: llamaBench(run, results)}
 	tests := &Table{Columns: []Column{{"model", true}, {"size", false}, {"params", false}, {"backend", true}, {"threads", false}, {"test", false}, {"t/s", false}}}
-	where := &Table{Columns: []Column{{"test", true}, {"n", false}, {"median t/s", false}, {"95 %", true}, {"first token", false},
+	where := &Table{Columns: []Column{{"model", true}, {"test", true}, {"n", false}, {"median t/s", false}, {"95 %", true}, {"first token", false},
 		{"between tokens p50", false}, {"p95", false}, {"p99", false},
 		{"a block", false}, {"outside", false}, {"kernels", false}, {"a step", false}, {"lost", false}, {"of modelled", false}, {"rel L2", false}, {"verdict", true}}}
 	threads := false
@@ -58,7 +58,7 @@ func Models(run *record.Run, results []record.Result) *Report {
 			rate = fmt.Sprintf("%.2f ± %.2f", mean, dev)
 		}
 		tests.Rows = append(tests.Rows, append(row, TestName(t), rate))
-		where.Rows = append(where.Rows, whereRow(t, tokenResult(results, t)))
+		where.Rows = append(where.Rows, append([]any{row[0]}, whereRow(t, tokenResult(results, t))...))
 	}
 	where.dropEmpty()
 	r.People = []*Table{tests, where}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"greta/backends"
@@ -114,11 +116,18 @@ func (m *measurement) result(cache string) record.Result {
 }
 
 func (m *measurement) all() ([]record.Result, error) {
-	if t, ok := m.dev.(backends.Tunable); ok {
+	if m.opt.Config != "" {
+		t, ok := m.dev.(backends.Tunable)
+		if !ok {
+			return nil, fmt.Errorf("the %s backend's kernels have one configuration each: there is no %q", m.dev.Info().Backend, m.opt.Config)
+		}
+		if all := t.Variants(m.c.Node); !slices.Contains(all, m.opt.Config) {
+			r := m.result("")
+			guard.Skip(&r, "the kernel has no variant %q; it has %s", m.opt.Config, or(strings.Join(all, ", "), "only one"))
+			return append(m.results, r), nil
+		}
 		t.Choose(func(*graph.Node) string { return m.opt.Config })
 		defer t.Choose(func(*graph.Node) string { return "" })
-	} else if m.opt.Config != "" {
-		return nil, fmt.Errorf("the %s backend's kernels have one configuration each: there is no %q", m.dev.Info().Backend, m.opt.Config)
 	}
 	k, err := m.dev.Kernel(m.c.Node)
 	var lacks *backends.Unsupported
@@ -147,6 +156,13 @@ func (m *measurement) all() ([]record.Result, error) {
 		}
 	}
 	return m.results, nil
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
 }
 
 // one measures a state of the caches.

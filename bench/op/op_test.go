@@ -283,6 +283,11 @@ func TestConfig(t *testing.T) {
 	if dev.choice(c.Node) != "" {
 		t.Error("the device keeps the configuration of a benchmark that has ended")
 	}
+	opt.Config = "narrow"
+	if got, err := Measure(t.Context(), dev, c, opt); err != nil || len(got) != 1 || got[0].Verdict != record.Skipped || !strings.Contains(got[0].Reason, "plain, wide") {
+		t.Errorf("a variant that the kernel lacks: %+v, %v", got, err)
+	}
+	opt.Config = "wide"
 	if _, err := Measure(t.Context(), ref.New(), c, opt); err == nil || !strings.Contains(err.Error(), "wide") {
 		t.Errorf("a configuration of a device that has none: %v", err)
 	}

@@ -167,10 +167,8 @@ func (a *app) benchOp(c *cobra.Command, f *benchOpFlags, args []string) error {
 }
 
 func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Device, list []opSelection, profileName string) error {
-	if t, ok := dev.(backends.Tunable); f.force != "" && !ok {
+	if _, ok := dev.(backends.Tunable); f.force != "" && !ok {
 		return usagef("--config %s: the kernels of the %s backend have one configuration each", f.force, dev.Info().Backend)
-	} else if ok && f.force != "" {
-		defer t.Choose(nil)
 	}
 	var jobs []opJob
 	for i := range list {

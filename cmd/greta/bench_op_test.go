@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"greta/backends"
+	"greta/bench/profile"
 	"greta/bench/record"
 	"greta/bench/store"
 )
@@ -395,6 +396,46 @@ func TestSizeFlags(t *testing.T) {
 	for _, name := range sizeNames() {
 		if c.Flags().Lookup(name) == nil {
 			t.Errorf("--%s is missing", name)
+		}
+	}
+}
+
+// TestProfilesOfTheProgram builds what every profile asks for, without measuring it.
+func TestProfilesOfTheProgram(t *testing.T) {
+	dev, err := openBackend("cpu", deviceFlags{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	for _, name := range profile.Names() {
+		f := &benchOpFlags{profile: name}
+		f.fp16, f.backend = "auto", "cpu"
+		list, got, err := f.selections((&app{}).benchOpCmd(), nil)
+		if err != nil || got != name {
+			t.Fatalf("%s: %q, %v", name, got, err)
+		}
+		total := 0
+		for i := range list {
+			cases, err := f.cases(t.Context(), dev, &list[i])
+			if err != nil || len(cases) == 0 {
+				t.Errorf("%s, entry %d: %v", name, i+1, err)
+			}
+			total += len(cases)
+		}
+		if total < 5 || total > 500 {
+			t.Errorf("%s: %d benchmarks of operators", name, total)
+		}
+		g := &benchModelFlags{profile: name, threadList: "0", chunk: "512", kvList: "f16"}
+		g.backend = "cpu"
+		jobs, _, err := g.jobs((&app{}).benchModelCmd(), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for _, j := range jobs {
+			b := &bundle{}
+			if err := g.one(&j, "", "f16", 0, 512).find(b, j.arg); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 	}
 }
