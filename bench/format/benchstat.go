@@ -16,9 +16,11 @@ import (
 func Benchstat(w io.Writer, run *record.Run, results []record.Result) error {
 	var b strings.Builder
 	e := &run.Env
+	// What differs between two runs that are to be compared is a comment: benchstat
+	// compares only what has the same configuration.
 	for _, kv := range [][2]string{
+		{"# run", run.ID}, {"# commit", e.Commit}, {"# driver", e.Driver},
 		{"goos", e.OS}, {"goarch", e.Arch}, {"pkg", "greta"}, {"cpu", e.CPU}, {"backend", e.Backend}, {"device", e.Device}, {"level", e.Level},
-		{"driver", e.Driver}, {"commit", e.Commit}, {"run", run.ID},
 	} {
 		if kv[1] != "" {
 			fmt.Fprintf(&b, "%s: %s\n", kv[0], strings.Join(strings.Fields(kv[1]), " "))

@@ -152,6 +152,9 @@ func TestBenchstat(t *testing.T) {
 			if rate, ok := rec.Value("B/s"); !ok || math.Abs(rate*sec/33.6e6-1) > 1e-4 {
 				t.Errorf("%v B/s", rate)
 			}
+			if rec.GetConfig("commit") != "" || rec.GetConfig("run") != "" {
+				t.Error("two runs of different commits could not be compared")
+			}
 			if rec.GetConfig("device") != "It's a CPU" || rec.GetConfig("cpu") != "Some CPU" {
 				t.Errorf("configuration: %v", rec.Config)
 			}

@@ -35,7 +35,7 @@ func Models(run *record.Run, results []record.Result) *Report {
 	tests := &Table{Columns: []Column{{"model", true}, {"size", false}, {"params", false}, {"backend", true}, {"threads", false}, {"test", false}, {"t/s", false}}}
 	where := &Table{Columns: []Column{{"model", true}, {"test", true}, {"n", false}, {"median t/s", false}, {"95 %", true}, {"first token", false},
 		{"between tokens p50", false}, {"p95", false}, {"p99", false},
-		{"a block", false}, {"outside", false}, {"kernels", false}, {"a step", false}, {"lost", false}, {"of modelled", false}, {"rel L2", false}, {"verdict", true}}}
+		{"a block", false}, {"outside", false}, {"kernels", false}, {"a step", false}, {"lost", false}, {"of modelled", false}, {"of measured", false}, {"rel L2", false}, {"verdict", true}}}
 	threads := false
 	for i := range results {
 		threads = threads || results[i].Params["threads"] != ""
@@ -88,7 +88,7 @@ func tokenResult(results []record.Result, of *record.Result) *record.Result {
 
 func whereRow(t, token *record.Result) []any {
 	if t.Verdict != record.OK {
-		return []any{TestName(t), len(t.Samples), nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, relL2(t), verdict(t)}
+		return []any{TestName(t), len(t.Samples), nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, relL2(t), verdict(t)}
 	}
 	tokens := t.Metrics[Tokens]
 	s := stats.Summarize(t.Samples)
@@ -110,13 +110,14 @@ func whereRow(t, token *record.Result) []any {
 	if step, sum := t.Metrics[StepTime], t.Metrics[KernelSum]; step > 0 && sum > 0 {
 		lost = fmt.Sprintf("%s (%.1f %%)", signed(step-sum), 100*(step-sum)/step)
 	}
-	share, _ := Share(t, false)
+	modelled, _ := Share(t, false)
+	measured, _ := Share(t, true)
 	interval := fmt.Sprintf("%s to %s", digits(tokens/s.Hi), digits(tokens/s.Lo))
 	if !s.Sure {
 		interval += " (range)"
 	}
 	return []any{TestName(t), s.N, digits(tokens / s.Median), interval, time(FirstToken), between[0], between[1], between[2],
-		time(BlockTime), time(OutsideTime), time(KernelSum), time(StepTime), lost, percent(share), relL2(t), verdict(t)}
+		time(BlockTime), time(OutsideTime), time(KernelSum), time(StepTime), lost, percent(modelled), percent(measured), relL2(t), verdict(t)}
 }
 
 // signed prints a time that can be negative: kernels timed one by one can take
