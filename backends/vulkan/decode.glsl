@@ -1,6 +1,7 @@
 // Weights of TYPE, read as 32-bit words from binding WEIGHTS. decode gives the UNIT
 // elements of a unit of a row: 32 for block formats, whose layouts package
-// weights/quant documents, 8 for plain types. Positions are in bytes.
+// weights/quant documents, 8 for plain types. Positions are in bytes. Formats whose blocks
+// are no multiple of 16 bytes have each row as planes (pack.go).
 //
 // TYPE and whatever sizes an array or unrolls a loop are macros, no specialization
 // constants: then the compiler unrolls, and arrays become registers on every driver.
@@ -50,35 +51,28 @@ float trit(uint b, uint n) {
 
 // decodePart gives elements 4p to 4p + 3 and 16 + 4p to 19 + 4p of unit u of a row of
 // a block format: what lies in the same words of most of them.
-void decodePart(uint row, uint u, uint p, out vec4 lo, out vec4 hi) {
+void decodePart(uint row, uint u, uint p, uint n, out vec4 lo, out vec4 hi) {
   precise float d, m; // as the reference does: every product rounded before a sum
   precise vec4 t;
   vec4 v[2];
 #if TYPE <= 15
-  const uint size = TYPE == Q4_1 ? 20 : TYPE == Q5_0 ? 22 : TYPE == Q5_1 ? 24 : TYPE == Q8_0 ? 34 : 18;
-  uint a = row + u * size, from = a >> 2;
-  bool odd = (a & 2u) != 0; // the block starts between two words
-  uint head = w[from];
-  d = h2f(odd ? head >> 16 : head & 0xffffu);
-#if TYPE == 14
-  [[unroll]] for (uint k = 0; k < 2; k++) {
-    uint i = from + p + 4 * k, next = w[i + 1];
-    v[k] = sbytes(odd ? next : w[i] >> 16 | next << 16) * d;
-  }
-#else
-  uint q;
+  const uint codes = TYPE == Q8_0 ? 32 : 16;
+  uint blocks = n >> 5, from = (row + u * codes) >> 2, plane = row + blocks * codes;
+#if TYPE == 12 || TYPE == 13
+  uint high = w[(plane >> 2) + u];
+  plane += (4 * blocks + 15) & ~15u;
+#endif
 #if TYPE == 11 || TYPE == 13
-  m = h2f(head >> 16); // those are whole words
-  q = w[from + p + (TYPE == Q4_1 ? 1 : 2)];
+  uint head = w[(plane >> 2) + u];
+  d = h2f(head & 0xffffu);
+  m = h2f(head >> 16);
 #else
-  uint i = from + p + (TYPE == Q5_0 ? 1 : 0), next = w[i + 1];
-  q = odd ? next : w[i] >> 16 | next << 16;
+  d = half_(plane + 2 * u);
 #endif
-#if TYPE == 12
-  uint high = odd ? w[from + 1] : head >> 16 | w[from + 1] << 16;
-#elif TYPE == 13
-  uint high = w[from + 1];
-#endif
+#if TYPE == 14
+  [[unroll]] for (uint k = 0; k < 2; k++) v[k] = sbytes(w[from + p + 4 * k]) * d;
+#else
+  uint q = w[from + p];
   [[unroll]] for (uint k = 0; k < 2; k++) {
     uint c = (q >> (4 * k)) & 0x0f0f0f0fu;
 #if TYPE == 15
@@ -120,13 +114,14 @@ void decodePart(uint row, uint u, uint p, out vec4 lo, out vec4 hi) {
     v[k] = t - m;
   }
 #elif TYPE == 24
-  uint a = row + block * 210, h = s >> 2, k2 = s & 3u;
-  float unit = half_(a + 208);
+  uint blocks = n >> 8, h = s >> 2, k2 = s & 3u;
+  uint low = row + block * 128, high = row + blocks * 128 + block * 64, scales = row + blocks * 192 + block * 16;
+  float unit = half_(row + blocks * 208 + 2 * block);
   [[unroll]] for (uint k = 0; k < 2; k++) {
     uint i = p + 4 * k;
-    uint c = (u32(a + 64 * h + 32 * (k2 & 1u) + 4 * i) >> (4 * (k2 >> 1))) & 0x0f0f0f0fu;
-    c |= ((u32(a + 128 + 32 * h + 4 * i) >> (2 * k2)) & 0x03030303u) << 4;
-    d = unit * sbyte(a + 192 + 2 * s + k);
+    uint c = (w[(low >> 2) + 16 * h + 8 * (k2 & 1u) + i] >> (4 * (k2 >> 1))) & 0x0f0f0f0fu;
+    c |= ((w[(high >> 2) + 8 * h + i] >> (2 * k2)) & 0x03030303u) << 4;
+    d = unit * sbyte(scales + 2 * s + k);
     v[k] = d * (bytes(c) - 32.0);
   }
 #elif TYPE == 20
@@ -252,7 +247,7 @@ void decodePlain(uint row, uint i, out vec4 v[2]) {
 // element by element, zeros behind the end.
 #if TYPE >= 10
 void decode(uint row, uint u, uint n, out vec4 v[8]) {
-  [[unroll]] for (uint p = 0; p < 4; p++) decodePart(row, u, p, v[p], v[p + 4]);
+  [[unroll]] for (uint p = 0; p < 4; p++) decodePart(row, u, p, n, v[p], v[p + 4]);
 }
 #else
 void decode(uint row, uint u, uint n, out vec4 v[2]) {

@@ -193,7 +193,10 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 			return nil, backends.Unsupportedf("vulkan", n, "operand %d is %s; f32, f16 and bf16 can be read there", i, v)
 		}
 	}
-	k := &kernel{name: n.Op.Name, bind: e.bind}
+	k := &kernel{name: n.Op.Name, bind: e.bind, packed: -1}
+	if len(e.wide) > 0 && packingOf(n.In[e.wide[0]].Type) != nil && n.In[e.wide[0]].Root().Kind == graph.Weight {
+		k.packed = e.wide[0]
+	}
 	if e.typed >= 0 {
 		k.name += "." + n.In[e.typed].Type.String()
 	}
@@ -208,11 +211,18 @@ type kernel struct {
 	name    string
 	bind    binder
 	scratch int
+	packed  int // the operand that lies packed, -1: none
 }
 
-func (k *kernel) Name() string                  { return k.name }
-func (k *kernel) Packing(int) *backends.Packing { return nil }
-func (k *kernel) Scratch() int                  { return k.scratch }
+func (k *kernel) Name() string { return k.name }
+func (k *kernel) Scratch() int { return k.scratch }
+
+func (k *kernel) Packing(arg int) *backends.Packing {
+	if arg != k.packed {
+		return nil
+	}
+	return packing
+}
 
 // check turns a result code into an error that names the call and what it was
 // for, and remembers that a device is lost.

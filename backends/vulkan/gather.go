@@ -9,7 +9,7 @@ import (
 	"greta/tensor"
 )
 
-func bindEmbed(b *bind) error { return b.gather(&b.l.In[1], &b.l.In[0], &b.l.Out[0]) }
+func bindEmbed(b *bind) error { return b.gather(b.placed(&b.l.In[1]), &b.l.In[0], &b.l.Out[0]) }
 
 func bindRows(b *bind) error { return b.gather(&b.l.In[0], &b.l.In[1], &b.l.Out[0]) }
 
@@ -40,7 +40,7 @@ func (b *bind) weights(x *dispatch, o *backends.Operand, p piece) uint32 {
 	if e == 1 && (o.Offset%size != 0 || o.Stride%size != 0) || o.Offset%2 != 0 && e > 1 {
 		b.fail(fmt.Errorf("offset %d and stride %d are not multiples of %s's %d bytes", o.Offset, o.Stride, o.Type, size))
 	}
-	n := (p.count-1)*o.Stride + o.Type.RowBytes(o.RowElems())
+	n := (p.count-1)*o.Stride + rowBytes(o)*(o.RowElems()/max(1, o.Shape.Last()))
 	return b.bytes(x, o.Buffer, o.Offset+p.first*o.Stride, n, false)
 }
 

@@ -25,7 +25,7 @@ type product struct {
 
 func bindLinear(b *bind) error {
 	l := b.l
-	p := product{x: &l.In[0], w: &l.In[1], bias: at(l.In, 2), y: &l.Out[0]}
+	p := product{x: &l.In[0], w: b.placed(&l.In[1]), bias: at(l.In, 2), y: &l.Out[0]}
 	if l.Node.Op == ops.LinearResidual {
 		p.bias, p.r = at(l.In, 3), &l.In[2]
 	}
@@ -139,7 +139,7 @@ func (b *bind) matMul(p product, part piece) {
 // expert's matrix. A piece is a number of experts.
 func bindLinearID(b *bind) error {
 	l := b.l
-	w, e := &l.In[1], &l.In[2]
+	w, e := b.placed(&l.In[1]), &l.In[2]
 	p := product{x: &l.In[0], w: w, bias: at(l.In, 3), y: &l.Out[0]}
 	for _, part := range b.pieces(w) {
 		size, per := b.vecShape(w.Type, w.Shape[2], 1)
@@ -148,7 +148,7 @@ func bindLinearID(b *bind) error {
 		eoff := b.ints(c, e)
 		b.status(c)
 		n := w.Shape[1]
-		stride := w.Type.RowBytes(w.Shape[2])
+		stride := rowBytes(w)
 		choices := e.Shape.Elems()
 		c.spec = []uint32{uint32(size), flag(aligned(w, int(x.cols), stride) != 0 && w.Stride%16 == 0), vectors(x, w.Type),
 			btype, 0, 1}

@@ -73,7 +73,7 @@ void main() {
 #if TYPE >= 10
 #define DISTANCE 16
 #define FIRST (32 * (u >> 2) + 4 * (u & 3u))
-#define DECODE(at) decodePart(at, u >> 2, u & 3u, v[0], v[1])
+#define DECODE(at) decodePart(at, u >> 2, u & 3u, cols, v[0], v[1])
 #else
 #define DISTANCE 4
 #define FIRST (8 * u)

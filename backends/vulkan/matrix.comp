@@ -1,0 +1,243 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+layout(constant_id = 1) const bool ALIGNED = false;
+#define WEIGHTS 0
+#include "common.glsl"
+#include "decode.glsl"
+// y[s,n] = sum over k of w[n,k] x[s,k] (+ b[n]) (+ r[s,n]) for many rows of x, by cooperative
+// matrices of TS x TS x TS. x is in f16 (halves.comp), w becomes f16 on its way to shared memory;
+// sums are f32. A workgroup computes BM rows of x by BN rows of w, BK of k at a time, a subgroup
+// of SG invocations WM by WN of it. While one step is multiplied the next is on its way to registers.
+layout(local_size_x_id = 0) in; // NT
+layout(constant_id = 2) const uint BIAS = 0;
+layout(constant_id = 3) const bool RESIDUAL = false;
+layout(binding = 1, std430) readonly buffer BX { uvec4 x8[]; }; // rows of pitch vectors of 8
+layout(binding = 2, std430) readonly buffer BB { uint b[]; };
+layout(binding = 3, std430) readonly buffer BR { float r[]; };
+layout(binding = 4, std430) writeonly buffer BY { float y[]; };
+layout(binding = 5, std430) readonly buffer BS { float scales[]; }; // of x's rows
+layout(push_constant) uniform Push {
+  uint rows, cols, first, all, count, woff, wstride;
+  uint pitch, boff, roff, rstride, yoff, ystride, yinner, rinner;
+};
+
+#define BK 64u
+#define KV 8u        // vectors of 8 in BK
+#define LD (KV + 1u) // padded against bank conflicts
+#define NT (BM / WM * (BN / WN) * SG)
+#define FM (WM / TS)
+#define FN (WN / TS)
+shared uvec4 sx[BM * LD];
+shared uvec4 sw[BN * LD];
+
+#define CX (BM * KV / NT) // vectors of x that an invocation moves
+#define MAT(use) coopmat<float16_t, gl_ScopeSubgroup, TS, TS, use>
+#define ACC coopmat<float, gl_ScopeSubgroup, TS, TS, gl_MatrixUseAccumulator>
+
+// What an invocation fetches of w is CHUNK elements, in RAW vectors.
+#if TYPE == 10
+#define CHUNK 32u
+#elif TYPE == 14
+#define CHUNK 16u
+#elif TYPE == 22 || TYPE == 23
+#define CHUNK 32u
+#elif TYPE == 24
+#define CHUNK 16u
+#else
+#define CHUNK 8u
+#endif
+#define PER (BK / CHUNK)
+#define CW (BN * PER / NT)
+
+struct Raw {
+  uvec4 q;
+#if TYPE == 10 || TYPE == 14
+  uint d;
+#elif TYPE == 22
+  uvec4 head;
+#elif TYPE == 23
+  uvec4 head, high;
+#elif TYPE == 24
+  uvec4 high;
+  float d;
+#endif
+};
+
+#if TYPE >= 10
+// codes turns four bytes below 256 into f16, less a bias below 1024: a byte in the low bits of
+// 1024 as f16 is 1024 and the byte.
+void codes(uint c, float16_t bias, out f16vec2 a, out f16vec2 e) {
+  f16vec2 even = unpackFloat2x16(c & 0x00ff00ffu | 0x64006400u) - (float16_t(1024) + bias);
+  f16vec2 odd = unpackFloat2x16(c >> 8 & 0x00ff00ffu | 0x64006400u) - (float16_t(1024) + bias);
+  a = f16vec2(even.x, odd.x);
+  e = f16vec2(even.y, odd.y);
+}
+#endif
+
+// fetch reads chunk c of the BK elements from k0 on of a row; nothing behind the row's end.
+Raw fetch(uint row, uint k0, uint c) {
+  Raw v;
+  uint k = k0 + c * CHUNK;
+  v.q = uvec4(0);
+#if TYPE == 2
+  if (k < cols) v.q = w4[(row + 2 * k) >> 4];
+#elif TYPE == 10
+  v.d = 0;
+  if (k < cols) {
+    v.q = w4[(row + (k >> 1)) >> 4];
+    v.d = u16(row + (cols >> 1) + (k >> 4));
+  }
+#elif TYPE == 14
+  v.d = 0;
+  if (k < cols) {
+    v.q = w4[(row + k) >> 4];
+    v.d = u16(row + cols + ((k >> 5) << 1));
+  }
+#elif TYPE == 22 || TYPE == 23
+  uint a = (row >> 4) + (k0 >> 8) * (TYPE == Q4_K ? 9 : 11), j = (k0 >> 6) & 3u;
+  v.head = w4[a];
+  v.q = w4[a + (TYPE == Q4_K ? 1 : 3) + 2 * j + c];
+#if TYPE == 23
+  v.high = w4[a + 1 + c];
+#endif
+#elif TYPE == 24
+  uint blocks = cols >> 8, block = k >> 8, s = (k >> 5) & 7u, h = s >> 2, half16 = (k >> 4) & 1u;
+  v.q = w4[(row >> 4) + block * 8 + 4 * h + 2 * (s & 1u) + half16];
+  v.high = w4[((row + blocks * 128) >> 4) + block * 4 + 2 * h + half16];
+  v.d = half_(row + blocks * 208 + 2 * block) * sbyte(row + blocks * 192 + block * 16 + 2 * s + half16);
+#elif TYPE >= 10
+  if (k < cols) {
+    vec4 lo, hi;
+    decodePart(row, k >> 5, c & 3u, cols, lo, hi);
+    v.q = uvec4(packHalf2x16(lo.xy), packHalf2x16(lo.zw), packHalf2x16(hi.xy), packHalf2x16(hi.zw));
+  }
+#else
+  if (k < cols) {
+    vec4 e[2];
+    decode(row, k >> 3, cols, e);
+    v.q = uvec4(packHalf2x16(e[0].xy), packHalf2x16(e[0].zw), packHalf2x16(e[1].xy), packHalf2x16(e[1].zw));
+  }
+#endif
+  return v;
+}
+
+// put stores a chunk at the row of sw that starts at at.
+void put(uint at, uint k0, uint c, Raw v) {
+#if TYPE == 10
+  f16vec2 o[16];
+  float16_t d = unpackFloat2x16(v.d).x;
+  [[unroll]] for (uint i = 0; i < 4; i++) {
+    codes(v.q[i] & 0x0f0f0f0fu, float16_t(8), o[2 * i], o[2 * i + 1]);
+    codes(v.q[i] >> 4 & 0x0f0f0f0fu, float16_t(8), o[8 + 2 * i], o[9 + 2 * i]);
+  }
+  [[unroll]] for (uint i = 0; i < 16; i++) o[i] *= d;
+  [[unroll]] for (uint i = 0; i < 4; i++)
+    sw[at + 4 * c + i] = uvec4(packFloat2x16(o[4 * i]), packFloat2x16(o[4 * i + 1]), packFloat2x16(o[4 * i + 2]), packFloat2x16(o[4 * i + 3]));
+#elif TYPE == 14
+  f16vec2 o[8];
+  float16_t d = unpackFloat2x16(v.d).x;
+  [[unroll]] for (uint i = 0; i < 4; i++) codes(v.q[i] ^ 0x80808080u, float16_t(128), o[2 * i], o[2 * i + 1]);
+  [[unroll]] for (uint i = 0; i < 8; i++) o[i] *= d;
+  [[unroll]] for (uint i = 0; i < 2; i++)
+    sw[at + 2 * c + i] = uvec4(packFloat2x16(o[4 * i]), packFloat2x16(o[4 * i + 1]), packFloat2x16(o[4 * i + 2]), packFloat2x16(o[4 * i + 3]));
+#elif TYPE == 22 || TYPE == 23
+  uint j = (k0 >> 6) & 3u; // sub-blocks 2j and 2j + 1
+  vec2 dm = unpackHalf2x16(v.head.x);
+  [[unroll]] for (uint n = 0; n < 2; n++) {
+    uint s = 2 * j + n, at8 = 8 * (s & 3u), first = v.head.y >> at8, second = v.head.z >> at8, third = v.head.w >> at8;
+    uint sc = s < 4 ? first & 63u : third & 15u | (first & 0xc0u) >> 2;
+    uint mn = s < 4 ? second & 63u : (third >> 4) & 15u | (second & 0xc0u) >> 2;
+    f16vec2 d = f16vec2(float16_t(dm.x * float(sc))), m = f16vec2(float16_t(-dm.y * float(mn)));
+    f16vec2 o[8];
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+      uint q = v.q[i] >> (4 * n) & 0x0f0f0f0fu;
+#if TYPE == 23
+      q |= (v.high[i] >> s & 0x01010101u) << 4;
+#endif
+      codes(q, float16_t(0), o[2 * i], o[2 * i + 1]);
+    }
+    [[unroll]] for (uint i = 0; i < 8; i++) o[i] = fma(o[i], d, m);
+    [[unroll]] for (uint i = 0; i < 2; i++)
+      sw[at + 4 * n + 2 * c + i] = uvec4(packFloat2x16(o[4 * i]), packFloat2x16(o[4 * i + 1]), packFloat2x16(o[4 * i + 2]), packFloat2x16(o[4 * i + 3]));
+  }
+#elif TYPE == 24
+  uint k2 = (k0 + c * CHUNK >> 5) & 3u;
+  f16vec2 o[8];
+  float16_t d = float16_t(v.d);
+  [[unroll]] for (uint i = 0; i < 4; i++)
+    codes(v.q[i] >> (4 * (k2 >> 1)) & 0x0f0f0f0fu | (v.high[i] >> (2 * k2) & 0x03030303u) << 4, float16_t(32), o[2 * i], o[2 * i + 1]);
+  [[unroll]] for (uint i = 0; i < 8; i++) o[i] *= d;
+  [[unroll]] for (uint i = 0; i < 2; i++)
+    sw[at + 2 * c + i] = uvec4(packFloat2x16(o[4 * i]), packFloat2x16(o[4 * i + 1]), packFloat2x16(o[4 * i + 2]), packFloat2x16(o[4 * i + 3]));
+#elif TYPE >= 10
+  // Elements 4p to 4p + 3 and 16 + 4p to 19 + 4p of unit c / 4: halves of two vectors.
+  uint p = c & 3u, to = at + 4 * (c >> 2) + (p >> 1);
+  if ((p & 1u) == 0) {
+    sw[to].xy = v.q.xy;
+    sw[to + 2].xy = v.q.zw;
+  } else {
+    sw[to].zw = v.q.xy;
+    sw[to + 2].zw = v.q.zw;
+  }
+#else
+  sw[at + c] = v.q;
+#endif
+}
+
+void main() {
+  const uint t = gl_LocalInvocationID.x, g = gl_SubgroupID;
+  uint n0 = gl_WorkGroupID.y * BN, m0 = gl_WorkGroupID.x * BM;
+  uint wm = g % (BM / WM) * WM, wn = g / (BM / WM) * WN;
+  ACC acc[FM * FN];
+  [[unroll]] for (uint i = 0; i < FM * FN; i++) acc[i] = ACC(0);
+  uvec4 fx[CX];
+  Raw fw[CW];
+  uint px[CX], pw[CW];
+  [[unroll]] for (uint i = 0; i < CX; i++) px[i] = min(m0 + (t + i * NT) / KV, count - 1) * pitch + t % KV;
+  [[unroll]] for (uint i = 0; i < CW; i++) pw[i] = woff + min(n0 + (t + i * NT) / PER, rows - 1) * wstride;
+  [[unroll]] for (uint i = 0; i < CX; i++) fx[i] = x8[px[i]];
+  [[unroll]] for (uint i = 0; i < CW; i++) fw[i] = fetch(pw[i], 0, t % PER);
+  for (uint k0 = 0; k0 < cols; k0 += BK) {
+    [[unroll]] for (uint i = 0; i < CX; i++) sx[(t + i * NT) / KV * LD + t % KV] = fx[i];
+    [[unroll]] for (uint i = 0; i < CW; i++) put((t + i * NT) / PER * LD, k0, t % PER, fw[i]);
+    barrier();
+    if (k0 + BK < cols) {
+      [[unroll]] for (uint i = 0; i < CX; i++) fx[i] = x8[px[i] + (k0 + BK) / 8];
+      [[unroll]] for (uint i = 0; i < CW; i++) fw[i] = fetch(pw[i], k0 + BK, t % PER);
+    }
+    [[unroll]] for (uint k = 0; k < BK / TS; k++) {
+      MAT(gl_MatrixUseA) a[FM];
+      [[unroll]] for (uint i = 0; i < FM; i++)
+        coopMatLoad(a[i], sx, (wm + i * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutRowMajor);
+      [[unroll]] for (uint j = 0; j < FN; j++) {
+        MAT(gl_MatrixUseB) e;
+        coopMatLoad(e, sw, (wn + j * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutColumnMajor);
+        [[unroll]] for (uint i = 0; i < FM; i++) acc[i * FN + j] = coopMatMulAdd(a[i], e, acc[i * FN + j]);
+      }
+    }
+    barrier();
+  }
+  // TS rows of a subgroup's part at a time through shared memory, so that bias, residual and scale
+  // meet known elements and rows are stored whole.
+  const uint LO = WN / 4 + 1, own = g * TS * LO;
+  [[unroll]] for (uint i = 0; i < FM; i++) {
+    [[unroll]] for (uint j = 0; j < FN; j++) coopMatStore(acc[i * FN + j], sw, own + j * (TS / 4), LO, gl_CooperativeMatrixLayoutRowMajor);
+    barrier();
+    for (uint e = gl_SubgroupInvocationID; e < TS * WN; e += SG) {
+      uint s = m0 + wm + i * TS + e / WN, c = e % WN, n = n0 + wn + c;
+      if (s < count && n < rows) {
+        float v = uintBitsToFloat(sw[own + e / WN * LO + c / 4][c & 3u]) * scales[s];
+        if (BIAS != 0) v += NARROW(b, BIAS, boff + first + n);
+        if (RESIDUAL) { uint o = s / rinner; v += r[roff + o * rstride + (s - o * rinner) * all + first + n]; }
+        uint o = s / yinner;
+        y[yoff + o * ystride + (s - o * yinner) * all + first + n] = v;
+      }
+    }
+    barrier();
+  }
+}

@@ -1,0 +1,141 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"greta/backends/vulkan"
+	"greta/engine"
+	"greta/models"
+	"greta/tensor"
+)
+
+// TestSpeed times a model of synthetic weights, as GRETA_VULKAN_SPEED says:
+// "llama2_7b f16,q4_0 L=8". It checks that logits are finite.
+func TestSpeed(t *testing.T) {
+	what := strings.Fields(os.Getenv("GRETA_VULKAN_SPEED"))
+	if len(what) < 2 {
+		t.Skip("GRETA_VULKAN_SPEED names no model and types")
+	}
+	set := map[string]string{}
+	for _, s := range what[2:] {
+		k, v, _ := strings.Cut(s, "=")
+		set[k] = v
+	}
+	for name := range strings.SplitSeq(what[1], ",") {
+		t.Run(name, func(t *testing.T) { speed(t, what[0], name, set) })
+	}
+}
+
+func speed(t *testing.T, model, typeName string, set map[string]string) {
+	dtype, ok := tensor.ParseType(typeName)
+	if !ok {
+		t.Fatalf("no type %s", typeName)
+	}
+	file, err := models.Builtin(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := open(t, vulkan.Options{})
+	ctx := context.Background()
+	start := time.Now()
+	e, err := engine.New(ctx, engine.Options{Model: file, Device: dev, Context: 2560, DType: dtype, Seed: 1, Set: set})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	loaded := time.Since(start)
+	s, err := e.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	t.Logf("%s: loaded in %v, %d MB read per token", typeName, loaded, e.WeightBytes()>>20)
+	prompt := make([]int32, 512)
+	for i := range prompt {
+		prompt[i] = int32(i*37%1000 + 3)
+	}
+	prefill := func() time.Duration {
+		s.Reset()
+		start := time.Now()
+		logits, err := s.Prefill(ctx, prompt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i, ok := engine.Finite(logits); !ok {
+			t.Fatalf("logit %d is %v", i, logits[i])
+		}
+		return time.Since(start)
+	}
+	t.Logf("first prefill with its capture: %v", prefill())
+	var times []time.Duration
+	for range 12 {
+		times = append(times, prefill())
+	}
+	slices.Sort(times)
+	t.Logf("pp512: median %v, %.0f tokens/s", times[6], 512/times[6].Seconds())
+	decode := func(n int) time.Duration {
+		var times []time.Duration
+		for i := range n {
+			start := time.Now()
+			if _, err := s.Decode(int32(i + 7)); err != nil {
+				t.Fatal(err)
+			}
+			times = append(times, time.Since(start))
+		}
+		slices.Sort(times)
+		return times[n/2]
+	}
+	decode(8)
+	d := decode(128)
+	t.Logf("tg128 @ d520: median %v a token, %.1f tokens/s", d, 1/d.Seconds())
+	for _, tokens := range []int{1, 512} {
+		if tokens == 512 {
+			s.Reset()
+		}
+		st, err := s.Step(tokens, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		times, err := st.Profile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Log(byKernel(st, times))
+	}
+}
+
+// byKernel sums a profile by kernel and shape.
+func byKernel(st *engine.Step, times []time.Duration) string {
+	sum, count := map[string]time.Duration{}, map[string]int{}
+	var all time.Duration
+	for i, d := range times {
+		l := &st.Program.Launches[i]
+		key := l.Kernel.Name()
+		if len(l.In) > 1 && l.In[1].Buffer != nil {
+			key += fmt.Sprint(" ", l.In[1].Shape)
+		}
+		sum[key] += d
+		count[key]++
+		all += d
+	}
+	keys := make([]string, 0, len(sum))
+	for k := range sum {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b string) int { return cmp.Compare(sum[b], sum[a]) })
+	var b strings.Builder
+	fmt.Fprintf(&b, "S=%d: %v in all\n", st.Tokens, all)
+	for _, k := range keys {
+		fmt.Fprintf(&b, "%10v %4d × %8v %s\n", sum[k], count[k], sum[k]/time.Duration(count[k]), k)
+	}
+	return b.String()
+}
