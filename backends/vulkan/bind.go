@@ -88,6 +88,8 @@ type bind struct {
 	l      *backends.Launch
 	number int // of the launch in its program
 	kernel string
+	on     taken   // paths that the kernel was chosen with
+	copies *copies // of activations, from launches before
 	list   []dispatch
 	err    error
 }
@@ -232,7 +234,7 @@ func (b *bind) run3(x *dispatch, gx, gy, gz int) {
 	}
 	x.groups = [3]uint32{uint32(gx), uint32(gy), uint32(gz)}
 	var err error
-	if x.pipe, err = b.d.pipeline(x.shader, len(x.bound), x.spec); err != nil {
+	if x.pipe, err = b.d.pipeline(x.shader, len(x.bound), x.spec, x.subgroup); err != nil {
 		b.fail(err)
 		return
 	}

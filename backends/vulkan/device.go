@@ -29,6 +29,7 @@ type Device struct {
 	opt    Options
 	tiled  bool
 	has    features
+	on     taken
 
 	careless bool // set by a test: no barriers between dispatches
 	distant  bool // set by a test: the host reaches no memory of the device's
@@ -54,7 +55,9 @@ type Device struct {
 	staging [slots]*transfer
 	next    int // slot of the next copy
 	tables  map[string]*table
-	lost    error // after VK_ERROR_DEVICE_LOST every call gives this
+	// temporaries hold converted activations
+	temporaries map[string]*buffer
+	lost        error // after VK_ERROR_DEVICE_LOST every call gives this
 }
 
 // New opens a device. Its error is a *NoDevice where there is none to open.
@@ -110,6 +113,7 @@ func (d *Device) open() error {
 		return err
 	}
 	clear(d.status.mapped)
+	d.openPaths()
 	d.empty, err = d.newBuffer(64, d.types.local, "status")
 	return err
 }
@@ -118,6 +122,7 @@ func (d *Device) open() error {
 func (d *Device) Info() backends.Info {
 	d.in.memories(d.p)
 	return backends.Info{Backend: "vulkan", Name: d.p.Name, Level: string(d.p.Kind), Float: tensor.F32, Align: 64,
+		ActF16: d.on.matrix, ActQuant: d.on.dots,
 		Fusions: fusions, Memory: d.p.Memory(), Threads: 1, Queued: true, Picks: pickMost, Driver: d.p.Driver}
 }
 
@@ -140,6 +145,9 @@ func (d *Device) Close() error {
 		}
 		for _, t := range d.tables {
 			t.buffer.release()
+		}
+		for _, t := range d.temporaries {
+			t.release()
 		}
 		for _, t := range d.staging {
 			if t != nil {
@@ -193,7 +201,7 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 			return nil, backends.Unsupportedf("vulkan", n, "operand %d is %s; f32, f16 and bf16 can be read there", i, v)
 		}
 	}
-	k := &kernel{name: n.Op.Name, bind: e.bind, packed: -1}
+	k := &kernel{name: n.Op.Name, bind: e.bind, packed: -1, on: d.on}
 	if len(e.wide) > 0 && packingOf(n.In[e.wide[0]].Type) != nil && n.In[e.wide[0]].Root().Kind == graph.Weight {
 		k.packed = e.wide[0]
 	}
@@ -211,6 +219,7 @@ type kernel struct {
 	name    string
 	bind    binder
 	scratch int
+	on      taken
 	packed  int // the operand that lies packed, -1: none
 }
 

@@ -11,15 +11,15 @@ import (
 
 // What devices may have beside Vulkan 1.2, and which kernels may use it.
 
-const dotExt, matrix2Ext = "VK_KHR_shader_integer_dot_product", "VK_NV_cooperative_matrix2"
+const dotExt = "VK_KHR_shader_integer_dot_product"
 
 // features are what was enabled when the device was opened.
 type features struct {
-	halves  bool // 16-bit storage and f16 arithmetic
-	bytes   bool // 8-bit storage
-	dots    bool // products of four signed bytes, added to 32 bits
-	matrix  bool // 16×16×16 products of f16 matrices of a subgroup, added to f32
-	matrix2 bool // matrices of a workgroup
+	halves bool // 16-bit storage and f16 arithmetic
+	bytes  bool // 8-bit storage
+	dots   bool // products of four signed bytes, added to 32 bits
+	sizes  bool // a pipeline can ask for a size of subgroups
+	matrix bool // products of f16 matrices of a subgroup
 }
 
 // enable asks what the device has of the features that kernels use, and gives the
@@ -31,7 +31,7 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 	f12 := (&vk.PhysicalDeviceVulkan12Features{PNext: unsafe.Pointer(f11)}).Init()
 	dot := (&vk.PhysicalDeviceShaderIntegerDotProductFeatures{}).Init()
 	matrix := (&vk.PhysicalDeviceCooperativeMatrixFeaturesKHR{}).Init()
-	matrix2 := (&vk.PhysicalDeviceCooperativeMatrix2FeaturesNV{}).Init()
+	size := (&vk.PhysicalDeviceSubgroupSizeControlFeatures{}).Init()
 	head := unsafe.Pointer(f12)
 	if newer || p.exts[dotExt] {
 		dot.PNext, head = head, unsafe.Pointer(dot)
@@ -39,8 +39,8 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 	if p.exts[matrixExt] {
 		matrix.PNext, head = head, unsafe.Pointer(matrix)
 	}
-	if p.exts[matrix2Ext] {
-		matrix2.PNext, head = head, unsafe.Pointer(matrix2)
+	if newer || p.exts[subgroupExt] {
+		size.PNext, head = head, unsafe.Pointer(size)
 	}
 	d.in.c.GetPhysicalDeviceFeatures2(p.handle, (&vk.PhysicalDeviceFeatures2{PNext: head}).Init())
 
@@ -48,9 +48,8 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 	f.halves = f11.StorageBuffer16BitAccess != 0 && f12.ShaderFloat16 != 0
 	f.bytes = f12.StorageBuffer8BitAccess != 0 && f12.ShaderInt8 != 0
 	f.dots = dot.ShaderIntegerDotProduct != 0
-	f.matrix = f.halves && f12.VulkanMemoryModel != 0 && matrix.CooperativeMatrix != 0 && has(p.Matrices, "16x16x16 f16·f16+f32→f32")
-	f.matrix2 = f.matrix && matrix2.CooperativeMatrixWorkgroupScope != 0 && matrix2.CooperativeMatrixTensorAddressing != 0 &&
-		matrix2.CooperativeMatrixFlexibleDimensions != 0 && matrix2.CooperativeMatrixBlockLoads != 0 && matrix2.CooperativeMatrixConversions != 0
+	f.sizes = size.SubgroupSizeControl != 0 && size.ComputeFullSubgroups != 0
+	f.matrix = f.halves && f12.VulkanMemoryModel != 0 && matrix.CooperativeMatrix != 0
 
 	// Only what is used is enabled.
 	w11 := (&vk.PhysicalDeviceVulkan11Features{StorageBuffer16BitAccess: f11.StorageBuffer16BitAccess}).Init()
@@ -61,7 +60,7 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 	if f.dots {
 		dot = (&vk.PhysicalDeviceShaderIntegerDotProductFeatures{PNext: chain, ShaderIntegerDotProduct: 1}).Init()
 		chain = unsafe.Pointer(dot)
-		if p.exts[dotExt] {
+		if !newer {
 			exts = append(exts, dotExt)
 		}
 	}
@@ -70,12 +69,12 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 		chain = unsafe.Pointer(matrix)
 		exts = append(exts, matrixExt)
 	}
-	if f.matrix2 {
-		matrix2 = (&vk.PhysicalDeviceCooperativeMatrix2FeaturesNV{PNext: chain, CooperativeMatrixWorkgroupScope: 1,
-			CooperativeMatrixFlexibleDimensions: 1, CooperativeMatrixConversions: 1, CooperativeMatrixTensorAddressing: 1,
-			CooperativeMatrixBlockLoads: 1}).Init()
-		chain = unsafe.Pointer(matrix2)
-		exts = append(exts, matrix2Ext)
+	if f.sizes {
+		size = (&vk.PhysicalDeviceSubgroupSizeControlFeatures{PNext: chain, SubgroupSizeControl: 1, ComputeFullSubgroups: 1}).Init()
+		chain = unsafe.Pointer(size)
+		if !newer {
+			exts = append(exts, subgroupExt)
+		}
 	}
 	return chain, exts
 }

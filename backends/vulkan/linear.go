@@ -31,9 +31,14 @@ func bindLinear(b *bind) error {
 	}
 	n := p.x.Shape.Rows()
 	for _, part := range b.pieces(p.w) {
-		if n > matVecRows && b.d.tiled {
+		switch {
+		case b.on.matrix && b.d.takesMatrix(p.w.Type, n) && (p.w.Type.IsBlock() || aligned(p.w, p.w.Shape.Last(), p.w.Stride) != 0):
+			b.matrix(p, part)
+		case b.on.dots && takesDots(p.w.Type, n):
+			b.matVecDots(p, part)
+		case n > matVecRows && b.d.tiled:
 			b.matMul(p, part)
-		} else {
+		default:
 			b.matVec(p, part)
 		}
 	}
@@ -79,14 +84,69 @@ func (b *bind) vecShape(t tensor.Type, cols, nx int) (size, r int) {
 	return size, r
 }
 
-func (b *bind) matVec(p product, part piece) {
-	nx := 8
-	switch n := p.x.Shape.Rows(); {
-	case n == 1:
-		nx = 1
-	case n <= 4:
-		nx = 4
+// dotShape is vecShape for matvecq.comp.
+func (b *bind) dotShape(t tensor.Type, cols, nx int) (size, r int) {
+	unit := 32
+	if e, _ := t.Block(); e > 32 {
+		unit = 64
 	}
+	size = 32
+	for size < 128 && cols >= 2*size*unit {
+		size *= 2
+	}
+	switch {
+	case nx > 4:
+		r = 1
+	case nx > 1:
+		r = 2
+	default:
+		r = 4
+	}
+	return max(size, min(b.d.p.Subgroup, 64)), r
+}
+
+// matVecDots multiplies bytes.
+func (b *bind) matVecDots(p product, part piece) {
+	nx := columns(p.x.Shape.Rows())
+	size, per := b.dotShape(p.w.Type, p.w.Shape.Last(), nx)
+	x := b.convert(dots, p.x)
+	if x == nil {
+		return
+	}
+	c := b.call(fmt.Sprintf("matvecq_%s_%d", p.w.Type, nx))
+	woff := b.weights(c, p.w, part)
+	b.temporary(c, x.data, false)
+	b.temporary(c, x.scales, false)
+	boff, btype := b.vector(c, p.bias)
+	r := rows{inner: 1}
+	if p.r != nil {
+		r = b.floats(c, p.r, false)
+	} else {
+		b.none(c)
+	}
+	y := b.floats(c, p.y, true)
+	b.none(c)
+	b.status(c)
+	c.spec = []uint32{uint32(size), btype, flag(p.r != nil), 0}
+	c.push = []uint32{uint32(part.count), uint32(p.w.Shape.Last()), uint32(part.first), uint32(p.w.Rows()), x.n, woff, uint32(p.w.Stride), 0,
+		x.pitch / 8, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, 0, 1, 1, uint32(b.number)}
+	gx, gy := spread((part.count+per-1)/per, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))
+	b.run3(c, gx, gy, (int(x.n)+nx-1)/nx)
+}
+
+// columns is for how many rows of x mat-vec kernels are compiled, of n rows.
+func columns(n int) int {
+	switch {
+	case n == 1:
+		return 1
+	case n <= 4:
+		return 4
+	}
+	return 8
+}
+
+func (b *bind) matVec(p product, part piece) {
+	nx := columns(p.x.Shape.Rows())
 	size, per := b.vecShape(p.w.Type, p.w.Shape.Last(), nx)
 	c := b.call(fmt.Sprintf("matvec_%s_%d", p.w.Type, nx))
 	woff, x, r, y, boff, btype := b.operands(c, p, part)
@@ -135,26 +195,83 @@ func (b *bind) matMul(p product, part piece) {
 	b.run(c, (part.count+size-1)/size, (int(x.n)+size-1)/size)
 }
 
+// matrix multiplies by cooperative matrices.
+func (b *bind) matrix(p product, part piece) {
+	core := b.d.core()
+	n := p.x.Shape.Rows()
+	size, threads := 128, 8*core.subgroup
+	switch {
+	case core.size == 8:
+		size, threads = 32, 4*core.subgroup
+	case b.d.tile > 0 && b.d.tile < 128 || n <= 64:
+		size, threads = 64, 4*core.subgroup
+	}
+	c := b.call(fmt.Sprintf("matrix_%s_%d", p.w.Type, size))
+	c.subgroup = core.subgroup
+	x := b.convert(halves, p.x)
+	if x == nil {
+		return
+	}
+	woff := b.weights(c, p.w, part)
+	b.temporary(c, x.data, false)
+	boff, btype := b.vector(c, p.bias)
+	r := rows{inner: 1}
+	if p.r != nil {
+		r = b.floats(c, p.r, false)
+	} else {
+		b.none(c)
+	}
+	y := b.floats(c, p.y, true)
+	b.temporary(c, x.scales, false)
+	cols := p.w.Shape.Last()
+	c.spec = []uint32{uint32(threads), aligned(p.w, cols, p.w.Stride), btype, flag(p.r != nil)}
+	c.push = []uint32{uint32(part.count), uint32(cols), uint32(part.first), uint32(p.w.Rows()), uint32(n), woff, uint32(p.w.Stride),
+		x.pitch / 2, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner}
+	b.run(c, (n+size-1)/size, (part.count+size-1)/size)
+}
+
 // bindLinearID multiplies, for each choice, the token's row with the chosen
 // expert's matrix. A piece is a number of experts.
 func bindLinearID(b *bind) error {
 	l := b.l
 	w, e := b.placed(&l.In[1]), &l.In[2]
 	p := product{x: &l.In[0], w: w, bias: at(l.In, 3), y: &l.Out[0]}
+	n, stride, choices := w.Shape[1], rowBytes(w), e.Shape.Elems()
+	limit := int(b.d.p.limits.MaxComputeWorkGroupCount[0])
+	inputs, users := uint32(l.In[0].Shape[1]), uint32(e.Shape[1])
 	for _, part := range b.pieces(w) {
+		if b.on.dots && takesDots(w.Type, 1) {
+			x := b.convert(dots, p.x)
+			if x == nil {
+				break
+			}
+			size, per := b.dotShape(w.Type, w.Shape[2], 1)
+			c := b.call(fmt.Sprintf("matvecq_%s_1", w.Type))
+			woff := b.weights(c, w, part)
+			b.temporary(c, x.data, false)
+			b.temporary(c, x.scales, false)
+			boff, btype := b.vector(c, p.bias)
+			b.none(c)
+			y := b.floats(c, p.y, true)
+			eoff := b.ints(c, e)
+			b.status(c)
+			c.spec = []uint32{uint32(size), btype, 0, 1}
+			c.push = []uint32{uint32(n), uint32(w.Shape[2]), uint32(part.first), uint32(w.Rows()), uint32(choices), woff, uint32(stride), uint32(part.count),
+				x.pitch / 8, boff, 0, 0, y.off, y.stride, y.inner, 1, eoff, users, inputs, uint32(b.number)}
+			gx, gy := spread((n+per-1)/per, limit)
+			b.run3(c, gx, gy, choices)
+			continue
+		}
 		size, per := b.vecShape(w.Type, w.Shape[2], 1)
 		c := b.call(fmt.Sprintf("matvec_%s_1", w.Type))
 		woff, x, _, y, boff, btype := b.operands(c, p, part)
 		eoff := b.ints(c, e)
 		b.status(c)
-		n := w.Shape[1]
-		stride := rowBytes(w)
-		choices := e.Shape.Elems()
 		c.spec = []uint32{uint32(size), flag(aligned(w, int(x.cols), stride) != 0 && w.Stride%16 == 0), vectors(x, w.Type),
 			btype, 0, 1}
 		c.push = []uint32{uint32(n), x.cols, uint32(part.first), uint32(w.Rows()), uint32(choices), woff, uint32(stride), uint32(part.count),
-			x.off, x.stride, 1, boff, 0, 0, y.off, y.stride, y.inner, 1, eoff, uint32(e.Shape[1]), uint32(l.In[0].Shape[1]), uint32(b.number)}
-		gx, gy := spread((n+per-1)/per, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))
+			x.off, x.stride, 1, boff, 0, 0, y.off, y.stride, y.inner, 1, eoff, users, inputs, uint32(b.number)}
+		gx, gy := spread((n+per-1)/per, limit)
 		b.run3(c, gx, gy, choices)
 	}
 	return nil

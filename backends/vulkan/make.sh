@@ -2,9 +2,10 @@
 # Compiles the kernels. The .spv files in the repository are made by Debian 13's
 # glslc 2025.2 (other versions give other bytes): GLSLC names it.
 #
-#   GLSLC=/path/to/glslc backends/vulkan/make.sh [--check]
+#   GLSLC=/path/to/glslc backends/vulkan/make.sh [--check | PATTERN]
 #
-# With --check nothing is written: the files must be what the compiler gives.
+# With --check nothing is written: the files must be what the compiler gives. With a
+# pattern only the modules whose names grep finds it in are compiled.
 set -euo pipefail
 cd "$(dirname "$0")"
 glslc=${GLSLC:-glslc}
@@ -20,7 +21,7 @@ jobs() {
   local name t number shape x w tile part one
   echo attention.comp attention.spv -DNA=1
   echo attention.comp attention_wide.spv -DNA=4
-  for name in attention_join elementwise mix norm pick rope softmax topk; do echo $name.comp $name.spv; done
+  for name in attention_join dots elementwise halves mix norm pick rope softmax topk; do echo $name.comp $name.spv; done
   for t in $types; do
     number=-DTYPE=${t%=*} name=${t#*=}
     echo gather.comp gather_$name.spv $number
@@ -32,6 +33,21 @@ jobs() {
       read -r x w <<<"$shape"
       echo matvec.comp matvec_${name}_$x.spv $number -DNX=$x -DR=$w
     done
+    case $name in
+      q4_[01] | q5_[01] | q8_0 | q[456]_K)
+        for shape in "1 4" "4 2" "8 1"; do
+          read -r x w <<<"$shape"
+          echo matvecq.comp matvecq_${name}_$x.spv $number -DNX=$x -DR=$w
+        done
+        ;;
+    esac
+    case $name in
+      f16 | q* | iq* | tq*) # workgroups of BM by BN, subgroups' parts, subgroups, matrices
+        echo matrix.comp matrix_${name}_128.spv $number -DBM=128 -DBN=128 -DWM=64 -DWN=32 -DSG=32 -DTS=16
+        echo matrix.comp matrix_${name}_64.spv $number -DBM=64 -DBN=64 -DWM=32 -DWN=32 -DSG=32 -DTS=16
+        echo matrix.comp matrix_${name}_32.spv $number -DBM=32 -DBN=32 -DWM=16 -DWN=16 -DSG=8 -DTS=8
+        ;;
+    esac
     for shape in "32 2" "64 4" "128 8"; do # tile, and an invocation's part
       read -r tile part <<<"$shape"
       echo matmul.comp matmul_${name}_$tile.spv $number -DBN=$tile -DBM=$tile -DTN=$part -DTM=$part
@@ -39,13 +55,14 @@ jobs() {
   done
 }
 
-to=.
+to=. only=.
+if [ $# -gt 0 ] && [ "$1" != --check ]; then only=$1; fi
 if [ "${1:-}" = --check ]; then
   to=$(mktemp -d)
   trap 'rm -r "$to"' EXIT
 fi
 export glslc to
-jobs | xargs -P "$(nproc)" -I {} sh -c 'set -- {}; source=$1 out=$2; shift 2
+jobs | grep -E "^[^ ]+ [^ ]*$only" | xargs -P "$(nproc)" -I {} sh -c 'set -- {}; source=$1 out=$2; shift 2
   $glslc --target-env=vulkan1.2 -O -Werror "$@" "$source" -o "$to/$out"'
 if [ "$to" != . ]; then
   for f in *.spv "$to"/*.spv; do

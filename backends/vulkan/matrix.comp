@@ -51,6 +51,10 @@ shared uvec4 sw[BN * LD];
 #else
 #define CHUNK 8u
 #endif
+// DIRECT: fetched and put in one go, by a loop: formats whose decoding is long.
+#if TYPE >= 10 && TYPE != 10 && TYPE != 14 && TYPE != 22 && TYPE != 23 && TYPE != 24
+#define DIRECT
+#endif
 #define PER (BK / CHUNK)
 #define CW (BN * PER / NT)
 
@@ -196,31 +200,43 @@ void main() {
   ACC acc[FM * FN];
   [[unroll]] for (uint i = 0; i < FM * FN; i++) acc[i] = ACC(0);
   uvec4 fx[CX];
-  Raw fw[CW];
-  uint px[CX], pw[CW];
+  uint px[CX];
   [[unroll]] for (uint i = 0; i < CX; i++) px[i] = min(m0 + (t + i * NT) / KV, count - 1) * pitch + t % KV;
+#ifndef DIRECT
+  Raw fw[CW];
+  uint pw[CW];
   [[unroll]] for (uint i = 0; i < CW; i++) pw[i] = woff + min(n0 + (t + i * NT) / PER, rows - 1) * wstride;
-  [[unroll]] for (uint i = 0; i < CX; i++) fx[i] = x8[px[i]];
-  [[unroll]] for (uint i = 0; i < CW; i++) fw[i] = fetch(pw[i], 0, t % PER);
-  for (uint k0 = 0; k0 < cols; k0 += BK) {
-    [[unroll]] for (uint i = 0; i < CX; i++) sx[(t + i * NT) / KV * LD + t % KV] = fx[i];
-    [[unroll]] for (uint i = 0; i < CW; i++) put((t + i * NT) / PER * LD, k0, t % PER, fw[i]);
-    barrier();
-    if (k0 + BK < cols) {
-      [[unroll]] for (uint i = 0; i < CX; i++) fx[i] = x8[px[i] + (k0 + BK) / 8];
-      [[unroll]] for (uint i = 0; i < CW; i++) fw[i] = fetch(pw[i], k0 + BK, t % PER);
+#endif
+  for (uint k0 = 0; k0 < cols + BK; k0 += BK) {
+    if (k0 < cols) {
+      [[unroll]] for (uint i = 0; i < CX; i++) fx[i] = x8[px[i] + k0 / 8];
+#ifndef DIRECT
+      [[unroll]] for (uint i = 0; i < CW; i++) fw[i] = fetch(pw[i], k0, t % PER);
+#endif
     }
-    [[unroll]] for (uint k = 0; k < BK / TS; k++) {
-      MAT(gl_MatrixUseA) a[FM];
-      [[unroll]] for (uint i = 0; i < FM; i++)
-        coopMatLoad(a[i], sx, (wm + i * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutRowMajor);
-      [[unroll]] for (uint j = 0; j < FN; j++) {
-        MAT(gl_MatrixUseB) e;
-        coopMatLoad(e, sw, (wn + j * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutColumnMajor);
-        [[unroll]] for (uint i = 0; i < FM; i++) acc[i * FN + j] = coopMatMulAdd(a[i], e, acc[i * FN + j]);
+    if (k0 > 0) {
+      [[unroll]] for (uint k = 0; k < BK / TS; k++) {
+        MAT(gl_MatrixUseA) a[FM];
+        [[unroll]] for (uint i = 0; i < FM; i++)
+          coopMatLoad(a[i], sx, (wm + i * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutRowMajor);
+        [[unroll]] for (uint j = 0; j < FN; j++) {
+          MAT(gl_MatrixUseB) e;
+          coopMatLoad(e, sw, (wn + j * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutColumnMajor);
+          [[unroll]] for (uint i = 0; i < FM; i++) acc[i * FN + j] = coopMatMulAdd(a[i], e, acc[i * FN + j]);
+        }
       }
+      barrier();
     }
-    barrier();
+    if (k0 < cols) {
+      [[unroll]] for (uint i = 0; i < CX; i++) sx[(t + i * NT) / KV * LD + t % KV] = fx[i];
+#ifdef DIRECT
+      [[dont_unroll]] for (uint i = t / PER; i < BN; i += NT / PER)
+        put(i * LD, k0, t % PER, fetch(woff + min(n0 + i, rows - 1) * wstride, k0, t % PER));
+#else
+      [[unroll]] for (uint i = 0; i < CW; i++) put((t + i * NT) / PER * LD, k0, t % PER, fw[i]);
+#endif
+      barrier();
+    }
   }
   // TS rows of a subgroup's part at a time through shared memory, so that bias, residual and scale
   // meet known elements and rows are stored whole.

@@ -57,9 +57,10 @@ func (d *Device) layout(bindings int) (*layout, error) {
 	return l, nil
 }
 
-// pipeline compiles a kernel for specialization constants 0, 1, … once.
-func (d *Device) pipeline(name string, bindings int, spec []uint32) (*pipeline, error) {
-	key := fmt.Sprint(name, bindings, spec)
+// pipeline compiles a kernel for specialization constants 0, 1, … once. Its
+// subgroups have the given size, 0: any.
+func (d *Device) pipeline(name string, bindings int, spec []uint32, subgroup int) (*pipeline, error) {
+	key := fmt.Sprint(name, bindings, spec, subgroup)
 	if p := d.pipelines[key]; p != nil {
 		return p, nil
 	}
@@ -86,6 +87,11 @@ func (d *Device) pipeline(name string, bindings int, spec []uint32) (*pipeline, 
 	stage := (&vk.PipelineShaderStageCreateInfo{Stage: vk.VK_SHADER_STAGE_COMPUTE_BIT, Module: module, PName: vk.CString("main"),
 		PSpecializationInfo: &vk.SpecializationInfo{MapEntryCount: uint32(len(entries)), PMapEntries: &entries[0],
 			DataSize: uintptr(4 * len(spec)), PData: unsafe.Pointer(&spec[0])}}).Init()
+	if subgroup > 0 && d.has.sizes {
+		size := (&vk.PipelineShaderStageRequiredSubgroupSizeCreateInfo{RequiredSubgroupSize: uint32(subgroup)}).Init()
+		stage.PNext = unsafe.Pointer(size)
+		stage.Flags = vk.PipelineShaderStageCreateFlags(vk.VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT)
+	}
 	info := (&vk.ComputePipelineCreateInfo{Stage: *stage, Layout: l.pipeline}).Init()
 	p := &pipeline{name: name, layout: l}
 	if r := d.c.CreateComputePipelines(d.handle, d.cache.handle, 1, info, nil, &p.handle); r != vk.VK_SUCCESS {

@@ -28,6 +28,8 @@ type dispatch struct {
 	groups [3]uint32
 	spec   []uint32
 	shader string
+	// subgroup is the size that subgroups must have, 0: any
+	subgroup int
 }
 
 // schedule orders dispatches so that few barriers are needed: by the length of the

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"greta/backends"
 	"greta/backends/vulkan"
 	"greta/engine"
 	"greta/models"
@@ -44,7 +45,7 @@ func speed(t *testing.T, model, typeName string, set map[string]string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dev := open(t, vulkan.Options{})
+	dev := open(t, vulkan.Options{FP16: backends.On})
 	ctx := context.Background()
 	start := time.Now()
 	e, err := engine.New(ctx, engine.Options{Model: file, Device: dev, Context: 2560, DType: dtype, Seed: 1, Set: set})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"greta/backends"
 	"greta/backends/vulkan"
 	"greta/ops/optest"
 )
@@ -39,6 +40,19 @@ func TestOperators(t *testing.T) {
 	for name, tiled := range map[string]int{"rows": -1, "tiles": 1} {
 		t.Run(name, func(t *testing.T) { optest.Run(t, open(t, vulkan.Options{Tiled: tiled})) })
 	}
+}
+
+// TestPaths runs the table of operators with the paths of half precision, and the
+// products again with each size of their tiles.
+func TestPaths(t *testing.T) {
+	dev := open(t, vulkan.Options{FP16: backends.On})
+	if len(dev.Paths()) == 0 {
+		t.Skip("the device has no fast paths")
+	}
+	for _, p := range dev.Paths() {
+		t.Logf("%s: %s, code %s", p.Name, p.About, p.Code)
+	}
+	optest.Run(t, dev)
 }
 
 // TestGraphs runs random small graphs against the reference.

@@ -1,0 +1,136 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path"
+	"strings"
+
+	"greta/backends"
+	"greta/graph"
+	"greta/ops"
+	"greta/tensor"
+)
+
+// The paths that a health check tries before they are used (docs/health.md). With all
+// of them off, every kernel computes in f32 and needs no feature beyond Vulkan 1.2.
+
+const (
+	pathMatrix = "matrix" // products of many rows by cooperative matrices
+	pathDots   = "dots"   // products of few rows by integer dot products
+)
+
+// taken says which paths kernels that are chosen from now on may use.
+type taken struct{ matrix, dots bool }
+
+// tensorCore is how cooperative matrices are used: their size in each
+// dimension, and the subgroup that they belong to.
+type tensorCore struct{ size, subgroup int }
+
+// core gives the shape of cooperative matrices for which modules are compiled and
+// which the device has; zero: none.
+func (d *Device) core() tensorCore {
+	switch {
+	case !d.has.matrix:
+	case has(d.p.Matrices, "16x16x16 f16·f16+f32→f32") && d.subgroups(32):
+		return tensorCore{16, 32}
+	case has(d.p.Matrices, "8x8x8 f16·f16+f32→f32") && d.subgroups(8):
+		return tensorCore{8, 8}
+	}
+	return tensorCore{}
+}
+
+// subgroups says whether all subgroups of a workgroup can have a size.
+func (d *Device) subgroups(n int) bool {
+	return d.p.MinSubgroup == n && d.p.MaxSubgroup == n || d.has.sizes && d.p.MinSubgroup <= n && n <= d.p.MaxSubgroup
+}
+
+// Paths lists what the device could take.
+func (d *Device) Paths() []backends.Path {
+	var all []backends.Path
+	if d.core() != (tensorCore{}) {
+		all = append(all, backends.Path{Name: pathMatrix, About: "products by cooperative matrices of f16",
+			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("matrix", "halves"),
+			Takes: func(n *graph.Node) bool { return isLinear(n) && d.takesMatrix(n.In[1].Type, n.In[0].Shape.Rows()) }})
+	}
+	if d.has.dots {
+		all = append(all, backends.Path{Name: pathDots, About: "products of 8-bit activations and block formats by integer dot products",
+			Half: true, Auto: true, Rel: 1e-2, Code: codeOf("matvecq", "dots"),
+			Takes: func(n *graph.Node) bool {
+				return isLinear(n) && takesDots(n.In[1].Type, n.In[0].Shape.Rows()) || n.Op == ops.LinearID && takesDots(n.In[1].Type, 1)
+			}})
+	}
+	return all
+}
+
+// SetPath turns a path on or off, for kernels that are chosen from then on.
+func (d *Device) SetPath(name string, on bool) error {
+	for _, p := range d.Paths() {
+		if p.Name == name {
+			d.set(name, on)
+			return nil
+		}
+	}
+	return fmt.Errorf("vulkan: %s has no path %q", d.p.Name, name)
+}
+
+func (d *Device) set(name string, on bool) {
+	switch name {
+	case pathMatrix:
+		d.on.matrix = on
+	case pathDots:
+		d.on.dots = on
+	}
+}
+
+// openPaths sets the paths as a device opens.
+func (d *Device) openPaths() {
+	for _, p := range d.Paths() {
+		d.set(p.Name, !p.Half || d.opt.FP16 == backends.On)
+	}
+}
+
+func isLinear(n *graph.Node) bool {
+	switch n.Op {
+	case ops.Linear, ops.LinearBias, ops.LinearResidual:
+		return true
+	}
+	return false
+}
+
+// takesMatrix says whether matrix.comp multiplies so many rows by weights of a type.
+func (d *Device) takesMatrix(t tensor.Type, rows int) bool {
+	return rows > matVecRows && (t == tensor.F16 || t.IsBlock())
+}
+
+// takesDots says whether matvecq.comp multiplies so many rows by weights of a type.
+func takesDots(t tensor.Type, rows int) bool { return rows <= matVecRows && dotTypes[t] }
+
+// dotTypes are the formats that matvecq.comp reads.
+var dotTypes = map[tensor.Type]bool{tensor.Q4_0: true, tensor.Q4_1: true, tensor.Q5_0: true, tensor.Q5_1: true, tensor.Q8_0: true,
+	tensor.Q4_K: true, tensor.Q5_K: true, tensor.Q6_K: true}
+
+// codeOf is a hash of all modules whose names begin with one of the stems.
+func codeOf(stems ...string) string {
+	h := sha256.New()
+	list, err := modules.ReadDir(".")
+	if err != nil {
+		return ""
+	}
+	for _, f := range list {
+		for _, stem := range stems {
+			if name := strings.TrimSuffix(f.Name(), path.Ext(f.Name())); name == stem || strings.HasPrefix(name, stem+"_") {
+				code, err := modules.ReadFile(f.Name())
+				if err != nil {
+					return ""
+				}
+				fmt.Fprintln(h, f.Name(), len(code))
+				h.Write(code)
+			}
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
