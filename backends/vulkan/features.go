@@ -11,7 +11,7 @@ import (
 
 // What devices may have beside Vulkan 1.2, and which kernels may use it.
 
-const dotExt = "VK_KHR_shader_integer_dot_product"
+const dotExt, matrix2Ext = "VK_KHR_shader_integer_dot_product", "VK_NV_cooperative_matrix2"
 
 // features are what was enabled when the device was opened.
 type features struct {
