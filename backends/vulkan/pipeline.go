@@ -80,18 +80,19 @@ func (d *Device) pipeline(name string, bindings int, spec []uint32, subgroup int
 		return nil, d.check(r, "vkCreateShaderModule", name)
 	}
 	defer d.c.DestroyShaderModule(d.handle, module, nil)
+	var size unsafe.Pointer
+	var flags vk.PipelineShaderStageCreateFlags
+	if subgroup > 0 && d.has.sizes {
+		size = unsafe.Pointer((&vk.PipelineShaderStageRequiredSubgroupSizeCreateInfo{RequiredSubgroupSize: uint32(subgroup)}).Init())
+		flags = vk.PipelineShaderStageCreateFlags(vk.VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT)
+	}
 	entries := make([]vk.SpecializationMapEntry, len(spec))
 	for i := range entries {
 		entries[i] = vk.SpecializationMapEntry{ConstantID: uint32(i), Offset: uint32(4 * i), Size: 4}
 	}
-	stage := (&vk.PipelineShaderStageCreateInfo{Stage: vk.VK_SHADER_STAGE_COMPUTE_BIT, Module: module, PName: vk.CString("main"),
+	stage := (&vk.PipelineShaderStageCreateInfo{PNext: size, Flags: flags, Stage: vk.VK_SHADER_STAGE_COMPUTE_BIT, Module: module, PName: vk.CString("main"),
 		PSpecializationInfo: &vk.SpecializationInfo{MapEntryCount: uint32(len(entries)), PMapEntries: &entries[0],
 			DataSize: uintptr(4 * len(spec)), PData: unsafe.Pointer(&spec[0])}}).Init()
-	if subgroup > 0 && d.has.sizes {
-		size := (&vk.PipelineShaderStageRequiredSubgroupSizeCreateInfo{RequiredSubgroupSize: uint32(subgroup)}).Init()
-		stage.PNext = unsafe.Pointer(size)
-		stage.Flags = vk.PipelineShaderStageCreateFlags(vk.VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT)
-	}
 	info := (&vk.ComputePipelineCreateInfo{Stage: *stage, Layout: l.pipeline}).Init()
 	p := &pipeline{name: name, layout: l}
 	if r := d.c.CreateComputePipelines(d.handle, d.cache.handle, 1, info, nil, &p.handle); r != vk.VK_SUCCESS {
