@@ -87,7 +87,7 @@ func (d *Device) open() error {
 	}
 	priority := float32(1)
 	queue := (&vk.DeviceQueueCreateInfo{QueueFamilyIndex: d.p.family, QueueCount: 1, PQueuePriorities: &priority}).Init()
-	chain, exts := d.enable()
+	chain, exts := d.opt.hooks.statistics(d.enable())
 	for _, e := range []string{budgetExt} {
 		if d.p.exts[e] {
 			exts = append(exts, e)
@@ -99,6 +99,7 @@ func (d *Device) open() error {
 		return fmt.Errorf("%s: %w", d.p.Name, failed("vkCreateDevice", r))
 	}
 	d.c = vk.ForDevice(d.in.c, d.handle)
+	d.opt.hooks.tamper(d.c)
 	d.c.GetDeviceQueue(d.handle, d.p.family, 0, &d.queue)
 	pool := (&vk.CommandPoolCreateInfo{QueueFamilyIndex: d.p.family,
 		Flags: vk.CommandPoolCreateFlags(vk.VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT)}).Init()

@@ -30,7 +30,7 @@ type instance struct {
 func failed(call string, r vk.Result) error { return fmt.Errorf("%s: %w", call, r) }
 
 func openInstance(opt Options) (*instance, error) {
-	loader, err := vk.Open()
+	loader, err := vk.Open(opt.hooks.libraries()...)
 	if err != nil {
 		return nil, &NoDevice{"the Vulkan loader cannot be loaded (install libvulkan1): " + err.Error()}
 	}
@@ -49,6 +49,7 @@ func openInstance(opt Options) (*instance, error) {
 		return nil, failed("vkCreateInstance", r)
 	}
 	in.c = loader.ForInstance(in.handle)
+	opt.hooks.tamper(in.c)
 	if messenger != nil {
 		if r := in.c.CreateDebugUtilsMessengerEXT(in.handle, messenger, nil, &in.messenger); r != vk.VK_SUCCESS {
 			in.close()
@@ -150,6 +151,9 @@ func (in *instance) describe(h vk.PhysicalDevice) (*physical, error) {
 	in.c.GetPhysicalDeviceProperties2(h, p2)
 	props := &p2.Properties
 	p.Name, p.Kind = vk.GoString(props.DeviceName[:]), kinds[props.DeviceType]
+	if p.Kind == "" {
+		p.Kind = Other
+	}
 	v := props.ApiVersion
 	p.API = fmt.Sprintf("%d.%d.%d", v>>22, v>>12&0x3ff, v&0xfff)
 	p.limits, p.api = props.Limits, v

@@ -195,6 +195,9 @@ func TestEager(t *testing.T) {
 		if _, err := s.Prefill(context.Background(), prompt(5)); err != nil {
 			t.Fatal(err)
 		}
+		if _, err := s.Decode(8); err != nil { // captures, and zeroes what is new
+			t.Fatal(err)
+		}
 		before := dev.Submits()
 		out, err := s.Decode(7)
 		if err != nil {

@@ -93,11 +93,12 @@ func (d *Device) pipeline(name string, bindings int, spec []uint32, subgroup int
 	stage := (&vk.PipelineShaderStageCreateInfo{PNext: size, Flags: flags, Stage: vk.VK_SHADER_STAGE_COMPUTE_BIT, Module: module, PName: vk.CString("main"),
 		PSpecializationInfo: &vk.SpecializationInfo{MapEntryCount: uint32(len(entries)), PMapEntries: &entries[0],
 			DataSize: uintptr(4 * len(spec)), PData: unsafe.Pointer(&spec[0])}}).Init()
-	info := (&vk.ComputePipelineCreateInfo{Stage: *stage, Layout: l.pipeline}).Init()
+	info := (&vk.ComputePipelineCreateInfo{Flags: d.opt.hooks.flags(), Stage: *stage, Layout: l.pipeline}).Init()
 	p := &pipeline{name: name, layout: l}
 	if r := d.c.CreateComputePipelines(d.handle, d.cache.handle, 1, info, nil, &p.handle); r != vk.VK_SUCCESS {
 		return nil, d.check(r, "vkCreateComputePipelines", fmt.Sprintf("%s with constants %v", name, spec))
 	}
+	d.opt.hooks.made(name, spec, p.handle)
 	d.pipelines[key] = p
 	d.cache.grown = true
 	return p, nil

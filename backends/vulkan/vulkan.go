@@ -32,6 +32,8 @@ type Options struct {
 	FP16 backends.Choice
 	// Tiled forces (1) or forbids (-1) products from shared memory; 0: as the device suggests.
 	Tiled int
+
+	hooks *hooks // of tests; nil: none
 }
 
 // Kind is the kind of a device.

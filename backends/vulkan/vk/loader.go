@@ -37,10 +37,13 @@ type Loader struct {
 // libraries are the names under which the loader is installed.
 var libraries = []string{"libvulkan.so.1", "libvulkan.so"}
 
-// Open finds the loader.
-func Open() (*Loader, error) {
+// Open finds the loader: by these names, or by the usual ones where none are given.
+func Open(names ...string) (*Loader, error) {
+	if len(names) == 0 {
+		names = libraries
+	}
 	var errs []error
-	for _, name := range libraries {
+	for _, name := range names {
 		lib, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 		if err != nil {
 			errs = append(errs, err)
