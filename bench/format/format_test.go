@@ -244,3 +244,22 @@ func TestCheck(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestSteps adds up the kernels of a step: cold figures where both are there.
+func TestSteps(t *testing.T) {
+	run, results := sample()
+	ok := results[0]
+	ok.Metrics = map[string]float64{InStep + "pp512": 2, InStep + "tg": 3}
+	warm := ok
+	warm.Cache, warm.Samples = record.Warm, []float64{1}
+	norm := ok
+	norm.Params, norm.Cache, norm.Samples, norm.Metrics = map[string]string{"m": "9"}, record.Warm, []float64{2e-6}, map[string]float64{InStep + "tg": 5}
+	bad := results[1]
+	bad.Metrics = map[string]float64{InStep + "pp512": 4}
+	got := write(t, Results(run, []record.Result{ok, warm, norm, bad}), "md")
+	for _, part := range []string{"| pp512 |        6 |                4 |            2.20 ms |", "| tg    |        8 |                  |            3.31 ms |", "| pp512 2×, tg 3× |"} {
+		if !strings.Contains(got, part) {
+			t.Errorf("%q is missing in\n%s", part, got)
+		}
+	}
+}

@@ -14,7 +14,71 @@ import (
 // Results is the report of operators, or of anything else that has bytes, flops
 // and roofs.
 func Results(run *record.Run, results []record.Result) *Report {
-	return &Report{Run: run, Results: results, People: []*Table{people(results)}, Notes: notes(results), Full: full(run, results)}
+	r := &Report{Run: run, Results: results, People: []*Table{people(results)}, Notes: notes(results), Full: full(run, results)}
+	if t := steps(results); len(t.Rows) > 0 {
+		r.People = append(r.People, t)
+	}
+	return r
+}
+
+// InStep is the beginning of the metrics that count how often a step of a model
+// launches something: "launches_in_pp512".
+const InStep = "launches_in_"
+
+// launches prints these counts: "pp512 32×, tg_d512 32×".
+func launches(r *record.Result) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(r.Metrics)) {
+		if step, ok := strings.CutPrefix(k, InStep); ok {
+			parts = append(parts, fmt.Sprintf("%s %.0f×", step, r.Metrics[k]))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// steps adds up what a step of a model would take if it were its kernels, one
+// after the other: cold ones, where there are cold and warm figures.
+func steps(results []record.Result) *Table {
+	type sum struct{ launches, seconds, missing float64 }
+	sums := map[string]*sum{}
+	cold := map[string]bool{}
+	for i := range results {
+		if r := &results[i]; r.Cache == record.Cold && r.Verdict == record.OK {
+			cold[r.Bench+" "+Params(r.Params)] = true
+		}
+	}
+	for i := range results {
+		r := &results[i]
+		if r.Cache == record.Warm && cold[r.Bench+" "+Params(r.Params)] || strings.HasSuffix(r.Bench, "/e2e") {
+			continue
+		}
+		for k, n := range r.Metrics {
+			step, ok := strings.CutPrefix(k, InStep)
+			if !ok {
+				continue
+			}
+			if sums[step] == nil {
+				sums[step] = &sum{}
+			}
+			s := sums[step]
+			s.launches += n
+			if r.Verdict != record.OK {
+				s.missing += n
+			}
+			s.seconds += n * stats.Summarize(r.Samples).Median
+		}
+	}
+	t := &Table{Columns: []Column{{"step", true}, {"launches", false}, {"without a figure", false}, {"sum of the kernels", false}}}
+	for _, step := range slices.Sorted(maps.Keys(sums)) {
+		s := sums[step]
+		var missing any
+		if s.missing > 0 {
+			missing = int(s.missing)
+		}
+		t.Rows = append(t.Rows, []any{step, int(s.launches), missing, Seconds(s.seconds)})
+	}
+	t.dropEmpty()
+	return t
 }
 
 // notes say why results are not OK.
@@ -96,15 +160,15 @@ func Params(p map[string]string) string {
 // instead of it stands what is wrong. Columns in which nothing stands are left out.
 func people(results []record.Result) *Table {
 	t := &Table{Columns: []Column{
-		{"benchmark", true}, {"sizes", true}, {"kernel", true}, {"cache", true}, {"clock", true}, {"n", false}, {"median", false}, {"95 %", true}, {"p95", false},
+		{"benchmark", true}, {"sizes", true}, {"launches", true}, {"kernel", true}, {"cache", true}, {"clock", true}, {"n", false}, {"median", false}, {"95 %", true}, {"p95", false},
 		{"host", false}, {"GB/s", false}, {"GFLOP/s", false}, {"of modelled", false}, {"of measured", false}, {"binds", true}, {"figures", true}, {"rel L2", false}, {"verdict", true},
 	}}
 	for i := range results {
 		r := &results[i]
 		name := strings.TrimPrefix(r.Bench, "op/")
-		row := []any{name, Params(r.Params), r.Kernel, r.Cache, r.Clock}
+		row := []any{name, Params(r.Params), launches(r), r.Kernel, r.Cache, r.Clock}
 		if r.Config != "" {
-			row[2] = r.Kernel + " " + r.Config
+			row[3] = r.Kernel + " " + r.Config
 		}
 		if r.Verdict != record.OK {
 			row = append(row, len(r.Samples), nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, relL2(r), verdict(r))
@@ -115,7 +179,7 @@ func people(results []record.Result) *Table {
 		modelled, _ := Share(r, false)
 		measured, _ := Share(r, true)
 		row = append(row, s.N, Seconds(s.Median), interval(s), percentile(r.Samples, Seconds), host(r), rate(r.Bytes, s.Median), rate(r.Flops, s.Median),
-			percent(modelled), percent(measured), bound(r), figures(r.Metrics), relL2(r), verdict(r))
+			percent(modelled), percent(measured), bound(r), figures(r), relL2(r), verdict(r))
 		t.Rows = append(t.Rows, row)
 	}
 	t.dropEmpty()
@@ -123,10 +187,14 @@ func people(results []record.Result) *Table {
 }
 
 // figures prints what a benchmark says beside its time: "clock_MHz 1980, cycles 32".
-func figures(m map[string]float64) string {
+// Those of operators say how they were measured, and are for programs.
+func figures(r *record.Result) string {
+	if strings.HasPrefix(r.Bench, "op/") {
+		return ""
+	}
 	var parts []string
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		parts = append(parts, fmt.Sprintf("%s %.4g", k, m[k]))
+	for _, k := range slices.Sorted(maps.Keys(r.Metrics)) {
+		parts = append(parts, fmt.Sprintf("%s %.4g", k, r.Metrics[k]))
 	}
 	return strings.Join(parts, ", ")
 }

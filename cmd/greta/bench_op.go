@@ -469,7 +469,16 @@ func (f *benchOpFlags) modelCases(dev backends.Device, s *opSelection, only []*g
 			}
 			var cases []*op.Case
 			if err == nil {
-				cases, err = op.FromModel(b.opt, steps)
+				named := slices.Clone(steps)
+				for i := range named { // each type is a step of its own, though norms are in all
+					if len(types) > 1 {
+						named[i].Name += "_" + t.String()
+					}
+					if len(kvs) > 1 {
+						named[i].Name += "_kv_" + kv.String()
+					}
+				}
+				cases, err = op.FromModel(b.opt, named)
 			}
 			if b.source != nil {
 				err = errors.Join(err, b.source.Close())
@@ -478,7 +487,11 @@ func (f *benchOpFlags) modelCases(dev backends.Device, s *opSelection, only []*g
 				return nil, err
 			}
 			for _, c := range cases {
-				if len(only) > 0 && !slices.Contains(only, c.Node.Op) || seen[c.Name()] != nil {
+				if len(only) > 0 && !slices.Contains(only, c.Node.Op) {
+					continue
+				}
+				if before := seen[c.Name()]; before != nil {
+					maps.Copy(before.Steps, c.Steps)
 					continue
 				}
 				seen[c.Name()] = c

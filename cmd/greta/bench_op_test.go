@@ -119,6 +119,13 @@ func TestBenchOpModel(t *testing.T) {
 		"k=64 m=1 n=64 type=f32; k=64 m=1 n=96 type=f32; k=64 m=1 n=64 type=q8_0; k=64 m=1 n=96 type=q8_0" {
 		t.Errorf("only linears, without prefill, in two types: %s", all)
 	}
+	// In two types each is a step of its own; what has no weights is in both.
+	for _, r := range opRows(t, append(small, "--prompt", "0", "--depth", "0", "--type", "f32,q8_0")...) {
+		f32, q8 := strings.Contains(r.Metrics, "launches_in_tg_d0_f32="), strings.Contains(r.Metrics, "launches_in_tg_d0_q8_0=")
+		if want := [2]bool{!strings.Contains(r.Params, "q8_0"), !strings.Contains(r.Params, "f32")}; [2]bool{f32, q8} != want {
+			t.Errorf("%s %s: %s", r.Bench, r.Params, r.Metrics)
+		}
+	}
 	for _, r := range opRows(t, append(small, "--prompt", "0", "--depth", "0", "--no-fuse")...) {
 		if r.Bench == "op/linear_residual" || r.Bench == "op/swiglu" {
 			t.Errorf("--no-fuse measures %s", r.Bench)
