@@ -163,6 +163,9 @@ func (r *runner) measure(ctx context.Context) error {
 		samples = append(samples, s)
 		r.noteSamples(samples)
 	}
+	if err := r.limits(); err != nil {
+		return err
+	}
 	same := samples[0].early == warm.early
 	for _, s := range samples {
 		same = same && s.hash == samples[0].hash

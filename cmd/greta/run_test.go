@@ -72,6 +72,9 @@ func TestFlagsHaveEffects(t *testing.T) {
 		{[]string{"--dtype", "f32"}, func(r *report.Report) bool { return r.DType == "f32" && r.WeightBytes > first.WeightBytes }},
 		{[]string{"--set", "F=128"}, func(r *report.Report) bool { return r.WeightBytes > first.WeightBytes }},
 		{[]string{"--weight-seed", "7"}, func(r *report.Report) bool { return r.Seed == 7 && r.OutputHash != first.OutputHash }},
+		{[]string{"--no-limits"}, func(r *report.Report) bool {
+			return r.Prefill.Limit == nil && r.Decode.Limit == nil && first.Prefill.Limit != nil && first.Decode.Limit != nil
+		}},
 		{[]string{"--prefill", "6"}, func(r *report.Report) bool { return r.Prefill.Tokens == 6 }},
 		{[]string{"--gen", "3"}, func(r *report.Report) bool { return r.Decode.Tokens == 3 }},
 		{[]string{"--repeat", "2"}, func(r *report.Report) bool { return r.Decode.Repeats == 2 }},

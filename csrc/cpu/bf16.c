@@ -58,3 +58,14 @@ void pb_bf16(const float *w, const float *x, float *y, long ldy, long pairs, lon
       mul(w, w + 16 * pairs, x, y, ldy, pairs, n, NR / 2, 1);
   }
 }
+
+// peak_bf16 is peak_f32 of vector.c for dot products of bf16.
+long peak_bf16(float *p, long n) {
+  vf a[12], x = ld_f32(p);
+  UNROLL for (int i = 0; i < 12; i++) a[i] = vset((float)i);
+  ROLLED for (long r = 0; r < n; r++)
+    UNROLL for (int i = 0; i < 12; i++) a[i] = dot2(a[i], x, x);
+  UNROLL for (int i = 1; i < 12; i++) a[0] += a[i];
+  st(p, a[0]);
+  return n * 12 * 32;
+}

@@ -165,3 +165,22 @@ void quant_x(const float *x, uint8_t *dst, long k, long shape) {
     sum[0] = sum[G] + sum[2 * G];
   }
 }
+
+// peak_i8 is peak_f32 of vector.c for dot products of bytes.
+#if VL == 16 || defined(__aarch64__)
+#define CHAINS 12
+#elif UNSIGNED_DOT
+#define CHAINS 10
+#else
+#define CHAINS 5
+#endif
+long peak_i8(uint8_t *p, long n) {
+  vi s[CHAINS], t[CHAINS], w = ld_i(p) & viset(0x0f0f0f0f), x = ld_i(p);
+  UNROLL for (int i = 0; i < CHAINS; i++) s[i] = t[i] = viset(0);
+  ROLLED for (long r = 0; r < n; r++)
+    UNROLL for (int g = 0; g < 8; g++)
+      UNROLL for (int i = 0; i < CHAINS; i++) dot(Q4_0, &s[i], &t[i], w, x, g, 8);
+  UNROLL for (int i = 1; i < CHAINS; i++) s[0] = addi(s[0], s[i]);
+  st((float *)p, from_i(s[0]));
+  return n * 8 * CHAINS * 4 * VL;
+}

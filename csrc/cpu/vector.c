@@ -148,3 +148,15 @@ float read_all(const float *p, long n) {
   }
   return vsum(from_i((a | b) | (c | d)));
 }
+
+// peak_f32: n rounds of independent multiply-adds on registers, what products
+// in f32 cannot exceed; returns how many. p has 64 bytes to read, and to write.
+long peak_f32(float *p, long n) {
+  vf a[12], x = ld_f32(p), y = x;
+  UNROLL for (int i = 0; i < 12; i++) a[i] = vset((float)i);
+  ROLLED for (long r = 0; r < n; r++)
+    UNROLL for (int i = 0; i < 12; i++) a[i] = fma(a[i], x, y);
+  UNROLL for (int i = 1; i < 12; i++) a[0] += a[i];
+  st(p, a[0]);
+  return n * 12 * VL;
+}

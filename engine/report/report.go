@@ -106,8 +106,9 @@ type Phase struct {
 	High            *float64  `json:"high,omitempty"` //
 	GBPerSecond     *float64  `json:"gb_per_second,omitempty"`
 	GFlops          *float64  `json:"gflops,omitempty"`
-	Roof            *float64  `json:"roof,omitempty"` // fraction of the device's peak, where that is known
-	SamplesMS       []float64 `json:"samples_ms"`     // time of each repeat
+	Roof            *float64  `json:"roof,omitempty"`  // fraction of the device's peak, where that is known
+	Limit           *Limit    `json:"limit,omitempty"` // what the machine can do, measured in the same run
+	SamplesMS       []float64 `json:"samples_ms"`      // time of each repeat
 }
 
 // Check is a test of the result in the same run.

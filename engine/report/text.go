@@ -130,6 +130,9 @@ func (p *Phase) text() string {
 	if p.Roof != nil {
 		s += fmt.Sprintf("  %.0f %% of the roof", 100**p.Roof)
 	}
+	if p.Limit != nil {
+		s += "  " + p.Limit.text()
+	}
 	if p.Repeats > 1 {
 		kind := "range"
 		if p.Repeats >= 6 {

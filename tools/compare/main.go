@@ -1,6 +1,8 @@
 // Compare measures greta and llama.cpp's llama-bench on the same GGUF file, by
 // turns, and prints both medians and the median of the ratios pair by pair: on a
-// machine whose speed drifts, the pairs are what repeats.
+// machine whose speed drifts, the pairs are what repeats. The last column is what
+// greta reached of the machine's limits, measured in the same runs: of a read loop
+// over the weights in decode, of the arithmetic's peak in prefill.
 //
 //	go run ./tools/compare -peer PATH/llama-bench -threads 1,2 -pairs 5 -pp 512 -tg 128 -depth 0 FILE.gguf...
 package main
@@ -43,13 +45,13 @@ func main() {
 		*greta = filepath.Join(dir, "greta")
 		run("go", "build", "-o", *greta, "./cmd/greta")
 	}
-	fmt.Println("| file | threads | test | greta, tokens/s | llama.cpp, tokens/s | ratio, median (range) | pairs |")
-	fmt.Println("| --- | --- | --- | --- | --- | --- | --- |")
+	fmt.Println("| file | threads | test | greta, tokens/s | llama.cpp, tokens/s | ratio, median (range) | of the limit, median (range) | pairs |")
+	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, file := range flag.Args() {
 		for t := range strings.SplitSeq(*threads, ",") {
 			if *pp > 0 {
 				line(file, t, "pp"+strconv.Itoa(*pp), *pairs,
-					func() float64 { return ours(*greta, file, t, *pp, 0) },
+					func() (rate, fraction float64) { return ours(*greta, file, t, *pp, 0) },
 					func() float64 { return theirs(*peer, file, t, *pp, 0, 0) })
 			}
 			if *tg > 0 {
@@ -58,7 +60,7 @@ func main() {
 					name += " @ d" + strconv.Itoa(*depth)
 				}
 				line(file, t, name, *pairs,
-					func() float64 { return ours(*greta, file, t, *depth, *tg) },
+					func() (rate, fraction float64) { return ours(*greta, file, t, *depth, *tg) },
 					func() float64 { return theirs(*peer, file, t, 0, *tg, *depth) })
 			}
 		}
@@ -66,21 +68,27 @@ func main() {
 }
 
 // line measures by turns, greta first in every second pair.
-func line(file, threads, test string, pairs int, a, b func() float64) {
-	var as, bs, ratios []float64
+func line(file, threads, test string, pairs int, a func() (rate, fraction float64), b func() float64) {
+	var as, bs, ratios, fractions []float64
 	a() // both files into the page cache, packed weights made
 	b()
 	for i := range pairs {
-		var x, y float64
+		var x, y, of float64
 		if i%2 == 0 {
-			x, y = a(), b()
+			x, of = a()
+			y = b()
 		} else {
-			y, x = b(), a()
+			y = b()
+			x, of = a()
 		}
-		as, bs, ratios = append(as, x), append(bs, y), append(ratios, x/y)
+		as, bs, ratios, fractions = append(as, x), append(bs, y), append(ratios, x/y), append(fractions, of)
 	}
-	fmt.Printf("| %s | %s | %s | %.2f | %.2f | %.2f (%.2f–%.2f) | %d |\n", filepath.Base(file), threads, test,
-		median(as), median(bs), median(ratios), slices.Min(ratios), slices.Max(ratios), pairs)
+	fmt.Printf("| %s | %s | %s | %.2f | %.2f | %s | %s | %d |\n", filepath.Base(file), threads, test,
+		median(as), median(bs), spread(ratios), spread(fractions), pairs)
+}
+
+func spread(x []float64) string {
+	return fmt.Sprintf("%.2f (%.2f–%.2f)", median(x), slices.Min(x), slices.Max(x))
 }
 
 func median(x []float64) float64 {
@@ -89,20 +97,22 @@ func median(x []float64) float64 {
 }
 
 // ours is a measured run of greta; it ends in an error unless its own checks pass.
-func ours(binary, file, threads string, prefill, gen int) float64 {
+func ours(binary, file, threads string, prefill, gen int) (rate, fraction float64) {
 	out := run(binary, "run", file, "--threads", threads, "--prefill", strconv.Itoa(prefill), "--gen", strconv.Itoa(gen), "--repeat", "1", "--json", "-")
-	var r struct {
-		Prefill, Decode struct {
-			Rate float64 `json:"tokens_per_second"`
-		}
+	type phase struct {
+		Rate  float64 `json:"tokens_per_second"`
+		Limit struct {
+			Fraction float64 `json:"fraction"`
+		} `json:"limit"`
 	}
+	var r struct{ Prefill, Decode phase }
 	if err := json.Unmarshal(out, &r); err != nil {
 		log.Fatal("greta's report: ", err)
 	}
 	if gen > 0 {
-		return r.Decode.Rate
+		return r.Decode.Rate, r.Decode.Limit.Fraction
 	}
-	return r.Prefill.Rate
+	return r.Prefill.Rate, r.Prefill.Limit.Fraction
 }
 
 func theirs(binary, file, threads string, prefill, gen, depth int) float64 {

@@ -10,8 +10,8 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_f32: +0
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x01498e0f; WORD $0x0000 // jle 0x10152 <ax_f32+0x152>
-	QUAD $0x516d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x516d] # 0x15180 <interleave.order>
-	QUAD $0x4ccf0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x4ccf] # 0x14cec <ax_mul+0x111c>
+	QUAD $0x522d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x522d] # 0x15240 <interleave.order>
+	QUAD $0x4d8f0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x4d8f] # 0x14dac <peak_tiles+0xec>
 	LONG $0x00c68148; WORD $0x0008; BYTE $0x00 // add rsi, 0x800
 	WORD $0x22eb // jmp 0x10048 <ax_f32+0x48>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
@@ -76,8 +76,8 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_f16: +352
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x00eb8e0f; WORD $0x0000 // jle 0x10254 <ax_f16+0xf4>
-	QUAD $0x500d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x500d] # 0x15180 <interleave.order>
-	QUAD $0x4b6f0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x4b6f] # 0x14cec <ax_mul+0x111c>
+	QUAD $0x50cd056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x50cd] # 0x15240 <interleave.order>
+	QUAD $0x4c2f0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x4c2f] # 0x14dac <peak_tiles+0xec>
 	WORD $0x1ceb // jmp 0x1019b <ax_f16+0x3b>
 	BYTE $0x90 // nop
 	LONG $0xe04a8d48 // lea rcx, [rdx - 0x20]
@@ -154,12 +154,12 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q8_0: +704
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x04578e0f; WORD $0x0000 // jle 0x10720 <ax_q8_0+0x460>
-	QUAD $0x4a090518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x4a09] # 0x14cdc <ax_mul+0x110c>
-	QUAD $0x4ea30d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x4ea3] # 0x15180 <interleave.order>
-	QUAD $0x4ef1155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x4ef1] # 0x151d8 <interleave.order+0x58>
-	QUAD $0x49d31d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x49d3] # 0x14cc4 <ax_mul+0x10f4>
-	QUAD $0x4a45256f48fdf162; WORD $0x0000 // vmovdqa64 zmm4, zmmword ptr [rip + 0x4a45] # 0x14d40 <ax_mul+0x1170>
-	QUAD $0x4a7b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x4a7b] # 0x14d80 <ax_mul+0x11b0>
+	QUAD $0x4ac90518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x4ac9] # 0x14d9c <peak_tiles+0xdc>
+	QUAD $0x4f630d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x4f63] # 0x15240 <interleave.order>
+	QUAD $0x4fb1155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x4fb1] # 0x15298 <interleave.order+0x58>
+	QUAD $0x4a931d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x4a93] # 0x14d84 <peak_tiles+0xc4>
+	QUAD $0x4b05256f48fdf162; WORD $0x0000 // vmovdqa64 zmm4, zmmword ptr [rip + 0x4b05] # 0x14e00 <peak_tiles+0x140>
+	QUAD $0x4b3b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x4b3b] # 0x14e40 <peak_tiles+0x180>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0xc931 // xor ecx, ecx
@@ -338,9 +338,9 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q4_0: +1840
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x04db8e0f; WORD $0x0000 // jle 0x10c14 <ax_q4_0+0x4e4>
-	QUAD $0x459d0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x459d] # 0x14ce0 <ax_mul+0x1110>
-	QUAD $0x4a33056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x4a33] # 0x15180 <interleave.order>
-	QUAD $0x45751558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x4575] # 0x14ccc <ax_mul+0x10fc>
+	QUAD $0x465d0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x465d] # 0x14da0 <peak_tiles+0xe0>
+	QUAD $0x4af3056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x4af3] # 0x15240 <interleave.order>
+	QUAD $0x46351558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x4635] # 0x14d8c <peak_tiles+0xcc>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0xc931 // xor ecx, ecx
@@ -543,8 +543,8 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q4_1: +3104
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x04cd8e0f; WORD $0x0000 // jle 0x110f6 <ax_q4_1+0x4d6>
-	QUAD $0x454d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x454d] # 0x15180 <interleave.order>
-	QUAD $0x408f0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x408f] # 0x14ccc <ax_mul+0x10fc>
+	QUAD $0x460d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x460d] # 0x15240 <interleave.order>
+	QUAD $0x414f0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x414f] # 0x14d8c <peak_tiles+0xcc>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0xc931 // xor ecx, ecx
@@ -747,13 +747,13 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q5_0: +4352
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x04f38e0f; WORD $0x0000 // jle 0x115fc <ax_q5_0+0x4fc>
-	QUAD $0x3bd10518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x3bd1] # 0x14ce4 <ax_mul+0x1114>
-	QUAD $0x40630d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x4063] # 0x15180 <interleave.order>
-	QUAD $0x4099155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x4099] # 0x151c0 <interleave.order+0x40>
-	QUAD $0x40971d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x4097] # 0x151c8 <interleave.order+0x48>
-	QUAD $0x3bad2558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x3bad] # 0x14ce8 <ax_mul+0x1118>
-	QUAD $0x3c7b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x3c7b] # 0x14dc0 <ax_mul+0x11f0>
-	QUAD $0x3cb1356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x3cb1] # 0x14e00 <ax_mul+0x1230>
+	QUAD $0x3c910518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x3c91] # 0x14da4 <peak_tiles+0xe4>
+	QUAD $0x41230d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x4123] # 0x15240 <interleave.order>
+	QUAD $0x4159155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x4159] # 0x15280 <interleave.order+0x40>
+	QUAD $0x41571d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x4157] # 0x15288 <interleave.order+0x48>
+	QUAD $0x3c6d2558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x3c6d] # 0x14da8 <peak_tiles+0xe8>
+	QUAD $0x3d3b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x3d3b] # 0x14e80 <peak_tiles+0x1c0>
+	QUAD $0x3d71356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x3d71] # 0x14ec0 <peak_tiles+0x200>
 	BYTE $0x90 // nop
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
@@ -951,12 +951,12 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q5_1: +5632
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x04f58e0f; WORD $0x0000 // jle 0x11afe <ax_q5_1+0x4fe>
-	QUAD $0x3b6d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x3b6d] # 0x15180 <interleave.order>
-	QUAD $0x3ba30d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x3ba3] # 0x151c0 <interleave.order+0x40>
-	QUAD $0x3ba1155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x3ba1] # 0x151c8 <interleave.order+0x48>
-	QUAD $0x36b71d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x36b7] # 0x14ce8 <ax_mul+0x1118>
-	QUAD $0x3805256f48fdf162; WORD $0x0000 // vmovdqa64 zmm4, zmmword ptr [rip + 0x3805] # 0x14e40 <ax_mul+0x1270>
-	QUAD $0x383b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x383b] # 0x14e80 <ax_mul+0x12b0>
+	QUAD $0x3c2d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x3c2d] # 0x15240 <interleave.order>
+	QUAD $0x3c630d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x3c63] # 0x15280 <interleave.order+0x40>
+	QUAD $0x3c61155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x3c61] # 0x15288 <interleave.order+0x48>
+	QUAD $0x37771d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x3777] # 0x14da8 <peak_tiles+0xe8>
+	QUAD $0x38c5256f48fdf162; WORD $0x0000 // vmovdqa64 zmm4, zmmword ptr [rip + 0x38c5] # 0x14f00 <peak_tiles+0x240>
+	QUAD $0x38fb2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x38fb] # 0x14f40 <peak_tiles+0x280>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
@@ -1155,13 +1155,13 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_iq4_nl: +6928
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x04a38e0f; WORD $0x0000 // jle 0x11fbc <ax_iq4_nl+0x4ac>
-	QUAD $0x31b90518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x31b9] # 0x14cdc <ax_mul+0x110c>
-	QUAD $0x36530d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x3653] # 0x15180 <interleave.order>
-	QUAD $0x34891578487df262; WORD $0x0000 // vpbroadcastb zmm2, byte ptr [rip + 0x3489] # 0x14fc0 <ax_mul+0x13f0>
-	QUAD $0x36af1d5a487df262; WORD $0x0000 // vbroadcasti32x4 zmm3, xmmword ptr [rip + 0x36af] # zmm3 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
-	QUAD $0x31792558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x3179] # 0x14cc4 <ax_mul+0x10f4>
-	QUAD $0x33eb2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x33eb] # 0x14f40 <ax_mul+0x1370>
-	QUAD $0x3421356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x3421] # 0x14f80 <ax_mul+0x13b0>
+	QUAD $0x32790518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x3279] # 0x14d9c <peak_tiles+0xdc>
+	QUAD $0x37130d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x3713] # 0x15240 <interleave.order>
+	QUAD $0x35491578487df262; WORD $0x0000 // vpbroadcastb zmm2, byte ptr [rip + 0x3549] # 0x15080 <peak_tiles+0x3c0>
+	QUAD $0x376f1d5a487df262; WORD $0x0000 // vbroadcasti32x4 zmm3, xmmword ptr [rip + 0x376f] # zmm3 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	QUAD $0x32392558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x3239] # 0x14d84 <peak_tiles+0xc4>
+	QUAD $0x34ab2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x34ab] # 0x15000 <peak_tiles+0x340>
+	QUAD $0x34e1356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x34e1] # 0x15040 <peak_tiles+0x380>
 	BYTE $0x90 // nop
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0xc931 // xor ecx, ecx
@@ -1351,8 +1351,8 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q4_k: +8128
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x05128e0f; WORD $0x0000 // jle 0x124db <ax_q4_k+0x51b>
-	QUAD $0x31ad056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x31ad] # 0x15180 <interleave.order>
-	QUAD $0x2cef0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x2cef] # 0x14ccc <ax_mul+0x10fc>
+	QUAD $0x326d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x326d] # 0x15240 <interleave.order>
+	QUAD $0x2daf0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x2daf] # 0x14d8c <peak_tiles+0xcc>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x487df262; WORD $0x1713 // vcvtph2ps zmm2, ymmword ptr [rdi]
 	LONG $0x487df262; WORD $0x5f13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [rdi + 0x20]
@@ -1567,12 +1567,12 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q5_k: +9440
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x05398e0f; WORD $0x0000 // jle 0x12a22 <ax_q5_k+0x542>
-	QUAD $0x2c8d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x2c8d] # 0x15180 <interleave.order>
-	QUAD $0x2cc30d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x2cc3] # 0x151c0 <interleave.order+0x40>
-	QUAD $0x2cc1155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x2cc1] # 0x151c8 <interleave.order+0x48>
-	QUAD $0x27d71d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x27d7] # 0x14ce8 <ax_mul+0x1118>
-	QUAD $0x2ae5256f48fdf162; WORD $0x0000 // vmovdqa64 zmm4, zmmword ptr [rip + 0x2ae5] # 0x15000 <ax_mul+0x1430>
-	QUAD $0x2b1b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x2b1b] # 0x15040 <ax_mul+0x1470>
+	QUAD $0x2d4d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x2d4d] # 0x15240 <interleave.order>
+	QUAD $0x2d830d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x2d83] # 0x15280 <interleave.order+0x40>
+	QUAD $0x2d81155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x2d81] # 0x15288 <interleave.order+0x48>
+	QUAD $0x28971d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x2897] # 0x14da8 <peak_tiles+0xe8>
+	QUAD $0x2ba5256f48fdf162; WORD $0x0000 // vmovdqa64 zmm4, zmmword ptr [rip + 0x2ba5] # 0x150c0 <peak_tiles+0x400>
+	QUAD $0x2bdb2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x2bdb] # 0x15100 <peak_tiles+0x440>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487df262; WORD $0x3713 // vcvtph2ps zmm6, ymmword ptr [rdi]
 	LONG $0x487df262; WORD $0x7f13; BYTE $0x01 // vcvtph2ps zmm7, ymmword ptr [rdi + 0x20]
@@ -1783,13 +1783,13 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q6_k: +10800
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x05298e0f; WORD $0x0000 // jle 0x12f62 <ax_q6_k+0x532>
-	QUAD $0x22910518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2291] # 0x14cd4 <ax_mul+0x1104>
-	QUAD $0x27330d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x2733] # 0x15180 <interleave.order>
-	QUAD $0x2769155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x2769] # 0x151c0 <interleave.order+0x40>
-	QUAD $0x276f1d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x276f] # 0x151d0 <interleave.order+0x50>
-	QUAD $0x22652558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x2265] # 0x14cd0 <ax_mul+0x1100>
-	QUAD $0x260b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x260b] # 0x15080 <ax_mul+0x14b0>
-	QUAD $0x2641356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x2641] # 0x150c0 <ax_mul+0x14f0>
+	QUAD $0x23510518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2351] # 0x14d94 <peak_tiles+0xd4>
+	QUAD $0x27f30d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x27f3] # 0x15240 <interleave.order>
+	QUAD $0x2829155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x2829] # 0x15280 <interleave.order+0x40>
+	QUAD $0x282f1d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x282f] # 0x15290 <interleave.order+0x50>
+	QUAD $0x23252558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x2325] # 0x14d90 <peak_tiles+0xd0>
+	QUAD $0x26cb2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x26cb] # 0x15140 <peak_tiles+0x480>
+	QUAD $0x2701356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x2701] # 0x15180 <peak_tiles+0x4c0>
 	BYTE $0x90 // nop
 	LONG $0x487df262; WORD $0x3f13 // vcvtph2ps zmm7, ymmword ptr [rdi]
 	LONG $0x40c78348 // add rdi, 0x40
@@ -1999,9 +1999,9 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q2_k: +12144
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x05928e0f; WORD $0x0000 // jle 0x1350b <ax_q2_k+0x59b>
-	QUAD $0x21fd056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x21fd] # 0x15180 <interleave.order>
-	QUAD $0x1d3f0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x1d3f] # 0x14ccc <ax_mul+0x10fc>
-	QUAD $0x1d411558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x1d41] # 0x14cd8 <ax_mul+0x1108>
+	QUAD $0x22bd056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x22bd] # 0x15240 <interleave.order>
+	QUAD $0x1dff0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x1dff] # 0x14d8c <peak_tiles+0xcc>
+	QUAD $0x1e011558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x1e01] # 0x14d98 <peak_tiles+0xd8>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x487df262; WORD $0x1f13 // vcvtph2ps zmm3, ymmword ptr [rdi]
 	LONG $0x487df262; WORD $0x6713; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [rdi + 0x20]
@@ -2234,13 +2234,13 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q3_k: +13584
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x05438e0f; WORD $0x0000 // jle 0x13a5c <ax_q3_k+0x54c>
-	QUAD $0x179d0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x179d] # 0x14cc0 <ax_mul+0x10f0>
-	QUAD $0x1c530d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x1c53] # 0x15180 <interleave.order>
-	QUAD $0x1ca9155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x1ca9] # 0x151e0 <interleave.order+0x60>
-	QUAD $0x1ca71d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x1ca7] # 0x151e8 <interleave.order+0x68>
-	QUAD $0x177d2558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x177d] # 0x14cc8 <ax_mul+0x10f8>
-	QUAD $0x1bab2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x1bab] # 0x15100 <ax_mul+0x1530>
-	QUAD $0x1be1356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x1be1] # 0x15140 <ax_mul+0x1570>
+	QUAD $0x185d0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x185d] # 0x14d80 <peak_tiles+0xc0>
+	QUAD $0x1d130d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x1d13] # 0x15240 <interleave.order>
+	QUAD $0x1d69155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x1d69] # 0x152a0 <interleave.order+0x60>
+	QUAD $0x1d671d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x1d67] # 0x152a8 <interleave.order+0x68>
+	QUAD $0x183d2558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x183d] # 0x14d88 <peak_tiles+0xc8>
+	QUAD $0x1c6b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x1c6b] # 0x151c0 <peak_tiles+0x500>
+	QUAD $0x1ca1356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x1ca1] # 0x15200 <peak_tiles+0x540>
 	BYTE $0x90 // nop
 	LONG $0x487df262; WORD $0x3f13 // vcvtph2ps zmm7, ymmword ptr [rdi]
 	LONG $0x40c78348 // add rdi, 0x40
@@ -3360,93 +3360,135 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+
+	// peak_tiles: +19648
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	LONG $0xc0e48348 // and rsp, -0x40
+	LONG $0x80ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x80
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	QUAD $0x004000400040b848; WORD $0x0040 // movabs rax, 0x40004000400040
+	LONG $0x000040b9; BYTE $0x00 // mov ecx, 0x40
+	LONG $0x487cf162; WORD $0x0429; BYTE $0x24 // vmovaps zmmword ptr [rsp], zmm0
+	LONG $0x012404c6 // mov byte ptr [rsp], 0x1
+	LONG $0x24448948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rax
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	QUAD $0x101010101010b848; WORD $0x1010 // movabs rax, 0x1010101010101010
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0x4978e2c4; WORD $0x2404 // ldtilecfg [rsp]
+	LONG $0x497be2c4; BYTE $0xc0 // tilezero tmm0
+	LONG $0x497be2c4; BYTE $0xc8 // tilezero tmm1
+	LONG $0x497be2c4; BYTE $0xd0 // tilezero tmm2
+	LONG $0x497be2c4; BYTE $0xd8 // tilezero tmm3
+	LONG $0x4b7be2c4; WORD $0x0f24 // tileloadd tmm4, [rdi + rcx]
+	LONG $0x4b7be2c4; WORD $0x0f2c // tileloadd tmm5, [rdi + rcx]
+	LONG $0x4b7be2c4; WORD $0x0f34 // tileloadd tmm6, [rdi + rcx]
+	LONG $0x4b7be2c4; WORD $0x0f3c // tileloadd tmm7, [rdi + rcx]
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	WORD $0x297e // jle 0x14d69 <peak_tiles+0xa9>
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0xff48; BYTE $0xca // dec rdx
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
+	WORD $0xe775 // jne 0x14d50 <peak_tiles+0x90>
+	LONG $0x4b7ae2c4; WORD $0x0f04 // tilestored [rdi + rcx], tmm0
+	LONG $0x0fe0c148 // shl rax, 0xf
+	LONG $0x4978e2c4; BYTE $0xc0 // tilerelease
+	WORD $0x8948; BYTE $0xec // mov rsp, rbp
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0x800000cccccccccc
-	QUAD $0x000007000000ffc0; QUAD $0x00003f0000000f00
-	QUAD $0x000003c200000000; QUAD $0x000000c300000000
-	QUAD $0x00001fc1800000c1; QUAD $0xccccccffff000000
-	QUAD $0xcccccccccccccccc; QUAD $0xff0000cccccccccc
-	QUAD $0xff0000ffff0000ff; QUAD $0xff0000ffff0000ff
-	QUAD $0xff0000ffff0000ff; QUAD $0xff0000ffff0000ff
-	QUAD $0xff0000ffff0000ff; QUAD $0xff0000ffff0000ff
-	QUAD $0xff0000ffff0000ff; QUAD $0x808001ffff0000ff
-	QUAD $0x8080098080800580; QUAD $0x8080118080800d80
-	QUAD $0x8080198080801580; QUAD $0x8080218080801d80
-	QUAD $0x8080298080802580; QUAD $0x8080318080802d80
-	QUAD $0x8080398080803580; QUAD $0x8080028080803d80
-	QUAD $0x80800a8080800680; QUAD $0x8080128080800e80
-	QUAD $0x80801a8080801680; QUAD $0x8080228080801e80
-	QUAD $0x80802a8080802680; QUAD $0x8080328080802e80
-	QUAD $0x80803a8080803680; QUAD $0x8080018080803e80
-	QUAD $0x8080098080800580; QUAD $0x8080118080800d80
-	QUAD $0x8080198080801580; QUAD $0x8080218080801d80
-	QUAD $0x8080298080802580; QUAD $0x8080318080802d80
-	QUAD $0x8080398080803580; QUAD $0x8080028080803d80
-	QUAD $0x80800a8080800680; QUAD $0x8080128080800e80
-	QUAD $0x80801a8080801680; QUAD $0x8080228080801e80
-	QUAD $0x80802a8080802680; QUAD $0x8080328080802e80
-	QUAD $0x80803a8080803680; QUAD $0x8080018080803e80
-	QUAD $0x8080098080800580; QUAD $0x8080118080800d80
-	QUAD $0x8080198080801580; QUAD $0x8080218080801d80
-	QUAD $0x8080298080802580; QUAD $0x8080318080802d80
-	QUAD $0x8080398080803580; QUAD $0x8080028080803d80
-	QUAD $0x80800a8080800680; QUAD $0x8080128080800e80
-	QUAD $0x80801a8080801680; QUAD $0x8080228080801e80
-	QUAD $0x80802a8080802680; QUAD $0x8080328080802e80
-	QUAD $0x80803a8080803680; QUAD $0x0f0f0f8080803e80
+	QUAD $0x000000ffc0800000; QUAD $0x0000000f00000007
+	QUAD $0xc20000000000003f; QUAD $0xc300000000000003
+	QUAD $0xc1800000c1000000; QUAD $0xffff00000000001f
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xffff0000ffff0000; QUAD $0xffff0000ffff0000
+	QUAD $0xffff0000ffff0000; QUAD $0xffff0000ffff0000
+	QUAD $0xffff0000ffff0000; QUAD $0xffff0000ffff0000
+	QUAD $0xffff0000ffff0000; QUAD $0xffff0000ffff0000
+	QUAD $0x8080800580808001; QUAD $0x8080800d80808009
+	QUAD $0x8080801580808011; QUAD $0x8080801d80808019
+	QUAD $0x8080802580808021; QUAD $0x8080802d80808029
+	QUAD $0x8080803580808031; QUAD $0x8080803d80808039
+	QUAD $0x8080800680808002; QUAD $0x8080800e8080800a
+	QUAD $0x8080801680808012; QUAD $0x8080801e8080801a
+	QUAD $0x8080802680808022; QUAD $0x8080802e8080802a
+	QUAD $0x8080803680808032; QUAD $0x8080803e8080803a
+	QUAD $0x8080800580808001; QUAD $0x8080800d80808009
+	QUAD $0x8080801580808011; QUAD $0x8080801d80808019
+	QUAD $0x8080802580808021; QUAD $0x8080802d80808029
+	QUAD $0x8080803580808031; QUAD $0x8080803d80808039
+	QUAD $0x8080800680808002; QUAD $0x8080800e8080800a
+	QUAD $0x8080801680808012; QUAD $0x8080801e8080801a
+	QUAD $0x8080802680808022; QUAD $0x8080802e8080802a
+	QUAD $0x8080803680808032; QUAD $0x8080803e8080803a
+	QUAD $0x8080800580808001; QUAD $0x8080800d80808009
+	QUAD $0x8080801580808011; QUAD $0x8080801d80808019
+	QUAD $0x8080802580808021; QUAD $0x8080802d80808029
+	QUAD $0x8080803580808031; QUAD $0x8080803d80808039
+	QUAD $0x8080800680808002; QUAD $0x8080800e8080800a
+	QUAD $0x8080801680808012; QUAD $0x8080801e8080801a
+	QUAD $0x8080802680808022; QUAD $0x8080802e8080802a
+	QUAD $0x8080803680808032; QUAD $0x8080803e8080803a
 	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
 	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
 	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
-	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x2d18010f0f0f0f0f
-	QUAD $0x998d81766a5d4f3f; QUAD $0x2d1801f1d9c5b5a6
-	QUAD $0x998d81766a5d4f3f; QUAD $0x2d1801f1d9c5b5a6
-	QUAD $0x998d81766a5d4f3f; QUAD $0x2d1801f1d9c5b5a6
-	QUAD $0x998d81766a5d4f3f; QUAD $0x808001f1d9c5b5a6
-	QUAD $0x8080098080800580; QUAD $0x8080118080800d80
-	QUAD $0x8080198080801580; QUAD $0x8080218080801d80
-	QUAD $0x8080298080802580; QUAD $0x8080318080802d80
-	QUAD $0x8080398080803580; QUAD $0x8080028080803d80
-	QUAD $0x80800a8080800680; QUAD $0x8080128080800e80
-	QUAD $0x80801a8080801680; QUAD $0x8080228080801e80
-	QUAD $0x80802a8080802680; QUAD $0x8080328080802e80
-	QUAD $0x80803a8080803680; QUAD $0x00000f8080803e80
+	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
+	QUAD $0x766a5d4f3f2d1801; QUAD $0xf1d9c5b5a6998d81
+	QUAD $0x766a5d4f3f2d1801; QUAD $0xf1d9c5b5a6998d81
+	QUAD $0x766a5d4f3f2d1801; QUAD $0xf1d9c5b5a6998d81
+	QUAD $0x766a5d4f3f2d1801; QUAD $0xf1d9c5b5a6998d81
+	QUAD $0x8080800580808001; QUAD $0x8080800d80808009
+	QUAD $0x8080801580808011; QUAD $0x8080801d80808019
+	QUAD $0x8080802580808021; QUAD $0x8080802d80808029
+	QUAD $0x8080803580808031; QUAD $0x8080803d80808039
+	QUAD $0x8080800680808002; QUAD $0x8080800e8080800a
+	QUAD $0x8080801680808012; QUAD $0x8080801e8080801a
+	QUAD $0x8080802680808022; QUAD $0x8080802e8080802a
+	QUAD $0x8080803680808032; QUAD $0x8080803e8080803a
+	QUAD $0x000000000000000f; QUAD $0x0000000000000000
 	QUAD $0x0000000000000000; QUAD $0x0000000000000000
 	QUAD $0x0000000000000000; QUAD $0x0000000000000000
 	QUAD $0x0000000000000000; QUAD $0x0000000000000000
-	QUAD $0x0000000000000000; QUAD $0x8080010000000000
-	QUAD $0x8080098080800580; QUAD $0x8080118080800d80
-	QUAD $0x8080198080801580; QUAD $0x8080218080801d80
-	QUAD $0x8080298080802580; QUAD $0x8080318080802d80
-	QUAD $0x8080398080803580; QUAD $0x8080028080803d80
-	QUAD $0x80800a8080800680; QUAD $0x8080128080800e80
-	QUAD $0x80801a8080801680; QUAD $0x8080228080801e80
-	QUAD $0x80802a8080802680; QUAD $0x8080328080802e80
-	QUAD $0x80803a8080803680; QUAD $0x8080018080803e80
-	QUAD $0x8080098080800580; QUAD $0x8080118080800d80
-	QUAD $0x8080198080801580; QUAD $0x8080218080801d80
-	QUAD $0x8080298080802580; QUAD $0x8080318080802d80
-	QUAD $0x8080398080803580; QUAD $0x8080028080803d80
-	QUAD $0x80800a8080800680; QUAD $0x8080128080800e80
-	QUAD $0x80801a8080801680; QUAD $0x8080228080801e80
-	QUAD $0x80802a8080802680; QUAD $0x8080328080802e80
-	QUAD $0x80803a8080803680; QUAD $0x8080018080803e80
-	QUAD $0x8080098080800580; QUAD $0x8080118080800d80
-	QUAD $0x8080198080801580; QUAD $0x8080218080801d80
-	QUAD $0x8080298080802580; QUAD $0x8080318080802d80
-	QUAD $0x8080398080803580; QUAD $0x8080028080803d80
-	QUAD $0x80800a8080800680; QUAD $0x8080128080800e80
-	QUAD $0x80801a8080801680; QUAD $0x8080228080801e80
-	QUAD $0x80802a8080802680; QUAD $0x8080328080802e80
-	QUAD $0x80803a8080803680; QUAD $0x1000008080803e80
-	QUAD $0x1200020011000100; QUAD $0x1400040013000300
-	QUAD $0x1600060015000500; QUAD $0x1800080017000700
-	QUAD $0x1a000a0019000900; QUAD $0x1c000c001b000b00
-	QUAD $0x1e000e001d000d00; QUAD $0x0f0f0f001f000f00
-	QUAD $0x1010100f0f0f0f0f; QUAD $0x3030301010101010
-	QUAD $0x8080803030303030; QUAD $0x0303038080808080
-	QUAD $0x0404040303030303; QUAD $0x2d18010404040404
-	QUAD $0x998d81766a5d4f3f; LONG $0xd9c5b5a6; BYTE $0xf1
+	QUAD $0x8080800580808001; QUAD $0x8080800d80808009
+	QUAD $0x8080801580808011; QUAD $0x8080801d80808019
+	QUAD $0x8080802580808021; QUAD $0x8080802d80808029
+	QUAD $0x8080803580808031; QUAD $0x8080803d80808039
+	QUAD $0x8080800680808002; QUAD $0x8080800e8080800a
+	QUAD $0x8080801680808012; QUAD $0x8080801e8080801a
+	QUAD $0x8080802680808022; QUAD $0x8080802e8080802a
+	QUAD $0x8080803680808032; QUAD $0x8080803e8080803a
+	QUAD $0x8080800580808001; QUAD $0x8080800d80808009
+	QUAD $0x8080801580808011; QUAD $0x8080801d80808019
+	QUAD $0x8080802580808021; QUAD $0x8080802d80808029
+	QUAD $0x8080803580808031; QUAD $0x8080803d80808039
+	QUAD $0x8080800680808002; QUAD $0x8080800e8080800a
+	QUAD $0x8080801680808012; QUAD $0x8080801e8080801a
+	QUAD $0x8080802680808022; QUAD $0x8080802e8080802a
+	QUAD $0x8080803680808032; QUAD $0x8080803e8080803a
+	QUAD $0x8080800580808001; QUAD $0x8080800d80808009
+	QUAD $0x8080801580808011; QUAD $0x8080801d80808019
+	QUAD $0x8080802580808021; QUAD $0x8080802d80808029
+	QUAD $0x8080803580808031; QUAD $0x8080803d80808039
+	QUAD $0x8080800680808002; QUAD $0x8080800e8080800a
+	QUAD $0x8080801680808012; QUAD $0x8080801e8080801a
+	QUAD $0x8080802680808022; QUAD $0x8080802e8080802a
+	QUAD $0x8080803680808032; QUAD $0x8080803e8080803a
+	QUAD $0x0011000100100000; QUAD $0x0013000300120002
+	QUAD $0x0015000500140004; QUAD $0x0017000700160006
+	QUAD $0x0019000900180008; QUAD $0x001b000b001a000a
+	QUAD $0x001d000d001c000c; QUAD $0x001f000f001e000e
+	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x1010101010101010
+	QUAD $0x3030303030303030; QUAD $0x8080808080808080
+	QUAD $0x0303030303030303; QUAD $0x0404040404040404
+	QUAD $0x766a5d4f3f2d1801; QUAD $0xf1d9c5b5a6998d81
 
 // func f32_amx(w, dst unsafe.Pointer, k int)
 TEXT ·f32_amx(SB), 0, $0-24
@@ -3574,4 +3616,12 @@ TEXT ·pack_amx(SB), 0, $0-40
 TEXT ·mul_amx(SB), 0, $0-8
 	MOVQ job+0(FP), DI
 	CALL ·amx_amx<>+15312(SB)
+	RET
+
+// func tilePeak_amx(p unsafe.Pointer, n int) int
+TEXT ·tilePeak_amx(SB), 0, $0-24
+	MOVQ p+0(FP), DI
+	MOVQ n+8(FP), SI
+	CALL ·amx_amx<>+19648(SB)
+	MOVQ AX, ret+16(FP)
 	RET

@@ -8,6 +8,8 @@ import "unsafe"
 type amxKernels struct {
 	// rows rows of k floats, ld apart, as x tiles, with shape = rows | parts<<8.
 	Pack func(x unsafe.Pointer, ld int, dst unsafe.Pointer, k, shape int) `c:"ax_pack"`
+	// n rounds of products of tiles; see kernels.Peak, but p has 1 KiB.
+	TilePeak func(p unsafe.Pointer, n int) int `c:"peak_tiles"`
 	// one amxJob.
 	Mul func(job unsafe.Pointer) `c:"ax_mul"`
 

@@ -10,6 +10,7 @@ import "unsafe"
 var avx512Bf16Kernels = bf16Kernels{
 	BF16PackX: bF16PackX_avx512,
 	BF16Mul:   bF16Mul_avx512,
+	BF16Peak:  bF16Peak_avx512,
 }
 
 //go:noescape
@@ -17,3 +18,6 @@ func bF16PackX_avx512(x unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows int)
 
 //go:noescape
 func bF16Mul_avx512(w, x, y unsafe.Pointer, ldy, pairs, shape int)
+
+//go:noescape
+func bF16Peak_avx512(p unsafe.Pointer, n int) int

@@ -683,10 +683,66 @@ TEXT ·bf16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
+	// peak_bf16: +3536
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x01188e0f; WORD $0x0000 // jle 0x10ef1 <peak_bf16+0x121>
+	QUAD $0x015d0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x15d] # 0x10f40 <peak_bf16+0x170>
+	QUAD $0x016b0518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x16b] # 0x10f58 <peak_bf16+0x188>
+	QUAD $0x01753d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x175] # 0x10f6c <peak_bf16+0x19c>
+	QUAD $0x015b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x15b] # 0x10f5c <peak_bf16+0x18c>
+	QUAD $0x01592d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x159] # 0x10f64 <peak_bf16+0x194>
+	QUAD $0x013f2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x13f] # 0x10f54 <peak_bf16+0x184>
+	QUAD $0x01491d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x149] # 0x10f68 <peak_bf16+0x198>
+	QUAD $0x011f1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x11f] # 0x10f48 <peak_bf16+0x178>
+	QUAD $0x012d0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x12d] # 0x10f60 <peak_bf16+0x190>
+	QUAD $0x01070518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x107] # 0x10f44 <peak_bf16+0x174>
+	QUAD $0x01051518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x105] # 0x10f4c <peak_bf16+0x17c>
+	LONG $0x487c7162; WORD $0x2710 // vmovups zmm12, zmmword ptr [rdi]
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x481e5262; WORD $0xdc52 // vdpbf16ps zmm11, zmm12, zmm12
+	LONG $0x481e5262; WORD $0xcc52 // vdpbf16ps zmm9, zmm12, zmm12
+	LONG $0x481e5262; WORD $0xc452 // vdpbf16ps zmm8, zmm12, zmm12
+	LONG $0x481ed262; WORD $0xfc52 // vdpbf16ps zmm7, zmm12, zmm12
+	LONG $0x481ed262; WORD $0xf452 // vdpbf16ps zmm6, zmm12, zmm12
+	LONG $0x481ed262; WORD $0xec52 // vdpbf16ps zmm5, zmm12, zmm12
+	LONG $0x481ed262; WORD $0xe452 // vdpbf16ps zmm4, zmm12, zmm12
+	LONG $0x481ed262; WORD $0xdc52 // vdpbf16ps zmm3, zmm12, zmm12
+	LONG $0x481ed262; WORD $0xd452 // vdpbf16ps zmm2, zmm12, zmm12
+	LONG $0x481ed262; WORD $0xcc52 // vdpbf16ps zmm1, zmm12, zmm12
+	LONG $0x481ed262; WORD $0xc452 // vdpbf16ps zmm0, zmm12, zmm12
+	LONG $0x481e5262; WORD $0xd452 // vdpbf16ps zmm10, zmm12, zmm12
+	WORD $0xff48; BYTE $0xc8 // dec rax
+	WORD $0xb375 // jne 0x10e60 <peak_bf16+0x90>
+	LONG $0x48345162; WORD $0xcb58 // vaddps zmm9, zmm9, zmm11
+	LONG $0x483c5162; WORD $0xc158 // vaddps zmm8, zmm8, zmm9
+	LONG $0x4844d162; WORD $0xf858 // vaddps zmm7, zmm7, zmm8
+	LONG $0x484cf162; WORD $0xf758 // vaddps zmm6, zmm6, zmm7
+	LONG $0x4854f162; WORD $0xee58 // vaddps zmm5, zmm5, zmm6
+	LONG $0x485cf162; WORD $0xe558 // vaddps zmm4, zmm4, zmm5
+	LONG $0x4864f162; WORD $0xdc58 // vaddps zmm3, zmm3, zmm4
+	LONG $0x486cf162; WORD $0xd358 // vaddps zmm2, zmm2, zmm3
+	LONG $0x4874f162; WORD $0xca58 // vaddps zmm1, zmm1, zmm2
+	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
+	LONG $0x482cf162; WORD $0xc058 // vaddps zmm0, zmm10, zmm0
+	WORD $0x0aeb // jmp 0x10efb <peak_bf16+0x12b>
+	QUAD $0x00550518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x55] # 0x10f50 <peak_bf16+0x180>
+	LONG $0x07e6c148 // shl rsi, 0x7
+	LONG $0x487cf162; WORD $0x0711 // vmovups zmmword ptr [rdi], zmm0
+	LONG $0x76048d48 // lea rax, [rsi + 2*rsi]
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+
 	// constants
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0x003f800000cccccc; QUAD $0x0041000000412000
+	QUAD $0x0042840000413000; QUAD $0x004000000040c000
+	QUAD $0x0041100000408000; QUAD $0x0040e0000040a000
+	QUAD $0xcccccccccc404000; QUAD $0xcccccccccccccccc
+	WORD $0xcccc; BYTE $0xcc
 
 // func bF16PackX_avx512(x unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows int)
 TEXT ·bF16PackX_avx512(SB), 0, $0-40
@@ -707,4 +763,12 @@ TEXT ·bF16Mul_avx512(SB), 0, $0-48
 	MOVQ pairs+32(FP), R8
 	MOVQ shape+40(FP), R9
 	CALL ·bf16_avx512<>+1584(SB)
+	RET
+
+// func bF16Peak_avx512(p unsafe.Pointer, n int) int
+TEXT ·bF16Peak_avx512(SB), 0, $0-24
+	MOVQ p+0(FP), DI
+	MOVQ n+8(FP), SI
+	CALL ·bf16_avx512<>+3536(SB)
+	MOVQ AX, ret+16(FP)
 	RET

@@ -10,4 +10,6 @@ type bf16Kernels struct {
 	// y[j·ldy+16·p+i] = row i of panel p times row j of a tile, with
 	// shape = rows | panels<<8.
 	BF16Mul func(w, x, y unsafe.Pointer, ldy, pairs, shape int) `c:"pb_bf16"`
+	// n rounds of dot products of bf16 on registers; see kernels.Peak.
+	BF16Peak func(p unsafe.Pointer, n int) int `c:"peak_bf16"`
 }

@@ -65,4 +65,6 @@ type kernels struct {
 	GELUTanh func(y, x, u unsafe.Pointer, n int)                 `c:"gelu_tanh"`
 	GELUErf  func(y, x, u unsafe.Pointer, n int)                 `c:"gelu_erf"`
 	ReadAll  func(p unsafe.Pointer, n int) float32               `c:"read_all"` // reads n bytes
+	// n rounds of multiply-adds on registers, as many as it returns; p has 64 bytes.
+	Peak func(p unsafe.Pointer, n int) int `c:"peak_f32"`
 }

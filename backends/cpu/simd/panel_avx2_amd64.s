@@ -25,7 +25,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x00aefe05797de2c4; BYTE $0x00 // vpbroadcastw ymm0, word ptr [rip + 0xaefe] # 0x1af40 <quant_x+0x380>
+	QUAD $0x00b03e05797de2c4; BYTE $0x00 // vpbroadcastw ymm0, word ptr [rip + 0xb03e] # 0x1b080 <peak_i8+0x1f0>
 	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -740,9 +740,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x00a0e035227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xa0e0] # 0x1af42 <quant_x+0x382>
-	QUAD $0x00a1710d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xa171] # 0x1afdc <quant_x+0x41c>
-	QUAD $0x00a15c05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xa15c] # 0x1afd0 <quant_x+0x410>
+	QUAD $0x00a22035227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xa220] # 0x1b082 <peak_i8+0x1f2>
+	QUAD $0x00a2b10d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xa2b1] # 0x1b11c <peak_i8+0x28c>
+	QUAD $0x00a29c05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xa29c] # 0x1b110 <peak_i8+0x280>
 	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -940,7 +940,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x009d080d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x9d08] # 0x1af44 <quant_x+0x384>
+	QUAD $0x009e480d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x9e48] # 0x1b084 <peak_i8+0x1f4>
 	QUAD $0x000001209f6e79c5 // vmovd xmm11, dword ptr [rdi + 0x120]
 	QUAD $0x00000124976e79c5 // vmovd xmm10, dword ptr [rdi + 0x124]
 	QUAD $0x000001288f6e79c5 // vmovd xmm9, dword ptr [rdi + 0x128]
@@ -1045,10 +1045,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
 	LONG $0xc1dbfdc5 // vpand ymm0, ymm0, ymm1
-	QUAD $0x009ac30d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x9ac3] # 0x1af42 <quant_x+0x382>
+	QUAD $0x009c030d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x9c03] # 0x1b082 <peak_i8+0x1f2>
 	LONG $0x047d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm0, ymm14
 	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	QUAD $0x009ab535797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x9ab5] # 0x1af46 <quant_x+0x386>
+	QUAD $0x009bf535797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x9bf5] # 0x1b086 <peak_i8+0x1f6>
 	LONG $0x472562c4; BYTE $0xd9 // vpsllvd ymm11, ymm11, ymm1
 	LONG $0x472d62c4; BYTE $0xd1 // vpsllvd ymm10, ymm10, ymm1
 	LONG $0x473562c4; BYTE $0xc9 // vpsllvd ymm9, ymm9, ymm1
@@ -1101,8 +1101,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
 	LONG $0xfc758f0f; WORD $0xffff // jg 0x11210 <pq_q4_0+0x3f0>
 	LONG $0xf16f7dc5 // vmovdqa ymm14, ymm1
-	QUAD $0x009a2805187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x9a28] # 0x1afd0 <quant_x+0x410>
-	QUAD $0x009a2b0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x9a2b] # 0x1afdc <quant_x+0x41c>
+	QUAD $0x009b6805187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x9b68] # 0x1b110 <peak_i8+0x280>
+	QUAD $0x009b6b0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x9b6b] # 0x1b11c <peak_i8+0x28c>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
 	WORD $0x2a75 // jne 0x115e0 <pq_q4_0+0x7c0>
 	LONG $0xfffc05e9; BYTE $0xff // jmp 0x111c0 <pq_q4_0+0x3a0>
@@ -1152,7 +1152,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x0098b80d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x98b8] # 0x1af44 <quant_x+0x384>
+	QUAD $0x0099f80d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x99f8] # 0x1b084 <peak_i8+0x1f4>
 	QUAD $0x000001309e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x130]
 	QUAD $0x00000134966e79c5 // vmovd xmm10, dword ptr [rsi + 0x134]
 	QUAD $0x000001388e6e79c5 // vmovd xmm9, dword ptr [rsi + 0x138]
@@ -1257,10 +1257,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
 	LONG $0xc1dbfdc5 // vpand ymm0, ymm0, ymm1
-	QUAD $0x00961f0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x961f] # 0x1af46 <quant_x+0x386>
+	QUAD $0x00975f0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x975f] # 0x1b086 <peak_i8+0x1f6>
 	LONG $0x047d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm0, ymm14
 	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	QUAD $0x00960935227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x9609] # 0x1af42 <quant_x+0x382>
+	QUAD $0x00974935227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x9749] # 0x1b082 <peak_i8+0x1f2>
 	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
 	LONG $0x472542c4; BYTE $0xde // vpsllvd ymm11, ymm11, ymm14
 	LONG $0x472d42c4; BYTE $0xd6 // vpsllvd ymm10, ymm10, ymm14
@@ -1317,8 +1317,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	QUAD $0x00956b05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x956b] # 0x1afd0 <quant_x+0x410>
-	QUAD $0x00956e0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x956e] # 0x1afdc <quant_x+0x41c>
+	QUAD $0x0096ab05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x96ab] # 0x1b110 <peak_i8+0x280>
+	QUAD $0x0096ae0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x96ae] # 0x1b11c <peak_i8+0x28c>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
@@ -1363,8 +1363,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x00943605787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x9436] # 0x1af48 <quant_x+0x388>
-	QUAD $0x00942f0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x942f] # 0x1af4a <quant_x+0x38a>
+	QUAD $0x00957605787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x9576] # 0x1b088 <peak_i8+0x1f8>
+	QUAD $0x00956f0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x956f] # 0x1b08a <peak_i8+0x1fa>
 	LONG $0x5cb60f44; WORD $0x1824 // movzx r11d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -1971,9 +1971,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	QUAD $0x00886b05197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x886b] # 0x1aff0 <quant_x+0x430>
-	QUAD $0x00885a0d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x885a] # 0x1afe8 <quant_x+0x428>
-	QUAD $0x00883915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x8839] # 0x1afd0 <quant_x+0x410>
+	QUAD $0x0089ab05197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x89ab] # 0x1b130 <peak_i8+0x2a0>
+	QUAD $0x00899a0d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x899a] # 0x1b128 <peak_i8+0x298>
+	QUAD $0x00897915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x8979] # 0x1b110 <peak_i8+0x280>
 	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
 	WORD $0x894d; BYTE $0xc3 // mov r11, r8
@@ -2022,7 +2022,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xc931 // xor ecx, ecx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x766ef9c5; BYTE $0x24 // vmovd xmm6, dword ptr [rsi + 0x24]
-	QUAD $0x0086ce1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0x86ce] # 0x1af4c <quant_x+0x38c>
+	QUAD $0x00880e1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0x880e] # 0x1b08c <peak_i8+0x1fc>
 	LONG $0x891c8d48 // lea rbx, [rcx + 4*rcx]
 	LONG $0x05e1c148 // shl rcx, 0x5
 	LONG $0x06e3c148 // shl rbx, 0x6
@@ -2235,7 +2235,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x287c41c4; BYTE $0xd8 // vmovaps ymm11, ymm8
 	QUAD $0x00000120876e79c5 // vmovd xmm8, dword ptr [rdi + 0x120]
-	QUAD $0x008286052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x8286] # 0x1af4c <quant_x+0x38c>
+	QUAD $0x0083c6052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x83c6] # 0x1b08c <peak_i8+0x1fc>
 	LONG $0xb60c8d4b // lea rcx, [r14 + 4*r14]
 	LONG $0x05e6c149 // shl r14, 0x5
 	QUAD $0x0000b8249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb8], ymm3
@@ -2314,7 +2314,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; WORD $0x144f // vpbroadcastd ymm1, dword ptr [rdi + 0x14]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
 	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x0080d43d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x80d4] # 0x1af4e <quant_x+0x38e>
+	QUAD $0x0082143d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x8214] # 0x1b08e <peak_i8+0x1fe>
 	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
 	LONG $0xc9fe35c5 // vpaddd ymm9, ymm9, ymm1
 	LONG $0x587de2c4; WORD $0x344f // vpbroadcastd ymm1, dword ptr [rdi + 0x34]
@@ -2437,7 +2437,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfba38f0f; WORD $0xffff // jg 0x12c90 <pq_q5_0+0x550>
 	LONG $0x4410fcc5; WORD $0x7824 // vmovups ymm0, ymmword ptr [rsp + 0x78]
 	LONG $0x4c10fcc5; WORD $0x5824 // vmovups ymm1, ymmword ptr [rsp + 0x58]
-	QUAD $0x007ece15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x7ece] # 0x1afd0 <quant_x+0x410>
+	QUAD $0x00800e15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x800e] # 0x1b110 <peak_i8+0x280>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
 	WORD $0x2a75 // jne 0x13131 <pq_q5_0+0x9f1>
 	LONG $0xfffb34e9; BYTE $0xff // jmp 0x12c40 <pq_q5_0+0x500>
@@ -2480,14 +2480,14 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x90 // nop
 	LONG $0x646ffec5; WORD $0x7824 // vmovdqu ymm4, ymmword ptr [rsp + 0x78]
 	LONG $0x6c6ffec5; WORD $0x5824 // vmovdqu ymm5, ymmword ptr [rsp + 0x58]
-	QUAD $0x007d893d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x7d89] # 0x1af4e <quant_x+0x38e>
+	QUAD $0x007ec93d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x7ec9] # 0x1b08e <peak_i8+0x1fe>
 	LONG $0x270c8d4e // lea r9, [rdi + r12]
 	LONG $0x40478d48 // lea rax, [rdi + 0x40]
 	WORD $0x01b3 // mov bl, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	QUAD $0x00000130866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x130]
-	QUAD $0x007d5b0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x7d5b] # 0x1af4c <quant_x+0x38c>
+	QUAD $0x007e9b0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x7e9b] # 0x1b08c <peak_i8+0x1fc>
 	QUAD $0x000098248c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm9
 	LONG $0xb60c8d4b // lea rcx, [r14 + 4*r14]
 	LONG $0x05e6c149 // shl r14, 0x5
@@ -2691,7 +2691,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x4410fcc5; WORD $0x7824 // vmovups ymm0, ymmword ptr [rsp + 0x78]
 	LONG $0x4c10fcc5; WORD $0x5824 // vmovups ymm1, ymmword ptr [rsp + 0x58]
-	QUAD $0x00794e15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x794e] # 0x1afd0 <quant_x+0x410>
+	QUAD $0x007a8e15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x7a8e] # 0x1b110 <peak_i8+0x280>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x073c // vmovups ymmword ptr [r15 + rax], ymm7
 	LONG $0x05fa8341 // cmp r10d, 0x5
@@ -2736,8 +2736,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x0078bb05197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x78bb] # 0x1aff0 <quant_x+0x430>
-	QUAD $0x0078123d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x7812] # 0x1af50 <quant_x+0x390>
+	QUAD $0x0079fb05197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x79fb] # 0x1b130 <peak_i8+0x2a0>
+	QUAD $0x0079523d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x7952] # 0x1b090 <peak_i8+0x200>
 	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -2750,7 +2750,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
 	QUAD $0x000098248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm0
-	QUAD $0x00786905197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x7869] # 0x1afe8 <quant_x+0x428>
+	QUAD $0x0079a905197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x79a9] # 0x1b128 <peak_i8+0x298>
 	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
 	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
@@ -3142,7 +3142,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; WORD $0x1c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x1c]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
 	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x006fc23d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x6fc2] # 0x1af50 <quant_x+0x390>
+	QUAD $0x0071023d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x7102] # 0x1b090 <peak_i8+0x200>
 	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
 	LONG $0xc9fe9dc5 // vpaddd ymm1, ymm12, ymm1
 	LONG $0x587de2c4; WORD $0x3c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x3c]
@@ -3390,7 +3390,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00009cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x9c]
 	LONG $0x047d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm0, ymm15
 	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x006a613d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x6a61] # 0x1af50 <quant_x+0x390>
+	QUAD $0x006ba13d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x6ba1] # 0x1b090 <peak_i8+0x200>
 	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
 	LONG $0xc9fe9dc5 // vpaddd ymm1, ymm12, ymm1
 	QUAD $0x0000bca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xbc]
@@ -3502,9 +3502,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x00685005787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x6850] # 0x1af52 <quant_x+0x392>
-	QUAD $0x0068750d5a7de2c4; BYTE $0x00 // vbroadcasti128 ymm1, xmmword ptr [rip + 0x6875] # ymm1 = mem[0,1,0,1]
-	QUAD $0x00684015797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x6840] # 0x1af54 <quant_x+0x394>
+	QUAD $0x00699005787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x6990] # 0x1b092 <peak_i8+0x202>
+	QUAD $0x0069b50d5a7de2c4; BYTE $0x00 // vbroadcasti128 ymm1, xmmword ptr [rip + 0x69b5] # ymm1 = mem[0,1,0,1]
+	QUAD $0x00698015797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x6980] # 0x1b094 <peak_i8+0x204>
 	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -4286,8 +4286,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x0058db05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x58db] # 0x1af56 <quant_x+0x396>
-	QUAD $0x0058d42d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x58d4] # 0x1af58 <quant_x+0x398>
+	QUAD $0x005a1b05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x5a1b] # 0x1b096 <peak_i8+0x206>
+	QUAD $0x005a142d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x5a14] # 0x1b098 <peak_i8+0x208>
 	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
 	WORD $0x894d; BYTE $0xc1 // mov r9, r8
 	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
@@ -4509,7 +4509,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
 	LONG $0x05e1c149 // shl r9, 0x5
 	LONG $0x08e2c148 // shl rdx, 0x8
-	QUAD $0x0054721d787de2c4; BYTE $0x00 // vpbroadcastb ymm3, byte ptr [rip + 0x5472] # 0x1af56 <quant_x+0x396>
+	QUAD $0x0055b21d787de2c4; BYTE $0x00 // vpbroadcastb ymm3, byte ptr [rip + 0x55b2] # 0x1b096 <peak_i8+0x206>
 	LONG $0xec28fcc5 // vmovaps ymm5, ymm4
 	LONG $0xe228fcc5 // vmovaps ymm4, ymm2
 	LONG $0x217d22c4; WORD $0x0b04 // vpmovsxbd ymm8, qword ptr [rbx + r9]
@@ -4616,7 +4616,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
 	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
 	LONG $0xd928fcc5 // vmovaps ymm3, ymm1
-	QUAD $0x0052250d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x5225] # 0x1af58 <quant_x+0x398>
+	QUAD $0x0053650d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x5365] # 0x1b098 <peak_i8+0x208>
 	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
 	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
 	LONG $0xf9f525c5 // vpmaddwd ymm15, ymm11, ymm1
@@ -4682,8 +4682,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
 	LONG $0xfc198f0f; WORD $0xffff // jg 0x15aa0 <pq_q4_k+0x470>
-	QUAD $0x0050c82d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x50c8] # 0x1af58 <quant_x+0x398>
-	QUAD $0x0050bd05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x50bd] # 0x1af56 <quant_x+0x396>
+	QUAD $0x0052082d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x5208] # 0x1b098 <peak_i8+0x208>
+	QUAD $0x0051fd05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x51fd] # 0x1b096 <peak_i8+0x206>
 	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
 	WORD $0x2d75 // jne 0x15ed0 <pq_q4_k+0x8a0>
@@ -4845,20 +4845,20 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
 	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x00004c8935f52dc5 // vpmaddwd ymm14, ymm10, ymmword ptr [rip + 0x4c89] # 0x1aec0 <quant_x+0x300>
+	QUAD $0x00004dc935f52dc5 // vpmaddwd ymm14, ymm10, ymmword ptr [rip + 0x4dc9] # 0x1b000 <peak_i8+0x170>
 	QUAD $0x0000bc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xbc]
 	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
 	LONG $0xfd2d41c4; BYTE $0xd3 // vpaddw ymm10, ymm10, ymm11
-	QUAD $0x00004c6e3df52dc5 // vpmaddwd ymm15, ymm10, ymmword ptr [rip + 0x4c6e] # 0x1aec0 <quant_x+0x300>
+	QUAD $0x00004dae3df52dc5 // vpmaddwd ymm15, ymm10, ymmword ptr [rip + 0x4dae] # 0x1b000 <peak_i8+0x170>
 	QUAD $0x0000dc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xdc]
 	LONG $0xde593cc5 // vmulps ymm11, ymm8, ymm6
 	LONG $0xc75934c5 // vmulps ymm8, ymm9, ymm7
 	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
 	LONG $0xfd2d41c4; BYTE $0xd4 // vpaddw ymm10, ymm10, ymm12
-	QUAD $0x00004c4b25f52dc5 // vpmaddwd ymm12, ymm10, ymmword ptr [rip + 0x4c4b] # 0x1aec0 <quant_x+0x300>
+	QUAD $0x00004d8b25f52dc5 // vpmaddwd ymm12, ymm10, ymmword ptr [rip + 0x4d8b] # 0x1b000 <peak_i8+0x170>
 	QUAD $0x0000fc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xfc]
 	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
-	QUAD $0x004ccc2d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x4ccc] # 0x1af58 <quant_x+0x398>
+	QUAD $0x004e0c2d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x4e0c] # 0x1b098 <peak_i8+0x208>
 	LONG $0xc9fdadc5 // vpaddw ymm1, ymm10, ymm1
 	LONG $0xd1f515c5 // vpmaddwd ymm10, ymm13, ymm1
 	QUAD $0x000001308e107ac5 // vmovss xmm9, dword ptr [rsi + 0x130]
@@ -4957,7 +4957,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	QUAD $0x004ba205197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x4ba2] # 0x1aff0 <quant_x+0x430>
+	QUAD $0x004ce205197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x4ce2] # 0x1b130 <peak_i8+0x2a0>
 	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
 	WORD $0x894d; BYTE $0xc1 // mov r9, r8
 	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
@@ -4969,7 +4969,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
 	QUAD $0x0000c8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm0
-	QUAD $0x004b5605197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x4b56] # 0x1afe8 <quant_x+0x428>
+	QUAD $0x004c9605197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x4c96] # 0x1b128 <peak_i8+0x298>
 	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
 	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
@@ -5012,7 +5012,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	QUAD $0x0000c824846ffec5; BYTE $0x00 // vmovdqu ymm0, ymmword ptr [rsp + 0xc8]
 	QUAD $0x0000a8248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0xa8]
-	QUAD $0x0049df15797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x49df] # 0x1af5a <quant_x+0x39a>
+	QUAD $0x004b1f15797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x4b1f] # 0x1b09a <peak_i8+0x20a>
 	LONG $0x40408d4c // lea r8, [rax + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
@@ -5251,7 +5251,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000128249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x128], ymm3
 	QUAD $0x00014824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x148], ymm4
 	LONG $0x287c41c4; BYTE $0xd0 // vmovaps ymm10, ymm8
-	QUAD $0x00450c35797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x450c] # 0x1af5a <quant_x+0x39a>
+	QUAD $0x00464c35797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x464c] # 0x1b09a <peak_i8+0x20a>
 	LONG $0xca287cc5 // vmovaps ymm9, ymm2
 	LONG $0x217da2c4; WORD $0x0b04 // vpmovsxbd ymm0, qword ptr [rbx + r9]
 	LONG $0x06e2c148 // shl rdx, 0x6
@@ -5523,7 +5523,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x05e1c149 // shl r9, 0x5
 	QUAD $0x00014824bc11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x148], ymm7
 	LONG $0x4c11fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm1
-	QUAD $0x003f6a1d797de2c4; BYTE $0x00 // vpbroadcastw ymm3, word ptr [rip + 0x3f6a] # 0x1af5a <quant_x+0x39a>
+	QUAD $0x0040aa1d797de2c4; BYTE $0x00 // vpbroadcastw ymm3, word ptr [rip + 0x40aa] # 0x1b09a <peak_i8+0x20a>
 	LONG $0x287c41c4; BYTE $0xc8 // vmovaps ymm9, ymm8
 	LONG $0x217da2c4; WORD $0x0b04 // vpmovsxbd ymm0, qword ptr [rbx + r9]
 	LONG $0x06e2c148 // shl rdx, 0x6
@@ -5787,9 +5787,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x003a5a0d197d62c4; BYTE $0x00 // vbroadcastsd ymm9, qword ptr [rip + 0x3a5a] # 0x1afe8 <quant_x+0x428>
-	QUAD $0x003a6125197d62c4; BYTE $0x00 // vbroadcastsd ymm12, qword ptr [rip + 0x3a61] # 0x1aff8 <quant_x+0x438>
-	QUAD $0x0039bc2d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x39bc] # 0x1af5c <quant_x+0x39c>
+	QUAD $0x003b9a0d197d62c4; BYTE $0x00 // vbroadcastsd ymm9, qword ptr [rip + 0x3b9a] # 0x1b128 <peak_i8+0x298>
+	QUAD $0x003ba125197d62c4; BYTE $0x00 // vbroadcastsd ymm12, qword ptr [rip + 0x3ba1] # 0x1b138 <peak_i8+0x2a8>
+	QUAD $0x003afc2d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x3afc] # 0x1b09c <peak_i8+0x20c>
 	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
 	WORD $0x894d; BYTE $0xc1 // mov r9, r8
 	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
@@ -5839,7 +5839,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0xff31 // xor edi, edi
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	QUAD $0x0038b5152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x38b5] # 0x1af5e <quant_x+0x39e>
+	QUAD $0x0039f5152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x39f5] # 0x1b09e <peak_i8+0x20e>
 	LONG $0x40408d4c // lea r8, [rax + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xdb31 // xor ebx, ebx
@@ -6078,7 +6078,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00401f0f // nop dword ptr [rax]
 	QUAD $0x0000c824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0xc8]
 	QUAD $0x0000a824ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0xa8]
-	QUAD $0x0033e135797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x33e1] # 0x1af5c <quant_x+0x39c>
+	QUAD $0x00352135797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x3521] # 0x1b09c <peak_i8+0x20c>
 	LONG $0x3e1c8d4e // lea r11, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
 	WORD $0x01b3 // mov bl, 0x1
@@ -6086,7 +6086,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x49148d4b // lea rdx, [r9 + 2*r9]
 	LONG $0x05e1c149 // shl r9, 0x5
-	QUAD $0x0033bd3d2279e2c4; BYTE $0x00 // vpmovsxbq xmm7, word ptr [rip + 0x33bd] # 0x1af5e <quant_x+0x39e>
+	QUAD $0x0034fd3d2279e2c4; BYTE $0x00 // vpmovsxbq xmm7, word ptr [rip + 0x34fd] # 0x1b09e <peak_i8+0x20e>
 	LONG $0x44117cc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm8
 	QUAD $0x0001682494117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x168], ymm10
 	QUAD $0x000188249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x188], ymm3
@@ -6332,7 +6332,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfa678f0f; WORD $0xffff // jg 0x17b50 <pq_q6_k+0x610>
 	QUAD $0x0000c8248c107cc5; BYTE $0x00 // vmovups ymm9, ymmword ptr [rsp + 0xc8]
 	QUAD $0x0000a824a4107cc5; BYTE $0x00 // vmovups ymm12, ymmword ptr [rsp + 0xa8]
-	QUAD $0x002e582d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x2e58] # 0x1af5c <quant_x+0x39c>
+	QUAD $0x002f982d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x2f98] # 0x1b09c <peak_i8+0x20c>
 	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
 	WORD $0x3475 // jne 0x18142 <pq_q6_k+0xc02>
@@ -6388,10 +6388,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x49148d4b // lea rdx, [r9 + 2*r9]
 	LONG $0x05e1c149 // shl r9, 0x5
 	QUAD $0x000088249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm2
-	QUAD $0x002d54152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x2d54] # 0x1af5e <quant_x+0x39e>
+	QUAD $0x002e94152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x2e94] # 0x1b09e <peak_i8+0x20e>
 	QUAD $0x0001882484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x188], ymm8
 	LONG $0x647ffec5; WORD $0x6824 // vmovdqu ymmword ptr [rsp + 0x68], ymm4
-	QUAD $0x002d3a2d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x2d3a] # 0x1af5c <quant_x+0x39c>
+	QUAD $0x002e7a2d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x2e7a] # 0x1b09c <peak_i8+0x20c>
 	LONG $0x217d82c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r11 + r9 + 0x10]
 	LONG $0x217d02c4; WORD $0x0b14 // vpmovsxbd ymm10, qword ptr [r11 + r9]
 	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
@@ -6482,7 +6482,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000cc8e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xcc]
 	LONG $0x046d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm2, ymm9
 	LONG $0xfd3541c4; BYTE $0xcd // vpaddw ymm9, ymm9, ymm13
-	QUAD $0x002b182d227962c4; BYTE $0x00 // vpmovsxbq xmm13, word ptr [rip + 0x2b18] # 0x1af5e <quant_x+0x39e>
+	QUAD $0x002c582d227962c4; BYTE $0x00 // vpmovsxbq xmm13, word ptr [rip + 0x2c58] # 0x1b09e <peak_i8+0x20e>
 	LONG $0xcdf535c5 // vpmaddwd ymm9, ymm9, ymm5
 	LONG $0xfe3541c4; BYTE $0xcc // vpaddd ymm9, ymm9, ymm12
 	QUAD $0x0000ec9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xec]
@@ -6643,7 +6643,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	QUAD $0x0000c8248c107cc5; BYTE $0x00 // vmovups ymm9, ymmword ptr [rsp + 0xc8]
 	QUAD $0x0000a824a4107cc5; BYTE $0x00 // vmovups ymm12, ymmword ptr [rsp + 0xa8]
-	QUAD $0x0027672d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x2767] # 0x1af5c <quant_x+0x39c>
+	QUAD $0x0028a72d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x28a7] # 0x1b09c <peak_i8+0x20c>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
 	LONG $0x117c41c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm8
@@ -6691,8 +6691,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	QUAD $0x0027263d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x2726] # 0x1afd4 <quant_x+0x414>
-	QUAD $0x0026a905787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x26a9] # 0x1af60 <quant_x+0x3a0>
+	QUAD $0x0028663d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x2866] # 0x1b114 <peak_i8+0x284>
+	QUAD $0x0027e905787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x27e9] # 0x1b0a0 <peak_i8+0x210>
 	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
 	WORD $0x894d; BYTE $0xc1 // mov r9, r8
 	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
@@ -6743,8 +6743,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0xff31 // xor edi, edi
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x0025a705787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x25a7] # 0x1af60 <quant_x+0x3a0>
-	QUAD $0x0025a00d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x25a0] # 0x1af62 <quant_x+0x3a2>
+	QUAD $0x0026e705787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x26e7] # 0x1b0a0 <peak_i8+0x210>
+	QUAD $0x0026e00d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x26e0] # 0x1b0a2 <peak_i8+0x212>
 	LONG $0x40408d4c // lea r8, [rax + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
@@ -6923,7 +6923,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x08fe8348 // cmp rsi, 0x8
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	LONG $0xfc818f0f; WORD $0xffff // jg 0x18990 <pq_q2_k+0x130>
-	QUAD $0x00224805787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x2248] # 0x1af60 <quant_x+0x3a0>
+	QUAD $0x00238805787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x2388] # 0x1b0a0 <peak_i8+0x210>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
 	LONG $0xfc0f840f; WORD $0xffff // je 0x18930 <pq_q2_k+0xd0>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
@@ -6969,7 +6969,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x07e2c148 // shl rdx, 0x7
 	QUAD $0x0000c824ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm5
 	QUAD $0x00008824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm4
-	QUAD $0x0021662d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x2166] # 0x1af62 <quant_x+0x3a2>
+	QUAD $0x0022a62d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x22a6] # 0x1b0a2 <peak_i8+0x212>
 	LONG $0xe328fcc5 // vmovaps ymm4, ymm3
 	LONG $0x217da2c4; WORD $0x0b14 // vpmovsxbd ymm2, qword ptr [rbx + r9]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
@@ -7172,7 +7172,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00010cbf187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xbc7d42c4; BYTE $0xe0 // vfnmadd231ps ymm12, ymm0, ymm8 # ymm12 = -(ymm0 * ymm8) + ymm12
-	QUAD $0x001d3805787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x1d38] # 0x1af60 <quant_x+0x3a0>
+	QUAD $0x001e7805787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x1e78] # 0x1b0a0 <peak_i8+0x210>
 	LONG $0xb81de2c4; BYTE $0xd7 // vfmadd231ps ymm2, ymm12, ymm7 # ymm2 = (ymm12 * ymm7) + ymm2
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
@@ -7244,7 +7244,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x05e1c149 // shl r9, 0x5
 	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
 	LONG $0x07e2c148 // shl rdx, 0x7
-	QUAD $0x001be81d797de2c4; BYTE $0x00 // vpbroadcastw ymm3, word ptr [rip + 0x1be8] # 0x1af62 <quant_x+0x3a2>
+	QUAD $0x001d281d797de2c4; BYTE $0x00 // vpbroadcastw ymm3, word ptr [rip + 0x1d28] # 0x1b0a2 <peak_i8+0x212>
 	LONG $0x217da2c4; WORD $0x0b04 // vpmovsxbd ymm0, qword ptr [rbx + r9]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
@@ -7434,7 +7434,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
 	LONG $0xbc7dc2c4; BYTE $0xd8 // vfnmadd231ps ymm3, ymm0, ymm8 # ymm3 = -(ymm0 * ymm8) + ymm3
 	QUAD $0x00011086187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x110]
-	QUAD $0x0017a705787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x17a7] # 0x1af60 <quant_x+0x3a0>
+	QUAD $0x0018e705787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x18e7] # 0x1b0a0 <peak_i8+0x210>
 	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
 	QUAD $0x00011486187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x114]
 	LONG $0x4c10fcc5; WORD $0x6824 // vmovups ymm1, ymmword ptr [rsp + 0x68]
@@ -7510,10 +7510,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x0016f21d597d62c4; BYTE $0x00 // vpbroadcastq ymm11, qword ptr [rip + 0x16f2] # 0x1b000 <quant_x+0x440>
-	QUAD $0x0016f115597d62c4; BYTE $0x00 // vpbroadcastq ymm10, qword ptr [rip + 0x16f1] # 0x1b008 <quant_x+0x448>
-	QUAD $0x00164435227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x1644] # 0x1af64 <quant_x+0x3a4>
-	QUAD $0x0016a725187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x16a7] # 0x1afd0 <quant_x+0x410>
+	QUAD $0x0018321d597d62c4; BYTE $0x00 // vpbroadcastq ymm11, qword ptr [rip + 0x1832] # 0x1b140 <peak_i8+0x2b0>
+	QUAD $0x00183115597d62c4; BYTE $0x00 // vpbroadcastq ymm10, qword ptr [rip + 0x1831] # 0x1b148 <peak_i8+0x2b8>
+	QUAD $0x00178435227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x1784] # 0x1b0a4 <peak_i8+0x214>
+	QUAD $0x0017e725187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x17e7] # 0x1b110 <peak_i8+0x280>
 	LONG $0x54b60f44; WORD $0x4024 // movzx r10d, byte ptr [rsp + 0x40]
 	WORD $0x894d; BYTE $0xc1 // mov r9, r8
 	LONG $0x2444894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r8
@@ -7822,9 +7822,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00000144876e79c5 // vmovd xmm8, dword ptr [rdi + 0x144]
 	QUAD $0x000001489f6ef9c5 // vmovd xmm3, dword ptr [rdi + 0x148]
 	QUAD $0x0000014c876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x14c]
-	QUAD $0x001018252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1018] # 0x1af64 <quant_x+0x3a4>
-	QUAD $0x00100f0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0x100f] # 0x1af64 <quant_x+0x3a4>
-	QUAD $0x00100835797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x1008] # 0x1af66 <quant_x+0x3a6>
+	QUAD $0x001158252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1158] # 0x1b0a4 <peak_i8+0x214>
+	QUAD $0x00114f0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0x114f] # 0x1b0a4 <peak_i8+0x214>
+	QUAD $0x00114835797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x1148] # 0x1b0a6 <peak_i8+0x216>
 	LONG $0x217d82c4; WORD $0x0b54; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [r11 + r9 + 0x10]
 	LONG $0x217d02c4; WORD $0x0b14 // vpmovsxbd ymm10, qword ptr [r11 + r9]
 	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
@@ -7849,7 +7849,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
 	LONG $0x646ffec5; WORD $0x2024 // vmovdqu ymm4, ymmword ptr [rsp + 0x20]
 	LONG $0x476542c4; BYTE $0xd9 // vpsllvd ymm11, ymm3, ymm9
-	QUAD $0x000f7a0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0xf7a] # 0x1af64 <quant_x+0x3a4>
+	QUAD $0x0010ba0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0x10ba] # 0x1b0a4 <peak_i8+0x214>
 	QUAD $0x00802abcdb5d21c4; WORD $0x0000 // vpand ymm15, ymm4, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x6f7ea1c4; WORD $0x2a24 // vmovdqu ymm4, ymmword ptr [rdx + r13]
 	LONG $0x587d42c4; BYTE $0xdb // vpbroadcastd ymm11, xmm11
@@ -7995,7 +7995,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x1c57 // vpbroadcastd ymm10, dword ptr [rdi + 0x1c]
 	LONG $0x043542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm9, ymm10
 	LONG $0xe4fdadc5 // vpaddw ymm4, ymm10, ymm4
-	QUAD $0x000c6a15227962c4; BYTE $0x00 // vpmovsxbq xmm10, word ptr [rip + 0xc6a] # 0x1af64 <quant_x+0x3a4>
+	QUAD $0x000daa15227962c4; BYTE $0x00 // vpmovsxbq xmm10, word ptr [rip + 0xdaa] # 0x1b0a4 <peak_i8+0x214>
 	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
 	LONG $0x4765c2c4; BYTE $0xda // vpsllvd ymm3, ymm3, ymm10
 	LONG $0x587de2c4; BYTE $0xdb // vpbroadcastd ymm3, xmm3
@@ -8004,7 +8004,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
 	LONG $0x0435e2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm9, ymm4
 	LONG $0xd2fdddc5 // vpaddw ymm2, ymm4, ymm2
-	QUAD $0x000c3c252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0xc3c] # 0x1af64 <quant_x+0x3a4>
+	QUAD $0x000d7c252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0xd7c] # 0x1b0a4 <peak_i8+0x214>
 	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
 	LONG $0x477de2c4; BYTE $0xc4 // vpsllvd ymm0, ymm0, ymm4
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
@@ -8013,10 +8013,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0x0435e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm9, ymm2
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	QUAD $0x000c0e152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0xc0e] # 0x1af64 <quant_x+0x3a4>
+	QUAD $0x000d4e152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0xd4e] # 0x1b0a4 <peak_i8+0x214>
 	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
 	LONG $0x470de2c4; BYTE $0xd2 // vpsllvd ymm2, ymm14, ymm2
-	QUAD $0x000bfc35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xbfc] # 0x1af64 <quant_x+0x3a4>
+	QUAD $0x000d3c35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xd3c] # 0x1b0a4 <peak_i8+0x214>
 	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
 	LONG $0xcafef5c5 // vpaddd ymm1, ymm1, ymm2
 	LONG $0x587de2c4; WORD $0x7c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x7c]
@@ -8059,7 +8059,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
 	LONG $0xfa678f0f; WORD $0xffff // jg 0x19ec0 <pq_q3_k+0x600>
 	QUAD $0x0000a824946f7ec5; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [rsp + 0xa8]
-	QUAD $0x000b6525187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xb65] # 0x1afd0 <quant_x+0x410>
+	QUAD $0x000ca525187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xca5] # 0x1b110 <peak_i8+0x280>
 	LONG $0x244c8b4c; BYTE $0x48 // mov r9, qword ptr [rsp + 0x48]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
 	WORD $0x2b75 // jne 0x1a4a0 <pq_q3_k+0xbe0>
@@ -8123,9 +8123,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00000154866e79c5 // vmovd xmm8, dword ptr [rsi + 0x154]
 	QUAD $0x000001589e6ef9c5 // vmovd xmm3, dword ptr [rsi + 0x158]
 	QUAD $0x0000015c866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x15c]
-	QUAD $0x0009a8252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x9a8] # 0x1af64 <quant_x+0x3a4>
-	QUAD $0x00099f0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0x99f] # 0x1af64 <quant_x+0x3a4>
-	QUAD $0x00099835797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x998] # 0x1af66 <quant_x+0x3a6>
+	QUAD $0x000ae8252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0xae8] # 0x1b0a4 <peak_i8+0x214>
+	QUAD $0x000adf0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0xadf] # 0x1b0a4 <peak_i8+0x214>
+	QUAD $0x000ad835797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0xad8] # 0x1b0a6 <peak_i8+0x216>
 	LONG $0x217d82c4; WORD $0x0b54; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [r11 + r9 + 0x10]
 	LONG $0x217d02c4; WORD $0x0b14 // vpmovsxbd ymm10, qword ptr [r11 + r9]
 	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
@@ -8150,7 +8150,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
 	LONG $0x646ffec5; WORD $0x2024 // vmovdqu ymm4, ymmword ptr [rsp + 0x20]
 	LONG $0x476542c4; BYTE $0xd9 // vpsllvd ymm11, ymm3, ymm9
-	QUAD $0x0008fd0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0x8fd] # 0x1af64 <quant_x+0x3a4>
+	QUAD $0x000a3d0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0xa3d] # 0x1b0a4 <peak_i8+0x214>
 	QUAD $0x00802abcdb5d21c4; WORD $0x0000 // vpand ymm15, ymm4, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x6f7ea1c4; WORD $0x2a24 // vmovdqu ymm4, ymmword ptr [rdx + r13]
 	LONG $0x587d42c4; BYTE $0xdb // vpbroadcastd ymm11, xmm11
@@ -8296,7 +8296,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00009c96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0x9c]
 	LONG $0x043542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm9, ymm10
 	LONG $0xe4fdadc5 // vpaddw ymm4, ymm10, ymm4
-	QUAD $0x0005a315227962c4; BYTE $0x00 // vpmovsxbq xmm10, word ptr [rip + 0x5a3] # 0x1af64 <quant_x+0x3a4>
+	QUAD $0x0006e315227962c4; BYTE $0x00 // vpmovsxbq xmm10, word ptr [rip + 0x6e3] # 0x1b0a4 <peak_i8+0x214>
 	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
 	LONG $0x4765c2c4; BYTE $0xda // vpsllvd ymm3, ymm3, ymm10
 	LONG $0x587de2c4; BYTE $0xdb // vpbroadcastd ymm3, xmm3
@@ -8305,7 +8305,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
 	LONG $0x0435e2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm9, ymm4
 	LONG $0xd2fdddc5 // vpaddw ymm2, ymm4, ymm2
-	QUAD $0x000572252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x572] # 0x1af64 <quant_x+0x3a4>
+	QUAD $0x0006b2252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x6b2] # 0x1b0a4 <peak_i8+0x214>
 	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
 	LONG $0x477de2c4; BYTE $0xc4 // vpsllvd ymm0, ymm0, ymm4
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
@@ -8314,10 +8314,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0x0435e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm9, ymm2
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	QUAD $0x000541152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x541] # 0x1af64 <quant_x+0x3a4>
+	QUAD $0x000681152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x681] # 0x1b0a4 <peak_i8+0x214>
 	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
 	LONG $0x470de2c4; BYTE $0xd2 // vpsllvd ymm2, ymm14, ymm2
-	QUAD $0x00052f35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x52f] # 0x1af64 <quant_x+0x3a4>
+	QUAD $0x00066f35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x66f] # 0x1b0a4 <peak_i8+0x214>
 	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
 	LONG $0xcafef5c5 // vpaddd ymm1, ymm1, ymm2
 	QUAD $0x0000fc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xfc]
@@ -8365,7 +8365,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	QUAD $0x0000a824946f7ec5; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [rsp + 0xa8]
-	QUAD $0x00048325187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x483] # 0x1afd0 <quant_x+0x410>
+	QUAD $0x0005c325187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x5c3] # 0x1b110 <peak_i8+0x280>
 	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x244c8b4c; BYTE $0x48 // mov r9, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x073c // vmovups ymmword ptr [r15 + rax], ymm7
@@ -8405,10 +8405,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x000003f60d10fac5 // vmovss xmm1, dword ptr [rip + 0x3f6] # 0x1afe0 <quant_x+0x420>
-	QUAD $0x000003f21510fac5 // vmovss xmm2, dword ptr [rip + 0x3f2] # 0x1afe4 <quant_x+0x424>
-	QUAD $0x000003de1d10fac5 // vmovss xmm3, dword ptr [rip + 0x3de] # 0x1afd8 <quant_x+0x418>
-	QUAD $0x0000039e256ef9c5 // vmovd xmm4, dword ptr [rip + 0x39e] # 0x1afa0 <quant_x+0x3e0>
+	QUAD $0x000005360d10fac5 // vmovss xmm1, dword ptr [rip + 0x536] # 0x1b120 <peak_i8+0x290>
+	QUAD $0x000005321510fac5 // vmovss xmm2, dword ptr [rip + 0x532] # 0x1b124 <peak_i8+0x294>
+	QUAD $0x0000051e1d10fac5 // vmovss xmm3, dword ptr [rip + 0x51e] # 0x1b118 <peak_i8+0x288>
+	QUAD $0x000004de256ef9c5 // vmovd xmm4, dword ptr [rip + 0x4de] # 0x1b0e0 <peak_i8+0x250>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x60c78348 // add rdi, 0x60
@@ -8554,36 +8554,116 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+
+	// peak_i8: +44688
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x011e8e0f; WORD $0x0000 // jle 0x1afb7 <peak_i8+0x127>
+	LONG $0x076ffec5 // vmovdqu ymm0, ymmword ptr [rdi]
+	QUAD $0x00020215797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x202] # 0x1b0a8 <peak_i8+0x218>
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
+	LONG $0xe4efd9c5 // vpxor xmm4, xmm4, xmm4
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	QUAD $0x0000015f0ddbfdc5 // vpand ymm1, ymm0, ymmword ptr [rip + 0x15f] # 0x1b020 <peak_i8+0x190>
+	LONG $0x0475e2c4; BYTE $0xc8 // vpmaddubsw ymm1, ymm1, ymm0
+	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xf96ffdc5 // vmovdqa ymm7, ymm1
+	LONG $0xc16f7dc5 // vmovdqa ymm8, ymm1
+	LONG $0xc96f7dc5 // vmovdqa ymm9, ymm1
+	LONG $0xd16f7dc5 // vmovdqa ymm10, ymm1
+	LONG $0xd96f7dc5 // vmovdqa ymm11, ymm1
+	LONG $0xfffdf5c5 // vpaddw ymm7, ymm1, ymm7
+	LONG $0xc1fd3dc5 // vpaddw ymm8, ymm8, ymm1
+	LONG $0xc9fd35c5 // vpaddw ymm9, ymm9, ymm1
+	LONG $0xd1fd2dc5 // vpaddw ymm10, ymm10, ymm1
+	LONG $0xd9fd25c5 // vpaddw ymm11, ymm11, ymm1
+	LONG $0xfffdf5c5 // vpaddw ymm7, ymm1, ymm7
+	LONG $0xc1fd3dc5 // vpaddw ymm8, ymm8, ymm1
+	LONG $0xc9fd35c5 // vpaddw ymm9, ymm9, ymm1
+	LONG $0xd1fd2dc5 // vpaddw ymm10, ymm10, ymm1
+	LONG $0xd9fd25c5 // vpaddw ymm11, ymm11, ymm1
+	LONG $0xfffdf5c5 // vpaddw ymm7, ymm1, ymm7
+	LONG $0xc1fd3dc5 // vpaddw ymm8, ymm8, ymm1
+	LONG $0xc9fd35c5 // vpaddw ymm9, ymm9, ymm1
+	LONG $0xd1fd2dc5 // vpaddw ymm10, ymm10, ymm1
+	LONG $0xd9fd25c5 // vpaddw ymm11, ymm11, ymm1
+	LONG $0xfffdf5c5 // vpaddw ymm7, ymm1, ymm7
+	LONG $0xc1fd3dc5 // vpaddw ymm8, ymm8, ymm1
+	LONG $0xc9fd35c5 // vpaddw ymm9, ymm9, ymm1
+	LONG $0xd1fd2dc5 // vpaddw ymm10, ymm10, ymm1
+	LONG $0xd9fd25c5 // vpaddw ymm11, ymm11, ymm1
+	LONG $0xfffdf5c5 // vpaddw ymm7, ymm1, ymm7
+	LONG $0xc1fd3dc5 // vpaddw ymm8, ymm8, ymm1
+	LONG $0xc9fd35c5 // vpaddw ymm9, ymm9, ymm1
+	LONG $0xd1fd2dc5 // vpaddw ymm10, ymm10, ymm1
+	LONG $0xd9fd25c5 // vpaddw ymm11, ymm11, ymm1
+	LONG $0xfffdf5c5 // vpaddw ymm7, ymm1, ymm7
+	LONG $0xfffdf5c5 // vpaddw ymm7, ymm1, ymm7
+	LONG $0xc1fd3dc5 // vpaddw ymm8, ymm8, ymm1
+	LONG $0xc9fd35c5 // vpaddw ymm9, ymm9, ymm1
+	LONG $0xd1fd2dc5 // vpaddw ymm10, ymm10, ymm1
+	LONG $0xd9fd25c5 // vpaddw ymm11, ymm11, ymm1
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	LONG $0xf9fdbdc5 // vpaddw ymm7, ymm8, ymm1
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xedfec5c5 // vpaddd ymm5, ymm7, ymm5
+	LONG $0xf9fdb5c5 // vpaddw ymm7, ymm9, ymm1
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xe4fec5c5 // vpaddd ymm4, ymm7, ymm4
+	LONG $0xf9fdadc5 // vpaddw ymm7, ymm10, ymm1
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xdbfec5c5 // vpaddd ymm3, ymm7, ymm3
+	LONG $0xf9fda5c5 // vpaddw ymm7, ymm11, ymm1
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xc0fec5c5 // vpaddd ymm0, ymm7, ymm0
+	WORD $0xff48; BYTE $0xc8 // dec rax
+	LONG $0xff2f850f; WORD $0xffff // jne 0x1aed0 <peak_i8+0x40>
+	LONG $0xcefed5c5 // vpaddd ymm1, ymm5, ymm6
+	LONG $0xd3feddc5 // vpaddd ymm2, ymm4, ymm3
+	LONG $0xcafef5c5 // vpaddd ymm1, ymm1, ymm2
+	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	WORD $0x04eb // jmp 0x1afbb <peak_i8+0x12b>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x08e6c148 // shl rsi, 0x8
+	LONG $0x0711fcc5 // vmovups ymmword ptr [rdi], ymm0
+	LONG $0xb6048d48 // lea rax, [rsi + 4*rsi]
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
 
 	// constants
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0x00010001cccccccc
-	QUAD $0x0001000100010001; QUAD $0x0001000100010001
-	QUAD $0x0001000100010001; QUAD $0x0f0f0f0f00010001
+	QUAD $0x010001cccccccccc; QUAD $0x0100010001000100
+	QUAD $0x0100010001000100; QUAD $0x0100010001000100
+	QUAD $0x0f0f0f0001000100; QUAD $0x0f0f0f0f0f0f0f0f
 	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
-	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x030303030f0f0f0f
+	QUAD $0x0303030f0f0f0f0f; QUAD $0x0303030303030303
 	QUAD $0x0303030303030303; QUAD $0x0303030303030303
-	QUAD $0x0303030303030303; QUAD $0xbfad988103030303
-	QUAD $0x26190d01f6eaddcf; QUAD $0xbfad988171594535
-	QUAD $0x26190d01f6eaddcf; QUAD $0x0003000171594535
-	QUAD $0x0001000f0001000f; QUAD $0x000f000100010004
-	QUAD $0x00010001000f0001; QUAD $0x0001000300050001
-	QUAD $0xcccccccc00010002; QUAD $0x00000005cccccccc
-	QUAD $0x0000000000000000; QUAD $0xbfad988100000000
-	QUAD $0x26190d01f6eaddcf; QUAD $0x0000000271594535
-	QUAD $0x0000000000000000; QUAD $0x0c08040000000000
-	QUAD $0x0000000000000000; QUAD $0x0000000300000000
-	QUAD $0x0000000000000000; QUAD $0x0000000400000000
-	QUAD $0x0000000000000000; QUAD $0x0001000100000000
-	QUAD $0x3c0102040000000f; QUAD $0x0da242600f0f0f0f
-	QUAD $0x0f0f0f0f42fe0000; QUAD $0x101010100f0f0f0f
-	QUAD $0x3030303010101010; QUAD $0x0303030330303030
-	QUAD $0x0404040403030303; QUAD $0xcccccccc04040404
+	QUAD $0xad98810303030303; QUAD $0x190d01f6eaddcfbf
+	QUAD $0xad98817159453526; QUAD $0x190d01f6eaddcfbf
+	QUAD $0x0300017159453526; QUAD $0x01000f0001000f00
+	QUAD $0x0f00010001000400; QUAD $0x010001000f000100
+	QUAD $0x0100030005000100; QUAD $0xcc00010001000200
+	QUAD $0x000005cccccccccc; QUAD $0x0000000000000000
+	QUAD $0xad98810000000000; QUAD $0x190d01f6eaddcfbf
+	QUAD $0x0000027159453526; QUAD $0x0000000000000000
+	QUAD $0x0804000000000000; QUAD $0x000000000000000c
+	QUAD $0x0000030000000000; QUAD $0x0000000000000000
+	QUAD $0x0000040000000000; QUAD $0x0000000000000000
+	QUAD $0x0100010000000000; QUAD $0x0102040000000f00
+	QUAD $0xa242600f0f0f0f3c; QUAD $0x0f0f0f42fe00000d
+	QUAD $0x1010100f0f0f0f0f; QUAD $0x3030301010101010
+	QUAD $0x0303033030303030; QUAD $0x0404040303030303
+	QUAD $0xcccccc0404040404; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; LONG $0xcccccccc
+	LONG $0xcccccccc; BYTE $0xcc
 
 // func q8_0_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
 TEXT ·q8_0_avx2(SB), 0, $0-48
@@ -8713,4 +8793,12 @@ TEXT ·quant_avx2(SB), 0, $0-32
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
 	CALL ·panel_avx2<>+43968(SB)
+	RET
+
+// func dotPeak_avx2(p unsafe.Pointer, n int) int
+TEXT ·dotPeak_avx2(SB), 0, $0-24
+	MOVQ p+0(FP), DI
+	MOVQ n+8(FP), SI
+	CALL ·panel_avx2<>+44688(SB)
+	MOVQ AX, ret+16(FP)
 	RET

@@ -22,8 +22,8 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x3feec148 // shr rsi, 0x3f
-	QUAD $0x008e4f052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x8e4f] # 0x18e80 <quant_x+0x2d0>
-	QUAD $0x8e3d0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x8e3d] # 0x18e78 <quant_x+0x2c8>
+	QUAD $0x00918f052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x918f] # 0x191c0 <peak_i8+0x3c0>
+	QUAD $0x917d0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x917d] # 0x191b8 <peak_i8+0x3b8>
 	WORD $0x8949; BYTE $0xfd // mov r13, rdi
 	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
 	WORD $0x894d; BYTE $0xc3 // mov r11, r8
@@ -451,8 +451,8 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x3feec148 // shr rsi, 0x3f
 	WORD $0x8949; BYTE $0xfd // mov r13, rdi
-	QUAD $0x00847e052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x847e] # 0x18e82 <quant_x+0x2d2>
-	QUAD $0x845a0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x845a] # 0x18e68 <quant_x+0x2b8>
+	QUAD $0x0087be052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x87be] # 0x191c2 <peak_i8+0x3c2>
+	QUAD $0x879a0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x879a] # 0x191a8 <peak_i8+0x3a8>
 	LONG $0x54778d4d // lea r14, [r15 + 0x54]
 	LONG $0xd9b60f41 // movzx ebx, r9b
 	WORD $0x894d; BYTE $0xc3 // mov r11, r8
@@ -904,7 +904,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x3feec148 // shr rsi, 0x3f
 	WORD $0x8949; BYTE $0xfc // mov r12, rdi
-	QUAD $0x7a030558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7a03] # 0x18e68 <quant_x+0x2b8>
+	QUAD $0x7d430558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7d43] # 0x191a8 <peak_i8+0x3a8>
 	LONG $0xd9b60f45 // movzx r11d, r9b
 	WORD $0x894d; BYTE $0xc7 // mov r15, r8
 	WORD $0x014c; BYTE $0xc6 // add rsi, r8
@@ -1386,9 +1386,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x3feec148 // shr rsi, 0x3f
 	WORD $0x8949; BYTE $0xfd // mov r13, rdi
-	QUAD $0x006f20052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x6f20] # 0x18e84 <quant_x+0x2d4>
-	QUAD $0x6fda0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x6fda] # 0x18f48 <quant_x+0x398>
-	QUAD $0x6fd8155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x6fd8] # 0x18f50 <quant_x+0x3a0>
+	QUAD $0x007260052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x7260] # 0x191c4 <peak_i8+0x3c4>
+	QUAD $0x731a0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x731a] # 0x19288 <peak_i8+0x488>
+	QUAD $0x7318155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x7318] # 0x19290 <peak_i8+0x490>
 	LONG $0x54778d4d // lea r14, [r15 + 0x54]
 	LONG $0xd1b60f45 // movzx r10d, r9b
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
@@ -1905,8 +1905,8 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x3feec148 // shr rsi, 0x3f
 	WORD $0x8949; BYTE $0xfc // mov r12, rdi
-	QUAD $0x63a3055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x63a3] # 0x18f48 <quant_x+0x398>
-	QUAD $0x63a10d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x63a1] # 0x18f50 <quant_x+0x3a0>
+	QUAD $0x66e3055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x66e3] # 0x19288 <peak_i8+0x488>
+	QUAD $0x66e10d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x66e1] # 0x19290 <peak_i8+0x490>
 	LONG $0xd1b60f45 // movzx r10d, r9b
 	WORD $0x894d; BYTE $0xc7 // mov r15, r8
 	WORD $0x014c; BYTE $0xc6 // add rsi, r8
@@ -2452,9 +2452,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x3feec148 // shr rsi, 0x3f
 	WORD $0x8949; BYTE $0xfd // mov r13, rdi
-	QUAD $0x00569c052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x569c] # 0x18f40 <quant_x+0x390>
-	QUAD $0x56940d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x5694] # 0x18f42 <quant_x+0x392>
-	QUAD $0x5588155a487df262; WORD $0x0000 // vbroadcasti32x4 zmm2, xmmword ptr [rip + 0x5588] # zmm2 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	QUAD $0x0059dc052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x59dc] # 0x19280 <peak_i8+0x480>
+	QUAD $0x59d40d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x59d4] # 0x19282 <peak_i8+0x482>
+	QUAD $0x58c8155a487df262; WORD $0x0000 // vbroadcasti32x4 zmm2, xmmword ptr [rip + 0x58c8] # zmm2 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
 	LONG $0x54778d4d // lea r14, [r15 + 0x54]
 	LONG $0xd1b60f45 // movzx r10d, r9b
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
@@ -2937,8 +2937,8 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0beb8e0f; WORD $0x0000 // jle 0x14fad <pq_q4_k+0xc0d>
 	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x4a950558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x4a95] # 0x18e68 <quant_x+0x2b8>
-	QUAD $0x4a930d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x4a93] # 0x18e70 <quant_x+0x2c0>
+	QUAD $0x4dd50558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x4dd5] # 0x191a8 <peak_i8+0x3a8>
+	QUAD $0x4dd30d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x4dd3] # 0x191b0 <peak_i8+0x3b0>
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
 	LONG $0xd1b60f45 // movzx r10d, r9b
 	LONG $0xf0490f49 // cmovns rsi, r8
@@ -3461,9 +3461,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	QUAD $0x3f52055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x3f52] # 0x18f48 <quant_x+0x398>
-	QUAD $0x3f500d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x3f50] # 0x18f50 <quant_x+0x3a0>
-	QUAD $0x3e661518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x3e66] # 0x18e70 <quant_x+0x2c0>
+	QUAD $0x4292055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x4292] # 0x19288 <peak_i8+0x488>
+	QUAD $0x42900d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x4290] # 0x19290 <peak_i8+0x490>
+	QUAD $0x41a61518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x41a6] # 0x191b0 <peak_i8+0x3b0>
 	LONG $0xd1b60f45 // movzx r10d, r9b
 	LONG $0xf0490f49 // cmovns rsi, r8
 	LONG $0x03eec148 // shr rsi, 0x3
@@ -4050,9 +4050,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	QUAD $0x00314b052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x314b] # 0x18f43 <quant_x+0x393>
-	QUAD $0x31463d5948fde262; WORD $0x0000 // vpbroadcastq zmm23, qword ptr [rip + 0x3146] # 0x18f48 <quant_x+0x398>
-	QUAD $0x314c155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x314c] # 0x18f58 <quant_x+0x3a8>
+	QUAD $0x00348b052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x348b] # 0x19283 <peak_i8+0x483>
+	QUAD $0x34863d5948fde262; WORD $0x0000 // vpbroadcastq zmm23, qword ptr [rip + 0x3486] # 0x19288 <peak_i8+0x488>
+	QUAD $0x348c155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x348c] # 0x19298 <peak_i8+0x498>
 	LONG $0xd1b60f45 // movzx r10d, r9b
 	LONG $0xf0490f49 // cmovns rsi, r8
 	LONG $0x03eec148 // shr rsi, 0x3
@@ -4685,9 +4685,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	QUAD $0x213a2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x213a] # 0x18e70 <quant_x+0x2c0>
-	QUAD $0x21200d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x2120] # 0x18e60 <quant_x+0x2b0>
-	QUAD $0x21321558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x2132] # 0x18e7c <quant_x+0x2cc>
+	QUAD $0x247a2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x247a] # 0x191b0 <peak_i8+0x3b0>
+	QUAD $0x24600d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x2460] # 0x191a0 <peak_i8+0x3a0>
+	QUAD $0x24721558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x2472] # 0x191bc <peak_i8+0x3bc>
 	LONG $0xd1b60f45 // movzx r10d, r9b
 	LONG $0xf0490f49 // cmovns rsi, r8
 	LONG $0x03eec148 // shr rsi, 0x3
@@ -5130,7 +5130,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c58148; WORD $0x0001; BYTE $0x00 // add rbp, 0x140
 	LONG $0x04ff8341 // cmp r15d, 0x4
 	LONG $0xfa29850f; WORD $0xffff // jne 0x17200 <pq_q2_k+0x500>
-	QUAD $0x168f2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x168f] # 0x18e70 <quant_x+0x2c0>
+	QUAD $0x19cf2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x19cf] # 0x191b0 <peak_i8+0x3b0>
 	LONG $0xf8588d49 // lea rbx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
@@ -5355,9 +5355,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	QUAD $0x001260052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x1260] # 0x18f45 <quant_x+0x395>
-	QUAD $0x12710d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x1271] # 0x18f60 <quant_x+0x3b0>
-	QUAD $0x126f155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x126f] # 0x18f68 <quant_x+0x3b8>
+	QUAD $0x0015a0052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x15a0] # 0x19285 <peak_i8+0x485>
+	QUAD $0x15b10d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x15b1] # 0x192a0 <peak_i8+0x4a0>
+	QUAD $0x15af155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x15af] # 0x192a8 <peak_i8+0x4a8>
 	LONG $0xd1b60f45 // movzx r10d, r9b
 	LONG $0xf0490f49 // cmovns rsi, r8
 	LONG $0x03eec148 // shr rsi, 0x3
@@ -5560,7 +5560,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c58348 // add rbp, 0x40
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	WORD $0x9066 // nop
-	QUAD $0x000d8c1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0xd8c] # 0x18f45 <quant_x+0x395>
+	QUAD $0x0010cc1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0x10cc] # 0x19285 <peak_i8+0x485>
 	WORD $0x01b3 // mov bl, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	WORD $0x9066 // nop
@@ -5776,7 +5776,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
 	LONG $0xfa7b8f0f; WORD $0xffff // jg 0x181a0 <pq_q3_k+0x4f0>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	QUAD $0x000812052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x812] # 0x18f45 <quant_x+0x395>
+	QUAD $0x000b52052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xb52] # 0x19285 <peak_i8+0x485>
 	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
 	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
@@ -5981,9 +5981,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x000002920d10fac5 // vmovss xmm1, dword ptr [rip + 0x292] # 0x18e6c <quant_x+0x2bc>
-	QUAD $0x000002921510fac5 // vmovss xmm2, dword ptr [rip + 0x292] # 0x18e74 <quant_x+0x2c4>
-	QUAD $0x0000027a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x27a] # 0x18e64 <quant_x+0x2b4>
+	QUAD $0x000005d20d10fac5 // vmovss xmm1, dword ptr [rip + 0x5d2] # 0x191ac <peak_i8+0x3ac>
+	QUAD $0x000005d21510fac5 // vmovss xmm2, dword ptr [rip + 0x5d2] # 0x191b4 <peak_i8+0x3b4>
+	QUAD $0x000005ba1d10fac5 // vmovss xmm3, dword ptr [rip + 0x5ba] # 0x191a4 <peak_i8+0x3a4>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x40c78348 // add rdi, 0x40
@@ -6099,33 +6099,174 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+
+	// peak_i8: +36352
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x02ea8e0f; WORD $0x0000 // jle 0x190f3 <peak_i8+0x2f3>
+	LONG $0x48fef162; WORD $0x276f // vmovdqu64 zmm4, zmmword ptr [rdi]
+	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
+	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
+	LONG $0xd2efe9c5 // vpxor xmm2, xmm2, xmm2
+	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	QUAD $0x035635db585df162; WORD $0x0000 // vpandd zmm6, zmm4, dword ptr [rip + 0x356]{1to16} # 0x191a8 <peak_i8+0x3a8>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x484d7262; WORD $0xec50 // vpdpbusd zmm13, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xe450 // vpdpbusd zmm12, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xdc50 // vpdpbusd zmm11, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xd450 // vpdpbusd zmm10, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xcc50 // vpdpbusd zmm9, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xc450 // vpdpbusd zmm8, zmm6, zmm4
+	LONG $0x484df262; WORD $0xfc50 // vpdpbusd zmm7, zmm6, zmm4
+	LONG $0x484df262; WORD $0xec50 // vpdpbusd zmm5, zmm6, zmm4
+	LONG $0x484df262; WORD $0xdc50 // vpdpbusd zmm3, zmm6, zmm4
+	LONG $0x484df262; WORD $0xd450 // vpdpbusd zmm2, zmm6, zmm4
+	LONG $0x484df262; WORD $0xcc50 // vpdpbusd zmm1, zmm6, zmm4
+	LONG $0x484df262; WORD $0xc450 // vpdpbusd zmm0, zmm6, zmm4
+	WORD $0xff48; BYTE $0xc8 // dec rax
+	LONG $0x484d7262; WORD $0xec50 // vpdpbusd zmm13, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xe450 // vpdpbusd zmm12, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xdc50 // vpdpbusd zmm11, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xd450 // vpdpbusd zmm10, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xcc50 // vpdpbusd zmm9, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xc450 // vpdpbusd zmm8, zmm6, zmm4
+	LONG $0x484df262; WORD $0xfc50 // vpdpbusd zmm7, zmm6, zmm4
+	LONG $0x484df262; WORD $0xec50 // vpdpbusd zmm5, zmm6, zmm4
+	LONG $0x484df262; WORD $0xdc50 // vpdpbusd zmm3, zmm6, zmm4
+	LONG $0x484df262; WORD $0xd450 // vpdpbusd zmm2, zmm6, zmm4
+	LONG $0x484df262; WORD $0xcc50 // vpdpbusd zmm1, zmm6, zmm4
+	LONG $0x484df262; WORD $0xc450 // vpdpbusd zmm0, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xec50 // vpdpbusd zmm13, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xe450 // vpdpbusd zmm12, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xdc50 // vpdpbusd zmm11, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xd450 // vpdpbusd zmm10, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xcc50 // vpdpbusd zmm9, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xc450 // vpdpbusd zmm8, zmm6, zmm4
+	LONG $0x484df262; WORD $0xfc50 // vpdpbusd zmm7, zmm6, zmm4
+	LONG $0x484df262; WORD $0xec50 // vpdpbusd zmm5, zmm6, zmm4
+	LONG $0x484df262; WORD $0xdc50 // vpdpbusd zmm3, zmm6, zmm4
+	LONG $0x484df262; WORD $0xd450 // vpdpbusd zmm2, zmm6, zmm4
+	LONG $0x484df262; WORD $0xcc50 // vpdpbusd zmm1, zmm6, zmm4
+	LONG $0x484df262; WORD $0xc450 // vpdpbusd zmm0, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xec50 // vpdpbusd zmm13, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xe450 // vpdpbusd zmm12, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xdc50 // vpdpbusd zmm11, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xd450 // vpdpbusd zmm10, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xcc50 // vpdpbusd zmm9, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xc450 // vpdpbusd zmm8, zmm6, zmm4
+	LONG $0x484df262; WORD $0xfc50 // vpdpbusd zmm7, zmm6, zmm4
+	LONG $0x484df262; WORD $0xec50 // vpdpbusd zmm5, zmm6, zmm4
+	LONG $0x484df262; WORD $0xdc50 // vpdpbusd zmm3, zmm6, zmm4
+	LONG $0x484df262; WORD $0xd450 // vpdpbusd zmm2, zmm6, zmm4
+	LONG $0x484df262; WORD $0xcc50 // vpdpbusd zmm1, zmm6, zmm4
+	LONG $0x484df262; WORD $0xc450 // vpdpbusd zmm0, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xec50 // vpdpbusd zmm13, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xe450 // vpdpbusd zmm12, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xdc50 // vpdpbusd zmm11, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xd450 // vpdpbusd zmm10, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xcc50 // vpdpbusd zmm9, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xc450 // vpdpbusd zmm8, zmm6, zmm4
+	LONG $0x484df262; WORD $0xfc50 // vpdpbusd zmm7, zmm6, zmm4
+	LONG $0x484df262; WORD $0xec50 // vpdpbusd zmm5, zmm6, zmm4
+	LONG $0x484df262; WORD $0xdc50 // vpdpbusd zmm3, zmm6, zmm4
+	LONG $0x484df262; WORD $0xd450 // vpdpbusd zmm2, zmm6, zmm4
+	LONG $0x484df262; WORD $0xcc50 // vpdpbusd zmm1, zmm6, zmm4
+	LONG $0x484df262; WORD $0xc450 // vpdpbusd zmm0, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xec50 // vpdpbusd zmm13, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xe450 // vpdpbusd zmm12, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xdc50 // vpdpbusd zmm11, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xd450 // vpdpbusd zmm10, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xcc50 // vpdpbusd zmm9, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xc450 // vpdpbusd zmm8, zmm6, zmm4
+	LONG $0x484df262; WORD $0xfc50 // vpdpbusd zmm7, zmm6, zmm4
+	LONG $0x484df262; WORD $0xec50 // vpdpbusd zmm5, zmm6, zmm4
+	LONG $0x484df262; WORD $0xdc50 // vpdpbusd zmm3, zmm6, zmm4
+	LONG $0x484df262; WORD $0xd450 // vpdpbusd zmm2, zmm6, zmm4
+	LONG $0x484df262; WORD $0xcc50 // vpdpbusd zmm1, zmm6, zmm4
+	LONG $0x484df262; WORD $0xc450 // vpdpbusd zmm0, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xec50 // vpdpbusd zmm13, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xe450 // vpdpbusd zmm12, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xdc50 // vpdpbusd zmm11, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xd450 // vpdpbusd zmm10, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xcc50 // vpdpbusd zmm9, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xc450 // vpdpbusd zmm8, zmm6, zmm4
+	LONG $0x484df262; WORD $0xfc50 // vpdpbusd zmm7, zmm6, zmm4
+	LONG $0x484df262; WORD $0xec50 // vpdpbusd zmm5, zmm6, zmm4
+	LONG $0x484df262; WORD $0xdc50 // vpdpbusd zmm3, zmm6, zmm4
+	LONG $0x484df262; WORD $0xd450 // vpdpbusd zmm2, zmm6, zmm4
+	LONG $0x484df262; WORD $0xcc50 // vpdpbusd zmm1, zmm6, zmm4
+	LONG $0x484df262; WORD $0xc450 // vpdpbusd zmm0, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xec50 // vpdpbusd zmm13, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xe450 // vpdpbusd zmm12, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xdc50 // vpdpbusd zmm11, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xd450 // vpdpbusd zmm10, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xcc50 // vpdpbusd zmm9, zmm6, zmm4
+	LONG $0x484d7262; WORD $0xc450 // vpdpbusd zmm8, zmm6, zmm4
+	LONG $0x484df262; WORD $0xfc50 // vpdpbusd zmm7, zmm6, zmm4
+	LONG $0x484df262; WORD $0xec50 // vpdpbusd zmm5, zmm6, zmm4
+	LONG $0x484df262; WORD $0xdc50 // vpdpbusd zmm3, zmm6, zmm4
+	LONG $0x484df262; WORD $0xd450 // vpdpbusd zmm2, zmm6, zmm4
+	LONG $0x484df262; WORD $0xcc50 // vpdpbusd zmm1, zmm6, zmm4
+	LONG $0x484df262; WORD $0xc450 // vpdpbusd zmm0, zmm6, zmm4
+	LONG $0xfdb7850f; WORD $0xffff // jne 0x18e60 <peak_i8+0x60>
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
+	LONG $0x481dd162; WORD $0xe5fe // vpaddd zmm4, zmm12, zmm13
+	LONG $0x482dd162; WORD $0xf3fe // vpaddd zmm6, zmm10, zmm11
+	LONG $0x483d5162; WORD $0xc1fe // vpaddd zmm8, zmm8, zmm9
+	LONG $0x484df162; WORD $0xe4fe // vpaddd zmm4, zmm6, zmm4
+	LONG $0x4845d162; WORD $0xf0fe // vpaddd zmm6, zmm7, zmm8
+	LONG $0x486df162; WORD $0xd3fe // vpaddd zmm2, zmm2, zmm3
+	LONG $0x484df162; WORD $0xe4fe // vpaddd zmm4, zmm6, zmm4
+	LONG $0x4875f162; WORD $0xcafe // vpaddd zmm1, zmm1, zmm2
+	LONG $0x4875f162; WORD $0xccfe // vpaddd zmm1, zmm1, zmm4
+	LONG $0x487df162; WORD $0xc1fe // vpaddd zmm0, zmm0, zmm1
+	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	WORD $0x04eb // jmp 0x190f7 <peak_i8+0x2f7>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x0be6c148 // shl rsi, 0xb
+	LONG $0x487cf162; WORD $0x0711 // vmovups zmmword ptr [rdi], zmm0
+	LONG $0x76048d48 // lea rax, [rsi + 2*rsi]
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0x000005cccccccccc
-	QUAD $0x0000000000000000; QUAD $0x0000070000000000
-	QUAD $0x0000000000000000; QUAD $0x0000020000000000
-	QUAD $0x0000000000000000; QUAD $0x0000030000000000
-	QUAD $0x0000000000000000; QUAD $0x2d18010000000000
-	QUAD $0x998d81766a5d4f3f; QUAD $0x000004f1d9c5b5a6
-	QUAD $0x0000000000000000; QUAD $0x00000f0000000000
-	QUAD $0x0f0f0f3c01020400; QUAD $0x0000000da242600f
-	QUAD $0x80808042fe000080; QUAD $0x0300070303030380
-	QUAD $0x0000000000000400; QUAD $0x0000000000000000
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0x05cccccccccccccc; QUAD $0x0000000000000000
+	QUAD $0x0700000000000000; QUAD $0x0000000000000000
+	QUAD $0x0200000000000000; QUAD $0x0000000000000000
+	QUAD $0x0300000000000000; QUAD $0x0000000000000000
+	QUAD $0x0100000000000000; QUAD $0x81766a5d4f3f2d18
+	QUAD $0x04f1d9c5b5a6998d; QUAD $0x0000000000000000
+	QUAD $0x0f00000000000000; QUAD $0x0f3c010204000000
+	QUAD $0x000da242600f0f0f; QUAD $0x8042fe0000800000
+	QUAD $0x0703030303808080; QUAD $0x0000000004000300
 	QUAD $0x0000000000000000; QUAD $0x0000000000000000
 	QUAD $0x0000000000000000; QUAD $0x0000000000000000
-	QUAD $0x0000000000000000; QUAD $0x0f0f0f0000000000
+	QUAD $0x0000000000000000; QUAD $0x0000000000000000
+	QUAD $0x0f00000000000000; QUAD $0x0f0f0f0f0f0f0f0f
 	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
 	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
 	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
-	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x2d18010f0f0f0f0f
-	QUAD $0x998d81766a5d4f3f; QUAD $0x2d1801f1d9c5b5a6
-	QUAD $0x998d81766a5d4f3f; QUAD $0x2d1801f1d9c5b5a6
-	QUAD $0x998d81766a5d4f3f; QUAD $0x2d1801f1d9c5b5a6
-	QUAD $0x998d81766a5d4f3f; QUAD $0x0f0007f1d9c5b5a6
-	QUAD $0x0f0f0fcc00020005; QUAD $0x1010100f0f0f0f0f
-	QUAD $0x3030301010101010; QUAD $0x0303033030303030
-	QUAD $0x0404040303030303; QUAD $0xcccccc0404040404
-	QUAD $0xcccccccccccccccc; LONG $0xcccccccc; BYTE $0xcc
+	QUAD $0x010f0f0f0f0f0f0f; QUAD $0x81766a5d4f3f2d18
+	QUAD $0x01f1d9c5b5a6998d; QUAD $0x81766a5d4f3f2d18
+	QUAD $0x01f1d9c5b5a6998d; QUAD $0x81766a5d4f3f2d18
+	QUAD $0x01f1d9c5b5a6998d; QUAD $0x81766a5d4f3f2d18
+	QUAD $0x07f1d9c5b5a6998d; QUAD $0x0fcc000200050f00
+	QUAD $0x100f0f0f0f0f0f0f; QUAD $0x3010101010101010
+	QUAD $0x0330303030303030; QUAD $0x0403030303030303
+	QUAD $0xcc04040404040404; QUAD $0xcccccccccccccccc
+	LONG $0xcccccccc; WORD $0xcccc; BYTE $0xcc
 
 // func q8_0_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
 TEXT ·q8_0_avx512(SB), 0, $0-48
@@ -6255,4 +6396,12 @@ TEXT ·quant_avx512(SB), 0, $0-32
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
 	CALL ·panel_avx512<>+35760(SB)
+	RET
+
+// func dotPeak_avx512(p unsafe.Pointer, n int) int
+TEXT ·dotPeak_avx512(SB), 0, $0-24
+	MOVQ p+0(FP), DI
+	MOVQ n+8(FP), SI
+	CALL ·panel_avx512<>+36352(SB)
+	MOVQ AX, ret+16(FP)
 	RET

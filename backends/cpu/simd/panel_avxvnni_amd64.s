@@ -25,8 +25,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	QUAD $0x00944a052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x944a] # 0x1948c <quant_x+0x38c>
-	QUAD $0x0094390d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0x9439] # 0x19484 <quant_x+0x384>
+	QUAD $0x00964a052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x964a] # 0x1968c <peak_i8+0x2bc>
+	QUAD $0x0096390d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0x9639] # 0x19684 <peak_i8+0x2b4>
 	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -508,8 +508,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x008a1c052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x8a1c] # 0x1948e <quant_x+0x38e>
-	QUAD $0x0089fd0d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0x89fd] # 0x19478 <quant_x+0x378>
+	QUAD $0x008c1c052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x8c1c] # 0x1968e <peak_i8+0x2be>
+	QUAD $0x008bfd0d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0x8bfd] # 0x19678 <peak_i8+0x2a8>
 	LONG $0x5cb60f44; WORD $0x1824 // movzx r11d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -1025,7 +1025,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x007f5605587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x7f56] # 0x19478 <quant_x+0x378>
+	QUAD $0x00815605587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x8156] # 0x19678 <peak_i8+0x2a8>
 	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -1562,9 +1562,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x00745e052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x745e] # 0x19490 <quant_x+0x390>
-	QUAD $0x0074650d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x7465] # 0x194a0 <quant_x+0x3a0>
-	QUAD $0x00746415597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0x7464] # 0x194a8 <quant_x+0x3a8>
+	QUAD $0x00765e052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x765e] # 0x19690 <peak_i8+0x2c0>
+	QUAD $0x0076650d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x7665] # 0x196a0 <peak_i8+0x2d0>
+	QUAD $0x00766415597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0x7664] # 0x196a8 <peak_i8+0x2d8>
 	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -2199,8 +2199,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x00674e05597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x674e] # 0x194a0 <quant_x+0x3a0>
-	QUAD $0x00674d0d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x674d] # 0x194a8 <quant_x+0x3a8>
+	QUAD $0x00694e05597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x694e] # 0x196a0 <peak_i8+0x2d0>
+	QUAD $0x00694d0d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x694d] # 0x196a8 <peak_i8+0x2d8>
 	LONG $0x5cb60f44; WORD $0x1824 // movzx r11d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -2860,9 +2860,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x005970052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x5970] # 0x19492 <quant_x+0x392>
-	QUAD $0x0059690d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x5969] # 0x19494 <quant_x+0x394>
-	QUAD $0x00591c155a7de2c4; BYTE $0x00 // vbroadcasti128 ymm2, xmmword ptr [rip + 0x591c] # ymm2 = mem[0,1,0,1]
+	QUAD $0x005b70052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x5b70] # 0x19692 <peak_i8+0x2c2>
+	QUAD $0x005b690d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x5b69] # 0x19694 <peak_i8+0x2c4>
+	QUAD $0x005b1c155a7de2c4; BYTE $0x00 // vbroadcasti128 ymm2, xmmword ptr [rip + 0x5b1c] # ymm2 = mem[0,1,0,1]
 	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
@@ -3412,7 +3412,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	QUAD $0x004ded05587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x4ded] # 0x19478 <quant_x+0x378>
+	QUAD $0x004fed05587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x4fed] # 0x19678 <peak_i8+0x2a8>
 	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
 	WORD $0x894d; BYTE $0xc1 // mov r9, r8
 	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
@@ -4000,8 +4000,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x0041f505597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x41f5] # 0x194a0 <quant_x+0x3a0>
-	QUAD $0x0041f40d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x41f4] # 0x194a8 <quant_x+0x3a8>
+	QUAD $0x0043f505597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x43f5] # 0x196a0 <peak_i8+0x2d0>
+	QUAD $0x0043f40d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x43f4] # 0x196a8 <peak_i8+0x2d8>
 	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
 	WORD $0x894d; BYTE $0xc1 // mov r9, r8
 	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
@@ -4709,9 +4709,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	QUAD $0x0033320d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x3332] # 0x194a0 <quant_x+0x3a0>
-	QUAD $0x0033391d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x3339] # 0x194b0 <quant_x+0x3b0>
-	QUAD $0x003315152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x3315] # 0x19495 <quant_x+0x395>
+	QUAD $0x0035320d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x3532] # 0x196a0 <peak_i8+0x2d0>
+	QUAD $0x0035391d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x3539] # 0x196b0 <peak_i8+0x2e0>
+	QUAD $0x003515152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x3515] # 0x19695 <peak_i8+0x2c5>
 	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
 	WORD $0x894d; BYTE $0xc1 // mov r9, r8
 	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
@@ -5150,7 +5150,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00010897187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x108]
 	LONG $0xb86dc2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm9 # ymm5 = (ymm2 * ymm9) + ymm5
 	LONG $0x4c107cc5; WORD $0x6824 // vmovups ymm9, ymmword ptr [rsp + 0x68]
-	QUAD $0x0029c6152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x29c6] # 0x19495 <quant_x+0x395>
+	QUAD $0x002bc6152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x2bc6] # 0x19695 <peak_i8+0x2c5>
 	LONG $0xb87d42c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm10 # ymm8 = (ymm0 * ymm10) + ymm8
 	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
@@ -5394,7 +5394,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00011896187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x118]
 	LONG $0xb86dc2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm9 # ymm5 = (ymm2 * ymm9) + ymm5
 	LONG $0x4c107cc5; WORD $0x6824 // vmovups ymm9, ymmword ptr [rsp + 0x68]
-	QUAD $0x002435152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x2435] # 0x19495 <quant_x+0x395>
+	QUAD $0x002635152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x2635] # 0x19695 <peak_i8+0x2c5>
 	LONG $0xb87d42c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm10 # ymm8 = (ymm0 * ymm10) + ymm8
 	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
@@ -5466,8 +5466,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x0022d235187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0x22d2] # 0x19470 <quant_x+0x370>
-	QUAD $0x0022e105187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x22e1] # 0x19488 <quant_x+0x388>
+	QUAD $0x0024d235187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0x24d2] # 0x19670 <peak_i8+0x2a0>
+	QUAD $0x0024e105187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x24e1] # 0x19688 <peak_i8+0x2b8>
 	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
 	WORD $0x894d; BYTE $0xc1 // mov r9, r8
 	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
@@ -6219,9 +6219,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	QUAD $0x0013da0d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x13da] # 0x194b8 <quant_x+0x3b8>
-	QUAD $0x0013d91d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x13d9] # 0x194c0 <quant_x+0x3c0>
-	QUAD $0x0013a7152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x13a7] # 0x19497 <quant_x+0x397>
+	QUAD $0x0015da0d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x15da] # 0x196b8 <peak_i8+0x2e8>
+	QUAD $0x0015d91d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x15d9] # 0x196c0 <peak_i8+0x2f0>
+	QUAD $0x0015a7152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x15a7] # 0x19697 <peak_i8+0x2c7>
 	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
 	WORD $0x894d; BYTE $0xc1 // mov r9, r8
 	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
@@ -6678,7 +6678,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00010897187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x108]
 	LONG $0xb86dc2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm9 # ymm5 = (ymm2 * ymm9) + ymm5
 	LONG $0x4c107cc5; WORD $0x6824 // vmovups ymm9, ymmword ptr [rsp + 0x68]
-	QUAD $0x000a2e152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0xa2e] # 0x19497 <quant_x+0x397>
+	QUAD $0x000c2e152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0xc2e] # 0x19697 <peak_i8+0x2c7>
 	LONG $0xb87d42c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm10 # ymm8 = (ymm0 * ymm10) + ymm8
 	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
@@ -6928,7 +6928,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00011896187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x118]
 	LONG $0xb86dc2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm9 # ymm5 = (ymm2 * ymm9) + ymm5
 	LONG $0x4c107cc5; WORD $0x6824 // vmovups ymm9, ymmword ptr [rsp + 0x68]
-	QUAD $0x00048d152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x48d] # 0x19497 <quant_x+0x397>
+	QUAD $0x00068d152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x68d] # 0x19697 <peak_i8+0x2c7>
 	LONG $0xb87d42c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm10 # ymm8 = (ymm0 * ymm10) + ymm8
 	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
@@ -6992,10 +6992,10 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x000003520d10fac5 // vmovss xmm1, dword ptr [rip + 0x352] # 0x1947c <quant_x+0x37c>
-	QUAD $0x0000034e1510fac5 // vmovss xmm2, dword ptr [rip + 0x34e] # 0x19480 <quant_x+0x380>
-	QUAD $0x0000033a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x33a] # 0x19474 <quant_x+0x374>
-	QUAD $0x000002ee256ef9c5 // vmovd xmm4, dword ptr [rip + 0x2ee] # 0x19430 <quant_x+0x330>
+	QUAD $0x000005520d10fac5 // vmovss xmm1, dword ptr [rip + 0x552] # 0x1967c <peak_i8+0x2ac>
+	QUAD $0x0000054e1510fac5 // vmovss xmm2, dword ptr [rip + 0x54e] # 0x19680 <peak_i8+0x2b0>
+	QUAD $0x0000053a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x53a] # 0x19674 <peak_i8+0x2a4>
+	QUAD $0x000004ee256ef9c5 // vmovd xmm4, dword ptr [rip + 0x4ee] # 0x19630 <peak_i8+0x260>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x60c78348 // add rdi, 0x60
@@ -7141,32 +7141,148 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+
+	// peak_i8: +37840
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x020c8e0f; WORD $0x0000 // jle 0x195e5 <peak_i8+0x215>
+	LONG $0x1f6ffec5 // vmovdqu ymm3, ymmword ptr [rdi]
+	QUAD $0x00029205587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x292] # 0x19678 <peak_i8+0x2a8>
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
+	LONG $0xd2efe9c5 // vpxor xmm2, xmm2, xmm2
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xe0dbe5c5 // vpand ymm4, ymm3, ymm0
+	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x505d62c4; BYTE $0xdb // {vex} vpdpbusd ymm11, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xd3 // {vex} vpdpbusd ymm10, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xc3 // {vex} vpdpbusd ymm8, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xfb // {vex} vpdpbusd ymm7, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xf3 // {vex} vpdpbusd ymm6, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xeb // {vex} vpdpbusd ymm5, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xd3 // {vex} vpdpbusd ymm2, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xcb // {vex} vpdpbusd ymm1, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xdb // {vex} vpdpbusd ymm11, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xd3 // {vex} vpdpbusd ymm10, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xc3 // {vex} vpdpbusd ymm8, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xfb // {vex} vpdpbusd ymm7, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xf3 // {vex} vpdpbusd ymm6, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xeb // {vex} vpdpbusd ymm5, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xd3 // {vex} vpdpbusd ymm2, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xcb // {vex} vpdpbusd ymm1, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xdb // {vex} vpdpbusd ymm11, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xd3 // {vex} vpdpbusd ymm10, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xc3 // {vex} vpdpbusd ymm8, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xfb // {vex} vpdpbusd ymm7, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xf3 // {vex} vpdpbusd ymm6, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xeb // {vex} vpdpbusd ymm5, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xd3 // {vex} vpdpbusd ymm2, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xcb // {vex} vpdpbusd ymm1, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xdb // {vex} vpdpbusd ymm11, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xd3 // {vex} vpdpbusd ymm10, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xc3 // {vex} vpdpbusd ymm8, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xfb // {vex} vpdpbusd ymm7, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xf3 // {vex} vpdpbusd ymm6, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xeb // {vex} vpdpbusd ymm5, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xd3 // {vex} vpdpbusd ymm2, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xcb // {vex} vpdpbusd ymm1, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xdb // {vex} vpdpbusd ymm11, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xd3 // {vex} vpdpbusd ymm10, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xc3 // {vex} vpdpbusd ymm8, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xfb // {vex} vpdpbusd ymm7, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xf3 // {vex} vpdpbusd ymm6, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xeb // {vex} vpdpbusd ymm5, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xd3 // {vex} vpdpbusd ymm2, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xcb // {vex} vpdpbusd ymm1, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xdb // {vex} vpdpbusd ymm11, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xd3 // {vex} vpdpbusd ymm10, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xc3 // {vex} vpdpbusd ymm8, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xfb // {vex} vpdpbusd ymm7, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xf3 // {vex} vpdpbusd ymm6, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xeb // {vex} vpdpbusd ymm5, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xd3 // {vex} vpdpbusd ymm2, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xcb // {vex} vpdpbusd ymm1, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xdb // {vex} vpdpbusd ymm11, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xd3 // {vex} vpdpbusd ymm10, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xc3 // {vex} vpdpbusd ymm8, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xfb // {vex} vpdpbusd ymm7, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xf3 // {vex} vpdpbusd ymm6, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xeb // {vex} vpdpbusd ymm5, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xd3 // {vex} vpdpbusd ymm2, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xcb // {vex} vpdpbusd ymm1, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xdb // {vex} vpdpbusd ymm11, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xd3 // {vex} vpdpbusd ymm10, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm4, ymm3
+	LONG $0x505d62c4; BYTE $0xc3 // {vex} vpdpbusd ymm8, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xfb // {vex} vpdpbusd ymm7, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xf3 // {vex} vpdpbusd ymm6, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xeb // {vex} vpdpbusd ymm5, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xd3 // {vex} vpdpbusd ymm2, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xcb // {vex} vpdpbusd ymm1, ymm4, ymm3
+	LONG $0x505de2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm4, ymm3
+	WORD $0xff48; BYTE $0xc8 // dec rax
+	LONG $0xfe67850f; WORD $0xffff // jne 0x19420 <peak_i8+0x50>
+	LONG $0xfe2dc1c4; BYTE $0xdb // vpaddd ymm3, ymm10, ymm11
+	LONG $0xfe35c1c4; BYTE $0xe0 // vpaddd ymm4, ymm9, ymm8
+	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
+	LONG $0xdcfee5c5 // vpaddd ymm3, ymm3, ymm4
+	LONG $0xe6fec5c5 // vpaddd ymm4, ymm7, ymm6
+	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
+	LONG $0xe5feddc5 // vpaddd ymm4, ymm4, ymm5
+	LONG $0xdcfee5c5 // vpaddd ymm3, ymm3, ymm4
+	LONG $0xc0fee5c5 // vpaddd ymm0, ymm3, ymm0
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	WORD $0x04eb // jmp 0x195e9 <peak_i8+0x219>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x09e6c148 // shl rsi, 0x9
+	LONG $0x0711fcc5 // vmovups ymmword ptr [rdi], ymm0
+	LONG $0xb6048d48 // lea rax, [rsi + 4*rsi]
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0x05cccccccccccccc; QUAD $0x0000000000000000
+	QUAD $0x0700000000000000; QUAD $0x0000000000000000
+	QUAD $0x0200000000000000; QUAD $0x0000000000000000
+	QUAD $0x0000000000000000; QUAD $0x00000000000c0804
+	QUAD $0x0300000000000000; QUAD $0x0000000000000000
+	QUAD $0x0100000000000000; QUAD $0x81766a5d4f3f2d18
+	QUAD $0x04f1d9c5b5a6998d; QUAD $0x0000000000000000
+	QUAD $0x0f00000000000000; QUAD $0x0f3c010204000000
+	QUAD $0x000da242600f0f0f; QUAD $0x038080808042fe00
+	QUAD $0x0400030007030303; QUAD $0x000200050f000700
+	QUAD $0x0fcccccccccccccc; QUAD $0x100f0f0f0f0f0f0f
+	QUAD $0x3010101010101010; QUAD $0x0330303030303030
+	QUAD $0x0403030303030303; QUAD $0xcc04040404040404
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0x00000005cccccccc
-	QUAD $0x0000000000000000; QUAD $0x0000000700000000
-	QUAD $0x0000000000000000; QUAD $0x0000000200000000
-	QUAD $0x0000000000000000; QUAD $0x0c08040000000000
-	QUAD $0x0000000000000000; QUAD $0x0000000300000000
-	QUAD $0x0000000000000000; QUAD $0x3f2d180100000000
-	QUAD $0xa6998d81766a5d4f; QUAD $0x00000004f1d9c5b5
-	QUAD $0x0000000000000000; QUAD $0x0000000f00000000
-	QUAD $0x0f0f0f0f3c010204; QUAD $0x42fe00000da24260
-	QUAD $0x0303030380808080; QUAD $0x0007000400030007
-	QUAD $0xcccccc000200050f; QUAD $0x0f0f0f0fcccccccc
-	QUAD $0x101010100f0f0f0f; QUAD $0x3030303010101010
-	QUAD $0x0303030330303030; QUAD $0x0404040403030303
-	QUAD $0xcccccccc04040404; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0x0f0f0f0fcccccccc
+	QUAD $0x0fcccccccccccccc; QUAD $0x0f0f0f0f0f0f0f0f
 	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
-	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x3f2d18010f0f0f0f
-	QUAD $0xa6998d81766a5d4f; QUAD $0x3f2d1801f1d9c5b5
-	QUAD $0xa6998d81766a5d4f; QUAD $0xccccccccf1d9c5b5
+	QUAD $0x010f0f0f0f0f0f0f; QUAD $0x81766a5d4f3f2d18
+	QUAD $0x01f1d9c5b5a6998d; QUAD $0x81766a5d4f3f2d18
+	QUAD $0xccf1d9c5b5a6998d; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; LONG $0xcccccccc
+	LONG $0xcccccccc; WORD $0xcccc; BYTE $0xcc
 
 // func q8_0_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
 TEXT ·q8_0_avxvnni(SB), 0, $0-48
@@ -7296,4 +7412,12 @@ TEXT ·quant_avxvnni(SB), 0, $0-32
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
 	CALL ·panel_avxvnni<>+37120(SB)
+	RET
+
+// func dotPeak_avxvnni(p unsafe.Pointer, n int) int
+TEXT ·dotPeak_avxvnni(SB), 0, $0-24
+	MOVQ p+0(FP), DI
+	MOVQ n+8(FP), SI
+	CALL ·panel_avxvnni<>+37840(SB)
+	MOVQ AX, ret+16(FP)
 	RET

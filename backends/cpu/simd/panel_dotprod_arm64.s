@@ -573,7 +573,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37ef46a // lsl x10, x3, #2
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x10043d2f // adr x15, 0x19070 <quant_x+0x340>
+	WORD $0x10044d2f // adr x15, 0x19270 <peak_i8+0x254>
 	WORD $0xd341fd2b // lsr x11, x9, #1
 	WORD $0x8b03014d // add x13, x10, x3
 	WORD $0xd37df069 // lsl x9, x3, #3
@@ -1909,7 +1909,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37ef5ac // lsl x12, x13, #2
 	WORD $0xd37be870 // lsl x16, x3, #5
 	WORD $0x8b03016e // add x14, x11, x3
-	WORD $0x1003972f // adr x15, 0x19080 <quant_x+0x350>
+	WORD $0x1003a72f // adr x15, 0x19280 <peak_i8+0x264>
 	WORD $0xd37df1ad // lsl x13, x13, #3
 	WORD $0x9b0a7d29 // mul x9, x9, x10
 	WORD $0xd37df06a // lsl x10, x3, #3
@@ -3622,7 +3622,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37ef46a // lsl x10, x3, #2
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x1002c00f // adr x15, 0x19050 <quant_x+0x320>
+	WORD $0x1002d00f // adr x15, 0x19250 <peak_i8+0x234>
 	WORD $0xd341fd2b // lsr x11, x9, #1
 	WORD $0x8b03014d // add x13, x10, x3
 	WORD $0xd37df069 // lsl x9, x3, #3
@@ -6097,7 +6097,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37ef5cb // lsl x11, x14, #2
 	WORD $0x8b0e05cd // add x13, x14, x14, lsl #1
 	WORD $0x4f01e601 // movi v1.16b, #0x30
-	WORD $0x10018aef // adr x15, 0x19040 <quant_x+0x310>
+	WORD $0x10019aef // adr x15, 0x19240 <peak_i8+0x224>
 	WORD $0x52803011 // mov w17, #0x180 // =384
 	WORD $0x9b0a7d3a // mul x26, x9, x10
 	WORD $0x8b0e0169 // add x9, x11, x14
@@ -8072,7 +8072,7 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37ef5cb // lsl x11, x14, #2
 	WORD $0x8b0e05cd // add x13, x14, x14, lsl #1
 	WORD $0x4f00e481 // movi v1.16b, #0x4
-	WORD $0x1000958f // adr x15, 0x19060 <quant_x+0x330>
+	WORD $0x1000a58f // adr x15, 0x19260 <peak_i8+0x244>
 	WORD $0x52801811 // mov w17, #0xc0 // =192
 	WORD $0x9b0a7d3a // mul x26, x9, x10
 	WORD $0x8b0e0169 // add x9, x11, x14
@@ -9254,18 +9254,153 @@ TEXT ·panel_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x17ffff67 // b 0x18db0 <quant_x+0x80>
 	WORD $0xd65f03c0 // ret
 
+	// peak_i8: +36892
+	WORD $0xf100043f // cmp x1, #0x1
+	WORD $0xaa0003e8 // mov x8, x0
+	WORD $0x5400100b // b.lt 0x19224 <peak_i8+0x208>
+	WORD $0x4f00e5f5 // movi v21.16b, #0xf
+	WORD $0x3dc00103 // ldr q3, [x8]
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0xaa0103e9 // mov x9, x1
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x4e351c75 // and v21.16b, v3.16b, v21.16b
+	WORD $0x4e8396b4 // sdot v20.4s, v21.16b, v3.16b
+	WORD $0x4e8396b3 // sdot v19.4s, v21.16b, v3.16b
+	WORD $0xf1000529 // subs x9, x9, #0x1
+	WORD $0x4e8396b2 // sdot v18.4s, v21.16b, v3.16b
+	WORD $0x4e8396b1 // sdot v17.4s, v21.16b, v3.16b
+	WORD $0x4e8396b0 // sdot v16.4s, v21.16b, v3.16b
+	WORD $0x4e8396a7 // sdot v7.4s, v21.16b, v3.16b
+	WORD $0x4e8396a5 // sdot v5.4s, v21.16b, v3.16b
+	WORD $0x4e8396a6 // sdot v6.4s, v21.16b, v3.16b
+	WORD $0x4e8396a4 // sdot v4.4s, v21.16b, v3.16b
+	WORD $0x4e8396a2 // sdot v2.4s, v21.16b, v3.16b
+	WORD $0x4e8396a1 // sdot v1.4s, v21.16b, v3.16b
+	WORD $0x4e8396a0 // sdot v0.4s, v21.16b, v3.16b
+	WORD $0x4e8396b4 // sdot v20.4s, v21.16b, v3.16b
+	WORD $0x4e8396b3 // sdot v19.4s, v21.16b, v3.16b
+	WORD $0x4e8396b2 // sdot v18.4s, v21.16b, v3.16b
+	WORD $0x4e8396b1 // sdot v17.4s, v21.16b, v3.16b
+	WORD $0x4e8396b0 // sdot v16.4s, v21.16b, v3.16b
+	WORD $0x4e8396a7 // sdot v7.4s, v21.16b, v3.16b
+	WORD $0x4e8396a5 // sdot v5.4s, v21.16b, v3.16b
+	WORD $0x4e8396a6 // sdot v6.4s, v21.16b, v3.16b
+	WORD $0x4e8396a4 // sdot v4.4s, v21.16b, v3.16b
+	WORD $0x4e8396a2 // sdot v2.4s, v21.16b, v3.16b
+	WORD $0x4e8396a1 // sdot v1.4s, v21.16b, v3.16b
+	WORD $0x4e8396a0 // sdot v0.4s, v21.16b, v3.16b
+	WORD $0x4e8396b4 // sdot v20.4s, v21.16b, v3.16b
+	WORD $0x4e8396b3 // sdot v19.4s, v21.16b, v3.16b
+	WORD $0x4e8396b2 // sdot v18.4s, v21.16b, v3.16b
+	WORD $0x4e8396b1 // sdot v17.4s, v21.16b, v3.16b
+	WORD $0x4e8396b0 // sdot v16.4s, v21.16b, v3.16b
+	WORD $0x4e8396a7 // sdot v7.4s, v21.16b, v3.16b
+	WORD $0x4e8396a5 // sdot v5.4s, v21.16b, v3.16b
+	WORD $0x4e8396a6 // sdot v6.4s, v21.16b, v3.16b
+	WORD $0x4e8396a4 // sdot v4.4s, v21.16b, v3.16b
+	WORD $0x4e8396a2 // sdot v2.4s, v21.16b, v3.16b
+	WORD $0x4e8396a1 // sdot v1.4s, v21.16b, v3.16b
+	WORD $0x4e8396a0 // sdot v0.4s, v21.16b, v3.16b
+	WORD $0x4e8396b4 // sdot v20.4s, v21.16b, v3.16b
+	WORD $0x4e8396b3 // sdot v19.4s, v21.16b, v3.16b
+	WORD $0x4e8396b2 // sdot v18.4s, v21.16b, v3.16b
+	WORD $0x4e8396b1 // sdot v17.4s, v21.16b, v3.16b
+	WORD $0x4e8396b0 // sdot v16.4s, v21.16b, v3.16b
+	WORD $0x4e8396a7 // sdot v7.4s, v21.16b, v3.16b
+	WORD $0x4e8396a5 // sdot v5.4s, v21.16b, v3.16b
+	WORD $0x4e8396a6 // sdot v6.4s, v21.16b, v3.16b
+	WORD $0x4e8396a4 // sdot v4.4s, v21.16b, v3.16b
+	WORD $0x4e8396a2 // sdot v2.4s, v21.16b, v3.16b
+	WORD $0x4e8396a1 // sdot v1.4s, v21.16b, v3.16b
+	WORD $0x4e8396a0 // sdot v0.4s, v21.16b, v3.16b
+	WORD $0x4e8396b4 // sdot v20.4s, v21.16b, v3.16b
+	WORD $0x4e8396b3 // sdot v19.4s, v21.16b, v3.16b
+	WORD $0x4e8396b2 // sdot v18.4s, v21.16b, v3.16b
+	WORD $0x4e8396b1 // sdot v17.4s, v21.16b, v3.16b
+	WORD $0x4e8396b0 // sdot v16.4s, v21.16b, v3.16b
+	WORD $0x4e8396a7 // sdot v7.4s, v21.16b, v3.16b
+	WORD $0x4e8396a5 // sdot v5.4s, v21.16b, v3.16b
+	WORD $0x4e8396a6 // sdot v6.4s, v21.16b, v3.16b
+	WORD $0x4e8396a4 // sdot v4.4s, v21.16b, v3.16b
+	WORD $0x4e8396a2 // sdot v2.4s, v21.16b, v3.16b
+	WORD $0x4e8396a1 // sdot v1.4s, v21.16b, v3.16b
+	WORD $0x4e8396a0 // sdot v0.4s, v21.16b, v3.16b
+	WORD $0x4e8396b4 // sdot v20.4s, v21.16b, v3.16b
+	WORD $0x4e8396b3 // sdot v19.4s, v21.16b, v3.16b
+	WORD $0x4e8396b2 // sdot v18.4s, v21.16b, v3.16b
+	WORD $0x4e8396b1 // sdot v17.4s, v21.16b, v3.16b
+	WORD $0x4e8396b0 // sdot v16.4s, v21.16b, v3.16b
+	WORD $0x4e8396a7 // sdot v7.4s, v21.16b, v3.16b
+	WORD $0x4e8396a5 // sdot v5.4s, v21.16b, v3.16b
+	WORD $0x4e8396a6 // sdot v6.4s, v21.16b, v3.16b
+	WORD $0x4e8396a4 // sdot v4.4s, v21.16b, v3.16b
+	WORD $0x4e8396a2 // sdot v2.4s, v21.16b, v3.16b
+	WORD $0x4e8396a1 // sdot v1.4s, v21.16b, v3.16b
+	WORD $0x4e8396a0 // sdot v0.4s, v21.16b, v3.16b
+	WORD $0x4e8396b4 // sdot v20.4s, v21.16b, v3.16b
+	WORD $0x4e8396b3 // sdot v19.4s, v21.16b, v3.16b
+	WORD $0x4e8396b2 // sdot v18.4s, v21.16b, v3.16b
+	WORD $0x4e8396b1 // sdot v17.4s, v21.16b, v3.16b
+	WORD $0x4e8396b0 // sdot v16.4s, v21.16b, v3.16b
+	WORD $0x4e8396a7 // sdot v7.4s, v21.16b, v3.16b
+	WORD $0x4e8396a5 // sdot v5.4s, v21.16b, v3.16b
+	WORD $0x4e8396a6 // sdot v6.4s, v21.16b, v3.16b
+	WORD $0x4e8396a4 // sdot v4.4s, v21.16b, v3.16b
+	WORD $0x4e8396a2 // sdot v2.4s, v21.16b, v3.16b
+	WORD $0x4e8396a1 // sdot v1.4s, v21.16b, v3.16b
+	WORD $0x4e8396a0 // sdot v0.4s, v21.16b, v3.16b
+	WORD $0x4e8396b4 // sdot v20.4s, v21.16b, v3.16b
+	WORD $0x4e8396b3 // sdot v19.4s, v21.16b, v3.16b
+	WORD $0x4e8396b2 // sdot v18.4s, v21.16b, v3.16b
+	WORD $0x4e8396b1 // sdot v17.4s, v21.16b, v3.16b
+	WORD $0x4e8396b0 // sdot v16.4s, v21.16b, v3.16b
+	WORD $0x4e8396a7 // sdot v7.4s, v21.16b, v3.16b
+	WORD $0x4e8396a5 // sdot v5.4s, v21.16b, v3.16b
+	WORD $0x4e8396a6 // sdot v6.4s, v21.16b, v3.16b
+	WORD $0x4e8396a4 // sdot v4.4s, v21.16b, v3.16b
+	WORD $0x4e8396a2 // sdot v2.4s, v21.16b, v3.16b
+	WORD $0x4e8396a1 // sdot v1.4s, v21.16b, v3.16b
+	WORD $0x4e8396a0 // sdot v0.4s, v21.16b, v3.16b
+	WORD $0x54fff3e1 // b.ne 0x19068 <peak_i8+0x4c>
+	WORD $0x4eb48663 // add v3.4s, v19.4s, v20.4s
+	WORD $0x4eb28631 // add v17.4s, v17.4s, v18.4s
+	WORD $0x4eb084e7 // add v7.4s, v7.4s, v16.4s
+	WORD $0x4ea68484 // add v4.4s, v4.4s, v6.4s
+	WORD $0x4ea38623 // add v3.4s, v17.4s, v3.4s
+	WORD $0x4ea784a5 // add v5.4s, v5.4s, v7.4s
+	WORD $0x4ea48442 // add v2.4s, v2.4s, v4.4s
+	WORD $0x4ea384a3 // add v3.4s, v5.4s, v3.4s
+	WORD $0x4ea28421 // add v1.4s, v1.4s, v2.4s
+	WORD $0x4ea38421 // add v1.4s, v1.4s, v3.4s
+	WORD $0x4ea18400 // add v0.4s, v0.4s, v1.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x14000002 // b 0x19228 <peak_i8+0x20c>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x8b010429 // add x9, x1, x1, lsl #1
+	WORD $0x3d800100 // str q0, [x8]
+	WORD $0xd377d920 // lsl x0, x9, #9
+	WORD $0xd65f03c0 // ret
+
 	// constants
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000005; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0xbfad9881; WORD $0xf6eaddcf; WORD $0x26190d01
-	WORD $0x71594535; WORD $0x00000002; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000003; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000004; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000005; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0xbfad9881; WORD $0xf6eaddcf
+	WORD $0x26190d01; WORD $0x71594535; WORD $0x00000002; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000003; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000004; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000
 
 // func q8_0_dotprod(w, x, y unsafe.Pointer, ldy, blocks, shape int)
 TEXT ·q8_0_dotprod(SB), 0, $0-48
@@ -9395,4 +9530,12 @@ TEXT ·quant_dotprod(SB), 0, $0-32
 	MOVD k+16(FP), R2
 	MOVD shape+24(FP), R3
 	CALL ·panel_dotprod<>+36144(SB)
+	RET
+
+// func dotPeak_dotprod(p unsafe.Pointer, n int) int
+TEXT ·dotPeak_dotprod(SB), 0, $0-24
+	MOVD p+0(FP), R0
+	MOVD n+8(FP), R1
+	CALL ·panel_dotprod<>+36892(SB)
+	MOVD R0, ret+16(FP)
 	RET

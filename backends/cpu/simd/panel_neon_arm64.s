@@ -897,7 +897,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37ef46a // lsl x10, x3, #2
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x1005d8af // adr x15, 0x1c8f0 <quant_x+0x354>
+	WORD $0x1005e8af // adr x15, 0x1caf0 <peak_i8+0x268>
 	WORD $0xd341fd2b // lsr x11, x9, #1
 	WORD $0x8b03014d // add x13, x10, x3
 	WORD $0xd37df069 // lsl x9, x3, #3
@@ -2892,7 +2892,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37ef5ac // lsl x12, x13, #2
 	WORD $0xd37be870 // lsl x16, x3, #5
 	WORD $0x8b03016e // add x14, x11, x3
-	WORD $0x1004e04f // adr x15, 0x1c900 <quant_x+0x364>
+	WORD $0x1004f04f // adr x15, 0x1cb00 <peak_i8+0x278>
 	WORD $0xd37df1ad // lsl x13, x13, #3
 	WORD $0x9b0a7d29 // mul x9, x9, x10
 	WORD $0xd37df06a // lsl x10, x3, #3
@@ -5267,7 +5267,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37ef46a // lsl x10, x3, #2
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0xd37be870 // lsl x16, x3, #5
-	WORD $0x1003b66f // adr x15, 0x1c8d0 <quant_x+0x334>
+	WORD $0x1003c66f // adr x15, 0x1cad0 <peak_i8+0x248>
 	WORD $0xd341fd2b // lsr x11, x9, #1
 	WORD $0x8b03014d // add x13, x10, x3
 	WORD $0xd37df069 // lsl x9, x3, #3
@@ -8695,7 +8695,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37ef5cb // lsl x11, x14, #2
 	WORD $0x8b0e05cd // add x13, x14, x14, lsl #1
 	WORD $0x4f01e601 // movi v1.16b, #0x30
-	WORD $0x10020a2f // adr x15, 0x1c8c0 <quant_x+0x324>
+	WORD $0x10021a2f // adr x15, 0x1cac0 <peak_i8+0x238>
 	WORD $0x52803011 // mov w17, #0x180 // =384
 	WORD $0x9b0a7d3a // mul x26, x9, x10
 	WORD $0x8b0e0169 // add x9, x11, x14
@@ -11329,7 +11329,7 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd37ef5cb // lsl x11, x14, #2
 	WORD $0x8b0e05cd // add x13, x14, x14, lsl #1
 	WORD $0x4f00e481 // movi v1.16b, #0x4
-	WORD $0x1000c26f // adr x15, 0x1c8e0 <quant_x+0x344>
+	WORD $0x1000d26f // adr x15, 0x1cae0 <peak_i8+0x258>
 	WORD $0x52801811 // mov w17, #0xc0 // =192
 	WORD $0x9b0a7d3a // mul x26, x9, x10
 	WORD $0x8b0e0169 // add x9, x11, x14
@@ -12865,19 +12865,157 @@ TEXT ·panel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x17ffff67 // b 0x1c61c <quant_x+0x80>
 	WORD $0xd65f03c0 // ret
 
+	// peak_i8: +51336
+	WORD $0xf100043f // cmp x1, #0x1
+	WORD $0xaa0003e8 // mov x8, x0
+	WORD $0x5400108b // b.lt 0x1caa0 <peak_i8+0x218>
+	WORD $0x4f00e5e0 // movi v0.16b, #0xf
+	WORD $0x3dc00101 // ldr q1, [x8]
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0xaa0103e9 // mov x9, x1
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x4e201c20 // and v0.16b, v1.16b, v0.16b
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x0e21c004 // smull v4.8h, v0.8b, v1.8b
+	WORD $0x4e21c000 // smull2 v0.8h, v0.16b, v1.16b
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x4e60bc80 // addp v0.8h, v4.8h, v0.8h
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x4e602800 // saddlp v0.4s, v0.8h
+	WORD $0x4eb18411 // add v17.4s, v0.4s, v17.4s
+	WORD $0x4eb08410 // add v16.4s, v0.4s, v16.4s
+	WORD $0xf1000529 // subs x9, x9, #0x1
+	WORD $0x4ea68406 // add v6.4s, v0.4s, v6.4s
+	WORD $0x4eb28412 // add v18.4s, v0.4s, v18.4s
+	WORD $0x4eb48414 // add v20.4s, v0.4s, v20.4s
+	WORD $0x4eb38413 // add v19.4s, v0.4s, v19.4s
+	WORD $0x4ea78407 // add v7.4s, v0.4s, v7.4s
+	WORD $0x4ea58405 // add v5.4s, v0.4s, v5.4s
+	WORD $0x4ea48404 // add v4.4s, v0.4s, v4.4s
+	WORD $0x4ea38403 // add v3.4s, v0.4s, v3.4s
+	WORD $0x4ea28402 // add v2.4s, v0.4s, v2.4s
+	WORD $0x4ea18401 // add v1.4s, v0.4s, v1.4s
+	WORD $0x4eb18411 // add v17.4s, v0.4s, v17.4s
+	WORD $0x4eb08410 // add v16.4s, v0.4s, v16.4s
+	WORD $0x4ea68406 // add v6.4s, v0.4s, v6.4s
+	WORD $0x4eb28412 // add v18.4s, v0.4s, v18.4s
+	WORD $0x4eb48414 // add v20.4s, v0.4s, v20.4s
+	WORD $0x4eb38413 // add v19.4s, v0.4s, v19.4s
+	WORD $0x4ea78407 // add v7.4s, v0.4s, v7.4s
+	WORD $0x4ea58405 // add v5.4s, v0.4s, v5.4s
+	WORD $0x4ea48404 // add v4.4s, v0.4s, v4.4s
+	WORD $0x4ea38403 // add v3.4s, v0.4s, v3.4s
+	WORD $0x4ea28402 // add v2.4s, v0.4s, v2.4s
+	WORD $0x4ea18401 // add v1.4s, v0.4s, v1.4s
+	WORD $0x4eb18411 // add v17.4s, v0.4s, v17.4s
+	WORD $0x4eb08410 // add v16.4s, v0.4s, v16.4s
+	WORD $0x4ea68406 // add v6.4s, v0.4s, v6.4s
+	WORD $0x4eb28412 // add v18.4s, v0.4s, v18.4s
+	WORD $0x4eb48414 // add v20.4s, v0.4s, v20.4s
+	WORD $0x4eb38413 // add v19.4s, v0.4s, v19.4s
+	WORD $0x4ea78407 // add v7.4s, v0.4s, v7.4s
+	WORD $0x4ea58405 // add v5.4s, v0.4s, v5.4s
+	WORD $0x4ea48404 // add v4.4s, v0.4s, v4.4s
+	WORD $0x4ea38403 // add v3.4s, v0.4s, v3.4s
+	WORD $0x4ea28402 // add v2.4s, v0.4s, v2.4s
+	WORD $0x4ea18401 // add v1.4s, v0.4s, v1.4s
+	WORD $0x4eb18411 // add v17.4s, v0.4s, v17.4s
+	WORD $0x4eb08410 // add v16.4s, v0.4s, v16.4s
+	WORD $0x4ea68406 // add v6.4s, v0.4s, v6.4s
+	WORD $0x4eb28412 // add v18.4s, v0.4s, v18.4s
+	WORD $0x4eb48414 // add v20.4s, v0.4s, v20.4s
+	WORD $0x4eb38413 // add v19.4s, v0.4s, v19.4s
+	WORD $0x4ea78407 // add v7.4s, v0.4s, v7.4s
+	WORD $0x4ea58405 // add v5.4s, v0.4s, v5.4s
+	WORD $0x4ea48404 // add v4.4s, v0.4s, v4.4s
+	WORD $0x4ea38403 // add v3.4s, v0.4s, v3.4s
+	WORD $0x4ea28402 // add v2.4s, v0.4s, v2.4s
+	WORD $0x4ea18401 // add v1.4s, v0.4s, v1.4s
+	WORD $0x4eb18411 // add v17.4s, v0.4s, v17.4s
+	WORD $0x4eb08410 // add v16.4s, v0.4s, v16.4s
+	WORD $0x4ea68406 // add v6.4s, v0.4s, v6.4s
+	WORD $0x4eb28412 // add v18.4s, v0.4s, v18.4s
+	WORD $0x4eb48414 // add v20.4s, v0.4s, v20.4s
+	WORD $0x4eb38413 // add v19.4s, v0.4s, v19.4s
+	WORD $0x4ea78407 // add v7.4s, v0.4s, v7.4s
+	WORD $0x4ea58405 // add v5.4s, v0.4s, v5.4s
+	WORD $0x4ea48404 // add v4.4s, v0.4s, v4.4s
+	WORD $0x4ea38403 // add v3.4s, v0.4s, v3.4s
+	WORD $0x4ea28402 // add v2.4s, v0.4s, v2.4s
+	WORD $0x4ea18401 // add v1.4s, v0.4s, v1.4s
+	WORD $0x4eb18411 // add v17.4s, v0.4s, v17.4s
+	WORD $0x4eb08410 // add v16.4s, v0.4s, v16.4s
+	WORD $0x4ea68406 // add v6.4s, v0.4s, v6.4s
+	WORD $0x4eb28412 // add v18.4s, v0.4s, v18.4s
+	WORD $0x4eb48414 // add v20.4s, v0.4s, v20.4s
+	WORD $0x4eb38413 // add v19.4s, v0.4s, v19.4s
+	WORD $0x4ea78407 // add v7.4s, v0.4s, v7.4s
+	WORD $0x4ea58405 // add v5.4s, v0.4s, v5.4s
+	WORD $0x4ea48404 // add v4.4s, v0.4s, v4.4s
+	WORD $0x4ea38403 // add v3.4s, v0.4s, v3.4s
+	WORD $0x4ea28402 // add v2.4s, v0.4s, v2.4s
+	WORD $0x4ea18401 // add v1.4s, v0.4s, v1.4s
+	WORD $0x4eb18411 // add v17.4s, v0.4s, v17.4s
+	WORD $0x4eb08410 // add v16.4s, v0.4s, v16.4s
+	WORD $0x4ea68406 // add v6.4s, v0.4s, v6.4s
+	WORD $0x4eb28412 // add v18.4s, v0.4s, v18.4s
+	WORD $0x4eb48414 // add v20.4s, v0.4s, v20.4s
+	WORD $0x4eb38413 // add v19.4s, v0.4s, v19.4s
+	WORD $0x4ea78407 // add v7.4s, v0.4s, v7.4s
+	WORD $0x4ea58405 // add v5.4s, v0.4s, v5.4s
+	WORD $0x4ea48404 // add v4.4s, v0.4s, v4.4s
+	WORD $0x4ea38403 // add v3.4s, v0.4s, v3.4s
+	WORD $0x4ea28402 // add v2.4s, v0.4s, v2.4s
+	WORD $0x4ea18401 // add v1.4s, v0.4s, v1.4s
+	WORD $0x4eb18411 // add v17.4s, v0.4s, v17.4s
+	WORD $0x4eb08410 // add v16.4s, v0.4s, v16.4s
+	WORD $0x4ea68406 // add v6.4s, v0.4s, v6.4s
+	WORD $0x4eb28412 // add v18.4s, v0.4s, v18.4s
+	WORD $0x4eb48414 // add v20.4s, v0.4s, v20.4s
+	WORD $0x4eb38413 // add v19.4s, v0.4s, v19.4s
+	WORD $0x4ea78407 // add v7.4s, v0.4s, v7.4s
+	WORD $0x4ea58405 // add v5.4s, v0.4s, v5.4s
+	WORD $0x4ea48404 // add v4.4s, v0.4s, v4.4s
+	WORD $0x4ea38403 // add v3.4s, v0.4s, v3.4s
+	WORD $0x4ea28402 // add v2.4s, v0.4s, v2.4s
+	WORD $0x4ea18401 // add v1.4s, v0.4s, v1.4s
+	WORD $0x54fff3e1 // b.ne 0x1c8e4 <peak_i8+0x5c>
+	WORD $0x4eb18600 // add v0.4s, v16.4s, v17.4s
+	WORD $0x4ea68646 // add v6.4s, v18.4s, v6.4s
+	WORD $0x4eb48670 // add v16.4s, v19.4s, v20.4s
+	WORD $0x4ea58484 // add v4.4s, v4.4s, v5.4s
+	WORD $0x4ea084c0 // add v0.4s, v6.4s, v0.4s
+	WORD $0x4eb084e5 // add v5.4s, v7.4s, v16.4s
+	WORD $0x4ea48463 // add v3.4s, v3.4s, v4.4s
+	WORD $0x4ea084a0 // add v0.4s, v5.4s, v0.4s
+	WORD $0x4ea38442 // add v2.4s, v2.4s, v3.4s
+	WORD $0x4ea08440 // add v0.4s, v2.4s, v0.4s
+	WORD $0x4ea08420 // add v0.4s, v1.4s, v0.4s
+	WORD $0x4e21d800 // scvtf v0.4s, v0.4s
+	WORD $0x14000002 // b 0x1caa4 <peak_i8+0x21c>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x8b010429 // add x9, x1, x1, lsl #1
+	WORD $0x3d800100 // str q0, [x8]
+	WORD $0xd377d920 // lsl x0, x9, #9
+	WORD $0xd65f03c0 // ret
+
 	// constants
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000005
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0xbfad9881
+	WORD $0xf6eaddcf; WORD $0x26190d01; WORD $0x71594535; WORD $0x00000002
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000003
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000004
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000005; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0xbfad9881; WORD $0xf6eaddcf
-	WORD $0x26190d01; WORD $0x71594535; WORD $0x00000002; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000003; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000004; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 
 // func q8_0_neon(w, x, y unsafe.Pointer, ldy, blocks, shape int)
 TEXT ·q8_0_neon(SB), 0, $0-48
@@ -13007,4 +13145,12 @@ TEXT ·quant_neon(SB), 0, $0-32
 	MOVD k+16(FP), R2
 	MOVD shape+24(FP), R3
 	CALL ·panel_neon<>+50588(SB)
+	RET
+
+// func dotPeak_neon(p unsafe.Pointer, n int) int
+TEXT ·dotPeak_neon(SB), 0, $0-24
+	MOVD p+0(FP), R0
+	MOVD n+8(FP), R1
+	CALL ·panel_neon<>+51336(SB)
+	MOVD R0, ret+16(FP)
 	RET

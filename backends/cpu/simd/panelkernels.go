@@ -20,6 +20,8 @@ type panelKernels struct {
 	Q6_K   func(w, x, y unsafe.Pointer, ldy, blocks, shape int) `c:"pq_q6_k"`
 	Q2_K   func(w, x, y unsafe.Pointer, ldy, blocks, shape int) `c:"pq_q2_k"`
 	Q3_K   func(w, x, y unsafe.Pointer, ldy, blocks, shape int) `c:"pq_q3_k"`
+	// n rounds of dot products of bytes on registers; see kernels.Peak.
+	DotPeak func(p unsafe.Pointer, n int) int `c:"peak_i8"`
 	// k elements of x into row j of records of n rows, with shape = n | j<<8.
 	Quant func(x, dst unsafe.Pointer, k, shape int) `c:"quant_x"`
 }

@@ -8,18 +8,19 @@ import "unsafe"
 
 // avx2PanelKernels are the kernels compiled for avx2.
 var avx2PanelKernels = panelKernels{
-	Q8_0:   q8_0_avx2,
-	Q4_0:   q4_0_avx2,
-	Q4_1:   q4_1_avx2,
-	Q5_0:   q5_0_avx2,
-	Q5_1:   q5_1_avx2,
-	IQ4_NL: iQ4_NL_avx2,
-	Q4_K:   q4_K_avx2,
-	Q5_K:   q5_K_avx2,
-	Q6_K:   q6_K_avx2,
-	Q2_K:   q2_K_avx2,
-	Q3_K:   q3_K_avx2,
-	Quant:  quant_avx2,
+	Q8_0:    q8_0_avx2,
+	Q4_0:    q4_0_avx2,
+	Q4_1:    q4_1_avx2,
+	Q5_0:    q5_0_avx2,
+	Q5_1:    q5_1_avx2,
+	IQ4_NL:  iQ4_NL_avx2,
+	Q4_K:    q4_K_avx2,
+	Q5_K:    q5_K_avx2,
+	Q6_K:    q6_K_avx2,
+	Q2_K:    q2_K_avx2,
+	Q3_K:    q3_K_avx2,
+	DotPeak: dotPeak_avx2,
+	Quant:   quant_avx2,
 }
 
 //go:noescape
@@ -54,6 +55,9 @@ func q2_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
 
 //go:noescape
 func q3_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
+
+//go:noescape
+func dotPeak_avx2(p unsafe.Pointer, n int) int
 
 //go:noescape
 func quant_avx2(x, dst unsafe.Pointer, k, shape int)

@@ -8,18 +8,19 @@ import "unsafe"
 
 // avx512PanelKernels are the kernels compiled for avx512.
 var avx512PanelKernels = panelKernels{
-	Q8_0:   q8_0_avx512,
-	Q4_0:   q4_0_avx512,
-	Q4_1:   q4_1_avx512,
-	Q5_0:   q5_0_avx512,
-	Q5_1:   q5_1_avx512,
-	IQ4_NL: iQ4_NL_avx512,
-	Q4_K:   q4_K_avx512,
-	Q5_K:   q5_K_avx512,
-	Q6_K:   q6_K_avx512,
-	Q2_K:   q2_K_avx512,
-	Q3_K:   q3_K_avx512,
-	Quant:  quant_avx512,
+	Q8_0:    q8_0_avx512,
+	Q4_0:    q4_0_avx512,
+	Q4_1:    q4_1_avx512,
+	Q5_0:    q5_0_avx512,
+	Q5_1:    q5_1_avx512,
+	IQ4_NL:  iQ4_NL_avx512,
+	Q4_K:    q4_K_avx512,
+	Q5_K:    q5_K_avx512,
+	Q6_K:    q6_K_avx512,
+	Q2_K:    q2_K_avx512,
+	Q3_K:    q3_K_avx512,
+	DotPeak: dotPeak_avx512,
+	Quant:   quant_avx512,
 }
 
 //go:noescape
@@ -54,6 +55,9 @@ func q2_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
 
 //go:noescape
 func q3_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
+
+//go:noescape
+func dotPeak_avx512(p unsafe.Pointer, n int) int
 
 //go:noescape
 func quant_avx512(x, dst unsafe.Pointer, k, shape int)

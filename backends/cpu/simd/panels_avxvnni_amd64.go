@@ -8,18 +8,19 @@ import "unsafe"
 
 // avxvnniPanelKernels are the kernels compiled for avxvnni.
 var avxvnniPanelKernels = panelKernels{
-	Q8_0:   q8_0_avxvnni,
-	Q4_0:   q4_0_avxvnni,
-	Q4_1:   q4_1_avxvnni,
-	Q5_0:   q5_0_avxvnni,
-	Q5_1:   q5_1_avxvnni,
-	IQ4_NL: iQ4_NL_avxvnni,
-	Q4_K:   q4_K_avxvnni,
-	Q5_K:   q5_K_avxvnni,
-	Q6_K:   q6_K_avxvnni,
-	Q2_K:   q2_K_avxvnni,
-	Q3_K:   q3_K_avxvnni,
-	Quant:  quant_avxvnni,
+	Q8_0:    q8_0_avxvnni,
+	Q4_0:    q4_0_avxvnni,
+	Q4_1:    q4_1_avxvnni,
+	Q5_0:    q5_0_avxvnni,
+	Q5_1:    q5_1_avxvnni,
+	IQ4_NL:  iQ4_NL_avxvnni,
+	Q4_K:    q4_K_avxvnni,
+	Q5_K:    q5_K_avxvnni,
+	Q6_K:    q6_K_avxvnni,
+	Q2_K:    q2_K_avxvnni,
+	Q3_K:    q3_K_avxvnni,
+	DotPeak: dotPeak_avxvnni,
+	Quant:   quant_avxvnni,
 }
 
 //go:noescape
@@ -54,6 +55,9 @@ func q2_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
 
 //go:noescape
 func q3_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
+
+//go:noescape
+func dotPeak_avxvnni(p unsafe.Pointer, n int) int
 
 //go:noescape
 func quant_avxvnni(x, dst unsafe.Pointer, k, shape int)

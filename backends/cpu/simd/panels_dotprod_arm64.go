@@ -8,18 +8,19 @@ import "unsafe"
 
 // dotprodPanelKernels are the kernels compiled for dotprod.
 var dotprodPanelKernels = panelKernels{
-	Q8_0:   q8_0_dotprod,
-	Q4_0:   q4_0_dotprod,
-	Q4_1:   q4_1_dotprod,
-	Q5_0:   q5_0_dotprod,
-	Q5_1:   q5_1_dotprod,
-	IQ4_NL: iQ4_NL_dotprod,
-	Q4_K:   q4_K_dotprod,
-	Q5_K:   q5_K_dotprod,
-	Q6_K:   q6_K_dotprod,
-	Q2_K:   q2_K_dotprod,
-	Q3_K:   q3_K_dotprod,
-	Quant:  quant_dotprod,
+	Q8_0:    q8_0_dotprod,
+	Q4_0:    q4_0_dotprod,
+	Q4_1:    q4_1_dotprod,
+	Q5_0:    q5_0_dotprod,
+	Q5_1:    q5_1_dotprod,
+	IQ4_NL:  iQ4_NL_dotprod,
+	Q4_K:    q4_K_dotprod,
+	Q5_K:    q5_K_dotprod,
+	Q6_K:    q6_K_dotprod,
+	Q2_K:    q2_K_dotprod,
+	Q3_K:    q3_K_dotprod,
+	DotPeak: dotPeak_dotprod,
+	Quant:   quant_dotprod,
 }
 
 //go:noescape
@@ -54,6 +55,9 @@ func q2_K_dotprod(w, x, y unsafe.Pointer, ldy, blocks, shape int)
 
 //go:noescape
 func q3_K_dotprod(w, x, y unsafe.Pointer, ldy, blocks, shape int)
+
+//go:noescape
+func dotPeak_dotprod(p unsafe.Pointer, n int) int
 
 //go:noescape
 func quant_dotprod(x, dst unsafe.Pointer, k, shape int)

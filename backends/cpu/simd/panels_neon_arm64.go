@@ -8,18 +8,19 @@ import "unsafe"
 
 // neonPanelKernels are the kernels compiled for neon.
 var neonPanelKernels = panelKernels{
-	Q8_0:   q8_0_neon,
-	Q4_0:   q4_0_neon,
-	Q4_1:   q4_1_neon,
-	Q5_0:   q5_0_neon,
-	Q5_1:   q5_1_neon,
-	IQ4_NL: iQ4_NL_neon,
-	Q4_K:   q4_K_neon,
-	Q5_K:   q5_K_neon,
-	Q6_K:   q6_K_neon,
-	Q2_K:   q2_K_neon,
-	Q3_K:   q3_K_neon,
-	Quant:  quant_neon,
+	Q8_0:    q8_0_neon,
+	Q4_0:    q4_0_neon,
+	Q4_1:    q4_1_neon,
+	Q5_0:    q5_0_neon,
+	Q5_1:    q5_1_neon,
+	IQ4_NL:  iQ4_NL_neon,
+	Q4_K:    q4_K_neon,
+	Q5_K:    q5_K_neon,
+	Q6_K:    q6_K_neon,
+	Q2_K:    q2_K_neon,
+	Q3_K:    q3_K_neon,
+	DotPeak: dotPeak_neon,
+	Quant:   quant_neon,
 }
 
 //go:noescape
@@ -54,6 +55,9 @@ func q2_K_neon(w, x, y unsafe.Pointer, ldy, blocks, shape int)
 
 //go:noescape
 func q3_K_neon(w, x, y unsafe.Pointer, ldy, blocks, shape int)
+
+//go:noescape
+func dotPeak_neon(p unsafe.Pointer, n int) int
 
 //go:noescape
 func quant_neon(x, dst unsafe.Pointer, k, shape int)

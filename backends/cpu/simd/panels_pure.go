@@ -14,7 +14,20 @@ var goPanelKernels = panelKernels{
 	Q5_0: mulPanelsGo(tensor.Q5_0), Q5_1: mulPanelsGo(tensor.Q5_1), IQ4_NL: mulPanelsGo(tensor.IQ4_NL),
 	Q4_K: mulPanelsGo(tensor.Q4_K), Q5_K: mulPanelsGo(tensor.Q5_K), Q6_K: mulPanelsGo(tensor.Q6_K),
 	Q2_K: mulPanelsGo(tensor.Q2_K), Q3_K: mulPanelsGo(tensor.Q3_K),
-	Quant: quantGo,
+	Quant: quantGo, DotPeak: peakGo[int8, int32],
+}
+
+// peakGo multiplies and adds in chains that do not wait for each other.
+func peakGo[T int8 | float32, S int32 | float32](p unsafe.Pointer, n int) int {
+	x, a, b, c, d := elements[T](p, 0, 4), S(0), S(1), S(2), S(3)
+	for range n {
+		a += S(x[0]) * S(x[1])
+		b += S(x[1]) * S(x[2])
+		c += S(x[2]) * S(x[3])
+		d += S(x[3]) * S(x[0])
+	}
+	x[0] = T(a + b + c + d)
+	return 4 * n
 }
 
 var iq4Levels = [16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}

@@ -49,6 +49,7 @@ var avx2Kernels = kernels{
 	GELUTanh:  gELUTanh_avx2,
 	GELUErf:   gELUErf_avx2,
 	ReadAll:   readAll_avx2,
+	Peak:      peak_avx2,
 }
 
 //go:noescape
@@ -173,3 +174,6 @@ func gELUErf_avx2(y, x, u unsafe.Pointer, n int)
 
 //go:noescape
 func readAll_avx2(p unsafe.Pointer, n int) float32
+
+//go:noescape
+func peak_avx2(p unsafe.Pointer, n int) int

@@ -49,6 +49,7 @@ var avx512Kernels = kernels{
 	GELUTanh:  gELUTanh_avx512,
 	GELUErf:   gELUErf_avx512,
 	ReadAll:   readAll_avx512,
+	Peak:      peak_avx512,
 }
 
 //go:noescape
@@ -173,3 +174,6 @@ func gELUErf_avx512(y, x, u unsafe.Pointer, n int)
 
 //go:noescape
 func readAll_avx512(p unsafe.Pointer, n int) float32
+
+//go:noescape
+func peak_avx512(p unsafe.Pointer, n int) int

@@ -49,6 +49,7 @@ var neonKernels = kernels{
 	GELUTanh:  gELUTanh_neon,
 	GELUErf:   gELUErf_neon,
 	ReadAll:   readAll_neon,
+	Peak:      peak_neon,
 }
 
 //go:noescape
@@ -173,3 +174,6 @@ func gELUErf_neon(y, x, u unsafe.Pointer, n int)
 
 //go:noescape
 func readAll_neon(p unsafe.Pointer, n int) float32
+
+//go:noescape
+func peak_neon(p unsafe.Pointer, n int) int

@@ -8,26 +8,30 @@ import "unsafe"
 
 // amxAmxKernels are the kernels compiled for amx.
 var amxAmxKernels = amxKernels{
-	Pack:   pack_amx,
-	Mul:    mul_amx,
-	F32:    f32_amx,
-	F16:    f16_amx,
-	BF16:   bF16_amx,
-	Q8_0:   q8_0_amx,
-	Q4_0:   q4_0_amx,
-	Q4_1:   q4_1_amx,
-	Q5_0:   q5_0_amx,
-	Q5_1:   q5_1_amx,
-	IQ4_NL: iQ4_NL_amx,
-	Q4_K:   q4_K_amx,
-	Q5_K:   q5_K_amx,
-	Q6_K:   q6_K_amx,
-	Q2_K:   q2_K_amx,
-	Q3_K:   q3_K_amx,
+	Pack:     pack_amx,
+	TilePeak: tilePeak_amx,
+	Mul:      mul_amx,
+	F32:      f32_amx,
+	F16:      f16_amx,
+	BF16:     bF16_amx,
+	Q8_0:     q8_0_amx,
+	Q4_0:     q4_0_amx,
+	Q4_1:     q4_1_amx,
+	Q5_0:     q5_0_amx,
+	Q5_1:     q5_1_amx,
+	IQ4_NL:   iQ4_NL_amx,
+	Q4_K:     q4_K_amx,
+	Q5_K:     q5_K_amx,
+	Q6_K:     q6_K_amx,
+	Q2_K:     q2_K_amx,
+	Q3_K:     q3_K_amx,
 }
 
 //go:noescape
 func pack_amx(x unsafe.Pointer, ld int, dst unsafe.Pointer, k, shape int)
+
+//go:noescape
+func tilePeak_amx(p unsafe.Pointer, n int) int
 
 //go:noescape
 func mul_amx(job unsafe.Pointer)

@@ -53,7 +53,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xca29 // sub edx, ecx
 	LONG $0xe26ef9c5 // vmovd xmm4, edx
 	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
-	QUAD $0x00001c3d2566ddc5 // vpcmpgtd ymm4, ymm4, ymmword ptr [rip + 0x1c3d] # 0x11d00 <read_all+0x80>
+	QUAD $0x00001d7d2566ddc5 // vpcmpgtd ymm4, ymm4, ymmword ptr [rip + 0x1d7d] # 0x11e40 <peak_f32+0x140>
 	LONG $0x2c5de2c4; WORD $0x8f2c // vmaskmovps ymm5, ymm4, ymmword ptr [rdi + 4*rcx]
 	LONG $0x2c5de2c4; WORD $0x8e24 // vmaskmovps ymm4, ymm4, ymmword ptr [rsi + 4*rcx]
 	LONG $0xb855e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm5, ymm4 # ymm2 = (ymm5 * ymm4) + ymm2
@@ -71,7 +71,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x90 // nop
 
 	// max_f32: +256
-	QUAD $0x001c3f05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1c3f] # 0x11d48 <read_all+0xc8>
+	QUAD $0x001d8b05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1d8b] # 0x11e94 <peak_f32+0x194>
 	LONG $0x08fe8348 // cmp rsi, 0x8
 	WORD $0x047d // jge 0x10113 <max_f32+0x13>
 	WORD $0xc031 // xor eax, eax
@@ -130,7 +130,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x00001b1c0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1b1c] # 0x11d00 <read_all+0x80>
+	QUAD $0x00001c5c0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1c5c] # 0x11e40 <peak_f32+0x140>
 	LONG $0x2c7de2c4; BYTE $0x0e // vmaskmovps ymm1, ymm0, ymmword ptr [rsi]
 	LONG $0x2c7de2c4; WORD $0x8214 // vmaskmovps ymm2, ymm0, ymmword ptr [rdx + 4*rax]
 	LONG $0xca58f4c5 // vaddps ymm1, ymm1, ymm2
@@ -166,7 +166,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x00001a9c0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1a9c] # 0x11d00 <read_all+0x80>
+	QUAD $0x00001bdc0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1bdc] # 0x11e40 <peak_f32+0x140>
 	LONG $0x2c7de2c4; BYTE $0x0e // vmaskmovps ymm1, ymm0, ymmword ptr [rsi]
 	LONG $0x2c7de2c4; WORD $0x8214 // vmaskmovps ymm2, ymm0, ymmword ptr [rdx + 4*rax]
 	LONG $0xca59f4c5 // vmulps ymm1, ymm1, ymm2
@@ -201,7 +201,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xca6ef9c5 // vmovd xmm1, edx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x00001a190d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1a19] # 0x11d00 <read_all+0x80>
+	QUAD $0x00001b590d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1b59] # 0x11e40 <peak_f32+0x140>
 	LONG $0x2c75e2c4; BYTE $0x11 // vmaskmovps ymm2, ymm1, ymmword ptr [rcx]
 	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
 	LONG $0x2e75e2c4; WORD $0x8704 // vmaskmovps ymmword ptr [rdi + 4*rax], ymm1, ymm0
@@ -237,7 +237,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xca6ef9c5 // vmovd xmm1, edx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x0000198d0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x198d] # 0x11d00 <read_all+0x80>
+	QUAD $0x00001acd0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1acd] # 0x11e40 <peak_f32+0x140>
 	LONG $0x2c75e2c4; BYTE $0x11 // vmaskmovps ymm2, ymm1, ymmword ptr [rcx]
 	LONG $0x2c75e2c4; WORD $0x871c // vmaskmovps ymm3, ymm1, ymmword ptr [rdi + 4*rax]
 	LONG $0xa86de2c4; BYTE $0xc3 // vfmadd213ps ymm0, ymm2, ymm3 # ymm0 = (ymm2 * ymm0) + ymm3
@@ -274,7 +274,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000018fc0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x18fc] # 0x11d00 <read_all+0x80>
+	QUAD $0x00001a3c0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1a3c] # 0x11e40 <peak_f32+0x140>
 	LONG $0x2c75e2c4; BYTE $0x16 // vmaskmovps ymm2, ymm1, ymmword ptr [rsi]
 	LONG $0x2c75e2c4; WORD $0x821c // vmaskmovps ymm3, ymm1, ymmword ptr [rdx + 4*rax]
 	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
@@ -295,32 +295,32 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x077d // jge 0x10452 <expsum+0x22>
 	WORD $0xc031 // xor eax, eax
 	LONG $0x000126e9; BYTE $0x00 // jmp 0x10578 <expsum+0x148>
-	QUAD $0x0019193d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1919] # 0x11d74 <read_all+0xf4>
-	QUAD $0x00193805187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1938] # 0x11d9c <read_all+0x11c>
-	QUAD $0x0019370d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1937] # 0x11da4 <read_all+0x124>
-	QUAD $0x0018ea15187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x18ea] # 0x11d60 <read_all+0xe0>
-	QUAD $0x0018ed1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x18ed] # 0x11d6c <read_all+0xec>
-	QUAD $0x0018d025187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x18d0] # 0x11d58 <read_all+0xd8>
-	QUAD $0x0018b32d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0x18b3] # 0x11d44 <read_all+0xc4>
-	QUAD $0x0018aa35587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rip + 0x18aa] # 0x11d44 <read_all+0xc4>
-	QUAD $0x0018d53d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x18d5] # 0x11d78 <read_all+0xf8>
+	QUAD $0x001a793d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1a79] # 0x11ed4 <peak_f32+0x1d4>
+	QUAD $0x001aa405187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1aa4] # 0x11f08 <peak_f32+0x208>
+	QUAD $0x001aa30d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1aa3] # 0x11f10 <peak_f32+0x210>
+	QUAD $0x001a4215187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1a42] # 0x11eb8 <peak_f32+0x1b8>
+	QUAD $0x001a4d1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1a4d] # 0x11ecc <peak_f32+0x1cc>
+	QUAD $0x001a2425187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1a24] # 0x11eac <peak_f32+0x1ac>
+	QUAD $0x0019f32d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0x19f3] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x0019ea35587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rip + 0x19ea] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x001a353d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x1a35] # 0x11ed8 <peak_f32+0x1d8>
 	WORD $0xc931 // xor ecx, ecx
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x1410fcc5; BYTE $0x8e // vmovups ymm2, ymmword ptr [rsi + 4*rcx]
-	QUAD $0x0018da1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x18da] # 0x11d98 <read_all+0x118>
-	QUAD $0x0018b925187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x18b9] # 0x11d80 <read_all+0x100>
-	QUAD $0x0018d035187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x18d0] # 0x11da0 <read_all+0x120>
+	QUAD $0x001a461d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1a46] # 0x11f04 <peak_f32+0x204>
+	QUAD $0x001a1925187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1a19] # 0x11ee0 <peak_f32+0x1e0>
+	QUAD $0x001a3c35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1a3c] # 0x11f0c <peak_f32+0x20c>
 	LONG $0x08418d48 // lea rax, [rcx + 0x8]
 	LONG $0xd15cecc5 // vsubps ymm2, ymm2, ymm1
 	LONG $0xda5fe4c5 // vmaxps ymm3, ymm3, ymm2
 	LONG $0xc26cc1c4; WORD $0x05d7 // vcmpnltps ymm2, ymm2, ymm15
 	LONG $0xdb5ddcc5 // vminps ymm3, ymm4, ymm3
-	QUAD $0x00189d25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x189d] # 0x11d8c <read_all+0x10c>
+	QUAD $0x001a0525187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1a05] # 0x11ef4 <peak_f32+0x1f4>
 	LONG $0xe459e4c5 // vmulps ymm4, ymm3, ymm4
 	LONG $0xe45bfdc5 // vcvtps2dq ymm4, ymm4
 	LONG $0xec5bfcc5 // vcvtdq2ps ymm5, ymm4
 	LONG $0xb855e2c4; BYTE $0xde // vfmadd231ps ymm3, ymm5, ymm6 # ymm3 = (ymm5 * ymm6) + ymm3
-	QUAD $0x00184b35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x184b] # 0x11d54 <read_all+0xd4>
+	QUAD $0x00199b35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x199b] # 0x11ea4 <peak_f32+0x1a4>
 	LONG $0xb84de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm6, ymm5 # ymm3 = (ymm6 * ymm5) + ymm3
 	LONG $0xc5297cc5 // vmovaps ymm5, ymm8
 	LONG $0xa865e2c4; BYTE $0xef // vfmadd213ps ymm5, ymm3, ymm7 # ymm5 = (ymm3 * ymm5) + ymm7
@@ -355,42 +355,42 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc258fac5 // vaddss xmm0, xmm0, xmm2
 	LONG $0x01318e0f; WORD $0x0000 // jle 0x106cd <expsum+0x29d>
 	LONG $0xd26ef9c5 // vmovd xmm2, edx
-	QUAD $0x0017d725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x17d7] # 0x11d80 <read_all+0x100>
-	QUAD $0x0017ee35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x17ee] # 0x11da0 <read_all+0x120>
-	QUAD $0x0017893d587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rip + 0x1789] # 0x11d44 <read_all+0xc4>
+	QUAD $0x00193725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1937] # 0x11ee0 <peak_f32+0x1e0>
+	QUAD $0x00195a35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x195a] # 0x11f0c <peak_f32+0x20c>
+	QUAD $0x0018c93d587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rip + 0x18c9] # 0x11e84 <peak_f32+0x184>
 	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
-	QUAD $0x000017381566edc5 // vpcmpgtd ymm2, ymm2, ymmword ptr [rip + 0x1738] # 0x11d00 <read_all+0x80>
+	QUAD $0x000018781566edc5 // vpcmpgtd ymm2, ymm2, ymmword ptr [rip + 0x1878] # 0x11e40 <peak_f32+0x140>
 	LONG $0x2c6de2c4; WORD $0x861c // vmaskmovps ymm3, ymm2, ymmword ptr [rsi + 4*rax]
 	LONG $0xc95ce4c5 // vsubps ymm1, ymm3, ymm1
-	QUAD $0x0017bd1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x17bd] # 0x11d98 <read_all+0x118>
+	QUAD $0x0019291d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1929] # 0x11f04 <peak_f32+0x204>
 	LONG $0xd95fe4c5 // vmaxps ymm3, ymm3, ymm1
 	LONG $0xe35ddcc5 // vminps ymm4, ymm4, ymm3
-	QUAD $0x0017a01d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x17a0] # 0x11d8c <read_all+0x10c>
+	QUAD $0x0019081d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1908] # 0x11ef4 <peak_f32+0x1f4>
 	LONG $0xdb59dcc5 // vmulps ymm3, ymm4, ymm3
 	LONG $0xdb5bfdc5 // vcvtps2dq ymm3, ymm3
 	LONG $0xeb5bfcc5 // vcvtdq2ps ymm5, ymm3
 	LONG $0xa855e2c4; BYTE $0xf4 // vfmadd213ps ymm6, ymm5, ymm4 # ymm6 = (ymm5 * ymm6) + ymm4
-	QUAD $0x00174e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x174e] # 0x11d54 <read_all+0xd4>
+	QUAD $0x00189e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x189e] # 0x11ea4 <peak_f32+0x1a4>
 	LONG $0xa855e2c4; BYTE $0xe6 // vfmadd213ps ymm4, ymm5, ymm6 # ymm4 = (ymm5 * ymm4) + ymm6
-	QUAD $0x0017602d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1760] # 0x11d74 <read_all+0xf4>
-	QUAD $0x00177f35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x177f] # 0x11d9c <read_all+0x11c>
+	QUAD $0x0018c02d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x18c0] # 0x11ed4 <peak_f32+0x1d4>
+	QUAD $0x0018eb35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x18eb] # 0x11f08 <peak_f32+0x208>
 	LONG $0xa85de2c4; BYTE $0xf5 // vfmadd213ps ymm6, ymm4, ymm5 # ymm6 = (ymm4 * ymm6) + ymm5
-	QUAD $0x0017792d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1779] # 0x11da4 <read_all+0x124>
+	QUAD $0x0018e52d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x18e5] # 0x11f10 <peak_f32+0x210>
 	LONG $0xb85de2c4; BYTE $0xee // vfmadd231ps ymm5, ymm4, ymm6 # ymm5 = (ymm4 * ymm6) + ymm5
-	QUAD $0x00172735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1727] # 0x11d60 <read_all+0xe0>
+	QUAD $0x00187f35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x187f] # 0x11eb8 <peak_f32+0x1b8>
 	LONG $0xb85de2c4; BYTE $0xf5 // vfmadd231ps ymm6, ymm4, ymm5 # ymm6 = (ymm4 * ymm5) + ymm6
-	QUAD $0x0017252d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1725] # 0x11d6c <read_all+0xec>
+	QUAD $0x0018852d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1885] # 0x11ecc <peak_f32+0x1cc>
 	LONG $0xb85de2c4; BYTE $0xee // vfmadd231ps ymm5, ymm4, ymm6 # ymm5 = (ymm4 * ymm6) + ymm5
-	QUAD $0x00170335187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1703] # 0x11d58 <read_all+0xd8>
+	QUAD $0x00185735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1857] # 0x11eac <peak_f32+0x1ac>
 	LONG $0xb85de2c4; BYTE $0xf5 // vfmadd231ps ymm6, ymm4, ymm5 # ymm6 = (ymm4 * ymm5) + ymm6
 	LONG $0xee59dcc5 // vmulps ymm5, ymm4, ymm6
 	LONG $0xa85de2c4; BYTE $0xec // vfmadd213ps ymm5, ymm4, ymm4 # ymm5 = (ymm4 * ymm5) + ymm4
-	QUAD $0x0016d825187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x16d8] # 0x11d44 <read_all+0xc4>
+	QUAD $0x00181825187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1818] # 0x11e84 <peak_f32+0x184>
 	LONG $0xe458d4c5 // vaddps ymm4, ymm5, ymm4
 	LONG $0xe372d5c5; BYTE $0x01 // vpsrad ymm5, ymm3, 0x1
 	LONG $0xf572cdc5; BYTE $0x17 // vpslld ymm6, ymm5, 0x17
 	LONG $0xddfae5c5 // vpsubd ymm3, ymm3, ymm5
-	QUAD $0x0016f12d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x16f1] # 0x11d78 <read_all+0xf8>
+	QUAD $0x0018512d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1851] # 0x11ed8 <peak_f32+0x1d8>
 	LONG $0xf7fecdc5 // vpaddd ymm6, ymm6, ymm7
 	LONG $0xf372e5c5; BYTE $0x17 // vpslld ymm3, ymm3, 0x17
 	LONG $0xe659dcc5 // vmulps ymm4, ymm4, ymm6
@@ -419,21 +419,21 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x077d // jge 0x106ed <exp_f32+0xd>
 	WORD $0xc031 // xor eax, eax
 	LONG $0x00010be9; BYTE $0x00 // jmp 0x107f8 <exp_f32+0x118>
-	QUAD $0x00168a0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x168a] # 0x11d80 <read_all+0x100>
-	QUAD $0x00168d15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x168d] # 0x11d8c <read_all+0x10c>
-	QUAD $0x0016981d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1698] # 0x11da0 <read_all+0x120>
-	QUAD $0x00164325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1643] # 0x11d54 <read_all+0xd4>
-	QUAD $0x00165a2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x165a] # 0x11d74 <read_all+0xf4>
-	QUAD $0x00167935187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1679] # 0x11d9c <read_all+0x11c>
-	QUAD $0x0016783d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1678] # 0x11da4 <read_all+0x124>
-	QUAD $0x00162b05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x162b] # 0x11d60 <read_all+0xe0>
-	QUAD $0x00162e0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x162e] # 0x11d6c <read_all+0xec>
-	QUAD $0x00161115187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1611] # 0x11d58 <read_all+0xd8>
-	QUAD $0x0015f41d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x15f4] # 0x11d44 <read_all+0xc4>
-	QUAD $0x0015eb25587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0x15eb] # 0x11d44 <read_all+0xc4>
+	QUAD $0x0017ea0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x17ea] # 0x11ee0 <peak_f32+0x1e0>
+	QUAD $0x0017f515187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x17f5] # 0x11ef4 <peak_f32+0x1f4>
+	QUAD $0x0018041d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1804] # 0x11f0c <peak_f32+0x20c>
+	QUAD $0x00179325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1793] # 0x11ea4 <peak_f32+0x1a4>
+	QUAD $0x0017ba2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x17ba] # 0x11ed4 <peak_f32+0x1d4>
+	QUAD $0x0017e535187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x17e5] # 0x11f08 <peak_f32+0x208>
+	QUAD $0x0017e43d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x17e4] # 0x11f10 <peak_f32+0x210>
+	QUAD $0x00178305187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1783] # 0x11eb8 <peak_f32+0x1b8>
+	QUAD $0x00178e0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x178e] # 0x11ecc <peak_f32+0x1cc>
+	QUAD $0x00176515187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1765] # 0x11eac <peak_f32+0x1ac>
+	QUAD $0x0017341d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1734] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x00172b25587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0x172b] # 0x11e84 <peak_f32+0x184>
 	WORD $0xc931 // xor ecx, ecx
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	QUAD $0x00162f05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x162f] # 0x11d98 <read_all+0x118>
+	QUAD $0x00179b05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x179b] # 0x11f04 <peak_f32+0x204>
 	LONG $0x08418d48 // lea rax, [rcx + 0x8]
 	LONG $0x2c5f7cc5; BYTE $0x8e // vmaxps ymm13, ymm0, ymmword ptr [rsi + 4*rcx]
 	LONG $0x5d7441c4; BYTE $0xed // vminps ymm13, ymm1, ymm13
@@ -473,16 +473,16 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x16eb // jmp 0x10827 <exp_f32+0x147>
 	LONG $0xc26ef9c5 // vmovd xmm0, edx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000014de0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x14de] # 0x11d00 <read_all+0x80>
+	QUAD $0x0000161e0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x161e] # 0x11e40 <peak_f32+0x140>
 	LONG $0x2c7de2c4; BYTE $0x01 // vmaskmovps ymm0, ymm0, ymmword ptr [rcx]
-	QUAD $0x0015680d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1568] # 0x11d98 <read_all+0x118>
-	QUAD $0x0015671d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1567] # 0x11da0 <read_all+0x120>
-	QUAD $0x00150225587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rip + 0x1502] # 0x11d44 <read_all+0xc4>
+	QUAD $0x0016d40d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x16d4] # 0x11f04 <peak_f32+0x204>
+	QUAD $0x0016d31d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x16d3] # 0x11f0c <peak_f32+0x20c>
+	QUAD $0x00164225587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rip + 0x1642] # 0x11e84 <peak_f32+0x184>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0xc05ff4c5 // vmaxps ymm0, ymm1, ymm0
-	QUAD $0x00152d0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x152d] # 0x11d80 <read_all+0x100>
+	QUAD $0x00168d0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x168d] # 0x11ee0 <peak_f32+0x1e0>
 	LONG $0xc85df4c5 // vminps ymm1, ymm1, ymm0
-	QUAD $0x00152c05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x152c] # 0x11d8c <read_all+0x10c>
+	QUAD $0x00169405187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1694] # 0x11ef4 <peak_f32+0x1f4>
 	LONG $0xc059f4c5 // vmulps ymm0, ymm1, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
 	LONG $0xd05bfcc5 // vcvtdq2ps ymm2, ymm0
@@ -490,25 +490,25 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc5fafdc5 // vpsubd ymm0, ymm0, ymm5
 	LONG $0xf072fdc5; BYTE $0x17 // vpslld ymm0, ymm0, 0x17
 	LONG $0xa86de2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm2, ymm1 # ymm3 = (ymm2 * ymm3) + ymm1
-	QUAD $0x0014cc0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x14cc] # 0x11d54 <read_all+0xd4>
+	QUAD $0x00161c0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x161c] # 0x11ea4 <peak_f32+0x1a4>
 	LONG $0xc4fefdc5 // vpaddd ymm0, ymm0, ymm4
 	LONG $0xa86de2c4; BYTE $0xcb // vfmadd213ps ymm1, ymm2, ymm3 # ymm1 = (ymm2 * ymm1) + ymm3
-	QUAD $0x0014da15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x14da] # 0x11d74 <read_all+0xf4>
-	QUAD $0x0014f91d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x14f9] # 0x11d9c <read_all+0x11c>
+	QUAD $0x00163a15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x163a] # 0x11ed4 <peak_f32+0x1d4>
+	QUAD $0x0016651d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1665] # 0x11f08 <peak_f32+0x208>
 	LONG $0xa875e2c4; BYTE $0xda // vfmadd213ps ymm3, ymm1, ymm2 # ymm3 = (ymm1 * ymm3) + ymm2
-	QUAD $0x0014f315187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x14f3] # 0x11da4 <read_all+0x124>
+	QUAD $0x00165f15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x165f] # 0x11f10 <peak_f32+0x210>
 	LONG $0xb875e2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm1, ymm3 # ymm2 = (ymm1 * ymm3) + ymm2
-	QUAD $0x0014a11d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x14a1] # 0x11d60 <read_all+0xe0>
+	QUAD $0x0015f91d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x15f9] # 0x11eb8 <peak_f32+0x1b8>
 	LONG $0xb875e2c4; BYTE $0xda // vfmadd231ps ymm3, ymm1, ymm2 # ymm3 = (ymm1 * ymm2) + ymm3
-	QUAD $0x00149f15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x149f] # 0x11d6c <read_all+0xec>
+	QUAD $0x0015ff15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x15ff] # 0x11ecc <peak_f32+0x1cc>
 	LONG $0xb875e2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm1, ymm3 # ymm2 = (ymm1 * ymm3) + ymm2
-	QUAD $0x00147d1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x147d] # 0x11d58 <read_all+0xd8>
+	QUAD $0x0015d11d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x15d1] # 0x11eac <peak_f32+0x1ac>
 	LONG $0xb875e2c4; BYTE $0xda // vfmadd231ps ymm3, ymm1, ymm2 # ymm3 = (ymm1 * ymm2) + ymm3
 	LONG $0xd359f4c5 // vmulps ymm2, ymm1, ymm3
 	LONG $0xf572e5c5; BYTE $0x17 // vpslld ymm3, ymm5, 0x17
 	LONG $0xdcfee5c5 // vpaddd ymm3, ymm3, ymm4
 	LONG $0xa875e2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm1, ymm1 # ymm2 = (ymm1 * ymm2) + ymm1
-	QUAD $0x0014490d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1449] # 0x11d44 <read_all+0xc4>
+	QUAD $0x0015890d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1589] # 0x11e84 <peak_f32+0x184>
 	LONG $0xc958ecc5 // vaddps ymm1, ymm2, ymm1
 	LONG $0xcb59f4c5 // vmulps ymm1, ymm1, ymm3
 	LONG $0xc059f4c5 // vmulps ymm0, ymm1, ymm0
@@ -519,7 +519,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xca6ef9c5 // vmovd xmm1, edx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000013da0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x13da] # 0x11d00 <read_all+0x80>
+	QUAD $0x0000151a0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x151a] # 0x11e40 <peak_f32+0x140>
 	LONG $0x2e75e2c4; BYTE $0x00 // vmaskmovps ymmword ptr [rax], ymm1, ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
@@ -536,26 +536,26 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x014c8d0f; WORD $0x0000 // jge 0x10a98 <silu+0x168>
 	WORD $0xc031 // xor eax, eax
 	LONG $0x00025de9; BYTE $0x00 // jmp 0x10bb0 <silu+0x280>
-	QUAD $0x0014301d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1430] # 0x11d8c <read_all+0x10c>
-	QUAD $0x00143b25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x143b] # 0x11da0 <read_all+0x120>
-	QUAD $0x0013e62d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x13e6] # 0x11d54 <read_all+0xd4>
-	QUAD $0x0013fd35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x13fd] # 0x11d74 <read_all+0xf4>
-	QUAD $0x00141c3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x141c] # 0x11d9c <read_all+0x11c>
-	QUAD $0x00141b05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x141b] # 0x11da4 <read_all+0x124>
-	QUAD $0x0013ce0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x13ce] # 0x11d60 <read_all+0xe0>
-	QUAD $0x0013d115187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x13d1] # 0x11d6c <read_all+0xec>
-	QUAD $0x0013b41d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x13b4] # 0x11d58 <read_all+0xd8>
-	QUAD $0x00139725187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1397] # 0x11d44 <read_all+0xc4>
-	QUAD $0x00138e2d587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rip + 0x138e] # 0x11d44 <read_all+0xc4>
+	QUAD $0x0015981d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1598] # 0x11ef4 <peak_f32+0x1f4>
+	QUAD $0x0015a725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x15a7] # 0x11f0c <peak_f32+0x20c>
+	QUAD $0x0015362d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1536] # 0x11ea4 <peak_f32+0x1a4>
+	QUAD $0x00155d35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x155d] # 0x11ed4 <peak_f32+0x1d4>
+	QUAD $0x0015883d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1588] # 0x11f08 <peak_f32+0x208>
+	QUAD $0x00158705187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1587] # 0x11f10 <peak_f32+0x210>
+	QUAD $0x0015260d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1526] # 0x11eb8 <peak_f32+0x1b8>
+	QUAD $0x00153115187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1531] # 0x11ecc <peak_f32+0x1cc>
+	QUAD $0x0015081d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1508] # 0x11eac <peak_f32+0x1ac>
+	QUAD $0x0014d725187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x14d7] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x0014ce2d587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rip + 0x14ce] # 0x11e84 <peak_f32+0x184>
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x107c21c4; WORD $0x8634 // vmovups ymm14, ymmword ptr [rsi + 4*r8]
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08408d49 // lea rax, [r8 + 0x8]
 	LONG $0x5c7c41c4; BYTE $0xfe // vsubps ymm15, ymm0, ymm14
-	QUAD $0x0013bc05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x13bc] # 0x11d98 <read_all+0x118>
+	QUAD $0x00152805187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1528] # 0x11f04 <peak_f32+0x204>
 	LONG $0x5f7c41c4; BYTE $0xff // vmaxps ymm15, ymm0, ymm15
-	QUAD $0x00139605187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1396] # 0x11d80 <read_all+0x100>
+	QUAD $0x0014f605187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x14f6] # 0x11ee0 <peak_f32+0x1e0>
 	LONG $0x5d7c41c4; BYTE $0xff // vminps ymm15, ymm0, ymm15
 	LONG $0xc35984c5 // vmulps ymm0, ymm15, ymm3
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
@@ -594,26 +594,26 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0141850f; WORD $0x0000 // jne 0x10bd0 <silu+0x2a0>
 	LONG $0x0610fcc5 // vmovups ymm0, ymmword ptr [rsi]
 	LONG $0x00014ee9; BYTE $0x00 // jmp 0x10be6 <silu+0x2b6>
-	QUAD $0x0012eb1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x12eb] # 0x11d8c <read_all+0x10c>
-	QUAD $0x0012f625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x12f6] # 0x11da0 <read_all+0x120>
-	QUAD $0x0012a12d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x12a1] # 0x11d54 <read_all+0xd4>
-	QUAD $0x0012b835187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x12b8] # 0x11d74 <read_all+0xf4>
-	QUAD $0x0012d73d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x12d7] # 0x11d9c <read_all+0x11c>
-	QUAD $0x0012d605187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x12d6] # 0x11da4 <read_all+0x124>
-	QUAD $0x0012890d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1289] # 0x11d60 <read_all+0xe0>
-	QUAD $0x00128c15187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x128c] # 0x11d6c <read_all+0xec>
-	QUAD $0x00126f1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x126f] # 0x11d58 <read_all+0xd8>
-	QUAD $0x00125225187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1252] # 0x11d44 <read_all+0xc4>
-	QUAD $0x0012492d587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rip + 0x1249] # 0x11d44 <read_all+0xc4>
+	QUAD $0x0014531d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1453] # 0x11ef4 <peak_f32+0x1f4>
+	QUAD $0x00146225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1462] # 0x11f0c <peak_f32+0x20c>
+	QUAD $0x0013f12d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x13f1] # 0x11ea4 <peak_f32+0x1a4>
+	QUAD $0x00141835187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1418] # 0x11ed4 <peak_f32+0x1d4>
+	QUAD $0x0014433d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1443] # 0x11f08 <peak_f32+0x208>
+	QUAD $0x00144205187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1442] # 0x11f10 <peak_f32+0x210>
+	QUAD $0x0013e10d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x13e1] # 0x11eb8 <peak_f32+0x1b8>
+	QUAD $0x0013ec15187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x13ec] # 0x11ecc <peak_f32+0x1cc>
+	QUAD $0x0013c31d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x13c3] # 0x11eac <peak_f32+0x1ac>
+	QUAD $0x00139225187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1392] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x0013892d587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rip + 0x1389] # 0x11e84 <peak_f32+0x184>
 	WORD $0xd231 // xor edx, edx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x34107cc5; BYTE $0x96 // vmovups ymm14, ymmword ptr [rsi + 4*rdx]
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08428d48 // lea rax, [rdx + 0x8]
 	LONG $0x5c7c41c4; BYTE $0xfe // vsubps ymm15, ymm0, ymm14
-	QUAD $0x00127d05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x127d] # 0x11d98 <read_all+0x118>
+	QUAD $0x0013e905187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x13e9] # 0x11f04 <peak_f32+0x204>
 	LONG $0x5f7c41c4; BYTE $0xff // vmaxps ymm15, ymm0, ymm15
-	QUAD $0x00125705187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1257] # 0x11d80 <read_all+0x100>
+	QUAD $0x0013b705187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x13b7] # 0x11ee0 <peak_f32+0x1e0>
 	LONG $0x5d7c41c4; BYTE $0xff // vminps ymm15, ymm0, ymm15
 	LONG $0xc35984c5 // vmulps ymm0, ymm15, ymm3
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
@@ -653,35 +653,35 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x000153e9; BYTE $0x00 // jmp 0x10d23 <silu+0x3f3>
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x0000111f0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x111f] # 0x11d00 <read_all+0x80>
+	QUAD $0x0000125f0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x125f] # 0x11e40 <peak_f32+0x140>
 	LONG $0x2c7de2c4; BYTE $0x06 // vmaskmovps ymm0, ymm0, ymmword ptr [rsi]
-	QUAD $0x0011a915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x11a9] # 0x11d98 <read_all+0x118>
+	QUAD $0x00131515187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1315] # 0x11f04 <peak_f32+0x204>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xc85cf4c5 // vsubps ymm1, ymm1, ymm0
-	QUAD $0x0011a025187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x11a0] # 0x11da0 <read_all+0x120>
-	QUAD $0x00114b2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x114b] # 0x11d54 <read_all+0xd4>
-	QUAD $0x0011323d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1132] # 0x11d44 <read_all+0xc4>
-	QUAD $0x00112935587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0x1129] # 0x11d44 <read_all+0xc4>
+	QUAD $0x00130c25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x130c] # 0x11f0c <peak_f32+0x20c>
+	QUAD $0x00129b2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x129b] # 0x11ea4 <peak_f32+0x1a4>
+	QUAD $0x0012723d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1272] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x00126935587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0x1269] # 0x11e84 <peak_f32+0x184>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x00115415187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1154] # 0x11d80 <read_all+0x100>
+	QUAD $0x0012b415187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x12b4] # 0x11ee0 <peak_f32+0x1e0>
 	LONG $0xd15decc5 // vminps ymm2, ymm2, ymm1
-	QUAD $0x0011530d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1153] # 0x11d8c <read_all+0x10c>
+	QUAD $0x0012bb0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x12bb] # 0x11ef4 <peak_f32+0x1f4>
 	LONG $0xc959ecc5 // vmulps ymm1, ymm2, ymm1
 	LONG $0xc95bfdc5 // vcvtps2dq ymm1, ymm1
 	LONG $0xd95bfcc5 // vcvtdq2ps ymm3, ymm1
 	LONG $0xa865e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm3, ymm2 # ymm4 = (ymm3 * ymm4) + ymm2
 	LONG $0xa865e2c4; BYTE $0xec // vfmadd213ps ymm5, ymm3, ymm4 # ymm5 = (ymm3 * ymm5) + ymm4
-	QUAD $0x00111c1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x111c] # 0x11d74 <read_all+0xf4>
-	QUAD $0x00113b25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x113b] # 0x11d9c <read_all+0x11c>
+	QUAD $0x00127c1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x127c] # 0x11ed4 <peak_f32+0x1d4>
+	QUAD $0x0012a725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x12a7] # 0x11f08 <peak_f32+0x208>
 	LONG $0xa855e2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm4) + ymm3
-	QUAD $0x0011351d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1135] # 0x11da4 <read_all+0x124>
+	QUAD $0x0012a11d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x12a1] # 0x11f10 <peak_f32+0x210>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x0010e325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x10e3] # 0x11d60 <read_all+0xe0>
+	QUAD $0x00123b25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x123b] # 0x11eb8 <peak_f32+0x1b8>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
-	QUAD $0x0010e11d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x10e1] # 0x11d6c <read_all+0xec>
+	QUAD $0x0012411d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1241] # 0x11ecc <peak_f32+0x1cc>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x0010bf25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x10bf] # 0x11d58 <read_all+0xd8>
+	QUAD $0x00121325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1213] # 0x11eac <peak_f32+0x1ac>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
 	LONG $0xdc59d4c5 // vmulps ymm3, ymm5, ymm4
 	LONG $0xe172ddc5; BYTE $0x01 // vpsrad ymm4, ymm1, 0x1
@@ -704,7 +704,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000010060d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1006] # 0x11d00 <read_all+0x80>
+	QUAD $0x000011460d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1146] # 0x11e40 <peak_f32+0x140>
 	LONG $0x2c75e2c4; BYTE $0x12 // vmaskmovps ymm2, ymm1, ymmword ptr [rdx]
 	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
 	LONG $0x2e75e2c4; WORD $0x8704 // vmaskmovps ymmword ptr [rdi + 4*rax], ymm1, ymm0
@@ -712,35 +712,35 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x00000fe20566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xfe2] # 0x11d00 <read_all+0x80>
+	QUAD $0x000011220566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1122] # 0x11e40 <peak_f32+0x140>
 	LONG $0x2c7de2c4; BYTE $0x02 // vmaskmovps ymm0, ymm0, ymmword ptr [rdx]
-	QUAD $0x00106c15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x106c] # 0x11d98 <read_all+0x118>
+	QUAD $0x0011d815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x11d8] # 0x11f04 <peak_f32+0x204>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xc85cf4c5 // vsubps ymm1, ymm1, ymm0
-	QUAD $0x00106325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1063] # 0x11da0 <read_all+0x120>
-	QUAD $0x00100e2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x100e] # 0x11d54 <read_all+0xd4>
-	QUAD $0x000ff53d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xff5] # 0x11d44 <read_all+0xc4>
-	QUAD $0x000fec35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0xfec] # 0x11d44 <read_all+0xc4>
+	QUAD $0x0011cf25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x11cf] # 0x11f0c <peak_f32+0x20c>
+	QUAD $0x00115e2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x115e] # 0x11ea4 <peak_f32+0x1a4>
+	QUAD $0x0011353d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1135] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x00112c35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0x112c] # 0x11e84 <peak_f32+0x184>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x00101715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1017] # 0x11d80 <read_all+0x100>
+	QUAD $0x00117715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1177] # 0x11ee0 <peak_f32+0x1e0>
 	LONG $0xd15decc5 // vminps ymm2, ymm2, ymm1
-	QUAD $0x0010160d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1016] # 0x11d8c <read_all+0x10c>
+	QUAD $0x00117e0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x117e] # 0x11ef4 <peak_f32+0x1f4>
 	LONG $0xc959ecc5 // vmulps ymm1, ymm2, ymm1
 	LONG $0xc95bfdc5 // vcvtps2dq ymm1, ymm1
 	LONG $0xd95bfcc5 // vcvtdq2ps ymm3, ymm1
 	LONG $0xa865e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm3, ymm2 # ymm4 = (ymm3 * ymm4) + ymm2
 	LONG $0xa865e2c4; BYTE $0xec // vfmadd213ps ymm5, ymm3, ymm4 # ymm5 = (ymm3 * ymm5) + ymm4
-	QUAD $0x000fdf1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xfdf] # 0x11d74 <read_all+0xf4>
-	QUAD $0x000ffe25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xffe] # 0x11d9c <read_all+0x11c>
+	QUAD $0x00113f1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x113f] # 0x11ed4 <peak_f32+0x1d4>
+	QUAD $0x00116a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x116a] # 0x11f08 <peak_f32+0x208>
 	LONG $0xa855e2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000ff81d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xff8] # 0x11da4 <read_all+0x124>
+	QUAD $0x0011641d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1164] # 0x11f10 <peak_f32+0x210>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000fa625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xfa6] # 0x11d60 <read_all+0xe0>
+	QUAD $0x0010fe25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x10fe] # 0x11eb8 <peak_f32+0x1b8>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
-	QUAD $0x000fa41d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xfa4] # 0x11d6c <read_all+0xec>
+	QUAD $0x0011041d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1104] # 0x11ecc <peak_f32+0x1cc>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000f8225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xf82] # 0x11d58 <read_all+0xd8>
+	QUAD $0x0010d625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x10d6] # 0x11eac <peak_f32+0x1ac>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
 	LONG $0xdc59d4c5 // vmulps ymm3, ymm5, ymm4
 	LONG $0xe172ddc5; BYTE $0x01 // vpsrad ymm4, ymm1, 0x1
@@ -762,7 +762,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x00000ece0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0xece] # 0x11d00 <read_all+0x80>
+	QUAD $0x0000100e0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x100e] # 0x11e40 <peak_f32+0x140>
 	LONG $0x2e75e2c4; BYTE $0x00 // vmaskmovps ymmword ptr [rax], ymm1, ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
@@ -779,31 +779,31 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x01668d0f; WORD $0x0000 // jge 0x10fc2 <gelu_tanh+0x182>
 	WORD $0xc031 // xor eax, eax
 	LONG $0x000297e9; BYTE $0x00 // jmp 0x110fa <gelu_tanh+0x2ba>
-	QUAD $0x000f202d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xf20] # 0x11d8c <read_all+0x10c>
-	QUAD $0x000f2b35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0xf2b] # 0x11da0 <read_all+0x120>
-	QUAD $0x000ed63d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xed6] # 0x11d54 <read_all+0xd4>
-	QUAD $0x000eed05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0xeed] # 0x11d74 <read_all+0xf4>
-	QUAD $0x000f0c0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0xf0c] # 0x11d9c <read_all+0x11c>
-	QUAD $0x000f0b15187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0xf0b] # 0x11da4 <read_all+0x124>
-	QUAD $0x000ebe1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0xebe] # 0x11d60 <read_all+0xe0>
-	QUAD $0x000ec125187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xec1] # 0x11d6c <read_all+0xec>
-	QUAD $0x000ea42d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0xea4] # 0x11d58 <read_all+0xd8>
-	QUAD $0x000e8735187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0xe87] # 0x11d44 <read_all+0xc4>
-	QUAD $0x000e7e3d587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rip + 0xe7e] # 0x11d44 <read_all+0xc4>
+	QUAD $0x0010882d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1088] # 0x11ef4 <peak_f32+0x1f4>
+	QUAD $0x00109735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1097] # 0x11f0c <peak_f32+0x20c>
+	QUAD $0x0010263d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1026] # 0x11ea4 <peak_f32+0x1a4>
+	QUAD $0x00104d05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x104d] # 0x11ed4 <peak_f32+0x1d4>
+	QUAD $0x0010780d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1078] # 0x11f08 <peak_f32+0x208>
+	QUAD $0x00107715187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1077] # 0x11f10 <peak_f32+0x210>
+	QUAD $0x0010161d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1016] # 0x11eb8 <peak_f32+0x1b8>
+	QUAD $0x00102125187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1021] # 0x11ecc <peak_f32+0x1cc>
+	QUAD $0x000ff82d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0xff8] # 0x11eac <peak_f32+0x1ac>
+	QUAD $0x000fc735187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0xfc7] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x000fbe3d587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rip + 0xfbe] # 0x11e84 <peak_f32+0x184>
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x107ca1c4; WORD $0x8604 // vmovups ymm0, ymmword ptr [rsi + 4*r8]
-	QUAD $0x000e9115187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe91] # 0x11d70 <read_all+0xf0>
-	QUAD $0x000e941d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xe94] # 0x11d7c <read_all+0xfc>
+	QUAD $0x000ff115187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xff1] # 0x11ed0 <peak_f32+0x1d0>
+	QUAD $0x000ff41d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xff4] # 0x11edc <peak_f32+0x1dc>
 	LONG $0x08408d49 // lea rax, [r8 + 0x8]
 	LONG $0xc859fcc5 // vmulps ymm1, ymm0, ymm0
 	LONG $0xa865e2c4; BYTE $0xca // vfmadd213ps ymm1, ymm3, ymm2 # ymm1 = (ymm3 * ymm1) + ymm2
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc959fcc5 // vmulps ymm1, ymm0, ymm1
 	LONG $0xc95cecc5 // vsubps ymm1, ymm2, ymm1
-	QUAD $0x000e8e15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe8e] # 0x11d98 <read_all+0x118>
+	QUAD $0x000ffa15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xffa] # 0x11f04 <peak_f32+0x204>
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x000e6915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe69] # 0x11d80 <read_all+0x100>
+	QUAD $0x000fc915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xfc9] # 0x11ee0 <peak_f32+0x1e0>
 	LONG $0xc95decc5 // vminps ymm1, ymm2, ymm1
 	LONG $0xd559f4c5 // vmulps ymm2, ymm1, ymm5
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
@@ -842,31 +842,31 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0161850f; WORD $0x0000 // jne 0x1111a <gelu_tanh+0x2da>
 	LONG $0x0610fcc5 // vmovups ymm0, ymmword ptr [rsi]
 	LONG $0x00016ee9; BYTE $0x00 // jmp 0x11130 <gelu_tanh+0x2f0>
-	QUAD $0x000dc12d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xdc1] # 0x11d8c <read_all+0x10c>
-	QUAD $0x000dcc35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0xdcc] # 0x11da0 <read_all+0x120>
-	QUAD $0x000d773d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xd77] # 0x11d54 <read_all+0xd4>
-	QUAD $0x000d8e05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0xd8e] # 0x11d74 <read_all+0xf4>
-	QUAD $0x000dad0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0xdad] # 0x11d9c <read_all+0x11c>
-	QUAD $0x000dac15187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0xdac] # 0x11da4 <read_all+0x124>
-	QUAD $0x000d5f1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0xd5f] # 0x11d60 <read_all+0xe0>
-	QUAD $0x000d6225187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xd62] # 0x11d6c <read_all+0xec>
-	QUAD $0x000d452d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0xd45] # 0x11d58 <read_all+0xd8>
-	QUAD $0x000d2835187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0xd28] # 0x11d44 <read_all+0xc4>
-	QUAD $0x000d1f3d587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rip + 0xd1f] # 0x11d44 <read_all+0xc4>
+	QUAD $0x000f292d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xf29] # 0x11ef4 <peak_f32+0x1f4>
+	QUAD $0x000f3835187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0xf38] # 0x11f0c <peak_f32+0x20c>
+	QUAD $0x000ec73d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xec7] # 0x11ea4 <peak_f32+0x1a4>
+	QUAD $0x000eee05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0xeee] # 0x11ed4 <peak_f32+0x1d4>
+	QUAD $0x000f190d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0xf19] # 0x11f08 <peak_f32+0x208>
+	QUAD $0x000f1815187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0xf18] # 0x11f10 <peak_f32+0x210>
+	QUAD $0x000eb71d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0xeb7] # 0x11eb8 <peak_f32+0x1b8>
+	QUAD $0x000ec225187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xec2] # 0x11ecc <peak_f32+0x1cc>
+	QUAD $0x000e992d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0xe99] # 0x11eac <peak_f32+0x1ac>
+	QUAD $0x000e6835187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0xe68] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x000e5f3d587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rip + 0xe5f] # 0x11e84 <peak_f32+0x184>
 	WORD $0xd231 // xor edx, edx
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x0410fcc5; BYTE $0x96 // vmovups ymm0, ymmword ptr [rsi + 4*rdx]
-	QUAD $0x000d3215187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd32] # 0x11d70 <read_all+0xf0>
-	QUAD $0x000d351d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xd35] # 0x11d7c <read_all+0xfc>
+	QUAD $0x000e9215187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe92] # 0x11ed0 <peak_f32+0x1d0>
+	QUAD $0x000e951d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xe95] # 0x11edc <peak_f32+0x1dc>
 	LONG $0x08428d48 // lea rax, [rdx + 0x8]
 	LONG $0xc859fcc5 // vmulps ymm1, ymm0, ymm0
 	LONG $0xa865e2c4; BYTE $0xca // vfmadd213ps ymm1, ymm3, ymm2 # ymm1 = (ymm3 * ymm1) + ymm2
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc959fcc5 // vmulps ymm1, ymm0, ymm1
 	LONG $0xc95cecc5 // vsubps ymm1, ymm2, ymm1
-	QUAD $0x000d2f15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd2f] # 0x11d98 <read_all+0x118>
+	QUAD $0x000e9b15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe9b] # 0x11f04 <peak_f32+0x204>
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x000d0a15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd0a] # 0x11d80 <read_all+0x100>
+	QUAD $0x000e6a15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe6a] # 0x11ee0 <peak_f32+0x1e0>
 	LONG $0xc95decc5 // vminps ymm1, ymm2, ymm1
 	LONG $0xd559f4c5 // vmulps ymm2, ymm1, ymm5
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
@@ -906,40 +906,40 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x000172e9; BYTE $0x00 // jmp 0x1128c <gelu_tanh+0x44c>
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x00000bd50566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xbd5] # 0x11d00 <read_all+0x80>
+	QUAD $0x00000d150566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xd15] # 0x11e40 <peak_f32+0x140>
 	LONG $0x2c7de2c4; BYTE $0x06 // vmaskmovps ymm0, ymm0, ymmword ptr [rsi]
-	QUAD $0x000c3715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xc37] # 0x11d70 <read_all+0xf0>
-	QUAD $0x000c3a1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xc3a] # 0x11d7c <read_all+0xfc>
+	QUAD $0x000d9715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd97] # 0x11ed0 <peak_f32+0x1d0>
+	QUAD $0x000d9a1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xd9a] # 0x11edc <peak_f32+0x1dc>
 	LONG $0xc859fcc5 // vmulps ymm1, ymm0, ymm0
-	QUAD $0x000c5125187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xc51] # 0x11da0 <read_all+0x120>
-	QUAD $0x000bfc2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xbfc] # 0x11d54 <read_all+0xd4>
-	QUAD $0x000be33d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xbe3] # 0x11d44 <read_all+0xc4>
-	QUAD $0x000bda35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0xbda] # 0x11d44 <read_all+0xc4>
+	QUAD $0x000dbd25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xdbd] # 0x11f0c <peak_f32+0x20c>
+	QUAD $0x000d4c2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xd4c] # 0x11ea4 <peak_f32+0x1a4>
+	QUAD $0x000d233d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xd23] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x000d1a35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0xd1a] # 0x11e84 <peak_f32+0x184>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0xa875e2c4; BYTE $0xda // vfmadd213ps ymm3, ymm1, ymm2 # ymm3 = (ymm1 * ymm3) + ymm2
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xcb59fcc5 // vmulps ymm1, ymm0, ymm3
 	LONG $0xc95cecc5 // vsubps ymm1, ymm2, ymm1
-	QUAD $0x000c1015187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xc10] # 0x11d98 <read_all+0x118>
+	QUAD $0x000d7c15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd7c] # 0x11f04 <peak_f32+0x204>
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x000beb15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xbeb] # 0x11d80 <read_all+0x100>
+	QUAD $0x000d4b15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd4b] # 0x11ee0 <peak_f32+0x1e0>
 	LONG $0xd15decc5 // vminps ymm2, ymm2, ymm1
-	QUAD $0x000bea0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xbea] # 0x11d8c <read_all+0x10c>
+	QUAD $0x000d520d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xd52] # 0x11ef4 <peak_f32+0x1f4>
 	LONG $0xc959ecc5 // vmulps ymm1, ymm2, ymm1
 	LONG $0xc95bfdc5 // vcvtps2dq ymm1, ymm1
 	LONG $0xd95bfcc5 // vcvtdq2ps ymm3, ymm1
 	LONG $0xa865e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm3, ymm2 # ymm4 = (ymm3 * ymm4) + ymm2
 	LONG $0xa865e2c4; BYTE $0xec // vfmadd213ps ymm5, ymm3, ymm4 # ymm5 = (ymm3 * ymm5) + ymm4
-	QUAD $0x000bb31d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xbb3] # 0x11d74 <read_all+0xf4>
-	QUAD $0x000bd225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xbd2] # 0x11d9c <read_all+0x11c>
+	QUAD $0x000d131d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xd13] # 0x11ed4 <peak_f32+0x1d4>
+	QUAD $0x000d3e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xd3e] # 0x11f08 <peak_f32+0x208>
 	LONG $0xa855e2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000bcc1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xbcc] # 0x11da4 <read_all+0x124>
+	QUAD $0x000d381d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xd38] # 0x11f10 <peak_f32+0x210>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000b7a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xb7a] # 0x11d60 <read_all+0xe0>
+	QUAD $0x000cd225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xcd2] # 0x11eb8 <peak_f32+0x1b8>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
-	QUAD $0x000b781d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xb78] # 0x11d6c <read_all+0xec>
+	QUAD $0x000cd81d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xcd8] # 0x11ecc <peak_f32+0x1cc>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000b5625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xb56] # 0x11d58 <read_all+0xd8>
+	QUAD $0x000caa25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xcaa] # 0x11eac <peak_f32+0x1ac>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
 	LONG $0xdc59d4c5 // vmulps ymm3, ymm5, ymm4
 	LONG $0xe172ddc5; BYTE $0x01 // vpsrad ymm4, ymm1, 0x1
@@ -962,7 +962,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x00000a9d0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0xa9d] # 0x11d00 <read_all+0x80>
+	QUAD $0x00000bdd0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0xbdd] # 0x11e40 <peak_f32+0x140>
 	LONG $0x2c75e2c4; BYTE $0x12 // vmaskmovps ymm2, ymm1, ymmword ptr [rdx]
 	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
 	LONG $0x2e75e2c4; WORD $0x8704 // vmaskmovps ymmword ptr [rdi + 4*rax], ymm1, ymm0
@@ -970,40 +970,40 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x00000a790566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xa79] # 0x11d00 <read_all+0x80>
+	QUAD $0x00000bb90566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xbb9] # 0x11e40 <peak_f32+0x140>
 	LONG $0x2c7de2c4; BYTE $0x02 // vmaskmovps ymm0, ymm0, ymmword ptr [rdx]
-	QUAD $0x000adb15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xadb] # 0x11d70 <read_all+0xf0>
-	QUAD $0x000ade1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xade] # 0x11d7c <read_all+0xfc>
+	QUAD $0x000c3b15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xc3b] # 0x11ed0 <peak_f32+0x1d0>
+	QUAD $0x000c3e1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xc3e] # 0x11edc <peak_f32+0x1dc>
 	LONG $0xc859fcc5 // vmulps ymm1, ymm0, ymm0
-	QUAD $0x000af525187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xaf5] # 0x11da0 <read_all+0x120>
-	QUAD $0x000aa02d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xaa0] # 0x11d54 <read_all+0xd4>
-	QUAD $0x000a873d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xa87] # 0x11d44 <read_all+0xc4>
-	QUAD $0x000a7e35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0xa7e] # 0x11d44 <read_all+0xc4>
+	QUAD $0x000c6125187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xc61] # 0x11f0c <peak_f32+0x20c>
+	QUAD $0x000bf02d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xbf0] # 0x11ea4 <peak_f32+0x1a4>
+	QUAD $0x000bc73d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xbc7] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x000bbe35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0xbbe] # 0x11e84 <peak_f32+0x184>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0xa875e2c4; BYTE $0xda // vfmadd213ps ymm3, ymm1, ymm2 # ymm3 = (ymm1 * ymm3) + ymm2
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xcb59fcc5 // vmulps ymm1, ymm0, ymm3
 	LONG $0xc95cecc5 // vsubps ymm1, ymm2, ymm1
-	QUAD $0x000ab415187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xab4] # 0x11d98 <read_all+0x118>
+	QUAD $0x000c2015187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xc20] # 0x11f04 <peak_f32+0x204>
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x000a8f15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xa8f] # 0x11d80 <read_all+0x100>
+	QUAD $0x000bef15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xbef] # 0x11ee0 <peak_f32+0x1e0>
 	LONG $0xd15decc5 // vminps ymm2, ymm2, ymm1
-	QUAD $0x000a8e0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xa8e] # 0x11d8c <read_all+0x10c>
+	QUAD $0x000bf60d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xbf6] # 0x11ef4 <peak_f32+0x1f4>
 	LONG $0xc959ecc5 // vmulps ymm1, ymm2, ymm1
 	LONG $0xc95bfdc5 // vcvtps2dq ymm1, ymm1
 	LONG $0xd95bfcc5 // vcvtdq2ps ymm3, ymm1
 	LONG $0xa865e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm3, ymm2 # ymm4 = (ymm3 * ymm4) + ymm2
 	LONG $0xa865e2c4; BYTE $0xec // vfmadd213ps ymm5, ymm3, ymm4 # ymm5 = (ymm3 * ymm5) + ymm4
-	QUAD $0x000a571d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xa57] # 0x11d74 <read_all+0xf4>
-	QUAD $0x000a7625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xa76] # 0x11d9c <read_all+0x11c>
+	QUAD $0x000bb71d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xbb7] # 0x11ed4 <peak_f32+0x1d4>
+	QUAD $0x000be225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xbe2] # 0x11f08 <peak_f32+0x208>
 	LONG $0xa855e2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000a701d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xa70] # 0x11da4 <read_all+0x124>
+	QUAD $0x000bdc1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xbdc] # 0x11f10 <peak_f32+0x210>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000a1e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xa1e] # 0x11d60 <read_all+0xe0>
+	QUAD $0x000b7625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xb76] # 0x11eb8 <peak_f32+0x1b8>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
-	QUAD $0x000a1c1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xa1c] # 0x11d6c <read_all+0xec>
+	QUAD $0x000b7c1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xb7c] # 0x11ecc <peak_f32+0x1cc>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x0009fa25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x9fa] # 0x11d58 <read_all+0xd8>
+	QUAD $0x000b4e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xb4e] # 0x11eac <peak_f32+0x1ac>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
 	LONG $0xdc59d4c5 // vmulps ymm3, ymm5, ymm4
 	LONG $0xe172ddc5; BYTE $0x01 // vpsrad ymm4, ymm1, 0x1
@@ -1025,7 +1025,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000009460d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x946] # 0x11d00 <read_all+0x80>
+	QUAD $0x00000a860d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0xa86] # 0x11e40 <peak_f32+0x140>
 	LONG $0x2e75e2c4; BYTE $0x00 // vmaskmovps ymmword ptr [rax], ymm1, ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
@@ -1042,22 +1042,22 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x02368d0f; WORD $0x0000 // jge 0x11622 <gelu_erf+0x252>
 	WORD $0xc031 // xor eax, eax
 	LONG $0x000427e9; BYTE $0x00 // jmp 0x1181a <gelu_erf+0x44a>
-	QUAD $0x0009481d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x948] # 0x11d44 <read_all+0xc4>
-	QUAD $0x00095325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x953] # 0x11d58 <read_all+0xd8>
-	QUAD $0x00096635187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x966] # 0x11d74 <read_all+0xf4>
-	QUAD $0x00098505187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x985] # 0x11d9c <read_all+0x11c>
-	QUAD $0x0009840d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x984] # 0x11da4 <read_all+0x124>
-	QUAD $0x00093715187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x937] # 0x11d60 <read_all+0xe0>
-	QUAD $0x00093a1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x93a] # 0x11d6c <read_all+0xec>
-	QUAD $0x00090925587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0x909] # 0x11d44 <read_all+0xc4>
+	QUAD $0x000a881d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xa88] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x000aa725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xaa7] # 0x11eac <peak_f32+0x1ac>
+	QUAD $0x000ac635187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0xac6] # 0x11ed4 <peak_f32+0x1d4>
+	QUAD $0x000af105187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0xaf1] # 0x11f08 <peak_f32+0x208>
+	QUAD $0x000af00d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0xaf0] # 0x11f10 <peak_f32+0x210>
+	QUAD $0x000a8f15187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0xa8f] # 0x11eb8 <peak_f32+0x1b8>
+	QUAD $0x000a9a1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0xa9a] # 0x11ecc <peak_f32+0x1cc>
+	QUAD $0x000a4925587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0xa49] # 0x11e84 <peak_f32+0x184>
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x107c21c4; WORD $0x862c // vmovups ymm13, ymmword ptr [rsi + 4*r8]
-	QUAD $0x0008ed05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x8ed] # 0x11d4c <read_all+0xcc>
-	QUAD $0x0008d815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x8d8] # 0x11d40 <read_all+0xc0>
-	QUAD $0x0009232d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x923] # 0x11d94 <read_all+0x114>
-	QUAD $0x0009263d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x926] # 0x11da0 <read_all+0x120>
+	QUAD $0x000a3905187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xa39] # 0x11e98 <peak_f32+0x198>
+	QUAD $0x000a1815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xa18] # 0x11e80 <peak_f32+0x180>
+	QUAD $0x000a8f2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xa8f] # 0x11f00 <peak_f32+0x200>
+	QUAD $0x000a923d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xa92] # 0x11f0c <peak_f32+0x20c>
 	LONG $0x08408d49 // lea rax, [r8 + 0x8]
 	LONG $0xf05914c5 // vmulps ymm14, ymm13, ymm0
 	LONG $0x5c7441c4; BYTE $0xfe // vsubps ymm15, ymm1, ymm14
@@ -1065,40 +1065,40 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4a0dc3c4; WORD $0x00c7 // vblendvps ymm0, ymm14, ymm15, ymm0
 	LONG $0xf4287cc5 // vmovaps ymm14, ymm4
 	LONG $0xc05decc5 // vminps ymm0, ymm2, ymm0
-	QUAD $0x0008e515187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x8e5] # 0x11d88 <read_all+0x108>
+	QUAD $0x000a4915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xa49] # 0x11eec <peak_f32+0x1ec>
 	LONG $0xa87d62c4; BYTE $0xf3 // vfmadd213ps ymm14, ymm0, ymm3 # ymm14 = (ymm0 * ymm14) + ymm3
 	LONG $0x5e6441c4; BYTE $0xf6 // vdivps ymm14, ymm3, ymm14
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0008c92d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x8c9] # 0x11d84 <read_all+0x104>
+	QUAD $0x000a292d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xa29] # 0x11ee4 <peak_f32+0x1e4>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x00089f2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x89f] # 0x11d68 <read_all+0xe8>
+	QUAD $0x0009f72d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x9f7] # 0x11ec0 <peak_f32+0x1c0>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0008d52d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x8d5] # 0x11dac <read_all+0x12c>
+	QUAD $0x000a412d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xa41] # 0x11f18 <peak_f32+0x218>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x00086b2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x86b] # 0x11d50 <read_all+0xd0>
+	QUAD $0x0009b72d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x9b7] # 0x11e9c <peak_f32+0x19c>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x00089d2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x89d] # 0x11d90 <read_all+0x110>
+	QUAD $0x000a092d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xa09] # 0x11efc <peak_f32+0x1fc>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0008a72d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x8a7] # 0x11da8 <read_all+0x128>
+	QUAD $0x000a132d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xa13] # 0x11f14 <peak_f32+0x214>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x00084d2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x84d] # 0x11d5c <read_all+0xdc>
+	QUAD $0x0009a12d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x9a1] # 0x11eb0 <peak_f32+0x1b0>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0008472d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x847] # 0x11d64 <read_all+0xe4>
+	QUAD $0x00099f2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x99f] # 0x11ebc <peak_f32+0x1bc>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
 	LONG $0xe859fcc5 // vmulps ymm5, ymm0, ymm0
 	LONG $0xfd5c74c5 // vsubps ymm15, ymm1, ymm5
 	LONG $0xb87d62c4; BYTE $0xf8 // vfmadd231ps ymm15, ymm0, ymm0 # ymm15 = (ymm0 * ymm0) + ymm15
 	LONG $0xc55cecc5 // vsubps ymm0, ymm2, ymm5
-	QUAD $0x00085c15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x85c] # 0x11d98 <read_all+0x118>
+	QUAD $0x0009c815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x9c8] # 0x11f04 <peak_f32+0x204>
 	LONG $0xc05fecc5 // vmaxps ymm0, ymm2, ymm0
-	QUAD $0x00083715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x837] # 0x11d80 <read_all+0x100>
+	QUAD $0x00099715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x997] # 0x11ee0 <peak_f32+0x1e0>
 	LONG $0xc05decc5 // vminps ymm0, ymm2, ymm0
-	QUAD $0x00083615187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x836] # 0x11d8c <read_all+0x10c>
+	QUAD $0x00099e15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x99e] # 0x11ef4 <peak_f32+0x1f4>
 	LONG $0xd259fcc5 // vmulps ymm2, ymm0, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
 	LONG $0xea5bfcc5 // vcvtdq2ps ymm5, ymm2
 	LONG $0xb855e2c4; BYTE $0xc7 // vfmadd231ps ymm0, ymm5, ymm7 # ymm0 = (ymm5 * ymm7) + ymm0
-	QUAD $0x0007e43d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x7e4] # 0x11d54 <read_all+0xd4>
+	QUAD $0x0009343d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x934] # 0x11ea4 <peak_f32+0x1a4>
 	LONG $0xb845e2c4; BYTE $0xc5 // vfmadd231ps ymm0, ymm7, ymm5 # ymm0 = (ymm7 * ymm5) + ymm0
 	LONG $0xc5297cc5 // vmovaps ymm5, ymm8
 	LONG $0xa87de2c4; BYTE $0xee // vfmadd213ps ymm5, ymm0, ymm6 # ymm5 = (ymm0 * ymm5) + ymm6
@@ -1138,21 +1138,21 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0221850f; WORD $0x0000 // jne 0x1183a <gelu_erf+0x46a>
 	LONG $0x0610fcc5 // vmovups ymm0, ymmword ptr [rsi]
 	LONG $0x00022ee9; BYTE $0x00 // jmp 0x11850 <gelu_erf+0x480>
-	QUAD $0x0007191d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x719] # 0x11d44 <read_all+0xc4>
-	QUAD $0x00072425187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x724] # 0x11d58 <read_all+0xd8>
-	QUAD $0x00073735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x737] # 0x11d74 <read_all+0xf4>
-	QUAD $0x00075605187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x756] # 0x11d9c <read_all+0x11c>
-	QUAD $0x0007550d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x755] # 0x11da4 <read_all+0x124>
-	QUAD $0x00070815187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x708] # 0x11d60 <read_all+0xe0>
-	QUAD $0x00070b1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x70b] # 0x11d6c <read_all+0xec>
-	QUAD $0x0006da25587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0x6da] # 0x11d44 <read_all+0xc4>
+	QUAD $0x0008591d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x859] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x00087825187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x878] # 0x11eac <peak_f32+0x1ac>
+	QUAD $0x00089735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x897] # 0x11ed4 <peak_f32+0x1d4>
+	QUAD $0x0008c205187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x8c2] # 0x11f08 <peak_f32+0x208>
+	QUAD $0x0008c10d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x8c1] # 0x11f10 <peak_f32+0x210>
+	QUAD $0x00086015187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x860] # 0x11eb8 <peak_f32+0x1b8>
+	QUAD $0x00086b1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x86b] # 0x11ecc <peak_f32+0x1cc>
+	QUAD $0x00081a25587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0x81a] # 0x11e84 <peak_f32+0x184>
 	WORD $0xd231 // xor edx, edx
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0x2c107cc5; BYTE $0x96 // vmovups ymm13, ymmword ptr [rsi + 4*rdx]
-	QUAD $0x0006ce05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x6ce] # 0x11d4c <read_all+0xcc>
-	QUAD $0x0006b915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x6b9] # 0x11d40 <read_all+0xc0>
-	QUAD $0x0007042d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x704] # 0x11d94 <read_all+0x114>
-	QUAD $0x0007073d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x707] # 0x11da0 <read_all+0x120>
+	QUAD $0x00081a05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x81a] # 0x11e98 <peak_f32+0x198>
+	QUAD $0x0007f915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x7f9] # 0x11e80 <peak_f32+0x180>
+	QUAD $0x0008702d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x870] # 0x11f00 <peak_f32+0x200>
+	QUAD $0x0008733d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x873] # 0x11f0c <peak_f32+0x20c>
 	LONG $0x08428d48 // lea rax, [rdx + 0x8]
 	LONG $0xf05914c5 // vmulps ymm14, ymm13, ymm0
 	LONG $0x5c7441c4; BYTE $0xfe // vsubps ymm15, ymm1, ymm14
@@ -1160,40 +1160,40 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4a0dc3c4; WORD $0x00c7 // vblendvps ymm0, ymm14, ymm15, ymm0
 	LONG $0xf4287cc5 // vmovaps ymm14, ymm4
 	LONG $0xc05decc5 // vminps ymm0, ymm2, ymm0
-	QUAD $0x0006c615187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x6c6] # 0x11d88 <read_all+0x108>
+	QUAD $0x00082a15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x82a] # 0x11eec <peak_f32+0x1ec>
 	LONG $0xa87d62c4; BYTE $0xf3 // vfmadd213ps ymm14, ymm0, ymm3 # ymm14 = (ymm0 * ymm14) + ymm3
 	LONG $0x5e6441c4; BYTE $0xf6 // vdivps ymm14, ymm3, ymm14
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0006aa2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x6aa] # 0x11d84 <read_all+0x104>
+	QUAD $0x00080a2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x80a] # 0x11ee4 <peak_f32+0x1e4>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0006802d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x680] # 0x11d68 <read_all+0xe8>
+	QUAD $0x0007d82d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x7d8] # 0x11ec0 <peak_f32+0x1c0>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0006b62d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x6b6] # 0x11dac <read_all+0x12c>
+	QUAD $0x0008222d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x822] # 0x11f18 <peak_f32+0x218>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x00064c2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x64c] # 0x11d50 <read_all+0xd0>
+	QUAD $0x0007982d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x798] # 0x11e9c <peak_f32+0x19c>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x00067e2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x67e] # 0x11d90 <read_all+0x110>
+	QUAD $0x0007ea2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x7ea] # 0x11efc <peak_f32+0x1fc>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0006882d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x688] # 0x11da8 <read_all+0x128>
+	QUAD $0x0007f42d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x7f4] # 0x11f14 <peak_f32+0x214>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x00062e2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x62e] # 0x11d5c <read_all+0xdc>
+	QUAD $0x0007822d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x782] # 0x11eb0 <peak_f32+0x1b0>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0006282d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x628] # 0x11d64 <read_all+0xe4>
+	QUAD $0x0007802d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x780] # 0x11ebc <peak_f32+0x1bc>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
 	LONG $0xe859fcc5 // vmulps ymm5, ymm0, ymm0
 	LONG $0xfd5c74c5 // vsubps ymm15, ymm1, ymm5
 	LONG $0xb87d62c4; BYTE $0xf8 // vfmadd231ps ymm15, ymm0, ymm0 # ymm15 = (ymm0 * ymm0) + ymm15
 	LONG $0xc55cecc5 // vsubps ymm0, ymm2, ymm5
-	QUAD $0x00063d15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x63d] # 0x11d98 <read_all+0x118>
+	QUAD $0x0007a915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x7a9] # 0x11f04 <peak_f32+0x204>
 	LONG $0xc05fecc5 // vmaxps ymm0, ymm2, ymm0
-	QUAD $0x00061815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x618] # 0x11d80 <read_all+0x100>
+	QUAD $0x00077815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x778] # 0x11ee0 <peak_f32+0x1e0>
 	LONG $0xc05decc5 // vminps ymm0, ymm2, ymm0
-	QUAD $0x00061715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x617] # 0x11d8c <read_all+0x10c>
+	QUAD $0x00077f15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x77f] # 0x11ef4 <peak_f32+0x1f4>
 	LONG $0xd259fcc5 // vmulps ymm2, ymm0, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
 	LONG $0xea5bfcc5 // vcvtdq2ps ymm5, ymm2
 	LONG $0xb855e2c4; BYTE $0xc7 // vfmadd231ps ymm0, ymm5, ymm7 # ymm0 = (ymm5 * ymm7) + ymm0
-	QUAD $0x0005c53d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x5c5] # 0x11d54 <read_all+0xd4>
+	QUAD $0x0007153d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x715] # 0x11ea4 <peak_f32+0x1a4>
 	LONG $0xb845e2c4; BYTE $0xc5 // vfmadd231ps ymm0, ymm7, ymm5 # ymm0 = (ymm7 * ymm5) + ymm0
 	LONG $0xc5297cc5 // vmovaps ymm5, ymm8
 	LONG $0xa87de2c4; BYTE $0xee // vfmadd213ps ymm5, ymm0, ymm6 # ymm5 = (ymm0 * ymm5) + ymm6
@@ -1234,70 +1234,70 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00023be9; BYTE $0x00 // jmp 0x11a75 <gelu_erf+0x6a5>
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000004b50566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x4b5] # 0x11d00 <read_all+0x80>
+	QUAD $0x000005f50566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x5f5] # 0x11e40 <peak_f32+0x140>
 	LONG $0x2c7de2c4; BYTE $0x06 // vmaskmovps ymm0, ymm0, ymmword ptr [rsi]
-	QUAD $0x0004f30d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x4f3] # 0x11d4c <read_all+0xcc>
-	QUAD $0x0005263d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x526] # 0x11d88 <read_all+0x108>
-	QUAD $0x0005350d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x535] # 0x11da0 <read_all+0x120>
+	QUAD $0x00063f0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x63f] # 0x11e98 <peak_f32+0x198>
+	QUAD $0x00068a3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x68a] # 0x11eec <peak_f32+0x1ec>
+	QUAD $0x0006a10d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x6a1] # 0x11f0c <peak_f32+0x20c>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0xd159fcc5 // vmulps ymm2, ymm0, ymm1
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xda5cf4c5 // vsubps ymm3, ymm1, ymm2
 	LONG $0xe1c2ecc5; BYTE $0x01 // vcmpltps ymm4, ymm2, ymm1
 	LONG $0x4a6de3c4; WORD $0x40d3 // vblendvps ymm2, ymm2, ymm3, ymm4
-	QUAD $0x0004b11d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x4b1] # 0x11d40 <read_all+0xc0>
+	QUAD $0x0005f11d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x5f1] # 0x11e80 <peak_f32+0x180>
 	LONG $0xea5de4c5 // vminps ymm5, ymm3, ymm2
-	QUAD $0x0004bc1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x4bc] # 0x11d58 <read_all+0xd8>
-	QUAD $0x00049f15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x49f] # 0x11d44 <read_all+0xc4>
+	QUAD $0x0006101d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x610] # 0x11eac <peak_f32+0x1ac>
+	QUAD $0x0005df15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x5df] # 0x11e84 <peak_f32+0x184>
 	LONG $0xc55954c5 // vmulps ymm8, ymm5, ymm5
 	LONG $0xe328fcc5 // vmovaps ymm4, ymm3
 	LONG $0xa855e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm5, ymm2 # ymm4 = (ymm5 * ymm4) + ymm2
 	LONG $0xf45eecc5 // vdivps ymm6, ymm2, ymm4
-	QUAD $0x0004d525187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x4d5] # 0x11d94 <read_all+0x114>
+	QUAD $0x00064125187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x641] # 0x11f00 <peak_f32+0x200>
 	LONG $0xa84de2c4; BYTE $0xfc // vfmadd213ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0004b725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x4b7] # 0x11d84 <read_all+0x104>
+	QUAD $0x00061725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x617] # 0x11ee4 <peak_f32+0x1e4>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x00048d3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x48d] # 0x11d68 <read_all+0xe8>
+	QUAD $0x0005e53d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x5e5] # 0x11ec0 <peak_f32+0x1c0>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x0004c325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x4c3] # 0x11dac <read_all+0x12c>
+	QUAD $0x00062f25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x62f] # 0x11f18 <peak_f32+0x218>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0004593d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x459] # 0x11d50 <read_all+0xd0>
+	QUAD $0x0005a53d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x5a5] # 0x11e9c <peak_f32+0x19c>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x00048b25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x48b] # 0x11d90 <read_all+0x110>
+	QUAD $0x0005f725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x5f7] # 0x11efc <peak_f32+0x1fc>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0004953d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x495] # 0x11da8 <read_all+0x128>
+	QUAD $0x0006013d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x601] # 0x11f14 <peak_f32+0x214>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x00043b25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x43b] # 0x11d5c <read_all+0xdc>
+	QUAD $0x00058f25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x58f] # 0x11eb0 <peak_f32+0x1b0>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0004353d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x435] # 0x11d64 <read_all+0xe4>
+	QUAD $0x00058d3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x58d] # 0x11ebc <peak_f32+0x1bc>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
 	LONG $0x5c74c1c4; BYTE $0xe0 // vsubps ymm4, ymm1, ymm8
 	LONG $0xc9c2fcc5; BYTE $0x01 // vcmpltps ymm1, ymm0, ymm1
 	LONG $0xb855e2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm5, ymm5 # ymm4 = (ymm5 * ymm5) + ymm4
 	LONG $0xeb59ccc5 // vmulps ymm5, ymm6, ymm3
 	LONG $0x5c44c1c4; BYTE $0xf0 // vsubps ymm6, ymm7, ymm8
-	QUAD $0x0004433d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x443] # 0x11d98 <read_all+0x118>
+	QUAD $0x0005af3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x5af] # 0x11f04 <peak_f32+0x204>
 	LONG $0xe45cecc5 // vsubps ymm4, ymm2, ymm4
 	LONG $0xf65fc4c5 // vmaxps ymm6, ymm7, ymm6
-	QUAD $0x00041a3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x41a] # 0x11d80 <read_all+0x100>
+	QUAD $0x00057a3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x57a] # 0x11ee0 <peak_f32+0x1e0>
 	LONG $0xf65dc4c5 // vminps ymm6, ymm7, ymm6
-	QUAD $0x0004193d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x419] # 0x11d8c <read_all+0x10c>
+	QUAD $0x0005813d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x581] # 0x11ef4 <peak_f32+0x1f4>
 	LONG $0xff59ccc5 // vmulps ymm7, ymm6, ymm7
 	LONG $0xff5bfdc5 // vcvtps2dq ymm7, ymm7
 	LONG $0xc75b7cc5 // vcvtdq2ps ymm8, ymm7
 	LONG $0xa83d62c4; BYTE $0xce // vfmadd213ps ymm9, ymm8, ymm6 # ymm9 = (ymm8 * ymm9) + ymm6
-	QUAD $0x0003c735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x3c7] # 0x11d54 <read_all+0xd4>
+	QUAD $0x00051735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x517] # 0x11ea4 <peak_f32+0x1a4>
 	LONG $0xa83dc2c4; BYTE $0xf1 // vfmadd213ps ymm6, ymm8, ymm9 # ymm6 = (ymm8 * ymm6) + ymm9
-	QUAD $0x0003d905187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x3d9] # 0x11d74 <read_all+0xf4>
-	QUAD $0x0003f80d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x3f8] # 0x11d9c <read_all+0x11c>
+	QUAD $0x00053905187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x539] # 0x11ed4 <peak_f32+0x1d4>
+	QUAD $0x0005640d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x564] # 0x11f08 <peak_f32+0x208>
 	LONG $0xa84d42c4; BYTE $0xc8 // vfmadd213ps ymm9, ymm6, ymm8 # ymm9 = (ymm6 * ymm9) + ymm8
-	QUAD $0x0003f205187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x3f2] # 0x11da4 <read_all+0x124>
+	QUAD $0x00055e05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x55e] # 0x11f10 <peak_f32+0x210>
 	LONG $0xb84d42c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm6, ymm9 # ymm8 = (ymm6 * ymm9) + ymm8
-	QUAD $0x0003a00d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x3a0] # 0x11d60 <read_all+0xe0>
+	QUAD $0x0004f80d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x4f8] # 0x11eb8 <peak_f32+0x1b8>
 	LONG $0xb84d42c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm6, ymm8 # ymm9 = (ymm6 * ymm8) + ymm9
-	QUAD $0x00039e05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x39e] # 0x11d6c <read_all+0xec>
+	QUAD $0x0004fe05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x4fe] # 0x11ecc <peak_f32+0x1cc>
 	LONG $0xb84d42c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm6, ymm9 # ymm8 = (ymm6 * ymm9) + ymm8
-	QUAD $0x0003680d587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rip + 0x368] # 0x11d44 <read_all+0xc4>
+	QUAD $0x0004a80d587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rip + 0x4a8] # 0x11e84 <peak_f32+0x184>
 	LONG $0xa84d62c4; BYTE $0xc3 // vfmadd213ps ymm8, ymm6, ymm3 # ymm8 = (ymm6 * ymm8) + ymm3
 	LONG $0xde59bcc5 // vmulps ymm3, ymm8, ymm6
 	LONG $0xa84de2c4; BYTE $0xde // vfmadd213ps ymm3, ymm6, ymm6 # ymm3 = (ymm6 * ymm3) + ymm6
@@ -1323,7 +1323,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000002b40d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x2b4] # 0x11d00 <read_all+0x80>
+	QUAD $0x000003f40d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x3f4] # 0x11e40 <peak_f32+0x140>
 	LONG $0x2c75e2c4; BYTE $0x12 // vmaskmovps ymm2, ymm1, ymmword ptr [rdx]
 	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
 	LONG $0x2e75e2c4; WORD $0x8704 // vmaskmovps ymmword ptr [rdi + 4*rax], ymm1, ymm0
@@ -1331,70 +1331,70 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000002900566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x290] # 0x11d00 <read_all+0x80>
+	QUAD $0x000003d00566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x3d0] # 0x11e40 <peak_f32+0x140>
 	LONG $0x2c7de2c4; BYTE $0x02 // vmaskmovps ymm0, ymm0, ymmword ptr [rdx]
-	QUAD $0x0002ce0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x2ce] # 0x11d4c <read_all+0xcc>
-	QUAD $0x0003013d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x301] # 0x11d88 <read_all+0x108>
-	QUAD $0x0003100d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x310] # 0x11da0 <read_all+0x120>
+	QUAD $0x00041a0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x41a] # 0x11e98 <peak_f32+0x198>
+	QUAD $0x0004653d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x465] # 0x11eec <peak_f32+0x1ec>
+	QUAD $0x00047c0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x47c] # 0x11f0c <peak_f32+0x20c>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0xd159fcc5 // vmulps ymm2, ymm0, ymm1
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xda5cf4c5 // vsubps ymm3, ymm1, ymm2
 	LONG $0xe1c2ecc5; BYTE $0x01 // vcmpltps ymm4, ymm2, ymm1
 	LONG $0x4a6de3c4; WORD $0x40d3 // vblendvps ymm2, ymm2, ymm3, ymm4
-	QUAD $0x00028c1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x28c] # 0x11d40 <read_all+0xc0>
+	QUAD $0x0003cc1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x3cc] # 0x11e80 <peak_f32+0x180>
 	LONG $0xea5de4c5 // vminps ymm5, ymm3, ymm2
-	QUAD $0x0002971d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x297] # 0x11d58 <read_all+0xd8>
-	QUAD $0x00027a15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x27a] # 0x11d44 <read_all+0xc4>
+	QUAD $0x0003eb1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x3eb] # 0x11eac <peak_f32+0x1ac>
+	QUAD $0x0003ba15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x3ba] # 0x11e84 <peak_f32+0x184>
 	LONG $0xc55954c5 // vmulps ymm8, ymm5, ymm5
 	LONG $0xe328fcc5 // vmovaps ymm4, ymm3
 	LONG $0xa855e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm5, ymm2 # ymm4 = (ymm5 * ymm4) + ymm2
 	LONG $0xf45eecc5 // vdivps ymm6, ymm2, ymm4
-	QUAD $0x0002b025187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x2b0] # 0x11d94 <read_all+0x114>
+	QUAD $0x00041c25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x41c] # 0x11f00 <peak_f32+0x200>
 	LONG $0xa84de2c4; BYTE $0xfc // vfmadd213ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm7) + ymm4
-	QUAD $0x00029225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x292] # 0x11d84 <read_all+0x104>
+	QUAD $0x0003f225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x3f2] # 0x11ee4 <peak_f32+0x1e4>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0002683d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x268] # 0x11d68 <read_all+0xe8>
+	QUAD $0x0003c03d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x3c0] # 0x11ec0 <peak_f32+0x1c0>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x00029e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x29e] # 0x11dac <read_all+0x12c>
+	QUAD $0x00040a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x40a] # 0x11f18 <peak_f32+0x218>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0002343d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x234] # 0x11d50 <read_all+0xd0>
+	QUAD $0x0003803d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x380] # 0x11e9c <peak_f32+0x19c>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x00026625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x266] # 0x11d90 <read_all+0x110>
+	QUAD $0x0003d225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x3d2] # 0x11efc <peak_f32+0x1fc>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0002703d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x270] # 0x11da8 <read_all+0x128>
+	QUAD $0x0003dc3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x3dc] # 0x11f14 <peak_f32+0x214>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x00021625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x216] # 0x11d5c <read_all+0xdc>
+	QUAD $0x00036a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x36a] # 0x11eb0 <peak_f32+0x1b0>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0002103d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x210] # 0x11d64 <read_all+0xe4>
+	QUAD $0x0003683d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x368] # 0x11ebc <peak_f32+0x1bc>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
 	LONG $0x5c74c1c4; BYTE $0xe0 // vsubps ymm4, ymm1, ymm8
 	LONG $0xc9c2fcc5; BYTE $0x01 // vcmpltps ymm1, ymm0, ymm1
 	LONG $0xb855e2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm5, ymm5 # ymm4 = (ymm5 * ymm5) + ymm4
 	LONG $0xeb59ccc5 // vmulps ymm5, ymm6, ymm3
 	LONG $0x5c44c1c4; BYTE $0xf0 // vsubps ymm6, ymm7, ymm8
-	QUAD $0x00021e3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x21e] # 0x11d98 <read_all+0x118>
+	QUAD $0x00038a3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x38a] # 0x11f04 <peak_f32+0x204>
 	LONG $0xe45cecc5 // vsubps ymm4, ymm2, ymm4
 	LONG $0xf65fc4c5 // vmaxps ymm6, ymm7, ymm6
-	QUAD $0x0001f53d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1f5] # 0x11d80 <read_all+0x100>
+	QUAD $0x0003553d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x355] # 0x11ee0 <peak_f32+0x1e0>
 	LONG $0xf65dc4c5 // vminps ymm6, ymm7, ymm6
-	QUAD $0x0001f43d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1f4] # 0x11d8c <read_all+0x10c>
+	QUAD $0x00035c3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x35c] # 0x11ef4 <peak_f32+0x1f4>
 	LONG $0xff59ccc5 // vmulps ymm7, ymm6, ymm7
 	LONG $0xff5bfdc5 // vcvtps2dq ymm7, ymm7
 	LONG $0xc75b7cc5 // vcvtdq2ps ymm8, ymm7
 	LONG $0xa83d62c4; BYTE $0xce // vfmadd213ps ymm9, ymm8, ymm6 # ymm9 = (ymm8 * ymm9) + ymm6
-	QUAD $0x0001a235187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1a2] # 0x11d54 <read_all+0xd4>
+	QUAD $0x0002f235187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x2f2] # 0x11ea4 <peak_f32+0x1a4>
 	LONG $0xa83dc2c4; BYTE $0xf1 // vfmadd213ps ymm6, ymm8, ymm9 # ymm6 = (ymm8 * ymm6) + ymm9
-	QUAD $0x0001b405187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1b4] # 0x11d74 <read_all+0xf4>
-	QUAD $0x0001d30d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1d3] # 0x11d9c <read_all+0x11c>
+	QUAD $0x00031405187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x314] # 0x11ed4 <peak_f32+0x1d4>
+	QUAD $0x00033f0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x33f] # 0x11f08 <peak_f32+0x208>
 	LONG $0xa84d42c4; BYTE $0xc8 // vfmadd213ps ymm9, ymm6, ymm8 # ymm9 = (ymm6 * ymm9) + ymm8
-	QUAD $0x0001cd05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1cd] # 0x11da4 <read_all+0x124>
+	QUAD $0x00033905187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x339] # 0x11f10 <peak_f32+0x210>
 	LONG $0xb84d42c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm6, ymm9 # ymm8 = (ymm6 * ymm9) + ymm8
-	QUAD $0x00017b0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x17b] # 0x11d60 <read_all+0xe0>
+	QUAD $0x0002d30d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x2d3] # 0x11eb8 <peak_f32+0x1b8>
 	LONG $0xb84d42c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm6, ymm8 # ymm9 = (ymm6 * ymm8) + ymm9
-	QUAD $0x00017905187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x179] # 0x11d6c <read_all+0xec>
+	QUAD $0x0002d905187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x2d9] # 0x11ecc <peak_f32+0x1cc>
 	LONG $0xb84d42c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm6, ymm9 # ymm8 = (ymm6 * ymm9) + ymm8
-	QUAD $0x0001430d587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rip + 0x143] # 0x11d44 <read_all+0xc4>
+	QUAD $0x0002830d587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rip + 0x283] # 0x11e84 <peak_f32+0x184>
 	LONG $0xa84d62c4; BYTE $0xc3 // vfmadd213ps ymm8, ymm6, ymm3 # ymm8 = (ymm6 * ymm8) + ymm3
 	LONG $0xde59bcc5 // vmulps ymm3, ymm8, ymm6
 	LONG $0xa84de2c4; BYTE $0xde // vfmadd213ps ymm3, ymm6, ymm6 # ymm3 = (ymm6 * ymm3) + ymm6
@@ -1419,7 +1419,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000000940d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x94] # 0x11d00 <read_all+0x80>
+	QUAD $0x000001d40d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1d4] # 0x11e40 <peak_f32+0x140>
 	LONG $0x2e75e2c4; BYTE $0x00 // vmaskmovps ymmword ptr [rax], ymm1, ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
@@ -1458,19 +1458,78 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
+	// peak_f32: +7424
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x00e68e0f; WORD $0x0000 // jle 0x11def <peak_f32+0xef>
+	LONG $0x0f10fcc5 // vmovups ymm1, ymmword ptr [rdi]
+	QUAD $0x00016e25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x16e] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x0001951d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x195] # 0x11eb4 <peak_f32+0x1b4>
+	QUAD $0x0001d015187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1d0] # 0x11ef8 <peak_f32+0x1f8>
+	QUAD $0x0001930d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x193] # 0x11ec4 <peak_f32+0x1c4>
+	QUAD $0x0001ae05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1ae] # 0x11ee8 <peak_f32+0x1e8>
+	QUAD $0x0001653d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x165] # 0x11ea8 <peak_f32+0x1a8>
+	QUAD $0x0001a435187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1a4] # 0x11ef0 <peak_f32+0x1f0>
+	QUAD $0x0001372d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x137] # 0x11e8c <peak_f32+0x18c>
+	QUAD $0x00016a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x16a] # 0x11ec8 <peak_f32+0x1c8>
+	QUAD $0x0001211d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x121] # 0x11e88 <peak_f32+0x188>
+	QUAD $0x00012015187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x120] # 0x11e90 <peak_f32+0x190>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0xa875e2c4; BYTE $0xc1 // vfmadd213ps ymm0, ymm1, ymm1 # ymm0 = (ymm1 * ymm0) + ymm1
+	LONG $0xa87562c4; BYTE $0xe1 // vfmadd213ps ymm12, ymm1, ymm1 # ymm12 = (ymm1 * ymm12) + ymm1
+	LONG $0xa87562c4; BYTE $0xd9 // vfmadd213ps ymm11, ymm1, ymm1 # ymm11 = (ymm1 * ymm11) + ymm1
+	LONG $0xa87562c4; BYTE $0xd1 // vfmadd213ps ymm10, ymm1, ymm1 # ymm10 = (ymm1 * ymm10) + ymm1
+	LONG $0xa87562c4; BYTE $0xc9 // vfmadd213ps ymm9, ymm1, ymm1 # ymm9 = (ymm1 * ymm9) + ymm1
+	LONG $0xa87562c4; BYTE $0xc1 // vfmadd213ps ymm8, ymm1, ymm1 # ymm8 = (ymm1 * ymm8) + ymm1
+	LONG $0xa875e2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm1, ymm1 # ymm7 = (ymm1 * ymm7) + ymm1
+	LONG $0xa875e2c4; BYTE $0xf1 // vfmadd213ps ymm6, ymm1, ymm1 # ymm6 = (ymm1 * ymm6) + ymm1
+	LONG $0xa875e2c4; BYTE $0xe9 // vfmadd213ps ymm5, ymm1, ymm1 # ymm5 = (ymm1 * ymm5) + ymm1
+	LONG $0xa875e2c4; BYTE $0xe1 // vfmadd213ps ymm4, ymm1, ymm1 # ymm4 = (ymm1 * ymm4) + ymm1
+	LONG $0xa875e2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm1, ymm1 # ymm3 = (ymm1 * ymm3) + ymm1
+	LONG $0xa875e2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm1, ymm1 # ymm2 = (ymm1 * ymm2) + ymm1
+	WORD $0xff48; BYTE $0xc8 // dec rax
+	WORD $0xbf75 // jne 0x11d80 <peak_f32+0x80>
+	LONG $0xc0589cc5 // vaddps ymm0, ymm12, ymm0
+	LONG $0xc058a4c5 // vaddps ymm0, ymm11, ymm0
+	LONG $0xc058acc5 // vaddps ymm0, ymm10, ymm0
+	LONG $0xc058b4c5 // vaddps ymm0, ymm9, ymm0
+	LONG $0xc058bcc5 // vaddps ymm0, ymm8, ymm0
+	LONG $0xc058c4c5 // vaddps ymm0, ymm7, ymm0
+	LONG $0xc058ccc5 // vaddps ymm0, ymm6, ymm0
+	LONG $0xc058d4c5 // vaddps ymm0, ymm5, ymm0
+	LONG $0xc058dcc5 // vaddps ymm0, ymm4, ymm0
+	LONG $0xc058e4c5 // vaddps ymm0, ymm3, ymm0
+	LONG $0xc058ecc5 // vaddps ymm0, ymm2, ymm0
+	WORD $0x09eb // jmp 0x11df8 <peak_f32+0xf8>
+	QUAD $0x0000a805187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xa8] # 0x11ea0 <peak_f32+0x1a0>
+	LONG $0x05e6c148 // shl rsi, 0x5
+	LONG $0x0711fcc5 // vmovups ymmword ptr [rdi], ymm0
+	LONG $0x76048d48 // lea rax, [rsi + 2*rsi]
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+
 	// constants
-	QUAD $0x0000000100000000; QUAD $0x0000000300000002
-	QUAD $0x0000000500000004; QUAD $0x0000000700000006
-	QUAD $0x0000000000000000; QUAD $0x0000000000000000
-	QUAD $0x0000000000000000; QUAD $0x0000000000000000
-	QUAD $0x3f80000041700000; QUAD $0x3f3504f3ff800000
-	QUAD $0xb5bfbe8ebe3ec24c; QUAD $0x3f8000c73f000000
-	QUAD $0xbfa1fc4e3d2aaaab; QUAD $0x3e2aaaabbf914e5d
-	QUAD $0x3ab60b613fcc422a; QUAD $0x3d922279c2700000
-	QUAD $0x3fbe87b042b20000; QUAD $0x3fb8aa3b3e2ef945
-	QUAD $0xbf5278923dc636c9; QUAD $0x39500d01c2d00000
-	QUAD $0x3c088889bf317200; QUAD $0x3e8ec7cc3ebf88fb
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0x0000000100000000
+	QUAD $0x0000000300000002; QUAD $0x0000000500000004
+	QUAD $0x0000000700000006; QUAD $0x0000000000000000
+	QUAD $0x0000000000000000; QUAD $0x0000000000000000
+	QUAD $0x0000000000000000; QUAD $0x3f80000041700000
+	QUAD $0x4100000041200000; QUAD $0xff80000041300000
+	QUAD $0xbe3ec24c3f3504f3; QUAD $0xb5bfbe8e42840000
+	QUAD $0x3f00000040c00000; QUAD $0x400000003f8000c7
+	QUAD $0xbfa1fc4e3d2aaaab; QUAD $0x40800000bf914e5d
+	QUAD $0x3e2aaaab41100000; QUAD $0x3ab60b613fcc422a
+	QUAD $0x3d922279c2700000; QUAD $0x3fbe87b042b20000
+	QUAD $0x3e2ef94540a00000; QUAD $0x3fb8aa3b40e00000
+	QUAD $0x3dc636c940400000; QUAD $0xc2d00000bf527892
+	QUAD $0xbf31720039500d01; QUAD $0x3ebf88fb3c088889
+	QUAD $0xcccccccc3e8ec7cc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc
 
 // func dot_avx2(a, b unsafe.Pointer, n int) float32
 TEXT ·dot_avx2(SB), 0, $0-28
@@ -1586,4 +1645,12 @@ TEXT ·readAll_avx2(SB), 0, $0-20
 	MOVQ n+8(FP), SI
 	CALL ·vector_avx2<>+7296(SB)
 	MOVSS X0, ret+16(FP)
+	RET
+
+// func peak_avx2(p unsafe.Pointer, n int) int
+TEXT ·peak_avx2(SB), 0, $0-24
+	MOVQ p+0(FP), DI
+	MOVQ n+8(FP), SI
+	CALL ·vector_avx2<>+7424(SB)
+	MOVQ AX, ret+16(FP)
 	RET

@@ -77,10 +77,10 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	// max_f32: +288
 	LONG $0x10fe8348 // cmp rsi, 0x10
 	WORD $0x0e7d // jge 0x10134 <max_f32+0x14>
-	QUAD $0x1f180518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1f18] # 0x12048 <read_all+0xc8>
+	QUAD $0x20640518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2064] # 0x12194 <peak_f32+0x174>
 	WORD $0xc031 // xor eax, eax
 	WORD $0x33eb // jmp 0x10167 <max_f32+0x47>
-	QUAD $0x1f0a0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1f0a] # 0x12048 <read_all+0xc8>
+	QUAD $0x20560518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2056] # 0x12194 <peak_f32+0x174>
 	QUAD $0xfffffffffff0b848; WORD $0x7fff // movabs rax, 0x7ffffffffffffff0
 	LONG $0x000010b9; BYTE $0x00 // mov ecx, 0x10
 	WORD $0x2148; BYTE $0xf0 // and rax, rsi
@@ -304,20 +304,20 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0xc031 // xor eax, eax
 	LONG $0x000161e9; BYTE $0x00 // jmp 0x10638 <expsum+0x178>
-	QUAD $0x1bb70518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1bb7] # 0x12098 <read_all+0x118>
-	QUAD $0x1b951518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1b95] # 0x12080 <read_all+0x100>
-	QUAD $0x1b972518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1b97] # 0x1208c <read_all+0x10c>
-	QUAD $0x1ba12d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1ba1] # 0x120a0 <read_all+0x120>
-	QUAD $0x1b4b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x1b4b] # 0x12054 <read_all+0xd4>
-	QUAD $0x1b893d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1b89] # 0x1209c <read_all+0x11c>
-	QUAD $0x1b570518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1b57] # 0x12074 <read_all+0xf4>
-	QUAD $0x1b7d0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1b7d] # 0x120a4 <read_all+0x124>
-	QUAD $0x1b2f1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1b2f] # 0x12060 <read_all+0xe0>
-	QUAD $0x1b311d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1b31] # 0x1206c <read_all+0xec>
-	QUAD $0x1b132518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1b13] # 0x12058 <read_all+0xd8>
-	QUAD $0x1af52d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x1af5] # 0x12044 <read_all+0xc4>
-	QUAD $0x1b1f3d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x1b1f] # 0x12078 <read_all+0xf8>
-	QUAD $0x1ae13558487d7262; WORD $0x0000 // vpbroadcastd zmm14, dword ptr [rip + 0x1ae1] # 0x12044 <read_all+0xc4>
+	QUAD $0x1d230518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1d23] # 0x12204 <peak_f32+0x1e4>
+	QUAD $0x1cf51518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1cf5] # 0x121e0 <peak_f32+0x1c0>
+	QUAD $0x1cff2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1cff] # 0x121f4 <peak_f32+0x1d4>
+	QUAD $0x1d0d2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1d0d] # 0x1220c <peak_f32+0x1ec>
+	QUAD $0x1c9b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x1c9b] # 0x121a4 <peak_f32+0x184>
+	QUAD $0x1cf53d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1cf5] # 0x12208 <peak_f32+0x1e8>
+	QUAD $0x1cb70518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1cb7] # 0x121d4 <peak_f32+0x1b4>
+	QUAD $0x1ce90d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1ce9] # 0x12210 <peak_f32+0x1f0>
+	QUAD $0x1c871518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1c87] # 0x121b8 <peak_f32+0x198>
+	QUAD $0x1c911d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1c91] # 0x121cc <peak_f32+0x1ac>
+	QUAD $0x1c672518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1c67] # 0x121ac <peak_f32+0x18c>
+	QUAD $0x1c352d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x1c35] # 0x12184 <peak_f32+0x164>
+	QUAD $0x1c7f3d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x1c7f] # 0x121d8 <peak_f32+0x1b8>
+	QUAD $0x1c213558487d7262; WORD $0x0000 // vpbroadcastd zmm14, dword ptr [rip + 0x1c21] # 0x12184 <peak_f32+0x164>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0xc931 // xor ecx, ecx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
@@ -371,31 +371,31 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x80
 	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
 	WORD $0xd189 // mov ecx, edx
-	QUAD $0x1a101d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1a10] # 0x12098 <read_all+0x118>
-	QUAD $0x19b23558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x19b2] # 0x12044 <read_all+0xc4>
+	QUAD $0x1b7c1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1b7c] # 0x12204 <peak_f32+0x1e4>
+	QUAD $0x1af23558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x1af2] # 0x12184 <peak_f32+0x164>
 	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x1410; BYTE $0x86 // vmovups zmm2 {k1} {z}, zmmword ptr [rsi + 4*rax]
 	LONG $0x486cf162; WORD $0xc95c // vsubps zmm1, zmm2, zmm1
-	QUAD $0x19c315c25874f162; WORD $0x0000; BYTE $0x05 // vcmpnltps k2, zmm1, dword ptr [rip + 0x19c3]{1to16} # 0x12078 <read_all+0xf8>
+	QUAD $0x1b2315c25874f162; WORD $0x0000; BYTE $0x05 // vcmpnltps k2, zmm1, dword ptr [rip + 0x1b23]{1to16} # 0x121d8 <peak_f32+0x1b8>
 	LONG $0x4864f162; WORD $0xd15f // vmaxps zmm2, zmm3, zmm1
-	QUAD $0x19bb1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x19bb] # 0x12080 <read_all+0x100>
+	QUAD $0x1b1b1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1b1b] # 0x121e0 <peak_f32+0x1c0>
 	LONG $0x4864f162; WORD $0xd25d // vminps zmm2, zmm3, zmm2
-	QUAD $0x19b71d59586cf162; WORD $0x0000 // vmulps zmm3, zmm2, dword ptr [rip + 0x19b7]{1to16} # 0x1208c <read_all+0x10c>
+	QUAD $0x1b1f1d59586cf162; WORD $0x0000 // vmulps zmm3, zmm2, dword ptr [rip + 0x1b1f]{1to16} # 0x121f4 <peak_f32+0x1d4>
 	LONG $0x487df162; WORD $0xdb5b // vcvtps2dq zmm3, zmm3
 	LONG $0x487cf162; WORD $0xe35b // vcvtdq2ps zmm4, zmm3
-	QUAD $0x19b515b8585df262; WORD $0x0000 // vfmadd231ps zmm2, zmm4, dword ptr [rip + 0x19b5]{1to16} # zmm2 = (zmm4 * mem) + zmm2
-	QUAD $0x195f15b8585df262; WORD $0x0000 // vfmadd231ps zmm2, zmm4, dword ptr [rip + 0x195f]{1to16} # zmm2 = (zmm4 * mem) + zmm2
-	QUAD $0x199d2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x199d] # 0x1209c <read_all+0x11c>
-	QUAD $0x196b25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x196b]{1to16} # zmm4 = (zmm2 * zmm4) + mem
-	QUAD $0x199125a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1991]{1to16} # zmm4 = (zmm2 * zmm4) + mem
-	QUAD $0x194325a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1943]{1to16} # zmm4 = (zmm2 * zmm4) + mem
-	QUAD $0x194525a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1945]{1to16} # zmm4 = (zmm2 * zmm4) + mem
-	QUAD $0x192725a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1927]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x1b2115b8585df262; WORD $0x0000 // vfmadd231ps zmm2, zmm4, dword ptr [rip + 0x1b21]{1to16} # zmm2 = (zmm4 * mem) + zmm2
+	QUAD $0x1aaf15b8585df262; WORD $0x0000 // vfmadd231ps zmm2, zmm4, dword ptr [rip + 0x1aaf]{1to16} # zmm2 = (zmm4 * mem) + zmm2
+	QUAD $0x1b092518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1b09] # 0x12208 <peak_f32+0x1e8>
+	QUAD $0x1acb25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1acb]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x1afd25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1afd]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x1a9b25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1a9b]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x1aa525a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1aa5]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x1a7b25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1a7b]{1to16} # zmm4 = (zmm2 * zmm4) + mem
 	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
 	LONG $0x486df262; WORD $0xe2a8 // vfmadd213ps zmm4, zmm2, zmm2 # zmm4 = (zmm2 * zmm4) + zmm2
-	QUAD $0x18fd1558585cf162; WORD $0x0000 // vaddps zmm2, zmm4, dword ptr [rip + 0x18fd]{1to16} # 0x12044 <read_all+0xc4>
+	QUAD $0x1a3d1558585cf162; WORD $0x0000 // vaddps zmm2, zmm4, dword ptr [rip + 0x1a3d]{1to16} # 0x12184 <peak_f32+0x164>
 	LONG $0x485df162; WORD $0xe372; BYTE $0x01 // vpsrad zmm4, zmm3, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x4865f162; WORD $0xdcfa // vpsubd zmm3, zmm3, zmm4
@@ -425,19 +425,19 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x077d // jge 0x107bd <exp_f32+0xd>
 	WORD $0xc031 // xor eax, eax
 	LONG $0x000142e9; BYTE $0x00 // jmp 0x108ff <exp_f32+0x14f>
-	QUAD $0x18d10518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x18d1] # 0x12098 <read_all+0x118>
-	QUAD $0x18af0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x18af] # 0x12080 <read_all+0x100>
-	QUAD $0x18b11518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x18b1] # 0x1208c <read_all+0x10c>
-	QUAD $0x18bb1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x18bb] # 0x120a0 <read_all+0x120>
-	QUAD $0x18652518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1865] # 0x12054 <read_all+0xd4>
-	QUAD $0x18a32d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x18a3] # 0x1209c <read_all+0x11c>
-	QUAD $0x18713518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x1871] # 0x12074 <read_all+0xf4>
-	QUAD $0x18973d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1897] # 0x120a4 <read_all+0x124>
-	QUAD $0x18490518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1849] # 0x12060 <read_all+0xe0>
-	QUAD $0x184b0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x184b] # 0x1206c <read_all+0xec>
-	QUAD $0x182d1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x182d] # 0x12058 <read_all+0xd8>
-	QUAD $0x180f1d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x180f] # 0x12044 <read_all+0xc4>
-	QUAD $0x18052558487d7262; WORD $0x0000 // vpbroadcastd zmm12, dword ptr [rip + 0x1805] # 0x12044 <read_all+0xc4>
+	QUAD $0x1a3d0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1a3d] # 0x12204 <peak_f32+0x1e4>
+	QUAD $0x1a0f0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1a0f] # 0x121e0 <peak_f32+0x1c0>
+	QUAD $0x1a191518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1a19] # 0x121f4 <peak_f32+0x1d4>
+	QUAD $0x1a271d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1a27] # 0x1220c <peak_f32+0x1ec>
+	QUAD $0x19b52518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x19b5] # 0x121a4 <peak_f32+0x184>
+	QUAD $0x1a0f2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1a0f] # 0x12208 <peak_f32+0x1e8>
+	QUAD $0x19d13518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x19d1] # 0x121d4 <peak_f32+0x1b4>
+	QUAD $0x1a033d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1a03] # 0x12210 <peak_f32+0x1f0>
+	QUAD $0x19a10518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x19a1] # 0x121b8 <peak_f32+0x198>
+	QUAD $0x19ab0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x19ab] # 0x121cc <peak_f32+0x1ac>
+	QUAD $0x19811518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1981] # 0x121ac <peak_f32+0x18c>
+	QUAD $0x194f1d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x194f] # 0x12184 <peak_f32+0x164>
+	QUAD $0x19452558487d7262; WORD $0x0000 // vpbroadcastd zmm12, dword ptr [rip + 0x1945] # 0x12184 <peak_f32+0x164>
 	WORD $0xc931 // xor ecx, ecx
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487c7162; WORD $0x2c5f; BYTE $0x8e // vmaxps zmm13, zmm0, zmmword ptr [rsi + 4*rcx]
@@ -483,26 +483,26 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x0610 // vmovups zmm0 {k1} {z}, zmmword ptr [rsi]
-	QUAD $0x175b0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x175b] # 0x12098 <read_all+0x118>
-	QUAD $0x17391518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1739] # 0x12080 <read_all+0x100>
-	QUAD $0x16f32558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x16f3] # 0x12044 <read_all+0xc4>
+	QUAD $0x18c70d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x18c7] # 0x12204 <peak_f32+0x1e4>
+	QUAD $0x18991518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1899] # 0x121e0 <peak_f32+0x1c0>
+	QUAD $0x18332558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x1833] # 0x12184 <peak_f32+0x164>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0x4874f162; WORD $0xc05f // vmaxps zmm0, zmm1, zmm0
 	LONG $0x486cf162; WORD $0xc05d // vminps zmm0, zmm2, zmm0
-	QUAD $0x17210d59587cf162; WORD $0x0000 // vmulps zmm1, zmm0, dword ptr [rip + 0x1721]{1to16} # 0x1208c <read_all+0x10c>
+	QUAD $0x18890d59587cf162; WORD $0x0000 // vmulps zmm1, zmm0, dword ptr [rip + 0x1889]{1to16} # 0x121f4 <peak_f32+0x1d4>
 	LONG $0x487df162; WORD $0xc95b // vcvtps2dq zmm1, zmm1
 	LONG $0x487cf162; WORD $0xd15b // vcvtdq2ps zmm2, zmm1
-	QUAD $0x171f05b8586df262; WORD $0x0000 // vfmadd231ps zmm0, zmm2, dword ptr [rip + 0x171f]{1to16} # zmm0 = (zmm2 * mem) + zmm0
-	QUAD $0x16c905b8586df262; WORD $0x0000 // vfmadd231ps zmm0, zmm2, dword ptr [rip + 0x16c9]{1to16} # zmm0 = (zmm2 * mem) + zmm0
-	QUAD $0x17071518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1707] # 0x1209c <read_all+0x11c>
-	QUAD $0x16d515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x16d5]{1to16} # zmm2 = (zmm0 * zmm2) + mem
-	QUAD $0x16fb15a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x16fb]{1to16} # zmm2 = (zmm0 * zmm2) + mem
-	QUAD $0x16ad15a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x16ad]{1to16} # zmm2 = (zmm0 * zmm2) + mem
-	QUAD $0x16af15a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x16af]{1to16} # zmm2 = (zmm0 * zmm2) + mem
-	QUAD $0x169115a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1691]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x188b05b8586df262; WORD $0x0000 // vfmadd231ps zmm0, zmm2, dword ptr [rip + 0x188b]{1to16} # zmm0 = (zmm2 * mem) + zmm0
+	QUAD $0x181905b8586df262; WORD $0x0000 // vfmadd231ps zmm0, zmm2, dword ptr [rip + 0x1819]{1to16} # zmm0 = (zmm2 * mem) + zmm0
+	QUAD $0x18731518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1873] # 0x12208 <peak_f32+0x1e8>
+	QUAD $0x183515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1835]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x186715a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1867]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x180515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1805]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x180f15a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x180f]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x17e515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x17e5]{1to16} # zmm2 = (zmm0 * zmm2) + mem
 	LONG $0x487cf162; WORD $0xd259 // vmulps zmm2, zmm0, zmm2
 	LONG $0x487df262; WORD $0xd0a8 // vfmadd213ps zmm2, zmm0, zmm0 # zmm2 = (zmm0 * zmm2) + zmm0
-	QUAD $0x16670558586cf162; WORD $0x0000 // vaddps zmm0, zmm2, dword ptr [rip + 0x1667]{1to16} # 0x12044 <read_all+0xc4>
+	QUAD $0x17a70558586cf162; WORD $0x0000 // vaddps zmm0, zmm2, dword ptr [rip + 0x17a7]{1to16} # 0x12184 <peak_f32+0x164>
 	LONG $0x486df162; WORD $0xe172; BYTE $0x01 // vpsrad zmm2, zmm1, 0x1
 	LONG $0x4865f162; WORD $0xf272; BYTE $0x17 // vpslld zmm3, zmm2, 0x17
 	LONG $0x4875f162; WORD $0xcafa // vpsubd zmm1, zmm1, zmm2
@@ -537,19 +537,19 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x01848d0f; WORD $0x0000 // jge 0x10be0 <silu+0x1a0>
 	WORD $0xc031 // xor eax, eax
 	LONG $0x0002d4e9; BYTE $0x00 // jmp 0x10d37 <silu+0x2f7>
-	QUAD $0x162b0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x162b] # 0x12098 <read_all+0x118>
-	QUAD $0x16090d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1609] # 0x12080 <read_all+0x100>
-	QUAD $0x160b1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x160b] # 0x1208c <read_all+0x10c>
-	QUAD $0x16151d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1615] # 0x120a0 <read_all+0x120>
-	QUAD $0x15bf2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x15bf] # 0x12054 <read_all+0xd4>
-	QUAD $0x15fd2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x15fd] # 0x1209c <read_all+0x11c>
-	QUAD $0x15cb3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x15cb] # 0x12074 <read_all+0xf4>
-	QUAD $0x15f13d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x15f1] # 0x120a4 <read_all+0x124>
-	QUAD $0x15a30518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x15a3] # 0x12060 <read_all+0xe0>
-	QUAD $0x15a50d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x15a5] # 0x1206c <read_all+0xec>
-	QUAD $0x15871518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1587] # 0x12058 <read_all+0xd8>
-	QUAD $0x15692518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1569] # 0x12044 <read_all+0xc4>
-	QUAD $0x155f2d58487d7262; WORD $0x0000 // vpbroadcastd zmm13, dword ptr [rip + 0x155f] # 0x12044 <read_all+0xc4>
+	QUAD $0x17970518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1797] # 0x12204 <peak_f32+0x1e4>
+	QUAD $0x17690d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1769] # 0x121e0 <peak_f32+0x1c0>
+	QUAD $0x17731518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1773] # 0x121f4 <peak_f32+0x1d4>
+	QUAD $0x17811d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1781] # 0x1220c <peak_f32+0x1ec>
+	QUAD $0x170f2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x170f] # 0x121a4 <peak_f32+0x184>
+	QUAD $0x17692d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1769] # 0x12208 <peak_f32+0x1e8>
+	QUAD $0x172b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x172b] # 0x121d4 <peak_f32+0x1b4>
+	QUAD $0x175d3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x175d] # 0x12210 <peak_f32+0x1f0>
+	QUAD $0x16fb0518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x16fb] # 0x121b8 <peak_f32+0x198>
+	QUAD $0x17050d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1705] # 0x121cc <peak_f32+0x1ac>
+	QUAD $0x16db1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x16db] # 0x121ac <peak_f32+0x18c>
+	QUAD $0x16a92518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x16a9] # 0x12184 <peak_f32+0x164>
+	QUAD $0x169f2d58487d7262; WORD $0x0000 // vpbroadcastd zmm13, dword ptr [rip + 0x169f] # 0x12184 <peak_f32+0x164>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -595,19 +595,19 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0184850f; WORD $0x0000 // jne 0x10d59 <silu+0x319>
 	LONG $0x487cf162; WORD $0x0610 // vmovups zmm0, zmmword ptr [rsi]
 	LONG $0x000190e9; BYTE $0x00 // jmp 0x10d70 <silu+0x330>
-	QUAD $0x14ae0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x14ae] # 0x12098 <read_all+0x118>
-	QUAD $0x148c0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x148c] # 0x12080 <read_all+0x100>
-	QUAD $0x148e1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x148e] # 0x1208c <read_all+0x10c>
-	QUAD $0x14981d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1498] # 0x120a0 <read_all+0x120>
-	QUAD $0x14422518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1442] # 0x12054 <read_all+0xd4>
-	QUAD $0x14802d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1480] # 0x1209c <read_all+0x11c>
-	QUAD $0x144e3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x144e] # 0x12074 <read_all+0xf4>
-	QUAD $0x14743d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1474] # 0x120a4 <read_all+0x124>
-	QUAD $0x14260518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1426] # 0x12060 <read_all+0xe0>
-	QUAD $0x14280d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1428] # 0x1206c <read_all+0xec>
-	QUAD $0x140a1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x140a] # 0x12058 <read_all+0xd8>
-	QUAD $0x13ec2518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x13ec] # 0x12044 <read_all+0xc4>
-	QUAD $0x13e22d58487d7262; WORD $0x0000 // vpbroadcastd zmm13, dword ptr [rip + 0x13e2] # 0x12044 <read_all+0xc4>
+	QUAD $0x161a0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x161a] # 0x12204 <peak_f32+0x1e4>
+	QUAD $0x15ec0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x15ec] # 0x121e0 <peak_f32+0x1c0>
+	QUAD $0x15f61518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x15f6] # 0x121f4 <peak_f32+0x1d4>
+	QUAD $0x16041d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1604] # 0x1220c <peak_f32+0x1ec>
+	QUAD $0x15922518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1592] # 0x121a4 <peak_f32+0x184>
+	QUAD $0x15ec2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x15ec] # 0x12208 <peak_f32+0x1e8>
+	QUAD $0x15ae3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x15ae] # 0x121d4 <peak_f32+0x1b4>
+	QUAD $0x15e03d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x15e0] # 0x12210 <peak_f32+0x1f0>
+	QUAD $0x157e0518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x157e] # 0x121b8 <peak_f32+0x198>
+	QUAD $0x15880d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1588] # 0x121cc <peak_f32+0x1ac>
+	QUAD $0x155e1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x155e] # 0x121ac <peak_f32+0x18c>
+	QUAD $0x152c2518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x152c] # 0x12184 <peak_f32+0x164>
+	QUAD $0x15222d58487d7262; WORD $0x0000 // vpbroadcastd zmm13, dword ptr [rip + 0x1522] # 0x12184 <peak_f32+0x164>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	WORD $0xd231 // xor edx, edx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
@@ -657,32 +657,32 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x0610 // vmovups zmm0 {k1} {z}, zmmword ptr [rsi]
-	QUAD $0x131e0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x131e] # 0x12098 <read_all+0x118>
-	QUAD $0x12fc1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x12fc] # 0x12080 <read_all+0x100>
+	QUAD $0x148a0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x148a] # 0x12204 <peak_f32+0x1e4>
+	QUAD $0x145c1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x145c] # 0x121e0 <peak_f32+0x1c0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	QUAD $0x12b23d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x12b2] # 0x12044 <read_all+0xc4>
-	QUAD $0x12a83558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x12a8] # 0x12044 <read_all+0xc4>
+	QUAD $0x13f23d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x13f2] # 0x12184 <peak_f32+0x164>
+	QUAD $0x13e83558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x13e8] # 0x12184 <peak_f32+0x164>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0x486cf162; WORD $0xd05c // vsubps zmm2, zmm2, zmm0
 	LONG $0x4874f162; WORD $0xca5f // vmaxps zmm1, zmm1, zmm2
 	LONG $0x4864f162; WORD $0xc95d // vminps zmm1, zmm3, zmm1
-	QUAD $0x12d015595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0x12d0]{1to16} # 0x1208c <read_all+0x10c>
+	QUAD $0x143815595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0x1438]{1to16} # 0x121f4 <peak_f32+0x1d4>
 	LONG $0x487df162; WORD $0xd25b // vcvtps2dq zmm2, zmm2
 	LONG $0x487cf162; WORD $0xda5b // vcvtdq2ps zmm3, zmm2
-	QUAD $0x12ce0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x12ce]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x143a0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x143a]{1to16} # zmm1 = (zmm3 * mem) + zmm1
 	LONG $0x485df162; WORD $0xe272; BYTE $0x01 // vpsrad zmm4, zmm2, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x486df162; WORD $0xd4fa // vpsubd zmm2, zmm2, zmm4
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x486df162; WORD $0xf272; BYTE $0x17 // vpslld zmm2, zmm2, 0x17
 	LONG $0x486df162; WORD $0xd6fe // vpaddd zmm2, zmm2, zmm6
-	QUAD $0x12510db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x1251]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x128f1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x128f] # 0x1209c <read_all+0x11c>
-	QUAD $0x125d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x125d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x12831da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1283]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x12351da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1235]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x12371da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1237]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x12191da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1219]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x13a10db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x13a1]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x13fb1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x13fb] # 0x12208 <peak_f32+0x1e8>
+	QUAD $0x13bd1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x13bd]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x13ef1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x13ef]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x138d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x138d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x13971da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1397]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x136d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x136d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
 	LONG $0x4875f262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm1, zmm1 # zmm3 = (zmm1 * zmm3) + zmm1
 	LONG $0x4864f162; WORD $0xdf58 // vaddps zmm3, zmm3, zmm7
@@ -710,32 +710,32 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd6f7 // not esi
 	LONG $0xce92fbc5 // kmovd k1, esi
 	LONG $0xc97cf162; WORD $0x0210 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx]
-	QUAD $0x11d70d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x11d7] # 0x12098 <read_all+0x118>
-	QUAD $0x11b51d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x11b5] # 0x12080 <read_all+0x100>
+	QUAD $0x13430d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1343] # 0x12204 <peak_f32+0x1e4>
+	QUAD $0x13151d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1315] # 0x121e0 <peak_f32+0x1c0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	QUAD $0x116b3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x116b] # 0x12044 <read_all+0xc4>
-	QUAD $0x11613558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x1161] # 0x12044 <read_all+0xc4>
+	QUAD $0x12ab3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x12ab] # 0x12184 <peak_f32+0x164>
+	QUAD $0x12a13558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x12a1] # 0x12184 <peak_f32+0x164>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0x486cf162; WORD $0xd05c // vsubps zmm2, zmm2, zmm0
 	LONG $0x4874f162; WORD $0xca5f // vmaxps zmm1, zmm1, zmm2
 	LONG $0x4864f162; WORD $0xc95d // vminps zmm1, zmm3, zmm1
-	QUAD $0x118915595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0x1189]{1to16} # 0x1208c <read_all+0x10c>
+	QUAD $0x12f115595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0x12f1]{1to16} # 0x121f4 <peak_f32+0x1d4>
 	LONG $0x487df162; WORD $0xd25b // vcvtps2dq zmm2, zmm2
 	LONG $0x487cf162; WORD $0xda5b // vcvtdq2ps zmm3, zmm2
-	QUAD $0x11870db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x1187]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x12f30db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x12f3]{1to16} # zmm1 = (zmm3 * mem) + zmm1
 	LONG $0x485df162; WORD $0xe272; BYTE $0x01 // vpsrad zmm4, zmm2, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x486df162; WORD $0xd4fa // vpsubd zmm2, zmm2, zmm4
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x486df162; WORD $0xf272; BYTE $0x17 // vpslld zmm2, zmm2, 0x17
 	LONG $0x486df162; WORD $0xd6fe // vpaddd zmm2, zmm2, zmm6
-	QUAD $0x110a0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x110a]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x11481d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1148] # 0x1209c <read_all+0x11c>
-	QUAD $0x11161da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1116]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x113c1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x113c]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x10ee1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x10ee]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x10f01da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x10f0]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x10d21da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x10d2]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x125a0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x125a]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x12b41d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x12b4] # 0x12208 <peak_f32+0x1e8>
+	QUAD $0x12761da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1276]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x12a81da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x12a8]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x12461da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1246]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x12501da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1250]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x12261da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1226]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
 	LONG $0x4875f262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm1, zmm1 # zmm3 = (zmm1 * zmm3) + zmm1
 	LONG $0x4864f162; WORD $0xdf58 // vaddps zmm3, zmm3, zmm7
@@ -768,21 +768,21 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x01b68d0f; WORD $0x0000 // jge 0x111b2 <gelu_tanh+0x1d2>
 	WORD $0xc031 // xor eax, eax
 	LONG $0x000326e9; BYTE $0x00 // jmp 0x11329 <gelu_tanh+0x349>
-	QUAD $0x106f0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x106f] # 0x1207c <read_all+0xfc>
-	QUAD $0x10590d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1059] # 0x12070 <read_all+0xf0>
-	QUAD $0x10771518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1077] # 0x12098 <read_all+0x118>
-	QUAD $0x10551d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1055] # 0x12080 <read_all+0x100>
-	QUAD $0x10572518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1057] # 0x1208c <read_all+0x10c>
-	QUAD $0x10612d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1061] # 0x120a0 <read_all+0x120>
-	QUAD $0x100b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x100b] # 0x12054 <read_all+0xd4>
-	QUAD $0x10493d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1049] # 0x1209c <read_all+0x11c>
-	QUAD $0x10170518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1017] # 0x12074 <read_all+0xf4>
-	QUAD $0x103d0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x103d] # 0x120a4 <read_all+0x124>
-	QUAD $0x0fef1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xfef] # 0x12060 <read_all+0xe0>
-	QUAD $0x0ff11d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0xff1] # 0x1206c <read_all+0xec>
-	QUAD $0x0fd32518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0xfd3] # 0x12058 <read_all+0xd8>
-	QUAD $0x0fb53518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0xfb5] # 0x12044 <read_all+0xc4>
-	QUAD $0x0fab3d58487d7262; WORD $0x0000 // vpbroadcastd zmm15, dword ptr [rip + 0xfab] # 0x12044 <read_all+0xc4>
+	QUAD $0x11cf0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x11cf] # 0x121dc <peak_f32+0x1bc>
+	QUAD $0x11b90d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x11b9] # 0x121d0 <peak_f32+0x1b0>
+	QUAD $0x11e31518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x11e3] # 0x12204 <peak_f32+0x1e4>
+	QUAD $0x11b51d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x11b5] # 0x121e0 <peak_f32+0x1c0>
+	QUAD $0x11bf2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x11bf] # 0x121f4 <peak_f32+0x1d4>
+	QUAD $0x11cd2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x11cd] # 0x1220c <peak_f32+0x1ec>
+	QUAD $0x115b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x115b] # 0x121a4 <peak_f32+0x184>
+	QUAD $0x11b53d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x11b5] # 0x12208 <peak_f32+0x1e8>
+	QUAD $0x11770518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1177] # 0x121d4 <peak_f32+0x1b4>
+	QUAD $0x11a90d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x11a9] # 0x12210 <peak_f32+0x1f0>
+	QUAD $0x11471518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1147] # 0x121b8 <peak_f32+0x198>
+	QUAD $0x11511d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1151] # 0x121cc <peak_f32+0x1ac>
+	QUAD $0x11272518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1127] # 0x121ac <peak_f32+0x18c>
+	QUAD $0x10f53518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x10f5] # 0x12184 <peak_f32+0x164>
+	QUAD $0x10eb3d58487d7262; WORD $0x0000 // vpbroadcastd zmm15, dword ptr [rip + 0x10eb] # 0x12184 <peak_f32+0x164>
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
@@ -831,21 +831,21 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x01a4850f; WORD $0x0000 // jne 0x1134b <gelu_tanh+0x36b>
 	LONG $0x487cf162; WORD $0x0610 // vmovups zmm0, zmmword ptr [rsi]
 	LONG $0x0001b0e9; BYTE $0x00 // jmp 0x11362 <gelu_tanh+0x382>
-	QUAD $0x0ec00518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0xec0] # 0x1207c <read_all+0xfc>
-	QUAD $0x0eaa0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xeaa] # 0x12070 <read_all+0xf0>
-	QUAD $0x0ec81518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xec8] # 0x12098 <read_all+0x118>
-	QUAD $0x0ea61d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xea6] # 0x12080 <read_all+0x100>
-	QUAD $0x0ea82518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0xea8] # 0x1208c <read_all+0x10c>
-	QUAD $0x0eb22d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0xeb2] # 0x120a0 <read_all+0x120>
-	QUAD $0x0e5c3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0xe5c] # 0x12054 <read_all+0xd4>
-	QUAD $0x0e9a3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xe9a] # 0x1209c <read_all+0x11c>
-	QUAD $0x0e680518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0xe68] # 0x12074 <read_all+0xf4>
-	QUAD $0x0e8e0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0xe8e] # 0x120a4 <read_all+0x124>
-	QUAD $0x0e401518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xe40] # 0x12060 <read_all+0xe0>
-	QUAD $0x0e421d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0xe42] # 0x1206c <read_all+0xec>
-	QUAD $0x0e242518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0xe24] # 0x12058 <read_all+0xd8>
-	QUAD $0x0e063518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0xe06] # 0x12044 <read_all+0xc4>
-	QUAD $0x0dfc3d58487d7262; WORD $0x0000 // vpbroadcastd zmm15, dword ptr [rip + 0xdfc] # 0x12044 <read_all+0xc4>
+	QUAD $0x10200518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1020] # 0x121dc <peak_f32+0x1bc>
+	QUAD $0x100a0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x100a] # 0x121d0 <peak_f32+0x1b0>
+	QUAD $0x10341518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1034] # 0x12204 <peak_f32+0x1e4>
+	QUAD $0x10061d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1006] # 0x121e0 <peak_f32+0x1c0>
+	QUAD $0x10102518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1010] # 0x121f4 <peak_f32+0x1d4>
+	QUAD $0x101e2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x101e] # 0x1220c <peak_f32+0x1ec>
+	QUAD $0x0fac3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0xfac] # 0x121a4 <peak_f32+0x184>
+	QUAD $0x10063d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1006] # 0x12208 <peak_f32+0x1e8>
+	QUAD $0x0fc80518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0xfc8] # 0x121d4 <peak_f32+0x1b4>
+	QUAD $0x0ffa0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0xffa] # 0x12210 <peak_f32+0x1f0>
+	QUAD $0x0f981518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xf98] # 0x121b8 <peak_f32+0x198>
+	QUAD $0x0fa21d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0xfa2] # 0x121cc <peak_f32+0x1ac>
+	QUAD $0x0f782518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0xf78] # 0x121ac <peak_f32+0x18c>
+	QUAD $0x0f463518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0xf46] # 0x12184 <peak_f32+0x164>
+	QUAD $0x0f3c3d58487d7262; WORD $0x0000 // vpbroadcastd zmm15, dword ptr [rip + 0xf3c] # 0x12184 <peak_f32+0x164>
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	WORD $0xd231 // xor edx, edx
 	BYTE $0x90 // nop
@@ -898,36 +898,36 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x0610 // vmovups zmm0 {k1} {z}, zmmword ptr [rsi]
-	QUAD $0x0d100d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xd10] # 0x1207c <read_all+0xfc>
+	QUAD $0x0e700d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xe70] # 0x121dc <peak_f32+0x1bc>
 	LONG $0x487cf162; WORD $0xd059 // vmulps zmm2, zmm0, zmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	QUAD $0x0cc43d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xcc4] # 0x12044 <read_all+0xc4>
-	QUAD $0x0cba3558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0xcba] # 0x12044 <read_all+0xc4>
+	QUAD $0x0e043d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xe04] # 0x12184 <peak_f32+0x164>
+	QUAD $0x0dfa3558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0xdfa] # 0x12184 <peak_f32+0x164>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
-	QUAD $0x0cd80da8586df262; WORD $0x0000 // vfmadd213ps zmm1, zmm2, dword ptr [rip + 0xcd8]{1to16} # zmm1 = (zmm2 * zmm1) + mem
-	QUAD $0x0cf61518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xcf6] # 0x12098 <read_all+0x118>
+	QUAD $0x0e380da8586df262; WORD $0x0000 // vfmadd213ps zmm1, zmm2, dword ptr [rip + 0xe38]{1to16} # zmm1 = (zmm2 * zmm1) + mem
+	QUAD $0x0e621518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xe62] # 0x12204 <peak_f32+0x1e4>
 	LONG $0x487cf162; WORD $0xc959 // vmulps zmm1, zmm0, zmm1
 	LONG $0x4864f162; WORD $0xc95c // vsubps zmm1, zmm3, zmm1
-	QUAD $0x0cc81d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xcc8] # 0x12080 <read_all+0x100>
+	QUAD $0x0e281d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xe28] # 0x121e0 <peak_f32+0x1c0>
 	LONG $0x486cf162; WORD $0xc95f // vmaxps zmm1, zmm2, zmm1
 	LONG $0x4864f162; WORD $0xc95d // vminps zmm1, zmm3, zmm1
-	QUAD $0x0cbe15595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0xcbe]{1to16} # 0x1208c <read_all+0x10c>
+	QUAD $0x0e2615595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0xe26]{1to16} # 0x121f4 <peak_f32+0x1d4>
 	LONG $0x487df162; WORD $0xd25b // vcvtps2dq zmm2, zmm2
 	LONG $0x487cf162; WORD $0xda5b // vcvtdq2ps zmm3, zmm2
-	QUAD $0x0cbc0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xcbc]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x0e280db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xe28]{1to16} # zmm1 = (zmm3 * mem) + zmm1
 	LONG $0x485df162; WORD $0xe272; BYTE $0x01 // vpsrad zmm4, zmm2, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x486df162; WORD $0xd4fa // vpsubd zmm2, zmm2, zmm4
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x486df162; WORD $0xf272; BYTE $0x17 // vpslld zmm2, zmm2, 0x17
 	LONG $0x486df162; WORD $0xd6fe // vpaddd zmm2, zmm2, zmm6
-	QUAD $0x0c3f0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xc3f]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x0c7d1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xc7d] # 0x1209c <read_all+0x11c>
-	QUAD $0x0c4b1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc4b]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0c711da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc71]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0c231da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc23]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0c251da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc25]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0c071da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc07]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0d8f0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xd8f]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x0de91d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xde9] # 0x12208 <peak_f32+0x1e8>
+	QUAD $0x0dab1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xdab]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0ddd1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xddd]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0d7b1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xd7b]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0d851da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xd85]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0d5b1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xd5b]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
 	LONG $0x4875f262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm1, zmm1 # zmm3 = (zmm1 * zmm3) + zmm1
 	LONG $0x4864f162; WORD $0xdf58 // vaddps zmm3, zmm3, zmm7
@@ -955,36 +955,36 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd6f7 // not esi
 	LONG $0xce92fbc5 // kmovd k1, esi
 	LONG $0xc97cf162; WORD $0x0210 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx]
-	QUAD $0x0ba90d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xba9] # 0x1207c <read_all+0xfc>
+	QUAD $0x0d090d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xd09] # 0x121dc <peak_f32+0x1bc>
 	LONG $0x487cf162; WORD $0xd059 // vmulps zmm2, zmm0, zmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	QUAD $0x0b5d3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xb5d] # 0x12044 <read_all+0xc4>
-	QUAD $0x0b533558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0xb53] # 0x12044 <read_all+0xc4>
+	QUAD $0x0c9d3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xc9d] # 0x12184 <peak_f32+0x164>
+	QUAD $0x0c933558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0xc93] # 0x12184 <peak_f32+0x164>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
-	QUAD $0x0b710da8586df262; WORD $0x0000 // vfmadd213ps zmm1, zmm2, dword ptr [rip + 0xb71]{1to16} # zmm1 = (zmm2 * zmm1) + mem
-	QUAD $0x0b8f1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xb8f] # 0x12098 <read_all+0x118>
+	QUAD $0x0cd10da8586df262; WORD $0x0000 // vfmadd213ps zmm1, zmm2, dword ptr [rip + 0xcd1]{1to16} # zmm1 = (zmm2 * zmm1) + mem
+	QUAD $0x0cfb1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xcfb] # 0x12204 <peak_f32+0x1e4>
 	LONG $0x487cf162; WORD $0xc959 // vmulps zmm1, zmm0, zmm1
 	LONG $0x4864f162; WORD $0xc95c // vsubps zmm1, zmm3, zmm1
-	QUAD $0x0b611d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xb61] # 0x12080 <read_all+0x100>
+	QUAD $0x0cc11d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xcc1] # 0x121e0 <peak_f32+0x1c0>
 	LONG $0x486cf162; WORD $0xc95f // vmaxps zmm1, zmm2, zmm1
 	LONG $0x4864f162; WORD $0xc95d // vminps zmm1, zmm3, zmm1
-	QUAD $0x0b5715595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0xb57]{1to16} # 0x1208c <read_all+0x10c>
+	QUAD $0x0cbf15595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0xcbf]{1to16} # 0x121f4 <peak_f32+0x1d4>
 	LONG $0x487df162; WORD $0xd25b // vcvtps2dq zmm2, zmm2
 	LONG $0x487cf162; WORD $0xda5b // vcvtdq2ps zmm3, zmm2
-	QUAD $0x0b550db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xb55]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x0cc10db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xcc1]{1to16} # zmm1 = (zmm3 * mem) + zmm1
 	LONG $0x485df162; WORD $0xe272; BYTE $0x01 // vpsrad zmm4, zmm2, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x486df162; WORD $0xd4fa // vpsubd zmm2, zmm2, zmm4
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x486df162; WORD $0xf272; BYTE $0x17 // vpslld zmm2, zmm2, 0x17
 	LONG $0x486df162; WORD $0xd6fe // vpaddd zmm2, zmm2, zmm6
-	QUAD $0x0ad80db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xad8]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x0b161d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xb16] # 0x1209c <read_all+0x11c>
-	QUAD $0x0ae41da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xae4]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0b0a1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xb0a]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0abc1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xabc]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0abe1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xabe]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0aa01da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xaa0]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0c280db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xc28]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x0c821d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xc82] # 0x12208 <peak_f32+0x1e8>
+	QUAD $0x0c441da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc44]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0c761da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc76]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0c141da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc14]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0c1e1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc1e]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0bf41da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xbf4]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
 	LONG $0x4875f262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm1, zmm1 # zmm3 = (zmm1 * zmm3) + zmm1
 	LONG $0x4864f162; WORD $0xdf58 // vaddps zmm3, zmm3, zmm7
@@ -1017,30 +1017,30 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x02968d0f; WORD $0x0000 // jge 0x118c2 <gelu_erf+0x2b2>
 	WORD $0xc031 // xor eax, eax
 	LONG $0x0004f6e9; BYTE $0x00 // jmp 0x11b29 <gelu_erf+0x519>
-	QUAD $0x0a030d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xa03] # 0x12040 <read_all+0xc0>
-	QUAD $0x09fd1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x9fd] # 0x12044 <read_all+0xc4>
-	QUAD $0x0a071d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xa07] # 0x12058 <read_all+0xd8>
-	QUAD $0x0a2d2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0xa2d] # 0x12088 <read_all+0x108>
-	QUAD $0x0a2f2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0xa2f] # 0x12094 <read_all+0x114>
-	QUAD $0x0a153518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0xa15] # 0x12084 <read_all+0x104>
-	QUAD $0x09ef3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x9ef] # 0x12068 <read_all+0xe8>
-	QUAD $0x0a290518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0xa29] # 0x120ac <read_all+0x12c>
-	QUAD $0x09c30d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x9c3] # 0x12050 <read_all+0xd0>
-	QUAD $0x09f91518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x9f9] # 0x12090 <read_all+0x110>
-	QUAD $0x0a071d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0xa07] # 0x120a8 <read_all+0x128>
-	QUAD $0x09b12518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x9b1] # 0x1205c <read_all+0xdc>
-	QUAD $0x09af2d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x9af] # 0x12064 <read_all+0xe4>
-	QUAD $0x09d93518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x9d9] # 0x12098 <read_all+0x118>
-	QUAD $0x09b73d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x9b7] # 0x12080 <read_all+0x100>
-	QUAD $0x09b90518487de262; WORD $0x0000 // vbroadcastss zmm16, dword ptr [rip + 0x9b9] # 0x1208c <read_all+0x10c>
-	QUAD $0x09c30d18487de262; WORD $0x0000 // vbroadcastss zmm17, dword ptr [rip + 0x9c3] # 0x120a0 <read_all+0x120>
-	QUAD $0x096d1518487de262; WORD $0x0000 // vbroadcastss zmm18, dword ptr [rip + 0x96d] # 0x12054 <read_all+0xd4>
-	QUAD $0x09ab1d18487de262; WORD $0x0000 // vbroadcastss zmm19, dword ptr [rip + 0x9ab] # 0x1209c <read_all+0x11c>
-	QUAD $0x09792518487de262; WORD $0x0000 // vbroadcastss zmm20, dword ptr [rip + 0x979] # 0x12074 <read_all+0xf4>
-	QUAD $0x099f2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x99f] # 0x120a4 <read_all+0x124>
-	QUAD $0x09513518487de262; WORD $0x0000 // vbroadcastss zmm22, dword ptr [rip + 0x951] # 0x12060 <read_all+0xe0>
-	QUAD $0x09530518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0x953] # 0x1206c <read_all+0xec>
-	QUAD $0x09210d58487d6262; WORD $0x0000 // vpbroadcastd zmm25, dword ptr [rip + 0x921] # 0x12044 <read_all+0xc4>
+	QUAD $0x0b430d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xb43] # 0x12180 <peak_f32+0x160>
+	QUAD $0x0b3d1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xb3d] # 0x12184 <peak_f32+0x164>
+	QUAD $0x0b5b1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xb5b] # 0x121ac <peak_f32+0x18c>
+	QUAD $0x0b912518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0xb91] # 0x121ec <peak_f32+0x1cc>
+	QUAD $0x0b9b2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0xb9b] # 0x12200 <peak_f32+0x1e0>
+	QUAD $0x0b753518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0xb75] # 0x121e4 <peak_f32+0x1c4>
+	QUAD $0x0b473d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xb47] # 0x121c0 <peak_f32+0x1a0>
+	QUAD $0x0b950518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0xb95] # 0x12218 <peak_f32+0x1f8>
+	QUAD $0x0b0f0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0xb0f] # 0x1219c <peak_f32+0x17c>
+	QUAD $0x0b651518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xb65] # 0x121fc <peak_f32+0x1dc>
+	QUAD $0x0b731d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0xb73] # 0x12214 <peak_f32+0x1f4>
+	QUAD $0x0b052518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0xb05] # 0x121b0 <peak_f32+0x190>
+	QUAD $0x0b072d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0xb07] # 0x121bc <peak_f32+0x19c>
+	QUAD $0x0b453518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0xb45] # 0x12204 <peak_f32+0x1e4>
+	QUAD $0x0b173d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0xb17] # 0x121e0 <peak_f32+0x1c0>
+	QUAD $0x0b210518487de262; WORD $0x0000 // vbroadcastss zmm16, dword ptr [rip + 0xb21] # 0x121f4 <peak_f32+0x1d4>
+	QUAD $0x0b2f0d18487de262; WORD $0x0000 // vbroadcastss zmm17, dword ptr [rip + 0xb2f] # 0x1220c <peak_f32+0x1ec>
+	QUAD $0x0abd1518487de262; WORD $0x0000 // vbroadcastss zmm18, dword ptr [rip + 0xabd] # 0x121a4 <peak_f32+0x184>
+	QUAD $0x0b171d18487de262; WORD $0x0000 // vbroadcastss zmm19, dword ptr [rip + 0xb17] # 0x12208 <peak_f32+0x1e8>
+	QUAD $0x0ad92518487de262; WORD $0x0000 // vbroadcastss zmm20, dword ptr [rip + 0xad9] # 0x121d4 <peak_f32+0x1b4>
+	QUAD $0x0b0b2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0xb0b] # 0x12210 <peak_f32+0x1f0>
+	QUAD $0x0aa93518487de262; WORD $0x0000 // vbroadcastss zmm22, dword ptr [rip + 0xaa9] # 0x121b8 <peak_f32+0x198>
+	QUAD $0x0ab30518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0xab3] # 0x121cc <peak_f32+0x1ac>
+	QUAD $0x0a610d58487d6262; WORD $0x0000 // vpbroadcastd zmm25, dword ptr [rip + 0xa61] # 0x12184 <peak_f32+0x164>
 	LONG $0x0044a162; WORD $0xff57 // vxorps xmm23, xmm23, xmm23
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x00401f0f // nop dword ptr [rax]
@@ -1048,7 +1048,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c6162; WORD $0xe328 // vmovaps zmm28, zmm3
 	LONG $0x487c6162; WORD $0xec28 // vmovaps zmm29, zmm4
 	LONG $0x10408d49 // lea rax, [r8 + 0x10]
-	QUAD $0x08fb1d59502c6162; WORD $0x0000 // vmulps zmm27, zmm26, dword ptr [rip + 0x8fb]{1to16} # 0x1204c <read_all+0xcc>
+	QUAD $0x0a471d59502c6162; WORD $0x0000 // vmulps zmm27, zmm26, dword ptr [rip + 0xa47]{1to16} # 0x12198 <peak_f32+0x178>
 	LONG $0x4024b162; WORD $0xcfc2; BYTE $0x01 // vcmpltps k1, zmm27, zmm23
 	LONG $0x41440162; WORD $0xdb5c // vsubps zmm27 {k1}, zmm23, zmm27
 	LONG $0x402cb162; WORD $0xcfc2; BYTE $0x01 // vcmpltps k1, zmm26, zmm23
@@ -1112,30 +1112,30 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0294850f; WORD $0x0000 // jne 0x11b4b <gelu_erf+0x53b>
 	LONG $0x487cf162; WORD $0x0610 // vmovups zmm0, zmmword ptr [rsi]
 	LONG $0x0002a0e9; BYTE $0x00 // jmp 0x11b62 <gelu_erf+0x552>
-	QUAD $0x07740d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x774] # 0x12040 <read_all+0xc0>
-	QUAD $0x076e1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x76e] # 0x12044 <read_all+0xc4>
-	QUAD $0x07781d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x778] # 0x12058 <read_all+0xd8>
-	QUAD $0x079e2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x79e] # 0x12088 <read_all+0x108>
-	QUAD $0x07a02d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x7a0] # 0x12094 <read_all+0x114>
-	QUAD $0x07863518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x786] # 0x12084 <read_all+0x104>
-	QUAD $0x07603d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x760] # 0x12068 <read_all+0xe8>
-	QUAD $0x079a0518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x79a] # 0x120ac <read_all+0x12c>
-	QUAD $0x07340d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x734] # 0x12050 <read_all+0xd0>
-	QUAD $0x076a1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x76a] # 0x12090 <read_all+0x110>
-	QUAD $0x07781d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x778] # 0x120a8 <read_all+0x128>
-	QUAD $0x07222518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x722] # 0x1205c <read_all+0xdc>
-	QUAD $0x07202d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x720] # 0x12064 <read_all+0xe4>
-	QUAD $0x074a3518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x74a] # 0x12098 <read_all+0x118>
-	QUAD $0x07283d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x728] # 0x12080 <read_all+0x100>
-	QUAD $0x072a0518487de262; WORD $0x0000 // vbroadcastss zmm16, dword ptr [rip + 0x72a] # 0x1208c <read_all+0x10c>
-	QUAD $0x07340d18487de262; WORD $0x0000 // vbroadcastss zmm17, dword ptr [rip + 0x734] # 0x120a0 <read_all+0x120>
-	QUAD $0x06de1518487de262; WORD $0x0000 // vbroadcastss zmm18, dword ptr [rip + 0x6de] # 0x12054 <read_all+0xd4>
-	QUAD $0x071c1d18487de262; WORD $0x0000 // vbroadcastss zmm19, dword ptr [rip + 0x71c] # 0x1209c <read_all+0x11c>
-	QUAD $0x06ea2518487de262; WORD $0x0000 // vbroadcastss zmm20, dword ptr [rip + 0x6ea] # 0x12074 <read_all+0xf4>
-	QUAD $0x07102d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x710] # 0x120a4 <read_all+0x124>
-	QUAD $0x06c23518487de262; WORD $0x0000 // vbroadcastss zmm22, dword ptr [rip + 0x6c2] # 0x12060 <read_all+0xe0>
-	QUAD $0x06c40518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0x6c4] # 0x1206c <read_all+0xec>
-	QUAD $0x06920d58487d6262; WORD $0x0000 // vpbroadcastd zmm25, dword ptr [rip + 0x692] # 0x12044 <read_all+0xc4>
+	QUAD $0x08b40d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x8b4] # 0x12180 <peak_f32+0x160>
+	QUAD $0x08ae1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x8ae] # 0x12184 <peak_f32+0x164>
+	QUAD $0x08cc1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x8cc] # 0x121ac <peak_f32+0x18c>
+	QUAD $0x09022518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x902] # 0x121ec <peak_f32+0x1cc>
+	QUAD $0x090c2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x90c] # 0x12200 <peak_f32+0x1e0>
+	QUAD $0x08e63518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x8e6] # 0x121e4 <peak_f32+0x1c4>
+	QUAD $0x08b83d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x8b8] # 0x121c0 <peak_f32+0x1a0>
+	QUAD $0x09060518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x906] # 0x12218 <peak_f32+0x1f8>
+	QUAD $0x08800d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x880] # 0x1219c <peak_f32+0x17c>
+	QUAD $0x08d61518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x8d6] # 0x121fc <peak_f32+0x1dc>
+	QUAD $0x08e41d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x8e4] # 0x12214 <peak_f32+0x1f4>
+	QUAD $0x08762518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x876] # 0x121b0 <peak_f32+0x190>
+	QUAD $0x08782d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x878] # 0x121bc <peak_f32+0x19c>
+	QUAD $0x08b63518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x8b6] # 0x12204 <peak_f32+0x1e4>
+	QUAD $0x08883d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x888] # 0x121e0 <peak_f32+0x1c0>
+	QUAD $0x08920518487de262; WORD $0x0000 // vbroadcastss zmm16, dword ptr [rip + 0x892] # 0x121f4 <peak_f32+0x1d4>
+	QUAD $0x08a00d18487de262; WORD $0x0000 // vbroadcastss zmm17, dword ptr [rip + 0x8a0] # 0x1220c <peak_f32+0x1ec>
+	QUAD $0x082e1518487de262; WORD $0x0000 // vbroadcastss zmm18, dword ptr [rip + 0x82e] # 0x121a4 <peak_f32+0x184>
+	QUAD $0x08881d18487de262; WORD $0x0000 // vbroadcastss zmm19, dword ptr [rip + 0x888] # 0x12208 <peak_f32+0x1e8>
+	QUAD $0x084a2518487de262; WORD $0x0000 // vbroadcastss zmm20, dword ptr [rip + 0x84a] # 0x121d4 <peak_f32+0x1b4>
+	QUAD $0x087c2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x87c] # 0x12210 <peak_f32+0x1f0>
+	QUAD $0x081a3518487de262; WORD $0x0000 // vbroadcastss zmm22, dword ptr [rip + 0x81a] # 0x121b8 <peak_f32+0x198>
+	QUAD $0x08240518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0x824] # 0x121cc <peak_f32+0x1ac>
+	QUAD $0x07d20d58487d6262; WORD $0x0000 // vpbroadcastd zmm25, dword ptr [rip + 0x7d2] # 0x12184 <peak_f32+0x164>
 	LONG $0x0044a162; WORD $0xff57 // vxorps xmm23, xmm23, xmm23
 	WORD $0xd231 // xor edx, edx
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
@@ -1143,7 +1143,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c6162; WORD $0xe328 // vmovaps zmm28, zmm3
 	LONG $0x487c6162; WORD $0xec28 // vmovaps zmm29, zmm4
 	LONG $0x10428d48 // lea rax, [rdx + 0x10]
-	QUAD $0x066b1d59502c6162; WORD $0x0000 // vmulps zmm27, zmm26, dword ptr [rip + 0x66b]{1to16} # 0x1204c <read_all+0xcc>
+	QUAD $0x07b71d59502c6162; WORD $0x0000 // vmulps zmm27, zmm26, dword ptr [rip + 0x7b7]{1to16} # 0x12198 <peak_f32+0x178>
 	LONG $0x4024b162; WORD $0xcfc2; BYTE $0x01 // vcmpltps k1, zmm27, zmm23
 	LONG $0x41440162; WORD $0xdb5c // vsubps zmm27 {k1}, zmm23, zmm27
 	LONG $0x402cb162; WORD $0xcfc2; BYTE $0x01 // vcmpltps k1, zmm26, zmm23
@@ -1211,13 +1211,13 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x0610 // vmovups zmm0 {k1} {z}, zmmword ptr [rsi]
-	QUAD $0x04e01d59587cf162; WORD $0x0000 // vmulps zmm3, zmm0, dword ptr [rip + 0x4e0]{1to16} # 0x1204c <read_all+0xcc>
-	QUAD $0x04ca2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x4ca] # 0x12040 <read_all+0xc0>
-	QUAD $0x04c41518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x4c4] # 0x12044 <read_all+0xc4>
-	QUAD $0x04ce2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x4ce] # 0x12058 <read_all+0xd8>
+	QUAD $0x062c1d59587cf162; WORD $0x0000 // vmulps zmm3, zmm0, dword ptr [rip + 0x62c]{1to16} # 0x12198 <peak_f32+0x178>
+	QUAD $0x060a2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x60a] # 0x12180 <peak_f32+0x160>
+	QUAD $0x06041518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x604] # 0x12184 <peak_f32+0x164>
+	QUAD $0x06222d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x622] # 0x121ac <peak_f32+0x18c>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	QUAD $0x04f03518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x4f0] # 0x12088 <read_all+0x108>
-	QUAD $0x04f60d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x4f6] # 0x12098 <read_all+0x118>
+	QUAD $0x06543518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x654] # 0x121ec <peak_f32+0x1cc>
+	QUAD $0x06620d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x662] # 0x12204 <peak_f32+0x1e4>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0x4864f162; WORD $0xc9c2; BYTE $0x01 // vcmpltps k1, zmm3, zmm1
 	LONG $0x4974f162; WORD $0xdb5c // vsubps zmm3 {k1}, zmm1, zmm3
@@ -1229,32 +1229,32 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48747162; WORD $0xc75c // vsubps zmm8, zmm1, zmm7
 	LONG $0x486cf162; WORD $0xe45e // vdivps zmm4, zmm2, zmm4
 	LONG $0x48657262; WORD $0xc3b8 // vfmadd231ps zmm8, zmm3, zmm3 # zmm8 = (zmm3 * zmm3) + zmm8
-	QUAD $0x04a635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x4a6]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x048c35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x48c]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x061235a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x612]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x05ec35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x5ec]{1to16} # zmm6 = (zmm4 * zmm6) + mem
 	LONG $0x485cf162; WORD $0xdd59 // vmulps zmm3, zmm4, zmm5
-	QUAD $0x046035a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x460]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x049a35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x49a]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x043435a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x434]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x046a35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x46a]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x047835a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x478]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x042235a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x422]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x042035a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x420]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x05b835a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x5b8]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x060635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x606]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x058035a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x580]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x05d635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x5d6]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x05e435a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x5e4]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x057635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x576]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x057835a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x578]{1to16} # zmm6 = (zmm4 * zmm6) + mem
 	LONG $0x484cf162; WORD $0xe75c // vsubps zmm4, zmm6, zmm7
-	QUAD $0x042c3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x42c] # 0x12080 <read_all+0x100>
+	QUAD $0x058c3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x58c] # 0x121e0 <peak_f32+0x1c0>
 	LONG $0x4834f162; WORD $0xe45f // vmaxps zmm4, zmm9, zmm4
-	QUAD $0x03e00d58487d7262; WORD $0x0000 // vpbroadcastd zmm9, dword ptr [rip + 0x3e0] # 0x12044 <read_all+0xc4>
+	QUAD $0x05200d58487d7262; WORD $0x0000 // vpbroadcastd zmm9, dword ptr [rip + 0x520] # 0x12184 <peak_f32+0x164>
 	LONG $0x4844f162; WORD $0xe45d // vminps zmm4, zmm7, zmm4
-	QUAD $0x04183559585cf162; WORD $0x0000 // vmulps zmm6, zmm4, dword ptr [rip + 0x418]{1to16} # 0x1208c <read_all+0x10c>
+	QUAD $0x05803559585cf162; WORD $0x0000 // vmulps zmm6, zmm4, dword ptr [rip + 0x580]{1to16} # 0x121f4 <peak_f32+0x1d4>
 	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
 	LONG $0x487cf162; WORD $0xfe5b // vcvtdq2ps zmm7, zmm6
-	QUAD $0x041625b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x416]{1to16} # zmm4 = (zmm7 * mem) + zmm4
+	QUAD $0x058225b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x582]{1to16} # zmm4 = (zmm7 * mem) + zmm4
 	LONG $0x482df162; WORD $0xe672; BYTE $0x01 // vpsrad zmm10, zmm6, 0x1
-	QUAD $0x03b925b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x3b9]{1to16} # zmm4 = (zmm7 * mem) + zmm4
-	QUAD $0x03f73d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x3f7] # 0x1209c <read_all+0x11c>
-	QUAD $0x03c53da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x3c5]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x03eb3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x3eb]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x039d3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x39d]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x039f3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x39f]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x050925b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x509]{1to16} # zmm4 = (zmm7 * mem) + zmm4
+	QUAD $0x05633d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x563] # 0x12208 <peak_f32+0x1e8>
+	QUAD $0x05253da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x525]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x05573da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x557]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x04f53da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x4f5]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x04ff3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x4ff]{1to16} # zmm7 = (zmm4 * zmm7) + mem
 	LONG $0x485df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm4, zmm5 # zmm7 = (zmm4 * zmm7) + zmm5
 	LONG $0x485cf162; WORD $0xef59 // vmulps zmm5, zmm4, zmm7
 	LONG $0x4845d162; WORD $0xf272; BYTE $0x17 // vpslld zmm7, zmm10, 0x17
@@ -1292,13 +1292,13 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd6f7 // not esi
 	LONG $0xce92fbc5 // kmovd k1, esi
 	LONG $0xc97cf162; WORD $0x0210 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx]
-	QUAD $0x02bf1d59587cf162; WORD $0x0000 // vmulps zmm3, zmm0, dword ptr [rip + 0x2bf]{1to16} # 0x1204c <read_all+0xcc>
-	QUAD $0x02a92518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x2a9] # 0x12040 <read_all+0xc0>
-	QUAD $0x02a31518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x2a3] # 0x12044 <read_all+0xc4>
-	QUAD $0x02ad2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x2ad] # 0x12058 <read_all+0xd8>
+	QUAD $0x040b1d59587cf162; WORD $0x0000 // vmulps zmm3, zmm0, dword ptr [rip + 0x40b]{1to16} # 0x12198 <peak_f32+0x178>
+	QUAD $0x03e92518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x3e9] # 0x12180 <peak_f32+0x160>
+	QUAD $0x03e31518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x3e3] # 0x12184 <peak_f32+0x164>
+	QUAD $0x04012d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x401] # 0x121ac <peak_f32+0x18c>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	QUAD $0x02cf3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x2cf] # 0x12088 <read_all+0x108>
-	QUAD $0x02d50d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x2d5] # 0x12098 <read_all+0x118>
+	QUAD $0x04333518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x433] # 0x121ec <peak_f32+0x1cc>
+	QUAD $0x04410d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x441] # 0x12204 <peak_f32+0x1e4>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0x4864f162; WORD $0xc9c2; BYTE $0x01 // vcmpltps k1, zmm3, zmm1
 	LONG $0x4974f162; WORD $0xdb5c // vsubps zmm3 {k1}, zmm1, zmm3
@@ -1310,32 +1310,32 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48747162; WORD $0xc75c // vsubps zmm8, zmm1, zmm7
 	LONG $0x486cf162; WORD $0xe45e // vdivps zmm4, zmm2, zmm4
 	LONG $0x48657262; WORD $0xc3b8 // vfmadd231ps zmm8, zmm3, zmm3 # zmm8 = (zmm3 * zmm3) + zmm8
-	QUAD $0x028535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x285]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x026b35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x26b]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x03f135a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x3f1]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x03cb35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x3cb]{1to16} # zmm6 = (zmm4 * zmm6) + mem
 	LONG $0x485cf162; WORD $0xdd59 // vmulps zmm3, zmm4, zmm5
-	QUAD $0x023f35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x23f]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x027935a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x279]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x021335a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x213]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x024935a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x249]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x025735a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x257]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x020135a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x201]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x01ff35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x1ff]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x039735a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x397]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x03e535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x3e5]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x035f35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x35f]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x03b535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x3b5]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x03c335a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x3c3]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x035535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x355]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x035735a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x357]{1to16} # zmm6 = (zmm4 * zmm6) + mem
 	LONG $0x484cf162; WORD $0xe75c // vsubps zmm4, zmm6, zmm7
-	QUAD $0x020b3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x20b] # 0x12080 <read_all+0x100>
+	QUAD $0x036b3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x36b] # 0x121e0 <peak_f32+0x1c0>
 	LONG $0x4834f162; WORD $0xe45f // vmaxps zmm4, zmm9, zmm4
-	QUAD $0x01bf0d58487d7262; WORD $0x0000 // vpbroadcastd zmm9, dword ptr [rip + 0x1bf] # 0x12044 <read_all+0xc4>
+	QUAD $0x02ff0d58487d7262; WORD $0x0000 // vpbroadcastd zmm9, dword ptr [rip + 0x2ff] # 0x12184 <peak_f32+0x164>
 	LONG $0x4844f162; WORD $0xe45d // vminps zmm4, zmm7, zmm4
-	QUAD $0x01f73559585cf162; WORD $0x0000 // vmulps zmm6, zmm4, dword ptr [rip + 0x1f7]{1to16} # 0x1208c <read_all+0x10c>
+	QUAD $0x035f3559585cf162; WORD $0x0000 // vmulps zmm6, zmm4, dword ptr [rip + 0x35f]{1to16} # 0x121f4 <peak_f32+0x1d4>
 	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
 	LONG $0x487cf162; WORD $0xfe5b // vcvtdq2ps zmm7, zmm6
-	QUAD $0x01f525b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x1f5]{1to16} # zmm4 = (zmm7 * mem) + zmm4
+	QUAD $0x036125b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x361]{1to16} # zmm4 = (zmm7 * mem) + zmm4
 	LONG $0x482df162; WORD $0xe672; BYTE $0x01 // vpsrad zmm10, zmm6, 0x1
-	QUAD $0x019825b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x198]{1to16} # zmm4 = (zmm7 * mem) + zmm4
-	QUAD $0x01d63d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1d6] # 0x1209c <read_all+0x11c>
-	QUAD $0x01a43da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x1a4]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x01ca3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x1ca]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x017c3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x17c]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x017e3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x17e]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x02e825b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x2e8]{1to16} # zmm4 = (zmm7 * mem) + zmm4
+	QUAD $0x03423d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x342] # 0x12208 <peak_f32+0x1e8>
+	QUAD $0x03043da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x304]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x03363da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x336]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x02d43da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x2d4]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x02de3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x2de]{1to16} # zmm7 = (zmm4 * zmm7) + mem
 	LONG $0x485df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm4, zmm5 # zmm7 = (zmm4 * zmm7) + zmm5
 	LONG $0x485cf162; WORD $0xef59 // vmulps zmm5, zmm4, zmm7
 	LONG $0x4845d162; WORD $0xf272; BYTE $0x17 // vpslld zmm7, zmm10, 0x17
@@ -1400,19 +1400,75 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+
+	// peak_f32: +8224
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x01188e0f; WORD $0x0000 // jle 0x12141 <peak_f32+0x121>
+	QUAD $0x01510d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x151] # 0x12184 <peak_f32+0x164>
+	QUAD $0x01770518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x177] # 0x121b4 <peak_f32+0x194>
+	QUAD $0x01b13d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1b1] # 0x121f8 <peak_f32+0x1d8>
+	QUAD $0x01733518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x173] # 0x121c4 <peak_f32+0x1a4>
+	QUAD $0x018d2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x18d] # 0x121e8 <peak_f32+0x1c8>
+	QUAD $0x01432518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x143] # 0x121a8 <peak_f32+0x188>
+	QUAD $0x01811d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x181] # 0x121f0 <peak_f32+0x1d0>
+	QUAD $0x01131518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x113] # 0x1218c <peak_f32+0x16c>
+	QUAD $0x01450d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x145] # 0x121c8 <peak_f32+0x1a8>
+	QUAD $0x00fb0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0xfb] # 0x12188 <peak_f32+0x168>
+	QUAD $0x00f91518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xf9] # 0x12190 <peak_f32+0x170>
+	LONG $0x487c7162; WORD $0x2710 // vmovups zmm12, zmmword ptr [rdi]
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x481d5262; WORD $0xdca8 // vfmadd213ps zmm11, zmm12, zmm12 # zmm11 = (zmm12 * zmm11) + zmm12
+	LONG $0x481d5262; WORD $0xcca8 // vfmadd213ps zmm9, zmm12, zmm12 # zmm9 = (zmm12 * zmm9) + zmm12
+	LONG $0x481d5262; WORD $0xc4a8 // vfmadd213ps zmm8, zmm12, zmm12 # zmm8 = (zmm12 * zmm8) + zmm12
+	LONG $0x481dd262; WORD $0xfca8 // vfmadd213ps zmm7, zmm12, zmm12 # zmm7 = (zmm12 * zmm7) + zmm12
+	LONG $0x481dd262; WORD $0xf4a8 // vfmadd213ps zmm6, zmm12, zmm12 # zmm6 = (zmm12 * zmm6) + zmm12
+	LONG $0x481dd262; WORD $0xeca8 // vfmadd213ps zmm5, zmm12, zmm12 # zmm5 = (zmm12 * zmm5) + zmm12
+	LONG $0x481dd262; WORD $0xe4a8 // vfmadd213ps zmm4, zmm12, zmm12 # zmm4 = (zmm12 * zmm4) + zmm12
+	LONG $0x481dd262; WORD $0xdca8 // vfmadd213ps zmm3, zmm12, zmm12 # zmm3 = (zmm12 * zmm3) + zmm12
+	LONG $0x481dd262; WORD $0xd4a8 // vfmadd213ps zmm2, zmm12, zmm12 # zmm2 = (zmm12 * zmm2) + zmm12
+	LONG $0x481dd262; WORD $0xcca8 // vfmadd213ps zmm1, zmm12, zmm12 # zmm1 = (zmm12 * zmm1) + zmm12
+	LONG $0x481dd262; WORD $0xc4a8 // vfmadd213ps zmm0, zmm12, zmm12 # zmm0 = (zmm12 * zmm0) + zmm12
+	LONG $0x481d5262; WORD $0xd4a8 // vfmadd213ps zmm10, zmm12, zmm12 # zmm10 = (zmm12 * zmm10) + zmm12
+	WORD $0xff48; BYTE $0xc8 // dec rax
+	WORD $0xb375 // jne 0x120b0 <peak_f32+0x90>
+	LONG $0x48345162; WORD $0xcb58 // vaddps zmm9, zmm9, zmm11
+	LONG $0x483c5162; WORD $0xc158 // vaddps zmm8, zmm8, zmm9
+	LONG $0x4844d162; WORD $0xf858 // vaddps zmm7, zmm7, zmm8
+	LONG $0x484cf162; WORD $0xf758 // vaddps zmm6, zmm6, zmm7
+	LONG $0x4854f162; WORD $0xee58 // vaddps zmm5, zmm5, zmm6
+	LONG $0x485cf162; WORD $0xe558 // vaddps zmm4, zmm4, zmm5
+	LONG $0x4864f162; WORD $0xdc58 // vaddps zmm3, zmm3, zmm4
+	LONG $0x486cf162; WORD $0xd358 // vaddps zmm2, zmm2, zmm3
+	LONG $0x4874f162; WORD $0xca58 // vaddps zmm1, zmm1, zmm2
+	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
+	LONG $0x482cf162; WORD $0xc058 // vaddps zmm0, zmm10, zmm0
+	WORD $0x0aeb // jmp 0x1214b <peak_f32+0x12b>
+	QUAD $0x00550518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x55] # 0x121a0 <peak_f32+0x180>
+	LONG $0x06e6c148 // shl rsi, 0x6
+	LONG $0x487cf162; WORD $0x0711 // vmovups zmmword ptr [rdi], zmm0
+	LONG $0x76048d48 // lea rax, [rsi + 2*rsi]
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
 
 	// constants
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0x000041700000cccc
-	QUAD $0x04f3ff8000003f80; QUAD $0xbe8ebe3ec24c3f35
-	QUAD $0x00c73f000000b5bf; QUAD $0xfc4e3d2aaaab3f80
-	QUAD $0xaaabbf914e5dbfa1; QUAD $0x0b613fcc422a3e2a
-	QUAD $0x2279c27000003ab6; QUAD $0x87b042b200003d92
-	QUAD $0xaa3b3e2ef9453fbe; QUAD $0x78923dc636c93fb8
-	QUAD $0x0d01c2d00000bf52; QUAD $0x8889bf3172003950
-	QUAD $0xc7cc3ebf88fb3c08; QUAD $0xcccccccccccc3e8e
-	QUAD $0xcccccccccccccccc; WORD $0xcccc
+	QUAD $0x0041700000cccccc; QUAD $0x00412000003f8000
+	QUAD $0x0041300000410000; QUAD $0x4c3f3504f3ff8000
+	QUAD $0x8e42840000be3ec2; QUAD $0x0040c00000b5bfbe
+	QUAD $0x003f8000c73f0000; QUAD $0x4e3d2aaaab400000
+	QUAD $0x00bf914e5dbfa1fc; QUAD $0xab41100000408000
+	QUAD $0x613fcc422a3e2aaa; QUAD $0x79c27000003ab60b
+	QUAD $0xb042b200003d9222; QUAD $0x4540a000003fbe87
+	QUAD $0x3b40e000003e2ef9; QUAD $0xc9404000003fb8aa
+	QUAD $0x00bf5278923dc636; QUAD $0x0039500d01c2d000
+	QUAD $0xfb3c088889bf3172; QUAD $0xcc3e8ec7cc3ebf88
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	WORD $0xcccc; BYTE $0xcc
 
 // func dot_avx512(a, b unsafe.Pointer, n int) float32
 TEXT ·dot_avx512(SB), 0, $0-28
@@ -1528,4 +1584,12 @@ TEXT ·readAll_avx512(SB), 0, $0-20
 	MOVQ n+8(FP), SI
 	CALL ·vector_avx512<>+8064(SB)
 	MOVSS X0, ret+16(FP)
+	RET
+
+// func peak_avx512(p unsafe.Pointer, n int) int
+TEXT ·peak_avx512(SB), 0, $0-24
+	MOVQ p+0(FP), DI
+	MOVQ n+8(FP), SI
+	CALL ·vector_avx512<>+8224(SB)
+	MOVQ AX, ret+16(FP)
 	RET

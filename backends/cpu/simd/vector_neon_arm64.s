@@ -2286,8 +2286,86 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x7e30d800 // faddp s0, v0.2s
 	WORD $0xd65f03c0 // ret
 
+	// peak_f32: +9012
+	WORD $0xf100043f // cmp x1, #0x1
+	WORD $0xaa0003e8 // mov x8, x0
+	WORD $0x5400086b // b.lt 0x12448 <peak_f32+0x114>
+	WORD $0xfc1f0fe8 // str d8, [sp, #-0x10]!
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x4f03f602 // fmov v2.4s, #1.00000000
+	WORD $0x3dc00101 // ldr q1, [x8]
+	WORD $0x4f026403 // movi v3.4s, #0x40, lsl #24
+	WORD $0x4f00f504 // fmov v4.4s, #3.00000000
+	WORD $0xaa0103e9 // mov x9, x1
+	WORD $0x4f00f605 // fmov v5.4s, #4.00000000
+	WORD $0x4f00f686 // fmov v6.4s, #5.00000000
+	WORD $0x4f00f707 // fmov v7.4s, #6.00000000
+	WORD $0x4f00f790 // fmov v16.4s, #7.00000000
+	WORD $0x4f026431 // movi v17.4s, #0x41, lsl #24
+	WORD $0x4f01f452 // fmov v18.4s, #9.00000000
+	WORD $0x4f01f493 // fmov v19.4s, #10.00000000
+	WORD $0x4f01f4d4 // fmov v20.4s, #11.00000000
+	WORD $0x4ea01c15 // mov v21.16b, v0.16b
+	WORD $0x4ea21c56 // mov v22.16b, v2.16b
+	WORD $0xf1000529 // subs x9, x9, #0x1
+	WORD $0x4ea31c77 // mov v23.16b, v3.16b
+	WORD $0x4ea41c98 // mov v24.16b, v4.16b
+	WORD $0x4ea51cb9 // mov v25.16b, v5.16b
+	WORD $0x4ea61cda // mov v26.16b, v6.16b
+	WORD $0x4ea71cfb // mov v27.16b, v7.16b
+	WORD $0x4eb01e1c // mov v28.16b, v16.16b
+	WORD $0x4eb11e3d // mov v29.16b, v17.16b
+	WORD $0x4eb21e5e // mov v30.16b, v18.16b
+	WORD $0x4eb31e7f // mov v31.16b, v19.16b
+	WORD $0x4eb41e88 // mov v8.16b, v20.16b
+	WORD $0x4ea11c20 // mov v0.16b, v1.16b
+	WORD $0x4ea11c22 // mov v2.16b, v1.16b
+	WORD $0x4ea11c23 // mov v3.16b, v1.16b
+	WORD $0x4ea11c24 // mov v4.16b, v1.16b
+	WORD $0x4ea11c25 // mov v5.16b, v1.16b
+	WORD $0x4ea11c26 // mov v6.16b, v1.16b
+	WORD $0x4ea11c27 // mov v7.16b, v1.16b
+	WORD $0x4ea11c30 // mov v16.16b, v1.16b
+	WORD $0x4e35cc20 // fmla v0.4s, v1.4s, v21.4s
+	WORD $0x4e36cc22 // fmla v2.4s, v1.4s, v22.4s
+	WORD $0x4ea11c31 // mov v17.16b, v1.16b
+	WORD $0x4e37cc23 // fmla v3.4s, v1.4s, v23.4s
+	WORD $0x4e38cc24 // fmla v4.4s, v1.4s, v24.4s
+	WORD $0x4ea11c32 // mov v18.16b, v1.16b
+	WORD $0x4e39cc25 // fmla v5.4s, v1.4s, v25.4s
+	WORD $0x4e3acc26 // fmla v6.4s, v1.4s, v26.4s
+	WORD $0x4ea11c33 // mov v19.16b, v1.16b
+	WORD $0x4e3bcc27 // fmla v7.4s, v1.4s, v27.4s
+	WORD $0x4e3ccc30 // fmla v16.4s, v1.4s, v28.4s
+	WORD $0x4ea11c34 // mov v20.16b, v1.16b
+	WORD $0x4e3dcc31 // fmla v17.4s, v1.4s, v29.4s
+	WORD $0x4e3ecc32 // fmla v18.4s, v1.4s, v30.4s
+	WORD $0x4e3fcc33 // fmla v19.4s, v1.4s, v31.4s
+	WORD $0x4e28cc34 // fmla v20.4s, v1.4s, v8.4s
+	WORD $0x54fffb61 // b.ne 0x1237c <peak_f32+0x48>
+	WORD $0x4e20d440 // fadd v0.4s, v2.4s, v0.4s
+	WORD $0x4e20d460 // fadd v0.4s, v3.4s, v0.4s
+	WORD $0x4e20d480 // fadd v0.4s, v4.4s, v0.4s
+	WORD $0x4e20d4a0 // fadd v0.4s, v5.4s, v0.4s
+	WORD $0x4e20d4c0 // fadd v0.4s, v6.4s, v0.4s
+	WORD $0x4e20d4e0 // fadd v0.4s, v7.4s, v0.4s
+	WORD $0x4e20d600 // fadd v0.4s, v16.4s, v0.4s
+	WORD $0x4e20d620 // fadd v0.4s, v17.4s, v0.4s
+	WORD $0x4e20d640 // fadd v0.4s, v18.4s, v0.4s
+	WORD $0x4e20d660 // fadd v0.4s, v19.4s, v0.4s
+	WORD $0x4e20d680 // fadd v0.4s, v20.4s, v0.4s
+	WORD $0xfc4107e8 // ldr d8, [sp], #0x10
+	WORD $0x14000003 // b 0x12450 <peak_f32+0x11c>
+	WORD $0x52a85089 // mov w9, #0x42840000 // =1115947008
+	WORD $0x4e040d20 // dup v0.4s, w9
+	WORD $0x8b010429 // add x9, x1, x1, lsl #1
+	WORD $0x3d800100 // str q0, [x8]
+	WORD $0xd37ced20 // lsl x0, x9, #4
+	WORD $0xd65f03c0 // ret
+
 	// constants
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 
 // func dot_neon(a, b unsafe.Pointer, n int) float32
 TEXT ·dot_neon(SB), 0, $0-28
@@ -2403,4 +2481,12 @@ TEXT ·readAll_neon(SB), 0, $0-20
 	MOVD n+8(FP), R1
 	CALL ·vector_neon<>+8900(SB)
 	FMOVS F0, ret+16(FP)
+	RET
+
+// func peak_neon(p unsafe.Pointer, n int) int
+TEXT ·peak_neon(SB), 0, $0-24
+	MOVD p+0(FP), R0
+	MOVD n+8(FP), R1
+	CALL ·vector_neon<>+9012(SB)
+	MOVD R0, ret+16(FP)
 	RET

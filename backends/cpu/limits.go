@@ -1,0 +1,146 @@
+package cpu
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"greta/backends"
+	"greta/backends/cpu/simd"
+	"greta/internal/pool"
+	"greta/ops"
+	"greta/tensor"
+)
+
+// weightsOf gives the memory that the program's products read of weights, in
+// order, and how many bytes of it each type has. Of a stack of experts it gives as many as
+// are chosen for a token.
+func weightsOf(p *backends.Program) (parts [][]byte, bytes map[tensor.Type]int, err error) {
+	bytes = map[tensor.Type]int{}
+	for i := range p.Launches {
+		l := &p.Launches[i]
+		switch l.Node.Op {
+		case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearID:
+		default:
+			continue
+		}
+		w := &l.In[1]
+		size := w.Type.RowBytes(w.Shape.Elems())
+		if w.Packing != "" {
+			size = packedSize(w.Type, w.Shape)
+		}
+		if l.Node.Op == ops.LinearID {
+			size = size / max(1, w.Shape[0]) * l.In[2].Shape[1]
+		}
+		part, err := hostRange(w.Buffer, w.Offset, size)
+		if err != nil {
+			return nil, nil, err
+		}
+		parts = append(parts, part)
+		bytes[w.Type] += size
+	}
+	return parts, bytes, nil
+}
+
+// Limits measures a read loop over the weights of the program's products, which
+// lie where and as they lie for the products, and the peak of the arithmetic
+// that most of them take.
+func (d *Device) Limits(p *backends.Program, budget time.Duration) (backends.Limits, error) {
+	parts, bytes, err := weightsOf(p)
+	if err != nil || len(parts) == 0 {
+		return backends.Limits{}, err
+	}
+	var most tensor.Type
+	x := backends.Limits{}
+	for t, n := range bytes {
+		x.WeightBytes += float64(n)
+		if n > bytes[most] || n == bytes[most] && t < most {
+			most = t
+		}
+	}
+	x.ReadGBs = d.readRate(parts, budget*2/3)
+	peak := d.k.PeakOf(most, d.bf16)
+	x.GFlops = 2 * d.peakRate(&peak, budget/3) / float64(peak.Products)
+	x.Arithmetic = peak.Name
+	return x, nil
+}
+
+// reading is a region that reads memory; a chunk is a piece of it.
+type reading struct {
+	d      *Device
+	pieces [][]byte
+	sum    atomic.Uint32
+}
+
+func (r *reading) Do(_, chunk int) {
+	if r.d.k.Read(r.pieces[chunk]) == 1e30 { // the sum is needed, or reading could be left out
+		r.sum.Add(1)
+	}
+}
+
+// readRate gives GB/s.
+func (d *Device) readRate(parts [][]byte, budget time.Duration) float64 {
+	r := &reading{d: d}
+	for _, part := range parts {
+		r.pieces = slices.AppendSeq(r.pieces, slices.Chunk(part, chunkBytes))
+	}
+	read, start := 0, time.Now()
+	for {
+		// A sixteenth of it at a time, so that large models do not take long.
+		all := r.pieces
+		for piece := range slices.Chunk(all, (len(all)+15)/16) {
+			r.pieces = piece
+			d.pool.Run(r, len(piece))
+			for _, b := range piece {
+				read += len(b)
+			}
+			if took := time.Since(start); took >= budget {
+				return float64(read) / took.Seconds() / 1e9
+			}
+		}
+		r.pieces = all
+	}
+}
+
+// multiplying is a region of multiply-adds.
+type multiplying struct {
+	peak *simd.Peak
+	p    [][]float32
+	done []int // by each worker, a line of cache apart
+}
+
+func (m *multiplying) Do(worker, _ int) {
+	m.done[16*worker] += m.peak.Run(m.p[worker], 256)
+}
+
+// peakRate gives 10⁹ multiply-adds a second.
+func (d *Device) peakRate(peak *simd.Peak, budget time.Duration) float64 {
+	m := &multiplying{peak: peak, done: make([]int, 16*d.pool.Size())}
+	for range d.pool.Size() {
+		p := simd.AlignedFloats(simd.PeakFloats)
+		for i := range p {
+			p[i] = 1 / float32(1+i%7)
+		}
+		m.p = append(m.p, p)
+	}
+	var best float64
+	for start := time.Now(); time.Since(start) < budget; {
+		clear(m.done)
+		from := time.Now()
+		d.pool.Run(m, 64*d.pool.Size())
+		took := time.Since(from)
+		sum := 0
+		for _, n := range m.done {
+			sum += n
+		}
+		best = max(best, float64(sum)/took.Seconds()/1e9)
+	}
+	return best
+}
+
+var _ interface {
+	backends.Limiter
+	backends.Device
+} = (*Device)(nil)
+
+var _ pool.Task = (*reading)(nil)

@@ -1,0 +1,25 @@
+package backends
+
+import "time"
+
+// Limits is what a machine did in passing, with the threads that run programs,
+// when it was asked for one thing only: what a program's rates are compared with.
+type Limits struct {
+	// WeightBytes is what the products of one run of the program read of weights, in their
+	// packed layout. Of experts those that are chosen count.
+	WeightBytes float64
+	// ReadGBs is the rate of reading these weights and doing nothing else, GB/s.
+	ReadGBs float64
+	// GFlops is twice the multiply-adds a second, in 10⁹, that products of
+	// many rows with these weights could make on registers alone.
+	GFlops float64
+	// Arithmetic names the instruction that GFlops is about.
+	Arithmetic string
+}
+
+// Limiter is a device that can measure its limits.
+type Limiter interface {
+	// Limits measures for about the time given. The program is one of this device's; nothing else
+	// may run on the device.
+	Limits(p *Program, budget time.Duration) (Limits, error)
+}
