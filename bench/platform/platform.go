@@ -302,7 +302,7 @@ const (
 	fewest   = 3
 	patience = 500 * time.Millisecond
 
-	mostSamples = 200 // that MinTime asks for: more say nothing more
+	mostSamples = 100 // that MinTime asks for: more say nothing more
 	warmTime    = 30 * time.Millisecond
 	warmRuns    = 3
 )

@@ -1,6 +1,10 @@
 package platform
 
-import "math"
+import (
+	"math"
+
+	"github.com/x448/float16"
+)
 
 // The numbers that kernels compute with: common.hip and common.glsl have the same
 // formulas.
@@ -18,3 +22,6 @@ func value(i, seed uint32) uint32 { return mix(i+seed*0x9e3779b9)>>24 + 1 }
 
 // bf16 widens the bits of one.
 func bf16(b uint16) float64 { return float64(math.Float32frombits(uint32(b) << 16)) }
+
+// f16 widens the bits of one.
+func f16(b uint16) float64 { return float64(float16.Frombits(b).Float32()) }
