@@ -14,9 +14,17 @@ import (
 	"greta/internal/child"
 )
 
-// TestMain lets the test binary be a compiler's process: hip.test compiler HOW FILE.
+// TestMain lets the test binary be a compiler's process: hip.test compiler
+// HOW FILE. HOW is how it goes wrong, or real for AMD's compiler.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "compiler" {
+		if os.Args[2] == "real" {
+			if err := ServeCompiler(os.Stdin, os.Stdout); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
+		}
 		f := newFake(amd)
 		if err := serveCompiler(&driver{&fragile{f, os.Args[2], os.Args[3]}}, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -3,6 +3,7 @@ package hip
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -51,7 +52,28 @@ func newCompiler(d *driver, arch string, cache Cache, built string) (*compiler, 
 		return nil, err
 	}
 	c.target.version = fmt.Sprintf("%s %d.%d", d.vendor(), int32(out.v[0]), int32(out.v[1]))
+	if name := d.compilerFile(); name != "" {
+		c.target.version += " (" + name + ")"
+	}
 	return c, nil
+}
+
+// compilerFile names the file that the compiler comes from, which has its
+// version in full: AMD's says 9.0 of itself for years.
+func (d *driver) compilerFile() string {
+	files := d.files()
+	if len(files) == 0 {
+		return ""
+	}
+	// The runtime comes first, then the compiler, where it is a library of its own.
+	path := files[min(1, len(files)-1)]
+	if d.vendor() == amd {
+		path = files[0] // both are of one release
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	return filepath.Base(path)
 }
 
 // code gives a program's code.
