@@ -39,7 +39,7 @@ var mayImport = map[string][]string{
 	"bench/store":      {"bench/record", "bench/stats", "bench/guard"},
 	"bench/environ":    {"bench/record", "backends"},
 	"bench/compare":    {"bench/record", "bench/stats", "bench/store"},
-	"bench/exp":        {"bench/record", "bench/stats", "bench/store", "bench/compare"},
+	"bench/exp":        {"bench/guard"},
 	"bench/tune":       {"bench/record", "bench/stats", "bench/guard", "bench/environ", "bench/op", "bench", "backends", "graph", "ops", "tensor", "internal/child"},
 	"bench":            {"bench/record", "bench/stats", "bench/guard", "bench/store", "bench/environ", "bench/compare", "engine", "engine/report", "backends", "models", "ops", "ops/optest", "graph", "tensor", "weights", "weights/quant"},
 	"bench/platform":   {"bench", "bench/record", "bench/stats", "bench/guard", "backends", "backends/cpu", "backends/vulkan", "backends/hip", "tensor"},
