@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"greta/backends"
+	"greta/backends/vulkan/vk"
 )
 
 // SetMaxRange makes the device's storage ranges smaller than they are.
@@ -75,4 +76,16 @@ func (d *Device) SendSlots(to backends.Buffer, n int) error {
 		}
 	}
 	return nil
+}
+
+// Faulty adds faults to options: replace may change the addresses of commands.
+func Faulty(o Options, replace func(*vk.Commands)) Options {
+	o.hooks = &hooks{replace: replace}
+	return o
+}
+
+// WithLoader names the library that is the loader.
+func WithLoader(o Options, name string) Options {
+	o.hooks = &hooks{loader: []string{name}}
+	return o
 }

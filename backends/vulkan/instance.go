@@ -206,8 +206,10 @@ func (in *instance) describe(h vk.PhysicalDevice) (*physical, error) {
 	if !p.stamps {
 		p.Tick = 0
 	}
+	if p.Features = in.features(p); !slices.Contains(p.Features, timelines) {
+		p.Reason = "it has no " + timelines
+	}
 	in.memories(p)
-	p.Features = in.features(p)
 	if p.exts[matrixExt] {
 		p.Matrices = in.matrices(h)
 	}

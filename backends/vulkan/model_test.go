@@ -14,6 +14,7 @@ import (
 
 	"greta/backends"
 	"greta/backends/vulkan"
+	"greta/backends/vulkan/vk"
 	"greta/engine"
 	"greta/graph"
 	"greta/models"
@@ -34,6 +35,15 @@ func (p plain) Info() backends.Info {
 // to be chosen from on the device.
 func session(t testing.TB, dev backends.Device, change func(*engine.Options)) *engine.Session {
 	t.Helper()
+	s, err := model(t, dev, change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func model(t testing.TB, dev backends.Device, change func(*engine.Options)) (*engine.Session, error) {
+	t.Helper()
 	file, err := models.Builtin("llama2_7b")
 	if err != nil {
 		t.Fatal(err)
@@ -45,18 +55,19 @@ func session(t testing.TB, dev backends.Device, change func(*engine.Options)) *e
 	}
 	e, err := engine.New(context.Background(), opt)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	s, err := e.NewSession()
 	if err != nil {
-		t.Fatal(errors.Join(err, e.Close()))
+		return nil, errors.Join(err, e.Close())
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(s.Close(), e.Close()); err != nil {
+		// A device that was lost says so once more.
+		if err := errors.Join(s.Close(), e.Close()); err != nil && !errors.Is(err, vk.VK_ERROR_DEVICE_LOST) {
 			t.Error(err)
 		}
 	})
-	return s
+	return s, nil
 }
 
 // prompt makes n tokens.

@@ -82,6 +82,9 @@ func (c *clock) wait(d *Device, number uint64, usual time.Duration, what string)
 	start := time.Now()
 	err := c.waitFrom(d, number, usual, what, start)
 	c.blocked += time.Since(start)
+	if err != nil && d.lost == nil {
+		d.c.DeviceWaitIdle(d.handle) // or what still runs would use memory that the caller frees
+	}
 	return err
 }
 

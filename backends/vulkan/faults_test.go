@@ -1,0 +1,308 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"greta/backends"
+	"greta/backends/vulkan"
+	"greta/backends/vulkan/vk"
+	"greta/engine"
+)
+
+// Faults are put between the backend and the driver: a command's address is replaced
+// by one that counts, fails, or changes what the driver says.
+
+// broken opens a device with faults. It is closed by the test.
+func broken(t *testing.T, replace func(*vk.Commands)) (*vulkan.Device, error) {
+	t.Helper()
+	open(t, vulkan.Options{}) // skips where there is no device
+	return vulkan.New(vulkan.Faulty(vulkan.Options{Software: true, Device: os.Getenv("GRETA_VULKAN_DEVICE")}, replace))
+}
+
+// tap calls a command's driver, unless result says otherwise: 0 calls it, another
+// number is returned instead. before is told each call.
+func tap(addr *uintptr, before func(call int) vk.Result) {
+	if *addr == 0 {
+		return // another level's
+	}
+	original, calls := *addr, 0
+	*addr = purego.NewCallback(func(a, b, c, d, e, f uintptr) uintptr {
+		calls++
+		if r := before(calls); r != vk.VK_SUCCESS {
+			return uintptr(uint32(r))
+		}
+		r, _, _ := purego.SyscallN(original, a, b, c, d, e, f)
+		return r
+	})
+}
+
+// balance counts what is created and destroyed.
+type balance map[string]int
+
+func (n balance) watch(c *vk.Commands) {
+	count := func(addr *uintptr, name string, by int) {
+		if *addr == 0 {
+			return
+		}
+		original := *addr
+		*addr = purego.NewCallback(func(a, b, c, d, e, f uintptr) uintptr {
+			r, _, _ := purego.SyscallN(original, a, b, c, d, e, f)
+			if by < 0 || int32(r) == 0 {
+				n[name] += by
+			}
+			return r
+		})
+	}
+	for _, p := range []struct {
+		name         string
+		made, unmade *uintptr
+	}{
+		{"memory", &c.AllocateMemoryAddr, &c.FreeMemoryAddr}, {"buffers", &c.CreateBufferAddr, &c.DestroyBufferAddr},
+		{"pipelines", &c.CreateComputePipelinesAddr, &c.DestroyPipelineAddr}, {"modules", &c.CreateShaderModuleAddr, &c.DestroyShaderModuleAddr},
+		{"descriptor pools", &c.CreateDescriptorPoolAddr, &c.DestroyDescriptorPoolAddr},
+		{"semaphores", &c.CreateSemaphoreAddr, &c.DestroySemaphoreAddr}, {"command buffers", &c.AllocateCommandBuffersAddr, &c.FreeCommandBuffersAddr},
+	} {
+		count(p.made, p.name, 1)
+		count(p.unmade, p.name, -1)
+	}
+}
+
+func (n balance) check(t *testing.T) {
+	t.Helper()
+	if len(n) == 0 {
+		t.Error("nothing was counted")
+	}
+	for name, left := range n {
+		if left != 0 {
+			t.Errorf("%d %s are left", left, name)
+		}
+	}
+}
+
+// TestNoLoader: without the loader the error says what to install.
+func TestNoLoader(t *testing.T) {
+	_, err := vulkan.New(vulkan.WithLoader(vulkan.Options{}, "libthere-is-no-such-loader.so.1"))
+	var none *vulkan.NoDevice
+	if !errors.As(err, &none) || !strings.Contains(err.Error(), "install libvulkan1") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestNoDriver: a loader without drivers, and drivers without devices.
+func TestNoDriver(t *testing.T) {
+	var none *vulkan.NoDevice
+	_, err := broken(t, func(c *vk.Commands) {
+		if c.EnumeratePhysicalDevicesAddr != 0 {
+			c.EnumeratePhysicalDevicesAddr = purego.NewCallback(func(_ uintptr, n *uint32, _ uintptr) uintptr { *n = 0; return 0 })
+		}
+	})
+	if !errors.As(err, &none) || !strings.Contains(err.Error(), "found none") {
+		t.Errorf("no device: %v", err)
+	}
+	t.Setenv("VK_DRIVER_FILES", "/nonexistent.json")
+	t.Setenv("VK_ICD_FILENAMES", "/nonexistent.json")
+	if _, err = vulkan.New(vulkan.Options{Software: true}); !errors.As(err, &none) || !strings.Contains(err.Error(), "driver") {
+		t.Errorf("no driver: %v", err)
+	}
+}
+
+// TestLacks: a device without what kernels need is refused with the reason.
+func TestLacks(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		change     func(p *vk.PhysicalDeviceProperties, p11 *vk.PhysicalDeviceVulkan11Properties)
+	}{
+		{"version", "1.2 is needed", func(p *vk.PhysicalDeviceProperties, _ *vk.PhysicalDeviceVulkan11Properties) {
+			p.ApiVersion = 1<<22 | 1<<12
+		}},
+		{"subgroups", "no arithmetic over subgroups", func(_ *vk.PhysicalDeviceProperties, p *vk.PhysicalDeviceVulkan11Properties) {
+			if p != nil {
+				p.SubgroupSupportedOperations = 1
+			}
+		}},
+		{"workgroups", "workgroups of 128", func(p *vk.PhysicalDeviceProperties, _ *vk.PhysicalDeviceVulkan11Properties) {
+			p.Limits.MaxComputeWorkGroupInvocations = 128
+		}},
+		{"constants", "64 bytes of push constants", func(p *vk.PhysicalDeviceProperties, _ *vk.PhysicalDeviceVulkan11Properties) {
+			p.Limits.MaxPushConstantsSize = 64
+		}},
+	} {
+		_, err := broken(t, func(f *vk.Commands) {
+			original := f.GetPhysicalDeviceProperties2Addr
+			if original == 0 {
+				return
+			}
+			f.GetPhysicalDeviceProperties2Addr = purego.NewCallback(func(d uintptr, p *vk.PhysicalDeviceProperties2) uintptr {
+				purego.SyscallN(original, d, uintptr(unsafe.Pointer(p)))
+				c.change(&p.Properties, find11(p.PNext))
+				return 0
+			})
+		})
+		var none *vulkan.NoDevice
+		if !errors.As(err, &none) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	_, err := broken(t, func(f *vk.Commands) {
+		if original := f.GetPhysicalDeviceFeatures2Addr; original != 0 {
+			f.GetPhysicalDeviceFeatures2Addr = purego.NewCallback(func(d uintptr, p *vk.PhysicalDeviceFeatures2) uintptr {
+				purego.SyscallN(original, d, uintptr(unsafe.Pointer(p)))
+				for at := p.PNext; at != nil; at = (*vk.PhysicalDeviceFeatures2)(at).PNext {
+					if f := (*vk.PhysicalDeviceVulkan12Features)(at); f.SType == vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES {
+						f.TimelineSemaphore = 0
+					}
+				}
+				return 0
+			})
+		}
+	})
+	var none *vulkan.NoDevice
+	if !errors.As(err, &none) || !strings.Contains(err.Error(), "timeline semaphores") {
+		t.Errorf("without timeline semaphores: %v", err)
+	}
+	if _, err := broken(t, func(f *vk.Commands) {
+		tap(&f.CreateDeviceAddr, func(int) vk.Result { return vk.VK_ERROR_FEATURE_NOT_PRESENT })
+	}); err == nil || !strings.Contains(err.Error(), "vkCreateDevice: VK_ERROR_FEATURE_NOT_PRESENT") {
+		t.Errorf("a device that cannot be made: %v", err)
+	}
+}
+
+// find11 looks for the properties of Vulkan 1.1 in a chain.
+func find11(at unsafe.Pointer) *vk.PhysicalDeviceVulkan11Properties {
+	for ; at != nil; at = (*vk.PhysicalDeviceProperties2)(at).PNext {
+		if p := (*vk.PhysicalDeviceVulkan11Properties)(at); p.SType == vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES {
+			return p
+		}
+	}
+	return nil
+}
+
+// TestOutOfMemory: wherever memory runs out, the error says so with its size, and all
+// that was made before is given back.
+func TestOutOfMemory(t *testing.T) {
+	for _, at := range []int{1, 2, 3} {
+		left := balance{}
+		dev, err := broken(t, func(c *vk.Commands) {
+			left.watch(c)
+			tap(&c.AllocateMemoryAddr, func(call int) vk.Result {
+				if call >= at {
+					return vk.VK_ERROR_OUT_OF_DEVICE_MEMORY
+				}
+				return vk.VK_SUCCESS
+			})
+		})
+		if err == nil {
+			var held []backends.Buffer
+			for range 100 {
+				var b backends.Buffer
+				if b, err = dev.Alloc(50<<20, backends.Weights); err != nil {
+					break
+				}
+				held = append(held, b)
+			}
+			for _, b := range held {
+				if err := b.Free(); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := dev.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		var memory *vulkan.OutOfMemory
+		if !errors.As(err, &memory) || !errors.Is(err, vk.VK_ERROR_OUT_OF_DEVICE_MEMORY) || memory.Bytes == 0 {
+			t.Errorf("from allocation %d on: %v", at, err)
+		}
+		left.check(t)
+	}
+}
+
+// TestLost: a device that is lost, when a step is submitted or while it runs, ends the
+// run with an error that says so; every call afterwards says the same, at once, and
+// closing gives everything back.
+func TestLost(t *testing.T) {
+	for _, where := range []string{"vkQueueSubmit", "vkWaitSemaphores"} {
+		t.Run(where, func(t *testing.T) {
+			left, lost := balance{}, false
+			fail := func(int) vk.Result {
+				if lost {
+					return vk.VK_ERROR_DEVICE_LOST
+				}
+				return vk.VK_SUCCESS
+			}
+			dev, err := broken(t, func(c *vk.Commands) {
+				left.watch(c)
+				if where == "vkQueueSubmit" {
+					tap(&c.QueueSubmitAddr, fail)
+					return
+				}
+				for _, wait := range []*uintptr{&c.WaitSemaphoresAddr, &c.GetSemaphoreCounterValueAddr} {
+					idle := c.DeviceWaitIdleAddr
+					tapped := *wait
+					tap(wait, fail)
+					if failing := *wait; tapped != 0 {
+						*wait = purego.NewCallback(func(device, b, c uintptr) uintptr {
+							if lost {
+								purego.SyscallN(idle, device) // what is lost runs no longer
+							}
+							r, _, _ := purego.SyscallN(failing, device, b, c)
+							return r
+						})
+					}
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Run("run", func(t *testing.T) {
+				s := session(t, dev, nil)
+				if _, err := s.Prefill(context.Background(), prompt(5)); err != nil {
+					t.Fatal(err)
+				}
+				g, err := s.Generate(context.Background(), prompt(40), engine.Generation{Max: 20, Emit: func(int32) bool { lost = true; return true }})
+				if !errors.Is(err, vk.VK_ERROR_DEVICE_LOST) || !strings.Contains(err.Error(), "the device was lost") {
+					t.Errorf("the run ended with %v", err)
+				}
+				if len(g.Tokens) == 0 {
+					t.Error("the tokens before were dropped")
+				}
+				if _, err := s.Decode(1); !errors.Is(err, vk.VK_ERROR_DEVICE_LOST) {
+					t.Errorf("the next token: %v", err)
+				}
+				if _, err := dev.Alloc(16, backends.Arena); !errors.Is(err, vk.VK_ERROR_DEVICE_LOST) {
+					t.Errorf("the next buffer: %v", err)
+				}
+				if _, err := dev.Stream(); !errors.Is(err, vk.VK_ERROR_DEVICE_LOST) {
+					t.Errorf("the next stream: %v", err)
+				}
+			})
+			if err := dev.Close(); err != nil {
+				t.Error(err)
+			}
+			left.check(t)
+		})
+	}
+}
+
+// TestRefusedKernel: a kernel that the driver does not compile is named.
+func TestRefusedKernel(t *testing.T) {
+	dev, err := broken(t, func(c *vk.Commands) {
+		tap(&c.CreateComputePipelinesAddr, func(int) vk.Result { return vk.VK_ERROR_UNKNOWN })
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	if _, err = model(t, dev, nil); err == nil || !strings.Contains(err.Error(), "vkCreateComputePipelines (gather_q8_0") || !strings.Contains(err.Error(), "VK_ERROR_UNKNOWN") {
+		t.Errorf("%v", err)
+	}
+}
