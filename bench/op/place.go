@@ -72,7 +72,11 @@ func (c *Case) place(dev backends.Device, data [][]byte, bytes float64, limit in
 		return nil, err
 	}
 	cost := c.cost()
-	each := max(1, cost.Read+cost.Write)
+	each := cost.Read + cost.Write
+	if c.Node.Op.Kind == graph.Update {
+		each = cost.Read // what is written lies in one place
+	}
+	each = max(1, each)
 	p.copies = max(1, min(limit, int(bytes/each)+1))
 	if bytes == 0 {
 		p.copies = 1
@@ -298,10 +302,13 @@ func (p *placed) close() error {
 	return errors.Join(errs...)
 }
 
-// bytes is the size of all operands and results.
+// bytes is the size of all operands and results that are there several times.
 func (c *Case) bytes() int {
 	total := 0
-	for _, v := range append(slices.Clone(c.Node.In), c.Node.Out...) {
+	for i, v := range append(slices.Clone(c.Node.In), c.Node.Out...) {
+		if c.Node.Op.Kind == graph.Update && (i == 0 || i >= len(c.Node.In)) {
+			continue // a state is there once
+		}
 		total += v.Bytes()
 	}
 	return total
