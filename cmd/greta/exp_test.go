@@ -1,0 +1,155 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"greta/bench/compare"
+	"greta/bench/exp"
+	"greta/bench/store"
+)
+
+// lab is a folder with a store and a ledger, and a backend with variants.
+type lab struct {
+	t    *testing.T
+	path string // of the store
+}
+
+func newLab(t *testing.T) *lab {
+	withFake(t, "plain,half,wrong")
+	return &lab{t, filepath.Join(t.TempDir(), "bench.sqlite")}
+}
+
+func (l *lab) exp(code int, verb string, args ...string) result {
+	l.t.Helper()
+	r := greta(l.t, append([]string{"exp", verb, "--store", l.path}, args...)...)
+	if r.code != code {
+		l.t.Fatalf("greta exp %s %s: exit code %d, expected %d\n%s%s", verb, strings.Join(args, " "), r.code, code, r.out, r.err)
+	}
+	return r
+}
+
+// benchmark is what the experiments here measure.
+var benchmark = []string{"--", "op", "linear", "--m", "1", "--k", "256", "--n", "512", "--backend", "fake", "--threads", "1", "--cache", "warm", "--min-time", "5ms"}
+
+func (l *lab) begin(code int, name, variant string, more ...string) result {
+	l.t.Helper()
+	args := append([]string{name, "--hypothesis", "it takes half the time", "--config", variant, "--baseline", "this"}, more...)
+	return l.exp(code, "new", append(args, benchmark...)...)
+}
+
+// TestExperiment: a configuration that is faster is checked, measured in turns with the
+// baseline, and kept; all of it is on record.
+func TestExperiment(t *testing.T) {
+	l := newLab(t)
+	l.begin(0, "half", "half")
+	r := l.exp(0, "run", "half", "--rounds", "2")
+	has(t, r.out, "op/linear", "faster", "base", "changed", "Mann and Whitney", "of modelled roof", "GFLOP/s", "half: faster: 1; at best")
+	// Checked first, then in turns: the second round the other way round.
+	var order []string
+	for line := range strings.Lines(r.err) {
+		if rest, ok := strings.CutPrefix(line, "greta: "); ok {
+			side, _, _ := strings.Cut(rest, ":")
+			order = append(order, side)
+			if (side == "changed") != strings.Contains(line, "--config=half") {
+				t.Errorf("%s", line)
+			}
+		}
+	}
+	if got := strings.Join(order, " "); got != "changed base changed changed base" {
+		t.Errorf("the order is %s", got)
+	}
+	s, err := store.Open(l.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for side, want := range map[string]int{"base": 2, "changed": 3} {
+		if runs, err := s.Runs(store.Filter{Label: "exp/half/" + side}); err != nil || len(runs) != want {
+			t.Errorf("%d runs of %s in the store, %v", len(runs), side, err)
+		}
+	}
+	s.Close()
+	var x exp.Experiment
+	if err := json.Unmarshal([]byte(l.exp(0, "show", "half", "--json").out), &x); err != nil || len(x.Runs) != 1 || !x.Runs[0].Correct || x.Status != exp.Open {
+		t.Errorf("%v %+v", err, x)
+	}
+	l.exp(exitUsage, "keep", "half")
+	l.exp(0, "keep", "half", "--because", "half the time")
+	has(t, l.exp(0, "list").out, "half", "kept", "half the time", "faster: 1")
+	has(t, l.exp(0, "show", "half").out, "hypothesis    it takes half the time", "greta bench op linear", "--config=half", "correct; faster: 1")
+	has(t, l.exp(exitUsage, "run", "half").err, "was kept")
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(l.path), "experiments.md"))
+	if err != nil || !strings.Contains(string(text), "keep half") {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// TestWrongExperiment: what computes something else is not timed, and cannot be kept;
+// once rejected it needs a reason to be tried again.
+func TestWrongExperiment(t *testing.T) {
+	l := newLab(t)
+	l.begin(0, "zeros", "wrong")
+	r := l.exp(exitMismatch, "run", "zeros")
+	has(t, r.err, "wrong results, nothing was timed", "relative L2")
+	hasNot(t, r.err, "greta: base:")
+	has(t, l.exp(0, "show", "zeros").out, "WRONG")
+	has(t, l.exp(exitUsage, "keep", "zeros", "--because", "fast").err, "cannot be kept")
+	l.exp(0, "reject", "zeros", "--because", "it writes zeros")
+	has(t, l.begin(exitUsage, "zeros2", "wrong").err, "was rejected as zeros", "it writes zeros", "--precondition")
+	l.begin(0, "zeros2", "wrong", "--precondition", "the kernel was mended")
+	has(t, l.exp(0, "list", "--status", "open").out, "zeros2")
+	hasNot(t, l.exp(0, "list", "--status", "rejected").out, "zeros2")
+	other := greta(t, "exp", "new", "other", "--ledger", filepath.Join(t.TempDir(), "mine.md"), "--store", l.path, "--hypothesis", "h", "--config", "wrong", "--", "op", "add")
+	if other.code != 0 {
+		t.Errorf("another ledger: %s", other.err)
+	}
+}
+
+func TestExperimentRefusals(t *testing.T) {
+	l := newLab(t)
+	for want, args := range map[string][]string{
+		"a name and":           {"new"},
+		"hypothesis":           {"new", "x", "--config", "half", "--", "op", "linear"},
+		"--store does not go":  {"new", "x", "--hypothesis", "h", "--config", "half", "--", "op", "linear", "--store", "y"},
+		"-ojson does not go":   {"new", "x", "--hypothesis", "h", "--config", "half", "--", "op", "linear", "-ojson"},
+		"no experiment":        {"run", "x"},
+		"must be positive":     {"run", "x", "--rounds", "0"},
+		"no experiment is":     {"show", "x"},
+		"open, kept":           {"list", "--status", "good"},
+		"no experiment is cal": {"reject", "x", "--because", "y"},
+	} {
+		has(t, l.exp(exitUsage, args[0], args[1:]...).err, want)
+	}
+	l.begin(0, "none", "none")
+	has(t, l.exp(exitFailed, "run", "none").err, "the changed side cannot be measured")
+	l.exp(0, "new", append([]string{"b", "--hypothesis", "h", "--config", "half", "--baseline", "no-such-commit"}, benchmark...)...)
+	has(t, l.exp(exitUsage, "run", "b").err, "no-such-commit")
+}
+
+// TestPooled: the rounds' samples are joined; one that is not OK spoils the benchmark.
+func TestPooled(t *testing.T) {
+	h := newShelf(t)
+	h.run("a", "CPU", map[string]float64{"x": 1, "y": 1})
+	h.run("a", "CPU", map[string]float64{"x": 1, "y": -1})
+	h.run("a", "CPU", map[string]float64{"x": 1, "y": 1})
+	entries, err := h.s.Results(store.Filter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries[0].Config = "forced"
+	got := pooled(entries)
+	if len(got) != 2 {
+		t.Fatalf("%d benchmarks", len(got))
+	}
+	for _, e := range got {
+		if e.Bench == "x" && len(e.Samples) != 60 || e.Bench == "y" && e.Verdict != "failed" || e.Config != "" {
+			t.Errorf("%s: %d samples, %s", e.Bench, len(e.Samples), e.Verdict)
+		}
+	}
+	if c := compare.Compare(got, got, compare.Options{}); c.Count(compare.Same) != 1 {
+		t.Errorf("%+v", c.Rows)
+	}
+}
