@@ -1,0 +1,122 @@
+//go:build !nogpu
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"greta/backends/vulkan"
+)
+
+// vulkanDevice gives the flags of a Vulkan device, a software one where there is no
+// other. Without any the test is skipped, unless GRETA_REQUIRE_VULKAN is set.
+func vulkanDevice(t *testing.T) ([]string, vulkan.Description) {
+	t.Helper()
+	list, err := vulkan.List()
+	if err == nil && len(list) > 0 {
+		i := max(0, vulkan.Default(list))
+		if name := os.Getenv("GRETA_VULKAN_DEVICE"); name != "" {
+			i = slices.IndexFunc(list, func(d vulkan.Description) bool { return strconv.Itoa(d.Index) == name || d.UUID == name })
+		}
+		if i >= 0 {
+			return []string{"--backend", "vulkan", "--device", list[i].UUID}, list[i]
+		}
+	}
+	if os.Getenv("GRETA_REQUIRE_VULKAN") == "" {
+		t.Skip("no Vulkan device: ", err)
+	}
+	t.Fatal("no Vulkan device: ", err)
+	return nil, vulkan.Description{}
+}
+
+// Every family gives the logits and the greedy tokens that an independent
+// implementation computed in float64; the tokens are chosen on the device.
+func TestVulkanFamilies(t *testing.T) {
+	device, _ := vulkanDevice(t)
+	for _, name := range families(t) {
+		if testing.Short() && !slices.Contains([]string{"llama2_gqa_tied", "gemma2", "gpt_neox", "mixtral"}, name) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			dir := family(t, name)
+			args := append([]string{"check", dir, "--expected", filepath.Join(dir, "expected.safetensors"), "--kv", "f32", "--json"}, device...)
+			r := greta(t, args...)
+			if r.code != 0 {
+				t.Fatalf("exit code %d\n%s%s", r.code, r.out, r.err)
+			}
+			var g goldenReport
+			if err := json.Unmarshal([]byte(r.out), &g); err != nil {
+				t.Fatal(err)
+			}
+			if g.Positions != 96 || len(g.Greedy) != 32 || !g.GreedyOK || !(g.RelL2 <= 1e-5) {
+				t.Errorf("%+v", g)
+			}
+			t.Logf("max abs %.2e, relative L2 %.2e", g.MaxAbs, g.RelL2)
+		})
+	}
+}
+
+// The trained model continues its prompts as the reference does, in one step a token,
+// launch by launch, and in chunks that are queued behind each other.
+func TestVulkanTolstoy(t *testing.T) {
+	device, _ := vulkanDevice(t)
+	dir, x := readTolstoy(t)
+	for _, more := range [][]string{nil, {"--no-capture"}, {"--chunk", "3"}, {"--no-fuse"}} {
+		text := x.Greedy[0]
+		n := len(text.Greedy)
+		if len(more) > 0 && n > 8 {
+			n = 8
+		}
+		args := append([]string{dir, "--tokens", joinIDs(text.Tokens), "--gen", strconv.Itoa(n), "--kv", "f32", "--ignore-eos"}, device...)
+		rep := runReport(t, append(args, more...)...)
+		if !slices.Equal(rep.GeneratedTokens, text.Greedy[:n]) {
+			t.Errorf("%v: greedy %v, want %v", more, rep.GeneratedTokens, text.Greedy[:n])
+		}
+		if rep.Backend != "vulkan" || rep.HostUS == nil == !slices.Contains(more, "--no-capture") {
+			t.Errorf("%v: backend %s, host's time %v", more, rep.Backend, rep.HostUS)
+		}
+	}
+}
+
+// A device that is not there is code 3, and memory that is not there code 6, before
+// anything is loaded: one clear line each.
+func TestVulkanCodes(t *testing.T) {
+	device, d := vulkanDevice(t)
+	start := time.Now()
+	layers := d.Memory()/800e6 + 8 // of 0.8 GB in f32
+	r := greta(t, append([]string{"run", "llama2_7b", "--dtype", "f32", "--set", fmt.Sprintf("L=%d", layers)}, device...)...)
+	if r.code != exitMemory || !strings.Contains(r.err, "GB are missing") || strings.Count(r.err, "\n") != 1 {
+		t.Errorf("a model larger than the device: code %d, %s", r.code, r.err)
+	}
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("it took %v to find out", took)
+	}
+	dir, _ := readTolstoy(t)
+	for _, c := range []struct{ flag, want string }{{"no-such-card", "there are: 0 "}, {"99", `"99"`}} {
+		r := greta(t, "run", dir, "--prompt", "x", "--backend", "vulkan", "--device", c.flag)
+		if r.code != exitNoDevice || !strings.Contains(r.err, c.want) || strings.Count(r.err, "\n") != 1 {
+			t.Errorf("--device %s: code %d, %s", c.flag, r.code, r.err)
+		}
+	}
+	t.Setenv("VK_DRIVER_FILES", "/nonexistent.json")
+	t.Setenv("VK_ICD_FILENAMES", "/nonexistent.json")
+	if r := greta(t, "run", dir, "--prompt", "x", "--backend", "vulkan"); r.code != exitNoDevice || !strings.Contains(r.err, "driver") || strings.Count(r.err, "\n") != 1 {
+		t.Errorf("without a driver: code %d, %s", r.code, r.err)
+	}
+	for err, want := range map[error]int{
+		fmt.Errorf("state kc: %w", &vulkan.OutOfMemory{Bytes: 5, What: "states"}): exitMemory,
+		fmt.Errorf("step: %w", &vulkan.NoDevice{Reason: "gone"}):                  exitFailed, // once it was opened
+	} {
+		if got := exitCode(err); got != want {
+			t.Errorf("%v: code %d, want %d", err, got, want)
+		}
+	}
+}
