@@ -33,12 +33,93 @@ func parts(n *graph.Node) int {
 }
 
 func attentionScratch(_ *Device, n *graph.Node) int {
-	p := parts(n)
+	p := max(parts(n), fewParts(n))
 	if p == 1 {
 		return 0
 	}
 	q, v := n.In[0], n.In[2]
 	return 4 * q.Shape[0] * q.Shape[1] * p * (v.Shape[2] + 2)
+}
+
+// fewTokens is up to how many tokens attention_few.comp serves.
+const fewTokens = 8
+
+// fewParts is parts for attention_few.comp, whose workgroups take 32 positions at a time at least.
+func fewParts(n *graph.Node) int {
+	q, positions := n.In[0], n.In[1].Shape[0]
+	if w := graph.Attr[ops.AttentionAttr](n).Window; w > 0 {
+		positions = min(positions, w)
+	}
+	have := q.Shape[0] * q.Shape[1]
+	if have == 0 || q.Shape[0] > fewTokens {
+		return 1
+	}
+	return max(1, min((positions+31)/32, attentionGroups/have, 64))
+}
+
+// fewUnits is how many groups of four elements of a row an invocation of
+// attention_few.comp takes, 0 where that kernel cannot be used.
+func (b *bind) fewUnits(k, v *backends.Operand) int {
+	whole := func(o *backends.Operand) bool {
+		_, size := o.Type.Block()
+		return o.Shape[2]%4 == 0 && o.Offset%(4*size) == 0 && o.Stride%(4*size) == 0
+	}
+	if b.l.In[0].Shape[0] > fewTokens || !whole(k) || !whole(v) {
+		return 0
+	}
+	lanes := 4 * b.d.p.MinSubgroup
+	for n := 1; n <= 4; n *= 2 {
+		if max(k.Shape[2], v.Shape[2]) <= n*lanes {
+			return n
+		}
+	}
+	return 0
+}
+
+// few runs attention_few.comp.
+func (b *bind) few(units int) error {
+	l := b.l
+	q, k, v, y := &l.In[0], &l.In[1], &l.In[2], &l.Out[0]
+	a := graph.Attr[ops.AttentionAttr](l.Node)
+	heads, dh, dv, n := q.Shape[1], q.Shape[2], v.Shape[2], fewParts(l.Node)
+	c := b.call(fmt.Sprintf("attention_few_%d", units))
+	vq := b.floats(c, q, false)
+	koff, kstride := b.cacheOperand(c, k)
+	voff, vstride := b.cacheOperand(c, v)
+	posoff := b.ints(c, &l.In[3])
+	vy := b.floats(c, y, true)
+	partoff := uint32(0)
+	if n == 1 {
+		b.none(c)
+		b.none(c)
+	} else {
+		partoff = b.bytes(c, l.Scratch.Buffer, l.Scratch.Offset, attentionScratch(b.d, l.Node), true) / 4
+		count, err := b.d.counters(q.Shape[0] * heads)
+		if err != nil {
+			return err
+		}
+		b.temporary(c, count, true)
+	}
+	b.status(c)
+	var x *converted
+	if dv%32 == 0 {
+		x = b.written(dots, y, heads*dv)
+	}
+	pitch := uint32(0)
+	if x != nil {
+		b.temporary(c, x.data, true)
+		b.temporary(c, x.scales, true)
+		pitch = x.pitch
+	} else {
+		b.none(c)
+		b.none(c)
+	}
+	c.spec = []uint32{attentionTile, typeCodes[k.Type], typeCodes[v.Type], uint32(n), flag(x != nil), uint32(dh)}
+	c.push = []uint32{uint32(heads), uint32(heads / k.Shape[1]), uint32(dh), uint32(dv), uint32(k.Shape[0]),
+		vq.off, vq.stride, koff / 4, kstride / 4, voff / 4, vstride / 4, posoff, vy.off, vy.stride, partoff,
+		bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number), pitch}
+	b.run3(c, heads, q.Shape[0], n)
+	return nil
 }
 
 // cacheOperand binds a cache and gives offset and stride in elements.
@@ -55,6 +136,9 @@ func bindAttention(b *bind) error {
 	l := b.l
 	q, k, v, y := &l.In[0], &l.In[1], &l.In[2], &l.Out[0]
 	a := graph.Attr[ops.AttentionAttr](l.Node)
+	if units := b.fewUnits(k, v); units > 0 {
+		return b.few(units)
+	}
 	heads, dh, dv := q.Shape[1], q.Shape[2], v.Shape[2]
 	n := parts(l.Node)
 	_, ksize := k.Type.Block()

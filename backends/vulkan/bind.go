@@ -87,11 +87,13 @@ type bind struct {
 	d      *Device
 	l      *backends.Launch
 	number int // of the launch in its program
-	kernel string
-	on     taken   // paths that the kernel was chosen with
-	copies *copies // of activations, from launches before
-	list   []dispatch
-	err    error
+	// program is what the launch is a part of
+	program *backends.Program
+	kernel  string
+	on      taken   // paths that the kernel was chosen with
+	copies  *copies // of activations, from launches before
+	list    []dispatch
+	err     error
 }
 
 // call starts a dispatch of a shader.

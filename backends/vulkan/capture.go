@@ -39,11 +39,11 @@ func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 			return nil, fmt.Errorf("%v: a kernel of another device (%T)", l.Node, l.Kernel)
 		}
 		e.first = append(e.first, len(e.dispatches))
-		b := &bind{d: d, l: l, number: i, kernel: k.name, on: k.on, copies: made}
+		b := &bind{d: d, l: l, number: i, program: p, kernel: k.name, on: k.on, copies: made}
 		if err := errors.Join(k.bind(b), b.err); err != nil {
 			return nil, fmt.Errorf("%v: %w", l.Node, err)
 		}
-		made.wrote(b.list)
+		made.wrote(i, b.list)
 		e.dispatches = append(e.dispatches, b.list...)
 	}
 	e.first = append(e.first, len(e.dispatches))

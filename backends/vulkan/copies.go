@@ -7,6 +7,7 @@ import (
 	mathbits "math/bits"
 
 	"greta/backends"
+	"greta/tensor"
 )
 
 // Fast products want their activations in another form. A form is made once
@@ -17,19 +18,19 @@ import (
 // form is how activations are held.
 type form string
 
-// The forms.
+// The forms, which forms.glsl writes.
 const (
-	halves form = "halves" // f16 with a scale a row (halves.comp)
-	dots   form = "dots"   // signed bytes with a scale per 32 (dots.comp)
+	halves form = "halves" // f16 with a scale a row
+	dots   form = "dots"   // signed bytes with a scale per 32
 )
 
 // origin is a range of rows that has been brought into a form.
 type origin struct {
-	form          form
-	buffer        *buffer
-	offset, cols  int
-	n, inner      uint32
-	stride, extra uint32
+	form         form
+	buffer       *buffer
+	offset, cols int
+	n, inner     uint32
+	stride       uint32
 }
 
 // converted is where a form of an origin lies.
@@ -37,18 +38,20 @@ type converted struct {
 	origin
 	from         span // the origin's bytes
 	data, scales *buffer
-	pitch        uint32 // of data, in the units of its kernels
+	pitch        uint32 // of data, in groups of four elements
+	maker        int    // the launch that wrote origin and form alike, -1: none
 }
 
 // copies are the forms that hold at a point of a program.
 type copies struct{ list []converted }
 
-// wrote forgets what dispatches have made void: copies of what they wrote.
-func (c *copies) wrote(list []dispatch) {
+// wrote forgets what the dispatches of a launch have made void: copies of what they
+// wrote, unless they wrote the copy too.
+func (c *copies) wrote(launch int, list []dispatch) {
 	for i := range list {
 		for _, s := range list[i].used {
 			if s.write {
-				c.forget(func(x *converted) bool { return x.from.overlaps(&s) })
+				c.forget(func(x *converted) bool { return x.maker != launch && x.from.overlaps(&s) })
 			}
 		}
 	}
@@ -103,7 +106,55 @@ func (b *bind) origin(f form, o *backends.Operand) (origin, bool) {
 	if len(o.Shape) > 1 {
 		inner = uint32(max(1, o.Shape[1:len(o.Shape)-1].Elems()))
 	}
-	return origin{form: f, buffer: buf, offset: o.Offset, cols: o.Shape.Last(), n: uint32(o.Shape.Rows()), inner: inner, stride: uint32(o.Stride)}, true
+	at := origin{form: f, buffer: buf, offset: o.Offset, cols: o.Shape.Last(), n: uint32(o.Shape.Rows()), inner: inner, stride: uint32(o.Stride)}
+	if at.n == at.inner {
+		at.stride = 0 // of one index
+	}
+	return at, true
+}
+
+// wanted says in which form later launches of the program read what this one
+// writes to o, seen as rows of cols elements; empty: in none, or not next. The kernel
+// that computes o can then write the form as well.
+func (b *bind) wanted(o *backends.Operand, cols int) form {
+	for i := b.number + 1; b.program != nil && i < len(b.program.Launches); i++ {
+		l := &b.program.Launches[i]
+		k, ok := l.Kernel.(*kernel)
+		if ok && isLinear(l.Node) {
+			x, w := &l.In[0], &l.In[1]
+			if x.Buffer == o.Buffer && x.Offset == o.Offset && x.Shape.Last() == cols && x.Shape.Elems() == o.Shape.Elems() &&
+				x.Dense() && o.Dense() {
+				return b.d.formOf(k.on, w, x.Shape.Rows())
+			}
+		}
+		for j := range l.Out {
+			if w := &l.Out[j]; w.Buffer == o.Buffer && w.Offset < o.Offset+extent(o) && o.Offset < w.Offset+extent(w) {
+				return ""
+			}
+		}
+	}
+	return ""
+}
+
+// formOf is the form in which a linear reads its activations, empty: f32.
+func (d *Device) formOf(on taken, w *backends.Operand, rows int) form {
+	switch {
+	case on.matrix && d.takesMatrix(w.Type, rows) && (w.Type.IsBlock() || aligned(w, w.Shape.Last(), w.Stride) != 0):
+		return halves
+	case on.dots && takesDots(w.Type, rows):
+		return dots
+	}
+	return ""
+}
+
+// counters is zeroed memory that kernels leave zeroed.
+func (d *Device) counters(n int) (*buffer, error) {
+	have := len(d.temporaries)
+	b, err := d.temporary("counters", 4*n)
+	if err != nil || len(d.temporaries) == have {
+		return b, err
+	}
+	return b, d.once("zeroing counters", func(r *recorder) { d.c.CmdFillBuffer(r.cb, b.handle, 0, ^uint64(0), 0) })
 }
 
 // convert gives an operand in a form, which it makes unless it is there.
@@ -115,23 +166,60 @@ func (b *bind) convert(f form, o *backends.Operand) *converted {
 	if x := b.copies.find(at); x != nil {
 		return x
 	}
-	x := b.reserve(at, o)
+	x := b.reserve(at, o, -1)
 	if x == nil {
 		return nil
 	}
-	c := b.call(string(f))
-	v := b.floats(c, o, false)
-	b.temporary(c, x.data, true)
-	b.temporary(c, x.scales, true)
-	c.spec = []uint32{b.d.rowGroup(int(v.cols)), flag(v.off%4 == 0 && v.stride%4 == 0 && v.cols%4 == 0)}
-	c.push = []uint32{v.n, v.cols, v.inner, v.off, v.stride, x.pitch}
-	b.run(c, int(v.n), 1)
+	b.form(x, o, nil, nil, opCopy)
 	return x
 }
 
+// form fills x with o, or with z = op(o, y), which it stores too.
+func (b *bind) form(x *converted, o, y, z *backends.Operand, op uint32) {
+	c := b.call("form")
+	vx := b.floats(c, o, false)
+	var vy, vz rows
+	if op != opCopy {
+		vy, vz = b.floats(c, y, false), b.floats(c, z, true)
+	} else {
+		b.none(c)
+		b.none(c)
+	}
+	b.temporary(c, x.data, true)
+	b.temporary(c, x.scales, true)
+	whole := vx.cols%4 == 0
+	for _, v := range []rows{vx, vy, vz} {
+		whole = whole && v.off%4 == 0 && v.stride%4 == 0
+	}
+	size, parts, kind := b.d.rowGroup(int(vx.cols)), 1, uint32(2)
+	if x.form == dots {
+		size, kind = min(size, 256), 1
+		parts = (int(x.pitch) + int(size) - 1) / int(size)
+	}
+	c.spec = []uint32{size, flag(whole), kind, op}
+	c.push = []uint32{vx.cols, vx.inner, vx.off, vx.stride, vy.off, vy.stride, vz.off, vz.stride, x.pitch}
+	b.run(c, int(vx.n), parts)
+}
+
+// written gives memory for the form in which later launches want a result of this
+// one, seen as rows of cols elements; nil where they want another, or none.
+func (b *bind) written(f form, o *backends.Operand, cols int) *converted {
+	if cols == 0 || b.wanted(o, cols) != f {
+		return nil
+	}
+	flat := *o
+	flat.Shape = tensor.Shape{o.Shape.Elems() / cols, cols}
+	flat.Stride = 4 * cols
+	at, ok := b.origin(f, &flat)
+	if !ok {
+		return nil
+	}
+	return b.reserve(at, &flat, b.number)
+}
+
 // reserve finds memory for a form; what lay there is forgotten.
-func (b *bind) reserve(at origin, o *backends.Operand) *converted {
-	x := converted{origin: at, from: span{at.buffer, uint64(o.Offset), uint64(o.Offset + extent(o)), false}}
+func (b *bind) reserve(at origin, o *backends.Operand, maker int) *converted {
+	x := converted{origin: at, maker: maker, from: span{at.buffer, uint64(o.Offset), uint64(o.Offset + extent(o)), false}}
 	x.pitch = uint32(at.cols+63) &^ 63
 	size, scales := 2*int(x.pitch), 4
 	if at.form == dots {

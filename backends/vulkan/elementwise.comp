@@ -1,6 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#include "apply.glsl"
 // z = f(x), or f(x, y), element by element; also the copies of views and splits.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint OP = 0;
@@ -15,30 +16,14 @@ layout(push_constant) uniform Push {
   float by;
 };
 
-const uint ADD = 0, MUL = 1, SCALE = 2, SILU = 3, GELU_TANH = 4, GELU_ERF = 5, SIGMOID = 6, SOFTCAP = 7,
-           SWIGLU = 8, GEGLU_TANH = 9, GEGLU_ERF = 10, COPY = 11;
-
 void main() {
   for (uint i = gl_GlobalInvocationID.x; i < n; i += gl_NumWorkGroups.x * gl_WorkGroupSize.x) {
     uint row = i / cols, c = i - row * cols, outer = row / inner, sub = row - outer * inner;
-    float a = x[xoff + outer * xstride + sub * xpitch + c], b = 0, r = a;
-    if (OP <= MUL || OP >= SWIGLU && OP <= GEGLU_ERF) {
+    float a = x[xoff + outer * xstride + sub * xpitch + c], b = 0;
+    if (two(OP)) {
       uint at = yoff + (VECTOR != 0 ? c : outer * ystride + sub * cols + c);
       b = VECTOR != 0 ? NARROW(y, VECTOR, at) : uintBitsToFloat(y[at]);
     }
-    switch (OP) {
-      case ADD: r = a + b; break;
-      case MUL: r = a * b; break;
-      case SCALE: r = a * by; break;
-      case SILU: r = a * sigmoid_(a); break;
-      case GELU_TANH: r = gelu_tanh(a); break;
-      case GELU_ERF: r = gelu_erf(a); break;
-      case SIGMOID: r = sigmoid_(a); break;
-      case SOFTCAP: r = by * tanh_(a / by); break;
-      case SWIGLU: r = a * sigmoid_(a) * b; break;
-      case GEGLU_TANH: r = gelu_tanh(a) * b; break;
-      case GEGLU_ERF: r = gelu_erf(a) * b; break;
-    }
-    z[zoff + outer * zstride + sub * cols + c] = r;
+    z[zoff + outer * zstride + sub * cols + c] = apply(OP, a, b, by);
   }
 }

@@ -56,6 +56,15 @@ func function(n *graph.Node) (op uint32, by float64) {
 
 func bindElementwise(b *bind) error {
 	op, by := function(b.l.Node)
+	if op >= opSwiGLU && op <= opGeGLUErf {
+		x, y, z := &b.l.In[0], &b.l.In[1], &b.l.Out[0]
+		for _, f := range []form{halves, dots} {
+			if c := b.written(f, z, z.Shape.Last()); c != nil {
+				b.form(c, x, y, z, op)
+				return nil
+			}
+		}
+	}
 	b.elementwise(op, by, &b.l.In[0], at(b.l.In, 1), &b.l.Out[0], 0)
 	return nil
 }

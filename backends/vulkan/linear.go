@@ -31,10 +31,10 @@ func bindLinear(b *bind) error {
 	}
 	n := p.x.Shape.Rows()
 	for _, part := range b.pieces(p.w) {
-		switch {
-		case b.on.matrix && b.d.takesMatrix(p.w.Type, n) && (p.w.Type.IsBlock() || aligned(p.w, p.w.Shape.Last(), p.w.Stride) != 0):
+		switch f := b.d.formOf(b.on, p.w, n); {
+		case f == halves:
 			b.matrix(p, part)
-		case b.on.dots && takesDots(p.w.Type, n):
+		case f == dots:
 			b.matVecDots(p, part)
 		case n > matVecRows && b.d.tiled:
 			b.matMul(p, part)

@@ -18,10 +18,11 @@ types="1=f32 2=f16 3=bf16 4=f64 5=f8e4m3 6=f8e5m2 7=f8e4m3fnuz 8=f8e5m2fnuz
 
 # jobs prints a line for each module: source, output, macros.
 jobs() {
-  local name t number shape x w tile part one
+  local name n t number shape x w tile part one
   echo attention.comp attention.spv -DNA=1
   echo attention.comp attention_wide.spv -DNA=4
-  for name in attention_join dots elementwise halves mix norm pick rope softmax topk; do echo $name.comp $name.spv; done
+  for n in 1 2 4; do echo attention_few.comp attention_few_$n.spv -DNV=$n; done
+  for name in attention_join elementwise form mix norm norm_wide pick rope softmax topk; do echo $name.comp $name.spv; done
   for t in $types; do
     number=-DTYPE=${t%=*} name=${t#*=}
     echo gather.comp gather_$name.spv $number

@@ -10,7 +10,7 @@ layout(constant_id = 1) const bool ALIGNED = false;
 #include "common.glsl"
 #include "decode.glsl"
 // y[s,n] = sum over k of w[n,k] x[s,k] (+ b[n]) (+ r[s,n]) for many rows of x, by cooperative
-// matrices of TS x TS x TS. x is in f16 (halves.comp), w becomes f16 on its way to shared memory;
+// matrices of TS x TS x TS. x is in f16 (forms.glsl), w becomes f16 on its way to shared memory;
 // sums are f32. A workgroup computes BM rows of x by BN rows of w, BK of k at a time, a subgroup
 // of SG invocations WM by WN of it. While one step is multiplied the next is on its way to registers.
 layout(local_size_x_id = 0) in; // NT

@@ -7,7 +7,7 @@
 #include "common.glsl"
 #include "status.glsl"
 // y[s,n] = sum over k of w[n,k] x[s,k] (+ b[n]) (+ r[s,n]) for few rows of x, which are signed bytes with
-// scales (dots.comp), and weights of block formats: sums of products of bytes are integers, which scales
+// scales (forms.glsl), and weights of block formats: sums of products of bytes are integers, which scales
 // then weigh. A workgroup computes R rows of w for NX rows of x (macros). With EXPERTS there is one row
 // of x and one result per choice, and w is stacked. Layouts of blocks: decode.glsl and pack.go.
 layout(local_size_x_id = 0) in;

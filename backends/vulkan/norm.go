@@ -23,6 +23,10 @@ func (d *Device) rowGroup(n int) uint32 {
 func bindNorm(b *bind) error {
 	l := b.l
 	add, layer := l.Node.Op == ops.AddRMSNorm, l.Node.Op == ops.LayerNorm
+	cols := l.In[0].Shape.Last()
+	if cols%4 == 0 && cols <= 16*int(b.d.rowGroup(cols)) && b.wholeRows(l.In, l.Out) {
+		return b.normWide(add, layer)
+	}
 	c := b.call("norm")
 	x := b.floats(c, &l.In[0], false)
 	var r, sum rows
@@ -48,6 +52,62 @@ func bindNorm(b *bind) error {
 	c.spec = []uint32{b.d.rowGroup(int(x.cols)), flag(layer), flag(add), wtype, btype}
 	c.push = []uint32{x.n, x.cols, x.inner, x.off, x.stride, r.off, r.stride, sum.off, sum.stride, vy.off, vy.stride,
 		woff, boff, bits(graph.Attr[ops.NormAttr](l.Node).Eps)}
+	b.run(c, min(int(x.n), 32768), 1)
+	return nil
+}
+
+// wholeRows says whether the f32 rows of a norm can be read 16 bytes at a time.
+func (b *bind) wholeRows(lists ...[]backends.Operand) bool {
+	for _, list := range lists {
+		for i := range list {
+			if o := &list[i]; o.Buffer != nil && len(o.Shape) > 1 && (o.Offset%16 != 0 || o.Stride%16 != 0) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// normWide runs norm_wide.comp.
+func (b *bind) normWide(add, layer bool) error {
+	l := b.l
+	c := b.call("norm_wide")
+	x := b.floats(c, &l.In[0], false)
+	var r, sum rows
+	w, bias := at(l.In, 1), at(l.In, 2)
+	y := &l.Out[0]
+	if add {
+		r = b.floats(c, &l.In[1], false)
+		w, bias, y = at(l.In, 2), nil, &l.Out[1]
+	} else {
+		b.none(c)
+	}
+	if !layer {
+		bias = nil
+	}
+	woff, wtype := b.vector(c, w)
+	boff, btype := b.vector(c, bias)
+	if add {
+		sum = b.floats(c, &l.Out[0], true)
+	} else {
+		b.none(c)
+	}
+	vy := b.floats(c, y, true)
+	kind, pitch := uint32(0), uint32(0)
+	for i, f := range []form{dots, halves} {
+		if to := b.written(f, y, int(x.cols)); to != nil {
+			b.temporary(c, to.data, true)
+			b.temporary(c, to.scales, true)
+			kind, pitch = uint32(i+1), to.pitch
+		}
+	}
+	if kind == 0 {
+		b.none(c)
+		b.none(c)
+	}
+	c.spec = []uint32{b.d.rowGroup(int(x.cols)), flag(layer), flag(add), wtype, btype, kind}
+	c.push = []uint32{x.n, x.cols / 4, x.inner, x.off / 4, x.stride / 4, r.off / 4, r.stride / 4, sum.off / 4, sum.stride / 4,
+		vy.off / 4, vy.stride / 4, woff, boff, bits(graph.Attr[ops.NormAttr](l.Node).Eps), pitch}
 	b.run(c, min(int(x.n), 32768), 1)
 	return nil
 }

@@ -53,12 +53,12 @@ func (d *Device) Paths() []backends.Path {
 	var all []backends.Path
 	if d.core() != (tensorCore{}) {
 		all = append(all, backends.Path{Name: pathMatrix, About: "products by cooperative matrices of f16",
-			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("matrix", "halves"),
+			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("matrix", "form", "norm"),
 			Takes: func(n *graph.Node) bool { return isLinear(n) && d.takesMatrix(n.In[1].Type, n.In[0].Shape.Rows()) }})
 	}
 	if d.has.dots {
 		all = append(all, backends.Path{Name: pathDots, About: "products of 8-bit activations and block formats by integer dot products",
-			Half: true, Auto: true, Rel: 1e-2, Code: codeOf("matvecq", "dots"),
+			Half: true, Auto: true, Rel: 1e-2, Code: codeOf("matvecq", "form", "norm", "attention_few"),
 			Takes: func(n *graph.Node) bool {
 				return isLinear(n) && takesDots(n.In[1].Type, n.In[0].Shape.Rows()) || n.Op == ops.LinearID && takesDots(n.In[1].Type, 1)
 			}})
