@@ -141,8 +141,11 @@ func bound(r *record.Result) string {
 }
 
 func percent(x float64) string {
-	if x == 0 {
+	switch {
+	case x == 0:
 		return ""
+	case x < 0.0005:
+		return "< 0.1 %"
 	}
 	return fmt.Sprintf("%.1f %%", 100*x)
 }

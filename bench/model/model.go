@@ -75,6 +75,7 @@ type runner struct {
 	base    record.Check // of the first positions
 	weights float64      // bytes
 	params  float64
+	asked   bool // for the device's limits
 }
 
 // checkedRows is the number of positions that are compared with the reference,
@@ -213,6 +214,9 @@ func (r *runner) test(ctx context.Context, name string, p, n, depth int) error {
 			return err
 		}
 	}
+	if err := r.limits(); err != nil {
+		return err
+	}
 	res := r.result(name, t)
 	if err := t.where(ctx, &res); err != nil {
 		return err
@@ -231,6 +235,33 @@ func (r *runner) test(ctx context.Context, name string, p, n, depth int) error {
 		guard.Finish(&token)
 	}
 	r.o.Emit(token)
+	return nil
+}
+
+// limitsBudget is the time in which a device measures its own limits.
+const limitsBudget = 250 * time.Millisecond
+
+// limits asks a device that can measure its roofs for them, once for a model.
+func (r *runner) limits() error {
+	dev, ok := r.e.Device().(backends.Limiter)
+	if !ok || r.asked {
+		return nil
+	}
+	r.asked = true
+	st, err := r.s.Step(1, 1)
+	if err != nil {
+		return err
+	}
+	l, err := dev.Limits(st.Program, limitsBudget)
+	if err != nil {
+		return fmt.Errorf("measuring the device's limits: %w", err)
+	}
+	if l.ReadGBs > 0 && r.weights > r.o.Roofs.LastCache { // weights in a cache are no measure of memory
+		r.o.Roofs.MeasuredReadGBs = l.ReadGBs
+	}
+	if l.GFlops > 0 {
+		r.o.Roofs.MeasuredGFlops = l.GFlops
+	}
 	return nil
 }
 

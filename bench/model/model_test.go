@@ -191,6 +191,31 @@ func TestWarmUp(t *testing.T) {
 	}
 }
 
+// limited is a device that says what its limits are.
+type limited struct{ backends.Device }
+
+func (limited) Limits(*backends.Program, time.Duration) (backends.Limits, error) {
+	return backends.Limits{ReadGBs: 50, GFlops: 70}, nil
+}
+
+func TestMeasuredLimits(t *testing.T) {
+	for _, cache := range []float64{100, 1e9} {
+		var results []record.Result
+		o := options(t, &results)
+		o.Engine.Device, o.Roofs.LastCache = limited{o.Engine.Device}, cache
+		if err := Run(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		want := record.Roofs{MeasuredReadGBs: 50, MeasuredGFlops: 70, LastCache: cache}
+		if cache == 1e9 { // then the weights lie in it
+			want.MeasuredReadGBs = 0
+		}
+		if results[0].Roofs != want {
+			t.Errorf("%+v, want %+v", results[0].Roofs, want)
+		}
+	}
+}
+
 func TestWrongResultFails(t *testing.T) {
 	var results []record.Result
 	o := options(t, &results)

@@ -211,10 +211,6 @@ func (m *measurement) one(cache string) (err error) {
 		m.results = append(m.results, r)
 		return nil
 	}
-	if cache == record.Warm && p.set < llc {
-		// A cache's rate is nobody's roof here.
-		r.Roofs.ReadGBs, r.Roofs.MeasuredReadGBs = 0, 0
-	}
 	if m.host() {
 		err = m.timeHost(p, &r)
 	} else {
@@ -222,6 +218,13 @@ func (m *measurement) one(cache string) (err error) {
 	}
 	if err == nil {
 		err = m.unchanged(p, &r)
+	}
+	if err == nil {
+		err = m.limits(p, &r)
+	}
+	if cache == record.Warm && p.set < llc {
+		// A cache's rate is nobody's roof here.
+		r.Roofs.ReadGBs, r.Roofs.MeasuredReadGBs = 0, 0
 	}
 	if err != nil {
 		return err
@@ -335,6 +338,30 @@ func (m *measurement) unchanged(p *placed, r *record.Result) error {
 		if m.opt.Corrupt == nil && !bytes.Equal(got[i], m.first[i]) {
 			r.Verdict, r.Reason = record.Failed, fmt.Sprintf("result %d behind the timed repetitions differs from the one that was checked", i)
 		}
+	}
+	return nil
+}
+
+// limitsBudget is the time in which a device measures its own limits, beside the
+// times that are compared with them.
+const limitsBudget = 60 * time.Millisecond
+
+// limits asks a device that can measure its roofs for those of this program: the
+// rate at which it reads these weights, and arithmetic of their type.
+func (m *measurement) limits(p *placed, r *record.Result) error {
+	dev, ok := m.dev.(backends.Limiter)
+	if !ok {
+		return nil
+	}
+	l, err := dev.Limits(p.program(p.copies), limitsBudget)
+	if err != nil {
+		return fmt.Errorf("measuring the device's limits: %w", err)
+	}
+	if l.ReadGBs > 0 {
+		r.Roofs.MeasuredReadGBs = l.ReadGBs
+	}
+	if l.GFlops > 0 {
+		r.Roofs.MeasuredGFlops = l.GFlops
 	}
 	return nil
 }

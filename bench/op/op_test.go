@@ -236,6 +236,34 @@ func TestRepetitionsAndTime(t *testing.T) {
 	}
 }
 
+// limited is a device that says what its limits are.
+type limited struct{ backends.Device }
+
+func (limited) Limits(p *backends.Program, _ time.Duration) (backends.Limits, error) {
+	return backends.Limits{ReadGBs: 10 * float64(len(p.Launches)), GFlops: 70}, nil
+}
+
+// TestMeasuredLimits: what a device measures of itself is the measured roof; not
+// that of memory, where the operands lie in a cache.
+func TestMeasuredLimits(t *testing.T) {
+	c, err := New(ops.SiLU, request(ops.SiLU))
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt := quick
+	opt.Cold, opt.Roofs.LastCache = true, 10_000
+	got, err := Measure(t.Context(), limited{openCPU(t)}, c, opt)
+	if err != nil || len(got) != 2 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if r := got[0].Roofs; r.MeasuredReadGBs != 10*got[0].Metrics["copies"] || r.MeasuredGFlops != 70 {
+		t.Errorf("cold: %+v", r)
+	}
+	if r := got[1].Roofs; r.MeasuredReadGBs != 0 || r.MeasuredGFlops != 70 {
+		t.Errorf("warm: %+v", r)
+	}
+}
+
 func TestEndToEnd(t *testing.T) {
 	r := request(ops.Linear)
 	c, err := New(ops.Linear, r)

@@ -72,3 +72,18 @@ func gpuMemory(err error) bool {
 	var h *hip.OutOfMemory
 	return errors.As(err, &v) || errors.As(err, &h)
 }
+
+// gpuCache is the size of a GPU's last-level cache in bytes, 0 where its driver
+// does not say.
+func gpuCache(dev backends.Device) (float64, error) {
+	d, ok := dev.(*hip.Device)
+	if !ok || !secondLevelIsLast(d.Info().Level) {
+		return 0, nil
+	}
+	raw, err := d.Raw()
+	if err != nil {
+		return 0, err
+	}
+	l, err := raw.Limits()
+	return float64(l.L2), errors.Join(err, raw.Close())
+}

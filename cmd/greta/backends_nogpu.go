@@ -2,7 +2,11 @@
 
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"greta/backends"
+)
 
 func gpuBackends() []backend { return nil }
 
@@ -13,3 +17,5 @@ func internalGPU() []*cobra.Command { return nil }
 func isNoGPU(error) bool { return false }
 
 func gpuMemory(error) bool { return false }
+
+func gpuCache(backends.Device) (float64, error) { return 0, nil }

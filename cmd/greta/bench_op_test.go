@@ -224,8 +224,8 @@ func TestBenchStore(t *testing.T) {
 
 // TestMeasuredRoof: what bench platform measured on this device is the measured roof.
 func TestMeasuredRoof(t *testing.T) {
-	env := record.Env{Device: "X", Threads: 2}
-	run, other := &record.Run{Env: env}, &record.Run{Env: record.Env{Device: "Y", Threads: 2}}
+	env := record.Env{Backend: "hip", Device: "X", DeviceID: "0000:01:00.0", Level: "sm_90"}
+	run, other := &record.Run{Env: env}, &record.Run{Env: record.Env{Backend: "hip", Device: "X", DeviceID: "0000:02:00.0"}}
 	entry := func(r *record.Run, cache string, bytes, flops float64) store.Entry {
 		return store.Entry{Run: r, Result: record.Result{Cache: cache, Bytes: bytes, Flops: flops, Samples: []float64{1}, Roofs: record.Roofs{LastCache: 7}}}
 	}
@@ -233,6 +233,20 @@ func TestMeasuredRoof(t *testing.T) {
 	measuredRoofs(&x, []store.Entry{entry(run, record.Cold, 5e9, 1e9), entry(run, record.Warm, 50e9, 20e9), entry(other, record.Cold, 500e9, 500e9), entry(run, record.Cold, 3e9, 0)}, &env)
 	if x.MeasuredReadGBs != 5 || x.MeasuredGFlops != 20 || x.LastCache != 7 {
 		t.Errorf("%+v", x)
+	}
+	// The same card through another backend has the same roofs; one without a place must be the same in all.
+	x = record.Roofs{}
+	measuredRoofs(&x, []store.Entry{entry(run, record.Cold, 5e9, 1e9)}, &record.Env{Backend: "vulkan", Device: "X (driver)", DeviceID: "0000:01:00.0"})
+	if x.MeasuredReadGBs != 5 {
+		t.Errorf("through another backend: %+v", x)
+	}
+	x = record.Roofs{}
+	cpu := func(threads int) *record.Run {
+		return &record.Run{Env: record.Env{Backend: "cpu", Device: "C", Threads: threads}}
+	}
+	measuredRoofs(&x, []store.Entry{entry(cpu(2), record.Cold, 5e9, 1e9), entry(cpu(1), record.Cold, 9e9, 1e9)}, &cpu(2).Env)
+	if x.MeasuredReadGBs != 5 || x.LastCache != 0 {
+		t.Errorf("other threads: %+v", x)
 	}
 }
 

@@ -88,7 +88,7 @@ func (a *app) benchPlatform(c *cobra.Command, f *benchPlatformFlags, args []stri
 		}
 		return err
 	}, format.Results)
-	return errors.Join(err, dev.Close())
+	return errors.Join(err, s.close(dev))
 }
 
 // plan says what to measure: the benchmarks of a profile, of which only those

@@ -73,6 +73,7 @@ type benchSession struct {
 	results []record.Result
 	closed  bool
 	trouble error // of keeping
+	left    bool  // the work did not end when it was told to, and still uses the device
 }
 
 // newBenchSession opens the store, waits for the device and notes that a run has begun.
@@ -163,6 +164,7 @@ func (s *benchSession) supervise(ctx context.Context, work func(context.Context)
 		select {
 		case err = <-done:
 		case <-time.After(grace):
+			s.left = true
 		}
 		err = ctx.Err()
 	}
@@ -189,6 +191,15 @@ func (s *benchSession) supervise(ctx context.Context, work func(context.Context)
 		err = verdict
 	}
 	return err
+}
+
+// close closes the run's device, unless work that was left behind still uses it:
+// then the end of the process does.
+func (s *benchSession) close(dev backends.Device) error {
+	if s.left {
+		return nil
+	}
+	return dev.Close()
 }
 
 // judge gives the error of a run: a wrong result, a figure that cannot be, or
@@ -219,13 +230,16 @@ func judge(results []record.Result) error {
 func (s *benchSession) roofs(dev backends.Device) (record.Roofs, error) {
 	info := dev.Info()
 	x := record.Roofs{ReadGBs: info.ReadGBs, GFlops: info.GFlops}
+	var err error
 	if info.Backend == "cpu" || info.Backend == "ref" {
 		x.LastCache = lastCache("/sys/devices/system/cpu/cpu0/cache")
+	} else if x.LastCache, err = gpuCache(dev); err != nil {
+		return x, err
 	}
 	if s.db == nil {
 		return x, nil
 	}
-	entries, err := s.db.Results(store.Filter{Bench: "platform/*", Backend: s.run.Env.Backend, Host: s.run.Env.Host, Verdict: record.OK})
+	entries, err := s.db.Results(store.Filter{Bench: "platform/*", Host: s.run.Env.Host, Verdict: record.OK})
 	if err != nil {
 		return x, err
 	}
@@ -234,14 +248,17 @@ func (s *benchSession) roofs(dev backends.Device) (record.Roofs, error) {
 }
 
 // measuredRoofs takes the highest rates of memory and arithmetic that platform
-// benchmarks of the same device reached; of the caches only the size.
+// benchmarks of the same device reached, through whatever backend; and the size of
+// its last-level cache, where that is what the driver calls the second level.
 func measuredRoofs(x *record.Roofs, entries []store.Entry, env *record.Env) {
 	for i := range entries {
 		e := &entries[i]
-		if e.Run.Env.Device != env.Device || e.Run.Env.DeviceID != env.DeviceID || e.Run.Env.Threads != env.Threads {
+		is := &e.Run.Env
+		same := is.Backend == env.Backend && is.Device == env.Device && is.DeviceID == env.DeviceID && is.Threads == env.Threads
+		if !same && (env.DeviceID == "" || is.DeviceID != env.DeviceID) {
 			continue
 		}
-		if x.LastCache == 0 {
+		if x.LastCache == 0 && secondLevelIsLast(is.Level) {
 			x.LastCache = e.Roofs.LastCache
 		}
 		median := stats.Summarize(e.Samples).Median
@@ -254,6 +271,10 @@ func measuredRoofs(x *record.Roofs, entries []store.Entry, env *record.Env) {
 		x.MeasuredGFlops = max(x.MeasuredGFlops, e.Flops/median/1e9)
 	}
 }
+
+// secondLevelIsLast says whether an architecture has no cache behind its second
+// level: NVIDIA's have none, AMD's of the last years do.
+func secondLevelIsLast(level string) bool { return strings.HasPrefix(level, "sm_") }
 
 // lastCache is the size of the largest cache that a processor has, in bytes, as
 // Linux lists it; 0 where that is not known.
