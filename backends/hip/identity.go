@@ -1,0 +1,77 @@
+package hip
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"greta/graph"
+)
+
+// Location is the device's PCI address (backends.Located).
+func (dev *Device) Location() string {
+	defer dev.enter()()
+	return dev.d.limits(dev.handle).PCI
+}
+
+// CodeHash is a hash of the sources that may run a node, in whichever variant
+// (backends.Hashed).
+func (dev *Device) CodeHash(n *graph.Node, _ string) string { return sourceHash(group(n)) }
+
+// group names the kind of kernels that a node has.
+func group(n *graph.Node) string {
+	switch {
+	case n == nil:
+		return "all"
+	case strings.HasPrefix(n.Op.Name, "linear"):
+		return "products"
+	case n.Op.Name == "attention":
+		return "attention"
+	}
+	return "others"
+}
+
+// attentionFiles and otherFiles are the sources of what is no product; all others are products.
+var (
+	attentionFiles = []string{"attention.hip", "flash.hip"}
+	otherFiles     = []string{"embed.hip", "norm.hip", "point.hip", "rope.hip", "route.hip"}
+)
+
+var codeHashes sync.Map // by group
+
+// sourceHash hashes the sources of a group with what they include.
+func sourceHash(group string) string {
+	if h, ok := codeHashes.Load(group); ok {
+		return h.(string)
+	}
+	list, err := kernelFiles.ReadDir("kernels")
+	if err != nil {
+		return ""
+	}
+	sum := sha256.New()
+	for _, f := range list {
+		own := "products"
+		switch {
+		case !strings.HasSuffix(f.Name(), ".hip"):
+			continue
+		case slices.Contains(attentionFiles, f.Name()):
+			own = "attention"
+		case slices.Contains(otherFiles, f.Name()):
+			own = "others"
+		}
+		if group != "all" && group != own {
+			continue
+		}
+		text, err := newProgram(f.Name()).source()
+		if err != nil {
+			return ""
+		}
+		fmt.Fprintf(sum, "%s %d\n%s", f.Name(), len(text), text)
+	}
+	h := hex.EncodeToString(sum.Sum(nil)[:16])
+	codeHashes.Store(group, h)
+	return h
+}

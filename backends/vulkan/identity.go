@@ -1,0 +1,56 @@
+package vulkan
+
+import (
+	"path"
+	"strings"
+	"sync"
+
+	"greta/graph"
+)
+
+// CodeHash is a hash of the modules that may run a node, in whichever variant
+// (backends.Hashed).
+func (d *Device) CodeHash(n *graph.Node, _ string) string { return sourceHash(group(n)) }
+
+// group names the kind of kernels that a node has.
+func group(n *graph.Node) string {
+	switch {
+	case n == nil:
+		return "all"
+	case strings.HasPrefix(n.Op.Name, "linear"):
+		return "products"
+	case n.Op.Name == "attention":
+		return "attention"
+	}
+	return "others"
+}
+
+var codeHashes sync.Map // by group: 2 ms are too long for every question
+
+// sourceHash hashes the modules of a group.
+func sourceHash(group string) string {
+	if h, ok := codeHashes.Load(group); ok {
+		return h.(string)
+	}
+	var stems []string
+	list, err := modules.ReadDir(".")
+	if err != nil {
+		return ""
+	}
+	for _, f := range list {
+		stem, _, _ := strings.Cut(strings.TrimSuffix(f.Name(), path.Ext(f.Name())), "_")
+		own := "others"
+		switch stem {
+		case "matmul", "matrix", "matvec", "matvecq", "dots", "halves", "mix":
+			own = "products"
+		case "attention":
+			own = "attention"
+		}
+		if group == "all" || group == own {
+			stems = append(stems, strings.TrimSuffix(f.Name(), path.Ext(f.Name())))
+		}
+	}
+	h := codeOf(stems...)
+	codeHashes.Store(group, h)
+	return h
+}
