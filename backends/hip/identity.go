@@ -11,10 +11,17 @@ import (
 	"greta/graph"
 )
 
-// Location is the device's PCI address (backends.Located).
+// Location is the device's PCI address, "" where the driver does not say (backends.Located).
 func (dev *Device) Location() string {
 	defer dev.enter()()
-	return dev.d.limits(dev.handle).PCI
+	var at [3]int
+	for i, a := range []attribute{attrPCIDomain, attrPCIBus, attrPCIDevice} {
+		var err error
+		if at[i], err = dev.d.attribute(a, dev.handle); err != nil {
+			return ""
+		}
+	}
+	return fmt.Sprintf("%04x:%02x:%02x.0", at[0], at[1], at[2])
 }
 
 // CodeHash is a hash of the sources that may run a node, in whichever variant
