@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -57,6 +58,15 @@ func internalGPU() []*cobra.Command {
 			}
 			return hip.ServeCompiler(os.Stdin, out)
 		}}}
+}
+
+// deviceWarnings are what the environment does that a device's results may
+// suffer from.
+func deviceWarnings(i backends.Info) []string {
+	if i.Backend == "hip" && strings.HasPrefix(i.Level, "gfx") {
+		return hip.Warnings()
+	}
+	return nil
 }
 
 // isNoGPU says whether a GPU backend found no device.

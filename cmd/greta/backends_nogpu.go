@@ -14,6 +14,8 @@ func (a *app) gpuCmds() []*cobra.Command { return nil }
 
 func internalGPU() []*cobra.Command { return nil }
 
+func deviceWarnings(backends.Info) []string { return nil }
+
 func isNoGPU(error) bool { return false }
 
 func gpuMemory(error) bool { return false }

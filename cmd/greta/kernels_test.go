@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"greta/backends"
 )
 
 func TestKernelsBuild(t *testing.T) {
@@ -82,5 +84,18 @@ func TestKernelsRefuses(t *testing.T) {
 	t.Setenv("GRETA_CLANG", filepath.Join(dir, "clang"))
 	if r := greta(t, "kernels", "build", "--arch", "gfx942", "-o", dir, "--with", "clang"); r.code != exitFailed || !strings.Contains(r.err, "no clang was found") {
 		t.Errorf("exit code %d\n%s", r.code, r.err)
+	}
+}
+
+// An architecture that a card only claims to be is warned of, for AMD's cards.
+func TestOverrideIsWarnedOf(t *testing.T) {
+	t.Setenv("HSA_OVERRIDE_GFX_VERSION", "11.0.0")
+	if w := deviceWarnings(backends.Info{Backend: "hip", Level: "gfx1103"}); len(w) != 1 || !strings.Contains(w[0], "11.0.0") {
+		t.Errorf("%q", w)
+	}
+	for _, i := range []backends.Info{{Backend: "hip", Level: "sm_90"}, {Backend: "cpu", Level: "avx2"}} {
+		if w := deviceWarnings(i); len(w) > 0 {
+			t.Errorf("%s %s: %q", i.Backend, i.Level, w)
+		}
 	}
 }

@@ -110,6 +110,9 @@ func (f *modelFlags) open(ctx context.Context, errw io.Writer, arg string) (_ *b
 	if err := f.find(b, arg); err != nil {
 		return nil, err
 	}
+	for _, w := range deviceWarnings(b.device.Info()) {
+		fmt.Fprintf(errw, "greta: %s\n", w)
+	}
 	if b.paths, err = f.settle(ctx, b.device, func(text string) { fmt.Fprintf(errw, "greta: %s\n", text) }, false); err != nil {
 		return nil, err
 	}
