@@ -263,3 +263,16 @@ func TestSteps(t *testing.T) {
 		}
 	}
 }
+
+// TestAboveMeasuredRoof: a roof that results pass is none, and that is said.
+func TestAboveMeasuredRoof(t *testing.T) {
+	run, results := sample()
+	results[0].Roofs.MeasuredReadGBs = 20 // 30.5 GB/s were reached
+	if got := write(t, Results(run, results[:1]), "md"); !strings.Contains(got, "1 of 1 results are faster than the measured roof") {
+		t.Error(got)
+	}
+	results[0].Roofs.MeasuredReadGBs = 31
+	if got := write(t, Results(run, results[:1]), "md"); strings.Contains(got, "faster than") {
+		t.Error(got)
+	}
+}

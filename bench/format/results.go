@@ -81,13 +81,22 @@ func steps(results []record.Result) *Table {
 	return t
 }
 
-// notes say why results are not OK.
+// notes say why results are not OK, and that a measured roof cannot be one.
 func notes(results []record.Result) []string {
 	var all []string
 	for i := range results {
 		if r := &results[i]; r.Verdict != record.OK {
 			all = append(all, fmt.Sprintf("%s %s: %s", strings.ToUpper(string(r.Verdict)), r.Name(), r.Reason))
 		}
+	}
+	above := 0
+	for i := range results {
+		if share, _ := Share(&results[i], true); results[i].Verdict == record.OK && share > 1.05 {
+			above++
+		}
+	}
+	if above > 0 {
+		all = append(all, fmt.Sprintf("%d of %d results are faster than the measured roof: when that was measured, something else used the machine, or its clocks were lower", above, len(results)))
 	}
 	return all
 }
