@@ -80,26 +80,61 @@ var (
 // Limits asks the driver.
 func (r *Raw) Limits() (Limits, error) {
 	dev := r.dev
-	l := Limits{Name: dev.info.Name, Arch: dev.info.Level, Units: dev.units, Wave: dev.wave}
+	l := dev.d.limits(dev.handle)
+	l.Name, l.Arch = dev.info.Name, dev.info.Level
 	out := newOuts()
 	defer out.keep()
 	if err := dev.d.call(fnMemoryInfo, "", out.at(0), out.at(1)); err != nil {
 		return l, err
 	}
 	l.Free, l.Memory = int(min(out.v[0], 1<<62)), int(min(out.v[1], 1<<62))
+	return l, nil
+}
+
+// Attributes gives what HIP's drivers say of the device at a PCI address, such as
+// "0000:c1:00.0", without opening it; false where they have none there. Who reaches
+// a device by other ways knows its clocks and widths by that.
+func Attributes(location string) (Limits, bool) {
+	for _, who := range []vendor{amd, nvidia} {
+		p, err := load(who)
+		if err != nil {
+			continue
+		}
+		d := &driver{p}
+		found, err := d.devices()
+		if err != nil {
+			continue
+		}
+		for _, f := range found {
+			handle, err := d.get(fnDevice, "", 0, uintptr(f.Index))
+			if err != nil {
+				continue
+			}
+			if l := d.limits(uintptr(handle)); l.PCI == location {
+				l.Name, l.Arch, l.Memory = f.Name, f.Arch, int(min(f.Memory, 1<<62))
+				return l, true
+			}
+		}
+	}
+	return Limits{}, false
+}
+
+// limits asks for a device's attributes.
+func (d *driver) limits(handle uintptr) (l Limits) {
 	ask := func(a attribute) int {
-		n, err := dev.d.attribute(a, dev.handle)
+		n, err := d.attribute(a, handle)
 		if err != nil {
 			return 0
 		}
 		return n
 	}
+	l.Units, l.Wave = ask(attrUnits), ask(attrWarpSize)
 	l.ClockMHz, l.MemoryMHz = float64(ask(attrClock))/1e3, float64(ask(attrMemoryClock))/1e3
 	l.BusBits, l.L2, l.ThreadsPerUnit = ask(attrBusWidth), ask(attrL2), ask(attrThreadsPerUnit)
 	l.SharedPerUnit, l.SharedPerBlock = ask(attrSharedPerUnit), max(ask(attrSharedPerBlock), ask(attrSharedOptIn))
 	l.Managed = ask(attrManaged) != 0
 	l.PCI = fmt.Sprintf("%04x:%02x:%02x.0", ask(attrPCIDomain), ask(attrPCIBus), ask(attrPCIDevice))
-	return l, nil
+	return l
 }
 
 // RawKernel is a function of a compiled source.

@@ -24,11 +24,13 @@ type RawBLAS struct {
 }
 
 // Product is a matrix product y = x·wᵀ of row-major matrices: x has m rows and w n
-// rows, both of k elements; y has m rows of n. Types are "f32", "f16", "bf16", and
-// "f8e4m3" for x and w, where y is bf16. Sums are f32.
+// rows, both of k elements; y has m rows of n. With Plain it is y = x·w, where w has
+// k rows of n. Types are "f32", "f16", "bf16", and "f8e4m3" for x and w, where y is
+// bf16 and Plain is not possible. Sums are f32.
 type Product struct {
 	Type    string
 	M, N, K int
+	Plain   bool
 }
 
 // ResultType is the type of y's elements.
@@ -104,7 +106,8 @@ type RawProduct struct {
 }
 
 // Bind makes a product. Both libraries have their matrices by columns, so that they are
-// given yᵀ = w·xᵀ: w transposed (it lies by rows of k), x as it is, y by columns of n.
+// given yᵀ = w·xᵀ: w transposed (it lies by rows of k), x as it is, y by columns of n;
+// with Plain w as it is too, by columns of n.
 func (b *RawBLAS) Bind(p Product, y, x, w *RawMemory) (*RawProduct, error) {
 	typ, ok := blasTypes[p.Type]
 	if !ok {
@@ -114,6 +117,9 @@ func (b *RawBLAS) Bind(p Product, y, x, w *RawMemory) (*RawProduct, error) {
 		return nil, fmt.Errorf("a product of %d×%d×%d", p.M, p.N, p.K)
 	}
 	if p.Type == "f8e4m3" {
+		if p.Plain {
+			return nil, &NoLibrary{"8-bit floats are multiplied as y = x·wᵀ alone"}
+		}
 		return b.bindLight(p, y, x, w)
 	}
 	one, zero, free := scalars()
@@ -126,8 +132,12 @@ func (b *RawBLAS) Bind(p Product, y, x, w *RawMemory) (*RawProduct, error) {
 		best = 160 // HIPBLAS_GEMM_DEFAULT
 	}
 	m, n, k := uintptr(p.M), uintptr(p.N), uintptr(p.K)
-	return &RawProduct{b: b, f: blasGemm, free: free, args: []uintptr{b.handle, transposed, plain, n, m, k, one,
-		w.at, typ, k, x.at, typ, k, zero, y.at, typ, n, compute, best}}, nil
+	ofW, ld := transposed, k
+	if p.Plain {
+		ofW, ld = plain, n
+	}
+	return &RawProduct{b: b, f: blasGemm, free: free, args: []uintptr{b.handle, ofW, plain, n, m, k, one,
+		w.at, typ, ld, x.at, typ, k, zero, y.at, typ, n, compute, best}}, nil
 }
 
 // Start puts the product on the device's stream.

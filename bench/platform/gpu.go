@@ -20,7 +20,9 @@ type GPU struct {
 	limits limits
 	peaks  peaks
 	MHz    float64 // of the shader's clock, measured; 0 where kernels cannot read it
-	owned  []func() error
+	// spinOut is what the kernel that measures the clock writes.
+	spinOut memory
+	owned   []func() error
 }
 
 //go:embed kernels
@@ -76,8 +78,10 @@ type launch any
 type submission int
 
 const (
+	// usual is the way that costs a backend least for kernels that take some time.
+	usual submission = iota
 	// inStream starts each launch by a call of its own.
-	inStream submission = iota
+	inStream
 	// captured records them once, as a graph or a command buffer.
 	captured
 )
@@ -105,6 +109,8 @@ type gpuDevice interface {
 	noPageable() string
 	// noType says why kernels cannot compute in a type, "f64".
 	noType(name string) string
+	// wholes is the type of elements of 8 bytes that holds whole numbers.
+	wholes() string
 	forget() // the launches that were bound: none is used any more
 	noGridBarrier() string
 	close() error
@@ -129,7 +135,36 @@ func (g *GPU) release() error {
 	return errors.Join(errs...)
 }
 
-func (g *GPU) close() error { return errors.Join(g.release(), g.dev.close()) }
+func (g *GPU) close() error {
+	err := g.release()
+	if g.spinOut != nil {
+		err = errors.Join(err, g.spinOut.Free())
+	}
+	return errors.Join(err, g.dev.close())
+}
+
+// measure takes a figure, and says at which clock.
+func (g *GPU) measure(p point) (*record.Result, error) {
+	own := p.finish
+	p.finish = func(r *record.Result) error {
+		if err := g.clock(1 << 17); err != nil {
+			return err
+		}
+		if own != nil {
+			if err := own(r); err != nil {
+				return err
+			}
+		}
+		if g.MHz > 0 {
+			if r.Metrics == nil {
+				r.Metrics = map[string]float64{}
+			}
+			r.Metrics["clock_MHz"] = g.MHz
+		}
+		return nil
+	}
+	return g.session.measure(p)
+}
 
 // alloc gives device memory of arbitrary content.
 func (g *GPU) alloc(bytes int) (memory, error) { return g.allocKind(bytes, onDevice) }
@@ -217,17 +252,30 @@ func (g *GPU) roofs(memory, gflops float64) record.Roofs {
 	return record.Roofs{ReadGBs: memory, GFlops: gflops, LastCache: float64(g.limits.l2)}
 }
 
-// readClock measures the shader's clock: the cycles that a kernel of one thread counts,
-// by the time that it takes.
-func (g *GPU) readClock() error {
-	if g.backend != "hip" {
+// warmUp runs one thread until the clocks have risen from idle, and measures them.
+func (g *GPU) warmUp() error {
+	if g.backend != "hip" { // elsewhere kernels read no clock
 		return nil
 	}
-	out, err := g.alloc(16)
-	if err != nil {
+	var err error
+	if g.spinOut, err = g.dev.alloc(16, onDevice); err != nil {
 		return err
 	}
-	l, err := g.dev.bind(code{"latency", "spin", 32, nil}, 1, 0, out, uint32(4<<20))
+	for begin := time.Now(); time.Since(begin) < 300*time.Millisecond; {
+		if err := g.clock(4 << 20); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clock measures the shader's clock: the cycles that a kernel of one thread counts,
+// by the time that it takes. A round is four cycles or so.
+func (g *GPU) clock(rounds int) error {
+	if g.spinOut == nil {
+		return nil
+	}
+	l, err := g.dev.bind(code{"latency", "spin", 32, nil}, 1, 0, g.spinOut, uint32(rounds))
 	if err != nil {
 		return err
 	}
@@ -235,18 +283,15 @@ func (g *GPU) readClock() error {
 	if err != nil {
 		return err
 	}
-	for begin := time.Now(); time.Since(begin) < 300*time.Millisecond; { // clocks rise from idle
-		device, _, err := run()
-		if err != nil {
-			return errors.Join(err, closed(end))
-		}
-		cycles, err := readWords(out, 2)
-		if err != nil {
-			return errors.Join(err, closed(end))
-		}
+	device, _, err := run()
+	if err != nil {
+		return errors.Join(err, closed(end))
+	}
+	cycles, err := readWords(g.spinOut, 2)
+	if err == nil && device > 0 {
 		g.MHz = float64(cycles[1]) / device / 1e6
 	}
-	return errors.Join(closed(end), g.release())
+	return errors.Join(err, closed(end))
 }
 
 // readWords reads n words of 64 bits.
@@ -260,6 +305,16 @@ func readWords(m memory, n int) ([]uint64, error) {
 		w[i] = binary.LittleEndian.Uint64(b[8*i:])
 	}
 	return w, nil
+}
+
+// inSeconds turns samples that are cycles into seconds, by the clock that was measured
+// behind them, and gives the median of the cycles.
+func (g *GPU) inSeconds(r *record.Result) (cycles float64) {
+	cycles = median(r.Samples)
+	for i := range r.Samples {
+		r.Samples[i] /= g.MHz * 1e6
+	}
+	return cycles
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

@@ -101,7 +101,7 @@ func (h *hipGPU) sequence(how submission, n int, list ...launch) (sampler, func(
 		}
 		return nil
 	}
-	if how == inStream {
+	if how != captured {
 		return func() (float64, float64, error) { return h.raw.Time(start) }, nil, nil
 	}
 	g, err := h.raw.Capture(start)
@@ -120,6 +120,7 @@ func (h *hipGPU) trips(l launch, n int) (sampler, func() error, error) {
 func (h *hipGPU) noPageable() string    { return "" }
 func (h *hipGPU) noGridBarrier() string { return "" }
 func (h *hipGPU) noType(string) string  { return "" }
+func (h *hipGPU) wholes() string        { return "double" }
 
 func (h *hipGPU) copies(to, from memory, bytes, n int) (sampler, func() error, error) {
 	a, ok1 := to.(*hip.RawMemory)

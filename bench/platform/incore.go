@@ -15,6 +15,7 @@ var _ = define(Benchmark{
 	Params: map[string]string{"warps": "warps of the block", "chains": "independent chains of each thread: 1, 2, 4 or 8"},
 	GPU:    incoreGPU,
 	CPU:    incoreCPU,
+	Lacks:  map[string]string{"vulkan": "the shaders read no clock (VK_KHR_shader_clock is not used), and starting a workgroup takes longer than its chains"},
 })
 
 // incoreOps are the operations in the order of their numbers, and what a chain of
@@ -71,7 +72,6 @@ func incoreGPU(g *GPU) error {
 					if err != nil {
 						return err
 					}
-					counted := 0.0 // cycles of the slowest warp
 					p := point{most: 1, prepare: func(int) (sampler, func() error, error) {
 						return func() (float64, float64, error) {
 							d, h, err := run()
@@ -79,13 +79,13 @@ func incoreGPU(g *GPU) error {
 								return d, h, err
 							}
 							w, err := readWords(cycles, warps)
-							counted = 0
+							slowest := uint64(0)
 							for _, c := range w {
-								counted = max(counted, float64(c))
+								slowest = max(slowest, c)
 							}
-							return counted / (g.MHz * 1e6), h, err
+							return float64(slowest), h, err
 						}, nil, nil
-					}}
+					}, least: 1e-9}
 					p.Bench = o.name
 					p.Params = map[string]string{"type": elem.name, "warps": itoa(warps), "chains": itoa(ilp)}
 					p.Flops = o.flops * float64(rounds*unrolled*ilp*threads)
@@ -97,8 +97,8 @@ func incoreGPU(g *GPU) error {
 					}
 					p.finish = func(r *record.Result) error {
 						if g.MHz > 0 {
-							c := median(r.Samples) * g.MHz * 1e6
-							r.Metrics = map[string]float64{"cycles": c / (rounds * unrolled), "cycles_per_op": c / float64(rounds*unrolled*ilp*warps), "clock_MHz": g.MHz}
+							c := g.inSeconds(r)
+							r.Metrics = map[string]float64{"cycles": c / (rounds * unrolled), "cycles_per_op": c / float64(rounds*unrolled*ilp*warps)}
 						}
 						return nil
 					}

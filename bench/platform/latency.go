@@ -136,7 +136,7 @@ func chaseGPU(g *GPU, bytes int) error {
 			return nil
 		}
 		n := len(r.Samples)
-		r.Metrics = map[string]float64{"cycles": median(cycles[len(cycles)-n:]), "clock_MHz": g.MHz}
+		r.Metrics = map[string]float64{"cycles": median(cycles[len(cycles)-n:])}
 		for q, name := range map[float64]string{0.05: "cycles_p5", 0.95: "cycles_p95"} {
 			if v, err := stats.Percentile(cycles[len(cycles)-n:], q); err == nil {
 				r.Metrics[name] = v

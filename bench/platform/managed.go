@@ -51,7 +51,7 @@ func managedGPU(g *GPU) error {
 		if err != nil {
 			return err
 		}
-		p := point{prepare: g.timed(inStream, l)}
+		p := point{prepare: g.timed(usual, l)}
 		p.Bench, p.Params = "triad", params
 		p.Bytes, p.WorkingSet = 32*float64(n), 32*float64(n)
 		p.Cache, p.Roofs = g.memoryLevel(32 * n)

@@ -44,7 +44,7 @@ func memcpyGPU(g *GPU) error {
 	if err != nil {
 		return err
 	}
-	if err := g.once(code{"fill", "words", plainBlock, []string{"ELEM=float"}}, ceil(largest/4, plainBlock), want, uint32(largest/4), uint32(copySeed)); err != nil {
+	if err := g.once(code{"fill", "words", plainBlock, nil}, ceil(largest/4, plainBlock), want, uint32(largest/4), uint32(copySeed)); err != nil {
 		return err
 	}
 	pageable := make([]byte, largest)
@@ -55,7 +55,7 @@ func memcpyGPU(g *GPU) error {
 	// onDevice checks what came to the device, onHost what came back.
 	onDevice := func(n int) func() (record.Check, error) {
 		return func() (record.Check, error) {
-			return g.wrong(n/4, code{"fill", "same", plainBlock, []string{"ELEM=float"}}, ceil(n/4, plainBlock), device, want, uint32(n/4))
+			return g.wrong(n/4, code{"fill", "same", plainBlock, nil}, ceil(n/4, plainBlock), device, want, uint32(n/4))
 		}
 	}
 	onHost := func(got []byte) func() (record.Check, error) {

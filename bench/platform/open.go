@@ -6,6 +6,7 @@ import (
 
 	"greta/backends/cpu"
 	"greta/backends/hip"
+	"greta/backends/vulkan"
 )
 
 // open makes a device a target of benchmarks.
@@ -15,6 +16,9 @@ func open(s *session) (target, error) {
 		return openCPU(s, d)
 	case *hip.Device:
 		dev, err := newHIP(d)
+		return openGPU(s, dev, err)
+	case *vulkan.Device:
+		dev, err := newVulkan(d)
 		return openGPU(s, dev, err)
 	}
 	return nil, fmt.Errorf("the %s backend has no benchmarks of the platform; cpu, vulkan and hip have", s.backend)
@@ -27,7 +31,7 @@ func openGPU(s *session, dev gpuDevice, err error) (target, error) {
 	g := &GPU{session: s, dev: dev}
 	if g.limits, err = dev.limits(); err == nil {
 		g.peaks = model(g.limits)
-		err = g.readClock()
+		err = g.warmUp()
 	}
 	if err != nil {
 		return nil, errors.Join(err, g.close())

@@ -235,12 +235,12 @@ type point struct {
 	record.Result // Bench is the part behind the benchmark's name
 	// prepare makes a sampler of n operations, and what ends it, which may be nil.
 	prepare func(n int) (sampler, func() error, error)
-	// check compares the results with what they must be, when all samples are taken.
-	check func() (record.Check, error)
-	// finish may add metrics, from the samples; nil: nothing.
+	// finish may add metrics, from the samples, when all are taken; nil: nothing.
 	finish func(r *record.Result) error
-	least  float64 // seconds that a sample should last; 0: 1 ms
-	most   int     // operations in a sample; 0: no limit
+	// check compares the results with what they must be, after that.
+	check func() (record.Check, error)
+	least float64 // seconds that a sample should last; 0: 1 ms
+	most  int     // operations in a sample; 0: no limit
 	// bound is a rate in GB/s that nothing on the device passes, for results whose own
 	// level of memory has no modelled peak; 0: none.
 	bound float64
@@ -275,13 +275,13 @@ func (s *session) measure(p point) (*record.Result, error) {
 	if err := closed(end); err != nil {
 		return r, err
 	}
-	if r.Check, err = p.check(); err != nil {
-		return r, err
-	}
 	if p.finish != nil {
 		if err := p.finish(r); err != nil {
 			return r, err
 		}
+	}
+	if r.Check, err = p.check(); err != nil {
+		return r, err
 	}
 	if rate := r.Bytes / median(r.Samples) / 1e9; p.bound > 0 && rate > guard.PeakGate*p.bound {
 		r.Verdict = record.Refused

@@ -126,7 +126,7 @@ func (s *streamData) point(kind int, k streamKernel, block, resident int) error 
 			return err
 		}
 	}
-	p := point{prepare: counted(g.timed(inStream, l), &launches)}
+	p := point{prepare: counted(g.timed(usual, l), &launches)}
 	p.Bench, p.Params = k.name, params
 	p.Bytes = 8 * float64(n) * float64(k.arrays)
 	p.WorkingSet = 8 * float64(n) * float64(k.buffers)
@@ -197,6 +197,9 @@ func (g *GPU) cachedRoof(bytes int) float64 {
 func wideGPU(g *GPU) error {
 	const block = 256
 	n := g.room(max(g.away()/16, 1<<26), 16, 2, 1<<16) // pieces
+	if list := g.sizes("n"); len(list) > 0 {
+		n = ceil(list[0]/2, 8*block) * 8 * block // as large as an array of the others
+	}
 	a, err := g.alloc(16 * n)
 	if err != nil {
 		return err
@@ -209,21 +212,20 @@ func wideGPU(g *GPU) error {
 	if err != nil {
 		return err
 	}
-	macros := func(loads int) []string { return []string{"LOADS=" + itoa(loads), "HIDDEN=0xdeadbeefu"} }
-	word := code{"fill", "words", plainBlock, []string{"ELEM=float"}}
+	word := code{"fill", "words", plainBlock, nil}
 	if err := g.once(word, ceil(4*n, plainBlock), b, uint32(4*n), uint32(copySeed)); err != nil {
 		return err
 	}
 	for _, name := range []string{"read", "copy", "write"} {
 		var best *record.Result
 		for _, loads := range []int{1, 2, 4, 8} {
-			c := code{"wide", name, block, macros(loads)}
+			c := code{"wide", name, block, []string{"LOADS=" + itoa(loads)}}
 			l, err := g.dev.bind(c, n/(block*loads), 0, a, b, hits, uint32(n))
 			if err != nil {
 				return err
 			}
 			launches, planted := 0, ceil(4*n, hideStep)
-			p := point{prepare: counted(g.timed(inStream, l), &launches)}
+			p := point{prepare: counted(g.timed(usual, l), &launches)}
 			p.Bench, p.Params = "wide/"+name, map[string]string{"loads": itoa(loads), "n": itoa(n)}
 			p.Bytes = 16 * float64(n)
 			if name == "copy" {
@@ -232,12 +234,12 @@ func wideGPU(g *GPU) error {
 			p.WorkingSet = p.Bytes
 			p.Cache, p.Roofs = g.memoryLevel(int(p.WorkingSet))
 			plain := func(function string, args ...any) (record.Check, error) {
-				return g.wrong(4*n, code{"wide", function, plainBlock, macros(1)}, ceil(4*n, plainBlock), args...)
+				return g.wrong(4*n, code{"wide", function, plainBlock, nil}, ceil(4*n, plainBlock), args...)
 			}
 			p.check = func() (record.Check, error) {
 				switch name {
 				case "copy":
-					return g.wrong(4*n, code{"fill", "same", plainBlock, []string{"ELEM=float"}}, ceil(4*n, plainBlock), a, b, uint32(4*n))
+					return g.wrong(4*n, code{"fill", "same", plainBlock, nil}, ceil(4*n, plainBlock), a, b, uint32(4*n))
 				case "write":
 					return plain("constant", a, uint32(4*n), uint32(n))
 				}
@@ -248,7 +250,7 @@ func wideGPU(g *GPU) error {
 				return exact(0, n), err
 			}
 			if name == "read" && loads == 1 {
-				hide := code{"wide", "hide", plainBlock, macros(1)}
+				hide := code{"wide", "hide", plainBlock, nil}
 				if err := g.once(hide, ceil(planted, plainBlock), b, uint32(4*n), uint32(hideStep)); err != nil {
 					return err
 				}

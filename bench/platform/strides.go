@@ -31,7 +31,10 @@ func stridesGPU(g *GPU) error {
 	if err != nil {
 		return err
 	}
-	const rounds = 512 // of eight loads
+	rounds := 512 // of eight loads
+	if g.MHz == 0 {
+		rounds *= 64 // timed from outside: its start must not count
+	}
 	for _, mode := range []string{"strided", "blocked"} {
 		for _, stride := range g.sizes("stride", normal...) {
 			limit := uint32(1 << 31) // never met
@@ -55,10 +58,14 @@ func stridesGPU(g *GPU) error {
 					if err != nil || g.MHz == 0 {
 						return d / loads, h / loads, err
 					}
+					// Counted inside, so that the start does not count; in seconds below.
 					w, err := readWords(cycles, 1)
-					return float64(w[0]) / (g.MHz * 1e6) / loads, h / loads, err
+					if err != nil {
+						return 0, 0, err
+					}
+					return float64(w[0]) / loads, h / loads, err
 				}, nil, nil
-			}}
+			}, least: 1e-9}
 			p.Bench, p.Params = mode, map[string]string{"stride": itoa(stride)}
 			p.Bytes = 4 * float64(g.limits.wave)
 			if stride == 0 {
@@ -70,8 +77,8 @@ func stridesGPU(g *GPU) error {
 			p.check = func() (record.Check, error) { return strideSums(out, block, stride, int(limit), rounds) }
 			p.finish = func(r *record.Result) error {
 				if g.MHz > 0 {
-					c := median(r.Samples) * g.MHz * 1e6
-					r.Metrics = map[string]float64{"cycles": c, "bytes_per_cycle": p.Bytes / c, "clock_MHz": g.MHz}
+					c := g.inSeconds(r)
+					r.Metrics = map[string]float64{"cycles": c, "bytes_per_cycle": p.Bytes / c}
 				}
 				return nil
 			}

@@ -29,7 +29,7 @@ func TestHIPSources(t *testing.T) {
 	if err != nil || len(files) < 5 {
 		t.Fatalf("%d kernel files, %v", len(files), err)
 	}
-	macros := []string{"BLOCK=256", "LOADS=4", "ELEM=float", "STEPS=128", "ILP=4", "OP=1", "HIDDEN=0xdeadbeefu", "KIND=3"}
+	macros := []string{"BLOCK=256", "LOADS=4", "ELEM=float", "STEPS=128", "ILP=4", "OP=1", "KIND=3"}
 	dir := t.TempDir()
 	for i, f := range files {
 		name := strings.TrimSuffix(filepath.Base(f), ".hip")

@@ -1,4 +1,7 @@
 // Random data, and counting the elements of a buffer that are not what they should be.
+#ifndef ELEM
+#define ELEM float
+#endif
 G_KERNEL G_BOUNDS(BLOCK) fill(ELEM *a, u32 n, u32 seed) {
   u32 i = thread();
   if (i < n) a[i] = (ELEM)value(i, seed);

@@ -1,4 +1,4 @@
-// Random matrices in any type, and their product y = x·wᵀ in f64, an element a thread.
+// Random matrices in any type, and their products y = x·wᵀ and y = x·w in f64, an element a thread.
 G_FN float number(u32 i, u32 seed) { return (float)(int)mix(i ^ seed) * 0x1p-31f; } // -1 to 1
 #if KIND == 0
 typedef float In;
@@ -25,16 +25,19 @@ G_KERNEL G_BOUNDS(BLOCK) fill(In *a, u32 n, u32 seed) {
   if (i < n) a[i] = from(number(i, seed));
 }
 // Square matrices of n rows; n is a multiple of 32. y: what is right, in f32.
-G_KERNEL G_BOUNDS(1024) right(float *y, const In *x, const In *w, u32 n) {
+G_FN void product(float *y, const In *x, const In *w, u32 n, bool transposed) {
   __shared__ float a[32][33], b[32][33];
   u32 c = tid() % 32, r = tid() / 32, col = bidx() % (n / 32) * 32, row = bidx() / (n / 32) * 32;
   double s = 0;
   for (u32 k = 0; k < n; k += 32) {
     a[r][c] = to(x[(u64)(row + r) * n + k + c]);
-    b[r][c] = to(w[(u64)(col + r) * n + k + c]);
+    if (transposed) b[c][r] = to(w[(u64)(col + r) * n + k + c]);
+    else b[r][c] = to(w[(u64)(k + r) * n + col + c]);
     bar();
-    G_UNROLL for (u32 u = 0; u < 32; u++) s += (double)a[r][u] * (double)b[c][u];
+    G_UNROLL for (u32 u = 0; u < 32; u++) s += (double)a[r][u] * (double)b[u][c];
     bar();
   }
   y[(u64)(row + r) * n + col + c] = (float)s;
 }
+G_KERNEL G_BOUNDS(1024) right_nt(float *y, const In *x, const In *w, u32 n) { product(y, x, w, n, true); }
+G_KERNEL G_BOUNDS(1024) right_nn(float *y, const In *x, const In *w, u32 n) { product(y, x, w, n, false); }

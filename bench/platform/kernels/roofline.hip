@@ -1,3 +1,6 @@
+#ifndef STEPS
+#define STEPS 0
+#endif
 // Two chains of STEPS multiply-adds for each element that is read and written. Their
 // factors are so close to 1 that each step still changes the result after a thousand.
 G_KERNEL G_BOUNDS(BLOCK) chains(ELEM *__restrict__ a, const ELEM *__restrict__ b, u32 n) {
@@ -5,7 +8,7 @@ G_KERNEL G_BOUNDS(BLOCK) chains(ELEM *__restrict__ a, const ELEM *__restrict__ b
   if (i >= n) return;
   ELEM v = b[i], x = (ELEM)1 - v * (ELEM)0x1p-18, s = v * (ELEM)0x1p-8, t = (ELEM)1;
 #if STEPS > 64
-  for (u32 k = 0; k < STEPS; k += 64) G_UNROLL for (u32 u = 0; u < 64; u++) {
+  _Pragma("unroll 1") for (u32 k = 0; k < STEPS; k += 64) G_UNROLL for (u32 u = 0; u < 64; u++) {
 #else
   G_UNROLL for (int k = 0; k < STEPS; k++) {
 #endif

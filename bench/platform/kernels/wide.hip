@@ -1,5 +1,9 @@
 // What memory gives at most: LOADS pieces of 16 bytes a thread, all of them under
 // way at once. n counts pieces and is a multiple of BLOCK * LOADS.
+#define HIDDEN 0xdeadbeefu
+#ifndef LOADS
+#define LOADS 1
+#endif
 typedef const u4 *__restrict__ In;
 G_FN u32 first() { return bidx() * (BLOCK * LOADS) + tid(); }
 G_KERNEL G_BOUNDS(BLOCK) read(u4 *__restrict__ a, In b, u32 *hits, u32 n) {
