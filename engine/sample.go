@@ -69,12 +69,7 @@ func (s *Sampler) Sample(logits []float32, recent []int32) (int32, error) {
 	if p := s.opt.RepeatPenalty; p != 0 && p != 1 {
 		s.penalise(logits, recent, float32(p))
 	}
-	best := int32(-1)
-	for i, v := range logits {
-		if v == v && (best < 0 || v > logits[best]) {
-			best = int32(i)
-		}
-	}
+	best := largest(logits)
 	if best < 0 {
 		return 0, fmt.Errorf("none of the %d logits is a number", len(logits))
 	}
@@ -82,6 +77,21 @@ func (s *Sampler) Sample(logits []float32, recent []int32) (int32, error) {
 		return best, nil
 	}
 	return s.draw(logits), nil
+}
+
+// largest gives the first of the largest numbers, -1 where there is no number.
+func largest(x []float32) int32 {
+	at := slices.IndexFunc(x, func(v float32) bool { return v == v })
+	if at < 0 {
+		return -1
+	}
+	top := x[at]
+	for i := at + 1; i < len(x); i++ {
+		if v := x[i]; v > top { // never for a NaN
+			top, at = v, i
+		}
+	}
+	return int32(at)
 }
 
 // among chooses from the most likely tokens, the best first, as many as the choice

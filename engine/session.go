@@ -473,8 +473,9 @@ func (s *Session) Close() error {
 
 // Finite says whether all values are numbers, and where the first is not.
 func Finite(x []float32) (int, bool) {
+	const exponent = 0x7f800000 // all ones in infinities and NaNs alone
 	for i, v := range x {
-		if f := float64(v); math.IsNaN(f) || math.IsInf(f, 0) {
+		if math.Float32bits(v)&exponent == exponent {
 			return i, false
 		}
 	}
