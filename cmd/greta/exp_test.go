@@ -102,6 +102,8 @@ func TestWrongExperiment(t *testing.T) {
 	l.begin(0, "zeros2", "wrong", "--precondition", "the kernel was mended")
 	has(t, l.exp(0, "list", "--status", "open").out, "zeros2")
 	hasNot(t, l.exp(0, "list", "--status", "rejected").out, "zeros2")
+	l.exp(0, "new", append([]string{"quick", "--hypothesis", "h", "--change", "--min-time=1ms", "--baseline", "this"}, benchmark...)...)
+	has(t, l.exp(0, "run", "quick", "--rounds", "1").err, "changed: greta bench op linear", "--min-time=1ms")
 	other := greta(t, "exp", "new", "other", "--ledger", filepath.Join(t.TempDir(), "mine.md"), "--store", l.path, "--hypothesis", "h", "--config", "wrong", "--", "op", "add")
 	if other.code != 0 {
 		t.Errorf("another ledger: %s", other.err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -72,6 +73,11 @@ func TestTune(t *testing.T) {
 		if l.Tuned || l.Best != "half" || l.Gain < 1.1 {
 			t.Errorf("%s %s: best %s, %.2f times as fast; tuned again: %v", l.Op, l.Shape, l.Best, l.Gain, l.Tuned)
 		}
+	}
+	again := append([]string{"tune", "linear", "--m", "1", "--k", "64", "--n", "64", "--backend", "fake", "--threads", "1", "--warm", "--rounds", "1", "--samples", "3", "--min-time", "0s", "--limit", "2s", "--tuned", file, "--json"}, "--no-store")
+	var known, anew []tuneLine
+	if err := errors.Join(json.Unmarshal([]byte(ok(again...).out), &known), json.Unmarshal([]byte(ok(append(again, "--again")...).out), &anew)); err != nil || len(known) != 1 || known[0].Tuned || !anew[0].Tuned {
+		t.Errorf("%v: %+v, and with --again %+v", err, known, anew)
 	}
 	kept := ok("history", "--bench", "op/linear*")
 	has(t, kept.out, "config=half", "config=hang", "FAILED")
