@@ -21,6 +21,7 @@ type Device struct {
 	context bool      // a context is retained
 	stream  uintptr
 	sides   []sideStream // for branches of graphs
+	last    *executable  // that was submitted and not waited for
 	fork    uintptr      // event
 	c       *compiler
 	units   int             // multiprocessors or compute units
@@ -111,7 +112,7 @@ func (dev *Device) start(f Found) error {
 		return err
 	}
 	dev.info = backends.Info{
-		Backend: "hip", Name: f.Name, Level: f.Arch, Driver: name, Threads: dev.units, Float: tensor.F32, Align: 64, Fusions: fusions,
+		Backend: "hip", Name: f.Name, Level: f.Arch, Driver: name, Queued: true, Threads: dev.units, Float: tensor.F32, Align: 64, Fusions: fusions,
 		Memory: int(min(free, 1<<62)),
 		// Two transfers a clock, as all memories since DDR have.
 		ReadGBs: 2 * float64(values[2]) / 8 * float64(values[3]) / 1e6,
@@ -238,6 +239,8 @@ type buffer struct {
 	dev  *Device
 	at   uintptr
 	size int
+	use  backends.Use
+	side *stepSide // the host's side of Step memory
 }
 
 func (b *buffer) Size() int { return b.size }
@@ -249,7 +252,7 @@ func (b *buffer) Free() error {
 	defer b.dev.enter()()
 	at := b.at
 	b.at = 0
-	return b.dev.d.call(fnFree, "", at)
+	return errors.Join(b.freeSide(), b.dev.d.call(fnFree, "", at))
 }
 
 // Alloc gives zeroed device memory. Its error says how much was asked for; a
@@ -258,7 +261,12 @@ func (dev *Device) Alloc(bytes int, use backends.Use) (backends.Buffer, error) {
 	if bytes < 0 {
 		return nil, fmt.Errorf("hip: cannot allocate %d bytes", bytes)
 	}
-	return dev.alloc(bytes, use.String())
+	b, err := dev.alloc(bytes, use.String())
+	if err != nil {
+		return nil, err
+	}
+	b.use = use
+	return b, nil
 }
 
 // OutOfMemory says that the device has no room left.

@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"greta/backends"
+	"greta/graph"
 	"greta/ops/optest"
 	"greta/tensor"
 )
@@ -53,8 +54,8 @@ func scene(dev *Device, name string) (l *backends.Launch, free func() error, err
 		if err != nil {
 			return nil, free, err
 		}
-		place := func(t tensor.Type, shape tensor.Shape, data []byte) (backends.Operand, error) {
-			b, err := dev.Alloc(t.RowBytes(shape.Elems()), backends.Arena)
+		place := func(t tensor.Type, shape tensor.Shape, data []byte, use backends.Use) (backends.Operand, error) {
+			b, err := dev.Alloc(t.RowBytes(shape.Elems()), use)
 			if err != nil {
 				return backends.Operand{}, err
 			}
@@ -64,21 +65,25 @@ func scene(dev *Device, name string) (l *backends.Launch, free func() error, err
 			return o, s.Write(b, 0, data)
 		}
 		for _, in := range p.In {
-			o, err := place(in.Value.Type, in.Value.Shape, in.Data)
+			use := backends.Weights
+			if in.Value.Kind == graph.Input {
+				use = backends.Step
+			}
+			o, err := place(in.Value.Type, in.Value.Shape, in.Data, use)
 			if err != nil {
 				return nil, free, err
 			}
 			l.In = append(l.In, o)
 		}
 		for _, v := range p.Node.Out {
-			o, err := place(v.Type, v.Shape, nil)
+			o, err := place(v.Type, v.Shape, nil, backends.Step)
 			if err != nil {
 				return nil, free, err
 			}
 			l.Out = append(l.Out, o)
 		}
 		if n := k.Scratch(); n > 0 {
-			if l.Scratch, err = place(tensor.U8, tensor.Shape{n}, nil); err != nil {
+			if l.Scratch, err = place(tensor.U8, tensor.Shape{n}, nil, backends.Arena); err != nil {
 				return nil, free, err
 			}
 		}

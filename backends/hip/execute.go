@@ -119,10 +119,13 @@ func (dev *Device) Capture(p *backends.Program) (backends.Executable, error) {
 	if err := dev.prepare(programs); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
+	if err := e.findSteps(); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
 	if err := e.record(); err != nil {
 		return nil, errors.Join(fmt.Errorf("capture of %s: %w", p.Name, err), e.Close())
 	}
-	e.submit = []uintptr{e.graph, dev.stream}
+	e.submit, e.end = []uintptr{e.graph, dev.stream}, []uintptr{e.done, dev.stream}
 	return e, nil
 }
 
@@ -141,7 +144,13 @@ func (e *executable) record() error {
 	if err := d.call(fnCaptureBegin, "", dev.stream, captureRelaxed); err != nil {
 		return err
 	}
-	failed := e.branches()
+	failed := e.copyIn()
+	if failed == nil {
+		failed = e.branches()
+	}
+	if failed == nil {
+		failed = e.copyOut()
+	}
 	graph, err := d.get(fnCaptureEnd, "", 1, dev.stream)
 	if failed != nil || err != nil {
 		if err == nil && graph != 0 {
@@ -207,6 +216,12 @@ type executable struct {
 	launches []*bound
 	graph    uintptr
 	submit   []uintptr // arguments of a replay, kept so that it allocates nothing
+	done     uintptr   // event of a replay's end, where another is submitted behind it
+	end      []uintptr // arguments of its record
+	flies    bool      // submitted and not waited for,
+	marked   bool      // with its end recorded
+	steps    []*buffer // Step memory that is used
+	in, out  []stepRange
 	events   []uintptr // of Profile
 }
 
@@ -215,6 +230,9 @@ func (e *executable) Submit() error {
 	runtime.LockOSThread()
 	dev := e.dev
 	err := dev.d.check(fnSetDevice, "", dev.d.invokeChecked(fnSetDevice, dev.current))
+	if err == nil {
+		err = e.fly()
+	}
 	if err == nil {
 		err = dev.d.check(fnGraphLaunch, e.program.Name, dev.d.invokeChecked(fnGraphLaunch, e.submit))
 	}
@@ -228,7 +246,7 @@ func (e *executable) Wait() error {
 	dev := e.dev
 	err := dev.d.check(fnSetDevice, "", dev.d.invokeChecked(fnSetDevice, dev.current))
 	if err == nil {
-		err = dev.wait()
+		err = e.land()
 	}
 	runtime.UnlockOSThread()
 	if err != nil {
@@ -242,6 +260,9 @@ func (e *executable) Wait() error {
 func (e *executable) Profile() ([]time.Duration, error) {
 	dev, d := e.dev, e.dev.d
 	defer dev.enter()()
+	if err := directly(e.steps); err != nil {
+		return nil, err
+	}
 	for len(e.events) <= len(e.launches) {
 		event, err := d.get(fnEventCreate, "profile", 0, eventDefault)
 		if err != nil {
@@ -281,12 +302,18 @@ func (e *executable) Close() error {
 	if e.graph != 0 {
 		errs = append(errs, e.dev.wait(), e.dev.d.call(fnGraphExecDestroy, "", e.graph))
 	}
+	if e.dev.last == e {
+		e.dev.last = nil
+	}
+	if e.done != 0 {
+		errs = append(errs, e.dev.d.call(fnEventDestroy, "", e.done))
+	}
 	for _, event := range e.events {
 		errs = append(errs, e.dev.d.call(fnEventDestroy, "profile", event))
 	}
 	for _, b := range e.launches {
 		b.free()
 	}
-	e.graph, e.events, e.launches = 0, nil, nil
+	e.graph, e.done, e.events, e.launches = 0, 0, nil, nil
 	return errors.Join(errs...)
 }

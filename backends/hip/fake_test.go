@@ -22,6 +22,7 @@ type fake struct {
 	memory  map[uintptr][]uint64 // keeps it from the collector
 	next    uintptr
 	capture bool
+	copies  []func() // of the last graph
 	isas    []string
 	name    []byte // of the last error, as C has it
 	source  string // last compiled
@@ -116,8 +117,11 @@ func (f *fake) invoke(n fn, a []uintptr) uintptr {
 	}
 	if f.capture {
 		switch n {
-		case fnAlloc, fnFree, fnStreamWait, fnEventWait, fnModuleLoad, fnModuleFunction, fnHostAlloc, fnCopyIn, fnCopyOut:
+		case fnAlloc, fnFree, fnStreamWait, fnEventWait, fnModuleLoad, fnModuleFunction, fnHostAlloc:
 			return 900 // not permitted while a stream captures
+		case fnCopyIn, fnCopyOut: // a node of the graph
+			f.copies = append(f.copies, func() { copy(mem(a[0], int(a[2])), mem(a[1], int(a[2]))) })
+			return 0
 		}
 	}
 	switch n {
@@ -176,7 +180,7 @@ func (f *fake) invoke(n fn, a []uintptr) uintptr {
 	case fnLaunch:
 		f.must("stream", a[8])
 	case fnCaptureBegin:
-		f.capture = true
+		f.capture, f.copies = true, nil
 	case fnCaptureEnd:
 		f.capture = false
 		return f.create("graph", a[1])
@@ -185,6 +189,9 @@ func (f *fake) invoke(n fn, a []uintptr) uintptr {
 		return f.create("executable", a[0])
 	case fnGraphLaunch:
 		f.must("executable", a[0])
+		for _, do := range f.copies {
+			do()
+		}
 	case fnGraphExecDestroy:
 		return f.destroy("executable", a[0])
 	case fnGraphDestroy:

@@ -149,6 +149,13 @@ func (s *stream) Write(dst backends.Buffer, offset int, src []byte) error {
 	if err != nil || len(src) == 0 {
 		return err
 	}
+	b := dst.(*buffer)
+	if side, err := b.hostSide(); err != nil || side != nil {
+		if err == nil {
+			err = b.writeStep(side, offset, src)
+		}
+		return err
+	}
 	leave := s.dev.enter()
 	err = s.dev.write(at, src)
 	leave()
@@ -158,6 +165,13 @@ func (s *stream) Write(dst backends.Buffer, offset int, src []byte) error {
 func (s *stream) Read(src backends.Buffer, offset int, dst []byte) error {
 	at, err := s.dev.where(src, offset, len(dst))
 	if err != nil || len(dst) == 0 {
+		return err
+	}
+	b := src.(*buffer)
+	if side, err := b.hostSide(); err != nil || side != nil {
+		if err == nil {
+			err = b.readStep(side, offset, dst)
+		}
 		return err
 	}
 	leave := s.dev.enter()
@@ -176,8 +190,15 @@ func (s *stream) Launch(l *backends.Launch) error {
 	if err := s.dev.prepare(b.programs(nil)); err != nil {
 		return err
 	}
+	steps, err := stepBuffers([]backends.Launch{*l})
+	if err != nil {
+		return err
+	}
 	leave := s.dev.enter()
 	defer leave()
+	if err := directly(steps); err != nil {
+		return err
+	}
 	if err := b.run(s.dev); err != nil {
 		return err
 	}

@@ -139,6 +139,7 @@ const (
 	captureRelaxed    = 2 // any thread may end it
 	streamNonBlocking = 1
 	eventDefault      = 0
+	eventNoTiming     = 2
 	errNoDevice       = 100 // both providers
 	errInvalidDevice  = 101
 	errOutOfMemory    = 2 // both providers
