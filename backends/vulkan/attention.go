@@ -8,6 +8,7 @@ import (
 	"greta/backends"
 	"greta/graph"
 	"greta/ops"
+	"greta/tensor"
 )
 
 const (
@@ -76,6 +77,39 @@ func (b *bind) fewUnits(k, v *backends.Operand) int {
 	return 0
 }
 
+// takesMatrixAttention says whether attention_matrix.comp computes a node.
+func (d *Device) takesMatrixAttention(n *graph.Node) bool {
+	if n.Op != ops.Attention {
+		return false
+	}
+	q, k, v := n.In[0], n.In[1], n.In[2]
+	dh := k.Shape[2]
+	return q.Shape[0] > fewTokens && k.Type == tensor.F16 && v.Type == tensor.F16 && v.Shape[2] == dh &&
+		(dh == 64 || d.core().size == 16 && (dh == 96 || dh == 128))
+}
+
+// attentionMatrix runs attention_matrix.comp.
+func (b *bind) attentionMatrix() error {
+	l, core := b.l, b.d.core()
+	q, k, v := &l.In[0], &l.In[1], &l.In[2]
+	a := graph.Attr[ops.AttentionAttr](l.Node)
+	heads, dh := q.Shape[1], q.Shape[2]
+	c := b.call(fmt.Sprintf("attention_matrix_%d_%d", dh, core.size))
+	c.subgroup = core.subgroup
+	vq := b.floats(c, q, false)
+	koff, kstride := b.cacheOperand(c, k)
+	voff, vstride := b.cacheOperand(c, v)
+	posoff := b.ints(c, &l.In[3])
+	vy := b.floats(c, &l.Out[0], true)
+	b.status(c)
+	c.spec = []uint32{uint32(4 * core.subgroup)}
+	c.push = []uint32{uint32(q.Shape[0]), uint32(heads), uint32(heads / k.Shape[1]), uint32(k.Shape[0]),
+		vq.off, vq.stride, koff / 8, kstride / 8, voff / 8, vstride / 8, posoff, vy.off, vy.stride,
+		bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number)}
+	b.run(c, heads, (q.Shape[0]+4*core.size-1)/(4*core.size))
+	return nil
+}
+
 // few runs attention_few.comp.
 func (b *bind) few(units int) error {
 	l := b.l
@@ -138,6 +172,9 @@ func bindAttention(b *bind) error {
 	a := graph.Attr[ops.AttentionAttr](l.Node)
 	if units := b.fewUnits(k, v); units > 0 {
 		return b.few(units)
+	}
+	if b.on.matrix && b.d.takesMatrixAttention(l.Node) && k.Offset%16 == 0 && k.Stride%16 == 0 && v.Offset%16 == 0 && v.Stride%16 == 0 {
+		return b.attentionMatrix()
 	}
 	heads, dh, dv := q.Shape[1], q.Shape[2], v.Shape[2]
 	n := parts(l.Node)

@@ -22,6 +22,10 @@ jobs() {
   echo attention.comp attention.spv -DNA=1
   echo attention.comp attention_wide.spv -DNA=4
   for n in 1 2 4; do echo attention_few.comp attention_few_$n.spv -DNV=$n; done
+  for n in "64 16 32" "96 16 32" "128 16 32" "64 8 8"; do # elements of a head, matrices, subgroups
+    read -r x t w <<<"$n"
+    echo attention_matrix.comp attention_matrix_${x}_$t.spv -DDH=${x}u -DTS=$t -DSG=$w
+  done
   for name in attention_join elementwise form mix norm norm_wide pick rope softmax topk; do echo $name.comp $name.spv; done
   for t in $types; do
     number=-DTYPE=${t%=*} name=${t#*=}

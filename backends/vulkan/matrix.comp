@@ -13,6 +13,12 @@ layout(constant_id = 1) const bool ALIGNED = false;
 // matrices of TS x TS x TS. x is in f16 (forms.glsl), w becomes f16 on its way to shared memory;
 // sums are f32. A workgroup computes BM rows of x by BN rows of w, BK of k at a time, a subgroup
 // of SG invocations WM by WN of it. While one step is multiplied the next is on its way to registers.
+// Software devices take long to compile what is unrolled.
+#if SG == 8
+#define LOOP [[dont_unroll]]
+#else
+#define LOOP [[unroll]]
+#endif
 layout(local_size_x_id = 0) in; // NT
 layout(constant_id = 2) const uint BIAS = 0;
 layout(constant_id = 3) const bool RESIDUAL = false;
@@ -198,42 +204,42 @@ void main() {
   uint n0 = gl_WorkGroupID.y * BN, m0 = gl_WorkGroupID.x * BM;
   uint wm = g % (BM / WM) * WM, wn = g / (BM / WM) * WN;
   ACC acc[FM * FN];
-  [[unroll]] for (uint i = 0; i < FM * FN; i++) acc[i] = ACC(0);
+  LOOP for (uint i = 0; i < FM * FN; i++) acc[i] = ACC(0);
   uvec4 fx[CX];
   uint px[CX];
-  [[unroll]] for (uint i = 0; i < CX; i++) px[i] = min(m0 + (t + i * NT) / KV, count - 1) * pitch + t % KV;
+  LOOP for (uint i = 0; i < CX; i++) px[i] = min(m0 + (t + i * NT) / KV, count - 1) * pitch + t % KV;
 #ifndef DIRECT
   Raw fw[CW];
   uint pw[CW];
-  [[unroll]] for (uint i = 0; i < CW; i++) pw[i] = woff + min(n0 + (t + i * NT) / PER, rows - 1) * wstride;
+  LOOP for (uint i = 0; i < CW; i++) pw[i] = woff + min(n0 + (t + i * NT) / PER, rows - 1) * wstride;
 #endif
   for (uint k0 = 0; k0 < cols + BK; k0 += BK) {
     if (k0 < cols) {
-      [[unroll]] for (uint i = 0; i < CX; i++) fx[i] = x8[px[i] + k0 / 8];
+      LOOP for (uint i = 0; i < CX; i++) fx[i] = x8[px[i] + k0 / 8];
 #ifndef DIRECT
-      [[unroll]] for (uint i = 0; i < CW; i++) fw[i] = fetch(pw[i], k0, t % PER);
+      LOOP for (uint i = 0; i < CW; i++) fw[i] = fetch(pw[i], k0, t % PER);
 #endif
     }
     if (k0 > 0) {
-      [[unroll]] for (uint k = 0; k < BK / TS; k++) {
+      LOOP for (uint k = 0; k < BK / TS; k++) {
         MAT(gl_MatrixUseA) a[FM];
-        [[unroll]] for (uint i = 0; i < FM; i++)
+        LOOP for (uint i = 0; i < FM; i++)
           coopMatLoad(a[i], sx, (wm + i * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutRowMajor);
-        [[unroll]] for (uint j = 0; j < FN; j++) {
+        LOOP for (uint j = 0; j < FN; j++) {
           MAT(gl_MatrixUseB) e;
           coopMatLoad(e, sw, (wn + j * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutColumnMajor);
-          [[unroll]] for (uint i = 0; i < FM; i++) acc[i * FN + j] = coopMatMulAdd(a[i], e, acc[i * FN + j]);
+          LOOP for (uint i = 0; i < FM; i++) acc[i * FN + j] = coopMatMulAdd(a[i], e, acc[i * FN + j]);
         }
       }
       barrier();
     }
     if (k0 < cols) {
-      [[unroll]] for (uint i = 0; i < CX; i++) sx[(t + i * NT) / KV * LD + t % KV] = fx[i];
+      LOOP for (uint i = 0; i < CX; i++) sx[(t + i * NT) / KV * LD + t % KV] = fx[i];
 #ifdef DIRECT
       [[dont_unroll]] for (uint i = t / PER; i < BN; i += NT / PER)
         put(i * LD, k0, t % PER, fetch(woff + min(n0 + i, rows - 1) * wstride, k0, t % PER));
 #else
-      [[unroll]] for (uint i = 0; i < CW; i++) put((t + i * NT) / PER * LD, k0, t % PER, fw[i]);
+      LOOP for (uint i = 0; i < CW; i++) put((t + i * NT) / PER * LD, k0, t % PER, fw[i]);
 #endif
       barrier();
     }
@@ -241,8 +247,8 @@ void main() {
   // TS rows of a subgroup's part at a time through shared memory, so that bias, residual and scale
   // meet known elements and rows are stored whole.
   const uint LO = WN / 4 + 1, own = g * TS * LO;
-  [[unroll]] for (uint i = 0; i < FM; i++) {
-    [[unroll]] for (uint j = 0; j < FN; j++) coopMatStore(acc[i * FN + j], sw, own + j * (TS / 4), LO, gl_CooperativeMatrixLayoutRowMajor);
+  LOOP for (uint i = 0; i < FM; i++) {
+    LOOP for (uint j = 0; j < FN; j++) coopMatStore(acc[i * FN + j], sw, own + j * (TS / 4), LO, gl_CooperativeMatrixLayoutRowMajor);
     barrier();
     for (uint e = gl_SubgroupInvocationID; e < TS * WN; e += SG) {
       uint s = m0 + wm + i * TS + e / WN, c = e % WN, n = n0 + wn + c;

@@ -52,9 +52,11 @@ func (d *Device) subgroups(n int) bool {
 func (d *Device) Paths() []backends.Path {
 	var all []backends.Path
 	if d.core() != (tensorCore{}) {
-		all = append(all, backends.Path{Name: pathMatrix, About: "products by cooperative matrices of f16",
-			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("matrix", "form", "norm"),
-			Takes: func(n *graph.Node) bool { return isLinear(n) && d.takesMatrix(n.In[1].Type, n.In[0].Shape.Rows()) }})
+		all = append(all, backends.Path{Name: pathMatrix, About: "products and attention by cooperative matrices of f16",
+			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("matrix", "attention_matrix", "form", "norm"),
+			Takes: func(n *graph.Node) bool {
+				return isLinear(n) && d.takesMatrix(n.In[1].Type, n.In[0].Shape.Rows()) || d.takesMatrixAttention(n)
+			}})
 	}
 	if d.has.dots {
 		all = append(all, backends.Path{Name: pathDots, About: "products of 8-bit activations and block formats by integer dot products",

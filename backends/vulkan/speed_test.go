@@ -98,6 +98,14 @@ func speed(t *testing.T, model, typeName string, set map[string]string) {
 	decode(8)
 	d := decode(128)
 	t.Logf("tg128 @ d520: median %v a token, %.1f tokens/s", d, 1/d.Seconds())
+	for range 3 { // on to a depth of 2048
+		if _, err := s.Prefill(ctx, prompt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	decode(4)
+	d = decode(64)
+	t.Logf("tg64 @ d%d: median %v a token, %.1f tokens/s", s.Pos(), d, 1/d.Seconds())
 	for _, tokens := range []int{1, 512} {
 		if tokens == 512 {
 			s.Reset()

@@ -117,6 +117,9 @@ var table = []Case{
 	{"attention/long decode", "y: attention(q, k, v, pos)", "q float[1, 8, 64]; k f16[2100, 2, 64]; v f16[2100, 2, 64]; pos i32[1] =2047", sumRel, sumAbs},
 	{"attention/long prefill", "y: attention(q, k, v, pos)", "q float[67, 4, 64]; k f16[700, 2, 64]; v f16[700, 2, 64]; pos i32[67] =600..", sumRel, sumAbs},
 	{"attention/long window", "y: attention(q, k, v, pos, window=130)", "q float[67, 4, 32]; k f32[700, 4, 32]; v f32[700, 4, 32]; pos i32[67] =100..", sumRel, sumAbs},
+	{"attention/many, window", "y: attention(q, k, v, pos, window=100, softcap=20)", "q float[70, 4, 128]; k f16[300, 2, 128]; v f16[300, 2, 128]; pos i32[70] =150..", sumRel, sumAbs},
+	{"attention/many, start", "y: attention(q, k, v, pos)", "q float[37, 2, 96]; k f16[40, 1, 96]; v f16[40, 1, 96]; pos i32[37] =0..", sumRel, sumAbs},
+	{"attention/many, small heads", "y: attention(q, k, v, pos, window=30)", "q float[37, 2, 64]; k f16[90, 1, 64]; v f16[90, 1, 64]; pos i32[37] =20..", sumRel, sumAbs},
 	{"attention/sharp", "y: attention(q, k, v, pos)", "q float[3, 2, 16] *30; k f32[150, 2, 16]; v f32[150, 2, 16]; pos i32[3] =140..", 4 * sumRel, 4 * sumAbs},
 	{"attention/bf16", "y: attention(q, k, v, pos)", "q float[2, 4, 16]; k bf16[33, 2, 16]; v bf16[33, 2, 16]; pos i32[2] =30,31", sumRel, sumAbs},
 

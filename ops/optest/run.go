@@ -156,6 +156,10 @@ func rounding(dev backends.Device, n *graph.Node) float64 {
 		case n.In[1].Type != tensor.F32 && n.In[1].Type != tensor.F64 && info.ActF16:
 			return roundedF16Rel
 		}
+	case ops.Attention: // rounds queries and weights where the caches are narrow
+		if n.In[1].Type == tensor.F16 && dev.Info().ActF16 {
+			return roundedF16Rel
+		}
 	}
 	return 0
 }
