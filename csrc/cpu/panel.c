@@ -14,8 +14,9 @@
 
 // block adds one block's products of NC rows of activations with VL rows of
 // weights to acc.
-INLINE void block(const int f, const int NC, const int G, vf d, vf low, const uint8_t *pair, long b, long r, const uint8_t *x,
+INLINE void block(const int f, const int NC, const int G, const int FAR, vf d, vf low, const uint8_t *pair, long b, long r, const uint8_t *x,
                   const int col, vf *acc) {
+  (void)FAR;
   vf a[2], m[2], v[8];
   vi s[8], t[8];
   scales(f, d, low, pair, b, r, a, m);
@@ -23,7 +24,10 @@ INLINE void block(const int f, const int NC, const int G, vf d, vf low, const ui
   const int n = HALVES(f) ? 4 : 8;
 #if VL == 16
   if (NC == 1) {
-    UNROLL for (int i = 0; i < QUANTS(f) / 64; i++) LOADED("v", ld_i(q + 64 * i)); // in order
+    UNROLL for (int i = 0; i < QUANTS(f) / 64; i++) {
+      if (FAR) __builtin_prefetch(q + FAR + 64 * i);
+      LOADED("v", ld_i(q + 64 * i)); // in order
+    }
   }
 #endif
   // One row of activations would be one chain of dependent sums: make it more.
@@ -63,7 +67,7 @@ INLINE void block(const int f, const int NC, const int G, vf d, vf low, const ui
 
 // tile multiplies rows r0·VL … of a panel, RS·VL of them, with NC rows of
 // activations from row col of the record on, and stores those below cols.
-INLINE void tile(const int f, const int NC, const int RS, const int G, const uint8_t *w, const uint8_t *x, const int col,
+INLINE void tile(const int f, const int NC, const int RS, const int G, const int FAR, const uint8_t *w, const uint8_t *x, const int col,
                  float *y, long ldy, long blocks, long cols, long r0) {
   vf acc[R * 8];
   UNROLL for (int i = 0; i < NC * RS; i++) acc[i] = vset(0);
@@ -75,11 +79,18 @@ INLINE void tile(const int f, const int NC, const int RS, const int G, const uin
     }
     w += HEAD(f);
     ROLLED for (int p = 0; p < PAIRS(f); p++, w += PAIR(f)) {
+      if (FAR) {
+        UNROLL for (int i = 0; i < SCALES(f); i += 64) __builtin_prefetch(w + FAR + i);
+      }
       if (NC == 1 && VL == 16) {
-        UNROLL for (long b = 0; b < 2; b++, x += RECORD * G) block(f, NC, G, d[0], low[0], w, b, 0, x, col, acc);
+        UNROLL for (long b = 0; b < 2; b++, x += RECORD * G) block(f, NC, G, FAR, d[0], low[0], w, b, 0, x, col, acc);
       } else {
-        ROLLED for (long b = 0; b < 2; b++, x += RECORD * G)
-          UNROLL for (int r = 0; r < RS; r++) block(f, NC, G, d[r], low[r], w, b, r0 + r, x, col, acc + r * NC);
+        ROLLED for (long b = 0; b < 2; b++, x += RECORD * G) {
+          if (FAR) {
+            UNROLL for (int i = 0; i < QUANTS(f); i += 64) __builtin_prefetch(w + FAR + SCALES(f) + QUANTS(f) * b + i);
+          }
+          UNROLL for (int r = 0; r < RS; r++) block(f, NC, G, 0, d[r], low[r], w, b, r0 + r, x, col, acc + r * NC);
+        }
       }
     }
   }
@@ -92,9 +103,11 @@ INLINE void tile(const int f, const int NC, const int RS, const int G, const uin
 
 // NAME: y[j*ldy + 16·p + i] = row i of panel p times row j of a record, for
 // j < cols and p < panels; blocks is a multiple of a unit's, and
-// shape = cols | wide << 8 | panels << 16, with records of 8 rows where wide.
+// shape = cols | wide << 8 | far << 9 | panels << 16, with records of 8 rows
+// where wide; far asks for weights before their turn, where one row of
+// activations leaves memory the limit (LEAD).
 #if VL == 16
-#define WIDE(F, NC, COL) tile(F, NC, 1, 8, w, x, COL, y, ldy, blocks, cols, 0)
+#define WIDE(F, NC, COL) tile(F, NC, 1, 8, 0, w, x, COL, y, ldy, blocks, cols, 0)
 #define TILES(F)          \
   if (cols > 4)           \
     WIDE(F, 8, 0);        \
@@ -103,8 +116,8 @@ INLINE void tile(const int f, const int NC, const int RS, const int G, const uin
 #else // too few registers for more than four columns
 #define TILES(F)                                                                                       \
   ROLLED for (long r = 0; r < R; r++) {                                                                \
-    tile(F, 4, 1, 8, w, x, 0, y, ldy, blocks, cols, r);                                                \
-    if (cols > 4) tile(F, 4, 1, 8, w, x, 4, y, ldy, blocks, cols, r);                                  \
+    tile(F, 4, 1, 8, 0, w, x, 0, y, ldy, blocks, cols, r);                                                \
+    if (cols > 4) tile(F, 4, 1, 8, 0, w, x, 4, y, ldy, blocks, cols, r);                                  \
   }
 #endif
 #define PANELS(NAME, F)                                                                                \
@@ -112,7 +125,10 @@ INLINE void tile(const int f, const int NC, const int RS, const int G, const uin
     long cols = shape & 255, wide = shape >> 8 & 1;                                                    \
     ROLLED for (long p = shape >> 16; p > 0; p--, w += blocks / (2 * PAIRS(F)) * UNIT(F), y += 16) {            \
       if (!wide) {                                                                                     \
-        tile(F, 1, R, 1, w, x, 0, y, ldy, blocks, cols, 0);                                            \
+        if (LEAD && shape >> 9 & 1)                                                                   \
+          tile(F, 1, R, 1, LEAD, w, x, 0, y, ldy, blocks, cols, 0);                                   \
+        else                                                                                           \
+          tile(F, 1, R, 1, 0, w, x, 0, y, ldy, blocks, cols, 0);                                       \
         continue;                                                                                      \
       }                                                                                                \
       TILES(F);                                                                                        \

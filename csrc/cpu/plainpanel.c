@@ -3,21 +3,36 @@
 // both; an odd last column is paired with zeros.
 #include "vec.h"
 
-// NAME: y[16·p + i] = row i of panel p times x, for p < panels.
+// FETCH asks for BYTES of weights before their turn, where FAR says so.
+#define FETCH(FAR, p, BYTES) \
+  if (FAR) UNROLL for (int o_ = 0; o_ < BYTES; o_ += 64) __builtin_prefetch((const uint8_t *)(p) + LEAD + o_)
+
+// NAME: y[16·p + i] = row i of panel p times x, for p < panels, with
+// shape = far | panels << 1 as in panel.c.
 #define PANEL_F(NAME, T, LD)                                                                           \
-  void NAME(const T *w, const float *x, float *y, long k, long panels) {                               \
+  INLINE void NAME##_panels(const T *w, const float *x, float *y, long k, long panels, const int FAR) { \
     ROLLED for (; panels > 0; panels--, y += 16) {                                                     \
       vf a[4 * R];                                                                                     \
       UNROLL for (int i = 0; i < 4 * R; i++) a[i] = vset(0);                                           \
       long i = 0;                                                                                      \
-      ROLLED for (; i + 8 <= k; i += 8, w += 128)                                                      \
+      ROLLED for (; i + 8 <= k; i += 8, w += 128) {                                                    \
+        FETCH(FAR, w, 128 * (int)sizeof(T));                                                           \
         UNROLL for (int u = 0; u < 8; u++)                                                             \
           UNROLL for (int r = 0; r < R; r++)                                                           \
             a[u % 4 * R + r] = fma(LD(w + 16 * u + VL * r), vset(x[i + u]), a[u % 4 * R + r]);         \
+      }                                                                                                \
       ROLLED for (; i < k; i++, w += 16)                                                               \
         UNROLL for (int r = 0; r < R; r++) a[r] = fma(LD(w + VL * r), vset(x[i]), a[r]);               \
       UNROLL for (int r = 0; r < R; r++) st(y + VL * r, (a[r] + a[R + r]) + (a[2 * R + r] + a[3 * R + r])); \
     }                                                                                                  \
+  }                                                                                                    \
+  SHAPED(NAME, T)
+#define SHAPED(NAME, T)                                                                                \
+  void NAME(const T *w, const float *x, float *y, long k, long shape) {                                \
+    if (LEAD && shape & 1)                                                                            \
+      NAME##_panels(w, x, y, k, shape >> 1, 1);                                                        \
+    else                                                                                               \
+      NAME##_panels(w, x, y, k, shape >> 1, 0);                                                        \
   }
 PANEL_F(pf_f32, float, ld_f32)
 PANEL_F(pf_f16, uint16_t, ld_f16)
@@ -25,12 +40,13 @@ PANEL_F(pf_f16, uint16_t, ld_f16)
 INLINE vf even(vi t) { return (vf)shl(t, 16); }
 INLINE vf odd(vi t) { return (vf)(t & viset((int)0xffff0000)); }
 
-void pf_bf16(const uint16_t *w, const float *x, float *y, long k, long panels) {
+INLINE void pf_bf16_panels(const uint16_t *w, const float *x, float *y, long k, long panels, const int FAR) {
   ROLLED for (; panels > 0; panels--, y += 16) {
     vf a[4 * R];
     UNROLL for (int i = 0; i < 4 * R; i++) a[i] = vset(0);
     long i = 0;
-    ROLLED for (; i + 8 <= k; i += 8, w += 128)
+    ROLLED for (; i + 8 <= k; i += 8, w += 128) {
+      FETCH(FAR, w, 256);
       UNROLL for (int u = 0; u < 4; u++)
         UNROLL for (int r = 0; r < R; r++) {
           vi t = ld_i(w + 32 * u + 2 * VL * r);
@@ -38,6 +54,7 @@ void pf_bf16(const uint16_t *w, const float *x, float *y, long k, long panels) {
           *e = fma(even(t), vset(x[i + 2 * u]), *e);
           *o = fma(odd(t), vset(x[i + 2 * u + 1]), *o);
         }
+    }
     ROLLED for (; i < k; i += 2, w += 32)
       UNROLL for (int r = 0; r < R; r++) {
         vi t = ld_i(w + 2 * VL * r);
@@ -47,6 +64,7 @@ void pf_bf16(const uint16_t *w, const float *x, float *y, long k, long panels) {
     UNROLL for (int r = 0; r < R; r++) st(y + VL * r, (a[r] + a[R + r]) + (a[2 * R + r] + a[3 * R + r]));
   }
 }
+SHAPED(pf_bf16, uint16_t)
 
 // The panel as the micro-kernel of gemm.c wants it, in f32: tiles of MR rows,
 // column by column. A panel is one tile, two, or half of one.

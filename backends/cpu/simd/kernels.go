@@ -33,10 +33,11 @@ type kernels struct {
 	// shape = mr | nr<<8 | add<<16.
 	Micro func(w, x, c unsafe.Pointer, ldc, k, shape int) `c:"micro"`
 
-	// y[16·p+i] = row i of panel p times x, for panels of the plain types.
-	PanelF32  func(w, x, y unsafe.Pointer, k, panels int) `c:"pf_f32"`
-	PanelF16  func(w, x, y unsafe.Pointer, k, panels int) `c:"pf_f16"`
-	PanelBF16 func(w, x, y unsafe.Pointer, k, panels int) `c:"pf_bf16"`
+	// y[16·p+i] = row i of panel p times x, for panels of the plain types, with
+	// shape = far | panels<<1; see Kernels.Far.
+	PanelF32  func(w, x, y unsafe.Pointer, k, shape int) `c:"pf_f32"`
+	PanelF16  func(w, x, y unsafe.Pointer, k, shape int) `c:"pf_f16"`
+	PanelBF16 func(w, x, y unsafe.Pointer, k, shape int) `c:"pf_bf16"`
 	// k columns of such a panel as tiles of the micro-kernel, in f32.
 	WideF32  func(w, dst unsafe.Pointer, k int) `c:"pw_f32"`
 	WideF16  func(w, dst unsafe.Pointer, k int) `c:"pw_f16"`

@@ -2,13 +2,18 @@
 
 package simd
 
-import "golang.org/x/sys/cpu"
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/cpu"
+)
 
 // machineLevels lists the compiled levels that this processor and its
 // operating system can run, best first.
 func machineLevels() []Kernels {
 	var all []Kernels
 	x := &cpu.X86
+	far := vendor() == "GenuineIntel"
 	if x.HasAVX2 && x.HasFMA && x.HasF16C {
 		narrow := &avx2PanelKernels
 		if x.HasAVXVNNI {
@@ -19,7 +24,7 @@ func machineLevels() []Kernels {
 			if x.HasAVX512VNNI {
 				wide = &avx512PanelKernels
 			}
-			k := Kernels{Name: "avx512", k: avx512Kernels, p: wide, mr: 32, nr: 12}
+			k := Kernels{Name: "avx512", k: avx512Kernels, p: wide, mr: 32, nr: 12, far: far}
 			if x.HasAVX512BF16 {
 				k.b = &avx512Bf16Kernels
 				if x.HasAVX512VNNI && x.HasAMXTile && x.HasAMXBF16 && grantTiles() {
@@ -30,7 +35,17 @@ func machineLevels() []Kernels {
 			}
 			all = append(all, k)
 		}
-		all = append(all, Kernels{Name: "avx2", k: avx2Kernels, p: narrow, mr: 16, nr: 6})
+		all = append(all, Kernels{Name: "avx2", k: avx2Kernels, p: narrow, mr: 16, nr: 6, far: far})
 	}
 	return all
 }
+
+// vendor gives the processor's maker, as CPUID spells it.
+func vendor() string {
+	b, c, d := cpuid0()
+	le := binary.LittleEndian
+	return string(le.AppendUint32(le.AppendUint32(le.AppendUint32(nil, b), d), c))
+}
+
+// cpuid0 gives the registers EBX, ECX and EDX of CPUID's leaf 0.
+func cpuid0() (b, c, d uint32)

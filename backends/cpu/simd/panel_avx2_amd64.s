@@ -15,55 +15,59 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x58ec8348 // sub rsp, 0x58
-	LONG $0x244c894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r9
-	LONG $0x10f9c149 // sar r9, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x10fec148 // sar rsi, 0x10
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x0dd48e0f; WORD $0x0000 // jle 0x10e02 <pq_q8_0+0xe02>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x11478e0f; WORD $0x0000 // jle 0x11173 <pq_q8_0+0x1173>
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x00b03e05797de2c4; BYTE $0x00 // vpbroadcastw ymm0, word ptr [rip + 0xb03e] # 0x1b080 <peak_i8+0x1f0>
-	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
+	QUAD $0x00da3c05797de2c4; BYTE $0x00 // vpbroadcastw ymm0, word ptr [rip + 0xda3c] # 0x1da80 <peak_i8+0x1c0>
+	LONG $0xd1b60f45 // movzx r10d, r9b
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0x40c06948; WORD $0x0004; BYTE $0x00 // imul rax, rax, 0x440
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
+	LONG $0x403c8d48 // lea rdi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rsi
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
+	LONG $0x247c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdi
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x25eb // jmp 0x100ce <pq_q8_0+0xce>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	WORD $0x28eb // jmp 0x100d3 <pq_q8_0+0xd3>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0x24540348; BYTE $0x40 // add rdx, qword ptr [rsp + 0x40]
+	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
 	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
-	LONG $0xff498d4c // lea r9, [rcx - 0x1]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	LONG $0xff718d48 // lea rsi, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0d348e0f; WORD $0x0000 // jle 0x10e02 <pq_q8_0+0xe02>
-	QUAD $0x00000100182444f7 // test dword ptr [rsp + 0x18], 0x100
-	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x030f850f; WORD $0x0000 // jne 0x103f0 <pq_q8_0+0x3f0>
+	LONG $0x10a08e0f; WORD $0x0000 // jle 0x11173 <pq_q8_0+0x1173>
+	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x030b850f; WORD $0x0000 // jne 0x103f0 <pq_q8_0+0x3f0>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0d16850f; WORD $0x0000 // jne 0x10e10 <pq_q8_0+0xe10>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x02dc8e0f; WORD $0x0000 // jle 0x103ce <pq_q8_0+0x3ce>
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x10548e0f; WORD $0x0000 // jle 0x11157 <pq_q8_0+0x1157>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	WORD $0x8948; BYTE $0xde // mov rsi, rbx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -200,19 +204,14 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb865e2c4; BYTE $0xcd // vfmadd231ps ymm1, ymm3, ymm5 # ymm1 = (ymm3 * ymm5) + ymm1
 	LONG $0x01c0f641 // test r8b, 0x1
 	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfd59850f; WORD $0xffff // jne 0x10110 <pq_q8_0+0x110>
+	LONG $0xfd59850f; WORD $0xffff // jne 0x10120 <pq_q8_0+0x120>
 	LONG $0x04400548; WORD $0x0000 // add rax, 0x440
 	LONG $0xfe7e8d48 // lea rdi, [rsi - 0x2]
 	LONG $0x02fe8348 // cmp rsi, 0x2
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	LONG $0xfd328f0f; WORD $0xffff // jg 0x10100 <pq_q8_0+0x100>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfcd9840f; WORD $0xffff // je 0x100b0 <pq_q8_0+0xb0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x1011fcc5 // vmovups ymmword ptr [rax], ymm2
-	LONG $0x4811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm1
-	LONG $0xfffcc6e9; BYTE $0xff // jmp 0x100b0 <pq_q8_0+0xb0>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xfd328f0f; WORD $0xffff // jg 0x10110 <pq_q8_0+0x110>
+	LONG $0x000d74e9; BYTE $0x00 // jmp 0x11157 <pq_q8_0+0x1157>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
 	WORD $0x1deb // jmp 0x10415 <pq_q8_0+0x415>
@@ -223,7 +222,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfc9b840f; WORD $0xffff // je 0x100b0 <pq_q8_0+0xb0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
 	LONG $0x04628e0f; WORD $0x0000 // jle 0x10880 <pq_q8_0+0x880>
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x04e7c149 // shl r15, 0x4
@@ -234,17 +233,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x3e0c8d4e // lea r9, [rsi + r15]
-	LONG $0x40468d48 // lea rax, [rsi + 0x40]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x3e048d4a // lea rax, [rsi + r15]
+	LONG $0x404e8d4c // lea r9, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x09e1c148 // shl rcx, 0x9
 	LONG $0x05e6c149 // shl r14, 0x5
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	LONG $0x137d82c4; WORD $0x312c // vcvtph2ps ymm5, xmmword ptr [r9 + r14]
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
+	LONG $0x137da2c4; WORD $0x302c // vcvtph2ps ymm5, xmmword ptr [rax + r14]
 	LONG $0x6f7ea1c4; WORD $0x2934 // vmovdqu ymm6, ymmword ptr [rcx + r13]
 	LONG $0x587d62c4; BYTE $0x07 // vpbroadcastd ymm8, dword ptr [rdi]
 	LONG $0x1c7de2c4; BYTE $0xfe // vpabsb ymm7, ymm6
@@ -460,21 +459,21 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x117cc1c4; BYTE $0x27 // vmovups ymmword ptr [r15], ymm4
 	LONG $0x02fa8341 // cmp r10d, 0x2
 	LONG $0xfb48820f; WORD $0xffff // jb 0x10400 <pq_q8_0+0x400>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0x871c // vmovups ymmword ptr [r15 + 4*rax], ymm3
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfb34820f; WORD $0xffff // jb 0x10400 <pq_q8_0+0x400>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfb33820f; WORD $0xffff // jb 0x10400 <pq_q8_0+0x400>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0xc714 // vmovups ymmword ptr [r15 + 8*rax], ymm2
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfb20820f; WORD $0xffff // jb 0x10400 <pq_q8_0+0x400>
+	LONG $0xfb1e820f; WORD $0xffff // jb 0x10400 <pq_q8_0+0x400>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfb0b820f; WORD $0xffff // jb 0x10400 <pq_q8_0+0x400>
+	LONG $0xfb09820f; WORD $0xffff // jb 0x10400 <pq_q8_0+0x400>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x04a58e0f; WORD $0x0000 // jle 0x10da3 <pq_q8_0+0xda3>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x04a38e0f; WORD $0x0000 // jle 0x10da3 <pq_q8_0+0xda3>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -482,17 +481,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x270c8d4e // lea r9, [rdi + r12]
-	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	WORD $0x9066 // nop
+	LONG $0x27048d4a // lea rax, [rdi + r12]
+	LONG $0x404f8d4c // lea r9, [rdi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x09e1c148 // shl rcx, 0x9
 	LONG $0x05e6c149 // shl r14, 0x5
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	LONG $0x137d82c4; WORD $0x312c // vcvtph2ps ymm5, xmmword ptr [r9 + r14]
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
+	LONG $0x137da2c4; WORD $0x302c // vcvtph2ps ymm5, xmmword ptr [rax + r14]
 	LONG $0x6f7ea1c4; WORD $0x2934 // vmovdqu ymm6, ymmword ptr [rcx + r13]
 	QUAD $0x00008086587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0x80]
 	LONG $0x1c7de2c4; BYTE $0xfe // vpabsb ymm7, ymm6
@@ -696,21 +695,183 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x05fa8341 // cmp r10d, 0x5
 	LONG $0xf638840f; WORD $0xffff // je 0x10400 <pq_q8_0+0x400>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x07fa8341 // cmp r10d, 0x7
 	LONG $0xf623820f; WORD $0xffff // jb 0x10400 <pq_q8_0+0x400>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	LONG $0x08fa8341 // cmp r10d, 0x8
 	LONG $0xf60e820f; WORD $0xffff // jb 0x10400 <pq_q8_0+0x400>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
 	LONG $0xfff5fee9; BYTE $0xff // jmp 0x10400 <pq_q8_0+0x400>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x033e8e0f; WORD $0x0000 // jle 0x11157 <pq_q8_0+0x1157>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x0088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2000]
+	LONG $0x40888d48; WORD $0x0020; BYTE $0x00 // lea rcx, [rax + 0x2040]
+	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x894d; BYTE $0xfb // mov r11, r15
+	LONG $0x09e3c149 // shl r11, 0x9
+	LONG $0x05e7c149 // shl r15, 0x5
+	LONG $0x0c180f42; BYTE $0x19 // prefetcht0 byte ptr [rcx + r11]
+	LONG $0x4c180f42; WORD $0x4019 // prefetcht0 byte ptr [rcx + r11 + 0x40]
+	QUAD $0x000080198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x80]
+	QUAD $0x0000c0198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0xc0]
+	QUAD $0x000100198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x100]
+	QUAD $0x000140198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x140]
+	QUAD $0x000180198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x180]
+	QUAD $0x0001c0198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x1c0]
+	WORD $0x014d; BYTE $0xc3 // add r11, r8
+	LONG $0x137da2c4; WORD $0x381c // vcvtph2ps ymm3, xmmword ptr [rax + r15]
+	WORD $0x894d; BYTE $0xdc // mov r12, r11
+	LONG $0x6f7ec1c4; WORD $0x2424 // vmovdqu ymm4, ymmword ptr [r12]
+	LONG $0x587de2c4; BYTE $0x36 // vpbroadcastd ymm6, dword ptr [rsi]
+	LONG $0x1c7de2c4; BYTE $0xec // vpabsb ymm5, ymm4
+	LONG $0x084de2c4; BYTE $0xe4 // vpsignb ymm4, ymm6, ymm4
+	LONG $0x0455e2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm5, ymm4
+	LONG $0xe0f5ddc5 // vpmaddwd ymm4, ymm4, ymm0
+	LONG $0x6f7ec1c4; WORD $0x246c; BYTE $0x40 // vmovdqu ymm5, ymmword ptr [r12 + 0x40]
+	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x008024ac6f7ec1c4; WORD $0x0000 // vmovdqu ymm5, ymmword ptr [r12 + 0x80]
+	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x00c024ac6f7ec1c4; WORD $0x0000 // vmovdqu ymm5, ymmword ptr [r12 + 0xc0]
+	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x010024ac6f7ec1c4; WORD $0x0000 // vmovdqu ymm5, ymmword ptr [r12 + 0x100]
+	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x014024ac6f7ec1c4; WORD $0x0000 // vmovdqu ymm5, ymmword ptr [r12 + 0x140]
+	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x018024ac6f7ec1c4; WORD $0x0000 // vmovdqu ymm5, ymmword ptr [r12 + 0x180]
+	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x01c024ac6f7ec1c4; WORD $0x0000 // vmovdqu ymm5, ymmword ptr [r12 + 0x1c0]
+	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0xdc59e4c5 // vmulps ymm3, ymm3, ymm4
+	LONG $0x187de2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [rsi + 0x20]
+	LONG $0xb865e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm3, ymm4 # ymm2 = (ymm3 * ymm4) + ymm2
+	LONG $0x137da2c4; WORD $0x385c; BYTE $0x10 // vcvtph2ps ymm3, xmmword ptr [rax + r15 + 0x10]
+	LONG $0x6f7ec1c4; WORD $0x2063 // vmovdqu ymm4, ymmword ptr [r11 + 0x20]
+	LONG $0x587de2c4; BYTE $0x36 // vpbroadcastd ymm6, dword ptr [rsi]
+	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
+	LONG $0x1c7de2c4; BYTE $0xec // vpabsb ymm5, ymm4
+	LONG $0x084de2c4; BYTE $0xe4 // vpsignb ymm4, ymm6, ymm4
+	LONG $0x0455e2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm5, ymm4
+	LONG $0xe0f5ddc5 // vpmaddwd ymm4, ymm4, ymm0
+	LONG $0x6f7ec1c4; WORD $0x606b // vmovdqu ymm5, ymmword ptr [r11 + 0x60]
+	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x0000a0ab6f7ec1c4; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [r11 + 0xa0]
+	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x0000e0ab6f7ec1c4; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [r11 + 0xe0]
+	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x000120ab6f7ec1c4; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [r11 + 0x120]
+	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x000160ab6f7ec1c4; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [r11 + 0x160]
+	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x0001a0ab6f7ec1c4; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [r11 + 0x1a0]
+	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	QUAD $0x0001e0ab6f7ec1c4; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [r11 + 0x1e0]
+	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
+	LONG $0x1c7de2c4; BYTE $0xf5 // vpabsb ymm6, ymm5
+	LONG $0x0845e2c4; BYTE $0xed // vpsignb ymm5, ymm7, ymm5
+	LONG $0x044de2c4; BYTE $0xed // vpmaddubsw ymm5, ymm6, ymm5
+	LONG $0xe8f5d5c5 // vpmaddwd ymm5, ymm5, ymm0
+	LONG $0xe4fed5c5 // vpaddd ymm4, ymm5, ymm4
+	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xdc59e4c5 // vmulps ymm3, ymm3, ymm4
+	LONG $0xb865e2c4; BYTE $0xcd // vfmadd231ps ymm1, ymm3, ymm5 # ymm1 = (ymm3 * ymm5) + ymm1
+	LONG $0x01c1f641 // test r9b, 0x1
+	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
+	LONG $0xfd10850f; WORD $0xffff // jne 0x10e50 <pq_q8_0+0xe50>
+	LONG $0x04400548; WORD $0x0000 // add rax, 0x440
+	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfcd98f0f; WORD $0xffff // jg 0x10e30 <pq_q8_0+0xe30>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xef50840f; WORD $0xffff // je 0x100b0 <pq_q8_0+0xb0>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	LONG $0x1011fcc5 // vmovups ymmword ptr [rax], ymm2
+	LONG $0x4811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm1
+	LONG $0xffef3de9; BYTE $0xff // jmp 0x100b0 <pq_q8_0+0xb0>
 	LONG $0x58c48348 // add rsp, 0x58
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -720,9 +881,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_q4_0: +3616
+	// pq_q4_0: +4496
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -730,58 +891,62 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x78ec8348 // sub rsp, 0x78
-	LONG $0x244c894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r9
-	LONG $0x10f9c149 // sar r9, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x10fec148 // sar rsi, 0x10
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x0c6f8e0f; WORD $0x0000 // jle 0x11abd <pq_q4_0+0xc9d>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x0f448e0f; WORD $0x0000 // jle 0x12100 <pq_q4_0+0xf70>
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x00a22035227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xa220] # 0x1b082 <peak_i8+0x1f2>
-	QUAD $0x00a2b10d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xa2b1] # 0x1b11c <peak_i8+0x28c>
-	QUAD $0x00a29c05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xa29c] # 0x1b110 <peak_i8+0x280>
-	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
+	QUAD $0x00c8ae35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xc8ae] # 0x1da82 <peak_i8+0x1c2>
+	QUAD $0x00c93f0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xc93f] # 0x1db1c <peak_i8+0x25c>
+	QUAD $0x00c92a05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xc92a] # 0x1db10 <peak_i8+0x250>
+	LONG $0xd1b60f45 // movzx r10d, r9b
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0x06e0c148 // shl rax, 0x6
 	LONG $0xc0048d48 // lea rax, [rax + 8*rax]
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
+	LONG $0x403c8d48 // lea rdi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rsi
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
+	LONG $0x247c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdi
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x22eb // jmp 0x10efe <pq_q4_0+0xde>
-	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	WORD $0x25eb // jmp 0x11273 <pq_q4_0+0xe3>
+	WORD $0x9066 // nop
 	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0x24540348; BYTE $0x40 // add rdx, qword ptr [rsp + 0x40]
+	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
 	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
-	LONG $0xff498d4c // lea r9, [rcx - 0x1]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	LONG $0xff718d48 // lea rsi, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0bbf8e0f; WORD $0x0000 // jle 0x11abd <pq_q4_0+0xc9d>
-	QUAD $0x00000100182444f7 // test dword ptr [rsp + 0x18], 0x100
-	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x029f850f; WORD $0x0000 // jne 0x111b0 <pq_q4_0+0x390>
+	LONG $0x0e8d8e0f; WORD $0x0000 // jle 0x12100 <pq_q4_0+0xf70>
+	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x029b850f; WORD $0x0000 // jne 0x11520 <pq_q4_0+0x390>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0b96850f; WORD $0x0000 // jne 0x11e30 <pq_q4_0+0xca0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x026d8e0f; WORD $0x0000 // jle 0x1118f <pq_q4_0+0x36f>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x0e418e0f; WORD $0x0000 // jle 0x120e4 <pq_q4_0+0xf54>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -798,7 +963,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4755c2c4; BYTE $0xee // vpsllvd ymm5, ymm5, ymm14
 	LONG $0x587de2c4; BYTE $0xf5 // vpbroadcastd ymm6, xmm5
 	LONG $0x137da2c4; WORD $0x182c // vcvtph2ps ymm5, xmmword ptr [rax + r11]
-	LONG $0x5474c1c4; BYTE $0x3f // vandps ymm7, ymm1, ymmword ptr [r15]
+	LONG $0xdb75c1c4; BYTE $0x3f // vpand ymm7, ymm1, ymmword ptr [r15]
 	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
 	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
 	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
@@ -896,30 +1061,25 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb855e2c4; BYTE $0xda // vfmadd231ps ymm3, ymm5, ymm2 # ymm3 = (ymm5 * ymm2) + ymm3
 	LONG $0x01c0f641 // test r8b, 0x1
 	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfdc8850f; WORD $0xffff // jne 0x10f40 <pq_q4_0+0x120>
+	LONG $0xfdc8850f; WORD $0xffff // jne 0x112c0 <pq_q4_0+0x130>
 	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
 	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfda18f0f; WORD $0xffff // jg 0x10f30 <pq_q4_0+0x110>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfd48840f; WORD $0xffff // je 0x10ee0 <pq_q4_0+0xc0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
-	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xfffd35e9; BYTE $0xff // jmp 0x10ee0 <pq_q4_0+0xc0>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xfda18f0f; WORD $0xffff // jg 0x112b0 <pq_q4_0+0x120>
+	LONG $0x000bd0e9; BYTE $0x00 // jmp 0x120e4 <pq_q4_0+0xf54>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x111d5 <pq_q4_0+0x3b5>
+	WORD $0x1deb // jmp 0x11545 <pq_q4_0+0x3b5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfd0b840f; WORD $0xffff // je 0x10ee0 <pq_q4_0+0xc0>
+	LONG $0xfd0b840f; WORD $0xffff // je 0x11250 <pq_q4_0+0xc0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03e28e0f; WORD $0x0000 // jle 0x115c0 <pq_q4_0+0x7a0>
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x03e28e0f; WORD $0x0000 // jle 0x11930 <pq_q4_0+0x7a0>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x04e7c149 // shl r15, 0x4
@@ -930,9 +1090,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x3e0c8d4e // lea r9, [rsi + r15]
-	LONG $0x40468d48 // lea rax, [rsi + 0x40]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x3e048d4a // lea rax, [rsi + r15]
+	LONG $0x404e8d4c // lea r9, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -940,12 +1100,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x009e480d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x9e48] # 0x1b084 <peak_i8+0x1f4>
+	QUAD $0x00c4d80d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0xc4d8] # 0x1da84 <peak_i8+0x1c4>
 	QUAD $0x000001209f6e79c5 // vmovd xmm11, dword ptr [rdi + 0x120]
 	QUAD $0x00000124976e79c5 // vmovd xmm10, dword ptr [rdi + 0x124]
 	QUAD $0x000001288f6e79c5 // vmovd xmm9, dword ptr [rdi + 0x128]
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	LONG $0x137d82c4; WORD $0x313c // vcvtph2ps ymm7, xmmword ptr [r9 + r14]
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
+	LONG $0x137da2c4; WORD $0x303c // vcvtph2ps ymm7, xmmword ptr [rax + r14]
 	LONG $0x4411fcc5; WORD $0x5824 // vmovups ymmword ptr [rsp + 0x58], ymm0
 	LONG $0xdb7521c4; WORD $0x2924 // vpand ymm12, ymm1, ymmword ptr [rcx + r13]
 	LONG $0x587d62c4; BYTE $0x2f // vpbroadcastd ymm13, dword ptr [rdi]
@@ -1045,10 +1205,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
 	LONG $0xc1dbfdc5 // vpand ymm0, ymm0, ymm1
-	QUAD $0x009c030d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x9c03] # 0x1b082 <peak_i8+0x1f2>
+	QUAD $0x00c2930d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0xc293] # 0x1da82 <peak_i8+0x1c2>
 	LONG $0x047d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm0, ymm14
 	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	QUAD $0x009bf535797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x9bf5] # 0x1b086 <peak_i8+0x1f6>
+	QUAD $0x00c28535797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0xc285] # 0x1da86 <peak_i8+0x1c6>
 	LONG $0x472562c4; BYTE $0xd9 // vpsllvd ymm11, ymm11, ymm1
 	LONG $0x472d62c4; BYTE $0xd1 // vpsllvd ymm10, ymm10, ymm1
 	LONG $0x473562c4; BYTE $0xc9 // vpsllvd ymm9, ymm9, ymm1
@@ -1094,18 +1254,18 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb87de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm0, ymm7 # ymm3 = (ymm0 * ymm7) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc9d850f; WORD $0xffff // jne 0x11220 <pq_q4_0+0x400>
+	LONG $0xfc9d850f; WORD $0xffff // jne 0x11590 <pq_q4_0+0x400>
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc758f0f; WORD $0xffff // jg 0x11210 <pq_q4_0+0x3f0>
+	LONG $0xfc758f0f; WORD $0xffff // jg 0x11580 <pq_q4_0+0x3f0>
 	LONG $0xf16f7dc5 // vmovdqa ymm14, ymm1
-	QUAD $0x009b6805187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x9b68] # 0x1b110 <peak_i8+0x280>
-	QUAD $0x009b6b0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x9b6b] # 0x1b11c <peak_i8+0x28c>
+	QUAD $0x00c1f805187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xc1f8] # 0x1db10 <peak_i8+0x250>
+	QUAD $0x00c1fb0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xc1fb] # 0x1db1c <peak_i8+0x25c>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2a75 // jne 0x115e0 <pq_q4_0+0x7c0>
-	LONG $0xfffc05e9; BYTE $0xff // jmp 0x111c0 <pq_q4_0+0x3a0>
+	WORD $0x2a75 // jne 0x11950 <pq_q4_0+0x7c0>
+	LONG $0xfffc05e9; BYTE $0xff // jmp 0x11530 <pq_q4_0+0x3a0>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -1114,27 +1274,27 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfbe0840f; WORD $0xffff // je 0x111c0 <pq_q4_0+0x3a0>
+	LONG $0xfbe0840f; WORD $0xffff // je 0x11530 <pq_q4_0+0x3a0>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfbc8820f; WORD $0xffff // jb 0x111c0 <pq_q4_0+0x3a0>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfbc8820f; WORD $0xffff // jb 0x11530 <pq_q4_0+0x3a0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfbb4820f; WORD $0xffff // jb 0x111c0 <pq_q4_0+0x3a0>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfbb3820f; WORD $0xffff // jb 0x11530 <pq_q4_0+0x3a0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0xc724 // vmovups ymmword ptr [r15 + 8*rax], ymm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfba0820f; WORD $0xffff // jb 0x111c0 <pq_q4_0+0x3a0>
+	LONG $0xfb9e820f; WORD $0xffff // jb 0x11530 <pq_q4_0+0x3a0>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfb8b820f; WORD $0xffff // jb 0x111c0 <pq_q4_0+0x3a0>
+	LONG $0xfb89820f; WORD $0xffff // jb 0x11530 <pq_q4_0+0x3a0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x040e8e0f; WORD $0x0000 // jle 0x11a4c <pq_q4_0+0xc2c>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x040c8e0f; WORD $0x0000 // jle 0x11dbc <pq_q4_0+0xc2c>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -1142,9 +1302,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x270c8d4e // lea r9, [rdi + r12]
-	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	WORD $0x9066 // nop
+	LONG $0x27048d4a // lea rax, [rdi + r12]
+	LONG $0x404f8d4c // lea r9, [rdi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -1152,12 +1312,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x0099f80d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x99f8] # 0x1b084 <peak_i8+0x1f4>
+	QUAD $0x00c0880d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0xc088] # 0x1da84 <peak_i8+0x1c4>
 	QUAD $0x000001309e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x130]
 	QUAD $0x00000134966e79c5 // vmovd xmm10, dword ptr [rsi + 0x134]
 	QUAD $0x000001388e6e79c5 // vmovd xmm9, dword ptr [rsi + 0x138]
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	LONG $0x137d82c4; WORD $0x313c // vcvtph2ps ymm7, xmmword ptr [r9 + r14]
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
+	LONG $0x137da2c4; WORD $0x303c // vcvtph2ps ymm7, xmmword ptr [rax + r14]
 	LONG $0x4411fcc5; WORD $0x5824 // vmovups ymmword ptr [rsp + 0x58], ymm0
 	LONG $0xdb75a1c4; WORD $0x2904 // vpand ymm0, ymm1, ymmword ptr [rcx + r13]
 	QUAD $0x00008096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x80]
@@ -1257,10 +1417,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
 	LONG $0xc1dbfdc5 // vpand ymm0, ymm0, ymm1
-	QUAD $0x00975f0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x975f] # 0x1b086 <peak_i8+0x1f6>
+	QUAD $0x00bdef0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0xbdef] # 0x1da86 <peak_i8+0x1c6>
 	LONG $0x047d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm0, ymm14
 	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
-	QUAD $0x00974935227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x9749] # 0x1b082 <peak_i8+0x1f2>
+	QUAD $0x00bdd935227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xbdd9] # 0x1da82 <peak_i8+0x1c2>
 	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
 	LONG $0x472542c4; BYTE $0xde // vpsllvd ymm11, ymm11, ymm14
 	LONG $0x472d42c4; BYTE $0xd6 // vpsllvd ymm10, ymm10, ymm14
@@ -1306,34 +1466,170 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb87de2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm0, ymm1 # ymm3 = (ymm0 * ymm1) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc3e850f; WORD $0xffff // jne 0x11670 <pq_q4_0+0x850>
+	LONG $0xfc3e850f; WORD $0xffff // jne 0x119e0 <pq_q4_0+0x850>
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc168f0f; WORD $0xffff // jg 0x11660 <pq_q4_0+0x840>
-	WORD $0x10eb // jmp 0x11a5c <pq_q4_0+0xc3c>
+	LONG $0xfc168f0f; WORD $0xffff // jg 0x119d0 <pq_q4_0+0x840>
+	WORD $0x10eb // jmp 0x11dcc <pq_q4_0+0xc3c>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	QUAD $0x0096ab05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x96ab] # 0x1b110 <peak_i8+0x280>
-	QUAD $0x0096ae0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x96ae] # 0x1b11c <peak_i8+0x28c>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	QUAD $0x00bd3b05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xbd3b] # 0x1db10 <peak_i8+0x250>
+	QUAD $0x00bd3e0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xbd3e] # 0x1db1c <peak_i8+0x25c>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf73d840f; WORD $0xffff // je 0x111c0 <pq_q4_0+0x3a0>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0xf73d840f; WORD $0xffff // je 0x11530 <pq_q4_0+0x3a0>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf728820f; WORD $0xffff // jb 0x111c0 <pq_q4_0+0x3a0>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0xf728820f; WORD $0xffff // jb 0x11530 <pq_q4_0+0x3a0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf713820f; WORD $0xffff // jb 0x111c0 <pq_q4_0+0x3a0>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0xf713820f; WORD $0xffff // jb 0x11530 <pq_q4_0+0x3a0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0xfff703e9; BYTE $0xff // jmp 0x111c0 <pq_q4_0+0x3a0>
+	LONG $0xfff703e9; BYTE $0xff // jmp 0x11530 <pq_q4_0+0x3a0>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x02ab8e0f; WORD $0x0000 // jle 0x120e4 <pq_q4_0+0xf54>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x0088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2000]
+	LONG $0x40888d48; WORD $0x0020; BYTE $0x00 // lea rcx, [rax + 0x2040]
+	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x894d; BYTE $0xfb // mov r11, r15
+	LONG $0x08e3c149 // shl r11, 0x8
+	LONG $0x05e7c149 // shl r15, 0x5
+	LONG $0x0c180f42; BYTE $0x19 // prefetcht0 byte ptr [rcx + r11]
+	LONG $0x4c180f42; WORD $0x4019 // prefetcht0 byte ptr [rcx + r11 + 0x40]
+	QUAD $0x000080198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x80]
+	QUAD $0x0000c0198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0xc0]
+	WORD $0x014d; BYTE $0xc3 // add r11, r8
+	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
+	WORD $0x894d; BYTE $0xdc // mov r12, r11
+	LONG $0x4755c2c4; BYTE $0xee // vpsllvd ymm5, ymm5, ymm14
+	LONG $0x587de2c4; BYTE $0xf5 // vpbroadcastd ymm6, xmm5
+	LONG $0x137da2c4; WORD $0x382c // vcvtph2ps ymm5, xmmword ptr [rax + r15]
+	LONG $0x5474c1c4; WORD $0x243c // vandps ymm7, ymm1, ymmword ptr [r12]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0x6f7e41c4; WORD $0x2404 // vmovdqu ymm8, ymmword ptr [r12]
+	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0xdb7541c4; WORD $0x2444; BYTE $0x40 // vpand ymm8, ymm1, ymmword ptr [r12 + 0x40]
+	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0x6f7e41c4; WORD $0x2444; BYTE $0x40 // vmovdqu ymm8, ymmword ptr [r12 + 0x40]
+	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	QUAD $0x00802484db7541c4; WORD $0x0000 // vpand ymm8, ymm1, ymmword ptr [r12 + 0x80]
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	QUAD $0x008024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0x80]
+	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	QUAD $0x00c02484db7541c4; WORD $0x0000 // vpand ymm8, ymm1, ymmword ptr [r12 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	QUAD $0x00c024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0xf8f5c5c5 // vpmaddwd ymm7, ymm7, ymm0
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
+	LONG $0x187de2c4; WORD $0x2076 // vbroadcastss ymm6, dword ptr [rsi + 0x20]
+	LONG $0xb855e2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm5, ymm6 # ymm4 = (ymm5 * ymm6) + ymm4
+	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
+	LONG $0x4755c2c4; BYTE $0xee // vpsllvd ymm5, ymm5, ymm14
+	LONG $0x587de2c4; BYTE $0xf5 // vpbroadcastd ymm6, xmm5
+	LONG $0x137da2c4; WORD $0x386c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + r15 + 0x10]
+	LONG $0xdb75c1c4; WORD $0x207b // vpand ymm7, ymm1, ymmword ptr [r11 + 0x20]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0x6f7e41c4; WORD $0x2043 // vmovdqu ymm8, ymmword ptr [r11 + 0x20]
+	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0xdb7541c4; WORD $0x6043 // vpand ymm8, ymm1, ymmword ptr [r11 + 0x60]
+	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0x6f7e41c4; WORD $0x6043 // vmovdqu ymm8, ymmword ptr [r11 + 0x60]
+	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	QUAD $0x0000a083db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r11 + 0xa0]
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	QUAD $0x0000a0836f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r11 + 0xa0]
+	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	QUAD $0x0000e083db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r11 + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	QUAD $0x0000e0836f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r11 + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0xf8f5c5c5 // vpmaddwd ymm7, ymm7, ymm0
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	LONG $0x187de2c4; WORD $0x2056 // vbroadcastss ymm2, dword ptr [rsi + 0x20]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
+	LONG $0xb855e2c4; BYTE $0xda // vfmadd231ps ymm3, ymm5, ymm2 # ymm3 = (ymm5 * ymm2) + ymm3
+	LONG $0x01c1f641 // test r9b, 0x1
+	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
+	LONG $0xfda3850f; WORD $0xffff // jne 0x11e70 <pq_q4_0+0xce0>
+	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
+	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfd6c8f0f; WORD $0xffff // jg 0x11e50 <pq_q4_0+0xcc0>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xf163840f; WORD $0xffff // je 0x11250 <pq_q4_0+0xc0>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0xfff150e9; BYTE $0xff // jmp 0x11250 <pq_q4_0+0xc0>
 	LONG $0x78c48348 // add rsp, 0x78
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -1343,9 +1639,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	BYTE $0x90 // nop
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// pq_q4_1: +6864
+	// pq_q4_1: +8480
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -1353,57 +1649,61 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x58ec8348 // sub rsp, 0x58
-	LONG $0x244c894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r9
-	LONG $0x10f9c149 // sar r9, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x10fec148 // sar rsi, 0x10
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x0c308e0f; WORD $0x0000 // jle 0x1272e <pq_q4_1+0xc5e>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x0f128e0f; WORD $0x0000 // jle 0x1305e <pq_q4_1+0xf3e>
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x00957605787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x9576] # 0x1b088 <peak_i8+0x1f8>
-	QUAD $0x00956f0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x956f] # 0x1b08a <peak_i8+0x1fa>
-	LONG $0x5cb60f44; WORD $0x1824 // movzx r11d, byte ptr [rsp + 0x18]
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
+	QUAD $0x00b92405787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0xb924] # 0x1da88 <peak_i8+0x1c8>
+	QUAD $0x00b91d0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0xb91d] # 0x1da8a <peak_i8+0x1ca>
+	LONG $0xd9b60f45 // movzx r11d, r9b
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0x07e0c148 // shl rax, 0x7
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
+	LONG $0x403c8d48 // lea rdi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rsi
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
+	LONG $0x247c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdi
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x2beb // jmp 0x11bae <pq_q4_1+0xde>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	WORD $0x2eeb // jmp 0x12203 <pq_q4_1+0xe3>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0x24540348; BYTE $0x40 // add rdx, qword ptr [rsp + 0x40]
+	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
 	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
-	LONG $0xff498d4c // lea r9, [rcx - 0x1]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	LONG $0xff718d48 // lea rsi, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0b808e0f; WORD $0x0000 // jle 0x1272e <pq_q4_1+0xc5e>
-	QUAD $0x00000100182444f7 // test dword ptr [rsp + 0x18], 0x100
-	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x029f850f; WORD $0x0000 // jne 0x11e60 <pq_q4_1+0x390>
+	LONG $0x0e5b8e0f; WORD $0x0000 // jle 0x1305e <pq_q4_1+0xf3e>
+	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x029b850f; WORD $0x0000 // jne 0x124b0 <pq_q4_1+0x390>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0b56850f; WORD $0x0000 // jne 0x12d80 <pq_q4_1+0xc60>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x026a8e0f; WORD $0x0000 // jle 0x11e3c <pq_q4_1+0x36c>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x0e0f8e0f; WORD $0x0000 // jle 0x13042 <pq_q4_1+0xf22>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -1520,30 +1820,25 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb84de2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm6, ymm5 # ymm2 = (ymm6 * ymm5) + ymm2
 	LONG $0x01c1f641 // test r9b, 0x1
 	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfdcb850f; WORD $0xffff // jne 0x11bf0 <pq_q4_1+0x120>
+	LONG $0xfdcb850f; WORD $0xffff // jne 0x12250 <pq_q4_1+0x130>
 	LONG $0x02800548; WORD $0x0000 // add rax, 0x280
 	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfda48f0f; WORD $0xffff // jg 0x11be0 <pq_q4_1+0x110>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfd4b840f; WORD $0xffff // je 0x11b90 <pq_q4_1+0xc0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
-	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0xfffd38e9; BYTE $0xff // jmp 0x11b90 <pq_q4_1+0xc0>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xfda48f0f; WORD $0xffff // jg 0x12240 <pq_q4_1+0x120>
+	LONG $0x000ba1e9; BYTE $0x00 // jmp 0x13042 <pq_q4_1+0xf22>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x11e85 <pq_q4_1+0x3b5>
+	WORD $0x1deb // jmp 0x124d5 <pq_q4_1+0x3b5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfd0b840f; WORD $0xffff // je 0x11b90 <pq_q4_1+0xc0>
+	LONG $0xfd0b840f; WORD $0xffff // je 0x121e0 <pq_q4_1+0xc0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03c28e0f; WORD $0x0000 // jle 0x12250 <pq_q4_1+0x780>
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x03c28e0f; WORD $0x0000 // jle 0x128a0 <pq_q4_1+0x780>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x04e7c149 // shl r15, 0x4
@@ -1554,17 +1849,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x3e0c8d4e // lea r9, [rsi + r15]
-	LONG $0x80868d48; WORD $0x0000; BYTE $0x00 // lea rax, [rsi + 0x80]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x3e048d4a // lea rax, [rsi + r15]
+	LONG $0x808e8d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rsi + 0x80]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x05e6c149 // shl r14, 0x5
 	LONG $0x08e1c148 // shl rcx, 0x8
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	LONG $0x137d82c4; WORD $0x313c // vcvtph2ps ymm7, xmmword ptr [r9 + r14]
-	LONG $0x137d82c4; WORD $0x3174; BYTE $0x40 // vcvtph2ps ymm6, xmmword ptr [r9 + r14 + 0x40]
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
+	LONG $0x137da2c4; WORD $0x303c // vcvtph2ps ymm7, xmmword ptr [rax + r14]
+	LONG $0x137da2c4; WORD $0x3074; BYTE $0x40 // vcvtph2ps ymm6, xmmword ptr [rax + r14 + 0x40]
 	LONG $0xdb7d21c4; WORD $0x2904 // vpand ymm8, ymm0, ymmword ptr [rcx + r13]
 	LONG $0x587d62c4; BYTE $0x0f // vpbroadcastd ymm9, dword ptr [rdi]
 	LONG $0x043d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm8, ymm9
@@ -1713,15 +2008,15 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm8, ymm6 # ymm2 = (ymm8 * ymm6) + ymm2
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfcac850f; WORD $0xffff // jne 0x11ed0 <pq_q4_1+0x400>
+	LONG $0xfcac850f; WORD $0xffff // jne 0x12520 <pq_q4_1+0x400>
 	LONG $0x80c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x280
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc848f0f; WORD $0xffff // jg 0x11ec0 <pq_q4_1+0x3f0>
+	LONG $0xfc848f0f; WORD $0xffff // jg 0x12510 <pq_q4_1+0x3f0>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x2f75 // jne 0x12270 <pq_q4_1+0x7a0>
-	LONG $0xfffc2ae9; BYTE $0xff // jmp 0x11e70 <pq_q4_1+0x3a0>
+	WORD $0x2f75 // jne 0x128c0 <pq_q4_1+0x7a0>
+	LONG $0xfffc2ae9; BYTE $0xff // jmp 0x124c0 <pq_q4_1+0x3a0>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -1730,27 +2025,27 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfc00840f; WORD $0xffff // je 0x11e70 <pq_q4_1+0x3a0>
+	LONG $0xfc00840f; WORD $0xffff // je 0x124c0 <pq_q4_1+0x3a0>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
 	LONG $0x02fb8341 // cmp r11d, 0x2
-	LONG $0xfbe8820f; WORD $0xffff // jb 0x11e70 <pq_q4_1+0x3a0>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfbe8820f; WORD $0xffff // jb 0x124c0 <pq_q4_1+0x3a0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	LONG $0x03fb8341 // cmp r11d, 0x3
-	LONG $0xfbd4820f; WORD $0xffff // jb 0x11e70 <pq_q4_1+0x3a0>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfbd3820f; WORD $0xffff // jb 0x124c0 <pq_q4_1+0x3a0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	LONG $0x04fb8341 // cmp r11d, 0x4
-	LONG $0xfbc0820f; WORD $0xffff // jb 0x11e70 <pq_q4_1+0x3a0>
+	LONG $0xfbbe820f; WORD $0xffff // jb 0x124c0 <pq_q4_1+0x3a0>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xfbab820f; WORD $0xffff // jb 0x11e70 <pq_q4_1+0x3a0>
+	LONG $0xfba9820f; WORD $0xffff // jb 0x124c0 <pq_q4_1+0x3a0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x04018e0f; WORD $0x0000 // jle 0x126cf <pq_q4_1+0xbff>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x03ff8e0f; WORD $0x0000 // jle 0x12d1f <pq_q4_1+0xbff>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -1758,17 +2053,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x270c8d4e // lea r9, [rdi + r12]
-	LONG $0x80878d48; WORD $0x0000; BYTE $0x00 // lea rax, [rdi + 0x80]
+	WORD $0x9066 // nop
+	LONG $0x27048d4a // lea rax, [rdi + r12]
+	LONG $0x808f8d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rdi + 0x80]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x05e6c149 // shl r14, 0x5
 	LONG $0x08e1c148 // shl rcx, 0x8
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	LONG $0x137d82c4; WORD $0x313c // vcvtph2ps ymm7, xmmword ptr [r9 + r14]
-	LONG $0x137d82c4; WORD $0x3174; BYTE $0x40 // vcvtph2ps ymm6, xmmword ptr [r9 + r14 + 0x40]
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
+	LONG $0x137da2c4; WORD $0x303c // vcvtph2ps ymm7, xmmword ptr [rax + r14]
+	LONG $0x137da2c4; WORD $0x3074; BYTE $0x40 // vcvtph2ps ymm6, xmmword ptr [rax + r14 + 0x40]
 	LONG $0xdb7d21c4; WORD $0x2904 // vpand ymm8, ymm0, ymmword ptr [rcx + r13]
 	QUAD $0x0000808e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0x80]
 	LONG $0x043d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm8, ymm9
@@ -1917,32 +2212,171 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm8, ymm6 # ymm2 = (ymm8 * ymm6) + ymm2
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc4b850f; WORD $0xffff // jne 0x12300 <pq_q4_1+0x830>
+	LONG $0xfc4b850f; WORD $0xffff // jne 0x12950 <pq_q4_1+0x830>
 	LONG $0x80c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x280
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc238f0f; WORD $0xffff // jg 0x122f0 <pq_q4_1+0x820>
-	WORD $0x10eb // jmp 0x126df <pq_q4_1+0xc0f>
+	LONG $0xfc238f0f; WORD $0xffff // jg 0x12940 <pq_q4_1+0x820>
+	WORD $0x10eb // jmp 0x12d2f <pq_q4_1+0xc0f>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xf77c840f; WORD $0xffff // je 0x11e70 <pq_q4_1+0x3a0>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0xf77c840f; WORD $0xffff // je 0x124c0 <pq_q4_1+0x3a0>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x07fb8341 // cmp r11d, 0x7
-	LONG $0xf767820f; WORD $0xffff // jb 0x11e70 <pq_q4_1+0x3a0>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0xf767820f; WORD $0xffff // jb 0x124c0 <pq_q4_1+0x3a0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x08fb8341 // cmp r11d, 0x8
-	LONG $0xf752820f; WORD $0xffff // jb 0x11e70 <pq_q4_1+0x3a0>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0xf752820f; WORD $0xffff // jb 0x124c0 <pq_q4_1+0x3a0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0xfff742e9; BYTE $0xff // jmp 0x11e70 <pq_q4_1+0x3a0>
+	LONG $0xfff742e9; BYTE $0xff // jmp 0x124c0 <pq_q4_1+0x3a0>
+	WORD $0x9066 // nop
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x02b98e0f; WORD $0x0000 // jle 0x13042 <pq_q4_1+0xf22>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x0088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2000]
+	LONG $0x4088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2040]
+	LONG $0x80808d4c; WORD $0x0020; BYTE $0x00 // lea r8, [rax + 0x2080]
+	LONG $0x80888d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rax + 0x80]
+	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xf9 // mov rcx, r15
+	LONG $0x08e1c148 // shl rcx, 0x8
+	LONG $0x05e7c149 // shl r15, 0x5
+	LONG $0x0c180f41; BYTE $0x08 // prefetcht0 byte ptr [r8 + rcx]
+	LONG $0x4c180f41; WORD $0x4008 // prefetcht0 byte ptr [r8 + rcx + 0x40]
+	QUAD $0x000080088c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rcx + 0x80]
+	QUAD $0x0000c0088c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rcx + 0xc0]
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
+	LONG $0x137da2c4; WORD $0x382c // vcvtph2ps ymm5, xmmword ptr [rax + r15]
+	LONG $0x137da2c4; WORD $0x3864; BYTE $0x40 // vcvtph2ps ymm4, xmmword ptr [rax + r15 + 0x40]
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0xdb7dc1c4; WORD $0x2434 // vpand ymm6, ymm0, ymmword ptr [r12]
+	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x044de2c4; BYTE $0xf7 // vpmaddubsw ymm6, ymm6, ymm7
+	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
+	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	LONG $0xdb7dc1c4; WORD $0x247c; BYTE $0x40 // vpand ymm7, ymm0, ymmword ptr [r12 + 0x40]
+	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [r12 + 0x40]
+	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	QUAD $0x008024bcdb7dc1c4; WORD $0x0000 // vpand ymm7, ymm0, ymmword ptr [r12 + 0x80]
+	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	QUAD $0x008024bc6f7ec1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [r12 + 0x80]
+	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	QUAD $0x00c024bcdb7dc1c4; WORD $0x0000 // vpand ymm7, ymm0, ymmword ptr [r12 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	QUAD $0x00c024bc6f7ec1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [r12 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	LONG $0xf1f5cdc5 // vpmaddwd ymm6, ymm6, ymm1
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x137d22c4; WORD $0x384c; BYTE $0x50 // vcvtph2ps ymm9, xmmword ptr [rax + r15 + 0x50]
+	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
+	LONG $0x7610fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rsi + 0x24]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
+	LONG $0xac5de2c4; BYTE $0xf5 // vfnmadd213ps ymm6, ymm4, ymm5 # ymm6 = -(ymm4 * ymm6) + ymm5
+	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
+	LONG $0xb84de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm6, ymm5 # ymm3 = (ymm6 * ymm5) + ymm3
+	LONG $0x137da2c4; WORD $0x386c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + r15 + 0x10]
+	LONG $0x71dbfdc5; BYTE $0x20 // vpand ymm6, ymm0, ymmword ptr [rcx + 0x20]
+	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
+	LONG $0x044de2c4; BYTE $0xf7 // vpmaddubsw ymm6, ymm6, ymm7
+	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
+	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	LONG $0x79dbfdc5; BYTE $0x60 // vpand ymm7, ymm0, ymmword ptr [rcx + 0x60]
+	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	LONG $0x796ffec5; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [rcx + 0x60]
+	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	QUAD $0x000000a0b9dbfdc5 // vpand ymm7, ymm0, ymmword ptr [rcx + 0xa0]
+	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	QUAD $0x000000a0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	QUAD $0x000000e0b9dbfdc5 // vpand ymm7, ymm0, ymmword ptr [rcx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	QUAD $0x000000e0b96ffec5 // vmovdqu ymm7, ymmword ptr [rcx + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0xf6fdc5c5 // vpaddw ymm6, ymm7, ymm6
+	LONG $0xf1f5cdc5 // vpmaddwd ymm6, ymm6, ymm1
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
+	LONG $0x7610fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rsi + 0x24]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
+	LONG $0xac35e2c4; BYTE $0xf5 // vfnmadd213ps ymm6, ymm9, ymm5 # ymm6 = -(ymm9 * ymm6) + ymm5
+	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xb84de2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm6, ymm5 # ymm2 = (ymm6 * ymm5) + ymm2
+	LONG $0x01c2f641 // test r10b, 0x1
+	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
+	LONG $0xfda5850f; WORD $0xffff // jne 0x12dd0 <pq_q4_1+0xcb0>
+	LONG $0x02800548; WORD $0x0000 // add rax, 0x280
+	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfd5e8f0f; WORD $0xffff // jg 0x12da0 <pq_q4_1+0xc80>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xf195840f; WORD $0xffff // je 0x121e0 <pq_q4_1+0xc0>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
+	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
+	LONG $0xfff182e9; BYTE $0xff // jmp 0x121e0 <pq_q4_1+0xc0>
 	LONG $0x58c48348 // add rsp, 0x58
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -1953,7 +2387,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
-	// pq_q5_0: +10048
+	// pq_q5_0: +12400
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -1961,59 +2395,63 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0xf8ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xf8
-	LONG $0x244c894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r9
-	LONG $0x10f9c149 // sar r9, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x0f608e0f; WORD $0x0000 // jle 0x136d1 <pq_q5_0+0xf91>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
+	WORD $0x894c; BYTE $0xcf // mov rdi, r9
+	LONG $0x10ffc148 // sar rdi, 0x10
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x13ad8e0f; WORD $0x0000 // jle 0x1444f <pq_q5_0+0x13df>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	QUAD $0x0089ab05197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x89ab] # 0x1b130 <peak_i8+0x2a0>
-	QUAD $0x00899a0d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x899a] # 0x1b128 <peak_i8+0x298>
-	QUAD $0x00897915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x8979] # 0x1b110 <peak_i8+0x280>
-	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
-	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
+	QUAD $0x00aa7905197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0xaa79] # 0x1db30 <peak_i8+0x270>
+	QUAD $0x00aa680d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0xaa68] # 0x1db28 <peak_i8+0x268>
+	QUAD $0x00aa4715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xaa47] # 0x1db10 <peak_i8+0x250>
 	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	LONG $0xd1b60f45 // movzx r10d, r9b
+	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0xc0c06948; WORD $0x0002; BYTE $0x00 // imul rax, rax, 0x2c0
 	QUAD $0x00000000b50c8d48 // lea rcx, [4*rsi]
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	LONG $0x89048d48 // lea rax, [rcx + 4*rcx]
-	LONG $0x493c8d48 // lea rdi, [rcx + 2*rcx]
+	LONG $0x49048d4c // lea r8, [rcx + 2*rcx]
 	LONG $0x4411fcc5; WORD $0x7824 // vmovups ymmword ptr [rsp + 0x78], ymm0
 	LONG $0x4c11fcc5; WORD $0x5824 // vmovups ymmword ptr [rsp + 0x58], ymm1
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	QUAD $0x00000000f5048d48 // lea rax, [8*rsi]
-	LONG $0x247c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdi
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x247c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdi
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	QUAD $0x00000000f5048d48 // lea rax, [8*rsi]
+	LONG $0x2444894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r8
+	WORD $0x8949; BYTE $0xf0 // mov r8, rsi
+	LONG $0x04e0c149 // shl r8, 0x4
+	LONG $0x2444894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r8
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
 	LONG $0xf6048d48 // lea rax, [rsi + 8*rsi]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xf0 // add rax, rsi
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x24eb // jmp 0x1282e <pq_q5_0+0xee>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	WORD $0x27eb // jmp 0x13163 <pq_q5_0+0xf3>
+	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0x24540348; BYTE $0x40 // add rdx, qword ptr [rsp + 0x40]
+	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
 	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
-	LONG $0xff498d4c // lea r9, [rcx - 0x1]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	LONG $0xff798d48 // lea rdi, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0ea38e0f; WORD $0x0000 // jle 0x136d1 <pq_q5_0+0xf91>
-	QUAD $0x00000100182444f7 // test dword ptr [rsp + 0x18], 0x100
-	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x03ef850f; WORD $0x0000 // jne 0x12c30 <pq_q5_0+0x4f0>
+	LONG $0x12ec8e0f; WORD $0x0000 // jle 0x1444f <pq_q5_0+0x13df>
+	LONG $0x247c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rdi
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x03eb850f; WORD $0x0000 // jne 0x13560 <pq_q5_0+0x4f0>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0e86850f; WORD $0x0000 // jne 0x14010 <pq_q5_0+0xfa0>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x03ba8e0f; WORD $0x0000 // jle 0x12c0c <pq_q5_0+0x4cc>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x12a08e0f; WORD $0x0000 // jle 0x14433 <pq_q5_0+0x13c3>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	WORD $0x894c; BYTE $0xdf // mov rdi, r11
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -2022,7 +2460,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xc931 // xor ecx, ecx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x766ef9c5; BYTE $0x24 // vmovd xmm6, dword ptr [rsi + 0x24]
-	QUAD $0x00880e1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0x880e] # 0x1b08c <peak_i8+0x1fc>
+	QUAD $0x00a8ce1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0xa8ce] # 0x1da8c <peak_i8+0x1cc>
 	LONG $0x891c8d48 // lea rbx, [rcx + 4*rcx]
 	LONG $0x05e1c148 // shl rcx, 0x5
 	LONG $0x06e3c148 // shl rbx, 0x6
@@ -2032,7 +2470,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; BYTE $0xfe // vpbroadcastd ymm7, xmm6
 	LONG $0x137de2c4; WORD $0x0834 // vcvtph2ps ymm6, xmmword ptr [rax + rcx]
 	LONG $0x6f7e41c4; BYTE $0x07 // vmovdqu ymm8, ymmword ptr [r15]
-	LONG $0x547441c4; WORD $0x404f // vandps ymm9, ymm1, ymmword ptr [r15 + 0x40]
+	LONG $0xdb7541c4; WORD $0x404f // vpand ymm9, ymm1, ymmword ptr [r15 + 0x40]
 	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
 	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
 	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
@@ -2191,30 +2629,25 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb84de2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm6, ymm3 # ymm4 = (ymm6 * ymm3) + ymm4
 	LONG $0x01c1f641 // test r9b, 0x1
 	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfc7b850f; WORD $0xffff // jne 0x12870 <pq_q5_0+0x130>
+	LONG $0xfc7b850f; WORD $0xffff // jne 0x131b0 <pq_q5_0+0x140>
 	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
 	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfc548f0f; WORD $0xffff // jg 0x12860 <pq_q5_0+0x120>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfbfb840f; WORD $0xffff // je 0x12810 <pq_q5_0+0xd0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x2811fcc5 // vmovups ymmword ptr [rax], ymm5
-	LONG $0x6011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm4
-	LONG $0xfffbe8e9; BYTE $0xff // jmp 0x12810 <pq_q5_0+0xd0>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xfc548f0f; WORD $0xffff // jg 0x131a0 <pq_q5_0+0x130>
+	LONG $0x000ee2e9; BYTE $0x00 // jmp 0x14433 <pq_q5_0+0x13c3>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x12c55 <pq_q5_0+0x515>
+	WORD $0x1deb // jmp 0x13585 <pq_q5_0+0x515>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfbbb840f; WORD $0xffff // je 0x12810 <pq_q5_0+0xd0>
+	LONG $0xfbbb840f; WORD $0xffff // je 0x13140 <pq_q5_0+0xd0>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x04b28e0f; WORD $0x0000 // jle 0x13110 <pq_q5_0+0x9d0>
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x04b28e0f; WORD $0x0000 // jle 0x13a40 <pq_q5_0+0x9d0>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x04e7c149 // shl r15, 0x4
@@ -2225,22 +2658,22 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	WORD $0x894d; BYTE $0xd8 // mov r8, r11
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x6c6ffec5; WORD $0x7824 // vmovdqu ymm5, ymmword ptr [rsp + 0x78]
 	LONG $0x746ffec5; WORD $0x5824 // vmovdqu ymm6, ymmword ptr [rsp + 0x58]
-	LONG $0x3e0c8d4e // lea r9, [rsi + r15]
-	LONG $0x40468d48 // lea rax, [rsi + 0x40]
+	LONG $0x3e048d4a // lea rax, [rsi + r15]
+	LONG $0x404e8d4c // lea r9, [rsi + 0x40]
 	WORD $0x01b3 // mov bl, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x287c41c4; BYTE $0xd8 // vmovaps ymm11, ymm8
 	QUAD $0x00000120876e79c5 // vmovd xmm8, dword ptr [rdi + 0x120]
-	QUAD $0x0083c6052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x83c6] # 0x1b08c <peak_i8+0x1fc>
+	QUAD $0x00a496052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xa496] # 0x1da8c <peak_i8+0x1cc>
 	LONG $0xb60c8d4b // lea rcx, [r14 + 4*r14]
 	LONG $0x05e6c149 // shl r14, 0x5
 	QUAD $0x0000b8249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb8], ymm3
 	LONG $0x06e1c148 // shl rcx, 0x6
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x587d42c4; BYTE $0xc8 // vpbroadcastd ymm9, xmm8
 	QUAD $0x00000124876e79c5 // vmovd xmm8, dword ptr [rdi + 0x124]
@@ -2254,7 +2687,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587dc2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm8
 	LONG $0x287c41c4; BYTE $0xc3 // vmovaps ymm8, ymm11
 	QUAD $0x0000d824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xd8], ymm0
-	LONG $0x137d82c4; WORD $0x3104 // vcvtph2ps ymm0, xmmword ptr [r9 + r14]
+	LONG $0x137da2c4; WORD $0x3004 // vcvtph2ps ymm0, xmmword ptr [rax + r14]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	QUAD $0x000098248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm0
 	LONG $0x6f7e21c4; WORD $0x292c // vmovdqu ymm13, ymmword ptr [rcx + r13]
@@ -2314,7 +2747,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; WORD $0x144f // vpbroadcastd ymm1, dword ptr [rdi + 0x14]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
 	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x0082143d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x8214] # 0x1b08e <peak_i8+0x1fe>
+	QUAD $0x00a2e43d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0xa2e4] # 0x1da8e <peak_i8+0x1ce>
 	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
 	LONG $0xc9fe35c5 // vpaddd ymm9, ymm9, ymm1
 	LONG $0x587de2c4; WORD $0x344f // vpbroadcastd ymm1, dword ptr [rdi + 0x34]
@@ -2429,18 +2862,18 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb87de2c4; BYTE $0xda // vfmadd231ps ymm3, ymm0, ymm2 # ymm3 = (ymm0 * ymm2) + ymm3
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfbdb850f; WORD $0xffff // jne 0x12cb0 <pq_q5_0+0x570>
+	LONG $0xfbdb850f; WORD $0xffff // jne 0x135e0 <pq_q5_0+0x570>
 	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfba38f0f; WORD $0xffff // jg 0x12c90 <pq_q5_0+0x550>
+	LONG $0xfba38f0f; WORD $0xffff // jg 0x135c0 <pq_q5_0+0x550>
 	LONG $0x4410fcc5; WORD $0x7824 // vmovups ymm0, ymmword ptr [rsp + 0x78]
 	LONG $0x4c10fcc5; WORD $0x5824 // vmovups ymm1, ymmword ptr [rsp + 0x58]
-	QUAD $0x00800e15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x800e] # 0x1b110 <peak_i8+0x280>
+	QUAD $0x00a0de15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xa0de] # 0x1db10 <peak_i8+0x250>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2a75 // jne 0x13131 <pq_q5_0+0x9f1>
-	LONG $0xfffb34e9; BYTE $0xff // jmp 0x12c40 <pq_q5_0+0x500>
+	WORD $0x2a75 // jne 0x13a61 <pq_q5_0+0x9f1>
+	LONG $0xfffb34e9; BYTE $0xff // jmp 0x13570 <pq_q5_0+0x500>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -2449,27 +2882,27 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfb0f840f; WORD $0xffff // je 0x12c40 <pq_q5_0+0x500>
+	LONG $0xfb0f840f; WORD $0xffff // je 0x13570 <pq_q5_0+0x500>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117c41c4; BYTE $0x07 // vmovups ymmword ptr [r15], ymm8
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfaf7820f; WORD $0xffff // jb 0x12c40 <pq_q5_0+0x500>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfaf7820f; WORD $0xffff // jb 0x13570 <pq_q5_0+0x500>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0x873c // vmovups ymmword ptr [r15 + 4*rax], ymm7
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfae3820f; WORD $0xffff // jb 0x12c40 <pq_q5_0+0x500>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfae2820f; WORD $0xffff // jb 0x13570 <pq_q5_0+0x500>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0xc724 // vmovups ymmword ptr [r15 + 8*rax], ymm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfacf820f; WORD $0xffff // jb 0x12c40 <pq_q5_0+0x500>
+	LONG $0xfacd820f; WORD $0xffff // jb 0x13570 <pq_q5_0+0x500>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfaba820f; WORD $0xffff // jb 0x12c40 <pq_q5_0+0x500>
+	LONG $0xfab8820f; WORD $0xffff // jb 0x13570 <pq_q5_0+0x500>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x04cd8e0f; WORD $0x0000 // jle 0x1365c <pq_q5_0+0xf1c>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x04cb8e0f; WORD $0x0000 // jle 0x13f8c <pq_q5_0+0xf1c>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
@@ -2477,25 +2910,24 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
 	WORD $0x894d; BYTE $0xd8 // mov r8, r11
-	BYTE $0x90 // nop
 	LONG $0x646ffec5; WORD $0x7824 // vmovdqu ymm4, ymmword ptr [rsp + 0x78]
 	LONG $0x6c6ffec5; WORD $0x5824 // vmovdqu ymm5, ymmword ptr [rsp + 0x58]
-	QUAD $0x007ec93d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x7ec9] # 0x1b08e <peak_i8+0x1fe>
-	LONG $0x270c8d4e // lea r9, [rdi + r12]
-	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	QUAD $0x009f993d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x9f99] # 0x1da8e <peak_i8+0x1ce>
+	LONG $0x27048d4a // lea rax, [rdi + r12]
+	LONG $0x404f8d4c // lea r9, [rdi + 0x40]
 	WORD $0x01b3 // mov bl, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	QUAD $0x00000130866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x130]
-	QUAD $0x007e9b0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x7e9b] # 0x1b08c <peak_i8+0x1fc>
+	QUAD $0x009f6b0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x9f6b] # 0x1da8c <peak_i8+0x1cc>
 	QUAD $0x000098248c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm9
 	LONG $0xb60c8d4b // lea rcx, [r14 + 4*r14]
 	LONG $0x05e6c149 // shl r14, 0x5
 	QUAD $0x0000b8249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb8], ymm3
-	LONG $0x137d02c4; WORD $0x3104 // vcvtph2ps ymm8, xmmword ptr [r9 + r14]
+	LONG $0x137d22c4; WORD $0x3004 // vcvtph2ps ymm8, xmmword ptr [rax + r14]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x06e1c148 // shl rcx, 0x6
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
 	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
 	LONG $0x587d62c4; BYTE $0xc8 // vpbroadcastd ymm9, xmm0
 	QUAD $0x00000134866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x134]
@@ -2678,35 +3110,236 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb87de2c4; BYTE $0xda // vfmadd231ps ymm3, ymm0, ymm2 # ymm3 = (ymm0 * ymm2) + ymm3
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfb9e850f; WORD $0xffff // jne 0x131e0 <pq_q5_0+0xaa0>
+	LONG $0xfb9e850f; WORD $0xffff // jne 0x13b10 <pq_q5_0+0xaa0>
 	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb568f0f; WORD $0xffff // jg 0x131b0 <pq_q5_0+0xa70>
-	WORD $0x11eb // jmp 0x1366d <pq_q5_0+0xf2d>
+	LONG $0xfb568f0f; WORD $0xffff // jg 0x13ae0 <pq_q5_0+0xa70>
+	WORD $0x11eb // jmp 0x13f9d <pq_q5_0+0xf2d>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x4410fcc5; WORD $0x7824 // vmovups ymm0, ymmword ptr [rsp + 0x78]
 	LONG $0x4c10fcc5; WORD $0x5824 // vmovups ymm1, ymmword ptr [rsp + 0x58]
-	QUAD $0x007a8e15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x7a8e] # 0x1b110 <peak_i8+0x280>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	QUAD $0x009b5e15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x9b5e] # 0x1db10 <peak_i8+0x250>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x073c // vmovups ymmword ptr [r15 + rax], ymm7
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf5a9840f; WORD $0xffff // je 0x12c40 <pq_q5_0+0x500>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0xf5a9840f; WORD $0xffff // je 0x13570 <pq_q5_0+0x500>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf594820f; WORD $0xffff // jb 0x12c40 <pq_q5_0+0x500>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0xf594820f; WORD $0xffff // jb 0x13570 <pq_q5_0+0x500>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117c41c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm9
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf57f820f; WORD $0xffff // jb 0x12c40 <pq_q5_0+0x500>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0xf57f820f; WORD $0xffff // jb 0x13570 <pq_q5_0+0x500>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0xfff56fe9; BYTE $0xff // jmp 0x12c40 <pq_q5_0+0x500>
+	LONG $0xfff56fe9; BYTE $0xff // jmp 0x13570 <pq_q5_0+0x500>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0x041a8e0f; WORD $0x0000 // jle 0x14433 <pq_q5_0+0x13c3>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x0088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2000]
+	LONG $0x40808d4c; WORD $0x0020; BYTE $0x00 // lea r8, [rax + 0x2040]
+	LONG $0x40488d4c // lea r9, [rax + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0xc931 // xor ecx, ecx
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x06e6c149 // shl r14, 0x6
+	QUAD $0x009a2c1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0x9a2c] # 0x1da8c <peak_i8+0x1cc>
+	LONG $0x05e1c148 // shl rcx, 0x5
+	LONG $0xb63c8d4f // lea r15, [r14 + 4*r14]
+	LONG $0x0c180f43; BYTE $0x38 // prefetcht0 byte ptr [r8 + r15]
+	LONG $0x4c180f43; WORD $0x4038 // prefetcht0 byte ptr [r8 + r15 + 0x40]
+	QUAD $0x000080388c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r15 + 0x80]
+	QUAD $0x0000c0388c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r15 + 0xc0]
+	QUAD $0x000100388c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r15 + 0x100]
+	WORD $0x014d; BYTE $0xcf // add r15, r9
+	LONG $0x766ef9c5; BYTE $0x24 // vmovd xmm6, dword ptr [rsi + 0x24]
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
+	LONG $0x474de2c4; BYTE $0xf3 // vpsllvd ymm6, ymm6, ymm3
+	LONG $0x587de2c4; BYTE $0xfe // vpbroadcastd ymm7, xmm6
+	LONG $0x137de2c4; WORD $0x0834 // vcvtph2ps ymm6, xmmword ptr [rax + rcx]
+	LONG $0x6f7e41c4; WORD $0x2404 // vmovdqu ymm8, ymmword ptr [r12]
+	LONG $0x547441c4; WORD $0x244c; BYTE $0x40 // vandps ymm9, ymm1, ymmword ptr [r12 + 0x40]
+	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; BYTE $0x0e // vpbroadcastd ymm9, dword ptr [rsi]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x2454; BYTE $0x40 // vmovdqu ymm10, ymmword ptr [r12 + 0x40]
+	LONG $0xdb7d41c4; WORD $0x240c // vpand ymm9, ymm0, ymmword ptr [r12]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x240c // vmovdqu ymm9, ymmword ptr [r12]
+	QUAD $0x00802494db7541c4; WORD $0x0000 // vpand ymm10, ymm1, ymmword ptr [r12 + 0x80]
+	LONG $0x7235c1c4; WORD $0x03f1 // vpslld ymm9, ymm9, 0x3
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x240c // vmovdqu ymm9, ymmword ptr [r12]
+	QUAD $0x008024946f7e41c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [r12 + 0x80]
+	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0xc2f53dc5 // vpmaddwd ymm8, ymm8, ymm2
+	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
+	LONG $0x6f7e41c4; WORD $0x2404 // vmovdqu ymm8, ymmword ptr [r12]
+	QUAD $0x00c0248cdb7541c4; WORD $0x0000 // vpand ymm9, ymm1, ymmword ptr [r12 + 0xc0]
+	LONG $0x723dc1c4; WORD $0x02f0 // vpslld ymm8, ymm8, 0x2
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x240c // vmovdqu ymm9, ymmword ptr [r12]
+	QUAD $0x00c024946f7e41c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [r12 + 0xc0]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x240c // vmovdqu ymm9, ymmword ptr [r12]
+	QUAD $0x01002494db7541c4; WORD $0x0000 // vpand ymm10, ymm1, ymmword ptr [r12 + 0x100]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x240c // vmovdqu ymm9, ymmword ptr [r12]
+	QUAD $0x010024946f7e41c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [r12 + 0x100]
+	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0xc2f53dc5 // vpmaddwd ymm8, ymm8, ymm2
+	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xf759ccc5 // vmulps ymm6, ymm6, ymm7
+	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0xb84de2c4; BYTE $0xef // vfmadd231ps ymm5, ymm6, ymm7 # ymm5 = (ymm6 * ymm7) + ymm5
+	LONG $0x766ef9c5; BYTE $0x24 // vmovd xmm6, dword ptr [rsi + 0x24]
+	LONG $0x474de2c4; BYTE $0xf3 // vpsllvd ymm6, ymm6, ymm3
+	LONG $0x587de2c4; BYTE $0xfe // vpbroadcastd ymm7, xmm6
+	LONG $0x137de2c4; WORD $0x0874; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rax + rcx + 0x10]
+	LONG $0x6f7e41c4; WORD $0x2047 // vmovdqu ymm8, ymmword ptr [r15 + 0x20]
+	LONG $0xdb7541c4; WORD $0x604f // vpand ymm9, ymm1, ymmword ptr [r15 + 0x60]
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; BYTE $0x0e // vpbroadcastd ymm9, dword ptr [rsi]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x6057 // vmovdqu ymm10, ymmword ptr [r15 + 0x60]
+	LONG $0xdb7d41c4; WORD $0x204f // vpand ymm9, ymm0, ymmword ptr [r15 + 0x20]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x204f // vmovdqu ymm9, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000a097db7541c4; BYTE $0x00 // vpand ymm10, ymm1, ymmword ptr [r15 + 0xa0]
+	LONG $0x7235c1c4; WORD $0x03f1 // vpslld ymm9, ymm9, 0x3
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x204f // vmovdqu ymm9, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000a0976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0xa0]
+	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0xc2f53dc5 // vpmaddwd ymm8, ymm8, ymm2
+	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
+	LONG $0x6f7e41c4; WORD $0x2047 // vmovdqu ymm8, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000e08fdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r15 + 0xe0]
+	LONG $0x723dc1c4; WORD $0x02f0 // vpslld ymm8, ymm8, 0x2
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x204f // vmovdqu ymm9, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000e0976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0xe0]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x204f // vmovdqu ymm9, ymmword ptr [r15 + 0x20]
+	QUAD $0x00012097db7541c4; BYTE $0x00 // vpand ymm10, ymm1, ymmword ptr [r15 + 0x120]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x204f // vmovdqu ymm9, ymmword ptr [r15 + 0x20]
+	QUAD $0x000120976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x120]
+	LONG $0x587de2c4; WORD $0x1c5e // vpbroadcastd ymm3, dword ptr [rsi + 0x1c]
+	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x043562c4; BYTE $0xcb // vpmaddubsw ymm9, ymm9, ymm3
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0xc2f53dc5 // vpmaddwd ymm8, ymm8, ymm2
+	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
+	LONG $0x187de2c4; WORD $0x205e // vbroadcastss ymm3, dword ptr [rsi + 0x20]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xf759ccc5 // vmulps ymm6, ymm6, ymm7
+	LONG $0xb84de2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm6, ymm3 # ymm4 = (ymm6 * ymm3) + ymm4
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfc34850f; WORD $0xffff // jne 0x14050 <pq_q5_0+0xfe0>
+	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
+	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfbfd8f0f; WORD $0xffff // jg 0x14030 <pq_q5_0+0xfc0>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xed04840f; WORD $0xffff // je 0x13140 <pq_q5_0+0xd0>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	LONG $0x2811fcc5 // vmovups ymmword ptr [rax], ymm5
+	LONG $0x6011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm4
+	LONG $0xffecf1e9; BYTE $0xff // jmp 0x13140 <pq_q5_0+0xd0>
 	LONG $0xf8c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xf8
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -2716,9 +3349,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// pq_q5_1: +14064
+	// pq_q5_1: +17520
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -2726,60 +3359,63 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0xf8ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xf8
-	LONG $0x244c894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r9
-	LONG $0x10f9c149 // sar r9, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x10fec148 // sar rsi, 0x10
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x0f858e0f; WORD $0x0000 // jle 0x146a6 <pq_q5_1+0xfb6>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x13cf8e0f; WORD $0x0000 // jle 0x1586e <pq_q5_1+0x13fe>
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x0079fb05197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x79fb] # 0x1b130 <peak_i8+0x2a0>
-	QUAD $0x0079523d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x7952] # 0x1b090 <peak_i8+0x200>
-	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	QUAD $0x00967c05197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x967c] # 0x1db30 <peak_i8+0x270>
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
+	QUAD $0x0095d03d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x95d0] # 0x1da90 <peak_i8+0x1d0>
+	LONG $0xd1b60f45 // movzx r10d, r9b
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0x08e0c148 // shl rax, 0x8
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
+	LONG $0x403c8d48 // lea rdi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
 	QUAD $0x000098248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x98], ymm0
-	QUAD $0x0079a905197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x79a9] # 0x1b128 <peak_i8+0x298>
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rsi
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	QUAD $0x00962705197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x9627] # 0x1db28 <peak_i8+0x268>
 	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
+	LONG $0x247c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdi
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	LONG $0x4411fcc5; WORD $0x7824 // vmovups ymmword ptr [rsp + 0x78], ymm0
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x20eb // jmp 0x137de <pq_q5_1+0xee>
-	WORD $0x9066 // nop
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	WORD $0x23eb // jmp 0x14563 <pq_q5_1+0xf3>
 	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0x24540348; BYTE $0x40 // add rdx, qword ptr [rsp + 0x40]
+	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
 	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
-	LONG $0xff498d4c // lea r9, [rcx - 0x1]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	LONG $0xff718d48 // lea rsi, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0ec88e0f; WORD $0x0000 // jle 0x146a6 <pq_q5_1+0xfb6>
-	QUAD $0x00000100182444f7 // test dword ptr [rsp + 0x18], 0x100
-	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x040f850f; WORD $0x0000 // jne 0x13c00 <pq_q5_1+0x510>
+	LONG $0x130b8e0f; WORD $0x0000 // jle 0x1586e <pq_q5_1+0x13fe>
+	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x03fb850f; WORD $0x0000 // jne 0x14970 <pq_q5_1+0x500>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0e96850f; WORD $0x0000 // jne 0x15420 <pq_q5_1+0xfb0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03d78e0f; WORD $0x0000 // jle 0x13bd9 <pq_q5_1+0x4e9>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x12bf8e0f; WORD $0x0000 // jle 0x15852 <pq_q5_1+0x13e2>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -2960,30 +3596,25 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845e2c4; BYTE $0xda // vfmadd231ps ymm3, ymm7, ymm2 # ymm3 = (ymm7 * ymm2) + ymm3
 	LONG $0x01c1f641 // test r9b, 0x1
 	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfc6e850f; WORD $0xffff // jne 0x13830 <pq_q5_1+0x140>
+	LONG $0xfc6e850f; WORD $0xffff // jne 0x145c0 <pq_q5_1+0x150>
 	LONG $0x03000548; WORD $0x0000 // add rax, 0x300
 	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfc378f0f; WORD $0xffff // jg 0x13810 <pq_q5_1+0x120>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfbde840f; WORD $0xffff // je 0x137c0 <pq_q5_1+0xd0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
-	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xfffbcbe9; BYTE $0xff // jmp 0x137c0 <pq_q5_1+0xd0>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xfc378f0f; WORD $0xffff // jg 0x145a0 <pq_q5_1+0x130>
+	LONG $0x000ee4e9; BYTE $0x00 // jmp 0x15852 <pq_q5_1+0x13e2>
+	WORD $0x9066 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x13c25 <pq_q5_1+0x535>
+	WORD $0x1deb // jmp 0x14995 <pq_q5_1+0x525>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfb9b840f; WORD $0xffff // je 0x137c0 <pq_q5_1+0xd0>
+	LONG $0xfbab840f; WORD $0xffff // je 0x14540 <pq_q5_1+0xd0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x04c28e0f; WORD $0x0000 // jle 0x140f0 <pq_q5_1+0xa00>
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x04c28e0f; WORD $0x0000 // jle 0x14e60 <pq_q5_1+0x9f0>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x04e7c149 // shl r15, 0x4
@@ -2994,11 +3625,11 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	QUAD $0x00009824846f7ec5; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [rsp + 0x98]
 	LONG $0x6c6ffec5; WORD $0x7824 // vmovdqu ymm5, ymmword ptr [rsp + 0x78]
-	LONG $0x3e0c8d4e // lea r9, [rsi + r15]
-	LONG $0x80868d48; WORD $0x0000; BYTE $0x00 // lea rax, [rsi + 0x80]
+	LONG $0x3e048d4a // lea rax, [rsi + r15]
+	LONG $0x808e8d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rsi + 0x80]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	LONG $0xb60c8d4b // lea rcx, [r14 + 4*r14]
@@ -3006,11 +3637,11 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5411fcc5; WORD $0x5824 // vmovups ymmword ptr [rsp + 0x58], ymm2
 	LONG $0xfc28fcc5 // vmovaps ymm7, ymm4
 	LONG $0xe328fcc5 // vmovaps ymm4, ymm3
-	LONG $0x137d82c4; WORD $0x310c // vcvtph2ps ymm1, xmmword ptr [r9 + r14]
+	LONG $0x137da2c4; WORD $0x300c // vcvtph2ps ymm1, xmmword ptr [rax + r14]
 	LONG $0x06e1c148 // shl rcx, 0x6
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
 	QUAD $0x0000d8248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd8], ymm1
-	LONG $0x137d82c4; WORD $0x314c; BYTE $0x40 // vcvtph2ps ymm1, xmmword ptr [r9 + r14 + 0x40]
+	LONG $0x137da2c4; WORD $0x304c; BYTE $0x40 // vcvtph2ps ymm1, xmmword ptr [rax + r14 + 0x40]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	QUAD $0x0000b8248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb8], ymm1
 	LONG $0x6f7e21c4; WORD $0x290c // vmovdqu ymm9, ymmword ptr [rcx + r13]
@@ -3142,7 +3773,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; WORD $0x1c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x1c]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
 	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x0071023d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x7102] # 0x1b090 <peak_i8+0x200>
+	QUAD $0x008d923d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x8d92] # 0x1da90 <peak_i8+0x1d0>
 	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
 	LONG $0xc9fe9dc5 // vpaddd ymm1, ymm12, ymm1
 	LONG $0x587de2c4; WORD $0x3c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x3c]
@@ -3200,15 +3831,15 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb875e2c4; BYTE $0xf7 // vfmadd231ps ymm6, ymm1, ymm7 # ymm6 = (ymm1 * ymm7) + ymm6
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfbbc850f; WORD $0xffff // jne 0x13c80 <pq_q5_1+0x590>
+	LONG $0xfbbc850f; WORD $0xffff // jne 0x149f0 <pq_q5_1+0x580>
 	LONG $0x00c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x300
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb848f0f; WORD $0xffff // jg 0x13c60 <pq_q5_1+0x570>
+	LONG $0xfb848f0f; WORD $0xffff // jg 0x149d0 <pq_q5_1+0x560>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2f75 // jne 0x14110 <pq_q5_1+0xa20>
-	LONG $0xfffb2ae9; BYTE $0xff // jmp 0x13c10 <pq_q5_1+0x520>
+	WORD $0x2f75 // jne 0x14e80 <pq_q5_1+0xa10>
+	LONG $0xfffb2ae9; BYTE $0xff // jmp 0x14980 <pq_q5_1+0x510>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -3217,27 +3848,27 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfb00840f; WORD $0xffff // je 0x13c10 <pq_q5_1+0x520>
+	LONG $0xfb00840f; WORD $0xffff // je 0x14980 <pq_q5_1+0x510>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x27 // vmovups ymmword ptr [r15], ymm4
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfae8820f; WORD $0xffff // jb 0x13c10 <pq_q5_1+0x520>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfae8820f; WORD $0xffff // jb 0x14980 <pq_q5_1+0x510>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0x871c // vmovups ymmword ptr [r15 + 4*rax], ymm3
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfad4820f; WORD $0xffff // jb 0x13c10 <pq_q5_1+0x520>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfad3820f; WORD $0xffff // jb 0x14980 <pq_q5_1+0x510>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0xc714 // vmovups ymmword ptr [r15 + 8*rax], ymm2
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfac0820f; WORD $0xffff // jb 0x13c10 <pq_q5_1+0x520>
+	LONG $0xfabe820f; WORD $0xffff // jb 0x14980 <pq_q5_1+0x510>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfaab820f; WORD $0xffff // jb 0x13c10 <pq_q5_1+0x520>
+	LONG $0xfaa9820f; WORD $0xffff // jb 0x14980 <pq_q5_1+0x510>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x04d88e0f; WORD $0x0000 // jle 0x14646 <pq_q5_1+0xf56>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x04d68e0f; WORD $0x0000 // jle 0x153b6 <pq_q5_1+0xf46>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
@@ -3245,22 +3876,22 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	WORD $0x9066 // nop
+	BYTE $0x90 // nop
 	QUAD $0x000098249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0x98]
 	LONG $0x646ffec5; WORD $0x7824 // vmovdqu ymm4, ymmword ptr [rsp + 0x78]
-	LONG $0x270c8d4e // lea r9, [rdi + r12]
-	LONG $0x80878d48; WORD $0x0000; BYTE $0x00 // lea rax, [rdi + 0x80]
+	LONG $0x27048d4a // lea rax, [rdi + r12]
+	LONG $0x808f8d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rdi + 0x80]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	LONG $0xb60c8d4b // lea rcx, [r14 + 4*r14]
 	LONG $0x05e6c149 // shl r14, 0x5
 	QUAD $0x0000b82494117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb8], ymm10
 	LONG $0x4411fcc5; WORD $0x5824 // vmovups ymmword ptr [rsp + 0x58], ymm0
-	LONG $0x137d02c4; WORD $0x3104 // vcvtph2ps ymm8, xmmword ptr [r9 + r14]
-	LONG $0x137d82c4; WORD $0x317c; BYTE $0x40 // vcvtph2ps ymm7, xmmword ptr [r9 + r14 + 0x40]
+	LONG $0x137d22c4; WORD $0x3004 // vcvtph2ps ymm8, xmmword ptr [rax + r14]
+	LONG $0x137da2c4; WORD $0x307c; BYTE $0x40 // vcvtph2ps ymm7, xmmword ptr [rax + r14 + 0x40]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x06e1c148 // shl rcx, 0x6
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
 	LONG $0x6f7ea1c4; WORD $0x2904 // vmovdqu ymm0, ymmword ptr [rcx + r13]
 	LONG $0xdb5da1c4; WORD $0x294c; BYTE $0x40 // vpand ymm1, ymm4, ymmword ptr [rcx + r13 + 0x40]
 	LONG $0xf072fdc5; BYTE $0x04 // vpslld ymm0, ymm0, 0x4
@@ -3390,7 +4021,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00009cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x9c]
 	LONG $0x047d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm0, ymm15
 	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x006ba13d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x6ba1] # 0x1b090 <peak_i8+0x200>
+	QUAD $0x0088313d797d62c4; BYTE $0x00 // vpbroadcastw ymm15, word ptr [rip + 0x8831] # 0x1da90 <peak_i8+0x1d0>
 	LONG $0xc9f585c5 // vpmaddwd ymm1, ymm15, ymm1
 	LONG $0xc9fe9dc5 // vpaddd ymm1, ymm12, ymm1
 	QUAD $0x0000bca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xbc]
@@ -3447,32 +4078,236 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4410fcc5; WORD $0x5824 // vmovups ymm0, ymmword ptr [rsp + 0x58]
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfb84850f; WORD $0xffff // jne 0x141b0 <pq_q5_1+0xac0>
+	LONG $0xfb84850f; WORD $0xffff // jne 0x14f20 <pq_q5_1+0xab0>
 	LONG $0x00c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x300
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb4c8f0f; WORD $0xffff // jg 0x14190 <pq_q5_1+0xaa0>
-	WORD $0x11eb // jmp 0x14657 <pq_q5_1+0xf67>
+	LONG $0xfb4c8f0f; WORD $0xffff // jg 0x14f00 <pq_q5_1+0xa90>
+	WORD $0x11eb // jmp 0x153c7 <pq_q5_1+0xf57>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf5a4840f; WORD $0xffff // je 0x13c10 <pq_q5_1+0x520>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0xf5a4840f; WORD $0xffff // je 0x14980 <pq_q5_1+0x510>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf58f820f; WORD $0xffff // jb 0x13c10 <pq_q5_1+0x520>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0xf58f820f; WORD $0xffff // jb 0x14980 <pq_q5_1+0x510>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117c41c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm10
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf57a820f; WORD $0xffff // jb 0x13c10 <pq_q5_1+0x520>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0xf57a820f; WORD $0xffff // jb 0x14980 <pq_q5_1+0x510>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff56ae9; BYTE $0xff // jmp 0x13c10 <pq_q5_1+0x520>
+	LONG $0xfff56ae9; BYTE $0xff // jmp 0x14980 <pq_q5_1+0x510>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x04298e0f; WORD $0x0000 // jle 0x15852 <pq_q5_1+0x13e2>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x00009824846ffec5; BYTE $0x00 // vmovdqu ymm0, ymmword ptr [rsp + 0x98]
+	LONG $0x4c6ffec5; WORD $0x7824 // vmovdqu ymm1, ymmword ptr [rsp + 0x78]
+	LONG $0x0088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2000]
+	LONG $0x4088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2040]
+	LONG $0x80808d4c; WORD $0x0020; BYTE $0x00 // lea r8, [rax + 0x2080]
+	LONG $0x80888d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rax + 0x80]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x06e6c149 // shl r14, 0x6
+	LONG $0x05e1c148 // shl rcx, 0x5
+	LONG $0xb63c8d4f // lea r15, [r14 + 4*r14]
+	LONG $0x0c180f43; BYTE $0x38 // prefetcht0 byte ptr [r8 + r15]
+	LONG $0x4c180f43; WORD $0x4038 // prefetcht0 byte ptr [r8 + r15 + 0x40]
+	QUAD $0x000080388c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r15 + 0x80]
+	QUAD $0x0000c0388c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r15 + 0xc0]
+	QUAD $0x000100388c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r15 + 0x100]
+	WORD $0x014d; BYTE $0xcf // add r15, r9
+	LONG $0x137de2c4; WORD $0x0834 // vcvtph2ps ymm6, xmmword ptr [rax + rcx]
+	LONG $0x137de2c4; WORD $0x086c; BYTE $0x40 // vcvtph2ps ymm5, xmmword ptr [rax + rcx + 0x40]
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
+	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
+	LONG $0xdb7541c4; WORD $0x2444; BYTE $0x40 // vpand ymm8, ymm1, ymmword ptr [r12 + 0x40]
+	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0x6f7e41c4; WORD $0x244c; BYTE $0x40 // vmovdqu ymm9, ymmword ptr [r12 + 0x40]
+	LONG $0xdb7d41c4; WORD $0x2404 // vpand ymm8, ymm0, ymmword ptr [r12]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0x6f7e41c4; WORD $0x2404 // vmovdqu ymm8, ymmword ptr [r12]
+	QUAD $0x0080248cdb7541c4; WORD $0x0000 // vpand ymm9, ymm1, ymmword ptr [r12 + 0x80]
+	LONG $0x723dc1c4; WORD $0x03f0 // vpslld ymm8, ymm8, 0x3
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0x6f7e41c4; WORD $0x2404 // vmovdqu ymm8, ymmword ptr [r12]
+	QUAD $0x0080248c6f7e41c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [r12 + 0x80]
+	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0xfff585c5 // vpmaddwd ymm7, ymm15, ymm7
+	LONG $0x6f7e41c4; WORD $0x2404 // vmovdqu ymm8, ymmword ptr [r12]
+	QUAD $0x00c0248cdb7541c4; WORD $0x0000 // vpand ymm9, ymm1, ymmword ptr [r12 + 0xc0]
+	LONG $0x723dc1c4; WORD $0x02f0 // vpslld ymm8, ymm8, 0x2
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x240c // vmovdqu ymm9, ymmword ptr [r12]
+	QUAD $0x00c024946f7e41c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [r12 + 0xc0]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x240c // vmovdqu ymm9, ymmword ptr [r12]
+	QUAD $0x01002494db7541c4; WORD $0x0000 // vpand ymm10, ymm1, ymmword ptr [r12 + 0x100]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x240c // vmovdqu ymm9, ymmword ptr [r12]
+	QUAD $0x010024946f7e41c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [r12 + 0x100]
+	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0xf53d41c4; BYTE $0xc7 // vpmaddwd ymm8, ymm8, ymm15
+	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xf759ccc5 // vmulps ymm6, ymm6, ymm7
+	LONG $0x7e10fac5; BYTE $0x24 // vmovss xmm7, dword ptr [rsi + 0x24]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
+	LONG $0xac55e2c4; BYTE $0xfe // vfnmadd213ps ymm7, ymm5, ymm6 # ymm7 = -(ymm5 * ymm7) + ymm6
+	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
+	LONG $0x137de2c4; WORD $0x0874; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rax + rcx + 0x10]
+	LONG $0xb845e2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm7, ymm5 # ymm4 = (ymm7 * ymm5) + ymm4
+	LONG $0x137de2c4; WORD $0x086c; BYTE $0x50 // vcvtph2ps ymm5, xmmword ptr [rax + rcx + 0x50]
+	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
+	LONG $0xdb7541c4; WORD $0x6047 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x60]
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0x6f7e41c4; WORD $0x604f // vmovdqu ymm9, ymmword ptr [r15 + 0x60]
+	LONG $0xdb7d41c4; WORD $0x2047 // vpand ymm8, ymm0, ymmword ptr [r15 + 0x20]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0x6f7e41c4; WORD $0x2047 // vmovdqu ymm8, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000a08fdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r15 + 0xa0]
+	LONG $0x723dc1c4; WORD $0x03f0 // vpslld ymm8, ymm8, 0x3
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0x6f7e41c4; WORD $0x2047 // vmovdqu ymm8, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000a08f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0xa0]
+	LONG $0x723dc1c4; WORD $0x01d0 // vpsrld ymm8, ymm8, 0x1
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
+	LONG $0xfff585c5 // vpmaddwd ymm7, ymm15, ymm7
+	LONG $0x6f7e41c4; WORD $0x2047 // vmovdqu ymm8, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000e08fdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r15 + 0xe0]
+	LONG $0x723dc1c4; WORD $0x02f0 // vpslld ymm8, ymm8, 0x2
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xeb3d41c4; BYTE $0xc1 // vpor ymm8, ymm8, ymm9
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x043d42c4; BYTE $0xc1 // vpmaddubsw ymm8, ymm8, ymm9
+	LONG $0x6f7e41c4; WORD $0x204f // vmovdqu ymm9, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000e0976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0xe0]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x204f // vmovdqu ymm9, ymmword ptr [r15 + 0x20]
+	QUAD $0x00012097db7541c4; BYTE $0x00 // vpand ymm10, ymm1, ymmword ptr [r15 + 0x120]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0x6f7e41c4; WORD $0x204f // vmovdqu ymm9, ymmword ptr [r15 + 0x20]
+	QUAD $0x000120976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x120]
+	LONG $0x587de2c4; WORD $0x1c56 // vpbroadcastd ymm2, dword ptr [rsi + 0x1c]
+	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x043562c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm2
+	LONG $0xfd3541c4; BYTE $0xc0 // vpaddw ymm8, ymm9, ymm8
+	LONG $0xf53d41c4; BYTE $0xc7 // vpmaddwd ymm8, ymm8, ymm15
+	LONG $0xfffebdc5 // vpaddd ymm7, ymm8, ymm7
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0x187de2c4; WORD $0x2056 // vbroadcastss ymm2, dword ptr [rsi + 0x20]
+	LONG $0xf759ccc5 // vmulps ymm6, ymm6, ymm7
+	LONG $0x7e10fac5; BYTE $0x24 // vmovss xmm7, dword ptr [rsi + 0x24]
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
+	LONG $0xac55e2c4; BYTE $0xfe // vfnmadd213ps ymm7, ymm5, ymm6 # ymm7 = -(ymm5 * ymm7) + ymm6
+	LONG $0xb845e2c4; BYTE $0xda // vfmadd231ps ymm3, ymm7, ymm2 # ymm3 = (ymm7 * ymm2) + ymm3
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfc35850f; WORD $0xffff // jne 0x15470 <pq_q5_1+0x1000>
+	LONG $0x03000548; WORD $0x0000 // add rax, 0x300
+	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfbee8f0f; WORD $0xffff // jg 0x15440 <pq_q5_1+0xfd0>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xece5840f; WORD $0xffff // je 0x14540 <pq_q5_1+0xd0>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0xffecd2e9; BYTE $0xff // jmp 0x14540 <pq_q5_1+0xd0>
 	LONG $0xf8c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xf8
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -3482,9 +4317,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_iq4_nl: +18112
+	// pq_iq4_nl: +22672
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -3492,58 +4327,62 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x58ec8348 // sub rsp, 0x58
-	LONG $0x244c894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r9
-	LONG $0x10f9c149 // sar r9, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x10fec148 // sar rsi, 0x10
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x0f2d8e0f; WORD $0x0000 // jle 0x1561b <pq_iq4_nl+0xf5b>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x12ee8e0f; WORD $0x0000 // jle 0x16baa <pq_iq4_nl+0x131a>
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x00699005787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x6990] # 0x1b092 <peak_i8+0x202>
-	QUAD $0x0069b50d5a7de2c4; BYTE $0x00 // vbroadcasti128 ymm1, xmmword ptr [rip + 0x69b5] # ymm1 = mem[0,1,0,1]
-	QUAD $0x00698015797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x6980] # 0x1b094 <peak_i8+0x204>
-	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
+	QUAD $0x0081be05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x81be] # 0x1da92 <peak_i8+0x1d2>
+	QUAD $0x0081e30d5a7de2c4; BYTE $0x00 // vbroadcasti128 ymm1, xmmword ptr [rip + 0x81e3] # ymm1 = mem[0,1,0,1]
+	QUAD $0x0081ae15797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x81ae] # 0x1da94 <peak_i8+0x1d4>
+	LONG $0xd1b60f45 // movzx r10d, r9b
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0x06e0c148 // shl rax, 0x6
 	LONG $0xc0048d48 // lea rax, [rax + 8*rax]
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
+	LONG $0x403c8d48 // lea rdi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rsi
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
+	LONG $0x247c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdi
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x22eb // jmp 0x1479e <pq_iq4_nl+0xde>
-	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	WORD $0x25eb // jmp 0x15973 <pq_iq4_nl+0xe3>
+	WORD $0x9066 // nop
 	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0x24540348; BYTE $0x40 // add rdx, qword ptr [rsp + 0x40]
+	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
 	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
-	LONG $0xff498d4c // lea r9, [rcx - 0x1]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	LONG $0xff718d48 // lea rsi, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0e7d8e0f; WORD $0x0000 // jle 0x1561b <pq_iq4_nl+0xf5b>
-	QUAD $0x00000100182444f7 // test dword ptr [rsp + 0x18], 0x100
-	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x039f850f; WORD $0x0000 // jne 0x14b50 <pq_iq4_nl+0x490>
+	LONG $0x12378e0f; WORD $0x0000 // jle 0x16baa <pq_iq4_nl+0x131a>
+	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x038b850f; WORD $0x0000 // jne 0x15d10 <pq_iq4_nl+0x480>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0e46850f; WORD $0x0000 // jne 0x167e0 <pq_iq4_nl+0xf50>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03678e0f; WORD $0x0000 // jle 0x14b29 <pq_iq4_nl+0x469>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x11eb8e0f; WORD $0x0000 // jle 0x16b8e <pq_iq4_nl+0x12fe>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -3712,30 +4551,25 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
 	LONG $0x01c0f641 // test r8b, 0x1
 	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfcce850f; WORD $0xffff // jne 0x147e0 <pq_iq4_nl+0x120>
+	LONG $0xfcce850f; WORD $0xffff // jne 0x159c0 <pq_iq4_nl+0x130>
 	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
 	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfca78f0f; WORD $0xffff // jg 0x147d0 <pq_iq4_nl+0x110>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc4e840f; WORD $0xffff // je 0x14780 <pq_iq4_nl+0xc0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
-	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xfffc3be9; BYTE $0xff // jmp 0x14780 <pq_iq4_nl+0xc0>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xfca78f0f; WORD $0xffff // jg 0x159b0 <pq_iq4_nl+0x120>
+	LONG $0x000e80e9; BYTE $0x00 // jmp 0x16b8e <pq_iq4_nl+0x12fe>
+	WORD $0x9066 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x14b75 <pq_iq4_nl+0x4b5>
+	WORD $0x1deb // jmp 0x15d35 <pq_iq4_nl+0x4a5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc0b840f; WORD $0xffff // je 0x14780 <pq_iq4_nl+0xc0>
+	LONG $0xfc1b840f; WORD $0xffff // je 0x15950 <pq_iq4_nl+0xc0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x04c28e0f; WORD $0x0000 // jle 0x15040 <pq_iq4_nl+0x980>
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x04c28e0f; WORD $0x0000 // jle 0x16200 <pq_iq4_nl+0x970>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x04e7c149 // shl r15, 0x4
@@ -3746,17 +4580,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x3e0c8d4e // lea r9, [rsi + r15]
-	LONG $0x40468d48 // lea rax, [rsi + 0x40]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x3e048d4a // lea rax, [rsi + r15]
+	LONG $0x404e8d4c // lea r9, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0x05e6c149 // shl r14, 0x5
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	LONG $0x137d82c4; WORD $0x313c // vcvtph2ps ymm7, xmmword ptr [r9 + r14]
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
+	LONG $0x137da2c4; WORD $0x303c // vcvtph2ps ymm7, xmmword ptr [rax + r14]
 	LONG $0xdb7d21c4; WORD $0x2904 // vpand ymm8, ymm0, ymmword ptr [rcx + r13]
 	LONG $0x587d62c4; BYTE $0x0f // vpbroadcastd ymm9, dword ptr [rdi]
 	LONG $0x007542c4; BYTE $0xc0 // vpshufb ymm8, ymm1, ymm8
@@ -3965,15 +4799,15 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm9 # ymm3 = (ymm7 * ymm9) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfbaf850f; WORD $0xffff // jne 0x14bc0 <pq_iq4_nl+0x500>
+	LONG $0xfbaf850f; WORD $0xffff // jne 0x15d80 <pq_iq4_nl+0x4f0>
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb878f0f; WORD $0xffff // jg 0x14bb0 <pq_iq4_nl+0x4f0>
+	LONG $0xfb878f0f; WORD $0xffff // jg 0x15d70 <pq_iq4_nl+0x4e0>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x3275 // jne 0x15060 <pq_iq4_nl+0x9a0>
-	LONG $0xfffb2de9; BYTE $0xff // jmp 0x14b60 <pq_iq4_nl+0x4a0>
+	WORD $0x3275 // jne 0x16220 <pq_iq4_nl+0x990>
+	LONG $0xfffb2de9; BYTE $0xff // jmp 0x15d20 <pq_iq4_nl+0x490>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -3982,27 +4816,27 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfb00840f; WORD $0xffff // je 0x14b60 <pq_iq4_nl+0x4a0>
+	LONG $0xfb00840f; WORD $0xffff // je 0x15d20 <pq_iq4_nl+0x490>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfae8820f; WORD $0xffff // jb 0x14b60 <pq_iq4_nl+0x4a0>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfae8820f; WORD $0xffff // jb 0x15d20 <pq_iq4_nl+0x490>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfad4820f; WORD $0xffff // jb 0x14b60 <pq_iq4_nl+0x4a0>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfad3820f; WORD $0xffff // jb 0x15d20 <pq_iq4_nl+0x490>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0xc724 // vmovups ymmword ptr [r15 + 8*rax], ymm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfac0820f; WORD $0xffff // jb 0x14b60 <pq_iq4_nl+0x4a0>
+	LONG $0xfabe820f; WORD $0xffff // jb 0x15d20 <pq_iq4_nl+0x490>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfaab820f; WORD $0xffff // jb 0x14b60 <pq_iq4_nl+0x4a0>
+	LONG $0xfaa9820f; WORD $0xffff // jb 0x15d20 <pq_iq4_nl+0x490>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x04fe8e0f; WORD $0x0000 // jle 0x155bc <pq_iq4_nl+0xefc>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x04fc8e0f; WORD $0x0000 // jle 0x1677c <pq_iq4_nl+0xeec>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -4010,17 +4844,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x270c8d4e // lea r9, [rdi + r12]
-	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	WORD $0x9066 // nop
+	LONG $0x27048d4a // lea rax, [rdi + r12]
+	LONG $0x404f8d4c // lea r9, [rdi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0x05e6c149 // shl r14, 0x5
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	LONG $0x137d82c4; WORD $0x313c // vcvtph2ps ymm7, xmmword ptr [r9 + r14]
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
+	LONG $0x137da2c4; WORD $0x303c // vcvtph2ps ymm7, xmmword ptr [rax + r14]
 	LONG $0xdb7d21c4; WORD $0x2904 // vpand ymm8, ymm0, ymmword ptr [rcx + r13]
 	QUAD $0x0000808e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0x80]
 	LONG $0x007542c4; BYTE $0xc0 // vpshufb ymm8, ymm1, ymm8
@@ -4229,32 +5063,222 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm9 # ymm3 = (ymm7 * ymm9) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfb4e850f; WORD $0xffff // jne 0x150f0 <pq_iq4_nl+0xa30>
+	LONG $0xfb4e850f; WORD $0xffff // jne 0x162b0 <pq_iq4_nl+0xa20>
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb268f0f; WORD $0xffff // jg 0x150e0 <pq_iq4_nl+0xa20>
-	WORD $0x10eb // jmp 0x155cc <pq_iq4_nl+0xf0c>
+	LONG $0xfb268f0f; WORD $0xffff // jg 0x162a0 <pq_iq4_nl+0xa10>
+	WORD $0x10eb // jmp 0x1678c <pq_iq4_nl+0xefc>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf57f840f; WORD $0xffff // je 0x14b60 <pq_iq4_nl+0x4a0>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0xf57f840f; WORD $0xffff // je 0x15d20 <pq_iq4_nl+0x490>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf56a820f; WORD $0xffff // jb 0x14b60 <pq_iq4_nl+0x4a0>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0xf56a820f; WORD $0xffff // jb 0x15d20 <pq_iq4_nl+0x490>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf555820f; WORD $0xffff // jb 0x14b60 <pq_iq4_nl+0x4a0>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0xf555820f; WORD $0xffff // jb 0x15d20 <pq_iq4_nl+0x490>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0xfff545e9; BYTE $0xff // jmp 0x14b60 <pq_iq4_nl+0x4a0>
+	LONG $0xfff545e9; BYTE $0xff // jmp 0x15d20 <pq_iq4_nl+0x490>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x03a58e0f; WORD $0x0000 // jle 0x16b8e <pq_iq4_nl+0x12fe>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x0088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2000]
+	LONG $0x40888d48; WORD $0x0020; BYTE $0x00 // lea rcx, [rax + 0x2040]
+	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x894d; BYTE $0xfb // mov r11, r15
+	LONG $0x08e3c149 // shl r11, 0x8
+	LONG $0x05e7c149 // shl r15, 0x5
+	LONG $0x0c180f42; BYTE $0x19 // prefetcht0 byte ptr [rcx + r11]
+	LONG $0x4c180f42; WORD $0x4019 // prefetcht0 byte ptr [rcx + r11 + 0x40]
+	QUAD $0x000080198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x80]
+	QUAD $0x0000c0198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0xc0]
+	WORD $0x014d; BYTE $0xc3 // add r11, r8
+	LONG $0x137da2c4; WORD $0x382c // vcvtph2ps ymm5, xmmword ptr [rax + r15]
+	WORD $0x894d; BYTE $0xdc // mov r12, r11
+	LONG $0xdb7dc1c4; WORD $0x2434 // vpand ymm6, ymm0, ymmword ptr [r12]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x0075e2c4; BYTE $0xf6 // vpshufb ymm6, ymm1, ymm6
+	LONG $0x1c7de2c4; BYTE $0xfe // vpabsb ymm7, ymm6
+	LONG $0x083de2c4; BYTE $0xf6 // vpsignb ymm6, ymm8, ymm6
+	LONG $0x0445e2c4; BYTE $0xf6 // vpmaddubsw ymm6, ymm7, ymm6
+	LONG $0xf2f5cdc5 // vpmaddwd ymm6, ymm6, ymm2
+	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
+	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	LONG $0xdb7dc1c4; WORD $0x247c; BYTE $0x40 // vpand ymm7, ymm0, ymmword ptr [r12 + 0x40]
+	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [r12 + 0x40]
+	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	QUAD $0x008024bcdb7dc1c4; WORD $0x0000 // vpand ymm7, ymm0, ymmword ptr [r12 + 0x80]
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	QUAD $0x008024bc6f7ec1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [r12 + 0x80]
+	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	QUAD $0x00c024bcdb7dc1c4; WORD $0x0000 // vpand ymm7, ymm0, ymmword ptr [r12 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	QUAD $0x00c024bc6f7ec1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [r12 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
+	LONG $0x187de2c4; WORD $0x2076 // vbroadcastss ymm6, dword ptr [rsi + 0x20]
+	LONG $0xb855e2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm5, ymm6 # ymm4 = (ymm5 * ymm6) + ymm4
+	LONG $0x137da2c4; WORD $0x386c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + r15 + 0x10]
+	LONG $0xdb7dc1c4; WORD $0x2073 // vpand ymm6, ymm0, ymmword ptr [r11 + 0x20]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
+	LONG $0x0075e2c4; BYTE $0xf6 // vpshufb ymm6, ymm1, ymm6
+	LONG $0x1c7de2c4; BYTE $0xfe // vpabsb ymm7, ymm6
+	LONG $0x083de2c4; BYTE $0xf6 // vpsignb ymm6, ymm8, ymm6
+	LONG $0x0445e2c4; BYTE $0xf6 // vpmaddubsw ymm6, ymm7, ymm6
+	LONG $0xf2f5cdc5 // vpmaddwd ymm6, ymm6, ymm2
+	LONG $0x6f7ec1c4; WORD $0x207b // vmovdqu ymm7, ymmword ptr [r11 + 0x20]
+	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	LONG $0xdb7dc1c4; WORD $0x607b // vpand ymm7, ymm0, ymmword ptr [r11 + 0x60]
+	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	LONG $0x6f7ec1c4; WORD $0x607b // vmovdqu ymm7, ymmword ptr [r11 + 0x60]
+	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	QUAD $0x0000a0bbdb7dc1c4; BYTE $0x00 // vpand ymm7, ymm0, ymmword ptr [r11 + 0xa0]
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	QUAD $0x0000a0bb6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r11 + 0xa0]
+	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	QUAD $0x0000e0bbdb7dc1c4; BYTE $0x00 // vpand ymm7, ymm0, ymmword ptr [r11 + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	QUAD $0x0000e0bb6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r11 + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0x0075e2c4; BYTE $0xff // vpshufb ymm7, ymm1, ymm7
+	LONG $0x1c7d62c4; BYTE $0xc7 // vpabsb ymm8, ymm7
+	LONG $0x0835e2c4; BYTE $0xff // vpsignb ymm7, ymm9, ymm7
+	LONG $0x043de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm8, ymm7
+	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
+	LONG $0xf6fec5c5 // vpaddd ymm6, ymm7, ymm6
+	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
+	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
+	LONG $0x01c1f641 // test r9b, 0x1
+	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
+	LONG $0xfca9850f; WORD $0xffff // jne 0x16820 <pq_iq4_nl+0xf90>
+	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
+	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfc728f0f; WORD $0xffff // jg 0x16800 <pq_iq4_nl+0xf70>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xedb9840f; WORD $0xffff // je 0x15950 <pq_iq4_nl+0xc0>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0xffeda6e9; BYTE $0xff // jmp 0x15950 <pq_iq4_nl+0xc0>
 	LONG $0x58c48348 // add rsp, 0x58
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -4264,9 +5288,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x00401f0f // nop dword ptr [rax]
 
-	// pq_q4_k: +22064
+	// pq_q4_k: +27584
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -4276,83 +5300,85 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x68ec8348 // sub rsp, 0x68
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
-	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x0d868e0f; WORD $0x0000 // jle 0x163ec <pq_q4_k+0xdbc>
-	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
-	LONG $0x07408d49 // lea rax, [r8 + 0x7]
+	LONG $0x10c88e0f; WORD $0x0000 // jle 0x17cb9 <pq_q4_k+0x10f9>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x005a1b05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x5a1b] # 0x1b096 <peak_i8+0x206>
-	QUAD $0x005a142d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x5a14] # 0x1b098 <peak_i8+0x208>
-	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
-	WORD $0x894d; BYTE $0xc1 // mov r9, r8
-	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
-	LONG $0xc0490f49 // cmovns rax, r8
-	LONG $0x03e8c148 // shr rax, 0x3
-	LONG $0x40c06948; WORD $0x0009; BYTE $0x00 // imul rax, rax, 0x940
-	QUAD $0x00000000950c8d48 // lea rcx, [4*rdx]
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	QUAD $0x006e9005787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x6e90] # 0x1da96 <peak_i8+0x1d6>
+	QUAD $0x006e892d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x6e89] # 0x1da98 <peak_i8+0x1d8>
+	LONG $0xd1b60f45 // movzx r10d, r9b
+	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
+	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
+	LONG $0xc8490f49 // cmovns rcx, r8
+	LONG $0x03e9c148 // shr rcx, 0x3
+	LONG $0x40c96948; WORD $0x0009; BYTE $0x00 // imul rcx, rcx, 0x940
+	QUAD $0x0000000085148d48 // lea rdx, [4*rax]
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
 	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
-	LONG $0x49048d48 // lea rax, [rcx + 2*rcx]
-	LONG $0x893c8d48 // lea rdi, [rcx + 4*rcx]
-	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
-	QUAD $0x00000000d5048d48 // lea rax, [8*rdx]
-	LONG $0x247c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdi
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
-	LONG $0xd2048d48 // lea rax, [rdx + 8*rdx]
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	WORD $0x0148; BYTE $0xd0 // add rax, rdx
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x23eb // jmp 0x15712 <pq_q4_k+0xe2>
-	BYTE $0x90 // nop
-	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x244c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rcx
+	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
+	LONG $0x520c8d48 // lea rcx, [rdx + 2*rdx]
+	LONG $0x923c8d48 // lea rdi, [rdx + 4*rdx]
+	LONG $0x244c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rcx
+	QUAD $0x00000000c50c8d48 // lea rcx, [8*rax]
+	LONG $0x247c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdi
+	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
+	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
+	LONG $0xc00c8d48 // lea rcx, [rax + 8*rax]
+	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	WORD $0x2deb // jmp 0x16ca7 <pq_q4_k+0xe7>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
 	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
-	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
+	LONG $0x24448348; WORD $0x4020 // add qword ptr [rsp + 0x20], 0x40
+	LONG $0x244c8b4c; BYTE $0x50 // mov r9, qword ptr [rsp + 0x50]
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0cda8e0f; WORD $0x0000 // jle 0x163ec <pq_q4_k+0xdbc>
-	QUAD $0x00000100202444f7 // test dword ptr [rsp + 0x20], 0x100
+	LONG $0x10128e0f; WORD $0x0000 // jle 0x17cb9 <pq_q4_k+0x10f9>
 	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
-	LONG $0x031b850f; WORD $0x0000 // jne 0x15a40 <pq_q4_k+0x410>
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x0317850f; WORD $0x0000 // jne 0x16fd0 <pq_q4_k+0x410>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x02e38e0f; WORD $0x0000 // jle 0x15a19 <pq_q4_k+0x3e9>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; BYTE $0x20 // vcvtph2ps ymm4, xmmword ptr [rax]
-	LONG $0x137de2c4; WORD $0x2068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x20]
-	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
-	LONG $0x137de2c4; WORD $0x3078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x30]
-	LONG $0x40c08348 // add rax, 0x40
-	WORD $0xff31 // xor edi, edi
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0cb2850f; WORD $0x0000 // jne 0x17980 <pq_q4_k+0xdc0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x0fc18e0f; WORD $0x0000 // jle 0x17c98 <pq_q4_k+0x10d8>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x21 // vcvtph2ps ymm4, xmmword ptr [rcx]
+	LONG $0x137de2c4; WORD $0x2069 // vcvtph2ps ymm5, xmmword ptr [rcx + 0x20]
+	LONG $0x137de2c4; WORD $0x1071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x10]
+	LONG $0x137de2c4; WORD $0x3079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x30]
+	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0x9066 // nop
+	LONG $0x40498d4c // lea r9, [rcx + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
 	LONG $0x08e2c148 // shl rdx, 0x8
 	LONG $0x05e3c148 // shl rbx, 0x5
-	WORD $0x014c; BYTE $0xc2 // add rdx, r8
-	LONG $0x217d62c4; WORD $0x1804 // vpmovsxbd ymm8, qword ptr [rax + rbx]
-	LONG $0x217d62c4; WORD $0x184c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rax + rbx + 0x10]
+	WORD $0x014c; BYTE $0xca // add rdx, r9
+	LONG $0x217d62c4; WORD $0x1904 // vpmovsxbd ymm8, qword ptr [rcx + rbx]
+	LONG $0x217d62c4; WORD $0x194c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rcx + rbx + 0x10]
 	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
 	LONG $0xdb7d41c4; BYTE $0x16 // vpand ymm10, ymm0, ymmword ptr [r14]
-	LONG $0x587d62c4; BYTE $0x19 // vpbroadcastd ymm11, dword ptr [rcx]
+	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
 	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
 	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	LONG $0x587d62c4; WORD $0x1061 // vpbroadcastd ymm12, dword ptr [rcx + 0x10]
+	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
@@ -4362,47 +5388,47 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	LONG $0xdb7d41c4; WORD $0x405e // vpand ymm11, ymm0, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x0461 // vpbroadcastd ymm12, dword ptr [rcx + 0x4]
+	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x1461 // vpbroadcastd ymm12, dword ptr [rcx + 0x14]
+	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	QUAD $0x0000809edb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r14 + 0x80]
-	LONG $0x587d62c4; WORD $0x0861 // vpbroadcastd ymm12, dword ptr [rcx + 0x8]
+	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	QUAD $0x0000809e6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r14 + 0x80]
-	LONG $0x587d62c4; WORD $0x1861 // vpbroadcastd ymm12, dword ptr [rcx + 0x18]
+	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	QUAD $0x0000c09edb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r14 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c61 // vpbroadcastd ymm12, dword ptr [rcx + 0xc]
+	LONG $0x587d62c4; WORD $0x0c66 // vpbroadcastd ymm12, dword ptr [rsi + 0xc]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	QUAD $0x0000c09e6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r14 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	LONG $0xf52d41c4; BYTE $0xd5 // vpmaddwd ymm10, ymm10, ymm13
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x217d62c4; WORD $0x185c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [rax + rbx + 0x18]
-	LONG $0x217d62c4; WORD $0x1864; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [rax + rbx + 0x8]
+	LONG $0x217d62c4; WORD $0x195c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [rcx + rbx + 0x18]
+	LONG $0x217d62c4; WORD $0x1964; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [rcx + rbx + 0x8]
 	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x51107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rcx + 0x24]
+	LONG $0x56107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rsi + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d62c4; WORD $0x2041 // vbroadcastss ymm8, dword ptr [rcx + 0x20]
+	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
 	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
-	LONG $0x587d62c4; BYTE $0x19 // vpbroadcastd ymm11, dword ptr [rcx]
+	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
 	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
 	LONG $0xb82dc2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm10, ymm8 # ymm3 = (ymm10 * ymm8) + ymm3
 	LONG $0x52db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x20]
@@ -4410,37 +5436,37 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
 	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
 	LONG $0x5a6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x1061 // vpbroadcastd ymm12, dword ptr [rcx + 0x10]
+	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	LONG $0x5adb7dc5; BYTE $0x60 // vpand ymm11, ymm0, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x0461 // vpbroadcastd ymm12, dword ptr [rcx + 0x4]
+	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x1461 // vpbroadcastd ymm12, dword ptr [rcx + 0x14]
+	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	QUAD $0x000000a09adb7dc5 // vpand ymm11, ymm0, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x0861 // vpbroadcastd ymm12, dword ptr [rcx + 0x8]
+	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	QUAD $0x000000a09a6f7ec5 // vmovdqu ymm11, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x1861 // vpbroadcastd ymm12, dword ptr [rcx + 0x18]
+	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	QUAD $0x000000e09adb7dc5 // vpand ymm11, ymm0, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c61 // vpbroadcastd ymm12, dword ptr [rcx + 0xc]
+	LONG $0x587d62c4; WORD $0x0c66 // vpbroadcastd ymm12, dword ptr [rsi + 0xc]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	QUAD $0x000000e09a6f7ec5 // vmovdqu ymm11, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
@@ -4448,44 +5474,39 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
 	LONG $0xf52d41c4; BYTE $0xd5 // vpmaddwd ymm10, ymm10, ymm13
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x187de2c4; WORD $0x2049 // vbroadcastss ymm1, dword ptr [rcx + 0x20]
+	LONG $0x187de2c4; WORD $0x204e // vbroadcastss ymm1, dword ptr [rsi + 0x20]
 	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x51107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rcx + 0x24]
-	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0x56107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rsi + 0x24]
+	LONG $0x30c68348 // add rsi, 0x30
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
 	LONG $0xb82de2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm10, ymm1 # ymm2 = (ymm10 * ymm1) + ymm2
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfd89850f; WORD $0xffff // jne 0x15780 <pq_q4_k+0x150>
-	WORD $0xc7ff // inc edi
-	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
-	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfd68850f; WORD $0xffff // jne 0x15770 <pq_q4_k+0x140>
-	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
-	LONG $0x08fe8348 // cmp rsi, 0x8
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfd378f0f; WORD $0xffff // jg 0x15750 <pq_q4_k+0x120>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfcce840f; WORD $0xffff // je 0x156f0 <pq_q4_k+0xc0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
-	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0xfffcbbe9; BYTE $0xff // jmp 0x156f0 <pq_q4_k+0xc0>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xfd89850f; WORD $0xffff // jne 0x16d20 <pq_q4_k+0x160>
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0x40c18148; WORD $0x0002; BYTE $0x00 // add rcx, 0x240
+	LONG $0x04f88341 // cmp r8d, 0x4
+	LONG $0xfd65850f; WORD $0xffff // jne 0x16d10 <pq_q4_k+0x150>
+	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0xfd348f0f; WORD $0xffff // jg 0x16cf0 <pq_q4_k+0x130>
+	LONG $0x000cd7e9; BYTE $0x00 // jmp 0x17c98 <pq_q4_k+0x10d8>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x15a65 <pq_q4_k+0x435>
+	WORD $0x1deb // jmp 0x16ff5 <pq_q4_k+0x435>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc8b840f; WORD $0xffff // je 0x156f0 <pq_q4_k+0xc0>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x04428e0f; WORD $0x0000 // jle 0x15eb0 <pq_q4_k+0x880>
+	LONG $0xfc8b840f; WORD $0xffff // je 0x16c80 <pq_q4_k+0xc0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04428e0f; WORD $0x0000 // jle 0x17440 <pq_q4_k+0x880>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
@@ -4495,25 +5516,25 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x137da2c4; WORD $0x363c // vcvtph2ps ymm7, xmmword ptr [rsi + r14]
 	LONG $0x137da2c4; WORD $0x3644; BYTE $0x20 // vcvtph2ps ymm0, xmmword ptr [rsi + r14 + 0x20]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
-	LONG $0x05e1c149 // shl r9, 0x5
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	LONG $0x05e0c148 // shl rax, 0x5
 	LONG $0x08e2c148 // shl rdx, 0x8
-	QUAD $0x0055b21d787de2c4; BYTE $0x00 // vpbroadcastb ymm3, byte ptr [rip + 0x55b2] # 0x1b096 <peak_i8+0x206>
+	QUAD $0x006a221d787de2c4; BYTE $0x00 // vpbroadcastb ymm3, byte ptr [rip + 0x6a22] # 0x1da96 <peak_i8+0x1d6>
 	LONG $0xec28fcc5 // vmovaps ymm5, ymm4
 	LONG $0xe228fcc5 // vmovaps ymm4, ymm2
-	LONG $0x217d22c4; WORD $0x0b04 // vpmovsxbd ymm8, qword ptr [rbx + r9]
-	LONG $0x217d22c4; WORD $0x0b4c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rbx + r9 + 0x10]
+	LONG $0x217d62c4; WORD $0x0304 // vpmovsxbd ymm8, qword ptr [rbx + rax]
+	LONG $0x217d62c4; WORD $0x034c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rbx + rax + 0x10]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0xdb6521c4; WORD $0x2a14 // vpand ymm10, ymm3, ymmword ptr [rdx + r13]
 	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
@@ -4616,7 +5637,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
 	LONG $0xf3db0dc5 // vpand ymm14, ymm14, ymm3
 	LONG $0xd928fcc5 // vmovaps ymm3, ymm1
-	QUAD $0x0053650d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x5365] # 0x1b098 <peak_i8+0x208>
+	QUAD $0x0067d50d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x67d5] # 0x1da98 <peak_i8+0x1d8>
 	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
 	LONG $0xfd0541c4; BYTE $0xdb // vpaddw ymm11, ymm15, ymm11
 	LONG $0xf9f525c5 // vpmaddwd ymm15, ymm11, ymm1
@@ -4673,22 +5694,22 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcb28fcc5 // vmovaps ymm1, ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc6c850f; WORD $0xffff // jne 0x15ad0 <pq_q4_k+0x4a0>
-	WORD $0xc0ff // inc eax
+	LONG $0xfc6c850f; WORD $0xffff // jne 0x17060 <pq_q4_k+0x4a0>
+	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfc4a850f; WORD $0xffff // jne 0x15ac0 <pq_q4_k+0x490>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfc48850f; WORD $0xffff // jne 0x17050 <pq_q4_k+0x490>
+	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc198f0f; WORD $0xffff // jg 0x15aa0 <pq_q4_k+0x470>
-	QUAD $0x0052082d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x5208] # 0x1b098 <peak_i8+0x208>
-	QUAD $0x0051fd05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x51fd] # 0x1b096 <peak_i8+0x206>
-	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0xfc178f0f; WORD $0xffff // jg 0x17030 <pq_q4_k+0x470>
+	QUAD $0x0066762d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x6676] # 0x1da98 <peak_i8+0x1d8>
+	QUAD $0x00666b05787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x666b] # 0x1da96 <peak_i8+0x1d6>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2d75 // jne 0x15ed0 <pq_q4_k+0x8a0>
-	LONG $0xfffba8e9; BYTE $0xff // jmp 0x15a50 <pq_q4_k+0x420>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x2b75 // jne 0x17460 <pq_q4_k+0x8a0>
+	LONG $0xfffba6e9; BYTE $0xff // jmp 0x16fe0 <pq_q4_k+0x420>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
@@ -4696,28 +5717,28 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfb80840f; WORD $0xffff // je 0x15a50 <pq_q4_k+0x420>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xfb80840f; WORD $0xffff // je 0x16fe0 <pq_q4_k+0x420>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfb68820f; WORD $0xffff // jb 0x15a50 <pq_q4_k+0x420>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xfb68820f; WORD $0xffff // jb 0x16fe0 <pq_q4_k+0x420>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfb53820f; WORD $0xffff // jb 0x15a50 <pq_q4_k+0x420>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xfb53820f; WORD $0xffff // jb 0x16fe0 <pq_q4_k+0x420>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0xc714 // vmovups ymmword ptr [r15 + 8*rax], ymm2
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfb3e820f; WORD $0xffff // jb 0x15a50 <pq_q4_k+0x420>
+	LONG $0xfb3e820f; WORD $0xffff // jb 0x16fe0 <pq_q4_k+0x420>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfb29820f; WORD $0xffff // jb 0x15a50 <pq_q4_k+0x420>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x04588e0f; WORD $0x0000 // jle 0x16388 <pq_q4_k+0xd58>
+	LONG $0xfb29820f; WORD $0xffff // jb 0x16fe0 <pq_q4_k+0x420>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x045a8e0f; WORD $0x0000 // jle 0x1791a <pq_q4_k+0xd5a>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
 	LONG $0x04e6c149 // shl r14, 0x4
 	LONG $0x03e4c149 // shl r12, 0x3
@@ -4725,25 +5746,24 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x137da2c4; WORD $0x3734 // vcvtph2ps ymm6, xmmword ptr [rdi + r14]
 	LONG $0x137da2c4; WORD $0x377c; BYTE $0x20 // vcvtph2ps ymm7, xmmword ptr [rdi + r14 + 0x20]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x271c8d4a // lea rbx, [rdi + r12]
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
-	LONG $0x05e1c149 // shl r9, 0x5
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	LONG $0x05e0c148 // shl rax, 0x5
 	LONG $0x08e2c148 // shl rdx, 0x8
-	LONG $0x217da2c4; WORD $0x0b0c // vpmovsxbd ymm1, qword ptr [rbx + r9]
+	LONG $0x217de2c4; WORD $0x030c // vpmovsxbd ymm1, qword ptr [rbx + rax]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0xc15b7cc5 // vcvtdq2ps ymm8, ymm1
-	LONG $0x217da2c4; WORD $0x0b4c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rbx + r9 + 0x10]
+	LONG $0x217de2c4; WORD $0x034c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rbx + rax + 0x10]
 	QUAD $0x00008096587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0x80]
 	LONG $0xc95b7cc5 // vcvtdq2ps ymm9, ymm1
 	LONG $0xdb7da1c4; WORD $0x2a0c // vpand ymm1, ymm0, ymmword ptr [rdx + r13]
@@ -4845,20 +5865,20 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x041542c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm13, ymm14
 	LONG $0xfd0d41c4; BYTE $0xd2 // vpaddw ymm10, ymm14, ymm10
-	QUAD $0x00004dc935f52dc5 // vpmaddwd ymm14, ymm10, ymmword ptr [rip + 0x4dc9] # 0x1b000 <peak_i8+0x170>
+	QUAD $0x0000623935f52dc5 // vpmaddwd ymm14, ymm10, ymmword ptr [rip + 0x6239] # 0x1da00 <peak_i8+0x140>
 	QUAD $0x0000bc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xbc]
 	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
 	LONG $0xfd2d41c4; BYTE $0xd3 // vpaddw ymm10, ymm10, ymm11
-	QUAD $0x00004dae3df52dc5 // vpmaddwd ymm15, ymm10, ymmword ptr [rip + 0x4dae] # 0x1b000 <peak_i8+0x170>
+	QUAD $0x0000621e3df52dc5 // vpmaddwd ymm15, ymm10, ymmword ptr [rip + 0x621e] # 0x1da00 <peak_i8+0x140>
 	QUAD $0x0000dc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xdc]
 	LONG $0xde593cc5 // vmulps ymm11, ymm8, ymm6
 	LONG $0xc75934c5 // vmulps ymm8, ymm9, ymm7
 	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
 	LONG $0xfd2d41c4; BYTE $0xd4 // vpaddw ymm10, ymm10, ymm12
-	QUAD $0x00004d8b25f52dc5 // vpmaddwd ymm12, ymm10, ymmword ptr [rip + 0x4d8b] # 0x1b000 <peak_i8+0x170>
+	QUAD $0x000061fb25f52dc5 // vpmaddwd ymm12, ymm10, ymmword ptr [rip + 0x61fb] # 0x1da00 <peak_i8+0x140>
 	QUAD $0x0000fc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xfc]
 	LONG $0x041542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm13, ymm10
-	QUAD $0x004e0c2d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x4e0c] # 0x1b098 <peak_i8+0x208>
+	QUAD $0x00627c2d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x627c] # 0x1da98 <peak_i8+0x1d8>
 	LONG $0xc9fdadc5 // vpaddw ymm1, ymm10, ymm1
 	LONG $0xd1f515c5 // vpmaddwd ymm10, ymm13, ymm1
 	QUAD $0x000001308e107ac5 // vmovss xmm9, dword ptr [rsi + 0x130]
@@ -4896,36 +5916,193 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc2d850f; WORD $0xffff // jne 0x15f90 <pq_q4_k+0x960>
-	WORD $0xc0ff // inc eax
+	LONG $0xfc2d850f; WORD $0xffff // jne 0x17520 <pq_q4_k+0x960>
+	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfc0b850f; WORD $0xffff // jne 0x15f80 <pq_q4_k+0x950>
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfc09850f; WORD $0xffff // jne 0x17510 <pq_q4_k+0x950>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfbda8f0f; WORD $0xffff // jg 0x15f60 <pq_q4_k+0x930>
-	WORD $0x10eb // jmp 0x16398 <pq_q4_k+0xd68>
+	LONG $0xfbd88f0f; WORD $0xffff // jg 0x174f0 <pq_q4_k+0x930>
+	WORD $0x10eb // jmp 0x1792a <pq_q4_k+0xd6a>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf69e840f; WORD $0xffff // je 0x15a50 <pq_q4_k+0x420>
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0xf69c840f; WORD $0xffff // je 0x16fe0 <pq_q4_k+0x420>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf689820f; WORD $0xffff // jb 0x15a50 <pq_q4_k+0x420>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0xf687820f; WORD $0xffff // jb 0x16fe0 <pq_q4_k+0x420>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf674820f; WORD $0xffff // jb 0x15a50 <pq_q4_k+0x420>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0xf672820f; WORD $0xffff // jb 0x16fe0 <pq_q4_k+0x420>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0xfff664e9; BYTE $0xff // jmp 0x15a50 <pq_q4_k+0x420>
+	LONG $0xfff662e9; BYTE $0xff // jmp 0x16fe0 <pq_q4_k+0x420>
+	WORD $0x9066 // nop
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x030f8e0f; WORD $0x0000 // jle 0x17c98 <pq_q4_k+0x10d8>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x21 // vcvtph2ps ymm4, xmmword ptr [rcx]
+	LONG $0x137de2c4; WORD $0x2069 // vcvtph2ps ymm5, xmmword ptr [rcx + 0x20]
+	LONG $0x137de2c4; WORD $0x1071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x10]
+	LONG $0x137de2c4; WORD $0x3079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x30]
+	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0x9066 // nop
+	LONG $0x0089180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x2000]
+	LONG $0x40898d4c; WORD $0x0020; BYTE $0x00 // lea r9, [rcx + 0x2040]
+	LONG $0x40598d4c // lea r11, [rcx + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
+	LONG $0x08e2c148 // shl rdx, 0x8
+	LONG $0x05e6c149 // shl r14, 0x5
+	LONG $0x0c180f41; BYTE $0x11 // prefetcht0 byte ptr [r9 + rdx]
+	LONG $0x4c180f41; WORD $0x4011 // prefetcht0 byte ptr [r9 + rdx + 0x40]
+	QUAD $0x000080118c180f41; BYTE $0x00 // prefetcht0 byte ptr [r9 + rdx + 0x80]
+	QUAD $0x0000c0118c180f41; BYTE $0x00 // prefetcht0 byte ptr [r9 + rdx + 0xc0]
+	WORD $0x014c; BYTE $0xda // add rdx, r11
+	LONG $0x217d22c4; WORD $0x3104 // vpmovsxbd ymm8, qword ptr [rcx + r14]
+	LONG $0x217d22c4; WORD $0x314c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rcx + r14 + 0x10]
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	LONG $0xdb7d41c4; BYTE $0x17 // vpand ymm10, ymm0, ymmword ptr [r15]
+	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
+	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
+	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
+	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	LONG $0xdb7d41c4; WORD $0x405f // vpand ymm11, ymm0, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x0000809fdb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x0000809f6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x0000c09fdb7d41c4; BYTE $0x00 // vpand ymm11, ymm0, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c66 // vpbroadcastd ymm12, dword ptr [rsi + 0xc]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x0000c09f6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	LONG $0xf52d41c4; BYTE $0xd5 // vpmaddwd ymm10, ymm10, ymm13
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x217d22c4; WORD $0x315c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [rcx + r14 + 0x18]
+	LONG $0x217d22c4; WORD $0x3164; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [rcx + r14 + 0x8]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
+	LONG $0x56107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rsi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
+	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
+	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
+	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
+	LONG $0xb82dc2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm10, ymm8 # ymm3 = (ymm10 * ymm8) + ymm3
+	LONG $0x52db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xc4 // vcvtdq2ps ymm8, ymm12
+	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
+	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
+	LONG $0x5a6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	LONG $0x5adb7dc5; BYTE $0x60 // vpand ymm11, ymm0, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x000000a09adb7dc5 // vpand ymm11, ymm0, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x000000a09a6f7ec5 // vmovdqu ymm11, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x000000e09adb7dc5 // vpand ymm11, ymm0, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c66 // vpbroadcastd ymm12, dword ptr [rsi + 0xc]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	QUAD $0x000000e09a6f7ec5 // vmovdqu ymm11, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
+	LONG $0xf52d41c4; BYTE $0xd5 // vpmaddwd ymm10, ymm10, ymm13
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187de2c4; WORD $0x204e // vbroadcastss ymm1, dword ptr [rsi + 0x20]
+	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
+	LONG $0x56107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rsi + 0x24]
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
+	LONG $0xb82de2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm10, ymm1 # ymm2 = (ymm10 * ymm1) + ymm2
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfd6d850f; WORD $0xffff // jne 0x179e0 <pq_q4_k+0xe20>
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0x40c18148; WORD $0x0002; BYTE $0x00 // add rcx, 0x240
+	LONG $0x04f88341 // cmp r8d, 0x4
+	LONG $0xfd39850f; WORD $0xffff // jne 0x179c0 <pq_q4_k+0xe00>
+	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0xfd088f0f; WORD $0xffff // jg 0x179a0 <pq_q4_k+0xde0>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xefda840f; WORD $0xffff // je 0x16c80 <pq_q4_k+0xc0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
+	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
+	LONG $0xffefc7e9; BYTE $0xff // jmp 0x16c80 <pq_q4_k+0xc0>
 	LONG $0x68c48348 // add rsp, 0x68
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -4935,295 +6112,291 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	WORD $0x9066 // nop
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pq_q5_k: +25600
+	// pq_q5_k: +31952
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x68ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x168
+	LONG $0x48ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x148
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
-	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x10f18e0f; WORD $0x0000 // jle 0x1752a <pq_q5_k+0x112a>
+	LONG $0x15588e0f; WORD $0x0000 // jle 0x1925c <pq_q5_k+0x158c>
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	QUAD $0x004ce205197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x4ce2] # 0x1b130 <peak_i8+0x2a0>
-	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
-	WORD $0x894d; BYTE $0xc1 // mov r9, r8
-	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	QUAD $0x005e1705597d62c4; BYTE $0x00 // vpbroadcastq ymm8, qword ptr [rip + 0x5e17] # 0x1db30 <peak_i8+0x270>
+	QUAD $0x005e0605197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x5e06] # 0x1db28 <peak_i8+0x268>
+	LONG $0xd1b60f45 // movzx r10d, r9b
+	LONG $0x244c894c; BYTE $0x70 // mov qword ptr [rsp + 0x70], r9
+	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x03e8c148 // shr rax, 0x3
 	LONG $0x40c06948; WORD $0x000b; BYTE $0x00 // imul rax, rax, 0xb40
-	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	LONG $0x24448948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
 	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	QUAD $0x0000c8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm0
-	QUAD $0x004c9605197de2c4; BYTE $0x00 // vbroadcastsd ymm0, qword ptr [rip + 0x4c96] # 0x1b128 <peak_i8+0x298>
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	QUAD $0x0000a8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa8], ymm0
+	LONG $0x447f7ec5; WORD $0x2824 // vmovdqu ymmword ptr [rsp + 0x28], ymm8
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
+	LONG $0x24548948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rdx
 	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x04e2c148 // shl rdx, 0x4
-	LONG $0x24548948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdx
+	LONG $0x24548948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdx
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	QUAD $0x0000a8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa8], ymm0
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x2eeb // jmp 0x16502 <pq_q5_k+0x102>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
-	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
-	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	WORD $0x2eeb // jmp 0x17dca <pq_q5_k+0xfa>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x24548b48; BYTE $0x68 // mov rdx, qword ptr [rsp + 0x68]
+	QUAD $0x00000080248c8b48 // mov rcx, qword ptr [rsp + 0x80]
+	LONG $0x24448348; WORD $0x4020 // add qword ptr [rsp + 0x20], 0x40
+	LONG $0x244c8b4c; BYTE $0x70 // mov r9, qword ptr [rsp + 0x70]
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x10288e0f; WORD $0x0000 // jle 0x1752a <pq_q5_k+0x112a>
-	QUAD $0x00000100202444f7 // test dword ptr [rsp + 0x20], 0x100
-	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
-	LONG $0x047b850f; WORD $0x0000 // jne 0x16990 <pq_q5_k+0x590>
+	LONG $0x14928e0f; WORD $0x0000 // jle 0x1925c <pq_q5_k+0x158c>
+	QUAD $0x0000008024bc894c // mov qword ptr [rsp + 0x80], r15
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x0451850f; WORD $0x0000 // jne 0x18230 <pq_q5_k+0x560>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x04438e0f; WORD $0x0000 // jle 0x16969 <pq_q5_k+0x569>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	WORD $0x894c; BYTE $0xcf // mov rdi, r9
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [rax]
-	LONG $0x137de2c4; WORD $0x2070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x20]
-	LONG $0x137de2c4; WORD $0x1078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x10]
-	LONG $0x137d62c4; WORD $0x3040 // vcvtph2ps ymm8, xmmword ptr [rax + 0x30]
-	LONG $0x40c08348 // add rax, 0x40
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0fdc850f; WORD $0x0000 // jne 0x18dd0 <pq_q5_k+0x1100>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x14388e0f; WORD $0x0000 // jle 0x19235 <pq_q5_k+0x1565>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x2e // vcvtph2ps ymm5, xmmword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x2076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x20]
+	LONG $0x137de2c4; WORD $0x107e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x10]
+	LONG $0x137d62c4; WORD $0x3046 // vcvtph2ps ymm8, xmmword ptr [rsi + 0x30]
+	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x0000c824846ffec5; BYTE $0x00 // vmovdqu ymm0, ymmword ptr [rsp + 0xc8]
+	LONG $0x446ffec5; WORD $0x2824 // vmovdqu ymm0, ymmword ptr [rsp + 0x28]
 	QUAD $0x0000a8248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0xa8]
-	QUAD $0x004b1f15797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x4b1f] # 0x1b09a <peak_i8+0x20a>
-	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	QUAD $0x005c5235797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x5c52] # 0x1da9a <peak_i8+0x1da>
+	LONG $0x404e8d4c // lea r9, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x921c8d48 // lea rbx, [rdx + 4*rdx]
 	LONG $0x05e2c148 // shl rdx, 0x5
-	LONG $0x217d62c4; WORD $0x100c // vpmovsxbd ymm9, qword ptr [rax + rdx]
-	LONG $0x217d62c4; WORD $0x1054; BYTE $0x10 // vpmovsxbd ymm10, qword ptr [rax + rdx + 0x10]
+	LONG $0x217de2c4; WORD $0x1614 // vpmovsxbd ymm2, qword ptr [rsi + rdx]
 	LONG $0x06e3c148 // shl rbx, 0x6
-	WORD $0x014c; BYTE $0xc3 // add rbx, r8
+	WORD $0x014c; BYTE $0xcb // add rbx, r9
 	WORD $0x8949; BYTE $0xde // mov r14, rbx
-	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	LONG $0xdb7541c4; WORD $0x4066 // vpand ymm12, ymm1, ymmword ptr [r14 + 0x40]
-	LONG $0x7225c1c4; WORD $0x04f3 // vpslld ymm11, ymm11, 0x4
-	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
-	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; BYTE $0x26 // vpbroadcastd ymm12, dword ptr [rsi]
+	LONG $0xca5b7cc5 // vcvtdq2ps ymm9, ymm2
+	LONG $0x217de2c4; WORD $0x1654; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [rsi + rdx + 0x10]
+	LONG $0xdb7541c4; WORD $0x405e // vpand ymm11, ymm1, ymmword ptr [r14 + 0x40]
 	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
+	LONG $0xd25b7cc5 // vcvtdq2ps ymm10, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
 	LONG $0xd6592cc5 // vmulps ymm10, ymm10, ymm6
+	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
+	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
+	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
+	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
+	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0x6f7e41c4; WORD $0x4066 // vmovdqu ymm12, ymmword ptr [r14 + 0x40]
+	LONG $0xdb7d41c4; BYTE $0x1e // vpand ymm11, ymm0, ymmword ptr [r14]
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x406e // vmovdqu ymm13, ymmword ptr [r14 + 0x40]
-	LONG $0xdb7d41c4; BYTE $0x26 // vpand ymm12, ymm0, ymmword ptr [r14]
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x106e // vpbroadcastd ymm13, dword ptr [rsi + 0x10]
-	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xfd1d41c4; BYTE $0xdb // vpaddw ymm11, ymm12, ymm11
-	LONG $0x6f7e41c4; BYTE $0x26 // vmovdqu ymm12, ymmword ptr [r14]
-	QUAD $0x000080aedb7541c4; BYTE $0x00 // vpand ymm13, ymm1, ymmword ptr [r14 + 0x80]
-	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x046e // vpbroadcastd ymm13, dword ptr [rsi + 0x4]
-	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xfd1d41c4; BYTE $0xdb // vpaddw ymm11, ymm12, ymm11
-	LONG $0x6f7e41c4; BYTE $0x26 // vmovdqu ymm12, ymmword ptr [r14]
-	QUAD $0x000080ae6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r14 + 0x80]
-	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
-	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x146e // vpbroadcastd ymm13, dword ptr [rsi + 0x14]
-	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xfd1d41c4; BYTE $0xdb // vpaddw ymm11, ymm12, ymm11
-	LONG $0xdaf525c5 // vpmaddwd ymm11, ymm11, ymm2
-	LONG $0x6f7e41c4; BYTE $0x26 // vmovdqu ymm12, ymmword ptr [r14]
-	QUAD $0x0000c0aedb7541c4; BYTE $0x00 // vpand ymm13, ymm1, ymmword ptr [r14 + 0xc0]
-	LONG $0x721dc1c4; WORD $0x02f4 // vpslld ymm12, ymm12, 0x2
-	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
-	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x086e // vpbroadcastd ymm13, dword ptr [rsi + 0x8]
-	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0x6f7e41c4; BYTE $0x2e // vmovdqu ymm13, ymmword ptr [r14]
-	QUAD $0x0000c0b66f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r14 + 0xc0]
-	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
-	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
-	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
-	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x1876 // vpbroadcastd ymm14, dword ptr [rsi + 0x18]
-	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
-	LONG $0xfd1541c4; BYTE $0xe4 // vpaddw ymm12, ymm13, ymm12
-	LONG $0x6f7e41c4; BYTE $0x2e // vmovdqu ymm13, ymmword ptr [r14]
-	QUAD $0x000100b6db7541c4; BYTE $0x00 // vpand ymm14, ymm1, ymmword ptr [r14 + 0x100]
-	LONG $0xfe1541c4; BYTE $0xed // vpaddd ymm13, ymm13, ymm13
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
-	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x0c76 // vpbroadcastd ymm14, dword ptr [rsi + 0xc]
-	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
-	LONG $0xfd1541c4; BYTE $0xe4 // vpaddw ymm12, ymm13, ymm12
-	LONG $0x6f7e41c4; BYTE $0x2e // vmovdqu ymm13, ymmword ptr [r14]
-	QUAD $0x000100b66f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r14 + 0x100]
-	LONG $0x7215c1c4; WORD $0x03d5 // vpsrld ymm13, ymm13, 0x3
-	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
-	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
-	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x1c76 // vpbroadcastd ymm14, dword ptr [rsi + 0x1c]
-	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
-	LONG $0xfd1541c4; BYTE $0xe4 // vpaddw ymm12, ymm13, ymm12
-	LONG $0xe2f51dc5 // vpmaddwd ymm12, ymm12, ymm2
-	LONG $0xfe1d41c4; BYTE $0xdb // vpaddd ymm11, ymm12, ymm11
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x217d62c4; WORD $0x1064; BYTE $0x18 // vpmovsxbd ymm12, qword ptr [rax + rdx + 0x18]
-	LONG $0x217d62c4; WORD $0x106c; BYTE $0x08 // vpmovsxbd ymm13, qword ptr [rax + rdx + 0x8]
-	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
-	LONG $0x593441c4; BYTE $0xcb // vmulps ymm9, ymm9, ymm11
-	LONG $0x5e107ac5; BYTE $0x24 // vmovss xmm11, dword ptr [rsi + 0x24]
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
-	LONG $0xac2d42c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm10, ymm9 # ymm11 = -(ymm10 * ymm11) + ymm9
-	LONG $0x187d62c4; WORD $0x204e // vbroadcastss ymm9, dword ptr [rsi + 0x20]
-	LONG $0x5b7c41c4; BYTE $0xd4 // vcvtdq2ps ymm10, ymm12
-	LONG $0x63db75c5; BYTE $0x60 // vpand ymm12, ymm1, ymmword ptr [rbx + 0x60]
-	LONG $0x593c41c4; BYTE $0xd2 // vmulps ymm10, ymm8, ymm10
-	LONG $0xb825c2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm11, ymm9 # ymm4 = (ymm11 * ymm9) + ymm4
-	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
-	LONG $0x5b7c41c4; BYTE $0xcd // vcvtdq2ps ymm9, ymm13
-	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
-	LONG $0x7225c1c4; WORD $0x04f3 // vpslld ymm11, ymm11, 0x4
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	QUAD $0x000080a6db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r14 + 0x80]
+	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; BYTE $0x26 // vpbroadcastd ymm12, dword ptr [rsi]
+	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
 	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0x6b6f7ec5; BYTE $0x60 // vmovdqu ymm13, ymmword ptr [rbx + 0x60]
-	LONG $0x63db7dc5; BYTE $0x20 // vpand ymm12, ymm0, ymmword ptr [rbx + 0x20]
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
+	QUAD $0x000080a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0x80]
+	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0xdaf50dc5 // vpmaddwd ymm11, ymm14, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
+	QUAD $0x0000c0a6db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r14 + 0xc0]
+	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
+	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
+	LONG $0xd2eb9dc5 // vpor ymm2, ymm12, ymm2
+	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
+	LONG $0x046dc2c4; BYTE $0xd4 // vpmaddubsw ymm2, ymm2, ymm12
+	LONG $0x6f7e41c4; BYTE $0x26 // vmovdqu ymm12, ymmword ptr [r14]
+	QUAD $0x0000c0ae6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r14 + 0xc0]
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x106e // vpbroadcastd ymm13, dword ptr [rsi + 0x10]
+	LONG $0x587d62c4; WORD $0x186f // vpbroadcastd ymm13, dword ptr [rdi + 0x18]
 	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xfd1d41c4; BYTE $0xdb // vpaddw ymm11, ymm12, ymm11
-	LONG $0x636f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000a0abdb75c5 // vpand ymm13, ymm1, ymmword ptr [rbx + 0xa0]
-	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	LONG $0x6f7e41c4; BYTE $0x26 // vmovdqu ymm12, ymmword ptr [r14]
+	QUAD $0x000100aedb7541c4; BYTE $0x00 // vpand ymm13, ymm1, ymmword ptr [r14 + 0x100]
+	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x046e // vpbroadcastd ymm13, dword ptr [rsi + 0x4]
+	LONG $0x587d62c4; WORD $0x0c6f // vpbroadcastd ymm13, dword ptr [rdi + 0xc]
 	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xfd1d41c4; BYTE $0xdb // vpaddw ymm11, ymm12, ymm11
-	LONG $0x636f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000a0ab6f7ec5 // vmovdqu ymm13, ymmword ptr [rbx + 0xa0]
-	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	LONG $0x6f7e41c4; BYTE $0x26 // vmovdqu ymm12, ymmword ptr [r14]
+	QUAD $0x000100ae6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r14 + 0x100]
+	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x146e // vpbroadcastd ymm13, dword ptr [rsi + 0x14]
+	LONG $0x587d62c4; WORD $0x1c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x1c]
 	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0xfd1d41c4; BYTE $0xdb // vpaddw ymm11, ymm12, ymm11
-	LONG $0xdaf525c5 // vpmaddwd ymm11, ymm11, ymm2
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	LONG $0xd2f58dc5 // vpmaddwd ymm2, ymm14, ymm2
+	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x217d62c4; WORD $0x165c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [rsi + rdx + 0x18]
+	LONG $0x217d62c4; WORD $0x1664; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [rsi + rdx + 0x8]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0xd259b4c5 // vmulps ymm2, ymm9, ymm2
+	LONG $0x4f107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rdi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
+	LONG $0xac2d62c4; BYTE $0xca // vfnmadd213ps ymm9, ymm10, ymm2 # ymm9 = -(ymm10 * ymm9) + ymm2
+	LONG $0x187de2c4; WORD $0x2057 // vbroadcastss ymm2, dword ptr [rdi + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xd3 // vcvtdq2ps ymm10, ymm11
+	LONG $0x5bdb75c5; BYTE $0x60 // vpand ymm11, ymm1, ymmword ptr [rbx + 0x60]
+	LONG $0x593c41c4; BYTE $0xd2 // vmulps ymm10, ymm8, ymm10
+	LONG $0xb835e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm9, ymm2 # ymm4 = (ymm9 * ymm2) + ymm4
+	LONG $0x536ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rbx + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xcc // vcvtdq2ps ymm9, ymm12
+	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
+	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
+	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
+	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
+	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
+	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0x636f7ec5; BYTE $0x60 // vmovdqu ymm12, ymmword ptr [rbx + 0x60]
+	LONG $0x5bdb7dc5; BYTE $0x20 // vpand ymm11, ymm0, ymmword ptr [rbx + 0x20]
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a0a3db75c5 // vpand ymm12, ymm1, ymmword ptr [rbx + 0xa0]
+	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a0a36f7ec5 // vmovdqu ymm12, ymmword ptr [rbx + 0xa0]
+	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0xdaf50dc5 // vpmaddwd ymm11, ymm14, ymm2
+	LONG $0x536ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000e0a3db75c5 // vpand ymm12, ymm1, ymmword ptr [rbx + 0xe0]
+	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
+	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
+	LONG $0xd2eb9dc5 // vpor ymm2, ymm12, ymm2
+	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
+	LONG $0x046dc2c4; BYTE $0xd4 // vpmaddubsw ymm2, ymm2, ymm12
 	LONG $0x636f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000e0abdb75c5 // vpand ymm13, ymm1, ymmword ptr [rbx + 0xe0]
-	LONG $0x721dc1c4; WORD $0x02f4 // vpslld ymm12, ymm12, 0x2
+	QUAD $0x000000e0ab6f7ec5 // vmovdqu ymm13, ymmword ptr [rbx + 0xe0]
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x186f // vpbroadcastd ymm13, dword ptr [rdi + 0x18]
+	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	LONG $0x636f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rbx + 0x20]
+	QUAD $0x00000120abdb75c5 // vpand ymm13, ymm1, ymmword ptr [rbx + 0x120]
+	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
-	LONG $0x587d62c4; WORD $0x086e // vpbroadcastd ymm13, dword ptr [rsi + 0x8]
+	LONG $0x587d62c4; WORD $0x0c6f // vpbroadcastd ymm13, dword ptr [rdi + 0xc]
 	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
-	LONG $0x6b6f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rbx + 0x20]
-	QUAD $0x000000e0b36f7ec5 // vmovdqu ymm14, ymmword ptr [rbx + 0xe0]
-	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
-	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
-	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
-	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x1876 // vpbroadcastd ymm14, dword ptr [rsi + 0x18]
-	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
-	LONG $0xfd1541c4; BYTE $0xe4 // vpaddw ymm12, ymm13, ymm12
-	LONG $0x6b6f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rbx + 0x20]
-	QUAD $0x00000120b3db75c5 // vpand ymm14, ymm1, ymmword ptr [rbx + 0x120]
-	LONG $0xfe1541c4; BYTE $0xed // vpaddd ymm13, ymm13, ymm13
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
-	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
-	LONG $0x587d62c4; WORD $0x0c76 // vpbroadcastd ymm14, dword ptr [rsi + 0xc]
-	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
-	LONG $0xfd1541c4; BYTE $0xe4 // vpaddw ymm12, ymm13, ymm12
-	LONG $0x6b6f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rbx + 0x20]
-	QUAD $0x00000120b36f7ec5 // vmovdqu ymm14, ymmword ptr [rbx + 0x120]
-	LONG $0x587d62c4; WORD $0x1c7e // vpbroadcastd ymm15, dword ptr [rsi + 0x1c]
-	LONG $0x7215c1c4; WORD $0x03d5 // vpsrld ymm13, ymm13, 0x3
-	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
-	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
-	LONG $0xeb1541c4; BYTE $0xee // vpor ymm13, ymm13, ymm14
-	LONG $0x041542c4; BYTE $0xef // vpmaddubsw ymm13, ymm13, ymm15
-	LONG $0xfd1541c4; BYTE $0xe4 // vpaddw ymm12, ymm13, ymm12
-	LONG $0xe2f51dc5 // vpmaddwd ymm12, ymm12, ymm2
-	LONG $0xfe1d41c4; BYTE $0xdb // vpaddd ymm11, ymm12, ymm11
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x593441c4; BYTE $0xcb // vmulps ymm9, ymm9, ymm11
-	LONG $0x5e107ac5; BYTE $0x24 // vmovss xmm11, dword ptr [rsi + 0x24]
-	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
-	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
-	LONG $0xac2d42c4; BYTE $0xd9 // vfnmadd213ps ymm11, ymm10, ymm9 # ymm11 = -(ymm10 * ymm11) + ymm9
-	LONG $0x187d62c4; WORD $0x2056 // vbroadcastss ymm10, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
-	LONG $0xb825c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm11, ymm10 # ymm3 = (ymm11 * ymm10) + ymm3
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	LONG $0x636f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rbx + 0x20]
+	QUAD $0x00000120ab6f7ec5 // vmovdqu ymm13, ymmword ptr [rbx + 0x120]
+	LONG $0x587d62c4; WORD $0x1c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x1c]
+	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x041d42c4; BYTE $0xe7 // vpmaddubsw ymm12, ymm12, ymm15
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	LONG $0xd2f58dc5 // vpmaddwd ymm2, ymm14, ymm2
+	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd259b4c5 // vmulps ymm2, ymm9, ymm2
+	LONG $0x4f107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rdi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
+	LONG $0xac2d62c4; BYTE $0xca // vfnmadd213ps ymm9, ymm10, ymm2 # ymm9 = -(ymm10 * ymm9) + ymm2
+	LONG $0x187d62c4; WORD $0x2057 // vbroadcastss ymm10, dword ptr [rdi + 0x20]
+	LONG $0x30c78348 // add rdi, 0x30
+	LONG $0xb835c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm9, ymm10 # ymm3 = (ymm9 * ymm10) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc49850f; WORD $0xffff // jne 0x16590 <pq_q5_k+0x190>
+	LONG $0xfc65850f; WORD $0xffff // jne 0x17e60 <pq_q5_k+0x190>
 	WORD $0xc1ff // inc ecx
-	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
+	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
 	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	LONG $0xfc08850f; WORD $0xffff // jne 0x16560 <pq_q5_k+0x160>
-	LONG $0xf84f8d48 // lea rcx, [rdi - 0x8]
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfbd78f0f; WORD $0xffff // jg 0x16540 <pq_q5_k+0x140>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfb6e840f; WORD $0xffff // je 0x164e0 <pq_q5_k+0xe0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
-	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xfffb5be9; BYTE $0xff // jmp 0x164e0 <pq_q5_k+0xe0>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xfc23850f; WORD $0xffff // jne 0x17e30 <pq_q5_k+0x160>
+	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xfbf28f0f; WORD $0xffff // jg 0x17e10 <pq_q5_k+0x140>
+	LONG $0x001012e9; BYTE $0x00 // jmp 0x19235 <pq_q5_k+0x1565>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x169b5 <pq_q5_k+0x5b5>
+	WORD $0x1deb // jmp 0x18255 <pq_q5_k+0x585>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfb2b840f; WORD $0xffff // je 0x164e0 <pq_q5_k+0xe0>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x05228e0f; WORD $0x0000 // jle 0x16ee0 <pq_q5_k+0xae0>
+	LONG $0xfb4b840f; WORD $0xffff // je 0x17da0 <pq_q5_k+0xd0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x05228e0f; WORD $0x0000 // jle 0x18780 <pq_q5_k+0xab0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
@@ -5231,54 +6404,52 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x137da2c4; WORD $0x363c // vcvtph2ps ymm7, xmmword ptr [rsi + r14]
-	LONG $0x137d22c4; WORD $0x3644; BYTE $0x20 // vcvtph2ps ymm8, xmmword ptr [rsi + r14 + 0x20]
+	LONG $0x137d22c4; WORD $0x3674; BYTE $0x20 // vcvtph2ps ymm14, xmmword ptr [rsi + r14 + 0x20]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x00008824bc11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm7
-	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	WORD $0x9066 // nop
-	LONG $0x89148d4b // lea rdx, [r9 + 4*r9]
-	LONG $0x05e1c149 // shl r9, 0x5
-	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
-	QUAD $0x000128249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x128], ymm3
-	QUAD $0x00014824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x148], ymm4
-	LONG $0x287c41c4; BYTE $0xd0 // vmovaps ymm10, ymm8
-	QUAD $0x00464c35797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x464c] # 0x1b09a <peak_i8+0x20a>
-	LONG $0xca287cc5 // vmovaps ymm9, ymm2
-	LONG $0x217da2c4; WORD $0x0b04 // vpmovsxbd ymm0, qword ptr [rbx + r9]
+	WORD $0xc031 // xor eax, eax
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x80148d48 // lea rdx, [rax + 4*rax]
+	LONG $0x05e0c148 // shl rax, 0x5
+	QUAD $0x000088248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm0
+	QUAD $0x00010824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x108], ymm4
+	QUAD $0x000128249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x128], ymm2
+	LONG $0x287c41c4; BYTE $0xd6 // vmovaps ymm10, ymm14
+	LONG $0xcf287cc5 // vmovaps ymm9, ymm7
+	QUAD $0x0057a52d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x57a5] # 0x1da9a <peak_i8+0x1da>
+	LONG $0x217de2c4; WORD $0x0304 // vpmovsxbd ymm0, qword ptr [rbx + rax]
 	LONG $0x06e2c148 // shl rdx, 0x6
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	QUAD $0x00010824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x108], ymm0
-	LONG $0x217da2c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + r9 + 0x10]
-	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
 	QUAD $0x0000e824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xe8], ymm0
-	LONG $0x6f7ea1c4; WORD $0x2a3c // vmovdqu ymm7, ymmword ptr [rdx + r13]
-	QUAD $0x0000a824ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0xa8]
-	QUAD $0x0000c824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0xc8]
-	LONG $0xdb5521c4; WORD $0x2a5c; BYTE $0x40 // vpand ymm11, ymm5, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
-	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
-	LONG $0xffeba5c5 // vpor ymm7, ymm11, ymm7
+	LONG $0x217de2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + rax + 0x10]
+	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
+	QUAD $0x0000c824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xc8], ymm0
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	QUAD $0x0000a824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0xa8]
+	LONG $0xdb5d21c4; WORD $0x2a5c; BYTE $0x40 // vpand ymm11, ymm4, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
+	LONG $0xd2dbbdc5 // vpand ymm2, ymm8, ymm2
+	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
 	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
-	LONG $0x044542c4; BYTE $0xdb // vpmaddubsw ymm11, ymm7, ymm11
+	LONG $0x046d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm2, ymm11
 	LONG $0x587d62c4; WORD $0x2067 // vpbroadcastd ymm12, dword ptr [rdi + 0x20]
-	LONG $0x044542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm7, ymm12
+	LONG $0x046d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm2, ymm12
 	LONG $0x587d62c4; WORD $0x406f // vpbroadcastd ymm13, dword ptr [rdi + 0x40]
-	LONG $0x044542c4; BYTE $0xed // vpmaddubsw ymm13, ymm7, ymm13
+	LONG $0x046d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm2, ymm13
 	LONG $0x587d62c4; WORD $0x6077 // vpbroadcastd ymm14, dword ptr [rdi + 0x60]
-	LONG $0x0445c2c4; BYTE $0xfe // vpmaddubsw ymm7, ymm7, ymm14
+	LONG $0x046dc2c4; BYTE $0xd6 // vpmaddubsw ymm2, ymm2, ymm14
 	LONG $0x6f7e21c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0xdb5d21c4; WORD $0x2a3c // vpand ymm15, ymm4, ymmword ptr [rdx + r13]
+	LONG $0xdb3d21c4; WORD $0x2a3c // vpand ymm15, ymm8, ymmword ptr [rdx + r13]
 	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf5db0dc5 // vpand ymm14, ymm14, ymm5
+	LONG $0xf4db0dc5 // vpand ymm14, ymm14, ymm4
 	LONG $0xeb0541c4; BYTE $0xf6 // vpor ymm14, ymm15, ymm14
 	LONG $0x587d62c4; WORD $0x107f // vpbroadcastd ymm15, dword ptr [rdi + 0x10]
 	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
@@ -5291,11 +6462,11 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfd0541c4; BYTE $0xed // vpaddw ymm13, ymm15, ymm13
 	LONG $0x587d62c4; WORD $0x707f // vpbroadcastd ymm15, dword ptr [rdi + 0x70]
 	LONG $0x040d42c4; BYTE $0xf7 // vpmaddubsw ymm14, ymm14, ymm15
-	LONG $0xfffd8dc5 // vpaddw ymm7, ymm14, ymm7
+	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
 	LONG $0x6f7e21c4; WORD $0x2a34 // vmovdqu ymm14, ymmword ptr [rdx + r13]
-	QUAD $0x00802abcdb5521c4; WORD $0x0000 // vpand ymm15, ymm5, ymmword ptr [rdx + r13 + 0x80]
+	QUAD $0x00802abcdb5d21c4; WORD $0x0000 // vpand ymm15, ymm4, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x720dc1c4; WORD $0x03f6 // vpslld ymm14, ymm14, 0x3
-	LONG $0xf4db0dc5 // vpand ymm14, ymm14, ymm4
+	LONG $0xdb0d41c4; BYTE $0xf0 // vpand ymm14, ymm14, ymm8
 	LONG $0xeb0d41c4; BYTE $0xf7 // vpor ymm14, ymm14, ymm15
 	LONG $0x587d62c4; WORD $0x047f // vpbroadcastd ymm15, dword ptr [rdi + 0x4]
 	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
@@ -5308,118 +6479,118 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfd0541c4; BYTE $0xfd // vpaddw ymm15, ymm15, ymm13
 	LONG $0x587d62c4; WORD $0x646f // vpbroadcastd ymm13, dword ptr [rdi + 0x64]
 	LONG $0x040d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm14, ymm13
-	LONG $0xfffd95c5 // vpaddw ymm7, ymm13, ymm7
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
 	LONG $0x6f7e21c4; WORD $0x2a2c // vmovdqu ymm13, ymmword ptr [rdx + r13]
 	QUAD $0x00802ab46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x7215c1c4; WORD $0x01d5 // vpsrld ymm13, ymm13, 0x1
 	LONG $0x720dc1c4; WORD $0x04d6 // vpsrld ymm14, ymm14, 0x4
-	LONG $0xf5db0dc5 // vpand ymm14, ymm14, ymm5
-	LONG $0xecdb15c5 // vpand ymm13, ymm13, ymm4
-	LONG $0xeb1541c4; BYTE $0xc6 // vpor ymm8, ymm13, ymm14
+	LONG $0xf4db0dc5 // vpand ymm14, ymm14, ymm4
+	LONG $0xdb1541c4; BYTE $0xe8 // vpand ymm13, ymm13, ymm8
+	LONG $0xeb15c1c4; BYTE $0xfe // vpor ymm7, ymm13, ymm14
 	LONG $0x587d62c4; WORD $0x146f // vpbroadcastd ymm13, dword ptr [rdi + 0x14]
-	LONG $0x043d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm8, ymm13
+	LONG $0x044542c4; BYTE $0xed // vpmaddubsw ymm13, ymm7, ymm13
 	LONG $0xfd1541c4; BYTE $0xdb // vpaddw ymm11, ymm13, ymm11
-	LONG $0xf6f525c5 // vpmaddwd ymm14, ymm11, ymm6
+	LONG $0xf5f525c5 // vpmaddwd ymm14, ymm11, ymm5
 	LONG $0x587d62c4; WORD $0x345f // vpbroadcastd ymm11, dword ptr [rdi + 0x34]
-	LONG $0x043d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm8, ymm11
+	LONG $0x044542c4; BYTE $0xdb // vpmaddubsw ymm11, ymm7, ymm11
 	LONG $0xfd2541c4; BYTE $0xdc // vpaddw ymm11, ymm11, ymm12
-	LONG $0xeef525c5 // vpmaddwd ymm13, ymm11, ymm6
+	LONG $0xedf525c5 // vpmaddwd ymm13, ymm11, ymm5
 	LONG $0x587d62c4; WORD $0x545f // vpbroadcastd ymm11, dword ptr [rdi + 0x54]
-	LONG $0x043d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm8, ymm11
+	LONG $0x044542c4; BYTE $0xdb // vpmaddubsw ymm11, ymm7, ymm11
 	LONG $0xfd2541c4; BYTE $0xdf // vpaddw ymm11, ymm11, ymm15
-	LONG $0xe6f525c5 // vpmaddwd ymm12, ymm11, ymm6
+	LONG $0xe5f525c5 // vpmaddwd ymm12, ymm11, ymm5
 	LONG $0x587d62c4; WORD $0x745f // vpbroadcastd ymm11, dword ptr [rdi + 0x74]
-	LONG $0x043d42c4; BYTE $0xc3 // vpmaddubsw ymm8, ymm8, ymm11
-	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	LONG $0xdef545c5 // vpmaddwd ymm11, ymm7, ymm6
-	LONG $0x6f7ea1c4; WORD $0x2a3c // vmovdqu ymm7, ymmword ptr [rdx + r13]
-	QUAD $0x00c02a84db5521c4; WORD $0x0000 // vpand ymm8, ymm5, ymmword ptr [rdx + r13 + 0xc0]
-	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
-	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
-	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0847 // vpbroadcastd ymm8, dword ptr [rdi + 0x8]
-	LONG $0x044542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm7, ymm8
+	LONG $0x0445c2c4; BYTE $0xfb // vpmaddubsw ymm7, ymm7, ymm11
+	LONG $0xd2fdc5c5 // vpaddw ymm2, ymm7, ymm2
+	LONG $0xddf56dc5 // vpmaddwd ymm11, ymm2, ymm5
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	QUAD $0x00c02abcdb5da1c4; WORD $0x0000 // vpand ymm7, ymm4, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
+	LONG $0xd2dbbdc5 // vpand ymm2, ymm8, ymm2
+	LONG $0xd7ebedc5 // vpor ymm2, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [rdi + 0x8]
+	LONG $0x046de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm2, ymm7
 	LONG $0x587d62c4; WORD $0x287f // vpbroadcastd ymm15, dword ptr [rdi + 0x28]
-	LONG $0x044542c4; BYTE $0xff // vpmaddubsw ymm15, ymm7, ymm15
-	LONG $0x587de2c4; WORD $0x4857 // vpbroadcastd ymm2, dword ptr [rdi + 0x48]
-	LONG $0x0445e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm7, ymm2
+	LONG $0x046d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm2, ymm15
+	LONG $0x587d62c4; WORD $0x4847 // vpbroadcastd ymm8, dword ptr [rdi + 0x48]
+	LONG $0x046d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm2, ymm8
 	LONG $0x587de2c4; WORD $0x6847 // vpbroadcastd ymm0, dword ptr [rdi + 0x68]
-	LONG $0x0445e2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm7, ymm0
-	LONG $0x6f7ea1c4; WORD $0x2a3c // vmovdqu ymm7, ymmword ptr [rdx + r13]
+	LONG $0x046de2c4; BYTE $0xc0 // vpmaddubsw ymm0, ymm2, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
 	QUAD $0x00c02a8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0xc0]
-	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0x54dbedc5; WORD $0x2824 // vpand ymm2, ymm2, ymmword ptr [rsp + 0x28]
 	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xcddbf5c5 // vpand ymm1, ymm1, ymm5
-	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
-	LONG $0xc9ebc5c5 // vpor ymm1, ymm7, ymm1
-	LONG $0x587de2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [rdi + 0x18]
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	LONG $0x587de2c4; WORD $0x1857 // vpbroadcastd ymm2, dword ptr [rdi + 0x18]
+	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
+	LONG $0xd7fdedc5 // vpaddw ymm2, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x387f // vpbroadcastd ymm7, dword ptr [rdi + 0x38]
 	LONG $0x0475e2c4; BYTE $0xff // vpmaddubsw ymm7, ymm1, ymm7
-	LONG $0xfffdbdc5 // vpaddw ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x3847 // vpbroadcastd ymm8, dword ptr [rdi + 0x38]
-	LONG $0x047542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm1, ymm8
-	LONG $0xfd3d41c4; BYTE $0xc7 // vpaddw ymm8, ymm8, ymm15
+	LONG $0xfffd85c5 // vpaddw ymm7, ymm15, ymm7
 	LONG $0x587d62c4; WORD $0x587f // vpbroadcastd ymm15, dword ptr [rdi + 0x58]
 	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
-	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	LONG $0xfd0541c4; BYTE $0xc0 // vpaddw ymm8, ymm15, ymm8
 	LONG $0x587d62c4; WORD $0x787f // vpbroadcastd ymm15, dword ptr [rdi + 0x78]
 	LONG $0x0475c2c4; BYTE $0xcf // vpmaddubsw ymm1, ymm1, ymm15
 	LONG $0xc0fdf5c5 // vpaddw ymm0, ymm1, ymm0
 	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
-	QUAD $0x01002abcdb5521c4; WORD $0x0000 // vpand ymm15, ymm5, ymmword ptr [rdx + r13 + 0x100]
+	QUAD $0x01002abcdb5d21c4; WORD $0x0000 // vpand ymm15, ymm4, ymmword ptr [rdx + r13 + 0x100]
 	LONG $0xc9fef5c5 // vpaddd ymm1, ymm1, ymm1
-	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0x4cdbf5c5; WORD $0x2824 // vpand ymm1, ymm1, ymmword ptr [rsp + 0x28]
 	LONG $0xc9eb85c5 // vpor ymm1, ymm15, ymm1
 	LONG $0x587d62c4; WORD $0x0c7f // vpbroadcastd ymm15, dword ptr [rdi + 0xc]
 	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
-	LONG $0xdffd85c5 // vpaddw ymm3, ymm15, ymm7
-	LONG $0x587de2c4; WORD $0x2c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x2c]
-	LONG $0x0475e2c4; BYTE $0xff // vpmaddubsw ymm7, ymm1, ymm7
-	LONG $0xc7fd3dc5 // vpaddw ymm8, ymm8, ymm7
-	LONG $0x587de2c4; WORD $0x4c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x4c]
-	LONG $0x0475e2c4; BYTE $0xff // vpmaddubsw ymm7, ymm1, ymm7
-	LONG $0xfafdc5c5 // vpaddw ymm7, ymm7, ymm2
-	LONG $0x587de2c4; WORD $0x6c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x6c]
-	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
+	LONG $0xdafd85c5 // vpaddw ymm3, ymm15, ymm2
+	LONG $0x587de2c4; WORD $0x2c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x2c]
+	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
+	LONG $0xfffdedc5 // vpaddw ymm7, ymm2, ymm7
+	LONG $0x587de2c4; WORD $0x4c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x4c]
+	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
+	LONG $0xd2fdbdc5 // vpaddw ymm2, ymm8, ymm2
+	LONG $0x587d62c4; WORD $0x6c47 // vpbroadcastd ymm8, dword ptr [rdi + 0x6c]
+	LONG $0x0475c2c4; BYTE $0xc8 // vpmaddubsw ymm1, ymm1, ymm8
+	LONG $0x446f7ec5; WORD $0x2824 // vmovdqu ymm8, ymmword ptr [rsp + 0x28]
 	LONG $0xf8fd75c5 // vpaddw ymm15, ymm1, ymm0
 	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
 	QUAD $0x01002a8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x100]
 	LONG $0xd072fdc5; BYTE $0x03 // vpsrld ymm0, ymm0, 0x3
 	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0xcddbf5c5 // vpand ymm1, ymm1, ymm5
-	LONG $0xc4dbfdc5 // vpand ymm0, ymm0, ymm4
+	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0xc0dbbdc5 // vpand ymm0, ymm8, ymm0
 	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
 	LONG $0x587de2c4; WORD $0x1c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x1c]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
 	LONG $0xcbfdf5c5 // vpaddw ymm1, ymm1, ymm3
-	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
 	LONG $0xc9fe8dc5 // vpaddd ymm1, ymm14, ymm1
-	LONG $0x587de2c4; WORD $0x3c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x3c]
-	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
-	LONG $0xd2fdbdc5 // vpaddw ymm2, ymm8, ymm2
-	LONG $0x287c41c4; BYTE $0xc2 // vmovaps ymm8, ymm10
-	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
-	LONG $0xeafe15c5 // vpaddd ymm13, ymm13, ymm2
-	LONG $0x587de2c4; WORD $0x5c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x5c]
-	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
-	LONG $0xd7fdedc5 // vpaddw ymm2, ymm2, ymm7
-	QUAD $0x00008824bc10fcc5; BYTE $0x00 // vmovups ymm7, ymmword ptr [rsp + 0x88]
-	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
+	LONG $0x587de2c4; WORD $0x3c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x3c]
+	LONG $0x287c41c4; BYTE $0xf2 // vmovaps ymm14, ymm10
+	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
+	LONG $0xdffde5c5 // vpaddw ymm3, ymm3, ymm7
+	LONG $0xcf297cc5 // vmovaps ymm7, ymm9
+	LONG $0xddf5e5c5 // vpmaddwd ymm3, ymm3, ymm5
+	LONG $0xebfe15c5 // vpaddd ymm13, ymm13, ymm3
+	LONG $0x587de2c4; WORD $0x5c5f // vpbroadcastd ymm3, dword ptr [rdi + 0x5c]
+	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
 	LONG $0xe2fe1dc5 // vpaddd ymm12, ymm12, ymm2
 	LONG $0x587de2c4; WORD $0x7c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x7c]
-	QUAD $0x0000e8249c5bfcc5; BYTE $0x00 // vcvtdq2ps ymm3, ymmword ptr [rsp + 0xe8]
+	QUAD $0x0000c8249c5bfcc5; BYTE $0x00 // vcvtdq2ps ymm3, ymmword ptr [rsp + 0xc8]
 	LONG $0x047de2c4; BYTE $0xc2 // vpmaddubsw ymm0, ymm0, ymm2
-	QUAD $0x00010824945bfcc5; BYTE $0x00 // vcvtdq2ps ymm2, ymmword ptr [rsp + 0x108]
+	QUAD $0x0000e824945bfcc5; BYTE $0x00 // vcvtdq2ps ymm2, ymmword ptr [rsp + 0xe8]
 	LONG $0xc0fd85c5 // vpaddw ymm0, ymm15, ymm0
-	LONG $0xc6f5fdc5 // vpmaddwd ymm0, ymm0, ymm6
+	LONG $0xc5f5fdc5 // vpmaddwd ymm0, ymm0, ymm5
 	LONG $0xd0fe25c5 // vpaddd ymm10, ymm11, ymm0
 	LONG $0xc15bfcc5 // vcvtdq2ps ymm0, ymm1
 	QUAD $0x000001208f10fac5 // vmovss xmm1, dword ptr [rdi + 0x120]
-	QUAD $0x00014824a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x148]
-	LONG $0x6c10fcc5; WORD $0x6824 // vmovups ymm5, ymmword ptr [rsp + 0x68]
-	LONG $0xda5944c5 // vmulps ymm11, ymm7, ymm2
-	LONG $0xca297cc5 // vmovaps ymm2, ymm9
-	LONG $0xcb593cc5 // vmulps ymm9, ymm8, ymm3
-	QUAD $0x000128249c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rsp + 0x128]
+	QUAD $0x00010824a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x108]
+	QUAD $0x00008824ac10fcc5; BYTE $0x00 // vmovups ymm5, ymmword ptr [rsp + 0x88]
+	LONG $0xda5934c5 // vmulps ymm11, ymm9, ymm2
+	LONG $0xcb590cc5 // vmulps ymm9, ymm14, ymm3
+	QUAD $0x000128249410fcc5; BYTE $0x00 // vmovups ymm2, ymmword ptr [rsp + 0x128]
 	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
@@ -5433,7 +6604,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
 	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
 	QUAD $0x00010487187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x104]
-	LONG $0xb875e2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm1, ymm0 # ymm3 = (ymm1 * ymm0) + ymm3
+	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
 	QUAD $0x000001288f10fac5 // vmovss xmm1, dword ptr [rdi + 0x128]
 	LONG $0x5b7cc1c4; BYTE $0xc4 // vcvtdq2ps ymm0, ymm12
 	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
@@ -5451,253 +6622,252 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
-	LONG $0x6c11fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm5
-	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
+	QUAD $0x00008824ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm5
+	QUAD $0x000088248410fcc5; BYTE $0x00 // vmovups ymm0, ymmword ptr [rsp + 0x88]
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfb7a850f; WORD $0xffff // jne 0x16a20 <pq_q5_k+0x620>
-	WORD $0xc0ff // inc eax
+	LONG $0xfb75850f; WORD $0xffff // jne 0x182c0 <pq_q5_k+0x5f0>
+	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb58850f; WORD $0xffff // jne 0x16a10 <pq_q5_k+0x610>
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfb51850f; WORD $0xffff // jne 0x182b0 <pq_q5_k+0x5e0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb278f0f; WORD $0xffff // jg 0x169f0 <pq_q5_k+0x5f0>
-	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0xfb208f0f; WORD $0xffff // jg 0x18290 <pq_q5_k+0x5c0>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2d75 // jne 0x16f00 <pq_q5_k+0xb00>
-	LONG $0xfffac8e9; BYTE $0xff // jmp 0x169a0 <pq_q5_k+0x5a0>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x2675 // jne 0x187a0 <pq_q5_k+0xad0>
+	LONG $0xfffac1e9; BYTE $0xff // jmp 0x18240 <pq_q5_k+0x570>
+	BYTE $0x90 // nop
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfaa0840f; WORD $0xffff // je 0x169a0 <pq_q5_k+0x5a0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xfaa0840f; WORD $0xffff // je 0x18240 <pq_q5_k+0x570>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x27 // vmovups ymmword ptr [r15], ymm4
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfa88820f; WORD $0xffff // jb 0x169a0 <pq_q5_k+0x5a0>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x117cc1c4; WORD $0x871c // vmovups ymmword ptr [r15 + 4*rax], ymm3
+	LONG $0xfa88820f; WORD $0xffff // jb 0x18240 <pq_q5_k+0x570>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x117cc1c4; WORD $0x8734 // vmovups ymmword ptr [r15 + 4*rax], ymm6
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfa73820f; WORD $0xffff // jb 0x169a0 <pq_q5_k+0x5a0>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xfa73820f; WORD $0xffff // jb 0x18240 <pq_q5_k+0x570>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0xc714 // vmovups ymmword ptr [r15 + 8*rax], ymm2
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfa5e820f; WORD $0xffff // jb 0x169a0 <pq_q5_k+0x5a0>
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0xfa5e820f; WORD $0xffff // jb 0x18240 <pq_q5_k+0x570>
+	LONG $0x24448b48; BYTE $0x78 // mov rax, qword ptr [rsp + 0x78]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfa49820f; WORD $0xffff // jb 0x169a0 <pq_q5_k+0x5a0>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x05658e0f; WORD $0x0000 // jle 0x174c5 <pq_q5_k+0x10c5>
+	LONG $0xfa49820f; WORD $0xffff // jb 0x18240 <pq_q5_k+0x570>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x05698e0f; WORD $0x0000 // jle 0x18d69 <pq_q5_k+0x1099>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
 	LONG $0x04e6c149 // shl r14, 0x4
 	LONG $0x03e4c149 // shl r12, 0x3
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x137da2c4; WORD $0x3704 // vcvtph2ps ymm0, xmmword ptr [rdi + r14]
-	LONG $0x137da2c4; WORD $0x376c; BYTE $0x20 // vcvtph2ps ymm5, xmmword ptr [rdi + r14 + 0x20]
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x137da2c4; WORD $0x373c // vcvtph2ps ymm7, xmmword ptr [rdi + r14]
+	LONG $0x137d22c4; WORD $0x3774; BYTE $0x20 // vcvtph2ps ymm14, xmmword ptr [rdi + r14 + 0x20]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x000088248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm0
-	QUAD $0x0000e824ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm5
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x271c8d4a // lea rbx, [rdi + r12]
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	WORD $0x9066 // nop
-	LONG $0x89148d4b // lea rdx, [r9 + 4*r9]
-	LONG $0x05e1c149 // shl r9, 0x5
-	QUAD $0x00014824bc11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x148], ymm7
-	LONG $0x4c11fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm1
-	QUAD $0x0040aa1d797de2c4; BYTE $0x00 // vpbroadcastw ymm3, word ptr [rip + 0x40aa] # 0x1b09a <peak_i8+0x20a>
-	LONG $0x287c41c4; BYTE $0xc8 // vmovaps ymm9, ymm8
-	LONG $0x217da2c4; WORD $0x0b04 // vpmovsxbd ymm0, qword ptr [rbx + r9]
+	WORD $0xc031 // xor eax, eax
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x80148d48 // lea rdx, [rax + 4*rax]
+	LONG $0x05e0c148 // shl rax, 0x5
+	QUAD $0x00010824ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x108], ymm5
+	QUAD $0x00012824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x128], ymm4
+	QUAD $0x000088248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm1
+	QUAD $0x00520e2d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x520e] # 0x1da9a <peak_i8+0x1da>
+	LONG $0x287c41c4; BYTE $0xd6 // vmovaps ymm10, ymm14
+	LONG $0xcf287cc5 // vmovaps ymm9, ymm7
+	LONG $0x217de2c4; WORD $0x0304 // vpmovsxbd ymm0, qword ptr [rbx + rax]
 	LONG $0x06e2c148 // shl rdx, 0x6
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	QUAD $0x00012824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x128], ymm0
-	LONG $0x217da2c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + r9 + 0x10]
-	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
-	QUAD $0x00010824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x108], ymm0
+	QUAD $0x0000e824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xe8], ymm0
+	LONG $0x217de2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + rax + 0x10]
+	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
+	QUAD $0x0000c824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xc8], ymm0
 	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
 	QUAD $0x0000a824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0xa8]
-	QUAD $0x0000c824ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0xc8]
 	LONG $0xdb5da1c4; WORD $0x2a4c; BYTE $0x40 // vpand ymm1, ymm4, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0xf072fdc5; BYTE $0x04 // vpslld ymm0, ymm0, 0x4
-	LONG $0xc5dbfdc5 // vpand ymm0, ymm0, ymm5
+	LONG $0xc0dbbdc5 // vpand ymm0, ymm8, ymm0
 	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
 	QUAD $0x0000808e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x80]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
 	QUAD $0x0000a096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa0]
 	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
-	QUAD $0x0000c0be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xc0]
-	LONG $0x047de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm0, ymm7
-	QUAD $0x0000e09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xe0]
-	LONG $0x047dc2c4; BYTE $0xc3 // vpmaddubsw ymm0, ymm0, ymm11
-	LONG $0x6f7e21c4; WORD $0x2a5c; BYTE $0x40 // vmovdqu ymm11, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0xdb5521c4; WORD $0x2a24 // vpand ymm12, ymm5, ymmword ptr [rdx + r13]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xdcdb25c5 // vpand ymm11, ymm11, ymm4
-	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
-	QUAD $0x000090a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x90]
-	LONG $0x042542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm11, ymm12
-	LONG $0xc9fd9dc5 // vpaddw ymm1, ymm12, ymm1
-	QUAD $0x0000b0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xb0]
-	LONG $0x042542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm11, ymm12
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	QUAD $0x0000d0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xd0]
-	LONG $0x042542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm11, ymm12
-	LONG $0xfffd9dc5 // vpaddw ymm7, ymm12, ymm7
-	QUAD $0x0000f0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xf0]
-	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
-	LONG $0xc0fda5c5 // vpaddw ymm0, ymm11, ymm0
-	LONG $0x6f7e21c4; WORD $0x2a1c // vmovdqu ymm11, ymmword ptr [rdx + r13]
-	QUAD $0x00802aa4db5d21c4; WORD $0x0000 // vpand ymm12, ymm4, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
-	LONG $0xdddb25c5 // vpand ymm11, ymm11, ymm5
-	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	QUAD $0x000084a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x84]
-	LONG $0x042542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm11, ymm12
-	LONG $0xc9fd9dc5 // vpaddw ymm1, ymm12, ymm1
-	QUAD $0x0000a4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xa4]
-	LONG $0x042542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm11, ymm12
-	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
-	QUAD $0x0000c4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xc4]
-	LONG $0x042542c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm11, ymm12
-	LONG $0xe7fd1dc5 // vpaddw ymm12, ymm12, ymm7
-	QUAD $0x0000e4be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xe4]
-	LONG $0x0425e2c4; BYTE $0xff // vpmaddubsw ymm7, ymm11, ymm7
-	LONG $0xf8fdc5c5 // vpaddw ymm7, ymm7, ymm0
-	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
-	QUAD $0x00802a9c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0xd072fdc5; BYTE $0x01 // vpsrld ymm0, ymm0, 0x1
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0xdcdb25c5 // vpand ymm11, ymm11, ymm4
-	LONG $0xc5dbfdc5 // vpand ymm0, ymm0, ymm5
-	LONG $0xc0eba5c5 // vpor ymm0, ymm11, ymm0
-	QUAD $0x0000949e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0x94]
+	QUAD $0x0000c09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xc0]
 	LONG $0x047d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm0, ymm11
-	LONG $0xc9fda5c5 // vpaddw ymm1, ymm11, ymm1
-	LONG $0xf3f575c5 // vpmaddwd ymm14, ymm1, ymm3
+	QUAD $0x0000e0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xe0]
+	LONG $0x047dc2c4; BYTE $0xc4 // vpmaddubsw ymm0, ymm0, ymm12
+	LONG $0x6f7e21c4; WORD $0x2a64; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xdb3d21c4; WORD $0x2a2c // vpand ymm13, ymm8, ymmword ptr [rdx + r13]
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe4db1dc5 // vpand ymm12, ymm12, ymm4
+	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
+	QUAD $0x000090ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x90]
+	LONG $0x041d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm12, ymm13
+	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
+	QUAD $0x0000b0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xb0]
+	LONG $0x041d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm12, ymm13
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	QUAD $0x0000d0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xd0]
+	LONG $0x041d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm12, ymm13
+	LONG $0xfd1541c4; BYTE $0xdb // vpaddw ymm11, ymm13, ymm11
+	QUAD $0x0000f0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf0]
+	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
+	LONG $0xc0fd9dc5 // vpaddw ymm0, ymm12, ymm0
+	LONG $0x6f7e21c4; WORD $0x2a24 // vmovdqu ymm12, ymmword ptr [rdx + r13]
+	QUAD $0x00802aacdb5d21c4; WORD $0x0000 // vpand ymm13, ymm4, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
+	LONG $0xdb1d41c4; BYTE $0xe0 // vpand ymm12, ymm12, ymm8
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	QUAD $0x000084ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x84]
+	LONG $0x041d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm12, ymm13
+	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
+	QUAD $0x0000a4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xa4]
+	LONG $0x041d42c4; BYTE $0xed // vpmaddubsw ymm13, ymm12, ymm13
+	LONG $0xeafd15c5 // vpaddw ymm13, ymm13, ymm2
+	QUAD $0x0000c496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xc4]
+	LONG $0x041de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm12, ymm2
+	LONG $0xdafd25c5 // vpaddw ymm11, ymm11, ymm2
+	QUAD $0x0000e496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xe4]
+	LONG $0x041de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm12, ymm2
+	LONG $0xd0fdedc5 // vpaddw ymm2, ymm2, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
+	QUAD $0x00802aa46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xd072fdc5; BYTE $0x01 // vpsrld ymm0, ymm0, 0x1
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe4db1dc5 // vpand ymm12, ymm12, ymm4
+	LONG $0xc0dbbdc5 // vpand ymm0, ymm8, ymm0
+	LONG $0xc0eb9dc5 // vpor ymm0, ymm12, ymm0
+	QUAD $0x000094a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x94]
+	LONG $0x047d42c4; BYTE $0xe4 // vpmaddubsw ymm12, ymm0, ymm12
+	LONG $0xc9fd9dc5 // vpaddw ymm1, ymm12, ymm1
+	LONG $0xf5f575c5 // vpmaddwd ymm14, ymm1, ymm5
 	QUAD $0x0000b48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xb4]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	LONG $0xcafdf5c5 // vpaddw ymm1, ymm1, ymm2
-	LONG $0xebf575c5 // vpmaddwd ymm13, ymm1, ymm3
+	LONG $0xc9fd95c5 // vpaddw ymm1, ymm13, ymm1
+	LONG $0xedf575c5 // vpmaddwd ymm13, ymm1, ymm5
 	QUAD $0x0000d48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xd4]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
-	LONG $0xc9fd9dc5 // vpaddw ymm1, ymm12, ymm1
-	LONG $0xe3f575c5 // vpmaddwd ymm12, ymm1, ymm3
+	LONG $0xc9fda5c5 // vpaddw ymm1, ymm11, ymm1
+	LONG $0xe5f575c5 // vpmaddwd ymm12, ymm1, ymm5
 	QUAD $0x0000f48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xf4]
 	LONG $0x047de2c4; BYTE $0xc1 // vpmaddubsw ymm0, ymm0, ymm1
-	LONG $0xc7fdfdc5 // vpaddw ymm0, ymm0, ymm7
-	LONG $0xdbf57dc5 // vpmaddwd ymm11, ymm0, ymm3
+	LONG $0xc2fdfdc5 // vpaddw ymm0, ymm0, ymm2
+	LONG $0xddf57dc5 // vpmaddwd ymm11, ymm0, ymm5
 	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
 	QUAD $0x00c02a8cdb5da1c4; WORD $0x0000 // vpand ymm1, ymm4, ymmword ptr [rdx + r13 + 0xc0]
 	LONG $0xf072fdc5; BYTE $0x02 // vpslld ymm0, ymm0, 0x2
-	LONG $0xc5dbfdc5 // vpand ymm0, ymm0, ymm5
+	LONG $0xc0dbbdc5 // vpand ymm0, ymm8, ymm0
 	LONG $0xc1ebfdc5 // vpor ymm0, ymm0, ymm1
 	QUAD $0x0000888e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x88]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
 	QUAD $0x0000a896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa8]
 	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
-	QUAD $0x0000c8be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xc8]
-	LONG $0x047de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm0, ymm7
-	QUAD $0x0000e8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xe8]
-	LONG $0x047dc2c4; BYTE $0xc7 // vpmaddubsw ymm0, ymm0, ymm15
-	LONG $0x6f7e21c4; WORD $0x2a3c // vmovdqu ymm15, ymmword ptr [rdx + r13]
+	QUAD $0x0000c8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xc8]
+	LONG $0x047d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm0, ymm15
+	QUAD $0x0000e8be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xe8]
+	LONG $0x047de2c4; BYTE $0xc7 // vpmaddubsw ymm0, ymm0, ymm7
+	LONG $0x6f7ea1c4; WORD $0x2a3c // vmovdqu ymm7, ymmword ptr [rdx + r13]
 	QUAD $0x00c02a846f7e21c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [rdx + r13 + 0xc0]
-	LONG $0x7205c1c4; WORD $0x02d7 // vpsrld ymm15, ymm15, 0x2
+	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
+	LONG $0x7cdbc5c5; WORD $0x2824 // vpand ymm7, ymm7, ymmword ptr [rsp + 0x28]
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc4db3dc5 // vpand ymm8, ymm8, ymm4
-	LONG $0xfddb05c5 // vpand ymm15, ymm15, ymm5
-	LONG $0xeb0541c4; BYTE $0xc0 // vpor ymm8, ymm15, ymm8
-	QUAD $0x000098be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x98]
-	LONG $0x043d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm8, ymm15
-	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
-	QUAD $0x0000b8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xb8]
-	LONG $0x043d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm8, ymm15
-	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
-	QUAD $0x0000d8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xd8]
-	LONG $0x043d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm8, ymm15
-	LONG $0xfffd85c5 // vpaddw ymm7, ymm15, ymm7
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	QUAD $0x00009886587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0x98]
+	LONG $0x044542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm7, ymm8
+	LONG $0xc9fdbdc5 // vpaddw ymm1, ymm8, ymm1
+	QUAD $0x0000b886587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xb8]
+	LONG $0x044542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm7, ymm8
+	LONG $0xd2fdbdc5 // vpaddw ymm2, ymm8, ymm2
+	QUAD $0x0000d886587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xd8]
+	LONG $0x044542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm7, ymm8
+	LONG $0xfd3d41c4; BYTE $0xc7 // vpaddw ymm8, ymm8, ymm15
 	QUAD $0x0000f8be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xf8]
-	LONG $0x043d42c4; BYTE $0xc7 // vpmaddubsw ymm8, ymm8, ymm15
-	LONG $0xc0fdbdc5 // vpaddw ymm0, ymm8, ymm0
-	LONG $0x6f7e21c4; WORD $0x2a04 // vmovdqu ymm8, ymmword ptr [rdx + r13]
+	LONG $0x0445c2c4; BYTE $0xff // vpmaddubsw ymm7, ymm7, ymm15
+	LONG $0xc0fdc5c5 // vpaddw ymm0, ymm7, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2a3c // vmovdqu ymm7, ymmword ptr [rdx + r13]
 	QUAD $0x01002abcdb5d21c4; WORD $0x0000 // vpand ymm15, ymm4, ymmword ptr [rdx + r13 + 0x100]
-	LONG $0xfe3d41c4; BYTE $0xc0 // vpaddd ymm8, ymm8, ymm8
-	LONG $0xc5db3dc5 // vpand ymm8, ymm8, ymm5
-	LONG $0xeb3d41c4; BYTE $0xc7 // vpor ymm8, ymm8, ymm15
+	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
+	LONG $0x7cdbc5c5; WORD $0x2824 // vpand ymm7, ymm7, ymmword ptr [rsp + 0x28]
+	LONG $0xffeb85c5 // vpor ymm7, ymm15, ymm7
 	QUAD $0x00008cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x8c]
-	LONG $0x043d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm8, ymm15
+	LONG $0x044542c4; BYTE $0xff // vpmaddubsw ymm15, ymm7, ymm15
 	LONG $0xc9fd85c5 // vpaddw ymm1, ymm15, ymm1
 	QUAD $0x0000acbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xac]
-	LONG $0x043d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm8, ymm15
-	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
-	QUAD $0x0000ccbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xcc]
-	LONG $0x043d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm8, ymm15
-	LONG $0xfffd85c5 // vpaddw ymm7, ymm15, ymm7
-	QUAD $0x0000ecbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0xec]
-	LONG $0x043d42c4; BYTE $0xc7 // vpmaddubsw ymm8, ymm8, ymm15
-	LONG $0xf8fd3dc5 // vpaddw ymm15, ymm8, ymm0
-	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
-	QUAD $0x01002a846f7e21c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [rdx + r13 + 0x100]
-	LONG $0xd072fdc5; BYTE $0x03 // vpsrld ymm0, ymm0, 0x3
-	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
-	LONG $0xc5dbfdc5 // vpand ymm0, ymm0, ymm5
-	LONG $0xc4db3dc5 // vpand ymm8, ymm8, ymm4
-	QUAD $0x0000e824ac10fcc5; BYTE $0x00 // vmovups ymm5, ymmword ptr [rsp + 0xe8]
-	LONG $0xc0ebbdc5 // vpor ymm0, ymm8, ymm0
-	QUAD $0x00009c86587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0x9c]
-	LONG $0x047d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm0, ymm8
-	LONG $0xc9fdbdc5 // vpaddw ymm1, ymm8, ymm1
-	LONG $0xcbf5f5c5 // vpmaddwd ymm1, ymm1, ymm3
-	LONG $0xc9fe8dc5 // vpaddd ymm1, ymm14, ymm1
-	QUAD $0x0000bc86587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xbc]
-	QUAD $0x00008824a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x88]
-	LONG $0x047d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm0, ymm8
+	LONG $0x044542c4; BYTE $0xff // vpmaddubsw ymm15, ymm7, ymm15
+	LONG $0xdafd85c5 // vpaddw ymm3, ymm15, ymm2
+	QUAD $0x0000cc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xcc]
+	LONG $0x0445e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm7, ymm2
 	LONG $0xd2fdbdc5 // vpaddw ymm2, ymm8, ymm2
-	LONG $0x287c41c4; BYTE $0xc1 // vmovaps ymm8, ymm9
-	LONG $0xd3f5edc5 // vpmaddwd ymm2, ymm2, ymm3
-	LONG $0xeafe15c5 // vpaddd ymm13, ymm13, ymm2
-	QUAD $0x0000dc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xdc]
-	LONG $0x047de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm0, ymm2
-	LONG $0xd7fdedc5 // vpaddw ymm2, ymm2, ymm7
-	LONG $0xd3f5edc5 // vpmaddwd ymm2, ymm2, ymm3
+	QUAD $0x0000ec86587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xec]
+	LONG $0x0445c2c4; BYTE $0xf8 // vpmaddubsw ymm7, ymm7, ymm8
+	LONG $0x446f7ec5; WORD $0x2824 // vmovdqu ymm8, ymmword ptr [rsp + 0x28]
+	LONG $0xf8fd45c5 // vpaddw ymm15, ymm7, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2a04 // vmovdqu ymm0, ymmword ptr [rdx + r13]
+	QUAD $0x01002abc6f7ea1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [rdx + r13 + 0x100]
+	LONG $0xd072fdc5; BYTE $0x03 // vpsrld ymm0, ymm0, 0x3
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xfcdbc5c5 // vpand ymm7, ymm7, ymm4
+	LONG $0xc0dbbdc5 // vpand ymm0, ymm8, ymm0
+	LONG $0xc7ebfdc5 // vpor ymm0, ymm0, ymm7
+	QUAD $0x00009cbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x9c]
+	LONG $0x047de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm0, ymm7
+	LONG $0xc9fdc5c5 // vpaddw ymm1, ymm7, ymm1
+	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
+	LONG $0xc9fe8dc5 // vpaddd ymm1, ymm14, ymm1
+	QUAD $0x0000bcbe587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0xbc]
+	LONG $0x287c41c4; BYTE $0xf2 // vmovaps ymm14, ymm10
+	LONG $0x047de2c4; BYTE $0xff // vpmaddubsw ymm7, ymm0, ymm7
+	LONG $0xdbfdc5c5 // vpaddw ymm3, ymm7, ymm3
+	LONG $0xcf297cc5 // vmovaps ymm7, ymm9
+	LONG $0xddf5e5c5 // vpmaddwd ymm3, ymm3, ymm5
+	LONG $0xebfe15c5 // vpaddd ymm13, ymm13, ymm3
+	QUAD $0x0000dc9e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xdc]
+	LONG $0x047de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm0, ymm3
+	LONG $0xd2fde5c5 // vpaddw ymm2, ymm3, ymm2
+	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
 	LONG $0xe2fe1dc5 // vpaddd ymm12, ymm12, ymm2
 	QUAD $0x0000fc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xfc]
-	QUAD $0x00010824bc5bfcc5; BYTE $0x00 // vcvtdq2ps ymm7, ymmword ptr [rsp + 0x108]
+	QUAD $0x0000c8249c5bfcc5; BYTE $0x00 // vcvtdq2ps ymm3, ymmword ptr [rsp + 0xc8]
 	LONG $0x047de2c4; BYTE $0xc2 // vpmaddubsw ymm0, ymm0, ymm2
-	QUAD $0x00012824945bfcc5; BYTE $0x00 // vcvtdq2ps ymm2, ymmword ptr [rsp + 0x128]
-	LONG $0xcf5954c5 // vmulps ymm9, ymm5, ymm7
+	QUAD $0x0000e824945bfcc5; BYTE $0x00 // vcvtdq2ps ymm2, ymmword ptr [rsp + 0xe8]
 	LONG $0xc0fd85c5 // vpaddw ymm0, ymm15, ymm0
-	LONG $0xc3f5fdc5 // vpmaddwd ymm0, ymm0, ymm3
+	LONG $0xc5f5fdc5 // vpmaddwd ymm0, ymm0, ymm5
 	LONG $0xd0fe25c5 // vpaddd ymm10, ymm11, ymm0
 	LONG $0xc15bfcc5 // vcvtdq2ps ymm0, ymm1
 	QUAD $0x000001308e10fac5 // vmovss xmm1, dword ptr [rsi + 0x130]
-	QUAD $0x00014824bc10fcc5; BYTE $0x00 // vmovups ymm7, ymmword ptr [rsp + 0x148]
+	QUAD $0x00012824a410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rsp + 0x128]
+	QUAD $0x00010824ac10fcc5; BYTE $0x00 // vmovups ymm5, ymmword ptr [rsp + 0x108]
+	LONG $0xda5934c5 // vmulps ymm11, ymm9, ymm2
+	LONG $0xcb590cc5 // vmulps ymm9, ymm14, ymm3
 	QUAD $0x00011c9e187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rsi + 0x11c]
-	LONG $0xda595cc5 // vmulps ymm11, ymm4, ymm2
-	LONG $0x5410fcc5; WORD $0x6824 // vmovups ymm2, ymmword ptr [rsp + 0x68]
+	QUAD $0x000088249410fcc5; BYTE $0x00 // vmovups ymm2, ymmword ptr [rsp + 0x88]
 	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
 	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
 	QUAD $0x00011086187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x110]
-	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
+	LONG $0xb875e2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm1, ymm0 # ymm4 = (ymm1 * ymm0) + ymm4
 	QUAD $0x000001348e10fac5 // vmovss xmm1, dword ptr [rsi + 0x134]
 	LONG $0x5b7cc1c4; BYTE $0xc5 // vcvtdq2ps ymm0, ymm13
 	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
@@ -5705,7 +6875,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
 	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
 	QUAD $0x00011486187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x114]
-	LONG $0xb87562c4; BYTE $0xc0 // vfmadd231ps ymm8, ymm1, ymm0 # ymm8 = (ymm1 * ymm0) + ymm8
+	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
 	QUAD $0x000001388e10fac5 // vmovss xmm1, dword ptr [rsi + 0x138]
 	LONG $0x5b7cc1c4; BYTE $0xc4 // vcvtdq2ps ymm0, ymm12
 	LONG $0xc059a4c5 // vmulps ymm0, ymm11, ymm0
@@ -5713,7 +6883,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
 	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
 	QUAD $0x00011886187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x118]
-	LONG $0xb875e2c4; BYTE $0xf8 // vfmadd231ps ymm7, ymm1, ymm0 # ymm7 = (ymm1 * ymm0) + ymm7
+	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
 	QUAD $0x0000013c8e10fac5 // vmovss xmm1, dword ptr [rsi + 0x13c]
 	LONG $0x5b7cc1c4; BYTE $0xc2 // vcvtdq2ps ymm0, ymm10
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
@@ -5722,41 +6892,265 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
 	LONG $0xac35e2c4; BYTE $0xc8 // vfnmadd213ps ymm1, ymm9, ymm0 # ymm1 = -(ymm9 * ymm1) + ymm0
 	LONG $0xb875e2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm1, ymm3 # ymm2 = (ymm1 * ymm3) + ymm2
-	LONG $0x5411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm2
-	LONG $0x4c10fcc5; WORD $0x6824 // vmovups ymm1, ymmword ptr [rsp + 0x68]
+	QUAD $0x000088249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm2
+	QUAD $0x000088248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0x88]
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfb30850f; WORD $0xffff // jne 0x16fd0 <pq_q5_k+0xbd0>
-	WORD $0xc0ff // inc eax
+	LONG $0xfb1e850f; WORD $0xffff // jne 0x18860 <pq_q5_k+0xb90>
+	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb0e850f; WORD $0xffff // jne 0x16fc0 <pq_q5_k+0xbc0>
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfafa850f; WORD $0xffff // jne 0x18850 <pq_q5_k+0xb80>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfacd8f0f; WORD $0xffff // jg 0x16f90 <pq_q5_k+0xb90>
-	WORD $0x11eb // jmp 0x174d6 <pq_q5_k+0x10d6>
+	LONG $0xfac98f0f; WORD $0xffff // jg 0x18830 <pq_q5_k+0xb60>
+	WORD $0x10eb // jmp 0x18d79 <pq_q5_k+0x10a9>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
-	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf4b0840f; WORD $0xffff // je 0x169a0 <pq_q5_k+0x5a0>
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x117c41c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm8
+	LONG $0xf4ad840f; WORD $0xffff // je 0x18240 <pq_q5_k+0x570>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf49b820f; WORD $0xffff // jb 0x169a0 <pq_q5_k+0x5a0>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x117cc1c4; WORD $0x073c // vmovups ymmword ptr [r15 + rax], ymm7
+	LONG $0xf498820f; WORD $0xffff // jb 0x18240 <pq_q5_k+0x570>
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf486820f; WORD $0xffff // jb 0x169a0 <pq_q5_k+0x5a0>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0xf483820f; WORD $0xffff // jb 0x18240 <pq_q5_k+0x570>
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0xfff476e9; BYTE $0xff // jmp 0x169a0 <pq_q5_k+0x5a0>
-	LONG $0x68c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x168
+	LONG $0xfff473e9; BYTE $0xff // jmp 0x18240 <pq_q5_k+0x570>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x045c8e0f; WORD $0x0000 // jle 0x19235 <pq_q5_k+0x1565>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x2e // vcvtph2ps ymm5, xmmword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x2076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x20]
+	LONG $0x137de2c4; WORD $0x107e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x10]
+	LONG $0x137d62c4; WORD $0x3046 // vcvtph2ps ymm8, xmmword ptr [rsi + 0x30]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x446ffec5; WORD $0x2824 // vmovdqu ymm0, ymmword ptr [rsp + 0x28]
+	QUAD $0x0000a8248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0xa8]
+	QUAD $0x004c7235797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x4c72] # 0x1da9a <peak_i8+0x1da>
+	LONG $0x008e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2000]
+	LONG $0x408e8d4c; WORD $0x0020; BYTE $0x00 // lea r9, [rsi + 0x2040]
+	LONG $0x405e8d4c // lea r11, [rsi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0xd231 // xor edx, edx
+	WORD $0x9066 // nop
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	LONG $0x06e0c148 // shl rax, 0x6
+	LONG $0x05e2c148 // shl rdx, 0x5
+	LONG $0x80348d4c // lea r14, [rax + 4*rax]
+	LONG $0x0c180f43; BYTE $0x31 // prefetcht0 byte ptr [r9 + r14]
+	LONG $0x4c180f43; WORD $0x4031 // prefetcht0 byte ptr [r9 + r14 + 0x40]
+	QUAD $0x000080318c180f43; BYTE $0x00 // prefetcht0 byte ptr [r9 + r14 + 0x80]
+	QUAD $0x0000c0318c180f43; BYTE $0x00 // prefetcht0 byte ptr [r9 + r14 + 0xc0]
+	QUAD $0x000100318c180f43; BYTE $0x00 // prefetcht0 byte ptr [r9 + r14 + 0x100]
+	WORD $0x014d; BYTE $0xde // add r14, r11
+	LONG $0x217de2c4; WORD $0x1614 // vpmovsxbd ymm2, qword ptr [rsi + rdx]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	LONG $0xca5b7cc5 // vcvtdq2ps ymm9, ymm2
+	LONG $0x217de2c4; WORD $0x1654; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [rsi + rdx + 0x10]
+	LONG $0xdb7541c4; WORD $0x405f // vpand ymm11, ymm1, ymmword ptr [r15 + 0x40]
+	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
+	LONG $0xd25b7cc5 // vcvtdq2ps ymm10, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	LONG $0xd6592cc5 // vmulps ymm10, ymm10, ymm6
+	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
+	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
+	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
+	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
+	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0x6f7e41c4; WORD $0x4067 // vmovdqu ymm12, ymmword ptr [r15 + 0x40]
+	LONG $0xdb7d41c4; BYTE $0x1f // vpand ymm11, ymm0, ymmword ptr [r15]
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
+	QUAD $0x000080a7db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r15 + 0x80]
+	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
+	QUAD $0x000080a76f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r15 + 0x80]
+	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0xdaf50dc5 // vpmaddwd ymm11, ymm14, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	QUAD $0x0000c0a7db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r15 + 0xc0]
+	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
+	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
+	LONG $0xd2eb9dc5 // vpor ymm2, ymm12, ymm2
+	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
+	LONG $0x046dc2c4; BYTE $0xd4 // vpmaddubsw ymm2, ymm2, ymm12
+	LONG $0x6f7e41c4; BYTE $0x27 // vmovdqu ymm12, ymmword ptr [r15]
+	QUAD $0x0000c0af6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r15 + 0xc0]
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x186f // vpbroadcastd ymm13, dword ptr [rdi + 0x18]
+	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	LONG $0x6f7e41c4; BYTE $0x27 // vmovdqu ymm12, ymmword ptr [r15]
+	QUAD $0x000100afdb7541c4; BYTE $0x00 // vpand ymm13, ymm1, ymmword ptr [r15 + 0x100]
+	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x0c6f // vpbroadcastd ymm13, dword ptr [rdi + 0xc]
+	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	LONG $0x6f7e41c4; BYTE $0x27 // vmovdqu ymm12, ymmword ptr [r15]
+	QUAD $0x000100af6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r15 + 0x100]
+	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x1c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x1c]
+	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	LONG $0xd2f58dc5 // vpmaddwd ymm2, ymm14, ymm2
+	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0x217d62c4; WORD $0x165c; BYTE $0x18 // vpmovsxbd ymm11, qword ptr [rsi + rdx + 0x18]
+	LONG $0x217d62c4; WORD $0x1664; BYTE $0x08 // vpmovsxbd ymm12, qword ptr [rsi + rdx + 0x8]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0xd259b4c5 // vmulps ymm2, ymm9, ymm2
+	LONG $0x4f107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rdi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
+	LONG $0xac2d62c4; BYTE $0xca // vfnmadd213ps ymm9, ymm10, ymm2 # ymm9 = -(ymm10 * ymm9) + ymm2
+	LONG $0x187de2c4; WORD $0x2057 // vbroadcastss ymm2, dword ptr [rdi + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xd3 // vcvtdq2ps ymm10, ymm11
+	LONG $0xdb7541c4; WORD $0x605e // vpand ymm11, ymm1, ymmword ptr [r14 + 0x60]
+	LONG $0x593c41c4; BYTE $0xd2 // vmulps ymm10, ymm8, ymm10
+	LONG $0xb835e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm9, ymm2 # ymm4 = (ymm9 * ymm2) + ymm4
+	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xcc // vcvtdq2ps ymm9, ymm12
+	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
+	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
+	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
+	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
+	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
+	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0x6f7e41c4; WORD $0x6066 // vmovdqu ymm12, ymmword ptr [r14 + 0x60]
+	LONG $0xdb7d41c4; WORD $0x205e // vpand ymm11, ymm0, ymmword ptr [r14 + 0x20]
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a0a6db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r14 + 0xa0]
+	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a0a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0xa0]
+	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
+	LONG $0x042542c4; BYTE $0xdc // vpmaddubsw ymm11, ymm11, ymm12
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0xdaf50dc5 // vpmaddwd ymm11, ymm14, ymm2
+	LONG $0x6f7ec1c4; WORD $0x2056 // vmovdqu ymm2, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000e0a6db7541c4; BYTE $0x00 // vpand ymm12, ymm1, ymmword ptr [r14 + 0xe0]
+	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
+	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
+	LONG $0xd2eb9dc5 // vpor ymm2, ymm12, ymm2
+	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
+	LONG $0x046dc2c4; BYTE $0xd4 // vpmaddubsw ymm2, ymm2, ymm12
+	LONG $0x6f7e41c4; WORD $0x2066 // vmovdqu ymm12, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000e0ae6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r14 + 0xe0]
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x186f // vpbroadcastd ymm13, dword ptr [rdi + 0x18]
+	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	LONG $0x6f7e41c4; WORD $0x2066 // vmovdqu ymm12, ymmword ptr [r14 + 0x20]
+	QUAD $0x000120aedb7541c4; BYTE $0x00 // vpand ymm13, ymm1, ymmword ptr [r14 + 0x120]
+	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x587d62c4; WORD $0x0c6f // vpbroadcastd ymm13, dword ptr [rdi + 0xc]
+	LONG $0x041d42c4; BYTE $0xe5 // vpmaddubsw ymm12, ymm12, ymm13
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	LONG $0x6f7e41c4; WORD $0x2066 // vmovdqu ymm12, ymmword ptr [r14 + 0x20]
+	QUAD $0x000120ae6f7e41c4; BYTE $0x00 // vmovdqu ymm13, ymmword ptr [r14 + 0x120]
+	LONG $0x587d62c4; WORD $0x1c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x1c]
+	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
+	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
+	LONG $0x041d42c4; BYTE $0xe7 // vpmaddubsw ymm12, ymm12, ymm15
+	LONG $0xd2fd9dc5 // vpaddw ymm2, ymm12, ymm2
+	LONG $0xd2f58dc5 // vpmaddwd ymm2, ymm14, ymm2
+	LONG $0xd2fea5c5 // vpaddd ymm2, ymm11, ymm2
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd259b4c5 // vmulps ymm2, ymm9, ymm2
+	LONG $0x4f107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rdi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
+	LONG $0xac2d62c4; BYTE $0xca // vfnmadd213ps ymm9, ymm10, ymm2 # ymm9 = -(ymm10 * ymm9) + ymm2
+	LONG $0x187d62c4; WORD $0x2057 // vbroadcastss ymm10, dword ptr [rdi + 0x20]
+	LONG $0x30c78348 // add rdi, 0x30
+	LONG $0xb835c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm9, ymm10 # ymm3 = (ymm9 * ymm10) + ymm3
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfc2e850f; WORD $0xffff // jne 0x18e40 <pq_q5_k+0x1170>
+	WORD $0xc1ff // inc ecx
+	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
+	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
+	LONG $0xfbec850f; WORD $0xffff // jne 0x18e10 <pq_q5_k+0x1140>
+	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xfbbb8f0f; WORD $0xffff // jg 0x18df0 <pq_q5_k+0x1120>
+	LONG $0x446f7ec5; WORD $0x2824 // vmovdqu ymm8, ymmword ptr [rsp + 0x28]
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xeb57840f; WORD $0xffff // je 0x17da0 <pq_q5_k+0xd0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0xffeb44e9; BYTE $0xff // jmp 0x17da0 <pq_q5_k+0xd0>
+	LONG $0x48c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x148
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -5765,9 +7159,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	BYTE $0x90 // nop
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_q6_k: +30016
+	// pq_q6_k: +37504
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -5777,290 +7171,287 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa8ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x1a8
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
-	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x12d08e0f; WORD $0x0000 // jle 0x18849 <pq_q6_k+0x1309>
-	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	LONG $0x17538e0f; WORD $0x0000 // jle 0x1aa07 <pq_q6_k+0x1787>
+	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x003b9a0d197d62c4; BYTE $0x00 // vbroadcastsd ymm9, qword ptr [rip + 0x3b9a] # 0x1b128 <peak_i8+0x298>
-	QUAD $0x003ba125197d62c4; BYTE $0x00 // vbroadcastsd ymm12, qword ptr [rip + 0x3ba1] # 0x1b138 <peak_i8+0x2a8>
-	QUAD $0x003afc2d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x3afc] # 0x1b09c <peak_i8+0x20c>
-	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
-	WORD $0x894d; BYTE $0xc1 // mov r9, r8
-	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
+	QUAD $0x00485f1d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x485f] # 0x1db28 <peak_i8+0x268>
+	QUAD $0x00486625197d62c4; BYTE $0x00 // vbroadcastsd ymm12, qword ptr [rip + 0x4866] # 0x1db38 <peak_i8+0x278>
+	QUAD $0x0047c12d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x47c1] # 0x1da9c <peak_i8+0x1dc>
+	LONG $0xd1b60f45 // movzx r10d, r9b
+	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
+	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x03e8c148 // shr rax, 0x3
 	LONG $0x40c06948; WORD $0x000d; BYTE $0x00 // imul rax, rax, 0xd40
 	QUAD $0x00000000950c8d48 // lea rcx, [4*rdx]
-	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
 	LONG $0x89048d48 // lea rax, [rcx + 4*rcx]
 	LONG $0x49348d48 // lea rsi, [rcx + 2*rcx]
-	QUAD $0x0000c8248c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm9
-	QUAD $0x0000a824a4117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa8], ymm12
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	QUAD $0x0000a8249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa8], ymm11
+	QUAD $0x00008824a4117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm12
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	QUAD $0x00000000d5048d48 // lea rax, [8*rdx]
 	LONG $0x24748948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rsi
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
+	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
 	LONG $0xd2048d48 // lea rax, [rdx + 8*rdx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xd0 // add rax, rdx
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x25eb // jmp 0x17642 <pq_q6_k+0x102>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	WORD $0x2feb // jmp 0x19387 <pq_q6_k+0x107>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
 	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
-	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
+	LONG $0x24448348; WORD $0x4020 // add qword ptr [rsp + 0x20], 0x40
+	LONG $0x244c8b4c; BYTE $0x50 // mov r9, qword ptr [rsp + 0x50]
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x12078e0f; WORD $0x0000 // jle 0x18849 <pq_q6_k+0x1309>
-	QUAD $0x00000100202444f7 // test dword ptr [rsp + 0x20], 0x100
+	LONG $0x16808e0f; WORD $0x0000 // jle 0x1aa07 <pq_q6_k+0x1787>
 	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
-	LONG $0x048b850f; WORD $0x0000 // jne 0x17ae0 <pq_q6_k+0x5a0>
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x0487850f; WORD $0x0000 // jne 0x19820 <pq_q6_k+0x5a0>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x045c8e0f; WORD $0x0000 // jle 0x17ac2 <pq_q6_k+0x582>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x11a2850f; WORD $0x0000 // jne 0x1a550 <pq_q6_k+0x12d0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x162f8e0f; WORD $0x0000 // jle 0x1a9e6 <pq_q6_k+0x1766>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x31 // vcvtph2ps ymm6, xmmword ptr [rcx]
+	LONG $0x137de2c4; WORD $0x1079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x10]
+	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; BYTE $0x30 // vcvtph2ps ymm6, xmmword ptr [rax]
-	LONG $0x137de2c4; WORD $0x1078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x10]
-	LONG $0x40c08348 // add rax, 0x40
-	WORD $0xff31 // xor edi, edi
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	QUAD $0x0039f5152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x39f5] # 0x1b09e <peak_i8+0x20e>
-	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	QUAD $0x0046a5152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x46a5] # 0x1da9e <peak_i8+0x1de>
+	LONG $0x40498d4c // lea r9, [rcx + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xdb31 // xor ebx, ebx
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x5b148d48 // lea rdx, [rbx + 2*rbx]
 	LONG $0x05e3c148 // shl rbx, 0x5
-	LONG $0x217de2c4; WORD $0x184c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rax + rbx + 0x10]
-	LONG $0x217de2c4; WORD $0x1804 // vpmovsxbd ymm0, qword ptr [rax + rbx]
+	LONG $0x217de2c4; WORD $0x194c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rcx + rbx + 0x10]
+	LONG $0x217de2c4; WORD $0x1904 // vpmovsxbd ymm0, qword ptr [rcx + rbx]
 	LONG $0x07e2c148 // shl rdx, 0x7
-	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	WORD $0x014c; BYTE $0xca // add rdx, r9
 	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc1594cc5 // vmulps ymm8, ymm6, ymm1
-	LONG $0x496ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rcx + 0x28]
-	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
-	QUAD $0x0000809e5434c1c4; BYTE $0x00 // vandps ymm3, ymm9, ymmword ptr [r14 + 0x80]
+	LONG $0x4e6ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rsi + 0x28]
+	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
+	QUAD $0x0000809edb25c1c4; BYTE $0x00 // vpand ymm3, ymm11, ymmword ptr [r14 + 0x80]
 	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
-	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
 	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
-	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	LONG $0xdbebadc5 // vpor ymm3, ymm10, ymm3
-	LONG $0x587d62c4; BYTE $0x11 // vpbroadcastd ymm10, dword ptr [rcx]
-	LONG $0x0465c2c4; BYTE $0xda // vpmaddubsw ymm3, ymm3, ymm10
-	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
-	QUAD $0x0000c096543441c4; BYTE $0x00 // vandps ymm10, ymm9, ymmword ptr [r14 + 0xc0]
-	LONG $0x7225c1c4; WORD $0x04f3 // vpslld ymm11, ymm11, 0x4
-	LONG $0xdb2541c4; BYTE $0xdc // vpand ymm11, ymm11, ymm12
-	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
-	LONG $0x587d62c4; WORD $0x0459 // vpbroadcastd ymm11, dword ptr [rcx + 0x4]
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0xdbfdadc5 // vpaddw ymm3, ymm10, ymm3
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; BYTE $0x0e // vpbroadcastd ymm9, dword ptr [rsi]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
+	QUAD $0x0000c08edb2541c4; BYTE $0x00 // vpand ymm9, ymm11, ymmword ptr [r14 + 0xc0]
+	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
+	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
 	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
 	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
-	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
-	QUAD $0x0001009e5434c1c4; BYTE $0x00 // vandps ymm3, ymm9, ymmword ptr [r14 + 0x100]
+	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
+	QUAD $0x0001009edb25c1c4; BYTE $0x00 // vpand ymm3, ymm11, ymmword ptr [r14 + 0x100]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
+	QUAD $0x0001408edb2541c4; BYTE $0x00 // vpand ymm9, ymm11, ymmword ptr [r14 + 0x140]
 	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
 	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
-	LONG $0xdbebadc5 // vpor ymm3, ymm10, ymm3
-	LONG $0x587d62c4; WORD $0x0851 // vpbroadcastd ymm10, dword ptr [rcx + 0x8]
-	LONG $0x0465c2c4; BYTE $0xda // vpmaddubsw ymm3, ymm3, ymm10
-	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
-	QUAD $0x00014096543441c4; BYTE $0x00 // vandps ymm10, ymm9, ymmword ptr [r14 + 0x140]
-	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
-	LONG $0xdb2541c4; BYTE $0xdc // vpand ymm11, ymm11, ymm12
-	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
-	LONG $0x587d62c4; WORD $0x0c59 // vpbroadcastd ymm11, dword ptr [rcx + 0xc]
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0xdbfdadc5 // vpaddw ymm3, ymm10, ymm3
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
 	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
 	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
-	LONG $0x496ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rcx + 0x2c]
+	LONG $0x4e6ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rsi + 0x2c]
 	QUAD $0x0000809e6f7ec1c4; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [r14 + 0x80]
-	LONG $0xdb1d41c4; BYTE $0x16 // vpand ymm10, ymm12, ymmword ptr [r14]
+	LONG $0xdb1d41c4; BYTE $0x0e // vpand ymm9, ymm12, ymmword ptr [r14]
 	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
 	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
-	LONG $0xdbdbb5c5 // vpand ymm3, ymm9, ymm3
+	LONG $0xdbdba5c5 // vpand ymm3, ymm11, ymm3
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	LONG $0xdbebadc5 // vpor ymm3, ymm10, ymm3
-	LONG $0x587d62c4; WORD $0x1051 // vpbroadcastd ymm10, dword ptr [rcx + 0x10]
-	LONG $0x0465c2c4; BYTE $0xda // vpmaddubsw ymm3, ymm3, ymm10
-	QUAD $0x0000c0966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0xc0]
-	LONG $0xdb1d41c4; WORD $0x405e // vpand ymm11, ymm12, ymmword ptr [r14 + 0x40]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xdb2d41c4; BYTE $0xd1 // vpand ymm10, ymm10, ymm9
-	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
-	LONG $0x587d62c4; WORD $0x1459 // vpbroadcastd ymm11, dword ptr [rcx + 0x14]
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0xdbfdadc5 // vpaddw ymm3, ymm10, ymm3
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	QUAD $0x0000c08e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0xc0]
+	LONG $0xdb1d41c4; WORD $0x4056 // vpand ymm10, ymm12, ymmword ptr [r14 + 0x40]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
 	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
 	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
 	LONG $0x6f7ec1c4; BYTE $0x1e // vmovdqu ymm3, ymmword ptr [r14]
-	QUAD $0x000100966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x100]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	QUAD $0x0001008e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x100]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0xd372e5c5; BYTE $0x02 // vpsrld ymm3, ymm3, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd1 // vpand ymm10, ymm10, ymm9
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
-	LONG $0xdbebadc5 // vpor ymm3, ymm10, ymm3
-	LONG $0x587d62c4; WORD $0x1851 // vpbroadcastd ymm10, dword ptr [rcx + 0x18]
-	LONG $0x0465c2c4; BYTE $0xda // vpmaddubsw ymm3, ymm3, ymm10
-	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
-	QUAD $0x0001409e6f7e41c4; BYTE $0x00 // vmovdqu ymm11, ymmword ptr [r14 + 0x140]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
-	LONG $0xdb2541c4; BYTE $0xd9 // vpand ymm11, ymm11, ymm9
-	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
-	LONG $0xeb2d41c4; BYTE $0xd3 // vpor ymm10, ymm10, ymm11
-	LONG $0x587d62c4; WORD $0x1c59 // vpbroadcastd ymm11, dword ptr [rcx + 0x1c]
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0xdbfdadc5 // vpaddw ymm3, ymm10, ymm3
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	LONG $0x6f7e41c4; WORD $0x404e // vmovdqu ymm9, ymmword ptr [r14 + 0x40]
+	QUAD $0x000140966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x140]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
 	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
 	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
-	LONG $0x187de2c4; WORD $0x2041 // vbroadcastss ymm0, dword ptr [rcx + 0x20]
+	LONG $0x187de2c4; WORD $0x2046 // vbroadcastss ymm0, dword ptr [rsi + 0x20]
 	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
-	LONG $0x217de2c4; WORD $0x184c; BYTE $0x18 // vpmovsxbd ymm1, qword ptr [rax + rbx + 0x18]
-	LONG $0x217de2c4; WORD $0x1844; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x8]
+	LONG $0x217de2c4; WORD $0x194c; BYTE $0x18 // vpmovsxbd ymm1, qword ptr [rcx + rbx + 0x18]
+	LONG $0x217de2c4; WORD $0x1944; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rcx + rbx + 0x8]
 	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc15944c5 // vmulps ymm8, ymm7, ymm1
-	LONG $0x496ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rcx + 0x28]
-	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
-	QUAD $0x000000a09adbb5c5 // vpand ymm3, ymm9, ymmword ptr [rdx + 0xa0]
+	LONG $0x4e6ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rsi + 0x28]
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a09adba5c5 // vpand ymm3, ymm11, ymmword ptr [rdx + 0xa0]
 	LONG $0xc059c4c5 // vmulps ymm0, ymm7, ymm0
-	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
 	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
-	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	LONG $0xdbebadc5 // vpor ymm3, ymm10, ymm3
-	LONG $0x587d62c4; BYTE $0x11 // vpbroadcastd ymm10, dword ptr [rcx]
-	LONG $0x0465c2c4; BYTE $0xda // vpmaddubsw ymm3, ymm3, ymm10
-	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
-	QUAD $0x000000e092db35c5 // vpand ymm10, ymm9, ymmword ptr [rdx + 0xe0]
-	LONG $0x7225c1c4; WORD $0x04f3 // vpslld ymm11, ymm11, 0x4
-	LONG $0xdb2541c4; BYTE $0xdc // vpand ymm11, ymm11, ymm12
-	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
-	LONG $0x587d62c4; WORD $0x0459 // vpbroadcastd ymm11, dword ptr [rcx + 0x4]
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0xdbfdadc5 // vpaddw ymm3, ymm10, ymm3
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; BYTE $0x0e // vpbroadcastd ymm9, dword ptr [rsi]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
+	QUAD $0x000000e08adb25c5 // vpand ymm9, ymm11, ymmword ptr [rdx + 0xe0]
+	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
+	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
 	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
 	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
-	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
-	QUAD $0x000001209adbb5c5 // vpand ymm3, ymm9, ymmword ptr [rdx + 0x120]
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	QUAD $0x000001209adba5c5 // vpand ymm3, ymm11, ymmword ptr [rdx + 0x120]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
+	QUAD $0x000001608adb25c5 // vpand ymm9, ymm11, ymmword ptr [rdx + 0x160]
 	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
 	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
-	LONG $0xdbebadc5 // vpor ymm3, ymm10, ymm3
-	LONG $0x587d62c4; WORD $0x0851 // vpbroadcastd ymm10, dword ptr [rcx + 0x8]
-	LONG $0x0465c2c4; BYTE $0xda // vpmaddubsw ymm3, ymm3, ymm10
-	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
-	QUAD $0x0000016092db35c5 // vpand ymm10, ymm9, ymmword ptr [rdx + 0x160]
-	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
-	LONG $0xdb2541c4; BYTE $0xdc // vpand ymm11, ymm11, ymm12
-	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
-	LONG $0x587d62c4; WORD $0x0c59 // vpbroadcastd ymm11, dword ptr [rcx + 0xc]
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0xdbfdadc5 // vpaddw ymm3, ymm10, ymm3
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
 	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
 	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
-	LONG $0x496ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rcx + 0x2c]
+	LONG $0x4e6ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rsi + 0x2c]
 	QUAD $0x000000a09a6ffec5 // vmovdqu ymm3, ymmword ptr [rdx + 0xa0]
-	LONG $0x52db1dc5; BYTE $0x20 // vpand ymm10, ymm12, ymmword ptr [rdx + 0x20]
+	LONG $0x4adb1dc5; BYTE $0x20 // vpand ymm9, ymm12, ymmword ptr [rdx + 0x20]
 	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
 	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
-	LONG $0xdbdbb5c5 // vpand ymm3, ymm9, ymm3
+	LONG $0xdbdba5c5 // vpand ymm3, ymm11, ymm3
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	LONG $0xdbebadc5 // vpor ymm3, ymm10, ymm3
-	LONG $0x587d62c4; WORD $0x1051 // vpbroadcastd ymm10, dword ptr [rcx + 0x10]
-	LONG $0x0465c2c4; BYTE $0xda // vpmaddubsw ymm3, ymm3, ymm10
-	QUAD $0x000000e0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xe0]
-	LONG $0x5adb1dc5; BYTE $0x60 // vpand ymm11, ymm12, ymmword ptr [rdx + 0x60]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xdb2d41c4; BYTE $0xd1 // vpand ymm10, ymm10, ymm9
-	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
-	LONG $0x587d62c4; WORD $0x1459 // vpbroadcastd ymm11, dword ptr [rcx + 0x14]
-	LONG $0x042d42c4; BYTE $0xd3 // vpmaddubsw ymm10, ymm10, ymm11
-	LONG $0xdbfdadc5 // vpaddw ymm3, ymm10, ymm3
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	QUAD $0x000000e08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xe0]
+	LONG $0x52db1dc5; BYTE $0x60 // vpand ymm10, ymm12, ymmword ptr [rdx + 0x60]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
 	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
 	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
 	LONG $0x5a6ffec5; BYTE $0x20 // vmovdqu ymm3, ymmword ptr [rdx + 0x20]
-	QUAD $0x00000120926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0x120]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	QUAD $0x000001208a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0x120]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0xd372e5c5; BYTE $0x02 // vpsrld ymm3, ymm3, 0x2
-	LONG $0xdb2d41c4; BYTE $0xd1 // vpand ymm10, ymm10, ymm9
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
-	LONG $0xdbebadc5 // vpor ymm3, ymm10, ymm3
-	LONG $0x587d62c4; WORD $0x1851 // vpbroadcastd ymm10, dword ptr [rcx + 0x18]
-	LONG $0x0465c2c4; BYTE $0xda // vpmaddubsw ymm3, ymm3, ymm10
-	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
-	QUAD $0x000001609a6f7ec5 // vmovdqu ymm11, ymmword ptr [rdx + 0x160]
-	LONG $0x587d62c4; WORD $0x1c71 // vpbroadcastd ymm14, dword ptr [rcx + 0x1c]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
-	LONG $0xdb2541c4; BYTE $0xd9 // vpand ymm11, ymm11, ymm9
-	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
-	LONG $0xeb2d41c4; BYTE $0xd3 // vpor ymm10, ymm10, ymm11
-	LONG $0x042d42c4; BYTE $0xd6 // vpmaddubsw ymm10, ymm10, ymm14
-	LONG $0xdbfdadc5 // vpaddw ymm3, ymm10, ymm3
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
+	QUAD $0x00000160926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0x160]
+	LONG $0x587d62c4; WORD $0x1c76 // vpbroadcastd ymm14, dword ptr [rsi + 0x1c]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x043542c4; BYTE $0xce // vpmaddubsw ymm9, ymm9, ymm14
+	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
 	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
 	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
-	LONG $0x187de2c4; WORD $0x2059 // vbroadcastss ymm3, dword ptr [rcx + 0x20]
+	LONG $0x187de2c4; WORD $0x205e // vbroadcastss ymm3, dword ptr [rsi + 0x20]
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0x30c68348 // add rsi, 0x30
 	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
 	LONG $0xb875e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm1, ymm3 # ymm4 = (ymm1 * ymm3) + ymm4
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc20850f; WORD $0xffff // jne 0x176c0 <pq_q6_k+0x180>
-	WORD $0xc7ff // inc edi
-	LONG $0x03400548; WORD $0x0000 // add rax, 0x340
-	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfbef850f; WORD $0xffff // jne 0x176a0 <pq_q6_k+0x160>
-	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
-	LONG $0x08fe8348 // cmp rsi, 0x8
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfbbe8f0f; WORD $0xffff // jg 0x17680 <pq_q6_k+0x140>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfb55840f; WORD $0xffff // je 0x17620 <pq_q6_k+0xe0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x2811fcc5 // vmovups ymmword ptr [rax], ymm5
-	LONG $0x6011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm4
-	LONG $0xfffb42e9; BYTE $0xff // jmp 0x17620 <pq_q6_k+0xe0>
-	WORD $0x9066 // nop
+	LONG $0xfc20850f; WORD $0xffff // jne 0x19410 <pq_q6_k+0x190>
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0x40c18148; WORD $0x0003; BYTE $0x00 // add rcx, 0x340
+	LONG $0x04f88341 // cmp r8d, 0x4
+	LONG $0xfbec850f; WORD $0xffff // jne 0x193f0 <pq_q6_k+0x170>
+	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0xfbbb8f0f; WORD $0xffff // jg 0x193d0 <pq_q6_k+0x150>
+	LONG $0x0011cce9; BYTE $0x00 // jmp 0x1a9e6 <pq_q6_k+0x1766>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x17b05 <pq_q6_k+0x5c5>
+	WORD $0x1deb // jmp 0x19845 <pq_q6_k+0x5c5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfb1b840f; WORD $0xffff // je 0x17620 <pq_q6_k+0xe0>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x06128e0f; WORD $0x0000 // jle 0x18120 <pq_q6_k+0xbe0>
+	LONG $0xfb1b840f; WORD $0xffff // je 0x19360 <pq_q6_k+0xe0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x05e28e0f; WORD $0x0000 // jle 0x19e30 <pq_q6_k+0xbb0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
@@ -6068,51 +7459,49 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x137da2c4; WORD $0x3614 // vcvtph2ps ymm2, xmmword ptr [rsi + r14]
+	WORD $0x9066 // nop
+	LONG $0x137d22c4; WORD $0x360c // vcvtph2ps ymm9, xmmword ptr [rsi + r14]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0xc031 // xor eax, eax
-	LONG $0x00401f0f // nop dword ptr [rax]
-	QUAD $0x0000c824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0xc8]
-	QUAD $0x0000a824ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0xa8]
-	QUAD $0x00352135797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x3521] # 0x1b09c <peak_i8+0x20c>
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x3e1c8d4e // lea r11, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
 	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x49148d4b // lea rdx, [r9 + 2*r9]
-	LONG $0x05e1c149 // shl r9, 0x5
-	QUAD $0x0034fd3d2279e2c4; BYTE $0x00 // vpmovsxbq xmm7, word ptr [rip + 0x34fd] # 0x1b09e <peak_i8+0x20e>
-	LONG $0x44117cc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm8
-	QUAD $0x0001682494117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x168], ymm10
+	WORD $0xc031 // xor eax, eax
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
+	LONG $0x05e0c148 // shl rax, 0x5
+	LONG $0x4c11fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm1
+	QUAD $0x0041e70d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x41e7] # 0x1da9e <peak_i8+0x1de>
+	QUAD $0x0001682484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x168], ymm8
 	QUAD $0x000188249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x188], ymm3
-	QUAD $0x000088248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm1
-	LONG $0x217d82c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r11 + r9 + 0x10]
-	LONG $0x217d02c4; WORD $0x0b14 // vpmovsxbd ymm10, qword ptr [r11 + r9]
-	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	QUAD $0x0041ca2d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x41ca] # 0x1da9c <peak_i8+0x1dc>
+	LONG $0x217dc2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r11 + rax + 0x10]
+	LONG $0x217d42c4; WORD $0x0314 // vpmovsxbd ymm10, qword ptr [r11 + rax]
+	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
 	LONG $0x07e2c148 // shl rdx, 0x7
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	QUAD $0x00014824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x148], ymm0
 	QUAD $0x00000140876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x140]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x477de2c4; BYTE $0xc7 // vpsllvd ymm0, ymm0, ymm7
+	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
 	LONG $0x587d62c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm0
 	QUAD $0x00000144876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x144]
-	LONG $0x477de2c4; BYTE $0xc7 // vpsllvd ymm0, ymm0, ymm7
+	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
 	LONG $0x587d62c4; BYTE $0xd8 // vpbroadcastd ymm11, xmm0
 	QUAD $0x00000148876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x148]
-	LONG $0x477de2c4; BYTE $0xc7 // vpsllvd ymm0, ymm0, ymm7
+	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
 	LONG $0x587d62c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm0
 	QUAD $0x0000014c876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x14c]
 	LONG $0x6f7ea1c4; WORD $0x2a1c // vmovdqu ymm3, ymmword ptr [rdx + r13]
-	QUAD $0x00802a8cdb5da1c4; WORD $0x0000 // vpand ymm1, ymm4, ymmword ptr [rdx + r13 + 0x80]
+	QUAD $0x0000a824bc6ffec5; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [rsp + 0xa8]
+	QUAD $0x00008824b46ffec5; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [rsp + 0x88]
+	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
+	QUAD $0x00802a8cdb45a1c4; WORD $0x0000 // vpand ymm1, ymm7, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0xf372e5c5; BYTE $0x04 // vpslld ymm3, ymm3, 0x4
-	LONG $0x477de2c4; BYTE $0xc7 // vpsllvd ymm0, ymm0, ymm7
-	LONG $0xdddbe5c5 // vpand ymm3, ymm3, ymm5
+	LONG $0xdedbe5c5 // vpand ymm3, ymm3, ymm6
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
 	LONG $0xc9ebe5c5 // vpor ymm1, ymm3, ymm1
 	LONG $0x587de2c4; BYTE $0x1f // vpbroadcastd ymm3, dword ptr [rdi]
@@ -6123,38 +7512,38 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x047562c4; BYTE $0xfb // vpmaddubsw ymm15, ymm1, ymm3
 	LONG $0x587de2c4; WORD $0x605f // vpbroadcastd ymm3, dword ptr [rdi + 0x60]
 	LONG $0x0475e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm1, ymm3
-	LONG $0x6f7e21c4; WORD $0x2a4c; BYTE $0x40 // vmovdqu ymm9, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x00c02a8cdb5da1c4; WORD $0x0000 // vpand ymm1, ymm4, ymmword ptr [rdx + r13 + 0xc0]
-	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
-	LONG $0xcddb35c5 // vpand ymm9, ymm9, ymm5
-	LONG $0xc9ebb5c5 // vpor ymm1, ymm9, ymm1
-	LONG $0x587d62c4; WORD $0x044f // vpbroadcastd ymm9, dword ptr [rdi + 0x4]
-	LONG $0x047542c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm1, ymm9
-	LONG $0xfd3541c4; BYTE $0xcd // vpaddw ymm9, ymm9, ymm13
-	LONG $0xcef535c5 // vpmaddwd ymm9, ymm9, ymm6
-	LONG $0xfe3541c4; BYTE $0xc0 // vpaddd ymm8, ymm9, ymm8
-	LONG $0x587d62c4; WORD $0x244f // vpbroadcastd ymm9, dword ptr [rdi + 0x24]
-	LONG $0x047542c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm1, ymm9
-	LONG $0xfd3541c4; BYTE $0xce // vpaddw ymm9, ymm9, ymm14
-	LONG $0xcef535c5 // vpmaddwd ymm9, ymm9, ymm6
-	LONG $0xfe3541c4; BYTE $0xdb // vpaddd ymm11, ymm9, ymm11
-	LONG $0x587d62c4; WORD $0x444f // vpbroadcastd ymm9, dword ptr [rdi + 0x44]
-	LONG $0x047542c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm1, ymm9
-	LONG $0xfd3541c4; BYTE $0xcf // vpaddw ymm9, ymm9, ymm15
-	LONG $0xcef535c5 // vpmaddwd ymm9, ymm9, ymm6
-	LONG $0xfe3541c4; BYTE $0xe4 // vpaddd ymm12, ymm9, ymm12
-	LONG $0x587d62c4; WORD $0x644f // vpbroadcastd ymm9, dword ptr [rdi + 0x64]
-	LONG $0x0475c2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm1, ymm9
+	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x00c02a8cdb45a1c4; WORD $0x0000 // vpand ymm1, ymm7, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
+	LONG $0xd6dbedc5 // vpand ymm2, ymm2, ymm6
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	LONG $0x587de2c4; WORD $0x0457 // vpbroadcastd ymm2, dword ptr [rdi + 0x4]
+	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
+	LONG $0xc2fe3dc5 // vpaddd ymm8, ymm8, ymm2
+	LONG $0x587de2c4; WORD $0x2457 // vpbroadcastd ymm2, dword ptr [rdi + 0x24]
+	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
+	LONG $0xd2fd8dc5 // vpaddw ymm2, ymm14, ymm2
+	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
+	LONG $0xdafe25c5 // vpaddd ymm11, ymm11, ymm2
+	LONG $0x587de2c4; WORD $0x4457 // vpbroadcastd ymm2, dword ptr [rdi + 0x44]
+	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
+	LONG $0xe2fe1dc5 // vpaddd ymm12, ymm12, ymm2
+	LONG $0x587de2c4; WORD $0x6457 // vpbroadcastd ymm2, dword ptr [rdi + 0x64]
+	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
 	LONG $0xcbfdf5c5 // vpaddw ymm1, ymm1, ymm3
-	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
 	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
-	LONG $0x6f7ea1c4; WORD $0x2a1c // vmovdqu ymm3, ymmword ptr [rdx + r13]
-	QUAD $0x01002a8cdb5da1c4; WORD $0x0000 // vpand ymm1, ymm4, ymmword ptr [rdx + r13 + 0x100]
-	LONG $0xf372e5c5; BYTE $0x02 // vpslld ymm3, ymm3, 0x2
-	LONG $0xdddbe5c5 // vpand ymm3, ymm3, ymm5
-	LONG $0xc9ebe5c5 // vpor ymm1, ymm3, ymm1
-	LONG $0x587de2c4; WORD $0x085f // vpbroadcastd ymm3, dword ptr [rdi + 0x8]
-	LONG $0x047562c4; BYTE $0xcb // vpmaddubsw ymm9, ymm1, ymm3
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	QUAD $0x01002a8cdb45a1c4; WORD $0x0000 // vpand ymm1, ymm7, ymmword ptr [rdx + r13 + 0x100]
+	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
+	LONG $0xd6dbedc5 // vpand ymm2, ymm2, ymm6
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	LONG $0x587de2c4; WORD $0x0857 // vpbroadcastd ymm2, dword ptr [rdi + 0x8]
+	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
 	LONG $0x587de2c4; WORD $0x285f // vpbroadcastd ymm3, dword ptr [rdi + 0x28]
 	LONG $0x047562c4; BYTE $0xeb // vpmaddubsw ymm13, ymm1, ymm3
 	LONG $0x587de2c4; WORD $0x485f // vpbroadcastd ymm3, dword ptr [rdi + 0x48]
@@ -6162,370 +7551,369 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; WORD $0x685f // vpbroadcastd ymm3, dword ptr [rdi + 0x68]
 	LONG $0x0475e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm1, ymm3
 	LONG $0x6f7e21c4; WORD $0x2a7c; BYTE $0x40 // vmovdqu ymm15, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x01402a8cdb5da1c4; WORD $0x0000 // vpand ymm1, ymm4, ymmword ptr [rdx + r13 + 0x140]
+	QUAD $0x01402a8cdb45a1c4; WORD $0x0000 // vpand ymm1, ymm7, ymmword ptr [rdx + r13 + 0x140]
 	LONG $0x7205c1c4; WORD $0x02f7 // vpslld ymm15, ymm15, 0x2
-	LONG $0xfddb05c5 // vpand ymm15, ymm15, ymm5
+	LONG $0xfedb05c5 // vpand ymm15, ymm15, ymm6
 	LONG $0xc9eb85c5 // vpor ymm1, ymm15, ymm1
 	LONG $0x587d62c4; WORD $0x0c7f // vpbroadcastd ymm15, dword ptr [rdi + 0xc]
 	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
-	LONG $0xfd0541c4; BYTE $0xc9 // vpaddw ymm9, ymm15, ymm9
-	LONG $0xcef535c5 // vpmaddwd ymm9, ymm9, ymm6
-	LONG $0xfe3541c4; BYTE $0xc0 // vpaddd ymm8, ymm9, ymm8
-	LONG $0x587d62c4; WORD $0x2c4f // vpbroadcastd ymm9, dword ptr [rdi + 0x2c]
-	LONG $0x047542c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm1, ymm9
-	LONG $0xfd3541c4; BYTE $0xcd // vpaddw ymm9, ymm9, ymm13
-	LONG $0xcef535c5 // vpmaddwd ymm9, ymm9, ymm6
-	LONG $0xfe3541c4; BYTE $0xcb // vpaddd ymm9, ymm9, ymm11
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
+	LONG $0xd2febdc5 // vpaddd ymm2, ymm8, ymm2
+	LONG $0x587d62c4; WORD $0x2c47 // vpbroadcastd ymm8, dword ptr [rdi + 0x2c]
+	LONG $0x047542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm1, ymm8
+	LONG $0xfd3d41c4; BYTE $0xc5 // vpaddw ymm8, ymm8, ymm13
+	QUAD $0x003ff12d227962c4; BYTE $0x00 // vpmovsxbq xmm13, word ptr [rip + 0x3ff1] # 0x1da9e <peak_i8+0x1de>
+	LONG $0xc5f53dc5 // vpmaddwd ymm8, ymm8, ymm5
+	LONG $0xfe3d41c4; BYTE $0xc3 // vpaddd ymm8, ymm8, ymm11
 	LONG $0x587d62c4; WORD $0x4c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x4c]
 	LONG $0x047542c4; BYTE $0xdb // vpmaddubsw ymm11, ymm1, ymm11
 	LONG $0xfd2541c4; BYTE $0xde // vpaddw ymm11, ymm11, ymm14
-	LONG $0xdef525c5 // vpmaddwd ymm11, ymm11, ymm6
+	LONG $0xddf525c5 // vpmaddwd ymm11, ymm11, ymm5
 	LONG $0xfe2541c4; BYTE $0xe4 // vpaddd ymm12, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x6c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x6c]
 	LONG $0x0475c2c4; BYTE $0xcb // vpmaddubsw ymm1, ymm1, ymm11
+	LONG $0xdc287cc5 // vmovaps ymm11, ymm4
 	LONG $0xcbfdf5c5 // vpaddw ymm1, ymm1, ymm3
-	LONG $0xda59acc5 // vmulps ymm3, ymm10, ymm2
-	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0x5934c1c4; BYTE $0xda // vmulps ymm3, ymm9, ymm10
+	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
 	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
+	LONG $0xca5bfcc5 // vcvtdq2ps ymm1, ymm2
+	LONG $0xc959e4c5 // vmulps ymm1, ymm3, ymm1
+	QUAD $0x0000c8248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm1
 	LONG $0x5b7cc1c4; BYTE $0xc8 // vcvtdq2ps ymm1, ymm8
-	LONG $0xe95964c5 // vmulps ymm13, ymm3, ymm1
-	LONG $0x5b7cc1c4; BYTE $0xc9 // vcvtdq2ps ymm1, ymm9
 	LONG $0xc959e4c5 // vmulps ymm1, ymm3, ymm1
 	QUAD $0x000108248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x108], ymm1
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0x5b7cc1c4; BYTE $0xcc // vcvtdq2ps ymm1, ymm12
 	QUAD $0x0000016cbf6e79c5 // vmovd xmm15, dword ptr [rdi + 0x16c]
-	LONG $0xe2287cc5 // vmovaps ymm12, ymm2
+	LONG $0x287c41c4; BYTE $0xe1 // vmovaps ymm12, ymm9
 	LONG $0xc059e4c5 // vmulps ymm0, ymm3, ymm0
 	LONG $0xc959e4c5 // vmulps ymm1, ymm3, ymm1
 	QUAD $0x000128248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x128], ymm0
 	QUAD $0x00000160876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x160]
 	QUAD $0x0000e8248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm1
-	LONG $0x477de2c4; BYTE $0xcf // vpsllvd ymm1, ymm0, ymm7
+	LONG $0x477dc2c4; BYTE $0xcd // vpsllvd ymm1, ymm0, ymm13
 	QUAD $0x00000164876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x164]
 	LONG $0x587d62c4; BYTE $0xf1 // vpbroadcastd ymm14, xmm1
-	LONG $0x477d62c4; BYTE $0xc7 // vpsllvd ymm8, ymm0, ymm7
+	LONG $0x477d42c4; BYTE $0xc5 // vpsllvd ymm8, ymm0, ymm13
 	QUAD $0x00000168876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x168]
 	QUAD $0x00802a8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0xdb55a1c4; WORD $0x2a1c // vpand ymm3, ymm5, ymmword ptr [rdx + r13]
-	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0xdb4da1c4; WORD $0x2a14 // vpand ymm2, ymm6, ymmword ptr [rdx + r13]
 	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
-	LONG $0x477de2c4; BYTE $0xc7 // vpsllvd ymm0, ymm0, ymm7
-	LONG $0xccdbf5c5 // vpand ymm1, ymm1, ymm4
+	LONG $0x477dc2c4; BYTE $0xc5 // vpsllvd ymm0, ymm0, ymm13
+	LONG $0xcfdbf5c5 // vpand ymm1, ymm1, ymm7
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0xd9ebe5c5 // vpor ymm3, ymm3, ymm1
+	LONG $0xd1ebedc5 // vpor ymm2, ymm2, ymm1
 	LONG $0x587de2c4; WORD $0x104f // vpbroadcastd ymm1, dword ptr [rdi + 0x10]
-	LONG $0x046562c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm3, ymm1
+	LONG $0x046de2c4; BYTE $0xe1 // vpmaddubsw ymm4, ymm2, ymm1
 	LONG $0x587de2c4; WORD $0x304f // vpbroadcastd ymm1, dword ptr [rdi + 0x30]
-	LONG $0x0465e2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm3, ymm1
+	LONG $0x046d62c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm2, ymm1
 	LONG $0x587de2c4; WORD $0x504f // vpbroadcastd ymm1, dword ptr [rdi + 0x50]
-	LONG $0x0465e2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm3, ymm1
-	LONG $0x587d62c4; WORD $0x7057 // vpbroadcastd ymm10, dword ptr [rdi + 0x70]
-	LONG $0x0465c2c4; BYTE $0xda // vpmaddubsw ymm3, ymm3, ymm10
-	QUAD $0x00c02a946f7e21c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [rdx + r13 + 0xc0]
-	LONG $0xdb5521c4; WORD $0x2a5c; BYTE $0x40 // vpand ymm11, ymm5, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd4db2dc5 // vpand ymm10, ymm10, ymm4
-	LONG $0xeb2541c4; BYTE $0xd2 // vpor ymm10, ymm11, ymm10
-	LONG $0x587d62c4; WORD $0x145f // vpbroadcastd ymm11, dword ptr [rdi + 0x14]
-	LONG $0x042d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm10, ymm11
-	LONG $0xfd2541c4; BYTE $0xc9 // vpaddw ymm9, ymm11, ymm9
-	LONG $0xcef535c5 // vpmaddwd ymm9, ymm9, ymm6
-	LONG $0xfe3541c4; BYTE $0xf6 // vpaddd ymm14, ymm9, ymm14
-	LONG $0x587d62c4; WORD $0x344f // vpbroadcastd ymm9, dword ptr [rdi + 0x34]
-	LONG $0x042d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm10, ymm9
-	LONG $0xd2fdb5c5 // vpaddw ymm2, ymm9, ymm2
-	LONG $0x470562c4; BYTE $0xcf // vpsllvd ymm9, ymm15, ymm7
-	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
-	LONG $0xfafe3dc5 // vpaddd ymm15, ymm8, ymm2
-	LONG $0x587de2c4; WORD $0x5457 // vpbroadcastd ymm2, dword ptr [rdi + 0x54]
-	LONG $0x042de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm10, ymm2
-	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	LONG $0x587dc2c4; BYTE $0xd1 // vpbroadcastd ymm2, xmm9
-	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
+	LONG $0x587de2c4; WORD $0x705f // vpbroadcastd ymm3, dword ptr [rdi + 0x70]
+	LONG $0x046de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm2, ymm3
+	QUAD $0x00c02a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0xdb4d21c4; WORD $0x2a54; BYTE $0x40 // vpand ymm10, ymm6, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd7dbedc5 // vpand ymm2, ymm2, ymm7
+	LONG $0xd2ebadc5 // vpor ymm2, ymm10, ymm2
+	LONG $0x587d62c4; WORD $0x1457 // vpbroadcastd ymm10, dword ptr [rdi + 0x14]
+	LONG $0x046d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm2, ymm10
+	LONG $0xe4fdadc5 // vpaddw ymm4, ymm10, ymm4
+	LONG $0xe5f5ddc5 // vpmaddwd ymm4, ymm4, ymm5
+	LONG $0xf4fe0dc5 // vpaddd ymm14, ymm14, ymm4
+	LONG $0x587dc2c4; BYTE $0xe0 // vpbroadcastd ymm4, xmm8
+	LONG $0x587d62c4; WORD $0x3447 // vpbroadcastd ymm8, dword ptr [rdi + 0x34]
+	LONG $0x046d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm2, ymm8
+	LONG $0xfd3d41c4; BYTE $0xc1 // vpaddw ymm8, ymm8, ymm9
+	LONG $0x470542c4; BYTE $0xcd // vpsllvd ymm9, ymm15, ymm13
+	LONG $0xc5f53dc5 // vpmaddwd ymm8, ymm8, ymm5
+	LONG $0xfcfe3dc5 // vpaddd ymm15, ymm8, ymm4
+	LONG $0x587de2c4; WORD $0x5467 // vpbroadcastd ymm4, dword ptr [rdi + 0x54]
+	LONG $0x046de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm2, ymm4
+	LONG $0xc9fdddc5 // vpaddw ymm1, ymm4, ymm1
+	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
 	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
 	LONG $0x587de2c4; WORD $0x744f // vpbroadcastd ymm1, dword ptr [rdi + 0x74]
-	LONG $0x042de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm10, ymm1
+	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
+	LONG $0x587dc2c4; BYTE $0xd1 // vpbroadcastd ymm2, xmm9
 	LONG $0xcbfdf5c5 // vpaddw ymm1, ymm1, ymm3
-	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
 	LONG $0xc2fe75c5 // vpaddd ymm8, ymm1, ymm2
 	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
 	QUAD $0x01002a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x100]
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
 	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
-	LONG $0xd4dbedc5 // vpand ymm2, ymm2, ymm4
-	LONG $0xcddbf5c5 // vpand ymm1, ymm1, ymm5
+	LONG $0xd7dbedc5 // vpand ymm2, ymm2, ymm7
+	LONG $0xcedbf5c5 // vpand ymm1, ymm1, ymm6
 	LONG $0xd2ebf5c5 // vpor ymm2, ymm1, ymm2
 	LONG $0x587de2c4; WORD $0x184f // vpbroadcastd ymm1, dword ptr [rdi + 0x18]
-	LONG $0x046d62c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm2, ymm1
+	LONG $0x046de2c4; BYTE $0xe1 // vpmaddubsw ymm4, ymm2, ymm1
 	LONG $0x587de2c4; WORD $0x384f // vpbroadcastd ymm1, dword ptr [rdi + 0x38]
-	LONG $0x046d62c4; BYTE $0xd1 // vpmaddubsw ymm10, ymm2, ymm1
+	LONG $0x046d62c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm2, ymm1
 	LONG $0x587de2c4; WORD $0x584f // vpbroadcastd ymm1, dword ptr [rdi + 0x58]
 	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
 	LONG $0x587de2c4; WORD $0x785f // vpbroadcastd ymm3, dword ptr [rdi + 0x78]
 	LONG $0x046de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm2, ymm3
 	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x01402a9c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rdx + r13 + 0x140]
-	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	QUAD $0x01402a946f7e21c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [rdx + r13 + 0x140]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
-	LONG $0xdcdb25c5 // vpand ymm11, ymm11, ymm4
-	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
-	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
-	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
-	LONG $0x046d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm2, ymm11
-	LONG $0xfd2541c4; BYTE $0xc9 // vpaddw ymm9, ymm11, ymm9
-	LONG $0xcef535c5 // vpmaddwd ymm9, ymm9, ymm6
-	LONG $0xfe3541c4; BYTE $0xce // vpaddd ymm9, ymm9, ymm14
-	LONG $0x587d62c4; WORD $0x3c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x3c]
-	LONG $0x046d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm2, ymm11
-	LONG $0xfd2541c4; BYTE $0xd2 // vpaddw ymm10, ymm11, ymm10
-	LONG $0xd6f52dc5 // vpmaddwd ymm10, ymm10, ymm6
-	LONG $0xfe2d41c4; BYTE $0xd7 // vpaddd ymm10, ymm10, ymm15
-	LONG $0x587d62c4; WORD $0x5c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x5c]
-	LONG $0x046d42c4; BYTE $0xdb // vpmaddubsw ymm11, ymm2, ymm11
-	LONG $0xc9fda5c5 // vpaddw ymm1, ymm11, ymm1
-	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0xd7db2dc5 // vpand ymm10, ymm10, ymm7
+	LONG $0xd6dbedc5 // vpand ymm2, ymm2, ymm6
+	LONG $0xd2ebadc5 // vpor ymm2, ymm10, ymm2
+	LONG $0x587d62c4; WORD $0x1c57 // vpbroadcastd ymm10, dword ptr [rdi + 0x1c]
+	LONG $0x046d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm2, ymm10
+	LONG $0xe4fdadc5 // vpaddw ymm4, ymm10, ymm4
+	LONG $0xe5f5ddc5 // vpmaddwd ymm4, ymm4, ymm5
+	LONG $0xe4fe8dc5 // vpaddd ymm4, ymm14, ymm4
+	LONG $0x587d62c4; WORD $0x3c57 // vpbroadcastd ymm10, dword ptr [rdi + 0x3c]
+	LONG $0x046d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm2, ymm10
+	LONG $0xfd2d41c4; BYTE $0xc9 // vpaddw ymm9, ymm10, ymm9
+	LONG $0xcdf535c5 // vpmaddwd ymm9, ymm9, ymm5
+	LONG $0xfe3541c4; BYTE $0xcf // vpaddd ymm9, ymm9, ymm15
+	LONG $0x587d62c4; WORD $0x5c57 // vpbroadcastd ymm10, dword ptr [rdi + 0x5c]
+	LONG $0x046d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm2, ymm10
+	LONG $0xc9fdadc5 // vpaddw ymm1, ymm10, ymm1
+	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
 	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
 	LONG $0x587de2c4; WORD $0x7c4f // vpbroadcastd ymm1, dword ptr [rdi + 0x7c]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
 	QUAD $0x00014824945bfcc5; BYTE $0x00 // vcvtdq2ps ymm2, ymmword ptr [rsp + 0x148]
 	LONG $0xcbfdf5c5 // vpaddw ymm1, ymm1, ymm3
-	LONG $0x5b7cc1c4; BYTE $0xd9 // vcvtdq2ps ymm3, ymm9
-	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
+	LONG $0xdc5bfcc5 // vcvtdq2ps ymm3, ymm4
+	LONG $0x5b7cc1c4; BYTE $0xe1 // vcvtdq2ps ymm4, ymm9
+	LONG $0x287c41c4; BYTE $0xcc // vmovaps ymm9, ymm12
+	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
 	LONG $0xc9febdc5 // vpaddd ymm1, ymm8, ymm1
-	LONG $0x5b7c41c4; BYTE $0xc2 // vcvtdq2ps ymm8, ymm10
-	QUAD $0x0001682494107cc5; BYTE $0x00 // vmovups ymm10, ymmword ptr [rsp + 0x168]
+	QUAD $0x0001682484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0x168]
 	LONG $0xd2599cc5 // vmulps ymm2, ymm12, ymm2
-	QUAD $0x01082484a86d62c4; WORD $0x0000 // vfmadd213ps ymm8, ymm2, ymmword ptr [rsp + 0x108] # ymm8 = (ymm2 * ymm8) + mem
+	QUAD $0x00c8249ca86de2c4; WORD $0x0000 // vfmadd213ps ymm3, ymm2, ymmword ptr [rsp + 0xc8] # ymm3 = (ymm2 * ymm3) + mem
+	QUAD $0x010824a4a86de2c4; WORD $0x0000 // vfmadd213ps ymm4, ymm2, ymmword ptr [rsp + 0x108] # ymm4 = (ymm2 * ymm4) + mem
 	QUAD $0x00e82484a86de2c4; WORD $0x0000 // vfmadd213ps ymm0, ymm2, ymmword ptr [rsp + 0xe8] # ymm0 = (ymm2 * ymm0) + mem
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	QUAD $0x0128248ca86de2c4; WORD $0x0000 // vfmadd213ps ymm1, ymm2, ymmword ptr [rsp + 0x128] # ymm1 = (ymm2 * ymm1) + mem
-	LONG $0x4c107cc5; WORD $0x6824 // vmovups ymm9, ymmword ptr [rsp + 0x68]
-	LONG $0xa86dc2c4; BYTE $0xdd // vfmadd213ps ymm3, ymm2, ymm13 # ymm3 = (ymm2 * ymm3) + ymm13
 	QUAD $0x00010097187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rdi + 0x100]
-	LONG $0xb86562c4; BYTE $0xd2 // vfmadd231ps ymm10, ymm3, ymm2 # ymm10 = (ymm3 * ymm2) + ymm10
-	QUAD $0x00010497187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rdi + 0x104]
+	QUAD $0x000104af187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rdi + 0x104]
+	QUAD $0x000108b7187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rdi + 0x108]
+	LONG $0xb86562c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm3, ymm2 # ymm8 = (ymm3 * ymm2) + ymm8
 	QUAD $0x000188249c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rsp + 0x188]
-	LONG $0xb83d62c4; BYTE $0xca // vfmadd231ps ymm9, ymm8, ymm2 # ymm9 = (ymm8 * ymm2) + ymm9
-	QUAD $0x00010897187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rdi + 0x108]
-	LONG $0x4c117cc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm9
-	LONG $0x44107cc5; WORD $0x6824 // vmovups ymm8, ymmword ptr [rsp + 0x68]
-	LONG $0xb87de2c4; BYTE $0xda // vfmadd231ps ymm3, ymm0, ymm2 # ymm3 = (ymm0 * ymm2) + ymm3
+	LONG $0xb85d62c4; BYTE $0xdd // vfmadd231ps ymm11, ymm4, ymm5 # ymm11 = (ymm4 * ymm5) + ymm11
+	LONG $0x6c10fcc5; WORD $0x6824 // vmovups ymm5, ymmword ptr [rsp + 0x68]
+	LONG $0xdc297cc5 // vmovaps ymm4, ymm11
+	LONG $0xb87de2c4; BYTE $0xde // vfmadd231ps ymm3, ymm0, ymm6 # ymm3 = (ymm0 * ymm6) + ymm3
 	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
-	QUAD $0x000088249410fcc5; BYTE $0x00 // vmovups ymm2, ymmword ptr [rsp + 0x88]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0xb875e2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm1, ymm0 # ymm2 = (ymm1 * ymm0) + ymm2
-	QUAD $0x000088249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm2
-	LONG $0xe2297cc5 // vmovaps ymm2, ymm12
-	QUAD $0x000088248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0x88]
+	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
+	LONG $0x6c11fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm5
+	LONG $0x4c10fcc5; WORD $0x6824 // vmovups ymm1, ymmword ptr [rsp + 0x68]
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfaca850f; WORD $0xffff // jne 0x17b90 <pq_q6_k+0x650>
-	WORD $0xc0ff // inc eax
+	LONG $0xfac2850f; WORD $0xffff // jne 0x198a0 <pq_q6_k+0x620>
+	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfa88850f; WORD $0xffff // jne 0x17b60 <pq_q6_k+0x620>
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfa9e850f; WORD $0xffff // jne 0x19890 <pq_q6_k+0x610>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfa678f0f; WORD $0xffff // jg 0x17b50 <pq_q6_k+0x610>
-	QUAD $0x0000c8248c107cc5; BYTE $0x00 // vmovups ymm9, ymmword ptr [rsp + 0xc8]
-	QUAD $0x0000a824a4107cc5; BYTE $0x00 // vmovups ymm12, ymmword ptr [rsp + 0xa8]
-	QUAD $0x002f982d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x2f98] # 0x1b09c <peak_i8+0x20c>
-	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0xfa7d8f0f; WORD $0xffff // jg 0x19880 <pq_q6_k+0x600>
+	QUAD $0x0000a8249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xa8]
+	QUAD $0x00008824a4107cc5; BYTE $0x00 // vmovups ymm12, ymmword ptr [rsp + 0x88]
+	QUAD $0x003c7e2d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x3c7e] # 0x1da9c <peak_i8+0x1dc>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x3475 // jne 0x18142 <pq_q6_k+0xc02>
-	LONG $0xfff9dde9; BYTE $0xff // jmp 0x17af0 <pq_q6_k+0x5b0>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x2975 // jne 0x19e51 <pq_q6_k+0xbd1>
+	LONG $0xfffa03e9; BYTE $0xff // jmp 0x19830 <pq_q6_k+0x5b0>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf9ae840f; WORD $0xffff // je 0x17af0 <pq_q6_k+0x5b0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xf9df840f; WORD $0xffff // je 0x19830 <pq_q6_k+0x5b0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
-	LONG $0x117c41c4; BYTE $0x17 // vmovups ymmword ptr [r15], ymm10
+	LONG $0x117c41c4; BYTE $0x07 // vmovups ymmword ptr [r15], ymm8
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf996820f; WORD $0xffff // jb 0x17af0 <pq_q6_k+0x5b0>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x117c41c4; WORD $0x8704 // vmovups ymmword ptr [r15 + 4*rax], ymm8
+	LONG $0xf9c7820f; WORD $0xffff // jb 0x19830 <pq_q6_k+0x5b0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf981820f; WORD $0xffff // jb 0x17af0 <pq_q6_k+0x5b0>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xf9b2820f; WORD $0xffff // jb 0x19830 <pq_q6_k+0x5b0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf96c820f; WORD $0xffff // jb 0x17af0 <pq_q6_k+0x5b0>
+	LONG $0xf99d820f; WORD $0xffff // jb 0x19830 <pq_q6_k+0x5b0>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf957820f; WORD $0xffff // jb 0x17af0 <pq_q6_k+0x5b0>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x06278e0f; WORD $0x0000 // jle 0x187c9 <pq_q6_k+0x1289>
+	LONG $0xf988820f; WORD $0xffff // jb 0x19830 <pq_q6_k+0x5b0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x06178e0f; WORD $0x0000 // jle 0x1a4c8 <pq_q6_k+0x1248>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
 	LONG $0x04e6c149 // shl r14, 0x4
 	LONG $0x03e4c149 // shl r12, 0x3
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xe4efd9c5 // vpxor xmm4, xmm4, xmm4
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x137d22c4; WORD $0x373c // vcvtph2ps ymm15, xmmword ptr [rdi + r14]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x137d22c4; WORD $0x370c // vcvtph2ps ymm9, xmmword ptr [rdi + r14]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xc031 // xor eax, eax
-	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x271c8d4e // lea r11, [rdi + r12]
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x49148d4b // lea rdx, [r9 + 2*r9]
-	LONG $0x05e1c149 // shl r9, 0x5
-	QUAD $0x000088249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm2
-	QUAD $0x002e94152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x2e94] # 0x1b09e <peak_i8+0x20e>
-	QUAD $0x0001882484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x188], ymm8
-	LONG $0x647ffec5; WORD $0x6824 // vmovdqu ymmword ptr [rsp + 0x68], ymm4
-	QUAD $0x002e7a2d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x2e7a] # 0x1b09c <peak_i8+0x20c>
-	LONG $0x217d82c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r11 + r9 + 0x10]
-	LONG $0x217d02c4; WORD $0x0b14 // vpmovsxbd ymm10, qword ptr [r11 + r9]
-	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	WORD $0xc031 // xor eax, eax
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
+	LONG $0x05e0c148 // shl rax, 0x5
+	LONG $0x4c11fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm1
+	QUAD $0x003b870d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x3b87] # 0x1da9e <peak_i8+0x1de>
+	QUAD $0x0001682484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x168], ymm8
+	QUAD $0x000188249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x188], ymm3
+	QUAD $0x003b6a2d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x3b6a] # 0x1da9c <peak_i8+0x1dc>
+	LONG $0x217dc2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [r11 + rax + 0x10]
+	LONG $0x217d42c4; WORD $0x0314 // vpmovsxbd ymm10, qword ptr [r11 + rax]
+	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
 	LONG $0x07e2c148 // shl rdx, 0x7
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	QUAD $0x00016824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x168], ymm0
+	QUAD $0x00014824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x148], ymm0
 	QUAD $0x00000150866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x150]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
-	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
 	LONG $0x587d62c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm0
 	QUAD $0x00000154866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x154]
-	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
 	LONG $0x587d62c4; BYTE $0xd8 // vpbroadcastd ymm11, xmm0
 	QUAD $0x00000158866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x158]
-	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
+	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
 	LONG $0x587d62c4; BYTE $0xe0 // vpbroadcastd ymm12, xmm0
 	QUAD $0x0000015c866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x15c]
-	LONG $0x6f7ea1c4; WORD $0x2a1c // vmovdqu ymm3, ymmword ptr [rdx + r13]
-	QUAD $0x0000c824bc6ffec5; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [rsp + 0xc8]
-	QUAD $0x0000a824b46ffec5; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [rsp + 0xa8]
-	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
-	QUAD $0x00802a94db45a1c4; WORD $0x0000 // vpand ymm2, ymm7, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0xf372e5c5; BYTE $0x04 // vpslld ymm3, ymm3, 0x4
-	LONG $0xdedbe5c5 // vpand ymm3, ymm3, ymm6
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	QUAD $0x0000a824bc6ffec5; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [rsp + 0xa8]
+	QUAD $0x00008824b46ffec5; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [rsp + 0x88]
+	LONG $0x477de2c4; BYTE $0xc1 // vpsllvd ymm0, ymm0, ymm1
+	QUAD $0x00802a8cdb45a1c4; WORD $0x0000 // vpand ymm1, ymm7, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xf272edc5; BYTE $0x04 // vpslld ymm2, ymm2, 0x4
+	LONG $0xd6dbedc5 // vpand ymm2, ymm2, ymm6
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	QUAD $0x0000809e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x80]
-	LONG $0x046de2c4; BYTE $0xe3 // vpmaddubsw ymm4, ymm2, ymm3
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	QUAD $0x00008096587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x80]
+	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
 	QUAD $0x0000a09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xa0]
-	LONG $0x046d62c4; BYTE $0xcb // vpmaddubsw ymm9, ymm2, ymm3
-	QUAD $0x0000c09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xc0]
-	LONG $0x046d62c4; BYTE $0xeb // vpmaddubsw ymm13, ymm2, ymm3
-	QUAD $0x0000e09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xe0]
-	LONG $0x046de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm2, ymm3
-	LONG $0x6f7e21c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x00c02a94db45a1c4; WORD $0x0000 // vpand ymm2, ymm7, ymmword ptr [rdx + r13 + 0xc0]
-	LONG $0x720dc1c4; WORD $0x04f6 // vpslld ymm14, ymm14, 0x4
-	LONG $0xf6db0dc5 // vpand ymm14, ymm14, ymm6
-	LONG $0xd2eb8dc5 // vpor ymm2, ymm14, ymm2
-	QUAD $0x000084b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x84]
-	LONG $0x046d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm2, ymm14
-	LONG $0xe4fd8dc5 // vpaddw ymm4, ymm14, ymm4
-	LONG $0xe5f5ddc5 // vpmaddwd ymm4, ymm4, ymm5
-	LONG $0xc4fe3dc5 // vpaddd ymm8, ymm8, ymm4
-	QUAD $0x0000a4a6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0xa4]
-	LONG $0x046de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm2, ymm4
-	LONG $0xe4fdb5c5 // vpaddw ymm4, ymm9, ymm4
-	LONG $0xe5f5ddc5 // vpmaddwd ymm4, ymm4, ymm5
-	LONG $0xdcfe25c5 // vpaddd ymm11, ymm11, ymm4
-	QUAD $0x0000c4a6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0xc4]
-	LONG $0x046de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm2, ymm4
-	LONG $0xe4fd95c5 // vpaddw ymm4, ymm13, ymm4
-	LONG $0xe5f5ddc5 // vpmaddwd ymm4, ymm4, ymm5
-	LONG $0xe4fe1dc5 // vpaddd ymm12, ymm12, ymm4
-	QUAD $0x0000e4a6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0xe4]
-	LONG $0x046de2c4; BYTE $0xd4 // vpmaddubsw ymm2, ymm2, ymm4
+	LONG $0x0475e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm1, ymm3
+	QUAD $0x0000c0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xc0]
+	LONG $0x047542c4; BYTE $0xed // vpmaddubsw ymm13, ymm1, ymm13
+	QUAD $0x0000e0b6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0xe0]
+	LONG $0x0475c2c4; BYTE $0xce // vpmaddubsw ymm1, ymm1, ymm14
+	LONG $0x6f7e21c4; WORD $0x2a7c; BYTE $0x40 // vmovdqu ymm15, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x00c02ab4db4521c4; WORD $0x0000 // vpand ymm14, ymm7, ymmword ptr [rdx + r13 + 0xc0]
+	LONG $0x7205c1c4; WORD $0x04f7 // vpslld ymm15, ymm15, 0x4
+	LONG $0xfedb05c5 // vpand ymm15, ymm15, ymm6
+	LONG $0xeb0541c4; BYTE $0xf6 // vpor ymm14, ymm15, ymm14
+	QUAD $0x000084be587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x84]
+	LONG $0x040d42c4; BYTE $0xff // vpmaddubsw ymm15, ymm14, ymm15
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
+	LONG $0xc2fe3dc5 // vpaddd ymm8, ymm8, ymm2
+	QUAD $0x0000a496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xa4]
+	LONG $0x040de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm14, ymm2
 	LONG $0xd3fdedc5 // vpaddw ymm2, ymm2, ymm3
 	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
-	LONG $0xc0feedc5 // vpaddd ymm0, ymm2, ymm0
-	LONG $0x6f7ea1c4; WORD $0x2a1c // vmovdqu ymm3, ymmword ptr [rdx + r13]
-	QUAD $0x01002a94db45a1c4; WORD $0x0000 // vpand ymm2, ymm7, ymmword ptr [rdx + r13 + 0x100]
-	LONG $0xf372e5c5; BYTE $0x02 // vpslld ymm3, ymm3, 0x2
-	LONG $0xdedbe5c5 // vpand ymm3, ymm3, ymm6
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	QUAD $0x0000889e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x88]
-	LONG $0x046de2c4; BYTE $0xe3 // vpmaddubsw ymm4, ymm2, ymm3
+	LONG $0xdafe25c5 // vpaddd ymm11, ymm11, ymm2
+	QUAD $0x0000c496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xc4]
+	LONG $0x040de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm14, ymm2
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
+	LONG $0xe2fe1dc5 // vpaddd ymm12, ymm12, ymm2
+	QUAD $0x0000e496587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xe4]
+	LONG $0x040de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm14, ymm2
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
+	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
+	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
+	QUAD $0x01002a8cdb45a1c4; WORD $0x0000 // vpand ymm1, ymm7, ymmword ptr [rdx + r13 + 0x100]
+	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
+	LONG $0xd6dbedc5 // vpand ymm2, ymm2, ymm6
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	QUAD $0x00008896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x88]
+	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
 	QUAD $0x0000a89e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xa8]
-	LONG $0x046d62c4; BYTE $0xcb // vpmaddubsw ymm9, ymm2, ymm3
+	LONG $0x047562c4; BYTE $0xeb // vpmaddubsw ymm13, ymm1, ymm3
 	QUAD $0x0000c89e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xc8]
-	LONG $0x046d62c4; BYTE $0xeb // vpmaddubsw ymm13, ymm2, ymm3
+	LONG $0x047562c4; BYTE $0xf3 // vpmaddubsw ymm14, ymm1, ymm3
 	QUAD $0x0000e89e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xe8]
-	LONG $0x046de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm2, ymm3
-	LONG $0x6f7e21c4; WORD $0x2a74; BYTE $0x40 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x40]
-	QUAD $0x01402a94db45a1c4; WORD $0x0000 // vpand ymm2, ymm7, ymmword ptr [rdx + r13 + 0x140]
-	LONG $0x720dc1c4; WORD $0x02f6 // vpslld ymm14, ymm14, 0x2
-	LONG $0xf6db0dc5 // vpand ymm14, ymm14, ymm6
-	LONG $0xd2eb8dc5 // vpor ymm2, ymm14, ymm2
-	QUAD $0x00008cb6587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rsi + 0x8c]
-	LONG $0x046d42c4; BYTE $0xf6 // vpmaddubsw ymm14, ymm2, ymm14
-	LONG $0xe4fd8dc5 // vpaddw ymm4, ymm14, ymm4
-	LONG $0xe5f5ddc5 // vpmaddwd ymm4, ymm4, ymm5
-	LONG $0xe4febdc5 // vpaddd ymm4, ymm8, ymm4
+	LONG $0x0475e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm1, ymm3
+	LONG $0x6f7e21c4; WORD $0x2a7c; BYTE $0x40 // vmovdqu ymm15, ymmword ptr [rdx + r13 + 0x40]
+	QUAD $0x01402a8cdb45a1c4; WORD $0x0000 // vpand ymm1, ymm7, ymmword ptr [rdx + r13 + 0x140]
+	LONG $0x7205c1c4; WORD $0x02f7 // vpslld ymm15, ymm15, 0x2
+	LONG $0xfedb05c5 // vpand ymm15, ymm15, ymm6
+	LONG $0xc9eb85c5 // vpor ymm1, ymm15, ymm1
+	QUAD $0x00008cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x8c]
+	LONG $0x047542c4; BYTE $0xff // vpmaddubsw ymm15, ymm1, ymm15
+	LONG $0xd2fd85c5 // vpaddw ymm2, ymm15, ymm2
+	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
+	LONG $0xd2febdc5 // vpaddd ymm2, ymm8, ymm2
 	QUAD $0x0000ac86587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xac]
-	LONG $0x046d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm2, ymm8
-	LONG $0xfd3d41c4; BYTE $0xc1 // vpaddw ymm8, ymm8, ymm9
+	LONG $0x047542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm1, ymm8
+	LONG $0xfd3d41c4; BYTE $0xc5 // vpaddw ymm8, ymm8, ymm13
+	QUAD $0x0039642d227962c4; BYTE $0x00 // vpmovsxbq xmm13, word ptr [rip + 0x3964] # 0x1da9e <peak_i8+0x1de>
 	LONG $0xc5f53dc5 // vpmaddwd ymm8, ymm8, ymm5
 	LONG $0xfe3d41c4; BYTE $0xc3 // vpaddd ymm8, ymm8, ymm11
-	QUAD $0x0000cc8e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xcc]
-	LONG $0x046d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm2, ymm9
-	LONG $0xfd3541c4; BYTE $0xcd // vpaddw ymm9, ymm9, ymm13
-	QUAD $0x002c582d227962c4; BYTE $0x00 // vpmovsxbq xmm13, word ptr [rip + 0x2c58] # 0x1b09e <peak_i8+0x20e>
-	LONG $0xcdf535c5 // vpmaddwd ymm9, ymm9, ymm5
-	LONG $0xfe3541c4; BYTE $0xcc // vpaddd ymm9, ymm9, ymm12
+	QUAD $0x0000cc9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xcc]
+	LONG $0x047542c4; BYTE $0xdb // vpmaddubsw ymm11, ymm1, ymm11
+	LONG $0xfd2541c4; BYTE $0xde // vpaddw ymm11, ymm11, ymm14
+	LONG $0xddf525c5 // vpmaddwd ymm11, ymm11, ymm5
+	LONG $0xfe2541c4; BYTE $0xe4 // vpaddd ymm12, ymm11, ymm12
 	QUAD $0x0000ec9e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xec]
-	LONG $0x287c41c4; BYTE $0xe7 // vmovaps ymm12, ymm15
-	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
-	LONG $0xd9287cc5 // vmovaps ymm11, ymm1
-	LONG $0xd3fdedc5 // vpaddw ymm2, ymm2, ymm3
-	LONG $0x5904c1c4; BYTE $0xda // vmulps ymm3, ymm15, ymm10
-	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
-	LONG $0xc0feedc5 // vpaddd ymm0, ymm2, ymm0
-	LONG $0xd45bfcc5 // vcvtdq2ps ymm2, ymm4
-	LONG $0xd259e4c5 // vmulps ymm2, ymm3, ymm2
-	QUAD $0x0000e8249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm2
-	LONG $0x5b7cc1c4; BYTE $0xd0 // vcvtdq2ps ymm2, ymm8
-	LONG $0xd259e4c5 // vmulps ymm2, ymm3, ymm2
-	QUAD $0x000128249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x128], ymm2
+	LONG $0x0475c2c4; BYTE $0xcb // vpmaddubsw ymm1, ymm1, ymm11
+	LONG $0xdc287cc5 // vmovaps ymm11, ymm4
+	LONG $0xcbfdf5c5 // vpaddw ymm1, ymm1, ymm3
+	LONG $0x5934c1c4; BYTE $0xda // vmulps ymm3, ymm9, ymm10
+	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
+	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
+	LONG $0xca5bfcc5 // vcvtdq2ps ymm1, ymm2
+	LONG $0xc959e4c5 // vmulps ymm1, ymm3, ymm1
+	QUAD $0x0000c8248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm1
+	LONG $0x5b7cc1c4; BYTE $0xc8 // vcvtdq2ps ymm1, ymm8
+	LONG $0xc959e4c5 // vmulps ymm1, ymm3, ymm1
+	QUAD $0x000108248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x108], ymm1
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x5b7cc1c4; BYTE $0xd1 // vcvtdq2ps ymm2, ymm9
+	LONG $0x5b7cc1c4; BYTE $0xcc // vcvtdq2ps ymm1, ymm12
 	QUAD $0x0000017cbe6e79c5 // vmovd xmm15, dword ptr [rsi + 0x17c]
+	LONG $0x287c41c4; BYTE $0xe1 // vmovaps ymm12, ymm9
 	LONG $0xc059e4c5 // vmulps ymm0, ymm3, ymm0
-	LONG $0xd259e4c5 // vmulps ymm2, ymm3, ymm2
-	QUAD $0x000148248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x148], ymm0
+	LONG $0xc959e4c5 // vmulps ymm1, ymm3, ymm1
+	QUAD $0x000128248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x128], ymm0
 	QUAD $0x00000170866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x170]
-	QUAD $0x000108249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x108], ymm2
-	LONG $0x477dc2c4; BYTE $0xd5 // vpsllvd ymm2, ymm0, ymm13
+	QUAD $0x0000e8248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm1
+	LONG $0x477dc2c4; BYTE $0xcd // vpsllvd ymm1, ymm0, ymm13
 	QUAD $0x00000174866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x174]
-	LONG $0x587d62c4; BYTE $0xf2 // vpbroadcastd ymm14, xmm2
+	LONG $0x587d62c4; BYTE $0xf1 // vpbroadcastd ymm14, xmm1
 	LONG $0x477d42c4; BYTE $0xc5 // vpsllvd ymm8, ymm0, ymm13
 	QUAD $0x00000178866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x178]
-	QUAD $0x00802a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x80]
-	LONG $0xdb4da1c4; WORD $0x2a1c // vpand ymm3, ymm6, ymmword ptr [rdx + r13]
-	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
-	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	QUAD $0x00802a8c6f7ea1c4; WORD $0x0000 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x80]
+	LONG $0xdb4da1c4; WORD $0x2a14 // vpand ymm2, ymm6, ymmword ptr [rdx + r13]
+	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
 	LONG $0x477dc2c4; BYTE $0xc5 // vpsllvd ymm0, ymm0, ymm13
-	LONG $0xd7dbedc5 // vpand ymm2, ymm2, ymm7
+	LONG $0xcfdbf5c5 // vpand ymm1, ymm1, ymm7
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	LONG $0xd2ebe5c5 // vpor ymm2, ymm3, ymm2
-	QUAD $0x0000909e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0x90]
-	LONG $0x046d62c4; BYTE $0xcb // vpmaddubsw ymm9, ymm2, ymm3
-	QUAD $0x0000b09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xb0]
-	LONG $0x046de2c4; BYTE $0xcb // vpmaddubsw ymm1, ymm2, ymm3
-	QUAD $0x0000d09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xd0]
-	LONG $0x046de2c4; BYTE $0xe3 // vpmaddubsw ymm4, ymm2, ymm3
+	LONG $0xd1ebedc5 // vpor ymm2, ymm2, ymm1
+	QUAD $0x0000908e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x90]
+	LONG $0x046de2c4; BYTE $0xe1 // vpmaddubsw ymm4, ymm2, ymm1
+	QUAD $0x0000b08e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xb0]
+	LONG $0x046d62c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm2, ymm1
+	QUAD $0x0000d08e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xd0]
+	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
 	QUAD $0x0000f09e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xf0]
 	LONG $0x046de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm2, ymm3
 	QUAD $0x00c02a946f7ea1c4; WORD $0x0000 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0xc0]
@@ -6535,18 +7923,19 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd2ebadc5 // vpor ymm2, ymm10, ymm2
 	QUAD $0x00009496587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0x94]
 	LONG $0x046d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm2, ymm10
-	LONG $0xfd2d41c4; BYTE $0xc9 // vpaddw ymm9, ymm10, ymm9
-	LONG $0xcdf535c5 // vpmaddwd ymm9, ymm9, ymm5
-	LONG $0xfe3541c4; BYTE $0xf6 // vpaddd ymm14, ymm9, ymm14
-	QUAD $0x0000b48e587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rsi + 0xb4]
-	LONG $0x046d42c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm2, ymm9
-	LONG $0xc9fdb5c5 // vpaddw ymm1, ymm9, ymm1
+	LONG $0xe4fdadc5 // vpaddw ymm4, ymm10, ymm4
+	LONG $0xe5f5ddc5 // vpmaddwd ymm4, ymm4, ymm5
+	LONG $0xf4fe0dc5 // vpaddd ymm14, ymm14, ymm4
+	LONG $0x587dc2c4; BYTE $0xe0 // vpbroadcastd ymm4, xmm8
+	QUAD $0x0000b486587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xb4]
+	LONG $0x046d42c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm2, ymm8
+	LONG $0xfd3d41c4; BYTE $0xc1 // vpaddw ymm8, ymm8, ymm9
 	LONG $0x470542c4; BYTE $0xcd // vpsllvd ymm9, ymm15, ymm13
-	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
-	LONG $0xf9fe3dc5 // vpaddd ymm15, ymm8, ymm1
-	QUAD $0x0000d48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xd4]
-	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
-	LONG $0xccfdf5c5 // vpaddw ymm1, ymm1, ymm4
+	LONG $0xc5f53dc5 // vpmaddwd ymm8, ymm8, ymm5
+	LONG $0xfcfe3dc5 // vpaddd ymm15, ymm8, ymm4
+	QUAD $0x0000d4a6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0xd4]
+	LONG $0x046de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm2, ymm4
+	LONG $0xc9fdddc5 // vpaddw ymm1, ymm4, ymm1
 	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
 	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
 	QUAD $0x0000f48e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xf4]
@@ -6561,105 +7950,333 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
 	LONG $0xd7dbedc5 // vpand ymm2, ymm2, ymm7
 	LONG $0xcedbf5c5 // vpand ymm1, ymm1, ymm6
-	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
-	QUAD $0x00009896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x98]
-	LONG $0x0475e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm1, ymm2
-	QUAD $0x0000b89e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xb8]
-	LONG $0x047562c4; BYTE $0xcb // vpmaddubsw ymm9, ymm1, ymm3
-	QUAD $0x0000d89e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xd8]
-	LONG $0x0475e2c4; BYTE $0xe3 // vpmaddubsw ymm4, ymm1, ymm3
+	LONG $0xd2ebf5c5 // vpor ymm2, ymm1, ymm2
+	QUAD $0x0000988e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x98]
+	LONG $0x046de2c4; BYTE $0xe1 // vpmaddubsw ymm4, ymm2, ymm1
+	QUAD $0x0000b88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xb8]
+	LONG $0x046d62c4; BYTE $0xc9 // vpmaddubsw ymm9, ymm2, ymm1
+	QUAD $0x0000d88e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xd8]
+	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
 	QUAD $0x0000f89e587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rsi + 0xf8]
-	LONG $0x0475e2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm1, ymm3
-	LONG $0x6f7ea1c4; WORD $0x2a4c; BYTE $0x40 // vmovdqu ymm1, ymmword ptr [rdx + r13 + 0x40]
+	LONG $0x046de2c4; BYTE $0xdb // vpmaddubsw ymm3, ymm2, ymm3
+	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
 	QUAD $0x01402a946f7e21c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [rdx + r13 + 0x140]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
-	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
 	LONG $0xd7db2dc5 // vpand ymm10, ymm10, ymm7
-	LONG $0xcedbf5c5 // vpand ymm1, ymm1, ymm6
-	LONG $0xc9ebadc5 // vpor ymm1, ymm10, ymm1
+	LONG $0xd6dbedc5 // vpand ymm2, ymm2, ymm6
+	LONG $0xd2ebadc5 // vpor ymm2, ymm10, ymm2
 	QUAD $0x00009c96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0x9c]
-	LONG $0x047542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm1, ymm10
-	LONG $0xd2fdadc5 // vpaddw ymm2, ymm10, ymm2
-	LONG $0xd5f5edc5 // vpmaddwd ymm2, ymm2, ymm5
-	LONG $0xd2fe8dc5 // vpaddd ymm2, ymm14, ymm2
+	LONG $0x046d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm2, ymm10
+	LONG $0xe4fdadc5 // vpaddw ymm4, ymm10, ymm4
+	LONG $0xe5f5ddc5 // vpmaddwd ymm4, ymm4, ymm5
+	LONG $0xe4fe8dc5 // vpaddd ymm4, ymm14, ymm4
 	QUAD $0x0000bc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xbc]
-	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
-	LONG $0x047542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm1, ymm10
+	LONG $0x046d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm2, ymm10
 	LONG $0xfd2d41c4; BYTE $0xc9 // vpaddw ymm9, ymm10, ymm9
 	LONG $0xcdf535c5 // vpmaddwd ymm9, ymm9, ymm5
 	LONG $0xfe3541c4; BYTE $0xcf // vpaddd ymm9, ymm9, ymm15
 	QUAD $0x0000dc96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0xdc]
-	LONG $0x287c41c4; BYTE $0xfc // vmovaps ymm15, ymm12
-	LONG $0x047542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm1, ymm10
-	LONG $0xe4fdadc5 // vpaddw ymm4, ymm10, ymm4
-	LONG $0xe5f5ddc5 // vpmaddwd ymm4, ymm4, ymm5
-	LONG $0xc0feddc5 // vpaddd ymm0, ymm4, ymm0
-	QUAD $0x0000fca6587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rsi + 0xfc]
+	LONG $0x046d42c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm2, ymm10
+	LONG $0xc9fdadc5 // vpaddw ymm1, ymm10, ymm1
+	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
+	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
+	QUAD $0x0000fc8e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0xfc]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	LONG $0x0475e2c4; BYTE $0xcc // vpmaddubsw ymm1, ymm1, ymm4
-	LONG $0x5b7cc1c4; BYTE $0xe1 // vcvtdq2ps ymm4, ymm9
+	LONG $0x046de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm2, ymm1
+	QUAD $0x00014824945bfcc5; BYTE $0x00 // vcvtdq2ps ymm2, ymmword ptr [rsp + 0x148]
 	LONG $0xcbfdf5c5 // vpaddw ymm1, ymm1, ymm3
-	QUAD $0x000168249c5bfcc5; BYTE $0x00 // vcvtdq2ps ymm3, ymmword ptr [rsp + 0x168]
+	LONG $0xdc5bfcc5 // vcvtdq2ps ymm3, ymm4
+	LONG $0x5b7cc1c4; BYTE $0xe1 // vcvtdq2ps ymm4, ymm9
+	LONG $0x287c41c4; BYTE $0xcc // vmovaps ymm9, ymm12
 	LONG $0xcdf5f5c5 // vpmaddwd ymm1, ymm1, ymm5
 	LONG $0xc9febdc5 // vpaddd ymm1, ymm8, ymm1
-	QUAD $0x0001882484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0x188]
-	LONG $0xdb599cc5 // vmulps ymm3, ymm12, ymm3
-	QUAD $0x00e82494a865e2c4; WORD $0x0000 // vfmadd213ps ymm2, ymm3, ymmword ptr [rsp + 0xe8] # ymm2 = (ymm3 * ymm2) + mem
-	QUAD $0x012824a4a865e2c4; WORD $0x0000 // vfmadd213ps ymm4, ymm3, ymmword ptr [rsp + 0x128] # ymm4 = (ymm3 * ymm4) + mem
-	QUAD $0x01082484a865e2c4; WORD $0x0000 // vfmadd213ps ymm0, ymm3, ymmword ptr [rsp + 0x108] # ymm0 = (ymm3 * ymm0) + mem
+	QUAD $0x0001682484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0x168]
+	LONG $0xd2599cc5 // vmulps ymm2, ymm12, ymm2
+	QUAD $0x00c8249ca86de2c4; WORD $0x0000 // vfmadd213ps ymm3, ymm2, ymmword ptr [rsp + 0xc8] # ymm3 = (ymm2 * ymm3) + mem
+	QUAD $0x010824a4a86de2c4; WORD $0x0000 // vfmadd213ps ymm4, ymm2, ymmword ptr [rsp + 0x108] # ymm4 = (ymm2 * ymm4) + mem
+	QUAD $0x00e82484a86de2c4; WORD $0x0000 // vfmadd213ps ymm0, ymm2, ymmword ptr [rsp + 0xe8] # ymm0 = (ymm2 * ymm0) + mem
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	QUAD $0x0148248ca865e2c4; WORD $0x0000 // vfmadd213ps ymm1, ymm3, ymmword ptr [rsp + 0x148] # ymm1 = (ymm3 * ymm1) + mem
-	QUAD $0x0001109e187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rsi + 0x110]
-	LONG $0x7410fcc5; WORD $0x6824 // vmovups ymm6, ymmword ptr [rsp + 0x68]
-	QUAD $0x00008824ac10fcc5; BYTE $0x00 // vmovups ymm5, ymmword ptr [rsp + 0x88]
-	LONG $0xb86d62c4; BYTE $0xc3 // vfmadd231ps ymm8, ymm2, ymm3 # ymm8 = (ymm2 * ymm3) + ymm8
-	QUAD $0x00011496187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x114]
-	LONG $0xb85de2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm4, ymm2 # ymm6 = (ymm4 * ymm2) + ymm6
-	QUAD $0x00011896187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x118]
-	LONG $0x7411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm6
-	LONG $0x646ffec5; WORD $0x6824 // vmovdqu ymm4, ymmword ptr [rsp + 0x68]
-	LONG $0xb87de2c4; BYTE $0xea // vfmadd231ps ymm5, ymm0, ymm2 # ymm5 = (ymm0 * ymm2) + ymm5
+	QUAD $0x0128248ca86de2c4; WORD $0x0000 // vfmadd213ps ymm1, ymm2, ymmword ptr [rsp + 0x128] # ymm1 = (ymm2 * ymm1) + mem
+	QUAD $0x00011096187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rsi + 0x110]
+	QUAD $0x000114ae187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rsi + 0x114]
+	QUAD $0x000118b6187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rsi + 0x118]
+	LONG $0xb86562c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm3, ymm2 # ymm8 = (ymm3 * ymm2) + ymm8
+	QUAD $0x000188249c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rsp + 0x188]
+	LONG $0xb85d62c4; BYTE $0xdd // vfmadd231ps ymm11, ymm4, ymm5 # ymm11 = (ymm4 * ymm5) + ymm11
+	LONG $0x6c10fcc5; WORD $0x6824 // vmovups ymm5, ymmword ptr [rsp + 0x68]
+	LONG $0xdc297cc5 // vmovaps ymm4, ymm11
+	LONG $0xb87de2c4; BYTE $0xde // vfmadd231ps ymm3, ymm0, ymm6 # ymm3 = (ymm0 * ymm6) + ymm3
 	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	QUAD $0x00008824ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm5
-	QUAD $0x000088249410fcc5; BYTE $0x00 // vmovups ymm2, ymmword ptr [rsp + 0x88]
-	LONG $0xb87562c4; BYTE $0xd8 // vfmadd231ps ymm11, ymm1, ymm0 # ymm11 = (ymm1 * ymm0) + ymm11
-	LONG $0xd9297cc5 // vmovaps ymm1, ymm11
+	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
+	LONG $0x6c11fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm5
+	LONG $0x4c10fcc5; WORD $0x6824 // vmovups ymm1, ymmword ptr [rsp + 0x68]
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfa4c850f; WORD $0xffff // jne 0x181f0 <pq_q6_k+0xcb0>
-	WORD $0xc0ff // inc eax
+	LONG $0xfa5f850f; WORD $0xffff // jne 0x19f00 <pq_q6_k+0xc80>
+	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfa2a850f; WORD $0xffff // jne 0x181e0 <pq_q6_k+0xca0>
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfa3b850f; WORD $0xffff // jne 0x19ef0 <pq_q6_k+0xc70>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfa098f0f; WORD $0xffff // jg 0x181d0 <pq_q6_k+0xc90>
-	WORD $0x11eb // jmp 0x187da <pq_q6_k+0x129a>
+	LONG $0xfa1a8f0f; WORD $0xffff // jg 0x19ee0 <pq_q6_k+0xc60>
+	WORD $0x11eb // jmp 0x1a4d9 <pq_q6_k+0x1259>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xe4efd9c5 // vpxor xmm4, xmm4, xmm4
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	QUAD $0x0000c8248c107cc5; BYTE $0x00 // vmovups ymm9, ymmword ptr [rsp + 0xc8]
-	QUAD $0x0000a824a4107cc5; BYTE $0x00 // vmovups ymm12, ymmword ptr [rsp + 0xa8]
-	QUAD $0x0028a72d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x28a7] # 0x1b09c <peak_i8+0x20c>
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	QUAD $0x0000a8249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xa8]
+	QUAD $0x00008824a4107cc5; BYTE $0x00 // vmovups ymm12, ymmword ptr [rsp + 0x88]
+	QUAD $0x0035a82d797d62c4; BYTE $0x00 // vpbroadcastw ymm13, word ptr [rip + 0x35a8] # 0x1da9c <peak_i8+0x1dc>
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	LONG $0x117c41c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm8
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf2e1840f; WORD $0xffff // je 0x17af0 <pq_q6_k+0x5b0>
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x7f7ec1c4; WORD $0x0724 // vmovdqu ymmword ptr [r15 + rax], ymm4
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf2cc820f; WORD $0xffff // jb 0x17af0 <pq_q6_k+0x5b0>
+	LONG $0xf322840f; WORD $0xffff // je 0x19830 <pq_q6_k+0x5b0>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
-	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf2b7820f; WORD $0xffff // jb 0x17af0 <pq_q6_k+0x5b0>
+	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
+	LONG $0x07fa8341 // cmp r10d, 0x7
+	LONG $0xf30d820f; WORD $0xffff // jb 0x19830 <pq_q6_k+0x5b0>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
+	LONG $0x08fa8341 // cmp r10d, 0x8
+	LONG $0xf2f8820f; WORD $0xffff // jb 0x19830 <pq_q6_k+0x5b0>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0xfff2a7e9; BYTE $0xff // jmp 0x17af0 <pq_q6_k+0x5b0>
+	LONG $0xfff2e8e9; BYTE $0xff // jmp 0x19830 <pq_q6_k+0x5b0>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x048d8e0f; WORD $0x0000 // jle 0x1a9e6 <pq_q6_k+0x1766>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x31 // vcvtph2ps ymm6, xmmword ptr [rcx]
+	LONG $0x137de2c4; WORD $0x1079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x10]
+	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x003505152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x3505] # 0x1da9e <peak_i8+0x1de>
+	LONG $0x0089180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x2000]
+	LONG $0x40898d4c; WORD $0x0020; BYTE $0x00 // lea r9, [rcx + 0x2040]
+	LONG $0x40598d4c // lea r11, [rcx + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x894c; BYTE $0xf0 // mov rax, r14
+	LONG $0x07e0c148 // shl rax, 0x7
+	LONG $0x05e6c149 // shl r14, 0x5
+	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
+	LONG $0x0c180f41; BYTE $0x11 // prefetcht0 byte ptr [r9 + rdx]
+	LONG $0x4c180f41; WORD $0x4011 // prefetcht0 byte ptr [r9 + rdx + 0x40]
+	QUAD $0x000080118c180f41; BYTE $0x00 // prefetcht0 byte ptr [r9 + rdx + 0x80]
+	QUAD $0x0000c0118c180f41; BYTE $0x00 // prefetcht0 byte ptr [r9 + rdx + 0xc0]
+	QUAD $0x000100118c180f41; BYTE $0x00 // prefetcht0 byte ptr [r9 + rdx + 0x100]
+	QUAD $0x000140118c180f41; BYTE $0x00 // prefetcht0 byte ptr [r9 + rdx + 0x140]
+	WORD $0x014c; BYTE $0xda // add rdx, r11
+	LONG $0x217da2c4; WORD $0x314c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rcx + r14 + 0x10]
+	LONG $0x217da2c4; WORD $0x3104 // vpmovsxbd ymm0, qword ptr [rcx + r14]
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc1594cc5 // vmulps ymm8, ymm6, ymm1
+	LONG $0x4e6ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rsi + 0x28]
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x0000809f5424c1c4; BYTE $0x00 // vandps ymm3, ymm11, ymmword ptr [r15 + 0x80]
+	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
+	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
+	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; BYTE $0x0e // vpbroadcastd ymm9, dword ptr [rsi]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	LONG $0x6f7e41c4; WORD $0x4057 // vmovdqu ymm10, ymmword ptr [r15 + 0x40]
+	QUAD $0x0000c08f542441c4; BYTE $0x00 // vandps ymm9, ymm11, ymmword ptr [r15 + 0xc0]
+	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
+	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
+	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
+	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x0001009f5424c1c4; BYTE $0x00 // vandps ymm3, ymm11, ymmword ptr [r15 + 0x100]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	LONG $0x6f7e41c4; WORD $0x4057 // vmovdqu ymm10, ymmword ptr [r15 + 0x40]
+	QUAD $0x0001408f542441c4; BYTE $0x00 // vandps ymm9, ymm11, ymmword ptr [r15 + 0x140]
+	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
+	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
+	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
+	LONG $0x4e6ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rsi + 0x2c]
+	QUAD $0x0000809f6f7ec1c4; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [r15 + 0x80]
+	LONG $0xdb1d41c4; BYTE $0x0f // vpand ymm9, ymm12, ymmword ptr [r15]
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
+	LONG $0xdbdba5c5 // vpand ymm3, ymm11, ymm3
+	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	QUAD $0x0000c08f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0xc0]
+	LONG $0xdb1d41c4; WORD $0x4057 // vpand ymm10, ymm12, ymmword ptr [r15 + 0x40]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
+	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
+	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0x6f7ec1c4; BYTE $0x1f // vmovdqu ymm3, ymmword ptr [r15]
+	QUAD $0x0001008f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x100]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xd372e5c5; BYTE $0x02 // vpsrld ymm3, ymm3, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	LONG $0x6f7e41c4; WORD $0x404f // vmovdqu ymm9, ymmword ptr [r15 + 0x40]
+	QUAD $0x000140976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x140]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
+	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
+	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
+	LONG $0x187de2c4; WORD $0x2046 // vbroadcastss ymm0, dword ptr [rsi + 0x20]
+	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
+	LONG $0x217da2c4; WORD $0x314c; BYTE $0x18 // vpmovsxbd ymm1, qword ptr [rcx + r14 + 0x18]
+	LONG $0x217da2c4; WORD $0x3144; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rcx + r14 + 0x8]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc15944c5 // vmulps ymm8, ymm7, ymm1
+	LONG $0x4e6ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rsi + 0x28]
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a09adba5c5 // vpand ymm3, ymm11, ymmword ptr [rdx + 0xa0]
+	LONG $0xc059c4c5 // vmulps ymm0, ymm7, ymm0
+	LONG $0x7235c1c4; WORD $0x04f1 // vpslld ymm9, ymm9, 0x4
+	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
+	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; BYTE $0x0e // vpbroadcastd ymm9, dword ptr [rsi]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
+	QUAD $0x000000e08adb25c5 // vpand ymm9, ymm11, ymmword ptr [rdx + 0xe0]
+	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
+	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
+	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
+	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	QUAD $0x000001209adba5c5 // vpand ymm3, ymm11, ymmword ptr [rdx + 0x120]
+	LONG $0x7235c1c4; WORD $0x02f1 // vpslld ymm9, ymm9, 0x2
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
+	QUAD $0x000001608adb25c5 // vpand ymm9, ymm11, ymmword ptr [rdx + 0x160]
+	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd4 // vpand ymm10, ymm10, ymm12
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
+	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
+	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
+	LONG $0x4e6ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rsi + 0x2c]
+	QUAD $0x000000a09a6ffec5 // vmovdqu ymm3, ymmword ptr [rdx + 0xa0]
+	LONG $0x4adb1dc5; BYTE $0x20 // vpand ymm9, ymm12, ymmword ptr [rdx + 0x20]
+	LONG $0xd372e5c5; BYTE $0x04 // vpsrld ymm3, ymm3, 0x4
+	LONG $0x4775e2c4; BYTE $0xca // vpsllvd ymm1, ymm1, ymm2
+	LONG $0xdbdba5c5 // vpand ymm3, ymm11, ymm3
+	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	QUAD $0x000000e08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xe0]
+	LONG $0x52db1dc5; BYTE $0x60 // vpand ymm10, ymm12, ymmword ptr [rdx + 0x60]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
+	LONG $0x043542c4; BYTE $0xca // vpmaddubsw ymm9, ymm9, ymm10
+	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
+	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
+	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0x5a6ffec5; BYTE $0x20 // vmovdqu ymm3, ymmword ptr [rdx + 0x20]
+	QUAD $0x000001208a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0x120]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xd372e5c5; BYTE $0x02 // vpsrld ymm3, ymm3, 0x2
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xdbdb9dc5 // vpand ymm3, ymm12, ymm3
+	LONG $0xdbebb5c5 // vpor ymm3, ymm9, ymm3
+	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	LONG $0x0465c2c4; BYTE $0xd9 // vpmaddubsw ymm3, ymm3, ymm9
+	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
+	QUAD $0x00000160926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0x160]
+	LONG $0x587d62c4; WORD $0x1c76 // vpbroadcastd ymm14, dword ptr [rsi + 0x1c]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xdb3541c4; BYTE $0xcc // vpand ymm9, ymm9, ymm12
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x043542c4; BYTE $0xce // vpmaddubsw ymm9, ymm9, ymm14
+	LONG $0xdbfdb5c5 // vpaddw ymm3, ymm9, ymm3
+	LONG $0xdbf595c5 // vpmaddwd ymm3, ymm13, ymm3
+	LONG $0xc9fee5c5 // vpaddd ymm1, ymm3, ymm1
+	LONG $0x187de2c4; WORD $0x205e // vbroadcastss ymm3, dword ptr [rsi + 0x20]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
+	LONG $0xb875e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm1, ymm3 # ymm4 = (ymm1 * ymm3) + ymm4
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfbef850f; WORD $0xffff // jne 0x1a5b0 <pq_q6_k+0x1330>
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0x40c18148; WORD $0x0003; BYTE $0x00 // add rcx, 0x340
+	LONG $0x04f88341 // cmp r8d, 0x4
+	LONG $0xfbbb850f; WORD $0xffff // jne 0x1a590 <pq_q6_k+0x1310>
+	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0xfb8a8f0f; WORD $0xffff // jg 0x1a570 <pq_q6_k+0x12f0>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xe96c840f; WORD $0xffff // je 0x19360 <pq_q6_k+0xe0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0x2811fcc5 // vmovups ymmword ptr [rax], ymm5
+	LONG $0x6011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm4
+	LONG $0xffe959e9; BYTE $0xff // jmp 0x19360 <pq_q6_k+0xe0>
 	LONG $0xa8c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x1a8
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -6669,9 +8286,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	WORD $0x9066 // nop
+	LONG $0x00401f0f // nop dword ptr [rax]
 
-	// pq_q2_k: +34912
+	// pq_q2_k: +43552
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -6681,79 +8298,81 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe8ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xe8
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
-	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x100a8e0f; WORD $0x0000 // jle 0x198a3 <pq_q2_k+0x1043>
-	LONG $0x07408d49 // lea rax, [r8 + 0x7]
+	LONG $0x14028e0f; WORD $0x0000 // jle 0x1be56 <pq_q2_k+0x1436>
+	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	QUAD $0x0028663d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x2866] # 0x1b114 <peak_i8+0x284>
-	QUAD $0x0027e905787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x27e9] # 0x1b0a0 <peak_i8+0x210>
-	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
-	WORD $0x894d; BYTE $0xc1 // mov r9, r8
-	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
-	LONG $0xc0490f49 // cmovns rax, r8
-	LONG $0x03e8c148 // shr rax, 0x3
-	LONG $0x40c06948; WORD $0x0005; BYTE $0x00 // imul rax, rax, 0x540
-	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
-	LONG $0x80048d48 // lea rax, [rax + 4*rax]
+	QUAD $0x0030b03d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x30b0] # 0x1db14 <peak_i8+0x254>
+	QUAD $0x00303305787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x3033] # 0x1daa0 <peak_i8+0x1e0>
+	LONG $0xd1b60f45 // movzx r10d, r9b
+	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
+	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
+	LONG $0xc8490f49 // cmovns rcx, r8
+	LONG $0x03e9c148 // shr rcx, 0x3
+	LONG $0x40c16948; WORD $0x0005; BYTE $0x00 // imul rax, rcx, 0x540
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	QUAD $0x0000a824bc117dc5; BYTE $0x00 // vmovupd ymmword ptr [rsp + 0xa8], ymm15
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
-	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
+	QUAD $0x00000000850c8d48 // lea rcx, [4*rax]
+	LONG $0x49148d48 // lea rdx, [rcx + 2*rcx]
+	LONG $0x890c8d48 // lea rcx, [rcx + 4*rcx]
+	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
+	QUAD $0x00000000c50c8d48 // lea rcx, [8*rax]
 	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
-	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
 	LONG $0x04e2c148 // shl rdx, 0x4
-	LONG $0x24548948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdx
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
-	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x27eb // jmp 0x18952 <pq_q2_k+0xf2>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x24548948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdx
+	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
+	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
+	LONG $0xc00c8d48 // lea rcx, [rax + 8*rax]
+	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	WORD $0x31eb // jmp 0x1ab17 <pq_q2_k+0xf7>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
 	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
-	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
+	LONG $0x24448348; WORD $0x4020 // add qword ptr [rsp + 0x20], 0x40
+	LONG $0x244c8b4c; BYTE $0x50 // mov r9, qword ptr [rsp + 0x50]
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0f518e0f; WORD $0x0000 // jle 0x198a3 <pq_q2_k+0x1043>
-	QUAD $0x00000100202444f7 // test dword ptr [rsp + 0x20], 0x100
+	LONG $0x133f8e0f; WORD $0x0000 // jle 0x1be56 <pq_q2_k+0x1436>
 	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
-	LONG $0x03db850f; WORD $0x0000 // jne 0x18d40 <pq_q2_k+0x4e0>
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x03c7850f; WORD $0x0000 // jne 0x1aef0 <pq_q2_k+0x4d0>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x03998e0f; WORD $0x0000 // jle 0x18d0f <pq_q2_k+0x4af>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [rax]
-	LONG $0x137de2c4; WORD $0x2070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x20]
-	LONG $0x137de2c4; WORD $0x1078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x10]
-	LONG $0x137d62c4; WORD $0x3040 // vcvtph2ps ymm8, xmmword ptr [rax + 0x30]
-	LONG $0x40c08348 // add rax, 0x40
-	WORD $0xff31 // xor edi, edi
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x0026e705787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x26e7] # 0x1b0a0 <peak_i8+0x210>
-	QUAD $0x0026e00d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x26e0] # 0x1b0a2 <peak_i8+0x212>
-	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0f32850f; WORD $0x0000 // jne 0x1ba70 <pq_q2_k+0x1050>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x12e58e0f; WORD $0x0000 // jle 0x1be2c <pq_q2_k+0x140c>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x29 // vcvtph2ps ymm5, xmmword ptr [rcx]
+	LONG $0x137de2c4; WORD $0x2071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x20]
+	LONG $0x137de2c4; WORD $0x1079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x10]
+	LONG $0x137d62c4; WORD $0x3041 // vcvtph2ps ymm8, xmmword ptr [rcx + 0x30]
+	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0x9066 // nop
+	QUAD $0x002f1705787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x2f17] # 0x1daa0 <peak_i8+0x1e0>
+	QUAD $0x002f100d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x2f10] # 0x1daa2 <peak_i8+0x1e2>
+	LONG $0x40498d4c // lea r9, [rcx + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
 	LONG $0x05e3c148 // shl rbx, 0x5
 	LONG $0x07e2c148 // shl rdx, 0x7
-	LONG $0x217de2c4; WORD $0x1814 // vpmovsxbd ymm2, qword ptr [rax + rbx]
-	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	LONG $0x217de2c4; WORD $0x1914 // vpmovsxbd ymm2, qword ptr [rcx + rbx]
+	WORD $0x014c; BYTE $0xca // add rdx, r9
 	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
@@ -6764,8 +8383,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xe55934c5 // vmulps ymm12, ymm9, ymm5
 	LONG $0xda594cc5 // vmulps ymm11, ymm6, ymm2
-	LONG $0x217de2c4; WORD $0x1854; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [rax + rbx + 0x10]
-	LONG $0x587d62c4; BYTE $0x29 // vpbroadcastd ymm13, dword ptr [rcx]
+	LONG $0x217de2c4; WORD $0x1954; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [rcx + rbx + 0x10]
+	LONG $0x587d62c4; BYTE $0x2e // vpbroadcastd ymm13, dword ptr [rsi]
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
 	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
@@ -6778,17 +8397,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb7dc1c4; BYTE $0x16 // vpand ymm2, ymm0, ymmword ptr [r14]
 	LONG $0x046dc2c4; BYTE $0xd5 // vpmaddubsw ymm2, ymm2, ymm13
 	LONG $0xdb7d41c4; WORD $0x406e // vpand ymm13, ymm0, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x0471 // vpbroadcastd ymm14, dword ptr [rcx + 0x4]
+	LONG $0x587d62c4; WORD $0x0476 // vpbroadcastd ymm14, dword ptr [rsi + 0x4]
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
 	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
 	LONG $0x6f7e41c4; BYTE $0x2e // vmovdqu ymm13, ymmword ptr [r14]
-	LONG $0x587d62c4; WORD $0x0871 // vpbroadcastd ymm14, dword ptr [rcx + 0x8]
+	LONG $0x587d62c4; WORD $0x0876 // vpbroadcastd ymm14, dword ptr [rsi + 0x8]
 	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
 	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
 	LONG $0x6f7e41c4; WORD $0x406e // vmovdqu ymm13, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x0c71 // vpbroadcastd ymm14, dword ptr [rcx + 0xc]
+	LONG $0x587d62c4; WORD $0x0c76 // vpbroadcastd ymm14, dword ptr [rsi + 0xc]
 	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
@@ -6796,43 +8415,43 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xd2599cc5 // vmulps ymm2, ymm12, ymm2
-	LONG $0x61107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rcx + 0x28]
+	LONG $0x66107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rsi + 0x28]
 	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
 	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
 	LONG $0xac2562c4; BYTE $0xe2 // vfnmadd213ps ymm12, ymm11, ymm2 # ymm12 = -(ymm11 * ymm12) + ymm2
 	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
-	LONG $0x587d62c4; WORD $0x1059 // vpbroadcastd ymm11, dword ptr [rcx + 0x10]
+	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
 	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
 	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
 	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x1469 // vpbroadcastd ymm13, dword ptr [rcx + 0x14]
+	LONG $0x587d62c4; WORD $0x146e // vpbroadcastd ymm13, dword ptr [rsi + 0x14]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
 	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	LONG $0x587d62c4; WORD $0x1869 // vpbroadcastd ymm13, dword ptr [rcx + 0x18]
+	LONG $0x587d62c4; WORD $0x186e // vpbroadcastd ymm13, dword ptr [rsi + 0x18]
 	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
 	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x1c69 // vpbroadcastd ymm13, dword ptr [rcx + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c6e // vpbroadcastd ymm13, dword ptr [rsi + 0x1c]
 	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
 	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
-	LONG $0x59107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rcx + 0x2c]
+	LONG $0x5e107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rsi + 0x2c]
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xa835c2c4; BYTE $0xd4 // vfmadd213ps ymm2, ymm9, ymm12 # ymm2 = (ymm9 * ymm2) + ymm12
-	LONG $0x187d62c4; WORD $0x2049 // vbroadcastss ymm9, dword ptr [rcx + 0x20]
+	LONG $0x187d62c4; WORD $0x204e // vbroadcastss ymm9, dword ptr [rsi + 0x20]
 	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
 	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
 	LONG $0xbc2dc2c4; BYTE $0xd3 // vfnmadd231ps ymm2, ymm10, ymm11 # ymm2 = -(ymm10 * ymm11) + ymm2
 	LONG $0xb86dc2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm2, ymm9 # ymm4 = (ymm2 * ymm9) + ymm4
-	LONG $0x217de2c4; WORD $0x1854; BYTE $0x08 // vpmovsxbd ymm2, qword ptr [rax + rbx + 0x8]
+	LONG $0x217de2c4; WORD $0x1954; BYTE $0x08 // vpmovsxbd ymm2, qword ptr [rcx + rbx + 0x8]
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
 	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
@@ -6842,8 +8461,8 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xe75934c5 // vmulps ymm12, ymm9, ymm7
 	LONG $0xda593cc5 // vmulps ymm11, ymm8, ymm2
-	LONG $0x217de2c4; WORD $0x1854; BYTE $0x18 // vpmovsxbd ymm2, qword ptr [rax + rbx + 0x18]
-	LONG $0x587d62c4; BYTE $0x29 // vpbroadcastd ymm13, dword ptr [rcx]
+	LONG $0x217de2c4; WORD $0x1954; BYTE $0x18 // vpmovsxbd ymm2, qword ptr [rcx + rbx + 0x18]
+	LONG $0x587d62c4; BYTE $0x2e // vpbroadcastd ymm13, dword ptr [rsi]
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
 	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
@@ -6856,17 +8475,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x52dbfdc5; BYTE $0x20 // vpand ymm2, ymm0, ymmword ptr [rdx + 0x20]
 	LONG $0x046dc2c4; BYTE $0xd5 // vpmaddubsw ymm2, ymm2, ymm13
 	LONG $0x6adb7dc5; BYTE $0x60 // vpand ymm13, ymm0, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x0471 // vpbroadcastd ymm14, dword ptr [rcx + 0x4]
+	LONG $0x587d62c4; WORD $0x0476 // vpbroadcastd ymm14, dword ptr [rsi + 0x4]
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
 	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
 	LONG $0x6a6f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x0871 // vpbroadcastd ymm14, dword ptr [rcx + 0x8]
+	LONG $0x587d62c4; WORD $0x0876 // vpbroadcastd ymm14, dword ptr [rsi + 0x8]
 	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
 	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
 	LONG $0x6a6f7ec5; BYTE $0x60 // vmovdqu ymm13, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x0c71 // vpbroadcastd ymm14, dword ptr [rcx + 0xc]
+	LONG $0x587d62c4; WORD $0x0c76 // vpbroadcastd ymm14, dword ptr [rsi + 0xc]
 	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
 	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
@@ -6874,75 +8493,69 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xd2599cc5 // vmulps ymm2, ymm12, ymm2
-	LONG $0x61107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rcx + 0x28]
+	LONG $0x66107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rsi + 0x28]
 	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
 	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
 	LONG $0xac2562c4; BYTE $0xe2 // vfnmadd213ps ymm12, ymm11, ymm2 # ymm12 = -(ymm11 * ymm12) + ymm2
 	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x1059 // vpbroadcastd ymm11, dword ptr [rcx + 0x10]
+	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
 	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
 	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
 	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x1469 // vpbroadcastd ymm13, dword ptr [rcx + 0x14]
+	LONG $0x587d62c4; WORD $0x146e // vpbroadcastd ymm13, dword ptr [rsi + 0x14]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
 	LONG $0x5a6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x1869 // vpbroadcastd ymm13, dword ptr [rcx + 0x18]
+	LONG $0x587d62c4; WORD $0x186e // vpbroadcastd ymm13, dword ptr [rsi + 0x18]
 	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
 	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x1c69 // vpbroadcastd ymm13, dword ptr [rcx + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c6e // vpbroadcastd ymm13, dword ptr [rsi + 0x1c]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
 	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
 	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
-	LONG $0x59107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rcx + 0x2c]
+	LONG $0x5e107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rsi + 0x2c]
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xa835c2c4; BYTE $0xd4 // vfmadd213ps ymm2, ymm9, ymm12 # ymm2 = (ymm9 * ymm2) + ymm12
-	LONG $0x187d62c4; WORD $0x2049 // vbroadcastss ymm9, dword ptr [rcx + 0x20]
-	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0x187d62c4; WORD $0x204e // vbroadcastss ymm9, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
 	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
 	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
 	LONG $0xbc2dc2c4; BYTE $0xd3 // vfnmadd231ps ymm2, ymm10, ymm11 # ymm2 = -(ymm10 * ymm11) + ymm2
 	LONG $0xb86dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm2, ymm9 # ymm3 = (ymm2 * ymm9) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfce3850f; WORD $0xffff // jne 0x189d0 <pq_q2_k+0x170>
-	WORD $0xc7ff // inc edi
-	LONG $0x01400548; WORD $0x0000 // add rax, 0x140
-	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfcb2850f; WORD $0xffff // jne 0x189b0 <pq_q2_k+0x150>
-	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
-	LONG $0x08fe8348 // cmp rsi, 0x8
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfc818f0f; WORD $0xffff // jg 0x18990 <pq_q2_k+0x130>
-	QUAD $0x00238805787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x2388] # 0x1b0a0 <peak_i8+0x210>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc0f840f; WORD $0xffff // je 0x18930 <pq_q2_k+0xd0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
-	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xfffbfce9; BYTE $0xff // jmp 0x18930 <pq_q2_k+0xd0>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xfce3850f; WORD $0xffff // jne 0x1aba0 <pq_q2_k+0x180>
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0x40c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x140
+	LONG $0x04f88341 // cmp r8d, 0x4
+	LONG $0xfcaf850f; WORD $0xffff // jne 0x1ab80 <pq_q2_k+0x160>
+	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0xfc7e8f0f; WORD $0xffff // jg 0x1ab60 <pq_q2_k+0x140>
+	LONG $0x000f45e9; BYTE $0x00 // jmp 0x1be2c <pq_q2_k+0x140c>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x18d65 <pq_q2_k+0x505>
+	WORD $0x1deb // jmp 0x1af15 <pq_q2_k+0x4f5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfbcb840f; WORD $0xffff // je 0x18930 <pq_q2_k+0xd0>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x05028e0f; WORD $0x0000 // jle 0x19270 <pq_q2_k+0xa10>
+	LONG $0xfbdb840f; WORD $0xffff // je 0x1aaf0 <pq_q2_k+0xd0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x05128e0f; WORD $0x0000 // jle 0x1b430 <pq_q2_k+0xa10>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
@@ -6952,26 +8565,26 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x137da2c4; WORD $0x360c // vcvtph2ps ymm1, xmmword ptr [rsi + r14]
 	LONG $0x137da2c4; WORD $0x365c; BYTE $0x20 // vcvtph2ps ymm3, xmmword ptr [rsi + r14 + 0x20]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
-	LONG $0x05e1c149 // shl r9, 0x5
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	LONG $0x05e0c148 // shl rax, 0x5
 	LONG $0x5411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm2
 	LONG $0x07e2c148 // shl rdx, 0x7
 	QUAD $0x0000c824ac11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm5
 	QUAD $0x00008824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm4
-	QUAD $0x0022a62d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x22a6] # 0x1b0a2 <peak_i8+0x212>
+	QUAD $0x002af62d797de2c4; BYTE $0x00 // vpbroadcastw ymm5, word ptr [rip + 0x2af6] # 0x1daa2 <peak_i8+0x1e2>
 	LONG $0xe328fcc5 // vmovaps ymm4, ymm3
-	LONG $0x217da2c4; WORD $0x0b14 // vpmovsxbd ymm2, qword ptr [rbx + r9]
+	LONG $0x217de2c4; WORD $0x0314 // vpmovsxbd ymm2, qword ptr [rbx + rax]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
@@ -6981,7 +8594,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
 	LONG $0xd15934c5 // vmulps ymm10, ymm9, ymm1
-	LONG $0x217d22c4; WORD $0x0b4c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rbx + r9 + 0x10]
+	LONG $0x217d62c4; WORD $0x034c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rbx + rax + 0x10]
 	LONG $0x587d62c4; BYTE $0x27 // vpbroadcastd ymm12, dword ptr [rdi]
 	LONG $0xda5964c5 // vmulps ymm11, ymm3, ymm2
 	LONG $0xdb3da1c4; WORD $0x2a14 // vpand ymm2, ymm8, ymmword ptr [rdx + r13]
@@ -7172,24 +8785,24 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00010cbf187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xbc7d42c4; BYTE $0xe0 // vfnmadd231ps ymm12, ymm0, ymm8 # ymm12 = -(ymm0 * ymm8) + ymm12
-	QUAD $0x001e7805787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x1e78] # 0x1b0a0 <peak_i8+0x210>
+	QUAD $0x0026c805787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x26c8] # 0x1daa0 <peak_i8+0x1e0>
 	LONG $0xb81de2c4; BYTE $0xd7 // vfmadd231ps ymm2, ymm12, ymm7 # ymm2 = (ymm12 * ymm7) + ymm2
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfb93850f; WORD $0xffff // jne 0x18dd0 <pq_q2_k+0x570>
-	WORD $0xc0ff // inc eax
+	LONG $0xfb93850f; WORD $0xffff // jne 0x1af80 <pq_q2_k+0x560>
+	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb71850f; WORD $0xffff // jne 0x18dc0 <pq_q2_k+0x560>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfb6f850f; WORD $0xffff // jne 0x1af70 <pq_q2_k+0x550>
+	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb408f0f; WORD $0xffff // jg 0x18da0 <pq_q2_k+0x540>
-	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0xfb3e8f0f; WORD $0xffff // jg 0x1af50 <pq_q2_k+0x530>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2675 // jne 0x19290 <pq_q2_k+0xa30>
-	LONG $0xfffae1e9; BYTE $0xff // jmp 0x18d50 <pq_q2_k+0x4f0>
-	BYTE $0x90 // nop
+	WORD $0x3475 // jne 0x1b450 <pq_q2_k+0xa30>
+	LONG $0xfffadfe9; BYTE $0xff // jmp 0x1af00 <pq_q2_k+0x4e0>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -7197,28 +8810,28 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfac0840f; WORD $0xffff // je 0x18d50 <pq_q2_k+0x4f0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xfab0840f; WORD $0xffff // je 0x1af00 <pq_q2_k+0x4e0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfaa8820f; WORD $0xffff // jb 0x18d50 <pq_q2_k+0x4f0>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xfa98820f; WORD $0xffff // jb 0x1af00 <pq_q2_k+0x4e0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfa93820f; WORD $0xffff // jb 0x18d50 <pq_q2_k+0x4f0>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xfa83820f; WORD $0xffff // jb 0x1af00 <pq_q2_k+0x4e0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0xc724 // vmovups ymmword ptr [r15 + 8*rax], ymm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfa7e820f; WORD $0xffff // jb 0x18d50 <pq_q2_k+0x4f0>
+	LONG $0xfa6e820f; WORD $0xffff // jb 0x1af00 <pq_q2_k+0x4e0>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfa69820f; WORD $0xffff // jb 0x18d50 <pq_q2_k+0x4f0>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x054f8e0f; WORD $0x0000 // jle 0x1983f <pq_q2_k+0xfdf>
+	LONG $0xfa59820f; WORD $0xffff // jb 0x1af00 <pq_q2_k+0x4e0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x05518e0f; WORD $0x0000 // jle 0x1ba01 <pq_q2_k+0xfe1>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
 	LONG $0x04e6c149 // shl r14, 0x4
 	LONG $0x03e4c149 // shl r12, 0x3
@@ -7226,26 +8839,25 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x137da2c4; WORD $0x3714 // vcvtph2ps ymm2, xmmword ptr [rdi + r14]
 	LONG $0x137d22c4; WORD $0x374c; BYTE $0x20 // vcvtph2ps ymm9, xmmword ptr [rdi + r14 + 0x20]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xc031 // xor eax, eax
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
 	QUAD $0x000088249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm2
 	QUAD $0x0000c8248c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm9
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x271c8d4a // lea rbx, [rdi + r12]
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
-	LONG $0x05e1c149 // shl r9, 0x5
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	LONG $0x05e0c148 // shl rax, 0x5
 	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
 	LONG $0x07e2c148 // shl rdx, 0x7
-	QUAD $0x001d281d797de2c4; BYTE $0x00 // vpbroadcastw ymm3, word ptr [rip + 0x1d28] # 0x1b0a2 <peak_i8+0x212>
-	LONG $0x217da2c4; WORD $0x0b04 // vpmovsxbd ymm0, qword ptr [rbx + r9]
+	QUAD $0x0025681d797de2c4; BYTE $0x00 // vpbroadcastw ymm3, word ptr [rip + 0x2568] # 0x1daa2 <peak_i8+0x1e2>
+	LONG $0x217de2c4; WORD $0x0304 // vpmovsxbd ymm0, qword ptr [rbx + rax]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
@@ -7256,7 +8868,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xd1596cc5 // vmulps ymm10, ymm2, ymm1
 	LONG $0xd85934c5 // vmulps ymm11, ymm9, ymm0
-	LONG $0x217d22c4; WORD $0x0b4c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rbx + r9 + 0x10]
+	LONG $0x217d62c4; WORD $0x034c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rbx + rax + 0x10]
 	LONG $0xdb3da1c4; WORD $0x2a04 // vpand ymm0, ymm8, ymmword ptr [rdx + r13]
 	QUAD $0x0000808e587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rsi + 0x80]
 	LONG $0x047de2c4; BYTE $0xc9 // vpmaddubsw ymm1, ymm0, ymm1
@@ -7434,7 +9046,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
 	LONG $0xbc7dc2c4; BYTE $0xd8 // vfnmadd231ps ymm3, ymm0, ymm8 # ymm3 = -(ymm0 * ymm8) + ymm3
 	QUAD $0x00011086187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x110]
-	QUAD $0x0018e705787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x18e7] # 0x1b0a0 <peak_i8+0x210>
+	QUAD $0x00212705787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x2127] # 0x1daa0 <peak_i8+0x1e0>
 	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
 	QUAD $0x00011486187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x114]
 	LONG $0x4c10fcc5; WORD $0x6824 // vmovups ymm1, ymmword ptr [rsp + 0x68]
@@ -7449,36 +9061,242 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfb46850f; WORD $0xffff // jne 0x19360 <pq_q2_k+0xb00>
-	WORD $0xc0ff // inc eax
+	LONG $0xfb46850f; WORD $0xffff // jne 0x1b520 <pq_q2_k+0xb00>
+	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0x40c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x140
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb24850f; WORD $0xffff // jne 0x19350 <pq_q2_k+0xaf0>
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfb22850f; WORD $0xffff // jne 0x1b510 <pq_q2_k+0xaf0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfae38f0f; WORD $0xffff // jg 0x19320 <pq_q2_k+0xac0>
-	WORD $0x10eb // jmp 0x1984f <pq_q2_k+0xfef>
+	LONG $0xfae18f0f; WORD $0xffff // jg 0x1b4e0 <pq_q2_k+0xac0>
+	WORD $0x10eb // jmp 0x1ba11 <pq_q2_k+0xff1>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf4e7840f; WORD $0xffff // je 0x18d50 <pq_q2_k+0x4f0>
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0xf4d5840f; WORD $0xffff // je 0x1af00 <pq_q2_k+0x4e0>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf4d2820f; WORD $0xffff // jb 0x18d50 <pq_q2_k+0x4f0>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0xf4c0820f; WORD $0xffff // jb 0x1af00 <pq_q2_k+0x4e0>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf4bd820f; WORD $0xffff // jb 0x18d50 <pq_q2_k+0x4f0>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0xf4ab820f; WORD $0xffff // jb 0x1af00 <pq_q2_k+0x4e0>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff4ade9; BYTE $0xff // jmp 0x18d50 <pq_q2_k+0x4f0>
+	LONG $0xfff49be9; BYTE $0xff // jmp 0x1af00 <pq_q2_k+0x4e0>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03b38e0f; WORD $0x0000 // jle 0x1be2c <pq_q2_k+0x140c>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x29 // vcvtph2ps ymm5, xmmword ptr [rcx]
+	LONG $0x137de2c4; WORD $0x2071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x20]
+	LONG $0x137de2c4; WORD $0x1079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x10]
+	LONG $0x137d62c4; WORD $0x3041 // vcvtph2ps ymm8, xmmword ptr [rcx + 0x30]
+	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0x9066 // nop
+	QUAD $0x001fe705787de2c4; BYTE $0x00 // vpbroadcastb ymm0, byte ptr [rip + 0x1fe7] # 0x1daa0 <peak_i8+0x1e0>
+	QUAD $0x001fe00d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x1fe0] # 0x1daa2 <peak_i8+0x1e2>
+	LONG $0x0089180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x2000]
+	LONG $0x40898d4c; WORD $0x0020; BYTE $0x00 // lea r9, [rcx + 0x2040]
+	LONG $0x40598d4c // lea r11, [rcx + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
+	LONG $0x07e2c148 // shl rdx, 0x7
+	LONG $0x05e6c149 // shl r14, 0x5
+	LONG $0x0c180f41; BYTE $0x11 // prefetcht0 byte ptr [r9 + rdx]
+	LONG $0x4c180f41; WORD $0x4011 // prefetcht0 byte ptr [r9 + rdx + 0x40]
+	WORD $0x014c; BYTE $0xda // add rdx, r11
+	LONG $0x217da2c4; WORD $0x3114 // vpmovsxbd ymm2, qword ptr [rcx + r14]
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
+	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd2db85c5 // vpand ymm2, ymm15, ymm2
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xe55934c5 // vmulps ymm12, ymm9, ymm5
+	LONG $0xda594cc5 // vmulps ymm11, ymm6, ymm2
+	LONG $0x217da2c4; WORD $0x3154; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [rcx + r14 + 0x10]
+	LONG $0x587d62c4; BYTE $0x2e // vpbroadcastd ymm13, dword ptr [rsi]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
+	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd2db85c5 // vpand ymm2, ymm15, ymm2
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
+	LONG $0xd2594cc5 // vmulps ymm10, ymm6, ymm2
+	LONG $0xdb7dc1c4; BYTE $0x17 // vpand ymm2, ymm0, ymmword ptr [r15]
+	LONG $0x046dc2c4; BYTE $0xd5 // vpmaddubsw ymm2, ymm2, ymm13
+	LONG $0xdb7d41c4; WORD $0x406f // vpand ymm13, ymm0, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x0476 // vpbroadcastd ymm14, dword ptr [rsi + 0x4]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0x6f7e41c4; BYTE $0x2f // vmovdqu ymm13, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x0876 // vpbroadcastd ymm14, dword ptr [rsi + 0x8]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0x6f7e41c4; WORD $0x406f // vmovdqu ymm13, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x0c76 // vpbroadcastd ymm14, dword ptr [rsi + 0xc]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd2599cc5 // vmulps ymm2, ymm12, ymm2
+	LONG $0x66107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rsi + 0x28]
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
+	LONG $0xac2562c4; BYTE $0xe2 // vfnmadd213ps ymm12, ymm11, ymm2 # ymm12 = -(ymm11 * ymm12) + ymm2
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
+	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x146e // vpbroadcastd ymm13, dword ptr [rsi + 0x14]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x186e // vpbroadcastd ymm13, dword ptr [rsi + 0x18]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x1c6e // vpbroadcastd ymm13, dword ptr [rsi + 0x1c]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
+	LONG $0x5e107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rsi + 0x2c]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xa835c2c4; BYTE $0xd4 // vfmadd213ps ymm2, ymm9, ymm12 # ymm2 = (ymm9 * ymm2) + ymm12
+	LONG $0x187d62c4; WORD $0x204e // vbroadcastss ymm9, dword ptr [rsi + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
+	LONG $0xbc2dc2c4; BYTE $0xd3 // vfnmadd231ps ymm2, ymm10, ymm11 # ymm2 = -(ymm10 * ymm11) + ymm2
+	LONG $0xb86dc2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm2, ymm9 # ymm4 = (ymm2 * ymm9) + ymm4
+	LONG $0x217da2c4; WORD $0x3154; BYTE $0x08 // vpmovsxbd ymm2, qword ptr [rcx + r14 + 0x8]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
+	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd2db85c5 // vpand ymm2, ymm15, ymm2
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xe75934c5 // vmulps ymm12, ymm9, ymm7
+	LONG $0xda593cc5 // vmulps ymm11, ymm8, ymm2
+	LONG $0x217da2c4; WORD $0x3154; BYTE $0x18 // vpmovsxbd ymm2, qword ptr [rcx + r14 + 0x18]
+	LONG $0x587d62c4; BYTE $0x2e // vpbroadcastd ymm13, dword ptr [rsi]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
+	LONG $0xca5405c5 // vandpd ymm9, ymm15, ymm2
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd2db85c5 // vpand ymm2, ymm15, ymm2
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
+	LONG $0xd2593cc5 // vmulps ymm10, ymm8, ymm2
+	LONG $0x52dbfdc5; BYTE $0x20 // vpand ymm2, ymm0, ymmword ptr [rdx + 0x20]
+	LONG $0x046dc2c4; BYTE $0xd5 // vpmaddubsw ymm2, ymm2, ymm13
+	LONG $0x6adb7dc5; BYTE $0x60 // vpand ymm13, ymm0, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0476 // vpbroadcastd ymm14, dword ptr [rsi + 0x4]
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0x6a6f7ec5; BYTE $0x20 // vmovdqu ymm13, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x0876 // vpbroadcastd ymm14, dword ptr [rsi + 0x8]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0x6a6f7ec5; BYTE $0x60 // vmovdqu ymm13, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0c76 // vpbroadcastd ymm14, dword ptr [rsi + 0xc]
+	LONG $0x7215c1c4; WORD $0x02d5 // vpsrld ymm13, ymm13, 0x2
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0x041542c4; BYTE $0xee // vpmaddubsw ymm13, ymm13, ymm14
+	LONG $0xd2fd95c5 // vpaddw ymm2, ymm13, ymm2
+	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd2599cc5 // vmulps ymm2, ymm12, ymm2
+	LONG $0x66107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rsi + 0x28]
+	LONG $0x5b7c41c4; BYTE $0xe4 // vcvtdq2ps ymm12, ymm12
+	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
+	LONG $0xac2562c4; BYTE $0xe2 // vfnmadd213ps ymm12, ymm11, ymm2 # ymm12 = -(ymm11 * ymm12) + ymm2
+	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
+	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
+	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x146e // vpbroadcastd ymm13, dword ptr [rsi + 0x14]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x5a6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x186e // vpbroadcastd ymm13, dword ptr [rsi + 0x18]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x1c6e // vpbroadcastd ymm13, dword ptr [rsi + 0x1c]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0x042542c4; BYTE $0xdd // vpmaddubsw ymm11, ymm11, ymm13
+	LONG $0xd2fda5c5 // vpaddw ymm2, ymm11, ymm2
+	LONG $0xd1f5edc5 // vpmaddwd ymm2, ymm2, ymm1
+	LONG $0x5e107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rsi + 0x2c]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xa835c2c4; BYTE $0xd4 // vfmadd213ps ymm2, ymm9, ymm12 # ymm2 = (ymm9 * ymm2) + ymm12
+	LONG $0x187d62c4; WORD $0x204e // vbroadcastss ymm9, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
+	LONG $0xbc2dc2c4; BYTE $0xd3 // vfnmadd231ps ymm2, ymm10, ymm11 # ymm2 = -(ymm10 * ymm11) + ymm2
+	LONG $0xb86dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm2, ymm9 # ymm3 = (ymm2 * ymm9) + ymm3
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfcd9850f; WORD $0xffff // jne 0x1bae0 <pq_q2_k+0x10c0>
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0x40c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x140
+	LONG $0x04f88341 // cmp r8d, 0x4
+	LONG $0xfc95850f; WORD $0xffff // jne 0x1bab0 <pq_q2_k+0x1090>
+	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0xfc648f0f; WORD $0xffff // jg 0x1ba90 <pq_q2_k+0x1070>
+	QUAD $0x001c6b05787d62c4; BYTE $0x00 // vpbroadcastb ymm8, byte ptr [rip + 0x1c6b] # 0x1daa0 <peak_i8+0x1e0>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xecad840f; WORD $0xffff // je 0x1aaf0 <pq_q2_k+0xd0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0xffec9ae9; BYTE $0xff // jmp 0x1aaf0 <pq_q2_k+0xd0>
 	LONG $0xe8c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xe8
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -7488,9 +9306,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pq_q3_k: +39104
+	// pq_q3_k: +48752
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -7500,84 +9318,86 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x88ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x188
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
-	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x12a88e0f; WORD $0x0000 // jle 0x1aba1 <pq_q3_k+0x12e1>
-	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	LONG $0x172c8e0f; WORD $0x0000 // jle 0x1d5d0 <pq_q3_k+0x1760>
+	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x0018321d597d62c4; BYTE $0x00 // vpbroadcastq ymm11, qword ptr [rip + 0x1832] # 0x1b140 <peak_i8+0x2b0>
-	QUAD $0x00183115597d62c4; BYTE $0x00 // vpbroadcastq ymm10, qword ptr [rip + 0x1831] # 0x1b148 <peak_i8+0x2b8>
-	QUAD $0x00178435227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x1784] # 0x1b0a4 <peak_i8+0x214>
-	QUAD $0x0017e725187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x17e7] # 0x1b110 <peak_i8+0x280>
-	LONG $0x54b60f44; WORD $0x4024 // movzx r10d, byte ptr [rsp + 0x40]
-	WORD $0x894d; BYTE $0xc1 // mov r9, r8
-	LONG $0x2444894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r8
+	QUAD $0x001c871d597d62c4; BYTE $0x00 // vpbroadcastq ymm11, qword ptr [rip + 0x1c87] # 0x1db40 <peak_i8+0x280>
+	QUAD $0x001c8615597d62c4; BYTE $0x00 // vpbroadcastq ymm10, qword ptr [rip + 0x1c86] # 0x1db48 <peak_i8+0x288>
+	QUAD $0x001bd935227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x1bd9] # 0x1daa4 <peak_i8+0x1e4>
+	QUAD $0x001c3c25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1c3c] # 0x1db10 <peak_i8+0x250>
+	LONG $0xd1b60f45 // movzx r10d, r9b
+	LONG $0x244c894c; BYTE $0x70 // mov qword ptr [rsp + 0x70], r9
+	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x03e8c148 // shr rax, 0x3
 	LONG $0x40c06948; WORD $0x0007; BYTE $0x00 // imul rax, rax, 0x740
 	QUAD $0x00000000950c8d48 // lea rcx, [4*rdx]
-	LONG $0x24448948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rax
+	LONG $0x24448948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rax
 	LONG $0x89048d48 // lea rax, [rcx + 4*rcx]
 	LONG $0x49348d48 // lea rsi, [rcx + 2*rcx]
-	LONG $0x5c7f7ec5; WORD $0x2024 // vmovdqu ymmword ptr [rsp + 0x20], ymm11
+	LONG $0x5c7f7ec5; WORD $0x2824 // vmovdqu ymmword ptr [rsp + 0x28], ymm11
 	QUAD $0x0000a824947f7ec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xa8], ymm10
-	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
 	QUAD $0x00000000d5048d48 // lea rax, [8*rdx]
 	LONG $0x24748948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rsi
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rsi
+	LONG $0x24748948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
 	LONG $0xd2048d48 // lea rax, [rdx + 8*rdx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xd0 // add rax, rdx
-	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	WORD $0x32eb // jmp 0x199d5 <pq_q3_k+0x115>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x24548b48; BYTE $0x70 // mov rdx, qword ptr [rsp + 0x70]
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	WORD $0x2ceb // jmp 0x1bf7a <pq_q3_k+0x10a>
+	WORD $0x9066 // nop
+	LONG $0x24548b48; BYTE $0x68 // mov rdx, qword ptr [rsp + 0x68]
 	QUAD $0x00000080248c8b48 // mov rcx, qword ptr [rsp + 0x80]
-	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
+	LONG $0x24448348; WORD $0x4020 // add qword ptr [rsp + 0x20], 0x40
+	LONG $0x244c8b4c; BYTE $0x70 // mov r9, qword ptr [rsp + 0x70]
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x11cc8e0f; WORD $0x0000 // jle 0x1aba1 <pq_q3_k+0x12e1>
-	QUAD $0x00000100402444f7 // test dword ptr [rsp + 0x40], 0x100
+	LONG $0x16568e0f; WORD $0x0000 // jle 0x1d5d0 <pq_q3_k+0x1760>
 	QUAD $0x0000008024bc894c // mov qword ptr [rsp + 0x80], r15
-	LONG $0x0475850f; WORD $0x0000 // jne 0x19e60 <pq_q3_k+0x5a0>
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x0461850f; WORD $0x0000 // jne 0x1c3f0 <pq_q3_k+0x580>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x043a8e0f; WORD $0x0000 // jle 0x19e36 <pq_q3_k+0x576>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x137de2c4; BYTE $0x30 // vcvtph2ps ymm6, xmmword ptr [rax]
-	LONG $0x137de2c4; WORD $0x1078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x10]
-	LONG $0x40c08348 // add rax, 0x40
-	WORD $0xff31 // xor edi, edi
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x119c850f; WORD $0x0000 // jne 0x1d140 <pq_q3_k+0x12d0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x16028e0f; WORD $0x0000 // jle 0x1d5af <pq_q3_k+0x173f>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x137de2c4; BYTE $0x31 // vcvtph2ps ymm6, xmmword ptr [rcx]
+	LONG $0x137de2c4; WORD $0x1079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x10]
+	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x40498d4c // lea r9, [rcx + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xdb31 // xor ebx, ebx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x5b148d48 // lea rdx, [rbx + 2*rbx]
 	LONG $0x05e3c148 // shl rbx, 0x5
-	LONG $0x217de2c4; WORD $0x184c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rax + rbx + 0x10]
-	LONG $0x217de2c4; WORD $0x1804 // vpmovsxbd ymm0, qword ptr [rax + rbx]
+	LONG $0x217de2c4; WORD $0x194c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rcx + rbx + 0x10]
+	LONG $0x217de2c4; WORD $0x1904 // vpmovsxbd ymm0, qword ptr [rcx + rbx]
 	LONG $0x06e2c148 // shl rdx, 0x6
-	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	WORD $0x014c; BYTE $0xca // add rdx, r9
 	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc1594cc5 // vmulps ymm8, ymm6, ymm1
-	LONG $0x496ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rcx + 0x28]
+	LONG $0x4e6ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rsi + 0x28]
 	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
 	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
 	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
@@ -7586,14 +9406,14 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb25c1c4; WORD $0x404e // vpand ymm1, ymm11, ymmword ptr [r14 + 0x40]
 	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
 	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	LONG $0x587de2c4; BYTE $0x11 // vpbroadcastd ymm2, dword ptr [rcx]
+	LONG $0x587de2c4; BYTE $0x16 // vpbroadcastd ymm2, dword ptr [rsi]
 	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
 	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
 	QUAD $0x00008096db25c1c4; BYTE $0x00 // vpand ymm2, ymm11, ymmword ptr [r14 + 0x80]
 	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
 	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x0449 // vpbroadcastd ymm9, dword ptr [rcx + 0x4]
+	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
 	LONG $0x6f7ec1c4; WORD $0x4056 // vmovdqu ymm2, ymmword ptr [r14 + 0x40]
@@ -7601,7 +9421,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
 	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x0849 // vpbroadcastd ymm9, dword ptr [rcx + 0x8]
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
 	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
@@ -7611,14 +9431,14 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x0c49 // vpbroadcastd ymm9, dword ptr [rcx + 0xc]
+	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
 	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
 	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
-	LONG $0x496ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rcx + 0x2c]
+	LONG $0x4e6ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rsi + 0x2c]
 	LONG $0x6f7ec1c4; WORD $0x4056 // vmovdqu ymm2, ymmword ptr [r14 + 0x40]
 	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
@@ -7628,7 +9448,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
 	LONG $0xc9dbadc5 // vpand ymm1, ymm10, ymm1
 	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x1051 // vpbroadcastd ymm2, dword ptr [rcx + 0x10]
+	LONG $0x587de2c4; WORD $0x1056 // vpbroadcastd ymm2, dword ptr [rsi + 0x10]
 	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
 	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
 	QUAD $0x0000808e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x80]
@@ -7637,7 +9457,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x1449 // vpbroadcastd ymm9, dword ptr [rcx + 0x14]
+	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
 	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
@@ -7647,7 +9467,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x1849 // vpbroadcastd ymm9, dword ptr [rcx + 0x18]
+	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
 	LONG $0x6f7ec1c4; BYTE $0x16 // vmovdqu ymm2, ymmword ptr [r14]
@@ -7657,22 +9477,22 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x1c49 // vpbroadcastd ymm9, dword ptr [rcx + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
 	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
 	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
-	LONG $0x187de2c4; WORD $0x2041 // vbroadcastss ymm0, dword ptr [rcx + 0x20]
+	LONG $0x187de2c4; WORD $0x2046 // vbroadcastss ymm0, dword ptr [rsi + 0x20]
 	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
-	LONG $0x217de2c4; WORD $0x184c; BYTE $0x18 // vpmovsxbd ymm1, qword ptr [rax + rbx + 0x18]
-	LONG $0x217de2c4; WORD $0x1844; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x8]
+	LONG $0x217de2c4; WORD $0x194c; BYTE $0x18 // vpmovsxbd ymm1, qword ptr [rcx + rbx + 0x18]
+	LONG $0x217de2c4; WORD $0x1944; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rcx + rbx + 0x8]
 	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc15944c5 // vmulps ymm8, ymm7, ymm1
-	LONG $0x496ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rcx + 0x28]
+	LONG $0x4e6ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rsi + 0x28]
 	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
 	LONG $0xc059c4c5 // vmulps ymm0, ymm7, ymm0
 	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
@@ -7681,14 +9501,14 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4adba5c5; BYTE $0x60 // vpand ymm1, ymm11, ymmword ptr [rdx + 0x60]
 	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
 	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
-	LONG $0x587de2c4; BYTE $0x11 // vpbroadcastd ymm2, dword ptr [rcx]
+	LONG $0x587de2c4; BYTE $0x16 // vpbroadcastd ymm2, dword ptr [rsi]
 	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
 	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
 	QUAD $0x000000a092dba5c5 // vpand ymm2, ymm11, ymmword ptr [rdx + 0xa0]
 	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
 	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x0449 // vpbroadcastd ymm9, dword ptr [rcx + 0x4]
+	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
 	LONG $0x526ffec5; BYTE $0x60 // vmovdqu ymm2, ymmword ptr [rdx + 0x60]
@@ -7696,7 +9516,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
 	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x0849 // vpbroadcastd ymm9, dword ptr [rcx + 0x8]
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
 	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
@@ -7706,14 +9526,14 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x0c49 // vpbroadcastd ymm9, dword ptr [rcx + 0xc]
+	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
 	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
 	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
 	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
-	LONG $0x496ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rcx + 0x2c]
+	LONG $0x4e6ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rsi + 0x2c]
 	LONG $0x526ffec5; BYTE $0x60 // vmovdqu ymm2, ymmword ptr [rdx + 0x60]
 	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
 	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
@@ -7723,7 +9543,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
 	LONG $0xc9dbadc5 // vpand ymm1, ymm10, ymm1
 	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
-	LONG $0x587de2c4; WORD $0x1051 // vpbroadcastd ymm2, dword ptr [rcx + 0x10]
+	LONG $0x587de2c4; WORD $0x1056 // vpbroadcastd ymm2, dword ptr [rsi + 0x10]
 	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
 	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
 	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
@@ -7732,7 +9552,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x1449 // vpbroadcastd ymm9, dword ptr [rcx + 0x14]
+	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
 	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
@@ -7742,12 +9562,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
 	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
-	LONG $0x587d62c4; WORD $0x1849 // vpbroadcastd ymm9, dword ptr [rcx + 0x18]
+	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
 	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
 	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
 	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x1c69 // vpbroadcastd ymm13, dword ptr [rcx + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c6e // vpbroadcastd ymm13, dword ptr [rsi + 0x1c]
 	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
 	LONG $0xd272edc5; BYTE $0x05 // vpsrld ymm2, ymm2, 0x5
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
@@ -7757,41 +9577,36 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
 	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
 	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
-	LONG $0x187de2c4; WORD $0x2051 // vbroadcastss ymm2, dword ptr [rcx + 0x20]
+	LONG $0x187de2c4; WORD $0x2056 // vbroadcastss ymm2, dword ptr [rsi + 0x20]
 	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
-	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0x30c68348 // add rsi, 0x30
 	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
 	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc2c850f; WORD $0xffff // jne 0x19a40 <pq_q3_k+0x180>
-	WORD $0xc7ff // inc edi
-	LONG $0x01c00548; WORD $0x0000 // add rax, 0x1c0
-	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfc0b850f; WORD $0xffff // jne 0x19a30 <pq_q3_k+0x170>
-	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
-	LONG $0x08fe8348 // cmp rsi, 0x8
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfbda8f0f; WORD $0xffff // jg 0x19a10 <pq_q3_k+0x150>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfb71840f; WORD $0xffff // je 0x199b0 <pq_q3_k+0xf0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x2811fcc5 // vmovups ymmword ptr [rax], ymm5
-	LONG $0x6011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm4
-	LONG $0xfffb5ee9; BYTE $0xff // jmp 0x199b0 <pq_q3_k+0xf0>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xfc2c850f; WORD $0xffff // jne 0x1bff0 <pq_q3_k+0x180>
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0xc0c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x1c0
+	LONG $0x04f88341 // cmp r8d, 0x4
+	LONG $0xfc08850f; WORD $0xffff // jne 0x1bfe0 <pq_q3_k+0x170>
+	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0xfbd78f0f; WORD $0xffff // jg 0x1bfc0 <pq_q3_k+0x150>
+	LONG $0x0011c1e9; BYTE $0x00 // jmp 0x1d5af <pq_q3_k+0x173f>
+	WORD $0x9066 // nop
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x19e85 <pq_q3_k+0x5c5>
+	WORD $0x1deb // jmp 0x1c415 <pq_q3_k+0x5a5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfb2b840f; WORD $0xffff // je 0x199b0 <pq_q3_k+0xf0>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x05f28e0f; WORD $0x0000 // jle 0x1a480 <pq_q3_k+0xbc0>
+	LONG $0xfb3b840f; WORD $0xffff // je 0x1bf50 <pq_q3_k+0xe0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x05f28e0f; WORD $0x0000 // jle 0x1ca10 <pq_q3_k+0xba0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
@@ -7801,20 +9616,20 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x137d22c4; WORD $0x3604 // vcvtph2ps ymm8, xmmword ptr [rsi + r14]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0xc031 // xor eax, eax
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
 	QUAD $0x0000882484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm8
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	QUAD $0x0000a824ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0xa8]
 	LONG $0x3e1c8d4e // lea r11, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
 	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x49148d4b // lea rdx, [r9 + 2*r9]
-	LONG $0x05e1c149 // shl r9, 0x5
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
+	LONG $0x05e0c148 // shl rax, 0x5
 	QUAD $0x00012824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x128], ymm4
 	QUAD $0x000148249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x148], ymm3
 	QUAD $0x000168248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x168], ymm1
@@ -7822,12 +9637,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00000144876e79c5 // vmovd xmm8, dword ptr [rdi + 0x144]
 	QUAD $0x000001489f6ef9c5 // vmovd xmm3, dword ptr [rdi + 0x148]
 	QUAD $0x0000014c876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x14c]
-	QUAD $0x001158252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x1158] # 0x1b0a4 <peak_i8+0x214>
-	QUAD $0x00114f0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0x114f] # 0x1b0a4 <peak_i8+0x214>
-	QUAD $0x00114835797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x1148] # 0x1b0a6 <peak_i8+0x216>
-	LONG $0x217d82c4; WORD $0x0b54; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [r11 + r9 + 0x10]
-	LONG $0x217d02c4; WORD $0x0b14 // vpmovsxbd ymm10, qword ptr [r11 + r9]
-	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	QUAD $0x0015c8252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x15c8] # 0x1daa4 <peak_i8+0x1e4>
+	QUAD $0x0015bf0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0x15bf] # 0x1daa4 <peak_i8+0x1e4>
+	QUAD $0x0015b835797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0x15b8] # 0x1daa6 <peak_i8+0x1e6>
+	LONG $0x217dc2c4; WORD $0x0354; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [r11 + rax + 0x10]
+	LONG $0x217d42c4; WORD $0x0314 // vpmovsxbd ymm10, qword ptr [r11 + rax]
+	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
 	LONG $0x06e2c148 // shl rdx, 0x6
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
@@ -7847,9 +9662,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x046d42c4; BYTE $0xf3 // vpmaddubsw ymm14, ymm2, ymm11
 	LONG $0x587d62c4; WORD $0x605f // vpbroadcastd ymm11, dword ptr [rdi + 0x60]
 	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
-	LONG $0x646ffec5; WORD $0x2024 // vmovdqu ymm4, ymmword ptr [rsp + 0x20]
+	LONG $0x646ffec5; WORD $0x2824 // vmovdqu ymm4, ymmword ptr [rsp + 0x28]
 	LONG $0x476542c4; BYTE $0xd9 // vpsllvd ymm11, ymm3, ymm9
-	QUAD $0x0010ba0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0x10ba] # 0x1b0a4 <peak_i8+0x214>
+	QUAD $0x00152b0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0x152b] # 0x1daa4 <peak_i8+0x1e4>
 	QUAD $0x00802abcdb5d21c4; WORD $0x0000 // vpand ymm15, ymm4, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x6f7ea1c4; WORD $0x2a24 // vmovdqu ymm4, ymmword ptr [rdx + r13]
 	LONG $0x587d42c4; BYTE $0xdb // vpbroadcastd ymm11, xmm11
@@ -7875,7 +9690,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0xdb55a1c4; WORD $0x2a24 // vpand ymm4, ymm5, ymmword ptr [rdx + r13]
 	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
-	LONG $0x54dbedc5; WORD $0x2024 // vpand ymm2, ymm2, ymmword ptr [rsp + 0x20]
+	LONG $0x54dbedc5; WORD $0x2824 // vpand ymm2, ymm2, ymmword ptr [rsp + 0x28]
 	LONG $0xd2ebddc5 // vpor ymm2, ymm4, ymm2
 	LONG $0x587de2c4; WORD $0x0867 // vpbroadcastd ymm4, dword ptr [rdi + 0x8]
 	LONG $0x046de2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm2, ymm4
@@ -7892,7 +9707,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00802ab46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
 	LONG $0x720dc1c4; WORD $0x02d6 // vpsrld ymm14, ymm14, 0x2
-	LONG $0x74db0dc5; WORD $0x2024 // vpand ymm14, ymm14, ymmword ptr [rsp + 0x20]
+	LONG $0x74db0dc5; WORD $0x2824 // vpand ymm14, ymm14, ymmword ptr [rsp + 0x28]
 	LONG $0xd272edc5; BYTE $0x01 // vpsrld ymm2, ymm2, 0x1
 	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
 	LONG $0xd2eb8dc5 // vpor ymm2, ymm14, ymm2
@@ -7934,7 +9749,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x6f7ea1c4; WORD $0x2a64; BYTE $0x40 // vmovdqu ymm4, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
 	LONG $0xd472ddc5; BYTE $0x04 // vpsrld ymm4, ymm4, 0x4
-	LONG $0x64dbddc5; WORD $0x2024 // vpand ymm4, ymm4, ymmword ptr [rsp + 0x20]
+	LONG $0x64dbddc5; WORD $0x2824 // vpand ymm4, ymm4, ymmword ptr [rsp + 0x28]
 	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
 	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
 	LONG $0xd4ebedc5 // vpor ymm2, ymm2, ymm4
@@ -7949,7 +9764,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00802a9c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0x5cdb25c5; WORD $0x2024 // vpand ymm11, ymm11, ymmword ptr [rsp + 0x20]
+	LONG $0x5cdb25c5; WORD $0x2824 // vpand ymm11, ymm11, ymmword ptr [rsp + 0x28]
 	LONG $0xd272edc5; BYTE $0x03 // vpsrld ymm2, ymm2, 0x3
 	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
 	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
@@ -7968,7 +9783,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
 	LONG $0xd272edc5; BYTE $0x06 // vpsrld ymm2, ymm2, 0x6
-	LONG $0x54dbedc5; WORD $0x2024 // vpand ymm2, ymm2, ymmword ptr [rsp + 0x20]
+	LONG $0x54dbedc5; WORD $0x2824 // vpand ymm2, ymm2, ymmword ptr [rsp + 0x28]
 	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
 	LONG $0xcddbf5c5 // vpand ymm1, ymm1, ymm5
 	LONG $0xcaeb75c5 // vpor ymm9, ymm1, ymm2
@@ -7984,7 +9799,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x7847 // vpbroadcastd ymm8, dword ptr [rdi + 0x78]
 	LONG $0x043542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm9, ymm8
 	LONG $0xfd3d41c4; BYTE $0xc3 // vpaddw ymm8, ymm8, ymm11
-	LONG $0x5c6f7ec5; WORD $0x2024 // vmovdqu ymm11, ymmword ptr [rsp + 0x20]
+	LONG $0x5c6f7ec5; WORD $0x2824 // vmovdqu ymm11, ymmword ptr [rsp + 0x28]
 	LONG $0x6f7e21c4; WORD $0x2a0c // vmovdqu ymm9, ymmword ptr [rdx + r13]
 	QUAD $0x00802a946f7e21c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
@@ -7995,7 +9810,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x1c57 // vpbroadcastd ymm10, dword ptr [rdi + 0x1c]
 	LONG $0x043542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm9, ymm10
 	LONG $0xe4fdadc5 // vpaddw ymm4, ymm10, ymm4
-	QUAD $0x000daa15227962c4; BYTE $0x00 // vpmovsxbq xmm10, word ptr [rip + 0xdaa] # 0x1b0a4 <peak_i8+0x214>
+	QUAD $0x00121b15227962c4; BYTE $0x00 // vpmovsxbq xmm10, word ptr [rip + 0x121b] # 0x1daa4 <peak_i8+0x1e4>
 	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
 	LONG $0x4765c2c4; BYTE $0xda // vpsllvd ymm3, ymm3, ymm10
 	LONG $0x587de2c4; BYTE $0xdb // vpbroadcastd ymm3, xmm3
@@ -8004,7 +9819,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
 	LONG $0x0435e2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm9, ymm4
 	LONG $0xd2fdddc5 // vpaddw ymm2, ymm4, ymm2
-	QUAD $0x000d7c252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0xd7c] # 0x1b0a4 <peak_i8+0x214>
+	QUAD $0x0011ed252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x11ed] # 0x1daa4 <peak_i8+0x1e4>
 	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
 	LONG $0x477de2c4; BYTE $0xc4 // vpsllvd ymm0, ymm0, ymm4
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
@@ -8013,10 +9828,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0x0435e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm9, ymm2
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	QUAD $0x000d4e152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0xd4e] # 0x1b0a4 <peak_i8+0x214>
+	QUAD $0x0011bf152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x11bf] # 0x1daa4 <peak_i8+0x1e4>
 	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
 	LONG $0x470de2c4; BYTE $0xd2 // vpsllvd ymm2, ymm14, ymm2
-	QUAD $0x000d3c35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xd3c] # 0x1b0a4 <peak_i8+0x214>
+	QUAD $0x0011ad35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x11ad] # 0x1daa4 <peak_i8+0x1e4>
 	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
 	LONG $0xcafef5c5 // vpaddd ymm1, ymm1, ymm2
 	LONG $0x587de2c4; WORD $0x7c57 // vpbroadcastd ymm2, dword ptr [rdi + 0x7c]
@@ -8049,22 +9864,22 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb86de2c4; BYTE $0xce // vfmadd231ps ymm1, ymm2, ymm6 # ymm1 = (ymm2 * ymm6) + ymm1
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfaca850f; WORD $0xffff // jne 0x19f00 <pq_q3_k+0x640>
-	WORD $0xc0ff // inc eax
+	LONG $0xfacb850f; WORD $0xffff // jne 0x1c490 <pq_q3_k+0x620>
+	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfa98850f; WORD $0xffff // jne 0x19ee0 <pq_q3_k+0x620>
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfa97850f; WORD $0xffff // jne 0x1c470 <pq_q3_k+0x600>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfa678f0f; WORD $0xffff // jg 0x19ec0 <pq_q3_k+0x600>
+	LONG $0xfa668f0f; WORD $0xffff // jg 0x1c450 <pq_q3_k+0x5e0>
 	QUAD $0x0000a824946f7ec5; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [rsp + 0xa8]
-	QUAD $0x000ca525187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xca5] # 0x1b110 <peak_i8+0x280>
-	LONG $0x244c8b4c; BYTE $0x48 // mov r9, qword ptr [rsp + 0x48]
+	QUAD $0x00111425187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1114] # 0x1db10 <peak_i8+0x250>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2b75 // jne 0x1a4a0 <pq_q3_k+0xbe0>
-	LONG $0xfff9f6e9; BYTE $0xff // jmp 0x19e70 <pq_q3_k+0x5b0>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x2a75 // jne 0x1ca30 <pq_q3_k+0xbc0>
+	LONG $0xfff9f5e9; BYTE $0xff // jmp 0x1c400 <pq_q3_k+0x590>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
@@ -8072,28 +9887,28 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf9d0840f; WORD $0xffff // je 0x19e70 <pq_q3_k+0x5b0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xf9d0840f; WORD $0xffff // je 0x1c400 <pq_q3_k+0x590>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x3f // vmovups ymmword ptr [r15], ymm7
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf9b8820f; WORD $0xffff // jb 0x19e70 <pq_q3_k+0x5b0>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xf9b8820f; WORD $0xffff // jb 0x1c400 <pq_q3_k+0x590>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf9a3820f; WORD $0xffff // jb 0x19e70 <pq_q3_k+0x5b0>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xf9a3820f; WORD $0xffff // jb 0x1c400 <pq_q3_k+0x590>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf98e820f; WORD $0xffff // jb 0x19e70 <pq_q3_k+0x5b0>
+	LONG $0xf98e820f; WORD $0xffff // jb 0x1c400 <pq_q3_k+0x590>
 	LONG $0x24448b48; BYTE $0x78 // mov rax, qword ptr [rsp + 0x78]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf979820f; WORD $0xffff // jb 0x19e70 <pq_q3_k+0x5b0>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x062b8e0f; WORD $0x0000 // jle 0x1ab2b <pq_q3_k+0x126b>
+	LONG $0xf979820f; WORD $0xffff // jb 0x1c400 <pq_q3_k+0x590>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x062c8e0f; WORD $0x0000 // jle 0x1d0bc <pq_q3_k+0x124c>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
 	LONG $0x04e6c149 // shl r14, 0x4
 	LONG $0x03e4c149 // shl r12, 0x3
@@ -8101,21 +9916,20 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x137d22c4; WORD $0x3704 // vcvtph2ps ymm8, xmmword ptr [rdi + r14]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xc031 // xor eax, eax
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
 	QUAD $0x0000882484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm8
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	QUAD $0x0000a824ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rsp + 0xa8]
 	LONG $0x271c8d4e // lea r11, [rdi + r12]
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x49148d4b // lea rdx, [r9 + 2*r9]
-	LONG $0x05e1c149 // shl r9, 0x5
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
+	LONG $0x05e0c148 // shl rax, 0x5
 	QUAD $0x00012824a411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x128], ymm4
 	QUAD $0x000148249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x148], ymm3
 	QUAD $0x000168248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x168], ymm1
@@ -8123,12 +9937,12 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00000154866e79c5 // vmovd xmm8, dword ptr [rsi + 0x154]
 	QUAD $0x000001589e6ef9c5 // vmovd xmm3, dword ptr [rsi + 0x158]
 	QUAD $0x0000015c866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x15c]
-	QUAD $0x000ae8252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0xae8] # 0x1b0a4 <peak_i8+0x214>
-	QUAD $0x000adf0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0xadf] # 0x1b0a4 <peak_i8+0x214>
-	QUAD $0x000ad835797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0xad8] # 0x1b0a6 <peak_i8+0x216>
-	LONG $0x217d82c4; WORD $0x0b54; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [r11 + r9 + 0x10]
-	LONG $0x217d02c4; WORD $0x0b14 // vpmovsxbd ymm10, qword ptr [r11 + r9]
-	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	QUAD $0x000f58252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0xf58] # 0x1daa4 <peak_i8+0x1e4>
+	QUAD $0x000f4f0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0xf4f] # 0x1daa4 <peak_i8+0x1e4>
+	QUAD $0x000f4835797de2c4; BYTE $0x00 // vpbroadcastw ymm6, word ptr [rip + 0xf48] # 0x1daa6 <peak_i8+0x1e6>
+	LONG $0x217dc2c4; WORD $0x0354; BYTE $0x10 // vpmovsxbd ymm2, qword ptr [r11 + rax + 0x10]
+	LONG $0x217d42c4; WORD $0x0314 // vpmovsxbd ymm10, qword ptr [r11 + rax]
+	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
 	LONG $0x06e2c148 // shl rdx, 0x6
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
@@ -8148,9 +9962,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x046d42c4; BYTE $0xf3 // vpmaddubsw ymm14, ymm2, ymm11
 	QUAD $0x0000e09e587d62c4; BYTE $0x00 // vpbroadcastd ymm11, dword ptr [rsi + 0xe0]
 	LONG $0x046dc2c4; BYTE $0xd3 // vpmaddubsw ymm2, ymm2, ymm11
-	LONG $0x646ffec5; WORD $0x2024 // vmovdqu ymm4, ymmword ptr [rsp + 0x20]
+	LONG $0x646ffec5; WORD $0x2824 // vmovdqu ymm4, ymmword ptr [rsp + 0x28]
 	LONG $0x476542c4; BYTE $0xd9 // vpsllvd ymm11, ymm3, ymm9
-	QUAD $0x000a3d0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0xa3d] # 0x1b0a4 <peak_i8+0x214>
+	QUAD $0x000eae0d227962c4; BYTE $0x00 // vpmovsxbq xmm9, word ptr [rip + 0xeae] # 0x1daa4 <peak_i8+0x1e4>
 	QUAD $0x00802abcdb5d21c4; WORD $0x0000 // vpand ymm15, ymm4, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x6f7ea1c4; WORD $0x2a24 // vmovdqu ymm4, ymmword ptr [rdx + r13]
 	LONG $0x587d42c4; BYTE $0xdb // vpbroadcastd ymm11, xmm11
@@ -8176,7 +9990,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0xdb55a1c4; WORD $0x2a24 // vpand ymm4, ymm5, ymmword ptr [rdx + r13]
 	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
-	LONG $0x54dbedc5; WORD $0x2024 // vpand ymm2, ymm2, ymmword ptr [rsp + 0x20]
+	LONG $0x54dbedc5; WORD $0x2824 // vpand ymm2, ymm2, ymmword ptr [rsp + 0x28]
 	LONG $0xe2ebddc5 // vpor ymm4, ymm4, ymm2
 	QUAD $0x00008896587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0x88]
 	LONG $0x045de2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm4, ymm2
@@ -8193,7 +10007,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00802ab46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x6f7ea1c4; WORD $0x2a24 // vmovdqu ymm4, ymmword ptr [rdx + r13]
 	LONG $0x720dc1c4; WORD $0x02d6 // vpsrld ymm14, ymm14, 0x2
-	LONG $0x74db0dc5; WORD $0x2024 // vpand ymm14, ymm14, ymmword ptr [rsp + 0x20]
+	LONG $0x74db0dc5; WORD $0x2824 // vpand ymm14, ymm14, ymmword ptr [rsp + 0x28]
 	LONG $0xd472ddc5; BYTE $0x01 // vpsrld ymm4, ymm4, 0x1
 	LONG $0xe5dbddc5 // vpand ymm4, ymm4, ymm5
 	LONG $0xe4eb8dc5 // vpor ymm4, ymm14, ymm4
@@ -8235,7 +10049,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x6f7ea1c4; WORD $0x2a64; BYTE $0x40 // vmovdqu ymm4, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
 	LONG $0xd472ddc5; BYTE $0x04 // vpsrld ymm4, ymm4, 0x4
-	LONG $0x64dbddc5; WORD $0x2024 // vpand ymm4, ymm4, ymmword ptr [rsp + 0x20]
+	LONG $0x64dbddc5; WORD $0x2824 // vpand ymm4, ymm4, ymmword ptr [rsp + 0x28]
 	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
 	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
 	LONG $0xd4ebedc5 // vpor ymm2, ymm2, ymm4
@@ -8250,7 +10064,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00802a9c6f7e21c4; WORD $0x0000 // vmovdqu ymm11, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x6f7ea1c4; WORD $0x2a14 // vmovdqu ymm2, ymmword ptr [rdx + r13]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
-	LONG $0x5cdb25c5; WORD $0x2024 // vpand ymm11, ymm11, ymmword ptr [rsp + 0x20]
+	LONG $0x5cdb25c5; WORD $0x2824 // vpand ymm11, ymm11, ymmword ptr [rsp + 0x28]
 	LONG $0xd272edc5; BYTE $0x03 // vpsrld ymm2, ymm2, 0x3
 	LONG $0xd5dbedc5 // vpand ymm2, ymm2, ymm5
 	LONG $0xd2eba5c5 // vpor ymm2, ymm11, ymm2
@@ -8269,7 +10083,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x6f7ea1c4; WORD $0x2a54; BYTE $0x40 // vmovdqu ymm2, ymmword ptr [rdx + r13 + 0x40]
 	LONG $0x6f7ea1c4; WORD $0x2a0c // vmovdqu ymm1, ymmword ptr [rdx + r13]
 	LONG $0xd272edc5; BYTE $0x06 // vpsrld ymm2, ymm2, 0x6
-	LONG $0x54dbedc5; WORD $0x2024 // vpand ymm2, ymm2, ymmword ptr [rsp + 0x20]
+	LONG $0x54dbedc5; WORD $0x2824 // vpand ymm2, ymm2, ymmword ptr [rsp + 0x28]
 	LONG $0xd172f5c5; BYTE $0x04 // vpsrld ymm1, ymm1, 0x4
 	LONG $0xcddbf5c5 // vpand ymm1, ymm1, ymm5
 	LONG $0xcaeb75c5 // vpor ymm9, ymm1, ymm2
@@ -8285,7 +10099,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000f886587d62c4; BYTE $0x00 // vpbroadcastd ymm8, dword ptr [rsi + 0xf8]
 	LONG $0x043542c4; BYTE $0xc0 // vpmaddubsw ymm8, ymm9, ymm8
 	LONG $0xfd3d41c4; BYTE $0xc3 // vpaddw ymm8, ymm8, ymm11
-	LONG $0x5c6f7ec5; WORD $0x2024 // vmovdqu ymm11, ymmword ptr [rsp + 0x20]
+	LONG $0x5c6f7ec5; WORD $0x2824 // vmovdqu ymm11, ymmword ptr [rsp + 0x28]
 	LONG $0x6f7e21c4; WORD $0x2a0c // vmovdqu ymm9, ymmword ptr [rdx + r13]
 	QUAD $0x00802a946f7e21c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [rdx + r13 + 0x80]
 	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
@@ -8296,7 +10110,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00009c96587d62c4; BYTE $0x00 // vpbroadcastd ymm10, dword ptr [rsi + 0x9c]
 	LONG $0x043542c4; BYTE $0xd2 // vpmaddubsw ymm10, ymm9, ymm10
 	LONG $0xe4fdadc5 // vpaddw ymm4, ymm10, ymm4
-	QUAD $0x0006e315227962c4; BYTE $0x00 // vpmovsxbq xmm10, word ptr [rip + 0x6e3] # 0x1b0a4 <peak_i8+0x214>
+	QUAD $0x000b5415227962c4; BYTE $0x00 // vpmovsxbq xmm10, word ptr [rip + 0xb54] # 0x1daa4 <peak_i8+0x1e4>
 	LONG $0xe6f5ddc5 // vpmaddwd ymm4, ymm4, ymm6
 	LONG $0x4765c2c4; BYTE $0xda // vpsllvd ymm3, ymm3, ymm10
 	LONG $0x587de2c4; BYTE $0xdb // vpbroadcastd ymm3, xmm3
@@ -8305,7 +10119,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
 	LONG $0x0435e2c4; BYTE $0xe4 // vpmaddubsw ymm4, ymm9, ymm4
 	LONG $0xd2fdddc5 // vpaddw ymm2, ymm4, ymm2
-	QUAD $0x0006b2252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0x6b2] # 0x1b0a4 <peak_i8+0x214>
+	QUAD $0x000b23252279e2c4; BYTE $0x00 // vpmovsxbq xmm4, word ptr [rip + 0xb23] # 0x1daa4 <peak_i8+0x1e4>
 	LONG $0xd6f5edc5 // vpmaddwd ymm2, ymm2, ymm6
 	LONG $0x477de2c4; BYTE $0xc4 // vpsllvd ymm0, ymm0, ymm4
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
@@ -8314,10 +10128,10 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0x0435e2c4; BYTE $0xd2 // vpmaddubsw ymm2, ymm9, ymm2
 	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
-	QUAD $0x000681152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x681] # 0x1b0a4 <peak_i8+0x214>
+	QUAD $0x000af2152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0xaf2] # 0x1daa4 <peak_i8+0x1e4>
 	LONG $0xcef5f5c5 // vpmaddwd ymm1, ymm1, ymm6
 	LONG $0x470de2c4; BYTE $0xd2 // vpsllvd ymm2, ymm14, ymm2
-	QUAD $0x00066f35227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0x66f] # 0x1b0a4 <peak_i8+0x214>
+	QUAD $0x000ae035227962c4; BYTE $0x00 // vpmovsxbq xmm14, word ptr [rip + 0xae0] # 0x1daa4 <peak_i8+0x1e4>
 	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
 	LONG $0xcafef5c5 // vpaddd ymm1, ymm1, ymm2
 	QUAD $0x0000fc96587de2c4; BYTE $0x00 // vpbroadcastd ymm2, dword ptr [rsi + 0xfc]
@@ -8350,38 +10164,273 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb86de2c4; BYTE $0xce // vfmadd231ps ymm1, ymm2, ymm6 # ymm1 = (ymm2 * ymm6) + ymm1
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfa6a850f; WORD $0xffff // jne 0x1a570 <pq_q3_k+0xcb0>
-	WORD $0xc0ff // inc eax
+	LONG $0xfa6b850f; WORD $0xffff // jne 0x1cb00 <pq_q3_k+0xc90>
+	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0xc0c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x1c0
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfa38850f; WORD $0xffff // jne 0x1a550 <pq_q3_k+0xc90>
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfa37850f; WORD $0xffff // jne 0x1cae0 <pq_q3_k+0xc70>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfa078f0f; WORD $0xffff // jg 0x1a530 <pq_q3_k+0xc70>
-	WORD $0x10eb // jmp 0x1ab3b <pq_q3_k+0x127b>
+	LONG $0xfa068f0f; WORD $0xffff // jg 0x1cac0 <pq_q3_k+0xc50>
+	WORD $0x10eb // jmp 0x1d0cc <pq_q3_k+0x125c>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	QUAD $0x0000a824946f7ec5; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [rsp + 0xa8]
-	QUAD $0x0005c325187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x5c3] # 0x1b110 <peak_i8+0x280>
-	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
-	LONG $0x244c8b4c; BYTE $0x48 // mov r9, qword ptr [rsp + 0x48]
+	QUAD $0x000a3225187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xa32] # 0x1db10 <peak_i8+0x250>
+	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x073c // vmovups ymmword ptr [r15 + rax], ymm7
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf309840f; WORD $0xffff // je 0x19e70 <pq_q3_k+0x5b0>
-	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
+	LONG $0xf308840f; WORD $0xffff // je 0x1c400 <pq_q3_k+0x590>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf2f4820f; WORD $0xffff // jb 0x19e70 <pq_q3_k+0x5b0>
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0xf2f3820f; WORD $0xffff // jb 0x1c400 <pq_q3_k+0x590>
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf2df820f; WORD $0xffff // jb 0x19e70 <pq_q3_k+0x5b0>
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0xf2de820f; WORD $0xffff // jb 0x1c400 <pq_q3_k+0x590>
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0xfff2cfe9; BYTE $0xff // jmp 0x19e70 <pq_q3_k+0x5b0>
+	LONG $0xfff2cee9; BYTE $0xff // jmp 0x1c400 <pq_q3_k+0x590>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04668e0f; WORD $0x0000 // jle 0x1d5af <pq_q3_k+0x173f>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x31 // vcvtph2ps ymm6, xmmword ptr [rcx]
+	LONG $0x137de2c4; WORD $0x1079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x10]
+	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x0089180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x2000]
+	LONG $0x40898d4c; WORD $0x0020; BYTE $0x00 // lea r9, [rcx + 0x2040]
+	LONG $0x40598d4c // lea r11, [rcx + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x894c; BYTE $0xf0 // mov rax, r14
+	LONG $0x06e0c148 // shl rax, 0x6
+	LONG $0x05e6c149 // shl r14, 0x5
+	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
+	LONG $0x0c180f41; BYTE $0x11 // prefetcht0 byte ptr [r9 + rdx]
+	LONG $0x4c180f41; WORD $0x4011 // prefetcht0 byte ptr [r9 + rdx + 0x40]
+	QUAD $0x000080118c180f41; BYTE $0x00 // prefetcht0 byte ptr [r9 + rdx + 0x80]
+	WORD $0x014c; BYTE $0xda // add rdx, r11
+	LONG $0x217da2c4; WORD $0x314c; BYTE $0x10 // vpmovsxbd ymm1, qword ptr [rcx + r14 + 0x10]
+	LONG $0x217da2c4; WORD $0x3104 // vpmovsxbd ymm0, qword ptr [rcx + r14]
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc1594cc5 // vmulps ymm8, ymm6, ymm1
+	LONG $0x4e6ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rsi + 0x28]
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
+	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
+	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
+	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
+	LONG $0xdb25c1c4; WORD $0x404f // vpand ymm1, ymm11, ymmword ptr [r15 + 0x40]
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	LONG $0x587de2c4; BYTE $0x16 // vpbroadcastd ymm2, dword ptr [rsi]
+	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x00008097db25c1c4; BYTE $0x00 // vpand ymm2, ymm11, ymmword ptr [r15 + 0x80]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; WORD $0x4057 // vmovdqu ymm2, ymmword ptr [r15 + 0x40]
+	LONG $0xdb2d41c4; BYTE $0x0f // vpand ymm9, ymm10, ymmword ptr [r15]
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	QUAD $0x0000808f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x80]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0xd272edc5; BYTE $0x01 // vpsrld ymm2, ymm2, 0x1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
+	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
+	LONG $0x4e6ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rsi + 0x2c]
+	LONG $0x6f7ec1c4; WORD $0x4057 // vmovdqu ymm2, ymmword ptr [r15 + 0x40]
+	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
+	LONG $0x6f7ec1c4; BYTE $0x0f // vmovdqu ymm1, ymmword ptr [r15]
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xc9dbadc5 // vpand ymm1, ymm10, ymm1
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x1056 // vpbroadcastd ymm2, dword ptr [rsi + 0x10]
+	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	QUAD $0x0000808f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x80]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xd272edc5; BYTE $0x03 // vpsrld ymm2, ymm2, 0x3
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	LONG $0x6f7e41c4; WORD $0x404f // vmovdqu ymm9, ymmword ptr [r15 + 0x40]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x6f7ec1c4; BYTE $0x17 // vmovdqu ymm2, ymmword ptr [r15]
+	QUAD $0x0000808f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x80]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0xd272edc5; BYTE $0x05 // vpsrld ymm2, ymm2, 0x5
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
+	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
+	LONG $0x187de2c4; WORD $0x2046 // vbroadcastss ymm0, dword ptr [rsi + 0x20]
+	LONG $0xb875e2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm1, ymm0 # ymm5 = (ymm1 * ymm0) + ymm5
+	LONG $0x217da2c4; WORD $0x314c; BYTE $0x18 // vpmovsxbd ymm1, qword ptr [rcx + r14 + 0x18]
+	LONG $0x217da2c4; WORD $0x3144; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rcx + r14 + 0x8]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc15944c5 // vmulps ymm8, ymm7, ymm1
+	LONG $0x4e6ef9c5; BYTE $0x28 // vmovd xmm1, dword ptr [rsi + 0x28]
+	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
+	LONG $0xc059c4c5 // vmulps ymm0, ymm7, ymm0
+	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
+	LONG $0xf272edc5; BYTE $0x02 // vpslld ymm2, ymm2, 0x2
+	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
+	LONG $0x4adba5c5; BYTE $0x60 // vpand ymm1, ymm11, ymmword ptr [rdx + 0x60]
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xc9ebedc5 // vpor ymm1, ymm2, ymm1
+	LONG $0x587de2c4; BYTE $0x16 // vpbroadcastd ymm2, dword ptr [rsi]
+	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a092dba5c5 // vpand ymm2, ymm11, ymmword ptr [rdx + 0xa0]
+	LONG $0xfe3541c4; BYTE $0xc9 // vpaddd ymm9, ymm9, ymm9
+	LONG $0xdb3541c4; BYTE $0xca // vpand ymm9, ymm9, ymm10
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x044e // vpbroadcastd ymm9, dword ptr [rsi + 0x4]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x526ffec5; BYTE $0x60 // vmovdqu ymm2, ymmword ptr [rdx + 0x60]
+	LONG $0x4adb2dc5; BYTE $0x20 // vpand ymm9, ymm10, ymmword ptr [rdx + 0x20]
+	LONG $0xd272edc5; BYTE $0x02 // vpsrld ymm2, ymm2, 0x2
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0xd272edc5; BYTE $0x01 // vpsrld ymm2, ymm2, 0x1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x0c4e // vpbroadcastd ymm9, dword ptr [rsi + 0xc]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
+	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
+	LONG $0x4e6ef9c5; BYTE $0x2c // vmovd xmm1, dword ptr [rsi + 0x2c]
+	LONG $0x526ffec5; BYTE $0x60 // vmovdqu ymm2, ymmword ptr [rdx + 0x60]
+	LONG $0x4775c2c4; BYTE $0xce // vpsllvd ymm1, ymm1, ymm14
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0x587de2c4; BYTE $0xd9 // vpbroadcastd ymm3, xmm1
+	LONG $0x4a6ffec5; BYTE $0x20 // vmovdqu ymm1, ymmword ptr [rdx + 0x20]
+	LONG $0xd2dba5c5 // vpand ymm2, ymm11, ymm2
+	LONG $0xd172f5c5; BYTE $0x02 // vpsrld ymm1, ymm1, 0x2
+	LONG $0xc9dbadc5 // vpand ymm1, ymm10, ymm1
+	LONG $0xcaebf5c5 // vpor ymm1, ymm1, ymm2
+	LONG $0x587de2c4; WORD $0x1056 // vpbroadcastd ymm2, dword ptr [rsi + 0x10]
+	LONG $0x0475e2c4; BYTE $0xca // vpmaddubsw ymm1, ymm1, ymm2
+	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xd272edc5; BYTE $0x03 // vpsrld ymm2, ymm2, 0x3
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x144e // vpbroadcastd ymm9, dword ptr [rsi + 0x14]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
+	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0xd272edc5; BYTE $0x04 // vpsrld ymm2, ymm2, 0x4
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	LONG $0x046dc2c4; BYTE $0xd1 // vpmaddubsw ymm2, ymm2, ymm9
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0x526ffec5; BYTE $0x20 // vmovdqu ymm2, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1c6e // vpbroadcastd ymm13, dword ptr [rsi + 0x1c]
+	LONG $0x7235c1c4; WORD $0x06d1 // vpsrld ymm9, ymm9, 0x6
+	LONG $0xd272edc5; BYTE $0x05 // vpsrld ymm2, ymm2, 0x5
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xd2dbadc5 // vpand ymm2, ymm10, ymm2
+	LONG $0xd2ebb5c5 // vpor ymm2, ymm9, ymm2
+	LONG $0x046dc2c4; BYTE $0xd5 // vpmaddubsw ymm2, ymm2, ymm13
+	LONG $0xc9fdedc5 // vpaddw ymm1, ymm2, ymm1
+	LONG $0xc9f59dc5 // vpmaddwd ymm1, ymm12, ymm1
+	LONG $0xcbfef5c5 // vpaddd ymm1, ymm1, ymm3
+	LONG $0x187de2c4; WORD $0x2056 // vbroadcastss ymm2, dword ptr [rsi + 0x20]
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xa83de2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm8, ymm0 # ymm1 = (ymm8 * ymm1) + ymm0
+	LONG $0xb875e2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm1, ymm2 # ymm4 = (ymm1 * ymm2) + ymm4
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfc16850f; WORD $0xffff // jne 0x1d1a0 <pq_q3_k+0x1330>
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0xc0c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x1c0
+	LONG $0x04f88341 // cmp r8d, 0x4
+	LONG $0xfbe2850f; WORD $0xffff // jne 0x1d180 <pq_q3_k+0x1310>
+	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0xfbb18f0f; WORD $0xffff // jg 0x1d160 <pq_q3_k+0x12f0>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xe993840f; WORD $0xffff // je 0x1bf50 <pq_q3_k+0xe0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0x2811fcc5 // vmovups ymmword ptr [rax], ymm5
+	LONG $0x6011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm4
+	LONG $0xffe980e9; BYTE $0xff // jmp 0x1bf50 <pq_q3_k+0xe0>
 	LONG $0x88c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x188
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -8391,24 +10440,24 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// quant_x: +43968
+	// quant_x: +54768
 	LONG $0x1f428d48 // lea rax, [rdx + 0x1f]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0xc2490f48 // cmovns rax, rdx
 	LONG $0x05f8c148 // sar rax, 0x5
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	LONG $0xfee08348 // and rax, -0x2
-	LONG $0x02a48e0f; WORD $0x0000 // jle 0x1ae80 <quant_x+0x2c0>
+	LONG $0x02a48e0f; WORD $0x0000 // jle 0x1d8b0 <quant_x+0x2c0>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x000005360d10fac5 // vmovss xmm1, dword ptr [rip + 0x536] # 0x1b120 <peak_i8+0x290>
-	QUAD $0x000005321510fac5 // vmovss xmm2, dword ptr [rip + 0x532] # 0x1b124 <peak_i8+0x294>
-	QUAD $0x0000051e1d10fac5 // vmovss xmm3, dword ptr [rip + 0x51e] # 0x1b118 <peak_i8+0x288>
-	QUAD $0x000004de256ef9c5 // vmovd xmm4, dword ptr [rip + 0x4de] # 0x1b0e0 <peak_i8+0x250>
+	QUAD $0x000005060d10fac5 // vmovss xmm1, dword ptr [rip + 0x506] # 0x1db20 <peak_i8+0x260>
+	QUAD $0x000005021510fac5 // vmovss xmm2, dword ptr [rip + 0x502] # 0x1db24 <peak_i8+0x264>
+	QUAD $0x000004ee1d10fac5 // vmovss xmm3, dword ptr [rip + 0x4ee] # 0x1db18 <peak_i8+0x258>
+	QUAD $0x000004ae256ef9c5 // vmovd xmm4, dword ptr [rip + 0x4ae] # 0x1dae0 <peak_i8+0x220>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x60c78348 // add rdi, 0x60
@@ -8429,7 +10478,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdf1c8d49 // lea rbx, [r15 + 8*rbx]
 	LONG $0x8a148d4d // lea r10, [r10 + 4*rcx]
 	LONG $0x8e0c8d49 // lea rcx, [r14 + 4*rcx]
-	LONG $0x00014de9; BYTE $0x00 // jmp 0x1ada4 <quant_x+0x1e4>
+	LONG $0x00014de9; BYTE $0x00 // jmp 0x1d7d4 <quant_x+0x1e4>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xb85562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm5, ymm0 # ymm9 = (ymm5 * ymm0) + ymm9
 	LONG $0xdb5922c5 // vmulss xmm11, xmm11, xmm3
@@ -8501,9 +10550,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1e348946 // mov dword ptr [rsi + r11], r14d
 	WORD $0x014c; BYTE $0xce // add rsi, r9
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x00d68e0f; WORD $0x0000 // jle 0x1ae7a <quant_x+0x2ba>
+	LONG $0x00d68e0f; WORD $0x0000 // jle 0x1d8aa <quant_x+0x2ba>
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x577e // jle 0x1ae00 <quant_x+0x240>
+	WORD $0x577e // jle 0x1d830 <quant_x+0x240>
 	LONG $0x47107cc5; BYTE $0xa0 // vmovups ymm8, ymmword ptr [rdi - 0x60]
 	LONG $0x7f10fcc5; BYTE $0xc0 // vmovups ymm7, ymmword ptr [rdi - 0x40]
 	LONG $0x7710fcc5; BYTE $0xe0 // vmovups ymm6, ymmword ptr [rdi - 0x20]
@@ -8521,7 +10570,7 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5f4c41c4; BYTE $0xdb // vmaxps ymm11, ymm6, ymm11
 	LONG $0x5f2c41c4; BYTE $0xd3 // vmaxps ymm10, ymm10, ymm11
 	LONG $0xb84d62c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm6, ymm0 # ymm9 = (ymm6 * ymm0) + ymm9
-	WORD $0x2aeb // jmp 0x1ae27 <quant_x+0x267>
+	WORD $0x2aeb // jmp 0x1d857 <quant_x+0x267>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x5f34c1c4; BYTE $0xe9 // vmaxps ymm5, ymm9, ymm9
@@ -8545,9 +10594,9 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x542041c4; BYTE $0xda // vandps xmm11, xmm11, xmm10
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0x2e7841c4; BYTE $0xda // vucomiss xmm11, xmm10
-	LONG $0xfdf0860f; WORD $0xffff // jbe 0x1ac60 <quant_x+0xa0>
+	LONG $0xfdf0860f; WORD $0xffff // jbe 0x1d690 <quant_x+0xa0>
 	LONG $0x5e6a41c4; BYTE $0xd3 // vdivss xmm10, xmm2, xmm11
-	LONG $0xfffde6e9; BYTE $0xff // jmp 0x1ac60 <quant_x+0xa0>
+	LONG $0xfffde6e9; BYTE $0xff // jmp 0x1d690 <quant_x+0xa0>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -8556,17 +10605,17 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// peak_i8: +44688
+	// peak_i8: +55488
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x011e8e0f; WORD $0x0000 // jle 0x1afb7 <peak_i8+0x127>
+	LONG $0x011e8e0f; WORD $0x0000 // jle 0x1d9e7 <peak_i8+0x127>
 	LONG $0x076ffec5 // vmovdqu ymm0, ymmword ptr [rdi]
-	QUAD $0x00020215797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x202] # 0x1b0a8 <peak_i8+0x218>
+	QUAD $0x0001d215797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x1d2] # 0x1daa8 <peak_i8+0x1e8>
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
 	LONG $0xe4efd9c5 // vpxor xmm4, xmm4, xmm4
 	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	QUAD $0x0000015f0ddbfdc5 // vpand ymm1, ymm0, ymmword ptr [rip + 0x15f] # 0x1b020 <peak_i8+0x190>
+	QUAD $0x0000012f0ddbfdc5 // vpand ymm1, ymm0, ymmword ptr [rip + 0x12f] # 0x1da20 <peak_i8+0x160>
 	LONG $0x0475e2c4; BYTE $0xc8 // vpmaddubsw ymm1, ymm1, ymm0
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
@@ -8621,13 +10670,13 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfaf5c5c5 // vpmaddwd ymm7, ymm7, ymm2
 	LONG $0xc0fec5c5 // vpaddd ymm0, ymm7, ymm0
 	WORD $0xff48; BYTE $0xc8 // dec rax
-	LONG $0xff2f850f; WORD $0xffff // jne 0x1aed0 <peak_i8+0x40>
+	LONG $0xff2f850f; WORD $0xffff // jne 0x1d900 <peak_i8+0x40>
 	LONG $0xcefed5c5 // vpaddd ymm1, ymm5, ymm6
 	LONG $0xd3feddc5 // vpaddd ymm2, ymm4, ymm3
 	LONG $0xcafef5c5 // vpaddd ymm1, ymm1, ymm2
 	LONG $0xc0fef5c5 // vpaddd ymm0, ymm1, ymm0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	WORD $0x04eb // jmp 0x1afbb <peak_i8+0x12b>
+	WORD $0x04eb // jmp 0x1d9eb <peak_i8+0x12b>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08e6c148 // shl rsi, 0x8
 	LONG $0x0711fcc5 // vmovups ymmword ptr [rdi], ymm0
@@ -8636,9 +10685,6 @@ TEXT ·panel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x010001cccccccccc; QUAD $0x0100010001000100
 	QUAD $0x0100010001000100; QUAD $0x0100010001000100
 	QUAD $0x0f0f0f0001000100; QUAD $0x0f0f0f0f0f0f0f0f
@@ -8684,7 +10730,7 @@ TEXT ·q4_0_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+3616(SB)
+	CALL ·panel_avx2<>+4496(SB)
 	RET
 
 // func q4_1_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8695,7 +10741,7 @@ TEXT ·q4_1_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+6864(SB)
+	CALL ·panel_avx2<>+8480(SB)
 	RET
 
 // func q5_0_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8706,7 +10752,7 @@ TEXT ·q5_0_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+10048(SB)
+	CALL ·panel_avx2<>+12400(SB)
 	RET
 
 // func q5_1_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8717,7 +10763,7 @@ TEXT ·q5_1_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+14064(SB)
+	CALL ·panel_avx2<>+17520(SB)
 	RET
 
 // func iQ4_NL_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8728,7 +10774,7 @@ TEXT ·iQ4_NL_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+18112(SB)
+	CALL ·panel_avx2<>+22672(SB)
 	RET
 
 // func q4_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8739,7 +10785,7 @@ TEXT ·q4_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+22064(SB)
+	CALL ·panel_avx2<>+27584(SB)
 	RET
 
 // func q5_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8750,7 +10796,7 @@ TEXT ·q5_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+25600(SB)
+	CALL ·panel_avx2<>+31952(SB)
 	RET
 
 // func q6_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8761,7 +10807,7 @@ TEXT ·q6_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+30016(SB)
+	CALL ·panel_avx2<>+37504(SB)
 	RET
 
 // func q2_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8772,7 +10818,7 @@ TEXT ·q2_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+34912(SB)
+	CALL ·panel_avx2<>+43552(SB)
 	RET
 
 // func q3_K_avx2(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -8783,7 +10829,7 @@ TEXT ·q3_K_avx2(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx2<>+39104(SB)
+	CALL ·panel_avx2<>+48752(SB)
 	RET
 
 // func quant_avx2(x, dst unsafe.Pointer, k, shape int)
@@ -8792,13 +10838,13 @@ TEXT ·quant_avx2(SB), 0, $0-32
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
-	CALL ·panel_avx2<>+43968(SB)
+	CALL ·panel_avx2<>+54768(SB)
 	RET
 
 // func dotPeak_avx2(p unsafe.Pointer, n int) int
 TEXT ·dotPeak_avx2(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·panel_avx2<>+44688(SB)
+	CALL ·panel_avx2<>+55488(SB)
 	MOVQ AX, ret+16(FP)
 	RET

@@ -11,7 +11,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x09b98e0f; WORD $0x0000 // jle 0x109c9 <pq_q8_0+0x9c9>
+	LONG $0x0c798e0f; WORD $0x0000 // jle 0x10c89 <pq_q8_0+0xc89>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -22,8 +22,8 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x3feec148 // shr rsi, 0x3f
-	QUAD $0x00918f052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x918f] # 0x191c0 <peak_i8+0x3c0>
-	QUAD $0x917d0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x917d] # 0x191b8 <peak_i8+0x3b8>
+	QUAD $0x00b80f052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xb80f] # 0x1b840 <peak_i8+0x390>
+	QUAD $0xb7fd0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0xb7fd] # 0x1b838 <peak_i8+0x388>
 	WORD $0x8949; BYTE $0xfd // mov r13, rdi
 	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
 	WORD $0x894d; BYTE $0xc3 // mov r11, r8
@@ -35,20 +35,20 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x027b8d49 // lea rdi, [r11 + 0x2]
 	LONG $0x40de6948; WORD $0x0004; BYTE $0x00 // imul rbx, rsi, 0x440
 	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
-	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
 	LONG $0x2404894c // mov qword ptr [rsp], r8
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
 	LONG $0x04e0c149 // shl r8, 0x4
-	LONG $0x2474894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r14
+	LONG $0x2474894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r14
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
-	LONG $0x54478d4d // lea r8, [r15 + 0x54]
 	LONG $0x2444894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r8
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x54478d4d // lea r8, [r15 + 0x54]
+	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
 	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
 	WORD $0x1ceb // jmp 0x100c8 <pq_q8_0+0xc8>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
@@ -56,16 +56,18 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x08f38e0f; WORD $0x0000 // jle 0x109bb <pq_q8_0+0x9bb>
+	LONG $0x0bb38e0f; WORD $0x0000 // jle 0x10c7b <pq_q8_0+0xc7b>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
 	LONG $0x0227850f; WORD $0x0000 // jne 0x10300 <pq_q8_0+0x300>
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x065a850f; WORD $0x0000 // jne 0x10740 <pq_q8_0+0x740>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x02098e0f; WORD $0x0000 // jle 0x102eb <pq_q8_0+0x2eb>
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	LONG $0x08f48e0f; WORD $0x0000 // jle 0x109e3 <pq_q8_0+0x9e3>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
 	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	BYTE $0x90 // nop
+	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0x487cd162; WORD $0x5810; BYTE $0x01 // vmovups zmm3, zmmword ptr [r8 + 0x40]
 	LONG $0x487dd262; WORD $0x2013 // vcvtph2ps zmm4, ymmword ptr [r8]
 	LONG $0x487cd162; WORD $0x5810; BYTE $0x02 // vmovups zmm3, zmmword ptr [r8 + 0x80]
@@ -144,17 +146,13 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5865f262; WORD $0x5798; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [rdi - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
 	LONG $0x60c78348 // add rdi, 0x60
 	LONG $0x02fe8348 // cmp rsi, 0x2
-	LONG $0xfe05870f; WORD $0xffff // ja 0x100f0 <pq_q8_0+0xf0>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfdbc840f; WORD $0xffff // je 0x100b0 <pq_q8_0+0xb0>
-	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0xfffdb1e9; BYTE $0xff // jmp 0x100b0 <pq_q8_0+0xb0>
-	BYTE $0x90 // nop
+	LONG $0xfe05870f; WORD $0xffff // ja 0x10100 <pq_q8_0+0x100>
+	LONG $0x0006e3e9; BYTE $0x00 // jmp 0x109e3 <pq_q8_0+0x9e3>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x042a820f; WORD $0x0000 // jb 0x10740 <pq_q8_0+0x740>
+	LONG $0x06ea820f; WORD $0x0000 // jb 0x10a00 <pq_q8_0+0xa00>
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
@@ -307,24 +305,131 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c7162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm8
 	LONG $0x487cf162; WORD $0x3c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm7
 	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0x24748b48; BYTE $0x30 // mov rsi, qword ptr [rsp + 0x30]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
 	LONG $0x05fa8341 // cmp r10d, 0x5
 	LONG $0xf9b3840f; WORD $0xffff // je 0x100b0 <pq_q8_0+0xb0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
 	LONG $0x07fa8341 // cmp r10d, 0x7
 	LONG $0xf99d820f; WORD $0xffff // jb 0x100b0 <pq_q8_0+0xb0>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
 	LONG $0x08fa8341 // cmp r10d, 0x8
 	LONG $0xf987820f; WORD $0xffff // jb 0x100b0 <pq_q8_0+0xb0>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
 	LONG $0xfff976e9; BYTE $0xff // jmp 0x100b0 <pq_q8_0+0xb0>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x02278e0f; WORD $0x0000 // jle 0x10970 <pq_q8_0+0x970>
+	LONG $0x029a8e0f; WORD $0x0000 // jle 0x109e3 <pq_q8_0+0x9e3>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000200088180f41 // prefetcht0 byte ptr [r8 + 0x2000]
+	QUAD $0x0000204088180f41 // prefetcht0 byte ptr [r8 + 0x2040]
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0xfec68348 // add rsi, -0x2
+	LONG $0x487dd262; WORD $0x1813 // vcvtph2ps zmm3, ymmword ptr [r8]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x01 // vmovups zmm4, zmmword ptr [r8 + 0x40]
+	QUAD $0x0000208088180f41 // prefetcht0 byte ptr [r8 + 0x2080]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x02 // vmovups zmm4, zmmword ptr [r8 + 0x80]
+	QUAD $0x000020c088180f41 // prefetcht0 byte ptr [r8 + 0x20c0]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x03 // vmovups zmm4, zmmword ptr [r8 + 0xc0]
+	QUAD $0x0000210088180f41 // prefetcht0 byte ptr [r8 + 0x2100]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x04 // vmovups zmm4, zmmword ptr [r8 + 0x100]
+	QUAD $0x0000214088180f41 // prefetcht0 byte ptr [r8 + 0x2140]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x05 // vmovups zmm4, zmmword ptr [r8 + 0x140]
+	QUAD $0x0000218088180f41 // prefetcht0 byte ptr [r8 + 0x2180]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x06 // vmovups zmm4, zmmword ptr [r8 + 0x180]
+	QUAD $0x000021c088180f41 // prefetcht0 byte ptr [r8 + 0x21c0]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x07 // vmovups zmm4, zmmword ptr [r8 + 0x1c0]
+	QUAD $0x0000220088180f41 // prefetcht0 byte ptr [r8 + 0x2200]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x08 // vmovups zmm4, zmmword ptr [r8 + 0x200]
+	LONG $0x676ef9c5; BYTE $0xd0 // vmovd xmm4, dword ptr [rdi - 0x30]
+	LONG $0x48755162; WORD $0x50ef; BYTE $0x02 // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x80]
+	LONG $0x4875d162; WORD $0x68ef; BYTE $0x01 // vpxord zmm5, zmm1, zmmword ptr [r8 + 0x40]
+	LONG $0x48755162; WORD $0x48ef; BYTE $0x03 // vpxord zmm9, zmm1, zmmword ptr [r8 + 0xc0]
+	LONG $0x582df262; WORD $0x7750; BYTE $0xec // vpdpbusd zmm6, zmm10, dword ptr [rdi - 0x50]{1to16}
+	LONG $0x48755162; WORD $0x50ef; BYTE $0x04 // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x100]
+	LONG $0x5835f262; WORD $0x7f50; BYTE $0xed // vpdpbusd zmm7, zmm9, dword ptr [rdi - 0x4c]{1to16}
+	LONG $0x48755162; WORD $0x48ef; BYTE $0x05 // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x140]
+	LONG $0x582d7262; WORD $0x4750; BYTE $0xee // vpdpbusd zmm8, zmm10, dword ptr [rdi - 0x48]{1to16}
+	LONG $0x48755162; WORD $0x50ef; BYTE $0x06 // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x180]
+	LONG $0x582df262; WORD $0x7750; BYTE $0xf0 // vpdpbusd zmm6, zmm10, dword ptr [rdi - 0x40]{1to16}
+	LONG $0x48755162; WORD $0x50ef; BYTE $0x08 // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x200]
+	LONG $0x582d7262; WORD $0x4750; BYTE $0xf2 // vpdpbusd zmm8, zmm10, dword ptr [rdi - 0x38]{1to16}
+	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x5855f262; WORD $0x6750; BYTE $0xeb // vpdpbusd zmm4, zmm5, dword ptr [rdi - 0x54]{1to16}
+	LONG $0x5835f262; WORD $0x6750; BYTE $0xef // vpdpbusd zmm4, zmm9, dword ptr [rdi - 0x44]{1to16}
+	LONG $0x48755162; WORD $0x48ef; BYTE $0x07 // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x1c0]
+	LONG $0x5835f262; WORD $0x7f50; BYTE $0xf1 // vpdpbusd zmm7, zmm9, dword ptr [rdi - 0x3c]{1to16}
+	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
+	LONG $0x586df262; WORD $0x5f98; BYTE $0xf3 // vfmadd132ps zmm3, zmm2, dword ptr [rdi - 0x34]{1to16} # zmm3 = (zmm3 * mem) + zmm2
+	QUAD $0x0000224088180f41 // prefetcht0 byte ptr [r8 + 0x2240]
+	LONG $0x487dd262; WORD $0x5013; BYTE $0x01 // vcvtph2ps zmm2, ymmword ptr [r8 + 0x20]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x09 // vmovups zmm4, zmmword ptr [r8 + 0x240]
+	QUAD $0x0000228088180f41 // prefetcht0 byte ptr [r8 + 0x2280]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x0a // vmovups zmm4, zmmword ptr [r8 + 0x280]
+	QUAD $0x000022c088180f41 // prefetcht0 byte ptr [r8 + 0x22c0]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x0b // vmovups zmm4, zmmword ptr [r8 + 0x2c0]
+	QUAD $0x0000230088180f41 // prefetcht0 byte ptr [r8 + 0x2300]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x0c // vmovups zmm4, zmmword ptr [r8 + 0x300]
+	QUAD $0x0000234088180f41 // prefetcht0 byte ptr [r8 + 0x2340]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x0d // vmovups zmm4, zmmword ptr [r8 + 0x340]
+	QUAD $0x0000238088180f41 // prefetcht0 byte ptr [r8 + 0x2380]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x0e // vmovups zmm4, zmmword ptr [r8 + 0x380]
+	QUAD $0x000023c088180f41 // prefetcht0 byte ptr [r8 + 0x23c0]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x0f // vmovups zmm4, zmmword ptr [r8 + 0x3c0]
+	QUAD $0x0000240088180f41 // prefetcht0 byte ptr [r8 + 0x2400]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x10 // vmovups zmm4, zmmword ptr [r8 + 0x400]
+	LONG $0x276ef9c5 // vmovd xmm4, dword ptr [rdi]
+	LONG $0x48755162; WORD $0x48ef; BYTE $0x0a // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x280]
+	LONG $0x4875d162; WORD $0x68ef; BYTE $0x09 // vpxord zmm5, zmm1, zmmword ptr [r8 + 0x240]
+	LONG $0x48755162; WORD $0x50ef; BYTE $0x0b // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x2c0]
+	LONG $0x5835f262; WORD $0x7750; BYTE $0xf8 // vpdpbusd zmm6, zmm9, dword ptr [rdi - 0x20]{1to16}
+	LONG $0x48755162; WORD $0x48ef; BYTE $0x0c // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x300]
+	LONG $0x582df262; WORD $0x7f50; BYTE $0xf9 // vpdpbusd zmm7, zmm10, dword ptr [rdi - 0x1c]{1to16}
+	LONG $0x48755162; WORD $0x50ef; BYTE $0x0d // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x340]
+	LONG $0x58357262; WORD $0x4750; BYTE $0xfa // vpdpbusd zmm8, zmm9, dword ptr [rdi - 0x18]{1to16}
+	LONG $0x48755162; WORD $0x48ef; BYTE $0x0e // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x380]
+	LONG $0x5835f262; WORD $0x7750; BYTE $0xfc // vpdpbusd zmm6, zmm9, dword ptr [rdi - 0x10]{1to16}
+	LONG $0x48755162; WORD $0x48ef; BYTE $0x10 // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x400]
+	LONG $0x58357262; WORD $0x4750; BYTE $0xfe // vpdpbusd zmm8, zmm9, dword ptr [rdi - 0x8]{1to16}
+	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x5855f262; WORD $0x6750; BYTE $0xf7 // vpdpbusd zmm4, zmm5, dword ptr [rdi - 0x24]{1to16}
+	LONG $0x582df262; WORD $0x6750; BYTE $0xfb // vpdpbusd zmm4, zmm10, dword ptr [rdi - 0x14]{1to16}
+	LONG $0x48755162; WORD $0x50ef; BYTE $0x0f // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x3c0]
+	LONG $0x40c08149; WORD $0x0004; BYTE $0x00 // add r8, 0x440
+	LONG $0x582df262; WORD $0x7f50; BYTE $0xfd // vpdpbusd zmm7, zmm10, dword ptr [rdi - 0xc]{1to16}
+	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x486cf162; WORD $0xd459 // vmulps zmm2, zmm2, zmm4
+	LONG $0x5865f262; WORD $0x5798; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [rdi - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
+	LONG $0x60c78348 // add rdi, 0x60
+	LONG $0x02fe8348 // cmp rsi, 0x2
+	LONG $0xfd7d870f; WORD $0xffff // ja 0x10760 <pq_q8_0+0x760>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xf6c4840f; WORD $0xffff // je 0x100b0 <pq_q8_0+0xb0>
+	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
+	LONG $0xfff6b9e9; BYTE $0xff // jmp 0x100b0 <pq_q8_0+0xb0>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0x02278e0f; WORD $0x0000 // jle 0x10c30 <pq_q8_0+0xc30>
 	WORD $0x894c; BYTE $0xee // mov rsi, r13
 	WORD $0x894c; BYTE $0xff // mov rdi, r15
 	WORD $0x894d; BYTE $0xd8 // mov r8, r11
@@ -404,26 +509,26 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfe18850f; WORD $0xffff // jne 0x10770 <pq_q8_0+0x770>
+	LONG $0xfe18850f; WORD $0xffff // jne 0x10a30 <pq_q8_0+0xa30>
 	LONG $0x40c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x440
 	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x894d; BYTE $0xf0 // mov r8, r14
-	LONG $0xfdf08f0f; WORD $0xffff // jg 0x10760 <pq_q8_0+0x760>
+	LONG $0xfdf08f0f; WORD $0xffff // jg 0x10a20 <pq_q8_0+0xa20>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf737840f; WORD $0xffff // je 0x100b0 <pq_q8_0+0xb0>
+	LONG $0xf477840f; WORD $0xffff // je 0x100b0 <pq_q8_0+0xb0>
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf727820f; WORD $0xffff // jb 0x100b0 <pq_q8_0+0xb0>
+	LONG $0xf467820f; WORD $0xffff // jb 0x100b0 <pq_q8_0+0xb0>
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm4
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf716820f; WORD $0xffff // jb 0x100b0 <pq_q8_0+0xb0>
+	LONG $0xf456820f; WORD $0xffff // jb 0x100b0 <pq_q8_0+0xb0>
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm3
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf705850f; WORD $0xffff // jne 0x100b0 <pq_q8_0+0xb0>
+	LONG $0xf445850f; WORD $0xffff // jne 0x100b0 <pq_q8_0+0xb0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xfff6f5e9; BYTE $0xff // jmp 0x100b0 <pq_q8_0+0xb0>
+	LONG $0xfff435e9; BYTE $0xff // jmp 0x100b0 <pq_q8_0+0xb0>
 	LONG $0x38c48348 // add rsp, 0x38
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -435,11 +540,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q4_0: +2512
+	// pq_q4_0: +3216
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0a418e0f; WORD $0x0000 // jle 0x11421 <pq_q4_0+0xa51>
+	LONG $0x0cf18e0f; WORD $0x0000 // jle 0x11991 <pq_q4_0+0xd01>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -451,50 +556,52 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x3feec148 // shr rsi, 0x3f
 	WORD $0x8949; BYTE $0xfd // mov r13, rdi
-	QUAD $0x0087be052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x87be] # 0x191c2 <peak_i8+0x3c2>
-	QUAD $0x879a0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x879a] # 0x191a8 <peak_i8+0x3a8>
+	QUAD $0x00ab7e052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xab7e] # 0x1b842 <peak_i8+0x392>
+	QUAD $0xab5a0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0xab5a] # 0x1b828 <peak_i8+0x378>
 	LONG $0x54778d4d // lea r14, [r15 + 0x54]
 	LONG $0xd9b60f41 // movzx ebx, r9b
 	WORD $0x894d; BYTE $0xc3 // mov r11, r8
 	WORD $0x014c; BYTE $0xc6 // add rsi, r8
-	LONG $0x2474894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r14
+	LONG $0x2474894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r14
 	WORD $0xd148; BYTE $0xee // shr rsi
 	LONG $0x06e6c148 // shl rsi, 0x6
 	LONG $0xf6148d4c // lea r10, [rsi + 8*rsi]
 	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
 	LONG $0x763c8d48 // lea rdi, [rsi + 2*rsi]
 	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
-	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
 	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
 	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
 	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
 	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x1beb // jmp 0x10a98 <pq_q4_0+0xc8>
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	WORD $0x1beb // jmp 0x10d58 <pq_q4_0+0xc8>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
 	WORD $0x014d; BYTE $0xd5 // add r13, r10
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x097b8e0f; WORD $0x0000 // jle 0x11413 <pq_q4_0+0xa43>
+	LONG $0x0c2b8e0f; WORD $0x0000 // jle 0x11983 <pq_q4_0+0xcf3>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0257850f; WORD $0x0000 // jne 0x10d00 <pq_q4_0+0x330>
+	LONG $0x0257850f; WORD $0x0000 // jne 0x10fc0 <pq_q4_0+0x330>
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x06ba850f; WORD $0x0000 // jne 0x11430 <pq_q4_0+0x7a0>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x02338e0f; WORD $0x0000 // jle 0x10ce5 <pq_q4_0+0x315>
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	LONG $0x093e8e0f; WORD $0x0000 // jle 0x116bd <pq_q4_0+0xa2d>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
 	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	BYTE $0x90 // nop
+	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0x487cd162; WORD $0x5810; BYTE $0x01 // vmovups zmm3, zmmword ptr [r8 + 0x40]
 	LONG $0x487dd262; WORD $0x2013 // vcvtph2ps zmm4, ymmword ptr [r8]
 	LONG $0x487cd162; WORD $0x5810; BYTE $0x02 // vmovups zmm3, zmmword ptr [r8 + 0x80]
@@ -581,23 +688,20 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5865f262; WORD $0x5798; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [rdi - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
 	LONG $0x60c78348 // add rdi, 0x60
 	LONG $0x02fe8348 // cmp rsi, 0x2
-	LONG $0xfddb870f; WORD $0xffff // ja 0x10ac0 <pq_q4_0+0xf0>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0xfd92840f; WORD $0xffff // je 0x10a80 <pq_q4_0+0xb0>
-	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0xfffd87e9; BYTE $0xff // jmp 0x10a80 <pq_q4_0+0xb0>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xfddb870f; WORD $0xffff // ja 0x10d90 <pq_q4_0+0x100>
+	LONG $0x000703e9; BYTE $0x00 // jmp 0x116bd <pq_q4_0+0xa2d>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
-	LONG $0x045b820f; WORD $0x0000 // jb 0x11170 <pq_q4_0+0x7a0>
+	LONG $0x070b820f; WORD $0x0000 // jb 0x116e0 <pq_q4_0+0xa50>
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x03c48e0f; WORD $0x0000 // jle 0x110f4 <pq_q4_0+0x724>
+	LONG $0x03c48e0f; WORD $0x0000 // jle 0x113b4 <pq_q4_0+0x724>
 	WORD $0x894c; BYTE $0xef // mov rdi, r13
 	WORD $0x894c; BYTE $0xfe // mov rsi, r15
 	WORD $0x894d; BYTE $0xd8 // mov r8, r11
@@ -741,35 +845,142 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0x01c6f641 // test r14b, 0x1
 	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfc74850f; WORD $0xffff // jne 0x10d50 <pq_q4_0+0x380>
+	LONG $0xfc74850f; WORD $0xffff // jne 0x11010 <pq_q4_0+0x380>
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
 	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x894d; BYTE $0xf0 // mov r8, r14
-	LONG $0xfc4c8f0f; WORD $0xffff // jg 0x10d40 <pq_q4_0+0x370>
+	LONG $0xfc4c8f0f; WORD $0xffff // jg 0x11000 <pq_q4_0+0x370>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm8
 	LONG $0x487cf162; WORD $0x3c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm7
 	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0x24748b48; BYTE $0x30 // mov rsi, qword ptr [rsp + 0x30]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
 	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
-	LONG $0xf958840f; WORD $0xffff // je 0x10a80 <pq_q4_0+0xb0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0xf958840f; WORD $0xffff // je 0x10d40 <pq_q4_0+0xb0>
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
 	WORD $0xfb83; BYTE $0x07 // cmp ebx, 0x7
-	LONG $0xf943820f; WORD $0xffff // jb 0x10a80 <pq_q4_0+0xb0>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0xf943820f; WORD $0xffff // jb 0x10d40 <pq_q4_0+0xb0>
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
 	WORD $0xfb83; BYTE $0x08 // cmp ebx, 0x8
-	LONG $0xf92e820f; WORD $0xffff // jb 0x10a80 <pq_q4_0+0xb0>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0xf92e820f; WORD $0xffff // jb 0x10d40 <pq_q4_0+0xb0>
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xfff91de9; BYTE $0xff // jmp 0x10a80 <pq_q4_0+0xb0>
+	LONG $0xfff91de9; BYTE $0xff // jmp 0x10d40 <pq_q4_0+0xb0>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x02528e0f; WORD $0x0000 // jle 0x113cb <pq_q4_0+0x9fb>
+	LONG $0x02848e0f; WORD $0x0000 // jle 0x116bd <pq_q4_0+0xa2d>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000200088180f41 // prefetcht0 byte ptr [r8 + 0x2000]
+	QUAD $0x0000204088180f41 // prefetcht0 byte ptr [r8 + 0x2040]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xfec68348 // add rsi, -0x2
+	LONG $0x487dd262; WORD $0x1813 // vcvtph2ps zmm3, ymmword ptr [r8]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x01 // vmovups zmm4, zmmword ptr [r8 + 0x40]
+	QUAD $0x0000208088180f41 // prefetcht0 byte ptr [r8 + 0x2080]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x02 // vmovups zmm4, zmmword ptr [r8 + 0x80]
+	QUAD $0x000020c088180f41 // prefetcht0 byte ptr [r8 + 0x20c0]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x03 // vmovups zmm4, zmmword ptr [r8 + 0xc0]
+	QUAD $0x0000210088180f41 // prefetcht0 byte ptr [r8 + 0x2100]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x04 // vmovups zmm4, zmmword ptr [r8 + 0x100]
+	LONG $0x676ef9c5; BYTE $0xd0 // vmovd xmm4, dword ptr [rdi - 0x30]
+	LONG $0x48fed162; WORD $0x686f; BYTE $0x01 // vmovdqu64 zmm5, zmmword ptr [r8 + 0x40]
+	LONG $0x48fed162; WORD $0x706f; BYTE $0x02 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x80]
+	LONG $0x48fed162; WORD $0x786f; BYTE $0x03 // vmovdqu64 zmm7, zmmword ptr [r8 + 0xc0]
+	LONG $0x48fe5162; WORD $0x406f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r8 + 0x100]
+	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
+	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
+	LONG $0x4825f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm11, zmm7, 0x4
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x5835f262; WORD $0x6750; BYTE $0xeb // vpdpbusd zmm4, zmm9, dword ptr [rdi - 0x54]{1to16}
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58557262; WORD $0x4f50; BYTE $0xef // vpdpbusd zmm9, zmm5, dword ptr [rdi - 0x44]{1to16}
+	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
+	LONG $0x58557262; WORD $0x5750; BYTE $0xec // vpdpbusd zmm10, zmm5, dword ptr [rdi - 0x50]{1to16}
+	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0x5855f262; WORD $0x7750; BYTE $0xf0 // vpdpbusd zmm6, zmm5, dword ptr [rdi - 0x40]{1to16}
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x483df162; WORD $0xf9db // vpandd zmm7, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x5855f262; WORD $0x6750; BYTE $0xed // vpdpbusd zmm4, zmm5, dword ptr [rdi - 0x4c]{1to16}
+	LONG $0x4825f162; WORD $0xe9db // vpandd zmm5, zmm11, zmm1
+	LONG $0x58557262; WORD $0x4f50; BYTE $0xf1 // vpdpbusd zmm9, zmm5, dword ptr [rdi - 0x3c]{1to16}
+	LONG $0x483df162; WORD $0xe9db // vpandd zmm5, zmm8, zmm1
+	LONG $0x58457262; WORD $0x5750; BYTE $0xee // vpdpbusd zmm10, zmm7, dword ptr [rdi - 0x48]{1to16}
+	LONG $0x5855f262; WORD $0x7750; BYTE $0xf2 // vpdpbusd zmm6, zmm5, dword ptr [rdi - 0x38]{1to16}
+	LONG $0x485dd162; WORD $0xe1fe // vpaddd zmm4, zmm4, zmm9
+	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
+	LONG $0x586df262; WORD $0x5f98; BYTE $0xf3 // vfmadd132ps zmm3, zmm2, dword ptr [rdi - 0x34]{1to16} # zmm3 = (zmm3 * mem) + zmm2
+	QUAD $0x0000214088180f41 // prefetcht0 byte ptr [r8 + 0x2140]
+	LONG $0x487dd262; WORD $0x5013; BYTE $0x01 // vcvtph2ps zmm2, ymmword ptr [r8 + 0x20]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x05 // vmovups zmm4, zmmword ptr [r8 + 0x140]
+	QUAD $0x0000218088180f41 // prefetcht0 byte ptr [r8 + 0x2180]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x06 // vmovups zmm4, zmmword ptr [r8 + 0x180]
+	QUAD $0x000021c088180f41 // prefetcht0 byte ptr [r8 + 0x21c0]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x07 // vmovups zmm4, zmmword ptr [r8 + 0x1c0]
+	QUAD $0x0000220088180f41 // prefetcht0 byte ptr [r8 + 0x2200]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x08 // vmovups zmm4, zmmword ptr [r8 + 0x200]
+	LONG $0x276ef9c5 // vmovd xmm4, dword ptr [rdi]
+	LONG $0x48fed162; WORD $0x686f; BYTE $0x05 // vmovdqu64 zmm5, zmmword ptr [r8 + 0x140]
+	LONG $0x48fed162; WORD $0x706f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x180]
+	LONG $0x48fed162; WORD $0x786f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r8 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x406f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r8 + 0x200]
+	LONG $0x40c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x240
+	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
+	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x5835f262; WORD $0x6750; BYTE $0xf7 // vpdpbusd zmm4, zmm9, dword ptr [rdi - 0x24]{1to16}
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58557262; WORD $0x4f50; BYTE $0xfb // vpdpbusd zmm9, zmm5, dword ptr [rdi - 0x14]{1to16}
+	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
+	LONG $0x58557262; WORD $0x5750; BYTE $0xf8 // vpdpbusd zmm10, zmm5, dword ptr [rdi - 0x20]{1to16}
+	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0x5855f262; WORD $0x7750; BYTE $0xfc // vpdpbusd zmm6, zmm5, dword ptr [rdi - 0x10]{1to16}
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x5855f262; WORD $0x6750; BYTE $0xf9 // vpdpbusd zmm4, zmm5, dword ptr [rdi - 0x1c]{1to16}
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x58557262; WORD $0x4f50; BYTE $0xfd // vpdpbusd zmm9, zmm5, dword ptr [rdi - 0xc]{1to16}
+	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x5855f262; WORD $0x7750; BYTE $0xfe // vpdpbusd zmm6, zmm5, dword ptr [rdi - 0x8]{1to16}
+	LONG $0x485dd162; WORD $0xe1fe // vpaddd zmm4, zmm4, zmm9
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x58357262; WORD $0x5750; BYTE $0xfa // vpdpbusd zmm10, zmm9, dword ptr [rdi - 0x18]{1to16}
+	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
+	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x486cf162; WORD $0xd459 // vmulps zmm2, zmm2, zmm4
+	LONG $0x5865f262; WORD $0x5798; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [rdi - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
+	LONG $0x60c78348 // add rdi, 0x60
+	LONG $0x02fe8348 // cmp rsi, 0x2
+	LONG $0xfd93870f; WORD $0xffff // ja 0x11450 <pq_q4_0+0x7c0>
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0xf67a840f; WORD $0xffff // je 0x10d40 <pq_q4_0+0xb0>
+	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
+	LONG $0xfff66fe9; BYTE $0xff // jmp 0x10d40 <pq_q4_0+0xb0>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0x02528e0f; WORD $0x0000 // jle 0x1193b <pq_q4_0+0xcab>
 	WORD $0x894c; BYTE $0xee // mov rsi, r13
 	WORD $0x894c; BYTE $0xff // mov rdi, r15
 	WORD $0x894d; BYTE $0xd8 // mov r8, r11
@@ -857,26 +1068,26 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfded850f; WORD $0xffff // jne 0x111a0 <pq_q4_0+0x7d0>
+	LONG $0xfded850f; WORD $0xffff // jne 0x11710 <pq_q4_0+0xa80>
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
 	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x894d; BYTE $0xf0 // mov r8, r14
-	LONG $0xfdc58f0f; WORD $0xffff // jg 0x11190 <pq_q4_0+0x7c0>
+	LONG $0xfdc58f0f; WORD $0xffff // jg 0x11700 <pq_q4_0+0xa70>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0xf6ac840f; WORD $0xffff // je 0x10a80 <pq_q4_0+0xb0>
+	LONG $0xf3fc840f; WORD $0xffff // je 0x10d40 <pq_q4_0+0xb0>
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
 	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
-	LONG $0xf69d820f; WORD $0xffff // jb 0x10a80 <pq_q4_0+0xb0>
+	LONG $0xf3ed820f; WORD $0xffff // jb 0x10d40 <pq_q4_0+0xb0>
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm4
 	WORD $0xfb83; BYTE $0x03 // cmp ebx, 0x3
-	LONG $0xf68d820f; WORD $0xffff // jb 0x10a80 <pq_q4_0+0xb0>
+	LONG $0xf3dd820f; WORD $0xffff // jb 0x10d40 <pq_q4_0+0xb0>
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm3
 	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
-	LONG $0xf67d850f; WORD $0xffff // jne 0x10a80 <pq_q4_0+0xb0>
+	LONG $0xf3cd850f; WORD $0xffff // jne 0x10d40 <pq_q4_0+0xb0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xfff66de9; BYTE $0xff // jmp 0x10a80 <pq_q4_0+0xb0>
+	LONG $0xfff3bde9; BYTE $0xff // jmp 0x10d40 <pq_q4_0+0xb0>
 	LONG $0x38c48348 // add rsp, 0x38
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -888,11 +1099,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_q4_1: +5168
+	// pq_q4_1: +6560
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0ae78e0f; WORD $0x0000 // jle 0x11f27 <pq_q4_1+0xaf7>
+	LONG $0x0db78e0f; WORD $0x0000 // jle 0x12767 <pq_q4_1+0xdc7>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -904,7 +1115,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x3feec148 // shr rsi, 0x3f
 	WORD $0x8949; BYTE $0xfc // mov r12, rdi
-	QUAD $0x7d430558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7d43] # 0x191a8 <peak_i8+0x3a8>
+	QUAD $0x9e530558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x9e53] # 0x1b828 <peak_i8+0x378>
 	LONG $0xd9b60f45 // movzx r11d, r9b
 	WORD $0x894d; BYTE $0xc7 // mov r15, r8
 	WORD $0x014c; BYTE $0xc6 // add rsi, r8
@@ -914,37 +1125,39 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
 	LONG $0x763c8d48 // lea rdi, [rsi + 2*rsi]
 	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
-	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
 	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
 	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
 	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
 	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x1deb // jmp 0x114e8 <pq_q4_1+0xb8>
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	WORD $0x1deb // jmp 0x11a58 <pq_q4_1+0xb8>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
 	WORD $0x014d; BYTE $0xd4 // add r12, r10
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x0a318e0f; WORD $0x0000 // jle 0x11f19 <pq_q4_1+0xae9>
+	LONG $0x0d018e0f; WORD $0x0000 // jle 0x12759 <pq_q4_1+0xdb9>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0277850f; WORD $0x0000 // jne 0x11770 <pq_q4_1+0x340>
+	LONG $0x0277850f; WORD $0x0000 // jne 0x11ce0 <pq_q4_1+0x340>
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x073a850f; WORD $0x0000 // jne 0x121b0 <pq_q4_1+0x810>
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x02598e0f; WORD $0x0000 // jle 0x1175b <pq_q4_1+0x32b>
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	LONG $0x09e28e0f; WORD $0x0000 // jle 0x12461 <pq_q4_1+0xac1>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
 	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x487df262; WORD $0x5713; BYTE $0x02 // vcvtph2ps zmm2, ymmword ptr [rdi + 0x40]
 	LONG $0x487df262; WORD $0x1f13 // vcvtph2ps zmm3, ymmword ptr [rdi]
 	LONG $0x487cf162; WORD $0x6710; BYTE $0x02 // vmovups zmm4, zmmword ptr [rdi + 0x80]
@@ -1037,23 +1250,19 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x585dd262; WORD $0x4898; BYTE $0x14 // vfmadd132ps zmm1, zmm4, dword ptr [r8 + 0x50]{1to16} # zmm1 = (zmm1 * mem) + zmm4
 	LONG $0x60c08349 // add r8, 0x60
 	LONG $0x02fe8348 // cmp rsi, 0x2
-	LONG $0xfdb5870f; WORD $0xffff // ja 0x11510 <pq_q4_1+0xe0>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfd6c840f; WORD $0xffff // je 0x114d0 <pq_q4_1+0xa0>
-	LONG $0x487cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm1
-	LONG $0xfffd61e9; BYTE $0xff // jmp 0x114d0 <pq_q4_1+0xa0>
-	BYTE $0x90 // nop
+	LONG $0xfdb5870f; WORD $0xffff // ja 0x11a90 <pq_q4_1+0xf0>
+	LONG $0x000781e9; BYTE $0x00 // jmp 0x12461 <pq_q4_1+0xac1>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0x04ba820f; WORD $0x0000 // jb 0x11c40 <pq_q4_1+0x810>
+	LONG $0x078a820f; WORD $0x0000 // jb 0x12480 <pq_q4_1+0xae0>
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x04278e0f; WORD $0x0000 // jle 0x11bc7 <pq_q4_1+0x797>
+	LONG $0x04278e0f; WORD $0x0000 // jle 0x12137 <pq_q4_1+0x797>
 	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
 	WORD $0x894c; BYTE $0xee // mov rsi, r13
 	WORD $0x894d; BYTE $0xf8 // mov r8, r15
@@ -1214,35 +1423,149 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfc11850f; WORD $0xffff // jne 0x117c0 <pq_q4_1+0x390>
+	LONG $0xfc11850f; WORD $0xffff // jne 0x11d30 <pq_q4_1+0x390>
 	LONG $0x80c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x280
 	LONG $0xfe588d49 // lea rbx, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfbe98f0f; WORD $0xffff // jg 0x117b0 <pq_q4_1+0x380>
+	LONG $0xfbe98f0f; WORD $0xffff // jg 0x11d20 <pq_q4_1+0x380>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm8
 	LONG $0x487cf162; WORD $0x3c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm7
 	LONG $0x487cf162; WORD $0x3411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm6
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
 	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xf8d4840f; WORD $0xffff // je 0x114d0 <pq_q4_1+0xa0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0xf8d4840f; WORD $0xffff // je 0x11a40 <pq_q4_1+0xa0>
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
 	LONG $0x07fb8341 // cmp r11d, 0x7
-	LONG $0xf8be820f; WORD $0xffff // jb 0x114d0 <pq_q4_1+0xa0>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0xf8be820f; WORD $0xffff // jb 0x11a40 <pq_q4_1+0xa0>
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
 	LONG $0x08fb8341 // cmp r11d, 0x8
-	LONG $0xf8a8820f; WORD $0xffff // jb 0x114d0 <pq_q4_1+0xa0>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0xf8a8820f; WORD $0xffff // jb 0x11a40 <pq_q4_1+0xa0>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x487cf162; WORD $0x0c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm1
-	LONG $0xfff897e9; BYTE $0xff // jmp 0x114d0 <pq_q4_1+0xa0>
+	LONG $0xfff897e9; BYTE $0xff // jmp 0x11a40 <pq_q4_1+0xa0>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x02858e0f; WORD $0x0000 // jle 0x11ece <pq_q4_1+0xa9e>
+	LONG $0x02a88e0f; WORD $0x0000 // jle 0x12461 <pq_q4_1+0xac1>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
+	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x008f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2000]
+	LONG $0x408f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2040]
+	LONG $0x808f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2080]
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xfec68348 // add rsi, -0x2
+	LONG $0x487df262; WORD $0x5713; BYTE $0x02 // vcvtph2ps zmm2, ymmword ptr [rdi + 0x40]
+	LONG $0x487cf162; WORD $0x5f10; BYTE $0x02 // vmovups zmm3, zmmword ptr [rdi + 0x80]
+	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
+	LONG $0xc08f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x20c0]
+	LONG $0x487cf162; WORD $0x5f10; BYTE $0x03 // vmovups zmm3, zmmword ptr [rdi + 0xc0]
+	LONG $0x008f180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2100]
+	LONG $0x487cf162; WORD $0x5f10; BYTE $0x04 // vmovups zmm3, zmmword ptr [rdi + 0x100]
+	LONG $0x408f180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2140]
+	LONG $0x487cf162; WORD $0x5f10; BYTE $0x05 // vmovups zmm3, zmmword ptr [rdi + 0x140]
+	LONG $0x48fef162; WORD $0x5f6f; BYTE $0x02 // vmovdqu64 zmm3, zmmword ptr [rdi + 0x80]
+	LONG $0x48fef162; WORD $0x6f6f; BYTE $0x03 // vmovdqu64 zmm5, zmmword ptr [rdi + 0xc0]
+	LONG $0x48fef162; WORD $0x776f; BYTE $0x04 // vmovdqu64 zmm6, zmmword ptr [rdi + 0x100]
+	LONG $0x48fef162; WORD $0x7f6f; BYTE $0x05 // vmovdqu64 zmm7, zmmword ptr [rdi + 0x140]
+	LONG $0x48657162; WORD $0xc0db // vpandd zmm8, zmm3, zmm0
+	LONG $0x4865f162; WORD $0xd372; BYTE $0x04 // vpsrld zmm3, zmm3, 0x4
+	LONG $0x583d5262; WORD $0x0850 // vpdpbusd zmm9, zmm8, dword ptr [r8]{1to16}
+	LONG $0x48557162; WORD $0xe0db // vpandd zmm12, zmm5, zmm0
+	LONG $0x581d5262; WORD $0x5050; BYTE $0x01 // vpdpbusd zmm10, zmm12, dword ptr [r8 + 0x4]{1to16}
+	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x58655262; WORD $0x4050; BYTE $0x04 // vpdpbusd zmm8, zmm3, dword ptr [r8 + 0x10]{1to16}
+	LONG $0x4865f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm3, zmm5, 0x4
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0x5865d262; WORD $0x6850; BYTE $0x05 // vpdpbusd zmm5, zmm3, dword ptr [r8 + 0x14]{1to16}
+	LONG $0x484df162; WORD $0xd8db // vpandd zmm3, zmm6, zmm0
+	LONG $0x58655262; WORD $0x4850; BYTE $0x02 // vpdpbusd zmm9, zmm3, dword ptr [r8 + 0x8]{1to16}
+	LONG $0x4865f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm3, zmm6, 0x4
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x584d5262; WORD $0x5050; BYTE $0x03 // vpdpbusd zmm10, zmm6, dword ptr [r8 + 0xc]{1to16}
+	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0x58655262; WORD $0x4050; BYTE $0x06 // vpdpbusd zmm8, zmm3, dword ptr [r8 + 0x18]{1to16}
+	LONG $0x4835d162; WORD $0xd8fe // vpaddd zmm3, zmm9, zmm8
+	LONG $0x483df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm8, zmm7, 0x4
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
+	LONG $0x584dd262; WORD $0x6850; BYTE $0x07 // vpdpbusd zmm5, zmm6, dword ptr [r8 + 0x1c]{1to16}
+	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
+	LONG $0x107ac1c4; WORD $0x2460 // vmovss xmm4, dword ptr [r8 + 0x24]
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x487df262; WORD $0xe418 // vbroadcastss zmm4, xmm4
+	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
+	LONG $0x5875d262; WORD $0x6098; BYTE $0x08 // vfmadd132ps zmm4, zmm1, dword ptr [r8 + 0x20]{1to16} # zmm4 = (zmm4 * mem) + zmm1
+	LONG $0x808f180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2180]
+	LONG $0x487df262; WORD $0x5713; BYTE $0x03 // vcvtph2ps zmm2, ymmword ptr [rdi + 0x60]
+	LONG $0x487df262; WORD $0x4f13; BYTE $0x01 // vcvtph2ps zmm1, ymmword ptr [rdi + 0x20]
+	LONG $0x487cf162; WORD $0x5f10; BYTE $0x06 // vmovups zmm3, zmmword ptr [rdi + 0x180]
+	LONG $0xc08f180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x21c0]
+	LONG $0x487cf162; WORD $0x5f10; BYTE $0x07 // vmovups zmm3, zmmword ptr [rdi + 0x1c0]
+	LONG $0x008f180f; WORD $0x0022; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2200]
+	LONG $0x487cf162; WORD $0x5f10; BYTE $0x08 // vmovups zmm3, zmmword ptr [rdi + 0x200]
+	LONG $0x408f180f; WORD $0x0022; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2240]
+	LONG $0x487cf162; WORD $0x5f10; BYTE $0x09 // vmovups zmm3, zmmword ptr [rdi + 0x240]
+	LONG $0x48fef162; WORD $0x5f6f; BYTE $0x06 // vmovdqu64 zmm3, zmmword ptr [rdi + 0x180]
+	LONG $0x48fef162; WORD $0x6f6f; BYTE $0x07 // vmovdqu64 zmm5, zmmword ptr [rdi + 0x1c0]
+	LONG $0x48fef162; WORD $0x776f; BYTE $0x08 // vmovdqu64 zmm6, zmmword ptr [rdi + 0x200]
+	LONG $0x48fef162; WORD $0x7f6f; BYTE $0x09 // vmovdqu64 zmm7, zmmword ptr [rdi + 0x240]
+	LONG $0x80c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x280
+	LONG $0x48657162; WORD $0xc0db // vpandd zmm8, zmm3, zmm0
+	LONG $0x4865f162; WORD $0xd372; BYTE $0x04 // vpsrld zmm3, zmm3, 0x4
+	LONG $0x583d5262; WORD $0x4850; BYTE $0x0c // vpdpbusd zmm9, zmm8, dword ptr [r8 + 0x30]{1to16}
+	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
+	LONG $0x58255262; WORD $0x5050; BYTE $0x0d // vpdpbusd zmm10, zmm11, dword ptr [r8 + 0x34]{1to16}
+	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x58655262; WORD $0x4050; BYTE $0x10 // vpdpbusd zmm8, zmm3, dword ptr [r8 + 0x40]{1to16}
+	LONG $0x4865f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm3, zmm5, 0x4
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0x5865d262; WORD $0x6850; BYTE $0x11 // vpdpbusd zmm5, zmm3, dword ptr [r8 + 0x44]{1to16}
+	LONG $0x484df162; WORD $0xd8db // vpandd zmm3, zmm6, zmm0
+	LONG $0x58655262; WORD $0x4850; BYTE $0x0e // vpdpbusd zmm9, zmm3, dword ptr [r8 + 0x38]{1to16}
+	LONG $0x4865f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm3, zmm6, 0x4
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x584d5262; WORD $0x5050; BYTE $0x0f // vpdpbusd zmm10, zmm6, dword ptr [r8 + 0x3c]{1to16}
+	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0x58655262; WORD $0x4050; BYTE $0x12 // vpdpbusd zmm8, zmm3, dword ptr [r8 + 0x48]{1to16}
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x584dd262; WORD $0x6850; BYTE $0x13 // vpdpbusd zmm5, zmm6, dword ptr [r8 + 0x4c]{1to16}
+	LONG $0x4835d162; WORD $0xd8fe // vpaddd zmm3, zmm9, zmm8
+	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
+	LONG $0x107ac1c4; WORD $0x5448 // vmovss xmm1, dword ptr [r8 + 0x54]
+	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
+	LONG $0x487df262; WORD $0xc918 // vbroadcastss zmm1, xmm1
+	LONG $0x486df262; WORD $0xcbac // vfnmadd213ps zmm1, zmm2, zmm3 # zmm1 = -(zmm2 * zmm1) + zmm3
+	LONG $0x585dd262; WORD $0x4898; BYTE $0x14 // vfmadd132ps zmm1, zmm4, dword ptr [r8 + 0x50]{1to16} # zmm1 = (zmm1 * mem) + zmm4
+	LONG $0x60c08349 // add r8, 0x60
+	LONG $0x02fe8348 // cmp rsi, 0x2
+	LONG $0xfd6f870f; WORD $0xffff // ja 0x121d0 <pq_q4_1+0x830>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xf5d6840f; WORD $0xffff // je 0x11a40 <pq_q4_1+0xa0>
+	LONG $0x487cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm1
+	LONG $0xfff5cbe9; BYTE $0xff // jmp 0x11a40 <pq_q4_1+0xa0>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x02858e0f; WORD $0x0000 // jle 0x1270e <pq_q4_1+0xd6e>
 	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
 	WORD $0x894c; BYTE $0xef // mov rdi, r13
 	WORD $0x894d; BYTE $0xf8 // mov r8, r15
@@ -1339,26 +1662,26 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfdba850f; WORD $0xffff // jne 0x11c70 <pq_q4_1+0x840>
+	LONG $0xfdba850f; WORD $0xffff // jne 0x124b0 <pq_q4_1+0xb10>
 	LONG $0x80c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x280
 	LONG $0xfe588d49 // lea rbx, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfd928f0f; WORD $0xffff // jg 0x11c60 <pq_q4_1+0x830>
+	LONG $0xfd928f0f; WORD $0xffff // jg 0x124a0 <pq_q4_1+0xb00>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xf5f9840f; WORD $0xffff // je 0x114d0 <pq_q4_1+0xa0>
+	LONG $0xf329840f; WORD $0xffff // je 0x11a40 <pq_q4_1+0xa0>
 	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
 	LONG $0x02fb8341 // cmp r11d, 0x2
-	LONG $0xf5e9820f; WORD $0xffff // jb 0x114d0 <pq_q4_1+0xa0>
+	LONG $0xf319820f; WORD $0xffff // jb 0x11a40 <pq_q4_1+0xa0>
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm3
 	LONG $0x03fb8341 // cmp r11d, 0x3
-	LONG $0xf5d8820f; WORD $0xffff // jb 0x114d0 <pq_q4_1+0xa0>
+	LONG $0xf308820f; WORD $0xffff // jb 0x11a40 <pq_q4_1+0xa0>
 	LONG $0x487cf162; WORD $0x1411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm2
 	LONG $0x04fb8341 // cmp r11d, 0x4
-	LONG $0xf5c7850f; WORD $0xffff // jne 0x114d0 <pq_q4_1+0xa0>
+	LONG $0xf2f7850f; WORD $0xffff // jne 0x11a40 <pq_q4_1+0xa0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x0c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm1
-	LONG $0xfff5b7e9; BYTE $0xff // jmp 0x114d0 <pq_q4_1+0xa0>
+	LONG $0xfff2e7e9; BYTE $0xff // jmp 0x11a40 <pq_q4_1+0xa0>
 	LONG $0x30c48348 // add rsp, 0x30
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -1370,11 +1693,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pq_q5_0: +7984
+	// pq_q5_0: +10096
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0c278e0f; WORD $0x0000 // jle 0x12b67 <pq_q5_0+0xc37>
+	LONG $0x0fc78e0f; WORD $0x0000 // jle 0x13747 <pq_q5_0+0xfd7>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -1386,50 +1709,52 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x3feec148 // shr rsi, 0x3f
 	WORD $0x8949; BYTE $0xfd // mov r13, rdi
-	QUAD $0x007260052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x7260] # 0x191c4 <peak_i8+0x3c4>
-	QUAD $0x731a0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x731a] # 0x19288 <peak_i8+0x488>
-	QUAD $0x7318155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x7318] # 0x19290 <peak_i8+0x490>
+	QUAD $0x0090a0052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x90a0] # 0x1b844 <peak_i8+0x394>
+	QUAD $0x915a0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x915a] # 0x1b908 <peak_i8+0x458>
+	QUAD $0x9158155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x9158] # 0x1b910 <peak_i8+0x460>
 	LONG $0x54778d4d // lea r14, [r15 + 0x54]
 	LONG $0xd1b60f45 // movzx r10d, r9b
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x014c; BYTE $0xc6 // add rsi, r8
-	LONG $0x2474894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r14
+	LONG $0x2474894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r14
 	WORD $0xd148; BYTE $0xee // shr rsi
 	LONG $0xc0de694c; WORD $0x0002; BYTE $0x00 // imul r11, rsi, 0x2c0
 	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
 	LONG $0x763c8d48 // lea rdi, [rsi + 2*rsi]
 	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
-	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
 	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
 	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
 	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
 	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x22eb // jmp 0x12008 <pq_q5_0+0xd8>
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	WORD $0x22eb // jmp 0x12848 <pq_q5_0+0xd8>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
 	WORD $0x014d; BYTE $0xdd // add r13, r11
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x0b518e0f; WORD $0x0000 // jle 0x12b59 <pq_q5_0+0xc29>
+	LONG $0x0ef18e0f; WORD $0x0000 // jle 0x13739 <pq_q5_0+0xfc9>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0347850f; WORD $0x0000 // jne 0x12360 <pq_q5_0+0x430>
+	LONG $0x0347850f; WORD $0x0000 // jne 0x12ba0 <pq_q5_0+0x430>
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x081a850f; WORD $0x0000 // jne 0x13080 <pq_q5_0+0x910>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x031f8e0f; WORD $0x0000 // jle 0x12341 <pq_q5_0+0x411>
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	LONG $0x0b9a8e0f; WORD $0x0000 // jle 0x13409 <pq_q5_0+0xc99>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
 	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	BYTE $0x90 // nop
+	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0x487cd162; WORD $0x6810; BYTE $0x01 // vmovups zmm5, zmmword ptr [r8 + 0x40]
 	LONG $0x487dd262; WORD $0x2013 // vcvtph2ps zmm4, ymmword ptr [r8]
 	LONG $0x487cd162; WORD $0x6810; BYTE $0x02 // vmovups zmm5, zmmword ptr [r8 + 0x80]
@@ -1550,23 +1875,20 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x585df262; WORD $0x5f98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [rdi - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
 	LONG $0x60c78348 // add rdi, 0x60
 	LONG $0x02fe8348 // cmp rsi, 0x2
-	LONG $0xfcef870f; WORD $0xffff // ja 0x12030 <pq_q5_0+0x100>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfca6840f; WORD $0xffff // je 0x11ff0 <pq_q5_0+0xc0>
-	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xfffc9be9; BYTE $0xff // jmp 0x11ff0 <pq_q5_0+0xc0>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xfcef870f; WORD $0xffff // ja 0x12880 <pq_q5_0+0x110>
+	LONG $0x000873e9; BYTE $0x00 // jmp 0x13409 <pq_q5_0+0xc99>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x04ca820f; WORD $0x0000 // jb 0x12840 <pq_q5_0+0x910>
+	LONG $0x086a820f; WORD $0x0000 // jb 0x13420 <pq_q5_0+0xcb0>
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x04368e0f; WORD $0x0000 // jle 0x127c8 <pq_q5_0+0x898>
+	LONG $0x04368e0f; WORD $0x0000 // jle 0x13008 <pq_q5_0+0x898>
 	WORD $0x894c; BYTE $0xef // mov rdi, r13
 	WORD $0x894c; BYTE $0xfe // mov rsi, r15
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
@@ -1726,35 +2048,178 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0x01c6f641 // test r14b, 0x1
 	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfc00850f; WORD $0xffff // jne 0x123b0 <pq_q5_0+0x480>
+	LONG $0xfc00850f; WORD $0xffff // jne 0x12bf0 <pq_q5_0+0x480>
 	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
 	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x894d; BYTE $0xf0 // mov r8, r14
-	LONG $0xfbd88f0f; WORD $0xffff // jg 0x123a0 <pq_q5_0+0x470>
+	LONG $0xfbd88f0f; WORD $0xffff // jg 0x12be0 <pq_q5_0+0x470>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
 	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
 	LONG $0x487cf162; WORD $0x3c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm7
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0x24748b48; BYTE $0x30 // mov rsi, qword ptr [rsp + 0x30]
 	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf7f3840f; WORD $0xffff // je 0x11ff0 <pq_q5_0+0xc0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0xf7f3840f; WORD $0xffff // je 0x12830 <pq_q5_0+0xc0>
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf7dd820f; WORD $0xffff // jb 0x11ff0 <pq_q5_0+0xc0>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0xf7dd820f; WORD $0xffff // jb 0x12830 <pq_q5_0+0xc0>
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf7c7820f; WORD $0xffff // jb 0x11ff0 <pq_q5_0+0xc0>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0xf7c7820f; WORD $0xffff // jb 0x12830 <pq_q5_0+0xc0>
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff7b6e9; BYTE $0xff // jmp 0x11ff0 <pq_q5_0+0xc0>
+	LONG $0xfff7b6e9; BYTE $0xff // jmp 0x12830 <pq_q5_0+0xc0>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x02c58e0f; WORD $0x0000 // jle 0x12b0e <pq_q5_0+0xbde>
+	LONG $0x03808e0f; WORD $0x0000 // jle 0x13409 <pq_q5_0+0xc99>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000200088180f41 // prefetcht0 byte ptr [r8 + 0x2000]
+	QUAD $0x0000204088180f41 // prefetcht0 byte ptr [r8 + 0x2040]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xfec68348 // add rsi, -0x2
+	LONG $0x487dd262; WORD $0x2013 // vcvtph2ps zmm4, ymmword ptr [r8]
+	LONG $0x487cd162; WORD $0x6810; BYTE $0x01 // vmovups zmm5, zmmword ptr [r8 + 0x40]
+	QUAD $0x0000208088180f41 // prefetcht0 byte ptr [r8 + 0x2080]
+	LONG $0x487cd162; WORD $0x6810; BYTE $0x02 // vmovups zmm5, zmmword ptr [r8 + 0x80]
+	QUAD $0x000020c088180f41 // prefetcht0 byte ptr [r8 + 0x20c0]
+	LONG $0x487cd162; WORD $0x6810; BYTE $0x03 // vmovups zmm5, zmmword ptr [r8 + 0xc0]
+	QUAD $0x0000210088180f41 // prefetcht0 byte ptr [r8 + 0x2100]
+	LONG $0x487cd162; WORD $0x6810; BYTE $0x04 // vmovups zmm5, zmmword ptr [r8 + 0x100]
+	QUAD $0x0000214088180f41 // prefetcht0 byte ptr [r8 + 0x2140]
+	LONG $0x487cd162; WORD $0x6810; BYTE $0x05 // vmovups zmm5, zmmword ptr [r8 + 0x140]
+	LONG $0x48fed162; WORD $0x706f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x40]
+	LONG $0x6f6ef9c5; BYTE $0xd0 // vmovd xmm5, dword ptr [rdi - 0x30]
+	LONG $0x48fed162; WORD $0x786f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r8 + 0x80]
+	LONG $0x48fe5162; WORD $0x406f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r8 + 0xc0]
+	LONG $0x48fe5162; WORD $0x486f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r8 + 0x100]
+	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
+	LONG $0x4855f262; WORD $0xe847 // vpsllvd zmm5, zmm5, zmm0
+	LONG $0x48cd7162; WORD $0xeadb // vpandq zmm13, zmm6, zmm2
+	LONG $0x481df162; WORD $0xf672; BYTE $0x03 // vpslld zmm12, zmm6, 0x3
+	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
+	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
+	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x582df262; WORD $0x6f50; BYTE $0xeb // vpdpbusd zmm5, zmm10, dword ptr [rdi - 0x54]{1to16}
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x481df162; WORD $0xf672; BYTE $0x02 // vpslld zmm12, zmm6, 0x2
+	LONG $0x48c57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm7, zmm1, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x5815f262; WORD $0x7f50; BYTE $0xef // vpdpbusd zmm7, zmm13, dword ptr [rdi - 0x44]{1to16}
+	LONG $0x4815f162; WORD $0xd672; BYTE $0x01 // vpsrld zmm13, zmm6, 0x1
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0x582d7262; WORD $0x5f50; BYTE $0xec // vpdpbusd zmm11, zmm10, dword ptr [rdi - 0x50]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x4815f162; WORD $0xd672; BYTE $0x02 // vpsrld zmm13, zmm6, 0x2
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x582d7262; WORD $0x4750; BYTE $0xf0 // vpdpbusd zmm8, zmm10, dword ptr [rdi - 0x40]{1to16}
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x48fe5162; WORD $0x606f; BYTE $0x05 // vmovdqu64 zmm12, zmmword ptr [r8 + 0x140]
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582df262; WORD $0x6f50; BYTE $0xed // vpdpbusd zmm5, zmm10, dword ptr [rdi - 0x4c]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582df262; WORD $0x7f50; BYTE $0xf1 // vpdpbusd zmm7, zmm10, dword ptr [rdi - 0x3c]{1to16}
+	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
+	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
+	LONG $0x489d7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm12, zmm1, 0xf8
+	LONG $0x58357262; WORD $0x5f50; BYTE $0xee // vpdpbusd zmm11, zmm9, dword ptr [rdi - 0x48]{1to16}
+	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
+	LONG $0x4845d162; WORD $0xd472; BYTE $0x04 // vpsrld zmm7, zmm12, 0x4
+	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
+	LONG $0x58457262; WORD $0x4750; BYTE $0xf2 // vpdpbusd zmm8, zmm7, dword ptr [rdi - 0x38]{1to16}
+	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x5865f262; WORD $0x6798; BYTE $0xf3 // vfmadd132ps zmm4, zmm3, dword ptr [rdi - 0x34]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	QUAD $0x0000218088180f41 // prefetcht0 byte ptr [r8 + 0x2180]
+	LONG $0x487dd262; WORD $0x5813; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [r8 + 0x20]
+	LONG $0x487cd162; WORD $0x6810; BYTE $0x06 // vmovups zmm5, zmmword ptr [r8 + 0x180]
+	QUAD $0x000021c088180f41 // prefetcht0 byte ptr [r8 + 0x21c0]
+	LONG $0x487cd162; WORD $0x6810; BYTE $0x07 // vmovups zmm5, zmmword ptr [r8 + 0x1c0]
+	QUAD $0x0000220088180f41 // prefetcht0 byte ptr [r8 + 0x2200]
+	LONG $0x487cd162; WORD $0x6810; BYTE $0x08 // vmovups zmm5, zmmword ptr [r8 + 0x200]
+	QUAD $0x0000224088180f41 // prefetcht0 byte ptr [r8 + 0x2240]
+	LONG $0x487cd162; WORD $0x6810; BYTE $0x09 // vmovups zmm5, zmmword ptr [r8 + 0x240]
+	QUAD $0x0000228088180f41 // prefetcht0 byte ptr [r8 + 0x2280]
+	LONG $0x487cd162; WORD $0x6810; BYTE $0x0a // vmovups zmm5, zmmword ptr [r8 + 0x280]
+	LONG $0x48fed162; WORD $0x706f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x180]
+	LONG $0x2f6ef9c5 // vmovd xmm5, dword ptr [rdi]
+	LONG $0x48fed162; WORD $0x786f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r8 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x406f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r8 + 0x200]
+	LONG $0x48fe5162; WORD $0x486f; BYTE $0x09 // vmovdqu64 zmm9, zmmword ptr [r8 + 0x240]
+	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
+	LONG $0x4855f262; WORD $0xe847 // vpsllvd zmm5, zmm5, zmm0
+	LONG $0x48cd7162; WORD $0xe2db // vpandq zmm12, zmm6, zmm2
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
+	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
+	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
+	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x582df262; WORD $0x6f50; BYTE $0xf7 // vpdpbusd zmm5, zmm10, dword ptr [rdi - 0x24]{1to16}
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
+	LONG $0x48c57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm1, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x581df262; WORD $0x7f50; BYTE $0xfb // vpdpbusd zmm7, zmm12, dword ptr [rdi - 0x14]{1to16}
+	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0x582d7262; WORD $0x5f50; BYTE $0xf8 // vpdpbusd zmm11, zmm10, dword ptr [rdi - 0x20]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x582d7262; WORD $0x4750; BYTE $0xfc // vpdpbusd zmm8, zmm10, dword ptr [rdi - 0x10]{1to16}
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582df262; WORD $0x6f50; BYTE $0xf9 // vpdpbusd zmm5, zmm10, dword ptr [rdi - 0x1c]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582df262; WORD $0x7f50; BYTE $0xfd // vpdpbusd zmm7, zmm10, dword ptr [rdi - 0xc]{1to16}
+	LONG $0x48fe5162; WORD $0x506f; BYTE $0x0a // vmovdqu64 zmm10, zmmword ptr [r8 + 0x280]
+	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
+	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
+	LONG $0xc0c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x2c0
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
+	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
+	LONG $0x58357262; WORD $0x5f50; BYTE $0xfa // vpdpbusd zmm11, zmm9, dword ptr [rdi - 0x18]{1to16}
+	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
+	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
+	LONG $0x58457262; WORD $0x4750; BYTE $0xfe // vpdpbusd zmm8, zmm7, dword ptr [rdi - 0x8]{1to16}
+	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
+	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x4864f162; WORD $0xdd59 // vmulps zmm3, zmm3, zmm5
+	LONG $0x585df262; WORD $0x5f98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [rdi - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	LONG $0x60c78348 // add rdi, 0x60
+	LONG $0x02fe8348 // cmp rsi, 0x2
+	LONG $0xfc97870f; WORD $0xffff // ja 0x130a0 <pq_q5_0+0x930>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xf41e840f; WORD $0xffff // je 0x12830 <pq_q5_0+0xc0>
+	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
+	LONG $0xfff413e9; BYTE $0xff // jmp 0x12830 <pq_q5_0+0xc0>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x02c58e0f; WORD $0x0000 // jle 0x136ee <pq_q5_0+0xf7e>
 	WORD $0x894c; BYTE $0xee // mov rsi, r13
 	WORD $0x894c; BYTE $0xff // mov rdi, r15
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
@@ -1858,26 +2323,26 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfd7a850f; WORD $0xffff // jne 0x12870 <pq_q5_0+0x940>
+	LONG $0xfd7a850f; WORD $0xffff // jne 0x13450 <pq_q5_0+0xce0>
 	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
 	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x894d; BYTE $0xf0 // mov r8, r14
-	LONG $0xfd528f0f; WORD $0xffff // jg 0x12860 <pq_q5_0+0x930>
+	LONG $0xfd528f0f; WORD $0xffff // jg 0x13440 <pq_q5_0+0xcd0>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf4d9840f; WORD $0xffff // je 0x11ff0 <pq_q5_0+0xc0>
+	LONG $0xf139840f; WORD $0xffff // je 0x12830 <pq_q5_0+0xc0>
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf4c9820f; WORD $0xffff // jb 0x11ff0 <pq_q5_0+0xc0>
+	LONG $0xf129820f; WORD $0xffff // jb 0x12830 <pq_q5_0+0xc0>
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf4b8820f; WORD $0xffff // jb 0x11ff0 <pq_q5_0+0xc0>
+	LONG $0xf118820f; WORD $0xffff // jb 0x12830 <pq_q5_0+0xc0>
 	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf4a7850f; WORD $0xffff // jne 0x11ff0 <pq_q5_0+0xc0>
+	LONG $0xf107850f; WORD $0xffff // jne 0x12830 <pq_q5_0+0xc0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff497e9; BYTE $0xff // jmp 0x11ff0 <pq_q5_0+0xc0>
+	LONG $0xfff0f7e9; BYTE $0xff // jmp 0x12830 <pq_q5_0+0xc0>
 	LONG $0x38c48348 // add rsp, 0x38
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -1889,11 +2354,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pq_q5_1: +11120
+	// pq_q5_1: +14160
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0ce88e0f; WORD $0x0000 // jle 0x13868 <pq_q5_1+0xcf8>
+	LONG $0x10d88e0f; WORD $0x0000 // jle 0x14838 <pq_q5_1+0x10e8>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -1905,8 +2370,8 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x3feec148 // shr rsi, 0x3f
 	WORD $0x8949; BYTE $0xfc // mov r12, rdi
-	QUAD $0x66e3055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x66e3] # 0x19288 <peak_i8+0x488>
-	QUAD $0x66e10d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x66e1] # 0x19290 <peak_i8+0x490>
+	QUAD $0x8183055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x8183] # 0x1b908 <peak_i8+0x458>
+	QUAD $0x81810d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x8181] # 0x1b910 <peak_i8+0x460>
 	LONG $0xd1b60f45 // movzx r10d, r9b
 	WORD $0x894d; BYTE $0xc7 // mov r15, r8
 	WORD $0x014c; BYTE $0xc6 // add rsi, r8
@@ -1916,36 +2381,38 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
 	LONG $0x763c8d48 // lea rdi, [rsi + 2*rsi]
 	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
-	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
 	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
 	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
 	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
 	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x23eb // jmp 0x12c38 <pq_q5_1+0xc8>
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	WORD $0x23eb // jmp 0x13818 <pq_q5_1+0xc8>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
 	WORD $0x014d; BYTE $0xdc // add r12, r11
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x0c228e0f; WORD $0x0000 // jle 0x1385a <pq_q5_1+0xcea>
+	LONG $0x10128e0f; WORD $0x0000 // jle 0x1482a <pq_q5_1+0x10da>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0387850f; WORD $0x0000 // jne 0x12fd0 <pq_q5_1+0x460>
+	LONG $0x0387850f; WORD $0x0000 // jne 0x13bb0 <pq_q5_1+0x460>
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x08ba850f; WORD $0x0000 // jne 0x140f0 <pq_q5_1+0x9a0>
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x03698e0f; WORD $0x0000 // jle 0x12fbb <pq_q5_1+0x44b>
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	LONG $0x0c888e0f; WORD $0x0000 // jle 0x144c7 <pq_q5_1+0xd77>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0xff31 // xor edi, edi
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	QUAD $0x02fc6413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 8*rdi + 0x40]
 	QUAD $0x02fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x80]
 	LONG $0x487dd262; WORD $0x1c13; BYTE $0xfc // vcvtph2ps zmm3, ymmword ptr [r12 + 8*rdi]
@@ -2071,23 +2538,19 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x143d54985865d262 // vfmadd132ps zmm2, zmm3, dword ptr [r13 + rdi + 0x50]{1to16} # zmm2 = (zmm2 * mem) + zmm3
 	LONG $0x60c78348 // add rdi, 0x60
 	LONG $0x02fe8348 // cmp rsi, 0x2
-	LONG $0xfca5870f; WORD $0xffff // ja 0x12c60 <pq_q5_1+0xf0>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc5c840f; WORD $0xffff // je 0x12c20 <pq_q5_1+0xb0>
-	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0xfffc51e9; BYTE $0xff // jmp 0x12c20 <pq_q5_1+0xb0>
-	BYTE $0x90 // nop
+	LONG $0xfca5870f; WORD $0xffff // ja 0x13850 <pq_q5_1+0x100>
+	LONG $0x000917e9; BYTE $0x00 // jmp 0x144c7 <pq_q5_1+0xd77>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x052a820f; WORD $0x0000 // jb 0x13510 <pq_q5_1+0x9a0>
+	LONG $0x091a820f; WORD $0x0000 // jb 0x144e0 <pq_q5_1+0xd90>
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x04978e0f; WORD $0x0000 // jle 0x13498 <pq_q5_1+0x928>
+	LONG $0x04978e0f; WORD $0x0000 // jle 0x14078 <pq_q5_1+0x928>
 	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
 	WORD $0x894c; BYTE $0xee // mov rsi, r13
 	WORD $0x894d; BYTE $0xf8 // mov r8, r15
@@ -2264,35 +2727,182 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfba0850f; WORD $0xffff // jne 0x13020 <pq_q5_1+0x4b0>
+	LONG $0xfba0850f; WORD $0xffff // jne 0x13c00 <pq_q5_1+0x4b0>
 	LONG $0x00c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x300
 	LONG $0xfe588d49 // lea rbx, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfb788f0f; WORD $0xffff // jg 0x13010 <pq_q5_1+0x4a0>
+	LONG $0xfb788f0f; WORD $0xffff // jg 0x13bf0 <pq_q5_1+0x4a0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm8
 	LONG $0x487cf162; WORD $0x3c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm7
 	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf753840f; WORD $0xffff // je 0x12c20 <pq_q5_1+0xb0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0xf753840f; WORD $0xffff // je 0x13800 <pq_q5_1+0xb0>
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf73d820f; WORD $0xffff // jb 0x12c20 <pq_q5_1+0xb0>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0xf73d820f; WORD $0xffff // jb 0x13800 <pq_q5_1+0xb0>
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf727820f; WORD $0xffff // jb 0x12c20 <pq_q5_1+0xb0>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0xf727820f; WORD $0xffff // jb 0x13800 <pq_q5_1+0xb0>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xfff716e9; BYTE $0xff // jmp 0x12c20 <pq_q5_1+0xb0>
+	LONG $0xfff716e9; BYTE $0xff // jmp 0x13800 <pq_q5_1+0xb0>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x02f68e0f; WORD $0x0000 // jle 0x1380f <pq_q5_1+0xc9f>
+	LONG $0x03ce8e0f; WORD $0x0000 // jle 0x144c7 <pq_q5_1+0xd77>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0xff31 // xor edi, edi
+	QUAD $0x002000fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x2000]
+	QUAD $0x002040fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x2040]
+	QUAD $0x002080fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x2080]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xfec68348 // add rsi, -0x2
+	QUAD $0x02fc6413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 8*rdi + 0x40]
+	QUAD $0x02fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x80]
+	LONG $0x487dd262; WORD $0x1c13; BYTE $0xfc // vcvtph2ps zmm3, ymmword ptr [r12 + 8*rdi]
+	QUAD $0x0020c0fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x20c0]
+	QUAD $0x03fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0xc0]
+	QUAD $0x002100fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x2100]
+	QUAD $0x04fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x100]
+	QUAD $0x002140fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x2140]
+	QUAD $0x05fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x140]
+	QUAD $0x002180fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x2180]
+	QUAD $0x06fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x180]
+	QUAD $0x02fc6c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 8*rdi + 0x80]
+	QUAD $0x03fc746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 8*rdi + 0xc0]
+	QUAD $0x04fc7c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 8*rdi + 0x100]
+	QUAD $0x05fc446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 8*rdi + 0x140]
+	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
+	LONG $0x48d57162; WORD $0xe9db // vpandq zmm13, zmm5, zmm1
+	LONG $0x481df162; WORD $0xf572; BYTE $0x03 // vpslld zmm12, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	QUAD $0x003d545058355262 // vpdpbusd zmm10, zmm9, dword ptr [r13 + rdi]{1to16}
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x481df162; WORD $0xf572; BYTE $0x02 // vpslld zmm12, zmm5, 0x2
+	LONG $0x48cd7362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm13, zmm6, zmm0, 0xf8
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	QUAD $0x043d74505815d262 // vpdpbusd zmm6, zmm13, dword ptr [r13 + rdi + 0x10]{1to16}
+	LONG $0x4815f162; WORD $0xd572; BYTE $0x01 // vpsrld zmm13, zmm5, 0x1
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	QUAD $0x013d5c5058355262 // vpdpbusd zmm11, zmm9, dword ptr [r13 + rdi + 0x4]{1to16}
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xd572; BYTE $0x02 // vpsrld zmm13, zmm5, 0x2
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	QUAD $0x053d7c505835d262 // vpdpbusd zmm7, zmm9, dword ptr [r13 + rdi + 0x14]{1to16}
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	QUAD $0x06fc646f48fe5162 // vmovdqu64 zmm12, zmmword ptr [r12 + 8*rdi + 0x180]
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	QUAD $0x023d545058355262 // vpdpbusd zmm10, zmm9, dword ptr [r13 + rdi + 0x8]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	QUAD $0x063d74505835d262 // vpdpbusd zmm6, zmm9, dword ptr [r13 + rdi + 0x18]{1to16}
+	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
+	LONG $0x483dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm8, zmm12, 0x4
+	LONG $0x489d7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm12, zmm0, 0xf8
+	QUAD $0x033d5c5058355262 // vpdpbusd zmm11, zmm9, dword ptr [r13 + rdi + 0xc]{1to16}
+	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
+	QUAD $0x073d7c50583dd262 // vpdpbusd zmm7, zmm8, dword ptr [r13 + rdi + 0x1c]{1to16}
+	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x107ac1c4; WORD $0x3d5c; BYTE $0x24 // vmovss xmm3, dword ptr [r13 + rdi + 0x24]
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x487df262; WORD $0xdb18 // vbroadcastss zmm3, xmm3
+	LONG $0x485df262; WORD $0xddac // vfnmadd213ps zmm3, zmm4, zmm5 # zmm3 = -(zmm4 * zmm3) + zmm5
+	QUAD $0x083d5c98586dd262 // vfmadd132ps zmm3, zmm2, dword ptr [r13 + rdi + 0x20]{1to16} # zmm3 = (zmm3 * mem) + zmm2
+	QUAD $0x0021c0fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x21c0]
+	QUAD $0x03fc6413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 8*rdi + 0x60]
+	QUAD $0x01fc5413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 8*rdi + 0x20]
+	QUAD $0x07fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x1c0]
+	QUAD $0x002200fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x2200]
+	QUAD $0x08fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x200]
+	QUAD $0x002240fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x2240]
+	QUAD $0x09fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x240]
+	QUAD $0x002280fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x2280]
+	QUAD $0x0afc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x280]
+	QUAD $0x0022c0fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x22c0]
+	QUAD $0x0bfc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x2c0]
+	QUAD $0x07fc6c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 8*rdi + 0x1c0]
+	QUAD $0x08fc746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 8*rdi + 0x200]
+	QUAD $0x09fc7c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 8*rdi + 0x240]
+	QUAD $0x0afc446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 8*rdi + 0x280]
+	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
+	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	QUAD $0x0c3d545058355262 // vpdpbusd zmm10, zmm9, dword ptr [r13 + rdi + 0x30]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
+	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	QUAD $0x103d7450581dd262 // vpdpbusd zmm6, zmm12, dword ptr [r13 + rdi + 0x40]{1to16}
+	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	QUAD $0x0d3d5c5058355262 // vpdpbusd zmm11, zmm9, dword ptr [r13 + rdi + 0x34]{1to16}
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	QUAD $0x113d7c505835d262 // vpdpbusd zmm7, zmm9, dword ptr [r13 + rdi + 0x44]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	QUAD $0x0e3d545058355262 // vpdpbusd zmm10, zmm9, dword ptr [r13 + rdi + 0x38]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	QUAD $0x123d74505835d262 // vpdpbusd zmm6, zmm9, dword ptr [r13 + rdi + 0x48]{1to16}
+	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
+	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
+	QUAD $0x0bfc546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 8*rdi + 0x2c0]
+	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
+	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
+	QUAD $0x0f3d5c5058355262 // vpdpbusd zmm11, zmm9, dword ptr [r13 + rdi + 0x3c]{1to16}
+	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
+	QUAD $0x133d7c50583dd262 // vpdpbusd zmm7, zmm8, dword ptr [r13 + rdi + 0x4c]{1to16}
+	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x486cf162; WORD $0xed59 // vmulps zmm5, zmm2, zmm5
+	LONG $0x107ac1c4; WORD $0x3d54; BYTE $0x54 // vmovss xmm2, dword ptr [r13 + rdi + 0x54]
+	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
+	LONG $0x487df262; WORD $0xd218 // vbroadcastss zmm2, xmm2
+	LONG $0x485df262; WORD $0xd5ac // vfnmadd213ps zmm2, zmm4, zmm5 # zmm2 = -(zmm4 * zmm2) + zmm5
+	QUAD $0x143d54985865d262 // vfmadd132ps zmm2, zmm3, dword ptr [r13 + rdi + 0x50]{1to16} # zmm2 = (zmm2 * mem) + zmm3
+	LONG $0x60c78348 // add rdi, 0x60
+	LONG $0x02fe8348 // cmp rsi, 0x2
+	LONG $0xfc39870f; WORD $0xffff // ja 0x14100 <pq_q5_1+0x9b0>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xf330840f; WORD $0xffff // je 0x13800 <pq_q5_1+0xb0>
+	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
+	LONG $0xfff325e9; BYTE $0xff // jmp 0x13800 <pq_q5_1+0xb0>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x02f68e0f; WORD $0x0000 // jle 0x147df <pq_q5_1+0x108f>
 	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
 	WORD $0x894c; BYTE $0xef // mov rdi, r13
 	WORD $0x894d; BYTE $0xf8 // mov r8, r15
@@ -2405,26 +3015,26 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfd49850f; WORD $0xffff // jne 0x13540 <pq_q5_1+0x9d0>
+	LONG $0xfd49850f; WORD $0xffff // jne 0x14510 <pq_q5_1+0xdc0>
 	LONG $0x00c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x300
 	LONG $0xfe588d49 // lea rbx, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfd218f0f; WORD $0xffff // jg 0x13530 <pq_q5_1+0x9c0>
+	LONG $0xfd218f0f; WORD $0xffff // jg 0x14500 <pq_q5_1+0xdb0>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf408840f; WORD $0xffff // je 0x12c20 <pq_q5_1+0xb0>
+	LONG $0xf018840f; WORD $0xffff // je 0x13800 <pq_q5_1+0xb0>
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf3f8820f; WORD $0xffff // jb 0x12c20 <pq_q5_1+0xb0>
+	LONG $0xf008820f; WORD $0xffff // jb 0x13800 <pq_q5_1+0xb0>
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm4
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf3e7820f; WORD $0xffff // jb 0x12c20 <pq_q5_1+0xb0>
+	LONG $0xeff7820f; WORD $0xffff // jb 0x13800 <pq_q5_1+0xb0>
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm3
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf3d6850f; WORD $0xffff // jne 0x12c20 <pq_q5_1+0xb0>
+	LONG $0xefe6850f; WORD $0xffff // jne 0x13800 <pq_q5_1+0xb0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xfff3c6e9; BYTE $0xff // jmp 0x12c20 <pq_q5_1+0xb0>
+	LONG $0xffefd6e9; BYTE $0xff // jmp 0x13800 <pq_q5_1+0xb0>
 	LONG $0x30c48348 // add rsp, 0x30
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -2436,11 +3046,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00401f0f // nop dword ptr [rax]
 
-	// pq_iq4_nl: +14448
+	// pq_iq4_nl: +18496
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0b148e0f; WORD $0x0000 // jle 0x14394 <pq_iq4_nl+0xb24>
+	LONG $0x0e248e0f; WORD $0x0000 // jle 0x15674 <pq_iq4_nl+0xe34>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -2452,51 +3062,53 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
 	LONG $0x3feec148 // shr rsi, 0x3f
 	WORD $0x8949; BYTE $0xfd // mov r13, rdi
-	QUAD $0x0059dc052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x59dc] # 0x19280 <peak_i8+0x480>
-	QUAD $0x59d40d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x59d4] # 0x19282 <peak_i8+0x482>
-	QUAD $0x58c8155a487df262; WORD $0x0000 // vbroadcasti32x4 zmm2, xmmword ptr [rip + 0x58c8] # zmm2 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	QUAD $0x00708c052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x708c] # 0x1b900 <peak_i8+0x450>
+	QUAD $0x70840d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x7084] # 0x1b902 <peak_i8+0x452>
+	QUAD $0x6f78155a487df262; WORD $0x0000 // vbroadcasti32x4 zmm2, xmmword ptr [rip + 0x6f78] # zmm2 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
 	LONG $0x54778d4d // lea r14, [r15 + 0x54]
 	LONG $0xd1b60f45 // movzx r10d, r9b
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	WORD $0x014c; BYTE $0xc6 // add rsi, r8
-	LONG $0x2474894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r14
+	LONG $0x2474894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r14
 	WORD $0xd148; BYTE $0xee // shr rsi
 	LONG $0x06e6c148 // shl rsi, 0x6
 	LONG $0xf61c8d4c // lea r11, [rsi + 8*rsi]
 	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
 	LONG $0x763c8d48 // lea rdi, [rsi + 2*rsi]
 	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
-	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
 	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
 	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
 	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
 	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x21eb // jmp 0x13948 <pq_iq4_nl+0xd8>
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	WORD $0x21eb // jmp 0x14918 <pq_iq4_nl+0xd8>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
 	WORD $0x014d; BYTE $0xdd // add r13, r11
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x0a3e8e0f; WORD $0x0000 // jle 0x14386 <pq_iq4_nl+0xb16>
+	LONG $0x0d4e8e0f; WORD $0x0000 // jle 0x15666 <pq_iq4_nl+0xe26>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x02b7850f; WORD $0x0000 // jne 0x13c10 <pq_iq4_nl+0x3a0>
+	LONG $0x02b7850f; WORD $0x0000 // jne 0x14be0 <pq_iq4_nl+0x3a0>
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x074a850f; WORD $0x0000 // jne 0x15080 <pq_iq4_nl+0x840>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x02938e0f; WORD $0x0000 // jle 0x13bf5 <pq_iq4_nl+0x385>
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	LONG $0x0a2e8e0f; WORD $0x0000 // jle 0x1536d <pq_iq4_nl+0xb2d>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
 	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	BYTE $0x90 // nop
+	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0x487cd162; WORD $0x6010; BYTE $0x01 // vmovups zmm4, zmmword ptr [r8 + 0x40]
 	LONG $0x487dd262; WORD $0x2813 // vcvtph2ps zmm5, ymmword ptr [r8]
 	LONG $0x487cd162; WORD $0x6010; BYTE $0x02 // vmovups zmm4, zmmword ptr [r8 + 0x80]
@@ -2599,23 +3211,20 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x585df262; WORD $0x5f98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [rdi - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
 	LONG $0x60c78348 // add rdi, 0x60
 	LONG $0x02fe8348 // cmp rsi, 0x2
-	LONG $0xfd7b870f; WORD $0xffff // ja 0x13970 <pq_iq4_nl+0x100>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfd32840f; WORD $0xffff // je 0x13930 <pq_iq4_nl+0xc0>
-	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xfffd27e9; BYTE $0xff // jmp 0x13930 <pq_iq4_nl+0xc0>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xfd7b870f; WORD $0xffff // ja 0x14950 <pq_iq4_nl+0x110>
+	LONG $0x000793e9; BYTE $0x00 // jmp 0x1536d <pq_iq4_nl+0xb2d>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x048a820f; WORD $0x0000 // jb 0x140b0 <pq_iq4_nl+0x840>
+	LONG $0x079a820f; WORD $0x0000 // jb 0x15390 <pq_iq4_nl+0xb50>
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03f28e0f; WORD $0x0000 // jle 0x14034 <pq_iq4_nl+0x7c4>
+	LONG $0x03f28e0f; WORD $0x0000 // jle 0x15004 <pq_iq4_nl+0x7c4>
 	WORD $0x894c; BYTE $0xef // mov rdi, r13
 	WORD $0x894c; BYTE $0xfe // mov rsi, r15
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
@@ -2767,35 +3376,158 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0x01c6f641 // test r14b, 0x1
 	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfc44850f; WORD $0xffff // jne 0x13c60 <pq_iq4_nl+0x3f0>
+	LONG $0xfc44850f; WORD $0xffff // jne 0x14c30 <pq_iq4_nl+0x3f0>
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
 	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x894d; BYTE $0xf0 // mov r8, r14
-	LONG $0xfc1c8f0f; WORD $0xffff // jg 0x13c50 <pq_iq4_nl+0x3e0>
+	LONG $0xfc1c8f0f; WORD $0xffff // jg 0x14c20 <pq_iq4_nl+0x3e0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
 	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
 	LONG $0x487cf162; WORD $0x3c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm7
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0x24748b48; BYTE $0x30 // mov rsi, qword ptr [rsp + 0x30]
 	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf8c7840f; WORD $0xffff // je 0x13930 <pq_iq4_nl+0xc0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0xf8c7840f; WORD $0xffff // je 0x14900 <pq_iq4_nl+0xc0>
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf8b1820f; WORD $0xffff // jb 0x13930 <pq_iq4_nl+0xc0>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0xf8b1820f; WORD $0xffff // jb 0x14900 <pq_iq4_nl+0xc0>
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf89b820f; WORD $0xffff // jb 0x13930 <pq_iq4_nl+0xc0>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0xf89b820f; WORD $0xffff // jb 0x14900 <pq_iq4_nl+0xc0>
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff88ae9; BYTE $0xff // jmp 0x13930 <pq_iq4_nl+0xc0>
+	LONG $0xfff88ae9; BYTE $0xff // jmp 0x14900 <pq_iq4_nl+0xc0>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x02828e0f; WORD $0x0000 // jle 0x1433b <pq_iq4_nl+0xacb>
+	LONG $0x02e48e0f; WORD $0x0000 // jle 0x1536d <pq_iq4_nl+0xb2d>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000200088180f41 // prefetcht0 byte ptr [r8 + 0x2000]
+	QUAD $0x0000204088180f41 // prefetcht0 byte ptr [r8 + 0x2040]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xfec68348 // add rsi, -0x2
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x01 // vmovups zmm4, zmmword ptr [r8 + 0x40]
+	LONG $0x487dd262; WORD $0x2813 // vcvtph2ps zmm5, ymmword ptr [r8]
+	QUAD $0x0000208088180f41 // prefetcht0 byte ptr [r8 + 0x2080]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x02 // vmovups zmm4, zmmword ptr [r8 + 0x80]
+	QUAD $0x000020c088180f41 // prefetcht0 byte ptr [r8 + 0x20c0]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x03 // vmovups zmm4, zmmword ptr [r8 + 0xc0]
+	QUAD $0x0000210088180f41 // prefetcht0 byte ptr [r8 + 0x2100]
+	LONG $0x487cd162; WORD $0x6010; BYTE $0x04 // vmovups zmm4, zmmword ptr [r8 + 0x100]
+	LONG $0x48fed162; WORD $0x706f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x40]
+	LONG $0x676ef9c5; BYTE $0xd0 // vmovd xmm4, dword ptr [rdi - 0x30]
+	LONG $0x48fed162; WORD $0x786f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r8 + 0x80]
+	LONG $0x48fe5162; WORD $0x406f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r8 + 0xc0]
+	LONG $0x48fe5162; WORD $0x486f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r8 + 0x100]
+	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
+	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x48c57162; WORD $0xe1db // vpandq zmm12, zmm7, zmm1
+	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
+	LONG $0x582df262; WORD $0x6750; BYTE $0xeb // vpdpbusd zmm4, zmm10, dword ptr [rdi - 0x54]{1to16}
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x584d7262; WORD $0x5750; BYTE $0xef // vpdpbusd zmm10, zmm6, dword ptr [rdi - 0x44]{1to16}
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
+	LONG $0x584d7262; WORD $0x5f50; BYTE $0xec // vpdpbusd zmm11, zmm6, dword ptr [rdi - 0x50]{1to16}
+	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
+	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584df262; WORD $0x7f50; BYTE $0xf0 // vpdpbusd zmm7, zmm6, dword ptr [rdi - 0x40]{1to16}
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
+	LONG $0x584df262; WORD $0x6750; BYTE $0xed // vpdpbusd zmm4, zmm6, dword ptr [rdi - 0x4c]{1to16}
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584d7262; WORD $0x5750; BYTE $0xf1 // vpdpbusd zmm10, zmm6, dword ptr [rdi - 0x3c]{1to16}
+	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
+	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
+	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
+	LONG $0x584d7262; WORD $0x5f50; BYTE $0xee // vpdpbusd zmm11, zmm6, dword ptr [rdi - 0x48]{1to16}
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584df262; WORD $0x7f50; BYTE $0xf2 // vpdpbusd zmm7, zmm6, dword ptr [rdi - 0x38]{1to16}
+	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
+	LONG $0x5865f262; WORD $0x6798; BYTE $0xf3 // vfmadd132ps zmm4, zmm3, dword ptr [rdi - 0x34]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	QUAD $0x0000214088180f41 // prefetcht0 byte ptr [r8 + 0x2140]
+	LONG $0x487cd162; WORD $0x5810; BYTE $0x05 // vmovups zmm3, zmmword ptr [r8 + 0x140]
+	LONG $0x487dd262; WORD $0x6813; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [r8 + 0x20]
+	QUAD $0x0000218088180f41 // prefetcht0 byte ptr [r8 + 0x2180]
+	LONG $0x487cd162; WORD $0x5810; BYTE $0x06 // vmovups zmm3, zmmword ptr [r8 + 0x180]
+	QUAD $0x000021c088180f41 // prefetcht0 byte ptr [r8 + 0x21c0]
+	LONG $0x487cd162; WORD $0x5810; BYTE $0x07 // vmovups zmm3, zmmword ptr [r8 + 0x1c0]
+	QUAD $0x0000220088180f41 // prefetcht0 byte ptr [r8 + 0x2200]
+	LONG $0x487cd162; WORD $0x5810; BYTE $0x08 // vmovups zmm3, zmmword ptr [r8 + 0x200]
+	LONG $0x48fed162; WORD $0x706f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x140]
+	LONG $0x1f6ef9c5 // vmovd xmm3, dword ptr [rdi]
+	LONG $0x48fed162; WORD $0x786f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r8 + 0x180]
+	LONG $0x48fe5162; WORD $0x406f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r8 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x486f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r8 + 0x200]
+	LONG $0x40c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x240
+	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
+	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x48c57162; WORD $0xe1db // vpandq zmm12, zmm7, zmm1
+	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
+	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
+	LONG $0x582df262; WORD $0x5f50; BYTE $0xf7 // vpdpbusd zmm3, zmm10, dword ptr [rdi - 0x24]{1to16}
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x584d7262; WORD $0x5750; BYTE $0xfb // vpdpbusd zmm10, zmm6, dword ptr [rdi - 0x14]{1to16}
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
+	LONG $0x584d7262; WORD $0x5f50; BYTE $0xf8 // vpdpbusd zmm11, zmm6, dword ptr [rdi - 0x20]{1to16}
+	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
+	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584df262; WORD $0x7f50; BYTE $0xfc // vpdpbusd zmm7, zmm6, dword ptr [rdi - 0x10]{1to16}
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
+	LONG $0x584df262; WORD $0x5f50; BYTE $0xf9 // vpdpbusd zmm3, zmm6, dword ptr [rdi - 0x1c]{1to16}
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584d7262; WORD $0x5750; BYTE $0xfd // vpdpbusd zmm10, zmm6, dword ptr [rdi - 0xc]{1to16}
+	LONG $0x4865d162; WORD $0xdafe // vpaddd zmm3, zmm3, zmm10
+	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
+	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
+	LONG $0x584d7262; WORD $0x5f50; BYTE $0xfa // vpdpbusd zmm11, zmm6, dword ptr [rdi - 0x18]{1to16}
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584df262; WORD $0x7f50; BYTE $0xfe // vpdpbusd zmm7, zmm6, dword ptr [rdi - 0x8]{1to16}
+	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
+	LONG $0x4865f162; WORD $0xdefe // vpaddd zmm3, zmm3, zmm6
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x4854f162; WORD $0xdb59 // vmulps zmm3, zmm5, zmm3
+	LONG $0x585df262; WORD $0x5f98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [rdi - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	LONG $0x60c78348 // add rdi, 0x60
+	LONG $0x02fe8348 // cmp rsi, 0x2
+	LONG $0xfd33870f; WORD $0xffff // ja 0x150a0 <pq_iq4_nl+0x860>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xf58a840f; WORD $0xffff // je 0x14900 <pq_iq4_nl+0xc0>
+	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
+	LONG $0xfff57fe9; BYTE $0xff // jmp 0x14900 <pq_iq4_nl+0xc0>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x02828e0f; WORD $0x0000 // jle 0x1561b <pq_iq4_nl+0xddb>
 	WORD $0x894c; BYTE $0xee // mov rsi, r13
 	WORD $0x894c; BYTE $0xff // mov rdi, r15
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
@@ -2891,26 +3623,26 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfdbd850f; WORD $0xffff // jne 0x140e0 <pq_iq4_nl+0x870>
+	LONG $0xfdbd850f; WORD $0xffff // jne 0x153c0 <pq_iq4_nl+0xb80>
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
 	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x894d; BYTE $0xf0 // mov r8, r14
-	LONG $0xfd958f0f; WORD $0xffff // jg 0x140d0 <pq_iq4_nl+0x860>
+	LONG $0xfd958f0f; WORD $0xffff // jg 0x153b0 <pq_iq4_nl+0xb70>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf5ec840f; WORD $0xffff // je 0x13930 <pq_iq4_nl+0xc0>
+	LONG $0xf2dc840f; WORD $0xffff // je 0x14900 <pq_iq4_nl+0xc0>
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf5dc820f; WORD $0xffff // jb 0x13930 <pq_iq4_nl+0xc0>
+	LONG $0xf2cc820f; WORD $0xffff // jb 0x14900 <pq_iq4_nl+0xc0>
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf5cb820f; WORD $0xffff // jb 0x13930 <pq_iq4_nl+0xc0>
+	LONG $0xf2bb820f; WORD $0xffff // jb 0x14900 <pq_iq4_nl+0xc0>
 	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf5ba850f; WORD $0xffff // jne 0x13930 <pq_iq4_nl+0xc0>
+	LONG $0xf2aa850f; WORD $0xffff // jne 0x14900 <pq_iq4_nl+0xc0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff5aae9; BYTE $0xff // jmp 0x13930 <pq_iq4_nl+0xc0>
+	LONG $0xfff29ae9; BYTE $0xff // jmp 0x14900 <pq_iq4_nl+0xc0>
 	LONG $0x38c48348 // add rsp, 0x38
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -2922,7 +3654,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// pq_q4_k: +17312
+	// pq_q4_k: +22144
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -2934,11 +3666,11 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10f8c148 // sar rax, 0x10
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0beb8e0f; WORD $0x0000 // jle 0x14fad <pq_q4_k+0xc0d>
+	LONG $0x0f2b8e0f; WORD $0x0000 // jle 0x165cd <pq_q4_k+0xf4d>
 	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x4dd50558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x4dd5] # 0x191a8 <peak_i8+0x3a8>
-	QUAD $0x4dd30d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x4dd3] # 0x191b0 <peak_i8+0x3b0>
+	QUAD $0x61750558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x6175] # 0x1b828 <peak_i8+0x378>
+	QUAD $0x61730d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x6173] # 0x1b830 <peak_i8+0x380>
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
 	LONG $0xd1b60f45 // movzx r10d, r9b
 	LONG $0xf0490f49 // cmovns rsi, r8
@@ -2959,23 +3691,25 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	WORD $0x1ceb // jmp 0x14458 <pq_q4_k+0xb8>
+	WORD $0x1ceb // jmp 0x15738 <pq_q4_k+0xb8>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
 	WORD $0x014c; BYTE $0xdf // add rdi, r11
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x0b558e0f; WORD $0x0000 // jle 0x14fad <pq_q4_k+0xc0d>
+	LONG $0x0e958e0f; WORD $0x0000 // jle 0x165cd <pq_q4_k+0xf4d>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x02fb850f; WORD $0x0000 // jne 0x14760 <pq_q4_k+0x3c0>
+	LONG $0x02fb850f; WORD $0x0000 // jne 0x15a40 <pq_q4_k+0x3c0>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x080a850f; WORD $0x0000 // jne 0x15f60 <pq_q4_k+0x8e0>
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x02d28e0f; WORD $0x0000 // jle 0x14744 <pq_q4_k+0x3a4>
+	LONG $0x0b248e0f; WORD $0x0000 // jle 0x16283 <pq_q4_k+0xc03>
 	LONG $0x24048b4c // mov r8, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
 	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x487df262; WORD $0x1613 // vcvtph2ps zmm2, ymmword ptr [rsi]
 	LONG $0x487df262; WORD $0x5e13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [rsi + 0x20]
 	LONG $0x40c68348 // add rsi, 0x40
@@ -3080,29 +3814,26 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x1438649858459262 // vfmadd132ps zmm4, zmm7, dword ptr [r8 + r15 + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm7
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfd70850f; WORD $0xffff // jne 0x144a0 <pq_q4_k+0x100>
+	LONG $0xfd70850f; WORD $0xffff // jne 0x15790 <pq_q4_k+0x110>
 	WORD $0x014d; BYTE $0xf8 // add r8, r15
 	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
 	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfd3c8f0f; WORD $0xffff // jg 0x14480 <pq_q4_k+0xe0>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfcf3840f; WORD $0xffff // je 0x14440 <pq_q4_k+0xa0>
-	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
-	LONG $0xfffce8e9; BYTE $0xff // jmp 0x14440 <pq_q4_k+0xa0>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xfd3c8f0f; WORD $0xffff // jg 0x15770 <pq_q4_k+0xf0>
+	LONG $0x00084ae9; BYTE $0x00 // jmp 0x16283 <pq_q4_k+0xc03>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x0506820f; WORD $0x0000 // jb 0x14c80 <pq_q4_k+0x8e0>
+	LONG $0x0846820f; WORD $0x0000 // jb 0x162a0 <pq_q4_k+0xc20>
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x046e8e0f; WORD $0x0000 // jle 0x14c03 <pq_q4_k+0x863>
+	LONG $0x046e8e0f; WORD $0x0000 // jle 0x15ee3 <pq_q4_k+0x863>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
 	WORD $0x894d; BYTE $0xe8 // mov r8, r13
@@ -3273,15 +4004,15 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfbf2850f; WORD $0xffff // jne 0x147d0 <pq_q4_k+0x430>
+	LONG $0xfbf2850f; WORD $0xffff // jne 0x15ab0 <pq_q4_k+0x430>
 	WORD $0xff41; BYTE $0xc7 // inc r15d
 	LONG $0x40c58148; WORD $0x0002; BYTE $0x00 // add rbp, 0x240
 	LONG $0x04ff8341 // cmp r15d, 0x4
-	LONG $0xfbce850f; WORD $0xffff // jne 0x147c0 <pq_q4_k+0x420>
+	LONG $0xfbce850f; WORD $0xffff // jne 0x15aa0 <pq_q4_k+0x420>
 	LONG $0xf8588d49 // lea rbx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfb9d8f0f; WORD $0xffff // jg 0x147a0 <pq_q4_k+0x400>
+	LONG $0xfb9d8f0f; WORD $0xffff // jg 0x15a80 <pq_q4_k+0x400>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x487c7162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm8
@@ -3290,21 +4021,151 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf807840f; WORD $0xffff // je 0x14440 <pq_q4_k+0xa0>
+	LONG $0xf807840f; WORD $0xffff // je 0x15720 <pq_q4_k+0xa0>
 	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf7f1820f; WORD $0xffff // jb 0x14440 <pq_q4_k+0xa0>
+	LONG $0xf7f1820f; WORD $0xffff // jb 0x15720 <pq_q4_k+0xa0>
 	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf7db820f; WORD $0xffff // jb 0x14440 <pq_q4_k+0xa0>
+	LONG $0xf7db820f; WORD $0xffff // jb 0x15720 <pq_q4_k+0xa0>
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xfff7cae9; BYTE $0xff // jmp 0x14440 <pq_q4_k+0xa0>
+	LONG $0xfff7cae9; BYTE $0xff // jmp 0x15720 <pq_q4_k+0xa0>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x02d88e0f; WORD $0x0000 // jle 0x14f61 <pq_q4_k+0xbc1>
+	LONG $0x031a8e0f; WORD $0x0000 // jle 0x16283 <pq_q4_k+0xc03>
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487df262; WORD $0x1613 // vcvtph2ps zmm2, ymmword ptr [rsi]
+	LONG $0x487df262; WORD $0x5e13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [rsi + 0x20]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x008e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2000]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x487df262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [rsi]
+	LONG $0x487df262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [rsi + 0x10]
+	LONG $0x408e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2040]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [rsi + 0x40]
+	LONG $0x808e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2080]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x02 // vmovups zmm7, zmmword ptr [rsi + 0x80]
+	LONG $0xc08e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x20c0]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rsi + 0xc0]
+	LONG $0x008e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2100]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x04 // vmovups zmm7, zmmword ptr [rsi + 0x100]
+	LONG $0x48fef162; WORD $0x7e6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [rsi + 0x40]
+	LONG $0x48fe7162; WORD $0x466f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x80]
+	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [rsi + 0xc0]
+	LONG $0x48fe7162; WORD $0x566f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x100]
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x48457162; WORD $0xd8db // vpandd zmm11, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x58251262; WORD $0x2450; BYTE $0x38 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15]{1to16}
+	LONG $0x483d7162; WORD $0xf8db // vpandd zmm15, zmm8, zmm0
+	QUAD $0x01386c5058051262 // vpdpbusd zmm13, zmm15, dword ptr [r8 + r15 + 0x4]{1to16}
+	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	QUAD $0x04385c5058451262 // vpdpbusd zmm11, zmm7, dword ptr [r8 + r15 + 0x10]{1to16}
+	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
+	QUAD $0x0538445058451262 // vpdpbusd zmm8, zmm7, dword ptr [r8 + r15 + 0x14]{1to16}
+	LONG $0x4835f162; WORD $0xf8db // vpandd zmm7, zmm9, zmm0
+	LONG $0x486cf162; WORD $0xed59 // vmulps zmm5, zmm2, zmm5
+	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
+	QUAD $0x0238645058451262 // vpdpbusd zmm12, zmm7, dword ptr [r8 + r15 + 0x8]{1to16}
+	LONG $0x4845d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm7, zmm9, 0x4
+	LONG $0x482d7162; WORD $0xc8db // vpandd zmm9, zmm10, zmm0
+	QUAD $0x03386c5058351262 // vpdpbusd zmm13, zmm9, dword ptr [r8 + r15 + 0xc]{1to16}
+	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
+	QUAD $0x06385c5058451262 // vpdpbusd zmm11, zmm7, dword ptr [r8 + r15 + 0x18]{1to16}
+	LONG $0x481dd162; WORD $0xfbfe // vpaddd zmm7, zmm12, zmm11
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x48257162; WORD $0xc8db // vpandd zmm9, zmm11, zmm0
+	QUAD $0x0738445058351262 // vpdpbusd zmm8, zmm9, dword ptr [r8 + r15 + 0x1c]{1to16}
+	LONG $0x483d5162; WORD $0xc5fe // vpaddd zmm8, zmm8, zmm13
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x4845d162; WORD $0xf8fe // vpaddd zmm7, zmm7, zmm8
+	LONG $0x487d7262; WORD $0x4621; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [rsi + 0x30]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
+	LONG $0x107a81c4; WORD $0x386c; BYTE $0x24 // vmovss xmm5, dword ptr [r8 + r15 + 0x24]
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487df262; WORD $0xed18 // vbroadcastss zmm5, xmm5
+	LONG $0x484df262; WORD $0xefac // vfnmadd213ps zmm5, zmm6, zmm7 # zmm5 = -(zmm6 * zmm5) + zmm7
+	QUAD $0x08386c98585d9262 // vfmadd132ps zmm5, zmm4, dword ptr [r8 + r15 + 0x20]{1to16} # zmm5 = (zmm5 * mem) + zmm4
+	LONG $0x487df262; WORD $0x6621; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [rsi + 0x20]
+	LONG $0x408e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2140]
+	LONG $0x487cd162; WORD $0xf05b // vcvtdq2ps zmm6, zmm8
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x05 // vmovups zmm7, zmmword ptr [rsi + 0x140]
+	LONG $0x808e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2180]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x06 // vmovups zmm7, zmmword ptr [rsi + 0x180]
+	LONG $0xc08e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x21c0]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x07 // vmovups zmm7, zmmword ptr [rsi + 0x1c0]
+	LONG $0x008e180f; WORD $0x0022; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2200]
+	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x08 // vmovups zmm7, zmmword ptr [rsi + 0x200]
+	LONG $0x48fef162; WORD $0x7e6f; BYTE $0x05 // vmovdqu64 zmm7, zmmword ptr [rsi + 0x140]
+	LONG $0x48fe7162; WORD $0x466f; BYTE $0x06 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x180]
+	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x07 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x1c0]
+	LONG $0x48fe7162; WORD $0x566f; BYTE $0x08 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x200]
+	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x48457162; WORD $0xd8db // vpandd zmm11, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	QUAD $0x0c38645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15 + 0x30]{1to16}
+	LONG $0x483d7162; WORD $0xf0db // vpandd zmm14, zmm8, zmm0
+	QUAD $0x0d386c50580d1262 // vpdpbusd zmm13, zmm14, dword ptr [r8 + r15 + 0x34]{1to16}
+	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	QUAD $0x10385c5058451262 // vpdpbusd zmm11, zmm7, dword ptr [r8 + r15 + 0x40]{1to16}
+	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
+	QUAD $0x1138445058451262 // vpdpbusd zmm8, zmm7, dword ptr [r8 + r15 + 0x44]{1to16}
+	LONG $0x4835f162; WORD $0xf8db // vpandd zmm7, zmm9, zmm0
+	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
+	QUAD $0x0e38645058451262 // vpdpbusd zmm12, zmm7, dword ptr [r8 + r15 + 0x38]{1to16}
+	LONG $0x4845d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm7, zmm9, 0x4
+	LONG $0x482d7162; WORD $0xc8db // vpandd zmm9, zmm10, zmm0
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	QUAD $0x0f386c5058351262 // vpdpbusd zmm13, zmm9, dword ptr [r8 + r15 + 0x3c]{1to16}
+	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
+	QUAD $0x12385c5058451262 // vpdpbusd zmm11, zmm7, dword ptr [r8 + r15 + 0x48]{1to16}
+	LONG $0x482d7162; WORD $0xc8db // vpandd zmm9, zmm10, zmm0
+	QUAD $0x1338445058351262 // vpdpbusd zmm8, zmm9, dword ptr [r8 + r15 + 0x4c]{1to16}
+	LONG $0x481dd162; WORD $0xfbfe // vpaddd zmm7, zmm12, zmm11
+	LONG $0x483d5162; WORD $0xc5fe // vpaddd zmm8, zmm8, zmm13
+	LONG $0x4845d162; WORD $0xf8fe // vpaddd zmm7, zmm7, zmm8
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
+	LONG $0x107a81c4; WORD $0x3864; BYTE $0x54 // vmovss xmm4, dword ptr [r8 + r15 + 0x54]
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x487df262; WORD $0xe418 // vbroadcastss zmm4, xmm4
+	LONG $0x484df262; WORD $0xe7ac // vfnmadd213ps zmm4, zmm6, zmm7 # zmm4 = -(zmm6 * zmm4) + zmm7
+	QUAD $0x1438649858559262 // vfmadd132ps zmm4, zmm5, dword ptr [r8 + r15 + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm5
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
+	LONG $0xfd31850f; WORD $0xffff // jne 0x15fa0 <pq_q4_k+0x920>
+	WORD $0x014d; BYTE $0xf8 // add r8, r15
+	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0xfcfd8f0f; WORD $0xffff // jg 0x15f80 <pq_q4_k+0x900>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xf494840f; WORD $0xffff // je 0x15720 <pq_q4_k+0xa0>
+	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
+	LONG $0xfff489e9; BYTE $0xff // jmp 0x15720 <pq_q4_k+0xa0>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x02d88e0f; WORD $0x0000 // jle 0x16581 <pq_q4_k+0xf01>
 	LONG $0x24048b4c // mov r8, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
 	WORD $0x894c; BYTE $0xeb // mov rbx, r13
@@ -3411,29 +4272,29 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
 	LONG $0x01c7f641 // test r15b, 0x1
 	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfd92850f; WORD $0xffff // jne 0x14cd0 <pq_q4_k+0x930>
+	LONG $0xfd92850f; WORD $0xffff // jne 0x162f0 <pq_q4_k+0xc70>
 	WORD $0xc5ff // inc ebp
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfd70850f; WORD $0xffff // jne 0x14cc0 <pq_q4_k+0x920>
+	LONG $0xfd70850f; WORD $0xffff // jne 0x162e0 <pq_q4_k+0xc60>
 	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
 	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfd3f8f0f; WORD $0xffff // jg 0x14ca0 <pq_q4_k+0x900>
+	LONG $0xfd3f8f0f; WORD $0xffff // jg 0x162c0 <pq_q4_k+0xc40>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf4d6840f; WORD $0xffff // je 0x14440 <pq_q4_k+0xa0>
+	LONG $0xf196840f; WORD $0xffff // je 0x15720 <pq_q4_k+0xa0>
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf4c6820f; WORD $0xffff // jb 0x14440 <pq_q4_k+0xa0>
+	LONG $0xf186820f; WORD $0xffff // jb 0x15720 <pq_q4_k+0xa0>
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm4
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf4b5820f; WORD $0xffff // jb 0x14440 <pq_q4_k+0xa0>
+	LONG $0xf175820f; WORD $0xffff // jb 0x15720 <pq_q4_k+0xa0>
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm3
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf4a4850f; WORD $0xffff // jne 0x14440 <pq_q4_k+0xa0>
+	LONG $0xf164850f; WORD $0xffff // jne 0x15720 <pq_q4_k+0xa0>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xfff493e9; BYTE $0xff // jmp 0x14440 <pq_q4_k+0xa0>
+	LONG $0xfff153e9; BYTE $0xff // jmp 0x15720 <pq_q4_k+0xa0>
 	LONG $0x30c48348 // add rsp, 0x30
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -3445,7 +4306,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	BYTE $0x90 // nop
 
-	// pq_q5_k: +20416
+	// pq_q5_k: +26080
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -3457,13 +4318,13 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10f8c148 // sar rax, 0x10
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0dca8e0f; WORD $0x0000 // jle 0x15dac <pq_q5_k+0xdec>
+	LONG $0x120a8e0f; WORD $0x0000 // jle 0x1780c <pq_q5_k+0x122c>
 	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	QUAD $0x4292055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x4292] # 0x19288 <peak_i8+0x488>
-	QUAD $0x42900d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x4290] # 0x19290 <peak_i8+0x490>
-	QUAD $0x41a61518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x41a6] # 0x191b0 <peak_i8+0x3b0>
+	QUAD $0x52f2055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x52f2] # 0x1b908 <peak_i8+0x458>
+	QUAD $0x52f00d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x52f0] # 0x1b910 <peak_i8+0x460>
+	QUAD $0x52061518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x5206] # 0x1b830 <peak_i8+0x380>
 	LONG $0xd1b60f45 // movzx r10d, r9b
 	LONG $0xf0490f49 // cmovns rsi, r8
 	LONG $0x03eec148 // shr rsi, 0x3
@@ -3483,23 +4344,25 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	WORD $0x22eb // jmp 0x15088 <pq_q5_k+0xc8>
+	WORD $0x22eb // jmp 0x166a8 <pq_q5_k+0xc8>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
 	WORD $0x014c; BYTE $0xdf // add rdi, r11
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x0d248e0f; WORD $0x0000 // jle 0x15dac <pq_q5_k+0xdec>
+	LONG $0x11648e0f; WORD $0x0000 // jle 0x1780c <pq_q5_k+0x122c>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x03eb850f; WORD $0x0000 // jne 0x15480 <pq_q5_k+0x4c0>
+	LONG $0x03eb850f; WORD $0x0000 // jne 0x16aa0 <pq_q5_k+0x4c0>
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x096a850f; WORD $0x0000 // jne 0x17030 <pq_q5_k+0xa50>
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x03be8e0f; WORD $0x0000 // jle 0x15460 <pq_q5_k+0x4a0>
+	LONG $0x0d7e8e0f; WORD $0x0000 // jle 0x1744d <pq_q5_k+0xe6d>
 	LONG $0x24048b4c // mov r8, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
 	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
 	LONG $0x487df262; WORD $0x6613; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [rsi + 0x20]
 	LONG $0x40c68348 // add rsi, 0x40
@@ -3638,29 +4501,26 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x14386c98584d9262 // vfmadd132ps zmm5, zmm6, dword ptr [r8 + r15 + 0x50]{1to16} # zmm5 = (zmm5 * mem) + zmm6
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfc84850f; WORD $0xffff // jne 0x150d0 <pq_q5_k+0x110>
+	LONG $0xfc84850f; WORD $0xffff // jne 0x16700 <pq_q5_k+0x120>
 	WORD $0x014d; BYTE $0xf8 // add r8, r15
 	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
 	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfc508f0f; WORD $0xffff // jg 0x150b0 <pq_q5_k+0xf0>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc07840f; WORD $0xffff // je 0x15070 <pq_q5_k+0xb0>
-	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
-	LONG $0xfffbfce9; BYTE $0xff // jmp 0x15070 <pq_q5_k+0xb0>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xfc508f0f; WORD $0xffff // jg 0x166e0 <pq_q5_k+0x100>
+	LONG $0x0009b8e9; BYTE $0x00 // jmp 0x1744d <pq_q5_k+0xe6d>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x0576820f; WORD $0x0000 // jb 0x15a10 <pq_q5_k+0xa50>
+	LONG $0x09b6820f; WORD $0x0000 // jb 0x17470 <pq_q5_k+0xe90>
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x04de8e0f; WORD $0x0000 // jle 0x15994 <pq_q5_k+0x9d4>
+	LONG $0x04de8e0f; WORD $0x0000 // jle 0x16fb4 <pq_q5_k+0x9d4>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
 	WORD $0x894d; BYTE $0xe8 // mov r8, r13
@@ -3846,15 +4706,15 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfb81850f; WORD $0xffff // jne 0x154f0 <pq_q5_k+0x530>
+	LONG $0xfb81850f; WORD $0xffff // jne 0x16b10 <pq_q5_k+0x530>
 	WORD $0xff41; BYTE $0xc7 // inc r15d
 	LONG $0xc0c58148; WORD $0x0002; BYTE $0x00 // add rbp, 0x2c0
 	LONG $0x04ff8341 // cmp r15d, 0x4
-	LONG $0xfb5d850f; WORD $0xffff // jne 0x154e0 <pq_q5_k+0x520>
+	LONG $0xfb5d850f; WORD $0xffff // jne 0x16b00 <pq_q5_k+0x520>
 	LONG $0xf8588d49 // lea rbx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfb2c8f0f; WORD $0xffff // jg 0x154c0 <pq_q5_k+0x500>
+	LONG $0xfb2c8f0f; WORD $0xffff // jg 0x16ae0 <pq_q5_k+0x500>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
 	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
@@ -3863,21 +4723,187 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
 	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf6a6840f; WORD $0xffff // je 0x15070 <pq_q5_k+0xb0>
+	LONG $0xf6a6840f; WORD $0xffff // je 0x16690 <pq_q5_k+0xb0>
 	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf690820f; WORD $0xffff // jb 0x15070 <pq_q5_k+0xb0>
+	LONG $0xf690820f; WORD $0xffff // jb 0x16690 <pq_q5_k+0xb0>
 	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf67a820f; WORD $0xffff // jb 0x15070 <pq_q5_k+0xb0>
+	LONG $0xf67a820f; WORD $0xffff // jb 0x16690 <pq_q5_k+0xb0>
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff669e9; BYTE $0xff // jmp 0x15070 <pq_q5_k+0xb0>
+	LONG $0xfff669e9; BYTE $0xff // jmp 0x16690 <pq_q5_k+0xb0>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x03478e0f; WORD $0x0000 // jle 0x15d60 <pq_q5_k+0xda0>
+	LONG $0x04148e0f; WORD $0x0000 // jle 0x1744d <pq_q5_k+0xe6d>
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
+	LONG $0x487df262; WORD $0x6613; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [rsi + 0x20]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x008e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2000]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x487df262; WORD $0x3621 // vpmovsxbd zmm6, xmmword ptr [rsi]
+	LONG $0x487df262; WORD $0x7e21; BYTE $0x01 // vpmovsxbd zmm7, xmmword ptr [rsi + 0x10]
+	LONG $0x408e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2040]
+	LONG $0x487c7162; WORD $0x4610; BYTE $0x01 // vmovups zmm8, zmmword ptr [rsi + 0x40]
+	LONG $0x808e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2080]
+	LONG $0x487c7162; WORD $0x4610; BYTE $0x02 // vmovups zmm8, zmmword ptr [rsi + 0x80]
+	LONG $0xc08e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x20c0]
+	LONG $0x487c7162; WORD $0x4610; BYTE $0x03 // vmovups zmm8, zmmword ptr [rsi + 0xc0]
+	LONG $0x008e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2100]
+	LONG $0x487c7162; WORD $0x4610; BYTE $0x04 // vmovups zmm8, zmmword ptr [rsi + 0x100]
+	LONG $0x408e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2140]
+	LONG $0x487c7162; WORD $0x4610; BYTE $0x05 // vmovups zmm8, zmmword ptr [rsi + 0x140]
+	LONG $0x48fe7162; WORD $0x466f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x40]
+	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x80]
+	LONG $0x48fe7162; WORD $0x566f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [rsi + 0xc0]
+	LONG $0x48fe7162; WORD $0x5e6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [rsi + 0x100]
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
+	LONG $0x48bde162; WORD $0xc1db // vpandq zmm16, zmm8, zmm1
+	LONG $0x4805d162; WORD $0xf072; BYTE $0x03 // vpslld zmm15, zmm8, 0x3
+	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
+	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
+	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
+	LONG $0x48b57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm0, 0xf8
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x581d1262; WORD $0x2c50; BYTE $0x38 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r15]{1to16}
+	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
+	LONG $0x4805d162; WORD $0xf072; BYTE $0x02 // vpslld zmm15, zmm8, 0x2
+	LONG $0x48b5e362; WORD $0xc025; BYTE $0xf8 // vpternlogq zmm16, zmm9, zmm0, 0xf8
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	QUAD $0x04384c50507d1262 // vpdpbusd zmm9, zmm16, dword ptr [r8 + r15 + 0x10]{1to16}
+	LONG $0x407dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm16, zmm8, 0x1
+	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
+	QUAD $0x01387450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r8 + r15 + 0x4]{1to16}
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
+	LONG $0x407dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm16, zmm8, 0x2
+	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	QUAD $0x05385450581d1262 // vpdpbusd zmm10, zmm12, dword ptr [r8 + r15 + 0x14]{1to16}
+	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
+	LONG $0x48fe7162; WORD $0x7e6f; BYTE $0x05 // vmovdqu64 zmm15, zmmword ptr [rsi + 0x140]
+	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
+	QUAD $0x02386c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r15 + 0x8]{1to16}
+	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
+	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
+	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
+	QUAD $0x06384c50581d1262 // vpdpbusd zmm9, zmm12, dword ptr [r8 + r15 + 0x18]{1to16}
+	LONG $0x483d5162; WORD $0xe0fe // vpaddd zmm12, zmm8, zmm8
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm8, zmm8, 0x3
+	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
+	LONG $0x48bd7162; WORD $0xc1db // vpandq zmm8, zmm8, zmm1
+	LONG $0x4825d162; WORD $0xd772; BYTE $0x04 // vpsrld zmm11, zmm15, 0x4
+	LONG $0x48857362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm15, zmm0, 0xf8
+	QUAD $0x03387450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r8 + r15 + 0xc]{1to16}
+	LONG $0x48bd7362; WORD $0xd825; BYTE $0xec // vpternlogq zmm11, zmm8, zmm0, 0xec
+	QUAD $0x0738545058251262 // vpdpbusd zmm10, zmm11, dword ptr [r8 + r15 + 0x1c]{1to16}
+	LONG $0x48155162; WORD $0xc9fe // vpaddd zmm9, zmm13, zmm9
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x482d5162; WORD $0xc6fe // vpaddd zmm8, zmm10, zmm14
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x48355162; WORD $0xc0fe // vpaddd zmm8, zmm9, zmm8
+	LONG $0x487d7262; WORD $0x4e21; BYTE $0x03 // vpmovsxbd zmm9, xmmword ptr [rsi + 0x30]
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x484c5162; WORD $0xc059 // vmulps zmm8, zmm6, zmm8
+	LONG $0x107a81c4; WORD $0x3874; BYTE $0x24 // vmovss xmm6, dword ptr [r8 + r15 + 0x24]
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
+	LONG $0x4845d262; WORD $0xf0ac // vfnmadd213ps zmm6, zmm7, zmm8 # zmm6 = -(zmm7 * zmm6) + zmm8
+	QUAD $0x0838749858559262 // vfmadd132ps zmm6, zmm5, dword ptr [r8 + r15 + 0x20]{1to16} # zmm6 = (zmm6 * mem) + zmm5
+	LONG $0x487df262; WORD $0x6e21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [rsi + 0x20]
+	LONG $0x808e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2180]
+	LONG $0x487cd162; WORD $0xf95b // vcvtdq2ps zmm7, zmm9
+	LONG $0x487c7162; WORD $0x4610; BYTE $0x06 // vmovups zmm8, zmmword ptr [rsi + 0x180]
+	LONG $0xc08e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x21c0]
+	LONG $0x487c7162; WORD $0x4610; BYTE $0x07 // vmovups zmm8, zmmword ptr [rsi + 0x1c0]
+	LONG $0x008e180f; WORD $0x0022; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2200]
+	LONG $0x487c7162; WORD $0x4610; BYTE $0x08 // vmovups zmm8, zmmword ptr [rsi + 0x200]
+	LONG $0x408e180f; WORD $0x0022; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2240]
+	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
+	LONG $0x487c7162; WORD $0x4610; BYTE $0x09 // vmovups zmm8, zmmword ptr [rsi + 0x240]
+	LONG $0x808e180f; WORD $0x0022; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2280]
+	LONG $0x487c7162; WORD $0x4610; BYTE $0x0a // vmovups zmm8, zmmword ptr [rsi + 0x280]
+	LONG $0x48fe7162; WORD $0x466f; BYTE $0x06 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x180]
+	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x07 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x1c0]
+	LONG $0x48fe7162; WORD $0x566f; BYTE $0x08 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x200]
+	LONG $0x48fe7162; WORD $0x5e6f; BYTE $0x09 // vmovdqu64 zmm11, zmmword ptr [rsi + 0x240]
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
+	LONG $0x48bd7162; WORD $0xf9db // vpandq zmm15, zmm8, zmm1
+	LONG $0x407dd162; WORD $0xf072; BYTE $0x03 // vpslld zmm16, zmm8, 0x3
+	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x48b57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm0, 0xf8
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	QUAD $0x0c386c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r15 + 0x30]{1to16}
+	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
+	LONG $0x407dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm16, zmm8, 0x2
+	LONG $0x48b57362; WORD $0xf825; BYTE $0xf8 // vpternlogq zmm15, zmm9, zmm0, 0xf8
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	QUAD $0x10384c5058051262 // vpdpbusd zmm9, zmm15, dword ptr [r8 + r15 + 0x40]{1to16}
+	LONG $0x4805d162; WORD $0xd072; BYTE $0x01 // vpsrld zmm15, zmm8, 0x1
+	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
+	QUAD $0x0d387450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r8 + r15 + 0x34]{1to16}
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
+	LONG $0x4805d162; WORD $0xd072; BYTE $0x02 // vpsrld zmm15, zmm8, 0x2
+	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	QUAD $0x11385450581d1262 // vpdpbusd zmm10, zmm12, dword ptr [r8 + r15 + 0x44]{1to16}
+	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
+	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
+	QUAD $0x0e386c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r15 + 0x38]{1to16}
+	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
+	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
+	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
+	QUAD $0x12384c50581d1262 // vpdpbusd zmm9, zmm12, dword ptr [r8 + r15 + 0x48]{1to16}
+	LONG $0x483d5162; WORD $0xe0fe // vpaddd zmm12, zmm8, zmm8
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm8, zmm8, 0x3
+	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
+	LONG $0x48bd7162; WORD $0xc1db // vpandq zmm8, zmm8, zmm1
+	LONG $0x48155162; WORD $0xc9fe // vpaddd zmm9, zmm13, zmm9
+	LONG $0x48fe7162; WORD $0x6e6f; BYTE $0x0a // vmovdqu64 zmm13, zmmword ptr [rsi + 0x280]
+	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
+	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
+	LONG $0x48957362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm0, 0xf8
+	QUAD $0x0f387450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r8 + r15 + 0x3c]{1to16}
+	LONG $0x48bd7362; WORD $0xd825; BYTE $0xec // vpternlogq zmm11, zmm8, zmm0, 0xec
+	QUAD $0x1338545058251262 // vpdpbusd zmm10, zmm11, dword ptr [r8 + r15 + 0x4c]{1to16}
+	LONG $0x482d5162; WORD $0xc6fe // vpaddd zmm8, zmm10, zmm14
+	LONG $0x48355162; WORD $0xc0fe // vpaddd zmm8, zmm9, zmm8
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
+	LONG $0x107a81c4; WORD $0x386c; BYTE $0x54 // vmovss xmm5, dword ptr [r8 + r15 + 0x54]
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487df262; WORD $0xed18 // vbroadcastss zmm5, xmm5
+	LONG $0x4845d262; WORD $0xe8ac // vfnmadd213ps zmm5, zmm7, zmm8 # zmm5 = -(zmm7 * zmm5) + zmm8
+	QUAD $0x14386c98584d9262 // vfmadd132ps zmm5, zmm6, dword ptr [r8 + r15 + 0x50]{1to16} # zmm5 = (zmm5 * mem) + zmm6
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
+	LONG $0xfc37850f; WORD $0xffff // jne 0x17070 <pq_q5_k+0xa90>
+	WORD $0x014d; BYTE $0xf8 // add r8, r15
+	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0xfc038f0f; WORD $0xffff // jg 0x17050 <pq_q5_k+0xa70>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xf23a840f; WORD $0xffff // je 0x16690 <pq_q5_k+0xb0>
+	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
+	LONG $0xfff22fe9; BYTE $0xff // jmp 0x16690 <pq_q5_k+0xb0>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x03478e0f; WORD $0x0000 // jle 0x177c0 <pq_q5_k+0x11e0>
 	LONG $0x24048b4c // mov r8, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
 	WORD $0x894c; BYTE $0xeb // mov rbx, r13
@@ -4000,29 +5026,29 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
 	LONG $0x01c7f641 // test r15b, 0x1
 	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfd23850f; WORD $0xffff // jne 0x15a60 <pq_q5_k+0xaa0>
+	LONG $0xfd23850f; WORD $0xffff // jne 0x174c0 <pq_q5_k+0xee0>
 	WORD $0xc5ff // inc ebp
 	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfd01850f; WORD $0xffff // jne 0x15a50 <pq_q5_k+0xa90>
+	LONG $0xfd01850f; WORD $0xffff // jne 0x174b0 <pq_q5_k+0xed0>
 	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
 	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfcd08f0f; WORD $0xffff // jg 0x15a30 <pq_q5_k+0xa70>
+	LONG $0xfcd08f0f; WORD $0xffff // jg 0x17490 <pq_q5_k+0xeb0>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf307840f; WORD $0xffff // je 0x15070 <pq_q5_k+0xb0>
+	LONG $0xeec7840f; WORD $0xffff // je 0x16690 <pq_q5_k+0xb0>
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf2f7820f; WORD $0xffff // jb 0x15070 <pq_q5_k+0xb0>
+	LONG $0xeeb7820f; WORD $0xffff // jb 0x16690 <pq_q5_k+0xb0>
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf2e6820f; WORD $0xffff // jb 0x15070 <pq_q5_k+0xb0>
+	LONG $0xeea6820f; WORD $0xffff // jb 0x16690 <pq_q5_k+0xb0>
 	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf2d5850f; WORD $0xffff // jne 0x15070 <pq_q5_k+0xb0>
+	LONG $0xee95850f; WORD $0xffff // jne 0x16690 <pq_q5_k+0xb0>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff2c4e9; BYTE $0xff // jmp 0x15070 <pq_q5_k+0xb0>
+	LONG $0xffee84e9; BYTE $0xff // jmp 0x16690 <pq_q5_k+0xb0>
 	LONG $0x30c48348 // add rsp, 0x30
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -4034,7 +5060,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	WORD $0x9066 // nop
 
-	// pq_q6_k: +24000
+	// pq_q6_k: +30752
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -4046,13 +5072,13 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10f8c148 // sar rax, 0x10
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0f058e0f; WORD $0x0000 // jle 0x16cea <pq_q6_k+0xf2a>
+	LONG $0x13658e0f; WORD $0x0000 // jle 0x18baa <pq_q6_k+0x138a>
 	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	QUAD $0x00348b052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x348b] # 0x19283 <peak_i8+0x483>
-	QUAD $0x34863d5948fde262; WORD $0x0000 // vpbroadcastq zmm23, qword ptr [rip + 0x3486] # 0x19288 <peak_i8+0x488>
-	QUAD $0x348c155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x348c] # 0x19298 <peak_i8+0x498>
+	QUAD $0x0040ab052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x40ab] # 0x1b903 <peak_i8+0x453>
+	QUAD $0x40a63d5948fde262; WORD $0x0000 // vpbroadcastq zmm23, qword ptr [rip + 0x40a6] # 0x1b908 <peak_i8+0x458>
+	QUAD $0x40ac155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x40ac] # 0x1b918 <peak_i8+0x468>
 	LONG $0xd1b60f45 // movzx r10d, r9b
 	LONG $0xf0490f49 // cmovns rsi, r8
 	LONG $0x03eec148 // shr rsi, 0x3
@@ -4072,23 +5098,25 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	WORD $0x20eb // jmp 0x15e88 <pq_q6_k+0xc8>
+	WORD $0x20eb // jmp 0x178e8 <pq_q6_k+0xc8>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
 	WORD $0x014c; BYTE $0xdf // add rdi, r11
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x0e628e0f; WORD $0x0000 // jle 0x16cea <pq_q6_k+0xf2a>
+	LONG $0x12c28e0f; WORD $0x0000 // jle 0x18baa <pq_q6_k+0x138a>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x03fb850f; WORD $0x0000 // jne 0x16290 <pq_q6_k+0x4d0>
+	LONG $0x03fb850f; WORD $0x0000 // jne 0x17cf0 <pq_q6_k+0x4d0>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0a5a850f; WORD $0x0000 // jne 0x18360 <pq_q6_k+0xb40>
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x03d08e0f; WORD $0x0000 // jle 0x16272 <pq_q6_k+0x4b2>
+	LONG $0x0e8e8e0f; WORD $0x0000 // jle 0x1879d <pq_q6_k+0xf7d>
 	LONG $0x24048b4c // mov r8, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
 	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
 	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
@@ -4230,19 +5258,16 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x1430649858559262 // vfmadd132ps zmm4, zmm5, dword ptr [r8 + r14 + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm5
 	LONG $0x60c68349 // add r14, 0x60
 	LONG $0x80fe8141; WORD $0x0001; BYTE $0x00 // cmp r14d, 0x180
-	LONG $0xfc62850f; WORD $0xffff // jne 0x15ec0 <pq_q6_k+0x100>
+	LONG $0xfc62850f; WORD $0xffff // jne 0x17930 <pq_q6_k+0x110>
 	WORD $0x014d; BYTE $0xf0 // add r8, r14
 	LONG $0xf87b8d4c // lea r15, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
 	WORD $0x894c; BYTE $0xfb // mov rbx, r15
-	LONG $0xfc3e8f0f; WORD $0xffff // jg 0x15eb0 <pq_q6_k+0xf0>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfbf5840f; WORD $0xffff // je 0x15e70 <pq_q6_k+0xb0>
-	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
-	LONG $0xfffbeae9; BYTE $0xff // jmp 0x15e70 <pq_q6_k+0xb0>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xfc3e8f0f; WORD $0xffff // jg 0x17920 <pq_q6_k+0x100>
+	LONG $0x000ab6e9; BYTE $0x00 // jmp 0x1879d <pq_q6_k+0xf7d>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x0666820f; WORD $0x0000 // jb 0x16900 <pq_q6_k+0xb40>
+	LONG $0x0ac6820f; WORD $0x0000 // jb 0x187c0 <pq_q6_k+0xfa0>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x004ca162; WORD $0xf657 // vxorps xmm22, xmm22, xmm22
@@ -4252,7 +5277,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x05b68e0f; WORD $0x0000 // jle 0x1687e <pq_q6_k+0xabe>
+	LONG $0x05b68e0f; WORD $0x0000 // jle 0x182de <pq_q6_k+0xabe>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
 	WORD $0x894d; BYTE $0xe8 // mov r8, r13
@@ -4467,15 +5492,15 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfaa7850f; WORD $0xffff // jne 0x16300 <pq_q6_k+0x540>
+	LONG $0xfaa7850f; WORD $0xffff // jne 0x17d60 <pq_q6_k+0x540>
 	WORD $0xff41; BYTE $0xc7 // inc r15d
 	LONG $0x40c58148; WORD $0x0003; BYTE $0x00 // add rbp, 0x340
 	LONG $0x04ff8341 // cmp r15d, 0x4
-	LONG $0xfa83850f; WORD $0xffff // jne 0x162f0 <pq_q6_k+0x530>
+	LONG $0xfa83850f; WORD $0xffff // jne 0x17d50 <pq_q6_k+0x530>
 	LONG $0xf8588d49 // lea rbx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfa628f0f; WORD $0xffff // jg 0x162e0 <pq_q6_k+0x520>
+	LONG $0xfa628f0f; WORD $0xffff // jg 0x17d40 <pq_q6_k+0x520>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
 	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
@@ -4484,25 +5509,196 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
 	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf5bc840f; WORD $0xffff // je 0x15e70 <pq_q6_k+0xb0>
+	LONG $0xf5bc840f; WORD $0xffff // je 0x178d0 <pq_q6_k+0xb0>
 	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487ce162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm22
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf5a6820f; WORD $0xffff // jb 0x15e70 <pq_q6_k+0xb0>
+	LONG $0xf5a6820f; WORD $0xffff // jb 0x178d0 <pq_q6_k+0xb0>
 	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf590820f; WORD $0xffff // jb 0x15e70 <pq_q6_k+0xb0>
+	LONG $0xf590820f; WORD $0xffff // jb 0x178d0 <pq_q6_k+0xb0>
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x487cf162; WORD $0x0c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm1
-	LONG $0xfff57fe9; BYTE $0xff // jmp 0x15e70 <pq_q6_k+0xb0>
+	LONG $0xfff57fe9; BYTE $0xff // jmp 0x178d0 <pq_q6_k+0xb0>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x04348e0f; WORD $0x0000 // jle 0x1879d <pq_q6_k+0xf7d>
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x008e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2000]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x487df262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [rsi]
+	LONG $0x487df262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [rsi + 0x10]
+	LONG $0x408e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2040]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [rsi + 0x40]
+	LONG $0x808e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2080]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x02 // vmovups zmm7, zmmword ptr [rsi + 0x80]
+	LONG $0xc08e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x20c0]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rsi + 0xc0]
+	LONG $0x008e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2100]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x04 // vmovups zmm7, zmmword ptr [rsi + 0x100]
+	LONG $0x408e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2140]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x05 // vmovups zmm7, zmmword ptr [rsi + 0x140]
+	LONG $0x808e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2180]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x06 // vmovups zmm7, zmmword ptr [rsi + 0x180]
+	LONG $0x48fe7162; WORD $0x466f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x40]
+	LONG $0x6e7981c4; WORD $0x307c; BYTE $0x28 // vmovd xmm7, dword ptr [r8 + r14 + 0x28]
+	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x80]
+	LONG $0x48fe7162; WORD $0x566f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [rsi + 0xc0]
+	LONG $0x48fe7162; WORD $0x5e6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [rsi + 0x100]
+	LONG $0x48fee162; WORD $0x4e6f; BYTE $0x05 // vmovdqu64 zmm17, zmmword ptr [rsi + 0x140]
+	LONG $0x48fee162; WORD $0x466f; BYTE $0x06 // vmovdqu64 zmm16, zmmword ptr [rsi + 0x180]
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x4875d162; WORD $0xf172; BYTE $0x04 // vpslld zmm1, zmm9, 0x4
+	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
+	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
+	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
+	LONG $0x48ad3362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm23, 0xf8
+	LONG $0x581d9262; WORD $0x3c50; BYTE $0x30 // vpdpbusd zmm7, zmm12, dword ptr [r8 + r14]{1to16}
+	LONG $0x48f57162; WORD $0xe2db // vpandq zmm12, zmm1, zmm2
+	LONG $0x40f53362; WORD $0xf725; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm23, 0xf8
+	LONG $0x40fd3362; WORD $0xff25; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm23, 0xf8
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x487df262; WORD $0x4e21; BYTE $0x03 // vpmovsxbd zmm1, xmmword ptr [rsi + 0x30]
+	LONG $0x48a53362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm23, 0xf8
+	QUAD $0x01306c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r14 + 0x4]{1to16}
+	QUAD $0x02307c50580d9262 // vpdpbusd zmm7, zmm14, dword ptr [r8 + r14 + 0x8]{1to16}
+	QUAD $0x03306c5058051262 // vpdpbusd zmm13, zmm15, dword ptr [r8 + r14 + 0xc]{1to16}
+	LONG $0x4815f162; WORD $0xfffe // vpaddd zmm7, zmm13, zmm7
+	LONG $0x6e7901c4; WORD $0x306c; BYTE $0x2c // vmovd xmm13, dword ptr [r8 + r14 + 0x2c]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
+	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
+	LONG $0x487dd262; WORD $0xed58 // vpbroadcastd zmm5, xmm13
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
+	LONG $0x48ad3362; WORD $0xef25; BYTE $0xf8 // vpternlogq zmm13, zmm10, zmm23, 0xf8
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
+	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
+	QUAD $0x04306c5058159262 // vpdpbusd zmm5, zmm13, dword ptr [r8 + r14 + 0x10]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48ad3362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm23, 0xf8
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	QUAD $0x0530545058251262 // vpdpbusd zmm10, zmm11, dword ptr [r8 + r14 + 0x14]{1to16}
+	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x48a53362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm23, 0xf8
+	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
+	LONG $0x48a53362; WORD $0xcf25; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm23, 0xf8
+	QUAD $0x06306c50583d9262 // vpdpbusd zmm5, zmm8, dword ptr [r8 + r14 + 0x18]{1to16}
+	QUAD $0x0730545058351262 // vpdpbusd zmm10, zmm9, dword ptr [r8 + r14 + 0x1c]{1to16}
+	LONG $0x482df162; WORD $0xedfe // vpaddd zmm5, zmm10, zmm5
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x484df262; WORD $0xefa8 // vfmadd213ps zmm5, zmm6, zmm7 # zmm5 = (zmm6 * zmm5) + zmm7
+	QUAD $0x08306c98585d9262 // vfmadd132ps zmm5, zmm4, dword ptr [r8 + r14 + 0x20]{1to16} # zmm5 = (zmm5 * mem) + zmm4
+	LONG $0x487df262; WORD $0x6621; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [rsi + 0x20]
+	LONG $0xc08e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x21c0]
+	LONG $0x487cf162; WORD $0xf95b // vcvtdq2ps zmm7, zmm1
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x07 // vmovups zmm6, zmmword ptr [rsi + 0x1c0]
+	LONG $0x008e180f; WORD $0x0022; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2200]
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x08 // vmovups zmm6, zmmword ptr [rsi + 0x200]
+	LONG $0x408e180f; WORD $0x0022; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2240]
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x09 // vmovups zmm6, zmmword ptr [rsi + 0x240]
+	LONG $0x808e180f; WORD $0x0022; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2280]
+	LONG $0x4864f162; WORD $0xff59 // vmulps zmm7, zmm3, zmm7
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x0a // vmovups zmm6, zmmword ptr [rsi + 0x280]
+	LONG $0xc08e180f; WORD $0x0022; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x22c0]
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x0b // vmovups zmm6, zmmword ptr [rsi + 0x2c0]
+	LONG $0x008e180f; WORD $0x0023; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2300]
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x0c // vmovups zmm6, zmmword ptr [rsi + 0x300]
+	LONG $0x48fe7162; WORD $0x466f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x1c0]
+	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x200]
+	LONG $0x48fe7162; WORD $0x566f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x240]
+	LONG $0x48fe7162; WORD $0x5e6f; BYTE $0x0a // vmovdqu64 zmm11, zmmword ptr [rsi + 0x280]
+	LONG $0x48fee162; WORD $0x466f; BYTE $0x0b // vmovdqu64 zmm16, zmmword ptr [rsi + 0x2c0]
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4864f162; WORD $0xf459 // vmulps zmm6, zmm3, zmm4
+	LONG $0x6e7981c4; WORD $0x3064; BYTE $0x58 // vmovd xmm4, dword ptr [r8 + r14 + 0x58]
+	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
+	LONG $0x4875d162; WORD $0xf172; BYTE $0x04 // vpslld zmm1, zmm9, 0x4
+	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
+	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
+	LONG $0x48ad3362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm23, 0xf8
+	LONG $0x40fd3362; WORD $0xf725; BYTE $0xf8 // vpternlogq zmm14, zmm16, zmm23, 0xf8
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	QUAD $0x0c306450581d9262 // vpdpbusd zmm4, zmm12, dword ptr [r8 + r14 + 0x30]{1to16}
+	LONG $0x48f57162; WORD $0xe2db // vpandq zmm12, zmm1, zmm2
+	LONG $0x48fef162; WORD $0x4e6f; BYTE $0x0c // vmovdqu64 zmm1, zmmword ptr [rsi + 0x300]
+	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
+	LONG $0x48a53362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm23, 0xf8
+	QUAD $0x0d306c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r14 + 0x34]{1to16}
+	QUAD $0x0e306450580d9262 // vpdpbusd zmm4, zmm14, dword ptr [r8 + r14 + 0x38]{1to16}
+	LONG $0x48f53362; WORD $0xff25; BYTE $0xf8 // vpternlogq zmm15, zmm1, zmm23, 0xf8
+	QUAD $0x0f306c5058051262 // vpdpbusd zmm13, zmm15, dword ptr [r8 + r14 + 0x3c]{1to16}
+	LONG $0x48bd7162; WORD $0xfadb // vpandq zmm15, zmm8, zmm2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
+	LONG $0x4875f162; WORD $0xd172; BYTE $0x04 // vpsrld zmm1, zmm1, 0x4
+	LONG $0x48ad3362; WORD $0xff25; BYTE $0xf8 // vpternlogq zmm15, zmm10, zmm23, 0xf8
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
+	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48ad3362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm23, 0xf8
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	QUAD $0x1130545058251262 // vpdpbusd zmm10, zmm11, dword ptr [r8 + r14 + 0x44]{1to16}
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
+	LONG $0x48f53362; WORD $0xcf25; BYTE $0xf8 // vpternlogq zmm9, zmm1, zmm23, 0xf8
+	LONG $0x48a53362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm23, 0xf8
+	QUAD $0x1330545058351262 // vpdpbusd zmm10, zmm9, dword ptr [r8 + r14 + 0x4c]{1to16}
+	LONG $0x4815f162; WORD $0xe4fe // vpaddd zmm4, zmm13, zmm4
+	LONG $0x487c7162; WORD $0xec5b // vcvtdq2ps zmm13, zmm4
+	LONG $0x6e7981c4; WORD $0x3064; BYTE $0x5c // vmovd xmm4, dword ptr [r8 + r14 + 0x5c]
+	LONG $0x484cd162; WORD $0xf559 // vmulps zmm6, zmm6, zmm13
+	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	QUAD $0x1030645058059262 // vpdpbusd zmm4, zmm15, dword ptr [r8 + r14 + 0x40]{1to16}
+	QUAD $0x12306450583d9262 // vpdpbusd zmm4, zmm8, dword ptr [r8 + r14 + 0x48]{1to16}
+	LONG $0x482df162; WORD $0xe4fe // vpaddd zmm4, zmm10, zmm4
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4845f262; WORD $0xe6a8 // vfmadd213ps zmm4, zmm7, zmm6 # zmm4 = (zmm7 * zmm4) + zmm6
+	QUAD $0x1430649858559262 // vfmadd132ps zmm4, zmm5, dword ptr [r8 + r14 + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm5
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x80fe8141; WORD $0x0001; BYTE $0x00 // cmp r14d, 0x180
+	LONG $0xfc07850f; WORD $0xffff // jne 0x18390 <pq_q6_k+0xb70>
+	WORD $0x014d; BYTE $0xf0 // add r8, r14
+	LONG $0xf87b8d4c // lea r15, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x894c; BYTE $0xfb // mov rbx, r15
+	LONG $0xfbe38f0f; WORD $0xffff // jg 0x18380 <pq_q6_k+0xb60>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xf12a840f; WORD $0xffff // je 0x178d0 <pq_q6_k+0xb0>
+	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
+	LONG $0xfff11fe9; BYTE $0xff // jmp 0x178d0 <pq_q6_k+0xb0>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x03858e0f; WORD $0x0000 // jle 0x16c9e <pq_q6_k+0xede>
+	LONG $0x03858e0f; WORD $0x0000 // jle 0x18b5e <pq_q6_k+0x133e>
 	LONG $0x24048b4c // mov r8, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
 	WORD $0x894c; BYTE $0xeb // mov rbx, r13
@@ -4635,29 +5831,29 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
 	LONG $0x01c6f641 // test r14b, 0x1
 	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfcd5850f; WORD $0xffff // jne 0x16950 <pq_q6_k+0xb90>
+	LONG $0xfcd5850f; WORD $0xffff // jne 0x18810 <pq_q6_k+0xff0>
 	WORD $0xc5ff // inc ebp
 	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfcb3850f; WORD $0xffff // jne 0x16940 <pq_q6_k+0xb80>
+	LONG $0xfcb3850f; WORD $0xffff // jne 0x18800 <pq_q6_k+0xfe0>
 	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
 	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfc928f0f; WORD $0xffff // jg 0x16930 <pq_q6_k+0xb70>
+	LONG $0xfc928f0f; WORD $0xffff // jg 0x187f0 <pq_q6_k+0xfd0>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf1c9840f; WORD $0xffff // je 0x15e70 <pq_q6_k+0xb0>
+	LONG $0xed69840f; WORD $0xffff // je 0x178d0 <pq_q6_k+0xb0>
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf1b9820f; WORD $0xffff // jb 0x15e70 <pq_q6_k+0xb0>
+	LONG $0xed59820f; WORD $0xffff // jb 0x178d0 <pq_q6_k+0xb0>
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf1a8820f; WORD $0xffff // jb 0x15e70 <pq_q6_k+0xb0>
+	LONG $0xed48820f; WORD $0xffff // jb 0x178d0 <pq_q6_k+0xb0>
 	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf197850f; WORD $0xffff // jne 0x15e70 <pq_q6_k+0xb0>
+	LONG $0xed37850f; WORD $0xffff // jne 0x178d0 <pq_q6_k+0xb0>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff186e9; BYTE $0xff // jmp 0x15e70 <pq_q6_k+0xb0>
+	LONG $0xffed26e9; BYTE $0xff // jmp 0x178d0 <pq_q6_k+0xb0>
 	LONG $0xb0c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xb0
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -4669,7 +5865,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	BYTE $0x90 // nop
 
-	// pq_q2_k: +27904
+	// pq_q2_k: +35776
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -4681,13 +5877,13 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10f8c148 // sar rax, 0x10
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0f7c8e0f; WORD $0x0000 // jle 0x17c9e <pq_q2_k+0xf9e>
+	LONG $0x136c8e0f; WORD $0x0000 // jle 0x19f4e <pq_q2_k+0x138e>
 	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	QUAD $0x247a2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x247a] # 0x191b0 <peak_i8+0x3b0>
-	QUAD $0x24600d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x2460] # 0x191a0 <peak_i8+0x3a0>
-	QUAD $0x24721558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x2472] # 0x191bc <peak_i8+0x3bc>
+	QUAD $0x2c3a2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x2c3a] # 0x1b830 <peak_i8+0x380>
+	QUAD $0x2c200d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x2c20] # 0x1b820 <peak_i8+0x370>
+	QUAD $0x2c321558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x2c32] # 0x1b83c <peak_i8+0x38c>
 	LONG $0xd1b60f45 // movzx r10d, r9b
 	LONG $0xf0490f49 // cmovns rsi, r8
 	LONG $0x03eec148 // shr rsi, 0x3
@@ -4707,23 +5903,25 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	WORD $0x22eb // jmp 0x16dc8 <pq_q2_k+0xc8>
+	WORD $0x22eb // jmp 0x18c88 <pq_q2_k+0xc8>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
 	WORD $0x014c; BYTE $0xdf // add rdi, r11
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x0ed68e0f; WORD $0x0000 // jle 0x17c9e <pq_q2_k+0xf9e>
+	LONG $0x12c68e0f; WORD $0x0000 // jle 0x19f4e <pq_q2_k+0x138e>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x03cb850f; WORD $0x0000 // jne 0x171a0 <pq_q2_k+0x4a0>
+	LONG $0x03cb850f; WORD $0x0000 // jne 0x19060 <pq_q2_k+0x4a0>
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0a8a850f; WORD $0x0000 // jne 0x19730 <pq_q2_k+0xb70>
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x039e8e0f; WORD $0x0000 // jle 0x17180 <pq_q2_k+0x480>
+	LONG $0x0e548e0f; WORD $0x0000 // jle 0x19b03 <pq_q2_k+0xf43>
 	LONG $0x24048b4c // mov r8, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
 	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x487df262; WORD $0x4613; BYTE $0x01 // vcvtph2ps zmm0, ymmword ptr [rsi + 0x20]
 	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
 	LONG $0x40c68348 // add rsi, 0x40
@@ -4863,29 +6061,26 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x14386c98584d9262 // vfmadd132ps zmm5, zmm6, dword ptr [r8 + r15 + 0x50]{1to16} # zmm5 = (zmm5 * mem) + zmm6
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfca4850f; WORD $0xffff // jne 0x16e10 <pq_q2_k+0x110>
+	LONG $0xfca4850f; WORD $0xffff // jne 0x18ce0 <pq_q2_k+0x120>
 	WORD $0x014d; BYTE $0xf8 // add r8, r15
 	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
 	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfc708f0f; WORD $0xffff // jg 0x16df0 <pq_q2_k+0xf0>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc27840f; WORD $0xffff // je 0x16db0 <pq_q2_k+0xb0>
-	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
-	LONG $0xfffc1ce9; BYTE $0xff // jmp 0x16db0 <pq_q2_k+0xb0>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xfc708f0f; WORD $0xffff // jg 0x18cc0 <pq_q2_k+0x100>
+	LONG $0x000aaee9; BYTE $0x00 // jmp 0x19b03 <pq_q2_k+0xf43>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x06b6820f; WORD $0x0000 // jb 0x17870 <pq_q2_k+0xb70>
+	LONG $0x0aa6820f; WORD $0x0000 // jb 0x19b20 <pq_q2_k+0xf60>
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x061c8e0f; WORD $0x0000 // jle 0x177f2 <pq_q2_k+0xaf2>
+	LONG $0x061c8e0f; WORD $0x0000 // jle 0x196b2 <pq_q2_k+0xaf2>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
 	WORD $0x894d; BYTE $0xe8 // mov r8, r13
@@ -5125,16 +6320,16 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfa4d850f; WORD $0xffff // jne 0x17210 <pq_q2_k+0x510>
+	LONG $0xfa4d850f; WORD $0xffff // jne 0x190d0 <pq_q2_k+0x510>
 	WORD $0xff41; BYTE $0xc7 // inc r15d
 	LONG $0x40c58148; WORD $0x0001; BYTE $0x00 // add rbp, 0x140
 	LONG $0x04ff8341 // cmp r15d, 0x4
-	LONG $0xfa29850f; WORD $0xffff // jne 0x17200 <pq_q2_k+0x500>
-	QUAD $0x19cf2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x19cf] # 0x191b0 <peak_i8+0x3b0>
+	LONG $0xfa29850f; WORD $0xffff // jne 0x190c0 <pq_q2_k+0x500>
+	QUAD $0x218f2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x218f] # 0x1b830 <peak_i8+0x380>
 	LONG $0xf8588d49 // lea rbx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xf9ee8f0f; WORD $0xffff // jg 0x171e0 <pq_q2_k+0x4e0>
+	LONG $0xf9ee8f0f; WORD $0xffff // jg 0x190a0 <pq_q2_k+0x4e0>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
 	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
@@ -5143,21 +6338,182 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
 	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf588840f; WORD $0xffff // je 0x16db0 <pq_q2_k+0xb0>
+	LONG $0xf588840f; WORD $0xffff // je 0x18c70 <pq_q2_k+0xb0>
 	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf572820f; WORD $0xffff // jb 0x16db0 <pq_q2_k+0xb0>
+	LONG $0xf572820f; WORD $0xffff // jb 0x18c70 <pq_q2_k+0xb0>
 	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf55c820f; WORD $0xffff // jb 0x16db0 <pq_q2_k+0xb0>
+	LONG $0xf55c820f; WORD $0xffff // jb 0x18c70 <pq_q2_k+0xb0>
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff54be9; BYTE $0xff // jmp 0x16db0 <pq_q2_k+0xb0>
+	LONG $0xfff54be9; BYTE $0xff // jmp 0x18c70 <pq_q2_k+0xb0>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x03d98e0f; WORD $0x0000 // jle 0x17c52 <pq_q2_k+0xf52>
+	LONG $0x03ca8e0f; WORD $0x0000 // jle 0x19b03 <pq_q2_k+0xf43>
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487df262; WORD $0x4613; BYTE $0x01 // vcvtph2ps zmm0, ymmword ptr [rsi + 0x20]
+	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x487cb162; WORD $0xe557 // vxorps zmm4, zmm0, zmm21
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x008e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2000]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x487df262; WORD $0x0621 // vpmovsxbd zmm0, xmmword ptr [rsi]
+	LONG $0x487df262; WORD $0x7e21; BYTE $0x01 // vpmovsxbd zmm7, xmmword ptr [rsi + 0x10]
+	LONG $0x408e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2040]
+	LONG $0x487c7162; WORD $0x4e10; BYTE $0x01 // vmovups zmm9, zmmword ptr [rsi + 0x40]
+	LONG $0x808e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2080]
+	LONG $0x487c7162; WORD $0x4e10; BYTE $0x02 // vmovups zmm9, zmmword ptr [rsi + 0x80]
+	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x01 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x40]
+	LONG $0x48fe7162; WORD $0x566f; BYTE $0x02 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x80]
+	LONG $0x48357162; WORD $0xdadb // vpandd zmm11, zmm9, zmm2
+	LONG $0x58251262; WORD $0x2450; BYTE $0x38 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15]{1to16}
+	LONG $0x482d7162; WORD $0xdadb // vpandd zmm11, zmm10, zmm2
+	QUAD $0x01386c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r8 + r15 + 0x4]{1to16}
+	LONG $0x4825d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm11, zmm9, 0x2
+	LONG $0x4805d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm15, zmm10, 0x2
+	LONG $0x480dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm14, zmm9, 0x4
+	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	LONG $0x48257162; WORD $0xdadb // vpandd zmm11, zmm11, zmm2
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	QUAD $0x0238645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15 + 0x8]{1to16}
+	LONG $0x48057162; WORD $0xdadb // vpandd zmm11, zmm15, zmm2
+	QUAD $0x03386c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r8 + r15 + 0xc]{1to16}
+	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
+	LONG $0x487df162; WORD $0xc05b // vcvtps2dq zmm0, zmm0
+	LONG $0x487df162; WORD $0xff5b // vcvtps2dq zmm7, zmm7
+	LONG $0x487df162; WORD $0xf1db // vpandd zmm6, zmm0, zmm1
+	LONG $0x487df162; WORD $0xd072; BYTE $0x04 // vpsrld zmm0, zmm0, 0x4
+	LONG $0x48457162; WORD $0xc1db // vpandd zmm8, zmm7, zmm1
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487df162; WORD $0xc1db // vpandd zmm0, zmm0, zmm1
+	LONG $0x4845f162; WORD $0xf9db // vpandd zmm7, zmm7, zmm1
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
+	LONG $0x48645162; WORD $0xc059 // vmulps zmm8, zmm3, zmm8
+	LONG $0x48155162; WORD $0xdcfe // vpaddd zmm11, zmm13, zmm12
+	LONG $0x485cf162; WORD $0xc059 // vmulps zmm0, zmm4, zmm0
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x484cd162; WORD $0xf359 // vmulps zmm6, zmm6, zmm11
+	LONG $0x107a01c4; WORD $0x385c; BYTE $0x28 // vmovss xmm11, dword ptr [r8 + r15 + 0x28]
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
+	LONG $0x487d7262; WORD $0xdea8 // vfmadd213ps zmm11, zmm0, zmm6 # zmm11 = (zmm0 * zmm11) + zmm6
+	LONG $0x480df162; WORD $0xc2db // vpandd zmm0, zmm14, zmm2
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	QUAD $0x04387450587d9262 // vpdpbusd zmm6, zmm0, dword ptr [r8 + r15 + 0x10]{1to16}
+	LONG $0x4805f162; WORD $0xc2db // vpandd zmm0, zmm15, zmm2
+	QUAD $0x05386450587d1262 // vpdpbusd zmm12, zmm0, dword ptr [r8 + r15 + 0x14]{1to16}
+	LONG $0x487dd162; WORD $0xd172; BYTE $0x06 // vpsrld zmm0, zmm9, 0x6
+	LONG $0x4835d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm9, zmm10, 0x6
+	LONG $0x487df162; WORD $0xc2db // vpandd zmm0, zmm0, zmm2
+	LONG $0x48357162; WORD $0xcadb // vpandd zmm9, zmm9, zmm2
+	QUAD $0x06387450587d9262 // vpdpbusd zmm6, zmm0, dword ptr [r8 + r15 + 0x18]{1to16}
+	QUAD $0x0738645058351262 // vpdpbusd zmm12, zmm9, dword ptr [r8 + r15 + 0x1c]{1to16}
+	LONG $0x485cf162; WORD $0xc759 // vmulps zmm0, zmm4, zmm7
+	LONG $0x107a81c4; WORD $0x387c; BYTE $0x2c // vmovss xmm7, dword ptr [r8 + r15 + 0x2c]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x481df162; WORD $0xf6fe // vpaddd zmm6, zmm12, zmm6
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x483dd262; WORD $0xf3a8 // vfmadd213ps zmm6, zmm8, zmm11 # zmm6 = (zmm8 * zmm6) + zmm11
+	LONG $0x487d7262; WORD $0x4621; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [rsi + 0x30]
+	LONG $0x487df262; WORD $0xf7b8 // vfmadd231ps zmm6, zmm0, zmm7 # zmm6 = (zmm0 * zmm7) + zmm6
+	LONG $0x487df262; WORD $0x4621; BYTE $0x02 // vpmovsxbd zmm0, xmmword ptr [rsi + 0x20]
+	QUAD $0x0838749858559262 // vfmadd132ps zmm6, zmm5, dword ptr [r8 + r15 + 0x20]{1to16} # zmm6 = (zmm6 * mem) + zmm5
+	LONG $0xc08e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x20c0]
+	LONG $0x487c7162; WORD $0x4e10; BYTE $0x03 // vmovups zmm9, zmmword ptr [rsi + 0xc0]
+	LONG $0x008e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2100]
+	LONG $0x487c7162; WORD $0x4e10; BYTE $0x04 // vmovups zmm9, zmmword ptr [rsi + 0x100]
+	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [rsi + 0xc0]
+	LONG $0x48fe7162; WORD $0x566f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x100]
+	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
+	LONG $0x487cd162; WORD $0xf85b // vcvtdq2ps zmm7, zmm8
+	LONG $0x48357162; WORD $0xdadb // vpandd zmm11, zmm9, zmm2
+	QUAD $0x0c38645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15 + 0x30]{1to16}
+	LONG $0x482d7162; WORD $0xdadb // vpandd zmm11, zmm10, zmm2
+	QUAD $0x0d386c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r8 + r15 + 0x34]{1to16}
+	LONG $0x4825d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm11, zmm9, 0x2
+	LONG $0x480dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm14, zmm10, 0x2
+	LONG $0x487df162; WORD $0xff5b // vcvtps2dq zmm7, zmm7
+	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	LONG $0x48257162; WORD $0xdadb // vpandd zmm11, zmm11, zmm2
+	QUAD $0x0e38645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15 + 0x38]{1to16}
+	LONG $0x480d7162; WORD $0xdadb // vpandd zmm11, zmm14, zmm2
+	QUAD $0x0f386c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r8 + r15 + 0x3c]{1to16}
+	LONG $0x480dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm14, zmm9, 0x4
+	LONG $0x487df162; WORD $0xc05b // vcvtps2dq zmm0, zmm0
+	LONG $0x48457162; WORD $0xc1db // vpandd zmm8, zmm7, zmm1
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x4845f162; WORD $0xf9db // vpandd zmm7, zmm7, zmm1
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x487df162; WORD $0xe9db // vpandd zmm5, zmm0, zmm1
+	LONG $0x487df162; WORD $0xd072; BYTE $0x04 // vpsrld zmm0, zmm0, 0x4
+	LONG $0x48645162; WORD $0xc059 // vmulps zmm8, zmm3, zmm8
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487df162; WORD $0xc1db // vpandd zmm0, zmm0, zmm1
+	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x48155162; WORD $0xdcfe // vpaddd zmm11, zmm13, zmm12
+	LONG $0x485cf162; WORD $0xc059 // vmulps zmm0, zmm4, zmm0
+	LONG $0x4815d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm13, zmm10, 0x4
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x4854d162; WORD $0xeb59 // vmulps zmm5, zmm5, zmm11
+	LONG $0x107a01c4; WORD $0x385c; BYTE $0x58 // vmovss xmm11, dword ptr [r8 + r15 + 0x58]
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
+	LONG $0x487d7262; WORD $0xdda8 // vfmadd213ps zmm11, zmm0, zmm5 # zmm11 = (zmm0 * zmm11) + zmm5
+	LONG $0x480df162; WORD $0xc2db // vpandd zmm0, zmm14, zmm2
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	QUAD $0x10386c50587d9262 // vpdpbusd zmm5, zmm0, dword ptr [r8 + r15 + 0x40]{1to16}
+	LONG $0x4815f162; WORD $0xc2db // vpandd zmm0, zmm13, zmm2
+	QUAD $0x11386450587d1262 // vpdpbusd zmm12, zmm0, dword ptr [r8 + r15 + 0x44]{1to16}
+	LONG $0x487dd162; WORD $0xd172; BYTE $0x06 // vpsrld zmm0, zmm9, 0x6
+	LONG $0x4835d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm9, zmm10, 0x6
+	LONG $0x487df162; WORD $0xc2db // vpandd zmm0, zmm0, zmm2
+	LONG $0x48357162; WORD $0xcadb // vpandd zmm9, zmm9, zmm2
+	QUAD $0x12386c50587d9262 // vpdpbusd zmm5, zmm0, dword ptr [r8 + r15 + 0x48]{1to16}
+	QUAD $0x1338645058351262 // vpdpbusd zmm12, zmm9, dword ptr [r8 + r15 + 0x4c]{1to16}
+	LONG $0x485cf162; WORD $0xc759 // vmulps zmm0, zmm4, zmm7
+	LONG $0x107a81c4; WORD $0x387c; BYTE $0x5c // vmovss xmm7, dword ptr [r8 + r15 + 0x5c]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x481df162; WORD $0xedfe // vpaddd zmm5, zmm12, zmm5
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x483dd262; WORD $0xeba8 // vfmadd213ps zmm5, zmm8, zmm11 # zmm5 = (zmm8 * zmm5) + zmm11
+	LONG $0x487df262; WORD $0xefb8 // vfmadd231ps zmm5, zmm0, zmm7 # zmm5 = (zmm0 * zmm7) + zmm5
+	QUAD $0x14386c98584d9262 // vfmadd132ps zmm5, zmm6, dword ptr [r8 + r15 + 0x50]{1to16} # zmm5 = (zmm5 * mem) + zmm6
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
+	LONG $0xfc81850f; WORD $0xffff // jne 0x19770 <pq_q2_k+0xbb0>
+	WORD $0x014d; BYTE $0xf8 // add r8, r15
+	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0xfc4d8f0f; WORD $0xffff // jg 0x19750 <pq_q2_k+0xb90>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xf164840f; WORD $0xffff // je 0x18c70 <pq_q2_k+0xb0>
+	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
+	LONG $0xfff159e9; BYTE $0xff // jmp 0x18c70 <pq_q2_k+0xb0>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x03d98e0f; WORD $0x0000 // jle 0x19f02 <pq_q2_k+0x1342>
 	LONG $0x24048b4c // mov r8, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
 	WORD $0x894c; BYTE $0xeb // mov rbx, r13
@@ -5306,29 +6662,29 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
 	LONG $0x01c7f641 // test r15b, 0x1
 	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfc91850f; WORD $0xffff // jne 0x178c0 <pq_q2_k+0xbc0>
+	LONG $0xfc91850f; WORD $0xffff // jne 0x19b70 <pq_q2_k+0xfb0>
 	WORD $0xc5ff // inc ebp
 	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfc6f850f; WORD $0xffff // jne 0x178b0 <pq_q2_k+0xbb0>
+	LONG $0xfc6f850f; WORD $0xffff // jne 0x19b60 <pq_q2_k+0xfa0>
 	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
 	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfc3e8f0f; WORD $0xffff // jg 0x17890 <pq_q2_k+0xb90>
+	LONG $0xfc3e8f0f; WORD $0xffff // jg 0x19b40 <pq_q2_k+0xf80>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf155840f; WORD $0xffff // je 0x16db0 <pq_q2_k+0xb0>
+	LONG $0xed65840f; WORD $0xffff // je 0x18c70 <pq_q2_k+0xb0>
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf145820f; WORD $0xffff // jb 0x16db0 <pq_q2_k+0xb0>
+	LONG $0xed55820f; WORD $0xffff // jb 0x18c70 <pq_q2_k+0xb0>
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf134820f; WORD $0xffff // jb 0x16db0 <pq_q2_k+0xb0>
+	LONG $0xed44820f; WORD $0xffff // jb 0x18c70 <pq_q2_k+0xb0>
 	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf123850f; WORD $0xffff // jne 0x16db0 <pq_q2_k+0xb0>
+	LONG $0xed33850f; WORD $0xffff // jne 0x18c70 <pq_q2_k+0xb0>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff112e9; BYTE $0xff // jmp 0x16db0 <pq_q2_k+0xb0>
+	LONG $0xffed22e9; BYTE $0xff // jmp 0x18c70 <pq_q2_k+0xb0>
 	LONG $0x30c48348 // add rsp, 0x30
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -5339,7 +6695,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
-	// pq_q3_k: +31920
+	// pq_q3_k: +40800
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -5351,13 +6707,13 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10f8c148 // sar rax, 0x10
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0ec28e0f; WORD $0x0000 // jle 0x18b94 <pq_q3_k+0xee4>
+	LONG $0x12c28e0f; WORD $0x0000 // jle 0x1b244 <pq_q3_k+0x12e4>
 	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	QUAD $0x0015a0052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x15a0] # 0x19285 <peak_i8+0x485>
-	QUAD $0x15b10d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x15b1] # 0x192a0 <peak_i8+0x4a0>
-	QUAD $0x15af155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x15af] # 0x192a8 <peak_i8+0x4a8>
+	QUAD $0x001970052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x1970] # 0x1b905 <peak_i8+0x455>
+	QUAD $0x19810d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x1981] # 0x1b920 <peak_i8+0x470>
+	QUAD $0x197f155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x197f] # 0x1b928 <peak_i8+0x478>
 	LONG $0xd1b60f45 // movzx r10d, r9b
 	LONG $0xf0490f49 // cmovns rsi, r8
 	LONG $0x03eec148 // shr rsi, 0x3
@@ -5377,23 +6733,25 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	WORD $0x23eb // jmp 0x17d78 <pq_q3_k+0xc8>
+	WORD $0x23eb // jmp 0x1a028 <pq_q3_k+0xc8>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xff708d48 // lea rsi, [rax - 0x1]
 	WORD $0x014c; BYTE $0xdf // add rdi, r11
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x0e1c8e0f; WORD $0x0000 // jle 0x18b94 <pq_q3_k+0xee4>
+	LONG $0x121c8e0f; WORD $0x0000 // jle 0x1b244 <pq_q3_k+0x12e4>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x03cb850f; WORD $0x0000 // jne 0x18150 <pq_q3_k+0x4a0>
+	LONG $0x03cb850f; WORD $0x0000 // jne 0x1a400 <pq_q3_k+0x4a0>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0a1a850f; WORD $0x0000 // jne 0x1aa60 <pq_q3_k+0xb00>
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x03a48e0f; WORD $0x0000 // jle 0x18136 <pq_q3_k+0x486>
+	LONG $0x0df88e0f; WORD $0x0000 // jle 0x1ae47 <pq_q3_k+0xee7>
 	LONG $0x24048b4c // mov r8, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
 	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
 	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
@@ -5529,19 +6887,16 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x1430649858559262 // vfmadd132ps zmm4, zmm5, dword ptr [r8 + r14 + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm5
 	LONG $0x60c68349 // add r14, 0x60
 	LONG $0x80fe8141; WORD $0x0001; BYTE $0x00 // cmp r14d, 0x180
-	LONG $0xfc8e850f; WORD $0xffff // jne 0x17db0 <pq_q3_k+0x100>
+	LONG $0xfc8e850f; WORD $0xffff // jne 0x1a070 <pq_q3_k+0x110>
 	WORD $0x014d; BYTE $0xf0 // add r8, r14
 	LONG $0xf87b8d4c // lea r15, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
 	WORD $0x894c; BYTE $0xfb // mov rbx, r15
-	LONG $0xfc6a8f0f; WORD $0xffff // jg 0x17da0 <pq_q3_k+0xf0>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc21840f; WORD $0xffff // je 0x17d60 <pq_q3_k+0xb0>
-	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
-	LONG $0xfffc16e9; BYTE $0xff // jmp 0x17d60 <pq_q3_k+0xb0>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xfc6a8f0f; WORD $0xffff // jg 0x1a060 <pq_q3_k+0x100>
+	LONG $0x000a4ce9; BYTE $0x00 // jmp 0x1ae47 <pq_q3_k+0xee7>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x0656820f; WORD $0x0000 // jb 0x187b0 <pq_q3_k+0xb00>
+	LONG $0x0a56820f; WORD $0x0000 // jb 0x1ae60 <pq_q3_k+0xf00>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x004ca162; WORD $0xf657 // vxorps xmm22, xmm22, xmm22
@@ -5551,7 +6906,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x059c8e0f; WORD $0x0000 // jle 0x18725 <pq_q3_k+0xa75>
+	LONG $0x059c8e0f; WORD $0x0000 // jle 0x1a9d5 <pq_q3_k+0xa75>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
 	WORD $0x894d; BYTE $0xe8 // mov r8, r13
@@ -5560,7 +6915,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c58348 // add rbp, 0x40
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	WORD $0x9066 // nop
-	QUAD $0x0010cc1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0x10cc] # 0x19285 <peak_i8+0x485>
+	QUAD $0x00149c1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0x149c] # 0x1b905 <peak_i8+0x455>
 	WORD $0x01b3 // mov bl, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	WORD $0x9066 // nop
@@ -5766,17 +7121,17 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfac0850f; WORD $0xffff // jne 0x181c0 <pq_q3_k+0x510>
+	LONG $0xfac0850f; WORD $0xffff // jne 0x1a470 <pq_q3_k+0x510>
 	WORD $0xff41; BYTE $0xc7 // inc r15d
 	LONG $0xc0c58148; WORD $0x0001; BYTE $0x00 // add rbp, 0x1c0
 	LONG $0x04ff8341 // cmp r15d, 0x4
-	LONG $0xfa9c850f; WORD $0xffff // jne 0x181b0 <pq_q3_k+0x500>
+	LONG $0xfa9c850f; WORD $0xffff // jne 0x1a460 <pq_q3_k+0x500>
 	LONG $0xf8588d49 // lea rbx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfa7b8f0f; WORD $0xffff // jg 0x181a0 <pq_q3_k+0x4f0>
+	LONG $0xfa7b8f0f; WORD $0xffff // jg 0x1a450 <pq_q3_k+0x4f0>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	QUAD $0x000b52052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xb52] # 0x19285 <peak_i8+0x485>
+	QUAD $0x000f22052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xf22] # 0x1b905 <peak_i8+0x455>
 	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
 	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
@@ -5784,25 +7139,184 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
 	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf5fc840f; WORD $0xffff // je 0x17d60 <pq_q3_k+0xb0>
+	LONG $0xf5fc840f; WORD $0xffff // je 0x1a010 <pq_q3_k+0xb0>
 	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x487ce162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm22
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf5e6820f; WORD $0xffff // jb 0x17d60 <pq_q3_k+0xb0>
+	LONG $0xf5e6820f; WORD $0xffff // jb 0x1a010 <pq_q3_k+0xb0>
 	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf5d0820f; WORD $0xffff // jb 0x17d60 <pq_q3_k+0xb0>
+	LONG $0xf5d0820f; WORD $0xffff // jb 0x1a010 <pq_q3_k+0xb0>
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x487c7162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm11
-	LONG $0xfff5bfe9; BYTE $0xff // jmp 0x17d60 <pq_q3_k+0xb0>
+	LONG $0xfff5bfe9; BYTE $0xff // jmp 0x1a010 <pq_q3_k+0xb0>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x03de8e0f; WORD $0x0000 // jle 0x1ae47 <pq_q3_k+0xee7>
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x008e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2000]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x487df262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [rsi]
+	LONG $0x487df262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [rsi + 0x10]
+	LONG $0x408e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2040]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [rsi + 0x40]
+	LONG $0x808e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2080]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x02 // vmovups zmm7, zmmword ptr [rsi + 0x80]
+	LONG $0xc08e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x20c0]
+	LONG $0x487cf162; WORD $0x7e10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rsi + 0xc0]
+	LONG $0x48fe7162; WORD $0x466f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x40]
+	LONG $0x6e7981c4; WORD $0x307c; BYTE $0x28 // vmovd xmm7, dword ptr [r8 + r14 + 0x28]
+	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x80]
+	LONG $0x48fe7162; WORD $0x566f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [rsi + 0xc0]
+	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
+	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
+	LONG $0x4805d162; WORD $0xd072; BYTE $0x01 // vpsrld zmm15, zmm8, 0x1
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
+	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
+	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
+	LONG $0x58259262; WORD $0x3c50; BYTE $0x30 // vpdpbusd zmm7, zmm11, dword ptr [r8 + r14]{1to16}
+	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	QUAD $0x0130645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r14 + 0x4]{1to16}
+	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
+	QUAD $0x02307c5058159262 // vpdpbusd zmm7, zmm13, dword ptr [r8 + r14 + 0x8]{1to16}
+	LONG $0x48857162; WORD $0xeadb // vpandq zmm13, zmm15, zmm2
+	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
+	QUAD $0x0330645058151262 // vpdpbusd zmm12, zmm13, dword ptr [r8 + r14 + 0xc]{1to16}
+	LONG $0x4825d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm9, 0x4
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
+	LONG $0x4815d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm13, zmm10, 0x6
+	LONG $0x481df162; WORD $0xfffe // vpaddd zmm7, zmm12, zmm7
+	LONG $0x481dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm12, zmm8, 0x2
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
+	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
+	LONG $0x6e7981c4; WORD $0x306c; BYTE $0x2c // vmovd xmm5, dword ptr [r8 + r14 + 0x2c]
+	LONG $0x4855f262; WORD $0xe847 // vpsllvd zmm5, zmm5, zmm0
+	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
+	QUAD $0x04306c50581d9262 // vpdpbusd zmm5, zmm12, dword ptr [r8 + r14 + 0x10]{1to16}
+	LONG $0x481dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm12, zmm8, 0x3
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	QUAD $0x05305c50581d1262 // vpdpbusd zmm11, zmm12, dword ptr [r8 + r14 + 0x14]{1to16}
+	LONG $0x481dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm12, zmm8, 0x4
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
+	QUAD $0x06306c50581d9262 // vpdpbusd zmm5, zmm12, dword ptr [r8 + r14 + 0x18]{1to16}
+	LONG $0x48957362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm13, zmm1, 0xf8
+	QUAD $0x07305c50583d1262 // vpdpbusd zmm11, zmm8, dword ptr [r8 + r14 + 0x1c]{1to16}
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x4825f162; WORD $0xedfe // vpaddd zmm5, zmm11, zmm5
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x484df262; WORD $0xefa8 // vfmadd213ps zmm5, zmm6, zmm7 # zmm5 = (zmm6 * zmm5) + zmm7
+	QUAD $0x08306c98585d9262 // vfmadd132ps zmm5, zmm4, dword ptr [r8 + r14 + 0x20]{1to16} # zmm5 = (zmm5 * mem) + zmm4
+	LONG $0x487df262; WORD $0x6621; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [rsi + 0x20]
+	LONG $0x487df262; WORD $0x7e21; BYTE $0x03 // vpmovsxbd zmm7, xmmword ptr [rsi + 0x30]
+	LONG $0x008e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2100]
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x04 // vmovups zmm6, zmmword ptr [rsi + 0x100]
+	LONG $0x408e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2140]
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x05 // vmovups zmm6, zmmword ptr [rsi + 0x140]
+	LONG $0x808e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2180]
+	LONG $0x487cf162; WORD $0x7610; BYTE $0x06 // vmovups zmm6, zmmword ptr [rsi + 0x180]
+	LONG $0x48fe7162; WORD $0x466f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x100]
+	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x05 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x140]
+	LONG $0x48fe7162; WORD $0x566f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x180]
+	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
+	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
+	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
+	LONG $0x4805d162; WORD $0xd072; BYTE $0x03 // vpsrld zmm15, zmm8, 0x3
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
+	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
+	LONG $0x4864f162; WORD $0xf459 // vmulps zmm6, zmm3, zmm4
+	LONG $0x6e7981c4; WORD $0x3064; BYTE $0x58 // vmovd xmm4, dword ptr [r8 + r14 + 0x58]
+	LONG $0x4864f162; WORD $0xff59 // vmulps zmm7, zmm3, zmm7
+	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	QUAD $0x0c30645058259262 // vpdpbusd zmm4, zmm11, dword ptr [r8 + r14 + 0x30]{1to16}
+	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	QUAD $0x0d30645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r14 + 0x34]{1to16}
+	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
+	QUAD $0x0e30645058159262 // vpdpbusd zmm4, zmm13, dword ptr [r8 + r14 + 0x38]{1to16}
+	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm14, zmm8, 0x4
+	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
+	QUAD $0x0f30645058151262 // vpdpbusd zmm12, zmm13, dword ptr [r8 + r14 + 0x3c]{1to16}
+	LONG $0x4815d162; WORD $0xd072; BYTE $0x02 // vpsrld zmm13, zmm8, 0x2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
+	LONG $0x48957162; WORD $0xeadb // vpandq zmm13, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x481df162; WORD $0xe4fe // vpaddd zmm4, zmm12, zmm4
+	LONG $0x481dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm12, zmm9, 0x4
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
+	LONG $0x487c7162; WORD $0xdc5b // vcvtdq2ps zmm11, zmm4
+	LONG $0x6e7981c4; WORD $0x3064; BYTE $0x5c // vmovd xmm4, dword ptr [r8 + r14 + 0x5c]
+	LONG $0x489d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm12, zmm1, 0xf8
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm12, zmm10, 0x4
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
+	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
+	LONG $0x484cd162; WORD $0xf359 // vmulps zmm6, zmm6, zmm11
+	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	QUAD $0x1030645058159262 // vpdpbusd zmm4, zmm13, dword ptr [r8 + r14 + 0x40]{1to16}
+	LONG $0x48857162; WORD $0xeadb // vpandq zmm13, zmm15, zmm2
+	LONG $0x489d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm12, zmm1, 0xf8
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	QUAD $0x1130645058151262 // vpdpbusd zmm12, zmm13, dword ptr [r8 + r14 + 0x44]{1to16}
+	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
+	LONG $0x48b57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm9, zmm1, 0xf8
+	QUAD $0x1230645058159262 // vpdpbusd zmm4, zmm13, dword ptr [r8 + r14 + 0x48]{1to16}
+	QUAD $0x13306450583d1262 // vpdpbusd zmm12, zmm8, dword ptr [r8 + r14 + 0x4c]{1to16}
+	LONG $0x481df162; WORD $0xe4fe // vpaddd zmm4, zmm12, zmm4
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4845f262; WORD $0xe6a8 // vfmadd213ps zmm4, zmm7, zmm6 # zmm4 = (zmm7 * zmm4) + zmm6
+	QUAD $0x1430649858559262 // vfmadd132ps zmm4, zmm5, dword ptr [r8 + r14 + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm5
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x80fe8141; WORD $0x0001; BYTE $0x00 // cmp r14d, 0x180
+	LONG $0xfc5d850f; WORD $0xffff // jne 0x1aa90 <pq_q3_k+0xb30>
+	WORD $0x014d; BYTE $0xf0 // add r8, r14
+	LONG $0xf87b8d4c // lea r15, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x894c; BYTE $0xfb // mov rbx, r15
+	LONG $0xfc398f0f; WORD $0xffff // jg 0x1aa80 <pq_q3_k+0xb20>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xf1c0840f; WORD $0xffff // je 0x1a010 <pq_q3_k+0xb0>
+	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
+	LONG $0xfff1b5e9; BYTE $0xff // jmp 0x1a010 <pq_q3_k+0xb0>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x037f8e0f; WORD $0x0000 // jle 0x18b48 <pq_q3_k+0xe98>
+	LONG $0x037f8e0f; WORD $0x0000 // jle 0x1b1f8 <pq_q3_k+0x1298>
 	LONG $0x24048b4c // mov r8, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
 	WORD $0x894c; BYTE $0xeb // mov rbx, r13
@@ -5935,29 +7449,29 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
 	LONG $0x01c6f641 // test r14b, 0x1
 	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfcdb850f; WORD $0xffff // jne 0x18800 <pq_q3_k+0xb50>
+	LONG $0xfcdb850f; WORD $0xffff // jne 0x1aeb0 <pq_q3_k+0xf50>
 	WORD $0xc5ff // inc ebp
 	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfcb9850f; WORD $0xffff // jne 0x187f0 <pq_q3_k+0xb40>
+	LONG $0xfcb9850f; WORD $0xffff // jne 0x1aea0 <pq_q3_k+0xf40>
 	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
 	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfc988f0f; WORD $0xffff // jg 0x187e0 <pq_q3_k+0xb30>
+	LONG $0xfc988f0f; WORD $0xffff // jg 0x1ae90 <pq_q3_k+0xf30>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf20f840f; WORD $0xffff // je 0x17d60 <pq_q3_k+0xb0>
+	LONG $0xee0f840f; WORD $0xffff // je 0x1a010 <pq_q3_k+0xb0>
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf1ff820f; WORD $0xffff // jb 0x17d60 <pq_q3_k+0xb0>
+	LONG $0xedff820f; WORD $0xffff // jb 0x1a010 <pq_q3_k+0xb0>
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf1ee820f; WORD $0xffff // jb 0x17d60 <pq_q3_k+0xb0>
+	LONG $0xedee820f; WORD $0xffff // jb 0x1a010 <pq_q3_k+0xb0>
 	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf1dd850f; WORD $0xffff // jne 0x17d60 <pq_q3_k+0xb0>
+	LONG $0xeddd850f; WORD $0xffff // jne 0x1a010 <pq_q3_k+0xb0>
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff1cce9; BYTE $0xff // jmp 0x17d60 <pq_q3_k+0xb0>
+	LONG $0xffedcce9; BYTE $0xff // jmp 0x1a010 <pq_q3_k+0xb0>
 	LONG $0x70c48348 // add rsp, 0x70
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -5969,21 +7483,21 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// quant_x: +35760
+	// quant_x: +45664
 	LONG $0x1f428d48 // lea rax, [rdx + 0x1f]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0xc2490f48 // cmovns rax, rdx
 	LONG $0x05f8c148 // sar rax, 0x5
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	LONG $0xfee08348 // and rax, -0x2
-	LONG $0x02238e0f; WORD $0x0000 // jle 0x18def <quant_x+0x23f>
+	LONG $0x02238e0f; WORD $0x0000 // jle 0x1b49f <quant_x+0x23f>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x000005d20d10fac5 // vmovss xmm1, dword ptr [rip + 0x5d2] # 0x191ac <peak_i8+0x3ac>
-	QUAD $0x000005d21510fac5 // vmovss xmm2, dword ptr [rip + 0x5d2] # 0x191b4 <peak_i8+0x3b4>
-	QUAD $0x000005ba1d10fac5 // vmovss xmm3, dword ptr [rip + 0x5ba] # 0x191a4 <peak_i8+0x3a4>
+	QUAD $0x000005a20d10fac5 // vmovss xmm1, dword ptr [rip + 0x5a2] # 0x1b82c <peak_i8+0x37c>
+	QUAD $0x000005a21510fac5 // vmovss xmm2, dword ptr [rip + 0x5a2] # 0x1b834 <peak_i8+0x384>
+	QUAD $0x0000058a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x58a] # 0x1b824 <peak_i8+0x374>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x40c78348 // add rdi, 0x40
@@ -6004,7 +7518,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdf1c8d49 // lea rbx, [r15 + 8*rbx]
 	LONG $0x8a148d4d // lea r10, [r10 + 4*rcx]
 	LONG $0x8e0c8d49 // lea rcx, [r14 + 4*rcx]
-	LONG $0x0000f9e9; BYTE $0x00 // jmp 0x18d38 <quant_x+0x188>
+	LONG $0x0000f9e9; BYTE $0x00 // jmp 0x1b3e8 <quant_x+0x188>
 	BYTE $0x90 // nop
 	LONG $0x485df262; WORD $0xf0b8 // vfmadd231ps zmm6, zmm4, zmm0 # zmm6 = (zmm4 * zmm0) + zmm6
 	LONG $0xc3593ac5 // vmulss xmm8, xmm8, xmm3
@@ -6058,9 +7572,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1e348946 // mov dword ptr [rsi + r11], r14d
 	WORD $0x014c; BYTE $0xce // add rsi, r9
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x00b18e0f; WORD $0x0000 // jle 0x18de9 <quant_x+0x239>
+	LONG $0x00b18e0f; WORD $0x0000 // jle 0x1b499 <quant_x+0x239>
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x337e // jle 0x18d70 <quant_x+0x1c0>
+	WORD $0x337e // jle 0x1b420 <quant_x+0x1c0>
 	LONG $0x487cf162; WORD $0x6f10; BYTE $0xff // vmovups zmm5, zmmword ptr [rdi - 0x40]
 	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0xf55c // vsubps zmm6, zmm0, zmm5
@@ -6068,7 +7582,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0xfe5f // vmaxps zmm7, zmm0, zmm6
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x4855f262; WORD $0xf6a8 // vfmadd213ps zmm6, zmm5, zmm6 # zmm6 = (zmm5 * zmm6) + zmm6
-	WORD $0x20eb // jmp 0x18d88 <quant_x+0x1d8>
+	WORD $0x20eb // jmp 0x1b438 <quant_x+0x1d8>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
@@ -6090,9 +7604,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x89467162; WORD $0xc710 // vmovss xmm8 {k1} {z}, xmm7, xmm7
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0xc72e78c5 // vucomiss xmm8, xmm7
-	LONG $0xfe61860f; WORD $0xffff // jbe 0x18c40 <quant_x+0x90>
+	LONG $0xfe61860f; WORD $0xffff // jbe 0x1b2f0 <quant_x+0x90>
 	LONG $0x5e6ac1c4; BYTE $0xf8 // vdivss xmm7, xmm2, xmm8
-	LONG $0xfffe57e9; BYTE $0xff // jmp 0x18c40 <quant_x+0x90>
+	LONG $0xfffe57e9; BYTE $0xff // jmp 0x1b2f0 <quant_x+0x90>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -6101,9 +7615,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// peak_i8: +36352
+	// peak_i8: +46256
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x02ea8e0f; WORD $0x0000 // jle 0x190f3 <peak_i8+0x2f3>
+	LONG $0x02ea8e0f; WORD $0x0000 // jle 0x1b7a3 <peak_i8+0x2f3>
 	LONG $0x48fef162; WORD $0x276f // vmovdqu64 zmm4, zmmword ptr [rdi]
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
@@ -6118,7 +7632,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	QUAD $0x035635db585df162; WORD $0x0000 // vpandd zmm6, zmm4, dword ptr [rip + 0x356]{1to16} # 0x191a8 <peak_i8+0x3a8>
+	QUAD $0x032635db585df162; WORD $0x0000 // vpandd zmm6, zmm4, dword ptr [rip + 0x326]{1to16} # 0x1b828 <peak_i8+0x378>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x484d7262; WORD $0xec50 // vpdpbusd zmm13, zmm6, zmm4
 	LONG $0x484d7262; WORD $0xe450 // vpdpbusd zmm12, zmm6, zmm4
@@ -6217,7 +7731,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x484df262; WORD $0xd450 // vpdpbusd zmm2, zmm6, zmm4
 	LONG $0x484df262; WORD $0xcc50 // vpdpbusd zmm1, zmm6, zmm4
 	LONG $0x484df262; WORD $0xc450 // vpdpbusd zmm0, zmm6, zmm4
-	LONG $0xfdb7850f; WORD $0xffff // jne 0x18e60 <peak_i8+0x60>
+	LONG $0xfdb7850f; WORD $0xffff // jne 0x1b510 <peak_i8+0x60>
 	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
 	LONG $0x481dd162; WORD $0xe5fe // vpaddd zmm4, zmm12, zmm13
 	LONG $0x482dd162; WORD $0xf3fe // vpaddd zmm6, zmm10, zmm11
@@ -6230,7 +7744,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4875f162; WORD $0xccfe // vpaddd zmm1, zmm1, zmm4
 	LONG $0x487df162; WORD $0xc1fe // vpaddd zmm0, zmm0, zmm1
 	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	WORD $0x04eb // jmp 0x190f7 <peak_i8+0x2f7>
+	WORD $0x04eb // jmp 0x1b7a7 <peak_i8+0x2f7>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x0be6c148 // shl rsi, 0xb
 	LONG $0x487cf162; WORD $0x0711 // vmovups zmmword ptr [rdi], zmm0
@@ -6239,9 +7753,6 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x05cccccccccccccc; QUAD $0x0000000000000000
 	QUAD $0x0700000000000000; QUAD $0x0000000000000000
 	QUAD $0x0200000000000000; QUAD $0x0000000000000000
@@ -6287,7 +7798,7 @@ TEXT ·q4_0_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+2512(SB)
+	CALL ·panel_avx512<>+3216(SB)
 	RET
 
 // func q4_1_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6298,7 +7809,7 @@ TEXT ·q4_1_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+5168(SB)
+	CALL ·panel_avx512<>+6560(SB)
 	RET
 
 // func q5_0_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6309,7 +7820,7 @@ TEXT ·q5_0_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+7984(SB)
+	CALL ·panel_avx512<>+10096(SB)
 	RET
 
 // func q5_1_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6320,7 +7831,7 @@ TEXT ·q5_1_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+11120(SB)
+	CALL ·panel_avx512<>+14160(SB)
 	RET
 
 // func iQ4_NL_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6331,7 +7842,7 @@ TEXT ·iQ4_NL_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+14448(SB)
+	CALL ·panel_avx512<>+18496(SB)
 	RET
 
 // func q4_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6342,7 +7853,7 @@ TEXT ·q4_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+17312(SB)
+	CALL ·panel_avx512<>+22144(SB)
 	RET
 
 // func q5_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6353,7 +7864,7 @@ TEXT ·q5_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+20416(SB)
+	CALL ·panel_avx512<>+26080(SB)
 	RET
 
 // func q6_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6364,7 +7875,7 @@ TEXT ·q6_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+24000(SB)
+	CALL ·panel_avx512<>+30752(SB)
 	RET
 
 // func q2_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6375,7 +7886,7 @@ TEXT ·q2_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+27904(SB)
+	CALL ·panel_avx512<>+35776(SB)
 	RET
 
 // func q3_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6386,7 +7897,7 @@ TEXT ·q3_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+31920(SB)
+	CALL ·panel_avx512<>+40800(SB)
 	RET
 
 // func quant_avx512(x, dst unsafe.Pointer, k, shape int)
@@ -6395,13 +7906,13 @@ TEXT ·quant_avx512(SB), 0, $0-32
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
-	CALL ·panel_avx512<>+35760(SB)
+	CALL ·panel_avx512<>+45664(SB)
 	RET
 
 // func dotPeak_avx512(p unsafe.Pointer, n int) int
 TEXT ·dotPeak_avx512(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·panel_avx512<>+36352(SB)
+	CALL ·panel_avx512<>+46256(SB)
 	MOVQ AX, ret+16(FP)
 	RET

@@ -15,56 +15,60 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x58ec8348 // sub rsp, 0x58
-	LONG $0x244c894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r9
-	LONG $0x10f9c149 // sar r9, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x09e88e0f; WORD $0x0000 // jle 0x10a16 <pq_q8_0+0xa16>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
+	WORD $0x894c; BYTE $0xcf // mov rdi, r9
+	LONG $0x10ffc148 // sar rdi, 0x10
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x0c5a8e0f; WORD $0x0000 // jle 0x10c89 <pq_q8_0+0xc89>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	QUAD $0x00964a052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x964a] # 0x1968c <peak_i8+0x2bc>
-	QUAD $0x0096390d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0x9639] # 0x19684 <peak_i8+0x2b4>
-	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
+	QUAD $0x00bc48052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xbc48] # 0x1bc8c <peak_i8+0x2ec>
+	QUAD $0x00bc370d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0xbc37] # 0x1bc84 <peak_i8+0x2e4>
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
+	LONG $0xd1b60f45 // movzx r10d, r9b
+	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0x40c06948; WORD $0x0004; BYTE $0x00 // imul rax, rax, 0x440
 	QUAD $0x00000000b50c8d48 // lea rcx, [4*rsi]
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
-	LONG $0x247c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdi
+	WORD $0x8949; BYTE $0xf0 // mov r8, rsi
+	LONG $0x04e0c149 // shl r8, 0x4
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
+	LONG $0x2444894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r8
 	LONG $0x49048d48 // lea rax, [rcx + 2*rcx]
-	LONG $0x89048d4c // lea r8, [rcx + 4*rcx]
+	LONG $0x891c8d4c // lea r11, [rcx + 4*rcx]
 	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
 	QUAD $0x00000000f5048d48 // lea rax, [8*rsi]
-	LONG $0x2444894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r8
+	LONG $0x245c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r11
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
 	LONG $0xf6048d48 // lea rax, [rsi + 8*rsi]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xf0 // add rax, rsi
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x2ceb // jmp 0x100de <pq_q8_0+0xde>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	WORD $0x2feb // jmp 0x100e3 <pq_q8_0+0xe3>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0x24540348; BYTE $0x40 // add rdx, qword ptr [rsp + 0x40]
+	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
 	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
-	LONG $0xff498d4c // lea r9, [rcx - 0x1]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	LONG $0xff798d48 // lea rdi, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x09388e0f; WORD $0x0000 // jle 0x10a16 <pq_q8_0+0xa16>
-	QUAD $0x00000100182444f7 // test dword ptr [rsp + 0x18], 0x100
-	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x020f850f; WORD $0x0000 // jne 0x10300 <pq_q8_0+0x300>
+	LONG $0x0ba68e0f; WORD $0x0000 // jle 0x10c89 <pq_q8_0+0xc89>
+	LONG $0x247c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rdi
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x020b850f; WORD $0x0000 // jne 0x10300 <pq_q8_0+0x300>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0916850f; WORD $0x0000 // jne 0x10a20 <pq_q8_0+0xa20>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x01e28e0f; WORD $0x0000 // jle 0x102e4 <pq_q8_0+0x2e4>
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x0b5a8e0f; WORD $0x0000 // jle 0x10c6d <pq_q8_0+0xc6d>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	WORD $0x8948; BYTE $0xde // mov rsi, rbx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -145,18 +149,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb85de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm4, ymm6 # ymm2 = (ymm4 * ymm6) + ymm2
 	LONG $0x01c0f641 // test r8b, 0x1
 	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfe53850f; WORD $0xffff // jne 0x10120 <pq_q8_0+0x120>
+	LONG $0xfe53850f; WORD $0xffff // jne 0x10130 <pq_q8_0+0x130>
 	LONG $0x04400548; WORD $0x0000 // add rax, 0x440
 	LONG $0xfe7e8d48 // lea rdi, [rsi - 0x2]
 	LONG $0x02fe8348 // cmp rsi, 0x2
 	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	LONG $0xfe2c8f0f; WORD $0xffff // jg 0x10110 <pq_q8_0+0x110>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfdd3840f; WORD $0xffff // je 0x100c0 <pq_q8_0+0xc0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
-	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0xfffdc0e9; BYTE $0xff // jmp 0x100c0 <pq_q8_0+0xc0>
+	LONG $0xfe2c8f0f; WORD $0xffff // jg 0x10120 <pq_q8_0+0x120>
+	LONG $0x000974e9; BYTE $0x00 // jmp 0x10c6d <pq_q8_0+0xc6d>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
 	WORD $0x1deb // jmp 0x10325 <pq_q8_0+0x325>
@@ -167,7 +167,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfd9b840f; WORD $0xffff // je 0x100c0 <pq_q8_0+0xc0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
 	LONG $0x02e28e0f; WORD $0x0000 // jle 0x10610 <pq_q8_0+0x610>
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x04e7c149 // shl r15, 0x4
@@ -178,9 +178,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x3e0c8d4e // lea r9, [rsi + r15]
-	LONG $0x40468d48 // lea rax, [rsi + 0x40]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x3e048d4a // lea rax, [rsi + r15]
+	LONG $0x404e8d4c // lea r9, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -190,7 +190,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x05e6c149 // shl r14, 0x5
 	QUAD $0x0000012cb76ef9c5 // vmovd xmm6, dword ptr [rdi + 0x12c]
 	QUAD $0x00000128bf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x128]
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
 	LONG $0x474de2c4; BYTE $0xf0 // vpsllvd ymm6, ymm6, ymm0
@@ -200,7 +200,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; BYTE $0xf6 // vpbroadcastd ymm6, xmm6
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x587d42c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm8
-	LONG $0x137d02c4; WORD $0x3104 // vcvtph2ps ymm8, xmmword ptr [r9 + r14]
+	LONG $0x137d22c4; WORD $0x3004 // vcvtph2ps ymm8, xmmword ptr [rax + r14]
 	LONG $0xef7521c4; WORD $0x291c // vpxor ymm11, ymm1, ymmword ptr [rcx + r13]
 	LONG $0x587d62c4; BYTE $0x27 // vpbroadcastd ymm12, dword ptr [rdi]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
@@ -316,21 +316,21 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
 	LONG $0x02fa8341 // cmp r10d, 0x2
 	LONG $0xfcc8820f; WORD $0xffff // jb 0x10310 <pq_q8_0+0x310>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfcb4820f; WORD $0xffff // jb 0x10310 <pq_q8_0+0x310>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfcb3820f; WORD $0xffff // jb 0x10310 <pq_q8_0+0x310>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfca0820f; WORD $0xffff // jb 0x10310 <pq_q8_0+0x310>
+	LONG $0xfc9e820f; WORD $0xffff // jb 0x10310 <pq_q8_0+0x310>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfc8b820f; WORD $0xffff // jb 0x10310 <pq_q8_0+0x310>
+	LONG $0xfc89820f; WORD $0xffff // jb 0x10310 <pq_q8_0+0x310>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03298e0f; WORD $0x0000 // jle 0x109b7 <pq_q8_0+0x9b7>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x03278e0f; WORD $0x0000 // jle 0x109b7 <pq_q8_0+0x9b7>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -338,9 +338,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x270c8d4e // lea r9, [rdi + r12]
-	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	WORD $0x9066 // nop
+	LONG $0x27048d4a // lea rax, [rdi + r12]
+	LONG $0x404f8d4c // lea r9, [rdi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -350,7 +350,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x05e6c149 // shl r14, 0x5
 	QUAD $0x0000013cb66ef9c5 // vmovd xmm6, dword ptr [rsi + 0x13c]
 	QUAD $0x00000138be6ef9c5 // vmovd xmm7, dword ptr [rsi + 0x138]
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
 	LONG $0x474de2c4; BYTE $0xf0 // vpsllvd ymm6, ymm6, ymm0
@@ -360,7 +360,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; BYTE $0xf6 // vpbroadcastd ymm6, xmm6
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x587d42c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm8
-	LONG $0x137d02c4; WORD $0x3104 // vcvtph2ps ymm8, xmmword ptr [r9 + r14]
+	LONG $0x137d22c4; WORD $0x3004 // vcvtph2ps ymm8, xmmword ptr [rax + r14]
 	LONG $0xef7521c4; WORD $0x291c // vpxor ymm11, ymm1, ymmword ptr [rcx + r13]
 	QUAD $0x000080a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x80]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
@@ -464,21 +464,127 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x05fa8341 // cmp r10d, 0x5
 	LONG $0xf934840f; WORD $0xffff // je 0x10310 <pq_q8_0+0x310>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x07fa8341 // cmp r10d, 0x7
 	LONG $0xf91f820f; WORD $0xffff // jb 0x10310 <pq_q8_0+0x310>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x08fa8341 // cmp r10d, 0x8
 	LONG $0xf90a820f; WORD $0xffff // jb 0x10310 <pq_q8_0+0x310>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	LONG $0xfff8fae9; BYTE $0xff // jmp 0x10310 <pq_q8_0+0x310>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x02448e0f; WORD $0x0000 // jle 0x10c6d <pq_q8_0+0xc6d>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x0088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2000]
+	LONG $0x40888d48; WORD $0x0020; BYTE $0x00 // lea rcx, [rax + 0x2040]
+	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x894d; BYTE $0xfb // mov r11, r15
+	LONG $0x09e3c149 // shl r11, 0x9
+	LONG $0x05e7c149 // shl r15, 0x5
+	LONG $0x0c180f42; BYTE $0x19 // prefetcht0 byte ptr [rcx + r11]
+	LONG $0x4c180f42; WORD $0x4019 // prefetcht0 byte ptr [rcx + r11 + 0x40]
+	QUAD $0x000080198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x80]
+	QUAD $0x0000c0198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0xc0]
+	QUAD $0x000100198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x100]
+	QUAD $0x000140198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x140]
+	QUAD $0x000180198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x180]
+	QUAD $0x0001c0198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x1c0]
+	WORD $0x014d; BYTE $0xc3 // add r11, r8
+	LONG $0x666ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rsi + 0x24]
+	LONG $0x137da2c4; WORD $0x382c // vcvtph2ps ymm5, xmmword ptr [rax + r15]
+	WORD $0x894d; BYTE $0xdc // mov r12, r11
+	LONG $0xef75c1c4; WORD $0x2434 // vpxor ymm6, ymm1, ymmword ptr [r12]
+	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0xef75c1c4; WORD $0x2474; BYTE $0x40 // vpxor ymm6, ymm1, ymmword ptr [r12 + 0x40]
+	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x008024b4ef75c1c4; WORD $0x0000 // vpxor ymm6, ymm1, ymmword ptr [r12 + 0x80]
+	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x00c024b4ef75c1c4; WORD $0x0000 // vpxor ymm6, ymm1, ymmword ptr [r12 + 0xc0]
+	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x010024b4ef75c1c4; WORD $0x0000 // vpxor ymm6, ymm1, ymmword ptr [r12 + 0x100]
+	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x014024b4ef75c1c4; WORD $0x0000 // vpxor ymm6, ymm1, ymmword ptr [r12 + 0x140]
+	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x018024b4ef75c1c4; WORD $0x0000 // vpxor ymm6, ymm1, ymmword ptr [r12 + 0x180]
+	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x01c024b4ef75c1c4; WORD $0x0000 // vpxor ymm6, ymm1, ymmword ptr [r12 + 0x1c0]
+	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
+	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
+	LONG $0xb85de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm4, ymm5 # ymm3 = (ymm4 * ymm5) + ymm3
+	LONG $0x666ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rsi + 0x24]
+	LONG $0x137da2c4; WORD $0x386c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + r15 + 0x10]
+	LONG $0xef75c1c4; WORD $0x2073 // vpxor ymm6, ymm1, ymmword ptr [r11 + 0x20]
+	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
+	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0xef75c1c4; WORD $0x6073 // vpxor ymm6, ymm1, ymmword ptr [r11 + 0x60]
+	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
+	QUAD $0x0000a0b3ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r11 + 0xa0]
+	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	LONG $0x504dc2c4; BYTE $0xe1 // {vex} vpdpbusd ymm4, ymm6, ymm9
+	QUAD $0x0000e0b3ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r11 + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
+	QUAD $0x000120b3ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r11 + 0x120]
+	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	LONG $0x504dc2c4; BYTE $0xe1 // {vex} vpdpbusd ymm4, ymm6, ymm9
+	QUAD $0x000160b3ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r11 + 0x160]
+	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
+	QUAD $0x0001a0b3ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r11 + 0x1a0]
+	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	LONG $0x504dc2c4; BYTE $0xe1 // {vex} vpdpbusd ymm4, ymm6, ymm9
+	QUAD $0x0001e0b3ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r11 + 0x1e0]
+	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
+	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
+	LONG $0x187de2c4; WORD $0x2076 // vbroadcastss ymm6, dword ptr [rsi + 0x20]
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
+	LONG $0xb85de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm4, ymm6 # ymm2 = (ymm4 * ymm6) + ymm2
+	LONG $0x01c1f641 // test r9b, 0x1
+	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
+	LONG $0xfe0a850f; WORD $0xffff // jne 0x10a60 <pq_q8_0+0xa60>
+	LONG $0x04400548; WORD $0x0000 // add rax, 0x440
+	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfdd38f0f; WORD $0xffff // jg 0x10a40 <pq_q8_0+0xa40>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xf44a840f; WORD $0xffff // je 0x100c0 <pq_q8_0+0xc0>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
+	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
+	LONG $0xfff437e9; BYTE $0xff // jmp 0x100c0 <pq_q8_0+0xc0>
 	LONG $0x58c48348 // add rsp, 0x58
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -488,9 +594,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pq_q4_0: +2608
+	// pq_q4_0: +3232
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -498,57 +604,61 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x58ec8348 // sub rsp, 0x58
-	LONG $0x244c894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r9
-	LONG $0x10f9c149 // sar r9, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x10fec148 // sar rsi, 0x10
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x0a698e0f; WORD $0x0000 // jle 0x114c7 <pq_q4_0+0xa97>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x0cf48e0f; WORD $0x0000 // jle 0x119c0 <pq_q4_0+0xd20>
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x008c1c052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x8c1c] # 0x1968e <peak_i8+0x2be>
-	QUAD $0x008bfd0d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0x8bfd] # 0x19678 <peak_i8+0x2a8>
-	LONG $0x5cb60f44; WORD $0x1824 // movzx r11d, byte ptr [rsp + 0x18]
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
+	QUAD $0x00afaa052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xafaa] # 0x1bc8e <peak_i8+0x2ee>
+	QUAD $0x00af8b0d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0xaf8b] # 0x1bc78 <peak_i8+0x2d8>
+	LONG $0xd9b60f45 // movzx r11d, r9b
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0x06e0c148 // shl rax, 0x6
 	LONG $0xc0048d48 // lea rax, [rax + 8*rax]
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
+	LONG $0x403c8d48 // lea rdi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rsi
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
+	LONG $0x247c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdi
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x2beb // jmp 0x10b0e <pq_q4_0+0xde>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	WORD $0x2eeb // jmp 0x10d83 <pq_q4_0+0xe3>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0x24540348; BYTE $0x40 // add rdx, qword ptr [rsp + 0x40]
+	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
 	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
-	LONG $0xff498d4c // lea r9, [rcx - 0x1]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	LONG $0xff718d48 // lea rsi, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x09b98e0f; WORD $0x0000 // jle 0x114c7 <pq_q4_0+0xa97>
-	QUAD $0x00000100182444f7 // test dword ptr [rsp + 0x18], 0x100
-	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x024f850f; WORD $0x0000 // jne 0x10d70 <pq_q4_0+0x340>
+	LONG $0x0c3d8e0f; WORD $0x0000 // jle 0x119c0 <pq_q4_0+0xd20>
+	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x024b850f; WORD $0x0000 // jne 0x10fe0 <pq_q4_0+0x340>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0996850f; WORD $0x0000 // jne 0x11740 <pq_q4_0+0xaa0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x021d8e0f; WORD $0x0000 // jle 0x10d4f <pq_q4_0+0x31f>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x0bf18e0f; WORD $0x0000 // jle 0x119a4 <pq_q4_0+0xd04>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -645,30 +755,25 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb85de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm4, ymm6 # ymm2 = (ymm4 * ymm6) + ymm2
 	LONG $0x01c0f641 // test r8b, 0x1
 	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfe18850f; WORD $0xffff // jne 0x10b50 <pq_q4_0+0x120>
+	LONG $0xfe18850f; WORD $0xffff // jne 0x10dd0 <pq_q4_0+0x130>
 	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
 	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfdf18f0f; WORD $0xffff // jg 0x10b40 <pq_q4_0+0x110>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfd98840f; WORD $0xffff // je 0x10af0 <pq_q4_0+0xc0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
-	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0xfffd85e9; BYTE $0xff // jmp 0x10af0 <pq_q4_0+0xc0>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xfdf18f0f; WORD $0xffff // jg 0x10dc0 <pq_q4_0+0x120>
+	LONG $0x0009d0e9; BYTE $0x00 // jmp 0x119a4 <pq_q4_0+0xd04>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x10d95 <pq_q4_0+0x365>
+	WORD $0x1deb // jmp 0x11005 <pq_q4_0+0x365>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfd5b840f; WORD $0xffff // je 0x10af0 <pq_q4_0+0xc0>
+	LONG $0xfd5b840f; WORD $0xffff // je 0x10d60 <pq_q4_0+0xc0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03028e0f; WORD $0x0000 // jle 0x110a0 <pq_q4_0+0x670>
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x03028e0f; WORD $0x0000 // jle 0x11310 <pq_q4_0+0x670>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x04e7c149 // shl r15, 0x4
@@ -679,9 +784,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x3e0c8d4e // lea r9, [rsi + r15]
-	LONG $0x40468d48 // lea rax, [rsi + 0x40]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x3e048d4a // lea rax, [rsi + r15]
+	LONG $0x404e8d4c // lea r9, [rsi + 0x40]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -691,7 +796,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x05e6c149 // shl r14, 0x5
 	QUAD $0x0000012cb76ef9c5 // vmovd xmm6, dword ptr [rdi + 0x12c]
 	QUAD $0x00000128bf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x128]
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
 	LONG $0x474de2c4; BYTE $0xf0 // vpsllvd ymm6, ymm6, ymm0
@@ -701,7 +806,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; BYTE $0xf6 // vpbroadcastd ymm6, xmm6
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x587d42c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm8
-	LONG $0x137d02c4; WORD $0x3104 // vcvtph2ps ymm8, xmmword ptr [r9 + r14]
+	LONG $0x137d22c4; WORD $0x3004 // vcvtph2ps ymm8, xmmword ptr [rax + r14]
 	LONG $0xdb7521c4; WORD $0x291c // vpand ymm11, ymm1, ymmword ptr [rcx + r13]
 	LONG $0x587d62c4; BYTE $0x27 // vpbroadcastd ymm12, dword ptr [rdi]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
@@ -802,15 +907,15 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm7, ymm10 # ymm3 = (ymm7 * ymm10) + ymm3
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfd63850f; WORD $0xffff // jne 0x10de0 <pq_q4_0+0x3b0>
+	LONG $0xfd63850f; WORD $0xffff // jne 0x11050 <pq_q4_0+0x3b0>
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfd3b8f0f; WORD $0xffff // jg 0x10dd0 <pq_q4_0+0x3a0>
+	LONG $0xfd3b8f0f; WORD $0xffff // jg 0x11040 <pq_q4_0+0x3a0>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x2675 // jne 0x110c0 <pq_q4_0+0x690>
-	LONG $0xfffce1e9; BYTE $0xff // jmp 0x10d80 <pq_q4_0+0x350>
+	WORD $0x2675 // jne 0x11330 <pq_q4_0+0x690>
+	LONG $0xfffce1e9; BYTE $0xff // jmp 0x10ff0 <pq_q4_0+0x350>
 	BYTE $0x90 // nop
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -819,27 +924,27 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfcc0840f; WORD $0xffff // je 0x10d80 <pq_q4_0+0x350>
+	LONG $0xfcc0840f; WORD $0xffff // je 0x10ff0 <pq_q4_0+0x350>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
 	LONG $0x02fb8341 // cmp r11d, 0x2
-	LONG $0xfca8820f; WORD $0xffff // jb 0x10d80 <pq_q4_0+0x350>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfca8820f; WORD $0xffff // jb 0x10ff0 <pq_q4_0+0x350>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	LONG $0x03fb8341 // cmp r11d, 0x3
-	LONG $0xfc94820f; WORD $0xffff // jb 0x10d80 <pq_q4_0+0x350>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfc93820f; WORD $0xffff // jb 0x10ff0 <pq_q4_0+0x350>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	LONG $0x04fb8341 // cmp r11d, 0x4
-	LONG $0xfc80820f; WORD $0xffff // jb 0x10d80 <pq_q4_0+0x350>
+	LONG $0xfc7e820f; WORD $0xffff // jb 0x10ff0 <pq_q4_0+0x350>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xfc6b820f; WORD $0xffff // jb 0x10d80 <pq_q4_0+0x350>
+	LONG $0xfc69820f; WORD $0xffff // jb 0x10ff0 <pq_q4_0+0x350>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x034a8e0f; WORD $0x0000 // jle 0x11468 <pq_q4_0+0xa38>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x03488e0f; WORD $0x0000 // jle 0x116d8 <pq_q4_0+0xa38>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -847,9 +952,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x270c8d4e // lea r9, [rdi + r12]
-	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	WORD $0x9066 // nop
+	LONG $0x27048d4a // lea rax, [rdi + r12]
+	LONG $0x404f8d4c // lea r9, [rdi + 0x40]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -859,7 +964,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x05e6c149 // shl r14, 0x5
 	QUAD $0x0000013cb66ef9c5 // vmovd xmm6, dword ptr [rsi + 0x13c]
 	QUAD $0x00000138be6ef9c5 // vmovd xmm7, dword ptr [rsi + 0x138]
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
 	LONG $0x474de2c4; BYTE $0xf0 // vpsllvd ymm6, ymm6, ymm0
@@ -869,7 +974,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; BYTE $0xf6 // vpbroadcastd ymm6, xmm6
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x587d42c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm8
-	LONG $0x137d02c4; WORD $0x3104 // vcvtph2ps ymm8, xmmword ptr [r9 + r14]
+	LONG $0x137d22c4; WORD $0x3004 // vcvtph2ps ymm8, xmmword ptr [rax + r14]
 	LONG $0xdb7521c4; WORD $0x291c // vpand ymm11, ymm1, ymmword ptr [rcx + r13]
 	QUAD $0x000080a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x80]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
@@ -970,32 +1075,150 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm7, ymm10 # ymm3 = (ymm7 * ymm10) + ymm3
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfd02850f; WORD $0xffff // jne 0x11150 <pq_q4_0+0x720>
+	LONG $0xfd02850f; WORD $0xffff // jne 0x113c0 <pq_q4_0+0x720>
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfcda8f0f; WORD $0xffff // jg 0x11140 <pq_q4_0+0x710>
-	WORD $0x10eb // jmp 0x11478 <pq_q4_0+0xa48>
+	LONG $0xfcda8f0f; WORD $0xffff // jg 0x113b0 <pq_q4_0+0x710>
+	WORD $0x10eb // jmp 0x116e8 <pq_q4_0+0xa48>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xf8f3840f; WORD $0xffff // je 0x10d80 <pq_q4_0+0x350>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0xf8f3840f; WORD $0xffff // je 0x10ff0 <pq_q4_0+0x350>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x07fb8341 // cmp r11d, 0x7
-	LONG $0xf8de820f; WORD $0xffff // jb 0x10d80 <pq_q4_0+0x350>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0xf8de820f; WORD $0xffff // jb 0x10ff0 <pq_q4_0+0x350>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x08fb8341 // cmp r11d, 0x8
-	LONG $0xf8c9820f; WORD $0xffff // jb 0x10d80 <pq_q4_0+0x350>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0xf8c9820f; WORD $0xffff // jb 0x10ff0 <pq_q4_0+0x350>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0xfff8b9e9; BYTE $0xff // jmp 0x10d80 <pq_q4_0+0x350>
+	LONG $0xfff8b9e9; BYTE $0xff // jmp 0x10ff0 <pq_q4_0+0x350>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x025b8e0f; WORD $0x0000 // jle 0x119a4 <pq_q4_0+0xd04>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x0088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2000]
+	LONG $0x40888d48; WORD $0x0020; BYTE $0x00 // lea rcx, [rax + 0x2040]
+	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x894d; BYTE $0xfa // mov r10, r15
+	LONG $0x08e2c149 // shl r10, 0x8
+	LONG $0x05e7c149 // shl r15, 0x5
+	LONG $0x0c180f42; BYTE $0x11 // prefetcht0 byte ptr [rcx + r10]
+	LONG $0x4c180f42; WORD $0x4011 // prefetcht0 byte ptr [rcx + r10 + 0x40]
+	QUAD $0x000080118c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r10 + 0x80]
+	QUAD $0x0000c0118c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r10 + 0xc0]
+	WORD $0x014d; BYTE $0xc2 // add r10, r8
+	LONG $0x666ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rsi + 0x24]
+	LONG $0x137da2c4; WORD $0x382c // vcvtph2ps ymm5, xmmword ptr [rax + r15]
+	WORD $0x894d; BYTE $0xd4 // mov r12, r10
+	LONG $0xdb75c1c4; WORD $0x2434 // vpand ymm6, ymm1, ymmword ptr [r12]
+	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0x6f7ec1c4; WORD $0x2434 // vmovdqu ymm6, ymmword ptr [r12]
+	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0xdb75c1c4; WORD $0x2474; BYTE $0x40 // vpand ymm6, ymm1, ymmword ptr [r12 + 0x40]
+	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0x6f7ec1c4; WORD $0x2474; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [r12 + 0x40]
+	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x008024b4db75c1c4; WORD $0x0000 // vpand ymm6, ymm1, ymmword ptr [r12 + 0x80]
+	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x008024b46f7ec1c4; WORD $0x0000 // vmovdqu ymm6, ymmword ptr [r12 + 0x80]
+	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x00c024b4db75c1c4; WORD $0x0000 // vpand ymm6, ymm1, ymmword ptr [r12 + 0xc0]
+	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x00c024b46f7ec1c4; WORD $0x0000 // vmovdqu ymm6, ymmword ptr [r12 + 0xc0]
+	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
+	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
+	LONG $0xb85de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm4, ymm5 # ymm3 = (ymm4 * ymm5) + ymm3
+	LONG $0x666ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rsi + 0x24]
+	LONG $0x137da2c4; WORD $0x386c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + r15 + 0x10]
+	LONG $0xdb75c1c4; WORD $0x2072 // vpand ymm6, ymm1, ymmword ptr [r10 + 0x20]
+	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
+	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0x6f7ec1c4; WORD $0x2072 // vmovdqu ymm6, ymmword ptr [r10 + 0x20]
+	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0xdb75c1c4; WORD $0x6072 // vpand ymm6, ymm1, ymmword ptr [r10 + 0x60]
+	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0x6f7ec1c4; WORD $0x6072 // vmovdqu ymm6, ymmword ptr [r10 + 0x60]
+	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x0000a0b2db75c1c4; BYTE $0x00 // vpand ymm6, ymm1, ymmword ptr [r10 + 0xa0]
+	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x0000a0b26f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r10 + 0xa0]
+	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x0000e0b2db75c1c4; BYTE $0x00 // vpand ymm6, ymm1, ymmword ptr [r10 + 0xe0]
+	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	QUAD $0x0000e0b26f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r10 + 0xe0]
+	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
+	LONG $0x187de2c4; WORD $0x2076 // vbroadcastss ymm6, dword ptr [rsi + 0x20]
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
+	LONG $0xb85de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm4, ymm6 # ymm2 = (ymm4 * ymm6) + ymm2
+	LONG $0x01c1f641 // test r9b, 0x1
+	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
+	LONG $0xfdf3850f; WORD $0xffff // jne 0x11780 <pq_q4_0+0xae0>
+	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
+	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfdbc8f0f; WORD $0xffff // jg 0x11760 <pq_q4_0+0xac0>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xf3b3840f; WORD $0xffff // je 0x10d60 <pq_q4_0+0xc0>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
+	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
+	LONG $0xfff3a0e9; BYTE $0xff // jmp 0x10d60 <pq_q4_0+0xc0>
 	LONG $0x58c48348 // add rsp, 0x58
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -1005,9 +1228,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// pq_q4_1: +5344
+	// pq_q4_1: +6624
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -1015,56 +1238,60 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x58ec8348 // sub rsp, 0x58
-	LONG $0x244c894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r9
-	LONG $0x10f9c149 // sar r9, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x10fec148 // sar rsi, 0x10
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x0ac58e0f; WORD $0x0000 // jle 0x11fd3 <pq_q4_1+0xaf3>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x0d7a8e0f; WORD $0x0000 // jle 0x12786 <pq_q4_1+0xda6>
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x00815605587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x8156] # 0x19678 <peak_i8+0x2a8>
-	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
+	QUAD $0x00a25405587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0xa254] # 0x1bc78 <peak_i8+0x2d8>
+	LONG $0xd1b60f45 // movzx r10d, r9b
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0x07e0c148 // shl rax, 0x7
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
+	LONG $0x403c8d48 // lea rdi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rsi
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
+	LONG $0x247c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdi
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x24eb // jmp 0x115ae <pq_q4_1+0xce>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	WORD $0x27eb // jmp 0x11ab3 <pq_q4_1+0xd3>
+	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0x24540348; BYTE $0x40 // add rdx, qword ptr [rsp + 0x40]
+	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
 	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
-	LONG $0xff498d4c // lea r9, [rcx - 0x1]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	LONG $0xff718d48 // lea rsi, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0a258e0f; WORD $0x0000 // jle 0x11fd3 <pq_q4_1+0xaf3>
-	QUAD $0x00000100182444f7 // test dword ptr [rsp + 0x18], 0x100
-	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x025f850f; WORD $0x0000 // jne 0x11820 <pq_q4_1+0x340>
+	LONG $0x0cd38e0f; WORD $0x0000 // jle 0x12786 <pq_q4_1+0xda6>
+	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x025b850f; WORD $0x0000 // jne 0x11d20 <pq_q4_1+0x340>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0a06850f; WORD $0x0000 // jne 0x124e0 <pq_q4_1+0xb00>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x02328e0f; WORD $0x0000 // jle 0x11804 <pq_q4_1+0x324>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x0c878e0f; WORD $0x0000 // jle 0x1276a <pq_q4_1+0xd8a>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -1167,29 +1394,25 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb855e2c4; BYTE $0xcc // vfmadd231ps ymm1, ymm5, ymm4 # ymm1 = (ymm5 * ymm4) + ymm1
 	LONG $0x01c1f641 // test r9b, 0x1
 	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfe03850f; WORD $0xffff // jne 0x115f0 <pq_q4_1+0x110>
+	LONG $0xfe03850f; WORD $0xffff // jne 0x11b00 <pq_q4_1+0x120>
 	LONG $0x02800548; WORD $0x0000 // add rax, 0x280
 	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfddc8f0f; WORD $0xffff // jg 0x115e0 <pq_q4_1+0x100>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfd83840f; WORD $0xffff // je 0x11590 <pq_q4_1+0xb0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x1011fcc5 // vmovups ymmword ptr [rax], ymm2
-	LONG $0x4811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm1
-	LONG $0xfffd70e9; BYTE $0xff // jmp 0x11590 <pq_q4_1+0xb0>
+	LONG $0xfddc8f0f; WORD $0xffff // jg 0x11af0 <pq_q4_1+0x110>
+	LONG $0x000a51e9; BYTE $0x00 // jmp 0x1276a <pq_q4_1+0xd8a>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x11845 <pq_q4_1+0x365>
+	WORD $0x1deb // jmp 0x11d45 <pq_q4_1+0x365>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfd4b840f; WORD $0xffff // je 0x11590 <pq_q4_1+0xb0>
+	LONG $0xfd4b840f; WORD $0xffff // je 0x11a90 <pq_q4_1+0xb0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03328e0f; WORD $0x0000 // jle 0x11b80 <pq_q4_1+0x6a0>
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x03328e0f; WORD $0x0000 // jle 0x12080 <pq_q4_1+0x6a0>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x04e7c149 // shl r15, 0x4
@@ -1200,9 +1423,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x3e0c8d4e // lea r9, [rsi + r15]
-	LONG $0x80868d48; WORD $0x0000; BYTE $0x00 // lea rax, [rsi + 0x80]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x3e048d4a // lea rax, [rsi + r15]
+	LONG $0x808e8d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rsi + 0x80]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
@@ -1211,9 +1434,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	LONG $0x137d82c4; WORD $0x3134 // vcvtph2ps ymm6, xmmword ptr [r9 + r14]
-	LONG $0x137d82c4; WORD $0x316c; BYTE $0x40 // vcvtph2ps ymm5, xmmword ptr [r9 + r14 + 0x40]
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
+	LONG $0x137da2c4; WORD $0x3034 // vcvtph2ps ymm6, xmmword ptr [rax + r14]
+	LONG $0x137da2c4; WORD $0x306c; BYTE $0x40 // vcvtph2ps ymm5, xmmword ptr [rax + r14 + 0x40]
 	LONG $0xdb7d21c4; WORD $0x291c // vpand ymm11, ymm0, ymmword ptr [rcx + r13]
 	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
 	LONG $0x502562c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm11, ymm7
@@ -1331,15 +1554,15 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845e2c4; BYTE $0xcd // vfmadd231ps ymm1, ymm7, ymm5 # ymm1 = (ymm7 * ymm5) + ymm1
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfd37850f; WORD $0xffff // jne 0x11890 <pq_q4_1+0x3b0>
+	LONG $0xfd37850f; WORD $0xffff // jne 0x11d90 <pq_q4_1+0x3b0>
 	LONG $0x80c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x280
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfd0f8f0f; WORD $0xffff // jg 0x11880 <pq_q4_1+0x3a0>
+	LONG $0xfd0f8f0f; WORD $0xffff // jg 0x11d80 <pq_q4_1+0x3a0>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2a75 // jne 0x11ba0 <pq_q4_1+0x6c0>
-	LONG $0xfffcb5e9; BYTE $0xff // jmp 0x11830 <pq_q4_1+0x350>
+	WORD $0x2a75 // jne 0x120a0 <pq_q4_1+0x6c0>
+	LONG $0xfffcb5e9; BYTE $0xff // jmp 0x11d30 <pq_q4_1+0x350>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -1348,27 +1571,27 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc90840f; WORD $0xffff // je 0x11830 <pq_q4_1+0x350>
+	LONG $0xfc90840f; WORD $0xffff // je 0x11d30 <pq_q4_1+0x350>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x27 // vmovups ymmword ptr [r15], ymm4
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfc78820f; WORD $0xffff // jb 0x11830 <pq_q4_1+0x350>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfc78820f; WORD $0xffff // jb 0x11d30 <pq_q4_1+0x350>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0x871c // vmovups ymmword ptr [r15 + 4*rax], ymm3
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfc64820f; WORD $0xffff // jb 0x11830 <pq_q4_1+0x350>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfc63820f; WORD $0xffff // jb 0x11d30 <pq_q4_1+0x350>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0xc714 // vmovups ymmword ptr [r15 + 8*rax], ymm2
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfc50820f; WORD $0xffff // jb 0x11830 <pq_q4_1+0x350>
+	LONG $0xfc4e820f; WORD $0xffff // jb 0x11d30 <pq_q4_1+0x350>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfc3b820f; WORD $0xffff // jb 0x11830 <pq_q4_1+0x350>
+	LONG $0xfc39820f; WORD $0xffff // jb 0x11d30 <pq_q4_1+0x350>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03768e0f; WORD $0x0000 // jle 0x11f74 <pq_q4_1+0xa94>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x03748e0f; WORD $0x0000 // jle 0x12474 <pq_q4_1+0xa94>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -1376,9 +1599,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x270c8d4e // lea r9, [rdi + r12]
-	LONG $0x80878d48; WORD $0x0000; BYTE $0x00 // lea rax, [rdi + 0x80]
+	WORD $0x9066 // nop
+	LONG $0x27048d4a // lea rax, [rdi + r12]
+	LONG $0x808f8d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rdi + 0x80]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
@@ -1387,9 +1610,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	LONG $0x137d82c4; WORD $0x3134 // vcvtph2ps ymm6, xmmword ptr [r9 + r14]
-	LONG $0x137d82c4; WORD $0x316c; BYTE $0x40 // vcvtph2ps ymm5, xmmword ptr [r9 + r14 + 0x40]
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
+	LONG $0x137da2c4; WORD $0x3034 // vcvtph2ps ymm6, xmmword ptr [rax + r14]
+	LONG $0x137da2c4; WORD $0x306c; BYTE $0x40 // vcvtph2ps ymm5, xmmword ptr [rax + r14 + 0x40]
 	LONG $0xdb7d21c4; WORD $0x291c // vpand ymm11, ymm0, ymmword ptr [rcx + r13]
 	QUAD $0x000080be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x80]
 	LONG $0x502562c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm11, ymm7
@@ -1507,32 +1730,157 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845e2c4; BYTE $0xcd // vfmadd231ps ymm1, ymm7, ymm5 # ymm1 = (ymm7 * ymm5) + ymm1
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfcd6850f; WORD $0xffff // jne 0x11c30 <pq_q4_1+0x750>
+	LONG $0xfcd6850f; WORD $0xffff // jne 0x12130 <pq_q4_1+0x750>
 	LONG $0x80c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x280
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfcae8f0f; WORD $0xffff // jg 0x11c20 <pq_q4_1+0x740>
-	WORD $0x10eb // jmp 0x11f84 <pq_q4_1+0xaa4>
+	LONG $0xfcae8f0f; WORD $0xffff // jg 0x12120 <pq_q4_1+0x740>
+	WORD $0x10eb // jmp 0x12484 <pq_q4_1+0xaa4>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf897840f; WORD $0xffff // je 0x11830 <pq_q4_1+0x350>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0xf897840f; WORD $0xffff // je 0x11d30 <pq_q4_1+0x350>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf882820f; WORD $0xffff // jb 0x11830 <pq_q4_1+0x350>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0xf882820f; WORD $0xffff // jb 0x11d30 <pq_q4_1+0x350>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf86d820f; WORD $0xffff // jb 0x11830 <pq_q4_1+0x350>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0xf86d820f; WORD $0xffff // jb 0x11d30 <pq_q4_1+0x350>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0xfff85de9; BYTE $0xff // jmp 0x11830 <pq_q4_1+0x350>
+	LONG $0xfff85de9; BYTE $0xff // jmp 0x11d30 <pq_q4_1+0x350>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x02818e0f; WORD $0x0000 // jle 0x1276a <pq_q4_1+0xd8a>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x0088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2000]
+	LONG $0x4088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2040]
+	LONG $0x80808d4c; WORD $0x0020; BYTE $0x00 // lea r8, [rax + 0x2080]
+	LONG $0x80888d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rax + 0x80]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xf9 // mov rcx, r15
+	LONG $0x08e1c148 // shl rcx, 0x8
+	LONG $0x05e7c149 // shl r15, 0x5
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0x0c180f41; BYTE $0x08 // prefetcht0 byte ptr [r8 + rcx]
+	LONG $0x4c180f41; WORD $0x4008 // prefetcht0 byte ptr [r8 + rcx + 0x40]
+	QUAD $0x000080088c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rcx + 0x80]
+	QUAD $0x0000c0088c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rcx + 0xc0]
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
+	LONG $0x137da2c4; WORD $0x3824 // vcvtph2ps ymm4, xmmword ptr [rax + r15]
+	LONG $0x137da2c4; WORD $0x385c; BYTE $0x40 // vcvtph2ps ymm3, xmmword ptr [rax + r15 + 0x40]
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0xdb7dc1c4; WORD $0x2434 // vpand ymm6, ymm0, ymmword ptr [r12]
+	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	LONG $0x6f7ec1c4; WORD $0x2434 // vmovdqu ymm6, ymmword ptr [r12]
+	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	LONG $0xdb7dc1c4; WORD $0x2474; BYTE $0x40 // vpand ymm6, ymm0, ymmword ptr [r12 + 0x40]
+	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	LONG $0x6f7ec1c4; WORD $0x2474; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [r12 + 0x40]
+	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	QUAD $0x008024b4db7dc1c4; WORD $0x0000 // vpand ymm6, ymm0, ymmword ptr [r12 + 0x80]
+	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	QUAD $0x008024b46f7ec1c4; WORD $0x0000 // vmovdqu ymm6, ymmword ptr [r12 + 0x80]
+	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	QUAD $0x00c024b4db7dc1c4; WORD $0x0000 // vpand ymm6, ymm0, ymmword ptr [r12 + 0xc0]
+	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	QUAD $0x00c024b46f7ec1c4; WORD $0x0000 // vmovdqu ymm6, ymmword ptr [r12 + 0xc0]
+	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0x137d22c4; WORD $0x3844; BYTE $0x50 // vcvtph2ps ymm8, xmmword ptr [rax + r15 + 0x50]
+	LONG $0xe559dcc5 // vmulps ymm4, ymm4, ymm5
+	LONG $0x6e10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rsi + 0x24]
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0x187de2c4; BYTE $0xed // vbroadcastss ymm5, xmm5
+	LONG $0xac65e2c4; BYTE $0xec // vfnmadd213ps ymm5, ymm3, ymm4 # ymm5 = -(ymm3 * ymm5) + ymm4
+	LONG $0x187de2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [rsi + 0x20]
+	LONG $0xb855e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm5, ymm4 # ymm2 = (ymm5 * ymm4) + ymm2
+	LONG $0x137da2c4; WORD $0x3864; BYTE $0x10 // vcvtph2ps ymm4, xmmword ptr [rax + r15 + 0x10]
+	LONG $0x71dbfdc5; BYTE $0x20 // vpand ymm6, ymm0, ymmword ptr [rcx + 0x20]
+	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	LONG $0x716ffec5; BYTE $0x20 // vmovdqu ymm6, ymmword ptr [rcx + 0x20]
+	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	LONG $0x71dbfdc5; BYTE $0x60 // vpand ymm6, ymm0, ymmword ptr [rcx + 0x60]
+	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	LONG $0x716ffec5; BYTE $0x60 // vmovdqu ymm6, ymmword ptr [rcx + 0x60]
+	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	QUAD $0x000000a0b1dbfdc5 // vpand ymm6, ymm0, ymmword ptr [rcx + 0xa0]
+	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	QUAD $0x000000a0b16ffec5 // vmovdqu ymm6, ymmword ptr [rcx + 0xa0]
+	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	QUAD $0x000000e0b1dbfdc5 // vpand ymm6, ymm0, ymmword ptr [rcx + 0xe0]
+	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	QUAD $0x000000e0b16ffec5 // vmovdqu ymm6, ymmword ptr [rcx + 0xe0]
+	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
+	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
+	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
+	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0xe559dcc5 // vmulps ymm4, ymm4, ymm5
+	LONG $0x6e10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rsi + 0x24]
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0x187de2c4; BYTE $0xed // vbroadcastss ymm5, xmm5
+	LONG $0xac3de2c4; BYTE $0xec // vfnmadd213ps ymm5, ymm8, ymm4 # ymm5 = -(ymm8 * ymm5) + ymm4
+	LONG $0x187de2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xb855e2c4; BYTE $0xcc // vfmadd231ps ymm1, ymm5, ymm4 # ymm1 = (ymm5 * ymm4) + ymm1
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfddd850f; WORD $0xffff // jne 0x12530 <pq_q4_1+0xb50>
+	LONG $0x02800548; WORD $0x0000 // add rax, 0x280
+	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfd968f0f; WORD $0xffff // jg 0x12500 <pq_q4_1+0xb20>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xf31d840f; WORD $0xffff // je 0x11a90 <pq_q4_1+0xb0>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	LONG $0x1011fcc5 // vmovups ymmword ptr [rax], ymm2
+	LONG $0x4811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm1
+	LONG $0xfff30ae9; BYTE $0xff // jmp 0x11a90 <pq_q4_1+0xb0>
 	LONG $0x58c48348 // add rsp, 0x58
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -1542,9 +1890,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// pq_q5_0: +8176
+	// pq_q5_0: +10144
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -1552,57 +1900,61 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x58ec8348 // sub rsp, 0x58
-	LONG $0x244c894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r9
-	LONG $0x10f9c149 // sar r9, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x10fec148 // sar rsi, 0x10
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x0cdf8e0f; WORD $0x0000 // jle 0x12cfd <pq_q5_0+0xd0d>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x10908e0f; WORD $0x0000 // jle 0x1385c <pq_q5_0+0x10bc>
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x00765e052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x765e] # 0x19690 <peak_i8+0x2c0>
-	QUAD $0x0076650d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x7665] # 0x196a0 <peak_i8+0x2d0>
-	QUAD $0x00766415597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0x7664] # 0x196a8 <peak_i8+0x2d8>
-	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
+	QUAD $0x0094ac052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x94ac] # 0x1bc90 <peak_i8+0x2f0>
+	QUAD $0x0094b30d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x94b3] # 0x1bca0 <peak_i8+0x300>
+	QUAD $0x0094b215597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0x94b2] # 0x1bca8 <peak_i8+0x308>
+	LONG $0xd1b60f45 // movzx r10d, r9b
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0xc0c06948; WORD $0x0002; BYTE $0x00 // imul rax, rax, 0x2c0
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
+	LONG $0x403c8d48 // lea rdi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rsi
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
+	LONG $0x247c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdi
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x23eb // jmp 0x120ce <pq_q5_0+0xde>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	WORD $0x26eb // jmp 0x12883 <pq_q5_0+0xe3>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0x24540348; BYTE $0x40 // add rdx, qword ptr [rsp + 0x40]
+	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
 	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
-	LONG $0xff498d4c // lea r9, [rcx - 0x1]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	LONG $0xff718d48 // lea rsi, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0c2f8e0f; WORD $0x0000 // jle 0x12cfd <pq_q5_0+0xd0d>
-	QUAD $0x00000100182444f7 // test dword ptr [rsp + 0x18], 0x100
-	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x036f850f; WORD $0x0000 // jne 0x12450 <pq_q5_0+0x460>
+	LONG $0x0fd98e0f; WORD $0x0000 // jle 0x1385c <pq_q5_0+0x10bc>
+	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x035b850f; WORD $0x0000 // jne 0x12bf0 <pq_q5_0+0x450>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0bf6850f; WORD $0x0000 // jne 0x134a0 <pq_q5_0+0xd00>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03368e0f; WORD $0x0000 // jle 0x12428 <pq_q5_0+0x438>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x0f8d8e0f; WORD $0x0000 // jle 0x13840 <pq_q5_0+0x10a0>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -1759,30 +2111,25 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
 	LONG $0x01c1f641 // test r9b, 0x1
 	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfcff850f; WORD $0xffff // jne 0x12110 <pq_q5_0+0x120>
+	LONG $0xfcff850f; WORD $0xffff // jne 0x128d0 <pq_q5_0+0x130>
 	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
 	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfcd88f0f; WORD $0xffff // jg 0x12100 <pq_q5_0+0x110>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc7f840f; WORD $0xffff // je 0x120b0 <pq_q5_0+0xc0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
-	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xfffc6ce9; BYTE $0xff // jmp 0x120b0 <pq_q5_0+0xc0>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xfcd88f0f; WORD $0xffff // jg 0x128c0 <pq_q5_0+0x120>
+	LONG $0x000c53e9; BYTE $0x00 // jmp 0x13840 <pq_q5_0+0x10a0>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x12475 <pq_q5_0+0x485>
+	WORD $0x1deb // jmp 0x12c15 <pq_q5_0+0x475>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc3b840f; WORD $0xffff // je 0x120b0 <pq_q5_0+0xc0>
+	LONG $0xfc4b840f; WORD $0xffff // je 0x12860 <pq_q5_0+0xc0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03b28e0f; WORD $0x0000 // jle 0x12830 <pq_q5_0+0x840>
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x03b28e0f; WORD $0x0000 // jle 0x12fd0 <pq_q5_0+0x830>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x04e7c149 // shl r15, 0x4
@@ -1793,9 +2140,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x3e0c8d4e // lea r9, [rsi + r15]
-	LONG $0x40468d48 // lea rax, [rsi + 0x40]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x3e048d4a // lea rax, [rsi + r15]
+	LONG $0x404e8d4c // lea r9, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	WORD $0x9066 // nop
@@ -1805,10 +2152,10 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00000124876e79c5 // vmovd xmm8, dword ptr [rdi + 0x124]
 	QUAD $0x000001288f6e79c5 // vmovd xmm9, dword ptr [rdi + 0x128]
 	QUAD $0x0000012c976e79c5 // vmovd xmm10, dword ptr [rdi + 0x12c]
-	LONG $0x137d02c4; WORD $0x311c // vcvtph2ps ymm11, xmmword ptr [r9 + r14]
+	LONG $0x137d22c4; WORD $0x301c // vcvtph2ps ymm11, xmmword ptr [rax + r14]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x06e1c148 // shl rcx, 0x6
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
 	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
 	LONG $0xdb7521c4; WORD $0x296c; BYTE $0x40 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0x40]
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
@@ -1946,15 +2293,15 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm9 # ymm3 = (ymm7 * ymm9) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfcbd850f; WORD $0xffff // jne 0x124c0 <pq_q5_0+0x4d0>
+	LONG $0xfcbd850f; WORD $0xffff // jne 0x12c60 <pq_q5_0+0x4c0>
 	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc958f0f; WORD $0xffff // jg 0x124b0 <pq_q5_0+0x4c0>
+	LONG $0xfc958f0f; WORD $0xffff // jg 0x12c50 <pq_q5_0+0x4b0>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x3075 // jne 0x12850 <pq_q5_0+0x860>
-	LONG $0xfffc3be9; BYTE $0xff // jmp 0x12460 <pq_q5_0+0x470>
+	WORD $0x3075 // jne 0x12ff0 <pq_q5_0+0x850>
+	LONG $0xfffc3be9; BYTE $0xff // jmp 0x12c00 <pq_q5_0+0x460>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -1963,27 +2310,27 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc10840f; WORD $0xffff // je 0x12460 <pq_q5_0+0x470>
+	LONG $0xfc10840f; WORD $0xffff // je 0x12c00 <pq_q5_0+0x460>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfbf8820f; WORD $0xffff // jb 0x12460 <pq_q5_0+0x470>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfbf8820f; WORD $0xffff // jb 0x12c00 <pq_q5_0+0x460>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfbe4820f; WORD $0xffff // jb 0x12460 <pq_q5_0+0x470>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfbe3820f; WORD $0xffff // jb 0x12c00 <pq_q5_0+0x460>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0xc724 // vmovups ymmword ptr [r15 + 8*rax], ymm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfbd0820f; WORD $0xffff // jb 0x12460 <pq_q5_0+0x470>
+	LONG $0xfbce820f; WORD $0xffff // jb 0x12c00 <pq_q5_0+0x460>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfbbb820f; WORD $0xffff // jb 0x12460 <pq_q5_0+0x470>
+	LONG $0xfbb9820f; WORD $0xffff // jb 0x12c00 <pq_q5_0+0x460>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03f08e0f; WORD $0x0000 // jle 0x12c9e <pq_q5_0+0xcae>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x03ee8e0f; WORD $0x0000 // jle 0x1343e <pq_q5_0+0xc9e>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -1991,9 +2338,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x270c8d4e // lea r9, [rdi + r12]
-	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	WORD $0x9066 // nop
+	LONG $0x27048d4a // lea rax, [rdi + r12]
+	LONG $0x404f8d4c // lea r9, [rdi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	WORD $0x9066 // nop
@@ -2003,10 +2350,10 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00000134866e79c5 // vmovd xmm8, dword ptr [rsi + 0x134]
 	QUAD $0x000001388e6e79c5 // vmovd xmm9, dword ptr [rsi + 0x138]
 	QUAD $0x0000013c966e79c5 // vmovd xmm10, dword ptr [rsi + 0x13c]
-	LONG $0x137d02c4; WORD $0x311c // vcvtph2ps ymm11, xmmword ptr [r9 + r14]
+	LONG $0x137d22c4; WORD $0x301c // vcvtph2ps ymm11, xmmword ptr [rax + r14]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x06e1c148 // shl rcx, 0x6
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
 	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
 	LONG $0xdb7521c4; WORD $0x296c; BYTE $0x40 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0x40]
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
@@ -2144,32 +2491,212 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm9 # ymm3 = (ymm7 * ymm9) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc5c850f; WORD $0xffff // jne 0x128e0 <pq_q5_0+0x8f0>
+	LONG $0xfc5c850f; WORD $0xffff // jne 0x13080 <pq_q5_0+0x8e0>
 	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc348f0f; WORD $0xffff // jg 0x128d0 <pq_q5_0+0x8e0>
-	WORD $0x10eb // jmp 0x12cae <pq_q5_0+0xcbe>
+	LONG $0xfc348f0f; WORD $0xffff // jg 0x13070 <pq_q5_0+0x8d0>
+	WORD $0x10eb // jmp 0x1344e <pq_q5_0+0xcae>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf79d840f; WORD $0xffff // je 0x12460 <pq_q5_0+0x470>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0xf79d840f; WORD $0xffff // je 0x12c00 <pq_q5_0+0x460>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf788820f; WORD $0xffff // jb 0x12460 <pq_q5_0+0x470>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0xf788820f; WORD $0xffff // jb 0x12c00 <pq_q5_0+0x460>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf773820f; WORD $0xffff // jb 0x12460 <pq_q5_0+0x470>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0xf773820f; WORD $0xffff // jb 0x12c00 <pq_q5_0+0x460>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0xfff763e9; BYTE $0xff // jmp 0x12460 <pq_q5_0+0x470>
+	LONG $0xfff763e9; BYTE $0xff // jmp 0x12c00 <pq_q5_0+0x460>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x03978e0f; WORD $0x0000 // jle 0x13840 <pq_q5_0+0x10a0>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x0088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2000]
+	LONG $0x40808d4c; WORD $0x0020; BYTE $0x00 // lea r8, [rax + 0x2040]
+	LONG $0x40488d4c // lea r9, [rax + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xc931 // xor ecx, ecx
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x06e6c149 // shl r14, 0x6
+	LONG $0x05e1c148 // shl rcx, 0x5
+	LONG $0xb63c8d4f // lea r15, [r14 + 4*r14]
+	LONG $0x0c180f43; BYTE $0x38 // prefetcht0 byte ptr [r8 + r15]
+	LONG $0x4c180f43; WORD $0x4038 // prefetcht0 byte ptr [r8 + r15 + 0x40]
+	QUAD $0x000080388c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r15 + 0x80]
+	QUAD $0x0000c0388c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r15 + 0xc0]
+	QUAD $0x000100388c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r15 + 0x100]
+	WORD $0x014d; BYTE $0xcf // add r15, r9
+	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
+	LONG $0x137de2c4; WORD $0x0834 // vcvtph2ps ymm6, xmmword ptr [rax + rcx]
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
+	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
+	LONG $0xdb7541c4; WORD $0x2444; BYTE $0x40 // vpand ymm8, ymm1, ymmword ptr [r12 + 0x40]
+	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
+	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [r12 + 0x40]
+	LONG $0xdb6d41c4; WORD $0x2404 // vpand ymm8, ymm2, ymmword ptr [r12]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
+	QUAD $0x00802484db7541c4; WORD $0x0000 // vpand ymm8, ymm1, ymmword ptr [r12 + 0x80]
+	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
+	QUAD $0x008024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0x80]
+	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
+	QUAD $0x00c02484db7541c4; WORD $0x0000 // vpand ymm8, ymm1, ymmword ptr [r12 + 0xc0]
+	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
+	QUAD $0x00c024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0xc0]
+	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
+	QUAD $0x01002484db7541c4; WORD $0x0000 // vpand ymm8, ymm1, ymmword ptr [r12 + 0x100]
+	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
+	QUAD $0x010024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0x100]
+	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0x137d62c4; WORD $0x0854; BYTE $0x10 // vcvtph2ps ymm10, xmmword ptr [rax + rcx + 0x10]
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
+	LONG $0xb855e2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm5, ymm7 # ymm4 = (ymm5 * ymm7) + ymm4
+	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
+	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
+	LONG $0xdb7541c4; WORD $0x6047 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x60]
+	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
+	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x607f // vmovdqu ymm7, ymmword ptr [r15 + 0x60]
+	LONG $0xdb6d41c4; WORD $0x2047 // vpand ymm8, ymm2, ymmword ptr [r15 + 0x20]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000a087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0xa0]
+	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000a0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xa0]
+	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000e087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0xe0]
+	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000e0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xe0]
+	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
+	QUAD $0x00012087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x120]
+	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
+	QUAD $0x000120876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x120]
+	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
+	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x5045c2c4; BYTE $0xe9 // {vex} vpdpbusd ymm5, ymm7, ymm9
+	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xed59acc5 // vmulps ymm5, ymm10, ymm5
+	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfcb7850f; WORD $0xffff // jne 0x134e0 <pq_q5_0+0xd40>
+	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
+	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfc808f0f; WORD $0xffff // jg 0x134c0 <pq_q5_0+0xd20>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xf017840f; WORD $0xffff // je 0x12860 <pq_q5_0+0xc0>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0xfff004e9; BYTE $0xff // jmp 0x12860 <pq_q5_0+0xc0>
 	LONG $0x58c48348 // add rsp, 0x58
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -2179,9 +2706,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	BYTE $0x90 // nop
+	WORD $0x9066 // nop
 
-	// pq_q5_1: +11536
+	// pq_q5_1: +14448
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -2189,57 +2716,61 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x58ec8348 // sub rsp, 0x58
-	LONG $0x244c894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r9
-	LONG $0x10f9c149 // sar r9, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x10fec148 // sar rsi, 0x10
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x0d8f8e0f; WORD $0x0000 // jle 0x13acd <pq_q5_1+0xdbd>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x116e8e0f; WORD $0x0000 // jle 0x14a0a <pq_q5_1+0x119a>
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x00694e05597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x694e] # 0x196a0 <peak_i8+0x2d0>
-	QUAD $0x00694d0d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x694d] # 0x196a8 <peak_i8+0x2d8>
-	LONG $0x5cb60f44; WORD $0x1824 // movzx r11d, byte ptr [rsp + 0x18]
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
+	QUAD $0x0083ec05597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x83ec] # 0x1bca0 <peak_i8+0x300>
+	QUAD $0x0083eb0d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x83eb] # 0x1bca8 <peak_i8+0x308>
+	LONG $0xd9b60f45 // movzx r11d, r9b
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0x08e0c148 // shl rax, 0x8
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
+	LONG $0x403c8d48 // lea rdi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rsi
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
+	LONG $0x247c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdi
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x2beb // jmp 0x12dee <pq_q5_1+0xde>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	WORD $0x2eeb // jmp 0x13953 <pq_q5_1+0xe3>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0x24540348; BYTE $0x40 // add rdx, qword ptr [rsp + 0x40]
+	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
 	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
-	LONG $0xff498d4c // lea r9, [rcx - 0x1]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	LONG $0xff718d48 // lea rsi, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0cdf8e0f; WORD $0x0000 // jle 0x13acd <pq_q5_1+0xdbd>
-	QUAD $0x00000100182444f7 // test dword ptr [rsp + 0x18], 0x100
-	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x039f850f; WORD $0x0000 // jne 0x131a0 <pq_q5_1+0x490>
+	LONG $0x10b78e0f; WORD $0x0000 // jle 0x14a0a <pq_q5_1+0x119a>
+	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x038b850f; WORD $0x0000 // jne 0x13cf0 <pq_q5_1+0x480>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0ca6850f; WORD $0x0000 // jne 0x14620 <pq_q5_1+0xdb0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03638e0f; WORD $0x0000 // jle 0x13175 <pq_q5_1+0x465>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x106b8e0f; WORD $0x0000 // jle 0x149ee <pq_q5_1+0x117e>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -2402,30 +2933,25 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb84de2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm6, ymm5 # ymm2 = (ymm6 * ymm5) + ymm2
 	LONG $0x01c1f641 // test r9b, 0x1
 	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfcd2850f; WORD $0xffff // jne 0x12e30 <pq_q5_1+0x120>
+	LONG $0xfcd2850f; WORD $0xffff // jne 0x139a0 <pq_q5_1+0x130>
 	LONG $0x03000548; WORD $0x0000 // add rax, 0x300
 	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfcab8f0f; WORD $0xffff // jg 0x12e20 <pq_q5_1+0x110>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfc52840f; WORD $0xffff // je 0x12dd0 <pq_q5_1+0xc0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
-	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0xfffc3fe9; BYTE $0xff // jmp 0x12dd0 <pq_q5_1+0xc0>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xfcab8f0f; WORD $0xffff // jg 0x13990 <pq_q5_1+0x120>
+	LONG $0x000d04e9; BYTE $0x00 // jmp 0x149ee <pq_q5_1+0x117e>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x131c5 <pq_q5_1+0x4b5>
+	WORD $0x1deb // jmp 0x13d15 <pq_q5_1+0x4a5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc0b840f; WORD $0xffff // je 0x12dd0 <pq_q5_1+0xc0>
+	LONG $0xfc1b840f; WORD $0xffff // je 0x13930 <pq_q5_1+0xc0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03f28e0f; WORD $0x0000 // jle 0x135c0 <pq_q5_1+0x8b0>
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x03f28e0f; WORD $0x0000 // jle 0x14110 <pq_q5_1+0x8a0>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x04e7c149 // shl r15, 0x4
@@ -2436,9 +2962,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x3e0c8d4e // lea r9, [rsi + r15]
-	LONG $0x80868d48; WORD $0x0000; BYTE $0x00 // lea rax, [rsi + 0x80]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x3e048d4a // lea rax, [rsi + r15]
+	LONG $0x808e8d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rsi + 0x80]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
@@ -2446,11 +2972,11 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x05e6c149 // shl r14, 0x5
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x137d82c4; WORD $0x313c // vcvtph2ps ymm7, xmmword ptr [r9 + r14]
-	LONG $0x137d82c4; WORD $0x3174; BYTE $0x40 // vcvtph2ps ymm6, xmmword ptr [r9 + r14 + 0x40]
+	LONG $0x137da2c4; WORD $0x303c // vcvtph2ps ymm7, xmmword ptr [rax + r14]
+	LONG $0x137da2c4; WORD $0x3074; BYTE $0x40 // vcvtph2ps ymm6, xmmword ptr [rax + r14 + 0x40]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x06e1c148 // shl rcx, 0x6
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
 	LONG $0x6f7e21c4; WORD $0x2904 // vmovdqu ymm8, ymmword ptr [rcx + r13]
 	LONG $0xdb7d21c4; WORD $0x294c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [rcx + r13 + 0x40]
 	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
@@ -2598,15 +3124,15 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm8, ymm6 # ymm2 = (ymm8 * ymm6) + ymm2
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc8d850f; WORD $0xffff // jne 0x13220 <pq_q5_1+0x510>
+	LONG $0xfc8d850f; WORD $0xffff // jne 0x13d70 <pq_q5_1+0x500>
 	LONG $0x00c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x300
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc558f0f; WORD $0xffff // jg 0x13200 <pq_q5_1+0x4f0>
+	LONG $0xfc558f0f; WORD $0xffff // jg 0x13d50 <pq_q5_1+0x4e0>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x3075 // jne 0x135e0 <pq_q5_1+0x8d0>
-	LONG $0xfffbfbe9; BYTE $0xff // jmp 0x131b0 <pq_q5_1+0x4a0>
+	WORD $0x3075 // jne 0x14130 <pq_q5_1+0x8c0>
+	LONG $0xfffbfbe9; BYTE $0xff // jmp 0x13d00 <pq_q5_1+0x490>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -2615,27 +3141,27 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfbd0840f; WORD $0xffff // je 0x131b0 <pq_q5_1+0x4a0>
+	LONG $0xfbd0840f; WORD $0xffff // je 0x13d00 <pq_q5_1+0x490>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
 	LONG $0x02fb8341 // cmp r11d, 0x2
-	LONG $0xfbb8820f; WORD $0xffff // jb 0x131b0 <pq_q5_1+0x4a0>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfbb8820f; WORD $0xffff // jb 0x13d00 <pq_q5_1+0x490>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	LONG $0x03fb8341 // cmp r11d, 0x3
-	LONG $0xfba4820f; WORD $0xffff // jb 0x131b0 <pq_q5_1+0x4a0>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfba3820f; WORD $0xffff // jb 0x13d00 <pq_q5_1+0x490>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	LONG $0x04fb8341 // cmp r11d, 0x4
-	LONG $0xfb90820f; WORD $0xffff // jb 0x131b0 <pq_q5_1+0x4a0>
+	LONG $0xfb8e820f; WORD $0xffff // jb 0x13d00 <pq_q5_1+0x490>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xfb7b820f; WORD $0xffff // jb 0x131b0 <pq_q5_1+0x4a0>
+	LONG $0xfb79820f; WORD $0xffff // jb 0x13d00 <pq_q5_1+0x490>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x04308e0f; WORD $0x0000 // jle 0x13a6e <pq_q5_1+0xd5e>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x042e8e0f; WORD $0x0000 // jle 0x145be <pq_q5_1+0xd4e>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -2643,9 +3169,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x270c8d4e // lea r9, [rdi + r12]
-	LONG $0x80878d48; WORD $0x0000; BYTE $0x00 // lea rax, [rdi + 0x80]
+	WORD $0x9066 // nop
+	LONG $0x27048d4a // lea rax, [rdi + r12]
+	LONG $0x808f8d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rdi + 0x80]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
@@ -2653,11 +3179,11 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x05e6c149 // shl r14, 0x5
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	LONG $0x137d82c4; WORD $0x313c // vcvtph2ps ymm7, xmmword ptr [r9 + r14]
-	LONG $0x137d82c4; WORD $0x3174; BYTE $0x40 // vcvtph2ps ymm6, xmmword ptr [r9 + r14 + 0x40]
+	LONG $0x137da2c4; WORD $0x303c // vcvtph2ps ymm7, xmmword ptr [rax + r14]
+	LONG $0x137da2c4; WORD $0x3074; BYTE $0x40 // vcvtph2ps ymm6, xmmword ptr [rax + r14 + 0x40]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x06e1c148 // shl rcx, 0x6
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
 	LONG $0x6f7e21c4; WORD $0x2904 // vmovdqu ymm8, ymmword ptr [rcx + r13]
 	LONG $0xdb7d21c4; WORD $0x294c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [rcx + r13 + 0x40]
 	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
@@ -2805,32 +3331,219 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm8, ymm6 # ymm2 = (ymm8 * ymm6) + ymm2
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc2c850f; WORD $0xffff // jne 0x13680 <pq_q5_1+0x970>
+	LONG $0xfc2c850f; WORD $0xffff // jne 0x141d0 <pq_q5_1+0x960>
 	LONG $0x00c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x300
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfbf48f0f; WORD $0xffff // jg 0x13660 <pq_q5_1+0x950>
-	WORD $0x10eb // jmp 0x13a7e <pq_q5_1+0xd6e>
+	LONG $0xfbf48f0f; WORD $0xffff // jg 0x141b0 <pq_q5_1+0x940>
+	WORD $0x10eb // jmp 0x145ce <pq_q5_1+0xd5e>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xf71d840f; WORD $0xffff // je 0x131b0 <pq_q5_1+0x4a0>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0xf71d840f; WORD $0xffff // je 0x13d00 <pq_q5_1+0x490>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x07fb8341 // cmp r11d, 0x7
-	LONG $0xf708820f; WORD $0xffff // jb 0x131b0 <pq_q5_1+0x4a0>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0xf708820f; WORD $0xffff // jb 0x13d00 <pq_q5_1+0x490>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x08fb8341 // cmp r11d, 0x8
-	LONG $0xf6f3820f; WORD $0xffff // jb 0x131b0 <pq_q5_1+0x4a0>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0xf6f3820f; WORD $0xffff // jb 0x13d00 <pq_q5_1+0x490>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0xfff6e3e9; BYTE $0xff // jmp 0x131b0 <pq_q5_1+0x4a0>
+	LONG $0xfff6e3e9; BYTE $0xff // jmp 0x13d00 <pq_q5_1+0x490>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x03c58e0f; WORD $0x0000 // jle 0x149ee <pq_q5_1+0x117e>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x0088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2000]
+	LONG $0x4088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2040]
+	LONG $0x80808d4c; WORD $0x0020; BYTE $0x00 // lea r8, [rax + 0x2080]
+	LONG $0x80888d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rax + 0x80]
+	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	WORD $0xc931 // xor ecx, ecx
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x06e6c149 // shl r14, 0x6
+	LONG $0x05e1c148 // shl rcx, 0x5
+	LONG $0xb63c8d4f // lea r15, [r14 + 4*r14]
+	LONG $0x0c180f43; BYTE $0x38 // prefetcht0 byte ptr [r8 + r15]
+	LONG $0x4c180f43; WORD $0x4038 // prefetcht0 byte ptr [r8 + r15 + 0x40]
+	QUAD $0x000080388c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r15 + 0x80]
+	QUAD $0x0000c0388c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r15 + 0xc0]
+	QUAD $0x000100388c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r15 + 0x100]
+	WORD $0x014d; BYTE $0xcf // add r15, r9
+	LONG $0x137de2c4; WORD $0x082c // vcvtph2ps ymm5, xmmword ptr [rax + rcx]
+	LONG $0x137de2c4; WORD $0x0864; BYTE $0x40 // vcvtph2ps ymm4, xmmword ptr [rax + rcx + 0x40]
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
+	LONG $0x6f7ec1c4; WORD $0x2434 // vmovdqu ymm6, ymmword ptr [r12]
+	LONG $0xdb7dc1c4; WORD $0x247c; BYTE $0x40 // vpand ymm7, ymm0, ymmword ptr [r12 + 0x40]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0xf672cdc5; BYTE $0x04 // vpslld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0xffebcdc5 // vpor ymm7, ymm6, ymm7
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [r12 + 0x40]
+	LONG $0xdb7541c4; WORD $0x2404 // vpand ymm8, ymm1, ymmword ptr [r12]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
+	QUAD $0x00802484db7d41c4; WORD $0x0000 // vpand ymm8, ymm0, ymmword ptr [r12 + 0x80]
+	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
+	QUAD $0x008024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0x80]
+	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
+	QUAD $0x00c02484db7d41c4; WORD $0x0000 // vpand ymm8, ymm0, ymmword ptr [r12 + 0xc0]
+	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
+	QUAD $0x00c024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0xc0]
+	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
+	QUAD $0x01002484db7d41c4; WORD $0x0000 // vpand ymm8, ymm0, ymmword ptr [r12 + 0x100]
+	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
+	QUAD $0x010024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0x100]
+	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
+	LONG $0x7610fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rsi + 0x24]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
+	LONG $0xac5de2c4; BYTE $0xf5 // vfnmadd213ps ymm6, ymm4, ymm5 # ymm6 = -(ymm4 * ymm6) + ymm5
+	LONG $0x187de2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [rsi + 0x20]
+	LONG $0x137de2c4; WORD $0x086c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + rcx + 0x10]
+	LONG $0xb84de2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm6, ymm4 # ymm3 = (ymm6 * ymm4) + ymm3
+	LONG $0x137de2c4; WORD $0x0864; BYTE $0x50 // vcvtph2ps ymm4, xmmword ptr [rax + rcx + 0x50]
+	LONG $0x6f7ec1c4; WORD $0x2077 // vmovdqu ymm6, ymmword ptr [r15 + 0x20]
+	LONG $0xdb7dc1c4; WORD $0x607f // vpand ymm7, ymm0, ymmword ptr [r15 + 0x60]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0xf672cdc5; BYTE $0x04 // vpslld ymm6, ymm6, 0x4
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0xffebcdc5 // vpor ymm7, ymm6, ymm7
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x607f // vmovdqu ymm7, ymmword ptr [r15 + 0x60]
+	LONG $0xdb7541c4; WORD $0x2047 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x20]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000a087db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r15 + 0xa0]
+	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000a0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xa0]
+	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000e087db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r15 + 0xe0]
+	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000e0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xe0]
+	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
+	QUAD $0x00012087db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r15 + 0x120]
+	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
+	QUAD $0x000120876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x120]
+	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
+	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
+	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
+	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
+	LONG $0x5045c2c4; BYTE $0xf1 // {vex} vpdpbusd ymm6, ymm7, ymm9
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
+	LONG $0x7610fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rsi + 0x24]
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
+	LONG $0xac5de2c4; BYTE $0xf5 // vfnmadd213ps ymm6, ymm4, ymm5 # ymm6 = -(ymm4 * ymm6) + ymm5
+	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xb84de2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm6, ymm5 # ymm2 = (ymm6 * ymm5) + ymm2
+	LONG $0x01c2f641 // test r10b, 0x1
+	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
+	LONG $0xfc99850f; WORD $0xffff // jne 0x14670 <pq_q5_1+0xe00>
+	LONG $0x03000548; WORD $0x0000 // add rax, 0x300
+	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfc528f0f; WORD $0xffff // jg 0x14640 <pq_q5_1+0xdd0>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xef39840f; WORD $0xffff // je 0x13930 <pq_q5_1+0xc0>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
+	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
+	LONG $0xffef26e9; BYTE $0xff // jmp 0x13930 <pq_q5_1+0xc0>
 	LONG $0x58c48348 // add rsp, 0x58
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -2840,9 +3553,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	BYTE $0x90 // nop
+	LONG $0x00401f0f // nop dword ptr [rax]
 
-	// pq_iq4_nl: +15072
+	// pq_iq4_nl: +18976
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -2850,58 +3563,62 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x58ec8348 // sub rsp, 0x58
-	LONG $0x244c894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r9
-	LONG $0x10f9c149 // sar r9, 0x10
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x10fec148 // sar rsi, 0x10
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
 	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x0b138e0f; WORD $0x0000 // jle 0x14621 <pq_iq4_nl+0xb41>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x0df28e0f; WORD $0x0000 // jle 0x1583e <pq_iq4_nl+0xe1e>
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	QUAD $0x005b70052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x5b70] # 0x19692 <peak_i8+0x2c2>
-	QUAD $0x005b690d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x5b69] # 0x19694 <peak_i8+0x2c4>
-	QUAD $0x005b1c155a7de2c4; BYTE $0x00 // vbroadcasti128 ymm2, xmmword ptr [rip + 0x5b1c] # ymm2 = mem[0,1,0,1]
-	LONG $0x54b60f44; WORD $0x1824 // movzx r10d, byte ptr [rsp + 0x18]
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
 	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
+	QUAD $0x00722e052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x722e] # 0x1bc92 <peak_i8+0x2f2>
+	QUAD $0x0072270d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x7227] # 0x1bc94 <peak_i8+0x2f4>
+	QUAD $0x0071da155a7de2c4; BYTE $0x00 // vbroadcasti128 ymm2, xmmword ptr [rip + 0x71da] # ymm2 = mem[0,1,0,1]
+	LONG $0xd1b60f45 // movzx r10d, r9b
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0x06e0c148 // shl rax, 0x6
 	LONG $0xc0048d48 // lea rax, [rax + 8*rax]
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
+	LONG $0x403c8d48 // lea rdi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24748948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rsi
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
+	LONG $0x247c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdi
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x22eb // jmp 0x13bbe <pq_iq4_nl+0xde>
-	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	WORD $0x25eb // jmp 0x14b03 <pq_iq4_nl+0xe3>
+	WORD $0x9066 // nop
 	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0x24540348; BYTE $0x40 // add rdx, qword ptr [rsp + 0x40]
+	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
 	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
-	LONG $0xff498d4c // lea r9, [rcx - 0x1]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	LONG $0xff718d48 // lea rsi, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0a638e0f; WORD $0x0000 // jle 0x14621 <pq_iq4_nl+0xb41>
-	QUAD $0x00000100182444f7 // test dword ptr [rsp + 0x18], 0x100
-	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x029f850f; WORD $0x0000 // jne 0x13e70 <pq_iq4_nl+0x390>
+	LONG $0x0d3b8e0f; WORD $0x0000 // jle 0x1583e <pq_iq4_nl+0xe1e>
+	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x029b850f; WORD $0x0000 // jne 0x14db0 <pq_iq4_nl+0x390>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0a46850f; WORD $0x0000 // jne 0x15570 <pq_iq4_nl+0xb50>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x026d8e0f; WORD $0x0000 // jle 0x13e4f <pq_iq4_nl+0x36f>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x0cef8e0f; WORD $0x0000 // jle 0x15822 <pq_iq4_nl+0xe02>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -3014,30 +3731,25 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
 	LONG $0x01c0f641 // test r8b, 0x1
 	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfdc8850f; WORD $0xffff // jne 0x13c00 <pq_iq4_nl+0x120>
+	LONG $0xfdc8850f; WORD $0xffff // jne 0x14b50 <pq_iq4_nl+0x130>
 	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
 	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfda18f0f; WORD $0xffff // jg 0x13bf0 <pq_iq4_nl+0x110>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfd48840f; WORD $0xffff // je 0x13ba0 <pq_iq4_nl+0xc0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
-	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xfffd35e9; BYTE $0xff // jmp 0x13ba0 <pq_iq4_nl+0xc0>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xfda18f0f; WORD $0xffff // jg 0x14b40 <pq_iq4_nl+0x120>
+	LONG $0x000a7ee9; BYTE $0x00 // jmp 0x15822 <pq_iq4_nl+0xe02>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x13e95 <pq_iq4_nl+0x3b5>
+	WORD $0x1deb // jmp 0x14dd5 <pq_iq4_nl+0x3b5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfd0b840f; WORD $0xffff // je 0x13ba0 <pq_iq4_nl+0xc0>
+	LONG $0xfd0b840f; WORD $0xffff // je 0x14ae0 <pq_iq4_nl+0xc0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03328e0f; WORD $0x0000 // jle 0x141d0 <pq_iq4_nl+0x6f0>
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x03328e0f; WORD $0x0000 // jle 0x15110 <pq_iq4_nl+0x6f0>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x04e7c149 // shl r15, 0x4
@@ -3048,9 +3760,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x3e0c8d4e // lea r9, [rsi + r15]
-	LONG $0x40468d48 // lea rax, [rsi + 0x40]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x3e048d4a // lea rax, [rsi + r15]
+	LONG $0x404e8d4c // lea r9, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -3060,7 +3772,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x05e6c149 // shl r14, 0x5
 	QUAD $0x0000012cbf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x12c]
 	QUAD $0x00000128876e79c5 // vmovd xmm8, dword ptr [rdi + 0x128]
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
 	LONG $0x473562c4; BYTE $0xc8 // vpsllvd ymm9, ymm9, ymm0
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
@@ -3070,7 +3782,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
 	LONG $0x473562c4; BYTE $0xc8 // vpsllvd ymm9, ymm9, ymm0
 	LONG $0x587d42c4; BYTE $0xd9 // vpbroadcastd ymm11, xmm9
-	LONG $0x137d02c4; WORD $0x310c // vcvtph2ps ymm9, xmmword ptr [r9 + r14]
+	LONG $0x137d22c4; WORD $0x300c // vcvtph2ps ymm9, xmmword ptr [rax + r14]
 	LONG $0xdb7521c4; WORD $0x2924 // vpand ymm12, ymm1, ymmword ptr [rcx + r13]
 	LONG $0x587d62c4; BYTE $0x2f // vpbroadcastd ymm13, dword ptr [rdi]
 	LONG $0x006d42c4; BYTE $0xe4 // vpshufb ymm12, ymm2, ymm12
@@ -3179,15 +3891,15 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm8, ymm11 # ymm4 = (ymm8 * ymm11) + ymm4
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfd39850f; WORD $0xffff // jne 0x13ee0 <pq_iq4_nl+0x400>
+	LONG $0xfd39850f; WORD $0xffff // jne 0x14e20 <pq_iq4_nl+0x400>
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfd118f0f; WORD $0xffff // jg 0x13ed0 <pq_iq4_nl+0x3f0>
+	LONG $0xfd118f0f; WORD $0xffff // jg 0x14e10 <pq_iq4_nl+0x3f0>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2c75 // jne 0x141f0 <pq_iq4_nl+0x710>
-	LONG $0xfffcb7e9; BYTE $0xff // jmp 0x13e80 <pq_iq4_nl+0x3a0>
+	WORD $0x2c75 // jne 0x15130 <pq_iq4_nl+0x710>
+	LONG $0xfffcb7e9; BYTE $0xff // jmp 0x14dc0 <pq_iq4_nl+0x3a0>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -3196,27 +3908,27 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc90840f; WORD $0xffff // je 0x13e80 <pq_iq4_nl+0x3a0>
+	LONG $0xfc90840f; WORD $0xffff // je 0x14dc0 <pq_iq4_nl+0x3a0>
 	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfc78820f; WORD $0xffff // jb 0x13e80 <pq_iq4_nl+0x3a0>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfc78820f; WORD $0xffff // jb 0x14dc0 <pq_iq4_nl+0x3a0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfc64820f; WORD $0xffff // jb 0x13e80 <pq_iq4_nl+0x3a0>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xfc63820f; WORD $0xffff // jb 0x14dc0 <pq_iq4_nl+0x3a0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
 	LONG $0x117cc1c4; WORD $0xc724 // vmovups ymmword ptr [r15 + 8*rax], ymm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfc50820f; WORD $0xffff // jb 0x13e80 <pq_iq4_nl+0x3a0>
+	LONG $0xfc4e820f; WORD $0xffff // jb 0x14dc0 <pq_iq4_nl+0x3a0>
 	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfc3b820f; WORD $0xffff // jb 0x13e80 <pq_iq4_nl+0x3a0>
+	LONG $0xfc39820f; WORD $0xffff // jb 0x14dc0 <pq_iq4_nl+0x3a0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03748e0f; WORD $0x0000 // jle 0x145c2 <pq_iq4_nl+0xae2>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x03728e0f; WORD $0x0000 // jle 0x15502 <pq_iq4_nl+0xae2>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -3224,9 +3936,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x270c8d4e // lea r9, [rdi + r12]
-	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	WORD $0x9066 // nop
+	LONG $0x27048d4a // lea rax, [rdi + r12]
+	LONG $0x404f8d4c // lea r9, [rdi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -3236,7 +3948,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x05e6c149 // shl r14, 0x5
 	QUAD $0x0000013cbe6ef9c5 // vmovd xmm7, dword ptr [rsi + 0x13c]
 	QUAD $0x00000138866e79c5 // vmovd xmm8, dword ptr [rsi + 0x138]
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	WORD $0x014c; BYTE $0xc9 // add rcx, r9
 	LONG $0x473562c4; BYTE $0xc8 // vpsllvd ymm9, ymm9, ymm0
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
@@ -3246,7 +3958,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
 	LONG $0x473562c4; BYTE $0xc8 // vpsllvd ymm9, ymm9, ymm0
 	LONG $0x587d42c4; BYTE $0xd9 // vpbroadcastd ymm11, xmm9
-	LONG $0x137d02c4; WORD $0x310c // vcvtph2ps ymm9, xmmword ptr [r9 + r14]
+	LONG $0x137d22c4; WORD $0x300c // vcvtph2ps ymm9, xmmword ptr [rax + r14]
 	LONG $0xdb7521c4; WORD $0x2924 // vpand ymm12, ymm1, ymmword ptr [rcx + r13]
 	QUAD $0x000080ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x80]
 	LONG $0x006d42c4; BYTE $0xe4 // vpshufb ymm12, ymm2, ymm12
@@ -3355,32 +4067,166 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm8, ymm11 # ymm4 = (ymm8 * ymm11) + ymm4
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfcd8850f; WORD $0xffff // jne 0x14280 <pq_iq4_nl+0x7a0>
+	LONG $0xfcd8850f; WORD $0xffff // jne 0x151c0 <pq_iq4_nl+0x7a0>
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfcb08f0f; WORD $0xffff // jg 0x14270 <pq_iq4_nl+0x790>
-	WORD $0x10eb // jmp 0x145d2 <pq_iq4_nl+0xaf2>
+	LONG $0xfcb08f0f; WORD $0xffff // jg 0x151b0 <pq_iq4_nl+0x790>
+	WORD $0x10eb // jmp 0x15512 <pq_iq4_nl+0xaf2>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf899840f; WORD $0xffff // je 0x13e80 <pq_iq4_nl+0x3a0>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0xf899840f; WORD $0xffff // je 0x14dc0 <pq_iq4_nl+0x3a0>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf884820f; WORD $0xffff // jb 0x13e80 <pq_iq4_nl+0x3a0>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0xf884820f; WORD $0xffff // jb 0x14dc0 <pq_iq4_nl+0x3a0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf86f820f; WORD $0xffff // jb 0x13e80 <pq_iq4_nl+0x3a0>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0xf86f820f; WORD $0xffff // jb 0x14dc0 <pq_iq4_nl+0x3a0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0xfff85fe9; BYTE $0xff // jmp 0x13e80 <pq_iq4_nl+0x3a0>
+	LONG $0xfff85fe9; BYTE $0xff // jmp 0x14dc0 <pq_iq4_nl+0x3a0>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x02a98e0f; WORD $0x0000 // jle 0x15822 <pq_iq4_nl+0xe02>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x0088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2000]
+	LONG $0x40808d4c; WORD $0x0020; BYTE $0x00 // lea r8, [rax + 0x2040]
+	LONG $0x40488d4c // lea r9, [rax + 0x40]
+	WORD $0x01b1 // mov cl, 0x1
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x894d; BYTE $0xfb // mov r11, r15
+	LONG $0x08e3c149 // shl r11, 0x8
+	LONG $0x05e7c149 // shl r15, 0x5
+	LONG $0x0c180f43; BYTE $0x18 // prefetcht0 byte ptr [r8 + r11]
+	LONG $0x4c180f43; WORD $0x4018 // prefetcht0 byte ptr [r8 + r11 + 0x40]
+	QUAD $0x000080188c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r11 + 0x80]
+	QUAD $0x0000c0188c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r11 + 0xc0]
+	WORD $0x014d; BYTE $0xcb // add r11, r9
+	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
+	LONG $0x137da2c4; WORD $0x3834 // vcvtph2ps ymm6, xmmword ptr [rax + r15]
+	WORD $0x894d; BYTE $0xdc // mov r12, r11
+	LONG $0xdb75c1c4; WORD $0x243c // vpand ymm7, ymm1, ymmword ptr [r12]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
+	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0xdb75c1c4; WORD $0x247c; BYTE $0x40 // vpand ymm7, ymm1, ymmword ptr [r12 + 0x40]
+	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [r12 + 0x40]
+	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	QUAD $0x008024bcdb75c1c4; WORD $0x0000 // vpand ymm7, ymm1, ymmword ptr [r12 + 0x80]
+	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	QUAD $0x008024bc6f7ec1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [r12 + 0x80]
+	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	QUAD $0x00c024bcdb75c1c4; WORD $0x0000 // vpand ymm7, ymm1, ymmword ptr [r12 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	QUAD $0x00c024bc6f7ec1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [r12 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
+	LONG $0x187de2c4; WORD $0x2076 // vbroadcastss ymm6, dword ptr [rsi + 0x20]
+	LONG $0xb855e2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm5, ymm6 # ymm4 = (ymm5 * ymm6) + ymm4
+	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
+	LONG $0x137da2c4; WORD $0x3874; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rax + r15 + 0x10]
+	LONG $0xdb75c1c4; WORD $0x207b // vpand ymm7, ymm1, ymmword ptr [r11 + 0x20]
+	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
+	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x207b // vmovdqu ymm7, ymmword ptr [r11 + 0x20]
+	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0xdb75c1c4; WORD $0x607b // vpand ymm7, ymm1, ymmword ptr [r11 + 0x60]
+	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x6f7ec1c4; WORD $0x607b // vmovdqu ymm7, ymmword ptr [r11 + 0x60]
+	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	QUAD $0x0000a0bbdb75c1c4; BYTE $0x00 // vpand ymm7, ymm1, ymmword ptr [r11 + 0xa0]
+	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	QUAD $0x0000a0bb6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r11 + 0xa0]
+	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	QUAD $0x0000e0bbdb75c1c4; BYTE $0x00 // vpand ymm7, ymm1, ymmword ptr [r11 + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	QUAD $0x0000e0bb6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r11 + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
+	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
+	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
+	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
+	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
+	WORD $0xc1f6; BYTE $0x01 // test cl, 0x1
+	LONG $0x000000b9; BYTE $0x00 // mov ecx, 0x0
+	LONG $0xfda5850f; WORD $0xffff // jne 0x155b0 <pq_iq4_nl+0xb90>
+	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
+	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfd6e8f0f; WORD $0xffff // jg 0x15590 <pq_iq4_nl+0xb70>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xf2b5840f; WORD $0xffff // je 0x14ae0 <pq_iq4_nl+0xc0>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0xfff2a2e9; BYTE $0xff // jmp 0x14ae0 <pq_iq4_nl+0xc0>
 	LONG $0x58c48348 // add rsp, 0x58
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -3390,9 +4236,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_q4_k: +17984
+	// pq_q4_k: +22608
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -3402,67 +4247,69 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x68ec8348 // sub rsp, 0x68
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
-	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x0bd18e0f; WORD $0x0000 // jle 0x15247 <pq_q4_k+0xc07>
-	LONG $0x07408d49 // lea rax, [r8 + 0x7]
+	LONG $0x0ede8e0f; WORD $0x0000 // jle 0x1675f <pq_q4_k+0xf0f>
+	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	QUAD $0x004fed05587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x4fed] # 0x19678 <peak_i8+0x2a8>
-	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
-	WORD $0x894d; BYTE $0xc1 // mov r9, r8
-	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
-	LONG $0xc0490f49 // cmovns rax, r8
-	LONG $0x03e8c148 // shr rax, 0x3
-	LONG $0x40c06948; WORD $0x0009; BYTE $0x00 // imul rax, rax, 0x940
-	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
-	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
-	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
+	QUAD $0x0063e705587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x63e7] # 0x1bc78 <peak_i8+0x2d8>
+	LONG $0xd1b60f45 // movzx r10d, r9b
+	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
+	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
+	LONG $0xc8490f49 // cmovns rcx, r8
+	LONG $0x03e9c148 // shr rcx, 0x3
+	LONG $0x40c16948; WORD $0x0009; BYTE $0x00 // imul rax, rcx, 0x940
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	QUAD $0x00000000850c8d48 // lea rcx, [4*rax]
+	LONG $0x49148d48 // lea rdx, [rcx + 2*rcx]
+	LONG $0x890c8d48 // lea rcx, [rcx + 4*rcx]
+	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
+	QUAD $0x00000000c50c8d48 // lea rcx, [8*rax]
 	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
-	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
 	LONG $0x04e2c148 // shl rdx, 0x4
-	LONG $0x24548948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdx
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
-	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x2ceb // jmp 0x14722 <pq_q4_k+0xe2>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x24548948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdx
+	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
+	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
+	LONG $0xc00c8d48 // lea rcx, [rax + 8*rax]
+	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	WORD $0x36eb // jmp 0x15937 <pq_q4_k+0xe7>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
 	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
-	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
+	LONG $0x24448348; WORD $0x4020 // add qword ptr [rsp + 0x20], 0x40
+	LONG $0x244c8b4c; BYTE $0x50 // mov r9, qword ptr [rsp + 0x50]
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0b258e0f; WORD $0x0000 // jle 0x15247 <pq_q4_k+0xc07>
-	QUAD $0x00000100202444f7 // test dword ptr [rsp + 0x20], 0x100
+	LONG $0x0e288e0f; WORD $0x0000 // jle 0x1675f <pq_q4_k+0xf0f>
 	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
-	LONG $0x02cb850f; WORD $0x0000 // jne 0x14a00 <pq_q4_k+0x3c0>
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x02c7850f; WORD $0x0000 // jne 0x15c10 <pq_q4_k+0x3c0>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x02998e0f; WORD $0x0000 // jle 0x149df <pq_q4_k+0x39f>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; BYTE $0x18 // vcvtph2ps ymm3, xmmword ptr [rax]
-	LONG $0x137de2c4; WORD $0x2060 // vcvtph2ps ymm4, xmmword ptr [rax + 0x20]
-	LONG $0x137de2c4; WORD $0x1068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x10]
-	LONG $0x137de2c4; WORD $0x3070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x30]
-	LONG $0x40c08348 // add rax, 0x40
-	WORD $0xff31 // xor edi, edi
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0b12850f; WORD $0x0000 // jne 0x16470 <pq_q4_k+0xc20>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x0dd78e0f; WORD $0x0000 // jle 0x1673e <pq_q4_k+0xeee>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x19 // vcvtph2ps ymm3, xmmword ptr [rcx]
+	LONG $0x137de2c4; WORD $0x2061 // vcvtph2ps ymm4, xmmword ptr [rcx + 0x20]
+	LONG $0x137de2c4; WORD $0x1069 // vcvtph2ps ymm5, xmmword ptr [rcx + 0x10]
+	LONG $0x137de2c4; WORD $0x3071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x30]
+	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0x9066 // nop
+	LONG $0x40498d4c // lea r9, [rcx + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
@@ -3470,15 +4317,15 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x08e2c148 // shl rdx, 0x8
 	LONG $0x05e3c148 // shl rbx, 0x5
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	WORD $0x014c; BYTE $0xc2 // add rdx, r8
-	LONG $0x217de2c4; WORD $0x183c // vpmovsxbd ymm7, qword ptr [rax + rbx]
-	LONG $0x217d62c4; WORD $0x1844; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rax + rbx + 0x10]
+	WORD $0x014c; BYTE $0xca // add rdx, r9
+	LONG $0x217de2c4; WORD $0x193c // vpmovsxbd ymm7, qword ptr [rcx + rbx]
+	LONG $0x217d62c4; WORD $0x1944; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rcx + rbx + 0x10]
 	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
 	LONG $0xdb7d41c4; BYTE $0x16 // vpand ymm10, ymm0, ymmword ptr [r14]
-	LONG $0x587d62c4; BYTE $0x19 // vpbroadcastd ymm11, dword ptr [rcx]
+	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
-	LONG $0x587d62c4; WORD $0x1059 // vpbroadcastd ymm11, dword ptr [rcx + 0x10]
+	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xff59e4c5 // vmulps ymm7, ymm3, ymm7
@@ -3487,116 +4334,111 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0xdb7d41c4; WORD $0x4056 // vpand ymm10, ymm0, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x0459 // vpbroadcastd ymm11, dword ptr [rcx + 0x4]
+	LONG $0x587d62c4; WORD $0x045e // vpbroadcastd ymm11, dword ptr [rsi + 0x4]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x1459 // vpbroadcastd ymm11, dword ptr [rcx + 0x14]
+	LONG $0x587d62c4; WORD $0x145e // vpbroadcastd ymm11, dword ptr [rsi + 0x14]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	QUAD $0x00008096db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r14 + 0x80]
-	LONG $0x587d62c4; WORD $0x0859 // vpbroadcastd ymm11, dword ptr [rcx + 0x8]
+	LONG $0x587d62c4; WORD $0x085e // vpbroadcastd ymm11, dword ptr [rsi + 0x8]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	QUAD $0x000080966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x80]
-	LONG $0x587d62c4; WORD $0x1859 // vpbroadcastd ymm11, dword ptr [rcx + 0x18]
+	LONG $0x587d62c4; WORD $0x185e // vpbroadcastd ymm11, dword ptr [rsi + 0x18]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	QUAD $0x0000c096db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r14 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c59 // vpbroadcastd ymm11, dword ptr [rcx + 0xc]
+	LONG $0x587d62c4; WORD $0x0c5e // vpbroadcastd ymm11, dword ptr [rsi + 0xc]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	QUAD $0x0000c0966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c59 // vpbroadcastd ymm11, dword ptr [rcx + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c5e // vpbroadcastd ymm11, dword ptr [rsi + 0x1c]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
-	LONG $0x49107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rcx + 0x24]
+	LONG $0x4e107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rsi + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
 	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
-	LONG $0x187de2c4; WORD $0x2079 // vbroadcastss ymm7, dword ptr [rcx + 0x20]
-	LONG $0x217d62c4; WORD $0x1844; BYTE $0x18 // vpmovsxbd ymm8, qword ptr [rax + rbx + 0x18]
+	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0x217d62c4; WORD $0x1944; BYTE $0x18 // vpmovsxbd ymm8, qword ptr [rcx + rbx + 0x18]
 	LONG $0xb835e2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm9, ymm7 # ymm1 = (ymm9 * ymm7) + ymm1
-	LONG $0x217de2c4; WORD $0x187c; BYTE $0x08 // vpmovsxbd ymm7, qword ptr [rax + rbx + 0x8]
+	LONG $0x217de2c4; WORD $0x197c; BYTE $0x08 // vpmovsxbd ymm7, qword ptr [rcx + rbx + 0x8]
 	LONG $0x52db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; BYTE $0x19 // vpbroadcastd ymm11, dword ptr [rcx]
+	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x1059 // vpbroadcastd ymm11, dword ptr [rcx + 0x10]
+	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
 	LONG $0xff59d4c5 // vmulps ymm7, ymm5, ymm7
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x52db7dc5; BYTE $0x60 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x0459 // vpbroadcastd ymm11, dword ptr [rcx + 0x4]
+	LONG $0x587d62c4; WORD $0x045e // vpbroadcastd ymm11, dword ptr [rsi + 0x4]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x1459 // vpbroadcastd ymm11, dword ptr [rcx + 0x14]
+	LONG $0x587d62c4; WORD $0x145e // vpbroadcastd ymm11, dword ptr [rsi + 0x14]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	QUAD $0x000000a092db7dc5 // vpand ymm10, ymm0, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x0859 // vpbroadcastd ymm11, dword ptr [rcx + 0x8]
+	LONG $0x587d62c4; WORD $0x085e // vpbroadcastd ymm11, dword ptr [rsi + 0x8]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x1859 // vpbroadcastd ymm11, dword ptr [rcx + 0x18]
+	LONG $0x587d62c4; WORD $0x185e // vpbroadcastd ymm11, dword ptr [rsi + 0x18]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	QUAD $0x000000e092db7dc5 // vpand ymm10, ymm0, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c59 // vpbroadcastd ymm11, dword ptr [rcx + 0xc]
+	LONG $0x587d62c4; WORD $0x0c5e // vpbroadcastd ymm11, dword ptr [rsi + 0xc]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	QUAD $0x000000e0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c59 // vpbroadcastd ymm11, dword ptr [rcx + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c5e // vpbroadcastd ymm11, dword ptr [rsi + 0x1c]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
-	LONG $0x49107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rcx + 0x24]
+	LONG $0x4e107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rsi + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
 	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
-	LONG $0x187d62c4; WORD $0x2041 // vbroadcastss ymm8, dword ptr [rcx + 0x20]
-	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
 	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfdd3850f; WORD $0xffff // jne 0x14790 <pq_q4_k+0x150>
-	WORD $0xc7ff // inc edi
-	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
-	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfdb2850f; WORD $0xffff // jne 0x14780 <pq_q4_k+0x140>
-	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
-	LONG $0x08fe8348 // cmp rsi, 0x8
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfd818f0f; WORD $0xffff // jg 0x14760 <pq_q4_k+0x120>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfd18840f; WORD $0xffff // je 0x14700 <pq_q4_k+0xc0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x0811fcc5 // vmovups ymmword ptr [rax], ymm1
-	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0xfffd05e9; BYTE $0xff // jmp 0x14700 <pq_q4_k+0xc0>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xfdd3850f; WORD $0xffff // jne 0x159b0 <pq_q4_k+0x160>
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0x40c18148; WORD $0x0002; BYTE $0x00 // add rcx, 0x240
+	LONG $0x04f88341 // cmp r8d, 0x4
+	LONG $0xfdaf850f; WORD $0xffff // jne 0x159a0 <pq_q4_k+0x150>
+	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0xfd7e8f0f; WORD $0xffff // jg 0x15980 <pq_q4_k+0x130>
+	LONG $0x000b37e9; BYTE $0x00 // jmp 0x1673e <pq_q4_k+0xeee>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x14a25 <pq_q4_k+0x3e5>
+	WORD $0x1deb // jmp 0x15c35 <pq_q4_k+0x3e5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfcdb840f; WORD $0xffff // je 0x14700 <pq_q4_k+0xc0>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x03728e0f; WORD $0x0000 // jle 0x14da0 <pq_q4_k+0x760>
+	LONG $0xfcdb840f; WORD $0xffff // je 0x15910 <pq_q4_k+0xc0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03828e0f; WORD $0x0000 // jle 0x15fc0 <pq_q4_k+0x770>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
@@ -3606,27 +4448,27 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x137da2c4; WORD $0x362c // vcvtph2ps ymm5, xmmword ptr [rsi + r14]
 	LONG $0x137da2c4; WORD $0x3674; BYTE $0x20 // vcvtph2ps ymm6, xmmword ptr [rsi + r14 + 0x20]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
-	LONG $0x05e1c149 // shl r9, 0x5
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	LONG $0x05e0c148 // shl rax, 0x5
 	LONG $0x08e2c148 // shl rdx, 0x8
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x217da2c4; WORD $0x0b3c // vpmovsxbd ymm7, qword ptr [rbx + r9]
+	LONG $0x217de2c4; WORD $0x033c // vpmovsxbd ymm7, qword ptr [rbx + rax]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0xd75b7cc5 // vcvtdq2ps ymm10, ymm7
-	LONG $0x217da2c4; WORD $0x0b7c; BYTE $0x10 // vpmovsxbd ymm7, qword ptr [rbx + r9 + 0x10]
+	LONG $0x217de2c4; WORD $0x037c; BYTE $0x10 // vpmovsxbd ymm7, qword ptr [rbx + rax + 0x10]
 	LONG $0xdb7d21c4; WORD $0x2a2c // vpand ymm13, ymm0, ymmword ptr [rdx + r13]
 	LONG $0xd5592cc5 // vmulps ymm10, ymm10, ymm5
 	LONG $0xdf5b7cc5 // vcvtdq2ps ymm11, ymm7
@@ -3747,20 +4589,20 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83dc2c4; BYTE $0xc9 // vfmadd231ps ymm1, ymm8, ymm9 # ymm1 = (ymm8 * ymm9) + ymm1
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfd23850f; WORD $0xffff // jne 0x14a90 <pq_q4_k+0x450>
-	WORD $0xc0ff // inc eax
+	LONG $0xfd23850f; WORD $0xffff // jne 0x15ca0 <pq_q4_k+0x450>
+	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfd01850f; WORD $0xffff // jne 0x14a80 <pq_q4_k+0x440>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfcff850f; WORD $0xffff // jne 0x15c90 <pq_q4_k+0x440>
+	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfcd08f0f; WORD $0xffff // jg 0x14a60 <pq_q4_k+0x420>
-	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0xfcce8f0f; WORD $0xffff // jg 0x15c70 <pq_q4_k+0x420>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2675 // jne 0x14dc0 <pq_q4_k+0x780>
-	LONG $0xfffc71e9; BYTE $0xff // jmp 0x14a10 <pq_q4_k+0x3d0>
-	BYTE $0x90 // nop
+	WORD $0x3475 // jne 0x15fe0 <pq_q4_k+0x790>
+	LONG $0xfffc6fe9; BYTE $0xff // jmp 0x15c20 <pq_q4_k+0x3d0>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
@@ -3768,28 +4610,28 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc50840f; WORD $0xffff // je 0x14a10 <pq_q4_k+0x3d0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xfc40840f; WORD $0xffff // je 0x15c20 <pq_q4_k+0x3d0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x27 // vmovups ymmword ptr [r15], ymm4
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfc38820f; WORD $0xffff // jb 0x14a10 <pq_q4_k+0x3d0>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xfc28820f; WORD $0xffff // jb 0x15c20 <pq_q4_k+0x3d0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x871c // vmovups ymmword ptr [r15 + 4*rax], ymm3
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfc23820f; WORD $0xffff // jb 0x14a10 <pq_q4_k+0x3d0>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xfc13820f; WORD $0xffff // jb 0x15c20 <pq_q4_k+0x3d0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0xc714 // vmovups ymmword ptr [r15 + 8*rax], ymm2
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfc0e820f; WORD $0xffff // jb 0x14a10 <pq_q4_k+0x3d0>
+	LONG $0xfbfe820f; WORD $0xffff // jb 0x15c20 <pq_q4_k+0x3d0>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfbf9820f; WORD $0xffff // jb 0x14a10 <pq_q4_k+0x3d0>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x03c38e0f; WORD $0x0000 // jle 0x151e3 <pq_q4_k+0xba3>
+	LONG $0xfbe9820f; WORD $0xffff // jb 0x15c20 <pq_q4_k+0x3d0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03c58e0f; WORD $0x0000 // jle 0x16405 <pq_q4_k+0xbb5>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
 	LONG $0x04e6c149 // shl r14, 0x4
 	LONG $0x03e4c149 // shl r12, 0x3
@@ -3797,28 +4639,27 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x137da2c4; WORD $0x372c // vcvtph2ps ymm5, xmmword ptr [rdi + r14]
 	LONG $0x137da2c4; WORD $0x3774; BYTE $0x20 // vcvtph2ps ymm6, xmmword ptr [rdi + r14 + 0x20]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x271c8d4a // lea rbx, [rdi + r12]
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
-	LONG $0x05e1c149 // shl r9, 0x5
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	LONG $0x05e0c148 // shl rax, 0x5
 	LONG $0x08e2c148 // shl rdx, 0x8
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x217da2c4; WORD $0x0b3c // vpmovsxbd ymm7, qword ptr [rbx + r9]
+	LONG $0x217de2c4; WORD $0x033c // vpmovsxbd ymm7, qword ptr [rbx + rax]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0xd75b7cc5 // vcvtdq2ps ymm10, ymm7
-	LONG $0x217da2c4; WORD $0x0b7c; BYTE $0x10 // vpmovsxbd ymm7, qword ptr [rbx + r9 + 0x10]
+	LONG $0x217de2c4; WORD $0x037c; BYTE $0x10 // vpmovsxbd ymm7, qword ptr [rbx + rax + 0x10]
 	LONG $0xdb7d21c4; WORD $0x2a2c // vpand ymm13, ymm0, ymmword ptr [rdx + r13]
 	LONG $0xd5592cc5 // vmulps ymm10, ymm10, ymm5
 	LONG $0xdf5b7cc5 // vcvtdq2ps ymm11, ymm7
@@ -3939,36 +4780,179 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83dc2c4; BYTE $0xc9 // vfmadd231ps ymm1, ymm8, ymm9 # ymm1 = (ymm8 * ymm9) + ymm1
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfcc2850f; WORD $0xffff // jne 0x14e80 <pq_q4_k+0x840>
-	WORD $0xc0ff // inc eax
+	LONG $0xfcc2850f; WORD $0xffff // jne 0x160a0 <pq_q4_k+0x850>
+	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfca0850f; WORD $0xffff // jne 0x14e70 <pq_q4_k+0x830>
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfc9e850f; WORD $0xffff // jne 0x16090 <pq_q4_k+0x840>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc6f8f0f; WORD $0xffff // jg 0x14e50 <pq_q4_k+0x810>
-	WORD $0x10eb // jmp 0x151f3 <pq_q4_k+0xbb3>
+	LONG $0xfc6d8f0f; WORD $0xffff // jg 0x16070 <pq_q4_k+0x820>
+	WORD $0x10eb // jmp 0x16415 <pq_q4_k+0xbc5>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf803840f; WORD $0xffff // je 0x14a10 <pq_q4_k+0x3d0>
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0xf7f1840f; WORD $0xffff // je 0x15c20 <pq_q4_k+0x3d0>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf7ee820f; WORD $0xffff // jb 0x14a10 <pq_q4_k+0x3d0>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0xf7dc820f; WORD $0xffff // jb 0x15c20 <pq_q4_k+0x3d0>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf7d9820f; WORD $0xffff // jb 0x14a10 <pq_q4_k+0x3d0>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0xf7c7820f; WORD $0xffff // jb 0x15c20 <pq_q4_k+0x3d0>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0xfff7c9e9; BYTE $0xff // jmp 0x14a10 <pq_q4_k+0x3d0>
+	LONG $0xfff7b7e9; BYTE $0xff // jmp 0x15c20 <pq_q4_k+0x3d0>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02c58e0f; WORD $0x0000 // jle 0x1673e <pq_q4_k+0xeee>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x19 // vcvtph2ps ymm3, xmmword ptr [rcx]
+	LONG $0x137de2c4; WORD $0x2061 // vcvtph2ps ymm4, xmmword ptr [rcx + 0x20]
+	LONG $0x137de2c4; WORD $0x1069 // vcvtph2ps ymm5, xmmword ptr [rcx + 0x10]
+	LONG $0x137de2c4; WORD $0x3071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x30]
+	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0x9066 // nop
+	LONG $0x0089180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x2000]
+	LONG $0x40898d4c; WORD $0x0020; BYTE $0x00 // lea r9, [rcx + 0x2040]
+	LONG $0x40598d4c // lea r11, [rcx + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
+	LONG $0x08e2c148 // shl rdx, 0x8
+	LONG $0x05e6c149 // shl r14, 0x5
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x0c180f41; BYTE $0x11 // prefetcht0 byte ptr [r9 + rdx]
+	LONG $0x4c180f41; WORD $0x4011 // prefetcht0 byte ptr [r9 + rdx + 0x40]
+	QUAD $0x000080118c180f41; BYTE $0x00 // prefetcht0 byte ptr [r9 + rdx + 0x80]
+	QUAD $0x0000c0118c180f41; BYTE $0x00 // prefetcht0 byte ptr [r9 + rdx + 0xc0]
+	WORD $0x014c; BYTE $0xda // add rdx, r11
+	LONG $0x217da2c4; WORD $0x313c // vpmovsxbd ymm7, qword ptr [rcx + r14]
+	LONG $0x217d22c4; WORD $0x3144; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rcx + r14 + 0x10]
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	LONG $0xdb7d41c4; BYTE $0x17 // vpand ymm10, ymm0, ymmword ptr [r15]
+	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0x6f7e41c4; BYTE $0x17 // vmovdqu ymm10, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xff59e4c5 // vmulps ymm7, ymm3, ymm7
+	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0xdb7d41c4; WORD $0x4057 // vpand ymm10, ymm0, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x045e // vpbroadcastd ymm11, dword ptr [rsi + 0x4]
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0x6f7e41c4; WORD $0x4057 // vmovdqu ymm10, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x145e // vpbroadcastd ymm11, dword ptr [rsi + 0x14]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x00008097db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x085e // vpbroadcastd ymm11, dword ptr [rsi + 0x8]
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x000080976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x80]
+	LONG $0x587d62c4; WORD $0x185e // vpbroadcastd ymm11, dword ptr [rsi + 0x18]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x0000c097db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c5e // vpbroadcastd ymm11, dword ptr [rsi + 0xc]
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x0000c0976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c5e // vpbroadcastd ymm11, dword ptr [rsi + 0x1c]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
+	LONG $0x4e107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rsi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
+	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
+	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0x217d22c4; WORD $0x3144; BYTE $0x18 // vpmovsxbd ymm8, qword ptr [rcx + r14 + 0x18]
+	LONG $0xb835e2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm9, ymm7 # ymm1 = (ymm9 * ymm7) + ymm1
+	LONG $0x217da2c4; WORD $0x317c; BYTE $0x08 // vpmovsxbd ymm7, qword ptr [rcx + r14 + 0x8]
+	LONG $0x52db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xff59d4c5 // vmulps ymm7, ymm5, ymm7
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0x52db7dc5; BYTE $0x60 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x045e // vpbroadcastd ymm11, dword ptr [rsi + 0x4]
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x145e // vpbroadcastd ymm11, dword ptr [rsi + 0x14]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x000000a092db7dc5 // vpand ymm10, ymm0, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x085e // vpbroadcastd ymm11, dword ptr [rsi + 0x8]
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x185e // vpbroadcastd ymm11, dword ptr [rsi + 0x18]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x000000e092db7dc5 // vpand ymm10, ymm0, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c5e // vpbroadcastd ymm11, dword ptr [rsi + 0xc]
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	QUAD $0x000000e0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c5e // vpbroadcastd ymm11, dword ptr [rsi + 0x1c]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
+	LONG $0x4e107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rsi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
+	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
+	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfdb7850f; WORD $0xffff // jne 0x164d0 <pq_q4_k+0xc80>
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0x40c18148; WORD $0x0002; BYTE $0x00 // add rcx, 0x240
+	LONG $0x04f88341 // cmp r8d, 0x4
+	LONG $0xfd83850f; WORD $0xffff // jne 0x164b0 <pq_q4_k+0xc60>
+	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0xfd528f0f; WORD $0xffff // jg 0x16490 <pq_q4_k+0xc40>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xf1c4840f; WORD $0xffff // je 0x15910 <pq_q4_k+0xc0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0x0811fcc5 // vmovups ymmword ptr [rax], ymm1
+	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
+	LONG $0xfff1b1e9; BYTE $0xff // jmp 0x15910 <pq_q4_k+0xc0>
 	LONG $0x68c48348 // add rsp, 0x68
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -3978,9 +4962,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_q5_k: +21088
+	// pq_q5_k: +26496
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -3990,81 +4974,81 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x68ec8348 // sub rsp, 0x68
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
-	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x0e6d8e0f; WORD $0x0000 // jle 0x16103 <pq_q5_k+0xea3>
-	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	LONG $0x12b48e0f; WORD $0x0000 // jle 0x17a65 <pq_q5_k+0x12e5>
+	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x0043f505597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x43f5] # 0x196a0 <peak_i8+0x2d0>
-	QUAD $0x0043f40d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x43f4] # 0x196a8 <peak_i8+0x2d8>
-	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
-	WORD $0x894d; BYTE $0xc1 // mov r9, r8
-	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
+	QUAD $0x0054da05597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x54da] # 0x1bca0 <peak_i8+0x300>
+	QUAD $0x0054d90d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x54d9] # 0x1bca8 <peak_i8+0x308>
+	LONG $0xd1b60f45 // movzx r10d, r9b
+	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
+	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x03e8c148 // shr rax, 0x3
 	LONG $0x40c06948; WORD $0x000b; BYTE $0x00 // imul rax, rax, 0xb40
 	QUAD $0x00000000950c8d48 // lea rcx, [4*rdx]
 	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
 	LONG $0x49048d48 // lea rax, [rcx + 2*rcx]
 	LONG $0x893c8d48 // lea rdi, [rcx + 4*rcx]
 	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
 	QUAD $0x00000000d5048d48 // lea rax, [8*rdx]
-	LONG $0x247c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdi
+	LONG $0x247c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
 	LONG $0xd2048d48 // lea rax, [rdx + 8*rdx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xd0 // add rax, rdx
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x23eb // jmp 0x15342 <pq_q5_k+0xe2>
-	BYTE $0x90 // nop
-	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	WORD $0x2deb // jmp 0x16867 <pq_q5_k+0xe7>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
 	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
-	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
+	LONG $0x24448348; WORD $0x4020 // add qword ptr [rsp + 0x20], 0x40
+	LONG $0x244c8b4c; BYTE $0x50 // mov r9, qword ptr [rsp + 0x50]
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0dc18e0f; WORD $0x0000 // jle 0x16103 <pq_q5_k+0xea3>
-	QUAD $0x00000100202444f7 // test dword ptr [rsp + 0x20], 0x100
+	LONG $0x11fe8e0f; WORD $0x0000 // jle 0x17a65 <pq_q5_k+0x12e5>
 	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
-	LONG $0x040b850f; WORD $0x0000 // jne 0x15760 <pq_q5_k+0x500>
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x03f7850f; WORD $0x0000 // jne 0x16c70 <pq_q5_k+0x4f0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x03d68e0f; WORD $0x0000 // jle 0x1573c <pq_q5_k+0x4dc>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	WORD $0x894c; BYTE $0xcf // mov rdi, r9
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; BYTE $0x20 // vcvtph2ps ymm4, xmmword ptr [rax]
-	LONG $0x137de2c4; WORD $0x2068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x20]
-	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
-	LONG $0x137de2c4; WORD $0x3078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x30]
-	LONG $0x40c08348 // add rax, 0x40
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0d92850f; WORD $0x0000 // jne 0x17620 <pq_q5_k+0xea0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x11ad8e0f; WORD $0x0000 // jle 0x17a44 <pq_q5_k+0x12c4>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x137de2c4; BYTE $0x26 // vcvtph2ps ymm4, xmmword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x206e // vcvtph2ps ymm5, xmmword ptr [rsi + 0x20]
+	LONG $0x137de2c4; WORD $0x1076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x10]
+	LONG $0x137de2c4; WORD $0x307e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x30]
+	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	LONG $0x404e8d4c // lea r9, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x921c8d48 // lea rbx, [rdx + 4*rdx]
 	LONG $0x05e2c148 // shl rdx, 0x5
-	LONG $0x217d62c4; WORD $0x1004 // vpmovsxbd ymm8, qword ptr [rax + rdx]
-	LONG $0x217d62c4; WORD $0x104c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rax + rdx + 0x10]
+	LONG $0x217d62c4; WORD $0x1604 // vpmovsxbd ymm8, qword ptr [rsi + rdx]
+	LONG $0x217d62c4; WORD $0x164c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rsi + rdx + 0x10]
 	LONG $0x06e3c148 // shl rbx, 0x6
-	WORD $0x014c; BYTE $0xc3 // add rbx, r8
+	WORD $0x014c; BYTE $0xcb // add rbx, r9
 	WORD $0x8949; BYTE $0xde // mov r14, rbx
 	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
 	LONG $0xdb7d41c4; WORD $0x405e // vpand ymm11, ymm0, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; BYTE $0x26 // vpbroadcastd ymm12, dword ptr [rsi]
+	LONG $0x587d62c4; BYTE $0x27 // vpbroadcastd ymm12, dword ptr [rdi]
 	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
@@ -4079,14 +5063,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
-	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
 	QUAD $0x000080a6db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r14 + 0x80]
 	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
+	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
 	QUAD $0x000080a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0x80]
@@ -4095,14 +5079,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
+	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
 	QUAD $0x0000c0a6db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r14 + 0xc0]
 	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
+	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
 	QUAD $0x0000c0a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0xc0]
@@ -4111,14 +5095,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
+	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
 	QUAD $0x000100a6db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r14 + 0x100]
 	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0c66 // vpbroadcastd ymm12, dword ptr [rsi + 0xc]
+	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
 	QUAD $0x000100a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0x100]
@@ -4127,21 +5111,21 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x56107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rsi + 0x24]
+	LONG $0x57107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rdi + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
-	LONG $0x217d62c4; WORD $0x104c; BYTE $0x18 // vpmovsxbd ymm9, qword ptr [rax + rdx + 0x18]
+	LONG $0x187d62c4; WORD $0x2047 // vbroadcastss ymm8, dword ptr [rdi + 0x20]
+	LONG $0x217d62c4; WORD $0x164c; BYTE $0x18 // vpmovsxbd ymm9, qword ptr [rsi + rdx + 0x18]
 	LONG $0xb82dc2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm10, ymm8 # ymm2 = (ymm10 * ymm8) + ymm2
-	LONG $0x217d62c4; WORD $0x1044; BYTE $0x08 // vpmovsxbd ymm8, qword ptr [rax + rdx + 0x8]
+	LONG $0x217d62c4; WORD $0x1644; BYTE $0x08 // vpmovsxbd ymm8, qword ptr [rsi + rdx + 0x8]
 	LONG $0x536f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rbx + 0x20]
 	LONG $0x5bdb7dc5; BYTE $0x60 // vpand ymm11, ymm0, ymmword ptr [rbx + 0x60]
-	LONG $0x587d62c4; BYTE $0x26 // vpbroadcastd ymm12, dword ptr [rsi]
+	LONG $0x587d62c4; BYTE $0x27 // vpbroadcastd ymm12, dword ptr [rdi]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
@@ -4157,14 +5141,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
-	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
 	QUAD $0x000000a0a3db7dc5 // vpand ymm12, ymm0, ymmword ptr [rbx + 0xa0]
 	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0466 // vpbroadcastd ymm12, dword ptr [rsi + 0x4]
+	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
 	QUAD $0x000000a0a36f7ec5 // vmovdqu ymm12, ymmword ptr [rbx + 0xa0]
@@ -4173,14 +5157,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
+	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
 	QUAD $0x000000e0a3db7dc5 // vpand ymm12, ymm0, ymmword ptr [rbx + 0xe0]
 	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0866 // vpbroadcastd ymm12, dword ptr [rsi + 0x8]
+	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
 	QUAD $0x000000e0a36f7ec5 // vmovdqu ymm12, ymmword ptr [rbx + 0xe0]
@@ -4189,18 +5173,18 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
+	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
 	QUAD $0x00000120a3db7dc5 // vpand ymm12, ymm0, ymmword ptr [rbx + 0x120]
 	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0c66 // vpbroadcastd ymm12, dword ptr [rsi + 0xc]
+	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x5b6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rbx + 0x20]
 	QUAD $0x00000120a36f7ec5 // vmovdqu ymm12, ymmword ptr [rbx + 0x120]
-	LONG $0x587d62c4; WORD $0x1c6e // vpbroadcastd ymm13, dword ptr [rsi + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x1c]
 	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
@@ -4209,43 +5193,38 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x502542c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm11, ymm13
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x56107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rsi + 0x24]
+	LONG $0x57107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rdi + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d62c4; WORD $0x204e // vbroadcastss ymm9, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x187d62c4; WORD $0x204f // vbroadcastss ymm9, dword ptr [rdi + 0x20]
+	LONG $0x30c78348 // add rdi, 0x30
 	LONG $0xb82dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm10, ymm9 # ymm3 = (ymm10 * ymm9) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc96850f; WORD $0xffff // jne 0x153b0 <pq_q5_k+0x150>
+	LONG $0xfc96850f; WORD $0xffff // jne 0x168d0 <pq_q5_k+0x150>
 	WORD $0xc1ff // inc ecx
-	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
+	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
 	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	LONG $0xfc75850f; WORD $0xffff // jne 0x153a0 <pq_q5_k+0x140>
-	LONG $0xf84f8d48 // lea rcx, [rdi - 0x8]
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfc448f0f; WORD $0xffff // jg 0x15380 <pq_q5_k+0x120>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfbdb840f; WORD $0xffff // je 0x15320 <pq_q5_k+0xc0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x1011fcc5 // vmovups ymmword ptr [rax], ymm2
-	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xfffbc8e9; BYTE $0xff // jmp 0x15320 <pq_q5_k+0xc0>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xfc74850f; WORD $0xffff // jne 0x168c0 <pq_q5_k+0x140>
+	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xfc438f0f; WORD $0xffff // jg 0x168a0 <pq_q5_k+0x120>
+	LONG $0x000de2e9; BYTE $0x00 // jmp 0x17a44 <pq_q5_k+0x12c4>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x15785 <pq_q5_k+0x525>
+	WORD $0x1deb // jmp 0x16c95 <pq_q5_k+0x515>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfb9b840f; WORD $0xffff // je 0x15320 <pq_q5_k+0xc0>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x04228e0f; WORD $0x0000 // jle 0x15bb0 <pq_q5_k+0x950>
+	LONG $0xfbab840f; WORD $0xffff // je 0x16840 <pq_q5_k+0xc0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04228e0f; WORD $0x0000 // jle 0x170c0 <pq_q5_k+0x940>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
@@ -4255,28 +5234,28 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x137da2c4; WORD $0x3634 // vcvtph2ps ymm6, xmmword ptr [rsi + r14]
 	LONG $0x137da2c4; WORD $0x367c; BYTE $0x20 // vcvtph2ps ymm7, xmmword ptr [rsi + r14 + 0x20]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	WORD $0x9066 // nop
-	LONG $0x89148d4b // lea rdx, [r9 + 4*r9]
-	LONG $0x05e1c149 // shl r9, 0x5
+	WORD $0xc031 // xor eax, eax
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x80148d48 // lea rdx, [rax + 4*rax]
+	LONG $0x05e0c148 // shl rax, 0x5
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x217d22c4; WORD $0x0b04 // vpmovsxbd ymm8, qword ptr [rbx + r9]
+	LONG $0x217d62c4; WORD $0x0304 // vpmovsxbd ymm8, qword ptr [rbx + rax]
 	LONG $0x06e2c148 // shl rdx, 0x6
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0x5b7c41c4; BYTE $0xd0 // vcvtdq2ps ymm10, ymm8
-	LONG $0x217d22c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rbx + r9 + 0x10]
+	LONG $0x217d62c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rbx + rax + 0x10]
 	LONG $0xdb7d21c4; WORD $0x2a4c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
 	LONG $0x5b7c41c4; BYTE $0xd8 // vcvtdq2ps ymm11, ymm8
 	LONG $0x6f7e21c4; WORD $0x2a04 // vmovdqu ymm8, ymmword ptr [rdx + r13]
 	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
@@ -4426,20 +5405,20 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb835c2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm9, ymm10 # ymm2 = (ymm9 * ymm10) + ymm2
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc77850f; WORD $0xffff // jne 0x157f0 <pq_q5_k+0x590>
-	WORD $0xc0ff // inc eax
+	LONG $0xfc78850f; WORD $0xffff // jne 0x16d00 <pq_q5_k+0x580>
+	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfc55850f; WORD $0xffff // jne 0x157e0 <pq_q5_k+0x580>
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfc54850f; WORD $0xffff // jne 0x16cf0 <pq_q5_k+0x570>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc248f0f; WORD $0xffff // jg 0x157c0 <pq_q5_k+0x560>
-	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0xfc238f0f; WORD $0xffff // jg 0x16cd0 <pq_q5_k+0x550>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2a75 // jne 0x15bd0 <pq_q5_k+0x970>
-	LONG $0xfffbc5e9; BYTE $0xff // jmp 0x15770 <pq_q5_k+0x510>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x2975 // jne 0x170e0 <pq_q5_k+0x960>
+	LONG $0xfffbc4e9; BYTE $0xff // jmp 0x16c80 <pq_q5_k+0x500>
+	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -4447,28 +5426,28 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfba0840f; WORD $0xffff // je 0x15770 <pq_q5_k+0x510>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xfba0840f; WORD $0xffff // je 0x16c80 <pq_q5_k+0x500>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfb88820f; WORD $0xffff // jb 0x15770 <pq_q5_k+0x510>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xfb88820f; WORD $0xffff // jb 0x16c80 <pq_q5_k+0x500>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfb73820f; WORD $0xffff // jb 0x15770 <pq_q5_k+0x510>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xfb73820f; WORD $0xffff // jb 0x16c80 <pq_q5_k+0x500>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfb5e820f; WORD $0xffff // jb 0x15770 <pq_q5_k+0x510>
+	LONG $0xfb5e820f; WORD $0xffff // jb 0x16c80 <pq_q5_k+0x500>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfb49820f; WORD $0xffff // jb 0x15770 <pq_q5_k+0x510>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x046f8e0f; WORD $0x0000 // jle 0x1609f <pq_q5_k+0xe3f>
+	LONG $0xfb49820f; WORD $0xffff // jb 0x16c80 <pq_q5_k+0x500>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04708e0f; WORD $0x0000 // jle 0x175b0 <pq_q5_k+0xe30>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
 	LONG $0x04e6c149 // shl r14, 0x4
 	LONG $0x03e4c149 // shl r12, 0x3
@@ -4476,29 +5455,28 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x137da2c4; WORD $0x3734 // vcvtph2ps ymm6, xmmword ptr [rdi + r14]
 	LONG $0x137da2c4; WORD $0x377c; BYTE $0x20 // vcvtph2ps ymm7, xmmword ptr [rdi + r14 + 0x20]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x271c8d4a // lea rbx, [rdi + r12]
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	WORD $0x9066 // nop
-	LONG $0x89148d4b // lea rdx, [r9 + 4*r9]
-	LONG $0x05e1c149 // shl r9, 0x5
+	WORD $0xc031 // xor eax, eax
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x80148d48 // lea rdx, [rax + 4*rax]
+	LONG $0x05e0c148 // shl rax, 0x5
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
-	LONG $0x217d22c4; WORD $0x0b04 // vpmovsxbd ymm8, qword ptr [rbx + r9]
+	LONG $0x217d62c4; WORD $0x0304 // vpmovsxbd ymm8, qword ptr [rbx + rax]
 	LONG $0x06e2c148 // shl rdx, 0x6
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0x5b7c41c4; BYTE $0xd0 // vcvtdq2ps ymm10, ymm8
-	LONG $0x217d22c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rbx + r9 + 0x10]
+	LONG $0x217d62c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rbx + rax + 0x10]
 	LONG $0xdb7d21c4; WORD $0x2a4c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [rdx + r13 + 0x40]
-	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
 	LONG $0x5b7c41c4; BYTE $0xd8 // vcvtdq2ps ymm11, ymm8
 	LONG $0x6f7e21c4; WORD $0x2a04 // vmovdqu ymm8, ymmword ptr [rdx + r13]
 	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
@@ -4648,36 +5626,240 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb835c2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm9, ymm10 # ymm2 = (ymm9 * ymm10) + ymm2
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc16850f; WORD $0xffff // jne 0x15c90 <pq_q5_k+0xa30>
-	WORD $0xc0ff // inc eax
+	LONG $0xfc17850f; WORD $0xffff // jne 0x171a0 <pq_q5_k+0xa20>
+	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfbf4850f; WORD $0xffff // jne 0x15c80 <pq_q5_k+0xa20>
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfbf3850f; WORD $0xffff // jne 0x17190 <pq_q5_k+0xa10>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfbc38f0f; WORD $0xffff // jg 0x15c60 <pq_q5_k+0xa00>
-	WORD $0x10eb // jmp 0x160af <pq_q5_k+0xe4f>
+	LONG $0xfbc28f0f; WORD $0xffff // jg 0x17170 <pq_q5_k+0x9f0>
+	WORD $0x10eb // jmp 0x175c0 <pq_q5_k+0xe40>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf6a7840f; WORD $0xffff // je 0x15770 <pq_q5_k+0x510>
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0xf6a6840f; WORD $0xffff // je 0x16c80 <pq_q5_k+0x500>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf692820f; WORD $0xffff // jb 0x15770 <pq_q5_k+0x510>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0xf691820f; WORD $0xffff // jb 0x16c80 <pq_q5_k+0x500>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf67d820f; WORD $0xffff // jb 0x15770 <pq_q5_k+0x510>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0xf67c820f; WORD $0xffff // jb 0x16c80 <pq_q5_k+0x500>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0xfff66de9; BYTE $0xff // jmp 0x15770 <pq_q5_k+0x510>
+	LONG $0xfff66ce9; BYTE $0xff // jmp 0x16c80 <pq_q5_k+0x500>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x041b8e0f; WORD $0x0000 // jle 0x17a44 <pq_q5_k+0x12c4>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x26 // vcvtph2ps ymm4, xmmword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x206e // vcvtph2ps ymm5, xmmword ptr [rsi + 0x20]
+	LONG $0x137de2c4; WORD $0x1076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x10]
+	LONG $0x137de2c4; WORD $0x307e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x30]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x008e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2000]
+	LONG $0x408e8d4c; WORD $0x0020; BYTE $0x00 // lea r9, [rsi + 0x2040]
+	LONG $0x405e8d4c // lea r11, [rsi + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0xd231 // xor edx, edx
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	LONG $0x06e0c148 // shl rax, 0x6
+	LONG $0x05e2c148 // shl rdx, 0x5
+	LONG $0x80348d4c // lea r14, [rax + 4*rax]
+	LONG $0x0c180f43; BYTE $0x31 // prefetcht0 byte ptr [r9 + r14]
+	LONG $0x4c180f43; WORD $0x4031 // prefetcht0 byte ptr [r9 + r14 + 0x40]
+	QUAD $0x000080318c180f43; BYTE $0x00 // prefetcht0 byte ptr [r9 + r14 + 0x80]
+	QUAD $0x0000c0318c180f43; BYTE $0x00 // prefetcht0 byte ptr [r9 + r14 + 0xc0]
+	QUAD $0x000100318c180f43; BYTE $0x00 // prefetcht0 byte ptr [r9 + r14 + 0x100]
+	WORD $0x014d; BYTE $0xde // add r14, r11
+	LONG $0x217d62c4; WORD $0x1604 // vpmovsxbd ymm8, qword ptr [rsi + rdx]
+	LONG $0x217d62c4; WORD $0x164c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rsi + rdx + 0x10]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	LONG $0x6f7e41c4; BYTE $0x17 // vmovdqu ymm10, ymmword ptr [r15]
+	LONG $0xdb7d41c4; WORD $0x405f // vpand ymm11, ymm0, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; BYTE $0x27 // vpbroadcastd ymm12, dword ptr [rdi]
+	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb2d41c4; BYTE $0xdb // vpor ymm11, ymm10, ymm11
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
+	LONG $0xdb7541c4; BYTE $0x27 // vpand ymm12, ymm1, ymmword ptr [r15]
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
+	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
+	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
+	QUAD $0x000080a7db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r15 + 0x80]
+	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
+	QUAD $0x000080a76f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r15 + 0x80]
+	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
+	QUAD $0x0000c0a7db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r15 + 0xc0]
+	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
+	QUAD $0x0000c0a76f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r15 + 0xc0]
+	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
+	QUAD $0x000100a7db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r15 + 0x100]
+	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
+	QUAD $0x000100a76f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r15 + 0x100]
+	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
+	LONG $0x57107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rdi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
+	LONG $0x187d62c4; WORD $0x2047 // vbroadcastss ymm8, dword ptr [rdi + 0x20]
+	LONG $0x217d62c4; WORD $0x164c; BYTE $0x18 // vpmovsxbd ymm9, qword ptr [rsi + rdx + 0x18]
+	LONG $0xb82dc2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm10, ymm8 # ymm2 = (ymm10 * ymm8) + ymm2
+	LONG $0x217d62c4; WORD $0x1644; BYTE $0x08 // vpmovsxbd ymm8, qword ptr [rsi + rdx + 0x8]
+	LONG $0x6f7e41c4; WORD $0x2056 // vmovdqu ymm10, ymmword ptr [r14 + 0x20]
+	LONG $0xdb7d41c4; WORD $0x605e // vpand ymm11, ymm0, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; BYTE $0x27 // vpbroadcastd ymm12, dword ptr [rdi]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
+	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xeb2d41c4; BYTE $0xdb // vpor ymm11, ymm10, ymm11
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; WORD $0x605e // vmovdqu ymm11, ymmword ptr [r14 + 0x60]
+	LONG $0xdb7541c4; WORD $0x2066 // vpand ymm12, ymm1, ymmword ptr [r14 + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
+	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a0a6db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r14 + 0xa0]
+	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000a0a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0xa0]
+	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000e0a6db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r14 + 0xe0]
+	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
+	QUAD $0x0000e0a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0xe0]
+	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
+	QUAD $0x000120a6db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r14 + 0x120]
+	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
+	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
+	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
+	QUAD $0x000120a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0x120]
+	LONG $0x587d62c4; WORD $0x1c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x1c]
+	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
+	LONG $0x502542c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm11, ymm13
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
+	LONG $0x57107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rdi + 0x24]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
+	LONG $0x187d62c4; WORD $0x204f // vbroadcastss ymm9, dword ptr [rdi + 0x20]
+	LONG $0x30c78348 // add rdi, 0x30
+	LONG $0xb82dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm10, ymm9 # ymm3 = (ymm10 * ymm9) + ymm3
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfc5f850f; WORD $0xffff // jne 0x17680 <pq_q5_k+0xf00>
+	WORD $0xc1ff // inc ecx
+	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
+	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
+	LONG $0xfc2d850f; WORD $0xffff // jne 0x17660 <pq_q5_k+0xee0>
+	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xfbfc8f0f; WORD $0xffff // jg 0x17640 <pq_q5_k+0xec0>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xedee840f; WORD $0xffff // je 0x16840 <pq_q5_k+0xc0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0x1011fcc5 // vmovups ymmword ptr [rax], ymm2
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0xffeddbe9; BYTE $0xff // jmp 0x16840 <pq_q5_k+0xc0>
 	LONG $0x68c48348 // add rsp, 0x68
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -4687,9 +5869,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// pq_q6_k: +24864
+	// pq_q6_k: +31360
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -4699,117 +5881,119 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x08ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x108
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
-	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x0fd98e0f; WORD $0x0000 // jle 0x17132 <pq_q6_k+0x1012>
+	LONG $0x143f8e0f; WORD $0x0000 // jle 0x18ef3 <pq_q6_k+0x1473>
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	QUAD $0x0035320d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x3532] # 0x196a0 <peak_i8+0x2d0>
-	QUAD $0x0035391d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x3539] # 0x196b0 <peak_i8+0x2e0>
-	QUAD $0x003515152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x3515] # 0x19695 <peak_i8+0x2c5>
-	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
-	WORD $0x894d; BYTE $0xc1 // mov r9, r8
-	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	QUAD $0x0041d70d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x41d7] # 0x1bca0 <peak_i8+0x300>
+	QUAD $0x0041de1d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x41de] # 0x1bcb0 <peak_i8+0x310>
+	QUAD $0x0041ba152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x41ba] # 0x1bc95 <peak_i8+0x2f5>
+	LONG $0xd1b60f45 // movzx r10d, r9b
+	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
+	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x03e8c148 // shr rax, 0x3
 	LONG $0x40c06948; WORD $0x000d; BYTE $0x00 // imul rax, rax, 0xd40
-	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
 	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
 	QUAD $0x0000a8248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa8], ymm1
 	QUAD $0x000088249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm11
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
 	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
 	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x04e2c148 // shl rdx, 0x4
-	LONG $0x24548948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdx
+	LONG $0x24548948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdx
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x25eb // jmp 0x16222 <pq_q6_k+0x102>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	WORD $0x2feb // jmp 0x17b87 <pq_q6_k+0x107>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
 	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
-	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
+	LONG $0x24448348; WORD $0x4020 // add qword ptr [rsp + 0x20], 0x40
+	LONG $0x244c8b4c; BYTE $0x50 // mov r9, qword ptr [rsp + 0x50]
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0f108e0f; WORD $0x0000 // jle 0x17132 <pq_q6_k+0x1012>
-	QUAD $0x00000100202444f7 // test dword ptr [rsp + 0x20], 0x100
+	LONG $0x136c8e0f; WORD $0x0000 // jle 0x18ef3 <pq_q6_k+0x1473>
 	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
-	LONG $0x042b850f; WORD $0x0000 // jne 0x16660 <pq_q6_k+0x540>
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x0427850f; WORD $0x0000 // jne 0x17fc0 <pq_q6_k+0x540>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x03f88e0f; WORD $0x0000 // jle 0x1663e <pq_q6_k+0x51e>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0ee2850f; WORD $0x0000 // jne 0x18a90 <pq_q6_k+0x1010>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x131b8e0f; WORD $0x0000 // jle 0x18ed2 <pq_q6_k+0x1452>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x29 // vcvtph2ps ymm5, xmmword ptr [rcx]
+	LONG $0x137de2c4; WORD $0x1071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x10]
+	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [rax]
-	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
-	LONG $0x40c08348 // add rax, 0x40
-	WORD $0xff31 // xor edi, edi
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	LONG $0x40498d4c // lea r9, [rcx + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xdb31 // xor ebx, ebx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x5b148d48 // lea rdx, [rbx + 2*rbx]
 	LONG $0x05e3c148 // shl rbx, 0x5
-	LONG $0x416e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rcx + 0x28]
-	LONG $0x217de2c4; WORD $0x1804 // vpmovsxbd ymm0, qword ptr [rax + rbx]
+	LONG $0x466e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rsi + 0x28]
+	LONG $0x217de2c4; WORD $0x1904 // vpmovsxbd ymm0, qword ptr [rcx + rbx]
 	LONG $0x07e2c148 // shl rdx, 0x7
-	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	WORD $0x014c; BYTE $0xca // add rdx, r9
 	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
 	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
 	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xf859d4c5 // vmulps ymm7, ymm5, ymm0
-	LONG $0x217de2c4; WORD $0x1844; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x10]
+	LONG $0x217de2c4; WORD $0x1944; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rcx + rbx + 0x10]
 	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
-	QUAD $0x0000808e547441c4; BYTE $0x00 // vandps ymm9, ymm1, ymmword ptr [r14 + 0x80]
+	QUAD $0x0000808edb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r14 + 0x80]
 	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; BYTE $0x11 // vpbroadcastd ymm10, dword ptr [rcx]
+	LONG $0x587d62c4; BYTE $0x16 // vpbroadcastd ymm10, dword ptr [rsi]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
-	QUAD $0x0000c08e547441c4; BYTE $0x00 // vandps ymm9, ymm1, ymmword ptr [r14 + 0xc0]
+	QUAD $0x0000c08edb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r14 + 0xc0]
 	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0451 // vpbroadcastd ymm10, dword ptr [rcx + 0x4]
+	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
-	QUAD $0x0001008e547441c4; BYTE $0x00 // vandps ymm9, ymm1, ymmword ptr [r14 + 0x100]
+	QUAD $0x0001008edb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r14 + 0x100]
 	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0851 // vpbroadcastd ymm10, dword ptr [rcx + 0x8]
+	LONG $0x587d62c4; WORD $0x0856 // vpbroadcastd ymm10, dword ptr [rsi + 0x8]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
-	QUAD $0x0001408e547441c4; BYTE $0x00 // vandps ymm9, ymm1, ymmword ptr [r14 + 0x140]
+	QUAD $0x0001408edb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r14 + 0x140]
 	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0c51 // vpbroadcastd ymm10, dword ptr [rcx + 0xc]
+	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	LONG $0x416e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rcx + 0x2c]
+	LONG $0x466e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rsi + 0x2c]
 	QUAD $0x0000808e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0x80]
 	LONG $0xdb2541c4; BYTE $0x16 // vpand ymm10, ymm11, ymmword ptr [r14]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
@@ -4817,14 +6001,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
 	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1051 // vpbroadcastd ymm10, dword ptr [rcx + 0x10]
+	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	QUAD $0x0000c08e6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r14 + 0xc0]
 	LONG $0xdb2541c4; WORD $0x4056 // vpand ymm10, ymm11, ymmword ptr [r14 + 0x40]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1451 // vpbroadcastd ymm10, dword ptr [rcx + 0x14]
+	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
 	QUAD $0x000100966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x100]
@@ -4833,7 +6017,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1851 // vpbroadcastd ymm10, dword ptr [rcx + 0x18]
+	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x6f7e41c4; WORD $0x404e // vmovdqu ymm9, ymmword ptr [r14 + 0x40]
 	QUAD $0x000140966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x140]
@@ -4842,26 +6026,26 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1c51 // vpbroadcastd ymm10, dword ptr [rcx + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
-	LONG $0x187de2c4; WORD $0x2041 // vbroadcastss ymm0, dword ptr [rcx + 0x20]
+	LONG $0x187de2c4; WORD $0x2046 // vbroadcastss ymm0, dword ptr [rsi + 0x20]
 	LONG $0xb83de2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm8, ymm0 # ymm4 = (ymm8 * ymm0) + ymm4
-	LONG $0x217de2c4; WORD $0x1844; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x8]
-	LONG $0x416e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rcx + 0x28]
+	LONG $0x217de2c4; WORD $0x1944; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rcx + rbx + 0x8]
+	LONG $0x466e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rsi + 0x28]
 	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
 	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xf859ccc5 // vmulps ymm7, ymm6, ymm0
-	LONG $0x217de2c4; WORD $0x1844; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x18]
+	LONG $0x217de2c4; WORD $0x1944; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rcx + rbx + 0x18]
 	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
 	QUAD $0x000000a08adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0xa0]
 	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
 	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; BYTE $0x11 // vpbroadcastd ymm10, dword ptr [rcx]
+	LONG $0x587d62c4; BYTE $0x16 // vpbroadcastd ymm10, dword ptr [rsi]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
@@ -4870,25 +6054,25 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0451 // vpbroadcastd ymm10, dword ptr [rcx + 0x4]
+	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
 	QUAD $0x000001208adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0x120]
 	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0851 // vpbroadcastd ymm10, dword ptr [rcx + 0x8]
+	LONG $0x587d62c4; WORD $0x0856 // vpbroadcastd ymm10, dword ptr [rsi + 0x8]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
 	QUAD $0x000001608adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0x160]
 	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0c51 // vpbroadcastd ymm10, dword ptr [rcx + 0xc]
+	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	LONG $0x416e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rcx + 0x2c]
+	LONG $0x466e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rsi + 0x2c]
 	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
 	LONG $0x52db25c5; BYTE $0x20 // vpand ymm10, ymm11, ymmword ptr [rdx + 0x20]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
@@ -4896,14 +6080,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
 	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1051 // vpbroadcastd ymm10, dword ptr [rcx + 0x10]
+	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	QUAD $0x000000e08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xe0]
 	LONG $0x52db25c5; BYTE $0x60 // vpand ymm10, ymm11, ymmword ptr [rdx + 0x60]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1451 // vpbroadcastd ymm10, dword ptr [rcx + 0x14]
+	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
 	QUAD $0x00000120926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0x120]
@@ -4912,11 +6096,11 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1851 // vpbroadcastd ymm10, dword ptr [rcx + 0x18]
+	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
 	QUAD $0x00000160926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0x160]
-	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
@@ -4925,39 +6109,34 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x503542c4; BYTE $0xc4 // {vex} vpdpbusd ymm8, ymm9, ymm12
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
-	LONG $0x187de2c4; WORD $0x2079 // vbroadcastss ymm7, dword ptr [rcx + 0x20]
-	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
 	LONG $0xb83de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm8, ymm7 # ymm3 = (ymm8 * ymm7) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc74850f; WORD $0xffff // jne 0x16290 <pq_q6_k+0x170>
-	WORD $0xc7ff // inc edi
-	LONG $0x03400548; WORD $0x0000 // add rax, 0x340
-	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfc53850f; WORD $0xffff // jne 0x16280 <pq_q6_k+0x160>
-	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
-	LONG $0x08fe8348 // cmp rsi, 0x8
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfc228f0f; WORD $0xffff // jg 0x16260 <pq_q6_k+0x140>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfbb9840f; WORD $0xffff // je 0x16200 <pq_q6_k+0xe0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
-	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xfffba6e9; BYTE $0xff // jmp 0x16200 <pq_q6_k+0xe0>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xfc74850f; WORD $0xffff // jne 0x17c00 <pq_q6_k+0x180>
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0x40c18148; WORD $0x0003; BYTE $0x00 // add rcx, 0x340
+	LONG $0x04f88341 // cmp r8d, 0x4
+	LONG $0xfc50850f; WORD $0xffff // jne 0x17bf0 <pq_q6_k+0x170>
+	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0xfc1f8f0f; WORD $0xffff // jg 0x17bd0 <pq_q6_k+0x150>
+	LONG $0x000f1ce9; BYTE $0x00 // jmp 0x18ed2 <pq_q6_k+0x1452>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x16685 <pq_q6_k+0x565>
+	WORD $0x1deb // jmp 0x17fe5 <pq_q6_k+0x565>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfb7b840f; WORD $0xffff // je 0x16200 <pq_q6_k+0xe0>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x04c28e0f; WORD $0x0000 // jle 0x16b50 <pq_q6_k+0xa30>
+	LONG $0xfb7b840f; WORD $0xffff // je 0x17b60 <pq_q6_k+0xe0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04b28e0f; WORD $0x0000 // jle 0x184a0 <pq_q6_k+0xa20>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
@@ -4967,26 +6146,26 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x9066 // nop
 	LONG $0x137d22c4; WORD $0x3624 // vcvtph2ps ymm12, xmmword ptr [rsi + r14]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0xc031 // xor eax, eax
-	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	QUAD $0x0000a8249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xa8]
 	QUAD $0x00008824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x88]
 	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x49148d4b // lea rdx, [r9 + 2*r9]
-	LONG $0x05e1c149 // shl r9, 0x5
+	WORD $0xc031 // xor eax, eax
+	BYTE $0x90 // nop
+	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
+	LONG $0x05e0c148 // shl rax, 0x5
 	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
 	QUAD $0x0000e82484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm8
 	LONG $0x287c41c4; BYTE $0xc4 // vmovaps ymm8, ymm12
-	LONG $0x217da2c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + r9 + 0x10]
-	LONG $0x217d22c4; WORD $0x0b0c // vpmovsxbd ymm9, qword ptr [rbx + r9]
-	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x217de2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + rax + 0x10]
+	LONG $0x217d62c4; WORD $0x030c // vpmovsxbd ymm9, qword ptr [rbx + rax]
+	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
 	LONG $0x07e2c148 // shl rdx, 0x7
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	QUAD $0x0000c824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xc8], ymm0
@@ -5150,7 +6329,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00010897187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x108]
 	LONG $0xb86dc2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm9 # ymm5 = (ymm2 * ymm9) + ymm5
 	LONG $0x4c107cc5; WORD $0x6824 // vmovups ymm9, ymmword ptr [rsp + 0x68]
-	QUAD $0x002bc6152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x2bc6] # 0x19695 <peak_i8+0x2c5>
+	QUAD $0x003877152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x3877] # 0x1bc95 <peak_i8+0x2f5>
 	LONG $0xb87d42c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm10 # ymm8 = (ymm0 * ymm10) + ymm8
 	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
@@ -5159,22 +6338,22 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfbfb850f; WORD $0xffff // jne 0x16700 <pq_q6_k+0x5e0>
-	WORD $0xc0ff // inc eax
+	LONG $0xfbfc850f; WORD $0xffff // jne 0x18050 <pq_q6_k+0x5d0>
+	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfbc9850f; WORD $0xffff // jne 0x166e0 <pq_q6_k+0x5c0>
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfbc8850f; WORD $0xffff // jne 0x18030 <pq_q6_k+0x5b0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfba88f0f; WORD $0xffff // jg 0x166d0 <pq_q6_k+0x5b0>
+	LONG $0xfba78f0f; WORD $0xffff // jg 0x18020 <pq_q6_k+0x5a0>
 	QUAD $0x0000a8248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0xa8]
 	QUAD $0x000088249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x88]
-	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2d75 // jne 0x16b71 <pq_q6_k+0xa51>
-	LONG $0xfffb27e9; BYTE $0xff // jmp 0x16670 <pq_q6_k+0x550>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x2c75 // jne 0x184c1 <pq_q6_k+0xa41>
+	LONG $0xfffb36e9; BYTE $0xff // jmp 0x17fd0 <pq_q6_k+0x550>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -5182,28 +6361,28 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfaff840f; WORD $0xffff // je 0x16670 <pq_q6_k+0x550>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xfb0f840f; WORD $0xffff // je 0x17fd0 <pq_q6_k+0x550>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfae7820f; WORD $0xffff // jb 0x16670 <pq_q6_k+0x550>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xfaf7820f; WORD $0xffff // jb 0x17fd0 <pq_q6_k+0x550>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfad2820f; WORD $0xffff // jb 0x16670 <pq_q6_k+0x550>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xfae2820f; WORD $0xffff // jb 0x17fd0 <pq_q6_k+0x550>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117c41c4; WORD $0xc704 // vmovups ymmword ptr [r15 + 8*rax], ymm8
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfabd820f; WORD $0xffff // jb 0x16670 <pq_q6_k+0x550>
+	LONG $0xfacd820f; WORD $0xffff // jb 0x17fd0 <pq_q6_k+0x550>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfaa8820f; WORD $0xffff // jb 0x16670 <pq_q6_k+0x550>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x04ea8e0f; WORD $0x0000 // jle 0x170bb <pq_q6_k+0xf9b>
+	LONG $0xfab8820f; WORD $0xffff // jb 0x17fd0 <pq_q6_k+0x550>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04eb8e0f; WORD $0x0000 // jle 0x18a0c <pq_q6_k+0xf8c>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
 	LONG $0x04e6c149 // shl r14, 0x4
 	LONG $0x03e4c149 // shl r12, 0x3
@@ -5211,26 +6390,26 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x137d22c4; WORD $0x3724 // vcvtph2ps ymm12, xmmword ptr [rdi + r14]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xc031 // xor eax, eax
-	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	QUAD $0x0000a8249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xa8]
 	QUAD $0x00008824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x88]
 	LONG $0x271c8d4a // lea rbx, [rdi + r12]
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x49148d4b // lea rdx, [r9 + 2*r9]
-	LONG $0x05e1c149 // shl r9, 0x5
+	WORD $0xc031 // xor eax, eax
+	BYTE $0x90 // nop
+	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
+	LONG $0x05e0c148 // shl rax, 0x5
 	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
 	QUAD $0x0000e82484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm8
 	LONG $0x287c41c4; BYTE $0xc4 // vmovaps ymm8, ymm12
-	LONG $0x217da2c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + r9 + 0x10]
-	LONG $0x217d22c4; WORD $0x0b0c // vpmovsxbd ymm9, qword ptr [rbx + r9]
-	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x217de2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + rax + 0x10]
+	LONG $0x217d62c4; WORD $0x030c // vpmovsxbd ymm9, qword ptr [rbx + rax]
+	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
 	LONG $0x07e2c148 // shl rdx, 0x7
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	QUAD $0x0000c824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xc8], ymm0
@@ -5394,7 +6573,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00011896187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x118]
 	LONG $0xb86dc2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm9 # ymm5 = (ymm2 * ymm9) + ymm5
 	LONG $0x4c107cc5; WORD $0x6824 // vmovups ymm9, ymmword ptr [rsp + 0x68]
-	QUAD $0x002635152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x2635] # 0x19695 <peak_i8+0x2c5>
+	QUAD $0x0032e6152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x32e6] # 0x1bc95 <peak_i8+0x2f5>
 	LONG $0xb87d42c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm10 # ymm8 = (ymm0 * ymm10) + ymm8
 	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
@@ -5403,38 +6582,244 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfb9a850f; WORD $0xffff // jne 0x16c30 <pq_q6_k+0xb10>
-	WORD $0xc0ff // inc eax
+	LONG $0xfb9b850f; WORD $0xffff // jne 0x18580 <pq_q6_k+0xb00>
+	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb68850f; WORD $0xffff // jne 0x16c10 <pq_q6_k+0xaf0>
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfb67850f; WORD $0xffff // jne 0x18560 <pq_q6_k+0xae0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb478f0f; WORD $0xffff // jg 0x16c00 <pq_q6_k+0xae0>
-	WORD $0x11eb // jmp 0x170cc <pq_q6_k+0xfac>
+	LONG $0xfb468f0f; WORD $0xffff // jg 0x18550 <pq_q6_k+0xad0>
+	WORD $0x11eb // jmp 0x18a1d <pq_q6_k+0xf9d>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	QUAD $0x0000a8248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0xa8]
 	QUAD $0x000088249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x88]
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf578840f; WORD $0xffff // je 0x16670 <pq_q6_k+0x550>
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0xf587840f; WORD $0xffff // je 0x17fd0 <pq_q6_k+0x550>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf563820f; WORD $0xffff // jb 0x16670 <pq_q6_k+0x550>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0xf572820f; WORD $0xffff // jb 0x17fd0 <pq_q6_k+0x550>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117c41c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm8
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf54e820f; WORD $0xffff // jb 0x16670 <pq_q6_k+0x550>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0xf55d820f; WORD $0xffff // jb 0x17fd0 <pq_q6_k+0x550>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff53ee9; BYTE $0xff // jmp 0x16670 <pq_q6_k+0x550>
+	LONG $0xfff54de9; BYTE $0xff // jmp 0x17fd0 <pq_q6_k+0x550>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04398e0f; WORD $0x0000 // jle 0x18ed2 <pq_q6_k+0x1452>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x29 // vcvtph2ps ymm5, xmmword ptr [rcx]
+	LONG $0x137de2c4; WORD $0x1071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x10]
+	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x0089180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x2000]
+	LONG $0x40898d4c; WORD $0x0020; BYTE $0x00 // lea r9, [rcx + 0x2040]
+	LONG $0x40598d4c // lea r11, [rcx + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x894c; BYTE $0xf0 // mov rax, r14
+	LONG $0x07e0c148 // shl rax, 0x7
+	LONG $0x05e6c149 // shl r14, 0x5
+	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
+	LONG $0x0c180f41; BYTE $0x11 // prefetcht0 byte ptr [r9 + rdx]
+	LONG $0x4c180f41; WORD $0x4011 // prefetcht0 byte ptr [r9 + rdx + 0x40]
+	QUAD $0x000080118c180f41; BYTE $0x00 // prefetcht0 byte ptr [r9 + rdx + 0x80]
+	QUAD $0x0000c0118c180f41; BYTE $0x00 // prefetcht0 byte ptr [r9 + rdx + 0xc0]
+	QUAD $0x000100118c180f41; BYTE $0x00 // prefetcht0 byte ptr [r9 + rdx + 0x100]
+	QUAD $0x000140118c180f41; BYTE $0x00 // prefetcht0 byte ptr [r9 + rdx + 0x140]
+	WORD $0x014c; BYTE $0xda // add rdx, r11
+	LONG $0x217da2c4; WORD $0x3104 // vpmovsxbd ymm0, qword ptr [rcx + r14]
+	LONG $0x466e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rsi + 0x28]
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
+	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xf859d4c5 // vmulps ymm7, ymm5, ymm0
+	LONG $0x217da2c4; WORD $0x3144; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rcx + r14 + 0x10]
+	LONG $0x6f7e41c4; BYTE $0x17 // vmovdqu ymm10, ymmword ptr [r15]
+	QUAD $0x0000808f547441c4; BYTE $0x00 // vandps ymm9, ymm1, ymmword ptr [r15 + 0x80]
+	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; BYTE $0x16 // vpbroadcastd ymm10, dword ptr [rsi]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; WORD $0x4057 // vmovdqu ymm10, ymmword ptr [r15 + 0x40]
+	QUAD $0x0000c08f547441c4; BYTE $0x00 // vandps ymm9, ymm1, ymmword ptr [r15 + 0xc0]
+	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; BYTE $0x17 // vmovdqu ymm10, ymmword ptr [r15]
+	QUAD $0x0001008f547441c4; BYTE $0x00 // vandps ymm9, ymm1, ymmword ptr [r15 + 0x100]
+	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0856 // vpbroadcastd ymm10, dword ptr [rsi + 0x8]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; WORD $0x4057 // vmovdqu ymm10, ymmword ptr [r15 + 0x40]
+	QUAD $0x0001408f547441c4; BYTE $0x00 // vandps ymm9, ymm1, ymmword ptr [r15 + 0x140]
+	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
+	LONG $0x466e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rsi + 0x2c]
+	QUAD $0x0000808f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x80]
+	LONG $0xdb2541c4; BYTE $0x17 // vpand ymm10, ymm11, ymmword ptr [r15]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	QUAD $0x0000c08f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0xc0]
+	LONG $0xdb2541c4; WORD $0x4057 // vpand ymm10, ymm11, ymmword ptr [r15 + 0x40]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x000100976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x100]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; WORD $0x404f // vmovdqu ymm9, ymmword ptr [r15 + 0x40]
+	QUAD $0x000140976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x140]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
+	LONG $0x187de2c4; WORD $0x2046 // vbroadcastss ymm0, dword ptr [rsi + 0x20]
+	LONG $0xb83de2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm8, ymm0 # ymm4 = (ymm8 * ymm0) + ymm4
+	LONG $0x217da2c4; WORD $0x3144; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rcx + r14 + 0x8]
+	LONG $0x466e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rsi + 0x28]
+	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
+	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xf859ccc5 // vmulps ymm7, ymm6, ymm0
+	LONG $0x217da2c4; WORD $0x3144; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rcx + r14 + 0x18]
+	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a08adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0xa0]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; BYTE $0x16 // vpbroadcastd ymm10, dword ptr [rsi]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
+	QUAD $0x000000e08adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0xe0]
+	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
+	QUAD $0x000001208adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0x120]
+	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0856 // vpbroadcastd ymm10, dword ptr [rsi + 0x8]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
+	QUAD $0x000001608adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0x160]
+	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
+	LONG $0x466e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rsi + 0x2c]
+	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
+	LONG $0x52db25c5; BYTE $0x20 // vpand ymm10, ymm11, ymmword ptr [rdx + 0x20]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	QUAD $0x000000e08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xe0]
+	LONG $0x52db25c5; BYTE $0x60 // vpand ymm10, ymm11, ymmword ptr [rdx + 0x60]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	QUAD $0x00000120926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0x120]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
+	QUAD $0x00000160926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0x160]
+	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x503542c4; BYTE $0xc4 // {vex} vpdpbusd ymm8, ymm9, ymm12
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
+	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xb83de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm8, ymm7 # ymm3 = (ymm8 * ymm7) + ymm3
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfc43850f; WORD $0xffff // jne 0x18af0 <pq_q6_k+0x1070>
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0x40c18148; WORD $0x0003; BYTE $0x00 // add rcx, 0x340
+	LONG $0x04f88341 // cmp r8d, 0x4
+	LONG $0xfc0f850f; WORD $0xffff // jne 0x18ad0 <pq_q6_k+0x1050>
+	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0xfbde8f0f; WORD $0xffff // jg 0x18ab0 <pq_q6_k+0x1030>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xec80840f; WORD $0xffff // je 0x17b60 <pq_q6_k+0xe0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0xffec6de9; BYTE $0xff // jmp 0x17b60 <pq_q6_k+0xe0>
 	LONG $0x08c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x108
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -5444,9 +6829,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// pq_q2_k: +29008
+	// pq_q2_k: +36624
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -5456,71 +6841,73 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe8ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xe8
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
-	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x0eef8e0f; WORD $0x0000 // jle 0x18078 <pq_q2_k+0xf28>
-	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
-	LONG $0x07408d49 // lea rax, [r8 + 0x7]
+	LONG $0x12a88e0f; WORD $0x0000 // jle 0x1a1ec <pq_q2_k+0x12dc>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x0024d235187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0x24d2] # 0x19670 <peak_i8+0x2a0>
-	QUAD $0x0024e105187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x24e1] # 0x19688 <peak_i8+0x2b8>
-	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
-	WORD $0x894d; BYTE $0xc1 // mov r9, r8
-	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
-	LONG $0xc0490f49 // cmovns rax, r8
-	LONG $0x03e8c148 // shr rax, 0x3
-	LONG $0x40c06948; WORD $0x0005; BYTE $0x00 // imul rax, rax, 0x540
-	QUAD $0x00000000950c8d48 // lea rcx, [4*rdx]
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	QUAD $0x002d1735187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0x2d17] # 0x1bc70 <peak_i8+0x2d0>
+	QUAD $0x002d2605187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x2d26] # 0x1bc88 <peak_i8+0x2e8>
+	LONG $0xd1b60f45 // movzx r10d, r9b
+	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
+	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
+	LONG $0xc8490f49 // cmovns rcx, r8
+	LONG $0x03e9c148 // shr rcx, 0x3
+	LONG $0x40c96948; WORD $0x0005; BYTE $0x00 // imul rcx, rcx, 0x540
+	QUAD $0x0000000085148d48 // lea rdx, [4*rax]
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
 	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
-	LONG $0x49048d48 // lea rax, [rcx + 2*rcx]
-	LONG $0x893c8d48 // lea rdi, [rcx + 4*rcx]
-	QUAD $0x0000a8248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa8], ymm0
-	QUAD $0x00008824b4117dc5; BYTE $0x00 // vmovupd ymmword ptr [rsp + 0x88], ymm14
-	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
-	QUAD $0x00000000d5048d48 // lea rax, [8*rdx]
-	LONG $0x247c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdi
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
-	LONG $0xd2048d48 // lea rax, [rdx + 8*rdx]
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	WORD $0x0148; BYTE $0xd0 // add rax, rdx
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x2eeb // jmp 0x17252 <pq_q2_k+0x102>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x244c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rcx
+	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
+	LONG $0x520c8d48 // lea rcx, [rdx + 2*rdx]
+	LONG $0x923c8d48 // lea rdi, [rdx + 4*rdx]
+	QUAD $0x000088248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm0
+	QUAD $0x0000a824b4117dc5; BYTE $0x00 // vmovupd ymmword ptr [rsp + 0xa8], ymm14
+	LONG $0x244c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rcx
+	QUAD $0x00000000c50c8d48 // lea rcx, [8*rax]
+	LONG $0x247c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdi
+	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
+	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
+	LONG $0xc00c8d48 // lea rcx, [rax + 8*rax]
+	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	WORD $0x28eb // jmp 0x19007 <pq_q2_k+0xf7>
+	BYTE $0x90 // nop
+	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
 	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
-	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
+	LONG $0x24448348; WORD $0x4020 // add qword ptr [rsp + 0x20], 0x40
+	LONG $0x244c8b4c; BYTE $0x50 // mov r9, qword ptr [rsp + 0x50]
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0e268e0f; WORD $0x0000 // jle 0x18078 <pq_q2_k+0xf28>
-	QUAD $0x00000100202444f7 // test dword ptr [rsp + 0x20], 0x100
+	LONG $0x11e58e0f; WORD $0x0000 // jle 0x1a1ec <pq_q2_k+0x12dc>
 	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
-	LONG $0x03ab850f; WORD $0x0000 // jne 0x17610 <pq_q2_k+0x4c0>
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x03a7850f; WORD $0x0000 // jne 0x193c0 <pq_q2_k+0x4b0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x03788e0f; WORD $0x0000 // jle 0x175ee <pq_q2_k+0x49e>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; BYTE $0x20 // vcvtph2ps ymm4, xmmword ptr [rax]
-	LONG $0x137de2c4; WORD $0x2068 // vcvtph2ps ymm5, xmmword ptr [rax + 0x20]
-	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
-	LONG $0x137de2c4; WORD $0x3078 // vcvtph2ps ymm7, xmmword ptr [rax + 0x30]
-	LONG $0x40c08348 // add rax, 0x40
-	WORD $0xff31 // xor edi, edi
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x0000a8248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0xa8]
-	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0e12850f; WORD $0x0000 // jne 0x19e40 <pq_q2_k+0xf30>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x11948e0f; WORD $0x0000 // jle 0x1a1cb <pq_q2_k+0x12bb>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x21 // vcvtph2ps ymm4, xmmword ptr [rcx]
+	LONG $0x137de2c4; WORD $0x2069 // vcvtph2ps ymm5, xmmword ptr [rcx + 0x20]
+	LONG $0x137de2c4; WORD $0x1071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x10]
+	LONG $0x137de2c4; WORD $0x3079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x30]
+	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0x9066 // nop
+	QUAD $0x000088248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0x88]
+	LONG $0x40498d4c // lea r9, [rcx + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
@@ -5528,8 +6915,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x05e3c148 // shl rbx, 0x5
 	LONG $0x07e2c148 // shl rdx, 0x7
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x217de2c4; WORD $0x1804 // vpmovsxbd ymm0, qword ptr [rax + rbx]
-	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	LONG $0x217de2c4; WORD $0x1904 // vpmovsxbd ymm0, qword ptr [rcx + rbx]
+	WORD $0x014c; BYTE $0xca // add rdx, r9
 	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
@@ -5539,18 +6926,18 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc0db8dc5 // vpand ymm0, ymm14, ymm0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xd4593cc5 // vmulps ymm10, ymm8, ymm4
-	LONG $0x217d62c4; WORD $0x1844; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rax + rbx + 0x10]
+	LONG $0x217d62c4; WORD $0x1944; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rcx + rbx + 0x10]
 	LONG $0xdb7541c4; BYTE $0x26 // vpand ymm12, ymm1, ymmword ptr [r14]
-	LONG $0x587d62c4; BYTE $0x29 // vpbroadcastd ymm13, dword ptr [rcx]
+	LONG $0x587d62c4; BYTE $0x2e // vpbroadcastd ymm13, dword ptr [rsi]
 	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
 	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
 	LONG $0xdb7541c4; WORD $0x4066 // vpand ymm12, ymm1, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x0469 // vpbroadcastd ymm13, dword ptr [rcx + 0x4]
+	LONG $0x587d62c4; WORD $0x046e // vpbroadcastd ymm13, dword ptr [rsi + 0x4]
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0x5b7d41c4; BYTE $0xc8 // vcvtps2dq ymm9, ymm8
 	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
 	LONG $0x6f7e41c4; BYTE $0x26 // vmovdqu ymm12, ymmword ptr [r14]
-	LONG $0x587d62c4; WORD $0x0869 // vpbroadcastd ymm13, dword ptr [rcx + 0x8]
+	LONG $0x587d62c4; WORD $0x086e // vpbroadcastd ymm13, dword ptr [rsi + 0x8]
 	LONG $0x543541c4; BYTE $0xc6 // vandpd ymm8, ymm9, ymm14
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
@@ -5562,14 +6949,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
 	LONG $0x6f7e41c4; WORD $0x4066 // vmovdqu ymm12, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x0c69 // vpbroadcastd ymm13, dword ptr [rcx + 0xc]
+	LONG $0x587d62c4; WORD $0x0c6e // vpbroadcastd ymm13, dword ptr [rsi + 0xc]
 	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
 	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
 	LONG $0x592c41c4; BYTE $0xdb // vmulps ymm11, ymm10, ymm11
-	LONG $0x51107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rcx + 0x28]
-	LONG $0x587d62c4; WORD $0x1061 // vpbroadcastd ymm12, dword ptr [rcx + 0x10]
+	LONG $0x56107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rsi + 0x28]
+	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac7d42c4; BYTE $0xd3 // vfnmadd213ps ymm10, ymm0, ymm11 # ymm10 = -(ymm0 * ymm10) + ymm11
@@ -5579,30 +6966,30 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
 	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x1461 // vpbroadcastd ymm12, dword ptr [rcx + 0x14]
+	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
 	LONG $0x6f7e41c4; BYTE $0x1e // vmovdqu ymm11, ymmword ptr [r14]
-	LONG $0x587d62c4; WORD $0x1861 // vpbroadcastd ymm12, dword ptr [rcx + 0x18]
+	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
 	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
 	LONG $0x6f7e41c4; WORD $0x405e // vmovdqu ymm11, ymmword ptr [r14 + 0x40]
-	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
 	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
-	LONG $0x59107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rcx + 0x2c]
+	LONG $0x5e107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rsi + 0x2c]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xa83dc2c4; BYTE $0xc2 // vfmadd213ps ymm0, ymm8, ymm10 # ymm0 = (ymm8 * ymm0) + ymm10
-	LONG $0x187d62c4; WORD $0x2041 // vbroadcastss ymm8, dword ptr [rcx + 0x20]
+	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
 	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
 	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
 	LONG $0xbc35c2c4; BYTE $0xc3 // vfnmadd231ps ymm0, ymm9, ymm11 # ymm0 = -(ymm9 * ymm11) + ymm0
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	LONG $0xb87dc2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm0, ymm8 # ymm3 = (ymm0 * ymm8) + ymm3
-	LONG $0x217de2c4; WORD $0x1844; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x8]
+	LONG $0x217de2c4; WORD $0x1944; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rcx + rbx + 0x8]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
 	LONG $0xc0540dc5 // vandpd ymm8, ymm14, ymm0
@@ -5612,17 +6999,17 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xd6593cc5 // vmulps ymm10, ymm8, ymm6
 	LONG $0xc85944c5 // vmulps ymm9, ymm7, ymm0
-	LONG $0x217de2c4; WORD $0x1844; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x18]
+	LONG $0x217de2c4; WORD $0x1944; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rcx + rbx + 0x18]
 	LONG $0x62db75c5; BYTE $0x20 // vpand ymm12, ymm1, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; BYTE $0x29 // vpbroadcastd ymm13, dword ptr [rcx]
+	LONG $0x587d62c4; BYTE $0x2e // vpbroadcastd ymm13, dword ptr [rsi]
 	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
 	LONG $0x62db75c5; BYTE $0x60 // vpand ymm12, ymm1, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x0469 // vpbroadcastd ymm13, dword ptr [rcx + 0x4]
+	LONG $0x587d62c4; WORD $0x046e // vpbroadcastd ymm13, dword ptr [rsi + 0x4]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
 	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
 	LONG $0x626f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x0869 // vpbroadcastd ymm13, dword ptr [rcx + 0x8]
+	LONG $0x587d62c4; WORD $0x086e // vpbroadcastd ymm13, dword ptr [rsi + 0x8]
 	LONG $0xc0540dc5 // vandpd ymm8, ymm14, ymm0
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
@@ -5634,14 +7021,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
 	LONG $0x626f7ec5; BYTE $0x60 // vmovdqu ymm12, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x0c69 // vpbroadcastd ymm13, dword ptr [rcx + 0xc]
+	LONG $0x587d62c4; WORD $0x0c6e // vpbroadcastd ymm13, dword ptr [rsi + 0xc]
 	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
 	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
 	LONG $0x592c41c4; BYTE $0xdb // vmulps ymm11, ymm10, ymm11
-	LONG $0x51107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rcx + 0x28]
-	LONG $0x587d62c4; WORD $0x1061 // vpbroadcastd ymm12, dword ptr [rcx + 0x10]
+	LONG $0x56107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rsi + 0x28]
+	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac3542c4; BYTE $0xd3 // vfnmadd213ps ymm10, ymm9, ymm11 # ymm10 = -(ymm9 * ymm10) + ymm11
@@ -5651,60 +7038,55 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
 	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x1461 // vpbroadcastd ymm12, dword ptr [rcx + 0x14]
+	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
 	LONG $0x5a6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x1861 // vpbroadcastd ymm12, dword ptr [rcx + 0x18]
+	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
 	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
 	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x59107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rcx + 0x2c]
+	LONG $0x5e107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rsi + 0x2c]
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xa83d42c4; BYTE $0xca // vfmadd213ps ymm9, ymm8, ymm10 # ymm9 = (ymm8 * ymm9) + ymm10
-	LONG $0x187d62c4; WORD $0x2041 // vbroadcastss ymm8, dword ptr [rcx + 0x20]
-	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
 	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
 	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
 	LONG $0xbc7d42c4; BYTE $0xcb // vfnmadd231ps ymm9, ymm0, ymm11 # ymm9 = -(ymm0 * ymm11) + ymm9
 	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfd04850f; WORD $0xffff // jne 0x172d0 <pq_q2_k+0x180>
-	WORD $0xc7ff // inc edi
-	LONG $0x01400548; WORD $0x0000 // add rax, 0x140
-	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfcd3850f; WORD $0xffff // jne 0x172b0 <pq_q2_k+0x160>
-	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
-	LONG $0x08fe8348 // cmp rsi, 0x8
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfca28f0f; WORD $0xffff // jg 0x17290 <pq_q2_k+0x140>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc39840f; WORD $0xffff // je 0x17230 <pq_q2_k+0xe0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
-	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0xfffc26e9; BYTE $0xff // jmp 0x17230 <pq_q2_k+0xe0>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xfd04850f; WORD $0xffff // jne 0x19090 <pq_q2_k+0x180>
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0x40c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x140
+	LONG $0x04f88341 // cmp r8d, 0x4
+	LONG $0xfcd0850f; WORD $0xffff // jne 0x19070 <pq_q2_k+0x160>
+	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0xfc9f8f0f; WORD $0xffff // jg 0x19050 <pq_q2_k+0x140>
+	LONG $0x000e15e9; BYTE $0x00 // jmp 0x1a1cb <pq_q2_k+0x12bb>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x17635 <pq_q2_k+0x4e5>
+	WORD $0x1deb // jmp 0x193e5 <pq_q2_k+0x4d5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfbfb840f; WORD $0xffff // je 0x17230 <pq_q2_k+0xe0>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x04828e0f; WORD $0x0000 // jle 0x17ac0 <pq_q2_k+0x970>
+	LONG $0xfbfb840f; WORD $0xffff // je 0x18fe0 <pq_q2_k+0xd0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04928e0f; WORD $0x0000 // jle 0x19880 <pq_q2_k+0x970>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
@@ -5714,29 +7096,29 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x137d22c4; WORD $0x365c; BYTE $0x20 // vcvtph2ps ymm11, xmmword ptr [rsi + r14 + 0x20]
 	LONG $0x137da2c4; WORD $0x363c // vcvtph2ps ymm7, xmmword ptr [rsi + r14]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0xc031 // xor eax, eax
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
 	QUAD $0x0000c8249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm11
-	LONG $0x00401f0f // nop dword ptr [rax]
-	QUAD $0x0000a824946ffec5; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [rsp + 0xa8]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x00008824946ffec5; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [rsp + 0x88]
 	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
-	LONG $0x05e1c149 // shl r9, 0x5
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	LONG $0x05e0c148 // shl rax, 0x5
 	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
 	LONG $0x07e2c148 // shl rdx, 0x7
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
 	LONG $0xcf28fcc5 // vmovaps ymm1, ymm7
-	LONG $0x217da2c4; WORD $0x0b04 // vpmovsxbd ymm0, qword ptr [rbx + r9]
+	LONG $0x217de2c4; WORD $0x0304 // vpmovsxbd ymm0, qword ptr [rbx + rax]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	LONG $0x217d22c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rbx + r9 + 0x10]
+	LONG $0x217d62c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rbx + rax + 0x10]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
 	LONG $0xf0548dc5 // vandpd ymm6, ymm14, ymm0
@@ -5864,13 +7246,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x504d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm6, ymm7
 	LONG $0x5b7cc1c4; BYTE $0xf0 // vcvtdq2ps ymm6, ymm8
 	LONG $0xc65b7dc5 // vcvtps2dq ymm8, ymm6
-	QUAD $0x00008824b454bdc5; BYTE $0x00 // vandpd ymm6, ymm8, ymmword ptr [rsp + 0x88]
+	QUAD $0x0000a824b454bdc5; BYTE $0x00 // vandpd ymm6, ymm8, ymmword ptr [rsp + 0xa8]
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0xf659f4c5 // vmulps ymm6, ymm1, ymm6
 	LONG $0xa84dc2c4; BYTE $0xc5 // vfmadd213ps ymm0, ymm6, ymm13 # ymm0 = (ymm6 * ymm0) + ymm13
 	LONG $0x5b7c41c4; BYTE $0xef // vcvtdq2ps ymm13, ymm15
 	LONG $0x5b7c41c4; BYTE $0xfe // vcvtdq2ps ymm15, ymm14
-	QUAD $0x00008824b46f7ec5; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [rsp + 0x88]
+	QUAD $0x0000a824b46f7ec5; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [rsp + 0xa8]
 	LONG $0xa84d42c4; BYTE $0xfb // vfmadd213ps ymm15, ymm6, ymm11 # ymm15 = (ymm6 * ymm15) + ymm11
 	QUAD $0x0000c8249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xc8]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
@@ -5911,19 +7293,20 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc22850f; WORD $0xffff // jne 0x176b0 <pq_q2_k+0x560>
-	WORD $0xc0ff // inc eax
+	LONG $0xfc22850f; WORD $0xffff // jne 0x19460 <pq_q2_k+0x550>
+	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfbf0850f; WORD $0xffff // jne 0x17690 <pq_q2_k+0x540>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfbee850f; WORD $0xffff // jne 0x19440 <pq_q2_k+0x530>
+	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfbbf8f0f; WORD $0xffff // jg 0x17670 <pq_q2_k+0x520>
-	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0xfbbd8f0f; WORD $0xffff // jg 0x19420 <pq_q2_k+0x510>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2575 // jne 0x17ae0 <pq_q2_k+0x990>
-	LONG $0xfffb60e9; BYTE $0xff // jmp 0x17620 <pq_q2_k+0x4d0>
+	WORD $0x3375 // jne 0x198a0 <pq_q2_k+0x990>
+	LONG $0xfffb5ee9; BYTE $0xff // jmp 0x193d0 <pq_q2_k+0x4c0>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -5931,28 +7314,28 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfb40840f; WORD $0xffff // je 0x17620 <pq_q2_k+0x4d0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xfb30840f; WORD $0xffff // je 0x193d0 <pq_q2_k+0x4c0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfb28820f; WORD $0xffff // jb 0x17620 <pq_q2_k+0x4d0>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xfb18820f; WORD $0xffff // jb 0x193d0 <pq_q2_k+0x4c0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfb13820f; WORD $0xffff // jb 0x17620 <pq_q2_k+0x4d0>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xfb03820f; WORD $0xffff // jb 0x193d0 <pq_q2_k+0x4c0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfafe820f; WORD $0xffff // jb 0x17620 <pq_q2_k+0x4d0>
+	LONG $0xfaee820f; WORD $0xffff // jb 0x193d0 <pq_q2_k+0x4c0>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfae9820f; WORD $0xffff // jb 0x17620 <pq_q2_k+0x4d0>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x04d48e0f; WORD $0x0000 // jle 0x18014 <pq_q2_k+0xec4>
+	LONG $0xfad9820f; WORD $0xffff // jb 0x193d0 <pq_q2_k+0x4c0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04d68e0f; WORD $0x0000 // jle 0x19dd6 <pq_q2_k+0xec6>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
 	LONG $0x04e6c149 // shl r14, 0x4
 	LONG $0x03e4c149 // shl r12, 0x3
@@ -5960,30 +7343,29 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x137d22c4; WORD $0x375c; BYTE $0x20 // vcvtph2ps ymm11, xmmword ptr [rdi + r14 + 0x20]
 	LONG $0x137da2c4; WORD $0x373c // vcvtph2ps ymm7, xmmword ptr [rdi + r14]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xc031 // xor eax, eax
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
 	QUAD $0x0000c8249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm11
-	LONG $0x00401f0f // nop dword ptr [rax]
-	QUAD $0x0000a8248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0xa8]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x000088248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0x88]
 	LONG $0x271c8d4a // lea rbx, [rdi + r12]
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
-	LONG $0x05e1c149 // shl r9, 0x5
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	LONG $0x05e0c148 // shl rax, 0x5
 	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
 	LONG $0x07e2c148 // shl rdx, 0x7
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
 	LONG $0xd728fcc5 // vmovaps ymm2, ymm7
-	LONG $0x217da2c4; WORD $0x0b04 // vpmovsxbd ymm0, qword ptr [rbx + r9]
+	LONG $0x217de2c4; WORD $0x0304 // vpmovsxbd ymm0, qword ptr [rbx + rax]
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	LONG $0x217d22c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rbx + r9 + 0x10]
+	LONG $0x217d62c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rbx + rax + 0x10]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
 	LONG $0xf0548dc5 // vandpd ymm6, ymm14, ymm0
@@ -6111,13 +7493,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x504d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm6, ymm7
 	LONG $0x5b7cc1c4; BYTE $0xf0 // vcvtdq2ps ymm6, ymm8
 	LONG $0xc65b7dc5 // vcvtps2dq ymm8, ymm6
-	QUAD $0x00008824b454bdc5; BYTE $0x00 // vandpd ymm6, ymm8, ymmword ptr [rsp + 0x88]
+	QUAD $0x0000a824b454bdc5; BYTE $0x00 // vandpd ymm6, ymm8, ymmword ptr [rsp + 0xa8]
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0xf659ecc5 // vmulps ymm6, ymm2, ymm6
 	LONG $0xa84dc2c4; BYTE $0xc5 // vfmadd213ps ymm0, ymm6, ymm13 # ymm0 = (ymm6 * ymm0) + ymm13
 	LONG $0x5b7c41c4; BYTE $0xef // vcvtdq2ps ymm13, ymm15
 	LONG $0x5b7c41c4; BYTE $0xfe // vcvtdq2ps ymm15, ymm14
-	QUAD $0x00008824b46f7ec5; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [rsp + 0x88]
+	QUAD $0x0000a824b46f7ec5; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [rsp + 0xa8]
 	LONG $0xa84d42c4; BYTE $0xfb // vfmadd213ps ymm15, ymm6, ymm11 # ymm15 = (ymm6 * ymm15) + ymm11
 	QUAD $0x0000c8249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xc8]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
@@ -6158,36 +7540,227 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfbc1850f; WORD $0xffff // jne 0x17bb0 <pq_q2_k+0xa60>
-	WORD $0xc0ff // inc eax
+	LONG $0xfbc1850f; WORD $0xffff // jne 0x19970 <pq_q2_k+0xa60>
+	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0x40c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x140
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb8f850f; WORD $0xffff // jne 0x17b90 <pq_q2_k+0xa40>
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfb8d850f; WORD $0xffff // jne 0x19950 <pq_q2_k+0xa40>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb5e8f0f; WORD $0xffff // jg 0x17b70 <pq_q2_k+0xa20>
-	WORD $0x10eb // jmp 0x18024 <pq_q2_k+0xed4>
+	LONG $0xfb5c8f0f; WORD $0xffff // jg 0x19930 <pq_q2_k+0xa20>
+	WORD $0x10eb // jmp 0x19de6 <pq_q2_k+0xed6>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf5e2840f; WORD $0xffff // je 0x17620 <pq_q2_k+0x4d0>
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0xf5d0840f; WORD $0xffff // je 0x193d0 <pq_q2_k+0x4c0>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf5cd820f; WORD $0xffff // jb 0x17620 <pq_q2_k+0x4d0>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0xf5bb820f; WORD $0xffff // jb 0x193d0 <pq_q2_k+0x4c0>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf5b8820f; WORD $0xffff // jb 0x17620 <pq_q2_k+0x4d0>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0xf5a6820f; WORD $0xffff // jb 0x193d0 <pq_q2_k+0x4c0>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff5a8e9; BYTE $0xff // jmp 0x17620 <pq_q2_k+0x4d0>
+	LONG $0xfff596e9; BYTE $0xff // jmp 0x193d0 <pq_q2_k+0x4c0>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03828e0f; WORD $0x0000 // jle 0x1a1cb <pq_q2_k+0x12bb>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x21 // vcvtph2ps ymm4, xmmword ptr [rcx]
+	LONG $0x137de2c4; WORD $0x2069 // vcvtph2ps ymm5, xmmword ptr [rcx + 0x20]
+	LONG $0x137de2c4; WORD $0x1071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x10]
+	LONG $0x137de2c4; WORD $0x3079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x30]
+	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0x9066 // nop
+	QUAD $0x000088248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0x88]
+	LONG $0x0089180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x2000]
+	LONG $0x40898d4c; WORD $0x0020; BYTE $0x00 // lea r9, [rcx + 0x2040]
+	LONG $0x40598d4c // lea r11, [rcx + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
+	LONG $0x07e2c148 // shl rdx, 0x7
+	LONG $0x05e6c149 // shl r14, 0x5
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x0c180f41; BYTE $0x11 // prefetcht0 byte ptr [r9 + rdx]
+	LONG $0x4c180f41; WORD $0x4011 // prefetcht0 byte ptr [r9 + rdx + 0x40]
+	WORD $0x014c; BYTE $0xda // add rdx, r11
+	LONG $0x217da2c4; WORD $0x3104 // vpmovsxbd ymm0, qword ptr [rcx + r14]
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
+	LONG $0xc0540dc5 // vandpd ymm8, ymm14, ymm0
+	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xc0db8dc5 // vpand ymm0, ymm14, ymm0
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xd4593cc5 // vmulps ymm10, ymm8, ymm4
+	LONG $0x217d22c4; WORD $0x3144; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rcx + r14 + 0x10]
+	LONG $0xdb7541c4; BYTE $0x27 // vpand ymm12, ymm1, ymmword ptr [r15]
+	LONG $0x587d62c4; BYTE $0x2e // vpbroadcastd ymm13, dword ptr [rsi]
+	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0xdb7541c4; WORD $0x4067 // vpand ymm12, ymm1, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x046e // vpbroadcastd ymm13, dword ptr [rsi + 0x4]
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0x5b7d41c4; BYTE $0xc8 // vcvtps2dq ymm9, ymm8
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0x6f7e41c4; BYTE $0x27 // vmovdqu ymm12, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x086e // vpbroadcastd ymm13, dword ptr [rsi + 0x8]
+	LONG $0x543541c4; BYTE $0xc6 // vandpd ymm8, ymm9, ymm14
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xdb3541c4; BYTE $0xce // vpand ymm9, ymm9, ymm14
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
+	LONG $0xcd5934c5 // vmulps ymm9, ymm9, ymm5
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0x6f7e41c4; WORD $0x4067 // vmovdqu ymm12, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x0c6e // vpbroadcastd ymm13, dword ptr [rsi + 0xc]
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x592c41c4; BYTE $0xdb // vmulps ymm11, ymm10, ymm11
+	LONG $0x56107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rsi + 0x28]
+	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac7d42c4; BYTE $0xd3 // vfnmadd213ps ymm10, ymm0, ymm11 # ymm10 = -(ymm0 * ymm10) + ymm11
+	LONG $0x6f7ec1c4; BYTE $0x07 // vmovdqu ymm0, ymmword ptr [r15]
+	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
+	LONG $0xd9db7dc5 // vpand ymm11, ymm0, ymm1
+	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
+	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
+	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
+	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
+	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
+	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
+	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
+	LONG $0x5e107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rsi + 0x2c]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xa83dc2c4; BYTE $0xc2 // vfmadd213ps ymm0, ymm8, ymm10 # ymm0 = (ymm8 * ymm0) + ymm10
+	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
+	LONG $0xbc35c2c4; BYTE $0xc3 // vfnmadd231ps ymm0, ymm9, ymm11 # ymm0 = -(ymm9 * ymm11) + ymm0
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0xb87dc2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm0, ymm8 # ymm3 = (ymm0 * ymm8) + ymm3
+	LONG $0x217da2c4; WORD $0x3144; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rcx + r14 + 0x8]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
+	LONG $0xc0540dc5 // vandpd ymm8, ymm14, ymm0
+	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
+	LONG $0xc0db8dc5 // vpand ymm0, ymm14, ymm0
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xd6593cc5 // vmulps ymm10, ymm8, ymm6
+	LONG $0xc85944c5 // vmulps ymm9, ymm7, ymm0
+	LONG $0x217da2c4; WORD $0x3144; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rcx + r14 + 0x18]
+	LONG $0x62db75c5; BYTE $0x20 // vpand ymm12, ymm1, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; BYTE $0x2e // vpbroadcastd ymm13, dword ptr [rsi]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0x62db75c5; BYTE $0x60 // vpand ymm12, ymm1, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x046e // vpbroadcastd ymm13, dword ptr [rsi + 0x4]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0x626f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x086e // vpbroadcastd ymm13, dword ptr [rsi + 0x8]
+	LONG $0xc0540dc5 // vandpd ymm8, ymm14, ymm0
+	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xc0db8dc5 // vpand ymm0, ymm14, ymm0
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
+	LONG $0xc059c4c5 // vmulps ymm0, ymm7, ymm0
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0x626f7ec5; BYTE $0x60 // vmovdqu ymm12, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0c6e // vpbroadcastd ymm13, dword ptr [rsi + 0xc]
+	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x592c41c4; BYTE $0xdb // vmulps ymm11, ymm10, ymm11
+	LONG $0x56107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rsi + 0x28]
+	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0xac3542c4; BYTE $0xd3 // vfnmadd213ps ymm10, ymm9, ymm11 # ymm10 = -(ymm9 * ymm10) + ymm11
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xd9db35c5 // vpand ymm11, ymm9, ymm1
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
+	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	LONG $0x5a6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rdx + 0x20]
+	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
+	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
+	LONG $0x5e107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rsi + 0x2c]
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0xa83d42c4; BYTE $0xca // vfmadd213ps ymm9, ymm8, ymm10 # ymm9 = (ymm8 * ymm9) + ymm10
+	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
+	LONG $0xbc7d42c4; BYTE $0xcb // vfnmadd231ps ymm9, ymm0, ymm11 # ymm9 = -(ymm0 * ymm11) + ymm9
+	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfcfa850f; WORD $0xffff // jne 0x19ea0 <pq_q2_k+0xf90>
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0x40c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x140
+	LONG $0x04f88341 // cmp r8d, 0x4
+	LONG $0xfcc6850f; WORD $0xffff // jne 0x19e80 <pq_q2_k+0xf70>
+	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0xfc958f0f; WORD $0xffff // jg 0x19e60 <pq_q2_k+0xf50>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xee07840f; WORD $0xffff // je 0x18fe0 <pq_q2_k+0xd0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
+	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
+	LONG $0xffedf4e9; BYTE $0xff // jmp 0x18fe0 <pq_q2_k+0xd0>
 	LONG $0xe8c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xe8
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -6197,9 +7770,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_q3_k: +32912
+	// pq_q3_k: +41488
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -6209,106 +7782,108 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x08ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x108
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
-	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
-	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x10138e0f; WORD $0x0000 // jle 0x190dc <pq_q3_k+0x104c>
+	LONG $0x14748e0f; WORD $0x0000 // jle 0x1b6b8 <pq_q3_k+0x14a8>
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	QUAD $0x0015da0d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x15da] # 0x196b8 <peak_i8+0x2e8>
-	QUAD $0x0015d91d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x15d9] # 0x196c0 <peak_i8+0x2f0>
-	QUAD $0x0015a7152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x15a7] # 0x19697 <peak_i8+0x2c7>
-	LONG $0x54b60f44; WORD $0x2024 // movzx r10d, byte ptr [rsp + 0x20]
-	WORD $0x894d; BYTE $0xc1 // mov r9, r8
-	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	QUAD $0x001a5f0d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x1a5f] # 0x1bcb8 <peak_i8+0x318>
+	QUAD $0x001a5e1d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x1a5e] # 0x1bcc0 <peak_i8+0x320>
+	QUAD $0x001a2c152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x1a2c] # 0x1bc97 <peak_i8+0x2f7>
+	LONG $0xd1b60f45 // movzx r10d, r9b
+	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
+	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x03e8c148 // shr rax, 0x3
 	LONG $0x40c06948; WORD $0x0007; BYTE $0x00 // imul rax, rax, 0x740
-	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
 	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
 	QUAD $0x0000a8248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa8], ymm1
 	QUAD $0x000088249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm11
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
 	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
 	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x04e2c148 // shl rdx, 0x4
-	LONG $0x24548948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdx
+	LONG $0x24548948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdx
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
-	WORD $0x25eb // jmp 0x18192 <pq_q3_k+0x102>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x24548b48; BYTE $0x50 // mov rdx, qword ptr [rsp + 0x50]
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	WORD $0x2feb // jmp 0x1a317 <pq_q3_k+0x107>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
 	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
-	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
+	LONG $0x24448348; WORD $0x4020 // add qword ptr [rsp + 0x20], 0x40
+	LONG $0x244c8b4c; BYTE $0x50 // mov r9, qword ptr [rsp + 0x50]
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0f4a8e0f; WORD $0x0000 // jle 0x190dc <pq_q3_k+0x104c>
-	QUAD $0x00000100202444f7 // test dword ptr [rsp + 0x20], 0x100
+	LONG $0x13a18e0f; WORD $0x0000 // jle 0x1b6b8 <pq_q3_k+0x14a8>
 	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
-	LONG $0x044b850f; WORD $0x0000 // jne 0x185f0 <pq_q3_k+0x560>
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	LONG $0x0447850f; WORD $0x0000 // jne 0x1a770 <pq_q3_k+0x560>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x04188e0f; WORD $0x0000 // jle 0x185ce <pq_q3_k+0x53e>
-	LONG $0x24048b48 // mov rax, qword ptr [rsp]
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0f12850f; WORD $0x0000 // jne 0x1b250 <pq_q3_k+0x1040>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x13508e0f; WORD $0x0000 // jle 0x1b697 <pq_q3_k+0x1487>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x29 // vcvtph2ps ymm5, xmmword ptr [rcx]
+	LONG $0x137de2c4; WORD $0x1071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x10]
+	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; BYTE $0x28 // vcvtph2ps ymm5, xmmword ptr [rax]
-	LONG $0x137de2c4; WORD $0x1070 // vcvtph2ps ymm6, xmmword ptr [rax + 0x10]
-	LONG $0x40c08348 // add rax, 0x40
-	WORD $0xff31 // xor edi, edi
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	LONG $0x40498d4c // lea r9, [rcx + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xdb31 // xor ebx, ebx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x5b148d48 // lea rdx, [rbx + 2*rbx]
 	LONG $0x05e3c148 // shl rbx, 0x5
-	LONG $0x416e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rcx + 0x28]
-	LONG $0x217de2c4; WORD $0x1804 // vpmovsxbd ymm0, qword ptr [rax + rbx]
+	LONG $0x466e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rsi + 0x28]
+	LONG $0x217de2c4; WORD $0x1904 // vpmovsxbd ymm0, qword ptr [rcx + rbx]
 	LONG $0x06e2c148 // shl rdx, 0x6
-	WORD $0x014c; BYTE $0xc2 // add rdx, r8
+	WORD $0x014c; BYTE $0xca // add rdx, r9
 	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
 	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
 	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xf859d4c5 // vmulps ymm7, ymm5, ymm0
-	LONG $0x217de2c4; WORD $0x1844; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x10]
+	LONG $0x217de2c4; WORD $0x1944; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rcx + rbx + 0x10]
 	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
-	LONG $0x547441c4; WORD $0x404e // vandps ymm9, ymm1, ymmword ptr [r14 + 0x40]
+	LONG $0xdb7541c4; WORD $0x404e // vpand ymm9, ymm1, ymmword ptr [r14 + 0x40]
 	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; BYTE $0x11 // vpbroadcastd ymm10, dword ptr [rcx]
+	LONG $0x587d62c4; BYTE $0x16 // vpbroadcastd ymm10, dword ptr [rsi]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
-	QUAD $0x0000808e547441c4; BYTE $0x00 // vandps ymm9, ymm1, ymmword ptr [r14 + 0x80]
+	QUAD $0x0000808edb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r14 + 0x80]
 	LONG $0xfe2d41c4; BYTE $0xd2 // vpaddd ymm10, ymm10, ymm10
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0451 // vpbroadcastd ymm10, dword ptr [rcx + 0x4]
+	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x6f7e41c4; WORD $0x404e // vmovdqu ymm9, ymmword ptr [r14 + 0x40]
 	LONG $0xdb2541c4; BYTE $0x16 // vpand ymm10, ymm11, ymmword ptr [r14]
 	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
 	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0851 // vpbroadcastd ymm10, dword ptr [rcx + 0x8]
+	LONG $0x587d62c4; WORD $0x0856 // vpbroadcastd ymm10, dword ptr [rsi + 0x8]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
 	QUAD $0x000080966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x80]
@@ -6317,11 +7892,11 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x0c51 // vpbroadcastd ymm10, dword ptr [rcx + 0xc]
+	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	LONG $0x416e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rcx + 0x2c]
+	LONG $0x466e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rsi + 0x2c]
 	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
 	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
@@ -6331,7 +7906,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1051 // vpbroadcastd ymm10, dword ptr [rcx + 0x10]
+	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
 	QUAD $0x000080966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x80]
@@ -6340,7 +7915,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1451 // vpbroadcastd ymm10, dword ptr [rcx + 0x14]
+	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
 	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
@@ -6349,7 +7924,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1851 // vpbroadcastd ymm10, dword ptr [rcx + 0x18]
+	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x6f7e41c4; BYTE $0x0e // vmovdqu ymm9, ymmword ptr [r14]
 	QUAD $0x000080966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x80]
@@ -6358,26 +7933,26 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1c51 // vpbroadcastd ymm10, dword ptr [rcx + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
-	LONG $0x187de2c4; WORD $0x2041 // vbroadcastss ymm0, dword ptr [rcx + 0x20]
+	LONG $0x187de2c4; WORD $0x2046 // vbroadcastss ymm0, dword ptr [rsi + 0x20]
 	LONG $0xb83de2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm8, ymm0 # ymm4 = (ymm8 * ymm0) + ymm4
-	LONG $0x217de2c4; WORD $0x1844; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x8]
-	LONG $0x416e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rcx + 0x28]
+	LONG $0x217de2c4; WORD $0x1944; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rcx + rbx + 0x8]
+	LONG $0x466e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rsi + 0x28]
 	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
 	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xf859ccc5 // vmulps ymm7, ymm6, ymm0
-	LONG $0x217de2c4; WORD $0x1844; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rax + rbx + 0x18]
+	LONG $0x217de2c4; WORD $0x1944; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rcx + rbx + 0x18]
 	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
 	LONG $0x4adb75c5; BYTE $0x60 // vpand ymm9, ymm1, ymmword ptr [rdx + 0x60]
 	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
 	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; BYTE $0x11 // vpbroadcastd ymm10, dword ptr [rcx]
+	LONG $0x587d62c4; BYTE $0x16 // vpbroadcastd ymm10, dword ptr [rsi]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
@@ -6386,14 +7961,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfe2d41c4; BYTE $0xd2 // vpaddd ymm10, ymm10, ymm10
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0451 // vpbroadcastd ymm10, dword ptr [rcx + 0x4]
+	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
 	LONG $0x52db25c5; BYTE $0x20 // vpand ymm10, ymm11, ymmword ptr [rdx + 0x20]
 	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
 	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0851 // vpbroadcastd ymm10, dword ptr [rcx + 0x8]
+	LONG $0x587d62c4; WORD $0x0856 // vpbroadcastd ymm10, dword ptr [rsi + 0x8]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
 	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
@@ -6402,11 +7977,11 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x0c51 // vpbroadcastd ymm10, dword ptr [rcx + 0xc]
+	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	LONG $0x416e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rcx + 0x2c]
+	LONG $0x466e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rsi + 0x2c]
 	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
 	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
@@ -6416,7 +7991,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1051 // vpbroadcastd ymm10, dword ptr [rcx + 0x10]
+	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
 	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
@@ -6425,7 +8000,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1451 // vpbroadcastd ymm10, dword ptr [rcx + 0x14]
+	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
 	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
@@ -6434,11 +8009,11 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1851 // vpbroadcastd ymm10, dword ptr [rcx + 0x18]
+	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
 	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
 	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
 	LONG $0x7235c1c4; WORD $0x05d1 // vpsrld ymm9, ymm9, 0x5
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
@@ -6447,39 +8022,34 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x503542c4; BYTE $0xc4 // {vex} vpdpbusd ymm8, ymm9, ymm12
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
-	LONG $0x187de2c4; WORD $0x2079 // vbroadcastss ymm7, dword ptr [rcx + 0x20]
-	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
 	LONG $0xb83de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm8, ymm7 # ymm3 = (ymm8 * ymm7) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc54850f; WORD $0xffff // jne 0x18200 <pq_q3_k+0x170>
-	WORD $0xc7ff // inc edi
-	LONG $0x01c00548; WORD $0x0000 // add rax, 0x1c0
-	WORD $0xff83; BYTE $0x04 // cmp edi, 0x4
-	LONG $0xfc33850f; WORD $0xffff // jne 0x181f0 <pq_q3_k+0x160>
-	LONG $0xf8568d48 // lea rdx, [rsi - 0x8]
-	LONG $0x08fe8348 // cmp rsi, 0x8
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0xfc028f0f; WORD $0xffff // jg 0x181d0 <pq_q3_k+0x140>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfb99840f; WORD $0xffff // je 0x18170 <pq_q3_k+0xe0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
-	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xfffb86e9; BYTE $0xff // jmp 0x18170 <pq_q3_k+0xe0>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xfc54850f; WORD $0xffff // jne 0x1a390 <pq_q3_k+0x180>
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0xc0c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x1c0
+	LONG $0x04f88341 // cmp r8d, 0x4
+	LONG $0xfc30850f; WORD $0xffff // jne 0x1a380 <pq_q3_k+0x170>
+	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0xfbff8f0f; WORD $0xffff // jg 0x1a360 <pq_q3_k+0x150>
+	LONG $0x000f31e9; BYTE $0x00 // jmp 0x1b697 <pq_q3_k+0x1487>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x18615 <pq_q3_k+0x585>
+	WORD $0x1deb // jmp 0x1a795 <pq_q3_k+0x585>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfb5b840f; WORD $0xffff // je 0x18170 <pq_q3_k+0xe0>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x04d28e0f; WORD $0x0000 // jle 0x18af0 <pq_q3_k+0xa60>
+	LONG $0xfb5b840f; WORD $0xffff // je 0x1a2f0 <pq_q3_k+0xe0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04c28e0f; WORD $0x0000 // jle 0x1ac60 <pq_q3_k+0xa50>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
@@ -6489,26 +8059,26 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x9066 // nop
 	LONG $0x137d22c4; WORD $0x3624 // vcvtph2ps ymm12, xmmword ptr [rsi + r14]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0xc031 // xor eax, eax
-	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	QUAD $0x0000a8249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xa8]
 	QUAD $0x00008824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x88]
 	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x49148d4b // lea rdx, [r9 + 2*r9]
-	LONG $0x05e1c149 // shl r9, 0x5
+	WORD $0xc031 // xor eax, eax
+	BYTE $0x90 // nop
+	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
+	LONG $0x05e0c148 // shl rax, 0x5
 	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
 	QUAD $0x0000e82484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm8
 	LONG $0x287c41c4; BYTE $0xc4 // vmovaps ymm8, ymm12
-	LONG $0x217da2c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + r9 + 0x10]
-	LONG $0x217d22c4; WORD $0x0b0c // vpmovsxbd ymm9, qword ptr [rbx + r9]
-	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x217de2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + rax + 0x10]
+	LONG $0x217d62c4; WORD $0x030c // vpmovsxbd ymm9, qword ptr [rbx + rax]
+	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
 	LONG $0x06e2c148 // shl rdx, 0x6
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	QUAD $0x0000c824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xc8], ymm0
@@ -6678,7 +8248,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00010897187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x108]
 	LONG $0xb86dc2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm9 # ymm5 = (ymm2 * ymm9) + ymm5
 	LONG $0x4c107cc5; WORD $0x6824 // vmovups ymm9, ymmword ptr [rsp + 0x68]
-	QUAD $0x000c2e152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0xc2e] # 0x19697 <peak_i8+0x2c7>
+	QUAD $0x0010bf152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x10bf] # 0x1bc97 <peak_i8+0x2f7>
 	LONG $0xb87d42c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm10 # ymm8 = (ymm0 * ymm10) + ymm8
 	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
@@ -6687,22 +8257,22 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfbf1850f; WORD $0xffff // jne 0x18690 <pq_q3_k+0x600>
-	WORD $0xc0ff // inc eax
+	LONG $0xfbf2850f; WORD $0xffff // jne 0x1a800 <pq_q3_k+0x5f0>
+	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfbbf850f; WORD $0xffff // jne 0x18670 <pq_q3_k+0x5e0>
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfbbe850f; WORD $0xffff // jne 0x1a7e0 <pq_q3_k+0x5d0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb9e8f0f; WORD $0xffff // jg 0x18660 <pq_q3_k+0x5d0>
+	LONG $0xfb9d8f0f; WORD $0xffff // jg 0x1a7d0 <pq_q3_k+0x5c0>
 	QUAD $0x0000a8248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0xa8]
 	QUAD $0x000088249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x88]
-	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x3375 // jne 0x18b11 <pq_q3_k+0xa81>
-	LONG $0xfffb1de9; BYTE $0xff // jmp 0x18600 <pq_q3_k+0x570>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x3275 // jne 0x1ac81 <pq_q3_k+0xa71>
+	LONG $0xfffb2ce9; BYTE $0xff // jmp 0x1a780 <pq_q3_k+0x570>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -6710,28 +8280,28 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfaef840f; WORD $0xffff // je 0x18600 <pq_q3_k+0x570>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xfaff840f; WORD $0xffff // je 0x1a780 <pq_q3_k+0x570>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfad7820f; WORD $0xffff // jb 0x18600 <pq_q3_k+0x570>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xfae7820f; WORD $0xffff // jb 0x1a780 <pq_q3_k+0x570>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfac2820f; WORD $0xffff // jb 0x18600 <pq_q3_k+0x570>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xfad2820f; WORD $0xffff // jb 0x1a780 <pq_q3_k+0x570>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117c41c4; WORD $0xc704 // vmovups ymmword ptr [r15 + 8*rax], ymm8
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfaad820f; WORD $0xffff // jb 0x18600 <pq_q3_k+0x570>
+	LONG $0xfabd820f; WORD $0xffff // jb 0x1a780 <pq_q3_k+0x570>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfa98820f; WORD $0xffff // jb 0x18600 <pq_q3_k+0x570>
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x04f48e0f; WORD $0x0000 // jle 0x19065 <pq_q3_k+0xfd5>
+	LONG $0xfaa8820f; WORD $0xffff // jb 0x1a780 <pq_q3_k+0x570>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04f58e0f; WORD $0x0000 // jle 0x1b1d6 <pq_q3_k+0xfc6>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
 	LONG $0x04e6c149 // shl r14, 0x4
 	LONG $0x03e4c149 // shl r12, 0x3
@@ -6739,26 +8309,26 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x137d22c4; WORD $0x3724 // vcvtph2ps ymm12, xmmword ptr [rdi + r14]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xc031 // xor eax, eax
-	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	QUAD $0x0000a8249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xa8]
 	QUAD $0x00008824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x88]
 	LONG $0x271c8d4a // lea rbx, [rdi + r12]
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x49148d4b // lea rdx, [r9 + 2*r9]
-	LONG $0x05e1c149 // shl r9, 0x5
+	WORD $0xc031 // xor eax, eax
+	BYTE $0x90 // nop
+	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
+	LONG $0x05e0c148 // shl rax, 0x5
 	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
 	QUAD $0x0000e82484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm8
 	LONG $0x287c41c4; BYTE $0xc4 // vmovaps ymm8, ymm12
-	LONG $0x217da2c4; WORD $0x0b44; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + r9 + 0x10]
-	LONG $0x217d22c4; WORD $0x0b0c // vpmovsxbd ymm9, qword ptr [rbx + r9]
-	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x217de2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + rax + 0x10]
+	LONG $0x217d62c4; WORD $0x030c // vpmovsxbd ymm9, qword ptr [rbx + rax]
+	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
 	LONG $0x06e2c148 // shl rdx, 0x6
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	QUAD $0x0000c824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xc8], ymm0
@@ -6928,7 +8498,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00011896187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x118]
 	LONG $0xb86dc2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm9 # ymm5 = (ymm2 * ymm9) + ymm5
 	LONG $0x4c107cc5; WORD $0x6824 // vmovups ymm9, ymmword ptr [rsp + 0x68]
-	QUAD $0x00068d152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x68d] # 0x19697 <peak_i8+0x2c7>
+	QUAD $0x000b1e152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0xb1e] # 0x1bc97 <peak_i8+0x2f7>
 	LONG $0xb87d42c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm10 # ymm8 = (ymm0 * ymm10) + ymm8
 	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
@@ -6937,38 +8507,253 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfb90850f; WORD $0xffff // jne 0x18bd0 <pq_q3_k+0xb40>
-	WORD $0xc0ff // inc eax
+	LONG $0xfb91850f; WORD $0xffff // jne 0x1ad40 <pq_q3_k+0xb30>
+	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0xc0c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x1c0
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0xfb5e850f; WORD $0xffff // jne 0x18bb0 <pq_q3_k+0xb20>
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfb5d850f; WORD $0xffff // jne 0x1ad20 <pq_q3_k+0xb10>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb3d8f0f; WORD $0xffff // jg 0x18ba0 <pq_q3_k+0xb10>
-	WORD $0x11eb // jmp 0x19076 <pq_q3_k+0xfe6>
+	LONG $0xfb3c8f0f; WORD $0xffff // jg 0x1ad10 <pq_q3_k+0xb00>
+	WORD $0x11eb // jmp 0x1b1e7 <pq_q3_k+0xfd7>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	QUAD $0x0000a8248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0xa8]
 	QUAD $0x000088249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x88]
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf55e840f; WORD $0xffff // je 0x18600 <pq_q3_k+0x570>
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0xf56d840f; WORD $0xffff // je 0x1a780 <pq_q3_k+0x570>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf549820f; WORD $0xffff // jb 0x18600 <pq_q3_k+0x570>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	LONG $0xf558820f; WORD $0xffff // jb 0x1a780 <pq_q3_k+0x570>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117c41c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm8
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf534820f; WORD $0xffff // jb 0x18600 <pq_q3_k+0x570>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0xf543820f; WORD $0xffff // jb 0x1a780 <pq_q3_k+0x570>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff524e9; BYTE $0xff // jmp 0x18600 <pq_q3_k+0x570>
+	LONG $0xfff533e9; BYTE $0xff // jmp 0x1a780 <pq_q3_k+0x570>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x043e8e0f; WORD $0x0000 // jle 0x1b697 <pq_q3_k+0x1487>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x29 // vcvtph2ps ymm5, xmmword ptr [rcx]
+	LONG $0x137de2c4; WORD $0x1071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x10]
+	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x0089180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x2000]
+	LONG $0x40898d4c; WORD $0x0020; BYTE $0x00 // lea r9, [rcx + 0x2040]
+	LONG $0x40598d4c // lea r11, [rcx + 0x40]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x894c; BYTE $0xf0 // mov rax, r14
+	LONG $0x06e0c148 // shl rax, 0x6
+	LONG $0x05e6c149 // shl r14, 0x5
+	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
+	LONG $0x0c180f41; BYTE $0x11 // prefetcht0 byte ptr [r9 + rdx]
+	LONG $0x4c180f41; WORD $0x4011 // prefetcht0 byte ptr [r9 + rdx + 0x40]
+	QUAD $0x000080118c180f41; BYTE $0x00 // prefetcht0 byte ptr [r9 + rdx + 0x80]
+	WORD $0x014c; BYTE $0xda // add rdx, r11
+	LONG $0x217da2c4; WORD $0x3104 // vpmovsxbd ymm0, qword ptr [rcx + r14]
+	LONG $0x466e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rsi + 0x28]
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
+	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xf859d4c5 // vmulps ymm7, ymm5, ymm0
+	LONG $0x217da2c4; WORD $0x3144; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rcx + r14 + 0x10]
+	LONG $0x6f7e41c4; BYTE $0x17 // vmovdqu ymm10, ymmword ptr [r15]
+	LONG $0x547441c4; WORD $0x404f // vandps ymm9, ymm1, ymmword ptr [r15 + 0x40]
+	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; BYTE $0x16 // vpbroadcastd ymm10, dword ptr [rsi]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; BYTE $0x17 // vmovdqu ymm10, ymmword ptr [r15]
+	QUAD $0x0000808f547441c4; BYTE $0x00 // vandps ymm9, ymm1, ymmword ptr [r15 + 0x80]
+	LONG $0xfe2d41c4; BYTE $0xd2 // vpaddd ymm10, ymm10, ymm10
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; WORD $0x404f // vmovdqu ymm9, ymmword ptr [r15 + 0x40]
+	LONG $0xdb2541c4; BYTE $0x17 // vpand ymm10, ymm11, ymmword ptr [r15]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0856 // vpbroadcastd ymm10, dword ptr [rsi + 0x8]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x000080976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x80]
+	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
+	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
+	LONG $0x466e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rsi + 0x2c]
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	LONG $0x6f7e41c4; WORD $0x4057 // vmovdqu ymm10, ymmword ptr [r15 + 0x40]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x000080976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x80]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	LONG $0x6f7e41c4; WORD $0x4057 // vmovdqu ymm10, ymmword ptr [r15 + 0x40]
+	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
+	QUAD $0x000080976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x80]
+	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
+	LONG $0x7235c1c4; WORD $0x05d1 // vpsrld ymm9, ymm9, 0x5
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
+	LONG $0x187de2c4; WORD $0x2046 // vbroadcastss ymm0, dword ptr [rsi + 0x20]
+	LONG $0xb83de2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm8, ymm0 # ymm4 = (ymm8 * ymm0) + ymm4
+	LONG $0x217da2c4; WORD $0x3144; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rcx + r14 + 0x8]
+	LONG $0x466e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rsi + 0x28]
+	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
+	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xf859ccc5 // vmulps ymm7, ymm6, ymm0
+	LONG $0x217da2c4; WORD $0x3144; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rcx + r14 + 0x18]
+	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
+	LONG $0x4adb75c5; BYTE $0x60 // vpand ymm9, ymm1, ymmword ptr [rdx + 0x60]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; BYTE $0x16 // vpbroadcastd ymm10, dword ptr [rsi]
+	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
+	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a08adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0xa0]
+	LONG $0xfe2d41c4; BYTE $0xd2 // vpaddd ymm10, ymm10, ymm10
+	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
+	LONG $0x52db25c5; BYTE $0x20 // vpand ymm10, ymm11, ymmword ptr [rdx + 0x20]
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
+	LONG $0x587d62c4; WORD $0x0856 // vpbroadcastd ymm10, dword ptr [rsi + 0x8]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
+	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
+	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
+	LONG $0x466e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rsi + 0x2c]
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
+	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
+	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
+	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
+	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
+	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
+	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
+	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
+	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
+	LONG $0x7235c1c4; WORD $0x05d1 // vpsrld ymm9, ymm9, 0x5
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
+	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
+	LONG $0x503542c4; BYTE $0xc4 // {vex} vpdpbusd ymm8, ymm9, ymm12
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
+	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0xb83de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm8, ymm7 # ymm3 = (ymm8 * ymm7) + ymm3
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfc3e850f; WORD $0xffff // jne 0x1b2b0 <pq_q3_k+0x10a0>
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0xc0c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x1c0
+	LONG $0x04f88341 // cmp r8d, 0x4
+	LONG $0xfc0a850f; WORD $0xffff // jne 0x1b290 <pq_q3_k+0x1080>
+	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0xfbd98f0f; WORD $0xffff // jg 0x1b270 <pq_q3_k+0x1060>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xec4b840f; WORD $0xffff // je 0x1a2f0 <pq_q3_k+0xe0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0xffec38e9; BYTE $0xff // jmp 0x1a2f0 <pq_q3_k+0xe0>
 	LONG $0x08c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x108
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -6978,24 +8763,24 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// quant_x: +37120
+	// quant_x: +46800
 	LONG $0x1f428d48 // lea rax, [rdx + 0x1f]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0xc2490f48 // cmovns rax, rdx
 	LONG $0x05f8c148 // sar rax, 0x5
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	LONG $0xfee08348 // and rax, -0x2
-	LONG $0x02a48e0f; WORD $0x0000 // jle 0x193c0 <quant_x+0x2c0>
+	LONG $0x02a48e0f; WORD $0x0000 // jle 0x1b990 <quant_x+0x2c0>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x000005520d10fac5 // vmovss xmm1, dword ptr [rip + 0x552] # 0x1967c <peak_i8+0x2ac>
-	QUAD $0x0000054e1510fac5 // vmovss xmm2, dword ptr [rip + 0x54e] # 0x19680 <peak_i8+0x2b0>
-	QUAD $0x0000053a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x53a] # 0x19674 <peak_i8+0x2a4>
-	QUAD $0x000004ee256ef9c5 // vmovd xmm4, dword ptr [rip + 0x4ee] # 0x19630 <peak_i8+0x260>
+	QUAD $0x000005820d10fac5 // vmovss xmm1, dword ptr [rip + 0x582] # 0x1bc7c <peak_i8+0x2dc>
+	QUAD $0x0000057e1510fac5 // vmovss xmm2, dword ptr [rip + 0x57e] # 0x1bc80 <peak_i8+0x2e0>
+	QUAD $0x0000056a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x56a] # 0x1bc74 <peak_i8+0x2d4>
+	QUAD $0x0000051e256ef9c5 // vmovd xmm4, dword ptr [rip + 0x51e] # 0x1bc30 <peak_i8+0x290>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x60c78348 // add rdi, 0x60
@@ -7016,7 +8801,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdf1c8d49 // lea rbx, [r15 + 8*rbx]
 	LONG $0x8a148d4d // lea r10, [r10 + 4*rcx]
 	LONG $0x8e0c8d49 // lea rcx, [r14 + 4*rcx]
-	LONG $0x00014de9; BYTE $0x00 // jmp 0x192e4 <quant_x+0x1e4>
+	LONG $0x00014de9; BYTE $0x00 // jmp 0x1b8b4 <quant_x+0x1e4>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xb85562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm5, ymm0 # ymm9 = (ymm5 * ymm0) + ymm9
 	LONG $0xdb5922c5 // vmulss xmm11, xmm11, xmm3
@@ -7088,9 +8873,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1e348946 // mov dword ptr [rsi + r11], r14d
 	WORD $0x014c; BYTE $0xce // add rsi, r9
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x00d68e0f; WORD $0x0000 // jle 0x193ba <quant_x+0x2ba>
+	LONG $0x00d68e0f; WORD $0x0000 // jle 0x1b98a <quant_x+0x2ba>
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x577e // jle 0x19340 <quant_x+0x240>
+	WORD $0x577e // jle 0x1b910 <quant_x+0x240>
 	LONG $0x47107cc5; BYTE $0xa0 // vmovups ymm8, ymmword ptr [rdi - 0x60]
 	LONG $0x7f10fcc5; BYTE $0xc0 // vmovups ymm7, ymmword ptr [rdi - 0x40]
 	LONG $0x7710fcc5; BYTE $0xe0 // vmovups ymm6, ymmword ptr [rdi - 0x20]
@@ -7108,7 +8893,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5f4c41c4; BYTE $0xdb // vmaxps ymm11, ymm6, ymm11
 	LONG $0x5f2c41c4; BYTE $0xd3 // vmaxps ymm10, ymm10, ymm11
 	LONG $0xb84d62c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm6, ymm0 # ymm9 = (ymm6 * ymm0) + ymm9
-	WORD $0x2aeb // jmp 0x19367 <quant_x+0x267>
+	WORD $0x2aeb // jmp 0x1b937 <quant_x+0x267>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x5f34c1c4; BYTE $0xe9 // vmaxps ymm5, ymm9, ymm9
@@ -7132,9 +8917,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x542041c4; BYTE $0xda // vandps xmm11, xmm11, xmm10
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0x2e7841c4; BYTE $0xda // vucomiss xmm11, xmm10
-	LONG $0xfdf0860f; WORD $0xffff // jbe 0x191a0 <quant_x+0xa0>
+	LONG $0xfdf0860f; WORD $0xffff // jbe 0x1b770 <quant_x+0xa0>
 	LONG $0x5e6a41c4; BYTE $0xd3 // vdivss xmm10, xmm2, xmm11
-	LONG $0xfffde6e9; BYTE $0xff // jmp 0x191a0 <quant_x+0xa0>
+	LONG $0xfffde6e9; BYTE $0xff // jmp 0x1b770 <quant_x+0xa0>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -7143,11 +8928,11 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// peak_i8: +37840
+	// peak_i8: +47520
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x020c8e0f; WORD $0x0000 // jle 0x195e5 <peak_i8+0x215>
+	LONG $0x020c8e0f; WORD $0x0000 // jle 0x1bbb5 <peak_i8+0x215>
 	LONG $0x1f6ffec5 // vmovdqu ymm3, ymmword ptr [rdi]
-	QUAD $0x00029205587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x292] # 0x19678 <peak_i8+0x2a8>
+	QUAD $0x0002c205587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x2c2] # 0x1bc78 <peak_i8+0x2d8>
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
 	LONG $0xd2efe9c5 // vpxor xmm2, xmm2, xmm2
@@ -7242,7 +9027,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x505de2c4; BYTE $0xcb // {vex} vpdpbusd ymm1, ymm4, ymm3
 	LONG $0x505de2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm4, ymm3
 	WORD $0xff48; BYTE $0xc8 // dec rax
-	LONG $0xfe67850f; WORD $0xffff // jne 0x19420 <peak_i8+0x50>
+	LONG $0xfe67850f; WORD $0xffff // jne 0x1b9f0 <peak_i8+0x50>
 	LONG $0xfe2dc1c4; BYTE $0xdb // vpaddd ymm3, ymm10, ymm11
 	LONG $0xfe35c1c4; BYTE $0xe0 // vpaddd ymm4, ymm9, ymm8
 	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
@@ -7253,7 +9038,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdcfee5c5 // vpaddd ymm3, ymm3, ymm4
 	LONG $0xc0fee5c5 // vpaddd ymm0, ymm3, ymm0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	WORD $0x04eb // jmp 0x195e9 <peak_i8+0x219>
+	WORD $0x04eb // jmp 0x1bbb9 <peak_i8+0x219>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x09e6c148 // shl rsi, 0x9
 	LONG $0x0711fcc5 // vmovups ymmword ptr [rdi], ymm0
@@ -7262,6 +9047,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x05cccccccccccccc; QUAD $0x0000000000000000
 	QUAD $0x0700000000000000; QUAD $0x0000000000000000
 	QUAD $0x0200000000000000; QUAD $0x0000000000000000
@@ -7303,7 +9091,7 @@ TEXT ·q4_0_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+2608(SB)
+	CALL ·panel_avxvnni<>+3232(SB)
 	RET
 
 // func q4_1_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7314,7 +9102,7 @@ TEXT ·q4_1_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+5344(SB)
+	CALL ·panel_avxvnni<>+6624(SB)
 	RET
 
 // func q5_0_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7325,7 +9113,7 @@ TEXT ·q5_0_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+8176(SB)
+	CALL ·panel_avxvnni<>+10144(SB)
 	RET
 
 // func q5_1_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7336,7 +9124,7 @@ TEXT ·q5_1_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+11536(SB)
+	CALL ·panel_avxvnni<>+14448(SB)
 	RET
 
 // func iQ4_NL_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7347,7 +9135,7 @@ TEXT ·iQ4_NL_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+15072(SB)
+	CALL ·panel_avxvnni<>+18976(SB)
 	RET
 
 // func q4_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7358,7 +9146,7 @@ TEXT ·q4_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+17984(SB)
+	CALL ·panel_avxvnni<>+22608(SB)
 	RET
 
 // func q5_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7369,7 +9157,7 @@ TEXT ·q5_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+21088(SB)
+	CALL ·panel_avxvnni<>+26496(SB)
 	RET
 
 // func q6_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7380,7 +9168,7 @@ TEXT ·q6_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+24864(SB)
+	CALL ·panel_avxvnni<>+31360(SB)
 	RET
 
 // func q2_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7391,7 +9179,7 @@ TEXT ·q2_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+29008(SB)
+	CALL ·panel_avxvnni<>+36624(SB)
 	RET
 
 // func q3_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7402,7 +9190,7 @@ TEXT ·q3_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+32912(SB)
+	CALL ·panel_avxvnni<>+41488(SB)
 	RET
 
 // func quant_avxvnni(x, dst unsafe.Pointer, k, shape int)
@@ -7411,13 +9199,13 @@ TEXT ·quant_avxvnni(SB), 0, $0-32
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
-	CALL ·panel_avxvnni<>+37120(SB)
+	CALL ·panel_avxvnni<>+46800(SB)
 	RET
 
 // func dotPeak_avxvnni(p unsafe.Pointer, n int) int
 TEXT ·dotPeak_avxvnni(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·panel_avxvnni<>+37840(SB)
+	CALL ·panel_avxvnni<>+47520(SB)
 	MOVQ AX, ret+16(FP)
 	RET

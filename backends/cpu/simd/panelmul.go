@@ -104,6 +104,8 @@ func (k *Kernels) MulPanels(y []float32, ldy int, m *Panels, p0, p1 int, x *Quan
 	wide := 0
 	if x.Group > 1 {
 		wide = 1 << 8
+	} else if k.far {
+		wide = 1 << 9
 	}
 	for t := t0; t < t1; t++ {
 		j := t * x.Group
@@ -132,7 +134,11 @@ func (k *Kernels) MatVecPanels(y []float32, m *Panels, p0, p1 int, x, tail []flo
 		clear(y[p0*PanelRows : min(p1*PanelRows, m.Rows)])
 		return
 	}
-	var mul func(w, x, y unsafe.Pointer, k, panels int)
+	var mul func(w, x, y unsafe.Pointer, k, shape int)
+	far := 0
+	if k.far {
+		far = 1
+	}
 	switch m.Type {
 	case tensor.F32:
 		mul = k.k.PanelF32
@@ -147,10 +153,10 @@ func (k *Kernels) MatVecPanels(y []float32, m *Panels, p0, p1 int, x, tail []flo
 	per := max(1, panelCallBytes/size)
 	w := m.Data[:PanelCount(m.Rows)*size]
 	for p := p0; p < full; p += per {
-		mul(ptr(w[p*size:]), ptr(x), ptr(y[p*PanelRows:]), m.Cols, min(per, full-p))
+		mul(ptr(w[p*size:]), ptr(x), ptr(y[p*PanelRows:]), m.Cols, min(per, full-p)<<1|far)
 	}
 	if full < p1 {
-		mul(ptr(w[full*size:]), ptr(x), ptr(tail[:TailFloats]), m.Cols, 1)
+		mul(ptr(w[full*size:]), ptr(x), ptr(tail[:TailFloats]), m.Cols, 1<<1|far)
 		copy(y[full*PanelRows:m.Rows], tail)
 	}
 }

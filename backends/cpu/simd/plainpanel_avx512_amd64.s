@@ -8,156 +8,298 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	PCALIGN $64
 
 	// pf_f32: +0
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x347f // jg 0x10039 <pf_f32+0x39>
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	WORD $0xd148; BYTE $0xf8 // sar rax
+	LONG $0x01c0f641 // test r8b, 0x1
+	LONG $0x012e850f; WORD $0x0000 // jne 0x1013e <pf_f32+0x13e>
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x387f // jg 0x1004d <pf_f32+0x4d>
+	LONG $0x000129e9; BYTE $0x00 // jmp 0x10143 <pf_f32+0x143>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
 	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
-	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	LONG $0xff408d4c // lea r8, [rax - 0x1]
 	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
 	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	WORD $0xcc7e // jle 0x10005 <pf_f32+0x5>
+	LONG $0x01f88348 // cmp rax, 0x1
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	LONG $0x00f68e0f; WORD $0x0000 // jle 0x10143 <pf_f32+0x143>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x1d7d // jge 0x10060 <pf_f32+0x60>
+	WORD $0x197d // jge 0x10070 <pf_f32+0x70>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x0000aae9; BYTE $0x00 // jmp 0x10101 <pf_f32+0x101>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x0000a6e9; BYTE $0x00 // jmp 0x10111 <pf_f32+0x111>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0xc031 // xor eax, eax
-	WORD $0x9066 // nop
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	BYTE $0x90 // nop
 	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0x6f10; BYTE $0x01 // vmovups zmm5, zmmword ptr [rdi + 0x40]
 	LONG $0x487cf162; WORD $0x7710; BYTE $0x02 // vmovups zmm6, zmmword ptr [rdi + 0x80]
 	LONG $0x487cf162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rdi + 0xc0]
-	LONG $0x08488d4c // lea r9, [rax + 0x8]
-	LONG $0x5865f262; WORD $0x2498; BYTE $0x86 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*rax]{1to16} # zmm4 = (zmm4 * mem) + zmm3
-	QUAD $0x01866c98586df262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*rax + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
-	QUAD $0x028674985875f262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*rax + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
-	QUAD $0x03867c98587df262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*rax + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
+	LONG $0x08488d4d // lea r9, [r8 + 0x8]
+	LONG $0x5865b262; WORD $0x2498; BYTE $0x86 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*r8]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	QUAD $0x01866c98586db262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*r8 + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
+	QUAD $0x028674985875b262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*r8 + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
+	QUAD $0x03867c98587db262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*r8 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
 	LONG $0x487cf162; WORD $0x5f10; BYTE $0x04 // vmovups zmm3, zmmword ptr [rdi + 0x100]
 	LONG $0x487cf162; WORD $0x5710; BYTE $0x05 // vmovups zmm2, zmmword ptr [rdi + 0x140]
 	LONG $0x487cf162; WORD $0x4f10; BYTE $0x06 // vmovups zmm1, zmmword ptr [rdi + 0x180]
 	LONG $0x487cf162; WORD $0x4710; BYTE $0x07 // vmovups zmm0, zmmword ptr [rdi + 0x1c0]
 	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
-	QUAD $0x04865c98585df262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*rax + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
-	QUAD $0x058654985855f262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*rax + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
-	QUAD $0x06864c98584df262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*rax + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
-	QUAD $0x078644985845f262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*rax + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
-	LONG $0x10c08348 // add rax, 0x10
-	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0xff6f8e0f; WORD $0xffff // jle 0x10070 <pf_f32+0x70>
+	QUAD $0x04865c98585db262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*r8 + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x058654985855b262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*r8 + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x06864c98584db262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*r8 + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x078644985845b262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*r8 + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x10c08349 // add r8, 0x10
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0xff6f8e0f; WORD $0xffff // jle 0x10080 <pf_f32+0x80>
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xff068d0f; WORD $0xffff // jge 0x10010 <pf_f32+0x10>
+	LONG $0xff068d0f; WORD $0xffff // jge 0x10020 <pf_f32+0x20>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0x585db262; WORD $0x1cb8; BYTE $0x8e // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r9]{1to16} # zmm3 = (zmm4 * mem) + zmm3
 	WORD $0xff49; BYTE $0xc1 // inc r9
 	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
-	WORD $0xe775 // jne 0x10110 <pf_f32+0x110>
-	LONG $0xfffee2e9; BYTE $0xff // jmp 0x10010 <pf_f32+0x10>
-	WORD $0x9066 // nop
-
-	// pf_f16: +304
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x347f // jg 0x10169 <pf_f16+0x39>
+	WORD $0xe775 // jne 0x10120 <pf_f32+0x120>
+	LONG $0xfffee2e9; BYTE $0xff // jmp 0x10020 <pf_f32+0x20>
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x367f // jg 0x10179 <pf_f32+0x179>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
 	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
-	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	LONG $0xff408d4c // lea r8, [rax - 0x1]
 	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
 	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	WORD $0xcc7e // jle 0x10135 <pf_f16+0x5>
+	LONG $0x01f88348 // cmp rax, 0x1
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	WORD $0xca7e // jle 0x10143 <pf_f32+0x143>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x1d7d // jge 0x10190 <pf_f16+0x60>
+	WORD $0x1d7d // jge 0x101a0 <pf_f32+0x1a0>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x0000aae9; BYTE $0x00 // jmp 0x10231 <pf_f16+0x101>
+	LONG $0x0000e2e9; BYTE $0x00 // jmp 0x10279 <pf_f32+0x279>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0xc031 // xor eax, eax
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	BYTE $0x90 // nop
+	LONG $0x008f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2000]
+	LONG $0x408f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2040]
+	LONG $0x808f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2080]
+	LONG $0xc08f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x20c0]
+	LONG $0x008f180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2100]
+	LONG $0x408f180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2140]
+	LONG $0x808f180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2180]
+	LONG $0xc08f180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x21c0]
+	LONG $0x08488d4d // lea r9, [r8 + 0x8]
+	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
+	LONG $0x487cf162; WORD $0x6f10; BYTE $0x01 // vmovups zmm5, zmmword ptr [rdi + 0x40]
+	LONG $0x487cf162; WORD $0x7710; BYTE $0x02 // vmovups zmm6, zmmword ptr [rdi + 0x80]
+	LONG $0x487cf162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rdi + 0xc0]
+	LONG $0x5865b262; WORD $0x2498; BYTE $0x86 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*r8]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	QUAD $0x01866c98586db262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*r8 + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
+	QUAD $0x028674985875b262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*r8 + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
+	QUAD $0x03867c98587db262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*r8 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
+	LONG $0x487cf162; WORD $0x5f10; BYTE $0x04 // vmovups zmm3, zmmword ptr [rdi + 0x100]
+	LONG $0x487cf162; WORD $0x5710; BYTE $0x05 // vmovups zmm2, zmmword ptr [rdi + 0x140]
+	LONG $0x487cf162; WORD $0x4f10; BYTE $0x06 // vmovups zmm1, zmmword ptr [rdi + 0x180]
+	LONG $0x487cf162; WORD $0x4710; BYTE $0x07 // vmovups zmm0, zmmword ptr [rdi + 0x1c0]
+	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
+	QUAD $0x04865c98585db262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*r8 + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x058654985855b262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*r8 + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x06864c98584db262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*r8 + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x078644985845b262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*r8 + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x10c08349 // add r8, 0x10
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0xff378e0f; WORD $0xffff // jle 0x101b0 <pf_f32+0x1b0>
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	LONG $0xfece8d0f; WORD $0xffff // jge 0x10150 <pf_f32+0x150>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
+	LONG $0x40c78348 // add rdi, 0x40
+	LONG $0x585db262; WORD $0x1cb8; BYTE $0x8e // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r9]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
+	WORD $0xe775 // jne 0x10290 <pf_f32+0x290>
+	LONG $0xfffea2e9; BYTE $0xff // jmp 0x10150 <pf_f32+0x150>
 	WORD $0x9066 // nop
+
+	// pf_f16: +688
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	WORD $0xd148; BYTE $0xf8 // sar rax
+	LONG $0x01c0f641 // test r8b, 0x1
+	LONG $0x012e850f; WORD $0x0000 // jne 0x103ee <pf_f16+0x13e>
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x387f // jg 0x102fd <pf_f16+0x4d>
+	LONG $0x000129e9; BYTE $0x00 // jmp 0x103f3 <pf_f16+0x143>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0xff408d4c // lea r8, [rax - 0x1]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88348 // cmp rax, 0x1
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	LONG $0x00f68e0f; WORD $0x0000 // jle 0x103f3 <pf_f16+0x143>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x197d // jge 0x10320 <pf_f16+0x70>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x0000a6e9; BYTE $0x00 // jmp 0x103c1 <pf_f16+0x111>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	BYTE $0x90 // nop
 	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
 	LONG $0x487df262; WORD $0x6f13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [rdi + 0x20]
 	LONG $0x487df262; WORD $0x7713; BYTE $0x02 // vcvtph2ps zmm6, ymmword ptr [rdi + 0x40]
 	LONG $0x487df262; WORD $0x7f13; BYTE $0x03 // vcvtph2ps zmm7, ymmword ptr [rdi + 0x60]
-	LONG $0x08488d4c // lea r9, [rax + 0x8]
-	LONG $0x5865f262; WORD $0x2498; BYTE $0x86 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*rax]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	LONG $0x08488d4d // lea r9, [r8 + 0x8]
+	LONG $0x5865b262; WORD $0x2498; BYTE $0x86 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*r8]{1to16} # zmm4 = (zmm4 * mem) + zmm3
 	LONG $0x487df262; WORD $0x5f13; BYTE $0x04 // vcvtph2ps zmm3, ymmword ptr [rdi + 0x80]
-	QUAD $0x01866c98586df262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*rax + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
+	QUAD $0x01866c98586db262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*r8 + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
 	LONG $0x487df262; WORD $0x5713; BYTE $0x05 // vcvtph2ps zmm2, ymmword ptr [rdi + 0xa0]
-	QUAD $0x028674985875f262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*rax + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
+	QUAD $0x028674985875b262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*r8 + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
 	LONG $0x487df262; WORD $0x4f13; BYTE $0x06 // vcvtph2ps zmm1, ymmword ptr [rdi + 0xc0]
-	QUAD $0x03867c98587df262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*rax + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
+	QUAD $0x03867c98587db262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*r8 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
 	LONG $0x487df262; WORD $0x4713; BYTE $0x07 // vcvtph2ps zmm0, ymmword ptr [rdi + 0xe0]
 	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	QUAD $0x04865c98585df262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*rax + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
-	QUAD $0x058654985855f262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*rax + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
-	QUAD $0x06864c98584df262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*rax + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
-	QUAD $0x078644985845f262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*rax + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
-	LONG $0x10c08348 // add rax, 0x10
-	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0xff6f8e0f; WORD $0xffff // jle 0x101a0 <pf_f16+0x70>
+	QUAD $0x04865c98585db262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*r8 + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x058654985855b262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*r8 + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x06864c98584db262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*r8 + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x078644985845b262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*r8 + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x10c08349 // add r8, 0x10
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0xff6f8e0f; WORD $0xffff // jle 0x10330 <pf_f16+0x80>
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xff068d0f; WORD $0xffff // jge 0x10140 <pf_f16+0x10>
+	LONG $0xff068d0f; WORD $0xffff // jge 0x102d0 <pf_f16+0x20>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
 	LONG $0x20c78348 // add rdi, 0x20
 	LONG $0x585db262; WORD $0x1cb8; BYTE $0x8e // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r9]{1to16} # zmm3 = (zmm4 * mem) + zmm3
 	WORD $0xff49; BYTE $0xc1 // inc r9
 	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
-	WORD $0xe775 // jne 0x10240 <pf_f16+0x110>
-	LONG $0xfffee2e9; BYTE $0xff // jmp 0x10140 <pf_f16+0x10>
+	WORD $0xe775 // jne 0x103d0 <pf_f16+0x120>
+	LONG $0xfffee2e9; BYTE $0xff // jmp 0x102d0 <pf_f16+0x20>
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x367f // jg 0x10429 <pf_f16+0x179>
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0xff408d4c // lea r8, [rax - 0x1]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88348 // cmp rax, 0x1
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	WORD $0xca7e // jle 0x103f3 <pf_f16+0x143>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x1d7d // jge 0x10450 <pf_f16+0x1a0>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x0000c6e9; BYTE $0x00 // jmp 0x1050d <pf_f16+0x25d>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	BYTE $0x90 // nop
+	LONG $0x008f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2000]
+	LONG $0x408f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2040]
+	LONG $0x808f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2080]
+	LONG $0xc08f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x20c0]
+	LONG $0x08488d4d // lea r9, [r8 + 0x8]
+	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
+	LONG $0x487df262; WORD $0x6f13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [rdi + 0x20]
+	LONG $0x487df262; WORD $0x7713; BYTE $0x02 // vcvtph2ps zmm6, ymmword ptr [rdi + 0x40]
+	LONG $0x487df262; WORD $0x7f13; BYTE $0x03 // vcvtph2ps zmm7, ymmword ptr [rdi + 0x60]
+	LONG $0x5865b262; WORD $0x2498; BYTE $0x86 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*r8]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	LONG $0x487df262; WORD $0x5f13; BYTE $0x04 // vcvtph2ps zmm3, ymmword ptr [rdi + 0x80]
+	QUAD $0x01866c98586db262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*r8 + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
+	LONG $0x487df262; WORD $0x5713; BYTE $0x05 // vcvtph2ps zmm2, ymmword ptr [rdi + 0xa0]
+	QUAD $0x028674985875b262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*r8 + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
+	LONG $0x487df262; WORD $0x4f13; BYTE $0x06 // vcvtph2ps zmm1, ymmword ptr [rdi + 0xc0]
+	QUAD $0x03867c98587db262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*r8 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
+	LONG $0x487df262; WORD $0x4713; BYTE $0x07 // vcvtph2ps zmm0, ymmword ptr [rdi + 0xe0]
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x04865c98585db262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*r8 + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x058654985855b262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*r8 + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x06864c98584db262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*r8 + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x078644985845b262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*r8 + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x10c08349 // add r8, 0x10
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0xff538e0f; WORD $0xffff // jle 0x10460 <pf_f16+0x1b0>
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	LONG $0xfeea8d0f; WORD $0xffff // jge 0x10400 <pf_f16+0x150>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
+	LONG $0x20c78348 // add rdi, 0x20
+	LONG $0x585db262; WORD $0x1cb8; BYTE $0x8e // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r9]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
+	WORD $0xe775 // jne 0x10520 <pf_f16+0x270>
+	LONG $0xfffec2e9; BYTE $0xff // jmp 0x10400 <pf_f16+0x150>
 	WORD $0x9066 // nop
 
-	// pf_bf16: +608
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x016b8e0f; WORD $0x0000 // jle 0x103d4 <pf_bf16+0x174>
-	QUAD $0x024d0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x24d] # 0x104c0 <pw_bf16+0x80>
-	QUAD $0x02430d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x243] # 0x104c0 <pw_bf16+0x80>
-	WORD $0x2eeb // jmp 0x102ad <pf_bf16+0x4d>
+	// pf_bf16: +1344
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	WORD $0xd148; BYTE $0xf8 // sar rax
+	LONG $0x01c0f641 // test r8b, 0x1
+	LONG $0x0186850f; WORD $0x0000 // jne 0x106d6 <pf_bf16+0x196>
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x032d8e0f; WORD $0x0000 // jle 0x10886 <pf_bf16+0x346>
+	QUAD $0x041d0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x41d] # 0x10980 <pw_bf16+0x90>
+	QUAD $0x04130d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x413] # 0x10980 <pw_bf16+0x90>
+	WORD $0x2eeb // jmp 0x1059d <pf_bf16+0x5d>
 	BYTE $0x90 // nop
 	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
-	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	LONG $0xff408d4c // lea r8, [rax - 0x1]
 	LONG $0x485cf162; WORD $0xd258 // vaddps zmm2, zmm4, zmm2
 	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x01278e0f; WORD $0x0000 // jle 0x103d4 <pf_bf16+0x174>
+	LONG $0x01f88348 // cmp rax, 0x1
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	LONG $0x02e98e0f; WORD $0x0000 // jle 0x10886 <pf_bf16+0x346>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x197d // jge 0x102d0 <pf_bf16+0x70>
+	WORD $0x197d // jge 0x105c0 <pf_bf16+0x80>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0xc031 // xor eax, eax
-	LONG $0x0000cee9; BYTE $0x00 // jmp 0x10398 <pf_bf16+0x138>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x0000bee9; BYTE $0x00 // jmp 0x10679 <pf_bf16+0x139>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
@@ -168,7 +310,7 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fe7162; WORD $0x476f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [rdi + 0x80]
 	LONG $0x48fe7162; WORD $0x4f6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [rdi + 0xc0]
 	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x08418d49 // lea rax, [r9 + 0x8]
+	LONG $0x08418d4d // lea r8, [r9 + 0x8]
 	LONG $0x482df162; WORD $0xf672; BYTE $0x10 // vpslld zmm10, zmm6, 0x10
 	LONG $0x4825f162; WORD $0xf772; BYTE $0x10 // vpslld zmm11, zmm7, 0x10
 	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
@@ -187,81 +329,165 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x078e54985845b262 // vfmadd132ps zmm2, zmm7, dword ptr [rsi + 4*r9 + 0x1c]{1to16} # zmm2 = (zmm2 * mem) + zmm7
 	LONG $0x10c18349 // add r9, 0x10
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	WORD $0x8949; BYTE $0xc1 // mov r9, rax
-	LONG $0xff578e0f; WORD $0xffff // jle 0x102e0 <pf_bf16+0x80>
-	WORD $0x0deb // jmp 0x10398 <pf_bf16+0x138>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x02c08348 // add rax, 0x2
+	WORD $0x894d; BYTE $0xc1 // mov r9, r8
+	LONG $0xff578e0f; WORD $0xffff // jle 0x105d0 <pf_bf16+0x90>
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	LONG $0xfeee8d0f; WORD $0xffff // jge 0x10570 <pf_bf16+0x30>
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	WORD $0x20eb // jmp 0x106a7 <pf_bf16+0x167>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x02488d4d // lea r9, [r8 + 0x2]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	LONG $0xfedf8d0f; WORD $0xffff // jge 0x10280 <pf_bf16+0x20>
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0xfec98d0f; WORD $0xffff // jge 0x10570 <pf_bf16+0x30>
 	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0xfd28 // vmovaps zmm7, zmm5
-	LONG $0x01488d4c // lea r9, [rax + 0x1]
 	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
-	LONG $0x5845f262; WORD $0x2c98; BYTE $0x86 // vfmadd132ps zmm5, zmm7, dword ptr [rsi + 4*rax]{1to16} # zmm5 = (zmm5 * mem) + zmm7
-	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	WORD $0xcc7d // jge 0x10390 <pf_bf16+0x130>
+	QUAD $0xff866c985845b262 // vfmadd132ps zmm5, zmm7, dword ptr [rsi + 4*r8 - 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm7
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	WORD $0xc97d // jge 0x10690 <pf_bf16+0x150>
 	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
-	QUAD $0x018664b8584df262 // vfmadd231ps zmm4, zmm6, dword ptr [rsi + 4*rax + 0x4]{1to16} # zmm4 = (zmm6 * mem) + zmm4
-	WORD $0xbceb // jmp 0x10390 <pf_bf16+0x130>
+	LONG $0x584db262; WORD $0x24b8; BYTE $0x86 // vfmadd231ps zmm4, zmm6, dword ptr [rsi + 4*r8]{1to16} # zmm4 = (zmm6 * mem) + zmm4
+	WORD $0xbaeb // jmp 0x10690 <pf_bf16+0x150>
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x01a78e0f; WORD $0x0000 // jle 0x10886 <pf_bf16+0x346>
+	QUAD $0x02970558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x297] # 0x10980 <pw_bf16+0x90>
+	QUAD $0x028d0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x28d] # 0x10980 <pw_bf16+0x90>
+	WORD $0x38eb // jmp 0x1072d <pf_bf16+0x1ed>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0xff408d4c // lea r8, [rax - 0x1]
+	LONG $0x485cf162; WORD $0xd258 // vaddps zmm2, zmm4, zmm2
+	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88348 // cmp rax, 0x1
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	LONG $0x01598e0f; WORD $0x0000 // jle 0x10886 <pf_bf16+0x346>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x197d // jge 0x10750 <pf_bf16+0x210>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x0000dae9; BYTE $0x00 // jmp 0x10825 <pf_bf16+0x2e5>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	BYTE $0x90 // nop
+	LONG $0x008f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2000]
+	LONG $0x408f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2040]
+	LONG $0x808f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2080]
+	LONG $0xc08f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x20c0]
+	LONG $0x08418d4d // lea r8, [r9 + 0x8]
+	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
+	LONG $0x48fef162; WORD $0x7f6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [rdi + 0x40]
+	LONG $0x48fe7162; WORD $0x476f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [rdi + 0x80]
+	LONG $0x48fe7162; WORD $0x4f6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [rdi + 0xc0]
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x482df162; WORD $0xf672; BYTE $0x10 // vpslld zmm10, zmm6, 0x10
+	LONG $0x4825f162; WORD $0xf772; BYTE $0x10 // vpslld zmm11, zmm7, 0x10
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
+	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
+	LONG $0x58553262; WORD $0x1498; BYTE $0x8e // vfmadd132ps zmm10, zmm5, dword ptr [rsi + 4*r9]{1to16} # zmm10 = (zmm10 * mem) + zmm5
+	QUAD $0x018e7498585db262 // vfmadd132ps zmm6, zmm4, dword ptr [rsi + 4*r9 + 0x4]{1to16} # zmm6 = (zmm6 * mem) + zmm4
+	QUAD $0x028e5c9858653262 // vfmadd132ps zmm11, zmm3, dword ptr [rsi + 4*r9 + 0x8]{1to16} # zmm11 = (zmm11 * mem) + zmm3
+	QUAD $0x038e7c98586db262 // vfmadd132ps zmm7, zmm2, dword ptr [rsi + 4*r9 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm2
+	LONG $0x4855d162; WORD $0xf072; BYTE $0x10 // vpslld zmm5, zmm8, 0x10
+	LONG $0x48bdf162; WORD $0xe1db // vpandq zmm4, zmm8, zmm1
+	LONG $0x4865d162; WORD $0xf172; BYTE $0x10 // vpslld zmm3, zmm9, 0x10
+	LONG $0x48b5f162; WORD $0xd1db // vpandq zmm2, zmm9, zmm1
+	QUAD $0x048e6c98582db262 // vfmadd132ps zmm5, zmm10, dword ptr [rsi + 4*r9 + 0x10]{1to16} # zmm5 = (zmm5 * mem) + zmm10
+	QUAD $0x058e6498584db262 // vfmadd132ps zmm4, zmm6, dword ptr [rsi + 4*r9 + 0x14]{1to16} # zmm4 = (zmm4 * mem) + zmm6
+	QUAD $0x068e5c985825b262 // vfmadd132ps zmm3, zmm11, dword ptr [rsi + 4*r9 + 0x18]{1to16} # zmm3 = (zmm3 * mem) + zmm11
+	QUAD $0x078e54985845b262 // vfmadd132ps zmm2, zmm7, dword ptr [rsi + 4*r9 + 0x1c]{1to16} # zmm2 = (zmm2 * mem) + zmm7
+	LONG $0x10c18349 // add r9, 0x10
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	WORD $0x894d; BYTE $0xc1 // mov r9, r8
+	LONG $0xff3b8e0f; WORD $0xffff // jle 0x10760 <pf_bf16+0x220>
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	LONG $0xfed28d0f; WORD $0xffff // jge 0x10700 <pf_bf16+0x1c0>
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	WORD $0x24eb // jmp 0x10857 <pf_bf16+0x317>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x02488d4d // lea r9, [r8 + 0x2]
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0xfea98d0f; WORD $0xffff // jge 0x10700 <pf_bf16+0x1c0>
+	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
+	LONG $0x487cf162; WORD $0xfd28 // vmovaps zmm7, zmm5
+	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
+	QUAD $0xff866c985845b262 // vfmadd132ps zmm5, zmm7, dword ptr [rsi + 4*r8 - 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm7
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	WORD $0xc97d // jge 0x10840 <pf_bf16+0x300>
+	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
+	LONG $0x584db262; WORD $0x24b8; BYTE $0x86 // vfmadd231ps zmm4, zmm6, dword ptr [rsi + 4*r8]{1to16} # zmm4 = (zmm6 * mem) + zmm4
+	WORD $0xbaeb // jmp 0x10840 <pf_bf16+0x300>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 
-	// pw_f32: +992
+	// pw_f32: +2192
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x227e // jle 0x10407 <pw_f32+0x27>
+	WORD $0x227e // jle 0x108b7 <pw_f32+0x27>
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x487cf162; WORD $0x0410; BYTE $0x07 // vmovups zmm0, zmmword ptr [rdi + rax]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x46 // vmovups zmmword ptr [rsi + 2*rax], zmm0
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe975 // jne 0x103f0 <pw_f32+0x10>
+	WORD $0xe975 // jne 0x108a0 <pw_f32+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pw_f16: +1040
+	// pw_f16: +2240
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x227e // jle 0x10437 <pw_f16+0x27>
+	WORD $0x227e // jle 0x108e7 <pw_f16+0x27>
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x487df262; WORD $0x0413; BYTE $0x07 // vcvtph2ps zmm0, ymmword ptr [rdi + rax]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x86 // vmovups zmmword ptr [rsi + 4*rax], zmm0
 	LONG $0x20c08348 // add rax, 0x20
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe975 // jne 0x10420 <pw_f16+0x10>
+	WORD $0xe975 // jne 0x108d0 <pw_f16+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pw_bf16: +1088
+	// pw_bf16: +2288
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x567e // jle 0x1049b <pw_bf16+0x5b>
-	QUAD $0x00710558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x71] # 0x104c0 <pw_bf16+0x80>
+	WORD $0x567e // jle 0x1094b <pw_bf16+0x5b>
+	QUAD $0x00810558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x81] # 0x10980 <pw_bf16+0x90>
 	WORD $0xc031 // xor eax, eax
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x18eb // jmp 0x1046d <pw_bf16+0x2d>
+	WORD $0x18eb // jmp 0x1091d <pw_bf16+0x2d>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x02c18348 // add rcx, 0x2
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0x3948; BYTE $0xd1 // cmp rcx, rdx
-	WORD $0x2e7d // jge 0x1049b <pw_bf16+0x5b>
+	WORD $0x2e7d // jge 0x1094b <pw_bf16+0x5b>
 	LONG $0x48fef162; WORD $0x0c6f; BYTE $0x07 // vmovdqu64 zmm1, zmmword ptr [rdi + rax]
 	LONG $0x01418d4c // lea r8, [rcx + 0x1]
 	LONG $0x486df162; WORD $0xf172; BYTE $0x10 // vpslld zmm2, zmm1, 0x10
 	LONG $0x48fef162; WORD $0x147f; BYTE $0x86 // vmovdqu64 zmmword ptr [rsi + 4*rax], zmm2
 	WORD $0x3949; BYTE $0xd0 // cmp r8, rdx
-	WORD $0xd57d // jge 0x10460 <pw_bf16+0x20>
+	WORD $0xd57d // jge 0x10910 <pw_bf16+0x20>
 	LONG $0x48f5f162; WORD $0xc8db // vpandq zmm1, zmm1, zmm0
 	QUAD $0x02864c7f48fef162 // vmovdqu64 zmmword ptr [rsi + 4*rax + 0x80], zmm1
-	WORD $0xc5eb // jmp 0x10460 <pw_bf16+0x20>
+	WORD $0xc5eb // jmp 0x10910 <pw_bf16+0x20>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xccccccffff0000cc; QUAD $0xcccccccccccccccc
@@ -278,34 +504,34 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0xff0000ffff0000ff; QUAD $0xff0000ffff0000ff
 	BYTE $0xff
 
-// func panelF32_avx512(w, x, y unsafe.Pointer, k, panels int)
+// func panelF32_avx512(w, x, y unsafe.Pointer, k, shape int)
 TEXT ·panelF32_avx512(SB), 0, $0-40
 	MOVQ w+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ y+16(FP), DX
 	MOVQ k+24(FP), CX
-	MOVQ panels+32(FP), R8
+	MOVQ shape+32(FP), R8
 	CALL ·plainpanel_avx512<>+0(SB)
 	RET
 
-// func panelF16_avx512(w, x, y unsafe.Pointer, k, panels int)
+// func panelF16_avx512(w, x, y unsafe.Pointer, k, shape int)
 TEXT ·panelF16_avx512(SB), 0, $0-40
 	MOVQ w+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ y+16(FP), DX
 	MOVQ k+24(FP), CX
-	MOVQ panels+32(FP), R8
-	CALL ·plainpanel_avx512<>+304(SB)
+	MOVQ shape+32(FP), R8
+	CALL ·plainpanel_avx512<>+688(SB)
 	RET
 
-// func panelBF16_avx512(w, x, y unsafe.Pointer, k, panels int)
+// func panelBF16_avx512(w, x, y unsafe.Pointer, k, shape int)
 TEXT ·panelBF16_avx512(SB), 0, $0-40
 	MOVQ w+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ y+16(FP), DX
 	MOVQ k+24(FP), CX
-	MOVQ panels+32(FP), R8
-	CALL ·plainpanel_avx512<>+608(SB)
+	MOVQ shape+32(FP), R8
+	CALL ·plainpanel_avx512<>+1344(SB)
 	RET
 
 // func wideF32_avx512(w, dst unsafe.Pointer, k int)
@@ -313,7 +539,7 @@ TEXT ·wideF32_avx512(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx512<>+992(SB)
+	CALL ·plainpanel_avx512<>+2192(SB)
 	RET
 
 // func wideF16_avx512(w, dst unsafe.Pointer, k int)
@@ -321,7 +547,7 @@ TEXT ·wideF16_avx512(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx512<>+1040(SB)
+	CALL ·plainpanel_avx512<>+2240(SB)
 	RET
 
 // func wideBF16_avx512(w, dst unsafe.Pointer, k int)
@@ -329,5 +555,5 @@ TEXT ·wideBF16_avx512(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx512<>+1088(SB)
+	CALL ·plainpanel_avx512<>+2288(SB)
 	RET

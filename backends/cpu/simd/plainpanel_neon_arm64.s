@@ -8,13 +8,14 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	PCALIGN $64
 
 	// pf_f32: +0
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x540010ab // b.lt 0x10218 <pf_f32+0x218>
-	WORD $0x91004028 // add x8, x1, #0x10
-	WORD $0x14000012 // b 0x10054 <pf_f32+0x54>
+	WORD $0x9341fc88 // asr x8, x4, #1
+	WORD $0xf100051f // cmp x8, #0x1
+	WORD $0x540010ab // b.lt 0x1021c <pf_f32+0x21c>
+	WORD $0x91004029 // add x9, x1, #0x10
+	WORD $0x14000012 // b 0x10058 <pf_f32+0x58>
 	WORD $0x4e35d6f5 // fadd v21.4s, v23.4s, v21.4s
 	WORD $0x4e26d646 // fadd v6.4s, v18.4s, v6.4s
-	WORD $0xf1000484 // subs x4, x4, #0x1
+	WORD $0xf1000508 // subs x8, x8, #0x1
 	WORD $0x4e33d6d2 // fadd v18.4s, v22.4s, v19.4s
 	WORD $0x4e23d4e3 // fadd v3.4s, v7.4s, v3.4s
 	WORD $0x4e30d687 // fadd v7.4s, v20.4s, v16.4s
@@ -28,14 +29,33 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad000c42 // stp q2, q3, [x2]
 	WORD $0xad010041 // stp q1, q0, [x2, #0x20]
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x54000e4d // b.le 0x10218 <pf_f32+0x218>
+	WORD $0x54000e4d // b.le 0x1021c <pf_f32+0x21c>
 	WORD $0xf100207f // cmp x3, #0x8
-	WORD $0x5400026a // b.ge 0x100a4 <pf_f32+0xa4>
+	WORD $0x5400026a // b.ge 0x100a8 <pf_f32+0xa8>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xaa1f03ec // mov x12, xzr
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x14000050 // b 0x101e4 <pf_f32+0x1e4>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0xaa1f03eb // mov x11, xzr
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xaa0903ea // mov x10, x9
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
@@ -48,31 +68,12 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
 	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
 	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
-	WORD $0x14000050 // b 0x101e0 <pf_f32+0x1e0>
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0xaa1f03ea // mov x10, xzr
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0xaa0803e9 // mov x9, x8
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
-	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
-	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
-	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
-	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
-	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
-	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
-	WORD $0x2d7e7538 // ldp s24, s29, [x9, #-0x10]
-	WORD $0xaa0903eb // mov x11, x9
+	WORD $0x2d7e7558 // ldp s24, s29, [x10, #-0x10]
+	WORD $0xaa0a03ec // mov x12, x10
 	WORD $0xad406819 // ldp q25, q26, [x0]
-	WORD $0x9100414c // add x12, x10, #0x10
+	WORD $0x9100416d // add x13, x11, #0x10
 	WORD $0xad41701b // ldp q27, q28, [x0, #0x20]
-	WORD $0xeb03019f // cmp x12, x3
+	WORD $0xeb0301bf // cmp x13, x3
 	WORD $0x4f981337 // fmla v23.4s, v25.4s, v24.s[0]
 	WORD $0x4f981356 // fmla v22.4s, v26.4s, v24.s[0]
 	WORD $0x4f981374 // fmla v20.4s, v27.4s, v24.s[0]
@@ -83,7 +84,7 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f9d1353 // fmla v19.4s, v26.4s, v29.s[0]
 	WORD $0x4f9d1310 // fmla v16.4s, v24.4s, v29.s[0]
 	WORD $0x4f9d1365 // fmla v5.4s, v27.4s, v29.s[0]
-	WORD $0x2d7f7538 // ldp s24, s29, [x9, #-0x8]
+	WORD $0x2d7f7558 // ldp s24, s29, [x10, #-0x8]
 	WORD $0xad446819 // ldp q25, q26, [x0, #0x80]
 	WORD $0xad45701b // ldp q27, q28, [x0, #0xa0]
 	WORD $0x4f981332 // fmla v18.4s, v25.4s, v24.s[0]
@@ -93,17 +94,17 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad466019 // ldp q25, q24, [x0, #0xc0]
 	WORD $0x4f9d1326 // fmla v6.4s, v25.4s, v29.s[0]
 	WORD $0xad476819 // ldp q25, q26, [x0, #0xe0]
-	WORD $0x4ddfc97b // ld1r { v27.4s }, [x11], #4
+	WORD $0x4ddfc99b // ld1r { v27.4s }, [x12], #4
 	WORD $0x4f9d1303 // fmla v3.4s, v24.4s, v29.s[0]
 	WORD $0xad487018 // ldp q24, q28, [x0, #0x100]
 	WORD $0x4f9d1321 // fmla v1.4s, v25.4s, v29.s[0]
 	WORD $0x4f9d1340 // fmla v0.4s, v26.4s, v29.s[0]
-	WORD $0xbd40017a // ldr s26, [x11]
-	WORD $0x9100214b // add x11, x10, #0x8
+	WORD $0xbd40019a // ldr s26, [x12]
+	WORD $0x9100216c // add x12, x11, #0x8
 	WORD $0x4e38cf77 // fmla v23.4s, v27.4s, v24.4s
 	WORD $0xad496418 // ldp q24, q25, [x0, #0x120]
 	WORD $0x4e3ccf76 // fmla v22.4s, v27.4s, v28.4s
-	WORD $0xaa0b03ea // mov x10, x11
+	WORD $0xaa0c03eb // mov x11, x12
 	WORD $0x4e38cf74 // fmla v20.4s, v27.4s, v24.4s
 	WORD $0xad4a601c // ldp q28, q24, [x0, #0x140]
 	WORD $0x4e39cf71 // fmla v17.4s, v27.4s, v25.4s
@@ -112,9 +113,9 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad4b601d // ldp q29, q24, [x0, #0x160]
 	WORD $0x4f9a1395 // fmla v21.4s, v28.4s, v26.s[0]
 	WORD $0x4f9a1305 // fmla v5.4s, v24.4s, v26.s[0]
-	WORD $0x2d41613c // ldp s28, s24, [x9, #0x8]
+	WORD $0x2d41615c // ldp s28, s24, [x10, #0x8]
 	WORD $0x4f9a13b0 // fmla v16.4s, v29.4s, v26.s[0]
-	WORD $0x91008129 // add x9, x9, #0x20
+	WORD $0x9100814a // add x10, x10, #0x20
 	WORD $0x4f9c1332 // fmla v18.4s, v25.4s, v28.s[0]
 	WORD $0xad4d641a // ldp q26, q25, [x0, #0x1a0]
 	WORD $0x4f9c1367 // fmla v7.4s, v27.4s, v28.s[0]
@@ -127,12 +128,12 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f981363 // fmla v3.4s, v27.4s, v24.s[0]
 	WORD $0x4f981321 // fmla v1.4s, v25.4s, v24.s[0]
 	WORD $0x4f981380 // fmla v0.4s, v28.4s, v24.s[0]
-	WORD $0x54fff88d // b.le 0x100ec <pf_f32+0xec>
-	WORD $0xeb0b0069 // subs x9, x3, x11
-	WORD $0x54fff16d // b.le 0x10010 <pf_f32+0x10>
-	WORD $0x8b0b082a // add x10, x1, x11, lsl #2
-	WORD $0x4ddfc958 // ld1r { v24.4s }, [x10], #4
-	WORD $0xf1000529 // subs x9, x9, #0x1
+	WORD $0x54fff88d // b.le 0x100f0 <pf_f32+0xf0>
+	WORD $0xeb0c006a // subs x10, x3, x12
+	WORD $0x54fff16d // b.le 0x10014 <pf_f32+0x14>
+	WORD $0x8b0c082b // add x11, x1, x12, lsl #2
+	WORD $0x4ddfc978 // ld1r { v24.4s }, [x11], #4
+	WORD $0xf100054a // subs x10, x10, #0x1
 	WORD $0xad406819 // ldp q25, q26, [x0]
 	WORD $0xad41701b // ldp q27, q28, [x0, #0x20]
 	WORD $0x91010000 // add x0, x0, #0x40
@@ -140,20 +141,21 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e3acf16 // fmla v22.4s, v24.4s, v26.4s
 	WORD $0x4e3bcf14 // fmla v20.4s, v24.4s, v27.4s
 	WORD $0x4e3ccf11 // fmla v17.4s, v24.4s, v28.4s
-	WORD $0x54fffee1 // b.ne 0x101ec <pf_f32+0x1ec>
-	WORD $0x17ffff7f // b 0x10010 <pf_f32+0x10>
+	WORD $0x54fffee1 // b.ne 0x101f0 <pf_f32+0x1f0>
+	WORD $0x17ffff7f // b 0x10014 <pf_f32+0x14>
 	WORD $0xd65f03c0 // ret
 
-	// pf_f16: +540
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x540015ab // b.lt 0x104d4 <pf_f16+0x2b8>
+	// pf_f16: +544
+	WORD $0x9341fc88 // asr x8, x4, #1
+	WORD $0xf100051f // cmp x8, #0x1
+	WORD $0x540015ab // b.lt 0x104dc <pf_f16+0x2bc>
 	WORD $0xfc1e0fea // str d10, [sp, #-0x20]!
-	WORD $0x91004028 // add x8, x1, #0x10
+	WORD $0x91004029 // add x9, x1, #0x10
 	WORD $0x6d0123e9 // stp d9, d8, [sp, #0x10]
-	WORD $0x14000012 // b 0x10278 <pf_f16+0x5c>
+	WORD $0x14000012 // b 0x10280 <pf_f16+0x60>
 	WORD $0x4e35d6f5 // fadd v21.4s, v23.4s, v21.4s
 	WORD $0x4e26d646 // fadd v6.4s, v18.4s, v6.4s
-	WORD $0xf1000484 // subs x4, x4, #0x1
+	WORD $0xf1000508 // subs x8, x8, #0x1
 	WORD $0x4e33d6d2 // fadd v18.4s, v22.4s, v19.4s
 	WORD $0x4e23d4e3 // fadd v3.4s, v7.4s, v3.4s
 	WORD $0x4e30d687 // fadd v7.4s, v20.4s, v16.4s
@@ -167,12 +169,12 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad000c42 // stp q2, q3, [x2]
 	WORD $0xad010041 // stp q1, q0, [x2, #0x20]
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x540012cd // b.le 0x104cc <pf_f16+0x2b0>
+	WORD $0x540012cd // b.le 0x104d4 <pf_f16+0x2b4>
 	WORD $0xf100207f // cmp x3, #0x8
-	WORD $0x5400026a // b.ge 0x102c8 <pf_f16+0xac>
+	WORD $0x5400026a // b.ge 0x102d0 <pf_f16+0xb0>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0xaa1f03eb // mov x11, xzr
+	WORD $0xaa1f03ec // mov x12, xzr
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
@@ -187,13 +189,13 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
 	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
 	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
-	WORD $0x14000070 // b 0x10484 <pf_f16+0x268>
+	WORD $0x14000070 // b 0x1048c <pf_f16+0x26c>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0xaa1f03ea // mov x10, xzr
+	WORD $0xaa1f03eb // mov x11, xzr
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0xaa0803e9 // mov x9, x8
+	WORD $0xaa0903ea // mov x10, x9
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
@@ -207,18 +209,18 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
 	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
 	WORD $0x6d406418 // ldp d24, d25, [x0]
-	WORD $0xaa0903eb // mov x11, x9
+	WORD $0xaa0a03ec // mov x12, x10
 	WORD $0x6d416c1a // ldp d26, d27, [x0, #0x10]
-	WORD $0x9100414c // add x12, x10, #0x10
+	WORD $0x9100416d // add x13, x11, #0x10
 	WORD $0x6d42741c // ldp d28, d29, [x0, #0x20]
-	WORD $0xeb03019f // cmp x12, x3
+	WORD $0xeb0301bf // cmp x13, x3
 	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
 	WORD $0x0e217b39 // fcvtl v25.4s, v25.4h
 	WORD $0x0e217b5a // fcvtl v26.4s, v26.4h
 	WORD $0x0e217b7b // fcvtl v27.4s, v27.4h
 	WORD $0x0e217b9c // fcvtl v28.4s, v28.4h
 	WORD $0x6d43241e // ldp d30, d9, [x0, #0x30]
-	WORD $0x2d7e213f // ldp s31, s8, [x9, #-0x10]
+	WORD $0x2d7e215f // ldp s31, s8, [x10, #-0x10]
 	WORD $0x0e217bbd // fcvtl v29.4s, v29.4h
 	WORD $0x0e217bde // fcvtl v30.4s, v30.4h
 	WORD $0x4f9f1317 // fmla v23.4s, v24.4s, v31.s[0]
@@ -233,7 +235,7 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
 	WORD $0x0e217b39 // fcvtl v25.4s, v25.4h
 	WORD $0x4f8813d0 // fmla v16.4s, v30.4s, v8.s[0]
-	WORD $0x2d7f7d3d // ldp s29, s31, [x9, #-0x8]
+	WORD $0x2d7f7d5d // ldp s29, s31, [x10, #-0x8]
 	WORD $0x0e217b7b // fcvtl v27.4s, v27.4h
 	WORD $0x4f881345 // fmla v5.4s, v26.4s, v8.s[0]
 	WORD $0x0e217b9c // fcvtl v28.4s, v28.4h
@@ -245,7 +247,7 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f9d1364 // fmla v4.4s, v27.4s, v29.s[0]
 	WORD $0x6d476c1a // ldp d26, d27, [x0, #0x70]
 	WORD $0x4f9d1382 // fmla v2.4s, v28.4s, v29.s[0]
-	WORD $0x4ddfc97c // ld1r { v28.4s }, [x11], #4
+	WORD $0x4ddfc99c // ld1r { v28.4s }, [x12], #4
 	WORD $0x6d4a201e // ldp d30, d8, [x0, #0xa0]
 	WORD $0x0e217b5a // fcvtl v26.4s, v26.4h
 	WORD $0x4f9f1306 // fmla v6.4s, v24.4s, v31.s[0]
@@ -264,12 +266,12 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e217bbd // fcvtl v29.4s, v29.4h
 	WORD $0x4e3bcf97 // fmla v23.4s, v28.4s, v27.4s
 	WORD $0x0e217928 // fcvtl v8.4s, v9.4h
-	WORD $0xbd40017b // ldr s27, [x11]
+	WORD $0xbd40019b // ldr s27, [x12]
 	WORD $0x4e39cf96 // fmla v22.4s, v28.4s, v25.4s
-	WORD $0x9100214b // add x11, x10, #0x8
+	WORD $0x9100216c // add x12, x11, #0x8
 	WORD $0x4f9b13d5 // fmla v21.4s, v30.4s, v27.s[0]
 	WORD $0x4f9b1313 // fmla v19.4s, v24.4s, v27.s[0]
-	WORD $0xaa0b03ea // mov x10, x11
+	WORD $0xaa0c03eb // mov x11, x12
 	WORD $0x4e3acf91 // fmla v17.4s, v28.4s, v26.4s
 	WORD $0x0e217bfa // fcvtl v26.4s, v31.4h
 	WORD $0x4e3dcf94 // fmla v20.4s, v28.4s, v29.4s
@@ -288,8 +290,8 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e21791a // fcvtl v26.4s, v8.4h
 	WORD $0x0e21793b // fcvtl v27.4s, v9.4h
 	WORD $0x91040000 // add x0, x0, #0x100
-	WORD $0x2d41212a // ldp s10, s8, [x9, #0x8]
-	WORD $0x91008129 // add x9, x9, #0x20
+	WORD $0x2d41214a // ldp s10, s8, [x10, #0x8]
+	WORD $0x9100814a // add x10, x10, #0x20
 	WORD $0x4f8a1312 // fmla v18.4s, v24.4s, v10.s[0]
 	WORD $0x4f8a1327 // fmla v7.4s, v25.4s, v10.s[0]
 	WORD $0x4f8a1384 // fmla v4.4s, v28.4s, v10.s[0]
@@ -298,12 +300,12 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f8813e3 // fmla v3.4s, v31.4s, v8.s[0]
 	WORD $0x4f881341 // fmla v1.4s, v26.4s, v8.s[0]
 	WORD $0x4f881360 // fmla v0.4s, v27.4s, v8.s[0]
-	WORD $0x54fff48d // b.le 0x10310 <pf_f16+0xf4>
-	WORD $0xeb0b0069 // subs x9, x3, x11
-	WORD $0x54ffed6d // b.le 0x10234 <pf_f16+0x18>
-	WORD $0x8b0b082a // add x10, x1, x11, lsl #2
-	WORD $0x4ddfc958 // ld1r { v24.4s }, [x10], #4
-	WORD $0xf1000529 // subs x9, x9, #0x1
+	WORD $0x54fff48d // b.le 0x10318 <pf_f16+0xf8>
+	WORD $0xeb0c006a // subs x10, x3, x12
+	WORD $0x54ffed6d // b.le 0x1023c <pf_f16+0x1c>
+	WORD $0x8b0c082b // add x11, x1, x12, lsl #2
+	WORD $0x4ddfc978 // ld1r { v24.4s }, [x11], #4
+	WORD $0xf100054a // subs x10, x10, #0x1
 	WORD $0x6d406819 // ldp d25, d26, [x0]
 	WORD $0x6d41701b // ldp d27, d28, [x0, #0x10]
 	WORD $0x91008000 // add x0, x0, #0x20
@@ -315,23 +317,24 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e3acf16 // fmla v22.4s, v24.4s, v26.4s
 	WORD $0x4e3bcf14 // fmla v20.4s, v24.4s, v27.4s
 	WORD $0x4e3ccf11 // fmla v17.4s, v24.4s, v28.4s
-	WORD $0x54fffe61 // b.ne 0x10490 <pf_f16+0x274>
-	WORD $0x17ffff5b // b 0x10234 <pf_f16+0x18>
+	WORD $0x54fffe61 // b.ne 0x10498 <pf_f16+0x278>
+	WORD $0x17ffff5b // b 0x1023c <pf_f16+0x1c>
 	WORD $0x6d4123e9 // ldp d9, d8, [sp, #0x10]
 	WORD $0xfc4207ea // ldr d10, [sp], #0x20
 	WORD $0xd65f03c0 // ret
 
-	// pf_bf16: +1240
-	WORD $0xf100049f // cmp x4, #0x1
-	WORD $0x540017ab // b.lt 0x107d0 <pf_bf16+0x2f8>
+	// pf_bf16: +1248
+	WORD $0x9341fc88 // asr x8, x4, #1
+	WORD $0xf100051f // cmp x8, #0x1
+	WORD $0x540017ab // b.lt 0x107dc <pf_bf16+0x2fc>
 	WORD $0x6dbf23e9 // stp d9, d8, [sp, #-0x10]!
 	WORD $0x6f06e580 // movi v0.2d, #0xffff0000ffff0000
-	WORD $0x91004028 // add x8, x1, #0x10
-	WORD $0x91001029 // add x9, x1, #0x4
-	WORD $0x14000012 // b 0x10538 <pf_bf16+0x60>
+	WORD $0x91004029 // add x9, x1, #0x10
+	WORD $0x9100102a // add x10, x1, #0x4
+	WORD $0x14000012 // b 0x10544 <pf_bf16+0x64>
 	WORD $0x4e36d716 // fadd v22.4s, v24.4s, v22.4s
 	WORD $0x4e27d667 // fadd v7.4s, v19.4s, v7.4s
-	WORD $0xf1000484 // subs x4, x4, #0x1
+	WORD $0xf1000508 // subs x8, x8, #0x1
 	WORD $0x4e34d6f3 // fadd v19.4s, v23.4s, v20.4s
 	WORD $0x4e24d604 // fadd v4.4s, v16.4s, v4.4s
 	WORD $0x4e31d6b0 // fadd v16.4s, v21.4s, v17.4s
@@ -345,12 +348,12 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad001043 // stp q3, q4, [x2]
 	WORD $0xad010442 // stp q2, q1, [x2, #0x20]
 	WORD $0x91010042 // add x2, x2, #0x40
-	WORD $0x540014cd // b.le 0x107cc <pf_bf16+0x2f4>
+	WORD $0x540014cd // b.le 0x107d8 <pf_bf16+0x2f8>
 	WORD $0xf100207f // cmp x3, #0x8
-	WORD $0x5400026a // b.ge 0x10588 <pf_bf16+0xb0>
+	WORD $0x5400026a // b.ge 0x10594 <pf_bf16+0xb4>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xaa1f03ec // mov x12, xzr
+	WORD $0xaa1f03ed // mov x13, xzr
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
@@ -365,13 +368,13 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
 	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
 	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
-	WORD $0x14000068 // b 0x10724 <pf_bf16+0x24c>
+	WORD $0x14000068 // b 0x10730 <pf_bf16+0x250>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xaa1f03eb // mov x11, xzr
+	WORD $0xaa1f03ec // mov x12, xzr
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
-	WORD $0xaa0803ea // mov x10, x8
+	WORD $0xaa0903eb // mov x11, x9
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
@@ -385,11 +388,11 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
 	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
 	WORD $0xad406819 // ldp q25, q26, [x0]
-	WORD $0xaa0a03ec // mov x12, x10
+	WORD $0xaa0b03ed // mov x13, x11
 	WORD $0xad41201b // ldp q27, q8, [x0, #0x20]
-	WORD $0x9100416d // add x13, x11, #0x10
-	WORD $0x2d7e795d // ldp s29, s30, [x10, #-0x10]
-	WORD $0xeb0301bf // cmp x13, x3
+	WORD $0x9100418e // add x14, x12, #0x10
+	WORD $0x2d7e797d // ldp s29, s30, [x11, #-0x10]
+	WORD $0xeb0301df // cmp x14, x3
 	WORD $0x4f30573c // shl v28.4s, v25.4s, #0x10
 	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
 	WORD $0x4f30575f // shl v31.4s, v26.4s, #0x10
@@ -410,14 +413,14 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f30579d // shl v29.4s, v28.4s, #0x10
 	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
 	WORD $0x4f9e1366 // fmla v6.4s, v27.4s, v30.s[0]
-	WORD $0x2d7f6d48 // ldp s8, s27, [x10, #-0x8]
+	WORD $0x2d7f6d68 // ldp s8, s27, [x11, #-0x8]
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
 	WORD $0x4f881333 // fmla v19.4s, v25.4s, v8.s[0]
 	WORD $0xad43641f // ldp q31, q25, [x0, #0x60]
 	WORD $0x4f9b1384 // fmla v4.4s, v28.4s, v27.s[0]
 	WORD $0x4f9b1347 // fmla v7.4s, v26.4s, v27.s[0]
 	WORD $0x4f8813b0 // fmla v16.4s, v29.4s, v8.s[0]
-	WORD $0x4ddfc99d // ld1r { v29.4s }, [x12], #4
+	WORD $0x4ddfc9bd // ld1r { v29.4s }, [x13], #4
 	WORD $0x4f3057fe // shl v30.4s, v31.4s, #0x10
 	WORD $0x4f30573c // shl v28.4s, v25.4s, #0x10
 	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
@@ -427,9 +430,9 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad44641e // ldp q30, q25, [x0, #0x80]
 	WORD $0x4f9b1342 // fmla v2.4s, v26.4s, v27.s[0]
 	WORD $0x4f881383 // fmla v3.4s, v28.4s, v8.s[0]
-	WORD $0xbd40019b // ldr s27, [x12]
-	WORD $0x9100216c // add x12, x11, #0x8
-	WORD $0xaa0c03eb // mov x11, x12
+	WORD $0xbd4001bb // ldr s27, [x13]
+	WORD $0x9100218d // add x13, x12, #0x8
+	WORD $0xaa0d03ec // mov x12, x13
 	WORD $0x4f3057da // shl v26.4s, v30.4s, #0x10
 	WORD $0x4e201fdc // and v28.16b, v30.16b, v0.16b
 	WORD $0x4f30573f // shl v31.4s, v25.4s, #0x10
@@ -448,14 +451,14 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f9b13d1 // fmla v17.4s, v30.4s, v27.s[0]
 	WORD $0x4e3ccfb2 // fmla v18.4s, v29.4s, v28.4s
 	WORD $0x4f9b1106 // fmla v6.4s, v8.4s, v27.s[0]
-	WORD $0x2d41755c // ldp s28, s29, [x10, #0x8]
+	WORD $0x2d41757c // ldp s28, s29, [x11, #0x8]
 	WORD $0x4f30573b // shl v27.4s, v25.4s, #0x10
 	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
 	WORD $0x4f30575f // shl v31.4s, v26.4s, #0x10
 	WORD $0xad47201e // ldp q30, q8, [x0, #0xe0]
 	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
 	WORD $0x91040000 // add x0, x0, #0x100
-	WORD $0x9100814a // add x10, x10, #0x20
+	WORD $0x9100816b // add x11, x11, #0x20
 	WORD $0x4f9c1373 // fmla v19.4s, v27.4s, v28.s[0]
 	WORD $0x4f9d1327 // fmla v7.4s, v25.4s, v29.s[0]
 	WORD $0x4f3057db // shl v27.4s, v30.4s, #0x10
@@ -468,14 +471,14 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f9d13c2 // fmla v2.4s, v30.4s, v29.s[0]
 	WORD $0x4f9c1323 // fmla v3.4s, v25.4s, v28.s[0]
 	WORD $0x4f9d1101 // fmla v1.4s, v8.4s, v29.s[0]
-	WORD $0x54fff58d // b.le 0x105d0 <pf_bf16+0xf8>
-	WORD $0xeb03019f // cmp x12, x3
-	WORD $0x54ffee6a // b.ge 0x104f4 <pf_bf16+0x1c>
-	WORD $0x8b0c092a // add x10, x9, x12, lsl #2
-	WORD $0x14000019 // b 0x10794 <pf_bf16+0x2bc>
+	WORD $0x54fff58d // b.le 0x105dc <pf_bf16+0xfc>
+	WORD $0xeb0301bf // cmp x13, x3
+	WORD $0x54ffee6a // b.ge 0x10500 <pf_bf16+0x20>
+	WORD $0x8b0d094b // add x11, x10, x13, lsl #2
+	WORD $0x14000019 // b 0x107a0 <pf_bf16+0x2c0>
 	WORD $0xad40f81b // ldp q27, q30, [x0, #0x10]
 	WORD $0x4e201f5c // and v28.16b, v26.16b, v0.16b
-	WORD $0xbd40015d // ldr s29, [x10]
+	WORD $0xbd40017d // ldr s29, [x11]
 	WORD $0x3dc00c1f // ldr q31, [x0, #0x30]
 	WORD $0x4f305768 // shl v8.4s, v27.4s, #0x10
 	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
@@ -491,17 +494,17 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f991392 // fmla v18.4s, v28.4s, v25.s[0]
 	WORD $0x4f9d13e6 // fmla v6.4s, v31.4s, v29.s[0]
 	WORD $0x4f30575a // shl v26.4s, v26.4s, #0x10
-	WORD $0x9100098c // add x12, x12, #0x2
+	WORD $0x910009ad // add x13, x13, #0x2
 	WORD $0x91010000 // add x0, x0, #0x40
-	WORD $0xeb03019f // cmp x12, x3
-	WORD $0x9100214a // add x10, x10, #0x8
+	WORD $0xeb0301bf // cmp x13, x3
+	WORD $0x9100216b // add x11, x11, #0x8
 	WORD $0x4f991358 // fmla v24.4s, v26.4s, v25.s[0]
-	WORD $0x54ffeb2a // b.ge 0x104f4 <pf_bf16+0x1c>
-	WORD $0x9100058b // add x11, x12, #0x1
-	WORD $0xbc5fc159 // ldur s25, [x10, #-0x4]
+	WORD $0x54ffeb2a // b.ge 0x10500 <pf_bf16+0x20>
+	WORD $0x910005ac // add x12, x13, #0x1
+	WORD $0xbc5fc179 // ldur s25, [x11, #-0x4]
 	WORD $0x3dc0001a // ldr q26, [x0]
-	WORD $0xeb03017f // cmp x11, x3
-	WORD $0x54fffc8b // b.lt 0x10734 <pf_bf16+0x25c>
+	WORD $0xeb03019f // cmp x12, x3
+	WORD $0x54fffc8b // b.lt 0x10740 <pf_bf16+0x260>
 	WORD $0xad40f01b // ldp q27, q28, [x0, #0x10]
 	WORD $0x3dc00c1d // ldr q29, [x0, #0x30]
 	WORD $0x4f3057bd // shl v29.4s, v29.4s, #0x10
@@ -510,13 +513,13 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f9913b2 // fmla v18.4s, v29.4s, v25.s[0]
 	WORD $0x4f991377 // fmla v23.4s, v27.4s, v25.s[0]
 	WORD $0x4f991395 // fmla v21.4s, v28.4s, v25.s[0]
-	WORD $0x17ffffec // b 0x10778 <pf_bf16+0x2a0>
+	WORD $0x17ffffec // b 0x10784 <pf_bf16+0x2a4>
 	WORD $0x6cc123e9 // ldp d9, d8, [sp], #0x10
 	WORD $0xd65f03c0 // ret
 
-	// pw_f32: +2004
+	// pw_f32: +2016
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x540001eb // b.lt 0x10814 <pw_f32+0x40>
+	WORD $0x540001eb // b.lt 0x10820 <pw_f32+0x40>
 	WORD $0xd37be848 // lsl x8, x2, #5
 	WORD $0x3dc00000 // ldr q0, [x0]
 	WORD $0x8b080029 // add x9, x1, x8
@@ -530,12 +533,12 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3dc00c00 // ldr q0, [x0, #0x30]
 	WORD $0x91010000 // add x0, x0, #0x40
 	WORD $0x3d800520 // str q0, [x9, #0x10]
-	WORD $0x54fffe81 // b.ne 0x107e0 <pw_f32+0xc>
+	WORD $0x54fffe81 // b.ne 0x107ec <pw_f32+0xc>
 	WORD $0xd65f03c0 // ret
 
-	// pw_f16: +2072
+	// pw_f16: +2084
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x5400026b // b.lt 0x10868 <pw_f16+0x50>
+	WORD $0x5400026b // b.lt 0x10874 <pw_f16+0x50>
 	WORD $0xd37be848 // lsl x8, x2, #5
 	WORD $0xfd400000 // ldr d0, [x0]
 	WORD $0x8b080029 // add x9, x1, x8
@@ -553,18 +556,18 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x91008000 // add x0, x0, #0x20
 	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
 	WORD $0x3d800520 // str q0, [x9, #0x10]
-	WORD $0x54fffe01 // b.ne 0x10824 <pw_f16+0xc>
+	WORD $0x54fffe01 // b.ne 0x10830 <pw_f16+0xc>
 	WORD $0xd65f03c0 // ret
 
-	// pw_bf16: +2156
+	// pw_bf16: +2168
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x540005cb // b.lt 0x10928 <pw_bf16+0xbc>
+	WORD $0x540005cb // b.lt 0x10934 <pw_bf16+0xbc>
 	WORD $0x6f06e580 // movi v0.2d, #0xffff0000ffff0000
 	WORD $0x8b021428 // add x8, x1, x2, lsl #5
 	WORD $0x91008029 // add x9, x1, #0x20
 	WORD $0x9100800a // add x10, x0, #0x20
 	WORD $0x5280002b // mov w11, #0x1 // =1
-	WORD $0x14000019 // b 0x108ec <pw_bf16+0x80>
+	WORD $0x14000019 // b 0x108f8 <pw_bf16+0x80>
 	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
 	WORD $0x3d800121 // str q1, [x9]
 	WORD $0x3cdf0141 // ldur q1, [x10, #-0x10]
@@ -588,12 +591,12 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xeb02019f // cmp x12, x2
 	WORD $0x9101014a // add x10, x10, #0x40
 	WORD $0x91010108 // add x8, x8, #0x40
-	WORD $0x5400020a // b.ge 0x10928 <pw_bf16+0xbc>
+	WORD $0x5400020a // b.ge 0x10934 <pw_bf16+0xbc>
 	WORD $0x3cde0141 // ldur q1, [x10, #-0x20]
 	WORD $0xeb02017f // cmp x11, x2
 	WORD $0x4f305422 // shl v2.4s, v1.4s, #0x10
 	WORD $0x3c9e0122 // stur q2, [x9, #-0x20]
-	WORD $0x54fffc8b // b.lt 0x1088c <pw_bf16+0x20>
+	WORD $0x54fffc8b // b.lt 0x10898 <pw_bf16+0x20>
 	WORD $0x3cdf0141 // ldur q1, [x10, #-0x10]
 	WORD $0x4f305421 // shl v1.4s, v1.4s, #0x10
 	WORD $0x3c9f0121 // stur q1, [x9, #-0x10]
@@ -603,41 +606,40 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3dc00541 // ldr q1, [x10, #0x10]
 	WORD $0x4f305421 // shl v1.4s, v1.4s, #0x10
 	WORD $0x3d800501 // str q1, [x8, #0x10]
-	WORD $0x17ffffeb // b 0x108d0 <pw_bf16+0x64>
+	WORD $0x17ffffeb // b 0x108dc <pw_bf16+0x64>
 	WORD $0xd65f03c0 // ret
 
 	// constants
-	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000
 
-// func panelF32_neon(w, x, y unsafe.Pointer, k, panels int)
+// func panelF32_neon(w, x, y unsafe.Pointer, k, shape int)
 TEXT ·panelF32_neon(SB), 0, $0-40
 	MOVD w+0(FP), R0
 	MOVD x+8(FP), R1
 	MOVD y+16(FP), R2
 	MOVD k+24(FP), R3
-	MOVD panels+32(FP), R4
+	MOVD shape+32(FP), R4
 	CALL ·plainpanel_neon<>+0(SB)
 	RET
 
-// func panelF16_neon(w, x, y unsafe.Pointer, k, panels int)
+// func panelF16_neon(w, x, y unsafe.Pointer, k, shape int)
 TEXT ·panelF16_neon(SB), 0, $0-40
 	MOVD w+0(FP), R0
 	MOVD x+8(FP), R1
 	MOVD y+16(FP), R2
 	MOVD k+24(FP), R3
-	MOVD panels+32(FP), R4
-	CALL ·plainpanel_neon<>+540(SB)
+	MOVD shape+32(FP), R4
+	CALL ·plainpanel_neon<>+544(SB)
 	RET
 
-// func panelBF16_neon(w, x, y unsafe.Pointer, k, panels int)
+// func panelBF16_neon(w, x, y unsafe.Pointer, k, shape int)
 TEXT ·panelBF16_neon(SB), 0, $0-40
 	MOVD w+0(FP), R0
 	MOVD x+8(FP), R1
 	MOVD y+16(FP), R2
 	MOVD k+24(FP), R3
-	MOVD panels+32(FP), R4
-	CALL ·plainpanel_neon<>+1240(SB)
+	MOVD shape+32(FP), R4
+	CALL ·plainpanel_neon<>+1248(SB)
 	RET
 
 // func wideF32_neon(w, dst unsafe.Pointer, k int)
@@ -645,7 +647,7 @@ TEXT ·wideF32_neon(SB), 0, $0-24
 	MOVD w+0(FP), R0
 	MOVD dst+8(FP), R1
 	MOVD k+16(FP), R2
-	CALL ·plainpanel_neon<>+2004(SB)
+	CALL ·plainpanel_neon<>+2016(SB)
 	RET
 
 // func wideF16_neon(w, dst unsafe.Pointer, k int)
@@ -653,7 +655,7 @@ TEXT ·wideF16_neon(SB), 0, $0-24
 	MOVD w+0(FP), R0
 	MOVD dst+8(FP), R1
 	MOVD k+16(FP), R2
-	CALL ·plainpanel_neon<>+2072(SB)
+	CALL ·plainpanel_neon<>+2084(SB)
 	RET
 
 // func wideBF16_neon(w, dst unsafe.Pointer, k int)
@@ -661,5 +663,5 @@ TEXT ·wideBF16_neon(SB), 0, $0-24
 	MOVD w+0(FP), R0
 	MOVD dst+8(FP), R1
 	MOVD k+16(FP), R2
-	CALL ·plainpanel_neon<>+2156(SB)
+	CALL ·plainpanel_neon<>+2168(SB)
 	RET

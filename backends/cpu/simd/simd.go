@@ -29,6 +29,19 @@ type Kernels struct {
 	b      *bf16Kernels // nil where the processor has no dot products of bf16
 	a      *amxKernels  // nil where it has no matrix unit, or the system does not grant it
 	mr, nr int          // the micro-kernel's tile: rows of W, rows of X
+	far    bool         // see Far
+}
+
+// Far says whether products of one row of activations ask for weights some
+// kilobytes before their turn, as they do by default on Intel's processors: those
+// fetch too little ahead by themselves.
+func (k *Kernels) Far() bool { return k.far }
+
+// WithFar gives the same kernels with Far on or off. It changes no result.
+func (k *Kernels) WithFar(on bool) *Kernels {
+	c := *k
+	c.far = on
+	return &c
 }
 
 var goLevel = Kernels{Name: "go", k: goKernels, p: &goPanelKernels, mr: goMR, nr: goNR}

@@ -95,13 +95,13 @@ func packBF16_avx2(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, widt
 func micro_avx2(w, x, c unsafe.Pointer, ldc, k, shape int)
 
 //go:noescape
-func panelF32_avx2(w, x, y unsafe.Pointer, k, panels int)
+func panelF32_avx2(w, x, y unsafe.Pointer, k, shape int)
 
 //go:noescape
-func panelF16_avx2(w, x, y unsafe.Pointer, k, panels int)
+func panelF16_avx2(w, x, y unsafe.Pointer, k, shape int)
 
 //go:noescape
-func panelBF16_avx2(w, x, y unsafe.Pointer, k, panels int)
+func panelBF16_avx2(w, x, y unsafe.Pointer, k, shape int)
 
 //go:noescape
 func wideF32_avx2(w, dst unsafe.Pointer, k int)

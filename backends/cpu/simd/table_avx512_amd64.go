@@ -95,13 +95,13 @@ func packBF16_avx512(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, wi
 func micro_avx512(w, x, c unsafe.Pointer, ldc, k, shape int)
 
 //go:noescape
-func panelF32_avx512(w, x, y unsafe.Pointer, k, panels int)
+func panelF32_avx512(w, x, y unsafe.Pointer, k, shape int)
 
 //go:noescape
-func panelF16_avx512(w, x, y unsafe.Pointer, k, panels int)
+func panelF16_avx512(w, x, y unsafe.Pointer, k, shape int)
 
 //go:noescape
-func panelBF16_avx512(w, x, y unsafe.Pointer, k, panels int)
+func panelBF16_avx512(w, x, y unsafe.Pointer, k, shape int)
 
 //go:noescape
 func wideF32_avx512(w, dst unsafe.Pointer, k int)

@@ -95,13 +95,13 @@ func packBF16_neon(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, widt
 func micro_neon(w, x, c unsafe.Pointer, ldc, k, shape int)
 
 //go:noescape
-func panelF32_neon(w, x, y unsafe.Pointer, k, panels int)
+func panelF32_neon(w, x, y unsafe.Pointer, k, shape int)
 
 //go:noescape
-func panelF16_neon(w, x, y unsafe.Pointer, k, panels int)
+func panelF16_neon(w, x, y unsafe.Pointer, k, shape int)
 
 //go:noescape
-func panelBF16_neon(w, x, y unsafe.Pointer, k, panels int)
+func panelBF16_neon(w, x, y unsafe.Pointer, k, shape int)
 
 //go:noescape
 func wideF32_neon(w, dst unsafe.Pointer, k int)
