@@ -94,6 +94,8 @@ type measurement struct {
 	first   [][]byte // the results that were checked
 	data    [][]byte
 	results []record.Result
+
+	referenceTime time.Duration
 }
 
 // host says that Submit runs on the calling goroutine, so that each launch can
@@ -193,6 +195,7 @@ func (m *measurement) one(cache string) (err error) {
 	r := m.result(cache)
 	r.WorkingSet = p.set
 	r.Metrics["copies"] = float64(p.copies)
+	r.Metrics["reference_s"] = m.referenceTime.Seconds()
 	switch {
 	case r.Check.RelL2 > r.Check.Limit || math.IsNaN(r.Check.RelL2):
 		guard.Finish(&r) // fails it: what is wrong is not timed

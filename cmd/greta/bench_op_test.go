@@ -460,3 +460,25 @@ func TestProfilesOfTheProgram(t *testing.T) {
 		}
 	}
 }
+
+// TestVerifyProfile runs every operator at odd sizes in every type of weights.
+func TestVerifyProfile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("some seconds")
+	}
+	rows := benchRows(t, "bench", "op", "--profile", "verify", "--no-store", "-o", "json")
+	types := map[string]bool{}
+	for _, r := range rows {
+		if r.Verdict != "ok" {
+			t.Errorf("%s %s: %s %s", r.Bench, r.Params, r.Verdict, r.Reason)
+		}
+		for p := range strings.FieldsSeq(r.Params) {
+			if name, ok := strings.CutPrefix(p, "type="); ok {
+				types[name] = true
+			}
+		}
+	}
+	if len(rows) < 150 || len(types) < 13 {
+		t.Errorf("%d results in %d types", len(rows), len(types))
+	}
+}
