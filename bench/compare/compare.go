@@ -7,7 +7,8 @@
 // that any of them is a false alarm stays below alpha. A significant difference
 // still counts only beyond the noise band: samples of one run share its placement,
 // clocks and temperature, so that two runs of the same code differ by more than
-// their samples suggest.
+// their samples suggest. The band is as wide as Options say, or twice as far as the
+// medians of successive parts of a run lie apart, if that is more.
 package compare
 
 import (
@@ -94,9 +95,11 @@ type Row struct {
 	RawP   float64 `json:"raw_p,omitempty"` // of this test alone
 	// Delta is Cliff's δ: the share of pairs of samples in which the new one is slower
 	// less that in which it is faster, from -1 to 1.
-	Delta    float64 `json:"delta"`
-	Band     float64 `json:"band"`                // relative; what is within it is noise
-	BandRuns int     `json:"band_runs,omitempty"` // runs of the same code that the band was widened by
+	Delta float64 `json:"delta"`
+	Band  float64 `json:"band"` // relative; what is within it is noise
+	// BandFrom says what has widened the band beyond that of Options: the drift of the
+	// samples of a run, or the spread of so many runs of the same code.
+	BandFrom string  `json:"band_from,omitempty"`
 	Outcome  Outcome `json:"outcome"`
 }
 
@@ -205,7 +208,7 @@ func (c *Comparison) pair(before, after []store.Entry, device string, opt Option
 		keys[k] = true
 	}
 	for k := range keys {
-		r := newRow(k, a[k], b[k], opt.Alpha, opt.Band, 0)
+		r := newRow(k, a[k], b[k], opt)
 		r.Device = device
 		c.Rows = append(c.Rows, r)
 	}
@@ -230,8 +233,8 @@ func joinUnclocked(a, b map[key]*store.Entry) {
 }
 
 // newRow compares two results without regard to the others.
-func newRow(k key, old, new *store.Entry, alpha, band float64, runs int) Row {
-	r := Row{Name: k.name, Clock: k.clock, Old: point(old), New: point(new), Band: band, BandRuns: runs}
+func newRow(k key, old, new *store.Entry, opt Options) Row {
+	r := Row{Name: k.name, Clock: k.clock, Old: point(old), New: point(new), Band: opt.Band}
 	good := func(p *Point) bool { return p != nil && p.Verdict == record.OK && p.Time.N > 0 }
 	switch {
 	case old == nil:
@@ -245,7 +248,10 @@ func newRow(k key, old, new *store.Entry, alpha, band float64, runs int) Row {
 	case !good(r.Old):
 		r.Outcome = Unusable
 	default:
-		r.test(alpha)
+		r.test(opt.Alpha)
+		for _, p := range []*Point{r.Old, r.New} {
+			r.widen(2*drift(p.samples), "drift")
+		}
 	}
 	return r
 }
@@ -260,6 +266,41 @@ func (r *Row) test(alpha float64) {
 	if leastP(len(x), len(y)) > alpha {
 		r.Outcome = Few
 	}
+}
+
+// widen makes the noise band wider, unless there is to be none.
+func (r *Row) widen(band float64, from string) {
+	if r.Band > 0 && band > r.Band {
+		r.Band, r.BandFrom = band, from
+	}
+}
+
+// driftParts is into how many parts a run's samples are divided to see how they drift.
+const driftParts = 10
+
+// drift is how far the medians of successive parts of a run's samples lie apart, relative
+// to their median; 0 where there are too few samples to say.
+func drift(samples []float64) float64 {
+	size := len(samples) / driftParts
+	if size < 5 {
+		return 0
+	}
+	var medians []float64
+	for i := range driftParts {
+		medians = append(medians, stats.Summarize(samples[i*size:(i+1)*size]).Median)
+	}
+	return spread(medians)
+}
+
+// spread is the median distance of values from their median, relative to it, times 1.4826,
+// which makes it the standard deviation where they are normal.
+func spread(values []float64) float64 {
+	middle := stats.Summarize(values).Median
+	var off []float64
+	for _, v := range values {
+		off = append(off, math.Abs(v-middle))
+	}
+	return 1.4826 * stats.Summarize(off).Median / middle
 }
 
 // cliff is Cliff's δ of y over x.

@@ -186,7 +186,7 @@ func TestBandFromHistory(t *testing.T) {
 	now := newRun("now")
 	all = append(all, entry(now, "loud", 1.1, 20, 9))
 	c := Gate(now.ID, all, Options{})
-	if r := c.Rows[0]; r.Outcome != Same || r.BandRuns != 5 || r.Band < 0.1 || r.Band > 0.2 {
+	if r := c.Rows[0]; r.Outcome != Same || r.BandFrom != "5 runs" || r.Band < 0.1 || r.Band > 0.2 {
 		t.Errorf("%+v", r)
 	}
 	spread, n := Spread([]*store.Entry{&all[0], &all[1]})
@@ -228,5 +228,26 @@ func TestCompareDevices(t *testing.T) {
 	z := append(y[:1:1], entry(later, "add", 2, 20, 3))
 	if c := Compare(x, z, Options{}); len(c.Rows) != 1 || c.Rows[0].Outcome != Same || c.Rows[0].Device != "CPU" {
 		t.Errorf("%+v", c.Rows)
+	}
+}
+
+// TestDriftWidensTheBand: where the samples of one run wander by ten percent, five
+// percent between two runs are noise; scatter alone does not widen the band.
+func TestDriftWidensTheBand(t *testing.T) {
+	a, b := newRun("a"), newRun("b")
+	x, y := entry(a, "drifts", 1, 100, 1), entry(b, "drifts", 1.05, 100, 2)
+	still := Compare([]store.Entry{x}, []store.Entry{y}, Options{})
+	if r := still.Rows[0]; r.Outcome != Slower || r.BandFrom != "" {
+		t.Errorf("%s, band %g from %q", r.Outcome, r.Band, r.BandFrom)
+	}
+	for i := range y.Samples {
+		y.Samples[i] *= 1 + 0.1*float64(i/10%3-1)
+	}
+	c := Compare([]store.Entry{x}, []store.Entry{y}, Options{})
+	if r := c.Rows[0]; r.Outcome != Same || r.BandFrom != "drift" || r.Band < 0.05 {
+		t.Errorf("%s, band %g from %q", r.Outcome, r.Band, r.BandFrom)
+	}
+	if r := Compare([]store.Entry{x}, []store.Entry{y}, Options{Band: -1}).Rows[0]; r.Band != 0 || r.BandFrom != "" {
+		t.Errorf("without a band it is %g from %q", r.Band, r.BandFrom)
 	}
 }

@@ -2,7 +2,7 @@ package compare
 
 import (
 	"cmp"
-	"math"
+	"fmt"
 	"slices"
 
 	"greta/bench/record"
@@ -93,11 +93,10 @@ func against(now []*store.Entry, all []store.Entry, opt Options) *Comparison {
 				}
 			}
 		}
-		best, band, runs := Best(before), opt.Band, 0
-		if spread, n := Spread(before); n >= spreadRuns && 2*spread > band {
-			band, runs = 2*spread, n
+		row := newRow(k, Best(before), e, opt)
+		if far, n := Spread(before); n >= spreadRuns {
+			row.widen(2*far, fmt.Sprintf("%d runs", n))
 		}
-		row := newRow(k, best, e, opt.Alpha, band, runs)
 		row.Device = e.Run.Env.Device
 		c.Rows = append(c.Rows, row)
 	}
@@ -119,9 +118,7 @@ func Best(entries []*store.Entry) *store.Entry {
 const spreadRuns = 3
 
 // Spread is the relative spread of the medians of runs of the same code, and of how
-// many runs: the median of their distances from their own median, times 1.4826, which
-// is the standard deviation of a normal distribution. Of several such groups the
-// one with the most runs counts.
+// many runs. Of several such groups the one with the most runs counts.
 func Spread(entries []*store.Entry) (relative float64, runs int) {
 	type code struct{ kernels, commit string }
 	groups := map[code]map[string]float64{}
@@ -140,12 +137,7 @@ func Spread(entries []*store.Entry) (relative float64, runs int) {
 		for _, m := range g {
 			medians = append(medians, m)
 		}
-		middle := stats.Summarize(medians).Median
-		var off []float64
-		for _, m := range medians {
-			off = append(off, math.Abs(m-middle))
-		}
-		spread := 1.4826 * stats.Summarize(off).Median / middle
+		spread := spread(medians)
 		if len(medians) > runs || len(medians) == runs && spread > relative {
 			relative, runs = spread, len(medians)
 		}

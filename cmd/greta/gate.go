@@ -29,8 +29,9 @@ measured: for each benchmark the least median among all other runs on the same
 device, level, driver and number of threads. The exit code is 5 where a result
 is slower than that by more than noise, or is no longer OK.
 
-The noise band is --band, or, where three or more runs of the same code are in
-the store, twice their spread if that is more.`,
+The noise band is --band, or twice as far as the parts of a run drift, or, where
+three or more runs of the same code are in the store, twice their spread, whichever
+is the widest.`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usagef("%s takes one run at most; see %s --help", c.CommandPath(), c.CommandPath())

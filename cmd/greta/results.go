@@ -222,12 +222,16 @@ func comparisonText(c *compare.Comparison, old, new string) string {
 			change = fmt.Sprintf("%+.1f %%", 100*(r.Ratio-1))
 			delta = fmt.Sprintf("%+.2f", r.Delta)
 		}
-		if r.P > 0 {
+		switch o := r.Outcome; {
+		case o != compare.Same && o != compare.Slower && o != compare.Faster:
+		case r.P < 1e-99:
+			p = "<1e-99"
+		default:
 			p = fmt.Sprintf("%.2g", r.P)
 		}
 		band := fmt.Sprintf("%.1f %%", 100*r.Band)
-		if r.BandRuns > 0 {
-			band += fmt.Sprintf(" of %d runs", r.BandRuns)
+		if r.BandFrom != "" {
+			band += " by " + r.BandFrom
 		}
 		verdict := outcomeText(r.Outcome)
 		if why := r.Why(); why != "" {
@@ -239,7 +243,7 @@ func comparisonText(c *compare.Comparison, old, new string) string {
 change   of the medians; slower or faster where p is at most %g and the change is beyond the band
 p        of the test of Mann and Whitney, adjusted by Holm's method for %d tests
 δ        Cliff's: share of pairs in which the right one is slower less that in which it is faster
-band     noise: %.1f %%, or twice the spread of runs of the same code where three or more are there
+band     noise: %.1f %%, or twice as far as the parts of a run drift, or as three or more runs of the same code spread
 `, c.Alpha, c.Tests, 100*c.Band)
 }
 

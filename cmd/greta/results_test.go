@@ -123,6 +123,8 @@ func TestHistory(t *testing.T) {
 	for _, args := range [][]string{{"--since", "yesterday"}, {"--last", "-1"}, {"--band", "-1"}, {"--alpha", "1"}, {"extra"}} {
 		h.greta(exitUsage, append([]string{"history"}, args...)...)
 	}
+	t.Setenv("GRETA_STORE", h.path)
+	has(t, greta(t, "history").out, "op/add")
 	r := greta(t, "history", "--store", filepath.Join(t.TempDir(), "absent"))
 	if r.code != exitUsage || !strings.Contains(r.err, "nothing has been measured yet") {
 		t.Errorf("%d %s", r.code, r.err)
