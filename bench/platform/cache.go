@@ -24,8 +24,8 @@ func cacheGPU(g *GPU) error {
 	block := min(1024, g.limits.mostBlock)
 	normal := steps(16<<10, 256<<10, 200, 16*block)
 	normal = append(normal, 3*normal[len(normal)-1]/4)
-	normal = append(normal, steps(320<<10, 4*max(g.limits.l2, 8<<20), g.size("step", 150), 16*block)...)
-	data, err := g.alloc(max(4*max(g.limits.l2, 8<<20), largest(g.sizes("bytes", normal...))) + 16*block)
+	normal = append(normal, steps(320<<10, max(g.away(), 32<<20), g.size("step", 150), 16*block)...)
+	data, err := g.alloc(max(max(g.away(), 32<<20), largest(g.sizes("bytes", normal...))) + 16*block)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func l2CacheGPU(g *GPU) error {
 	const loads = 64
 	block := min(1024, g.limits.mostBlock)
 	chunk := loads * block * 8
-	most := min(4*max(g.limits.l2, 8<<20), g.limits.free/2, g.limits.mostBuffer) / chunk
+	most := min(max(g.away(), 32<<20), g.limits.free/2, g.limits.mostBuffer) / chunk
 	list := g.sizes("chunks", append(steps(3, most, g.size("step", 140), 1), most+1)...)
 	data, err := g.alloc(largest(list) * chunk)
 	if err != nil {
@@ -155,7 +155,7 @@ func l2CacheGPU(g *GPU) error {
 		p.WorkingSet = float64(run * chunk)
 		p.Bytes = float64(blocks) * float64(chunk)
 		p.Roofs = g.roofs(g.peaks.l2, 0)
-		if g.limits.l2 > 0 && run*chunk <= g.limits.l2 {
+		if run*chunk <= g.limits.lastCache() {
 			p.Cache = record.Warm
 		}
 		// Blocks that run at once may share a chunk's way from memory while there are
@@ -177,7 +177,7 @@ func l2CacheGPU(g *GPU) error {
 var _ = define(Benchmark{
 	Name:   "l2-stream",
 	About:  "the stream kernels over an index modulo the length: each level's rate with stores",
-	Params: map[string]string{"n": "elements of 8 bytes in each array", "step": "growth of the sizes in percent"},
+	Params: map[string]string{"n": "elements of 8 bytes in each array", "step": "growth of the sizes in percent", "threads": "of a launch"},
 	GPU:    l2StreamGPU,
 	Lacks:  map[string]string{"cpu": "STREAM's four kernels over sizes are what stream and cache measure"},
 })
@@ -196,7 +196,7 @@ func l2StreamGPU(g *GPU) error {
 		}
 		for kind, k := range streamKernels[:4] {
 			chunks := max(n/block, 1)
-			repeats := max(1, (64<<20)/(chunks*block))
+			repeats := max(1, g.size("threads", 64<<20)/(chunks*block))
 			l, err := g.dev.bind(code{"l2stream", k.name, block, nil}, chunks*repeats, 0, s.a, s.in[0], s.in[1], s.in[2], s.hits, uint32(chunks))
 			if err != nil {
 				return err

@@ -34,7 +34,7 @@ type limits struct {
 	units, wave     int
 	clockMHz        float64
 	memoryGBs       float64 // modelled
-	l2              int     // bytes
+	l2              int     // bytes; see lastCache for what may lie behind it
 	sharedPerUnit   int
 	threadsPerUnit  int
 	free            int // bytes of memory
@@ -246,10 +246,10 @@ func (g *GPU) room(wanted, bytes, buffers, unit int) int {
 }
 
 // away is the size in bytes from which on a working set is memory's, not a cache's.
-func (g *GPU) away() int { return 4 * cmp.Or(g.limits.l2, 64<<20) }
+func (g *GPU) away() int { return 4 * cmp.Or(g.limits.lastCache(), 64<<20) }
 
 func (g *GPU) roofs(memory, gflops float64) record.Roofs {
-	return record.Roofs{ReadGBs: memory, GFlops: gflops, LastCache: float64(g.limits.l2)}
+	return record.Roofs{ReadGBs: memory, GFlops: gflops, LastCache: float64(g.limits.lastCache())}
 }
 
 // warmUp runs one thread until the clocks have risen from idle, and measures them.

@@ -119,7 +119,7 @@ func chaseGPU(g *GPU, bytes int) error {
 	}}
 	p.Params = map[string]string{"bytes": itoa(nodes * gpuLine)}
 	p.WorkingSet = float64(nodes * gpuLine)
-	p.Roofs.LastCache = float64(g.limits.l2)
+	p.Roofs.LastCache = float64(g.limits.lastCache())
 	p.check = func() (record.Check, error) {
 		w, err := readWords(at, 1)
 		if err != nil {

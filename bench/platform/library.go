@@ -129,7 +129,7 @@ func product(g *GPU, lib *hip.RawBLAS, t libraryType, n int, layout string) (*re
 	p.Flops = 2 * float64(n) * float64(n) * float64(n)
 	p.Bytes = float64(n*n) * float64(2*size+out)
 	p.WorkingSet = productBuffers * p.Bytes
-	p.Roofs.LastCache = float64(g.limits.l2)
+	p.Roofs.LastCache = float64(g.limits.lastCache())
 	switch t.name {
 	case "f32":
 		p.Roofs.GFlops = g.peaks.f32

@@ -175,7 +175,7 @@ func counted(prepare func(n int) (sampler, func() error, error), launches *int) 
 // memoryLevel says of a working set whether it is memory's, and which roof that has.
 func (g *GPU) memoryLevel(bytes int) (cache string, r record.Roofs) {
 	switch {
-	case g.limits.l2 == 0:
+	case g.limits.lastCache() == 0:
 		return "", g.roofs(g.peaks.memory, 0)
 	case bytes >= g.away():
 		return record.Cold, g.roofs(g.peaks.memory, 0)

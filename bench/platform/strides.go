@@ -10,7 +10,7 @@ import (
 var _ = define(Benchmark{
 	Name:   "strides",
 	About:  "one block, strided and blocked loads from shared memory: cycles a load of a warp",
-	Params: map[string]string{"stride": "words of 4 bytes between neighbouring threads"},
+	Params: map[string]string{"stride": "words of 4 bytes between neighbouring threads", "rounds": "of eight loads a thread"},
 	GPU:    stridesGPU,
 	Lacks:  map[string]string{"cpu": "a processor has no shared memory of a block"},
 })
@@ -31,8 +31,8 @@ func stridesGPU(g *GPU) error {
 	if err != nil {
 		return err
 	}
-	rounds := 512 // of eight loads
-	if g.MHz == 0 {
+	rounds := g.size("rounds", 512)
+	if _, given := g.params["rounds"]; g.MHz == 0 && !given {
 		rounds *= 64 // timed from outside: its start must not count
 	}
 	for _, mode := range []string{"strided", "blocked"} {

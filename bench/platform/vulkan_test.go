@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"greta/backends/vulkan"
 	"greta/bench/profile"
@@ -34,24 +35,25 @@ func TestVulkan(t *testing.T) {
 		{Bench: "latency", Params: map[string]profile.Text{"bytes": "16384,65536"}},
 		{Bench: "cache", Params: map[string]profile.Text{"bytes": "16384,65536"}},
 		{Bench: "l2-cache", Params: map[string]profile.Text{"chunks": "3"}},
-		{Bench: "l2-stream", Params: map[string]profile.Text{"n": "4096,65536"}},
-		{Bench: "strides", Params: map[string]profile.Text{"stride": "0,3"}},
+		{Bench: "l2-stream", Params: map[string]profile.Text{"n": "4096,65536", "threads": "131072"}},
+		{Bench: "strides", Params: map[string]profile.Text{"stride": "0,3", "rounds": "16"}},
 		{Bench: "small-kernels", Params: map[string]profile.Text{"n": "4096,16384,65536"}},
 		{Bench: "roofline", Params: map[string]profile.Text{"n": "4096", "steps": "0,4,128"}},
 		{Bench: "vec_add", Params: map[string]profile.Text{"n": "1003"}},
 		{Bench: "incore"}, {Bench: "um-stream"}, {Bench: "library"},
 	}
-	right := map[string]int{}
-	err = Run(context.Background(), Options{Device: dev, Plan: plan, Repetitions: 1, MinTime: 1, Emit: func(r *record.Result) error {
-		bench := strings.Split(r.Bench, "/")[1]
-		switch {
-		case r.Verdict == record.OK:
-			right[bench]++
-		case r.Verdict != record.Skipped || r.Reason == "":
-			t.Errorf("%s: %s: %s", r.Name(), r.Verdict, r.Reason)
-		}
-		return nil
-	}})
+	right, begin := map[string]int{}, time.Now()
+	err = Run(context.Background(), Options{Device: dev, Plan: plan, Repetitions: 1, MinTime: 1,
+		Progress: func(b string, _, _ int) { t.Logf("%v %s", time.Since(begin).Round(time.Millisecond), b) }, Emit: func(r *record.Result) error {
+			bench := strings.Split(r.Bench, "/")[1]
+			switch {
+			case r.Verdict == record.OK:
+				right[bench]++
+			case r.Verdict != record.Skipped || r.Reason == "":
+				t.Errorf("%s: %s: %s", r.Name(), r.Verdict, r.Reason)
+			}
+			return nil
+		}})
 	if err != nil {
 		t.Error(err)
 	}

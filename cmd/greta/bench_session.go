@@ -17,9 +17,11 @@ import (
 	"greta/bench/environ"
 	"greta/bench/format"
 	"greta/bench/guard"
+	"greta/bench/platform"
 	"greta/bench/record"
 	"greta/bench/stats"
 	"greta/bench/store"
+	"greta/tensor"
 )
 
 // benchFlags are the flags that every kind of benchmark has.
@@ -68,6 +70,8 @@ type benchSession struct {
 	lock  *guard.Held
 	db    *store.Store
 	keep  *store.Writer
+	// platform are the results of bench platform that roofs found.
+	platform []store.Entry
 
 	mu      sync.Mutex
 	results []record.Result
@@ -244,7 +248,42 @@ func (s *benchSession) roofs(dev backends.Device) (record.Roofs, error) {
 		return x, err
 	}
 	measuredRoofs(&x, entries, &s.run.Env)
+	s.platform = entries
 	return x, nil
+}
+
+// roofsFor are roofs with the measured arithmetic of products with weights of a
+// type, where bench platform took that: a product of the vendor's own library, or
+// what dot products of the type reach. Block formats are held against half precision
+// on GPUs, and against bytes on the processor.
+func (s *benchSession) roofsFor(x record.Roofs, weights string) record.Roofs {
+	if weights == "" {
+		return x
+	}
+	want := []string{weights}
+	if t, ok := tensor.ParseType(weights); ok && t.IsBlock() {
+		want = []string{"f16", "i8"}
+	}
+	best := 0.0
+	for i := range s.platform {
+		e := &s.platform[i]
+		if !sameDevice(&e.Run.Env, &s.run.Env) || !strings.HasPrefix(e.Bench, platform.RoofPrefix) || !slices.Contains(want, e.Params["type"]) {
+			continue
+		}
+		if median := stats.Summarize(e.Samples).Median; median > 0 {
+			best = max(best, e.Flops/median/1e9)
+		}
+	}
+	if best > 0 {
+		x.MeasuredGFlops = best
+	}
+	return x
+}
+
+// sameDevice says whether two runs were on one device, through whatever backend.
+func sameDevice(a, b *record.Env) bool {
+	return a.Backend == b.Backend && a.Device == b.Device && a.DeviceID == b.DeviceID && a.Threads == b.Threads ||
+		b.DeviceID != "" && a.DeviceID == b.DeviceID
 }
 
 // measuredRoofs takes the highest rates of memory and arithmetic that platform
@@ -253,12 +292,10 @@ func (s *benchSession) roofs(dev backends.Device) (record.Roofs, error) {
 func measuredRoofs(x *record.Roofs, entries []store.Entry, env *record.Env) {
 	for i := range entries {
 		e := &entries[i]
-		is := &e.Run.Env
-		same := is.Backend == env.Backend && is.Device == env.Device && is.DeviceID == env.DeviceID && is.Threads == env.Threads
-		if !same && (env.DeviceID == "" || is.DeviceID != env.DeviceID) {
+		if !sameDevice(&e.Run.Env, env) {
 			continue
 		}
-		if x.LastCache == 0 && secondLevelIsLast(is.Level) {
+		if x.LastCache == 0 && secondLevelIsLast(e.Run.Env.Level) {
 			x.LastCache = e.Roofs.LastCache
 		}
 		median := stats.Summarize(e.Samples).Median
@@ -267,6 +304,9 @@ func measuredRoofs(x *record.Roofs, entries []store.Entry, env *record.Env) {
 		}
 		if e.Cache == record.Cold {
 			x.MeasuredReadGBs = max(x.MeasuredReadGBs, e.Bytes/median/1e9)
+		}
+		if t := e.Params["type"]; t == "i8" || t == "f8e4m3" {
+			continue // products of bytes are a roof only for what is made of bytes
 		}
 		x.MeasuredGFlops = max(x.MeasuredGFlops, e.Flops/median/1e9)
 	}
