@@ -31,7 +31,8 @@ type Device struct {
 	common    []float32   // scratch of all of them
 	rounded   rounded     // activations in eight bits
 	exact     bool
-	bf16      bool // products of bf16
+	bf16      bool                       // products of bf16
+	choose    func(n *graph.Node) string // see Choose
 }
 
 // Option changes how a device computes.
@@ -150,6 +151,7 @@ type kernel struct {
 	name    string
 	bind    binder
 	packing *backends.Packing // of operand 1
+	variant variant
 }
 
 func (k *kernel) Name() string { return k.name }
@@ -195,7 +197,15 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 	if p != nil {
 		name += ".panels"
 	}
-	return &kernel{name + "." + d.k.Name, e.bind, p}, nil
+	v, chosen, err := d.chosen(n)
+	if err != nil {
+		return nil, err
+	}
+	name += "." + d.k.Name
+	if chosen != "" {
+		name += "/" + chosen
+	}
+	return &kernel{name, e.bind, p, v}, nil
 }
 
 func (d *Device) bind(l *backends.Launch) (runner, error) {

@@ -17,7 +17,7 @@ type halves struct {
 }
 
 func newHalves(d *Device, t *linear, m *simd.Panels) *halves {
-	g := &halves{t: t, m: m, panels: 4, tail: make([][]float32, d.pool.Size())}
+	g := &halves{t: t, m: m, panels: or(t.variant.panels, chunkPanels), tail: make([][]float32, d.pool.Size())}
 	all := simd.BF16Tiles(t.x.n)
 	g.tiles = max(1, chunkProducts/(g.panels*simd.PanelRows*simd.BF16Rows*max(1, m.Cols)))
 	g.across = (all + g.tiles - 1) / g.tiles

@@ -12,6 +12,8 @@ const (
 	// matVecRows is the number of activation rows up to which weights of plain
 	// types are read row by row; from there on they are decoded once into tiles.
 	matVecRows = 4
+	// chunkPanels is how many panels a chunk of a product of many rows takes.
+	chunkPanels = 4
 	// chunkBytes is about what one chunk of a mat-vec reads of the weights.
 	chunkBytes = 512 << 10
 	// tileRows is how many rows of weights a chunk of a product takes at most.
@@ -26,6 +28,7 @@ type linear struct {
 	d       *Device
 	x, y, r rows
 	b       []float32
+	variant variant
 	mul     product
 }
 
@@ -41,6 +44,9 @@ type product interface {
 
 func bindLinear(d *Device, l *backends.Launch) (runner, error) {
 	t := &linear{d: d}
+	if k, ok := l.Kernel.(*kernel); ok {
+		t.variant = k.variant
+	}
 	var err error
 	if t.x, err = floats(&l.In[0]); err != nil {
 		return nil, err
@@ -64,7 +70,7 @@ func bindLinear(d *Device, l *backends.Launch) (runner, error) {
 	switch {
 	case w.Packing == "":
 		t.mul, err = bindStored(d, t, w)
-	case d.k.HasUnit() && t.tiled() && t.x.n >= simd.MinUnitRows:
+	case d.onUnit(t.x.n) && t.tiled():
 		t.mul, err = bindUnit(d, t, w, &l.In[0])
 	case simd.RoundsActivations(w.Type):
 		t.mul, err = bindRounded(d, t, w, &l.In[0])
@@ -101,6 +107,7 @@ type rounding struct {
 	t      *linear
 	m      *simd.Panels
 	x      *roundX
+	k      *simd.Kernels
 	ldy    int
 	panels int // of a chunk
 	tiles  int // of a chunk
@@ -114,12 +121,13 @@ func bindRounded(d *Device, t *linear, w, x *backends.Operand) (product, error) 
 		return nil, err
 	}
 	ldy, even := t.y.lead()
-	g := &rounding{t: t, m: m, ldy: ldy, panels: 4, tail: tails(d)}
+	g := &rounding{t: t, m: m, k: d.k, ldy: ldy, panels: or(t.variant.panels, chunkPanels), tail: tails(d)}
 	all, threads := simd.PanelCount(m.Rows), d.pool.Size()
 	if t.x.n == 1 || !even {
 		g.x = d.bindRounding(x, t.x, form{group: 1})
 		g.tiles = max(1, t.x.n)
-		g.panels = max(1, min(chunkBytes/max(1, simd.PanelBytes(m.Type, m.Cols)), all/(4*threads)))
+		g.k = t.matVec()
+		g.panels = max(1, min(or(t.variant.chunk, chunkBytes)/max(1, simd.PanelBytes(m.Type, m.Cols)), all/(4*threads)))
 	} else {
 		g.x = d.bindRounding(x, t.x, form{group: 8})
 		g.tiles = max(1, chunkProducts/(g.panels*simd.PanelRows*8*max(1, m.Cols)))
@@ -140,11 +148,11 @@ func (g *rounding) do(worker, chunk int) (r0, r1, i0, i1 int) {
 	p1, t1 := min(p0+g.panels, simd.PanelCount(g.m.Rows)), min(t0+g.tiles, q.Tiles())
 	i0, i1 = t0*q.Group, min(t1*q.Group, q.N)
 	if q.Group > 1 {
-		g.t.d.k.MulPanels(g.t.y.data, g.ldy, g.m, p0, p1, q, t0, t1, g.tail[worker])
+		g.k.MulPanels(g.t.y.data, g.ldy, g.m, p0, p1, q, t0, t1, g.tail[worker])
 	} else {
 		for i := i0; i < i1; i++ {
 			row := q.Row(i)
-			g.t.d.k.MulPanels(g.t.y.row(i), g.m.Rows, g.m, p0, p1, &row, 0, 1, g.tail[worker])
+			g.k.MulPanels(g.t.y.row(i), g.m.Rows, g.m, p0, p1, &row, 0, 1, g.tail[worker])
 		}
 	}
 	return p0 * simd.PanelRows, min(p1*simd.PanelRows, g.m.Rows), i0, i1
@@ -162,6 +170,7 @@ func tails(d *Device) [][]float32 {
 // plain is a product over panels of a plain type, in f32.
 type plain struct {
 	t    *linear
+	k    *simd.Kernels
 	m    *simd.Panels
 	per  int // panels in a chunk
 	tail [][]float32
@@ -172,14 +181,14 @@ func bindPlain(d *Device, t *linear, w *backends.Operand) (product, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t.tiled() && m.Type == tensor.BF16 && d.bf16 {
+	if t.tiled() && d.bf16Dots(m.Type) {
 		return newHalves(d, t, m), nil
 	}
 	if t.tiled() {
 		return newTiles(d, t, simd.Matrix{Type: m.Type, Rows: m.Rows, Cols: m.Cols, Data: m.Data, Packed: true}), nil
 	}
-	per := min(chunkBytes/max(1, simd.PanelBytes(m.Type, m.Cols)), simd.PanelCount(m.Rows)/(4*d.pool.Size()))
-	return &plain{t: t, m: m, per: max(1, per), tail: tails(d)}, nil
+	per := min(or(t.variant.chunk, chunkBytes)/max(1, simd.PanelBytes(m.Type, m.Cols)), simd.PanelCount(m.Rows)/(4*d.pool.Size()))
+	return &plain{t: t, k: t.matVec(), m: m, per: max(1, per), tail: tails(d)}, nil
 }
 
 func (g *plain) prepare(*pool.Pool) {}
@@ -189,10 +198,33 @@ func (g *plain) do(worker, chunk int) (r0, r1, i0, i1 int) {
 	p0 := chunk * g.per
 	p1 := min(p0+g.per, simd.PanelCount(g.m.Rows))
 	for i := range g.t.x.n {
-		g.t.d.k.MatVecPanels(g.t.y.row(i), g.m, p0, p1, g.t.x.row(i), g.tail[worker])
+		g.k.MatVecPanels(g.t.y.row(i), g.m, p0, p1, g.t.x.row(i), g.tail[worker])
 	}
 	return p0 * simd.PanelRows, min(p1*simd.PanelRows, g.m.Rows), 0, g.t.x.n
 }
+
+// matVec is the kernels for one row of activations.
+func (t *linear) matVec() *simd.Kernels {
+	if t.variant.chunk == 0 || t.variant.far == t.d.k.Far() {
+		return t.d.k
+	}
+	return t.d.k.WithFar(t.variant.far)
+}
+
+// or gives n, or what stands for a zero.
+func or(n, zero int) int {
+	if n == 0 {
+		return zero
+	}
+	return n
+}
+
+// onUnit says whether products of n rows go to the matrix unit.
+func (d *Device) onUnit(n int) bool { return d.k.HasUnit() && n >= simd.MinUnitRows }
+
+// bf16Dots says whether products of many rows with weights of type t are made of
+// dot products of bf16.
+func (d *Device) bf16Dots(t tensor.Type) bool { return d.bf16 && t == tensor.BF16 && d.k.HasBF16() }
 
 // tiled says whether a product in f32 goes through packed tiles.
 func (t *linear) tiled() bool {
@@ -213,7 +245,7 @@ type tiles struct {
 func newTiles(d *Device, t *linear, w simd.Matrix) *tiles {
 	threads := d.pool.Size()
 	g := &tiles{t: t, w: w, scratch: make([][]float32, threads)}
-	g.per = max(16, min(tileRows, (w.Rows/(4*threads)+15)/16*16))
+	g.per = max(16, min(or(t.variant.rows, tileRows), (w.Rows/(4*threads)+15)/16*16))
 	g.packed = d.shared(d.k.PackedLen(t.x.n, t.x.cols))
 	for i := range g.scratch {
 		g.scratch[i] = d.workerScratch(i, d.k.ScratchLen(w))

@@ -265,3 +265,32 @@ func TestBF16(t *testing.T) {
 		}
 	})
 }
+
+// TestFar: asking for weights ahead changes no result.
+func TestFar(t *testing.T) {
+	forLevels(t, func(t *testing.T, k *Kernels) {
+		const rows, cols = 75, 512
+		for _, typ := range panelTypes {
+			r := newRand(12)
+			m := packAll(t, typ, anyRows(r, typ, rows, cols), rows, cols)
+			x, tail := randVector(r, cols, 0).v, make([]float32, TailFloats)
+			var y [2][rows]float32
+			for i, far := range []bool{false, true} {
+				k := k.WithFar(far)
+				if k.Far() != far {
+					t.Fatal("WithFar changes nothing")
+				}
+				if RoundsActivations(typ) {
+					q := &Quants{N: 1, Cols: cols, Group: 1, Data: make([]byte, QuantsLen(1, cols, 1))}
+					k.Quantise(q, 0, x)
+					k.MulPanels(y[i][:], rows, m, 0, PanelCount(rows), q, 0, 1, tail)
+				} else {
+					k.MatVecPanels(y[i][:], m, 0, PanelCount(rows), x, tail)
+				}
+			}
+			if y[0] != y[1] || y[0] == [rows]float32{} {
+				t.Errorf("%s: other results with weights asked for ahead", typ)
+			}
+		}
+	})
+}

@@ -32,6 +32,9 @@ type Kernels struct {
 	far    bool         // see Far
 }
 
+// CanFar says whether this build has kernels that Far changes.
+const CanFar = canFar
+
 // Far says whether products of one row of activations ask for weights some
 // kilobytes before their turn, as they do by default on Intel's processors: those
 // fetch too little ahead by themselves.

@@ -1,0 +1,5 @@
+//go:build !noasm
+
+package simd
+
+const canFar = true
