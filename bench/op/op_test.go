@@ -216,6 +216,36 @@ func TestColdRotates(t *testing.T) {
 	}
 }
 
+// TestTablesAreNotCopiedOften: rows are read here and there from a table, which
+// lies in memory as often as a working set needs, not once for each repetition.
+func TestTablesAreNotCopiedOften(t *testing.T) {
+	r := request(ops.Rows)
+	r.Sizes = map[string]int{"s": 512, "n": 64, "r": 1}
+	c, err := New(ops.Rows, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := c.data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := c.place(openCPU(t), data, 400_000, 2000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	if p.copies < 700 || p.in[0].count != 4 || p.in[1].count != p.copies || p.set < 400_000 {
+		t.Errorf("%d repetitions with %d tables of 131 kB and %d lists, %g bytes in all", p.copies, p.in[0].count, p.in[1].count, p.set)
+	}
+	first, last := p.launch(0), p.launch(p.copies-1)
+	if err := p.stream.Launch(&first); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.stream.Launch(&last); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestRepetitionsAndTime(t *testing.T) {
 	dev := openCPU(t)
 	c, err := New(ops.SiLU, request(ops.SiLU))

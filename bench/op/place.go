@@ -89,7 +89,7 @@ func (c *Case) place(dev backends.Device, data [][]byte, bytes float64, limit in
 		p.copies = max(1, min(p.copies, room/max(1, total)))
 	}
 	p.set = float64(p.copies) * each
-	if err := p.inputs(data, room); err != nil {
+	if err := p.inputs(data, room, int(bytes)); err != nil {
 		return nil, err
 	}
 	for i, v := range c.Node.Out {
@@ -116,7 +116,7 @@ func (c *Case) place(dev backends.Device, data [][]byte, bytes float64, limit in
 
 // inputs places and writes the operands. Warm ones are there once, but
 // activations twice: a device may keep what it made of the last one.
-func (p *placed) inputs(data [][]byte, room int) error {
+func (p *placed) inputs(data [][]byte, room, set int) error {
 	c := p.c
 	rng := rand.New(rand.NewPCG(uint64(len(c.Name())), 2))
 	for i, v := range c.Node.In {
@@ -146,8 +146,11 @@ func (p *placed) inputs(data [][]byte, room int) error {
 		if v.Kind == graph.Input {
 			n = max(2, n)
 		}
-		// What is read in part only, as a table of rows is, need not be there so
-		// often: each repetition reads other rows of it.
+		if c.indexed() && v.Type != tensor.I32 {
+			// What is read in part only, as a table of rows is, need not be there so
+			// often: each repetition reads other rows of it.
+			n = min(n, max(2, set/max(1, len(bytes))+1))
+		}
 		n = max(1, min(n, room/max(1, len(bytes))))
 		if i == 0 && c.Node.Op.Kind == graph.Update {
 			n = 1 // every repetition writes it, so that they run one after another
