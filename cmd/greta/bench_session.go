@@ -166,7 +166,7 @@ func (s *benchSession) supervise(ctx context.Context, work func(context.Context)
 	case err = <-done:
 	case <-ctx.Done():
 		select {
-		case err = <-done:
+		case <-done:
 		case <-time.After(grace):
 			s.left = true
 		}
