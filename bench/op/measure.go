@@ -51,7 +51,7 @@ const (
 	batchTime   = 2 * time.Millisecond // of a sample by a device's clock, so that starting it is lost in it
 	gpuLaunches = 2048                 // in one program
 	cpuLaunches = 1 << 15
-	warmUp      = 100 * time.Millisecond // on devices whose clocks rise from idle
+	warmUp      = 100 * time.Millisecond // at most, on devices whose clocks rise from idle; where less time is asked for, less
 )
 
 // Reference is a case's operands and its results in float64.
@@ -432,7 +432,8 @@ func (m *measurement) timeDevice(p *placed, r *record.Result) (err error) {
 			return err
 		}
 		var t time.Duration
-		for begin := time.Now(); err == nil && time.Since(begin) < warmUp; {
+		t, err = run(e)
+		for begin := time.Now(); err == nil && time.Since(begin) < min(warmUp, m.opt.MinTime); {
 			t, err = run(e)
 		}
 		if err != nil {
