@@ -31,9 +31,10 @@ type Device struct {
 	has    features
 	on     taken
 
-	careless bool // set by a test: no barriers between dispatches
-	distant  bool // set by a test: the host reaches no memory of the device's
-	tile     int  // set by a test: the size of tiles
+	shorten  uint64 // set by a test: bytes by which bindings are too short
+	careless bool   // set by a test: no barriers between dispatches
+	distant  bool   // set by a test: the host reaches no memory of the device's
+	tile     int    // set by a test: the size of tiles
 
 	commands  vk.CommandPool
 	cache     pipelineCache

@@ -89,3 +89,6 @@ func WithLoader(o Options, name string) Options {
 	o.hooks = &hooks{loader: []string{name}}
 	return o
 }
+
+// ShortenBindings makes bindings end before what kernels read and write.
+func (d *Device) ShortenBindings() { d.shorten = 512 }

@@ -39,7 +39,7 @@ func openInstance(opt Options) (*instance, error) {
 	info := (&vk.InstanceCreateInfo{PApplicationInfo: app}).Init()
 	var messenger *vk.DebugUtilsMessengerCreateInfoEXT
 	if opt.Validate {
-		messenger = validation(info, opt.Message)
+		messenger = validation(info, opt)
 	}
 	in := &instance{}
 	if r := global.CreateInstance(info, nil, &in.handle); r != vk.VK_SUCCESS {
@@ -59,8 +59,9 @@ func openInstance(opt Options) (*instance, error) {
 	return in, nil
 }
 
-// validation asks for the validation layer, whose messages go to tell.
-func validation(info *vk.InstanceCreateInfo, tell func(string)) *vk.DebugUtilsMessengerCreateInfoEXT {
+// validation asks for the validation layer, whose messages go to opt.Message.
+func validation(info *vk.InstanceCreateInfo, opt Options) *vk.DebugUtilsMessengerCreateInfoEXT {
+	tell := opt.Message
 	callback := purego.NewCallback(func(severity, types uint32, data *vk.DebugUtilsMessengerCallbackDataEXT, _ unsafe.Pointer) uintptr {
 		if tell != nil {
 			tell(vk.GoStringAt(data.PMessageIdName) + ": " + vk.GoStringAt(data.PMessage))
@@ -70,8 +71,12 @@ func validation(info *vk.InstanceCreateInfo, tell func(string)) *vk.DebugUtilsMe
 	m := (&vk.DebugUtilsMessengerCreateInfoEXT{
 		MessageSeverity: vk.DebugUtilsMessageSeverityFlagsEXT(vk.VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT | vk.VK_DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT),
 		MessageType:     7, PfnUserCallback: callback}).Init()
-	enable := vk.VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT
-	features := (&vk.ValidationFeaturesEXT{PNext: unsafe.Pointer(m), EnabledValidationFeatureCount: 1, PEnabledValidationFeatures: &enable}).Init()
+	enable := []vk.ValidationFeatureEnableEXT{vk.VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT}
+	if opt.Bounds {
+		enable[0] = vk.VK_VALIDATION_FEATURE_ENABLE_GPU_ASSISTED_EXT
+	}
+	features := (&vk.ValidationFeaturesEXT{PNext: unsafe.Pointer(m), EnabledValidationFeatureCount: uint32(len(enable)),
+		PEnabledValidationFeatures: &enable[0]}).Init()
 	info.PNext = unsafe.Pointer(features)
 	info.EnabledLayerCount, info.PpEnabledLayerNames = 1, vk.CStrings([]string{"VK_LAYER_KHRONOS_validation"})
 	exts := []string{"VK_EXT_debug_utils", "VK_EXT_validation_features"}

@@ -131,7 +131,7 @@ func (r *recorder) dispatch(x *dispatch) error {
 	for i, s := range x.bound {
 		writes[i] = vk.WriteDescriptorSet{DstSet: set, DstBinding: uint32(i), DescriptorCount: 1,
 			DescriptorType: vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
-			PBufferInfo:    &vk.DescriptorBufferInfo{Buffer: s.b.handle, Offset: s.from, Range: s.to - s.from}}
+			PBufferInfo:    &vk.DescriptorBufferInfo{Buffer: s.b.handle, Offset: s.from, Range: s.to - s.from - min(d.shorten, (s.to-s.from)/2)}}
 		writes[i].Init()
 	}
 	d.c.UpdateDescriptorSets(d.handle, uint32(len(writes)), &writes[0], 0, nil)

@@ -15,9 +15,9 @@ import (
 
 // Submission: every command buffer that is given to the queue signals one timeline
 // semaphore of the device with the next number, so that "done" is a comparison and
-// several may be under way. A wait sleeps for most of the time that the last run of
-// the same commands took, and then polls: waking a thread up costs more than the
-// end of a step is worth.
+// several may be under way. A long wait sleeps for most of the time that the last run
+// of the same commands took, and then polls, a short one polls: waking a thread up
+// costs more than the end of a step is worth.
 
 // clock is the device's timeline.
 type clock struct {
@@ -64,14 +64,22 @@ func (c *clock) close(d *Device) {
 
 const (
 	forever = ^uint64(0)
-	// sleepShare of a step's usual time is slept, the rest polled; shorter waits
-	// than leastSleep are polled only.
+	// sleepShare of a step's usual time is slept, the rest polled.
 	sleepShare = 0.8
-	leastSleep = 200 * time.Microsecond
-	// mostPolling is how long a wait polls before it sleeps until the end: the step
-	// takes longer than it did.
+	// mostPolling is how long a wait polls beyond the usual time before it sleeps until
+	// the end: the step takes longer than it did.
 	mostPolling = 2 * time.Millisecond
 )
+
+// leastSleep is the time from which on a wait sleeps. A card's decode steps are polled
+// from the start, since a core that slept works up to 20 µs longer on the next one;
+// elsewhere the device shares power and cores with who would poll.
+func (d *Device) leastSleep() time.Duration {
+	if d.p.Kind == Discrete {
+		return 20 * time.Millisecond
+	}
+	return 200 * time.Microsecond
+}
 
 // wait returns when the number is reached. usual is how long it is expected to
 // take from now on, 0 where nothing is known.
@@ -91,12 +99,12 @@ func (c *clock) wait(d *Device, number uint64, usual time.Duration, what string)
 func (c *clock) waitFrom(d *Device, number uint64, usual time.Duration, what string, start time.Time) error {
 	// A software device computes on the processor that would poll.
 	if d.p.Kind != Software && usual > 0 {
-		if nap := time.Duration(sleepShare * float64(usual)); nap >= leastSleep {
-			if done, err := c.doze(d, number, uint64(nap), what); done || err != nil {
+		if usual >= d.leastSleep() {
+			if done, err := c.doze(d, number, uint64(sleepShare*float64(usual)), what); done || err != nil {
 				return err
 			}
 		}
-		for end := time.Since(start) + mostPolling; time.Since(start) < end; {
+		for time.Since(start) < usual+mostPolling {
 			if done, err := c.look(d, number, what); done || err != nil {
 				return err
 			}

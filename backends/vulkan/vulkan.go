@@ -23,6 +23,9 @@ type Options struct {
 	Device   string
 	Software bool // also consider software devices, after all others
 	Validate bool // load the validation layer, with synchronization checks
+	// Bounds makes the layer look for accesses out of bounds too, by code that it adds
+	// to every kernel (GPU-assisted validation); slow.
+	Bounds bool
 	// Message is told what the validation layer says.
 	Message func(text string)
 	// Cache is a folder for compiled pipelines; empty: none is kept.

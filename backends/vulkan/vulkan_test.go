@@ -5,6 +5,8 @@ package vulkan_test
 import (
 	"errors"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -35,10 +37,18 @@ func open(t testing.TB, opt vulkan.Options) *vulkan.Device {
 	return dev
 }
 
-// TestOperators runs the table of operators, with products by rows and by tiles.
+// TestOperators runs the table of operators, with products by rows and by tiles; with
+// -short one case of every operator, and of every type of weights.
 func TestOperators(t *testing.T) {
 	for name, tiled := range map[string]int{"rows": -1, "tiles": 1} {
-		t.Run(name, func(t *testing.T) { optest.Run(t, open(t, vulkan.Options{Tiled: tiled})) })
+		t.Run(name, func(t *testing.T) {
+			dev := open(t, vulkan.Options{Tiled: tiled})
+			if testing.Short() {
+				eachType(t, dev)
+			} else {
+				optest.Run(t, dev)
+			}
+		})
 	}
 }
 
@@ -57,7 +67,11 @@ func TestPaths(t *testing.T) {
 
 // TestGraphs runs random small graphs against the reference.
 func TestGraphs(t *testing.T) {
-	optest.RunGraphs(t, open(t, vulkan.Options{}), 60)
+	n := 60
+	if testing.Short() {
+		n = 10
+	}
+	optest.RunGraphs(t, open(t, vulkan.Options{}), n)
 }
 
 // TestDistant runs one case of every operator as on a card: the host reaches none of
@@ -69,18 +83,44 @@ func TestDistant(t *testing.T) {
 	optest.RunGraphs(t, dev, 10)
 }
 
-// eachOperator checks one case of every operator.
-func eachOperator(t *testing.T, dev *vulkan.Device) {
+// eachOperator checks one case of every operator but those.
+func eachOperator(t *testing.T, dev *vulkan.Device, but ...string) {
+	t.Helper()
+	each(t, dev, but, func(parts []string) string { return parts[0] })
+}
+
+// eachType checks one case of every operator with every type of weights.
+func eachType(t *testing.T, dev *vulkan.Device) {
+	t.Helper()
+	each(t, dev, nil, func(parts []string) string { return strings.Join(parts[:max(1, len(parts)-1)], "/") })
+}
+
+// each checks the first case of each kind.
+func each(t *testing.T, dev *vulkan.Device, but []string, kind func(parts []string) string) {
 	t.Helper()
 	seen := map[string]bool{}
 	for _, c := range optest.Cases() {
-		op, _, _ := strings.Cut(c.Name, "/")
-		if seen[op] {
+		parts := strings.Split(c.Name, "/")
+		k := kind(parts)
+		if seen[k] || slices.Contains(but, parts[0]) {
 			continue
 		}
-		seen[op] = true
+		seen[k] = true
 		if err := optest.Check(dev, c); err != nil {
 			t.Errorf("%s: %v", c.Name, err)
 		}
+	}
+}
+
+// TestSubgroups: with LP_NATIVE_VECTOR_WIDTH lavapipe has subgroups of 4, 8 or 16; the
+// other tests, run so, show that kernels assume no size.
+func TestSubgroups(t *testing.T) {
+	bits, err := strconv.Atoi(os.Getenv("LP_NATIVE_VECTOR_WIDTH"))
+	if err != nil {
+		t.Skip("LP_NATIVE_VECTOR_WIDTH is not set")
+	}
+	d := open(t, vulkan.Options{}).Description()
+	if d.Kind != vulkan.Software || d.Subgroup != bits/32 {
+		t.Errorf("%s has subgroups of %d, %d are wanted", d.Name, d.Subgroup, bits/32)
 	}
 }
