@@ -90,8 +90,8 @@ var ProgramHash = sync.OnceValue(func() string {
 })
 
 // Commit is that of greta's source, with "+dirty" where it was changed: what Go
-// noted at the build, or what git says of the working folder when that is greta's
-// source, as under go run. "" where neither knows.
+// noted at the build, or under go run and go test, which note nothing, what git says of
+// the source in the working folder. "" where neither knows.
 var Commit = sync.OnceValue(func() string {
 	commit, dirty := "", ""
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -107,8 +107,10 @@ var Commit = sync.OnceValue(func() string {
 	if commit != "" {
 		return commit + dirty
 	}
+	// A program that was built elsewhere need not come from the source that it runs in.
+	path, err := os.Executable()
 	dir := SourceDir()
-	if dir == "" {
+	if err != nil || dir == "" || !strings.Contains(path, "go-build") {
 		return ""
 	}
 	return gitCommit(dir)
