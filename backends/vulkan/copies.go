@@ -5,6 +5,7 @@ package vulkan
 import (
 	"fmt"
 	mathbits "math/bits"
+	"slices"
 
 	"greta/backends"
 	"greta/tensor"
@@ -43,7 +44,10 @@ type converted struct {
 }
 
 // copies are the forms that hold at a point of a program.
-type copies struct{ list []converted }
+type copies struct {
+	list  []converted
+	norms []folded
+}
 
 // wrote forgets what the dispatches of a launch have made void: copies of what they
 // wrote, unless they wrote the copy too.
@@ -51,6 +55,9 @@ func (c *copies) wrote(launch int, list []dispatch) {
 	for i := range list {
 		for _, s := range list[i].used {
 			if s.write {
+				c.norms = slices.DeleteFunc(c.norms, func(n folded) bool {
+					return n.y.Buffer == s.b && uint64(n.y.Offset) < s.to && s.from < uint64(n.y.Offset+extent(n.y))
+				})
 				c.forget(func(x *converted) bool { return x.maker != launch && x.from.overlaps(&s) })
 			}
 		}

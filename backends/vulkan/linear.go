@@ -149,13 +149,25 @@ func (b *bind) matVec(p product, part piece) {
 	nx := columns(p.x.Shape.Rows())
 	size, per := b.vecShape(p.w.Type, p.w.Shape.Last(), nx)
 	c := b.call(fmt.Sprintf("matvec_%s_%d", p.w.Type, nx))
+	norm := b.copies.norm(p.x)
+	if norm != nil {
+		p.x = norm.x
+	}
 	woff, x, r, y, boff, btype := b.operands(c, p, part)
 	b.none(c)
 	b.status(c)
 	c.spec = []uint32{uint32(size), aligned(p.w, int(x.cols), p.w.Stride), vectors(x, p.w.Type),
 		btype, flag(p.r != nil), 0}
+	goff, eps := uint32(0), uint32(0)
+	if norm != nil {
+		goff, _ = b.vector(c, norm.w)
+		goff, eps = goff/4, bits(norm.eps)
+		c.spec = append(c.spec, 1)
+	} else if nx == 1 && !p.w.Type.IsBlock() {
+		b.none(c)
+	}
 	c.push = []uint32{uint32(part.count), x.cols, uint32(part.first), uint32(p.w.Rows()), x.n, woff, uint32(p.w.Stride), 0,
-		x.off, x.stride, x.inner, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, 0, 1, 1, uint32(b.number)}
+		x.off, x.stride, x.inner, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, 0, 1, 1, uint32(b.number), goff, eps}
 	gx, gy := spread((part.count+per-1)/per, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))
 	b.run3(c, gx, gy, (int(x.n)+nx-1)/nx)
 }
@@ -267,6 +279,9 @@ func bindLinearID(b *bind) error {
 		woff, x, _, y, boff, btype := b.operands(c, p, part)
 		eoff := b.ints(c, e)
 		b.status(c)
+		if !w.Type.IsBlock() {
+			b.none(c)
+		}
 		c.spec = []uint32{uint32(size), flag(aligned(w, int(x.cols), stride) != 0 && w.Stride%16 == 0), vectors(x, w.Type),
 			btype, 0, 1}
 		c.push = []uint32{uint32(n), x.cols, uint32(part.first), uint32(w.Rows()), uint32(choices), woff, uint32(stride), uint32(part.count),

@@ -16,6 +16,13 @@ layout(constant_id = 2) const bool VECTORS = false; // x can be read 16 bytes at
 layout(constant_id = 3) const uint BIAS = 0; // type, 0: none
 layout(constant_id = 4) const bool RESIDUAL = false;
 layout(constant_id = 5) const bool EXPERTS = false;
+// Without EXPERTS, of one row and plain weights: x is first normed, x / sqrt(mean(x^2) + eps) g. The sum
+// of squares is taken on the way, and the sums divided at the end.
+#if NX == 1 && TYPE < 10
+#define CAN_NORM
+layout(constant_id = 6) const bool NORM = false;
+layout(binding = 7, std430) readonly buffer BG { vec4 g4[]; };
+#endif
 layout(binding = 1, std430) readonly buffer BX { float x[]; };
 layout(binding = 1, std430) readonly buffer BX4 { vec4 x4[]; };
 layout(binding = 2, std430) readonly buffer BB { uint b[]; };
@@ -29,8 +36,13 @@ layout(push_constant) uniform Push {
   uint woff, wstride, wexpert; // bytes
   uint xoff, xstride, xinner, boff, roff, rstride, yoff, ystride, yinner, rinner;
   uint eoff, users, inputs, launch;
+  uint goff; // in groups of four
+  float eps;
 };
 
+#ifdef CAN_NORM
+shared float squares[64];
+#endif
 shared float part[64 * R * NX]; // subgroups have 4 invocations at least
 
 // activations gives elements k to k + 3 of the row of x that starts at at, zeros behind its end.
@@ -80,12 +92,22 @@ void main() {
 #define DECODE(at) decode(at, u, cols, v)
 #endif
   uint units = (cols + 7) / 8;
+#ifdef CAN_NORM
+  float square = 0;
+#endif
   for (uint u = t; u < units; u += T) {
     vec4 v[2], a[2 * NX];
     [[unroll]] for (uint c = 0; c < NX; c++) {
       a[2 * c] = activations(xs[c], FIRST);
       a[2 * c + 1] = activations(xs[c], FIRST + DISTANCE);
     }
+#ifdef CAN_NORM
+    if (NORM) {
+      square += dot(a[0], a[0]) + dot(a[1], a[1]);
+      a[0] *= g4[goff + 2 * u];
+      a[1] *= g4[goff + 2 * u + 1];
+    }
+#endif
 // A macro, as the compiler does not unroll a loop around so much.
 #define ROW(n) \
     DECODE(base + min(row0 + n, rows - 1) * wstride); \
@@ -103,12 +125,25 @@ void main() {
     float sum = subgroupAdd(acc[i]);
     if (subgroupElect()) part[gl_SubgroupID * R * NX + i] = sum;
   }
+#ifdef CAN_NORM
+  if (NORM) {
+    square = subgroupAdd(square);
+    if (subgroupElect()) squares[gl_SubgroupID] = square;
+  }
+#endif
   barrier();
   if (t >= R * NX) return;
   uint n = row0 + t / NX, s = c0 + t % NX;
   if (n >= rows || !EXPERTS && s >= count) return;
   float sum = 0;
   for (uint g = 0; g < gl_NumSubgroups; g++) sum += part[g * R * NX + t];
+#ifdef CAN_NORM
+  if (NORM) {
+    float all2 = 0;
+    for (uint g = 0; g < gl_NumSubgroups; g++) all2 += squares[g];
+    sum *= 1.0 / sqrt(all2 / float(cols) + eps);
+  }
+#endif
   if (BIAS != 0) sum += NARROW(b, BIAS, bias + n);
   uint to = EXPERTS ? n : first + n;
   if (RESIDUAL) {

@@ -68,6 +68,7 @@ type buffer struct {
 	place  place
 	mapped []byte  // nil where the host cannot reach it
 	mirror *buffer // the host's side of Step memory
+	use    backends.Use
 	// fresh memory is zeroed when it is first used, unless it is first overwritten
 	// as a whole, as weights are.
 	fresh bool
@@ -202,6 +203,7 @@ func (d *Device) Alloc(bytes int, use backends.Use) (backends.Buffer, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.use = use
 	if d.distant {
 		b.mapped = nil
 	}

@@ -6,6 +6,7 @@ import (
 	"greta/backends"
 	"greta/graph"
 	"greta/ops"
+	"greta/tensor"
 )
 
 // rowGroup is the number of invocations for a row of n elements.
@@ -23,6 +24,10 @@ func (d *Device) rowGroup(n int) uint32 {
 func bindNorm(b *bind) error {
 	l := b.l
 	add, layer := l.Node.Op == ops.AddRMSNorm, l.Node.Op == ops.LayerNorm
+	if l.Node.Op == ops.RMSNorm && b.folds() {
+		b.copies.norms = append(b.copies.norms, folded{&l.Out[0], &l.In[0], &l.In[1], graph.Attr[ops.NormAttr](l.Node).Eps})
+		return nil
+	}
 	cols := l.In[0].Shape.Last()
 	if cols%4 == 0 && cols <= 16*int(b.d.rowGroup(cols)) && b.wholeRows(l.In, l.Out) {
 		return b.normWide(add, layer)
@@ -54,6 +59,68 @@ func bindNorm(b *bind) error {
 		woff, boff, bits(graph.Attr[ops.NormAttr](l.Node).Eps)}
 	b.run(c, min(int(x.n), 32768), 1)
 	return nil
+}
+
+// folded is a norm y of x that its readers compute themselves.
+type folded struct {
+	y, x, w *backends.Operand
+	eps     float64
+}
+
+// norm finds the folded norm that gives an operand, nil: none does.
+func (c *copies) norm(o *backends.Operand) *folded {
+	for i := len(c.norms) - 1; i >= 0; i-- {
+		if y := c.norms[i].y; y.Buffer == o.Buffer && y.Offset == o.Offset {
+			return &c.norms[i]
+		}
+	}
+	return nil
+}
+
+// folds says whether a norm of one row need not be run: all that reads it in the
+// program are products of one row with plain weights, which norm on the way,
+// and what it reads is still there when they run.
+func (b *bind) folds() bool {
+	x, w, y := &b.l.In[0], &b.l.In[1], &b.l.Out[0]
+	out, ok := y.Buffer.(*buffer)
+	if !ok || out.use != backends.Arena || x.Shape.Rows() != 1 || x.Shape.Last()%8 != 0 || x.Offset%16 != 0 ||
+		w.Buffer == nil || w.Type != tensor.F32 || w.Offset%16 != 0 || !w.Dense() || b.program == nil {
+		return false
+	}
+	readers, gone := 0, false
+	for i := b.number + 1; i < len(b.program.Launches); i++ {
+		l := &b.program.Launches[i]
+		writes := append([]backends.Operand{l.Scratch}, l.Out...)
+		for j := range l.In {
+			o := &l.In[j]
+			if !overlap(o, y) {
+				continue
+			}
+			k, ok := l.Kernel.(*kernel)
+			if !ok || j != 0 || !isLinear(l.Node) || o.Offset != y.Offset || o.Shape.Elems() != y.Shape.Elems() || o.Shape.Last() != y.Shape.Last() ||
+				l.In[1].Type.IsBlock() || b.d.formOf(k.on, &l.In[1], 1) != "" || gone {
+				return false
+			}
+			for n := range writes {
+				if overlap(&writes[n], x) {
+					return false
+				}
+			}
+			readers++
+		}
+		for n := range writes {
+			if overlap(&writes[n], y) {
+				return readers > 0
+			}
+			gone = gone || overlap(&writes[n], x)
+		}
+	}
+	return readers > 0
+}
+
+// overlap says whether two operands share bytes.
+func overlap(a, c *backends.Operand) bool {
+	return a.Buffer != nil && a.Buffer == c.Buffer && a.Offset < c.Offset+extent(c) && c.Offset < a.Offset+extent(a)
 }
 
 // wholeRows says whether the f32 rows of a norm can be read 16 bytes at a time.
