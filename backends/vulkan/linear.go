@@ -87,8 +87,11 @@ func (b *bind) vecShape(t tensor.Type, cols, nx int) (size, r int) {
 // dotShape is vecShape for matvecq.comp.
 func (b *bind) dotShape(t tensor.Type, cols, nx int) (size, r int) {
 	unit := 32
-	if e, _ := t.Block(); e > 32 {
+	switch e, _ := t.Block(); {
+	case e > 32:
 		unit = 64
+	case t == tensor.Q8_0:
+		unit = 16
 	}
 	size = 32
 	for size < 128 && cols >= 2*size*unit {
@@ -211,7 +214,7 @@ func (b *bind) matMul(p product, part piece) {
 func (b *bind) matrix(p product, part piece) {
 	core := b.d.core()
 	n := p.x.Shape.Rows()
-	size, threads := 128, 8*core.subgroup
+	size, threads := 128, 16*core.subgroup
 	switch {
 	case core.size == 8:
 		size, threads = 32, 4*core.subgroup
@@ -236,7 +239,7 @@ func (b *bind) matrix(p product, part piece) {
 	y := b.floats(c, p.y, true)
 	b.temporary(c, x.scales, false)
 	cols := p.w.Shape.Last()
-	c.spec = []uint32{uint32(threads), aligned(p.w, cols, p.w.Stride), btype, flag(p.r != nil)}
+	c.spec = []uint32{uint32(threads), aligned(p.w, cols, p.w.Stride), btype, flag(p.r != nil), flag(cols%64 == 0)}
 	c.push = []uint32{uint32(part.count), uint32(cols), uint32(part.first), uint32(p.w.Rows()), uint32(n), woff, uint32(p.w.Stride),
 		x.pitch / 2, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner}
 	b.run(c, (n+size-1)/size, (part.count+size-1)/size)

@@ -22,6 +22,8 @@ layout(constant_id = 1) const bool ALIGNED = false;
 layout(local_size_x_id = 0) in; // NT
 layout(constant_id = 2) const uint BIAS = 0;
 layout(constant_id = 3) const bool RESIDUAL = false;
+layout(constant_id = 4) const bool WHOLE = false; // cols is a multiple of BK
+layout(binding = WEIGHTS, std430) readonly buffer Weights2 { uvec2 w2[]; };
 layout(binding = 1, std430) readonly buffer BX { uvec4 x8[]; }; // rows of pitch vectors of 8
 layout(binding = 2, std430) readonly buffer BB { uint b[]; };
 layout(binding = 3, std430) readonly buffer BR { float r[]; };
@@ -46,13 +48,7 @@ shared uvec4 sw[BN * LD];
 #define ACC coopmat<float, gl_ScopeSubgroup, TS, TS, gl_MatrixUseAccumulator>
 
 // What an invocation fetches of w is CHUNK elements, in RAW vectors.
-#if TYPE == 10
-#define CHUNK 32u
-#elif TYPE == 14
-#define CHUNK 16u
-#elif TYPE == 22 || TYPE == 23
-#define CHUNK 32u
-#elif TYPE == 24
+#if TYPE == 10 || TYPE == 14 || TYPE == 22 || TYPE == 23 || TYPE == 24
 #define CHUNK 16u
 #else
 #define CHUNK 8u
@@ -65,13 +61,18 @@ shared uvec4 sw[BN * LD];
 #define CW (BN * PER / NT)
 
 struct Raw {
+#if TYPE == 10 || TYPE == 22 || TYPE == 23
+  uvec2 q;
+#else
   uvec4 q;
+#endif
 #if TYPE == 10 || TYPE == 14
   uint d;
 #elif TYPE == 22
   uvec4 head;
 #elif TYPE == 23
-  uvec4 head, high;
+  uvec4 head;
+  uvec2 high;
 #elif TYPE == 24
   uvec4 high;
   float d;
@@ -93,27 +94,31 @@ void codes(uint c, float16_t bias, out f16vec2 a, out f16vec2 e) {
 Raw fetch(uint row, uint k0, uint c) {
   Raw v;
   uint k = k0 + c * CHUNK;
+#if TYPE != 10 && TYPE != 22 && TYPE != 23
   v.q = uvec4(0);
+#endif
 #if TYPE == 2
-  if (k < cols) v.q = w4[(row + 2 * k) >> 4];
+  if (WHOLE || k < cols) v.q = w4[(row + 2 * k) >> 4];
 #elif TYPE == 10
+  // Half a block: eight low codes and, behind 16 elements, eight high ones.
+  v.q = uvec2(0);
   v.d = 0;
-  if (k < cols) {
-    v.q = w4[(row + (k >> 1)) >> 4];
-    v.d = u16(row + (cols >> 1) + (k >> 4));
+  if (WHOLE || k < cols) {
+    v.q = w2[(row + (k >> 1)) >> 3];
+    v.d = u16(row + (cols >> 1) + ((k >> 5) << 1));
   }
 #elif TYPE == 14
   v.d = 0;
-  if (k < cols) {
+  if (WHOLE || k < cols) {
     v.q = w4[(row + k) >> 4];
     v.d = u16(row + cols + ((k >> 5) << 1));
   }
 #elif TYPE == 22 || TYPE == 23
   uint a = (row >> 4) + (k0 >> 8) * (TYPE == Q4_K ? 9 : 11), j = (k0 >> 6) & 3u;
   v.head = w4[a];
-  v.q = w4[a + (TYPE == Q4_K ? 1 : 3) + 2 * j + c];
+  v.q = w2[2 * (a + (TYPE == Q4_K ? 1 : 3) + 2 * j) + c];
 #if TYPE == 23
-  v.high = w4[a + 1 + c];
+  v.high = w2[2 * (a + 1) + c];
 #endif
 #elif TYPE == 24
   uint blocks = cols >> 8, block = k >> 8, s = (k >> 5) & 7u, h = s >> 2, half16 = (k >> 4) & 1u;
@@ -121,13 +126,13 @@ Raw fetch(uint row, uint k0, uint c) {
   v.high = w4[((row + blocks * 128) >> 4) + block * 4 + 2 * h + half16];
   v.d = half_(row + blocks * 208 + 2 * block) * sbyte(row + blocks * 192 + block * 16 + 2 * s + half16);
 #elif TYPE >= 10
-  if (k < cols) {
+  if (WHOLE || k < cols) {
     vec4 lo, hi;
     decodePart(row, k >> 5, c & 3u, cols, lo, hi);
     v.q = uvec4(packHalf2x16(lo.xy), packHalf2x16(lo.zw), packHalf2x16(hi.xy), packHalf2x16(hi.zw));
   }
 #else
-  if (k < cols) {
+  if (WHOLE || k < cols) {
     vec4 e[2];
     decode(row, k >> 3, cols, e);
     v.q = uvec4(packHalf2x16(e[0].xy), packHalf2x16(e[0].zw), packHalf2x16(e[1].xy), packHalf2x16(e[1].zw));
@@ -139,15 +144,12 @@ Raw fetch(uint row, uint k0, uint c) {
 // put stores a chunk at the row of sw that starts at at.
 void put(uint at, uint k0, uint c, Raw v) {
 #if TYPE == 10
-  f16vec2 o[16];
   float16_t d = unpackFloat2x16(v.d).x;
-  [[unroll]] for (uint i = 0; i < 4; i++) {
-    codes(v.q[i] & 0x0f0f0f0fu, float16_t(8), o[2 * i], o[2 * i + 1]);
-    codes(v.q[i] >> 4 & 0x0f0f0f0fu, float16_t(8), o[8 + 2 * i], o[9 + 2 * i]);
+  [[unroll]] for (uint n = 0; n < 2; n++) {
+    f16vec2 o[4];
+    [[unroll]] for (uint i = 0; i < 2; i++) codes(v.q[i] >> (4 * n) & 0x0f0f0f0fu, float16_t(8), o[2 * i], o[2 * i + 1]);
+    sw[at + 4 * (c >> 1) + 2 * n + (c & 1u)] = uvec4(packFloat2x16(o[0] * d), packFloat2x16(o[1] * d), packFloat2x16(o[2] * d), packFloat2x16(o[3] * d));
   }
-  [[unroll]] for (uint i = 0; i < 16; i++) o[i] *= d;
-  [[unroll]] for (uint i = 0; i < 4; i++)
-    sw[at + 4 * c + i] = uvec4(packFloat2x16(o[4 * i]), packFloat2x16(o[4 * i + 1]), packFloat2x16(o[4 * i + 2]), packFloat2x16(o[4 * i + 3]));
 #elif TYPE == 14
   f16vec2 o[8];
   float16_t d = unpackFloat2x16(v.d).x;
@@ -163,17 +165,16 @@ void put(uint at, uint k0, uint c, Raw v) {
     uint sc = s < 4 ? first & 63u : third & 15u | (first & 0xc0u) >> 2;
     uint mn = s < 4 ? second & 63u : (third >> 4) & 15u | (second & 0xc0u) >> 2;
     f16vec2 d = f16vec2(float16_t(dm.x * float(sc))), m = f16vec2(float16_t(-dm.y * float(mn)));
-    f16vec2 o[8];
-    [[unroll]] for (uint i = 0; i < 4; i++) {
+    f16vec2 o[4];
+    [[unroll]] for (uint i = 0; i < 2; i++) {
       uint q = v.q[i] >> (4 * n) & 0x0f0f0f0fu;
 #if TYPE == 23
       q |= (v.high[i] >> s & 0x01010101u) << 4;
 #endif
       codes(q, float16_t(0), o[2 * i], o[2 * i + 1]);
     }
-    [[unroll]] for (uint i = 0; i < 8; i++) o[i] = fma(o[i], d, m);
-    [[unroll]] for (uint i = 0; i < 2; i++)
-      sw[at + 4 * n + 2 * c + i] = uvec4(packFloat2x16(o[4 * i]), packFloat2x16(o[4 * i + 1]), packFloat2x16(o[4 * i + 2]), packFloat2x16(o[4 * i + 3]));
+    [[unroll]] for (uint i = 0; i < 4; i++) o[i] = fma(o[i], d, m);
+    sw[at + 4 * n + c] = uvec4(packFloat2x16(o[0]), packFloat2x16(o[1]), packFloat2x16(o[2]), packFloat2x16(o[3]));
   }
 #elif TYPE == 24
   uint k2 = (k0 + c * CHUNK >> 5) & 3u;
@@ -213,47 +214,46 @@ void main() {
   uint pw[CW];
   LOOP for (uint i = 0; i < CW; i++) pw[i] = woff + min(n0 + (t + i * NT) / PER, rows - 1) * wstride;
 #endif
-  for (uint k0 = 0; k0 < cols + BK; k0 += BK) {
-    if (k0 < cols) {
-      LOOP for (uint i = 0; i < CX; i++) fx[i] = x8[px[i] + k0 / 8];
-#ifndef DIRECT
-      LOOP for (uint i = 0; i < CW; i++) fw[i] = fetch(pw[i], k0, t % PER);
-#endif
-    }
-    if (k0 > 0) {
-      LOOP for (uint k = 0; k < BK / TS; k++) {
-        MAT(gl_MatrixUseA) a[FM];
-        LOOP for (uint i = 0; i < FM; i++)
-          coopMatLoad(a[i], sx, (wm + i * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutRowMajor);
-        LOOP for (uint j = 0; j < FN; j++) {
-          MAT(gl_MatrixUseB) e;
-          coopMatLoad(e, sw, (wn + j * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutColumnMajor);
-          LOOP for (uint i = 0; i < FM; i++) acc[i * FN + j] = coopMatMulAdd(a[i], e, acc[i * FN + j]);
-        }
-      }
-      barrier();
-    }
-    if (k0 < cols) {
-      LOOP for (uint i = 0; i < CX; i++) sx[(t + i * NT) / KV * LD + t % KV] = fx[i];
 #ifdef DIRECT
-      [[dont_unroll]] for (uint i = t / PER; i < BN; i += NT / PER)
-        put(i * LD, k0, t % PER, fetch(woff + min(n0 + i, rows - 1) * wstride, k0, t % PER));
+#define FETCH(k) LOOP for (uint i = 0; i < CX; i++) fx[i] = x8[px[i] + (k) / 8];
 #else
-      LOOP for (uint i = 0; i < CW; i++) put((t + i * NT) / PER * LD, k0, t % PER, fw[i]);
+#define FETCH(k) \
+  LOOP for (uint i = 0; i < CX; i++) fx[i] = x8[px[i] + (k) / 8]; \
+  LOOP for (uint i = 0; i < CW; i++) fw[i] = fetch(pw[i], k, t % PER);
 #endif
-      barrier();
-    }
-  }
-  // TS rows of a subgroup's part at a time through shared memory, so that bias, residual and scale
-  // meet known elements and rows are stored whole.
-  const uint LO = WN / 4 + 1, own = g * TS * LO;
-  LOOP for (uint i = 0; i < FM; i++) {
-    LOOP for (uint j = 0; j < FN; j++) coopMatStore(acc[i * FN + j], sw, own + j * (TS / 4), LO, gl_CooperativeMatrixLayoutRowMajor);
+  FETCH(0)
+  for (uint k0 = 0; k0 < cols; k0 += BK) {
+    LOOP for (uint i = 0; i < CX; i++) sx[(t + i * NT) / KV * LD + t % KV] = fx[i];
+#ifdef DIRECT
+    [[dont_unroll]] for (uint i = t / PER; i < BN; i += NT / PER)
+      put(i * LD, k0, t % PER, fetch(woff + min(n0 + i, rows - 1) * wstride, k0, t % PER));
+#else
+    LOOP for (uint i = 0; i < CW; i++) put((t + i * NT) / PER * LD, k0, t % PER, fw[i]);
+#endif
     barrier();
-    for (uint e = gl_SubgroupInvocationID; e < TS * WN; e += SG) {
-      uint s = m0 + wm + i * TS + e / WN, c = e % WN, n = n0 + wn + c;
+    if (k0 + BK < cols) { FETCH(k0 + BK) }
+    LOOP for (uint k = 0; k < BK / TS; k++) {
+      MAT(gl_MatrixUseA) a[FM];
+      LOOP for (uint i = 0; i < FM; i++)
+        coopMatLoad(a[i], sx, (wm + i * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutRowMajor);
+      LOOP for (uint j = 0; j < FN; j++) {
+        MAT(gl_MatrixUseB) e;
+        coopMatLoad(e, sw, (wn + j * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutColumnMajor);
+        LOOP for (uint i = 0; i < FM; i++) acc[i * FN + j] = coopMatMulAdd(a[i], e, acc[i * FN + j]);
+      }
+    }
+    barrier();
+  }
+  // A matrix of each subgroup at a time through shared memory, so that bias, residual and scale meet
+  // known elements.
+  const uint LO = TS / 4, own = g * TS * LO;
+  LOOP for (uint i = 0; i < FM; i++) LOOP for (uint j = 0; j < FN; j++) {
+    coopMatStore(acc[i * FN + j], sw, own, LO, gl_CooperativeMatrixLayoutRowMajor);
+    barrier();
+    for (uint e = gl_SubgroupInvocationID; e < TS * TS; e += SG) {
+      uint s = m0 + wm + i * TS + e / TS, c = e % TS, n = n0 + wn + j * TS + c;
       if (s < count && n < rows) {
-        float v = uintBitsToFloat(sw[own + e / WN * LO + c / 4][c & 3u]) * scales[s];
+        float v = uintBitsToFloat(sw[own + e / TS * LO + c / 4][c & 3u]) * scales[s];
         if (BIAS != 0) v += NARROW(b, BIAS, boff + first + n);
         if (RESIDUAL) { uint o = s / rinner; v += r[roff + o * rstride + (s - o * rinner) * all + first + n]; }
         uint o = s / yinner;

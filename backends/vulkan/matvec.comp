@@ -95,6 +95,38 @@ void main() {
 #ifdef CAN_NORM
   float square = 0;
 #endif
+#if TYPE == 2 || TYPE == 3
+  // All loads of a turn before the first use.
+  if (ALIGNED && VECTORS) {
+    uint at[R];
+    [[unroll]] for (uint i = 0; i < R; i++) at[i] = (base + min(row0 + i, rows - 1) * wstride) >> 4;
+    for (uint u = t; u < units; u += T) {
+      uvec4 q[R];
+      [[unroll]] for (uint i = 0; i < R; i++) q[i] = w4[at[i] + u];
+      vec4 a[2 * NX];
+      [[unroll]] for (uint c = 0; c < NX; c++) {
+        a[2 * c] = x4[(xs[c] >> 2) + 2 * u];
+        a[2 * c + 1] = x4[(xs[c] >> 2) + 2 * u + 1];
+      }
+#ifdef CAN_NORM
+      if (NORM) {
+        square += dot(a[0], a[0]) + dot(a[1], a[1]);
+        a[0] *= g4[goff + 2 * u];
+        a[1] *= g4[goff + 2 * u + 1];
+      }
+#endif
+      [[unroll]] for (uint i = 0; i < R; i++) {
+#if TYPE == 2
+        vec4 lo = vec4(unpackHalf2x16(q[i].x), unpackHalf2x16(q[i].y)), hi = vec4(unpackHalf2x16(q[i].z), unpackHalf2x16(q[i].w));
+#else
+        vec4 lo = uintBitsToFloat(uvec4(q[i].x << 16, q[i].x & 0xffff0000u, q[i].y << 16, q[i].y & 0xffff0000u));
+        vec4 hi = uintBitsToFloat(uvec4(q[i].z << 16, q[i].z & 0xffff0000u, q[i].w << 16, q[i].w & 0xffff0000u));
+#endif
+        [[unroll]] for (uint c = 0; c < NX; c++) acc[i * NX + c] += dot(lo, a[2 * c]) + dot(hi, a[2 * c + 1]);
+      }
+    }
+  } else
+#endif
   for (uint u = t; u < units; u += T) {
     vec4 v[2], a[2 * NX];
     [[unroll]] for (uint c = 0; c < NX; c++) {

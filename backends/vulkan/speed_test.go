@@ -95,21 +95,7 @@ func speed(t *testing.T, model, typeName string, set map[string]string) {
 		slices.Sort(times)
 		return times[n/2]
 	}
-	decode(8)
-	d := decode(128)
-	t.Logf("tg128 @ d520: median %v a token, %.1f tokens/s", d, 1/d.Seconds())
-	for range 3 { // on to a depth of 2048
-		if _, err := s.Prefill(ctx, prompt); err != nil {
-			t.Fatal(err)
-		}
-	}
-	decode(4)
-	d = decode(64)
-	t.Logf("tg64 @ d%d: median %v a token, %.1f tokens/s", s.Pos(), d, 1/d.Seconds())
-	for _, tokens := range []int{1, 512} {
-		if tokens == 512 {
-			s.Reset()
-		}
+	profile := func(tokens int) {
 		st, err := s.Step(tokens, 1)
 		if err != nil {
 			t.Fatal(err)
@@ -120,6 +106,25 @@ func speed(t *testing.T, model, typeName string, set map[string]string) {
 		}
 		t.Log(byKernel(st, times))
 	}
+	profile(512)
+	decode(8)
+	d := decode(128)
+	t.Logf("tg128 @ d520: median %v a token, %.1f tokens/s", d, 1/d.Seconds())
+	profile(1)
+	s.Reset()
+	decode(2)
+	d = decode(128)
+	t.Logf("tg128: median %v a token, %.1f tokens/s", d, 1/d.Seconds())
+	s.Reset()
+	for range 4 {
+		if _, err := s.Prefill(ctx, prompt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	decode(4)
+	d = decode(64)
+	t.Logf("tg64 @ d2048: median %v a token, %.1f tokens/s", d, 1/d.Seconds())
+	profile(1)
 }
 
 // byKernel sums a profile by kernel and shape.
