@@ -92,6 +92,7 @@ type bind struct {
 	kernel  string
 	on      taken   // paths that the kernel was chosen with
 	copies  *copies // of activations, from launches before
+	side    int     // of matrix.comp's tiles, 0: it is not used
 	list    []dispatch
 	err     error
 }

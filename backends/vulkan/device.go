@@ -30,6 +30,7 @@ type Device struct {
 	tiled  bool
 	has    features
 	on     taken
+	chosen func(n *graph.Node) string // variants asked for; nil: none
 
 	shorten  uint64 // set by a test: bytes by which bindings are too short
 	careless bool   // set by a test: no barriers between dispatches
@@ -207,6 +208,10 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 	if len(e.wide) > 0 && packingOf(n.In[e.wide[0]].Type) != nil && n.In[e.wide[0]].Root().Kind == graph.Weight {
 		k.packed = e.wide[0]
 	}
+	var err error
+	if k.side, err = d.tileOf(n); err != nil {
+		return nil, err
+	}
 	if e.typed >= 0 {
 		k.name += "." + n.In[e.typed].Type.String()
 	}
@@ -222,6 +227,7 @@ type kernel struct {
 	bind    binder
 	scratch int
 	on      taken
+	side    int // of matrix.comp's tiles, 0: it is not used
 	packed  int // the operand that lies packed, -1: none
 }
 

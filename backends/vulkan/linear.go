@@ -218,7 +218,7 @@ func (b *bind) matrix(p product, part piece) {
 	switch {
 	case core.size == 8:
 		size, threads = 32, 4*core.subgroup
-	case b.d.tile > 0 && b.d.tile < 128 || n <= 64:
+	case b.side == 64:
 		size, threads = 64, 4*core.subgroup
 	}
 	c := b.call(fmt.Sprintf("matrix_%s_%d", p.w.Type, size))
