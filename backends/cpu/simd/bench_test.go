@@ -145,7 +145,7 @@ func BenchmarkPanels(b *testing.B) {
 			at += size
 			return buf[at-size : at]
 		}
-		b.Run("matvec/"+t.String(), func(b *testing.B) {
+		matvec := func(b *testing.B, k *Kernels) {
 			var ratios, rates []float64
 			for b.Loop() {
 				w := next()
@@ -167,7 +167,11 @@ func BenchmarkPanels(b *testing.B) {
 			slices.Sort(rates)
 			b.ReportMetric(rates[len(rates)/2], "median-GB/s")
 			b.ReportMetric(ratios[len(ratios)/2], "median-of-read")
-		})
+		}
+		b.Run("matvec/"+t.String(), func(b *testing.B) { matvec(b, k) })
+		if CanFar {
+			b.Run(fmt.Sprintf("matvec/%s/far=%v", t, !k.Far()), func(b *testing.B) { matvec(b, k.WithFar(!k.Far())) })
+		}
 		if !RoundsActivations(t) {
 			continue
 		}
