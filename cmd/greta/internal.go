@@ -35,7 +35,7 @@ func (a *app) internalCmd() *cobra.Command {
 
 // internalHealthCmd checks a path of a device: engine/health.Serve.
 func (a *app) internalHealthCmd() *cobra.Command {
-	var name, device string
+	var name, device, kernels string
 	c := &cobra.Command{Use: "health PATH", Args: exactly(1, "a path"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			out, err := child.Stdout()
@@ -43,10 +43,11 @@ func (a *app) internalHealthCmd() *cobra.Command {
 				return err
 			}
 			return health.Serve(out, args[0], func() (backends.Device, error) {
-				return openBackend(name, deviceFlags{device: device})
+				return openBackend(name, deviceFlags{device: device, kernels: kernels})
 			}, gpuMemory)
 		}}
 	c.Flags().StringVar(&name, "backend", "", "")
 	c.Flags().StringVar(&device, "device", "", "")
+	c.Flags().StringVar(&kernels, "kernels", "", "")
 	return c
 }

@@ -18,6 +18,7 @@ import (
 
 	"greta/backends/hip"
 	"greta/engine"
+	"greta/engine/health"
 	"greta/engine/report"
 	"greta/tensor"
 )
@@ -259,6 +260,9 @@ func (a *app) buildFor(ctx context.Context, f *buildFlags, arch string, list []s
 		return nil, err
 	}
 	defer tool.Close()
+	if err := health.Rehearse(b.Device()); err != nil { // a run checks paths before it uses them
+		return nil, err
+	}
 	for _, name := range list {
 		if err := f.rehearse(b, name, types); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, usage(err))

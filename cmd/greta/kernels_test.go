@@ -38,6 +38,10 @@ func TestKernelsBuild(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.out), &files); err != nil || len(files) != first || !strings.HasSuffix(files[0].What, "for gfx1151") {
 		t.Errorf("%v: %d files, %d were built\n%s", err, len(files), first, r.err)
 	}
+	// What the check of the matrix cores needs is there too, other types of weights included.
+	if !strings.Contains(r.out, "W_Q6_K") {
+		t.Errorf("the health check's kernels are missing:\n%s", r.out)
+	}
 }
 
 func TestKernelsClear(t *testing.T) {

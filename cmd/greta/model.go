@@ -137,7 +137,7 @@ func (f *modelFlags) settle(ctx context.Context, dev backends.Device, notify fun
 	s := health.Settings{FP16: choice, Notify: notify, Again: again, Passing: gpuMemory}
 	if self() != nil {
 		s.Child = func(path string) child.Command {
-			return self("health", "--backend", f.backend, "--device", f.device, path)
+			return self("health", "--backend", f.backend, "--device", f.device, "--kernels", f.kernels, path)
 		}
 	}
 	paths, err := health.Apply(ctx, dev, s)

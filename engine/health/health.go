@@ -270,20 +270,54 @@ func Check(dev backends.Device, name string, stage func(string)) (err error) {
 			err = errors.Join(err, p.SetPath(other.Name, !other.Half))
 		}
 	}()
-	var cases []optest.Case
-	for _, c := range trial() {
-		t, err := c.Prepare(dev.Info().Float)
-		if err != nil {
-			return err
-		}
-		if paths[i].Takes == nil || paths[i].Takes(t.Node) {
-			cases = append(cases, c)
-		}
+	cases, err := taken(dev, paths[i])
+	if err != nil {
+		return err
 	}
 	if len(cases) == 0 {
 		return fmt.Errorf("%s takes none of the trial's nodes", paths[i].About)
 	}
 	return optest.Together(dev, cases, paths[i].Rel, stage)
+}
+
+// taken are the cases of the trial that a path computes.
+func taken(dev backends.Device, p backends.Path) ([]optest.Case, error) {
+	var cases []optest.Case
+	for _, c := range trial() {
+		t, err := c.Prepare(dev.Info().Float)
+		if err != nil {
+			return nil, err
+		}
+		if p.Takes == nil || p.Takes(t.Node) {
+			cases = append(cases, c)
+		}
+	}
+	return cases, nil
+}
+
+// Rehearse captures the checks of a device's paths and runs nothing: for
+// devices that only note what they are asked for.
+func Rehearse(dev backends.Device) error {
+	p, ok := dev.(backends.Pathed)
+	if !ok {
+		return nil
+	}
+	paths := p.Paths()
+	for _, path := range paths {
+		for _, other := range paths {
+			if err := p.SetPath(other.Name, other.Name == path.Name); err != nil {
+				return err
+			}
+		}
+		cases, err := taken(dev, path)
+		if err == nil {
+			err = optest.Rehearse(dev, cases)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // trial is what paths are tried on: the products and attentions of prefill and

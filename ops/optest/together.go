@@ -21,24 +21,10 @@ func Together(dev backends.Device, cases []Case, rel float64, stage func(string)
 		return err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
-	trials := make([]trial, len(cases))
-	program := &backends.Program{Name: "trial"}
 	stage("placing")
-	for i, c := range cases {
-		t := &trials[i]
-		if t.p, err = c.Prepare(dev.Info().Float); err != nil {
-			return err
-		}
-		k, err := dev.Kernel(t.p.Node)
-		if err != nil {
-			return err
-		}
-		l, _, out, err := r.launch(t.p, k)
-		if err != nil {
-			return fmt.Errorf("%s: %w", c.Name, err)
-		}
-		t.out = out
-		program.Launches = append(program.Launches, *l)
+	program, trials, err := r.program(cases)
+	if err != nil {
+		return err
 	}
 	var wg sync.WaitGroup
 	for i := range trials {
@@ -85,6 +71,49 @@ func Together(dev backends.Device, cases []Case, rel float64, stage func(string)
 		}
 	}
 	return nil
+}
+
+// Rehearse captures cases as Together does, and runs nothing: for devices that
+// only note what they are asked for.
+func Rehearse(dev backends.Device, cases []Case) (err error) {
+	r, err := newRig(dev)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
+	program, _, err := r.program(cases)
+	if err != nil {
+		return err
+	}
+	e, err := dev.Capture(program)
+	if err != nil {
+		return err
+	}
+	return e.Close()
+}
+
+// program places the operands of cases and gives their launches.
+func (r *rig) program(cases []Case) (*backends.Program, []trial, error) {
+	trials := make([]trial, len(cases))
+	program := &backends.Program{Name: "trial"}
+	for i, c := range cases {
+		t := &trials[i]
+		var err error
+		if t.p, err = c.Prepare(r.dev.Info().Float); err != nil {
+			return nil, nil, err
+		}
+		k, err := r.dev.Kernel(t.p.Node)
+		if err != nil {
+			return nil, nil, err
+		}
+		l, _, out, err := r.launch(t.p, k)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", c.Name, err)
+		}
+		t.out = out
+		program.Launches = append(program.Launches, *l)
+	}
+	return program, trials, nil
 }
 
 // trial is a case under way.
