@@ -71,12 +71,17 @@ func bindLinearID(d *Device, l *backends.Launch) (runner, error) {
 		}
 		t.experts = append(t.experts, m)
 	}
-	if t.panels != nil && simd.RoundsActivations(w.Type) {
-		t.q = d.bindRounding(x, t.x, form{group: 1})
-	}
 	t.first = make([]int32, w.Shape[0]+1)
 	t.list = make([]int32, len(t.e))
 	t.active = make([]int32, 0, w.Shape[0])
+	if t.panels != nil {
+		if group, parts := d.tileGroup(w.Type, len(t.e)/len(t.panels)); group > 0 {
+			return newIDTiles(t, w.Type, w.Shape[2], group, parts), nil
+		}
+	}
+	if t.panels != nil && simd.RoundsActivations(w.Type) {
+		t.q = d.bindRounding(x, t.x, form{group: 1})
+	}
 	t.scratch = make([][]float32, d.pool.Size())
 	for i := range t.scratch {
 		t.scratch[i] = d.workerScratch(i, max(simd.TailFloats, w.Shape[2]))
@@ -84,7 +89,8 @@ func bindLinearID(d *Device, l *backends.Launch) (runner, error) {
 	return t, nil
 }
 
-func (t *linearID) run(p *pool.Pool) error {
+// sort finds the experts that were chosen, and the rows of y of each.
+func (t *linearID) sort() error {
 	clear(t.first)
 	for i, e := range t.e {
 		if e < 0 || int(e) >= len(t.first)-1 {
@@ -107,6 +113,13 @@ func (t *linearID) run(p *pool.Pool) error {
 		t.first[e] = t.first[e-1]
 	}
 	t.first[0] = 0
+	return nil
+}
+
+func (t *linearID) run(p *pool.Pool) error {
+	if err := t.sort(); err != nil {
+		return err
+	}
 	if len(t.active) > 0 {
 		if t.q != nil {
 			t.q.run(p)
@@ -121,16 +134,21 @@ func (t *linearID) Do(worker, chunk int) {
 	r0 := chunk % t.blocks * t.per
 	r1 := min(r0+t.per, t.height)
 	for _, i := range t.list[t.first[e]:t.first[e+1]] {
-		in := int(i) / t.users * t.inputs
-		if t.inputs > 1 {
-			in += int(i) % t.users
-		}
 		y := t.y.row(int(i))
-		t.product(y, e, in, r0, r1, t.scratch[worker])
+		t.product(y, e, t.input(int(i)), r0, r1, t.scratch[worker])
 		if t.b != nil {
 			t.d.k.Add(y[r0:r1], y[r0:r1], t.b[e*t.height+r0:e*t.height+r1])
 		}
 	}
+}
+
+// input gives the row of x that row i of y is made from.
+func (t *linearID) input(i int) int {
+	in := i / t.users * t.inputs
+	if t.inputs > 1 {
+		in += i % t.users
+	}
+	return in
 }
 
 // product computes elements r0 … r1-1 of expert e's product with row in of x.

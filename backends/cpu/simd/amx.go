@@ -73,6 +73,9 @@ func SplitLen(n, cols, parts int) int {
 	return (n + unitRows - 1) / unitRows * (cols + unitCols - 1) / unitCols * unitTile / 4 * parts
 }
 
+// SplitRows is the number of rows in a group.
+const SplitRows = unitRows
+
 // Groups gives the number of groups of rows that Put takes.
 func (s *Split) Groups() int { return (s.N + unitRows - 1) / unitRows }
 
