@@ -62,6 +62,10 @@ func TestPaths(t *testing.T) {
 	for _, p := range dev.Paths() {
 		t.Logf("%s: %s, code %s", p.Name, p.About, p.Code)
 	}
+	if testing.Short() {
+		eachType(t, dev)
+		return
+	}
 	optest.Run(t, dev)
 }
 

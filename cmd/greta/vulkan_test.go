@@ -92,7 +92,7 @@ func TestVulkanCodes(t *testing.T) {
 	device, d := vulkanDevice(t)
 	start := time.Now()
 	layers := d.Memory()/800e6 + 8 // of 0.8 GB in f32
-	r := greta(t, append([]string{"run", "llama2_7b", "--dtype", "f32", "--set", fmt.Sprintf("L=%d", layers)}, device...)...)
+	r := greta(t, append([]string{"run", "llama2_7b", "--fp16", "off", "--dtype", "f32", "--set", fmt.Sprintf("L=%d", layers)}, device...)...)
 	if r.code != exitMemory || !strings.Contains(r.err, "GB are missing") || strings.Count(r.err, "\n") != 1 {
 		t.Errorf("a model larger than the device: code %d, %s", r.code, r.err)
 	}
