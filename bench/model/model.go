@@ -130,7 +130,7 @@ func (r *runner) reference(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	opt := r.o.Engine
 	opt.Device, opt.Progress, opt.Notify = dev, nil, nil
-	opt.Context = min(opt.Context, checkedRows)
+	opt.Context = min(opt.Context, checkedRows, r.o.Need()) // there is input for so many
 	e, err := engine.New(ctx, opt)
 	if err != nil {
 		return fmt.Errorf("on the reference: %w", err)

@@ -77,6 +77,7 @@ must be the same bits. Lists are as for bench op: 128,512 or 128..1024*2.`,
 	s.BoolVar(&f.fast, "fast-bf16", false, "cpu: round activations to bf16 in prefill over bf16 weights, where the processor has bf16 dot products")
 	s.StringVar(&f.fp16, "fp16", "auto", "vulkan, hip: arithmetic in half precision: on, off, or auto, where it passed its check and is as good as asked for")
 	s.StringVar(&f.kernels, "kernels", "", "hip: folder of kernels compiled ahead of time by greta kernels build, used before anything is compiled")
+	f.tunedFlags.register(s)
 	f.benchFlags.register(s, 5, 0)
 	return c
 }
@@ -261,7 +262,17 @@ func (f *benchModelFlags) measureOne(ctx context.Context, s *benchSession, j *mo
 	o := model.Options{
 		Name: modelName(j.arg), Prompts: j.prompts, Gens: j.gens, Depths: j.depths, Repetitions: f.repetitions, MinTime: f.minTime, NoWarmUp: f.noWarmUp, Roofs: roofs,
 		Reference: func() (backends.Device, error) { return openBackend("ref", deviceFlags{}) },
-		Say:       s.say, Emit: func(r record.Result) { s.add(r) },
+		Say:       s.say, Emit: func(r record.Result) {
+			tuned, _ := b.variants.Choices()
+			if r.Config = strings.Join(m.force, " "); len(tuned) > 0 {
+				r.Metrics = maps.Clone(r.Metrics)
+				if r.Metrics == nil {
+					r.Metrics = map[string]float64{}
+				}
+				r.Metrics["tuned_kernels"] = float64(len(tuned))
+			}
+			s.add(r)
+		},
 	}
 	if len(j.set) > 0 {
 		o.Name += " " + strings.Join(j.set, " ")
@@ -281,6 +292,9 @@ func (f *benchModelFlags) measureOne(ctx context.Context, s *benchSession, j *mo
 	o.Engine = b.opt
 	err = model.Run(ctx, o)
 	bar.clear()
+	if err == nil {
+		err = usage(b.variants.Check())
+	}
 	return loadError(err)
 }
 

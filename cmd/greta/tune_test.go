@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"greta/backends"
+	"greta/bench/store"
 	"greta/internal/fakedev"
 )
 
@@ -23,7 +24,7 @@ func init() {
 
 func fakeBackend(list string) backend {
 	return backend{"fake", func(f deviceFlags) (backends.Device, error) {
-		return fakedev.Open(f.threads, strings.Split(list, ","), "1")
+		return fakedev.Open(1, strings.Split(list, ","), "1")
 	}}
 }
 
@@ -109,6 +110,28 @@ func TestTune(t *testing.T) {
 	has(t, dump("--config", "linear=half"), ".half")
 	has(t, dump("--tuned", file), ".half")
 	hasNot(t, dump("--tuned", "off"), ".half")
+	// So it is in benchmarks of models, whose results say so.
+	bench := func(args ...string) []store.Entry {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), "bench.sqlite")
+		ok(append(append([]string{"bench", "model", model, "--backend", "fake", "-p", "0", "-n", "2", "-r", "1", "--store", path}, small...), args...)...)
+		s, err := store.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		entries, err := s.Results(store.Filter{Bench: "model/tg2"})
+		if err != nil || len(entries) != 1 {
+			t.Fatalf("%v, %d results", err, len(entries))
+		}
+		return entries
+	}
+	if e := bench("--tuned", file)[0]; e.Metrics["tuned_kernels"] == 0 || e.Config != "" {
+		t.Errorf("%+v", e.Result)
+	}
+	if e := bench("--tuned", "off", "--config", "linear=half")[0]; e.Metrics["tuned_kernels"] != 0 || e.Config != "linear=half" {
+		t.Errorf("%+v", e.Result)
+	}
 	bad := greta(t, append([]string{"run"}, append(run, "off", "--config", "linear=none")...)...)
 	if bad.code != exitUsage || !strings.Contains(bad.err, "linear=none") {
 		t.Errorf("a variant that is not there: %d %s", bad.code, bad.err)
