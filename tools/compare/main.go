@@ -48,6 +48,9 @@ func main() {
 	fmt.Println("| file | threads | test | greta, tokens/s | llama.cpp, tokens/s | ratio, median (range) | of the limit, median (range) | pairs |")
 	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, file := range flag.Args() {
+		// The file into the page cache, packed weights made.
+		ours(*greta, file, "0", 8, 0)
+		theirs(*peer, file, "1", 8, 0, 0)
 		for t := range strings.SplitSeq(*threads, ",") {
 			if *pp > 0 {
 				line(file, t, "pp"+strconv.Itoa(*pp), *pairs,
@@ -70,8 +73,6 @@ func main() {
 // line measures by turns, greta first in every second pair.
 func line(file, threads, test string, pairs int, a func() (rate, fraction float64), b func() float64) {
 	var as, bs, ratios, fractions []float64
-	a() // both files into the page cache, packed weights made
-	b()
 	for i := range pairs {
 		var x, y, of float64
 		if i%2 == 0 {
