@@ -25,6 +25,7 @@ const (
 	Generated   = "n_gen"         // tokens of decode, 0 in prefill
 	Depth       = "n_depth"       // positions in the caches before
 	Chunk       = "n_ubatch"      // most tokens in one step of prefill
+	Launches    = "launches"      // of a step
 	TokenSuffix = "/token"        // of the result with the times between tokens
 )
 
@@ -35,7 +36,7 @@ func Models(run *record.Run, results []record.Result) *Report {
 	tests := &Table{Columns: []Column{{"model", true}, {"size", false}, {"params", false}, {"backend", true}, {"threads", false}, {"test", false}, {"t/s", false}}}
 	where := &Table{Columns: []Column{{"model", true}, {"test", true}, {"n", false}, {"median t/s", false}, {"95 %", true}, {"first token", false},
 		{"between tokens p50", false}, {"p95", false}, {"p99", false},
-		{"a block", false}, {"outside", false}, {"kernels", false}, {"a step", false}, {"lost", false}, {"of modelled", false}, {"of measured", false}, {"rel L2", false}, {"verdict", true}}}
+		{"launches", false}, {"a block", false}, {"outside", false}, {"kernels", false}, {"a step", false}, {"lost", false}, {"of modelled", false}, {"of measured", false}, {"rel L2", false}, {"verdict", true}}}
 	threads := false
 	for i := range results {
 		threads = threads || results[i].Params["threads"] != ""
@@ -88,7 +89,7 @@ func tokenResult(results []record.Result, of *record.Result) *record.Result {
 
 func whereRow(t, token *record.Result) []any {
 	if t.Verdict != record.OK {
-		return []any{TestName(t), len(t.Samples), nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, relL2(t), verdict(t)}
+		return []any{TestName(t), len(t.Samples), nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, relL2(t), verdict(t)}
 	}
 	tokens := t.Metrics[Tokens]
 	s := stats.Summarize(t.Samples)
@@ -110,6 +111,10 @@ func whereRow(t, token *record.Result) []any {
 	if step, sum := t.Metrics[StepTime], t.Metrics[KernelSum]; step > 0 && sum > 0 {
 		lost = fmt.Sprintf("%s (%.1f %%)", signed(step-sum), 100*(step-sum)/step)
 	}
+	var count any
+	if n := int(t.Metrics[Launches]); n > 0 {
+		count = n
+	}
 	modelled, _ := Share(t, false)
 	measured, _ := Share(t, true)
 	interval := fmt.Sprintf("%s to %s", digits(tokens/s.Hi), digits(tokens/s.Lo))
@@ -117,7 +122,7 @@ func whereRow(t, token *record.Result) []any {
 		interval += " (range)"
 	}
 	return []any{TestName(t), s.N, digits(tokens / s.Median), interval, time(FirstToken), between[0], between[1], between[2],
-		time(BlockTime), time(OutsideTime), time(KernelSum), time(StepTime), lost, percent(modelled), percent(measured), relL2(t), verdict(t)}
+		count, time(BlockTime), time(OutsideTime), time(KernelSum), time(StepTime), lost, percent(modelled), percent(measured), relL2(t), verdict(t)}
 }
 
 // signed prints a time that can be negative: kernels timed one by one can take
@@ -165,7 +170,7 @@ func llamaBench(run *record.Run, results []record.Result) *Table {
 		"embeddings", "no_op_offload", "no_host", "fit_target", "fit_min_ctx",
 		"n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns", "avg_ts", "stddev_ts", "samples_ns", "samples_ts",
 		"median_ts", "lo_ts", "hi_ts", "first_token_ns", "inter_token_p50_ns", "inter_token_p95_ns", "inter_token_p99_ns",
-		"step_ns", "kernels_ns", "block_ns", "outside_ns", "check_against", "rel_l2", "max_abs", "verdict", "reason", "run",
+		"step_ns", "kernels_ns", "block_ns", "outside_ns", "launches", "check_against", "rel_l2", "max_abs", "verdict", "reason", "run",
 	} {
 		t.Columns = append(t.Columns, Column{Name: name})
 	}
@@ -221,7 +226,7 @@ func llamaBench(run *record.Run, results []record.Result) *Table {
 			false, 0, false, 0, 0,
 			int(m[Positions]), int(m[Generated]), int(m[Depth]), run.Started.UTC().Format(time.RFC3339), int(math.Round(s.Mean * 1e9)), int(math.Round(s.Stddev * 1e9)), mean, dev, ns, ts,
 			tsOf(s.Median), tsOf(s.Hi), tsOf(s.Lo), nsOf(FirstToken), between[0], between[1], between[2],
-			nsOf(StepTime), nsOf(KernelSum), nsOf(BlockTime), nsOf(OutsideTime), r.Check.Against, r.Check.RelL2, r.Check.MaxAbs, string(r.Verdict), r.Reason, run.ID,
+			nsOf(StepTime), nsOf(KernelSum), nsOf(BlockTime), nsOf(OutsideTime), int(m[Launches]), r.Check.Against, r.Check.RelL2, r.Check.MaxAbs, string(r.Verdict), r.Reason, run.ID,
 		})
 	}
 	return t

@@ -495,6 +495,7 @@ func (t *test) where(ctx context.Context, res *record.Result) error {
 		if err != nil {
 			return err
 		}
+		res.Metrics[format.Launches] = float64(len(times))
 		sum, block, out, count := 0.0, 0.0, 0.0, map[int]bool{}
 		for i, d := range times {
 			sum += d.Seconds()

@@ -35,6 +35,7 @@ type modelRow struct {
 	Kernels  *float64  `json:"kernels_ns"`
 	Block    *float64  `json:"block_ns"`
 	Outside  *float64  `json:"outside_ns"`
+	Launches int       `json:"launches"`
 	RelL2    float64   `json:"rel_l2"`
 	Verdict  string    `json:"verdict"`
 }
@@ -115,6 +116,13 @@ func TestBenchModelFlags(t *testing.T) {
 	if exact, rounded := with("--dtype", "q8_0", "--exact"), with("--dtype", "q8_0"); exact[0].RelL2 >= rounded[0].RelL2 {
 		t.Errorf("--exact: errors %g and %g", exact[0].RelL2, rounded[0].RelL2)
 	}
+	if fused, plain := with(), with("--no-fuse"); fused[0].Launches >= plain[0].Launches || fused[0].Launches < 5 {
+		t.Errorf("--no-fuse: %d launches, %d with fused operators", plain[0].Launches, fused[0].Launches)
+	}
+	// Without a warm-up the first repetition, in which the step is captured, counts.
+	if rows := with("--no-warmup", "-r", "9"); len(rows[0].Samples) != 9 {
+		t.Errorf("--no-warmup: %d samples", len(rows[0].Samples))
+	}
 	if r := greta(t, append(append(append([]string{}, smallBlock...), small...), "--progress")...); r.code != 0 || !strings.Contains(r.err, "llama2_block D=64 H=4 F=96: pp4 @ d0") {
 		t.Errorf("--progress: %d %s", r.code, r.err)
 	}
@@ -142,6 +150,13 @@ func TestBenchModelOfWeights(t *testing.T) {
 	got, err := s.Results(store.Filter{Kind: "model", Verdict: record.OK})
 	if err != nil || len(got) != 3 || got[2].Bench != "model/tg60/token" || len(got[2].Samples) != 120 {
 		t.Errorf("%d results are kept, %v", len(got), err)
+	}
+	// A model file with weights, and weights with a model file, are the same.
+	for _, args := range [][]string{{"llama2_7b", "--weights", dir}, {dir, "--model", "llama2_7b"}} {
+		rows := modelRows(t, append([]string{"bench", "model", "-p", "3", "-n", "0", "-r", "1", "--no-store", "--json"}, args...)...)
+		if !strings.HasSuffix(rows[0].Model, " BF16") || rows[0].Launches < 50 {
+			t.Errorf("%v: %+v", args, rows[0])
+		}
 	}
 	few := modelRows(t, "bench", "model", dir, "-p", "0", "-n", "10", "-r", "2", "--no-store", "--json")
 	if few[0].P99 != nil {
@@ -178,6 +193,10 @@ func TestBenchModelRefused(t *testing.T) {
 		{"llama2_block --profile smoke", exitUsage, "no model goes with it"},
 		{"--profile smoke -p 4", exitUsage, "--prompt does not go with it"},
 		{"llama2_block --chunk 0", exitUsage, "--chunk 0"},
+		{"llama2_block --cache-limit lots", exitUsage, "--cache-limit"},
+		{"llama2_block --fp16 perhaps", exitUsage, "--fp16"},
+		{"llama2_block --device 7", exitNoDevice, "--device 7"},
+		{"llama2_block --exact --fast-bf16", exitUsage, "contradict"},
 	} {
 		r := greta(t, append([]string{"bench", "model"}, strings.Fields(c.args)...)...)
 		if r.code != c.code || !strings.Contains(r.err, c.part) || r.out != "" {

@@ -298,8 +298,11 @@ func TestBenchOpRefused(t *testing.T) {
 		{"linear -r 0", exitUsage, "-r 0"},
 		{"linear --no-store --label x", exitUsage, "--no-store"},
 		{"linear --attr window", exitUsage, "NAME=VALUE"},
-		{"linear --config fast", exitUsage, "one configuration each"},
+		{"linear --backend ref --config fast", exitUsage, "one configuration each"},
 		{"linear --backend cuda", exitNoDevice, "no backend"},
+		{"linear --device 7", exitNoDevice, "--device 7"},
+		{"linear --fp16 on", exitUsage, "no path in half precision"},
+		{"linear --exact --fast-bf16", exitUsage, "contradict"},
 		{"linear --k 33 --type q4_0", exitUsage, "33"},
 	} {
 		r := greta(t, append([]string{"bench", "op"}, strings.Fields(c.args)...)...)
