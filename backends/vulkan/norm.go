@@ -81,10 +81,10 @@ func (c *copies) norm(o *backends.Operand) *folded {
 // program are products of one row with plain weights, which norm on the way,
 // and what it reads is still there when they run.
 func (b *bind) folds() bool {
-	x, w, y := &b.l.In[0], &b.l.In[1], &b.l.Out[0]
+	x, w, y := &b.l.In[0], at(b.l.In, 1), &b.l.Out[0]
 	out, ok := y.Buffer.(*buffer)
 	if !ok || out.use != backends.Arena || x.Shape.Rows() != 1 || x.Shape.Last()%8 != 0 || x.Offset%16 != 0 ||
-		w.Buffer == nil || w.Type != tensor.F32 || w.Offset%16 != 0 || !w.Dense() || b.program == nil {
+		w == nil || w.Buffer == nil || w.Type != tensor.F32 || w.Offset%16 != 0 || !w.Dense() || b.program == nil {
 		return false
 	}
 	readers, gone := 0, false
