@@ -4,7 +4,10 @@ package vulkan
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"testing"
+
+	"greta/backends/vulkan/vk"
 )
 
 // TestBlock takes and gives ranges at random: they are aligned and never overlap,
@@ -54,5 +57,30 @@ func TestBlock(t *testing.T) {
 	}
 	if !b.empty() || refused == 0 {
 		t.Errorf("at the end %v is free; %d requests were refused", b.free, refused)
+	}
+}
+
+// TestMemoryTypes: which memory is used for what, on memories as drivers list them.
+func TestMemoryTypes(t *testing.T) {
+	host := visible | coherent
+	for _, c := range []struct {
+		name  string
+		kind  Kind
+		flags []vk.MemoryPropertyFlags
+		want  memoryTypes
+	}{
+		{"a card", Discrete, []vk.MemoryPropertyFlags{0, local, host, host | cached, local | host}, memoryTypes{[]uint32{1, 4}, []uint32{1, 4}, []uint32{3, 2, 4}}},
+		{"a card without memory of its own alone", Discrete, []vk.MemoryPropertyFlags{local | host, host | cached}, memoryTypes{[]uint32{0}, []uint32{0}, []uint32{1, 0}}},
+		{"an APU, mapped without caches", Integrated, []vk.MemoryPropertyFlags{local, host, local | host, host | cached}, memoryTypes{[]uint32{2, 0}, []uint32{3, 1, 2}, []uint32{3, 1, 2}}},
+		{"an APU with one memory", Integrated, []vk.MemoryPropertyFlags{local, local | host | cached}, memoryTypes{[]uint32{1}, []uint32{1}, []uint32{1}}},
+		{"a software device", Software, []vk.MemoryPropertyFlags{local | host | cached}, memoryTypes{[]uint32{0}, []uint32{0}, []uint32{0}}},
+	} {
+		m := &vk.PhysicalDeviceMemoryProperties{MemoryTypeCount: uint32(len(c.flags))}
+		for i, f := range c.flags {
+			m.MemoryTypes[i].PropertyFlags = f
+		}
+		if got := chooseTypes(m, c.kind); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
 	}
 }

@@ -111,7 +111,7 @@ func (d *Device) open() error {
 	if err := errors.Join(d.clock.open(d), d.cache.open(d)); err != nil {
 		return err
 	}
-	d.types, d.mostWeight, d.lap = chooseTypes(&d.p.memory), d.p.MaxAllocation, d.p.MaxAllocation/8
+	d.types, d.mostWeight, d.lap = chooseTypes(&d.p.memory, d.p.Kind), d.p.MaxAllocation, d.p.MaxAllocation/8
 	if d.status, err = d.newBuffer(4*statusLen, d.types.read, "status"); err != nil {
 		return err
 	}

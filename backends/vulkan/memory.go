@@ -28,13 +28,16 @@ const (
 
 // memoryTypes are candidates in the order of preference.
 type memoryTypes struct {
-	local   []uint32 // for kernels
-	read    []uint32 // for what the host reads back
-	write   []uint32 // for what the host only writes
-	unified bool     // local and read are the same
+	local []uint32 // for kernels
+	step  []uint32 // for Step memory
+	read  []uint32 // for staging, and for the host's side of Step memory
 }
 
-func chooseTypes(m *vk.PhysicalDeviceMemoryProperties) memoryTypes {
+// chooseTypes prefers memory that both sides reach at full speed. An integrated device
+// may have its own memory mapped without the host's caches: good for weights, which the
+// host writes once; what it reads back lies in cached memory then. On a card kernels
+// use memory that the host cannot reach, if there is some.
+func chooseTypes(m *vk.PhysicalDeviceMemoryProperties, kind Kind) memoryTypes {
 	find := func(wants ...[2]vk.MemoryPropertyFlags) (out []uint32) { // has all of the first, none of the second
 		seen := [32]bool{}
 		for _, w := range wants {
@@ -50,13 +53,14 @@ func chooseTypes(m *vk.PhysicalDeviceMemoryProperties) memoryTypes {
 	none := vk.MemoryPropertyFlags(0)
 	host := visible | coherent
 	if all := find([2]vk.MemoryPropertyFlags{local | host | cached, none}); len(all) > 0 {
-		return memoryTypes{all, all, all, true}
+		return memoryTypes{all, all, all}
 	}
-	return memoryTypes{
-		local: find([2]vk.MemoryPropertyFlags{local, visible}, [2]vk.MemoryPropertyFlags{local, none}),
-		read:  find([2]vk.MemoryPropertyFlags{host | cached, none}, [2]vk.MemoryPropertyFlags{host, none}),
-		write: find([2]vk.MemoryPropertyFlags{host, local}, [2]vk.MemoryPropertyFlags{host, none}),
+	read := find([2]vk.MemoryPropertyFlags{host | cached, none}, [2]vk.MemoryPropertyFlags{host, none})
+	own := find([2]vk.MemoryPropertyFlags{local, visible}, [2]vk.MemoryPropertyFlags{local, none})
+	if mapped := find([2]vk.MemoryPropertyFlags{local | host, none}, [2]vk.MemoryPropertyFlags{local, none}); kind == Integrated && len(mapped) > 0 {
+		return memoryTypes{mapped, read, read}
 	}
+	return memoryTypes{own, own, read}
 }
 
 // buffer is memory of a device.
@@ -195,9 +199,12 @@ func (d *Device) Alloc(bytes int, use backends.Use) (backends.Buffer, error) {
 	}
 	var b *buffer
 	var err error
-	if use == backends.Weights && bytes > d.mostWeight&^15 {
+	switch {
+	case use == backends.Weights && bytes > d.mostWeight&^15:
 		b, err = d.newParts(bytes, use.String())
-	} else {
+	case use == backends.Step:
+		b, err = d.newBuffer(bytes, d.types.step, use.String())
+	default:
 		b, err = d.newBuffer(bytes, d.types.local, use.String())
 	}
 	if err != nil {
