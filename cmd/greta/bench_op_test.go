@@ -14,9 +14,11 @@ import (
 	"time"
 
 	"greta/backends"
+	"greta/bench/op"
 	"greta/bench/profile"
 	"greta/bench/record"
 	"greta/bench/store"
+	"greta/ops"
 )
 
 // tiny makes bench op quick.
@@ -26,6 +28,7 @@ type benchRow struct {
 	Bench     string    `json:"bench"`
 	Params    string    `json:"params"`
 	Kernel    string    `json:"kernel"`
+	Config    string    `json:"config"`
 	Backend   string    `json:"backend"`
 	Cache     string    `json:"cache"`
 	Verdict   string    `json:"verdict"`
@@ -355,9 +358,23 @@ func TestConfigOfBench(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		_, tunable := dev.(backends.Tunable)
+		tuner, tunable := dev.(backends.Tunable)
+		var variants []string
+		if tunable {
+			c, err := op.New(ops.Linear, op.Request{Sizes: map[string]int{"n": 64, "k": 64}, At: -1, Float: dev.Info().Float})
+			if err != nil {
+				t.Fatal(err)
+			}
+			variants = tuner.Variants(c.Node)
+		}
 		if err := dev.Close(); err != nil {
 			t.Fatal(err)
+		}
+		if len(variants) > 1 && name == "cpu" {
+			rows := opRows(t, "linear", "--n", "64", "--k", "64", "--config", variants[1])
+			if rows[0].Config != variants[1] || rows[0].Verdict != "ok" {
+				t.Errorf("--config %s: %+v", variants[1], rows[0])
+			}
 		}
 		r := greta(t, append(append([]string{}, tiny...), "linear", "--n", "64", "--k", "64", "--backend", name, "--config", "no such variant", "-o", "md")...)
 		if r.code == 0 || tunable && !strings.Contains(r.out+r.err, "no such variant") {
