@@ -6,13 +6,30 @@ import (
 	"fmt"
 	"strconv"
 
+	"greta/backends"
 	"greta/backends/hip"
 	"greta/backends/vulkan"
 	"greta/engine/report"
 )
 
 // gpuDevices are those of Vulkan and HIP, or why there are none.
-func gpuDevices() []deviceLine { return append(vulkanDevices(vulkan.List()), hipDevices()...) }
+func gpuDevices() []deviceLine {
+	lines := append(vulkanDevices(vulkan.List()), hipDevices()...)
+	shareRoofs(lines)
+	return lines
+}
+
+// shareRoofs models the roofs of a Vulkan device, whose driver tells neither clocks nor
+// the width of its memory, by those of the same hardware under HIP.
+func shareRoofs(lines []deviceLine) {
+	for i := range lines {
+		for _, twin := range lines {
+			if l := &lines[i]; l.Location != "" && l.Location == twin.Location && l.ReadGBs == 0 {
+				l.ReadGBs, l.GFlops = twin.ReadGBs, twin.GFlops
+			}
+		}
+	}
+}
 
 func vulkanDevices(list []vulkan.Description, err error) []deviceLine {
 	if err != nil {
@@ -58,6 +75,9 @@ func hipDevices() []deviceLine {
 		} else {
 			info := d.Info()
 			l.Driver, l.Float, l.Memory, l.ReadGBs, l.GFlops = info.Driver, info.Float.String(), info.Memory, info.ReadGBs, info.GFlops
+			if at, ok := any(d).(backends.Located); ok {
+				l.Location = at.Location()
+			}
 			if err := d.Close(); err != nil {
 				l.Error = err.Error()
 			}

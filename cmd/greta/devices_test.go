@@ -63,6 +63,15 @@ func TestDevicesMeasured(t *testing.T) {
 	}
 }
 
+// A Vulkan device has the roofs that HIP models for the same hardware.
+func TestDevicesShareRoofs(t *testing.T) {
+	lines := []deviceLine{{Backend: "vulkan", Location: "0000:01:00.0"}, {Backend: "vulkan"},
+		{Backend: "hip", Location: "0000:01:00.0", ReadGBs: 1000, GFlops: 5000}, {Backend: "hip", ReadGBs: 1}}
+	if shareRoofs(lines); lines[0].ReadGBs != 1000 || lines[0].GFlops != 5000 || lines[1].ReadGBs != 0 || lines[3].ReadGBs != 1 {
+		t.Errorf("%+v", lines)
+	}
+}
+
 // On a machine with a Vulkan driver the list has its devices, with all keys.
 func TestDevicesHere(t *testing.T) {
 	found, err := vulkan.List()
