@@ -39,6 +39,8 @@ var mayImport = map[string][]string{
 	"bench/store":      {"bench/record", "bench/stats", "bench/guard"},
 	"bench/environ":    {"bench/record", "backends"},
 	"bench/compare":    {"bench/record", "bench/stats", "bench/store"},
+	"bench/pictures":   {"bench", "bench/record", "bench/stats", "bench/store", "bench/compare"},
+	"bench/gap":        {"bench", "bench/record", "bench/stats", "bench/store"},
 	"bench/exp":        {"bench/guard"},
 	"bench/tune":       {"bench/record", "bench/stats", "bench/guard", "bench/environ", "bench/op", "bench", "backends", "graph", "ops", "tensor", "internal/child"},
 	"bench":            {"bench/record", "bench/stats", "bench/guard", "bench/store", "bench/environ", "bench/compare", "engine", "engine/report", "backends", "models", "ops", "ops/optest", "graph", "tensor", "weights", "weights/quant"},
@@ -47,7 +49,7 @@ var mayImport = map[string][]string{
 	"internal/golden":  {"tensor", "weights"},
 	"internal/fakedev": {"backends", "backends/cpu", "graph"},
 	"internal/npy":     {"tensor"},
-	"cmd":              {"engine", "engine/report", "engine/health", "backends", "backends/ref", "backends/cpu", "backends/vulkan", "backends/hip", "models", "ops", "graph", "tensor", "weights", "tokenizer", "internal", "bench", "bench/record", "bench/stats", "bench/guard", "bench/store", "bench/environ", "bench/compare", "bench/exp", "bench/tune", "bench/platform"},
+	"cmd":              {"engine", "engine/report", "engine/health", "backends", "backends/ref", "backends/cpu", "backends/vulkan", "backends/hip", "models", "ops", "graph", "tensor", "weights", "tokenizer", "internal", "bench", "bench/record", "bench/stats", "bench/guard", "bench/store", "bench/environ", "bench/compare", "bench/exp", "bench/tune", "bench/platform", "bench/pictures", "bench/gap"},
 	"tools":            {},
 }
 

@@ -1,0 +1,355 @@
+package pictures
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"greta/bench/compare"
+	"greta/bench/format"
+)
+
+const dot = vg.Length(3.2)
+
+func glyph(i int) draw.GlyphDrawer {
+	shapes := []draw.GlyphDrawer{draw.CircleGlyph{}, draw.TriangleGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.RingGlyph{}, draw.SquareGlyph{}, draw.CrossGlyph{}, draw.PlusGlyph{}}
+	return shapes[i%len(shapes)]
+}
+
+// label writes a word above a point, around it or ending there.
+func label(p *plot.Plot, at plotter.XY, word string, ends bool) {
+	l, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{at}, Labels: []string{word}})
+	if err != nil {
+		return
+	}
+	l.TextStyle[0] = p.X.Tick.Label
+	l.TextStyle[0].XAlign, l.TextStyle[0].YAlign = text.XCenter, text.YBottom
+	if ends {
+		l.TextStyle[0].XAlign = text.XRight
+	}
+	l.Offset.Y = vg.Points(1)
+	p.Add(l)
+}
+
+// steps draws what a step of a model is made of, a bar a step, by the results of
+// greta bench op --model: how long each kernel takes, times how often it is launched.
+func steps(all []point) []*Picture {
+	const prefix = format.InStep
+	type part struct {
+		name             string
+		launches, micros float64
+	}
+	type bar struct {
+		name, device string
+		parts        []part
+	}
+	var bars []*bar
+	at := map[string]*bar{}
+	coldToo := map[string]bool{}
+	for _, p := range all {
+		if p.Cache == "cold" {
+			coldToo[p.run.ID+p.Bench+format.Params(p.Params)] = true
+		}
+	}
+	for i := range all {
+		p := &all[i]
+		if p.Cache == "warm" && coldToo[p.run.ID+p.Bench+format.Params(p.Params)] || strings.HasSuffix(p.Bench, "/e2e") {
+			continue
+		}
+		for k, n := range p.Metrics {
+			step, ok := strings.CutPrefix(k, prefix)
+			if !ok || n <= 0 {
+				continue
+			}
+			key := p.device + "\x00" + step
+			b := at[key]
+			if b == nil || !strings.HasSuffix(b.name, p.run.ID) {
+				nb := &bar{name: step + "\x00" + p.run.ID, device: p.device}
+				if b == nil {
+					bars = append(bars, nb)
+				} else { // a newer run takes the older one's place
+					bars[slices.Index(bars, b)] = nb
+				}
+				b, at[key] = nb, nb
+			}
+			name := strings.TrimPrefix(p.Bench, "op/")
+			j := slices.IndexFunc(b.parts, func(x part) bool { return x.name == name })
+			if j < 0 {
+				b.parts, j = append(b.parts, part{name: name}), len(b.parts)
+			}
+			b.parts[j].launches += n
+			b.parts[j].micros += n * p.time.Median * 1e6
+		}
+	}
+	devs, of := []string{}, map[string][]*bar{}
+	for _, b := range bars {
+		if of[b.device] == nil {
+			devs = append(devs, b.device)
+		}
+		of[b.device] = append(of[b.device], b)
+	}
+	var out []*Picture
+	for _, dev := range devs {
+		list := of[dev]
+		slices.SortFunc(list, func(a, b *bar) int { return cmp.Compare(a.name, b.name) })
+		pic := &Picture{Name: "step", Title: "Kernels of a step: " + dev, width: wide, height: vg.Length(3+1.8*float64(len(list))) * vg.Centimeter,
+			Caption: "How the time of a step is divided among its kernels: each kernel's time by itself, operands from memory where that was measured, times its launches in the step, as a share of their sum.",
+			Head:    []string{"step", "kernel", "launches", "µs in all", "share"}}
+		pic.plot = newPlot(pic.Title, "share of the step's kernels", "")
+		pic.plot.X.Min, pic.plot.X.Max = 0, 1
+		pic.plot.X.Tick.Marker = percents{}
+		var ops []string
+		totals := map[string]float64{}
+		for _, b := range list {
+			for _, x := range b.parts {
+				if totals[x.name] == 0 {
+					ops = append(ops, x.name)
+				}
+				totals[x.name] += x.micros
+			}
+		}
+		slices.SortStableFunc(ops, func(a, b string) int { return cmp.Compare(totals[b], totals[a]) })
+		var below *plotter.BarChart
+		for i, op := range ops {
+			vals := make(plotter.Values, len(list))
+			for k, b := range list {
+				sum := 0.0
+				for _, x := range b.parts {
+					sum += x.micros
+				}
+				for _, x := range b.parts {
+					if x.name == op {
+						vals[k] = x.micros / sum
+						name, _, _ := strings.Cut(b.name, "\x00")
+						pic.Rows = append(pic.Rows, []string{name, op, g(x.launches), g(x.micros), fmt.Sprintf("%.1f %%", 100*x.micros/sum)})
+					}
+				}
+			}
+			c, err := plotter.NewBarChart(vals, 22)
+			if err != nil {
+				continue
+			}
+			c.Horizontal, c.Color = true, colour(i)
+			c.LineStyle.Color, c.LineStyle.Width = paper, 0.8
+			if below != nil {
+				c.StackOn(below)
+			}
+			below = c
+			pic.plot.Add(c)
+			pic.plot.Legend.Add(op, c)
+		}
+		var names []string
+		for _, b := range list {
+			name, _, _ := strings.Cut(b.name, "\x00")
+			sum := 0.0
+			for _, x := range b.parts {
+				sum += x.micros
+			}
+			names = append(names, fmt.Sprintf("%s, %s µs", name, g(sum)))
+		}
+		pic.plot.NominalY(names...)
+		pic.plot.X.Min, pic.plot.X.Max = 0, 1.45 // room for the legend at the right
+		slices.SortStableFunc(pic.Rows, func(a, b []string) int { return cmp.Compare(a[0], b[0]) })
+		out = append(out, pic)
+	}
+	return out
+}
+
+// ratios labels an axis of ratios with two or three decimals.
+type ratios struct{}
+
+// Ticks implements plot.Ticker.
+func (ratios) Ticks(low, high float64) []plot.Tick {
+	out := plot.DefaultTicks{}.Ticks(low, high)
+	for i := range out {
+		if out[i].Label != "" {
+			out[i].Label = strings.TrimSuffix(fmt.Sprintf("%.3f", out[i].Value), "0")
+		}
+	}
+	return out
+}
+
+type percents struct{}
+
+// Ticks implements plot.Ticker.
+func (percents) Ticks(_, _ float64) []plot.Tick {
+	var out []plot.Tick
+	for i := 0; i <= 10; i++ {
+		t := plot.Tick{Value: float64(i) / 10}
+		if i%2 == 0 {
+			t.Label = fmt.Sprintf("%d %%", 10*i)
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// devices draws benchmarks that several devices ran, each device's speed as a
+// part of the fastest one's.
+func devices(all []point) []*Picture {
+	const most = 14
+	pts := slices.DeleteFunc(latest(all), func(p point) bool {
+		return strings.HasPrefix(p.Bench, "platform/roofline") || isLatency(&p) || strings.HasSuffix(p.Bench, "/e2e")
+	})
+	names, by := groups(pts, func(p point) string { return p.Result.Name() })
+	seen := map[string]int{}
+	type row struct {
+		name  string
+		times map[string]float64
+		turn  int
+	}
+	var rows []row
+	var devs []string
+	for _, n := range names {
+		times := map[string]float64{}
+		for _, p := range by[n] {
+			times[p.device] = p.time.Median
+		}
+		if len(times) < 2 {
+			continue
+		}
+		first := by[n][0]
+		rows = append(rows, row{nameOf(&first), times, seen[first.Bench]})
+		seen[first.Bench]++
+		for _, p := range by[n] {
+			if !slices.Contains(devs, p.device) {
+				devs = append(devs, p.device)
+			}
+		}
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	shown := slices.Clone(rows)
+	if len(shown) > most { // the first of each benchmark, then the second, …
+		slices.SortStableFunc(shown, func(a, b row) int { return cmp.Compare(a.turn, b.turn) })
+		shown = shown[:most]
+		slices.SortStableFunc(shown, func(a, b row) int { return cmp.Compare(a.name, b.name) })
+	}
+	slices.Reverse(shown) // the first at the top
+	pic := &Picture{Name: "devices", Title: "Devices compared", width: wide, height: vg.Length(2.5+float64(len(shown))*(0.5+0.36*float64(len(devs)))) * vg.Centimeter,
+		Caption: "Speed as a part of the fastest device's, by medians of the last results. Every benchmark that two devices ran is in the table; a selection is drawn.",
+		Head:    append([]string{"benchmark"}, devs...)}
+	pic.plot = newPlot(pic.Title, "speed, the fastest is 1", "")
+	thick := vg.Points(9)
+	for i, d := range devs {
+		vals := make(plotter.Values, len(shown))
+		for k, r := range shown {
+			if t := r.times[d]; t > 0 {
+				fastest := math.Inf(1)
+				for _, x := range r.times {
+					fastest = min(fastest, x)
+				}
+				vals[k] = fastest / t
+			}
+		}
+		c, err := plotter.NewBarChart(vals, thick)
+		if err != nil {
+			continue
+		}
+		c.Horizontal, c.Color, c.LineStyle.Width = true, colour(i), 0
+		c.Offset = thick * vg.Length(float64(len(devs)-1)/2-float64(i)) * 1.05
+		pic.plot.Add(c)
+		pic.plot.Legend.Add(d, c)
+	}
+	var labels []string
+	for _, r := range shown {
+		labels = append(labels, r.name)
+	}
+	pic.plot.NominalY(labels...)
+	pic.plot.X.Min, pic.plot.X.Max = 0, 1.02
+	pic.plot.Y.Max += 0.6 * float64(len(devs)) // the legend's place
+	for _, r := range rows {
+		line := []string{r.name}
+		for _, d := range devs {
+			cell := ""
+			if t := r.times[d]; t > 0 {
+				cell = format.Seconds(t)
+			}
+			line = append(line, cell)
+		}
+		pic.Rows = append(pic.Rows, line)
+	}
+	return []*Picture{pic}
+}
+
+// histories draws medians over time against the best ever, a picture a device and
+// driver, the benchmarks with most results first.
+func histories(all []point) []*Picture {
+	const most = 8
+	places, at := groups(all, func(p point) string {
+		return strings.TrimSuffix(p.device+", "+p.run.Env.Driver, ", ")
+	})
+	var out []*Picture
+	for _, place := range places {
+		names, by := groups(at[place], func(p point) string { return p.Result.Name() + " " + p.Clock })
+		names = slices.DeleteFunc(names, func(n string) bool {
+			runs := map[string]bool{}
+			for _, p := range by[n] {
+				runs[p.run.ID] = true
+			}
+			return len(runs) < 2
+		})
+		if len(names) == 0 {
+			continue
+		}
+		slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(len(by[b]), len(by[a])) })
+		pic := &Picture{Name: "history", Title: "History: " + place, width: wide, height: high,
+			Caption: fmt.Sprintf("Median time of each run over the best ever, with its 95 %% interval. Between the lines lies the band of %.0f %% that counts as noise. The %d benchmarks with most results are drawn, all are in the table.", 100*compare.DefaultBand, min(most, len(names))),
+			Head:    []string{"benchmark", "when", "commit", "median", "of the best"}}
+		pic.plot = newPlot(pic.Title, "", "time, the best is 1")
+		pic.plot.X.Tick.Marker = plot.TimeTicks{Format: "01-02\n15:04", Time: plot.UnixTimeIn(time.UTC)}
+		first, last := math.Inf(1), math.Inf(-1)
+		for i, n := range names {
+			best := math.Inf(1)
+			for _, p := range by[n] {
+				best = min(best, p.time.Median)
+			}
+			var xy plotter.XYs
+			var bars errorBars
+			for k := range by[n] {
+				p := &by[n][k]
+				x := float64(p.run.Started.Unix())
+				first, last = min(first, x), max(last, x)
+				xy = append(xy, plotter.XY{X: x, Y: p.time.Median / best})
+				bars.XYs = append(bars.XYs, xy[k])
+				bars.YErrors = append(bars.YErrors, struct{ Low, High float64 }{(p.time.Median - p.time.Lo) / best, (p.time.Hi - p.time.Median) / best})
+				pic.Rows = append(pic.Rows, []string{nameOf(p), when(p.run.Started), p.run.Env.Commit, format.Seconds(p.time.Median), fmt.Sprintf("%.3f", p.time.Median/best)})
+			}
+			if i >= most {
+				continue
+			}
+			lines(pic.plot, i, nameOf(&by[n][0]), xy)
+			if e, err := plotter.NewYErrorBars(bars); err == nil {
+				e.Color, e.CapWidth = colour(i), vg.Points(3)
+				pic.plot.Add(e)
+			}
+		}
+		for _, y := range []float64{1, 1 + compare.DefaultBand} {
+			if l, err := plotter.NewLine(plotter.XYs{{X: first, Y: y}, {X: last, Y: y}}); err == nil {
+				l.Color, l.Width, l.Dashes = ink, 0.8, []vg.Length{3, 3}
+				pic.plot.Add(l)
+			}
+		}
+		pic.plot.Y.Tick.Marker = ratios{}
+		pic.plot.Y.Min = min(pic.plot.Y.Min, 0.99)
+		pic.plot.Y.Max += 0.6 * (pic.plot.Y.Max - pic.plot.Y.Min) // the legend's place
+		out = append(out, pic)
+	}
+	return out
+}
+
+// errorBars are points with the ends of their intervals.
+type errorBars struct {
+	plotter.XYs
+	plotter.YErrors
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"greta/bench/format"
+	"greta/bench/gap"
+	"greta/bench/pictures"
+	"greta/bench/store"
+)
+
+// stored reads the results that the filter chooses from a store that is there.
+func (f *filterFlags) stored() ([]store.Entry, error) {
+	filter, err := f.filter()
+	if err != nil {
+		return nil, err
+	}
+	s, err := f.existing()
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	return s.Results(filter)
+}
+
+// writeNew writes a file by way of another name, so that a full disk or Ctrl-C
+// leaves what was there before.
+func writeNew(path string, write func(io.Writer) error) (err error) {
+	t, err := os.CreateTemp(filepath.Dir(path), ".greta-*")
+	if err != nil {
+		return fmt.Errorf("%s cannot be written: %w", path, err)
+	}
+	defer os.Remove(t.Name())
+	if err = write(t); err == nil {
+		err = t.Chmod(0o644)
+	}
+	if e := t.Close(); err == nil {
+		err = e
+	}
+	if err != nil {
+		return fmt.Errorf("%s cannot be written: %w", path, err)
+	}
+	return os.Rename(t.Name(), path)
+}
+
+func (a *app) reportCmd() *cobra.Command {
+	var f struct {
+		filterFlags
+		out, title string
+	}
+	c := &cobra.Command{
+		Use:   "report",
+		Short: "Write what was measured as one HTML page",
+		Long: `report draws stored results: bandwidth and latency over size, operators under the
+roofs of their device, the kernels of a step, devices beside each other, and
+history with its noise. The page needs nothing but itself; every picture has its
+figures below it. --store and the filters choose what is drawn.`,
+		Example: `  greta report -o report.html
+  greta report --device H200 --since 7d --title "H200, this week"`,
+		Args: exactly(0, "no argument"),
+		RunE: func(*cobra.Command, []string) error {
+			entries, err := f.stored()
+			if err != nil {
+				return err
+			}
+			if len(entries) == 0 {
+				return usagef("no results match: greta bench measures, greta history lists what there is")
+			}
+			write := func(w io.Writer) error { return pictures.Page(w, f.title, entries, time.Now()) }
+			if f.out == "-" {
+				return write(a.out)
+			}
+			if err := writeNew(f.out, write); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.err, "%s: %d results\n", f.out, len(entries))
+			return nil
+		},
+	}
+	f.register(c.Flags())
+	c.Flags().StringVarP(&f.out, "output", "o", "greta-report.html", "file to write, - for standard output")
+	c.Flags().StringVar(&f.title, "title", "What greta measured", "heading of the page")
+	return c
+}
+
+func (a *app) plotCmd() *cobra.Command {
+	var f struct {
+		filterFlags
+		out  string
+		nth  int
+		list bool
+	}
+	c := &cobra.Command{
+		Use:   "plot NAME -o FILE.svg|FILE.png",
+		Short: "Draw one picture of stored results",
+		Long: fmt.Sprintf(`plot draws one picture of stored results, as SVG or PNG by the file's ending.
+NAME is one of %s. Where a kind has several
+pictures, such as one a device, --list names them and --nth chooses.`, strings.Join(pictures.Names(), ", ")),
+		Example: `  greta plot roofline --device H200 -o roofline.svg
+  greta plot bandwidth --list`,
+		Args:      exactly(1, "the name of a picture"),
+		ValidArgs: pictures.Names(),
+		RunE: func(_ *cobra.Command, args []string) error {
+			kind := strings.ToLower(strings.TrimPrefix(filepath.Ext(f.out), "."))
+			if !f.list && kind != "svg" && kind != "png" {
+				return usagef("-o %q: a file that ends in .svg or .png is expected", f.out)
+			}
+			if _, err := pictures.Draw(args[0], nil); err != nil {
+				return usage(err)
+			}
+			entries, err := f.stored()
+			if err != nil {
+				return err
+			}
+			pics, err := pictures.Draw(args[0], entries)
+			if err != nil {
+				return err
+			}
+			if len(pics) == 0 {
+				return usagef("no result that matches belongs in a picture of %s; greta bench measures, greta history lists what there is", args[0])
+			}
+			if f.list {
+				for i, p := range pics {
+					fmt.Fprintf(a.out, "%d  %s, %d figures\n", i+1, p.Title, len(p.Rows))
+				}
+				return nil
+			}
+			if f.nth < 1 || f.nth > len(pics) {
+				return usagef("--nth %d: %s has %d of them (--list)", f.nth, args[0], len(pics))
+			}
+			if len(pics) > 1 && f.nth == 1 {
+				fmt.Fprintf(a.err, "%d pictures of %s: this is the first; --list names them\n", len(pics), args[0])
+			}
+			return writeNew(f.out, func(w io.Writer) error { return pics[f.nth-1].Write(w, kind) })
+		},
+	}
+	f.register(c.Flags())
+	c.Flags().StringVarP(&f.out, "output", "o", "", "file to write: its ending says whether SVG or PNG")
+	c.Flags().IntVar(&f.nth, "nth", 1, "which of several pictures")
+	c.Flags().BoolVar(&f.list, "list", false, "name the pictures that there are instead of drawing")
+	return c
+}
+
+func (a *app) gapCmd() *cobra.Command {
+	var f struct {
+		filterFlags
+		format string
+		json   bool
+	}
+	c := &cobra.Command{
+		Use:   "gap",
+		Short: "Set kernels against the vendor's library and the roofs",
+		Long: `gap makes a table of stored results: for every operator and size on every device,
+the last good time, the part of the modelled and the measured roof that it reaches,
+and the vendor's own matrix product of the same sizes and type on the same card
+where greta bench platform library measured it.`,
+		Example: `  greta bench platform library --backend hip && greta bench op linear --m 4096 --n 4096 --k 4096 --type f16 --backend hip
+  greta gap --device H200`,
+		Args: exactly(0, "no argument"),
+		RunE: func(*cobra.Command, []string) error {
+			if f.json {
+				f.format = "json"
+			}
+			if err := format.Check(f.format); err != nil {
+				return usage(err)
+			}
+			if f.format == "benchstat" {
+				return usagef("--format benchstat: a gap is no series of samples; greta export has them")
+			}
+			entries, err := f.stored()
+			if err != nil {
+				return err
+			}
+			rows := gap.Rows(entries)
+			if len(rows) == 0 {
+				return usagef("no result of an operator matches: greta bench op measures them")
+			}
+			r := &format.Report{People: []*format.Table{gap.Table(rows)}, Full: gap.Figures(rows)}
+			return r.Write(a.out, f.format)
+		},
+	}
+	f.register(c.Flags())
+	c.Flags().StringVarP(&f.format, "format", "o", "md", "md, csv, json, jsonl or sql")
+	c.Flags().BoolVar(&f.json, "json", false, "the same as -o json")
+	return c
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestReportPlotGap(t *testing.T) {
+	h := newShelf(t)
+	h.run("aaa", "Card A", map[string]float64{"op/linear": 1e-3, "op/rows": -1})
+	h.run("bbb", "Card A", map[string]float64{"op/linear": 2e-3})
+	h.run("bbb", "Card B", map[string]float64{"op/linear": 4e-3})
+	dir := t.TempDir()
+	read := func(name string) string {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+
+	page := filepath.Join(dir, "page.html")
+	h.greta(0, "report", "-o", page, "--title", "Two cards")
+	has(t, read("page.html"), "<title>Two cards</title>", "Devices compared", "History: Card A", "rows", "failed")
+	h.greta(0, "report", "-o", page, "--device", "Card B")
+	hasNot(t, read("page.html"), "Devices compared", "Card A")
+	has(t, h.greta(0, "report", "-o", "-").out, "<!doctype html>")
+	has(t, h.greta(2, "report", "-o", page, "--device", "nothing").err, "no results match")
+	has(t, h.greta(1, "report", "-o", filepath.Join(dir, "none", "page.html")).err, "cannot be written")
+
+	h.greta(0, "plot", "devices", "-o", filepath.Join(dir, "d.svg"))
+	has(t, read("d.svg"), "<svg", "Card A", "Card B")
+	h.greta(0, "plot", "history", "-o", filepath.Join(dir, "h.png"))
+	if !strings.HasPrefix(read("h.png"), "\x89PNG") {
+		t.Error("no PNG is written")
+	}
+	has(t, h.greta(0, "plot", "history", "--list").out, "1  History: Card A")
+	has(t, h.greta(2, "plot", "history", "--nth", "9", "-o", filepath.Join(dir, "h.svg")).err, "--nth 9", "history has 1")
+	has(t, h.greta(2, "plot", "history", "-o", filepath.Join(dir, "h.gif")).err, ".svg or .png")
+	has(t, h.greta(2, "plot", "cake", "-o", filepath.Join(dir, "h.svg")).err, "cake", "roofline")
+	has(t, h.greta(2, "plot", "latency", "-o", filepath.Join(dir, "h.svg")).err, "latency")
+
+	has(t, h.greta(0, "gap").out, "Card A, cpu", "linear", "2.00 ms")
+	var rows []map[string]any
+	if err := json.Unmarshal([]byte(h.greta(0, "gap", "--json", "--device", "Card B").out), &rows); err != nil || len(rows) != 1 || rows[0]["device"] != "Card B, cpu" {
+		t.Errorf("gap --json: %v, %v", rows, err)
+	}
+	has(t, h.greta(2, "gap", "-o", "cake").err, "cake", "csv")
+	has(t, h.greta(2, "gap", "--bench", "op/nothing").err, "bench op")
+}
