@@ -434,10 +434,10 @@ func (m *RawMemory) copy(f fn, offset int, host []byte) error {
 	return m.r.Wait()
 }
 
-// StartCopy starts a copy of n bytes between device memory and pinned memory,
-// in the stream's order.
-func (r *Raw) StartCopy(to, from *RawMemory, n int) error {
-	if err := errors.Join(to.check(0, n), from.check(0, n)); err != nil {
+// StartCopy starts a copy of n bytes between device memory and pinned memory, at the
+// same offset in both, in the stream's order.
+func (r *Raw) StartCopy(to, from *RawMemory, offset, n int) error {
+	if err := errors.Join(to.check(offset, n), from.check(offset, n)); err != nil {
 		return err
 	}
 	f := fnCopyIn
@@ -447,5 +447,5 @@ func (r *Raw) StartCopy(to, from *RawMemory, n int) error {
 	if (to.kind == Pinned) == (from.kind == Pinned) {
 		return errors.New("hip: a copy goes between device memory and pinned memory")
 	}
-	return r.dev.d.call(f, "raw", to.at, from.at, uintptr(n), r.dev.stream)
+	return r.dev.d.call(f, "raw", to.at+uintptr(offset), from.at+uintptr(offset), uintptr(n), r.dev.stream)
 }

@@ -45,7 +45,7 @@ func TestRaw(t *testing.T) {
 		defer func() { err = errors.Join(err, p.Free()) }()
 		want := []byte("sixty-four bytes go to the device and come back from it, as told")
 		copy(p.Host(), want)
-		if err := errors.Join(r.StartCopy(m, p, 64), m.Write(0, want)); err != nil {
+		if err := errors.Join(r.StartCopy(m, p, 0, 64), m.Write(0, want)); err != nil {
 			return err
 		}
 		got := make([]byte, 64)
@@ -137,7 +137,7 @@ func TestRawRefuses(t *testing.T) {
 		"no memory":        second(r.Alloc(0, OnDevice)),
 		"beyond the end":   m.Write(8, make([]byte, 9)),
 		"before the start": m.Read(-1, make([]byte, 1)),
-		"device to device": r.StartCopy(m, m, 8),
+		"device to device": r.StartCopy(m, m, 0, 8),
 	} {
 		if err == nil {
 			t.Errorf("%s was taken", name)

@@ -127,7 +127,7 @@ func (r *Raw) Bind(s RawShader, groups int, buffers []*RawMemory, push []uint32)
 		return nil, err
 	}
 	l := &RawLaunch{dispatch{kernel: s.Name, pipe: pipe, push: append([]uint32{uint32(groups)}, push...)}}
-	wide := min(groups, most[0], 65535)
+	wide := min(groups, most[0])
 	high := (groups + wide - 1) / wide
 	if high > most[1] {
 		return nil, fmt.Errorf("%s: %d workgroups are more than the device has", s.Name, groups)
@@ -207,14 +207,18 @@ func (r *Raw) Record(list []*RawLaunch, n int, apart bool) (*RawCommands, error)
 	})
 }
 
-// RecordCopies records n copies of the first bytes of a buffer to another.
+// RecordCopies records n copies of so many bytes from a buffer to another, piece by
+// piece from one end of both to the other, again and again: what was read before may
+// lie in a cache.
 func (r *Raw) RecordCopies(to, from *RawMemory, bytes, n int) (*RawCommands, error) {
 	if err := errors.Join(to.check(0, bytes), from.check(0, bytes)); err != nil {
 		return nil, err
 	}
-	return r.record(n, false, nil, func(rec *recorder, _ int) error {
+	pieces := max(1, min(to.b.size, from.b.size)/max(bytes, 1))
+	return r.record(n, false, nil, func(rec *recorder, i int) error {
 		rec.barrier(shaderStage|transferStage, transferStage)
-		rec.copy(to.b, from.b, 0, uint64(bytes))
+		at := uint64(i%pieces) * uint64(bytes)
+		rec.copy(to.b, from.b, at, at+uint64(bytes))
 		return nil
 	})
 }

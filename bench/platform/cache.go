@@ -56,7 +56,10 @@ func cacheGPU(g *GPU) error {
 		p.WorkingSet = 16 * float64(n)
 		p.Bytes = 16 * float64(n) * float64(times) * float64(g.limits.units)
 		p.Cache = record.Warm
-		p.Roofs = g.roofs(g.firstOrSecond(16*n), 0)
+		// All read the same lines at about the same time: what one has fetched may be
+		// handed on to others before it comes from the second level again. Only the way
+		// into a multiprocessor is a bound.
+		p.Roofs = g.roofs(g.peaks.l1, 0)
 		p.check = func() (record.Check, error) {
 			return cacheSums(out, n, times, block, g.limits.units, g.dev.wholes() != "double")
 		}
@@ -65,20 +68,6 @@ func cacheGPU(g *GPU) error {
 		}
 	}
 	return nil
-}
-
-// firstLevel bounds the size of a multiprocessor's own cache.
-func firstLevel(g *GPU) int { return max(g.limits.sharedPerUnit, 64<<10) + 28<<10 }
-
-// firstOrSecond is the modelled rate of a set that all blocks read again and again.
-// What is not in a first level comes from the second, or from memory once for all who
-// wait for it; but a part may stay in the first.
-func (g *GPU) firstOrSecond(bytes int) float64 {
-	kept := float64(firstLevel(g)) / float64(bytes)
-	if kept >= 1 || g.peaks.l2/(1-kept) > g.peaks.l1 {
-		return g.peaks.l1
-	}
-	return g.peaks.l2 / (1 - kept)
 }
 
 func largest(list []int) int {

@@ -101,8 +101,8 @@ type gpuDevice interface {
 	// trips makes a sampler that starts a launch and waits for it, n times over, by
 	// the host's clock.
 	trips(l launch, n int) (sampler, func() error, error)
-	// copies makes a sampler of n copies of so many bytes between device and
-	// pinned memory.
+	// copies makes a sampler of n copies of so many bytes between device and pinned
+	// memory, from one end of both to the other, again and again.
 	copies(to, from memory, bytes, n int) (sampler, func() error, error)
 	// noPageable and noGridBarrier say why there are no copies of pageable memory,
 	// and no barrier over a grid; "" where there are.
@@ -189,6 +189,15 @@ func (g *GPU) once(c code, grid int, args ...any) error {
 	}
 	_, _, err = run()
 	return errors.Join(err, closed(end))
+}
+
+// sampler is sequence for what is used until the benchmark is over.
+func (g *GPU) sampler(how submission, n int, list ...launch) (sampler, error) {
+	run, end, err := g.dev.sequence(how, n, list...)
+	if err == nil && end != nil {
+		g.owned = append(g.owned, end)
+	}
+	return run, err
 }
 
 // plainBlock is the block of kernels for which its size does not matter.

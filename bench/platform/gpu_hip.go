@@ -128,10 +128,11 @@ func (h *hipGPU) copies(to, from memory, bytes, n int) (sampler, func() error, e
 	if !ok1 || !ok2 {
 		return nil, nil, errors.New("memory of another device")
 	}
+	pieces := max(1, min(a.Size(), b.Size())/max(bytes, 1))
 	return func() (float64, float64, error) {
 		return h.raw.Time(func() error {
-			for range n {
-				if err := h.raw.StartCopy(a, b, bytes); err != nil {
+			for i := range n {
+				if err := h.raw.StartCopy(a, b, i%pieces*bytes, bytes); err != nil {
 					return err
 				}
 			}

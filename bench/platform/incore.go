@@ -68,7 +68,7 @@ func incoreGPU(g *GPU) error {
 					if err != nil {
 						return err
 					}
-					run, end, err := g.dev.sequence(inStream, 1, l)
+					run, err := g.sampler(inStream, 1, l)
 					if err != nil {
 						return err
 					}
@@ -103,9 +103,6 @@ func incoreGPU(g *GPU) error {
 						return nil
 					}
 					if _, err := g.measure(p); err != nil {
-						return err
-					}
-					if err := closed(end); err != nil {
 						return err
 					}
 				}

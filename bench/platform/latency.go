@@ -100,7 +100,7 @@ func chaseGPU(g *GPU, bytes int) error {
 		launches = ceil(nodes, steps)
 	}
 	var cycles []float64
-	run, end, err := g.dev.sequence(inStream, 1, l)
+	run, err := g.sampler(inStream, 1, l)
 	if err != nil {
 		return err
 	}
@@ -147,5 +147,5 @@ func chaseGPU(g *GPU, bytes int) error {
 	if _, err := g.measure(p); err != nil {
 		return fmt.Errorf("%d bytes: %w", bytes, err)
 	}
-	return closed(end)
+	return nil
 }

@@ -1,6 +1,8 @@
 package platform
 
 import (
+	"errors"
+
 	"greta/bench/record"
 )
 
@@ -37,10 +39,8 @@ func launchGPU(g *GPU) error {
 			if err != nil {
 				return record.Check{}, err
 			}
-			if _, _, err = run(); err != nil {
-				return record.Check{}, err
-			}
-			if err := closed(end); err != nil {
+			_, _, err = run()
+			if err := errors.Join(err, closed(end)); err != nil {
 				return record.Check{}, err
 			}
 			k, err := g.count(n)
