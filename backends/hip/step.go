@@ -239,6 +239,7 @@ func (e *executable) findSteps() error {
 		in, out := stepRanges(b, e.program.Launches)
 		e.in, e.out = append(e.in, in...), append(e.out, out...)
 	}
+	defer e.dev.enter()() // an event belongs to the thread's current device
 	done, err := e.dev.d.get(fnEventCreate, "end of "+e.program.Name, 0, eventNoTiming)
 	e.done = uintptr(done)
 	return err

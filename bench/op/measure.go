@@ -326,6 +326,10 @@ func Limit(info backends.Info, n *graph.Node) float64 {
 		case w != tensor.F32 && info.ActF16:
 			limit = max(limit, 2e-3)
 		}
+	case ops.Attention: // queries and weights meet the caches in their type
+		if n.In[1].Type == tensor.F16 && info.ActF16 {
+			limit = max(limit, 2e-3)
+		}
 	}
 	return limit
 }

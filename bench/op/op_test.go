@@ -457,3 +457,41 @@ func TestAttributes(t *testing.T) {
 		t.Errorf("parameters are %v", c.Params)
 	}
 }
+
+// TestLimits: what a device says that it rounds widens the limit, and only that.
+func TestLimits(t *testing.T) {
+	of := func(op *graph.Op, w, kv tensor.Type) *graph.Node {
+		r := request(op)
+		r.Type, r.KV = w, kv
+		if w.IsBlock() {
+			r.Sizes["k"] = 64
+		}
+		c, err := New(op, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Node
+	}
+	all := backends.Info{Float: tensor.F32, ActQuant: true, ActBF16: true, ActF16: true}
+	for _, c := range []struct {
+		n    *graph.Node
+		info backends.Info
+		want float64
+	}{
+		{of(ops.Linear, tensor.F32, 0), all, 1e-5},
+		{of(ops.Linear, tensor.F16, 0), backends.Info{Float: tensor.F32}, 1e-5},
+		{of(ops.Linear, tensor.F16, 0), all, 2e-3},
+		{of(ops.LinearID, tensor.BF16, 0), all, 3e-3},
+		{of(ops.LinearResidual, tensor.Q4_0, 0), all, 1e-2},
+		{of(ops.Linear, tensor.Q4_0, 0), backends.Info{Float: tensor.F32}, 1e-5},
+		{of(ops.Attention, 0, tensor.F16), all, 2e-3},
+		{of(ops.Attention, 0, tensor.F32), all, 1e-5},
+		{of(ops.RMSNorm, 0, 0), all, 1e-5},
+		{of(ops.Push, 0, tensor.F16), all, 1e-3},
+		{of(ops.Push, 0, tensor.BF16), all, 8e-3},
+	} {
+		if got := Limit(c.info, c.n); got != c.want {
+			t.Errorf("%v on %+v: %g, want %g", c.n, c.info, got, c.want)
+		}
+	}
+}
