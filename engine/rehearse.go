@@ -47,6 +47,11 @@ func Rehearse(opt Options, tokens ...int) (err error) {
 		if _, err := s.Step(n, 1); err != nil {
 			return fmt.Errorf("a step of %d tokens: %w", n, err)
 		}
+		if picks := e.picks(Sampling{}); picks > 0 { // the greedy choice on the device
+			if _, err := s.stepOf(n, 1, picks, nil); err != nil {
+				return fmt.Errorf("a step of %d tokens with a choice: %w", n, err)
+			}
+		}
 	}
 	return nil
 }

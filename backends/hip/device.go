@@ -112,7 +112,7 @@ func (dev *Device) start(f Found) error {
 		return err
 	}
 	dev.info = backends.Info{
-		Backend: "hip", Name: f.Name, Level: f.Arch, Driver: name, Queued: true, Threads: dev.units, Float: tensor.F32, Align: 64, Fusions: fusions,
+		Backend: "hip", Name: f.Name, Level: f.Arch, Driver: name, Queued: true, Picks: pickMost, Threads: dev.units, Float: tensor.F32, Align: 64, Fusions: fusions,
 		Memory: int(min(free, 1<<62)),
 		// Two transfers a clock, as all memories since DDR have.
 		ReadGBs: 2 * float64(values[2]) / 8 * float64(values[3]) / 1e6,

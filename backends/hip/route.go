@@ -7,12 +7,25 @@ import (
 
 // Choice and mixture of experts, and what moves rows.
 
-var routeFile = newProgram("route.hip")
+var (
+	routeFile = newProgram("route.hip")
+	pickFile  = newProgram("pick.hip")
+)
+
+// longRow is from where a row is searched by many threads, as a vocabulary is.
+const longRow = 2048
+
+// pickMost is Info.Picks: a choice is a search of the row.
+const pickMost = 40
 
 func bindTopK(b *binder) {
 	a := graph.Attr[ops.TopKAttr](b.l.Node)
 	mode := map[string]int{"none": 0, "before": 1, "after": 2}[a.Softmax]
 	r := rowsOf(b.in(0))
+	if mode == 0 && r.cols >= longRow {
+		b.start(pickFile, "pick", 1024, r.n, 1, 1).ptr(b.out(0), b.out(1), b.pointer(b.in(0))).rows(r).u32(a.K)
+		return
+	}
 	b.start(routeFile, "topk", 128, r.n, 1, 1).ptr(b.out(0), b.out(1), b.pointer(b.in(0))).rows(r).u32(a.K, mode)
 }
 
