@@ -120,13 +120,13 @@ void ax_pack(const float *x, long ld, uint8_t *dst, long k, long shape) {
 // job is one call of ax_mul; backends/cpu/simd/amx.go has the same in Go.
 struct job {
   const uint8_t *x, *w;
-  float *y;
-  long ldy;         // floats
-  long tiles;       // of 32 columns
-  long rows, cols;  // of y: activations, and rows of w, 32 at most
+  float *y, *sums;   // sums: 4 KiB for each 32 rows
+  long ldy;          // floats
+  long tiles;        // of 32 columns
+  long rows, cols;   // of y: activations, and rows of w, 32 at most
   long xstep, wstep; // bytes from 16 rows to the next
-  long parts;       // of x | of w << 8
-  long add;         // to y
+  long parts;        // of x | of w << 8
+  long first, last;  // columns: sums begin with them, and go to y
 };
 
 // Tiles 0 to 3 are sums, [row of x][row of w]; 4 and 5 are x; 6 and 7 w.
@@ -134,11 +134,11 @@ struct job {
 INLINE void step(const uint8_t *x, const uint8_t *w, long xstep, long wstep, const int XT, const int WT, const int XP, const int WP) {
   UNROLL for (int q = 0; q < WP; q++) {
     _tile_loadd(6, w + q * TILE, 64);
-    if (WT > 1) _tile_loadd(7, w + wstep + q * TILE, 64);
     UNROLL for (int p = 0; p < XP - q; p++) {
       _tile_loadd(4, x + p * TILE, 64);
-      if (XT > 1) _tile_loadd(5, x + xstep + p * TILE, 64);
+      if (WT > 1 && p == 0) _tile_loadd(7, w + wstep + q * TILE, 64);
       _tile_dpbf16ps(0, 4, 6);
+      if (XT > 1) _tile_loadd(5, x + xstep + p * TILE, 64);
       if (WT > 1) _tile_dpbf16ps(1, 4, 7);
       if (XT > 1) _tile_dpbf16ps(2, 5, 6);
       if (XT > 1 && WT > 1) _tile_dpbf16ps(3, 5, 7);
@@ -146,16 +146,16 @@ INLINE void step(const uint8_t *x, const uint8_t *w, long xstep, long wstep, con
   }
 }
 
-// square computes XT·16 by WT·16 sums.
-INLINE void square(const struct job *j, const uint8_t *x, float *y, const int XT, const int WT) {
+// square computes XT·16 by WT·16 sums. Between calls they lie tile by tile:
+// rows that lie far apart share few places in the caches.
+INLINE void square(const struct job *j, const uint8_t *x, float *y, float *sums, const int XT, const int WT) {
   const uint8_t *w = j->w;
-  long xstep = j->xstep, wstep = j->wstep, ld = 4 * j->ldy;
-  float *y1 = y + 16 * j->ldy;
-  if (j->add) {
-    _tile_loadd(0, y, ld);
-    if (WT > 1) _tile_loadd(1, y + 16, ld);
-    if (XT > 1) _tile_loadd(2, y1, ld);
-    if (XT > 1 && WT > 1) _tile_loadd(3, y1 + 16, ld);
+  long xstep = j->xstep, wstep = j->wstep;
+  if (!j->first) {
+    _tile_loadd(0, sums, 64);
+    if (WT > 1) _tile_loadd(1, sums + 256, 64);
+    if (XT > 1) _tile_loadd(2, sums + 512, 64);
+    if (XT > 1 && WT > 1) _tile_loadd(3, sums + 768, 64);
   } else {
     _tile_zero(0);
     if (WT > 1) _tile_zero(1);
@@ -172,10 +172,15 @@ INLINE void square(const struct job *j, const uint8_t *x, float *y, const int XT
   case 3 | 2 << 8: STEPS(3, 2); break;
   case 3 | 3 << 8: STEPS(3, 3); break;
   }
-  _tile_stored(0, y, ld);
-  if (WT > 1) _tile_stored(1, y + 16, ld);
-  if (XT > 1) _tile_stored(2, y1, ld);
-  if (XT > 1 && WT > 1) _tile_stored(3, y1 + 16, ld);
+  long ld = 64, right = 256, down = 512;
+  if (j->last) {
+    ld = 4 * j->ldy, right = 16, down = 16 * j->ldy;
+    sums = y;
+  }
+  _tile_stored(0, sums, ld);
+  if (WT > 1) _tile_stored(1, sums + right, ld);
+  if (XT > 1) _tile_stored(2, sums + down, ld);
+  if (XT > 1 && WT > 1) _tile_stored(3, sums + down + right, ld);
 }
 
 // configure gives the tiles their sizes: rows of x, 32 at most, and of w.
@@ -196,13 +201,13 @@ INLINE void configure(long rows, long cols) {
   _tile_loadconfig(c);
 }
 
-// ax_mul: y[i*ldy + j] (+)= Σ x[i]·w[j] for i < rows, j < cols. The unit is given
+// ax_mul: y[i*ldy + j] = Σ x[i]·w[j] for i < rows, j < cols. The unit is given
 // back at the end: tiles are too much to keep across switches of threads.
 void ax_mul(const struct job *j) {
   const uint8_t *x = j->x;
-  float *y = j->y;
+  float *y = j->y, *sums = j->sums;
   long rows = j->rows, config = 0;
-  ROLLED for (; rows > 0; rows -= 32, x += 2 * j->xstep, y += 32 * j->ldy) {
+  ROLLED for (; rows > 0; rows -= 32, x += 2 * j->xstep, y += 32 * j->ldy, sums += 1024) {
     long n = rows < 32 ? rows : 32;
     if (n != config) {
       config = n;
@@ -210,14 +215,14 @@ void ax_mul(const struct job *j) {
     }
     if (j->cols > 16) {
       if (n > 16)
-        square(j, x, y, 2, 2);
+        square(j, x, y, sums, 2, 2);
       else
-        square(j, x, y, 1, 2);
+        square(j, x, y, sums, 1, 2);
     } else {
       if (n > 16)
-        square(j, x, y, 2, 1);
+        square(j, x, y, sums, 2, 1);
       else
-        square(j, x, y, 1, 1);
+        square(j, x, y, sums, 1, 1);
     }
   }
   _tile_release();

@@ -18,13 +18,14 @@ const (
 	unitCols = 32   // columns of a tile
 	unitTile = 1024 // bytes
 
-	// A call of MulUnit takes weights in blocks of so many columns, a multiple of
-	// every unit of panels, and in groups of so many panels: brought to the unit's form, a group's
-	// block and a run of activations stay in the second-level cache together,
-	// and all activations come from further away once for each group.
+	// MulUnit takes weights in blocks of so many columns, a multiple of every unit
+	// of panels, and in groups of so many panels: brought to the unit's form, such a
+	// block stays in the second-level cache with a run of activations and the
+	// sums. All activations come from further away once for each group of panels.
+	unitBlock   = 1024
 	unitPanels  = 8
-	unitBytes   = 1 << 19 // of such a block of weights
-	unitRunRows = 128     // rows of activations in a run, of one part
+	unitRunRows = 256 // rows of activations in a run, of one part
+	unitSums    = 512 // rows of activations whose sums are kept
 )
 
 // MinUnitRows is from how many rows of activations on the matrix unit is worth
@@ -33,11 +34,6 @@ const MinUnitRows = 12
 
 // UnitPanels is how many panels MulUnit takes at once; more are taken one such group after another.
 const UnitPanels = unitPanels
-
-// unitBlock is how many columns of weights in so many parts MulUnit takes at once.
-func unitBlock(parts int) int {
-	return max(512, unitBytes/(unitPanels*unitTile*parts)*unitCols/512*512)
-}
 
 // HasUnit says whether the level has products on a matrix unit.
 func (k *Kernels) HasUnit() bool { return k.a != nil }
@@ -96,14 +92,13 @@ func (k *Kernels) Put(s *Split, x []float32, ldx, g int) {
 
 // UnitScratch is the floats of scratch that one worker needs for MulUnit with weights of type t.
 func UnitScratch(t tensor.Type) int {
-	parts := wideParts(t)
-	return unitPanels * unitBlock(parts) / unitCols * parts * unitTile / 4
+	return unitPanels*(unitBlock/unitCols*wideParts(t)*unitTile/4) + unitSums*unitPanels*PanelRows
 }
 
 // amxJob is one call of ax_mul; csrc/cpu/amx.c has the same in C.
 type amxJob struct {
-	x, w, y                                          unsafe.Pointer
-	ldy, tiles, rows, cols, xstep, wstep, parts, add int
+	x, w, y, sums                                            unsafe.Pointer
+	ldy, tiles, rows, cols, xstep, wstep, parts, first, last int
 }
 
 // MulUnit computes y[j·ldy+n] = Σ_c m[n, c]·x[j, c] for the rows n of panels
@@ -122,32 +117,42 @@ func (k *Kernels) MulUnit(y []float32, ldy int, m *Panels, p0, p1 int, x *Split,
 		}
 		return
 	}
-	size, parts := PanelBytes(m.Type, m.Cols), wideParts(m.Type)
-	w, block := m.Data[:PanelCount(m.Rows)*size], unitBlock(parts)
-	wstep := block / unitCols * unitTile / 4 * parts
-	run := max(2*unitRows, unitRunRows/x.Parts&^(2*unitRows-1))
-	job := amxJob{ldy: ldy, xstep: x.step() * 4, wstep: wstep * 4, parts: x.Parts | parts<<8}
-	for ; p0 < p1; p0 += unitPanels {
-		last := min(p0+unitPanels, p1)
-		job.add = 0
-		for c := 0; c < m.Cols; c += block {
-			cols := min(block, m.Cols-c)
-			for p := p0; p < last; p++ {
-				k.wideUnit(m.Type, w[p*size+PanelBytes(m.Type, c):(p+1)*size], scratch[(p-p0)*wstep:], cols)
-			}
-			job.tiles = (cols + unitCols - 1) / unitCols
-			for j := j0; j < j1; j += run {
-				job.rows = min(run, j1-j)
-				job.x = ptr(x.Data[j/unitRows*x.step()+c/unitCols*x.Parts*unitTile/4:])
-				for p := p0; p < last; p += 2 {
-					job.cols = min(min(2, last-p)*PanelRows, m.Rows-p*PanelRows)
-					job.w = ptr(scratch[(p-p0)*wstep:])
-					job.y = ptr(y[j*ldy+p*PanelRows:])
-					k.a.Mul(unsafe.Pointer(&job))
-				}
-			}
-			job.add = 1
+	for ; j0 < j1; j0 += unitSums {
+		for p := p0; p < p1; p += unitPanels {
+			k.mulUnit(y, ldy, m, p, min(p+unitPanels, p1), x, j0, min(j0+unitSums, j1), scratch)
 		}
+	}
+}
+
+// mulUnit is MulUnit for unitPanels panels and unitSums rows at most.
+func (k *Kernels) mulUnit(y []float32, ldy int, m *Panels, p0, p1 int, x *Split, j0, j1 int, scratch []float32) {
+	size, parts := PanelBytes(m.Type, m.Cols), wideParts(m.Type)
+	w := m.Data[:PanelCount(m.Rows)*size]
+	wstep := unitBlock / unitCols * unitTile / 4 * parts
+	sums := scratch[unitPanels*wstep:]
+	run := max(2*unitRows, unitRunRows/x.Parts&^(2*unitRows-1))
+	job := amxJob{ldy: ldy, xstep: x.step() * 4, wstep: wstep * 4, parts: x.Parts | parts<<8, first: 1}
+	for c := 0; c < m.Cols; c += unitBlock {
+		cols := min(unitBlock, m.Cols-c)
+		for p := p0; p < p1; p++ {
+			k.wideUnit(m.Type, w[p*size+PanelBytes(m.Type, c):(p+1)*size], scratch[(p-p0)*wstep:], cols)
+		}
+		job.tiles = (cols + unitCols - 1) / unitCols
+		if c+cols == m.Cols {
+			job.last = 1
+		}
+		for j := j0; j < j1; j += run {
+			job.rows = min(run, j1-j)
+			job.x = ptr(x.Data[j/unitRows*x.step()+c/unitCols*x.Parts*unitTile/4:])
+			for p := p0; p < p1; p += 2 {
+				job.cols = min(min(2, p1-p)*PanelRows, m.Rows-p*PanelRows)
+				job.w = ptr(scratch[(p-p0)*wstep:])
+				job.sums = ptr(sums[(p-p0)*PanelRows*unitSums+(j-j0)*2*PanelRows:])
+				job.y = ptr(y[j*ldy+p*PanelRows:])
+				k.a.Mul(unsafe.Pointer(&job))
+			}
+		}
+		job.first = 0
 	}
 }
 

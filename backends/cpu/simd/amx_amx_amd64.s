@@ -10,8 +10,8 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_f32: +0
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x01498e0f; WORD $0x0000 // jle 0x10152 <ax_f32+0x152>
-	QUAD $0x522d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x522d] # 0x15240 <interleave.order>
-	QUAD $0x4d8f0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x4d8f] # 0x14dac <peak_tiles+0xec>
+	QUAD $0x52ed056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x52ed] # 0x15300 <interleave.order>
+	QUAD $0x4e4f0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x4e4f] # 0x14e6c <peak_tiles+0xfc>
 	LONG $0x00c68148; WORD $0x0008; BYTE $0x00 // add rsi, 0x800
 	WORD $0x22eb // jmp 0x10048 <ax_f32+0x48>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
@@ -76,8 +76,8 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_f16: +352
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x00eb8e0f; WORD $0x0000 // jle 0x10254 <ax_f16+0xf4>
-	QUAD $0x50cd056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x50cd] # 0x15240 <interleave.order>
-	QUAD $0x4c2f0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x4c2f] # 0x14dac <peak_tiles+0xec>
+	QUAD $0x518d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x518d] # 0x15300 <interleave.order>
+	QUAD $0x4cef0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x4cef] # 0x14e6c <peak_tiles+0xfc>
 	WORD $0x1ceb // jmp 0x1019b <ax_f16+0x3b>
 	BYTE $0x90 // nop
 	LONG $0xe04a8d48 // lea rcx, [rdx - 0x20]
@@ -154,12 +154,12 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q8_0: +704
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x04578e0f; WORD $0x0000 // jle 0x10720 <ax_q8_0+0x460>
-	QUAD $0x4ac90518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x4ac9] # 0x14d9c <peak_tiles+0xdc>
-	QUAD $0x4f630d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x4f63] # 0x15240 <interleave.order>
-	QUAD $0x4fb1155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x4fb1] # 0x15298 <interleave.order+0x58>
-	QUAD $0x4a931d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x4a93] # 0x14d84 <peak_tiles+0xc4>
-	QUAD $0x4b05256f48fdf162; WORD $0x0000 // vmovdqa64 zmm4, zmmword ptr [rip + 0x4b05] # 0x14e00 <peak_tiles+0x140>
-	QUAD $0x4b3b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x4b3b] # 0x14e40 <peak_tiles+0x180>
+	QUAD $0x4b890518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x4b89] # 0x14e5c <peak_tiles+0xec>
+	QUAD $0x50230d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x5023] # 0x15300 <interleave.order>
+	QUAD $0x5071155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x5071] # 0x15358 <interleave.order+0x58>
+	QUAD $0x4b531d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x4b53] # 0x14e44 <peak_tiles+0xd4>
+	QUAD $0x4bc5256f48fdf162; WORD $0x0000 // vmovdqa64 zmm4, zmmword ptr [rip + 0x4bc5] # 0x14ec0 <peak_tiles+0x150>
+	QUAD $0x4bfb2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x4bfb] # 0x14f00 <peak_tiles+0x190>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0xc931 // xor ecx, ecx
@@ -338,9 +338,9 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q4_0: +1840
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x04db8e0f; WORD $0x0000 // jle 0x10c14 <ax_q4_0+0x4e4>
-	QUAD $0x465d0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x465d] # 0x14da0 <peak_tiles+0xe0>
-	QUAD $0x4af3056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x4af3] # 0x15240 <interleave.order>
-	QUAD $0x46351558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x4635] # 0x14d8c <peak_tiles+0xcc>
+	QUAD $0x471d0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x471d] # 0x14e60 <peak_tiles+0xf0>
+	QUAD $0x4bb3056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x4bb3] # 0x15300 <interleave.order>
+	QUAD $0x46f51558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x46f5] # 0x14e4c <peak_tiles+0xdc>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0xc931 // xor ecx, ecx
@@ -543,8 +543,8 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q4_1: +3104
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x04cd8e0f; WORD $0x0000 // jle 0x110f6 <ax_q4_1+0x4d6>
-	QUAD $0x460d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x460d] # 0x15240 <interleave.order>
-	QUAD $0x414f0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x414f] # 0x14d8c <peak_tiles+0xcc>
+	QUAD $0x46cd056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x46cd] # 0x15300 <interleave.order>
+	QUAD $0x420f0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x420f] # 0x14e4c <peak_tiles+0xdc>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0xc931 // xor ecx, ecx
@@ -747,13 +747,13 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q5_0: +4352
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x04f38e0f; WORD $0x0000 // jle 0x115fc <ax_q5_0+0x4fc>
-	QUAD $0x3c910518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x3c91] # 0x14da4 <peak_tiles+0xe4>
-	QUAD $0x41230d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x4123] # 0x15240 <interleave.order>
-	QUAD $0x4159155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x4159] # 0x15280 <interleave.order+0x40>
-	QUAD $0x41571d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x4157] # 0x15288 <interleave.order+0x48>
-	QUAD $0x3c6d2558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x3c6d] # 0x14da8 <peak_tiles+0xe8>
-	QUAD $0x3d3b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x3d3b] # 0x14e80 <peak_tiles+0x1c0>
-	QUAD $0x3d71356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x3d71] # 0x14ec0 <peak_tiles+0x200>
+	QUAD $0x3d510518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x3d51] # 0x14e64 <peak_tiles+0xf4>
+	QUAD $0x41e30d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x41e3] # 0x15300 <interleave.order>
+	QUAD $0x4219155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x4219] # 0x15340 <interleave.order+0x40>
+	QUAD $0x42171d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x4217] # 0x15348 <interleave.order+0x48>
+	QUAD $0x3d2d2558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x3d2d] # 0x14e68 <peak_tiles+0xf8>
+	QUAD $0x3dfb2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x3dfb] # 0x14f40 <peak_tiles+0x1d0>
+	QUAD $0x3e31356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x3e31] # 0x14f80 <peak_tiles+0x210>
 	BYTE $0x90 // nop
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
@@ -951,12 +951,12 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q5_1: +5632
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x04f58e0f; WORD $0x0000 // jle 0x11afe <ax_q5_1+0x4fe>
-	QUAD $0x3c2d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x3c2d] # 0x15240 <interleave.order>
-	QUAD $0x3c630d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x3c63] # 0x15280 <interleave.order+0x40>
-	QUAD $0x3c61155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x3c61] # 0x15288 <interleave.order+0x48>
-	QUAD $0x37771d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x3777] # 0x14da8 <peak_tiles+0xe8>
-	QUAD $0x38c5256f48fdf162; WORD $0x0000 // vmovdqa64 zmm4, zmmword ptr [rip + 0x38c5] # 0x14f00 <peak_tiles+0x240>
-	QUAD $0x38fb2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x38fb] # 0x14f40 <peak_tiles+0x280>
+	QUAD $0x3ced056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x3ced] # 0x15300 <interleave.order>
+	QUAD $0x3d230d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x3d23] # 0x15340 <interleave.order+0x40>
+	QUAD $0x3d21155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x3d21] # 0x15348 <interleave.order+0x48>
+	QUAD $0x38371d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x3837] # 0x14e68 <peak_tiles+0xf8>
+	QUAD $0x3985256f48fdf162; WORD $0x0000 // vmovdqa64 zmm4, zmmword ptr [rip + 0x3985] # 0x14fc0 <peak_tiles+0x250>
+	QUAD $0x39bb2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x39bb] # 0x15000 <peak_tiles+0x290>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
@@ -1155,13 +1155,13 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_iq4_nl: +6928
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x04a38e0f; WORD $0x0000 // jle 0x11fbc <ax_iq4_nl+0x4ac>
-	QUAD $0x32790518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x3279] # 0x14d9c <peak_tiles+0xdc>
-	QUAD $0x37130d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x3713] # 0x15240 <interleave.order>
-	QUAD $0x35491578487df262; WORD $0x0000 // vpbroadcastb zmm2, byte ptr [rip + 0x3549] # 0x15080 <peak_tiles+0x3c0>
-	QUAD $0x376f1d5a487df262; WORD $0x0000 // vbroadcasti32x4 zmm3, xmmword ptr [rip + 0x376f] # zmm3 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
-	QUAD $0x32392558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x3239] # 0x14d84 <peak_tiles+0xc4>
-	QUAD $0x34ab2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x34ab] # 0x15000 <peak_tiles+0x340>
-	QUAD $0x34e1356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x34e1] # 0x15040 <peak_tiles+0x380>
+	QUAD $0x33390518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x3339] # 0x14e5c <peak_tiles+0xec>
+	QUAD $0x37d30d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x37d3] # 0x15300 <interleave.order>
+	QUAD $0x36091578487df262; WORD $0x0000 // vpbroadcastb zmm2, byte ptr [rip + 0x3609] # 0x15140 <peak_tiles+0x3d0>
+	QUAD $0x382f1d5a487df262; WORD $0x0000 // vbroadcasti32x4 zmm3, xmmword ptr [rip + 0x382f] # zmm3 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	QUAD $0x32f92558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x32f9] # 0x14e44 <peak_tiles+0xd4>
+	QUAD $0x356b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x356b] # 0x150c0 <peak_tiles+0x350>
+	QUAD $0x35a1356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x35a1] # 0x15100 <peak_tiles+0x390>
 	BYTE $0x90 // nop
 	WORD $0x01b0 // mov al, 0x1
 	WORD $0xc931 // xor ecx, ecx
@@ -1351,8 +1351,8 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q4_k: +8128
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x05128e0f; WORD $0x0000 // jle 0x124db <ax_q4_k+0x51b>
-	QUAD $0x326d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x326d] # 0x15240 <interleave.order>
-	QUAD $0x2daf0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x2daf] # 0x14d8c <peak_tiles+0xcc>
+	QUAD $0x332d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x332d] # 0x15300 <interleave.order>
+	QUAD $0x2e6f0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x2e6f] # 0x14e4c <peak_tiles+0xdc>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x487df262; WORD $0x1713 // vcvtph2ps zmm2, ymmword ptr [rdi]
 	LONG $0x487df262; WORD $0x5f13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [rdi + 0x20]
@@ -1567,12 +1567,12 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q5_k: +9440
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x05398e0f; WORD $0x0000 // jle 0x12a22 <ax_q5_k+0x542>
-	QUAD $0x2d4d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x2d4d] # 0x15240 <interleave.order>
-	QUAD $0x2d830d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x2d83] # 0x15280 <interleave.order+0x40>
-	QUAD $0x2d81155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x2d81] # 0x15288 <interleave.order+0x48>
-	QUAD $0x28971d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x2897] # 0x14da8 <peak_tiles+0xe8>
-	QUAD $0x2ba5256f48fdf162; WORD $0x0000 // vmovdqa64 zmm4, zmmword ptr [rip + 0x2ba5] # 0x150c0 <peak_tiles+0x400>
-	QUAD $0x2bdb2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x2bdb] # 0x15100 <peak_tiles+0x440>
+	QUAD $0x2e0d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x2e0d] # 0x15300 <interleave.order>
+	QUAD $0x2e430d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x2e43] # 0x15340 <interleave.order+0x40>
+	QUAD $0x2e41155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x2e41] # 0x15348 <interleave.order+0x48>
+	QUAD $0x29571d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x2957] # 0x14e68 <peak_tiles+0xf8>
+	QUAD $0x2c65256f48fdf162; WORD $0x0000 // vmovdqa64 zmm4, zmmword ptr [rip + 0x2c65] # 0x15180 <peak_tiles+0x410>
+	QUAD $0x2c9b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x2c9b] # 0x151c0 <peak_tiles+0x450>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487df262; WORD $0x3713 // vcvtph2ps zmm6, ymmword ptr [rdi]
 	LONG $0x487df262; WORD $0x7f13; BYTE $0x01 // vcvtph2ps zmm7, ymmword ptr [rdi + 0x20]
@@ -1783,13 +1783,13 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q6_k: +10800
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x05298e0f; WORD $0x0000 // jle 0x12f62 <ax_q6_k+0x532>
-	QUAD $0x23510518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2351] # 0x14d94 <peak_tiles+0xd4>
-	QUAD $0x27f30d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x27f3] # 0x15240 <interleave.order>
-	QUAD $0x2829155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x2829] # 0x15280 <interleave.order+0x40>
-	QUAD $0x282f1d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x282f] # 0x15290 <interleave.order+0x50>
-	QUAD $0x23252558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x2325] # 0x14d90 <peak_tiles+0xd0>
-	QUAD $0x26cb2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x26cb] # 0x15140 <peak_tiles+0x480>
-	QUAD $0x2701356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x2701] # 0x15180 <peak_tiles+0x4c0>
+	QUAD $0x24110518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2411] # 0x14e54 <peak_tiles+0xe4>
+	QUAD $0x28b30d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x28b3] # 0x15300 <interleave.order>
+	QUAD $0x28e9155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x28e9] # 0x15340 <interleave.order+0x40>
+	QUAD $0x28ef1d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x28ef] # 0x15350 <interleave.order+0x50>
+	QUAD $0x23e52558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x23e5] # 0x14e50 <peak_tiles+0xe0>
+	QUAD $0x278b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x278b] # 0x15200 <peak_tiles+0x490>
+	QUAD $0x27c1356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x27c1] # 0x15240 <peak_tiles+0x4d0>
 	BYTE $0x90 // nop
 	LONG $0x487df262; WORD $0x3f13 // vcvtph2ps zmm7, ymmword ptr [rdi]
 	LONG $0x40c78348 // add rdi, 0x40
@@ -1999,9 +1999,9 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q2_k: +12144
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x05928e0f; WORD $0x0000 // jle 0x1350b <ax_q2_k+0x59b>
-	QUAD $0x22bd056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x22bd] # 0x15240 <interleave.order>
-	QUAD $0x1dff0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x1dff] # 0x14d8c <peak_tiles+0xcc>
-	QUAD $0x1e011558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x1e01] # 0x14d98 <peak_tiles+0xd8>
+	QUAD $0x237d056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x237d] # 0x15300 <interleave.order>
+	QUAD $0x1ebf0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x1ebf] # 0x14e4c <peak_tiles+0xdc>
+	QUAD $0x1ec11558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x1ec1] # 0x14e58 <peak_tiles+0xe8>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x487df262; WORD $0x1f13 // vcvtph2ps zmm3, ymmword ptr [rdi]
 	LONG $0x487df262; WORD $0x6713; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [rdi + 0x20]
@@ -2234,13 +2234,13 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	// ax_q3_k: +13584
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0x05438e0f; WORD $0x0000 // jle 0x13a5c <ax_q3_k+0x54c>
-	QUAD $0x185d0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x185d] # 0x14d80 <peak_tiles+0xc0>
-	QUAD $0x1d130d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x1d13] # 0x15240 <interleave.order>
-	QUAD $0x1d69155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x1d69] # 0x152a0 <interleave.order+0x60>
-	QUAD $0x1d671d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x1d67] # 0x152a8 <interleave.order+0x68>
-	QUAD $0x183d2558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x183d] # 0x14d88 <peak_tiles+0xc8>
-	QUAD $0x1c6b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x1c6b] # 0x151c0 <peak_tiles+0x500>
-	QUAD $0x1ca1356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x1ca1] # 0x15200 <peak_tiles+0x540>
+	QUAD $0x191d0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x191d] # 0x14e40 <peak_tiles+0xd0>
+	QUAD $0x1dd30d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x1dd3] # 0x15300 <interleave.order>
+	QUAD $0x1e29155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x1e29] # 0x15360 <interleave.order+0x60>
+	QUAD $0x1e271d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x1e27] # 0x15368 <interleave.order+0x68>
+	QUAD $0x18fd2558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x18fd] # 0x14e48 <peak_tiles+0xd8>
+	QUAD $0x1d2b2d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm5, zmmword ptr [rip + 0x1d2b] # 0x15280 <peak_tiles+0x510>
+	QUAD $0x1d61356f48fdf162; WORD $0x0000 // vmovdqa64 zmm6, zmmword ptr [rip + 0x1d61] # 0x152c0 <peak_tiles+0x550>
 	BYTE $0x90 // nop
 	LONG $0x487df262; WORD $0x3f13 // vcvtph2ps zmm7, ymmword ptr [rdi]
 	LONG $0x40c78348 // add rdi, 0x40
@@ -2551,55 +2551,64 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0xc0e48348 // and rsp, -0x40
-	LONG $0x00ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x100
-	LONG $0x28678b4c // mov r12, qword ptr [rdi + 0x28]
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0x10a78e0f; WORD $0x0000 // jle 0x14c9c <ax_mul+0x10cc>
-	WORD $0x8b48; BYTE $0x0f // mov rcx, qword ptr [rdi]
-	LONG $0x106f8b4c // mov r13, qword ptr [rdi + 0x10]
-	LONG $0x000040be; BYTE $0x00 // mov esi, 0x40
+	LONG $0xc0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xc0
+	LONG $0x306f8b4c // mov r13, qword ptr [rdi + 0x30]
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x11638e0f; WORD $0x0000 // jle 0x14d58 <ax_mul+0x1188>
+	LONG $0x18778b48 // mov rsi, qword ptr [rdi + 0x18]
+	WORD $0x8b48; BYTE $0x17 // mov rdx, qword ptr [rdi]
+	LONG $0x107f8b4c // mov r15, qword ptr [rdi + 0x10]
+	LONG $0x0040b841; WORD $0x0000 // mov r8d, 0x40
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	WORD $0x47eb // jmp 0x13c51 <ax_mul+0x81>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x246c8b4c; BYTE $0x30 // mov r13, qword ptr [rsp + 0x30]
-	LONG $0x4b7a82c4; WORD $0x3544; BYTE $0x00 // tilestored [r13 + r14], tmm0
-	LONG $0x4b7aa2c4; WORD $0x3314 // tilestored [rbx + r14], tmm2
-	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
-	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
-	LONG $0x18578b48 // mov rdx, qword ptr [rdi + 0x18]
-	LONG $0x38478b4c // mov r8, qword ptr [rdi + 0x38]
-	LONG $0x24448d49; BYTE $0xe0 // lea rax, [r12 - 0x20]
-	LONG $0x07e2c148 // shl rdx, 0x7
-	LONG $0x410c8d4a // lea rcx, [rcx + 2*r8]
-	WORD $0x0149; BYTE $0xd5 // add r13, rdx
-	LONG $0x20fc8349 // cmp r12, 0x20
-	WORD $0x8949; BYTE $0xc4 // mov r12, rax
-	LONG $0x104b8e0f; WORD $0x0000 // jle 0x14c9c <ax_mul+0x10cc>
-	LONG $0x20fc8349 // cmp r12, 0x20
-	LONG $0x0020b841; WORD $0x0000 // mov r8d, 0x20
-	LONG $0xc4420f4d // cmovb r8, r12
-	WORD $0x394d; BYTE $0xc8 // cmp r8, r9
-	LONG $0x00b1840f; WORD $0x0000 // je 0x13d19 <ax_mul+0x149>
-	LONG $0x30578b4c // mov r10, qword ptr [rdi + 0x30]
-	LONG $0x10fc8349 // cmp r12, 0x10
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	WORD $0x67eb // jmp 0x13c76 <ax_mul+0xa6>
+	BYTE $0x90 // nop
+	LONG $0x607f8348; BYTE $0x00 // cmp qword ptr [rdi + 0x60], 0x0
+	LONG $0x01da840f; WORD $0x0000 // je 0x13df5 <ax_mul+0x225>
+	LONG $0x204f8b4c // mov r9, qword ptr [rdi + 0x20]
+	LONG $0x247c8b4c; BYTE $0x20 // mov r15, qword ptr [rsp + 0x20]
+	WORD $0x894c; BYTE $0xde // mov rsi, r11
+	QUAD $0x000000008d148d4e // lea r10, [4*r9]
+	LONG $0x04e1c149 // shl r9, 0x4
+	WORD $0x894c; BYTE $0xfb // mov rbx, r15
+	LONG $0x8b048d4a // lea rax, [rbx + 4*r9]
+	LONG $0x4b7aa2c4; WORD $0x1304 // tilestored [rbx + r10], tmm0
+	LONG $0x4b7aa2c4; WORD $0x1014 // tilestored [rax + r10], tmm2
+	LONG $0x245c8b4c; BYTE $0x28 // mov r11, qword ptr [rsp + 0x28]
+	LONG $0x404f8b48 // mov rcx, qword ptr [rdi + 0x40]
+	LONG $0xe0458d49 // lea rax, [r13 - 0x20]
+	LONG $0x00c68148; WORD $0x0010; BYTE $0x00 // add rsi, 0x1000
+	LONG $0x4a148d48 // lea rdx, [rdx + 2*rcx]
+	LONG $0x204f8b48 // mov rcx, qword ptr [rdi + 0x20]
+	LONG $0x07e1c148 // shl rcx, 0x7
+	WORD $0x0149; BYTE $0xcf // add r15, rcx
+	LONG $0x20fd8349 // cmp r13, 0x20
+	WORD $0x8949; BYTE $0xc5 // mov r13, rax
+	LONG $0x10e28e0f; WORD $0x0000 // jle 0x14d58 <ax_mul+0x1188>
+	LONG $0x20fd8349 // cmp r13, 0x20
+	LONG $0x000020bb; BYTE $0x00 // mov ebx, 0x20
+	LONG $0xdd420f49 // cmovb rbx, r13
+	WORD $0x394c; BYTE $0xdb // cmp rbx, r11
+	LONG $0x00b6840f; WORD $0x0000 // je 0x13d42 <ax_mul+0x172>
+	LONG $0x38578b4c // mov r10, qword ptr [rdi + 0x38]
+	LONG $0x10fd8349 // cmp r13, 0x10
 	LONG $0x0010b941; WORD $0x0000 // mov r9d, 0x10
-	LONG $0x000010bb; BYTE $0x00 // mov ebx, 0x10
+	LONG $0x0010be41; WORD $0x0000 // mov r14d, 0x10
 	LONG $0x000040b8; BYTE $0x00 // mov eax, 0x40
-	LONG $0xf0588d45 // lea r11d, [r8 - 0x10]
+	LONG $0xf05b8d44 // lea r11d, [rbx - 0x10]
 	QUAD $0x01244429487cf162 // vmovaps zmmword ptr [rsp + 0x40], zmm0
 	LONG $0x402444c6; BYTE $0x01 // mov byte ptr [rsp + 0x40], 0x1
-	LONG $0xcc420f4d // cmovb r9, r12
+	LONG $0xcd420f4d // cmovb r9, r13
 	LONG $0x10fa8349 // cmp r10, 0x10
-	LONG $0xda4c0f49 // cmovl rbx, r10
-	WORD $0xe3c1; BYTE $0x02 // shl ebx, 0x2
+	LONG $0xf24c0f4d // cmovl r14, r10
+	LONG $0x02e6c141 // shl r14d, 0x2
 	LONG $0x11fa8349 // cmp r10, 0x11
 	QUAD $0xffffffc095148d46 // lea r10d, [4*r10 - 0x40]
-	LONG $0x245c8966; BYTE $0x5c // mov word ptr [rsp + 0x5c], bx
-	LONG $0x245c8966; BYTE $0x54 // mov word ptr [rsp + 0x54], bx
-	LONG $0x245c8966; BYTE $0x50 // mov word ptr [rsp + 0x50], bx
+	LONG $0x74894466; WORD $0x5c24 // mov word ptr [rsp + 0x5c], r14w
+	LONG $0x74894466; WORD $0x5424 // mov word ptr [rsp + 0x54], r14w
+	LONG $0x74894466; WORD $0x5024 // mov word ptr [rsp + 0x50], r14w
 	LONG $0xd04c0f44 // cmovl r10d, eax
-	LONG $0x11fc8349 // cmp r12, 0x11
+	LONG $0x11fd8349 // cmp r13, 0x11
 	LONG $0x000010b8; BYTE $0x00 // mov eax, 0x10
 	LONG $0x54894466; WORD $0x5e24 // mov word ptr [rsp + 0x5e], r10w
 	LONG $0x54894466; WORD $0x5624 // mov word ptr [rsp + 0x56], r10w
@@ -2609,747 +2618,783 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x244c8844; BYTE $0x71 // mov byte ptr [rsp + 0x71], r9b
 	LONG $0x244c8844; BYTE $0x70 // mov byte ptr [rsp + 0x70], r9b
 	LONG $0xcbb60f45 // movzx r9d, r11b
+	WORD $0x8949; BYTE $0xdb // mov r11, rbx
 	LONG $0xc8420f44 // cmovb r9d, eax
 	LONG $0x244c8844; BYTE $0x75 // mov byte ptr [rsp + 0x75], r9b
 	LONG $0x244c8844; BYTE $0x73 // mov byte ptr [rsp + 0x73], r9b
 	LONG $0x244c8844; BYTE $0x72 // mov byte ptr [rsp + 0x72], r9b
 	LONG $0x2444c766; WORD $0x1076; BYTE $0x10 // mov word ptr [rsp + 0x76], 0x1010
-	WORD $0x894d; BYTE $0xc1 // mov r9, r8
 	LONG $0x4978e2c4; WORD $0x2444; BYTE $0x40 // ldtilecfg [rsp + 0x40]
-	LONG $0x085f8b4c // mov r11, qword ptr [rdi + 0x8]
-	LONG $0x307f8348; BYTE $0x11 // cmp qword ptr [rdi + 0x30], 0x11
-	WORD $0x6c7c // jl 0x13d90 <ax_mul+0x1c0>
-	LONG $0x244c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r9
-	LONG $0x11fc8349 // cmp r12, 0x11
-	LONG $0x009d820f; WORD $0x0000 // jb 0x13dd0 <ax_mul+0x200>
-	LONG $0x18478b48 // mov rax, qword ptr [rdi + 0x18]
-	LONG $0x2464894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r12
-	LONG $0x387f8b4c // mov r15, qword ptr [rdi + 0x38]
-	LONG $0x40678b4c // mov r12, qword ptr [rdi + 0x40]
-	LONG $0x246c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r13
-	QUAD $0x0000000085148d48 // lea rdx, [4*rax]
-	LONG $0x06e0c148 // shl rax, 0x6
-	WORD $0x014c; BYTE $0xe8 // add rax, r13
-	LONG $0x507f8348; BYTE $0x00 // cmp qword ptr [rdi + 0x50], 0x0
-	LONG $0x00bc840f; WORD $0x0000 // je 0x13e1f <ax_mul+0x24f>
-	LONG $0x40458d4d // lea r8, [r13 + 0x40]
-	LONG $0x4b7bc2c4; WORD $0x1544; BYTE $0x00 // tileloadd tmm0, [r13 + rdx]
-	LONG $0x4b7bc2c4; WORD $0x100c // tileloadd tmm1, [r8 + rdx]
-	LONG $0x40408d4c // lea r8, [rax + 0x40]
-	LONG $0x4b7be2c4; WORD $0x1014 // tileloadd tmm2, [rax + rdx]
-	LONG $0x4b7bc2c4; WORD $0x101c // tileloadd tmm3, [r8 + rdx]
-	LONG $0x0000aae9; BYTE $0x00 // jmp 0x13e33 <ax_mul+0x263>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x11fc8349 // cmp r12, 0x11
-	WORD $0x6a72 // jb 0x13e00 <ax_mul+0x230>
-	LONG $0x185f8b48 // mov rbx, qword ptr [rdi + 0x18]
-	LONG $0x387f8b4c // mov r15, qword ptr [rdi + 0x38]
-	LONG $0x2464894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r12
-	QUAD $0x000000009d348d4c // lea r14, [4*rbx]
-	LONG $0x06e3c148 // shl rbx, 0x6
-	WORD $0x014c; BYTE $0xeb // add rbx, r13
-	LONG $0x507f8348; BYTE $0x00 // cmp qword ptr [rdi + 0x50], 0x0
-	LONG $0x02d2840f; WORD $0x0000 // je 0x1408f <ax_mul+0x4bf>
-	LONG $0x4b7b82c4; WORD $0x3544; BYTE $0x00 // tileloadd tmm0, [r13 + r14]
-	LONG $0x4b7ba2c4; WORD $0x3314 // tileloadd tmm2, [rbx + r14]
-	LONG $0x0002cae9; BYTE $0x00 // jmp 0x14099 <ax_mul+0x4c9>
-	BYTE $0x90 // nop
-	LONG $0x185f8b48 // mov rbx, qword ptr [rdi + 0x18]
+	LONG $0x085f8b48 // mov rbx, qword ptr [rdi + 0x8]
+	LONG $0x387f8348; BYTE $0x11 // cmp qword ptr [rdi + 0x38], 0x11
+	WORD $0x437c // jl 0x13d90 <ax_mul+0x1c0>
+	LONG $0x247c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r15
+	LONG $0x245c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r11
+	LONG $0x11fd8349 // cmp r13, 0x11
+	WORD $0x6372 // jb 0x13dc0 <ax_mul+0x1f0>
 	LONG $0x40778b4c // mov r14, qword ptr [rdi + 0x40]
-	LONG $0x02e3c148 // shl rbx, 0x2
-	LONG $0x507f8348; BYTE $0x00 // cmp qword ptr [rdi + 0x50], 0x0
-	LONG $0x048a840f; WORD $0x0000 // je 0x14271 <ax_mul+0x6a1>
-	LONG $0x40458d49 // lea rax, [r13 + 0x40]
-	LONG $0x4b7bc2c4; WORD $0x1d44; BYTE $0x00 // tileloadd tmm0, [r13 + rbx]
-	LONG $0x4b7be2c4; WORD $0x180c // tileloadd tmm1, [rax + rbx]
-	LONG $0x00047ee9; BYTE $0x00 // jmp 0x1427b <ax_mul+0x6ab>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x185f8b48 // mov rbx, qword ptr [rdi + 0x18]
-	LONG $0x02e3c148 // shl rbx, 0x2
-	LONG $0x507f8348; BYTE $0x00 // cmp qword ptr [rdi + 0x50], 0x0
-	LONG $0x0610840f; WORD $0x0000 // je 0x14423 <ax_mul+0x853>
-	LONG $0x4b7bc2c4; WORD $0x1d44; BYTE $0x00 // tileloadd tmm0, [r13 + rbx]
-	LONG $0x000609e9; BYTE $0x00 // jmp 0x14428 <ax_mul+0x858>
+	LONG $0x487f8b4c // mov r15, qword ptr [rdi + 0x48]
+	LONG $0x587f8348; BYTE $0x00 // cmp qword ptr [rdi + 0x58], 0x0
+	LONG $0x00a1840f; WORD $0x0000 // je 0x13e11 <ax_mul+0x241>
 	LONG $0x497be2c4; BYTE $0xc0 // tilezero tmm0
 	LONG $0x497be2c4; BYTE $0xc8 // tilezero tmm1
 	LONG $0x497be2c4; BYTE $0xd0 // tilezero tmm2
 	LONG $0x497be2c4; BYTE $0xd8 // tilezero tmm3
-	LONG $0x206f8b4c // mov r13, qword ptr [rdi + 0x20]
-	LONG $0x48478b4c // mov r8, qword ptr [rdi + 0x48]
-	QUAD $0x000000c024848948 // mov qword ptr [rsp + 0xc0], rax
-	QUAD $0x000000b824948948 // mov qword ptr [rsp + 0xb8], rdx
-	LONG $0x02f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x102
-	LONG $0x01858e0f; WORD $0x0000 // jle 0x13fdd <ax_mul+0x40d>
-	LONG $0x03f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x103
-	LONG $0x071a840f; WORD $0x0000 // je 0x1457f <ax_mul+0x9af>
-	LONG $0x03f88149; WORD $0x0002; BYTE $0x00 // cmp r8, 0x203
-	LONG $0x094f840f; WORD $0x0000 // je 0x147c1 <ax_mul+0xbf1>
-	LONG $0x03f88149; WORD $0x0003; BYTE $0x00 // cmp r8, 0x303
-	LONG $0x0cd1850f; WORD $0x0000 // jne 0x14b50 <ax_mul+0xf80>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x0cc88e0f; WORD $0x0000 // jle 0x14b50 <ax_mul+0xf80>
-	WORD $0xff49; BYTE $0xc5 // inc r13
-	WORD $0x0149; BYTE $0xcf // add r15, rcx
-	WORD $0x014d; BYTE $0xdc // add r12, r11
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x03148d4b // lea rdx, [r11 + r8]
-	LONG $0x010c8d4e // lea r9, [rcx + r8]
-	LONG $0x07148d4f // lea r10, [r15 + r8]
-	QUAD $0x0000040007b48d4f // lea r14, [r15 + r8 + 0x400]
-	QUAD $0x00000400039c8d4b // lea rbx, [r11 + r8 + 0x400]
-	QUAD $0x0000040004848d4b // lea rax, [r12 + r8 + 0x400]
-	WORD $0xff49; BYTE $0xcd // dec r13
-	LONG $0x4b7be2c4; WORD $0x3234 // tileloadd tmm6, [rdx + rsi]
-	LONG $0x04148d4b // lea rdx, [r12 + r8]
-	LONG $0x4b7be2c4; WORD $0x323c // tileloadd tmm7, [rdx + rsi]
-	LONG $0x4b7bc2c4; WORD $0x3124 // tileloadd tmm4, [r9 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x322c // tileloadd tmm5, [r10 + rsi]
-	QUAD $0x0000040001948d4a // lea rdx, [rcx + r8 + 0x400]
-	LONG $0x00c08149; WORD $0x000c; BYTE $0x00 // add r8, 0xc00
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
-	LONG $0x4b7be2c4; WORD $0x3224 // tileloadd tmm4, [rdx + rsi]
-	LONG $0x4b7bc2c4; WORD $0x362c // tileloadd tmm5, [r14 + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
-	QUAD $0x040032a44b7be2c4; WORD $0x0000 // tileloadd tmm4, [rdx + rsi + 0x400]
-	QUAD $0x040036ac4b7bc2c4; WORD $0x0000 // tileloadd tmm5, [r14 + rsi + 0x400]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
-	LONG $0x4b7be2c4; WORD $0x3334 // tileloadd tmm6, [rbx + rsi]
-	LONG $0x4b7be2c4; WORD $0x303c // tileloadd tmm7, [rax + rsi]
-	LONG $0x4b7bc2c4; WORD $0x3124 // tileloadd tmm4, [r9 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x322c // tileloadd tmm5, [r10 + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
-	LONG $0x4b7be2c4; WORD $0x3224 // tileloadd tmm4, [rdx + rsi]
-	LONG $0x4b7bc2c4; WORD $0x362c // tileloadd tmm5, [r14 + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
-	QUAD $0x040033b44b7be2c4; WORD $0x0000 // tileloadd tmm6, [rbx + rsi + 0x400]
-	QUAD $0x040030bc4b7be2c4; WORD $0x0000 // tileloadd tmm7, [rax + rsi + 0x400]
-	LONG $0x4b7bc2c4; WORD $0x3124 // tileloadd tmm4, [r9 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x322c // tileloadd tmm5, [r10 + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
-	LONG $0x01fd8349 // cmp r13, 0x1
-	LONG $0xfec8870f; WORD $0xffff // ja 0x13ea0 <ax_mul+0x2d0>
-	LONG $0x000b73e9; BYTE $0x00 // jmp 0x14b50 <ax_mul+0xf80>
-	LONG $0x01f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x101
-	LONG $0x0b0a840f; WORD $0x0000 // je 0x14af4 <ax_mul+0xf24>
-	LONG $0x02f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x102
-	LONG $0x0b59850f; WORD $0x0000 // jne 0x14b50 <ax_mul+0xf80>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x0b508e0f; WORD $0x0000 // jle 0x14b50 <ax_mul+0xf80>
-	WORD $0xff49; BYTE $0xc5 // inc r13
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x230c8d4f // lea r9, [r11 + r12]
-	LONG $0x4b7bc2c4; WORD $0x3334 // tileloadd tmm6, [r11 + rsi]
-	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
-	WORD $0xff49; BYTE $0xcd // dec r13
-	LONG $0x4b7bc2c4; WORD $0x313c // tileloadd tmm7, [r9 + rsi]
-	LONG $0x380c8d4f // lea r9, [r8 + r15]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x312c // tileloadd tmm5, [r9 + rsi]
-	LONG $0x00888d4d; WORD $0x0004; BYTE $0x00 // lea r9, [r8 + 0x400]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
-	LONG $0x4b7bc2c4; WORD $0x3124 // tileloadd tmm4, [r9 + rsi]
-	QUAD $0x00000400388c8d4f // lea r9, [r8 + r15 + 0x400]
-	LONG $0x00c08149; WORD $0x0008; BYTE $0x00 // add r8, 0x800
-	LONG $0x4b7bc2c4; WORD $0x312c // tileloadd tmm5, [r9 + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
-	LONG $0x01fd8349 // cmp r13, 0x1
-	WORD $0x8677 // ja 0x14010 <ax_mul+0x440>
-	LONG $0x000ac1e9; BYTE $0x00 // jmp 0x14b50 <ax_mul+0xf80>
+	LONG $0x0000b5e9; BYTE $0x00 // jmp 0x13e3e <ax_mul+0x26e>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x11fd8349 // cmp r13, 0x11
+	WORD $0x4a72 // jb 0x13de0 <ax_mul+0x210>
+	LONG $0x40778b4c // mov r14, qword ptr [rdi + 0x40]
+	LONG $0x587f8348; BYTE $0x00 // cmp qword ptr [rdi + 0x58], 0x0
+	LONG $0x247c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r15
+	LONG $0x02e5840f; WORD $0x0000 // je 0x1408f <ax_mul+0x4bf>
 	LONG $0x497be2c4; BYTE $0xc0 // tilezero tmm0
 	LONG $0x497be2c4; BYTE $0xd0 // tilezero tmm2
-	LONG $0x20678b4c // mov r12, qword ptr [rdi + 0x20]
-	LONG $0x48478b4c // mov r8, qword ptr [rdi + 0x48]
-	LONG $0x246c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r13
-	LONG $0x244c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r9
-	LONG $0x02f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x102
-	LONG $0x01288e0f; WORD $0x0000 // jle 0x141e0 <ax_mul+0x610>
-	LONG $0x03f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x103
-	LONG $0x0579840f; WORD $0x0000 // je 0x1463e <ax_mul+0xa6e>
-	LONG $0x03f88149; WORD $0x0002; BYTE $0x00 // cmp r8, 0x203
-	LONG $0x0807840f; WORD $0x0000 // je 0x148d9 <ax_mul+0xd09>
-	LONG $0x03f88149; WORD $0x0003; BYTE $0x00 // cmp r8, 0x303
-	LONG $0xfb31850f; WORD $0xffff // jne 0x13c10 <ax_mul+0x40>
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0xfb288e0f; WORD $0xffff // jle 0x13c10 <ax_mul+0x40>
-	WORD $0xff49; BYTE $0xc4 // inc r12
-	WORD $0x0149; BYTE $0xcf // add r15, rcx
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x03048d4b // lea rax, [r11 + r8]
-	LONG $0x07148d4b // lea rdx, [r15 + r8]
-	QUAD $0x00000400018c8d4e // lea r9, [rcx + r8 + 0x400]
-	QUAD $0x0000040007948d4f // lea r10, [r15 + r8 + 0x400]
-	QUAD $0x0000040003ac8d4f // lea r13, [r11 + r8 + 0x400]
-	WORD $0xff49; BYTE $0xcc // dec r12
-	LONG $0x4b7be2c4; WORD $0x3034 // tileloadd tmm6, [rax + rsi]
-	LONG $0x01048d4a // lea rax, [rcx + r8]
-	LONG $0x00c08149; WORD $0x000c; BYTE $0x00 // add r8, 0xc00
-	LONG $0x4b7be2c4; WORD $0x3024 // tileloadd tmm4, [rax + rsi]
-	LONG $0x4b7be2c4; WORD $0x322c // tileloadd tmm5, [rdx + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x4b7bc2c4; WORD $0x3124 // tileloadd tmm4, [r9 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x322c // tileloadd tmm5, [r10 + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	QUAD $0x040031a44b7bc2c4; WORD $0x0000 // tileloadd tmm4, [r9 + rsi + 0x400]
-	QUAD $0x040032ac4b7bc2c4; WORD $0x0000 // tileloadd tmm5, [r10 + rsi + 0x400]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x4b7bc2c4; WORD $0x3574; BYTE $0x00 // tileloadd tmm6, [r13 + rsi]
-	LONG $0x4b7be2c4; WORD $0x3024 // tileloadd tmm4, [rax + rsi]
-	LONG $0x4b7be2c4; WORD $0x322c // tileloadd tmm5, [rdx + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x4b7bc2c4; WORD $0x3124 // tileloadd tmm4, [r9 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x322c // tileloadd tmm5, [r10 + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	QUAD $0x040035b44b7bc2c4; WORD $0x0000 // tileloadd tmm6, [r13 + rsi + 0x400]
-	LONG $0x4b7be2c4; WORD $0x3024 // tileloadd tmm4, [rax + rsi]
-	LONG $0x4b7be2c4; WORD $0x322c // tileloadd tmm5, [rdx + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x01fc8349 // cmp r12, 0x1
-	LONG $0xff25870f; WORD $0xffff // ja 0x14100 <ax_mul+0x530>
-	LONG $0xfffa30e9; BYTE $0xff // jmp 0x13c10 <ax_mul+0x40>
-	LONG $0x01f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x101
-	LONG $0x099e840f; WORD $0x0000 // je 0x14b8b <ax_mul+0xfbb>
-	LONG $0x02f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x102
-	LONG $0xfa16850f; WORD $0xffff // jne 0x13c10 <ax_mul+0x40>
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0xfa0d8e0f; WORD $0xffff // jle 0x13c10 <ax_mul+0x40>
-	WORD $0xff49; BYTE $0xc4 // inc r12
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x0002e9e9; BYTE $0x00 // jmp 0x140a2 <ax_mul+0x4d2>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x38048d4b // lea rax, [r8 + r15]
-	LONG $0x4b7bc2c4; WORD $0x3334 // tileloadd tmm6, [r11 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
-	WORD $0xff49; BYTE $0xcc // dec r12
-	LONG $0x4b7be2c4; WORD $0x302c // tileloadd tmm5, [rax + rsi]
-	LONG $0x00808d49; WORD $0x0004; BYTE $0x00 // lea rax, [r8 + 0x400]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x4b7be2c4; WORD $0x3024 // tileloadd tmm4, [rax + rsi]
-	QUAD $0x0000040038848d4b // lea rax, [r8 + r15 + 0x400]
-	LONG $0x00c08149; WORD $0x0008; BYTE $0x00 // add r8, 0x800
-	LONG $0x4b7be2c4; WORD $0x302c // tileloadd tmm5, [rax + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x01fc8349 // cmp r12, 0x1
-	WORD $0xa477 // ja 0x14210 <ax_mul+0x640>
-	LONG $0xfff99fe9; BYTE $0xff // jmp 0x13c10 <ax_mul+0x40>
+	LONG $0x48778b4c // mov r14, qword ptr [rdi + 0x48]
+	LONG $0x587f8348; BYTE $0x00 // cmp qword ptr [rdi + 0x58], 0x0
+	LONG $0x04a2840f; WORD $0x0000 // je 0x14271 <ax_mul+0x6a1>
 	LONG $0x497be2c4; BYTE $0xc0 // tilezero tmm0
 	LONG $0x497be2c4; BYTE $0xc8 // tilezero tmm1
-	LONG $0x207f8b4c // mov r15, qword ptr [rdi + 0x20]
-	LONG $0x48478b4c // mov r8, qword ptr [rdi + 0x48]
-	LONG $0x02f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x102
-	LONG $0x010d8e0f; WORD $0x0000 // jle 0x1439d <ax_mul+0x7cd>
-	LONG $0x03f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x103
-	LONG $0x0435840f; WORD $0x0000 // je 0x146d2 <ax_mul+0xb02>
-	LONG $0x03f88149; WORD $0x0002; BYTE $0x00 // cmp r8, 0x203
-	LONG $0x0705840f; WORD $0x0000 // je 0x149af <ax_mul+0xddf>
-	LONG $0x03f88149; WORD $0x0003; BYTE $0x00 // cmp r8, 0x303
-	LONG $0x0979850f; WORD $0x0000 // jne 0x14c30 <ax_mul+0x1060>
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x09708e0f; WORD $0x0000 // jle 0x14c30 <ax_mul+0x1060>
-	WORD $0xff49; BYTE $0xc7 // inc r15
-	WORD $0x014d; BYTE $0xde // add r14, r11
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x03048d4b // lea rax, [r11 + r8]
-	QUAD $0x0000040001948d4a // lea rdx, [rcx + r8 + 0x400]
-	QUAD $0x00000400038c8d4f // lea r9, [r11 + r8 + 0x400]
-	QUAD $0x0000040006948d4f // lea r10, [r14 + r8 + 0x400]
-	WORD $0xff49; BYTE $0xcf // dec r15
-	LONG $0x4b7be2c4; WORD $0x3034 // tileloadd tmm6, [rax + rsi]
-	LONG $0x06048d4b // lea rax, [r14 + r8]
-	LONG $0x4b7be2c4; WORD $0x303c // tileloadd tmm7, [rax + rsi]
-	LONG $0x01048d4a // lea rax, [rcx + r8]
-	LONG $0x00c08149; WORD $0x000c; BYTE $0x00 // add r8, 0xc00
-	LONG $0x4b7be2c4; WORD $0x3024 // tileloadd tmm4, [rax + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x4b7be2c4; WORD $0x3224 // tileloadd tmm4, [rdx + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	QUAD $0x040032a44b7be2c4; WORD $0x0000 // tileloadd tmm4, [rdx + rsi + 0x400]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x4b7bc2c4; WORD $0x3134 // tileloadd tmm6, [r9 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x323c // tileloadd tmm7, [r10 + rsi]
-	LONG $0x4b7be2c4; WORD $0x3024 // tileloadd tmm4, [rax + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x4b7be2c4; WORD $0x3224 // tileloadd tmm4, [rdx + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	QUAD $0x040031b44b7bc2c4; WORD $0x0000 // tileloadd tmm6, [r9 + rsi + 0x400]
-	QUAD $0x040032bc4b7bc2c4; WORD $0x0000 // tileloadd tmm7, [r10 + rsi + 0x400]
-	LONG $0x4b7be2c4; WORD $0x3024 // tileloadd tmm4, [rax + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x01ff8349 // cmp r15, 0x1
-	LONG $0xff38870f; WORD $0xffff // ja 0x142d0 <ax_mul+0x700>
-	LONG $0x000893e9; BYTE $0x00 // jmp 0x14c30 <ax_mul+0x1060>
-	LONG $0x01f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x101
-	LONG $0x0832840f; WORD $0x0000 // je 0x14bdc <ax_mul+0x100c>
-	LONG $0x02f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x102
-	LONG $0x0879850f; WORD $0x0000 // jne 0x14c30 <ax_mul+0x1060>
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x08708e0f; WORD $0x0000 // jle 0x14c30 <ax_mul+0x1060>
-	WORD $0xff49; BYTE $0xc7 // inc r15
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x33048d4b // lea rax, [r11 + r14]
-	LONG $0x4b7bc2c4; WORD $0x3334 // tileloadd tmm6, [r11 + rsi]
-	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
-	WORD $0xff49; BYTE $0xcf // dec r15
-	LONG $0x4b7be2c4; WORD $0x303c // tileloadd tmm7, [rax + rsi]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x00808d49; WORD $0x0004; BYTE $0x00 // lea rax, [r8 + 0x400]
-	LONG $0x00c08149; WORD $0x0008; BYTE $0x00 // add r8, 0x800
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x4b7be2c4; WORD $0x3024 // tileloadd tmm4, [rax + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x01ff8349 // cmp r15, 0x1
-	WORD $0xb277 // ja 0x143d0 <ax_mul+0x800>
-	LONG $0x00080de9; BYTE $0x00 // jmp 0x14c30 <ax_mul+0x1060>
+	LONG $0x0004a6e9; BYTE $0x00 // jmp 0x14284 <ax_mul+0x6b4>
+	WORD $0x9066 // nop
+	LONG $0x587f8348; BYTE $0x00 // cmp qword ptr [rdi + 0x58], 0x0
+	LONG $0x0648840f; WORD $0x0000 // je 0x14433 <ax_mul+0x863>
 	LONG $0x497be2c4; BYTE $0xc0 // tilezero tmm0
-	LONG $0x20778b4c // mov r14, qword ptr [rdi + 0x20]
-	LONG $0x48478b4c // mov r8, qword ptr [rdi + 0x48]
-	LONG $0x02f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x102
-	LONG $0x00d38e0f; WORD $0x0000 // jle 0x14510 <ax_mul+0x940>
-	LONG $0x03f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x103
-	LONG $0x0310840f; WORD $0x0000 // je 0x1475a <ax_mul+0xb8a>
-	LONG $0x03f88149; WORD $0x0002; BYTE $0x00 // cmp r8, 0x203
-	LONG $0x0612840f; WORD $0x0000 // je 0x14a69 <ax_mul+0xe99>
-	LONG $0x03f88149; WORD $0x0003; BYTE $0x00 // cmp r8, 0x303
-	LONG $0x082c850f; WORD $0x0000 // jne 0x14c90 <ax_mul+0x10c0>
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x08238e0f; WORD $0x0000 // jle 0x14c90 <ax_mul+0x10c0>
-	WORD $0xff49; BYTE $0xc6 // inc r14
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x4b7bc2c4; WORD $0x3334 // tileloadd tmm6, [r11 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x00808d49; WORD $0x0004; BYTE $0x00 // lea rax, [r8 + 0x400]
-	LONG $0x00908d49; WORD $0x0008; BYTE $0x00 // lea rdx, [r8 + 0x800]
-	WORD $0xff49; BYTE $0xce // dec r14
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x4b7be2c4; WORD $0x3024 // tileloadd tmm4, [rax + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x4b7be2c4; WORD $0x3224 // tileloadd tmm4, [rdx + rsi]
-	LONG $0x00938d49; WORD $0x0004; BYTE $0x00 // lea rdx, [r11 + 0x400]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x4b7be2c4; WORD $0x3234 // tileloadd tmm6, [rdx + rsi]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x4b7be2c4; WORD $0x3024 // tileloadd tmm4, [rax + rsi]
-	LONG $0x00838d49; WORD $0x0008; BYTE $0x00 // lea rax, [r11 + 0x800]
-	LONG $0x00c38149; WORD $0x000c; BYTE $0x00 // add r11, 0xc00
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x4b7be2c4; WORD $0x3034 // tileloadd tmm6, [rax + rsi]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x00c08149; WORD $0x000c; BYTE $0x00 // add r8, 0xc00
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x01fe8349 // cmp r14, 0x1
-	LONG $0xff75870f; WORD $0xffff // ja 0x14480 <ax_mul+0x8b0>
-	LONG $0x000780e9; BYTE $0x00 // jmp 0x14c90 <ax_mul+0x10c0>
-	LONG $0x01f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x101
-	LONG $0x0729840f; WORD $0x0000 // je 0x14c46 <ax_mul+0x1076>
-	LONG $0x02f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x102
-	LONG $0x0766850f; WORD $0x0000 // jne 0x14c90 <ax_mul+0x10c0>
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x075d8e0f; WORD $0x0000 // jle 0x14c90 <ax_mul+0x10c0>
-	WORD $0xff49; BYTE $0xc6 // inc r14
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x4b7bc2c4; WORD $0x3334 // tileloadd tmm6, [r11 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x00808d49; WORD $0x0004; BYTE $0x00 // lea rax, [r8 + 0x400]
-	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
-	WORD $0xff49; BYTE $0xce // dec r14
-	LONG $0x00c08149; WORD $0x0008; BYTE $0x00 // add r8, 0x800
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x4b7be2c4; WORD $0x3024 // tileloadd tmm4, [rax + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x01fe8349 // cmp r14, 0x1
-	WORD $0xc677 // ja 0x14540 <ax_mul+0x970>
-	LONG $0x000711e9; BYTE $0x00 // jmp 0x14c90 <ax_mul+0x10c0>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x05c88e0f; WORD $0x0000 // jle 0x14b50 <ax_mul+0xf80>
-	WORD $0xff49; BYTE $0xc5 // inc r13
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	WORD $0x9066 // nop
-	LONG $0x230c8d4f // lea r9, [r11 + r12]
-	LONG $0x4b7bc2c4; WORD $0x3334 // tileloadd tmm6, [r11 + rsi]
-	LONG $0x00908d4d; WORD $0x0008; BYTE $0x00 // lea r10, [r8 + 0x800]
-	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
-	WORD $0xff49; BYTE $0xcd // dec r13
-	LONG $0x4b7bc2c4; WORD $0x313c // tileloadd tmm7, [r9 + rsi]
-	LONG $0x380c8d4f // lea r9, [r8 + r15]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x312c // tileloadd tmm5, [r9 + rsi]
-	LONG $0x00888d4d; WORD $0x0004; BYTE $0x00 // lea r9, [r8 + 0x400]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
-	LONG $0x4b7bc2c4; WORD $0x3124 // tileloadd tmm4, [r9 + rsi]
-	QUAD $0x00000400388c8d4f // lea r9, [r8 + r15 + 0x400]
-	LONG $0x00c08149; WORD $0x000c; BYTE $0x00 // add r8, 0xc00
-	LONG $0x4b7bc2c4; WORD $0x312c // tileloadd tmm5, [r9 + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
-	LONG $0x4b7bc2c4; WORD $0x3224 // tileloadd tmm4, [r10 + rsi]
-	QUAD $0x040031ac4b7bc2c4; WORD $0x0000 // tileloadd tmm5, [r9 + rsi + 0x400]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
-	LONG $0x01fd8349 // cmp r13, 0x1
-	LONG $0xff57870f; WORD $0xffff // ja 0x14590 <ax_mul+0x9c0>
-	LONG $0x000512e9; BYTE $0x00 // jmp 0x14b50 <ax_mul+0xf80>
+	LONG $0x000644e9; BYTE $0x00 // jmp 0x14439 <ax_mul+0x869>
+	LONG $0x247c8b4c; BYTE $0x20 // mov r15, qword ptr [rsp + 0x20]
+	LONG $0x0200b941; WORD $0x0000 // mov r9d, 0x200
+	LONG $0x0040ba41; WORD $0x0000 // mov r10d, 0x40
+	WORD $0x894c; BYTE $0xde // mov rsi, r11
+	WORD $0x894c; BYTE $0xdb // mov rbx, r11
+	LONG $0xfffe25e9; BYTE $0xff // jmp 0x13c36 <ax_mul+0x66>
+	LONG $0x008e8d4c; WORD $0x0004; BYTE $0x00 // lea r9, [rsi + 0x400]
+	LONG $0x4b7ba2c4; WORD $0x0604 // tileloadd tmm0, [rsi + r8]
+	LONG $0x4b7b82c4; WORD $0x010c // tileloadd tmm1, [r9 + r8]
+	LONG $0x008e8d4c; WORD $0x0008; BYTE $0x00 // lea r9, [rsi + 0x800]
+	LONG $0x4b7b82c4; WORD $0x0114 // tileloadd tmm2, [r9 + r8]
+	LONG $0x008e8d4c; WORD $0x000c; BYTE $0x00 // lea r9, [rsi + 0xc00]
+	LONG $0x4b7b82c4; WORD $0x011c // tileloadd tmm3, [r9 + r8]
+	LONG $0x28678b4c // mov r12, qword ptr [rdi + 0x28]
+	LONG $0x504f8b4c // mov r9, qword ptr [rdi + 0x50]
+	LONG $0x246c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r13
+	LONG $0x24748948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rsi
+	LONG $0x02f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x102
+	LONG $0x01808e0f; WORD $0x0000 // jle 0x13fdd <ax_mul+0x40d>
+	LONG $0x03f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x103
+	LONG $0x0725840f; WORD $0x0000 // je 0x1458f <ax_mul+0x9bf>
+	LONG $0x03f98149; WORD $0x0002; BYTE $0x00 // cmp r9, 0x203
+	LONG $0x095a840f; WORD $0x0000 // je 0x147d1 <ax_mul+0xc01>
+	LONG $0x03f98149; WORD $0x0003; BYTE $0x00 // cmp r9, 0x303
+	LONG $0x0cec850f; WORD $0x0000 // jne 0x14b70 <ax_mul+0xfa0>
 	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0xf5c98e0f; WORD $0xffff // jle 0x13c10 <ax_mul+0x40>
+	LONG $0x0ce38e0f; WORD $0x0000 // jle 0x14b70 <ax_mul+0xfa0>
 	WORD $0xff49; BYTE $0xc4 // inc r12
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x38048d4b // lea rax, [r8 + r15]
-	LONG $0x4b7bc2c4; WORD $0x3334 // tileloadd tmm6, [r11 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x00908d49; WORD $0x0008; BYTE $0x00 // lea rdx, [r8 + 0x800]
-	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
+	WORD $0x0149; BYTE $0xd6 // add r14, rdx
+	WORD $0x0149; BYTE $0xdf // add r15, rbx
+	WORD $0x3145; BYTE $0xed // xor r13d, r13d
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x2b348d4a // lea rsi, [rbx + r13]
+	LONG $0x2a0c8d4e // lea r9, [rdx + r13]
+	LONG $0x2e148d4f // lea r10, [r14 + r13]
+	QUAD $0x000004002e9c8d4f // lea r11, [r14 + r13 + 0x400]
+	QUAD $0x000004002b8c8d4a // lea rcx, [rbx + r13 + 0x400]
+	QUAD $0x000004002f848d4b // lea rax, [r15 + r13 + 0x400]
 	WORD $0xff49; BYTE $0xcc // dec r12
-	LONG $0x4b7be2c4; WORD $0x302c // tileloadd tmm5, [rax + rsi]
-	LONG $0x00808d49; WORD $0x0004; BYTE $0x00 // lea rax, [r8 + 0x400]
+	LONG $0x4b7ba2c4; WORD $0x0634 // tileloadd tmm6, [rsi + r8]
+	LONG $0x4b7b82c4; WORD $0x0124 // tileloadd tmm4, [r9 + r8]
+	LONG $0x2f348d4b // lea rsi, [r15 + r13]
+	LONG $0x4b7ba2c4; WORD $0x063c // tileloadd tmm7, [rsi + r8]
+	QUAD $0x000004002ab48d4a // lea rsi, [rdx + r13 + 0x400]
+	LONG $0x00c58149; WORD $0x000c; BYTE $0x00 // add r13, 0xc00
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7b82c4; WORD $0x022c // tileloadd tmm5, [r10 + r8]
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
 	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x4b7be2c4; WORD $0x3024 // tileloadd tmm4, [rax + rsi]
-	QUAD $0x0000040038848d4b // lea rax, [r8 + r15 + 0x400]
-	LONG $0x00c08149; WORD $0x000c; BYTE $0x00 // add r8, 0xc00
-	LONG $0x4b7be2c4; WORD $0x302c // tileloadd tmm5, [rax + rsi]
+	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
+	LONG $0x4b7ba2c4; WORD $0x0624 // tileloadd tmm4, [rsi + r8]
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7b82c4; WORD $0x032c // tileloadd tmm5, [r11 + r8]
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
 	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x4b7be2c4; WORD $0x3224 // tileloadd tmm4, [rdx + rsi]
-	QUAD $0x040030ac4b7be2c4; WORD $0x0000 // tileloadd tmm5, [rax + rsi + 0x400]
+	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
+	QUAD $0x040006a44b7ba2c4; WORD $0x0000 // tileloadd tmm4, [rsi + r8 + 0x400]
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	QUAD $0x040003ac4b7b82c4; WORD $0x0000 // tileloadd tmm5, [r11 + r8 + 0x400]
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
 	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
+	LONG $0x4b7ba2c4; WORD $0x0134 // tileloadd tmm6, [rcx + r8]
+	LONG $0x4b7b82c4; WORD $0x0124 // tileloadd tmm4, [r9 + r8]
+	LONG $0x4b7ba2c4; WORD $0x003c // tileloadd tmm7, [rax + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7b82c4; WORD $0x022c // tileloadd tmm5, [r10 + r8]
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
+	LONG $0x4b7ba2c4; WORD $0x0624 // tileloadd tmm4, [rsi + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7b82c4; WORD $0x032c // tileloadd tmm5, [r11 + r8]
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
+	QUAD $0x040001b44b7ba2c4; WORD $0x0000 // tileloadd tmm6, [rcx + r8 + 0x400]
+	LONG $0x4b7b82c4; WORD $0x0124 // tileloadd tmm4, [r9 + r8]
+	QUAD $0x040000bc4b7ba2c4; WORD $0x0000 // tileloadd tmm7, [rax + r8 + 0x400]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7b82c4; WORD $0x022c // tileloadd tmm5, [r10 + r8]
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
 	LONG $0x01fc8349 // cmp r12, 0x1
-	WORD $0x8377 // ja 0x14650 <ax_mul+0xa80>
-	LONG $0xfff53ee9; BYTE $0xff // jmp 0x13c10 <ax_mul+0x40>
+	LONG $0xfec8870f; WORD $0xffff // ja 0x13ea0 <ax_mul+0x2d0>
+	LONG $0x000b93e9; BYTE $0x00 // jmp 0x14b70 <ax_mul+0xfa0>
+	LONG $0x01f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x101
+	LONG $0x0b2a840f; WORD $0x0000 // je 0x14b14 <ax_mul+0xf44>
+	LONG $0x02f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x102
+	LONG $0x0b79850f; WORD $0x0000 // jne 0x14b70 <ax_mul+0xfa0>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x0b708e0f; WORD $0x0000 // jle 0x14b70 <ax_mul+0xfa0>
+	WORD $0xff49; BYTE $0xc4 // inc r12
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x4b7ba2c4; WORD $0x0334 // tileloadd tmm6, [rbx + r8]
+	LONG $0x4b7b82c4; WORD $0x0124 // tileloadd tmm4, [r9 + r8]
+	LONG $0x3b148d4e // lea r10, [rbx + r15]
+	LONG $0x00c38148; WORD $0x0004; BYTE $0x00 // add rbx, 0x400
+	WORD $0xff49; BYTE $0xcc // dec r12
+	LONG $0x4b7b82c4; WORD $0x023c // tileloadd tmm7, [r10 + r8]
+	LONG $0x31148d4f // lea r10, [r9 + r14]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7b82c4; WORD $0x022c // tileloadd tmm5, [r10 + r8]
+	LONG $0x00918d4d; WORD $0x0004; BYTE $0x00 // lea r10, [r9 + 0x400]
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
+	LONG $0x4b7b82c4; WORD $0x0224 // tileloadd tmm4, [r10 + r8]
+	QUAD $0x0000040031948d4f // lea r10, [r9 + r14 + 0x400]
+	LONG $0x00c18149; WORD $0x0008; BYTE $0x00 // add r9, 0x800
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7b82c4; WORD $0x022c // tileloadd tmm5, [r10 + r8]
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
+	LONG $0x01fc8349 // cmp r12, 0x1
+	WORD $0x8677 // ja 0x14010 <ax_mul+0x440>
+	LONG $0x000ae1e9; BYTE $0x00 // jmp 0x14b70 <ax_mul+0xfa0>
+	LONG $0x00868d48; WORD $0x0008; BYTE $0x00 // lea rax, [rsi + 0x800]
+	LONG $0x4b7ba2c4; WORD $0x0604 // tileloadd tmm0, [rsi + r8]
+	LONG $0x4b7ba2c4; WORD $0x0014 // tileloadd tmm2, [rax + r8]
+	LONG $0x287f8b4c // mov r15, qword ptr [rdi + 0x28]
+	LONG $0x504f8b4c // mov r9, qword ptr [rdi + 0x50]
+	LONG $0x245c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r11
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	LONG $0x02f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x102
+	LONG $0x01208e0f; WORD $0x0000 // jle 0x141df <ax_mul+0x60f>
+	LONG $0x03f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x103
+	LONG $0x0584840f; WORD $0x0000 // je 0x14650 <ax_mul+0xa80>
+	LONG $0x03f98149; WORD $0x0002; BYTE $0x00 // cmp r9, 0x203
+	LONG $0x0826840f; WORD $0x0000 // je 0x148ff <ax_mul+0xd2f>
+	LONG $0x03f98149; WORD $0x0003; BYTE $0x00 // cmp r9, 0x303
+	LONG $0xfb2a850f; WORD $0xffff // jne 0x13c10 <ax_mul+0x40>
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x05558e0f; WORD $0x0000 // jle 0x14c30 <ax_mul+0x1060>
+	LONG $0xfb218e0f; WORD $0xffff // jle 0x13c10 <ax_mul+0x40>
 	WORD $0xff49; BYTE $0xc7 // inc r15
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x33048d4b // lea rax, [r11 + r14]
-	LONG $0x4b7bc2c4; WORD $0x3334 // tileloadd tmm6, [r11 + rsi]
-	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
+	WORD $0x0149; BYTE $0xd6 // add r14, rdx
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x23048d4a // lea rax, [rbx + r12]
+	LONG $0x260c8d4b // lea rcx, [r14 + r12]
+	QUAD $0x0000040022b48d4a // lea rsi, [rdx + r12 + 0x400]
+	QUAD $0x00000400268c8d4f // lea r9, [r14 + r12 + 0x400]
+	QUAD $0x0000040023948d4e // lea r10, [rbx + r12 + 0x400]
 	WORD $0xff49; BYTE $0xcf // dec r15
-	LONG $0x4b7be2c4; WORD $0x303c // tileloadd tmm7, [rax + rsi]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x00808d49; WORD $0x0004; BYTE $0x00 // lea rax, [r8 + 0x400]
+	LONG $0x4b7ba2c4; WORD $0x0034 // tileloadd tmm6, [rax + r8]
+	LONG $0x22048d4a // lea rax, [rdx + r12]
+	LONG $0x00c48149; WORD $0x000c; BYTE $0x00 // add r12, 0xc00
+	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7ba2c4; WORD $0x012c // tileloadd tmm5, [rcx + r8]
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x4b7ba2c4; WORD $0x0624 // tileloadd tmm4, [rsi + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7b82c4; WORD $0x012c // tileloadd tmm5, [r9 + r8]
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	QUAD $0x040006a44b7ba2c4; WORD $0x0000 // tileloadd tmm4, [rsi + r8 + 0x400]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	QUAD $0x040001ac4b7b82c4; WORD $0x0000 // tileloadd tmm5, [r9 + r8 + 0x400]
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x4b7b82c4; WORD $0x0234 // tileloadd tmm6, [r10 + r8]
+	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7ba2c4; WORD $0x012c // tileloadd tmm5, [rcx + r8]
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x4b7ba2c4; WORD $0x0624 // tileloadd tmm4, [rsi + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7b82c4; WORD $0x012c // tileloadd tmm5, [r9 + r8]
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	QUAD $0x040002b44b7b82c4; WORD $0x0000 // tileloadd tmm6, [r10 + r8 + 0x400]
+	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7ba2c4; WORD $0x012c // tileloadd tmm5, [rcx + r8]
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x01ff8349 // cmp r15, 0x1
+	LONG $0xff26870f; WORD $0xffff // ja 0x14100 <ax_mul+0x530>
+	LONG $0xfffa31e9; BYTE $0xff // jmp 0x13c10 <ax_mul+0x40>
+	LONG $0x01f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x101
+	LONG $0x0a07840f; WORD $0x0000 // je 0x14bf3 <ax_mul+0x1023>
+	LONG $0x02f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x102
+	LONG $0xfa17850f; WORD $0xffff // jne 0x13c10 <ax_mul+0x40>
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0xfa0e8e0f; WORD $0xffff // jle 0x13c10 <ax_mul+0x40>
+	WORD $0xff49; BYTE $0xc7 // inc r15
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x4b7ba2c4; WORD $0x0334 // tileloadd tmm6, [rbx + r8]
+	LONG $0x4b7b82c4; WORD $0x0124 // tileloadd tmm4, [r9 + r8]
+	LONG $0x31048d4b // lea rax, [r9 + r14]
+	LONG $0x00c38148; WORD $0x0004; BYTE $0x00 // add rbx, 0x400
+	WORD $0xff49; BYTE $0xcf // dec r15
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7ba2c4; WORD $0x002c // tileloadd tmm5, [rax + r8]
+	LONG $0x00818d49; WORD $0x0004; BYTE $0x00 // lea rax, [r9 + 0x400]
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
+	QUAD $0x0000040031848d4b // lea rax, [r9 + r14 + 0x400]
+	LONG $0x00c18149; WORD $0x0008; BYTE $0x00 // add r9, 0x800
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7ba2c4; WORD $0x002c // tileloadd tmm5, [rax + r8]
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x01ff8349 // cmp r15, 0x1
+	WORD $0xa477 // ja 0x14210 <ax_mul+0x640>
+	LONG $0xfff99fe9; BYTE $0xff // jmp 0x13c10 <ax_mul+0x40>
+	LONG $0x00868d48; WORD $0x0004; BYTE $0x00 // lea rax, [rsi + 0x400]
+	LONG $0x4b7ba2c4; WORD $0x0604 // tileloadd tmm0, [rsi + r8]
+	LONG $0x4b7ba2c4; WORD $0x000c // tileloadd tmm1, [rax + r8]
+	LONG $0x287f8b4c // mov r15, qword ptr [rdi + 0x28]
+	LONG $0x504f8b4c // mov r9, qword ptr [rdi + 0x50]
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	LONG $0x02f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x102
+	LONG $0x01118e0f; WORD $0x0000 // jle 0x143ad <ax_mul+0x7dd>
+	LONG $0x03f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x103
+	LONG $0x0439840f; WORD $0x0000 // je 0x146e2 <ax_mul+0xb12>
+	LONG $0x03f98149; WORD $0x0002; BYTE $0x00 // cmp r9, 0x203
+	LONG $0x071b840f; WORD $0x0000 // je 0x149d1 <ax_mul+0xe01>
+	LONG $0x03f98149; WORD $0x0003; BYTE $0x00 // cmp r9, 0x303
+	LONG $0x09dd850f; WORD $0x0000 // jne 0x14ca0 <ax_mul+0x10d0>
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x09d48e0f; WORD $0x0000 // jle 0x14ca0 <ax_mul+0x10d0>
+	WORD $0xff49; BYTE $0xc7 // inc r15
+	WORD $0x0149; BYTE $0xde // add r14, rbx
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x23048d4a // lea rax, [rbx + r12]
+	LONG $0x260c8d4b // lea rcx, [r14 + r12]
+	QUAD $0x0000040023b48d4a // lea rsi, [rbx + r12 + 0x400]
+	QUAD $0x00000400268c8d4f // lea r9, [r14 + r12 + 0x400]
+	WORD $0xff49; BYTE $0xcf // dec r15
+	LONG $0x4b7ba2c4; WORD $0x0034 // tileloadd tmm6, [rax + r8]
+	LONG $0x22048d4a // lea rax, [rdx + r12]
+	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
+	LONG $0x4b7ba2c4; WORD $0x013c // tileloadd tmm7, [rcx + r8]
+	QUAD $0x00000400228c8d4a // lea rcx, [rdx + r12 + 0x400]
+	LONG $0x00c48149; WORD $0x000c; BYTE $0x00 // add r12, 0xc00
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
 	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x4b7be2c4; WORD $0x3024 // tileloadd tmm4, [rax + rsi]
-	LONG $0x00808d49; WORD $0x0008; BYTE $0x00 // lea rax, [r8 + 0x800]
-	LONG $0x00c08149; WORD $0x000c; BYTE $0x00 // add r8, 0xc00
+	LONG $0x4b7ba2c4; WORD $0x0124 // tileloadd tmm4, [rcx + r8]
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
 	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x4b7be2c4; WORD $0x3024 // tileloadd tmm4, [rax + rsi]
+	QUAD $0x040001a44b7ba2c4; WORD $0x0000 // tileloadd tmm4, [rcx + r8 + 0x400]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x4b7ba2c4; WORD $0x0634 // tileloadd tmm6, [rsi + r8]
+	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
+	LONG $0x4b7b82c4; WORD $0x013c // tileloadd tmm7, [r9 + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x4b7ba2c4; WORD $0x0124 // tileloadd tmm4, [rcx + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	QUAD $0x040006b44b7ba2c4; WORD $0x0000 // tileloadd tmm6, [rsi + r8 + 0x400]
+	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
+	QUAD $0x040001bc4b7b82c4; WORD $0x0000 // tileloadd tmm7, [r9 + r8 + 0x400]
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
 	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
 	LONG $0x01ff8349 // cmp r15, 0x1
-	WORD $0x9b77 // ja 0x146f0 <ax_mul+0xb20>
-	LONG $0x0004d6e9; BYTE $0x00 // jmp 0x14c30 <ax_mul+0x1060>
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x052d8e0f; WORD $0x0000 // jle 0x14c90 <ax_mul+0x10c0>
-	WORD $0xff49; BYTE $0xc6 // inc r14
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x4b7bc2c4; WORD $0x3334 // tileloadd tmm6, [r11 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x00808d49; WORD $0x0004; BYTE $0x00 // lea rax, [r8 + 0x400]
-	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
-	WORD $0xff49; BYTE $0xce // dec r14
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x4b7be2c4; WORD $0x3024 // tileloadd tmm4, [rax + rsi]
-	LONG $0x00808d49; WORD $0x0008; BYTE $0x00 // lea rax, [r8 + 0x800]
-	LONG $0x00c08149; WORD $0x000c; BYTE $0x00 // add r8, 0xc00
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x4b7be2c4; WORD $0x3024 // tileloadd tmm4, [rax + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x01fe8349 // cmp r14, 0x1
-	WORD $0xb477 // ja 0x14770 <ax_mul+0xba0>
-	LONG $0x0004cfe9; BYTE $0x00 // jmp 0x14c90 <ax_mul+0x10c0>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x03868e0f; WORD $0x0000 // jle 0x14b50 <ax_mul+0xf80>
-	WORD $0xff49; BYTE $0xc5 // inc r13
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x230c8d4f // lea r9, [r11 + r12]
-	LONG $0x4b7bc2c4; WORD $0x3334 // tileloadd tmm6, [r11 + rsi]
-	QUAD $0x0000040038b48d4f // lea r14, [r8 + r15 + 0x400]
-	LONG $0x00908d4d; WORD $0x0004; BYTE $0x00 // lea r10, [r8 + 0x400]
-	LONG $0x00908d49; WORD $0x0008; BYTE $0x00 // lea rdx, [r8 + 0x800]
-	WORD $0xff49; BYTE $0xcd // dec r13
-	LONG $0x4b7bc2c4; WORD $0x313c // tileloadd tmm7, [r9 + rsi]
-	LONG $0x380c8d4f // lea r9, [r8 + r15]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x312c // tileloadd tmm5, [r9 + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
-	LONG $0x4b7bc2c4; WORD $0x3224 // tileloadd tmm4, [r10 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x362c // tileloadd tmm5, [r14 + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
-	LONG $0x4b7be2c4; WORD $0x3224 // tileloadd tmm4, [rdx + rsi]
-	QUAD $0x040036ac4b7bc2c4; WORD $0x0000 // tileloadd tmm5, [r14 + rsi + 0x400]
-	LONG $0x00938d49; WORD $0x0004; BYTE $0x00 // lea rdx, [r11 + 0x400]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
-	LONG $0x4b7be2c4; WORD $0x3234 // tileloadd tmm6, [rdx + rsi]
-	QUAD $0x0000040023948d4b // lea rdx, [r11 + r12 + 0x400]
-	LONG $0x00c38149; WORD $0x0008; BYTE $0x00 // add r11, 0x800
-	LONG $0x4b7be2c4; WORD $0x323c // tileloadd tmm7, [rdx + rsi]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x312c // tileloadd tmm5, [r9 + rsi]
-	LONG $0x00c08149; WORD $0x000c; BYTE $0x00 // add r8, 0xc00
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
-	LONG $0x4b7bc2c4; WORD $0x3224 // tileloadd tmm4, [r10 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x362c // tileloadd tmm5, [r14 + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
-	LONG $0x01fd8349 // cmp r13, 0x1
-	LONG $0xfefc870f; WORD $0xffff // ja 0x147d0 <ax_mul+0xc00>
-	LONG $0x000277e9; BYTE $0x00 // jmp 0x14b50 <ax_mul+0xf80>
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0xf32e8e0f; WORD $0xffff // jle 0x13c10 <ax_mul+0x40>
-	WORD $0xff49; BYTE $0xc4 // inc r12
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x38048d4b // lea rax, [r8 + r15]
-	LONG $0x4b7bc2c4; WORD $0x3334 // tileloadd tmm6, [r11 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	QUAD $0x00000400388c8d4f // lea r9, [r8 + r15 + 0x400]
-	LONG $0x00908d49; WORD $0x0004; BYTE $0x00 // lea rdx, [r8 + 0x400]
-	LONG $0x00908d4d; WORD $0x0008; BYTE $0x00 // lea r10, [r8 + 0x800]
-	WORD $0xff49; BYTE $0xcc // dec r12
-	LONG $0x4b7be2c4; WORD $0x302c // tileloadd tmm5, [rax + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x4b7be2c4; WORD $0x3224 // tileloadd tmm4, [rdx + rsi]
-	LONG $0x4b7bc2c4; WORD $0x312c // tileloadd tmm5, [r9 + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x4b7bc2c4; WORD $0x3224 // tileloadd tmm4, [r10 + rsi]
-	QUAD $0x040031ac4b7bc2c4; WORD $0x0000 // tileloadd tmm5, [r9 + rsi + 0x400]
-	LONG $0x00938d4d; WORD $0x0004; BYTE $0x00 // lea r10, [r11 + 0x400]
-	LONG $0x00c38149; WORD $0x0008; BYTE $0x00 // add r11, 0x800
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x4b7bc2c4; WORD $0x3234 // tileloadd tmm6, [r10 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x4b7be2c4; WORD $0x302c // tileloadd tmm5, [rax + rsi]
-	LONG $0x00c08149; WORD $0x000c; BYTE $0x00 // add r8, 0xc00
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x4b7be2c4; WORD $0x3224 // tileloadd tmm4, [rdx + rsi]
-	LONG $0x4b7bc2c4; WORD $0x312c // tileloadd tmm5, [r9 + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x01fc8349 // cmp r12, 0x1
-	LONG $0xff46870f; WORD $0xffff // ja 0x148f0 <ax_mul+0xd20>
-	LONG $0xfff261e9; BYTE $0xff // jmp 0x13c10 <ax_mul+0x40>
+	LONG $0xff38870f; WORD $0xffff // ja 0x142e0 <ax_mul+0x710>
+	LONG $0x0008f3e9; BYTE $0x00 // jmp 0x14ca0 <ax_mul+0x10d0>
+	LONG $0x01f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x101
+	LONG $0x0892840f; WORD $0x0000 // je 0x14c4c <ax_mul+0x107c>
+	LONG $0x02f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x102
+	LONG $0x08d9850f; WORD $0x0000 // jne 0x14ca0 <ax_mul+0x10d0>
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x02788e0f; WORD $0x0000 // jle 0x14c30 <ax_mul+0x1060>
+	LONG $0x08d08e0f; WORD $0x0000 // jle 0x14ca0 <ax_mul+0x10d0>
 	WORD $0xff49; BYTE $0xc7 // inc r15
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	WORD $0x9066 // nop
-	LONG $0x33048d4b // lea rax, [r11 + r14]
-	LONG $0x4b7bc2c4; WORD $0x3334 // tileloadd tmm6, [r11 + rsi]
-	LONG $0x00908d49; WORD $0x0008; BYTE $0x00 // lea rdx, [r8 + 0x800]
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x33048d4a // lea rax, [rbx + r14]
+	LONG $0x4b7ba2c4; WORD $0x0334 // tileloadd tmm6, [rbx + r8]
+	LONG $0x4b7b82c4; WORD $0x0124 // tileloadd tmm4, [r9 + r8]
+	LONG $0x00c38148; WORD $0x0004; BYTE $0x00 // add rbx, 0x400
 	WORD $0xff49; BYTE $0xcf // dec r15
-	LONG $0x4b7be2c4; WORD $0x303c // tileloadd tmm7, [rax + rsi]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x00808d49; WORD $0x0004; BYTE $0x00 // lea rax, [r8 + 0x400]
+	LONG $0x4b7ba2c4; WORD $0x003c // tileloadd tmm7, [rax + r8]
+	LONG $0x00818d49; WORD $0x0004; BYTE $0x00 // lea rax, [r9 + 0x400]
+	LONG $0x00c18149; WORD $0x0008; BYTE $0x00 // add r9, 0x800
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
 	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x4b7be2c4; WORD $0x3024 // tileloadd tmm4, [rax + rsi]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x4b7be2c4; WORD $0x3224 // tileloadd tmm4, [rdx + rsi]
-	LONG $0x00938d49; WORD $0x0004; BYTE $0x00 // lea rdx, [r11 + 0x400]
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x4b7be2c4; WORD $0x3234 // tileloadd tmm6, [rdx + rsi]
-	QUAD $0x0000040033948d4b // lea rdx, [r11 + r14 + 0x400]
-	LONG $0x00c38149; WORD $0x0008; BYTE $0x00 // add r11, 0x800
-	LONG $0x4b7be2c4; WORD $0x323c // tileloadd tmm7, [rdx + rsi]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x00c08149; WORD $0x000c; BYTE $0x00 // add r8, 0xc00
-	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x4b7be2c4; WORD $0x3024 // tileloadd tmm4, [rax + rsi]
+	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
 	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
 	LONG $0x01ff8349 // cmp r15, 0x1
-	LONG $0xff5c870f; WORD $0xffff // ja 0x149c0 <ax_mul+0xdf0>
-	LONG $0x0001c7e9; BYTE $0x00 // jmp 0x14c30 <ax_mul+0x1060>
+	WORD $0xb277 // ja 0x143e0 <ax_mul+0x810>
+	LONG $0x00086de9; BYTE $0x00 // jmp 0x14ca0 <ax_mul+0x10d0>
+	LONG $0x4b7ba2c4; WORD $0x0604 // tileloadd tmm0, [rsi + r8]
+	LONG $0x28778b4c // mov r14, qword ptr [rdi + 0x28]
+	LONG $0x504f8b4c // mov r9, qword ptr [rdi + 0x50]
+	LONG $0x02f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x102
+	LONG $0x00d28e0f; WORD $0x0000 // jle 0x14520 <ax_mul+0x950>
+	LONG $0x03f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x103
+	LONG $0x030f840f; WORD $0x0000 // je 0x1476a <ax_mul+0xb9a>
+	LONG $0x03f98149; WORD $0x0002; BYTE $0x00 // cmp r9, 0x203
+	LONG $0x0623840f; WORD $0x0000 // je 0x14a8b <ax_mul+0xebb>
+	LONG $0x03f98149; WORD $0x0003; BYTE $0x00 // cmp r9, 0x303
+	LONG $0x08bb850f; WORD $0x0000 // jne 0x14d30 <ax_mul+0x1160>
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0x021e8e0f; WORD $0x0000 // jle 0x14c90 <ax_mul+0x10c0>
+	LONG $0x08b28e0f; WORD $0x0000 // jle 0x14d30 <ax_mul+0x1160>
 	WORD $0xff49; BYTE $0xc6 // inc r14
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x4b7bc2c4; WORD $0x3334 // tileloadd tmm6, [r11 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x00808d49; WORD $0x0004; BYTE $0x00 // lea rax, [r8 + 0x400]
-	LONG $0x00908d49; WORD $0x0008; BYTE $0x00 // lea rdx, [r8 + 0x800]
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x4b7ba2c4; WORD $0x0334 // tileloadd tmm6, [rbx + r8]
+	LONG $0x4b7b82c4; WORD $0x0124 // tileloadd tmm4, [r9 + r8]
+	LONG $0x00818d49; WORD $0x0004; BYTE $0x00 // lea rax, [r9 + 0x400]
+	LONG $0x00898d49; WORD $0x0008; BYTE $0x00 // lea rcx, [r9 + 0x800]
 	WORD $0xff49; BYTE $0xce // dec r14
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x4b7be2c4; WORD $0x3024 // tileloadd tmm4, [rax + rsi]
+	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x4b7be2c4; WORD $0x3224 // tileloadd tmm4, [rdx + rsi]
-	LONG $0x00938d49; WORD $0x0004; BYTE $0x00 // lea rdx, [r11 + 0x400]
-	LONG $0x00c38149; WORD $0x0008; BYTE $0x00 // add r11, 0x800
+	LONG $0x4b7ba2c4; WORD $0x0124 // tileloadd tmm4, [rcx + r8]
+	LONG $0x008b8d48; WORD $0x0004; BYTE $0x00 // lea rcx, [rbx + 0x400]
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x4b7be2c4; WORD $0x3234 // tileloadd tmm6, [rdx + rsi]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x00c08149; WORD $0x000c; BYTE $0x00 // add r8, 0xc00
+	LONG $0x4b7ba2c4; WORD $0x0134 // tileloadd tmm6, [rcx + r8]
+	LONG $0x4b7b82c4; WORD $0x0124 // tileloadd tmm4, [r9 + r8]
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x4b7be2c4; WORD $0x3024 // tileloadd tmm4, [rax + rsi]
+	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
+	LONG $0x00838d48; WORD $0x0008; BYTE $0x00 // lea rax, [rbx + 0x800]
+	LONG $0x00c38148; WORD $0x000c; BYTE $0x00 // add rbx, 0xc00
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7ba2c4; WORD $0x0034 // tileloadd tmm6, [rax + r8]
+	LONG $0x4b7b82c4; WORD $0x0124 // tileloadd tmm4, [r9 + r8]
+	LONG $0x00c18149; WORD $0x000c; BYTE $0x00 // add r9, 0xc00
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
 	LONG $0x01fe8349 // cmp r14, 0x1
-	WORD $0x9177 // ja 0x14a80 <ax_mul+0xeb0>
-	LONG $0x00019ce9; BYTE $0x00 // jmp 0x14c90 <ax_mul+0x10c0>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	WORD $0x577e // jle 0x14b50 <ax_mul+0xf80>
-	WORD $0xff49; BYTE $0xc5 // inc r13
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0xff75870f; WORD $0xffff // ja 0x14490 <ax_mul+0x8c0>
+	LONG $0x000810e9; BYTE $0x00 // jmp 0x14d30 <ax_mul+0x1160>
+	LONG $0x01f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x101
+	LONG $0x07c1840f; WORD $0x0000 // je 0x14cee <ax_mul+0x111e>
+	LONG $0x02f98149; WORD $0x0001; BYTE $0x00 // cmp r9, 0x102
+	LONG $0x07f6850f; WORD $0x0000 // jne 0x14d30 <ax_mul+0x1160>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x07ed8e0f; WORD $0x0000 // jle 0x14d30 <ax_mul+0x1160>
+	WORD $0xff49; BYTE $0xc6 // inc r14
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x4b7ba2c4; WORD $0x0334 // tileloadd tmm6, [rbx + r8]
+	LONG $0x4b7b82c4; WORD $0x0124 // tileloadd tmm4, [r9 + r8]
+	LONG $0x00818d49; WORD $0x0004; BYTE $0x00 // lea rax, [r9 + 0x400]
+	LONG $0x00c38148; WORD $0x0004; BYTE $0x00 // add rbx, 0x400
+	WORD $0xff49; BYTE $0xce // dec r14
+	LONG $0x00c18149; WORD $0x0008; BYTE $0x00 // add r9, 0x800
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x01fe8349 // cmp r14, 0x1
+	WORD $0xc677 // ja 0x14550 <ax_mul+0x980>
+	LONG $0x0007a1e9; BYTE $0x00 // jmp 0x14d30 <ax_mul+0x1160>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x05d88e0f; WORD $0x0000 // jle 0x14b70 <ax_mul+0xfa0>
+	WORD $0xff49; BYTE $0xc4 // inc r12
+	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
+	WORD $0x9066 // nop
+	LONG $0x4b7ba2c4; WORD $0x0334 // tileloadd tmm6, [rbx + r8]
+	LONG $0x4b7b82c4; WORD $0x0564; BYTE $0x00 // tileloadd tmm4, [r13 + r8]
+	LONG $0x3b0c8d4e // lea r9, [rbx + r15]
+	LONG $0x00958d4d; WORD $0x0008; BYTE $0x00 // lea r10, [r13 + 0x800]
+	LONG $0x00c38148; WORD $0x0004; BYTE $0x00 // add rbx, 0x400
+	WORD $0xff49; BYTE $0xcc // dec r12
+	LONG $0x4b7b82c4; WORD $0x013c // tileloadd tmm7, [r9 + r8]
+	LONG $0x354c8d4f; BYTE $0x00 // lea r9, [r13 + r14]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7b82c4; WORD $0x012c // tileloadd tmm5, [r9 + r8]
+	LONG $0x008d8d4d; WORD $0x0004; BYTE $0x00 // lea r9, [r13 + 0x400]
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
+	LONG $0x4b7b82c4; WORD $0x0124 // tileloadd tmm4, [r9 + r8]
+	QUAD $0x00000400358c8d4f // lea r9, [r13 + r14 + 0x400]
+	LONG $0x00c58149; WORD $0x000c; BYTE $0x00 // add r13, 0xc00
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7b82c4; WORD $0x012c // tileloadd tmm5, [r9 + r8]
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
+	LONG $0x4b7b82c4; WORD $0x0224 // tileloadd tmm4, [r10 + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	QUAD $0x040001ac4b7b82c4; WORD $0x0000 // tileloadd tmm5, [r9 + r8 + 0x400]
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
+	LONG $0x01fc8349 // cmp r12, 0x1
+	LONG $0xff55870f; WORD $0xffff // ja 0x145a0 <ax_mul+0x9d0>
+	LONG $0x000520e9; BYTE $0x00 // jmp 0x14b70 <ax_mul+0xfa0>
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0xf5b78e0f; WORD $0xffff // jle 0x13c10 <ax_mul+0x40>
+	WORD $0xff49; BYTE $0xc7 // inc r15
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
 	BYTE $0x90 // nop
-	LONG $0x230c8d4f // lea r9, [r11 + r12]
-	LONG $0x4b7bc2c4; WORD $0x3334 // tileloadd tmm6, [r11 + rsi]
-	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
-	WORD $0xff49; BYTE $0xcd // dec r13
-	LONG $0x4b7bc2c4; WORD $0x313c // tileloadd tmm7, [r9 + rsi]
-	LONG $0x380c8d4f // lea r9, [r8 + r15]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x00c08149; WORD $0x0004; BYTE $0x00 // add r8, 0x400
-	LONG $0x4b7bc2c4; WORD $0x312c // tileloadd tmm5, [r9 + rsi]
+	LONG $0x4b7ba2c4; WORD $0x0334 // tileloadd tmm6, [rbx + r8]
+	LONG $0x4b7b82c4; WORD $0x0124 // tileloadd tmm4, [r9 + r8]
+	LONG $0x31048d4b // lea rax, [r9 + r14]
+	LONG $0x00898d49; WORD $0x0008; BYTE $0x00 // lea rcx, [r9 + 0x800]
+	LONG $0x00c38148; WORD $0x0004; BYTE $0x00 // add rbx, 0x400
+	WORD $0xff49; BYTE $0xcf // dec r15
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7ba2c4; WORD $0x002c // tileloadd tmm5, [rax + r8]
+	LONG $0x00818d49; WORD $0x0004; BYTE $0x00 // lea rax, [r9 + 0x400]
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
+	QUAD $0x0000040031848d4b // lea rax, [r9 + r14 + 0x400]
+	LONG $0x00c18149; WORD $0x000c; BYTE $0x00 // add r9, 0xc00
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7ba2c4; WORD $0x002c // tileloadd tmm5, [rax + r8]
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x4b7ba2c4; WORD $0x0124 // tileloadd tmm4, [rcx + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	QUAD $0x040000ac4b7ba2c4; WORD $0x0000 // tileloadd tmm5, [rax + r8 + 0x400]
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x01ff8349 // cmp r15, 0x1
+	WORD $0x8377 // ja 0x14660 <ax_mul+0xa90>
+	LONG $0xfff52ee9; BYTE $0xff // jmp 0x13c10 <ax_mul+0x40>
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x05b58e0f; WORD $0x0000 // jle 0x14ca0 <ax_mul+0x10d0>
+	WORD $0xff49; BYTE $0xc7 // inc r15
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x33048d4a // lea rax, [rbx + r14]
+	LONG $0x4b7ba2c4; WORD $0x0334 // tileloadd tmm6, [rbx + r8]
+	LONG $0x4b7b82c4; WORD $0x0124 // tileloadd tmm4, [r9 + r8]
+	LONG $0x00c38148; WORD $0x0004; BYTE $0x00 // add rbx, 0x400
+	WORD $0xff49; BYTE $0xcf // dec r15
+	LONG $0x4b7ba2c4; WORD $0x003c // tileloadd tmm7, [rax + r8]
+	LONG $0x00818d49; WORD $0x0004; BYTE $0x00 // lea rax, [r9 + 0x400]
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
 	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
-	LONG $0x01fd8349 // cmp r13, 0x1
-	WORD $0xb577 // ja 0x14b00 <ax_mul+0xf30>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x246c8b4c; BYTE $0x30 // mov r13, qword ptr [rsp + 0x30]
-	QUAD $0x000000b824948b48 // mov rdx, qword ptr [rsp + 0xb8]
-	LONG $0x40458d49 // lea rax, [r13 + 0x40]
-	LONG $0x4b7ac2c4; WORD $0x1544; BYTE $0x00 // tilestored [r13 + rdx], tmm0
-	LONG $0x4b7ae2c4; WORD $0x100c // tilestored [rax + rdx], tmm1
-	QUAD $0x000000c024848b48 // mov rax, qword ptr [rsp + 0xc0]
-	LONG $0x4b7ae2c4; WORD $0x1014 // tilestored [rax + rdx], tmm2
-	LONG $0x40c08348 // add rax, 0x40
-	LONG $0x4b7ae2c4; WORD $0x101c // tilestored [rax + rdx], tmm3
-	LONG $0xfff097e9; BYTE $0xff // jmp 0x13c22 <ax_mul+0x52>
-	WORD $0x854d; BYTE $0xe4 // test r12, r12
-	LONG $0xf07c8e0f; WORD $0xffff // jle 0x13c10 <ax_mul+0x40>
-	WORD $0xff49; BYTE $0xc4 // inc r12
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x38048d4b // lea rax, [r8 + r15]
-	LONG $0x4b7bc2c4; WORD $0x3334 // tileloadd tmm6, [r11 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x00c08149; WORD $0x0004; BYTE $0x00 // add r8, 0x400
-	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
-	WORD $0xff49; BYTE $0xcc // dec r12
-	LONG $0x4b7be2c4; WORD $0x302c // tileloadd tmm5, [rax + rsi]
+	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
+	LONG $0x00818d49; WORD $0x0008; BYTE $0x00 // lea rax, [r9 + 0x800]
+	LONG $0x00c18149; WORD $0x000c; BYTE $0x00 // add r9, 0xc00
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
-	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
-	LONG $0x01fc8349 // cmp r12, 0x1
-	WORD $0xc977 // ja 0x14ba0 <ax_mul+0xfd0>
-	LONG $0xfff034e9; BYTE $0xff // jmp 0x13c10 <ax_mul+0x40>
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	WORD $0x4f7e // jle 0x14c30 <ax_mul+0x1060>
-	WORD $0xff49; BYTE $0xc7 // inc r15
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x33048d4b // lea rax, [r11 + r14]
-	LONG $0x4b7bc2c4; WORD $0x3334 // tileloadd tmm6, [r11 + rsi]
-	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
-	WORD $0xff49; BYTE $0xcf // dec r15
-	LONG $0x4b7be2c4; WORD $0x303c // tileloadd tmm7, [rax + rsi]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x00c08149; WORD $0x0004; BYTE $0x00 // add r8, 0x400
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
 	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
 	LONG $0x01ff8349 // cmp r15, 0x1
-	WORD $0xc977 // ja 0x14bf0 <ax_mul+0x1020>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x40458d49 // lea rax, [r13 + 0x40]
-	LONG $0x4b7ac2c4; WORD $0x1d44; BYTE $0x00 // tilestored [r13 + rbx], tmm0
-	LONG $0x4b7ae2c4; WORD $0x180c // tilestored [rax + rbx], tmm1
-	LONG $0xffefe1e9; BYTE $0xff // jmp 0x13c27 <ax_mul+0x57>
+	WORD $0x9b77 // ja 0x14700 <ax_mul+0xb30>
+	LONG $0x000536e9; BYTE $0x00 // jmp 0x14ca0 <ax_mul+0x10d0>
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	WORD $0x457e // jle 0x14c90 <ax_mul+0x10c0>
+	LONG $0x05bd8e0f; WORD $0x0000 // jle 0x14d30 <ax_mul+0x1160>
 	WORD $0xff49; BYTE $0xc6 // inc r14
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x4b7bc2c4; WORD $0x3334 // tileloadd tmm6, [r11 + rsi]
-	LONG $0x4b7bc2c4; WORD $0x3024 // tileloadd tmm4, [r8 + rsi]
-	LONG $0x00c08149; WORD $0x0004; BYTE $0x00 // add r8, 0x400
-	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x4b7ba2c4; WORD $0x0334 // tileloadd tmm6, [rbx + r8]
+	LONG $0x4b7b82c4; WORD $0x0124 // tileloadd tmm4, [r9 + r8]
+	LONG $0x00818d49; WORD $0x0004; BYTE $0x00 // lea rax, [r9 + 0x400]
+	LONG $0x00c38148; WORD $0x0004; BYTE $0x00 // add rbx, 0x400
+	WORD $0xff49; BYTE $0xce // dec r14
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
+	LONG $0x00818d49; WORD $0x0008; BYTE $0x00 // lea rax, [r9 + 0x800]
+	LONG $0x00c18149; WORD $0x000c; BYTE $0x00 // add r9, 0xc00
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x01fe8349 // cmp r14, 0x1
+	WORD $0xb477 // ja 0x14780 <ax_mul+0xbb0>
+	LONG $0x00055fe9; BYTE $0x00 // jmp 0x14d30 <ax_mul+0x1160>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x03968e0f; WORD $0x0000 // jle 0x14b70 <ax_mul+0xfa0>
+	WORD $0xff49; BYTE $0xc4 // inc r12
+	LONG $0x00aa8d4c; WORD $0x0008; BYTE $0x00 // lea r13, [rdx + 0x800]
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x00958d4d; WORD $0xfff8; BYTE $0xff // lea r10, [r13 - 0x800]
+	LONG $0x4b7ba2c4; WORD $0x0334 // tileloadd tmm6, [rbx + r8]
+	LONG $0x3b0c8d4e // lea r9, [rbx + r15]
+	LONG $0x009d8d4d; WORD $0xfffc; BYTE $0xff // lea r11, [r13 - 0x400]
+	LONG $0x35748d4b; BYTE $0x00 // lea rsi, [r13 + r14]
+	WORD $0xff49; BYTE $0xcc // dec r12
+	LONG $0x4b7b82c4; WORD $0x0224 // tileloadd tmm4, [r10 + r8]
+	LONG $0x4b7b82c4; WORD $0x013c // tileloadd tmm7, [r9 + r8]
+	QUAD $0xfffff800358c8d4f // lea r9, [r13 + r14 - 0x800]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7b82c4; WORD $0x012c // tileloadd tmm5, [r9 + r8]
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
+	LONG $0x4b7b82c4; WORD $0x0324 // tileloadd tmm4, [r11 + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	QUAD $0x040001ac4b7b82c4; WORD $0x0000 // tileloadd tmm5, [r9 + r8 + 0x400]
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
+	LONG $0x4b7b82c4; WORD $0x0564; BYTE $0x00 // tileloadd tmm4, [r13 + r8]
+	LONG $0x00c58149; WORD $0x000c; BYTE $0x00 // add r13, 0xc00
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7ba2c4; WORD $0x062c // tileloadd tmm5, [rsi + r8]
+	LONG $0x00b38d48; WORD $0x0004; BYTE $0x00 // lea rsi, [rbx + 0x400]
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
+	LONG $0x4b7ba2c4; WORD $0x0634 // tileloadd tmm6, [rsi + r8]
+	LONG $0x4b7b82c4; WORD $0x0224 // tileloadd tmm4, [r10 + r8]
+	QUAD $0x000004003bb48d4a // lea rsi, [rbx + r15 + 0x400]
+	LONG $0x00c38148; WORD $0x0008; BYTE $0x00 // add rbx, 0x800
+	LONG $0x4b7ba2c4; WORD $0x063c // tileloadd tmm7, [rsi + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7b82c4; WORD $0x012c // tileloadd tmm5, [r9 + r8]
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
+	LONG $0x4b7b82c4; WORD $0x0324 // tileloadd tmm4, [r11 + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	QUAD $0x040001ac4b7b82c4; WORD $0x0000 // tileloadd tmm5, [r9 + r8 + 0x400]
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
+	LONG $0x01fc8349 // cmp r12, 0x1
+	LONG $0xfef6870f; WORD $0xffff // ja 0x147f0 <ax_mul+0xc20>
+	LONG $0x000271e9; BYTE $0x00 // jmp 0x14b70 <ax_mul+0xfa0>
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0xf3088e0f; WORD $0xffff // jle 0x13c10 <ax_mul+0x40>
+	WORD $0xff49; BYTE $0xc7 // inc r15
+	WORD $0x8949; BYTE $0xd4 // mov r12, rdx
+	WORD $0x9066 // nop
+	LONG $0x4b7ba2c4; WORD $0x0334 // tileloadd tmm6, [rbx + r8]
+	LONG $0x4b7b82c4; WORD $0x0424 // tileloadd tmm4, [r12 + r8]
+	LONG $0x34048d4b // lea rax, [r12 + r14]
+	QUAD $0x00000400248c8d49 // lea rcx, [r12 + 0x400]
+	QUAD $0x0000040034b48d4b // lea rsi, [r12 + r14 + 0x400]
+	QUAD $0x00000800248c8d4d // lea r9, [r12 + 0x800]
+	WORD $0xff49; BYTE $0xcf // dec r15
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7ba2c4; WORD $0x002c // tileloadd tmm5, [rax + r8]
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x4b7ba2c4; WORD $0x0124 // tileloadd tmm4, [rcx + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7ba2c4; WORD $0x062c // tileloadd tmm5, [rsi + r8]
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x4b7b82c4; WORD $0x0124 // tileloadd tmm4, [r9 + r8]
+	LONG $0x008b8d4c; WORD $0x0004; BYTE $0x00 // lea r9, [rbx + 0x400]
+	LONG $0x00c38148; WORD $0x0008; BYTE $0x00 // add rbx, 0x800
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	QUAD $0x040006ac4b7ba2c4; WORD $0x0000 // tileloadd tmm5, [rsi + r8 + 0x400]
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x4b7b82c4; WORD $0x0134 // tileloadd tmm6, [r9 + r8]
+	LONG $0x4b7b82c4; WORD $0x0424 // tileloadd tmm4, [r12 + r8]
+	LONG $0x00c48149; WORD $0x000c; BYTE $0x00 // add r12, 0xc00
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7ba2c4; WORD $0x002c // tileloadd tmm5, [rax + r8]
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x4b7ba2c4; WORD $0x0124 // tileloadd tmm4, [rcx + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7ba2c4; WORD $0x062c // tileloadd tmm5, [rsi + r8]
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x01ff8349 // cmp r15, 0x1
+	LONG $0xff44870f; WORD $0xffff // ja 0x14910 <ax_mul+0xd40>
+	LONG $0xfff23fe9; BYTE $0xff // jmp 0x13c10 <ax_mul+0x40>
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x02c68e0f; WORD $0x0000 // jle 0x14ca0 <ax_mul+0x10d0>
+	WORD $0xff49; BYTE $0xc7 // inc r15
+	WORD $0x8949; BYTE $0xd4 // mov r12, rdx
+	LONG $0x33048d4a // lea rax, [rbx + r14]
+	LONG $0x4b7ba2c4; WORD $0x0334 // tileloadd tmm6, [rbx + r8]
+	LONG $0x4b7b82c4; WORD $0x0424 // tileloadd tmm4, [r12 + r8]
+	QUAD $0x00000800248c8d49 // lea rcx, [r12 + 0x800]
+	WORD $0xff49; BYTE $0xcf // dec r15
+	LONG $0x4b7ba2c4; WORD $0x003c // tileloadd tmm7, [rax + r8]
+	QUAD $0x0000040024848d49 // lea rax, [r12 + 0x400]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x4b7ba2c4; WORD $0x0124 // tileloadd tmm4, [rcx + r8]
+	LONG $0x008b8d48; WORD $0x0004; BYTE $0x00 // lea rcx, [rbx + 0x400]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x4b7ba2c4; WORD $0x0134 // tileloadd tmm6, [rcx + r8]
+	QUAD $0x00000400338c8d4a // lea rcx, [rbx + r14 + 0x400]
+	LONG $0x4b7b82c4; WORD $0x0424 // tileloadd tmm4, [r12 + r8]
+	LONG $0x00c38148; WORD $0x0008; BYTE $0x00 // add rbx, 0x800
+	LONG $0x00c48149; WORD $0x000c; BYTE $0x00 // add r12, 0xc00
+	LONG $0x4b7ba2c4; WORD $0x013c // tileloadd tmm7, [rcx + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x01ff8349 // cmp r15, 0x1
+	LONG $0xff5a870f; WORD $0xffff // ja 0x149e0 <ax_mul+0xe10>
+	LONG $0x000215e9; BYTE $0x00 // jmp 0x14ca0 <ax_mul+0x10d0>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x029c8e0f; WORD $0x0000 // jle 0x14d30 <ax_mul+0x1160>
+	WORD $0xff49; BYTE $0xc6 // inc r14
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x4b7ba2c4; WORD $0x0334 // tileloadd tmm6, [rbx + r8]
+	LONG $0x4b7b82c4; WORD $0x0124 // tileloadd tmm4, [r9 + r8]
+	LONG $0x00818d49; WORD $0x0004; BYTE $0x00 // lea rax, [r9 + 0x400]
+	LONG $0x00898d49; WORD $0x0008; BYTE $0x00 // lea rcx, [r9 + 0x800]
+	WORD $0xff49; BYTE $0xce // dec r14
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7ba2c4; WORD $0x0124 // tileloadd tmm4, [rcx + r8]
+	LONG $0x008b8d48; WORD $0x0004; BYTE $0x00 // lea rcx, [rbx + 0x400]
+	LONG $0x00c38148; WORD $0x0008; BYTE $0x00 // add rbx, 0x800
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7ba2c4; WORD $0x0134 // tileloadd tmm6, [rcx + r8]
+	LONG $0x4b7b82c4; WORD $0x0124 // tileloadd tmm4, [r9 + r8]
+	LONG $0x00c18149; WORD $0x000c; BYTE $0x00 // add r9, 0xc00
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7ba2c4; WORD $0x0024 // tileloadd tmm4, [rax + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x01fe8349 // cmp r14, 0x1
+	WORD $0x9177 // ja 0x14aa0 <ax_mul+0xed0>
+	LONG $0x00021ce9; BYTE $0x00 // jmp 0x14d30 <ax_mul+0x1160>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x577e // jle 0x14b70 <ax_mul+0xfa0>
+	WORD $0xff49; BYTE $0xc4 // inc r12
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	BYTE $0x90 // nop
+	LONG $0x4b7ba2c4; WORD $0x0334 // tileloadd tmm6, [rbx + r8]
+	LONG $0x4b7b82c4; WORD $0x0124 // tileloadd tmm4, [r9 + r8]
+	LONG $0x3b148d4e // lea r10, [rbx + r15]
+	LONG $0x00c38148; WORD $0x0004; BYTE $0x00 // add rbx, 0x400
+	WORD $0xff49; BYTE $0xcc // dec r12
+	LONG $0x4b7b82c4; WORD $0x023c // tileloadd tmm7, [r10 + r8]
+	LONG $0x31148d4f // lea r10, [r9 + r14]
+	LONG $0x00c18149; WORD $0x0004; BYTE $0x00 // add r9, 0x400
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7b82c4; WORD $0x022c // tileloadd tmm5, [r10 + r8]
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
+	LONG $0x01fc8349 // cmp r12, 0x1
+	WORD $0xb577 // ja 0x14b20 <ax_mul+0xf50>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x607f8348; BYTE $0x00 // cmp qword ptr [rdi + 0x60], 0x0
+	WORD $0x2974 // je 0x14ba0 <ax_mul+0xfd0>
+	LONG $0x20578b4c // mov r10, qword ptr [rdi + 0x20]
+	LONG $0x247c8b4c; BYTE $0x20 // mov r15, qword ptr [rsp + 0x20]
+	LONG $0x246c8b4c; BYTE $0x38 // mov r13, qword ptr [rsp + 0x38]
+	LONG $0x24748b48; BYTE $0x30 // mov rsi, qword ptr [rsp + 0x30]
+	LONG $0x000010bb; BYTE $0x00 // mov ebx, 0x10
+	QUAD $0x00000000950c8d4e // lea r9, [4*r10]
+	LONG $0x04e2c149 // shl r10, 0x4
+	WORD $0x894d; BYTE $0xfe // mov r14, r15
+	WORD $0x23eb // jmp 0x14bc3 <ax_mul+0xff3>
+	LONG $0x24748b48; BYTE $0x30 // mov rsi, qword ptr [rsp + 0x30]
+	LONG $0x246c8b4c; BYTE $0x38 // mov r13, qword ptr [rsp + 0x38]
+	LONG $0x247c8b4c; BYTE $0x20 // mov r15, qword ptr [rsp + 0x20]
+	LONG $0x0200ba41; WORD $0x0000 // mov r10d, 0x200
+	LONG $0x000100bb; BYTE $0x00 // mov ebx, 0x100
+	LONG $0x0040b941; WORD $0x0000 // mov r9d, 0x40
+	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	WORD $0xe3c1; BYTE $0x02 // shl ebx, 0x2
+	LONG $0x245c8b4c; BYTE $0x28 // mov r11, qword ptr [rsp + 0x28]
+	LONG $0x4b7a82c4; WORD $0x0e04 // tilestored [r14 + r9], tmm0
+	LONG $0x1e048d49 // lea rax, [r14 + rbx]
+	LONG $0x4b7aa2c4; WORD $0x080c // tilestored [rax + r9], tmm1
+	LONG $0x96048d4b // lea rax, [r14 + 4*r10]
+	LONG $0x4b7aa2c4; WORD $0x0814 // tilestored [rax + r9], tmm2
+	WORD $0x0148; BYTE $0xd8 // add rax, rbx
+	LONG $0x4b7aa2c4; WORD $0x081c // tilestored [rax + r9], tmm3
+	LONG $0xfff058e9; BYTE $0xff // jmp 0x13c4b <ax_mul+0x7b>
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0xf0148e0f; WORD $0xffff // jle 0x13c10 <ax_mul+0x40>
+	WORD $0xff49; BYTE $0xc7 // inc r15
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x4b7ba2c4; WORD $0x0334 // tileloadd tmm6, [rbx + r8]
+	LONG $0x4b7b82c4; WORD $0x0124 // tileloadd tmm4, [r9 + r8]
+	LONG $0x31048d4b // lea rax, [r9 + r14]
+	LONG $0x00c18149; WORD $0x0004; BYTE $0x00 // add r9, 0x400
+	LONG $0x00c38148; WORD $0x0004; BYTE $0x00 // add rbx, 0x400
+	WORD $0xff49; BYTE $0xcf // dec r15
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x4b7ba2c4; WORD $0x002c // tileloadd tmm5, [rax + r8]
+	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
+	LONG $0x01ff8349 // cmp r15, 0x1
+	WORD $0xc977 // ja 0x14c10 <ax_mul+0x1040>
+	LONG $0xffefc4e9; BYTE $0xff // jmp 0x13c10 <ax_mul+0x40>
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	WORD $0x4f7e // jle 0x14ca0 <ax_mul+0x10d0>
+	WORD $0xff49; BYTE $0xc7 // inc r15
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x33048d4a // lea rax, [rbx + r14]
+	LONG $0x4b7ba2c4; WORD $0x0334 // tileloadd tmm6, [rbx + r8]
+	LONG $0x4b7b82c4; WORD $0x0124 // tileloadd tmm4, [r9 + r8]
+	LONG $0x00c18149; WORD $0x0004; BYTE $0x00 // add r9, 0x400
+	LONG $0x00c38148; WORD $0x0004; BYTE $0x00 // add rbx, 0x400
+	WORD $0xff49; BYTE $0xcf // dec r15
+	LONG $0x4b7ba2c4; WORD $0x003c // tileloadd tmm7, [rax + r8]
+	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
+	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
+	LONG $0x01ff8349 // cmp r15, 0x1
+	WORD $0xc977 // ja 0x14c60 <ax_mul+0x1090>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x607f8348; BYTE $0x00 // cmp qword ptr [rdi + 0x60], 0x0
+	WORD $0x1b74 // je 0x14cc2 <ax_mul+0x10f2>
+	LONG $0x204f8b4c // mov r9, qword ptr [rdi + 0x20]
+	LONG $0x247c8b4c; BYTE $0x20 // mov r15, qword ptr [rsp + 0x20]
+	LONG $0x0010ba41; WORD $0x0000 // mov r10d, 0x10
+	WORD $0x894c; BYTE $0xde // mov rsi, r11
+	LONG $0x02e1c149 // shl r9, 0x2
+	WORD $0x894c; BYTE $0xfb // mov rbx, r15
+	WORD $0x17eb // jmp 0x14cd9 <ax_mul+0x1109>
+	LONG $0x247c8b4c; BYTE $0x20 // mov r15, qword ptr [rsp + 0x20]
+	LONG $0x0100ba41; WORD $0x0000 // mov r10d, 0x100
+	LONG $0x0040b941; WORD $0x0000 // mov r9d, 0x40
+	WORD $0x894c; BYTE $0xde // mov rsi, r11
+	WORD $0x894c; BYTE $0xdb // mov rbx, r11
+	LONG $0x93048d4a // lea rax, [rbx + 4*r10]
+	LONG $0x4b7aa2c4; WORD $0x0b04 // tilestored [rbx + r9], tmm0
+	LONG $0x4b7aa2c4; WORD $0x080c // tilestored [rax + r9], tmm1
+	LONG $0xffef58e9; BYTE $0xff // jmp 0x13c46 <ax_mul+0x76>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	WORD $0x3d7e // jle 0x14d30 <ax_mul+0x1160>
+	WORD $0xff49; BYTE $0xc6 // inc r14
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x4b7ba2c4; WORD $0x0334 // tileloadd tmm6, [rbx + r8]
+	LONG $0x4b7b82c4; WORD $0x0124 // tileloadd tmm4, [r9 + r8]
+	LONG $0x00c18149; WORD $0x0004; BYTE $0x00 // add r9, 0x400
+	LONG $0x00c38148; WORD $0x0004; BYTE $0x00 // add rbx, 0x400
 	WORD $0xff49; BYTE $0xce // dec r14
 	LONG $0x5c4ae2c4; BYTE $0xc4 // tdpbf16ps tmm0, tmm4, tmm6
 	LONG $0x01fe8349 // cmp r14, 0x1
-	WORD $0xd877 // ja 0x14c60 <ax_mul+0x1090>
+	WORD $0xd877 // ja 0x14d00 <ax_mul+0x1130>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x4b7ac2c4; WORD $0x1d44; BYTE $0x00 // tilestored [r13 + rbx], tmm0
-	LONG $0xffef90e9; BYTE $0xff // jmp 0x13c2c <ax_mul+0x5c>
+	LONG $0x607f8348; BYTE $0x00 // cmp qword ptr [rdi + 0x60], 0x0
+	WORD $0x0d74 // je 0x14d44 <ax_mul+0x1174>
+	LONG $0x204f8b4c // mov r9, qword ptr [rdi + 0x20]
+	WORD $0x894d; BYTE $0xfa // mov r10, r15
+	LONG $0x02e1c149 // shl r9, 0x2
+	WORD $0x09eb // jmp 0x14d4d <ax_mul+0x117d>
+	LONG $0x0040b941; WORD $0x0000 // mov r9d, 0x40
+	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
+	LONG $0x4b7a82c4; WORD $0x0a04 // tilestored [r10 + r9], tmm0
+	LONG $0xffeef3e9; BYTE $0xff // jmp 0x13c4b <ax_mul+0x7b>
 	LONG $0x4978e2c4; BYTE $0xc0 // tilerelease
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
@@ -3360,9 +3405,9 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	BYTE $0x90 // nop
 
-	// peak_tiles: +19648
+	// peak_tiles: +19824
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	LONG $0xc0e48348 // and rsp, -0x40
@@ -3387,7 +3432,7 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4b7be2c4; WORD $0x0f34 // tileloadd tmm6, [rdi + rcx]
 	LONG $0x4b7be2c4; WORD $0x0f3c // tileloadd tmm7, [rdi + rcx]
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x297e // jle 0x14d69 <peak_tiles+0xa9>
+	WORD $0x297e // jle 0x14e19 <peak_tiles+0xa9>
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0xff48; BYTE $0xca // dec rdx
@@ -3395,7 +3440,7 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5c42e2c4; BYTE $0xcc // tdpbf16ps tmm1, tmm4, tmm7
 	LONG $0x5c4ae2c4; BYTE $0xd5 // tdpbf16ps tmm2, tmm5, tmm6
 	LONG $0x5c42e2c4; BYTE $0xdd // tdpbf16ps tmm3, tmm5, tmm7
-	WORD $0xe775 // jne 0x14d50 <peak_tiles+0x90>
+	WORD $0xe775 // jne 0x14e00 <peak_tiles+0x90>
 	LONG $0x4b7ae2c4; WORD $0x0f04 // tilestored [rdi + rcx], tmm0
 	LONG $0x0fe0c148 // shl rax, 0xf
 	LONG $0x4978e2c4; BYTE $0xc0 // tilerelease
@@ -3405,6 +3450,7 @@ TEXT ·amx_amx<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x000000ffc0800000; QUAD $0x0000000f00000007
 	QUAD $0xc20000000000003f; QUAD $0xc300000000000003
 	QUAD $0xc1800000c1000000; QUAD $0xffff00000000001f
@@ -3622,6 +3668,6 @@ TEXT ·mul_amx(SB), 0, $0-8
 TEXT ·tilePeak_amx(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·amx_amx<>+19648(SB)
+	CALL ·amx_amx<>+19824(SB)
 	MOVQ AX, ret+16(FP)
 	RET
