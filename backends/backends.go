@@ -56,6 +56,10 @@ type Info struct {
 	// vocabulary's logits sooner than it sends all of them to the host; 0: never. A NaN
 	// comes before all numbers there.
 	Picks int
+	// Window is by how many places the device may move a launch of a program that it
+	// captures, to run it together with others: the memory of results is not used anew
+	// within it.
+	Window int
 	// Fusions names the fused operators that the device wants, in the order
 	// in which they should be tried.
 	Fusions []string

@@ -17,7 +17,7 @@ type CheckOptions struct {
 	Options                 // the model, and the device under test
 	Ref     backends.Device // the float64 reference
 	Tokens  []int32         // of the prompt; nil: a few made up ones. A block gets random activations
-	Limit   float64         // relative L2 that counts as divergence; 0: DefaultLimit, or RoundedLimit
+	Limit   float64         // relative L2 that counts as divergence; 0: DefaultLimit, or HalfLimit or RoundedLimit
 	OnOp    func(*OpError)  // told of each comparison as it is made
 }
 
@@ -36,19 +36,27 @@ func DefaultLimit(kv tensor.Type) float64 {
 // it does: each product is off by up to 6e-3, and what follows adds these up.
 const RoundedLimit = 5e-2
 
-// rounds says whether a product of the engine's model rounds its activations.
-func (e *Engine) rounds() bool {
-	info := e.dev.Info()
+// HalfLimit is it where products round their activations to f16 (ActF16): each is
+// off by up to 3e-4.
+const HalfLimit = 2e-3
+
+// rounded is the limit that products of the engine's model ask for which round
+// their activations, 0 if there are none.
+func (e *Engine) rounded() float64 {
+	info, limit := e.dev.Info(), 0.0
 	for _, n := range e.first.Nodes {
 		switch n.Op {
 		case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearID:
 			block, _ := n.In[1].Type.Block()
 			if block > 1 && info.ActQuant || n.In[1].Type == tensor.BF16 && info.ActBF16 {
-				return true
+				return RoundedLimit
+			}
+			if info.ActF16 && n.In[1].Type != tensor.F32 && n.In[1].Type != tensor.F64 {
+				limit = HalfLimit
 			}
 		}
 	}
-	return false
+	return limit
 }
 
 // OpError is how far a result is from the reference's.
@@ -104,10 +112,7 @@ func Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) {
 	}
 	defer dev.Close()
 	if r.Limit == 0 {
-		r.Limit = DefaultLimit(opt.KV)
-		if dev.rounds() {
-			r.Limit = RoundedLimit
-		}
+		r.Limit = max(DefaultLimit(opt.KV), dev.rounded())
 	}
 	input, err := dev.checkInput(opt.Tokens)
 	if err != nil {

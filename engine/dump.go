@@ -27,7 +27,7 @@ func Dump(opt Options, stage string, s int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	p := planMemory(g, sel)
+	p := planMemory(g, sel, e.dev.Info().Window)
 	if stage == "plan" {
 		return p.text(g), nil
 	}

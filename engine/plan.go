@@ -111,9 +111,10 @@ type plan struct {
 }
 
 // planMemory gives every computed value that is not an output of the graph a
-// place in the arena, such that values alive at once never overlap. Largest first,
+// place in the arena, such that values alive at once never overlap, nor values that
+// a device may bring together which moves launches up to window places. Largest first,
 // each at the lowest offset that is free during its life.
-func planMemory(g *graph.Graph, sel selection) *plan {
+func planMemory(g *graph.Graph, sel selection, window int) *plan {
 	p := &plan{locs: place(g), scratch: make([]int, len(g.Nodes))}
 	outputs := map[*graph.Value]bool{}
 	for _, v := range g.Outputs {
@@ -149,6 +150,9 @@ func planMemory(g *graph.Graph, sel selection) *plan {
 		}
 	}
 	all := append(slices.Clone(p.slots), scratch...)
+	for i := range all {
+		all[i].last += window
+	}
 	order := make([]int, len(all))
 	for i := range order {
 		order[i] = i
@@ -173,7 +177,7 @@ func planMemory(g *graph.Graph, sel selection) *plan {
 		placed = slices.Insert(placed, i, s)
 	}
 	for i := range p.slots {
-		p.slots[i] = all[i]
+		p.slots[i].offset = all[i].offset
 	}
 	for _, s := range all[len(p.slots):] {
 		p.scratch[s.first] = s.offset

@@ -45,7 +45,7 @@ func (s *Session) newStep(tokens, rows, picks int) (*Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := planMemory(g, sel)
+	p := planMemory(g, sel, e.dev.Info().Window)
 	if err := s.growArena(p.arena); err != nil {
 		return nil, err
 	}

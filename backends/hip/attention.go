@@ -60,6 +60,41 @@ func attentionScratch(dev *Device, n *graph.Node) int {
 	return 4 * n.In[1].Shape[1] * s.queries * s.parts * (n.In[2].Shape[2] + 2)
 }
 
+// Attention on tensor cores: see flash.hip.
+
+const (
+	flashQueries, flashTile = 64, 64 // QUERIES and TILE in flash.hip
+)
+
+// takesFlash says whether flash.hip computes a node, where there are its instructions.
+func takesFlash(n *graph.Node) bool {
+	if n.Op != ops.Attention {
+		return false
+	}
+	q, k, v := n.In[0], n.In[1], n.In[2]
+	whole := func(d int) bool { return d == 32 || d == 64 || d == 96 || d == 128 }
+	return q.Shape[0] > matvecColumns && k.Type == tensor.F16 && v.Type == tensor.F16 && whole(q.Shape[2]) && whole(v.Shape[2])
+}
+
+func (dev *Device) usesFlash(n *graph.Node) bool {
+	return dev.d.vendor() == nvidia && hasMatrixCores(dev.info.Level) && dev.on(pathMatrix) && takesFlash(n)
+}
+
+func (b *binder) flash(kAt, vAt uintptr) {
+	n := b.l.Node
+	a := graph.Attr[ops.AttentionAttr](n)
+	q, k, v, pos := b.in(0), b.in(1), b.in(2), b.in(3)
+	dh, dv, groups := q.Shape[2], v.Shape[2], k.Shape[1]
+	queries := q.Shape[0] * q.Shape[1] / groups
+	prog := newProgram("flash.hip", define("DH", dh), define("DV", dv), onOff("CAP", a.Softcap > 0))
+	d := b.start(prog, "flash", 128, ceil(queries, flashQueries), groups, 1).
+		ptr(b.out(0), b.pointer(q)).u32(q.Stride/4).ptr(kAt).u32(k.Stride/2).ptr(vAt).u32(v.Stride/2).
+		ptr(b.dense(pos)).u32(k.Shape[0], q.Shape[0], q.Shape[1], groups).
+		f32(a.ScaleOf(dh)).f32(a.Softcap).u32(a.Window)
+	d.shared = 2 * flashTile * (2*dh + 16 + 2*dv + 16) // two stages, rows with a line of 16 bytes more
+	b.status(d)
+}
+
 func bindAttention(b *binder) {
 	n := b.l.Node
 	a := graph.Attr[ops.AttentionAttr](n)
@@ -69,6 +104,10 @@ func bindAttention(b *binder) {
 	kAt, vAt := b.pointer(k), b.pointer(v)
 	_, ksize := k.Type.Block()
 	_, vsize := v.Type.Block()
+	if b.dev.usesFlash(n) && kAt%16 == 0 && vAt%16 == 0 && k.Stride%16 == 0 && v.Stride%16 == 0 {
+		b.flash(kAt, vAt)
+		return
+	}
 	line := 1
 	for _, try := range []int{4, 8} {
 		fits := func(o *backends.Operand, at uintptr, size, d int) bool {

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"greta/backends"
+	"greta/graph"
 	"greta/tensor"
 )
 
@@ -28,14 +29,22 @@ type Device struct {
 	wave    int             // lanes of a wavefront as kernels have it
 	off     map[string]bool // paths that are not used
 
-	modules  map[program]uintptr
-	funcs    map[code]uintptr
-	kernels  map[string]*kernel
-	staging  staging
-	status   []uint32 // errors that kernels found, in host memory that they reach
-	statusAt uintptr
-	tables   map[string]*buffer // constants of kernels, by what they are
-	counters []*buffer          // zeroed words; the last is the largest
+	modules   map[program]uintptr
+	funcs     map[code]uintptr
+	kernels   map[string]*kernel
+	staging   staging
+	status    []uint32 // errors that kernels found, in host memory that they reach
+	statusAt  uintptr
+	tables    map[string]*buffer       // constants of kernels, by what they are
+	counters  []*buffer                // zeroed words; the last is the largest
+	ticketsOf *buffer                  // counters of launches
+	tickets   int                      // given so far
+	works     []*buffer                // memory inside launches; the last is the largest
+	choose    func(*graph.Node) string // of variants, nil: the defaults
+	alone     bool                     // launches are not joined
+	overlaps  bool                     // launches may start before the one before them ends
+	early     *earlyLaunch
+	shares    map[uintptr]int // shared memory that functions may ask for, by their handles
 }
 
 // code names a function of a program.
@@ -45,7 +54,7 @@ type code struct {
 }
 
 func openDevice(d *driver, f Found, opt Options) (*Device, error) {
-	dev := &Device{d: d, modules: map[program]uintptr{}, funcs: map[code]uintptr{}, tables: map[string]*buffer{}, kernels: map[string]*kernel{}}
+	dev := &Device{d: d, modules: map[program]uintptr{}, funcs: map[code]uintptr{}, tables: map[string]*buffer{}, kernels: map[string]*kernel{}, shares: map[uintptr]int{}, early: new(earlyLaunch)}
 	cache := DefaultCache()
 	if opt.Cache != nil {
 		cache = *opt.Cache
@@ -112,12 +121,14 @@ func (dev *Device) start(f Found) error {
 		return err
 	}
 	dev.info = backends.Info{
-		Backend: "hip", Name: f.Name, Level: f.Arch, Driver: name, Queued: true, Picks: pickMost, Threads: dev.units, Float: tensor.F32, Align: 64, Fusions: fusions,
+		Backend: "hip", Name: f.Name, Level: f.Arch, Driver: name, Queued: true, Picks: pickMost, Threads: dev.units, Float: tensor.F32, Align: 64, Fusions: fusions, Window: joinWindow,
 		Memory: int(min(free, 1<<62)),
 		// Two transfers a clock, as all memories since DDR have.
 		ReadGBs: 2 * float64(values[2]) / 8 * float64(values[3]) / 1e6,
 		GFlops:  2 * float64(dev.units*multiplyAdds(f.Arch)) * float64(values[4]) / 1e6,
 	}
+	dev.say()
+	dev.overlaps = f.Arch == "sm_90" && d.has(fnLaunchConfig)
 	return nil
 }
 
@@ -209,6 +220,13 @@ func (dev *Device) Close() error {
 	for _, b := range dev.counters {
 		errs = append(errs, b.Free())
 	}
+	for _, b := range dev.works {
+		errs = append(errs, b.Free())
+	}
+	if dev.ticketsOf != nil {
+		errs = append(errs, dev.ticketsOf.Free())
+		dev.ticketsOf = nil
+	}
 	for _, s := range dev.sides {
 		if s.event != 0 {
 			end(fnEventDestroy, s.event)
@@ -228,7 +246,7 @@ func (dev *Device) Close() error {
 	if dev.context {
 		end(fnReleaseContext, dev.handle)
 	}
-	dev.modules, dev.tables, dev.counters, dev.sides, dev.fork = nil, nil, nil, nil, 0
+	dev.modules, dev.tables, dev.counters, dev.works, dev.sides, dev.fork = nil, nil, nil, nil, nil, 0
 	dev.statusAt, dev.stream, dev.context = 0, 0, false
 	errs = append(errs, dev.c.cache.trim())
 	return errors.Join(errs...)
@@ -346,6 +364,36 @@ func (dev *Device) zeroed(n int) (uintptr, error) {
 	return b.at, nil
 }
 
+// tickets is how many launches there may be before a counter is given again.
+const tickets = 1 << 14
+
+// ticket gives a word that is zero whenever a launch begins that it is given to.
+func (dev *Device) ticket() (uintptr, error) {
+	if dev.ticketsOf == nil {
+		b, err := dev.alloc(4*tickets, "tickets")
+		if err != nil {
+			return 0, err
+		}
+		dev.ticketsOf = b
+	}
+	dev.tickets++
+	return dev.ticketsOf.at + uintptr(4*(dev.tickets%tickets)), nil
+}
+
+// workspace gives n bytes that a launch may use while it runs; launches that use
+// it run one after another.
+func (dev *Device) workspace(n int) (uintptr, error) {
+	if k := len(dev.works); k > 0 && dev.works[k-1].size >= n {
+		return dev.works[k-1].at, nil
+	}
+	b, err := dev.alloc(n, "workspace")
+	if err != nil {
+		return 0, err
+	}
+	dev.works = append(dev.works, b)
+	return b.at, nil
+}
+
 // fault gives and clears what kernels found wrong with data, as an error.
 func (dev *Device) fault(launches []backends.Launch) error {
 	if dev.status[0] == 0 {
@@ -378,6 +426,23 @@ func (dev *Device) function(c code) (uintptr, error) {
 	}
 	f := uintptr(out.v[0])
 	dev.funcs[c] = f
+	return f, nil
+}
+
+// sharedUnasked is the shared memory that every function of NVIDIA's may ask for.
+const sharedUnasked = 48 << 10
+
+// functionOf is function for a dispatch: it may ask for its shared memory.
+func (dev *Device) functionOf(p *dispatch) (uintptr, error) {
+	f, err := dev.function(p.code)
+	if err != nil || p.shared <= max(sharedUnasked, dev.shares[f]) || dev.d.vendor() == amd {
+		return f, err
+	}
+	const mostDynamicShared = 8
+	if err := dev.d.call(fnSetFunction, string(p.code.program), f, mostDynamicShared, uintptr(p.shared)); err != nil {
+		return 0, err
+	}
+	dev.shares[f] = p.shared
 	return f, nil
 }
 

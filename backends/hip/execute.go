@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -12,10 +13,11 @@ import (
 
 // dispatch is one start of a function of a program.
 type dispatch struct {
-	code  code
-	grid  [3]int
-	block int
-	args  args
+	code   code
+	grid   [3]int
+	block  int
+	args   args
+	shared int // bytes of shared memory that the launch asks for
 }
 
 // args are a function's arguments: values in one slice, their addresses in
@@ -34,9 +36,11 @@ func (a *args) add(words ...uint64) {
 
 // bound is a launch with its operands' addresses: dispatches in order.
 type bound struct {
-	what  string
-	parts []*dispatch
-	spans []span
+	what   string
+	number int // of the launch in its program, the first one's where launches are joined
+	parts  []*dispatch
+	spans  []span
+	works  bool // the device's workspace is used
 }
 
 func (b *bound) programs(all []program) []program {
@@ -61,10 +65,16 @@ func (dev *Device) bind(l *backends.Launch, number int) (*bound, error) {
 	}
 	bd := &binder{dev: dev, l: l, number: number}
 	k.entry.bind(bd)
+	return bd.bound()
+}
+
+// bound ends a binding.
+func (bd *binder) bound() (*bound, error) {
+	l := bd.l
 	if bd.err != nil {
 		return nil, fmt.Errorf("%v: %w", l.Node, bd.err)
 	}
-	b := &bound{what: k.name + " of " + l.Node.Name, parts: bd.parts, spans: bd.spans()}
+	b := &bound{what: l.Kernel.Name() + " of " + l.Node.Name, number: bd.number, parts: bd.parts, spans: bd.spans(), works: bd.works}
 	for _, p := range b.parts {
 		a := &p.args
 		a.ptrs = make([]uintptr, len(a.at))
@@ -80,14 +90,24 @@ func (dev *Device) bind(l *backends.Launch, number int) (*bound, error) {
 }
 
 // run puts a launch on the device's stream. Its programs must be loaded and the device current.
-func (b *bound) run(dev *Device) error { return b.runOn(dev, dev.stream) }
+func (b *bound) run(dev *Device) error { return b.runOn(dev, dev.stream, false) }
 
-func (b *bound) runOn(dev *Device, stream uintptr) error {
+// empty says whether a dispatch has nothing to do.
+func (p *dispatch) empty() bool { return p.grid[0] == 0 || p.grid[1] == 0 || p.grid[2] == 0 }
+
+// starts says whether a launch has anything to do.
+func (b *bound) starts() bool {
+	return slices.ContainsFunc(b.parts, func(p *dispatch) bool { return !p.empty() })
+}
+
+// runOn puts a launch on a stream. One that follows a kernel there may start
+// before that ends, where the driver can: all kernels wait for what they read.
+func (b *bound) runOn(dev *Device, stream uintptr, follows bool) error {
 	for _, p := range b.parts {
-		if p.grid[0] == 0 || p.grid[1] == 0 || p.grid[2] == 0 {
+		if p.empty() {
 			continue
 		}
-		f, err := dev.function(p.code)
+		f, err := dev.functionOf(p)
 		if err != nil {
 			return err
 		}
@@ -95,8 +115,15 @@ func (b *bound) runOn(dev *Device, stream uintptr) error {
 		if len(p.args.ptrs) > 0 {
 			params = uintptr(unsafe.Pointer(&p.args.ptrs[0]))
 		}
+		if follows && dev.overlaps {
+			if err := dev.launchEarly(b.what, f, p, stream, params); err != nil {
+				return err
+			}
+			continue
+		}
+		follows = true
 		err = dev.d.call(fnLaunch, b.what, f, uintptr(p.grid[0]), uintptr(p.grid[1]), uintptr(p.grid[2]),
-			uintptr(p.block), 1, 1, 0, stream, params, 0)
+			uintptr(p.block), 1, 1, uintptr(p.shared), stream, params, 0)
 		if err != nil {
 			return err
 		}
@@ -107,14 +134,26 @@ func (b *bound) runOn(dev *Device, stream uintptr) error {
 // Capture compiles what a program needs and records it as a graph.
 func (dev *Device) Capture(p *backends.Program) (backends.Executable, error) {
 	e := &executable{dev: dev, program: p}
-	var programs []program
 	for i := range p.Launches {
 		b, err := dev.bind(&p.Launches[i], i)
 		if err != nil {
 			return nil, errors.Join(err, e.Close())
 		}
 		e.launches = append(e.launches, b)
-		programs = b.programs(programs)
+	}
+	levels, err := dev.join(p, e.launches)
+	if err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	var programs []program
+	e.levels = levels
+	for _, level := range levels {
+		for _, b := range level {
+			programs = b.programs(programs)
+			if !slices.Contains(e.launches, b) {
+				e.launches = append(e.launches, b)
+			}
+		}
 	}
 	if err := dev.prepare(programs); err != nil {
 		return nil, errors.Join(err, e.Close())
@@ -134,10 +173,12 @@ func (dev *Device) Capture(p *backends.Program) (backends.Executable, error) {
 func (e *executable) record() error {
 	dev, d := e.dev, e.dev.d
 	defer dev.enter()()
-	for _, b := range e.launches { // modules load lazily: not in a capture
-		for _, p := range b.parts {
-			if _, err := dev.function(p.code); err != nil {
-				return err
+	for _, level := range e.levels { // modules load lazily: not in a capture
+		for _, b := range level {
+			for _, p := range b.parts {
+				if _, err := dev.functionOf(p); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -166,44 +207,52 @@ func (e *executable) record() error {
 }
 
 // branches captures the program level by level: the first launch of a level on
-// the stream itself, the others on side streams that fork from it and join it.
+// the stream itself, and those that use the workspace; the others on side streams
+// that fork from it and join it. A launch that follows a kernel on the stream may
+// start while that ends.
 func (e *executable) branches() error {
 	dev, d := e.dev, e.dev.d
-	for _, level := range levels(e.launches) {
-		if err := dev.side(len(level) - 1); err != nil {
+	follows := false // the stream's last is a kernel
+	for _, level := range e.levels {
+		var own, aside []*bound
+		for i, b := range level {
+			if i == 0 || b.works || len(aside) == mostSides {
+				own = append(own, b)
+			} else {
+				aside = append(aside, b)
+			}
+		}
+		if err := dev.side(len(aside)); err != nil {
 			return err
 		}
-		if len(level) > 1 {
+		if len(aside) > 0 {
 			if err := d.call(fnEventRecord, "fork", dev.fork, dev.stream); err != nil {
 				return err
 			}
 		}
-		for i, b := range level {
-			if i == 0 || i > len(dev.sides) {
-				continue
-			}
-			s := dev.sides[i-1]
+		for i, b := range aside {
+			s := dev.sides[i]
 			if err := d.call(fnStreamWaitEvent, b.what, s.stream, dev.fork, 0); err != nil {
 				return err
 			}
-			if err := b.runOn(dev, s.stream); err != nil {
+			if err := b.runOn(dev, s.stream, false); err != nil {
 				return err
 			}
 			if err := d.call(fnEventRecord, b.what, s.event, s.stream); err != nil {
 				return err
 			}
 		}
-		for i, b := range level {
-			if i == 0 || i > len(dev.sides) {
-				if err := b.run(dev); err != nil {
-					return err
-				}
+		for _, b := range own {
+			if err := b.runOn(dev, dev.stream, follows); err != nil {
+				return err
 			}
+			follows = follows || b.starts()
 		}
-		for i := range min(len(level)-1, len(dev.sides)) {
+		for i := range aside {
 			if err := d.call(fnStreamWaitEvent, "join", dev.stream, dev.sides[i].event, 0); err != nil {
 				return err
 			}
+			follows = false
 		}
 	}
 	return nil
@@ -213,7 +262,8 @@ func (e *executable) branches() error {
 type executable struct {
 	dev      *Device
 	program  *backends.Program
-	launches []*bound
+	launches []*bound   // each alone, and those that are joined of several
+	levels   [][]*bound // what runs
 	graph    uintptr
 	submit   []uintptr // arguments of a replay, kept so that it allocates nothing
 	done     uintptr   // event of a replay's end, where another is submitted behind it
@@ -256,14 +306,19 @@ func (e *executable) Wait() error {
 }
 
 // Profile runs the launches one after another with an event between them. The
-// gaps are counted with the launch before them; there are fewer in a replay.
+// gaps are counted with the launch before them; there are fewer in a replay. The
+// time of launches that are joined is that of the first product among them.
 func (e *executable) Profile() ([]time.Duration, error) {
 	dev, d := e.dev, e.dev.d
 	defer dev.enter()()
 	if err := directly(e.steps); err != nil {
 		return nil, err
 	}
-	for len(e.events) <= len(e.launches) {
+	var all []*bound
+	for _, level := range e.levels {
+		all = append(all, level...)
+	}
+	for len(e.events) <= len(all) {
 		event, err := d.get(fnEventCreate, "profile", 0, eventDefault)
 		if err != nil {
 			return nil, err
@@ -273,7 +328,7 @@ func (e *executable) Profile() ([]time.Duration, error) {
 	if err := d.call(fnEventRecord, "profile", e.events[0], dev.stream); err != nil {
 		return nil, err
 	}
-	for i, b := range e.launches {
+	for i, b := range all {
 		if err := b.run(dev); err != nil {
 			return nil, err
 		}
@@ -284,13 +339,13 @@ func (e *executable) Profile() ([]time.Duration, error) {
 	if err := dev.wait(); err != nil {
 		return nil, err
 	}
-	times := make([]time.Duration, len(e.launches))
-	for i := range times {
-		bits, err := d.get(fnEventElapsed, e.launches[i].what, 0, e.events[i], e.events[i+1])
+	times := make([]time.Duration, len(e.program.Launches))
+	for i, b := range all {
+		bits, err := d.get(fnEventElapsed, b.what, 0, e.events[i], e.events[i+1])
 		if err != nil {
 			return nil, err
 		}
-		times[i] = time.Duration(float64(f32(uint32(bits))) * float64(time.Millisecond))
+		times[b.number] = time.Duration(float64(f32(uint32(bits))) * float64(time.Millisecond))
 	}
 	return times, dev.fault(e.program.Launches)
 }
@@ -314,6 +369,6 @@ func (e *executable) Close() error {
 	for _, b := range e.launches {
 		b.free()
 	}
-	e.graph, e.done, e.events, e.launches = 0, 0, nil, nil
+	e.graph, e.done, e.events, e.launches, e.levels = 0, 0, nil, nil, nil
 	return errors.Join(errs...)
 }

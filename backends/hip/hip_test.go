@@ -9,6 +9,7 @@ import (
 
 	"greta/backends"
 	"greta/backends/hip"
+	"greta/graph"
 	"greta/ops/optest"
 )
 
@@ -16,7 +17,18 @@ import (
 // it fails instead.
 func open(t testing.TB) *hip.Device {
 	t.Helper()
-	dev, err := hip.New(hip.Options{})
+	return openWith(t, hip.Options{})
+}
+
+// openHalf gives a device whose paths of half precision are on.
+func openHalf(t testing.TB) *hip.Device {
+	t.Helper()
+	return openWith(t, hip.Options{FP16: backends.On})
+}
+
+func openWith(t testing.TB, opt hip.Options) *hip.Device {
+	t.Helper()
+	dev, err := hip.New(opt)
 	if err != nil {
 		var none *hip.NoDevice
 		if errors.As(err, &none) && os.Getenv("GRETA_REQUIRE_HIP") == "" {
@@ -33,12 +45,21 @@ func closing(t testing.TB, dev *hip.Device) {
 	}
 }
 
-// TestOperators runs the table of operators, in shards with a device each, as
-// most of the time goes to compiling.
+// TestOperators runs the table of operators: with exact paths, with those of half
+// precision, and with every variant of kernels, which are named by their place in the list.
 func TestOperators(t *testing.T) {
 	dev := open(t)
 	t.Log(dev.Info())
 	closing(t, dev)
+	t.Run("exact", func(t *testing.T) { operators(t, open, -1) })
+	for v := range 8 {
+		t.Run(fmt.Sprint("half ", v), func(t *testing.T) { operators(t, openHalf, v) })
+	}
+}
+
+// operators runs the table in shards with a device each, as most of the time
+// goes to compiling. With a variant only what has it is run.
+func operators(t *testing.T, open func(testing.TB) *hip.Device, variant int) {
 	cases := optest.Cases()
 	shards := max(1, runtime.GOMAXPROCS(0)-2)
 	for s := range shards {
@@ -46,8 +67,26 @@ func TestOperators(t *testing.T) {
 			t.Parallel()
 			dev := open(t)
 			defer closing(t, dev)
+			chosen := false
+			dev.Choose(func(n *graph.Node) string {
+				if all := dev.Variants(n); variant > 0 && variant < len(all) {
+					chosen = true
+					return all[variant]
+				}
+				return ""
+			})
 			for i := s; i < len(cases); i += shards {
 				t.Run(cases[i].Name, func(t *testing.T) {
+					chosen = false
+					if variant > 0 {
+						p, err := cases[i].Prepare(dev.Info().Float)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if _, err := dev.Kernel(p.Node); err == nil && !chosen {
+							t.Skip("it has no such variant")
+						}
+					}
 					err := optest.Check(dev, cases[i])
 					var lacks *backends.Unsupported
 					if errors.As(err, &lacks) {

@@ -47,9 +47,9 @@ var table = map[string]entry{
 	"layernorm":       {bind: bindNorm, weight: -1, plain: []int{1, 2}},
 	"add_rmsnorm":     {bind: bindNorm, weight: -1, plain: []int{2}},
 	"softmax":         {bind: bindSoftmax, weight: -1},
-	"rope":            {bind: bindRoPE, weight: -1, plain: []int{2}},
-	"push":            {bind: bindPush, weight: -1, plain: []int{0}, check: checkCache},
-	"rope_push":       {bind: bindRoPE, weight: -1, plain: []int{0, 3}, check: checkCache},
+	"rope":            {bind: bindRotation, weight: -1, plain: []int{2}},
+	"push":            {bind: bindRotation, weight: -1, plain: []int{0}, check: checkCache},
+	"rope_push":       {bind: bindRotation, weight: -1, plain: []int{0, 3}, check: checkCache},
 	"attention":       {bind: bindAttention, weight: -1, plain: []int{1, 2}, check: checkAttention, scratch: attentionScratch},
 	"topk":            {bind: bindTopK, weight: -1},
 	"mix":             {bind: bindMix, weight: -1},
@@ -66,6 +66,7 @@ type kernel struct {
 	packing *backends.Packing
 	arg     int // of packing
 	scratch int
+	variant string // that was chosen, "" for the default
 }
 
 func (k *kernel) Name() string { return k.name }
@@ -85,6 +86,7 @@ func (dev *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 		return nil, backends.Unsupportedf("hip", n, "it is not in the table of kernels")
 	}
 	k := &kernel{dev: dev, entry: e, name: n.Op.Name}
+	var err error
 	for i, v := range n.In {
 		if v == nil {
 			continue
@@ -123,6 +125,9 @@ func (dev *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 	if e.scratch != nil {
 		k.scratch = e.scratch(dev, n)
 	}
+	if k.variant, err = dev.variant(n); err != nil {
+		return nil, err
+	}
 	k.name += "." + dev.info.Level
 	return k, nil
 }
@@ -139,6 +144,7 @@ type binder struct {
 	number int
 	parts  []*dispatch
 	common []span // memory of the device that the launch writes beside its operands
+	works  bool   // the device's workspace is used
 	err    error
 }
 

@@ -17,6 +17,7 @@ type product struct {
 	ids             *backends.Operand // linear_id: experts
 	share           int               // linear_id: columns of y per row of x
 	columns         int               // rows of y
+	variant         string            // as Variants names it, "" for the default
 }
 
 // bias sets BIAS: 0 without one, else one more than its type's number.
@@ -27,15 +28,26 @@ func (b *binder) bias(p product) string {
 	return define("BIAS", plainTypes[p.bias.Type])
 }
 
-func bindLinear(b *binder) {
+// product gives the product of a linear, with a bias or a residual.
+func (b *binder) product() product {
 	p := product{x: b.in(0), w: b.in(1), bias: b.in(2), res: &backends.Operand{}, y: b.out(0), share: 1}
 	if b.l.Node.Op.Name == "linear_residual" {
 		p.res, p.bias = b.in(2), b.in(3)
 	}
 	p.columns = p.x.Shape.Rows()
+	p.variant = b.l.Kernel.(*kernel).variant
+	return p
+}
+
+func bindLinear(b *binder) {
+	p := b.product()
 	switch {
+	case b.dev.usesVec(b.l.Node):
+		b.vec([]product{p}, nil, pairing{})
 	case p.columns <= matvecColumns:
 		b.matvec(p, p.columns)
+	case b.dev.usesHalves(b.l.Node):
+		b.gemm([]product{p}, nil, pairing{})
 	case b.dev.usesMatrixCores(b.l.Node):
 		b.matrix(p)
 	default:
@@ -52,7 +64,7 @@ func bindLinearID(b *binder) {
 
 // linearScratch is what tiles of matrix cores need.
 func linearScratch(dev *Device, n *graph.Node) int {
-	if n.In[0].Shape.Rows() <= matvecColumns || !dev.usesMatrixCores(n) {
+	if n.In[0].Shape.Rows() <= matvecColumns || dev.usesHalves(n) || !dev.usesMatrixCores(n) {
 		return 0
 	}
 	return matrixScratch(n)
@@ -114,11 +126,21 @@ func (b *binder) residual(d *dispatch, o *backends.Operand) {
 	d.rows(rowsOf(o))
 }
 
+// largeTile says whether a product fills the device with tiles of 128 by 128.
+func (dev *Device) largeTile(rows, n int) bool {
+	return ceil(rows, 128)*ceil(n, 128) >= dev.units
+}
+
 // tile multiplies on any device.
 func (b *binder) tile(p product) {
 	n := p.w.Shape[0]
-	prog := newProgram("tile.hip", define("W_TYPE", weightNames[p.w.Type]), onOff("W_SCALAR", b.scalar(p.w)), b.bias(p))
-	d := b.start(prog, "tile", 256, ceil(n, 64), ceil(p.columns, 64), 1)
+	options := []string{define("W_TYPE", weightNames[p.w.Type]), onOff("W_SCALAR", b.scalar(p.w)), b.bias(p)}
+	name, side := "tile", 64
+	if b.dev.largeTile(p.columns, n) {
+		name, side = "tile128", 128
+		options = append(options, onOff("X_SCALAR", b.loose(p.x)))
+	}
+	d := b.start(newProgram(name+".hip", options...), name, 256, ceil(n, side), ceil(p.columns, side), 1)
 	d.ptr(p.y, b.pointer(p.x)).rows(rowsOf(p.x))
 	b.weights(d, p.w)
 	d.u32(n, p.columns)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"greta/engine"
+	"greta/graph"
 	"greta/models"
 	"greta/tensor"
 )
@@ -36,8 +37,30 @@ func speed(t *testing.T, model, typeName string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dev := open(t)
+	dev := openHalf(t)
 	defer closing(t, dev)
+	switch how := os.Getenv("GRETA_HIP_HOW"); {
+	case strings.Contains(how, "alone"):
+		dev.Alone()
+		fallthrough
+	case strings.Contains(how, "serial"):
+		dev.Serial()
+	}
+	choices := map[string]string{} // variants by kernel: "decode", "prefill"
+	for c := range strings.FieldsSeq(os.Getenv("GRETA_HIP_VARIANT")) {
+		step, name, _ := strings.Cut(c, ":") // "prefill:tile=…", "decode:unroll=…"
+		choices[step] = name
+	}
+	dev.Choose(func(n *graph.Node) string {
+		step := "decode"
+		if len(n.In) > 0 && n.In[0] != nil && n.In[0].Shape.Rows() > 8 {
+			step = "prefill"
+		}
+		if slices.Contains(dev.Variants(n), choices[step]) {
+			return choices[step]
+		}
+		return ""
+	})
 	ctx := context.Background()
 	start := time.Now()
 	e, err := engine.New(ctx, engine.Options{Model: file, Device: dev, Context: 1024, DType: dtype, Seed: 1})
@@ -65,7 +88,7 @@ func speed(t *testing.T, model, typeName string) {
 		t.Errorf("logit %d is %v", i, logits[i])
 	}
 	t.Logf("first prefill with its capture: %v", time.Since(start))
-	for range 3 {
+	for range 10 {
 		s.Reset()
 		start = time.Now()
 		if _, err := s.Prefill(ctx, prompt); err != nil {

@@ -60,11 +60,11 @@ func conflict(a, b []span) bool {
 	return false
 }
 
-// levels orders launches: each comes in a later level than all before it that
-// it is in conflict with.
-func levels(launches []*bound) [][]*bound {
-	at := make([]int, len(launches))
-	var all [][]*bound
+// levelsOf orders launches: each comes in a later level than all before it that
+// it is in conflict with. at is the level of each. Launches of a level that use
+// the device's workspace run one after another all the same.
+func levelsOf(launches []*bound) (all [][]int, at []int) {
+	at = make([]int, len(launches))
 	for i, b := range launches {
 		for j := i - 1; j >= 0; j-- {
 			if at[j] >= at[i] && conflict(launches[j].spans, b.spans) {
@@ -74,7 +74,7 @@ func levels(launches []*bound) [][]*bound {
 		if at[i] == len(all) {
 			all = append(all, nil)
 		}
-		all[at[i]] = append(all[at[i]], b)
+		all[at[i]] = append(all[at[i]], i)
 	}
-	return all
+	return all, at
 }

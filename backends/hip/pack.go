@@ -8,7 +8,8 @@ import (
 )
 
 // Block formats lie on the device as planes: the i-th part of every block
-// together, so that a part of 16 bytes is aligned to 16. weights.h reads them.
+// together, so that a part of 16 bytes is aligned to 16. In each plane a row
+// begins at a multiple of 16 bytes. weights.h reads them.
 
 // part is a range of a block's bytes.
 type part struct{ at, size int }
@@ -43,7 +44,7 @@ var weightNames = map[tensor.Type]string{
 var packings = func() map[tensor.Type]*backends.Packing {
 	all := map[tensor.Type]*backends.Packing{}
 	for t := range parts {
-		all[t] = &backends.Packing{ID: "planes1", Size: planesSize, Pack: packPlanes, Unit: 1}
+		all[t] = &backends.Packing{ID: "planes2", Size: planesSize, Pack: packPlanes, Unit: 1}
 	}
 	return all
 }()
@@ -52,13 +53,15 @@ var packings = func() map[tensor.Type]*backends.Packing {
 // Every plane begins at a multiple of 256 bytes.
 func planes(t tensor.Type, shape tensor.Shape) (at [4]int, size int) {
 	elems, _ := t.Block()
-	blocks := shape.Elems() / elems
 	for i, p := range parts[t] {
 		at[i] = size
-		size += (blocks*p.size + 255) &^ 255
+		size += (shape.Rows()*planeRow(shape.Last()/elems, p) + 255) &^ 255
 	}
 	return at, size
 }
+
+// planeRow is the bytes from row to row of a plane.
+func planeRow(blocks int, p part) int { return (blocks*p.size + 15) &^ 15 }
 
 func planesSize(t tensor.Type, shape tensor.Shape) int {
 	_, size := planes(t, shape)
@@ -74,15 +77,23 @@ func packPlanes(dst, src []byte, t tensor.Type, shape tensor.Shape, from, to int
 		return fmt.Errorf("hip: packing rows %d to %d of %s%v from %d to %d bytes", from, to, t, shape, len(src), len(dst))
 	}
 	for i, p := range parts[t] {
-		for b := from * row; b < to*row; b++ {
-			copy(dst[at[i]+b*p.size:][:p.size], src[b*bytes+p.at:])
+		stride := planeRow(row, p)
+		for r := from; r < to; r++ {
+			line := dst[at[i]+r*stride:][:stride]
+			for b := range row {
+				copy(line[b*p.size:][:p.size], src[(r*row+b)*bytes+p.at:])
+			}
+			clear(line[row*p.size:])
 		}
 	}
 	return nil
 }
 
 // weights passes a struct Weights for rows of k elements, n rows in all.
-func (b *binder) weights(d *dispatch, o *backends.Operand) {
+func (b *binder) weights(d *dispatch, o *backends.Operand) { d.args.add(b.weightWords(o)...) }
+
+// weightWords are the words of a struct Weights.
+func (b *binder) weightWords(o *backends.Operand) []uint64 {
 	k := o.Shape.Last()
 	if !o.Type.IsBlock() {
 		_, size := o.Type.Block()
@@ -92,12 +103,11 @@ func (b *binder) weights(d *dispatch, o *backends.Operand) {
 		} else if !o.Dense() {
 			b.failf("a stack of matrices with gaps")
 		}
-		d.args.add(uint64(b.pointer(o)), 0, 0, 0, uint64(row), uint64(uint32(k)))
-		return
+		return []uint64{uint64(b.pointer(o)), 0, 0, 0, uint64(row), uint64(uint32(k))}
 	}
-	if o.Packing != "planes1" {
-		b.failf("a weight of %s%v in the layout %q, not planes1", o.Type, o.Shape, o.Packing)
-		return
+	if o.Packing != "planes2" {
+		b.failf("a weight of %s%v in the layout %q, not planes2", o.Type, o.Shape, o.Packing)
+		return make([]uint64, 6)
 	}
 	elems, _ := o.Type.Block()
 	at, size := planes(o.Type, o.Shape)
@@ -108,7 +118,7 @@ func (b *binder) weights(d *dispatch, o *backends.Operand) {
 	if p%16 != 0 {
 		b.failf("weights at an address that is no multiple of 16")
 	}
-	d.args.add(uint64(p), uint64(at[1]), uint64(at[2]), uint64(at[3]), uint64(k/elems), uint64(uint32(k)))
+	return []uint64{uint64(p), uint64(at[1]), uint64(at[2]), uint64(at[3]), uint64(k / elems), uint64(uint32(k))}
 }
 
 // scalar says whether a weight's rows must be read element by element: plain

@@ -16,22 +16,34 @@ import (
 
 // Paths that are tried on a device before they are used (docs/health.md).
 
-const pathMatrix = "matrix"
+const (
+	pathMatrix = "matrix"
+	pathHalf   = "fp16"
+	pathInt8   = "int8"
+)
 
 // Paths lists the fast paths of the device's architecture.
 func (dev *Device) Paths() []backends.Path {
 	var all []backends.Path
 	arch := dev.info.Level
 	if hasMatrixCores(arch) {
-		about := "products on matrix cores (mma.sync)"
+		about := "products and attention on matrix cores (mma.sync)"
 		switch {
 		case strings.HasPrefix(arch, "gfx9"):
 			about = "products on matrix cores (MFMA)"
 		case strings.HasPrefix(arch, "gfx"):
 			about = "products on matrix cores (WMMA)"
 		}
-		all = append(all, backends.Path{Name: pathMatrix, About: about, Auto: true, Code: codeHash(dev.c.target), Takes: takesMatrix})
+		all = append(all, backends.Path{Name: pathMatrix, About: about, Auto: true, Code: codeHash(dev.c.target), Takes: dev.takesCores})
 	}
+	if hasHalves(arch) {
+		all = append(all, backends.Path{Name: pathHalf, About: "products of rows rounded to f16 (wgmma)", Half: true, Auto: true,
+			Rel: 2e-3, Code: codeHash(dev.c.target), Takes: takesMatrix})
+	}
+	all = append(all, backends.Path{Name: pathInt8, About: "products of a row rounded to 8 bits with block formats (dot products of bytes)",
+		Half: true, Auto: true, Rel: 1e-2, Code: codeHash(dev.c.target), Takes: func(n *graph.Node) bool {
+			return takesLinear(n) && n.In[0].Shape.Rows() == 1 && int8Types[n.In[1].Type]
+		}})
 	return all
 }
 
@@ -40,6 +52,7 @@ func (dev *Device) SetPath(name string, on bool) error {
 	for _, p := range dev.Paths() {
 		if p.Name == name {
 			dev.off[name] = !on
+			dev.say()
 			return nil
 		}
 	}
@@ -53,6 +66,13 @@ func (dev *Device) openPaths(fp16 backends.Choice) {
 	for _, p := range dev.Paths() {
 		dev.off[p.Name] = p.Half && fp16 != backends.On
 	}
+}
+
+// say makes Info tell how exact the paths are that are on.
+func (dev *Device) say() {
+	dev.info.ActF16 = hasHalves(dev.info.Level) && dev.on(pathHalf)
+	dev.info.ActQuant = dev.on(pathInt8)
+	dev.info.ActBF16 = dev.info.ActF16 // weights of bf16 meet activations of bf16 there
 }
 
 // on says whether a path is used.
@@ -106,11 +126,20 @@ func kernelModule(path string) string {
 	return ""
 }
 
+// takesCores says whether the exact path of matrix cores computes a node.
+func (dev *Device) takesCores(n *graph.Node) bool {
+	return takesMatrix(n) || dev.d.vendor() == nvidia && takesFlash(n)
+}
+
 // takesMatrix says whether the matrix path computes a node.
 func takesMatrix(n *graph.Node) bool {
+	return takesLinear(n) && n.In[0].Shape.Rows() > matvecColumns && n.In[1].Type != tensor.F32
+}
+
+func takesLinear(n *graph.Node) bool {
 	switch n.Op {
 	case ops.Linear, ops.LinearBias, ops.LinearResidual:
-		return n.In[0].Shape.Rows() > matvecColumns && n.In[1].Type != tensor.F32
+		return true
 	}
 	return false
 }

@@ -52,18 +52,16 @@ func bindPair(b *binder) {
 		ptr(b.pointer(y)).u32(yrow, ystride, int(plainTypes[y.Type])-1, every)
 }
 
-// normFile is the norms for rows of d elements: threads by their length, and
-// the elements that a thread keeps.
+// normThreads is NORM_NT in norm.h.
+const normThreads = 512
+
+// normFile is layernorm and softmax for rows of d elements: threads by their length.
 func normFile(d int) (p program, threads int) {
 	threads = 128
 	for threads < 1024 && d > 8*threads {
 		threads *= 2
 	}
-	per := 1
-	for per < 8 && per*threads < d {
-		per *= 2
-	}
-	return newProgram("norm.hip", define("NT", threads), define("PER", per)), threads
+	return newProgram("norm.hip", define("NT", threads)), threads
 }
 
 func bindNorm(b *binder) {
@@ -80,7 +78,7 @@ func bindNorm(b *binder) {
 		d.f32(eps)
 		return
 	}
-	d := b.start(file, "rmsnorm", threads, r.n, 1, 1)
+	d := b.start(file, "rmsnorm", normThreads, r.n, 1, 1)
 	if n.Op.Name == "add_rmsnorm" {
 		w, t := b.plain(b.in(2))
 		d.ptr(b.out(1), b.pointer(x)).rows(r).ptr(b.pointer(b.in(1))).rows(rowsOf(b.in(1))).ptr(b.out(0), w).u32(t).f32(eps)

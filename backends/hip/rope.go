@@ -2,13 +2,18 @@ package hip
 
 import (
 	"fmt"
+	"math"
 
+	"greta/backends"
 	"greta/graph"
 	"greta/ops"
 	"greta/tensor"
 )
 
-var ropeFile = newProgram("rope.hip")
+// ropeFile rotates one tensor, ropeFiles several.
+var ropeFile = ropeFiles(1)
+
+func ropeFiles(jobs int) program { return newProgram("rope.hip", define("JOBS", jobs)) }
 
 // checkCache says whether the state of a push can be written.
 func checkCache(n *graph.Node) error {
@@ -20,39 +25,55 @@ func checkCache(n *graph.Node) error {
 	}
 }
 
-// bindRoPE serves rope and rope_push, whose operands lie one further.
-func bindRoPE(b *binder) {
-	n := b.l.Node
-	i, y, ytype, positions := 0, uintptr(0), 0, 0
-	if n.Op.Name == "rope_push" {
-		cache := b.in(0)
-		i, y, ytype, positions = 1, b.dense(cache), int(plainTypes[cache.Type])-1, cache.Shape[0]
-	} else {
-		y = b.out(0)
-	}
-	x, pos := b.in(i), b.in(i+1)
-	heads, dh := x.Shape[1], x.Shape[2]
-	a := graph.Attr[ops.RoPEAttr](n)
-	freqs, m := ops.RopeFrequencies(a, dh)
-	table, err := b.dev.table(fmt.Sprintf("rope %+v %d", *a, dh), func() []byte { return tensor.Bytes(freqs) })
-	if err != nil {
-		b.failf("%w", err)
-	}
-	pair := 0
-	if a.Layout == "pair" {
-		pair = 1
-	}
-	factors, ftype := b.plain(b.in(i + 2))
-	d := b.start(ropeFile, "rope", 64, x.Shape[0], heads, 1).
-		ptr(y).u32(ytype, positions).ptr(b.pointer(x)).u32(x.Stride/4).ptr(b.dense(pos)).
-		u32(x.Shape[0], heads, dh).ptr(table).u32(len(freqs), pair).ptr(factors).u32(ftype).f32(m)
-	b.status(d)
-}
+func bindRotation(b *binder) { b.rotations([]*backends.Launch{b.l}, []int{b.number}) }
 
-func bindPush(b *binder) {
-	cache, x, pos := b.in(0), b.in(1), b.in(2)
-	d := b.start(ropeFile, "push", 64, x.Shape[0], x.Shape[1], 1).
-		ptr(b.dense(cache)).u32(int(plainTypes[cache.Type])-1, cache.Shape[0]).
-		ptr(b.pointer(x)).u32(x.Stride/4).ptr(b.dense(pos)).u32(x.Shape[0], x.Shape[1], x.Shape[2])
-	b.status(d)
+// rotations rotates and stores tensors of the same tokens: rope, rope_push, push.
+func (b *binder) rotations(launches []*backends.Launch, numbers []int) {
+	own := b.l
+	defer func() { b.l = own }()
+	var words []uint64
+	blocks, tokens, per := 0, 0, 0
+	var pos uintptr
+	for i, l := range launches {
+		b.l = l
+		var y uintptr
+		ytype, positions, at := 0, 0, 0
+		if l.Node.Op == ops.RoPE {
+			y = b.out(0)
+		} else {
+			cache := b.in(0)
+			at, y, ytype, positions = 1, b.dense(cache), int(plainTypes[cache.Type])-1, cache.Shape[0]
+		}
+		x := b.in(at)
+		heads, dh := x.Shape[1], x.Shape[2]
+		pos, tokens = b.dense(b.in(at+1)), x.Shape[0]
+		var table, factors uintptr
+		half, pair, ftype, m := 0, 0, 0, 1.0
+		if l.Node.Op != ops.Push {
+			a := graph.Attr[ops.RoPEAttr](l.Node)
+			var freqs []float64
+			freqs, m = ops.RopeFrequencies(a, dh)
+			var err error
+			if table, err = b.dev.table(fmt.Sprintf("rope %+v %d", *a, dh), func() []byte { return tensor.Bytes(freqs) }); err != nil {
+				b.failf("%w", err)
+			}
+			half = len(freqs)
+			if a.Layout == "pair" {
+				pair = 1
+			}
+			factors, ftype = b.plain(b.in(at + 2))
+		}
+		// Enough blocks for one token too, few for many: angles serve all heads of a block.
+		if per == 0 {
+			per = min(max(1, tokens*heads/max(8*b.dev.units, 1)), 32)
+		}
+		two := func(a, b int) uint64 { return uint64(uint32(a)) | uint64(uint32(b))<<32 }
+		words = append(words, uint64(y), uint64(b.pointer(x)), uint64(table), uint64(factors),
+			two(ytype, positions), two(x.Stride/4, heads), two(dh, half), two(pair, ftype),
+			two(int(math.Float32bits(float32(m))), numbers[i]), two(blocks, 0))
+		blocks += ceil(heads, per)
+	}
+	d := b.start(ropeFiles(len(launches)), "rotate", 128, tokens, blocks, 1).ptr(pos).u32(tokens, per)
+	d.args.add(words...)
+	d.ptr(b.dev.statusAt)
 }

@@ -73,12 +73,21 @@ type target struct {
 	version string // of the compiler
 }
 
+// cudaArch is what NVIDIA's compilers call an architecture: Hopper's with what
+// later ones lack, wgmma.
+func cudaArch(arch string) string {
+	if arch == "sm_90" {
+		return "sm_90a"
+	}
+	return arch
+}
+
 // options are the compiler's.
 func (t target) options() []string {
 	if t.vendor == amd {
 		return []string{"--offload-arch=" + t.arch, "-std=c++17", "-O3", "-mcumode", "-ffp-contract=fast"}
 	}
-	return []string{"--gpu-architecture=" + t.arch, "--std=c++17", "--fmad=true", "--extra-device-vectorization"}
+	return []string{"--gpu-architecture=" + cudaArch(t.arch), "--std=c++17", "--fmad=true", "--extra-device-vectorization"}
 }
 
 // key is the cache's key of a program's code: a hash of all that decides on it.

@@ -35,7 +35,14 @@ func programsFor(arch string) []program {
 			rows, unroll, resident := matvecShape(t, columns)
 			all = append(all, newProgram("matvec.hip", w, "W_SCALAR=0", "X_SCALAR=0", define("NR", rows), define("NC", columns), define("UNROLL", unroll), define("BLOCKS", resident), "BIAS=0"))
 		}
-		all = append(all, newProgram("tile.hip", w, "W_SCALAR=0", "BIAS=2"), newProgram("embed.hip", w, "W_SCALAR=0"))
+		all = append(all, newProgram("tile.hip", w, "W_SCALAR=0", "BIAS=2"), newProgram("tile128.hip", w, "W_SCALAR=0", "BIAS=2", "X_SCALAR=0"),
+			newProgram("embed.hip", w, "W_SCALAR=0"))
+		vec := []string{w, "W_SCALAR=0", "X_SCALAR=0", onOff("INT8", int8Types[t]), define("CHUNK", chunkBlocks(t)), define("UNROLL", vecUnroll(t)), "NORM=1", "BIAS=0", "DRAW=1"}
+		all = append(all, newProgram("vec.hip", append(vec, "MATS=1", "PAIRED=0", "PAIRED_OF=of_swiglu", "BLOCKS=1", "STREAM=0", "STAGES=0")...))
+		if hasHalves(arch) {
+			all = append(all, newProgram("vec.hip", append(vec, "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_e", "BLOCKS=2", "STREAM=1", "STAGES=2")...),
+				newProgram("halves.hip", w, "W_SCALAR=0", "ROUND=0", "NORM=0", "BF16=0", "TO16=f2h"))
+		}
 		if hasMatrixCores(arch) && t != tensor.F32 {
 			all = append(all, newProgram("matrix.hip", w, "W_SCALAR=0", "BIAS=0", "FULL=0"))
 		}
@@ -51,11 +58,23 @@ func programsFor(arch string) []program {
 	} {
 		all = append(all, newProgram("attention.hip", append(strings.Fields(a), define("G_PART", attentionPart))...))
 	}
+	if strings.HasPrefix(arch, "sm_") && hasMatrixCores(arch) {
+		all = append(all, newProgram("flash.hip", "DH=128", "DV=128", "CAP=0"), newProgram("flash.hip", "DH=96", "DV=32", "CAP=1"))
+	}
+	if hasHalves(arch) {
+		for _, s := range gemmShapes {
+			shape := []string{define("BN", s.columns), define("STAGES", s.stages), define("RESIDENT", s.blocks), define("LAG", s.lag)}
+			all = append(all, newProgram("gemm.hip", append(shape, "MATS=3", "PAIRED=0", "PAIRED_OF=of_swiglu", "MMA_BF16=0", "BIAS=0", "FULL=1")...),
+				newProgram("gemm.hip", append(shape, "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_t", "MMA_BF16=1", "BIAS=2", "FULL=0")...))
+		}
+		all = append(all, newProgram("halves.hip", "W_TYPE=W_F16", "W_SCALAR=0", "ROUND=1", "NORM=1", "BF16=0", "TO16=f2h", "X_SCALAR=0", "KEEP=12"),
+			newProgram("halves.hip", "W_TYPE=W_F16", "W_SCALAR=0", "ROUND=1", "NORM=0", "BF16=1", "TO16=f2b", "X_SCALAR=1", "KEEP=12"))
+	}
 	for _, d := range []int{64, 4096, 16384} {
 		p, _ := normFile(d)
 		all = append(all, p)
 	}
-	return append(all, pointFile, routeFile, ropeFile)
+	return append(all, pointFile, routeFile, ropeFile, ropeFiles(3))
 }
 
 // resources is what a compiler says that a kernel takes.
@@ -76,7 +95,7 @@ func compileOffline(clang, arch, dir string, number int, p program) (asm string,
 	}
 	args := []string{"-x", "hip", "--offload-arch=" + arch, "-nogpuinc", "-nogpulib", "-mcumode", "-ffp-contract=fast", "-Rpass-analysis=kernel-resource-usage"}
 	if strings.HasPrefix(arch, "sm_") {
-		args = []string{"-x", "cuda", "--cuda-gpu-arch=" + arch, "--cuda-feature=+ptx80", "-nocudainc", "-nocudalib"}
+		args = []string{"-x", "cuda", "--cuda-gpu-arch=" + cudaArch(arch), "--cuda-feature=+ptx80", "-nocudainc", "-nocudalib"}
 	}
 	args = append(args, "--cuda-device-only", "-std=c++17", "-O3", "-Wall", "-Werror", "-S", "-o", stem+".s", stem+".hip")
 	out, err := exec.Command(clang, args...).CombinedOutput()
@@ -116,7 +135,8 @@ func matrixInstruction(arch string) string {
 // TestTargets compiles kernels for every target, warnings as errors, without
 // spills, with the matrix instructions where there are any, and compares what
 // they take with testdata/resources.txt. All of them only with
-// GRETA_HIP_TARGETS=all, which takes minutes; else a few for each target.
+// GRETA_HIP_TARGETS=all, which takes minutes, all of some files with
+// GRETA_HIP_TARGETS=vec.hip,tile.hip; else a few for each target.
 func TestTargets(t *testing.T) {
 	clang, err := exec.LookPath("clang-19")
 	if err != nil {
@@ -125,16 +145,21 @@ func TestTargets(t *testing.T) {
 		}
 		t.Skip(err)
 	}
-	whole := os.Getenv("GRETA_HIP_TARGETS") == "all" || *rewrite
+	which := os.Getenv("GRETA_HIP_TARGETS")
+	if which == "" && *rewrite {
+		which = "all"
+	}
+	whole := func(p program) bool {
+		file, _, _ := strings.Cut(string(p), " ")
+		return which == "all" || slices.Contains(strings.Split(which, ","), file)
+	}
 	known := map[string]bool{}
-	if !*rewrite {
-		b, err := os.ReadFile("testdata/resources.txt")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(b)) {
-			known[strings.TrimSpace(line)] = true
-		}
+	b, err := os.ReadFile("testdata/resources.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		known[strings.TrimSpace(line)] = true
 	}
 	type job struct {
 		arch string
@@ -143,8 +168,11 @@ func TestTargets(t *testing.T) {
 	}
 	var jobs []job
 	for i, arch := range targetNames {
+		if *rewrite && strings.HasPrefix(arch, "sm_") {
+			continue // says nothing of resources
+		}
 		for k, p := range programsFor(arch) {
-			if whole || k%41 == i {
+			if whole(p) || which == "" && k%41 == i {
 				jobs = append(jobs, job{arch, p, len(jobs)})
 			}
 		}
@@ -162,7 +190,9 @@ func TestTargets(t *testing.T) {
 					t.Error(err)
 					continue
 				}
-				if want := matrixInstruction(j.arch); strings.HasPrefix(string(j.p), "matrix.hip") && !strings.Contains(asm, want) {
+				file, _, _ := strings.Cut(string(j.p), " ")
+				wants := map[string]string{"matrix.hip": matrixInstruction(j.arch), "gemm.hip": "wgmma.mma_async.sync.aligned.m64n", "flash.hip": "mma.sync.aligned.m16n8k16"}
+				if want := wants[file]; !strings.Contains(asm, want) {
 					t.Errorf("%s for %s has no %s", j.p, j.arch, want)
 				}
 				mu.Lock()
@@ -181,6 +211,12 @@ func TestTargets(t *testing.T) {
 	slices.Sort(lines)
 	t.Logf("%d programs, %d kernels of AMD", len(jobs), len(lines))
 	if *rewrite {
+		for line := range known { // those of other files stay
+			if _, rest, _ := strings.Cut(line, " "); !whole(program(rest)) {
+				lines = append(lines, line)
+			}
+		}
+		slices.Sort(lines)
 		if err := os.WriteFile("testdata/resources.txt", []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,9 @@
 #include "prelude.h"
 #define NT 128
 #define L 16
+// positions of a group at once, as many as registers hold
+#define NP ((KN + VN) * VE > 64 ? 1 : QB == 1 ? ((KN + VN) * VE > 32 ? 2 : 4) : QB == 2 ? 2 : 1)
+#define UNSEEN -3.0e38f
 #define GROUPS (NT / L)
 #define KN ((DH + L * VE - 1) / (L * VE))
 #define VN ((DV + L * VE - 1) / (L * VE))
@@ -22,9 +25,11 @@ template <int T> struct alignas(VE * sizeof(typename cache_elem<T>::type)) cache
 };
 G_FN float cache_float(float c, int) { return c; }
 G_FN float cache_float(u16 c, int type) { return type == 1 ? h2f(c) : b2f(c); }
-template <int T> G_FN void cache_load(float *out, const void *p, u64 at_e) {
-  cache_line<T> l = *(const cache_line<T> *)((const typename cache_elem<T>::type *)p + at_e);
-  G_UNROLL for (int i = 0; i < VE; i++) out[i] = cache_float(l.c[i], T);
+template <int T> using Line = cache_line<T>;
+template <int T> G_FN Line<T> line_load(const void *p, u64 at_e, bool real) {
+  Line<T> l = {};
+  if (real) l = *(const Line<T> *)((const typename cache_elem<T>::type *)p + at_e);
+  return l;
 }
 
 G_FN float group_sum(float v) {
@@ -32,11 +37,13 @@ G_FN float group_sum(float v) {
   return v;
 }
 
-G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *__restrict__ q, u32 qstride,
-                                const void *__restrict__ kc, u32 kstride, const void *__restrict__ vc, u32 vstride,
-                                const int *__restrict__ pos, u32 positions, u32 tokens, u32 heads, u32 groups,
+G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *q, u32 qstride,
+                                const void *kc, u32 kstride, const void *vc, u32 vstride,
+                                const int *pos, u32 positions, u32 tokens, u32 heads, u32 groups,
                                 float scale, float cap, u32 window, float *scratch, u32 *counters, u32 *status,
                                 u32 launch) {
+  begin_next();
+  wait_previous();
   __shared__ float merge[GROUPS][QB][DV + 2];
   __shared__ float weight[32];
   __shared__ u32 finished;
@@ -74,44 +81,64 @@ G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *__restrict__
       G_UNROLL for (u32 j = 0; j < VE; j++) qv[i][n * VE + j] = e < DH ? src[e + j] * scale : 0.0f;
     }
     G_UNROLL for (u32 n = 0; n < VN * VE; n++) acc[i][n] = 0;
-    m[i] = -3.0e38f;
+    m[i] = UNSEEN;
     l[i] = 0;
   }
   // All lanes of a wave go round together, for their shuffles: a position
-  // beyond the end counts for nothing.
-  for (u32 j0 = lo; j0 < hi; j0 += GROUPS) {
-    const u32 j = g_min(j0 + grp, hi - 1);
-    const bool real = j0 + grp < hi;
-    float kv[KN * VE], vv[VN * VE];
-    G_UNROLL for (u32 n = 0; n < KN; n++) {
-      u32 e = (n * L + gl) * VE;
-      if (e < DH) cache_load<KT>(kv + n * VE, kc, (u64)j * kstride + g * DH + e);
-      else {
-        G_UNROLL for (u32 i = 0; i < VE; i++) kv[n * VE + i] = 0;
+  // beyond the end counts for nothing. The loads of NP positions are under way at once.
+  for (u32 j0 = lo; j0 < hi; j0 += GROUPS * NP) {
+    Line<KT> kl[NP][KN];
+    Line<VT> vl[NP][VN];
+    G_UNROLL for (u32 p = 0; p < NP; p++) {
+      const u32 j = g_min(j0 + p * GROUPS + grp, hi - 1);
+      G_UNROLL for (u32 n = 0; n < KN; n++) {
+        const u32 e = (n * L + gl) * VE;
+        kl[p][n] = line_load<KT>(kc, (u64)j * kstride + g * DH + e, e < DH);
+      }
+      G_UNROLL for (u32 n = 0; n < VN; n++) {
+        const u32 e = (n * L + gl) * VE;
+        vl[p][n] = line_load<VT>(vc, (u64)j * vstride + g * DV + e, e < DV);
       }
     }
-    G_UNROLL for (u32 n = 0; n < VN; n++) {
-      u32 e = (n * L + gl) * VE;
-      if (e < DV) cache_load<VT>(vv + n * VE, vc, (u64)j * vstride + g * DV + e);
-      else {
-        G_UNROLL for (u32 i = 0; i < VE; i++) vv[n * VE + i] = 0;
+    float s[NP][QB];
+    G_UNROLL for (u32 p = 0; p < NP; p++) {
+      G_UNROLL for (u32 i = 0; i < QB; i++) s[p][i] = 0;
+      G_UNROLL for (u32 n = 0; n < KN; n++) {
+        G_UNROLL for (u32 x = 0; x < VE; x++) {
+          const float kv = cache_float(kl[p][n].c[x], KT);
+          G_UNROLL for (u32 i = 0; i < QB; i++) s[p][i] = g_fma(qv[i][n * VE + x], kv, s[p][i]);
+        }
       }
+    }
+    G_UNROLL for (u32 p = 0; p < NP; p++) {
+      G_UNROLL for (u32 i = 0; i < QB; i++) s[p][i] = group_sum(s[p][i]);
     }
     G_UNROLL for (u32 i = 0; i < QB; i++) {
-      float s = 0;
-      G_UNROLL for (u32 n = 0; n < KN * VE; n++) s = g_fma(qv[i][n], kv[n], s);
-      s = group_sum(s);
-      if (CAP) s = cap * g_tanh(s / cap);
-      if (!real || j < qfrom[i] || j >= qend[i]) continue;
-      if (s > m[i]) {
-        float c = g_exp(m[i] - s);
+      float top = m[i];
+      G_UNROLL for (u32 p = 0; p < NP; p++) {
+        const u32 j = j0 + p * GROUPS + grp;
+        if (CAP) s[p][i] = cap * g_tanh(s[p][i] / cap);
+        if (j >= hi || j < qfrom[i] || j >= qend[i]) s[p][i] = UNSEEN;
+        top = g_max(top, s[p][i]);
+      }
+      if (top > m[i]) {
+        const float c = g_exp(m[i] - top);
         l[i] *= c;
         G_UNROLL for (u32 n = 0; n < VN * VE; n++) acc[i][n] *= c;
-        m[i] = s;
+        m[i] = top;
       }
-      float p = g_exp(s - m[i]);
-      l[i] += p;
-      G_UNROLL for (u32 n = 0; n < VN * VE; n++) acc[i][n] = g_fma(p, vv[n], acc[i][n]);
+      G_UNROLL for (u32 p = 0; p < NP; p++) {
+        s[p][i] = s[p][i] == UNSEEN ? 0.0f : g_exp(s[p][i] - top);
+        l[i] += s[p][i];
+      }
+    }
+    G_UNROLL for (u32 p = 0; p < NP; p++) {
+      G_UNROLL for (u32 n = 0; n < VN; n++) {
+        G_UNROLL for (u32 x = 0; x < VE; x++) {
+          const float v = cache_float(vl[p][n].c[x], VT);
+          G_UNROLL for (u32 i = 0; i < QB; i++) acc[i][n * VE + x] = g_fma(s[p][i], v, acc[i][n * VE + x]);
+        }
+      }
     }
   }
   G_UNROLL for (u32 i = 0; i < QB; i++) {
@@ -150,13 +177,13 @@ G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *__restrict__
     }
   }
   if (parts == 1) return;
-  fence_device();
+  fence_block();
   bar();
   u32 *counter = counters + g * ((queries + QB - 1) / QB) + bidx();
   if (t == 0) finished = count_up(counter);
   bar();
   if (finished != parts - 1) return;
-  fence_device();
+  fence_block();
   if (t == 0) *counter = 0; // for the next replay
   for (u32 i = 0; i < QB; i++) {
     if (q0 + i >= queries) break;

@@ -3,6 +3,8 @@
 #include "weights.h"
 
 G_KERNEL G_BOUNDS(128) embed(float *y, const int *ids, Weights w, u32 rows, u32 *status, u32 launch) {
+  begin_next();
+  wait_previous();
   const u32 s = bidx();
   int id = ids[s];
   if (id < 0 || (u32)id >= rows) {

@@ -42,7 +42,9 @@
 // parts has AT planes of rows × kp, scale the factor that undoes a row's scaling,
 // sums the scaled sum of every W_SUB elements where W_OFFSET needs them.
 G_KERNEL G_BOUNDS(NT) divide(u16 *__restrict__ parts, float *__restrict__ scale, float *__restrict__ sums,
-                             const float *__restrict__ x, Rows xr, u32 rows, u32 kp) {
+                             const float *x, Rows xr, u32 rows, u32 kp) {
+  begin_next();
+  wait_previous();
   __shared__ float red[NT / G_WAVE];
   const u32 r = bidx(), k = xr.cols;
   const float *a = x + at(xr, r);
@@ -127,7 +129,7 @@ G_FN void fetch(Step &s, const Source &from, const Weights &w, u32 n0, u32 k0) {
 #if W_PLAIN
       q = w_quad(w_row(w, n0 + t / 8 + i * 32), col);
 #else
-      q = w_quad(from.row, col + i * (32 * W_BLOCK) * (u32)w.row); // rows follow each other
+      q = w_quad(w_down(from.row, w, i * 32), col);
 #endif
     }
     G_UNROLL for (u32 j = 0; j < 4; j++) s.w[i].c[j] = MMA_BF16 ? f2b(q.v[j]) : f2h(q.v[j]);
@@ -141,9 +143,11 @@ G_FN void fetch(Step &s, const Source &from, const Weights &w, u32 n0, u32 k0) {
 #define STAGES (W_DIRECT && AT == 2 ? 2 : 1) // as many as 48 KiB hold
 
 G_KERNEL G_BOUNDS2(NT, RESIDENT)
-    matrix(float *__restrict__ y, const u16 *__restrict__ parts, const float *__restrict__ scale,
-           const float *__restrict__ sums, u32 kp, u32 rows, Weights w, u32 n, const void *bias,
+    matrix(float *__restrict__ y, const u16 *parts, const float *scale,
+           const float *sums, u32 kp, u32 rows, Weights w, u32 n, const void *bias,
            const float *res, Rows rr) {
+  begin_next();
+  wait_previous();
   __shared__ u4 amem[STAGES * AT * BM * BK / 8], wmem[STAGES * BN * BK / 8]; // of 16 bytes, so aligned
 #if !W_PLAIN
   __shared__ float ssm[BN * SUBS], osm[BN * SUBS], xsm[BM * SUBS];

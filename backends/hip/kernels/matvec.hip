@@ -41,9 +41,11 @@ G_FN void multiply(float (&acc)[NR][NC], u32 k, const Row (&rows)[NR], const flo
   }
 }
 
-G_KERNEL G_BOUNDS2(NT, BLOCKS) matvec(float *__restrict__ y, const float *__restrict__ x, Rows xr, Weights w, u32 n, u32 columns,
+G_KERNEL G_BOUNDS2(NT, BLOCKS) matvec(float *__restrict__ y, const float *x, Rows xr, Weights w, u32 n, u32 columns,
                              const void *bias, const float *res, Rows rr,
                              const int *ids, u32 experts, u32 share, u32 *status, u32 launch) {
+  begin_next();
+  wait_previous();
   __shared__ float part[NT / G_WAVE][NR * NC];
   const u32 n0 = bidx() * NR, c0 = bidy() * NC;
   u64 first = 0, expert = 0;

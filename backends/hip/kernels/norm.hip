@@ -1,54 +1,37 @@
 // Norms and softmax: a block of NT threads a row.
 #include "prelude.h"
+#include "norm.h"
 
-// y = x / √(mean(x²) + eps) · w; with r, x is x + r, stored in sum as well. A
-// thread keeps up to PER elements in registers, so that rows are read once;
-// longer rows are read again.
-G_KERNEL G_BOUNDS(NT) rmsnorm(float *__restrict__ y, const float *__restrict__ x, Rows xr, const float *__restrict__ r,
-                              Rows rr, float *__restrict__ sum, const void *__restrict__ w, u32 wtype, float eps) {
-  __shared__ float part[NT / G_WAVE];
-  const u32 d = xr.cols, row = bidx(), t = tid();
+// y = x / √(mean(x²) + eps) · w; with r, x is x + r, stored in sum as well.
+G_KERNEL G_BOUNDS(NORM_NT) rmsnorm(float *__restrict__ y, const float *x, Rows xr, const float *r,
+                                   Rows rr, float *__restrict__ sum, const void *w, u32 wtype, float eps) {
+  begin_next();
+  wait_previous();
+  __shared__ float part[NORM_NT / G_WAVE];
+  const u32 d = xr.cols, row = bidx();
   x += at(xr, row);
   y += (u64)row * d;
   if (r) {
     r += at(rr, row);
     sum += (u64)row * d;
   }
-  float v[PER], wv[PER], ss = 0;
-  G_UNROLL for (u32 j = 0; j < PER; j++) {
-    u32 i = t + j * NT;
-    v[j] = i < d ? x[i] : 0.0f;
-    if (r && i < d) v[j] += r[i];
-    wv[j] = 1;
-    if (w && i < d) wv[j] = load_float(w, wtype, i);
-  }
-  G_UNROLL for (u32 j = 0; j < PER; j++) {
-    ss += v[j] * v[j];
-    if (r && t + j * NT < d) sum[t + j * NT] = v[j];
-  }
-  for (u32 i = t + PER * NT; i < d; i += NT) {
-    float a = x[i];
-    if (r) {
-      a += r[i];
-      sum[i] = a;
+  const float by = norm_factor<NORM_NT>(x, r, d, eps, part);
+  for (u32 i = 4 * tid(); i < d; i += 4 * NORM_NT) {
+    G_UNROLL for (u32 j = 0; j < 4; j++) {
+      if (i + j >= d) break;
+      float v = x[i + j];
+      if (r) sum[i + j] = v += r[i + j];
+      y[i + j] = norm_one(v, by, w, wtype, i + j);
     }
-    ss += a * a;
-  }
-  ss = block_sum<NT>(ss, part);
-  const float by = g_rsqrt(ss / (float)d + eps);
-  G_UNROLL for (u32 j = 0; j < PER; j++) {
-    if (t + j * NT < d) y[t + j * NT] = v[j] * by * wv[j];
-  }
-  for (u32 i = t + PER * NT; i < d; i += NT) {
-    float a = (r ? x[i] + r[i] : x[i]) * by;
-    y[i] = w ? a * load_float(w, wtype, i) : a;
   }
 }
 
 // y = (x - mean) / √(variance + eps) · w + b
-G_KERNEL G_BOUNDS(NT) layernorm(float *__restrict__ y, const float *__restrict__ x, Rows xr,
-                                const void *__restrict__ w, u32 wtype, const void *__restrict__ b,
+G_KERNEL G_BOUNDS(NT) layernorm(float *__restrict__ y, const float *x, Rows xr,
+                                const void *w, u32 wtype, const void *b,
                                 u32 btype, float eps) {
+  begin_next();
+  wait_previous();
   __shared__ float part[NT / G_WAVE];
   const u32 d = xr.cols, row = bidx();
   const float *a = x + at(xr, row);
@@ -68,7 +51,9 @@ G_KERNEL G_BOUNDS(NT) layernorm(float *__restrict__ y, const float *__restrict__
 }
 
 // y = exp(x - max) / Σ exp(x - max)
-G_KERNEL G_BOUNDS(NT) softmax(float *__restrict__ y, const float *__restrict__ x, Rows xr) {
+G_KERNEL G_BOUNDS(NT) softmax(float *__restrict__ y, const float *x, Rows xr) {
+  begin_next();
+  wait_previous();
   __shared__ float part[NT / G_WAVE];
   const u32 d = xr.cols, row = bidx();
   const float *a = x + at(xr, row);

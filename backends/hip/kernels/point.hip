@@ -1,14 +1,15 @@
 // Functions of single elements, and of two: a thread an element. Operands are
 // rows with a stride in dimension 0, results are dense.
 #include "prelude.h"
+#include "pair.h"
 
 // where dense element i of a tensor lies: row is the elements of an index of dimension 0
 G_FN u64 spread(u32 i, u32 row, u32 stride) { return row == stride ? i : (u64)(i / row) * stride + i % row; }
-G_FN float gelu_erf(float v) { return 0.5f * v * (1.0f + g_erf(v * 0.707106781f)); }
-G_FN float gelu_tanh(float v) { return 0.5f * v * (1.0f + g_tanh(0.797884561f * (v + 0.044715f * v * v * v))); }
 
 #define UNARY(NAME, VALUE)                                                                     \
-  G_KERNEL G_BOUNDS(256) NAME(float *__restrict__ y, const float *__restrict__ x, u32 n, u32 row, u32 stride, float p) { \
+  G_KERNEL G_BOUNDS(256) NAME(float *__restrict__ y, const float *x, u32 n, u32 row, u32 stride, float p) { \
+    begin_next();                                                                              \
+    wait_previous();                                                                           \
     u32 i = bidx() * 256 + tid();                                                              \
     if (i >= n) return;                                                                        \
     float v = x[spread(i, row, stride)];                                                       \
@@ -24,8 +25,10 @@ UNARY(softcap, p *g_tanh(v / p))
 
 // b is of x's shape, or a row of it that is repeated: then every is its length.
 #define BINARY(NAME, VALUE)                                                                         \
-  G_KERNEL G_BOUNDS(256) NAME(float *__restrict__ y, const float *__restrict__ a, u32 n, u32 arow, u32 astride, const void *__restrict__ b, \
+  G_KERNEL G_BOUNDS(256) NAME(float *__restrict__ y, const float *a, u32 n, u32 arow, u32 astride, const void *b, \
                               u32 brow, u32 bstride, u32 btype, u32 every) {                        \
+    begin_next();                                                                                   \
+    wait_previous();                                                                                \
     u32 i = bidx() * 256 + tid();                                                                   \
     if (i >= n) return;                                                                             \
     float v = a[spread(i, arow, astride)];                                                          \
@@ -34,6 +37,6 @@ UNARY(softcap, p *g_tanh(v / p))
   }
 BINARY(add, v + u)
 BINARY(mul, v *u)
-BINARY(swiglu, v *g_sigmoid(v) * u)
-BINARY(geglu_e, gelu_erf(v) * u)
-BINARY(geglu_t, gelu_tanh(v) * u)
+BINARY(swiglu, of_swiglu(v, u))
+BINARY(geglu_e, of_geglu_e(v, u))
+BINARY(geglu_t, of_geglu_t(v, u))

@@ -31,8 +31,10 @@
 #define G_KERNEL extern "C" __global__ void
 #if defined(__clang__)
 #define G_FN static __device__ inline __attribute__((always_inline, unused))
+#define G_FN_IN __device__ inline __attribute__((always_inline)) // of a struct
 #else
 #define G_FN static __device__ __forceinline__
+#define G_FN_IN __device__ __forceinline__
 #endif
 #define G_UNROLL _Pragma("unroll")
 
@@ -49,6 +51,12 @@ G_FN u32 tid() { return __builtin_amdgcn_workitem_id_x(); }
 G_FN u32 bidx() { return __builtin_amdgcn_workgroup_id_x(); }
 G_FN u32 bidy() { return __builtin_amdgcn_workgroup_id_y(); }
 G_FN u32 bidz() { return __builtin_amdgcn_workgroup_id_z(); }
+// a launch's blocks along x: from the dispatch packet, in threads there
+typedef const __attribute__((address_space(4))) u32 *packet_words;
+G_FN u32 gdimx() {
+  packet_words p = (packet_words)__builtin_amdgcn_dispatch_ptr();
+  return p[3] / (p[1] & 0xffffu); // grid_size_x / workgroup_size_x
+}
 G_FN void bar() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   __builtin_amdgcn_s_barrier();
@@ -87,6 +95,28 @@ G_FN double g_rint(double x) { return __builtin_rint(x); }
 // whoever reads the count.
 G_FN u32 count_up(u32 *p) { return __hip_atomic_fetch_add(p, 1u, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT); }
 G_FN void fence_device() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }
+// Before a barrier behind which one thread counts up, and behind that barrier: what
+// the block's other threads wrote or read is ordered too. NVIDIA's model has it so.
+G_FN void fence_block() { fence_device(); }
+// c plus the product of four signed bytes by four
+G_FN int dot4(u32 a, u32 b, int c) {
+#if defined(__GFX11__) || defined(__GFX12__)
+  return __builtin_amdgcn_sudot4(true, (int)a, true, (int)b, c, false);
+#else
+  return __builtin_amdgcn_sdot4((int)a, (int)b, c, false);
+#endif
+}
+// c plus the product of four unsigned bytes, each at most 0xf0 and a multiple of 16, by four signed ones
+G_FN int dot4u(u32 a, u32 b, int c) {
+#if defined(__GFX11__) || defined(__GFX12__)
+  return __builtin_amdgcn_sudot4(false, (int)a, true, (int)b, c, false);
+#else
+  return c + 16 * dot4(a >> 4, b, 0);
+#endif
+}
+G_FN void ask_line(const void *) {}
+G_FN void begin_next() {}
+G_FN void wait_previous() {}
 #else
 #define G_WAVE 32
 #if defined(__clang__)
@@ -94,6 +124,7 @@ G_FN u32 tid() { return __nvvm_read_ptx_sreg_tid_x(); }
 G_FN u32 bidx() { return __nvvm_read_ptx_sreg_ctaid_x(); }
 G_FN u32 bidy() { return __nvvm_read_ptx_sreg_ctaid_y(); }
 G_FN u32 bidz() { return __nvvm_read_ptx_sreg_ctaid_z(); }
+G_FN u32 gdimx() { return __nvvm_read_ptx_sreg_nctaid_x(); }
 G_FN void bar() { __nvvm_bar_sync(0); }
 G_FN u32 lane() { return __nvvm_read_ptx_sreg_laneid(); }
 G_FN float u2f(u32 u) { return __builtin_bit_cast(float, u); }
@@ -104,6 +135,7 @@ G_FN u32 tid() { return threadIdx.x; }
 G_FN u32 bidx() { return blockIdx.x; }
 G_FN u32 bidy() { return blockIdx.y; }
 G_FN u32 bidz() { return blockIdx.z; }
+G_FN u32 gdimx() { return gridDim.x; }
 G_FN void bar() { __syncthreads(); }
 G_FN u32 lane() { return threadIdx.x & 31; }
 G_FN float u2f(u32 u) { return __uint_as_float(u); }
@@ -131,6 +163,29 @@ G_FN u32 count_up(u32 *p) {
   return r;
 }
 G_FN void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+G_FN void fence_block() {}
+// counts up without an order among other accesses
+G_FN u32 count_up_loose(u32 *p) {
+  u32 r;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(r) : "l"(p));
+  return r;
+}
+G_FN int dot4(u32 a, u32 b, int c) { int r; asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c)); return r; }
+G_FN int dot4u(u32 a, u32 b, int c) { int r; asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c)); return r; }
+// asks for a line of 128 bytes of global memory, to be there when it is read
+G_FN void ask_line(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+// Launches that depend on each other may overlap at their ends, where the host
+// asks for it (programmatic dependent launch): begin_next lets the next one's blocks
+// start once all of this one's have come this far; wait_previous returns when all that
+// the launch before wrote can be read. Every kernel of such a chain waits, and none
+// says __restrict__ of what it reads: such loads may be moved before the wait.
+#if __CUDA_ARCH__ >= 900
+G_FN void begin_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+G_FN void wait_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+#else
+G_FN void begin_next() {}
+G_FN void wait_previous() {}
+#endif
 #endif
 
 G_FN float b2f(u16 b) { return u2f((u32)b << 16); }
@@ -142,6 +197,7 @@ G_FN u16 f2b(float f) {
 G_FN float g_max(float a, float b) { return a > b ? a : b; }
 G_FN float g_abs(float a) { return u2f(f2u(a) & 0x7fffffffu); }
 G_FN u32 g_min(u32 a, u32 b) { return a < b ? a : b; }
+G_FN u32 round_up(u32 a, u32 to) { return (a + to - 1) / to * to; }
 
 // exp(x), relative error below 4e-7: 2^t with the rounding error of
 // t = x·log2 e made good to first order.

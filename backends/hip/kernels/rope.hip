@@ -1,6 +1,24 @@
-// Rotation by position, and storing in a cache: a block a token and head.
+// Rotation by position, and storing in a cache: up to JOBS tensors of the same
+// tokens. A block has a token and some heads of one of them; angles are computed
+// once for all its heads.
+//
+// y[a], y[b] = m·rotate(x[a], x[b]) by the angle pos·freq; elements behind the
+// rotated ones are copied. With positions above zero y is a cache of type ytype
+// whose row pos[s] is written, else the dense result.
 #include "prelude.h"
-#define NT 64
+#define NT 128
+#define MOST 512 // pairs whose angles are kept
+
+struct Job {
+  void *y;
+  const float *x;
+  const double *freq;
+  const void *factors;
+  u32 ytype, positions, xstride, heads, dh, half, pair, ftype;
+  float m;
+  u32 launch, first, unused; // first: number of its first block along y
+};
+struct Rotations { Job j[JOBS]; };
 
 // Whether token s writes its position: not where it lies outside the cache,
 // and not where a later token of the step has the same one.
@@ -20,40 +38,46 @@ G_FN bool writes(const int *pos, u32 s, u32 tokens, u32 positions, u32 *status, 
   return !later;
 }
 
-// y[a], y[b] = m·rotate(x[a], x[b]) by the angle pos·freq; elements behind the
-// rotated ones are copied. With positions above zero y is a cache of type
-// ytype whose row pos[s] is written, else the dense result.
-G_KERNEL G_BOUNDS(NT) rope(void *__restrict__ y, u32 ytype, u32 positions, const float *__restrict__ x, u32 xstride,
-                           const int *__restrict__ pos, u32 tokens, u32 heads, u32 dh, const double *__restrict__ freq,
-                           u32 half, u32 pair, const void *__restrict__ factors, u32 ftype, float m, u32 *status,
-                           u32 launch) {
-  const u32 s = bidx(), h = bidy();
-  const int p = pos[s];
-  if (positions && !writes(pos, s, tokens, positions, status, launch)) return;
-  if (!positions && p < 0 && tid() == 0) fail(status, launch, s, p);
-  x += (u64)s * xstride + h * dh;
-  const u64 out = ((u64)(positions ? (u32)p : s) * heads + h) * dh;
-  for (u32 i = tid(); i < half; i += NT) {
-    u32 a = pair ? 2 * i : i, b = pair ? 2 * i + 1 : i + half;
-    float va = x[a], vb = x[b];
-    double f = freq[i];
-    if (factors) f /= (double)load_float(factors, ftype, i);
-    float sn, cs;
-    g_sincos((double)p * f, &sn, &cs);
-    sn *= m;
-    cs *= m;
-    store_float(y, ytype, out + a, va * cs - vb * sn);
-    store_float(y, ytype, out + b, vb * cs + va * sn);
-  }
-  for (u32 i = 2 * half + tid(); i < dh; i += NT) store_float(y, ytype, out + i, x[i]);
+struct Turn { float sn, cs; };
+G_FN Turn turn_of(const Job &j, int p, u32 i) {
+  double f = j.freq[i];
+  if (j.factors) f /= (double)load_float(j.factors, j.ftype, i);
+  Turn t;
+  g_sincos((double)p * f, &t.sn, &t.cs);
+  t.sn *= j.m;
+  t.cs *= j.m;
+  return t;
 }
 
-// cache[pos[s]] = x[s], a piece of dh elements
-G_KERNEL G_BOUNDS(NT) push(void *__restrict__ y, u32 ytype, u32 positions, const float *__restrict__ x, u32 xstride,
-                           const int *__restrict__ pos, u32 tokens, u32 heads, u32 dh, u32 *status, u32 launch) {
-  const u32 s = bidx(), h = bidy();
-  if (!writes(pos, s, tokens, positions, status, launch)) return;
-  const u64 out = ((u64)pos[s] * heads + h) * dh;
-  x += (u64)s * xstride + h * dh;
-  for (u32 i = tid(); i < dh; i += NT) store_float(y, ytype, out + i, x[i]);
+G_KERNEL G_BOUNDS(NT) rotate(const int *pos, u32 tokens, u32 per, Rotations all, u32 *status) {
+  __shared__ Turn turns[MOST];
+  begin_next();
+  wait_previous();
+  Job j = all.j[0];
+  G_UNROLL for (int i = 1; i < JOBS; i++) {
+    if (bidy() >= all.j[i].first) j = all.j[i];
+  }
+  const u32 s = bidx(), h0 = (bidy() - j.first) * per, heads = g_min(per, j.heads - h0);
+  const int p = pos[s];
+  if (j.positions && !writes(pos, s, tokens, j.positions, status, j.launch)) return;
+  if (!j.positions && p < 0 && tid() == 0) fail(status, j.launch, s, p);
+  const float *x = j.x + (u64)s * j.xstride + h0 * j.dh;
+  const u64 out = ((u64)(j.positions ? (u32)p : s) * j.heads + h0) * j.dh;
+  for (u32 i = tid(); i < g_min(j.half, MOST); i += NT) turns[i] = turn_of(j, p, i);
+  bar();
+  // threads in rows of a head each, as many as there are
+  const u32 wide = g_min(j.half ? j.half : 1, NT), i0 = tid() % wide, rows = NT / wide;
+  for (u32 h = tid() / wide; h < heads && tid() / wide < rows; h += rows) {
+    for (u32 i = i0; i < j.half; i += wide) {
+      const u32 a = h * j.dh + (j.pair ? 2 * i : i), b = h * j.dh + (j.pair ? 2 * i + 1 : i + j.half);
+      const float va = x[a], vb = x[b];
+      const Turn t = i < MOST ? turns[i] : turn_of(j, p, i);
+      store_float(j.y, j.ytype, out + a, va * t.cs - vb * t.sn);
+      store_float(j.y, j.ytype, out + b, vb * t.cs + va * t.sn);
+    }
+  }
+  const u32 rest = j.dh - 2 * j.half;
+  for (u32 h = 0; rest && h < heads; h++) {
+    for (u32 e = h * j.dh + 2 * j.half + tid(); e < (h + 1) * j.dh; e += NT) store_float(j.y, j.ytype, out + e, x[e]);
+  }
 }

@@ -6,6 +6,8 @@
 // first: a block a row, one search a place. mode: 0 as they are, 1 of the
 // softmax over the row, 2 softmax among themselves.
 G_KERNEL G_BOUNDS(NT) topk(float *p, int *e, const float *x, Rows xr, u32 k, u32 mode) {
+  begin_next();
+  wait_previous();
   __shared__ float part[NT / G_WAVE], best[NT];
   __shared__ u32 where[NT];
   const u32 d = xr.cols, row = bidx(), t = tid();
@@ -61,6 +63,8 @@ G_KERNEL G_BOUNDS(NT) topk(float *p, int *e, const float *x, Rows xr, u32 k, u32
 // y[s] = Σu p[s,u]·x[s,u]: a thread an element
 G_KERNEL G_BOUNDS(NT) mix(float *y, const float *x, u32 xstride, const float *p, u32 pstride, u32 tokens, u32 u,
                           u32 n) {
+  begin_next();
+  wait_previous();
   u32 i = bidx() * NT + tid(), s = bidy();
   if (i >= n || s >= tokens) return;
   float v = 0;
@@ -71,6 +75,8 @@ G_KERNEL G_BOUNDS(NT) mix(float *y, const float *x, u32 xstride, const float *p,
 // y[r] = x[at[r]], words of 4 bytes: a block a row
 G_KERNEL G_BOUNDS(NT) rows(u32 *y, const u32 *x, u32 row, u32 stride, u32 n, const int *index, u32 *status,
                            u32 launch) {
+  begin_next();
+  wait_previous();
   u32 r = bidx();
   int i = index[r];
   if (i < 0 || (u32)i >= n) {
@@ -82,6 +88,8 @@ G_KERNEL G_BOUNDS(NT) rows(u32 *y, const u32 *x, u32 row, u32 stride, u32 n, con
 
 // y dense = columns [from, from + width) of x's rows, words of 4 bytes
 G_KERNEL G_BOUNDS(NT) columns(u32 *y, const u32 *x, Rows xr, u32 from, u32 width) {
+  begin_next();
+  wait_previous();
   u32 r = bidx(), i = bidy() * NT + tid();
   if (i >= width) return;
   y[(u64)r * width + i] = x[at(xr, r) + from + i];

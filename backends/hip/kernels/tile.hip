@@ -10,6 +10,8 @@
 
 G_KERNEL G_BOUNDS(NT) tile(float *y, const float *x, Rows xr, Weights w, u32 n, u32 columns,
                            const void *bias, const float *res, Rows rr) {
+  begin_next();
+  wait_previous();
   // One column more than needed keeps threads of a wave on different banks.
   __shared__ float xs[BK][BM + 1], ws[BK][BN + 1];
   const u32 t = tid(), m0 = bidy() * BM, n0 = bidx() * BN;

@@ -4,7 +4,7 @@
 //
 // Plain floats lie as stored, rows w.row elements apart. Block formats are
 // packed in planes, so that loads are aligned and wide: plane i holds the i-th
-// part of every block, one after another. The formats are described in
+// part of every block, one after another, rows at multiples of 16 bytes. The formats are described in
 // weights/quant; the parts and their order in pack.go.
 #pragma once
 #define W_F32 1
@@ -152,10 +152,51 @@ G_FN float w_level(u32 code) {
 #elif W_TYPE == W_TQ2_0
 #define W_SIZES 64, 2, 0, 0
 #endif
+// bytes from row to row of a plane whose parts have size bytes
+G_FN u32 w_stride(const Weights &w, u32 size) { return ((u32)w.row * size + 15) & ~15u; }
 G_FN Row w_row(const Weights &w, u64 row) {
-  const u64 b = row * w.row;
   const u32 size[4] = {W_SIZES};
-  return Row{w.p + b * size[0], w.p + w.p1 + b * size[1], w.p + w.p2 + b * size[2], w.p + w.p3 + b * size[3], w.k};
+  return Row{w.p + row * w_stride(w, size[0]), w.p + w.p1 + row * w_stride(w, size[1]), w.p + w.p2 + row * w_stride(w, size[2]),
+             w.p + w.p3 + row * w_stride(w, size[3]), w.k};
+}
+// a row some rows further down
+G_FN Row w_down(const Row &r, const Weights &w, u32 rows) {
+  const u32 size[4] = {W_SIZES};
+  return Row{r.p + (u64)rows * w_stride(w, size[0]), r.p1 + (u64)rows * w_stride(w, size[1]), r.p2 + (u64)rows * w_stride(w, size[2]),
+             r.p3 + (u64)rows * w_stride(w, size[3]), r.k};
+}
+
+// No element of block b is larger than this: from what its codes can be.
+G_FN float w_bound(const Row &w, u32 b) {
+#if W_TYPE == W_Q4_0
+  return 8 * g_abs(w_half(w.p1, b));
+#elif W_TYPE == W_Q4_1
+  return 15 * g_abs(w_half(w.p1, 2 * b)) + g_abs(w_half(w.p1, 2 * b + 1));
+#elif W_TYPE == W_Q5_0
+  return 16 * g_abs(w_half(w.p2, b));
+#elif W_TYPE == W_Q5_1
+  return 31 * g_abs(w_half(w.p2, 2 * b)) + g_abs(w_half(w.p2, 2 * b + 1));
+#elif W_TYPE == W_Q8_0
+  return 128 * g_abs(w_half(w.p1, b));
+#elif W_TYPE == W_Q2_K
+  return 45 * g_abs(w_half(w.p2, 2 * b)) + 15 * g_abs(w_half(w.p2, 2 * b + 1));
+#elif W_TYPE == W_Q3_K
+  return 128 * g_abs(w_half(w.p3, b));
+#elif W_TYPE == W_Q4_K
+  return 945 * g_abs(w_half(w.p1, 8 * b)) + 63 * g_abs(w_half(w.p1, 8 * b + 1));
+#elif W_TYPE == W_Q5_K
+  return 1953 * g_abs(w_half(w.p2, 8 * b)) + 63 * g_abs(w_half(w.p2, 8 * b + 1));
+#elif W_TYPE == W_Q6_K
+  return 4096 * g_abs(w_half(w.p3, b));
+#elif W_TYPE == W_IQ4_NL
+  return 127 * g_abs(w_half(w.p1, b));
+#elif W_TYPE == W_IQ4_XS
+  return 4064 * g_abs(w_half(w.p1, 4 * b));
+#elif W_TYPE == W_TQ1_0
+  return g_abs(w_half(w.p2, b));
+#elif W_TYPE == W_TQ2_0
+  return 2 * g_abs(w_half(w.p1, b));
+#endif
 }
 
 G_FN Quad w_quad(const Row &w, u32 e) {

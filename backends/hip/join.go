@@ -1,0 +1,343 @@
+package hip
+
+import (
+	"slices"
+
+	"greta/backends"
+	"greta/graph"
+	"greta/ops"
+)
+
+// Launches of a captured program that become one: products that share their
+// input, the norm before them, the function of two products behind them, and
+// rotations and stores of one step. Every result is the one that the launches
+// alone give, bit for bit; what nothing reads is not stored.
+
+// joinWindow is the places by which a launch moves at most when it is joined: from a
+// block's third product to its norm, past rotations and stores of the others.
+const joinWindow = 8
+
+// joiner joins the launches of a program.
+type joiner struct {
+	dev     *Device
+	p       *backends.Program
+	singles []*bound
+	levels  [][]int
+	at      []int // level of each launch
+}
+
+// join gives the program's bound launches by level, some of them joined.
+func (dev *Device) join(p *backends.Program, singles []*bound) ([][]*bound, error) {
+	j := &joiner{dev: dev, p: p, singles: singles}
+	j.levels, j.at = levelsOf(singles)
+	var all [][]*bound
+	if dev.alone {
+		for _, level := range j.levels {
+			var bounds []*bound
+			for _, i := range level {
+				bounds = append(bounds, singles[i])
+			}
+			all = append(all, bounds)
+		}
+		return all, nil
+	}
+	for l := 0; l < len(j.levels); l++ {
+		level, skip, err := j.level(l)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, level)
+		l += skip
+	}
+	return all, nil
+}
+
+// level gives a level's launches, and how many further levels they include.
+func (j *joiner) level(l int) (all []*bound, skip int, err error) {
+	if b, n, err := j.products(l); b != nil || err != nil {
+		return []*bound{b}, n, err
+	}
+	left := slices.Clone(j.levels[l])
+	for len(left) > 0 {
+		group := j.alike(left)
+		left = slices.DeleteFunc(left, func(i int) bool { return slices.Contains(group, i) })
+		b := j.singles[group[0]]
+		if len(group) > 1 {
+			if b, err = j.bind(group, func(b *binder) { j.group(b, group) }); err != nil {
+				return nil, 0, err
+			}
+		}
+		all = append(all, b)
+	}
+	return all, 0, nil
+}
+
+// alike gives the launches, from the first on, that can be one with it.
+func (j *joiner) alike(level []int) []int {
+	group := []int{level[0]}
+	for _, i := range level[1:] {
+		if len(group) < 3 && (j.sameProduct(group[0], i) || j.sameRotation(group[0], i)) {
+			group = append(group, i)
+		}
+	}
+	return group
+}
+
+func (j *joiner) node(i int) *graph.Node { return j.p.Launches[i].Node }
+
+// path names the kernel of a product that can have several matrices, "" for others.
+func (j *joiner) path(i int) string {
+	n := j.node(i)
+	switch {
+	case n.Op != ops.Linear && n.Op != ops.LinearBias:
+		return ""
+	case j.dev.usesVec(n):
+		return "vec"
+	case n.In[0].Shape.Rows() > matvecColumns && j.dev.usesHalves(n):
+		return "gemm"
+	}
+	return ""
+}
+
+// sameProduct says whether two products share their input and their kind of matrix.
+func (j *joiner) sameProduct(a, b int) bool {
+	if p := j.path(a); p == "" || p != j.path(b) {
+		return false
+	}
+	x, y := &j.p.Launches[a], &j.p.Launches[b]
+	if x.Kernel.(*kernel).variant != y.Kernel.(*kernel).variant || !sameOperand(&x.In[0], &y.In[0]) {
+		return false
+	}
+	v, w := &x.In[1], &y.In[1]
+	if v.Type != w.Type || v.Shape[1] != w.Shape[1] || !v.Type.IsBlock() && v.Stride != w.Stride {
+		return false
+	}
+	return bias(x).Type == bias(y).Type && (bias(x).Buffer == nil) == (bias(y).Buffer == nil)
+}
+
+// bias is the third operand, one without a buffer where it is left out.
+func bias(l *backends.Launch) *backends.Operand {
+	if len(l.In) < 3 {
+		return &backends.Operand{}
+	}
+	return &l.In[2]
+}
+
+func sameOperand(a, b *backends.Operand) bool {
+	return a.Buffer == b.Buffer && a.Offset == b.Offset && a.Stride == b.Stride && a.Type == b.Type && a.Shape.Equal(b.Shape)
+}
+
+// sameRotation says whether two launches rotate or store rows of the same tokens.
+func (j *joiner) sameRotation(a, b int) bool {
+	pos := func(i int) *backends.Operand {
+		l := &j.p.Launches[i]
+		switch l.Node.Op {
+		case ops.RoPE:
+			return &l.In[1]
+		case ops.RoPEPush, ops.Push:
+			return &l.In[2]
+		}
+		return nil
+	}
+	x, y := pos(a), pos(b)
+	return x != nil && y != nil && sameOperand(x, y)
+}
+
+// group binds a group that alike found.
+func (j *joiner) group(b *binder, group []int) {
+	switch j.path(group[0]) {
+	case "vec":
+		b.vec(j.operands(b, group), nil, pairing{})
+	case "gemm":
+		b.gemm(j.operands(b, group), nil, pairing{})
+	default:
+		launches := make([]*backends.Launch, len(group))
+		for k, i := range group {
+			launches[k] = &j.p.Launches[i]
+		}
+		b.rotations(launches, group)
+	}
+}
+
+func (j *joiner) operands(b *binder, group []int) []product {
+	var all []product
+	for _, i := range group {
+		one := &binder{dev: b.dev, l: &j.p.Launches[i], number: i}
+		all = append(all, one.product())
+		if one.err != nil {
+			b.failf("%v: %w", j.node(i), one.err)
+		}
+	}
+	return all
+}
+
+// products joins a level of products that share their input with the norm before
+// and the function behind them, if there are any.
+func (j *joiner) products(l int) (*bound, int, error) {
+	skip, before := 0, -1
+	if first := j.levels[l]; len(first) == 1 && j.node(first[0]).Op == ops.RMSNorm && l+1 < len(j.levels) {
+		before, skip = first[0], 1
+	}
+	level := j.levels[l+skip]
+	if group := j.alike(level); len(group) != len(level) || j.path(level[0]) == "" {
+		return nil, 0, nil
+	}
+	launches := slices.Clone(level)
+	if before >= 0 {
+		if j.loose(&j.p.Launches[before].In[0]) || !sameOperand(&j.p.Launches[before].Out[0], &j.p.Launches[level[0]].In[0]) {
+			return nil, 0, nil
+		}
+		launches = append([]int{before}, launches...)
+	}
+	after := -1
+	if len(level) == 2 && l+skip+1 < len(j.levels) && len(j.levels[l+skip+1]) == 1 {
+		i := j.levels[l+skip+1][0]
+		f := &j.p.Launches[i]
+		g, u := &j.p.Launches[level[0]], &j.p.Launches[level[1]]
+		if pairOf(f.Node) != "" && len(f.In) >= 2 && g.In[1].Shape.Equal(u.In[1].Shape) {
+			switch {
+			case sameOperand(&f.In[0], &g.Out[0]) && sameOperand(&f.In[1], &u.Out[0]):
+				after = i
+			case sameOperand(&f.In[0], &u.Out[0]) && sameOperand(&f.In[1], &g.Out[0]):
+				after, level = i, []int{level[1], level[0]}
+			}
+		}
+		if after >= 0 && !j.apart(append(slices.Clone(launches), after)) {
+			after = -1
+		}
+	}
+	if after >= 0 {
+		launches = append(launches, after)
+		skip++
+	}
+	if before >= 0 && !j.apart(launches) {
+		return nil, 0, nil
+	}
+	if before < 0 && after < 0 {
+		return nil, 0, nil // a group like any other
+	}
+	b, err := j.bind(level, func(b *binder) {
+		var norm *normed
+		if before >= 0 {
+			norm = j.norm(b, before, launches)
+		}
+		var pair pairing
+		if after >= 0 {
+			f := &j.p.Launches[after]
+			own := []int{after}
+			keep := !j.dead(&f.In[0], level[0], own) || !j.dead(&f.In[1], level[1], own)
+			pair = pairing{of: pairOf(f.Node), out: b.dense(&f.Out[0]), keep: keep}
+		}
+		if j.path(level[0]) == "vec" {
+			b.vec(j.operands(b, level), norm, pair)
+		} else {
+			b.gemm(j.operands(b, level), norm, pair)
+		}
+	})
+	return b, skip, err
+}
+
+// loose says whether a norm inside a product cannot read its rows, or not hold them.
+func (j *joiner) loose(o *backends.Operand) bool {
+	return (&binder{dev: j.dev}).loose(o) || o.Shape.Last() > roundKeep*4*normThreads
+}
+
+// norm gives the norm that a product does itself.
+func (j *joiner) norm(b *binder, i int, launches []int) *normed {
+	l := &j.p.Launches[i]
+	n := &normed{x: l.In[0], eps: graph.Attr[ops.NormAttr](l.Node).Eps}
+	if len(l.In) > 1 {
+		n.w = l.In[1]
+	}
+	if !j.dead(&l.Out[0], i, launches) {
+		n.h = b.dense(&l.Out[0])
+	}
+	return n
+}
+
+// apart says whether launches, in order, can run at once: what one of them writes
+// is read by the others only as its result is handed on, and what they read from
+// before no one of them overwrites.
+func (j *joiner) apart(launches []int) bool {
+	b := &binder{dev: j.dev}
+	var inner []span // results that are handed on
+	for _, i := range launches[:len(launches)-1] {
+		for o := range j.p.Launches[i].Out {
+			inner = append(inner, b.span(&j.p.Launches[i].Out[o], true))
+		}
+	}
+	for _, i := range launches {
+		for k := range j.p.Launches[i].In {
+			read := b.span(&j.p.Launches[i].In[k], false)
+			if slices.ContainsFunc(inner, func(s span) bool { return s.from == read.from && s.to == read.to }) {
+				continue
+			}
+			for _, w := range launches {
+				for o := range j.p.Launches[w].Out {
+					if s := b.span(&j.p.Launches[w].Out[o], true); s.from < read.to && read.from < s.to {
+						return false
+					}
+				}
+			}
+		}
+	}
+	return true
+}
+
+// dead says whether nothing but some launches reads the result of launch i,
+// which lies in the arena.
+func (j *joiner) dead(o *backends.Operand, i int, but []int) bool {
+	if own, ok := o.Buffer.(*buffer); !ok || own.use != backends.Arena {
+		return false
+	}
+	live := []span{(&binder{dev: j.dev}).span(o, false)}
+	for k, b := range j.singles {
+		if k <= i {
+			continue
+		}
+		for _, s := range b.spans {
+			if s.written || slices.Contains(but, k) {
+				continue
+			}
+			for _, l := range live {
+				if s.from < l.to && l.from < s.to {
+					return false
+				}
+			}
+		}
+		for _, s := range b.spans {
+			if s.written {
+				live = without(live, s)
+			}
+		}
+		if len(live) == 0 {
+			return true
+		}
+	}
+	return true
+}
+
+// without cuts a range out of ranges.
+func without(all []span, cut span) []span {
+	var left []span
+	for _, s := range all {
+		if cut.to <= s.from || s.to <= cut.from {
+			left = append(left, s)
+			continue
+		}
+		if s.from < cut.from {
+			left = append(left, span{s.from, cut.from, false})
+		}
+		if cut.to < s.to {
+			left = append(left, span{cut.to, s.to, false})
+		}
+	}
+	return left
+}
+
+// bind binds launches as one, which is named and counted after the first.
+func (j *joiner) bind(group []int, with func(*binder)) (*bound, error) {
+	b := &binder{dev: j.dev, l: &j.p.Launches[group[0]], number: group[0]}
+	with(b)
+	return b.bound()
+}

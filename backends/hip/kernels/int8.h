@@ -1,0 +1,194 @@
+// Activations of eight bits and their products with block formats. A row x of k
+// elements lies in shared memory as whole numbers in [-127, 127], a scale for
+// every 32, and the scaled sums of every 16 or 32 for formats whose codes have
+// an offset. Chunks of 16 bytes are dealt to planes such that lanes that read
+// together find theirs next to each other.
+#pragma once
+#define CHUNK16 (W_TYPE == W_Q4_K || W_TYPE == W_Q5_K || W_TYPE == W_Q6_K) // sums of 16, else of 32
+// what scales and sums are multiplied with beforehand: q4_0's codes come 16 times
+// too large, and stand for themselves less 8
+#if W_TYPE == W_Q4_0
+#define SCALE_BY 0.0625f
+#define SUM_BY -8.0f
+#else
+#define SCALE_BY 1.0f
+#define SUM_BY 1.0f
+#endif
+
+// where chunk c of n lies, in chunks
+G_FN u32 chunk_at(u32 c, u32 n) {
+#if W_TYPE == W_Q8_0
+  return c;
+#elif W_TYPE == W_Q6_K
+  return (c / 2 & 3) * (n / 4) + c / 8 * 2 + (c & 1);
+#elif W_TYPE == W_Q4_K || W_TYPE == W_Q5_K
+  return (c / 2 & 1) * (n / 2) + c / 4 * 2 + (c & 1);
+#else
+  return (c & 1) * (n / 2) + c / 2;
+#endif
+}
+
+struct Shared8 {
+  u4 *q;        // k / 16 chunks
+  float *scale; // of every 32
+  float *sum;
+  u32 n;
+  G_FN_IN Shared8(u4 *at, u32 k) {
+    n = k / 16;
+    q = at;
+    scale = (float *)(at + n);
+    sum = scale + k / 32;
+  }
+  // Rounds elements i … i+3, which a lane holds; eight lanes share a scale. All
+  // lanes of a wave call it.
+  G_FN_IN void store(u32 i, f4 v, bool real) const {
+    float top = g_max(g_max(g_abs(v.x), g_abs(v.y)), g_max(g_abs(v.z), g_abs(v.w)));
+    G_UNROLL for (u32 o = 1; o < 8; o <<= 1) top = g_max(top, shfl_xor(top, o));
+    const float d = top * (1.0f / 127.0f), up = top > 0 ? 127.0f / top : 0.0f;
+    const int a = (int)g_rint(v.x * up), b = (int)g_rint(v.y * up), c = (int)g_rint(v.z * up), e = (int)g_rint(v.w * up);
+    float s = (float)(a + b + c + e);
+    s += shfl_xor(s, 1);
+    s += shfl_xor(s, 2);
+    if (!CHUNK16) s += shfl_xor(s, 4);
+    if (!real) return;
+    ((u32 *)(q + chunk_at(i / 16, n)))[i / 4 & 3] = (u32)(a & 255) | (u32)(b & 255) << 8 | (u32)(c & 255) << 16 | (u32)(e & 255) << 24;
+    if (i % 32 == 0) scale[i / 32] = d * SCALE_BY;
+    if (i % (CHUNK16 ? 16 : 32) == 0) sum[i / (CHUNK16 ? 16 : 32)] = d * s * SUM_BY;
+  }
+};
+
+G_FN int dot16(u4 a, u4 b) {
+  int d = dot4(a.x, b.x, 0);
+  d = dot4(a.y, b.y, d);
+  d = dot4(a.z, b.z, d);
+  return dot4(a.w, b.w, d);
+}
+// the same of unsigned bytes
+G_FN int dot16u(u4 a, u4 b) {
+  int d = dot4u(a.x, b.x, 0);
+  d = dot4u(a.y, b.y, d);
+  d = dot4u(a.z, b.z, d);
+  return dot4u(a.w, b.w, d);
+}
+// the upper halves of bytes, where they are: 16 times what they mean
+G_FN u4 upper4(u4 w) { return u4{w.x & 0xf0f0f0f0u, w.y & 0xf0f0f0f0u, w.z & 0xf0f0f0f0u, w.w & 0xf0f0f0f0u}; }
+G_FN u4 low4(u4 w) { return u4{w.x & 0x0f0f0f0fu, w.y & 0x0f0f0f0fu, w.z & 0x0f0f0f0fu, w.w & 0x0f0f0f0fu}; }
+G_FN u4 high4(u4 w) {
+  return u4{w.x >> 4 & 0x0f0f0f0fu, w.y >> 4 & 0x0f0f0f0fu, w.z >> 4 & 0x0f0f0f0fu, w.w >> 4 & 0x0f0f0f0fu};
+}
+
+#define UNIT_QUADS (W_TYPE == W_Q8_0 ? 4 : W_TYPE == W_Q6_K ? 16 : 8) // quads of elements of a unit
+
+#if W_TYPE == W_Q8_0
+// half a block
+struct Raw { u4 q; u16 d; };
+G_FN u32 unit_count(u32 k) { return k / 16; }
+G_FN Raw unit_load(const Row &w, u32 u) { return Raw{((const u4 *)w.p)[u], ((const u16 *)w.p1)[u / 2]}; }
+G_FN float unit_dot(const Raw &r, const Shared8 &x, u32 u, u32) {
+  return h2f(r.d) * x.scale[u / 2] * (float)dot16(r.q, x.q[u]);
+}
+
+#elif W_TYPE == W_Q4_0 || W_TYPE == W_Q4_1
+// a block
+struct Raw {
+  u4 q;
+#if W_TYPE == W_Q4_1
+  u32 dm;
+#else
+  u16 d;
+#endif
+};
+G_FN u32 unit_count(u32 k) { return k / 32; }
+G_FN Raw unit_load(const Row &w, u32 u) {
+#if W_TYPE == W_Q4_1
+  return Raw{((const u4 *)w.p)[u], ((const u32 *)w.p1)[u]};
+#else
+  return Raw{((const u4 *)w.p)[u], ((const u16 *)w.p1)[u]};
+#endif
+}
+G_FN float unit_dot(const Raw &r, const Shared8 &x, u32 u, u32) {
+  const int d = 16 * dot16(low4(r.q), x.q[u]) + dot16u(upper4(r.q), x.q[x.n / 2 + u]);
+#if W_TYPE == W_Q4_1
+  return h2f((u16)r.dm) * (x.scale[u] * ((float)d * 0.0625f)) + h2f((u16)(r.dm >> 16)) * x.sum[u];
+#else
+  return h2f(r.d) * g_fma(x.scale[u], (float)d, x.sum[u]); // scale and sum are made for this
+#endif
+}
+
+#elif W_TYPE == W_Q4_K || W_TYPE == W_Q5_K
+// 16 bytes of codes: 16 elements of a sub-block of 32 and 16 of the next
+struct Raw {
+  u4 q, h;
+#if W_TYPE == W_Q5_K
+  u4 high;
+#endif
+};
+G_FN u32 unit_count(u32 k) { return k / 32; }
+G_FN Raw unit_load(const Row &w, u32 u) {
+#if W_TYPE == W_Q5_K
+  return Raw{((const u4 *)w.p)[u], ((const u4 *)w.p2)[u / 8], ((const u4 *)w.p1)[u / 8 * 2 + (u & 1)]};
+#else
+  return Raw{((const u4 *)w.p)[u], ((const u4 *)w.p1)[u / 8]};
+#endif
+}
+// Six bits of scale and of offset of sub-blocks 2j and 2j + 1: those of the
+// first four are the low bits of bytes of h.y and h.z, those of the others four
+// bits of h.w and two of the same bytes.
+G_FN void scales(u4 h, u32 j, u32 &sc, u32 &mn) {
+  const u32 at = j * 16 & 31;
+  const u32 s = h.y >> at & 0xffffu, m = h.z >> at & 0xffffu, both = h.w >> at & 0xffffu;
+  sc = j < 2 ? s & 0x3f3fu : (both & 0x0f0fu) | (s >> 2 & 0x3030u);
+  mn = j < 2 ? m & 0x3f3fu : (both >> 4 & 0x0f0fu) | (m >> 2 & 0x3030u);
+}
+G_FN float unit_dot(const Raw &r, const Shared8 &x, u32 u, u32) {
+  const u32 j = u / 2 & 3, c = u / 2 * 4 + (u & 1); // the first chunk, the other is 2 further
+  u32 sc, mn;
+  scales(r.h, j, sc, mn);
+  u4 lo = low4(r.q), hi = high4(r.q);
+#if W_TYPE == W_Q5_K
+  const u32 n = 2 * j;
+  lo = u4{lo.x | (r.high.x >> n & 0x01010101u) << 4, lo.y | (r.high.y >> n & 0x01010101u) << 4,
+          lo.z | (r.high.z >> n & 0x01010101u) << 4, lo.w | (r.high.w >> n & 0x01010101u) << 4};
+  hi = u4{hi.x | (r.high.x >> n & 0x02020202u) << 3, hi.y | (r.high.y >> n & 0x02020202u) << 3,
+          hi.z | (r.high.z >> n & 0x02020202u) << 3, hi.w | (r.high.w >> n & 0x02020202u) << 3};
+#endif
+  const u32 b = u / 2 * 2; // sub-block of 32
+  const float d0 = (float)((int)(sc & 255u) * dot16(lo, x.q[u]));
+  const float d1 = (float)((int)(sc >> 8) * dot16(hi, x.q[x.n / 2 + u]));
+  const float v = g_fma(x.scale[b + 1], d1, x.scale[b] * d0);
+  const float o = g_fma((float)(int)(mn >> 8), x.sum[c + 2], (float)(int)(mn & 255u) * x.sum[c]);
+  return g_fma(h2f((u16)r.h.x), v, -(h2f((u16)(r.h.x >> 16)) * o));
+}
+
+#elif W_TYPE == W_Q6_K
+// 16 columns of half a block: 64 elements, 32 apart in four groups
+struct Raw {
+  u4 a, b, h;
+  u32 s0, s1; // bytes of scales, of two groups each
+  u16 d;
+};
+G_FN u32 unit_count(u32 k) { return k / 64; }
+G_FN Raw unit_load(const Row &w, u32 u) {
+  const u32 half = u / 2, c = u & 1; // of the row
+  const u4 *low = (const u4 *)w.p + half * 4 + c;
+  const u8 *s = w.p2 + half * 8 + c;
+  return Raw{low[0], low[2], ((const u4 *)w.p1)[half * 2 + c], (u32)s[0] | (u32)s[2] << 8, (u32)s[4] | (u32)s[6] << 8,
+             ((const u16 *)w.p3)[half / 2]};
+}
+G_FN u32 six(u32 four, u32 high, u32 n) { return four | (high >> n & 0x03030303u) << 4; }
+G_FN u4 six4(u4 four, u4 high, u32 n) {
+  return u4{six(four.x, high.x, n), six(four.y, high.y, n), six(four.z, high.z, n), six(four.w, high.w, n)};
+}
+G_FN float unit_dot(const Raw &r, const Shared8 &x, u32 u, u32) {
+  const u32 c = u / 2 * 8 + (u & 1), b = u / 2 * 4, quarter = x.n / 4;
+  const u4 codes[4] = {six4(low4(r.a), r.h, 0), six4(low4(r.b), r.h, 2), six4(high4(r.a), r.h, 4), six4(high4(r.b), r.h, 6)};
+  float v = 0;
+  G_UNROLL for (u32 i = 0; i < 4; i++) {
+    const u32 two = i < 2 ? r.s0 : r.s1;
+    const float s = (float)(int)(signed char)(two >> (8 * (i & 1)));
+    const float d = (float)dot16(codes[i], x.q[quarter * i + u]);
+    v = g_fma(s, g_fma(x.scale[b + i], d, -32.0f * x.sum[c + 2 * i]), v);
+  }
+  return h2f(r.d) * v;
+}
+#endif

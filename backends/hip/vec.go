@@ -1,0 +1,258 @@
+package hip
+
+import (
+	"fmt"
+
+	"greta/backends"
+	"greta/graph"
+	"greta/ops"
+	"greta/tensor"
+)
+
+// Products with one row of x: decoding. See vec.hip.
+
+const (
+	vecThreads = 512
+	// vecShared bounds the shared memory of x: two blocks shall fit a multiprocessor.
+	vecShared = 100 << 10
+)
+
+// int8Types are the block formats whose products with activations of eight bits
+// int8.h has.
+var int8Types = map[tensor.Type]bool{
+	tensor.Q4_0: true, tensor.Q4_1: true, tensor.Q8_0: true, tensor.Q4_K: true, tensor.Q5_K: true, tensor.Q6_K: true,
+}
+
+// usesInt8 says whether products of one row with weights of a type round their
+// activations to eight bits.
+func (dev *Device) usesInt8(t tensor.Type) bool { return int8Types[t] && dev.on(pathInt8) }
+
+// vecBytes is the shared memory of a row of k elements.
+func vecBytes(t tensor.Type, k int, eight bool) int {
+	if !eight {
+		return 4 * ceil(k, 32) * 32
+	}
+	sums := 32
+	switch t {
+	case tensor.Q4_K, tensor.Q5_K, tensor.Q6_K:
+		sums = 16
+	}
+	return k + 4*(k/32) + 4*(k/sums)
+}
+
+// usesVec says whether a product of one row goes to vec.hip: x must fit shared memory.
+func (dev *Device) usesVec(n *graph.Node) bool {
+	w := n.In[1]
+	most := vecShared
+	if dev.d.vendor() == amd {
+		most = 64 << 10
+	}
+	return n.In[0].Shape.Rows() == 1 && len(w.Shape) == 2 && vecBytes(w.Type, w.Shape[1], false) <= most
+}
+
+// vecUnroll is how many units of each of two rows a lane has under way.
+func vecUnroll(t tensor.Type) int {
+	switch t {
+	case tensor.F32, tensor.F16, tensor.BF16, tensor.Q4_0, tensor.Q4_1, tensor.Q8_0:
+		return 4
+	case tensor.Q4_K, tensor.Q5_K, tensor.Q6_K:
+		return 2
+	}
+	return 1
+}
+
+// vecShape is a configuration of vec.hip: stages of a wave's ring, by how much their
+// chunks are larger than the least, and whether pairs of rows are drawn; or, without
+// rings, the units of each row that a lane has under way. blocks is for how many
+// blocks a multiprocessor shall have registers; with alone a block asks for so much
+// shared memory that a second one finds no room.
+type vecShape struct {
+	stages, chunk, draw, alone int
+	unroll, blocks             int
+}
+
+func (s vecShape) String() string {
+	if s.stages > 0 {
+		return fmt.Sprintf("stages=%d,chunk=%d,draw=%d,alone=%d,blocks=%d", s.stages, s.chunk, s.draw, s.alone, s.blocks)
+	}
+	return fmt.Sprintf("unroll=%d,blocks=%d", s.unroll, s.blocks)
+}
+
+// vecShapes are the configurations of a product with one row, the default first.
+func (dev *Device) vecShapes(t tensor.Type, k int) []vecShape {
+	var all []vecShape
+	if hasHalves(dev.info.Level) && k%8 == 0 {
+		for _, s := range []vecShape{
+			{2, 2, 0, 1, 0, 1}, {2, 2, 0, 0, 0, 1}, {2, 2, 1, 1, 0, 1}, {2, 2, 0, 1, 0, 2}, {2, 2, 0, 0, 0, 2}, {2, 2, 1, 0, 0, 1}, {3, 2, 0, 1, 0, 1}, {3, 2, 1, 1, 0, 1},
+			{2, 1, 0, 1, 0, 1}, {3, 1, 0, 1, 0, 1}, {5, 1, 0, 1, 0, 1}, {5, 1, 1, 1, 0, 1},
+		} {
+			if dev.vecShared(t, k, s) > vecMost {
+				continue
+			}
+			if s == vecDefault(t) {
+				all = append([]vecShape{s}, all...)
+			} else {
+				all = append(all, s)
+			}
+		}
+	}
+	unroll := vecUnroll(t)
+	all = append(all, vecShape{unroll: unroll, blocks: 1})
+	for n := 1; n <= 8; n *= 2 {
+		if n != unroll {
+			all = append(all, vecShape{unroll: n, blocks: 1})
+		}
+		all = append(all, vecShape{unroll: n, blocks: 2})
+	}
+	return all
+}
+
+// vecDefault is the ring that did best: narrow weights come in short rows, of which
+// a wave has many under way; of wide ones rows are drawn.
+func vecDefault(t tensor.Type) vecShape {
+	if elems, bytes := t.Block(); bytes*8 >= 8*elems {
+		return vecShape{stages: 5, chunk: 1, draw: 1, alone: 1, blocks: 1}
+	}
+	return vecShape{stages: 2, chunk: 2, blocks: 2}
+}
+
+// vecShared is the shared memory of a block.
+func (dev *Device) vecShared(t tensor.Type, k int, s vecShape) int {
+	n := vecThreads/32*s.stages*s.chunk*2*vecChunk(t) + vecBytes(t, k, dev.usesInt8(t))
+	if s.alone > 0 {
+		n = max(n, vecAlone)
+	}
+	return n
+}
+
+// vecAlone is more than half of a multiprocessor's shared memory.
+const vecAlone = 116 << 10
+
+// vecMost is the shared memory of a block of Hopper's, less what kernels have besides.
+const vecMost = 224 << 10
+
+// chunkBlocks is the least CHUNK in vec.hip: blocks of a row, or lines of 16 bytes of a plain one.
+func chunkBlocks(t tensor.Type) int {
+	elems, _ := t.Block()
+	switch {
+	case elems == 256:
+		return 8
+	case t == tensor.Q8_0:
+		return 32
+	}
+	return 64
+}
+
+// vecChunk is the bytes of a row's part of a stage.
+func vecChunk(t tensor.Type) int {
+	if !t.IsBlock() {
+		return 16 * chunkBlocks(t)
+	}
+	_, bytes := t.Block()
+	return bytes * chunkBlocks(t)
+}
+
+// vecShape finds the configuration that is asked for, the default for "".
+func (b *binder) vecShape(t tensor.Type, k int, name string) vecShape {
+	all := b.dev.vecShapes(t, k)
+	for _, s := range all {
+		if name == "" || s.String() == name {
+			return s
+		}
+	}
+	b.failf("no variant %q of a product, there are %v", name, all)
+	return all[0]
+}
+
+// normed is an RMSNorm that a product does itself.
+type normed struct {
+	x, w backends.Operand
+	h    uintptr // where the result goes as well, 0: nowhere
+	eps  float64
+}
+
+// pairing is a function of two products: silu(a)·b, gelu(a)·b.
+type pairing struct {
+	of   string // as point.hip names it, "" for none
+	out  uintptr
+	keep bool // the products themselves are wanted too
+}
+
+// vec multiplies one row by several matrices, up to three, of one type.
+func (b *binder) vec(products []product, norm *normed, pair pairing) {
+	first := products[0]
+	t, k := first.w.Type, first.w.Shape[1]
+	x := first.x
+	if norm != nil {
+		x = &norm.x
+	}
+	at := b.pointer(x)
+	loose, scalar := at%16 != 0 || k%4 != 0, false
+	for _, p := range products {
+		scalar = scalar || b.scalar(p.w)
+	}
+	eight := b.dev.usesInt8(t) && !loose
+	shape := b.vecShape(t, k, first.variant)
+	if scalar {
+		shape = vecShape{unroll: 1, blocks: 1}
+	}
+	prog := newProgram("vec.hip", define("W_TYPE", weightNames[t]), onOff("W_SCALAR", scalar), onOff("X_SCALAR", loose),
+		onOff("INT8", eight), define("MATS", len(products)), onOff("PAIRED", pair.of != ""), define("PAIRED_OF", "of_"+pairName(pair.of)),
+		onOff("NORM", norm != nil), define("BLOCKS", shape.blocks), onOff("STREAM", shape.stages > 0),
+		define("STAGES", shape.stages), onOff("DRAW", shape.draw > 0), define("CHUNK", max(shape.chunk, 1)*chunkBlocks(t)), define("UNROLL", shape.unroll), b.bias(first))
+	pairs := 0
+	var words []uint64
+	for _, p := range products {
+		n := p.w.Shape[0]
+		words = append(words, b.weightWords(p.w)...)
+		y := p.y
+		if pair.of != "" && !pair.keep {
+			y = 0
+		}
+		words = append(words, uint64(y), uint64(b.dense(p.bias)), uint64(uint32(n))|uint64(uint32(pairs))<<32)
+		if pair.of != "" {
+			pairs = n
+		} else {
+			pairs += ceil(n, 2)
+		}
+	}
+	waves := vecThreads / max(b.dev.wave, 32)
+	blocks := max(b.dev.units, 1)
+	if shape.stages == 0 {
+		blocks *= shape.blocks
+	}
+	d := b.start(prog, "vec", vecThreads, min(ceil(pairs, waves), blocks), 1, 1)
+	d.shared = vecBytes(t, k, eight)
+	if shape.stages > 0 {
+		d.shared = max(b.dev.vecShared(t, k, shape), d.shared)
+	}
+	d.ptr(at).u32(k)
+	d.args.add(words...)
+	d.u32(pairs).ptr(b.pointer(first.res))
+	b.norm(d, norm)
+	d.ptr(pair.out)
+	counter, err := b.dev.ticket()
+	if err != nil {
+		b.failf("%w", err)
+	}
+	d.ptr(counter)
+}
+
+// pairName names a function of pairs in pair.h.
+func pairName(of string) string {
+	if of == "" {
+		return "swiglu"
+	}
+	return of
+}
+
+// pairOf gives the function of a node that multiplies by an activation.
+func pairOf(n *graph.Node) string {
+	switch n.Op {
+	case ops.SwiGLU:
+		return "swiglu"
+	case ops.GeGLU:
+		return gelu(n, "geglu")
+	}
+	return ""
+}
