@@ -266,6 +266,11 @@ func HasKV(op *graph.Op) bool {
 	return slices.ContainsFunc(op.Sig.In, func(o graph.Operand) bool { return kindOf(o) == graph.State })
 }
 
+// HasPositions says whether an operator has positions, of which Request's At is the first.
+func HasPositions(op *graph.Op) bool {
+	return slices.ContainsFunc(op.Sig.In, func(o graph.Operand) bool { return o.Name == "pos" })
+}
+
 // operand gives a node's operand by its name in the signature, nil without.
 func operand(n *graph.Node, name string) *graph.Value {
 	for i, o := range n.Op.Sig.In {

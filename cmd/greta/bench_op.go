@@ -312,6 +312,18 @@ func (f *benchOpFlags) fromFlags(c *cobra.Command, args []string) (opSelection, 
 				return s, fmt.Errorf("--%s goes with --model", name)
 			}
 		}
+		any := func(has func(*graph.Op) bool) bool {
+			return slices.ContainsFunc(args, func(name string) bool {
+				o := ops.Table.Lookup(name)
+				return o == nil || has(o) // an unknown one is reported later
+			})
+		}
+		if changed("kv") && !any(op.HasKV) {
+			return s, fmt.Errorf("--kv %s: none of %s has a cache", f.kvs, strings.Join(args, ", "))
+		}
+		if changed("at") && !any(op.HasPositions) {
+			return s, fmt.Errorf("--at %s: none of %s has positions", f.at, strings.Join(args, ", "))
+		}
 		return s, nil
 	}
 	for _, name := range append([]string{"at", "attr", "with"}, sizeNames()...) {

@@ -288,6 +288,8 @@ func TestBenchOpRefused(t *testing.T) {
 		{"rmsnorm --k 4", exitUsage, "--k: none of rmsnorm has a size of this name; rmsnorm has m, d"},
 		{"rmsnorm --type f16", exitUsage, "--type"},
 		{"linear --type f17", exitUsage, "no such type"},
+		{"linear --kv f32", exitUsage, "none of linear has a cache"},
+		{"linear rmsnorm --at 5", exitUsage, "none of linear, rmsnorm has positions"},
 		{"linear --cache hot", exitUsage, "cold, warm or both"},
 		{"linear --prompt 4", exitUsage, "--prompt goes with --model"},
 		{"--model llama2_block --m 4", exitUsage, "--m does not go with it"},
