@@ -128,6 +128,11 @@ func TestRADV(t *testing.T) {
 		}
 		for _, n := range shapes() {
 			compile(t, dev, n)
+			if n.Op == ops.Linear && n.In[0].Shape[0] == 64 { // tiles that only software devices choose
+				dev.tile = 32
+				compile(t, dev, n)
+				dev.tile = 0
+			}
 		}
 	}
 	files, err := modules.ReadDir(".")
@@ -206,31 +211,40 @@ func compile(t *testing.T, dev *Device, n *graph.Node) {
 	if err != nil {
 		return
 	}
-	place := func(v *graph.Value) (o backends.Operand) {
+	place := func(v *graph.Value, use backends.Use, p *backends.Packing) (o backends.Operand) {
 		if v == nil {
 			return o
 		}
-		buf, err := dev.Alloc(v.Bytes(), backends.Weights)
+		size := v.Bytes()
+		if p != nil {
+			size, o.Packing = p.Size(v.Type, v.Shape), p.ID
+		}
+		buf, err := dev.Alloc(size, use)
 		if err != nil {
 			t.Fatal(err)
 		}
 		buf.(*buffer).fresh = false // nobody reads it
 		t.Cleanup(func() { buf.Free() })
-		return backends.Operand{Buffer: buf, Type: v.Type, Shape: v.Shape, Stride: v.Type.RowBytes(v.Shape[1:].Elems())}
+		o.Buffer, o.Type, o.Shape, o.Stride = buf, v.Type, v.Shape, v.Type.RowBytes(v.Shape[1:].Elems())
+		return o
 	}
 	l := backends.Launch{Node: n, Kernel: k}
-	for _, v := range n.In {
-		l.In = append(l.In, place(v))
+	for i, v := range n.In {
+		use := backends.Arena
+		if v != nil && v.Kind == graph.Weight {
+			use = backends.Weights
+		}
+		l.In = append(l.In, place(v, use, k.Packing(i)))
 	}
 	for i, v := range n.Out {
 		if n.Op.Kind == graph.Update {
 			l.Out = append(l.Out, l.In[i])
 		} else {
-			l.Out = append(l.Out, place(v))
+			l.Out = append(l.Out, place(v, backends.Arena, nil))
 		}
 	}
 	if size := k.Scratch(); size > 0 {
-		l.Scratch = place(&graph.Value{Type: tensor.U8, Shape: tensor.Shape{size}})
+		l.Scratch = place(&graph.Value{Type: tensor.U8, Shape: tensor.Shape{size}}, backends.Arena, nil)
 	}
 	if e, err := dev.Capture(&backends.Program{Name: n.Name, Launches: []backends.Launch{l}}); err != nil {
 		t.Errorf("%v: %v", n, err)
