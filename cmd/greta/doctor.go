@@ -8,17 +8,14 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/user"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"greta/engine/health"
 	"greta/engine/report"
@@ -194,9 +191,7 @@ func (d *doctor) caches() {
 		return
 	}
 	d.say("caches", fine, "", "%s: %s", root, sizes(root))
-	var st unix.Statfs_t
-	if unix.Statfs(root, &st) == nil {
-		free := float64(st.Bavail) * float64(st.Bsize)
+	if free, ok := freeSpace(root); ok {
 		if free < leastFree {
 			d.say("caches", warned, "packed weights do not fit there: --cache DIR puts them elsewhere, --cache off keeps none", "%s are free on its disk", report.Bytes(free))
 		} else {
@@ -256,7 +251,7 @@ func (d *doctor) permissions() {
 		for _, path := range found {
 			name := "/" + strings.TrimPrefix(strings.TrimPrefix(path, d.root), "/")
 			seen = append(seen, name)
-			if unix.Access(path, unix.R_OK|unix.W_OK) == nil {
+			if usable(path) {
 				d.say("permissions", fine, "", "%s can be used", name)
 				continue
 			}
@@ -299,22 +294,6 @@ func (d *doctor) cards() map[string]int {
 		}
 	}
 	return n
-}
-
-func groupOf(path string) string {
-	info, err := os.Stat(path)
-	if err != nil {
-		return ""
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return ""
-	}
-	id := strconv.Itoa(int(st.Gid))
-	if g, err := user.LookupGroupId(id); err == nil {
-		return g.Name
-	}
-	return id
 }
 
 // variables are those that change what drivers do, beside greta's own.
