@@ -3,6 +3,7 @@
 package vulkan
 
 import (
+	"math"
 	"unsafe"
 
 	"greta/backends/vulkan/vk"
@@ -13,7 +14,10 @@ import (
 func describeLimits(l *vk.PhysicalDeviceLimits) Limits {
 	d := Limits{Shared: int(l.MaxComputeSharedMemorySize), Invocations: int(l.MaxComputeWorkGroupInvocations),
 		PushConstants: int(l.MaxPushConstantsSize), MaxRange: int(l.MaxStorageBufferRange),
-		Allocations: int(l.MaxMemoryAllocationCount), Align: int(l.MinStorageBufferOffsetAlignment), Tick: float64(l.TimestampPeriod)}
+		Allocations: int(l.MaxMemoryAllocationCount), Align: int(l.MinStorageBufferOffsetAlignment)}
+	if tick := float64(l.TimestampPeriod); !math.IsInf(tick, 0) { // a null device's
+		d.Tick = tick
+	}
 	for i, n := range l.MaxComputeWorkGroupCount {
 		d.Groups[i] = int(n)
 	}
