@@ -19,7 +19,7 @@ type lab struct {
 }
 
 func newLab(t *testing.T) *lab {
-	withFake(t, "plain,half,wrong")
+	withFake(t, "plain,tenth,wrong")
 	return &lab{t, filepath.Join(t.TempDir(), "bench.sqlite")}
 }
 
@@ -37,7 +37,7 @@ var benchmark = []string{"--", "op", "linear", "--m", "1", "--k", "256", "--n", 
 
 func (l *lab) begin(code int, name, variant string, more ...string) result {
 	l.t.Helper()
-	args := append([]string{name, "--hypothesis", "it takes half the time", "--config", variant, "--baseline", "this"}, more...)
+	args := append([]string{name, "--hypothesis", "it takes a tenth of the time", "--config", variant, "--baseline", "this"}, more...)
 	return l.exp(code, "new", append(args, benchmark...)...)
 }
 
@@ -45,16 +45,16 @@ func (l *lab) begin(code int, name, variant string, more ...string) result {
 // baseline, and kept; all of it is on record.
 func TestExperiment(t *testing.T) {
 	l := newLab(t)
-	l.begin(0, "half", "half")
-	r := l.exp(0, "run", "half", "--rounds", "2")
-	has(t, r.out, "op/linear", "faster", "base", "changed", "Mann and Whitney", "of modelled roof", "GFLOP/s", "half: faster: 1; at best")
+	l.begin(0, "tenth", "tenth")
+	r := l.exp(0, "run", "tenth", "--rounds", "2")
+	has(t, r.out, "op/linear", "faster", "base", "changed", "Mann and Whitney", "of modelled roof", "GFLOP/s", "tenth: faster: 1; at best")
 	// Checked first, then in turns: the second round the other way round.
 	var order []string
 	for line := range strings.Lines(r.err) {
 		if rest, ok := strings.CutPrefix(line, "greta: "); ok {
 			side, _, _ := strings.Cut(rest, ":")
 			order = append(order, side)
-			if (side == "changed") != strings.Contains(line, "--config=half") {
+			if (side == "changed") != strings.Contains(line, "--config=tenth") {
 				t.Errorf("%s", line)
 			}
 		}
@@ -67,22 +67,22 @@ func TestExperiment(t *testing.T) {
 		t.Fatal(err)
 	}
 	for side, want := range map[string]int{"base": 2, "changed": 3} {
-		if runs, err := s.Runs(store.Filter{Label: "exp/half/" + side}); err != nil || len(runs) != want {
+		if runs, err := s.Runs(store.Filter{Label: "exp/tenth/" + side}); err != nil || len(runs) != want {
 			t.Errorf("%d runs of %s in the store, %v", len(runs), side, err)
 		}
 	}
 	s.Close()
 	var x exp.Experiment
-	if err := json.Unmarshal([]byte(l.exp(0, "show", "half", "--json").out), &x); err != nil || len(x.Runs) != 1 || !x.Runs[0].Correct || x.Status != exp.Open {
+	if err := json.Unmarshal([]byte(l.exp(0, "show", "tenth", "--json").out), &x); err != nil || len(x.Runs) != 1 || !x.Runs[0].Correct || x.Status != exp.Open {
 		t.Errorf("%v %+v", err, x)
 	}
-	l.exp(exitUsage, "keep", "half")
-	l.exp(0, "keep", "half", "--because", "half the time")
-	has(t, l.exp(0, "list").out, "half", "kept", "half the time", "faster: 1")
-	has(t, l.exp(0, "show", "half").out, "hypothesis    it takes half the time", "greta bench op linear", "--config=half", "correct; faster: 1")
-	has(t, l.exp(exitUsage, "run", "half").err, "was kept")
+	l.exp(exitUsage, "keep", "tenth")
+	l.exp(0, "keep", "tenth", "--because", "a tenth of the time")
+	has(t, l.exp(0, "list").out, "tenth", "kept", "a tenth of the time", "faster: 1")
+	has(t, l.exp(0, "show", "tenth").out, "hypothesis    it takes a tenth of the time", "greta bench op linear", "--config=tenth", "correct; faster: 1")
+	has(t, l.exp(exitUsage, "run", "tenth").err, "was kept")
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(l.path), "experiments.md"))
-	if err != nil || !strings.Contains(string(text), "keep half") {
+	if err != nil || !strings.Contains(string(text), "keep tenth") {
 		t.Errorf("%v\n%s", err, text)
 	}
 }
@@ -114,9 +114,9 @@ func TestExperimentRefusals(t *testing.T) {
 	l := newLab(t)
 	for want, args := range map[string][]string{
 		"a name and":           {"new"},
-		"hypothesis":           {"new", "x", "--config", "half", "--", "op", "linear"},
-		"--store does not go":  {"new", "x", "--hypothesis", "h", "--config", "half", "--", "op", "linear", "--store", "y"},
-		"-ojson does not go":   {"new", "x", "--hypothesis", "h", "--config", "half", "--", "op", "linear", "-ojson"},
+		"hypothesis":           {"new", "x", "--config", "tenth", "--", "op", "linear"},
+		"--store does not go":  {"new", "x", "--hypothesis", "h", "--config", "tenth", "--", "op", "linear", "--store", "y"},
+		"-ojson does not go":   {"new", "x", "--hypothesis", "h", "--config", "tenth", "--", "op", "linear", "-ojson"},
 		"no experiment":        {"run", "x"},
 		"must be positive":     {"run", "x", "--rounds", "0"},
 		"no experiment is":     {"show", "x"},
@@ -127,7 +127,7 @@ func TestExperimentRefusals(t *testing.T) {
 	}
 	l.begin(0, "none", "none")
 	has(t, l.exp(exitFailed, "run", "none").err, "the changed side cannot be measured")
-	l.exp(0, "new", append([]string{"b", "--hypothesis", "h", "--config", "half", "--baseline", "no-such-commit"}, benchmark...)...)
+	l.exp(0, "new", append([]string{"b", "--hypothesis", "h", "--config", "tenth", "--baseline", "no-such-commit"}, benchmark...)...)
 	has(t, l.exp(exitUsage, "run", "b").err, "no-such-commit")
 }
 

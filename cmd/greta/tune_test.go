@@ -44,7 +44,7 @@ func withFake(t *testing.T, variants string) {
 // TestTune tunes a block on a device with a variant that is faster, one that crashes
 // and one that hangs, and runs it: greta run uses the fastest, and says so.
 func TestTune(t *testing.T) {
-	withFake(t, "plain,crash,half,hang")
+	withFake(t, "plain,crash,tenth,hang")
 	const model = "models/llama2_block.yaml"
 	small := []string{"--set", "D=64", "--set", "H=4", "--set", "G=2", "--set", "F=96"}
 	file := filepath.Join(t.TempDir(), "tuned.yaml")
@@ -59,19 +59,19 @@ func TestTune(t *testing.T) {
 		return r
 	}
 	dry := ok(append(args, "--dry-run")...)
-	has(t, dry.out, "linear x:f32[1,64]", "plain", "default", "half")
+	has(t, dry.out, "linear x:f32[1,64]", "plain", "default", "tenth")
 	if _, err := os.Stat(file); err == nil {
 		t.Error("--dry-run wrote the file")
 	}
 	first := ok(args...)
-	has(t, first.out, "half", "times as fast", "best", "REJECTED: the child process ended with exit status 3: fault in the kernel", "hung", file)
+	has(t, first.out, "tenth", "times as fast", "best", "REJECTED: the child process ended with exit status 3: fault in the kernel", "hung", file)
 	var lines []tuneLine
 	if err := json.Unmarshal([]byte(ok(append(args, "--json")...).out), &lines); err != nil {
 		t.Fatal(err)
 	}
 	kernels := len(lines)
 	for _, l := range lines {
-		if l.Tuned || l.Best != "half" || l.Gain < 1.1 {
+		if l.Tuned || l.Best != "tenth" || l.Gain < 1.1 {
 			t.Errorf("%s %s: best %s, %.2f times as fast; tuned again: %v", l.Op, l.Shape, l.Best, l.Gain, l.Tuned)
 		}
 	}
@@ -81,7 +81,7 @@ func TestTune(t *testing.T) {
 		t.Errorf("%v: %+v, and with --again %+v", err, known, anew)
 	}
 	kept := ok("history", "--bench", "op/linear*")
-	has(t, kept.out, "config=half", "config=hang", "FAILED")
+	has(t, kept.out, "config=tenth", "config=hang", "FAILED")
 
 	run := []string{model, "--backend", "fake", "--threads", "1", "--prefill", "8", "--gen", "2", "--repeat", "1", "--tuned"}
 	run = append(slices.Clone(small), run...)
@@ -90,7 +90,7 @@ func TestTune(t *testing.T) {
 		t.Errorf("%d of %d kernels are tuned: %+v", len(rep.Variants), kernels, rep.Variants)
 	}
 	for _, v := range rep.Variants {
-		if v.Op != "linear" || v.Variant != "half" || v.Source != "tuned" || !strings.Contains(v.Shape, "w:f16") {
+		if v.Op != "linear" || v.Variant != "tenth" || v.Source != "tuned" || !strings.Contains(v.Shape, "w:f16") {
 			t.Errorf("%+v", v)
 		}
 	}
@@ -107,9 +107,9 @@ func TestTune(t *testing.T) {
 	dump := func(args ...string) string {
 		return greta(t, append(append([]string{"dump", "--stage", "program", model, "--backend", "fake", "--threads", "1"}, small...), args...)...).out
 	}
-	has(t, dump("--config", "linear=half"), ".half")
-	has(t, dump("--tuned", file), ".half")
-	hasNot(t, dump("--tuned", "off"), ".half")
+	has(t, dump("--config", "linear=tenth"), ".tenth")
+	has(t, dump("--tuned", file), ".tenth")
+	hasNot(t, dump("--tuned", "off"), ".tenth")
 	// So it is in benchmarks of models, whose results say so.
 	bench := func(args ...string) []store.Entry {
 		t.Helper()
@@ -129,7 +129,7 @@ func TestTune(t *testing.T) {
 	if e := bench("--tuned", file)[0]; e.Metrics["tuned_kernels"] == 0 || e.Config != "" {
 		t.Errorf("%+v", e.Result)
 	}
-	if e := bench("--tuned", "off", "--config", "linear=half")[0]; e.Metrics["tuned_kernels"] != 0 || e.Config != "linear=half" {
+	if e := bench("--tuned", "off", "--config", "linear=tenth")[0]; e.Metrics["tuned_kernels"] != 0 || e.Config != "linear=tenth" {
 		t.Errorf("%+v", e.Result)
 	}
 	bad := greta(t, append([]string{"run"}, append(run, "off", "--config", "linear=none")...)...)
@@ -149,7 +149,7 @@ func TestTune(t *testing.T) {
 
 // TestTuneRefusals: bad flags, and a device without variants.
 func TestTuneRefusals(t *testing.T) {
-	withFake(t, "plain,half")
+	withFake(t, "plain,tenth")
 	for _, args := range [][]string{{}, {"linear", "--limit", "0s"}, {"linear", "--rounds", "0"}, {"linear", "--samples", "0"}, {"nosuch"},
 		{"linear", "--no-store", "--label", "x"}, {"linear", "--min-time", "-1s"}} {
 		if r := greta(t, append([]string{"tune"}, args...)...); r.code != exitUsage {

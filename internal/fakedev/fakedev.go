@@ -13,8 +13,8 @@ import (
 	"greta/graph"
 )
 
-// Device has variants of linear. A variant's name says what it does: "half" and
-// "twice" say that they took half and twice as long as they did, "wrong" writes
+// Device has variants of linear. A variant's name says what it does: "tenth" and
+// "twice" say that they took a tenth and twice as long as they did, "wrong" writes
 // zeros, "hang" sleeps, "crash" ends the process, anything else is as the processor is.
 type Device struct {
 	*cpu.Device
@@ -119,7 +119,7 @@ func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 		var v string
 		own.Launches[i], v = plain(&p.Launches[i])
 		act(v)
-		if f := map[string]float64{"half": 0.5, "twice": 2}[v]; f > 0 {
+		if f := map[string]float64{"tenth": 0.1, "twice": 2}[v]; f > 0 {
 			e.factor[i] = f
 		}
 	}
