@@ -151,7 +151,7 @@ func clangCompile(ctx context.Context, clang string, t target, p program, source
 	args := []string{"-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib"}
 	args = append(args, t.options()...)
 	if t.vendor == nvidia {
-		args = []string{"-x", "cuda", "--cuda-device-only", "--cuda-gpu-arch=" + t.arch, "--cuda-feature=+ptx80", "-nocudainc", "-nocudalib", "-std=c++17", "-O3", "-S"}
+		args = []string{"-x", "cuda", "--cuda-device-only", "--cuda-gpu-arch=" + cudaArch(t.arch), "--cuda-feature=+ptx80", "-nocudainc", "-nocudalib", "-std=c++17", "-O3", "-S"}
 	}
 	text, err := exec.CommandContext(ctx, clang, append(args, "-o", out, in)...).CombinedOutput()
 	if err != nil {
