@@ -42,8 +42,9 @@ func attentionScratch(_ *Device, n *graph.Node) int {
 	return 4 * q.Shape[0] * q.Shape[1] * p * (v.Shape[2] + 2)
 }
 
-// fewTokens is up to how many tokens attention_few.comp serves.
-const fewTokens = 8
+// fewTokens is up to how many tokens attention_few.comp serves, fewGroups about how
+// many workgroups of it keep a large device busy.
+const fewTokens, fewGroups = 8, 1024
 
 // fewParts is parts for attention_few.comp, whose workgroups take 32 positions at a time at least.
 func fewParts(n *graph.Node) int {
@@ -55,7 +56,7 @@ func fewParts(n *graph.Node) int {
 	if have == 0 || q.Shape[0] > fewTokens {
 		return 1
 	}
-	return max(1, min((positions+31)/32, attentionGroups/have, 64))
+	return max(1, min((positions+31)/32, fewGroups/have, 64))
 }
 
 // fewUnits is how many groups of four elements of a row an invocation of

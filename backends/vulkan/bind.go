@@ -90,9 +90,9 @@ type bind struct {
 	// program is what the launch is a part of
 	program *backends.Program
 	kernel  string
-	on      taken   // paths that the kernel was chosen with
-	copies  *copies // of activations, from launches before
-	side    int     // of matrix.comp's tiles, 0: it is not used
+	on      taken          // paths that the kernel was chosen with
+	copies  *copies        // of activations, from launches before
+	variant *matrixVariant // of matrix.comp; nil: the device has only one
 	list    []dispatch
 	err     error
 }

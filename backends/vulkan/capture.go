@@ -39,7 +39,7 @@ func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 			return nil, fmt.Errorf("%v: a kernel of another device (%T)", l.Node, l.Kernel)
 		}
 		e.first = append(e.first, len(e.dispatches))
-		b := &bind{d: d, l: l, number: i, program: p, kernel: k.name, on: k.on, side: k.side, copies: made}
+		b := &bind{d: d, l: l, number: i, program: p, kernel: k.name, on: k.on, variant: k.variant, copies: made}
 		if err := errors.Join(k.bind(b), b.err); err != nil {
 			return nil, fmt.Errorf("%v: %w", l.Node, err)
 		}

@@ -209,7 +209,7 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 		k.packed = e.wide[0]
 	}
 	var err error
-	if k.side, err = d.tileOf(n); err != nil {
+	if k.variant, err = d.variantOf(n); err != nil {
 		return nil, err
 	}
 	if e.typed >= 0 {
@@ -227,8 +227,8 @@ type kernel struct {
 	bind    binder
 	scratch int
 	on      taken
-	side    int // of matrix.comp's tiles, 0: it is not used
-	packed  int // the operand that lies packed, -1: none
+	variant *matrixVariant // nil: it has none
+	packed  int            // the operand that lies packed, -1: none
 }
 
 func (k *kernel) Name() string { return k.name }

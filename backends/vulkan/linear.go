@@ -87,11 +87,8 @@ func (b *bind) vecShape(t tensor.Type, cols, nx int) (size, r int) {
 // dotShape is vecShape for matvecq.comp.
 func (b *bind) dotShape(t tensor.Type, cols, nx int) (size, r int) {
 	unit := 32
-	switch e, _ := t.Block(); {
-	case e > 32:
+	if e, _ := t.Block(); e > 32 {
 		unit = 64
-	case t == tensor.Q8_0:
-		unit = 16
 	}
 	size = 32
 	for size < 128 && cols >= 2*size*unit {
@@ -214,14 +211,12 @@ func (b *bind) matMul(p product, part piece) {
 func (b *bind) matrix(p product, part piece) {
 	core := b.d.core()
 	n := p.x.Shape.Rows()
-	size, threads := 128, 16*core.subgroup
-	switch {
-	case core.size == 8:
-		size, threads = 32, 4*core.subgroup
-	case b.side == 64:
-		size, threads = 64, 4*core.subgroup
+	v := b.variant
+	if v == nil { // of software devices
+		v = &matrixVariant{module: 32, tile: 32, subgroups: 4}
 	}
-	c := b.call(fmt.Sprintf("matrix_%s_%d", p.w.Type, size))
+	size := v.tile
+	c := b.call(fmt.Sprintf("matrix_%s_%d", p.w.Type, v.module))
 	c.subgroup = core.subgroup
 	x := b.convert(halves, p.x)
 	if x == nil {
@@ -239,7 +234,7 @@ func (b *bind) matrix(p product, part piece) {
 	y := b.floats(c, p.y, true)
 	b.temporary(c, x.scales, false)
 	cols := p.w.Shape.Last()
-	c.spec = []uint32{uint32(threads), aligned(p.w, cols, p.w.Stride), btype, flag(p.r != nil), flag(cols%64 == 0)}
+	c.spec = []uint32{uint32(v.subgroups * core.subgroup), aligned(p.w, cols, p.w.Stride), btype, flag(p.r != nil), flag(cols%64 == 0)}
 	c.push = []uint32{uint32(part.count), uint32(cols), uint32(part.first), uint32(p.w.Rows()), uint32(n), woff, uint32(p.w.Stride),
 		x.pitch / 2, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner}
 	b.run(c, (n+size-1)/size, (part.count+size-1)/size)

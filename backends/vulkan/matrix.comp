@@ -23,7 +23,6 @@ layout(local_size_x_id = 0) in; // NT
 layout(constant_id = 2) const uint BIAS = 0;
 layout(constant_id = 3) const bool RESIDUAL = false;
 layout(constant_id = 4) const bool WHOLE = false; // cols is a multiple of BK
-layout(binding = WEIGHTS, std430) readonly buffer Weights2 { uvec2 w2[]; };
 layout(binding = 1, std430) readonly buffer BX { uvec4 x8[]; }; // rows of pitch vectors of 8
 layout(binding = 2, std430) readonly buffer BB { uint b[]; };
 layout(binding = 3, std430) readonly buffer BR { float r[]; };
@@ -40,6 +39,12 @@ layout(push_constant) uniform Push {
 #define NT (BM / WM * (BN / WN) * SG)
 #define FM (WM / TS)
 #define FN (WN / TS)
+// Columns of a subgroup's part that are stored at a time.
+#if BM / WM * (BN / WN) > 8
+#define COLUMNS TS
+#else
+#define COLUMNS WN
+#endif
 shared uvec4 sx[BM * LD];
 shared uvec4 sw[BN * LD];
 
@@ -48,7 +53,13 @@ shared uvec4 sw[BN * LD];
 #define ACC coopmat<float, gl_ScopeSubgroup, TS, TS, gl_MatrixUseAccumulator>
 
 // What an invocation fetches of w is CHUNK elements, in RAW vectors.
-#if TYPE == 10 || TYPE == 14 || TYPE == 22 || TYPE == 23 || TYPE == 24
+#if TYPE == 10
+#define CHUNK 32u
+#elif TYPE == 14
+#define CHUNK 16u
+#elif TYPE == 22 || TYPE == 23
+#define CHUNK 32u
+#elif TYPE == 24
 #define CHUNK 16u
 #else
 #define CHUNK 8u
@@ -61,18 +72,13 @@ shared uvec4 sw[BN * LD];
 #define CW (BN * PER / NT)
 
 struct Raw {
-#if TYPE == 10 || TYPE == 22 || TYPE == 23
-  uvec2 q;
-#else
   uvec4 q;
-#endif
 #if TYPE == 10 || TYPE == 14
   uint d;
 #elif TYPE == 22
   uvec4 head;
 #elif TYPE == 23
-  uvec4 head;
-  uvec2 high;
+  uvec4 head, high;
 #elif TYPE == 24
   uvec4 high;
   float d;
@@ -94,18 +100,14 @@ void codes(uint c, float16_t bias, out f16vec2 a, out f16vec2 e) {
 Raw fetch(uint row, uint k0, uint c) {
   Raw v;
   uint k = k0 + c * CHUNK;
-#if TYPE != 10 && TYPE != 22 && TYPE != 23
   v.q = uvec4(0);
-#endif
 #if TYPE == 2
   if (WHOLE || k < cols) v.q = w4[(row + 2 * k) >> 4];
 #elif TYPE == 10
-  // Half a block: eight low codes and, behind 16 elements, eight high ones.
-  v.q = uvec2(0);
   v.d = 0;
   if (WHOLE || k < cols) {
-    v.q = w2[(row + (k >> 1)) >> 3];
-    v.d = u16(row + (cols >> 1) + ((k >> 5) << 1));
+    v.q = w4[(row + (k >> 1)) >> 4];
+    v.d = u16(row + (cols >> 1) + (k >> 4));
   }
 #elif TYPE == 14
   v.d = 0;
@@ -116,9 +118,9 @@ Raw fetch(uint row, uint k0, uint c) {
 #elif TYPE == 22 || TYPE == 23
   uint a = (row >> 4) + (k0 >> 8) * (TYPE == Q4_K ? 9 : 11), j = (k0 >> 6) & 3u;
   v.head = w4[a];
-  v.q = w2[2 * (a + (TYPE == Q4_K ? 1 : 3) + 2 * j) + c];
+  v.q = w4[a + (TYPE == Q4_K ? 1 : 3) + 2 * j + c];
 #if TYPE == 23
-  v.high = w2[2 * (a + 1) + c];
+  v.high = w4[a + 1 + c];
 #endif
 #elif TYPE == 24
   uint blocks = cols >> 8, block = k >> 8, s = (k >> 5) & 7u, h = s >> 2, half16 = (k >> 4) & 1u;
@@ -144,12 +146,15 @@ Raw fetch(uint row, uint k0, uint c) {
 // put stores a chunk at the row of sw that starts at at.
 void put(uint at, uint k0, uint c, Raw v) {
 #if TYPE == 10
+  f16vec2 o[16];
   float16_t d = unpackFloat2x16(v.d).x;
-  [[unroll]] for (uint n = 0; n < 2; n++) {
-    f16vec2 o[4];
-    [[unroll]] for (uint i = 0; i < 2; i++) codes(v.q[i] >> (4 * n) & 0x0f0f0f0fu, float16_t(8), o[2 * i], o[2 * i + 1]);
-    sw[at + 4 * (c >> 1) + 2 * n + (c & 1u)] = uvec4(packFloat2x16(o[0] * d), packFloat2x16(o[1] * d), packFloat2x16(o[2] * d), packFloat2x16(o[3] * d));
+  [[unroll]] for (uint i = 0; i < 4; i++) {
+    codes(v.q[i] & 0x0f0f0f0fu, float16_t(8), o[2 * i], o[2 * i + 1]);
+    codes(v.q[i] >> 4 & 0x0f0f0f0fu, float16_t(8), o[8 + 2 * i], o[9 + 2 * i]);
   }
+  [[unroll]] for (uint i = 0; i < 16; i++) o[i] *= d;
+  [[unroll]] for (uint i = 0; i < 4; i++)
+    sw[at + 4 * c + i] = uvec4(packFloat2x16(o[4 * i]), packFloat2x16(o[4 * i + 1]), packFloat2x16(o[4 * i + 2]), packFloat2x16(o[4 * i + 3]));
 #elif TYPE == 14
   f16vec2 o[8];
   float16_t d = unpackFloat2x16(v.d).x;
@@ -165,16 +170,17 @@ void put(uint at, uint k0, uint c, Raw v) {
     uint sc = s < 4 ? first & 63u : third & 15u | (first & 0xc0u) >> 2;
     uint mn = s < 4 ? second & 63u : (third >> 4) & 15u | (second & 0xc0u) >> 2;
     f16vec2 d = f16vec2(float16_t(dm.x * float(sc))), m = f16vec2(float16_t(-dm.y * float(mn)));
-    f16vec2 o[4];
-    [[unroll]] for (uint i = 0; i < 2; i++) {
+    f16vec2 o[8];
+    [[unroll]] for (uint i = 0; i < 4; i++) {
       uint q = v.q[i] >> (4 * n) & 0x0f0f0f0fu;
 #if TYPE == 23
       q |= (v.high[i] >> s & 0x01010101u) << 4;
 #endif
       codes(q, float16_t(0), o[2 * i], o[2 * i + 1]);
     }
-    [[unroll]] for (uint i = 0; i < 4; i++) o[i] = fma(o[i], d, m);
-    sw[at + 4 * n + c] = uvec4(packFloat2x16(o[0]), packFloat2x16(o[1]), packFloat2x16(o[2]), packFloat2x16(o[3]));
+    [[unroll]] for (uint i = 0; i < 8; i++) o[i] = fma(o[i], d, m);
+    [[unroll]] for (uint i = 0; i < 2; i++)
+      sw[at + 4 * n + 2 * c + i] = uvec4(packFloat2x16(o[4 * i]), packFloat2x16(o[4 * i + 1]), packFloat2x16(o[4 * i + 2]), packFloat2x16(o[4 * i + 3]));
   }
 #elif TYPE == 24
   uint k2 = (k0 + c * CHUNK >> 5) & 3u;
@@ -198,6 +204,20 @@ void put(uint at, uint k0, uint c, Raw v) {
 #else
   sw[at + c] = v.q;
 #endif
+}
+
+// store adds what belongs to TS rows and COLUMNS columns of a subgroup that lie in sw, and stores them.
+void store(uint own, uint pitch_, uint s0, uint c0) {
+  for (uint e = gl_SubgroupInvocationID; e < TS * COLUMNS; e += SG) {
+    uint s = s0 + e / COLUMNS, c = e % COLUMNS, n = c0 + c;
+    if (s < count && n < rows) {
+      float v = uintBitsToFloat(sw[own + e / COLUMNS * pitch_ + c / 4][c & 3u]) * scales[s];
+      if (BIAS != 0) v += NARROW(b, BIAS, boff + first + n);
+      if (RESIDUAL) { uint o = s / rinner; v += r[roff + o * rstride + (s - o * rinner) * all + first + n]; }
+      uint o = s / yinner;
+      y[yoff + o * ystride + (s - o * yinner) * all + first + n] = v;
+    }
+  }
 }
 
 void main() {
@@ -244,22 +264,23 @@ void main() {
     }
     barrier();
   }
-  // A matrix of each subgroup at a time through shared memory, so that bias, residual and scale meet
-  // known elements.
-  const uint LO = TS / 4, own = g * TS * LO;
-  LOOP for (uint i = 0; i < FM; i++) LOOP for (uint j = 0; j < FN; j++) {
-    coopMatStore(acc[i * FN + j], sw, own, LO, gl_CooperativeMatrixLayoutRowMajor);
-    barrier();
-    for (uint e = gl_SubgroupInvocationID; e < TS * TS; e += SG) {
-      uint s = m0 + wm + i * TS + e / TS, c = e % TS, n = n0 + wn + j * TS + c;
-      if (s < count && n < rows) {
-        float v = uintBitsToFloat(sw[own + e / TS * LO + c / 4][c & 3u]) * scales[s];
-        if (BIAS != 0) v += NARROW(b, BIAS, boff + first + n);
-        if (RESIDUAL) { uint o = s / rinner; v += r[roff + o * rstride + (s - o * rinner) * all + first + n]; }
-        uint o = s / yinner;
-        y[yoff + o * ystride + (s - o * yinner) * all + first + n] = v;
-      }
-    }
-    barrier();
-  }
+  // Matrices go through shared memory, so that bias, residual and scale meet known elements. COLUMNS of
+  // TS rows of each subgroup's part at a time: as many as there is room for. acc is indexed by
+  // constants: the compiler unrolls no loop that holds another one, and acc would lie in memory.
+#if BM / WM * (BN / WN) > 8
+#define OUT(i, j) coopMatStore(acc[i * FN + j], sw, own, LO, gl_CooperativeMatrixLayoutRowMajor); STORE(i, j)
+#define ROW(i) OUT(i, 0) OUT(i, 1)
+#else
+#define ROW(i) \
+  LOOP for (uint j = 0; j < FN; j++) coopMatStore(acc[i * FN + j], sw, own + j * (TS / 4), LO, gl_CooperativeMatrixLayoutRowMajor); \
+  STORE(i, 0)
+#endif
+#define STORE(i, j) barrier(); store(own, LO, m0 + wm + i * TS, n0 + wn + j * TS); barrier();
+  const uint LO = COLUMNS / 4 + (COLUMNS > TS ? 1 : 0), own = g * TS * LO;
+  ROW(0)
+  ROW(1)
+#if WM / TS > 2
+  ROW(2)
+  ROW(3)
+#endif
 }

@@ -40,15 +40,10 @@ uint u16(uint a) { return bitfieldExtract(w[a >> 2], int(a & 2u) * 8, 16); }
 
 const uint Q4_0 = 10, Q4_1 = 11, Q5_0 = 12, Q5_1 = 13, Q8_0 = 14, Q4_K = 22, Q5_K = 23, Q6_K = 24;
 
-// What an invocation takes of a row at a time: so many elements, in blocks of 32 (SPAN), or half of one.
+// What an invocation takes of a row at a time: SPAN blocks of 32 elements.
 #if TYPE >= 20
-#define TAKES 64u
 #define SPAN 2u
-#elif TYPE == 14
-#define TAKES 16u
-#define SPAN 1u
 #else
-#define TAKES 32u
 #define SPAN 1u
 #endif
 
@@ -57,7 +52,7 @@ uint fifth(uint h) { return ((h & 15u) * 0x00204081u & 0x01010101u) << 4; }
 
 struct Raw {
   uvec4 q;
-#if TYPE >= 20
+#if TYPE == 14 || TYPE >= 20
   uvec4 p;
 #endif
 #if TYPE >= 22
@@ -77,8 +72,9 @@ struct Raw {
 Raw fetch(uint row, uint u) {
   Raw v;
 #if TYPE == 14
-  v.q = w4[(row >> 4) + u];
-  v.d = h2f(u16(row + cols + (u >> 1 << 1)));
+  v.q = w4[(row >> 4) + 2 * u];
+  v.p = w4[(row >> 4) + 2 * u + 1];
+  v.d = h2f(u16(row + cols + 2 * u));
 #elif TYPE < 20
   uint blocks = cols >> 5, plane = row + blocks * 16;
   v.q = w4[(row >> 4) + u];
@@ -129,9 +125,6 @@ X activations(uint s, uint u) {
     v.s[i] = vec2(scales[from + i].x, 0);
     v.s[i].y = v.s[i].x * float(dp4(v.a[i], uvec4(0x01010101u), 0)) * 32.0;
   }
-#elif TYPE == 14
-  v.a[0] = x16[2 * s * pitch + u];
-  v.s[0] = scales[s * pitch + (u >> 1)];
 #else
   uint from = s * pitch + SPAN * u;
   [[unroll]] for (uint i = 0; i < SPAN; i++) {
@@ -147,7 +140,7 @@ X activations(uint s, uint u) {
 float product(Raw v, X x, uint u) {
   const uvec4 low = uvec4(0x0f0f0f0fu);
 #if TYPE == 14
-  return v.d * x.s[0].x * float(dp4(v.q, x.a[0], 0));
+  return v.d * x.s[0].x * float(dp4(v.q, x.a[0], dp4(v.p, x.a[1], 0)));
 #elif TYPE < 20
   uvec4 lo = v.q & low, hi = v.q >> 4 & low;
 #if TYPE == 12 || TYPE == 13
@@ -213,7 +206,7 @@ void main() {
   [[unroll]] for (uint i = 0; i < R * NX; i++) acc[i] = 0;
   uint at[R];
   [[unroll]] for (uint i = 0; i < R; i++) at[i] = base + min(row0 + i, rows - 1) * wstride;
-  uint units = cols / TAKES;
+  uint units = cols / (32 * SPAN);
   for (uint u = t; u < units; u += T) {
     Raw v[R];
     [[unroll]] for (uint i = 0; i < R; i++) v[i] = fetch(at[i], u);

@@ -15,12 +15,14 @@ import (
 	"greta/backends"
 	"greta/backends/vulkan"
 	"greta/engine"
+	"greta/graph"
 	"greta/models"
 	"greta/tensor"
 )
 
 // TestSpeed times a model of synthetic weights, as GRETA_VULKAN_SPEED says:
-// "llama2_7b f16,q4_0 L=8". It checks that logits are finite.
+// "llama2_7b f16,q4_0 L=8", with the variant of products that GRETA_VULKAN_VARIANT
+// names where there is one. It checks that logits are finite.
 func TestSpeed(t *testing.T) {
 	what := strings.Fields(os.Getenv("GRETA_VULKAN_SPEED"))
 	if len(what) < 2 {
@@ -46,6 +48,14 @@ func speed(t *testing.T, model, typeName string, set map[string]string) {
 		t.Fatal(err)
 	}
 	dev := open(t, vulkan.Options{FP16: backends.On})
+	if want := os.Getenv("GRETA_VULKAN_VARIANT"); want != "" {
+		dev.Choose(func(n *graph.Node) string {
+			if slices.Contains(dev.Variants(n), want) {
+				return want
+			}
+			return ""
+		})
+	}
 	ctx := context.Background()
 	start := time.Now()
 	e, err := engine.New(ctx, engine.Options{Model: file, Device: dev, Context: 2560, DType: dtype, Seed: 1, Set: set})

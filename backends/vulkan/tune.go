@@ -8,30 +8,52 @@ import (
 
 	"greta/backends"
 	"greta/graph"
+	"greta/tensor"
 )
 
-// The sizes of matrix.comp's tiles that can be chosen from, by name.
-var matrixTiles = map[string]int{"tile=128": 128, "tile=64": 64}
+// matrixVariant is a configuration of matrix.comp: its module, the size of its
+// tiles, and the subgroups of a workgroup.
+type matrixVariant struct {
+	name            string
+	module          int
+	tile, subgroups int
+}
+
+// The first is the default for many rows.
+var matrixVariants = []matrixVariant{
+	{"tile=128", 128, 128, 8},
+	{"tile=128,subgroups=16", 16, 128, 16},
+	{"tile=64", 64, 64, 4},
+}
 
 // Variants names the configurations of a node's kernel, the default first.
 func (d *Device) Variants(n *graph.Node) []string {
 	if !d.on.matrix || d.core().size != 16 || !isLinear(n) || !d.takesMatrix(n.In[1].Type, n.In[0].Shape.Rows()) {
 		return nil
 	}
-	if n.In[0].Shape.Rows() <= 64 {
-		return []string{"tile=64", "tile=128"}
+	var names []string
+	for _, v := range matrixVariants {
+		if v.subgroups < 16 || !halfUnits[n.In[1].Type] {
+			names = append(names, v.name)
+		}
 	}
-	return []string{"tile=128", "tile=64"}
+	if n.In[0].Shape.Rows() <= 64 { // large tiles would be half empty
+		slices.Reverse(names)
+	}
+	return names
 }
+
+// halfUnits are the formats of which 512 invocations are more than a step has units for.
+var halfUnits = map[tensor.Type]bool{tensor.Q4_0: true, tensor.Q4_K: true, tensor.Q5_K: true}
 
 // Choose sets what is asked for a node's variant.
 func (d *Device) Choose(f func(n *graph.Node) string) { d.chosen = f }
 
-// tileOf is the tile size of a node's variant, 0 where it has none.
-func (d *Device) tileOf(n *graph.Node) (int, error) {
+// variantOf is a node's variant, nil where it has none.
+func (d *Device) variantOf(n *graph.Node) (*matrixVariant, error) {
 	list := d.Variants(n)
 	if len(list) == 0 {
-		return 0, nil
+		return nil, nil
 	}
 	name := list[0]
 	if d.chosen != nil {
@@ -40,9 +62,9 @@ func (d *Device) tileOf(n *graph.Node) (int, error) {
 		}
 	}
 	if !slices.Contains(list, name) {
-		return 0, fmt.Errorf("vulkan: %v has no variant %q; there are %v", n, name, list)
+		return nil, fmt.Errorf("vulkan: %v has no variant %q; there are %v", n, name, list)
 	}
-	return matrixTiles[name], nil
+	return &matrixVariants[slices.IndexFunc(matrixVariants, func(v matrixVariant) bool { return v.name == name })], nil
 }
 
 var _ backends.Tunable = (*Device)(nil)
