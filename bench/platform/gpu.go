@@ -147,7 +147,7 @@ func (g *GPU) close() error {
 func (g *GPU) measure(p point) (*record.Result, error) {
 	own := p.finish
 	p.finish = func(r *record.Result) error {
-		if err := g.clock(1 << 17); err != nil {
+		if err := g.clock(1 << 20); err != nil {
 			return err
 		}
 		if own != nil {
