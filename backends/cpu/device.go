@@ -56,7 +56,7 @@ func New(threads int, opts ...Option) (*Device, error) {
 	return open(k, threads, opts)
 }
 
-// NewLevel is New with the kernels of a level that this machine has: "avx512",
+// NewLevel is New with the kernels of a level that this machine has: "amx", "avx512",
 // "avx2", "neon" or "go", which every machine has.
 func NewLevel(level string, threads int, opts ...Option) (*Device, error) {
 	k, err := simd.Select(level)
