@@ -22,7 +22,6 @@ layout(constant_id = 1) const bool ALIGNED = false;
 layout(local_size_x_id = 0) in; // NT
 layout(constant_id = 2) const uint BIAS = 0;
 layout(constant_id = 3) const bool RESIDUAL = false;
-layout(constant_id = 4) const bool WHOLE = false; // cols is a multiple of BK
 layout(binding = 1, std430) readonly buffer BX { uvec4 x8[]; }; // rows of pitch vectors of 8
 layout(binding = 2, std430) readonly buffer BB { uint b[]; };
 layout(binding = 3, std430) readonly buffer BR { float r[]; };
@@ -39,12 +38,6 @@ layout(push_constant) uniform Push {
 #define NT (BM / WM * (BN / WN) * SG)
 #define FM (WM / TS)
 #define FN (WN / TS)
-// Columns of a subgroup's part that are stored at a time.
-#if BM / WM * (BN / WN) > 8
-#define COLUMNS TS
-#else
-#define COLUMNS WN
-#endif
 shared uvec4 sx[BM * LD];
 shared uvec4 sw[BN * LD];
 
@@ -102,16 +95,16 @@ Raw fetch(uint row, uint k0, uint c) {
   uint k = k0 + c * CHUNK;
   v.q = uvec4(0);
 #if TYPE == 2
-  if (WHOLE || k < cols) v.q = w4[(row + 2 * k) >> 4];
+  if (k < cols) v.q = w4[(row + 2 * k) >> 4];
 #elif TYPE == 10
   v.d = 0;
-  if (WHOLE || k < cols) {
+  if (k < cols) {
     v.q = w4[(row + (k >> 1)) >> 4];
     v.d = u16(row + (cols >> 1) + (k >> 4));
   }
 #elif TYPE == 14
   v.d = 0;
-  if (WHOLE || k < cols) {
+  if (k < cols) {
     v.q = w4[(row + k) >> 4];
     v.d = u16(row + cols + ((k >> 5) << 1));
   }
@@ -128,13 +121,13 @@ Raw fetch(uint row, uint k0, uint c) {
   v.high = w4[((row + blocks * 128) >> 4) + block * 4 + 2 * h + half16];
   v.d = half_(row + blocks * 208 + 2 * block) * sbyte(row + blocks * 192 + block * 16 + 2 * s + half16);
 #elif TYPE >= 10
-  if (WHOLE || k < cols) {
+  if (k < cols) {
     vec4 lo, hi;
     decodePart(row, k >> 5, c & 3u, cols, lo, hi);
     v.q = uvec4(packHalf2x16(lo.xy), packHalf2x16(lo.zw), packHalf2x16(hi.xy), packHalf2x16(hi.zw));
   }
 #else
-  if (WHOLE || k < cols) {
+  if (k < cols) {
     vec4 e[2];
     decode(row, k >> 3, cols, e);
     v.q = uvec4(packHalf2x16(e[0].xy), packHalf2x16(e[0].zw), packHalf2x16(e[1].xy), packHalf2x16(e[1].zw));
@@ -206,20 +199,6 @@ void put(uint at, uint k0, uint c, Raw v) {
 #endif
 }
 
-// store adds what belongs to TS rows and COLUMNS columns of a subgroup that lie in sw, and stores them.
-void store(uint own, uint pitch_, uint s0, uint c0) {
-  for (uint e = gl_SubgroupInvocationID; e < TS * COLUMNS; e += SG) {
-    uint s = s0 + e / COLUMNS, c = e % COLUMNS, n = c0 + c;
-    if (s < count && n < rows) {
-      float v = uintBitsToFloat(sw[own + e / COLUMNS * pitch_ + c / 4][c & 3u]) * scales[s];
-      if (BIAS != 0) v += NARROW(b, BIAS, boff + first + n);
-      if (RESIDUAL) { uint o = s / rinner; v += r[roff + o * rstride + (s - o * rinner) * all + first + n]; }
-      uint o = s / yinner;
-      y[yoff + o * ystride + (s - o * yinner) * all + first + n] = v;
-    }
-  }
-}
-
 void main() {
   const uint t = gl_LocalInvocationID.x, g = gl_SubgroupID;
   uint n0 = gl_WorkGroupID.y * BN, m0 = gl_WorkGroupID.x * BM;
@@ -234,53 +213,53 @@ void main() {
   uint pw[CW];
   LOOP for (uint i = 0; i < CW; i++) pw[i] = woff + min(n0 + (t + i * NT) / PER, rows - 1) * wstride;
 #endif
-#ifdef DIRECT
-#define FETCH(k) LOOP for (uint i = 0; i < CX; i++) fx[i] = x8[px[i] + (k) / 8];
-#else
-#define FETCH(k) \
-  LOOP for (uint i = 0; i < CX; i++) fx[i] = x8[px[i] + (k) / 8]; \
-  LOOP for (uint i = 0; i < CW; i++) fw[i] = fetch(pw[i], k, t % PER);
+  for (uint k0 = 0; k0 < cols + BK; k0 += BK) {
+    if (k0 < cols) {
+      LOOP for (uint i = 0; i < CX; i++) fx[i] = x8[px[i] + k0 / 8];
+#ifndef DIRECT
+      LOOP for (uint i = 0; i < CW; i++) fw[i] = fetch(pw[i], k0, t % PER);
 #endif
-  FETCH(0)
-  for (uint k0 = 0; k0 < cols; k0 += BK) {
-    LOOP for (uint i = 0; i < CX; i++) sx[(t + i * NT) / KV * LD + t % KV] = fx[i];
+    }
+    if (k0 > 0) {
+      LOOP for (uint k = 0; k < BK / TS; k++) {
+        MAT(gl_MatrixUseA) a[FM];
+        LOOP for (uint i = 0; i < FM; i++)
+          coopMatLoad(a[i], sx, (wm + i * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutRowMajor);
+        LOOP for (uint j = 0; j < FN; j++) {
+          MAT(gl_MatrixUseB) e;
+          coopMatLoad(e, sw, (wn + j * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutColumnMajor);
+          LOOP for (uint i = 0; i < FM; i++) acc[i * FN + j] = coopMatMulAdd(a[i], e, acc[i * FN + j]);
+        }
+      }
+      barrier();
+    }
+    if (k0 < cols) {
+      LOOP for (uint i = 0; i < CX; i++) sx[(t + i * NT) / KV * LD + t % KV] = fx[i];
 #ifdef DIRECT
-    [[dont_unroll]] for (uint i = t / PER; i < BN; i += NT / PER)
-      put(i * LD, k0, t % PER, fetch(woff + min(n0 + i, rows - 1) * wstride, k0, t % PER));
+      [[dont_unroll]] for (uint i = t / PER; i < BN; i += NT / PER)
+        put(i * LD, k0, t % PER, fetch(woff + min(n0 + i, rows - 1) * wstride, k0, t % PER));
 #else
-    LOOP for (uint i = 0; i < CW; i++) put((t + i * NT) / PER * LD, k0, t % PER, fw[i]);
+      LOOP for (uint i = 0; i < CW; i++) put((t + i * NT) / PER * LD, k0, t % PER, fw[i]);
 #endif
+      barrier();
+    }
+  }
+  // TS rows of a subgroup's part at a time through shared memory, so that bias, residual and scale
+  // meet known elements and rows are stored whole.
+  const uint LO = WN / 4 + 1, own = g * TS * LO;
+  LOOP for (uint i = 0; i < FM; i++) {
+    LOOP for (uint j = 0; j < FN; j++) coopMatStore(acc[i * FN + j], sw, own + j * (TS / 4), LO, gl_CooperativeMatrixLayoutRowMajor);
     barrier();
-    if (k0 + BK < cols) { FETCH(k0 + BK) }
-    LOOP for (uint k = 0; k < BK / TS; k++) {
-      MAT(gl_MatrixUseA) a[FM];
-      LOOP for (uint i = 0; i < FM; i++)
-        coopMatLoad(a[i], sx, (wm + i * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutRowMajor);
-      LOOP for (uint j = 0; j < FN; j++) {
-        MAT(gl_MatrixUseB) e;
-        coopMatLoad(e, sw, (wn + j * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutColumnMajor);
-        LOOP for (uint i = 0; i < FM; i++) acc[i * FN + j] = coopMatMulAdd(a[i], e, acc[i * FN + j]);
+    for (uint e = gl_SubgroupInvocationID; e < TS * WN; e += SG) {
+      uint s = m0 + wm + i * TS + e / WN, c = e % WN, n = n0 + wn + c;
+      if (s < count && n < rows) {
+        float v = uintBitsToFloat(sw[own + e / WN * LO + c / 4][c & 3u]) * scales[s];
+        if (BIAS != 0) v += NARROW(b, BIAS, boff + first + n);
+        if (RESIDUAL) { uint o = s / rinner; v += r[roff + o * rstride + (s - o * rinner) * all + first + n]; }
+        uint o = s / yinner;
+        y[yoff + o * ystride + (s - o * yinner) * all + first + n] = v;
       }
     }
     barrier();
   }
-  // Matrices go through shared memory, so that bias, residual and scale meet known elements. COLUMNS of
-  // TS rows of each subgroup's part at a time: as many as there is room for. acc is indexed by
-  // constants: the compiler unrolls no loop that holds another one, and acc would lie in memory.
-#if BM / WM * (BN / WN) > 8
-#define OUT(i, j) coopMatStore(acc[i * FN + j], sw, own, LO, gl_CooperativeMatrixLayoutRowMajor); STORE(i, j)
-#define ROW(i) OUT(i, 0) OUT(i, 1)
-#else
-#define ROW(i) \
-  LOOP for (uint j = 0; j < FN; j++) coopMatStore(acc[i * FN + j], sw, own + j * (TS / 4), LO, gl_CooperativeMatrixLayoutRowMajor); \
-  STORE(i, 0)
-#endif
-#define STORE(i, j) barrier(); store(own, LO, m0 + wm + i * TS, n0 + wn + j * TS); barrier();
-  const uint LO = COLUMNS / 4 + (COLUMNS > TS ? 1 : 0), own = g * TS * LO;
-  ROW(0)
-  ROW(1)
-#if WM / TS > 2
-  ROW(2)
-  ROW(3)
-#endif
 }

@@ -8,7 +8,6 @@ import (
 
 	"greta/backends"
 	"greta/graph"
-	"greta/tensor"
 )
 
 // matrixVariant is a configuration of matrix.comp: its module, the size of its
@@ -22,7 +21,6 @@ type matrixVariant struct {
 // The first is the default for many rows.
 var matrixVariants = []matrixVariant{
 	{"tile=128", 128, 128, 8},
-	{"tile=128,subgroups=16", 16, 128, 16},
 	{"tile=64", 64, 64, 4},
 }
 
@@ -33,18 +31,13 @@ func (d *Device) Variants(n *graph.Node) []string {
 	}
 	var names []string
 	for _, v := range matrixVariants {
-		if v.subgroups < 16 || !halfUnits[n.In[1].Type] {
-			names = append(names, v.name)
-		}
+		names = append(names, v.name)
 	}
 	if n.In[0].Shape.Rows() <= 64 { // large tiles would be half empty
 		slices.Reverse(names)
 	}
 	return names
 }
-
-// halfUnits are the formats of which 512 invocations are more than a step has units for.
-var halfUnits = map[tensor.Type]bool{tensor.Q4_0: true, tensor.Q4_K: true, tensor.Q5_K: true}
 
 // Choose sets what is asked for a node's variant.
 func (d *Device) Choose(f func(n *graph.Node) string) { d.chosen = f }

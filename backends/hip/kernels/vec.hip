@@ -177,6 +177,12 @@ struct Stream {
 };
 #endif
 
+G_FN void put(const Matrix &m, u32 row, float v, const float *res) {
+  if (BIAS) v += load_float(m.bias, BIAS - 1, row);
+  if (res) v += res[row];
+  m.y[row] = v;
+}
+
 G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pairs, const float *res,
                               const void *nw, u32 ntype, float eps, float *h, float *out, u32 *counter) {
   extern __shared__ u4 shared_memory[];
@@ -277,11 +283,6 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
 #else
   for (; p < pairs; p += stride) {
 #endif
-    const Pair r = pair_of(all, p);
-    (void)r;
-#if !PAIRED // what is added at the end, loaded meanwhile
-    const float more = res ? res[lane() >= G_WAVE / 2 ? r.rb : r.ra] : 0.0f;
-#endif
     float a = 0, b = 0;
 #if STREAM
     for (u32 c = 0; c < stream.chunks; c++) {
@@ -304,7 +305,9 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
         phase ^= 1;
       }
     }
+    const Pair r = pair_of(all, p);
 #else
+    const Pair r = pair_of(all, p);
     for (u32 u0 = lane(); u0 < units; u0 += UNROLL * G_WAVE) {
       Raw wa[UNROLL], wb[UNROLL];
       G_UNROLL for (u32 j = 0; j < UNROLL; j++) {
@@ -321,31 +324,25 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
       }
     }
 #endif
-    // Half of the lanes go on with a's sum, half with b's.
-    const bool upper = lane() >= G_WAVE / 2;
-    float v = (upper ? b : a) + shfl_xor(upper ? a : b, G_WAVE / 2);
-    G_UNROLL for (u32 o = G_WAVE / 4; o; o >>= 1) v += shfl_xor(v, o);
-#if PAIRED
-    b = shfl_xor(v, G_WAVE / 2);
+    a = wave_sum(a);
+    b = wave_sum(b);
     if (lane() != 0) continue;
-    a = v;
-    if (BIAS) {
-      a += load_float(all.m[0].bias, BIAS - 1, p);
-      b += load_float(all.m[MATS - 1].bias, BIAS - 1, p);
+    if (PAIRED) {
+      if (BIAS) {
+        a += load_float(all.m[0].bias, BIAS - 1, p);
+        b += load_float(all.m[MATS - 1].bias, BIAS - 1, p);
+      }
+      if (all.m[0].y) {
+        all.m[0].y[p] = a;
+        all.m[MATS - 1].y[p] = b;
+      }
+      out[p] = PAIRED_OF(a, b);
+      continue;
     }
-    if (all.m[0].y) {
-      all.m[0].y[p] = a;
-      all.m[MATS - 1].y[p] = b;
-    }
-    out[p] = PAIRED_OF(a, b);
-#else
-    if (lane() % (G_WAVE / 2) != 0 || (upper && r.ra == r.rb)) continue;
-    const u32 row = upper ? r.rb : r.ra;
     G_UNROLL for (int i = 0; i < MATS; i++) {
       if (r.m != i) continue;
-      if (BIAS) v += load_float(all.m[i].bias, BIAS - 1, row);
-      all.m[i].y[row] = v + more;
+      put(all.m[i], r.ra, a, res);
+      if (r.rb != r.ra) put(all.m[i], r.rb, b, res);
     }
-#endif
   }
 }
