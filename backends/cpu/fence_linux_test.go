@@ -102,7 +102,8 @@ func (f *fences) launch(p *optest.Prepared) (results [][]byte, err error) {
 		l.In = append(l.In, o)
 	}
 	for i, v := range p.Node.Out {
-		o, b := backends.Operand{}, state
+		var o backends.Operand
+		b := state
 		if i == 0 && p.Node.Op.Kind == graph.Update {
 			o = l.In[0]
 		} else if o, b, err = f.place(v, 0, nil, nil); err != nil {
