@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 
@@ -53,7 +52,6 @@ func bandwidth(all []point) []*Picture {
 		pic := &Picture{Name: "bandwidth", Title: "Bandwidth over size: " + dev, width: wide, height: high,
 			Head: []string{"benchmark", "size", "GB/s", "95 %"}}
 		pic.plot = newPlot(pic.Title, "bytes that are gone through", "GB/s")
-		pic.plot.X.Scale, pic.plot.X.Tick.Marker = plot.LogScale{}, sizes{}
 		names, by := groups(of[dev], func(p point) string { return sweep(&p) })
 		drawn := 0
 		for _, name := range names {
@@ -78,6 +76,7 @@ func bandwidth(all []point) []*Picture {
 		if drawn == 0 {
 			continue
 		}
+		logX(pic.plot, sizes{})
 		logY(pic.plot)
 		marks := levels(all, dev)
 		for i, l := range marks {
@@ -161,7 +160,6 @@ func latency(all []point) []*Picture {
 		Caption: "A pointer chase through one random cycle, one load in flight, over the size of the cycle.",
 		Head:    []string{"device", "size", "ns", "cycles", "95 %, ns"}}
 	pic.plot = newPlot(pic.Title, "bytes that are gone through", "ns")
-	pic.plot.X.Scale, pic.plot.X.Tick.Marker = plot.LogScale{}, sizes{}
 	devs, of := groups(pts, func(p point) string { return p.device })
 	for i, dev := range devs {
 		var xy plotter.XYs
@@ -178,6 +176,7 @@ func latency(all []point) []*Picture {
 		}
 		lines(pic.plot, i, dev, xy)
 	}
+	logX(pic.plot, sizes{})
 	logY(pic.plot)
 	pic.plot.Legend.Left = true
 	return []*Picture{pic}
@@ -245,7 +244,6 @@ func rooflines(all []point) []*Picture {
 			Caption: "What kernels reach over the flops that they do for a byte. Left of a corner memory binds, right of it arithmetic. Roofs: solid where measured, dashed where modelled from the device's attributes.",
 			Head:    []string{"kernel", "flop/byte", "GFLOP/s", "GB/s", "of modelled roof", "of measured roof"}}
 		pic.plot = newPlot(pic.Title, "flop/byte", "GFLOP/s")
-		pic.plot.X.Scale, pic.plot.X.Tick.Marker = plot.LogScale{}, decades{}
 		names, by := groups(pts, func(p point) string {
 			if p.Bench == "platform/roofline" {
 				return strings.TrimSpace(chains + p.Params["type"])
@@ -280,7 +278,11 @@ func rooflines(all []point) []*Picture {
 				highX, lowX = max(highX, 4*c.rate/m.rate), min(lowX, c.rate/m.rate/4)
 			}
 		}
+		if highX < 4*lowX { // one kernel, and no corner: a roof is a line all the same
+			lowX, highX = lowX/2, 2*highX
+		}
 		drawRoofs(pic, memory, compute, lowX, highX)
+		logX(pic.plot, decades{})
 		logY(pic.plot)
 		pic.plot.Legend.Top, pic.plot.Legend.Left = false, false
 		out = append(out, pic)

@@ -298,8 +298,17 @@ func (d decades) Ticks(low, high float64) []plot.Tick {
 	return out
 }
 
-// logY and logX make an axis logarithmic, over what is drawn with a little room.
+// logY makes the axis logarithmic, over what is drawn with a little room.
 func logY(p *plot.Plot) { p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, decades{}; room(&p.Y) }
+
+// logX makes the axis logarithmic, over what is drawn. A single place gets room: plot
+// would widen it by one on either side, below zero.
+func logX(p *plot.Plot, ticks plot.Ticker) {
+	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, ticks
+	if p.X.Max <= p.X.Min {
+		room(&p.X)
+	}
+}
 
 func room(a *plot.Axis) {
 	if a.Min > 0 && a.Max >= a.Min {

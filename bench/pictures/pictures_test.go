@@ -175,6 +175,32 @@ func TestBadResultsAreListed(t *testing.T) {
 	}
 }
 
+// TestOneResult draws stores of a single result, whose axes span nothing: an operator under a
+// roof of memory alone, as the CPU has it, and one size of the pointer chase.
+func TestOneResult(t *testing.T) {
+	run := newRun("cpu", 1)
+	for name, e := range map[string]store.Entry{
+		"roofline": result(run, "op/linear", 1e-5, func(r *record.Result) {
+			r.Cache, r.Bytes, r.Flops, r.Roofs = record.Cold, 1e5, 0.99e5, record.Roofs{MeasuredReadGBs: 11, MeasuredGFlops: 12}
+		}),
+		"latency": result(run, "platform/latency", 2e-8, func(r *record.Result) { r.Params = map[string]string{"bytes": "1"} }),
+	} {
+		pics, err := Draw(name, []store.Entry{e})
+		if err != nil || len(pics) != 1 {
+			t.Fatalf("%s: %d pictures, %v", name, len(pics), err)
+		}
+		for _, kind := range []string{"svg", "png"} {
+			var b bytes.Buffer
+			if err := pics[0].Write(&b, kind); err != nil || b.Len() == 0 {
+				t.Errorf("%s as %s: %d bytes, %v", name, kind, b.Len(), err)
+			}
+		}
+		if p := pics[0].plot; !(p.X.Min > 0 && p.X.Max > p.X.Min) {
+			t.Errorf("%s: the axis goes from %g to %g", name, p.X.Min, p.X.Max)
+		}
+	}
+}
+
 func TestNothingToDraw(t *testing.T) {
 	for _, name := range append(Names(), "") {
 		if pics, err := Draw(name, nil); err != nil || len(pics) != 0 {
