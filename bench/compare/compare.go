@@ -57,7 +57,7 @@ const (
 	Slower   Outcome = "slower"
 	Faster   Outcome = "faster"
 	Same     Outcome = "same"     // not significant, or within the band
-	Few      Outcome = "few"      // too few samples for any difference to be significant
+	Few      Outcome = "few"      // too few samples, among so many tests, for any difference to be significant
 	Lost     Outcome = "lost"     // it was measured before, and now failed, was refused or was skipped
 	Gained   Outcome = "gained"   // the other way round
 	Missing  Outcome = "missing"  // only the first has it
@@ -341,7 +341,15 @@ func (c *Comparison) settle() {
 		// Holm: the smallest of n by n, the next by n-1; never below one before it.
 		least = max(least, min(1, r.RawP*float64(len(tested)-i)))
 		r.P = least
-		if r.P > c.Alpha || math.Abs(r.Ratio-1) <= r.Band {
+		if math.Abs(r.Ratio-1) <= r.Band {
+			continue
+		}
+		if r.P > c.Alpha {
+			// Even if all samples of one side lay beyond the other's, and all tests were so,
+			// these would be too few among so many tests.
+			if leastP(r.Old.Time.N, r.New.Time.N)*float64(len(tested)) > c.Alpha {
+				r.Outcome = Few
+			}
 			continue
 		}
 		if r.Outcome = Slower; r.Ratio < 1 {

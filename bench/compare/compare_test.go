@@ -86,6 +86,29 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// TestFewAmongMany has ten benchmarks of five samples, all three times slower: Holm's p cannot
+// be below 0.05 for any of them, which must not be called the same.
+func TestFewAmongMany(t *testing.T) {
+	a, b := newRun("a"), newRun("b")
+	var x, y []store.Entry
+	for i := range uint64(10) {
+		x = append(x, entry(a, fmt.Sprint("b", i), 1, 5, i))
+		y = append(y, entry(b, fmt.Sprint("b", i), 3, 5, i+50))
+	}
+	if c := Compare(x, y, Options{}); c.Count(Few) != 10 || c.Tests != 10 || c.Rows[0].P <= c.Alpha {
+		t.Errorf("%v of %d tests", outcomes(c), c.Tests)
+	}
+	if c := Compare(x[:4], y[:4], Options{}); c.Count(Slower) != 4 {
+		t.Errorf("of four tests: %v", outcomes(c))
+	}
+	for i := range y {
+		y[i].Samples = x[i].Samples
+	}
+	if c := Compare(x, y, Options{}); c.Count(Same) != 10 {
+		t.Errorf("the same samples: %v", outcomes(c))
+	}
+}
+
 // TestFalseAlarms compares a hundred benchmarks with themselves, a hundred times:
 // Holm's method keeps an alarm below five of them; each test by itself would not.
 func TestFalseAlarms(t *testing.T) {

@@ -74,6 +74,9 @@ is the widest.`,
 			if n := c.Count(compare.Slower, compare.Lost); n > 0 {
 				return &exitError{code: exitGate, err: fmt.Errorf("%d of %d results are slower than the best ever, or no longer OK; the first is %s", n, len(c.Rows), c.Rows[0].Name)}
 			}
+			if n := c.Count(compare.Few); n > 0 {
+				fmt.Fprintf(a.err, "greta: %d of %d results have too few samples to show a difference: they passed unjudged; measure with more (-r)\n", n, len(c.Rows))
+			}
 			if n := c.Count(compare.New); n == len(c.Rows) {
 				fmt.Fprintf(a.err, "greta: nothing was compared: no other run measured these benchmarks on this device and driver\n")
 			}
