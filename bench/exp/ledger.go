@@ -110,13 +110,39 @@ func (x *Experiment) same(y *Experiment) bool { return x.fingerprint() == y.fing
 // fingerprint identifies what is tried, whatever it is called.
 func (x *Experiment) fingerprint() string {
 	h := sha256.New()
-	for _, part := range [][]string{x.Bench, x.Change, {x.Code}} {
+	for _, part := range [][]string{plainArgs(x.Bench), plainArgs(x.Change), {x.Code}} {
 		for _, s := range part {
 			fmt.Fprintf(h, "%d:%s", len(s), s)
 		}
 		h.Write([]byte{0})
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// plainArgs puts arguments into one order and spelling, so that --k 256 --m=1 is the same as
+// --m 1 --k=256: first what is no flag, then the flags by name, those of a name as they came.
+// Of a flag that takes no value what follows it is taken for one, which changes
+// nothing for the same arguments.
+func plainArgs(args []string) []string {
+	var words, flags []string
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		if !strings.HasPrefix(a, "-") {
+			words = append(words, a)
+			continue
+		}
+		if !strings.Contains(a, "=") && i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
+			i++
+			a += "=" + args[i]
+		}
+		flags = append(flags, a)
+	}
+	slices.SortStableFunc(flags, func(a, b string) int {
+		x, _, _ := strings.Cut(a, "=")
+		y, _, _ := strings.Cut(b, "=")
+		return strings.Compare(x, y)
+	})
+	return append(words, flags...)
 }
 
 // Ledger is the file.

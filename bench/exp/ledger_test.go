@@ -107,6 +107,34 @@ func TestRejectedIsRefused(t *testing.T) {
 	must(t, New(ctx, path, other))
 }
 
+// TestRejectedInOtherWords: the order and spelling of flags make no other experiment, their
+// values and the order of a repeated one do.
+func TestRejectedInOtherWords(t *testing.T) {
+	try := func(bench ...string) *Experiment {
+		return &Experiment{Bench: bench, Change: []string{"--config=rows=4"}}
+	}
+	x := try("op", "linear", "--m", "1", "--k=256", "--attr", "a=1", "--attr", "b=2")
+	for _, y := range []*Experiment{
+		try("op", "linear", "--k", "256", "--m=1", "--attr", "a=1", "--attr", "b=2"),
+		try("op", "--m", "1", "linear", "--attr", "a=1", "--k", "256", "--attr=b=2"),
+		{Bench: x.Bench, Change: []string{"--config", "rows=4"}},
+	} {
+		if !x.same(y) {
+			t.Errorf("%q %q is taken for something new", y.Bench, y.Change)
+		}
+	}
+	for _, y := range []*Experiment{
+		try("op", "linear", "--m", "1", "--k=512", "--attr", "a=1", "--attr", "b=2"),
+		try("op", "linear", "--m", "1", "--k=256", "--attr", "b=2", "--attr", "a=1"),
+		try("op", "rmsnorm", "--m", "1", "--k=256", "--attr", "a=1", "--attr", "b=2"),
+		{Bench: x.Bench, Change: []string{"--config", "rows=8"}},
+	} {
+		if x.same(y) {
+			t.Errorf("%q %q is taken for the same", y.Bench, y.Change)
+		}
+	}
+}
+
 func TestNewRefusals(t *testing.T) {
 	for want, change := range map[string]func(*Experiment){
 		"letters, digits":          func(x *Experiment) { x.Name = "two words" },
