@@ -158,16 +158,62 @@ func ReadExchange(path string) ([]Bundle, error) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
+	strange := func(err error) error {
+		return fmt.Errorf("%s is neither a store of results nor a file of greta export json: %w", path, err)
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return nil, err
+	}
+	var kind struct {
+		Format string `json:"format"`
+	}
+	if err := json.Unmarshal(text, &kind); err != nil {
+		return nil, strange(err)
+	}
+	if kind.Format != ExchangeFormat { // first: another version may have other fields
+		return nil, fmt.Errorf("%s: its format is %q, this greta reads %q", path, kind.Format, ExchangeFormat)
+	}
 	var x Exchange
-	d := json.NewDecoder(f)
+	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&x); err != nil {
-		return nil, fmt.Errorf("%s is neither a store of results nor a file of greta export json: %w", path, err)
+		return nil, strange(err)
 	}
-	if x.Format != ExchangeFormat {
-		return nil, fmt.Errorf("%s: its format is %q, %q is expected", path, x.Format, ExchangeFormat)
+	for i := range x.Runs {
+		if err := x.Runs[i].check(); err != nil {
+			return nil, fmt.Errorf("%s: run %d (%s): %w", path, i+1, x.Runs[i].ID, err)
+		}
 	}
 	return x.Runs, nil
+}
+
+// check refuses what no greta writes, so that an edited or damaged file cannot become the
+// best ever: the store keeps what it takes for good.
+func (b *Bundle) check() error {
+	switch {
+	case b.ID == "" || b.Started.IsZero():
+		return errors.New("it has no identity or no time")
+	case !slices.Contains([]record.Status{record.Complete, record.Incomplete, record.Broken}, b.Status):
+		return fmt.Errorf("its status is %q; there are complete, incomplete and failed", b.Status)
+	}
+	for i := range b.Results {
+		r := &b.Results[i]
+		bad := func(text string, a ...any) error {
+			return fmt.Errorf("result %d (%s): %s", i+1, r.Name(), fmt.Sprintf(text, a...))
+		}
+		switch {
+		case r.Bench == "":
+			return bad("it names no benchmark")
+		case !slices.Contains([]record.Verdict{record.OK, record.Failed, record.Skipped, record.Refused}, r.Verdict):
+			return bad("its verdict is %q; there are ok, failed, skipped and refused", r.Verdict)
+		case r.Verdict == record.OK && len(r.Samples) == 0:
+			return bad("it is ok without a sample")
+		case r.Verdict == record.OK && slices.Min(r.Samples) <= 0:
+			return bad("it is ok with a sample of %g s: times are positive", slices.Min(r.Samples))
+		}
+	}
+	return nil
 }
 
 // readStore reads a copy of another store, since reading a store may change its

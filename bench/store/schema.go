@@ -91,6 +91,8 @@ func (s *Store) version() (int, error) {
 		return 0, nil // new
 	case id != applicationID:
 		return 0, fmt.Errorf("it is a database of another program (application_id %#x)", id)
+	case version < 0:
+		return 0, fmt.Errorf("it is damaged: no greta writes the schema %d", version)
 	case version > len(migrations):
 		return 0, fmt.Errorf("it was written by a newer greta: its schema is %d, this one knows %d; use that, or another file", version, len(migrations))
 	}

@@ -302,6 +302,7 @@ func TestTroubles(t *testing.T) {
 		{"no database", plain, "no store of results, or is damaged"},
 		{"a damaged one", damaged, "damaged"},
 		{"a newer one", made("newer", `PRAGMA user_version=99`), "newer greta: its schema is 99"},
+		{"one before the first", made("negative", `PRAGMA user_version=-1`), "no greta writes the schema -1"},
 		{"another program's", made("other", `PRAGMA application_id=7`), "another program"},
 		{"a folder", dir, "is no file"},
 		{"below a file", filepath.Join(plain, "x", "bench.sqlite"), "--store"},
@@ -469,11 +470,28 @@ func TestExchange(t *testing.T) {
 	if _, err := home.Absorb(forged); err == nil || !strings.Contains(err.Error(), "result 1") {
 		t.Errorf("other results under a known identity: %v", err)
 	}
-	for name, text := range map[string]string{"empty": "", "text": "hello", "other": `{"format": "x/1", "runs": []}`, "strange": `{"format": "greta-bench/1", "cars": []}`} {
+	one := func(status, result string) string {
+		return `{"format": "greta-bench/1", "runs": [{"id": "a", "started": "2026-01-01T00:00:00Z", "status": "` + status + `", "results": [` + result + `]}]}`
+	}
+	for name, c := range map[string]struct{ text, want string }{
+		"empty":       {"", "neither a store"},
+		"text":        {"hello", "neither a store"},
+		"other":       {`{"format": "x/1", "runs": []}`, `its format is "x/1"`},
+		"newer":       {`{"format": "greta-bench/2", "cars": []}`, `its format is "greta-bench/2"`},
+		"strange":     {`{"format": "greta-bench/1", "cars": []}`, `unknown field "cars"`},
+		"behind":      {one("complete", "") + "x", "neither a store"},
+		"nameless":    {`{"format": "greta-bench/1", "runs": [{"results": []}]}`, "no identity"},
+		"status":      {one("glorious", ""), `status is "glorious"`},
+		"no bench":    {one("complete", `{"verdict": "ok", "samples": [1]}`), "names no benchmark"},
+		"verdict":     {one("complete", `{"bench": "b", "verdict": "splendid", "samples": [1]}`), `verdict is "splendid"`},
+		"no sample":   {one("complete", `{"bench": "b", "verdict": "ok"}`), "without a sample"},
+		"no time":     {one("complete", `{"bench": "b", "verdict": "ok", "samples": [1, 0]}`), "times are positive"},
+		"before time": {one("complete", `{"bench": "b", "verdict": "ok", "samples": [-1, 1]}`), "a sample of -1 s"},
+	} {
 		p := filepath.Join(dir, name)
-		must(t, os.WriteFile(p, []byte(text), 0o644))
-		if _, err := ReadExchange(p); err == nil || !strings.Contains(err.Error(), p) {
-			t.Errorf("%s: %v", name, err)
+		must(t, os.WriteFile(p, []byte(c.text), 0o644))
+		if _, err := ReadExchange(p); err == nil || !strings.Contains(err.Error(), p) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, expected %q", name, err, c.want)
 		}
 	}
 }
