@@ -136,6 +136,9 @@ func Read(name string, r io.Reader) (*Profile, error) {
 		}
 		return nil, fmt.Errorf("profile %s: %w", name, err)
 	}
+	if d.Decode(new(yaml.Node)) != io.EOF {
+		return nil, fmt.Errorf("profile %s: more follows behind its first YAML document", name)
+	}
 	if p.Name == "" {
 		p.Name = strings.TrimSuffix(path.Base(name), ".yaml")
 	}
@@ -156,6 +159,14 @@ func (p *Profile) check() error {
 		where := fmt.Sprintf("op %d", i+1)
 		if (len(o.Op) == 0) == (o.Model == "") {
 			return fmt.Errorf("%s: either op or model must be given", where)
+		}
+		switch {
+		case o.Model == "" && (o.Prompt != "" || o.Context != 0 || len(o.Set) > 0):
+			return fmt.Errorf("%s: prompt, context and set go with model", where)
+		case o.Model != "" && (len(o.Sizes) > 0 || len(o.Attrs) > 0 || o.With != "" || o.At != ""):
+			return fmt.Errorf("%s: a model has sizes of its own: sizes, attrs, with and at do not go with it", where)
+		case o.Context < 0:
+			return fmt.Errorf("%s: context %d must not be negative", where, o.Context)
 		}
 		if err := CheckCache(o.Cache); err != nil {
 			return fmt.Errorf("%s: %w", where, err)
