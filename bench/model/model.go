@@ -149,7 +149,7 @@ func (r *runner) reference(ctx context.Context) (err error) {
 		return fmt.Errorf("on the reference: %w", err)
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	in, err := newInput(e, r.o.Need(), opt.Seed)
+	in, err := newInput(e, r.rows, opt.Seed)
 	if err != nil {
 		return err
 	}

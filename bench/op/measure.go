@@ -146,6 +146,11 @@ func (m *measurement) all() ([]record.Result, error) {
 		return nil, err
 	}
 	m.kernel = k.Name()
+	if have := m.dev.Info().Memory; m.host() && have > 0 && m.c.least() > float64(have) {
+		r := m.result("")
+		guard.Skip(&r, "it needs at least %.1f GB of memory: there are %.1f GB", m.c.least()/1e9, float64(have)/1e9)
+		return append(m.results, r), nil
+	}
 	ref := m.opt.Reference
 	if ref == nil {
 		if ref, err = NewReference(m.ctx, m.c); err != nil {

@@ -165,6 +165,24 @@ func TestMissingKernelIsSkipped(t *testing.T) {
 	}
 }
 
+// TestTooLargeIsSkipped: what does not fit the memory ends no process.
+func TestTooLargeIsSkipped(t *testing.T) {
+	r := request(ops.Linear)
+	r.Sizes = map[string]int{"m": math.MaxInt32, "n": 4096, "k": 4096}
+	c, err := New(ops.Linear, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := openCPU(t)
+	if dev.Info().Memory == 0 {
+		t.Skip("the system does not say how much memory there is")
+	}
+	got, err := Measure(t.Context(), dev, c, quick)
+	if err != nil || len(got) != 1 || got[0].Verdict != record.Skipped || !strings.Contains(got[0].Reason, "GB of memory") {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 // TestPeakGate plants a device whose modelled peak is far below what it does.
 func TestPeakGate(t *testing.T) {
 	r := request(ops.Linear)

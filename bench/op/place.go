@@ -317,6 +317,22 @@ func (c *Case) bytes() int {
 	return total
 }
 
+// least bounds from below, in bytes, what measuring takes on a device whose memory
+// is the host's: operands as they were made and as the device has them, results and
+// their float64 reference.
+func (c *Case) least() float64 {
+	total := 0.0
+	for _, v := range c.Node.In {
+		if v != nil {
+			total += 2 * float64(v.Bytes())
+		}
+	}
+	for _, v := range c.Node.Out {
+		total += float64(v.Bytes()) + 8*float64(v.Shape.Elems())
+	}
+	return total
+}
+
 // indexed says whether integers choose which part of an operand is read.
 func (c *Case) indexed() bool {
 	return slices.ContainsFunc(c.Node.In, func(v *graph.Value) bool { return v != nil && v.Type == tensor.I32 && v.Name != "pos" })
