@@ -295,7 +295,7 @@ func (f *benchOpFlags) fromFlags(c *cobra.Command, args []string) (opSelection, 
 		return s, fmt.Errorf("name operators, a --model or a --profile; greta ops lists the operators")
 	}
 	for name, list := range f.sizes {
-		if *list != "" {
+		if changed(name) {
 			s.sizes[name] = *list
 		}
 	}
@@ -377,8 +377,8 @@ func (f *benchOpFlags) cases(ctx context.Context, dev backends.Device, s *opSele
 	for _, o := range list {
 		all := []op.Request{{Sizes: map[string]int{}, Attrs: s.attrs, With: s.with, Float: dev.Info().Float}}
 		for _, name := range op.Dims(o) {
-			text := s.sizes[name]
-			if text == "" {
+			text, ok := s.sizes[name]
+			if !ok {
 				continue
 			}
 			values, err := profile.Sizes(text)

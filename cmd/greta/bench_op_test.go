@@ -284,6 +284,7 @@ func TestBenchOpRefused(t *testing.T) {
 		{"", exitUsage, "name operators"},
 		{"liner", exitUsage, "did you mean linear?"},
 		{"linear --n 4..x", exitUsage, `--n: "4..x", column 4: a number is expected`},
+		{"linear --n=", exitUsage, "a number is expected at the end"},
 		{"linear --q 4", exitUsage, "unknown flag: --q"},
 		{"rmsnorm --k 4", exitUsage, "--k: none of rmsnorm has a size of this name; rmsnorm has m, d"},
 		{"rmsnorm --type f16", exitUsage, "--type"},
@@ -314,6 +315,19 @@ func TestBenchOpRefused(t *testing.T) {
 		if r.code != c.code || !strings.Contains(r.err, c.part) || r.out != "" {
 			t.Errorf("%s: code %d, want %d with %q\n%s%s", c.args, r.code, c.code, c.part, r.err, r.out)
 		}
+	}
+}
+
+// TestNoStoreOutdoesVariables: what a variable sets gives way to a flag that contradicts it.
+func TestNoStoreOutdoesVariables(t *testing.T) {
+	t.Setenv("GRETA_STORE", filepath.Join(t.TempDir(), "bench.sqlite"))
+	t.Setenv("GRETA_LABEL", "x")
+	args := []string{"bench", "op", "add", "--m", "1", "--n", "8", "--min-time", "1ms", "--no-store"}
+	if r := greta(t, args...); r.code != 0 {
+		t.Errorf("with variables: exit code %d: %s", r.code, r.err)
+	}
+	if r := greta(t, append(args, "--label", "x")...); r.code != exitUsage {
+		t.Errorf("with another flag: exit code %d", r.code)
 	}
 }
 

@@ -14,6 +14,10 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
+// contrary are flags that contradict each other: where the command line gives one,
+// a variable or the configuration file does not set the other.
+var contrary = [][2]string{{"no-store", "store"}, {"no-store", "label"}}
+
 // applySettings gives every flag that the command line leaves out the value of
 // its GRETA_* variable, or that of the configuration file.
 func applySettings(c *cobra.Command) error {
@@ -22,8 +26,13 @@ func applySettings(c *cobra.Command) error {
 		return err
 	}
 	var first error
+	given := map[string]bool{}
+	c.Flags().Visit(func(f *pflag.Flag) { given[f.Name] = true })
+	outdone := func(name string) bool {
+		return slices.ContainsFunc(contrary, func(p [2]string) bool { return p[0] == name && given[p[1]] || p[1] == name && given[p[0]] })
+	}
 	c.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Changed || first != nil || f.Name == "help" || f.Name == "version" {
+		if f.Changed || outdone(f.Name) || first != nil || f.Name == "help" || f.Name == "version" {
 			return
 		}
 		variable := "GRETA_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
