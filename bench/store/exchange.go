@@ -72,46 +72,88 @@ func (s *Store) Absorb(bundles []Bundle) (Absorbed, error) {
 		if b.ID == "" || b.Started.IsZero() {
 			return sum, fmt.Errorf("run %d has no identity or no time", i+1)
 		}
-		have, err := s.Bundles(Filter{Run: b.ID})
-		if err != nil {
-			return sum, err
-		}
-		have = slices.DeleteFunc(have, func(h Bundle) bool { return h.ID != b.ID })
-		known, from := len(have) > 0, 0
-		if known {
-			from = len(have[0].Results)
-			if err := sameResults(b, have[0].Results); err != nil {
-				return sum, fmt.Errorf("run %s: %w", b.ID, err)
+		for {
+			have, err := s.one(b.ID)
+			if err != nil {
+				return sum, err
 			}
-			from = min(from, len(b.Results))
-		}
-		err = s.transact(func(tx *sql.Tx) error {
-			if !known {
-				if err := insertRun(tx, &b.Run); err != nil {
-					return err
+			added, err := s.absorb(b, have)
+			if err != nil {
+				// Another process may have taken in the same between the two: then what is here
+				// has changed, and is looked at again.
+				if now, e := s.one(b.ID); e == nil && grown(have, now) {
+					continue
 				}
+				return sum, err
 			}
-			for k := from; k < len(b.Results); k++ {
-				if err := insertResult(tx, b.ID, &b.Results[k]); err != nil {
-					return err
-				}
+			sum.Results += added
+			if have != nil {
+				sum.Known++
+			} else {
+				sum.Runs++
 			}
-			if !b.Ended.IsZero() && (!known || have[0].Ended.IsZero()) {
-				return insertEnd(tx, b.ID, b.Ended, b.Status)
-			}
-			return nil
-		})
-		if err != nil {
-			return sum, err
-		}
-		sum.Results += len(b.Results) - from
-		if known {
-			sum.Known++
-		} else {
-			sum.Runs++
+			break
 		}
 	}
 	return sum, nil
+}
+
+// one gives the run of an identity with its results, nil where there is none.
+func (s *Store) one(id string) (*Bundle, error) {
+	have, err := s.Bundles(Filter{Run: id})
+	if err != nil {
+		return nil, err
+	}
+	for i := range have {
+		if have[i].ID == id {
+			return &have[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// grown tells whether a run has more than it had.
+func grown(before, now *Bundle) bool {
+	if before == nil || now == nil {
+		return now != nil
+	}
+	return len(now.Results) > len(before.Results) || before.Ended.IsZero() && !now.Ended.IsZero()
+}
+
+// absorb adds what is new of a bundle to what is there of it, nil for nothing, and counts the results.
+func (s *Store) absorb(b, have *Bundle) (added int, err error) {
+	from := 0
+	if have != nil {
+		if err := sameResults(b, have.Results); err != nil {
+			return 0, fmt.Errorf("run %s: %w", b.ID, err)
+		}
+		from = min(len(have.Results), len(b.Results))
+	}
+	return len(b.Results) - from, s.transact(func(tx *sql.Tx) error {
+		if have == nil {
+			if err := insertRun(tx, &b.Run); err != nil {
+				return err
+			}
+		} else if from < len(b.Results) {
+			// Results have no number of their own: that nobody added them meanwhile is to be seen here.
+			var n int
+			if err := tx.QueryRow(`SELECT count(*) FROM results WHERE run = ?`, b.ID).Scan(&n); err != nil {
+				return err
+			}
+			if n != len(have.Results) {
+				return fmt.Errorf("run %s: it has %d results now, %d a moment ago", b.ID, n, len(have.Results))
+			}
+		}
+		for k := from; k < len(b.Results); k++ {
+			if err := insertResult(tx, b.ID, &b.Results[k]); err != nil {
+				return err
+			}
+		}
+		if !b.Ended.IsZero() && (have == nil || have.Ended.IsZero()) {
+			return insertEnd(tx, b.ID, b.Ended, b.Status)
+		}
+		return nil
+	})
 }
 
 // sameResults compares what two versions of a run have in common.

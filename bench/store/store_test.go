@@ -10,7 +10,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -493,6 +495,46 @@ func TestExchange(t *testing.T) {
 		if _, err := ReadExchange(p); err == nil || !strings.Contains(err.Error(), p) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, expected %q", name, err, c.want)
 		}
+	}
+}
+
+// TestTwoImports takes the same file in several times at once: each run is there once, and nobody fails.
+func TestTwoImports(t *testing.T) {
+	away := open(t, filepath.Join(t.TempDir(), "away.sqlite"))
+	for i := range 20 {
+		w, err := away.Begin(run(fmt.Sprint("run", i)))
+		must(t, err)
+		must(t, w.Add(result(1)))
+		must(t, w.Add(result(2)))
+		must(t, w.End(record.Complete))
+	}
+	all, err := away.Bundles(Filter{})
+	must(t, err)
+	cut := slices.Clone(all)
+	for i := range cut { // half of the runs were here before they ended
+		cut[i].Results, cut[i].Ended = cut[i].Results[:1], time.Time{}
+	}
+	path := filepath.Join(t.TempDir(), "home.sqlite")
+	home := open(t, path)
+	_, err = home.Absorb(cut[:10])
+	must(t, err)
+	stores := []*Store{home, open(t, path), open(t, path), open(t, path)}
+	sums, errs := make([]Absorbed, len(stores)), make([]error, len(stores))
+	var group sync.WaitGroup
+	for i, s := range stores {
+		group.Go(func() { sums[i], errs[i] = s.Absorb(all) })
+	}
+	group.Wait()
+	var sum Absorbed
+	for i := range sums {
+		must(t, errs[i])
+		sum.Runs, sum.Results = sum.Runs+sums[i].Runs, sum.Results+sums[i].Results
+	}
+	if sum.Runs != 10 || sum.Results != 30 {
+		t.Errorf("%d runs and %d results were added, expected 10 and 30", sum.Runs, sum.Results)
+	}
+	if have, err := home.Bundles(Filter{}); err != nil || !reflect.DeepEqual(have, all) {
+		t.Errorf("%d runs, %v; expected what was sent", len(have), err)
 	}
 }
 
