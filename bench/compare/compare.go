@@ -120,10 +120,11 @@ func (r *Row) Why() string {
 
 // Comparison is a table of rows with what they mean together.
 type Comparison struct {
-	Alpha float64 `json:"alpha"`
-	Band  float64 `json:"band"`
-	Tests int     `json:"tests"` // that the p values are adjusted for
-	Rows  []Row   `json:"rows"`
+	Alpha    float64 `json:"alpha"`
+	Band     float64 `json:"band"`
+	Tests    int     `json:"tests"`              // that the p values are adjusted for
+	Unjudged int     `json:"unjudged,omitempty"` // of Regressions: results with too few samples to say, which are no rows
+	Rows     []Row   `json:"rows"`
 }
 
 // Count is the number of rows with one of some outcomes.

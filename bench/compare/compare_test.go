@@ -3,6 +3,7 @@ package compare
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -97,6 +98,9 @@ func TestFewAmongMany(t *testing.T) {
 	}
 	if c := Compare(x, y, Options{}); c.Count(Few) != 10 || c.Tests != 10 || c.Rows[0].P <= c.Alpha {
 		t.Errorf("%v of %d tests", outcomes(c), c.Tests)
+	}
+	if c := Regressions(append(slices.Clone(x), y...), Options{}); c.Unjudged != 10 || len(c.Rows) != 0 {
+		t.Errorf("regressions: %d cannot be judged, %v", c.Unjudged, outcomes(c))
 	}
 	if c := Compare(x[:4], y[:4], Options{}); c.Count(Slower) != 4 {
 		t.Errorf("of four tests: %v", outcomes(c))

@@ -60,6 +60,7 @@ func Regressions(all []store.Entry, opt Options) *Comparison {
 		}
 	}
 	c := against(now, all, opt)
+	c.Unjudged = c.Count(Few)
 	c.Rows = slices.DeleteFunc(c.Rows, func(r Row) bool { return r.Outcome != Slower && r.Outcome != Lost })
 	return c
 }

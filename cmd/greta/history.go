@@ -23,7 +23,9 @@ type historyLine struct {
 	Clock   string         `json:"clock"`
 	Backend string         `json:"backend"`
 	Device  string         `json:"device"`
+	Level   string         `json:"level,omitempty"`
 	Driver  string         `json:"driver,omitempty"`
+	Threads int            `json:"threads,omitempty"`
 	Best    *float64       `json:"best_seconds"` // the least median that is OK
 	Points  []historyPoint `json:"points"`       // oldest first
 }
@@ -51,8 +53,8 @@ func (a *app) historyCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "history",
 		Short: "Show what was measured over time",
-		Long: `history lists results by benchmark and device, oldest first, each against the
-best of those listed. With --regress it lists only what got worse: benchmarks
+		Long: `history lists results by benchmark, device, driver and number of threads, oldest
+first, each against the best of those that match, also where --last hides it. With --regress it lists only what got worse: benchmarks
 whose last result is slower than the best ever on the same device and driver by
 more than noise (as greta gate judges it, but of every benchmark's last run).`,
 		Example: `  greta history --bench "op/linear/*" --device H200 --since 30d
@@ -84,6 +86,13 @@ more than noise (as greta gate judges it, but of every benchmark's last run).`,
 				if f.json {
 					return writeJSON(a.out, c)
 				}
+				if c.Unjudged > 0 {
+					fmt.Fprintf(a.err, "greta: %d last results have too few samples to show a difference: measure with more (-r)\n", c.Unjudged)
+				}
+				if len(c.Rows) == 0 && c.Unjudged > 0 {
+					_, err = fmt.Fprintln(a.out, "nothing is known to have got slower")
+					return err
+				}
 				if len(c.Rows) == 0 {
 					_, err = fmt.Fprintf(a.out, "nothing got slower: the last results of %d benchmarks that were measured before are as good as the best\n", c.Tests)
 					return err
@@ -112,19 +121,20 @@ more than noise (as greta gate judges it, but of every benchmark's last run).`,
 	return c
 }
 
-// historyOf groups results by benchmark and device.
+// historyOf groups results by benchmark and by what the gate compares: device, level, driver
+// and number of threads.
 func historyOf(entries []store.Entry, last int) []historyLine {
 	lines := []historyLine{}
 	at := map[string]int{}
 	for i := range entries {
 		e := &entries[i]
 		env := &e.Run.Env
-		key := strings.Join([]string{e.Name(), e.Clock, env.Backend, env.Device, env.Driver}, "\x00")
+		key := strings.Join([]string{e.Name(), e.Clock, env.Backend, env.Device, env.Level, env.Driver, fmt.Sprint(env.Threads)}, "\x00")
 		k, known := at[key]
 		if !known {
 			k = len(lines)
 			at[key] = k
-			lines = append(lines, historyLine{Name: e.Name(), Clock: e.Clock, Backend: env.Backend, Device: env.Device, Driver: env.Driver})
+			lines = append(lines, historyLine{Name: e.Name(), Clock: e.Clock, Backend: env.Backend, Device: env.Device, Level: env.Level, Driver: env.Driver, Threads: env.Threads})
 		}
 		l := &lines[k]
 		p := historyPoint{e.Run.ID, e.Run.Started, env.Host, e.Run.Status, env.Commit, e.Kernel, stats.Summarize(e.Samples), e.Verdict, e.Reason}
@@ -153,6 +163,9 @@ func historyText(lines []historyLine) string {
 		fmt.Fprintf(&b, "%s  %s, %s", l.Name, l.Device, l.Backend)
 		if l.Driver != "" {
 			fmt.Fprintf(&b, ", %s", l.Driver)
+		}
+		if l.Threads > 0 {
+			fmt.Fprintf(&b, ", %d threads", l.Threads)
 		}
 		if l.Clock != "" {
 			fmt.Fprintf(&b, ", %s time", l.Clock)

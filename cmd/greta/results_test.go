@@ -131,6 +131,22 @@ func TestHistory(t *testing.T) {
 	}
 }
 
+// TestHistoryKeepsThreadsApart: a run on one thread is no regression of one on two.
+func TestHistoryKeepsThreadsApart(t *testing.T) {
+	r := record.Run{Env: record.Env{Backend: "cpu", Device: "CPU", Threads: 1}}
+	two := r
+	two.Env.Threads = 2
+	at := func(run *record.Run, s float64) store.Entry {
+		return store.Entry{Run: run, Result: record.Result{Bench: "op/add", Clock: record.HostClock, Verdict: record.OK, Samples: []float64{s}}}
+	}
+	lines := historyOf([]store.Entry{at(&two, 1), at(&r, 2), at(&two, 1.5)}, 0)
+	if len(lines) != 2 || *lines[0].Best != 1 || len(lines[0].Points) != 2 || *lines[1].Best != 2 {
+		t.Errorf("%+v", lines)
+	}
+	has(t, historyText(lines), "1 threads", "2 threads", "+50.0 %")
+	hasNot(t, historyText(lines), "+100.0 %")
+}
+
 func TestParseTime(t *testing.T) {
 	now := time.Date(2026, 5, 20, 12, 0, 0, 0, time.Local)
 	for text, want := range map[string]time.Time{

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -90,6 +91,8 @@ func (a *app) tune(c *cobra.Command, f *tuneFlags, args []string) (err error) {
 		return usagef("--rounds %d --samples %d: both must be positive", f.rounds, f.samples)
 	case f.pause < 0:
 		return usagef("--min-time %v: it must not be negative", f.pause)
+	case strings.EqualFold(f.file, "off"):
+		return usagef("--tuned %s: greta tune writes a file; off is for greta run, which then uses none", f.file)
 	case f.noStore && (f.store.path != "" || f.label != ""):
 		return usagef("--no-store keeps nothing: --store and --label mean nothing with it")
 	}

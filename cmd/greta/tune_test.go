@@ -151,7 +151,7 @@ func TestTune(t *testing.T) {
 func TestTuneRefusals(t *testing.T) {
 	withFake(t, "plain,tenth")
 	for _, args := range [][]string{{}, {"linear", "--limit", "0s"}, {"linear", "--rounds", "0"}, {"linear", "--samples", "0"}, {"nosuch"},
-		{"linear", "--no-store", "--label", "x"}, {"linear", "--min-time", "-1s"}} {
+		{"linear", "--no-store", "--label", "x"}, {"linear", "--min-time", "-1s"}, {"linear", "--tuned", "off"}} {
 		if r := greta(t, append([]string{"tune"}, args...)...); r.code != exitUsage {
 			t.Errorf("greta tune %v: exit code %d %s", args, r.code, r.err)
 		}
