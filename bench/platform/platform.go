@@ -84,10 +84,40 @@ func Check(plan []profile.Platform) error {
 			if _, ok := b.Params[name]; !ok {
 				return fmt.Errorf("the benchmark %s has no parameter %q; it has %s", b.Name, name, strings.Join(slices.Sorted(maps.Keys(b.Params)), ", "))
 			}
-			if _, err := profile.Sizes(string(list)); err != nil {
+			values, err := profile.Sizes(string(list))
+			if err == nil {
+				err = allowed(b.Name+"."+name, name, values)
+			}
+			if err != nil {
 				return fmt.Errorf("the benchmark %s, parameter %s: %w", b.Name, name, err)
 			}
 		}
+	}
+	return nil
+}
+
+// Parameters that can be zero, and those that are one number.
+var (
+	mayBeZero = []string{"threads", "steps", "resident", "stride"}
+	oneNumber = []string{"step", "rounds", "stream.n", "roofline.n", "l2-stream.threads"}
+)
+
+// mostThreads is what the processor's backend takes at most too.
+const mostThreads = 1024
+
+// allowed refuses values of a parameter that cannot be measured, or would change
+// nothing; full is its name with the benchmark's.
+func allowed(full, name string, values []int) error {
+	low, high := slices.Min(values), slices.Max(values)
+	switch {
+	case name == "step" && low <= 100:
+		return fmt.Errorf("sizes do not grow by steps of %d %%: more than 100 is expected", low)
+	case low == 0 && !slices.Contains(mayBeZero, name):
+		return errors.New("it must be above 0")
+	case full == "stream.threads" && high > mostThreads:
+		return fmt.Errorf("%d threads: at most %d are expected", high, mostThreads)
+	case len(values) > 1 && (slices.Contains(oneNumber, name) || slices.Contains(oneNumber, full)):
+		return fmt.Errorf("one number is expected, not %d", len(values))
 	}
 	return nil
 }

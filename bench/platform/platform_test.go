@@ -115,6 +115,10 @@ func TestPlans(t *testing.T) {
 	for text, p := range map[string]profile.Platform{
 		"no benchmark of the platform": {Bench: "streams"},
 		"has no parameter \"size\"":    {Bench: "latency", Params: map[string]profile.Text{"size": "1"}},
+		"do not grow by steps of 100":  {Bench: "latency", Params: map[string]profile.Text{"step": "100"}},
+		"it must be above 0":           {Bench: "incore", Params: map[string]profile.Text{"chains": "4,0"}},
+		"at most 1024":                 {Bench: "stream", Params: map[string]profile.Text{"threads": "1,5000"}},
+		"one number is expected":       {Bench: "stream", Params: map[string]profile.Text{"n": "4096,8192"}},
 		"a number is expected":         {Bench: "latency", Params: map[string]profile.Text{"bytes": "many"}},
 	} {
 		if err := Check([]profile.Platform{p}); err == nil || !strings.Contains(err.Error(), text) {
