@@ -43,7 +43,7 @@ func work(how string) {
 	case "steps":
 		for i := range 5 {
 			fmt.Println(i)
-			time.Sleep(200 * time.Millisecond)
+			time.Sleep(500 * time.Millisecond)
 		}
 	case "code":
 		fmt.Fprintln(os.Stderr, "no luck")
@@ -88,7 +88,7 @@ func TestWatchdog(t *testing.T) {
 		t.Errorf("%v after %v", err, time.Since(start))
 	}
 	// A child that shows signs of life may take longer than the limit in all.
-	p, err := Start(command("steps"), 700*time.Millisecond)
+	p, err := Start(command("steps"), 2*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
