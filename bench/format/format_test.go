@@ -249,13 +249,13 @@ func TestCheck(t *testing.T) {
 func TestSteps(t *testing.T) {
 	run, results := sample()
 	ok := results[0]
-	ok.Metrics = map[string]float64{InStep + "pp512": 2, InStep + "tg": 3}
+	ok.Metrics = map[string]float64{record.InStep + "pp512": 2, record.InStep + "tg": 3}
 	warm := ok
 	warm.Cache, warm.Samples = record.Warm, []float64{1}
 	norm := ok
-	norm.Params, norm.Cache, norm.Samples, norm.Metrics = map[string]string{"m": "9"}, record.Warm, []float64{2e-6}, map[string]float64{InStep + "tg": 5}
+	norm.Params, norm.Cache, norm.Samples, norm.Metrics = map[string]string{"m": "9"}, record.Warm, []float64{2e-6}, map[string]float64{record.InStep + "tg": 5}
 	bad := results[1]
-	bad.Metrics = map[string]float64{InStep + "pp512": 4}
+	bad.Metrics = map[string]float64{record.InStep + "pp512": 4}
 	got := write(t, Results(run, []record.Result{ok, warm, norm, bad}), "md")
 	for _, part := range []string{"| pp512 |        6 |                4 |            2.20 ms |", "| tg    |        8 |                  |            3.31 ms |", "| pp512 2×, tg 3× |"} {
 		if !strings.Contains(got, part) {

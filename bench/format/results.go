@@ -21,15 +21,11 @@ func Results(run *record.Run, results []record.Result) *Report {
 	return r
 }
 
-// InStep is the beginning of the metrics that count how often a step of a model
-// launches something: "launches_in_pp512".
-const InStep = "launches_in_"
-
 // launches prints these counts: "pp512 32×, tg_d512 32×".
 func launches(r *record.Result) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(r.Metrics)) {
-		if step, ok := strings.CutPrefix(k, InStep); ok {
+		if step, ok := strings.CutPrefix(k, record.InStep); ok {
 			parts = append(parts, fmt.Sprintf("%s %.0f×", step, r.Metrics[k]))
 		}
 	}
@@ -53,7 +49,7 @@ func steps(results []record.Result) *Table {
 			continue
 		}
 		for k, n := range r.Metrics {
-			step, ok := strings.CutPrefix(k, InStep)
+			step, ok := strings.CutPrefix(k, record.InStep)
 			if !ok {
 				continue
 			}

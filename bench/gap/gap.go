@@ -65,7 +65,7 @@ func Rows(entries []store.Entry) []Row {
 	var rows []Row
 	for _, k := range order {
 		e := ours[k]
-		r := Row{Device: device(e.Run), Bench: e.Bench, Params: e.Params, Kernel: e.Kernel, Cache: e.Cache, Seconds: stats.Summarize(e.Samples).Median}
+		r := Row{Device: e.Run.Env.On(), Bench: e.Bench, Params: e.Params, Kernel: e.Kernel, Cache: e.Cache, Seconds: stats.Summarize(e.Samples).Median}
 		var binds string
 		if r.Modelled, r.Binds = format.Share(&e.Result, false); r.Binds == "" {
 			r.Modelled = 0
@@ -94,14 +94,6 @@ func Rows(entries []store.Entry) []Row {
 // product is what two results must share to be the same product.
 func product(p map[string]string) string {
 	return fmt.Sprintf("%s %s %s %s", p["m"], p["n"], p["k"], p["type"])
-}
-
-func device(r *record.Run) string {
-	name := cmp.Or(r.Env.Device, r.Env.CPU)
-	if r.Env.Backend == "" {
-		return name
-	}
-	return name + ", " + r.Env.Backend
 }
 
 // Table lays rows out for package format.

@@ -41,10 +41,6 @@ type Options struct {
 // is not known: as large as the largest of a GPU.
 const AssumedCache = 256 << 20
 
-// InStep begins the metric that counts how often a step of a model has a case;
-// package format adds them up.
-const InStep = "launches_in_"
-
 // Limits of one result.
 const (
 	maxSamples  = 2000
@@ -116,7 +112,7 @@ func (m *measurement) result(cache string) record.Result {
 		r.Clock = record.HostClock
 	}
 	for step, n := range m.c.Steps {
-		r.Metrics[InStep+step] = float64(n)
+		r.Metrics[record.InStep+step] = float64(n)
 	}
 	return r
 }

@@ -16,6 +16,7 @@ import (
 
 	"greta/bench/compare"
 	"greta/bench/format"
+	"greta/bench/record"
 )
 
 const dot = vg.Length(3.2)
@@ -43,7 +44,6 @@ func label(p *plot.Plot, at plotter.XY, word string, ends bool) {
 // steps draws what a step of a model is made of, a bar a step, by the results of
 // greta bench op --model: how long each kernel takes, times how often it is launched.
 func steps(all []point) []*Picture {
-	const prefix = format.InStep
 	type part struct {
 		name             string
 		launches, micros float64
@@ -56,17 +56,17 @@ func steps(all []point) []*Picture {
 	at := map[string]*bar{}
 	coldToo := map[string]bool{}
 	for _, p := range all {
-		if p.Cache == "cold" {
+		if p.Cache == record.Cold {
 			coldToo[p.run.ID+p.Bench+format.Params(p.Params)] = true
 		}
 	}
 	for i := range all {
 		p := &all[i]
-		if p.Cache == "warm" && coldToo[p.run.ID+p.Bench+format.Params(p.Params)] || strings.HasSuffix(p.Bench, "/e2e") {
+		if p.Cache == record.Warm && coldToo[p.run.ID+p.Bench+format.Params(p.Params)] || strings.HasSuffix(p.Bench, "/e2e") {
 			continue
 		}
 		for k, n := range p.Metrics {
-			step, ok := strings.CutPrefix(k, prefix)
+			step, ok := strings.CutPrefix(k, record.InStep)
 			if !ok || n <= 0 {
 				continue
 			}

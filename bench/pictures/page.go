@@ -53,7 +53,7 @@ func Page(w io.Writer, title string, entries []store.Entry, now time.Time) error
 		e := &entries[i]
 		r := at[e.Run.ID]
 		if r == nil {
-			r = &run{Run: e.Run, When: when(e.Run.Started), Device: deviceName(e.Run), Command: "greta " + strings.Join(e.Run.Command, " ")}
+			r = &run{Run: e.Run, When: when(e.Run.Started), Device: e.Run.Env.On(), Command: "greta " + strings.Join(e.Run.Command, " ")}
 			at[e.Run.ID] = r
 			data.Runs = append(data.Runs, r)
 		}

@@ -199,21 +199,10 @@ func points(entries []store.Entry) []point {
 		if !(s.Median > 0) {
 			continue
 		}
-		out = append(out, point{&e.Result, e.Run, deviceName(e.Run), s})
+		out = append(out, point{&e.Result, e.Run, e.Run.Env.On(), s})
 	}
 	slices.SortStableFunc(out, func(a, b point) int { return a.run.Started.Compare(b.run.Started) })
 	return out
-}
-
-func deviceName(r *record.Run) string {
-	name := cmp.Or(r.Env.Device, r.Env.CPU)
-	switch {
-	case name == "":
-		return r.Env.Backend
-	case r.Env.Backend == "":
-		return name
-	}
-	return name + ", " + r.Env.Backend
 }
 
 // latest keeps the last result of each benchmark on each device.

@@ -4,6 +4,7 @@
 package record
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -59,6 +60,22 @@ type Env struct {
 	// "power_w", "temperature_c", "governor". Only what could be read.
 	Readings map[string]string `json:"readings,omitempty"`
 }
+
+// On names the device for people: "NVIDIA H200, hip"; what is unknown is left out.
+func (e *Env) On() string {
+	name := cmp.Or(e.Device, e.CPU)
+	switch {
+	case name == "":
+		return e.Backend
+	case e.Backend == "":
+		return name
+	}
+	return name + ", " + e.Backend
+}
+
+// InStep is the beginning of the metrics that count how often a step of a model
+// launches something: "launches_in_pp512".
+const InStep = "launches_in_"
 
 // Verdict says what a result is worth.
 type Verdict string
