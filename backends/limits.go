@@ -10,6 +10,9 @@ type Limits struct {
 	WeightBytes float64
 	// ReadGBs is the rate of reading these weights and doing nothing else, GB/s.
 	ReadGBs float64
+	// BestReadGBs is the fastest piece of that, read by a thread that nothing else held up, times the
+	// threads: no less than what the machine can do.
+	BestReadGBs float64
 	// GFlops is twice the multiply-adds a second, in 10⁹, that products of
 	// many rows with these weights could make on registers alone.
 	GFlops float64

@@ -42,13 +42,40 @@ func weightsOf(p *backends.Program) (parts [][]byte, bytes map[tensor.Type]int, 
 	return parts, bytes, nil
 }
 
+// operandsOf gives the memory that a program without products reads, in order.
+func operandsOf(p *backends.Program) (parts [][]byte, err error) {
+	for i := range p.Launches {
+		for _, o := range p.Launches[i].In {
+			if o.Buffer == nil || !o.Dense() {
+				continue
+			}
+			part, err := hostRange(o.Buffer, o.Offset, o.Type.RowBytes(o.Shape.Elems()))
+			if err != nil {
+				return nil, err
+			}
+			if len(part) >= chunkBytes { // less is more call than reading
+				parts = append(parts, part)
+			}
+		}
+	}
+	return parts, nil
+}
+
 // Limits measures a read loop over the weights of the program's products, which
 // lie where and as they lie for the products, and the peak of the arithmetic
-// that most of them take.
+// that most of them take. Of a program without products it reads the operands.
 func (d *Device) Limits(p *backends.Program, budget time.Duration) (backends.Limits, error) {
 	parts, bytes, err := weightsOf(p)
-	if err != nil || len(parts) == 0 {
+	if err != nil {
 		return backends.Limits{}, err
+	}
+	if len(parts) == 0 {
+		if parts, err = operandsOf(p); err != nil || len(parts) == 0 {
+			return backends.Limits{}, err
+		}
+		x := backends.Limits{}
+		x.ReadGBs, x.BestReadGBs = d.readRate(parts, budget)
+		return x, nil
 	}
 	var most tensor.Type
 	x := backends.Limits{}
@@ -58,7 +85,7 @@ func (d *Device) Limits(p *backends.Program, budget time.Duration) (backends.Lim
 			most = t
 		}
 	}
-	x.ReadGBs = d.readRate(parts, budget*2/3)
+	x.ReadGBs, x.BestReadGBs = d.readRate(parts, budget*2/3)
 	peak := d.k.PeakOf(most, d.bf16)
 	x.GFlops = 2 * d.peakRate(&peak, budget/3) / float64(peak.Products)
 	x.Arithmetic = peak.Name
@@ -69,18 +96,22 @@ func (d *Device) Limits(p *backends.Program, budget time.Duration) (backends.Lim
 type reading struct {
 	d      *Device
 	pieces [][]byte
+	best   []float64 // GB/s of each worker's fastest piece, a line of cache apart
 	sum    atomic.Uint32
 }
 
-func (r *reading) Do(_, chunk int) {
+func (r *reading) Do(worker, chunk int) {
+	begin := time.Now()
 	if r.d.k.Read(r.pieces[chunk]) == 1e30 { // the sum is needed, or reading could be left out
 		r.sum.Add(1)
 	}
+	r.best[8*worker] = max(r.best[8*worker], float64(len(r.pieces[chunk]))/max(1, float64(time.Since(begin))))
 }
 
-// readRate gives GB/s.
-func (d *Device) readRate(parts [][]byte, budget time.Duration) float64 {
-	r := &reading{d: d}
+// readRate gives GB/s: over all the time, and what the workers' fastest pieces would make
+// together, which is no less than they can do.
+func (d *Device) readRate(parts [][]byte, budget time.Duration) (rate, best float64) {
+	r := &reading{d: d, best: make([]float64, 8*d.pool.Size())}
 	for _, part := range parts {
 		r.pieces = slices.AppendSeq(r.pieces, slices.Chunk(part, chunkBytes))
 	}
@@ -95,7 +126,10 @@ func (d *Device) readRate(parts [][]byte, budget time.Duration) float64 {
 				read += len(b)
 			}
 			if took := time.Since(start); took >= budget {
-				return float64(read) / took.Seconds() / 1e9
+				for _, b := range r.best {
+					best = max(best, b)
+				}
+				return float64(read) / took.Seconds() / 1e9, best * float64(d.pool.Size())
 			}
 		}
 		r.pieces = all

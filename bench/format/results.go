@@ -124,9 +124,13 @@ func digits(x float64) string {
 }
 
 // Share is the part of a roof's rate that a median time reaches: the least time
-// that the roofs allow divided by it; 0 where no roof is known.
+// that the roofs allow divided by it; 0 where no roof is known, or only the modelled
+// one of arithmetic where memory binds.
 func Share(r *record.Result, measured bool) (share float64, binds string) {
 	least, binds := r.Roofs.Least(r.Bytes, r.Flops, measured)
+	if !measured && binds == "compute" && r.Roofs.ReadGBs == 0 && Bound(r) == "memory" {
+		return 0, ""
+	}
 	median := stats.Summarize(r.Samples).Median
 	if median <= 0 {
 		return 0, binds
@@ -134,8 +138,8 @@ func Share(r *record.Result, measured bool) (share float64, binds string) {
 	return least / median, binds
 }
 
-// bound names the roof that binds: by the measured roofs, where they are known.
-func bound(r *record.Result) string {
+// Bound names the roof that binds: by the measured roofs, where they are known.
+func Bound(r *record.Result) string {
 	_, binds := r.Roofs.Least(r.Bytes, r.Flops, true)
 	if binds == "" || r.Roofs.MeasuredGFlops == 0 || r.Roofs.MeasuredReadGBs == 0 {
 		if _, b := r.Roofs.Least(r.Bytes, r.Flops, false); b != "" {
@@ -187,7 +191,7 @@ func people(results []record.Result) *Table {
 		modelled, _ := Share(r, false)
 		measured, _ := Share(r, true)
 		row = append(row, s.N, Seconds(s.Median), interval(s), percentile(r.Samples, Seconds), host(r), rate(r.Bytes, s.Median), rate(r.Flops, s.Median),
-			percent(modelled), percent(measured), bound(r), figures(r), relL2(r), verdict(r))
+			percent(modelled), percent(measured), Bound(r), figures(r), relL2(r), verdict(r))
 		t.Rows = append(t.Rows, row)
 	}
 	t.dropEmpty()
@@ -284,7 +288,7 @@ func full(run *record.Run, results []record.Result) *Table {
 		t.Rows = append(t.Rows, []any{
 			run.ID, run.Kind, run.Started.UTC().Format("2006-01-02T15:04:05Z"), e.Commit, e.Host, e.Backend, e.Device, e.Level, e.Driver, e.Threads,
 			r.Bench, Params(r.Params), r.Config, r.Kernel, r.Cache, r.Clock, s.N, known(s.Median), known(s.Lo), known(s.Hi), s.Sure, known(s.Mean), s.Stddev, p95, hostMedian,
-			r.Bytes, r.Flops, known(per(r.Bytes, s.Median)), known(per(r.Flops, s.Median)), known(modelled), known(measured), bound(r), known(r.Roofs.ReadGBs), known(r.Roofs.GFlops),
+			r.Bytes, r.Flops, known(per(r.Bytes, s.Median)), known(per(r.Flops, s.Median)), known(modelled), known(measured), Bound(r), known(r.Roofs.ReadGBs), known(r.Roofs.GFlops),
 			known(r.WorkingSet), r.Check.Against, r.Check.RelL2, r.Check.MaxAbs, r.Check.Limit, string(r.Verdict), r.Reason, strings.Join(metrics, " "), r.Samples, r.Host,
 		})
 	}

@@ -29,7 +29,7 @@ type Row struct {
 	LibrarySeconds float64
 	// Modelled and Measured are the parts of the roofs that are reached.
 	Modelled, Measured float64
-	Binds              string // "memory" or "compute", by the modelled roof, else by the measured one
+	Binds              string // "memory" or "compute", by the measured roofs where both are known, else by the modelled ones
 }
 
 // card tells devices apart through whatever backend they were reached.
@@ -66,14 +66,9 @@ func Rows(entries []store.Entry) []Row {
 	for _, k := range order {
 		e := ours[k]
 		r := Row{Device: e.Run.Env.On(), Bench: e.Bench, Params: e.Params, Kernel: e.Kernel, Cache: e.Cache, Seconds: stats.Summarize(e.Samples).Median}
-		var binds string
-		if r.Modelled, r.Binds = format.Share(&e.Result, false); r.Binds == "" {
-			r.Modelled = 0
-		}
-		if r.Measured, binds = format.Share(&e.Result, true); binds == "" {
-			r.Measured = 0
-		}
-		r.Binds = cmp.Or(r.Binds, binds)
+		r.Modelled, _ = format.Share(&e.Result, false)
+		r.Measured, _ = format.Share(&e.Result, true)
+		r.Binds = format.Bound(&e.Result)
 		r.Rate, r.Unit = e.Bytes/r.Seconds/1e9, "GB/s"
 		if r.Binds == "compute" || e.Bytes == 0 {
 			r.Rate, r.Unit = e.Flops/r.Seconds/1e9, "GFLOP/s"

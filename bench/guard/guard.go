@@ -27,7 +27,8 @@ const FarFromCache = 4
 //   - without a check, or with one beyond its limit, it is Failed;
 //   - without samples, or with one that is no positive time, it is Failed;
 //   - Cold with a working set below four times the last-level cache is Failed;
-//   - faster than 105 % of a modelled roof is Refused.
+//   - faster than 105 % of a modelled roof is Refused, or where that of memory is unknown than
+//     105 % of what nothing on the device passes.
 //
 // A verdict that is Failed or Refused already stays.
 func Finish(r *record.Result) {
@@ -87,11 +88,15 @@ func Peak(r *record.Result) string {
 	if !(median > 0) {
 		return ""
 	}
+	what, gbs := "memory", r.Roofs.ReadGBs
+	if gbs == 0 {
+		what, gbs = "first-level caches", r.Roofs.MostGBs
+	}
 	for _, roof := range []struct {
 		what, unit string
 		work, most float64
 	}{
-		{"memory", "GB/s", r.Bytes, r.Roofs.ReadGBs},
+		{what, "GB/s", r.Bytes, gbs},
 		{"arithmetic", "GFLOP/s", r.Flops, r.Roofs.GFlops},
 	} {
 		rate := roof.work / median / 1e9
@@ -102,6 +107,35 @@ func Peak(r *record.Result) string {
 		}
 	}
 	return ""
+}
+
+// ReadGate is how many times the rate of reading alone a result that is not warm may
+// reach on a device whose memory has no modelled peak. Reading was measured in the same
+// run; what else uses the machine may have slowed it.
+const ReadGate = 2
+
+// Reading refuses a result that moves more than ReadGate times the bytes of a loop that
+// reads the same memory and does nothing else. best is that loop's highest rate, in GB/s
+// (0: unknown), and again measures it anew: it is asked before a result is refused.
+func Reading(r *record.Result, best float64, again func() (float64, error)) error {
+	if r.Cache == record.Warm || r.Roofs.ReadGBs > 0 || !(best > 0) || len(r.Samples) == 0 || r.Verdict != "" && r.Verdict != record.OK {
+		return nil
+	}
+	rate := r.Bytes / stats.Summarize(r.Samples).Median / 1e9
+	for tries := 0; rate > ReadGate*best; tries++ {
+		if tries == 3 {
+			r.Verdict = record.Refused
+			r.Reason = fmt.Sprintf("%.4g GB/s from memory is %.1f times what a loop that only reads the same bytes reaches at best, %.4g GB/s; %d times is the limit: "+
+				"a measuring error. Was the work left out, not waited for, or counted more often than done?", rate, rate/best, best, ReadGate)
+			return nil
+		}
+		more, err := again()
+		if err != nil {
+			return err
+		}
+		best = max(best, more)
+	}
+	return nil
 }
 
 // Skip makes a result one of a path that is not there.

@@ -88,3 +88,35 @@ func TestFallbackIsSkipped(t *testing.T) {
 		t.Error("a result of the run's own backend was skipped")
 	}
 }
+
+// TestReading: what is faster than reading alone allows is refused, after that was measured
+// again; what the second look explains is not.
+func TestReading(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		change  func(*record.Result)
+		best    float64
+		again   float64
+		verdict record.Verdict
+		asked   int
+	}{
+		{"half of it", func(*record.Result) {}, 200, 0, record.OK, 0},
+		{"ten times", func(*record.Result) {}, 10, 10, record.Refused, 3},
+		{"the loop was disturbed", func(*record.Result) {}, 10, 90, record.OK, 1},
+		{"warm", func(r *record.Result) { r.Cache = record.Warm }, 10, 10, record.OK, 0},
+		{"a modelled roof", func(r *record.Result) { r.Roofs.ReadGBs = 200 }, 10, 10, record.OK, 0},
+		{"unknown", func(*record.Result) {}, 0, 10, record.OK, 0},
+	} {
+		r := good()
+		r.Roofs = record.Roofs{}
+		c.change(r)
+		asked := 0
+		if err := Reading(r, c.best, func() (float64, error) { asked++; return c.again, nil }); err != nil {
+			t.Fatal(err)
+		}
+		Finish(r)
+		if r.Verdict != c.verdict || asked != c.asked {
+			t.Errorf("%s: %s %q, asked %d times; %s and %d are expected", c.name, r.Verdict, r.Reason, asked, c.verdict, c.asked)
+		}
+	}
+}

@@ -37,8 +37,11 @@ type Options struct {
 	MinTime     time.Duration // of a test's repetitions together, at least
 	NoWarmUp    bool          // the first repetition counts, captures and all
 	Roofs       record.Roofs
-	Say         func(format string, args ...any)
-	Emit        func(record.Result) // told of each result when it is there
+	// Peaks gives the modelled roofs of a device that has others for each type of weights; nil: Roofs
+	// says all.
+	Peaks func(weights ...tensor.Type) record.Roofs
+	Say   func(format string, args ...any)
+	Emit  func(record.Result) // told of each result when it is there
 	// Corrupt, if set, is given the device's results before they are checked. Tests
 	// plant mistakes by it.
 	Corrupt func(out []float32)
@@ -75,7 +78,9 @@ type runner struct {
 	base    record.Check // of the first positions
 	weights float64      // bytes
 	params  float64
-	asked   bool // for the device's limits
+	asked   bool                    // for the device's limits
+	best    float64                 // GB/s of the fastest piece of the weights, read alone
+	read    func() (float64, error) // that measured anew; nil where it is not known
 }
 
 // checkedRows is the number of positions that are compared with the reference,
@@ -221,6 +226,11 @@ func (r *runner) test(ctx context.Context, name string, p, n, depth int) error {
 	if err := t.where(ctx, &res); err != nil {
 		return err
 	}
+	if r.read != nil {
+		if err := guard.Reading(&res, r.best, r.read); err != nil {
+			return err
+		}
+	}
 	guard.Finish(&res)
 	r.o.Emit(res)
 	if n == 0 {
@@ -248,16 +258,36 @@ func (r *runner) limits() error {
 		return nil
 	}
 	r.asked = true
+	if r.o.Peaks != nil {
+		var types []tensor.Type
+		for _, v := range r.e.Decode().Weights {
+			types = append(types, v.Type)
+		}
+		x := r.o.Peaks(types...)
+		r.o.Roofs.GFlops, r.o.Roofs.MostGBs = x.GFlops, x.MostGBs
+	}
 	st, err := r.s.Step(1, 1)
 	if err != nil {
 		return err
 	}
-	l, err := dev.Limits(st.Program, limitsBudget)
+	measure := func() (backends.Limits, error) {
+		l, err := dev.Limits(st.Program, limitsBudget)
+		if err != nil {
+			err = fmt.Errorf("measuring the device's limits: %w", err)
+		}
+		return l, err
+	}
+	l, err := measure()
 	if err != nil {
-		return fmt.Errorf("measuring the device's limits: %w", err)
+		return err
 	}
 	if l.ReadGBs > 0 && r.weights > r.o.Roofs.LastCache { // weights in a cache are no measure of memory
 		r.o.Roofs.MeasuredReadGBs = l.ReadGBs
+		r.best = l.BestReadGBs
+		r.read = func() (float64, error) {
+			l, err := measure()
+			return l.BestReadGBs, err
+		}
 	}
 	if l.GFlops > 0 {
 		r.o.Roofs.MeasuredGFlops = l.GFlops

@@ -355,15 +355,23 @@ func (m *measurement) unchanged(p *placed, r *record.Result) error {
 const limitsBudget = 60 * time.Millisecond
 
 // limits asks a device that can measure its roofs for those of this program: the
-// rate at which it reads these weights, and arithmetic of their type.
+// rate at which it reads these weights, or what else it reads, and arithmetic of their
+// type. What is faster than reading alone is refused.
 func (m *measurement) limits(p *placed, r *record.Result) error {
 	dev, ok := m.dev.(backends.Limiter)
 	if !ok {
 		return nil
 	}
-	l, err := dev.Limits(p.program(p.copies), limitsBudget)
+	measure := func() (backends.Limits, error) {
+		l, err := dev.Limits(p.program(p.copies), limitsBudget)
+		if err != nil {
+			err = fmt.Errorf("measuring the device's limits: %w", err)
+		}
+		return l, err
+	}
+	l, err := measure()
 	if err != nil {
-		return fmt.Errorf("measuring the device's limits: %w", err)
+		return err
 	}
 	if l.ReadGBs > 0 {
 		r.Roofs.MeasuredReadGBs = l.ReadGBs
@@ -371,7 +379,10 @@ func (m *measurement) limits(p *placed, r *record.Result) error {
 	if l.GFlops > 0 {
 		r.Roofs.MeasuredGFlops = l.GFlops
 	}
-	return nil
+	return guard.Reading(r, l.BestReadGBs, func() (float64, error) {
+		l, err := measure()
+		return l.BestReadGBs, err
+	})
 }
 
 // enough says whether there are samples enough.

@@ -513,3 +513,52 @@ func TestLimits(t *testing.T) {
 		}
 	}
 }
+
+// hasty is a processor whose clock is wrong: one launch is timed and a hundred are counted. It has
+// all else from the real one, its measure of its limits too.
+type hasty struct{ *cpu.Device }
+
+type hastyProgram struct{ backends.Executable }
+
+func (h hasty) Capture(p *backends.Program) (backends.Executable, error) {
+	e, err := h.Device.Capture(p)
+	return hastyProgram{e}, err
+}
+
+func (h hastyProgram) Profile() ([]time.Duration, error) {
+	times, err := h.Executable.Profile()
+	for i := range times {
+		times[i] /= 100
+	}
+	return times, err
+}
+
+// TestReadGate: results of a processor that would have to read memory many times as fast
+// as a loop that only reads are refused, products and others; honest ones are not.
+func TestReadGate(t *testing.T) {
+	real, err := cpu.New(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer real.Close()
+	for _, op := range []*graph.Op{ops.Linear, ops.Add} {
+		r := request(op)
+		switch op {
+		case ops.Linear:
+			r.Sizes, r.Type = map[string]int{"m": 1, "n": 2048, "k": 2048}, tensor.F16
+		case ops.Add:
+			r.Sizes = map[string]int{"m": 256, "n": 4096}
+		}
+		c, err := New(op, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opt := Options{Cold: true, Repetitions: 3, MinTime: 20 * time.Millisecond, Roofs: record.Roofs{LastCache: 8 << 20}}
+		for dev, want := range map[backends.Device]record.Verdict{real: record.OK, hasty{real}: record.Refused} {
+			got, err := Measure(t.Context(), dev, c, opt)
+			if err != nil || len(got) != 1 || got[0].Verdict != want || (want == record.Refused) != strings.Contains(got[0].Reason, "only reads") {
+				t.Errorf("%s on %T: %+v, %v", op.Name, dev, got, err)
+			}
+		}
+	}
+}

@@ -215,7 +215,14 @@ func roofsOf(pts []point) (memory, compute []roof) {
 			compute = put(compute, roof{name + ", measured", p.gflops()})
 			compute = put(compute, roof{name + ", modelled", p.Roofs.GFlops})
 		case strings.HasPrefix(p.Bench, "op/"):
-			compute = put(compute, roof{"compute, modelled", p.Roofs.GFlops})
+			name := "compute"
+			if t := p.Params["type"]; t != "" && p.run.Env.Backend == "cpu" { // each type has arithmetic of its own there
+				name = t
+			}
+			compute = put(compute, roof{name + ", modelled", p.Roofs.GFlops})
+			if name != "compute" {
+				compute = put(compute, roof{name + ", measured", p.Roofs.MeasuredGFlops})
+			}
 			memory = put(memory, roof{"memory, measured", p.Roofs.MeasuredReadGBs})
 		}
 	}

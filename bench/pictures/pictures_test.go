@@ -211,3 +211,27 @@ func TestNothingToDraw(t *testing.T) {
 		t.Errorf("an unknown picture: %v", err)
 	}
 }
+
+// TestRooflineOfAProcessor: operators alone show a roof of memory and of each type's arithmetic,
+// modelled and measured.
+func TestRooflineOfAProcessor(t *testing.T) {
+	run := newRun("cpu", 1)
+	var entries []store.Entry
+	for typ, peak := range map[string]float64{"f32": 100, "q4_0": 400} {
+		entries = append(entries, result(run, "op/linear", 1e-3, func(r *record.Result) {
+			r.Params = map[string]string{"m": "8", "type": typ}
+			r.Cache, r.Bytes, r.Flops = record.Cold, 1e7, 5e7
+			r.Roofs = record.Roofs{GFlops: peak, MeasuredGFlops: 0.9 * peak, MeasuredReadGBs: 12, MostGBs: 800}
+		}))
+	}
+	pics, err := Draw("roofline", entries)
+	if err != nil || len(pics) != 1 {
+		t.Fatalf("%d pictures, %v", len(pics), err)
+	}
+	text := fmt.Sprint(pics[0].Rows)
+	for _, want := range []string{"roof: memory, measured   12", "roof: f32, modelled  100", "roof: f32, measured  90", "roof: q4_0, modelled  400"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in %s", want, text)
+		}
+	}
+}

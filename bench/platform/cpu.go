@@ -21,30 +21,23 @@ import (
 // of the level that the device was opened with.
 type CPU struct {
 	*session
-	kernels *simd.Kernels
-	probe   simd.Probe
-	threads int // of the device
-	free    int // bytes of memory, 0 where unknown
-	last    int // bytes of the last-level cache
-	lastGuess,
-	double bool // vectors of 64 bytes take two turns
-	hz    float64 // the highest clock seen, measured
-	owned [][]byte
+	*CPUModel
+	free      int // bytes of memory, 0 where unknown
+	last      int // bytes of the last-level cache
+	lastGuess bool
+	owned     [][]byte
 }
 
 func openCPU(s *session, d *cpu.Device) (target, error) {
 	info := d.Info()
-	k, err := simd.Select(info.Level)
+	m, err := ModelCPU(info.Level, info.Threads)
 	if err != nil {
 		return nil, err
 	}
-	c := &CPU{session: s, kernels: k, probe: k.Probe(), threads: info.Threads, free: info.Memory}
+	c := &CPU{session: s, CPUModel: m, free: info.Memory}
 	if c.last = lastCache(cacheRoot); c.last == 0 {
 		c.last, c.lastGuess = 32<<20, true
 	}
-	// Zen 4 has vectors of 64 bytes on units of 32.
-	c.double = runtime.GOARCH == "amd64" && procValue("cpu family") == "25"
-	c.clock()
 	return c, nil
 }
 
@@ -88,79 +81,8 @@ func lastCache(root string) int {
 	return most
 }
 
-// procValue finds a value in /proc/cpuinfo.
-func procValue(key string) string {
-	b, _ := os.ReadFile("/proc/cpuinfo")
-	for line := range strings.Lines(string(b)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == key {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
-}
-
-// clock measures the core's clock, in Hz, and keeps the highest seen.
-func (c *CPU) clock() float64 {
-	const rounds = 20000 // of 16 cycles
-	best := 0.0
-	for range 20 {
-		begin := time.Now()
-		c.probe.Cycles(rounds)
-		best = max(best, 16*rounds/time.Since(begin).Seconds())
-	}
-	c.hz = max(c.hz, best)
-	return best
-}
-
 // away is the size in bytes from which on a working set is memory's.
 func (c *CPU) away() int { return 4 * c.last }
-
-// loadBytes is what a core can load in a clock at most, in bytes: two vectors, or on
-// processors without vectors here three words. Arm's widest cores load three.
-func (c *CPU) loadBytes() float64 {
-	switch {
-	case c.probe.Vector == 64 && !c.double:
-		return 128
-	case c.probe.Vector >= 32:
-		return 64
-	case c.probe.Vector == 16:
-		return 3 * 16
-	}
-	return 3 * 8
-}
-
-// vectorOps is how many operations on whole vectors a core starts in a clock at most.
-func (c *CPU) vectorOps() float64 {
-	switch {
-	case c.probe.Vector == 64 && c.double:
-		return 1
-	case c.probe.Vector == 16: // four units on the widest cores
-		return 4
-	case c.probe.Vector == 8: // Go's code, one element at a time
-		return 4
-	}
-	return 2
-}
-
-// flops is the modelled peak of so many threads, in GFLOP/s, for multiply-adds on
-// elements of a size: by the highest clock that was measured here.
-func (c *CPU) flops(threads, size int) float64 {
-	lanes := max(1, float64(c.probe.Vector)/float64(size))
-	if c.probe.Vector == 8 {
-		lanes = 1
-	}
-	return 2 * c.vectorOps() * lanes * float64(threads) * c.hz / 1e9
-}
-
-// firstLevel is the modelled rate of first-level caches, GB/s. Nothing is faster: it
-// bounds every level. Stores go beside loads.
-func (c *CPU) firstLevel(threads int, stores bool) float64 {
-	n := c.loadBytes()
-	if stores {
-		n *= 1.5
-	}
-	return n * float64(threads) * c.hz / 1e9
-}
 
 // memoryLevel says of a working set whether it is memory's. No attribute of a
 // processor says what its memory gives, so that roof is unknown.

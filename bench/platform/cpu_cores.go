@@ -109,7 +109,7 @@ func smallCPU(c *CPU) error {
 			}, nil, nil
 		}
 		x.Cache, x.Roofs = c.memoryLevel(scaleBytes * n)
-		x.bound = c.firstLevel(c.threads, true)
+		x.Roofs.MostGBs = c.firstLevel(c.threads, true)
 		x.check = func() (record.Check, error) {
 			return c.wrongOf(n, func(i int) bool {
 				v := float64(value(uint32(i), 1))
@@ -156,7 +156,7 @@ func rooflineCPU(c *CPU) error {
 		p.WorkingSet = p.Bytes
 		p.Cache, p.Roofs = c.memoryLevel(int(p.WorkingSet))
 		p.Roofs.GFlops = c.flops(c.threads, 4)
-		p.bound = c.firstLevel(c.threads, true)
+		p.Roofs.MostGBs = c.firstLevel(c.threads, true)
 		p.check = func() (record.Check, error) {
 			want := chains(steps)
 			r := c.wrongOf(n, func(i int) bool {

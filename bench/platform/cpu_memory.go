@@ -61,7 +61,7 @@ func streamCPU(c *CPU) error {
 				p.Bytes = 8 * float64(n*k.arrays)
 				p.WorkingSet = p.Bytes
 				p.Cache, p.Roofs = c.memoryLevel(int(p.WorkingSet))
-				p.bound = c.firstLevel(threads, true)
+				p.Roofs.MostGBs = c.firstLevel(threads, true)
 				p.check = func() (record.Check, error) {
 					return c.wrongOf(n, func(i int) bool { return y[i] == k.want(a[i], b[i]) }), nil
 				}
@@ -110,7 +110,7 @@ func (c *CPU) readPoint(name, size string, threads, bytes int, x []uint64) (*rec
 	}
 	p.Bytes, p.WorkingSet = float64(bytes), float64(bytes)
 	p.Cache, p.Roofs = c.memoryLevel(bytes)
-	p.bound = c.firstLevel(threads, false)
+	p.Roofs.MostGBs = c.firstLevel(threads, false)
 	p.check = func() (record.Check, error) {
 		wrong := 0
 		for w, got := range sums {
@@ -276,7 +276,7 @@ func vecAddCPU(c *CPU) error {
 		p.Bytes, p.Flops, p.WorkingSet = 12*float64(n), float64(n), 12*float64(n)
 		p.Cache, p.Roofs = c.memoryLevel(12 * n)
 		p.Roofs.GFlops = c.flops(c.threads, 4)
-		p.bound = c.firstLevel(c.threads, true)
+		p.Roofs.MostGBs = c.firstLevel(c.threads, true)
 		p.check = func() (record.Check, error) {
 			return c.wrongOf(n, func(i int) bool { return m[0][i] == m[1][i]+m[2][i] }), nil
 		}

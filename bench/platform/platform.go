@@ -271,9 +271,6 @@ type point struct {
 	check func() (record.Check, error)
 	least float64 // seconds that a sample should last; 0: 1 ms
 	most  int     // operations in a sample; 0: no limit
-	// bound is a rate in GB/s that nothing on the device passes, for results whose own
-	// level of memory has no modelled peak; 0: none.
-	bound float64
 }
 
 // measure takes a figure: warm-ups, then samples until there are enough of them
@@ -312,10 +309,6 @@ func (s *session) measure(p point) (*record.Result, error) {
 	}
 	if r.Check, err = p.check(); err != nil {
 		return r, err
-	}
-	if rate := r.Bytes / median(r.Samples) / 1e9; p.bound > 0 && rate > guard.PeakGate*p.bound {
-		r.Verdict = record.Refused
-		r.Reason = fmt.Sprintf("%.4g GB/s is more than the first-level caches give, %.4g GB/s: a measuring error", rate, p.bound)
 	}
 	return r, s.emit(r)
 }

@@ -96,7 +96,7 @@ func TestRulesBite(t *testing.T) {
 		"wrong":       {point{prepare: sleep, check: func() (record.Check, error) { return exact(1, 100), nil }}, record.Failed},
 		"no check":    {point{prepare: sleep, check: func() (record.Check, error) { return record.Check{}, nil }}, record.Failed},
 		"ten peaks":   {point{prepare: sleep, check: right, Result: record.Result{Bytes: 1e9, Roofs: record.Roofs{ReadGBs: 50}}}, record.Refused},
-		"ten bounds":  {point{prepare: sleep, check: right, Result: record.Result{Bytes: 1e9}, bound: 50}, record.Refused},
+		"ten bounds":  {point{prepare: sleep, check: right, Result: record.Result{Bytes: 1e9, Roofs: record.Roofs{MostGBs: 50}}}, record.Refused},
 		"many flops":  {point{prepare: sleep, check: right, Result: record.Result{Flops: 1e9, Roofs: record.Roofs{GFlops: 50}}}, record.Refused},
 		"called cold": {point{prepare: sleep, check: right, Result: record.Result{Cache: record.Cold, WorkingSet: 1e6, Roofs: record.Roofs{LastCache: 1e6}}}, record.Failed},
 	} {

@@ -137,6 +137,9 @@ type Roofs struct {
 	MeasuredReadGBs float64 `json:"measured_read_gbs,omitempty"` // measured on this device
 	MeasuredGFlops  float64 `json:"measured_gflops,omitempty"`
 	LastCache       float64 `json:"last_cache,omitempty"` // size of the last-level cache, bytes
+	// MostGBs is what nothing on the device passes, whatever level the bytes come from: the rate of
+	// first-level caches. It bounds where ReadGBs is unknown, and is no roof to be reached.
+	MostGBs float64 `json:"most_gbs,omitempty"`
 }
 
 // Check is the comparison with a reference in the same run, over the whole output.

@@ -16,9 +16,11 @@ import (
 	"greta/bench/format"
 	"greta/bench/guard"
 	"greta/bench/model"
+	"greta/bench/platform"
 	"greta/bench/profile"
 	"greta/bench/record"
 	"greta/engine"
+	"greta/tensor"
 )
 
 // benchModelFlags are those of bench model.
@@ -273,6 +275,13 @@ func (f *benchModelFlags) measureOne(ctx context.Context, s *benchSession, j *mo
 			}
 			s.add(r)
 		},
+	}
+	if info := b.device.Info(); info.Backend == "cpu" {
+		processor, err := platform.ModelCPU(info.Level, info.Threads)
+		if err != nil {
+			return err
+		}
+		o.Peaks = func(weights ...tensor.Type) record.Roofs { return processor.Roofs(info.ActBF16, weights...) }
 	}
 	if len(j.set) > 0 {
 		o.Name += " " + strings.Join(j.set, " ")

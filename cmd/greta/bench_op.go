@@ -206,7 +206,7 @@ func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Devic
 			}
 			s.say("%d of %d: %s", i+1, len(jobs), j.Name())
 			results, err := op.Measure(ctx, dev, j.Case, op.Options{Cold: j.cold, Warm: j.warm, OrWarm: j.orWarm,
-				Repetitions: f.repetitions, MinTime: f.minTime, EndToEnd: f.endToEnd, Config: f.force, Roofs: s.roofsFor(roofs, j.Params["type"])})
+				Repetitions: f.repetitions, MinTime: f.minTime, EndToEnd: f.endToEnd, Config: f.force, Roofs: s.roofsFor(roofs, dev.Info(), j.Params["type"])})
 			s.add(results...)
 			for i := range results { // what has no weights is held against the rate at which others were read
 				if m := results[i].Roofs.MeasuredReadGBs; dev.Info().Backend == "cpu" && m > 0 {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"greta/backends"
 	"greta/bench/record"
 	"greta/bench/store"
 )
@@ -92,12 +93,12 @@ func TestRoofsByType(t *testing.T) {
 		entry("platform/roof/fma", "f32", 60e9), entry("platform/roof/product", "f32", 50e9), entry("platform/library", "f32", 90e9)}}
 	base := record.Roofs{MeasuredGFlops: 5}
 	for typ, want := range map[string]float64{"f16": 700, "f32": 60, "q4_0": 700, "bf16": 5, "": 5} {
-		if x := s.roofsFor(base, typ); x.MeasuredGFlops != want {
+		if x := s.roofsFor(base, backends.Info{}, typ); x.MeasuredGFlops != want {
 			t.Errorf("%s: %v GFLOP/s, %v is expected", typ, x.MeasuredGFlops, want)
 		}
 	}
 	s.run.Env.DeviceID = "0000:02:00.0"
-	if x := s.roofsFor(base, "f16"); x.MeasuredGFlops != 5 {
+	if x := s.roofsFor(base, backends.Info{}, "f16"); x.MeasuredGFlops != 5 {
 		t.Errorf("another card's roof was taken: %v", x.MeasuredGFlops)
 	}
 }

@@ -70,6 +70,8 @@ type benchSession struct {
 	lock  *guard.Held
 	db    *store.Store
 	keep  *store.Writer
+	// processor models the processor, for the cpu backend; nil: another device.
+	processor *platform.CPUModel
 	// platform are the results of bench platform that roofs found.
 	platform []store.Entry
 
@@ -235,6 +237,12 @@ func (s *benchSession) roofs(dev backends.Device) (record.Roofs, error) {
 	info := dev.Info()
 	x := record.Roofs{ReadGBs: info.ReadGBs, GFlops: info.GFlops}
 	var err error
+	if info.Backend == "cpu" {
+		if s.processor, err = platform.ModelCPU(info.Level, info.Threads); err != nil {
+			return x, err
+		}
+		x.MostGBs = s.processor.Roofs(false).MostGBs
+	}
 	if info.Backend == "cpu" || info.Backend == "ref" {
 		x.LastCache = lastCache("/sys/devices/system/cpu/cpu0/cache")
 	} else if x.LastCache, err = gpuCache(dev); err != nil {
@@ -252,11 +260,19 @@ func (s *benchSession) roofs(dev backends.Device) (record.Roofs, error) {
 	return x, nil
 }
 
-// roofsFor are roofs with the measured arithmetic of products with weights of a
+// roofsFor are roofs with the modelled arithmetic of the processor and the measured arithmetic of products with weights of a
 // type, where bench platform took that: a product of the vendor's own library, or
 // what dot products of the type reach. Block formats are held against half precision
 // on GPUs, and against bytes on the processor.
-func (s *benchSession) roofsFor(x record.Roofs, weights string) record.Roofs {
+func (s *benchSession) roofsFor(x record.Roofs, dev backends.Info, weights string) record.Roofs {
+	if s.processor != nil {
+		var types []tensor.Type
+		if t, ok := tensor.ParseType(weights); ok {
+			types = append(types, t)
+		}
+		most := s.processor.Roofs(dev.ActBF16, types...)
+		x.GFlops, x.MostGBs = most.GFlops, most.MostGBs
+	}
 	if weights == "" {
 		return x
 	}

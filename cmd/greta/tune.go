@@ -18,11 +18,13 @@ import (
 	"greta/bench/format"
 	"greta/bench/guard"
 	"greta/bench/op"
+	"greta/bench/platform"
 	"greta/bench/record"
 	"greta/bench/store"
 	"greta/bench/tune"
 	"greta/engine/report"
 	"greta/internal/child"
+	"greta/tensor"
 )
 
 // tuneFlags are those of tune.
@@ -168,6 +170,11 @@ func (a *app) tuneAll(ctx context.Context, f *tuneFlags, dev backends.Device, ta
 	opt := tune.Options{Device: dev, Child: f.tuneChild(), Limit: f.limit, Rounds: f.rounds, Samples: f.samples, MinTime: f.pause, Warm: f.warm, Again: f.again,
 		Roofs: record.Roofs{ReadGBs: dev.Info().ReadGBs, GFlops: dev.Info().GFlops}}
 	if i := dev.Info(); i.Backend == "cpu" {
+		processor, err := platform.ModelCPU(i.Level, i.Threads)
+		if err != nil {
+			return nil, err
+		}
+		opt.Roofs = processor.Roofs(true, tensor.Q8_0, tensor.BF16) // of the fastest arithmetic that any weights have
 		opt.Roofs.LastCache = lastCache("/sys/devices/system/cpu/cpu0/cache")
 	}
 	status := record.Complete
