@@ -84,6 +84,16 @@ type Device interface {
 	Close() error
 }
 
+// Eager is a device whose captured programs share work between launches: a norm that
+// the products behind it compute, a rounded copy of activations that several read. Its
+// eager mode therefore takes a whole program.
+type Eager interface {
+	// Eager gives what Capture gives, with the same plan, but Submit runs it kernel by
+	// kernel: each is recorded, started and waited for by itself. Results are the same
+	// to the bit, and an error names the kernel. It has no profile.
+	Eager(*Program) (Executable, error)
+}
+
 // Mapper is a device that can use host memory as it is, such as a mapped file.
 type Mapper interface {
 	Map(data []byte) (Buffer, error)

@@ -73,10 +73,14 @@ func (s *Session) newStep(tokens, rows, picks int) (*Step, error) {
 		b.slots[sl.value] = sl.offset
 	}
 	if st.Program, err = b.program(g, sel); err == nil {
-		if e.opt.Eager {
-			st.stream, err = e.dev.Stream()
-		} else {
+		dev, plans := e.dev.(backends.Eager)
+		switch {
+		case !e.opt.Eager:
 			st.exec, err = e.dev.Capture(st.Program)
+		case plans:
+			st.exec, err = dev.Eager(st.Program)
+		default:
+			st.stream, err = e.dev.Stream()
 		}
 	}
 	if err != nil {

@@ -27,6 +27,21 @@ type executable struct {
 
 // Capture binds every launch of a program and records it.
 func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
+	e, err := d.plan(p)
+	if err != nil {
+		return nil, err
+	}
+	if e.run, err = d.newSubmission("step " + p.Name); err == nil {
+		e.pool, err = e.record(e.run, nil)
+	}
+	if err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return e, nil
+}
+
+// plan binds every launch of a program to its dispatches.
+func (d *Device) plan(p *backends.Program) (*executable, error) {
 	if d.lost != nil {
 		return nil, d.lost
 	}
@@ -48,13 +63,6 @@ func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 	}
 	e.first = append(e.first, len(e.dispatches))
 	e.crossings()
-	var err error
-	if e.run, err = d.newSubmission("step " + p.Name); err == nil {
-		e.pool, err = e.record(e.run, nil)
-	}
-	if err != nil {
-		return nil, errors.Join(err, e.Close())
-	}
 	return e, nil
 }
 
@@ -109,12 +117,7 @@ func (e *executable) record(s *submission, after func(r *recorder, launch int)) 
 	r := &recorder{d: d, cb: *s.cb, pool: pool}
 	// Whatever ran before on the queue has written what this step reads.
 	r.barrier(shaderStage|transferStage, shaderStage|transferStage)
-	if len(e.ins) > 0 {
-		for _, x := range e.ins {
-			r.copy(x.b, x.b.mirror, x.from, x.to)
-		}
-		r.barrier(transferStage, shaderStage)
-	}
+	e.enter(r)
 	if after != nil {
 		after(r, -1)
 	}
@@ -134,14 +137,31 @@ func (e *executable) record(s *submission, after func(r *recorder, launch int)) 
 			after(r, i)
 		}
 	}
-	if len(e.outs) > 0 {
-		r.barrier(shaderStage, transferStage)
-		for _, x := range e.outs {
-			r.copy(x.b.mirror, x.b, x.from, x.to)
-		}
-	}
+	e.leave(r)
 	r.barrier(shaderStage|transferStage, hostStage)
 	return pool, d.check(d.c.EndCommandBuffer(r.cb), "vkEndCommandBuffer", s.what)
+}
+
+// enter brings what the host wrote to the device.
+func (e *executable) enter(r *recorder) {
+	if len(e.ins) == 0 {
+		return
+	}
+	for _, x := range e.ins {
+		r.copy(x.b, x.b.mirror, x.from, x.to)
+	}
+	r.barrier(transferStage, shaderStage)
+}
+
+// leave brings what the host will read back.
+func (e *executable) leave(r *recorder) {
+	if len(e.outs) == 0 {
+		return
+	}
+	r.barrier(shaderStage, transferStage)
+	for _, x := range e.outs {
+		r.copy(x.b.mirror, x.b, x.from, x.to)
+	}
 }
 
 // Submit starts the step; Wait waits for its end and tells what went wrong.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -84,9 +85,18 @@ func validation(info *vk.InstanceCreateInfo, opt Options) *vk.DebugUtilsMessenge
 	return m
 }
 
+// stays is set once an instance was left open.
+var stays atomic.Bool
+
+// close destroys the instance, but for the process's first: without any the loader
+// would unload the drivers, and each time that NVIDIA's is loaded anew it takes more of
+// the C library's room for thread-local variables, until it finds none and there seems
+// to be no driver (after some sixty times).
 func (in *instance) close() {
 	if in.messenger != 0 {
 		in.c.DestroyDebugUtilsMessengerEXT(in.handle, in.messenger, nil)
+	} else if stays.CompareAndSwap(false, true) {
+		return
 	}
 	in.c.DestroyInstance(in.handle, nil)
 }

@@ -195,36 +195,61 @@ func TestPickedNaN(t *testing.T) {
 	}
 }
 
-// TestEager: without capture every launch is recorded and submitted by itself, and
-// the logits are the same.
+// TestEager: without capture every dispatch is recorded, submitted and waited for by
+// itself, and the logits are the same to the bit, also where norms are folded into
+// products and launches share converted activations.
 func TestEager(t *testing.T) {
-	dev := open(t, vulkan.Options{})
-	captured, eager := session(t, dev, nil), session(t, dev, func(o *engine.Options) { o.Eager = true })
-	var logits [2][]float32
-	var submits [2]int
-	for i, s := range []*engine.Session{captured, eager} {
-		if _, err := s.Prefill(context.Background(), prompt(5)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Decode(8); err != nil { // captures, and zeroes what is new
-			t.Fatal(err)
-		}
-		before := dev.Submits()
-		out, err := s.Decode(7)
+	recorded := 0
+	for _, fp16 := range []backends.Choice{backends.Off, backends.On} {
+		dev, err := broken(t, func(c *vk.Commands) {
+			tap(&c.CmdDispatchAddr, func(int) vk.Result { recorded++; return vk.VK_SUCCESS })
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		logits[i], submits[i] = slices.Clone(out), dev.Submits()-before
-	}
-	if !slices.Equal(logits[0], logits[1]) {
-		t.Error("the logits differ")
-	}
-	st, err := captured.Step(1, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if submits[0] != 1 || submits[1] != len(st.Program.Launches) {
-		t.Errorf("a token takes %d and %d submissions, its step has %d launches", submits[0], submits[1], len(st.Program.Launches))
+		if fp16 == backends.On {
+			for _, p := range dev.Paths() {
+				if err := dev.SetPath(p.Name, true); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		t.Cleanup(func() { dev.Close() })
+		for _, dtype := range []tensor.Type{tensor.F32, tensor.F16, tensor.Q8_0, tensor.Q4_K} {
+			staged := dtype == tensor.F16
+			dev.Stage(staged)
+			change := func(o *engine.Options) {
+				o.DType, o.Set = dtype, map[string]string{"L": "2", "D": "256", "H": "4", "F": "512", "V": "5000"}
+			}
+			captured, eager := session(t, dev, change), session(t, dev, func(o *engine.Options) { change(o); o.Eager = true })
+			var logits [2][]float32
+			var submits, dispatches [2]int
+			for i, s := range []*engine.Session{captured, eager} {
+				out, err := s.Prefill(context.Background(), prompt(20))
+				if err != nil {
+					t.Fatal(err)
+				}
+				logits[i] = slices.Clone(out)
+				if _, err := s.Decode(8); err != nil { // captures, and zeroes what is new
+					t.Fatal(err)
+				}
+				submitted := dev.Submits()
+				recorded = 0
+				if out, err = s.Decode(7); err != nil {
+					t.Fatal(err)
+				}
+				logits[i] = append(logits[i], out...)
+				submits[i], dispatches[i] = dev.Submits()-submitted, recorded
+			}
+			if !slices.Equal(logits[0], logits[1]) {
+				t.Errorf("%s, half precision %v: the logits differ", dtype, fp16)
+			}
+			// Step memory with two sides is copied before the step and behind it.
+			copies := submits[1] - dispatches[1]
+			if submits[0] != 1 || dispatches[0] != 0 || dispatches[1] < 15 || copies != 2 && (copies != 0 || staged) {
+				t.Errorf("%s: a token takes %d and %d submissions, for which %d and %d dispatches are recorded", dtype, submits[0], submits[1], dispatches[0], dispatches[1])
+			}
+		}
 	}
 }
 
