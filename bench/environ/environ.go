@@ -61,8 +61,8 @@ func LockKey(dev backends.Device) string {
 	return "gpu"
 }
 
-// CodeHash identifies the device's kernels: by their sources where it knows them,
-// else by this program's file, which holds them.
+// CodeHash identifies the device's kernels: by their sources where it knows them, as
+// all but the reference do, else by this program's file.
 func CodeHash(dev backends.Device) string {
 	if h, ok := dev.(backends.Hashed); ok {
 		return h.CodeHash(nil, "")
