@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -35,7 +38,10 @@ launches give, and that repeats are bit-identical.
 
 With --expected the logits and the greedy continuation are compared with those
 of a safetensors file: input_ids [B, S], logits [B, S, V], greedy_prompt [P],
-greedy [G].
+greedy [G]; or greedy continuations and the mean negative log-likelihood with
+those of a JSON file: {"greedy": [{"prompt_tokens": [...], "greedy": [...]}],
+"nll_tokens": [...], "nll": 4.1}. Of a folder its expected.safetensors or
+expected.json is taken.
 
 The exit code is 4 on a mismatch.`,
 		Args: exactly(1, "one model"),
@@ -48,7 +54,7 @@ The exit code is 4 on a mismatch.`,
 				return err
 			}
 			if f.expected != "" {
-				err = a.checkGolden(c.Context(), f, b)
+				err = a.checkExpected(c.Context(), f, b)
 			} else {
 				err = a.checkReference(c.Context(), f, b)
 			}
@@ -62,8 +68,8 @@ The exit code is 4 on a mismatch.`,
 	s.SortFlags = false
 	f.register(s)
 	s.StringVar(&f.tokens, "tokens", "", "token ids to check on, 1,2,3 (default: ten made up ones)")
-	s.StringVar(&f.expected, "expected", "", "compare with this safetensors file (.zst is unpacked)")
-	s.Float64Var(&f.tolerance, "tolerance", 0, "relative L2 error that counts as divergence (default: 1e-4 with --kv f32, else 2e-3); with --expected the largest absolute error (default: 1e-4)")
+	s.StringVar(&f.expected, "expected", "", "compare with this safetensors or JSON file (.zst is unpacked), or with the one in this folder")
+	s.Float64Var(&f.tolerance, "tolerance", 0, "relative L2 error that counts as divergence (default: 1e-4 with --kv f32, else 2e-3); with --expected the largest absolute error of a logit, or of the mean (default: 1e-4)")
 	s.BoolVar(&f.all, "all", false, "print every operator, not only those that matter")
 	s.BoolVar(&f.json, "json", false, "write JSON")
 	return c
@@ -172,6 +178,33 @@ type goldenReport struct {
 	Greedy    []int32 `json:"greedy,omitempty"`
 	GreedyOK  bool    `json:"greedy_ok"`
 	Status    string  `json:"status"`
+}
+
+// expectedFile finds what --expected names: a file, or one of the usual names in a folder.
+func expectedFile(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() {
+		return path, err
+	}
+	names := []string{"expected.safetensors", "expected.safetensors.zst", "expected.json"}
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(path, name)); err == nil {
+			return filepath.Join(path, name), nil
+		}
+	}
+	return "", fmt.Errorf("%s holds none of %s", path, strings.Join(names, ", "))
+}
+
+func (a *app) checkExpected(ctx context.Context, f *checkFlags, b *bundle) error {
+	path, err := expectedFile(f.expected)
+	if err != nil {
+		return usage(fmt.Errorf("--expected: %w", err))
+	}
+	f.expected = path
+	if strings.HasSuffix(path, ".json") {
+		return a.checkTexts(ctx, f, b)
+	}
+	return a.checkGolden(ctx, f, b)
 }
 
 func (a *app) checkGolden(ctx context.Context, f *checkFlags, b *bundle) error {

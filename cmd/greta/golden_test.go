@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -78,6 +79,50 @@ func TestGoldenMismatch(t *testing.T) {
 	r := greta(t, "check", right, "--expected", filepath.Join(wrong, "expected.safetensors"), "--kv", "f32")
 	if r.code != exitMismatch || !strings.Contains(r.err, "position 0") {
 		t.Errorf("exit code %d, %s", r.code, r.err)
+	}
+}
+
+// --expected takes a folder, and JSON with texts; what is wrong in it is named, and what
+// is no such file is code 2.
+func TestExpected(t *testing.T) {
+	family, trained := family(t, "llama2_gqa_tied"), trained(t)
+	for _, c := range []struct {
+		model, expected string
+		want            []string
+	}{
+		{family, family, []string{"96 positions", "STATUS=OK"}},
+		{trained, trained, []string{"4 texts, equal: true", "nll      4.124", "STATUS=OK"}},
+		{trained, filepath.Join(trained, "expected.json"), []string{"STATUS=OK"}},
+	} {
+		r := greta(t, "check", c.model, "--expected", c.expected, "--kv", "f32")
+		for _, want := range c.want {
+			if r.code != 0 || !strings.Contains(r.out, want) {
+				t.Errorf("--expected %s: exit code %d, %q is wanted\n%s%s", c.expected, r.code, want, r.out, r.err)
+			}
+		}
+	}
+	_, x := readTolstoy(t)
+	tokens, greedy := joinIDs(x.Greedy[0].Tokens), slices.Clone(x.Greedy[0].Greedy[:3])
+	greedy[2]++
+	for content, c := range map[string]struct {
+		code int
+		want string
+	}{
+		fmt.Sprintf(`{"greedy": [{"prompt_tokens": [%s], "greedy": [%s]}]}`, tokens, joinIDs(greedy)): {exitMismatch, "greedy[0] differs first at token 2"},
+		fmt.Sprintf(`{"nll_tokens": [%s], "nll": 1}`, tokens):                                         {exitMismatch, "expected 1.000000: off by"},
+		`{"nll_tokens": [5, 100000], "nll": 1}`:                                                       {exitUsage, "token 100000, the model"},
+		`{"nll": 1}`:                                                                                  {exitUsage, "belong together"},
+		`{}`:                                                                                          {exitUsage, "neither greedy nor nll"},
+		`[`:                                                                                           {exitUsage, "unexpected end"},
+		`{"greedy":[{}]}`:                                                                             {exitUsage, "greedy[0] has 0 prompt_tokens"},
+	} {
+		r := greta(t, "check", trained, "--expected", write(t, "e.json", content), "--kv", "f32")
+		if r.code != c.code || !strings.Contains(r.err, c.want) {
+			t.Errorf("%s: exit code %d, want %d and %q: %s", content, r.code, c.code, c.want, r.err)
+		}
+	}
+	if r := greta(t, "check", trained, "--expected", t.TempDir()); r.code != exitUsage || !strings.Contains(r.err, "holds none of expected.safetensors") {
+		t.Errorf("an empty folder: exit code %d, %s", r.code, r.err)
 	}
 }
 
