@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"greta/internal/wholefile"
 )
 
 // Cache is compiled kernels on disk. A file holds a checksum and the code; it
@@ -92,20 +94,7 @@ func (c Cache) store(key string, what program, code []byte) error {
 	}
 	body := append([]byte(string(what)+"\n"), code...)
 	sum := sha256.Sum256(body)
-	f, err := os.CreateTemp(c.Dir, "new-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(slices.Concat([]byte(cacheMagic), sum[:], body))
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), c.path(key))
-	}
-	if err != nil {
-		os.Remove(f.Name())
-		return err
-	}
-	return nil
+	return wholefile.Write(c.path(key), slices.Concat([]byte(cacheMagic), sum[:], body), 0o644)
 }
 
 // List gives the cache's files, the latest used first.

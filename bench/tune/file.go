@@ -23,6 +23,7 @@ import (
 	"greta/bench/environ"
 	"greta/bench/guard"
 	"greta/graph"
+	"greta/internal/wholefile"
 )
 
 // Format names the file's kind and version.
@@ -192,16 +193,8 @@ func Update(ctx context.Context, path string, change func(*File)) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".tuned-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.WriteString("# Fastest variants of kernels by shape. greta tune writes this file, greta run reads\n# it; it can be shared between machines of the same device and driver.\n" + string(text))
-	if err := errors.Join(err, tmp.Chmod(0o644), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
+	const header = "# Fastest variants of kernels by shape. greta tune writes this file, greta run reads\n# it; it can be shared between machines of the same device and driver.\n"
+	return wholefile.Write(path, append([]byte(header), text...), 0o644)
 }
 
 // codeOf identifies the code of a node's kernel in a variant.

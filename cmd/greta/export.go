@@ -2,9 +2,7 @@ package main
 
 import (
 	"encoding/csv"
-	"errors"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -32,7 +30,7 @@ SQLite.`,
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) (err error) {
+		RunE: func(_ *cobra.Command, args []string) error {
 			filter, err := f.filter()
 			if err != nil {
 				return err
@@ -42,30 +40,27 @@ SQLite.`,
 				return err
 			}
 			defer s.Close()
-			w := a.out
-			if out != "" && out != "-" {
-				file, e := os.Create(out)
-				if e != nil {
-					return usage(e)
+			write := func(w io.Writer) error {
+				switch args[0] {
+				case "sql":
+					return s.Dump(w, filter)
+				case "json":
+					b, err := s.Bundles(filter)
+					if err != nil {
+						return err
+					}
+					return store.WriteExchange(w, b)
 				}
-				defer func() { err = errors.Join(err, file.Close()) }()
-				w = file
-			}
-			switch args[0] {
-			case "sql":
-				return s.Dump(w, filter)
-			case "json":
-				b, err := s.Bundles(filter)
+				entries, err := s.Results(filter)
 				if err != nil {
 					return err
 				}
-				return store.WriteExchange(w, b)
+				return writeCSV(w, entries)
 			}
-			entries, err := s.Results(filter)
-			if err != nil {
-				return err
+			if out == "" || out == "-" {
+				return write(a.out)
 			}
-			return writeCSV(w, entries)
+			return writeNew(out, write)
 		},
 	}
 	s := c.Flags()

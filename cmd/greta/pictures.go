@@ -1,9 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -14,6 +14,7 @@ import (
 	"greta/bench/gap"
 	"greta/bench/pictures"
 	"greta/bench/store"
+	"greta/internal/wholefile"
 )
 
 // stored reads the results that the filter chooses from a store that is there.
@@ -33,21 +34,17 @@ func (f *filterFlags) stored() ([]store.Entry, error) {
 // writeNew writes a file by way of another name, so that a full disk or Ctrl-C
 // leaves what was there before.
 func writeNew(path string, write func(io.Writer) error) (err error) {
-	t, err := os.CreateTemp(filepath.Dir(path), ".greta-*")
-	if err != nil {
-		return fmt.Errorf("%s cannot be written: %w", path, err)
-	}
-	defer os.Remove(t.Name())
-	if err = write(t); err == nil {
-		err = t.Chmod(0o644)
-	}
-	if e := t.Close(); err == nil {
-		err = e
+	f, err := wholefile.Create(path, 0o644)
+	if err == nil {
+		if err = write(f); err == nil {
+			err = f.Commit()
+		}
+		err = errors.Join(err, f.Discard())
 	}
 	if err != nil {
 		return fmt.Errorf("%s cannot be written: %w", path, err)
 	}
-	return os.Rename(t.Name(), path)
+	return nil
 }
 
 func (a *app) reportCmd() *cobra.Command {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"greta/backends"
+	"greta/internal/wholefile"
 )
 
 // Records are lines of a text file, fields divided by tabs. A line that cannot
@@ -133,19 +134,7 @@ func keep(path string, r record) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "health-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(b.String())
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
+	return wholefile.Write(path, []byte(b.String()), 0o644)
 }
 
 // Record is a kept result, for reports.

@@ -6,9 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 
+	"greta/internal/wholefile"
 	"greta/tensor"
 )
 
@@ -16,7 +15,7 @@ import (
 // appears under its name when Close succeeds, whole or not at all.
 type Writer struct {
 	path    string
-	tmp     *os.File
+	tmp     *wholefile.File // nil: closed or given up
 	w       *bufio.Writer
 	align   int
 	tensors []Info
@@ -35,7 +34,7 @@ func Create(path string, kvs []KV, tensors []Info) (*Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gguf: writing %s: %w", path, err)
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.part")
+	tmp, err := wholefile.Create(path, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("gguf: writing %s: %w", path, err)
 	}
@@ -93,22 +92,13 @@ func (w *Writer) Close() error {
 	}
 	if w.err == nil {
 		w.check(w.w.Flush())
-		w.check(w.tmp.Chmod(0o644)) // CreateTemp's 0600 would hide the model from others
-		w.check(w.tmp.Sync())
 	}
 	if w.err != nil {
 		return errors.Join(w.err, w.Abort())
 	}
-	name := w.tmp.Name()
-	w.check(w.tmp.Close())
+	w.check(w.tmp.Commit())
 	w.tmp = nil
-	if w.err == nil {
-		w.check(os.Rename(name, w.path))
-	}
-	if w.err != nil {
-		return errors.Join(w.err, os.Remove(name))
-	}
-	return nil
+	return w.err
 }
 
 func (w *Writer) check(err error) {
@@ -124,7 +114,7 @@ func (w *Writer) Abort() error {
 	}
 	tmp := w.tmp
 	w.tmp = nil
-	return errors.Join(tmp.Close(), os.Remove(tmp.Name()))
+	return tmp.Discard()
 }
 
 func pad(n, align int) int { return (align - n%align) % align }
