@@ -15,7 +15,7 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	os.Setenv("TMPDIR", dir)
+	os.Setenv("GRETA_LOCKS", dir)
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)

@@ -1,12 +1,14 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 )
@@ -32,9 +34,22 @@ type Held struct{ file *os.File }
 // poll is how often a waiting process looks again.
 const poll = 100 * time.Millisecond
 
-// LockDir is where lock files lie: one folder for all users of the machine, since
-// they share its devices.
-func LockDir() string { return filepath.Join(os.TempDir(), "greta-locks") }
+// LockVariable names another folder of lock files, for a system that has no place which all
+// users may write to, and for tests.
+const LockVariable = "GRETA_LOCKS"
+
+// LockDir is where lock files lie: one folder for all users of the machine, since they share its
+// devices. It is the same whatever TMPDIR says, which differs from user to user: the folder
+// for temporary files that POSIX asks for, and %ProgramData% on Windows.
+func LockDir() string {
+	if dir := os.Getenv(LockVariable); dir != "" {
+		return dir
+	}
+	if runtime.GOOS == "windows" {
+		return filepath.Join(cmp.Or(os.Getenv("ProgramData"), os.TempDir()), "greta", "locks")
+	}
+	return "/tmp/greta-locks"
+}
 
 // Lock takes the lock of a device for one who measures, and waits as long as
 // another process has it. key names the device and is the same for every backend
@@ -113,7 +128,7 @@ func holder(f *os.File) Holder {
 // waits for a removed file would wait beside the others.
 func openLock(dir, key string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w; %s can name another folder, the same for all who measure", err, LockVariable)
 	}
 	// Every user may put a file there, none may remove another's. That fails for
 	// one who does not own the folder, and need not succeed for him.

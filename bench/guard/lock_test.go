@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -129,5 +130,31 @@ func TestWaitingEnds(t *testing.T) {
 	}
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLockDir: two users with temporary folders of their own see each other's locks; another
+// place must be asked for.
+func TestLockDir(t *testing.T) {
+	t.Setenv(LockVariable, "")
+	first := LockDir()
+	if !filepath.IsAbs(first) {
+		t.Errorf("%s depends on the working folder", first)
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	if got := LockDir(); got != first {
+		t.Errorf("with another TMPDIR locks lie in %s instead of %s", got, first)
+	}
+	t.Setenv(LockVariable, "/elsewhere")
+	if got := LockDir(); got != "/elsewhere" {
+		t.Errorf("locks lie in %s", got)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(LockVariable, filepath.Join(file, "below"))
+	if _, err := Lock(t.Context(), "card 0", nil); err == nil || !strings.Contains(err.Error(), LockVariable) {
+		t.Errorf("a folder that cannot be: %v", err)
 	}
 }

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	}
 	os.Setenv("XDG_CONFIG_HOME", dir)
 	os.Setenv("XDG_CACHE_HOME", dir)
-	os.Setenv("TMPDIR", dir) // where the locks of devices lie: a benchmark elsewhere must not stop the tests
+	os.Setenv("GRETA_LOCKS", dir) // where the locks of devices lie: a benchmark elsewhere must not stop the tests
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)

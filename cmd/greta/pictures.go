@@ -35,13 +35,13 @@ func (f *filterFlags) stored() ([]store.Entry, error) {
 // leaves what was there before.
 func writeNew(path string, write func(io.Writer) error) (err error) {
 	f, err := wholefile.Create(path, 0o644)
-	if err == nil {
-		if err = write(f); err == nil {
-			err = f.Commit()
-		}
-		err = errors.Join(err, f.Discard())
-	}
 	if err != nil {
+		return usagef("%s cannot be written: %v", path, err)
+	}
+	if err = write(f); err == nil {
+		err = f.Commit()
+	}
+	if err = errors.Join(err, f.Discard()); err != nil {
 		return fmt.Errorf("%s cannot be written: %w", path, err)
 	}
 	return nil

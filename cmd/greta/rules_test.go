@@ -20,7 +20,7 @@ import (
 // TestSecondBenchWaits: a run that finds its device taken says by whom, waits, and
 // then measures; interrupted, it says who was in the way.
 func TestSecondBenchWaits(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
+	t.Setenv("GRETA_LOCKS", t.TempDir())
 	held, err := guard.Lock(t.Context(), "cpu", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestSecondBenchWaits(t *testing.T) {
 // TestSamplesAreOfOneOperation: all samples together take no longer than the command
 // did, so that none is of more than one operation.
 func TestSamplesAreOfOneOperation(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
+	t.Setenv("GRETA_LOCKS", t.TempDir())
 	path := filepath.Join(t.TempDir(), "bench.sqlite")
 	start := time.Now()
 	if r := greta(t, "bench", "op", "linear", "--m", "1", "--k", "512", "--n", "512", "--cache", "warm", "--min-time", "100ms", "--store", path); r.code != 0 {
@@ -137,7 +137,7 @@ func sizeFlag(c *cobra.Command, name string) bool {
 
 // TestEnvironmentIsKept: a result says where it comes from.
 func TestEnvironmentIsKept(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
+	t.Setenv("GRETA_LOCKS", t.TempDir())
 	path := filepath.Join(t.TempDir(), "bench.sqlite")
 	for range 2 { // the second overwrites nothing
 		if r := greta(t, "bench", "op", "silu", "--m", "2", "--n", "64", "--cache", "warm", "--min-time", "1ms", "--store", path); r.code != 0 {

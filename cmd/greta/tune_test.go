@@ -36,7 +36,7 @@ func withFake(t *testing.T, variants string) {
 	t.Cleanup(func() { backendTable = old })
 	t.Setenv("GRETA_TEST_FAKE", variants)
 	t.Setenv("GRETA_TEST_MAIN", "1")
-	t.Setenv("TMPDIR", t.TempDir()) // locks
+	t.Setenv("GRETA_LOCKS", t.TempDir()) // locks
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 }
