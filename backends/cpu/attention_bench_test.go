@@ -101,16 +101,18 @@ func BenchmarkAttention(b *testing.B) {
 						seconds, read := math.Inf(1), math.Inf(1)
 						for b.Loop() {
 							if s == 1 {
-								k.Read(other)
+								k.Read(other, 1)
 							}
 							start := time.Now()
 							step(b, e)
 							seconds = min(seconds, time.Since(start).Seconds())
 							if s == 1 {
-								k.Read(other)
-								start = time.Now()
-								k.Read(keys)
-								read = min(read, time.Since(start).Seconds())
+								for _, streams := range simd.ReadStreams {
+									k.Read(other, 1)
+									start = time.Now()
+									k.Read(keys, streams)
+									read = min(read, time.Since(start).Seconds())
+								}
 							}
 						}
 						if s == 1 {

@@ -94,45 +94,53 @@ func (d *Device) Limits(p *backends.Program, budget time.Duration) (backends.Lim
 
 // reading is a region that reads memory; a chunk is a piece of it.
 type reading struct {
-	d      *Device
-	pieces [][]byte
-	best   []float64 // GB/s of each worker's fastest piece, a line of cache apart
-	sum    atomic.Uint32
+	d       *Device
+	streams int // see simd.ReadStreams
+	pieces  [][]byte
+	best    []float64 // GB/s of each worker's fastest piece, a line of cache apart
+	sum     atomic.Uint32
 }
 
 func (r *reading) Do(worker, chunk int) {
 	begin := time.Now()
-	if r.d.k.Read(r.pieces[chunk]) == 1e30 { // the sum is needed, or reading could be left out
+	if r.d.k.Read(r.pieces[chunk], r.streams) == 1e30 { // the sum is needed, or reading could be left out
 		r.sum.Add(1)
 	}
 	r.best[8*worker] = max(r.best[8*worker], float64(len(r.pieces[chunk]))/max(1, float64(time.Since(begin))))
 }
 
-// readRate gives GB/s: over all the time, and what the workers' fastest pieces would make
-// together, which is no less than they can do.
+// readRate gives GB/s: over all the time of the faster of simd.ReadStreams, which take
+// turns, and what the workers' fastest pieces would make together, which is no less than
+// they can do.
 func (d *Device) readRate(parts [][]byte, budget time.Duration) (rate, best float64) {
 	r := &reading{d: d, best: make([]float64, 8*d.pool.Size())}
 	for _, part := range parts {
 		r.pieces = slices.AppendSeq(r.pieces, slices.Chunk(part, chunkBytes))
 	}
-	read, start := 0, time.Now()
-	for {
+	read, took := make([]int, len(simd.ReadStreams)), make([]time.Duration, len(simd.ReadStreams))
+	all := r.pieces
+	for start, turn := time.Now(), 0; ; {
 		// A sixteenth of it at a time, so that large models do not take long.
-		all := r.pieces
 		for piece := range slices.Chunk(all, (len(all)+15)/16) {
-			r.pieces = piece
+			way := turn % len(read)
+			r.pieces, r.streams = piece, simd.ReadStreams[way]
+			begin := time.Now()
 			d.pool.Run(r, len(piece))
+			took[way] += time.Since(begin)
 			for _, b := range piece {
-				read += len(b)
+				read[way] += len(b)
 			}
-			if took := time.Since(start); took >= budget {
-				for _, b := range r.best {
-					best = max(best, b)
-				}
-				return float64(read) / took.Seconds() / 1e9, best * float64(d.pool.Size())
+			if turn++; turn < len(read) || time.Since(start) < budget {
+				continue
 			}
+			for way := range read {
+				rate = max(rate, float64(read[way])/max(1, float64(took[way])))
+			}
+			for _, b := range r.best {
+				best = max(best, b)
+			}
+			return rate, best * float64(d.pool.Size())
 		}
-		r.pieces = all
 	}
 }
 

@@ -14,9 +14,8 @@
 
 // block adds one block's products of NC rows of activations with VL rows of
 // weights to acc.
-INLINE void block(const int f, const int NC, const int G, const int FAR, vf d, vf low, const uint8_t *pair, long b, long r, const uint8_t *x,
-                  const int col, vf *acc) {
-  (void)FAR;
+INLINE void block(const int f, const int NC, const int G, vf d, vf low, const uint8_t *pair, long b, long r, const uint8_t *x, const int col,
+                  vf *acc) {
   vf a[2], m[2], v[8];
   vi s[8], t[8];
   scales(f, d, low, pair, b, r, a, m);
@@ -24,10 +23,7 @@ INLINE void block(const int f, const int NC, const int G, const int FAR, vf d, v
   const int n = HALVES(f) ? 4 : 8;
 #if VL == 16
   if (NC == 1) {
-    UNROLL for (int i = 0; i < QUANTS(f) / 64; i++) {
-      if (FAR) __builtin_prefetch(q + FAR + 64 * i);
-      LOADED("v", ld_i(q + 64 * i)); // in order
-    }
+    UNROLL for (int i = 0; i < QUANTS(f) / 64; i++) LOADED("v", ld_i(q + 64 * i)); // in order
   }
 #endif
   // One row of activations would be one chain of dependent sums: make it more.
@@ -70,6 +66,7 @@ INLINE void block(const int f, const int NC, const int G, const int FAR, vf d, v
 INLINE void tile(const int f, const int NC, const int RS, const int G, const int FAR, const uint8_t *w, const uint8_t *x, const int col,
                  float *y, long ldy, long blocks, long cols, long r0) {
   vf acc[R * 8];
+  const uint8_t *next = FAR ? step_of(w) : w;
   UNROLL for (int i = 0; i < NC * RS; i++) acc[i] = vset(0);
   ROLLED for (; blocks > 0; blocks -= 2 * PAIRS(f)) {
     vf d[R], low[R];
@@ -79,17 +76,15 @@ INLINE void tile(const int f, const int NC, const int RS, const int G, const int
     }
     w += HEAD(f);
     ROLLED for (int p = 0; p < PAIRS(f); p++, w += PAIR(f)) {
-      if (FAR) {
-        UNROLL for (int i = 0; i < SCALES(f); i += 64) __builtin_prefetch(w + FAR + i);
-      }
       if (NC == 1 && VL == 16) {
-        UNROLL for (long b = 0; b < 2; b++, x += RECORD * G) block(f, NC, G, FAR, d[0], low[0], w, b, 0, x, col, acc);
+        UNROLL for (long b = 0; b < 2; b++, x += RECORD * G) {
+          if (FAR) next = ask(next, w + SCALES(f) + QUANTS(f) * (b + 1));
+          block(f, NC, G, d[0], low[0], w, b, 0, x, col, acc);
+        }
       } else {
         ROLLED for (long b = 0; b < 2; b++, x += RECORD * G) {
-          if (FAR) {
-            UNROLL for (int i = 0; i < QUANTS(f); i += 64) __builtin_prefetch(w + FAR + SCALES(f) + QUANTS(f) * b + i);
-          }
-          UNROLL for (int r = 0; r < RS; r++) block(f, NC, G, 0, d[r], low[r], w, b, r0 + r, x, col, acc + r * NC);
+          if (FAR) next = ask(next, w + SCALES(f) + QUANTS(f) * (b + 1));
+          UNROLL for (int r = 0; r < RS; r++) block(f, NC, G, d[r], low[r], w, b, r0 + r, x, col, acc + r * NC);
         }
       }
     }
@@ -104,8 +99,8 @@ INLINE void tile(const int f, const int NC, const int RS, const int G, const int
 // NAME: y[j*ldy + 16·p + i] = row i of panel p times row j of a record, for
 // j < cols and p < panels; blocks is a multiple of a unit's, and
 // shape = cols | wide << 8 | far << 9 | panels << 16, with records of 8 rows
-// where wide; far asks for weights before their turn, where one row of
-// activations leaves memory the limit (LEAD).
+// where wide; far asks for weights before their turn (ask), where one row of
+// activations leaves memory the limit.
 #if VL == 16
 #define WIDE(F, NC, COL) tile(F, NC, 1, 8, 0, w, x, COL, y, ldy, blocks, cols, 0)
 #define TILES(F)          \
@@ -125,8 +120,8 @@ INLINE void tile(const int f, const int NC, const int RS, const int G, const int
     long cols = shape & 255, wide = shape >> 8 & 1;                                                    \
     ROLLED for (long p = shape >> 16; p > 0; p--, w += blocks / (2 * PAIRS(F)) * UNIT(F), y += 16) {            \
       if (!wide) {                                                                                     \
-        if (LEAD && shape >> 9 & 1)                                                                   \
-          tile(F, 1, R, 1, LEAD, w, x, 0, y, ldy, blocks, cols, 0);                                   \
+        if (CAN_FAR && shape >> 9 & 1)                                                                 \
+          tile(F, 1, R, 1, 1, w, x, 0, y, ldy, blocks, cols, 0);                                       \
         else                                                                                           \
           tile(F, 1, R, 1, 0, w, x, 0, y, ldy, blocks, cols, 0);                                       \
         continue;                                                                                      \

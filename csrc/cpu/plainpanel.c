@@ -5,7 +5,7 @@
 
 // FETCH asks for BYTES of weights before their turn, where FAR says so.
 #define FETCH(FAR, p, BYTES) \
-  if (FAR) UNROLL for (int o_ = 0; o_ < BYTES; o_ += 64) __builtin_prefetch((const uint8_t *)(p) + LEAD + o_)
+  if (FAR) UNROLL for (int o_ = 0; o_ < BYTES; o_ += STEP) ask_step((const uint8_t *)(p) + o_)
 
 // NAME: y[16·p + i] = row i of panel p times x, for p < panels, with
 // shape = far | panels << 1 as in panel.c.
@@ -29,7 +29,7 @@
   SHAPED(NAME, T)
 #define SHAPED(NAME, T)                                                                                \
   void NAME(const T *w, const float *x, float *y, long k, long shape) {                                \
-    if (LEAD && shape & 1)                                                                            \
+    if (CAN_FAR && shape & 1)                                                                          \
       NAME##_panels(w, x, y, k, shape >> 1, 1);                                                        \
     else                                                                                               \
       NAME##_panels(w, x, y, k, shape >> 1, 0);                                                        \

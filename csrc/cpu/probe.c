@@ -36,13 +36,20 @@ STREAM(stream_scale, (double *y, const double *a, long n, long streaming, float 
 STREAM(stream_add, (double *y, const double *a, const double *b, long n, long streaming, float s), A + B)
 STREAM(stream_triad, (double *y, const double *a, const double *b, long n, long streaming, float s), A + f * B)
 
-// read_sum: Σ of n bytes as 64-bit words, modulo 2^64; n a multiple of 512.
-long read_sum(const long *p, long n) {
+// read_sum: Σ of n bytes as 64-bit words, modulo 2^64; n a multiple of 512. So many
+// parts of the memory are read side by side, a step of each in turn, then what is left.
+long read_sum(const uint8_t *p, long n, long streams) {
   vl s[8];
   UNROLL for (int u = 0; u < 8; u++) s[u] = (vl){};
-  n /= 8;
-  ROLLED for (long i = 0; i < n; i += 8 * DL)
-    UNROLL for (int u = 0; u < 8; u++) s[u] += *(const vlu *)(p + i + u * DL);
+  const long part = n / (streams * READ_STEP) * READ_STEP;
+  const uint8_t *rest = p + streams * part;
+  ROLLED for (long i = 0; i < part; i += READ_STEP, p += READ_STEP) {
+    const uint8_t *q = p;
+    ROLLED for (long j = 0; j < streams; j++, q += part)
+      UNROLL for (int u = 0; u < READ_STEP / (4 * VL); u++) s[u % 8] += *(const vlu *)(q + 4 * VL * u);
+  }
+  ROLLED for (n -= streams * part; n > 0; n -= 32 * VL, rest += 32 * VL)
+    UNROLL for (int u = 0; u < 8; u++) s[u] += *(const vlu *)(rest + 4 * VL * u);
   vl t = ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
   long r = 0;
   UNROLL for (int i = 0; i < DL; i++) r += t[i];

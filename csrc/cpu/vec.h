@@ -244,14 +244,37 @@ INLINE void transpose(vf *r) {
 #error "no such level"
 #endif
 
-// LEAD is how many bytes before their turn weights are asked for where that
-// is wanted: some processors fetch too little ahead by themselves beside dense
-// arithmetic. 0 where none is known that gains.
+// Some processors fetch too little ahead by themselves: their prefetchers work
+// within a page of memory, and one stream of loads keeps one page under way. So
+// memory that is read in order is asked for in windows of four pages, one window
+// ahead and its pages side by side: with each STEP bytes read, a line of each
+// page. A hint may lie behind the end of the data; it never faults.
 #if defined(__x86_64__)
-#define LEAD 8192
+#define CAN_FAR 1
 #else
-#define LEAD 0
+#define CAN_FAR 0 // none is known that gains
 #endif
+#define STEP 256
+#define PAGES (STEP / 64)
+#define WINDOW (4096 * PAGES)
+
+// step_of gives the beginning of the step in which p lies.
+INLINE const uint8_t *step_of(const uint8_t *p) { return (const uint8_t *)((uintptr_t)p & ~(uintptr_t)(STEP - 1)); }
+
+// ask_step asks for the lines of the next window that go with the step at p.
+INLINE void ask_step(const uint8_t *p) {
+  const uintptr_t at = (uintptr_t)p & (WINDOW - 1);
+  const uint8_t *line = p - at + WINDOW + at / STEP * 64;
+  UNROLL for (int i = 0; i < PAGES; i++) __builtin_prefetch(line + 4096 * i);
+}
+
+// ask does so for the steps from next up to end; the step after them is returned.
+INLINE const uint8_t *ask(const uint8_t *next, const uint8_t *end) {
+  ROLLED for (; next < end; next += STEP) ask_step(next);
+  return next;
+}
+
+#define READ_STEP 512 // bytes of a stream at a time, where several are read
 
 #define MICRO_MR (2 * VL)
 #define R (16 / VL) // vectors of rows in a panel of sixteen

@@ -135,16 +135,29 @@ GATE(silu, silu1)
 GATE(gelu_tanh, gelu_tanh1)
 GATE(gelu_erf, gelu_erf1)
 
-// read_all reads n bytes (a multiple of 4·VL floats is looked at) and gives a
-// number that depends on all of them: the yardstick of a read loop.
-float read_all(const float *p, long n) {
+// read_all reads n bytes (a multiple of 16·VL is looked at) and gives a number
+// that depends on all of them: the yardstick of a read loop. It reads so many
+// parts of the memory side by side, a step of each in turn, and what is left.
+float read_all(const uint8_t *p, long n, long streams) {
   vi a = viset(0), b = a, c = a, d = a;
-  n /= 4;
-  ROLLED for (long i = 0; i + 4 * VL <= n; i += 4 * VL) {
-    a |= (vi)ld_f32(p + i);
-    b |= (vi)ld_f32(p + i + VL);
-    c |= (vi)ld_f32(p + i + 2 * VL);
-    d |= (vi)ld_f32(p + i + 3 * VL);
+  const long part = n / (streams * READ_STEP) * READ_STEP;
+  n -= streams * part;
+  ROLLED for (long i = 0; i < part; i += READ_STEP, p += READ_STEP) {
+    const uint8_t *q = p;
+    ROLLED for (long s = 0; s < streams; s++, q += part)
+      UNROLL for (int k = 0; k < READ_STEP; k += 16 * VL) {
+        a |= ld_i(q + k);
+        b |= ld_i(q + k + 4 * VL);
+        c |= ld_i(q + k + 8 * VL);
+        d |= ld_i(q + k + 12 * VL);
+      }
+  }
+  p += (streams - 1) * part;
+  ROLLED for (long k = 0; k + 16 * VL <= n; k += 16 * VL) {
+    a |= ld_i(p + k);
+    b |= ld_i(p + k + 4 * VL);
+    c |= ld_i(p + k + 8 * VL);
+    d |= ld_i(p + k + 12 * VL);
   }
   return vsum(from_i((a | b) | (c | d)));
 }

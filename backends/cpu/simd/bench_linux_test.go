@@ -2,6 +2,7 @@ package simd
 
 import (
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,4 +19,13 @@ func bigMemory(b *testing.B, n int) []byte {
 		b.Log("no huge pages: ", err)
 	}
 	return m
+}
+
+// threadTime is the time that this thread has run: other programs do not add to it.
+func threadTime(b *testing.B) time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(t.Nano())
 }

@@ -2,6 +2,7 @@ package simd
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -25,6 +26,9 @@ func BenchmarkMatVec(b *testing.B) {
 	for n := 1 << 20; n < total; n *= 2 {
 		copy(buf[n:], buf[:n])
 	}
+	runtime.LockOSThread() // whose time is taken
+	defer runtime.UnlockOSThread()
+	streams := bestStreams(b, k, buf)
 	x, y := AlignedFloats(cols), AlignedFloats(rows)
 	copy(x, randVector(r, cols, 0).v)
 	for _, t := range testTypes {
@@ -44,14 +48,14 @@ func BenchmarkMatVec(b *testing.B) {
 			var reading, multiplying time.Duration
 			for b.Loop() {
 				w := next()
-				t0 := time.Now()
-				k.Read(w)
-				t1 := time.Now()
+				t0 := threadTime(b)
+				k.Read(w, streams)
+				t1 := threadTime(b)
 				w = next()
-				t2 := time.Now()
+				t2 := threadTime(b)
 				k.MatVec(y, Matrix{Type: t, Rows: rows, Cols: cols, Data: w}, 0, x, nil)
-				reading += t1.Sub(t0)
-				multiplying += time.Since(t2)
+				reading += t1 - t0
+				multiplying += threadTime(b) - t2
 			}
 			gb := float64(size) * float64(b.N) / 1e9
 			b.ReportMetric(gb/multiplying.Seconds(), "GB/s")
@@ -59,6 +63,18 @@ func BenchmarkMatVec(b *testing.B) {
 			b.ReportMetric(reading.Seconds()/multiplying.Seconds(), "of-read")
 		})
 	}
+}
+
+// bestStreams is the one of ReadStreams that reads memory fastest, by turns.
+func bestStreams(b *testing.B, k *Kernels, memory []byte) int {
+	took := make([]time.Duration, len(ReadStreams))
+	for i := 0; len(memory) > 16<<20; i = (i + 1) % len(took) {
+		start := threadTime(b)
+		k.Read(memory[:16<<20], ReadStreams[i])
+		took[i] += threadTime(b) - start
+		memory = memory[16<<20:]
+	}
+	return ReadStreams[slices.Index(took, slices.Min(took))]
 }
 
 func BenchmarkMatMul(b *testing.B) {
@@ -132,6 +148,9 @@ func BenchmarkPanels(b *testing.B) {
 	for n := 1 << 20; n < total; n *= 2 {
 		copy(buf[n:], buf[:n])
 	}
+	runtime.LockOSThread() // whose time is taken
+	defer runtime.UnlockOSThread()
+	streams := bestStreams(b, k, buf)
 	x, tail := randVector(r, cols*s, 0).v, make([]float32, TailFloats)
 	y := AlignedFloats(rows * s)
 	for _, t := range panelTypes {
@@ -149,19 +168,19 @@ func BenchmarkPanels(b *testing.B) {
 			var ratios, rates []float64
 			for b.Loop() {
 				w := next()
-				t0 := time.Now()
-				k.Read(w)
-				t1 := time.Now()
+				t0 := threadTime(b)
+				k.Read(w, streams)
+				t1 := threadTime(b)
 				m := &Panels{Type: t, Rows: rows, Cols: cols, Data: next()}
-				t2 := time.Now()
+				t2 := threadTime(b)
 				if RoundsActivations(t) {
 					k.Quantise(one, 0, x[:cols])
 					k.MulPanels(y, rows, m, 0, PanelCount(rows), one, 0, 1, tail)
 				} else {
 					k.MatVecPanels(y, m, 0, PanelCount(rows), x[:cols], tail)
 				}
-				took := time.Since(t2).Seconds()
-				ratios, rates = append(ratios, t1.Sub(t0).Seconds()/took), append(rates, float64(size)/1e9/took)
+				took := (threadTime(b) - t2).Seconds()
+				ratios, rates = append(ratios, (t1-t0).Seconds()/took), append(rates, float64(size)/1e9/took)
 			}
 			slices.Sort(ratios)
 			slices.Sort(rates)

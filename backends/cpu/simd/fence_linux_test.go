@@ -384,8 +384,10 @@ func TestFencedVectors(t *testing.T) {
 				at.next = 0
 				zeros := fenced[byte](at, 64*n+n)
 				clear(zeros)
-				if sum := k.Read(zeros); sum != 0 {
-					t.Fatalf("Read of %d zeros gives %g", len(zeros), sum)
+				for _, streams := range ReadStreams {
+					if sum := k.Read(zeros, streams); sum != 0 {
+						t.Fatalf("Read of %d zeros in %d streams gives %g", len(zeros), streams, sum)
+					}
 				}
 			}
 		}

@@ -65,7 +65,7 @@ type kernels struct {
 	SiLU     func(y, x, u unsafe.Pointer, n int)                 `c:"silu"`      // y = x/(1+e^-x)·u; u may be nil
 	GELUTanh func(y, x, u unsafe.Pointer, n int)                 `c:"gelu_tanh"`
 	GELUErf  func(y, x, u unsafe.Pointer, n int)                 `c:"gelu_erf"`
-	ReadAll  func(p unsafe.Pointer, n int) float32               `c:"read_all"` // reads n bytes
+	ReadAll  func(p unsafe.Pointer, n, streams int) float32      `c:"read_all"` // reads n bytes, so many parts of them side by side
 	// n rounds of multiply-adds on registers, as many as it returns; p has 64 bytes.
 	Peak func(p unsafe.Pointer, n int) int `c:"peak_f32"`
 }

@@ -8,98 +8,102 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	PCALIGN $64
 
 	// pq_q8_0: +0
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0c798e0f; WORD $0x0000 // jle 0x10c89 <pq_q8_0+0xc89>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x38ec8348 // sub rsp, 0x38
-	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	LONG $0x3feec148 // shr rsi, 0x3f
-	QUAD $0x00b80f052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xb80f] # 0x1b840 <peak_i8+0x390>
-	QUAD $0xb7fd0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0xb7fd] # 0x1b838 <peak_i8+0x388>
-	WORD $0x8949; BYTE $0xfd // mov r13, rdi
-	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
+	LONG $0x58ec8348 // sub rsp, 0x58
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
+	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x0d478e0f; WORD $0x0000 // jle 0x10d69 <pq_q8_0+0xd69>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
+	QUAD $0x00c34e052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xc34e] # 0x1c380 <peak_i8+0x390>
+	QUAD $0xc33c0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0xc33c] # 0x1c378 <peak_i8+0x388>
 	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	LONG $0x3febc149 // shr r11, 0x3f
 	LONG $0xd1b60f45 // movzx r10d, r9b
-	WORD $0x014c; BYTE $0xc6 // add rsi, r8
-	WORD $0xd148; BYTE $0xee // shr rsi
-	LONG $0x7f048d4c // lea r8, [rdi + 2*rdi]
-	LONG $0xbf348d4c // lea r14, [rdi + 4*rdi]
-	LONG $0x027b8d49 // lea rdi, [r11 + 0x2]
-	LONG $0x40de6948; WORD $0x0004; BYTE $0x00 // imul rbx, rsi, 0x440
-	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
-	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	LONG $0x2404894c // mov qword ptr [rsp], r8
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x04e0c149 // shl r8, 0x4
-	LONG $0x2474894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r14
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x2444894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r8
-	LONG $0x54478d4d // lea r8, [r15 + 0x54]
-	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
-	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
-	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	WORD $0x0148; BYTE $0xce // add rsi, rcx
-	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
-	WORD $0x1ceb // jmp 0x100c8 <pq_q8_0+0xc8>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	WORD $0x0149; BYTE $0xdd // add r13, rbx
+	LONG $0x2444894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r8
+	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
+	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
+	WORD $0x014d; BYTE $0xc3 // add r11, r8
+	WORD $0xd149; BYTE $0xeb // shr r11
+	LONG $0x40eb694d; WORD $0x0004; BYTE $0x00 // imul r13, r11, 0x440
+	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0x04e3c149 // shl r11, 0x4
+	LONG $0x245c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r11
+	LONG $0x545e8d4c // lea r11, [rsi + 0x54]
+	LONG $0x7f1c8d48 // lea rbx, [rdi + 2*rdi]
+	LONG $0xbf3c8d48 // lea rdi, [rdi + 4*rdi]
+	LONG $0x245c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r11
+	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	QUAD $0x00000000cd3c8d48 // lea rdi, [8*rcx]
+	LONG $0x245c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rbx
+	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
+	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
+	LONG $0xc93c8d48 // lea rdi, [rcx + 8*rcx]
+	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
+	WORD $0x0148; BYTE $0xcf // add rdi, rcx
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
+	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
+	WORD $0x20eb // jmp 0x100de <pq_q8_0+0xde>
+	WORD $0x9066 // nop
+	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
+	LONG $0xff488d48 // lea rcx, [rax - 0x1]
+	WORD $0x014c; BYTE $0xed // add rbp, r13
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x0bb38e0f; WORD $0x0000 // jle 0x10c7b <pq_q8_0+0xc7b>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x0c8b8e0f; WORD $0x0000 // jle 0x10d69 <pq_q8_0+0xd69>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0227850f; WORD $0x0000 // jne 0x10300 <pq_q8_0+0x300>
+	LONG $0x0245850f; WORD $0x0000 // jne 0x10330 <pq_q8_0+0x330>
 	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x065a850f; WORD $0x0000 // jne 0x10740 <pq_q8_0+0x740>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x08f48e0f; WORD $0x0000 // jle 0x109e3 <pq_q8_0+0x9e3>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x487cd162; WORD $0x5810; BYTE $0x01 // vmovups zmm3, zmmword ptr [r8 + 0x40]
-	LONG $0x487dd262; WORD $0x2013 // vcvtph2ps zmm4, ymmword ptr [r8]
-	LONG $0x487cd162; WORD $0x5810; BYTE $0x02 // vmovups zmm3, zmmword ptr [r8 + 0x80]
-	LONG $0x487cd162; WORD $0x5810; BYTE $0x03 // vmovups zmm3, zmmword ptr [r8 + 0xc0]
-	LONG $0x487cd162; WORD $0x5810; BYTE $0x04 // vmovups zmm3, zmmword ptr [r8 + 0x100]
-	LONG $0x487cd162; WORD $0x5810; BYTE $0x05 // vmovups zmm3, zmmword ptr [r8 + 0x140]
-	LONG $0x487cd162; WORD $0x5810; BYTE $0x06 // vmovups zmm3, zmmword ptr [r8 + 0x180]
-	LONG $0x487cd162; WORD $0x5810; BYTE $0x07 // vmovups zmm3, zmmword ptr [r8 + 0x1c0]
-	LONG $0x487cd162; WORD $0x5810; BYTE $0x08 // vmovups zmm3, zmmword ptr [r8 + 0x200]
+	LONG $0x0688850f; WORD $0x0000 // jne 0x10780 <pq_q8_0+0x780>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02168e0f; WORD $0x0000 // jle 0x1031b <pq_q8_0+0x31b>
+	LONG $0x245c8b4c; BYTE $0x28 // mov r11, qword ptr [rsp + 0x28]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	WORD $0x8948; BYTE $0xe9 // mov rcx, rbp
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487cf162; WORD $0x5910; BYTE $0x01 // vmovups zmm3, zmmword ptr [rcx + 0x40]
+	LONG $0x487df262; WORD $0x2113 // vcvtph2ps zmm4, ymmword ptr [rcx]
+	LONG $0x487cf162; WORD $0x5910; BYTE $0x02 // vmovups zmm3, zmmword ptr [rcx + 0x80]
+	LONG $0x487cf162; WORD $0x5910; BYTE $0x03 // vmovups zmm3, zmmword ptr [rcx + 0xc0]
+	LONG $0x487cf162; WORD $0x5910; BYTE $0x04 // vmovups zmm3, zmmword ptr [rcx + 0x100]
+	LONG $0x487cf162; WORD $0x5910; BYTE $0x05 // vmovups zmm3, zmmword ptr [rcx + 0x140]
+	LONG $0x487cf162; WORD $0x5910; BYTE $0x06 // vmovups zmm3, zmmword ptr [rcx + 0x180]
+	LONG $0x487cf162; WORD $0x5910; BYTE $0x07 // vmovups zmm3, zmmword ptr [rcx + 0x1c0]
+	LONG $0x487cf162; WORD $0x5910; BYTE $0x08 // vmovups zmm3, zmmword ptr [rcx + 0x200]
 	LONG $0x5f6ef9c5; BYTE $0xd0 // vmovd xmm3, dword ptr [rdi - 0x30]
-	LONG $0x4875d162; WORD $0x68ef; BYTE $0x01 // vpxord zmm5, zmm1, zmmword ptr [r8 + 0x40]
-	LONG $0x48755162; WORD $0x50ef; BYTE $0x02 // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x80]
+	LONG $0x4875f162; WORD $0x69ef; BYTE $0x01 // vpxord zmm5, zmm1, zmmword ptr [rcx + 0x40]
+	LONG $0x48757162; WORD $0x51ef; BYTE $0x02 // vpxord zmm10, zmm1, zmmword ptr [rcx + 0x80]
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x48755162; WORD $0x48ef; BYTE $0x03 // vpxord zmm9, zmm1, zmmword ptr [r8 + 0xc0]
+	LONG $0x48757162; WORD $0x49ef; BYTE $0x03 // vpxord zmm9, zmm1, zmmword ptr [rcx + 0xc0]
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x487d5262; WORD $0x5813; BYTE $0x01 // vcvtph2ps zmm11, ymmword ptr [r8 + 0x20]
-	LONG $0xfec68348 // add rsi, -0x2
+	LONG $0x487d7262; WORD $0x5913; BYTE $0x01 // vcvtph2ps zmm11, ymmword ptr [rcx + 0x20]
+	LONG $0xfec38349 // add r11, -0x2
 	LONG $0x582df262; WORD $0x7750; BYTE $0xec // vpdpbusd zmm6, zmm10, dword ptr [rdi - 0x50]{1to16}
-	LONG $0x48755162; WORD $0x50ef; BYTE $0x04 // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x100]
+	LONG $0x48757162; WORD $0x51ef; BYTE $0x04 // vpxord zmm10, zmm1, zmmword ptr [rcx + 0x100]
 	LONG $0x5835f262; WORD $0x7f50; BYTE $0xed // vpdpbusd zmm7, zmm9, dword ptr [rdi - 0x4c]{1to16}
-	LONG $0x48755162; WORD $0x48ef; BYTE $0x05 // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x140]
+	LONG $0x48757162; WORD $0x49ef; BYTE $0x05 // vpxord zmm9, zmm1, zmmword ptr [rcx + 0x140]
 	LONG $0x582d7262; WORD $0x4750; BYTE $0xee // vpdpbusd zmm8, zmm10, dword ptr [rdi - 0x48]{1to16}
-	LONG $0x48755162; WORD $0x50ef; BYTE $0x06 // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x180]
+	LONG $0x48757162; WORD $0x51ef; BYTE $0x06 // vpxord zmm10, zmm1, zmmword ptr [rcx + 0x180]
 	LONG $0x582df262; WORD $0x7750; BYTE $0xf0 // vpdpbusd zmm6, zmm10, dword ptr [rdi - 0x40]{1to16}
-	LONG $0x48755162; WORD $0x50ef; BYTE $0x08 // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x200]
+	LONG $0x48757162; WORD $0x51ef; BYTE $0x08 // vpxord zmm10, zmm1, zmmword ptr [rcx + 0x200]
 	LONG $0x582d7262; WORD $0x4750; BYTE $0xf2 // vpdpbusd zmm8, zmm10, dword ptr [rdi - 0x38]{1to16}
 	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
 	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
 	LONG $0x5855f262; WORD $0x5f50; BYTE $0xeb // vpdpbusd zmm3, zmm5, dword ptr [rdi - 0x54]{1to16}
 	LONG $0x5835f262; WORD $0x5f50; BYTE $0xef // vpdpbusd zmm3, zmm9, dword ptr [rdi - 0x44]{1to16}
-	LONG $0x48755162; WORD $0x48ef; BYTE $0x07 // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x1c0]
+	LONG $0x48757162; WORD $0x49ef; BYTE $0x07 // vpxord zmm9, zmm1, zmmword ptr [rcx + 0x1c0]
 	LONG $0x5835f262; WORD $0x7f50; BYTE $0xf1 // vpdpbusd zmm7, zmm9, dword ptr [rdi - 0x3c]{1to16}
 	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
@@ -110,33 +114,33 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
 	LONG $0x586df262; WORD $0x5f98; BYTE $0xf3 // vfmadd132ps zmm3, zmm2, dword ptr [rdi - 0x34]{1to16} # zmm3 = (zmm3 * mem) + zmm2
-	LONG $0x487cd162; WORD $0x5010; BYTE $0x09 // vmovups zmm2, zmmword ptr [r8 + 0x240]
-	LONG $0x487cd162; WORD $0x5010; BYTE $0x0a // vmovups zmm2, zmmword ptr [r8 + 0x280]
-	LONG $0x487cd162; WORD $0x5010; BYTE $0x0b // vmovups zmm2, zmmword ptr [r8 + 0x2c0]
-	LONG $0x487cd162; WORD $0x5010; BYTE $0x0c // vmovups zmm2, zmmword ptr [r8 + 0x300]
-	LONG $0x487cd162; WORD $0x5010; BYTE $0x0d // vmovups zmm2, zmmword ptr [r8 + 0x340]
-	LONG $0x487cd162; WORD $0x5010; BYTE $0x0e // vmovups zmm2, zmmword ptr [r8 + 0x380]
-	LONG $0x487cd162; WORD $0x5010; BYTE $0x0f // vmovups zmm2, zmmword ptr [r8 + 0x3c0]
-	LONG $0x487cd162; WORD $0x5010; BYTE $0x10 // vmovups zmm2, zmmword ptr [r8 + 0x400]
+	LONG $0x487cf162; WORD $0x5110; BYTE $0x09 // vmovups zmm2, zmmword ptr [rcx + 0x240]
+	LONG $0x487cf162; WORD $0x5110; BYTE $0x0a // vmovups zmm2, zmmword ptr [rcx + 0x280]
+	LONG $0x487cf162; WORD $0x5110; BYTE $0x0b // vmovups zmm2, zmmword ptr [rcx + 0x2c0]
+	LONG $0x487cf162; WORD $0x5110; BYTE $0x0c // vmovups zmm2, zmmword ptr [rcx + 0x300]
+	LONG $0x487cf162; WORD $0x5110; BYTE $0x0d // vmovups zmm2, zmmword ptr [rcx + 0x340]
+	LONG $0x487cf162; WORD $0x5110; BYTE $0x0e // vmovups zmm2, zmmword ptr [rcx + 0x380]
+	LONG $0x487cf162; WORD $0x5110; BYTE $0x0f // vmovups zmm2, zmmword ptr [rcx + 0x3c0]
+	LONG $0x487cf162; WORD $0x5110; BYTE $0x10 // vmovups zmm2, zmmword ptr [rcx + 0x400]
 	LONG $0x176ef9c5 // vmovd xmm2, dword ptr [rdi]
-	LONG $0x48755162; WORD $0x48ef; BYTE $0x0a // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x280]
-	LONG $0x4875d162; WORD $0x68ef; BYTE $0x09 // vpxord zmm5, zmm1, zmmword ptr [r8 + 0x240]
-	LONG $0x48755162; WORD $0x50ef; BYTE $0x0b // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x2c0]
+	LONG $0x48757162; WORD $0x49ef; BYTE $0x0a // vpxord zmm9, zmm1, zmmword ptr [rcx + 0x280]
+	LONG $0x4875f162; WORD $0x69ef; BYTE $0x09 // vpxord zmm5, zmm1, zmmword ptr [rcx + 0x240]
+	LONG $0x48757162; WORD $0x51ef; BYTE $0x0b // vpxord zmm10, zmm1, zmmword ptr [rcx + 0x2c0]
 	LONG $0x5835f262; WORD $0x7750; BYTE $0xf8 // vpdpbusd zmm6, zmm9, dword ptr [rdi - 0x20]{1to16}
-	LONG $0x48755162; WORD $0x48ef; BYTE $0x0c // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x300]
+	LONG $0x48757162; WORD $0x49ef; BYTE $0x0c // vpxord zmm9, zmm1, zmmword ptr [rcx + 0x300]
 	LONG $0x582df262; WORD $0x7f50; BYTE $0xf9 // vpdpbusd zmm7, zmm10, dword ptr [rdi - 0x1c]{1to16}
-	LONG $0x48755162; WORD $0x50ef; BYTE $0x0d // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x340]
+	LONG $0x48757162; WORD $0x51ef; BYTE $0x0d // vpxord zmm10, zmm1, zmmword ptr [rcx + 0x340]
 	LONG $0x58357262; WORD $0x4750; BYTE $0xfa // vpdpbusd zmm8, zmm9, dword ptr [rdi - 0x18]{1to16}
-	LONG $0x48755162; WORD $0x48ef; BYTE $0x0e // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x380]
+	LONG $0x48757162; WORD $0x49ef; BYTE $0x0e // vpxord zmm9, zmm1, zmmword ptr [rcx + 0x380]
 	LONG $0x5835f262; WORD $0x7750; BYTE $0xfc // vpdpbusd zmm6, zmm9, dword ptr [rdi - 0x10]{1to16}
-	LONG $0x48755162; WORD $0x48ef; BYTE $0x10 // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x400]
+	LONG $0x48757162; WORD $0x49ef; BYTE $0x10 // vpxord zmm9, zmm1, zmmword ptr [rcx + 0x400]
 	LONG $0x58357262; WORD $0x4750; BYTE $0xfe // vpdpbusd zmm8, zmm9, dword ptr [rdi - 0x8]{1to16}
 	LONG $0x486df262; WORD $0xd047 // vpsllvd zmm2, zmm2, zmm0
 	LONG $0x487df262; WORD $0xd258 // vpbroadcastd zmm2, xmm2
 	LONG $0x5855f262; WORD $0x5750; BYTE $0xf7 // vpdpbusd zmm2, zmm5, dword ptr [rdi - 0x24]{1to16}
 	LONG $0x582df262; WORD $0x5750; BYTE $0xfb // vpdpbusd zmm2, zmm10, dword ptr [rdi - 0x14]{1to16}
-	LONG $0x48755162; WORD $0x50ef; BYTE $0x0f // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x3c0]
-	LONG $0x40c08149; WORD $0x0004; BYTE $0x00 // add r8, 0x440
+	LONG $0x48757162; WORD $0x51ef; BYTE $0x0f // vpxord zmm10, zmm1, zmmword ptr [rcx + 0x3c0]
+	LONG $0x40c18148; WORD $0x0004; BYTE $0x00 // add rcx, 0x440
 	LONG $0x582df262; WORD $0x7f50; BYTE $0xfd // vpdpbusd zmm7, zmm10, dword ptr [rdi - 0xc]{1to16}
 	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
 	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
@@ -145,45 +149,49 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4824f162; WORD $0xd259 // vmulps zmm2, zmm11, zmm2
 	LONG $0x5865f262; WORD $0x5798; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [rdi - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
 	LONG $0x60c78348 // add rdi, 0x60
-	LONG $0x02fe8348 // cmp rsi, 0x2
-	LONG $0xfe05870f; WORD $0xffff // ja 0x10100 <pq_q8_0+0x100>
-	LONG $0x0006e3e9; BYTE $0x00 // jmp 0x109e3 <pq_q8_0+0x9e3>
+	LONG $0x02fb8349 // cmp r11, 0x2
+	LONG $0xfe05870f; WORD $0xffff // ja 0x10120 <pq_q8_0+0x120>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xfd9c850f; WORD $0xffff // jne 0x100c0 <pq_q8_0+0xc0>
+	LONG $0xfffd9de9; BYTE $0xff // jmp 0x100c6 <pq_q8_0+0xc6>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x06ea820f; WORD $0x0000 // jb 0x10a00 <pq_q8_0+0xa00>
+	LONG $0x0776820f; WORD $0x0000 // jb 0x10ac0 <pq_q8_0+0xac0>
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x03978e0f; WORD $0x0000 // jle 0x106c8 <pq_q8_0+0x6c8>
-	WORD $0x894c; BYTE $0xef // mov rdi, r13
-	WORD $0x894c; BYTE $0xfe // mov rsi, r15
-	WORD $0x894d; BYTE $0xd8 // mov r8, r11
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
-	WORD $0xed31 // xor ebp, ebp
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x087de162; WORD $0x766e; BYTE $0x4a // vmovd xmm22, dword ptr [rsi + 0x128]
-	LONG $0x087de162; WORD $0x7e6e; BYTE $0x49 // vmovd xmm23, dword ptr [rsi + 0x124]
-	LONG $0x087d6162; WORD $0x466e; BYTE $0x48 // vmovd xmm24, dword ptr [rsi + 0x120]
-	QUAD $0x0000013c966e79c5 // vmovd xmm10, dword ptr [rsi + 0x13c]
-	QUAD $0x000001389e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x138]
-	QUAD $0x00000134a66e79c5 // vmovd xmm12, dword ptr [rsi + 0x134]
-	LONG $0x087de162; WORD $0x666e; BYTE $0x4c // vmovd xmm20, dword ptr [rsi + 0x130]
-	LONG $0x087de162; WORD $0x6e6e; BYTE $0x4b // vmovd xmm21, dword ptr [rsi + 0x12c]
-	WORD $0x8949; BYTE $0xec // mov r12, rbp
-	LONG $0x09e5c148 // shl rbp, 0x9
-	LONG $0x05e4c149 // shl r12, 0x5
-	QUAD $0x012f6cef48757162 // vpxord zmm13, zmm1, zmmword ptr [rdi + rbp + 0x40]
-	QUAD $0x022f74ef48757162 // vpxord zmm14, zmm1, zmmword ptr [rdi + rbp + 0x80]
-	QUAD $0x032f7cef48757162 // vpxord zmm15, zmm1, zmmword ptr [rdi + rbp + 0xc0]
-	QUAD $0x042f44ef4875e162 // vpxord zmm16, zmm1, zmmword ptr [rdi + rbp + 0x100]
-	QUAD $0x052f4cef4875e162 // vpxord zmm17, zmm1, zmmword ptr [rdi + rbp + 0x140]
-	QUAD $0x062f54ef4875e162 // vpxord zmm18, zmm1, zmmword ptr [rdi + rbp + 0x180]
-	QUAD $0x072f5cef4875e162 // vpxord zmm19, zmm1, zmmword ptr [rdi + rbp + 0x1c0]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03978e0f; WORD $0x0000 // jle 0x106fc <pq_q8_0+0x6fc>
+	WORD $0x8948; BYTE $0xef // mov rdi, rbp
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	WORD $0x9066 // nop
+	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x087dc162; WORD $0x776e; BYTE $0x4a // vmovd xmm22, dword ptr [r15 + 0x128]
+	LONG $0x087dc162; WORD $0x7f6e; BYTE $0x49 // vmovd xmm23, dword ptr [r15 + 0x124]
+	LONG $0x087d4162; WORD $0x476e; BYTE $0x48 // vmovd xmm24, dword ptr [r15 + 0x120]
+	QUAD $0x00013c976e7941c4; BYTE $0x00 // vmovd xmm10, dword ptr [r15 + 0x13c]
+	QUAD $0x0001389f6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r15 + 0x138]
+	QUAD $0x000134a76e7941c4; BYTE $0x00 // vmovd xmm12, dword ptr [r15 + 0x134]
+	LONG $0x087dc162; WORD $0x676e; BYTE $0x4c // vmovd xmm20, dword ptr [r15 + 0x130]
+	LONG $0x087dc162; WORD $0x6f6e; BYTE $0x4b // vmovd xmm21, dword ptr [r15 + 0x12c]
+	WORD $0x894d; BYTE $0xde // mov r14, r11
+	LONG $0x09e3c149 // shl r11, 0x9
+	LONG $0x05e6c149 // shl r14, 0x5
+	QUAD $0x011f6cef48753162 // vpxord zmm13, zmm1, zmmword ptr [rdi + r11 + 0x40]
+	QUAD $0x021f74ef48753162 // vpxord zmm14, zmm1, zmmword ptr [rdi + r11 + 0x80]
+	QUAD $0x031f7cef48753162 // vpxord zmm15, zmm1, zmmword ptr [rdi + r11 + 0xc0]
+	QUAD $0x041f44ef4875a162 // vpxord zmm16, zmm1, zmmword ptr [rdi + r11 + 0x100]
+	QUAD $0x051f4cef4875a162 // vpxord zmm17, zmm1, zmmword ptr [rdi + r11 + 0x140]
+	QUAD $0x061f54ef4875a162 // vpxord zmm18, zmm1, zmmword ptr [rdi + r11 + 0x180]
+	QUAD $0x071f5cef4875a162 // vpxord zmm19, zmm1, zmmword ptr [rdi + r11 + 0x1c0]
 	LONG $0x404de262; WORD $0xf047 // vpsllvd zmm22, zmm22, zmm0
 	LONG $0x4045e262; WORD $0xf847 // vpsllvd zmm23, zmm23, zmm0
 	LONG $0x403d6262; WORD $0xc047 // vpsllvd zmm24, zmm24, zmm0
@@ -193,80 +201,80 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x405de262; WORD $0xe047 // vpsllvd zmm20, zmm20, zmm0
 	LONG $0x4055e262; WORD $0xe847 // vpsllvd zmm21, zmm21, zmm0
 	LONG $0x487da262; WORD $0xf658 // vpbroadcastd zmm22, xmm22
-	LONG $0x5815e262; WORD $0x7650; BYTE $0x10 // vpdpbusd zmm22, zmm13, dword ptr [rsi + 0x40]{1to16}
+	LONG $0x5815c262; WORD $0x7750; BYTE $0x10 // vpdpbusd zmm22, zmm13, dword ptr [r15 + 0x40]{1to16}
 	LONG $0x487da262; WORD $0xff58 // vpbroadcastd zmm23, xmm23
-	LONG $0x5815e262; WORD $0x7e50; BYTE $0x08 // vpdpbusd zmm23, zmm13, dword ptr [rsi + 0x20]{1to16}
+	LONG $0x5815c262; WORD $0x7f50; BYTE $0x08 // vpdpbusd zmm23, zmm13, dword ptr [r15 + 0x20]{1to16}
 	LONG $0x487d0262; WORD $0xc058 // vpbroadcastd zmm24, xmm24
-	LONG $0x58156262; WORD $0x0650 // vpdpbusd zmm24, zmm13, dword ptr [rsi]{1to16}
+	LONG $0x58154262; WORD $0x0750 // vpdpbusd zmm24, zmm13, dword ptr [r15]{1to16}
 	LONG $0x487d5262; WORD $0xd258 // vpbroadcastd zmm10, xmm10
-	LONG $0x58157262; WORD $0x5650; BYTE $0x38 // vpdpbusd zmm10, zmm13, dword ptr [rsi + 0xe0]{1to16}
+	LONG $0x58155262; WORD $0x5750; BYTE $0x38 // vpdpbusd zmm10, zmm13, dword ptr [r15 + 0xe0]{1to16}
 	LONG $0x487d5262; WORD $0xdb58 // vpbroadcastd zmm11, xmm11
-	LONG $0x58157262; WORD $0x5e50; BYTE $0x30 // vpdpbusd zmm11, zmm13, dword ptr [rsi + 0xc0]{1to16}
+	LONG $0x58155262; WORD $0x5f50; BYTE $0x30 // vpdpbusd zmm11, zmm13, dword ptr [r15 + 0xc0]{1to16}
 	LONG $0x487d5262; WORD $0xe458 // vpbroadcastd zmm12, xmm12
-	LONG $0x58157262; WORD $0x6650; BYTE $0x28 // vpdpbusd zmm12, zmm13, dword ptr [rsi + 0xa0]{1to16}
+	LONG $0x58155262; WORD $0x6750; BYTE $0x28 // vpdpbusd zmm12, zmm13, dword ptr [r15 + 0xa0]{1to16}
 	LONG $0x487da262; WORD $0xe458 // vpbroadcastd zmm20, xmm20
-	LONG $0x5815e262; WORD $0x6650; BYTE $0x20 // vpdpbusd zmm20, zmm13, dword ptr [rsi + 0x80]{1to16}
+	LONG $0x5815c262; WORD $0x6750; BYTE $0x20 // vpdpbusd zmm20, zmm13, dword ptr [r15 + 0x80]{1to16}
 	LONG $0x487da262; WORD $0xed58 // vpbroadcastd zmm21, xmm21
-	LONG $0x5815e262; WORD $0x6e50; BYTE $0x18 // vpdpbusd zmm21, zmm13, dword ptr [rsi + 0x60]{1to16}
-	QUAD $0x082f6cef48757162 // vpxord zmm13, zmm1, zmmword ptr [rdi + rbp + 0x200]
-	LONG $0x000001bd; BYTE $0x00 // mov ebp, 0x1
-	LONG $0x580de262; WORD $0x7650; BYTE $0x11 // vpdpbusd zmm22, zmm14, dword ptr [rsi + 0x44]{1to16}
-	LONG $0x580de262; WORD $0x7e50; BYTE $0x09 // vpdpbusd zmm23, zmm14, dword ptr [rsi + 0x24]{1to16}
-	LONG $0x580d6262; WORD $0x4650; BYTE $0x01 // vpdpbusd zmm24, zmm14, dword ptr [rsi + 0x4]{1to16}
-	LONG $0x580d7262; WORD $0x5650; BYTE $0x39 // vpdpbusd zmm10, zmm14, dword ptr [rsi + 0xe4]{1to16}
-	LONG $0x580d7262; WORD $0x5e50; BYTE $0x31 // vpdpbusd zmm11, zmm14, dword ptr [rsi + 0xc4]{1to16}
-	LONG $0x580d7262; WORD $0x6650; BYTE $0x29 // vpdpbusd zmm12, zmm14, dword ptr [rsi + 0xa4]{1to16}
-	LONG $0x580de262; WORD $0x6650; BYTE $0x21 // vpdpbusd zmm20, zmm14, dword ptr [rsi + 0x84]{1to16}
-	LONG $0x580de262; WORD $0x6e50; BYTE $0x19 // vpdpbusd zmm21, zmm14, dword ptr [rsi + 0x64]{1to16}
-	LONG $0x5805e262; WORD $0x7650; BYTE $0x12 // vpdpbusd zmm22, zmm15, dword ptr [rsi + 0x48]{1to16}
-	LONG $0x5805e262; WORD $0x7e50; BYTE $0x0a // vpdpbusd zmm23, zmm15, dword ptr [rsi + 0x28]{1to16}
-	LONG $0x58056262; WORD $0x4650; BYTE $0x02 // vpdpbusd zmm24, zmm15, dword ptr [rsi + 0x8]{1to16}
-	LONG $0x58057262; WORD $0x5650; BYTE $0x3a // vpdpbusd zmm10, zmm15, dword ptr [rsi + 0xe8]{1to16}
-	LONG $0x58057262; WORD $0x5e50; BYTE $0x32 // vpdpbusd zmm11, zmm15, dword ptr [rsi + 0xc8]{1to16}
-	LONG $0x58057262; WORD $0x6650; BYTE $0x2a // vpdpbusd zmm12, zmm15, dword ptr [rsi + 0xa8]{1to16}
-	LONG $0x5805e262; WORD $0x6650; BYTE $0x22 // vpdpbusd zmm20, zmm15, dword ptr [rsi + 0x88]{1to16}
-	LONG $0x5805e262; WORD $0x6e50; BYTE $0x1a // vpdpbusd zmm21, zmm15, dword ptr [rsi + 0x68]{1to16}
-	LONG $0x507de262; WORD $0x7650; BYTE $0x13 // vpdpbusd zmm22, zmm16, dword ptr [rsi + 0x4c]{1to16}
-	LONG $0x507de262; WORD $0x7e50; BYTE $0x0b // vpdpbusd zmm23, zmm16, dword ptr [rsi + 0x2c]{1to16}
-	LONG $0x507d6262; WORD $0x4650; BYTE $0x03 // vpdpbusd zmm24, zmm16, dword ptr [rsi + 0xc]{1to16}
-	LONG $0x507d7262; WORD $0x5650; BYTE $0x3b // vpdpbusd zmm10, zmm16, dword ptr [rsi + 0xec]{1to16}
-	LONG $0x507d7262; WORD $0x5e50; BYTE $0x33 // vpdpbusd zmm11, zmm16, dword ptr [rsi + 0xcc]{1to16}
-	LONG $0x507d7262; WORD $0x6650; BYTE $0x2b // vpdpbusd zmm12, zmm16, dword ptr [rsi + 0xac]{1to16}
-	LONG $0x507de262; WORD $0x6650; BYTE $0x23 // vpdpbusd zmm20, zmm16, dword ptr [rsi + 0x8c]{1to16}
-	LONG $0x507de262; WORD $0x6e50; BYTE $0x1b // vpdpbusd zmm21, zmm16, dword ptr [rsi + 0x6c]{1to16}
-	LONG $0x5075e262; WORD $0x7650; BYTE $0x14 // vpdpbusd zmm22, zmm17, dword ptr [rsi + 0x50]{1to16}
-	LONG $0x5075e262; WORD $0x7e50; BYTE $0x0c // vpdpbusd zmm23, zmm17, dword ptr [rsi + 0x30]{1to16}
-	LONG $0x50756262; WORD $0x4650; BYTE $0x04 // vpdpbusd zmm24, zmm17, dword ptr [rsi + 0x10]{1to16}
-	LONG $0x50757262; WORD $0x5650; BYTE $0x3c // vpdpbusd zmm10, zmm17, dword ptr [rsi + 0xf0]{1to16}
-	LONG $0x50757262; WORD $0x5e50; BYTE $0x34 // vpdpbusd zmm11, zmm17, dword ptr [rsi + 0xd0]{1to16}
-	LONG $0x50757262; WORD $0x6650; BYTE $0x2c // vpdpbusd zmm12, zmm17, dword ptr [rsi + 0xb0]{1to16}
-	LONG $0x5075e262; WORD $0x6650; BYTE $0x24 // vpdpbusd zmm20, zmm17, dword ptr [rsi + 0x90]{1to16}
-	LONG $0x5075e262; WORD $0x6e50; BYTE $0x1c // vpdpbusd zmm21, zmm17, dword ptr [rsi + 0x70]{1to16}
-	LONG $0x506de262; WORD $0x7650; BYTE $0x15 // vpdpbusd zmm22, zmm18, dword ptr [rsi + 0x54]{1to16}
-	LONG $0x506de262; WORD $0x7e50; BYTE $0x0d // vpdpbusd zmm23, zmm18, dword ptr [rsi + 0x34]{1to16}
-	LONG $0x506d6262; WORD $0x4650; BYTE $0x05 // vpdpbusd zmm24, zmm18, dword ptr [rsi + 0x14]{1to16}
-	LONG $0x506d7262; WORD $0x5650; BYTE $0x3d // vpdpbusd zmm10, zmm18, dword ptr [rsi + 0xf4]{1to16}
-	LONG $0x506d7262; WORD $0x5e50; BYTE $0x35 // vpdpbusd zmm11, zmm18, dword ptr [rsi + 0xd4]{1to16}
-	LONG $0x506d7262; WORD $0x6650; BYTE $0x2d // vpdpbusd zmm12, zmm18, dword ptr [rsi + 0xb4]{1to16}
-	LONG $0x506de262; WORD $0x6650; BYTE $0x25 // vpdpbusd zmm20, zmm18, dword ptr [rsi + 0x94]{1to16}
-	LONG $0x506de262; WORD $0x6e50; BYTE $0x1d // vpdpbusd zmm21, zmm18, dword ptr [rsi + 0x74]{1to16}
-	LONG $0x5065e262; WORD $0x7650; BYTE $0x16 // vpdpbusd zmm22, zmm19, dword ptr [rsi + 0x58]{1to16}
-	LONG $0x5065e262; WORD $0x7e50; BYTE $0x0e // vpdpbusd zmm23, zmm19, dword ptr [rsi + 0x38]{1to16}
-	LONG $0x50656262; WORD $0x4650; BYTE $0x06 // vpdpbusd zmm24, zmm19, dword ptr [rsi + 0x18]{1to16}
-	LONG $0x50657262; WORD $0x5650; BYTE $0x3e // vpdpbusd zmm10, zmm19, dword ptr [rsi + 0xf8]{1to16}
-	LONG $0x50657262; WORD $0x5e50; BYTE $0x36 // vpdpbusd zmm11, zmm19, dword ptr [rsi + 0xd8]{1to16}
-	LONG $0x50657262; WORD $0x6650; BYTE $0x2e // vpdpbusd zmm12, zmm19, dword ptr [rsi + 0xb8]{1to16}
-	LONG $0x5065e262; WORD $0x6650; BYTE $0x26 // vpdpbusd zmm20, zmm19, dword ptr [rsi + 0x98]{1to16}
-	LONG $0x5065e262; WORD $0x6e50; BYTE $0x1e // vpdpbusd zmm21, zmm19, dword ptr [rsi + 0x78]{1to16}
-	LONG $0x58156262; WORD $0x4650; BYTE $0x07 // vpdpbusd zmm24, zmm13, dword ptr [rsi + 0x1c]{1to16}
-	LONG $0x5815e262; WORD $0x7e50; BYTE $0x0f // vpdpbusd zmm23, zmm13, dword ptr [rsi + 0x3c]{1to16}
-	LONG $0x5815e262; WORD $0x7650; BYTE $0x17 // vpdpbusd zmm22, zmm13, dword ptr [rsi + 0x5c]{1to16}
-	LONG $0x58157262; WORD $0x6650; BYTE $0x2f // vpdpbusd zmm12, zmm13, dword ptr [rsi + 0xbc]{1to16}
-	LONG $0x58157262; WORD $0x5e50; BYTE $0x37 // vpdpbusd zmm11, zmm13, dword ptr [rsi + 0xdc]{1to16}
-	LONG $0x58157262; WORD $0x5650; BYTE $0x3f // vpdpbusd zmm10, zmm13, dword ptr [rsi + 0xfc]{1to16}
-	LONG $0x5815e262; WORD $0x6e50; BYTE $0x1f // vpdpbusd zmm21, zmm13, dword ptr [rsi + 0x7c]{1to16}
-	LONG $0x5815e262; WORD $0x6650; BYTE $0x27 // vpdpbusd zmm20, zmm13, dword ptr [rsi + 0x9c]{1to16}
-	LONG $0x487d3262; WORD $0x2c13; BYTE $0x27 // vcvtph2ps zmm13, ymmword ptr [rdi + r12]
+	LONG $0x5815c262; WORD $0x6f50; BYTE $0x18 // vpdpbusd zmm21, zmm13, dword ptr [r15 + 0x60]{1to16}
+	QUAD $0x081f6cef48753162 // vpxord zmm13, zmm1, zmmword ptr [rdi + r11 + 0x200]
+	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
+	LONG $0x580dc262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm22, zmm14, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x580dc262; WORD $0x7f50; BYTE $0x09 // vpdpbusd zmm23, zmm14, dword ptr [r15 + 0x24]{1to16}
+	LONG $0x580d4262; WORD $0x4750; BYTE $0x01 // vpdpbusd zmm24, zmm14, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x580d5262; WORD $0x5750; BYTE $0x39 // vpdpbusd zmm10, zmm14, dword ptr [r15 + 0xe4]{1to16}
+	LONG $0x580d5262; WORD $0x5f50; BYTE $0x31 // vpdpbusd zmm11, zmm14, dword ptr [r15 + 0xc4]{1to16}
+	LONG $0x580d5262; WORD $0x6750; BYTE $0x29 // vpdpbusd zmm12, zmm14, dword ptr [r15 + 0xa4]{1to16}
+	LONG $0x580dc262; WORD $0x6750; BYTE $0x21 // vpdpbusd zmm20, zmm14, dword ptr [r15 + 0x84]{1to16}
+	LONG $0x580dc262; WORD $0x6f50; BYTE $0x19 // vpdpbusd zmm21, zmm14, dword ptr [r15 + 0x64]{1to16}
+	LONG $0x5805c262; WORD $0x7750; BYTE $0x12 // vpdpbusd zmm22, zmm15, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x5805c262; WORD $0x7f50; BYTE $0x0a // vpdpbusd zmm23, zmm15, dword ptr [r15 + 0x28]{1to16}
+	LONG $0x58054262; WORD $0x4750; BYTE $0x02 // vpdpbusd zmm24, zmm15, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x58055262; WORD $0x5750; BYTE $0x3a // vpdpbusd zmm10, zmm15, dword ptr [r15 + 0xe8]{1to16}
+	LONG $0x58055262; WORD $0x5f50; BYTE $0x32 // vpdpbusd zmm11, zmm15, dword ptr [r15 + 0xc8]{1to16}
+	LONG $0x58055262; WORD $0x6750; BYTE $0x2a // vpdpbusd zmm12, zmm15, dword ptr [r15 + 0xa8]{1to16}
+	LONG $0x5805c262; WORD $0x6750; BYTE $0x22 // vpdpbusd zmm20, zmm15, dword ptr [r15 + 0x88]{1to16}
+	LONG $0x5805c262; WORD $0x6f50; BYTE $0x1a // vpdpbusd zmm21, zmm15, dword ptr [r15 + 0x68]{1to16}
+	LONG $0x507dc262; WORD $0x7750; BYTE $0x13 // vpdpbusd zmm22, zmm16, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0x507dc262; WORD $0x7f50; BYTE $0x0b // vpdpbusd zmm23, zmm16, dword ptr [r15 + 0x2c]{1to16}
+	LONG $0x507d4262; WORD $0x4750; BYTE $0x03 // vpdpbusd zmm24, zmm16, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x507d5262; WORD $0x5750; BYTE $0x3b // vpdpbusd zmm10, zmm16, dword ptr [r15 + 0xec]{1to16}
+	LONG $0x507d5262; WORD $0x5f50; BYTE $0x33 // vpdpbusd zmm11, zmm16, dword ptr [r15 + 0xcc]{1to16}
+	LONG $0x507d5262; WORD $0x6750; BYTE $0x2b // vpdpbusd zmm12, zmm16, dword ptr [r15 + 0xac]{1to16}
+	LONG $0x507dc262; WORD $0x6750; BYTE $0x23 // vpdpbusd zmm20, zmm16, dword ptr [r15 + 0x8c]{1to16}
+	LONG $0x507dc262; WORD $0x6f50; BYTE $0x1b // vpdpbusd zmm21, zmm16, dword ptr [r15 + 0x6c]{1to16}
+	LONG $0x5075c262; WORD $0x7750; BYTE $0x14 // vpdpbusd zmm22, zmm17, dword ptr [r15 + 0x50]{1to16}
+	LONG $0x5075c262; WORD $0x7f50; BYTE $0x0c // vpdpbusd zmm23, zmm17, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x50754262; WORD $0x4750; BYTE $0x04 // vpdpbusd zmm24, zmm17, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x50755262; WORD $0x5750; BYTE $0x3c // vpdpbusd zmm10, zmm17, dword ptr [r15 + 0xf0]{1to16}
+	LONG $0x50755262; WORD $0x5f50; BYTE $0x34 // vpdpbusd zmm11, zmm17, dword ptr [r15 + 0xd0]{1to16}
+	LONG $0x50755262; WORD $0x6750; BYTE $0x2c // vpdpbusd zmm12, zmm17, dword ptr [r15 + 0xb0]{1to16}
+	LONG $0x5075c262; WORD $0x6750; BYTE $0x24 // vpdpbusd zmm20, zmm17, dword ptr [r15 + 0x90]{1to16}
+	LONG $0x5075c262; WORD $0x6f50; BYTE $0x1c // vpdpbusd zmm21, zmm17, dword ptr [r15 + 0x70]{1to16}
+	LONG $0x506dc262; WORD $0x7750; BYTE $0x15 // vpdpbusd zmm22, zmm18, dword ptr [r15 + 0x54]{1to16}
+	LONG $0x506dc262; WORD $0x7f50; BYTE $0x0d // vpdpbusd zmm23, zmm18, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x506d4262; WORD $0x4750; BYTE $0x05 // vpdpbusd zmm24, zmm18, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x506d5262; WORD $0x5750; BYTE $0x3d // vpdpbusd zmm10, zmm18, dword ptr [r15 + 0xf4]{1to16}
+	LONG $0x506d5262; WORD $0x5f50; BYTE $0x35 // vpdpbusd zmm11, zmm18, dword ptr [r15 + 0xd4]{1to16}
+	LONG $0x506d5262; WORD $0x6750; BYTE $0x2d // vpdpbusd zmm12, zmm18, dword ptr [r15 + 0xb4]{1to16}
+	LONG $0x506dc262; WORD $0x6750; BYTE $0x25 // vpdpbusd zmm20, zmm18, dword ptr [r15 + 0x94]{1to16}
+	LONG $0x506dc262; WORD $0x6f50; BYTE $0x1d // vpdpbusd zmm21, zmm18, dword ptr [r15 + 0x74]{1to16}
+	LONG $0x5065c262; WORD $0x7750; BYTE $0x16 // vpdpbusd zmm22, zmm19, dword ptr [r15 + 0x58]{1to16}
+	LONG $0x5065c262; WORD $0x7f50; BYTE $0x0e // vpdpbusd zmm23, zmm19, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x50654262; WORD $0x4750; BYTE $0x06 // vpdpbusd zmm24, zmm19, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x50655262; WORD $0x5750; BYTE $0x3e // vpdpbusd zmm10, zmm19, dword ptr [r15 + 0xf8]{1to16}
+	LONG $0x50655262; WORD $0x5f50; BYTE $0x36 // vpdpbusd zmm11, zmm19, dword ptr [r15 + 0xd8]{1to16}
+	LONG $0x50655262; WORD $0x6750; BYTE $0x2e // vpdpbusd zmm12, zmm19, dword ptr [r15 + 0xb8]{1to16}
+	LONG $0x5065c262; WORD $0x6750; BYTE $0x26 // vpdpbusd zmm20, zmm19, dword ptr [r15 + 0x98]{1to16}
+	LONG $0x5065c262; WORD $0x6f50; BYTE $0x1e // vpdpbusd zmm21, zmm19, dword ptr [r15 + 0x78]{1to16}
+	LONG $0x58154262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm24, zmm13, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0x5815c262; WORD $0x7f50; BYTE $0x0f // vpdpbusd zmm23, zmm13, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x5815c262; WORD $0x7750; BYTE $0x17 // vpdpbusd zmm22, zmm13, dword ptr [r15 + 0x5c]{1to16}
+	LONG $0x58155262; WORD $0x6750; BYTE $0x2f // vpdpbusd zmm12, zmm13, dword ptr [r15 + 0xbc]{1to16}
+	LONG $0x58155262; WORD $0x5f50; BYTE $0x37 // vpdpbusd zmm11, zmm13, dword ptr [r15 + 0xdc]{1to16}
+	LONG $0x58155262; WORD $0x5750; BYTE $0x3f // vpdpbusd zmm10, zmm13, dword ptr [r15 + 0xfc]{1to16}
+	LONG $0x5815c262; WORD $0x6f50; BYTE $0x1f // vpdpbusd zmm21, zmm13, dword ptr [r15 + 0x7c]{1to16}
+	LONG $0x5815c262; WORD $0x6750; BYTE $0x27 // vpdpbusd zmm20, zmm13, dword ptr [r15 + 0x9c]{1to16}
+	LONG $0x487d3262; WORD $0x2c13; BYTE $0x37 // vcvtph2ps zmm13, ymmword ptr [rdi + r14]
 	LONG $0x487c1162; WORD $0xf05b // vcvtdq2ps zmm14, zmm24
 	LONG $0x487ca162; WORD $0xc75b // vcvtdq2ps zmm16, zmm23
 	LONG $0x487c3162; WORD $0xfe5b // vcvtdq2ps zmm15, zmm22
@@ -274,167 +282,200 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
 	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
 	LONG $0x48145162; WORD $0xf659 // vmulps zmm14, zmm13, zmm14
-	LONG $0x580d7262; WORD $0x4eb8; BYTE $0x40 // vfmadd231ps zmm9, zmm14, dword ptr [rsi + 0x100]{1to16} # zmm9 = (zmm14 * mem) + zmm9
+	LONG $0x580d5262; WORD $0x4fb8; BYTE $0x40 // vfmadd231ps zmm9, zmm14, dword ptr [r15 + 0x100]{1to16} # zmm9 = (zmm14 * mem) + zmm9
 	LONG $0x48143162; WORD $0xf059 // vmulps zmm14, zmm13, zmm16
-	LONG $0x580d7262; WORD $0x46b8; BYTE $0x41 // vfmadd231ps zmm8, zmm14, dword ptr [rsi + 0x104]{1to16} # zmm8 = (zmm14 * mem) + zmm8
+	LONG $0x580d5262; WORD $0x47b8; BYTE $0x41 // vfmadd231ps zmm8, zmm14, dword ptr [r15 + 0x104]{1to16} # zmm8 = (zmm14 * mem) + zmm8
 	LONG $0x48145162; WORD $0xf759 // vmulps zmm14, zmm13, zmm15
 	LONG $0x487ca162; WORD $0xc55b // vcvtdq2ps zmm16, zmm21
 	LONG $0x487c3162; WORD $0xfc5b // vcvtdq2ps zmm15, zmm20
-	LONG $0x580df262; WORD $0x7eb8; BYTE $0x42 // vfmadd231ps zmm7, zmm14, dword ptr [rsi + 0x108]{1to16} # zmm7 = (zmm14 * mem) + zmm7
+	LONG $0x580dd262; WORD $0x7fb8; BYTE $0x42 // vfmadd231ps zmm7, zmm14, dword ptr [r15 + 0x108]{1to16} # zmm7 = (zmm14 * mem) + zmm7
 	LONG $0x48145162; WORD $0xe459 // vmulps zmm12, zmm13, zmm12
 	LONG $0x48145162; WORD $0xdb59 // vmulps zmm11, zmm13, zmm11
 	LONG $0x48145162; WORD $0xd259 // vmulps zmm10, zmm13, zmm10
-	LONG $0x581df262; WORD $0x66b8; BYTE $0x45 // vfmadd231ps zmm4, zmm12, dword ptr [rsi + 0x114]{1to16} # zmm4 = (zmm12 * mem) + zmm4
-	LONG $0x5825f262; WORD $0x5eb8; BYTE $0x46 // vfmadd231ps zmm3, zmm11, dword ptr [rsi + 0x118]{1to16} # zmm3 = (zmm11 * mem) + zmm3
-	LONG $0x582df262; WORD $0x56b8; BYTE $0x47 // vfmadd231ps zmm2, zmm10, dword ptr [rsi + 0x11c]{1to16} # zmm2 = (zmm10 * mem) + zmm2
+	LONG $0x581dd262; WORD $0x67b8; BYTE $0x45 // vfmadd231ps zmm4, zmm12, dword ptr [r15 + 0x114]{1to16} # zmm4 = (zmm12 * mem) + zmm4
+	LONG $0x5825d262; WORD $0x5fb8; BYTE $0x46 // vfmadd231ps zmm3, zmm11, dword ptr [r15 + 0x118]{1to16} # zmm3 = (zmm11 * mem) + zmm3
+	LONG $0x582dd262; WORD $0x57b8; BYTE $0x47 // vfmadd231ps zmm2, zmm10, dword ptr [r15 + 0x11c]{1to16} # zmm2 = (zmm10 * mem) + zmm2
 	LONG $0x48143162; WORD $0xf059 // vmulps zmm14, zmm13, zmm16
-	LONG $0x580df262; WORD $0x76b8; BYTE $0x43 // vfmadd231ps zmm6, zmm14, dword ptr [rsi + 0x10c]{1to16} # zmm6 = (zmm14 * mem) + zmm6
+	LONG $0x580dd262; WORD $0x77b8; BYTE $0x43 // vfmadd231ps zmm6, zmm14, dword ptr [r15 + 0x10c]{1to16} # zmm6 = (zmm14 * mem) + zmm6
 	LONG $0x48145162; WORD $0xf759 // vmulps zmm14, zmm13, zmm15
-	LONG $0x580df262; WORD $0x6eb8; BYTE $0x44 // vfmadd231ps zmm5, zmm14, dword ptr [rsi + 0x110]{1to16} # zmm5 = (zmm14 * mem) + zmm5
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0x01c6f641 // test r14b, 0x1
-	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfca0850f; WORD $0xffff // jne 0x10350 <pq_q8_0+0x350>
+	LONG $0x580dd262; WORD $0x6fb8; BYTE $0x44 // vfmadd231ps zmm5, zmm14, dword ptr [r15 + 0x110]{1to16} # zmm5 = (zmm14 * mem) + zmm5
+	LONG $0x80c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x180
+	LONG $0x01c4f641 // test r12b, 0x1
+	LONG $0x0000bc41; WORD $0x0000 // mov r12d, 0x0
+	LONG $0xfc9c850f; WORD $0xffff // jne 0x10380 <pq_q8_0+0x380>
 	LONG $0x40c78148; WORD $0x0004; BYTE $0x00 // add rdi, 0x440
-	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x894d; BYTE $0xf0 // mov r8, r14
-	LONG $0xfc788f0f; WORD $0xffff // jg 0x10340 <pq_q8_0+0x340>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0xfe4b8d48 // lea rcx, [rbx - 0x2]
+	LONG $0x02fb8348 // cmp rbx, 0x2
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0xfc748f0f; WORD $0xffff // jg 0x10370 <pq_q8_0+0x370>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm8
 	LONG $0x487cf162; WORD $0x3c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm7
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
-	LONG $0x24748b48; BYTE $0x30 // mov rsi, qword ptr [rsp + 0x30]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
+	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
+	LONG $0x487cf162; WORD $0x2c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm5
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf9b3840f; WORD $0xffff // je 0x100b0 <pq_q8_0+0xb0>
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
+	LONG $0xf990840f; WORD $0xffff // je 0x100c6 <pq_q8_0+0xc6>
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x487cf162; WORD $0x2411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm4
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf99d820f; WORD $0xffff // jb 0x100b0 <pq_q8_0+0xb0>
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
+	LONG $0xf97a820f; WORD $0xffff // jb 0x100c6 <pq_q8_0+0xc6>
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf987820f; WORD $0xffff // jb 0x100b0 <pq_q8_0+0xb0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xfff976e9; BYTE $0xff // jmp 0x100b0 <pq_q8_0+0xb0>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x029a8e0f; WORD $0x0000 // jle 0x109e3 <pq_q8_0+0x9e3>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x0000200088180f41 // prefetcht0 byte ptr [r8 + 0x2000]
-	QUAD $0x0000204088180f41 // prefetcht0 byte ptr [r8 + 0x2040]
+	LONG $0xf964820f; WORD $0xffff // jb 0x100c6 <pq_q8_0+0xc6>
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	LONG $0x487cf162; WORD $0x1411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm2
+	LONG $0xfff953e9; BYTE $0xff // jmp 0x100c6 <pq_q8_0+0xc6>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xe9 // mov r9, r13
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x05b98e0f; WORD $0x0000 // jle 0x10d45 <pq_q8_0+0xd45>
+	WORD $0x8949; BYTE $0xef // mov r15, rbp
+	LONG $0x00e78149; WORD $0xffff; BYTE $0xff // and r15, -0x100
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x000125e9; BYTE $0x00 // jmp 0x108ca <pq_q8_0+0x8ca>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x09245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x240]
+	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
+	QUAD $0x0a245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x280]
+	QUAD $0x0b245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x2c0]
+	QUAD $0x0c245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x300]
+	QUAD $0x0d245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x340]
+	QUAD $0x0e245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x380]
+	QUAD $0x0f245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x3c0]
+	QUAD $0x10245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x400]
+	LONG $0x5f6ef9c5; BYTE $0x54 // vmovd xmm3, dword ptr [rdi + 0x54]
+	QUAD $0x09246cef4875d162 // vpxord zmm5, zmm1, zmmword ptr [r12 + 0x240]
+	QUAD $0x0a244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x280]
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	QUAD $0x0b2454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x2c0]
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0xfec68348 // add rsi, -0x2
-	LONG $0x487dd262; WORD $0x1813 // vcvtph2ps zmm3, ymmword ptr [r8]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x01 // vmovups zmm4, zmmword ptr [r8 + 0x40]
-	QUAD $0x0000208088180f41 // prefetcht0 byte ptr [r8 + 0x2080]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x02 // vmovups zmm4, zmmword ptr [r8 + 0x80]
-	QUAD $0x000020c088180f41 // prefetcht0 byte ptr [r8 + 0x20c0]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x03 // vmovups zmm4, zmmword ptr [r8 + 0xc0]
-	QUAD $0x0000210088180f41 // prefetcht0 byte ptr [r8 + 0x2100]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x04 // vmovups zmm4, zmmword ptr [r8 + 0x100]
-	QUAD $0x0000214088180f41 // prefetcht0 byte ptr [r8 + 0x2140]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x05 // vmovups zmm4, zmmword ptr [r8 + 0x140]
-	QUAD $0x0000218088180f41 // prefetcht0 byte ptr [r8 + 0x2180]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x06 // vmovups zmm4, zmmword ptr [r8 + 0x180]
-	QUAD $0x000021c088180f41 // prefetcht0 byte ptr [r8 + 0x21c0]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x07 // vmovups zmm4, zmmword ptr [r8 + 0x1c0]
-	QUAD $0x0000220088180f41 // prefetcht0 byte ptr [r8 + 0x2200]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x08 // vmovups zmm4, zmmword ptr [r8 + 0x200]
-	LONG $0x676ef9c5; BYTE $0xd0 // vmovd xmm4, dword ptr [rdi - 0x30]
-	LONG $0x48755162; WORD $0x50ef; BYTE $0x02 // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x80]
-	LONG $0x4875d162; WORD $0x68ef; BYTE $0x01 // vpxord zmm5, zmm1, zmmword ptr [r8 + 0x40]
-	LONG $0x48755162; WORD $0x48ef; BYTE $0x03 // vpxord zmm9, zmm1, zmmword ptr [r8 + 0xc0]
-	LONG $0x582df262; WORD $0x7750; BYTE $0xec // vpdpbusd zmm6, zmm10, dword ptr [rdi - 0x50]{1to16}
-	LONG $0x48755162; WORD $0x50ef; BYTE $0x04 // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x100]
-	LONG $0x5835f262; WORD $0x7f50; BYTE $0xed // vpdpbusd zmm7, zmm9, dword ptr [rdi - 0x4c]{1to16}
-	LONG $0x48755162; WORD $0x48ef; BYTE $0x05 // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x140]
-	LONG $0x582d7262; WORD $0x4750; BYTE $0xee // vpdpbusd zmm8, zmm10, dword ptr [rdi - 0x48]{1to16}
-	LONG $0x48755162; WORD $0x50ef; BYTE $0x06 // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x180]
-	LONG $0x582df262; WORD $0x7750; BYTE $0xf0 // vpdpbusd zmm6, zmm10, dword ptr [rdi - 0x40]{1to16}
-	LONG $0x48755162; WORD $0x50ef; BYTE $0x08 // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x200]
-	LONG $0x582d7262; WORD $0x4750; BYTE $0xf2 // vpdpbusd zmm8, zmm10, dword ptr [rdi - 0x38]{1to16}
-	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x5855f262; WORD $0x6750; BYTE $0xeb // vpdpbusd zmm4, zmm5, dword ptr [rdi - 0x54]{1to16}
-	LONG $0x5835f262; WORD $0x6750; BYTE $0xef // vpdpbusd zmm4, zmm9, dword ptr [rdi - 0x44]{1to16}
-	LONG $0x48755162; WORD $0x48ef; BYTE $0x07 // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x1c0]
-	LONG $0x5835f262; WORD $0x7f50; BYTE $0xf1 // vpdpbusd zmm7, zmm9, dword ptr [rdi - 0x3c]{1to16}
+	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
+	LONG $0x5835f262; WORD $0x7750; BYTE $0x0d // vpdpbusd zmm6, zmm9, dword ptr [rdi + 0x34]{1to16}
+	QUAD $0x0c244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x300]
+	LONG $0x582df262; WORD $0x7f50; BYTE $0x0e // vpdpbusd zmm7, zmm10, dword ptr [rdi + 0x38]{1to16}
+	QUAD $0x0d2454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x340]
+	LONG $0x58357262; WORD $0x4750; BYTE $0x0f // vpdpbusd zmm8, zmm9, dword ptr [rdi + 0x3c]{1to16}
+	QUAD $0x0e244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x380]
+	LONG $0x5835f262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm6, zmm9, dword ptr [rdi + 0x44]{1to16}
+	QUAD $0x10244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x400]
+	LONG $0x58357262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm8, zmm9, dword ptr [rdi + 0x4c]{1to16}
+	LONG $0xf372e1c5; BYTE $0x07 // vpslld xmm3, xmm3, 0x7
+	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	LONG $0x5855f262; WORD $0x5f50; BYTE $0x0c // vpdpbusd zmm3, zmm5, dword ptr [rdi + 0x30]{1to16}
+	LONG $0x582df262; WORD $0x5f50; BYTE $0x10 // vpdpbusd zmm3, zmm10, dword ptr [rdi + 0x40]{1to16}
+	QUAD $0x0f2454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x3c0]
+	WORD $0x894d; BYTE $0xdc // mov r12, r11
+	LONG $0x582df262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [rdi + 0x48]{1to16}
 	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
+	LONG $0x5865f262; WORD $0x57b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [rdi + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	LONG $0x60c78348 // add rdi, 0x60
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x047f8e0f; WORD $0x0000 // jle 0x10d49 <pq_q8_0+0xd49>
+	QUAD $0x00000240249c8d4d // lea r11, [r12 + 0x240]
+	WORD $0x394d; BYTE $0xdf // cmp r15, r11
+	WORD $0x6e73 // jae 0x10945 <pq_q8_0+0x945>
+	WORD $0x8945; BYTE $0xfe // mov r14d, r15d
+	LONG $0x08eec141 // shr r14d, 0x8
+	WORD $0x8944; BYTE $0xfe // mov esi, r15d
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0xb70f; BYTE $0xde // movzx ebx, si
+	LONG $0xf6b60f45 // movzx r14d, r14b
+	WORD $0x894d; BYTE $0xfd // mov r13, r15
+	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0x8944; BYTE $0xf1 // mov ecx, r14d
+	WORD $0xe183; BYTE $0x3f // and ecx, 0x3f
+	LONG $0x3fffe381; WORD $0x0000 // and ebx, 0x3fff
+	WORD $0xfe41; BYTE $0xc6 // inc r14b
+	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
+	WORD $0x2949; BYTE $0xdd // sub r13, rbx
+	QUAD $0x004000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x4000]
+	QUAD $0x005000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x5000]
+	QUAD $0x006000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x6000]
+	QUAD $0x007000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x7000]
+	WORD $0x394d; BYTE $0xdf // cmp r15, r11
+	WORD $0xab72 // jb 0x108f0 <pq_q8_0+0x8f0>
+	LONG $0x487dd262; WORD $0x1c13; BYTE $0x24 // vcvtph2ps zmm3, ymmword ptr [r12]
+	QUAD $0x01246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x40]
+	QUAD $0x02246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x80]
+	QUAD $0x03246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x100]
+	QUAD $0x05246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x140]
+	QUAD $0x06246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x180]
+	QUAD $0x07246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x08246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x200]
+	LONG $0x676ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rdi + 0x24]
+	QUAD $0x01246cef4875d162 // vpxord zmm5, zmm1, zmmword ptr [r12 + 0x40]
+	QUAD $0x02244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x80]
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	QUAD $0x032454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0xc0]
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	QUAD $0x00000440249c8d4d // lea r11, [r12 + 0x440]
+	LONG $0x5835f262; WORD $0x7750; BYTE $0x01 // vpdpbusd zmm6, zmm9, dword ptr [rdi + 0x4]{1to16}
+	QUAD $0x04244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x100]
+	LONG $0x582df262; WORD $0x7f50; BYTE $0x02 // vpdpbusd zmm7, zmm10, dword ptr [rdi + 0x8]{1to16}
+	QUAD $0x052454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x140]
+	LONG $0x58357262; WORD $0x4750; BYTE $0x03 // vpdpbusd zmm8, zmm9, dword ptr [rdi + 0xc]{1to16}
+	QUAD $0x06244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x180]
+	LONG $0x5835f262; WORD $0x7750; BYTE $0x05 // vpdpbusd zmm6, zmm9, dword ptr [rdi + 0x14]{1to16}
+	QUAD $0x08244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x200]
+	LONG $0x58357262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm8, zmm9, dword ptr [rdi + 0x1c]{1to16}
+	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x5855f262; WORD $0x2750 // vpdpbusd zmm4, zmm5, dword ptr [rdi]{1to16}
+	LONG $0x582df262; WORD $0x6750; BYTE $0x04 // vpdpbusd zmm4, zmm10, dword ptr [rdi + 0x10]{1to16}
+	QUAD $0x072454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x1c0]
+	LONG $0x582df262; WORD $0x7f50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [rdi + 0x18]{1to16}
+	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
 	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
 	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
-	LONG $0x586df262; WORD $0x5f98; BYTE $0xf3 // vfmadd132ps zmm3, zmm2, dword ptr [rdi - 0x34]{1to16} # zmm3 = (zmm3 * mem) + zmm2
-	QUAD $0x0000224088180f41 // prefetcht0 byte ptr [r8 + 0x2240]
-	LONG $0x487dd262; WORD $0x5013; BYTE $0x01 // vcvtph2ps zmm2, ymmword ptr [r8 + 0x20]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x09 // vmovups zmm4, zmmword ptr [r8 + 0x240]
-	QUAD $0x0000228088180f41 // prefetcht0 byte ptr [r8 + 0x2280]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x0a // vmovups zmm4, zmmword ptr [r8 + 0x280]
-	QUAD $0x000022c088180f41 // prefetcht0 byte ptr [r8 + 0x22c0]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x0b // vmovups zmm4, zmmword ptr [r8 + 0x2c0]
-	QUAD $0x0000230088180f41 // prefetcht0 byte ptr [r8 + 0x2300]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x0c // vmovups zmm4, zmmword ptr [r8 + 0x300]
-	QUAD $0x0000234088180f41 // prefetcht0 byte ptr [r8 + 0x2340]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x0d // vmovups zmm4, zmmword ptr [r8 + 0x340]
-	QUAD $0x0000238088180f41 // prefetcht0 byte ptr [r8 + 0x2380]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x0e // vmovups zmm4, zmmword ptr [r8 + 0x380]
-	QUAD $0x000023c088180f41 // prefetcht0 byte ptr [r8 + 0x23c0]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x0f // vmovups zmm4, zmmword ptr [r8 + 0x3c0]
-	QUAD $0x0000240088180f41 // prefetcht0 byte ptr [r8 + 0x2400]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x10 // vmovups zmm4, zmmword ptr [r8 + 0x400]
-	LONG $0x276ef9c5 // vmovd xmm4, dword ptr [rdi]
-	LONG $0x48755162; WORD $0x48ef; BYTE $0x0a // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x280]
-	LONG $0x4875d162; WORD $0x68ef; BYTE $0x09 // vpxord zmm5, zmm1, zmmword ptr [r8 + 0x240]
-	LONG $0x48755162; WORD $0x50ef; BYTE $0x0b // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x2c0]
-	LONG $0x5835f262; WORD $0x7750; BYTE $0xf8 // vpdpbusd zmm6, zmm9, dword ptr [rdi - 0x20]{1to16}
-	LONG $0x48755162; WORD $0x48ef; BYTE $0x0c // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x300]
-	LONG $0x582df262; WORD $0x7f50; BYTE $0xf9 // vpdpbusd zmm7, zmm10, dword ptr [rdi - 0x1c]{1to16}
-	LONG $0x48755162; WORD $0x50ef; BYTE $0x0d // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x340]
-	LONG $0x58357262; WORD $0x4750; BYTE $0xfa // vpdpbusd zmm8, zmm9, dword ptr [rdi - 0x18]{1to16}
-	LONG $0x48755162; WORD $0x48ef; BYTE $0x0e // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x380]
-	LONG $0x5835f262; WORD $0x7750; BYTE $0xfc // vpdpbusd zmm6, zmm9, dword ptr [rdi - 0x10]{1to16}
-	LONG $0x48755162; WORD $0x48ef; BYTE $0x10 // vpxord zmm9, zmm1, zmmword ptr [r8 + 0x400]
-	LONG $0x58357262; WORD $0x4750; BYTE $0xfe // vpdpbusd zmm8, zmm9, dword ptr [rdi - 0x8]{1to16}
-	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x5855f262; WORD $0x6750; BYTE $0xf7 // vpdpbusd zmm4, zmm5, dword ptr [rdi - 0x24]{1to16}
-	LONG $0x582df262; WORD $0x6750; BYTE $0xfb // vpdpbusd zmm4, zmm10, dword ptr [rdi - 0x14]{1to16}
-	LONG $0x48755162; WORD $0x50ef; BYTE $0x0f // vpxord zmm10, zmm1, zmmword ptr [r8 + 0x3c0]
-	LONG $0x40c08149; WORD $0x0004; BYTE $0x00 // add r8, 0x440
-	LONG $0x582df262; WORD $0x7f50; BYTE $0xfd // vpdpbusd zmm7, zmm10, dword ptr [rdi - 0xc]{1to16}
-	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
-	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
-	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x486cf162; WORD $0xd459 // vmulps zmm2, zmm2, zmm4
-	LONG $0x5865f262; WORD $0x5798; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [rdi - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
-	LONG $0x60c78348 // add rdi, 0x60
-	LONG $0x02fe8348 // cmp rsi, 0x2
-	LONG $0xfd7d870f; WORD $0xffff // ja 0x10760 <pq_q8_0+0x760>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf6c4840f; WORD $0xffff // je 0x100b0 <pq_q8_0+0xb0>
-	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0xfff6b9e9; BYTE $0xff // jmp 0x100b0 <pq_q8_0+0xb0>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x02278e0f; WORD $0x0000 // jle 0x10c30 <pq_q8_0+0xc30>
-	WORD $0x894c; BYTE $0xee // mov rsi, r13
-	WORD $0x894c; BYTE $0xff // mov rdi, r15
-	WORD $0x894d; BYTE $0xd8 // mov r8, r11
+	LONG $0x5865f262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [rdi + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	WORD $0x394d; BYTE $0xdf // cmp r15, r11
+	LONG $0xfd5a830f; WORD $0xffff // jae 0x107b0 <pq_q8_0+0x7b0>
+	WORD $0x8945; BYTE $0xfe // mov r14d, r15d
+	LONG $0x08eec141 // shr r14d, 0x8
+	WORD $0x8944; BYTE $0xfe // mov esi, r15d
+	WORD $0xb70f; BYTE $0xce // movzx ecx, si
+	LONG $0xf6b60f45 // movzx r14d, r14b
+	WORD $0x894d; BYTE $0xfd // mov r13, r15
+	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0x8944; BYTE $0xf3 // mov ebx, r14d
+	WORD $0xe383; BYTE $0x3f // and ebx, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc6 // inc r14b
+	WORD $0xe3c1; BYTE $0x06 // shl ebx, 0x6
+	WORD $0x2949; BYTE $0xcd // sub r13, rcx
+	QUAD $0x0040002b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r13 + 0x4000]
+	QUAD $0x0050002b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r13 + 0x5000]
+	QUAD $0x0060002b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r13 + 0x6000]
+	QUAD $0x0070002b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r13 + 0x7000]
+	WORD $0x394d; BYTE $0xdf // cmp r15, r11
+	WORD $0xab72 // jb 0x10a60 <pq_q8_0+0xa60>
+	LONG $0xfffcf6e9; BYTE $0xff // jmp 0x107b0 <pq_q8_0+0x7b0>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02288e0f; WORD $0x0000 // jle 0x10cf1 <pq_q8_0+0xcf1>
+	WORD $0x8949; BYTE $0xef // mov r15, rbp
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	QUAD $0x0000012cb76ef9c5 // vmovd xmm6, dword ptr [rdi + 0x12c]
@@ -444,13 +485,13 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894d; BYTE $0xf4 // mov r12, r14
 	LONG $0x09e6c149 // shl r14, 0x9
 	LONG $0x05e4c149 // shl r12, 0x5
-	QUAD $0x013644ef48753162 // vpxord zmm8, zmm1, zmmword ptr [rsi + r14 + 0x40]
-	QUAD $0x02364cef48753162 // vpxord zmm9, zmm1, zmmword ptr [rsi + r14 + 0x80]
-	QUAD $0x033654ef48753162 // vpxord zmm10, zmm1, zmmword ptr [rsi + r14 + 0xc0]
-	QUAD $0x04365cef48753162 // vpxord zmm11, zmm1, zmmword ptr [rsi + r14 + 0x100]
-	QUAD $0x053664ef48753162 // vpxord zmm12, zmm1, zmmword ptr [rsi + r14 + 0x140]
-	QUAD $0x06366cef48753162 // vpxord zmm13, zmm1, zmmword ptr [rsi + r14 + 0x180]
-	QUAD $0x073674ef48753162 // vpxord zmm14, zmm1, zmmword ptr [rsi + r14 + 0x1c0]
+	QUAD $0x013744ef48751162 // vpxord zmm8, zmm1, zmmword ptr [r15 + r14 + 0x40]
+	QUAD $0x02374cef48751162 // vpxord zmm9, zmm1, zmmword ptr [r15 + r14 + 0x80]
+	QUAD $0x033754ef48751162 // vpxord zmm10, zmm1, zmmword ptr [r15 + r14 + 0xc0]
+	QUAD $0x04375cef48751162 // vpxord zmm11, zmm1, zmmword ptr [r15 + r14 + 0x100]
+	QUAD $0x053764ef48751162 // vpxord zmm12, zmm1, zmmword ptr [r15 + r14 + 0x140]
+	QUAD $0x06376cef48751162 // vpxord zmm13, zmm1, zmmword ptr [r15 + r14 + 0x180]
+	QUAD $0x073774ef48751162 // vpxord zmm14, zmm1, zmmword ptr [r15 + r14 + 0x1c0]
 	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
 	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
 	LONG $0x48057262; WORD $0xf847 // vpsllvd zmm15, zmm15, zmm0
@@ -463,7 +504,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x583d7262; WORD $0x7f50; BYTE $0x08 // vpdpbusd zmm15, zmm8, dword ptr [rdi + 0x20]{1to16}
 	LONG $0x487da262; WORD $0xc058 // vpbroadcastd zmm16, xmm16
 	LONG $0x583de262; WORD $0x0750 // vpdpbusd zmm16, zmm8, dword ptr [rdi]{1to16}
-	QUAD $0x083644ef48753162 // vpxord zmm8, zmm1, zmmword ptr [rsi + r14 + 0x200]
+	QUAD $0x083744ef48751162 // vpxord zmm8, zmm1, zmmword ptr [r15 + r14 + 0x200]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x5835f262; WORD $0x7750; BYTE $0x19 // vpdpbusd zmm6, zmm9, dword ptr [rdi + 0x64]{1to16}
 	LONG $0x5835f262; WORD $0x7f50; BYTE $0x11 // vpdpbusd zmm7, zmm9, dword ptr [rdi + 0x44]{1to16}
@@ -493,7 +534,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x583df262; WORD $0x7750; BYTE $0x1f // vpdpbusd zmm6, zmm8, dword ptr [rdi + 0x7c]{1to16}
 	LONG $0x583de262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm16, zmm8, dword ptr [rdi + 0x1c]{1to16}
 	LONG $0x583d7262; WORD $0x7f50; BYTE $0x0f // vpdpbusd zmm15, zmm8, dword ptr [rdi + 0x3c]{1to16}
-	LONG $0x487d3262; WORD $0x0413; BYTE $0x26 // vcvtph2ps zmm8, ymmword ptr [rsi + r12]
+	LONG $0x487d1262; WORD $0x0413; BYTE $0x27 // vcvtph2ps zmm8, ymmword ptr [r15 + r12]
 	LONG $0x487c3162; WORD $0xc85b // vcvtdq2ps zmm9, zmm16
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
@@ -507,29 +548,39 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5845f262; WORD $0x5fb8; BYTE $0x42 // vfmadd231ps zmm3, zmm7, dword ptr [rdi + 0x108]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	LONG $0x584df262; WORD $0x57b8; BYTE $0x43 // vfmadd231ps zmm2, zmm6, dword ptr [rdi + 0x10c]{1to16} # zmm2 = (zmm6 * mem) + zmm2
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfe18850f; WORD $0xffff // jne 0x10a30 <pq_q8_0+0xa30>
-	LONG $0x40c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x440
-	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x894d; BYTE $0xf0 // mov r8, r14
-	LONG $0xfdf08f0f; WORD $0xffff // jg 0x10a20 <pq_q8_0+0xa20>
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfe17850f; WORD $0xffff // jne 0x10af0 <pq_q8_0+0xaf0>
+	LONG $0x40c78149; WORD $0x0004; BYTE $0x00 // add r15, 0x440
+	LONG $0xfe4b8d48 // lea rcx, [rbx - 0x2]
+	LONG $0x02fb8348 // cmp rbx, 0x2
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0xfdef8f0f; WORD $0xffff // jg 0x10ae0 <pq_q8_0+0xae0>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf477840f; WORD $0xffff // je 0x100b0 <pq_q8_0+0xb0>
+	LONG $0xf3cc840f; WORD $0xffff // je 0x100c6 <pq_q8_0+0xc6>
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf467820f; WORD $0xffff // jb 0x100b0 <pq_q8_0+0xb0>
+	LONG $0xf3bc820f; WORD $0xffff // jb 0x100c6 <pq_q8_0+0xc6>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm4
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf456820f; WORD $0xffff // jb 0x100b0 <pq_q8_0+0xb0>
+	LONG $0xf3a7820f; WORD $0xffff // jb 0x100c6 <pq_q8_0+0xc6>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm3
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf445850f; WORD $0xffff // jne 0x100b0 <pq_q8_0+0xb0>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xfff435e9; BYTE $0xff // jmp 0x100b0 <pq_q8_0+0xb0>
-	LONG $0x38c48348 // add rsp, 0x38
+	LONG $0xf392850f; WORD $0xffff // jne 0x100c6 <pq_q8_0+0xc6>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x1411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm2
+	LONG $0xfff381e9; BYTE $0xff // jmp 0x100c6 <pq_q8_0+0xc6>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x894d; BYTE $0xcd // mov r13, r9
+	LONG $0x24448b4c; BYTE $0x50 // mov r8, qword ptr [rsp + 0x50]
+	LONG $0x24748b48; BYTE $0x48 // mov rsi, qword ptr [rsp + 0x48]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xf35c850f; WORD $0xffff // jne 0x100c0 <pq_q8_0+0xc0>
+	LONG $0xfff35de9; BYTE $0xff // jmp 0x100c6 <pq_q8_0+0xc6>
+	LONG $0x58c48348 // add rsp, 0x58
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -538,82 +589,86 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pq_q4_0: +3216
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0cf18e0f; WORD $0x0000 // jle 0x11991 <pq_q4_0+0xd01>
+	// pq_q4_0: +3456
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x38ec8348 // sub rsp, 0x38
-	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	LONG $0x3feec148 // shr rsi, 0x3f
-	WORD $0x8949; BYTE $0xfd // mov r13, rdi
-	QUAD $0x00ab7e052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xab7e] # 0x1b842 <peak_i8+0x392>
-	QUAD $0xab5a0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0xab5a] # 0x1b828 <peak_i8+0x378>
-	LONG $0x54778d4d // lea r14, [r15 + 0x54]
+	LONG $0x58ec8348 // sub rsp, 0x58
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
+	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x0dcf8e0f; WORD $0x0000 // jle 0x11b71 <pq_q4_0+0xdf1>
+	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
+	LONG $0x3fe9c148 // shr rcx, 0x3f
+	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
+	QUAD $0x00b5cd052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xb5cd] # 0x1c382 <peak_i8+0x392>
+	QUAD $0xb5a90d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0xb5a9] # 0x1c368 <peak_i8+0x378>
 	LONG $0xd9b60f41 // movzx ebx, r9b
-	WORD $0x894d; BYTE $0xc3 // mov r11, r8
-	WORD $0x014c; BYTE $0xc6 // add rsi, r8
-	LONG $0x2474894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r14
-	WORD $0xd148; BYTE $0xee // shr rsi
-	LONG $0x06e6c148 // shl rsi, 0x6
-	LONG $0xf6148d4c // lea r10, [rsi + 8*rsi]
-	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
-	LONG $0x763c8d48 // lea rdi, [rsi + 2*rsi]
-	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
-	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
-	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
-	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
+	LONG $0x2444894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r8
+	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
+	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
+	WORD $0x014c; BYTE $0xc1 // add rcx, r8
+	WORD $0xd148; BYTE $0xe9 // shr rcx
+	LONG $0x06e1c148 // shl rcx, 0x6
+	LONG $0xc92c8d4c // lea r13, [rcx + 8*rcx]
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
+	LONG $0x7f148d4c // lea r10, [rdi + 2*rdi]
+	LONG $0xbf3c8d48 // lea rdi, [rdi + 4*rdi]
+	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	QUAD $0x00000000cd3c8d48 // lea rdi, [8*rcx]
+	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
+	WORD $0x8949; BYTE $0xca // mov r10, rcx
+	LONG $0x04e2c149 // shl r10, 0x4
+	LONG $0x2454894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r10
+	LONG $0x54568d4c // lea r10, [rsi + 0x54]
+	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
+	LONG $0x2454894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r10
+	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
+	LONG $0xc93c8d48 // lea rdi, [rcx + 8*rcx]
+	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
+	WORD $0x0148; BYTE $0xcf // add rdi, rcx
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
 	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
-	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	WORD $0x0148; BYTE $0xce // add rsi, rcx
-	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
-	WORD $0x1beb // jmp 0x10d58 <pq_q4_0+0xc8>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	WORD $0x014d; BYTE $0xd5 // add r13, r10
+	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
+	WORD $0x1feb // jmp 0x10e5e <pq_q4_0+0xde>
+	BYTE $0x90 // nop
+	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
+	LONG $0xff488d48 // lea rcx, [rax - 0x1]
+	WORD $0x014c; BYTE $0xed // add rbp, r13
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x0c2b8e0f; WORD $0x0000 // jle 0x11983 <pq_q4_0+0xcf3>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x0d138e0f; WORD $0x0000 // jle 0x11b71 <pq_q4_0+0xdf1>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0257850f; WORD $0x0000 // jne 0x10fc0 <pq_q4_0+0x330>
+	LONG $0x0275850f; WORD $0x0000 // jne 0x110e0 <pq_q4_0+0x360>
 	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x06ba850f; WORD $0x0000 // jne 0x11430 <pq_q4_0+0x7a0>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x093e8e0f; WORD $0x0000 // jle 0x116bd <pq_q4_0+0xa2d>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x487cd162; WORD $0x5810; BYTE $0x01 // vmovups zmm3, zmmword ptr [r8 + 0x40]
-	LONG $0x487dd262; WORD $0x2013 // vcvtph2ps zmm4, ymmword ptr [r8]
-	LONG $0x487cd162; WORD $0x5810; BYTE $0x02 // vmovups zmm3, zmmword ptr [r8 + 0x80]
-	LONG $0x487cd162; WORD $0x5810; BYTE $0x03 // vmovups zmm3, zmmword ptr [r8 + 0xc0]
-	LONG $0x487cd162; WORD $0x5810; BYTE $0x04 // vmovups zmm3, zmmword ptr [r8 + 0x100]
+	LONG $0x06d8850f; WORD $0x0000 // jne 0x11550 <pq_q4_0+0x7d0>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02408e0f; WORD $0x0000 // jle 0x110c5 <pq_q4_0+0x345>
+	LONG $0x24548b4c; BYTE $0x28 // mov r10, qword ptr [rsp + 0x28]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	WORD $0x8948; BYTE $0xe9 // mov rcx, rbp
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487cf162; WORD $0x5910; BYTE $0x01 // vmovups zmm3, zmmword ptr [rcx + 0x40]
+	LONG $0x487df262; WORD $0x2113 // vcvtph2ps zmm4, ymmword ptr [rcx]
+	LONG $0x487cf162; WORD $0x5910; BYTE $0x02 // vmovups zmm3, zmmword ptr [rcx + 0x80]
+	LONG $0x487cf162; WORD $0x5910; BYTE $0x03 // vmovups zmm3, zmmword ptr [rcx + 0xc0]
+	LONG $0x487cf162; WORD $0x5910; BYTE $0x04 // vmovups zmm3, zmmword ptr [rcx + 0x100]
 	LONG $0x5f6ef9c5; BYTE $0xd0 // vmovd xmm3, dword ptr [rdi - 0x30]
-	LONG $0x48fed162; WORD $0x686f; BYTE $0x01 // vmovdqu64 zmm5, zmmword ptr [r8 + 0x40]
-	LONG $0x48fed162; WORD $0x706f; BYTE $0x02 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x80]
-	LONG $0x48fed162; WORD $0x786f; BYTE $0x03 // vmovdqu64 zmm7, zmmword ptr [r8 + 0xc0]
-	LONG $0x48fe5162; WORD $0x406f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r8 + 0x100]
+	LONG $0x48fef162; WORD $0x696f; BYTE $0x01 // vmovdqu64 zmm5, zmmword ptr [rcx + 0x40]
+	LONG $0x48fef162; WORD $0x716f; BYTE $0x02 // vmovdqu64 zmm6, zmmword ptr [rcx + 0x80]
+	LONG $0x48fef162; WORD $0x796f; BYTE $0x03 // vmovdqu64 zmm7, zmmword ptr [rcx + 0xc0]
+	LONG $0x48fe7162; WORD $0x416f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [rcx + 0x100]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0xfec68348 // add rsi, -0x2
+	LONG $0xfec28349 // add r10, -0x2
 	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
 	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
 	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
@@ -637,7 +692,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x58557262; WORD $0x4f50; BYTE $0xf1 // vpdpbusd zmm9, zmm5, dword ptr [rdi - 0x3c]{1to16}
 	LONG $0x483df162; WORD $0xe9db // vpandd zmm5, zmm8, zmm1
 	LONG $0x58457262; WORD $0x5750; BYTE $0xee // vpdpbusd zmm10, zmm7, dword ptr [rdi - 0x48]{1to16}
-	LONG $0x487d5262; WORD $0x5813; BYTE $0x01 // vcvtph2ps zmm11, ymmword ptr [r8 + 0x20]
+	LONG $0x487d7262; WORD $0x5913; BYTE $0x01 // vcvtph2ps zmm11, ymmword ptr [rcx + 0x20]
 	LONG $0x5855f262; WORD $0x7750; BYTE $0xf2 // vpdpbusd zmm6, zmm5, dword ptr [rdi - 0x38]{1to16}
 	LONG $0x4865d162; WORD $0xd9fe // vpaddd zmm3, zmm3, zmm9
 	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
@@ -646,16 +701,16 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
 	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
 	LONG $0x586df262; WORD $0x5f98; BYTE $0xf3 // vfmadd132ps zmm3, zmm2, dword ptr [rdi - 0x34]{1to16} # zmm3 = (zmm3 * mem) + zmm2
-	LONG $0x487cd162; WORD $0x5010; BYTE $0x05 // vmovups zmm2, zmmword ptr [r8 + 0x140]
-	LONG $0x487cd162; WORD $0x5010; BYTE $0x06 // vmovups zmm2, zmmword ptr [r8 + 0x180]
-	LONG $0x487cd162; WORD $0x5010; BYTE $0x07 // vmovups zmm2, zmmword ptr [r8 + 0x1c0]
-	LONG $0x487cd162; WORD $0x5010; BYTE $0x08 // vmovups zmm2, zmmword ptr [r8 + 0x200]
+	LONG $0x487cf162; WORD $0x5110; BYTE $0x05 // vmovups zmm2, zmmword ptr [rcx + 0x140]
+	LONG $0x487cf162; WORD $0x5110; BYTE $0x06 // vmovups zmm2, zmmword ptr [rcx + 0x180]
+	LONG $0x487cf162; WORD $0x5110; BYTE $0x07 // vmovups zmm2, zmmword ptr [rcx + 0x1c0]
+	LONG $0x487cf162; WORD $0x5110; BYTE $0x08 // vmovups zmm2, zmmword ptr [rcx + 0x200]
 	LONG $0x176ef9c5 // vmovd xmm2, dword ptr [rdi]
-	LONG $0x48fed162; WORD $0x686f; BYTE $0x05 // vmovdqu64 zmm5, zmmword ptr [r8 + 0x140]
-	LONG $0x48fed162; WORD $0x706f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x180]
-	LONG $0x48fed162; WORD $0x786f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r8 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x406f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r8 + 0x200]
-	LONG $0x40c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x240
+	LONG $0x48fef162; WORD $0x696f; BYTE $0x05 // vmovdqu64 zmm5, zmmword ptr [rcx + 0x140]
+	LONG $0x48fef162; WORD $0x716f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [rcx + 0x180]
+	LONG $0x48fef162; WORD $0x796f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [rcx + 0x1c0]
+	LONG $0x48fe7162; WORD $0x416f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [rcx + 0x200]
+	LONG $0x40c18148; WORD $0x0002; BYTE $0x00 // add rcx, 0x240
 	LONG $0x486df262; WORD $0xd047 // vpsllvd zmm2, zmm2, zmm0
 	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
 	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
@@ -687,42 +742,45 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4824f162; WORD $0xd259 // vmulps zmm2, zmm11, zmm2
 	LONG $0x5865f262; WORD $0x5798; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [rdi - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
 	LONG $0x60c78348 // add rdi, 0x60
-	LONG $0x02fe8348 // cmp rsi, 0x2
-	LONG $0xfddb870f; WORD $0xffff // ja 0x10d90 <pq_q4_0+0x100>
-	LONG $0x000703e9; BYTE $0x00 // jmp 0x116bd <pq_q4_0+0xa2d>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x02fa8349 // cmp r10, 0x2
+	LONG $0xfddb870f; WORD $0xffff // ja 0x10ea0 <pq_q4_0+0x120>
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0xfd72850f; WORD $0xffff // jne 0x10e40 <pq_q4_0+0xc0>
+	LONG $0xfffd73e9; BYTE $0xff // jmp 0x10e46 <pq_q4_0+0xc6>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
-	LONG $0x070b820f; WORD $0x0000 // jb 0x116e0 <pq_q4_0+0xa50>
+	LONG $0x07a7820f; WORD $0x0000 // jb 0x118a0 <pq_q4_0+0xb20>
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x03c48e0f; WORD $0x0000 // jle 0x113b4 <pq_q4_0+0x724>
-	WORD $0x894c; BYTE $0xef // mov rdi, r13
-	WORD $0x894c; BYTE $0xfe // mov rsi, r15
-	WORD $0x894d; BYTE $0xd8 // mov r8, r11
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
-	WORD $0xed31 // xor ebp, ebp
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x8949; BYTE $0xec // mov r12, rbp
-	LONG $0x08e5c148 // shl rbp, 0x8
-	LONG $0x087de162; WORD $0x7e6e; BYTE $0x4a // vmovd xmm23, dword ptr [rsi + 0x128]
-	LONG $0x087d6162; WORD $0x466e; BYTE $0x49 // vmovd xmm24, dword ptr [rsi + 0x124]
-	LONG $0x087d6162; WORD $0x4e6e; BYTE $0x48 // vmovd xmm25, dword ptr [rsi + 0x120]
-	QUAD $0x0000013c966e79c5 // vmovd xmm10, dword ptr [rsi + 0x13c]
-	LONG $0x087de162; WORD $0x6e6e; BYTE $0x4c // vmovd xmm21, dword ptr [rsi + 0x130]
-	LONG $0x087de162; WORD $0x766e; BYTE $0x4b // vmovd xmm22, dword ptr [rsi + 0x12c]
-	LONG $0x05e4c149 // shl r12, 0x5
-	QUAD $0x022f6c6f48fe7162 // vmovdqu64 zmm13, zmmword ptr [rdi + rbp + 0x80]
-	QUAD $0x012f5c6f48fe7162 // vmovdqu64 zmm11, zmmword ptr [rdi + rbp + 0x40]
-	QUAD $0x032f5c6f48fee162 // vmovdqu64 zmm19, zmmword ptr [rdi + rbp + 0xc0]
-	QUAD $0x042f646f48fe7162 // vmovdqu64 zmm12, zmmword ptr [rdi + rbp + 0x100]
-	LONG $0x000001bd; BYTE $0x00 // mov ebp, 0x1
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03c48e0f; WORD $0x0000 // jle 0x114d8 <pq_q4_0+0x758>
+	WORD $0x8948; BYTE $0xef // mov rdi, rbp
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x894d; BYTE $0xc2 // mov r10, r8
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xf3 // mov r11, r14
+	LONG $0x08e6c149 // shl r14, 0x8
+	LONG $0x087dc162; WORD $0x7f6e; BYTE $0x4a // vmovd xmm23, dword ptr [r15 + 0x128]
+	LONG $0x087d4162; WORD $0x476e; BYTE $0x49 // vmovd xmm24, dword ptr [r15 + 0x124]
+	LONG $0x087d4162; WORD $0x4f6e; BYTE $0x48 // vmovd xmm25, dword ptr [r15 + 0x120]
+	QUAD $0x00013c976e7941c4; BYTE $0x00 // vmovd xmm10, dword ptr [r15 + 0x13c]
+	LONG $0x087dc162; WORD $0x6f6e; BYTE $0x4c // vmovd xmm21, dword ptr [r15 + 0x130]
+	LONG $0x087dc162; WORD $0x776e; BYTE $0x4b // vmovd xmm22, dword ptr [r15 + 0x12c]
+	LONG $0x05e3c149 // shl r11, 0x5
+	QUAD $0x02376c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rdi + r14 + 0x80]
+	QUAD $0x01375c6f48fe3162 // vmovdqu64 zmm11, zmmword ptr [rdi + r14 + 0x40]
+	QUAD $0x03375c6f48fea162 // vmovdqu64 zmm19, zmmword ptr [rdi + r14 + 0xc0]
+	QUAD $0x0437646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rdi + r14 + 0x100]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x4045e262; WORD $0xf847 // vpsllvd zmm23, zmm23, zmm0
 	LONG $0x403d6262; WORD $0xc047 // vpsllvd zmm24, zmm24, zmm0
 	LONG $0x40356262; WORD $0xc847 // vpsllvd zmm25, zmm25, zmm0
@@ -738,267 +796,309 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487da262; WORD $0xff58 // vpbroadcastd zmm23, xmm23
 	LONG $0x487d0262; WORD $0xc058 // vpbroadcastd zmm24, xmm24
 	LONG $0x487d0262; WORD $0xc958 // vpbroadcastd zmm25, xmm25
-	LONG $0x580de262; WORD $0x7e50; BYTE $0x10 // vpdpbusd zmm23, zmm14, dword ptr [rsi + 0x40]{1to16}
-	LONG $0x580d6262; WORD $0x4650; BYTE $0x08 // vpdpbusd zmm24, zmm14, dword ptr [rsi + 0x20]{1to16}
-	LONG $0x580d6262; WORD $0x0e50 // vpdpbusd zmm25, zmm14, dword ptr [rsi]{1to16}
+	LONG $0x580dc262; WORD $0x7f50; BYTE $0x10 // vpdpbusd zmm23, zmm14, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x580d4262; WORD $0x4750; BYTE $0x08 // vpdpbusd zmm24, zmm14, dword ptr [r15 + 0x20]{1to16}
+	LONG $0x580d4262; WORD $0x0f50 // vpdpbusd zmm25, zmm14, dword ptr [r15]{1to16}
 	LONG $0x487d5262; WORD $0xd258 // vpbroadcastd zmm10, xmm10
 	LONG $0x487da262; WORD $0xed58 // vpbroadcastd zmm21, xmm21
 	LONG $0x487da262; WORD $0xf658 // vpbroadcastd zmm22, xmm22
-	LONG $0x580d7262; WORD $0x5650; BYTE $0x38 // vpdpbusd zmm10, zmm14, dword ptr [rsi + 0xe0]{1to16}
-	LONG $0x580de262; WORD $0x6e50; BYTE $0x20 // vpdpbusd zmm21, zmm14, dword ptr [rsi + 0x80]{1to16}
-	LONG $0x580de262; WORD $0x7650; BYTE $0x18 // vpdpbusd zmm22, zmm14, dword ptr [rsi + 0x60]{1to16}
+	LONG $0x580d5262; WORD $0x5750; BYTE $0x38 // vpdpbusd zmm10, zmm14, dword ptr [r15 + 0xe0]{1to16}
+	LONG $0x580dc262; WORD $0x6f50; BYTE $0x20 // vpdpbusd zmm21, zmm14, dword ptr [r15 + 0x80]{1to16}
+	LONG $0x580dc262; WORD $0x7750; BYTE $0x18 // vpdpbusd zmm22, zmm14, dword ptr [r15 + 0x60]{1to16}
 	LONG $0x481de162; WORD $0xe1db // vpandd zmm20, zmm12, zmm1
 	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
 	LONG $0x48257162; WORD $0xf9db // vpandd zmm15, zmm11, zmm1
-	QUAD $0x000001389e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x138]
+	QUAD $0x0001389f6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r15 + 0x138]
 	LONG $0x4815e162; WORD $0xd9db // vpandd zmm19, zmm13, zmm1
-	QUAD $0x00000134ae6e79c5 // vmovd xmm13, dword ptr [rsi + 0x134]
+	QUAD $0x000134af6e7941c4; BYTE $0x00 // vmovd xmm13, dword ptr [r15 + 0x134]
 	LONG $0x4075e162; WORD $0xc9db // vpandd zmm17, zmm17, zmm1
 	LONG $0x481d7162; WORD $0xe1db // vpandd zmm12, zmm12, zmm1
-	LONG $0x5805e262; WORD $0x7e50; BYTE $0x14 // vpdpbusd zmm23, zmm15, dword ptr [rsi + 0x50]{1to16}
-	LONG $0x58056262; WORD $0x4650; BYTE $0x0c // vpdpbusd zmm24, zmm15, dword ptr [rsi + 0x30]{1to16}
-	LONG $0x58056262; WORD $0x4e50; BYTE $0x04 // vpdpbusd zmm25, zmm15, dword ptr [rsi + 0x10]{1to16}
-	LONG $0x58057262; WORD $0x5650; BYTE $0x3c // vpdpbusd zmm10, zmm15, dword ptr [rsi + 0xf0]{1to16}
-	LONG $0x5805e262; WORD $0x6e50; BYTE $0x24 // vpdpbusd zmm21, zmm15, dword ptr [rsi + 0x90]{1to16}
-	LONG $0x5805e262; WORD $0x7650; BYTE $0x1c // vpdpbusd zmm22, zmm15, dword ptr [rsi + 0x70]{1to16}
-	LONG $0x507de262; WORD $0x7e50; BYTE $0x11 // vpdpbusd zmm23, zmm16, dword ptr [rsi + 0x44]{1to16}
-	LONG $0x507d6262; WORD $0x4650; BYTE $0x09 // vpdpbusd zmm24, zmm16, dword ptr [rsi + 0x24]{1to16}
-	LONG $0x507d6262; WORD $0x4e50; BYTE $0x01 // vpdpbusd zmm25, zmm16, dword ptr [rsi + 0x4]{1to16}
-	LONG $0x507d7262; WORD $0x5650; BYTE $0x39 // vpdpbusd zmm10, zmm16, dword ptr [rsi + 0xe4]{1to16}
-	LONG $0x507de262; WORD $0x6e50; BYTE $0x21 // vpdpbusd zmm21, zmm16, dword ptr [rsi + 0x84]{1to16}
-	LONG $0x507de262; WORD $0x7650; BYTE $0x19 // vpdpbusd zmm22, zmm16, dword ptr [rsi + 0x64]{1to16}
+	LONG $0x5805c262; WORD $0x7f50; BYTE $0x14 // vpdpbusd zmm23, zmm15, dword ptr [r15 + 0x50]{1to16}
+	LONG $0x58054262; WORD $0x4750; BYTE $0x0c // vpdpbusd zmm24, zmm15, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x58054262; WORD $0x4f50; BYTE $0x04 // vpdpbusd zmm25, zmm15, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x58055262; WORD $0x5750; BYTE $0x3c // vpdpbusd zmm10, zmm15, dword ptr [r15 + 0xf0]{1to16}
+	LONG $0x5805c262; WORD $0x6f50; BYTE $0x24 // vpdpbusd zmm21, zmm15, dword ptr [r15 + 0x90]{1to16}
+	LONG $0x5805c262; WORD $0x7750; BYTE $0x1c // vpdpbusd zmm22, zmm15, dword ptr [r15 + 0x70]{1to16}
+	LONG $0x507dc262; WORD $0x7f50; BYTE $0x11 // vpdpbusd zmm23, zmm16, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x507d4262; WORD $0x4750; BYTE $0x09 // vpdpbusd zmm24, zmm16, dword ptr [r15 + 0x24]{1to16}
+	LONG $0x507d4262; WORD $0x4f50; BYTE $0x01 // vpdpbusd zmm25, zmm16, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x507d5262; WORD $0x5750; BYTE $0x39 // vpdpbusd zmm10, zmm16, dword ptr [r15 + 0xe4]{1to16}
+	LONG $0x507dc262; WORD $0x6f50; BYTE $0x21 // vpdpbusd zmm21, zmm16, dword ptr [r15 + 0x84]{1to16}
+	LONG $0x507dc262; WORD $0x7750; BYTE $0x19 // vpdpbusd zmm22, zmm16, dword ptr [r15 + 0x64]{1to16}
 	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
 	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
-	LONG $0x5075e262; WORD $0x7e50; BYTE $0x15 // vpdpbusd zmm23, zmm17, dword ptr [rsi + 0x54]{1to16}
-	LONG $0x50756262; WORD $0x4650; BYTE $0x0d // vpdpbusd zmm24, zmm17, dword ptr [rsi + 0x34]{1to16}
-	LONG $0x50756262; WORD $0x4e50; BYTE $0x05 // vpdpbusd zmm25, zmm17, dword ptr [rsi + 0x14]{1to16}
-	LONG $0x50757262; WORD $0x5650; BYTE $0x3d // vpdpbusd zmm10, zmm17, dword ptr [rsi + 0xf4]{1to16}
-	LONG $0x5075e262; WORD $0x6e50; BYTE $0x25 // vpdpbusd zmm21, zmm17, dword ptr [rsi + 0x94]{1to16}
-	LONG $0x5075e262; WORD $0x7650; BYTE $0x1d // vpdpbusd zmm22, zmm17, dword ptr [rsi + 0x74]{1to16}
+	LONG $0x5075c262; WORD $0x7f50; BYTE $0x15 // vpdpbusd zmm23, zmm17, dword ptr [r15 + 0x54]{1to16}
+	LONG $0x50754262; WORD $0x4750; BYTE $0x0d // vpdpbusd zmm24, zmm17, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x50754262; WORD $0x4f50; BYTE $0x05 // vpdpbusd zmm25, zmm17, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x50755262; WORD $0x5750; BYTE $0x3d // vpdpbusd zmm10, zmm17, dword ptr [r15 + 0xf4]{1to16}
+	LONG $0x5075c262; WORD $0x6f50; BYTE $0x25 // vpdpbusd zmm21, zmm17, dword ptr [r15 + 0x94]{1to16}
+	LONG $0x5075c262; WORD $0x7750; BYTE $0x1d // vpdpbusd zmm22, zmm17, dword ptr [r15 + 0x74]{1to16}
 	LONG $0x487d5262; WORD $0xdb58 // vpbroadcastd zmm11, xmm11
-	LONG $0x580d7262; WORD $0x5e50; BYTE $0x30 // vpdpbusd zmm11, zmm14, dword ptr [rsi + 0xc0]{1to16}
+	LONG $0x580d5262; WORD $0x5f50; BYTE $0x30 // vpdpbusd zmm11, zmm14, dword ptr [r15 + 0xc0]{1to16}
 	LONG $0x487d5262; WORD $0xed58 // vpbroadcastd zmm13, xmm13
-	LONG $0x580d7262; WORD $0x6e50; BYTE $0x28 // vpdpbusd zmm13, zmm14, dword ptr [rsi + 0xa0]{1to16}
-	LONG $0x506de262; WORD $0x7e50; BYTE $0x12 // vpdpbusd zmm23, zmm18, dword ptr [rsi + 0x48]{1to16}
-	LONG $0x506d6262; WORD $0x4650; BYTE $0x0a // vpdpbusd zmm24, zmm18, dword ptr [rsi + 0x28]{1to16}
-	LONG $0x506d6262; WORD $0x4e50; BYTE $0x02 // vpdpbusd zmm25, zmm18, dword ptr [rsi + 0x8]{1to16}
-	LONG $0x506d7262; WORD $0x5650; BYTE $0x3a // vpdpbusd zmm10, zmm18, dword ptr [rsi + 0xe8]{1to16}
-	LONG $0x506de262; WORD $0x6e50; BYTE $0x22 // vpdpbusd zmm21, zmm18, dword ptr [rsi + 0x88]{1to16}
-	LONG $0x506de262; WORD $0x7650; BYTE $0x1a // vpdpbusd zmm22, zmm18, dword ptr [rsi + 0x68]{1to16}
-	LONG $0x58057262; WORD $0x5e50; BYTE $0x34 // vpdpbusd zmm11, zmm15, dword ptr [rsi + 0xd0]{1to16}
-	LONG $0x58057262; WORD $0x6e50; BYTE $0x2c // vpdpbusd zmm13, zmm15, dword ptr [rsi + 0xb0]{1to16}
-	LONG $0x5065e262; WORD $0x7e50; BYTE $0x16 // vpdpbusd zmm23, zmm19, dword ptr [rsi + 0x58]{1to16}
-	LONG $0x50656262; WORD $0x4650; BYTE $0x0e // vpdpbusd zmm24, zmm19, dword ptr [rsi + 0x38]{1to16}
-	LONG $0x50656262; WORD $0x4e50; BYTE $0x06 // vpdpbusd zmm25, zmm19, dword ptr [rsi + 0x18]{1to16}
-	LONG $0x50657262; WORD $0x5650; BYTE $0x3e // vpdpbusd zmm10, zmm19, dword ptr [rsi + 0xf8]{1to16}
-	LONG $0x5065e262; WORD $0x6e50; BYTE $0x26 // vpdpbusd zmm21, zmm19, dword ptr [rsi + 0x98]{1to16}
-	LONG $0x5065e262; WORD $0x7650; BYTE $0x1e // vpdpbusd zmm22, zmm19, dword ptr [rsi + 0x78]{1to16}
-	LONG $0x507d7262; WORD $0x5e50; BYTE $0x31 // vpdpbusd zmm11, zmm16, dword ptr [rsi + 0xc4]{1to16}
-	LONG $0x507d7262; WORD $0x6e50; BYTE $0x29 // vpdpbusd zmm13, zmm16, dword ptr [rsi + 0xa4]{1to16}
-	LONG $0x505de262; WORD $0x7e50; BYTE $0x13 // vpdpbusd zmm23, zmm20, dword ptr [rsi + 0x4c]{1to16}
-	LONG $0x505d6262; WORD $0x4650; BYTE $0x0b // vpdpbusd zmm24, zmm20, dword ptr [rsi + 0x2c]{1to16}
-	LONG $0x505d6262; WORD $0x4e50; BYTE $0x03 // vpdpbusd zmm25, zmm20, dword ptr [rsi + 0xc]{1to16}
-	LONG $0x505d7262; WORD $0x5650; BYTE $0x3b // vpdpbusd zmm10, zmm20, dword ptr [rsi + 0xec]{1to16}
-	LONG $0x505de262; WORD $0x6e50; BYTE $0x23 // vpdpbusd zmm21, zmm20, dword ptr [rsi + 0x8c]{1to16}
-	LONG $0x505de262; WORD $0x7650; BYTE $0x1b // vpdpbusd zmm22, zmm20, dword ptr [rsi + 0x6c]{1to16}
-	LONG $0x50757262; WORD $0x5e50; BYTE $0x35 // vpdpbusd zmm11, zmm17, dword ptr [rsi + 0xd4]{1to16}
-	LONG $0x50757262; WORD $0x6e50; BYTE $0x2d // vpdpbusd zmm13, zmm17, dword ptr [rsi + 0xb4]{1to16}
-	LONG $0x487da262; WORD $0x0c13; BYTE $0x27 // vcvtph2ps zmm17, ymmword ptr [rdi + r12]
-	LONG $0x581d6262; WORD $0x4e50; BYTE $0x07 // vpdpbusd zmm25, zmm12, dword ptr [rsi + 0x1c]{1to16}
-	LONG $0x581d6262; WORD $0x4650; BYTE $0x0f // vpdpbusd zmm24, zmm12, dword ptr [rsi + 0x3c]{1to16}
-	LONG $0x581de262; WORD $0x7e50; BYTE $0x17 // vpdpbusd zmm23, zmm12, dword ptr [rsi + 0x5c]{1to16}
-	LONG $0x581d7262; WORD $0x5650; BYTE $0x3f // vpdpbusd zmm10, zmm12, dword ptr [rsi + 0xfc]{1to16}
-	LONG $0x581de262; WORD $0x7650; BYTE $0x1f // vpdpbusd zmm22, zmm12, dword ptr [rsi + 0x7c]{1to16}
-	LONG $0x581de262; WORD $0x6e50; BYTE $0x27 // vpdpbusd zmm21, zmm12, dword ptr [rsi + 0x9c]{1to16}
-	LONG $0x506d7262; WORD $0x5e50; BYTE $0x32 // vpdpbusd zmm11, zmm18, dword ptr [rsi + 0xc8]{1to16}
-	LONG $0x506d7262; WORD $0x6e50; BYTE $0x2a // vpdpbusd zmm13, zmm18, dword ptr [rsi + 0xa8]{1to16}
-	LONG $0x50657262; WORD $0x5e50; BYTE $0x36 // vpdpbusd zmm11, zmm19, dword ptr [rsi + 0xd8]{1to16}
-	LONG $0x50657262; WORD $0x6e50; BYTE $0x2e // vpdpbusd zmm13, zmm19, dword ptr [rsi + 0xb8]{1to16}
-	LONG $0x505d7262; WORD $0x5e50; BYTE $0x33 // vpdpbusd zmm11, zmm20, dword ptr [rsi + 0xcc]{1to16}
-	LONG $0x505d7262; WORD $0x6e50; BYTE $0x2b // vpdpbusd zmm13, zmm20, dword ptr [rsi + 0xac]{1to16}
-	LONG $0x581d7262; WORD $0x6e50; BYTE $0x2f // vpdpbusd zmm13, zmm12, dword ptr [rsi + 0xbc]{1to16}
-	LONG $0x581d7262; WORD $0x5e50; BYTE $0x37 // vpdpbusd zmm11, zmm12, dword ptr [rsi + 0xdc]{1to16}
+	LONG $0x580d5262; WORD $0x6f50; BYTE $0x28 // vpdpbusd zmm13, zmm14, dword ptr [r15 + 0xa0]{1to16}
+	LONG $0x506dc262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm23, zmm18, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x506d4262; WORD $0x4750; BYTE $0x0a // vpdpbusd zmm24, zmm18, dword ptr [r15 + 0x28]{1to16}
+	LONG $0x506d4262; WORD $0x4f50; BYTE $0x02 // vpdpbusd zmm25, zmm18, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x506d5262; WORD $0x5750; BYTE $0x3a // vpdpbusd zmm10, zmm18, dword ptr [r15 + 0xe8]{1to16}
+	LONG $0x506dc262; WORD $0x6f50; BYTE $0x22 // vpdpbusd zmm21, zmm18, dword ptr [r15 + 0x88]{1to16}
+	LONG $0x506dc262; WORD $0x7750; BYTE $0x1a // vpdpbusd zmm22, zmm18, dword ptr [r15 + 0x68]{1to16}
+	LONG $0x58055262; WORD $0x5f50; BYTE $0x34 // vpdpbusd zmm11, zmm15, dword ptr [r15 + 0xd0]{1to16}
+	LONG $0x58055262; WORD $0x6f50; BYTE $0x2c // vpdpbusd zmm13, zmm15, dword ptr [r15 + 0xb0]{1to16}
+	LONG $0x5065c262; WORD $0x7f50; BYTE $0x16 // vpdpbusd zmm23, zmm19, dword ptr [r15 + 0x58]{1to16}
+	LONG $0x50654262; WORD $0x4750; BYTE $0x0e // vpdpbusd zmm24, zmm19, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x50654262; WORD $0x4f50; BYTE $0x06 // vpdpbusd zmm25, zmm19, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x50655262; WORD $0x5750; BYTE $0x3e // vpdpbusd zmm10, zmm19, dword ptr [r15 + 0xf8]{1to16}
+	LONG $0x5065c262; WORD $0x6f50; BYTE $0x26 // vpdpbusd zmm21, zmm19, dword ptr [r15 + 0x98]{1to16}
+	LONG $0x5065c262; WORD $0x7750; BYTE $0x1e // vpdpbusd zmm22, zmm19, dword ptr [r15 + 0x78]{1to16}
+	LONG $0x507d5262; WORD $0x5f50; BYTE $0x31 // vpdpbusd zmm11, zmm16, dword ptr [r15 + 0xc4]{1to16}
+	LONG $0x507d5262; WORD $0x6f50; BYTE $0x29 // vpdpbusd zmm13, zmm16, dword ptr [r15 + 0xa4]{1to16}
+	LONG $0x505dc262; WORD $0x7f50; BYTE $0x13 // vpdpbusd zmm23, zmm20, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0x505d4262; WORD $0x4750; BYTE $0x0b // vpdpbusd zmm24, zmm20, dword ptr [r15 + 0x2c]{1to16}
+	LONG $0x505d4262; WORD $0x4f50; BYTE $0x03 // vpdpbusd zmm25, zmm20, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x505d5262; WORD $0x5750; BYTE $0x3b // vpdpbusd zmm10, zmm20, dword ptr [r15 + 0xec]{1to16}
+	LONG $0x505dc262; WORD $0x6f50; BYTE $0x23 // vpdpbusd zmm21, zmm20, dword ptr [r15 + 0x8c]{1to16}
+	LONG $0x505dc262; WORD $0x7750; BYTE $0x1b // vpdpbusd zmm22, zmm20, dword ptr [r15 + 0x6c]{1to16}
+	LONG $0x50755262; WORD $0x5f50; BYTE $0x35 // vpdpbusd zmm11, zmm17, dword ptr [r15 + 0xd4]{1to16}
+	LONG $0x50755262; WORD $0x6f50; BYTE $0x2d // vpdpbusd zmm13, zmm17, dword ptr [r15 + 0xb4]{1to16}
+	LONG $0x487da262; WORD $0x0c13; BYTE $0x1f // vcvtph2ps zmm17, ymmword ptr [rdi + r11]
+	LONG $0x581d4262; WORD $0x4f50; BYTE $0x07 // vpdpbusd zmm25, zmm12, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0x581d4262; WORD $0x4750; BYTE $0x0f // vpdpbusd zmm24, zmm12, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x581dc262; WORD $0x7f50; BYTE $0x17 // vpdpbusd zmm23, zmm12, dword ptr [r15 + 0x5c]{1to16}
+	LONG $0x581d5262; WORD $0x5750; BYTE $0x3f // vpdpbusd zmm10, zmm12, dword ptr [r15 + 0xfc]{1to16}
+	LONG $0x581dc262; WORD $0x7750; BYTE $0x1f // vpdpbusd zmm22, zmm12, dword ptr [r15 + 0x7c]{1to16}
+	LONG $0x581dc262; WORD $0x6f50; BYTE $0x27 // vpdpbusd zmm21, zmm12, dword ptr [r15 + 0x9c]{1to16}
+	LONG $0x506d5262; WORD $0x5f50; BYTE $0x32 // vpdpbusd zmm11, zmm18, dword ptr [r15 + 0xc8]{1to16}
+	LONG $0x506d5262; WORD $0x6f50; BYTE $0x2a // vpdpbusd zmm13, zmm18, dword ptr [r15 + 0xa8]{1to16}
+	LONG $0x50655262; WORD $0x5f50; BYTE $0x36 // vpdpbusd zmm11, zmm19, dword ptr [r15 + 0xd8]{1to16}
+	LONG $0x50655262; WORD $0x6f50; BYTE $0x2e // vpdpbusd zmm13, zmm19, dword ptr [r15 + 0xb8]{1to16}
+	LONG $0x505d5262; WORD $0x5f50; BYTE $0x33 // vpdpbusd zmm11, zmm20, dword ptr [r15 + 0xcc]{1to16}
+	LONG $0x505d5262; WORD $0x6f50; BYTE $0x2b // vpdpbusd zmm13, zmm20, dword ptr [r15 + 0xac]{1to16}
+	LONG $0x581d5262; WORD $0x6f50; BYTE $0x2f // vpdpbusd zmm13, zmm12, dword ptr [r15 + 0xbc]{1to16}
+	LONG $0x581d5262; WORD $0x5f50; BYTE $0x37 // vpdpbusd zmm11, zmm12, dword ptr [r15 + 0xdc]{1to16}
 	LONG $0x487c1162; WORD $0xf15b // vcvtdq2ps zmm14, zmm25
 	LONG $0x487c8162; WORD $0xc05b // vcvtdq2ps zmm16, zmm24
 	LONG $0x487c3162; WORD $0xff5b // vcvtdq2ps zmm15, zmm23
 	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
 	LONG $0x40745162; WORD $0xf659 // vmulps zmm14, zmm17, zmm14
-	LONG $0x580d7262; WORD $0x4eb8; BYTE $0x40 // vfmadd231ps zmm9, zmm14, dword ptr [rsi + 0x100]{1to16} # zmm9 = (zmm14 * mem) + zmm9
+	LONG $0x580d5262; WORD $0x4fb8; BYTE $0x40 // vfmadd231ps zmm9, zmm14, dword ptr [r15 + 0x100]{1to16} # zmm9 = (zmm14 * mem) + zmm9
 	LONG $0x40743162; WORD $0xf059 // vmulps zmm14, zmm17, zmm16
-	LONG $0x580d7262; WORD $0x46b8; BYTE $0x41 // vfmadd231ps zmm8, zmm14, dword ptr [rsi + 0x104]{1to16} # zmm8 = (zmm14 * mem) + zmm8
+	LONG $0x580d5262; WORD $0x47b8; BYTE $0x41 // vfmadd231ps zmm8, zmm14, dword ptr [r15 + 0x104]{1to16} # zmm8 = (zmm14 * mem) + zmm8
 	LONG $0x40745162; WORD $0xf759 // vmulps zmm14, zmm17, zmm15
 	LONG $0x487ca162; WORD $0xc65b // vcvtdq2ps zmm16, zmm22
 	LONG $0x487c3162; WORD $0xfd5b // vcvtdq2ps zmm15, zmm21
-	LONG $0x580df262; WORD $0x7eb8; BYTE $0x42 // vfmadd231ps zmm7, zmm14, dword ptr [rsi + 0x108]{1to16} # zmm7 = (zmm14 * mem) + zmm7
+	LONG $0x580dd262; WORD $0x7fb8; BYTE $0x42 // vfmadd231ps zmm7, zmm14, dword ptr [r15 + 0x108]{1to16} # zmm7 = (zmm14 * mem) + zmm7
 	LONG $0x40745162; WORD $0xd259 // vmulps zmm10, zmm17, zmm10
-	LONG $0x582df262; WORD $0x56b8; BYTE $0x47 // vfmadd231ps zmm2, zmm10, dword ptr [rsi + 0x11c]{1to16} # zmm2 = (zmm10 * mem) + zmm2
+	LONG $0x582dd262; WORD $0x57b8; BYTE $0x47 // vfmadd231ps zmm2, zmm10, dword ptr [r15 + 0x11c]{1to16} # zmm2 = (zmm10 * mem) + zmm2
 	LONG $0x40743162; WORD $0xf059 // vmulps zmm14, zmm17, zmm16
-	LONG $0x580df262; WORD $0x76b8; BYTE $0x43 // vfmadd231ps zmm6, zmm14, dword ptr [rsi + 0x10c]{1to16} # zmm6 = (zmm14 * mem) + zmm6
+	LONG $0x580dd262; WORD $0x77b8; BYTE $0x43 // vfmadd231ps zmm6, zmm14, dword ptr [r15 + 0x10c]{1to16} # zmm6 = (zmm14 * mem) + zmm6
 	LONG $0x40745162; WORD $0xf759 // vmulps zmm14, zmm17, zmm15
-	LONG $0x580df262; WORD $0x6eb8; BYTE $0x44 // vfmadd231ps zmm5, zmm14, dword ptr [rsi + 0x110]{1to16} # zmm5 = (zmm14 * mem) + zmm5
+	LONG $0x580dd262; WORD $0x6fb8; BYTE $0x44 // vfmadd231ps zmm5, zmm14, dword ptr [r15 + 0x110]{1to16} # zmm5 = (zmm14 * mem) + zmm5
 	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
 	LONG $0x40745162; WORD $0xed59 // vmulps zmm13, zmm17, zmm13
 	LONG $0x40745162; WORD $0xdb59 // vmulps zmm11, zmm17, zmm11
-	LONG $0x5815f262; WORD $0x66b8; BYTE $0x45 // vfmadd231ps zmm4, zmm13, dword ptr [rsi + 0x114]{1to16} # zmm4 = (zmm13 * mem) + zmm4
-	LONG $0x5825f262; WORD $0x5eb8; BYTE $0x46 // vfmadd231ps zmm3, zmm11, dword ptr [rsi + 0x118]{1to16} # zmm3 = (zmm11 * mem) + zmm3
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0x01c6f641 // test r14b, 0x1
-	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfc74850f; WORD $0xffff // jne 0x11010 <pq_q4_0+0x380>
+	LONG $0x5815d262; WORD $0x67b8; BYTE $0x45 // vfmadd231ps zmm4, zmm13, dword ptr [r15 + 0x114]{1to16} # zmm4 = (zmm13 * mem) + zmm4
+	LONG $0x5825d262; WORD $0x5fb8; BYTE $0x46 // vfmadd231ps zmm3, zmm11, dword ptr [r15 + 0x118]{1to16} # zmm3 = (zmm11 * mem) + zmm3
+	LONG $0x80c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x180
+	LONG $0x01c4f641 // test r12b, 0x1
+	LONG $0x0000bc41; WORD $0x0000 // mov r12d, 0x0
+	LONG $0xfc70850f; WORD $0xffff // jne 0x11130 <pq_q4_0+0x3b0>
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
-	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x894d; BYTE $0xf0 // mov r8, r14
-	LONG $0xfc4c8f0f; WORD $0xffff // jg 0x11000 <pq_q4_0+0x370>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0xfe4a8d49 // lea rcx, [r10 - 0x2]
+	LONG $0x02fa8349 // cmp r10, 0x2
+	WORD $0x8949; BYTE $0xca // mov r10, rcx
+	LONG $0xfc488f0f; WORD $0xffff // jg 0x11120 <pq_q4_0+0x3a0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm8
 	LONG $0x487cf162; WORD $0x3c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm7
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
-	LONG $0x24748b48; BYTE $0x30 // mov rsi, qword ptr [rsp + 0x30]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
+	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
+	LONG $0x487cf162; WORD $0x2c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm5
 	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
-	LONG $0xf958840f; WORD $0xffff // je 0x10d40 <pq_q4_0+0xb0>
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
+	LONG $0xf935840f; WORD $0xffff // je 0x10e46 <pq_q4_0+0xc6>
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x487cf162; WORD $0x2411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm4
 	WORD $0xfb83; BYTE $0x07 // cmp ebx, 0x7
-	LONG $0xf943820f; WORD $0xffff // jb 0x10d40 <pq_q4_0+0xb0>
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
+	LONG $0xf920820f; WORD $0xffff // jb 0x10e46 <pq_q4_0+0xc6>
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
 	WORD $0xfb83; BYTE $0x08 // cmp ebx, 0x8
-	LONG $0xf92e820f; WORD $0xffff // jb 0x10d40 <pq_q4_0+0xb0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xfff91de9; BYTE $0xff // jmp 0x10d40 <pq_q4_0+0xb0>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x02848e0f; WORD $0x0000 // jle 0x116bd <pq_q4_0+0xa2d>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x0000200088180f41 // prefetcht0 byte ptr [r8 + 0x2000]
-	QUAD $0x0000204088180f41 // prefetcht0 byte ptr [r8 + 0x2040]
+	LONG $0xf90b820f; WORD $0xffff // jb 0x10e46 <pq_q4_0+0xc6>
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	LONG $0x487cf162; WORD $0x1411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm2
+	LONG $0xfff8fae9; BYTE $0xff // jmp 0x10e46 <pq_q4_0+0xc6>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x894d; BYTE $0xe9 // mov r9, r13
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x05f18e0f; WORD $0x0000 // jle 0x11b4d <pq_q4_0+0xdcd>
+	WORD $0x8949; BYTE $0xef // mov r15, rbp
+	LONG $0x00e78149; WORD $0xffff; BYTE $0xff // and r15, -0x100
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x000132e9; BYTE $0x00 // jmp 0x116a7 <pq_q4_0+0x927>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x05245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x140]
+	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
+	QUAD $0x06245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x180]
+	QUAD $0x07245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x08245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x200]
+	LONG $0x5f6ef9c5; BYTE $0x54 // vmovd xmm3, dword ptr [rdi + 0x54]
+	QUAD $0x05246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x140]
+	QUAD $0x0624746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x180]
+	QUAD $0x07247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x1c0]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0xfec68348 // add rsi, -0x2
-	LONG $0x487dd262; WORD $0x1813 // vcvtph2ps zmm3, ymmword ptr [r8]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x01 // vmovups zmm4, zmmword ptr [r8 + 0x40]
-	QUAD $0x0000208088180f41 // prefetcht0 byte ptr [r8 + 0x2080]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x02 // vmovups zmm4, zmmword ptr [r8 + 0x80]
-	QUAD $0x000020c088180f41 // prefetcht0 byte ptr [r8 + 0x20c0]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x03 // vmovups zmm4, zmmword ptr [r8 + 0xc0]
-	QUAD $0x0000210088180f41 // prefetcht0 byte ptr [r8 + 0x2100]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x04 // vmovups zmm4, zmmword ptr [r8 + 0x100]
-	LONG $0x676ef9c5; BYTE $0xd0 // vmovd xmm4, dword ptr [rdi - 0x30]
-	LONG $0x48fed162; WORD $0x686f; BYTE $0x01 // vmovdqu64 zmm5, zmmword ptr [r8 + 0x40]
-	LONG $0x48fed162; WORD $0x706f; BYTE $0x02 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x80]
-	LONG $0x48fed162; WORD $0x786f; BYTE $0x03 // vmovdqu64 zmm7, zmmword ptr [r8 + 0xc0]
-	LONG $0x48fe5162; WORD $0x406f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r8 + 0x100]
-	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
+	QUAD $0x0824446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x200]
+	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
+	WORD $0x894d; BYTE $0xdc // mov r12, r11
+	LONG $0xf372e1c5; BYTE $0x03 // vpslld xmm3, xmm3, 0x3
 	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
 	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
-	LONG $0x4825f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm11, zmm7, 0x4
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x5835f262; WORD $0x6750; BYTE $0xeb // vpdpbusd zmm4, zmm9, dword ptr [rdi - 0x54]{1to16}
+	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	LONG $0x5835f262; WORD $0x5f50; BYTE $0x0c // vpdpbusd zmm3, zmm9, dword ptr [rdi + 0x30]{1to16}
 	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58557262; WORD $0x4f50; BYTE $0xef // vpdpbusd zmm9, zmm5, dword ptr [rdi - 0x44]{1to16}
+	LONG $0x58557262; WORD $0x4f50; BYTE $0x10 // vpdpbusd zmm9, zmm5, dword ptr [rdi + 0x40]{1to16}
 	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
-	LONG $0x58557262; WORD $0x5750; BYTE $0xec // vpdpbusd zmm10, zmm5, dword ptr [rdi - 0x50]{1to16}
+	LONG $0x58557262; WORD $0x5750; BYTE $0x0d // vpdpbusd zmm10, zmm5, dword ptr [rdi + 0x34]{1to16}
 	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
 	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
-	LONG $0x5855f262; WORD $0x7750; BYTE $0xf0 // vpdpbusd zmm6, zmm5, dword ptr [rdi - 0x40]{1to16}
+	LONG $0x5855f262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm6, zmm5, dword ptr [rdi + 0x44]{1to16}
 	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
-	LONG $0x483df162; WORD $0xf9db // vpandd zmm7, zmm8, zmm1
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x5855f262; WORD $0x6750; BYTE $0xed // vpdpbusd zmm4, zmm5, dword ptr [rdi - 0x4c]{1to16}
-	LONG $0x4825f162; WORD $0xe9db // vpandd zmm5, zmm11, zmm1
-	LONG $0x58557262; WORD $0x4f50; BYTE $0xf1 // vpdpbusd zmm9, zmm5, dword ptr [rdi - 0x3c]{1to16}
-	LONG $0x483df162; WORD $0xe9db // vpandd zmm5, zmm8, zmm1
-	LONG $0x58457262; WORD $0x5750; BYTE $0xee // vpdpbusd zmm10, zmm7, dword ptr [rdi - 0x48]{1to16}
-	LONG $0x5855f262; WORD $0x7750; BYTE $0xf2 // vpdpbusd zmm6, zmm5, dword ptr [rdi - 0x38]{1to16}
-	LONG $0x485dd162; WORD $0xe1fe // vpaddd zmm4, zmm4, zmm9
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x5855f262; WORD $0x5f50; BYTE $0x0e // vpdpbusd zmm3, zmm5, dword ptr [rdi + 0x38]{1to16}
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x58557262; WORD $0x4f50; BYTE $0x12 // vpdpbusd zmm9, zmm5, dword ptr [rdi + 0x48]{1to16}
+	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x5855f262; WORD $0x7750; BYTE $0x13 // vpdpbusd zmm6, zmm5, dword ptr [rdi + 0x4c]{1to16}
+	LONG $0x4865d162; WORD $0xd9fe // vpaddd zmm3, zmm3, zmm9
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x58357262; WORD $0x5750; BYTE $0x0f // vpdpbusd zmm10, zmm9, dword ptr [rdi + 0x3c]{1to16}
 	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
+	LONG $0x5865f262; WORD $0x57b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [rdi + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	LONG $0x60c78348 // add rdi, 0x60
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x04aa8e0f; WORD $0x0000 // jle 0x11b51 <pq_q4_0+0xdd1>
+	QUAD $0x00000140249c8d4d // lea r11, [r12 + 0x140]
+	WORD $0x394d; BYTE $0xdf // cmp r15, r11
+	WORD $0x6373 // jae 0x11717 <pq_q4_0+0x997>
+	WORD $0x8945; BYTE $0xfe // mov r14d, r15d
+	LONG $0x08eec141 // shr r14d, 0x8
+	WORD $0x8944; BYTE $0xfe // mov esi, r15d
+	WORD $0x9066 // nop
+	LONG $0xd6b70f44 // movzx r10d, si
+	LONG $0xf6b60f45 // movzx r14d, r14b
+	WORD $0x894d; BYTE $0xfd // mov r13, r15
+	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0x8944; BYTE $0xf1 // mov ecx, r14d
+	WORD $0xe183; BYTE $0x3f // and ecx, 0x3f
+	LONG $0xffe28141; WORD $0x003f; BYTE $0x00 // and r10d, 0x3fff
+	WORD $0xfe41; BYTE $0xc6 // inc r14b
+	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
+	WORD $0x294d; BYTE $0xd5 // sub r13, r10
+	QUAD $0x004000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x4000]
+	QUAD $0x005000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x5000]
+	QUAD $0x006000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x6000]
+	QUAD $0x007000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x7000]
+	WORD $0x394d; BYTE $0xdf // cmp r15, r11
+	WORD $0xa972 // jb 0x116c0 <pq_q4_0+0x940>
+	LONG $0x487dd262; WORD $0x1c13; BYTE $0x24 // vcvtph2ps zmm3, ymmword ptr [r12]
+	QUAD $0x01246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x40]
+	QUAD $0x02246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x80]
+	QUAD $0x03246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x100]
+	LONG $0x676ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rdi + 0x24]
+	QUAD $0x01246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x40]
+	QUAD $0x0224746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x80]
+	QUAD $0x03247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0xc0]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	QUAD $0x0424446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x100]
+	QUAD $0x00000240249c8d4d // lea r11, [r12 + 0x240]
+	LONG $0xf472d9c5; BYTE $0x03 // vpslld xmm4, xmm4, 0x3
+	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x5835f262; WORD $0x2750 // vpdpbusd zmm4, zmm9, dword ptr [rdi]{1to16}
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58557262; WORD $0x4f50; BYTE $0x04 // vpdpbusd zmm9, zmm5, dword ptr [rdi + 0x10]{1to16}
+	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
+	LONG $0x58557262; WORD $0x5750; BYTE $0x01 // vpdpbusd zmm10, zmm5, dword ptr [rdi + 0x4]{1to16}
+	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0x5855f262; WORD $0x7750; BYTE $0x05 // vpdpbusd zmm6, zmm5, dword ptr [rdi + 0x14]{1to16}
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x5855f262; WORD $0x6750; BYTE $0x02 // vpdpbusd zmm4, zmm5, dword ptr [rdi + 0x8]{1to16}
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x58557262; WORD $0x4f50; BYTE $0x06 // vpdpbusd zmm9, zmm5, dword ptr [rdi + 0x18]{1to16}
+	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x5855f262; WORD $0x7750; BYTE $0x07 // vpdpbusd zmm6, zmm5, dword ptr [rdi + 0x1c]{1to16}
+	LONG $0x485dd162; WORD $0xe1fe // vpaddd zmm4, zmm4, zmm9
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x58357262; WORD $0x5750; BYTE $0x03 // vpdpbusd zmm10, zmm9, dword ptr [rdi + 0xc]{1to16}
+	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
 	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
-	LONG $0x586df262; WORD $0x5f98; BYTE $0xf3 // vfmadd132ps zmm3, zmm2, dword ptr [rdi - 0x34]{1to16} # zmm3 = (zmm3 * mem) + zmm2
-	QUAD $0x0000214088180f41 // prefetcht0 byte ptr [r8 + 0x2140]
-	LONG $0x487dd262; WORD $0x5013; BYTE $0x01 // vcvtph2ps zmm2, ymmword ptr [r8 + 0x20]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x05 // vmovups zmm4, zmmword ptr [r8 + 0x140]
-	QUAD $0x0000218088180f41 // prefetcht0 byte ptr [r8 + 0x2180]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x06 // vmovups zmm4, zmmword ptr [r8 + 0x180]
-	QUAD $0x000021c088180f41 // prefetcht0 byte ptr [r8 + 0x21c0]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x07 // vmovups zmm4, zmmword ptr [r8 + 0x1c0]
-	QUAD $0x0000220088180f41 // prefetcht0 byte ptr [r8 + 0x2200]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x08 // vmovups zmm4, zmmword ptr [r8 + 0x200]
-	LONG $0x276ef9c5 // vmovd xmm4, dword ptr [rdi]
-	LONG $0x48fed162; WORD $0x686f; BYTE $0x05 // vmovdqu64 zmm5, zmmword ptr [r8 + 0x140]
-	LONG $0x48fed162; WORD $0x706f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x180]
-	LONG $0x48fed162; WORD $0x786f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r8 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x406f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r8 + 0x200]
-	LONG $0x40c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x240
-	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
-	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
-	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x5835f262; WORD $0x6750; BYTE $0xf7 // vpdpbusd zmm4, zmm9, dword ptr [rdi - 0x24]{1to16}
-	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58557262; WORD $0x4f50; BYTE $0xfb // vpdpbusd zmm9, zmm5, dword ptr [rdi - 0x14]{1to16}
-	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
-	LONG $0x58557262; WORD $0x5750; BYTE $0xf8 // vpdpbusd zmm10, zmm5, dword ptr [rdi - 0x20]{1to16}
-	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
-	LONG $0x5855f262; WORD $0x7750; BYTE $0xfc // vpdpbusd zmm6, zmm5, dword ptr [rdi - 0x10]{1to16}
-	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x5855f262; WORD $0x6750; BYTE $0xf9 // vpdpbusd zmm4, zmm5, dword ptr [rdi - 0x1c]{1to16}
-	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
-	LONG $0x58557262; WORD $0x4f50; BYTE $0xfd // vpdpbusd zmm9, zmm5, dword ptr [rdi - 0xc]{1to16}
-	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
-	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
-	LONG $0x5855f262; WORD $0x7750; BYTE $0xfe // vpdpbusd zmm6, zmm5, dword ptr [rdi - 0x8]{1to16}
-	LONG $0x485dd162; WORD $0xe1fe // vpaddd zmm4, zmm4, zmm9
-	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
-	LONG $0x58357262; WORD $0x5750; BYTE $0xfa // vpdpbusd zmm10, zmm9, dword ptr [rdi - 0x18]{1to16}
-	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
-	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x486cf162; WORD $0xd459 // vmulps zmm2, zmm2, zmm4
-	LONG $0x5865f262; WORD $0x5798; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [rdi - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
-	LONG $0x60c78348 // add rdi, 0x60
-	LONG $0x02fe8348 // cmp rsi, 0x2
-	LONG $0xfd93870f; WORD $0xffff // ja 0x11450 <pq_q4_0+0x7c0>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0xf67a840f; WORD $0xffff // je 0x10d40 <pq_q4_0+0xb0>
-	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0xfff66fe9; BYTE $0xff // jmp 0x10d40 <pq_q4_0+0xb0>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x02528e0f; WORD $0x0000 // jle 0x1193b <pq_q4_0+0xcab>
-	WORD $0x894c; BYTE $0xee // mov rsi, r13
-	WORD $0x894c; BYTE $0xff // mov rdi, r15
-	WORD $0x894d; BYTE $0xd8 // mov r8, r11
+	LONG $0x5865f262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [rdi + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	WORD $0x394d; BYTE $0xdf // cmp r15, r11
+	LONG $0xfd4b830f; WORD $0xffff // jae 0x11580 <pq_q4_0+0x800>
+	WORD $0x8945; BYTE $0xfe // mov r14d, r15d
+	LONG $0x08eec141 // shr r14d, 0x8
+	WORD $0x8944; BYTE $0xfe // mov esi, r15d
+	BYTE $0x90 // nop
+	WORD $0xb70f; BYTE $0xce // movzx ecx, si
+	LONG $0xf6b60f45 // movzx r14d, r14b
+	WORD $0x894d; BYTE $0xfd // mov r13, r15
+	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0x8945; BYTE $0xf2 // mov r10d, r14d
+	LONG $0x3fe28341 // and r10d, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc6 // inc r14b
+	LONG $0x06e2c141 // shl r10d, 0x6
+	WORD $0x2949; BYTE $0xcd // sub r13, rcx
+	QUAD $0x0040002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x4000]
+	QUAD $0x0050002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x5000]
+	QUAD $0x0060002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x6000]
+	QUAD $0x0070002a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r13 + 0x7000]
+	WORD $0x394d; BYTE $0xdf // cmp r15, r11
+	WORD $0xa972 // jb 0x11840 <pq_q4_0+0xac0>
+	LONG $0xfffce4e9; BYTE $0xff // jmp 0x11580 <pq_q4_0+0x800>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02538e0f; WORD $0x0000 // jle 0x11afc <pq_q4_0+0xd7c>
+	WORD $0x8949; BYTE $0xef // mov r15, rbp
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	WORD $0x894d; BYTE $0xc2 // mov r10, r8
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
-	LONG $0x08e4c149 // shl r12, 0x8
+	WORD $0x894d; BYTE $0xf4 // mov r12, r14
+	LONG $0x08e6c149 // shl r14, 0x8
 	QUAD $0x0000012cb76ef9c5 // vmovd xmm6, dword ptr [rdi + 0x12c]
 	LONG $0x087de162; WORD $0x476e; BYTE $0x49 // vmovd xmm16, dword ptr [rdi + 0x124]
 	LONG $0x087de162; WORD $0x4f6e; BYTE $0x48 // vmovd xmm17, dword ptr [rdi + 0x120]
-	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x0126446f48fe3162 // vmovdqu64 zmm8, zmmword ptr [rsi + r12 + 0x40]
-	QUAD $0x0226646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rsi + r12 + 0x80]
-	QUAD $0x03266c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rsi + r12 + 0xc0]
-	QUAD $0x04267c6f48feb162 // vmovdqu64 zmm7, zmmword ptr [rsi + r12 + 0x100]
-	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x05e4c149 // shl r12, 0x5
+	QUAD $0x0137446f48fe1162 // vmovdqu64 zmm8, zmmword ptr [r15 + r14 + 0x40]
+	QUAD $0x0237646f48fe1162 // vmovdqu64 zmm12, zmmword ptr [r15 + r14 + 0x80]
+	QUAD $0x03376c6f48fe1162 // vmovdqu64 zmm13, zmmword ptr [r15 + r14 + 0xc0]
+	QUAD $0x04377c6f48fe9162 // vmovdqu64 zmm7, zmmword ptr [r15 + r14 + 0x100]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
 	LONG $0x407de262; WORD $0xc047 // vpsllvd zmm16, zmm16, zmm0
 	LONG $0x4075e262; WORD $0xc847 // vpsllvd zmm17, zmm17, zmm0
@@ -1041,7 +1141,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5815e262; WORD $0x4750; BYTE $0x0e // vpdpbusd zmm16, zmm13, dword ptr [rdi + 0x38]{1to16}
 	LONG $0x5815e262; WORD $0x4f50; BYTE $0x06 // vpdpbusd zmm17, zmm13, dword ptr [rdi + 0x18]{1to16}
 	LONG $0x58257262; WORD $0x4750; BYTE $0x11 // vpdpbusd zmm8, zmm11, dword ptr [rdi + 0x44]{1to16}
-	LONG $0x487d3262; WORD $0x1c13; BYTE $0x36 // vcvtph2ps zmm11, ymmword ptr [rsi + r14]
+	LONG $0x487d1262; WORD $0x1c13; BYTE $0x27 // vcvtph2ps zmm11, ymmword ptr [r15 + r12]
 	LONG $0x5805f262; WORD $0x7750; BYTE $0x1b // vpdpbusd zmm6, zmm15, dword ptr [rdi + 0x6c]{1to16}
 	LONG $0x5805e262; WORD $0x4750; BYTE $0x0b // vpdpbusd zmm16, zmm15, dword ptr [rdi + 0x2c]{1to16}
 	LONG $0x5805e262; WORD $0x4f50; BYTE $0x03 // vpdpbusd zmm17, zmm15, dword ptr [rdi + 0xc]{1to16}
@@ -1066,29 +1166,39 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48245162; WORD $0xc059 // vmulps zmm8, zmm11, zmm8
 	LONG $0x583df262; WORD $0x5fb8; BYTE $0x42 // vfmadd231ps zmm3, zmm8, dword ptr [rdi + 0x108]{1to16} # zmm3 = (zmm8 * mem) + zmm3
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfded850f; WORD $0xffff // jne 0x11710 <pq_q4_0+0xa80>
-	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
-	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x894d; BYTE $0xf0 // mov r8, r14
-	LONG $0xfdc58f0f; WORD $0xffff // jg 0x11700 <pq_q4_0+0xa70>
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfdec850f; WORD $0xffff // jne 0x118d0 <pq_q4_0+0xb50>
+	LONG $0x40c78149; WORD $0x0002; BYTE $0x00 // add r15, 0x240
+	LONG $0xfe4a8d49 // lea rcx, [r10 - 0x2]
+	LONG $0x02fa8349 // cmp r10, 0x2
+	WORD $0x8949; BYTE $0xca // mov r10, rcx
+	LONG $0xfdc48f0f; WORD $0xffff // jg 0x118c0 <pq_q4_0+0xb40>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0xf3fc840f; WORD $0xffff // je 0x10d40 <pq_q4_0+0xb0>
+	LONG $0xf341840f; WORD $0xffff // je 0x10e46 <pq_q4_0+0xc6>
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
 	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
-	LONG $0xf3ed820f; WORD $0xffff // jb 0x10d40 <pq_q4_0+0xb0>
+	LONG $0xf332820f; WORD $0xffff // jb 0x10e46 <pq_q4_0+0xc6>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm4
 	WORD $0xfb83; BYTE $0x03 // cmp ebx, 0x3
-	LONG $0xf3dd820f; WORD $0xffff // jb 0x10d40 <pq_q4_0+0xb0>
+	LONG $0xf31e820f; WORD $0xffff // jb 0x10e46 <pq_q4_0+0xc6>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm3
 	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
-	LONG $0xf3cd850f; WORD $0xffff // jne 0x10d40 <pq_q4_0+0xb0>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xfff3bde9; BYTE $0xff // jmp 0x10d40 <pq_q4_0+0xb0>
-	LONG $0x38c48348 // add rsp, 0x38
+	LONG $0xf30a850f; WORD $0xffff // jne 0x10e46 <pq_q4_0+0xc6>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x1411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm2
+	LONG $0xfff2f9e9; BYTE $0xff // jmp 0x10e46 <pq_q4_0+0xc6>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x894d; BYTE $0xcd // mov r13, r9
+	LONG $0x24448b4c; BYTE $0x50 // mov r8, qword ptr [rsp + 0x50]
+	LONG $0x24748b48; BYTE $0x48 // mov rsi, qword ptr [rsp + 0x48]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0xf2d4850f; WORD $0xffff // jne 0x10e40 <pq_q4_0+0xc0>
+	LONG $0xfff2d5e9; BYTE $0xff // jmp 0x10e46 <pq_q4_0+0xc6>
+	LONG $0x58c48348 // add rsp, 0x58
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -1097,67 +1207,70 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_q4_1: +6560
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0db78e0f; WORD $0x0000 // jle 0x12767 <pq_q4_1+0xdc7>
+	// pq_q4_1: +7056
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x30ec8348 // sub rsp, 0x30
-	WORD $0x8949; BYTE $0xf5 // mov r13, rsi
-	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	LONG $0x3feec148 // shr rsi, 0x3f
-	WORD $0x8949; BYTE $0xfc // mov r12, rdi
-	QUAD $0x9e530558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x9e53] # 0x1b828 <peak_i8+0x378>
+	LONG $0x50ec8348 // sub rsp, 0x50
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
+	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x0ee68e0f; WORD $0x0000 // jle 0x12a98 <pq_q4_1+0xf08>
+	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
+	LONG $0x3fe9c148 // shr rcx, 0x3f
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	QUAD $0xa7a20558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0xa7a2] # 0x1c368 <peak_i8+0x378>
 	LONG $0xd9b60f45 // movzx r11d, r9b
-	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	WORD $0x014c; BYTE $0xc6 // add rsi, r8
-	WORD $0xd148; BYTE $0xee // shr rsi
-	LONG $0x07e6c148 // shl rsi, 0x7
-	LONG $0xb6148d4c // lea r10, [rsi + 4*rsi]
-	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
-	LONG $0x763c8d48 // lea rdi, [rsi + 2*rsi]
-	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
-	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
-	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
-	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
-	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
-	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	WORD $0x0148; BYTE $0xce // add rsi, rcx
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	WORD $0x1deb // jmp 0x11a58 <pq_q4_1+0xb8>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	WORD $0x014d; BYTE $0xd4 // add r12, r10
+	LONG $0x2444894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r8
+	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
+	LONG $0x244c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r9
+	WORD $0x014c; BYTE $0xc1 // add rcx, r8
+	WORD $0xd148; BYTE $0xe9 // shr rcx
+	LONG $0x07e1c148 // shl rcx, 0x7
+	LONG $0x892c8d4c // lea r13, [rcx + 4*rcx]
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
+	LONG $0x7f148d4c // lea r10, [rdi + 2*rdi]
+	LONG $0xbf3c8d48 // lea rdi, [rdi + 4*rdi]
+	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	QUAD $0x00000000cd3c8d48 // lea rdi, [8*rcx]
+	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
+	WORD $0x8949; BYTE $0xca // mov r10, rcx
+	LONG $0x04e2c149 // shl r10, 0x4
+	LONG $0x2454894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r10
+	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
+	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
+	LONG $0xc93c8d48 // lea rdi, [rcx + 8*rcx]
+	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
+	WORD $0x0148; BYTE $0xcf // add rdi, rcx
+	LONG $0x02488d49 // lea rcx, [r8 + 0x2]
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	WORD $0x21eb // jmp 0x11c5e <pq_q4_1+0xce>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x487cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm1
+	LONG $0xff488d48 // lea rcx, [rax - 0x1]
+	WORD $0x014d; BYTE $0xef // add r15, r13
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x0d018e0f; WORD $0x0000 // jle 0x12759 <pq_q4_1+0xdb9>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x0e3a8e0f; WORD $0x0000 // jle 0x12a98 <pq_q4_1+0xf08>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0277850f; WORD $0x0000 // jne 0x11ce0 <pq_q4_1+0x340>
+	LONG $0x0285850f; WORD $0x0000 // jne 0x11ef0 <pq_q4_1+0x360>
 	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x073a850f; WORD $0x0000 // jne 0x121b0 <pq_q4_1+0x810>
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x09e28e0f; WORD $0x0000 // jle 0x12461 <pq_q4_1+0xac1>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x07a8850f; WORD $0x0000 // jne 0x12420 <pq_q4_1+0x890>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02548e0f; WORD $0x0000 // jle 0x11ed9 <pq_q4_1+0x349>
+	LONG $0x24548b4c; BYTE $0x28 // mov r10, qword ptr [rsp + 0x28]
+	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
 	LONG $0x487df262; WORD $0x5713; BYTE $0x02 // vcvtph2ps zmm2, ymmword ptr [rdi + 0x40]
 	LONG $0x487df262; WORD $0x1f13 // vcvtph2ps zmm3, ymmword ptr [rdi]
 	LONG $0x487cf162; WORD $0x6710; BYTE $0x02 // vmovups zmm4, zmmword ptr [rdi + 0x80]
@@ -1170,41 +1283,41 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0x48fef162; WORD $0x7f6f; BYTE $0x05 // vmovdqu64 zmm7, zmmword ptr [rdi + 0x140]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0xfec68348 // add rsi, -0x2
+	LONG $0xfec28349 // add r10, -0x2
 	LONG $0x485d7162; WORD $0xc0db // vpandd zmm8, zmm4, zmm0
 	LONG $0x485df162; WORD $0xd472; BYTE $0x04 // vpsrld zmm4, zmm4, 0x4
-	LONG $0x583d5262; WORD $0x0850 // vpdpbusd zmm9, zmm8, dword ptr [r8]{1to16}
+	LONG $0x583d7262; WORD $0x0950 // vpdpbusd zmm9, zmm8, dword ptr [rcx]{1to16}
 	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
-	LONG $0x58255262; WORD $0x5050; BYTE $0x01 // vpdpbusd zmm10, zmm11, dword ptr [r8 + 0x4]{1to16}
+	LONG $0x58257262; WORD $0x5150; BYTE $0x01 // vpdpbusd zmm10, zmm11, dword ptr [rcx + 0x4]{1to16}
 	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x585d5262; WORD $0x4050; BYTE $0x04 // vpdpbusd zmm8, zmm4, dword ptr [r8 + 0x10]{1to16}
+	LONG $0x585d7262; WORD $0x4150; BYTE $0x04 // vpdpbusd zmm8, zmm4, dword ptr [rcx + 0x10]{1to16}
 	LONG $0x485df162; WORD $0xd572; BYTE $0x04 // vpsrld zmm4, zmm5, 0x4
 	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
 	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0x585dd262; WORD $0x6850; BYTE $0x05 // vpdpbusd zmm5, zmm4, dword ptr [r8 + 0x14]{1to16}
+	LONG $0x585df262; WORD $0x6950; BYTE $0x05 // vpdpbusd zmm5, zmm4, dword ptr [rcx + 0x14]{1to16}
 	LONG $0x484df162; WORD $0xe0db // vpandd zmm4, zmm6, zmm0
-	LONG $0x585d5262; WORD $0x4850; BYTE $0x02 // vpdpbusd zmm9, zmm4, dword ptr [r8 + 0x8]{1to16}
+	LONG $0x585d7262; WORD $0x4950; BYTE $0x02 // vpdpbusd zmm9, zmm4, dword ptr [rcx + 0x8]{1to16}
 	LONG $0x485df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm4, zmm6, 0x4
 	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x584d5262; WORD $0x5050; BYTE $0x03 // vpdpbusd zmm10, zmm6, dword ptr [r8 + 0xc]{1to16}
+	LONG $0x584d7262; WORD $0x5150; BYTE $0x03 // vpdpbusd zmm10, zmm6, dword ptr [rcx + 0xc]{1to16}
 	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0x585d5262; WORD $0x4050; BYTE $0x06 // vpdpbusd zmm8, zmm4, dword ptr [r8 + 0x18]{1to16}
+	LONG $0x585d7262; WORD $0x4150; BYTE $0x06 // vpdpbusd zmm8, zmm4, dword ptr [rcx + 0x18]{1to16}
 	LONG $0x4835d162; WORD $0xe0fe // vpaddd zmm4, zmm9, zmm8
 	LONG $0x483df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm8, zmm7, 0x4
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
-	LONG $0x584dd262; WORD $0x6850; BYTE $0x07 // vpdpbusd zmm5, zmm6, dword ptr [r8 + 0x1c]{1to16}
+	LONG $0x584df262; WORD $0x6950; BYTE $0x07 // vpdpbusd zmm5, zmm6, dword ptr [rcx + 0x1c]{1to16}
 	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
-	LONG $0x107ac1c4; WORD $0x2460 // vmovss xmm4, dword ptr [r8 + 0x24]
+	LONG $0x6110fac5; BYTE $0x24 // vmovss xmm4, dword ptr [rcx + 0x24]
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x487df262; WORD $0xe418 // vbroadcastss zmm4, xmm4
 	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
-	LONG $0x5875d262; WORD $0x6098; BYTE $0x08 // vfmadd132ps zmm4, zmm1, dword ptr [r8 + 0x20]{1to16} # zmm4 = (zmm4 * mem) + zmm1
+	LONG $0x5875f262; WORD $0x6198; BYTE $0x08 // vfmadd132ps zmm4, zmm1, dword ptr [rcx + 0x20]{1to16} # zmm4 = (zmm4 * mem) + zmm1
 	LONG $0x487df262; WORD $0x5713; BYTE $0x03 // vcvtph2ps zmm2, ymmword ptr [rdi + 0x60]
 	LONG $0x487df262; WORD $0x5f13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [rdi + 0x20]
 	LONG $0x487cf162; WORD $0x4f10; BYTE $0x06 // vmovups zmm1, zmmword ptr [rdi + 0x180]
@@ -1218,155 +1331,159 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x280
 	LONG $0x48757162; WORD $0xc0db // vpandd zmm8, zmm1, zmm0
 	LONG $0x4875f162; WORD $0xd172; BYTE $0x04 // vpsrld zmm1, zmm1, 0x4
-	LONG $0x583d5262; WORD $0x4850; BYTE $0x0c // vpdpbusd zmm9, zmm8, dword ptr [r8 + 0x30]{1to16}
+	LONG $0x583d7262; WORD $0x4950; BYTE $0x0c // vpdpbusd zmm9, zmm8, dword ptr [rcx + 0x30]{1to16}
 	LONG $0x4875f162; WORD $0xc8db // vpandd zmm1, zmm1, zmm0
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x58755262; WORD $0x4050; BYTE $0x10 // vpdpbusd zmm8, zmm1, dword ptr [r8 + 0x40]{1to16}
+	LONG $0x58757262; WORD $0x4150; BYTE $0x10 // vpdpbusd zmm8, zmm1, dword ptr [rcx + 0x40]{1to16}
 	LONG $0x4855f162; WORD $0xc8db // vpandd zmm1, zmm5, zmm0
-	LONG $0x58755262; WORD $0x5050; BYTE $0x0d // vpdpbusd zmm10, zmm1, dword ptr [r8 + 0x34]{1to16}
+	LONG $0x58757262; WORD $0x5150; BYTE $0x0d // vpdpbusd zmm10, zmm1, dword ptr [rcx + 0x34]{1to16}
 	LONG $0x4875f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm1, zmm5, 0x4
 	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
 	LONG $0x4875f162; WORD $0xc8db // vpandd zmm1, zmm1, zmm0
-	LONG $0x5875d262; WORD $0x6850; BYTE $0x11 // vpdpbusd zmm5, zmm1, dword ptr [r8 + 0x44]{1to16}
+	LONG $0x5875f262; WORD $0x6950; BYTE $0x11 // vpdpbusd zmm5, zmm1, dword ptr [rcx + 0x44]{1to16}
 	LONG $0x484df162; WORD $0xc8db // vpandd zmm1, zmm6, zmm0
-	LONG $0x58755262; WORD $0x4850; BYTE $0x0e // vpdpbusd zmm9, zmm1, dword ptr [r8 + 0x38]{1to16}
+	LONG $0x58757262; WORD $0x4950; BYTE $0x0e // vpdpbusd zmm9, zmm1, dword ptr [rcx + 0x38]{1to16}
 	LONG $0x4875f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm1, zmm6, 0x4
 	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
 	LONG $0x4875f162; WORD $0xc8db // vpandd zmm1, zmm1, zmm0
-	LONG $0x58755262; WORD $0x4050; BYTE $0x12 // vpdpbusd zmm8, zmm1, dword ptr [r8 + 0x48]{1to16}
-	LONG $0x584d5262; WORD $0x5050; BYTE $0x0f // vpdpbusd zmm10, zmm6, dword ptr [r8 + 0x3c]{1to16}
+	LONG $0x58757262; WORD $0x4150; BYTE $0x12 // vpdpbusd zmm8, zmm1, dword ptr [rcx + 0x48]{1to16}
+	LONG $0x584d7262; WORD $0x5150; BYTE $0x0f // vpdpbusd zmm10, zmm6, dword ptr [rcx + 0x3c]{1to16}
 	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x584dd262; WORD $0x6850; BYTE $0x13 // vpdpbusd zmm5, zmm6, dword ptr [r8 + 0x4c]{1to16}
+	LONG $0x584df262; WORD $0x6950; BYTE $0x13 // vpdpbusd zmm5, zmm6, dword ptr [rcx + 0x4c]{1to16}
 	LONG $0x4835d162; WORD $0xc8fe // vpaddd zmm1, zmm9, zmm8
 	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
 	LONG $0x4875f162; WORD $0xcdfe // vpaddd zmm1, zmm1, zmm5
 	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
 	LONG $0x4864f162; WORD $0xd959 // vmulps zmm3, zmm3, zmm1
-	LONG $0x107ac1c4; WORD $0x5448 // vmovss xmm1, dword ptr [r8 + 0x54]
+	LONG $0x4910fac5; BYTE $0x54 // vmovss xmm1, dword ptr [rcx + 0x54]
 	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
 	LONG $0x487df262; WORD $0xc918 // vbroadcastss zmm1, xmm1
 	LONG $0x486df262; WORD $0xcbac // vfnmadd213ps zmm1, zmm2, zmm3 # zmm1 = -(zmm2 * zmm1) + zmm3
-	LONG $0x585dd262; WORD $0x4898; BYTE $0x14 // vfmadd132ps zmm1, zmm4, dword ptr [r8 + 0x50]{1to16} # zmm1 = (zmm1 * mem) + zmm4
-	LONG $0x60c08349 // add r8, 0x60
-	LONG $0x02fe8348 // cmp rsi, 0x2
-	LONG $0xfdb5870f; WORD $0xffff // ja 0x11a90 <pq_q4_1+0xf0>
-	LONG $0x000781e9; BYTE $0x00 // jmp 0x12461 <pq_q4_1+0xac1>
+	LONG $0x585df262; WORD $0x4998; BYTE $0x14 // vfmadd132ps zmm1, zmm4, dword ptr [rcx + 0x50]{1to16} # zmm1 = (zmm1 * mem) + zmm4
+	LONG $0x60c18348 // add rcx, 0x60
+	LONG $0x02fa8349 // cmp r10, 0x2
+	LONG $0xfdb7870f; WORD $0xffff // ja 0x11c90 <pq_q4_1+0x100>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xfd5e850f; WORD $0xffff // jne 0x11c40 <pq_q4_1+0xb0>
+	LONG $0xfffd5fe9; BYTE $0xff // jmp 0x11c46 <pq_q4_1+0xb6>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0x078a820f; WORD $0x0000 // jb 0x12480 <pq_q4_1+0xae0>
+	LONG $0x0886820f; WORD $0x0000 // jb 0x12790 <pq_q4_1+0xc00>
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x04278e0f; WORD $0x0000 // jle 0x12137 <pq_q4_1+0x797>
-	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
-	WORD $0x894c; BYTE $0xee // mov rsi, r13
-	WORD $0x894d; BYTE $0xf8 // mov r8, r15
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04788e0f; WORD $0x0000 // jle 0x1239c <pq_q4_1+0x80c>
+	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	WORD $0x894d; BYTE $0xc2 // mov r10, r8
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x894c; BYTE $0xf5 // mov rbp, r14
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
 	LONG $0x08e6c149 // shl r14, 0x8
 	LONG $0x003d0162; WORD $0xc0ef // vpxord xmm24, xmm24, xmm24
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
 	LONG $0x004da162; WORD $0xf6ef // vpxord xmm22, xmm22, xmm22
 	LONG $0x0045a162; WORD $0xffef // vpxord xmm23, xmm23, xmm23
-	LONG $0x05e5c148 // shl rbp, 0x5
+	LONG $0x05e3c148 // shl rbx, 0x5
 	QUAD $0x0237546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rdi + r14 + 0x80]
 	QUAD $0x03375c6f48fe3162 // vmovdqu64 zmm11, zmmword ptr [rdi + r14 + 0xc0]
 	QUAD $0x0437646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rdi + r14 + 0x100]
 	QUAD $0x05376c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rdi + r14 + 0x140]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x482d7162; WORD $0xf8db // vpandd zmm15, zmm10, zmm0
-	LONG $0x58056262; WORD $0x0650 // vpdpbusd zmm24, zmm15, dword ptr [rsi]{1to16}
+	LONG $0x58054262; WORD $0x0450; BYTE $0x24 // vpdpbusd zmm24, zmm15, dword ptr [r12]{1to16}
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
 	LONG $0x4825e162; WORD $0xc8db // vpandd zmm17, zmm11, zmm0
-	LONG $0x58057262; WORD $0x4e50; BYTE $0x38 // vpdpbusd zmm9, zmm15, dword ptr [rsi + 0xe0]{1to16}
+	QUAD $0x38244c5058055262 // vpdpbusd zmm9, zmm15, dword ptr [r12 + 0xe0]{1to16}
 	LONG $0x481de162; WORD $0xd8db // vpandd zmm19, zmm12, zmm0
-	LONG $0x58057262; WORD $0x7650; BYTE $0x18 // vpdpbusd zmm14, zmm15, dword ptr [rsi + 0x60]{1to16}
-	LONG $0x5805e262; WORD $0x7650; BYTE $0x10 // vpdpbusd zmm22, zmm15, dword ptr [rsi + 0x40]{1to16}
-	LONG $0x5805e262; WORD $0x7e50; BYTE $0x08 // vpdpbusd zmm23, zmm15, dword ptr [rsi + 0x20]{1to16}
+	QUAD $0x1824745058055262 // vpdpbusd zmm14, zmm15, dword ptr [r12 + 0x60]{1to16}
+	QUAD $0x102474505805c262 // vpdpbusd zmm22, zmm15, dword ptr [r12 + 0x40]{1to16}
+	QUAD $0x08247c505805c262 // vpdpbusd zmm23, zmm15, dword ptr [r12 + 0x20]{1to16}
 	LONG $0x4815e162; WORD $0xe8db // vpandd zmm21, zmm13, zmm0
 	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
 	LONG $0x482de162; WORD $0xc0db // vpandd zmm16, zmm10, zmm0
 	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x58057262; WORD $0x5e50; BYTE $0x28 // vpdpbusd zmm11, zmm15, dword ptr [rsi + 0xa0]{1to16}
+	QUAD $0x28245c5058055262 // vpdpbusd zmm11, zmm15, dword ptr [r12 + 0xa0]{1to16}
 	LONG $0x482de162; WORD $0xd0db // vpandd zmm18, zmm10, zmm0
 	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x58057262; WORD $0x6650; BYTE $0x20 // vpdpbusd zmm12, zmm15, dword ptr [rsi + 0x80]{1to16}
-	LONG $0x507d6262; WORD $0x4650; BYTE $0x04 // vpdpbusd zmm24, zmm16, dword ptr [rsi + 0x10]{1to16}
+	QUAD $0x2024645058055262 // vpdpbusd zmm12, zmm15, dword ptr [r12 + 0x80]{1to16}
+	QUAD $0x04244450507d4262 // vpdpbusd zmm24, zmm16, dword ptr [r12 + 0x10]{1to16}
 	LONG $0x482de162; WORD $0xe0db // vpandd zmm20, zmm10, zmm0
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x58057262; WORD $0x5650; BYTE $0x30 // vpdpbusd zmm10, zmm15, dword ptr [rsi + 0xc0]{1to16}
-	LONG $0x507d7262; WORD $0x4e50; BYTE $0x3c // vpdpbusd zmm9, zmm16, dword ptr [rsi + 0xf0]{1to16}
-	LONG $0x507d7262; WORD $0x7650; BYTE $0x1c // vpdpbusd zmm14, zmm16, dword ptr [rsi + 0x70]{1to16}
-	LONG $0x507de262; WORD $0x7650; BYTE $0x14 // vpdpbusd zmm22, zmm16, dword ptr [rsi + 0x50]{1to16}
-	LONG $0x507de262; WORD $0x7e50; BYTE $0x0c // vpdpbusd zmm23, zmm16, dword ptr [rsi + 0x30]{1to16}
-	LONG $0x487d7262; WORD $0x3c13; BYTE $0x2f // vcvtph2ps zmm15, ymmword ptr [rdi + rbp]
-	LONG $0x507d7262; WORD $0x5e50; BYTE $0x2c // vpdpbusd zmm11, zmm16, dword ptr [rsi + 0xb0]{1to16}
-	LONG $0x507d7262; WORD $0x6650; BYTE $0x24 // vpdpbusd zmm12, zmm16, dword ptr [rsi + 0x90]{1to16}
-	LONG $0x50756262; WORD $0x4650; BYTE $0x01 // vpdpbusd zmm24, zmm17, dword ptr [rsi + 0x4]{1to16}
-	LONG $0x507d7262; WORD $0x5650; BYTE $0x34 // vpdpbusd zmm10, zmm16, dword ptr [rsi + 0xd0]{1to16}
-	LONG $0x50757262; WORD $0x4e50; BYTE $0x39 // vpdpbusd zmm9, zmm17, dword ptr [rsi + 0xe4]{1to16}
-	LONG $0x50757262; WORD $0x7650; BYTE $0x19 // vpdpbusd zmm14, zmm17, dword ptr [rsi + 0x64]{1to16}
-	LONG $0x5075e262; WORD $0x7650; BYTE $0x11 // vpdpbusd zmm22, zmm17, dword ptr [rsi + 0x44]{1to16}
-	LONG $0x5075e262; WORD $0x7e50; BYTE $0x09 // vpdpbusd zmm23, zmm17, dword ptr [rsi + 0x24]{1to16}
+	QUAD $0x3024545058055262 // vpdpbusd zmm10, zmm15, dword ptr [r12 + 0xc0]{1to16}
+	QUAD $0x3c244c50507d5262 // vpdpbusd zmm9, zmm16, dword ptr [r12 + 0xf0]{1to16}
+	QUAD $0x1c247450507d5262 // vpdpbusd zmm14, zmm16, dword ptr [r12 + 0x70]{1to16}
+	QUAD $0x14247450507dc262 // vpdpbusd zmm22, zmm16, dword ptr [r12 + 0x50]{1to16}
+	QUAD $0x0c247c50507dc262 // vpdpbusd zmm23, zmm16, dword ptr [r12 + 0x30]{1to16}
+	LONG $0x487d7262; WORD $0x3c13; BYTE $0x1f // vcvtph2ps zmm15, ymmword ptr [rdi + rbx]
+	QUAD $0x2c245c50507d5262 // vpdpbusd zmm11, zmm16, dword ptr [r12 + 0xb0]{1to16}
+	QUAD $0x24246450507d5262 // vpdpbusd zmm12, zmm16, dword ptr [r12 + 0x90]{1to16}
+	QUAD $0x0124445050754262 // vpdpbusd zmm24, zmm17, dword ptr [r12 + 0x4]{1to16}
+	QUAD $0x34245450507d5262 // vpdpbusd zmm10, zmm16, dword ptr [r12 + 0xd0]{1to16}
+	QUAD $0x39244c5050755262 // vpdpbusd zmm9, zmm17, dword ptr [r12 + 0xe4]{1to16}
+	QUAD $0x1924745050755262 // vpdpbusd zmm14, zmm17, dword ptr [r12 + 0x64]{1to16}
+	QUAD $0x112474505075c262 // vpdpbusd zmm22, zmm17, dword ptr [r12 + 0x44]{1to16}
+	QUAD $0x09247c505075c262 // vpdpbusd zmm23, zmm17, dword ptr [r12 + 0x24]{1to16}
 	LONG $0x4815e162; WORD $0xc0db // vpandd zmm16, zmm13, zmm0
-	QUAD $0x022f6c13487d7262 // vcvtph2ps zmm13, ymmword ptr [rdi + rbp + 0x40]
-	LONG $0x50757262; WORD $0x5e50; BYTE $0x29 // vpdpbusd zmm11, zmm17, dword ptr [rsi + 0xa4]{1to16}
-	LONG $0x50757262; WORD $0x6650; BYTE $0x21 // vpdpbusd zmm12, zmm17, dword ptr [rsi + 0x84]{1to16}
-	LONG $0x506d6262; WORD $0x4650; BYTE $0x05 // vpdpbusd zmm24, zmm18, dword ptr [rsi + 0x14]{1to16}
-	LONG $0x50757262; WORD $0x5650; BYTE $0x31 // vpdpbusd zmm10, zmm17, dword ptr [rsi + 0xc4]{1to16}
-	LONG $0x506d7262; WORD $0x4e50; BYTE $0x3d // vpdpbusd zmm9, zmm18, dword ptr [rsi + 0xf4]{1to16}
-	LONG $0x506d7262; WORD $0x7650; BYTE $0x1d // vpdpbusd zmm14, zmm18, dword ptr [rsi + 0x74]{1to16}
-	LONG $0x506de262; WORD $0x7650; BYTE $0x15 // vpdpbusd zmm22, zmm18, dword ptr [rsi + 0x54]{1to16}
-	LONG $0x506de262; WORD $0x7e50; BYTE $0x0d // vpdpbusd zmm23, zmm18, dword ptr [rsi + 0x34]{1to16}
-	LONG $0x087ee162; WORD $0x4e10; BYTE $0x48 // vmovss xmm17, dword ptr [rsi + 0x120]
-	LONG $0x506d7262; WORD $0x5e50; BYTE $0x2d // vpdpbusd zmm11, zmm18, dword ptr [rsi + 0xb4]{1to16}
-	LONG $0x506d7262; WORD $0x6650; BYTE $0x25 // vpdpbusd zmm12, zmm18, dword ptr [rsi + 0x94]{1to16}
-	LONG $0x50656262; WORD $0x4650; BYTE $0x02 // vpdpbusd zmm24, zmm19, dword ptr [rsi + 0x8]{1to16}
-	LONG $0x506d7262; WORD $0x5650; BYTE $0x35 // vpdpbusd zmm10, zmm18, dword ptr [rsi + 0xd4]{1to16}
-	LONG $0x50657262; WORD $0x4e50; BYTE $0x3a // vpdpbusd zmm9, zmm19, dword ptr [rsi + 0xe8]{1to16}
-	LONG $0x50657262; WORD $0x7650; BYTE $0x1a // vpdpbusd zmm14, zmm19, dword ptr [rsi + 0x68]{1to16}
-	LONG $0x5065e262; WORD $0x7650; BYTE $0x12 // vpdpbusd zmm22, zmm19, dword ptr [rsi + 0x48]{1to16}
-	LONG $0x5065e262; WORD $0x7e50; BYTE $0x0a // vpdpbusd zmm23, zmm19, dword ptr [rsi + 0x28]{1to16}
-	LONG $0x50657262; WORD $0x5e50; BYTE $0x2a // vpdpbusd zmm11, zmm19, dword ptr [rsi + 0xa8]{1to16}
-	LONG $0x50657262; WORD $0x6650; BYTE $0x22 // vpdpbusd zmm12, zmm19, dword ptr [rsi + 0x88]{1to16}
-	LONG $0x505d6262; WORD $0x4650; BYTE $0x06 // vpdpbusd zmm24, zmm20, dword ptr [rsi + 0x18]{1to16}
-	LONG $0x50657262; WORD $0x5650; BYTE $0x32 // vpdpbusd zmm10, zmm19, dword ptr [rsi + 0xc8]{1to16}
-	LONG $0x505d7262; WORD $0x4e50; BYTE $0x3e // vpdpbusd zmm9, zmm20, dword ptr [rsi + 0xf8]{1to16}
-	LONG $0x505d7262; WORD $0x7650; BYTE $0x1e // vpdpbusd zmm14, zmm20, dword ptr [rsi + 0x78]{1to16}
-	LONG $0x505de262; WORD $0x7650; BYTE $0x16 // vpdpbusd zmm22, zmm20, dword ptr [rsi + 0x58]{1to16}
-	LONG $0x505de262; WORD $0x7e50; BYTE $0x0e // vpdpbusd zmm23, zmm20, dword ptr [rsi + 0x38]{1to16}
-	LONG $0x505d7262; WORD $0x5e50; BYTE $0x2e // vpdpbusd zmm11, zmm20, dword ptr [rsi + 0xb8]{1to16}
-	LONG $0x505d7262; WORD $0x6650; BYTE $0x26 // vpdpbusd zmm12, zmm20, dword ptr [rsi + 0x98]{1to16}
+	QUAD $0x021f6c13487d7262 // vcvtph2ps zmm13, ymmword ptr [rdi + rbx + 0x40]
+	QUAD $0x29245c5050755262 // vpdpbusd zmm11, zmm17, dword ptr [r12 + 0xa4]{1to16}
+	QUAD $0x2124645050755262 // vpdpbusd zmm12, zmm17, dword ptr [r12 + 0x84]{1to16}
+	QUAD $0x05244450506d4262 // vpdpbusd zmm24, zmm18, dword ptr [r12 + 0x14]{1to16}
+	QUAD $0x3124545050755262 // vpdpbusd zmm10, zmm17, dword ptr [r12 + 0xc4]{1to16}
+	QUAD $0x3d244c50506d5262 // vpdpbusd zmm9, zmm18, dword ptr [r12 + 0xf4]{1to16}
+	QUAD $0x1d247450506d5262 // vpdpbusd zmm14, zmm18, dword ptr [r12 + 0x74]{1to16}
+	QUAD $0x15247450506dc262 // vpdpbusd zmm22, zmm18, dword ptr [r12 + 0x54]{1to16}
+	QUAD $0x0d247c50506dc262 // vpdpbusd zmm23, zmm18, dword ptr [r12 + 0x34]{1to16}
+	QUAD $0x48244c10087ec162 // vmovss xmm17, dword ptr [r12 + 0x120]
+	QUAD $0x2d245c50506d5262 // vpdpbusd zmm11, zmm18, dword ptr [r12 + 0xb4]{1to16}
+	QUAD $0x25246450506d5262 // vpdpbusd zmm12, zmm18, dword ptr [r12 + 0x94]{1to16}
+	QUAD $0x0224445050654262 // vpdpbusd zmm24, zmm19, dword ptr [r12 + 0x8]{1to16}
+	QUAD $0x35245450506d5262 // vpdpbusd zmm10, zmm18, dword ptr [r12 + 0xd4]{1to16}
+	QUAD $0x3a244c5050655262 // vpdpbusd zmm9, zmm19, dword ptr [r12 + 0xe8]{1to16}
+	QUAD $0x1a24745050655262 // vpdpbusd zmm14, zmm19, dword ptr [r12 + 0x68]{1to16}
+	QUAD $0x122474505065c262 // vpdpbusd zmm22, zmm19, dword ptr [r12 + 0x48]{1to16}
+	QUAD $0x0a247c505065c262 // vpdpbusd zmm23, zmm19, dword ptr [r12 + 0x28]{1to16}
+	QUAD $0x2a245c5050655262 // vpdpbusd zmm11, zmm19, dword ptr [r12 + 0xa8]{1to16}
+	QUAD $0x2224645050655262 // vpdpbusd zmm12, zmm19, dword ptr [r12 + 0x88]{1to16}
+	QUAD $0x06244450505d4262 // vpdpbusd zmm24, zmm20, dword ptr [r12 + 0x18]{1to16}
+	QUAD $0x3224545050655262 // vpdpbusd zmm10, zmm19, dword ptr [r12 + 0xc8]{1to16}
+	QUAD $0x3e244c50505d5262 // vpdpbusd zmm9, zmm20, dword ptr [r12 + 0xf8]{1to16}
+	QUAD $0x1e247450505d5262 // vpdpbusd zmm14, zmm20, dword ptr [r12 + 0x78]{1to16}
+	QUAD $0x16247450505dc262 // vpdpbusd zmm22, zmm20, dword ptr [r12 + 0x58]{1to16}
+	QUAD $0x0e247c50505dc262 // vpdpbusd zmm23, zmm20, dword ptr [r12 + 0x38]{1to16}
+	QUAD $0x2e245c50505d5262 // vpdpbusd zmm11, zmm20, dword ptr [r12 + 0xb8]{1to16}
+	QUAD $0x26246450505d5262 // vpdpbusd zmm12, zmm20, dword ptr [r12 + 0x98]{1to16}
 	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
-	LONG $0x50556262; WORD $0x4650; BYTE $0x03 // vpdpbusd zmm24, zmm21, dword ptr [rsi + 0xc]{1to16}
-	LONG $0x505d7262; WORD $0x5650; BYTE $0x36 // vpdpbusd zmm10, zmm20, dword ptr [rsi + 0xd8]{1to16}
-	LONG $0x50557262; WORD $0x4e50; BYTE $0x3b // vpdpbusd zmm9, zmm21, dword ptr [rsi + 0xec]{1to16}
-	LONG $0x50557262; WORD $0x7650; BYTE $0x1b // vpdpbusd zmm14, zmm21, dword ptr [rsi + 0x6c]{1to16}
-	LONG $0x5055e262; WORD $0x7650; BYTE $0x13 // vpdpbusd zmm22, zmm21, dword ptr [rsi + 0x4c]{1to16}
-	LONG $0x5055e262; WORD $0x7e50; BYTE $0x0b // vpdpbusd zmm23, zmm21, dword ptr [rsi + 0x2c]{1to16}
-	LONG $0x50557262; WORD $0x5e50; BYTE $0x2b // vpdpbusd zmm11, zmm21, dword ptr [rsi + 0xac]{1to16}
-	LONG $0x50557262; WORD $0x6650; BYTE $0x23 // vpdpbusd zmm12, zmm21, dword ptr [rsi + 0x8c]{1to16}
+	QUAD $0x0324445050554262 // vpdpbusd zmm24, zmm21, dword ptr [r12 + 0xc]{1to16}
+	QUAD $0x36245450505d5262 // vpdpbusd zmm10, zmm20, dword ptr [r12 + 0xd8]{1to16}
+	QUAD $0x3b244c5050555262 // vpdpbusd zmm9, zmm21, dword ptr [r12 + 0xec]{1to16}
+	QUAD $0x1b24745050555262 // vpdpbusd zmm14, zmm21, dword ptr [r12 + 0x6c]{1to16}
+	QUAD $0x132474505055c262 // vpdpbusd zmm22, zmm21, dword ptr [r12 + 0x4c]{1to16}
+	QUAD $0x0b247c505055c262 // vpdpbusd zmm23, zmm21, dword ptr [r12 + 0x2c]{1to16}
+	QUAD $0x2b245c5050555262 // vpdpbusd zmm11, zmm21, dword ptr [r12 + 0xac]{1to16}
+	QUAD $0x2324645050555262 // vpdpbusd zmm12, zmm21, dword ptr [r12 + 0x8c]{1to16}
 	LONG $0x487da262; WORD $0xc918 // vbroadcastss zmm17, xmm17
-	LONG $0x507d6262; WORD $0x4650; BYTE $0x07 // vpdpbusd zmm24, zmm16, dword ptr [rsi + 0x1c]{1to16}
-	LONG $0x50557262; WORD $0x5650; BYTE $0x33 // vpdpbusd zmm10, zmm21, dword ptr [rsi + 0xcc]{1to16}
-	LONG $0x507d7262; WORD $0x7650; BYTE $0x1f // vpdpbusd zmm14, zmm16, dword ptr [rsi + 0x7c]{1to16}
-	LONG $0x507d7262; WORD $0x4e50; BYTE $0x3f // vpdpbusd zmm9, zmm16, dword ptr [rsi + 0xfc]{1to16}
-	LONG $0x507de262; WORD $0x7e50; BYTE $0x0f // vpdpbusd zmm23, zmm16, dword ptr [rsi + 0x3c]{1to16}
-	LONG $0x507de262; WORD $0x7650; BYTE $0x17 // vpdpbusd zmm22, zmm16, dword ptr [rsi + 0x5c]{1to16}
-	LONG $0x507d7262; WORD $0x5e50; BYTE $0x2f // vpdpbusd zmm11, zmm16, dword ptr [rsi + 0xbc]{1to16}
-	LONG $0x507d7262; WORD $0x6650; BYTE $0x27 // vpdpbusd zmm12, zmm16, dword ptr [rsi + 0x9c]{1to16}
-	LONG $0x507d7262; WORD $0x5650; BYTE $0x37 // vpdpbusd zmm10, zmm16, dword ptr [rsi + 0xdc]{1to16}
+	QUAD $0x07244450507d4262 // vpdpbusd zmm24, zmm16, dword ptr [r12 + 0x1c]{1to16}
+	QUAD $0x3324545050555262 // vpdpbusd zmm10, zmm21, dword ptr [r12 + 0xcc]{1to16}
+	QUAD $0x1f247450507d5262 // vpdpbusd zmm14, zmm16, dword ptr [r12 + 0x7c]{1to16}
+	QUAD $0x3f244c50507d5262 // vpdpbusd zmm9, zmm16, dword ptr [r12 + 0xfc]{1to16}
+	QUAD $0x0f247c50507dc262 // vpdpbusd zmm23, zmm16, dword ptr [r12 + 0x3c]{1to16}
+	QUAD $0x17247450507dc262 // vpdpbusd zmm22, zmm16, dword ptr [r12 + 0x5c]{1to16}
+	QUAD $0x2f245c50507d5262 // vpdpbusd zmm11, zmm16, dword ptr [r12 + 0xbc]{1to16}
+	QUAD $0x27246450507d5262 // vpdpbusd zmm12, zmm16, dword ptr [r12 + 0x9c]{1to16}
+	QUAD $0x37245450507d5262 // vpdpbusd zmm10, zmm16, dword ptr [r12 + 0xdc]{1to16}
 	LONG $0x487c8162; WORD $0xc05b // vcvtdq2ps zmm16, zmm24
 	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
 	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
@@ -1379,211 +1496,252 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48045162; WORD $0xdb59 // vmulps zmm11, zmm15, zmm11
 	LONG $0x48045162; WORD $0xe459 // vmulps zmm12, zmm15, zmm12
 	LONG $0x4815a262; WORD $0xc8ac // vfnmadd213ps zmm17, zmm13, zmm16 # zmm17 = -(zmm13 * zmm17) + zmm16
-	LONG $0x50757262; WORD $0x46b8; BYTE $0x40 // vfmadd231ps zmm8, zmm17, dword ptr [rsi + 0x100]{1to16} # zmm8 = (zmm17 * mem) + zmm8
-	LONG $0x087ee162; WORD $0x4e10; BYTE $0x49 // vmovss xmm17, dword ptr [rsi + 0x124]
+	QUAD $0x402444b850755262 // vfmadd231ps zmm8, zmm17, dword ptr [r12 + 0x100]{1to16} # zmm8 = (zmm17 * mem) + zmm8
+	QUAD $0x49244c10087ec162 // vmovss xmm17, dword ptr [r12 + 0x124]
 	LONG $0x487ca162; WORD $0xc75b // vcvtdq2ps zmm16, zmm23
 	LONG $0x48045162; WORD $0xd259 // vmulps zmm10, zmm15, zmm10
 	LONG $0x4804a162; WORD $0xc059 // vmulps zmm16, zmm15, zmm16
 	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
 	LONG $0x487da262; WORD $0xc918 // vbroadcastss zmm17, xmm17
 	LONG $0x4815a262; WORD $0xc8ac // vfnmadd213ps zmm17, zmm13, zmm16 # zmm17 = -(zmm13 * zmm17) + zmm16
-	LONG $0x5075f262; WORD $0x7eb8; BYTE $0x41 // vfmadd231ps zmm7, zmm17, dword ptr [rsi + 0x104]{1to16} # zmm7 = (zmm17 * mem) + zmm7
-	LONG $0x087ee162; WORD $0x4e10; BYTE $0x4a // vmovss xmm17, dword ptr [rsi + 0x128]
+	QUAD $0x41247cb85075d262 // vfmadd231ps zmm7, zmm17, dword ptr [r12 + 0x104]{1to16} # zmm7 = (zmm17 * mem) + zmm7
+	QUAD $0x4a244c10087ec162 // vmovss xmm17, dword ptr [r12 + 0x128]
 	LONG $0x487ca162; WORD $0xc65b // vcvtdq2ps zmm16, zmm22
 	LONG $0x4804a162; WORD $0xc059 // vmulps zmm16, zmm15, zmm16
 	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
 	LONG $0x487da262; WORD $0xc918 // vbroadcastss zmm17, xmm17
 	LONG $0x4815a262; WORD $0xc8ac // vfnmadd213ps zmm17, zmm13, zmm16 # zmm17 = -(zmm13 * zmm17) + zmm16
-	LONG $0x087ee162; WORD $0x4610; BYTE $0x4b // vmovss xmm16, dword ptr [rsi + 0x12c]
-	LONG $0x5075f262; WORD $0x76b8; BYTE $0x42 // vfmadd231ps zmm6, zmm17, dword ptr [rsi + 0x108]{1to16} # zmm6 = (zmm17 * mem) + zmm6
+	QUAD $0x4b244410087ec162 // vmovss xmm16, dword ptr [r12 + 0x12c]
+	QUAD $0x422474b85075d262 // vfmadd231ps zmm6, zmm17, dword ptr [r12 + 0x108]{1to16} # zmm6 = (zmm17 * mem) + zmm6
 	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
 	LONG $0x487da262; WORD $0xc018 // vbroadcastss zmm16, xmm16
 	LONG $0x4815c262; WORD $0xc6ac // vfnmadd213ps zmm16, zmm13, zmm14 # zmm16 = -(zmm13 * zmm16) + zmm14
-	QUAD $0x00000130b6107ac5 // vmovss xmm14, dword ptr [rsi + 0x130]
-	LONG $0x507df262; WORD $0x6eb8; BYTE $0x43 // vfmadd231ps zmm5, zmm16, dword ptr [rsi + 0x10c]{1to16} # zmm5 = (zmm16 * mem) + zmm5
+	QUAD $0x013024b4107a41c4; WORD $0x0000 // vmovss xmm14, dword ptr [r12 + 0x130]
+	QUAD $0x43246cb8507dd262 // vfmadd231ps zmm5, zmm16, dword ptr [r12 + 0x10c]{1to16} # zmm5 = (zmm16 * mem) + zmm5
 	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
 	LONG $0x487d5262; WORD $0xf618 // vbroadcastss zmm14, xmm14
 	LONG $0x48155262; WORD $0xf4ac // vfnmadd213ps zmm14, zmm13, zmm12 # zmm14 = -(zmm13 * zmm14) + zmm12
-	QUAD $0x00000134a6107ac5 // vmovss xmm12, dword ptr [rsi + 0x134]
-	LONG $0x580df262; WORD $0x66b8; BYTE $0x44 // vfmadd231ps zmm4, zmm14, dword ptr [rsi + 0x110]{1to16} # zmm4 = (zmm14 * mem) + zmm4
+	QUAD $0x013424a4107a41c4; WORD $0x0000 // vmovss xmm12, dword ptr [r12 + 0x134]
+	QUAD $0x442464b8580dd262 // vfmadd231ps zmm4, zmm14, dword ptr [r12 + 0x110]{1to16} # zmm4 = (zmm14 * mem) + zmm4
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
 	LONG $0x48155262; WORD $0xe3ac // vfnmadd213ps zmm12, zmm13, zmm11 # zmm12 = -(zmm13 * zmm12) + zmm11
-	QUAD $0x000001389e107ac5 // vmovss xmm11, dword ptr [rsi + 0x138]
-	LONG $0x581df262; WORD $0x5eb8; BYTE $0x45 // vfmadd231ps zmm3, zmm12, dword ptr [rsi + 0x114]{1to16} # zmm3 = (zmm12 * mem) + zmm3
+	QUAD $0x0138249c107a41c4; WORD $0x0000 // vmovss xmm11, dword ptr [r12 + 0x138]
+	QUAD $0x45245cb8581dd262 // vfmadd231ps zmm3, zmm12, dword ptr [r12 + 0x114]{1to16} # zmm3 = (zmm12 * mem) + zmm3
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
 	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
 	LONG $0x48155262; WORD $0xdaac // vfnmadd213ps zmm11, zmm13, zmm10 # zmm11 = -(zmm13 * zmm11) + zmm10
-	QUAD $0x0000013c96107ac5 // vmovss xmm10, dword ptr [rsi + 0x13c]
-	LONG $0x5825f262; WORD $0x56b8; BYTE $0x46 // vfmadd231ps zmm2, zmm11, dword ptr [rsi + 0x118]{1to16} # zmm2 = (zmm11 * mem) + zmm2
+	QUAD $0x013c2494107a41c4; WORD $0x0000 // vmovss xmm10, dword ptr [r12 + 0x13c]
+	QUAD $0x462454b85825d262 // vfmadd231ps zmm2, zmm11, dword ptr [r12 + 0x118]{1to16} # zmm2 = (zmm11 * mem) + zmm2
 	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
 	LONG $0x487d5262; WORD $0xd218 // vbroadcastss zmm10, xmm10
 	LONG $0x48155262; WORD $0xd1ac // vfnmadd213ps zmm10, zmm13, zmm9 # zmm10 = -(zmm13 * zmm10) + zmm9
-	LONG $0x582df262; WORD $0x4eb8; BYTE $0x47 // vfmadd231ps zmm1, zmm10, dword ptr [rsi + 0x11c]{1to16} # zmm1 = (zmm10 * mem) + zmm1
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfc11850f; WORD $0xffff // jne 0x11d30 <pq_q4_1+0x390>
+	QUAD $0x47244cb8582dd262 // vfmadd231ps zmm1, zmm10, dword ptr [r12 + 0x11c]{1to16} # zmm1 = (zmm10 * mem) + zmm1
+	LONG $0x80c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x180
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfbbc850f; WORD $0xffff // jne 0x11f40 <pq_q4_1+0x3b0>
 	LONG $0x80c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x280
-	LONG $0xfe588d49 // lea rbx, [r8 - 0x2]
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfbe98f0f; WORD $0xffff // jg 0x11d20 <pq_q4_1+0x380>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0xfe4a8d49 // lea rcx, [r10 - 0x2]
+	LONG $0x02fa8349 // cmp r10, 0x2
+	WORD $0x8949; BYTE $0xca // mov r10, rcx
+	LONG $0xfb948f0f; WORD $0xffff // jg 0x11f30 <pq_q4_1+0x3a0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm8
 	LONG $0x487cf162; WORD $0x3c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm7
 	LONG $0x487cf162; WORD $0x3411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm6
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x2c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm5
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0x487cf162; WORD $0x2411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm4
 	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xf8d4840f; WORD $0xffff // je 0x11a40 <pq_q4_1+0xa0>
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
+	LONG $0xf870840f; WORD $0xffff // je 0x11c46 <pq_q4_1+0xb6>
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
 	LONG $0x07fb8341 // cmp r11d, 0x7
-	LONG $0xf8be820f; WORD $0xffff // jb 0x11a40 <pq_q4_1+0xa0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
+	LONG $0xf85a820f; WORD $0xffff // jb 0x11c46 <pq_q4_1+0xb6>
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x487cf162; WORD $0x1411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm2
 	LONG $0x08fb8341 // cmp r11d, 0x8
-	LONG $0xf8a8820f; WORD $0xffff // jb 0x11a40 <pq_q4_1+0xa0>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x0c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm1
-	LONG $0xfff897e9; BYTE $0xff // jmp 0x11a40 <pq_q4_1+0xa0>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x02a88e0f; WORD $0x0000 // jle 0x12461 <pq_q4_1+0xac1>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x008f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2000]
-	LONG $0x408f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2040]
-	LONG $0x808f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2080]
+	LONG $0xf844820f; WORD $0xffff // jb 0x11c46 <pq_q4_1+0xb6>
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	LONG $0x487cf162; WORD $0x0c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm1
+	LONG $0xfff833e9; BYTE $0xff // jmp 0x11c46 <pq_q4_1+0xb6>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xe9 // mov r9, r13
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x06488e0f; WORD $0x0000 // jle 0x12a74 <pq_q4_1+0xee4>
+	WORD $0x894d; BYTE $0xfd // mov r13, r15
+	LONG $0x00e58149; WORD $0xffff; BYTE $0xff // and r13, -0x100
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x894c; BYTE $0xfd // mov rbp, r15
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x00013ce9; BYTE $0x00 // jmp 0x12581 <pq_q4_1+0x9f1>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487df262; WORD $0x5513; BYTE $0x03 // vcvtph2ps zmm2, ymmword ptr [rbp + 0x60]
+	LONG $0x487df262; WORD $0x5d13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [rbp + 0x20]
+	LONG $0x487cf162; WORD $0x6510; BYTE $0x06 // vmovups zmm4, zmmword ptr [rbp + 0x180]
+	LONG $0x487cf162; WORD $0x6510; BYTE $0x07 // vmovups zmm4, zmmword ptr [rbp + 0x1c0]
+	LONG $0x487cf162; WORD $0x6510; BYTE $0x08 // vmovups zmm4, zmmword ptr [rbp + 0x200]
+	LONG $0x487cf162; WORD $0x6510; BYTE $0x09 // vmovups zmm4, zmmword ptr [rbp + 0x240]
+	LONG $0x48fef162; WORD $0x656f; BYTE $0x06 // vmovdqu64 zmm4, zmmword ptr [rbp + 0x180]
+	LONG $0x48fef162; WORD $0x6d6f; BYTE $0x07 // vmovdqu64 zmm5, zmmword ptr [rbp + 0x1c0]
+	LONG $0x48fef162; WORD $0x756f; BYTE $0x08 // vmovdqu64 zmm6, zmmword ptr [rbp + 0x200]
+	LONG $0x48fef162; WORD $0x7d6f; BYTE $0x09 // vmovdqu64 zmm7, zmmword ptr [rbp + 0x240]
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0xfec68348 // add rsi, -0x2
-	LONG $0x487df262; WORD $0x5713; BYTE $0x02 // vcvtph2ps zmm2, ymmword ptr [rdi + 0x40]
-	LONG $0x487cf162; WORD $0x5f10; BYTE $0x02 // vmovups zmm3, zmmword ptr [rdi + 0x80]
-	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
-	LONG $0xc08f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x20c0]
-	LONG $0x487cf162; WORD $0x5f10; BYTE $0x03 // vmovups zmm3, zmmword ptr [rdi + 0xc0]
-	LONG $0x008f180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2100]
-	LONG $0x487cf162; WORD $0x5f10; BYTE $0x04 // vmovups zmm3, zmmword ptr [rdi + 0x100]
-	LONG $0x408f180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2140]
-	LONG $0x487cf162; WORD $0x5f10; BYTE $0x05 // vmovups zmm3, zmmword ptr [rdi + 0x140]
-	LONG $0x48fef162; WORD $0x5f6f; BYTE $0x02 // vmovdqu64 zmm3, zmmword ptr [rdi + 0x80]
-	LONG $0x48fef162; WORD $0x6f6f; BYTE $0x03 // vmovdqu64 zmm5, zmmword ptr [rdi + 0xc0]
-	LONG $0x48fef162; WORD $0x776f; BYTE $0x04 // vmovdqu64 zmm6, zmmword ptr [rdi + 0x100]
-	LONG $0x48fef162; WORD $0x7f6f; BYTE $0x05 // vmovdqu64 zmm7, zmmword ptr [rdi + 0x140]
-	LONG $0x48657162; WORD $0xc0db // vpandd zmm8, zmm3, zmm0
-	LONG $0x4865f162; WORD $0xd372; BYTE $0x04 // vpsrld zmm3, zmm3, 0x4
-	LONG $0x583d5262; WORD $0x0850 // vpdpbusd zmm9, zmm8, dword ptr [r8]{1to16}
-	LONG $0x48557162; WORD $0xe0db // vpandd zmm12, zmm5, zmm0
-	LONG $0x581d5262; WORD $0x5050; BYTE $0x01 // vpdpbusd zmm10, zmm12, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
+	WORD $0x8948; BYTE $0xdd // mov rbp, rbx
+	LONG $0x485d7162; WORD $0xc0db // vpandd zmm8, zmm4, zmm0
+	LONG $0x485df162; WORD $0xd472; BYTE $0x04 // vpsrld zmm4, zmm4, 0x4
+	LONG $0x583d7262; WORD $0x4f50; BYTE $0x0c // vpdpbusd zmm9, zmm8, dword ptr [rdi + 0x30]{1to16}
+	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
+	LONG $0x58257262; WORD $0x5750; BYTE $0x0d // vpdpbusd zmm10, zmm11, dword ptr [rdi + 0x34]{1to16}
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x58655262; WORD $0x4050; BYTE $0x04 // vpdpbusd zmm8, zmm3, dword ptr [r8 + 0x10]{1to16}
-	LONG $0x4865f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm3, zmm5, 0x4
+	LONG $0x585d7262; WORD $0x4750; BYTE $0x10 // vpdpbusd zmm8, zmm4, dword ptr [rdi + 0x40]{1to16}
+	LONG $0x485df162; WORD $0xd572; BYTE $0x04 // vpsrld zmm4, zmm5, 0x4
 	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
-	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
-	LONG $0x5865d262; WORD $0x6850; BYTE $0x05 // vpdpbusd zmm5, zmm3, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x484df162; WORD $0xd8db // vpandd zmm3, zmm6, zmm0
-	LONG $0x58655262; WORD $0x4850; BYTE $0x02 // vpdpbusd zmm9, zmm3, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x4865f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm3, zmm6, 0x4
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0x585df262; WORD $0x6f50; BYTE $0x11 // vpdpbusd zmm5, zmm4, dword ptr [rdi + 0x44]{1to16}
+	LONG $0x484df162; WORD $0xe0db // vpandd zmm4, zmm6, zmm0
+	LONG $0x585d7262; WORD $0x4f50; BYTE $0x0e // vpdpbusd zmm9, zmm4, dword ptr [rdi + 0x38]{1to16}
+	LONG $0x485df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm4, zmm6, 0x4
 	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x584d5262; WORD $0x5050; BYTE $0x03 // vpdpbusd zmm10, zmm6, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
-	LONG $0x58655262; WORD $0x4050; BYTE $0x06 // vpdpbusd zmm8, zmm3, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x4835d162; WORD $0xd8fe // vpaddd zmm3, zmm9, zmm8
-	LONG $0x483df162; WORD $0xd772; BYTE $0x04 // vpsrld zmm8, zmm7, 0x4
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x483df162; WORD $0xf0db // vpandd zmm6, zmm8, zmm0
-	LONG $0x584dd262; WORD $0x6850; BYTE $0x07 // vpdpbusd zmm5, zmm6, dword ptr [r8 + 0x1c]{1to16}
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x584d7262; WORD $0x5750; BYTE $0x0f // vpdpbusd zmm10, zmm6, dword ptr [rdi + 0x3c]{1to16}
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0x585d7262; WORD $0x4750; BYTE $0x12 // vpdpbusd zmm8, zmm4, dword ptr [rdi + 0x48]{1to16}
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x584df262; WORD $0x6f50; BYTE $0x13 // vpdpbusd zmm5, zmm6, dword ptr [rdi + 0x4c]{1to16}
+	LONG $0x4835d162; WORD $0xe0fe // vpaddd zmm4, zmm9, zmm8
 	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
-	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
-	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
-	LONG $0x107ac1c4; WORD $0x2460 // vmovss xmm4, dword ptr [r8 + 0x24]
+	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
+	LONG $0x6710fac5; BYTE $0x54 // vmovss xmm4, dword ptr [rdi + 0x54]
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x487df262; WORD $0xe418 // vbroadcastss zmm4, xmm4
 	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
-	LONG $0x5875d262; WORD $0x6098; BYTE $0x08 // vfmadd132ps zmm4, zmm1, dword ptr [r8 + 0x20]{1to16} # zmm4 = (zmm4 * mem) + zmm1
-	LONG $0x808f180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2180]
-	LONG $0x487df262; WORD $0x5713; BYTE $0x03 // vcvtph2ps zmm2, ymmword ptr [rdi + 0x60]
-	LONG $0x487df262; WORD $0x4f13; BYTE $0x01 // vcvtph2ps zmm1, ymmword ptr [rdi + 0x20]
-	LONG $0x487cf162; WORD $0x5f10; BYTE $0x06 // vmovups zmm3, zmmword ptr [rdi + 0x180]
-	LONG $0xc08f180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x21c0]
-	LONG $0x487cf162; WORD $0x5f10; BYTE $0x07 // vmovups zmm3, zmmword ptr [rdi + 0x1c0]
-	LONG $0x008f180f; WORD $0x0022; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2200]
-	LONG $0x487cf162; WORD $0x5f10; BYTE $0x08 // vmovups zmm3, zmmword ptr [rdi + 0x200]
-	LONG $0x408f180f; WORD $0x0022; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2240]
-	LONG $0x487cf162; WORD $0x5f10; BYTE $0x09 // vmovups zmm3, zmmword ptr [rdi + 0x240]
-	LONG $0x48fef162; WORD $0x5f6f; BYTE $0x06 // vmovdqu64 zmm3, zmmword ptr [rdi + 0x180]
-	LONG $0x48fef162; WORD $0x6f6f; BYTE $0x07 // vmovdqu64 zmm5, zmmword ptr [rdi + 0x1c0]
-	LONG $0x48fef162; WORD $0x776f; BYTE $0x08 // vmovdqu64 zmm6, zmmword ptr [rdi + 0x200]
-	LONG $0x48fef162; WORD $0x7f6f; BYTE $0x09 // vmovdqu64 zmm7, zmmword ptr [rdi + 0x240]
-	LONG $0x80c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x280
+	LONG $0x585df262; WORD $0x4fb8; BYTE $0x14 // vfmadd231ps zmm1, zmm4, dword ptr [rdi + 0x50]{1to16} # zmm1 = (zmm4 * mem) + zmm1
+	LONG $0x60c78348 // add rdi, 0x60
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x04f78e0f; WORD $0x0000 // jle 0x12a78 <pq_q4_1+0xee8>
+	LONG $0x809d8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rbp + 0x180]
+	WORD $0x3949; BYTE $0xdd // cmp r13, rbx
+	WORD $0x6a73 // jae 0x125f7 <pq_q4_1+0xa67>
+	WORD $0x8945; BYTE $0xee // mov r14d, r13d
+	LONG $0x08eec141 // shr r14d, 0x8
+	WORD $0x8944; BYTE $0xee // mov esi, r13d
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0xd6b70f44 // movzx r10d, si
+	LONG $0xf6b60f45 // movzx r14d, r14b
+	WORD $0x894d; BYTE $0xec // mov r12, r13
+	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0x8944; BYTE $0xf1 // mov ecx, r14d
+	WORD $0xe183; BYTE $0x3f // and ecx, 0x3f
+	LONG $0xffe28141; WORD $0x003f; BYTE $0x00 // and r10d, 0x3fff
+	WORD $0xfe41; BYTE $0xc6 // inc r14b
+	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
+	WORD $0x294d; BYTE $0xd4 // sub r12, r10
+	QUAD $0x004000218c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r12 + 0x4000]
+	QUAD $0x005000218c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r12 + 0x5000]
+	QUAD $0x006000218c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r12 + 0x6000]
+	QUAD $0x007000218c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r12 + 0x7000]
+	WORD $0x3949; BYTE $0xdd // cmp r13, rbx
+	WORD $0xa972 // jb 0x125a0 <pq_q4_1+0xa10>
+	LONG $0x487df262; WORD $0x5513; BYTE $0x02 // vcvtph2ps zmm2, ymmword ptr [rbp + 0x40]
+	LONG $0x487cf162; WORD $0x5d10; BYTE $0x02 // vmovups zmm3, zmmword ptr [rbp + 0x80]
+	LONG $0x487df262; WORD $0x6513; BYTE $0x00 // vcvtph2ps zmm4, ymmword ptr [rbp]
+	LONG $0x487cf162; WORD $0x5d10; BYTE $0x03 // vmovups zmm3, zmmword ptr [rbp + 0xc0]
+	LONG $0x487cf162; WORD $0x5d10; BYTE $0x04 // vmovups zmm3, zmmword ptr [rbp + 0x100]
+	LONG $0x487cf162; WORD $0x5d10; BYTE $0x05 // vmovups zmm3, zmmword ptr [rbp + 0x140]
+	LONG $0x48fef162; WORD $0x5d6f; BYTE $0x02 // vmovdqu64 zmm3, zmmword ptr [rbp + 0x80]
+	LONG $0x48fef162; WORD $0x6d6f; BYTE $0x03 // vmovdqu64 zmm5, zmmword ptr [rbp + 0xc0]
+	LONG $0x48fef162; WORD $0x756f; BYTE $0x04 // vmovdqu64 zmm6, zmmword ptr [rbp + 0x100]
+	LONG $0x48fef162; WORD $0x7d6f; BYTE $0x05 // vmovdqu64 zmm7, zmmword ptr [rbp + 0x140]
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x809d8d48; WORD $0x0002; BYTE $0x00 // lea rbx, [rbp + 0x280]
 	LONG $0x48657162; WORD $0xc0db // vpandd zmm8, zmm3, zmm0
 	LONG $0x4865f162; WORD $0xd372; BYTE $0x04 // vpsrld zmm3, zmm3, 0x4
-	LONG $0x583d5262; WORD $0x4850; BYTE $0x0c // vpdpbusd zmm9, zmm8, dword ptr [r8 + 0x30]{1to16}
+	LONG $0x583d7262; WORD $0x0f50 // vpdpbusd zmm9, zmm8, dword ptr [rdi]{1to16}
 	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
-	LONG $0x58255262; WORD $0x5050; BYTE $0x0d // vpdpbusd zmm10, zmm11, dword ptr [r8 + 0x34]{1to16}
+	LONG $0x58257262; WORD $0x5750; BYTE $0x01 // vpdpbusd zmm10, zmm11, dword ptr [rdi + 0x4]{1to16}
 	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x58655262; WORD $0x4050; BYTE $0x10 // vpdpbusd zmm8, zmm3, dword ptr [r8 + 0x40]{1to16}
+	LONG $0x58657262; WORD $0x4750; BYTE $0x04 // vpdpbusd zmm8, zmm3, dword ptr [rdi + 0x10]{1to16}
 	LONG $0x4865f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm3, zmm5, 0x4
 	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
 	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
-	LONG $0x5865d262; WORD $0x6850; BYTE $0x11 // vpdpbusd zmm5, zmm3, dword ptr [r8 + 0x44]{1to16}
+	LONG $0x5865f262; WORD $0x6f50; BYTE $0x05 // vpdpbusd zmm5, zmm3, dword ptr [rdi + 0x14]{1to16}
 	LONG $0x484df162; WORD $0xd8db // vpandd zmm3, zmm6, zmm0
-	LONG $0x58655262; WORD $0x4850; BYTE $0x0e // vpdpbusd zmm9, zmm3, dword ptr [r8 + 0x38]{1to16}
+	LONG $0x58657262; WORD $0x4f50; BYTE $0x02 // vpdpbusd zmm9, zmm3, dword ptr [rdi + 0x8]{1to16}
 	LONG $0x4865f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm3, zmm6, 0x4
 	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x584d5262; WORD $0x5050; BYTE $0x0f // vpdpbusd zmm10, zmm6, dword ptr [r8 + 0x3c]{1to16}
+	LONG $0x584d7262; WORD $0x5750; BYTE $0x03 // vpdpbusd zmm10, zmm6, dword ptr [rdi + 0xc]{1to16}
 	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
-	LONG $0x58655262; WORD $0x4050; BYTE $0x12 // vpdpbusd zmm8, zmm3, dword ptr [r8 + 0x48]{1to16}
+	LONG $0x58657262; WORD $0x4750; BYTE $0x06 // vpdpbusd zmm8, zmm3, dword ptr [rdi + 0x18]{1to16}
 	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x584dd262; WORD $0x6850; BYTE $0x13 // vpdpbusd zmm5, zmm6, dword ptr [r8 + 0x4c]{1to16}
+	LONG $0x584df262; WORD $0x6f50; BYTE $0x07 // vpdpbusd zmm5, zmm6, dword ptr [rdi + 0x1c]{1to16}
 	LONG $0x4835d162; WORD $0xd8fe // vpaddd zmm3, zmm9, zmm8
 	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
 	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
+	LONG $0x6f10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rdi + 0x24]
 	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
-	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
-	LONG $0x107ac1c4; WORD $0x5448 // vmovss xmm1, dword ptr [r8 + 0x54]
-	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
-	LONG $0x487df262; WORD $0xc918 // vbroadcastss zmm1, xmm1
-	LONG $0x486df262; WORD $0xcbac // vfnmadd213ps zmm1, zmm2, zmm3 # zmm1 = -(zmm2 * zmm1) + zmm3
-	LONG $0x585dd262; WORD $0x4898; BYTE $0x14 // vfmadd132ps zmm1, zmm4, dword ptr [r8 + 0x50]{1to16} # zmm1 = (zmm1 * mem) + zmm4
-	LONG $0x60c08349 // add r8, 0x60
-	LONG $0x02fe8348 // cmp rsi, 0x2
-	LONG $0xfd6f870f; WORD $0xffff // ja 0x121d0 <pq_q4_1+0x830>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xf5d6840f; WORD $0xffff // je 0x11a40 <pq_q4_1+0xa0>
-	LONG $0x487cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm1
-	LONG $0xfff5cbe9; BYTE $0xff // jmp 0x11a40 <pq_q4_1+0xa0>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x02858e0f; WORD $0x0000 // jle 0x1270e <pq_q4_1+0xd6e>
-	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
-	WORD $0x894c; BYTE $0xef // mov rdi, r13
-	WORD $0x894d; BYTE $0xf8 // mov r8, r15
+	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487df262; WORD $0xe518 // vbroadcastss zmm4, xmm5
+	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
+	LONG $0x585df262; WORD $0x4fb8; BYTE $0x08 // vfmadd231ps zmm1, zmm4, dword ptr [rdi + 0x20]{1to16} # zmm1 = (zmm4 * mem) + zmm1
+	WORD $0x3949; BYTE $0xdd // cmp r13, rbx
+	LONG $0xfd31830f; WORD $0xffff // jae 0x12450 <pq_q4_1+0x8c0>
+	WORD $0x8945; BYTE $0xee // mov r14d, r13d
+	LONG $0x08eec141 // shr r14d, 0x8
+	WORD $0x8944; BYTE $0xee // mov esi, r13d
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0xb70f; BYTE $0xce // movzx ecx, si
+	LONG $0xf6b60f45 // movzx r14d, r14b
+	WORD $0x894d; BYTE $0xec // mov r12, r13
+	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0x8945; BYTE $0xf2 // mov r10d, r14d
+	LONG $0x3fe28341 // and r10d, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc6 // inc r14b
+	LONG $0x06e2c141 // shl r10d, 0x6
+	WORD $0x2949; BYTE $0xcc // sub r12, rcx
+	QUAD $0x004000228c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r12 + 0x4000]
+	QUAD $0x005000228c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r12 + 0x5000]
+	QUAD $0x006000228c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r12 + 0x6000]
+	QUAD $0x007000228c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r12 + 0x7000]
+	WORD $0x3949; BYTE $0xdd // cmp r13, rbx
+	WORD $0xa972 // jb 0x12730 <pq_q4_1+0xba0>
+	LONG $0xfffcc4e9; BYTE $0xff // jmp 0x12450 <pq_q4_1+0x8c0>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02878e0f; WORD $0x0000 // jle 0x12a20 <pq_q4_1+0xe90>
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	WORD $0x894d; BYTE $0xc2 // mov r10, r8
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0xed31 // xor ebp, ebp
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	WORD $0x8949; BYTE $0xee // mov r14, rbp
-	LONG $0x08e5c148 // shl rbp, 0x8
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0x08e6c149 // shl r14, 0x8
 	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
 	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
 	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
-	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x022e746f48fef162 // vmovdqu64 zmm6, zmmword ptr [rsi + rbp + 0x80]
-	QUAD $0x032e446f48fe7162 // vmovdqu64 zmm8, zmmword ptr [rsi + rbp + 0xc0]
-	QUAD $0x042e4c6f48fe7162 // vmovdqu64 zmm9, zmmword ptr [rsi + rbp + 0x100]
-	QUAD $0x052e7c6f48fef162 // vmovdqu64 zmm7, zmmword ptr [rsi + rbp + 0x140]
-	LONG $0x000001bd; BYTE $0x00 // mov ebp, 0x1
+	LONG $0x05e3c148 // shl rbx, 0x5
+	QUAD $0x0234746f48fe9162 // vmovdqu64 zmm6, zmmword ptr [r12 + r14 + 0x80]
+	QUAD $0x0334446f48fe1162 // vmovdqu64 zmm8, zmmword ptr [r12 + r14 + 0xc0]
+	QUAD $0x04344c6f48fe1162 // vmovdqu64 zmm9, zmmword ptr [r12 + r14 + 0x100]
+	QUAD $0x05347c6f48fe9162 // vmovdqu64 zmm7, zmmword ptr [r12 + r14 + 0x140]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x484d7162; WORD $0xd0db // vpandd zmm10, zmm6, zmm0
 	LONG $0x582de262; WORD $0x0750 // vpdpbusd zmm16, zmm10, dword ptr [rdi]{1to16}
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
@@ -1618,7 +1776,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x583df262; WORD $0x7750; BYTE $0x15 // vpdpbusd zmm6, zmm8, dword ptr [rdi + 0x54]{1to16}
 	LONG $0x5815f262; WORD $0x6f50; BYTE $0x1a // vpdpbusd zmm5, zmm13, dword ptr [rdi + 0x68]{1to16}
 	LONG $0x58157262; WORD $0x7f50; BYTE $0x0a // vpdpbusd zmm15, zmm13, dword ptr [rdi + 0x28]{1to16}
-	LONG $0x487d3262; WORD $0x0413; BYTE $0x36 // vcvtph2ps zmm8, ymmword ptr [rsi + r14]
+	LONG $0x487d5262; WORD $0x0413; BYTE $0x1c // vcvtph2ps zmm8, ymmword ptr [r12 + rbx]
 	LONG $0x487d5262; WORD $0xd218 // vbroadcastss zmm10, xmm10
 	LONG $0x5835e262; WORD $0x4750; BYTE $0x06 // vpdpbusd zmm16, zmm9, dword ptr [rdi + 0x18]{1to16}
 	LONG $0x5815f262; WORD $0x7750; BYTE $0x12 // vpdpbusd zmm6, zmm13, dword ptr [rdi + 0x48]{1to16}
@@ -1626,7 +1784,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x58357262; WORD $0x7f50; BYTE $0x0e // vpdpbusd zmm15, zmm9, dword ptr [rdi + 0x38]{1to16}
 	LONG $0x580de262; WORD $0x4750; BYTE $0x03 // vpdpbusd zmm16, zmm14, dword ptr [rdi + 0xc]{1to16}
 	LONG $0x5835f262; WORD $0x7750; BYTE $0x16 // vpdpbusd zmm6, zmm9, dword ptr [rdi + 0x58]{1to16}
-	QUAD $0x02364c13487d3262 // vcvtph2ps zmm9, ymmword ptr [rsi + r14 + 0x40]
+	QUAD $0x021c4c13487d5262 // vcvtph2ps zmm9, ymmword ptr [r12 + rbx + 0x40]
 	LONG $0x580df262; WORD $0x6f50; BYTE $0x1b // vpdpbusd zmm5, zmm14, dword ptr [rdi + 0x6c]{1to16}
 	LONG $0x580d7262; WORD $0x7f50; BYTE $0x0b // vpdpbusd zmm15, zmm14, dword ptr [rdi + 0x2c]{1to16}
 	LONG $0x5845e262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm16, zmm7, dword ptr [rdi + 0x1c]{1to16}
@@ -1660,29 +1818,39 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4835f262; WORD $0xf5ac // vfnmadd213ps zmm6, zmm9, zmm5 # zmm6 = -(zmm9 * zmm6) + zmm5
 	LONG $0x584df262; WORD $0x4fb8; BYTE $0x43 // vfmadd231ps zmm1, zmm6, dword ptr [rdi + 0x10c]{1to16} # zmm1 = (zmm6 * mem) + zmm1
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfdba850f; WORD $0xffff // jne 0x124b0 <pq_q4_1+0xb10>
-	LONG $0x80c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x280
-	LONG $0xfe588d49 // lea rbx, [r8 - 0x2]
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfd928f0f; WORD $0xffff // jg 0x124a0 <pq_q4_1+0xb00>
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfdb8850f; WORD $0xffff // jne 0x127c0 <pq_q4_1+0xc30>
+	LONG $0x80c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x280
+	LONG $0xfe4a8d49 // lea rcx, [r10 - 0x2]
+	LONG $0x02fa8349 // cmp r10, 0x2
+	WORD $0x8949; BYTE $0xca // mov r10, rcx
+	LONG $0xfd908f0f; WORD $0xffff // jg 0x127b0 <pq_q4_1+0xc20>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xf329840f; WORD $0xffff // je 0x11a40 <pq_q4_1+0xa0>
+	LONG $0xf21d840f; WORD $0xffff // je 0x11c46 <pq_q4_1+0xb6>
 	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
 	LONG $0x02fb8341 // cmp r11d, 0x2
-	LONG $0xf319820f; WORD $0xffff // jb 0x11a40 <pq_q4_1+0xa0>
+	LONG $0xf20d820f; WORD $0xffff // jb 0x11c46 <pq_q4_1+0xb6>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm3
 	LONG $0x03fb8341 // cmp r11d, 0x3
-	LONG $0xf308820f; WORD $0xffff // jb 0x11a40 <pq_q4_1+0xa0>
+	LONG $0xf1f8820f; WORD $0xffff // jb 0x11c46 <pq_q4_1+0xb6>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x1411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm2
 	LONG $0x04fb8341 // cmp r11d, 0x4
-	LONG $0xf2f7850f; WORD $0xffff // jne 0x11a40 <pq_q4_1+0xa0>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x0c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm1
-	LONG $0xfff2e7e9; BYTE $0xff // jmp 0x11a40 <pq_q4_1+0xa0>
-	LONG $0x30c48348 // add rsp, 0x30
+	LONG $0xf1e3850f; WORD $0xffff // jne 0x11c46 <pq_q4_1+0xb6>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x0c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm1
+	LONG $0xfff1d2e9; BYTE $0xff // jmp 0x11c46 <pq_q4_1+0xb6>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x894d; BYTE $0xcd // mov r13, r9
+	LONG $0x24448b4c; BYTE $0x48 // mov r8, qword ptr [rsp + 0x48]
+	LONG $0x24748b48; BYTE $0x40 // mov rsi, qword ptr [rsp + 0x40]
+	LONG $0x244c8b4c; BYTE $0x38 // mov r9, qword ptr [rsp + 0x38]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xf1ad850f; WORD $0xffff // jne 0x11c40 <pq_q4_1+0xb0>
+	LONG $0xfff1aee9; BYTE $0xff // jmp 0x11c46 <pq_q4_1+0xb6>
+	LONG $0x50c48348 // add rsp, 0x50
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -1691,83 +1859,87 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 
-	// pq_q5_0: +10096
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0fc78e0f; WORD $0x0000 // jle 0x13747 <pq_q5_0+0xfd7>
+	// pq_q5_0: +10928
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x38ec8348 // sub rsp, 0x38
-	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	LONG $0x3feec148 // shr rsi, 0x3f
-	WORD $0x8949; BYTE $0xfd // mov r13, rdi
-	QUAD $0x0090a0052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x90a0] # 0x1b844 <peak_i8+0x394>
-	QUAD $0x915a0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x915a] # 0x1b908 <peak_i8+0x458>
-	QUAD $0x9158155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x9158] # 0x1b910 <peak_i8+0x460>
-	LONG $0x54778d4d // lea r14, [r15 + 0x54]
+	LONG $0x58ec8348 // sub rsp, 0x58
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
+	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x10b38e0f; WORD $0x0000 // jle 0x13b85 <pq_q5_0+0x10d5>
+	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
+	LONG $0x3fe9c148 // shr rcx, 0x3f
+	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
+	QUAD $0x00989f052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x989f] # 0x1c384 <peak_i8+0x394>
+	QUAD $0x99590d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x9959] # 0x1c448 <peak_i8+0x458>
+	QUAD $0x9957155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x9957] # 0x1c450 <peak_i8+0x460>
 	LONG $0xd1b60f45 // movzx r10d, r9b
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	WORD $0x014c; BYTE $0xc6 // add rsi, r8
-	LONG $0x2474894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r14
-	WORD $0xd148; BYTE $0xee // shr rsi
-	LONG $0xc0de694c; WORD $0x0002; BYTE $0x00 // imul r11, rsi, 0x2c0
-	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
-	LONG $0x763c8d48 // lea rdi, [rsi + 2*rsi]
-	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
-	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
-	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
-	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
+	LONG $0x2444894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r8
+	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
+	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
+	WORD $0x014c; BYTE $0xc1 // add rcx, r8
+	WORD $0xd148; BYTE $0xe9 // shr rcx
+	LONG $0xc0e9694c; WORD $0x0002; BYTE $0x00 // imul r13, rcx, 0x2c0
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
+	LONG $0x7f1c8d4c // lea r11, [rdi + 2*rdi]
+	LONG $0xbf3c8d48 // lea rdi, [rdi + 4*rdi]
+	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	QUAD $0x00000000cd3c8d48 // lea rdi, [8*rcx]
+	LONG $0x245c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r11
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0x04e3c149 // shl r11, 0x4
+	LONG $0x245c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r11
+	LONG $0x545e8d4c // lea r11, [rsi + 0x54]
+	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
+	LONG $0x245c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r11
+	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
+	LONG $0xc93c8d48 // lea rdi, [rcx + 8*rcx]
+	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
+	WORD $0x0148; BYTE $0xcf // add rdi, rcx
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
 	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
-	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	WORD $0x0148; BYTE $0xce // add rsi, rcx
-	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
-	WORD $0x22eb // jmp 0x12848 <pq_q5_0+0xd8>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	WORD $0x014d; BYTE $0xdd // add r13, r11
+	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
+	WORD $0x26eb // jmp 0x12b9e <pq_q5_0+0xee>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
+	LONG $0xff488d48 // lea rcx, [rax - 0x1]
+	WORD $0x014c; BYTE $0xed // add rbp, r13
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x0ef18e0f; WORD $0x0000 // jle 0x13739 <pq_q5_0+0xfc9>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x0fe78e0f; WORD $0x0000 // jle 0x13b85 <pq_q5_0+0x10d5>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0347850f; WORD $0x0000 // jne 0x12ba0 <pq_q5_0+0x430>
+	LONG $0x0355850f; WORD $0x0000 // jne 0x12f00 <pq_q5_0+0x450>
 	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x081a850f; WORD $0x0000 // jne 0x13080 <pq_q5_0+0x910>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x0b9a8e0f; WORD $0x0000 // jle 0x13409 <pq_q5_0+0xc99>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x487cd162; WORD $0x6810; BYTE $0x01 // vmovups zmm5, zmmword ptr [r8 + 0x40]
-	LONG $0x487dd262; WORD $0x2013 // vcvtph2ps zmm4, ymmword ptr [r8]
-	LONG $0x487cd162; WORD $0x6810; BYTE $0x02 // vmovups zmm5, zmmword ptr [r8 + 0x80]
-	LONG $0x487cd162; WORD $0x6810; BYTE $0x03 // vmovups zmm5, zmmword ptr [r8 + 0xc0]
-	LONG $0x487cd162; WORD $0x6810; BYTE $0x04 // vmovups zmm5, zmmword ptr [r8 + 0x100]
-	LONG $0x487cd162; WORD $0x6810; BYTE $0x05 // vmovups zmm5, zmmword ptr [r8 + 0x140]
-	LONG $0x48fed162; WORD $0x706f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x40]
+	LONG $0x0838850f; WORD $0x0000 // jne 0x133f0 <pq_q5_0+0x940>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x032c8e0f; WORD $0x0000 // jle 0x12ef1 <pq_q5_0+0x441>
+	LONG $0x245c8b4c; BYTE $0x28 // mov r11, qword ptr [rsp + 0x28]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	WORD $0x8948; BYTE $0xe9 // mov rcx, rbp
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487cf162; WORD $0x6910; BYTE $0x01 // vmovups zmm5, zmmword ptr [rcx + 0x40]
+	LONG $0x487df262; WORD $0x2113 // vcvtph2ps zmm4, ymmword ptr [rcx]
+	LONG $0x487cf162; WORD $0x6910; BYTE $0x02 // vmovups zmm5, zmmword ptr [rcx + 0x80]
+	LONG $0x487cf162; WORD $0x6910; BYTE $0x03 // vmovups zmm5, zmmword ptr [rcx + 0xc0]
+	LONG $0x487cf162; WORD $0x6910; BYTE $0x04 // vmovups zmm5, zmmword ptr [rcx + 0x100]
+	LONG $0x487cf162; WORD $0x6910; BYTE $0x05 // vmovups zmm5, zmmword ptr [rcx + 0x140]
+	LONG $0x48fef162; WORD $0x716f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [rcx + 0x40]
 	LONG $0x6f6ef9c5; BYTE $0xd0 // vmovd xmm5, dword ptr [rdi - 0x30]
-	LONG $0x48fed162; WORD $0x786f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r8 + 0x80]
-	LONG $0x48fe5162; WORD $0x406f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r8 + 0xc0]
-	LONG $0x48fe5162; WORD $0x486f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r8 + 0x100]
+	LONG $0x48fef162; WORD $0x796f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [rcx + 0x80]
+	LONG $0x48fe7162; WORD $0x416f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [rcx + 0xc0]
+	LONG $0x48fe7162; WORD $0x496f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [rcx + 0x100]
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xfec68348 // add rsi, -0x2
+	LONG $0xfec38349 // add r11, -0x2
 	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
 	LONG $0x4855f262; WORD $0xe847 // vpsllvd zmm5, zmm5, zmm0
 	LONG $0x48cd7162; WORD $0xeadb // vpandq zmm13, zmm6, zmm2
@@ -1792,7 +1964,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
 	LONG $0x582d7262; WORD $0x4750; BYTE $0xf0 // vpdpbusd zmm8, zmm10, dword ptr [rdi - 0x40]{1to16}
 	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
-	LONG $0x48fe5162; WORD $0x606f; BYTE $0x05 // vmovdqu64 zmm12, zmmword ptr [r8 + 0x140]
+	LONG $0x48fe7162; WORD $0x616f; BYTE $0x05 // vmovdqu64 zmm12, zmmword ptr [rcx + 0x140]
 	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
 	LONG $0x582df262; WORD $0x6f50; BYTE $0xed // vpdpbusd zmm5, zmm10, dword ptr [rdi - 0x4c]{1to16}
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
@@ -1815,17 +1987,17 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
 	LONG $0x5865f262; WORD $0x6798; BYTE $0xf3 // vfmadd132ps zmm4, zmm3, dword ptr [rdi - 0x34]{1to16} # zmm4 = (zmm4 * mem) + zmm3
-	LONG $0x487cd162; WORD $0x6810; BYTE $0x06 // vmovups zmm5, zmmword ptr [r8 + 0x180]
-	LONG $0x487dd262; WORD $0x5813; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [r8 + 0x20]
-	LONG $0x487cd162; WORD $0x6810; BYTE $0x07 // vmovups zmm5, zmmword ptr [r8 + 0x1c0]
-	LONG $0x487cd162; WORD $0x6810; BYTE $0x08 // vmovups zmm5, zmmword ptr [r8 + 0x200]
-	LONG $0x487cd162; WORD $0x6810; BYTE $0x09 // vmovups zmm5, zmmword ptr [r8 + 0x240]
-	LONG $0x487cd162; WORD $0x6810; BYTE $0x0a // vmovups zmm5, zmmword ptr [r8 + 0x280]
-	LONG $0x48fed162; WORD $0x706f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x180]
+	LONG $0x487cf162; WORD $0x6910; BYTE $0x06 // vmovups zmm5, zmmword ptr [rcx + 0x180]
+	LONG $0x487df262; WORD $0x5913; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [rcx + 0x20]
+	LONG $0x487cf162; WORD $0x6910; BYTE $0x07 // vmovups zmm5, zmmword ptr [rcx + 0x1c0]
+	LONG $0x487cf162; WORD $0x6910; BYTE $0x08 // vmovups zmm5, zmmword ptr [rcx + 0x200]
+	LONG $0x487cf162; WORD $0x6910; BYTE $0x09 // vmovups zmm5, zmmword ptr [rcx + 0x240]
+	LONG $0x487cf162; WORD $0x6910; BYTE $0x0a // vmovups zmm5, zmmword ptr [rcx + 0x280]
+	LONG $0x48fef162; WORD $0x716f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [rcx + 0x180]
 	LONG $0x2f6ef9c5 // vmovd xmm5, dword ptr [rdi]
-	LONG $0x48fed162; WORD $0x786f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r8 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x406f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r8 + 0x200]
-	LONG $0x48fe5162; WORD $0x486f; BYTE $0x09 // vmovdqu64 zmm9, zmmword ptr [r8 + 0x240]
+	LONG $0x48fef162; WORD $0x796f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [rcx + 0x1c0]
+	LONG $0x48fe7162; WORD $0x416f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [rcx + 0x200]
+	LONG $0x48fe7162; WORD $0x496f; BYTE $0x09 // vmovdqu64 zmm9, zmmword ptr [rcx + 0x240]
 	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
 	LONG $0x4855f262; WORD $0xe847 // vpsllvd zmm5, zmm5, zmm0
 	LONG $0x48cd7162; WORD $0xe2db // vpandq zmm12, zmm6, zmm2
@@ -1856,10 +2028,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
 	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
 	LONG $0x582df262; WORD $0x7f50; BYTE $0xfd // vpdpbusd zmm7, zmm10, dword ptr [rdi - 0xc]{1to16}
-	LONG $0x48fe5162; WORD $0x506f; BYTE $0x0a // vmovdqu64 zmm10, zmmword ptr [r8 + 0x280]
+	LONG $0x48fe7162; WORD $0x516f; BYTE $0x0a // vmovdqu64 zmm10, zmmword ptr [rcx + 0x280]
 	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
 	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
-	LONG $0xc0c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x2c0
+	LONG $0xc0c18148; WORD $0x0002; BYTE $0x00 // add rcx, 0x2c0
 	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
 	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
 	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
@@ -1874,43 +2046,46 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4864f162; WORD $0xdd59 // vmulps zmm3, zmm3, zmm5
 	LONG $0x585df262; WORD $0x5f98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [rdi - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
 	LONG $0x60c78348 // add rdi, 0x60
-	LONG $0x02fe8348 // cmp rsi, 0x2
-	LONG $0xfcef870f; WORD $0xffff // ja 0x12880 <pq_q5_0+0x110>
-	LONG $0x000873e9; BYTE $0x00 // jmp 0x13409 <pq_q5_0+0xc99>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	LONG $0xfcef870f; WORD $0xffff // ja 0x12be0 <pq_q5_0+0x130>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xfc86850f; WORD $0xffff // jne 0x12b80 <pq_q5_0+0xd0>
+	LONG $0xfffc87e9; BYTE $0xff // jmp 0x12b86 <pq_q5_0+0xd6>
+	BYTE $0x90 // nop
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x086a820f; WORD $0x0000 // jb 0x13420 <pq_q5_0+0xcb0>
+	LONG $0x0926820f; WORD $0x0000 // jb 0x13840 <pq_q5_0+0xd90>
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x04368e0f; WORD $0x0000 // jle 0x13008 <pq_q5_0+0x898>
-	WORD $0x894c; BYTE $0xef // mov rdi, r13
-	WORD $0x894c; BYTE $0xfe // mov rsi, r15
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
-	WORD $0xed31 // xor ebp, ebp
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04368e0f; WORD $0x0000 // jle 0x1336c <pq_q5_0+0x8bc>
+	WORD $0x8948; BYTE $0xef // mov rdi, rbp
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	BYTE $0x90 // nop
+	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
+	WORD $0xdb31 // xor ebx, ebx
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xad648d4c; BYTE $0x00 // lea r12, [rbp + 4*rbp]
-	QUAD $0x000001209e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x120]
-	QUAD $0x00000124a66e79c5 // vmovd xmm12, dword ptr [rsi + 0x124]
-	QUAD $0x00000128ae6e79c5 // vmovd xmm13, dword ptr [rsi + 0x128]
-	QUAD $0x0000012cb66e79c5 // vmovd xmm14, dword ptr [rsi + 0x12c]
-	QUAD $0x00000130be6e79c5 // vmovd xmm15, dword ptr [rsi + 0x130]
-	LONG $0x087de162; WORD $0x466e; BYTE $0x4d // vmovd xmm16, dword ptr [rsi + 0x134]
-	LONG $0x087de162; WORD $0x4e6e; BYTE $0x4e // vmovd xmm17, dword ptr [rsi + 0x138]
-	LONG $0x087de162; WORD $0x566e; BYTE $0x4f // vmovd xmm18, dword ptr [rsi + 0x13c]
-	LONG $0x05e5c148 // shl rbp, 0x5
-	LONG $0x06e4c149 // shl r12, 0x6
-	QUAD $0x01275c6f48fea162 // vmovdqu64 zmm19, zmmword ptr [rdi + r12 + 0x40]
-	QUAD $0x02276c6f48fea162 // vmovdqu64 zmm21, zmmword ptr [rdi + r12 + 0x80]
-	QUAD $0x0327746f48fea162 // vmovdqu64 zmm22, zmmword ptr [rdi + r12 + 0xc0]
-	QUAD $0x0427646f48fea162 // vmovdqu64 zmm20, zmmword ptr [rdi + r12 + 0x100]
+	LONG $0x9b348d4c // lea r14, [rbx + 4*rbx]
+	QUAD $0x0001209f6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r15 + 0x120]
+	QUAD $0x000124a76e7941c4; BYTE $0x00 // vmovd xmm12, dword ptr [r15 + 0x124]
+	QUAD $0x000128af6e7941c4; BYTE $0x00 // vmovd xmm13, dword ptr [r15 + 0x128]
+	QUAD $0x00012cb76e7941c4; BYTE $0x00 // vmovd xmm14, dword ptr [r15 + 0x12c]
+	QUAD $0x000130bf6e7941c4; BYTE $0x00 // vmovd xmm15, dword ptr [r15 + 0x130]
+	LONG $0x087dc162; WORD $0x476e; BYTE $0x4d // vmovd xmm16, dword ptr [r15 + 0x134]
+	LONG $0x087dc162; WORD $0x4f6e; BYTE $0x4e // vmovd xmm17, dword ptr [r15 + 0x138]
+	LONG $0x087dc162; WORD $0x576e; BYTE $0x4f // vmovd xmm18, dword ptr [r15 + 0x13c]
+	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0x06e6c149 // shl r14, 0x6
+	QUAD $0x01375c6f48fea162 // vmovdqu64 zmm19, zmmword ptr [rdi + r14 + 0x40]
+	QUAD $0x02376c6f48fea162 // vmovdqu64 zmm21, zmmword ptr [rdi + r14 + 0x80]
+	QUAD $0x0337746f48fea162 // vmovdqu64 zmm22, zmmword ptr [rdi + r14 + 0xc0]
+	QUAD $0x0437646f48fea162 // vmovdqu64 zmm20, zmmword ptr [rdi + r14 + 0x100]
 	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
 	LONG $0x481d7262; WORD $0xe047 // vpsllvd zmm12, zmm12, zmm0
 	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
@@ -1930,303 +2105,343 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4045b162; WORD $0xf372; BYTE $0x04 // vpslld zmm23, zmm19, 0x4
 	LONG $0x40c5e162; WORD $0xfadb // vpandq zmm23, zmm23, zmm2
 	LONG $0x40d5e362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm23, zmm21, zmm1, 0xf8
-	LONG $0x50457262; WORD $0x1e50 // vpdpbusd zmm11, zmm23, dword ptr [rsi]{1to16}
-	LONG $0x50457262; WORD $0x6650; BYTE $0x08 // vpdpbusd zmm12, zmm23, dword ptr [rsi + 0x20]{1to16}
-	LONG $0x50457262; WORD $0x6e50; BYTE $0x10 // vpdpbusd zmm13, zmm23, dword ptr [rsi + 0x40]{1to16}
-	LONG $0x50457262; WORD $0x7650; BYTE $0x18 // vpdpbusd zmm14, zmm23, dword ptr [rsi + 0x60]{1to16}
-	LONG $0x50457262; WORD $0x7e50; BYTE $0x20 // vpdpbusd zmm15, zmm23, dword ptr [rsi + 0x80]{1to16}
-	LONG $0x5045e262; WORD $0x4650; BYTE $0x28 // vpdpbusd zmm16, zmm23, dword ptr [rsi + 0xa0]{1to16}
-	LONG $0x5045e262; WORD $0x4e50; BYTE $0x30 // vpdpbusd zmm17, zmm23, dword ptr [rsi + 0xc0]{1to16}
-	LONG $0x5045e262; WORD $0x5650; BYTE $0x38 // vpdpbusd zmm18, zmm23, dword ptr [rsi + 0xe0]{1to16}
+	LONG $0x50455262; WORD $0x1f50 // vpdpbusd zmm11, zmm23, dword ptr [r15]{1to16}
+	LONG $0x50455262; WORD $0x6750; BYTE $0x08 // vpdpbusd zmm12, zmm23, dword ptr [r15 + 0x20]{1to16}
+	LONG $0x50455262; WORD $0x6f50; BYTE $0x10 // vpdpbusd zmm13, zmm23, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x50455262; WORD $0x7750; BYTE $0x18 // vpdpbusd zmm14, zmm23, dword ptr [r15 + 0x60]{1to16}
+	LONG $0x50455262; WORD $0x7f50; BYTE $0x20 // vpdpbusd zmm15, zmm23, dword ptr [r15 + 0x80]{1to16}
+	LONG $0x5045c262; WORD $0x4750; BYTE $0x28 // vpdpbusd zmm16, zmm23, dword ptr [r15 + 0xa0]{1to16}
+	LONG $0x5045c262; WORD $0x4f50; BYTE $0x30 // vpdpbusd zmm17, zmm23, dword ptr [r15 + 0xc0]{1to16}
+	LONG $0x5045c262; WORD $0x5750; BYTE $0x38 // vpdpbusd zmm18, zmm23, dword ptr [r15 + 0xe0]{1to16}
 	LONG $0x4055b162; WORD $0xd572; BYTE $0x04 // vpsrld zmm21, zmm21, 0x4
 	LONG $0x40e5e162; WORD $0xfadb // vpandq zmm23, zmm19, zmm2
 	LONG $0x40d5e362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm23, zmm21, zmm1, 0xf8
 	LONG $0x4055b162; WORD $0xf372; BYTE $0x03 // vpslld zmm21, zmm19, 0x3
 	LONG $0x40d5e162; WORD $0xeadb // vpandq zmm21, zmm21, zmm2
-	LONG $0x50457262; WORD $0x5e50; BYTE $0x04 // vpdpbusd zmm11, zmm23, dword ptr [rsi + 0x10]{1to16}
-	LONG $0x50457262; WORD $0x6650; BYTE $0x0c // vpdpbusd zmm12, zmm23, dword ptr [rsi + 0x30]{1to16}
-	LONG $0x50457262; WORD $0x6e50; BYTE $0x14 // vpdpbusd zmm13, zmm23, dword ptr [rsi + 0x50]{1to16}
-	LONG $0x50457262; WORD $0x7650; BYTE $0x1c // vpdpbusd zmm14, zmm23, dword ptr [rsi + 0x70]{1to16}
-	LONG $0x50457262; WORD $0x7e50; BYTE $0x24 // vpdpbusd zmm15, zmm23, dword ptr [rsi + 0x90]{1to16}
-	LONG $0x5045e262; WORD $0x4650; BYTE $0x2c // vpdpbusd zmm16, zmm23, dword ptr [rsi + 0xb0]{1to16}
-	LONG $0x5045e262; WORD $0x4e50; BYTE $0x34 // vpdpbusd zmm17, zmm23, dword ptr [rsi + 0xd0]{1to16}
-	LONG $0x5045e262; WORD $0x5650; BYTE $0x3c // vpdpbusd zmm18, zmm23, dword ptr [rsi + 0xf0]{1to16}
+	LONG $0x50455262; WORD $0x5f50; BYTE $0x04 // vpdpbusd zmm11, zmm23, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x50455262; WORD $0x6750; BYTE $0x0c // vpdpbusd zmm12, zmm23, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x50455262; WORD $0x6f50; BYTE $0x14 // vpdpbusd zmm13, zmm23, dword ptr [r15 + 0x50]{1to16}
+	LONG $0x50455262; WORD $0x7750; BYTE $0x1c // vpdpbusd zmm14, zmm23, dword ptr [r15 + 0x70]{1to16}
+	LONG $0x50455262; WORD $0x7f50; BYTE $0x24 // vpdpbusd zmm15, zmm23, dword ptr [r15 + 0x90]{1to16}
+	LONG $0x5045c262; WORD $0x4750; BYTE $0x2c // vpdpbusd zmm16, zmm23, dword ptr [r15 + 0xb0]{1to16}
+	LONG $0x5045c262; WORD $0x4f50; BYTE $0x34 // vpdpbusd zmm17, zmm23, dword ptr [r15 + 0xd0]{1to16}
+	LONG $0x5045c262; WORD $0x5750; BYTE $0x3c // vpdpbusd zmm18, zmm23, dword ptr [r15 + 0xf0]{1to16}
 	LONG $0x40cde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm22, zmm1, 0xf8
 	LONG $0x404db162; WORD $0xd672; BYTE $0x04 // vpsrld zmm22, zmm22, 0x4
-	LONG $0x50557262; WORD $0x5e50; BYTE $0x01 // vpdpbusd zmm11, zmm21, dword ptr [rsi + 0x4]{1to16}
-	LONG $0x50557262; WORD $0x6650; BYTE $0x09 // vpdpbusd zmm12, zmm21, dword ptr [rsi + 0x24]{1to16}
-	LONG $0x50557262; WORD $0x6e50; BYTE $0x11 // vpdpbusd zmm13, zmm21, dword ptr [rsi + 0x44]{1to16}
-	LONG $0x50557262; WORD $0x7650; BYTE $0x19 // vpdpbusd zmm14, zmm21, dword ptr [rsi + 0x64]{1to16}
-	LONG $0x50557262; WORD $0x7e50; BYTE $0x21 // vpdpbusd zmm15, zmm21, dword ptr [rsi + 0x84]{1to16}
-	LONG $0x5055e262; WORD $0x4650; BYTE $0x29 // vpdpbusd zmm16, zmm21, dword ptr [rsi + 0xa4]{1to16}
-	LONG $0x5055e262; WORD $0x4e50; BYTE $0x31 // vpdpbusd zmm17, zmm21, dword ptr [rsi + 0xc4]{1to16}
-	LONG $0x5055e262; WORD $0x5650; BYTE $0x39 // vpdpbusd zmm18, zmm21, dword ptr [rsi + 0xe4]{1to16}
+	LONG $0x50555262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm21, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x50555262; WORD $0x6750; BYTE $0x09 // vpdpbusd zmm12, zmm21, dword ptr [r15 + 0x24]{1to16}
+	LONG $0x50555262; WORD $0x6f50; BYTE $0x11 // vpdpbusd zmm13, zmm21, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x50555262; WORD $0x7750; BYTE $0x19 // vpdpbusd zmm14, zmm21, dword ptr [r15 + 0x64]{1to16}
+	LONG $0x50555262; WORD $0x7f50; BYTE $0x21 // vpdpbusd zmm15, zmm21, dword ptr [r15 + 0x84]{1to16}
+	LONG $0x5055c262; WORD $0x4750; BYTE $0x29 // vpdpbusd zmm16, zmm21, dword ptr [r15 + 0xa4]{1to16}
+	LONG $0x5055c262; WORD $0x4f50; BYTE $0x31 // vpdpbusd zmm17, zmm21, dword ptr [r15 + 0xc4]{1to16}
+	LONG $0x5055c262; WORD $0x5750; BYTE $0x39 // vpdpbusd zmm18, zmm21, dword ptr [r15 + 0xe4]{1to16}
 	LONG $0x4055b162; WORD $0xd372; BYTE $0x01 // vpsrld zmm21, zmm19, 0x1
 	LONG $0x40d5e162; WORD $0xeadb // vpandq zmm21, zmm21, zmm2
 	LONG $0x40cde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm22, zmm1, 0xf8
 	LONG $0x404db162; WORD $0xd372; BYTE $0x02 // vpsrld zmm22, zmm19, 0x2
-	LONG $0x50557262; WORD $0x5e50; BYTE $0x05 // vpdpbusd zmm11, zmm21, dword ptr [rsi + 0x14]{1to16}
-	LONG $0x50557262; WORD $0x6650; BYTE $0x0d // vpdpbusd zmm12, zmm21, dword ptr [rsi + 0x34]{1to16}
-	LONG $0x50557262; WORD $0x6e50; BYTE $0x15 // vpdpbusd zmm13, zmm21, dword ptr [rsi + 0x54]{1to16}
-	LONG $0x50557262; WORD $0x7650; BYTE $0x1d // vpdpbusd zmm14, zmm21, dword ptr [rsi + 0x74]{1to16}
-	LONG $0x50557262; WORD $0x7e50; BYTE $0x25 // vpdpbusd zmm15, zmm21, dword ptr [rsi + 0x94]{1to16}
-	LONG $0x5055e262; WORD $0x4650; BYTE $0x2d // vpdpbusd zmm16, zmm21, dword ptr [rsi + 0xb4]{1to16}
-	LONG $0x5055e262; WORD $0x4e50; BYTE $0x35 // vpdpbusd zmm17, zmm21, dword ptr [rsi + 0xd4]{1to16}
-	LONG $0x5055e262; WORD $0x5650; BYTE $0x3d // vpdpbusd zmm18, zmm21, dword ptr [rsi + 0xf4]{1to16}
+	LONG $0x50555262; WORD $0x5f50; BYTE $0x05 // vpdpbusd zmm11, zmm21, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x50555262; WORD $0x6750; BYTE $0x0d // vpdpbusd zmm12, zmm21, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x50555262; WORD $0x6f50; BYTE $0x15 // vpdpbusd zmm13, zmm21, dword ptr [r15 + 0x54]{1to16}
+	LONG $0x50555262; WORD $0x7750; BYTE $0x1d // vpdpbusd zmm14, zmm21, dword ptr [r15 + 0x74]{1to16}
+	LONG $0x50555262; WORD $0x7f50; BYTE $0x25 // vpdpbusd zmm15, zmm21, dword ptr [r15 + 0x94]{1to16}
+	LONG $0x5055c262; WORD $0x4750; BYTE $0x2d // vpdpbusd zmm16, zmm21, dword ptr [r15 + 0xb4]{1to16}
+	LONG $0x5055c262; WORD $0x4f50; BYTE $0x35 // vpdpbusd zmm17, zmm21, dword ptr [r15 + 0xd4]{1to16}
+	LONG $0x5055c262; WORD $0x5750; BYTE $0x3d // vpdpbusd zmm18, zmm21, dword ptr [r15 + 0xf4]{1to16}
 	LONG $0x4055b162; WORD $0xf372; BYTE $0x02 // vpslld zmm21, zmm19, 0x2
 	LONG $0x40d5e162; WORD $0xeadb // vpandq zmm21, zmm21, zmm2
 	LONG $0x40dde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm20, zmm1, 0xf8
 	LONG $0x405db162; WORD $0xd472; BYTE $0x04 // vpsrld zmm20, zmm20, 0x4
-	LONG $0x50557262; WORD $0x5e50; BYTE $0x02 // vpdpbusd zmm11, zmm21, dword ptr [rsi + 0x8]{1to16}
-	LONG $0x50557262; WORD $0x6650; BYTE $0x0a // vpdpbusd zmm12, zmm21, dword ptr [rsi + 0x28]{1to16}
-	LONG $0x50557262; WORD $0x6e50; BYTE $0x12 // vpdpbusd zmm13, zmm21, dword ptr [rsi + 0x48]{1to16}
-	LONG $0x50557262; WORD $0x7650; BYTE $0x1a // vpdpbusd zmm14, zmm21, dword ptr [rsi + 0x68]{1to16}
-	LONG $0x50557262; WORD $0x7e50; BYTE $0x22 // vpdpbusd zmm15, zmm21, dword ptr [rsi + 0x88]{1to16}
-	LONG $0x5055e262; WORD $0x4650; BYTE $0x2a // vpdpbusd zmm16, zmm21, dword ptr [rsi + 0xa8]{1to16}
-	LONG $0x5055e262; WORD $0x4e50; BYTE $0x32 // vpdpbusd zmm17, zmm21, dword ptr [rsi + 0xc8]{1to16}
-	LONG $0x5055e262; WORD $0x5650; BYTE $0x3a // vpdpbusd zmm18, zmm21, dword ptr [rsi + 0xe8]{1to16}
+	LONG $0x50555262; WORD $0x5f50; BYTE $0x02 // vpdpbusd zmm11, zmm21, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x50555262; WORD $0x6750; BYTE $0x0a // vpdpbusd zmm12, zmm21, dword ptr [r15 + 0x28]{1to16}
+	LONG $0x50555262; WORD $0x6f50; BYTE $0x12 // vpdpbusd zmm13, zmm21, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x50555262; WORD $0x7750; BYTE $0x1a // vpdpbusd zmm14, zmm21, dword ptr [r15 + 0x68]{1to16}
+	LONG $0x50555262; WORD $0x7f50; BYTE $0x22 // vpdpbusd zmm15, zmm21, dword ptr [r15 + 0x88]{1to16}
+	LONG $0x5055c262; WORD $0x4750; BYTE $0x2a // vpdpbusd zmm16, zmm21, dword ptr [r15 + 0xa8]{1to16}
+	LONG $0x5055c262; WORD $0x4f50; BYTE $0x32 // vpdpbusd zmm17, zmm21, dword ptr [r15 + 0xc8]{1to16}
+	LONG $0x5055c262; WORD $0x5750; BYTE $0x3a // vpdpbusd zmm18, zmm21, dword ptr [r15 + 0xe8]{1to16}
 	LONG $0x40cde162; WORD $0xeadb // vpandq zmm21, zmm22, zmm2
-	QUAD $0x0527746f48fea162 // vmovdqu64 zmm22, zmmword ptr [rdi + r12 + 0x140]
+	QUAD $0x0537746f48fea162 // vmovdqu64 zmm22, zmmword ptr [rdi + r14 + 0x140]
 	LONG $0x40dde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm20, zmm1, 0xf8
-	LONG $0x50557262; WORD $0x5e50; BYTE $0x06 // vpdpbusd zmm11, zmm21, dword ptr [rsi + 0x18]{1to16}
-	LONG $0x50557262; WORD $0x6650; BYTE $0x0e // vpdpbusd zmm12, zmm21, dword ptr [rsi + 0x38]{1to16}
-	LONG $0x50557262; WORD $0x6e50; BYTE $0x16 // vpdpbusd zmm13, zmm21, dword ptr [rsi + 0x58]{1to16}
-	LONG $0x50557262; WORD $0x7650; BYTE $0x1e // vpdpbusd zmm14, zmm21, dword ptr [rsi + 0x78]{1to16}
-	LONG $0x50557262; WORD $0x7e50; BYTE $0x26 // vpdpbusd zmm15, zmm21, dword ptr [rsi + 0x98]{1to16}
-	LONG $0x5055e262; WORD $0x4650; BYTE $0x2e // vpdpbusd zmm16, zmm21, dword ptr [rsi + 0xb8]{1to16}
-	LONG $0x5055e262; WORD $0x4e50; BYTE $0x36 // vpdpbusd zmm17, zmm21, dword ptr [rsi + 0xd8]{1to16}
-	LONG $0x5055e262; WORD $0x5650; BYTE $0x3e // vpdpbusd zmm18, zmm21, dword ptr [rsi + 0xf8]{1to16}
+	LONG $0x50555262; WORD $0x5f50; BYTE $0x06 // vpdpbusd zmm11, zmm21, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x50555262; WORD $0x6750; BYTE $0x0e // vpdpbusd zmm12, zmm21, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x50555262; WORD $0x6f50; BYTE $0x16 // vpdpbusd zmm13, zmm21, dword ptr [r15 + 0x58]{1to16}
+	LONG $0x50555262; WORD $0x7750; BYTE $0x1e // vpdpbusd zmm14, zmm21, dword ptr [r15 + 0x78]{1to16}
+	LONG $0x50555262; WORD $0x7f50; BYTE $0x26 // vpdpbusd zmm15, zmm21, dword ptr [r15 + 0x98]{1to16}
+	LONG $0x5055c262; WORD $0x4750; BYTE $0x2e // vpdpbusd zmm16, zmm21, dword ptr [r15 + 0xb8]{1to16}
+	LONG $0x5055c262; WORD $0x4f50; BYTE $0x36 // vpdpbusd zmm17, zmm21, dword ptr [r15 + 0xd8]{1to16}
+	LONG $0x5055c262; WORD $0x5750; BYTE $0x3e // vpdpbusd zmm18, zmm21, dword ptr [r15 + 0xf8]{1to16}
 	LONG $0x4065a162; WORD $0xebfe // vpaddd zmm21, zmm19, zmm19
 	LONG $0x4065b162; WORD $0xd372; BYTE $0x03 // vpsrld zmm19, zmm19, 0x3
 	LONG $0x40d5e162; WORD $0xeadb // vpandq zmm21, zmm21, zmm2
 	LONG $0x40e5e162; WORD $0xdadb // vpandq zmm19, zmm19, zmm2
 	LONG $0x40cde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm22, zmm1, 0xf8
-	LONG $0x50557262; WORD $0x5e50; BYTE $0x03 // vpdpbusd zmm11, zmm21, dword ptr [rsi + 0xc]{1to16}
-	LONG $0x50557262; WORD $0x6650; BYTE $0x0b // vpdpbusd zmm12, zmm21, dword ptr [rsi + 0x2c]{1to16}
+	LONG $0x50555262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm21, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x50555262; WORD $0x6750; BYTE $0x0b // vpdpbusd zmm12, zmm21, dword ptr [r15 + 0x2c]{1to16}
 	LONG $0x405db162; WORD $0xd672; BYTE $0x04 // vpsrld zmm20, zmm22, 0x4
-	LONG $0x50557262; WORD $0x6e50; BYTE $0x13 // vpdpbusd zmm13, zmm21, dword ptr [rsi + 0x4c]{1to16}
-	LONG $0x50557262; WORD $0x7650; BYTE $0x1b // vpdpbusd zmm14, zmm21, dword ptr [rsi + 0x6c]{1to16}
-	LONG $0x50557262; WORD $0x7e50; BYTE $0x23 // vpdpbusd zmm15, zmm21, dword ptr [rsi + 0x8c]{1to16}
-	LONG $0x5055e262; WORD $0x4650; BYTE $0x2b // vpdpbusd zmm16, zmm21, dword ptr [rsi + 0xac]{1to16}
-	LONG $0x5055e262; WORD $0x4e50; BYTE $0x33 // vpdpbusd zmm17, zmm21, dword ptr [rsi + 0xcc]{1to16}
-	LONG $0x5055e262; WORD $0x5650; BYTE $0x3b // vpdpbusd zmm18, zmm21, dword ptr [rsi + 0xec]{1to16}
+	LONG $0x50555262; WORD $0x6f50; BYTE $0x13 // vpdpbusd zmm13, zmm21, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0x50555262; WORD $0x7750; BYTE $0x1b // vpdpbusd zmm14, zmm21, dword ptr [r15 + 0x6c]{1to16}
+	LONG $0x50555262; WORD $0x7f50; BYTE $0x23 // vpdpbusd zmm15, zmm21, dword ptr [r15 + 0x8c]{1to16}
+	LONG $0x5055c262; WORD $0x4750; BYTE $0x2b // vpdpbusd zmm16, zmm21, dword ptr [r15 + 0xac]{1to16}
+	LONG $0x5055c262; WORD $0x4f50; BYTE $0x33 // vpdpbusd zmm17, zmm21, dword ptr [r15 + 0xcc]{1to16}
+	LONG $0x5055c262; WORD $0x5750; BYTE $0x3b // vpdpbusd zmm18, zmm21, dword ptr [r15 + 0xec]{1to16}
 	LONG $0x40dde362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm19, zmm20, zmm1, 0xf8
-	LONG $0x50657262; WORD $0x5e50; BYTE $0x07 // vpdpbusd zmm11, zmm19, dword ptr [rsi + 0x1c]{1to16}
-	LONG $0x50657262; WORD $0x6650; BYTE $0x0f // vpdpbusd zmm12, zmm19, dword ptr [rsi + 0x3c]{1to16}
-	LONG $0x50657262; WORD $0x6e50; BYTE $0x17 // vpdpbusd zmm13, zmm19, dword ptr [rsi + 0x5c]{1to16}
-	LONG $0x50657262; WORD $0x7650; BYTE $0x1f // vpdpbusd zmm14, zmm19, dword ptr [rsi + 0x7c]{1to16}
-	LONG $0x50657262; WORD $0x7e50; BYTE $0x27 // vpdpbusd zmm15, zmm19, dword ptr [rsi + 0x9c]{1to16}
-	LONG $0x5065e262; WORD $0x4650; BYTE $0x2f // vpdpbusd zmm16, zmm19, dword ptr [rsi + 0xbc]{1to16}
-	LONG $0x5065e262; WORD $0x4e50; BYTE $0x37 // vpdpbusd zmm17, zmm19, dword ptr [rsi + 0xdc]{1to16}
-	LONG $0x5065e262; WORD $0x5650; BYTE $0x3f // vpdpbusd zmm18, zmm19, dword ptr [rsi + 0xfc]{1to16}
-	LONG $0x487de262; WORD $0x1c13; BYTE $0x2f // vcvtph2ps zmm19, ymmword ptr [rdi + rbp]
-	LONG $0x000001bd; BYTE $0x00 // mov ebp, 0x1
+	LONG $0x50655262; WORD $0x5f50; BYTE $0x07 // vpdpbusd zmm11, zmm19, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0x50655262; WORD $0x6750; BYTE $0x0f // vpdpbusd zmm12, zmm19, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x50655262; WORD $0x6f50; BYTE $0x17 // vpdpbusd zmm13, zmm19, dword ptr [r15 + 0x5c]{1to16}
+	LONG $0x50655262; WORD $0x7750; BYTE $0x1f // vpdpbusd zmm14, zmm19, dword ptr [r15 + 0x7c]{1to16}
+	LONG $0x50655262; WORD $0x7f50; BYTE $0x27 // vpdpbusd zmm15, zmm19, dword ptr [r15 + 0x9c]{1to16}
+	LONG $0x5065c262; WORD $0x4750; BYTE $0x2f // vpdpbusd zmm16, zmm19, dword ptr [r15 + 0xbc]{1to16}
+	LONG $0x5065c262; WORD $0x4f50; BYTE $0x37 // vpdpbusd zmm17, zmm19, dword ptr [r15 + 0xdc]{1to16}
+	LONG $0x5065c262; WORD $0x5750; BYTE $0x3f // vpdpbusd zmm18, zmm19, dword ptr [r15 + 0xfc]{1to16}
+	LONG $0x487de262; WORD $0x1c13; BYTE $0x1f // vcvtph2ps zmm19, ymmword ptr [rdi + rbx]
+	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
 	LONG $0x40645162; WORD $0xdb59 // vmulps zmm11, zmm19, zmm11
-	LONG $0x58257262; WORD $0x56b8; BYTE $0x40 // vfmadd231ps zmm10, zmm11, dword ptr [rsi + 0x100]{1to16} # zmm10 = (zmm11 * mem) + zmm10
+	LONG $0x58255262; WORD $0x57b8; BYTE $0x40 // vfmadd231ps zmm10, zmm11, dword ptr [r15 + 0x100]{1to16} # zmm10 = (zmm11 * mem) + zmm10
 	LONG $0x40645162; WORD $0xdc59 // vmulps zmm11, zmm19, zmm12
 	LONG $0x487c5162; WORD $0xe65b // vcvtdq2ps zmm12, zmm14
-	LONG $0x58257262; WORD $0x4eb8; BYTE $0x41 // vfmadd231ps zmm9, zmm11, dword ptr [rsi + 0x104]{1to16} # zmm9 = (zmm11 * mem) + zmm9
+	LONG $0x58255262; WORD $0x4fb8; BYTE $0x41 // vfmadd231ps zmm9, zmm11, dword ptr [r15 + 0x104]{1to16} # zmm9 = (zmm11 * mem) + zmm9
 	LONG $0x40645162; WORD $0xdd59 // vmulps zmm11, zmm19, zmm13
-	LONG $0x58257262; WORD $0x46b8; BYTE $0x42 // vfmadd231ps zmm8, zmm11, dword ptr [rsi + 0x108]{1to16} # zmm8 = (zmm11 * mem) + zmm8
+	LONG $0x58255262; WORD $0x47b8; BYTE $0x42 // vfmadd231ps zmm8, zmm11, dword ptr [r15 + 0x108]{1to16} # zmm8 = (zmm11 * mem) + zmm8
 	LONG $0x487c5162; WORD $0xef5b // vcvtdq2ps zmm13, zmm15
 	LONG $0x40645162; WORD $0xdc59 // vmulps zmm11, zmm19, zmm12
 	LONG $0x487c3162; WORD $0xe05b // vcvtdq2ps zmm12, zmm16
-	LONG $0x5825f262; WORD $0x7eb8; BYTE $0x43 // vfmadd231ps zmm7, zmm11, dword ptr [rsi + 0x10c]{1to16} # zmm7 = (zmm11 * mem) + zmm7
+	LONG $0x5825d262; WORD $0x7fb8; BYTE $0x43 // vfmadd231ps zmm7, zmm11, dword ptr [r15 + 0x10c]{1to16} # zmm7 = (zmm11 * mem) + zmm7
 	LONG $0x40645162; WORD $0xdd59 // vmulps zmm11, zmm19, zmm13
-	LONG $0x5825f262; WORD $0x76b8; BYTE $0x44 // vfmadd231ps zmm6, zmm11, dword ptr [rsi + 0x110]{1to16} # zmm6 = (zmm11 * mem) + zmm6
+	LONG $0x5825d262; WORD $0x77b8; BYTE $0x44 // vfmadd231ps zmm6, zmm11, dword ptr [r15 + 0x110]{1to16} # zmm6 = (zmm11 * mem) + zmm6
 	LONG $0x487c3162; WORD $0xe95b // vcvtdq2ps zmm13, zmm17
 	LONG $0x40645162; WORD $0xdc59 // vmulps zmm11, zmm19, zmm12
 	LONG $0x487c3162; WORD $0xe25b // vcvtdq2ps zmm12, zmm18
-	LONG $0x5825f262; WORD $0x6eb8; BYTE $0x45 // vfmadd231ps zmm5, zmm11, dword ptr [rsi + 0x114]{1to16} # zmm5 = (zmm11 * mem) + zmm5
+	LONG $0x5825d262; WORD $0x6fb8; BYTE $0x45 // vfmadd231ps zmm5, zmm11, dword ptr [r15 + 0x114]{1to16} # zmm5 = (zmm11 * mem) + zmm5
 	LONG $0x40645162; WORD $0xdd59 // vmulps zmm11, zmm19, zmm13
-	LONG $0x5825f262; WORD $0x66b8; BYTE $0x46 // vfmadd231ps zmm4, zmm11, dword ptr [rsi + 0x118]{1to16} # zmm4 = (zmm11 * mem) + zmm4
+	LONG $0x5825d262; WORD $0x67b8; BYTE $0x46 // vfmadd231ps zmm4, zmm11, dword ptr [r15 + 0x118]{1to16} # zmm4 = (zmm11 * mem) + zmm4
 	LONG $0x40645162; WORD $0xdc59 // vmulps zmm11, zmm19, zmm12
-	LONG $0x5825f262; WORD $0x5eb8; BYTE $0x47 // vfmadd231ps zmm3, zmm11, dword ptr [rsi + 0x11c]{1to16} # zmm3 = (zmm11 * mem) + zmm3
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0x01c6f641 // test r14b, 0x1
-	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfc00850f; WORD $0xffff // jne 0x12bf0 <pq_q5_0+0x480>
+	LONG $0x5825d262; WORD $0x5fb8; BYTE $0x47 // vfmadd231ps zmm3, zmm11, dword ptr [r15 + 0x11c]{1to16} # zmm3 = (zmm11 * mem) + zmm3
+	LONG $0x80c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x180
+	LONG $0x01c4f641 // test r12b, 0x1
+	LONG $0x0000bc41; WORD $0x0000 // mov r12d, 0x0
+	LONG $0xfbfc850f; WORD $0xffff // jne 0x12f50 <pq_q5_0+0x4a0>
 	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
-	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x894d; BYTE $0xf0 // mov r8, r14
-	LONG $0xfbd88f0f; WORD $0xffff // jg 0x12be0 <pq_q5_0+0x470>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0xfe4b8d49 // lea rcx, [r11 - 0x2]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0xfbd48f0f; WORD $0xffff // jg 0x12f40 <pq_q5_0+0x490>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
 	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm7
-	LONG $0x24748b48; BYTE $0x30 // mov rsi, qword ptr [rsp + 0x30]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x3c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm7
+	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
+	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf7f3840f; WORD $0xffff // je 0x12830 <pq_q5_0+0xc0>
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
+	LONG $0xf7e0840f; WORD $0xffff // je 0x12b86 <pq_q5_0+0xd6>
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x487cf162; WORD $0x2c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf7dd820f; WORD $0xffff // jb 0x12830 <pq_q5_0+0xc0>
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
+	LONG $0xf7ca820f; WORD $0xffff // jb 0x12b86 <pq_q5_0+0xd6>
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x487cf162; WORD $0x2411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm4
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf7c7820f; WORD $0xffff // jb 0x12830 <pq_q5_0+0xc0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff7b6e9; BYTE $0xff // jmp 0x12830 <pq_q5_0+0xc0>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03808e0f; WORD $0x0000 // jle 0x13409 <pq_q5_0+0xc99>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x0000200088180f41 // prefetcht0 byte ptr [r8 + 0x2000]
-	QUAD $0x0000204088180f41 // prefetcht0 byte ptr [r8 + 0x2040]
+	LONG $0xf7b4820f; WORD $0xffff // jb 0x12b86 <pq_q5_0+0xd6>
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
+	LONG $0xfff7a3e9; BYTE $0xff // jmp 0x12b86 <pq_q5_0+0xd6>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xe9 // mov r9, r13
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x07658e0f; WORD $0x0000 // jle 0x13b61 <pq_q5_0+0x10b1>
+	WORD $0x8949; BYTE $0xef // mov r15, rbp
+	LONG $0x00e78149; WORD $0xffff; BYTE $0xff // and r15, -0x100
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x0001aae9; BYTE $0x00 // jmp 0x135bf <pq_q5_0+0xb0f>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x06246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x180]
+	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
+	QUAD $0x07246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x08246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x200]
+	QUAD $0x09246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x240]
+	QUAD $0x0a246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x280]
+	QUAD $0x0624746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x180]
+	LONG $0x6f6ef9c5; BYTE $0x54 // vmovd xmm5, dword ptr [rdi + 0x54]
+	QUAD $0x07247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x0824446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x200]
+	QUAD $0x09244c6f48fe5162 // vmovdqu64 zmm9, zmmword ptr [r12 + 0x240]
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xfec68348 // add rsi, -0x2
-	LONG $0x487dd262; WORD $0x2013 // vcvtph2ps zmm4, ymmword ptr [r8]
-	LONG $0x487cd162; WORD $0x6810; BYTE $0x01 // vmovups zmm5, zmmword ptr [r8 + 0x40]
-	QUAD $0x0000208088180f41 // prefetcht0 byte ptr [r8 + 0x2080]
-	LONG $0x487cd162; WORD $0x6810; BYTE $0x02 // vmovups zmm5, zmmword ptr [r8 + 0x80]
-	QUAD $0x000020c088180f41 // prefetcht0 byte ptr [r8 + 0x20c0]
-	LONG $0x487cd162; WORD $0x6810; BYTE $0x03 // vmovups zmm5, zmmword ptr [r8 + 0xc0]
-	QUAD $0x0000210088180f41 // prefetcht0 byte ptr [r8 + 0x2100]
-	LONG $0x487cd162; WORD $0x6810; BYTE $0x04 // vmovups zmm5, zmmword ptr [r8 + 0x100]
-	QUAD $0x0000214088180f41 // prefetcht0 byte ptr [r8 + 0x2140]
-	LONG $0x487cd162; WORD $0x6810; BYTE $0x05 // vmovups zmm5, zmmword ptr [r8 + 0x140]
-	LONG $0x48fed162; WORD $0x706f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x40]
-	LONG $0x6f6ef9c5; BYTE $0xd0 // vmovd xmm5, dword ptr [rdi - 0x30]
-	LONG $0x48fed162; WORD $0x786f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r8 + 0x80]
-	LONG $0x48fe5162; WORD $0x406f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r8 + 0xc0]
-	LONG $0x48fe5162; WORD $0x486f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r8 + 0x100]
+	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
 	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
-	LONG $0x4855f262; WORD $0xe847 // vpsllvd zmm5, zmm5, zmm0
-	LONG $0x48cd7162; WORD $0xeadb // vpandq zmm13, zmm6, zmm2
-	LONG $0x481df162; WORD $0xf672; BYTE $0x03 // vpslld zmm12, zmm6, 0x3
-	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
-	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
-	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x582df262; WORD $0x6f50; BYTE $0xeb // vpdpbusd zmm5, zmm10, dword ptr [rdi - 0x54]{1to16}
-	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
-	LONG $0x481df162; WORD $0xf672; BYTE $0x02 // vpslld zmm12, zmm6, 0x2
-	LONG $0x48c57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm7, zmm1, 0xf8
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x5815f262; WORD $0x7f50; BYTE $0xef // vpdpbusd zmm7, zmm13, dword ptr [rdi - 0x44]{1to16}
-	LONG $0x4815f162; WORD $0xd672; BYTE $0x01 // vpsrld zmm13, zmm6, 0x1
-	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
-	LONG $0x582d7262; WORD $0x5f50; BYTE $0xec // vpdpbusd zmm11, zmm10, dword ptr [rdi - 0x50]{1to16}
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
-	LONG $0x4815f162; WORD $0xd672; BYTE $0x02 // vpsrld zmm13, zmm6, 0x2
-	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x582d7262; WORD $0x4750; BYTE $0xf0 // vpdpbusd zmm8, zmm10, dword ptr [rdi - 0x40]{1to16}
-	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
-	LONG $0x48fe5162; WORD $0x606f; BYTE $0x05 // vmovdqu64 zmm12, zmmword ptr [r8 + 0x140]
-	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	LONG $0x582df262; WORD $0x6f50; BYTE $0xed // vpdpbusd zmm5, zmm10, dword ptr [rdi - 0x4c]{1to16}
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
-	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	LONG $0x582df262; WORD $0x7f50; BYTE $0xf1 // vpdpbusd zmm7, zmm10, dword ptr [rdi - 0x3c]{1to16}
-	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
-	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
-	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
-	LONG $0x489d7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm12, zmm1, 0xf8
-	LONG $0x58357262; WORD $0x5f50; BYTE $0xee // vpdpbusd zmm11, zmm9, dword ptr [rdi - 0x48]{1to16}
-	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
-	LONG $0x4845d162; WORD $0xd472; BYTE $0x04 // vpsrld zmm7, zmm12, 0x4
-	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
-	LONG $0x58457262; WORD $0x4750; BYTE $0xf2 // vpdpbusd zmm8, zmm7, dword ptr [rdi - 0x38]{1to16}
-	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
-	LONG $0x5865f262; WORD $0x6798; BYTE $0xf3 // vfmadd132ps zmm4, zmm3, dword ptr [rdi - 0x34]{1to16} # zmm4 = (zmm4 * mem) + zmm3
-	QUAD $0x0000218088180f41 // prefetcht0 byte ptr [r8 + 0x2180]
-	LONG $0x487dd262; WORD $0x5813; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [r8 + 0x20]
-	LONG $0x487cd162; WORD $0x6810; BYTE $0x06 // vmovups zmm5, zmmword ptr [r8 + 0x180]
-	QUAD $0x000021c088180f41 // prefetcht0 byte ptr [r8 + 0x21c0]
-	LONG $0x487cd162; WORD $0x6810; BYTE $0x07 // vmovups zmm5, zmmword ptr [r8 + 0x1c0]
-	QUAD $0x0000220088180f41 // prefetcht0 byte ptr [r8 + 0x2200]
-	LONG $0x487cd162; WORD $0x6810; BYTE $0x08 // vmovups zmm5, zmmword ptr [r8 + 0x200]
-	QUAD $0x0000224088180f41 // prefetcht0 byte ptr [r8 + 0x2240]
-	LONG $0x487cd162; WORD $0x6810; BYTE $0x09 // vmovups zmm5, zmmword ptr [r8 + 0x240]
-	QUAD $0x0000228088180f41 // prefetcht0 byte ptr [r8 + 0x2280]
-	LONG $0x487cd162; WORD $0x6810; BYTE $0x0a // vmovups zmm5, zmmword ptr [r8 + 0x280]
-	LONG $0x48fed162; WORD $0x706f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x180]
-	LONG $0x2f6ef9c5 // vmovd xmm5, dword ptr [rdi]
-	LONG $0x48fed162; WORD $0x786f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r8 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x406f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r8 + 0x200]
-	LONG $0x48fe5162; WORD $0x486f; BYTE $0x09 // vmovdqu64 zmm9, zmmword ptr [r8 + 0x240]
-	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
-	LONG $0x4855f262; WORD $0xe847 // vpsllvd zmm5, zmm5, zmm0
+	LONG $0xf572d1c5; BYTE $0x04 // vpslld xmm5, xmm5, 0x4
 	LONG $0x48cd7162; WORD $0xe2db // vpandq zmm12, zmm6, zmm2
 	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
 	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
 	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
 	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x582df262; WORD $0x6f50; BYTE $0xf7 // vpdpbusd zmm5, zmm10, dword ptr [rdi - 0x24]{1to16}
+	LONG $0x582df262; WORD $0x6f50; BYTE $0x0c // vpdpbusd zmm5, zmm10, dword ptr [rdi + 0x30]{1to16}
 	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
 	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
 	LONG $0x48c57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm1, 0xf8
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x581df262; WORD $0x7f50; BYTE $0xfb // vpdpbusd zmm7, zmm12, dword ptr [rdi - 0x14]{1to16}
+	LONG $0x581df262; WORD $0x7f50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [rdi + 0x40]{1to16}
 	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
 	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
-	LONG $0x582d7262; WORD $0x5f50; BYTE $0xf8 // vpdpbusd zmm11, zmm10, dword ptr [rdi - 0x20]{1to16}
+	LONG $0x582d7262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm11, zmm10, dword ptr [rdi + 0x34]{1to16}
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
 	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
 	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x582d7262; WORD $0x4750; BYTE $0xfc // vpdpbusd zmm8, zmm10, dword ptr [rdi - 0x10]{1to16}
+	LONG $0x582d7262; WORD $0x4750; BYTE $0x11 // vpdpbusd zmm8, zmm10, dword ptr [rdi + 0x44]{1to16}
 	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
 	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	LONG $0x582df262; WORD $0x6f50; BYTE $0xf9 // vpdpbusd zmm5, zmm10, dword ptr [rdi - 0x1c]{1to16}
+	LONG $0x582df262; WORD $0x6f50; BYTE $0x0e // vpdpbusd zmm5, zmm10, dword ptr [rdi + 0x38]{1to16}
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
 	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
 	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	LONG $0x582df262; WORD $0x7f50; BYTE $0xfd // vpdpbusd zmm7, zmm10, dword ptr [rdi - 0xc]{1to16}
-	LONG $0x48fe5162; WORD $0x506f; BYTE $0x0a // vmovdqu64 zmm10, zmmword ptr [r8 + 0x280]
+	LONG $0x582df262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [rdi + 0x48]{1to16}
+	QUAD $0x0a24546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x280]
 	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
 	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
-	LONG $0xc0c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x2c0
+	WORD $0x8949; BYTE $0xdc // mov r12, rbx
 	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
 	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
 	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
-	LONG $0x58357262; WORD $0x5f50; BYTE $0xfa // vpdpbusd zmm11, zmm9, dword ptr [rdi - 0x18]{1to16}
+	LONG $0x58357262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [rdi + 0x3c]{1to16}
 	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
 	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
 	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
-	LONG $0x58457262; WORD $0x4750; BYTE $0xfe // vpdpbusd zmm8, zmm7, dword ptr [rdi - 0x8]{1to16}
+	LONG $0x58457262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm8, zmm7, dword ptr [rdi + 0x4c]{1to16}
 	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x4864f162; WORD $0xdd59 // vmulps zmm3, zmm3, zmm5
-	LONG $0x585df262; WORD $0x5f98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [rdi - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x585df262; WORD $0x5fb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [rdi + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
 	LONG $0x60c78348 // add rdi, 0x60
-	LONG $0x02fe8348 // cmp rsi, 0x2
-	LONG $0xfc97870f; WORD $0xffff // ja 0x130a0 <pq_q5_0+0x930>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf41e840f; WORD $0xffff // je 0x12830 <pq_q5_0+0xc0>
-	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xfff413e9; BYTE $0xff // jmp 0x12830 <pq_q5_0+0xc0>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x02c58e0f; WORD $0x0000 // jle 0x136ee <pq_q5_0+0xf7e>
-	WORD $0x894c; BYTE $0xee // mov rsi, r13
-	WORD $0x894c; BYTE $0xff // mov rdi, r15
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x05a68e0f; WORD $0x0000 // jle 0x13b65 <pq_q5_0+0x10b5>
+	QUAD $0x00000180249c8d49 // lea rbx, [r12 + 0x180]
+	WORD $0x3949; BYTE $0xdf // cmp r15, rbx
+	WORD $0x6b73 // jae 0x13637 <pq_q5_0+0xb87>
+	WORD $0x8945; BYTE $0xfe // mov r14d, r15d
+	LONG $0x08eec141 // shr r14d, 0x8
+	WORD $0x8944; BYTE $0xfe // mov esi, r15d
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xdeb70f44 // movzx r11d, si
+	LONG $0xf6b60f45 // movzx r14d, r14b
+	WORD $0x894d; BYTE $0xfd // mov r13, r15
+	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0x8944; BYTE $0xf1 // mov ecx, r14d
+	WORD $0xe183; BYTE $0x3f // and ecx, 0x3f
+	LONG $0xffe38141; WORD $0x003f; BYTE $0x00 // and r11d, 0x3fff
+	WORD $0xfe41; BYTE $0xc6 // inc r14b
+	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
+	WORD $0x294d; BYTE $0xdd // sub r13, r11
+	QUAD $0x004000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x4000]
+	QUAD $0x005000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x5000]
+	QUAD $0x006000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x6000]
+	QUAD $0x007000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x7000]
+	WORD $0x3949; BYTE $0xdf // cmp r15, rbx
+	WORD $0xa972 // jb 0x135e0 <pq_q5_0+0xb30>
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	QUAD $0x01246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x40]
+	QUAD $0x02246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x80]
+	QUAD $0x03246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x100]
+	QUAD $0x05246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x140]
+	QUAD $0x0124746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x40]
+	LONG $0x6f6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rdi + 0x24]
+	QUAD $0x02247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x80]
+	QUAD $0x0324446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04244c6f48fe5162 // vmovdqu64 zmm9, zmmword ptr [r12 + 0x100]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	QUAD $0x000002c0249c8d49 // lea rbx, [r12 + 0x2c0]
+	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
+	LONG $0xf572d1c5; BYTE $0x04 // vpslld xmm5, xmm5, 0x4
+	LONG $0x48cd7162; WORD $0xe2db // vpandq zmm12, zmm6, zmm2
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
+	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
+	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
+	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x582df262; WORD $0x2f50 // vpdpbusd zmm5, zmm10, dword ptr [rdi]{1to16}
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
+	LONG $0x48c57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm1, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x581df262; WORD $0x7f50; BYTE $0x04 // vpdpbusd zmm7, zmm12, dword ptr [rdi + 0x10]{1to16}
+	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0x582d7262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm10, dword ptr [rdi + 0x4]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x582d7262; WORD $0x4750; BYTE $0x05 // vpdpbusd zmm8, zmm10, dword ptr [rdi + 0x14]{1to16}
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582df262; WORD $0x6f50; BYTE $0x02 // vpdpbusd zmm5, zmm10, dword ptr [rdi + 0x8]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582df262; WORD $0x7f50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [rdi + 0x18]{1to16}
+	QUAD $0x0524546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x140]
+	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
+	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
+	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
+	LONG $0x58357262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [rdi + 0xc]{1to16}
+	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
+	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
+	LONG $0x58457262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm8, zmm7, dword ptr [rdi + 0x1c]{1to16}
+	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
+	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x585df262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [rdi + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0x3949; BYTE $0xdf // cmp r15, rbx
+	LONG $0xfc53830f; WORD $0xffff // jae 0x13420 <pq_q5_0+0x970>
+	WORD $0x8945; BYTE $0xfe // mov r14d, r15d
+	LONG $0x08eec141 // shr r14d, 0x8
+	WORD $0x8944; BYTE $0xfe // mov esi, r15d
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0xb70f; BYTE $0xce // movzx ecx, si
+	LONG $0xf6b60f45 // movzx r14d, r14b
+	WORD $0x894d; BYTE $0xfd // mov r13, r15
+	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0x8945; BYTE $0xf3 // mov r11d, r14d
+	LONG $0x3fe38341 // and r11d, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc6 // inc r14b
+	LONG $0x06e3c141 // shl r11d, 0x6
+	WORD $0x2949; BYTE $0xcd // sub r13, rcx
+	QUAD $0x0040002b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r13 + 0x4000]
+	QUAD $0x0050002b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r13 + 0x5000]
+	QUAD $0x0060002b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r13 + 0x6000]
+	QUAD $0x0070002b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r13 + 0x7000]
+	WORD $0x3949; BYTE $0xdf // cmp r15, rbx
+	WORD $0xa972 // jb 0x137e0 <pq_q5_0+0xd30>
+	LONG $0xfffbe4e9; BYTE $0xff // jmp 0x13420 <pq_q5_0+0x970>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02c48e0f; WORD $0x0000 // jle 0x13b0d <pq_q5_0+0x105d>
+	WORD $0x8949; BYTE $0xef // mov r15, rbp
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xb6248d4f // lea r12, [r14 + 4*r14]
 	QUAD $0x00000120bf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x120]
 	QUAD $0x00000124876e79c5 // vmovd xmm8, dword ptr [rdi + 0x124]
@@ -2234,10 +2449,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000012c976e79c5 // vmovd xmm10, dword ptr [rdi + 0x12c]
 	LONG $0x05e6c149 // shl r14, 0x5
 	LONG $0x06e4c149 // shl r12, 0x6
-	QUAD $0x01265c6f48fe3162 // vmovdqu64 zmm11, zmmword ptr [rsi + r12 + 0x40]
-	QUAD $0x0226646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rsi + r12 + 0x80]
-	QUAD $0x03266c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rsi + r12 + 0xc0]
-	QUAD $0x0426746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rsi + r12 + 0x100]
+	QUAD $0x01275c6f48fe1162 // vmovdqu64 zmm11, zmmword ptr [r15 + r12 + 0x40]
+	QUAD $0x0227646f48fe1162 // vmovdqu64 zmm12, zmmword ptr [r15 + r12 + 0x80]
+	QUAD $0x03276c6f48fe1162 // vmovdqu64 zmm13, zmmword ptr [r15 + r12 + 0xc0]
+	QUAD $0x0427746f48fe1162 // vmovdqu64 zmm14, zmmword ptr [r15 + r12 + 0x100]
 	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
 	LONG $0x483d7262; WORD $0xc047 // vpsllvd zmm8, zmm8, zmm0
 	LONG $0x48357262; WORD $0xc847 // vpsllvd zmm9, zmm9, zmm0
@@ -2279,7 +2494,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x481dd162; WORD $0xf372; BYTE $0x02 // vpslld zmm12, zmm11, 0x2
 	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
 	LONG $0x488d7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm14, zmm1, 0xf8
-	QUAD $0x0526746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rsi + r12 + 0x140]
+	QUAD $0x0527746f48fe1162 // vmovdqu64 zmm14, zmmword ptr [r15 + r12 + 0x140]
 	LONG $0x581df262; WORD $0x7f50; BYTE $0x02 // vpdpbusd zmm7, zmm12, dword ptr [rdi + 0x8]{1to16}
 	LONG $0x581d7262; WORD $0x4750; BYTE $0x0a // vpdpbusd zmm8, zmm12, dword ptr [rdi + 0x28]{1to16}
 	LONG $0x581d7262; WORD $0x4f50; BYTE $0x12 // vpdpbusd zmm9, zmm12, dword ptr [rdi + 0x48]{1to16}
@@ -2306,7 +2521,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x58257262; WORD $0x4750; BYTE $0x0f // vpdpbusd zmm8, zmm11, dword ptr [rdi + 0x3c]{1to16}
 	LONG $0x58257262; WORD $0x4f50; BYTE $0x17 // vpdpbusd zmm9, zmm11, dword ptr [rdi + 0x5c]{1to16}
 	LONG $0x58257262; WORD $0x5750; BYTE $0x1f // vpdpbusd zmm10, zmm11, dword ptr [rdi + 0x7c]{1to16}
-	LONG $0x487d3262; WORD $0x1c13; BYTE $0x36 // vcvtph2ps zmm11, ymmword ptr [rsi + r14]
+	LONG $0x487d1262; WORD $0x1c13; BYTE $0x37 // vcvtph2ps zmm11, ymmword ptr [r15 + r14]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
@@ -2321,29 +2536,39 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4824d162; WORD $0xf859 // vmulps zmm7, zmm11, zmm8
 	LONG $0x5845f262; WORD $0x5fb8; BYTE $0x43 // vfmadd231ps zmm3, zmm7, dword ptr [rdi + 0x10c]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfd7a850f; WORD $0xffff // jne 0x13450 <pq_q5_0+0xce0>
-	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
-	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x894d; BYTE $0xf0 // mov r8, r14
-	LONG $0xfd528f0f; WORD $0xffff // jg 0x13440 <pq_q5_0+0xcd0>
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfd7b850f; WORD $0xffff // jne 0x13870 <pq_q5_0+0xdc0>
+	LONG $0xc0c78149; WORD $0x0002; BYTE $0x00 // add r15, 0x2c0
+	LONG $0xfe4b8d49 // lea rcx, [r11 - 0x2]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0xfd538f0f; WORD $0xffff // jg 0x13860 <pq_q5_0+0xdb0>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf139840f; WORD $0xffff // je 0x12830 <pq_q5_0+0xc0>
+	LONG $0xf070840f; WORD $0xffff // je 0x12b86 <pq_q5_0+0xd6>
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf129820f; WORD $0xffff // jb 0x12830 <pq_q5_0+0xc0>
+	LONG $0xf060820f; WORD $0xffff // jb 0x12b86 <pq_q5_0+0xd6>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf118820f; WORD $0xffff // jb 0x12830 <pq_q5_0+0xc0>
+	LONG $0xf04b820f; WORD $0xffff // jb 0x12b86 <pq_q5_0+0xd6>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf107850f; WORD $0xffff // jne 0x12830 <pq_q5_0+0xc0>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff0f7e9; BYTE $0xff // jmp 0x12830 <pq_q5_0+0xc0>
-	LONG $0x38c48348 // add rsp, 0x38
+	LONG $0xf036850f; WORD $0xffff // jne 0x12b86 <pq_q5_0+0xd6>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
+	LONG $0xfff025e9; BYTE $0xff // jmp 0x12b86 <pq_q5_0+0xd6>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894d; BYTE $0xcd // mov r13, r9
+	LONG $0x24448b4c; BYTE $0x50 // mov r8, qword ptr [rsp + 0x50]
+	LONG $0x24748b48; BYTE $0x48 // mov rsi, qword ptr [rsp + 0x48]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xf000850f; WORD $0xffff // jne 0x12b80 <pq_q5_0+0xd0>
+	LONG $0xfff001e9; BYTE $0xff // jmp 0x12b86 <pq_q5_0+0xd6>
+	LONG $0x58c48348 // add rsp, 0x58
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -2352,78 +2577,83 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// pq_q5_1: +14160
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x10d88e0f; WORD $0x0000 // jle 0x14838 <pq_q5_1+0x10e8>
+	// pq_q5_1: +15264
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x30ec8348 // sub rsp, 0x30
+	LONG $0x50ec8348 // sub rsp, 0x50
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
+	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x11628e0f; WORD $0x0000 // jle 0x14d24 <pq_q5_1+0x1184>
+	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
+	LONG $0x3fe9c148 // shr rcx, 0x3f
 	WORD $0x8949; BYTE $0xf5 // mov r13, rsi
-	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	LONG $0x3feec148 // shr rsi, 0x3f
-	WORD $0x8949; BYTE $0xfc // mov r12, rdi
-	QUAD $0x8183055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x8183] # 0x1b908 <peak_i8+0x458>
-	QUAD $0x81810d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x8181] # 0x1b910 <peak_i8+0x460>
-	LONG $0xd1b60f45 // movzx r10d, r9b
-	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	WORD $0x014c; BYTE $0xc6 // add rsi, r8
-	WORD $0xd148; BYTE $0xee // shr rsi
-	LONG $0x08e6c148 // shl rsi, 0x8
-	LONG $0x761c8d4c // lea r11, [rsi + 2*rsi]
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	QUAD $0x886f055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x886f] # 0x1c448 <peak_i8+0x458>
+	QUAD $0x886d0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x886d] # 0x1c450 <peak_i8+0x460>
+	LONG $0xf9b60f45 // movzx r15d, r9b
+	LONG $0x2444894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r8
+	WORD $0x014c; BYTE $0xc1 // add rcx, r8
+	LONG $0x247c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r15
+	WORD $0xd148; BYTE $0xe9 // shr rcx
+	LONG $0x08e1c148 // shl rcx, 0x8
+	LONG $0x49248d4c // lea r12, [rcx + 2*rcx]
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x2464894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r12
 	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
 	LONG $0x763c8d48 // lea rdi, [rsi + 2*rsi]
 	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
 	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
 	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
-	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
 	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
-	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
+	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
 	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
 	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
+	LONG $0x02488d49 // lea rcx, [r8 + 0x2]
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	WORD $0x23eb // jmp 0x13818 <pq_q5_1+0xc8>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	WORD $0x014d; BYTE $0xdc // add r12, r11
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	WORD $0x24eb // jmp 0x13c7e <pq_q5_1+0xde>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
+	LONG $0xff488d48 // lea rcx, [rax - 0x1]
+	WORD $0x014d; BYTE $0xe2 // add r10, r12
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x10128e0f; WORD $0x0000 // jle 0x1482a <pq_q5_1+0x10da>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x10a68e0f; WORD $0x0000 // jle 0x14d24 <pq_q5_1+0x1184>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0387850f; WORD $0x0000 // jne 0x13bb0 <pq_q5_1+0x460>
+	LONG $0x0395850f; WORD $0x0000 // jne 0x14020 <pq_q5_1+0x480>
 	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x08ba850f; WORD $0x0000 // jne 0x140f0 <pq_q5_1+0x9a0>
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x0c888e0f; WORD $0x0000 // jle 0x144c7 <pq_q5_1+0xd77>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x08c8850f; WORD $0x0000 // jne 0x14560 <pq_q5_1+0x9c0>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03668e0f; WORD $0x0000 // jle 0x1400b <pq_q5_1+0x46b>
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
 	WORD $0xff31 // xor edi, edi
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x02fc6413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 8*rdi + 0x40]
-	QUAD $0x02fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x80]
-	LONG $0x487dd262; WORD $0x1c13; BYTE $0xfc // vcvtph2ps zmm3, ymmword ptr [r12 + 8*rdi]
-	QUAD $0x03fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0xc0]
-	QUAD $0x04fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x100]
-	QUAD $0x05fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x140]
-	QUAD $0x06fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x180]
-	QUAD $0x02fc6c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 8*rdi + 0x80]
-	QUAD $0x03fc746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 8*rdi + 0xc0]
-	QUAD $0x04fc7c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 8*rdi + 0x100]
-	QUAD $0x05fc446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 8*rdi + 0x140]
+	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x02fa6413487dd262 // vcvtph2ps zmm4, ymmword ptr [r10 + 8*rdi + 0x40]
+	QUAD $0x02fa6c10487cd162 // vmovups zmm5, zmmword ptr [r10 + 8*rdi + 0x80]
+	LONG $0x487dd262; WORD $0x1c13; BYTE $0xfa // vcvtph2ps zmm3, ymmword ptr [r10 + 8*rdi]
+	QUAD $0x03fa6c10487cd162 // vmovups zmm5, zmmword ptr [r10 + 8*rdi + 0xc0]
+	QUAD $0x04fa6c10487cd162 // vmovups zmm5, zmmword ptr [r10 + 8*rdi + 0x100]
+	QUAD $0x05fa6c10487cd162 // vmovups zmm5, zmmword ptr [r10 + 8*rdi + 0x140]
+	QUAD $0x06fa6c10487cd162 // vmovups zmm5, zmmword ptr [r10 + 8*rdi + 0x180]
+	QUAD $0x02fa6c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r10 + 8*rdi + 0x80]
+	QUAD $0x03fa746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r10 + 8*rdi + 0xc0]
+	QUAD $0x04fa7c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r10 + 8*rdi + 0x100]
+	QUAD $0x05fa446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r10 + 8*rdi + 0x140]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
 	LONG $0xfec68348 // add rsi, -0x2
@@ -2449,7 +2679,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
 	QUAD $0x053d7c505835d262 // vpdpbusd zmm7, zmm9, dword ptr [r13 + rdi + 0x14]{1to16}
 	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
-	QUAD $0x06fc646f48fe5162 // vmovdqu64 zmm12, zmmword ptr [r12 + 8*rdi + 0x180]
+	QUAD $0x06fa646f48fe5162 // vmovdqu64 zmm12, zmmword ptr [r10 + 8*rdi + 0x180]
 	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
 	QUAD $0x023d545058355262 // vpdpbusd zmm10, zmm9, dword ptr [r13 + rdi + 0x8]{1to16}
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
@@ -2477,17 +2707,17 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487df262; WORD $0xdb18 // vbroadcastss zmm3, xmm3
 	LONG $0x485df262; WORD $0xddac // vfnmadd213ps zmm3, zmm4, zmm5 # zmm3 = -(zmm4 * zmm3) + zmm5
 	QUAD $0x083d5c98586dd262 // vfmadd132ps zmm3, zmm2, dword ptr [r13 + rdi + 0x20]{1to16} # zmm3 = (zmm3 * mem) + zmm2
-	QUAD $0x03fc6413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 8*rdi + 0x60]
-	QUAD $0x07fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x1c0]
-	QUAD $0x01fc5413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 8*rdi + 0x20]
-	QUAD $0x08fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x200]
-	QUAD $0x09fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x240]
-	QUAD $0x0afc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x280]
-	QUAD $0x0bfc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x2c0]
-	QUAD $0x07fc6c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 8*rdi + 0x1c0]
-	QUAD $0x08fc746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 8*rdi + 0x200]
-	QUAD $0x09fc7c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 8*rdi + 0x240]
-	QUAD $0x0afc446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 8*rdi + 0x280]
+	QUAD $0x03fa6413487dd262 // vcvtph2ps zmm4, ymmword ptr [r10 + 8*rdi + 0x60]
+	QUAD $0x07fa6c10487cd162 // vmovups zmm5, zmmword ptr [r10 + 8*rdi + 0x1c0]
+	QUAD $0x01fa5413487dd262 // vcvtph2ps zmm2, ymmword ptr [r10 + 8*rdi + 0x20]
+	QUAD $0x08fa6c10487cd162 // vmovups zmm5, zmmword ptr [r10 + 8*rdi + 0x200]
+	QUAD $0x09fa6c10487cd162 // vmovups zmm5, zmmword ptr [r10 + 8*rdi + 0x240]
+	QUAD $0x0afa6c10487cd162 // vmovups zmm5, zmmword ptr [r10 + 8*rdi + 0x280]
+	QUAD $0x0bfa6c10487cd162 // vmovups zmm5, zmmword ptr [r10 + 8*rdi + 0x2c0]
+	QUAD $0x07fa6c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r10 + 8*rdi + 0x1c0]
+	QUAD $0x08fa746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r10 + 8*rdi + 0x200]
+	QUAD $0x09fa7c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r10 + 8*rdi + 0x240]
+	QUAD $0x0afa446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r10 + 8*rdi + 0x280]
 	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
 	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
 	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
@@ -2521,7 +2751,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
 	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
 	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
-	QUAD $0x0bfc546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 8*rdi + 0x2c0]
+	QUAD $0x0bfa546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r10 + 8*rdi + 0x2c0]
 	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
 	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
 	QUAD $0x0f3d5c5058355262 // vpdpbusd zmm11, zmm9, dword ptr [r13 + rdi + 0x3c]{1to16}
@@ -2538,27 +2768,31 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x143d54985865d262 // vfmadd132ps zmm2, zmm3, dword ptr [r13 + rdi + 0x50]{1to16} # zmm2 = (zmm2 * mem) + zmm3
 	LONG $0x60c78348 // add rdi, 0x60
 	LONG $0x02fe8348 // cmp rsi, 0x2
-	LONG $0xfca5870f; WORD $0xffff // ja 0x13850 <pq_q5_1+0x100>
-	LONG $0x000917e9; BYTE $0x00 // jmp 0x144c7 <pq_q5_1+0xd77>
+	LONG $0xfca5870f; WORD $0xffff // ja 0x13cb0 <pq_q5_1+0x110>
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0xfc4c850f; WORD $0xffff // jne 0x13c60 <pq_q5_1+0xc0>
+	LONG $0xfffc4de9; BYTE $0xff // jmp 0x13c66 <pq_q5_1+0xc6>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x091a820f; WORD $0x0000 // jb 0x144e0 <pq_q5_1+0xd90>
+	LONG $0x05ff8341 // cmp r15d, 0x5
+	LONG $0x0976820f; WORD $0x0000 // jb 0x149b0 <pq_q5_1+0xe10>
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x04978e0f; WORD $0x0000 // jle 0x14078 <pq_q5_1+0x928>
-	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04938e0f; WORD $0x0000 // jle 0x144e8 <pq_q5_1+0x948>
+	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
 	WORD $0x894c; BYTE $0xee // mov rsi, r13
-	WORD $0x894d; BYTE $0xf8 // mov r8, r15
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	WORD $0x9066 // nop
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0xdb31 // xor ebx, ebx
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xb62c8d4b // lea rbp, [r14 + 4*r14]
+	LONG $0x9b348d4c // lea r14, [rbx + 4*rbx]
 	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
 	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
 	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
@@ -2566,12 +2800,12 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x05e6c149 // shl r14, 0x5
-	LONG $0x06e5c148 // shl rbp, 0x6
-	QUAD $0x022f546f48fee162 // vmovdqu64 zmm18, zmmword ptr [rdi + rbp + 0x80]
-	QUAD $0x032f646f48fee162 // vmovdqu64 zmm20, zmmword ptr [rdi + rbp + 0xc0]
-	QUAD $0x042f6c6f48fee162 // vmovdqu64 zmm21, zmmword ptr [rdi + rbp + 0x100]
-	QUAD $0x052f5c6f48fee162 // vmovdqu64 zmm19, zmmword ptr [rdi + rbp + 0x140]
+	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0x06e6c149 // shl r14, 0x6
+	QUAD $0x0237546f48fea162 // vmovdqu64 zmm18, zmmword ptr [rdi + r14 + 0x80]
+	QUAD $0x0337646f48fea162 // vmovdqu64 zmm20, zmmword ptr [rdi + r14 + 0xc0]
+	QUAD $0x04376c6f48fea162 // vmovdqu64 zmm21, zmmword ptr [rdi + r14 + 0x100]
+	QUAD $0x05375c6f48fea162 // vmovdqu64 zmm19, zmmword ptr [rdi + r14 + 0x140]
 	LONG $0x482db162; WORD $0xf272; BYTE $0x04 // vpslld zmm10, zmm18, 0x4
 	LONG $0x48ade162; WORD $0xf1db // vpandq zmm22, zmm10, zmm1
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
@@ -2632,7 +2866,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x505d7262; WORD $0x5e50; BYTE $0x32 // vpdpbusd zmm11, zmm20, dword ptr [rsi + 0xc8]{1to16}
 	LONG $0x505d7262; WORD $0x5650; BYTE $0x3a // vpdpbusd zmm10, zmm20, dword ptr [rsi + 0xe8]{1to16}
 	LONG $0x40d5e162; WORD $0xe1db // vpandq zmm20, zmm21, zmm1
-	QUAD $0x062f6c6f48fee162 // vmovdqu64 zmm21, zmmword ptr [rdi + rbp + 0x180]
+	QUAD $0x06376c6f48fea162 // vmovdqu64 zmm21, zmmword ptr [rdi + r14 + 0x180]
 	LONG $0x40e5e362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm20, zmm19, zmm0, 0xf8
 	LONG $0x505de262; WORD $0x4e50; BYTE $0x06 // vpdpbusd zmm17, zmm20, dword ptr [rsi + 0x18]{1to16}
 	LONG $0x505de262; WORD $0x4650; BYTE $0x0e // vpdpbusd zmm16, zmm20, dword ptr [rsi + 0x38]{1to16}
@@ -2656,10 +2890,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x505d7262; WORD $0x5650; BYTE $0x3b // vpdpbusd zmm10, zmm20, dword ptr [rsi + 0xec]{1to16}
 	LONG $0x40ede162; WORD $0xe1db // vpandq zmm20, zmm18, zmm1
 	LONG $0x4065b162; WORD $0xd572; BYTE $0x04 // vpsrld zmm19, zmm21, 0x4
-	QUAD $0x02375413487da262 // vcvtph2ps zmm18, ymmword ptr [rdi + r14 + 0x40]
+	QUAD $0x021f5413487de262 // vcvtph2ps zmm18, ymmword ptr [rdi + rbx + 0x40]
 	LONG $0x40e5e362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm20, zmm19, zmm0, 0xf8
-	LONG $0x487da262; WORD $0x1c13; BYTE $0x37 // vcvtph2ps zmm19, ymmword ptr [rdi + r14]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x487de262; WORD $0x1c13; BYTE $0x1f // vcvtph2ps zmm19, ymmword ptr [rdi + rbx]
+	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
 	LONG $0x505de262; WORD $0x4e50; BYTE $0x07 // vpdpbusd zmm17, zmm20, dword ptr [rsi + 0x1c]{1to16}
 	LONG $0x505de262; WORD $0x4650; BYTE $0x0f // vpdpbusd zmm16, zmm20, dword ptr [rsi + 0x3c]{1to16}
 	LONG $0x505d7262; WORD $0x7e50; BYTE $0x17 // vpdpbusd zmm15, zmm20, dword ptr [rsi + 0x5c]{1to16}
@@ -2725,201 +2959,242 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x406d5262; WORD $0xdaac // vfnmadd213ps zmm11, zmm18, zmm10 # zmm11 = -(zmm18 * zmm11) + zmm10
 	LONG $0x5825f262; WORD $0x56b8; BYTE $0x47 // vfmadd231ps zmm2, zmm11, dword ptr [rsi + 0x11c]{1to16} # zmm2 = (zmm11 * mem) + zmm2
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfba0850f; WORD $0xffff // jne 0x13c00 <pq_q5_1+0x4b0>
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfba0850f; WORD $0xffff // jne 0x14070 <pq_q5_1+0x4d0>
 	LONG $0x00c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x300
-	LONG $0xfe588d49 // lea rbx, [r8 - 0x2]
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfb788f0f; WORD $0xffff // jg 0x13bf0 <pq_q5_1+0x4a0>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0xfe4b8d49 // lea rcx, [r11 - 0x2]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0xfb788f0f; WORD $0xffff // jg 0x14060 <pq_q5_1+0x4c0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm8
 	LONG $0x487cf162; WORD $0x3c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm7
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf753840f; WORD $0xffff // je 0x13800 <pq_q5_1+0xb0>
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf73d820f; WORD $0xffff // jb 0x13800 <pq_q5_1+0xb0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf727820f; WORD $0xffff // jb 0x13800 <pq_q5_1+0xb0>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xfff716e9; BYTE $0xff // jmp 0x13800 <pq_q5_1+0xb0>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x03ce8e0f; WORD $0x0000 // jle 0x144c7 <pq_q5_1+0xd77>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0xff31 // xor edi, edi
-	QUAD $0x002000fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x2000]
-	QUAD $0x002040fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x2040]
-	QUAD $0x002080fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x2080]
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0x487cf162; WORD $0x2c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm5
+	LONG $0x05ff8341 // cmp r15d, 0x5
+	LONG $0xf744840f; WORD $0xffff // je 0x13c66 <pq_q5_1+0xc6>
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x487cf162; WORD $0x2411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm4
+	LONG $0x07ff8341 // cmp r15d, 0x7
+	LONG $0xf72e820f; WORD $0xffff // jb 0x13c66 <pq_q5_1+0xc6>
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
+	LONG $0x08ff8341 // cmp r15d, 0x8
+	LONG $0xf718820f; WORD $0xffff // jb 0x13c66 <pq_q5_1+0xc6>
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	LONG $0x487cf162; WORD $0x1411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm2
+	LONG $0xfff707e9; BYTE $0xff // jmp 0x13c66 <pq_q5_1+0xc6>
+	BYTE $0x90 // nop
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x079a8e0f; WORD $0x0000 // jle 0x14d03 <pq_q5_1+0x1163>
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x894c; BYTE $0xd5 // mov rbp, r10
+	WORD $0x894c; BYTE $0xef // mov rdi, r13
+	LONG $0x0001b4e9; BYTE $0x00 // jmp 0x14736 <pq_q5_1+0xb96>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487df262; WORD $0x5d13; BYTE $0x03 // vcvtph2ps zmm3, ymmword ptr [rbp + 0x60]
+	LONG $0x487df262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [rbp + 0x20]
+	LONG $0x487cf162; WORD $0x6d10; BYTE $0x07 // vmovups zmm5, zmmword ptr [rbp + 0x1c0]
+	LONG $0x487cf162; WORD $0x6d10; BYTE $0x08 // vmovups zmm5, zmmword ptr [rbp + 0x200]
+	LONG $0x487cf162; WORD $0x6d10; BYTE $0x09 // vmovups zmm5, zmmword ptr [rbp + 0x240]
+	LONG $0x487cf162; WORD $0x6d10; BYTE $0x0a // vmovups zmm5, zmmword ptr [rbp + 0x280]
+	LONG $0x487cf162; WORD $0x6d10; BYTE $0x0b // vmovups zmm5, zmmword ptr [rbp + 0x2c0]
+	LONG $0x48fef162; WORD $0x6d6f; BYTE $0x07 // vmovdqu64 zmm5, zmmword ptr [rbp + 0x1c0]
+	LONG $0x48fef162; WORD $0x756f; BYTE $0x08 // vmovdqu64 zmm6, zmmword ptr [rbp + 0x200]
+	LONG $0x48fef162; WORD $0x7d6f; BYTE $0x09 // vmovdqu64 zmm7, zmmword ptr [rbp + 0x240]
+	LONG $0x48fe7162; WORD $0x456f; BYTE $0x0a // vmovdqu64 zmm8, zmmword ptr [rbp + 0x280]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xfec68348 // add rsi, -0x2
-	QUAD $0x02fc6413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 8*rdi + 0x40]
-	QUAD $0x02fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x80]
-	LONG $0x487dd262; WORD $0x1c13; BYTE $0xfc // vcvtph2ps zmm3, ymmword ptr [r12 + 8*rdi]
-	QUAD $0x0020c0fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x20c0]
-	QUAD $0x03fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0xc0]
-	QUAD $0x002100fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x2100]
-	QUAD $0x04fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x100]
-	QUAD $0x002140fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x2140]
-	QUAD $0x05fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x140]
-	QUAD $0x002180fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x2180]
-	QUAD $0x06fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x180]
-	QUAD $0x02fc6c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 8*rdi + 0x80]
-	QUAD $0x03fc746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 8*rdi + 0xc0]
-	QUAD $0x04fc7c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 8*rdi + 0x100]
-	QUAD $0x05fc446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 8*rdi + 0x140]
-	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
-	LONG $0x48d57162; WORD $0xe9db // vpandq zmm13, zmm5, zmm1
-	LONG $0x481df162; WORD $0xf572; BYTE $0x03 // vpslld zmm12, zmm5, 0x3
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	QUAD $0x003d545058355262 // vpdpbusd zmm10, zmm9, dword ptr [r13 + rdi]{1to16}
-	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
-	LONG $0x481df162; WORD $0xf572; BYTE $0x02 // vpslld zmm12, zmm5, 0x2
-	LONG $0x48cd7362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm13, zmm6, zmm0, 0xf8
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	QUAD $0x043d74505815d262 // vpdpbusd zmm6, zmm13, dword ptr [r13 + rdi + 0x10]{1to16}
-	LONG $0x4815f162; WORD $0xd572; BYTE $0x01 // vpsrld zmm13, zmm5, 0x1
-	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	QUAD $0x013d5c5058355262 // vpdpbusd zmm11, zmm9, dword ptr [r13 + rdi + 0x4]{1to16}
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
-	LONG $0x4815f162; WORD $0xd572; BYTE $0x02 // vpsrld zmm13, zmm5, 0x2
-	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	QUAD $0x053d7c505835d262 // vpdpbusd zmm7, zmm9, dword ptr [r13 + rdi + 0x14]{1to16}
-	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
-	QUAD $0x06fc646f48fe5162 // vmovdqu64 zmm12, zmmword ptr [r12 + 8*rdi + 0x180]
-	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	QUAD $0x023d545058355262 // vpdpbusd zmm10, zmm9, dword ptr [r13 + rdi + 0x8]{1to16}
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
-	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	QUAD $0x063d74505835d262 // vpdpbusd zmm6, zmm9, dword ptr [r13 + rdi + 0x18]{1to16}
-	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
-	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
-	LONG $0x483dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm8, zmm12, 0x4
-	LONG $0x489d7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm12, zmm0, 0xf8
-	QUAD $0x033d5c5058355262 // vpdpbusd zmm11, zmm9, dword ptr [r13 + rdi + 0xc]{1to16}
-	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
-	QUAD $0x073d7c50583dd262 // vpdpbusd zmm7, zmm8, dword ptr [r13 + rdi + 0x1c]{1to16}
-	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x107ac1c4; WORD $0x3d5c; BYTE $0x24 // vmovss xmm3, dword ptr [r13 + rdi + 0x24]
-	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
-	LONG $0x487df262; WORD $0xdb18 // vbroadcastss zmm3, xmm3
-	LONG $0x485df262; WORD $0xddac // vfnmadd213ps zmm3, zmm4, zmm5 # zmm3 = -(zmm4 * zmm3) + zmm5
-	QUAD $0x083d5c98586dd262 // vfmadd132ps zmm3, zmm2, dword ptr [r13 + rdi + 0x20]{1to16} # zmm3 = (zmm3 * mem) + zmm2
-	QUAD $0x0021c0fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x21c0]
-	QUAD $0x03fc6413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 8*rdi + 0x60]
-	QUAD $0x01fc5413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 8*rdi + 0x20]
-	QUAD $0x07fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x1c0]
-	QUAD $0x002200fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x2200]
-	QUAD $0x08fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x200]
-	QUAD $0x002240fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x2240]
-	QUAD $0x09fc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x240]
-	QUAD $0x002280fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x2280]
-	QUAD $0x0afc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x280]
-	QUAD $0x0022c0fc8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + 8*rdi + 0x22c0]
-	QUAD $0x0bfc6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 8*rdi + 0x2c0]
-	QUAD $0x07fc6c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 8*rdi + 0x1c0]
-	QUAD $0x08fc746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 8*rdi + 0x200]
-	QUAD $0x09fc7c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 8*rdi + 0x240]
-	QUAD $0x0afc446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 8*rdi + 0x280]
+	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
 	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
 	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
 	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
 	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
 	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	QUAD $0x0c3d545058355262 // vpdpbusd zmm10, zmm9, dword ptr [r13 + rdi + 0x30]{1to16}
+	LONG $0x58357262; WORD $0x5750; BYTE $0x0c // vpdpbusd zmm10, zmm9, dword ptr [rdi + 0x30]{1to16}
 	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
 	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
 	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	QUAD $0x103d7450581dd262 // vpdpbusd zmm6, zmm12, dword ptr [r13 + rdi + 0x40]{1to16}
+	LONG $0x581df262; WORD $0x7750; BYTE $0x10 // vpdpbusd zmm6, zmm12, dword ptr [rdi + 0x40]{1to16}
 	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
 	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	QUAD $0x0d3d5c5058355262 // vpdpbusd zmm11, zmm9, dword ptr [r13 + rdi + 0x34]{1to16}
+	LONG $0x58357262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm11, zmm9, dword ptr [rdi + 0x34]{1to16}
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
 	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
 	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
 	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	QUAD $0x113d7c505835d262 // vpdpbusd zmm7, zmm9, dword ptr [r13 + rdi + 0x44]{1to16}
+	LONG $0x5835f262; WORD $0x7f50; BYTE $0x11 // vpdpbusd zmm7, zmm9, dword ptr [rdi + 0x44]{1to16}
 	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
 	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	QUAD $0x0e3d545058355262 // vpdpbusd zmm10, zmm9, dword ptr [r13 + rdi + 0x38]{1to16}
+	LONG $0x58357262; WORD $0x5750; BYTE $0x0e // vpdpbusd zmm10, zmm9, dword ptr [rdi + 0x38]{1to16}
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
 	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	QUAD $0x123d74505835d262 // vpdpbusd zmm6, zmm9, dword ptr [r13 + rdi + 0x48]{1to16}
+	LONG $0x5835f262; WORD $0x7750; BYTE $0x12 // vpdpbusd zmm6, zmm9, dword ptr [rdi + 0x48]{1to16}
 	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
 	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
 	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
 	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
 	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
-	QUAD $0x0bfc546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 8*rdi + 0x2c0]
+	LONG $0x48fe7162; WORD $0x556f; BYTE $0x0b // vmovdqu64 zmm10, zmmword ptr [rbp + 0x2c0]
+	WORD $0x8948; BYTE $0xdd // mov rbp, rbx
 	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
 	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
-	QUAD $0x0f3d5c5058355262 // vpdpbusd zmm11, zmm9, dword ptr [r13 + rdi + 0x3c]{1to16}
+	LONG $0x58357262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [rdi + 0x3c]{1to16}
 	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
-	QUAD $0x133d7c50583dd262 // vpdpbusd zmm7, zmm8, dword ptr [r13 + rdi + 0x4c]{1to16}
+	LONG $0x583df262; WORD $0x7f50; BYTE $0x13 // vpdpbusd zmm7, zmm8, dword ptr [rdi + 0x4c]{1to16}
 	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
 	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x486cf162; WORD $0xed59 // vmulps zmm5, zmm2, zmm5
-	LONG $0x107ac1c4; WORD $0x3d54; BYTE $0x54 // vmovss xmm2, dword ptr [r13 + rdi + 0x54]
-	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
-	LONG $0x487df262; WORD $0xd218 // vbroadcastss zmm2, xmm2
-	LONG $0x485df262; WORD $0xd5ac // vfnmadd213ps zmm2, zmm4, zmm5 # zmm2 = -(zmm4 * zmm2) + zmm5
-	QUAD $0x143d54985865d262 // vfmadd132ps zmm2, zmm3, dword ptr [r13 + rdi + 0x50]{1to16} # zmm2 = (zmm2 * mem) + zmm3
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x6f10fac5; BYTE $0x54 // vmovss xmm5, dword ptr [rdi + 0x54]
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487df262; WORD $0xed18 // vbroadcastss zmm5, xmm5
+	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
+	LONG $0x5855f262; WORD $0x57b8; BYTE $0x14 // vfmadd231ps zmm2, zmm5, dword ptr [rdi + 0x50]{1to16} # zmm2 = (zmm5 * mem) + zmm2
 	LONG $0x60c78348 // add rdi, 0x60
-	LONG $0x02fe8348 // cmp rsi, 0x2
-	LONG $0xfc39870f; WORD $0xffff // ja 0x14100 <pq_q5_1+0x9b0>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf330840f; WORD $0xffff // je 0x13800 <pq_q5_1+0xb0>
-	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0xfff325e9; BYTE $0xff // jmp 0x13800 <pq_q5_1+0xb0>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x02f68e0f; WORD $0x0000 // jle 0x147df <pq_q5_1+0x108f>
-	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x05d18e0f; WORD $0x0000 // jle 0x14d07 <pq_q5_1+0x1167>
+	LONG $0xc09d8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rbp + 0x1c0]
+	WORD $0x3949; BYTE $0xdb // cmp r11, rbx
+	WORD $0x6573 // jae 0x147a7 <pq_q5_1+0xc07>
+	WORD $0x8945; BYTE $0xde // mov r14d, r11d
+	LONG $0x08eec141 // shr r14d, 0x8
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0xb70f; BYTE $0xce // movzx ecx, si
+	LONG $0xf6b60f45 // movzx r14d, r14b
+	WORD $0x894d; BYTE $0xdc // mov r12, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0x8945; BYTE $0xf7 // mov r15d, r14d
+	LONG $0x3fe78341 // and r15d, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc6 // inc r14b
+	LONG $0x06e7c141 // shl r15d, 0x6
+	WORD $0x2949; BYTE $0xcc // sub r12, rcx
+	QUAD $0x004000278c180f43; BYTE $0x00 // prefetcht0 byte ptr [r15 + r12 + 0x4000]
+	QUAD $0x005000278c180f43; BYTE $0x00 // prefetcht0 byte ptr [r15 + r12 + 0x5000]
+	QUAD $0x006000278c180f43; BYTE $0x00 // prefetcht0 byte ptr [r15 + r12 + 0x6000]
+	QUAD $0x007000278c180f43; BYTE $0x00 // prefetcht0 byte ptr [r15 + r12 + 0x7000]
+	WORD $0x3949; BYTE $0xdb // cmp r11, rbx
+	WORD $0xa972 // jb 0x14750 <pq_q5_1+0xbb0>
+	LONG $0x487df262; WORD $0x5d13; BYTE $0x02 // vcvtph2ps zmm3, ymmword ptr [rbp + 0x40]
+	LONG $0x487cf162; WORD $0x6d10; BYTE $0x02 // vmovups zmm5, zmmword ptr [rbp + 0x80]
+	LONG $0x487df262; WORD $0x6513; BYTE $0x00 // vcvtph2ps zmm4, ymmword ptr [rbp]
+	LONG $0x487cf162; WORD $0x6d10; BYTE $0x03 // vmovups zmm5, zmmword ptr [rbp + 0xc0]
+	LONG $0x487cf162; WORD $0x6d10; BYTE $0x04 // vmovups zmm5, zmmword ptr [rbp + 0x100]
+	LONG $0x487cf162; WORD $0x6d10; BYTE $0x05 // vmovups zmm5, zmmword ptr [rbp + 0x140]
+	LONG $0x487cf162; WORD $0x6d10; BYTE $0x06 // vmovups zmm5, zmmword ptr [rbp + 0x180]
+	LONG $0x48fef162; WORD $0x6d6f; BYTE $0x02 // vmovdqu64 zmm5, zmmword ptr [rbp + 0x80]
+	LONG $0x48fef162; WORD $0x756f; BYTE $0x03 // vmovdqu64 zmm6, zmmword ptr [rbp + 0xc0]
+	LONG $0x48fef162; WORD $0x7d6f; BYTE $0x04 // vmovdqu64 zmm7, zmmword ptr [rbp + 0x100]
+	LONG $0x48fe7162; WORD $0x456f; BYTE $0x05 // vmovdqu64 zmm8, zmmword ptr [rbp + 0x140]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x009d8d48; WORD $0x0003; BYTE $0x00 // lea rbx, [rbp + 0x300]
+	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
+	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x58357262; WORD $0x1750 // vpdpbusd zmm10, zmm9, dword ptr [rdi]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
+	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x581df262; WORD $0x7750; BYTE $0x04 // vpdpbusd zmm6, zmm12, dword ptr [rdi + 0x10]{1to16}
+	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0x58357262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm9, dword ptr [rdi + 0x4]{1to16}
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x5835f262; WORD $0x7f50; BYTE $0x05 // vpdpbusd zmm7, zmm9, dword ptr [rdi + 0x14]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x58357262; WORD $0x5750; BYTE $0x02 // vpdpbusd zmm10, zmm9, dword ptr [rdi + 0x8]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x5835f262; WORD $0x7750; BYTE $0x06 // vpdpbusd zmm6, zmm9, dword ptr [rdi + 0x18]{1to16}
+	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
+	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
+	LONG $0x48fe7162; WORD $0x556f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [rbp + 0x180]
+	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
+	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
+	LONG $0x58357262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [rdi + 0xc]{1to16}
+	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
+	LONG $0x583df262; WORD $0x7f50; BYTE $0x07 // vpdpbusd zmm7, zmm8, dword ptr [rdi + 0x1c]{1to16}
+	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x7710fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rdi + 0x24]
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487df262; WORD $0xee18 // vbroadcastss zmm5, xmm6
+	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
+	LONG $0x5855f262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm5, dword ptr [rdi + 0x20]{1to16} # zmm2 = (zmm5 * mem) + zmm2
+	WORD $0x3949; BYTE $0xdb // cmp r11, rbx
+	LONG $0xfc4c830f; WORD $0xffff // jae 0x14590 <pq_q5_1+0x9f0>
+	WORD $0x8945; BYTE $0xde // mov r14d, r11d
+	LONG $0x08eec141 // shr r14d, 0x8
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	WORD $0x9066 // nop
+	WORD $0xb70f; BYTE $0xce // movzx ecx, si
+	LONG $0xf6b60f45 // movzx r14d, r14b
+	WORD $0x894d; BYTE $0xdc // mov r12, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0x8945; BYTE $0xf7 // mov r15d, r14d
+	LONG $0x3fe78341 // and r15d, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc6 // inc r14b
+	LONG $0x06e7c141 // shl r15d, 0x6
+	WORD $0x2949; BYTE $0xcc // sub r12, rcx
+	QUAD $0x004000278c180f43; BYTE $0x00 // prefetcht0 byte ptr [r15 + r12 + 0x4000]
+	QUAD $0x005000278c180f43; BYTE $0x00 // prefetcht0 byte ptr [r15 + r12 + 0x5000]
+	QUAD $0x006000278c180f43; BYTE $0x00 // prefetcht0 byte ptr [r15 + r12 + 0x6000]
+	QUAD $0x007000278c180f43; BYTE $0x00 // prefetcht0 byte ptr [r15 + r12 + 0x7000]
+	WORD $0x3949; BYTE $0xdb // cmp r11, rbx
+	WORD $0xa972 // jb 0x14950 <pq_q5_1+0xdb0>
+	LONG $0xfffbe4e9; BYTE $0xff // jmp 0x14590 <pq_q5_1+0x9f0>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02f68e0f; WORD $0x0000 // jle 0x14caf <pq_q5_1+0x110f>
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
 	WORD $0x894c; BYTE $0xef // mov rdi, r13
-	WORD $0x894d; BYTE $0xf8 // mov r8, r15
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xb62c8d4b // lea rbp, [r14 + 4*r14]
+	WORD $0xed31 // xor ebp, ebp
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xad748d4c; BYTE $0x00 // lea r14, [rbp + 4*rbp]
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x05e6c149 // shl r14, 0x5
-	LONG $0x06e5c148 // shl rbp, 0x6
-	QUAD $0x022e546f48fe7162 // vmovdqu64 zmm10, zmmword ptr [rsi + rbp + 0x80]
-	QUAD $0x032e5c6f48fe7162 // vmovdqu64 zmm11, zmmword ptr [rsi + rbp + 0xc0]
-	QUAD $0x042e646f48fe7162 // vmovdqu64 zmm12, zmmword ptr [rsi + rbp + 0x100]
-	QUAD $0x052e6c6f48fe7162 // vmovdqu64 zmm13, zmmword ptr [rsi + rbp + 0x140]
+	LONG $0x05e5c148 // shl rbp, 0x5
+	LONG $0x06e6c149 // shl r14, 0x6
+	QUAD $0x0236546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rsi + r14 + 0x80]
+	QUAD $0x03365c6f48fe3162 // vmovdqu64 zmm11, zmmword ptr [rsi + r14 + 0xc0]
+	QUAD $0x0436646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rsi + r14 + 0x100]
+	QUAD $0x05366c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rsi + r14 + 0x140]
 	LONG $0x484dd162; WORD $0xf272; BYTE $0x04 // vpslld zmm6, zmm10, 0x4
 	LONG $0x48cd7162; WORD $0xf1db // vpandq zmm14, zmm6, zmm1
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
@@ -2954,7 +3229,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4825d162; WORD $0xf272; BYTE $0x02 // vpslld zmm11, zmm10, 0x2
 	LONG $0x48a57162; WORD $0xd9db // vpandq zmm11, zmm11, zmm1
 	LONG $0x48957362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm11, zmm13, zmm0, 0xf8
-	QUAD $0x062e6c6f48fe7162 // vmovdqu64 zmm13, zmmword ptr [rsi + rbp + 0x180]
+	QUAD $0x06366c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rsi + r14 + 0x180]
 	LONG $0x58257262; WORD $0x4f50; BYTE $0x02 // vpdpbusd zmm9, zmm11, dword ptr [rdi + 0x8]{1to16}
 	LONG $0x58257262; WORD $0x4750; BYTE $0x0a // vpdpbusd zmm8, zmm11, dword ptr [rdi + 0x28]{1to16}
 	LONG $0x5825f262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm11, dword ptr [rdi + 0x48]{1to16}
@@ -2976,10 +3251,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x581d7262; WORD $0x4750; BYTE $0x0b // vpdpbusd zmm8, zmm12, dword ptr [rdi + 0x2c]{1to16}
 	LONG $0x581df262; WORD $0x7f50; BYTE $0x13 // vpdpbusd zmm7, zmm12, dword ptr [rdi + 0x4c]{1to16}
 	LONG $0x581df262; WORD $0x7750; BYTE $0x1b // vpdpbusd zmm6, zmm12, dword ptr [rdi + 0x6c]{1to16}
-	QUAD $0x02366413487d3262 // vcvtph2ps zmm12, ymmword ptr [rsi + r14 + 0x40]
+	QUAD $0x022e6413487d7262 // vcvtph2ps zmm12, ymmword ptr [rsi + rbp + 0x40]
 	LONG $0x48a57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm11, zmm0, 0xf8
-	LONG $0x487d3262; WORD $0x1c13; BYTE $0x36 // vcvtph2ps zmm11, ymmword ptr [rsi + r14]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x487d7262; WORD $0x1c13; BYTE $0x2e // vcvtph2ps zmm11, ymmword ptr [rsi + rbp]
+	LONG $0x000001bd; BYTE $0x00 // mov ebp, 0x1
 	LONG $0x582d7262; WORD $0x4f50; BYTE $0x07 // vpdpbusd zmm9, zmm10, dword ptr [rdi + 0x1c]{1to16}
 	LONG $0x582d7262; WORD $0x4750; BYTE $0x0f // vpdpbusd zmm8, zmm10, dword ptr [rdi + 0x3c]{1to16}
 	LONG $0x582df262; WORD $0x7f50; BYTE $0x17 // vpdpbusd zmm7, zmm10, dword ptr [rdi + 0x5c]{1to16}
@@ -3015,27 +3290,36 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfd49850f; WORD $0xffff // jne 0x14510 <pq_q5_1+0xdc0>
+	LONG $0xfd49850f; WORD $0xffff // jne 0x149e0 <pq_q5_1+0xe40>
 	LONG $0x00c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x300
-	LONG $0xfe588d49 // lea rbx, [r8 - 0x2]
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfd218f0f; WORD $0xffff // jg 0x14500 <pq_q5_1+0xdb0>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf018840f; WORD $0xffff // je 0x13800 <pq_q5_1+0xb0>
+	LONG $0xfe4b8d49 // lea rcx, [r11 - 0x2]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0xfd218f0f; WORD $0xffff // jg 0x149d0 <pq_q5_1+0xe30>
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0xefae840f; WORD $0xffff // je 0x13c66 <pq_q5_1+0xc6>
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf008820f; WORD $0xffff // jb 0x13800 <pq_q5_1+0xb0>
+	LONG $0x02ff8341 // cmp r15d, 0x2
+	LONG $0xef9e820f; WORD $0xffff // jb 0x13c66 <pq_q5_1+0xc6>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm4
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xeff7820f; WORD $0xffff // jb 0x13800 <pq_q5_1+0xb0>
+	LONG $0x03ff8341 // cmp r15d, 0x3
+	LONG $0xef89820f; WORD $0xffff // jb 0x13c66 <pq_q5_1+0xc6>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm3
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xefe6850f; WORD $0xffff // jne 0x13800 <pq_q5_1+0xb0>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xffefd6e9; BYTE $0xff // jmp 0x13800 <pq_q5_1+0xb0>
-	LONG $0x30c48348 // add rsp, 0x30
+	LONG $0x04ff8341 // cmp r15d, 0x4
+	LONG $0xef74850f; WORD $0xffff // jne 0x13c66 <pq_q5_1+0xc6>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x1411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm2
+	LONG $0xffef63e9; BYTE $0xff // jmp 0x13c66 <pq_q5_1+0xc6>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x247c8b4c; BYTE $0x40 // mov r15, qword ptr [rsp + 0x40]
+	LONG $0x24448b4c; BYTE $0x48 // mov r8, qword ptr [rsp + 0x48]
+	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0xef41850f; WORD $0xffff // jne 0x13c60 <pq_q5_1+0xc0>
+	LONG $0xffef42e9; BYTE $0xff // jmp 0x13c66 <pq_q5_1+0xc6>
+	LONG $0x50c48348 // add rsp, 0x50
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -3044,83 +3328,87 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// pq_iq4_nl: +18496
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0e248e0f; WORD $0x0000 // jle 0x15674 <pq_iq4_nl+0xe34>
+	// pq_iq4_nl: +19776
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x38ec8348 // sub rsp, 0x38
-	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	LONG $0x3feec148 // shr rsi, 0x3f
-	WORD $0x8949; BYTE $0xfd // mov r13, rdi
-	QUAD $0x00708c052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x708c] # 0x1b900 <peak_i8+0x450>
-	QUAD $0x70840d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x7084] # 0x1b902 <peak_i8+0x452>
-	QUAD $0x6f78155a487df262; WORD $0x0000 // vbroadcasti32x4 zmm2, xmmword ptr [rip + 0x6f78] # zmm2 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
-	LONG $0x54778d4d // lea r14, [r15 + 0x54]
+	LONG $0x58ec8348 // sub rsp, 0x58
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
+	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x0f008e0f; WORD $0x0000 // jle 0x15c62 <pq_iq4_nl+0xf22>
+	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
+	LONG $0x3fe9c148 // shr rcx, 0x3f
+	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
+	QUAD $0x0076cb052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x76cb] # 0x1c440 <peak_i8+0x450>
+	QUAD $0x76c30d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x76c3] # 0x1c442 <peak_i8+0x452>
+	QUAD $0x75b7155a487df262; WORD $0x0000 // vbroadcasti32x4 zmm2, xmmword ptr [rip + 0x75b7] # zmm2 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
 	LONG $0xd1b60f45 // movzx r10d, r9b
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	WORD $0x014c; BYTE $0xc6 // add rsi, r8
-	LONG $0x2474894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r14
-	WORD $0xd148; BYTE $0xee // shr rsi
-	LONG $0x06e6c148 // shl rsi, 0x6
-	LONG $0xf61c8d4c // lea r11, [rsi + 8*rsi]
-	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
-	LONG $0x763c8d48 // lea rdi, [rsi + 2*rsi]
-	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
-	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
-	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
-	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
+	LONG $0x2444894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r8
+	LONG $0x24748948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rsi
+	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
+	WORD $0x014c; BYTE $0xc1 // add rcx, r8
+	WORD $0xd148; BYTE $0xe9 // shr rcx
+	LONG $0x06e1c148 // shl rcx, 0x6
+	LONG $0xc92c8d4c // lea r13, [rcx + 8*rcx]
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
+	LONG $0x7f1c8d4c // lea r11, [rdi + 2*rdi]
+	LONG $0xbf3c8d48 // lea rdi, [rdi + 4*rdi]
+	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	QUAD $0x00000000cd3c8d48 // lea rdi, [8*rcx]
+	LONG $0x245c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r11
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0x04e3c149 // shl r11, 0x4
+	LONG $0x245c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r11
+	LONG $0x545e8d4c // lea r11, [rsi + 0x54]
+	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
+	LONG $0x245c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r11
+	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
+	LONG $0xc93c8d48 // lea rdi, [rcx + 8*rcx]
+	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
+	WORD $0x0148; BYTE $0xcf // add rdi, rcx
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
 	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
-	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	WORD $0x0148; BYTE $0xce // add rsi, rcx
-	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
-	WORD $0x21eb // jmp 0x14918 <pq_iq4_nl+0xd8>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	WORD $0x014d; BYTE $0xdd // add r13, r11
+	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
+	WORD $0x25eb // jmp 0x14e2e <pq_iq4_nl+0xee>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
+	LONG $0xff488d48 // lea rcx, [rax - 0x1]
+	WORD $0x014c; BYTE $0xed // add rbp, r13
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x0d4e8e0f; WORD $0x0000 // jle 0x15666 <pq_iq4_nl+0xe26>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x0e348e0f; WORD $0x0000 // jle 0x15c62 <pq_iq4_nl+0xf22>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x02b7850f; WORD $0x0000 // jne 0x14be0 <pq_iq4_nl+0x3a0>
+	LONG $0x02d5850f; WORD $0x0000 // jne 0x15110 <pq_iq4_nl+0x3d0>
 	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x074a850f; WORD $0x0000 // jne 0x15080 <pq_iq4_nl+0x840>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x0a2e8e0f; WORD $0x0000 // jle 0x1536d <pq_iq4_nl+0xb2d>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x01 // vmovups zmm4, zmmword ptr [r8 + 0x40]
-	LONG $0x487dd262; WORD $0x2813 // vcvtph2ps zmm5, ymmword ptr [r8]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x02 // vmovups zmm4, zmmword ptr [r8 + 0x80]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x03 // vmovups zmm4, zmmword ptr [r8 + 0xc0]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x04 // vmovups zmm4, zmmword ptr [r8 + 0x100]
-	LONG $0x48fed162; WORD $0x706f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x40]
+	LONG $0x0768850f; WORD $0x0000 // jne 0x155b0 <pq_iq4_nl+0x870>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02a08e0f; WORD $0x0000 // jle 0x150f5 <pq_iq4_nl+0x3b5>
+	LONG $0x245c8b4c; BYTE $0x28 // mov r11, qword ptr [rsp + 0x28]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	WORD $0x8948; BYTE $0xe9 // mov rcx, rbp
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487cf162; WORD $0x6110; BYTE $0x01 // vmovups zmm4, zmmword ptr [rcx + 0x40]
+	LONG $0x487df262; WORD $0x2913 // vcvtph2ps zmm5, ymmword ptr [rcx]
+	LONG $0x487cf162; WORD $0x6110; BYTE $0x02 // vmovups zmm4, zmmword ptr [rcx + 0x80]
+	LONG $0x487cf162; WORD $0x6110; BYTE $0x03 // vmovups zmm4, zmmword ptr [rcx + 0xc0]
+	LONG $0x487cf162; WORD $0x6110; BYTE $0x04 // vmovups zmm4, zmmword ptr [rcx + 0x100]
+	LONG $0x48fef162; WORD $0x716f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [rcx + 0x40]
 	LONG $0x676ef9c5; BYTE $0xd0 // vmovd xmm4, dword ptr [rdi - 0x30]
-	LONG $0x48fed162; WORD $0x786f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r8 + 0x80]
-	LONG $0x48fe5162; WORD $0x406f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r8 + 0xc0]
+	LONG $0x48fef162; WORD $0x796f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [rcx + 0x80]
+	LONG $0x48fe7162; WORD $0x416f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [rcx + 0xc0]
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x48fe5162; WORD $0x486f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r8 + 0x100]
-	LONG $0xfec68348 // add rsi, -0x2
+	LONG $0x48fe7162; WORD $0x496f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [rcx + 0x100]
+	LONG $0xfec38349 // add r11, -0x2
 	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
 	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
@@ -3160,17 +3448,17 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
 	LONG $0x5865f262; WORD $0x6798; BYTE $0xf3 // vfmadd132ps zmm4, zmm3, dword ptr [rdi - 0x34]{1to16} # zmm4 = (zmm4 * mem) + zmm3
-	LONG $0x487dd262; WORD $0x6813; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [r8 + 0x20]
-	LONG $0x487cd162; WORD $0x5810; BYTE $0x05 // vmovups zmm3, zmmword ptr [r8 + 0x140]
-	LONG $0x487cd162; WORD $0x5810; BYTE $0x06 // vmovups zmm3, zmmword ptr [r8 + 0x180]
-	LONG $0x487cd162; WORD $0x5810; BYTE $0x07 // vmovups zmm3, zmmword ptr [r8 + 0x1c0]
-	LONG $0x487cd162; WORD $0x5810; BYTE $0x08 // vmovups zmm3, zmmword ptr [r8 + 0x200]
-	LONG $0x48fed162; WORD $0x706f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x140]
+	LONG $0x487df262; WORD $0x6913; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [rcx + 0x20]
+	LONG $0x487cf162; WORD $0x5910; BYTE $0x05 // vmovups zmm3, zmmword ptr [rcx + 0x140]
+	LONG $0x487cf162; WORD $0x5910; BYTE $0x06 // vmovups zmm3, zmmword ptr [rcx + 0x180]
+	LONG $0x487cf162; WORD $0x5910; BYTE $0x07 // vmovups zmm3, zmmword ptr [rcx + 0x1c0]
+	LONG $0x487cf162; WORD $0x5910; BYTE $0x08 // vmovups zmm3, zmmword ptr [rcx + 0x200]
+	LONG $0x48fef162; WORD $0x716f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [rcx + 0x140]
 	LONG $0x1f6ef9c5 // vmovd xmm3, dword ptr [rdi]
-	LONG $0x48fed162; WORD $0x786f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r8 + 0x180]
-	LONG $0x48fe5162; WORD $0x406f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r8 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x486f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r8 + 0x200]
-	LONG $0x40c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x240
+	LONG $0x48fef162; WORD $0x796f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [rcx + 0x180]
+	LONG $0x48fe7162; WORD $0x416f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [rcx + 0x1c0]
+	LONG $0x48fe7162; WORD $0x496f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [rcx + 0x200]
+	LONG $0x40c18148; WORD $0x0002; BYTE $0x00 // add rcx, 0x240
 	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
 	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
@@ -3210,42 +3498,45 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4854f162; WORD $0xdb59 // vmulps zmm3, zmm5, zmm3
 	LONG $0x585df262; WORD $0x5f98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [rdi - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
 	LONG $0x60c78348 // add rdi, 0x60
-	LONG $0x02fe8348 // cmp rsi, 0x2
-	LONG $0xfd7b870f; WORD $0xffff // ja 0x14950 <pq_iq4_nl+0x110>
-	LONG $0x000793e9; BYTE $0x00 // jmp 0x1536d <pq_iq4_nl+0xb2d>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	LONG $0xfd7b870f; WORD $0xffff // ja 0x14e70 <pq_iq4_nl+0x130>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xfd12850f; WORD $0xffff // jne 0x14e10 <pq_iq4_nl+0xd0>
+	LONG $0xfffd13e9; BYTE $0xff // jmp 0x14e16 <pq_iq4_nl+0xd6>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x079a820f; WORD $0x0000 // jb 0x15390 <pq_iq4_nl+0xb50>
+	LONG $0x0836820f; WORD $0x0000 // jb 0x15960 <pq_iq4_nl+0xc20>
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03f28e0f; WORD $0x0000 // jle 0x15004 <pq_iq4_nl+0x7c4>
-	WORD $0x894c; BYTE $0xef // mov rdi, r13
-	WORD $0x894c; BYTE $0xfe // mov rsi, r15
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
-	WORD $0xed31 // xor ebp, ebp
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x8949; BYTE $0xec // mov r12, rbp
-	LONG $0x08e5c148 // shl rbp, 0x8
-	LONG $0x087d6162; WORD $0x466e; BYTE $0x4a // vmovd xmm24, dword ptr [rsi + 0x128]
-	LONG $0x087d6162; WORD $0x4e6e; BYTE $0x49 // vmovd xmm25, dword ptr [rsi + 0x124]
-	LONG $0x087d6162; WORD $0x566e; BYTE $0x48 // vmovd xmm26, dword ptr [rsi + 0x120]
-	QUAD $0x0000013c9e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x13c]
-	LONG $0x087de162; WORD $0x766e; BYTE $0x4c // vmovd xmm22, dword ptr [rsi + 0x130]
-	LONG $0x087de162; WORD $0x7e6e; BYTE $0x4b // vmovd xmm23, dword ptr [rsi + 0x12c]
-	LONG $0x05e4c149 // shl r12, 0x5
-	QUAD $0x012f646f48fe7162 // vmovdqu64 zmm12, zmmword ptr [rdi + rbp + 0x40]
-	QUAD $0x022f7c6f48fe7162 // vmovdqu64 zmm15, zmmword ptr [rdi + rbp + 0x80]
-	QUAD $0x032f646f48fee162 // vmovdqu64 zmm20, zmmword ptr [rdi + rbp + 0xc0]
-	QUAD $0x042f6c6f48fe7162 // vmovdqu64 zmm13, zmmword ptr [rdi + rbp + 0x100]
-	LONG $0x000001bd; BYTE $0x00 // mov ebp, 0x1
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03f28e0f; WORD $0x0000 // jle 0x15538 <pq_iq4_nl+0x7f8>
+	WORD $0x8948; BYTE $0xef // mov rdi, rbp
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	BYTE $0x90 // nop
+	WORD $0xb441; BYTE $0x01 // mov r12b, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0x08e6c149 // shl r14, 0x8
+	LONG $0x087d4162; WORD $0x476e; BYTE $0x4a // vmovd xmm24, dword ptr [r15 + 0x128]
+	LONG $0x087d4162; WORD $0x4f6e; BYTE $0x49 // vmovd xmm25, dword ptr [r15 + 0x124]
+	LONG $0x087d4162; WORD $0x576e; BYTE $0x48 // vmovd xmm26, dword ptr [r15 + 0x120]
+	QUAD $0x00013c9f6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r15 + 0x13c]
+	LONG $0x087dc162; WORD $0x776e; BYTE $0x4c // vmovd xmm22, dword ptr [r15 + 0x130]
+	LONG $0x087dc162; WORD $0x7f6e; BYTE $0x4b // vmovd xmm23, dword ptr [r15 + 0x12c]
+	LONG $0x05e3c148 // shl rbx, 0x5
+	QUAD $0x0137646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rdi + r14 + 0x40]
+	QUAD $0x02377c6f48fe3162 // vmovdqu64 zmm15, zmmword ptr [rdi + r14 + 0x80]
+	QUAD $0x0337646f48fea162 // vmovdqu64 zmm20, zmmword ptr [rdi + r14 + 0xc0]
+	QUAD $0x04376c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rdi + r14 + 0x100]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x403d6262; WORD $0xc047 // vpsllvd zmm24, zmm24, zmm0
 	LONG $0x40356262; WORD $0xc847 // vpsllvd zmm25, zmm25, zmm0
 	LONG $0x402d6262; WORD $0xd047 // vpsllvd zmm26, zmm26, zmm0
@@ -3268,166 +3559,167 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486dc262; WORD $0xdf00 // vpshufb zmm19, zmm2, zmm15
 	LONG $0x48957162; WORD $0xf9db // vpandq zmm15, zmm13, zmm1
 	LONG $0x486d5262; WORD $0xf600 // vpshufb zmm14, zmm2, zmm14
-	LONG $0x580d6262; WORD $0x4650; BYTE $0x10 // vpdpbusd zmm24, zmm14, dword ptr [rsi + 0x40]{1to16}
-	LONG $0x580d6262; WORD $0x4e50; BYTE $0x08 // vpdpbusd zmm25, zmm14, dword ptr [rsi + 0x20]{1to16}
-	LONG $0x580d6262; WORD $0x1650 // vpdpbusd zmm26, zmm14, dword ptr [rsi]{1to16}
-	LONG $0x580d7262; WORD $0x5e50; BYTE $0x38 // vpdpbusd zmm11, zmm14, dword ptr [rsi + 0xe0]{1to16}
-	LONG $0x580de262; WORD $0x7650; BYTE $0x20 // vpdpbusd zmm22, zmm14, dword ptr [rsi + 0x80]{1to16}
-	LONG $0x580de262; WORD $0x7e50; BYTE $0x18 // vpdpbusd zmm23, zmm14, dword ptr [rsi + 0x60]{1to16}
+	LONG $0x580d4262; WORD $0x4750; BYTE $0x10 // vpdpbusd zmm24, zmm14, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x580d4262; WORD $0x4f50; BYTE $0x08 // vpdpbusd zmm25, zmm14, dword ptr [r15 + 0x20]{1to16}
+	LONG $0x580d4262; WORD $0x1750 // vpdpbusd zmm26, zmm14, dword ptr [r15]{1to16}
+	LONG $0x580d5262; WORD $0x5f50; BYTE $0x38 // vpdpbusd zmm11, zmm14, dword ptr [r15 + 0xe0]{1to16}
+	LONG $0x580dc262; WORD $0x7750; BYTE $0x20 // vpdpbusd zmm22, zmm14, dword ptr [r15 + 0x80]{1to16}
+	LONG $0x580dc262; WORD $0x7f50; BYTE $0x18 // vpdpbusd zmm23, zmm14, dword ptr [r15 + 0x60]{1to16}
 	LONG $0x486da262; WORD $0xc900 // vpshufb zmm17, zmm2, zmm17
 	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
 	LONG $0x486dc262; WORD $0xc400 // vpshufb zmm16, zmm2, zmm12
 	LONG $0x40ed7162; WORD $0xe1db // vpandq zmm12, zmm18, zmm1
 	LONG $0x486dc262; WORD $0xef00 // vpshufb zmm21, zmm2, zmm15
-	QUAD $0x00000134be6e79c5 // vmovd xmm15, dword ptr [rsi + 0x134]
+	QUAD $0x000134bf6e7941c4; BYTE $0x00 // vmovd xmm15, dword ptr [r15 + 0x134]
 	LONG $0x48957162; WORD $0xe9db // vpandq zmm13, zmm13, zmm1
 	LONG $0x486dc262; WORD $0xd400 // vpshufb zmm18, zmm2, zmm12
 	LONG $0x40dd7162; WORD $0xe1db // vpandq zmm12, zmm20, zmm1
 	LONG $0x486d5262; WORD $0xed00 // vpshufb zmm13, zmm2, zmm13
 	LONG $0x486dc262; WORD $0xe400 // vpshufb zmm20, zmm2, zmm12
-	QUAD $0x00000138a66e79c5 // vmovd xmm12, dword ptr [rsi + 0x138]
-	LONG $0x507d6262; WORD $0x4650; BYTE $0x14 // vpdpbusd zmm24, zmm16, dword ptr [rsi + 0x50]{1to16}
-	LONG $0x507d6262; WORD $0x4e50; BYTE $0x0c // vpdpbusd zmm25, zmm16, dword ptr [rsi + 0x30]{1to16}
-	LONG $0x507d6262; WORD $0x5650; BYTE $0x04 // vpdpbusd zmm26, zmm16, dword ptr [rsi + 0x10]{1to16}
-	LONG $0x507d7262; WORD $0x5e50; BYTE $0x3c // vpdpbusd zmm11, zmm16, dword ptr [rsi + 0xf0]{1to16}
-	LONG $0x507de262; WORD $0x7650; BYTE $0x24 // vpdpbusd zmm22, zmm16, dword ptr [rsi + 0x90]{1to16}
-	LONG $0x507de262; WORD $0x7e50; BYTE $0x1c // vpdpbusd zmm23, zmm16, dword ptr [rsi + 0x70]{1to16}
-	LONG $0x50756262; WORD $0x4650; BYTE $0x11 // vpdpbusd zmm24, zmm17, dword ptr [rsi + 0x44]{1to16}
-	LONG $0x50756262; WORD $0x4e50; BYTE $0x09 // vpdpbusd zmm25, zmm17, dword ptr [rsi + 0x24]{1to16}
-	LONG $0x50756262; WORD $0x5650; BYTE $0x01 // vpdpbusd zmm26, zmm17, dword ptr [rsi + 0x4]{1to16}
-	LONG $0x50757262; WORD $0x5e50; BYTE $0x39 // vpdpbusd zmm11, zmm17, dword ptr [rsi + 0xe4]{1to16}
-	LONG $0x5075e262; WORD $0x7650; BYTE $0x21 // vpdpbusd zmm22, zmm17, dword ptr [rsi + 0x84]{1to16}
-	LONG $0x5075e262; WORD $0x7e50; BYTE $0x19 // vpdpbusd zmm23, zmm17, dword ptr [rsi + 0x64]{1to16}
+	QUAD $0x000138a76e7941c4; BYTE $0x00 // vmovd xmm12, dword ptr [r15 + 0x138]
+	LONG $0x507d4262; WORD $0x4750; BYTE $0x14 // vpdpbusd zmm24, zmm16, dword ptr [r15 + 0x50]{1to16}
+	LONG $0x507d4262; WORD $0x4f50; BYTE $0x0c // vpdpbusd zmm25, zmm16, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x507d4262; WORD $0x5750; BYTE $0x04 // vpdpbusd zmm26, zmm16, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x507d5262; WORD $0x5f50; BYTE $0x3c // vpdpbusd zmm11, zmm16, dword ptr [r15 + 0xf0]{1to16}
+	LONG $0x507dc262; WORD $0x7750; BYTE $0x24 // vpdpbusd zmm22, zmm16, dword ptr [r15 + 0x90]{1to16}
+	LONG $0x507dc262; WORD $0x7f50; BYTE $0x1c // vpdpbusd zmm23, zmm16, dword ptr [r15 + 0x70]{1to16}
+	LONG $0x50754262; WORD $0x4750; BYTE $0x11 // vpdpbusd zmm24, zmm17, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x50754262; WORD $0x4f50; BYTE $0x09 // vpdpbusd zmm25, zmm17, dword ptr [r15 + 0x24]{1to16}
+	LONG $0x50754262; WORD $0x5750; BYTE $0x01 // vpdpbusd zmm26, zmm17, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x50755262; WORD $0x5f50; BYTE $0x39 // vpdpbusd zmm11, zmm17, dword ptr [r15 + 0xe4]{1to16}
+	LONG $0x5075c262; WORD $0x7750; BYTE $0x21 // vpdpbusd zmm22, zmm17, dword ptr [r15 + 0x84]{1to16}
+	LONG $0x5075c262; WORD $0x7f50; BYTE $0x19 // vpdpbusd zmm23, zmm17, dword ptr [r15 + 0x64]{1to16}
 	LONG $0x48057262; WORD $0xf847 // vpsllvd zmm15, zmm15, zmm0
-	LONG $0x506d6262; WORD $0x4650; BYTE $0x15 // vpdpbusd zmm24, zmm18, dword ptr [rsi + 0x54]{1to16}
-	LONG $0x506d6262; WORD $0x4e50; BYTE $0x0d // vpdpbusd zmm25, zmm18, dword ptr [rsi + 0x34]{1to16}
-	LONG $0x506d6262; WORD $0x5650; BYTE $0x05 // vpdpbusd zmm26, zmm18, dword ptr [rsi + 0x14]{1to16}
-	LONG $0x506d7262; WORD $0x5e50; BYTE $0x3d // vpdpbusd zmm11, zmm18, dword ptr [rsi + 0xf4]{1to16}
-	LONG $0x506de262; WORD $0x7650; BYTE $0x25 // vpdpbusd zmm22, zmm18, dword ptr [rsi + 0x94]{1to16}
-	LONG $0x506de262; WORD $0x7e50; BYTE $0x1d // vpdpbusd zmm23, zmm18, dword ptr [rsi + 0x74]{1to16}
+	LONG $0x506d4262; WORD $0x4750; BYTE $0x15 // vpdpbusd zmm24, zmm18, dword ptr [r15 + 0x54]{1to16}
+	LONG $0x506d4262; WORD $0x4f50; BYTE $0x0d // vpdpbusd zmm25, zmm18, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x506d4262; WORD $0x5750; BYTE $0x05 // vpdpbusd zmm26, zmm18, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x506d5262; WORD $0x5f50; BYTE $0x3d // vpdpbusd zmm11, zmm18, dword ptr [r15 + 0xf4]{1to16}
+	LONG $0x506dc262; WORD $0x7750; BYTE $0x25 // vpdpbusd zmm22, zmm18, dword ptr [r15 + 0x94]{1to16}
+	LONG $0x506dc262; WORD $0x7f50; BYTE $0x1d // vpdpbusd zmm23, zmm18, dword ptr [r15 + 0x74]{1to16}
 	LONG $0x487d5262; WORD $0xff58 // vpbroadcastd zmm15, xmm15
-	LONG $0x580d7262; WORD $0x7e50; BYTE $0x28 // vpdpbusd zmm15, zmm14, dword ptr [rsi + 0xa0]{1to16}
+	LONG $0x580d5262; WORD $0x7f50; BYTE $0x28 // vpdpbusd zmm15, zmm14, dword ptr [r15 + 0xa0]{1to16}
 	LONG $0x481d7262; WORD $0xe047 // vpsllvd zmm12, zmm12, zmm0
 	LONG $0x487d5262; WORD $0xe458 // vpbroadcastd zmm12, xmm12
-	LONG $0x580d7262; WORD $0x6650; BYTE $0x30 // vpdpbusd zmm12, zmm14, dword ptr [rsi + 0xc0]{1to16}
-	LONG $0x50656262; WORD $0x4650; BYTE $0x12 // vpdpbusd zmm24, zmm19, dword ptr [rsi + 0x48]{1to16}
-	LONG $0x50656262; WORD $0x4e50; BYTE $0x0a // vpdpbusd zmm25, zmm19, dword ptr [rsi + 0x28]{1to16}
-	LONG $0x50656262; WORD $0x5650; BYTE $0x02 // vpdpbusd zmm26, zmm19, dword ptr [rsi + 0x8]{1to16}
-	LONG $0x50657262; WORD $0x5e50; BYTE $0x3a // vpdpbusd zmm11, zmm19, dword ptr [rsi + 0xe8]{1to16}
-	LONG $0x5065e262; WORD $0x7650; BYTE $0x22 // vpdpbusd zmm22, zmm19, dword ptr [rsi + 0x88]{1to16}
-	LONG $0x5065e262; WORD $0x7e50; BYTE $0x1a // vpdpbusd zmm23, zmm19, dword ptr [rsi + 0x68]{1to16}
-	LONG $0x507d7262; WORD $0x7e50; BYTE $0x2c // vpdpbusd zmm15, zmm16, dword ptr [rsi + 0xb0]{1to16}
-	LONG $0x507d7262; WORD $0x6650; BYTE $0x34 // vpdpbusd zmm12, zmm16, dword ptr [rsi + 0xd0]{1to16}
-	LONG $0x505d6262; WORD $0x4650; BYTE $0x16 // vpdpbusd zmm24, zmm20, dword ptr [rsi + 0x58]{1to16}
-	LONG $0x505d6262; WORD $0x4e50; BYTE $0x0e // vpdpbusd zmm25, zmm20, dword ptr [rsi + 0x38]{1to16}
-	LONG $0x505d6262; WORD $0x5650; BYTE $0x06 // vpdpbusd zmm26, zmm20, dword ptr [rsi + 0x18]{1to16}
-	LONG $0x505d7262; WORD $0x5e50; BYTE $0x3e // vpdpbusd zmm11, zmm20, dword ptr [rsi + 0xf8]{1to16}
-	LONG $0x505de262; WORD $0x7650; BYTE $0x26 // vpdpbusd zmm22, zmm20, dword ptr [rsi + 0x98]{1to16}
-	LONG $0x505de262; WORD $0x7e50; BYTE $0x1e // vpdpbusd zmm23, zmm20, dword ptr [rsi + 0x78]{1to16}
-	LONG $0x50757262; WORD $0x7e50; BYTE $0x29 // vpdpbusd zmm15, zmm17, dword ptr [rsi + 0xa4]{1to16}
-	LONG $0x50757262; WORD $0x6650; BYTE $0x31 // vpdpbusd zmm12, zmm17, dword ptr [rsi + 0xc4]{1to16}
-	LONG $0x50556262; WORD $0x4650; BYTE $0x13 // vpdpbusd zmm24, zmm21, dword ptr [rsi + 0x4c]{1to16}
-	LONG $0x50556262; WORD $0x4e50; BYTE $0x0b // vpdpbusd zmm25, zmm21, dword ptr [rsi + 0x2c]{1to16}
-	LONG $0x50556262; WORD $0x5650; BYTE $0x03 // vpdpbusd zmm26, zmm21, dword ptr [rsi + 0xc]{1to16}
-	LONG $0x50557262; WORD $0x5e50; BYTE $0x3b // vpdpbusd zmm11, zmm21, dword ptr [rsi + 0xec]{1to16}
-	LONG $0x5055e262; WORD $0x7650; BYTE $0x23 // vpdpbusd zmm22, zmm21, dword ptr [rsi + 0x8c]{1to16}
-	LONG $0x5055e262; WORD $0x7e50; BYTE $0x1b // vpdpbusd zmm23, zmm21, dword ptr [rsi + 0x6c]{1to16}
-	LONG $0x506d7262; WORD $0x7e50; BYTE $0x2d // vpdpbusd zmm15, zmm18, dword ptr [rsi + 0xb4]{1to16}
-	LONG $0x506d7262; WORD $0x6650; BYTE $0x35 // vpdpbusd zmm12, zmm18, dword ptr [rsi + 0xd4]{1to16}
-	LONG $0x58156262; WORD $0x5650; BYTE $0x07 // vpdpbusd zmm26, zmm13, dword ptr [rsi + 0x1c]{1to16}
-	LONG $0x58156262; WORD $0x4e50; BYTE $0x0f // vpdpbusd zmm25, zmm13, dword ptr [rsi + 0x3c]{1to16}
-	LONG $0x58156262; WORD $0x4650; BYTE $0x17 // vpdpbusd zmm24, zmm13, dword ptr [rsi + 0x5c]{1to16}
-	LONG $0x487da262; WORD $0x1413; BYTE $0x27 // vcvtph2ps zmm18, ymmword ptr [rdi + r12]
-	LONG $0x58157262; WORD $0x5e50; BYTE $0x3f // vpdpbusd zmm11, zmm13, dword ptr [rsi + 0xfc]{1to16}
-	LONG $0x5815e262; WORD $0x7e50; BYTE $0x1f // vpdpbusd zmm23, zmm13, dword ptr [rsi + 0x7c]{1to16}
-	LONG $0x5815e262; WORD $0x7650; BYTE $0x27 // vpdpbusd zmm22, zmm13, dword ptr [rsi + 0x9c]{1to16}
-	LONG $0x50657262; WORD $0x7e50; BYTE $0x2a // vpdpbusd zmm15, zmm19, dword ptr [rsi + 0xa8]{1to16}
-	LONG $0x50657262; WORD $0x6650; BYTE $0x32 // vpdpbusd zmm12, zmm19, dword ptr [rsi + 0xc8]{1to16}
-	LONG $0x505d7262; WORD $0x7e50; BYTE $0x2e // vpdpbusd zmm15, zmm20, dword ptr [rsi + 0xb8]{1to16}
-	LONG $0x505d7262; WORD $0x6650; BYTE $0x36 // vpdpbusd zmm12, zmm20, dword ptr [rsi + 0xd8]{1to16}
-	LONG $0x50557262; WORD $0x7e50; BYTE $0x2b // vpdpbusd zmm15, zmm21, dword ptr [rsi + 0xac]{1to16}
-	LONG $0x50557262; WORD $0x6650; BYTE $0x33 // vpdpbusd zmm12, zmm21, dword ptr [rsi + 0xcc]{1to16}
-	LONG $0x58157262; WORD $0x7e50; BYTE $0x2f // vpdpbusd zmm15, zmm13, dword ptr [rsi + 0xbc]{1to16}
+	LONG $0x580d5262; WORD $0x6750; BYTE $0x30 // vpdpbusd zmm12, zmm14, dword ptr [r15 + 0xc0]{1to16}
+	LONG $0x50654262; WORD $0x4750; BYTE $0x12 // vpdpbusd zmm24, zmm19, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x50654262; WORD $0x4f50; BYTE $0x0a // vpdpbusd zmm25, zmm19, dword ptr [r15 + 0x28]{1to16}
+	LONG $0x50654262; WORD $0x5750; BYTE $0x02 // vpdpbusd zmm26, zmm19, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x50655262; WORD $0x5f50; BYTE $0x3a // vpdpbusd zmm11, zmm19, dword ptr [r15 + 0xe8]{1to16}
+	LONG $0x5065c262; WORD $0x7750; BYTE $0x22 // vpdpbusd zmm22, zmm19, dword ptr [r15 + 0x88]{1to16}
+	LONG $0x5065c262; WORD $0x7f50; BYTE $0x1a // vpdpbusd zmm23, zmm19, dword ptr [r15 + 0x68]{1to16}
+	LONG $0x507d5262; WORD $0x7f50; BYTE $0x2c // vpdpbusd zmm15, zmm16, dword ptr [r15 + 0xb0]{1to16}
+	LONG $0x507d5262; WORD $0x6750; BYTE $0x34 // vpdpbusd zmm12, zmm16, dword ptr [r15 + 0xd0]{1to16}
+	LONG $0x505d4262; WORD $0x4750; BYTE $0x16 // vpdpbusd zmm24, zmm20, dword ptr [r15 + 0x58]{1to16}
+	LONG $0x505d4262; WORD $0x4f50; BYTE $0x0e // vpdpbusd zmm25, zmm20, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x505d4262; WORD $0x5750; BYTE $0x06 // vpdpbusd zmm26, zmm20, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x505d5262; WORD $0x5f50; BYTE $0x3e // vpdpbusd zmm11, zmm20, dword ptr [r15 + 0xf8]{1to16}
+	LONG $0x505dc262; WORD $0x7750; BYTE $0x26 // vpdpbusd zmm22, zmm20, dword ptr [r15 + 0x98]{1to16}
+	LONG $0x505dc262; WORD $0x7f50; BYTE $0x1e // vpdpbusd zmm23, zmm20, dword ptr [r15 + 0x78]{1to16}
+	LONG $0x50755262; WORD $0x7f50; BYTE $0x29 // vpdpbusd zmm15, zmm17, dword ptr [r15 + 0xa4]{1to16}
+	LONG $0x50755262; WORD $0x6750; BYTE $0x31 // vpdpbusd zmm12, zmm17, dword ptr [r15 + 0xc4]{1to16}
+	LONG $0x50554262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm24, zmm21, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0x50554262; WORD $0x4f50; BYTE $0x0b // vpdpbusd zmm25, zmm21, dword ptr [r15 + 0x2c]{1to16}
+	LONG $0x50554262; WORD $0x5750; BYTE $0x03 // vpdpbusd zmm26, zmm21, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x50555262; WORD $0x5f50; BYTE $0x3b // vpdpbusd zmm11, zmm21, dword ptr [r15 + 0xec]{1to16}
+	LONG $0x5055c262; WORD $0x7750; BYTE $0x23 // vpdpbusd zmm22, zmm21, dword ptr [r15 + 0x8c]{1to16}
+	LONG $0x5055c262; WORD $0x7f50; BYTE $0x1b // vpdpbusd zmm23, zmm21, dword ptr [r15 + 0x6c]{1to16}
+	LONG $0x506d5262; WORD $0x7f50; BYTE $0x2d // vpdpbusd zmm15, zmm18, dword ptr [r15 + 0xb4]{1to16}
+	LONG $0x506d5262; WORD $0x6750; BYTE $0x35 // vpdpbusd zmm12, zmm18, dword ptr [r15 + 0xd4]{1to16}
+	LONG $0x58154262; WORD $0x5750; BYTE $0x07 // vpdpbusd zmm26, zmm13, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0x58154262; WORD $0x4f50; BYTE $0x0f // vpdpbusd zmm25, zmm13, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x58154262; WORD $0x4750; BYTE $0x17 // vpdpbusd zmm24, zmm13, dword ptr [r15 + 0x5c]{1to16}
+	LONG $0x487de262; WORD $0x1413; BYTE $0x1f // vcvtph2ps zmm18, ymmword ptr [rdi + rbx]
+	LONG $0x58155262; WORD $0x5f50; BYTE $0x3f // vpdpbusd zmm11, zmm13, dword ptr [r15 + 0xfc]{1to16}
+	LONG $0x5815c262; WORD $0x7f50; BYTE $0x1f // vpdpbusd zmm23, zmm13, dword ptr [r15 + 0x7c]{1to16}
+	LONG $0x5815c262; WORD $0x7750; BYTE $0x27 // vpdpbusd zmm22, zmm13, dword ptr [r15 + 0x9c]{1to16}
+	LONG $0x50655262; WORD $0x7f50; BYTE $0x2a // vpdpbusd zmm15, zmm19, dword ptr [r15 + 0xa8]{1to16}
+	LONG $0x50655262; WORD $0x6750; BYTE $0x32 // vpdpbusd zmm12, zmm19, dword ptr [r15 + 0xc8]{1to16}
+	LONG $0x505d5262; WORD $0x7f50; BYTE $0x2e // vpdpbusd zmm15, zmm20, dword ptr [r15 + 0xb8]{1to16}
+	LONG $0x505d5262; WORD $0x6750; BYTE $0x36 // vpdpbusd zmm12, zmm20, dword ptr [r15 + 0xd8]{1to16}
+	LONG $0x50555262; WORD $0x7f50; BYTE $0x2b // vpdpbusd zmm15, zmm21, dword ptr [r15 + 0xac]{1to16}
+	LONG $0x50555262; WORD $0x6750; BYTE $0x33 // vpdpbusd zmm12, zmm21, dword ptr [r15 + 0xcc]{1to16}
+	LONG $0x58155262; WORD $0x7f50; BYTE $0x2f // vpdpbusd zmm15, zmm13, dword ptr [r15 + 0xbc]{1to16}
 	LONG $0x487c1162; WORD $0xf25b // vcvtdq2ps zmm14, zmm26
 	LONG $0x487c8162; WORD $0xc95b // vcvtdq2ps zmm17, zmm25
 	LONG $0x487c8162; WORD $0xc05b // vcvtdq2ps zmm16, zmm24
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x58157262; WORD $0x6650; BYTE $0x37 // vpdpbusd zmm12, zmm13, dword ptr [rsi + 0xdc]{1to16}
+	LONG $0x58155262; WORD $0x6750; BYTE $0x37 // vpdpbusd zmm12, zmm13, dword ptr [r15 + 0xdc]{1to16}
 	LONG $0x406c5162; WORD $0xf659 // vmulps zmm14, zmm18, zmm14
-	LONG $0x580d7262; WORD $0x56b8; BYTE $0x40 // vfmadd231ps zmm10, zmm14, dword ptr [rsi + 0x100]{1to16} # zmm10 = (zmm14 * mem) + zmm10
+	LONG $0x580d5262; WORD $0x57b8; BYTE $0x40 // vfmadd231ps zmm10, zmm14, dword ptr [r15 + 0x100]{1to16} # zmm10 = (zmm14 * mem) + zmm10
 	LONG $0x406c3162; WORD $0xf159 // vmulps zmm14, zmm18, zmm17
-	LONG $0x580d7262; WORD $0x4eb8; BYTE $0x41 // vfmadd231ps zmm9, zmm14, dword ptr [rsi + 0x104]{1to16} # zmm9 = (zmm14 * mem) + zmm9
+	LONG $0x580d5262; WORD $0x4fb8; BYTE $0x41 // vfmadd231ps zmm9, zmm14, dword ptr [r15 + 0x104]{1to16} # zmm9 = (zmm14 * mem) + zmm9
 	LONG $0x406c3162; WORD $0xf059 // vmulps zmm14, zmm18, zmm16
 	LONG $0x487ca162; WORD $0xcf5b // vcvtdq2ps zmm17, zmm23
 	LONG $0x487ca162; WORD $0xc65b // vcvtdq2ps zmm16, zmm22
-	LONG $0x580d7262; WORD $0x46b8; BYTE $0x42 // vfmadd231ps zmm8, zmm14, dword ptr [rsi + 0x108]{1to16} # zmm8 = (zmm14 * mem) + zmm8
+	LONG $0x580d5262; WORD $0x47b8; BYTE $0x42 // vfmadd231ps zmm8, zmm14, dword ptr [r15 + 0x108]{1to16} # zmm8 = (zmm14 * mem) + zmm8
 	LONG $0x406c5162; WORD $0xdb59 // vmulps zmm11, zmm18, zmm11
-	LONG $0x5825f262; WORD $0x5eb8; BYTE $0x47 // vfmadd231ps zmm3, zmm11, dword ptr [rsi + 0x11c]{1to16} # zmm3 = (zmm11 * mem) + zmm3
+	LONG $0x5825d262; WORD $0x5fb8; BYTE $0x47 // vfmadd231ps zmm3, zmm11, dword ptr [r15 + 0x11c]{1to16} # zmm3 = (zmm11 * mem) + zmm3
 	LONG $0x406c3162; WORD $0xf159 // vmulps zmm14, zmm18, zmm17
-	LONG $0x580df262; WORD $0x7eb8; BYTE $0x43 // vfmadd231ps zmm7, zmm14, dword ptr [rsi + 0x10c]{1to16} # zmm7 = (zmm14 * mem) + zmm7
+	LONG $0x580dd262; WORD $0x7fb8; BYTE $0x43 // vfmadd231ps zmm7, zmm14, dword ptr [r15 + 0x10c]{1to16} # zmm7 = (zmm14 * mem) + zmm7
 	LONG $0x406c3162; WORD $0xf059 // vmulps zmm14, zmm18, zmm16
-	LONG $0x580df262; WORD $0x76b8; BYTE $0x44 // vfmadd231ps zmm6, zmm14, dword ptr [rsi + 0x110]{1to16} # zmm6 = (zmm14 * mem) + zmm6
+	LONG $0x580dd262; WORD $0x77b8; BYTE $0x44 // vfmadd231ps zmm6, zmm14, dword ptr [r15 + 0x110]{1to16} # zmm6 = (zmm14 * mem) + zmm6
 	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x406c5162; WORD $0xf759 // vmulps zmm14, zmm18, zmm15
-	LONG $0x580df262; WORD $0x6eb8; BYTE $0x45 // vfmadd231ps zmm5, zmm14, dword ptr [rsi + 0x114]{1to16} # zmm5 = (zmm14 * mem) + zmm5
+	LONG $0x580dd262; WORD $0x6fb8; BYTE $0x45 // vfmadd231ps zmm5, zmm14, dword ptr [r15 + 0x114]{1to16} # zmm5 = (zmm14 * mem) + zmm5
 	LONG $0x406c5162; WORD $0xe459 // vmulps zmm12, zmm18, zmm12
-	LONG $0x581df262; WORD $0x66b8; BYTE $0x46 // vfmadd231ps zmm4, zmm12, dword ptr [rsi + 0x118]{1to16} # zmm4 = (zmm12 * mem) + zmm4
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
-	LONG $0x01c6f641 // test r14b, 0x1
-	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfc44850f; WORD $0xffff // jne 0x14c30 <pq_iq4_nl+0x3f0>
+	LONG $0x581dd262; WORD $0x67b8; BYTE $0x46 // vfmadd231ps zmm4, zmm12, dword ptr [r15 + 0x118]{1to16} # zmm4 = (zmm12 * mem) + zmm4
+	LONG $0x80c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x180
+	LONG $0x01c4f641 // test r12b, 0x1
+	LONG $0x0000bc41; WORD $0x0000 // mov r12d, 0x0
+	LONG $0xfc40850f; WORD $0xffff // jne 0x15160 <pq_iq4_nl+0x420>
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
-	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x894d; BYTE $0xf0 // mov r8, r14
-	LONG $0xfc1c8f0f; WORD $0xffff // jg 0x14c20 <pq_iq4_nl+0x3e0>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0xfe4b8d49 // lea rcx, [r11 - 0x2]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0xfc188f0f; WORD $0xffff // jg 0x15150 <pq_iq4_nl+0x410>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
 	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm7
-	LONG $0x24748b48; BYTE $0x30 // mov rsi, qword ptr [rsp + 0x30]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x3c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm7
+	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
+	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf8c7840f; WORD $0xffff // je 0x14900 <pq_iq4_nl+0xc0>
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
+	LONG $0xf8a4840f; WORD $0xffff // je 0x14e16 <pq_iq4_nl+0xd6>
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x487cf162; WORD $0x2c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf8b1820f; WORD $0xffff // jb 0x14900 <pq_iq4_nl+0xc0>
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
+	LONG $0xf88e820f; WORD $0xffff // jb 0x14e16 <pq_iq4_nl+0xd6>
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x487cf162; WORD $0x2411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm4
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf89b820f; WORD $0xffff // jb 0x14900 <pq_iq4_nl+0xc0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff88ae9; BYTE $0xff // jmp 0x14900 <pq_iq4_nl+0xc0>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x02e48e0f; WORD $0x0000 // jle 0x1536d <pq_iq4_nl+0xb2d>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x0000200088180f41 // prefetcht0 byte ptr [r8 + 0x2000]
-	QUAD $0x0000204088180f41 // prefetcht0 byte ptr [r8 + 0x2040]
+	LONG $0xf878820f; WORD $0xffff // jb 0x14e16 <pq_iq4_nl+0xd6>
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
+	LONG $0xfff867e9; BYTE $0xff // jmp 0x14e16 <pq_iq4_nl+0xd6>
+	BYTE $0x90 // nop
+	WORD $0x894d; BYTE $0xe9 // mov r9, r13
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x06828e0f; WORD $0x0000 // jle 0x15c3e <pq_iq4_nl+0xefe>
+	WORD $0x8949; BYTE $0xef // mov r15, rbp
+	LONG $0x00e78149; WORD $0xffff; BYTE $0xff // and r15, -0x100
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x000162e9; BYTE $0x00 // jmp 0x15737 <pq_iq4_nl+0x9f7>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x05246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x140]
+	QUAD $0x01246c13487dd262 // vcvtph2ps zmm5, ymmword ptr [r12 + 0x20]
+	QUAD $0x06246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x180]
+	QUAD $0x07246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x08246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x200]
+	QUAD $0x0524746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x140]
+	LONG $0x676ef9c5; BYTE $0x54 // vmovd xmm4, dword ptr [rdi + 0x54]
+	QUAD $0x06247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x180]
+	QUAD $0x0724446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x1c0]
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xfec68348 // add rsi, -0x2
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x01 // vmovups zmm4, zmmword ptr [r8 + 0x40]
-	LONG $0x487dd262; WORD $0x2813 // vcvtph2ps zmm5, ymmword ptr [r8]
-	QUAD $0x0000208088180f41 // prefetcht0 byte ptr [r8 + 0x2080]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x02 // vmovups zmm4, zmmword ptr [r8 + 0x80]
-	QUAD $0x000020c088180f41 // prefetcht0 byte ptr [r8 + 0x20c0]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x03 // vmovups zmm4, zmmword ptr [r8 + 0xc0]
-	QUAD $0x0000210088180f41 // prefetcht0 byte ptr [r8 + 0x2100]
-	LONG $0x487cd162; WORD $0x6010; BYTE $0x04 // vmovups zmm4, zmmword ptr [r8 + 0x100]
-	LONG $0x48fed162; WORD $0x706f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x40]
-	LONG $0x676ef9c5; BYTE $0xd0 // vmovd xmm4, dword ptr [rdi - 0x30]
-	LONG $0x48fed162; WORD $0x786f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r8 + 0x80]
-	LONG $0x48fe5162; WORD $0x406f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r8 + 0xc0]
-	LONG $0x48fe5162; WORD $0x486f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r8 + 0x100]
+	QUAD $0x08244c6f48fe5162 // vmovdqu64 zmm9, zmmword ptr [r12 + 0x200]
+	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
+	WORD $0x8949; BYTE $0xdc // mov r12, rbx
 	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
-	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
+	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
 	LONG $0x48c57162; WORD $0xe1db // vpandq zmm12, zmm7, zmm1
 	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
@@ -3435,117 +3727,158 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
 	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
 	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x582df262; WORD $0x6750; BYTE $0xeb // vpdpbusd zmm4, zmm10, dword ptr [rdi - 0x54]{1to16}
+	LONG $0x582df262; WORD $0x6750; BYTE $0x0c // vpdpbusd zmm4, zmm10, dword ptr [rdi + 0x30]{1to16}
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x584d7262; WORD $0x5750; BYTE $0xef // vpdpbusd zmm10, zmm6, dword ptr [rdi - 0x44]{1to16}
+	LONG $0x584d7262; WORD $0x5750; BYTE $0x10 // vpdpbusd zmm10, zmm6, dword ptr [rdi + 0x40]{1to16}
 	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
-	LONG $0x584d7262; WORD $0x5f50; BYTE $0xec // vpdpbusd zmm11, zmm6, dword ptr [rdi - 0x50]{1to16}
+	LONG $0x584d7262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm11, zmm6, dword ptr [rdi + 0x34]{1to16}
 	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
 	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584df262; WORD $0x7f50; BYTE $0xf0 // vpdpbusd zmm7, zmm6, dword ptr [rdi - 0x40]{1to16}
+	LONG $0x584df262; WORD $0x7f50; BYTE $0x11 // vpdpbusd zmm7, zmm6, dword ptr [rdi + 0x44]{1to16}
 	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
-	LONG $0x584df262; WORD $0x6750; BYTE $0xed // vpdpbusd zmm4, zmm6, dword ptr [rdi - 0x4c]{1to16}
+	LONG $0x584df262; WORD $0x6750; BYTE $0x0e // vpdpbusd zmm4, zmm6, dword ptr [rdi + 0x38]{1to16}
 	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584d7262; WORD $0x5750; BYTE $0xf1 // vpdpbusd zmm10, zmm6, dword ptr [rdi - 0x3c]{1to16}
+	LONG $0x584d7262; WORD $0x5750; BYTE $0x12 // vpdpbusd zmm10, zmm6, dword ptr [rdi + 0x48]{1to16}
 	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
 	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
 	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
-	LONG $0x584d7262; WORD $0x5f50; BYTE $0xee // vpdpbusd zmm11, zmm6, dword ptr [rdi - 0x48]{1to16}
+	LONG $0x584d7262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm11, zmm6, dword ptr [rdi + 0x3c]{1to16}
 	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584df262; WORD $0x7f50; BYTE $0xf2 // vpdpbusd zmm7, zmm6, dword ptr [rdi - 0x38]{1to16}
+	LONG $0x584df262; WORD $0x7f50; BYTE $0x13 // vpdpbusd zmm7, zmm6, dword ptr [rdi + 0x4c]{1to16}
 	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
 	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
-	LONG $0x5865f262; WORD $0x6798; BYTE $0xf3 // vfmadd132ps zmm4, zmm3, dword ptr [rdi - 0x34]{1to16} # zmm4 = (zmm4 * mem) + zmm3
-	QUAD $0x0000214088180f41 // prefetcht0 byte ptr [r8 + 0x2140]
-	LONG $0x487cd162; WORD $0x5810; BYTE $0x05 // vmovups zmm3, zmmword ptr [r8 + 0x140]
-	LONG $0x487dd262; WORD $0x6813; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [r8 + 0x20]
-	QUAD $0x0000218088180f41 // prefetcht0 byte ptr [r8 + 0x2180]
-	LONG $0x487cd162; WORD $0x5810; BYTE $0x06 // vmovups zmm3, zmmword ptr [r8 + 0x180]
-	QUAD $0x000021c088180f41 // prefetcht0 byte ptr [r8 + 0x21c0]
-	LONG $0x487cd162; WORD $0x5810; BYTE $0x07 // vmovups zmm3, zmmword ptr [r8 + 0x1c0]
-	QUAD $0x0000220088180f41 // prefetcht0 byte ptr [r8 + 0x2200]
-	LONG $0x487cd162; WORD $0x5810; BYTE $0x08 // vmovups zmm3, zmmword ptr [r8 + 0x200]
-	LONG $0x48fed162; WORD $0x706f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r8 + 0x140]
-	LONG $0x1f6ef9c5 // vmovd xmm3, dword ptr [rdi]
-	LONG $0x48fed162; WORD $0x786f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r8 + 0x180]
-	LONG $0x48fe5162; WORD $0x406f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r8 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x486f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r8 + 0x200]
-	LONG $0x40c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x240
+	LONG $0x585df262; WORD $0x5fb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [rdi + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x60c78348 // add rdi, 0x60
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x050b8e0f; WORD $0x0000 // jle 0x15c42 <pq_iq4_nl+0xf02>
+	QUAD $0x00000140249c8d49 // lea rbx, [r12 + 0x140]
+	WORD $0x3949; BYTE $0xdf // cmp r15, rbx
+	WORD $0x6373 // jae 0x157a7 <pq_iq4_nl+0xa67>
+	WORD $0x8945; BYTE $0xfe // mov r14d, r15d
+	LONG $0x08eec141 // shr r14d, 0x8
+	WORD $0x8944; BYTE $0xfe // mov esi, r15d
+	WORD $0x9066 // nop
+	LONG $0xdeb70f44 // movzx r11d, si
+	LONG $0xf6b60f45 // movzx r14d, r14b
+	WORD $0x894d; BYTE $0xfd // mov r13, r15
+	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0x8944; BYTE $0xf1 // mov ecx, r14d
+	WORD $0xe183; BYTE $0x3f // and ecx, 0x3f
+	LONG $0xffe38141; WORD $0x003f; BYTE $0x00 // and r11d, 0x3fff
+	WORD $0xfe41; BYTE $0xc6 // inc r14b
+	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
+	WORD $0x294d; BYTE $0xdd // sub r13, r11
+	QUAD $0x004000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x4000]
+	QUAD $0x005000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x5000]
+	QUAD $0x006000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x6000]
+	QUAD $0x007000298c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r13 + 0x7000]
+	WORD $0x3949; BYTE $0xdf // cmp r15, rbx
+	WORD $0xa972 // jb 0x15750 <pq_iq4_nl+0xa10>
+	QUAD $0x01246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x40]
+	LONG $0x487dd262; WORD $0x2c13; BYTE $0x24 // vcvtph2ps zmm5, ymmword ptr [r12]
+	QUAD $0x02246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x80]
+	QUAD $0x03246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x100]
+	QUAD $0x0124746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x40]
+	LONG $0x676ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rdi + 0x24]
+	QUAD $0x02247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x80]
+	QUAD $0x0324446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0xc0]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	QUAD $0x04244c6f48fe5162 // vmovdqu64 zmm9, zmmword ptr [r12 + 0x100]
+	QUAD $0x00000240249c8d49 // lea rbx, [r12 + 0x240]
 	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
-	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
+	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
 	LONG $0x48c57162; WORD $0xe1db // vpandq zmm12, zmm7, zmm1
 	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
 	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
-	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
 	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x582df262; WORD $0x5f50; BYTE $0xf7 // vpdpbusd zmm3, zmm10, dword ptr [rdi - 0x24]{1to16}
+	LONG $0x582df262; WORD $0x2750 // vpdpbusd zmm4, zmm10, dword ptr [rdi]{1to16}
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x584d7262; WORD $0x5750; BYTE $0xfb // vpdpbusd zmm10, zmm6, dword ptr [rdi - 0x14]{1to16}
+	LONG $0x584d7262; WORD $0x5750; BYTE $0x04 // vpdpbusd zmm10, zmm6, dword ptr [rdi + 0x10]{1to16}
 	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
-	LONG $0x584d7262; WORD $0x5f50; BYTE $0xf8 // vpdpbusd zmm11, zmm6, dword ptr [rdi - 0x20]{1to16}
+	LONG $0x584d7262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm6, dword ptr [rdi + 0x4]{1to16}
 	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
 	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584df262; WORD $0x7f50; BYTE $0xfc // vpdpbusd zmm7, zmm6, dword ptr [rdi - 0x10]{1to16}
+	LONG $0x584df262; WORD $0x7f50; BYTE $0x05 // vpdpbusd zmm7, zmm6, dword ptr [rdi + 0x14]{1to16}
 	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
-	LONG $0x584df262; WORD $0x5f50; BYTE $0xf9 // vpdpbusd zmm3, zmm6, dword ptr [rdi - 0x1c]{1to16}
+	LONG $0x584df262; WORD $0x6750; BYTE $0x02 // vpdpbusd zmm4, zmm6, dword ptr [rdi + 0x8]{1to16}
 	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584d7262; WORD $0x5750; BYTE $0xfd // vpdpbusd zmm10, zmm6, dword ptr [rdi - 0xc]{1to16}
-	LONG $0x4865d162; WORD $0xdafe // vpaddd zmm3, zmm3, zmm10
+	LONG $0x584d7262; WORD $0x5750; BYTE $0x06 // vpdpbusd zmm10, zmm6, dword ptr [rdi + 0x18]{1to16}
+	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
 	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
 	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
-	LONG $0x584d7262; WORD $0x5f50; BYTE $0xfa // vpdpbusd zmm11, zmm6, dword ptr [rdi - 0x18]{1to16}
+	LONG $0x584d7262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm6, dword ptr [rdi + 0xc]{1to16}
 	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
 	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
-	LONG $0x584df262; WORD $0x7f50; BYTE $0xfe // vpdpbusd zmm7, zmm6, dword ptr [rdi - 0x8]{1to16}
+	LONG $0x584df262; WORD $0x7f50; BYTE $0x07 // vpdpbusd zmm7, zmm6, dword ptr [rdi + 0x1c]{1to16}
 	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
-	LONG $0x4865f162; WORD $0xdefe // vpaddd zmm3, zmm3, zmm6
-	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
-	LONG $0x4854f162; WORD $0xdb59 // vmulps zmm3, zmm5, zmm3
-	LONG $0x585df262; WORD $0x5f98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [rdi - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
-	LONG $0x60c78348 // add rdi, 0x60
-	LONG $0x02fe8348 // cmp rsi, 0x2
-	LONG $0xfd33870f; WORD $0xffff // ja 0x150a0 <pq_iq4_nl+0x860>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf58a840f; WORD $0xffff // je 0x14900 <pq_iq4_nl+0xc0>
-	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xfff57fe9; BYTE $0xff // jmp 0x14900 <pq_iq4_nl+0xc0>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x02828e0f; WORD $0x0000 // jle 0x1561b <pq_iq4_nl+0xddb>
-	WORD $0x894c; BYTE $0xee // mov rsi, r13
-	WORD $0x894c; BYTE $0xff // mov rdi, r15
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
+	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
+	LONG $0x585df262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [rdi + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0x3949; BYTE $0xdf // cmp r15, rbx
+	LONG $0xfceb830f; WORD $0xffff // jae 0x155e0 <pq_iq4_nl+0x8a0>
+	WORD $0x8945; BYTE $0xfe // mov r14d, r15d
+	LONG $0x08eec141 // shr r14d, 0x8
+	WORD $0x8944; BYTE $0xfe // mov esi, r15d
+	BYTE $0x90 // nop
+	WORD $0xb70f; BYTE $0xce // movzx ecx, si
+	LONG $0xf6b60f45 // movzx r14d, r14b
+	WORD $0x894d; BYTE $0xfd // mov r13, r15
+	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0x8945; BYTE $0xf3 // mov r11d, r14d
+	LONG $0x3fe38341 // and r11d, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc6 // inc r14b
+	LONG $0x06e3c141 // shl r11d, 0x6
+	WORD $0x2949; BYTE $0xcd // sub r13, rcx
+	QUAD $0x0040002b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r13 + 0x4000]
+	QUAD $0x0050002b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r13 + 0x5000]
+	QUAD $0x0060002b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r13 + 0x6000]
+	QUAD $0x0070002b8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r11 + r13 + 0x7000]
+	WORD $0x3949; BYTE $0xdf // cmp r15, rbx
+	WORD $0xa972 // jb 0x15900 <pq_iq4_nl+0xbc0>
+	LONG $0xfffc84e9; BYTE $0xff // jmp 0x155e0 <pq_iq4_nl+0x8a0>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02818e0f; WORD $0x0000 // jle 0x15bea <pq_iq4_nl+0xeaa>
+	WORD $0x8949; BYTE $0xef // mov r15, rbp
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
-	LONG $0x08e4c149 // shl r12, 0x8
+	WORD $0x01b3 // mov bl, 0x1
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xf4 // mov r12, r14
+	LONG $0x08e6c149 // shl r14, 0x8
 	QUAD $0x0000012cbf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x12c]
 	LONG $0x087de162; WORD $0x4f6e; BYTE $0x49 // vmovd xmm17, dword ptr [rdi + 0x124]
 	LONG $0x087de162; WORD $0x576e; BYTE $0x48 // vmovd xmm18, dword ptr [rdi + 0x120]
-	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x0126546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rsi + r12 + 0x40]
-	QUAD $0x02266c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rsi + r12 + 0x80]
-	QUAD $0x0326746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rsi + r12 + 0xc0]
-	QUAD $0x0426446f48fe3162 // vmovdqu64 zmm8, zmmword ptr [rsi + r12 + 0x100]
-	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	LONG $0x05e4c149 // shl r12, 0x5
+	QUAD $0x0137546f48fe1162 // vmovdqu64 zmm10, zmmword ptr [r15 + r14 + 0x40]
+	QUAD $0x02376c6f48fe1162 // vmovdqu64 zmm13, zmmword ptr [r15 + r14 + 0x80]
+	QUAD $0x0337746f48fe1162 // vmovdqu64 zmm14, zmmword ptr [r15 + r14 + 0xc0]
+	QUAD $0x0437446f48fe1162 // vmovdqu64 zmm8, zmmword ptr [r15 + r14 + 0x100]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
 	LONG $0x4075e262; WORD $0xc847 // vpsllvd zmm17, zmm17, zmm0
 	LONG $0x406de262; WORD $0xd047 // vpsllvd zmm18, zmm18, zmm0
@@ -3599,7 +3932,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x507df262; WORD $0x7f50; BYTE $0x1b // vpdpbusd zmm7, zmm16, dword ptr [rdi + 0x6c]{1to16}
 	LONG $0x507de262; WORD $0x4f50; BYTE $0x0b // vpdpbusd zmm17, zmm16, dword ptr [rdi + 0x2c]{1to16}
 	LONG $0x507de262; WORD $0x5750; BYTE $0x03 // vpdpbusd zmm18, zmm16, dword ptr [rdi + 0xc]{1to16}
-	LONG $0x487d3262; WORD $0x2413; BYTE $0x36 // vcvtph2ps zmm12, ymmword ptr [rsi + r14]
+	LONG $0x487d1262; WORD $0x2413; BYTE $0x27 // vcvtph2ps zmm12, ymmword ptr [r15 + r12]
 	LONG $0x58157262; WORD $0x5750; BYTE $0x15 // vpdpbusd zmm10, zmm13, dword ptr [rdi + 0x54]{1to16}
 	LONG $0x583df262; WORD $0x7f50; BYTE $0x1f // vpdpbusd zmm7, zmm8, dword ptr [rdi + 0x7c]{1to16}
 	LONG $0x583de262; WORD $0x5750; BYTE $0x07 // vpdpbusd zmm18, zmm8, dword ptr [rdi + 0x1c]{1to16}
@@ -3621,29 +3954,39 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x481c5162; WORD $0xca59 // vmulps zmm9, zmm12, zmm10
 	LONG $0x5835f262; WORD $0x67b8; BYTE $0x42 // vfmadd231ps zmm4, zmm9, dword ptr [rdi + 0x108]{1to16} # zmm4 = (zmm9 * mem) + zmm4
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
-	LONG $0x01c5f640 // test bpl, 0x1
-	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfdbd850f; WORD $0xffff // jne 0x153c0 <pq_iq4_nl+0xb80>
-	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
-	LONG $0xfe708d4d // lea r14, [r8 - 0x2]
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x894d; BYTE $0xf0 // mov r8, r14
-	LONG $0xfd958f0f; WORD $0xffff // jg 0x153b0 <pq_iq4_nl+0xb70>
+	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
+	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
+	LONG $0xfdbe850f; WORD $0xffff // jne 0x15990 <pq_iq4_nl+0xc50>
+	LONG $0x40c78149; WORD $0x0002; BYTE $0x00 // add r15, 0x240
+	LONG $0xfe4b8d49 // lea rcx, [r11 - 0x2]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0xfd968f0f; WORD $0xffff // jg 0x15980 <pq_iq4_nl+0xc40>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf2dc840f; WORD $0xffff // je 0x14900 <pq_iq4_nl+0xc0>
+	LONG $0xf223840f; WORD $0xffff // je 0x14e16 <pq_iq4_nl+0xd6>
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf2cc820f; WORD $0xffff // jb 0x14900 <pq_iq4_nl+0xc0>
+	LONG $0xf213820f; WORD $0xffff // jb 0x14e16 <pq_iq4_nl+0xd6>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf2bb820f; WORD $0xffff // jb 0x14900 <pq_iq4_nl+0xc0>
+	LONG $0xf1fe820f; WORD $0xffff // jb 0x14e16 <pq_iq4_nl+0xd6>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf2aa850f; WORD $0xffff // jne 0x14900 <pq_iq4_nl+0xc0>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff29ae9; BYTE $0xff // jmp 0x14900 <pq_iq4_nl+0xc0>
-	LONG $0x38c48348 // add rsp, 0x38
+	LONG $0xf1e9850f; WORD $0xffff // jne 0x14e16 <pq_iq4_nl+0xd6>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
+	LONG $0xfff1d8e9; BYTE $0xff // jmp 0x14e16 <pq_iq4_nl+0xd6>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894d; BYTE $0xcd // mov r13, r9
+	LONG $0x24448b4c; BYTE $0x50 // mov r8, qword ptr [rsp + 0x50]
+	LONG $0x24748b48; BYTE $0x48 // mov rsi, qword ptr [rsp + 0x48]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xf1b3850f; WORD $0xffff // jne 0x14e10 <pq_iq4_nl+0xd0>
+	LONG $0xfff1b4e9; BYTE $0xff // jmp 0x14e16 <pq_iq4_nl+0xd6>
+	LONG $0x58c48348 // add rsp, 0x58
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -3652,154 +3995,160 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// pq_q4_k: +22144
+	// pq_q4_k: +23680
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x30ec8348 // sub rsp, 0x30
+	LONG $0x58ec8348 // sub rsp, 0x58
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0f2b8e0f; WORD $0x0000 // jle 0x165cd <pq_q4_k+0xf4d>
-	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
+	LONG $0x10f9c149 // sar r9, 0x10
+	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x10238e0f; WORD $0x0000 // jle 0x16cc5 <pq_q4_k+0x1045>
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x61750558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x6175] # 0x1b828 <peak_i8+0x378>
-	QUAD $0x61730d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x6173] # 0x1b830 <peak_i8+0x380>
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	LONG $0xd1b60f45 // movzx r10d, r9b
-	LONG $0xf0490f49 // cmovns rsi, r8
-	QUAD $0x000000008d048d4c // lea r8, [4*rcx]
-	LONG $0x03eec148 // shr rsi, 0x3
-	LONG $0x40de694c; WORD $0x0009; BYTE $0x00 // imul r11, rsi, 0x940
-	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
-	LONG $0x401c8d4b // lea rbx, [r8 + 2*r8]
-	LONG $0x80348d4f // lea r14, [r8 + 4*r8]
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x245c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rbx
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	QUAD $0x66ae0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x66ae] # 0x1c368 <peak_i8+0x378>
+	QUAD $0x66ac0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x66ac] # 0x1c370 <peak_i8+0x380>
+	LONG $0xe0b60f44 // movzx r12d, al
+	LONG $0x2444894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r8
+	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	LONG $0xc8490f49 // cmovns rcx, r8
+	LONG $0x2464894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r12
+	LONG $0x03e9c148 // shr rcx, 0x3
+	LONG $0x40e9694c; WORD $0x0009; BYTE $0x00 // imul r13, rcx, 0x940
+	QUAD $0x00000000bd1c8d4c // lea r11, [4*rdi]
+	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
 	LONG $0x04e3c148 // shl rbx, 0x4
-	LONG $0x2474894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r14
 	LONG $0x245c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rbx
-	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
-	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	WORD $0x0148; BYTE $0xce // add rsi, rcx
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	WORD $0x1ceb // jmp 0x15738 <pq_q4_k+0xb8>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	WORD $0x014c; BYTE $0xdf // add rdi, r11
-	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x0e958e0f; WORD $0x0000 // jle 0x165cd <pq_q4_k+0xf4d>
-	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x02fb850f; WORD $0x0000 // jne 0x15a40 <pq_q4_k+0x3c0>
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x080a850f; WORD $0x0000 // jne 0x15f60 <pq_q4_k+0x8e0>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x0b248e0f; WORD $0x0000 // jle 0x16283 <pq_q4_k+0xc03>
-	LONG $0x24048b4c // mov r8, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	LONG $0x246c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r13
+	LONG $0x5b0c8d4b // lea rcx, [r11 + 2*r11]
+	LONG $0x9b348d4f // lea r14, [r11 + 4*r11]
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
+	QUAD $0x00000000fd0c8d48 // lea rcx, [8*rdi]
+	LONG $0x2474894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r14
+	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0xff0c8d48 // lea rcx, [rdi + 8*rdi]
+	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
+	WORD $0x0148; BYTE $0xf9 // add rcx, rdi
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	WORD $0x1feb // jmp 0x15d58 <pq_q4_k+0xd8>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x487df262; WORD $0x1613 // vcvtph2ps zmm2, ymmword ptr [rsi]
-	LONG $0x487df262; WORD $0x5e13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [rsi + 0x20]
-	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0xff498d49 // lea rcx, [r9 - 0x1]
+	WORD $0x014d; BYTE $0xea // add r10, r13
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	LONG $0x0f6d8e0f; WORD $0x0000 // jle 0x16cc5 <pq_q4_k+0x1045>
+	LONG $0x000100a9; BYTE $0x00 // test eax, 0x100
+	LONG $0x030d850f; WORD $0x0000 // jne 0x16070 <pq_q4_k+0x3f0>
+	LONG $0x000200a9; BYTE $0x00 // test eax, 0x200
+	LONG $0x0822850f; WORD $0x0000 // jne 0x16590 <pq_q4_k+0x910>
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02d88e0f; WORD $0x0000 // jle 0x16053 <pq_q4_k+0x3d3>
+	WORD $0x894d; BYTE $0xd6 // mov r14, r10
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x487df262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [rsi]
-	LONG $0x487df262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [rsi + 0x10]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [rsi + 0x40]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x02 // vmovups zmm7, zmmword ptr [rsi + 0x80]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rsi + 0xc0]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x04 // vmovups zmm7, zmmword ptr [rsi + 0x100]
-	LONG $0x48fef162; WORD $0x7e6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [rsi + 0x40]
-	LONG $0x48fe7162; WORD $0x466f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x80]
-	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [rsi + 0xc0]
+	LONG $0x487dd262; WORD $0x1613 // vcvtph2ps zmm2, ymmword ptr [r14]
+	LONG $0x487dd262; WORD $0x5e13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [r14 + 0x20]
+	LONG $0x40c68349 // add r14, 0x40
+	WORD $0xff31 // xor edi, edi
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [r14]
+	LONG $0x487dd262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x10]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r14 + 0x40]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r14 + 0x80]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r14 + 0xc0]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r14 + 0x100]
+	LONG $0x48fed162; WORD $0x7e6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [r14 + 0x40]
+	LONG $0x48fe5162; WORD $0x466f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [r14 + 0x80]
+	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [r14 + 0xc0]
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x48fe7162; WORD $0x566f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x100]
+	LONG $0x48fe5162; WORD $0x566f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r14 + 0x100]
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	LONG $0x48457162; WORD $0xd8db // vpandd zmm11, zmm7, zmm0
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x58251262; WORD $0x2450; BYTE $0x38 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15]{1to16}
+	LONG $0x58255262; WORD $0x2450; BYTE $0x3b // vpdpbusd zmm12, zmm11, dword ptr [r11 + rdi]{1to16}
 	LONG $0x483d7162; WORD $0xf0db // vpandd zmm14, zmm8, zmm0
-	QUAD $0x01386c50580d1262 // vpdpbusd zmm13, zmm14, dword ptr [r8 + r15 + 0x4]{1to16}
+	QUAD $0x013b6c50580d5262 // vpdpbusd zmm13, zmm14, dword ptr [r11 + rdi + 0x4]{1to16}
 	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	QUAD $0x04385c5058451262 // vpdpbusd zmm11, zmm7, dword ptr [r8 + r15 + 0x10]{1to16}
+	QUAD $0x043b5c5058455262 // vpdpbusd zmm11, zmm7, dword ptr [r11 + rdi + 0x10]{1to16}
 	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
 	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
-	QUAD $0x0538445058451262 // vpdpbusd zmm8, zmm7, dword ptr [r8 + r15 + 0x14]{1to16}
+	QUAD $0x053b445058455262 // vpdpbusd zmm8, zmm7, dword ptr [r11 + rdi + 0x14]{1to16}
 	LONG $0x4835f162; WORD $0xf8db // vpandd zmm7, zmm9, zmm0
-	QUAD $0x0238645058451262 // vpdpbusd zmm12, zmm7, dword ptr [r8 + r15 + 0x8]{1to16}
+	QUAD $0x023b645058455262 // vpdpbusd zmm12, zmm7, dword ptr [r11 + rdi + 0x8]{1to16}
 	LONG $0x4845d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm7, zmm9, 0x4
 	LONG $0x482d7162; WORD $0xc8db // vpandd zmm9, zmm10, zmm0
-	QUAD $0x03386c5058351262 // vpdpbusd zmm13, zmm9, dword ptr [r8 + r15 + 0xc]{1to16}
+	QUAD $0x033b6c5058355262 // vpdpbusd zmm13, zmm9, dword ptr [r11 + rdi + 0xc]{1to16}
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
-	QUAD $0x06385c5058451262 // vpdpbusd zmm11, zmm7, dword ptr [r8 + r15 + 0x18]{1to16}
+	QUAD $0x063b5c5058455262 // vpdpbusd zmm11, zmm7, dword ptr [r11 + rdi + 0x18]{1to16}
 	LONG $0x486cf162; WORD $0xed59 // vmulps zmm5, zmm2, zmm5
 	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
 	LONG $0x481dd162; WORD $0xfbfe // vpaddd zmm7, zmm12, zmm11
 	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0x48257162; WORD $0xc8db // vpandd zmm9, zmm11, zmm0
-	QUAD $0x0738445058351262 // vpdpbusd zmm8, zmm9, dword ptr [r8 + r15 + 0x1c]{1to16}
+	QUAD $0x073b445058355262 // vpdpbusd zmm8, zmm9, dword ptr [r11 + rdi + 0x1c]{1to16}
 	LONG $0x483d5162; WORD $0xc5fe // vpaddd zmm8, zmm8, zmm13
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	LONG $0x4845d162; WORD $0xf8fe // vpaddd zmm7, zmm7, zmm8
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
-	LONG $0x107a81c4; WORD $0x387c; BYTE $0x24 // vmovss xmm7, dword ptr [r8 + r15 + 0x24]
+	LONG $0x107ac1c4; WORD $0x3b7c; BYTE $0x24 // vmovss xmm7, dword ptr [r11 + rdi + 0x24]
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
 	LONG $0x484df262; WORD $0xfdac // vfnmadd213ps zmm7, zmm6, zmm5 # zmm7 = -(zmm6 * zmm7) + zmm5
-	LONG $0x487df262; WORD $0x6e21; BYTE $0x03 // vpmovsxbd zmm5, xmmword ptr [rsi + 0x30]
-	QUAD $0x08387c98585d9262 // vfmadd132ps zmm7, zmm4, dword ptr [r8 + r15 + 0x20]{1to16} # zmm7 = (zmm7 * mem) + zmm4
-	LONG $0x487df262; WORD $0x6621; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [rsi + 0x20]
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x05 // vmovups zmm6, zmmword ptr [rsi + 0x140]
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x06 // vmovups zmm6, zmmword ptr [rsi + 0x180]
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x07 // vmovups zmm6, zmmword ptr [rsi + 0x1c0]
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x08 // vmovups zmm6, zmmword ptr [rsi + 0x200]
-	LONG $0x48fef162; WORD $0x766f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [rsi + 0x140]
-	LONG $0x48fe7162; WORD $0x466f; BYTE $0x06 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x180]
-	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x07 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x1c0]
-	LONG $0x48fe7162; WORD $0x566f; BYTE $0x08 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x200]
-	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
+	LONG $0x487dd262; WORD $0x6e21; BYTE $0x03 // vpmovsxbd zmm5, xmmword ptr [r14 + 0x30]
+	QUAD $0x083b7c98585dd262 // vfmadd132ps zmm7, zmm4, dword ptr [r11 + rdi + 0x20]{1to16} # zmm7 = (zmm7 * mem) + zmm4
+	LONG $0x487dd262; WORD $0x6621; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [r14 + 0x20]
+	LONG $0x487cd162; WORD $0x7610; BYTE $0x05 // vmovups zmm6, zmmword ptr [r14 + 0x140]
+	LONG $0x487cd162; WORD $0x7610; BYTE $0x06 // vmovups zmm6, zmmword ptr [r14 + 0x180]
+	LONG $0x487cd162; WORD $0x7610; BYTE $0x07 // vmovups zmm6, zmmword ptr [r14 + 0x1c0]
+	LONG $0x487cd162; WORD $0x7610; BYTE $0x08 // vmovups zmm6, zmmword ptr [r14 + 0x200]
+	LONG $0x48fed162; WORD $0x766f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r14 + 0x140]
+	LONG $0x48fe5162; WORD $0x466f; BYTE $0x06 // vmovdqu64 zmm8, zmmword ptr [r14 + 0x180]
+	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x07 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x566f; BYTE $0x08 // vmovdqu64 zmm10, zmmword ptr [r14 + 0x200]
+	LONG $0x40c68149; WORD $0x0002; BYTE $0x00 // add r14, 0x240
 	LONG $0x484d7162; WORD $0xd8db // vpandd zmm11, zmm6, zmm0
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	QUAD $0x0c38645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15 + 0x30]{1to16}
+	QUAD $0x0c3b645058255262 // vpdpbusd zmm12, zmm11, dword ptr [r11 + rdi + 0x30]{1to16}
 	LONG $0x483d7162; WORD $0xf0db // vpandd zmm14, zmm8, zmm0
-	QUAD $0x0d386c50580d1262 // vpdpbusd zmm13, zmm14, dword ptr [r8 + r15 + 0x34]{1to16}
+	QUAD $0x0d3b6c50580d5262 // vpdpbusd zmm13, zmm14, dword ptr [r11 + rdi + 0x34]{1to16}
 	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	QUAD $0x10385c50584d1262 // vpdpbusd zmm11, zmm6, dword ptr [r8 + r15 + 0x40]{1to16}
+	QUAD $0x103b5c50584d5262 // vpdpbusd zmm11, zmm6, dword ptr [r11 + rdi + 0x40]{1to16}
 	LONG $0x484dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm6, zmm8, 0x4
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
 	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	QUAD $0x11384450584d1262 // vpdpbusd zmm8, zmm6, dword ptr [r8 + r15 + 0x44]{1to16}
+	QUAD $0x113b4450584d5262 // vpdpbusd zmm8, zmm6, dword ptr [r11 + rdi + 0x44]{1to16}
 	LONG $0x4835f162; WORD $0xf0db // vpandd zmm6, zmm9, zmm0
-	QUAD $0x0e386450584d1262 // vpdpbusd zmm12, zmm6, dword ptr [r8 + r15 + 0x38]{1to16}
+	QUAD $0x0e3b6450584d5262 // vpdpbusd zmm12, zmm6, dword ptr [r11 + rdi + 0x38]{1to16}
 	LONG $0x484dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm6, zmm9, 0x4
 	LONG $0x482d7162; WORD $0xc8db // vpandd zmm9, zmm10, zmm0
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	QUAD $0x0f386c5058351262 // vpdpbusd zmm13, zmm9, dword ptr [r8 + r15 + 0x3c]{1to16}
+	QUAD $0x0f3b6c5058355262 // vpdpbusd zmm13, zmm9, dword ptr [r11 + rdi + 0x3c]{1to16}
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x484df162; WORD $0xf0db // vpandd zmm6, zmm6, zmm0
-	QUAD $0x12385c50584d1262 // vpdpbusd zmm11, zmm6, dword ptr [r8 + r15 + 0x48]{1to16}
+	QUAD $0x123b5c50584d5262 // vpdpbusd zmm11, zmm6, dword ptr [r11 + rdi + 0x48]{1to16}
 	LONG $0x482d7162; WORD $0xc8db // vpandd zmm9, zmm10, zmm0
-	QUAD $0x1338445058351262 // vpdpbusd zmm8, zmm9, dword ptr [r8 + r15 + 0x4c]{1to16}
+	QUAD $0x133b445058355262 // vpdpbusd zmm8, zmm9, dword ptr [r11 + rdi + 0x4c]{1to16}
 	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
 	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
 	LONG $0x481dd162; WORD $0xf3fe // vpaddd zmm6, zmm12, zmm11
@@ -3807,147 +4156,150 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x484dd162; WORD $0xf0fe // vpaddd zmm6, zmm6, zmm8
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
-	LONG $0x107a81c4; WORD $0x3864; BYTE $0x54 // vmovss xmm4, dword ptr [r8 + r15 + 0x54]
+	LONG $0x107ac1c4; WORD $0x3b64; BYTE $0x54 // vmovss xmm4, dword ptr [r11 + rdi + 0x54]
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x487df262; WORD $0xe418 // vbroadcastss zmm4, xmm4
 	LONG $0x4855f262; WORD $0xe6ac // vfnmadd213ps zmm4, zmm5, zmm6 # zmm4 = -(zmm5 * zmm4) + zmm6
-	QUAD $0x1438649858459262 // vfmadd132ps zmm4, zmm7, dword ptr [r8 + r15 + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm7
-	LONG $0x60c78349 // add r15, 0x60
-	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfd70850f; WORD $0xffff // jne 0x15790 <pq_q4_k+0x110>
-	WORD $0x014d; BYTE $0xf8 // add r8, r15
-	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
+	QUAD $0x143b64985845d262 // vfmadd132ps zmm4, zmm7, dword ptr [r11 + rdi + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm7
+	LONG $0x60c78348 // add rdi, 0x60
+	LONG $0x0180ff81; WORD $0x0000 // cmp edi, 0x180
+	LONG $0xfd71850f; WORD $0xffff // jne 0x15db0 <pq_q4_k+0x130>
+	WORD $0x0149; BYTE $0xfb // add r11, rdi
+	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfd3c8f0f; WORD $0xffff // jg 0x15770 <pq_q4_k+0xf0>
-	LONG $0x00084ae9; BYTE $0x00 // jmp 0x16283 <pq_q4_k+0xc03>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0xfd3d8f0f; WORD $0xffff // jg 0x15d90 <pq_q4_k+0x110>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0xfce4840f; WORD $0xffff // je 0x15d40 <pq_q4_k+0xc0>
+	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
+	LONG $0xfffcd9e9; BYTE $0xff // jmp 0x15d40 <pq_q4_k+0xc0>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x0846820f; WORD $0x0000 // jb 0x162a0 <pq_q4_k+0xc20>
+	LONG $0x05fc8341 // cmp r12d, 0x5
+	LONG $0x08d6820f; WORD $0x0000 // jb 0x16960 <pq_q4_k+0xce0>
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x046e8e0f; WORD $0x0000 // jle 0x15ee3 <pq_q4_k+0x863>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	BYTE $0x90 // nop
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x046f8e0f; WORD $0x0000 // jle 0x16514 <pq_q4_k+0x894>
+	WORD $0x894c; BYTE $0xd5 // mov rbp, r10
+	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	WORD $0x9066 // nop
 	LONG $0x487d7262; WORD $0x5513; BYTE $0x00 // vcvtph2ps zmm10, ymmword ptr [rbp]
 	LONG $0x487d7262; WORD $0x5d13; BYTE $0x01 // vcvtph2ps zmm11, ymmword ptr [rbp + 0x20]
 	LONG $0x40c58348 // add rbp, 0x40
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xf4 // mov r12, r14
-	LONG $0x08e6c149 // shl r14, 0x8
+	WORD $0xff31 // xor edi, edi
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	LONG $0x08e7c148 // shl rdi, 0x8
 	LONG $0x00150162; WORD $0xedef // vpxord xmm29, xmm29, xmm29
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	LONG $0x0065a162; WORD $0xdbef // vpxord xmm19, xmm19, xmm19
 	LONG $0x00250162; WORD $0xdbef // vpxord xmm27, xmm27, xmm27
 	LONG $0x001d0162; WORD $0xe4ef // vpxord xmm28, xmm28, xmm28
-	LONG $0x05e4c149 // shl r12, 0x5
-	QUAD $0x0135746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rbp + r14 + 0x40]
-	QUAD $0x02357c6f48fe3162 // vmovdqu64 zmm15, zmmword ptr [rbp + r14 + 0x80]
-	QUAD $0x03354c6f48fea162 // vmovdqu64 zmm17, zmmword ptr [rbp + r14 + 0xc0]
-	QUAD $0x0435546f48fea162 // vmovdqu64 zmm18, zmmword ptr [rbp + r14 + 0x100]
-	QUAD $0x00256421487d3262 // vpmovsxbd zmm12, xmmword ptr [rbp + r12]
-	QUAD $0x01254421487da262 // vpmovsxbd zmm16, xmmword ptr [rbp + r12 + 0x10]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x05e1c148 // shl rcx, 0x5
+	QUAD $0x013d746f48fe7162 // vmovdqu64 zmm14, zmmword ptr [rbp + rdi + 0x40]
+	QUAD $0x023d7c6f48fe7162 // vmovdqu64 zmm15, zmmword ptr [rbp + rdi + 0x80]
+	QUAD $0x033d4c6f48fee162 // vmovdqu64 zmm17, zmmword ptr [rbp + rdi + 0xc0]
+	QUAD $0x043d546f48fee162 // vmovdqu64 zmm18, zmmword ptr [rbp + rdi + 0x100]
+	QUAD $0x000d6421487d7262 // vpmovsxbd zmm12, xmmword ptr [rbp + rcx]
+	QUAD $0x010d4421487de262 // vpmovsxbd zmm16, xmmword ptr [rbp + rcx + 0x10]
+	LONG $0x000001bf; BYTE $0x00 // mov edi, 0x1
 	LONG $0x480de162; WORD $0xe0db // vpandd zmm20, zmm14, zmm0
-	LONG $0x505d6262; WORD $0x2e50 // vpdpbusd zmm29, zmm20, dword ptr [rsi]{1to16}
+	LONG $0x505d4262; WORD $0x2e50 // vpdpbusd zmm29, zmm20, dword ptr [r14]{1to16}
 	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
 	LONG $0x4805e162; WORD $0xf0db // vpandd zmm22, zmm15, zmm0
-	LONG $0x505d7262; WORD $0x6e50; BYTE $0x38 // vpdpbusd zmm13, zmm20, dword ptr [rsi + 0xe0]{1to16}
+	LONG $0x505d5262; WORD $0x6e50; BYTE $0x38 // vpdpbusd zmm13, zmm20, dword ptr [r14 + 0xe0]{1to16}
 	LONG $0x40756162; WORD $0xc0db // vpandd zmm24, zmm17, zmm0
-	LONG $0x505de262; WORD $0x5e50; BYTE $0x18 // vpdpbusd zmm19, zmm20, dword ptr [rsi + 0x60]{1to16}
-	LONG $0x505d6262; WORD $0x5e50; BYTE $0x10 // vpdpbusd zmm27, zmm20, dword ptr [rsi + 0x40]{1to16}
-	LONG $0x505d6262; WORD $0x6650; BYTE $0x08 // vpdpbusd zmm28, zmm20, dword ptr [rsi + 0x20]{1to16}
+	LONG $0x505dc262; WORD $0x5e50; BYTE $0x18 // vpdpbusd zmm19, zmm20, dword ptr [r14 + 0x60]{1to16}
+	LONG $0x505d4262; WORD $0x5e50; BYTE $0x10 // vpdpbusd zmm27, zmm20, dword ptr [r14 + 0x40]{1to16}
+	LONG $0x505d4262; WORD $0x6650; BYTE $0x08 // vpdpbusd zmm28, zmm20, dword ptr [r14 + 0x20]{1to16}
 	LONG $0x406d6162; WORD $0xd0db // vpandd zmm26, zmm18, zmm0
 	LONG $0x406db162; WORD $0xd272; BYTE $0x04 // vpsrld zmm18, zmm18, 0x4
 	LONG $0x480de162; WORD $0xe8db // vpandd zmm21, zmm14, zmm0
 	LONG $0x480dd162; WORD $0xd772; BYTE $0x04 // vpsrld zmm14, zmm15, 0x4
 	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
-	LONG $0x505d7262; WORD $0x7e50; BYTE $0x28 // vpdpbusd zmm15, zmm20, dword ptr [rsi + 0xa0]{1to16}
+	LONG $0x505d5262; WORD $0x7e50; BYTE $0x28 // vpdpbusd zmm15, zmm20, dword ptr [r14 + 0xa0]{1to16}
 	LONG $0x406de162; WORD $0xd0db // vpandd zmm18, zmm18, zmm0
 	LONG $0x480de162; WORD $0xf8db // vpandd zmm23, zmm14, zmm0
 	LONG $0x480db162; WORD $0xd172; BYTE $0x04 // vpsrld zmm14, zmm17, 0x4
 	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
-	LONG $0x505de262; WORD $0x4e50; BYTE $0x20 // vpdpbusd zmm17, zmm20, dword ptr [rsi + 0x80]{1to16}
-	LONG $0x50556262; WORD $0x6e50; BYTE $0x04 // vpdpbusd zmm29, zmm21, dword ptr [rsi + 0x10]{1to16}
+	LONG $0x505dc262; WORD $0x4e50; BYTE $0x20 // vpdpbusd zmm17, zmm20, dword ptr [r14 + 0x80]{1to16}
+	LONG $0x50554262; WORD $0x6e50; BYTE $0x04 // vpdpbusd zmm29, zmm21, dword ptr [r14 + 0x10]{1to16}
 	LONG $0x480d6162; WORD $0xc8db // vpandd zmm25, zmm14, zmm0
 	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0x505d7262; WORD $0x7650; BYTE $0x30 // vpdpbusd zmm14, zmm20, dword ptr [rsi + 0xc0]{1to16}
-	LONG $0x50557262; WORD $0x6e50; BYTE $0x3c // vpdpbusd zmm13, zmm21, dword ptr [rsi + 0xf0]{1to16}
-	LONG $0x5055e262; WORD $0x5e50; BYTE $0x1c // vpdpbusd zmm19, zmm21, dword ptr [rsi + 0x70]{1to16}
-	LONG $0x50556262; WORD $0x5e50; BYTE $0x14 // vpdpbusd zmm27, zmm21, dword ptr [rsi + 0x50]{1to16}
-	LONG $0x50556262; WORD $0x6650; BYTE $0x0c // vpdpbusd zmm28, zmm21, dword ptr [rsi + 0x30]{1to16}
-	LONG $0x087ee162; WORD $0x6610; BYTE $0x48 // vmovss xmm20, dword ptr [rsi + 0x120]
+	LONG $0x505d5262; WORD $0x7650; BYTE $0x30 // vpdpbusd zmm14, zmm20, dword ptr [r14 + 0xc0]{1to16}
+	LONG $0x50555262; WORD $0x6e50; BYTE $0x3c // vpdpbusd zmm13, zmm21, dword ptr [r14 + 0xf0]{1to16}
+	LONG $0x5055c262; WORD $0x5e50; BYTE $0x1c // vpdpbusd zmm19, zmm21, dword ptr [r14 + 0x70]{1to16}
+	LONG $0x50554262; WORD $0x5e50; BYTE $0x14 // vpdpbusd zmm27, zmm21, dword ptr [r14 + 0x50]{1to16}
+	LONG $0x50554262; WORD $0x6650; BYTE $0x0c // vpdpbusd zmm28, zmm21, dword ptr [r14 + 0x30]{1to16}
+	LONG $0x087ec162; WORD $0x6610; BYTE $0x48 // vmovss xmm20, dword ptr [r14 + 0x120]
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
-	LONG $0x50557262; WORD $0x7e50; BYTE $0x2c // vpdpbusd zmm15, zmm21, dword ptr [rsi + 0xb0]{1to16}
-	LONG $0x5055e262; WORD $0x4e50; BYTE $0x24 // vpdpbusd zmm17, zmm21, dword ptr [rsi + 0x90]{1to16}
-	LONG $0x504d6262; WORD $0x6e50; BYTE $0x01 // vpdpbusd zmm29, zmm22, dword ptr [rsi + 0x4]{1to16}
-	LONG $0x50557262; WORD $0x7650; BYTE $0x34 // vpdpbusd zmm14, zmm21, dword ptr [rsi + 0xd0]{1to16}
-	LONG $0x504d7262; WORD $0x6e50; BYTE $0x39 // vpdpbusd zmm13, zmm22, dword ptr [rsi + 0xe4]{1to16}
-	LONG $0x504de262; WORD $0x5e50; BYTE $0x19 // vpdpbusd zmm19, zmm22, dword ptr [rsi + 0x64]{1to16}
-	LONG $0x504d6262; WORD $0x5e50; BYTE $0x11 // vpdpbusd zmm27, zmm22, dword ptr [rsi + 0x44]{1to16}
-	LONG $0x504d6262; WORD $0x6650; BYTE $0x09 // vpdpbusd zmm28, zmm22, dword ptr [rsi + 0x24]{1to16}
+	LONG $0x50555262; WORD $0x7e50; BYTE $0x2c // vpdpbusd zmm15, zmm21, dword ptr [r14 + 0xb0]{1to16}
+	LONG $0x5055c262; WORD $0x4e50; BYTE $0x24 // vpdpbusd zmm17, zmm21, dword ptr [r14 + 0x90]{1to16}
+	LONG $0x504d4262; WORD $0x6e50; BYTE $0x01 // vpdpbusd zmm29, zmm22, dword ptr [r14 + 0x4]{1to16}
+	LONG $0x50555262; WORD $0x7650; BYTE $0x34 // vpdpbusd zmm14, zmm21, dword ptr [r14 + 0xd0]{1to16}
+	LONG $0x504d5262; WORD $0x6e50; BYTE $0x39 // vpdpbusd zmm13, zmm22, dword ptr [r14 + 0xe4]{1to16}
+	LONG $0x504dc262; WORD $0x5e50; BYTE $0x19 // vpdpbusd zmm19, zmm22, dword ptr [r14 + 0x64]{1to16}
+	LONG $0x504d4262; WORD $0x5e50; BYTE $0x11 // vpdpbusd zmm27, zmm22, dword ptr [r14 + 0x44]{1to16}
+	LONG $0x504d4262; WORD $0x6650; BYTE $0x09 // vpdpbusd zmm28, zmm22, dword ptr [r14 + 0x24]{1to16}
 	LONG $0x482c5162; WORD $0xe459 // vmulps zmm12, zmm10, zmm12
 	LONG $0x407ce162; WORD $0xc157 // vxorps zmm16, zmm16, zmm1
-	LONG $0x504d7262; WORD $0x7e50; BYTE $0x29 // vpdpbusd zmm15, zmm22, dword ptr [rsi + 0xa4]{1to16}
+	LONG $0x504d5262; WORD $0x7e50; BYTE $0x29 // vpdpbusd zmm15, zmm22, dword ptr [r14 + 0xa4]{1to16}
 	LONG $0x4824a162; WORD $0xc059 // vmulps zmm16, zmm11, zmm16
-	LONG $0x504de262; WORD $0x4e50; BYTE $0x21 // vpdpbusd zmm17, zmm22, dword ptr [rsi + 0x84]{1to16}
-	LONG $0x50456262; WORD $0x6e50; BYTE $0x05 // vpdpbusd zmm29, zmm23, dword ptr [rsi + 0x14]{1to16}
-	LONG $0x504d7262; WORD $0x7650; BYTE $0x31 // vpdpbusd zmm14, zmm22, dword ptr [rsi + 0xc4]{1to16}
-	LONG $0x50457262; WORD $0x6e50; BYTE $0x3d // vpdpbusd zmm13, zmm23, dword ptr [rsi + 0xf4]{1to16}
-	LONG $0x5045e262; WORD $0x5e50; BYTE $0x1d // vpdpbusd zmm19, zmm23, dword ptr [rsi + 0x74]{1to16}
-	LONG $0x50456262; WORD $0x5e50; BYTE $0x15 // vpdpbusd zmm27, zmm23, dword ptr [rsi + 0x54]{1to16}
-	LONG $0x50456262; WORD $0x6650; BYTE $0x0d // vpdpbusd zmm28, zmm23, dword ptr [rsi + 0x34]{1to16}
-	LONG $0x50457262; WORD $0x7e50; BYTE $0x2d // vpdpbusd zmm15, zmm23, dword ptr [rsi + 0xb4]{1to16}
-	LONG $0x5045e262; WORD $0x4e50; BYTE $0x25 // vpdpbusd zmm17, zmm23, dword ptr [rsi + 0x94]{1to16}
+	LONG $0x504dc262; WORD $0x4e50; BYTE $0x21 // vpdpbusd zmm17, zmm22, dword ptr [r14 + 0x84]{1to16}
+	LONG $0x50454262; WORD $0x6e50; BYTE $0x05 // vpdpbusd zmm29, zmm23, dword ptr [r14 + 0x14]{1to16}
+	LONG $0x504d5262; WORD $0x7650; BYTE $0x31 // vpdpbusd zmm14, zmm22, dword ptr [r14 + 0xc4]{1to16}
+	LONG $0x50455262; WORD $0x6e50; BYTE $0x3d // vpdpbusd zmm13, zmm23, dword ptr [r14 + 0xf4]{1to16}
+	LONG $0x5045c262; WORD $0x5e50; BYTE $0x1d // vpdpbusd zmm19, zmm23, dword ptr [r14 + 0x74]{1to16}
+	LONG $0x50454262; WORD $0x5e50; BYTE $0x15 // vpdpbusd zmm27, zmm23, dword ptr [r14 + 0x54]{1to16}
+	LONG $0x50454262; WORD $0x6650; BYTE $0x0d // vpdpbusd zmm28, zmm23, dword ptr [r14 + 0x34]{1to16}
+	LONG $0x50455262; WORD $0x7e50; BYTE $0x2d // vpdpbusd zmm15, zmm23, dword ptr [r14 + 0xb4]{1to16}
+	LONG $0x5045c262; WORD $0x4e50; BYTE $0x25 // vpdpbusd zmm17, zmm23, dword ptr [r14 + 0x94]{1to16}
 	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
-	LONG $0x503d6262; WORD $0x6e50; BYTE $0x02 // vpdpbusd zmm29, zmm24, dword ptr [rsi + 0x8]{1to16}
-	LONG $0x50457262; WORD $0x7650; BYTE $0x35 // vpdpbusd zmm14, zmm23, dword ptr [rsi + 0xd4]{1to16}
-	LONG $0x503d7262; WORD $0x6e50; BYTE $0x3a // vpdpbusd zmm13, zmm24, dword ptr [rsi + 0xe8]{1to16}
-	LONG $0x503de262; WORD $0x5e50; BYTE $0x1a // vpdpbusd zmm19, zmm24, dword ptr [rsi + 0x68]{1to16}
-	LONG $0x503d6262; WORD $0x5e50; BYTE $0x12 // vpdpbusd zmm27, zmm24, dword ptr [rsi + 0x48]{1to16}
-	LONG $0x503d6262; WORD $0x6650; BYTE $0x0a // vpdpbusd zmm28, zmm24, dword ptr [rsi + 0x28]{1to16}
-	LONG $0x503d7262; WORD $0x7e50; BYTE $0x2a // vpdpbusd zmm15, zmm24, dword ptr [rsi + 0xa8]{1to16}
-	LONG $0x503de262; WORD $0x4e50; BYTE $0x22 // vpdpbusd zmm17, zmm24, dword ptr [rsi + 0x88]{1to16}
+	LONG $0x503d4262; WORD $0x6e50; BYTE $0x02 // vpdpbusd zmm29, zmm24, dword ptr [r14 + 0x8]{1to16}
+	LONG $0x50455262; WORD $0x7650; BYTE $0x35 // vpdpbusd zmm14, zmm23, dword ptr [r14 + 0xd4]{1to16}
+	LONG $0x503d5262; WORD $0x6e50; BYTE $0x3a // vpdpbusd zmm13, zmm24, dword ptr [r14 + 0xe8]{1to16}
+	LONG $0x503dc262; WORD $0x5e50; BYTE $0x1a // vpdpbusd zmm19, zmm24, dword ptr [r14 + 0x68]{1to16}
+	LONG $0x503d4262; WORD $0x5e50; BYTE $0x12 // vpdpbusd zmm27, zmm24, dword ptr [r14 + 0x48]{1to16}
+	LONG $0x503d4262; WORD $0x6650; BYTE $0x0a // vpdpbusd zmm28, zmm24, dword ptr [r14 + 0x28]{1to16}
+	LONG $0x503d5262; WORD $0x7e50; BYTE $0x2a // vpdpbusd zmm15, zmm24, dword ptr [r14 + 0xa8]{1to16}
+	LONG $0x503dc262; WORD $0x4e50; BYTE $0x22 // vpdpbusd zmm17, zmm24, dword ptr [r14 + 0x88]{1to16}
 	LONG $0x487da262; WORD $0xe418 // vbroadcastss zmm20, xmm20
-	LONG $0x50356262; WORD $0x6e50; BYTE $0x06 // vpdpbusd zmm29, zmm25, dword ptr [rsi + 0x18]{1to16}
-	LONG $0x503d7262; WORD $0x7650; BYTE $0x32 // vpdpbusd zmm14, zmm24, dword ptr [rsi + 0xc8]{1to16}
-	LONG $0x50357262; WORD $0x6e50; BYTE $0x3e // vpdpbusd zmm13, zmm25, dword ptr [rsi + 0xf8]{1to16}
-	LONG $0x5035e262; WORD $0x5e50; BYTE $0x1e // vpdpbusd zmm19, zmm25, dword ptr [rsi + 0x78]{1to16}
-	LONG $0x50356262; WORD $0x5e50; BYTE $0x16 // vpdpbusd zmm27, zmm25, dword ptr [rsi + 0x58]{1to16}
-	LONG $0x50356262; WORD $0x6650; BYTE $0x0e // vpdpbusd zmm28, zmm25, dword ptr [rsi + 0x38]{1to16}
-	LONG $0x50357262; WORD $0x7e50; BYTE $0x2e // vpdpbusd zmm15, zmm25, dword ptr [rsi + 0xb8]{1to16}
-	LONG $0x5035e262; WORD $0x4e50; BYTE $0x26 // vpdpbusd zmm17, zmm25, dword ptr [rsi + 0x98]{1to16}
-	LONG $0x502d6262; WORD $0x6e50; BYTE $0x03 // vpdpbusd zmm29, zmm26, dword ptr [rsi + 0xc]{1to16}
-	LONG $0x50357262; WORD $0x7650; BYTE $0x36 // vpdpbusd zmm14, zmm25, dword ptr [rsi + 0xd8]{1to16}
-	LONG $0x502d7262; WORD $0x6e50; BYTE $0x3b // vpdpbusd zmm13, zmm26, dword ptr [rsi + 0xec]{1to16}
-	LONG $0x502de262; WORD $0x5e50; BYTE $0x1b // vpdpbusd zmm19, zmm26, dword ptr [rsi + 0x6c]{1to16}
-	LONG $0x502d6262; WORD $0x5e50; BYTE $0x13 // vpdpbusd zmm27, zmm26, dword ptr [rsi + 0x4c]{1to16}
-	LONG $0x502d6262; WORD $0x6650; BYTE $0x0b // vpdpbusd zmm28, zmm26, dword ptr [rsi + 0x2c]{1to16}
-	LONG $0x502d7262; WORD $0x7e50; BYTE $0x2b // vpdpbusd zmm15, zmm26, dword ptr [rsi + 0xac]{1to16}
-	LONG $0x502de262; WORD $0x4e50; BYTE $0x23 // vpdpbusd zmm17, zmm26, dword ptr [rsi + 0x8c]{1to16}
-	LONG $0x506d6262; WORD $0x6e50; BYTE $0x07 // vpdpbusd zmm29, zmm18, dword ptr [rsi + 0x1c]{1to16}
-	LONG $0x502d7262; WORD $0x7650; BYTE $0x33 // vpdpbusd zmm14, zmm26, dword ptr [rsi + 0xcc]{1to16}
-	LONG $0x506de262; WORD $0x5e50; BYTE $0x1f // vpdpbusd zmm19, zmm18, dword ptr [rsi + 0x7c]{1to16}
-	LONG $0x506d7262; WORD $0x6e50; BYTE $0x3f // vpdpbusd zmm13, zmm18, dword ptr [rsi + 0xfc]{1to16}
-	LONG $0x506d6262; WORD $0x6650; BYTE $0x0f // vpdpbusd zmm28, zmm18, dword ptr [rsi + 0x3c]{1to16}
-	LONG $0x506d6262; WORD $0x5e50; BYTE $0x17 // vpdpbusd zmm27, zmm18, dword ptr [rsi + 0x5c]{1to16}
-	LONG $0x506d7262; WORD $0x7e50; BYTE $0x2f // vpdpbusd zmm15, zmm18, dword ptr [rsi + 0xbc]{1to16}
-	LONG $0x506de262; WORD $0x4e50; BYTE $0x27 // vpdpbusd zmm17, zmm18, dword ptr [rsi + 0x9c]{1to16}
-	LONG $0x506d7262; WORD $0x7650; BYTE $0x37 // vpdpbusd zmm14, zmm18, dword ptr [rsi + 0xdc]{1to16}
+	LONG $0x50354262; WORD $0x6e50; BYTE $0x06 // vpdpbusd zmm29, zmm25, dword ptr [r14 + 0x18]{1to16}
+	LONG $0x503d5262; WORD $0x7650; BYTE $0x32 // vpdpbusd zmm14, zmm24, dword ptr [r14 + 0xc8]{1to16}
+	LONG $0x50355262; WORD $0x6e50; BYTE $0x3e // vpdpbusd zmm13, zmm25, dword ptr [r14 + 0xf8]{1to16}
+	LONG $0x5035c262; WORD $0x5e50; BYTE $0x1e // vpdpbusd zmm19, zmm25, dword ptr [r14 + 0x78]{1to16}
+	LONG $0x50354262; WORD $0x5e50; BYTE $0x16 // vpdpbusd zmm27, zmm25, dword ptr [r14 + 0x58]{1to16}
+	LONG $0x50354262; WORD $0x6650; BYTE $0x0e // vpdpbusd zmm28, zmm25, dword ptr [r14 + 0x38]{1to16}
+	LONG $0x50355262; WORD $0x7e50; BYTE $0x2e // vpdpbusd zmm15, zmm25, dword ptr [r14 + 0xb8]{1to16}
+	LONG $0x5035c262; WORD $0x4e50; BYTE $0x26 // vpdpbusd zmm17, zmm25, dword ptr [r14 + 0x98]{1to16}
+	LONG $0x502d4262; WORD $0x6e50; BYTE $0x03 // vpdpbusd zmm29, zmm26, dword ptr [r14 + 0xc]{1to16}
+	LONG $0x50355262; WORD $0x7650; BYTE $0x36 // vpdpbusd zmm14, zmm25, dword ptr [r14 + 0xd8]{1to16}
+	LONG $0x502d5262; WORD $0x6e50; BYTE $0x3b // vpdpbusd zmm13, zmm26, dword ptr [r14 + 0xec]{1to16}
+	LONG $0x502dc262; WORD $0x5e50; BYTE $0x1b // vpdpbusd zmm19, zmm26, dword ptr [r14 + 0x6c]{1to16}
+	LONG $0x502d4262; WORD $0x5e50; BYTE $0x13 // vpdpbusd zmm27, zmm26, dword ptr [r14 + 0x4c]{1to16}
+	LONG $0x502d4262; WORD $0x6650; BYTE $0x0b // vpdpbusd zmm28, zmm26, dword ptr [r14 + 0x2c]{1to16}
+	LONG $0x502d5262; WORD $0x7e50; BYTE $0x2b // vpdpbusd zmm15, zmm26, dword ptr [r14 + 0xac]{1to16}
+	LONG $0x502dc262; WORD $0x4e50; BYTE $0x23 // vpdpbusd zmm17, zmm26, dword ptr [r14 + 0x8c]{1to16}
+	LONG $0x506d4262; WORD $0x6e50; BYTE $0x07 // vpdpbusd zmm29, zmm18, dword ptr [r14 + 0x1c]{1to16}
+	LONG $0x502d5262; WORD $0x7650; BYTE $0x33 // vpdpbusd zmm14, zmm26, dword ptr [r14 + 0xcc]{1to16}
+	LONG $0x506dc262; WORD $0x5e50; BYTE $0x1f // vpdpbusd zmm19, zmm18, dword ptr [r14 + 0x7c]{1to16}
+	LONG $0x506d5262; WORD $0x6e50; BYTE $0x3f // vpdpbusd zmm13, zmm18, dword ptr [r14 + 0xfc]{1to16}
+	LONG $0x506d4262; WORD $0x6650; BYTE $0x0f // vpdpbusd zmm28, zmm18, dword ptr [r14 + 0x3c]{1to16}
+	LONG $0x506d4262; WORD $0x5e50; BYTE $0x17 // vpdpbusd zmm27, zmm18, dword ptr [r14 + 0x5c]{1to16}
+	LONG $0x506d5262; WORD $0x7e50; BYTE $0x2f // vpdpbusd zmm15, zmm18, dword ptr [r14 + 0xbc]{1to16}
+	LONG $0x506dc262; WORD $0x4e50; BYTE $0x27 // vpdpbusd zmm17, zmm18, dword ptr [r14 + 0x9c]{1to16}
+	LONG $0x506d5262; WORD $0x7650; BYTE $0x37 // vpdpbusd zmm14, zmm18, dword ptr [r14 + 0xdc]{1to16}
 	LONG $0x487c8162; WORD $0xd55b // vcvtdq2ps zmm18, zmm29
 	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
 	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
@@ -3958,246 +4310,289 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x481c5162; WORD $0xff59 // vmulps zmm15, zmm12, zmm15
 	LONG $0x481ca162; WORD $0xc959 // vmulps zmm17, zmm12, zmm17
 	LONG $0x407da262; WORD $0xe2a8 // vfmadd213ps zmm20, zmm16, zmm18 # zmm20 = (zmm16 * zmm20) + zmm18
-	LONG $0x505d7262; WORD $0x4eb8; BYTE $0x40 // vfmadd231ps zmm9, zmm20, dword ptr [rsi + 0x100]{1to16} # zmm9 = (zmm20 * mem) + zmm9
-	LONG $0x087ee162; WORD $0x6610; BYTE $0x49 // vmovss xmm20, dword ptr [rsi + 0x124]
+	LONG $0x505d5262; WORD $0x4eb8; BYTE $0x40 // vfmadd231ps zmm9, zmm20, dword ptr [r14 + 0x100]{1to16} # zmm9 = (zmm20 * mem) + zmm9
+	LONG $0x087ec162; WORD $0x6610; BYTE $0x49 // vmovss xmm20, dword ptr [r14 + 0x124]
 	LONG $0x487c8162; WORD $0xd45b // vcvtdq2ps zmm18, zmm28
 	LONG $0x481c5162; WORD $0xf659 // vmulps zmm14, zmm12, zmm14
 	LONG $0x481ca162; WORD $0xd259 // vmulps zmm18, zmm12, zmm18
 	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
 	LONG $0x487da262; WORD $0xe418 // vbroadcastss zmm20, xmm20
 	LONG $0x407da262; WORD $0xe2a8 // vfmadd213ps zmm20, zmm16, zmm18 # zmm20 = (zmm16 * zmm20) + zmm18
-	LONG $0x505d7262; WORD $0x46b8; BYTE $0x41 // vfmadd231ps zmm8, zmm20, dword ptr [rsi + 0x104]{1to16} # zmm8 = (zmm20 * mem) + zmm8
-	LONG $0x087ee162; WORD $0x6610; BYTE $0x4a // vmovss xmm20, dword ptr [rsi + 0x128]
+	LONG $0x505d5262; WORD $0x46b8; BYTE $0x41 // vfmadd231ps zmm8, zmm20, dword ptr [r14 + 0x104]{1to16} # zmm8 = (zmm20 * mem) + zmm8
+	LONG $0x087ec162; WORD $0x6610; BYTE $0x4a // vmovss xmm20, dword ptr [r14 + 0x128]
 	LONG $0x487c8162; WORD $0xd35b // vcvtdq2ps zmm18, zmm27
 	LONG $0x481ca162; WORD $0xd259 // vmulps zmm18, zmm12, zmm18
 	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
 	LONG $0x487da262; WORD $0xe418 // vbroadcastss zmm20, xmm20
 	LONG $0x407da262; WORD $0xe2a8 // vfmadd213ps zmm20, zmm16, zmm18 # zmm20 = (zmm16 * zmm20) + zmm18
 	LONG $0x481ca162; WORD $0xd359 // vmulps zmm18, zmm12, zmm19
-	LONG $0x087ee162; WORD $0x5e10; BYTE $0x4b // vmovss xmm19, dword ptr [rsi + 0x12c]
+	LONG $0x087ec162; WORD $0x5e10; BYTE $0x4b // vmovss xmm19, dword ptr [r14 + 0x12c]
 	LONG $0x481c5162; WORD $0xe559 // vmulps zmm12, zmm12, zmm13
-	QUAD $0x0000013cae107ac5 // vmovss xmm13, dword ptr [rsi + 0x13c]
-	LONG $0x505df262; WORD $0x7eb8; BYTE $0x42 // vfmadd231ps zmm7, zmm20, dword ptr [rsi + 0x108]{1to16} # zmm7 = (zmm20 * mem) + zmm7
+	QUAD $0x00013cae107a41c4; BYTE $0x00 // vmovss xmm13, dword ptr [r14 + 0x13c]
+	LONG $0x505dd262; WORD $0x7eb8; BYTE $0x42 // vfmadd231ps zmm7, zmm20, dword ptr [r14 + 0x108]{1to16} # zmm7 = (zmm20 * mem) + zmm7
 	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
 	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
 	LONG $0x487da262; WORD $0xdb18 // vbroadcastss zmm19, xmm19
 	LONG $0x487d5262; WORD $0xed18 // vbroadcastss zmm13, xmm13
 	LONG $0x407da262; WORD $0xdaa8 // vfmadd213ps zmm19, zmm16, zmm18 # zmm19 = (zmm16 * zmm19) + zmm18
-	LONG $0x087ee162; WORD $0x5610; BYTE $0x4c // vmovss xmm18, dword ptr [rsi + 0x130]
+	LONG $0x087ec162; WORD $0x5610; BYTE $0x4c // vmovss xmm18, dword ptr [r14 + 0x130]
 	LONG $0x407d5262; WORD $0xeca8 // vfmadd213ps zmm13, zmm16, zmm12 # zmm13 = (zmm16 * zmm13) + zmm12
-	LONG $0x5065f262; WORD $0x76b8; BYTE $0x43 // vfmadd231ps zmm6, zmm19, dword ptr [rsi + 0x10c]{1to16} # zmm6 = (zmm19 * mem) + zmm6
-	LONG $0x5815f262; WORD $0x56b8; BYTE $0x47 // vfmadd231ps zmm2, zmm13, dword ptr [rsi + 0x11c]{1to16} # zmm2 = (zmm13 * mem) + zmm2
+	LONG $0x5065d262; WORD $0x76b8; BYTE $0x43 // vfmadd231ps zmm6, zmm19, dword ptr [r14 + 0x10c]{1to16} # zmm6 = (zmm19 * mem) + zmm6
+	LONG $0x5815d262; WORD $0x56b8; BYTE $0x47 // vfmadd231ps zmm2, zmm13, dword ptr [r14 + 0x11c]{1to16} # zmm2 = (zmm13 * mem) + zmm2
 	LONG $0x487ca162; WORD $0xd25b // vcvtdq2ps zmm18, zmm18
 	LONG $0x487da262; WORD $0xd218 // vbroadcastss zmm18, xmm18
 	LONG $0x407da262; WORD $0xd1a8 // vfmadd213ps zmm18, zmm16, zmm17 # zmm18 = (zmm16 * zmm18) + zmm17
-	LONG $0x087ee162; WORD $0x4e10; BYTE $0x4d // vmovss xmm17, dword ptr [rsi + 0x134]
-	LONG $0x506df262; WORD $0x6eb8; BYTE $0x44 // vfmadd231ps zmm5, zmm18, dword ptr [rsi + 0x110]{1to16} # zmm5 = (zmm18 * mem) + zmm5
+	LONG $0x087ec162; WORD $0x4e10; BYTE $0x4d // vmovss xmm17, dword ptr [r14 + 0x134]
+	LONG $0x506dd262; WORD $0x6eb8; BYTE $0x44 // vfmadd231ps zmm5, zmm18, dword ptr [r14 + 0x110]{1to16} # zmm5 = (zmm18 * mem) + zmm5
 	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
 	LONG $0x487da262; WORD $0xc918 // vbroadcastss zmm17, xmm17
 	LONG $0x407dc262; WORD $0xcfa8 // vfmadd213ps zmm17, zmm16, zmm15 # zmm17 = (zmm16 * zmm17) + zmm15
-	QUAD $0x00000138be107ac5 // vmovss xmm15, dword ptr [rsi + 0x138]
-	LONG $0x5075f262; WORD $0x66b8; BYTE $0x45 // vfmadd231ps zmm4, zmm17, dword ptr [rsi + 0x114]{1to16} # zmm4 = (zmm17 * mem) + zmm4
+	QUAD $0x000138be107a41c4; BYTE $0x00 // vmovss xmm15, dword ptr [r14 + 0x138]
+	LONG $0x5075d262; WORD $0x66b8; BYTE $0x45 // vfmadd231ps zmm4, zmm17, dword ptr [r14 + 0x114]{1to16} # zmm4 = (zmm17 * mem) + zmm4
 	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
 	LONG $0x487d5262; WORD $0xff18 // vbroadcastss zmm15, xmm15
 	LONG $0x407d5262; WORD $0xfea8 // vfmadd213ps zmm15, zmm16, zmm14 # zmm15 = (zmm16 * zmm15) + zmm14
-	LONG $0x5805f262; WORD $0x5eb8; BYTE $0x46 // vfmadd231ps zmm3, zmm15, dword ptr [rsi + 0x118]{1to16} # zmm3 = (zmm15 * mem) + zmm3
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
+	LONG $0x5805d262; WORD $0x5eb8; BYTE $0x46 // vfmadd231ps zmm3, zmm15, dword ptr [r14 + 0x118]{1to16} # zmm3 = (zmm15 * mem) + zmm3
+	LONG $0x80c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x180
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfbf2850f; WORD $0xffff // jne 0x15ab0 <pq_q4_k+0x430>
+	LONG $0xfbf1850f; WORD $0xffff // jne 0x160e0 <pq_q4_k+0x460>
 	WORD $0xff41; BYTE $0xc7 // inc r15d
 	LONG $0x40c58148; WORD $0x0002; BYTE $0x00 // add rbp, 0x240
 	LONG $0x04ff8341 // cmp r15d, 0x4
-	LONG $0xfbce850f; WORD $0xffff // jne 0x15aa0 <pq_q4_k+0x420>
-	LONG $0xf8588d49 // lea rbx, [r8 - 0x8]
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfb9d8f0f; WORD $0xffff // jg 0x15a80 <pq_q4_k+0x400>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0xfbcd850f; WORD $0xffff // jne 0x160d0 <pq_q4_k+0x450>
+	LONG $0xf84b8d49 // lea rcx, [r11 - 0x8]
+	LONG $0x08fb8349 // cmp r11, 0x8
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0xfb9c8f0f; WORD $0xffff // jg 0x160b0 <pq_q4_k+0x430>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm8
 	LONG $0x487cf162; WORD $0x3c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm7
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf807840f; WORD $0xffff // je 0x15720 <pq_q4_k+0xa0>
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf7f1820f; WORD $0xffff // jb 0x15720 <pq_q4_k+0xa0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf7db820f; WORD $0xffff // jb 0x15720 <pq_q4_k+0xa0>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xfff7cae9; BYTE $0xff // jmp 0x15720 <pq_q4_k+0xa0>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x031a8e0f; WORD $0x0000 // jle 0x16283 <pq_q4_k+0xc03>
-	LONG $0x24048b4c // mov r8, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x487df262; WORD $0x1613 // vcvtph2ps zmm2, ymmword ptr [rsi]
-	LONG $0x487df262; WORD $0x5e13; BYTE $0x01 // vcvtph2ps zmm3, ymmword ptr [rsi + 0x20]
-	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x008e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2000]
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x487cf162; WORD $0x2c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm5
+	LONG $0x05fc8341 // cmp r12d, 0x5
+	LONG $0xf7f2840f; WORD $0xffff // je 0x15d40 <pq_q4_k+0xc0>
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x487cf162; WORD $0x2411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm4
+	LONG $0x07fc8341 // cmp r12d, 0x7
+	LONG $0xf7dc820f; WORD $0xffff // jb 0x15d40 <pq_q4_k+0xc0>
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
+	LONG $0x08fc8341 // cmp r12d, 0x8
+	LONG $0xf7c6820f; WORD $0xffff // jb 0x15d40 <pq_q4_k+0xc0>
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	LONG $0x487cf162; WORD $0x1411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm2
+	LONG $0xfff7b5e9; BYTE $0xff // jmp 0x15d40 <pq_q4_k+0xc0>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x06fb8e0f; WORD $0x0000 // jle 0x16c94 <pq_q4_k+0x1014>
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	WORD $0x1feb // jmp 0x165d1 <pq_q4_k+0x951>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xf8738d48 // lea rsi, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	LONG $0x06c78e0f; WORD $0x0000 // jle 0x16c98 <pq_q4_k+0x1018>
+	LONG $0x487df262; WORD $0x1f13 // vcvtph2ps zmm3, ymmword ptr [rdi]
+	LONG $0x487df262; WORD $0x6713; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [rdi + 0x20]
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	LONG $0x000148e9; BYTE $0x00 // jmp 0x16734 <pq_q4_k+0xab4>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r15 + 0x140]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r15 + 0x180]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x07 // vmovups zmm7, zmmword ptr [r15 + 0x1c0]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x08 // vmovups zmm7, zmmword ptr [r15 + 0x200]
+	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x05 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x140]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x06 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x180]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x07 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x08 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x200]
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x487df262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [rsi]
-	LONG $0x487df262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [rsi + 0x10]
-	LONG $0x408e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2040]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [rsi + 0x40]
-	LONG $0x808e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2080]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x02 // vmovups zmm7, zmmword ptr [rsi + 0x80]
-	LONG $0xc08e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x20c0]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rsi + 0xc0]
-	LONG $0x008e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2100]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x04 // vmovups zmm7, zmmword ptr [rsi + 0x100]
-	LONG $0x48fef162; WORD $0x7e6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [rsi + 0x40]
-	LONG $0x48fe7162; WORD $0x466f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x80]
-	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [rsi + 0xc0]
-	LONG $0x48fe7162; WORD $0x566f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x100]
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	WORD $0xc5ff // inc ebp
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
 	LONG $0x48457162; WORD $0xd8db // vpandd zmm11, zmm7, zmm0
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x58251262; WORD $0x2450; BYTE $0x38 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15]{1to16}
-	LONG $0x483d7162; WORD $0xf8db // vpandd zmm15, zmm8, zmm0
-	QUAD $0x01386c5058051262 // vpdpbusd zmm13, zmm15, dword ptr [r8 + r15 + 0x4]{1to16}
-	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	QUAD $0x04385c5058451262 // vpdpbusd zmm11, zmm7, dword ptr [r8 + r15 + 0x10]{1to16}
-	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
-	QUAD $0x0538445058451262 // vpdpbusd zmm8, zmm7, dword ptr [r8 + r15 + 0x14]{1to16}
-	LONG $0x4835f162; WORD $0xf8db // vpandd zmm7, zmm9, zmm0
-	LONG $0x486cf162; WORD $0xed59 // vmulps zmm5, zmm2, zmm5
-	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
-	QUAD $0x0238645058451262 // vpdpbusd zmm12, zmm7, dword ptr [r8 + r15 + 0x8]{1to16}
-	LONG $0x4845d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm7, zmm9, 0x4
-	LONG $0x482d7162; WORD $0xc8db // vpandd zmm9, zmm10, zmm0
-	QUAD $0x03386c5058351262 // vpdpbusd zmm13, zmm9, dword ptr [r8 + r15 + 0xc]{1to16}
-	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
-	QUAD $0x06385c5058451262 // vpdpbusd zmm11, zmm7, dword ptr [r8 + r15 + 0x18]{1to16}
-	LONG $0x481dd162; WORD $0xfbfe // vpaddd zmm7, zmm12, zmm11
-	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x48257162; WORD $0xc8db // vpandd zmm9, zmm11, zmm0
-	QUAD $0x0738445058351262 // vpdpbusd zmm8, zmm9, dword ptr [r8 + r15 + 0x1c]{1to16}
-	LONG $0x483d5162; WORD $0xc5fe // vpaddd zmm8, zmm8, zmm13
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x4845d162; WORD $0xf8fe // vpaddd zmm7, zmm7, zmm8
-	LONG $0x487d7262; WORD $0x4621; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [rsi + 0x30]
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
-	LONG $0x107a81c4; WORD $0x386c; BYTE $0x24 // vmovss xmm5, dword ptr [r8 + r15 + 0x24]
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487df262; WORD $0xed18 // vbroadcastss zmm5, xmm5
-	LONG $0x484df262; WORD $0xefac // vfnmadd213ps zmm5, zmm6, zmm7 # zmm5 = -(zmm6 * zmm5) + zmm7
-	QUAD $0x08386c98585d9262 // vfmadd132ps zmm5, zmm4, dword ptr [r8 + r15 + 0x20]{1to16} # zmm5 = (zmm5 * mem) + zmm4
-	LONG $0x487df262; WORD $0x6621; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [rsi + 0x20]
-	LONG $0x408e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2140]
-	LONG $0x487cd162; WORD $0xf05b // vcvtdq2ps zmm6, zmm8
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x05 // vmovups zmm7, zmmword ptr [rsi + 0x140]
-	LONG $0x808e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2180]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x06 // vmovups zmm7, zmmword ptr [rsi + 0x180]
-	LONG $0xc08e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x21c0]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x07 // vmovups zmm7, zmmword ptr [rsi + 0x1c0]
-	LONG $0x008e180f; WORD $0x0022; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2200]
-	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x08 // vmovups zmm7, zmmword ptr [rsi + 0x200]
-	LONG $0x48fef162; WORD $0x7e6f; BYTE $0x05 // vmovdqu64 zmm7, zmmword ptr [rsi + 0x140]
-	LONG $0x48fe7162; WORD $0x466f; BYTE $0x06 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x180]
-	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x07 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x1c0]
-	LONG $0x48fe7162; WORD $0x566f; BYTE $0x08 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x200]
-	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x48457162; WORD $0xd8db // vpandd zmm11, zmm7, zmm0
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	QUAD $0x0c38645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15 + 0x30]{1to16}
+	LONG $0x58257262; WORD $0x6050; BYTE $0x0c // vpdpbusd zmm12, zmm11, dword ptr [rax + 0x30]{1to16}
 	LONG $0x483d7162; WORD $0xf0db // vpandd zmm14, zmm8, zmm0
-	QUAD $0x0d386c50580d1262 // vpdpbusd zmm13, zmm14, dword ptr [r8 + r15 + 0x34]{1to16}
+	LONG $0x580d7262; WORD $0x6850; BYTE $0x0d // vpdpbusd zmm13, zmm14, dword ptr [rax + 0x34]{1to16}
 	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	QUAD $0x10385c5058451262 // vpdpbusd zmm11, zmm7, dword ptr [r8 + r15 + 0x40]{1to16}
+	LONG $0x58457262; WORD $0x5850; BYTE $0x10 // vpdpbusd zmm11, zmm7, dword ptr [rax + 0x40]{1to16}
 	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
 	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
-	QUAD $0x1138445058451262 // vpdpbusd zmm8, zmm7, dword ptr [r8 + r15 + 0x44]{1to16}
+	LONG $0x58457262; WORD $0x4050; BYTE $0x11 // vpdpbusd zmm8, zmm7, dword ptr [rax + 0x44]{1to16}
 	LONG $0x4835f162; WORD $0xf8db // vpandd zmm7, zmm9, zmm0
-	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
-	QUAD $0x0e38645058451262 // vpdpbusd zmm12, zmm7, dword ptr [r8 + r15 + 0x38]{1to16}
+	LONG $0x58457262; WORD $0x6050; BYTE $0x0e // vpdpbusd zmm12, zmm7, dword ptr [rax + 0x38]{1to16}
 	LONG $0x4845d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm7, zmm9, 0x4
 	LONG $0x482d7162; WORD $0xc8db // vpandd zmm9, zmm10, zmm0
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	QUAD $0x0f386c5058351262 // vpdpbusd zmm13, zmm9, dword ptr [r8 + r15 + 0x3c]{1to16}
+	LONG $0x58357262; WORD $0x6850; BYTE $0x0f // vpdpbusd zmm13, zmm9, dword ptr [rax + 0x3c]{1to16}
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
-	QUAD $0x12385c5058451262 // vpdpbusd zmm11, zmm7, dword ptr [r8 + r15 + 0x48]{1to16}
+	LONG $0x58457262; WORD $0x5850; BYTE $0x12 // vpdpbusd zmm11, zmm7, dword ptr [rax + 0x48]{1to16}
 	LONG $0x482d7162; WORD $0xc8db // vpandd zmm9, zmm10, zmm0
-	QUAD $0x1338445058351262 // vpdpbusd zmm8, zmm9, dword ptr [r8 + r15 + 0x4c]{1to16}
+	LONG $0x58357262; WORD $0x4050; BYTE $0x13 // vpdpbusd zmm8, zmm9, dword ptr [rax + 0x4c]{1to16}
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
 	LONG $0x481dd162; WORD $0xfbfe // vpaddd zmm7, zmm12, zmm11
 	LONG $0x483d5162; WORD $0xc5fe // vpaddd zmm8, zmm8, zmm13
 	LONG $0x4845d162; WORD $0xf8fe // vpaddd zmm7, zmm7, zmm8
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
-	LONG $0x107a81c4; WORD $0x3864; BYTE $0x54 // vmovss xmm4, dword ptr [r8 + r15 + 0x54]
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x487df262; WORD $0xe418 // vbroadcastss zmm4, xmm4
-	LONG $0x484df262; WORD $0xe7ac // vfnmadd213ps zmm4, zmm6, zmm7 # zmm4 = -(zmm6 * zmm4) + zmm7
-	QUAD $0x1438649858559262 // vfmadd132ps zmm4, zmm5, dword ptr [r8 + r15 + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm5
-	LONG $0x60c78349 // add r15, 0x60
-	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfd31850f; WORD $0xffff // jne 0x15fa0 <pq_q4_k+0x920>
-	WORD $0x014d; BYTE $0xf8 // add r8, r15
-	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfcfd8f0f; WORD $0xffff // jg 0x15f80 <pq_q4_k+0x900>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf494840f; WORD $0xffff // je 0x15720 <pq_q4_k+0xa0>
-	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
-	LONG $0xfff489e9; BYTE $0xff // jmp 0x15720 <pq_q4_k+0xa0>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x02d88e0f; WORD $0x0000 // jle 0x16581 <pq_q4_k+0xf01>
-	LONG $0x24048b4c // mov r8, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x487df262; WORD $0x3613 // vcvtph2ps zmm6, ymmword ptr [rsi]
-	LONG $0x487df262; WORD $0x7e13; BYTE $0x01 // vcvtph2ps zmm7, ymmword ptr [rsi + 0x20]
-	LONG $0x40c68348 // add rsi, 0x40
+	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
+	LONG $0x7810fac5; BYTE $0x54 // vmovss xmm7, dword ptr [rax + 0x54]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x484df262; WORD $0xfdac // vfnmadd213ps zmm7, zmm6, zmm5 # zmm7 = -(zmm6 * zmm7) + zmm5
+	LONG $0x5845f262; WORD $0x50b8; BYTE $0x14 // vfmadd231ps zmm2, zmm7, dword ptr [rax + 0x50]{1to16} # zmm2 = (zmm7 * mem) + zmm2
+	LONG $0x60c08348 // add rax, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe8c840f; WORD $0xffff // je 0x165c0 <pq_q4_k+0x940>
+	LONG $0x40bf8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r15 + 0x140]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0x6773 // jae 0x167a7 <pq_q4_k+0xb27>
+	WORD $0x8945; BYTE $0xdc // mov r12d, r11d
+	LONG $0x08ecc141 // shr r12d, 0x8
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0xb70f; BYTE $0xce // movzx ecx, si
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x894d; BYTE $0xde // mov r14, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0x8945; BYTE $0xe5 // mov r13d, r12d
+	LONG $0x3fe58341 // and r13d, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
+	LONG $0x06e5c141 // shl r13d, 0x6
+	WORD $0x2949; BYTE $0xce // sub r14, rcx
+	QUAD $0x004000358c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r14 + 0x4000]
+	QUAD $0x005000358c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r14 + 0x5000]
+	QUAD $0x006000358c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r14 + 0x6000]
+	QUAD $0x007000358c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r14 + 0x7000]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0xa972 // jb 0x16750 <pq_q4_k+0xad0>
+	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r15 + 0x80]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r15 + 0xc0]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r15 + 0x100]
+	LONG $0x48fed162; WORD $0x7f6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [r15 + 0x40]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x100]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x40bf8d49; WORD $0x0002; BYTE $0x00 // lea rdi, [r15 + 0x240]
+	LONG $0x48457162; WORD $0xd8db // vpandd zmm11, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x58257262; WORD $0x2050 // vpdpbusd zmm12, zmm11, dword ptr [rax]{1to16}
+	LONG $0x483d7162; WORD $0xf0db // vpandd zmm14, zmm8, zmm0
+	LONG $0x580d7262; WORD $0x6850; BYTE $0x01 // vpdpbusd zmm13, zmm14, dword ptr [rax + 0x4]{1to16}
+	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x58457262; WORD $0x5850; BYTE $0x04 // vpdpbusd zmm11, zmm7, dword ptr [rax + 0x10]{1to16}
+	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
+	LONG $0x58457262; WORD $0x4050; BYTE $0x05 // vpdpbusd zmm8, zmm7, dword ptr [rax + 0x14]{1to16}
+	LONG $0x4835f162; WORD $0xf8db // vpandd zmm7, zmm9, zmm0
+	LONG $0x58457262; WORD $0x6050; BYTE $0x02 // vpdpbusd zmm12, zmm7, dword ptr [rax + 0x8]{1to16}
+	LONG $0x4845d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm7, zmm9, 0x4
+	LONG $0x482d7162; WORD $0xc8db // vpandd zmm9, zmm10, zmm0
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x58357262; WORD $0x6850; BYTE $0x03 // vpdpbusd zmm13, zmm9, dword ptr [rax + 0xc]{1to16}
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x4845f162; WORD $0xf8db // vpandd zmm7, zmm7, zmm0
+	LONG $0x58457262; WORD $0x5850; BYTE $0x06 // vpdpbusd zmm11, zmm7, dword ptr [rax + 0x18]{1to16}
+	LONG $0x482d7162; WORD $0xc8db // vpandd zmm9, zmm10, zmm0
+	LONG $0x58357262; WORD $0x4050; BYTE $0x07 // vpdpbusd zmm8, zmm9, dword ptr [rax + 0x1c]{1to16}
+	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
+	LONG $0x481dd162; WORD $0xfbfe // vpaddd zmm7, zmm12, zmm11
+	LONG $0x483d5162; WORD $0xc5fe // vpaddd zmm8, zmm8, zmm13
+	LONG $0x4845d162; WORD $0xf8fe // vpaddd zmm7, zmm7, zmm8
+	LONG $0x40107ac5; BYTE $0x24 // vmovss xmm8, dword ptr [rax + 0x24]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x487dd262; WORD $0xf818 // vbroadcastss zmm7, xmm8
+	LONG $0x484df262; WORD $0xfdac // vfnmadd213ps zmm7, zmm6, zmm5 # zmm7 = -(zmm6 * zmm7) + zmm5
+	LONG $0x5845f262; WORD $0x50b8; BYTE $0x08 // vfmadd231ps zmm2, zmm7, dword ptr [rax + 0x20]{1to16} # zmm2 = (zmm7 * mem) + zmm2
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	LONG $0xfd09830f; WORD $0xffff // jae 0x165f0 <pq_q4_k+0x970>
+	WORD $0x8945; BYTE $0xdc // mov r12d, r11d
+	LONG $0x08ecc141 // shr r12d, 0x8
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0xb70f; BYTE $0xce // movzx ecx, si
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x894d; BYTE $0xdd // mov r13, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0x8945; BYTE $0xe6 // mov r14d, r12d
+	LONG $0x3fe68341 // and r14d, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
+	LONG $0x06e6c141 // shl r14d, 0x6
+	WORD $0x2949; BYTE $0xcd // sub r13, rcx
+	QUAD $0x0040002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x4000]
+	QUAD $0x0050002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x5000]
+	QUAD $0x0060002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x6000]
+	QUAD $0x0070002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x7000]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0xa972 // jb 0x16900 <pq_q4_k+0xc80>
+	LONG $0xfffc94e9; BYTE $0xff // jmp 0x165f0 <pq_q4_k+0x970>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02d78e0f; WORD $0x0000 // jle 0x16c40 <pq_q4_k+0xfc0>
+	WORD $0x894d; BYTE $0xd6 // mov r14, r10
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x3613 // vcvtph2ps zmm6, ymmword ptr [r14]
+	LONG $0x487dd262; WORD $0x7e13; BYTE $0x01 // vcvtph2ps zmm7, ymmword ptr [r14 + 0x20]
+	LONG $0x40c68349 // add r14, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xf4 // mov r12, r14
-	LONG $0x08e6c149 // shl r14, 0x8
+	WORD $0xff31 // xor edi, edi
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	LONG $0x08e7c148 // shl rdi, 0x8
 	LONG $0x0055a162; WORD $0xedef // vpxord xmm21, xmm21, xmm21
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0x005da162; WORD $0xe4ef // vpxord xmm20, xmm20, xmm20
-	LONG $0x05e4c149 // shl r12, 0x5
-	QUAD $0x01365c6f48fe3162 // vmovdqu64 zmm11, zmmword ptr [rsi + r14 + 0x40]
-	QUAD $0x02366c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rsi + r14 + 0x80]
-	QUAD $0x0336746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rsi + r14 + 0xc0]
-	QUAD $0x0436646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rsi + r14 + 0x100]
-	LONG $0x487d3262; WORD $0x0421; BYTE $0x26 // vpmovsxbd zmm8, xmmword ptr [rsi + r12]
-	QUAD $0x01265421487d3262 // vpmovsxbd zmm10, xmmword ptr [rsi + r12 + 0x10]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x05e1c148 // shl rcx, 0x5
+	QUAD $0x013e5c6f48fe5162 // vmovdqu64 zmm11, zmmword ptr [r14 + rdi + 0x40]
+	QUAD $0x023e6c6f48fe5162 // vmovdqu64 zmm13, zmmword ptr [r14 + rdi + 0x80]
+	QUAD $0x033e746f48fe5162 // vmovdqu64 zmm14, zmmword ptr [r14 + rdi + 0xc0]
+	QUAD $0x043e646f48fe5162 // vmovdqu64 zmm12, zmmword ptr [r14 + rdi + 0x100]
+	LONG $0x487d5262; WORD $0x0421; BYTE $0x0e // vpmovsxbd zmm8, xmmword ptr [r14 + rcx]
+	QUAD $0x010e5421487d5262 // vpmovsxbd zmm10, xmmword ptr [r14 + rcx + 0x10]
+	LONG $0x000001bf; BYTE $0x00 // mov edi, 0x1
 	LONG $0x48257162; WORD $0xf8db // vpandd zmm15, zmm11, zmm0
-	LONG $0x5805c262; WORD $0x2850 // vpdpbusd zmm21, zmm15, dword ptr [r8]{1to16}
+	LONG $0x5805c262; WORD $0x2b50 // vpdpbusd zmm21, zmm15, dword ptr [r11]{1to16}
 	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
 	LONG $0x4815e162; WORD $0xc8db // vpandd zmm17, zmm13, zmm0
-	LONG $0x58055262; WORD $0x4850; BYTE $0x18 // vpdpbusd zmm9, zmm15, dword ptr [r8 + 0x60]{1to16}
+	LONG $0x58055262; WORD $0x4b50; BYTE $0x18 // vpdpbusd zmm9, zmm15, dword ptr [r11 + 0x60]{1to16}
 	LONG $0x480de162; WORD $0xd0db // vpandd zmm18, zmm14, zmm0
-	LONG $0x5805c262; WORD $0x6050; BYTE $0x08 // vpdpbusd zmm20, zmm15, dword ptr [r8 + 0x20]{1to16}
+	LONG $0x5805c262; WORD $0x6350; BYTE $0x08 // vpdpbusd zmm20, zmm15, dword ptr [r11 + 0x20]{1to16}
 	LONG $0x481de162; WORD $0xd8db // vpandd zmm19, zmm12, zmm0
 	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
 	LONG $0x4825e162; WORD $0xc0db // vpandd zmm16, zmm11, zmm0
@@ -4205,97 +4600,109 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x481d7162; WORD $0xe0db // vpandd zmm12, zmm12, zmm0
 	LONG $0x48257162; WORD $0xe8db // vpandd zmm13, zmm11, zmm0
 	LONG $0x4825d162; WORD $0xd672; BYTE $0x04 // vpsrld zmm11, zmm14, 0x4
-	LONG $0x507dc262; WORD $0x6850; BYTE $0x04 // vpdpbusd zmm21, zmm16, dword ptr [r8 + 0x10]{1to16}
+	LONG $0x507dc262; WORD $0x6b50; BYTE $0x04 // vpdpbusd zmm21, zmm16, dword ptr [r11 + 0x10]{1to16}
 	LONG $0x48257162; WORD $0xf0db // vpandd zmm14, zmm11, zmm0
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x58055262; WORD $0x5850; BYTE $0x10 // vpdpbusd zmm11, zmm15, dword ptr [r8 + 0x40]{1to16}
-	LONG $0x507d5262; WORD $0x4850; BYTE $0x1c // vpdpbusd zmm9, zmm16, dword ptr [r8 + 0x70]{1to16}
-	LONG $0x507dc262; WORD $0x6050; BYTE $0x0c // vpdpbusd zmm20, zmm16, dword ptr [r8 + 0x30]{1to16}
+	LONG $0x58055262; WORD $0x5b50; BYTE $0x10 // vpdpbusd zmm11, zmm15, dword ptr [r11 + 0x40]{1to16}
+	LONG $0x507d5262; WORD $0x4b50; BYTE $0x1c // vpdpbusd zmm9, zmm16, dword ptr [r11 + 0x70]{1to16}
+	LONG $0x507dc262; WORD $0x6350; BYTE $0x0c // vpdpbusd zmm20, zmm16, dword ptr [r11 + 0x30]{1to16}
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
 	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x5075c262; WORD $0x6850; BYTE $0x01 // vpdpbusd zmm21, zmm17, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x507d5262; WORD $0x5850; BYTE $0x14 // vpdpbusd zmm11, zmm16, dword ptr [r8 + 0x50]{1to16}
-	LONG $0x50755262; WORD $0x4850; BYTE $0x19 // vpdpbusd zmm9, zmm17, dword ptr [r8 + 0x64]{1to16}
-	LONG $0x5075c262; WORD $0x6050; BYTE $0x09 // vpdpbusd zmm20, zmm17, dword ptr [r8 + 0x24]{1to16}
+	LONG $0x5075c262; WORD $0x6b50; BYTE $0x01 // vpdpbusd zmm21, zmm17, dword ptr [r11 + 0x4]{1to16}
+	LONG $0x507d5262; WORD $0x5b50; BYTE $0x14 // vpdpbusd zmm11, zmm16, dword ptr [r11 + 0x50]{1to16}
+	LONG $0x50755262; WORD $0x4b50; BYTE $0x19 // vpdpbusd zmm9, zmm17, dword ptr [r11 + 0x64]{1to16}
+	LONG $0x5075c262; WORD $0x6350; BYTE $0x09 // vpdpbusd zmm20, zmm17, dword ptr [r11 + 0x24]{1to16}
 	LONG $0x484c5162; WORD $0xc059 // vmulps zmm8, zmm6, zmm8
 	LONG $0x482c7162; WORD $0xd157 // vxorps zmm10, zmm10, zmm1
 	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
-	LONG $0x5815c262; WORD $0x6850; BYTE $0x05 // vpdpbusd zmm21, zmm13, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x50755262; WORD $0x5850; BYTE $0x11 // vpdpbusd zmm11, zmm17, dword ptr [r8 + 0x44]{1to16}
-	LONG $0x58155262; WORD $0x4850; BYTE $0x1d // vpdpbusd zmm9, zmm13, dword ptr [r8 + 0x74]{1to16}
-	LONG $0x5815c262; WORD $0x6050; BYTE $0x0d // vpdpbusd zmm20, zmm13, dword ptr [r8 + 0x34]{1to16}
-	LONG $0x506dc262; WORD $0x6850; BYTE $0x02 // vpdpbusd zmm21, zmm18, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x58155262; WORD $0x5850; BYTE $0x15 // vpdpbusd zmm11, zmm13, dword ptr [r8 + 0x54]{1to16}
-	LONG $0x506d5262; WORD $0x4850; BYTE $0x1a // vpdpbusd zmm9, zmm18, dword ptr [r8 + 0x68]{1to16}
-	LONG $0x506dc262; WORD $0x6050; BYTE $0x0a // vpdpbusd zmm20, zmm18, dword ptr [r8 + 0x28]{1to16}
-	QUAD $0x000120a8107a41c4; BYTE $0x00 // vmovss xmm13, dword ptr [r8 + 0x120]
-	LONG $0x580dc262; WORD $0x6850; BYTE $0x06 // vpdpbusd zmm21, zmm14, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x506d5262; WORD $0x5850; BYTE $0x12 // vpdpbusd zmm11, zmm18, dword ptr [r8 + 0x48]{1to16}
-	LONG $0x580d5262; WORD $0x4850; BYTE $0x1e // vpdpbusd zmm9, zmm14, dword ptr [r8 + 0x78]{1to16}
-	LONG $0x580dc262; WORD $0x6050; BYTE $0x0e // vpdpbusd zmm20, zmm14, dword ptr [r8 + 0x38]{1to16}
-	LONG $0x5065c262; WORD $0x6850; BYTE $0x03 // vpdpbusd zmm21, zmm19, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x580d5262; WORD $0x5850; BYTE $0x16 // vpdpbusd zmm11, zmm14, dword ptr [r8 + 0x58]{1to16}
-	LONG $0x50655262; WORD $0x4850; BYTE $0x1b // vpdpbusd zmm9, zmm19, dword ptr [r8 + 0x6c]{1to16}
-	LONG $0x5065c262; WORD $0x6050; BYTE $0x0b // vpdpbusd zmm20, zmm19, dword ptr [r8 + 0x2c]{1to16}
+	LONG $0x5815c262; WORD $0x6b50; BYTE $0x05 // vpdpbusd zmm21, zmm13, dword ptr [r11 + 0x14]{1to16}
+	LONG $0x50755262; WORD $0x5b50; BYTE $0x11 // vpdpbusd zmm11, zmm17, dword ptr [r11 + 0x44]{1to16}
+	LONG $0x58155262; WORD $0x4b50; BYTE $0x1d // vpdpbusd zmm9, zmm13, dword ptr [r11 + 0x74]{1to16}
+	LONG $0x5815c262; WORD $0x6350; BYTE $0x0d // vpdpbusd zmm20, zmm13, dword ptr [r11 + 0x34]{1to16}
+	LONG $0x506dc262; WORD $0x6b50; BYTE $0x02 // vpdpbusd zmm21, zmm18, dword ptr [r11 + 0x8]{1to16}
+	LONG $0x58155262; WORD $0x5b50; BYTE $0x15 // vpdpbusd zmm11, zmm13, dword ptr [r11 + 0x54]{1to16}
+	LONG $0x506d5262; WORD $0x4b50; BYTE $0x1a // vpdpbusd zmm9, zmm18, dword ptr [r11 + 0x68]{1to16}
+	LONG $0x506dc262; WORD $0x6350; BYTE $0x0a // vpdpbusd zmm20, zmm18, dword ptr [r11 + 0x28]{1to16}
+	QUAD $0x000120ab107a41c4; BYTE $0x00 // vmovss xmm13, dword ptr [r11 + 0x120]
+	LONG $0x580dc262; WORD $0x6b50; BYTE $0x06 // vpdpbusd zmm21, zmm14, dword ptr [r11 + 0x18]{1to16}
+	LONG $0x506d5262; WORD $0x5b50; BYTE $0x12 // vpdpbusd zmm11, zmm18, dword ptr [r11 + 0x48]{1to16}
+	LONG $0x580d5262; WORD $0x4b50; BYTE $0x1e // vpdpbusd zmm9, zmm14, dword ptr [r11 + 0x78]{1to16}
+	LONG $0x580dc262; WORD $0x6350; BYTE $0x0e // vpdpbusd zmm20, zmm14, dword ptr [r11 + 0x38]{1to16}
+	LONG $0x5065c262; WORD $0x6b50; BYTE $0x03 // vpdpbusd zmm21, zmm19, dword ptr [r11 + 0xc]{1to16}
+	LONG $0x580d5262; WORD $0x5b50; BYTE $0x16 // vpdpbusd zmm11, zmm14, dword ptr [r11 + 0x58]{1to16}
+	LONG $0x50655262; WORD $0x4b50; BYTE $0x1b // vpdpbusd zmm9, zmm19, dword ptr [r11 + 0x6c]{1to16}
+	LONG $0x5065c262; WORD $0x6350; BYTE $0x0b // vpdpbusd zmm20, zmm19, dword ptr [r11 + 0x2c]{1to16}
 	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
-	LONG $0x581dc262; WORD $0x6850; BYTE $0x07 // vpdpbusd zmm21, zmm12, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x50655262; WORD $0x5850; BYTE $0x13 // vpdpbusd zmm11, zmm19, dword ptr [r8 + 0x4c]{1to16}
-	LONG $0x581d5262; WORD $0x4850; BYTE $0x1f // vpdpbusd zmm9, zmm12, dword ptr [r8 + 0x7c]{1to16}
-	LONG $0x581dc262; WORD $0x6050; BYTE $0x0f // vpdpbusd zmm20, zmm12, dword ptr [r8 + 0x3c]{1to16}
+	LONG $0x581dc262; WORD $0x6b50; BYTE $0x07 // vpdpbusd zmm21, zmm12, dword ptr [r11 + 0x1c]{1to16}
+	LONG $0x50655262; WORD $0x5b50; BYTE $0x13 // vpdpbusd zmm11, zmm19, dword ptr [r11 + 0x4c]{1to16}
+	LONG $0x581d5262; WORD $0x4b50; BYTE $0x1f // vpdpbusd zmm9, zmm12, dword ptr [r11 + 0x7c]{1to16}
+	LONG $0x581dc262; WORD $0x6350; BYTE $0x0f // vpdpbusd zmm20, zmm12, dword ptr [r11 + 0x3c]{1to16}
 	LONG $0x487d5262; WORD $0xed18 // vbroadcastss zmm13, xmm13
-	LONG $0x581d5262; WORD $0x5850; BYTE $0x17 // vpdpbusd zmm11, zmm12, dword ptr [r8 + 0x5c]{1to16}
+	LONG $0x581d5262; WORD $0x5b50; BYTE $0x17 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x5c]{1to16}
 	LONG $0x487c3162; WORD $0xe55b // vcvtdq2ps zmm12, zmm21
 	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
 	LONG $0x483c5162; WORD $0xe459 // vmulps zmm12, zmm8, zmm12
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
 	LONG $0x482d5262; WORD $0xeca8 // vfmadd213ps zmm13, zmm10, zmm12 # zmm13 = (zmm10 * zmm13) + zmm12
-	LONG $0x5815d262; WORD $0x68b8; BYTE $0x40 // vfmadd231ps zmm5, zmm13, dword ptr [r8 + 0x100]{1to16} # zmm5 = (zmm13 * mem) + zmm5
-	QUAD $0x000124a8107a41c4; BYTE $0x00 // vmovss xmm13, dword ptr [r8 + 0x124]
+	LONG $0x5815d262; WORD $0x6bb8; BYTE $0x40 // vfmadd231ps zmm5, zmm13, dword ptr [r11 + 0x100]{1to16} # zmm5 = (zmm13 * mem) + zmm5
+	QUAD $0x000124ab107a41c4; BYTE $0x00 // vmovss xmm13, dword ptr [r11 + 0x124]
 	LONG $0x487c3162; WORD $0xe45b // vcvtdq2ps zmm12, zmm20
 	LONG $0x483c5162; WORD $0xdb59 // vmulps zmm11, zmm8, zmm11
 	LONG $0x483c5162; WORD $0xe459 // vmulps zmm12, zmm8, zmm12
 	LONG $0x483c5162; WORD $0xc159 // vmulps zmm8, zmm8, zmm9
-	QUAD $0x00012c88107a41c4; BYTE $0x00 // vmovss xmm9, dword ptr [r8 + 0x12c]
+	QUAD $0x00012c8b107a41c4; BYTE $0x00 // vmovss xmm9, dword ptr [r11 + 0x12c]
 	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
 	LONG $0x487d5262; WORD $0xed18 // vbroadcastss zmm13, xmm13
 	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
 	LONG $0x482d5262; WORD $0xeca8 // vfmadd213ps zmm13, zmm10, zmm12 # zmm13 = (zmm10 * zmm13) + zmm12
-	QUAD $0x000128a0107a41c4; BYTE $0x00 // vmovss xmm12, dword ptr [r8 + 0x128]
-	LONG $0x5815d262; WORD $0x60b8; BYTE $0x41 // vfmadd231ps zmm4, zmm13, dword ptr [r8 + 0x104]{1to16} # zmm4 = (zmm13 * mem) + zmm4
+	QUAD $0x000128a3107a41c4; BYTE $0x00 // vmovss xmm12, dword ptr [r11 + 0x128]
+	LONG $0x5815d262; WORD $0x63b8; BYTE $0x41 // vfmadd231ps zmm4, zmm13, dword ptr [r11 + 0x104]{1to16} # zmm4 = (zmm13 * mem) + zmm4
 	LONG $0x487d5262; WORD $0xc918 // vbroadcastss zmm9, xmm9
 	LONG $0x482d5262; WORD $0xc8a8 // vfmadd213ps zmm9, zmm10, zmm8 # zmm9 = (zmm10 * zmm9) + zmm8
-	LONG $0x5835d262; WORD $0x50b8; BYTE $0x43 // vfmadd231ps zmm2, zmm9, dword ptr [r8 + 0x10c]{1to16} # zmm2 = (zmm9 * mem) + zmm2
+	LONG $0x5835d262; WORD $0x53b8; BYTE $0x43 // vfmadd231ps zmm2, zmm9, dword ptr [r11 + 0x10c]{1to16} # zmm2 = (zmm9 * mem) + zmm2
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
 	LONG $0x482d5262; WORD $0xe3a8 // vfmadd213ps zmm12, zmm10, zmm11 # zmm12 = (zmm10 * zmm12) + zmm11
-	LONG $0x581dd262; WORD $0x58b8; BYTE $0x42 // vfmadd231ps zmm3, zmm12, dword ptr [r8 + 0x108]{1to16} # zmm3 = (zmm12 * mem) + zmm3
-	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
+	LONG $0x581dd262; WORD $0x5bb8; BYTE $0x42 // vfmadd231ps zmm3, zmm12, dword ptr [r11 + 0x108]{1to16} # zmm3 = (zmm12 * mem) + zmm3
+	LONG $0x80c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x180
 	LONG $0x01c7f641 // test r15b, 0x1
 	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfd92850f; WORD $0xffff // jne 0x162f0 <pq_q4_k+0xc70>
+	LONG $0xfd93850f; WORD $0xffff // jne 0x169b0 <pq_q4_k+0xd30>
 	WORD $0xc5ff // inc ebp
-	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
+	LONG $0x40c68149; WORD $0x0002; BYTE $0x00 // add r14, 0x240
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfd70850f; WORD $0xffff // jne 0x162e0 <pq_q4_k+0xc60>
-	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
+	LONG $0xfd71850f; WORD $0xffff // jne 0x169a0 <pq_q4_k+0xd20>
+	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfd3f8f0f; WORD $0xffff // jg 0x162c0 <pq_q4_k+0xc40>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf196840f; WORD $0xffff // je 0x15720 <pq_q4_k+0xa0>
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0xfd408f0f; WORD $0xffff // jg 0x16980 <pq_q4_k+0xd00>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0xf0f7840f; WORD $0xffff // je 0x15d40 <pq_q4_k+0xc0>
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xf186820f; WORD $0xffff // jb 0x15720 <pq_q4_k+0xa0>
+	LONG $0x02fc8341 // cmp r12d, 0x2
+	LONG $0xf0e7820f; WORD $0xffff // jb 0x15d40 <pq_q4_k+0xc0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm4
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xf175820f; WORD $0xffff // jb 0x15720 <pq_q4_k+0xa0>
+	LONG $0x03fc8341 // cmp r12d, 0x3
+	LONG $0xf0d2820f; WORD $0xffff // jb 0x15d40 <pq_q4_k+0xc0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm3
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xf164850f; WORD $0xffff // jne 0x15720 <pq_q4_k+0xa0>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm2
-	LONG $0xfff153e9; BYTE $0xff // jmp 0x15720 <pq_q4_k+0xa0>
-	LONG $0x30c48348 // add rsp, 0x30
+	LONG $0x04fc8341 // cmp r12d, 0x4
+	LONG $0xf0bd850f; WORD $0xffff // jne 0x15d40 <pq_q4_k+0xc0>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x1411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm2
+	LONG $0xfff0ace9; BYTE $0xff // jmp 0x15d40 <pq_q4_k+0xc0>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	LONG $0x24448b4c; BYTE $0x50 // mov r8, qword ptr [rsp + 0x50]
+	LONG $0x24748b48; BYTE $0x40 // mov rsi, qword ptr [rsp + 0x40]
+	LONG $0x246c8b4c; BYTE $0x30 // mov r13, qword ptr [rsp + 0x30]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0xf086840f; WORD $0xffff // je 0x15d40 <pq_q4_k+0xc0>
+	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
+	LONG $0xfff07be9; BYTE $0xff // jmp 0x15d40 <pq_q4_k+0xc0>
+	LONG $0x58c48348 // add rsp, 0x58
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -4304,81 +4711,87 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	BYTE $0x90 // nop
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// pq_q5_k: +26080
+	// pq_q5_k: +27872
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x30ec8348 // sub rsp, 0x30
+	LONG $0x58ec8348 // sub rsp, 0x58
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x120a8e0f; WORD $0x0000 // jle 0x1780c <pq_q5_k+0x122c>
-	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
+	LONG $0x10f9c149 // sar r9, 0x10
+	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x132e8e0f; WORD $0x0000 // jle 0x18030 <pq_q5_k+0x1350>
+	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	QUAD $0x52f2055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x52f2] # 0x1b908 <peak_i8+0x458>
-	QUAD $0x52f00d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x52f0] # 0x1b910 <peak_i8+0x460>
-	QUAD $0x52061518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x5206] # 0x1b830 <peak_i8+0x380>
-	LONG $0xd1b60f45 // movzx r10d, r9b
-	LONG $0xf0490f49 // cmovns rsi, r8
-	LONG $0x03eec148 // shr rsi, 0x3
-	LONG $0x40de694c; WORD $0x000b; BYTE $0x00 // imul r11, rsi, 0xb40
-	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
-	LONG $0x76048d4c // lea r8, [rsi + 2*rsi]
-	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
-	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
-	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
-	LONG $0x2444894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r8
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x04e0c149 // shl r8, 0x4
-	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
-	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	WORD $0x0148; BYTE $0xce // add rsi, rcx
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	WORD $0x22eb // jmp 0x166a8 <pq_q5_k+0xc8>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	WORD $0x014c; BYTE $0xdf // add rdi, r11
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	QUAD $0x5732055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x5732] # 0x1c448 <peak_i8+0x458>
+	QUAD $0x57300d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x5730] # 0x1c450 <peak_i8+0x460>
+	QUAD $0x56461518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x5646] # 0x1c370 <peak_i8+0x380>
+	LONG $0xe8b60f44 // movzx r13d, al
+	LONG $0x2444894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r8
+	LONG $0x24748948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rsi
+	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	LONG $0xc8490f49 // cmovns rcx, r8
+	LONG $0x246c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r13
+	LONG $0x03e9c148 // shr rcx, 0x3
+	LONG $0x40c96948; WORD $0x000b; BYTE $0x00 // imul rcx, rcx, 0xb40
+	LONG $0x244c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rcx
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
+	LONG $0x7f1c8d4c // lea r11, [rdi + 2*rdi]
+	LONG $0xbf3c8d48 // lea rdi, [rdi + 4*rdi]
+	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	QUAD $0x00000000cd3c8d48 // lea rdi, [8*rcx]
+	LONG $0x245c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r11
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0x04e3c149 // shl r11, 0x4
+	LONG $0x245c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r11
+	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
+	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
+	LONG $0xc93c8d48 // lea rdi, [rcx + 8*rcx]
+	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
+	WORD $0x0148; BYTE $0xcf // add rdi, rcx
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	WORD $0x27eb // jmp 0x16dca <pq_q5_k+0xea>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x2454034c; BYTE $0x50 // add r10, qword ptr [rsp + 0x50]
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x11648e0f; WORD $0x0000 // jle 0x1780c <pq_q5_k+0x122c>
-	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x03eb850f; WORD $0x0000 // jne 0x16aa0 <pq_q5_k+0x4c0>
+	LONG $0xff498d49 // lea rcx, [r9 - 0x1]
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	LONG $0x12668e0f; WORD $0x0000 // jle 0x18030 <pq_q5_k+0x1350>
+	LONG $0x000100a9; BYTE $0x00 // test eax, 0x100
+	LONG $0x03fb850f; WORD $0x0000 // jne 0x171d0 <pq_q5_k+0x4f0>
+	LONG $0x000200a9; BYTE $0x00 // test eax, 0x200
+	LONG $0x09d0850f; WORD $0x0000 // jne 0x177b0 <pq_q5_k+0xad0>
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x096a850f; WORD $0x0000 // jne 0x17030 <pq_q5_k+0xa50>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x0d7e8e0f; WORD $0x0000 // jle 0x1744d <pq_q5_k+0xe6d>
-	LONG $0x24048b4c // mov r8, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
-	LONG $0x487df262; WORD $0x6613; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [rsi + 0x20]
-	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03c38e0f; WORD $0x0000 // jle 0x171b0 <pq_q5_k+0x4d0>
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x1b13 // vcvtph2ps zmm3, ymmword ptr [r11]
+	LONG $0x487dd262; WORD $0x6313; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r11 + 0x20]
+	LONG $0x40c38349 // add r11, 0x40
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x487df262; WORD $0x3621 // vpmovsxbd zmm6, xmmword ptr [rsi]
-	LONG $0x487df262; WORD $0x7e21; BYTE $0x01 // vpmovsxbd zmm7, xmmword ptr [rsi + 0x10]
-	LONG $0x487c7162; WORD $0x4610; BYTE $0x01 // vmovups zmm8, zmmword ptr [rsi + 0x40]
-	LONG $0x487c7162; WORD $0x4610; BYTE $0x02 // vmovups zmm8, zmmword ptr [rsi + 0x80]
-	LONG $0x487c7162; WORD $0x4610; BYTE $0x03 // vmovups zmm8, zmmword ptr [rsi + 0xc0]
-	LONG $0x487c7162; WORD $0x4610; BYTE $0x04 // vmovups zmm8, zmmword ptr [rsi + 0x100]
-	LONG $0x487c7162; WORD $0x4610; BYTE $0x05 // vmovups zmm8, zmmword ptr [rsi + 0x140]
-	LONG $0x48fe7162; WORD $0x466f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x40]
-	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x80]
-	LONG $0x48fe7162; WORD $0x566f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [rsi + 0xc0]
-	LONG $0x48fe7162; WORD $0x5e6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [rsi + 0x100]
+	LONG $0x487dd262; WORD $0x3321 // vpmovsxbd zmm6, xmmword ptr [r11]
+	LONG $0x487dd262; WORD $0x7b21; BYTE $0x01 // vpmovsxbd zmm7, xmmword ptr [r11 + 0x10]
+	LONG $0x487c5162; WORD $0x4310; BYTE $0x01 // vmovups zmm8, zmmword ptr [r11 + 0x40]
+	LONG $0x487c5162; WORD $0x4310; BYTE $0x02 // vmovups zmm8, zmmword ptr [r11 + 0x80]
+	LONG $0x487c5162; WORD $0x4310; BYTE $0x03 // vmovups zmm8, zmmword ptr [r11 + 0xc0]
+	LONG $0x487c5162; WORD $0x4310; BYTE $0x04 // vmovups zmm8, zmmword ptr [r11 + 0x100]
+	LONG $0x487c5162; WORD $0x4310; BYTE $0x05 // vmovups zmm8, zmmword ptr [r11 + 0x140]
+	LONG $0x48fe5162; WORD $0x436f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r11 + 0x40]
+	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x80]
+	LONG $0x48fe5162; WORD $0x536f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r11 + 0xc0]
+	LONG $0x48fe5162; WORD $0x5b6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r11 + 0x100]
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
 	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
@@ -4387,15 +4800,15 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
 	LONG $0x48b57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm0, 0xf8
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x581d1262; WORD $0x2c50; BYTE $0x38 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r15]{1to16}
+	LONG $0x581d3262; WORD $0x2c50; BYTE $0x3f // vpdpbusd zmm13, zmm12, dword ptr [rdi + r15]{1to16}
 	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
 	LONG $0x4805d162; WORD $0xf072; BYTE $0x02 // vpslld zmm15, zmm8, 0x2
 	LONG $0x48b5e362; WORD $0xc025; BYTE $0xf8 // vpternlogq zmm16, zmm9, zmm0, 0xf8
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	QUAD $0x04384c50507d1262 // vpdpbusd zmm9, zmm16, dword ptr [r8 + r15 + 0x10]{1to16}
+	QUAD $0x043f4c50507d3262 // vpdpbusd zmm9, zmm16, dword ptr [rdi + r15 + 0x10]{1to16}
 	LONG $0x407dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm16, zmm8, 0x1
 	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
-	QUAD $0x01387450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r8 + r15 + 0x4]{1to16}
+	QUAD $0x013f7450581d3262 // vpdpbusd zmm14, zmm12, dword ptr [rdi + r15 + 0x4]{1to16}
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
@@ -4403,26 +4816,26 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x407dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm16, zmm8, 0x2
 	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x05385450581d1262 // vpdpbusd zmm10, zmm12, dword ptr [r8 + r15 + 0x14]{1to16}
+	QUAD $0x053f5450581d3262 // vpdpbusd zmm10, zmm12, dword ptr [rdi + r15 + 0x14]{1to16}
 	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
-	LONG $0x48fe7162; WORD $0x7e6f; BYTE $0x05 // vmovdqu64 zmm15, zmmword ptr [rsi + 0x140]
+	LONG $0x48fe5162; WORD $0x7b6f; BYTE $0x05 // vmovdqu64 zmm15, zmmword ptr [r11 + 0x140]
 	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
-	QUAD $0x02386c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r15 + 0x8]{1to16}
+	QUAD $0x023f6c50581d3262 // vpdpbusd zmm13, zmm12, dword ptr [rdi + r15 + 0x8]{1to16}
 	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
 	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
 	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
 	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
 	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
-	QUAD $0x06384c50581d1262 // vpdpbusd zmm9, zmm12, dword ptr [r8 + r15 + 0x18]{1to16}
+	QUAD $0x063f4c50581d3262 // vpdpbusd zmm9, zmm12, dword ptr [rdi + r15 + 0x18]{1to16}
 	LONG $0x483d5162; WORD $0xe0fe // vpaddd zmm12, zmm8, zmm8
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm8, zmm8, 0x3
 	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
 	LONG $0x48bd7162; WORD $0xc1db // vpandq zmm8, zmm8, zmm1
 	LONG $0x4825d162; WORD $0xd772; BYTE $0x04 // vpsrld zmm11, zmm15, 0x4
 	LONG $0x48857362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm15, zmm0, 0xf8
-	QUAD $0x03387450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r8 + r15 + 0xc]{1to16}
+	QUAD $0x033f7450581d3262 // vpdpbusd zmm14, zmm12, dword ptr [rdi + r15 + 0xc]{1to16}
 	LONG $0x48bd7362; WORD $0xd825; BYTE $0xec // vpternlogq zmm11, zmm8, zmm0, 0xec
-	QUAD $0x0738545058251262 // vpdpbusd zmm10, zmm11, dword ptr [r8 + r15 + 0x1c]{1to16}
+	QUAD $0x073f545058253262 // vpdpbusd zmm10, zmm11, dword ptr [rdi + r15 + 0x1c]{1to16}
 	LONG $0x48155162; WORD $0xc9fe // vpaddd zmm9, zmm13, zmm9
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	LONG $0x482d5162; WORD $0xc6fe // vpaddd zmm8, zmm10, zmm14
@@ -4430,37 +4843,37 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48355162; WORD $0xc0fe // vpaddd zmm8, zmm9, zmm8
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
 	LONG $0x484c5162; WORD $0xc059 // vmulps zmm8, zmm6, zmm8
-	LONG $0x107a81c4; WORD $0x3874; BYTE $0x24 // vmovss xmm6, dword ptr [r8 + r15 + 0x24]
+	LONG $0x107aa1c4; WORD $0x3f74; BYTE $0x24 // vmovss xmm6, dword ptr [rdi + r15 + 0x24]
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
 	LONG $0x4845d262; WORD $0xf0ac // vfnmadd213ps zmm6, zmm7, zmm8 # zmm6 = -(zmm7 * zmm6) + zmm8
-	LONG $0x487df262; WORD $0x7e21; BYTE $0x03 // vpmovsxbd zmm7, xmmword ptr [rsi + 0x30]
-	QUAD $0x0838749858559262 // vfmadd132ps zmm6, zmm5, dword ptr [r8 + r15 + 0x20]{1to16} # zmm6 = (zmm6 * mem) + zmm5
-	LONG $0x487df262; WORD $0x6e21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [rsi + 0x20]
-	LONG $0x487c7162; WORD $0x4610; BYTE $0x06 // vmovups zmm8, zmmword ptr [rsi + 0x180]
-	LONG $0x487c7162; WORD $0x4610; BYTE $0x07 // vmovups zmm8, zmmword ptr [rsi + 0x1c0]
-	LONG $0x487c7162; WORD $0x4610; BYTE $0x08 // vmovups zmm8, zmmword ptr [rsi + 0x200]
-	LONG $0x487c7162; WORD $0x4610; BYTE $0x09 // vmovups zmm8, zmmword ptr [rsi + 0x240]
-	LONG $0x487c7162; WORD $0x4610; BYTE $0x0a // vmovups zmm8, zmmword ptr [rsi + 0x280]
-	LONG $0x48fe7162; WORD $0x466f; BYTE $0x06 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x180]
-	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x07 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x1c0]
-	LONG $0x48fe7162; WORD $0x566f; BYTE $0x08 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x200]
-	LONG $0x48fe7162; WORD $0x5e6f; BYTE $0x09 // vmovdqu64 zmm11, zmmword ptr [rsi + 0x240]
+	LONG $0x487dd262; WORD $0x7b21; BYTE $0x03 // vpmovsxbd zmm7, xmmword ptr [r11 + 0x30]
+	QUAD $0x083f74985855b262 // vfmadd132ps zmm6, zmm5, dword ptr [rdi + r15 + 0x20]{1to16} # zmm6 = (zmm6 * mem) + zmm5
+	LONG $0x487dd262; WORD $0x6b21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r11 + 0x20]
+	LONG $0x487c5162; WORD $0x4310; BYTE $0x06 // vmovups zmm8, zmmword ptr [r11 + 0x180]
+	LONG $0x487c5162; WORD $0x4310; BYTE $0x07 // vmovups zmm8, zmmword ptr [r11 + 0x1c0]
+	LONG $0x487c5162; WORD $0x4310; BYTE $0x08 // vmovups zmm8, zmmword ptr [r11 + 0x200]
+	LONG $0x487c5162; WORD $0x4310; BYTE $0x09 // vmovups zmm8, zmmword ptr [r11 + 0x240]
+	LONG $0x487c5162; WORD $0x4310; BYTE $0x0a // vmovups zmm8, zmmword ptr [r11 + 0x280]
+	LONG $0x48fe5162; WORD $0x436f; BYTE $0x06 // vmovdqu64 zmm8, zmmword ptr [r11 + 0x180]
+	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x07 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x536f; BYTE $0x08 // vmovdqu64 zmm10, zmmword ptr [r11 + 0x200]
+	LONG $0x48fe5162; WORD $0x5b6f; BYTE $0x09 // vmovdqu64 zmm11, zmmword ptr [r11 + 0x240]
 	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
 	LONG $0x48bd7162; WORD $0xf9db // vpandq zmm15, zmm8, zmm1
 	LONG $0x407dd162; WORD $0xf072; BYTE $0x03 // vpslld zmm16, zmm8, 0x3
 	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
 	LONG $0x48b57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm0, 0xf8
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	QUAD $0x0c386c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r15 + 0x30]{1to16}
+	QUAD $0x0c3f6c50581d3262 // vpdpbusd zmm13, zmm12, dword ptr [rdi + r15 + 0x30]{1to16}
 	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
 	LONG $0x407dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm16, zmm8, 0x2
 	LONG $0x48b57362; WORD $0xf825; BYTE $0xf8 // vpternlogq zmm15, zmm9, zmm0, 0xf8
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	QUAD $0x10384c5058051262 // vpdpbusd zmm9, zmm15, dword ptr [r8 + r15 + 0x40]{1to16}
+	QUAD $0x103f4c5058053262 // vpdpbusd zmm9, zmm15, dword ptr [rdi + r15 + 0x40]{1to16}
 	LONG $0x4805d162; WORD $0xd072; BYTE $0x01 // vpsrld zmm15, zmm8, 0x1
 	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
-	QUAD $0x0d387450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r8 + r15 + 0x34]{1to16}
+	QUAD $0x0d3f7450581d3262 // vpdpbusd zmm14, zmm12, dword ptr [rdi + r15 + 0x34]{1to16}
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
@@ -4468,71 +4881,75 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4805d162; WORD $0xd072; BYTE $0x02 // vpsrld zmm15, zmm8, 0x2
 	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x11385450581d1262 // vpdpbusd zmm10, zmm12, dword ptr [r8 + r15 + 0x44]{1to16}
+	QUAD $0x113f5450581d3262 // vpdpbusd zmm10, zmm12, dword ptr [rdi + r15 + 0x44]{1to16}
 	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
 	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
-	QUAD $0x0e386c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r15 + 0x38]{1to16}
+	QUAD $0x0e3f6c50581d3262 // vpdpbusd zmm13, zmm12, dword ptr [rdi + r15 + 0x38]{1to16}
 	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
 	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
 	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
 	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
 	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
-	QUAD $0x12384c50581d1262 // vpdpbusd zmm9, zmm12, dword ptr [r8 + r15 + 0x48]{1to16}
+	QUAD $0x123f4c50581d3262 // vpdpbusd zmm9, zmm12, dword ptr [rdi + r15 + 0x48]{1to16}
 	LONG $0x483d5162; WORD $0xe0fe // vpaddd zmm12, zmm8, zmm8
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm8, zmm8, 0x3
 	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
 	LONG $0x48bd7162; WORD $0xc1db // vpandq zmm8, zmm8, zmm1
 	LONG $0x48155162; WORD $0xc9fe // vpaddd zmm9, zmm13, zmm9
-	LONG $0x48fe7162; WORD $0x6e6f; BYTE $0x0a // vmovdqu64 zmm13, zmmword ptr [rsi + 0x280]
-	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
+	LONG $0x48fe5162; WORD $0x6b6f; BYTE $0x0a // vmovdqu64 zmm13, zmmword ptr [r11 + 0x280]
+	LONG $0xc0c38149; WORD $0x0002; BYTE $0x00 // add r11, 0x2c0
 	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
 	LONG $0x48957362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm0, 0xf8
-	QUAD $0x0f387450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r8 + r15 + 0x3c]{1to16}
+	QUAD $0x0f3f7450581d3262 // vpdpbusd zmm14, zmm12, dword ptr [rdi + r15 + 0x3c]{1to16}
 	LONG $0x48bd7362; WORD $0xd825; BYTE $0xec // vpternlogq zmm11, zmm8, zmm0, 0xec
-	QUAD $0x1338545058251262 // vpdpbusd zmm10, zmm11, dword ptr [r8 + r15 + 0x4c]{1to16}
+	QUAD $0x133f545058253262 // vpdpbusd zmm10, zmm11, dword ptr [rdi + r15 + 0x4c]{1to16}
 	LONG $0x482d5162; WORD $0xc6fe // vpaddd zmm8, zmm10, zmm14
 	LONG $0x48355162; WORD $0xc0fe // vpaddd zmm8, zmm9, zmm8
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
 	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
-	LONG $0x107a81c4; WORD $0x386c; BYTE $0x54 // vmovss xmm5, dword ptr [r8 + r15 + 0x54]
+	LONG $0x107aa1c4; WORD $0x3f6c; BYTE $0x54 // vmovss xmm5, dword ptr [rdi + r15 + 0x54]
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x487df262; WORD $0xed18 // vbroadcastss zmm5, xmm5
 	LONG $0x4845d262; WORD $0xe8ac // vfnmadd213ps zmm5, zmm7, zmm8 # zmm5 = -(zmm7 * zmm5) + zmm8
-	QUAD $0x14386c98584d9262 // vfmadd132ps zmm5, zmm6, dword ptr [r8 + r15 + 0x50]{1to16} # zmm5 = (zmm5 * mem) + zmm6
+	QUAD $0x143f6c98584db262 // vfmadd132ps zmm5, zmm6, dword ptr [rdi + r15 + 0x50]{1to16} # zmm5 = (zmm5 * mem) + zmm6
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfc84850f; WORD $0xffff // jne 0x16700 <pq_q5_k+0x120>
-	WORD $0x014d; BYTE $0xf8 // add r8, r15
-	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
+	LONG $0xfc84850f; WORD $0xffff // jne 0x16e20 <pq_q5_k+0x140>
+	WORD $0x014c; BYTE $0xff // add rdi, r15
+	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfc508f0f; WORD $0xffff // jg 0x166e0 <pq_q5_k+0x100>
-	LONG $0x0009b8e9; BYTE $0x00 // jmp 0x1744d <pq_q5_k+0xe6d>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0xfc508f0f; WORD $0xffff // jg 0x16e00 <pq_q5_k+0x120>
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0xfbf7840f; WORD $0xffff // je 0x16db0 <pq_q5_k+0xd0>
+	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
+	LONG $0xfffbece9; BYTE $0xff // jmp 0x16db0 <pq_q5_k+0xd0>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x09b6820f; WORD $0x0000 // jb 0x17470 <pq_q5_k+0xe90>
+	LONG $0x05fd8341 // cmp r13d, 0x5
+	LONG $0x0a76820f; WORD $0x0000 // jb 0x17c60 <pq_q5_k+0xf80>
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x04de8e0f; WORD $0x0000 // jle 0x16fb4 <pq_q5_k+0x9d4>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x052f8e0f; WORD $0x0000 // jle 0x17735 <pq_q5_k+0xa55>
+	WORD $0x894c; BYTE $0xd5 // mov rbp, r10
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	BYTE $0x90 // nop
 	LONG $0x487d7262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm11, ymmword ptr [rbp]
 	LONG $0x487d7262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm12, ymmword ptr [rbp + 0x20]
 	LONG $0x40c58348 // add rbp, 0x40
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xa4348d4f // lea r14, [r12 + 4*r12]
+	LONG $0xb63c8d4b // lea rdi, [r14 + 4*r14]
 	LONG $0x004da162; WORD $0xf6ef // vpxord xmm22, xmm22, xmm22
 	LONG $0x005da162; WORD $0xe4ef // vpxord xmm20, xmm20, xmm20
 	LONG $0x0065a162; WORD $0xdbef // vpxord xmm19, xmm19, xmm19
@@ -4540,29 +4957,29 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
 	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
 	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
-	LONG $0x05e4c149 // shl r12, 0x5
-	QUAD $0x00256c21487d3262 // vpmovsxbd zmm13, xmmword ptr [rbp + r12]
-	QUAD $0x01256c21487da262 // vpmovsxbd zmm21, xmmword ptr [rbp + r12 + 0x10]
-	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
-	LONG $0x06e6c149 // shl r14, 0x6
-	QUAD $0x01357c6f48fea162 // vmovdqu64 zmm23, zmmword ptr [rbp + r14 + 0x40]
-	QUAD $0x02354c6f48fe2162 // vmovdqu64 zmm25, zmmword ptr [rbp + r14 + 0x80]
-	QUAD $0x0335546f48fe2162 // vmovdqu64 zmm26, zmmword ptr [rbp + r14 + 0xc0]
-	QUAD $0x0435446f48fe2162 // vmovdqu64 zmm24, zmmword ptr [rbp + r14 + 0x100]
+	LONG $0x05e6c149 // shl r14, 0x5
+	QUAD $0x00356c21487d3262 // vpmovsxbd zmm13, xmmword ptr [rbp + r14]
+	QUAD $0x01356c21487da262 // vpmovsxbd zmm21, xmmword ptr [rbp + r14 + 0x10]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x06e7c148 // shl rdi, 0x6
+	QUAD $0x013d7c6f48fee162 // vmovdqu64 zmm23, zmmword ptr [rbp + rdi + 0x40]
+	QUAD $0x023d4c6f48fe6162 // vmovdqu64 zmm25, zmmword ptr [rbp + rdi + 0x80]
+	QUAD $0x033d546f48fe6162 // vmovdqu64 zmm26, zmmword ptr [rbp + rdi + 0xc0]
+	QUAD $0x043d446f48fe6162 // vmovdqu64 zmm24, zmmword ptr [rbp + rdi + 0x100]
 	LONG $0x480db162; WORD $0xf772; BYTE $0x04 // vpslld zmm14, zmm23, 0x4
 	LONG $0x488d6162; WORD $0xd9db // vpandq zmm27, zmm14, zmm1
 	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
 	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
 	LONG $0x487ca162; WORD $0xed5b // vcvtdq2ps zmm21, zmm21
 	LONG $0x40b56362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm27, zmm25, zmm0, 0xf8
-	LONG $0x5025e262; WORD $0x3650 // vpdpbusd zmm22, zmm27, dword ptr [rsi]{1to16}
-	LONG $0x5025e262; WORD $0x6650; BYTE $0x08 // vpdpbusd zmm20, zmm27, dword ptr [rsi + 0x20]{1to16}
-	LONG $0x5025e262; WORD $0x5e50; BYTE $0x10 // vpdpbusd zmm19, zmm27, dword ptr [rsi + 0x40]{1to16}
-	LONG $0x5025e262; WORD $0x5650; BYTE $0x18 // vpdpbusd zmm18, zmm27, dword ptr [rsi + 0x60]{1to16}
-	LONG $0x5025e262; WORD $0x4e50; BYTE $0x20 // vpdpbusd zmm17, zmm27, dword ptr [rsi + 0x80]{1to16}
-	LONG $0x5025e262; WORD $0x4650; BYTE $0x28 // vpdpbusd zmm16, zmm27, dword ptr [rsi + 0xa0]{1to16}
-	LONG $0x50257262; WORD $0x7e50; BYTE $0x30 // vpdpbusd zmm15, zmm27, dword ptr [rsi + 0xc0]{1to16}
-	LONG $0x50257262; WORD $0x7650; BYTE $0x38 // vpdpbusd zmm14, zmm27, dword ptr [rsi + 0xe0]{1to16}
+	LONG $0x5025c262; WORD $0x3450; BYTE $0x24 // vpdpbusd zmm22, zmm27, dword ptr [r12]{1to16}
+	QUAD $0x082464505025c262 // vpdpbusd zmm20, zmm27, dword ptr [r12 + 0x20]{1to16}
+	QUAD $0x10245c505025c262 // vpdpbusd zmm19, zmm27, dword ptr [r12 + 0x40]{1to16}
+	QUAD $0x182454505025c262 // vpdpbusd zmm18, zmm27, dword ptr [r12 + 0x60]{1to16}
+	QUAD $0x20244c505025c262 // vpdpbusd zmm17, zmm27, dword ptr [r12 + 0x80]{1to16}
+	QUAD $0x282444505025c262 // vpdpbusd zmm16, zmm27, dword ptr [r12 + 0xa0]{1to16}
+	QUAD $0x30247c5050255262 // vpdpbusd zmm15, zmm27, dword ptr [r12 + 0xc0]{1to16}
+	QUAD $0x3824745050255262 // vpdpbusd zmm14, zmm27, dword ptr [r12 + 0xe0]{1to16}
 	LONG $0x40359162; WORD $0xd172; BYTE $0x04 // vpsrld zmm25, zmm25, 0x4
 	LONG $0x40c56162; WORD $0xd9db // vpandq zmm27, zmm23, zmm1
 	LONG $0x40b56362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm27, zmm25, zmm0, 0xf8
@@ -4570,84 +4987,84 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40b56162; WORD $0xc9db // vpandq zmm25, zmm25, zmm1
 	LONG $0x48245162; WORD $0xed59 // vmulps zmm13, zmm11, zmm13
 	LONG $0x4054e162; WORD $0xea57 // vxorps zmm21, zmm21, zmm2
-	LONG $0x5025e262; WORD $0x7650; BYTE $0x04 // vpdpbusd zmm22, zmm27, dword ptr [rsi + 0x10]{1to16}
-	LONG $0x5025e262; WORD $0x6650; BYTE $0x0c // vpdpbusd zmm20, zmm27, dword ptr [rsi + 0x30]{1to16}
-	LONG $0x5025e262; WORD $0x5e50; BYTE $0x14 // vpdpbusd zmm19, zmm27, dword ptr [rsi + 0x50]{1to16}
-	LONG $0x5025e262; WORD $0x5650; BYTE $0x1c // vpdpbusd zmm18, zmm27, dword ptr [rsi + 0x70]{1to16}
-	LONG $0x5025e262; WORD $0x4e50; BYTE $0x24 // vpdpbusd zmm17, zmm27, dword ptr [rsi + 0x90]{1to16}
-	LONG $0x5025e262; WORD $0x4650; BYTE $0x2c // vpdpbusd zmm16, zmm27, dword ptr [rsi + 0xb0]{1to16}
-	LONG $0x50257262; WORD $0x7e50; BYTE $0x34 // vpdpbusd zmm15, zmm27, dword ptr [rsi + 0xd0]{1to16}
-	LONG $0x50257262; WORD $0x7650; BYTE $0x3c // vpdpbusd zmm14, zmm27, dword ptr [rsi + 0xf0]{1to16}
+	QUAD $0x042474505025c262 // vpdpbusd zmm22, zmm27, dword ptr [r12 + 0x10]{1to16}
+	QUAD $0x0c2464505025c262 // vpdpbusd zmm20, zmm27, dword ptr [r12 + 0x30]{1to16}
+	QUAD $0x14245c505025c262 // vpdpbusd zmm19, zmm27, dword ptr [r12 + 0x50]{1to16}
+	QUAD $0x1c2454505025c262 // vpdpbusd zmm18, zmm27, dword ptr [r12 + 0x70]{1to16}
+	QUAD $0x24244c505025c262 // vpdpbusd zmm17, zmm27, dword ptr [r12 + 0x90]{1to16}
+	QUAD $0x2c2444505025c262 // vpdpbusd zmm16, zmm27, dword ptr [r12 + 0xb0]{1to16}
+	QUAD $0x34247c5050255262 // vpdpbusd zmm15, zmm27, dword ptr [r12 + 0xd0]{1to16}
+	QUAD $0x3c24745050255262 // vpdpbusd zmm14, zmm27, dword ptr [r12 + 0xf0]{1to16}
 	LONG $0x40ad6362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm25, zmm26, zmm0, 0xf8
 	LONG $0x402d9162; WORD $0xd272; BYTE $0x04 // vpsrld zmm26, zmm26, 0x4
 	LONG $0x481ca162; WORD $0xed59 // vmulps zmm21, zmm12, zmm21
-	LONG $0x5035e262; WORD $0x7650; BYTE $0x01 // vpdpbusd zmm22, zmm25, dword ptr [rsi + 0x4]{1to16}
-	LONG $0x5035e262; WORD $0x6650; BYTE $0x09 // vpdpbusd zmm20, zmm25, dword ptr [rsi + 0x24]{1to16}
-	LONG $0x5035e262; WORD $0x5e50; BYTE $0x11 // vpdpbusd zmm19, zmm25, dword ptr [rsi + 0x44]{1to16}
-	LONG $0x5035e262; WORD $0x5650; BYTE $0x19 // vpdpbusd zmm18, zmm25, dword ptr [rsi + 0x64]{1to16}
-	LONG $0x5035e262; WORD $0x4e50; BYTE $0x21 // vpdpbusd zmm17, zmm25, dword ptr [rsi + 0x84]{1to16}
-	LONG $0x5035e262; WORD $0x4650; BYTE $0x29 // vpdpbusd zmm16, zmm25, dword ptr [rsi + 0xa4]{1to16}
-	LONG $0x50357262; WORD $0x7e50; BYTE $0x31 // vpdpbusd zmm15, zmm25, dword ptr [rsi + 0xc4]{1to16}
-	LONG $0x50357262; WORD $0x7650; BYTE $0x39 // vpdpbusd zmm14, zmm25, dword ptr [rsi + 0xe4]{1to16}
+	QUAD $0x012474505035c262 // vpdpbusd zmm22, zmm25, dword ptr [r12 + 0x4]{1to16}
+	QUAD $0x092464505035c262 // vpdpbusd zmm20, zmm25, dword ptr [r12 + 0x24]{1to16}
+	QUAD $0x11245c505035c262 // vpdpbusd zmm19, zmm25, dword ptr [r12 + 0x44]{1to16}
+	QUAD $0x192454505035c262 // vpdpbusd zmm18, zmm25, dword ptr [r12 + 0x64]{1to16}
+	QUAD $0x21244c505035c262 // vpdpbusd zmm17, zmm25, dword ptr [r12 + 0x84]{1to16}
+	QUAD $0x292444505035c262 // vpdpbusd zmm16, zmm25, dword ptr [r12 + 0xa4]{1to16}
+	QUAD $0x31247c5050355262 // vpdpbusd zmm15, zmm25, dword ptr [r12 + 0xc4]{1to16}
+	QUAD $0x3924745050355262 // vpdpbusd zmm14, zmm25, dword ptr [r12 + 0xe4]{1to16}
 	LONG $0x4035b162; WORD $0xd772; BYTE $0x01 // vpsrld zmm25, zmm23, 0x1
 	LONG $0x40b56162; WORD $0xc9db // vpandq zmm25, zmm25, zmm1
 	LONG $0x40ad6362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm25, zmm26, zmm0, 0xf8
 	LONG $0x402db162; WORD $0xd772; BYTE $0x02 // vpsrld zmm26, zmm23, 0x2
-	LONG $0x5035e262; WORD $0x7650; BYTE $0x05 // vpdpbusd zmm22, zmm25, dword ptr [rsi + 0x14]{1to16}
-	LONG $0x5035e262; WORD $0x6650; BYTE $0x0d // vpdpbusd zmm20, zmm25, dword ptr [rsi + 0x34]{1to16}
-	LONG $0x5035e262; WORD $0x5e50; BYTE $0x15 // vpdpbusd zmm19, zmm25, dword ptr [rsi + 0x54]{1to16}
-	LONG $0x5035e262; WORD $0x5650; BYTE $0x1d // vpdpbusd zmm18, zmm25, dword ptr [rsi + 0x74]{1to16}
-	LONG $0x5035e262; WORD $0x4e50; BYTE $0x25 // vpdpbusd zmm17, zmm25, dword ptr [rsi + 0x94]{1to16}
-	LONG $0x5035e262; WORD $0x4650; BYTE $0x2d // vpdpbusd zmm16, zmm25, dword ptr [rsi + 0xb4]{1to16}
-	LONG $0x50357262; WORD $0x7e50; BYTE $0x35 // vpdpbusd zmm15, zmm25, dword ptr [rsi + 0xd4]{1to16}
-	LONG $0x50357262; WORD $0x7650; BYTE $0x3d // vpdpbusd zmm14, zmm25, dword ptr [rsi + 0xf4]{1to16}
+	QUAD $0x052474505035c262 // vpdpbusd zmm22, zmm25, dword ptr [r12 + 0x14]{1to16}
+	QUAD $0x0d2464505035c262 // vpdpbusd zmm20, zmm25, dword ptr [r12 + 0x34]{1to16}
+	QUAD $0x15245c505035c262 // vpdpbusd zmm19, zmm25, dword ptr [r12 + 0x54]{1to16}
+	QUAD $0x1d2454505035c262 // vpdpbusd zmm18, zmm25, dword ptr [r12 + 0x74]{1to16}
+	QUAD $0x25244c505035c262 // vpdpbusd zmm17, zmm25, dword ptr [r12 + 0x94]{1to16}
+	QUAD $0x2d2444505035c262 // vpdpbusd zmm16, zmm25, dword ptr [r12 + 0xb4]{1to16}
+	QUAD $0x35247c5050355262 // vpdpbusd zmm15, zmm25, dword ptr [r12 + 0xd4]{1to16}
+	QUAD $0x3d24745050355262 // vpdpbusd zmm14, zmm25, dword ptr [r12 + 0xf4]{1to16}
 	LONG $0x4035b162; WORD $0xf772; BYTE $0x02 // vpslld zmm25, zmm23, 0x2
 	LONG $0x40b56162; WORD $0xc9db // vpandq zmm25, zmm25, zmm1
 	LONG $0x40bd6362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm25, zmm24, zmm0, 0xf8
 	LONG $0x403d9162; WORD $0xd072; BYTE $0x04 // vpsrld zmm24, zmm24, 0x4
-	LONG $0x5035e262; WORD $0x7650; BYTE $0x02 // vpdpbusd zmm22, zmm25, dword ptr [rsi + 0x8]{1to16}
-	LONG $0x5035e262; WORD $0x6650; BYTE $0x0a // vpdpbusd zmm20, zmm25, dword ptr [rsi + 0x28]{1to16}
-	LONG $0x5035e262; WORD $0x5e50; BYTE $0x12 // vpdpbusd zmm19, zmm25, dword ptr [rsi + 0x48]{1to16}
-	LONG $0x5035e262; WORD $0x5650; BYTE $0x1a // vpdpbusd zmm18, zmm25, dword ptr [rsi + 0x68]{1to16}
-	LONG $0x5035e262; WORD $0x4e50; BYTE $0x22 // vpdpbusd zmm17, zmm25, dword ptr [rsi + 0x88]{1to16}
-	LONG $0x5035e262; WORD $0x4650; BYTE $0x2a // vpdpbusd zmm16, zmm25, dword ptr [rsi + 0xa8]{1to16}
-	LONG $0x50357262; WORD $0x7e50; BYTE $0x32 // vpdpbusd zmm15, zmm25, dword ptr [rsi + 0xc8]{1to16}
-	LONG $0x50357262; WORD $0x7650; BYTE $0x3a // vpdpbusd zmm14, zmm25, dword ptr [rsi + 0xe8]{1to16}
+	QUAD $0x022474505035c262 // vpdpbusd zmm22, zmm25, dword ptr [r12 + 0x8]{1to16}
+	QUAD $0x0a2464505035c262 // vpdpbusd zmm20, zmm25, dword ptr [r12 + 0x28]{1to16}
+	QUAD $0x12245c505035c262 // vpdpbusd zmm19, zmm25, dword ptr [r12 + 0x48]{1to16}
+	QUAD $0x1a2454505035c262 // vpdpbusd zmm18, zmm25, dword ptr [r12 + 0x68]{1to16}
+	QUAD $0x22244c505035c262 // vpdpbusd zmm17, zmm25, dword ptr [r12 + 0x88]{1to16}
+	QUAD $0x2a2444505035c262 // vpdpbusd zmm16, zmm25, dword ptr [r12 + 0xa8]{1to16}
+	QUAD $0x32247c5050355262 // vpdpbusd zmm15, zmm25, dword ptr [r12 + 0xc8]{1to16}
+	QUAD $0x3a24745050355262 // vpdpbusd zmm14, zmm25, dword ptr [r12 + 0xe8]{1to16}
 	LONG $0x40ad6162; WORD $0xc9db // vpandq zmm25, zmm26, zmm1
-	QUAD $0x0535546f48fe2162 // vmovdqu64 zmm26, zmmword ptr [rbp + r14 + 0x140]
+	QUAD $0x053d546f48fe6162 // vmovdqu64 zmm26, zmmword ptr [rbp + rdi + 0x140]
 	LONG $0x40bd6362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm25, zmm24, zmm0, 0xf8
-	LONG $0x5035e262; WORD $0x7650; BYTE $0x06 // vpdpbusd zmm22, zmm25, dword ptr [rsi + 0x18]{1to16}
-	LONG $0x5035e262; WORD $0x6650; BYTE $0x0e // vpdpbusd zmm20, zmm25, dword ptr [rsi + 0x38]{1to16}
-	LONG $0x5035e262; WORD $0x5e50; BYTE $0x16 // vpdpbusd zmm19, zmm25, dword ptr [rsi + 0x58]{1to16}
-	LONG $0x5035e262; WORD $0x5650; BYTE $0x1e // vpdpbusd zmm18, zmm25, dword ptr [rsi + 0x78]{1to16}
-	LONG $0x5035e262; WORD $0x4e50; BYTE $0x26 // vpdpbusd zmm17, zmm25, dword ptr [rsi + 0x98]{1to16}
-	LONG $0x5035e262; WORD $0x4650; BYTE $0x2e // vpdpbusd zmm16, zmm25, dword ptr [rsi + 0xb8]{1to16}
-	LONG $0x50357262; WORD $0x7e50; BYTE $0x36 // vpdpbusd zmm15, zmm25, dword ptr [rsi + 0xd8]{1to16}
-	LONG $0x50357262; WORD $0x7650; BYTE $0x3e // vpdpbusd zmm14, zmm25, dword ptr [rsi + 0xf8]{1to16}
+	QUAD $0x062474505035c262 // vpdpbusd zmm22, zmm25, dword ptr [r12 + 0x18]{1to16}
+	QUAD $0x0e2464505035c262 // vpdpbusd zmm20, zmm25, dword ptr [r12 + 0x38]{1to16}
+	QUAD $0x16245c505035c262 // vpdpbusd zmm19, zmm25, dword ptr [r12 + 0x58]{1to16}
+	QUAD $0x1e2454505035c262 // vpdpbusd zmm18, zmm25, dword ptr [r12 + 0x78]{1to16}
+	QUAD $0x26244c505035c262 // vpdpbusd zmm17, zmm25, dword ptr [r12 + 0x98]{1to16}
+	QUAD $0x2e2444505035c262 // vpdpbusd zmm16, zmm25, dword ptr [r12 + 0xb8]{1to16}
+	QUAD $0x36247c5050355262 // vpdpbusd zmm15, zmm25, dword ptr [r12 + 0xd8]{1to16}
+	QUAD $0x3e24745050355262 // vpdpbusd zmm14, zmm25, dword ptr [r12 + 0xf8]{1to16}
 	LONG $0x40452162; WORD $0xcffe // vpaddd zmm25, zmm23, zmm23
 	LONG $0x4045b162; WORD $0xd772; BYTE $0x03 // vpsrld zmm23, zmm23, 0x3
 	LONG $0x40b56162; WORD $0xc9db // vpandq zmm25, zmm25, zmm1
 	LONG $0x40c5e162; WORD $0xf9db // vpandq zmm23, zmm23, zmm1
 	LONG $0x40ad6362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm25, zmm26, zmm0, 0xf8
-	LONG $0x5035e262; WORD $0x7650; BYTE $0x03 // vpdpbusd zmm22, zmm25, dword ptr [rsi + 0xc]{1to16}
+	QUAD $0x032474505035c262 // vpdpbusd zmm22, zmm25, dword ptr [r12 + 0xc]{1to16}
 	LONG $0x403d9162; WORD $0xd272; BYTE $0x04 // vpsrld zmm24, zmm26, 0x4
-	LONG $0x5035e262; WORD $0x6650; BYTE $0x0b // vpdpbusd zmm20, zmm25, dword ptr [rsi + 0x2c]{1to16}
-	LONG $0x5035e262; WORD $0x5e50; BYTE $0x13 // vpdpbusd zmm19, zmm25, dword ptr [rsi + 0x4c]{1to16}
-	LONG $0x5035e262; WORD $0x5650; BYTE $0x1b // vpdpbusd zmm18, zmm25, dword ptr [rsi + 0x6c]{1to16}
-	LONG $0x5035e262; WORD $0x4e50; BYTE $0x23 // vpdpbusd zmm17, zmm25, dword ptr [rsi + 0x8c]{1to16}
-	LONG $0x5035e262; WORD $0x4650; BYTE $0x2b // vpdpbusd zmm16, zmm25, dword ptr [rsi + 0xac]{1to16}
-	LONG $0x50357262; WORD $0x7e50; BYTE $0x33 // vpdpbusd zmm15, zmm25, dword ptr [rsi + 0xcc]{1to16}
-	LONG $0x50357262; WORD $0x7650; BYTE $0x3b // vpdpbusd zmm14, zmm25, dword ptr [rsi + 0xec]{1to16}
+	QUAD $0x0b2464505035c262 // vpdpbusd zmm20, zmm25, dword ptr [r12 + 0x2c]{1to16}
+	QUAD $0x13245c505035c262 // vpdpbusd zmm19, zmm25, dword ptr [r12 + 0x4c]{1to16}
+	QUAD $0x1b2454505035c262 // vpdpbusd zmm18, zmm25, dword ptr [r12 + 0x6c]{1to16}
+	QUAD $0x23244c505035c262 // vpdpbusd zmm17, zmm25, dword ptr [r12 + 0x8c]{1to16}
+	QUAD $0x2b2444505035c262 // vpdpbusd zmm16, zmm25, dword ptr [r12 + 0xac]{1to16}
+	QUAD $0x33247c5050355262 // vpdpbusd zmm15, zmm25, dword ptr [r12 + 0xcc]{1to16}
+	QUAD $0x3b24745050355262 // vpdpbusd zmm14, zmm25, dword ptr [r12 + 0xec]{1to16}
 	LONG $0x40bde362; WORD $0xf825; BYTE $0xf8 // vpternlogq zmm23, zmm24, zmm0, 0xf8
-	LONG $0x5045e262; WORD $0x7650; BYTE $0x07 // vpdpbusd zmm22, zmm23, dword ptr [rsi + 0x1c]{1to16}
-	LONG $0x5045e262; WORD $0x6650; BYTE $0x0f // vpdpbusd zmm20, zmm23, dword ptr [rsi + 0x3c]{1to16}
-	LONG $0x5045e262; WORD $0x5e50; BYTE $0x17 // vpdpbusd zmm19, zmm23, dword ptr [rsi + 0x5c]{1to16}
-	LONG $0x5045e262; WORD $0x5650; BYTE $0x1f // vpdpbusd zmm18, zmm23, dword ptr [rsi + 0x7c]{1to16}
-	LONG $0x5045e262; WORD $0x4e50; BYTE $0x27 // vpdpbusd zmm17, zmm23, dword ptr [rsi + 0x9c]{1to16}
-	LONG $0x5045e262; WORD $0x4650; BYTE $0x2f // vpdpbusd zmm16, zmm23, dword ptr [rsi + 0xbc]{1to16}
-	LONG $0x50457262; WORD $0x7e50; BYTE $0x37 // vpdpbusd zmm15, zmm23, dword ptr [rsi + 0xdc]{1to16}
-	LONG $0x50457262; WORD $0x7650; BYTE $0x3f // vpdpbusd zmm14, zmm23, dword ptr [rsi + 0xfc]{1to16}
-	LONG $0x087ee162; WORD $0x7e10; BYTE $0x48 // vmovss xmm23, dword ptr [rsi + 0x120]
+	QUAD $0x072474505045c262 // vpdpbusd zmm22, zmm23, dword ptr [r12 + 0x1c]{1to16}
+	QUAD $0x0f2464505045c262 // vpdpbusd zmm20, zmm23, dword ptr [r12 + 0x3c]{1to16}
+	QUAD $0x17245c505045c262 // vpdpbusd zmm19, zmm23, dword ptr [r12 + 0x5c]{1to16}
+	QUAD $0x1f2454505045c262 // vpdpbusd zmm18, zmm23, dword ptr [r12 + 0x7c]{1to16}
+	QUAD $0x27244c505045c262 // vpdpbusd zmm17, zmm23, dword ptr [r12 + 0x9c]{1to16}
+	QUAD $0x2f2444505045c262 // vpdpbusd zmm16, zmm23, dword ptr [r12 + 0xbc]{1to16}
+	QUAD $0x37247c5050455262 // vpdpbusd zmm15, zmm23, dword ptr [r12 + 0xdc]{1to16}
+	QUAD $0x3f24745050455262 // vpdpbusd zmm14, zmm23, dword ptr [r12 + 0xfc]{1to16}
+	QUAD $0x48247c10087ec162 // vmovss xmm23, dword ptr [r12 + 0x120]
 	LONG $0x487ca162; WORD $0xff5b // vcvtdq2ps zmm23, zmm23
 	LONG $0x487ca162; WORD $0xf65b // vcvtdq2ps zmm22, zmm22
 	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
@@ -4666,279 +5083,319 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4814a162; WORD $0xc059 // vmulps zmm16, zmm13, zmm16
 	LONG $0x48145162; WORD $0xff59 // vmulps zmm15, zmm13, zmm15
 	LONG $0x48145162; WORD $0xee59 // vmulps zmm13, zmm13, zmm14
-	QUAD $0x0000013cb6107ac5 // vmovss xmm14, dword ptr [rsi + 0x13c]
+	QUAD $0x013c24b4107a41c4; WORD $0x0000 // vmovss xmm14, dword ptr [r12 + 0x13c]
 	LONG $0x4055a262; WORD $0xfea8 // vfmadd213ps zmm23, zmm21, zmm22 # zmm23 = (zmm21 * zmm23) + zmm22
-	LONG $0x087ee162; WORD $0x7610; BYTE $0x49 // vmovss xmm22, dword ptr [rsi + 0x124]
-	LONG $0x50457262; WORD $0x56b8; BYTE $0x40 // vfmadd231ps zmm10, zmm23, dword ptr [rsi + 0x100]{1to16} # zmm10 = (zmm23 * mem) + zmm10
+	QUAD $0x49247410087ec162 // vmovss xmm22, dword ptr [r12 + 0x124]
+	QUAD $0x402454b850455262 // vfmadd231ps zmm10, zmm23, dword ptr [r12 + 0x100]{1to16} # zmm10 = (zmm23 * mem) + zmm10
 	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
 	LONG $0x487ca162; WORD $0xf65b // vcvtdq2ps zmm22, zmm22
 	LONG $0x487d5262; WORD $0xf618 // vbroadcastss zmm14, xmm14
 	LONG $0x40555262; WORD $0xf5a8 // vfmadd213ps zmm14, zmm21, zmm13 # zmm14 = (zmm21 * zmm14) + zmm13
-	LONG $0x580df262; WORD $0x5eb8; BYTE $0x47 // vfmadd231ps zmm3, zmm14, dword ptr [rsi + 0x11c]{1to16} # zmm3 = (zmm14 * mem) + zmm3
+	QUAD $0x47245cb8580dd262 // vfmadd231ps zmm3, zmm14, dword ptr [r12 + 0x11c]{1to16} # zmm3 = (zmm14 * mem) + zmm3
 	LONG $0x487da262; WORD $0xf618 // vbroadcastss zmm22, xmm22
 	LONG $0x4055a262; WORD $0xf4a8 // vfmadd213ps zmm22, zmm21, zmm20 # zmm22 = (zmm21 * zmm22) + zmm20
-	LONG $0x087ee162; WORD $0x6610; BYTE $0x4a // vmovss xmm20, dword ptr [rsi + 0x128]
-	LONG $0x504d7262; WORD $0x4eb8; BYTE $0x41 // vfmadd231ps zmm9, zmm22, dword ptr [rsi + 0x104]{1to16} # zmm9 = (zmm22 * mem) + zmm9
+	QUAD $0x4a246410087ec162 // vmovss xmm20, dword ptr [r12 + 0x128]
+	QUAD $0x41244cb8504d5262 // vfmadd231ps zmm9, zmm22, dword ptr [r12 + 0x104]{1to16} # zmm9 = (zmm22 * mem) + zmm9
 	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
 	LONG $0x487da262; WORD $0xe418 // vbroadcastss zmm20, xmm20
 	LONG $0x4055a262; WORD $0xe3a8 // vfmadd213ps zmm20, zmm21, zmm19 # zmm20 = (zmm21 * zmm20) + zmm19
-	LONG $0x087ee162; WORD $0x5e10; BYTE $0x4b // vmovss xmm19, dword ptr [rsi + 0x12c]
-	LONG $0x505d7262; WORD $0x46b8; BYTE $0x42 // vfmadd231ps zmm8, zmm20, dword ptr [rsi + 0x108]{1to16} # zmm8 = (zmm20 * mem) + zmm8
+	QUAD $0x4b245c10087ec162 // vmovss xmm19, dword ptr [r12 + 0x12c]
+	QUAD $0x422444b8505d5262 // vfmadd231ps zmm8, zmm20, dword ptr [r12 + 0x108]{1to16} # zmm8 = (zmm20 * mem) + zmm8
 	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
 	LONG $0x487da262; WORD $0xdb18 // vbroadcastss zmm19, xmm19
 	LONG $0x4055a262; WORD $0xdaa8 // vfmadd213ps zmm19, zmm21, zmm18 # zmm19 = (zmm21 * zmm19) + zmm18
-	LONG $0x087ee162; WORD $0x5610; BYTE $0x4c // vmovss xmm18, dword ptr [rsi + 0x130]
-	LONG $0x5065f262; WORD $0x7eb8; BYTE $0x43 // vfmadd231ps zmm7, zmm19, dword ptr [rsi + 0x10c]{1to16} # zmm7 = (zmm19 * mem) + zmm7
+	QUAD $0x4c245410087ec162 // vmovss xmm18, dword ptr [r12 + 0x130]
+	QUAD $0x43247cb85065d262 // vfmadd231ps zmm7, zmm19, dword ptr [r12 + 0x10c]{1to16} # zmm7 = (zmm19 * mem) + zmm7
 	LONG $0x487ca162; WORD $0xd25b // vcvtdq2ps zmm18, zmm18
 	LONG $0x487da262; WORD $0xd218 // vbroadcastss zmm18, xmm18
 	LONG $0x4055a262; WORD $0xd1a8 // vfmadd213ps zmm18, zmm21, zmm17 # zmm18 = (zmm21 * zmm18) + zmm17
-	LONG $0x087ee162; WORD $0x4e10; BYTE $0x4d // vmovss xmm17, dword ptr [rsi + 0x134]
-	LONG $0x506df262; WORD $0x76b8; BYTE $0x44 // vfmadd231ps zmm6, zmm18, dword ptr [rsi + 0x110]{1to16} # zmm6 = (zmm18 * mem) + zmm6
+	QUAD $0x4d244c10087ec162 // vmovss xmm17, dword ptr [r12 + 0x134]
+	QUAD $0x442474b8506dd262 // vfmadd231ps zmm6, zmm18, dword ptr [r12 + 0x110]{1to16} # zmm6 = (zmm18 * mem) + zmm6
 	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
 	LONG $0x487da262; WORD $0xc918 // vbroadcastss zmm17, xmm17
 	LONG $0x4055a262; WORD $0xc8a8 // vfmadd213ps zmm17, zmm21, zmm16 # zmm17 = (zmm21 * zmm17) + zmm16
-	LONG $0x087ee162; WORD $0x4610; BYTE $0x4e // vmovss xmm16, dword ptr [rsi + 0x138]
-	LONG $0x5075f262; WORD $0x6eb8; BYTE $0x45 // vfmadd231ps zmm5, zmm17, dword ptr [rsi + 0x114]{1to16} # zmm5 = (zmm17 * mem) + zmm5
+	QUAD $0x4e244410087ec162 // vmovss xmm16, dword ptr [r12 + 0x138]
+	QUAD $0x45246cb85075d262 // vfmadd231ps zmm5, zmm17, dword ptr [r12 + 0x114]{1to16} # zmm5 = (zmm17 * mem) + zmm5
 	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
 	LONG $0x487da262; WORD $0xc018 // vbroadcastss zmm16, xmm16
 	LONG $0x4055c262; WORD $0xc7a8 // vfmadd213ps zmm16, zmm21, zmm15 # zmm16 = (zmm21 * zmm16) + zmm15
-	LONG $0x507df262; WORD $0x66b8; BYTE $0x46 // vfmadd231ps zmm4, zmm16, dword ptr [rsi + 0x118]{1to16} # zmm4 = (zmm16 * mem) + zmm4
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
+	QUAD $0x462464b8507dd262 // vfmadd231ps zmm4, zmm16, dword ptr [r12 + 0x118]{1to16} # zmm4 = (zmm16 * mem) + zmm4
+	LONG $0x80c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x180
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfb81850f; WORD $0xffff // jne 0x16b10 <pq_q5_k+0x530>
+	LONG $0xfb30850f; WORD $0xffff // jne 0x17240 <pq_q5_k+0x560>
 	WORD $0xff41; BYTE $0xc7 // inc r15d
 	LONG $0xc0c58148; WORD $0x0002; BYTE $0x00 // add rbp, 0x2c0
 	LONG $0x04ff8341 // cmp r15d, 0x4
-	LONG $0xfb5d850f; WORD $0xffff // jne 0x16b00 <pq_q5_k+0x520>
-	LONG $0xf8588d49 // lea rbx, [r8 - 0x8]
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfb2c8f0f; WORD $0xffff // jg 0x16ae0 <pq_q5_k+0x500>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0xfb0c850f; WORD $0xffff // jne 0x17230 <pq_q5_k+0x550>
+	LONG $0xf84b8d49 // lea rcx, [r11 - 0x8]
+	LONG $0x08fb8349 // cmp r11, 0x8
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0xfadb8f0f; WORD $0xffff // jg 0x17210 <pq_q5_k+0x530>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
 	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm7
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf6a6840f; WORD $0xffff // je 0x16690 <pq_q5_k+0xb0>
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf690820f; WORD $0xffff // jb 0x16690 <pq_q5_k+0xb0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf67a820f; WORD $0xffff // jb 0x16690 <pq_q5_k+0xb0>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff669e9; BYTE $0xff // jmp 0x16690 <pq_q5_k+0xb0>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x04148e0f; WORD $0x0000 // jle 0x1744d <pq_q5_k+0xe6d>
-	LONG $0x24048b4c // mov r8, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
-	LONG $0x487df262; WORD $0x6613; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [rsi + 0x20]
-	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x008e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2000]
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x3c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm7
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
+	LONG $0x05fd8341 // cmp r13d, 0x5
+	LONG $0xf641840f; WORD $0xffff // je 0x16db0 <pq_q5_k+0xd0>
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x487cf162; WORD $0x2c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm5
+	LONG $0x07fd8341 // cmp r13d, 0x7
+	LONG $0xf62b820f; WORD $0xffff // jb 0x16db0 <pq_q5_k+0xd0>
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x487cf162; WORD $0x2411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm4
+	LONG $0x08fd8341 // cmp r13d, 0x8
+	LONG $0xf615820f; WORD $0xffff // jb 0x16db0 <pq_q5_k+0xd0>
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
+	LONG $0xfff604e9; BYTE $0xff // jmp 0x16db0 <pq_q5_k+0xd0>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x084b8e0f; WORD $0x0000 // jle 0x18004 <pq_q5_k+0x1324>
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	WORD $0x1feb // jmp 0x177f1 <pq_q5_k+0xb11>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xf8778d49 // lea rsi, [r15 - 0x8]
+	LONG $0x08ff8349 // cmp r15, 0x8
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	LONG $0x08178e0f; WORD $0x0000 // jle 0x18008 <pq_q5_k+0x1328>
+	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
+	LONG $0x487df262; WORD $0x6f13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [rdi + 0x20]
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
+	LONG $0x0001bee9; BYTE $0x00 // jmp 0x179ca <pq_q5_k+0xcea>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x487df262; WORD $0x7321; BYTE $0x02 // vpmovsxbd zmm6, xmmword ptr [rbx + 0x20]
+	LONG $0x487df262; WORD $0x7b21; BYTE $0x03 // vpmovsxbd zmm7, xmmword ptr [rbx + 0x30]
+	LONG $0x487c7162; WORD $0x4310; BYTE $0x06 // vmovups zmm8, zmmword ptr [rbx + 0x180]
+	LONG $0x487c7162; WORD $0x4310; BYTE $0x07 // vmovups zmm8, zmmword ptr [rbx + 0x1c0]
+	LONG $0x487c7162; WORD $0x4310; BYTE $0x08 // vmovups zmm8, zmmword ptr [rbx + 0x200]
+	LONG $0x487c7162; WORD $0x4310; BYTE $0x09 // vmovups zmm8, zmmword ptr [rbx + 0x240]
+	LONG $0x487c7162; WORD $0x4310; BYTE $0x0a // vmovups zmm8, zmmword ptr [rbx + 0x280]
+	LONG $0x48fe7162; WORD $0x436f; BYTE $0x06 // vmovdqu64 zmm8, zmmword ptr [rbx + 0x180]
+	LONG $0x48fe7162; WORD $0x4b6f; BYTE $0x07 // vmovdqu64 zmm9, zmmword ptr [rbx + 0x1c0]
+	LONG $0x48fe7162; WORD $0x536f; BYTE $0x08 // vmovdqu64 zmm10, zmmword ptr [rbx + 0x200]
+	LONG $0x48fe7162; WORD $0x5b6f; BYTE $0x09 // vmovdqu64 zmm11, zmmword ptr [rbx + 0x240]
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0x487df262; WORD $0x3621 // vpmovsxbd zmm6, xmmword ptr [rsi]
-	LONG $0x487df262; WORD $0x7e21; BYTE $0x01 // vpmovsxbd zmm7, xmmword ptr [rsi + 0x10]
-	LONG $0x408e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2040]
-	LONG $0x487c7162; WORD $0x4610; BYTE $0x01 // vmovups zmm8, zmmword ptr [rsi + 0x40]
-	LONG $0x808e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2080]
-	LONG $0x487c7162; WORD $0x4610; BYTE $0x02 // vmovups zmm8, zmmword ptr [rsi + 0x80]
-	LONG $0xc08e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x20c0]
-	LONG $0x487c7162; WORD $0x4610; BYTE $0x03 // vmovups zmm8, zmmword ptr [rsi + 0xc0]
-	LONG $0x008e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2100]
-	LONG $0x487c7162; WORD $0x4610; BYTE $0x04 // vmovups zmm8, zmmword ptr [rsi + 0x100]
-	LONG $0x408e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2140]
-	LONG $0x487c7162; WORD $0x4610; BYTE $0x05 // vmovups zmm8, zmmword ptr [rsi + 0x140]
-	LONG $0x48fe7162; WORD $0x466f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x40]
-	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x80]
-	LONG $0x48fe7162; WORD $0x566f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [rsi + 0xc0]
-	LONG $0x48fe7162; WORD $0x5e6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [rsi + 0x100]
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
-	LONG $0x48bde162; WORD $0xc1db // vpandq zmm16, zmm8, zmm1
-	LONG $0x4805d162; WORD $0xf072; BYTE $0x03 // vpslld zmm15, zmm8, 0x3
-	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
-	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
-	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
-	LONG $0x48b57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm0, 0xf8
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x581d1262; WORD $0x2c50; BYTE $0x38 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r15]{1to16}
-	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
-	LONG $0x4805d162; WORD $0xf072; BYTE $0x02 // vpslld zmm15, zmm8, 0x2
-	LONG $0x48b5e362; WORD $0xc025; BYTE $0xf8 // vpternlogq zmm16, zmm9, zmm0, 0xf8
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	QUAD $0x04384c50507d1262 // vpdpbusd zmm9, zmm16, dword ptr [r8 + r15 + 0x10]{1to16}
-	LONG $0x407dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm16, zmm8, 0x1
-	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
-	QUAD $0x01387450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r8 + r15 + 0x4]{1to16}
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
-	LONG $0x407dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm16, zmm8, 0x2
-	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x05385450581d1262 // vpdpbusd zmm10, zmm12, dword ptr [r8 + r15 + 0x14]{1to16}
-	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
-	LONG $0x48fe7162; WORD $0x7e6f; BYTE $0x05 // vmovdqu64 zmm15, zmmword ptr [rsi + 0x140]
-	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
-	QUAD $0x02386c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r15 + 0x8]{1to16}
-	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
-	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
-	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
-	QUAD $0x06384c50581d1262 // vpdpbusd zmm9, zmm12, dword ptr [r8 + r15 + 0x18]{1to16}
-	LONG $0x483d5162; WORD $0xe0fe // vpaddd zmm12, zmm8, zmm8
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm8, zmm8, 0x3
-	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
-	LONG $0x48bd7162; WORD $0xc1db // vpandq zmm8, zmm8, zmm1
-	LONG $0x4825d162; WORD $0xd772; BYTE $0x04 // vpsrld zmm11, zmm15, 0x4
-	LONG $0x48857362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm15, zmm0, 0xf8
-	QUAD $0x03387450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r8 + r15 + 0xc]{1to16}
-	LONG $0x48bd7362; WORD $0xd825; BYTE $0xec // vpternlogq zmm11, zmm8, zmm0, 0xec
-	QUAD $0x0738545058251262 // vpdpbusd zmm10, zmm11, dword ptr [r8 + r15 + 0x1c]{1to16}
-	LONG $0x48155162; WORD $0xc9fe // vpaddd zmm9, zmm13, zmm9
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x482d5162; WORD $0xc6fe // vpaddd zmm8, zmm10, zmm14
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0x48355162; WORD $0xc0fe // vpaddd zmm8, zmm9, zmm8
-	LONG $0x487d7262; WORD $0x4e21; BYTE $0x03 // vpmovsxbd zmm9, xmmword ptr [rsi + 0x30]
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x484c5162; WORD $0xc059 // vmulps zmm8, zmm6, zmm8
-	LONG $0x107a81c4; WORD $0x3874; BYTE $0x24 // vmovss xmm6, dword ptr [r8 + r15 + 0x24]
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487df262; WORD $0xf618 // vbroadcastss zmm6, xmm6
-	LONG $0x4845d262; WORD $0xf0ac // vfnmadd213ps zmm6, zmm7, zmm8 # zmm6 = -(zmm7 * zmm6) + zmm8
-	QUAD $0x0838749858559262 // vfmadd132ps zmm6, zmm5, dword ptr [r8 + r15 + 0x20]{1to16} # zmm6 = (zmm6 * mem) + zmm5
-	LONG $0x487df262; WORD $0x6e21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [rsi + 0x20]
-	LONG $0x808e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2180]
-	LONG $0x487cd162; WORD $0xf95b // vcvtdq2ps zmm7, zmm9
-	LONG $0x487c7162; WORD $0x4610; BYTE $0x06 // vmovups zmm8, zmmword ptr [rsi + 0x180]
-	LONG $0xc08e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x21c0]
-	LONG $0x487c7162; WORD $0x4610; BYTE $0x07 // vmovups zmm8, zmmword ptr [rsi + 0x1c0]
-	LONG $0x008e180f; WORD $0x0022; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2200]
-	LONG $0x487c7162; WORD $0x4610; BYTE $0x08 // vmovups zmm8, zmmword ptr [rsi + 0x200]
-	LONG $0x408e180f; WORD $0x0022; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2240]
-	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
-	LONG $0x487c7162; WORD $0x4610; BYTE $0x09 // vmovups zmm8, zmmword ptr [rsi + 0x240]
-	LONG $0x808e180f; WORD $0x0022; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2280]
-	LONG $0x487c7162; WORD $0x4610; BYTE $0x0a // vmovups zmm8, zmmword ptr [rsi + 0x280]
-	LONG $0x48fe7162; WORD $0x466f; BYTE $0x06 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x180]
-	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x07 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x1c0]
-	LONG $0x48fe7162; WORD $0x566f; BYTE $0x08 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x200]
-	LONG $0x48fe7162; WORD $0x5e6f; BYTE $0x09 // vmovdqu64 zmm11, zmmword ptr [rsi + 0x240]
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	WORD $0xc5ff // inc ebp
 	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
 	LONG $0x48bd7162; WORD $0xf9db // vpandq zmm15, zmm8, zmm1
 	LONG $0x407dd162; WORD $0xf072; BYTE $0x03 // vpslld zmm16, zmm8, 0x3
 	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
 	LONG $0x48b57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm0, 0xf8
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	QUAD $0x0c386c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r15 + 0x30]{1to16}
+	LONG $0x581d7262; WORD $0x6850; BYTE $0x0c // vpdpbusd zmm13, zmm12, dword ptr [rax + 0x30]{1to16}
 	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
 	LONG $0x407dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm16, zmm8, 0x2
 	LONG $0x48b57362; WORD $0xf825; BYTE $0xf8 // vpternlogq zmm15, zmm9, zmm0, 0xf8
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	QUAD $0x10384c5058051262 // vpdpbusd zmm9, zmm15, dword ptr [r8 + r15 + 0x40]{1to16}
+	LONG $0x58057262; WORD $0x4850; BYTE $0x10 // vpdpbusd zmm9, zmm15, dword ptr [rax + 0x40]{1to16}
 	LONG $0x4805d162; WORD $0xd072; BYTE $0x01 // vpsrld zmm15, zmm8, 0x1
 	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
-	QUAD $0x0d387450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r8 + r15 + 0x34]{1to16}
+	LONG $0x581d7262; WORD $0x7050; BYTE $0x0d // vpdpbusd zmm14, zmm12, dword ptr [rax + 0x34]{1to16}
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
 	LONG $0x4805d162; WORD $0xd072; BYTE $0x02 // vpsrld zmm15, zmm8, 0x2
 	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x11385450581d1262 // vpdpbusd zmm10, zmm12, dword ptr [r8 + r15 + 0x44]{1to16}
+	LONG $0x581d7262; WORD $0x5050; BYTE $0x11 // vpdpbusd zmm10, zmm12, dword ptr [rax + 0x44]{1to16}
 	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
 	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
-	QUAD $0x0e386c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r15 + 0x38]{1to16}
+	LONG $0x581d7262; WORD $0x6850; BYTE $0x0e // vpdpbusd zmm13, zmm12, dword ptr [rax + 0x38]{1to16}
 	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
 	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
+	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
 	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
-	QUAD $0x12384c50581d1262 // vpdpbusd zmm9, zmm12, dword ptr [r8 + r15 + 0x48]{1to16}
+	LONG $0x581d7262; WORD $0x4850; BYTE $0x12 // vpdpbusd zmm9, zmm12, dword ptr [rax + 0x48]{1to16}
 	LONG $0x483d5162; WORD $0xe0fe // vpaddd zmm12, zmm8, zmm8
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm8, zmm8, 0x3
 	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
 	LONG $0x48bd7162; WORD $0xc1db // vpandq zmm8, zmm8, zmm1
 	LONG $0x48155162; WORD $0xc9fe // vpaddd zmm9, zmm13, zmm9
-	LONG $0x48fe7162; WORD $0x6e6f; BYTE $0x0a // vmovdqu64 zmm13, zmmword ptr [rsi + 0x280]
-	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
+	LONG $0x48fe7162; WORD $0x6b6f; BYTE $0x0a // vmovdqu64 zmm13, zmmword ptr [rbx + 0x280]
+	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
 	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
 	LONG $0x48957362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm0, 0xf8
-	QUAD $0x0f387450581d1262 // vpdpbusd zmm14, zmm12, dword ptr [r8 + r15 + 0x3c]{1to16}
+	LONG $0x581d7262; WORD $0x7050; BYTE $0x0f // vpdpbusd zmm14, zmm12, dword ptr [rax + 0x3c]{1to16}
 	LONG $0x48bd7362; WORD $0xd825; BYTE $0xec // vpternlogq zmm11, zmm8, zmm0, 0xec
-	QUAD $0x1338545058251262 // vpdpbusd zmm10, zmm11, dword ptr [r8 + r15 + 0x4c]{1to16}
+	LONG $0x58257262; WORD $0x5050; BYTE $0x13 // vpdpbusd zmm10, zmm11, dword ptr [rax + 0x4c]{1to16}
 	LONG $0x482d5162; WORD $0xc6fe // vpaddd zmm8, zmm10, zmm14
 	LONG $0x48355162; WORD $0xc0fe // vpaddd zmm8, zmm9, zmm8
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
-	LONG $0x107a81c4; WORD $0x386c; BYTE $0x54 // vmovss xmm5, dword ptr [r8 + r15 + 0x54]
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487df262; WORD $0xed18 // vbroadcastss zmm5, xmm5
-	LONG $0x4845d262; WORD $0xe8ac // vfnmadd213ps zmm5, zmm7, zmm8 # zmm5 = -(zmm7 * zmm5) + zmm8
-	QUAD $0x14386c98584d9262 // vfmadd132ps zmm5, zmm6, dword ptr [r8 + r15 + 0x50]{1to16} # zmm5 = (zmm5 * mem) + zmm6
-	LONG $0x60c78349 // add r15, 0x60
-	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfc37850f; WORD $0xffff // jne 0x17070 <pq_q5_k+0xa90>
-	WORD $0x014d; BYTE $0xf8 // add r8, r15
-	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfc038f0f; WORD $0xffff // jg 0x17050 <pq_q5_k+0xa70>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf23a840f; WORD $0xffff // je 0x16690 <pq_q5_k+0xb0>
-	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
-	LONG $0xfff22fe9; BYTE $0xff // jmp 0x16690 <pq_q5_k+0xb0>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x03478e0f; WORD $0x0000 // jle 0x177c0 <pq_q5_k+0x11e0>
-	LONG $0x24048b4c // mov r8, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x487df262; WORD $0x3e13 // vcvtph2ps zmm7, ymmword ptr [rsi]
-	LONG $0x487d7262; WORD $0x4613; BYTE $0x01 // vcvtph2ps zmm8, ymmword ptr [rsi + 0x20]
-	LONG $0x40c68348 // add rsi, 0x40
+	LONG $0x484cd162; WORD $0xf059 // vmulps zmm6, zmm6, zmm8
+	LONG $0x40107ac5; BYTE $0x54 // vmovss xmm8, dword ptr [rax + 0x54]
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x487d5262; WORD $0xc018 // vbroadcastss zmm8, xmm8
+	LONG $0x48457262; WORD $0xc6ac // vfnmadd213ps zmm8, zmm7, zmm6 # zmm8 = -(zmm7 * zmm8) + zmm6
+	LONG $0x583df262; WORD $0x58b8; BYTE $0x14 // vfmadd231ps zmm3, zmm8, dword ptr [rax + 0x50]{1to16} # zmm3 = (zmm8 * mem) + zmm3
+	LONG $0x60c08348 // add rax, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe16840f; WORD $0xffff // je 0x177e0 <pq_q5_k+0xb00>
+	LONG $0x80bb8d48; WORD $0x0001; BYTE $0x00 // lea rdi, [rbx + 0x180]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0x6173 // jae 0x17a37 <pq_q5_k+0xd57>
+	WORD $0x8945; BYTE $0xdc // mov r12d, r11d
+	LONG $0x08ecc141 // shr r12d, 0x8
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	WORD $0xb70f; BYTE $0xce // movzx ecx, si
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x894d; BYTE $0xde // mov r14, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0x8945; BYTE $0xe5 // mov r13d, r12d
+	LONG $0x3fe58341 // and r13d, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
+	LONG $0x06e5c141 // shl r13d, 0x6
+	WORD $0x2949; BYTE $0xce // sub r14, rcx
+	QUAD $0x004000358c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r14 + 0x4000]
+	QUAD $0x005000358c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r14 + 0x5000]
+	QUAD $0x006000358c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r14 + 0x6000]
+	QUAD $0x007000358c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r14 + 0x7000]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0xa972 // jb 0x179e0 <pq_q5_k+0xd00>
+	LONG $0x487df262; WORD $0x3321 // vpmovsxbd zmm6, xmmword ptr [rbx]
+	LONG $0x487df262; WORD $0x7b21; BYTE $0x01 // vpmovsxbd zmm7, xmmword ptr [rbx + 0x10]
+	LONG $0x487c7162; WORD $0x4310; BYTE $0x01 // vmovups zmm8, zmmword ptr [rbx + 0x40]
+	LONG $0x487c7162; WORD $0x4310; BYTE $0x02 // vmovups zmm8, zmmword ptr [rbx + 0x80]
+	LONG $0x487c7162; WORD $0x4310; BYTE $0x03 // vmovups zmm8, zmmword ptr [rbx + 0xc0]
+	LONG $0x487c7162; WORD $0x4310; BYTE $0x04 // vmovups zmm8, zmmword ptr [rbx + 0x100]
+	LONG $0x487c7162; WORD $0x4310; BYTE $0x05 // vmovups zmm8, zmmword ptr [rbx + 0x140]
+	LONG $0x48fe7162; WORD $0x436f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [rbx + 0x40]
+	LONG $0x48fe7162; WORD $0x4b6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [rbx + 0x80]
+	LONG $0x48fe7162; WORD $0x536f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [rbx + 0xc0]
+	LONG $0x48fe7162; WORD $0x5b6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [rbx + 0x100]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0xc0bb8d48; WORD $0x0002; BYTE $0x00 // lea rdi, [rbx + 0x2c0]
+	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
+	LONG $0x48bd7162; WORD $0xf9db // vpandq zmm15, zmm8, zmm1
+	LONG $0x407dd162; WORD $0xf072; BYTE $0x03 // vpslld zmm16, zmm8, 0x3
+	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
+	LONG $0x48b57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm0, 0xf8
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x581d7262; WORD $0x2850 // vpdpbusd zmm13, zmm12, dword ptr [rax]{1to16}
+	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
+	LONG $0x407dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm16, zmm8, 0x2
+	LONG $0x48b57362; WORD $0xf825; BYTE $0xf8 // vpternlogq zmm15, zmm9, zmm0, 0xf8
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58057262; WORD $0x4850; BYTE $0x04 // vpdpbusd zmm9, zmm15, dword ptr [rax + 0x10]{1to16}
+	LONG $0x4805d162; WORD $0xd072; BYTE $0x01 // vpsrld zmm15, zmm8, 0x1
+	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
+	LONG $0x581d7262; WORD $0x7050; BYTE $0x01 // vpdpbusd zmm14, zmm12, dword ptr [rax + 0x4]{1to16}
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
+	LONG $0x4805d162; WORD $0xd072; BYTE $0x02 // vpsrld zmm15, zmm8, 0x2
+	LONG $0x48ad7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm0, 0xf8
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x581d7262; WORD $0x5050; BYTE $0x05 // vpdpbusd zmm10, zmm12, dword ptr [rax + 0x14]{1to16}
+	LONG $0x40fd7162; WORD $0xe1db // vpandq zmm12, zmm16, zmm1
+	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
+	LONG $0x581d7262; WORD $0x6850; BYTE $0x02 // vpdpbusd zmm13, zmm12, dword ptr [rax + 0x8]{1to16}
+	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
+	LONG $0x48857162; WORD $0xe1db // vpandq zmm12, zmm15, zmm1
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
+	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
+	LONG $0x48a57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm0, 0xf8
+	LONG $0x581d7262; WORD $0x4850; BYTE $0x06 // vpdpbusd zmm9, zmm12, dword ptr [rax + 0x18]{1to16}
+	LONG $0x483d5162; WORD $0xe0fe // vpaddd zmm12, zmm8, zmm8
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm8, zmm8, 0x3
+	LONG $0x489d7162; WORD $0xe1db // vpandq zmm12, zmm12, zmm1
+	LONG $0x48bd7162; WORD $0xc1db // vpandq zmm8, zmm8, zmm1
+	LONG $0x48155162; WORD $0xc9fe // vpaddd zmm9, zmm13, zmm9
+	LONG $0x48fe7162; WORD $0x6b6f; BYTE $0x05 // vmovdqu64 zmm13, zmmword ptr [rbx + 0x140]
+	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
+	LONG $0x48957362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm0, 0xf8
+	LONG $0x581d7262; WORD $0x7050; BYTE $0x03 // vpdpbusd zmm14, zmm12, dword ptr [rax + 0xc]{1to16}
+	LONG $0x48bd7362; WORD $0xd825; BYTE $0xec // vpternlogq zmm11, zmm8, zmm0, 0xec
+	LONG $0x58257262; WORD $0x5050; BYTE $0x07 // vpdpbusd zmm10, zmm11, dword ptr [rax + 0x1c]{1to16}
+	LONG $0x482d5162; WORD $0xc6fe // vpaddd zmm8, zmm10, zmm14
+	LONG $0x48355162; WORD $0xc0fe // vpaddd zmm8, zmm9, zmm8
+	LONG $0x48107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rax + 0x24]
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x484cd162; WORD $0xf059 // vmulps zmm6, zmm6, zmm8
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x487d5262; WORD $0xc118 // vbroadcastss zmm8, xmm9
+	LONG $0x48457262; WORD $0xc6ac // vfnmadd213ps zmm8, zmm7, zmm6 # zmm8 = -(zmm7 * zmm8) + zmm6
+	LONG $0x583df262; WORD $0x58b8; BYTE $0x08 // vfmadd231ps zmm3, zmm8, dword ptr [rax + 0x20]{1to16} # zmm3 = (zmm8 * mem) + zmm3
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	LONG $0xfc23830f; WORD $0xffff // jae 0x17810 <pq_q5_k+0xb30>
+	WORD $0x8945; BYTE $0xdc // mov r12d, r11d
+	LONG $0x08ecc141 // shr r12d, 0x8
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0xb70f; BYTE $0xce // movzx ecx, si
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x894d; BYTE $0xdd // mov r13, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0x8945; BYTE $0xe6 // mov r14d, r12d
+	LONG $0x3fe68341 // and r14d, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
+	LONG $0x06e6c141 // shl r14d, 0x6
+	WORD $0x2949; BYTE $0xcd // sub r13, rcx
+	QUAD $0x0040002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x4000]
+	QUAD $0x0050002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x5000]
+	QUAD $0x0060002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x6000]
+	QUAD $0x0070002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x7000]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0xa972 // jb 0x17c00 <pq_q5_k+0xf20>
+	LONG $0xfffbb4e9; BYTE $0xff // jmp 0x17810 <pq_q5_k+0xb30>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03478e0f; WORD $0x0000 // jle 0x17fb0 <pq_q5_k+0x12d0>
+	WORD $0x894d; BYTE $0xd4 // mov r12, r10
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x3c13; BYTE $0x24 // vcvtph2ps zmm7, ymmword ptr [r12]
+	QUAD $0x01244413487d5262 // vcvtph2ps zmm8, ymmword ptr [r12 + 0x20]
+	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xed31 // xor ebp, ebp
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xa4348d4f // lea r14, [r12 + 4*r12]
+	LONG $0xb63c8d4b // lea rdi, [r14 + 4*r14]
 	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x05e4c149 // shl r12, 0x5
-	LONG $0x487d3262; WORD $0x0c21; BYTE $0x26 // vpmovsxbd zmm9, xmmword ptr [rsi + r12]
-	QUAD $0x01266c21487d3262 // vpmovsxbd zmm13, xmmword ptr [rsi + r12 + 0x10]
-	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
-	LONG $0x06e6c149 // shl r14, 0x6
-	QUAD $0x01367c6f48fe3162 // vmovdqu64 zmm15, zmmword ptr [rsi + r14 + 0x40]
-	QUAD $0x0236446f48fea162 // vmovdqu64 zmm16, zmmword ptr [rsi + r14 + 0x80]
-	QUAD $0x03364c6f48fea162 // vmovdqu64 zmm17, zmmword ptr [rsi + r14 + 0xc0]
-	QUAD $0x0436546f48fea162 // vmovdqu64 zmm18, zmmword ptr [rsi + r14 + 0x100]
+	LONG $0x05e6c149 // shl r14, 0x5
+	LONG $0x487d1262; WORD $0x0c21; BYTE $0x34 // vpmovsxbd zmm9, xmmword ptr [r12 + r14]
+	QUAD $0x01346c21487d1262 // vpmovsxbd zmm13, xmmword ptr [r12 + r14 + 0x10]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x06e7c148 // shl rdi, 0x6
+	QUAD $0x013c7c6f48fe5162 // vmovdqu64 zmm15, zmmword ptr [r12 + rdi + 0x40]
+	QUAD $0x023c446f48fec162 // vmovdqu64 zmm16, zmmword ptr [r12 + rdi + 0x80]
+	QUAD $0x033c4c6f48fec162 // vmovdqu64 zmm17, zmmword ptr [r12 + rdi + 0xc0]
+	QUAD $0x043c546f48fec162 // vmovdqu64 zmm18, zmmword ptr [r12 + rdi + 0x100]
 	LONG $0x482dd162; WORD $0xf772; BYTE $0x04 // vpslld zmm10, zmm15, 0x4
 	LONG $0x48ade162; WORD $0xd9db // vpandq zmm19, zmm10, zmm1
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
 	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
 	LONG $0x40fde362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm19, zmm16, zmm0, 0xf8
-	LONG $0x50655262; WORD $0x3050 // vpdpbusd zmm14, zmm19, dword ptr [r8]{1to16}
-	LONG $0x50655262; WORD $0x6050; BYTE $0x08 // vpdpbusd zmm12, zmm19, dword ptr [r8 + 0x20]{1to16}
-	LONG $0x50655262; WORD $0x5850; BYTE $0x10 // vpdpbusd zmm11, zmm19, dword ptr [r8 + 0x40]{1to16}
-	LONG $0x50655262; WORD $0x5050; BYTE $0x18 // vpdpbusd zmm10, zmm19, dword ptr [r8 + 0x60]{1to16}
+	LONG $0x50655262; WORD $0x3350 // vpdpbusd zmm14, zmm19, dword ptr [r11]{1to16}
+	LONG $0x50655262; WORD $0x6350; BYTE $0x08 // vpdpbusd zmm12, zmm19, dword ptr [r11 + 0x20]{1to16}
+	LONG $0x50655262; WORD $0x5b50; BYTE $0x10 // vpdpbusd zmm11, zmm19, dword ptr [r11 + 0x40]{1to16}
+	LONG $0x50655262; WORD $0x5350; BYTE $0x18 // vpdpbusd zmm10, zmm19, dword ptr [r11 + 0x60]{1to16}
 	LONG $0x407db162; WORD $0xd072; BYTE $0x04 // vpsrld zmm16, zmm16, 0x4
 	LONG $0x4885e162; WORD $0xd9db // vpandq zmm19, zmm15, zmm1
 	LONG $0x40fde362; WORD $0xd825; BYTE $0xf8 // vpternlogq zmm19, zmm16, zmm0, 0xf8
@@ -4946,56 +5403,56 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40fde162; WORD $0xc1db // vpandq zmm16, zmm16, zmm1
 	LONG $0x48445162; WORD $0xc959 // vmulps zmm9, zmm7, zmm9
 	LONG $0x48147162; WORD $0xea57 // vxorps zmm13, zmm13, zmm2
-	LONG $0x50655262; WORD $0x7050; BYTE $0x04 // vpdpbusd zmm14, zmm19, dword ptr [r8 + 0x10]{1to16}
-	LONG $0x50655262; WORD $0x6050; BYTE $0x0c // vpdpbusd zmm12, zmm19, dword ptr [r8 + 0x30]{1to16}
-	LONG $0x50655262; WORD $0x5850; BYTE $0x14 // vpdpbusd zmm11, zmm19, dword ptr [r8 + 0x50]{1to16}
-	LONG $0x50655262; WORD $0x5050; BYTE $0x1c // vpdpbusd zmm10, zmm19, dword ptr [r8 + 0x70]{1to16}
+	LONG $0x50655262; WORD $0x7350; BYTE $0x04 // vpdpbusd zmm14, zmm19, dword ptr [r11 + 0x10]{1to16}
+	LONG $0x50655262; WORD $0x6350; BYTE $0x0c // vpdpbusd zmm12, zmm19, dword ptr [r11 + 0x30]{1to16}
+	LONG $0x50655262; WORD $0x5b50; BYTE $0x14 // vpdpbusd zmm11, zmm19, dword ptr [r11 + 0x50]{1to16}
+	LONG $0x50655262; WORD $0x5350; BYTE $0x1c // vpdpbusd zmm10, zmm19, dword ptr [r11 + 0x70]{1to16}
 	LONG $0x40f5e362; WORD $0xc025; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm0, 0xf8
 	LONG $0x4075b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm17, zmm17, 0x4
 	LONG $0x483c5162; WORD $0xed59 // vmulps zmm13, zmm8, zmm13
-	LONG $0x507d5262; WORD $0x7050; BYTE $0x01 // vpdpbusd zmm14, zmm16, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x507d5262; WORD $0x6050; BYTE $0x09 // vpdpbusd zmm12, zmm16, dword ptr [r8 + 0x24]{1to16}
-	LONG $0x507d5262; WORD $0x5850; BYTE $0x11 // vpdpbusd zmm11, zmm16, dword ptr [r8 + 0x44]{1to16}
-	LONG $0x507d5262; WORD $0x5050; BYTE $0x19 // vpdpbusd zmm10, zmm16, dword ptr [r8 + 0x64]{1to16}
+	LONG $0x507d5262; WORD $0x7350; BYTE $0x01 // vpdpbusd zmm14, zmm16, dword ptr [r11 + 0x4]{1to16}
+	LONG $0x507d5262; WORD $0x6350; BYTE $0x09 // vpdpbusd zmm12, zmm16, dword ptr [r11 + 0x24]{1to16}
+	LONG $0x507d5262; WORD $0x5b50; BYTE $0x11 // vpdpbusd zmm11, zmm16, dword ptr [r11 + 0x44]{1to16}
+	LONG $0x507d5262; WORD $0x5350; BYTE $0x19 // vpdpbusd zmm10, zmm16, dword ptr [r11 + 0x64]{1to16}
 	LONG $0x407dd162; WORD $0xd772; BYTE $0x01 // vpsrld zmm16, zmm15, 0x1
 	LONG $0x40fde162; WORD $0xc1db // vpandq zmm16, zmm16, zmm1
 	LONG $0x40f5e362; WORD $0xc025; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm0, 0xf8
 	LONG $0x4075b162; WORD $0xd272; BYTE $0x04 // vpsrld zmm17, zmm18, 0x4
-	LONG $0x507d5262; WORD $0x7050; BYTE $0x05 // vpdpbusd zmm14, zmm16, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x507d5262; WORD $0x6050; BYTE $0x0d // vpdpbusd zmm12, zmm16, dword ptr [r8 + 0x34]{1to16}
-	LONG $0x507d5262; WORD $0x5850; BYTE $0x15 // vpdpbusd zmm11, zmm16, dword ptr [r8 + 0x54]{1to16}
-	LONG $0x507d5262; WORD $0x5050; BYTE $0x1d // vpdpbusd zmm10, zmm16, dword ptr [r8 + 0x74]{1to16}
+	LONG $0x507d5262; WORD $0x7350; BYTE $0x05 // vpdpbusd zmm14, zmm16, dword ptr [r11 + 0x14]{1to16}
+	LONG $0x507d5262; WORD $0x6350; BYTE $0x0d // vpdpbusd zmm12, zmm16, dword ptr [r11 + 0x34]{1to16}
+	LONG $0x507d5262; WORD $0x5b50; BYTE $0x15 // vpdpbusd zmm11, zmm16, dword ptr [r11 + 0x54]{1to16}
+	LONG $0x507d5262; WORD $0x5350; BYTE $0x1d // vpdpbusd zmm10, zmm16, dword ptr [r11 + 0x74]{1to16}
 	LONG $0x407dd162; WORD $0xf772; BYTE $0x02 // vpslld zmm16, zmm15, 0x2
 	LONG $0x40fde162; WORD $0xc1db // vpandq zmm16, zmm16, zmm1
 	LONG $0x40ede362; WORD $0xc025; BYTE $0xf8 // vpternlogq zmm16, zmm18, zmm0, 0xf8
-	QUAD $0x0536546f48fea162 // vmovdqu64 zmm18, zmmword ptr [rsi + r14 + 0x140]
-	LONG $0x507d5262; WORD $0x7050; BYTE $0x02 // vpdpbusd zmm14, zmm16, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x507d5262; WORD $0x6050; BYTE $0x0a // vpdpbusd zmm12, zmm16, dword ptr [r8 + 0x28]{1to16}
-	LONG $0x507d5262; WORD $0x5850; BYTE $0x12 // vpdpbusd zmm11, zmm16, dword ptr [r8 + 0x48]{1to16}
-	LONG $0x507d5262; WORD $0x5050; BYTE $0x1a // vpdpbusd zmm10, zmm16, dword ptr [r8 + 0x68]{1to16}
+	QUAD $0x053c546f48fec162 // vmovdqu64 zmm18, zmmword ptr [r12 + rdi + 0x140]
+	LONG $0x507d5262; WORD $0x7350; BYTE $0x02 // vpdpbusd zmm14, zmm16, dword ptr [r11 + 0x8]{1to16}
+	LONG $0x507d5262; WORD $0x6350; BYTE $0x0a // vpdpbusd zmm12, zmm16, dword ptr [r11 + 0x28]{1to16}
+	LONG $0x507d5262; WORD $0x5b50; BYTE $0x12 // vpdpbusd zmm11, zmm16, dword ptr [r11 + 0x48]{1to16}
+	LONG $0x507d5262; WORD $0x5350; BYTE $0x1a // vpdpbusd zmm10, zmm16, dword ptr [r11 + 0x68]{1to16}
 	LONG $0x407dd162; WORD $0xd772; BYTE $0x02 // vpsrld zmm16, zmm15, 0x2
 	LONG $0x40fde162; WORD $0xc1db // vpandq zmm16, zmm16, zmm1
 	LONG $0x40f5e362; WORD $0xc025; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm0, 0xf8
 	LONG $0x4805c162; WORD $0xcffe // vpaddd zmm17, zmm15, zmm15
 	LONG $0x4805d162; WORD $0xd772; BYTE $0x03 // vpsrld zmm15, zmm15, 0x3
-	LONG $0x507d5262; WORD $0x7050; BYTE $0x06 // vpdpbusd zmm14, zmm16, dword ptr [r8 + 0x18]{1to16}
+	LONG $0x507d5262; WORD $0x7350; BYTE $0x06 // vpdpbusd zmm14, zmm16, dword ptr [r11 + 0x18]{1to16}
 	LONG $0x40f5e162; WORD $0xc9db // vpandq zmm17, zmm17, zmm1
-	LONG $0x507d5262; WORD $0x6050; BYTE $0x0e // vpdpbusd zmm12, zmm16, dword ptr [r8 + 0x38]{1to16}
-	LONG $0x507d5262; WORD $0x5850; BYTE $0x16 // vpdpbusd zmm11, zmm16, dword ptr [r8 + 0x58]{1to16}
-	LONG $0x507d5262; WORD $0x5050; BYTE $0x1e // vpdpbusd zmm10, zmm16, dword ptr [r8 + 0x78]{1to16}
+	LONG $0x507d5262; WORD $0x6350; BYTE $0x0e // vpdpbusd zmm12, zmm16, dword ptr [r11 + 0x38]{1to16}
+	LONG $0x507d5262; WORD $0x5b50; BYTE $0x16 // vpdpbusd zmm11, zmm16, dword ptr [r11 + 0x58]{1to16}
+	LONG $0x507d5262; WORD $0x5350; BYTE $0x1e // vpdpbusd zmm10, zmm16, dword ptr [r11 + 0x78]{1to16}
 	LONG $0x48857162; WORD $0xf9db // vpandq zmm15, zmm15, zmm1
 	LONG $0x40ede362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm17, zmm18, zmm0, 0xf8
-	LONG $0x50755262; WORD $0x7050; BYTE $0x03 // vpdpbusd zmm14, zmm17, dword ptr [r8 + 0xc]{1to16}
+	LONG $0x50755262; WORD $0x7350; BYTE $0x03 // vpdpbusd zmm14, zmm17, dword ptr [r11 + 0xc]{1to16}
 	LONG $0x407db162; WORD $0xd272; BYTE $0x04 // vpsrld zmm16, zmm18, 0x4
-	LONG $0x50755262; WORD $0x6050; BYTE $0x0b // vpdpbusd zmm12, zmm17, dword ptr [r8 + 0x2c]{1to16}
-	LONG $0x50755262; WORD $0x5850; BYTE $0x13 // vpdpbusd zmm11, zmm17, dword ptr [r8 + 0x4c]{1to16}
-	LONG $0x50755262; WORD $0x5050; BYTE $0x1b // vpdpbusd zmm10, zmm17, dword ptr [r8 + 0x6c]{1to16}
+	LONG $0x50755262; WORD $0x6350; BYTE $0x0b // vpdpbusd zmm12, zmm17, dword ptr [r11 + 0x2c]{1to16}
+	LONG $0x50755262; WORD $0x5b50; BYTE $0x13 // vpdpbusd zmm11, zmm17, dword ptr [r11 + 0x4c]{1to16}
+	LONG $0x50755262; WORD $0x5350; BYTE $0x1b // vpdpbusd zmm10, zmm17, dword ptr [r11 + 0x6c]{1to16}
 	LONG $0x40fd7362; WORD $0xf825; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm0, 0xf8
-	LONG $0x58055262; WORD $0x7050; BYTE $0x07 // vpdpbusd zmm14, zmm15, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x58055262; WORD $0x6050; BYTE $0x0f // vpdpbusd zmm12, zmm15, dword ptr [r8 + 0x3c]{1to16}
-	LONG $0x58055262; WORD $0x5850; BYTE $0x17 // vpdpbusd zmm11, zmm15, dword ptr [r8 + 0x5c]{1to16}
-	LONG $0x58055262; WORD $0x5050; BYTE $0x1f // vpdpbusd zmm10, zmm15, dword ptr [r8 + 0x7c]{1to16}
-	QUAD $0x000120b8107a41c4; BYTE $0x00 // vmovss xmm15, dword ptr [r8 + 0x120]
+	LONG $0x58055262; WORD $0x7350; BYTE $0x07 // vpdpbusd zmm14, zmm15, dword ptr [r11 + 0x1c]{1to16}
+	LONG $0x58055262; WORD $0x6350; BYTE $0x0f // vpdpbusd zmm12, zmm15, dword ptr [r11 + 0x3c]{1to16}
+	LONG $0x58055262; WORD $0x5b50; BYTE $0x17 // vpdpbusd zmm11, zmm15, dword ptr [r11 + 0x5c]{1to16}
+	LONG $0x58055262; WORD $0x5350; BYTE $0x1f // vpdpbusd zmm10, zmm15, dword ptr [r11 + 0x7c]{1to16}
+	QUAD $0x000120bb107a41c4; BYTE $0x00 // vmovss xmm15, dword ptr [r11 + 0x120]
 	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
 	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
@@ -5006,50 +5463,61 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48345162; WORD $0xe459 // vmulps zmm12, zmm9, zmm12
 	LONG $0x48345162; WORD $0xdb59 // vmulps zmm11, zmm9, zmm11
 	LONG $0x48345162; WORD $0xca59 // vmulps zmm9, zmm9, zmm10
-	QUAD $0x00012c90107a41c4; BYTE $0x00 // vmovss xmm10, dword ptr [r8 + 0x12c]
+	QUAD $0x00012c93107a41c4; BYTE $0x00 // vmovss xmm10, dword ptr [r11 + 0x12c]
 	LONG $0x48155262; WORD $0xfea8 // vfmadd213ps zmm15, zmm13, zmm14 # zmm15 = (zmm13 * zmm15) + zmm14
-	QUAD $0x000124b0107a41c4; BYTE $0x00 // vmovss xmm14, dword ptr [r8 + 0x124]
-	LONG $0x5805d262; WORD $0x70b8; BYTE $0x40 // vfmadd231ps zmm6, zmm15, dword ptr [r8 + 0x100]{1to16} # zmm6 = (zmm15 * mem) + zmm6
+	QUAD $0x000124b3107a41c4; BYTE $0x00 // vmovss xmm14, dword ptr [r11 + 0x124]
+	LONG $0x5805d262; WORD $0x73b8; BYTE $0x40 // vfmadd231ps zmm6, zmm15, dword ptr [r11 + 0x100]{1to16} # zmm6 = (zmm15 * mem) + zmm6
 	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
 	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
 	LONG $0x487d5262; WORD $0xd218 // vbroadcastss zmm10, xmm10
 	LONG $0x48155262; WORD $0xd1a8 // vfmadd213ps zmm10, zmm13, zmm9 # zmm10 = (zmm13 * zmm10) + zmm9
-	LONG $0x582dd262; WORD $0x58b8; BYTE $0x43 // vfmadd231ps zmm3, zmm10, dword ptr [r8 + 0x10c]{1to16} # zmm3 = (zmm10 * mem) + zmm3
+	LONG $0x582dd262; WORD $0x5bb8; BYTE $0x43 // vfmadd231ps zmm3, zmm10, dword ptr [r11 + 0x10c]{1to16} # zmm3 = (zmm10 * mem) + zmm3
 	LONG $0x487d5262; WORD $0xf618 // vbroadcastss zmm14, xmm14
 	LONG $0x48155262; WORD $0xf4a8 // vfmadd213ps zmm14, zmm13, zmm12 # zmm14 = (zmm13 * zmm14) + zmm12
-	QUAD $0x000128a0107a41c4; BYTE $0x00 // vmovss xmm12, dword ptr [r8 + 0x128]
-	LONG $0x580dd262; WORD $0x68b8; BYTE $0x41 // vfmadd231ps zmm5, zmm14, dword ptr [r8 + 0x104]{1to16} # zmm5 = (zmm14 * mem) + zmm5
+	QUAD $0x000128a3107a41c4; BYTE $0x00 // vmovss xmm12, dword ptr [r11 + 0x128]
+	LONG $0x580dd262; WORD $0x6bb8; BYTE $0x41 // vfmadd231ps zmm5, zmm14, dword ptr [r11 + 0x104]{1to16} # zmm5 = (zmm14 * mem) + zmm5
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
 	LONG $0x48155262; WORD $0xe3a8 // vfmadd213ps zmm12, zmm13, zmm11 # zmm12 = (zmm13 * zmm12) + zmm11
-	LONG $0x581dd262; WORD $0x60b8; BYTE $0x42 // vfmadd231ps zmm4, zmm12, dword ptr [r8 + 0x108]{1to16} # zmm4 = (zmm12 * mem) + zmm4
-	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
+	LONG $0x581dd262; WORD $0x63b8; BYTE $0x42 // vfmadd231ps zmm4, zmm12, dword ptr [r11 + 0x108]{1to16} # zmm4 = (zmm12 * mem) + zmm4
+	LONG $0x80c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x180
 	LONG $0x01c7f641 // test r15b, 0x1
 	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfd23850f; WORD $0xffff // jne 0x174c0 <pq_q5_k+0xee0>
+	LONG $0xfd23850f; WORD $0xffff // jne 0x17cb0 <pq_q5_k+0xfd0>
 	WORD $0xc5ff // inc ebp
-	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
+	LONG $0xc0c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x2c0
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfd01850f; WORD $0xffff // jne 0x174b0 <pq_q5_k+0xed0>
-	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
+	LONG $0xfd01850f; WORD $0xffff // jne 0x17ca0 <pq_q5_k+0xfc0>
+	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfcd08f0f; WORD $0xffff // jg 0x17490 <pq_q5_k+0xeb0>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xeec7840f; WORD $0xffff // je 0x16690 <pq_q5_k+0xb0>
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0xfcd08f0f; WORD $0xffff // jg 0x17c80 <pq_q5_k+0xfa0>
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0xedf7840f; WORD $0xffff // je 0x16db0 <pq_q5_k+0xd0>
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xeeb7820f; WORD $0xffff // jb 0x16690 <pq_q5_k+0xb0>
+	LONG $0x02fd8341 // cmp r13d, 0x2
+	LONG $0xede7820f; WORD $0xffff // jb 0x16db0 <pq_q5_k+0xd0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xeea6820f; WORD $0xffff // jb 0x16690 <pq_q5_k+0xb0>
+	LONG $0x03fd8341 // cmp r13d, 0x3
+	LONG $0xedd2820f; WORD $0xffff // jb 0x16db0 <pq_q5_k+0xd0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xee95850f; WORD $0xffff // jne 0x16690 <pq_q5_k+0xb0>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xffee84e9; BYTE $0xff // jmp 0x16690 <pq_q5_k+0xb0>
-	LONG $0x30c48348 // add rsp, 0x30
+	LONG $0x04fd8341 // cmp r13d, 0x4
+	LONG $0xedbd850f; WORD $0xffff // jne 0x16db0 <pq_q5_k+0xd0>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
+	LONG $0xffedace9; BYTE $0xff // jmp 0x16db0 <pq_q5_k+0xd0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x246c8b4c; BYTE $0x30 // mov r13, qword ptr [rsp + 0x30]
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0x24448b4c; BYTE $0x48 // mov r8, qword ptr [rsp + 0x48]
+	LONG $0x24748b48; BYTE $0x38 // mov rsi, qword ptr [rsp + 0x38]
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0xed8b840f; WORD $0xffff // je 0x16db0 <pq_q5_k+0xd0>
+	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
+	LONG $0xffed80e9; BYTE $0xff // jmp 0x16db0 <pq_q5_k+0xd0>
+	LONG $0x58c48348 // add rsp, 0x58
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -5058,84 +5526,90 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	WORD $0x9066 // nop
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// pq_q6_k: +30752
+	// pq_q6_k: +32848
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0xb0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xb0
+	LONG $0xd8ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xd8
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x13658e0f; WORD $0x0000 // jle 0x18baa <pq_q6_k+0x138a>
-	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
+	LONG $0x10f9c149 // sar r9, 0x10
+	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x14488e0f; WORD $0x0000 // jle 0x194bd <pq_q6_k+0x146d>
+	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	QUAD $0x0040ab052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x40ab] # 0x1b903 <peak_i8+0x453>
-	QUAD $0x40a63d5948fde262; WORD $0x0000 // vpbroadcastq zmm23, qword ptr [rip + 0x40a6] # 0x1b908 <peak_i8+0x458>
-	QUAD $0x40ac155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x40ac] # 0x1b918 <peak_i8+0x468>
-	LONG $0xd1b60f45 // movzx r10d, r9b
-	LONG $0xf0490f49 // cmovns rsi, r8
-	LONG $0x03eec148 // shr rsi, 0x3
-	LONG $0x40de694c; WORD $0x000d; BYTE $0x00 // imul r11, rsi, 0xd40
-	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
-	LONG $0x76048d4c // lea r8, [rsi + 2*rsi]
-	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
-	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
-	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
-	LONG $0x2444894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r8
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x04e0c149 // shl r8, 0x4
-	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
-	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	WORD $0x0148; BYTE $0xce // add rsi, rcx
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	WORD $0x20eb // jmp 0x178e8 <pq_q6_k+0xc8>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	WORD $0x014c; BYTE $0xdf // add rdi, r11
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	QUAD $0x0043bb052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x43bb] # 0x1c443 <peak_i8+0x453>
+	QUAD $0x43b63d5948fde262; WORD $0x0000 // vpbroadcastq zmm23, qword ptr [rip + 0x43b6] # 0x1c448 <peak_i8+0x458>
+	QUAD $0x43bc155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x43bc] # 0x1c458 <peak_i8+0x468>
+	LONG $0xe8b60f44 // movzx r13d, al
+	LONG $0x2444894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r8
+	LONG $0x24748948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rsi
+	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
+	LONG $0xc8490f49 // cmovns rcx, r8
+	LONG $0x246c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r13
+	LONG $0x03e9c148 // shr rcx, 0x3
+	LONG $0x40c96948; WORD $0x000d; BYTE $0x00 // imul rcx, rcx, 0xd40
+	LONG $0x244c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rcx
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
+	LONG $0x7f1c8d4c // lea r11, [rdi + 2*rdi]
+	LONG $0xbf3c8d48 // lea rdi, [rdi + 4*rdi]
+	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	QUAD $0x00000000cd3c8d48 // lea rdi, [8*rcx]
+	LONG $0x245c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r11
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0x04e3c149 // shl r11, 0x4
+	LONG $0x245c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r11
+	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
+	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
+	LONG $0xc93c8d48 // lea rdi, [rcx + 8*rcx]
+	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
+	WORD $0x0148; BYTE $0xcf // add rdi, rcx
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	WORD $0x25eb // jmp 0x1813a <pq_q6_k+0xea>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x2454034c; BYTE $0x50 // add r10, qword ptr [rsp + 0x50]
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x12c28e0f; WORD $0x0000 // jle 0x18baa <pq_q6_k+0x138a>
-	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x03fb850f; WORD $0x0000 // jne 0x17cf0 <pq_q6_k+0x4d0>
+	LONG $0xff498d49 // lea rcx, [r9 - 0x1]
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	LONG $0x13838e0f; WORD $0x0000 // jle 0x194bd <pq_q6_k+0x146d>
+	LONG $0x000100a9; BYTE $0x00 // test eax, 0x100
+	LONG $0x040b850f; WORD $0x0000 // jne 0x18550 <pq_q6_k+0x500>
+	LONG $0x000200a9; BYTE $0x00 // test eax, 0x200
+	LONG $0x0a80850f; WORD $0x0000 // jne 0x18bd0 <pq_q6_k+0xb80>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0a5a850f; WORD $0x0000 // jne 0x18360 <pq_q6_k+0xb40>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x0e8e8e0f; WORD $0x0000 // jle 0x1879d <pq_q6_k+0xf7d>
-	LONG $0x24048b4c // mov r8, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
-	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03d58e0f; WORD $0x0000 // jle 0x18532 <pq_q6_k+0x4e2>
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x1b13 // vcvtph2ps zmm3, ymmword ptr [r11]
+	LONG $0x40c38349 // add r11, 0x40
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x487df262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [rsi]
-	LONG $0x487df262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [rsi + 0x10]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [rsi + 0x40]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x02 // vmovups zmm7, zmmword ptr [rsi + 0x80]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rsi + 0xc0]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x04 // vmovups zmm7, zmmword ptr [rsi + 0x100]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x05 // vmovups zmm7, zmmword ptr [rsi + 0x140]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x06 // vmovups zmm7, zmmword ptr [rsi + 0x180]
-	LONG $0x48fe7162; WORD $0x466f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x40]
-	LONG $0x6e7981c4; WORD $0x307c; BYTE $0x28 // vmovd xmm7, dword ptr [r8 + r14 + 0x28]
-	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x80]
-	LONG $0x48fe7162; WORD $0x566f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [rsi + 0xc0]
-	LONG $0x48fe7162; WORD $0x5e6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [rsi + 0x100]
-	LONG $0x48fee162; WORD $0x4e6f; BYTE $0x05 // vmovdqu64 zmm17, zmmword ptr [rsi + 0x140]
-	LONG $0x48fee162; WORD $0x466f; BYTE $0x06 // vmovdqu64 zmm16, zmmword ptr [rsi + 0x180]
+	LONG $0x487dd262; WORD $0x2b21 // vpmovsxbd zmm5, xmmword ptr [r11]
+	LONG $0x487dd262; WORD $0x7321; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r11 + 0x10]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r11 + 0x40]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r11 + 0x80]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r11 + 0xc0]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r11 + 0x100]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r11 + 0x140]
+	LONG $0x487cd162; WORD $0x7b10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r11 + 0x180]
+	LONG $0x48fe5162; WORD $0x436f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r11 + 0x40]
+	LONG $0x6e79a1c4; WORD $0x377c; BYTE $0x28 // vmovd xmm7, dword ptr [rdi + r14 + 0x28]
+	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x80]
+	LONG $0x48fe5162; WORD $0x536f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r11 + 0xc0]
+	LONG $0x48fe5162; WORD $0x5b6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r11 + 0x100]
+	LONG $0x48fec162; WORD $0x4b6f; BYTE $0x05 // vmovdqu64 zmm17, zmmword ptr [r11 + 0x140]
+	LONG $0x48fec162; WORD $0x436f; BYTE $0x06 // vmovdqu64 zmm16, zmmword ptr [r11 + 0x180]
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
 	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
@@ -5147,21 +5621,21 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
 	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
 	LONG $0x48ad3362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm23, 0xf8
-	LONG $0x581d9262; WORD $0x3c50; BYTE $0x30 // vpdpbusd zmm7, zmm12, dword ptr [r8 + r14]{1to16}
+	LONG $0x581db262; WORD $0x3c50; BYTE $0x37 // vpdpbusd zmm7, zmm12, dword ptr [rdi + r14]{1to16}
 	LONG $0x48f57162; WORD $0xe2db // vpandq zmm12, zmm1, zmm2
 	LONG $0x40f53362; WORD $0xf725; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm23, 0xf8
 	LONG $0x40fd3362; WORD $0xff25; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm23, 0xf8
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
 	LONG $0x48a53362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm23, 0xf8
-	QUAD $0x01306c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r14 + 0x4]{1to16}
+	QUAD $0x01376c50581d3262 // vpdpbusd zmm13, zmm12, dword ptr [rdi + r14 + 0x4]{1to16}
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	QUAD $0x02307c50580d9262 // vpdpbusd zmm7, zmm14, dword ptr [r8 + r14 + 0x8]{1to16}
-	QUAD $0x03306c5058051262 // vpdpbusd zmm13, zmm15, dword ptr [r8 + r14 + 0xc]{1to16}
+	QUAD $0x02377c50580db262 // vpdpbusd zmm7, zmm14, dword ptr [rdi + r14 + 0x8]{1to16}
+	QUAD $0x03376c5058053262 // vpdpbusd zmm13, zmm15, dword ptr [rdi + r14 + 0xc]{1to16}
 	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
 	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
 	LONG $0x4815f162; WORD $0xfffe // vpaddd zmm7, zmm13, zmm7
-	LONG $0x6e7901c4; WORD $0x306c; BYTE $0x2c // vmovd xmm13, dword ptr [r8 + r14 + 0x2c]
+	LONG $0x6e7921c4; WORD $0x376c; BYTE $0x2c // vmovd xmm13, dword ptr [rdi + r14 + 0x2c]
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
 	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
@@ -5171,41 +5645,41 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48ad3362; WORD $0xef25; BYTE $0xf8 // vpternlogq zmm13, zmm10, zmm23, 0xf8
 	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
 	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
-	QUAD $0x04306c5058159262 // vpdpbusd zmm5, zmm13, dword ptr [r8 + r14 + 0x10]{1to16}
+	QUAD $0x04376c505815b262 // vpdpbusd zmm5, zmm13, dword ptr [rdi + r14 + 0x10]{1to16}
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
 	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
 	LONG $0x48ad3362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm23, 0xf8
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x0530545058251262 // vpdpbusd zmm10, zmm11, dword ptr [r8 + r14 + 0x14]{1to16}
+	QUAD $0x0537545058253262 // vpdpbusd zmm10, zmm11, dword ptr [rdi + r14 + 0x14]{1to16}
 	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
 	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	LONG $0x48a53362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm23, 0xf8
 	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
 	LONG $0x48a53362; WORD $0xcf25; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm23, 0xf8
-	QUAD $0x06306c50583d9262 // vpdpbusd zmm5, zmm8, dword ptr [r8 + r14 + 0x18]{1to16}
-	QUAD $0x0730545058351262 // vpdpbusd zmm10, zmm9, dword ptr [r8 + r14 + 0x1c]{1to16}
+	QUAD $0x06376c50583db262 // vpdpbusd zmm5, zmm8, dword ptr [rdi + r14 + 0x18]{1to16}
+	QUAD $0x0737545058353262 // vpdpbusd zmm10, zmm9, dword ptr [rdi + r14 + 0x1c]{1to16}
 	LONG $0x482df162; WORD $0xedfe // vpaddd zmm5, zmm10, zmm5
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x484df262; WORD $0xefa8 // vfmadd213ps zmm5, zmm6, zmm7 # zmm5 = (zmm6 * zmm5) + zmm7
-	QUAD $0x08306c98585d9262 // vfmadd132ps zmm5, zmm4, dword ptr [r8 + r14 + 0x20]{1to16} # zmm5 = (zmm5 * mem) + zmm4
-	LONG $0x487df262; WORD $0x6621; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [rsi + 0x20]
-	LONG $0x487df262; WORD $0x7621; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [rsi + 0x30]
+	QUAD $0x08376c98585db262 // vfmadd132ps zmm5, zmm4, dword ptr [rdi + r14 + 0x20]{1to16} # zmm5 = (zmm5 * mem) + zmm4
+	LONG $0x487dd262; WORD $0x6321; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [r11 + 0x20]
+	LONG $0x487dd262; WORD $0x7321; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r11 + 0x30]
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x487cf162; WORD $0xfe5b // vcvtdq2ps zmm7, zmm6
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x07 // vmovups zmm6, zmmword ptr [rsi + 0x1c0]
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x08 // vmovups zmm6, zmmword ptr [rsi + 0x200]
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x09 // vmovups zmm6, zmmword ptr [rsi + 0x240]
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x0a // vmovups zmm6, zmmword ptr [rsi + 0x280]
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x0b // vmovups zmm6, zmmword ptr [rsi + 0x2c0]
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x0c // vmovups zmm6, zmmword ptr [rsi + 0x300]
-	LONG $0x48fe7162; WORD $0x466f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x1c0]
-	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x200]
-	LONG $0x48fe7162; WORD $0x566f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x240]
-	LONG $0x48fe7162; WORD $0x5e6f; BYTE $0x0a // vmovdqu64 zmm11, zmmword ptr [rsi + 0x280]
-	LONG $0x48fee162; WORD $0x466f; BYTE $0x0b // vmovdqu64 zmm16, zmmword ptr [rsi + 0x2c0]
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x07 // vmovups zmm6, zmmword ptr [r11 + 0x1c0]
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x08 // vmovups zmm6, zmmword ptr [r11 + 0x200]
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x09 // vmovups zmm6, zmmword ptr [r11 + 0x240]
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x0a // vmovups zmm6, zmmword ptr [r11 + 0x280]
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x0b // vmovups zmm6, zmmword ptr [r11 + 0x2c0]
+	LONG $0x487cd162; WORD $0x7310; BYTE $0x0c // vmovups zmm6, zmmword ptr [r11 + 0x300]
+	LONG $0x48fe5162; WORD $0x436f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r11 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x200]
+	LONG $0x48fe5162; WORD $0x536f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r11 + 0x240]
+	LONG $0x48fe5162; WORD $0x5b6f; BYTE $0x0a // vmovdqu64 zmm11, zmmword ptr [r11 + 0x280]
+	LONG $0x48fec162; WORD $0x436f; BYTE $0x0b // vmovdqu64 zmm16, zmmword ptr [r11 + 0x2c0]
 	LONG $0x4864f162; WORD $0xf459 // vmulps zmm6, zmm3, zmm4
-	LONG $0x6e7981c4; WORD $0x3064; BYTE $0x58 // vmovd xmm4, dword ptr [r8 + r14 + 0x58]
+	LONG $0x6e79a1c4; WORD $0x3764; BYTE $0x58 // vmovd xmm4, dword ptr [rdi + r14 + 0x58]
 	LONG $0x4864f162; WORD $0xff59 // vmulps zmm7, zmm3, zmm7
 	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
 	LONG $0x4875d162; WORD $0xf172; BYTE $0x04 // vpslld zmm1, zmm9, 0x4
@@ -5219,15 +5693,15 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
 	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
 	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	QUAD $0x0c306450581d9262 // vpdpbusd zmm4, zmm12, dword ptr [r8 + r14 + 0x30]{1to16}
+	QUAD $0x0c376450581db262 // vpdpbusd zmm4, zmm12, dword ptr [rdi + r14 + 0x30]{1to16}
 	LONG $0x48f57162; WORD $0xe2db // vpandq zmm12, zmm1, zmm2
-	LONG $0x48fef162; WORD $0x4e6f; BYTE $0x0c // vmovdqu64 zmm1, zmmword ptr [rsi + 0x300]
-	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
+	LONG $0x48fed162; WORD $0x4b6f; BYTE $0x0c // vmovdqu64 zmm1, zmmword ptr [r11 + 0x300]
+	LONG $0x40c38149; WORD $0x0003; BYTE $0x00 // add r11, 0x340
 	LONG $0x48a53362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm23, 0xf8
-	QUAD $0x0d306c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r14 + 0x34]{1to16}
-	QUAD $0x0e306450580d9262 // vpdpbusd zmm4, zmm14, dword ptr [r8 + r14 + 0x38]{1to16}
+	QUAD $0x0d376c50581d3262 // vpdpbusd zmm13, zmm12, dword ptr [rdi + r14 + 0x34]{1to16}
+	QUAD $0x0e376450580db262 // vpdpbusd zmm4, zmm14, dword ptr [rdi + r14 + 0x38]{1to16}
 	LONG $0x48f53362; WORD $0xff25; BYTE $0xf8 // vpternlogq zmm15, zmm1, zmm23, 0xf8
-	QUAD $0x0f306c5058051262 // vpdpbusd zmm13, zmm15, dword ptr [r8 + r14 + 0x3c]{1to16}
+	QUAD $0x0f376c5058053262 // vpdpbusd zmm13, zmm15, dword ptr [rdi + r14 + 0x3c]{1to16}
 	LONG $0x48bd7162; WORD $0xfadb // vpandq zmm15, zmm8, zmm2
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
 	LONG $0x4875f162; WORD $0xd172; BYTE $0x04 // vpsrld zmm1, zmm1, 0x4
@@ -5238,36 +5712,39 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
 	LONG $0x48ad3362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm23, 0xf8
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x1130545058251262 // vpdpbusd zmm10, zmm11, dword ptr [r8 + r14 + 0x44]{1to16}
+	QUAD $0x1137545058253262 // vpdpbusd zmm10, zmm11, dword ptr [rdi + r14 + 0x44]{1to16}
 	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
 	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
 	LONG $0x48f53362; WORD $0xcf25; BYTE $0xf8 // vpternlogq zmm9, zmm1, zmm23, 0xf8
 	LONG $0x48a53362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm23, 0xf8
-	QUAD $0x1330545058351262 // vpdpbusd zmm10, zmm9, dword ptr [r8 + r14 + 0x4c]{1to16}
+	QUAD $0x1337545058353262 // vpdpbusd zmm10, zmm9, dword ptr [rdi + r14 + 0x4c]{1to16}
 	LONG $0x4815f162; WORD $0xe4fe // vpaddd zmm4, zmm13, zmm4
 	LONG $0x487c7162; WORD $0xec5b // vcvtdq2ps zmm13, zmm4
-	LONG $0x6e7981c4; WORD $0x3064; BYTE $0x5c // vmovd xmm4, dword ptr [r8 + r14 + 0x5c]
+	LONG $0x6e79a1c4; WORD $0x3764; BYTE $0x5c // vmovd xmm4, dword ptr [rdi + r14 + 0x5c]
 	LONG $0x484cd162; WORD $0xf559 // vmulps zmm6, zmm6, zmm13
 	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
 	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	QUAD $0x1030645058059262 // vpdpbusd zmm4, zmm15, dword ptr [r8 + r14 + 0x40]{1to16}
-	QUAD $0x12306450583d9262 // vpdpbusd zmm4, zmm8, dword ptr [r8 + r14 + 0x48]{1to16}
+	QUAD $0x103764505805b262 // vpdpbusd zmm4, zmm15, dword ptr [rdi + r14 + 0x40]{1to16}
+	QUAD $0x12376450583db262 // vpdpbusd zmm4, zmm8, dword ptr [rdi + r14 + 0x48]{1to16}
 	LONG $0x482df162; WORD $0xe4fe // vpaddd zmm4, zmm10, zmm4
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x4845f262; WORD $0xe6a8 // vfmadd213ps zmm4, zmm7, zmm6 # zmm4 = (zmm7 * zmm4) + zmm6
-	QUAD $0x1430649858559262 // vfmadd132ps zmm4, zmm5, dword ptr [r8 + r14 + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm5
+	QUAD $0x143764985855b262 // vfmadd132ps zmm4, zmm5, dword ptr [rdi + r14 + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm5
 	LONG $0x60c68349 // add r14, 0x60
 	LONG $0x80fe8141; WORD $0x0001; BYTE $0x00 // cmp r14d, 0x180
-	LONG $0xfc62850f; WORD $0xffff // jne 0x17930 <pq_q6_k+0x110>
-	WORD $0x014d; BYTE $0xf0 // add r8, r14
-	LONG $0xf87b8d4c // lea r15, [rbx - 0x8]
+	LONG $0xfc62850f; WORD $0xffff // jne 0x18180 <pq_q6_k+0x130>
+	WORD $0x014c; BYTE $0xf7 // add rdi, r14
+	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x894c; BYTE $0xfb // mov rbx, r15
-	LONG $0xfc3e8f0f; WORD $0xffff // jg 0x17920 <pq_q6_k+0x100>
-	LONG $0x000ab6e9; BYTE $0x00 // jmp 0x1879d <pq_q6_k+0xf7d>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x0ac6820f; WORD $0x0000 // jb 0x187c0 <pq_q6_k+0xfa0>
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0xfc3e8f0f; WORD $0xffff // jg 0x18170 <pq_q6_k+0x120>
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0xfbe5840f; WORD $0xffff // je 0x18120 <pq_q6_k+0xd0>
+	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
+	LONG $0xfffbdae9; BYTE $0xff // jmp 0x18120 <pq_q6_k+0xd0>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x05fd8341 // cmp r13d, 0x5
+	LONG $0x0b46820f; WORD $0x0000 // jb 0x190a0 <pq_q6_k+0x1050>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x004ca162; WORD $0xf657 // vxorps xmm22, xmm22, xmm22
@@ -5276,12 +5753,12 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x05b68e0f; WORD $0x0000 // jle 0x182de <pq_q6_k+0xabe>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x05c38e0f; WORD $0x0000 // jle 0x18b4b <pq_q6_k+0xafb>
+	WORD $0x894c; BYTE $0xd5 // mov rbp, r10
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487de262; WORD $0x6d13; BYTE $0x00 // vcvtph2ps zmm21, ymmword ptr [rbp]
 	LONG $0x40c58348 // add rbp, 0x40
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
@@ -5291,9 +5768,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x76248d4f // lea r12, [r14 + 2*r14]
 	LONG $0x05e6c149 // shl r14, 0x5
-	QUAD $0x0000014ca66e79c5 // vmovd xmm12, dword ptr [rsi + 0x14c]
+	QUAD $0x00014ca36e7941c4; BYTE $0x00 // vmovd xmm12, dword ptr [r11 + 0x14c]
 	LONG $0x487cf162; WORD $0xeb28 // vmovaps zmm5, zmm3
-	LONG $0x087d6162; WORD $0x766e; BYTE $0x5d // vmovd xmm30, dword ptr [rsi + 0x174]
+	LONG $0x087d4162; WORD $0x736e; BYTE $0x5d // vmovd xmm30, dword ptr [r11 + 0x174]
 	QUAD $0x00355c21487d3262 // vpmovsxbd zmm11, xmmword ptr [rbp + r14]
 	LONG $0x07e4c149 // shl r12, 0x7
 	QUAD $0x01256c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rbp + r12 + 0x40]
@@ -5304,76 +5781,76 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x481d7262; WORD $0xe047 // vpsllvd zmm12, zmm12, zmm0
 	LONG $0x400d6262; WORD $0xf047 // vpsllvd zmm30, zmm30, zmm0
 	LONG $0x487dc262; WORD $0xe458 // vpbroadcastd zmm20, xmm12
-	QUAD $0x00000158a66e79c5 // vmovd xmm12, dword ptr [rsi + 0x158]
+	QUAD $0x000158a36e7941c4; BYTE $0x00 // vmovd xmm12, dword ptr [r11 + 0x158]
 	LONG $0x487d0262; WORD $0xf658 // vpbroadcastd zmm30, xmm30
 	LONG $0x4065d162; WORD $0xf572; BYTE $0x04 // vpslld zmm19, zmm13, 0x4
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
 	LONG $0x40e5e162; WORD $0xdadb // vpandq zmm19, zmm19, zmm2
 	LONG $0x40b5a362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm19, zmm25, zmm23, 0xf8
-	LONG $0x5065e262; WORD $0x6650; BYTE $0x18 // vpdpbusd zmm20, zmm19, dword ptr [rsi + 0x60]{1to16}
+	LONG $0x5065c262; WORD $0x6350; BYTE $0x18 // vpdpbusd zmm20, zmm19, dword ptr [r11 + 0x60]{1to16}
 	LONG $0x40359162; WORD $0xd172; BYTE $0x04 // vpsrld zmm25, zmm25, 0x4
 	LONG $0x40545162; WORD $0xfb59 // vmulps zmm15, zmm21, zmm11
-	QUAD $0x000001409e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x140]
+	QUAD $0x0001409b6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r11 + 0x140]
 	LONG $0x481d7262; WORD $0xe047 // vpsllvd zmm12, zmm12, zmm0
 	LONG $0x487d4262; WORD $0xec58 // vpbroadcastd zmm29, xmm12
-	QUAD $0x0000015ca66e79c5 // vmovd xmm12, dword ptr [rsi + 0x15c]
-	LONG $0x50656262; WORD $0x6e50; BYTE $0x30 // vpdpbusd zmm29, zmm19, dword ptr [rsi + 0xc0]{1to16}
+	QUAD $0x00015ca36e7941c4; BYTE $0x00 // vmovd xmm12, dword ptr [r11 + 0x15c]
+	LONG $0x50654262; WORD $0x6b50; BYTE $0x30 // vpdpbusd zmm29, zmm19, dword ptr [r11 + 0xc0]{1to16}
 	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
 	LONG $0x487dc262; WORD $0xc358 // vpbroadcastd zmm16, xmm11
-	QUAD $0x000001449e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x144]
-	LONG $0x5065e262; WORD $0x0650 // vpdpbusd zmm16, zmm19, dword ptr [rsi]{1to16}
+	QUAD $0x0001449b6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r11 + 0x144]
+	LONG $0x5065c262; WORD $0x0350 // vpdpbusd zmm16, zmm19, dword ptr [r11]{1to16}
 	LONG $0x481d7262; WORD $0xe047 // vpsllvd zmm12, zmm12, zmm0
 	LONG $0x487d4262; WORD $0xe458 // vpbroadcastd zmm28, xmm12
 	QUAD $0x0225646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rbp + r12 + 0x80]
-	LONG $0x50656262; WORD $0x6650; BYTE $0x38 // vpdpbusd zmm28, zmm19, dword ptr [rsi + 0xe0]{1to16}
+	LONG $0x50654262; WORD $0x6350; BYTE $0x38 // vpdpbusd zmm28, zmm19, dword ptr [r11 + 0xe0]{1to16}
 	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
 	LONG $0x487dc262; WORD $0xcb58 // vpbroadcastd zmm17, xmm11
-	QUAD $0x000001489e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x148]
-	LONG $0x5065e262; WORD $0x4e50; BYTE $0x08 // vpdpbusd zmm17, zmm19, dword ptr [rsi + 0x20]{1to16}
+	QUAD $0x0001489b6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r11 + 0x148]
+	LONG $0x5065c262; WORD $0x4b50; BYTE $0x08 // vpdpbusd zmm17, zmm19, dword ptr [r11 + 0x20]{1to16}
 	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
 	LONG $0x487dc262; WORD $0xd358 // vpbroadcastd zmm18, xmm11
-	QUAD $0x000001509e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x150]
-	LONG $0x5065e262; WORD $0x5650; BYTE $0x10 // vpdpbusd zmm18, zmm19, dword ptr [rsi + 0x40]{1to16}
+	QUAD $0x0001509b6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r11 + 0x150]
+	LONG $0x5065c262; WORD $0x5350; BYTE $0x10 // vpdpbusd zmm18, zmm19, dword ptr [r11 + 0x40]{1to16}
 	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
 	LONG $0x487d4262; WORD $0xd358 // vpbroadcastd zmm26, xmm11
-	QUAD $0x000001549e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x154]
-	LONG $0x50656262; WORD $0x5650; BYTE $0x20 // vpdpbusd zmm26, zmm19, dword ptr [rsi + 0x80]{1to16}
+	QUAD $0x0001549b6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r11 + 0x154]
+	LONG $0x50654262; WORD $0x5350; BYTE $0x20 // vpdpbusd zmm26, zmm19, dword ptr [r11 + 0x80]{1to16}
 	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
 	LONG $0x487d4262; WORD $0xdb58 // vpbroadcastd zmm27, xmm11
-	LONG $0x50656262; WORD $0x5e50; BYTE $0x28 // vpdpbusd zmm27, zmm19, dword ptr [rsi + 0xa0]{1to16}
+	LONG $0x50654262; WORD $0x5b50; BYTE $0x28 // vpdpbusd zmm27, zmm19, dword ptr [r11 + 0xa0]{1to16}
 	LONG $0x4065d162; WORD $0xf472; BYTE $0x04 // vpslld zmm19, zmm12, 0x4
 	LONG $0x40e5e162; WORD $0xdadb // vpandq zmm19, zmm19, zmm2
 	LONG $0x488da362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm19, zmm14, zmm23, 0xf8
-	LONG $0x5065e262; WORD $0x4650; BYTE $0x01 // vpdpbusd zmm16, zmm19, dword ptr [rsi + 0x4]{1to16}
-	LONG $0x5065e262; WORD $0x4e50; BYTE $0x09 // vpdpbusd zmm17, zmm19, dword ptr [rsi + 0x24]{1to16}
-	LONG $0x5065e262; WORD $0x5650; BYTE $0x11 // vpdpbusd zmm18, zmm19, dword ptr [rsi + 0x44]{1to16}
-	LONG $0x5065e262; WORD $0x6650; BYTE $0x19 // vpdpbusd zmm20, zmm19, dword ptr [rsi + 0x64]{1to16}
-	LONG $0x50656262; WORD $0x5650; BYTE $0x21 // vpdpbusd zmm26, zmm19, dword ptr [rsi + 0x84]{1to16}
-	LONG $0x50656262; WORD $0x6e50; BYTE $0x31 // vpdpbusd zmm29, zmm19, dword ptr [rsi + 0xc4]{1to16}
-	LONG $0x50656262; WORD $0x6650; BYTE $0x39 // vpdpbusd zmm28, zmm19, dword ptr [rsi + 0xe4]{1to16}
-	LONG $0x50656262; WORD $0x5e50; BYTE $0x29 // vpdpbusd zmm27, zmm19, dword ptr [rsi + 0xa4]{1to16}
+	LONG $0x5065c262; WORD $0x4350; BYTE $0x01 // vpdpbusd zmm16, zmm19, dword ptr [r11 + 0x4]{1to16}
+	LONG $0x5065c262; WORD $0x4b50; BYTE $0x09 // vpdpbusd zmm17, zmm19, dword ptr [r11 + 0x24]{1to16}
+	LONG $0x5065c262; WORD $0x5350; BYTE $0x11 // vpdpbusd zmm18, zmm19, dword ptr [r11 + 0x44]{1to16}
+	LONG $0x5065c262; WORD $0x6350; BYTE $0x19 // vpdpbusd zmm20, zmm19, dword ptr [r11 + 0x64]{1to16}
+	LONG $0x50654262; WORD $0x5350; BYTE $0x21 // vpdpbusd zmm26, zmm19, dword ptr [r11 + 0x84]{1to16}
+	LONG $0x50654262; WORD $0x6b50; BYTE $0x31 // vpdpbusd zmm29, zmm19, dword ptr [r11 + 0xc4]{1to16}
+	LONG $0x50654262; WORD $0x6350; BYTE $0x39 // vpdpbusd zmm28, zmm19, dword ptr [r11 + 0xe4]{1to16}
+	LONG $0x50654262; WORD $0x5b50; BYTE $0x29 // vpdpbusd zmm27, zmm19, dword ptr [r11 + 0xa4]{1to16}
 	LONG $0x4065d162; WORD $0xf572; BYTE $0x02 // vpslld zmm19, zmm13, 0x2
 	LONG $0x40e5e162; WORD $0xdadb // vpandq zmm19, zmm19, zmm2
 	LONG $0x48e5a362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm19, zmm3, zmm23, 0xf8
-	LONG $0x5065e262; WORD $0x4650; BYTE $0x02 // vpdpbusd zmm16, zmm19, dword ptr [rsi + 0x8]{1to16}
-	LONG $0x5065e262; WORD $0x4e50; BYTE $0x0a // vpdpbusd zmm17, zmm19, dword ptr [rsi + 0x28]{1to16}
-	LONG $0x5065e262; WORD $0x5650; BYTE $0x12 // vpdpbusd zmm18, zmm19, dword ptr [rsi + 0x48]{1to16}
-	LONG $0x5065e262; WORD $0x6650; BYTE $0x1a // vpdpbusd zmm20, zmm19, dword ptr [rsi + 0x68]{1to16}
-	LONG $0x50656262; WORD $0x5650; BYTE $0x22 // vpdpbusd zmm26, zmm19, dword ptr [rsi + 0x88]{1to16}
-	LONG $0x50656262; WORD $0x6e50; BYTE $0x32 // vpdpbusd zmm29, zmm19, dword ptr [rsi + 0xc8]{1to16}
-	LONG $0x50656262; WORD $0x6650; BYTE $0x3a // vpdpbusd zmm28, zmm19, dword ptr [rsi + 0xe8]{1to16}
-	LONG $0x50656262; WORD $0x5e50; BYTE $0x2a // vpdpbusd zmm27, zmm19, dword ptr [rsi + 0xa8]{1to16}
+	LONG $0x5065c262; WORD $0x4350; BYTE $0x02 // vpdpbusd zmm16, zmm19, dword ptr [r11 + 0x8]{1to16}
+	LONG $0x5065c262; WORD $0x4b50; BYTE $0x0a // vpdpbusd zmm17, zmm19, dword ptr [r11 + 0x28]{1to16}
+	LONG $0x5065c262; WORD $0x5350; BYTE $0x12 // vpdpbusd zmm18, zmm19, dword ptr [r11 + 0x48]{1to16}
+	LONG $0x5065c262; WORD $0x6350; BYTE $0x1a // vpdpbusd zmm20, zmm19, dword ptr [r11 + 0x68]{1to16}
+	LONG $0x50654262; WORD $0x5350; BYTE $0x22 // vpdpbusd zmm26, zmm19, dword ptr [r11 + 0x88]{1to16}
+	LONG $0x50654262; WORD $0x6b50; BYTE $0x32 // vpdpbusd zmm29, zmm19, dword ptr [r11 + 0xc8]{1to16}
+	LONG $0x50654262; WORD $0x6350; BYTE $0x3a // vpdpbusd zmm28, zmm19, dword ptr [r11 + 0xe8]{1to16}
+	LONG $0x50654262; WORD $0x5b50; BYTE $0x2a // vpdpbusd zmm27, zmm19, dword ptr [r11 + 0xa8]{1to16}
 	LONG $0x4065d162; WORD $0xf472; BYTE $0x02 // vpslld zmm19, zmm12, 0x2
 	LONG $0x40e5e162; WORD $0xdadb // vpandq zmm19, zmm19, zmm2
 	LONG $0x40bda362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm19, zmm24, zmm23, 0xf8
-	LONG $0x5065e262; WORD $0x4650; BYTE $0x03 // vpdpbusd zmm16, zmm19, dword ptr [rsi + 0xc]{1to16}
-	LONG $0x5065e262; WORD $0x5650; BYTE $0x13 // vpdpbusd zmm18, zmm19, dword ptr [rsi + 0x4c]{1to16}
-	LONG $0x50656262; WORD $0x6e50; BYTE $0x33 // vpdpbusd zmm29, zmm19, dword ptr [rsi + 0xcc]{1to16}
-	LONG $0x5065e262; WORD $0x4e50; BYTE $0x0b // vpdpbusd zmm17, zmm19, dword ptr [rsi + 0x2c]{1to16}
-	LONG $0x5065e262; WORD $0x6650; BYTE $0x1b // vpdpbusd zmm20, zmm19, dword ptr [rsi + 0x6c]{1to16}
-	LONG $0x50656262; WORD $0x5650; BYTE $0x23 // vpdpbusd zmm26, zmm19, dword ptr [rsi + 0x8c]{1to16}
-	LONG $0x50656262; WORD $0x6650; BYTE $0x3b // vpdpbusd zmm28, zmm19, dword ptr [rsi + 0xec]{1to16}
-	LONG $0x50656262; WORD $0x5e50; BYTE $0x2b // vpdpbusd zmm27, zmm19, dword ptr [rsi + 0xac]{1to16}
+	LONG $0x5065c262; WORD $0x4350; BYTE $0x03 // vpdpbusd zmm16, zmm19, dword ptr [r11 + 0xc]{1to16}
+	LONG $0x5065c262; WORD $0x5350; BYTE $0x13 // vpdpbusd zmm18, zmm19, dword ptr [r11 + 0x4c]{1to16}
+	LONG $0x50654262; WORD $0x6b50; BYTE $0x33 // vpdpbusd zmm29, zmm19, dword ptr [r11 + 0xcc]{1to16}
+	LONG $0x5065c262; WORD $0x4b50; BYTE $0x0b // vpdpbusd zmm17, zmm19, dword ptr [r11 + 0x2c]{1to16}
+	LONG $0x5065c262; WORD $0x6350; BYTE $0x1b // vpdpbusd zmm20, zmm19, dword ptr [r11 + 0x6c]{1to16}
+	LONG $0x50654262; WORD $0x5350; BYTE $0x23 // vpdpbusd zmm26, zmm19, dword ptr [r11 + 0x8c]{1to16}
+	LONG $0x50654262; WORD $0x6350; BYTE $0x3b // vpdpbusd zmm28, zmm19, dword ptr [r11 + 0xec]{1to16}
+	LONG $0x50654262; WORD $0x5b50; BYTE $0x2b // vpdpbusd zmm27, zmm19, dword ptr [r11 + 0xac]{1to16}
 	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
 	LONG $0x487c1162; WORD $0xdd5b // vcvtdq2ps zmm11, zmm29
 	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
@@ -5382,91 +5859,91 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c8162; WORD $0xd35b // vcvtdq2ps zmm18, zmm27
 	LONG $0x4804b162; WORD $0xe159 // vmulps zmm4, zmm15, zmm17
 	LONG $0x487ca162; WORD $0xcc5b // vcvtdq2ps zmm17, zmm20
-	LONG $0x087d6162; WORD $0x5e6e; BYTE $0x5a // vmovd xmm27, dword ptr [rsi + 0x168]
+	LONG $0x087d4162; WORD $0x5b6e; BYTE $0x5a // vmovd xmm27, dword ptr [r11 + 0x168]
 	LONG $0x4804a162; WORD $0xd259 // vmulps zmm18, zmm15, zmm18
 	LONG $0x4804a162; WORD $0xe059 // vmulps zmm20, zmm15, zmm16
 	LONG $0x487c8162; WORD $0xc25b // vcvtdq2ps zmm16, zmm26
 	LONG $0x487c0162; WORD $0xd45b // vcvtdq2ps zmm26, zmm28
 	LONG $0x4804a162; WORD $0xc959 // vmulps zmm17, zmm15, zmm17
-	QUAD $0x3024a411487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x30], zmm4
+	QUAD $0x5824a411487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x58], zmm4
 	LONG $0x487cf162; WORD $0xe128 // vmovaps zmm4, zmm1
 	LONG $0x4895f162; WORD $0xcadb // vpandq zmm1, zmm13, zmm2
 	LONG $0x4815d162; WORD $0xd572; BYTE $0x02 // vpsrld zmm13, zmm13, 0x2
 	LONG $0x40b5b362; WORD $0xcf25; BYTE $0xf8 // vpternlogq zmm1, zmm25, zmm23, 0xf8
-	LONG $0x087d6162; WORD $0x4e6e; BYTE $0x5f // vmovd xmm25, dword ptr [rsi + 0x17c]
-	LONG $0x58756262; WORD $0x7650; BYTE $0x2c // vpdpbusd zmm30, zmm1, dword ptr [rsi + 0xb0]{1to16}
+	LONG $0x087d4162; WORD $0x4b6e; BYTE $0x5f // vmovd xmm25, dword ptr [r11 + 0x17c]
+	LONG $0x58754262; WORD $0x7350; BYTE $0x2c // vpdpbusd zmm30, zmm1, dword ptr [r11 + 0xb0]{1to16}
 	LONG $0x48957162; WORD $0xeadb // vpandq zmm13, zmm13, zmm2
-	QUAD $0x70249411487ce162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x70], zmm18
+	QUAD $0x98249411487ce162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x98], zmm18
 	LONG $0x4804c162; WORD $0xd359 // vmulps zmm18, zmm15, zmm11
-	QUAD $0x000001609e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x160]
+	QUAD $0x0001609b6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r11 + 0x160]
 	LONG $0x4804a162; WORD $0xc059 // vmulps zmm16, zmm15, zmm16
 	LONG $0x48041162; WORD $0xfa59 // vmulps zmm15, zmm15, zmm26
 	LONG $0x40256262; WORD $0xd847 // vpsllvd zmm27, zmm27, zmm0
 	LONG $0x487d0262; WORD $0xdb58 // vpbroadcastd zmm27, xmm27
-	LONG $0x58756262; WORD $0x5e50; BYTE $0x14 // vpdpbusd zmm27, zmm1, dword ptr [rsi + 0x50]{1to16}
+	LONG $0x58754262; WORD $0x5b50; BYTE $0x14 // vpdpbusd zmm27, zmm1, dword ptr [r11 + 0x50]{1to16}
 	LONG $0x40356262; WORD $0xc847 // vpsllvd zmm25, zmm25, zmm0
 	LONG $0x487d0262; WORD $0xc958 // vpbroadcastd zmm25, xmm25
-	LONG $0x58756262; WORD $0x4e50; BYTE $0x3c // vpdpbusd zmm25, zmm1, dword ptr [rsi + 0xf0]{1to16}
+	LONG $0x58754262; WORD $0x4b50; BYTE $0x3c // vpdpbusd zmm25, zmm1, dword ptr [r11 + 0xf0]{1to16}
 	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
 	LONG $0x487d4262; WORD $0xd358 // vpbroadcastd zmm26, xmm11
-	QUAD $0x000001649e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x164]
-	LONG $0x58756262; WORD $0x5650; BYTE $0x04 // vpdpbusd zmm26, zmm1, dword ptr [rsi + 0x10]{1to16}
+	QUAD $0x0001649b6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r11 + 0x164]
+	LONG $0x58754262; WORD $0x5350; BYTE $0x04 // vpdpbusd zmm26, zmm1, dword ptr [r11 + 0x10]{1to16}
 	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
 	LONG $0x487d4262; WORD $0xe358 // vpbroadcastd zmm28, xmm11
-	QUAD $0x0000016c9e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x16c]
-	LONG $0x58756262; WORD $0x6650; BYTE $0x0c // vpdpbusd zmm28, zmm1, dword ptr [rsi + 0x30]{1to16}
+	QUAD $0x00016c9b6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r11 + 0x16c]
+	LONG $0x58754262; WORD $0x6350; BYTE $0x0c // vpdpbusd zmm28, zmm1, dword ptr [r11 + 0x30]{1to16}
 	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
 	LONG $0x487d4262; WORD $0xeb58 // vpbroadcastd zmm29, xmm11
-	QUAD $0x000001709e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x170]
-	LONG $0x58756262; WORD $0x6e50; BYTE $0x1c // vpdpbusd zmm29, zmm1, dword ptr [rsi + 0x70]{1to16}
+	QUAD $0x0001709b6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r11 + 0x170]
+	LONG $0x58754262; WORD $0x6b50; BYTE $0x1c // vpdpbusd zmm29, zmm1, dword ptr [r11 + 0x70]{1to16}
 	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
 	LONG $0x487d4262; WORD $0xfb58 // vpbroadcastd zmm31, xmm11
-	QUAD $0x000001789e6e79c5 // vmovd xmm11, dword ptr [rsi + 0x178]
-	LONG $0x58756262; WORD $0x7e50; BYTE $0x24 // vpdpbusd zmm31, zmm1, dword ptr [rsi + 0x90]{1to16}
+	QUAD $0x0001789b6e7941c4; BYTE $0x00 // vmovd xmm11, dword ptr [r11 + 0x178]
+	LONG $0x58754262; WORD $0x7b50; BYTE $0x24 // vpdpbusd zmm31, zmm1, dword ptr [r11 + 0x90]{1to16}
 	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
 	LONG $0x487d5262; WORD $0xdb58 // vpbroadcastd zmm11, xmm11
-	LONG $0x58757262; WORD $0x5e50; BYTE $0x34 // vpdpbusd zmm11, zmm1, dword ptr [rsi + 0xd0]{1to16}
+	LONG $0x58755262; WORD $0x5b50; BYTE $0x34 // vpdpbusd zmm11, zmm1, dword ptr [r11 + 0xd0]{1to16}
 	LONG $0x4875d162; WORD $0xd672; BYTE $0x04 // vpsrld zmm1, zmm14, 0x4
 	LONG $0x489d7162; WORD $0xf2db // vpandq zmm14, zmm12, zmm2
 	LONG $0x481dd162; WORD $0xd472; BYTE $0x02 // vpsrld zmm12, zmm12, 0x2
 	LONG $0x48f53362; WORD $0xf725; BYTE $0xf8 // vpternlogq zmm14, zmm1, zmm23, 0xf8
 	LONG $0x4875f162; WORD $0xd372; BYTE $0x04 // vpsrld zmm1, zmm3, 0x4
-	LONG $0x580d6262; WORD $0x5e50; BYTE $0x15 // vpdpbusd zmm27, zmm14, dword ptr [rsi + 0x54]{1to16}
+	LONG $0x580d4262; WORD $0x5b50; BYTE $0x15 // vpdpbusd zmm27, zmm14, dword ptr [r11 + 0x54]{1to16}
 	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x580d6262; WORD $0x6650; BYTE $0x0d // vpdpbusd zmm28, zmm14, dword ptr [rsi + 0x34]{1to16}
-	LONG $0x580d6262; WORD $0x7650; BYTE $0x2d // vpdpbusd zmm30, zmm14, dword ptr [rsi + 0xb4]{1to16}
-	LONG $0x580d6262; WORD $0x5650; BYTE $0x05 // vpdpbusd zmm26, zmm14, dword ptr [rsi + 0x14]{1to16}
-	LONG $0x580d6262; WORD $0x6e50; BYTE $0x1d // vpdpbusd zmm29, zmm14, dword ptr [rsi + 0x74]{1to16}
-	LONG $0x580d6262; WORD $0x7e50; BYTE $0x25 // vpdpbusd zmm31, zmm14, dword ptr [rsi + 0x94]{1to16}
-	LONG $0x580d6262; WORD $0x4e50; BYTE $0x3d // vpdpbusd zmm25, zmm14, dword ptr [rsi + 0xf4]{1to16}
+	LONG $0x580d4262; WORD $0x6350; BYTE $0x0d // vpdpbusd zmm28, zmm14, dword ptr [r11 + 0x34]{1to16}
+	LONG $0x580d4262; WORD $0x7350; BYTE $0x2d // vpdpbusd zmm30, zmm14, dword ptr [r11 + 0xb4]{1to16}
+	LONG $0x580d4262; WORD $0x5350; BYTE $0x05 // vpdpbusd zmm26, zmm14, dword ptr [r11 + 0x14]{1to16}
+	LONG $0x580d4262; WORD $0x6b50; BYTE $0x1d // vpdpbusd zmm29, zmm14, dword ptr [r11 + 0x74]{1to16}
+	LONG $0x580d4262; WORD $0x7b50; BYTE $0x25 // vpdpbusd zmm31, zmm14, dword ptr [r11 + 0x94]{1to16}
+	LONG $0x580d4262; WORD $0x4b50; BYTE $0x3d // vpdpbusd zmm25, zmm14, dword ptr [r11 + 0xf4]{1to16}
 	LONG $0x487cf162; WORD $0xdd28 // vmovaps zmm3, zmm5
 	LONG $0x48f53362; WORD $0xef25; BYTE $0xf8 // vpternlogq zmm13, zmm1, zmm23, 0xf8
 	LONG $0x48759162; WORD $0xd072; BYTE $0x04 // vpsrld zmm1, zmm24, 0x4
 	LONG $0x48f53362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm1, zmm23, 0xf8
 	QUAD $0x01354c21487db262 // vpmovsxbd zmm1, xmmword ptr [rbp + r14 + 0x10]
-	LONG $0x580d7262; WORD $0x5e50; BYTE $0x35 // vpdpbusd zmm11, zmm14, dword ptr [rsi + 0xd4]{1to16}
+	LONG $0x580d5262; WORD $0x5b50; BYTE $0x35 // vpdpbusd zmm11, zmm14, dword ptr [r11 + 0xd4]{1to16}
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x58156262; WORD $0x5e50; BYTE $0x16 // vpdpbusd zmm27, zmm13, dword ptr [rsi + 0x58]{1to16}
-	LONG $0x58156262; WORD $0x6650; BYTE $0x0e // vpdpbusd zmm28, zmm13, dword ptr [rsi + 0x38]{1to16}
-	LONG $0x58156262; WORD $0x7650; BYTE $0x2e // vpdpbusd zmm30, zmm13, dword ptr [rsi + 0xb8]{1to16}
-	LONG $0x58156262; WORD $0x5650; BYTE $0x06 // vpdpbusd zmm26, zmm13, dword ptr [rsi + 0x18]{1to16}
-	LONG $0x58156262; WORD $0x6e50; BYTE $0x1e // vpdpbusd zmm29, zmm13, dword ptr [rsi + 0x78]{1to16}
-	LONG $0x58156262; WORD $0x7e50; BYTE $0x26 // vpdpbusd zmm31, zmm13, dword ptr [rsi + 0x98]{1to16}
-	LONG $0x58156262; WORD $0x4e50; BYTE $0x3e // vpdpbusd zmm25, zmm13, dword ptr [rsi + 0xf8]{1to16}
-	LONG $0x58157262; WORD $0x5e50; BYTE $0x36 // vpdpbusd zmm11, zmm13, dword ptr [rsi + 0xd8]{1to16}
-	LONG $0x581d6262; WORD $0x5e50; BYTE $0x17 // vpdpbusd zmm27, zmm12, dword ptr [rsi + 0x5c]{1to16}
-	LONG $0x581d6262; WORD $0x6650; BYTE $0x0f // vpdpbusd zmm28, zmm12, dword ptr [rsi + 0x3c]{1to16}
-	LONG $0x581d6262; WORD $0x7650; BYTE $0x2f // vpdpbusd zmm30, zmm12, dword ptr [rsi + 0xbc]{1to16}
-	LONG $0x581d6262; WORD $0x7e50; BYTE $0x27 // vpdpbusd zmm31, zmm12, dword ptr [rsi + 0x9c]{1to16}
-	LONG $0x581d6262; WORD $0x4e50; BYTE $0x3f // vpdpbusd zmm25, zmm12, dword ptr [rsi + 0xfc]{1to16}
-	LONG $0x581d6262; WORD $0x5650; BYTE $0x07 // vpdpbusd zmm26, zmm12, dword ptr [rsi + 0x1c]{1to16}
-	LONG $0x581d6262; WORD $0x6e50; BYTE $0x1f // vpdpbusd zmm29, zmm12, dword ptr [rsi + 0x7c]{1to16}
-	LONG $0x581d7262; WORD $0x5e50; BYTE $0x37 // vpdpbusd zmm11, zmm12, dword ptr [rsi + 0xdc]{1to16}
+	LONG $0x58154262; WORD $0x5b50; BYTE $0x16 // vpdpbusd zmm27, zmm13, dword ptr [r11 + 0x58]{1to16}
+	LONG $0x58154262; WORD $0x6350; BYTE $0x0e // vpdpbusd zmm28, zmm13, dword ptr [r11 + 0x38]{1to16}
+	LONG $0x58154262; WORD $0x7350; BYTE $0x2e // vpdpbusd zmm30, zmm13, dword ptr [r11 + 0xb8]{1to16}
+	LONG $0x58154262; WORD $0x5350; BYTE $0x06 // vpdpbusd zmm26, zmm13, dword ptr [r11 + 0x18]{1to16}
+	LONG $0x58154262; WORD $0x6b50; BYTE $0x1e // vpdpbusd zmm29, zmm13, dword ptr [r11 + 0x78]{1to16}
+	LONG $0x58154262; WORD $0x7b50; BYTE $0x26 // vpdpbusd zmm31, zmm13, dword ptr [r11 + 0x98]{1to16}
+	LONG $0x58154262; WORD $0x4b50; BYTE $0x3e // vpdpbusd zmm25, zmm13, dword ptr [r11 + 0xf8]{1to16}
+	LONG $0x58155262; WORD $0x5b50; BYTE $0x36 // vpdpbusd zmm11, zmm13, dword ptr [r11 + 0xd8]{1to16}
+	LONG $0x581d4262; WORD $0x5b50; BYTE $0x17 // vpdpbusd zmm27, zmm12, dword ptr [r11 + 0x5c]{1to16}
+	LONG $0x581d4262; WORD $0x6350; BYTE $0x0f // vpdpbusd zmm28, zmm12, dword ptr [r11 + 0x3c]{1to16}
+	LONG $0x581d4262; WORD $0x7350; BYTE $0x2f // vpdpbusd zmm30, zmm12, dword ptr [r11 + 0xbc]{1to16}
+	LONG $0x581d4262; WORD $0x7b50; BYTE $0x27 // vpdpbusd zmm31, zmm12, dword ptr [r11 + 0x9c]{1to16}
+	LONG $0x581d4262; WORD $0x4b50; BYTE $0x3f // vpdpbusd zmm25, zmm12, dword ptr [r11 + 0xfc]{1to16}
+	LONG $0x581d4262; WORD $0x5350; BYTE $0x07 // vpdpbusd zmm26, zmm12, dword ptr [r11 + 0x1c]{1to16}
+	LONG $0x581d4262; WORD $0x6b50; BYTE $0x1f // vpdpbusd zmm29, zmm12, dword ptr [r11 + 0x7c]{1to16}
+	LONG $0x581d5262; WORD $0x5b50; BYTE $0x37 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0xdc]{1to16}
 	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
 	LONG $0x4054f162; WORD $0xc959 // vmulps zmm1, zmm21, zmm1
 	LONG $0x487c1162; WORD $0xf35b // vcvtdq2ps zmm14, zmm27
 	LONG $0x487c1162; WORD $0xec5b // vcvtdq2ps zmm13, zmm28
-	QUAD $0x3024aca848757262; WORD $0x0000; BYTE $0x00 // vfmadd213ps zmm13, zmm1, zmmword ptr [rsp + 0x30] # zmm13 = (zmm1 * zmm13) + mem
+	QUAD $0x5824aca848757262; WORD $0x0000; BYTE $0x00 // vfmadd213ps zmm13, zmm1, zmmword ptr [rsp + 0x58] # zmm13 = (zmm1 * zmm13) + mem
 	LONG $0x487c1162; WORD $0xe25b // vcvtdq2ps zmm12, zmm26
 	LONG $0x487c0162; WORD $0xd55b // vcvtdq2ps zmm26, zmm29
 	LONG $0x487c0162; WORD $0xc75b // vcvtdq2ps zmm24, zmm31
@@ -5474,163 +5951,186 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
 	LONG $0x48753262; WORD $0xf4a8 // vfmadd213ps zmm14, zmm1, zmm20 # zmm14 = (zmm1 * zmm14) + zmm20
 	LONG $0x487c8162; WORD $0xe65b // vcvtdq2ps zmm20, zmm30
-	QUAD $0x7024a4a84875e262; WORD $0x0000; BYTE $0x00 // vfmadd213ps zmm20, zmm1, zmmword ptr [rsp + 0x70] # zmm20 = (zmm1 * zmm20) + mem
+	QUAD $0x9824a4a84875e262; WORD $0x0000; BYTE $0x00 // vfmadd213ps zmm20, zmm1, zmmword ptr [rsp + 0x98] # zmm20 = (zmm1 * zmm20) + mem
 	LONG $0x48753262; WORD $0xe3a8 // vfmadd213ps zmm12, zmm1, zmm19 # zmm12 = (zmm1 * zmm12) + zmm19
 	LONG $0x48752262; WORD $0xd1a8 // vfmadd213ps zmm26, zmm1, zmm17 # zmm26 = (zmm1 * zmm26) + zmm17
 	LONG $0x48752262; WORD $0xc0a8 // vfmadd213ps zmm24, zmm1, zmm16 # zmm24 = (zmm1 * zmm24) + zmm16
 	LONG $0x4875d262; WORD $0xefa8 // vfmadd213ps zmm5, zmm1, zmm15 # zmm5 = (zmm1 * zmm5) + zmm15
-	LONG $0x581d7262; WORD $0x56b8; BYTE $0x40 // vfmadd231ps zmm10, zmm12, dword ptr [rsi + 0x100]{1to16} # zmm10 = (zmm12 * mem) + zmm10
-	LONG $0x580d7262; WORD $0x46b8; BYTE $0x42 // vfmadd231ps zmm8, zmm14, dword ptr [rsi + 0x108]{1to16} # zmm8 = (zmm14 * mem) + zmm8
-	LONG $0x502df262; WORD $0x7eb8; BYTE $0x43 // vfmadd231ps zmm7, zmm26, dword ptr [rsi + 0x10c]{1to16} # zmm7 = (zmm26 * mem) + zmm7
-	LONG $0x503df262; WORD $0x76b8; BYTE $0x44 // vfmadd231ps zmm6, zmm24, dword ptr [rsi + 0x110]{1to16} # zmm6 = (zmm24 * mem) + zmm6
-	LONG $0x58157262; WORD $0x4eb8; BYTE $0x41 // vfmadd231ps zmm9, zmm13, dword ptr [rsi + 0x104]{1to16} # zmm9 = (zmm13 * mem) + zmm9
+	LONG $0x581d5262; WORD $0x53b8; BYTE $0x40 // vfmadd231ps zmm10, zmm12, dword ptr [r11 + 0x100]{1to16} # zmm10 = (zmm12 * mem) + zmm10
+	LONG $0x580d5262; WORD $0x43b8; BYTE $0x42 // vfmadd231ps zmm8, zmm14, dword ptr [r11 + 0x108]{1to16} # zmm8 = (zmm14 * mem) + zmm8
+	LONG $0x502dd262; WORD $0x7bb8; BYTE $0x43 // vfmadd231ps zmm7, zmm26, dword ptr [r11 + 0x10c]{1to16} # zmm7 = (zmm26 * mem) + zmm7
+	LONG $0x503dd262; WORD $0x73b8; BYTE $0x44 // vfmadd231ps zmm6, zmm24, dword ptr [r11 + 0x110]{1to16} # zmm6 = (zmm24 * mem) + zmm6
+	LONG $0x58155262; WORD $0x4bb8; BYTE $0x41 // vfmadd231ps zmm9, zmm13, dword ptr [r11 + 0x104]{1to16} # zmm9 = (zmm13 * mem) + zmm9
 	LONG $0x48753262; WORD $0xdaa8 // vfmadd213ps zmm11, zmm1, zmm18 # zmm11 = (zmm1 * zmm11) + zmm18
 	LONG $0x487cf162; WORD $0xcc28 // vmovaps zmm1, zmm4
-	LONG $0x5825f262; WORD $0x5eb8; BYTE $0x46 // vfmadd231ps zmm3, zmm11, dword ptr [rsi + 0x118]{1to16} # zmm3 = (zmm11 * mem) + zmm3
-	LONG $0x5855f262; WORD $0x4eb8; BYTE $0x47 // vfmadd231ps zmm1, zmm5, dword ptr [rsi + 0x11c]{1to16} # zmm1 = (zmm5 * mem) + zmm1
-	LONG $0x505de262; WORD $0x76b8; BYTE $0x45 // vfmadd231ps zmm22, zmm20, dword ptr [rsi + 0x114]{1to16} # zmm22 = (zmm20 * mem) + zmm22
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
+	LONG $0x5825d262; WORD $0x5bb8; BYTE $0x46 // vfmadd231ps zmm3, zmm11, dword ptr [r11 + 0x118]{1to16} # zmm3 = (zmm11 * mem) + zmm3
+	LONG $0x5855d262; WORD $0x4bb8; BYTE $0x47 // vfmadd231ps zmm1, zmm5, dword ptr [r11 + 0x11c]{1to16} # zmm1 = (zmm5 * mem) + zmm1
+	LONG $0x505dc262; WORD $0x73b8; BYTE $0x45 // vfmadd231ps zmm22, zmm20, dword ptr [r11 + 0x114]{1to16} # zmm22 = (zmm20 * mem) + zmm22
+	LONG $0x80c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x180
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfaa7850f; WORD $0xffff // jne 0x17d60 <pq_q6_k+0x540>
+	LONG $0xfa9a850f; WORD $0xffff // jne 0x185c0 <pq_q6_k+0x570>
 	WORD $0xff41; BYTE $0xc7 // inc r15d
 	LONG $0x40c58148; WORD $0x0003; BYTE $0x00 // add rbp, 0x340
 	LONG $0x04ff8341 // cmp r15d, 0x4
-	LONG $0xfa83850f; WORD $0xffff // jne 0x17d50 <pq_q6_k+0x530>
-	LONG $0xf8588d49 // lea rbx, [r8 - 0x8]
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfa628f0f; WORD $0xffff // jg 0x17d40 <pq_q6_k+0x520>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0xfa76850f; WORD $0xffff // jne 0x185b0 <pq_q6_k+0x560>
+	LONG $0xf84f8d48 // lea rcx, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xfa558f0f; WORD $0xffff // jg 0x185a0 <pq_q6_k+0x550>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
 	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm7
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf5bc840f; WORD $0xffff // je 0x178d0 <pq_q6_k+0xb0>
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
-	LONG $0x487ce162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm22
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf5a6820f; WORD $0xffff // jb 0x178d0 <pq_q6_k+0xb0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf590820f; WORD $0xffff // jb 0x178d0 <pq_q6_k+0xb0>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x0c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm1
-	LONG $0xfff57fe9; BYTE $0xff // jmp 0x178d0 <pq_q6_k+0xb0>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x04348e0f; WORD $0x0000 // jle 0x1879d <pq_q6_k+0xf7d>
-	LONG $0x24048b4c // mov r8, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
-	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x008e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2000]
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x3c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm7
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
+	LONG $0x05fd8341 // cmp r13d, 0x5
+	LONG $0xf59b840f; WORD $0xffff // je 0x18120 <pq_q6_k+0xd0>
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x487ce162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm22
+	LONG $0x07fd8341 // cmp r13d, 0x7
+	LONG $0xf585820f; WORD $0xffff // jb 0x18120 <pq_q6_k+0xd0>
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
+	LONG $0x08fd8341 // cmp r13d, 0x8
+	LONG $0xf56f820f; WORD $0xffff // jb 0x18120 <pq_q6_k+0xd0>
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	LONG $0x487cf162; WORD $0x0c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm1
+	LONG $0xfff55ee9; BYTE $0xff // jmp 0x18120 <pq_q6_k+0xd0>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x08b88e0f; WORD $0x0000 // jle 0x19491 <pq_q6_k+0x1441>
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894d; BYTE $0xd7 // mov r15, r10
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	WORD $0x1feb // jmp 0x18c11 <pq_q6_k+0xbc1>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xf8738d48 // lea rsi, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	LONG $0x08848e0f; WORD $0x0000 // jle 0x19495 <pq_q6_k+0x1445>
+	LONG $0x487dd262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [r15]
+	LONG $0x40c78349 // add r15, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x894d; BYTE $0xfe // mov r14, r15
+	LONG $0x0001d4e9; BYTE $0x00 // jmp 0x18df9 <pq_q6_k+0xda9>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x7621; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x30]
+	LONG $0x487dd262; WORD $0x6e21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r14 + 0x20]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x07 // vmovups zmm7, zmmword ptr [r14 + 0x1c0]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x08 // vmovups zmm7, zmmword ptr [r14 + 0x200]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x09 // vmovups zmm7, zmmword ptr [r14 + 0x240]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x0a // vmovups zmm7, zmmword ptr [r14 + 0x280]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x0b // vmovups zmm7, zmmword ptr [r14 + 0x2c0]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x0c // vmovups zmm7, zmmword ptr [r14 + 0x300]
+	LONG $0x48fe5162; WORD $0x466f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r14 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x200]
+	LONG $0x48fe5162; WORD $0x566f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r14 + 0x240]
+	LONG $0x48fe5162; WORD $0x5e6f; BYTE $0x0a // vmovdqu64 zmm11, zmmword ptr [r14 + 0x280]
+	LONG $0x48fec162; WORD $0x4e6f; BYTE $0x0b // vmovdqu64 zmm17, zmmword ptr [r14 + 0x2c0]
+	LONG $0x48fec162; WORD $0x466f; BYTE $0x0c // vmovdqu64 zmm16, zmmword ptr [r14 + 0x300]
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x487df262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [rsi]
-	LONG $0x487df262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [rsi + 0x10]
-	LONG $0x408e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2040]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [rsi + 0x40]
-	LONG $0x808e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2080]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x02 // vmovups zmm7, zmmword ptr [rsi + 0x80]
-	LONG $0xc08e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x20c0]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rsi + 0xc0]
-	LONG $0x008e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2100]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x04 // vmovups zmm7, zmmword ptr [rsi + 0x100]
-	LONG $0x408e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2140]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x05 // vmovups zmm7, zmmword ptr [rsi + 0x140]
-	LONG $0x808e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2180]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x06 // vmovups zmm7, zmmword ptr [rsi + 0x180]
-	LONG $0x48fe7162; WORD $0x466f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x40]
-	LONG $0x6e7981c4; WORD $0x307c; BYTE $0x28 // vmovd xmm7, dword ptr [r8 + r14 + 0x28]
-	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x80]
-	LONG $0x48fe7162; WORD $0x566f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [rsi + 0xc0]
-	LONG $0x48fe7162; WORD $0x5e6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [rsi + 0x100]
-	LONG $0x48fee162; WORD $0x4e6f; BYTE $0x05 // vmovdqu64 zmm17, zmmword ptr [rsi + 0x140]
-	LONG $0x48fee162; WORD $0x466f; BYTE $0x06 // vmovdqu64 zmm16, zmmword ptr [rsi + 0x180]
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	WORD $0xc5ff // inc ebp
+	WORD $0x894d; BYTE $0xfe // mov r14, r15
 	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
-	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
 	LONG $0x4875d162; WORD $0xf172; BYTE $0x04 // vpslld zmm1, zmm9, 0x4
 	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
 	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
 	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
 	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
 	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
 	LONG $0x48ad3362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm23, 0xf8
-	LONG $0x581d9262; WORD $0x3c50; BYTE $0x30 // vpdpbusd zmm7, zmm12, dword ptr [r8 + r14]{1to16}
-	LONG $0x48f57162; WORD $0xe2db // vpandq zmm12, zmm1, zmm2
 	LONG $0x40f53362; WORD $0xf725; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm23, 0xf8
 	LONG $0x40fd3362; WORD $0xff25; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm23, 0xf8
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x487df262; WORD $0x4e21; BYTE $0x03 // vpmovsxbd zmm1, xmmword ptr [rsi + 0x30]
-	LONG $0x48a53362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm23, 0xf8
-	QUAD $0x01306c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r14 + 0x4]{1to16}
-	QUAD $0x02307c50580d9262 // vpdpbusd zmm7, zmm14, dword ptr [r8 + r14 + 0x8]{1to16}
-	QUAD $0x03306c5058051262 // vpdpbusd zmm13, zmm15, dword ptr [r8 + r14 + 0xc]{1to16}
-	LONG $0x4815f162; WORD $0xfffe // vpaddd zmm7, zmm13, zmm7
-	LONG $0x6e7901c4; WORD $0x306c; BYTE $0x2c // vmovd xmm13, dword ptr [r8 + r14 + 0x2c]
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
-	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
-	LONG $0x487dd262; WORD $0xed58 // vpbroadcastd zmm5, xmm13
-	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485ce162; WORD $0xd659 // vmulps zmm18, zmm4, zmm6
+	LONG $0x706ef9c5; BYTE $0x58 // vmovd xmm6, dword ptr [rax + 0x58]
+	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
+	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
+	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
+	LONG $0x581df262; WORD $0x7050; BYTE $0x0c // vpdpbusd zmm6, zmm12, dword ptr [rax + 0x30]{1to16}
+	LONG $0x48f57162; WORD $0xe2db // vpandq zmm12, zmm1, zmm2
+	LONG $0x48bdf162; WORD $0xcadb // vpandq zmm1, zmm8, zmm2
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
-	LONG $0x48ad3362; WORD $0xef25; BYTE $0xf8 // vpternlogq zmm13, zmm10, zmm23, 0xf8
+	LONG $0x48a53362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm23, 0xf8
+	LONG $0x581d7262; WORD $0x6850; BYTE $0x0d // vpdpbusd zmm13, zmm12, dword ptr [rax + 0x34]{1to16}
+	LONG $0x48adb362; WORD $0xcf25; BYTE $0xf8 // vpternlogq zmm1, zmm10, zmm23, 0xf8
 	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
 	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
-	QUAD $0x04306c5058159262 // vpdpbusd zmm5, zmm13, dword ptr [r8 + r14 + 0x10]{1to16}
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
 	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
 	LONG $0x48ad3362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm23, 0xf8
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x0530545058251262 // vpdpbusd zmm10, zmm11, dword ptr [r8 + r14 + 0x14]{1to16}
+	LONG $0x58257262; WORD $0x5050; BYTE $0x11 // vpdpbusd zmm10, zmm11, dword ptr [rax + 0x44]{1to16}
 	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
 	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x580df262; WORD $0x7050; BYTE $0x0e // vpdpbusd zmm6, zmm14, dword ptr [rax + 0x38]{1to16}
 	LONG $0x48a53362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm23, 0xf8
-	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
-	LONG $0x48a53362; WORD $0xcf25; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm23, 0xf8
-	QUAD $0x06306c50583d9262 // vpdpbusd zmm5, zmm8, dword ptr [r8 + r14 + 0x18]{1to16}
-	QUAD $0x0730545058351262 // vpdpbusd zmm10, zmm9, dword ptr [r8 + r14 + 0x1c]{1to16}
-	LONG $0x482df162; WORD $0xedfe // vpaddd zmm5, zmm10, zmm5
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x484df262; WORD $0xefa8 // vfmadd213ps zmm5, zmm6, zmm7 # zmm5 = (zmm6 * zmm5) + zmm7
-	QUAD $0x08306c98585d9262 // vfmadd132ps zmm5, zmm4, dword ptr [r8 + r14 + 0x20]{1to16} # zmm5 = (zmm5 * mem) + zmm4
-	LONG $0x487df262; WORD $0x6621; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [rsi + 0x20]
-	LONG $0xc08e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x21c0]
-	LONG $0x487cf162; WORD $0xf95b // vcvtdq2ps zmm7, zmm1
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x07 // vmovups zmm6, zmmword ptr [rsi + 0x1c0]
-	LONG $0x008e180f; WORD $0x0022; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2200]
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x08 // vmovups zmm6, zmmword ptr [rsi + 0x200]
-	LONG $0x408e180f; WORD $0x0022; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2240]
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x09 // vmovups zmm6, zmmword ptr [rsi + 0x240]
-	LONG $0x808e180f; WORD $0x0022; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2280]
-	LONG $0x4864f162; WORD $0xff59 // vmulps zmm7, zmm3, zmm7
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x0a // vmovups zmm6, zmmword ptr [rsi + 0x280]
-	LONG $0xc08e180f; WORD $0x0022; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x22c0]
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x0b // vmovups zmm6, zmmword ptr [rsi + 0x2c0]
-	LONG $0x008e180f; WORD $0x0023; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2300]
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x0c // vmovups zmm6, zmmword ptr [rsi + 0x300]
-	LONG $0x48fe7162; WORD $0x466f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x1c0]
-	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x200]
-	LONG $0x48fe7162; WORD $0x566f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x240]
-	LONG $0x48fe7162; WORD $0x5e6f; BYTE $0x0a // vmovdqu64 zmm11, zmmword ptr [rsi + 0x280]
-	LONG $0x48fee162; WORD $0x466f; BYTE $0x0b // vmovdqu64 zmm16, zmmword ptr [rsi + 0x2c0]
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4864f162; WORD $0xf459 // vmulps zmm6, zmm3, zmm4
-	LONG $0x6e7981c4; WORD $0x3064; BYTE $0x58 // vmovd xmm4, dword ptr [r8 + r14 + 0x58]
+	LONG $0x58057262; WORD $0x6850; BYTE $0x0f // vpdpbusd zmm13, zmm15, dword ptr [rax + 0x3c]{1to16}
+	LONG $0x4815f162; WORD $0xf6fe // vpaddd zmm6, zmm13, zmm6
+	LONG $0x686e79c5; BYTE $0x5c // vmovd xmm13, dword ptr [rax + 0x5c]
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
+	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
+	LONG $0x487dd262; WORD $0xfd58 // vpbroadcastd zmm7, xmm13
+	LONG $0x5875f262; WORD $0x7850; BYTE $0x10 // vpdpbusd zmm7, zmm1, dword ptr [rax + 0x40]{1to16}
+	LONG $0x4875b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm1, zmm16, 0x4
+	LONG $0x48f53362; WORD $0xcf25; BYTE $0xf8 // vpternlogq zmm9, zmm1, zmm23, 0xf8
+	LONG $0x58357262; WORD $0x5050; BYTE $0x13 // vpdpbusd zmm10, zmm9, dword ptr [rax + 0x4c]{1to16}
+	LONG $0x583df262; WORD $0x7850; BYTE $0x12 // vpdpbusd zmm7, zmm8, dword ptr [rax + 0x48]{1to16}
+	LONG $0x482df162; WORD $0xfffe // vpaddd zmm7, zmm10, zmm7
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
+	LONG $0x5845f262; WORD $0x58b8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [rax + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	LONG $0x60c08348 // add rax, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe07840f; WORD $0xffff // je 0x18c00 <pq_q6_k+0xbb0>
+	LONG $0xc0be8d4d; WORD $0x0001; BYTE $0x00 // lea r15, [r14 + 0x1c0]
+	WORD $0x394d; BYTE $0xfb // cmp r11, r15
+	WORD $0x6273 // jae 0x18e67 <pq_q6_k+0xe17>
+	WORD $0x8945; BYTE $0xdc // mov r12d, r11d
+	LONG $0x08ecc141 // shr r12d, 0x8
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	BYTE $0x90 // nop
+	WORD $0xb70f; BYTE $0xce // movzx ecx, si
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0x8945; BYTE $0xe5 // mov r13d, r12d
+	LONG $0x3fe58341 // and r13d, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
+	LONG $0x06e5c141 // shl r13d, 0x6
+	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
+	QUAD $0x0040003d8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r13 + rdi + 0x4000]
+	QUAD $0x0050003d8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r13 + rdi + 0x5000]
+	QUAD $0x0060003d8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r13 + rdi + 0x6000]
+	QUAD $0x0070003d8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r13 + rdi + 0x7000]
+	WORD $0x394d; BYTE $0xfb // cmp r11, r15
+	WORD $0xa972 // jb 0x18e10 <pq_q6_k+0xdc0>
+	LONG $0x487dd262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x10]
+	LONG $0x487dd262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [r14]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r14 + 0x40]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r14 + 0x80]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r14 + 0xc0]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r14 + 0x100]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r14 + 0x140]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r14 + 0x180]
+	LONG $0x48fe5162; WORD $0x466f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r14 + 0x40]
+	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x80]
+	LONG $0x48fe5162; WORD $0x566f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r14 + 0xc0]
+	LONG $0x48fe5162; WORD $0x5e6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r14 + 0x100]
+	LONG $0x48fec162; WORD $0x466f; BYTE $0x05 // vmovdqu64 zmm16, zmmword ptr [r14 + 0x140]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x40be8d4d; WORD $0x0003; BYTE $0x00 // lea r15, [r14 + 0x340]
 	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
 	LONG $0x4875d162; WORD $0xf172; BYTE $0x04 // vpslld zmm1, zmm9, 0x4
 	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
@@ -5641,220 +6141,247 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48ad3362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm23, 0xf8
 	LONG $0x40fd3362; WORD $0xf725; BYTE $0xf8 // vpternlogq zmm14, zmm16, zmm23, 0xf8
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	QUAD $0x0c306450581d9262 // vpdpbusd zmm4, zmm12, dword ptr [r8 + r14 + 0x30]{1to16}
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485ce162; WORD $0xce59 // vmulps zmm17, zmm4, zmm6
+	LONG $0x706ef9c5; BYTE $0x28 // vmovd xmm6, dword ptr [rax + 0x28]
+	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
+	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
+	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
+	LONG $0x581df262; WORD $0x3050 // vpdpbusd zmm6, zmm12, dword ptr [rax]{1to16}
 	LONG $0x48f57162; WORD $0xe2db // vpandq zmm12, zmm1, zmm2
-	LONG $0x48fef162; WORD $0x4e6f; BYTE $0x0c // vmovdqu64 zmm1, zmmword ptr [rsi + 0x300]
-	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
+	LONG $0x48fed162; WORD $0x4e6f; BYTE $0x06 // vmovdqu64 zmm1, zmmword ptr [r14 + 0x180]
 	LONG $0x48a53362; WORD $0xe725; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm23, 0xf8
-	QUAD $0x0d306c50581d1262 // vpdpbusd zmm13, zmm12, dword ptr [r8 + r14 + 0x34]{1to16}
-	QUAD $0x0e306450580d9262 // vpdpbusd zmm4, zmm14, dword ptr [r8 + r14 + 0x38]{1to16}
+	LONG $0x581d7262; WORD $0x6850; BYTE $0x01 // vpdpbusd zmm13, zmm12, dword ptr [rax + 0x4]{1to16}
+	LONG $0x580df262; WORD $0x7050; BYTE $0x02 // vpdpbusd zmm6, zmm14, dword ptr [rax + 0x8]{1to16}
 	LONG $0x48f53362; WORD $0xff25; BYTE $0xf8 // vpternlogq zmm15, zmm1, zmm23, 0xf8
-	QUAD $0x0f306c5058051262 // vpdpbusd zmm13, zmm15, dword ptr [r8 + r14 + 0x3c]{1to16}
-	LONG $0x48bd7162; WORD $0xfadb // vpandq zmm15, zmm8, zmm2
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
+	LONG $0x58057262; WORD $0x6850; BYTE $0x03 // vpdpbusd zmm13, zmm15, dword ptr [rax + 0xc]{1to16}
 	LONG $0x4875f162; WORD $0xd172; BYTE $0x04 // vpsrld zmm1, zmm1, 0x4
-	LONG $0x48ad3362; WORD $0xff25; BYTE $0xf8 // vpternlogq zmm15, zmm10, zmm23, 0xf8
+	LONG $0x4815f162; WORD $0xf6fe // vpaddd zmm6, zmm13, zmm6
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x48ad3362; WORD $0xef25; BYTE $0xf8 // vpternlogq zmm13, zmm10, zmm23, 0xf8
 	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
 	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
 	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
 	LONG $0x48ad3362; WORD $0xdf25; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm23, 0xf8
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x1130545058251262 // vpdpbusd zmm10, zmm11, dword ptr [r8 + r14 + 0x44]{1to16}
+	LONG $0x58257262; WORD $0x5050; BYTE $0x05 // vpdpbusd zmm10, zmm11, dword ptr [rax + 0x14]{1to16}
 	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
 	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
 	LONG $0x48f53362; WORD $0xcf25; BYTE $0xf8 // vpternlogq zmm9, zmm1, zmm23, 0xf8
 	LONG $0x48a53362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm23, 0xf8
-	QUAD $0x1330545058351262 // vpdpbusd zmm10, zmm9, dword ptr [r8 + r14 + 0x4c]{1to16}
-	LONG $0x4815f162; WORD $0xe4fe // vpaddd zmm4, zmm13, zmm4
-	LONG $0x487c7162; WORD $0xec5b // vcvtdq2ps zmm13, zmm4
-	LONG $0x6e7981c4; WORD $0x3064; BYTE $0x5c // vmovd xmm4, dword ptr [r8 + r14 + 0x5c]
-	LONG $0x484cd162; WORD $0xf559 // vmulps zmm6, zmm6, zmm13
-	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	QUAD $0x1030645058059262 // vpdpbusd zmm4, zmm15, dword ptr [r8 + r14 + 0x40]{1to16}
-	QUAD $0x12306450583d9262 // vpdpbusd zmm4, zmm8, dword ptr [r8 + r14 + 0x48]{1to16}
-	LONG $0x482df162; WORD $0xe4fe // vpaddd zmm4, zmm10, zmm4
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4845f262; WORD $0xe6a8 // vfmadd213ps zmm4, zmm7, zmm6 # zmm4 = (zmm7 * zmm4) + zmm6
-	QUAD $0x1430649858559262 // vfmadd132ps zmm4, zmm5, dword ptr [r8 + r14 + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm5
-	LONG $0x60c68349 // add r14, 0x60
-	LONG $0x80fe8141; WORD $0x0001; BYTE $0x00 // cmp r14d, 0x180
-	LONG $0xfc07850f; WORD $0xffff // jne 0x18390 <pq_q6_k+0xb70>
-	WORD $0x014d; BYTE $0xf0 // add r8, r14
-	LONG $0xf87b8d4c // lea r15, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x894c; BYTE $0xfb // mov rbx, r15
-	LONG $0xfbe38f0f; WORD $0xffff // jg 0x18380 <pq_q6_k+0xb60>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf12a840f; WORD $0xffff // je 0x178d0 <pq_q6_k+0xb0>
-	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
-	LONG $0xfff11fe9; BYTE $0xff // jmp 0x178d0 <pq_q6_k+0xb0>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
+	LONG $0x786ef9c5; BYTE $0x2c // vmovd xmm7, dword ptr [rax + 0x2c]
+	LONG $0x58357262; WORD $0x5050; BYTE $0x07 // vpdpbusd zmm10, zmm9, dword ptr [rax + 0x1c]{1to16}
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
+	LONG $0x5815f262; WORD $0x7850; BYTE $0x04 // vpdpbusd zmm7, zmm13, dword ptr [rax + 0x10]{1to16}
+	LONG $0x583df262; WORD $0x7850; BYTE $0x06 // vpdpbusd zmm7, zmm8, dword ptr [rax + 0x18]{1to16}
+	LONG $0x482df162; WORD $0xfffe // vpaddd zmm7, zmm10, zmm7
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x4075f262; WORD $0xfea8 // vfmadd213ps zmm7, zmm17, zmm6 # zmm7 = (zmm17 * zmm7) + zmm6
+	LONG $0x5845f262; WORD $0x58b8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [rax + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	WORD $0x394d; BYTE $0xfb // cmp r11, r15
+	LONG $0xfc04830f; WORD $0xffff // jae 0x18c30 <pq_q6_k+0xbe0>
+	WORD $0x8945; BYTE $0xdc // mov r12d, r11d
+	LONG $0x08ecc141 // shr r12d, 0x8
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0xb70f; BYTE $0xce // movzx ecx, si
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x894d; BYTE $0xdd // mov r13, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0x8944; BYTE $0xe7 // mov edi, r12d
+	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
+	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
+	WORD $0x2949; BYTE $0xcd // sub r13, rcx
+	QUAD $0x0040002f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r13 + 0x4000]
+	QUAD $0x0050002f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r13 + 0x5000]
+	QUAD $0x0060002f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r13 + 0x6000]
+	QUAD $0x0070002f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r13 + 0x7000]
+	WORD $0x394d; BYTE $0xfb // cmp r11, r15
+	WORD $0xab72 // jb 0x19040 <pq_q6_k+0xff0>
+	LONG $0xfffb96e9; BYTE $0xff // jmp 0x18c30 <pq_q6_k+0xbe0>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x03858e0f; WORD $0x0000 // jle 0x18b5e <pq_q6_k+0x133e>
-	LONG $0x24048b4c // mov r8, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x487df262; WORD $0x3e13 // vcvtph2ps zmm7, ymmword ptr [rsi]
-	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03848e0f; WORD $0x0000 // jle 0x1943d <pq_q6_k+0x13ed>
+	WORD $0x894d; BYTE $0xd4 // mov r12, r10
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x3c13; BYTE $0x24 // vcvtph2ps zmm7, ymmword ptr [r12]
+	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xed31 // xor ebp, ebp
-	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x643c8d4f // lea r15, [r12 + 2*r12]
-	LONG $0x05e4c149 // shl r12, 0x5
-	QUAD $0x00014c886e7941c4; BYTE $0x00 // vmovd xmm9, dword ptr [r8 + 0x14c]
-	LONG $0x087dc162; WORD $0x686e; BYTE $0x5b // vmovd xmm21, dword ptr [r8 + 0x16c]
-	LONG $0x487db262; WORD $0x0c21; BYTE $0x26 // vpmovsxbd zmm1, xmmword ptr [rsi + r12]
-	QUAD $0x01264421487d3262 // vpmovsxbd zmm8, xmmword ptr [rsi + r12 + 0x10]
-	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	WORD $0xff31 // xor edi, edi
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x7f3c8d4c // lea r15, [rdi + 2*rdi]
+	LONG $0x05e7c148 // shl rdi, 0x5
+	QUAD $0x00014c8b6e7941c4; BYTE $0x00 // vmovd xmm9, dword ptr [r11 + 0x14c]
+	LONG $0x087dc162; WORD $0x6b6e; BYTE $0x5b // vmovd xmm21, dword ptr [r11 + 0x16c]
+	LONG $0x487dd262; WORD $0x0c21; BYTE $0x3c // vpmovsxbd zmm1, xmmword ptr [r12 + rdi]
+	QUAD $0x013c4421487d5262 // vpmovsxbd zmm8, xmmword ptr [r12 + rdi + 0x10]
+	LONG $0x000001bf; BYTE $0x00 // mov edi, 0x1
 	LONG $0x07e7c149 // shl r15, 0x7
-	QUAD $0x013e546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rsi + r15 + 0x40]
-	QUAD $0x033e746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rsi + r15 + 0xc0]
-	QUAD $0x043e5c6f48fe3162 // vmovdqu64 zmm11, zmmword ptr [rsi + r15 + 0x100]
-	QUAD $0x053e4c6f48fea162 // vmovdqu64 zmm17, zmmword ptr [rsi + r15 + 0x140]
-	QUAD $0x063e546f48fea162 // vmovdqu64 zmm18, zmmword ptr [rsi + r15 + 0x180]
+	QUAD $0x013c546f48fe1162 // vmovdqu64 zmm10, zmmword ptr [r12 + r15 + 0x40]
+	QUAD $0x033c746f48fe1162 // vmovdqu64 zmm14, zmmword ptr [r12 + r15 + 0xc0]
+	QUAD $0x043c5c6f48fe1162 // vmovdqu64 zmm11, zmmword ptr [r12 + r15 + 0x100]
+	QUAD $0x053c4c6f48fe8162 // vmovdqu64 zmm17, zmmword ptr [r12 + r15 + 0x140]
+	QUAD $0x063c546f48fe8162 // vmovdqu64 zmm18, zmmword ptr [r12 + r15 + 0x180]
 	LONG $0x48357262; WORD $0xc847 // vpsllvd zmm9, zmm9, zmm0
 	LONG $0x4055e262; WORD $0xe847 // vpsllvd zmm21, zmm21, zmm0
 	LONG $0x487dc262; WORD $0xd958 // vpbroadcastd zmm19, xmm9
-	QUAD $0x023e4c6f48fe3162 // vmovdqu64 zmm9, zmmword ptr [rsi + r15 + 0x80]
+	QUAD $0x023c4c6f48fe1162 // vmovdqu64 zmm9, zmmword ptr [r12 + r15 + 0x80]
 	LONG $0x487da262; WORD $0xed58 // vpbroadcastd zmm21, xmm21
 	LONG $0x407dd162; WORD $0xf272; BYTE $0x04 // vpslld zmm16, zmm10, 0x4
 	LONG $0x48ade162; WORD $0xf2db // vpandq zmm22, zmm10, zmm2
 	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
 	LONG $0x40fde162; WORD $0xc2db // vpandq zmm16, zmm16, zmm2
 	LONG $0x488da362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm16, zmm14, zmm23, 0xf8
-	LONG $0x507dc262; WORD $0x5850; BYTE $0x18 // vpdpbusd zmm19, zmm16, dword ptr [r8 + 0x60]{1to16}
+	LONG $0x507dc262; WORD $0x5b50; BYTE $0x18 // vpdpbusd zmm19, zmm16, dword ptr [r11 + 0x60]{1to16}
 	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
 	LONG $0x488da362; WORD $0xf725; BYTE $0xf8 // vpternlogq zmm22, zmm14, zmm23, 0xf8
-	LONG $0x504dc262; WORD $0x6850; BYTE $0x1c // vpdpbusd zmm21, zmm22, dword ptr [r8 + 0x70]{1to16}
+	LONG $0x504dc262; WORD $0x6b50; BYTE $0x1c // vpdpbusd zmm21, zmm22, dword ptr [r11 + 0x70]{1to16}
 	LONG $0x48447162; WORD $0xe159 // vmulps zmm12, zmm7, zmm1
 	LONG $0x487cd162; WORD $0xc85b // vcvtdq2ps zmm1, zmm8
 	LONG $0x405dd162; WORD $0xf172; BYTE $0x02 // vpslld zmm20, zmm9, 0x2
 	LONG $0x48b57162; WORD $0xf2db // vpandq zmm14, zmm9, zmm2
 	LONG $0x48447162; WORD $0xc159 // vmulps zmm8, zmm7, zmm1
-	QUAD $0x000140886e79c1c4; BYTE $0x00 // vmovd xmm1, dword ptr [r8 + 0x140]
+	QUAD $0x0001408b6e79c1c4; BYTE $0x00 // vmovd xmm1, dword ptr [r11 + 0x140]
 	LONG $0x4875f262; WORD $0xc847 // vpsllvd zmm1, zmm1, zmm0
 	LONG $0x487d7262; WORD $0xe958 // vpbroadcastd zmm13, xmm1
-	QUAD $0x000144886e79c1c4; BYTE $0x00 // vmovd xmm1, dword ptr [r8 + 0x144]
-	LONG $0x507d5262; WORD $0x2850 // vpdpbusd zmm13, zmm16, dword ptr [r8]{1to16}
+	QUAD $0x0001448b6e79c1c4; BYTE $0x00 // vmovd xmm1, dword ptr [r11 + 0x144]
+	LONG $0x507d5262; WORD $0x2b50 // vpdpbusd zmm13, zmm16, dword ptr [r11]{1to16}
 	LONG $0x4875f262; WORD $0xc847 // vpsllvd zmm1, zmm1, zmm0
 	LONG $0x487d7262; WORD $0xf958 // vpbroadcastd zmm15, xmm1
-	QUAD $0x000148886e79c1c4; BYTE $0x00 // vmovd xmm1, dword ptr [r8 + 0x148]
-	LONG $0x507d5262; WORD $0x7850; BYTE $0x08 // vpdpbusd zmm15, zmm16, dword ptr [r8 + 0x20]{1to16}
+	QUAD $0x0001488b6e79c1c4; BYTE $0x00 // vmovd xmm1, dword ptr [r11 + 0x148]
+	LONG $0x507d5262; WORD $0x7b50; BYTE $0x08 // vpdpbusd zmm15, zmm16, dword ptr [r11 + 0x20]{1to16}
 	LONG $0x4875f262; WORD $0xc847 // vpsllvd zmm1, zmm1, zmm0
 	LONG $0x487df262; WORD $0xc958 // vpbroadcastd zmm1, xmm1
-	LONG $0x507dd262; WORD $0x4850; BYTE $0x10 // vpdpbusd zmm1, zmm16, dword ptr [r8 + 0x40]{1to16}
+	LONG $0x507dd262; WORD $0x4b50; BYTE $0x10 // vpdpbusd zmm1, zmm16, dword ptr [r11 + 0x40]{1to16}
 	LONG $0x407dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm16, zmm9, 0x4
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
 	LONG $0x40fde162; WORD $0xc2db // vpandq zmm16, zmm16, zmm2
 	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
 	LONG $0x48a5a362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm16, zmm11, zmm23, 0xf8
-	LONG $0x507d5262; WORD $0x6850; BYTE $0x01 // vpdpbusd zmm13, zmm16, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x507d5262; WORD $0x7850; BYTE $0x09 // vpdpbusd zmm15, zmm16, dword ptr [r8 + 0x24]{1to16}
-	LONG $0x507dc262; WORD $0x5850; BYTE $0x19 // vpdpbusd zmm19, zmm16, dword ptr [r8 + 0x64]{1to16}
+	LONG $0x507d5262; WORD $0x6b50; BYTE $0x01 // vpdpbusd zmm13, zmm16, dword ptr [r11 + 0x4]{1to16}
+	LONG $0x507d5262; WORD $0x7b50; BYTE $0x09 // vpdpbusd zmm15, zmm16, dword ptr [r11 + 0x24]{1to16}
+	LONG $0x507dc262; WORD $0x5b50; BYTE $0x19 // vpdpbusd zmm19, zmm16, dword ptr [r11 + 0x64]{1to16}
 	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
-	LONG $0x507dd262; WORD $0x4850; BYTE $0x11 // vpdpbusd zmm1, zmm16, dword ptr [r8 + 0x44]{1to16}
+	LONG $0x507dd262; WORD $0x4b50; BYTE $0x11 // vpdpbusd zmm1, zmm16, dword ptr [r11 + 0x44]{1to16}
 	LONG $0x407dd162; WORD $0xf272; BYTE $0x02 // vpslld zmm16, zmm10, 0x2
 	LONG $0x48a53362; WORD $0xf725; BYTE $0xf8 // vpternlogq zmm14, zmm11, zmm23, 0xf8
-	LONG $0x580dc262; WORD $0x6850; BYTE $0x1d // vpdpbusd zmm21, zmm14, dword ptr [r8 + 0x74]{1to16}
+	LONG $0x580dc262; WORD $0x6b50; BYTE $0x1d // vpdpbusd zmm21, zmm14, dword ptr [r11 + 0x74]{1to16}
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm10, zmm10, 0x2
 	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
 	LONG $0x40fde162; WORD $0xc2db // vpandq zmm16, zmm16, zmm2
 	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
 	LONG $0x40f5a362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm23, 0xf8
-	LONG $0x507d5262; WORD $0x6850; BYTE $0x02 // vpdpbusd zmm13, zmm16, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x507d5262; WORD $0x7850; BYTE $0x0a // vpdpbusd zmm15, zmm16, dword ptr [r8 + 0x28]{1to16}
-	LONG $0x507dc262; WORD $0x5850; BYTE $0x1a // vpdpbusd zmm19, zmm16, dword ptr [r8 + 0x68]{1to16}
+	LONG $0x507d5262; WORD $0x6b50; BYTE $0x02 // vpdpbusd zmm13, zmm16, dword ptr [r11 + 0x8]{1to16}
+	LONG $0x507d5262; WORD $0x7b50; BYTE $0x0a // vpdpbusd zmm15, zmm16, dword ptr [r11 + 0x28]{1to16}
+	LONG $0x507dc262; WORD $0x5b50; BYTE $0x1a // vpdpbusd zmm19, zmm16, dword ptr [r11 + 0x68]{1to16}
 	LONG $0x48a53362; WORD $0xd725; BYTE $0xf8 // vpternlogq zmm10, zmm11, zmm23, 0xf8
-	LONG $0x507dd262; WORD $0x4850; BYTE $0x12 // vpdpbusd zmm1, zmm16, dword ptr [r8 + 0x48]{1to16}
+	LONG $0x507dd262; WORD $0x4b50; BYTE $0x12 // vpdpbusd zmm1, zmm16, dword ptr [r11 + 0x48]{1to16}
 	LONG $0x40dde162; WORD $0xc2db // vpandq zmm16, zmm20, zmm2
-	LONG $0x087dc162; WORD $0x606e; BYTE $0x5a // vmovd xmm20, dword ptr [r8 + 0x168]
-	LONG $0x582dc262; WORD $0x6850; BYTE $0x1e // vpdpbusd zmm21, zmm10, dword ptr [r8 + 0x78]{1to16}
+	LONG $0x087dc162; WORD $0x636e; BYTE $0x5a // vmovd xmm20, dword ptr [r11 + 0x168]
+	LONG $0x582dc262; WORD $0x6b50; BYTE $0x1e // vpdpbusd zmm21, zmm10, dword ptr [r11 + 0x78]{1to16}
 	LONG $0x40eda362; WORD $0xc725; BYTE $0xf8 // vpternlogq zmm16, zmm18, zmm23, 0xf8
-	LONG $0x507d5262; WORD $0x6850; BYTE $0x03 // vpdpbusd zmm13, zmm16, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x507d5262; WORD $0x7850; BYTE $0x0b // vpdpbusd zmm15, zmm16, dword ptr [r8 + 0x2c]{1to16}
-	LONG $0x507dc262; WORD $0x5850; BYTE $0x1b // vpdpbusd zmm19, zmm16, dword ptr [r8 + 0x6c]{1to16}
-	LONG $0x507dd262; WORD $0x4850; BYTE $0x13 // vpdpbusd zmm1, zmm16, dword ptr [r8 + 0x4c]{1to16}
+	LONG $0x507d5262; WORD $0x6b50; BYTE $0x03 // vpdpbusd zmm13, zmm16, dword ptr [r11 + 0xc]{1to16}
+	LONG $0x507d5262; WORD $0x7b50; BYTE $0x0b // vpdpbusd zmm15, zmm16, dword ptr [r11 + 0x2c]{1to16}
+	LONG $0x507dc262; WORD $0x5b50; BYTE $0x1b // vpdpbusd zmm19, zmm16, dword ptr [r11 + 0x6c]{1to16}
+	LONG $0x507dd262; WORD $0x4b50; BYTE $0x13 // vpdpbusd zmm1, zmm16, dword ptr [r11 + 0x4c]{1to16}
 	LONG $0x405de262; WORD $0xe047 // vpsllvd zmm20, zmm20, zmm0
 	LONG $0x487da262; WORD $0xe458 // vpbroadcastd zmm20, xmm20
-	LONG $0x504dc262; WORD $0x6050; BYTE $0x14 // vpdpbusd zmm20, zmm22, dword ptr [r8 + 0x50]{1to16}
+	LONG $0x504dc262; WORD $0x6350; BYTE $0x14 // vpdpbusd zmm20, zmm22, dword ptr [r11 + 0x50]{1to16}
 	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
 	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
 	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
-	LONG $0x580dc262; WORD $0x6050; BYTE $0x15 // vpdpbusd zmm20, zmm14, dword ptr [r8 + 0x54]{1to16}
+	LONG $0x580dc262; WORD $0x6350; BYTE $0x15 // vpdpbusd zmm20, zmm14, dword ptr [r11 + 0x54]{1to16}
 	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
 	LONG $0x481cc162; WORD $0xc559 // vmulps zmm16, zmm12, zmm13
 	LONG $0x481c5162; WORD $0xff59 // vmulps zmm15, zmm12, zmm15
-	LONG $0x582dc262; WORD $0x6050; BYTE $0x16 // vpdpbusd zmm20, zmm10, dword ptr [r8 + 0x58]{1to16}
+	LONG $0x582dc262; WORD $0x6350; BYTE $0x16 // vpdpbusd zmm20, zmm10, dword ptr [r11 + 0x58]{1to16}
 	LONG $0x481c6162; WORD $0xc159 // vmulps zmm24, zmm12, zmm1
-	QUAD $0x000160886e79c1c4; BYTE $0x00 // vmovd xmm1, dword ptr [r8 + 0x160]
+	QUAD $0x0001608b6e79c1c4; BYTE $0x00 // vmovd xmm1, dword ptr [r11 + 0x160]
 	LONG $0x481c3162; WORD $0xe359 // vmulps zmm12, zmm12, zmm19
-	LONG $0x087dc162; WORD $0x586e; BYTE $0x59 // vmovd xmm19, dword ptr [r8 + 0x164]
+	LONG $0x087dc162; WORD $0x5b6e; BYTE $0x59 // vmovd xmm19, dword ptr [r11 + 0x164]
 	LONG $0x4875f262; WORD $0xc847 // vpsllvd zmm1, zmm1, zmm0
 	LONG $0x4065e262; WORD $0xd847 // vpsllvd zmm19, zmm19, zmm0
 	LONG $0x487df262; WORD $0xc958 // vpbroadcastd zmm1, xmm1
 	LONG $0x487da262; WORD $0xdb58 // vpbroadcastd zmm19, xmm19
-	LONG $0x504dd262; WORD $0x4850; BYTE $0x04 // vpdpbusd zmm1, zmm22, dword ptr [r8 + 0x10]{1to16}
-	LONG $0x504dc262; WORD $0x5850; BYTE $0x0c // vpdpbusd zmm19, zmm22, dword ptr [r8 + 0x30]{1to16}
-	LONG $0x580dd262; WORD $0x4850; BYTE $0x05 // vpdpbusd zmm1, zmm14, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x580dc262; WORD $0x5850; BYTE $0x0d // vpdpbusd zmm19, zmm14, dword ptr [r8 + 0x34]{1to16}
-	LONG $0x582dd262; WORD $0x4850; BYTE $0x06 // vpdpbusd zmm1, zmm10, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x582dc262; WORD $0x5850; BYTE $0x0e // vpdpbusd zmm19, zmm10, dword ptr [r8 + 0x38]{1to16}
+	LONG $0x504dd262; WORD $0x4b50; BYTE $0x04 // vpdpbusd zmm1, zmm22, dword ptr [r11 + 0x10]{1to16}
+	LONG $0x504dc262; WORD $0x5b50; BYTE $0x0c // vpdpbusd zmm19, zmm22, dword ptr [r11 + 0x30]{1to16}
+	LONG $0x580dd262; WORD $0x4b50; BYTE $0x05 // vpdpbusd zmm1, zmm14, dword ptr [r11 + 0x14]{1to16}
+	LONG $0x580dc262; WORD $0x5b50; BYTE $0x0d // vpdpbusd zmm19, zmm14, dword ptr [r11 + 0x34]{1to16}
+	LONG $0x582dd262; WORD $0x4b50; BYTE $0x06 // vpdpbusd zmm1, zmm10, dword ptr [r11 + 0x18]{1to16}
+	LONG $0x582dc262; WORD $0x5b50; BYTE $0x0e // vpdpbusd zmm19, zmm10, dword ptr [r11 + 0x38]{1to16}
 	LONG $0x482db162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm18, 0x4
 	LONG $0x48ad3362; WORD $0xcf25; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm23, 0xf8
-	LONG $0x5835c262; WORD $0x6050; BYTE $0x17 // vpdpbusd zmm20, zmm9, dword ptr [r8 + 0x5c]{1to16}
-	LONG $0x5835c262; WORD $0x6850; BYTE $0x1f // vpdpbusd zmm21, zmm9, dword ptr [r8 + 0x7c]{1to16}
-	LONG $0x5835d262; WORD $0x4850; BYTE $0x07 // vpdpbusd zmm1, zmm9, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x5835c262; WORD $0x5850; BYTE $0x0f // vpdpbusd zmm19, zmm9, dword ptr [r8 + 0x3c]{1to16}
+	LONG $0x5835c262; WORD $0x6350; BYTE $0x17 // vpdpbusd zmm20, zmm9, dword ptr [r11 + 0x5c]{1to16}
+	LONG $0x5835c262; WORD $0x6b50; BYTE $0x1f // vpdpbusd zmm21, zmm9, dword ptr [r11 + 0x7c]{1to16}
+	LONG $0x5835d262; WORD $0x4b50; BYTE $0x07 // vpdpbusd zmm1, zmm9, dword ptr [r11 + 0x1c]{1to16}
+	LONG $0x5835c262; WORD $0x5b50; BYTE $0x0f // vpdpbusd zmm19, zmm9, dword ptr [r11 + 0x3c]{1to16}
 	LONG $0x487c3162; WORD $0xd45b // vcvtdq2ps zmm10, zmm20
 	LONG $0x487c3162; WORD $0xdd5b // vcvtdq2ps zmm11, zmm21
 	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
 	LONG $0x487c3162; WORD $0xcb5b // vcvtdq2ps zmm9, zmm19
 	LONG $0x483d1262; WORD $0xd0a8 // vfmadd213ps zmm10, zmm8, zmm24 # zmm10 = (zmm8 * zmm10) + zmm24
 	LONG $0x483d5262; WORD $0xdca8 // vfmadd213ps zmm11, zmm8, zmm12 # zmm11 = (zmm8 * zmm11) + zmm12
-	LONG $0x582dd262; WORD $0x60b8; BYTE $0x42 // vfmadd231ps zmm4, zmm10, dword ptr [r8 + 0x108]{1to16} # zmm4 = (zmm10 * mem) + zmm4
-	LONG $0x5825d262; WORD $0x58b8; BYTE $0x43 // vfmadd231ps zmm3, zmm11, dword ptr [r8 + 0x10c]{1to16} # zmm3 = (zmm11 * mem) + zmm3
+	LONG $0x582dd262; WORD $0x63b8; BYTE $0x42 // vfmadd231ps zmm4, zmm10, dword ptr [r11 + 0x108]{1to16} # zmm4 = (zmm10 * mem) + zmm4
+	LONG $0x5825d262; WORD $0x5bb8; BYTE $0x43 // vfmadd231ps zmm3, zmm11, dword ptr [r11 + 0x10c]{1to16} # zmm3 = (zmm11 * mem) + zmm3
 	LONG $0x483db262; WORD $0xc8a8 // vfmadd213ps zmm1, zmm8, zmm16 # zmm1 = (zmm8 * zmm1) + zmm16
 	LONG $0x483d5262; WORD $0xcfa8 // vfmadd213ps zmm9, zmm8, zmm15 # zmm9 = (zmm8 * zmm9) + zmm15
-	LONG $0x5875d262; WORD $0x70b8; BYTE $0x40 // vfmadd231ps zmm6, zmm1, dword ptr [r8 + 0x100]{1to16} # zmm6 = (zmm1 * mem) + zmm6
-	LONG $0x5835d262; WORD $0x68b8; BYTE $0x41 // vfmadd231ps zmm5, zmm9, dword ptr [r8 + 0x104]{1to16} # zmm5 = (zmm9 * mem) + zmm5
-	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
+	LONG $0x5875d262; WORD $0x73b8; BYTE $0x40 // vfmadd231ps zmm6, zmm1, dword ptr [r11 + 0x100]{1to16} # zmm6 = (zmm1 * mem) + zmm6
+	LONG $0x5835d262; WORD $0x6bb8; BYTE $0x41 // vfmadd231ps zmm5, zmm9, dword ptr [r11 + 0x104]{1to16} # zmm5 = (zmm9 * mem) + zmm5
+	LONG $0x80c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x180
 	LONG $0x01c6f641 // test r14b, 0x1
 	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfcd5850f; WORD $0xffff // jne 0x18810 <pq_q6_k+0xff0>
+	LONG $0xfcd6850f; WORD $0xffff // jne 0x190f0 <pq_q6_k+0x10a0>
 	WORD $0xc5ff // inc ebp
-	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
+	LONG $0x40c48149; WORD $0x0003; BYTE $0x00 // add r12, 0x340
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfcb3850f; WORD $0xffff // jne 0x18800 <pq_q6_k+0xfe0>
-	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
+	LONG $0xfcb4850f; WORD $0xffff // jne 0x190e0 <pq_q6_k+0x1090>
+	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfc928f0f; WORD $0xffff // jg 0x187f0 <pq_q6_k+0xfd0>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xed69840f; WORD $0xffff // je 0x178d0 <pq_q6_k+0xb0>
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0xfc938f0f; WORD $0xffff // jg 0x190d0 <pq_q6_k+0x1080>
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0xecda840f; WORD $0xffff // je 0x18120 <pq_q6_k+0xd0>
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xed59820f; WORD $0xffff // jb 0x178d0 <pq_q6_k+0xb0>
+	LONG $0x02fd8341 // cmp r13d, 0x2
+	LONG $0xecca820f; WORD $0xffff // jb 0x18120 <pq_q6_k+0xd0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xed48820f; WORD $0xffff // jb 0x178d0 <pq_q6_k+0xb0>
+	LONG $0x03fd8341 // cmp r13d, 0x3
+	LONG $0xecb5820f; WORD $0xffff // jb 0x18120 <pq_q6_k+0xd0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xed37850f; WORD $0xffff // jne 0x178d0 <pq_q6_k+0xb0>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xffed26e9; BYTE $0xff // jmp 0x178d0 <pq_q6_k+0xb0>
-	LONG $0xb0c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xb0
+	LONG $0x04fd8341 // cmp r13d, 0x4
+	LONG $0xeca0850f; WORD $0xffff // jne 0x18120 <pq_q6_k+0xd0>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
+	LONG $0xffec8fe9; BYTE $0xff // jmp 0x18120 <pq_q6_k+0xd0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x246c8b4c; BYTE $0x30 // mov r13, qword ptr [rsp + 0x30]
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	LONG $0x24448b4c; BYTE $0x48 // mov r8, qword ptr [rsp + 0x48]
+	LONG $0x24748b48; BYTE $0x38 // mov rsi, qword ptr [rsp + 0x38]
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0xec6e840f; WORD $0xffff // je 0x18120 <pq_q6_k+0xd0>
+	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
+	LONG $0xffec63e9; BYTE $0xff // jmp 0x18120 <pq_q6_k+0xd0>
+	LONG $0xd8c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xd8
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -5863,91 +6390,97 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	BYTE $0x90 // nop
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// pq_q2_k: +35776
+	// pq_q2_k: +38112
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x30ec8348 // sub rsp, 0x30
+	LONG $0x58ec8348 // sub rsp, 0x58
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x136c8e0f; WORD $0x0000 // jle 0x19f4e <pq_q2_k+0x138e>
-	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
+	LONG $0x10f9c149 // sar r9, 0x10
+	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x147e8e0f; WORD $0x0000 // jle 0x1a980 <pq_q2_k+0x14a0>
+	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	QUAD $0x2c3a2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x2c3a] # 0x1b830 <peak_i8+0x380>
-	QUAD $0x2c200d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x2c20] # 0x1b820 <peak_i8+0x370>
-	QUAD $0x2c321558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x2c32] # 0x1b83c <peak_i8+0x38c>
-	LONG $0xd1b60f45 // movzx r10d, r9b
-	LONG $0xf0490f49 // cmovns rsi, r8
-	LONG $0x03eec148 // shr rsi, 0x3
-	LONG $0x40de694c; WORD $0x0005; BYTE $0x00 // imul r11, rsi, 0x540
-	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
-	LONG $0x76048d4c // lea r8, [rsi + 2*rsi]
-	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
-	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
-	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
-	LONG $0x2444894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r8
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x04e0c149 // shl r8, 0x4
-	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
-	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	WORD $0x0148; BYTE $0xce // add rsi, rcx
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	WORD $0x22eb // jmp 0x18c88 <pq_q2_k+0xc8>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	WORD $0x014c; BYTE $0xdf // add rdi, r11
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	QUAD $0x2e5a2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x2e5a] # 0x1c370 <peak_i8+0x380>
+	QUAD $0x2e400d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x2e40] # 0x1c360 <peak_i8+0x370>
+	QUAD $0x2e521558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x2e52] # 0x1c37c <peak_i8+0x38c>
+	LONG $0xe0b60f44 // movzx r12d, al
+	LONG $0x2444894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r8
+	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	LONG $0xc8490f49 // cmovns rcx, r8
+	LONG $0x2464894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r12
+	LONG $0x03e9c148 // shr rcx, 0x3
+	LONG $0x40e9694c; WORD $0x0005; BYTE $0x00 // imul r13, rcx, 0x540
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x246c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r13
+	QUAD $0x000000008d3c8d48 // lea rdi, [4*rcx]
+	LONG $0x7f1c8d4c // lea r11, [rdi + 2*rdi]
+	LONG $0xbf3c8d48 // lea rdi, [rdi + 4*rdi]
+	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	QUAD $0x00000000cd3c8d48 // lea rdi, [8*rcx]
+	LONG $0x245c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r11
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0x04e3c149 // shl r11, 0x4
+	LONG $0x245c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r11
+	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
+	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
+	LONG $0xc93c8d48 // lea rdi, [rcx + 8*rcx]
+	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
+	WORD $0x0148; BYTE $0xcf // add rdi, rcx
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	WORD $0x25eb // jmp 0x195c8 <pq_q2_k+0xe8>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xff498d49 // lea rcx, [r9 - 0x1]
+	WORD $0x014d; BYTE $0xea // add r10, r13
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x12c68e0f; WORD $0x0000 // jle 0x19f4e <pq_q2_k+0x138e>
-	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x03cb850f; WORD $0x0000 // jne 0x19060 <pq_q2_k+0x4a0>
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	LONG $0x13b88e0f; WORD $0x0000 // jle 0x1a980 <pq_q2_k+0x14a0>
+	LONG $0x000100a9; BYTE $0x00 // test eax, 0x100
+	LONG $0x03dd850f; WORD $0x0000 // jne 0x199b0 <pq_q2_k+0x4d0>
+	LONG $0x000200a9; BYTE $0x00 // test eax, 0x200
+	LONG $0x0aa2850f; WORD $0x0000 // jne 0x1a080 <pq_q2_k+0xba0>
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0a8a850f; WORD $0x0000 // jne 0x19730 <pq_q2_k+0xb70>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x0e548e0f; WORD $0x0000 // jle 0x19b03 <pq_q2_k+0xf43>
-	LONG $0x24048b4c // mov r8, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x487df262; WORD $0x4613; BYTE $0x01 // vcvtph2ps zmm0, ymmword ptr [rsi + 0x20]
-	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
-	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03a58e0f; WORD $0x0000 // jle 0x19990 <pq_q2_k+0x4b0>
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x4313; BYTE $0x01 // vcvtph2ps zmm0, ymmword ptr [r11 + 0x20]
+	LONG $0x487dd262; WORD $0x1b13 // vcvtph2ps zmm3, ymmword ptr [r11]
+	LONG $0x40c38349 // add r11, 0x40
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x487cb162; WORD $0xe557 // vxorps zmm4, zmm0, zmm21
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x487df262; WORD $0x0621 // vpmovsxbd zmm0, xmmword ptr [rsi]
-	LONG $0x487df262; WORD $0x7e21; BYTE $0x01 // vpmovsxbd zmm7, xmmword ptr [rsi + 0x10]
-	LONG $0x487c7162; WORD $0x4e10; BYTE $0x01 // vmovups zmm9, zmmword ptr [rsi + 0x40]
-	LONG $0x487c7162; WORD $0x4e10; BYTE $0x02 // vmovups zmm9, zmmword ptr [rsi + 0x80]
-	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x01 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x40]
-	LONG $0x48fe7162; WORD $0x566f; BYTE $0x02 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x80]
+	LONG $0x487dd262; WORD $0x0321 // vpmovsxbd zmm0, xmmword ptr [r11]
+	LONG $0x487dd262; WORD $0x7b21; BYTE $0x01 // vpmovsxbd zmm7, xmmword ptr [r11 + 0x10]
+	LONG $0x487c5162; WORD $0x4b10; BYTE $0x01 // vmovups zmm9, zmmword ptr [r11 + 0x40]
+	LONG $0x487c5162; WORD $0x4b10; BYTE $0x02 // vmovups zmm9, zmmword ptr [r11 + 0x80]
+	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x01 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x40]
+	LONG $0x48fe5162; WORD $0x536f; BYTE $0x02 // vmovdqu64 zmm10, zmmword ptr [r11 + 0x80]
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	LONG $0x48357162; WORD $0xdadb // vpandd zmm11, zmm9, zmm2
-	LONG $0x58251262; WORD $0x2450; BYTE $0x38 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15]{1to16}
+	LONG $0x58253262; WORD $0x2450; BYTE $0x3f // vpdpbusd zmm12, zmm11, dword ptr [rdi + r15]{1to16}
 	LONG $0x482d7162; WORD $0xdadb // vpandd zmm11, zmm10, zmm2
-	QUAD $0x01386c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r8 + r15 + 0x4]{1to16}
+	QUAD $0x013f6c5058253262 // vpdpbusd zmm13, zmm11, dword ptr [rdi + r15 + 0x4]{1to16}
 	LONG $0x4825d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm11, zmm9, 0x2
 	LONG $0x4805d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm15, zmm10, 0x2
 	LONG $0x480dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm14, zmm9, 0x4
 	LONG $0x48257162; WORD $0xdadb // vpandd zmm11, zmm11, zmm2
 	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	QUAD $0x0238645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15 + 0x8]{1to16}
+	QUAD $0x023f645058253262 // vpdpbusd zmm12, zmm11, dword ptr [rdi + r15 + 0x8]{1to16}
 	LONG $0x48057162; WORD $0xdadb // vpandd zmm11, zmm15, zmm2
-	QUAD $0x03386c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r8 + r15 + 0xc]{1to16}
+	QUAD $0x033f6c5058253262 // vpdpbusd zmm13, zmm11, dword ptr [rdi + r15 + 0xc]{1to16}
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
 	LONG $0x487df162; WORD $0xc05b // vcvtps2dq zmm0, zmm0
@@ -5970,51 +6503,51 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48645162; WORD $0xc059 // vmulps zmm8, zmm3, zmm8
 	LONG $0x485cf162; WORD $0xc059 // vmulps zmm0, zmm4, zmm0
 	LONG $0x484cd162; WORD $0xf359 // vmulps zmm6, zmm6, zmm11
-	LONG $0x107a01c4; WORD $0x385c; BYTE $0x28 // vmovss xmm11, dword ptr [r8 + r15 + 0x28]
+	LONG $0x107a21c4; WORD $0x3f5c; BYTE $0x28 // vmovss xmm11, dword ptr [rdi + r15 + 0x28]
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
 	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
 	LONG $0x487d7262; WORD $0xdea8 // vfmadd213ps zmm11, zmm0, zmm6 # zmm11 = (zmm0 * zmm11) + zmm6
 	LONG $0x480df162; WORD $0xc2db // vpandd zmm0, zmm14, zmm2
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	QUAD $0x04387450587d9262 // vpdpbusd zmm6, zmm0, dword ptr [r8 + r15 + 0x10]{1to16}
+	QUAD $0x043f7450587db262 // vpdpbusd zmm6, zmm0, dword ptr [rdi + r15 + 0x10]{1to16}
 	LONG $0x4805f162; WORD $0xc2db // vpandd zmm0, zmm15, zmm2
-	QUAD $0x05386450587d1262 // vpdpbusd zmm12, zmm0, dword ptr [r8 + r15 + 0x14]{1to16}
+	QUAD $0x053f6450587d3262 // vpdpbusd zmm12, zmm0, dword ptr [rdi + r15 + 0x14]{1to16}
 	LONG $0x487dd162; WORD $0xd172; BYTE $0x06 // vpsrld zmm0, zmm9, 0x6
 	LONG $0x4835d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm9, zmm10, 0x6
 	LONG $0x487df162; WORD $0xc2db // vpandd zmm0, zmm0, zmm2
 	LONG $0x48357162; WORD $0xcadb // vpandd zmm9, zmm9, zmm2
-	QUAD $0x06387450587d9262 // vpdpbusd zmm6, zmm0, dword ptr [r8 + r15 + 0x18]{1to16}
-	QUAD $0x0738645058351262 // vpdpbusd zmm12, zmm9, dword ptr [r8 + r15 + 0x1c]{1to16}
+	QUAD $0x063f7450587db262 // vpdpbusd zmm6, zmm0, dword ptr [rdi + r15 + 0x18]{1to16}
+	QUAD $0x073f645058353262 // vpdpbusd zmm12, zmm9, dword ptr [rdi + r15 + 0x1c]{1to16}
 	LONG $0x485cf162; WORD $0xc759 // vmulps zmm0, zmm4, zmm7
-	LONG $0x107a81c4; WORD $0x387c; BYTE $0x2c // vmovss xmm7, dword ptr [r8 + r15 + 0x2c]
-	LONG $0x487c7162; WORD $0x4e10; BYTE $0x03 // vmovups zmm9, zmmword ptr [rsi + 0xc0]
+	LONG $0x107aa1c4; WORD $0x3f7c; BYTE $0x2c // vmovss xmm7, dword ptr [rdi + r15 + 0x2c]
+	LONG $0x487c5162; WORD $0x4b10; BYTE $0x03 // vmovups zmm9, zmmword ptr [r11 + 0xc0]
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x481df162; WORD $0xf6fe // vpaddd zmm6, zmm12, zmm6
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
 	LONG $0x483dd262; WORD $0xf3a8 // vfmadd213ps zmm6, zmm8, zmm11 # zmm6 = (zmm8 * zmm6) + zmm11
-	LONG $0x487d7262; WORD $0x4621; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [rsi + 0x30]
+	LONG $0x487d5262; WORD $0x4321; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [r11 + 0x30]
 	LONG $0x487df262; WORD $0xf7b8 // vfmadd231ps zmm6, zmm0, zmm7 # zmm6 = (zmm0 * zmm7) + zmm6
-	LONG $0x487df262; WORD $0x4621; BYTE $0x02 // vpmovsxbd zmm0, xmmword ptr [rsi + 0x20]
-	QUAD $0x0838749858559262 // vfmadd132ps zmm6, zmm5, dword ptr [r8 + r15 + 0x20]{1to16} # zmm6 = (zmm6 * mem) + zmm5
-	LONG $0x487c7162; WORD $0x4e10; BYTE $0x04 // vmovups zmm9, zmmword ptr [rsi + 0x100]
-	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [rsi + 0xc0]
-	LONG $0x48fe7162; WORD $0x566f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x100]
-	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
+	LONG $0x487dd262; WORD $0x4321; BYTE $0x02 // vpmovsxbd zmm0, xmmword ptr [r11 + 0x20]
+	QUAD $0x083f74985855b262 // vfmadd132ps zmm6, zmm5, dword ptr [rdi + r15 + 0x20]{1to16} # zmm6 = (zmm6 * mem) + zmm5
+	LONG $0x487c5162; WORD $0x4b10; BYTE $0x04 // vmovups zmm9, zmmword ptr [r11 + 0x100]
+	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [r11 + 0xc0]
+	LONG $0x48fe5162; WORD $0x536f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r11 + 0x100]
+	LONG $0x40c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x140
 	LONG $0x487cd162; WORD $0xf85b // vcvtdq2ps zmm7, zmm8
 	LONG $0x48357162; WORD $0xdadb // vpandd zmm11, zmm9, zmm2
-	QUAD $0x0c38645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15 + 0x30]{1to16}
+	QUAD $0x0c3f645058253262 // vpdpbusd zmm12, zmm11, dword ptr [rdi + r15 + 0x30]{1to16}
 	LONG $0x482d7162; WORD $0xdadb // vpandd zmm11, zmm10, zmm2
-	QUAD $0x0d386c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r8 + r15 + 0x34]{1to16}
+	QUAD $0x0d3f6c5058253262 // vpdpbusd zmm13, zmm11, dword ptr [rdi + r15 + 0x34]{1to16}
 	LONG $0x4825d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm11, zmm9, 0x2
 	LONG $0x480dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm14, zmm10, 0x2
 	LONG $0x48257162; WORD $0xdadb // vpandd zmm11, zmm11, zmm2
 	LONG $0x487df162; WORD $0xff5b // vcvtps2dq zmm7, zmm7
 	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	QUAD $0x0e38645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15 + 0x38]{1to16}
+	QUAD $0x0e3f645058253262 // vpdpbusd zmm12, zmm11, dword ptr [rdi + r15 + 0x38]{1to16}
 	LONG $0x480d7162; WORD $0xdadb // vpandd zmm11, zmm14, zmm2
-	QUAD $0x0f386c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r8 + r15 + 0x3c]{1to16}
+	QUAD $0x0f3f6c5058253262 // vpdpbusd zmm13, zmm11, dword ptr [rdi + r15 + 0x3c]{1to16}
 	LONG $0x480dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm14, zmm9, 0x4
 	LONG $0x487df162; WORD $0xc05b // vcvtps2dq zmm0, zmm0
 	LONG $0x48457162; WORD $0xc1db // vpandd zmm8, zmm7, zmm1
@@ -6035,55 +6568,59 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
 	LONG $0x485cf162; WORD $0xc059 // vmulps zmm0, zmm4, zmm0
 	LONG $0x4854d162; WORD $0xeb59 // vmulps zmm5, zmm5, zmm11
-	LONG $0x107a01c4; WORD $0x385c; BYTE $0x58 // vmovss xmm11, dword ptr [r8 + r15 + 0x58]
+	LONG $0x107a21c4; WORD $0x3f5c; BYTE $0x58 // vmovss xmm11, dword ptr [rdi + r15 + 0x58]
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
 	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
 	LONG $0x487d7262; WORD $0xdda8 // vfmadd213ps zmm11, zmm0, zmm5 # zmm11 = (zmm0 * zmm11) + zmm5
 	LONG $0x480df162; WORD $0xc2db // vpandd zmm0, zmm14, zmm2
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	QUAD $0x10386c50587d9262 // vpdpbusd zmm5, zmm0, dword ptr [r8 + r15 + 0x40]{1to16}
+	QUAD $0x103f6c50587db262 // vpdpbusd zmm5, zmm0, dword ptr [rdi + r15 + 0x40]{1to16}
 	LONG $0x4815f162; WORD $0xc2db // vpandd zmm0, zmm13, zmm2
-	QUAD $0x11386450587d1262 // vpdpbusd zmm12, zmm0, dword ptr [r8 + r15 + 0x44]{1to16}
+	QUAD $0x113f6450587d3262 // vpdpbusd zmm12, zmm0, dword ptr [rdi + r15 + 0x44]{1to16}
 	LONG $0x487dd162; WORD $0xd172; BYTE $0x06 // vpsrld zmm0, zmm9, 0x6
 	LONG $0x4835d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm9, zmm10, 0x6
 	LONG $0x487df162; WORD $0xc2db // vpandd zmm0, zmm0, zmm2
 	LONG $0x48357162; WORD $0xcadb // vpandd zmm9, zmm9, zmm2
-	QUAD $0x12386c50587d9262 // vpdpbusd zmm5, zmm0, dword ptr [r8 + r15 + 0x48]{1to16}
-	QUAD $0x1338645058351262 // vpdpbusd zmm12, zmm9, dword ptr [r8 + r15 + 0x4c]{1to16}
+	QUAD $0x123f6c50587db262 // vpdpbusd zmm5, zmm0, dword ptr [rdi + r15 + 0x48]{1to16}
+	QUAD $0x133f645058353262 // vpdpbusd zmm12, zmm9, dword ptr [rdi + r15 + 0x4c]{1to16}
 	LONG $0x485cf162; WORD $0xc759 // vmulps zmm0, zmm4, zmm7
-	LONG $0x107a81c4; WORD $0x387c; BYTE $0x5c // vmovss xmm7, dword ptr [r8 + r15 + 0x5c]
+	LONG $0x107aa1c4; WORD $0x3f7c; BYTE $0x5c // vmovss xmm7, dword ptr [rdi + r15 + 0x5c]
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x481df162; WORD $0xedfe // vpaddd zmm5, zmm12, zmm5
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
 	LONG $0x483dd262; WORD $0xeba8 // vfmadd213ps zmm5, zmm8, zmm11 # zmm5 = (zmm8 * zmm5) + zmm11
 	LONG $0x487df262; WORD $0xefb8 // vfmadd231ps zmm5, zmm0, zmm7 # zmm5 = (zmm0 * zmm7) + zmm5
-	QUAD $0x14386c98584d9262 // vfmadd132ps zmm5, zmm6, dword ptr [r8 + r15 + 0x50]{1to16} # zmm5 = (zmm5 * mem) + zmm6
+	QUAD $0x143f6c98584db262 // vfmadd132ps zmm5, zmm6, dword ptr [rdi + r15 + 0x50]{1to16} # zmm5 = (zmm5 * mem) + zmm6
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfca4850f; WORD $0xffff // jne 0x18ce0 <pq_q2_k+0x120>
-	WORD $0x014d; BYTE $0xf8 // add r8, r15
-	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
+	LONG $0xfca4850f; WORD $0xffff // jne 0x19620 <pq_q2_k+0x140>
+	WORD $0x014c; BYTE $0xff // add rdi, r15
+	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfc708f0f; WORD $0xffff // jg 0x18cc0 <pq_q2_k+0x100>
-	LONG $0x000aaee9; BYTE $0x00 // jmp 0x19b03 <pq_q2_k+0xf43>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0xfc708f0f; WORD $0xffff // jg 0x19600 <pq_q2_k+0x120>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0xfc17840f; WORD $0xffff // je 0x195b0 <pq_q2_k+0xd0>
+	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
+	LONG $0xfffc0ce9; BYTE $0xff // jmp 0x195b0 <pq_q2_k+0xd0>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x0aa6820f; WORD $0x0000 // jb 0x19b20 <pq_q2_k+0xf60>
+	LONG $0x05fc8341 // cmp r12d, 0x5
+	LONG $0x0b56820f; WORD $0x0000 // jb 0x1a520 <pq_q2_k+0x1040>
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x061c8e0f; WORD $0x0000 // jle 0x196b2 <pq_q2_k+0xaf2>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x061e8e0f; WORD $0x0000 // jle 0x1a004 <pq_q2_k+0xb24>
+	WORD $0x894c; BYTE $0xd5 // mov rbp, r10
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	BYTE $0x90 // nop
 	LONG $0x487df262; WORD $0x4513; BYTE $0x01 // vcvtph2ps zmm0, ymmword ptr [rbp + 0x20]
 	LONG $0x487d7262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm11, ymmword ptr [rbp]
 	LONG $0x40c58348 // add rbp, 0x40
@@ -6093,8 +6630,8 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x01b3 // mov bl, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xf4 // mov r12, r14
-	LONG $0x05e4c149 // shl r12, 0x5
+	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
+	LONG $0x05e1c148 // shl rcx, 0x5
 	LONG $0x07e6c149 // shl r14, 0x7
 	LONG $0x0045a162; WORD $0xffef // vpxord xmm23, xmm23, xmm23
 	LONG $0x00350162; WORD $0xc9ef // vpxord xmm25, xmm25, xmm25
@@ -6107,16 +6644,16 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00150162; WORD $0xedef // vpxord xmm29, xmm29, xmm29
 	LONG $0x001d0162; WORD $0xe4ef // vpxord xmm28, xmm28, xmm28
 	LONG $0x00250162; WORD $0xdbef // vpxord xmm27, xmm27, xmm27
-	QUAD $0x00254421487db262 // vpmovsxbd zmm0, xmmword ptr [rbp + r12]
+	QUAD $0x000d4421487df262 // vpmovsxbd zmm0, xmmword ptr [rbp + rcx]
 	QUAD $0x01357c6f48fe3162 // vmovdqu64 zmm15, zmmword ptr [rbp + r14 + 0x40]
 	LONG $0x4805e162; WORD $0xf2db // vpandd zmm22, zmm15, zmm2
-	LONG $0x504de262; WORD $0x7e50; BYTE $0x08 // vpdpbusd zmm23, zmm22, dword ptr [rsi + 0x20]{1to16}
-	LONG $0x504d6262; WORD $0x4e50; BYTE $0x10 // vpdpbusd zmm25, zmm22, dword ptr [rsi + 0x40]{1to16}
-	LONG $0x504de262; WORD $0x4e50; BYTE $0x18 // vpdpbusd zmm17, zmm22, dword ptr [rsi + 0x60]{1to16}
-	LONG $0x504de262; WORD $0x6650; BYTE $0x20 // vpdpbusd zmm20, zmm22, dword ptr [rsi + 0x80]{1to16}
-	LONG $0x504de262; WORD $0x4650; BYTE $0x28 // vpdpbusd zmm16, zmm22, dword ptr [rsi + 0xa0]{1to16}
-	LONG $0x504de262; WORD $0x5e50; BYTE $0x30 // vpdpbusd zmm19, zmm22, dword ptr [rsi + 0xc0]{1to16}
-	LONG $0x504d6262; WORD $0x4650; BYTE $0x38 // vpdpbusd zmm24, zmm22, dword ptr [rsi + 0xe0]{1to16}
+	LONG $0x504dc262; WORD $0x7b50; BYTE $0x08 // vpdpbusd zmm23, zmm22, dword ptr [r11 + 0x20]{1to16}
+	LONG $0x504d4262; WORD $0x4b50; BYTE $0x10 // vpdpbusd zmm25, zmm22, dword ptr [r11 + 0x40]{1to16}
+	LONG $0x504dc262; WORD $0x4b50; BYTE $0x18 // vpdpbusd zmm17, zmm22, dword ptr [r11 + 0x60]{1to16}
+	LONG $0x504dc262; WORD $0x6350; BYTE $0x20 // vpdpbusd zmm20, zmm22, dword ptr [r11 + 0x80]{1to16}
+	LONG $0x504dc262; WORD $0x4350; BYTE $0x28 // vpdpbusd zmm16, zmm22, dword ptr [r11 + 0xa0]{1to16}
+	LONG $0x504dc262; WORD $0x5b50; BYTE $0x30 // vpdpbusd zmm19, zmm22, dword ptr [r11 + 0xc0]{1to16}
+	LONG $0x504d4262; WORD $0x4350; BYTE $0x38 // vpdpbusd zmm24, zmm22, dword ptr [r11 + 0xe0]{1to16}
 	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
 	LONG $0x487df162; WORD $0xc05b // vcvtps2dq zmm0, zmm0
 	LONG $0x487d7162; WORD $0xe9db // vpandd zmm13, zmm0, zmm1
@@ -6124,45 +6661,45 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487df162; WORD $0xc1db // vpandd zmm0, zmm0, zmm1
 	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
 	LONG $0x487ce162; WORD $0xe85b // vcvtdq2ps zmm21, zmm0
-	QUAD $0x01254421487db262 // vpmovsxbd zmm0, xmmword ptr [rbp + r12 + 0x10]
+	QUAD $0x010d4421487df262 // vpmovsxbd zmm0, xmmword ptr [rbp + rcx + 0x10]
 	LONG $0x4824c162; WORD $0xd559 // vmulps zmm18, zmm11, zmm13
 	QUAD $0x02356c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rbp + r14 + 0x80]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x487c7162; WORD $0xf05b // vcvtdq2ps zmm14, zmm0
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0x504df262; WORD $0x0650 // vpdpbusd zmm0, zmm22, dword ptr [rsi]{1to16}
+	LONG $0x504dd262; WORD $0x0350 // vpdpbusd zmm0, zmm22, dword ptr [r11]{1to16}
 	LONG $0x4815e162; WORD $0xf2db // vpandd zmm22, zmm13, zmm2
-	LONG $0x504de262; WORD $0x7e50; BYTE $0x09 // vpdpbusd zmm23, zmm22, dword ptr [rsi + 0x24]{1to16}
-	LONG $0x504d6262; WORD $0x4e50; BYTE $0x11 // vpdpbusd zmm25, zmm22, dword ptr [rsi + 0x44]{1to16}
-	LONG $0x504de262; WORD $0x4e50; BYTE $0x19 // vpdpbusd zmm17, zmm22, dword ptr [rsi + 0x64]{1to16}
-	LONG $0x504de262; WORD $0x6650; BYTE $0x21 // vpdpbusd zmm20, zmm22, dword ptr [rsi + 0x84]{1to16}
-	LONG $0x504de262; WORD $0x4650; BYTE $0x29 // vpdpbusd zmm16, zmm22, dword ptr [rsi + 0xa4]{1to16}
-	LONG $0x504de262; WORD $0x5e50; BYTE $0x31 // vpdpbusd zmm19, zmm22, dword ptr [rsi + 0xc4]{1to16}
-	LONG $0x504d6262; WORD $0x4650; BYTE $0x39 // vpdpbusd zmm24, zmm22, dword ptr [rsi + 0xe4]{1to16}
-	LONG $0x504df262; WORD $0x4650; BYTE $0x01 // vpdpbusd zmm0, zmm22, dword ptr [rsi + 0x4]{1to16}
+	LONG $0x504dc262; WORD $0x7b50; BYTE $0x09 // vpdpbusd zmm23, zmm22, dword ptr [r11 + 0x24]{1to16}
+	LONG $0x504d4262; WORD $0x4b50; BYTE $0x11 // vpdpbusd zmm25, zmm22, dword ptr [r11 + 0x44]{1to16}
+	LONG $0x504dc262; WORD $0x4b50; BYTE $0x19 // vpdpbusd zmm17, zmm22, dword ptr [r11 + 0x64]{1to16}
+	LONG $0x504dc262; WORD $0x6350; BYTE $0x21 // vpdpbusd zmm20, zmm22, dword ptr [r11 + 0x84]{1to16}
+	LONG $0x504dc262; WORD $0x4350; BYTE $0x29 // vpdpbusd zmm16, zmm22, dword ptr [r11 + 0xa4]{1to16}
+	LONG $0x504dc262; WORD $0x5b50; BYTE $0x31 // vpdpbusd zmm19, zmm22, dword ptr [r11 + 0xc4]{1to16}
+	LONG $0x504d4262; WORD $0x4350; BYTE $0x39 // vpdpbusd zmm24, zmm22, dword ptr [r11 + 0xe4]{1to16}
+	LONG $0x504dd262; WORD $0x4350; BYTE $0x01 // vpdpbusd zmm0, zmm22, dword ptr [r11 + 0x4]{1to16}
 	LONG $0x404dd162; WORD $0xd772; BYTE $0x02 // vpsrld zmm22, zmm15, 0x2
 	LONG $0x487d5162; WORD $0xf65b // vcvtps2dq zmm14, zmm14
 	LONG $0x404de162; WORD $0xf2db // vpandd zmm22, zmm22, zmm2
-	LONG $0x504de262; WORD $0x7e50; BYTE $0x0a // vpdpbusd zmm23, zmm22, dword ptr [rsi + 0x28]{1to16}
-	LONG $0x504d6262; WORD $0x4e50; BYTE $0x12 // vpdpbusd zmm25, zmm22, dword ptr [rsi + 0x48]{1to16}
-	LONG $0x504de262; WORD $0x4e50; BYTE $0x1a // vpdpbusd zmm17, zmm22, dword ptr [rsi + 0x68]{1to16}
-	LONG $0x504de262; WORD $0x6650; BYTE $0x22 // vpdpbusd zmm20, zmm22, dword ptr [rsi + 0x88]{1to16}
-	LONG $0x504de262; WORD $0x4650; BYTE $0x2a // vpdpbusd zmm16, zmm22, dword ptr [rsi + 0xa8]{1to16}
-	LONG $0x504de262; WORD $0x5e50; BYTE $0x32 // vpdpbusd zmm19, zmm22, dword ptr [rsi + 0xc8]{1to16}
-	LONG $0x504d6262; WORD $0x4650; BYTE $0x3a // vpdpbusd zmm24, zmm22, dword ptr [rsi + 0xe8]{1to16}
-	LONG $0x504df262; WORD $0x4650; BYTE $0x02 // vpdpbusd zmm0, zmm22, dword ptr [rsi + 0x8]{1to16}
+	LONG $0x504dc262; WORD $0x7b50; BYTE $0x0a // vpdpbusd zmm23, zmm22, dword ptr [r11 + 0x28]{1to16}
+	LONG $0x504d4262; WORD $0x4b50; BYTE $0x12 // vpdpbusd zmm25, zmm22, dword ptr [r11 + 0x48]{1to16}
+	LONG $0x504dc262; WORD $0x4b50; BYTE $0x1a // vpdpbusd zmm17, zmm22, dword ptr [r11 + 0x68]{1to16}
+	LONG $0x504dc262; WORD $0x6350; BYTE $0x22 // vpdpbusd zmm20, zmm22, dword ptr [r11 + 0x88]{1to16}
+	LONG $0x504dc262; WORD $0x4350; BYTE $0x2a // vpdpbusd zmm16, zmm22, dword ptr [r11 + 0xa8]{1to16}
+	LONG $0x504dc262; WORD $0x5b50; BYTE $0x32 // vpdpbusd zmm19, zmm22, dword ptr [r11 + 0xc8]{1to16}
+	LONG $0x504d4262; WORD $0x4350; BYTE $0x3a // vpdpbusd zmm24, zmm22, dword ptr [r11 + 0xe8]{1to16}
+	LONG $0x504dd262; WORD $0x4350; BYTE $0x02 // vpdpbusd zmm0, zmm22, dword ptr [r11 + 0x8]{1to16}
 	LONG $0x404dd162; WORD $0xd572; BYTE $0x02 // vpsrld zmm22, zmm13, 0x2
 	LONG $0x404de162; WORD $0xf2db // vpandd zmm22, zmm22, zmm2
-	LONG $0x504de262; WORD $0x7e50; BYTE $0x0b // vpdpbusd zmm23, zmm22, dword ptr [rsi + 0x2c]{1to16}
-	LONG $0x504d6262; WORD $0x4e50; BYTE $0x13 // vpdpbusd zmm25, zmm22, dword ptr [rsi + 0x4c]{1to16}
-	LONG $0x504de262; WORD $0x4e50; BYTE $0x1b // vpdpbusd zmm17, zmm22, dword ptr [rsi + 0x6c]{1to16}
-	LONG $0x504de262; WORD $0x6650; BYTE $0x23 // vpdpbusd zmm20, zmm22, dword ptr [rsi + 0x8c]{1to16}
-	LONG $0x504de262; WORD $0x4650; BYTE $0x2b // vpdpbusd zmm16, zmm22, dword ptr [rsi + 0xac]{1to16}
-	LONG $0x504de262; WORD $0x5e50; BYTE $0x33 // vpdpbusd zmm19, zmm22, dword ptr [rsi + 0xcc]{1to16}
-	LONG $0x504d6262; WORD $0x4650; BYTE $0x3b // vpdpbusd zmm24, zmm22, dword ptr [rsi + 0xec]{1to16}
-	LONG $0x504df262; WORD $0x4650; BYTE $0x03 // vpdpbusd zmm0, zmm22, dword ptr [rsi + 0xc]{1to16}
+	LONG $0x504dc262; WORD $0x7b50; BYTE $0x0b // vpdpbusd zmm23, zmm22, dword ptr [r11 + 0x2c]{1to16}
+	LONG $0x504d4262; WORD $0x4b50; BYTE $0x13 // vpdpbusd zmm25, zmm22, dword ptr [r11 + 0x4c]{1to16}
+	LONG $0x504dc262; WORD $0x4b50; BYTE $0x1b // vpdpbusd zmm17, zmm22, dword ptr [r11 + 0x6c]{1to16}
+	LONG $0x504dc262; WORD $0x6350; BYTE $0x23 // vpdpbusd zmm20, zmm22, dword ptr [r11 + 0x8c]{1to16}
+	LONG $0x504dc262; WORD $0x4350; BYTE $0x2b // vpdpbusd zmm16, zmm22, dword ptr [r11 + 0xac]{1to16}
+	LONG $0x504dc262; WORD $0x5b50; BYTE $0x33 // vpdpbusd zmm19, zmm22, dword ptr [r11 + 0xcc]{1to16}
+	LONG $0x504d4262; WORD $0x4350; BYTE $0x3b // vpdpbusd zmm24, zmm22, dword ptr [r11 + 0xec]{1to16}
+	LONG $0x504dd262; WORD $0x4350; BYTE $0x03 // vpdpbusd zmm0, zmm22, dword ptr [r11 + 0xc]{1to16}
 	LONG $0x487c2162; WORD $0xd75b // vcvtdq2ps zmm26, zmm23
-	LONG $0x087ee162; WORD $0x7e10; BYTE $0x51 // vmovss xmm23, dword ptr [rsi + 0x144]
+	LONG $0x087ec162; WORD $0x7b10; BYTE $0x51 // vmovss xmm23, dword ptr [r11 + 0x144]
 	LONG $0x487c0162; WORD $0xc95b // vcvtdq2ps zmm25, zmm25
 	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
 	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
@@ -6173,10 +6710,10 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x481cb162; WORD $0xc559 // vmulps zmm0, zmm12, zmm21
 	LONG $0x406c0162; WORD $0xc959 // vmulps zmm25, zmm18, zmm25
 	LONG $0x406c2162; WORD $0xfb59 // vmulps zmm31, zmm18, zmm19
-	LONG $0x087ee162; WORD $0x5e10; BYTE $0x56 // vmovss xmm19, dword ptr [rsi + 0x158]
+	LONG $0x087ec162; WORD $0x5b10; BYTE $0x56 // vmovss xmm19, dword ptr [r11 + 0x158]
 	LONG $0x406c0162; WORD $0xc059 // vmulps zmm24, zmm18, zmm24
 	LONG $0x406ca162; WORD $0xee59 // vmulps zmm21, zmm18, zmm22
-	LONG $0x087ee162; WORD $0x7610; BYTE $0x50 // vmovss xmm22, dword ptr [rsi + 0x140]
+	LONG $0x087ec162; WORD $0x7310; BYTE $0x50 // vmovss xmm22, dword ptr [r11 + 0x140]
 	LONG $0x487ca162; WORD $0xff5b // vcvtdq2ps zmm23, zmm23
 	LONG $0x487da262; WORD $0xff18 // vbroadcastss zmm23, xmm23
 	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
@@ -6187,9 +6724,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487da262; WORD $0xf5a8 // vfmadd213ps zmm22, zmm0, zmm21 # zmm22 = (zmm0 * zmm22) + zmm21
 	LONG $0x406c8162; WORD $0xea59 // vmulps zmm21, zmm18, zmm26
 	LONG $0x406c2162; WORD $0xd159 // vmulps zmm26, zmm18, zmm17
-	LONG $0x087ee162; WORD $0x4e10; BYTE $0x53 // vmovss xmm17, dword ptr [rsi + 0x14c]
+	LONG $0x087ec162; WORD $0x4b10; BYTE $0x53 // vmovss xmm17, dword ptr [r11 + 0x14c]
 	LONG $0x487da262; WORD $0xfda8 // vfmadd213ps zmm23, zmm0, zmm21 # zmm23 = (zmm0 * zmm23) + zmm21
-	LONG $0x087ee162; WORD $0x6e10; BYTE $0x52 // vmovss xmm21, dword ptr [rsi + 0x148]
+	LONG $0x087ec162; WORD $0x6b10; BYTE $0x52 // vmovss xmm21, dword ptr [r11 + 0x148]
 	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
 	LONG $0x487ca162; WORD $0xed5b // vcvtdq2ps zmm21, zmm21
 	LONG $0x487da262; WORD $0xc918 // vbroadcastss zmm17, xmm17
@@ -6197,17 +6734,17 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x406c2162; WORD $0xd459 // vmulps zmm26, zmm18, zmm20
 	LONG $0x487da262; WORD $0xed18 // vbroadcastss zmm21, xmm21
 	LONG $0x487d8262; WORD $0xe9a8 // vfmadd213ps zmm21, zmm0, zmm25 # zmm21 = (zmm0 * zmm21) + zmm25
-	LONG $0x087e6162; WORD $0x4e10; BYTE $0x54 // vmovss xmm25, dword ptr [rsi + 0x150]
+	LONG $0x087e4162; WORD $0x4b10; BYTE $0x54 // vmovss xmm25, dword ptr [r11 + 0x150]
 	LONG $0x487c0162; WORD $0xc95b // vcvtdq2ps zmm25, zmm25
 	LONG $0x487d8262; WORD $0xe118 // vbroadcastss zmm20, xmm25
 	LONG $0x406c2162; WORD $0xc859 // vmulps zmm25, zmm18, zmm16
-	LONG $0x087ee162; WORD $0x4610; BYTE $0x55 // vmovss xmm16, dword ptr [rsi + 0x154]
+	LONG $0x087ec162; WORD $0x4310; BYTE $0x55 // vmovss xmm16, dword ptr [r11 + 0x154]
 	LONG $0x487d8262; WORD $0xe2a8 // vfmadd213ps zmm20, zmm0, zmm26 # zmm20 = (zmm0 * zmm20) + zmm26
 	LONG $0x002c0162; WORD $0xd257 // vxorps xmm26, xmm26, xmm26
 	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
 	LONG $0x487da262; WORD $0xc018 // vbroadcastss zmm16, xmm16
 	LONG $0x487d8262; WORD $0xc1a8 // vfmadd213ps zmm16, zmm0, zmm25 # zmm16 = (zmm0 * zmm16) + zmm25
-	LONG $0x087e6162; WORD $0x4e10; BYTE $0x57 // vmovss xmm25, dword ptr [rsi + 0x15c]
+	LONG $0x087e4162; WORD $0x4b10; BYTE $0x57 // vmovss xmm25, dword ptr [r11 + 0x15c]
 	LONG $0x487c0162; WORD $0xc95b // vcvtdq2ps zmm25, zmm25
 	LONG $0x487d8262; WORD $0xd118 // vbroadcastss zmm18, xmm25
 	LONG $0x00340162; WORD $0xc957 // vxorps xmm25, xmm25, xmm25
@@ -6217,52 +6754,52 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4805d162; WORD $0xd772; BYTE $0x06 // vpsrld zmm15, zmm15, 0x6
 	LONG $0x487d6162; WORD $0xfadb // vpandd zmm31, zmm0, zmm2
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0x5005f262; WORD $0x4650; BYTE $0x04 // vpdpbusd zmm0, zmm31, dword ptr [rsi + 0x10]{1to16}
-	LONG $0x50056262; WORD $0x7650; BYTE $0x0c // vpdpbusd zmm30, zmm31, dword ptr [rsi + 0x30]{1to16}
-	LONG $0x50056262; WORD $0x6e50; BYTE $0x14 // vpdpbusd zmm29, zmm31, dword ptr [rsi + 0x50]{1to16}
-	LONG $0x50056262; WORD $0x6650; BYTE $0x1c // vpdpbusd zmm28, zmm31, dword ptr [rsi + 0x70]{1to16}
-	LONG $0x50056262; WORD $0x5e50; BYTE $0x24 // vpdpbusd zmm27, zmm31, dword ptr [rsi + 0x90]{1to16}
-	LONG $0x50056262; WORD $0x5650; BYTE $0x2c // vpdpbusd zmm26, zmm31, dword ptr [rsi + 0xb0]{1to16}
-	LONG $0x50056262; WORD $0x4e50; BYTE $0x34 // vpdpbusd zmm25, zmm31, dword ptr [rsi + 0xd0]{1to16}
-	LONG $0x50056262; WORD $0x4650; BYTE $0x3c // vpdpbusd zmm24, zmm31, dword ptr [rsi + 0xf0]{1to16}
+	LONG $0x5005d262; WORD $0x4350; BYTE $0x04 // vpdpbusd zmm0, zmm31, dword ptr [r11 + 0x10]{1to16}
+	LONG $0x50054262; WORD $0x7350; BYTE $0x0c // vpdpbusd zmm30, zmm31, dword ptr [r11 + 0x30]{1to16}
+	LONG $0x50054262; WORD $0x6b50; BYTE $0x14 // vpdpbusd zmm29, zmm31, dword ptr [r11 + 0x50]{1to16}
+	LONG $0x50054262; WORD $0x6350; BYTE $0x1c // vpdpbusd zmm28, zmm31, dword ptr [r11 + 0x70]{1to16}
+	LONG $0x50054262; WORD $0x5b50; BYTE $0x24 // vpdpbusd zmm27, zmm31, dword ptr [r11 + 0x90]{1to16}
+	LONG $0x50054262; WORD $0x5350; BYTE $0x2c // vpdpbusd zmm26, zmm31, dword ptr [r11 + 0xb0]{1to16}
+	LONG $0x50054262; WORD $0x4b50; BYTE $0x34 // vpdpbusd zmm25, zmm31, dword ptr [r11 + 0xd0]{1to16}
+	LONG $0x50054262; WORD $0x4350; BYTE $0x3c // vpdpbusd zmm24, zmm31, dword ptr [r11 + 0xf0]{1to16}
 	LONG $0x4005d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm31, zmm13, 0x4
 	LONG $0x48057162; WORD $0xfadb // vpandd zmm15, zmm15, zmm2
 	LONG $0x4815d162; WORD $0xd572; BYTE $0x06 // vpsrld zmm13, zmm13, 0x6
 	LONG $0x40056162; WORD $0xfadb // vpandd zmm31, zmm31, zmm2
 	LONG $0x48157162; WORD $0xeadb // vpandd zmm13, zmm13, zmm2
-	LONG $0x5005f262; WORD $0x4650; BYTE $0x05 // vpdpbusd zmm0, zmm31, dword ptr [rsi + 0x14]{1to16}
-	LONG $0x50056262; WORD $0x6e50; BYTE $0x15 // vpdpbusd zmm29, zmm31, dword ptr [rsi + 0x54]{1to16}
-	LONG $0x50056262; WORD $0x7650; BYTE $0x0d // vpdpbusd zmm30, zmm31, dword ptr [rsi + 0x34]{1to16}
-	LONG $0x50056262; WORD $0x6650; BYTE $0x1d // vpdpbusd zmm28, zmm31, dword ptr [rsi + 0x74]{1to16}
-	LONG $0x50056262; WORD $0x5e50; BYTE $0x25 // vpdpbusd zmm27, zmm31, dword ptr [rsi + 0x94]{1to16}
-	LONG $0x50056262; WORD $0x5650; BYTE $0x2d // vpdpbusd zmm26, zmm31, dword ptr [rsi + 0xb4]{1to16}
-	LONG $0x50056262; WORD $0x4e50; BYTE $0x35 // vpdpbusd zmm25, zmm31, dword ptr [rsi + 0xd4]{1to16}
-	LONG $0x50056262; WORD $0x4650; BYTE $0x3d // vpdpbusd zmm24, zmm31, dword ptr [rsi + 0xf4]{1to16}
-	LONG $0x5805f262; WORD $0x4650; BYTE $0x06 // vpdpbusd zmm0, zmm15, dword ptr [rsi + 0x18]{1to16}
-	LONG $0x58056262; WORD $0x6e50; BYTE $0x16 // vpdpbusd zmm29, zmm15, dword ptr [rsi + 0x58]{1to16}
-	LONG $0x58056262; WORD $0x7650; BYTE $0x0e // vpdpbusd zmm30, zmm15, dword ptr [rsi + 0x38]{1to16}
-	LONG $0x58056262; WORD $0x6650; BYTE $0x1e // vpdpbusd zmm28, zmm15, dword ptr [rsi + 0x78]{1to16}
-	LONG $0x58056262; WORD $0x5e50; BYTE $0x26 // vpdpbusd zmm27, zmm15, dword ptr [rsi + 0x98]{1to16}
-	LONG $0x58056262; WORD $0x5650; BYTE $0x2e // vpdpbusd zmm26, zmm15, dword ptr [rsi + 0xb8]{1to16}
-	LONG $0x58056262; WORD $0x4e50; BYTE $0x36 // vpdpbusd zmm25, zmm15, dword ptr [rsi + 0xd8]{1to16}
-	LONG $0x58056262; WORD $0x4650; BYTE $0x3e // vpdpbusd zmm24, zmm15, dword ptr [rsi + 0xf8]{1to16}
+	LONG $0x5005d262; WORD $0x4350; BYTE $0x05 // vpdpbusd zmm0, zmm31, dword ptr [r11 + 0x14]{1to16}
+	LONG $0x50054262; WORD $0x6b50; BYTE $0x15 // vpdpbusd zmm29, zmm31, dword ptr [r11 + 0x54]{1to16}
+	LONG $0x50054262; WORD $0x7350; BYTE $0x0d // vpdpbusd zmm30, zmm31, dword ptr [r11 + 0x34]{1to16}
+	LONG $0x50054262; WORD $0x6350; BYTE $0x1d // vpdpbusd zmm28, zmm31, dword ptr [r11 + 0x74]{1to16}
+	LONG $0x50054262; WORD $0x5b50; BYTE $0x25 // vpdpbusd zmm27, zmm31, dword ptr [r11 + 0x94]{1to16}
+	LONG $0x50054262; WORD $0x5350; BYTE $0x2d // vpdpbusd zmm26, zmm31, dword ptr [r11 + 0xb4]{1to16}
+	LONG $0x50054262; WORD $0x4b50; BYTE $0x35 // vpdpbusd zmm25, zmm31, dword ptr [r11 + 0xd4]{1to16}
+	LONG $0x50054262; WORD $0x4350; BYTE $0x3d // vpdpbusd zmm24, zmm31, dword ptr [r11 + 0xf4]{1to16}
+	LONG $0x5805d262; WORD $0x4350; BYTE $0x06 // vpdpbusd zmm0, zmm15, dword ptr [r11 + 0x18]{1to16}
+	LONG $0x58054262; WORD $0x6b50; BYTE $0x16 // vpdpbusd zmm29, zmm15, dword ptr [r11 + 0x58]{1to16}
+	LONG $0x58054262; WORD $0x7350; BYTE $0x0e // vpdpbusd zmm30, zmm15, dword ptr [r11 + 0x38]{1to16}
+	LONG $0x58054262; WORD $0x6350; BYTE $0x1e // vpdpbusd zmm28, zmm15, dword ptr [r11 + 0x78]{1to16}
+	LONG $0x58054262; WORD $0x5b50; BYTE $0x26 // vpdpbusd zmm27, zmm15, dword ptr [r11 + 0x98]{1to16}
+	LONG $0x58054262; WORD $0x5350; BYTE $0x2e // vpdpbusd zmm26, zmm15, dword ptr [r11 + 0xb8]{1to16}
+	LONG $0x58054262; WORD $0x4b50; BYTE $0x36 // vpdpbusd zmm25, zmm15, dword ptr [r11 + 0xd8]{1to16}
+	LONG $0x58054262; WORD $0x4350; BYTE $0x3e // vpdpbusd zmm24, zmm15, dword ptr [r11 + 0xf8]{1to16}
 	LONG $0x480d7162; WORD $0xf9db // vpandd zmm15, zmm14, zmm1
 	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
 	LONG $0x480d7162; WORD $0xf1db // vpandd zmm14, zmm14, zmm1
 	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
-	LONG $0x5815f262; WORD $0x4650; BYTE $0x07 // vpdpbusd zmm0, zmm13, dword ptr [rsi + 0x1c]{1to16}
-	LONG $0x58156262; WORD $0x6e50; BYTE $0x17 // vpdpbusd zmm29, zmm13, dword ptr [rsi + 0x5c]{1to16}
-	LONG $0x58156262; WORD $0x7650; BYTE $0x0f // vpdpbusd zmm30, zmm13, dword ptr [rsi + 0x3c]{1to16}
-	LONG $0x58156262; WORD $0x6650; BYTE $0x1f // vpdpbusd zmm28, zmm13, dword ptr [rsi + 0x7c]{1to16}
-	LONG $0x58156262; WORD $0x5650; BYTE $0x2f // vpdpbusd zmm26, zmm13, dword ptr [rsi + 0xbc]{1to16}
-	LONG $0x58156262; WORD $0x4650; BYTE $0x3f // vpdpbusd zmm24, zmm13, dword ptr [rsi + 0xfc]{1to16}
-	LONG $0x58156262; WORD $0x5e50; BYTE $0x27 // vpdpbusd zmm27, zmm13, dword ptr [rsi + 0x9c]{1to16}
-	LONG $0x58156262; WORD $0x4e50; BYTE $0x37 // vpdpbusd zmm25, zmm13, dword ptr [rsi + 0xdc]{1to16}
+	LONG $0x5815d262; WORD $0x4350; BYTE $0x07 // vpdpbusd zmm0, zmm13, dword ptr [r11 + 0x1c]{1to16}
+	LONG $0x58154262; WORD $0x6b50; BYTE $0x17 // vpdpbusd zmm29, zmm13, dword ptr [r11 + 0x5c]{1to16}
+	LONG $0x58154262; WORD $0x7350; BYTE $0x0f // vpdpbusd zmm30, zmm13, dword ptr [r11 + 0x3c]{1to16}
+	LONG $0x58154262; WORD $0x6350; BYTE $0x1f // vpdpbusd zmm28, zmm13, dword ptr [r11 + 0x7c]{1to16}
+	LONG $0x58154262; WORD $0x5350; BYTE $0x2f // vpdpbusd zmm26, zmm13, dword ptr [r11 + 0xbc]{1to16}
+	LONG $0x58154262; WORD $0x4350; BYTE $0x3f // vpdpbusd zmm24, zmm13, dword ptr [r11 + 0xfc]{1to16}
+	LONG $0x58154262; WORD $0x5b50; BYTE $0x27 // vpdpbusd zmm27, zmm13, dword ptr [r11 + 0x9c]{1to16}
+	LONG $0x58154262; WORD $0x4b50; BYTE $0x37 // vpdpbusd zmm25, zmm13, dword ptr [r11 + 0xdc]{1to16}
 	LONG $0x487c5162; WORD $0xef5b // vcvtdq2ps zmm13, zmm15
-	QUAD $0x00000164be107ac5 // vmovss xmm15, dword ptr [rsi + 0x164]
+	QUAD $0x000164bb107a41c4; BYTE $0x00 // vmovss xmm15, dword ptr [r11 + 0x164]
 	LONG $0x48244162; WORD $0xfd59 // vmulps zmm31, zmm11, zmm13
 	LONG $0x481c5162; WORD $0xee59 // vmulps zmm13, zmm12, zmm14
-	QUAD $0x00000160b6107ac5 // vmovss xmm14, dword ptr [rsi + 0x160]
+	QUAD $0x000160b3107a41c4; BYTE $0x00 // vmovss xmm14, dword ptr [r11 + 0x160]
 	LONG $0x487c5162; WORD $0xff5b // vcvtdq2ps zmm15, zmm15
 	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
 	LONG $0x487c0162; WORD $0xe45b // vcvtdq2ps zmm28, zmm28
@@ -6274,120 +6811,129 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4005b262; WORD $0xc6a8 // vfmadd213ps zmm0, zmm31, zmm22 # zmm0 = (zmm31 * zmm0) + zmm22
 	LONG $0x487c8162; WORD $0xf55b // vcvtdq2ps zmm22, zmm29
 	LONG $0x40052262; WORD $0xe1a8 // vfmadd213ps zmm28, zmm31, zmm17 # zmm28 = (zmm31 * zmm28) + zmm17
-	LONG $0x087ee162; WORD $0x4e10; BYTE $0x5e // vmovss xmm17, dword ptr [rsi + 0x178]
+	LONG $0x087ec162; WORD $0x4b10; BYTE $0x5e // vmovss xmm17, dword ptr [r11 + 0x178]
 	LONG $0x40052262; WORD $0xf7a8 // vfmadd213ps zmm30, zmm31, zmm23 # zmm30 = (zmm31 * zmm30) + zmm23
 	LONG $0x40052262; WORD $0xc2a8 // vfmadd213ps zmm24, zmm31, zmm18 # zmm24 = (zmm31 * zmm24) + zmm18
-	LONG $0x087ee162; WORD $0x5610; BYTE $0x5b // vmovss xmm18, dword ptr [rsi + 0x16c]
+	LONG $0x087ec162; WORD $0x5310; BYTE $0x5b // vmovss xmm18, dword ptr [r11 + 0x16c]
 	LONG $0x40052262; WORD $0xd0a8 // vfmadd213ps zmm26, zmm31, zmm16 # zmm26 = (zmm31 * zmm26) + zmm16
 	LONG $0x487d5262; WORD $0xf618 // vbroadcastss zmm14, xmm14
 	LONG $0x4005a262; WORD $0xf5a8 // vfmadd213ps zmm22, zmm31, zmm21 # zmm22 = (zmm31 * zmm22) + zmm21
-	LONG $0x087ee162; WORD $0x6e10; BYTE $0x5a // vmovss xmm21, dword ptr [rsi + 0x168]
+	LONG $0x087ec162; WORD $0x6b10; BYTE $0x5a // vmovss xmm21, dword ptr [r11 + 0x168]
 	LONG $0x48157262; WORD $0xf0a8 // vfmadd213ps zmm14, zmm13, zmm0 # zmm14 = (zmm13 * zmm14) + zmm0
 	LONG $0x48151262; WORD $0xfea8 // vfmadd213ps zmm15, zmm13, zmm30 # zmm15 = (zmm13 * zmm15) + zmm30
-	LONG $0x580d7262; WORD $0x56b8; BYTE $0x40 // vfmadd231ps zmm10, zmm14, dword ptr [rsi + 0x100]{1to16} # zmm10 = (zmm14 * mem) + zmm10
-	LONG $0x58057262; WORD $0x4eb8; BYTE $0x41 // vfmadd231ps zmm9, zmm15, dword ptr [rsi + 0x104]{1to16} # zmm9 = (zmm15 * mem) + zmm9
+	LONG $0x580d5262; WORD $0x53b8; BYTE $0x40 // vfmadd231ps zmm10, zmm14, dword ptr [r11 + 0x100]{1to16} # zmm10 = (zmm14 * mem) + zmm10
+	LONG $0x58055262; WORD $0x4bb8; BYTE $0x41 // vfmadd231ps zmm9, zmm15, dword ptr [r11 + 0x104]{1to16} # zmm9 = (zmm15 * mem) + zmm9
 	LONG $0x487ca162; WORD $0xc95b // vcvtdq2ps zmm17, zmm17
 	LONG $0x487ca162; WORD $0xd25b // vcvtdq2ps zmm18, zmm18
 	LONG $0x487ca162; WORD $0xed5b // vcvtdq2ps zmm21, zmm21
 	LONG $0x487da262; WORD $0xc918 // vbroadcastss zmm17, xmm17
 	LONG $0x487da262; WORD $0xd218 // vbroadcastss zmm18, xmm18
 	LONG $0x48158262; WORD $0xd4a8 // vfmadd213ps zmm18, zmm13, zmm28 # zmm18 = (zmm13 * zmm18) + zmm28
-	LONG $0x506df262; WORD $0x7eb8; BYTE $0x43 // vfmadd231ps zmm7, zmm18, dword ptr [rsi + 0x10c]{1to16} # zmm7 = (zmm18 * mem) + zmm7
+	LONG $0x506dd262; WORD $0x7bb8; BYTE $0x43 // vfmadd231ps zmm7, zmm18, dword ptr [r11 + 0x10c]{1to16} # zmm7 = (zmm18 * mem) + zmm7
 	LONG $0x487da262; WORD $0xed18 // vbroadcastss zmm21, xmm21
 	LONG $0x4815a262; WORD $0xeea8 // vfmadd213ps zmm21, zmm13, zmm22 # zmm21 = (zmm13 * zmm21) + zmm22
 	LONG $0x487c8162; WORD $0xf35b // vcvtdq2ps zmm22, zmm27
-	LONG $0x50557262; WORD $0x46b8; BYTE $0x42 // vfmadd231ps zmm8, zmm21, dword ptr [rsi + 0x108]{1to16} # zmm8 = (zmm21 * mem) + zmm8
+	LONG $0x50555262; WORD $0x43b8; BYTE $0x42 // vfmadd231ps zmm8, zmm21, dword ptr [r11 + 0x108]{1to16} # zmm8 = (zmm21 * mem) + zmm8
 	LONG $0x4005a262; WORD $0xf4a8 // vfmadd213ps zmm22, zmm31, zmm20 # zmm22 = (zmm31 * zmm22) + zmm20
 	LONG $0x487c8162; WORD $0xe15b // vcvtdq2ps zmm20, zmm25
 	LONG $0x4005a262; WORD $0xe3a8 // vfmadd213ps zmm20, zmm31, zmm19 # zmm20 = (zmm31 * zmm20) + zmm19
-	LONG $0x087ee162; WORD $0x5e10; BYTE $0x5c // vmovss xmm19, dword ptr [rsi + 0x170]
+	LONG $0x087ec162; WORD $0x5b10; BYTE $0x5c // vmovss xmm19, dword ptr [r11 + 0x170]
 	LONG $0x4815a262; WORD $0xcca8 // vfmadd213ps zmm17, zmm13, zmm20 # zmm17 = (zmm13 * zmm17) + zmm20
-	LONG $0x087ee162; WORD $0x6610; BYTE $0x5f // vmovss xmm20, dword ptr [rsi + 0x17c]
-	LONG $0x5075f262; WORD $0x66b8; BYTE $0x46 // vfmadd231ps zmm4, zmm17, dword ptr [rsi + 0x118]{1to16} # zmm4 = (zmm17 * mem) + zmm4
+	LONG $0x087ec162; WORD $0x6310; BYTE $0x5f // vmovss xmm20, dword ptr [r11 + 0x17c]
+	LONG $0x5075d262; WORD $0x63b8; BYTE $0x46 // vfmadd231ps zmm4, zmm17, dword ptr [r11 + 0x118]{1to16} # zmm4 = (zmm17 * mem) + zmm4
 	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
 	LONG $0x487da262; WORD $0xfb18 // vbroadcastss zmm23, xmm19
-	LONG $0x087ee162; WORD $0x5e10; BYTE $0x5d // vmovss xmm19, dword ptr [rsi + 0x174]
+	LONG $0x087ec162; WORD $0x5b10; BYTE $0x5d // vmovss xmm19, dword ptr [r11 + 0x174]
 	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
 	LONG $0x4815a262; WORD $0xfea8 // vfmadd213ps zmm23, zmm13, zmm22 # zmm23 = (zmm13 * zmm23) + zmm22
-	LONG $0x5045f262; WORD $0x76b8; BYTE $0x44 // vfmadd231ps zmm6, zmm23, dword ptr [rsi + 0x110]{1to16} # zmm6 = (zmm23 * mem) + zmm6
+	LONG $0x5045d262; WORD $0x73b8; BYTE $0x44 // vfmadd231ps zmm6, zmm23, dword ptr [r11 + 0x110]{1to16} # zmm6 = (zmm23 * mem) + zmm6
 	LONG $0x487da262; WORD $0xe418 // vbroadcastss zmm20, xmm20
 	LONG $0x48152262; WORD $0xc4b8 // vfmadd231ps zmm24, zmm13, zmm20 # zmm24 = (zmm13 * zmm20) + zmm24
-	LONG $0x503df262; WORD $0x5eb8; BYTE $0x47 // vfmadd231ps zmm3, zmm24, dword ptr [rsi + 0x11c]{1to16} # zmm3 = (zmm24 * mem) + zmm3
+	LONG $0x503dd262; WORD $0x5bb8; BYTE $0x47 // vfmadd231ps zmm3, zmm24, dword ptr [r11 + 0x11c]{1to16} # zmm3 = (zmm24 * mem) + zmm3
 	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
 	LONG $0x487da262; WORD $0xdb18 // vbroadcastss zmm19, xmm19
 	LONG $0x48158262; WORD $0xdaa8 // vfmadd213ps zmm19, zmm13, zmm26 # zmm19 = (zmm13 * zmm19) + zmm26
-	LONG $0x5065f262; WORD $0x6eb8; BYTE $0x45 // vfmadd231ps zmm5, zmm19, dword ptr [rsi + 0x114]{1to16} # zmm5 = (zmm19 * mem) + zmm5
-	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
+	LONG $0x5065d262; WORD $0x6bb8; BYTE $0x45 // vfmadd231ps zmm5, zmm19, dword ptr [r11 + 0x114]{1to16} # zmm5 = (zmm19 * mem) + zmm5
+	LONG $0x80c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x180
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfa4d850f; WORD $0xffff // jne 0x190d0 <pq_q2_k+0x510>
+	LONG $0xfa4b850f; WORD $0xffff // jne 0x19a20 <pq_q2_k+0x540>
 	WORD $0xff41; BYTE $0xc7 // inc r15d
 	LONG $0x40c58148; WORD $0x0001; BYTE $0x00 // add rbp, 0x140
 	LONG $0x04ff8341 // cmp r15d, 0x4
-	LONG $0xfa29850f; WORD $0xffff // jne 0x190c0 <pq_q2_k+0x500>
-	QUAD $0x218f2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x218f] # 0x1b830 <peak_i8+0x380>
-	LONG $0xf8588d49 // lea rbx, [r8 - 0x8]
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xf9ee8f0f; WORD $0xffff // jg 0x190a0 <pq_q2_k+0x4e0>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0xfa27850f; WORD $0xffff // jne 0x19a10 <pq_q2_k+0x530>
+	QUAD $0x237d2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x237d] # 0x1c370 <peak_i8+0x380>
+	LONG $0xf84f8d48 // lea rcx, [rdi - 0x8]
+	LONG $0x08ff8348 // cmp rdi, 0x8
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xf9ec8f0f; WORD $0xffff // jg 0x199f0 <pq_q2_k+0x510>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
 	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm7
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf588840f; WORD $0xffff // je 0x18c70 <pq_q2_k+0xb0>
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf572820f; WORD $0xffff // jb 0x18c70 <pq_q2_k+0xb0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm4
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf55c820f; WORD $0xffff // jb 0x18c70 <pq_q2_k+0xb0>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xfff54be9; BYTE $0xff // jmp 0x18c70 <pq_q2_k+0xb0>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x03ca8e0f; WORD $0x0000 // jle 0x19b03 <pq_q2_k+0xf43>
-	LONG $0x24048b4c // mov r8, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x487df262; WORD $0x4613; BYTE $0x01 // vcvtph2ps zmm0, ymmword ptr [rsi + 0x20]
-	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
-	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	LONG $0x487cb162; WORD $0xe557 // vxorps zmm4, zmm0, zmm21
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x008e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2000]
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x3c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm7
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
+	LONG $0x05fc8341 // cmp r12d, 0x5
+	LONG $0xf572840f; WORD $0xffff // je 0x195b0 <pq_q2_k+0xd0>
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x487cf162; WORD $0x2c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm5
+	LONG $0x07fc8341 // cmp r12d, 0x7
+	LONG $0xf55c820f; WORD $0xffff // jb 0x195b0 <pq_q2_k+0xd0>
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x487cf162; WORD $0x2411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm4
+	LONG $0x08fc8341 // cmp r12d, 0x8
+	LONG $0xf546820f; WORD $0xffff // jb 0x195b0 <pq_q2_k+0xd0>
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
+	LONG $0xfff535e9; BYTE $0xff // jmp 0x195b0 <pq_q2_k+0xd0>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x08c68e0f; WORD $0x0000 // jle 0x1a94f <pq_q2_k+0x146f>
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894d; BYTE $0xd7 // mov r15, r10
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	WORD $0x1feb // jmp 0x1a0c1 <pq_q2_k+0xbe1>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xf8738d48 // lea rsi, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	LONG $0x08928e0f; WORD $0x0000 // jle 0x1a953 <pq_q2_k+0x1473>
+	LONG $0x487dd262; WORD $0x4713; BYTE $0x01 // vcvtph2ps zmm0, ymmword ptr [r15 + 0x20]
+	LONG $0x487dd262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [r15]
+	LONG $0x40c78349 // add r15, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x894d; BYTE $0xfe // mov r14, r15
+	LONG $0x487cb162; WORD $0xed57 // vxorps zmm5, zmm0, zmm21
+	LONG $0x0001b6e9; BYTE $0x00 // jmp 0x1a298 <pq_q2_k+0xdb8>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x4621; BYTE $0x02 // vpmovsxbd zmm0, xmmword ptr [r14 + 0x20]
+	LONG $0x487dd262; WORD $0x7e21; BYTE $0x03 // vpmovsxbd zmm7, xmmword ptr [r14 + 0x30]
+	LONG $0x487c5162; WORD $0x4e10; BYTE $0x03 // vmovups zmm9, zmmword ptr [r14 + 0xc0]
+	LONG $0x487c5162; WORD $0x4e10; BYTE $0x04 // vmovups zmm9, zmmword ptr [r14 + 0x100]
+	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [r14 + 0xc0]
+	LONG $0x48fe5162; WORD $0x566f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r14 + 0x100]
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x487df262; WORD $0x0621 // vpmovsxbd zmm0, xmmword ptr [rsi]
-	LONG $0x487df262; WORD $0x7e21; BYTE $0x01 // vpmovsxbd zmm7, xmmword ptr [rsi + 0x10]
-	LONG $0x408e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2040]
-	LONG $0x487c7162; WORD $0x4e10; BYTE $0x01 // vmovups zmm9, zmmword ptr [rsi + 0x40]
-	LONG $0x808e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2080]
-	LONG $0x487c7162; WORD $0x4e10; BYTE $0x02 // vmovups zmm9, zmmword ptr [rsi + 0x80]
-	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x01 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x40]
-	LONG $0x48fe7162; WORD $0x566f; BYTE $0x02 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x80]
+	WORD $0xc5ff // inc ebp
+	WORD $0x894d; BYTE $0xfe // mov r14, r15
 	LONG $0x48357162; WORD $0xdadb // vpandd zmm11, zmm9, zmm2
-	LONG $0x58251262; WORD $0x2450; BYTE $0x38 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15]{1to16}
+	LONG $0x58257262; WORD $0x6050; BYTE $0x0c // vpdpbusd zmm12, zmm11, dword ptr [rax + 0x30]{1to16}
 	LONG $0x482d7162; WORD $0xdadb // vpandd zmm11, zmm10, zmm2
-	QUAD $0x01386c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r8 + r15 + 0x4]{1to16}
+	LONG $0x58257262; WORD $0x6850; BYTE $0x0d // vpdpbusd zmm13, zmm11, dword ptr [rax + 0x34]{1to16}
 	LONG $0x4825d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm11, zmm9, 0x2
-	LONG $0x4805d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm15, zmm10, 0x2
-	LONG $0x480dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm14, zmm9, 0x4
-	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	LONG $0x480dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm14, zmm10, 0x2
 	LONG $0x48257162; WORD $0xdadb // vpandd zmm11, zmm11, zmm2
+	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	LONG $0x58257262; WORD $0x6050; BYTE $0x0e // vpdpbusd zmm12, zmm11, dword ptr [rax + 0x38]{1to16}
+	LONG $0x480d7162; WORD $0xdadb // vpandd zmm11, zmm14, zmm2
+	LONG $0x58257262; WORD $0x6850; BYTE $0x0f // vpdpbusd zmm13, zmm11, dword ptr [rax + 0x3c]{1to16}
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	QUAD $0x0238645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15 + 0x8]{1to16}
-	LONG $0x48057162; WORD $0xdadb // vpandd zmm11, zmm15, zmm2
-	QUAD $0x03386c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r8 + r15 + 0xc]{1to16}
-	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
+	LONG $0x480dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm14, zmm9, 0x4
 	LONG $0x487df162; WORD $0xc05b // vcvtps2dq zmm0, zmm0
 	LONG $0x487df162; WORD $0xff5b // vcvtps2dq zmm7, zmm7
 	LONG $0x487df162; WORD $0xf1db // vpandd zmm6, zmm0, zmm1
@@ -6400,171 +6946,209 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
 	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
-	LONG $0x48645162; WORD $0xc059 // vmulps zmm8, zmm3, zmm8
 	LONG $0x48155162; WORD $0xdcfe // vpaddd zmm11, zmm13, zmm12
-	LONG $0x485cf162; WORD $0xc059 // vmulps zmm0, zmm4, zmm0
+	LONG $0x4815d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm13, zmm10, 0x4
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x485c5162; WORD $0xc059 // vmulps zmm8, zmm4, zmm8
+	LONG $0x4854f162; WORD $0xc059 // vmulps zmm0, zmm5, zmm0
 	LONG $0x484cd162; WORD $0xf359 // vmulps zmm6, zmm6, zmm11
-	LONG $0x107a01c4; WORD $0x385c; BYTE $0x28 // vmovss xmm11, dword ptr [r8 + r15 + 0x28]
+	LONG $0x58107ac5; BYTE $0x58 // vmovss xmm11, dword ptr [rax + 0x58]
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
 	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
 	LONG $0x487d7262; WORD $0xdea8 // vfmadd213ps zmm11, zmm0, zmm6 # zmm11 = (zmm0 * zmm11) + zmm6
 	LONG $0x480df162; WORD $0xc2db // vpandd zmm0, zmm14, zmm2
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	QUAD $0x04387450587d9262 // vpdpbusd zmm6, zmm0, dword ptr [r8 + r15 + 0x10]{1to16}
-	LONG $0x4805f162; WORD $0xc2db // vpandd zmm0, zmm15, zmm2
-	QUAD $0x05386450587d1262 // vpdpbusd zmm12, zmm0, dword ptr [r8 + r15 + 0x14]{1to16}
+	LONG $0x587df262; WORD $0x7050; BYTE $0x10 // vpdpbusd zmm6, zmm0, dword ptr [rax + 0x40]{1to16}
+	LONG $0x4815f162; WORD $0xc2db // vpandd zmm0, zmm13, zmm2
+	LONG $0x587d7262; WORD $0x6050; BYTE $0x11 // vpdpbusd zmm12, zmm0, dword ptr [rax + 0x44]{1to16}
 	LONG $0x487dd162; WORD $0xd172; BYTE $0x06 // vpsrld zmm0, zmm9, 0x6
 	LONG $0x4835d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm9, zmm10, 0x6
 	LONG $0x487df162; WORD $0xc2db // vpandd zmm0, zmm0, zmm2
 	LONG $0x48357162; WORD $0xcadb // vpandd zmm9, zmm9, zmm2
-	QUAD $0x06387450587d9262 // vpdpbusd zmm6, zmm0, dword ptr [r8 + r15 + 0x18]{1to16}
-	QUAD $0x0738645058351262 // vpdpbusd zmm12, zmm9, dword ptr [r8 + r15 + 0x1c]{1to16}
-	LONG $0x485cf162; WORD $0xc759 // vmulps zmm0, zmm4, zmm7
-	LONG $0x107a81c4; WORD $0x387c; BYTE $0x2c // vmovss xmm7, dword ptr [r8 + r15 + 0x2c]
+	LONG $0x587df262; WORD $0x7050; BYTE $0x12 // vpdpbusd zmm6, zmm0, dword ptr [rax + 0x48]{1to16}
+	LONG $0x58357262; WORD $0x6050; BYTE $0x13 // vpdpbusd zmm12, zmm9, dword ptr [rax + 0x4c]{1to16}
+	LONG $0x4854f162; WORD $0xc759 // vmulps zmm0, zmm5, zmm7
+	LONG $0x7810fac5; BYTE $0x5c // vmovss xmm7, dword ptr [rax + 0x5c]
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x481df162; WORD $0xf6fe // vpaddd zmm6, zmm12, zmm6
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
 	LONG $0x483dd262; WORD $0xf3a8 // vfmadd213ps zmm6, zmm8, zmm11 # zmm6 = (zmm8 * zmm6) + zmm11
-	LONG $0x487d7262; WORD $0x4621; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [rsi + 0x30]
 	LONG $0x487df262; WORD $0xf7b8 // vfmadd231ps zmm6, zmm0, zmm7 # zmm6 = (zmm0 * zmm7) + zmm6
-	LONG $0x487df262; WORD $0x4621; BYTE $0x02 // vpmovsxbd zmm0, xmmword ptr [rsi + 0x20]
-	QUAD $0x0838749858559262 // vfmadd132ps zmm6, zmm5, dword ptr [r8 + r15 + 0x20]{1to16} # zmm6 = (zmm6 * mem) + zmm5
-	LONG $0xc08e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x20c0]
-	LONG $0x487c7162; WORD $0x4e10; BYTE $0x03 // vmovups zmm9, zmmword ptr [rsi + 0xc0]
-	LONG $0x008e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2100]
-	LONG $0x487c7162; WORD $0x4e10; BYTE $0x04 // vmovups zmm9, zmmword ptr [rsi + 0x100]
-	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [rsi + 0xc0]
-	LONG $0x48fe7162; WORD $0x566f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x100]
-	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
-	LONG $0x487cd162; WORD $0xf85b // vcvtdq2ps zmm7, zmm8
+	LONG $0x584df262; WORD $0x58b8; BYTE $0x14 // vfmadd231ps zmm3, zmm6, dword ptr [rax + 0x50]{1to16} # zmm3 = (zmm6 * mem) + zmm3
+	LONG $0x60c08348 // add rax, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe18840f; WORD $0xffff // je 0x1a0b0 <pq_q2_k+0xbd0>
+	LONG $0xc0be8d4d; WORD $0x0000; BYTE $0x00 // lea r15, [r14 + 0xc0]
+	WORD $0x394d; BYTE $0xfb // cmp r11, r15
+	WORD $0x6373 // jae 0x1a307 <pq_q2_k+0xe27>
+	WORD $0x8945; BYTE $0xdc // mov r12d, r11d
+	LONG $0x08ecc141 // shr r12d, 0x8
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	WORD $0x9066 // nop
+	WORD $0xb70f; BYTE $0xce // movzx ecx, si
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0x8945; BYTE $0xe5 // mov r13d, r12d
+	LONG $0x3fe58341 // and r13d, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
+	LONG $0x06e5c141 // shl r13d, 0x6
+	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
+	QUAD $0x0040003d8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r13 + rdi + 0x4000]
+	QUAD $0x0050003d8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r13 + rdi + 0x5000]
+	QUAD $0x0060003d8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r13 + rdi + 0x6000]
+	QUAD $0x0070003d8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r13 + rdi + 0x7000]
+	WORD $0x394d; BYTE $0xfb // cmp r11, r15
+	WORD $0xa972 // jb 0x1a2b0 <pq_q2_k+0xdd0>
+	LONG $0x487dd262; WORD $0x0621 // vpmovsxbd zmm0, xmmword ptr [r14]
+	LONG $0x487dd262; WORD $0x7e21; BYTE $0x01 // vpmovsxbd zmm7, xmmword ptr [r14 + 0x10]
+	LONG $0x487c5162; WORD $0x4e10; BYTE $0x01 // vmovups zmm9, zmmword ptr [r14 + 0x40]
+	LONG $0x487c5162; WORD $0x4e10; BYTE $0x02 // vmovups zmm9, zmmword ptr [r14 + 0x80]
+	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x01 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x40]
+	LONG $0x48fe5162; WORD $0x566f; BYTE $0x02 // vmovdqu64 zmm10, zmmword ptr [r14 + 0x80]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x40be8d4d; WORD $0x0001; BYTE $0x00 // lea r15, [r14 + 0x140]
 	LONG $0x48357162; WORD $0xdadb // vpandd zmm11, zmm9, zmm2
-	QUAD $0x0c38645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15 + 0x30]{1to16}
+	LONG $0x58257262; WORD $0x2050 // vpdpbusd zmm12, zmm11, dword ptr [rax]{1to16}
 	LONG $0x482d7162; WORD $0xdadb // vpandd zmm11, zmm10, zmm2
-	QUAD $0x0d386c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r8 + r15 + 0x34]{1to16}
+	LONG $0x58257262; WORD $0x6850; BYTE $0x01 // vpdpbusd zmm13, zmm11, dword ptr [rax + 0x4]{1to16}
 	LONG $0x4825d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm11, zmm9, 0x2
 	LONG $0x480dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm14, zmm10, 0x2
-	LONG $0x487df162; WORD $0xff5b // vcvtps2dq zmm7, zmm7
-	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
 	LONG $0x48257162; WORD $0xdadb // vpandd zmm11, zmm11, zmm2
-	QUAD $0x0e38645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r15 + 0x38]{1to16}
+	LONG $0x58257262; WORD $0x6050; BYTE $0x02 // vpdpbusd zmm12, zmm11, dword ptr [rax + 0x8]{1to16}
 	LONG $0x480d7162; WORD $0xdadb // vpandd zmm11, zmm14, zmm2
-	QUAD $0x0f386c5058251262 // vpdpbusd zmm13, zmm11, dword ptr [r8 + r15 + 0x3c]{1to16}
+	LONG $0x58257262; WORD $0x6850; BYTE $0x03 // vpdpbusd zmm13, zmm11, dword ptr [rax + 0xc]{1to16}
+	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x480dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm14, zmm9, 0x4
 	LONG $0x487df162; WORD $0xc05b // vcvtps2dq zmm0, zmm0
+	LONG $0x487df162; WORD $0xff5b // vcvtps2dq zmm7, zmm7
+	LONG $0x487df162; WORD $0xf1db // vpandd zmm6, zmm0, zmm1
+	LONG $0x487df162; WORD $0xd072; BYTE $0x04 // vpsrld zmm0, zmm0, 0x4
 	LONG $0x48457162; WORD $0xc1db // vpandd zmm8, zmm7, zmm1
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487df162; WORD $0xc1db // vpandd zmm0, zmm0, zmm1
 	LONG $0x4845f162; WORD $0xf9db // vpandd zmm7, zmm7, zmm1
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x487df162; WORD $0xe9db // vpandd zmm5, zmm0, zmm1
-	LONG $0x487df162; WORD $0xd072; BYTE $0x04 // vpsrld zmm0, zmm0, 0x4
-	LONG $0x48645162; WORD $0xc059 // vmulps zmm8, zmm3, zmm8
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487df162; WORD $0xc1db // vpandd zmm0, zmm0, zmm1
 	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
 	LONG $0x48155162; WORD $0xdcfe // vpaddd zmm11, zmm13, zmm12
-	LONG $0x485cf162; WORD $0xc059 // vmulps zmm0, zmm4, zmm0
+	LONG $0x60107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rax + 0x28]
 	LONG $0x4815d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm13, zmm10, 0x4
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x4854d162; WORD $0xeb59 // vmulps zmm5, zmm5, zmm11
-	LONG $0x107a01c4; WORD $0x385c; BYTE $0x58 // vmovss xmm11, dword ptr [r8 + r15 + 0x58]
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
-	LONG $0x487d7262; WORD $0xdda8 // vfmadd213ps zmm11, zmm0, zmm5 # zmm11 = (zmm0 * zmm11) + zmm5
+	LONG $0x485c5162; WORD $0xc059 // vmulps zmm8, zmm4, zmm8
+	LONG $0x4854f162; WORD $0xc059 // vmulps zmm0, zmm5, zmm0
+	LONG $0x484cd162; WORD $0xf359 // vmulps zmm6, zmm6, zmm11
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487d5262; WORD $0xdc18 // vbroadcastss zmm11, xmm12
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x487d7262; WORD $0xdea8 // vfmadd213ps zmm11, zmm0, zmm6 # zmm11 = (zmm0 * zmm11) + zmm6
 	LONG $0x480df162; WORD $0xc2db // vpandd zmm0, zmm14, zmm2
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	QUAD $0x10386c50587d9262 // vpdpbusd zmm5, zmm0, dword ptr [r8 + r15 + 0x40]{1to16}
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x587df262; WORD $0x7050; BYTE $0x04 // vpdpbusd zmm6, zmm0, dword ptr [rax + 0x10]{1to16}
 	LONG $0x4815f162; WORD $0xc2db // vpandd zmm0, zmm13, zmm2
-	QUAD $0x11386450587d1262 // vpdpbusd zmm12, zmm0, dword ptr [r8 + r15 + 0x44]{1to16}
+	LONG $0x587d7262; WORD $0x6050; BYTE $0x05 // vpdpbusd zmm12, zmm0, dword ptr [rax + 0x14]{1to16}
 	LONG $0x487dd162; WORD $0xd172; BYTE $0x06 // vpsrld zmm0, zmm9, 0x6
 	LONG $0x4835d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm9, zmm10, 0x6
 	LONG $0x487df162; WORD $0xc2db // vpandd zmm0, zmm0, zmm2
 	LONG $0x48357162; WORD $0xcadb // vpandd zmm9, zmm9, zmm2
-	QUAD $0x12386c50587d9262 // vpdpbusd zmm5, zmm0, dword ptr [r8 + r15 + 0x48]{1to16}
-	QUAD $0x1338645058351262 // vpdpbusd zmm12, zmm9, dword ptr [r8 + r15 + 0x4c]{1to16}
-	LONG $0x485cf162; WORD $0xc759 // vmulps zmm0, zmm4, zmm7
-	LONG $0x107a81c4; WORD $0x387c; BYTE $0x5c // vmovss xmm7, dword ptr [r8 + r15 + 0x5c]
+	LONG $0x587df262; WORD $0x7050; BYTE $0x06 // vpdpbusd zmm6, zmm0, dword ptr [rax + 0x18]{1to16}
+	LONG $0x58357262; WORD $0x6050; BYTE $0x07 // vpdpbusd zmm12, zmm9, dword ptr [rax + 0x1c]{1to16}
+	LONG $0x4854f162; WORD $0xc759 // vmulps zmm0, zmm5, zmm7
+	LONG $0x7810fac5; BYTE $0x2c // vmovss xmm7, dword ptr [rax + 0x2c]
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x481df162; WORD $0xedfe // vpaddd zmm5, zmm12, zmm5
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x481df162; WORD $0xf6fe // vpaddd zmm6, zmm12, zmm6
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x483dd262; WORD $0xeba8 // vfmadd213ps zmm5, zmm8, zmm11 # zmm5 = (zmm8 * zmm5) + zmm11
-	LONG $0x487df262; WORD $0xefb8 // vfmadd231ps zmm5, zmm0, zmm7 # zmm5 = (zmm0 * zmm7) + zmm5
-	QUAD $0x14386c98584d9262 // vfmadd132ps zmm5, zmm6, dword ptr [r8 + r15 + 0x50]{1to16} # zmm5 = (zmm5 * mem) + zmm6
-	LONG $0x60c78349 // add r15, 0x60
-	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfc81850f; WORD $0xffff // jne 0x19770 <pq_q2_k+0xbb0>
-	WORD $0x014d; BYTE $0xf8 // add r8, r15
-	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfc4d8f0f; WORD $0xffff // jg 0x19750 <pq_q2_k+0xb90>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf164840f; WORD $0xffff // je 0x18c70 <pq_q2_k+0xb0>
-	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
-	LONG $0xfff159e9; BYTE $0xff // jmp 0x18c70 <pq_q2_k+0xb0>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x03d98e0f; WORD $0x0000 // jle 0x19f02 <pq_q2_k+0x1342>
-	LONG $0x24048b4c // mov r8, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x487df262; WORD $0x4613; BYTE $0x01 // vcvtph2ps zmm0, ymmword ptr [rsi + 0x20]
-	LONG $0x487df262; WORD $0x3e13 // vcvtph2ps zmm7, ymmword ptr [rsi]
-	LONG $0x40c68348 // add rsi, 0x40
+	LONG $0x483dd262; WORD $0xf3a8 // vfmadd213ps zmm6, zmm8, zmm11 # zmm6 = (zmm8 * zmm6) + zmm11
+	LONG $0x487df262; WORD $0xf7b8 // vfmadd231ps zmm6, zmm0, zmm7 # zmm6 = (zmm0 * zmm7) + zmm6
+	LONG $0x584df262; WORD $0x58b8; BYTE $0x08 // vfmadd231ps zmm3, zmm6, dword ptr [rax + 0x20]{1to16} # zmm3 = (zmm6 * mem) + zmm3
+	WORD $0x394d; BYTE $0xfb // cmp r11, r15
+	LONG $0xfc45830f; WORD $0xffff // jae 0x1a0f0 <pq_q2_k+0xc10>
+	WORD $0x8945; BYTE $0xdc // mov r12d, r11d
+	LONG $0x08ecc141 // shr r12d, 0x8
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0xb70f; BYTE $0xce // movzx ecx, si
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x894d; BYTE $0xdd // mov r13, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0x8944; BYTE $0xe7 // mov edi, r12d
+	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
+	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
+	WORD $0x2949; BYTE $0xcd // sub r13, rcx
+	QUAD $0x0040002f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r13 + 0x4000]
+	QUAD $0x0050002f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r13 + 0x5000]
+	QUAD $0x0060002f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r13 + 0x6000]
+	QUAD $0x0070002f8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r13 + 0x7000]
+	WORD $0x394d; BYTE $0xfb // cmp r11, r15
+	WORD $0xab72 // jb 0x1a4c0 <pq_q2_k+0xfe0>
+	LONG $0xfffbd6e9; BYTE $0xff // jmp 0x1a0f0 <pq_q2_k+0xc10>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03d28e0f; WORD $0x0000 // jle 0x1a8fb <pq_q2_k+0x141b>
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x4313; BYTE $0x01 // vcvtph2ps zmm0, ymmword ptr [r11 + 0x20]
+	LONG $0x487dd262; WORD $0x3b13 // vcvtph2ps zmm7, ymmword ptr [r11]
+	LONG $0x40c38349 // add r11, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	LONG $0x487c3162; WORD $0xc557 // vxorps zmm8, zmm0, zmm21
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xf4 // mov r12, r14
+	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
 	LONG $0x07e6c149 // shl r14, 0x7
-	LONG $0x05e4c149 // shl r12, 0x5
+	LONG $0x05e1c148 // shl rcx, 0x5
 	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
 	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
 	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
 	LONG $0x006da162; WORD $0xd2ef // vpxord xmm18, xmm18, xmm18
 	LONG $0x005da162; WORD $0xe4ef // vpxord xmm20, xmm20, xmm20
-	QUAD $0x0136646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rsi + r14 + 0x40]
-	QUAD $0x02367c6f48fea162 // vmovdqu64 zmm23, zmmword ptr [rsi + r14 + 0x80]
-	LONG $0x487db262; WORD $0x0421; BYTE $0x26 // vpmovsxbd zmm0, xmmword ptr [rsi + r12]
-	QUAD $0x01265421487d3262 // vpmovsxbd zmm10, xmmword ptr [rsi + r12 + 0x10]
+	QUAD $0x0133646f48fe1162 // vmovdqu64 zmm12, zmmword ptr [r11 + r14 + 0x40]
+	QUAD $0x02337c6f48fe8162 // vmovdqu64 zmm23, zmmword ptr [r11 + r14 + 0x80]
+	LONG $0x487dd262; WORD $0x0421; BYTE $0x0b // vpmovsxbd zmm0, xmmword ptr [r11 + rcx]
+	QUAD $0x010b5421487d5262 // vpmovsxbd zmm10, xmmword ptr [r11 + rcx + 0x10]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x481d7162; WORD $0xf2db // vpandd zmm14, zmm12, zmm2
-	LONG $0x580d5262; WORD $0x3850 // vpdpbusd zmm15, zmm14, dword ptr [r8]{1to16}
-	LONG $0x580dc262; WORD $0x4050; BYTE $0x08 // vpdpbusd zmm16, zmm14, dword ptr [r8 + 0x20]{1to16}
-	LONG $0x580dc262; WORD $0x4850; BYTE $0x10 // vpdpbusd zmm17, zmm14, dword ptr [r8 + 0x40]{1to16}
-	LONG $0x580dc262; WORD $0x5050; BYTE $0x18 // vpdpbusd zmm18, zmm14, dword ptr [r8 + 0x60]{1to16}
+	LONG $0x580d7262; WORD $0x3f50 // vpdpbusd zmm15, zmm14, dword ptr [rdi]{1to16}
+	LONG $0x580de262; WORD $0x4750; BYTE $0x08 // vpdpbusd zmm16, zmm14, dword ptr [rdi + 0x20]{1to16}
+	LONG $0x580de262; WORD $0x4f50; BYTE $0x10 // vpdpbusd zmm17, zmm14, dword ptr [rdi + 0x40]{1to16}
+	LONG $0x580de262; WORD $0x5750; BYTE $0x18 // vpdpbusd zmm18, zmm14, dword ptr [rdi + 0x60]{1to16}
 	LONG $0x40457162; WORD $0xf2db // vpandd zmm14, zmm23, zmm2
-	LONG $0x580d5262; WORD $0x7850; BYTE $0x01 // vpdpbusd zmm15, zmm14, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x580dc262; WORD $0x4050; BYTE $0x09 // vpdpbusd zmm16, zmm14, dword ptr [r8 + 0x24]{1to16}
-	LONG $0x580dc262; WORD $0x4850; BYTE $0x11 // vpdpbusd zmm17, zmm14, dword ptr [r8 + 0x44]{1to16}
-	LONG $0x580dc262; WORD $0x5050; BYTE $0x19 // vpdpbusd zmm18, zmm14, dword ptr [r8 + 0x64]{1to16}
+	LONG $0x580d7262; WORD $0x7f50; BYTE $0x01 // vpdpbusd zmm15, zmm14, dword ptr [rdi + 0x4]{1to16}
+	LONG $0x580de262; WORD $0x4750; BYTE $0x09 // vpdpbusd zmm16, zmm14, dword ptr [rdi + 0x24]{1to16}
+	LONG $0x580de262; WORD $0x4f50; BYTE $0x11 // vpdpbusd zmm17, zmm14, dword ptr [rdi + 0x44]{1to16}
+	LONG $0x580de262; WORD $0x5750; BYTE $0x19 // vpdpbusd zmm18, zmm14, dword ptr [rdi + 0x64]{1to16}
 	LONG $0x480dd162; WORD $0xd472; BYTE $0x02 // vpsrld zmm14, zmm12, 0x2
 	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
 	LONG $0x480d7162; WORD $0xf2db // vpandd zmm14, zmm14, zmm2
-	LONG $0x580d5262; WORD $0x7850; BYTE $0x02 // vpdpbusd zmm15, zmm14, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x580dc262; WORD $0x4050; BYTE $0x0a // vpdpbusd zmm16, zmm14, dword ptr [r8 + 0x28]{1to16}
-	LONG $0x580dc262; WORD $0x4850; BYTE $0x12 // vpdpbusd zmm17, zmm14, dword ptr [r8 + 0x48]{1to16}
-	LONG $0x580dc262; WORD $0x5050; BYTE $0x1a // vpdpbusd zmm18, zmm14, dword ptr [r8 + 0x68]{1to16}
+	LONG $0x580d7262; WORD $0x7f50; BYTE $0x02 // vpdpbusd zmm15, zmm14, dword ptr [rdi + 0x8]{1to16}
+	LONG $0x580de262; WORD $0x4750; BYTE $0x0a // vpdpbusd zmm16, zmm14, dword ptr [rdi + 0x28]{1to16}
+	LONG $0x580de262; WORD $0x4f50; BYTE $0x12 // vpdpbusd zmm17, zmm14, dword ptr [rdi + 0x48]{1to16}
+	LONG $0x580de262; WORD $0x5750; BYTE $0x1a // vpdpbusd zmm18, zmm14, dword ptr [rdi + 0x68]{1to16}
 	LONG $0x480db162; WORD $0xd772; BYTE $0x02 // vpsrld zmm14, zmm23, 0x2
 	LONG $0x487df162; WORD $0xc05b // vcvtps2dq zmm0, zmm0
 	LONG $0x480d7162; WORD $0xf2db // vpandd zmm14, zmm14, zmm2
-	LONG $0x580d5262; WORD $0x7850; BYTE $0x03 // vpdpbusd zmm15, zmm14, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x580dc262; WORD $0x5050; BYTE $0x1b // vpdpbusd zmm18, zmm14, dword ptr [r8 + 0x6c]{1to16}
-	LONG $0x580dc262; WORD $0x4050; BYTE $0x0b // vpdpbusd zmm16, zmm14, dword ptr [r8 + 0x2c]{1to16}
-	LONG $0x580dc262; WORD $0x4850; BYTE $0x13 // vpdpbusd zmm17, zmm14, dword ptr [r8 + 0x4c]{1to16}
-	QUAD $0x000140b0107a41c4; BYTE $0x00 // vmovss xmm14, dword ptr [r8 + 0x140]
+	LONG $0x580d7262; WORD $0x7f50; BYTE $0x03 // vpdpbusd zmm15, zmm14, dword ptr [rdi + 0xc]{1to16}
+	LONG $0x580de262; WORD $0x5750; BYTE $0x1b // vpdpbusd zmm18, zmm14, dword ptr [rdi + 0x6c]{1to16}
+	LONG $0x580de262; WORD $0x4750; BYTE $0x0b // vpdpbusd zmm16, zmm14, dword ptr [rdi + 0x2c]{1to16}
+	LONG $0x580de262; WORD $0x4f50; BYTE $0x13 // vpdpbusd zmm17, zmm14, dword ptr [rdi + 0x4c]{1to16}
+	QUAD $0x00000140b7107ac5 // vmovss xmm14, dword ptr [rdi + 0x140]
 	LONG $0x487d7162; WORD $0xc9db // vpandd zmm9, zmm0, zmm1
 	LONG $0x487df162; WORD $0xd072; BYTE $0x04 // vpsrld zmm0, zmm0, 0x4
 	LONG $0x487df162; WORD $0xc1db // vpandd zmm0, zmm0, zmm1
@@ -6581,7 +7165,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487d5262; WORD $0xfe18 // vbroadcastss zmm15, xmm14
 	LONG $0x487c3162; WORD $0xf05b // vcvtdq2ps zmm14, zmm16
 	LONG $0x487ca162; WORD $0xc15b // vcvtdq2ps zmm16, zmm17
-	LONG $0x087ec162; WORD $0x4810; BYTE $0x53 // vmovss xmm17, dword ptr [r8 + 0x14c]
+	LONG $0x087ee162; WORD $0x4f10; BYTE $0x53 // vmovss xmm17, dword ptr [rdi + 0x14c]
 	LONG $0x48357162; WORD $0xd1db // vpandd zmm10, zmm9, zmm1
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
 	LONG $0x4814f162; WORD $0xc059 // vmulps zmm0, zmm13, zmm0
@@ -6591,7 +7175,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4814a162; WORD $0xc059 // vmulps zmm16, zmm13, zmm16
 	LONG $0x487c5162; WORD $0xd15b // vcvtdq2ps zmm10, zmm9
 	LONG $0x40657262; WORD $0xf8a8 // vfmadd213ps zmm15, zmm19, zmm0 # zmm15 = (zmm19 * zmm15) + zmm0
-	QUAD $0x00014480107ac1c4; BYTE $0x00 // vmovss xmm0, dword ptr [r8 + 0x144]
+	QUAD $0x000001448710fac5 // vmovss xmm0, dword ptr [rdi + 0x144]
 	LONG $0x48445162; WORD $0xcb59 // vmulps zmm9, zmm7, zmm11
 	LONG $0x4825b162; WORD $0xd772; BYTE $0x06 // vpsrld zmm11, zmm23, 0x6
 	LONG $0x48257162; WORD $0xdadb // vpandd zmm11, zmm11, zmm2
@@ -6600,7 +7184,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
 	LONG $0x487df262; WORD $0xc018 // vbroadcastss zmm0, xmm0
 	LONG $0x4065d262; WORD $0xc6a8 // vfmadd213ps zmm0, zmm19, zmm14 # zmm0 = (zmm19 * zmm0) + zmm14
-	QUAD $0x000148b0107a41c4; BYTE $0x00 // vmovss xmm14, dword ptr [r8 + 0x148]
+	QUAD $0x00000148b7107ac5 // vmovss xmm14, dword ptr [rdi + 0x148]
 	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
 	LONG $0x487d5262; WORD $0xf618 // vbroadcastss zmm14, xmm14
 	LONG $0x40653262; WORD $0xf0a8 // vfmadd213ps zmm14, zmm19, zmm16 # zmm14 = (zmm19 * zmm14) + zmm16
@@ -6611,27 +7195,27 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0064a162; WORD $0xdb57 // vxorps xmm19, xmm19, xmm19
 	LONG $0x481dd162; WORD $0xd472; BYTE $0x06 // vpsrld zmm12, zmm12, 0x6
 	LONG $0x407de162; WORD $0xcadb // vpandd zmm17, zmm16, zmm2
-	LONG $0x5075c262; WORD $0x5050; BYTE $0x04 // vpdpbusd zmm18, zmm17, dword ptr [r8 + 0x10]{1to16}
+	LONG $0x5075e262; WORD $0x5750; BYTE $0x04 // vpdpbusd zmm18, zmm17, dword ptr [rdi + 0x10]{1to16}
 	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
-	LONG $0x5075c262; WORD $0x5850; BYTE $0x0c // vpdpbusd zmm19, zmm17, dword ptr [r8 + 0x30]{1to16}
-	LONG $0x5075c262; WORD $0x6050; BYTE $0x14 // vpdpbusd zmm20, zmm17, dword ptr [r8 + 0x50]{1to16}
-	LONG $0x5075c262; WORD $0x4050; BYTE $0x1c // vpdpbusd zmm16, zmm17, dword ptr [r8 + 0x70]{1to16}
+	LONG $0x5075e262; WORD $0x5f50; BYTE $0x0c // vpdpbusd zmm19, zmm17, dword ptr [rdi + 0x30]{1to16}
+	LONG $0x5075e262; WORD $0x6750; BYTE $0x14 // vpdpbusd zmm20, zmm17, dword ptr [rdi + 0x50]{1to16}
+	LONG $0x5075e262; WORD $0x4750; BYTE $0x1c // vpdpbusd zmm16, zmm17, dword ptr [rdi + 0x70]{1to16}
 	LONG $0x4075b162; WORD $0xd772; BYTE $0x04 // vpsrld zmm17, zmm23, 0x4
 	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
 	LONG $0x4075e162; WORD $0xcadb // vpandd zmm17, zmm17, zmm2
-	LONG $0x5075c262; WORD $0x5050; BYTE $0x05 // vpdpbusd zmm18, zmm17, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x5075c262; WORD $0x6050; BYTE $0x15 // vpdpbusd zmm20, zmm17, dword ptr [r8 + 0x54]{1to16}
-	LONG $0x5075c262; WORD $0x5850; BYTE $0x0d // vpdpbusd zmm19, zmm17, dword ptr [r8 + 0x34]{1to16}
-	LONG $0x5075c262; WORD $0x4050; BYTE $0x1d // vpdpbusd zmm16, zmm17, dword ptr [r8 + 0x74]{1to16}
-	LONG $0x581dc262; WORD $0x5050; BYTE $0x06 // vpdpbusd zmm18, zmm12, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x581dc262; WORD $0x6050; BYTE $0x16 // vpdpbusd zmm20, zmm12, dword ptr [r8 + 0x58]{1to16}
-	LONG $0x581dc262; WORD $0x5850; BYTE $0x0e // vpdpbusd zmm19, zmm12, dword ptr [r8 + 0x38]{1to16}
-	LONG $0x581dc262; WORD $0x4050; BYTE $0x1e // vpdpbusd zmm16, zmm12, dword ptr [r8 + 0x78]{1to16}
-	QUAD $0x000160a0107a41c4; BYTE $0x00 // vmovss xmm12, dword ptr [r8 + 0x160]
-	LONG $0x5825c262; WORD $0x5050; BYTE $0x07 // vpdpbusd zmm18, zmm11, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x5825c262; WORD $0x6050; BYTE $0x17 // vpdpbusd zmm20, zmm11, dword ptr [r8 + 0x5c]{1to16}
-	LONG $0x5825c262; WORD $0x5850; BYTE $0x0f // vpdpbusd zmm19, zmm11, dword ptr [r8 + 0x3c]{1to16}
-	LONG $0x5825c262; WORD $0x4050; BYTE $0x1f // vpdpbusd zmm16, zmm11, dword ptr [r8 + 0x7c]{1to16}
+	LONG $0x5075e262; WORD $0x5750; BYTE $0x05 // vpdpbusd zmm18, zmm17, dword ptr [rdi + 0x14]{1to16}
+	LONG $0x5075e262; WORD $0x6750; BYTE $0x15 // vpdpbusd zmm20, zmm17, dword ptr [rdi + 0x54]{1to16}
+	LONG $0x5075e262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm19, zmm17, dword ptr [rdi + 0x34]{1to16}
+	LONG $0x5075e262; WORD $0x4750; BYTE $0x1d // vpdpbusd zmm16, zmm17, dword ptr [rdi + 0x74]{1to16}
+	LONG $0x581de262; WORD $0x5750; BYTE $0x06 // vpdpbusd zmm18, zmm12, dword ptr [rdi + 0x18]{1to16}
+	LONG $0x581de262; WORD $0x6750; BYTE $0x16 // vpdpbusd zmm20, zmm12, dword ptr [rdi + 0x58]{1to16}
+	LONG $0x581de262; WORD $0x5f50; BYTE $0x0e // vpdpbusd zmm19, zmm12, dword ptr [rdi + 0x38]{1to16}
+	LONG $0x581de262; WORD $0x4750; BYTE $0x1e // vpdpbusd zmm16, zmm12, dword ptr [rdi + 0x78]{1to16}
+	QUAD $0x00000160a7107ac5 // vmovss xmm12, dword ptr [rdi + 0x160]
+	LONG $0x5825e262; WORD $0x5750; BYTE $0x07 // vpdpbusd zmm18, zmm11, dword ptr [rdi + 0x1c]{1to16}
+	LONG $0x5825e262; WORD $0x6750; BYTE $0x17 // vpdpbusd zmm20, zmm11, dword ptr [rdi + 0x5c]{1to16}
+	LONG $0x5825e262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm19, zmm11, dword ptr [rdi + 0x3c]{1to16}
+	LONG $0x5825e262; WORD $0x4750; BYTE $0x1f // vpdpbusd zmm16, zmm11, dword ptr [rdi + 0x7c]{1to16}
 	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
 	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
 	LONG $0x487c3162; WORD $0xda5b // vcvtdq2ps zmm11, zmm18
@@ -6639,53 +7223,65 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48355262; WORD $0xdfa8 // vfmadd213ps zmm11, zmm9, zmm15 # zmm11 = (zmm9 * zmm11) + zmm15
 	LONG $0x487c3162; WORD $0xfc5b // vcvtdq2ps zmm15, zmm20
 	LONG $0x4835e262; WORD $0xc8a8 // vfmadd213ps zmm17, zmm9, zmm0 # zmm17 = (zmm9 * zmm17) + zmm0
-	QUAD $0x00016480107ac1c4; BYTE $0x00 // vmovss xmm0, dword ptr [r8 + 0x164]
+	QUAD $0x000001648710fac5 // vmovss xmm0, dword ptr [rdi + 0x164]
 	LONG $0x48355262; WORD $0xfea8 // vfmadd213ps zmm15, zmm9, zmm14 # zmm15 = (zmm9 * zmm15) + zmm14
-	QUAD $0x000168b0107a41c4; BYTE $0x00 // vmovss xmm14, dword ptr [r8 + 0x168]
+	QUAD $0x00000168b7107ac5 // vmovss xmm14, dword ptr [rdi + 0x168]
 	LONG $0x482d5262; WORD $0xe3a8 // vfmadd213ps zmm12, zmm10, zmm11 # zmm12 = (zmm10 * zmm12) + zmm11
-	QUAD $0x00016c98107a41c4; BYTE $0x00 // vmovss xmm11, dword ptr [r8 + 0x16c]
-	LONG $0x581dd262; WORD $0x70b8; BYTE $0x40 // vfmadd231ps zmm6, zmm12, dword ptr [r8 + 0x100]{1to16} # zmm6 = (zmm12 * mem) + zmm6
+	QUAD $0x0000016c9f107ac5 // vmovss xmm11, dword ptr [rdi + 0x16c]
+	LONG $0x581df262; WORD $0x77b8; BYTE $0x40 // vfmadd231ps zmm6, zmm12, dword ptr [rdi + 0x100]{1to16} # zmm6 = (zmm12 * mem) + zmm6
 	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
 	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
 	LONG $0x487df262; WORD $0xc018 // vbroadcastss zmm0, xmm0
 	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
 	LONG $0x482db262; WORD $0xc1a8 // vfmadd213ps zmm0, zmm10, zmm17 # zmm0 = (zmm10 * zmm0) + zmm17
-	LONG $0x587dd262; WORD $0x68b8; BYTE $0x41 // vfmadd231ps zmm5, zmm0, dword ptr [r8 + 0x104]{1to16} # zmm5 = (zmm0 * mem) + zmm5
+	LONG $0x587df262; WORD $0x6fb8; BYTE $0x41 // vfmadd231ps zmm5, zmm0, dword ptr [rdi + 0x104]{1to16} # zmm5 = (zmm0 * mem) + zmm5
 	LONG $0x487d5262; WORD $0xf618 // vbroadcastss zmm14, xmm14
 	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
 	LONG $0x482d5262; WORD $0xf7a8 // vfmadd213ps zmm14, zmm10, zmm15 # zmm14 = (zmm10 * zmm14) + zmm15
 	LONG $0x487c3162; WORD $0xf85b // vcvtdq2ps zmm15, zmm16
-	LONG $0x580dd262; WORD $0x60b8; BYTE $0x42 // vfmadd231ps zmm4, zmm14, dword ptr [r8 + 0x108]{1to16} # zmm4 = (zmm14 * mem) + zmm4
+	LONG $0x580df262; WORD $0x67b8; BYTE $0x42 // vfmadd231ps zmm4, zmm14, dword ptr [rdi + 0x108]{1to16} # zmm4 = (zmm14 * mem) + zmm4
 	LONG $0x48355262; WORD $0xfda8 // vfmadd213ps zmm15, zmm9, zmm13 # zmm15 = (zmm9 * zmm15) + zmm13
 	LONG $0x482d5262; WORD $0xfbb8 // vfmadd231ps zmm15, zmm10, zmm11 # zmm15 = (zmm10 * zmm11) + zmm15
-	LONG $0x5805d262; WORD $0x58b8; BYTE $0x43 // vfmadd231ps zmm3, zmm15, dword ptr [r8 + 0x10c]{1to16} # zmm3 = (zmm15 * mem) + zmm3
-	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
+	LONG $0x5805f262; WORD $0x5fb8; BYTE $0x43 // vfmadd231ps zmm3, zmm15, dword ptr [rdi + 0x10c]{1to16} # zmm3 = (zmm15 * mem) + zmm3
+	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0x01c7f641 // test r15b, 0x1
 	LONG $0x0000bf41; WORD $0x0000 // mov r15d, 0x0
-	LONG $0xfc91850f; WORD $0xffff // jne 0x19b70 <pq_q2_k+0xfb0>
+	LONG $0xfc98850f; WORD $0xffff // jne 0x1a570 <pq_q2_k+0x1090>
 	WORD $0xc5ff // inc ebp
-	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
+	LONG $0x40c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x140
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfc6f850f; WORD $0xffff // jne 0x19b60 <pq_q2_k+0xfa0>
-	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
+	LONG $0xfc76850f; WORD $0xffff // jne 0x1a560 <pq_q2_k+0x1080>
+	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfc3e8f0f; WORD $0xffff // jg 0x19b40 <pq_q2_k+0xf80>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xed65840f; WORD $0xffff // je 0x18c70 <pq_q2_k+0xb0>
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0xfc458f0f; WORD $0xffff // jg 0x1a540 <pq_q2_k+0x1060>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0xecac840f; WORD $0xffff // je 0x195b0 <pq_q2_k+0xd0>
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xed55820f; WORD $0xffff // jb 0x18c70 <pq_q2_k+0xb0>
+	LONG $0x02fc8341 // cmp r12d, 0x2
+	LONG $0xec9c820f; WORD $0xffff // jb 0x195b0 <pq_q2_k+0xd0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xed44820f; WORD $0xffff // jb 0x18c70 <pq_q2_k+0xb0>
+	LONG $0x03fc8341 // cmp r12d, 0x3
+	LONG $0xec87820f; WORD $0xffff // jb 0x195b0 <pq_q2_k+0xd0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xed33850f; WORD $0xffff // jne 0x18c70 <pq_q2_k+0xb0>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xffed22e9; BYTE $0xff // jmp 0x18c70 <pq_q2_k+0xb0>
-	LONG $0x30c48348 // add rsp, 0x30
+	LONG $0x04fc8341 // cmp r12d, 0x4
+	LONG $0xec72850f; WORD $0xffff // jne 0x195b0 <pq_q2_k+0xd0>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
+	LONG $0xffec61e9; BYTE $0xff // jmp 0x195b0 <pq_q2_k+0xd0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	LONG $0x24448b4c; BYTE $0x50 // mov r8, qword ptr [rsp + 0x50]
+	LONG $0x24748b48; BYTE $0x40 // mov rsi, qword ptr [rsp + 0x40]
+	LONG $0x246c8b4c; BYTE $0x30 // mov r13, qword ptr [rsp + 0x30]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0xec3b840f; WORD $0xffff // je 0x195b0 <pq_q2_k+0xd0>
+	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
+	LONG $0xffec30e9; BYTE $0xff // jmp 0x195b0 <pq_q2_k+0xd0>
+	LONG $0x58c48348 // add rsp, 0x58
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -6694,64 +7290,69 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// pq_q3_k: +40800
+	// pq_q3_k: +43424
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x70ec8348 // sub rsp, 0x70
+	LONG $0x90ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x90
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x12c28e0f; WORD $0x0000 // jle 0x1b244 <pq_q3_k+0x12e4>
-	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
+	LONG $0x13b98e0f; WORD $0x0000 // jle 0x1bd83 <pq_q3_k+0x13e3>
+	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	QUAD $0x001970052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x1970] # 0x1b905 <peak_i8+0x455>
-	QUAD $0x19810d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x1981] # 0x1b920 <peak_i8+0x470>
-	QUAD $0x197f155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x197f] # 0x1b928 <peak_i8+0x478>
-	LONG $0xd1b60f45 // movzx r10d, r9b
-	LONG $0xf0490f49 // cmovns rsi, r8
-	LONG $0x03eec148 // shr rsi, 0x3
-	LONG $0x40de694c; WORD $0x0007; BYTE $0x00 // imul r11, rsi, 0x740
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	QUAD $0x001a68052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x1a68] # 0x1c445 <peak_i8+0x455>
+	QUAD $0x1a790d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x1a79] # 0x1c460 <peak_i8+0x470>
+	QUAD $0x1a77155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x1a77] # 0x1c468 <peak_i8+0x478>
+	LONG $0xe1b60f45 // movzx r12d, r9b
+	LONG $0x2444894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r8
+	LONG $0xc8490f49 // cmovns rcx, r8
+	LONG $0x2464894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r12
+	LONG $0x03e9c148 // shr rcx, 0x3
+	LONG $0x40e9694c; WORD $0x0007; BYTE $0x00 // imul r13, rcx, 0x740
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x246c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r13
 	QUAD $0x000000008d348d48 // lea rsi, [4*rcx]
-	LONG $0x76048d4c // lea r8, [rsi + 2*rsi]
+	LONG $0x763c8d48 // lea rdi, [rsi + 2*rsi]
 	LONG $0xb6348d48 // lea rsi, [rsi + 4*rsi]
-	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
+	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
 	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
-	LONG $0x2444894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r8
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x04e0c149 // shl r8, 0x4
-	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
 	LONG $0xc9348d48 // lea rsi, [rcx + 8*rcx]
 	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
 	WORD $0x0148; BYTE $0xce // add rsi, rcx
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	WORD $0x23eb // jmp 0x1a028 <pq_q3_k+0xc8>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	WORD $0x014c; BYTE $0xdf // add rdi, r11
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	WORD $0x18eb // jmp 0x1aa78 <pq_q3_k+0xd8>
+	LONG $0xff488d48 // lea rcx, [rax - 0x1]
+	WORD $0x014d; BYTE $0xea // add r10, r13
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x121c8e0f; WORD $0x0000 // jle 0x1b244 <pq_q3_k+0x12e4>
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x130b8e0f; WORD $0x0000 // jle 0x1bd83 <pq_q3_k+0x13e3>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x03cb850f; WORD $0x0000 // jne 0x1a400 <pq_q3_k+0x4a0>
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x03db850f; WORD $0x0000 // jne 0x1ae60 <pq_q3_k+0x4c0>
 	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0a1a850f; WORD $0x0000 // jne 0x1aa60 <pq_q3_k+0xb00>
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x0df88e0f; WORD $0x0000 // jle 0x1ae47 <pq_q3_k+0xee7>
-	LONG $0x24048b4c // mov r8, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x0a2e850f; WORD $0x0000 // jne 0x1b4c0 <pq_q3_k+0xb20>
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03a78e0f; WORD $0x0000 // jle 0x1ae46 <pq_q3_k+0x4a6>
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
 	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
@@ -6762,7 +7363,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x7e10; BYTE $0x02 // vmovups zmm7, zmmword ptr [rsi + 0x80]
 	LONG $0x487cf162; WORD $0x7e10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rsi + 0xc0]
 	LONG $0x48fe7162; WORD $0x466f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x40]
-	LONG $0x6e7981c4; WORD $0x307c; BYTE $0x28 // vmovd xmm7, dword ptr [r8 + r14 + 0x28]
+	LONG $0x6e79a1c4; WORD $0x377c; BYTE $0x28 // vmovd xmm7, dword ptr [rdi + r14 + 0x28]
 	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x80]
 	LONG $0x48fe7162; WORD $0x566f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [rsi + 0xc0]
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
@@ -6774,19 +7375,19 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
 	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
 	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
-	LONG $0x58259262; WORD $0x3c50; BYTE $0x30 // vpdpbusd zmm7, zmm11, dword ptr [r8 + r14]{1to16}
+	LONG $0x5825b262; WORD $0x3c50; BYTE $0x37 // vpdpbusd zmm7, zmm11, dword ptr [rdi + r14]{1to16}
 	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
 	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
 	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	QUAD $0x0130645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r14 + 0x4]{1to16}
+	QUAD $0x0137645058253262 // vpdpbusd zmm12, zmm11, dword ptr [rdi + r14 + 0x4]{1to16}
 	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
 	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	QUAD $0x02307c5058159262 // vpdpbusd zmm7, zmm13, dword ptr [r8 + r14 + 0x8]{1to16}
+	QUAD $0x02377c505815b262 // vpdpbusd zmm7, zmm13, dword ptr [rdi + r14 + 0x8]{1to16}
 	LONG $0x48857162; WORD $0xeadb // vpandq zmm13, zmm15, zmm2
 	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
-	QUAD $0x0330645058151262 // vpdpbusd zmm12, zmm13, dword ptr [r8 + r14 + 0xc]{1to16}
+	QUAD $0x0337645058153262 // vpdpbusd zmm12, zmm13, dword ptr [rdi + r14 + 0xc]{1to16}
 	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
 	LONG $0x4825d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm9, 0x4
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
@@ -6799,28 +7400,28 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
 	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
 	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
-	LONG $0x6e7981c4; WORD $0x306c; BYTE $0x2c // vmovd xmm5, dword ptr [r8 + r14 + 0x2c]
+	LONG $0x6e79a1c4; WORD $0x376c; BYTE $0x2c // vmovd xmm5, dword ptr [rdi + r14 + 0x2c]
 	LONG $0x4855f262; WORD $0xe847 // vpsllvd zmm5, zmm5, zmm0
 	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
-	QUAD $0x04306c50581d9262 // vpdpbusd zmm5, zmm12, dword ptr [r8 + r14 + 0x10]{1to16}
+	QUAD $0x04376c50581db262 // vpdpbusd zmm5, zmm12, dword ptr [rdi + r14 + 0x10]{1to16}
 	LONG $0x481dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm12, zmm8, 0x3
 	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
 	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	QUAD $0x05305c50581d1262 // vpdpbusd zmm11, zmm12, dword ptr [r8 + r14 + 0x14]{1to16}
+	QUAD $0x05375c50581d3262 // vpdpbusd zmm11, zmm12, dword ptr [rdi + r14 + 0x14]{1to16}
 	LONG $0x481dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm12, zmm8, 0x4
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
 	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
 	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
 	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
-	QUAD $0x06306c50581d9262 // vpdpbusd zmm5, zmm12, dword ptr [r8 + r14 + 0x18]{1to16}
+	QUAD $0x06376c50581db262 // vpdpbusd zmm5, zmm12, dword ptr [rdi + r14 + 0x18]{1to16}
 	LONG $0x48957362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm13, zmm1, 0xf8
-	QUAD $0x07305c50583d1262 // vpdpbusd zmm11, zmm8, dword ptr [r8 + r14 + 0x1c]{1to16}
+	QUAD $0x07375c50583d3262 // vpdpbusd zmm11, zmm8, dword ptr [rdi + r14 + 0x1c]{1to16}
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0x4825f162; WORD $0xedfe // vpaddd zmm5, zmm11, zmm5
 	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
 	LONG $0x484df262; WORD $0xefa8 // vfmadd213ps zmm5, zmm6, zmm7 # zmm5 = (zmm6 * zmm5) + zmm7
-	QUAD $0x08306c98585d9262 // vfmadd132ps zmm5, zmm4, dword ptr [r8 + r14 + 0x20]{1to16} # zmm5 = (zmm5 * mem) + zmm4
+	QUAD $0x08376c98585db262 // vfmadd132ps zmm5, zmm4, dword ptr [rdi + r14 + 0x20]{1to16} # zmm5 = (zmm5 * mem) + zmm4
 	LONG $0x487df262; WORD $0x6621; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [rsi + 0x20]
 	LONG $0x487df262; WORD $0x7621; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [rsi + 0x30]
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
@@ -6833,7 +7434,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fe7162; WORD $0x566f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x180]
 	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
 	LONG $0x4864f162; WORD $0xf459 // vmulps zmm6, zmm3, zmm4
-	LONG $0x6e7981c4; WORD $0x3064; BYTE $0x58 // vmovd xmm4, dword ptr [r8 + r14 + 0x58]
+	LONG $0x6e79a1c4; WORD $0x3764; BYTE $0x58 // vmovd xmm4, dword ptr [rdi + r14 + 0x58]
 	LONG $0x4864f162; WORD $0xff59 // vmulps zmm7, zmm3, zmm7
 	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
 	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
@@ -6843,19 +7444,19 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
 	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
 	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	QUAD $0x0c30645058259262 // vpdpbusd zmm4, zmm11, dword ptr [r8 + r14 + 0x30]{1to16}
+	QUAD $0x0c3764505825b262 // vpdpbusd zmm4, zmm11, dword ptr [rdi + r14 + 0x30]{1to16}
 	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
 	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
 	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	QUAD $0x0d30645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r14 + 0x34]{1to16}
+	QUAD $0x0d37645058253262 // vpdpbusd zmm12, zmm11, dword ptr [rdi + r14 + 0x34]{1to16}
 	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
 	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
 	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
-	QUAD $0x0e30645058159262 // vpdpbusd zmm4, zmm13, dword ptr [r8 + r14 + 0x38]{1to16}
+	QUAD $0x0e3764505815b262 // vpdpbusd zmm4, zmm13, dword ptr [rdi + r14 + 0x38]{1to16}
 	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
 	LONG $0x480dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm14, zmm8, 0x4
 	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
-	QUAD $0x0f30645058151262 // vpdpbusd zmm12, zmm13, dword ptr [r8 + r14 + 0x3c]{1to16}
+	QUAD $0x0f37645058153262 // vpdpbusd zmm12, zmm13, dword ptr [rdi + r14 + 0x3c]{1to16}
 	LONG $0x4815d162; WORD $0xd072; BYTE $0x02 // vpsrld zmm13, zmm8, 0x2
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
 	LONG $0x48957162; WORD $0xeadb // vpandq zmm13, zmm13, zmm2
@@ -6864,7 +7465,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x481dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm12, zmm9, 0x4
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
 	LONG $0x487c7162; WORD $0xdc5b // vcvtdq2ps zmm11, zmm4
-	LONG $0x6e7981c4; WORD $0x3064; BYTE $0x5c // vmovd xmm4, dword ptr [r8 + r14 + 0x5c]
+	LONG $0x6e79a1c4; WORD $0x3764; BYTE $0x5c // vmovd xmm4, dword ptr [rdi + r14 + 0x5c]
 	LONG $0x489d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm12, zmm1, 0xf8
 	LONG $0x481dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm12, zmm10, 0x4
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
@@ -6872,31 +7473,34 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x484cd162; WORD $0xf359 // vmulps zmm6, zmm6, zmm11
 	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
 	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	QUAD $0x1030645058159262 // vpdpbusd zmm4, zmm13, dword ptr [r8 + r14 + 0x40]{1to16}
+	QUAD $0x103764505815b262 // vpdpbusd zmm4, zmm13, dword ptr [rdi + r14 + 0x40]{1to16}
 	LONG $0x48857162; WORD $0xeadb // vpandq zmm13, zmm15, zmm2
 	LONG $0x489d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm12, zmm1, 0xf8
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	QUAD $0x1130645058151262 // vpdpbusd zmm12, zmm13, dword ptr [r8 + r14 + 0x44]{1to16}
+	QUAD $0x1137645058153262 // vpdpbusd zmm12, zmm13, dword ptr [rdi + r14 + 0x44]{1to16}
 	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
 	LONG $0x48b57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm9, zmm1, 0xf8
-	QUAD $0x1230645058159262 // vpdpbusd zmm4, zmm13, dword ptr [r8 + r14 + 0x48]{1to16}
-	QUAD $0x13306450583d1262 // vpdpbusd zmm12, zmm8, dword ptr [r8 + r14 + 0x4c]{1to16}
+	QUAD $0x123764505815b262 // vpdpbusd zmm4, zmm13, dword ptr [rdi + r14 + 0x48]{1to16}
+	QUAD $0x13376450583d3262 // vpdpbusd zmm12, zmm8, dword ptr [rdi + r14 + 0x4c]{1to16}
 	LONG $0x481df162; WORD $0xe4fe // vpaddd zmm4, zmm12, zmm4
 	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
 	LONG $0x4845f262; WORD $0xe6a8 // vfmadd213ps zmm4, zmm7, zmm6 # zmm4 = (zmm7 * zmm4) + zmm6
-	QUAD $0x1430649858559262 // vfmadd132ps zmm4, zmm5, dword ptr [r8 + r14 + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm5
+	QUAD $0x143764985855b262 // vfmadd132ps zmm4, zmm5, dword ptr [rdi + r14 + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm5
 	LONG $0x60c68349 // add r14, 0x60
 	LONG $0x80fe8141; WORD $0x0001; BYTE $0x00 // cmp r14d, 0x180
-	LONG $0xfc8e850f; WORD $0xffff // jne 0x1a070 <pq_q3_k+0x110>
-	WORD $0x014d; BYTE $0xf0 // add r8, r14
-	LONG $0xf87b8d4c // lea r15, [rbx - 0x8]
+	LONG $0xfc8e850f; WORD $0xffff // jne 0x1aac0 <pq_q3_k+0x120>
+	WORD $0x014c; BYTE $0xf7 // add rdi, r14
+	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x894c; BYTE $0xfb // mov rbx, r15
-	LONG $0xfc6a8f0f; WORD $0xffff // jg 0x1a060 <pq_q3_k+0x100>
-	LONG $0x000a4ce9; BYTE $0x00 // jmp 0x1ae47 <pq_q3_k+0xee7>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0x0a56820f; WORD $0x0000 // jb 0x1ae60 <pq_q3_k+0xf00>
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0xfc6a8f0f; WORD $0xffff // jg 0x1aab0 <pq_q3_k+0x110>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0xfc11840f; WORD $0xffff // je 0x1aa60 <pq_q3_k+0xc0>
+	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
+	LONG $0xfffc06e9; BYTE $0xff // jmp 0x1aa60 <pq_q3_k+0xc0>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x05fc8341 // cmp r12d, 0x5
+	LONG $0x0b06820f; WORD $0x0000 // jb 0x1b970 <pq_q3_k+0xfd0>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x004ca162; WORD $0xf657 // vxorps xmm22, xmm22, xmm22
@@ -6905,29 +7509,29 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x059c8e0f; WORD $0x0000 // jle 0x1a9d5 <pq_q3_k+0xa75>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x059c8e0f; WORD $0x0000 // jle 0x1b435 <pq_q3_k+0xa95>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xd5 // mov rbp, r10
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x487d6262; WORD $0x7d13; BYTE $0x00 // vcvtph2ps zmm31, ymmword ptr [rbp]
 	LONG $0x40c58348 // add rbp, 0x40
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	WORD $0x9066 // nop
-	QUAD $0x00149c1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0x149c] # 0x1b905 <peak_i8+0x455>
+	QUAD $0x00157c1d2279e2c4; BYTE $0x00 // vpmovsxbq xmm3, word ptr [rip + 0x157c] # 0x1c445 <peak_i8+0x455>
 	WORD $0x01b3 // mov bl, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	WORD $0x9066 // nop
-	LONG $0x76248d4f // lea r12, [r14 + 2*r14]
+	LONG $0x763c8d4b // lea rdi, [r14 + 2*r14]
 	LONG $0x05e6c149 // shl r14, 0x5
 	QUAD $0x0000014cae6e79c5 // vmovd xmm13, dword ptr [rsi + 0x14c]
 	LONG $0x087d6162; WORD $0x5e6e; BYTE $0x5c // vmovd xmm27, dword ptr [rsi + 0x170]
 	LONG $0x087d6162; WORD $0x6e6e; BYTE $0x5e // vmovd xmm29, dword ptr [rsi + 0x178]
 	LONG $0x087d6162; WORD $0x766e; BYTE $0x5f // vmovd xmm30, dword ptr [rsi + 0x17c]
 	QUAD $0x00356421487d3262 // vpmovsxbd zmm12, xmmword ptr [rbp + r14]
-	LONG $0x06e4c149 // shl r12, 0x6
-	QUAD $0x0225746f48fe3162 // vmovdqu64 zmm14, zmmword ptr [rbp + r12 + 0x80]
+	LONG $0x06e7c148 // shl rdi, 0x6
+	QUAD $0x023d746f48fe7162 // vmovdqu64 zmm14, zmmword ptr [rbp + rdi + 0x80]
 	LONG $0x48157262; WORD $0xeb47 // vpsllvd zmm13, zmm13, zmm3
 	LONG $0x40256262; WORD $0xe347 // vpsllvd zmm28, zmm27, zmm3
 	LONG $0x40156262; WORD $0xeb47 // vpsllvd zmm29, zmm29, zmm3
@@ -6938,7 +7542,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00000140a66e79c5 // vmovd xmm12, dword ptr [rsi + 0x140]
 	LONG $0x48157262; WORD $0xeb47 // vpsllvd zmm13, zmm13, zmm3
 	LONG $0x487d4262; WORD $0xcd58 // vpbroadcastd zmm25, xmm13
-	QUAD $0x03256c6f48fe3162 // vmovdqu64 zmm13, zmmword ptr [rbp + r12 + 0xc0]
+	QUAD $0x033d6c6f48fe7162 // vmovdqu64 zmm13, zmmword ptr [rbp + rdi + 0xc0]
 	LONG $0x481d7262; WORD $0xe347 // vpsllvd zmm12, zmm12, zmm3
 	LONG $0x487dc262; WORD $0xc458 // vpbroadcastd zmm16, xmm12
 	QUAD $0x00000144a66e79c5 // vmovd xmm12, dword ptr [rsi + 0x144]
@@ -6956,7 +7560,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000015ca66e79c5 // vmovd xmm12, dword ptr [rsi + 0x15c]
 	LONG $0x481d7262; WORD $0xe347 // vpsllvd zmm12, zmm12, zmm3
 	LONG $0x487d4262; WORD $0xd458 // vpbroadcastd zmm26, xmm12
-	QUAD $0x0125646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rbp + r12 + 0x40]
+	QUAD $0x013d646f48fe7162 // vmovdqu64 zmm12, zmmword ptr [rbp + rdi + 0x40]
 	LONG $0x405dd162; WORD $0xf472; BYTE $0x02 // vpslld zmm20, zmm12, 0x2
 	LONG $0x489de162; WORD $0xeadb // vpandq zmm21, zmm12, zmm2
 	LONG $0x40dde162; WORD $0xe2db // vpandq zmm20, zmm20, zmm2
@@ -7021,7 +7625,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4825d162; WORD $0xd472; BYTE $0x02 // vpsrld zmm11, zmm12, 0x2
 	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
 	LONG $0x402d6262; WORD $0xd347 // vpsllvd zmm26, zmm26, zmm3
-	QUAD $0x30248411487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x30], zmm0
+	QUAD $0x50248411487cf162; WORD $0x0000; BYTE $0x00 // vmovups zmmword ptr [rsp + 0x50], zmm0
 	LONG $0x487c9162; WORD $0xc15b // vcvtdq2ps zmm0, zmm25
 	LONG $0x487d0262; WORD $0xda58 // vpbroadcastd zmm27, xmm26
 	LONG $0x487d0262; WORD $0xd458 // vpbroadcastd zmm26, xmm28
@@ -7097,7 +7701,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c8162; WORD $0xfb5b // vcvtdq2ps zmm23, zmm27
 	LONG $0x487c5162; WORD $0xdb59 // vmulps zmm11, zmm0, zmm11
 	LONG $0x487c9162; WORD $0xc45b // vcvtdq2ps zmm0, zmm28
-	QUAD $0x302484a84825f262; WORD $0x0000; BYTE $0x00 // vfmadd213ps zmm0, zmm11, zmmword ptr [rsp + 0x30] # zmm0 = (zmm11 * zmm0) + mem
+	QUAD $0x502484a84825f262; WORD $0x0000; BYTE $0x00 // vfmadd213ps zmm0, zmm11, zmmword ptr [rsp + 0x50] # zmm0 = (zmm11 * zmm0) + mem
 	LONG $0x487c1162; WORD $0xf15b // vcvtdq2ps zmm14, zmm25
 	LONG $0x48253262; WORD $0xeda8 // vfmadd213ps zmm13, zmm11, zmm21 # zmm13 = (zmm11 * zmm13) + zmm21
 	LONG $0x487c8162; WORD $0xea5b // vcvtdq2ps zmm21, zmm26
@@ -7121,229 +7725,278 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
 	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfac0850f; WORD $0xffff // jne 0x1a470 <pq_q3_k+0x510>
+	LONG $0xfac0850f; WORD $0xffff // jne 0x1aed0 <pq_q3_k+0x530>
 	WORD $0xff41; BYTE $0xc7 // inc r15d
 	LONG $0xc0c58148; WORD $0x0001; BYTE $0x00 // add rbp, 0x1c0
 	LONG $0x04ff8341 // cmp r15d, 0x4
-	LONG $0xfa9c850f; WORD $0xffff // jne 0x1a460 <pq_q3_k+0x500>
-	LONG $0xf8588d49 // lea rbx, [r8 - 0x8]
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	LONG $0xfa7b8f0f; WORD $0xffff // jg 0x1a450 <pq_q3_k+0x4f0>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	QUAD $0x000f22052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xf22] # 0x1b905 <peak_i8+0x455>
+	LONG $0xfa9c850f; WORD $0xffff // jne 0x1aec0 <pq_q3_k+0x520>
+	LONG $0xf84b8d49 // lea rcx, [r11 - 0x8]
+	LONG $0x08fb8349 // cmp r11, 0x8
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0xfa7b8f0f; WORD $0xffff // jg 0x1aeb0 <pq_q3_k+0x510>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487c7162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm10
+	QUAD $0x000ffd052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xffd] # 0x1c445 <peak_i8+0x455>
 	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
 	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm7
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf5fc840f; WORD $0xffff // je 0x1a010 <pq_q3_k+0xb0>
-	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
-	LONG $0x487ce162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm22
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf5e6820f; WORD $0xffff // jb 0x1a010 <pq_q3_k+0xb0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	LONG $0x487cf162; WORD $0x2c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm5
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf5d0820f; WORD $0xffff // jb 0x1a010 <pq_q3_k+0xb0>
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x487c7162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm11
-	LONG $0xfff5bfe9; BYTE $0xff // jmp 0x1a010 <pq_q3_k+0xb0>
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	LONG $0x487cf162; WORD $0x3c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm7
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
+	LONG $0x05fc8341 // cmp r12d, 0x5
+	LONG $0xf5e8840f; WORD $0xffff // je 0x1aa60 <pq_q3_k+0xc0>
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x487ce162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm22
+	LONG $0x07fc8341 // cmp r12d, 0x7
+	LONG $0xf5d2820f; WORD $0xffff // jb 0x1aa60 <pq_q3_k+0xc0>
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x487cf162; WORD $0x2c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm5
+	LONG $0x08fc8341 // cmp r12d, 0x8
+	LONG $0xf5bc820f; WORD $0xffff // jb 0x1aa60 <pq_q3_k+0xc0>
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x487c7162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm11
+	LONG $0xfff5abe9; BYTE $0xff // jmp 0x1aa60 <pq_q3_k+0xc0>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x08938e0f; WORD $0x0000 // jle 0x1bd5c <pq_q3_k+0x13bc>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894d; BYTE $0xd5 // mov r13, r10
+	LONG $0x00e58149; WORD $0xffff; BYTE $0xff // and r13, -0x100
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894c; BYTE $0xd5 // mov rbp, r10
+	WORD $0x20eb // jmp 0x1b501 <pq_q3_k+0xb61>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x03de8e0f; WORD $0x0000 // jle 0x1ae47 <pq_q3_k+0xee7>
-	LONG $0x24048b4c // mov r8, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x487df262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [rsi]
-	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x008e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2000]
+	LONG $0xf8588d4d // lea r11, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x894d; BYTE $0xd8 // mov r8, r11
+	LONG $0x085f8e0f; WORD $0x0000 // jle 0x1bd60 <pq_q3_k+0x13c0>
+	LONG $0x487df262; WORD $0x6513; BYTE $0x00 // vcvtph2ps zmm4, ymmword ptr [rbp]
+	LONG $0x40c58348 // add rbp, 0x40
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x8949; BYTE $0xef // mov r15, rbp
+	LONG $0x0001c0e9; BYTE $0x00 // jmp 0x1b6d6 <pq_q3_k+0xd36>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xf5 // mov r13, r14
+	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r15 + 0x100]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r15 + 0x140]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r15 + 0x180]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x100]
+	LONG $0x7e6ef9c5; BYTE $0x58 // vmovd xmm7, dword ptr [rsi + 0x58]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x05 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x140]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x180]
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x487df262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [rsi]
-	LONG $0x487df262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [rsi + 0x10]
-	LONG $0x408e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2040]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [rsi + 0x40]
-	LONG $0x808e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2080]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x02 // vmovups zmm7, zmmword ptr [rsi + 0x80]
-	LONG $0xc08e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x20c0]
-	LONG $0x487cf162; WORD $0x7e10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rsi + 0xc0]
-	LONG $0x48fe7162; WORD $0x466f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x40]
-	LONG $0x6e7981c4; WORD $0x307c; BYTE $0x28 // vmovd xmm7, dword ptr [r8 + r14 + 0x28]
-	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x80]
-	LONG $0x48fe7162; WORD $0x566f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [rsi + 0xc0]
+	WORD $0xc3ff // inc ebx
+	WORD $0x8949; BYTE $0xef // mov r15, rbp
 	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
 	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
 	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
 	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
-	LONG $0x4805d162; WORD $0xd072; BYTE $0x01 // vpsrld zmm15, zmm8, 0x1
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
 	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
 	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
 	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
-	LONG $0x58259262; WORD $0x3c50; BYTE $0x30 // vpdpbusd zmm7, zmm11, dword ptr [r8 + r14]{1to16}
+	LONG $0x5825f262; WORD $0x7e50; BYTE $0x0c // vpdpbusd zmm7, zmm11, dword ptr [rsi + 0x30]{1to16}
 	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
 	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
 	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	QUAD $0x0130645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r14 + 0x4]{1to16}
-	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
-	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
-	LONG $0x4864f162; WORD $0xed59 // vmulps zmm5, zmm3, zmm5
-	LONG $0x4864f162; WORD $0xf659 // vmulps zmm6, zmm3, zmm6
-	QUAD $0x02307c5058159262 // vpdpbusd zmm7, zmm13, dword ptr [r8 + r14 + 0x8]{1to16}
-	LONG $0x48857162; WORD $0xeadb // vpandq zmm13, zmm15, zmm2
-	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
-	QUAD $0x0330645058151262 // vpdpbusd zmm12, zmm13, dword ptr [r8 + r14 + 0xc]{1to16}
-	LONG $0x4825d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm9, 0x4
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
-	LONG $0x4815d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm13, zmm10, 0x6
-	LONG $0x481df162; WORD $0xfffe // vpaddd zmm7, zmm12, zmm7
-	LONG $0x481dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm12, zmm8, 0x2
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
-	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
-	LONG $0x4854f162; WORD $0xff59 // vmulps zmm7, zmm5, zmm7
-	LONG $0x6e7981c4; WORD $0x306c; BYTE $0x2c // vmovd xmm5, dword ptr [r8 + r14 + 0x2c]
-	LONG $0x4855f262; WORD $0xe847 // vpsllvd zmm5, zmm5, zmm0
-	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
-	QUAD $0x04306c50581d9262 // vpdpbusd zmm5, zmm12, dword ptr [r8 + r14 + 0x10]{1to16}
-	LONG $0x481dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm12, zmm8, 0x3
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	QUAD $0x05305c50581d1262 // vpdpbusd zmm11, zmm12, dword ptr [r8 + r14 + 0x14]{1to16}
-	LONG $0x481dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm12, zmm8, 0x4
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
-	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
-	QUAD $0x06306c50581d9262 // vpdpbusd zmm5, zmm12, dword ptr [r8 + r14 + 0x18]{1to16}
-	LONG $0x48957362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm13, zmm1, 0xf8
-	QUAD $0x07305c50583d1262 // vpdpbusd zmm11, zmm8, dword ptr [r8 + r14 + 0x1c]{1to16}
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x4825f162; WORD $0xedfe // vpaddd zmm5, zmm11, zmm5
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x484df262; WORD $0xefa8 // vfmadd213ps zmm5, zmm6, zmm7 # zmm5 = (zmm6 * zmm5) + zmm7
-	QUAD $0x08306c98585d9262 // vfmadd132ps zmm5, zmm4, dword ptr [r8 + r14 + 0x20]{1to16} # zmm5 = (zmm5 * mem) + zmm4
-	LONG $0x487df262; WORD $0x6621; BYTE $0x02 // vpmovsxbd zmm4, xmmword ptr [rsi + 0x20]
-	LONG $0x487df262; WORD $0x7e21; BYTE $0x03 // vpmovsxbd zmm7, xmmword ptr [rsi + 0x30]
-	LONG $0x008e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2100]
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x04 // vmovups zmm6, zmmword ptr [rsi + 0x100]
-	LONG $0x408e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2140]
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x05 // vmovups zmm6, zmmword ptr [rsi + 0x140]
-	LONG $0x808e180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2180]
-	LONG $0x487cf162; WORD $0x7610; BYTE $0x06 // vmovups zmm6, zmmword ptr [rsi + 0x180]
-	LONG $0x48fe7162; WORD $0x466f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [rsi + 0x100]
-	LONG $0x48fe7162; WORD $0x4e6f; BYTE $0x05 // vmovdqu64 zmm9, zmmword ptr [rsi + 0x140]
-	LONG $0x48fe7162; WORD $0x566f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [rsi + 0x180]
-	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
-	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
-	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
-	LONG $0x4805d162; WORD $0xd072; BYTE $0x03 // vpsrld zmm15, zmm8, 0x3
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
-	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
-	LONG $0x4864f162; WORD $0xf459 // vmulps zmm6, zmm3, zmm4
-	LONG $0x6e7981c4; WORD $0x3064; BYTE $0x58 // vmovd xmm4, dword ptr [r8 + r14 + 0x58]
-	LONG $0x4864f162; WORD $0xff59 // vmulps zmm7, zmm3, zmm7
-	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	QUAD $0x0c30645058259262 // vpdpbusd zmm4, zmm11, dword ptr [r8 + r14 + 0x30]{1to16}
-	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
-	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
-	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	QUAD $0x0d30645058251262 // vpdpbusd zmm12, zmm11, dword ptr [r8 + r14 + 0x34]{1to16}
+	LONG $0x58257262; WORD $0x6650; BYTE $0x0d // vpdpbusd zmm12, zmm11, dword ptr [rsi + 0x34]{1to16}
 	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
 	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
 	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
-	QUAD $0x0e30645058159262 // vpdpbusd zmm4, zmm13, dword ptr [r8 + r14 + 0x38]{1to16}
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x5815f262; WORD $0x7e50; BYTE $0x0e // vpdpbusd zmm7, zmm13, dword ptr [rsi + 0x38]{1to16}
 	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
-	LONG $0x480dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm14, zmm8, 0x4
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm14, zmm8, 0x3
 	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
-	QUAD $0x0f30645058151262 // vpdpbusd zmm12, zmm13, dword ptr [r8 + r14 + 0x3c]{1to16}
-	LONG $0x4815d162; WORD $0xd072; BYTE $0x02 // vpsrld zmm13, zmm8, 0x2
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
-	LONG $0x48957162; WORD $0xeadb // vpandq zmm13, zmm13, zmm2
-	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
-	LONG $0x481df162; WORD $0xe4fe // vpaddd zmm4, zmm12, zmm4
-	LONG $0x481dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm12, zmm9, 0x4
+	LONG $0x58157262; WORD $0x6650; BYTE $0x0f // vpdpbusd zmm12, zmm13, dword ptr [rsi + 0x3c]{1to16}
+	LONG $0x485cf162; WORD $0xed59 // vmulps zmm5, zmm4, zmm5
+	LONG $0x4825d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm9, 0x4
+	LONG $0x4815d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm13, zmm8, 0x4
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
-	LONG $0x487c7162; WORD $0xdc5b // vcvtdq2ps zmm11, zmm4
-	LONG $0x6e7981c4; WORD $0x3064; BYTE $0x5c // vmovd xmm4, dword ptr [r8 + r14 + 0x5c]
-	LONG $0x489d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm12, zmm1, 0xf8
-	LONG $0x481dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm12, zmm10, 0x4
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
+	LONG $0x481df162; WORD $0xfffe // vpaddd zmm7, zmm12, zmm7
+	LONG $0x481dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm12, zmm8, 0x2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
 	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
-	LONG $0x484cd162; WORD $0xf359 // vmulps zmm6, zmm6, zmm11
-	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	QUAD $0x1030645058159262 // vpdpbusd zmm4, zmm13, dword ptr [r8 + r14 + 0x40]{1to16}
-	LONG $0x48857162; WORD $0xeadb // vpandq zmm13, zmm15, zmm2
-	LONG $0x489d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm12, zmm1, 0xf8
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	QUAD $0x1130645058151262 // vpdpbusd zmm12, zmm13, dword ptr [r8 + r14 + 0x44]{1to16}
-	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
-	LONG $0x48b57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm9, zmm1, 0xf8
-	QUAD $0x1230645058159262 // vpdpbusd zmm4, zmm13, dword ptr [r8 + r14 + 0x48]{1to16}
-	QUAD $0x13306450583d1262 // vpdpbusd zmm12, zmm8, dword ptr [r8 + r14 + 0x4c]{1to16}
-	LONG $0x481df162; WORD $0xe4fe // vpaddd zmm4, zmm12, zmm4
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4845f262; WORD $0xe6a8 // vfmadd213ps zmm4, zmm7, zmm6 # zmm4 = (zmm7 * zmm4) + zmm6
-	QUAD $0x1430649858559262 // vfmadd132ps zmm4, zmm5, dword ptr [r8 + r14 + 0x50]{1to16} # zmm4 = (zmm4 * mem) + zmm5
-	LONG $0x60c68349 // add r14, 0x60
-	LONG $0x80fe8141; WORD $0x0001; BYTE $0x00 // cmp r14d, 0x180
-	LONG $0xfc5d850f; WORD $0xffff // jne 0x1aa90 <pq_q3_k+0xb30>
-	WORD $0x014d; BYTE $0xf0 // add r8, r14
-	LONG $0xf87b8d4c // lea r15, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x894c; BYTE $0xfb // mov rbx, r15
-	LONG $0xfc398f0f; WORD $0xffff // jg 0x1aa80 <pq_q3_k+0xb20>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf1c0840f; WORD $0xffff // je 0x1a010 <pq_q3_k+0xb0>
-	LONG $0x487cf162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm4
-	LONG $0xfff1b5e9; BYTE $0xff // jmp 0x1a010 <pq_q3_k+0xb0>
+	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
+	LONG $0x7e6ef9c5; BYTE $0x5c // vmovd xmm7, dword ptr [rsi + 0x5c]
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
+	LONG $0x581df262; WORD $0x7e50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [rsi + 0x40]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x581d7262; WORD $0x5e50; BYTE $0x11 // vpdpbusd zmm11, zmm12, dword ptr [rsi + 0x44]{1to16}
+	LONG $0x48957162; WORD $0xe2db // vpandq zmm12, zmm13, zmm2
+	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
+	LONG $0x581df262; WORD $0x7e50; BYTE $0x12 // vpdpbusd zmm7, zmm12, dword ptr [rsi + 0x48]{1to16}
+	LONG $0x583d7262; WORD $0x5e50; BYTE $0x13 // vpdpbusd zmm11, zmm8, dword ptr [rsi + 0x4c]{1to16}
+	LONG $0x4825f162; WORD $0xfffe // vpaddd zmm7, zmm11, zmm7
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x484df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm6, zmm5 # zmm7 = (zmm6 * zmm7) + zmm5
+	LONG $0x5845f262; WORD $0x5eb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [rsi + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	LONG $0x60c68348 // add rsi, 0x60
+	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
+	LONG $0xfe1a840f; WORD $0xffff // je 0x1b4f0 <pq_q3_k+0xb50>
+	LONG $0x009f8d4d; WORD $0x0001; BYTE $0x00 // lea r11, [r15 + 0x100]
+	WORD $0x394d; BYTE $0xdd // cmp r13, r11
+	WORD $0x6e73 // jae 0x1b750 <pq_q3_k+0xdb0>
+	WORD $0x8944; BYTE $0xed // mov ebp, r13d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8945; BYTE $0xeb // mov r11d, r13d
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xf3b70f45 // movzx r14d, r11w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894c; BYTE $0xef // mov rdi, r13
+	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
+	WORD $0xe989 // mov ecx, ebp
+	WORD $0xe183; BYTE $0x3f // and ecx, 0x3f
+	LONG $0xffe68141; WORD $0x003f; BYTE $0x00 // and r14d, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0x294c; BYTE $0xf7 // sub rdi, r14
+	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
+	LONG $0x00b58d4d; WORD $0x0001; BYTE $0x00 // lea r14, [r13 + 0x100]
+	QUAD $0x00004000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x4000]
+	QUAD $0x00005000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x5000]
+	QUAD $0x00006000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x6000]
+	QUAD $0x00007000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x7000]
+	WORD $0x394d; BYTE $0xfd // cmp r13, r15
+	WORD $0x894d; BYTE $0xf5 // mov r13, r14
+	WORD $0xaa72 // jb 0x1b6f0 <pq_q3_k+0xd50>
+	WORD $0x0beb // jmp 0x1b753 <pq_q3_k+0xdb3>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x894d; BYTE $0xee // mov r14, r13
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
+	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r15 + 0x80]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x40]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r15 + 0xc0]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0xc0af8d49; WORD $0x0001; BYTE $0x00 // lea rbp, [r15 + 0x1c0]
+	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
+	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
+	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
+	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
+	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485ce162; WORD $0xc659 // vmulps zmm16, zmm4, zmm6
+	LONG $0x766ef9c5; BYTE $0x28 // vmovd xmm6, dword ptr [rsi + 0x28]
+	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
+	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
+	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
+	LONG $0x5825f262; WORD $0x3650 // vpdpbusd zmm6, zmm11, dword ptr [rsi]{1to16}
+	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	LONG $0x58257262; WORD $0x6650; BYTE $0x01 // vpdpbusd zmm12, zmm11, dword ptr [rsi + 0x4]{1to16}
+	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
+	LONG $0x5815f262; WORD $0x7650; BYTE $0x02 // vpdpbusd zmm6, zmm13, dword ptr [rsi + 0x8]{1to16}
+	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm14, zmm8, 0x3
+	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
+	LONG $0x58157262; WORD $0x6650; BYTE $0x03 // vpdpbusd zmm12, zmm13, dword ptr [rsi + 0xc]{1to16}
+	LONG $0x5e6e79c5; BYTE $0x2c // vmovd xmm11, dword ptr [rsi + 0x2c]
+	LONG $0x4815d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm13, zmm9, 0x4
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
+	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
+	LONG $0x487d5262; WORD $0xfb58 // vpbroadcastd zmm15, xmm11
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
+	LONG $0x481df162; WORD $0xf6fe // vpaddd zmm6, zmm12, zmm6
+	LONG $0x481dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm12, zmm8, 0x2
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x48957362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm1, 0xf8
+	LONG $0x581d7262; WORD $0x7e50; BYTE $0x04 // vpdpbusd zmm15, zmm12, dword ptr [rsi + 0x10]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x4815d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm13, zmm8, 0x4
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x581d7262; WORD $0x5e50; BYTE $0x05 // vpdpbusd zmm11, zmm12, dword ptr [rsi + 0x14]{1to16}
+	LONG $0x48957162; WORD $0xe2db // vpandq zmm12, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
+	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
+	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
+	LONG $0x581d7262; WORD $0x7e50; BYTE $0x06 // vpdpbusd zmm15, zmm12, dword ptr [rsi + 0x18]{1to16}
+	LONG $0x583d7262; WORD $0x5e50; BYTE $0x07 // vpdpbusd zmm11, zmm8, dword ptr [rsi + 0x1c]{1to16}
+	LONG $0x4825d162; WORD $0xfffe // vpaddd zmm7, zmm11, zmm15
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x407df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm16, zmm6 # zmm7 = (zmm16 * zmm7) + zmm6
+	LONG $0x5845f262; WORD $0x5eb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [rsi + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	LONG $0xfc1e830f; WORD $0xffff // jae 0x1b520 <pq_q3_k+0xb80>
+	WORD $0x8945; BYTE $0xf3 // mov r11d, r14d
+	LONG $0x08ebc141 // shr r11d, 0x8
+	WORD $0x894d; BYTE $0xf5 // mov r13, r14
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0xceb70f41 // movzx ecx, r14w
+	LONG $0xdbb60f45 // movzx r11d, r11b
+	WORD $0x894d; BYTE $0xec // mov r12, r13
+	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8944; BYTE $0xdf // mov edi, r11d
+	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc3 // inc r11b
+	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
+	WORD $0x2949; BYTE $0xcc // sub r12, rcx
+	QUAD $0x004000278c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r12 + 0x4000]
+	QUAD $0x005000278c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r12 + 0x5000]
+	QUAD $0x006000278c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r12 + 0x6000]
+	QUAD $0x007000278c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r12 + 0x7000]
+	WORD $0x3949; BYTE $0xed // cmp r13, rbp
+	WORD $0xa972 // jb 0x1b910 <pq_q3_k+0xf70>
+	LONG $0xfffbb7e9; BYTE $0xff // jmp 0x1b523 <pq_q3_k+0xb83>
+	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x854d; BYTE $0xed // test r13, r13
-	LONG $0x037f8e0f; WORD $0x0000 // jle 0x1b1f8 <pq_q3_k+0x1298>
-	LONG $0x24048b4c // mov r8, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x037f8e0f; WORD $0x0000 // jle 0x1bd08 <pq_q3_k+0x1368>
+	LONG $0x247c8b4c; BYTE $0x08 // mov r15, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x487df262; WORD $0x3e13 // vcvtph2ps zmm7, ymmword ptr [rsi]
 	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0xb641; BYTE $0x01 // mov r14b, 0x1
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	QUAD $0x000140886e7941c4; BYTE $0x00 // vmovd xmm9, dword ptr [r8 + 0x140]
-	QUAD $0x00014c906e7941c4; BYTE $0x00 // vmovd xmm10, dword ptr [r8 + 0x14c]
-	LONG $0x643c8d4f // lea r15, [r12 + 2*r12]
-	LONG $0x05e4c149 // shl r12, 0x5
-	LONG $0x087dc162; WORD $0x586e; BYTE $0x5b // vmovd xmm19, dword ptr [r8 + 0x16c]
-	LONG $0x487d3262; WORD $0x0421; BYTE $0x26 // vpmovsxbd zmm8, xmmword ptr [rsi + r12]
-	LONG $0x06e7c149 // shl r15, 0x6
-	QUAD $0x013e7c6f48fea162 // vmovdqu64 zmm23, zmmword ptr [rsi + r15 + 0x40]
-	QUAD $0x023e5c6f48fe3162 // vmovdqu64 zmm11, zmmword ptr [rsi + r15 + 0x80]
+	QUAD $0x0001408f6e7941c4; BYTE $0x00 // vmovd xmm9, dword ptr [r15 + 0x140]
+	QUAD $0x00014c976e7941c4; BYTE $0x00 // vmovd xmm10, dword ptr [r15 + 0x14c]
+	LONG $0x5b3c8d4b // lea rdi, [r11 + 2*r11]
+	LONG $0x05e3c149 // shl r11, 0x5
+	LONG $0x087dc162; WORD $0x5f6e; BYTE $0x5b // vmovd xmm19, dword ptr [r15 + 0x16c]
+	LONG $0x487d3262; WORD $0x0421; BYTE $0x1e // vpmovsxbd zmm8, xmmword ptr [rsi + r11]
+	LONG $0x06e7c148 // shl rdi, 0x6
+	QUAD $0x013e7c6f48fee162 // vmovdqu64 zmm23, zmmword ptr [rsi + rdi + 0x40]
+	QUAD $0x023e5c6f48fe7162 // vmovdqu64 zmm11, zmmword ptr [rsi + rdi + 0x80]
 	LONG $0x48357262; WORD $0xc847 // vpsllvd zmm9, zmm9, zmm0
 	LONG $0x482d7262; WORD $0xd047 // vpsllvd zmm10, zmm10, zmm0
 	LONG $0x4065e262; WORD $0xd847 // vpsllvd zmm19, zmm19, zmm0
 	LONG $0x487d5262; WORD $0xe958 // vpbroadcastd zmm13, xmm9
-	QUAD $0x000144886e7941c4; BYTE $0x00 // vmovd xmm9, dword ptr [r8 + 0x144]
+	QUAD $0x0001448f6e7941c4; BYTE $0x00 // vmovd xmm9, dword ptr [r15 + 0x144]
 	LONG $0x487dc262; WORD $0xca58 // vpbroadcastd zmm17, xmm10
-	QUAD $0x033e546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rsi + r15 + 0xc0]
+	QUAD $0x033e546f48fe7162 // vmovdqu64 zmm10, zmmword ptr [rsi + rdi + 0xc0]
 	LONG $0x487da262; WORD $0xdb58 // vpbroadcastd zmm19, xmm19
 	LONG $0x4805b162; WORD $0xf772; BYTE $0x02 // vpslld zmm15, zmm23, 0x2
 	LONG $0x40c5e162; WORD $0xd2db // vpandq zmm18, zmm23, zmm2
@@ -7354,51 +8007,51 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
 	LONG $0x40d5e162; WORD $0xeadb // vpandq zmm21, zmm21, zmm2
 	LONG $0x48a57362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm11, zmm1, 0xf8
-	LONG $0x5805c262; WORD $0x4850; BYTE $0x18 // vpdpbusd zmm17, zmm15, dword ptr [r8 + 0x60]{1to16}
-	LONG $0x58055262; WORD $0x2850 // vpdpbusd zmm13, zmm15, dword ptr [r8]{1to16}
+	LONG $0x5805c262; WORD $0x4f50; BYTE $0x18 // vpdpbusd zmm17, zmm15, dword ptr [r15 + 0x60]{1to16}
+	LONG $0x58055262; WORD $0x2f50 // vpdpbusd zmm13, zmm15, dword ptr [r15]{1to16}
 	LONG $0x40dde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm20, zmm1, 0xf8
-	LONG $0x5055c262; WORD $0x5850; BYTE $0x1c // vpdpbusd zmm19, zmm21, dword ptr [r8 + 0x70]{1to16}
+	LONG $0x5055c262; WORD $0x5f50; BYTE $0x1c // vpdpbusd zmm19, zmm21, dword ptr [r15 + 0x70]{1to16}
 	LONG $0x48445162; WORD $0xe059 // vmulps zmm12, zmm7, zmm8
-	QUAD $0x01264421487d3262 // vpmovsxbd zmm8, xmmword ptr [rsi + r12 + 0x10]
-	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
+	QUAD $0x011e4421487d3262 // vpmovsxbd zmm8, xmmword ptr [rsi + r11 + 0x10]
+	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
 	LONG $0x48357262; WORD $0xc847 // vpsllvd zmm9, zmm9, zmm0
 	LONG $0x405dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm20, zmm10, 0x4
 	LONG $0x487d5262; WORD $0xf158 // vpbroadcastd zmm14, xmm9
-	QUAD $0x000148886e7941c4; BYTE $0x00 // vmovd xmm9, dword ptr [r8 + 0x148]
-	LONG $0x58055262; WORD $0x7050; BYTE $0x08 // vpdpbusd zmm14, zmm15, dword ptr [r8 + 0x20]{1to16}
+	QUAD $0x0001488f6e7941c4; BYTE $0x00 // vmovd xmm9, dword ptr [r15 + 0x148]
+	LONG $0x58055262; WORD $0x7750; BYTE $0x08 // vpdpbusd zmm14, zmm15, dword ptr [r15 + 0x20]{1to16}
 	LONG $0x48357262; WORD $0xc847 // vpsllvd zmm9, zmm9, zmm0
 	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
 	LONG $0x487dc262; WORD $0xc158 // vpbroadcastd zmm16, xmm9
-	LONG $0x5805c262; WORD $0x4050; BYTE $0x10 // vpdpbusd zmm16, zmm15, dword ptr [r8 + 0x40]{1to16}
+	LONG $0x5805c262; WORD $0x4750; BYTE $0x10 // vpdpbusd zmm16, zmm15, dword ptr [r15 + 0x40]{1to16}
 	LONG $0x40453162; WORD $0xfffe // vpaddd zmm15, zmm23, zmm23
 	LONG $0x4835b162; WORD $0xd772; BYTE $0x05 // vpsrld zmm9, zmm23, 0x5
 	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
 	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
 	LONG $0x48ad7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm10, zmm1, 0xf8
-	LONG $0x5805c262; WORD $0x4850; BYTE $0x19 // vpdpbusd zmm17, zmm15, dword ptr [r8 + 0x64]{1to16}
-	LONG $0x58055262; WORD $0x6850; BYTE $0x01 // vpdpbusd zmm13, zmm15, dword ptr [r8 + 0x4]{1to16}
-	LONG $0x58055262; WORD $0x7050; BYTE $0x09 // vpdpbusd zmm14, zmm15, dword ptr [r8 + 0x24]{1to16}
+	LONG $0x5805c262; WORD $0x4f50; BYTE $0x19 // vpdpbusd zmm17, zmm15, dword ptr [r15 + 0x64]{1to16}
+	LONG $0x58055262; WORD $0x6f50; BYTE $0x01 // vpdpbusd zmm13, zmm15, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x58055262; WORD $0x7750; BYTE $0x09 // vpdpbusd zmm14, zmm15, dword ptr [r15 + 0x24]{1to16}
 	LONG $0x48445162; WORD $0xc059 // vmulps zmm8, zmm7, zmm8
-	LONG $0x5805c262; WORD $0x4050; BYTE $0x11 // vpdpbusd zmm16, zmm15, dword ptr [r8 + 0x44]{1to16}
+	LONG $0x5805c262; WORD $0x4750; BYTE $0x11 // vpdpbusd zmm16, zmm15, dword ptr [r15 + 0x44]{1to16}
 	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
 	LONG $0x4825d162; WORD $0xd372; BYTE $0x06 // vpsrld zmm11, zmm11, 0x6
 	LONG $0x4885e362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm18, zmm15, zmm1, 0xf8
 	LONG $0x4805d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm15, zmm10, 0x2
 	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
-	LONG $0x506dc262; WORD $0x4850; BYTE $0x1a // vpdpbusd zmm17, zmm18, dword ptr [r8 + 0x68]{1to16}
-	LONG $0x506d5262; WORD $0x6850; BYTE $0x02 // vpdpbusd zmm13, zmm18, dword ptr [r8 + 0x8]{1to16}
-	LONG $0x506d5262; WORD $0x7050; BYTE $0x0a // vpdpbusd zmm14, zmm18, dword ptr [r8 + 0x28]{1to16}
+	LONG $0x506dc262; WORD $0x4f50; BYTE $0x1a // vpdpbusd zmm17, zmm18, dword ptr [r15 + 0x68]{1to16}
+	LONG $0x506d5262; WORD $0x6f50; BYTE $0x02 // vpdpbusd zmm13, zmm18, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x506d5262; WORD $0x7750; BYTE $0x0a // vpdpbusd zmm14, zmm18, dword ptr [r15 + 0x28]{1to16}
 	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
-	LONG $0x506dc262; WORD $0x4050; BYTE $0x12 // vpdpbusd zmm16, zmm18, dword ptr [r8 + 0x48]{1to16}
+	LONG $0x506dc262; WORD $0x4750; BYTE $0x12 // vpdpbusd zmm16, zmm18, dword ptr [r15 + 0x48]{1to16}
 	LONG $0x406db162; WORD $0xd772; BYTE $0x01 // vpsrld zmm18, zmm23, 0x1
 	LONG $0x40ede162; WORD $0xd2db // vpandq zmm18, zmm18, zmm2
 	LONG $0x4885e362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm18, zmm15, zmm1, 0xf8
-	LONG $0x506dc262; WORD $0x4850; BYTE $0x1b // vpdpbusd zmm17, zmm18, dword ptr [r8 + 0x6c]{1to16}
-	LONG $0x506d5262; WORD $0x6850; BYTE $0x03 // vpdpbusd zmm13, zmm18, dword ptr [r8 + 0xc]{1to16}
-	LONG $0x506d5262; WORD $0x7050; BYTE $0x0b // vpdpbusd zmm14, zmm18, dword ptr [r8 + 0x2c]{1to16}
-	LONG $0x506dc262; WORD $0x4050; BYTE $0x13 // vpdpbusd zmm16, zmm18, dword ptr [r8 + 0x4c]{1to16}
+	LONG $0x506dc262; WORD $0x4f50; BYTE $0x1b // vpdpbusd zmm17, zmm18, dword ptr [r15 + 0x6c]{1to16}
+	LONG $0x506d5262; WORD $0x6f50; BYTE $0x03 // vpdpbusd zmm13, zmm18, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x506d5262; WORD $0x7750; BYTE $0x0b // vpdpbusd zmm14, zmm18, dword ptr [r15 + 0x2c]{1to16}
+	LONG $0x506dc262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm16, zmm18, dword ptr [r15 + 0x4c]{1to16}
 	LONG $0x487ca162; WORD $0xd15b // vcvtdq2ps zmm18, zmm17
-	LONG $0x087dc162; WORD $0x486e; BYTE $0x58 // vmovd xmm17, dword ptr [r8 + 0x160]
+	LONG $0x087dc162; WORD $0x4f6e; BYTE $0x58 // vmovd xmm17, dword ptr [r15 + 0x160]
 	LONG $0x487c5162; WORD $0xed5b // vcvtdq2ps zmm13, zmm13
 	LONG $0x487c5162; WORD $0xf65b // vcvtdq2ps zmm14, zmm14
 	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
@@ -7406,73 +8059,83 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x481c5162; WORD $0xf659 // vmulps zmm14, zmm12, zmm14
 	LONG $0x481c3162; WORD $0xe859 // vmulps zmm13, zmm12, zmm16
 	LONG $0x481c3162; WORD $0xe259 // vmulps zmm12, zmm12, zmm18
-	LONG $0x087dc162; WORD $0x506e; BYTE $0x5a // vmovd xmm18, dword ptr [r8 + 0x168]
+	LONG $0x087dc162; WORD $0x576e; BYTE $0x5a // vmovd xmm18, dword ptr [r15 + 0x168]
 	LONG $0x4075e262; WORD $0xc847 // vpsllvd zmm17, zmm17, zmm0
 	LONG $0x487da262; WORD $0xc158 // vpbroadcastd zmm16, xmm17
-	LONG $0x087dc162; WORD $0x486e; BYTE $0x59 // vmovd xmm17, dword ptr [r8 + 0x164]
-	LONG $0x5055c262; WORD $0x4050; BYTE $0x04 // vpdpbusd zmm16, zmm21, dword ptr [r8 + 0x10]{1to16}
+	LONG $0x087dc162; WORD $0x4f6e; BYTE $0x59 // vmovd xmm17, dword ptr [r15 + 0x164]
+	LONG $0x5055c262; WORD $0x4750; BYTE $0x04 // vpdpbusd zmm16, zmm21, dword ptr [r15 + 0x10]{1to16}
 	LONG $0x406de262; WORD $0xd047 // vpsllvd zmm18, zmm18, zmm0
 	LONG $0x487da262; WORD $0xd258 // vpbroadcastd zmm18, xmm18
-	LONG $0x5055c262; WORD $0x5050; BYTE $0x14 // vpdpbusd zmm18, zmm21, dword ptr [r8 + 0x50]{1to16}
+	LONG $0x5055c262; WORD $0x5750; BYTE $0x14 // vpdpbusd zmm18, zmm21, dword ptr [r15 + 0x50]{1to16}
 	LONG $0x4075e262; WORD $0xc847 // vpsllvd zmm17, zmm17, zmm0
 	LONG $0x487da262; WORD $0xc958 // vpbroadcastd zmm17, xmm17
-	LONG $0x5055c262; WORD $0x4850; BYTE $0x0c // vpdpbusd zmm17, zmm21, dword ptr [r8 + 0x30]{1to16}
+	LONG $0x5055c262; WORD $0x4f50; BYTE $0x0c // vpdpbusd zmm17, zmm21, dword ptr [r15 + 0x30]{1to16}
 	LONG $0x40cde162; WORD $0xeadb // vpandq zmm21, zmm22, zmm2
 	LONG $0x40dde362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm21, zmm20, zmm1, 0xf8
 	LONG $0x405db162; WORD $0xd772; BYTE $0x04 // vpsrld zmm20, zmm23, 0x4
-	LONG $0x5055c262; WORD $0x4050; BYTE $0x05 // vpdpbusd zmm16, zmm21, dword ptr [r8 + 0x14]{1to16}
-	LONG $0x5055c262; WORD $0x5050; BYTE $0x15 // vpdpbusd zmm18, zmm21, dword ptr [r8 + 0x54]{1to16}
-	LONG $0x5055c262; WORD $0x5850; BYTE $0x1d // vpdpbusd zmm19, zmm21, dword ptr [r8 + 0x74]{1to16}
+	LONG $0x5055c262; WORD $0x4750; BYTE $0x05 // vpdpbusd zmm16, zmm21, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x5055c262; WORD $0x5750; BYTE $0x15 // vpdpbusd zmm18, zmm21, dword ptr [r15 + 0x54]{1to16}
+	LONG $0x5055c262; WORD $0x5f50; BYTE $0x1d // vpdpbusd zmm19, zmm21, dword ptr [r15 + 0x74]{1to16}
 	LONG $0x40dde162; WORD $0xe2db // vpandq zmm20, zmm20, zmm2
-	LONG $0x5055c262; WORD $0x4850; BYTE $0x0d // vpdpbusd zmm17, zmm21, dword ptr [r8 + 0x34]{1to16}
+	LONG $0x5055c262; WORD $0x4f50; BYTE $0x0d // vpdpbusd zmm17, zmm21, dword ptr [r15 + 0x34]{1to16}
 	LONG $0x48a5e362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm20, zmm11, zmm1, 0xf8
-	LONG $0x505dc262; WORD $0x4050; BYTE $0x06 // vpdpbusd zmm16, zmm20, dword ptr [r8 + 0x18]{1to16}
-	LONG $0x505dc262; WORD $0x5050; BYTE $0x16 // vpdpbusd zmm18, zmm20, dword ptr [r8 + 0x58]{1to16}
-	LONG $0x505dc262; WORD $0x5850; BYTE $0x1e // vpdpbusd zmm19, zmm20, dword ptr [r8 + 0x78]{1to16}
-	LONG $0x505dc262; WORD $0x4850; BYTE $0x0e // vpdpbusd zmm17, zmm20, dword ptr [r8 + 0x38]{1to16}
-	LONG $0x5835c262; WORD $0x5050; BYTE $0x17 // vpdpbusd zmm18, zmm9, dword ptr [r8 + 0x5c]{1to16}
-	LONG $0x5835c262; WORD $0x4050; BYTE $0x07 // vpdpbusd zmm16, zmm9, dword ptr [r8 + 0x1c]{1to16}
-	LONG $0x5835c262; WORD $0x5850; BYTE $0x1f // vpdpbusd zmm19, zmm9, dword ptr [r8 + 0x7c]{1to16}
-	LONG $0x5835c262; WORD $0x4850; BYTE $0x0f // vpdpbusd zmm17, zmm9, dword ptr [r8 + 0x3c]{1to16}
+	LONG $0x505dc262; WORD $0x4750; BYTE $0x06 // vpdpbusd zmm16, zmm20, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x505dc262; WORD $0x5750; BYTE $0x16 // vpdpbusd zmm18, zmm20, dword ptr [r15 + 0x58]{1to16}
+	LONG $0x505dc262; WORD $0x5f50; BYTE $0x1e // vpdpbusd zmm19, zmm20, dword ptr [r15 + 0x78]{1to16}
+	LONG $0x505dc262; WORD $0x4f50; BYTE $0x0e // vpdpbusd zmm17, zmm20, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x5835c262; WORD $0x5750; BYTE $0x17 // vpdpbusd zmm18, zmm9, dword ptr [r15 + 0x5c]{1to16}
+	LONG $0x5835c262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm16, zmm9, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0x5835c262; WORD $0x5f50; BYTE $0x1f // vpdpbusd zmm19, zmm9, dword ptr [r15 + 0x7c]{1to16}
+	LONG $0x5835c262; WORD $0x4f50; BYTE $0x0f // vpdpbusd zmm17, zmm9, dword ptr [r15 + 0x3c]{1to16}
 	LONG $0x487c3162; WORD $0xc85b // vcvtdq2ps zmm9, zmm16
 	LONG $0x487c3162; WORD $0xda5b // vcvtdq2ps zmm11, zmm18
 	LONG $0x487c3162; WORD $0xd15b // vcvtdq2ps zmm10, zmm17
 	LONG $0x483d5262; WORD $0xcfa8 // vfmadd213ps zmm9, zmm8, zmm15 # zmm9 = (zmm8 * zmm9) + zmm15
 	LONG $0x483d5262; WORD $0xdda8 // vfmadd213ps zmm11, zmm8, zmm13 # zmm11 = (zmm8 * zmm11) + zmm13
-	LONG $0x5835d262; WORD $0x70b8; BYTE $0x40 // vfmadd231ps zmm6, zmm9, dword ptr [r8 + 0x100]{1to16} # zmm6 = (zmm9 * mem) + zmm6
-	LONG $0x5825d262; WORD $0x60b8; BYTE $0x42 // vfmadd231ps zmm4, zmm11, dword ptr [r8 + 0x108]{1to16} # zmm4 = (zmm11 * mem) + zmm4
+	LONG $0x5835d262; WORD $0x77b8; BYTE $0x40 // vfmadd231ps zmm6, zmm9, dword ptr [r15 + 0x100]{1to16} # zmm6 = (zmm9 * mem) + zmm6
+	LONG $0x5825d262; WORD $0x67b8; BYTE $0x42 // vfmadd231ps zmm4, zmm11, dword ptr [r15 + 0x108]{1to16} # zmm4 = (zmm11 * mem) + zmm4
 	LONG $0x483d5262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm8, zmm14 # zmm10 = (zmm8 * zmm10) + zmm14
 	LONG $0x487c3162; WORD $0xf35b // vcvtdq2ps zmm14, zmm19
-	LONG $0x582dd262; WORD $0x68b8; BYTE $0x41 // vfmadd231ps zmm5, zmm10, dword ptr [r8 + 0x104]{1to16} # zmm5 = (zmm10 * mem) + zmm5
+	LONG $0x582dd262; WORD $0x6fb8; BYTE $0x41 // vfmadd231ps zmm5, zmm10, dword ptr [r15 + 0x104]{1to16} # zmm5 = (zmm10 * mem) + zmm5
 	LONG $0x483d5262; WORD $0xf4a8 // vfmadd213ps zmm14, zmm8, zmm12 # zmm14 = (zmm8 * zmm14) + zmm12
-	LONG $0x580dd262; WORD $0x58b8; BYTE $0x43 // vfmadd231ps zmm3, zmm14, dword ptr [r8 + 0x10c]{1to16} # zmm3 = (zmm14 * mem) + zmm3
-	LONG $0x80c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x180
+	LONG $0x580dd262; WORD $0x5fb8; BYTE $0x43 // vfmadd231ps zmm3, zmm14, dword ptr [r15 + 0x10c]{1to16} # zmm3 = (zmm14 * mem) + zmm3
+	LONG $0x80c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x180
 	LONG $0x01c6f641 // test r14b, 0x1
 	LONG $0x0000be41; WORD $0x0000 // mov r14d, 0x0
-	LONG $0xfcdb850f; WORD $0xffff // jne 0x1aeb0 <pq_q3_k+0xf50>
+	LONG $0xfcdb850f; WORD $0xffff // jne 0x1b9c0 <pq_q3_k+0x1020>
 	WORD $0xc5ff // inc ebp
 	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfcb9850f; WORD $0xffff // jne 0x1aea0 <pq_q3_k+0xf40>
-	LONG $0xf8738d4c // lea r14, [rbx - 0x8]
+	LONG $0xfcb9850f; WORD $0xffff // jne 0x1b9b0 <pq_q3_k+0x1010>
+	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
 	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfc988f0f; WORD $0xffff // jg 0x1ae90 <pq_q3_k+0xf30>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xee0f840f; WORD $0xffff // je 0x1a010 <pq_q3_k+0xb0>
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0xfc988f0f; WORD $0xffff // jg 0x1b9a0 <pq_q3_k+0x1000>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0xed4f840f; WORD $0xffff // je 0x1aa60 <pq_q3_k+0xc0>
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xedff820f; WORD $0xffff // jb 0x1a010 <pq_q3_k+0xb0>
+	LONG $0x02fc8341 // cmp r12d, 0x2
+	LONG $0xed3f820f; WORD $0xffff // jb 0x1aa60 <pq_q3_k+0xc0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm5
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xedee820f; WORD $0xffff // jb 0x1a010 <pq_q3_k+0xb0>
+	LONG $0x03fc8341 // cmp r12d, 0x3
+	LONG $0xed2a820f; WORD $0xffff // jb 0x1aa60 <pq_q3_k+0xc0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x487cf162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm4
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xeddd850f; WORD $0xffff // jne 0x1a010 <pq_q3_k+0xb0>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x487cf162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm3
-	LONG $0xffedcce9; BYTE $0xff // jmp 0x1a010 <pq_q3_k+0xb0>
-	LONG $0x70c48348 // add rsp, 0x70
+	LONG $0x04fc8341 // cmp r12d, 0x4
+	LONG $0xed15850f; WORD $0xffff // jne 0x1aa60 <pq_q3_k+0xc0>
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm3
+	LONG $0xffed04e9; BYTE $0xff // jmp 0x1aa60 <pq_q3_k+0xc0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x24648b4c; BYTE $0x40 // mov r12, qword ptr [rsp + 0x40]
+	LONG $0x24448b4c; BYTE $0x48 // mov r8, qword ptr [rsp + 0x48]
+	LONG $0x246c8b4c; BYTE $0x38 // mov r13, qword ptr [rsp + 0x38]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0xece8840f; WORD $0xffff // je 0x1aa60 <pq_q3_k+0xc0>
+	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
+	LONG $0xffecdde9; BYTE $0xff // jmp 0x1aa60 <pq_q3_k+0xc0>
+	LONG $0x90c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0x90
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -7481,23 +8144,23 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// quant_x: +45664
+	// quant_x: +48544
 	LONG $0x1f428d48 // lea rax, [rdx + 0x1f]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0xc2490f48 // cmovns rax, rdx
 	LONG $0x05f8c148 // sar rax, 0x5
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	LONG $0xfee08348 // and rax, -0x2
-	LONG $0x02238e0f; WORD $0x0000 // jle 0x1b49f <quant_x+0x23f>
+	LONG $0x02238e0f; WORD $0x0000 // jle 0x1bfdf <quant_x+0x23f>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x000005a20d10fac5 // vmovss xmm1, dword ptr [rip + 0x5a2] # 0x1b82c <peak_i8+0x37c>
-	QUAD $0x000005a21510fac5 // vmovss xmm2, dword ptr [rip + 0x5a2] # 0x1b834 <peak_i8+0x384>
-	QUAD $0x0000058a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x58a] # 0x1b824 <peak_i8+0x374>
+	QUAD $0x000005a20d10fac5 // vmovss xmm1, dword ptr [rip + 0x5a2] # 0x1c36c <peak_i8+0x37c>
+	QUAD $0x000005a21510fac5 // vmovss xmm2, dword ptr [rip + 0x5a2] # 0x1c374 <peak_i8+0x384>
+	QUAD $0x0000058a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x58a] # 0x1c364 <peak_i8+0x374>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x40c78348 // add rdi, 0x40
@@ -7518,7 +8181,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdf1c8d49 // lea rbx, [r15 + 8*rbx]
 	LONG $0x8a148d4d // lea r10, [r10 + 4*rcx]
 	LONG $0x8e0c8d49 // lea rcx, [r14 + 4*rcx]
-	LONG $0x0000f9e9; BYTE $0x00 // jmp 0x1b3e8 <quant_x+0x188>
+	LONG $0x0000f9e9; BYTE $0x00 // jmp 0x1bf28 <quant_x+0x188>
 	BYTE $0x90 // nop
 	LONG $0x485df262; WORD $0xf0b8 // vfmadd231ps zmm6, zmm4, zmm0 # zmm6 = (zmm4 * zmm0) + zmm6
 	LONG $0xc3593ac5 // vmulss xmm8, xmm8, xmm3
@@ -7572,9 +8235,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1e348946 // mov dword ptr [rsi + r11], r14d
 	WORD $0x014c; BYTE $0xce // add rsi, r9
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x00b18e0f; WORD $0x0000 // jle 0x1b499 <quant_x+0x239>
+	LONG $0x00b18e0f; WORD $0x0000 // jle 0x1bfd9 <quant_x+0x239>
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x337e // jle 0x1b420 <quant_x+0x1c0>
+	WORD $0x337e // jle 0x1bf60 <quant_x+0x1c0>
 	LONG $0x487cf162; WORD $0x6f10; BYTE $0xff // vmovups zmm5, zmmword ptr [rdi - 0x40]
 	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0xf55c // vsubps zmm6, zmm0, zmm5
@@ -7582,7 +8245,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0xfe5f // vmaxps zmm7, zmm0, zmm6
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x4855f262; WORD $0xf6a8 // vfmadd213ps zmm6, zmm5, zmm6 # zmm6 = (zmm5 * zmm6) + zmm6
-	WORD $0x20eb // jmp 0x1b438 <quant_x+0x1d8>
+	WORD $0x20eb // jmp 0x1bf78 <quant_x+0x1d8>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
@@ -7604,9 +8267,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x89467162; WORD $0xc710 // vmovss xmm8 {k1} {z}, xmm7, xmm7
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0xc72e78c5 // vucomiss xmm8, xmm7
-	LONG $0xfe61860f; WORD $0xffff // jbe 0x1b2f0 <quant_x+0x90>
+	LONG $0xfe61860f; WORD $0xffff // jbe 0x1be30 <quant_x+0x90>
 	LONG $0x5e6ac1c4; BYTE $0xf8 // vdivss xmm7, xmm2, xmm8
-	LONG $0xfffe57e9; BYTE $0xff // jmp 0x1b2f0 <quant_x+0x90>
+	LONG $0xfffe57e9; BYTE $0xff // jmp 0x1be30 <quant_x+0x90>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -7615,9 +8278,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// peak_i8: +46256
+	// peak_i8: +49136
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x02ea8e0f; WORD $0x0000 // jle 0x1b7a3 <peak_i8+0x2f3>
+	LONG $0x02ea8e0f; WORD $0x0000 // jle 0x1c2e3 <peak_i8+0x2f3>
 	LONG $0x48fef162; WORD $0x276f // vmovdqu64 zmm4, zmmword ptr [rdi]
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
@@ -7632,7 +8295,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	QUAD $0x032635db585df162; WORD $0x0000 // vpandd zmm6, zmm4, dword ptr [rip + 0x326]{1to16} # 0x1b828 <peak_i8+0x378>
+	QUAD $0x032635db585df162; WORD $0x0000 // vpandd zmm6, zmm4, dword ptr [rip + 0x326]{1to16} # 0x1c368 <peak_i8+0x378>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x484d7262; WORD $0xec50 // vpdpbusd zmm13, zmm6, zmm4
 	LONG $0x484d7262; WORD $0xe450 // vpdpbusd zmm12, zmm6, zmm4
@@ -7731,7 +8394,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x484df262; WORD $0xd450 // vpdpbusd zmm2, zmm6, zmm4
 	LONG $0x484df262; WORD $0xcc50 // vpdpbusd zmm1, zmm6, zmm4
 	LONG $0x484df262; WORD $0xc450 // vpdpbusd zmm0, zmm6, zmm4
-	LONG $0xfdb7850f; WORD $0xffff // jne 0x1b510 <peak_i8+0x60>
+	LONG $0xfdb7850f; WORD $0xffff // jne 0x1c050 <peak_i8+0x60>
 	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
 	LONG $0x481dd162; WORD $0xe5fe // vpaddd zmm4, zmm12, zmm13
 	LONG $0x482dd162; WORD $0xf3fe // vpaddd zmm6, zmm10, zmm11
@@ -7744,7 +8407,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4875f162; WORD $0xccfe // vpaddd zmm1, zmm1, zmm4
 	LONG $0x487df162; WORD $0xc1fe // vpaddd zmm0, zmm0, zmm1
 	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	WORD $0x04eb // jmp 0x1b7a7 <peak_i8+0x2f7>
+	WORD $0x04eb // jmp 0x1c2e7 <peak_i8+0x2f7>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x0be6c148 // shl rsi, 0xb
 	LONG $0x487cf162; WORD $0x0711 // vmovups zmmword ptr [rdi], zmm0
@@ -7798,7 +8461,7 @@ TEXT ·q4_0_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+3216(SB)
+	CALL ·panel_avx512<>+3456(SB)
 	RET
 
 // func q4_1_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7809,7 +8472,7 @@ TEXT ·q4_1_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+6560(SB)
+	CALL ·panel_avx512<>+7056(SB)
 	RET
 
 // func q5_0_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7820,7 +8483,7 @@ TEXT ·q5_0_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+10096(SB)
+	CALL ·panel_avx512<>+10928(SB)
 	RET
 
 // func q5_1_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7831,7 +8494,7 @@ TEXT ·q5_1_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+14160(SB)
+	CALL ·panel_avx512<>+15264(SB)
 	RET
 
 // func iQ4_NL_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7842,7 +8505,7 @@ TEXT ·iQ4_NL_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+18496(SB)
+	CALL ·panel_avx512<>+19776(SB)
 	RET
 
 // func q4_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7853,7 +8516,7 @@ TEXT ·q4_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+22144(SB)
+	CALL ·panel_avx512<>+23680(SB)
 	RET
 
 // func q5_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7864,7 +8527,7 @@ TEXT ·q5_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+26080(SB)
+	CALL ·panel_avx512<>+27872(SB)
 	RET
 
 // func q6_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7875,7 +8538,7 @@ TEXT ·q6_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+30752(SB)
+	CALL ·panel_avx512<>+32848(SB)
 	RET
 
 // func q2_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7886,7 +8549,7 @@ TEXT ·q2_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+35776(SB)
+	CALL ·panel_avx512<>+38112(SB)
 	RET
 
 // func q3_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -7897,7 +8560,7 @@ TEXT ·q3_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+40800(SB)
+	CALL ·panel_avx512<>+43424(SB)
 	RET
 
 // func quant_avx512(x, dst unsafe.Pointer, k, shape int)
@@ -7906,13 +8569,13 @@ TEXT ·quant_avx512(SB), 0, $0-32
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
-	CALL ·panel_avx512<>+45664(SB)
+	CALL ·panel_avx512<>+48544(SB)
 	RET
 
 // func dotPeak_avx512(p unsafe.Pointer, n int) int
 TEXT ·dotPeak_avx512(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·panel_avx512<>+46256(SB)
+	CALL ·panel_avx512<>+49136(SB)
 	MOVQ AX, ret+16(FP)
 	RET

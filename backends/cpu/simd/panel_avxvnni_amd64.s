@@ -14,160 +14,167 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x58ec8348 // sub rsp, 0x58
-	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
-	WORD $0x894c; BYTE $0xcf // mov rdi, r9
-	LONG $0x10ffc148 // sar rdi, 0x10
-	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
-	WORD $0x8548; BYTE $0xff // test rdi, rdi
-	LONG $0x0c5a8e0f; WORD $0x0000 // jle 0x10c89 <pq_q8_0+0xc89>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x70ec8348 // sub rsp, 0x70
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x10fec148 // sar rsi, 0x10
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x0cb78e0f; WORD $0x0000 // jle 0x10ce3 <pq_q8_0+0xce3>
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	QUAD $0x00bc48052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xbc48] # 0x1bc8c <peak_i8+0x2ec>
-	QUAD $0x00bc370d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0xbc37] # 0x1bc84 <peak_i8+0x2e4>
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	LONG $0xd1b60f45 // movzx r10d, r9b
+	QUAD $0x00c210052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xc210] # 0x1c24c <peak_i8+0x2ec>
+	QUAD $0x00c1ff0d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0xc1ff] # 0x1c244 <peak_i8+0x2e4>
+	QUAD $0x000000008d148d48 // lea rdx, [4*rcx]
+	LONG $0xf1b60f45 // movzx r14d, r9b
+	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
 	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
+	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
+	LONG $0x2474894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r14
 	WORD $0xd148; BYTE $0xe8 // shr rax
+	LONG $0x523c8d48 // lea rdi, [rdx + 2*rdx]
+	LONG $0x92148d4c // lea r10, [rdx + 4*rdx]
 	LONG $0x40c06948; WORD $0x0004; BYTE $0x00 // imul rax, rax, 0x440
-	QUAD $0x00000000b50c8d48 // lea rcx, [4*rsi]
-	WORD $0x8949; BYTE $0xf0 // mov r8, rsi
-	LONG $0x04e0c149 // shl r8, 0x4
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
-	LONG $0x2444894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r8
-	LONG $0x49048d48 // lea rax, [rcx + 2*rcx]
-	LONG $0x891c8d4c // lea r11, [rcx + 4*rcx]
-	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
-	QUAD $0x00000000f5048d48 // lea rax, [8*rsi]
-	LONG $0x245c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r11
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	LONG $0xf6048d48 // lea rax, [rsi + 8*rsi]
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	WORD $0x0148; BYTE $0xf0 // add rax, rsi
-	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
-	WORD $0x2feb // jmp 0x100e3 <pq_q8_0+0xe3>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
-	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
-	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
-	LONG $0xff798d48 // lea rdi, [rcx - 0x1]
-	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0ba68e0f; WORD $0x0000 // jle 0x10c89 <pq_q8_0+0xc89>
+	LONG $0x247c8948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdi
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x2454894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r10
 	LONG $0x247c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rdi
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	WORD $0x0148; BYTE $0xc8 // add rax, rcx
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
+	WORD $0x3beb // jmp 0x100f3 <pq_q8_0+0xf3>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
+	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
+	LONG $0x24748b48; BYTE $0x58 // mov rsi, qword ptr [rsp + 0x58]
+	LONG $0x24548b48; BYTE $0x68 // mov rdx, qword ptr [rsp + 0x68]
+	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
+	LONG $0x24340148 // add qword ptr [rsp], rsi
+	LONG $0xff428d48 // lea rax, [rdx - 0x1]
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	LONG $0x0bf08e0f; WORD $0x0000 // jle 0x10ce3 <pq_q8_0+0xce3>
+	LONG $0x24748948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rsi
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x020b850f; WORD $0x0000 // jne 0x10300 <pq_q8_0+0x300>
+	LONG $0x020b850f; WORD $0x0000 // jne 0x10310 <pq_q8_0+0x310>
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x092e850f; WORD $0x0000 // jne 0x10a40 <pq_q8_0+0xa40>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0916850f; WORD $0x0000 // jne 0x10a20 <pq_q8_0+0xa20>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x0b5a8e0f; WORD $0x0000 // jle 0x10c6d <pq_q8_0+0xc6d>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	WORD $0x8948; BYTE $0xde // mov rsi, rbx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x01d88e0f; WORD $0x0000 // jle 0x102fb <pq_q8_0+0x2fb>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x245c8b48; BYTE $0x08 // mov rbx, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
+	BYTE $0x90 // nop
 	LONG $0x40788d48 // lea rdi, [rax + 0x40]
-	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x616ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rcx + 0x24]
-	WORD $0x894d; BYTE $0xcb // mov r11, r9
-	LONG $0x09e1c149 // shl r9, 0x9
+	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x636ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rbx + 0x24]
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	LONG $0x09e2c148 // shl rdx, 0x9
 	LONG $0x05e3c149 // shl r11, 0x5
-	WORD $0x0149; BYTE $0xf9 // add r9, rdi
+	WORD $0x0148; BYTE $0xfa // add rdx, rdi
 	LONG $0x137da2c4; WORD $0x182c // vcvtph2ps ymm5, xmmword ptr [rax + r11]
-	WORD $0x894d; BYTE $0xcf // mov r15, r9
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
 	LONG $0xef75c1c4; BYTE $0x37 // vpxor ymm6, ymm1, ymmword ptr [r15]
-	LONG $0x587de2c4; BYTE $0x39 // vpbroadcastd ymm7, dword ptr [rcx]
+	LONG $0x587de2c4; BYTE $0x3b // vpbroadcastd ymm7, dword ptr [rbx]
 	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
 	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
 	LONG $0xef75c1c4; WORD $0x4077 // vpxor ymm6, ymm1, ymmword ptr [r15 + 0x40]
-	LONG $0x587de2c4; WORD $0x0479 // vpbroadcastd ymm7, dword ptr [rcx + 0x4]
+	LONG $0x587de2c4; WORD $0x047b // vpbroadcastd ymm7, dword ptr [rbx + 0x4]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
 	QUAD $0x000080b7ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r15 + 0x80]
-	LONG $0x587de2c4; WORD $0x0879 // vpbroadcastd ymm7, dword ptr [rcx + 0x8]
+	LONG $0x587de2c4; WORD $0x087b // vpbroadcastd ymm7, dword ptr [rbx + 0x8]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
 	QUAD $0x0000c0b7ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r15 + 0xc0]
-	LONG $0x587de2c4; WORD $0x0c79 // vpbroadcastd ymm7, dword ptr [rcx + 0xc]
+	LONG $0x587de2c4; WORD $0x0c7b // vpbroadcastd ymm7, dword ptr [rbx + 0xc]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
 	QUAD $0x000100b7ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r15 + 0x100]
-	LONG $0x587de2c4; WORD $0x1079 // vpbroadcastd ymm7, dword ptr [rcx + 0x10]
+	LONG $0x587de2c4; WORD $0x107b // vpbroadcastd ymm7, dword ptr [rbx + 0x10]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
 	QUAD $0x000140b7ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r15 + 0x140]
-	LONG $0x587de2c4; WORD $0x1479 // vpbroadcastd ymm7, dword ptr [rcx + 0x14]
+	LONG $0x587de2c4; WORD $0x147b // vpbroadcastd ymm7, dword ptr [rbx + 0x14]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
 	QUAD $0x000180b7ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r15 + 0x180]
-	LONG $0x587de2c4; WORD $0x1879 // vpbroadcastd ymm7, dword ptr [rcx + 0x18]
+	LONG $0x587de2c4; WORD $0x187b // vpbroadcastd ymm7, dword ptr [rbx + 0x18]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
 	QUAD $0x0001c0b7ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r15 + 0x1c0]
-	LONG $0x587de2c4; WORD $0x1c79 // vpbroadcastd ymm7, dword ptr [rcx + 0x1c]
+	LONG $0x587de2c4; WORD $0x1c7b // vpbroadcastd ymm7, dword ptr [rbx + 0x1c]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
 	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
 	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
-	LONG $0x187de2c4; WORD $0x2069 // vbroadcastss ymm5, dword ptr [rcx + 0x20]
+	LONG $0x187de2c4; WORD $0x206b // vbroadcastss ymm5, dword ptr [rbx + 0x20]
 	LONG $0xb85de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm4, ymm5 # ymm3 = (ymm4 * ymm5) + ymm3
-	LONG $0x616ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rcx + 0x24]
+	LONG $0x636ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rbx + 0x24]
 	LONG $0x137da2c4; WORD $0x186c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + r11 + 0x10]
-	LONG $0xef75c1c4; WORD $0x2071 // vpxor ymm6, ymm1, ymmword ptr [r9 + 0x20]
-	LONG $0x587de2c4; BYTE $0x39 // vpbroadcastd ymm7, dword ptr [rcx]
+	LONG $0x72eff5c5; BYTE $0x20 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0x20]
+	LONG $0x587de2c4; BYTE $0x3b // vpbroadcastd ymm7, dword ptr [rbx]
 	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
 	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	LONG $0xef75c1c4; WORD $0x6071 // vpxor ymm6, ymm1, ymmword ptr [r9 + 0x60]
-	LONG $0x587d62c4; WORD $0x0441 // vpbroadcastd ymm8, dword ptr [rcx + 0x4]
+	LONG $0x72eff5c5; BYTE $0x60 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0x60]
+	LONG $0x587d62c4; WORD $0x0443 // vpbroadcastd ymm8, dword ptr [rbx + 0x4]
 	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
-	QUAD $0x0000a0b1ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r9 + 0xa0]
-	LONG $0x587d62c4; WORD $0x0849 // vpbroadcastd ymm9, dword ptr [rcx + 0x8]
+	QUAD $0x000000a0b2eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0xa0]
+	LONG $0x587d62c4; WORD $0x084b // vpbroadcastd ymm9, dword ptr [rbx + 0x8]
 	LONG $0x504dc2c4; BYTE $0xe1 // {vex} vpdpbusd ymm4, ymm6, ymm9
-	QUAD $0x0000e0b1ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r9 + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c41 // vpbroadcastd ymm8, dword ptr [rcx + 0xc]
+	QUAD $0x000000e0b2eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c43 // vpbroadcastd ymm8, dword ptr [rbx + 0xc]
 	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
-	QUAD $0x000120b1ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r9 + 0x120]
-	LONG $0x587d62c4; WORD $0x1049 // vpbroadcastd ymm9, dword ptr [rcx + 0x10]
+	QUAD $0x00000120b2eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0x120]
+	LONG $0x587d62c4; WORD $0x104b // vpbroadcastd ymm9, dword ptr [rbx + 0x10]
 	LONG $0x504dc2c4; BYTE $0xe1 // {vex} vpdpbusd ymm4, ymm6, ymm9
-	QUAD $0x000160b1ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r9 + 0x160]
-	LONG $0x587d62c4; WORD $0x1441 // vpbroadcastd ymm8, dword ptr [rcx + 0x14]
+	QUAD $0x00000160b2eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0x160]
+	LONG $0x587d62c4; WORD $0x1443 // vpbroadcastd ymm8, dword ptr [rbx + 0x14]
 	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
-	QUAD $0x0001a0b1ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r9 + 0x1a0]
-	LONG $0x587d62c4; WORD $0x1849 // vpbroadcastd ymm9, dword ptr [rcx + 0x18]
+	QUAD $0x000001a0b2eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0x1a0]
+	LONG $0x587d62c4; WORD $0x184b // vpbroadcastd ymm9, dword ptr [rbx + 0x18]
 	LONG $0x504dc2c4; BYTE $0xe1 // {vex} vpdpbusd ymm4, ymm6, ymm9
-	QUAD $0x0001e0b1ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r9 + 0x1e0]
-	LONG $0x587d62c4; WORD $0x1c41 // vpbroadcastd ymm8, dword ptr [rcx + 0x1c]
-	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	QUAD $0x000001e0b2eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rdx + 0x1e0]
+	LONG $0x587d62c4; WORD $0x1c43 // vpbroadcastd ymm8, dword ptr [rbx + 0x1c]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
-	LONG $0x187de2c4; WORD $0x2071 // vbroadcastss ymm6, dword ptr [rcx + 0x20]
+	LONG $0x187de2c4; WORD $0x2073 // vbroadcastss ymm6, dword ptr [rbx + 0x20]
 	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	LONG $0x30c18348 // add rcx, 0x30
+	LONG $0x30c38348 // add rbx, 0x30
 	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
 	LONG $0xb85de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm4, ymm6 # ymm2 = (ymm4 * ymm6) + ymm2
-	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfe53850f; WORD $0xffff // jne 0x10130 <pq_q8_0+0x130>
+	LONG $0x01c2f641 // test r10b, 0x1
+	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
+	LONG $0xfe5c850f; WORD $0xffff // jne 0x10140 <pq_q8_0+0x140>
 	LONG $0x04400548; WORD $0x0000 // add rax, 0x440
-	LONG $0xfe7e8d48 // lea rdi, [rsi - 0x2]
+	LONG $0xfe568d48 // lea rdx, [rsi - 0x2]
 	LONG $0x02fe8348 // cmp rsi, 0x2
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	LONG $0xfe2c8f0f; WORD $0xffff // jg 0x10120 <pq_q8_0+0x120>
-	LONG $0x000974e9; BYTE $0x00 // jmp 0x10c6d <pq_q8_0+0xc6d>
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0xfe358f0f; WORD $0xffff // jg 0x10130 <pq_q8_0+0x130>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xfdbc850f; WORD $0xffff // jne 0x100c0 <pq_q8_0+0xc0>
+	LONG $0xfffdc5e9; BYTE $0xff // jmp 0x100ce <pq_q8_0+0xce>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x10325 <pq_q8_0+0x325>
+	WORD $0x1deb // jmp 0x10335 <pq_q8_0+0x335>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfd9b840f; WORD $0xffff // je 0x100c0 <pq_q8_0+0xc0>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x02e28e0f; WORD $0x0000 // jle 0x10610 <pq_q8_0+0x610>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0xfd99840f; WORD $0xffff // je 0x100ce <pq_q8_0+0xce>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02f28e0f; WORD $0x0000 // jle 0x10630 <pq_q8_0+0x630>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x04e7c149 // shl r15, 0x4
@@ -176,21 +183,20 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x3e048d4a // lea rax, [rsi + r15]
-	LONG $0x404e8d4c // lea r9, [rsi + 0x40]
+	LONG $0x40568d4c // lea r10, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0xc931 // xor ecx, ecx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x9066 // nop
 	QUAD $0x00000124876e79c5 // vmovd xmm8, dword ptr [rdi + 0x124]
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x09e1c148 // shl rcx, 0x9
-	LONG $0x05e6c149 // shl r14, 0x5
+	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
+	LONG $0x09e6c149 // shl r14, 0x9
+	LONG $0x05e2c148 // shl rdx, 0x5
 	QUAD $0x0000012cb76ef9c5 // vmovd xmm6, dword ptr [rdi + 0x12c]
 	QUAD $0x00000128bf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x128]
-	WORD $0x014c; BYTE $0xc9 // add rcx, r9
+	WORD $0x014d; BYTE $0xd6 // add r14, r10
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
 	LONG $0x474de2c4; BYTE $0xf0 // vpsllvd ymm6, ymm6, ymm0
@@ -200,8 +206,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; BYTE $0xf6 // vpbroadcastd ymm6, xmm6
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x587d42c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm8
-	LONG $0x137d22c4; WORD $0x3004 // vcvtph2ps ymm8, xmmword ptr [rax + r14]
-	LONG $0xef7521c4; WORD $0x291c // vpxor ymm11, ymm1, ymmword ptr [rcx + r13]
+	LONG $0x137d62c4; WORD $0x1004 // vcvtph2ps ymm8, xmmword ptr [rax + rdx]
+	LONG $0xef7501c4; WORD $0x2e1c // vpxor ymm11, ymm1, ymmword ptr [r14 + r13]
 	LONG $0x587d62c4; BYTE $0x27 // vpbroadcastd ymm12, dword ptr [rdi]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x2067 // vpbroadcastd ymm12, dword ptr [rdi + 0x20]
@@ -210,7 +216,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x6067 // vpbroadcastd ymm12, dword ptr [rdi + 0x60]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	LONG $0xef7521c4; WORD $0x295c; BYTE $0x40 // vpxor ymm11, ymm1, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0xef7501c4; WORD $0x2e5c; BYTE $0x40 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x40]
 	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x2467 // vpbroadcastd ymm12, dword ptr [rdi + 0x24]
@@ -219,7 +225,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x6467 // vpbroadcastd ymm12, dword ptr [rdi + 0x64]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x0080299cef7521c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [rcx + r13 + 0x80]
+	QUAD $0x00802e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x80]
 	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x2867 // vpbroadcastd ymm12, dword ptr [rdi + 0x28]
@@ -228,7 +234,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x6867 // vpbroadcastd ymm12, dword ptr [rdi + 0x68]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x00c0299cef7521c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [rcx + r13 + 0xc0]
+	QUAD $0x00c02e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0xc0]
 	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x2c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x2c]
@@ -237,7 +243,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x6c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x6c]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x0100299cef7521c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [rcx + r13 + 0x100]
+	QUAD $0x01002e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x100]
 	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x3067 // vpbroadcastd ymm12, dword ptr [rdi + 0x30]
@@ -246,7 +252,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x7067 // vpbroadcastd ymm12, dword ptr [rdi + 0x70]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x0140299cef7521c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [rcx + r13 + 0x140]
+	QUAD $0x01402e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x140]
 	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x3467 // vpbroadcastd ymm12, dword ptr [rdi + 0x34]
@@ -255,7 +261,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x7467 // vpbroadcastd ymm12, dword ptr [rdi + 0x74]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x0180299cef7521c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [rcx + r13 + 0x180]
+	QUAD $0x01802e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x180]
 	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x3867 // vpbroadcastd ymm12, dword ptr [rdi + 0x38]
@@ -264,9 +270,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x7867 // vpbroadcastd ymm12, dword ptr [rdi + 0x78]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x01c0299cef7521c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [rcx + r13 + 0x1c0]
+	QUAD $0x01c02e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x1c0]
 	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
-	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x587d62c4; WORD $0x3c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x3c]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
@@ -293,64 +299,63 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm7, ymm10 # ymm3 = (ymm7 * ymm10) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfd84850f; WORD $0xffff // jne 0x10370 <pq_q8_0+0x370>
+	LONG $0xfd83850f; WORD $0xffff // jne 0x10380 <pq_q8_0+0x380>
 	LONG $0x40c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x440
-	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfd5c8f0f; WORD $0xffff // jg 0x10360 <pq_q8_0+0x360>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2775 // jne 0x10630 <pq_q8_0+0x630>
-	LONG $0xfffd02e9; BYTE $0xff // jmp 0x10310 <pq_q8_0+0x310>
-	WORD $0x9066 // nop
+	LONG $0xfe438d48 // lea rax, [rbx - 0x2]
+	LONG $0x02fb8348 // cmp rbx, 0x2
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	LONG $0xfd5b8f0f; WORD $0xffff // jg 0x10370 <pq_q8_0+0x370>
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	WORD $0x3175 // jne 0x10650 <pq_q8_0+0x650>
+	LONG $0xfffcfce9; BYTE $0xff // jmp 0x10320 <pq_q8_0+0x320>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfce0840f; WORD $0xffff // je 0x10310 <pq_q8_0+0x310>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xfcd0840f; WORD $0xffff // je 0x10320 <pq_q8_0+0x320>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfcc8820f; WORD $0xffff // jb 0x10310 <pq_q8_0+0x310>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfcb3820f; WORD $0xffff // jb 0x10310 <pq_q8_0+0x310>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfc9e820f; WORD $0xffff // jb 0x10310 <pq_q8_0+0x310>
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	LONG $0x02fe8341 // cmp r14d, 0x2
+	LONG $0xfcb8820f; WORD $0xffff // jb 0x10320 <pq_q8_0+0x320>
+	LONG $0x117cc1c4; WORD $0x8f24 // vmovups ymmword ptr [r15 + 4*rcx], ymm4
+	LONG $0x03fe8341 // cmp r14d, 0x3
+	LONG $0xfca8820f; WORD $0xffff // jb 0x10320 <pq_q8_0+0x320>
+	LONG $0x117cc1c4; WORD $0xcf1c // vmovups ymmword ptr [r15 + 8*rcx], ymm3
+	LONG $0x04fe8341 // cmp r14d, 0x4
+	LONG $0xfc98820f; WORD $0xffff // jb 0x10320 <pq_q8_0+0x320>
+	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfc89820f; WORD $0xffff // jb 0x10310 <pq_q8_0+0x310>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03278e0f; WORD $0x0000 // jle 0x109b7 <pq_q8_0+0x9b7>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x05fe8341 // cmp r14d, 0x5
+	LONG $0xfc83820f; WORD $0xffff // jb 0x10320 <pq_q8_0+0x320>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03328e0f; WORD $0x0000 // jle 0x109d8 <pq_q8_0+0x9d8>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	WORD $0x9066 // nop
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x27048d4a // lea rax, [rdi + r12]
-	LONG $0x404f8d4c // lea r9, [rdi + 0x40]
+	LONG $0x40578d4c // lea r10, [rdi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0xc931 // xor ecx, ecx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x9066 // nop
 	QUAD $0x00000134866e79c5 // vmovd xmm8, dword ptr [rsi + 0x134]
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x09e1c148 // shl rcx, 0x9
-	LONG $0x05e6c149 // shl r14, 0x5
+	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
+	LONG $0x09e6c149 // shl r14, 0x9
+	LONG $0x05e2c148 // shl rdx, 0x5
 	QUAD $0x0000013cb66ef9c5 // vmovd xmm6, dword ptr [rsi + 0x13c]
 	QUAD $0x00000138be6ef9c5 // vmovd xmm7, dword ptr [rsi + 0x138]
-	WORD $0x014c; BYTE $0xc9 // add rcx, r9
+	WORD $0x014d; BYTE $0xd6 // add r14, r10
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
 	LONG $0x474de2c4; BYTE $0xf0 // vpsllvd ymm6, ymm6, ymm0
@@ -360,8 +365,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; BYTE $0xf6 // vpbroadcastd ymm6, xmm6
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x587d42c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm8
-	LONG $0x137d22c4; WORD $0x3004 // vcvtph2ps ymm8, xmmword ptr [rax + r14]
-	LONG $0xef7521c4; WORD $0x291c // vpxor ymm11, ymm1, ymmword ptr [rcx + r13]
+	LONG $0x137d62c4; WORD $0x1004 // vcvtph2ps ymm8, xmmword ptr [rax + rdx]
+	LONG $0xef7501c4; WORD $0x2e1c // vpxor ymm11, ymm1, ymmword ptr [r14 + r13]
 	QUAD $0x000080a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x80]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	QUAD $0x0000a0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xa0]
@@ -370,7 +375,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	QUAD $0x0000e0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xe0]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	LONG $0xef7521c4; WORD $0x295c; BYTE $0x40 // vpxor ymm11, ymm1, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0xef7501c4; WORD $0x2e5c; BYTE $0x40 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x40]
 	QUAD $0x000084a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x84]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	QUAD $0x0000a4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xa4]
@@ -379,7 +384,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	QUAD $0x0000e4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xe4]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x0080299cef7521c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [rcx + r13 + 0x80]
+	QUAD $0x00802e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x80]
 	QUAD $0x000088a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x88]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	QUAD $0x0000a8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xa8]
@@ -388,7 +393,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	QUAD $0x0000e8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xe8]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x00c0299cef7521c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [rcx + r13 + 0xc0]
+	QUAD $0x00c02e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0xc0]
 	QUAD $0x00008ca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x8c]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	QUAD $0x0000aca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xac]
@@ -397,7 +402,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	QUAD $0x0000eca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xec]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x0100299cef7521c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [rcx + r13 + 0x100]
+	QUAD $0x01002e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x100]
 	QUAD $0x000090a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x90]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	QUAD $0x0000b0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xb0]
@@ -406,7 +411,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	QUAD $0x0000f0a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xf0]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x0140299cef7521c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [rcx + r13 + 0x140]
+	QUAD $0x01402e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x140]
 	QUAD $0x000094a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x94]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	QUAD $0x0000b4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xb4]
@@ -415,7 +420,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	QUAD $0x0000f4a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xf4]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x0180299cef7521c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [rcx + r13 + 0x180]
+	QUAD $0x01802e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x180]
 	QUAD $0x000098a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x98]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	QUAD $0x0000b8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xb8]
@@ -424,9 +429,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5025c2c4; BYTE $0xfc // {vex} vpdpbusd ymm7, ymm11, ymm12
 	QUAD $0x0000f8a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xf8]
 	LONG $0x5025c2c4; BYTE $0xf4 // {vex} vpdpbusd ymm6, ymm11, ymm12
-	QUAD $0x01c0299cef7521c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [rcx + r13 + 0x1c0]
+	QUAD $0x01c02e9cef7501c4; WORD $0x0000 // vpxor ymm11, ymm1, ymmword ptr [r14 + r13 + 0x1c0]
 	QUAD $0x00009ca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x9c]
-	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	QUAD $0x0000bca6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0xbc]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
@@ -453,139 +458,164 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm7, ymm10 # ymm3 = (ymm7 * ymm10) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfd23850f; WORD $0xffff // jne 0x106c0 <pq_q8_0+0x6c0>
+	LONG $0xfd22850f; WORD $0xffff // jne 0x106e0 <pq_q8_0+0x6e0>
 	LONG $0x40c78148; WORD $0x0004; BYTE $0x00 // add rdi, 0x440
-	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfcfb8f0f; WORD $0xffff // jg 0x106b0 <pq_q8_0+0x6b0>
-	WORD $0x10eb // jmp 0x109c7 <pq_q8_0+0x9c7>
+	LONG $0xfe438d48 // lea rax, [rbx - 0x2]
+	LONG $0x02fb8348 // cmp rbx, 0x2
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	LONG $0xfcfa8f0f; WORD $0xffff // jg 0x106d0 <pq_q8_0+0x6d0>
+	WORD $0x10eb // jmp 0x109e8 <pq_q8_0+0x9e8>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf934840f; WORD $0xffff // je 0x10310 <pq_q8_0+0x310>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0x05fe8341 // cmp r14d, 0x5
+	LONG $0xf91e840f; WORD $0xffff // je 0x10320 <pq_q8_0+0x320>
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf91f820f; WORD $0xffff // jb 0x10310 <pq_q8_0+0x310>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0x07fe8341 // cmp r14d, 0x7
+	LONG $0xf909820f; WORD $0xffff // jb 0x10320 <pq_q8_0+0x320>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf90a820f; WORD $0xffff // jb 0x10310 <pq_q8_0+0x310>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x08fe8341 // cmp r14d, 0x8
+	LONG $0xf8f4820f; WORD $0xffff // jb 0x10320 <pq_q8_0+0x320>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0xfff8fae9; BYTE $0xff // jmp 0x10310 <pq_q8_0+0x310>
+	LONG $0xfff8e4e9; BYTE $0xff // jmp 0x10320 <pq_q8_0+0x320>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02708e0f; WORD $0x0000 // jle 0x10cb9 <pq_q8_0+0xcb9>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x247c8b4c; BYTE $0x08 // mov r15, qword ptr [rsp + 0x8]
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	WORD $0x22eb // jmp 0x10a88 <pq_q8_0+0xa88>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x02448e0f; WORD $0x0000 // jle 0x10c6d <pq_q8_0+0xc6d>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x0088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2000]
-	LONG $0x40888d48; WORD $0x0020; BYTE $0x00 // lea rcx, [rax + 0x2040]
-	LONG $0x40408d4c // lea r8, [rax + 0x40]
-	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	WORD $0x894d; BYTE $0xfb // mov r11, r15
-	LONG $0x09e3c149 // shl r11, 0x9
-	LONG $0x05e7c149 // shl r15, 0x5
-	LONG $0x0c180f42; BYTE $0x19 // prefetcht0 byte ptr [rcx + r11]
-	LONG $0x4c180f42; WORD $0x4019 // prefetcht0 byte ptr [rcx + r11 + 0x40]
-	QUAD $0x000080198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x80]
-	QUAD $0x0000c0198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0xc0]
-	QUAD $0x000100198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x100]
-	QUAD $0x000140198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x140]
-	QUAD $0x000180198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x180]
-	QUAD $0x0001c0198c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r11 + 0x1c0]
-	WORD $0x014d; BYTE $0xc3 // add r11, r8
-	LONG $0x666ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rsi + 0x24]
-	LONG $0x137da2c4; WORD $0x382c // vcvtph2ps ymm5, xmmword ptr [rax + r15]
-	WORD $0x894d; BYTE $0xdc // mov r12, r11
-	LONG $0xef75c1c4; WORD $0x2434 // vpxor ymm6, ymm1, ymmword ptr [r12]
-	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x40c78148; WORD $0x0004; BYTE $0x00 // add rdi, 0x440
+	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x02398e0f; WORD $0x0000 // jle 0x10cc1 <pq_q8_0+0xcc1>
+	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	LONG $0x408f8d4c; WORD $0x0002; BYTE $0x00 // lea r9, [rdi + 0x240]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	LONG $0x0001a3e9; BYTE $0x00 // jmp 0x10c41 <pq_q8_0+0xc41>
+	WORD $0x9066 // nop
+	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
+	LONG $0x05e4c149 // shl r12, 0x5
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	LONG $0x137da2c4; WORD $0x272c // vcvtph2ps ymm5, xmmword ptr [rdi + r12]
+	WORD $0x8949; BYTE $0xcd // mov r13, rcx
+	LONG $0xef75c1c4; WORD $0x0075 // vpxor ymm6, ymm1, ymmword ptr [r13]
+	LONG $0x587dc2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [r15]
 	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
 	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	LONG $0xef75c1c4; WORD $0x2474; BYTE $0x40 // vpxor ymm6, ymm1, ymmword ptr [r12 + 0x40]
-	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
+	LONG $0xef75c1c4; WORD $0x4075 // vpxor ymm6, ymm1, ymmword ptr [r13 + 0x40]
+	LONG $0x587dc2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [r15 + 0x4]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x008024b4ef75c1c4; WORD $0x0000 // vpxor ymm6, ymm1, ymmword ptr [r12 + 0x80]
-	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
+	QUAD $0x000080b5ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r13 + 0x80]
+	LONG $0x587dc2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [r15 + 0x8]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x00c024b4ef75c1c4; WORD $0x0000 // vpxor ymm6, ymm1, ymmword ptr [r12 + 0xc0]
-	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
+	QUAD $0x0000c0b5ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r13 + 0xc0]
+	LONG $0x587dc2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [r15 + 0xc]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x010024b4ef75c1c4; WORD $0x0000 // vpxor ymm6, ymm1, ymmword ptr [r12 + 0x100]
-	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
+	QUAD $0x000100b5ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r13 + 0x100]
+	LONG $0x587dc2c4; WORD $0x107f // vpbroadcastd ymm7, dword ptr [r15 + 0x10]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x014024b4ef75c1c4; WORD $0x0000 // vpxor ymm6, ymm1, ymmword ptr [r12 + 0x140]
-	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
+	QUAD $0x000140b5ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r13 + 0x140]
+	LONG $0x587dc2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [r15 + 0x14]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x018024b4ef75c1c4; WORD $0x0000 // vpxor ymm6, ymm1, ymmword ptr [r12 + 0x180]
-	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
+	QUAD $0x000180b5ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r13 + 0x180]
+	LONG $0x587dc2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [r15 + 0x18]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x01c024b4ef75c1c4; WORD $0x0000 // vpxor ymm6, ymm1, ymmword ptr [r12 + 0x1c0]
-	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
+	QUAD $0x0001c0b5ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r13 + 0x1c0]
+	LONG $0x587dc2c4; WORD $0x1c7f // vpbroadcastd ymm7, dword ptr [r15 + 0x1c]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
 	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
 	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
-	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
+	LONG $0x187dc2c4; WORD $0x206f // vbroadcastss ymm5, dword ptr [r15 + 0x20]
 	LONG $0xb85de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm4, ymm5 # ymm3 = (ymm4 * ymm5) + ymm3
-	LONG $0x666ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rsi + 0x24]
-	LONG $0x137da2c4; WORD $0x386c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + r15 + 0x10]
-	LONG $0xef75c1c4; WORD $0x2073 // vpxor ymm6, ymm1, ymmword ptr [r11 + 0x20]
-	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
-	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
+	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
+	LONG $0x137da2c4; WORD $0x276c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rdi + r12 + 0x10]
+	LONG $0x71eff5c5; BYTE $0x20 // vpxor ymm6, ymm1, ymmword ptr [rcx + 0x20]
+	LONG $0x587dc2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [r15]
+	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
 	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	LONG $0xef75c1c4; WORD $0x6073 // vpxor ymm6, ymm1, ymmword ptr [r11 + 0x60]
-	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x71eff5c5; BYTE $0x60 // vpxor ymm6, ymm1, ymmword ptr [rcx + 0x60]
+	LONG $0x587d42c4; WORD $0x0447 // vpbroadcastd ymm8, dword ptr [r15 + 0x4]
 	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
-	QUAD $0x0000a0b3ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r11 + 0xa0]
-	LONG $0x587d62c4; WORD $0x084e // vpbroadcastd ymm9, dword ptr [rsi + 0x8]
+	QUAD $0x000000a0b1eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rcx + 0xa0]
+	LONG $0x587d42c4; WORD $0x084f // vpbroadcastd ymm9, dword ptr [r15 + 0x8]
 	LONG $0x504dc2c4; BYTE $0xe1 // {vex} vpdpbusd ymm4, ymm6, ymm9
-	QUAD $0x0000e0b3ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r11 + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	QUAD $0x000000e0b1eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rcx + 0xe0]
+	LONG $0x587d42c4; WORD $0x0c47 // vpbroadcastd ymm8, dword ptr [r15 + 0xc]
 	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
-	QUAD $0x000120b3ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r11 + 0x120]
-	LONG $0x587d62c4; WORD $0x104e // vpbroadcastd ymm9, dword ptr [rsi + 0x10]
+	QUAD $0x00000120b1eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rcx + 0x120]
+	LONG $0x587d42c4; WORD $0x104f // vpbroadcastd ymm9, dword ptr [r15 + 0x10]
 	LONG $0x504dc2c4; BYTE $0xe1 // {vex} vpdpbusd ymm4, ymm6, ymm9
-	QUAD $0x000160b3ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r11 + 0x160]
-	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	QUAD $0x00000160b1eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rcx + 0x160]
+	LONG $0x587d42c4; WORD $0x1447 // vpbroadcastd ymm8, dword ptr [r15 + 0x14]
 	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
-	QUAD $0x0001a0b3ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r11 + 0x1a0]
-	LONG $0x587d62c4; WORD $0x184e // vpbroadcastd ymm9, dword ptr [rsi + 0x18]
+	QUAD $0x000001a0b1eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rcx + 0x1a0]
+	LONG $0x587d42c4; WORD $0x184f // vpbroadcastd ymm9, dword ptr [r15 + 0x18]
 	LONG $0x504dc2c4; BYTE $0xe1 // {vex} vpdpbusd ymm4, ymm6, ymm9
-	QUAD $0x0001e0b3ef75c1c4; BYTE $0x00 // vpxor ymm6, ymm1, ymmword ptr [r11 + 0x1e0]
-	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
+	QUAD $0x000001e0b1eff5c5 // vpxor ymm6, ymm1, ymmword ptr [rcx + 0x1e0]
+	LONG $0x587d42c4; WORD $0x1c47 // vpbroadcastd ymm8, dword ptr [r15 + 0x1c]
 	LONG $0x504dc2c4; BYTE $0xe0 // {vex} vpdpbusd ymm4, ymm6, ymm8
-	LONG $0x187de2c4; WORD $0x2076 // vbroadcastss ymm6, dword ptr [rsi + 0x20]
+	LONG $0x187dc2c4; WORD $0x2077 // vbroadcastss ymm6, dword ptr [r15 + 0x20]
 	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x30c78349 // add r15, 0x30
 	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
 	LONG $0xb85de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm4, ymm6 # ymm2 = (ymm4 * ymm6) + ymm2
-	LONG $0x01c1f641 // test r9b, 0x1
-	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfe0a850f; WORD $0xffff // jne 0x10a60 <pq_q8_0+0xa60>
-	LONG $0x04400548; WORD $0x0000 // add rax, 0x440
-	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
-	LONG $0x02ff8348 // cmp rdi, 0x2
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfdd38f0f; WORD $0xffff // jg 0x10a40 <pq_q8_0+0xa40>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf44a840f; WORD $0xffff // je 0x100c0 <pq_q8_0+0xc0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
-	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0xfff437e9; BYTE $0xff // jmp 0x100c0 <pq_q8_0+0xc0>
-	LONG $0x58c48348 // add rsp, 0x58
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfe2f840f; WORD $0xffff // je 0x10a70 <pq_q8_0+0xa70>
+	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
+	LONG $0x09e1c148 // shl rcx, 0x9
+	LONG $0x092c8d4d // lea r13, [r9 + rcx]
+	WORD $0x394d; BYTE $0xea // cmp r10, r13
+	LONG $0xfe4b830f; WORD $0xffff // jae 0x10aa0 <pq_q8_0+0xaa0>
+	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8944; BYTE $0xd6 // mov esi, r10d
+	WORD $0x9066 // nop
+	WORD $0xb70f; BYTE $0xd6 // movzx edx, si
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894d; BYTE $0xd6 // mov r14, r10
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x0100c681; WORD $0x0000 // add esi, 0x100
+	WORD $0xeb89 // mov ebx, ebp
+	WORD $0xe383; BYTE $0x3f // and ebx, 0x3f
+	LONG $0x3fffe281; WORD $0x0000 // and edx, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0xe3c1; BYTE $0x06 // shl ebx, 0x6
+	WORD $0x2949; BYTE $0xd6 // sub r14, rdx
+	QUAD $0x004000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x4000]
+	QUAD $0x005000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x5000]
+	QUAD $0x006000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x6000]
+	QUAD $0x007000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x7000]
+	WORD $0x394d; BYTE $0xea // cmp r10, r13
+	WORD $0xac72 // jb 0x10c60 <pq_q8_0+0xc60>
+	LONG $0xfffde7e9; BYTE $0xff // jmp 0x10aa0 <pq_q8_0+0xaa0>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xf3e2850f; WORD $0xffff // jne 0x100c0 <pq_q8_0+0xc0>
+	LONG $0xfff3ebe9; BYTE $0xff // jmp 0x100ce <pq_q8_0+0xce>
+	LONG $0x70c48348 // add rsp, 0x70
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -594,85 +624,89 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_q4_0: +3232
+	// pq_q4_0: +3328
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x58ec8348 // sub rsp, 0x58
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
-	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	LONG $0x10fec148 // sar rsi, 0x10
-	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
-	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x0cf48e0f; WORD $0x0000 // jle 0x119c0 <pq_q4_0+0xd20>
+	LONG $0x60ec8348 // sub rsp, 0x60
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	LONG $0x10fac148 // sar rdx, 0x10
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0x0d6a8e0f; WORD $0x0000 // jle 0x11a9b <pq_q4_0+0xd9b>
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
-	QUAD $0x00afaa052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xafaa] # 0x1bc8e <peak_i8+0x2ee>
-	QUAD $0x00af8b0d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0xaf8b] # 0x1bc78 <peak_i8+0x2d8>
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	QUAD $0x00b508052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xb508] # 0x1c24e <peak_i8+0x2ee>
+	QUAD $0x00b4e90d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0xb4e9] # 0x1c238 <peak_i8+0x2d8>
 	LONG $0xd9b60f45 // movzx r11d, r9b
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
+	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0x06e0c148 // shl rax, 0x6
 	LONG $0xc0048d48 // lea rax, [rax + 8*rax]
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x403c8d48 // lea rdi, [rax + 2*rax]
+	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x247c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdi
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
+	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x04e6c148 // shl rsi, 0x4
+	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
-	WORD $0x2eeb // jmp 0x10d83 <pq_q4_0+0xe3>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
-	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
-	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
-	LONG $0xff718d48 // lea rsi, [rcx - 0x1]
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
+	WORD $0x3ceb // jmp 0x10df3 <pq_q4_0+0xf3>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
+	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
+	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
+	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
+	LONG $0x24140148 // add qword ptr [rsp], rdx
+	LONG $0xff418d48 // lea rax, [rcx - 0x1]
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0c3d8e0f; WORD $0x0000 // jle 0x119c0 <pq_q4_0+0xd20>
-	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x0ca88e0f; WORD $0x0000 // jle 0x11a9b <pq_q4_0+0xd9b>
+	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x024b850f; WORD $0x0000 // jne 0x10fe0 <pq_q4_0+0x340>
+	LONG $0x024b850f; WORD $0x0000 // jne 0x11050 <pq_q4_0+0x350>
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x099e850f; WORD $0x0000 // jne 0x117b0 <pq_q4_0+0xab0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0996850f; WORD $0x0000 // jne 0x11740 <pq_q4_0+0xaa0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x0bf18e0f; WORD $0x0000 // jle 0x119a4 <pq_q4_0+0xd04>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	LONG $0x02138e0f; WORD $0x0000 // jle 0x11036 <pq_q4_0+0x336>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	BYTE $0x90 // nop
 	LONG $0x40488d48 // lea rcx, [rax + 0x40]
 	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0xd231 // xor edx, edx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x666ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rsi + 0x24]
-	WORD $0x894d; BYTE $0xca // mov r10, r9
-	LONG $0x08e1c149 // shl r9, 0x8
+	WORD $0x8949; BYTE $0xd2 // mov r10, rdx
+	LONG $0x08e2c148 // shl rdx, 0x8
 	LONG $0x05e2c149 // shl r10, 0x5
-	WORD $0x0149; BYTE $0xc9 // add r9, rcx
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0x137da2c4; WORD $0x102c // vcvtph2ps ymm5, xmmword ptr [rax + r10]
-	WORD $0x894d; BYTE $0xcf // mov r15, r9
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
 	LONG $0xdb75c1c4; BYTE $0x37 // vpand ymm6, ymm1, ymmword ptr [r15]
 	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
 	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
@@ -713,38 +747,38 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb85de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm4, ymm5 # ymm3 = (ymm4 * ymm5) + ymm3
 	LONG $0x666ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rsi + 0x24]
 	LONG $0x137da2c4; WORD $0x106c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + r10 + 0x10]
-	LONG $0xdb75c1c4; WORD $0x2071 // vpand ymm6, ymm1, ymmword ptr [r9 + 0x20]
+	LONG $0x72dbf5c5; BYTE $0x20 // vpand ymm6, ymm1, ymmword ptr [rdx + 0x20]
 	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
 	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
 	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	LONG $0x6f7ec1c4; WORD $0x2071 // vmovdqu ymm6, ymmword ptr [r9 + 0x20]
+	LONG $0x726ffec5; BYTE $0x20 // vmovdqu ymm6, ymmword ptr [rdx + 0x20]
 	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	LONG $0xdb75c1c4; WORD $0x6071 // vpand ymm6, ymm1, ymmword ptr [r9 + 0x60]
+	LONG $0x72dbf5c5; BYTE $0x60 // vpand ymm6, ymm1, ymmword ptr [rdx + 0x60]
 	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	LONG $0x6f7ec1c4; WORD $0x6071 // vmovdqu ymm6, ymmword ptr [r9 + 0x60]
+	LONG $0x726ffec5; BYTE $0x60 // vmovdqu ymm6, ymmword ptr [rdx + 0x60]
 	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x0000a0b1db75c1c4; BYTE $0x00 // vpand ymm6, ymm1, ymmword ptr [r9 + 0xa0]
+	QUAD $0x000000a0b2dbf5c5 // vpand ymm6, ymm1, ymmword ptr [rdx + 0xa0]
 	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x0000a0b16f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r9 + 0xa0]
+	QUAD $0x000000a0b26ffec5 // vmovdqu ymm6, ymmword ptr [rdx + 0xa0]
 	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x0000e0b1db75c1c4; BYTE $0x00 // vpand ymm6, ymm1, ymmword ptr [r9 + 0xe0]
+	QUAD $0x000000e0b2dbf5c5 // vpand ymm6, ymm1, ymmword ptr [rdx + 0xe0]
 	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x0000e0b16f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r9 + 0xe0]
+	QUAD $0x000000e0b26ffec5 // vmovdqu ymm6, ymmword ptr [rdx + 0xe0]
 	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
-	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
@@ -755,25 +789,28 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb85de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm4, ymm6 # ymm2 = (ymm4 * ymm6) + ymm2
 	LONG $0x01c0f641 // test r8b, 0x1
 	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfe18850f; WORD $0xffff // jne 0x10dd0 <pq_q4_0+0x130>
+	LONG $0xfe21850f; WORD $0xffff // jne 0x10e40 <pq_q4_0+0x140>
 	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
 	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfdf18f0f; WORD $0xffff // jg 0x10dc0 <pq_q4_0+0x120>
-	LONG $0x0009d0e9; BYTE $0x00 // jmp 0x119a4 <pq_q4_0+0xd04>
+	LONG $0xfdfa8f0f; WORD $0xffff // jg 0x10e30 <pq_q4_0+0x130>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xfd81850f; WORD $0xffff // jne 0x10dc0 <pq_q4_0+0xc0>
+	LONG $0xfffd8ae9; BYTE $0xff // jmp 0x10dce <pq_q4_0+0xce>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x11005 <pq_q4_0+0x365>
+	WORD $0x1deb // jmp 0x11075 <pq_q4_0+0x375>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfd5b840f; WORD $0xffff // je 0x10d60 <pq_q4_0+0xc0>
+	LONG $0xfd59840f; WORD $0xffff // je 0x10dce <pq_q4_0+0xce>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03028e0f; WORD $0x0000 // jle 0x11310 <pq_q4_0+0x670>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x03028e0f; WORD $0x0000 // jle 0x11380 <pq_q4_0+0x680>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x04e7c149 // shl r15, 0x4
@@ -782,21 +819,20 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x3e048d4a // lea rax, [rsi + r15]
-	LONG $0x404e8d4c // lea r9, [rsi + 0x40]
+	LONG $0x40768d4c // lea r14, [rsi + 0x40]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	QUAD $0x00000124876e79c5 // vmovd xmm8, dword ptr [rdi + 0x124]
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
-	LONG $0x05e6c149 // shl r14, 0x5
+	LONG $0x05e2c148 // shl rdx, 0x5
 	QUAD $0x0000012cb76ef9c5 // vmovd xmm6, dword ptr [rdi + 0x12c]
 	QUAD $0x00000128bf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x128]
-	WORD $0x014c; BYTE $0xc9 // add rcx, r9
+	WORD $0x014c; BYTE $0xf1 // add rcx, r14
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
 	LONG $0x474de2c4; BYTE $0xf0 // vpsllvd ymm6, ymm6, ymm0
@@ -806,7 +842,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; BYTE $0xf6 // vpbroadcastd ymm6, xmm6
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x587d42c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm8
-	LONG $0x137d22c4; WORD $0x3004 // vcvtph2ps ymm8, xmmword ptr [rax + r14]
+	LONG $0x137d62c4; WORD $0x1004 // vcvtph2ps ymm8, xmmword ptr [rax + rdx]
 	LONG $0xdb7521c4; WORD $0x291c // vpand ymm11, ymm1, ymmword ptr [rcx + r13]
 	LONG $0x587d62c4; BYTE $0x27 // vpbroadcastd ymm12, dword ptr [rdi]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
@@ -907,15 +943,15 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm7, ymm10 # ymm3 = (ymm7 * ymm10) + ymm3
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfd63850f; WORD $0xffff // jne 0x11050 <pq_q4_0+0x3b0>
+	LONG $0xfd63850f; WORD $0xffff // jne 0x110c0 <pq_q4_0+0x3c0>
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfd3b8f0f; WORD $0xffff // jg 0x11040 <pq_q4_0+0x3a0>
+	LONG $0xfd3b8f0f; WORD $0xffff // jg 0x110b0 <pq_q4_0+0x3b0>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x2675 // jne 0x11330 <pq_q4_0+0x690>
-	LONG $0xfffce1e9; BYTE $0xff // jmp 0x10ff0 <pq_q4_0+0x350>
+	WORD $0x2675 // jne 0x113a0 <pq_q4_0+0x6a0>
+	LONG $0xfffce1e9; BYTE $0xff // jmp 0x11060 <pq_q4_0+0x360>
 	BYTE $0x90 // nop
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -924,47 +960,46 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfcc0840f; WORD $0xffff // je 0x10ff0 <pq_q4_0+0x350>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	LONG $0xfcc0840f; WORD $0xffff // je 0x11060 <pq_q4_0+0x360>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
 	LONG $0x02fb8341 // cmp r11d, 0x2
-	LONG $0xfca8820f; WORD $0xffff // jb 0x10ff0 <pq_q4_0+0x350>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xfca8820f; WORD $0xffff // jb 0x11060 <pq_q4_0+0x360>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
 	LONG $0x03fb8341 // cmp r11d, 0x3
-	LONG $0xfc93820f; WORD $0xffff // jb 0x10ff0 <pq_q4_0+0x350>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xfc93820f; WORD $0xffff // jb 0x11060 <pq_q4_0+0x360>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
 	LONG $0x04fb8341 // cmp r11d, 0x4
-	LONG $0xfc7e820f; WORD $0xffff // jb 0x10ff0 <pq_q4_0+0x350>
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	LONG $0xfc7e820f; WORD $0xffff // jb 0x11060 <pq_q4_0+0x360>
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xfc69820f; WORD $0xffff // jb 0x10ff0 <pq_q4_0+0x350>
+	LONG $0xfc69820f; WORD $0xffff // jb 0x11060 <pq_q4_0+0x360>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03488e0f; WORD $0x0000 // jle 0x116d8 <pq_q4_0+0xa38>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x03488e0f; WORD $0x0000 // jle 0x11748 <pq_q4_0+0xa48>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	WORD $0x9066 // nop
 	LONG $0x27048d4a // lea rax, [rdi + r12]
-	LONG $0x404f8d4c // lea r9, [rdi + 0x40]
+	LONG $0x40778d4c // lea r14, [rdi + 0x40]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	QUAD $0x00000134866e79c5 // vmovd xmm8, dword ptr [rsi + 0x134]
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
-	LONG $0x05e6c149 // shl r14, 0x5
+	LONG $0x05e2c148 // shl rdx, 0x5
 	QUAD $0x0000013cb66ef9c5 // vmovd xmm6, dword ptr [rsi + 0x13c]
 	QUAD $0x00000138be6ef9c5 // vmovd xmm7, dword ptr [rsi + 0x138]
-	WORD $0x014c; BYTE $0xc9 // add rcx, r9
+	WORD $0x014c; BYTE $0xf1 // add rcx, r14
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
 	LONG $0x474de2c4; BYTE $0xf0 // vpsllvd ymm6, ymm6, ymm0
@@ -974,7 +1009,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; BYTE $0xf6 // vpbroadcastd ymm6, xmm6
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x587d42c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm8
-	LONG $0x137d22c4; WORD $0x3004 // vcvtph2ps ymm8, xmmword ptr [rax + r14]
+	LONG $0x137d62c4; WORD $0x1004 // vcvtph2ps ymm8, xmmword ptr [rax + rdx]
 	LONG $0xdb7521c4; WORD $0x291c // vpand ymm11, ymm1, ymmword ptr [rcx + r13]
 	QUAD $0x000080a6587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rsi + 0x80]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
@@ -1075,151 +1110,178 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm7, ymm10 # ymm3 = (ymm7 * ymm10) + ymm3
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfd02850f; WORD $0xffff // jne 0x113c0 <pq_q4_0+0x720>
+	LONG $0xfd02850f; WORD $0xffff // jne 0x11430 <pq_q4_0+0x730>
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfcda8f0f; WORD $0xffff // jg 0x113b0 <pq_q4_0+0x710>
-	WORD $0x10eb // jmp 0x116e8 <pq_q4_0+0xa48>
+	LONG $0xfcda8f0f; WORD $0xffff // jg 0x11420 <pq_q4_0+0x720>
+	WORD $0x10eb // jmp 0x11758 <pq_q4_0+0xa58>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xf8f3840f; WORD $0xffff // je 0x10ff0 <pq_q4_0+0x350>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0xf8f3840f; WORD $0xffff // je 0x11060 <pq_q4_0+0x360>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x07fb8341 // cmp r11d, 0x7
-	LONG $0xf8de820f; WORD $0xffff // jb 0x10ff0 <pq_q4_0+0x350>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0xf8de820f; WORD $0xffff // jb 0x11060 <pq_q4_0+0x360>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x08fb8341 // cmp r11d, 0x8
-	LONG $0xf8c9820f; WORD $0xffff // jb 0x10ff0 <pq_q4_0+0x350>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xf8c9820f; WORD $0xffff // jb 0x11060 <pq_q4_0+0x360>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0xfff8b9e9; BYTE $0xff // jmp 0x10ff0 <pq_q4_0+0x350>
+	LONG $0xfff8b9e9; BYTE $0xff // jmp 0x11060 <pq_q4_0+0x360>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x025b8e0f; WORD $0x0000 // jle 0x119a4 <pq_q4_0+0xd04>
+	LONG $0x02c78e0f; WORD $0x0000 // jle 0x11a80 <pq_q4_0+0xd80>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x0088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2000]
-	LONG $0x40888d48; WORD $0x0020; BYTE $0x00 // lea rcx, [rax + 0x2040]
-	LONG $0x40408d4c // lea r8, [rax + 0x40]
-	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	WORD $0x20eb // jmp 0x117f8 <pq_q4_0+0xaf8>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	WORD $0x894d; BYTE $0xfa // mov r10, r15
-	LONG $0x08e2c149 // shl r10, 0x8
+	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
+	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x02908e0f; WORD $0x0000 // jle 0x11a88 <pq_q4_0+0xd88>
+	LONG $0x404e8d4c // lea r9, [rsi + 0x40]
+	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x0001e7e9; BYTE $0x00 // jmp 0x119ee <pq_q4_0+0xcee>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x676ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rdi + 0x24]
 	LONG $0x05e7c149 // shl r15, 0x5
-	LONG $0x0c180f42; BYTE $0x11 // prefetcht0 byte ptr [rcx + r10]
-	LONG $0x4c180f42; WORD $0x4011 // prefetcht0 byte ptr [rcx + r10 + 0x40]
-	QUAD $0x000080118c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r10 + 0x80]
-	QUAD $0x0000c0118c180f42; BYTE $0x00 // prefetcht0 byte ptr [rcx + r10 + 0xc0]
-	WORD $0x014d; BYTE $0xc2 // add r10, r8
-	LONG $0x666ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rsi + 0x24]
-	LONG $0x137da2c4; WORD $0x382c // vcvtph2ps ymm5, xmmword ptr [rax + r15]
-	WORD $0x894d; BYTE $0xd4 // mov r12, r10
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x137da2c4; WORD $0x3e2c // vcvtph2ps ymm5, xmmword ptr [rsi + r15]
 	LONG $0xdb75c1c4; WORD $0x2434 // vpand ymm6, ymm1, ymmword ptr [r12]
-	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
 	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
 	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
 	LONG $0x6f7ec1c4; WORD $0x2434 // vmovdqu ymm6, ymmword ptr [r12]
-	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
+	LONG $0x587de2c4; WORD $0x107f // vpbroadcastd ymm7, dword ptr [rdi + 0x10]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
 	LONG $0xdb75c1c4; WORD $0x2474; BYTE $0x40 // vpand ymm6, ymm1, ymmword ptr [r12 + 0x40]
-	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
+	LONG $0x587de2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [rdi + 0x4]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
 	LONG $0x6f7ec1c4; WORD $0x2474; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [r12 + 0x40]
-	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
+	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
 	QUAD $0x008024b4db75c1c4; WORD $0x0000 // vpand ymm6, ymm1, ymmword ptr [r12 + 0x80]
-	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
+	LONG $0x587de2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [rdi + 0x8]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
 	QUAD $0x008024b46f7ec1c4; WORD $0x0000 // vmovdqu ymm6, ymmword ptr [r12 + 0x80]
-	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
+	LONG $0x587de2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [rdi + 0x18]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
 	QUAD $0x00c024b4db75c1c4; WORD $0x0000 // vpand ymm6, ymm1, ymmword ptr [r12 + 0xc0]
-	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
+	LONG $0x587de2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [rdi + 0xc]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
 	QUAD $0x00c024b46f7ec1c4; WORD $0x0000 // vmovdqu ymm6, ymmword ptr [r12 + 0xc0]
-	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
+	LONG $0x587de2c4; WORD $0x1c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x1c]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
 	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
 	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
-	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
+	LONG $0x187de2c4; WORD $0x206f // vbroadcastss ymm5, dword ptr [rdi + 0x20]
 	LONG $0xb85de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm4, ymm5 # ymm3 = (ymm4 * ymm5) + ymm3
-	LONG $0x666ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rsi + 0x24]
-	LONG $0x137da2c4; WORD $0x386c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + r15 + 0x10]
-	LONG $0xdb75c1c4; WORD $0x2072 // vpand ymm6, ymm1, ymmword ptr [r10 + 0x20]
-	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x676ef9c5; BYTE $0x24 // vmovd xmm4, dword ptr [rdi + 0x24]
+	LONG $0x137da2c4; WORD $0x3e6c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rsi + r15 + 0x10]
+	LONG $0x71dbf5c5; BYTE $0x20 // vpand ymm6, ymm1, ymmword ptr [rcx + 0x20]
+	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
 	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
 	LONG $0x475de2c4; BYTE $0xe0 // vpsllvd ymm4, ymm4, ymm0
 	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	LONG $0x6f7ec1c4; WORD $0x2072 // vmovdqu ymm6, ymmword ptr [r10 + 0x20]
-	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
+	LONG $0x716ffec5; BYTE $0x20 // vmovdqu ymm6, ymmword ptr [rcx + 0x20]
+	LONG $0x587de2c4; WORD $0x107f // vpbroadcastd ymm7, dword ptr [rdi + 0x10]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	LONG $0xdb75c1c4; WORD $0x6072 // vpand ymm6, ymm1, ymmword ptr [r10 + 0x60]
-	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
+	LONG $0x71dbf5c5; BYTE $0x60 // vpand ymm6, ymm1, ymmword ptr [rcx + 0x60]
+	LONG $0x587de2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [rdi + 0x4]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	LONG $0x6f7ec1c4; WORD $0x6072 // vmovdqu ymm6, ymmword ptr [r10 + 0x60]
-	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
+	LONG $0x716ffec5; BYTE $0x60 // vmovdqu ymm6, ymmword ptr [rcx + 0x60]
+	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x0000a0b2db75c1c4; BYTE $0x00 // vpand ymm6, ymm1, ymmword ptr [r10 + 0xa0]
-	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
+	QUAD $0x000000a0b1dbf5c5 // vpand ymm6, ymm1, ymmword ptr [rcx + 0xa0]
+	LONG $0x587de2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [rdi + 0x8]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x0000a0b26f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r10 + 0xa0]
-	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
+	QUAD $0x000000a0b16ffec5 // vmovdqu ymm6, ymmword ptr [rcx + 0xa0]
+	LONG $0x587de2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [rdi + 0x18]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x0000e0b2db75c1c4; BYTE $0x00 // vpand ymm6, ymm1, ymmword ptr [r10 + 0xe0]
-	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
+	QUAD $0x000000e0b1dbf5c5 // vpand ymm6, ymm1, ymmword ptr [rcx + 0xe0]
+	LONG $0x587de2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [rdi + 0xc]
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	QUAD $0x0000e0b26f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r10 + 0xe0]
-	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
+	QUAD $0x000000e0b16ffec5 // vmovdqu ymm6, ymmword ptr [rcx + 0xe0]
+	LONG $0x587de2c4; WORD $0x1c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x1c]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
 	LONG $0x504de2c4; BYTE $0xe7 // {vex} vpdpbusd ymm4, ymm6, ymm7
-	LONG $0x187de2c4; WORD $0x2076 // vbroadcastss ymm6, dword ptr [rsi + 0x20]
+	LONG $0x187de2c4; WORD $0x2077 // vbroadcastss ymm6, dword ptr [rdi + 0x20]
 	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x30c78348 // add rdi, 0x30
 	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
 	LONG $0xb85de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm4, ymm6 # ymm2 = (ymm4 * ymm6) + ymm2
-	LONG $0x01c1f641 // test r9b, 0x1
-	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfdf3850f; WORD $0xffff // jne 0x11780 <pq_q4_0+0xae0>
-	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
-	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
-	LONG $0x02ff8348 // cmp rdi, 0x2
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfdbc8f0f; WORD $0xffff // jg 0x11760 <pq_q4_0+0xac0>
+	LONG $0x01c2f641 // test r10b, 0x1
+	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
+	LONG $0xfdf2840f; WORD $0xffff // je 0x117e0 <pq_q4_0+0xae0>
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
+	LONG $0x08e4c149 // shl r12, 0x8
+	LONG $0x210c8d4b // lea rcx, [r9 + r12]
+	QUAD $0x0000010021a48d4f // lea r12, [r9 + r12 + 0x100]
+	WORD $0x394c; BYTE $0xe0 // cmp rax, r12
+	LONG $0xfe06830f; WORD $0xffff // jae 0x11810 <pq_q4_0+0xb10>
+	WORD $0xc589 // mov ebp, eax
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8941; BYTE $0xc4 // mov r12d, eax
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xc4b70f41 // movzx eax, r12w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
+	LONG $0x00c48141; WORD $0x0001; BYTE $0x00 // add r12d, 0x100
+	WORD $0x8941; BYTE $0xee // mov r14d, ebp
+	LONG $0x3fe68341 // and r14d, 0x3f
+	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0x2949; BYTE $0xc5 // sub r13, rax
+	LONG $0x06e6c141 // shl r14d, 0x6
+	LONG $0x00828d48; WORD $0x0001; BYTE $0x00 // lea rax, [rdx + 0x100]
+	QUAD $0x0040002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x4000]
+	QUAD $0x0050002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x5000]
+	QUAD $0x0060002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x6000]
+	QUAD $0x0070002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x7000]
+	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	WORD $0xa572 // jb 0x11a20 <pq_q4_0+0xd20>
+	LONG $0xfffd90e9; BYTE $0xff // jmp 0x11810 <pq_q4_0+0xb10>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xf3b3840f; WORD $0xffff // je 0x10d60 <pq_q4_0+0xc0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
-	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0xfff3a0e9; BYTE $0xff // jmp 0x10d60 <pq_q4_0+0xc0>
-	LONG $0x58c48348 // add rsp, 0x58
+	LONG $0xf32a850f; WORD $0xffff // jne 0x10dc0 <pq_q4_0+0xc0>
+	LONG $0xfff333e9; BYTE $0xff // jmp 0x10dce <pq_q4_0+0xce>
+	LONG $0x60c48348 // add rsp, 0x60
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -1228,77 +1290,81 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q4_1: +6624
+	// pq_q4_1: +6832
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x58ec8348 // sub rsp, 0x58
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
-	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	LONG $0x10fec148 // sar rsi, 0x10
-	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
-	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x0d7a8e0f; WORD $0x0000 // jle 0x12786 <pq_q4_1+0xda6>
+	LONG $0x60ec8348 // sub rsp, 0x60
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	LONG $0x10fac148 // sar rdx, 0x10
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0x0dea8e0f; WORD $0x0000 // jle 0x128cb <pq_q4_1+0xe1b>
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
-	QUAD $0x00a25405587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0xa254] # 0x1bc78 <peak_i8+0x2d8>
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	QUAD $0x00a74205587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0xa742] # 0x1c238 <peak_i8+0x2d8>
 	LONG $0xd1b60f45 // movzx r10d, r9b
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
+	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0x07e0c148 // shl rax, 0x7
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x403c8d48 // lea rdi, [rax + 2*rax]
+	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x247c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdi
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
+	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x04e6c148 // shl rsi, 0x4
+	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
-	WORD $0x27eb // jmp 0x11ab3 <pq_q4_1+0xd3>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
-	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
-	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
-	LONG $0xff718d48 // lea rsi, [rcx - 0x1]
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
+	WORD $0x35eb // jmp 0x11b93 <pq_q4_1+0xe3>
+	WORD $0x9066 // nop
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x1011fcc5 // vmovups ymmword ptr [rax], ymm2
+	LONG $0x4811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm1
+	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
+	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
+	LONG $0x24140148 // add qword ptr [rsp], rdx
+	LONG $0xff418d48 // lea rax, [rcx - 0x1]
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0cd38e0f; WORD $0x0000 // jle 0x12786 <pq_q4_1+0xda6>
-	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x0d388e0f; WORD $0x0000 // jle 0x128cb <pq_q4_1+0xe1b>
+	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x025b850f; WORD $0x0000 // jne 0x11d20 <pq_q4_1+0x340>
+	LONG $0x025b850f; WORD $0x0000 // jne 0x11e00 <pq_q4_1+0x350>
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0a0e850f; WORD $0x0000 // jne 0x125c0 <pq_q4_1+0xb10>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0a06850f; WORD $0x0000 // jne 0x124e0 <pq_q4_1+0xb00>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x0c878e0f; WORD $0x0000 // jle 0x1276a <pq_q4_1+0xd8a>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	LONG $0x022f8e0f; WORD $0x0000 // jle 0x11df2 <pq_q4_1+0x342>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	BYTE $0x90 // nop
 	LONG $0x80808d4c; WORD $0x0000; BYTE $0x00 // lea r8, [rax + 0x80]
-	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
+	WORD $0x01b2 // mov dl, 0x1
 	WORD $0xc931 // xor ecx, ecx
-	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	WORD $0x8949; BYTE $0xcb // mov r11, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0x05e3c149 // shl r11, 0x5
@@ -1392,27 +1458,29 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187de2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [rsi + 0x20]
 	LONG $0x30c68348 // add rsi, 0x30
 	LONG $0xb855e2c4; BYTE $0xcc // vfmadd231ps ymm1, ymm5, ymm4 # ymm1 = (ymm5 * ymm4) + ymm1
-	LONG $0x01c1f641 // test r9b, 0x1
-	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfe03850f; WORD $0xffff // jne 0x11b00 <pq_q4_1+0x120>
+	WORD $0xc2f6; BYTE $0x01 // test dl, 0x1
+	LONG $0x000000ba; BYTE $0x00 // mov edx, 0x0
+	LONG $0xfe05850f; WORD $0xffff // jne 0x11be0 <pq_q4_1+0x130>
 	LONG $0x02800548; WORD $0x0000 // add rax, 0x280
 	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfddc8f0f; WORD $0xffff // jg 0x11af0 <pq_q4_1+0x110>
-	LONG $0x000a51e9; BYTE $0x00 // jmp 0x1276a <pq_q4_1+0xd8a>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xfdde8f0f; WORD $0xffff // jg 0x11bd0 <pq_q4_1+0x120>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xfd65850f; WORD $0xffff // jne 0x11b60 <pq_q4_1+0xb0>
+	LONG $0xfffd6ee9; BYTE $0xff // jmp 0x11b6e <pq_q4_1+0xbe>
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x11d45 <pq_q4_1+0x365>
+	WORD $0x1deb // jmp 0x11e25 <pq_q4_1+0x375>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfd4b840f; WORD $0xffff // je 0x11a90 <pq_q4_1+0xb0>
+	LONG $0xfd49840f; WORD $0xffff // je 0x11b6e <pq_q4_1+0xbe>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03328e0f; WORD $0x0000 // jle 0x12080 <pq_q4_1+0x6a0>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x03328e0f; WORD $0x0000 // jle 0x12160 <pq_q4_1+0x6b0>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x04e7c149 // shl r15, 0x4
@@ -1421,22 +1489,21 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x3e048d4a // lea rax, [rsi + r15]
-	LONG $0x808e8d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rsi + 0x80]
+	LONG $0x80b68d4c; WORD $0x0000; BYTE $0x00 // lea r14, [rsi + 0x80]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x05e6c149 // shl r14, 0x5
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0x05e2c148 // shl rdx, 0x5
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	WORD $0x014c; BYTE $0xc9 // add rcx, r9
-	LONG $0x137da2c4; WORD $0x3034 // vcvtph2ps ymm6, xmmword ptr [rax + r14]
-	LONG $0x137da2c4; WORD $0x306c; BYTE $0x40 // vcvtph2ps ymm5, xmmword ptr [rax + r14 + 0x40]
+	WORD $0x014c; BYTE $0xf1 // add rcx, r14
+	LONG $0x137de2c4; WORD $0x1034 // vcvtph2ps ymm6, xmmword ptr [rax + rdx]
+	LONG $0x137de2c4; WORD $0x106c; BYTE $0x40 // vcvtph2ps ymm5, xmmword ptr [rax + rdx + 0x40]
 	LONG $0xdb7d21c4; WORD $0x291c // vpand ymm11, ymm0, ymmword ptr [rcx + r13]
 	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
 	LONG $0x502562c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm11, ymm7
@@ -1554,15 +1621,15 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845e2c4; BYTE $0xcd // vfmadd231ps ymm1, ymm7, ymm5 # ymm1 = (ymm7 * ymm5) + ymm1
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfd37850f; WORD $0xffff // jne 0x11d90 <pq_q4_1+0x3b0>
+	LONG $0xfd37850f; WORD $0xffff // jne 0x11e70 <pq_q4_1+0x3c0>
 	LONG $0x80c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x280
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfd0f8f0f; WORD $0xffff // jg 0x11d80 <pq_q4_1+0x3a0>
+	LONG $0xfd0f8f0f; WORD $0xffff // jg 0x11e60 <pq_q4_1+0x3b0>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2a75 // jne 0x120a0 <pq_q4_1+0x6c0>
-	LONG $0xfffcb5e9; BYTE $0xff // jmp 0x11d30 <pq_q4_1+0x350>
+	WORD $0x2a75 // jne 0x12180 <pq_q4_1+0x6d0>
+	LONG $0xfffcb5e9; BYTE $0xff // jmp 0x11e10 <pq_q4_1+0x360>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -1571,48 +1638,47 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc90840f; WORD $0xffff // je 0x11d30 <pq_q4_1+0x350>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	LONG $0xfc90840f; WORD $0xffff // je 0x11e10 <pq_q4_1+0x360>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x27 // vmovups ymmword ptr [r15], ymm4
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfc78820f; WORD $0xffff // jb 0x11d30 <pq_q4_1+0x350>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xfc78820f; WORD $0xffff // jb 0x11e10 <pq_q4_1+0x360>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x871c // vmovups ymmword ptr [r15 + 4*rax], ymm3
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfc63820f; WORD $0xffff // jb 0x11d30 <pq_q4_1+0x350>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xfc63820f; WORD $0xffff // jb 0x11e10 <pq_q4_1+0x360>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0xc714 // vmovups ymmword ptr [r15 + 8*rax], ymm2
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfc4e820f; WORD $0xffff // jb 0x11d30 <pq_q4_1+0x350>
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	LONG $0xfc4e820f; WORD $0xffff // jb 0x11e10 <pq_q4_1+0x360>
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfc39820f; WORD $0xffff // jb 0x11d30 <pq_q4_1+0x350>
+	LONG $0xfc39820f; WORD $0xffff // jb 0x11e10 <pq_q4_1+0x360>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03748e0f; WORD $0x0000 // jle 0x12474 <pq_q4_1+0xa94>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x03748e0f; WORD $0x0000 // jle 0x12554 <pq_q4_1+0xaa4>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	WORD $0x9066 // nop
 	LONG $0x27048d4a // lea rax, [rdi + r12]
-	LONG $0x808f8d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rdi + 0x80]
+	LONG $0x80b78d4c; WORD $0x0000; BYTE $0x00 // lea r14, [rdi + 0x80]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x05e6c149 // shl r14, 0x5
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	LONG $0x05e2c148 // shl rdx, 0x5
 	LONG $0x08e1c148 // shl rcx, 0x8
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	WORD $0x014c; BYTE $0xc9 // add rcx, r9
-	LONG $0x137da2c4; WORD $0x3034 // vcvtph2ps ymm6, xmmword ptr [rax + r14]
-	LONG $0x137da2c4; WORD $0x306c; BYTE $0x40 // vcvtph2ps ymm5, xmmword ptr [rax + r14 + 0x40]
+	WORD $0x014c; BYTE $0xf1 // add rcx, r14
+	LONG $0x137de2c4; WORD $0x1034 // vcvtph2ps ymm6, xmmword ptr [rax + rdx]
+	LONG $0x137de2c4; WORD $0x106c; BYTE $0x40 // vcvtph2ps ymm5, xmmword ptr [rax + rdx + 0x40]
 	LONG $0xdb7d21c4; WORD $0x291c // vpand ymm11, ymm0, ymmword ptr [rcx + r13]
 	QUAD $0x000080be587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rsi + 0x80]
 	LONG $0x502562c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm11, ymm7
@@ -1730,158 +1796,184 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845e2c4; BYTE $0xcd // vfmadd231ps ymm1, ymm7, ymm5 # ymm1 = (ymm7 * ymm5) + ymm1
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfcd6850f; WORD $0xffff // jne 0x12130 <pq_q4_1+0x750>
+	LONG $0xfcd6850f; WORD $0xffff // jne 0x12210 <pq_q4_1+0x760>
 	LONG $0x80c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x280
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfcae8f0f; WORD $0xffff // jg 0x12120 <pq_q4_1+0x740>
-	WORD $0x10eb // jmp 0x12484 <pq_q4_1+0xaa4>
+	LONG $0xfcae8f0f; WORD $0xffff // jg 0x12200 <pq_q4_1+0x750>
+	WORD $0x10eb // jmp 0x12564 <pq_q4_1+0xab4>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf897840f; WORD $0xffff // je 0x11d30 <pq_q4_1+0x350>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0xf897840f; WORD $0xffff // je 0x11e10 <pq_q4_1+0x360>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf882820f; WORD $0xffff // jb 0x11d30 <pq_q4_1+0x350>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0xf882820f; WORD $0xffff // jb 0x11e10 <pq_q4_1+0x360>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf86d820f; WORD $0xffff // jb 0x11d30 <pq_q4_1+0x350>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xf86d820f; WORD $0xffff // jb 0x11e10 <pq_q4_1+0x360>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0xfff85de9; BYTE $0xff // jmp 0x11d30 <pq_q4_1+0x350>
+	LONG $0xfff85de9; BYTE $0xff // jmp 0x11e10 <pq_q4_1+0x360>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x02818e0f; WORD $0x0000 // jle 0x1276a <pq_q4_1+0xd8a>
+	LONG $0x02e78e0f; WORD $0x0000 // jle 0x128b0 <pq_q4_1+0xe00>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x0088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2000]
-	LONG $0x4088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2040]
-	LONG $0x80808d4c; WORD $0x0020; BYTE $0x00 // lea r8, [rax + 0x2080]
-	LONG $0x80888d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rax + 0x80]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	WORD $0x20eb // jmp 0x12608 <pq_q4_1+0xb58>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x80c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x280
+	LONG $0xfe488d49 // lea rcx, [r8 - 0x2]
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x02b08e0f; WORD $0x0000 // jle 0x128b8 <pq_q4_1+0xe08>
+	LONG $0x808e8d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rsi + 0x80]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894c; BYTE $0xf9 // mov rcx, r15
-	LONG $0x08e1c148 // shl rcx, 0x8
-	LONG $0x05e7c149 // shl r15, 0x5
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x00020ae9; BYTE $0x00 // jmp 0x12823 <pq_q4_1+0xd73>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x05e1c148 // shl rcx, 0x5
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
 	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
-	LONG $0x0c180f41; BYTE $0x08 // prefetcht0 byte ptr [r8 + rcx]
-	LONG $0x4c180f41; WORD $0x4008 // prefetcht0 byte ptr [r8 + rcx + 0x40]
-	QUAD $0x000080088c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rcx + 0x80]
-	QUAD $0x0000c0088c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rcx + 0xc0]
-	WORD $0x014c; BYTE $0xc9 // add rcx, r9
-	LONG $0x137da2c4; WORD $0x3824 // vcvtph2ps ymm4, xmmword ptr [rax + r15]
-	LONG $0x137da2c4; WORD $0x385c; BYTE $0x40 // vcvtph2ps ymm3, xmmword ptr [rax + r15 + 0x40]
-	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x137de2c4; WORD $0x0e24 // vcvtph2ps ymm4, xmmword ptr [rsi + rcx]
+	LONG $0x137de2c4; WORD $0x0e5c; BYTE $0x40 // vcvtph2ps ymm3, xmmword ptr [rsi + rcx + 0x40]
 	LONG $0xdb7dc1c4; WORD $0x2434 // vpand ymm6, ymm0, ymmword ptr [r12]
-	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
 	LONG $0x6f7ec1c4; WORD $0x2434 // vmovdqu ymm6, ymmword ptr [r12]
-	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
+	LONG $0x587de2c4; WORD $0x107f // vpbroadcastd ymm7, dword ptr [rdi + 0x10]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
 	LONG $0xdb7dc1c4; WORD $0x2474; BYTE $0x40 // vpand ymm6, ymm0, ymmword ptr [r12 + 0x40]
-	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
+	LONG $0x587de2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [rdi + 0x4]
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
 	LONG $0x6f7ec1c4; WORD $0x2474; BYTE $0x40 // vmovdqu ymm6, ymmword ptr [r12 + 0x40]
-	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
+	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
 	QUAD $0x008024b4db7dc1c4; WORD $0x0000 // vpand ymm6, ymm0, ymmword ptr [r12 + 0x80]
-	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
+	LONG $0x587de2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [rdi + 0x8]
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
 	QUAD $0x008024b46f7ec1c4; WORD $0x0000 // vmovdqu ymm6, ymmword ptr [r12 + 0x80]
-	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
+	LONG $0x587de2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [rdi + 0x18]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
 	QUAD $0x00c024b4db7dc1c4; WORD $0x0000 // vpand ymm6, ymm0, ymmword ptr [r12 + 0xc0]
-	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
+	LONG $0x587de2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [rdi + 0xc]
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
 	QUAD $0x00c024b46f7ec1c4; WORD $0x0000 // vmovdqu ymm6, ymmword ptr [r12 + 0xc0]
-	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
+	LONG $0x587de2c4; WORD $0x1c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x1c]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0x137d22c4; WORD $0x3844; BYTE $0x50 // vcvtph2ps ymm8, xmmword ptr [rax + r15 + 0x50]
+	LONG $0x137d62c4; WORD $0x0e44; BYTE $0x50 // vcvtph2ps ymm8, xmmword ptr [rsi + rcx + 0x50]
 	LONG $0xe559dcc5 // vmulps ymm4, ymm4, ymm5
-	LONG $0x6e10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rsi + 0x24]
+	LONG $0x6f10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rdi + 0x24]
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
 	LONG $0x187de2c4; BYTE $0xed // vbroadcastss ymm5, xmm5
 	LONG $0xac65e2c4; BYTE $0xec // vfnmadd213ps ymm5, ymm3, ymm4 # ymm5 = -(ymm3 * ymm5) + ymm4
-	LONG $0x187de2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [rsi + 0x20]
+	LONG $0x187de2c4; WORD $0x2067 // vbroadcastss ymm4, dword ptr [rdi + 0x20]
 	LONG $0xb855e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm5, ymm4 # ymm2 = (ymm5 * ymm4) + ymm2
-	LONG $0x137da2c4; WORD $0x3864; BYTE $0x10 // vcvtph2ps ymm4, xmmword ptr [rax + r15 + 0x10]
-	LONG $0x71dbfdc5; BYTE $0x20 // vpand ymm6, ymm0, ymmword ptr [rcx + 0x20]
-	LONG $0x587de2c4; BYTE $0x3e // vpbroadcastd ymm7, dword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x0e64; BYTE $0x10 // vcvtph2ps ymm4, xmmword ptr [rsi + rcx + 0x10]
+	LONG $0xdb7dc1c4; WORD $0x2077 // vpand ymm6, ymm0, ymmword ptr [r15 + 0x20]
+	LONG $0x587de2c4; BYTE $0x3f // vpbroadcastd ymm7, dword ptr [rdi]
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x716ffec5; BYTE $0x20 // vmovdqu ymm6, ymmword ptr [rcx + 0x20]
-	LONG $0x587de2c4; WORD $0x107e // vpbroadcastd ymm7, dword ptr [rsi + 0x10]
+	LONG $0x6f7ec1c4; WORD $0x2077 // vmovdqu ymm6, ymmword ptr [r15 + 0x20]
+	LONG $0x587de2c4; WORD $0x107f // vpbroadcastd ymm7, dword ptr [rdi + 0x10]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x71dbfdc5; BYTE $0x60 // vpand ymm6, ymm0, ymmword ptr [rcx + 0x60]
-	LONG $0x587de2c4; WORD $0x047e // vpbroadcastd ymm7, dword ptr [rsi + 0x4]
+	LONG $0xdb7dc1c4; WORD $0x6077 // vpand ymm6, ymm0, ymmword ptr [r15 + 0x60]
+	LONG $0x587de2c4; WORD $0x047f // vpbroadcastd ymm7, dword ptr [rdi + 0x4]
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	LONG $0x716ffec5; BYTE $0x60 // vmovdqu ymm6, ymmword ptr [rcx + 0x60]
-	LONG $0x587de2c4; WORD $0x147e // vpbroadcastd ymm7, dword ptr [rsi + 0x14]
+	LONG $0x6f7ec1c4; WORD $0x6077 // vmovdqu ymm6, ymmword ptr [r15 + 0x60]
+	LONG $0x587de2c4; WORD $0x147f // vpbroadcastd ymm7, dword ptr [rdi + 0x14]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x000000a0b1dbfdc5 // vpand ymm6, ymm0, ymmword ptr [rcx + 0xa0]
-	LONG $0x587de2c4; WORD $0x087e // vpbroadcastd ymm7, dword ptr [rsi + 0x8]
+	QUAD $0x0000a0b7db7dc1c4; BYTE $0x00 // vpand ymm6, ymm0, ymmword ptr [r15 + 0xa0]
+	LONG $0x587de2c4; WORD $0x087f // vpbroadcastd ymm7, dword ptr [rdi + 0x8]
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x000000a0b16ffec5 // vmovdqu ymm6, ymmword ptr [rcx + 0xa0]
-	LONG $0x587de2c4; WORD $0x187e // vpbroadcastd ymm7, dword ptr [rsi + 0x18]
+	QUAD $0x0000a0b76f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r15 + 0xa0]
+	LONG $0x587de2c4; WORD $0x187f // vpbroadcastd ymm7, dword ptr [rdi + 0x18]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x000000e0b1dbfdc5 // vpand ymm6, ymm0, ymmword ptr [rcx + 0xe0]
-	LONG $0x587de2c4; WORD $0x0c7e // vpbroadcastd ymm7, dword ptr [rsi + 0xc]
+	QUAD $0x0000e0b7db7dc1c4; BYTE $0x00 // vpand ymm6, ymm0, ymmword ptr [r15 + 0xe0]
+	LONG $0x587de2c4; WORD $0x0c7f // vpbroadcastd ymm7, dword ptr [rdi + 0xc]
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
-	QUAD $0x000000e0b16ffec5 // vmovdqu ymm6, ymmword ptr [rcx + 0xe0]
-	LONG $0x587de2c4; WORD $0x1c7e // vpbroadcastd ymm7, dword ptr [rsi + 0x1c]
+	QUAD $0x0000e0b76f7ec1c4; BYTE $0x00 // vmovdqu ymm6, ymmword ptr [r15 + 0xe0]
+	LONG $0x587de2c4; WORD $0x1c7f // vpbroadcastd ymm7, dword ptr [rdi + 0x1c]
 	LONG $0xd672cdc5; BYTE $0x04 // vpsrld ymm6, ymm6, 0x4
 	LONG $0xf0dbcdc5 // vpand ymm6, ymm6, ymm0
 	LONG $0x504de2c4; BYTE $0xef // {vex} vpdpbusd ymm5, ymm6, ymm7
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
 	LONG $0xe559dcc5 // vmulps ymm4, ymm4, ymm5
-	LONG $0x6e10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rsi + 0x24]
+	LONG $0x6f10fac5; BYTE $0x24 // vmovss xmm5, dword ptr [rdi + 0x24]
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
 	LONG $0x187de2c4; BYTE $0xed // vbroadcastss ymm5, xmm5
 	LONG $0xac3de2c4; BYTE $0xec // vfnmadd213ps ymm5, ymm8, ymm4 # ymm5 = -(ymm8 * ymm5) + ymm4
-	LONG $0x187de2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x187de2c4; WORD $0x2067 // vbroadcastss ymm4, dword ptr [rdi + 0x20]
+	LONG $0x30c78348 // add rdi, 0x30
 	LONG $0xb855e2c4; BYTE $0xcc // vfmadd231ps ymm1, ymm5, ymm4 # ymm1 = (ymm5 * ymm4) + ymm1
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfddd850f; WORD $0xffff // jne 0x12530 <pq_q4_1+0xb50>
-	LONG $0x02800548; WORD $0x0000 // add rax, 0x280
-	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
-	LONG $0x02ff8348 // cmp rdi, 0x2
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfd968f0f; WORD $0xffff // jg 0x12500 <pq_q4_1+0xb20>
+	LONG $0xfdcd840f; WORD $0xffff // je 0x125f0 <pq_q4_1+0xb40>
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x08e4c149 // shl r12, 0x8
+	LONG $0x213c8d4f // lea r15, [r9 + r12]
+	QUAD $0x0000010021a48d4f // lea r12, [r9 + r12 + 0x100]
+	WORD $0x394c; BYTE $0xe0 // cmp rax, r12
+	LONG $0xfde1830f; WORD $0xffff // jae 0x12620 <pq_q4_1+0xb70>
+	WORD $0xc589 // mov ebp, eax
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8941; BYTE $0xc4 // mov r12d, eax
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xc4b70f41 // movzx eax, r12w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
+	LONG $0x00c48141; WORD $0x0001; BYTE $0x00 // add r12d, 0x100
+	WORD $0x8941; BYTE $0xee // mov r14d, ebp
+	LONG $0x3fe68341 // and r14d, 0x3f
+	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0x2949; BYTE $0xc5 // sub r13, rax
+	LONG $0x06e6c141 // shl r14d, 0x6
+	LONG $0x00828d48; WORD $0x0001; BYTE $0x00 // lea rax, [rdx + 0x100]
+	QUAD $0x0040002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x4000]
+	QUAD $0x0050002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x5000]
+	QUAD $0x0060002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x6000]
+	QUAD $0x0070002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x7000]
+	WORD $0x394c; BYTE $0xfa // cmp rdx, r15
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	WORD $0xa572 // jb 0x12850 <pq_q4_1+0xda0>
+	LONG $0xfffd70e9; BYTE $0xff // jmp 0x12620 <pq_q4_1+0xb70>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf31d840f; WORD $0xffff // je 0x11a90 <pq_q4_1+0xb0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x1011fcc5 // vmovups ymmword ptr [rax], ymm2
-	LONG $0x4811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm1
-	LONG $0xfff30ae9; BYTE $0xff // jmp 0x11a90 <pq_q4_1+0xb0>
-	LONG $0x58c48348 // add rsp, 0x58
+	LONG $0xf29a850f; WORD $0xffff // jne 0x11b60 <pq_q4_1+0xb0>
+	LONG $0xfff2a3e9; BYTE $0xff // jmp 0x11b6e <pq_q4_1+0xbe>
+	LONG $0x60c48348 // add rsp, 0x60
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -1890,85 +1982,89 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q5_0: +10144
+	// pq_q5_0: +10464
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x58ec8348 // sub rsp, 0x58
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
-	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	LONG $0x10fec148 // sar rsi, 0x10
-	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
-	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x10908e0f; WORD $0x0000 // jle 0x1385c <pq_q5_0+0x10bc>
+	LONG $0x70ec8348 // sub rsp, 0x70
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	LONG $0x10fac148 // sar rdx, 0x10
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0x111a8e0f; WORD $0x0000 // jle 0x13a26 <pq_q5_0+0x1146>
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
-	QUAD $0x0094ac052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x94ac] # 0x1bc90 <peak_i8+0x2f0>
-	QUAD $0x0094b30d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x94b3] # 0x1bca0 <peak_i8+0x300>
-	QUAD $0x0094b215597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0x94b2] # 0x1bca8 <peak_i8+0x308>
-	LONG $0xd1b60f45 // movzx r10d, r9b
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	QUAD $0x009934052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x9934] # 0x1c250 <peak_i8+0x2f0>
+	QUAD $0x00993b0d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x993b] # 0x1c260 <peak_i8+0x300>
+	QUAD $0x00993a15597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0x993a] # 0x1c268 <peak_i8+0x308>
+	LONG $0xf1b60f45 // movzx r14d, r9b
+	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
 	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
+	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
+	LONG $0x2474894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r14
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0xc0c06948; WORD $0x0002; BYTE $0x00 // imul rax, rax, 0x2c0
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x403c8d48 // lea rdi, [rax + 2*rax]
+	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x247c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdi
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
+	LONG $0x24748948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rsi
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x04e6c148 // shl rsi, 0x4
+	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
-	WORD $0x26eb // jmp 0x12883 <pq_q5_0+0xe3>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
-	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
-	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
-	LONG $0xff718d48 // lea rsi, [rcx - 0x1]
-	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0fd98e0f; WORD $0x0000 // jle 0x1385c <pq_q5_0+0x10bc>
-	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
+	WORD $0x42eb // jmp 0x129e3 <pq_q5_0+0x103>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0x24748b48; BYTE $0x58 // mov rsi, qword ptr [rsp + 0x58]
+	LONG $0x24548b48; BYTE $0x68 // mov rdx, qword ptr [rsp + 0x68]
+	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
+	LONG $0x24340148 // add qword ptr [rsp], rsi
+	LONG $0xff428d48 // lea rax, [rdx - 0x1]
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	LONG $0x10438e0f; WORD $0x0000 // jle 0x13a26 <pq_q5_0+0x1146>
+	LONG $0x24548948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rdx
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x035b850f; WORD $0x0000 // jne 0x12bf0 <pq_q5_0+0x450>
+	LONG $0x036b850f; WORD $0x0000 // jne 0x12d60 <pq_q5_0+0x480>
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0c1e850f; WORD $0x0000 // jne 0x13620 <pq_q5_0+0xd40>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0bf6850f; WORD $0x0000 // jne 0x134a0 <pq_q5_0+0xd00>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x0f8d8e0f; WORD $0x0000 // jle 0x13840 <pq_q5_0+0x10a0>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x40408d4c // lea r8, [rax + 0x40]
-	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03338e0f; WORD $0x0000 // jle 0x12d46 <pq_q5_0+0x466>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	BYTE $0x90 // nop
+	LONG $0x40508d4c // lea r10, [rax + 0x40]
+	WORD $0x01b2 // mov dl, 0x1
 	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x9b0c8d4b // lea rcx, [r11 + 4*r11]
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x9b1c8d4b // lea rbx, [r11 + 4*r11]
 	LONG $0x05e3c149 // shl r11, 0x5
 	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
 	LONG $0x137da2c4; WORD $0x1834 // vcvtph2ps ymm6, xmmword ptr [rax + r11]
-	LONG $0x06e1c148 // shl rcx, 0x6
-	WORD $0x014c; BYTE $0xc1 // add rcx, r8
-	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	LONG $0x06e3c148 // shl rbx, 0x6
+	WORD $0x014c; BYTE $0xd3 // add rbx, r10
+	WORD $0x8949; BYTE $0xdf // mov r15, rbx
 	LONG $0x6f7ec1c4; BYTE $0x3f // vmovdqu ymm7, ymmword ptr [r15]
 	LONG $0xdb7541c4; WORD $0x4047 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x40]
 	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
@@ -2040,8 +2136,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
 	LONG $0xb855e2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm5, ymm7 # ymm4 = (ymm5 * ymm7) + ymm4
 	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
-	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
-	LONG $0x41db75c5; BYTE $0x60 // vpand ymm8, ymm1, ymmword ptr [rcx + 0x60]
+	LONG $0x7b6ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rbx + 0x20]
+	LONG $0x43db75c5; BYTE $0x60 // vpand ymm8, ymm1, ymmword ptr [rbx + 0x60]
 	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
 	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
@@ -2049,22 +2145,22 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x796ffec5; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [rcx + 0x60]
-	LONG $0x41db6dc5; BYTE $0x20 // vpand ymm8, ymm2, ymmword ptr [rcx + 0x20]
+	LONG $0x7b6ffec5; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [rbx + 0x60]
+	LONG $0x43db6dc5; BYTE $0x20 // vpand ymm8, ymm2, ymmword ptr [rbx + 0x20]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000a081db75c5 // vpand ymm8, ymm1, ymmword ptr [rcx + 0xa0]
+	LONG $0x7b6ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a083db75c5 // vpand ymm8, ymm1, ymmword ptr [rbx + 0xa0]
 	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000a0816f7ec5 // vmovdqu ymm8, ymmword ptr [rcx + 0xa0]
+	LONG $0x7b6ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000a0836f7ec5 // vmovdqu ymm8, ymmword ptr [rbx + 0xa0]
 	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
@@ -2072,15 +2168,15 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000e081db75c5 // vpand ymm8, ymm1, ymmword ptr [rcx + 0xe0]
+	LONG $0x7b6ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000e083db75c5 // vpand ymm8, ymm1, ymmword ptr [rbx + 0xe0]
 	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
-	QUAD $0x000000e0816f7ec5 // vmovdqu ymm8, ymmword ptr [rcx + 0xe0]
+	LONG $0x7b6ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rbx + 0x20]
+	QUAD $0x000000e0836f7ec5 // vmovdqu ymm8, ymmword ptr [rbx + 0xe0]
 	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
@@ -2088,15 +2184,15 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
-	QUAD $0x0000012081db75c5 // vpand ymm8, ymm1, ymmword ptr [rcx + 0x120]
+	LONG $0x7b6ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rbx + 0x20]
+	QUAD $0x0000012083db75c5 // vpand ymm8, ymm1, ymmword ptr [rbx + 0x120]
 	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x796ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rcx + 0x20]
-	QUAD $0x00000120816f7ec5 // vmovdqu ymm8, ymmword ptr [rcx + 0x120]
+	LONG $0x7b6ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rbx + 0x20]
+	QUAD $0x00000120836f7ec5 // vmovdqu ymm8, ymmword ptr [rbx + 0x120]
 	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
 	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
@@ -2109,27 +2205,30 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x30c68348 // add rsi, 0x30
 	LONG $0xed59acc5 // vmulps ymm5, ymm10, ymm5
 	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
-	LONG $0x01c1f641 // test r9b, 0x1
-	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfcff850f; WORD $0xffff // jne 0x128d0 <pq_q5_0+0x130>
+	WORD $0xc2f6; BYTE $0x01 // test dl, 0x1
+	LONG $0x000000ba; BYTE $0x00 // mov edx, 0x0
+	LONG $0xfd01850f; WORD $0xffff // jne 0x12a30 <pq_q5_0+0x150>
 	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
-	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
+	LONG $0xfe578d48 // lea rdx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfcd88f0f; WORD $0xffff // jg 0x128c0 <pq_q5_0+0x120>
-	LONG $0x000c53e9; BYTE $0x00 // jmp 0x13840 <pq_q5_0+0x10a0>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0xfcda8f0f; WORD $0xffff // jg 0x12a20 <pq_q5_0+0x140>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xfc61850f; WORD $0xffff // jne 0x129b0 <pq_q5_0+0xd0>
+	LONG $0xfffc6ae9; BYTE $0xff // jmp 0x129be <pq_q5_0+0xde>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x12c15 <pq_q5_0+0x475>
+	WORD $0x1deb // jmp 0x12d85 <pq_q5_0+0x4a5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc4b840f; WORD $0xffff // je 0x12860 <pq_q5_0+0xc0>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03b28e0f; WORD $0x0000 // jle 0x12fd0 <pq_q5_0+0x830>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0xfc39840f; WORD $0xffff // je 0x129be <pq_q5_0+0xde>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03b28e0f; WORD $0x0000 // jle 0x13140 <pq_q5_0+0x860>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x04e7c149 // shl r15, 0x4
@@ -2138,15 +2237,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xc2 // mov r10, r8
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x3e048d4a // lea rax, [rsi + r15]
-	LONG $0x404e8d4c // lea r9, [rsi + 0x40]
+	LONG $0x40568d48 // lea rdx, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	WORD $0x9066 // nop
-	LONG $0xb60c8d4b // lea rcx, [r14 + 4*r14]
+	LONG $0xb61c8d4b // lea rbx, [r14 + 4*r14]
 	LONG $0x05e6c149 // shl r14, 0x5
 	QUAD $0x00000120bf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x120]
 	QUAD $0x00000124876e79c5 // vmovd xmm8, dword ptr [rdi + 0x124]
@@ -2154,10 +2252,10 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000012c976e79c5 // vmovd xmm10, dword ptr [rdi + 0x12c]
 	LONG $0x137d22c4; WORD $0x301c // vcvtph2ps ymm11, xmmword ptr [rax + r14]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x06e1c148 // shl rcx, 0x6
-	WORD $0x014c; BYTE $0xc9 // add rcx, r9
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	LONG $0xdb7521c4; WORD $0x296c; BYTE $0x40 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0x06e3c148 // shl rbx, 0x6
+	WORD $0x0148; BYTE $0xd3 // add rbx, rdx
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	LONG $0xdb7521c4; WORD $0x2b6c; BYTE $0x40 // vpand ymm13, ymm1, ymmword ptr [rbx + r13 + 0x40]
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x473562c4; BYTE $0xc8 // vpsllvd ymm9, ymm9, ymm0
@@ -2177,8 +2275,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x606f // vpbroadcastd ymm13, dword ptr [rdi + 0x60]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2964; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x40]
-	LONG $0xdb6d21c4; WORD $0x292c // vpand ymm13, ymm2, ymmword ptr [rcx + r13]
+	LONG $0x6f7e21c4; WORD $0x2b64; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rbx + r13 + 0x40]
+	LONG $0xdb6d21c4; WORD $0x2b2c // vpand ymm13, ymm2, ymmword ptr [rbx + r13]
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
@@ -2190,8 +2288,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x706f // vpbroadcastd ymm13, dword ptr [rdi + 0x70]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x008029acdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x00802bacdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rbx + r13 + 0x80]
 	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
 	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -2203,8 +2301,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x646f // vpbroadcastd ymm13, dword ptr [rdi + 0x64]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x008029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x00802bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0x80]
 	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
@@ -2218,8 +2316,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x746f // vpbroadcastd ymm13, dword ptr [rdi + 0x74]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x00c029acdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x00c02bacdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rbx + r13 + 0xc0]
 	LONG $0x721dc1c4; WORD $0x02f4 // vpslld ymm12, ymm12, 0x2
 	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -2231,8 +2329,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x686f // vpbroadcastd ymm13, dword ptr [rdi + 0x68]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x00c029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x00c02bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0xc0]
 	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
@@ -2246,8 +2344,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x786f // vpbroadcastd ymm13, dword ptr [rdi + 0x78]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x010029acdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0x100]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x01002bacdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rbx + r13 + 0x100]
 	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
 	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -2259,8 +2357,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x6c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x6c]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x01002bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0x100]
 	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
@@ -2293,58 +2391,57 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm9 # ymm3 = (ymm7 * ymm9) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfcbd850f; WORD $0xffff // jne 0x12c60 <pq_q5_0+0x4c0>
+	LONG $0xfcbd850f; WORD $0xffff // jne 0x12dd0 <pq_q5_0+0x4f0>
 	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
-	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc958f0f; WORD $0xffff // jg 0x12c50 <pq_q5_0+0x4b0>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x3075 // jne 0x12ff0 <pq_q5_0+0x850>
-	LONG $0xfffc3be9; BYTE $0xff // jmp 0x12c00 <pq_q5_0+0x460>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xfe428d49 // lea rax, [r10 - 0x2]
+	LONG $0x02fa8349 // cmp r10, 0x2
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0xfc958f0f; WORD $0xffff // jg 0x12dc0 <pq_q5_0+0x4e0>
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	WORD $0x2b75 // jne 0x13160 <pq_q5_0+0x880>
+	LONG $0xfffc36e9; BYTE $0xff // jmp 0x12d70 <pq_q5_0+0x490>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc10840f; WORD $0xffff // je 0x12c00 <pq_q5_0+0x460>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xfc10840f; WORD $0xffff // je 0x12d70 <pq_q5_0+0x490>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfbf8820f; WORD $0xffff // jb 0x12c00 <pq_q5_0+0x460>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfbe3820f; WORD $0xffff // jb 0x12c00 <pq_q5_0+0x460>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x117cc1c4; WORD $0xc724 // vmovups ymmword ptr [r15 + 8*rax], ymm4
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfbce820f; WORD $0xffff // jb 0x12c00 <pq_q5_0+0x460>
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	LONG $0x02fe8341 // cmp r14d, 0x2
+	LONG $0xfbf8820f; WORD $0xffff // jb 0x12d70 <pq_q5_0+0x490>
+	LONG $0x117cc1c4; WORD $0x8f2c // vmovups ymmword ptr [r15 + 4*rcx], ymm5
+	LONG $0x03fe8341 // cmp r14d, 0x3
+	LONG $0xfbe8820f; WORD $0xffff // jb 0x12d70 <pq_q5_0+0x490>
+	LONG $0x117cc1c4; WORD $0xcf24 // vmovups ymmword ptr [r15 + 8*rcx], ymm4
+	LONG $0x04fe8341 // cmp r14d, 0x4
+	LONG $0xfbd8820f; WORD $0xffff // jb 0x12d70 <pq_q5_0+0x490>
+	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfbb9820f; WORD $0xffff // jb 0x12c00 <pq_q5_0+0x460>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03ee8e0f; WORD $0x0000 // jle 0x1343e <pq_q5_0+0xc9e>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x05fe8341 // cmp r14d, 0x5
+	LONG $0xfbc3820f; WORD $0xffff // jb 0x12d70 <pq_q5_0+0x490>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03f88e0f; WORD $0x0000 // jle 0x135ae <pq_q5_0+0xcce>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	WORD $0x9066 // nop
+	WORD $0x894d; BYTE $0xc2 // mov r10, r8
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x27048d4a // lea rax, [rdi + r12]
-	LONG $0x404f8d4c // lea r9, [rdi + 0x40]
+	LONG $0x40578d48 // lea rdx, [rdi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	WORD $0x9066 // nop
-	LONG $0xb60c8d4b // lea rcx, [r14 + 4*r14]
+	LONG $0xb61c8d4b // lea rbx, [r14 + 4*r14]
 	LONG $0x05e6c149 // shl r14, 0x5
 	QUAD $0x00000130be6ef9c5 // vmovd xmm7, dword ptr [rsi + 0x130]
 	QUAD $0x00000134866e79c5 // vmovd xmm8, dword ptr [rsi + 0x134]
@@ -2352,10 +2449,10 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000013c966e79c5 // vmovd xmm10, dword ptr [rsi + 0x13c]
 	LONG $0x137d22c4; WORD $0x301c // vcvtph2ps ymm11, xmmword ptr [rax + r14]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x06e1c148 // shl rcx, 0x6
-	WORD $0x014c; BYTE $0xc9 // add rcx, r9
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	LONG $0xdb7521c4; WORD $0x296c; BYTE $0x40 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0x06e3c148 // shl rbx, 0x6
+	WORD $0x0148; BYTE $0xd3 // add rbx, rdx
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	LONG $0xdb7521c4; WORD $0x2b6c; BYTE $0x40 // vpand ymm13, ymm1, ymmword ptr [rbx + r13 + 0x40]
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x473562c4; BYTE $0xc8 // vpsllvd ymm9, ymm9, ymm0
@@ -2375,8 +2472,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000e0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe0]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2964; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x40]
-	LONG $0xdb6d21c4; WORD $0x292c // vpand ymm13, ymm2, ymmword ptr [rcx + r13]
+	LONG $0x6f7e21c4; WORD $0x2b64; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rbx + r13 + 0x40]
+	LONG $0xdb6d21c4; WORD $0x2b2c // vpand ymm13, ymm2, ymmword ptr [rbx + r13]
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
@@ -2388,8 +2485,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000f0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf0]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x008029acdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x00802bacdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rbx + r13 + 0x80]
 	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
 	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -2401,8 +2498,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000e4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe4]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x008029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x00802bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0x80]
 	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
@@ -2416,8 +2513,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000f4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf4]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x00c029acdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x00c02bacdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rbx + r13 + 0xc0]
 	LONG $0x721dc1c4; WORD $0x02f4 // vpslld ymm12, ymm12, 0x2
 	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -2429,8 +2526,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000e8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe8]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x00c029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x00c02bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0xc0]
 	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
@@ -2444,8 +2541,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000f8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf8]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x010029acdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rcx + r13 + 0x100]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x01002bacdb7521c4; WORD $0x0000 // vpand ymm13, ymm1, ymmword ptr [rbx + r13 + 0x100]
 	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
 	LONG $0xe2db1dc5 // vpand ymm12, ymm12, ymm2
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -2457,8 +2554,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000ecae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xec]
 	LONG $0x501d42c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x01002bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0x100]
 	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
@@ -2491,213 +2588,241 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm9 # ymm3 = (ymm7 * ymm9) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc5c850f; WORD $0xffff // jne 0x13080 <pq_q5_0+0x8e0>
+	LONG $0xfc5c850f; WORD $0xffff // jne 0x131f0 <pq_q5_0+0x910>
 	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
-	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc348f0f; WORD $0xffff // jg 0x13070 <pq_q5_0+0x8d0>
-	WORD $0x10eb // jmp 0x1344e <pq_q5_0+0xcae>
+	LONG $0xfe428d49 // lea rax, [r10 - 0x2]
+	LONG $0x02fa8349 // cmp r10, 0x2
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0xfc348f0f; WORD $0xffff // jg 0x131e0 <pq_q5_0+0x900>
+	WORD $0x10eb // jmp 0x135be <pq_q5_0+0xcde>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf79d840f; WORD $0xffff // je 0x12c00 <pq_q5_0+0x460>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0x05fe8341 // cmp r14d, 0x5
+	LONG $0xf798840f; WORD $0xffff // je 0x12d70 <pq_q5_0+0x490>
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf788820f; WORD $0xffff // jb 0x12c00 <pq_q5_0+0x460>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0x07fe8341 // cmp r14d, 0x7
+	LONG $0xf783820f; WORD $0xffff // jb 0x12d70 <pq_q5_0+0x490>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf773820f; WORD $0xffff // jb 0x12c00 <pq_q5_0+0x460>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x08fe8341 // cmp r14d, 0x8
+	LONG $0xf76e820f; WORD $0xffff // jb 0x12d70 <pq_q5_0+0x490>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0xfff763e9; BYTE $0xff // jmp 0x12c00 <pq_q5_0+0x460>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03978e0f; WORD $0x0000 // jle 0x13840 <pq_q5_0+0x10a0>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x0088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2000]
-	LONG $0x40808d4c; WORD $0x0020; BYTE $0x00 // lea r8, [rax + 0x2040]
-	LONG $0x40488d4c // lea r9, [rax + 0x40]
-	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	LONG $0xfff75ee9; BYTE $0xff // jmp 0x12d70 <pq_q5_0+0x490>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03d38e0f; WORD $0x0000 // jle 0x139fc <pq_q5_0+0x111c>
+	LONG $0x24248b4c // mov r12, qword ptr [rsp]
+	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x894c; BYTE $0xc5 // mov rbp, r8
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	WORD $0x1feb // jmp 0x13668 <pq_q5_0+0xd88>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xc0c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x2c0
+	LONG $0xfe458d48 // lea rax, [rbp - 0x2]
+	LONG $0x02fd8348 // cmp rbp, 0x2
+	WORD $0x8948; BYTE $0xc5 // mov rbp, rax
+	LONG $0x039c8e0f; WORD $0x0000 // jle 0x13a04 <pq_q5_0+0x1124>
+	LONG $0x24748d49; BYTE $0x40 // lea rsi, [r12 + 0x40]
+	QUAD $0x0000018024bc8d49 // lea rdi, [r12 + 0x180]
+	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
 	WORD $0xc931 // xor ecx, ecx
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x06e6c149 // shl r14, 0x6
+	LONG $0x0002fde9; BYTE $0x00 // jmp 0x1397c <pq_q5_0+0x109c>
+	BYTE $0x90 // nop
 	LONG $0x05e1c148 // shl rcx, 0x5
-	LONG $0xb63c8d4f // lea r15, [r14 + 4*r14]
-	LONG $0x0c180f43; BYTE $0x38 // prefetcht0 byte ptr [r8 + r15]
-	LONG $0x4c180f43; WORD $0x4038 // prefetcht0 byte ptr [r8 + r15 + 0x40]
-	QUAD $0x000080388c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r15 + 0x80]
-	QUAD $0x0000c0388c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r15 + 0xc0]
-	QUAD $0x000100388c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r15 + 0x100]
-	WORD $0x014d; BYTE $0xcf // add r15, r9
-	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
-	LONG $0x137de2c4; WORD $0x0834 // vcvtph2ps ymm6, xmmword ptr [rax + rcx]
-	WORD $0x894d; BYTE $0xfc // mov r12, r15
-	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
-	LONG $0xdb7541c4; WORD $0x2444; BYTE $0x40 // vpand ymm8, ymm1, ymmword ptr [r12 + 0x40]
-	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
+	WORD $0x0148; BYTE $0xf0 // add rax, rsi
+	LONG $0x6e79c1c4; WORD $0x246d // vmovd xmm5, dword ptr [r13 + 0x24]
+	LONG $0x137dc2c4; WORD $0x0c34 // vcvtph2ps ymm6, xmmword ptr [r12 + rcx]
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	LONG $0x6f7ec1c4; BYTE $0x39 // vmovdqu ymm7, ymmword ptr [r9]
+	LONG $0xdb7541c4; WORD $0x4041 // vpand ymm8, ymm1, ymmword ptr [r9 + 0x40]
 	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
-	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
+	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
 	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
+	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x587d42c4; WORD $0x0045 // vpbroadcastd ymm8, dword ptr [r13]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [r12 + 0x40]
-	LONG $0xdb6d41c4; WORD $0x2404 // vpand ymm8, ymm2, ymmword ptr [r12]
+	LONG $0x6f7ec1c4; WORD $0x4079 // vmovdqu ymm7, ymmword ptr [r9 + 0x40]
+	LONG $0xdb6d41c4; BYTE $0x01 // vpand ymm8, ymm2, ymmword ptr [r9]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0x587d42c4; WORD $0x1045 // vpbroadcastd ymm8, dword ptr [r13 + 0x10]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
-	QUAD $0x00802484db7541c4; WORD $0x0000 // vpand ymm8, ymm1, ymmword ptr [r12 + 0x80]
+	LONG $0x6f7ec1c4; BYTE $0x39 // vmovdqu ymm7, ymmword ptr [r9]
+	QUAD $0x00008081db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r9 + 0x80]
 	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x587d42c4; WORD $0x0445 // vpbroadcastd ymm8, dword ptr [r13 + 0x4]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
-	QUAD $0x008024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0x80]
+	LONG $0x6f7ec1c4; BYTE $0x39 // vmovdqu ymm7, ymmword ptr [r9]
+	QUAD $0x000080816f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r9 + 0x80]
 	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0x587d42c4; WORD $0x1445 // vpbroadcastd ymm8, dword ptr [r13 + 0x14]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
-	QUAD $0x00c02484db7541c4; WORD $0x0000 // vpand ymm8, ymm1, ymmword ptr [r12 + 0xc0]
+	LONG $0x6f7ec1c4; BYTE $0x39 // vmovdqu ymm7, ymmword ptr [r9]
+	QUAD $0x0000c081db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r9 + 0xc0]
 	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x587d42c4; WORD $0x0845 // vpbroadcastd ymm8, dword ptr [r13 + 0x8]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
-	QUAD $0x00c024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0xc0]
+	LONG $0x6f7ec1c4; BYTE $0x39 // vmovdqu ymm7, ymmword ptr [r9]
+	QUAD $0x0000c0816f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r9 + 0xc0]
 	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0x587d42c4; WORD $0x1845 // vpbroadcastd ymm8, dword ptr [r13 + 0x18]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
-	QUAD $0x01002484db7541c4; WORD $0x0000 // vpand ymm8, ymm1, ymmword ptr [r12 + 0x100]
+	LONG $0x6f7ec1c4; BYTE $0x39 // vmovdqu ymm7, ymmword ptr [r9]
+	QUAD $0x00010081db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r9 + 0x100]
 	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x587d42c4; WORD $0x0c45 // vpbroadcastd ymm8, dword ptr [r13 + 0xc]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
-	QUAD $0x010024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0x100]
+	LONG $0x6f7ec1c4; BYTE $0x39 // vmovdqu ymm7, ymmword ptr [r9]
+	QUAD $0x000100816f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r9 + 0x100]
 	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
+	LONG $0x587d42c4; WORD $0x1c45 // vpbroadcastd ymm8, dword ptr [r13 + 0x1c]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0x187dc2c4; WORD $0x207d // vbroadcastss ymm7, dword ptr [r13 + 0x20]
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0x137d62c4; WORD $0x0854; BYTE $0x10 // vcvtph2ps ymm10, xmmword ptr [rax + rcx + 0x10]
+	LONG $0x137d42c4; WORD $0x0c54; BYTE $0x10 // vcvtph2ps ymm10, xmmword ptr [r12 + rcx + 0x10]
 	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
 	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
 	LONG $0xb855e2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm5, ymm7 # ymm4 = (ymm5 * ymm7) + ymm4
-	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
-	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
-	LONG $0xdb7541c4; WORD $0x6047 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x60]
+	LONG $0x6e79c1c4; WORD $0x246d // vmovd xmm5, dword ptr [r13 + 0x24]
+	LONG $0x786ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rax + 0x20]
+	LONG $0x40db75c5; BYTE $0x60 // vpand ymm8, ymm1, ymmword ptr [rax + 0x60]
 	LONG $0xf772c5c5; BYTE $0x04 // vpslld ymm7, ymm7, 0x4
 	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x587d42c4; WORD $0x0045 // vpbroadcastd ymm8, dword ptr [r13]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x607f // vmovdqu ymm7, ymmword ptr [r15 + 0x60]
-	LONG $0xdb6d41c4; WORD $0x2047 // vpand ymm8, ymm2, ymmword ptr [r15 + 0x20]
+	LONG $0x786ffec5; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [rax + 0x60]
+	LONG $0x40db6dc5; BYTE $0x20 // vpand ymm8, ymm2, ymmword ptr [rax + 0x20]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0x587d42c4; WORD $0x1045 // vpbroadcastd ymm8, dword ptr [r13 + 0x10]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
-	QUAD $0x0000a087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0xa0]
+	LONG $0x786ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rax + 0x20]
+	QUAD $0x000000a080db75c5 // vpand ymm8, ymm1, ymmword ptr [rax + 0xa0]
 	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x587d42c4; WORD $0x0445 // vpbroadcastd ymm8, dword ptr [r13 + 0x4]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
-	QUAD $0x0000a0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xa0]
+	LONG $0x786ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rax + 0x20]
+	QUAD $0x000000a0806f7ec5 // vmovdqu ymm8, ymmword ptr [rax + 0xa0]
 	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0x587d42c4; WORD $0x1445 // vpbroadcastd ymm8, dword ptr [r13 + 0x14]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
-	QUAD $0x0000e087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0xe0]
+	LONG $0x786ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rax + 0x20]
+	QUAD $0x000000e080db75c5 // vpand ymm8, ymm1, ymmword ptr [rax + 0xe0]
 	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x587d42c4; WORD $0x0845 // vpbroadcastd ymm8, dword ptr [r13 + 0x8]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
-	QUAD $0x0000e0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xe0]
+	LONG $0x786ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rax + 0x20]
+	QUAD $0x000000e0806f7ec5 // vmovdqu ymm8, ymmword ptr [rax + 0xe0]
 	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0x587d42c4; WORD $0x1845 // vpbroadcastd ymm8, dword ptr [r13 + 0x18]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
-	QUAD $0x00012087db7541c4; BYTE $0x00 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x120]
+	LONG $0x786ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rax + 0x20]
+	QUAD $0x0000012080db75c5 // vpand ymm8, ymm1, ymmword ptr [rax + 0x120]
 	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x587d42c4; WORD $0x0c45 // vpbroadcastd ymm8, dword ptr [r13 + 0xc]
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
-	QUAD $0x000120876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x120]
-	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
+	LONG $0x786ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rax + 0x20]
+	QUAD $0x00000120806f7ec5 // vmovdqu ymm8, ymmword ptr [rax + 0x120]
+	LONG $0x587d42c4; WORD $0x1c4d // vpbroadcastd ymm9, dword ptr [r13 + 0x1c]
 	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0xfadbc5c5 // vpand ymm7, ymm7, ymm2
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
 	LONG $0x5045c2c4; BYTE $0xe9 // {vex} vpdpbusd ymm5, ymm7, ymm9
-	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0x187dc2c4; WORD $0x207d // vbroadcastss ymm7, dword ptr [r13 + 0x20]
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x30c58349 // add r13, 0x30
 	LONG $0xed59acc5 // vmulps ymm5, ymm10, ymm5
 	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
-	LONG $0x01c3f641 // test r11b, 0x1
-	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfcb7850f; WORD $0xffff // jne 0x134e0 <pq_q5_0+0xd40>
-	LONG $0x02c00548; WORD $0x0000 // add rax, 0x2c0
-	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
-	LONG $0x02ff8348 // cmp rdi, 0x2
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfc808f0f; WORD $0xffff // jg 0x134c0 <pq_q5_0+0xd20>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf017840f; WORD $0xffff // je 0x12860 <pq_q5_0+0xc0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
-	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xfff004e9; BYTE $0xff // jmp 0x12860 <pq_q5_0+0xc0>
-	LONG $0x58c48348 // add rsp, 0x58
+	LONG $0x01c0f641 // test r8b, 0x1
+	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
+	LONG $0xfcd4840f; WORD $0xffff // je 0x13650 <pq_q5_0+0xd70>
+	LONG $0x89048d48 // lea rax, [rcx + 4*rcx]
+	LONG $0x06e0c148 // shl rax, 0x6
+	LONG $0x070c8d4c // lea r9, [rdi + rax]
+	WORD $0x394d; BYTE $0xca // cmp r10, r9
+	LONG $0xfcef830f; WORD $0xffff // jae 0x13680 <pq_q5_0+0xda0>
+	WORD $0x8945; BYTE $0xd3 // mov r11d, r10d
+	LONG $0x08ebc141 // shr r11d, 0x8
+	WORD $0x8945; BYTE $0xd6 // mov r14d, r10d
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xd6b70f41 // movzx edx, r14w
+	LONG $0xdbb60f45 // movzx r11d, r11b
+	WORD $0x894d; BYTE $0xd7 // mov r15, r10
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8944; BYTE $0xdb // mov ebx, r11d
+	WORD $0xe383; BYTE $0x3f // and ebx, 0x3f
+	LONG $0x3fffe281; WORD $0x0000 // and edx, 0x3fff
+	WORD $0xfe41; BYTE $0xc3 // inc r11b
+	WORD $0xe3c1; BYTE $0x06 // shl ebx, 0x6
+	WORD $0x2949; BYTE $0xd7 // sub r15, rdx
+	QUAD $0x0040003b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r15 + 0x4000]
+	QUAD $0x0050003b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r15 + 0x5000]
+	QUAD $0x0060003b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r15 + 0x6000]
+	QUAD $0x0070003b8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r15 + 0x7000]
+	WORD $0x394d; BYTE $0xca // cmp r10, r9
+	WORD $0xa972 // jb 0x139a0 <pq_q5_0+0x10c0>
+	LONG $0xfffc84e9; BYTE $0xff // jmp 0x13680 <pq_q5_0+0xda0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xef8f850f; WORD $0xffff // jne 0x129b0 <pq_q5_0+0xd0>
+	LONG $0xffef98e9; BYTE $0xff // jmp 0x129be <pq_q5_0+0xde>
+	LONG $0x70c48348 // add rsp, 0x70
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -2706,84 +2831,88 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	WORD $0x9066 // nop
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// pq_q5_1: +14448
+	// pq_q5_1: +14912
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x58ec8348 // sub rsp, 0x58
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
-	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	LONG $0x10fec148 // sar rsi, 0x10
-	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
-	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x116e8e0f; WORD $0x0000 // jle 0x14a0a <pq_q5_1+0x119a>
+	LONG $0x70ec8348 // sub rsp, 0x70
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	LONG $0x10fac148 // sar rdx, 0x10
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0x11ea8e0f; WORD $0x0000 // jle 0x14c56 <pq_q5_1+0x1216>
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
-	QUAD $0x0083ec05597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x83ec] # 0x1bca0 <peak_i8+0x300>
-	QUAD $0x0083eb0d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x83eb] # 0x1bca8 <peak_i8+0x308>
-	LONG $0xd9b60f45 // movzx r11d, r9b
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	QUAD $0x0087e405597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x87e4] # 0x1c260 <peak_i8+0x300>
+	QUAD $0x0087e30d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x87e3] # 0x1c268 <peak_i8+0x308>
+	LONG $0xf1b60f45 // movzx r14d, r9b
+	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
 	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
+	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
+	LONG $0x2474894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r14
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0x08e0c148 // shl rax, 0x8
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x403c8d48 // lea rdi, [rax + 2*rax]
+	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x247c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdi
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
+	LONG $0x24748948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rsi
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x04e6c148 // shl rsi, 0x4
+	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
-	WORD $0x2eeb // jmp 0x13953 <pq_q5_1+0xe3>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
-	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
-	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
-	LONG $0xff718d48 // lea rsi, [rcx - 0x1]
-	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x10b78e0f; WORD $0x0000 // jle 0x14a0a <pq_q5_1+0x119a>
-	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
+	WORD $0x3aeb // jmp 0x13b33 <pq_q5_1+0xf3>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
+	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
+	LONG $0x24748b48; BYTE $0x58 // mov rsi, qword ptr [rsp + 0x58]
+	LONG $0x24548b48; BYTE $0x68 // mov rdx, qword ptr [rsp + 0x68]
+	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
+	LONG $0x24340148 // add qword ptr [rsp], rsi
+	LONG $0xff428d48 // lea rax, [rdx - 0x1]
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	LONG $0x11238e0f; WORD $0x0000 // jle 0x14c56 <pq_q5_1+0x1216>
+	LONG $0x24548948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rdx
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x038b850f; WORD $0x0000 // jne 0x13cf0 <pq_q5_1+0x480>
+	LONG $0x039b850f; WORD $0x0000 // jne 0x13ee0 <pq_q5_1+0x4a0>
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0cce850f; WORD $0x0000 // jne 0x14820 <pq_q5_1+0xde0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0ca6850f; WORD $0x0000 // jne 0x14620 <pq_q5_1+0xdb0>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x106b8e0f; WORD $0x0000 // jle 0x149ee <pq_q5_1+0x117e>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x80808d4c; WORD $0x0000; BYTE $0x00 // lea r8, [rax + 0x80]
-	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
-	WORD $0xc931 // xor ecx, ecx
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x89148d4c // lea r10, [rcx + 4*rcx]
-	LONG $0x05e1c148 // shl rcx, 0x5
-	LONG $0x137de2c4; WORD $0x082c // vcvtph2ps ymm5, xmmword ptr [rax + rcx]
-	LONG $0x137de2c4; WORD $0x0864; BYTE $0x40 // vcvtph2ps ymm4, xmmword ptr [rax + rcx + 0x40]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03608e0f; WORD $0x0000 // jle 0x13ec3 <pq_q5_1+0x483>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	BYTE $0x90 // nop
+	LONG $0x80988d4c; WORD $0x0000; BYTE $0x00 // lea r11, [rax + 0x80]
+	WORD $0x01b2 // mov dl, 0x1
+	WORD $0xdb31 // xor ebx, ebx
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x9b148d4c // lea r10, [rbx + 4*rbx]
+	LONG $0x05e3c148 // shl rbx, 0x5
+	LONG $0x137de2c4; WORD $0x182c // vcvtph2ps ymm5, xmmword ptr [rax + rbx]
+	LONG $0x137de2c4; WORD $0x1864; BYTE $0x40 // vcvtph2ps ymm4, xmmword ptr [rax + rbx + 0x40]
 	LONG $0x06e2c149 // shl r10, 0x6
-	WORD $0x014d; BYTE $0xc2 // add r10, r8
+	WORD $0x014d; BYTE $0xda // add r10, r11
 	WORD $0x894d; BYTE $0xd7 // mov r15, r10
 	LONG $0x6f7ec1c4; BYTE $0x37 // vmovdqu ymm6, ymmword ptr [r15]
 	LONG $0xdb7dc1c4; WORD $0x407f // vpand ymm7, ymm0, ymmword ptr [r15 + 0x40]
@@ -2855,13 +2984,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
 	LONG $0xac5de2c4; BYTE $0xf5 // vfnmadd213ps ymm6, ymm4, ymm5 # ymm6 = -(ymm4 * ymm6) + ymm5
 	LONG $0x187de2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [rsi + 0x20]
-	LONG $0x137de2c4; WORD $0x086c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + rcx + 0x10]
+	LONG $0x137de2c4; WORD $0x186c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + rbx + 0x10]
 	LONG $0xb84de2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm6, ymm4 # ymm3 = (ymm6 * ymm4) + ymm3
-	LONG $0x137de2c4; WORD $0x0864; BYTE $0x50 // vcvtph2ps ymm4, xmmword ptr [rax + rcx + 0x50]
+	LONG $0x137de2c4; WORD $0x1864; BYTE $0x50 // vcvtph2ps ymm4, xmmword ptr [rax + rbx + 0x50]
 	LONG $0x6f7ec1c4; WORD $0x2072 // vmovdqu ymm6, ymmword ptr [r10 + 0x20]
 	LONG $0xdb7dc1c4; WORD $0x607a // vpand ymm7, ymm0, ymmword ptr [r10 + 0x60]
 	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
-	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
 	LONG $0xf672cdc5; BYTE $0x04 // vpslld ymm6, ymm6, 0x4
 	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
 	LONG $0xffebcdc5 // vpor ymm7, ymm6, ymm7
@@ -2931,27 +3060,30 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
 	LONG $0x30c68348 // add rsi, 0x30
 	LONG $0xb84de2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm6, ymm5 # ymm2 = (ymm6 * ymm5) + ymm2
-	LONG $0x01c1f641 // test r9b, 0x1
-	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
-	LONG $0xfcd2850f; WORD $0xffff // jne 0x139a0 <pq_q5_1+0x130>
+	WORD $0xc2f6; BYTE $0x01 // test dl, 0x1
+	LONG $0x000000ba; BYTE $0x00 // mov edx, 0x0
+	LONG $0xfcd4850f; WORD $0xffff // jne 0x13b80 <pq_q5_1+0x140>
 	LONG $0x03000548; WORD $0x0000 // add rax, 0x300
-	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
+	LONG $0xfe578d48 // lea rdx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfcab8f0f; WORD $0xffff // jg 0x13990 <pq_q5_1+0x120>
-	LONG $0x000d04e9; BYTE $0x00 // jmp 0x149ee <pq_q5_1+0x117e>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0xfcad8f0f; WORD $0xffff // jg 0x13b70 <pq_q5_1+0x130>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xfc34850f; WORD $0xffff // jne 0x13b00 <pq_q5_1+0xc0>
+	LONG $0xfffc3de9; BYTE $0xff // jmp 0x13b0e <pq_q5_1+0xce>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x13d15 <pq_q5_1+0x4a5>
+	WORD $0x1deb // jmp 0x13f05 <pq_q5_1+0x4c5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfc1b840f; WORD $0xffff // je 0x13930 <pq_q5_1+0xc0>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03f28e0f; WORD $0x0000 // jle 0x14110 <pq_q5_1+0x8a0>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0xfc09840f; WORD $0xffff // je 0x13b0e <pq_q5_1+0xce>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03f28e0f; WORD $0x0000 // jle 0x14300 <pq_q5_1+0x8c0>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x04e7c149 // shl r15, 0x4
@@ -2960,25 +3092,24 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x3e048d4a // lea rax, [rsi + r15]
-	LONG $0x808e8d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rsi + 0x80]
+	LONG $0x80968d48; WORD $0x0000; BYTE $0x00 // lea rdx, [rsi + 0x80]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xb60c8d4b // lea rcx, [r14 + 4*r14]
+	LONG $0xb61c8d4b // lea rbx, [r14 + 4*r14]
 	LONG $0x05e6c149 // shl r14, 0x5
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0x137da2c4; WORD $0x303c // vcvtph2ps ymm7, xmmword ptr [rax + r14]
 	LONG $0x137da2c4; WORD $0x3074; BYTE $0x40 // vcvtph2ps ymm6, xmmword ptr [rax + r14 + 0x40]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x06e1c148 // shl rcx, 0x6
-	WORD $0x014c; BYTE $0xc9 // add rcx, r9
-	LONG $0x6f7e21c4; WORD $0x2904 // vmovdqu ymm8, ymmword ptr [rcx + r13]
-	LONG $0xdb7d21c4; WORD $0x294c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0x06e3c148 // shl rbx, 0x6
+	WORD $0x0148; BYTE $0xd3 // add rbx, rdx
+	LONG $0x6f7e21c4; WORD $0x2b04 // vmovdqu ymm8, ymmword ptr [rbx + r13]
+	LONG $0xdb7d21c4; WORD $0x2b4c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [rbx + r13 + 0x40]
 	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0xeb3d41c4; BYTE $0xe1 // vpor ymm12, ymm8, ymm9
@@ -2992,8 +3123,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587d62c4; WORD $0x606f // vpbroadcastd ymm13, dword ptr [rdi + 0x60]
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2964; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x40]
-	LONG $0xdb7521c4; WORD $0x292c // vpand ymm13, ymm1, ymmword ptr [rcx + r13]
+	LONG $0x6f7e21c4; WORD $0x2b64; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rbx + r13 + 0x40]
+	LONG $0xdb7521c4; WORD $0x2b2c // vpand ymm13, ymm1, ymmword ptr [rbx + r13]
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
@@ -3005,8 +3136,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x706f // vpbroadcastd ymm13, dword ptr [rdi + 0x70]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x008029acdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x00802bacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rbx + r13 + 0x80]
 	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -3018,8 +3149,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x646f // vpbroadcastd ymm13, dword ptr [rdi + 0x64]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x008029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x00802bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0x80]
 	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
@@ -3033,8 +3164,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x746f // vpbroadcastd ymm13, dword ptr [rdi + 0x74]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x00c029acdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x00c02bacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rbx + r13 + 0xc0]
 	LONG $0x721dc1c4; WORD $0x02f4 // vpslld ymm12, ymm12, 0x2
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -3046,8 +3177,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x686f // vpbroadcastd ymm13, dword ptr [rdi + 0x68]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x00c029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x00c02bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0xc0]
 	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
@@ -3061,8 +3192,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x786f // vpbroadcastd ymm13, dword ptr [rdi + 0x78]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x010029acdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rcx + r13 + 0x100]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x01002bacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rbx + r13 + 0x100]
 	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -3074,8 +3205,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	LONG $0x587d62c4; WORD $0x6c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x6c]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x01002bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0x100]
 	LONG $0x587d62c4; WORD $0x1c7f // vpbroadcastd ymm15, dword ptr [rdi + 0x1c]
 	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
@@ -3124,68 +3255,67 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm8, ymm6 # ymm2 = (ymm8 * ymm6) + ymm2
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc8d850f; WORD $0xffff // jne 0x13d70 <pq_q5_1+0x500>
+	LONG $0xfc8d850f; WORD $0xffff // jne 0x13f60 <pq_q5_1+0x520>
 	LONG $0x00c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x300
-	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc558f0f; WORD $0xffff // jg 0x13d50 <pq_q5_1+0x4e0>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x3075 // jne 0x14130 <pq_q5_1+0x8c0>
-	LONG $0xfffbfbe9; BYTE $0xff // jmp 0x13d00 <pq_q5_1+0x490>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xfe438d49 // lea rax, [r11 - 0x2]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0xfc558f0f; WORD $0xffff // jg 0x13f40 <pq_q5_1+0x500>
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	WORD $0x2b75 // jne 0x14320 <pq_q5_1+0x8e0>
+	LONG $0xfffbf6e9; BYTE $0xff // jmp 0x13ef0 <pq_q5_1+0x4b0>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfbd0840f; WORD $0xffff // je 0x13d00 <pq_q5_1+0x490>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xfbd0840f; WORD $0xffff // je 0x13ef0 <pq_q5_1+0x4b0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
-	LONG $0x02fb8341 // cmp r11d, 0x2
-	LONG $0xfbb8820f; WORD $0xffff // jb 0x13d00 <pq_q5_1+0x490>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
-	LONG $0x03fb8341 // cmp r11d, 0x3
-	LONG $0xfba3820f; WORD $0xffff // jb 0x13d00 <pq_q5_1+0x490>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
-	LONG $0x04fb8341 // cmp r11d, 0x4
-	LONG $0xfb8e820f; WORD $0xffff // jb 0x13d00 <pq_q5_1+0x490>
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	LONG $0x02fe8341 // cmp r14d, 0x2
+	LONG $0xfbb8820f; WORD $0xffff // jb 0x13ef0 <pq_q5_1+0x4b0>
+	LONG $0x117cc1c4; WORD $0x8f24 // vmovups ymmword ptr [r15 + 4*rcx], ymm4
+	LONG $0x03fe8341 // cmp r14d, 0x3
+	LONG $0xfba8820f; WORD $0xffff // jb 0x13ef0 <pq_q5_1+0x4b0>
+	LONG $0x117cc1c4; WORD $0xcf1c // vmovups ymmword ptr [r15 + 8*rcx], ymm3
+	LONG $0x04fe8341 // cmp r14d, 0x4
+	LONG $0xfb98820f; WORD $0xffff // jb 0x13ef0 <pq_q5_1+0x4b0>
+	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xfb79820f; WORD $0xffff // jb 0x13d00 <pq_q5_1+0x490>
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x042e8e0f; WORD $0x0000 // jle 0x145be <pq_q5_1+0xd4e>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x05fe8341 // cmp r14d, 0x5
+	LONG $0xfb83820f; WORD $0xffff // jb 0x13ef0 <pq_q5_1+0x4b0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04388e0f; WORD $0x0000 // jle 0x147ae <pq_q5_1+0xd6e>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
-	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	WORD $0x9066 // nop
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x27048d4a // lea rax, [rdi + r12]
-	LONG $0x808f8d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rdi + 0x80]
+	LONG $0x80978d48; WORD $0x0000; BYTE $0x00 // lea rdx, [rdi + 0x80]
 	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xb60c8d4b // lea rcx, [r14 + 4*r14]
+	LONG $0xb61c8d4b // lea rbx, [r14 + 4*r14]
 	LONG $0x05e6c149 // shl r14, 0x5
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0x137da2c4; WORD $0x303c // vcvtph2ps ymm7, xmmword ptr [rax + r14]
 	LONG $0x137da2c4; WORD $0x3074; BYTE $0x40 // vcvtph2ps ymm6, xmmword ptr [rax + r14 + 0x40]
 	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
-	LONG $0x06e1c148 // shl rcx, 0x6
-	WORD $0x014c; BYTE $0xc9 // add rcx, r9
-	LONG $0x6f7e21c4; WORD $0x2904 // vmovdqu ymm8, ymmword ptr [rcx + r13]
-	LONG $0xdb7d21c4; WORD $0x294c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [rcx + r13 + 0x40]
+	LONG $0x06e3c148 // shl rbx, 0x6
+	WORD $0x0148; BYTE $0xd3 // add rbx, rdx
+	LONG $0x6f7e21c4; WORD $0x2b04 // vmovdqu ymm8, ymmword ptr [rbx + r13]
+	LONG $0xdb7d21c4; WORD $0x2b4c; BYTE $0x40 // vpand ymm9, ymm0, ymmword ptr [rbx + r13 + 0x40]
 	LONG $0x723dc1c4; WORD $0x04f0 // vpslld ymm8, ymm8, 0x4
 	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
 	LONG $0xeb3d41c4; BYTE $0xe1 // vpor ymm12, ymm8, ymm9
@@ -3199,8 +3329,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0000e0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe0]
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2964; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rcx + r13 + 0x40]
-	LONG $0xdb7521c4; WORD $0x292c // vpand ymm13, ymm1, ymmword ptr [rcx + r13]
+	LONG $0x6f7e21c4; WORD $0x2b64; BYTE $0x40 // vmovdqu ymm12, ymmword ptr [rbx + r13 + 0x40]
+	LONG $0xdb7521c4; WORD $0x2b2c // vpand ymm13, ymm1, ymmword ptr [rbx + r13]
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xeb1541c4; BYTE $0xe4 // vpor ymm12, ymm13, ymm12
@@ -3212,8 +3342,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000f0ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf0]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x008029acdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x00802bacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rbx + r13 + 0x80]
 	LONG $0x721dc1c4; WORD $0x03f4 // vpslld ymm12, ymm12, 0x3
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -3225,8 +3355,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000e4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe4]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x008029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x80]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x00802bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0x80]
 	LONG $0x721dc1c4; WORD $0x01d4 // vpsrld ymm12, ymm12, 0x1
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
@@ -3240,8 +3370,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000f4ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf4]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x00c029acdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x00c02bacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rbx + r13 + 0xc0]
 	LONG $0x721dc1c4; WORD $0x02f4 // vpslld ymm12, ymm12, 0x2
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -3253,8 +3383,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000e8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xe8]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x00c029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0xc0]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x00c02bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0xc0]
 	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
 	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
@@ -3268,8 +3398,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000f8ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xf8]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x010029acdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rcx + r13 + 0x100]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x01002bacdb7d21c4; WORD $0x0000 // vpand ymm13, ymm0, ymmword ptr [rbx + r13 + 0x100]
 	LONG $0xfe1d41c4; BYTE $0xe4 // vpaddd ymm12, ymm12, ymm12
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0xeb1d41c4; BYTE $0xe5 // vpor ymm12, ymm12, ymm13
@@ -3281,8 +3411,8 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x501d42c4; BYTE $0xcd // {vex} vpdpbusd ymm9, ymm12, ymm13
 	QUAD $0x0000ecae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0xec]
 	LONG $0x501d42c4; BYTE $0xc5 // {vex} vpdpbusd ymm8, ymm12, ymm13
-	LONG $0x6f7e21c4; WORD $0x2924 // vmovdqu ymm12, ymmword ptr [rcx + r13]
-	QUAD $0x010029ac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rcx + r13 + 0x100]
+	LONG $0x6f7e21c4; WORD $0x2b24 // vmovdqu ymm12, ymmword ptr [rbx + r13]
+	QUAD $0x01002bac6f7e21c4; WORD $0x0000 // vmovdqu ymm13, ymmword ptr [rbx + r13 + 0x100]
 	QUAD $0x00009cbe587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rsi + 0x9c]
 	LONG $0x721dc1c4; WORD $0x03d4 // vpsrld ymm12, ymm12, 0x3
 	LONG $0x7215c1c4; WORD $0x04d5 // vpsrld ymm13, ymm13, 0x4
@@ -3331,190 +3461,192 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm8, ymm6 # ymm2 = (ymm8 * ymm6) + ymm2
 	LONG $0x01c2f641 // test r10b, 0x1
 	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc2c850f; WORD $0xffff // jne 0x141d0 <pq_q5_1+0x960>
+	LONG $0xfc2c850f; WORD $0xffff // jne 0x143c0 <pq_q5_1+0x980>
 	LONG $0x00c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x300
-	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
-	LONG $0x02f88349 // cmp r8, 0x2
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfbf48f0f; WORD $0xffff // jg 0x141b0 <pq_q5_1+0x940>
-	WORD $0x10eb // jmp 0x145ce <pq_q5_1+0xd5e>
+	LONG $0xfe438d49 // lea rax, [r11 - 0x2]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0xfbf48f0f; WORD $0xffff // jg 0x143a0 <pq_q5_1+0x960>
+	WORD $0x10eb // jmp 0x147be <pq_q5_1+0xd7e>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
-	LONG $0x05fb8341 // cmp r11d, 0x5
-	LONG $0xf71d840f; WORD $0xffff // je 0x13d00 <pq_q5_1+0x490>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0x05fe8341 // cmp r14d, 0x5
+	LONG $0xf718840f; WORD $0xffff // je 0x13ef0 <pq_q5_1+0x4b0>
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
-	LONG $0x07fb8341 // cmp r11d, 0x7
-	LONG $0xf708820f; WORD $0xffff // jb 0x13d00 <pq_q5_1+0x490>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0x07fe8341 // cmp r14d, 0x7
+	LONG $0xf703820f; WORD $0xffff // jb 0x13ef0 <pq_q5_1+0x4b0>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0x08fb8341 // cmp r11d, 0x8
-	LONG $0xf6f3820f; WORD $0xffff // jb 0x13d00 <pq_q5_1+0x490>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x08fe8341 // cmp r14d, 0x8
+	LONG $0xf6ee820f; WORD $0xffff // jb 0x13ef0 <pq_q5_1+0x4b0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0xfff6e3e9; BYTE $0xff // jmp 0x13d00 <pq_q5_1+0x490>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03c58e0f; WORD $0x0000 // jle 0x149ee <pq_q5_1+0x117e>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x0088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2000]
-	LONG $0x4088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2040]
-	LONG $0x80808d4c; WORD $0x0020; BYTE $0x00 // lea r8, [rax + 0x2080]
-	LONG $0x80888d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rax + 0x80]
-	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	LONG $0xfff6dee9; BYTE $0xff // jmp 0x13ef0 <pq_q5_1+0x4b0>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04038e0f; WORD $0x0000 // jle 0x14c2c <pq_q5_1+0x11ec>
+	LONG $0x24248b4c // mov r12, qword ptr [rsp]
+	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894c; BYTE $0xc5 // mov rbp, r8
+	WORD $0x894d; BYTE $0xe3 // mov r11, r12
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	WORD $0x1feb // jmp 0x14868 <pq_q5_1+0xe28>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x00c48149; WORD $0x0003; BYTE $0x00 // add r12, 0x300
+	LONG $0xfe458d48 // lea rax, [rbp - 0x2]
+	LONG $0x02fd8348 // cmp rbp, 0x2
+	WORD $0x8948; BYTE $0xc5 // mov rbp, rax
+	LONG $0x03cc8e0f; WORD $0x0000 // jle 0x14c34 <pq_q5_1+0x11f4>
+	QUAD $0x0000008024b48d49 // lea rsi, [r12 + 0x80]
+	QUAD $0x000001c024bc8d49 // lea rdi, [r12 + 0x1c0]
+	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
 	WORD $0xc931 // xor ecx, ecx
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x06e6c149 // shl r14, 0x6
+	LONG $0x000328e9; BYTE $0x00 // jmp 0x14baa <pq_q5_1+0x116a>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x05e1c148 // shl rcx, 0x5
-	LONG $0xb63c8d4f // lea r15, [r14 + 4*r14]
-	LONG $0x0c180f43; BYTE $0x38 // prefetcht0 byte ptr [r8 + r15]
-	LONG $0x4c180f43; WORD $0x4038 // prefetcht0 byte ptr [r8 + r15 + 0x40]
-	QUAD $0x000080388c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r15 + 0x80]
-	QUAD $0x0000c0388c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r15 + 0xc0]
-	QUAD $0x000100388c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r15 + 0x100]
-	WORD $0x014d; BYTE $0xcf // add r15, r9
-	LONG $0x137de2c4; WORD $0x082c // vcvtph2ps ymm5, xmmword ptr [rax + rcx]
-	LONG $0x137de2c4; WORD $0x0864; BYTE $0x40 // vcvtph2ps ymm4, xmmword ptr [rax + rcx + 0x40]
-	WORD $0x894d; BYTE $0xfc // mov r12, r15
-	LONG $0x6f7ec1c4; WORD $0x2434 // vmovdqu ymm6, ymmword ptr [r12]
-	LONG $0xdb7dc1c4; WORD $0x247c; BYTE $0x40 // vpand ymm7, ymm0, ymmword ptr [r12 + 0x40]
-	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	WORD $0x0148; BYTE $0xf0 // add rax, rsi
+	LONG $0x137dc2c4; WORD $0x0c2c // vcvtph2ps ymm5, xmmword ptr [r12 + rcx]
+	LONG $0x137dc2c4; WORD $0x0c64; BYTE $0x40 // vcvtph2ps ymm4, xmmword ptr [r12 + rcx + 0x40]
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	LONG $0x6f7ec1c4; BYTE $0x31 // vmovdqu ymm6, ymmword ptr [r9]
+	LONG $0xdb7dc1c4; WORD $0x4079 // vpand ymm7, ymm0, ymmword ptr [r9 + 0x40]
+	LONG $0x587d42c4; WORD $0x0045 // vpbroadcastd ymm8, dword ptr [r13]
 	LONG $0xf672cdc5; BYTE $0x04 // vpslld ymm6, ymm6, 0x4
 	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
 	LONG $0xffebcdc5 // vpor ymm7, ymm6, ymm7
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [r12 + 0x40]
-	LONG $0xdb7541c4; WORD $0x2404 // vpand ymm8, ymm1, ymmword ptr [r12]
+	LONG $0x6f7ec1c4; WORD $0x4079 // vmovdqu ymm7, ymmword ptr [r9 + 0x40]
+	LONG $0xdb7541c4; BYTE $0x01 // vpand ymm8, ymm1, ymmword ptr [r9]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0x587d42c4; WORD $0x1045 // vpbroadcastd ymm8, dword ptr [r13 + 0x10]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
-	QUAD $0x00802484db7d41c4; WORD $0x0000 // vpand ymm8, ymm0, ymmword ptr [r12 + 0x80]
+	LONG $0x6f7ec1c4; BYTE $0x39 // vmovdqu ymm7, ymmword ptr [r9]
+	QUAD $0x00008081db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r9 + 0x80]
 	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x587d42c4; WORD $0x0445 // vpbroadcastd ymm8, dword ptr [r13 + 0x4]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
-	QUAD $0x008024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0x80]
+	LONG $0x6f7ec1c4; BYTE $0x39 // vmovdqu ymm7, ymmword ptr [r9]
+	QUAD $0x000080816f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r9 + 0x80]
 	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0x587d42c4; WORD $0x1445 // vpbroadcastd ymm8, dword ptr [r13 + 0x14]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
-	QUAD $0x00c02484db7d41c4; WORD $0x0000 // vpand ymm8, ymm0, ymmword ptr [r12 + 0xc0]
+	LONG $0x6f7ec1c4; BYTE $0x39 // vmovdqu ymm7, ymmword ptr [r9]
+	QUAD $0x0000c081db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r9 + 0xc0]
 	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x587d42c4; WORD $0x0845 // vpbroadcastd ymm8, dword ptr [r13 + 0x8]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
-	QUAD $0x00c024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0xc0]
+	LONG $0x6f7ec1c4; BYTE $0x39 // vmovdqu ymm7, ymmword ptr [r9]
+	QUAD $0x0000c0816f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r9 + 0xc0]
 	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0x587d42c4; WORD $0x1845 // vpbroadcastd ymm8, dword ptr [r13 + 0x18]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
-	QUAD $0x01002484db7d41c4; WORD $0x0000 // vpand ymm8, ymm0, ymmword ptr [r12 + 0x100]
+	LONG $0x6f7ec1c4; BYTE $0x39 // vmovdqu ymm7, ymmword ptr [r9]
+	QUAD $0x00010081db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r9 + 0x100]
 	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x587d42c4; WORD $0x0c45 // vpbroadcastd ymm8, dword ptr [r13 + 0xc]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
-	QUAD $0x010024846f7e41c4; WORD $0x0000 // vmovdqu ymm8, ymmword ptr [r12 + 0x100]
+	LONG $0x6f7ec1c4; BYTE $0x39 // vmovdqu ymm7, ymmword ptr [r9]
+	QUAD $0x000100816f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r9 + 0x100]
 	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
+	LONG $0x587d42c4; WORD $0x1c45 // vpbroadcastd ymm8, dword ptr [r13 + 0x1c]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
-	LONG $0x7610fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rsi + 0x24]
+	LONG $0x107ac1c4; WORD $0x2475 // vmovss xmm6, dword ptr [r13 + 0x24]
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
 	LONG $0xac5de2c4; BYTE $0xf5 // vfnmadd213ps ymm6, ymm4, ymm5 # ymm6 = -(ymm4 * ymm6) + ymm5
-	LONG $0x187de2c4; WORD $0x2066 // vbroadcastss ymm4, dword ptr [rsi + 0x20]
-	LONG $0x137de2c4; WORD $0x086c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [rax + rcx + 0x10]
+	LONG $0x187dc2c4; WORD $0x2065 // vbroadcastss ymm4, dword ptr [r13 + 0x20]
+	LONG $0x137dc2c4; WORD $0x0c6c; BYTE $0x10 // vcvtph2ps ymm5, xmmword ptr [r12 + rcx + 0x10]
 	LONG $0xb84de2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm6, ymm4 # ymm3 = (ymm6 * ymm4) + ymm3
-	LONG $0x137de2c4; WORD $0x0864; BYTE $0x50 // vcvtph2ps ymm4, xmmword ptr [rax + rcx + 0x50]
-	LONG $0x6f7ec1c4; WORD $0x2077 // vmovdqu ymm6, ymmword ptr [r15 + 0x20]
-	LONG $0xdb7dc1c4; WORD $0x607f // vpand ymm7, ymm0, ymmword ptr [r15 + 0x60]
-	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x137dc2c4; WORD $0x0c64; BYTE $0x50 // vcvtph2ps ymm4, xmmword ptr [r12 + rcx + 0x50]
+	LONG $0x706ffec5; BYTE $0x20 // vmovdqu ymm6, ymmword ptr [rax + 0x20]
+	LONG $0x78dbfdc5; BYTE $0x60 // vpand ymm7, ymm0, ymmword ptr [rax + 0x60]
+	LONG $0x587d42c4; WORD $0x0045 // vpbroadcastd ymm8, dword ptr [r13]
 	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
 	LONG $0xf672cdc5; BYTE $0x04 // vpslld ymm6, ymm6, 0x4
 	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
 	LONG $0xffebcdc5 // vpor ymm7, ymm6, ymm7
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x607f // vmovdqu ymm7, ymmword ptr [r15 + 0x60]
-	LONG $0xdb7541c4; WORD $0x2047 // vpand ymm8, ymm1, ymmword ptr [r15 + 0x20]
+	LONG $0x786ffec5; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [rax + 0x60]
+	LONG $0x40db75c5; BYTE $0x20 // vpand ymm8, ymm1, ymmword ptr [rax + 0x20]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf8dbc5c5 // vpand ymm7, ymm7, ymm0
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0x587d42c4; WORD $0x1045 // vpbroadcastd ymm8, dword ptr [r13 + 0x10]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
-	QUAD $0x0000a087db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r15 + 0xa0]
+	LONG $0x786ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rax + 0x20]
+	QUAD $0x000000a080db7dc5 // vpand ymm8, ymm0, ymmword ptr [rax + 0xa0]
 	LONG $0xf772c5c5; BYTE $0x03 // vpslld ymm7, ymm7, 0x3
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x587d42c4; WORD $0x0445 // vpbroadcastd ymm8, dword ptr [r13 + 0x4]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
-	QUAD $0x0000a0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xa0]
+	LONG $0x786ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rax + 0x20]
+	QUAD $0x000000a0806f7ec5 // vmovdqu ymm8, ymmword ptr [rax + 0xa0]
 	LONG $0xd772c5c5; BYTE $0x01 // vpsrld ymm7, ymm7, 0x1
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0x587d42c4; WORD $0x1445 // vpbroadcastd ymm8, dword ptr [r13 + 0x14]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
-	QUAD $0x0000e087db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r15 + 0xe0]
+	LONG $0x786ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rax + 0x20]
+	QUAD $0x000000e080db7dc5 // vpand ymm8, ymm0, ymmword ptr [rax + 0xe0]
 	LONG $0xf772c5c5; BYTE $0x02 // vpslld ymm7, ymm7, 0x2
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x587d42c4; WORD $0x0845 // vpbroadcastd ymm8, dword ptr [r13 + 0x8]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
-	QUAD $0x0000e0876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0xe0]
+	LONG $0x786ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rax + 0x20]
+	QUAD $0x000000e0806f7ec5 // vmovdqu ymm8, ymmword ptr [rax + 0xe0]
 	LONG $0xd772c5c5; BYTE $0x02 // vpsrld ymm7, ymm7, 0x2
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0x587d42c4; WORD $0x1845 // vpbroadcastd ymm8, dword ptr [r13 + 0x18]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
-	QUAD $0x00012087db7d41c4; BYTE $0x00 // vpand ymm8, ymm0, ymmword ptr [r15 + 0x120]
+	LONG $0x786ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rax + 0x20]
+	QUAD $0x0000012080db7dc5 // vpand ymm8, ymm0, ymmword ptr [rax + 0x120]
 	LONG $0xfffec5c5 // vpaddd ymm7, ymm7, ymm7
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0xffebbdc5 // vpor ymm7, ymm8, ymm7
-	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x587d42c4; WORD $0x0c45 // vpbroadcastd ymm8, dword ptr [r13 + 0xc]
 	LONG $0x5045c2c4; BYTE $0xf0 // {vex} vpdpbusd ymm6, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x207f // vmovdqu ymm7, ymmword ptr [r15 + 0x20]
-	QUAD $0x000120876f7e41c4; BYTE $0x00 // vmovdqu ymm8, ymmword ptr [r15 + 0x120]
-	LONG $0x587d62c4; WORD $0x1c4e // vpbroadcastd ymm9, dword ptr [rsi + 0x1c]
+	LONG $0x786ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rax + 0x20]
+	QUAD $0x00000120806f7ec5 // vmovdqu ymm8, ymmword ptr [rax + 0x120]
+	LONG $0x587d42c4; WORD $0x1c4d // vpbroadcastd ymm9, dword ptr [r13 + 0x1c]
 	LONG $0xd772c5c5; BYTE $0x03 // vpsrld ymm7, ymm7, 0x3
 	LONG $0x723dc1c4; WORD $0x04d0 // vpsrld ymm8, ymm8, 0x4
 	LONG $0xc0db3dc5 // vpand ymm8, ymm8, ymm0
@@ -3523,28 +3655,53 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5045c2c4; BYTE $0xf1 // {vex} vpdpbusd ymm6, ymm7, ymm9
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0xee59d4c5 // vmulps ymm5, ymm5, ymm6
-	LONG $0x7610fac5; BYTE $0x24 // vmovss xmm6, dword ptr [rsi + 0x24]
+	LONG $0x107ac1c4; WORD $0x2475 // vmovss xmm6, dword ptr [r13 + 0x24]
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
 	LONG $0xac5de2c4; BYTE $0xf5 // vfnmadd213ps ymm6, ymm4, ymm5 # ymm6 = -(ymm4 * ymm6) + ymm5
-	LONG $0x187de2c4; WORD $0x206e // vbroadcastss ymm5, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x187dc2c4; WORD $0x206d // vbroadcastss ymm5, dword ptr [r13 + 0x20]
+	LONG $0x30c58349 // add r13, 0x30
 	LONG $0xb84de2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm6, ymm5 # ymm2 = (ymm6 * ymm5) + ymm2
-	LONG $0x01c2f641 // test r10b, 0x1
-	LONG $0x0000ba41; WORD $0x0000 // mov r10d, 0x0
-	LONG $0xfc99850f; WORD $0xffff // jne 0x14670 <pq_q5_1+0xe00>
-	LONG $0x03000548; WORD $0x0000 // add rax, 0x300
-	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
-	LONG $0x02ff8348 // cmp rdi, 0x2
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfc528f0f; WORD $0xffff // jg 0x14640 <pq_q5_1+0xdd0>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xef39840f; WORD $0xffff // je 0x13930 <pq_q5_1+0xc0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
-	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0xffef26e9; BYTE $0xff // jmp 0x13930 <pq_q5_1+0xc0>
-	LONG $0x58c48348 // add rsp, 0x58
+	LONG $0x01c0f641 // test r8b, 0x1
+	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
+	LONG $0xfca6840f; WORD $0xffff // je 0x14850 <pq_q5_1+0xe10>
+	LONG $0x89048d48 // lea rax, [rcx + 4*rcx]
+	LONG $0x06e0c148 // shl rax, 0x6
+	LONG $0x070c8d4c // lea r9, [rdi + rax]
+	WORD $0x394d; BYTE $0xcb // cmp r11, r9
+	LONG $0xfcd1830f; WORD $0xffff // jae 0x14890 <pq_q5_1+0xe50>
+	WORD $0x8945; BYTE $0xda // mov r10d, r11d
+	LONG $0x08eac141 // shr r10d, 0x8
+	WORD $0x8945; BYTE $0xdf // mov r15d, r11d
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xd7b70f41 // movzx edx, r15w
+	LONG $0xd2b60f45 // movzx r10d, r10b
+	WORD $0x894d; BYTE $0xde // mov r14, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x00c78141; WORD $0x0001; BYTE $0x00 // add r15d, 0x100
+	WORD $0x8944; BYTE $0xd3 // mov ebx, r10d
+	WORD $0xe383; BYTE $0x3f // and ebx, 0x3f
+	LONG $0x3fffe281; WORD $0x0000 // and edx, 0x3fff
+	WORD $0xfe41; BYTE $0xc2 // inc r10b
+	WORD $0xe3c1; BYTE $0x06 // shl ebx, 0x6
+	WORD $0x2949; BYTE $0xd6 // sub r14, rdx
+	QUAD $0x004000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x4000]
+	QUAD $0x005000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x5000]
+	QUAD $0x006000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x6000]
+	QUAD $0x007000338c180f42; BYTE $0x00 // prefetcht0 byte ptr [rbx + r14 + 0x7000]
+	WORD $0x394d; BYTE $0xcb // cmp r11, r9
+	WORD $0xa972 // jb 0x14bd0 <pq_q5_1+0x1190>
+	LONG $0xfffc64e9; BYTE $0xff // jmp 0x14890 <pq_q5_1+0xe50>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xeeaf850f; WORD $0xffff // jne 0x13b00 <pq_q5_1+0xc0>
+	LONG $0xffeeb8e9; BYTE $0xff // jmp 0x13b0e <pq_q5_1+0xce>
+	LONG $0x70c48348 // add rsp, 0x70
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -3553,86 +3710,89 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// pq_iq4_nl: +18976
+	// pq_iq4_nl: +19568
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x58ec8348 // sub rsp, 0x58
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
-	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	LONG $0x10fec148 // sar rsi, 0x10
-	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
-	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x0df28e0f; WORD $0x0000 // jle 0x1583e <pq_iq4_nl+0xe1e>
+	LONG $0x60ec8348 // sub rsp, 0x60
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	LONG $0x10fac148 // sar rdx, 0x10
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0x0e6c8e0f; WORD $0x0000 // jle 0x15b0d <pq_iq4_nl+0xe9d>
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	LONG $0x3fe8c148 // shr rax, 0x3f
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
-	QUAD $0x00722e052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x722e] # 0x1bc92 <peak_i8+0x2f2>
-	QUAD $0x0072270d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x7227] # 0x1bc94 <peak_i8+0x2f4>
-	QUAD $0x0071da155a7de2c4; BYTE $0x00 // vbroadcasti128 ymm2, xmmword ptr [rip + 0x71da] # ymm2 = mem[0,1,0,1]
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	QUAD $0x00759c052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x759c] # 0x1c252 <peak_i8+0x2f2>
+	QUAD $0x0075950d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x7595] # 0x1c254 <peak_i8+0x2f4>
+	QUAD $0x007548155a7de2c4; BYTE $0x00 // vbroadcasti128 ymm2, xmmword ptr [rip + 0x7548] # ymm2 = mem[0,1,0,1]
 	LONG $0xd1b60f45 // movzx r10d, r9b
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
+	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
 	WORD $0x014c; BYTE $0xc0 // add rax, r8
 	WORD $0xd148; BYTE $0xe8 // shr rax
 	LONG $0x06e0c148 // shl rax, 0x6
 	LONG $0xc0048d48 // lea rax, [rax + 8*rax]
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x403c8d48 // lea rdi, [rax + 2*rax]
+	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x247c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdi
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
+	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x04e6c148 // shl rsi, 0x4
+	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
-	WORD $0x25eb // jmp 0x14b03 <pq_iq4_nl+0xe3>
-	WORD $0x9066 // nop
-	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
-	LONG $0x24448348; WORD $0x4010 // add qword ptr [rsp + 0x10], 0x40
-	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
-	LONG $0xff718d48 // lea rsi, [rcx - 0x1]
+	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
+	WORD $0x33eb // jmp 0x14d63 <pq_iq4_nl+0xf3>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
+	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	LONG $0x24448348; WORD $0x4018 // add qword ptr [rsp + 0x18], 0x40
+	LONG $0x24140148 // add qword ptr [rsp], rdx
+	LONG $0xff418d48 // lea rax, [rcx - 0x1]
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0d3b8e0f; WORD $0x0000 // jle 0x1583e <pq_iq4_nl+0xe1e>
-	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x0daa8e0f; WORD $0x0000 // jle 0x15b0d <pq_iq4_nl+0xe9d>
+	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x029b850f; WORD $0x0000 // jne 0x14db0 <pq_iq4_nl+0x390>
+	LONG $0x029b850f; WORD $0x0000 // jne 0x15010 <pq_iq4_nl+0x3a0>
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0a4e850f; WORD $0x0000 // jne 0x157d0 <pq_iq4_nl+0xb60>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0a46850f; WORD $0x0000 // jne 0x15570 <pq_iq4_nl+0xb50>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x0cef8e0f; WORD $0x0000 // jle 0x15822 <pq_iq4_nl+0xe02>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	LONG $0x02638e0f; WORD $0x0000 // jle 0x14ff6 <pq_iq4_nl+0x386>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	BYTE $0x90 // nop
 	LONG $0x40488d48 // lea rcx, [rax + 0x40]
 	WORD $0xb041; BYTE $0x01 // mov r8b, 0x1
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0x894d; BYTE $0xcb // mov r11, r9
-	LONG $0x08e1c149 // shl r9, 0x8
+	WORD $0xd231 // xor edx, edx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	LONG $0x08e2c148 // shl rdx, 0x8
 	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
 	LONG $0x05e3c149 // shl r11, 0x5
-	WORD $0x0149; BYTE $0xc9 // add r9, rcx
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0x137da2c4; WORD $0x1834 // vcvtph2ps ymm6, xmmword ptr [rax + r11]
-	WORD $0x894d; BYTE $0xcf // mov r15, r9
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
 	LONG $0xdb75c1c4; BYTE $0x3f // vpand ymm7, ymm1, ymmword ptr [r15]
 	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
 	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
@@ -3681,45 +3841,45 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb855e2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm5, ymm6 # ymm4 = (ymm5 * ymm6) + ymm4
 	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
 	LONG $0x137da2c4; WORD $0x1874; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rax + r11 + 0x10]
-	LONG $0xdb75c1c4; WORD $0x2079 // vpand ymm7, ymm1, ymmword ptr [r9 + 0x20]
+	LONG $0x7adbf5c5; BYTE $0x20 // vpand ymm7, ymm1, ymmword ptr [rdx + 0x20]
 	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
 	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x2079 // vmovdqu ymm7, ymmword ptr [r9 + 0x20]
+	LONG $0x7a6ffec5; BYTE $0x20 // vmovdqu ymm7, ymmword ptr [rdx + 0x20]
 	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0xdb75c1c4; WORD $0x6079 // vpand ymm7, ymm1, ymmword ptr [r9 + 0x60]
+	LONG $0x7adbf5c5; BYTE $0x60 // vpand ymm7, ymm1, ymmword ptr [rdx + 0x60]
 	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x6f7ec1c4; WORD $0x6079 // vmovdqu ymm7, ymmword ptr [r9 + 0x60]
+	LONG $0x7a6ffec5; BYTE $0x60 // vmovdqu ymm7, ymmword ptr [rdx + 0x60]
 	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x0000a0b9db75c1c4; BYTE $0x00 // vpand ymm7, ymm1, ymmword ptr [r9 + 0xa0]
+	QUAD $0x000000a0badbf5c5 // vpand ymm7, ymm1, ymmword ptr [rdx + 0xa0]
 	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x0000a0b96f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r9 + 0xa0]
+	QUAD $0x000000a0ba6ffec5 // vmovdqu ymm7, ymmword ptr [rdx + 0xa0]
 	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x0000e0b9db75c1c4; BYTE $0x00 // vpand ymm7, ymm1, ymmword ptr [r9 + 0xe0]
+	QUAD $0x000000e0badbf5c5 // vpand ymm7, ymm1, ymmword ptr [rdx + 0xe0]
 	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	QUAD $0x0000e0b96f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r9 + 0xe0]
+	QUAD $0x000000e0ba6ffec5 // vmovdqu ymm7, ymmword ptr [rdx + 0xe0]
 	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
-	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
@@ -3731,25 +3891,28 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
 	LONG $0x01c0f641 // test r8b, 0x1
 	LONG $0x0000b841; WORD $0x0000 // mov r8d, 0x0
-	LONG $0xfdc8850f; WORD $0xffff // jne 0x14b50 <pq_iq4_nl+0x130>
+	LONG $0xfdd1850f; WORD $0xffff // jne 0x14db0 <pq_iq4_nl+0x140>
 	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
 	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
 	LONG $0x02ff8348 // cmp rdi, 0x2
 	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfda18f0f; WORD $0xffff // jg 0x14b40 <pq_iq4_nl+0x120>
-	LONG $0x000a7ee9; BYTE $0x00 // jmp 0x15822 <pq_iq4_nl+0xe02>
+	LONG $0xfdaa8f0f; WORD $0xffff // jg 0x14da0 <pq_iq4_nl+0x130>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xfd31850f; WORD $0xffff // jne 0x14d30 <pq_iq4_nl+0xc0>
+	LONG $0xfffd3ae9; BYTE $0xff // jmp 0x14d3e <pq_iq4_nl+0xce>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x14dd5 <pq_iq4_nl+0x3b5>
+	WORD $0x1deb // jmp 0x15035 <pq_iq4_nl+0x3c5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfd0b840f; WORD $0xffff // je 0x14ae0 <pq_iq4_nl+0xc0>
+	LONG $0xfd09840f; WORD $0xffff // je 0x14d3e <pq_iq4_nl+0xce>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03328e0f; WORD $0x0000 // jle 0x15110 <pq_iq4_nl+0x6f0>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x03328e0f; WORD $0x0000 // jle 0x15370 <pq_iq4_nl+0x700>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x04e7c149 // shl r15, 0x4
@@ -3758,21 +3921,20 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x3e048d4a // lea rax, [rsi + r15]
-	LONG $0x404e8d4c // lea r9, [rsi + 0x40]
+	LONG $0x40768d4c // lea r14, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	QUAD $0x000001248f6e79c5 // vmovd xmm9, dword ptr [rdi + 0x124]
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
-	LONG $0x05e6c149 // shl r14, 0x5
+	LONG $0x05e2c148 // shl rdx, 0x5
 	QUAD $0x0000012cbf6ef9c5 // vmovd xmm7, dword ptr [rdi + 0x12c]
 	QUAD $0x00000128876e79c5 // vmovd xmm8, dword ptr [rdi + 0x128]
-	WORD $0x014c; BYTE $0xc9 // add rcx, r9
+	WORD $0x014c; BYTE $0xf1 // add rcx, r14
 	LONG $0x473562c4; BYTE $0xc8 // vpsllvd ymm9, ymm9, ymm0
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
@@ -3782,7 +3944,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
 	LONG $0x473562c4; BYTE $0xc8 // vpsllvd ymm9, ymm9, ymm0
 	LONG $0x587d42c4; BYTE $0xd9 // vpbroadcastd ymm11, xmm9
-	LONG $0x137d22c4; WORD $0x300c // vcvtph2ps ymm9, xmmword ptr [rax + r14]
+	LONG $0x137d62c4; WORD $0x100c // vcvtph2ps ymm9, xmmword ptr [rax + rdx]
 	LONG $0xdb7521c4; WORD $0x2924 // vpand ymm12, ymm1, ymmword ptr [rcx + r13]
 	LONG $0x587d62c4; BYTE $0x2f // vpbroadcastd ymm13, dword ptr [rdi]
 	LONG $0x006d42c4; BYTE $0xe4 // vpshufb ymm12, ymm2, ymm12
@@ -3891,15 +4053,15 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm8, ymm11 # ymm4 = (ymm8 * ymm11) + ymm4
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfd39850f; WORD $0xffff // jne 0x14e20 <pq_iq4_nl+0x400>
+	LONG $0xfd39850f; WORD $0xffff // jne 0x15080 <pq_iq4_nl+0x410>
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfd118f0f; WORD $0xffff // jg 0x14e10 <pq_iq4_nl+0x3f0>
+	LONG $0xfd118f0f; WORD $0xffff // jg 0x15070 <pq_iq4_nl+0x400>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2c75 // jne 0x15130 <pq_iq4_nl+0x710>
-	LONG $0xfffcb7e9; BYTE $0xff // jmp 0x14dc0 <pq_iq4_nl+0x3a0>
+	WORD $0x2c75 // jne 0x15390 <pq_iq4_nl+0x720>
+	LONG $0xfffcb7e9; BYTE $0xff // jmp 0x15020 <pq_iq4_nl+0x3b0>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -3908,47 +4070,46 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc90840f; WORD $0xffff // je 0x14dc0 <pq_iq4_nl+0x3a0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
+	LONG $0xfc90840f; WORD $0xffff // je 0x15020 <pq_iq4_nl+0x3b0>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfc78820f; WORD $0xffff // jb 0x14dc0 <pq_iq4_nl+0x3a0>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xfc78820f; WORD $0xffff // jb 0x15020 <pq_iq4_nl+0x3b0>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfc63820f; WORD $0xffff // jb 0x14dc0 <pq_iq4_nl+0x3a0>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0xfc63820f; WORD $0xffff // jb 0x15020 <pq_iq4_nl+0x3b0>
+	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0xc724 // vmovups ymmword ptr [r15 + 8*rax], ymm4
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfc4e820f; WORD $0xffff // jb 0x14dc0 <pq_iq4_nl+0x3a0>
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	LONG $0xfc4e820f; WORD $0xffff // jb 0x15020 <pq_iq4_nl+0x3b0>
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfc39820f; WORD $0xffff // jb 0x14dc0 <pq_iq4_nl+0x3a0>
+	LONG $0xfc39820f; WORD $0xffff // jb 0x15020 <pq_iq4_nl+0x3b0>
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x03728e0f; WORD $0x0000 // jle 0x15502 <pq_iq4_nl+0xae2>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x03728e0f; WORD $0x0000 // jle 0x15762 <pq_iq4_nl+0xaf2>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	LONG $0x04e4c149 // shl r12, 0x4
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
 	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
-	WORD $0x9066 // nop
 	LONG $0x27048d4a // lea rax, [rdi + r12]
-	LONG $0x404f8d4c // lea r9, [rdi + 0x40]
+	LONG $0x40778d4c // lea r14, [rdi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	QUAD $0x000001348e6e79c5 // vmovd xmm9, dword ptr [rsi + 0x134]
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
 	LONG $0x08e1c148 // shl rcx, 0x8
-	LONG $0x05e6c149 // shl r14, 0x5
+	LONG $0x05e2c148 // shl rdx, 0x5
 	QUAD $0x0000013cbe6ef9c5 // vmovd xmm7, dword ptr [rsi + 0x13c]
 	QUAD $0x00000138866e79c5 // vmovd xmm8, dword ptr [rsi + 0x138]
-	WORD $0x014c; BYTE $0xc9 // add rcx, r9
+	WORD $0x014c; BYTE $0xf1 // add rcx, r14
 	LONG $0x473562c4; BYTE $0xc8 // vpsllvd ymm9, ymm9, ymm0
 	LONG $0x473d62c4; BYTE $0xc0 // vpsllvd ymm8, ymm8, ymm0
 	LONG $0x4745e2c4; BYTE $0xf8 // vpsllvd ymm7, ymm7, ymm0
@@ -3958,7 +4119,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
 	LONG $0x473562c4; BYTE $0xc8 // vpsllvd ymm9, ymm9, ymm0
 	LONG $0x587d42c4; BYTE $0xd9 // vpbroadcastd ymm11, xmm9
-	LONG $0x137d22c4; WORD $0x300c // vcvtph2ps ymm9, xmmword ptr [rax + r14]
+	LONG $0x137d62c4; WORD $0x100c // vcvtph2ps ymm9, xmmword ptr [rax + rdx]
 	LONG $0xdb7521c4; WORD $0x2924 // vpand ymm12, ymm1, ymmword ptr [rcx + r13]
 	QUAD $0x000080ae587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rsi + 0x80]
 	LONG $0x006d42c4; BYTE $0xe4 // vpshufb ymm12, ymm2, ymm12
@@ -4067,167 +4228,194 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm8, ymm11 # ymm4 = (ymm8 * ymm11) + ymm4
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfcd8850f; WORD $0xffff // jne 0x151c0 <pq_iq4_nl+0x7a0>
+	LONG $0xfcd8850f; WORD $0xffff // jne 0x15420 <pq_iq4_nl+0x7b0>
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
 	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
 	LONG $0x02f88349 // cmp r8, 0x2
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfcb08f0f; WORD $0xffff // jg 0x151b0 <pq_iq4_nl+0x790>
-	WORD $0x10eb // jmp 0x15512 <pq_iq4_nl+0xaf2>
+	LONG $0xfcb08f0f; WORD $0xffff // jg 0x15410 <pq_iq4_nl+0x7a0>
+	WORD $0x10eb // jmp 0x15772 <pq_iq4_nl+0xb02>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf899840f; WORD $0xffff // je 0x14dc0 <pq_iq4_nl+0x3a0>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0xf899840f; WORD $0xffff // je 0x15020 <pq_iq4_nl+0x3b0>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf884820f; WORD $0xffff // jb 0x14dc0 <pq_iq4_nl+0x3a0>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	LONG $0xf884820f; WORD $0xffff // jb 0x15020 <pq_iq4_nl+0x3b0>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf86f820f; WORD $0xffff // jb 0x14dc0 <pq_iq4_nl+0x3a0>
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xf86f820f; WORD $0xffff // jb 0x15020 <pq_iq4_nl+0x3b0>
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0xfff85fe9; BYTE $0xff // jmp 0x14dc0 <pq_iq4_nl+0x3a0>
+	LONG $0xfff85fe9; BYTE $0xff // jmp 0x15020 <pq_iq4_nl+0x3b0>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x02a98e0f; WORD $0x0000 // jle 0x15822 <pq_iq4_nl+0xe02>
+	LONG $0x03198e0f; WORD $0x0000 // jle 0x15af2 <pq_iq4_nl+0xe82>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x0088180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x2000]
-	LONG $0x40808d4c; WORD $0x0020; BYTE $0x00 // lea r8, [rax + 0x2040]
-	LONG $0x40488d4c // lea r9, [rax + 0x40]
-	WORD $0x01b1 // mov cl, 0x1
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0x894d; BYTE $0xfb // mov r11, r15
-	LONG $0x08e3c149 // shl r11, 0x8
-	LONG $0x05e7c149 // shl r15, 0x5
-	LONG $0x0c180f43; BYTE $0x18 // prefetcht0 byte ptr [r8 + r11]
-	LONG $0x4c180f43; WORD $0x4018 // prefetcht0 byte ptr [r8 + r11 + 0x40]
-	QUAD $0x000080188c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r11 + 0x80]
-	QUAD $0x0000c0188c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r11 + 0xc0]
-	WORD $0x014d; BYTE $0xcb // add r11, r9
-	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
-	LONG $0x137da2c4; WORD $0x3834 // vcvtph2ps ymm6, xmmword ptr [rax + r15]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	LONG $0x00e78149; WORD $0xffff; BYTE $0xff // and r15, -0x100
+	WORD $0x1feb // jmp 0x15818 <pq_iq4_nl+0xba8>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
+	LONG $0xfe408d49 // lea rax, [r8 - 0x2]
+	LONG $0x02f88349 // cmp r8, 0x2
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x02e28e0f; WORD $0x0000 // jle 0x15afa <pq_iq4_nl+0xe8a>
+	LONG $0x40468d48 // lea rax, [rsi + 0x40]
+	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x00023fe9; BYTE $0x00 // jmp 0x15a65 <pq_iq4_nl+0xdf5>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x6f6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rdi + 0x24]
+	LONG $0x05e1c148 // shl rcx, 0x5
 	WORD $0x894d; BYTE $0xdc // mov r12, r11
+	LONG $0x137de2c4; WORD $0x0e34 // vcvtph2ps ymm6, xmmword ptr [rsi + rcx]
 	LONG $0xdb75c1c4; WORD $0x243c // vpand ymm7, ymm1, ymmword ptr [r12]
-	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
+	LONG $0x587d62c4; BYTE $0x07 // vpbroadcastd ymm8, dword ptr [rdi]
 	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
-	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
+	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	LONG $0x6f7ec1c4; WORD $0x243c // vmovdqu ymm7, ymmword ptr [r12]
-	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0x587d62c4; WORD $0x1047 // vpbroadcastd ymm8, dword ptr [rdi + 0x10]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	LONG $0xdb75c1c4; WORD $0x247c; BYTE $0x40 // vpand ymm7, ymm1, ymmword ptr [r12 + 0x40]
-	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x587d62c4; WORD $0x0447 // vpbroadcastd ymm8, dword ptr [rdi + 0x4]
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	LONG $0x6f7ec1c4; WORD $0x247c; BYTE $0x40 // vmovdqu ymm7, ymmword ptr [r12 + 0x40]
-	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0x587d62c4; WORD $0x1447 // vpbroadcastd ymm8, dword ptr [rdi + 0x14]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	QUAD $0x008024bcdb75c1c4; WORD $0x0000 // vpand ymm7, ymm1, ymmword ptr [r12 + 0x80]
-	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x587d62c4; WORD $0x0847 // vpbroadcastd ymm8, dword ptr [rdi + 0x8]
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	QUAD $0x008024bc6f7ec1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [r12 + 0x80]
-	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0x587d62c4; WORD $0x1847 // vpbroadcastd ymm8, dword ptr [rdi + 0x18]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	QUAD $0x00c024bcdb75c1c4; WORD $0x0000 // vpand ymm7, ymm1, ymmword ptr [r12 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x587d62c4; WORD $0x0c47 // vpbroadcastd ymm8, dword ptr [rdi + 0xc]
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	QUAD $0x00c024bc6f7ec1c4; WORD $0x0000 // vmovdqu ymm7, ymmword ptr [r12 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c47 // vpbroadcastd ymm8, dword ptr [rdi + 0x1c]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
 	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
-	LONG $0x187de2c4; WORD $0x2076 // vbroadcastss ymm6, dword ptr [rsi + 0x20]
+	LONG $0x187de2c4; WORD $0x2077 // vbroadcastss ymm6, dword ptr [rdi + 0x20]
 	LONG $0xb855e2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm5, ymm6 # ymm4 = (ymm5 * ymm6) + ymm4
-	LONG $0x6e6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rsi + 0x24]
-	LONG $0x137da2c4; WORD $0x3874; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rax + r15 + 0x10]
+	LONG $0x6f6ef9c5; BYTE $0x24 // vmovd xmm5, dword ptr [rdi + 0x24]
+	LONG $0x137de2c4; WORD $0x0e74; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [rsi + rcx + 0x10]
 	LONG $0xdb75c1c4; WORD $0x207b // vpand ymm7, ymm1, ymmword ptr [r11 + 0x20]
-	LONG $0x587d62c4; BYTE $0x06 // vpbroadcastd ymm8, dword ptr [rsi]
-	LONG $0x0001bf41; WORD $0x0000 // mov r15d, 0x1
+	LONG $0x587d62c4; BYTE $0x07 // vpbroadcastd ymm8, dword ptr [rdi]
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
 	LONG $0x4755e2c4; BYTE $0xe8 // vpsllvd ymm5, ymm5, ymm0
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	LONG $0x6f7ec1c4; WORD $0x207b // vmovdqu ymm7, ymmword ptr [r11 + 0x20]
-	LONG $0x587d62c4; WORD $0x1046 // vpbroadcastd ymm8, dword ptr [rsi + 0x10]
+	LONG $0x587d62c4; WORD $0x1047 // vpbroadcastd ymm8, dword ptr [rdi + 0x10]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	LONG $0xdb75c1c4; WORD $0x607b // vpand ymm7, ymm1, ymmword ptr [r11 + 0x60]
-	LONG $0x587d62c4; WORD $0x0446 // vpbroadcastd ymm8, dword ptr [rsi + 0x4]
+	LONG $0x587d62c4; WORD $0x0447 // vpbroadcastd ymm8, dword ptr [rdi + 0x4]
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	LONG $0x6f7ec1c4; WORD $0x607b // vmovdqu ymm7, ymmword ptr [r11 + 0x60]
-	LONG $0x587d62c4; WORD $0x1446 // vpbroadcastd ymm8, dword ptr [rsi + 0x14]
+	LONG $0x587d62c4; WORD $0x1447 // vpbroadcastd ymm8, dword ptr [rdi + 0x14]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	QUAD $0x0000a0bbdb75c1c4; BYTE $0x00 // vpand ymm7, ymm1, ymmword ptr [r11 + 0xa0]
-	LONG $0x587d62c4; WORD $0x0846 // vpbroadcastd ymm8, dword ptr [rsi + 0x8]
+	LONG $0x587d62c4; WORD $0x0847 // vpbroadcastd ymm8, dword ptr [rdi + 0x8]
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	QUAD $0x0000a0bb6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r11 + 0xa0]
-	LONG $0x587d62c4; WORD $0x1846 // vpbroadcastd ymm8, dword ptr [rsi + 0x18]
+	LONG $0x587d62c4; WORD $0x1847 // vpbroadcastd ymm8, dword ptr [rdi + 0x18]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	QUAD $0x0000e0bbdb75c1c4; BYTE $0x00 // vpand ymm7, ymm1, ymmword ptr [r11 + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c46 // vpbroadcastd ymm8, dword ptr [rsi + 0xc]
+	LONG $0x587d62c4; WORD $0x0c47 // vpbroadcastd ymm8, dword ptr [rdi + 0xc]
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
 	QUAD $0x0000e0bb6f7ec1c4; BYTE $0x00 // vmovdqu ymm7, ymmword ptr [r11 + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c46 // vpbroadcastd ymm8, dword ptr [rsi + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c47 // vpbroadcastd ymm8, dword ptr [rdi + 0x1c]
 	LONG $0xd772c5c5; BYTE $0x04 // vpsrld ymm7, ymm7, 0x4
 	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
 	LONG $0x006de2c4; BYTE $0xff // vpshufb ymm7, ymm2, ymm7
 	LONG $0x5045c2c4; BYTE $0xe8 // {vex} vpdpbusd ymm5, ymm7, ymm8
-	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
+	LONG $0x187de2c4; WORD $0x207f // vbroadcastss ymm7, dword ptr [rdi + 0x20]
 	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x30c78348 // add rdi, 0x30
 	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
 	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
-	WORD $0xc1f6; BYTE $0x01 // test cl, 0x1
-	LONG $0x000000b9; BYTE $0x00 // mov ecx, 0x0
-	LONG $0xfda5850f; WORD $0xffff // jne 0x155b0 <pq_iq4_nl+0xb90>
-	LONG $0x02400548; WORD $0x0000 // add rax, 0x240
-	LONG $0xfe4f8d48 // lea rcx, [rdi - 0x2]
-	LONG $0x02ff8348 // cmp rdi, 0x2
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0xfd6e8f0f; WORD $0xffff // jg 0x15590 <pq_iq4_nl+0xb70>
+	LONG $0x01c1f641 // test r9b, 0x1
+	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
+	LONG $0xfd9b840f; WORD $0xffff // je 0x15800 <pq_iq4_nl+0xb90>
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x08e4c149 // shl r12, 0x8
+	LONG $0x201c8d4e // lea r11, [rax + r12]
+	QUAD $0x0000010020a48d4e // lea r12, [rax + r12 + 0x100]
+	WORD $0x394d; BYTE $0xe7 // cmp r15, r12
+	LONG $0xfdaf830f; WORD $0xffff // jae 0x15830 <pq_iq4_nl+0xbc0>
+	WORD $0x8944; BYTE $0xfd // mov ebp, r15d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8945; BYTE $0xfc // mov r12d, r15d
+	WORD $0x894c; BYTE $0xfa // mov rdx, r15
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xfcb70f45 // movzx r15d, r12w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
+	LONG $0x00c48141; WORD $0x0001; BYTE $0x00 // add r12d, 0x100
+	WORD $0x8941; BYTE $0xee // mov r14d, ebp
+	LONG $0x3fe68341 // and r14d, 0x3f
+	LONG $0xffe78141; WORD $0x003f; BYTE $0x00 // and r15d, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0x294d; BYTE $0xfd // sub r13, r15
+	LONG $0x06e6c141 // shl r14d, 0x6
+	LONG $0x00ba8d4c; WORD $0x0001; BYTE $0x00 // lea r15, [rdx + 0x100]
+	QUAD $0x0040002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x4000]
+	QUAD $0x0050002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x5000]
+	QUAD $0x0060002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x6000]
+	QUAD $0x0070002e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r13 + 0x7000]
+	WORD $0x394c; BYTE $0xda // cmp rdx, r11
+	WORD $0x894c; BYTE $0xfa // mov rdx, r15
+	WORD $0xa372 // jb 0x15a90 <pq_iq4_nl+0xe20>
+	LONG $0xfffd3ee9; BYTE $0xff // jmp 0x15830 <pq_iq4_nl+0xbc0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf2b5840f; WORD $0xffff // je 0x14ae0 <pq_iq4_nl+0xc0>
-	LONG $0x24448b48; BYTE $0x10 // mov rax, qword ptr [rsp + 0x10]
-	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
-	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xfff2a2e9; BYTE $0xff // jmp 0x14ae0 <pq_iq4_nl+0xc0>
-	LONG $0x58c48348 // add rsp, 0x58
+	LONG $0xf228850f; WORD $0xffff // jne 0x14d30 <pq_iq4_nl+0xc0>
+	LONG $0xfff231e9; BYTE $0xff // jmp 0x14d3e <pq_iq4_nl+0xce>
+	LONG $0x60c48348 // add rsp, 0x60
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -4236,8 +4424,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
+	BYTE $0x90 // nop
 
-	// pq_q4_k: +22608
+	// pq_q4_k: +23328
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -4252,10 +4441,10 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x0ede8e0f; WORD $0x0000 // jle 0x1675f <pq_q4_k+0xf0f>
+	LONG $0x0f508e0f; WORD $0x0000 // jle 0x16aa1 <pq_q4_k+0xf81>
 	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x0063e705587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x63e7] # 0x1bc78 <peak_i8+0x2d8>
+	QUAD $0x0066d705587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x66d7] # 0x1c238 <peak_i8+0x2d8>
 	LONG $0xd1b60f45 // movzx r10d, r9b
 	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
 	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
@@ -4279,7 +4468,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
 	WORD $0x0148; BYTE $0xc1 // add rcx, rax
 	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
-	WORD $0x36eb // jmp 0x15937 <pq_q4_k+0xe7>
+	WORD $0x36eb // jmp 0x15c07 <pq_q4_k+0xe7>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
 	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
@@ -4288,16 +4477,16 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0e288e0f; WORD $0x0000 // jle 0x1675f <pq_q4_k+0xf0f>
+	LONG $0x0e9a8e0f; WORD $0x0000 // jle 0x16aa1 <pq_q4_k+0xf81>
 	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x02c7850f; WORD $0x0000 // jne 0x15c10 <pq_q4_k+0x3c0>
+	LONG $0x02c7850f; WORD $0x0000 // jne 0x15ee0 <pq_q4_k+0x3c0>
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0b1a850f; WORD $0x0000 // jne 0x16740 <pq_q4_k+0xc20>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0b12850f; WORD $0x0000 // jne 0x16470 <pq_q4_k+0xc20>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0dd78e0f; WORD $0x0000 // jle 0x1673e <pq_q4_k+0xeee>
+	LONG $0x0e498e0f; WORD $0x0000 // jle 0x16a80 <pq_q4_k+0xf60>
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
@@ -4416,27 +4605,27 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfdd3850f; WORD $0xffff // jne 0x159b0 <pq_q4_k+0x160>
+	LONG $0xfdd3850f; WORD $0xffff // jne 0x15c80 <pq_q4_k+0x160>
 	WORD $0xff41; BYTE $0xc0 // inc r8d
 	LONG $0x40c18148; WORD $0x0002; BYTE $0x00 // add rcx, 0x240
 	LONG $0x04f88341 // cmp r8d, 0x4
-	LONG $0xfdaf850f; WORD $0xffff // jne 0x159a0 <pq_q4_k+0x150>
-	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
+	LONG $0xfdaf850f; WORD $0xffff // jne 0x15c70 <pq_q4_k+0x150>
+	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
 	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
-	LONG $0xfd7e8f0f; WORD $0xffff // jg 0x15980 <pq_q4_k+0x130>
-	LONG $0x000b37e9; BYTE $0x00 // jmp 0x1673e <pq_q4_k+0xeee>
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0xfd7e8f0f; WORD $0xffff // jg 0x15c50 <pq_q4_k+0x130>
+	LONG $0x000ba9e9; BYTE $0x00 // jmp 0x16a80 <pq_q4_k+0xf60>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x15c35 <pq_q4_k+0x3e5>
+	WORD $0x1deb // jmp 0x15f05 <pq_q4_k+0x3e5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfcdb840f; WORD $0xffff // je 0x15910 <pq_q4_k+0xc0>
+	LONG $0xfcdb840f; WORD $0xffff // je 0x15be0 <pq_q4_k+0xc0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03828e0f; WORD $0x0000 // jle 0x15fc0 <pq_q4_k+0x770>
+	LONG $0x03828e0f; WORD $0x0000 // jle 0x16290 <pq_q4_k+0x770>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
@@ -4589,19 +4778,19 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83dc2c4; BYTE $0xc9 // vfmadd231ps ymm1, ymm8, ymm9 # ymm1 = (ymm8 * ymm9) + ymm1
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfd23850f; WORD $0xffff // jne 0x15ca0 <pq_q4_k+0x450>
+	LONG $0xfd23850f; WORD $0xffff // jne 0x15f70 <pq_q4_k+0x450>
 	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
 	LONG $0x04f98341 // cmp r9d, 0x4
-	LONG $0xfcff850f; WORD $0xffff // jne 0x15c90 <pq_q4_k+0x440>
-	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
+	LONG $0xfcff850f; WORD $0xffff // jne 0x15f60 <pq_q4_k+0x440>
+	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0xfcce8f0f; WORD $0xffff // jg 0x15c70 <pq_q4_k+0x420>
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xfcce8f0f; WORD $0xffff // jg 0x15f40 <pq_q4_k+0x420>
 	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x3475 // jne 0x15fe0 <pq_q4_k+0x790>
-	LONG $0xfffc6fe9; BYTE $0xff // jmp 0x15c20 <pq_q4_k+0x3d0>
+	WORD $0x3475 // jne 0x162b0 <pq_q4_k+0x790>
+	LONG $0xfffc6fe9; BYTE $0xff // jmp 0x15ef0 <pq_q4_k+0x3d0>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
@@ -4610,26 +4799,26 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfc40840f; WORD $0xffff // je 0x15c20 <pq_q4_k+0x3d0>
+	LONG $0xfc40840f; WORD $0xffff // je 0x15ef0 <pq_q4_k+0x3d0>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x27 // vmovups ymmword ptr [r15], ymm4
 	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfc28820f; WORD $0xffff // jb 0x15c20 <pq_q4_k+0x3d0>
+	LONG $0xfc28820f; WORD $0xffff // jb 0x15ef0 <pq_q4_k+0x3d0>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x871c // vmovups ymmword ptr [r15 + 4*rax], ymm3
 	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfc13820f; WORD $0xffff // jb 0x15c20 <pq_q4_k+0x3d0>
+	LONG $0xfc13820f; WORD $0xffff // jb 0x15ef0 <pq_q4_k+0x3d0>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0xc714 // vmovups ymmword ptr [r15 + 8*rax], ymm2
 	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfbfe820f; WORD $0xffff // jb 0x15c20 <pq_q4_k+0x3d0>
+	LONG $0xfbfe820f; WORD $0xffff // jb 0x15ef0 <pq_q4_k+0x3d0>
 	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfbe9820f; WORD $0xffff // jb 0x15c20 <pq_q4_k+0x3d0>
+	LONG $0xfbe9820f; WORD $0xffff // jb 0x15ef0 <pq_q4_k+0x3d0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03c58e0f; WORD $0x0000 // jle 0x16405 <pq_q4_k+0xbb5>
+	LONG $0x03c58e0f; WORD $0x0000 // jle 0x166d5 <pq_q4_k+0xbb5>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
@@ -4780,16 +4969,16 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83dc2c4; BYTE $0xc9 // vfmadd231ps ymm1, ymm8, ymm9 # ymm1 = (ymm8 * ymm9) + ymm1
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfcc2850f; WORD $0xffff // jne 0x160a0 <pq_q4_k+0x850>
+	LONG $0xfcc2850f; WORD $0xffff // jne 0x16370 <pq_q4_k+0x850>
 	WORD $0xff41; BYTE $0xc1 // inc r9d
 	LONG $0x40c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x240
 	LONG $0x04f98341 // cmp r9d, 0x4
-	LONG $0xfc9e850f; WORD $0xffff // jne 0x16090 <pq_q4_k+0x840>
+	LONG $0xfc9e850f; WORD $0xffff // jne 0x16360 <pq_q4_k+0x840>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc6d8f0f; WORD $0xffff // jg 0x16070 <pq_q4_k+0x820>
-	WORD $0x10eb // jmp 0x16415 <pq_q4_k+0xbc5>
+	LONG $0xfc6d8f0f; WORD $0xffff // jg 0x16340 <pq_q4_k+0x820>
+	WORD $0x10eb // jmp 0x166e5 <pq_q4_k+0xbc5>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -4798,55 +4987,59 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
 	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf7f1840f; WORD $0xffff // je 0x15c20 <pq_q4_k+0x3d0>
+	LONG $0xf7f1840f; WORD $0xffff // je 0x15ef0 <pq_q4_k+0x3d0>
 	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
 	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf7dc820f; WORD $0xffff // jb 0x15c20 <pq_q4_k+0x3d0>
+	LONG $0xf7dc820f; WORD $0xffff // jb 0x15ef0 <pq_q4_k+0x3d0>
 	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
 	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf7c7820f; WORD $0xffff // jb 0x15c20 <pq_q4_k+0x3d0>
+	LONG $0xf7c7820f; WORD $0xffff // jb 0x15ef0 <pq_q4_k+0x3d0>
 	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x117cc1c4; WORD $0x070c // vmovups ymmword ptr [r15 + rax], ymm1
-	LONG $0xfff7b7e9; BYTE $0xff // jmp 0x15c20 <pq_q4_k+0x3d0>
+	LONG $0xfff7b7e9; BYTE $0xff // jmp 0x15ef0 <pq_q4_k+0x3d0>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02c58e0f; WORD $0x0000 // jle 0x1673e <pq_q4_k+0xeee>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; BYTE $0x19 // vcvtph2ps ymm3, xmmword ptr [rcx]
-	LONG $0x137de2c4; WORD $0x2061 // vcvtph2ps ymm4, xmmword ptr [rcx + 0x20]
-	LONG $0x137de2c4; WORD $0x1069 // vcvtph2ps ymm5, xmmword ptr [rcx + 0x10]
-	LONG $0x137de2c4; WORD $0x3071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x30]
-	LONG $0x40c18348 // add rcx, 0x40
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	WORD $0x9066 // nop
-	LONG $0x0089180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x2000]
-	LONG $0x40898d4c; WORD $0x0020; BYTE $0x00 // lea r9, [rcx + 0x2040]
-	LONG $0x40598d4c // lea r11, [rcx + 0x40]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
-	LONG $0x08e2c148 // shl rdx, 0x8
-	LONG $0x05e6c149 // shl r14, 0x5
+	LONG $0x03298e0f; WORD $0x0000 // jle 0x16a72 <pq_q4_k+0xf52>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
+	LONG $0x00e18149; WORD $0xffff; BYTE $0xff // and r9, -0x100
+	WORD $0x1beb // jmp 0x16781 <pq_q4_k+0xc61>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
+	LONG $0x08f88349 // cmp r8, 0x8
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x02ff8e0f; WORD $0x0000 // jle 0x16a80 <pq_q4_k+0xf60>
+	LONG $0x137de2c4; BYTE $0x1e // vcvtph2ps ymm3, xmmword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x2066 // vcvtph2ps ymm4, xmmword ptr [rsi + 0x20]
+	LONG $0x137de2c4; WORD $0x106e // vcvtph2ps ymm5, xmmword ptr [rsi + 0x10]
+	LONG $0x137de2c4; WORD $0x3076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x30]
+	LONG $0x40c68348 // add rsi, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x0eeb // jmp 0x167ae <pq_q4_k+0xc8e>
+	WORD $0xc5ff // inc ebp
+	LONG $0x40c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x240
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	WORD $0xc274 // je 0x16770 <pq_q4_k+0xc50>
+	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x000227e9; BYTE $0x00 // jmp 0x169e3 <pq_q4_k+0xec3>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x05e2c148 // shl rdx, 0x5
+	WORD $0x8949; BYTE $0xde // mov r14, rbx
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x0c180f41; BYTE $0x11 // prefetcht0 byte ptr [r9 + rdx]
-	LONG $0x4c180f41; WORD $0x4011 // prefetcht0 byte ptr [r9 + rdx + 0x40]
-	QUAD $0x000080118c180f41; BYTE $0x00 // prefetcht0 byte ptr [r9 + rdx + 0x80]
-	QUAD $0x0000c0118c180f41; BYTE $0x00 // prefetcht0 byte ptr [r9 + rdx + 0xc0]
-	WORD $0x014c; BYTE $0xda // add rdx, r11
-	LONG $0x217da2c4; WORD $0x313c // vpmovsxbd ymm7, qword ptr [rcx + r14]
-	LONG $0x217d22c4; WORD $0x3144; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rcx + r14 + 0x10]
-	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
-	LONG $0xdb7d41c4; BYTE $0x17 // vpand ymm10, ymm0, ymmword ptr [r15]
-	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
+	LONG $0x217de2c4; WORD $0x163c // vpmovsxbd ymm7, qword ptr [rsi + rdx]
+	LONG $0x217d62c4; WORD $0x1644; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rsi + rdx + 0x10]
+	LONG $0xdb7d41c4; BYTE $0x16 // vpand ymm10, ymm0, ymmword ptr [r14]
+	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x6f7e41c4; BYTE $0x17 // vmovdqu ymm10, ymmword ptr [r15]
-	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
+	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
+	LONG $0x587d62c4; WORD $0x105f // vpbroadcastd ymm11, dword ptr [rdi + 0x10]
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xff59e4c5 // vmulps ymm7, ymm3, ymm7
@@ -4854,105 +5047,130 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0xdb7d41c4; WORD $0x4057 // vpand ymm10, ymm0, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x045e // vpbroadcastd ymm11, dword ptr [rsi + 0x4]
+	LONG $0xdb7d41c4; WORD $0x4056 // vpand ymm10, ymm0, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x045f // vpbroadcastd ymm11, dword ptr [rdi + 0x4]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x6f7e41c4; WORD $0x4057 // vmovdqu ymm10, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x145e // vpbroadcastd ymm11, dword ptr [rsi + 0x14]
+	LONG $0x6f7e41c4; WORD $0x4056 // vmovdqu ymm10, ymmword ptr [r14 + 0x40]
+	LONG $0x587d62c4; WORD $0x145f // vpbroadcastd ymm11, dword ptr [rdi + 0x14]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x00008097db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x085e // vpbroadcastd ymm11, dword ptr [rsi + 0x8]
+	QUAD $0x00008096db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r14 + 0x80]
+	LONG $0x587d62c4; WORD $0x085f // vpbroadcastd ymm11, dword ptr [rdi + 0x8]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000080976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x80]
-	LONG $0x587d62c4; WORD $0x185e // vpbroadcastd ymm11, dword ptr [rsi + 0x18]
+	QUAD $0x000080966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0x80]
+	LONG $0x587d62c4; WORD $0x185f // vpbroadcastd ymm11, dword ptr [rdi + 0x18]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x0000c097db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x0c5e // vpbroadcastd ymm11, dword ptr [rsi + 0xc]
+	QUAD $0x0000c096db7d41c4; BYTE $0x00 // vpand ymm10, ymm0, ymmword ptr [r14 + 0xc0]
+	LONG $0x587d62c4; WORD $0x0c5f // vpbroadcastd ymm11, dword ptr [rdi + 0xc]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x0000c0976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0xc0]
-	LONG $0x587d62c4; WORD $0x1c5e // vpbroadcastd ymm11, dword ptr [rsi + 0x1c]
+	QUAD $0x0000c0966f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r14 + 0xc0]
+	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
-	LONG $0x4e107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rsi + 0x24]
+	LONG $0x4f107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rdi + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
 	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
-	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
-	LONG $0x217d22c4; WORD $0x3144; BYTE $0x18 // vpmovsxbd ymm8, qword ptr [rcx + r14 + 0x18]
+	LONG $0x187de2c4; WORD $0x207f // vbroadcastss ymm7, dword ptr [rdi + 0x20]
+	LONG $0x217d62c4; WORD $0x1644; BYTE $0x18 // vpmovsxbd ymm8, qword ptr [rsi + rdx + 0x18]
 	LONG $0xb835e2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm9, ymm7 # ymm1 = (ymm9 * ymm7) + ymm1
-	LONG $0x217da2c4; WORD $0x317c; BYTE $0x08 // vpmovsxbd ymm7, qword ptr [rcx + r14 + 0x8]
-	LONG $0x52db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; BYTE $0x1e // vpbroadcastd ymm11, dword ptr [rsi]
+	LONG $0x217de2c4; WORD $0x167c; BYTE $0x08 // vpmovsxbd ymm7, qword ptr [rsi + rdx + 0x8]
+	LONG $0x53db7dc5; BYTE $0x20 // vpand ymm10, ymm0, ymmword ptr [rbx + 0x20]
+	LONG $0x587d62c4; BYTE $0x1f // vpbroadcastd ymm11, dword ptr [rdi]
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x105e // vpbroadcastd ymm11, dword ptr [rsi + 0x10]
+	LONG $0x536f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rbx + 0x20]
+	LONG $0x587d62c4; WORD $0x105f // vpbroadcastd ymm11, dword ptr [rdi + 0x10]
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
 	LONG $0xff59d4c5 // vmulps ymm7, ymm5, ymm7
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x52db7dc5; BYTE $0x60 // vpand ymm10, ymm0, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x045e // vpbroadcastd ymm11, dword ptr [rsi + 0x4]
+	LONG $0x53db7dc5; BYTE $0x60 // vpand ymm10, ymm0, ymmword ptr [rbx + 0x60]
+	LONG $0x587d62c4; WORD $0x045f // vpbroadcastd ymm11, dword ptr [rdi + 0x4]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x145e // vpbroadcastd ymm11, dword ptr [rsi + 0x14]
+	LONG $0x536f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rbx + 0x60]
+	LONG $0x587d62c4; WORD $0x145f // vpbroadcastd ymm11, dword ptr [rdi + 0x14]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000000a092db7dc5 // vpand ymm10, ymm0, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x085e // vpbroadcastd ymm11, dword ptr [rsi + 0x8]
+	QUAD $0x000000a093db7dc5 // vpand ymm10, ymm0, ymmword ptr [rbx + 0xa0]
+	LONG $0x587d62c4; WORD $0x085f // vpbroadcastd ymm11, dword ptr [rdi + 0x8]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x185e // vpbroadcastd ymm11, dword ptr [rsi + 0x18]
+	QUAD $0x000000a0936f7ec5 // vmovdqu ymm10, ymmword ptr [rbx + 0xa0]
+	LONG $0x587d62c4; WORD $0x185f // vpbroadcastd ymm11, dword ptr [rdi + 0x18]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000000e092db7dc5 // vpand ymm10, ymm0, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x0c5e // vpbroadcastd ymm11, dword ptr [rsi + 0xc]
+	QUAD $0x000000e093db7dc5 // vpand ymm10, ymm0, ymmword ptr [rbx + 0xe0]
+	LONG $0x587d62c4; WORD $0x0c5f // vpbroadcastd ymm11, dword ptr [rdi + 0xc]
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
-	QUAD $0x000000e0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xe0]
-	LONG $0x587d62c4; WORD $0x1c5e // vpbroadcastd ymm11, dword ptr [rsi + 0x1c]
+	QUAD $0x000000e0936f7ec5 // vmovdqu ymm10, ymmword ptr [rbx + 0xe0]
+	LONG $0x587d62c4; WORD $0x1c5f // vpbroadcastd ymm11, dword ptr [rdi + 0x1c]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
 	LONG $0x502d42c4; BYTE $0xcb // {vex} vpdpbusd ymm9, ymm10, ymm11
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xff59b4c5 // vmulps ymm7, ymm9, ymm7
-	LONG $0x4e107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rsi + 0x24]
+	LONG $0x4f107ac5; BYTE $0x24 // vmovss xmm9, dword ptr [rdi + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
 	LONG $0xac3d62c4; BYTE $0xcf // vfnmadd213ps ymm9, ymm8, ymm7 # ymm9 = -(ymm8 * ymm9) + ymm7
-	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x187d62c4; WORD $0x2047 // vbroadcastss ymm8, dword ptr [rdi + 0x20]
+	LONG $0x30c78348 // add rdi, 0x30
 	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfdb7850f; WORD $0xffff // jne 0x164d0 <pq_q4_k+0xc80>
-	WORD $0xff41; BYTE $0xc0 // inc r8d
-	LONG $0x40c18148; WORD $0x0002; BYTE $0x00 // add rcx, 0x240
-	LONG $0x04f88341 // cmp r8d, 0x4
-	LONG $0xfd83850f; WORD $0xffff // jne 0x164b0 <pq_q4_k+0xc60>
-	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
-	LONG $0xfd528f0f; WORD $0xffff // jg 0x16490 <pq_q4_k+0xc40>
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfdbd840f; WORD $0xffff // je 0x167a0 <pq_q4_k+0xc80>
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0x08e6c149 // shl r14, 0x8
+	LONG $0x311c8d4a // lea rbx, [rcx + r14]
+	QUAD $0x0000010031b48d4e // lea r14, [rcx + r14 + 0x100]
+	WORD $0x394d; BYTE $0xf1 // cmp r9, r14
+	LONG $0xfdc1830f; WORD $0xffff // jae 0x167c0 <pq_q4_k+0xca0>
+	WORD $0x8945; BYTE $0xce // mov r14d, r9d
+	LONG $0x08eec141 // shr r14d, 0x8
+	WORD $0x8945; BYTE $0xcf // mov r15d, r9d
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0xcfb70f45 // movzx r9d, r15w
+	LONG $0xf6b60f45 // movzx r14d, r14b
+	WORD $0x8949; BYTE $0xc4 // mov r12, rax
+	LONG $0x00c78141; WORD $0x0001; BYTE $0x00 // add r15d, 0x100
+	WORD $0x8945; BYTE $0xf5 // mov r13d, r14d
+	LONG $0x3fe58341 // and r13d, 0x3f
+	LONG $0xffe18141; WORD $0x003f; BYTE $0x00 // and r9d, 0x3fff
+	WORD $0xfe41; BYTE $0xc6 // inc r14b
+	WORD $0x294d; BYTE $0xcc // sub r12, r9
+	LONG $0x06e5c141 // shl r13d, 0x6
+	LONG $0x00888d4c; WORD $0x0001; BYTE $0x00 // lea r9, [rax + 0x100]
+	QUAD $0x004000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x4000]
+	QUAD $0x005000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x5000]
+	QUAD $0x006000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x6000]
+	QUAD $0x007000258c180f43; BYTE $0x00 // prefetcht0 byte ptr [r13 + r12 + 0x7000]
+	WORD $0x3948; BYTE $0xd8 // cmp rax, rbx
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	WORD $0xa372 // jb 0x16a10 <pq_q4_k+0xef0>
+	LONG $0xfffd4ee9; BYTE $0xff // jmp 0x167c0 <pq_q4_k+0xca0>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xf1c4840f; WORD $0xffff // je 0x15910 <pq_q4_k+0xc0>
+	LONG $0xf152840f; WORD $0xffff // je 0x15be0 <pq_q4_k+0xc0>
 	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
 	LONG $0x0811fcc5 // vmovups ymmword ptr [rax], ymm1
 	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0xfff1b1e9; BYTE $0xff // jmp 0x15910 <pq_q4_k+0xc0>
+	LONG $0xfff13fe9; BYTE $0xff // jmp 0x15be0 <pq_q4_k+0xc0>
 	LONG $0x68c48348 // add rsp, 0x68
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -4962,72 +5180,77 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pq_q5_k: +26496
+	// pq_q5_k: +27328
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x68ec8348 // sub rsp, 0x68
+	LONG $0x78ec8348 // sub rsp, 0x78
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
 	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
-	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x12b48e0f; WORD $0x0000 // jle 0x17a65 <pq_q5_k+0x12e5>
+	LONG $0x132f8e0f; WORD $0x0000 // jle 0x17e20 <pq_q5_k+0x1360>
 	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x0054da05597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x54da] # 0x1bca0 <peak_i8+0x300>
-	QUAD $0x0054d90d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x54d9] # 0x1bca8 <peak_i8+0x308>
-	LONG $0xd1b60f45 // movzx r10d, r9b
-	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
+	QUAD $0x00575a05597de2c4; BYTE $0x00 // vpbroadcastq ymm0, qword ptr [rip + 0x575a] # 0x1c260 <peak_i8+0x300>
+	QUAD $0x0057590d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x5759] # 0x1c268 <peak_i8+0x308>
+	LONG $0xf1b60f41 // movzx esi, r9b
+	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
+	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
 	LONG $0xc0490f49 // cmovns rax, r8
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
 	LONG $0x03e8c148 // shr rax, 0x3
 	LONG $0x40c06948; WORD $0x000b; BYTE $0x00 // imul rax, rax, 0xb40
 	QUAD $0x00000000950c8d48 // lea rcx, [4*rdx]
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
-	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
-	LONG $0x49048d48 // lea rax, [rcx + 2*rcx]
-	LONG $0x893c8d48 // lea rdi, [rcx + 4*rcx]
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0x04e7c148 // shl rdi, 0x4
 	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	LONG $0x247c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rdi
+	LONG $0x49048d48 // lea rax, [rcx + 2*rcx]
+	LONG $0x89148d4c // lea r10, [rcx + 4*rcx]
+	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
 	QUAD $0x00000000d5048d48 // lea rax, [8*rdx]
-	LONG $0x247c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdi
+	LONG $0x2454894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r10
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
+	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
 	LONG $0xd2048d48 // lea rax, [rdx + 8*rdx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xd0 // add rax, rdx
-	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
-	WORD $0x2deb // jmp 0x16867 <pq_q5_k+0xe7>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
-	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
-	LONG $0x24448348; WORD $0x4020 // add qword ptr [rsp + 0x20], 0x40
-	LONG $0x244c8b4c; BYTE $0x50 // mov r9, qword ptr [rsp + 0x50]
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
+	WORD $0x31eb // jmp 0x16bb0 <pq_q5_k+0xf0>
+	BYTE $0x90 // nop
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0x1011fcc5 // vmovups ymmword ptr [rax], ymm2
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0x24548b48; BYTE $0x58 // mov rdx, qword ptr [rsp + 0x58]
+	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
+	LONG $0x24448348; WORD $0x4028 // add qword ptr [rsp + 0x28], 0x40
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x11fe8e0f; WORD $0x0000 // jle 0x17a65 <pq_q5_k+0x12e5>
-	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
+	LONG $0x12708e0f; WORD $0x0000 // jle 0x17e20 <pq_q5_k+0x1360>
+	LONG $0x247c894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x03f7850f; WORD $0x0000 // jne 0x16c70 <pq_q5_k+0x4f0>
+	LONG $0x03fe850f; WORD $0x0000 // jne 0x16fc0 <pq_q5_k+0x500>
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0da1850f; WORD $0x0000 // jne 0x17970 <pq_q5_k+0xeb0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0d92850f; WORD $0x0000 // jne 0x17620 <pq_q5_k+0xea0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x11ad8e0f; WORD $0x0000 // jle 0x17a44 <pq_q5_k+0x12c4>
+	LONG $0x03cd8e0f; WORD $0x0000 // jle 0x16fad <pq_q5_k+0x4ed>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	WORD $0x894d; BYTE $0xc2 // mov r10, r8
+	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0x137de2c4; BYTE $0x26 // vcvtph2ps ymm4, xmmword ptr [rsi]
 	LONG $0x137de2c4; WORD $0x206e // vcvtph2ps ymm5, xmmword ptr [rsi + 0x20]
 	LONG $0x137de2c4; WORD $0x1076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x10]
@@ -5035,7 +5258,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x404e8d4c // lea r9, [rsi + 0x40]
+	LONG $0x40468d48 // lea rax, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
@@ -5044,7 +5267,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x217d62c4; WORD $0x1604 // vpmovsxbd ymm8, qword ptr [rsi + rdx]
 	LONG $0x217d62c4; WORD $0x164c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rsi + rdx + 0x10]
 	LONG $0x06e3c148 // shl rbx, 0x6
-	WORD $0x014c; BYTE $0xcb // add rbx, r9
+	WORD $0x0148; BYTE $0xc3 // add rbx, rax
 	WORD $0x8949; BYTE $0xde // mov r14, rbx
 	LONG $0x6f7e41c4; BYTE $0x16 // vmovdqu ymm10, ymmword ptr [r14]
 	LONG $0xdb7d41c4; WORD $0x405e // vpand ymm11, ymm0, ymmword ptr [r14 + 0x40]
@@ -5202,27 +5425,29 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb82dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm10, ymm9 # ymm3 = (ymm10 * ymm9) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc96850f; WORD $0xffff // jne 0x168d0 <pq_q5_k+0x150>
+	LONG $0xfc96850f; WORD $0xffff // jne 0x16c20 <pq_q5_k+0x160>
 	WORD $0xc1ff // inc ecx
 	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
 	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	LONG $0xfc74850f; WORD $0xffff // jne 0x168c0 <pq_q5_k+0x140>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc438f0f; WORD $0xffff // jg 0x168a0 <pq_q5_k+0x120>
-	LONG $0x000de2e9; BYTE $0x00 // jmp 0x17a44 <pq_q5_k+0x12c4>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xfc74850f; WORD $0xffff // jne 0x16c10 <pq_q5_k+0x150>
+	LONG $0xf8428d49 // lea rax, [r10 - 0x8]
+	LONG $0x08fa8349 // cmp r10, 0x8
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0xfc438f0f; WORD $0xffff // jg 0x16bf0 <pq_q5_k+0x130>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0xfbc5850f; WORD $0xffff // jne 0x16b80 <pq_q5_k+0xc0>
+	LONG $0xfffbcee9; BYTE $0xff // jmp 0x16b8e <pq_q5_k+0xce>
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x16c95 <pq_q5_k+0x515>
+	WORD $0x1deb // jmp 0x16fe5 <pq_q5_k+0x525>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfbab840f; WORD $0xffff // je 0x16840 <pq_q5_k+0xc0>
+	LONG $0xfba9840f; WORD $0xffff // je 0x16b8e <pq_q5_k+0xce>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04228e0f; WORD $0x0000 // jle 0x170c0 <pq_q5_k+0x940>
+	LONG $0x04328e0f; WORD $0x0000 // jle 0x17420 <pq_q5_k+0x960>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
@@ -5238,7 +5463,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x137da2c4; WORD $0x3634 // vcvtph2ps ymm6, xmmword ptr [rsi + r14]
 	LONG $0x137da2c4; WORD $0x367c; BYTE $0x20 // vcvtph2ps ymm7, xmmword ptr [rsi + r14 + 0x20]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
@@ -5405,47 +5630,48 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb835c2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm9, ymm10 # ymm2 = (ymm9 * ymm10) + ymm2
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc78850f; WORD $0xffff // jne 0x16d00 <pq_q5_k+0x580>
-	WORD $0xff41; BYTE $0xc1 // inc r9d
+	LONG $0xfc78850f; WORD $0xffff // jne 0x17050 <pq_q5_k+0x590>
+	WORD $0xff41; BYTE $0xc2 // inc r10d
 	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
-	LONG $0x04f98341 // cmp r9d, 0x4
-	LONG $0xfc54850f; WORD $0xffff // jne 0x16cf0 <pq_q5_k+0x570>
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	LONG $0xfc54850f; WORD $0xffff // jne 0x17040 <pq_q5_k+0x580>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfc238f0f; WORD $0xffff // jg 0x16cd0 <pq_q5_k+0x550>
-	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2975 // jne 0x170e0 <pq_q5_k+0x960>
-	LONG $0xfffbc4e9; BYTE $0xff // jmp 0x16c80 <pq_q5_k+0x500>
-	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0xfc238f0f; WORD $0xffff // jg 0x17020 <pq_q5_k+0x560>
+	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	WORD $0x3475 // jne 0x17440 <pq_q5_k+0x980>
+	LONG $0xfffbbfe9; BYTE $0xff // jmp 0x16fd0 <pq_q5_k+0x510>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfba0840f; WORD $0xffff // je 0x16c80 <pq_q5_k+0x500>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0xfb90840f; WORD $0xffff // je 0x16fd0 <pq_q5_k+0x510>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfb88820f; WORD $0xffff // jb 0x16c80 <pq_q5_k+0x500>
+	WORD $0xfe83; BYTE $0x02 // cmp esi, 0x2
+	LONG $0xfb79820f; WORD $0xffff // jb 0x16fd0 <pq_q5_k+0x510>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfb73820f; WORD $0xffff // jb 0x16c80 <pq_q5_k+0x500>
+	WORD $0xfe83; BYTE $0x03 // cmp esi, 0x3
+	LONG $0xfb65820f; WORD $0xffff // jb 0x16fd0 <pq_q5_k+0x510>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfb5e820f; WORD $0xffff // jb 0x16c80 <pq_q5_k+0x500>
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
+	LONG $0xfb51820f; WORD $0xffff // jb 0x16fd0 <pq_q5_k+0x510>
+	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfb49820f; WORD $0xffff // jb 0x16c80 <pq_q5_k+0x500>
+	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
+	LONG $0xfb3d820f; WORD $0xffff // jb 0x16fd0 <pq_q5_k+0x510>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04708e0f; WORD $0x0000 // jle 0x175b0 <pq_q5_k+0xe30>
+	LONG $0x04648e0f; WORD $0x0000 // jle 0x17900 <pq_q5_k+0xe40>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
@@ -5455,11 +5681,10 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x137da2c4; WORD $0x3734 // vcvtph2ps ymm6, xmmword ptr [rdi + r14]
 	LONG $0x137da2c4; WORD $0x377c; BYTE $0x20 // vcvtph2ps ymm7, xmmword ptr [rdi + r14 + 0x20]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x271c8d4a // lea rbx, [rdi + r12]
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
@@ -5626,78 +5851,87 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb835c2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm9, ymm10 # ymm2 = (ymm9 * ymm10) + ymm2
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc17850f; WORD $0xffff // jne 0x171a0 <pq_q5_k+0xa20>
-	WORD $0xff41; BYTE $0xc1 // inc r9d
+	LONG $0xfc17850f; WORD $0xffff // jne 0x174f0 <pq_q5_k+0xa30>
+	WORD $0xff41; BYTE $0xc2 // inc r10d
 	LONG $0xc0c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x2c0
-	LONG $0x04f98341 // cmp r9d, 0x4
-	LONG $0xfbf3850f; WORD $0xffff // jne 0x17190 <pq_q5_k+0xa10>
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	LONG $0xfbf3850f; WORD $0xffff // jne 0x174e0 <pq_q5_k+0xa20>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfbc28f0f; WORD $0xffff // jg 0x17170 <pq_q5_k+0x9f0>
-	WORD $0x10eb // jmp 0x175c0 <pq_q5_k+0xe40>
+	LONG $0xfbc28f0f; WORD $0xffff // jg 0x174c0 <pq_q5_k+0xa00>
+	WORD $0x10eb // jmp 0x17910 <pq_q5_k+0xe50>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf6a6840f; WORD $0xffff // je 0x16c80 <pq_q5_k+0x500>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
+	LONG $0xf6a2840f; WORD $0xffff // je 0x16fd0 <pq_q5_k+0x510>
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf691820f; WORD $0xffff // jb 0x16c80 <pq_q5_k+0x500>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	WORD $0xfe83; BYTE $0x07 // cmp esi, 0x7
+	LONG $0xf68e820f; WORD $0xffff // jb 0x16fd0 <pq_q5_k+0x510>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf67c820f; WORD $0xffff // jb 0x16c80 <pq_q5_k+0x500>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	WORD $0xfe83; BYTE $0x08 // cmp esi, 0x8
+	LONG $0xf67a820f; WORD $0xffff // jb 0x16fd0 <pq_q5_k+0x510>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
 	LONG $0x117cc1c4; WORD $0x0714 // vmovups ymmword ptr [r15 + rax], ymm2
-	LONG $0xfff66ce9; BYTE $0xff // jmp 0x16c80 <pq_q5_k+0x500>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x041b8e0f; WORD $0x0000 // jle 0x17a44 <pq_q5_k+0x12c4>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; BYTE $0x26 // vcvtph2ps ymm4, xmmword ptr [rsi]
-	LONG $0x137de2c4; WORD $0x206e // vcvtph2ps ymm5, xmmword ptr [rsi + 0x20]
-	LONG $0x137de2c4; WORD $0x1076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x10]
-	LONG $0x137de2c4; WORD $0x307e // vcvtph2ps ymm7, xmmword ptr [rsi + 0x30]
-	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0xc931 // xor ecx, ecx
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x008e180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x2000]
-	LONG $0x408e8d4c; WORD $0x0020; BYTE $0x00 // lea r9, [rsi + 0x2040]
-	LONG $0x405e8d4c // lea r11, [rsi + 0x40]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0xd231 // xor edx, edx
+	LONG $0xfff66ae9; BYTE $0xff // jmp 0x16fd0 <pq_q5_k+0x510>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	LONG $0x06e0c148 // shl rax, 0x6
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04828e0f; WORD $0x0000 // jle 0x17dfb <pq_q5_k+0x133b>
+	LONG $0x24248b4c // mov r12, qword ptr [rsp]
+	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	WORD $0x894c; BYTE $0xe5 // mov rbp, r12
+	LONG $0x00e58148; WORD $0xffff; BYTE $0xff // and rbp, -0x100
+	WORD $0x1aeb // jmp 0x179b3 <pq_q5_k+0xef3>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x244c8b48; BYTE $0x70 // mov rcx, qword ptr [rsp + 0x70]
+	LONG $0xf8418d48 // lea rax, [rcx - 0x8]
+	LONG $0x08f98348 // cmp rcx, 0x8
+	LONG $0x04508e0f; WORD $0x0000 // jle 0x17e03 <pq_q5_k+0x1343>
+	LONG $0x137dc2c4; WORD $0x2424 // vcvtph2ps ymm4, xmmword ptr [r12]
+	LONG $0x137dc2c4; WORD $0x246c; BYTE $0x20 // vcvtph2ps ymm5, xmmword ptr [r12 + 0x20]
+	LONG $0x137dc2c4; WORD $0x2474; BYTE $0x10 // vcvtph2ps ymm6, xmmword ptr [r12 + 0x10]
+	LONG $0x137dc2c4; WORD $0x247c; BYTE $0x30 // vcvtph2ps ymm7, xmmword ptr [r12 + 0x30]
+	LONG $0x40c48349 // add r12, 0x40
+	WORD $0xf631 // xor esi, esi
+	LONG $0x24448948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rax
+	WORD $0x13eb // jmp 0x179ee <pq_q5_k+0xf2e>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0xc6ff // inc esi
+	LONG $0xc0c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x2c0
+	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
+	WORD $0xb274 // je 0x179a0 <pq_q5_k+0xee0>
+	LONG $0x247c8d49; BYTE $0x40 // lea rdi, [r12 + 0x40]
+	QUAD $0x0000018024848d4d // lea r8, [r12 + 0x180]
+	WORD $0xb141; BYTE $0x01 // mov r9b, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x000371e9; BYTE $0x00 // jmp 0x17d76 <pq_q5_k+0x12b6>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x05e2c148 // shl rdx, 0x5
-	LONG $0x80348d4c // lea r14, [rax + 4*rax]
-	LONG $0x0c180f43; BYTE $0x31 // prefetcht0 byte ptr [r9 + r14]
-	LONG $0x4c180f43; WORD $0x4031 // prefetcht0 byte ptr [r9 + r14 + 0x40]
-	QUAD $0x000080318c180f43; BYTE $0x00 // prefetcht0 byte ptr [r9 + r14 + 0x80]
-	QUAD $0x0000c0318c180f43; BYTE $0x00 // prefetcht0 byte ptr [r9 + r14 + 0xc0]
-	QUAD $0x000100318c180f43; BYTE $0x00 // prefetcht0 byte ptr [r9 + r14 + 0x100]
-	WORD $0x014d; BYTE $0xde // add r14, r11
-	LONG $0x217d62c4; WORD $0x1604 // vpmovsxbd ymm8, qword ptr [rsi + rdx]
-	LONG $0x217d62c4; WORD $0x164c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [rsi + rdx + 0x10]
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	LONG $0x6f7e41c4; BYTE $0x17 // vmovdqu ymm10, ymmword ptr [r15]
-	LONG $0xdb7d41c4; WORD $0x405f // vpand ymm11, ymm0, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; BYTE $0x27 // vpbroadcastd ymm12, dword ptr [rdi]
+	WORD $0x0148; BYTE $0xf9 // add rcx, rdi
+	LONG $0x217d42c4; WORD $0x1404 // vpmovsxbd ymm8, qword ptr [r12 + rdx]
+	LONG $0x217d42c4; WORD $0x144c; BYTE $0x10 // vpmovsxbd ymm9, qword ptr [r12 + rdx + 0x10]
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0x6f7e41c4; BYTE $0x13 // vmovdqu ymm10, ymmword ptr [r11]
+	LONG $0xdb7d41c4; WORD $0x405b // vpand ymm11, ymm0, ymmword ptr [r11 + 0x40]
+	LONG $0x587d42c4; WORD $0x0065 // vpbroadcastd ymm12, dword ptr [r13]
 	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xeb2d41c4; BYTE $0xdb // vpor ymm11, ymm10, ymm11
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
-	LONG $0xdb7541c4; BYTE $0x27 // vpand ymm12, ymm1, ymmword ptr [r15]
+	LONG $0x6f7e41c4; WORD $0x405b // vmovdqu ymm11, ymmword ptr [r11 + 0x40]
+	LONG $0xdb7541c4; BYTE $0x23 // vpand ymm12, ymm1, ymmword ptr [r11]
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
@@ -5705,69 +5939,69 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
-	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
+	LONG $0x587d42c4; WORD $0x1065 // vpbroadcastd ymm12, dword ptr [r13 + 0x10]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
-	QUAD $0x000080a7db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r15 + 0x80]
+	LONG $0x6f7e41c4; BYTE $0x1b // vmovdqu ymm11, ymmword ptr [r11]
+	QUAD $0x000080a3db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r11 + 0x80]
 	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
+	LONG $0x587d42c4; WORD $0x0465 // vpbroadcastd ymm12, dword ptr [r13 + 0x4]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
-	QUAD $0x000080a76f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r15 + 0x80]
+	LONG $0x6f7e41c4; BYTE $0x1b // vmovdqu ymm11, ymmword ptr [r11]
+	QUAD $0x000080a36f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r11 + 0x80]
 	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
+	LONG $0x587d42c4; WORD $0x1465 // vpbroadcastd ymm12, dword ptr [r13 + 0x14]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
-	QUAD $0x0000c0a7db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r15 + 0xc0]
+	LONG $0x6f7e41c4; BYTE $0x1b // vmovdqu ymm11, ymmword ptr [r11]
+	QUAD $0x0000c0a3db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r11 + 0xc0]
 	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
+	LONG $0x587d42c4; WORD $0x0865 // vpbroadcastd ymm12, dword ptr [r13 + 0x8]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
-	QUAD $0x0000c0a76f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r15 + 0xc0]
+	LONG $0x6f7e41c4; BYTE $0x1b // vmovdqu ymm11, ymmword ptr [r11]
+	QUAD $0x0000c0a36f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r11 + 0xc0]
 	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
+	LONG $0x587d42c4; WORD $0x1865 // vpbroadcastd ymm12, dword ptr [r13 + 0x18]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
-	QUAD $0x000100a7db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r15 + 0x100]
+	LONG $0x6f7e41c4; BYTE $0x1b // vmovdqu ymm11, ymmword ptr [r11]
+	QUAD $0x000100a3db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r11 + 0x100]
 	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
+	LONG $0x587d42c4; WORD $0x0c65 // vpbroadcastd ymm12, dword ptr [r13 + 0xc]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
-	QUAD $0x000100a76f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r15 + 0x100]
+	LONG $0x6f7e41c4; BYTE $0x1b // vmovdqu ymm11, ymmword ptr [r11]
+	QUAD $0x000100a36f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r11 + 0x100]
 	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
+	LONG $0x587d42c4; WORD $0x1c65 // vpbroadcastd ymm12, dword ptr [r13 + 0x1c]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x57107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rdi + 0x24]
+	LONG $0x107a41c4; WORD $0x2455 // vmovss xmm10, dword ptr [r13 + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d62c4; WORD $0x2047 // vbroadcastss ymm8, dword ptr [rdi + 0x20]
-	LONG $0x217d62c4; WORD $0x164c; BYTE $0x18 // vpmovsxbd ymm9, qword ptr [rsi + rdx + 0x18]
+	LONG $0x187d42c4; WORD $0x2045 // vbroadcastss ymm8, dword ptr [r13 + 0x20]
+	LONG $0x217d42c4; WORD $0x144c; BYTE $0x18 // vpmovsxbd ymm9, qword ptr [r12 + rdx + 0x18]
 	LONG $0xb82dc2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm10, ymm8 # ymm2 = (ymm10 * ymm8) + ymm2
-	LONG $0x217d62c4; WORD $0x1644; BYTE $0x08 // vpmovsxbd ymm8, qword ptr [rsi + rdx + 0x8]
-	LONG $0x6f7e41c4; WORD $0x2056 // vmovdqu ymm10, ymmword ptr [r14 + 0x20]
-	LONG $0xdb7d41c4; WORD $0x605e // vpand ymm11, ymm0, ymmword ptr [r14 + 0x60]
-	LONG $0x587d62c4; BYTE $0x27 // vpbroadcastd ymm12, dword ptr [rdi]
+	LONG $0x217d42c4; WORD $0x1444; BYTE $0x08 // vpmovsxbd ymm8, qword ptr [r12 + rdx + 0x8]
+	LONG $0x516f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rcx + 0x20]
+	LONG $0x59db7dc5; BYTE $0x60 // vpand ymm11, ymm0, ymmword ptr [rcx + 0x60]
+	LONG $0x587d42c4; WORD $0x0065 // vpbroadcastd ymm12, dword ptr [r13]
 	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
 	LONG $0xcf5934c5 // vmulps ymm9, ymm9, ymm7
@@ -5776,57 +6010,57 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xeb2d41c4; BYTE $0xdb // vpor ymm11, ymm10, ymm11
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x605e // vmovdqu ymm11, ymmword ptr [r14 + 0x60]
-	LONG $0xdb7541c4; WORD $0x2066 // vpand ymm12, ymm1, ymmword ptr [r14 + 0x20]
+	LONG $0x596f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rcx + 0x60]
+	LONG $0x61db75c5; BYTE $0x20 // vpand ymm12, ymm1, ymmword ptr [rcx + 0x20]
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xc6593cc5 // vmulps ymm8, ymm8, ymm6
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
 	LONG $0xeb1d41c4; BYTE $0xdb // vpor ymm11, ymm12, ymm11
-	LONG $0x587d62c4; WORD $0x1067 // vpbroadcastd ymm12, dword ptr [rdi + 0x10]
+	LONG $0x587d42c4; WORD $0x1065 // vpbroadcastd ymm12, dword ptr [r13 + 0x10]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
-	QUAD $0x0000a0a6db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r14 + 0xa0]
+	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
+	QUAD $0x000000a0a1db7dc5 // vpand ymm12, ymm0, ymmword ptr [rcx + 0xa0]
 	LONG $0x7225c1c4; WORD $0x03f3 // vpslld ymm11, ymm11, 0x3
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0467 // vpbroadcastd ymm12, dword ptr [rdi + 0x4]
+	LONG $0x587d42c4; WORD $0x0465 // vpbroadcastd ymm12, dword ptr [r13 + 0x4]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
-	QUAD $0x0000a0a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0xa0]
+	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
+	QUAD $0x000000a0a16f7ec5 // vmovdqu ymm12, ymmword ptr [rcx + 0xa0]
 	LONG $0x7225c1c4; WORD $0x01d3 // vpsrld ymm11, ymm11, 0x1
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1467 // vpbroadcastd ymm12, dword ptr [rdi + 0x14]
+	LONG $0x587d42c4; WORD $0x1465 // vpbroadcastd ymm12, dword ptr [r13 + 0x14]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
-	QUAD $0x0000e0a6db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r14 + 0xe0]
+	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
+	QUAD $0x000000e0a1db7dc5 // vpand ymm12, ymm0, ymmword ptr [rcx + 0xe0]
 	LONG $0x7225c1c4; WORD $0x02f3 // vpslld ymm11, ymm11, 0x2
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0867 // vpbroadcastd ymm12, dword ptr [rdi + 0x8]
+	LONG $0x587d42c4; WORD $0x0865 // vpbroadcastd ymm12, dword ptr [r13 + 0x8]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
-	QUAD $0x0000e0a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0xe0]
+	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
+	QUAD $0x000000e0a16f7ec5 // vmovdqu ymm12, ymmword ptr [rcx + 0xe0]
 	LONG $0x7225c1c4; WORD $0x02d3 // vpsrld ymm11, ymm11, 0x2
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x1867 // vpbroadcastd ymm12, dword ptr [rdi + 0x18]
+	LONG $0x587d42c4; WORD $0x1865 // vpbroadcastd ymm12, dword ptr [r13 + 0x18]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
-	QUAD $0x000120a6db7d41c4; BYTE $0x00 // vpand ymm12, ymm0, ymmword ptr [r14 + 0x120]
+	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
+	QUAD $0x00000120a1db7dc5 // vpand ymm12, ymm0, ymmword ptr [rcx + 0x120]
 	LONG $0xfe2541c4; BYTE $0xdb // vpaddd ymm11, ymm11, ymm11
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0xeb2541c4; BYTE $0xdc // vpor ymm11, ymm11, ymm12
-	LONG $0x587d62c4; WORD $0x0c67 // vpbroadcastd ymm12, dword ptr [rdi + 0xc]
+	LONG $0x587d42c4; WORD $0x0c65 // vpbroadcastd ymm12, dword ptr [r13 + 0xc]
 	LONG $0x502542c4; BYTE $0xd4 // {vex} vpdpbusd ymm10, ymm11, ymm12
-	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
-	QUAD $0x000120a66f7e41c4; BYTE $0x00 // vmovdqu ymm12, ymmword ptr [r14 + 0x120]
-	LONG $0x587d62c4; WORD $0x1c6f // vpbroadcastd ymm13, dword ptr [rdi + 0x1c]
+	LONG $0x596f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rcx + 0x20]
+	QUAD $0x00000120a16f7ec5 // vmovdqu ymm12, ymmword ptr [rcx + 0x120]
+	LONG $0x587d42c4; WORD $0x1c6d // vpbroadcastd ymm13, dword ptr [r13 + 0x1c]
 	LONG $0x7225c1c4; WORD $0x03d3 // vpsrld ymm11, ymm11, 0x3
 	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
 	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
@@ -5835,32 +6069,52 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x502542c4; BYTE $0xd5 // {vex} vpdpbusd ymm10, ymm11, ymm13
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
-	LONG $0x57107ac5; BYTE $0x24 // vmovss xmm10, dword ptr [rdi + 0x24]
+	LONG $0x107a41c4; WORD $0x2455 // vmovss xmm10, dword ptr [r13 + 0x24]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac3542c4; BYTE $0xd0 // vfnmadd213ps ymm10, ymm9, ymm8 # ymm10 = -(ymm9 * ymm10) + ymm8
-	LONG $0x187d62c4; WORD $0x204f // vbroadcastss ymm9, dword ptr [rdi + 0x20]
-	LONG $0x30c78348 // add rdi, 0x30
+	LONG $0x187d42c4; WORD $0x204d // vbroadcastss ymm9, dword ptr [r13 + 0x20]
+	LONG $0x30c58349 // add r13, 0x30
 	LONG $0xb82dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm10, ymm9 # ymm3 = (ymm10 * ymm9) + ymm3
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfc5f850f; WORD $0xffff // jne 0x17680 <pq_q5_k+0xf00>
-	WORD $0xc1ff // inc ecx
-	LONG $0xc0c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x2c0
-	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	LONG $0xfc2d850f; WORD $0xffff // jne 0x17660 <pq_q5_k+0xee0>
-	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
-	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfbfc8f0f; WORD $0xffff // jg 0x17640 <pq_q5_k+0xec0>
-	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xedee840f; WORD $0xffff // je 0x16840 <pq_q5_k+0xc0>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x1011fcc5 // vmovups ymmword ptr [rax], ymm2
-	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xffeddbe9; BYTE $0xff // jmp 0x16840 <pq_q5_k+0xc0>
-	LONG $0x68c48348 // add rsp, 0x68
+	LONG $0x01c1f641 // test r9b, 0x1
+	LONG $0x0000b941; WORD $0x0000 // mov r9d, 0x0
+	LONG $0xfc6a840f; WORD $0xffff // je 0x179e0 <pq_q5_k+0xf20>
+	LONG $0x920c8d48 // lea rcx, [rdx + 4*rdx]
+	LONG $0x06e1c148 // shl rcx, 0x6
+	LONG $0x081c8d4d // lea r11, [r8 + rcx]
+	WORD $0x394c; BYTE $0xdd // cmp rbp, r11
+	LONG $0xfc85830f; WORD $0xffff // jae 0x17a10 <pq_q5_k+0xf50>
+	WORD $0xeb89 // mov ebx, ebp
+	WORD $0xebc1; BYTE $0x08 // shr ebx, 0x8
+	WORD $0x8941; BYTE $0xee // mov r14d, ebp
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xc6b70f41 // movzx eax, r14w
+	WORD $0xb60f; BYTE $0xdb // movzx ebx, bl
+	WORD $0x8949; BYTE $0xef // mov r15, rbp
+	LONG $0x00c58148; WORD $0x0001; BYTE $0x00 // add rbp, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8941; BYTE $0xda // mov r10d, ebx
+	LONG $0x3fe28341 // and r10d, 0x3f
+	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
+	WORD $0xc3fe // inc bl
+	LONG $0x06e2c141 // shl r10d, 0x6
+	WORD $0x2949; BYTE $0xc7 // sub r15, rax
+	QUAD $0x0040003a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r15 + 0x4000]
+	QUAD $0x0050003a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r15 + 0x5000]
+	QUAD $0x0060003a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r15 + 0x6000]
+	QUAD $0x0070003a8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r15 + 0x7000]
+	WORD $0x394c; BYTE $0xdd // cmp rbp, r11
+	WORD $0xaa72 // jb 0x17da0 <pq_q5_k+0x12e0>
+	LONG $0xfffc15e9; BYTE $0xff // jmp 0x17a10 <pq_q5_k+0xf50>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x244c8b4c; BYTE $0x40 // mov r9, qword ptr [rsp + 0x40]
+	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0xed65850f; WORD $0xffff // jne 0x16b80 <pq_q5_k+0xc0>
+	LONG $0xffed6ee9; BYTE $0xff // jmp 0x16b8e <pq_q5_k+0xce>
+	LONG $0x78c48348 // add rsp, 0x78
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -5869,83 +6123,85 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// pq_q6_k: +31360
+	// pq_q6_k: +32320
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x08ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x108
+	LONG $0x10ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x110
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
 	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
-	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x143f8e0f; WORD $0x0000 // jle 0x18ef3 <pq_q6_k+0x1473>
+	LONG $0x14de8e0f; WORD $0x0000 // jle 0x19352 <pq_q6_k+0x1512>
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	QUAD $0x0041d70d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x41d7] # 0x1bca0 <peak_i8+0x300>
-	QUAD $0x0041de1d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x41de] # 0x1bcb0 <peak_i8+0x310>
-	QUAD $0x0041ba152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x41ba] # 0x1bc95 <peak_i8+0x2f5>
-	LONG $0xd1b60f45 // movzx r10d, r9b
-	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
+	QUAD $0x0043d70d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x43d7] # 0x1c260 <peak_i8+0x300>
+	QUAD $0x0043de1d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x43de] # 0x1c270 <peak_i8+0x310>
+	QUAD $0x0043ba152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x43ba] # 0x1c255 <peak_i8+0x2f5>
+	LONG $0xd1b60f41 // movzx edx, r9b
+	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
+	LONG $0x244c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r9
 	LONG $0xc0490f49 // cmovns rax, r8
+	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
 	LONG $0x03e8c148 // shr rax, 0x3
 	LONG $0x40c06948; WORD $0x000d; BYTE $0x00 // imul rax, rax, 0xd40
-	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	LONG $0x24448948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
+	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	QUAD $0x0000a8248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa8], ymm1
-	QUAD $0x000088249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm11
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
+	QUAD $0x0000b0248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb0], ymm1
+	QUAD $0x000090249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x90], ymm11
+	LONG $0x24448948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
-	WORD $0x8948; BYTE $0xca // mov rdx, rcx
-	LONG $0x04e2c148 // shl rdx, 0x4
-	LONG $0x24548948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdx
+	QUAD $0x0000008024b48948 // mov qword ptr [rsp + 0x80], rsi
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x04e6c148 // shl rsi, 0x4
+	LONG $0x24748948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
-	WORD $0x2feb // jmp 0x17b87 <pq_q6_k+0x107>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
-	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
-	LONG $0x24448348; WORD $0x4020 // add qword ptr [rsp + 0x20], 0x40
-	LONG $0x244c8b4c; BYTE $0x50 // mov r9, qword ptr [rsp + 0x50]
-	LONG $0x24140148 // add qword ptr [rsp], rdx
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	WORD $0x33eb // jmp 0x17f53 <pq_q6_k+0x113>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0x24748b48; BYTE $0x78 // mov rsi, qword ptr [rsp + 0x78]
+	QUAD $0x00000088248c8b48 // mov rcx, qword ptr [rsp + 0x88]
+	LONG $0x24448348; WORD $0x4028 // add qword ptr [rsp + 0x28], 0x40
+	LONG $0x24340148 // add qword ptr [rsp], rsi
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x136c8e0f; WORD $0x0000 // jle 0x18ef3 <pq_q6_k+0x1473>
-	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
+	LONG $0x13ff8e0f; WORD $0x0000 // jle 0x19352 <pq_q6_k+0x1512>
+	QUAD $0x0000008824bc894c // mov qword ptr [rsp + 0x88], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0427850f; WORD $0x0000 // jne 0x17fc0 <pq_q6_k+0x540>
+	LONG $0x0438850f; WORD $0x0000 // jne 0x183a0 <pq_q6_k+0x560>
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0efb850f; WORD $0x0000 // jne 0x18e70 <pq_q6_k+0x1030>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0ee2850f; WORD $0x0000 // jne 0x18a90 <pq_q6_k+0x1010>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x131b8e0f; WORD $0x0000 // jle 0x18ed2 <pq_q6_k+0x1452>
+	LONG $0x03fb8e0f; WORD $0x0000 // jle 0x18381 <pq_q6_k+0x541>
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x137de2c4; BYTE $0x29 // vcvtph2ps ymm5, xmmword ptr [rcx]
 	LONG $0x137de2c4; WORD $0x1071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x10]
 	LONG $0x40c18348 // add rcx, 0x40
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x40498d4c // lea r9, [rcx + 0x40]
+	LONG $0x40418d48 // lea rax, [rcx + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xdb31 // xor ebx, ebx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
@@ -5954,7 +6210,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x466e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rsi + 0x28]
 	LONG $0x217de2c4; WORD $0x1904 // vpmovsxbd ymm0, qword ptr [rcx + rbx]
 	LONG $0x07e2c148 // shl rdx, 0x7
-	WORD $0x014c; BYTE $0xca // add rdx, r9
+	WORD $0x0148; BYTE $0xc2 // add rdx, rax
 	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
 	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
 	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
@@ -6114,27 +6370,30 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm8, ymm7 # ymm3 = (ymm8 * ymm7) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc74850f; WORD $0xffff // jne 0x17c00 <pq_q6_k+0x180>
-	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0xfc74850f; WORD $0xffff // jne 0x17fd0 <pq_q6_k+0x190>
+	WORD $0xff41; BYTE $0xc2 // inc r10d
 	LONG $0x40c18148; WORD $0x0003; BYTE $0x00 // add rcx, 0x340
-	LONG $0x04f88341 // cmp r8d, 0x4
-	LONG $0xfc50850f; WORD $0xffff // jne 0x17bf0 <pq_q6_k+0x170>
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	LONG $0xfc50850f; WORD $0xffff // jne 0x17fc0 <pq_q6_k+0x180>
 	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
 	LONG $0x08ff8348 // cmp rdi, 0x8
 	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0xfc1f8f0f; WORD $0xffff // jg 0x17bd0 <pq_q6_k+0x150>
-	LONG $0x000f1ce9; BYTE $0x00 // jmp 0x18ed2 <pq_q6_k+0x1452>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xfc1f8f0f; WORD $0xffff // jg 0x17fa0 <pq_q6_k+0x160>
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0xfb91850f; WORD $0xffff // jne 0x17f20 <pq_q6_k+0xe0>
+	LONG $0xfffb9ae9; BYTE $0xff // jmp 0x17f2e <pq_q6_k+0xee>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x17fe5 <pq_q6_k+0x565>
+	WORD $0x1deb // jmp 0x183c5 <pq_q6_k+0x585>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfb7b840f; WORD $0xffff // je 0x17b60 <pq_q6_k+0xe0>
+	LONG $0xfb69840f; WORD $0xffff // je 0x17f2e <pq_q6_k+0xee>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04b28e0f; WORD $0x0000 // jle 0x184a0 <pq_q6_k+0xa20>
+	LONG $0x04b28e0f; WORD $0x0000 // jle 0x18880 <pq_q6_k+0xa40>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
@@ -6149,10 +6408,10 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x9066 // nop
 	LONG $0x137d22c4; WORD $0x3624 // vcvtph2ps ymm12, xmmword ptr [rsi + r14]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x0000a8249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xa8]
-	QUAD $0x00008824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x88]
+	QUAD $0x0000b0249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xb0]
+	QUAD $0x00009024a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x90]
 	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
@@ -6160,15 +6419,15 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x90 // nop
 	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
 	LONG $0x05e0c148 // shl rax, 0x5
-	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
-	QUAD $0x0000e82484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm8
+	LONG $0x4411fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm0
+	QUAD $0x0000f02484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf0], ymm8
 	LONG $0x287c41c4; BYTE $0xc4 // vmovaps ymm8, ymm12
 	LONG $0x217de2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + rax + 0x10]
 	LONG $0x217d62c4; WORD $0x030c // vpmovsxbd ymm9, qword ptr [rbx + rax]
 	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
 	LONG $0x07e2c148 // shl rdx, 0x7
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	QUAD $0x0000c824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xc8], ymm0
+	QUAD $0x0000d024847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xd0], ymm0
 	QUAD $0x00000140876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x140]
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
 	LONG $0x587d62c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm0
@@ -6309,7 +6568,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
 	LONG $0x5b7c41c4; BYTE $0xdd // vcvtdq2ps ymm11, ymm13
 	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
-	QUAD $0x0000c824845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xc8]
+	QUAD $0x0000d024845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xd0]
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
 	LONG $0xd1592cc5 // vmulps ymm10, ymm10, ymm1
 	LONG $0xd259f4c5 // vmulps ymm2, ymm1, ymm2
@@ -6324,63 +6583,64 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa83de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm8, ymm1 # ymm7 = (ymm8 * ymm7) + ymm1
 	LONG $0xa83dc2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm8, ymm9 # ymm2 = (ymm8 * ymm2) + ymm9
 	QUAD $0x0001048f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x104]
-	QUAD $0x0000e82484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0xe8]
+	QUAD $0x0000f02484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0xf0]
 	LONG $0xb825c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm11, ymm10 # ymm6 = (ymm11 * ymm10) + ymm6
 	QUAD $0x00010897187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x108]
 	LONG $0xb86dc2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm9 # ymm5 = (ymm2 * ymm9) + ymm5
-	LONG $0x4c107cc5; WORD $0x6824 // vmovups ymm9, ymmword ptr [rsp + 0x68]
-	QUAD $0x003877152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x3877] # 0x1bc95 <peak_i8+0x2f5>
+	LONG $0x4c107cc5; WORD $0x3024 // vmovups ymm9, ymmword ptr [rsp + 0x30]
+	QUAD $0x003a57152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x3a57] # 0x1c255 <peak_i8+0x2f5>
 	LONG $0xb87d42c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm10 # ymm8 = (ymm0 * ymm10) + ymm8
 	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xb84562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm7, ymm0 # ymm9 = (ymm7 * ymm0) + ymm9
-	LONG $0x4c117cc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm9
-	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
+	LONG $0x4c117cc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm9
+	LONG $0x4410fcc5; WORD $0x3024 // vmovups ymm0, ymmword ptr [rsp + 0x30]
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfbfc850f; WORD $0xffff // jne 0x18050 <pq_q6_k+0x5d0>
-	WORD $0xff41; BYTE $0xc1 // inc r9d
+	LONG $0xfbfc850f; WORD $0xffff // jne 0x18430 <pq_q6_k+0x5f0>
+	WORD $0xff41; BYTE $0xc2 // inc r10d
 	LONG $0x40c68148; WORD $0x0003; BYTE $0x00 // add rsi, 0x340
-	LONG $0x04f98341 // cmp r9d, 0x4
-	LONG $0xfbc8850f; WORD $0xffff // jne 0x18030 <pq_q6_k+0x5b0>
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	LONG $0xfbc8850f; WORD $0xffff // jne 0x18410 <pq_q6_k+0x5d0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfba78f0f; WORD $0xffff // jg 0x18020 <pq_q6_k+0x5a0>
-	QUAD $0x0000a8248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0xa8]
-	QUAD $0x000088249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x88]
-	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x2c75 // jne 0x184c1 <pq_q6_k+0xa41>
-	LONG $0xfffb36e9; BYTE $0xff // jmp 0x17fd0 <pq_q6_k+0x550>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xfba78f0f; WORD $0xffff // jg 0x18400 <pq_q6_k+0x5c0>
+	QUAD $0x0000b0248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0xb0]
+	QUAD $0x000090249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x90]
+	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	WORD $0x2775 // jne 0x188a1 <pq_q6_k+0xa61>
+	LONG $0xfffb31e9; BYTE $0xff // jmp 0x183b0 <pq_q6_k+0x570>
+	BYTE $0x90 // nop
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfb0f840f; WORD $0xffff // je 0x17fd0 <pq_q6_k+0x550>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0xfb0f840f; WORD $0xffff // je 0x183b0 <pq_q6_k+0x570>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfaf7820f; WORD $0xffff // jb 0x17fd0 <pq_q6_k+0x550>
+	WORD $0xfa83; BYTE $0x02 // cmp edx, 0x2
+	LONG $0xfaf8820f; WORD $0xffff // jb 0x183b0 <pq_q6_k+0x570>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfae2820f; WORD $0xffff // jb 0x17fd0 <pq_q6_k+0x550>
+	WORD $0xfa83; BYTE $0x03 // cmp edx, 0x3
+	LONG $0xfae4820f; WORD $0xffff // jb 0x183b0 <pq_q6_k+0x570>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117c41c4; WORD $0xc704 // vmovups ymmword ptr [r15 + 8*rax], ymm8
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfacd820f; WORD $0xffff // jb 0x17fd0 <pq_q6_k+0x550>
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	WORD $0xfa83; BYTE $0x04 // cmp edx, 0x4
+	LONG $0xfad0820f; WORD $0xffff // jb 0x183b0 <pq_q6_k+0x570>
+	QUAD $0x0000008024848b48 // mov rax, qword ptr [rsp + 0x80]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfab8820f; WORD $0xffff // jb 0x17fd0 <pq_q6_k+0x550>
+	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
+	LONG $0xfab9820f; WORD $0xffff // jb 0x183b0 <pq_q6_k+0x570>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04eb8e0f; WORD $0x0000 // jle 0x18a0c <pq_q6_k+0xf8c>
+	LONG $0x04ec8e0f; WORD $0x0000 // jle 0x18dec <pq_q6_k+0xfac>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
@@ -6390,13 +6650,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x137d22c4; WORD $0x3724 // vcvtph2ps ymm12, xmmword ptr [rdi + r14]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x0000a8249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xa8]
-	QUAD $0x00008824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x88]
+	QUAD $0x0000b0249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xb0]
+	QUAD $0x00009024a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x90]
 	LONG $0x271c8d4a // lea rbx, [rdi + r12]
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
@@ -6404,15 +6664,15 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x90 // nop
 	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
 	LONG $0x05e0c148 // shl rax, 0x5
-	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
-	QUAD $0x0000e82484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm8
+	LONG $0x4411fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm0
+	QUAD $0x0000f02484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf0], ymm8
 	LONG $0x287c41c4; BYTE $0xc4 // vmovaps ymm8, ymm12
 	LONG $0x217de2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + rax + 0x10]
 	LONG $0x217d62c4; WORD $0x030c // vpmovsxbd ymm9, qword ptr [rbx + rax]
 	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
 	LONG $0x07e2c148 // shl rdx, 0x7
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	QUAD $0x0000c824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xc8], ymm0
+	QUAD $0x0000d024847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xd0], ymm0
 	QUAD $0x00000150866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x150]
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
 	LONG $0x587d62c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm0
@@ -6553,7 +6813,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
 	LONG $0x5b7c41c4; BYTE $0xdd // vcvtdq2ps ymm11, ymm13
 	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
-	QUAD $0x0000c824845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xc8]
+	QUAD $0x0000d024845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xd0]
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
 	LONG $0xd1592cc5 // vmulps ymm10, ymm10, ymm1
 	LONG $0xd259f4c5 // vmulps ymm2, ymm1, ymm2
@@ -6568,229 +6828,236 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa83de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm8, ymm1 # ymm7 = (ymm8 * ymm7) + ymm1
 	LONG $0xa83dc2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm8, ymm9 # ymm2 = (ymm8 * ymm2) + ymm9
 	QUAD $0x0001148e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x114]
-	QUAD $0x0000e82484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0xe8]
+	QUAD $0x0000f02484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0xf0]
 	LONG $0xb825c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm11, ymm10 # ymm6 = (ymm11 * ymm10) + ymm6
 	QUAD $0x00011896187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x118]
 	LONG $0xb86dc2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm9 # ymm5 = (ymm2 * ymm9) + ymm5
-	LONG $0x4c107cc5; WORD $0x6824 // vmovups ymm9, ymmword ptr [rsp + 0x68]
-	QUAD $0x0032e6152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x32e6] # 0x1bc95 <peak_i8+0x2f5>
+	LONG $0x4c107cc5; WORD $0x3024 // vmovups ymm9, ymmword ptr [rsp + 0x30]
+	QUAD $0x0034c6152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x34c6] # 0x1c255 <peak_i8+0x2f5>
 	LONG $0xb87d42c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm10 # ymm8 = (ymm0 * ymm10) + ymm8
 	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0xb84562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm7, ymm0 # ymm9 = (ymm7 * ymm0) + ymm9
-	LONG $0x4c117cc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm9
-	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
+	LONG $0x4c117cc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm9
+	LONG $0x4410fcc5; WORD $0x3024 // vmovups ymm0, ymmword ptr [rsp + 0x30]
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfb9b850f; WORD $0xffff // jne 0x18580 <pq_q6_k+0xb00>
-	WORD $0xff41; BYTE $0xc1 // inc r9d
+	LONG $0xfb9b850f; WORD $0xffff // jne 0x18960 <pq_q6_k+0xb20>
+	WORD $0xff41; BYTE $0xc2 // inc r10d
 	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
-	LONG $0x04f98341 // cmp r9d, 0x4
-	LONG $0xfb67850f; WORD $0xffff // jne 0x18560 <pq_q6_k+0xae0>
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	LONG $0xfb67850f; WORD $0xffff // jne 0x18940 <pq_q6_k+0xb00>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb468f0f; WORD $0xffff // jg 0x18550 <pq_q6_k+0xad0>
-	WORD $0x11eb // jmp 0x18a1d <pq_q6_k+0xf9d>
+	LONG $0xfb468f0f; WORD $0xffff // jg 0x18930 <pq_q6_k+0xaf0>
+	WORD $0x11eb // jmp 0x18dfd <pq_q6_k+0xfbd>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	QUAD $0x0000a8248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0xa8]
-	QUAD $0x000088249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x88]
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	QUAD $0x0000b0248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0xb0]
+	QUAD $0x000090249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x90]
+	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf587840f; WORD $0xffff // je 0x17fd0 <pq_q6_k+0x550>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
+	LONG $0xf583840f; WORD $0xffff // je 0x183b0 <pq_q6_k+0x570>
+	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf572820f; WORD $0xffff // jb 0x17fd0 <pq_q6_k+0x550>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	WORD $0xfa83; BYTE $0x07 // cmp edx, 0x7
+	LONG $0xf56f820f; WORD $0xffff // jb 0x183b0 <pq_q6_k+0x570>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117c41c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm8
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf55d820f; WORD $0xffff // jb 0x17fd0 <pq_q6_k+0x550>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	WORD $0xfa83; BYTE $0x08 // cmp edx, 0x8
+	LONG $0xf55b820f; WORD $0xffff // jb 0x183b0 <pq_q6_k+0x570>
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff54de9; BYTE $0xff // jmp 0x17fd0 <pq_q6_k+0x550>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04398e0f; WORD $0x0000 // jle 0x18ed2 <pq_q6_k+0x1452>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	LONG $0xfff54be9; BYTE $0xff // jmp 0x183b0 <pq_q6_k+0x570>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; BYTE $0x29 // vcvtph2ps ymm5, xmmword ptr [rcx]
-	LONG $0x137de2c4; WORD $0x1071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x10]
-	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04b48e0f; WORD $0x0000 // jle 0x1932d <pq_q6_k+0x14ed>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	WORD $0x8949; BYTE $0xfe // mov r14, rdi
+	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
+	WORD $0x1aeb // jmp 0x18eb3 <pq_q6_k+0x1073>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0xf8418d48 // lea rax, [rcx - 0x8]
+	LONG $0x08f98348 // cmp rcx, 0x8
+	LONG $0x04828e0f; WORD $0x0000 // jle 0x19335 <pq_q6_k+0x14f5>
+	LONG $0x137de2c4; BYTE $0x2f // vcvtph2ps ymm5, xmmword ptr [rdi]
+	LONG $0x137de2c4; WORD $0x1077 // vcvtph2ps ymm6, xmmword ptr [rdi + 0x10]
+	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x0089180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x2000]
-	LONG $0x40898d4c; WORD $0x0020; BYTE $0x00 // lea r9, [rcx + 0x2040]
-	LONG $0x40598d4c // lea r11, [rcx + 0x40]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0x894c; BYTE $0xf0 // mov rax, r14
-	LONG $0x07e0c148 // shl rax, 0x7
-	LONG $0x05e6c149 // shl r14, 0x5
-	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
-	LONG $0x0c180f41; BYTE $0x11 // prefetcht0 byte ptr [r9 + rdx]
-	LONG $0x4c180f41; WORD $0x4011 // prefetcht0 byte ptr [r9 + rdx + 0x40]
-	QUAD $0x000080118c180f41; BYTE $0x00 // prefetcht0 byte ptr [r9 + rdx + 0x80]
-	QUAD $0x0000c0118c180f41; BYTE $0x00 // prefetcht0 byte ptr [r9 + rdx + 0xc0]
-	QUAD $0x000100118c180f41; BYTE $0x00 // prefetcht0 byte ptr [r9 + rdx + 0x100]
-	QUAD $0x000140118c180f41; BYTE $0x00 // prefetcht0 byte ptr [r9 + rdx + 0x140]
-	WORD $0x014c; BYTE $0xda // add rdx, r11
-	LONG $0x217da2c4; WORD $0x3104 // vpmovsxbd ymm0, qword ptr [rcx + r14]
-	LONG $0x466e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rsi + 0x28]
-	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
+	WORD $0x14eb // jmp 0x18ee0 <pq_q6_k+0x10a0>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0x40c78148; WORD $0x0003; BYTE $0x00 // add rdi, 0x340
+	LONG $0x04f88341 // cmp r8d, 0x4
+	WORD $0xc074 // je 0x18ea0 <pq_q6_k+0x1060>
+	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
+	LONG $0xc09f8d48; WORD $0x0001; BYTE $0x00 // lea rbx, [rdi + 0x1c0]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x0003b3e9; BYTE $0x00 // jmp 0x192a8 <pq_q6_k+0x1468>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x05e2c148 // shl rdx, 0x5
+	WORD $0x0149; BYTE $0xcf // add r15, rcx
+	LONG $0x6e7941c4; WORD $0x2841 // vmovd xmm8, dword ptr [r9 + 0x28]
+	LONG $0x217de2c4; WORD $0x1704 // vpmovsxbd ymm0, qword ptr [rdi + rdx]
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
 	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
 	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xf859d4c5 // vmulps ymm7, ymm5, ymm0
-	LONG $0x217da2c4; WORD $0x3144; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rcx + r14 + 0x10]
-	LONG $0x6f7e41c4; BYTE $0x17 // vmovdqu ymm10, ymmword ptr [r15]
-	QUAD $0x0000808f547441c4; BYTE $0x00 // vandps ymm9, ymm1, ymmword ptr [r15 + 0x80]
+	LONG $0x217de2c4; WORD $0x1744; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rdi + rdx + 0x10]
+	LONG $0x6f7e41c4; WORD $0x2414 // vmovdqu ymm10, ymmword ptr [r12]
+	QUAD $0x0080248c547441c4; WORD $0x0000 // vandps ymm9, ymm1, ymmword ptr [r12 + 0x80]
 	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; BYTE $0x16 // vpbroadcastd ymm10, dword ptr [rsi]
+	LONG $0x587d42c4; BYTE $0x11 // vpbroadcastd ymm10, dword ptr [r9]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x4057 // vmovdqu ymm10, ymmword ptr [r15 + 0x40]
-	QUAD $0x0000c08f547441c4; BYTE $0x00 // vandps ymm9, ymm1, ymmword ptr [r15 + 0xc0]
+	LONG $0x6f7e41c4; WORD $0x2454; BYTE $0x40 // vmovdqu ymm10, ymmword ptr [r12 + 0x40]
+	QUAD $0x00c0248c547441c4; WORD $0x0000 // vandps ymm9, ymm1, ymmword ptr [r12 + 0xc0]
 	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
+	LONG $0x587d42c4; WORD $0x0451 // vpbroadcastd ymm10, dword ptr [r9 + 0x4]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; BYTE $0x17 // vmovdqu ymm10, ymmword ptr [r15]
-	QUAD $0x0001008f547441c4; BYTE $0x00 // vandps ymm9, ymm1, ymmword ptr [r15 + 0x100]
+	LONG $0x6f7e41c4; WORD $0x2414 // vmovdqu ymm10, ymmword ptr [r12]
+	QUAD $0x0100248c547441c4; WORD $0x0000 // vandps ymm9, ymm1, ymmword ptr [r12 + 0x100]
 	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0856 // vpbroadcastd ymm10, dword ptr [rsi + 0x8]
+	LONG $0x587d42c4; WORD $0x0851 // vpbroadcastd ymm10, dword ptr [r9 + 0x8]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x4057 // vmovdqu ymm10, ymmword ptr [r15 + 0x40]
-	QUAD $0x0001408f547441c4; BYTE $0x00 // vandps ymm9, ymm1, ymmword ptr [r15 + 0x140]
+	LONG $0x6f7e41c4; WORD $0x2454; BYTE $0x40 // vmovdqu ymm10, ymmword ptr [r12 + 0x40]
+	QUAD $0x0140248c547441c4; WORD $0x0000 // vandps ymm9, ymm1, ymmword ptr [r12 + 0x140]
 	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
+	LONG $0x587d42c4; WORD $0x0c51 // vpbroadcastd ymm10, dword ptr [r9 + 0xc]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	LONG $0x466e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rsi + 0x2c]
-	QUAD $0x0000808f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0x80]
-	LONG $0xdb2541c4; BYTE $0x17 // vpand ymm10, ymm11, ymmword ptr [r15]
+	LONG $0x6e7941c4; WORD $0x2c41 // vmovd xmm8, dword ptr [r9 + 0x2c]
+	QUAD $0x0080248c6f7e41c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [r12 + 0x80]
+	LONG $0xdb2541c4; WORD $0x2414 // vpand ymm10, ymm11, ymmword ptr [r12]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
 	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
 	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
+	LONG $0x587d42c4; WORD $0x1051 // vpbroadcastd ymm10, dword ptr [r9 + 0x10]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	QUAD $0x0000c08f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0xc0]
-	LONG $0xdb2541c4; WORD $0x4057 // vpand ymm10, ymm11, ymmword ptr [r15 + 0x40]
+	QUAD $0x00c0248c6f7e41c4; WORD $0x0000 // vmovdqu ymm9, ymmword ptr [r12 + 0xc0]
+	LONG $0xdb2541c4; WORD $0x2454; BYTE $0x40 // vpand ymm10, ymm11, ymmword ptr [r12 + 0x40]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
+	LONG $0x587d42c4; WORD $0x1451 // vpbroadcastd ymm10, dword ptr [r9 + 0x14]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
-	QUAD $0x000100976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x100]
+	LONG $0x6f7e41c4; WORD $0x240c // vmovdqu ymm9, ymmword ptr [r12]
+	QUAD $0x010024946f7e41c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [r12 + 0x100]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
+	LONG $0x587d42c4; WORD $0x1851 // vpbroadcastd ymm10, dword ptr [r9 + 0x18]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x404f // vmovdqu ymm9, ymmword ptr [r15 + 0x40]
-	QUAD $0x000140976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x140]
+	LONG $0x6f7e41c4; WORD $0x244c; BYTE $0x40 // vmovdqu ymm9, ymmword ptr [r12 + 0x40]
+	QUAD $0x014024946f7e41c4; WORD $0x0000 // vmovdqu ymm10, ymmword ptr [r12 + 0x140]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
+	LONG $0x587d42c4; WORD $0x1c51 // vpbroadcastd ymm10, dword ptr [r9 + 0x1c]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
-	LONG $0x187de2c4; WORD $0x2046 // vbroadcastss ymm0, dword ptr [rsi + 0x20]
+	LONG $0x187dc2c4; WORD $0x2041 // vbroadcastss ymm0, dword ptr [r9 + 0x20]
 	LONG $0xb83de2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm8, ymm0 # ymm4 = (ymm8 * ymm0) + ymm4
-	LONG $0x217da2c4; WORD $0x3144; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rcx + r14 + 0x8]
-	LONG $0x466e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rsi + 0x28]
+	LONG $0x217de2c4; WORD $0x1744; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rdi + rdx + 0x8]
+	LONG $0x6e7941c4; WORD $0x2841 // vmovd xmm8, dword ptr [r9 + 0x28]
 	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
 	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xf859ccc5 // vmulps ymm7, ymm6, ymm0
-	LONG $0x217da2c4; WORD $0x3144; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rcx + r14 + 0x18]
-	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
-	QUAD $0x000000a08adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0xa0]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x217de2c4; WORD $0x1744; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rdi + rdx + 0x18]
+	LONG $0x6f7e41c4; WORD $0x2057 // vmovdqu ymm10, ymmword ptr [r15 + 0x20]
+	QUAD $0x0000a08fdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r15 + 0xa0]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; BYTE $0x16 // vpbroadcastd ymm10, dword ptr [rsi]
+	LONG $0x587d42c4; BYTE $0x11 // vpbroadcastd ymm10, dword ptr [r9]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
-	QUAD $0x000000e08adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0xe0]
+	LONG $0x6f7e41c4; WORD $0x6057 // vmovdqu ymm10, ymmword ptr [r15 + 0x60]
+	QUAD $0x0000e08fdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r15 + 0xe0]
 	LONG $0x722dc1c4; WORD $0x04f2 // vpslld ymm10, ymm10, 0x4
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
+	LONG $0x587d42c4; WORD $0x0451 // vpbroadcastd ymm10, dword ptr [r9 + 0x4]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
-	QUAD $0x000001208adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0x120]
+	LONG $0x6f7e41c4; WORD $0x2057 // vmovdqu ymm10, ymmword ptr [r15 + 0x20]
+	QUAD $0x0001208fdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r15 + 0x120]
 	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0856 // vpbroadcastd ymm10, dword ptr [rsi + 0x8]
+	LONG $0x587d42c4; WORD $0x0851 // vpbroadcastd ymm10, dword ptr [r9 + 0x8]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
-	QUAD $0x000001608adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0x160]
+	LONG $0x6f7e41c4; WORD $0x6057 // vmovdqu ymm10, ymmword ptr [r15 + 0x60]
+	QUAD $0x0001608fdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r15 + 0x160]
 	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
+	LONG $0x587d42c4; WORD $0x0c51 // vpbroadcastd ymm10, dword ptr [r9 + 0xc]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	LONG $0x466e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rsi + 0x2c]
-	QUAD $0x000000a08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xa0]
-	LONG $0x52db25c5; BYTE $0x20 // vpand ymm10, ymm11, ymmword ptr [rdx + 0x20]
+	LONG $0x6e7941c4; WORD $0x2c41 // vmovd xmm8, dword ptr [r9 + 0x2c]
+	QUAD $0x0000a08f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0xa0]
+	LONG $0xdb2541c4; WORD $0x2057 // vpand ymm10, ymm11, ymmword ptr [r15 + 0x20]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
 	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
 	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
+	LONG $0x587d42c4; WORD $0x1051 // vpbroadcastd ymm10, dword ptr [r9 + 0x10]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	QUAD $0x000000e08a6f7ec5 // vmovdqu ymm9, ymmword ptr [rdx + 0xe0]
-	LONG $0x52db25c5; BYTE $0x60 // vpand ymm10, ymm11, ymmword ptr [rdx + 0x60]
+	QUAD $0x0000e08f6f7e41c4; BYTE $0x00 // vmovdqu ymm9, ymmword ptr [r15 + 0xe0]
+	LONG $0xdb2541c4; WORD $0x6057 // vpand ymm10, ymm11, ymmword ptr [r15 + 0x60]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
+	LONG $0x587d42c4; WORD $0x1451 // vpbroadcastd ymm10, dword ptr [r9 + 0x14]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
-	QUAD $0x00000120926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0x120]
+	LONG $0x6f7e41c4; WORD $0x204f // vmovdqu ymm9, ymmword ptr [r15 + 0x20]
+	QUAD $0x000120976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x120]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
+	LONG $0x587d42c4; WORD $0x1851 // vpbroadcastd ymm10, dword ptr [r9 + 0x18]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
-	QUAD $0x00000160926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0x160]
-	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
+	LONG $0x6f7e41c4; WORD $0x604f // vmovdqu ymm9, ymmword ptr [r15 + 0x60]
+	QUAD $0x000160976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x160]
+	LONG $0x587d42c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [r9 + 0x1c]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
@@ -6799,28 +7066,48 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x503542c4; BYTE $0xc4 // {vex} vpdpbusd ymm8, ymm9, ymm12
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
-	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x187dc2c4; WORD $0x2079 // vbroadcastss ymm7, dword ptr [r9 + 0x20]
+	LONG $0x30c18349 // add r9, 0x30
 	LONG $0xb83de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm8, ymm7 # ymm3 = (ymm8 * ymm7) + ymm3
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfc43850f; WORD $0xffff // jne 0x18af0 <pq_q6_k+0x1070>
-	WORD $0xff41; BYTE $0xc0 // inc r8d
-	LONG $0x40c18148; WORD $0x0003; BYTE $0x00 // add rcx, 0x340
-	LONG $0x04f88341 // cmp r8d, 0x4
-	LONG $0xfc0f850f; WORD $0xffff // jne 0x18ad0 <pq_q6_k+0x1050>
-	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0xfbde8f0f; WORD $0xffff // jg 0x18ab0 <pq_q6_k+0x1030>
-	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xec80840f; WORD $0xffff // je 0x17b60 <pq_q6_k+0xe0>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
-	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xffec6de9; BYTE $0xff // jmp 0x17b60 <pq_q6_k+0xe0>
-	LONG $0x08c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x108
+	LONG $0x01c3f641 // test r11b, 0x1
+	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
+	LONG $0xfc28840f; WORD $0xffff // je 0x18ed0 <pq_q6_k+0x1090>
+	LONG $0x523c8d4c // lea r15, [rdx + 2*rdx]
+	LONG $0x07e7c149 // shl r15, 0x7
+	LONG $0x3b248d4e // lea r12, [rbx + r15]
+	WORD $0x394d; BYTE $0xe6 // cmp r14, r12
+	LONG $0xfc43830f; WORD $0xffff // jae 0x18f00 <pq_q6_k+0x10c0>
+	WORD $0x8944; BYTE $0xf5 // mov ebp, r14d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8945; BYTE $0xf5 // mov r13d, r14d
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xc5b70f41 // movzx eax, r13w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894c; BYTE $0xf6 // mov rsi, r14
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8941; BYTE $0xea // mov r10d, ebp
+	LONG $0x3fe28341 // and r10d, 0x3f
+	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	LONG $0x06e2c141 // shl r10d, 0x6
+	WORD $0x2948; BYTE $0xc6 // sub rsi, rax
+	QUAD $0x004000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x4000]
+	QUAD $0x005000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x5000]
+	QUAD $0x006000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x6000]
+	QUAD $0x007000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x7000]
+	WORD $0x394d; BYTE $0xe6 // cmp r14, r12
+	WORD $0xa872 // jb 0x192d0 <pq_q6_k+0x1490>
+	LONG $0xfffbd3e9; BYTE $0xff // jmp 0x18f00 <pq_q6_k+0x10c0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	LONG $0x244c8b4c; BYTE $0x60 // mov r9, qword ptr [rsp + 0x60]
+	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0xebd3850f; WORD $0xffff // jne 0x17f20 <pq_q6_k+0xe0>
+	LONG $0xffebdce9; BYTE $0xff // jmp 0x17f2e <pq_q6_k+0xee>
+	LONG $0x10c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x110
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -6829,85 +7116,88 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// pq_q2_k: +36624
+	// pq_q2_k: +37744
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0xe8ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xe8
+	LONG $0xf0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xf0
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
 	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
-	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x12a88e0f; WORD $0x0000 // jle 0x1a1ec <pq_q2_k+0x12dc>
+	LONG $0x137e8e0f; WORD $0x0000 // jle 0x1a722 <pq_q2_k+0x13b2>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	QUAD $0x002d1735187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0x2d17] # 0x1bc70 <peak_i8+0x2d0>
-	QUAD $0x002d2605187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x2d26] # 0x1bc88 <peak_i8+0x2e8>
-	LONG $0xd1b60f45 // movzx r10d, r9b
-	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
+	QUAD $0x002e7735187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0x2e77] # 0x1c230 <peak_i8+0x2d0>
+	QUAD $0x002e8605187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x2e86] # 0x1c248 <peak_i8+0x2e8>
+	LONG $0xf1b60f41 // movzx esi, r9b
+	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
+	LONG $0x244c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r9
 	LONG $0xc8490f49 // cmovns rcx, r8
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
 	LONG $0x03e9c148 // shr rcx, 0x3
 	LONG $0x40c96948; WORD $0x0005; BYTE $0x00 // imul rcx, rcx, 0x540
 	QUAD $0x0000000085148d48 // lea rdx, [4*rax]
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x244c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rcx
-	LONG $0x24748948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rsi
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x244c8948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rcx
+	LONG $0x247c8948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rdi
 	LONG $0x520c8d48 // lea rcx, [rdx + 2*rdx]
-	LONG $0x923c8d48 // lea rdi, [rdx + 4*rdx]
-	QUAD $0x000088248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm0
-	QUAD $0x0000a824b4117dc5; BYTE $0x00 // vmovupd ymmword ptr [rsp + 0xa8], ymm14
-	LONG $0x244c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rcx
+	LONG $0x92148d4c // lea r10, [rdx + 4*rdx]
+	QUAD $0x000090248411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x90], ymm0
+	QUAD $0x0000b024b4117dc5; BYTE $0x00 // vmovupd ymmword ptr [rsp + 0xb0], ymm14
+	QUAD $0x00000080248c8948 // mov qword ptr [rsp + 0x80], rcx
 	QUAD $0x00000000c50c8d48 // lea rcx, [8*rax]
-	LONG $0x247c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdi
+	LONG $0x2454894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r10
 	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
-	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
+	LONG $0x244c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rcx
 	LONG $0xc00c8d48 // lea rcx, [rax + 8*rax]
 	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
 	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
-	WORD $0x28eb // jmp 0x19007 <pq_q2_k+0xf7>
-	BYTE $0x90 // nop
-	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
-	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
-	LONG $0x24448348; WORD $0x4020 // add qword ptr [rsp + 0x20], 0x40
-	LONG $0x244c8b4c; BYTE $0x50 // mov r9, qword ptr [rsp + 0x50]
+	LONG $0x244c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rcx
+	WORD $0x3ceb // jmp 0x19483 <pq_q2_k+0x113>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
+	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
+	LONG $0x24548b48; BYTE $0x78 // mov rdx, qword ptr [rsp + 0x78]
+	QUAD $0x00000088248c8b48 // mov rcx, qword ptr [rsp + 0x88]
+	LONG $0x24448348; WORD $0x4028 // add qword ptr [rsp + 0x28], 0x40
 	LONG $0x24140148 // add qword ptr [rsp], rdx
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x11e58e0f; WORD $0x0000 // jle 0x1a1ec <pq_q2_k+0x12dc>
-	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
+	LONG $0x129f8e0f; WORD $0x0000 // jle 0x1a722 <pq_q2_k+0x13b2>
+	QUAD $0x0000008824bc894c // mov qword ptr [rsp + 0x88], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x03a7850f; WORD $0x0000 // jne 0x193c0 <pq_q2_k+0x4b0>
+	LONG $0x03b8850f; WORD $0x0000 // jne 0x19850 <pq_q2_k+0x4e0>
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0e2b850f; WORD $0x0000 // jne 0x1a2d0 <pq_q2_k+0xf60>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0e12850f; WORD $0x0000 // jne 0x19e40 <pq_q2_k+0xf30>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x11948e0f; WORD $0x0000 // jle 0x1a1cb <pq_q2_k+0x12bb>
+	LONG $0x037b8e0f; WORD $0x0000 // jle 0x19831 <pq_q2_k+0x4c1>
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x137de2c4; BYTE $0x21 // vcvtph2ps ymm4, xmmword ptr [rcx]
 	LONG $0x137de2c4; WORD $0x2069 // vcvtph2ps ymm5, xmmword ptr [rcx + 0x20]
 	LONG $0x137de2c4; WORD $0x1071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x10]
 	LONG $0x137de2c4; WORD $0x3079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x30]
 	LONG $0x40c18348 // add rcx, 0x40
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	WORD $0x9066 // nop
-	QUAD $0x000088248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0x88]
-	LONG $0x40498d4c // lea r9, [rcx + 0x40]
+	QUAD $0x000090248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0x90]
+	LONG $0x40418d48 // lea rax, [rcx + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xd231 // xor edx, edx
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
@@ -6916,7 +7206,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x07e2c148 // shl rdx, 0x7
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
 	LONG $0x217de2c4; WORD $0x1904 // vpmovsxbd ymm0, qword ptr [rcx + rbx]
-	WORD $0x014c; BYTE $0xca // add rdx, r9
+	WORD $0x0148; BYTE $0xc2 // add rdx, rax
 	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
@@ -7064,27 +7354,30 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfd04850f; WORD $0xffff // jne 0x19090 <pq_q2_k+0x180>
-	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0xfd04850f; WORD $0xffff // jne 0x19510 <pq_q2_k+0x1a0>
+	WORD $0xff41; BYTE $0xc2 // inc r10d
 	LONG $0x40c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x140
-	LONG $0x04f88341 // cmp r8d, 0x4
-	LONG $0xfcd0850f; WORD $0xffff // jne 0x19070 <pq_q2_k+0x160>
-	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	LONG $0xfcd0850f; WORD $0xffff // jne 0x194f0 <pq_q2_k+0x180>
+	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
 	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
-	LONG $0xfc9f8f0f; WORD $0xffff // jg 0x19050 <pq_q2_k+0x140>
-	LONG $0x000e15e9; BYTE $0x00 // jmp 0x1a1cb <pq_q2_k+0x12bb>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0xfc9f8f0f; WORD $0xffff // jg 0x194d0 <pq_q2_k+0x160>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0xfc11850f; WORD $0xffff // jne 0x19450 <pq_q2_k+0xe0>
+	LONG $0xfffc1ae9; BYTE $0xff // jmp 0x1945e <pq_q2_k+0xee>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x193e5 <pq_q2_k+0x4d5>
+	WORD $0x1deb // jmp 0x19875 <pq_q2_k+0x505>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfbfb840f; WORD $0xffff // je 0x18fe0 <pq_q2_k+0xd0>
+	LONG $0xfbe9840f; WORD $0xffff // je 0x1945e <pq_q2_k+0xee>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04928e0f; WORD $0x0000 // jle 0x19880 <pq_q2_k+0x970>
+	LONG $0x04928e0f; WORD $0x0000 // jle 0x19d10 <pq_q2_k+0x9a0>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
@@ -7100,10 +7393,10 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x137d22c4; WORD $0x365c; BYTE $0x20 // vcvtph2ps ymm11, xmmword ptr [rsi + r14 + 0x20]
 	LONG $0x137da2c4; WORD $0x363c // vcvtph2ps ymm7, xmmword ptr [rsi + r14]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	QUAD $0x0000c8249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm11
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	QUAD $0x0000d0249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd0], ymm11
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x00008824946ffec5; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [rsp + 0x88]
+	QUAD $0x00009024946ffec5; BYTE $0x00 // vmovdqu ymm2, ymmword ptr [rsp + 0x90]
 	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
@@ -7111,7 +7404,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	LONG $0x05e0c148 // shl rax, 0x5
-	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
+	LONG $0x4411fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm0
 	LONG $0x07e2c148 // shl rdx, 0x7
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
@@ -7246,15 +7539,15 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x504d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm6, ymm7
 	LONG $0x5b7cc1c4; BYTE $0xf0 // vcvtdq2ps ymm6, ymm8
 	LONG $0xc65b7dc5 // vcvtps2dq ymm8, ymm6
-	QUAD $0x0000a824b454bdc5; BYTE $0x00 // vandpd ymm6, ymm8, ymmword ptr [rsp + 0xa8]
+	QUAD $0x0000b024b454bdc5; BYTE $0x00 // vandpd ymm6, ymm8, ymmword ptr [rsp + 0xb0]
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0xf659f4c5 // vmulps ymm6, ymm1, ymm6
 	LONG $0xa84dc2c4; BYTE $0xc5 // vfmadd213ps ymm0, ymm6, ymm13 # ymm0 = (ymm6 * ymm0) + ymm13
 	LONG $0x5b7c41c4; BYTE $0xef // vcvtdq2ps ymm13, ymm15
 	LONG $0x5b7c41c4; BYTE $0xfe // vcvtdq2ps ymm15, ymm14
-	QUAD $0x0000a824b46f7ec5; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [rsp + 0xa8]
+	QUAD $0x0000b024b46f7ec5; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [rsp + 0xb0]
 	LONG $0xa84d42c4; BYTE $0xfb // vfmadd213ps ymm15, ymm6, ymm11 # ymm15 = (ymm6 * ymm15) + ymm11
-	QUAD $0x0000c8249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xc8]
+	QUAD $0x0000d0249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xd0]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	QUAD $0x00000160bf10fac5 // vmovss xmm7, dword ptr [rdi + 0x160]
 	LONG $0xa84d42c4; BYTE $0xec // vfmadd213ps ymm13, ymm6, ymm12 # ymm13 = (ymm6 * ymm13) + ymm12
@@ -7284,56 +7577,57 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xac4dc2c4; BYTE $0xc5 // vfnmadd213ps ymm0, ymm6, ymm13 # ymm0 = -(ymm6 * ymm0) + ymm13
 	LONG $0xb87de2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm0, ymm1 # ymm4 = (ymm0 * ymm1) + ymm4
 	QUAD $0x00010887187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x108]
-	LONG $0x4c10fcc5; WORD $0x6824 // vmovups ymm1, ymmword ptr [rsp + 0x68]
+	LONG $0x4c10fcc5; WORD $0x3024 // vmovups ymm1, ymmword ptr [rsp + 0x30]
 	LONG $0xb83de2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm8, ymm0 # ymm3 = (ymm8 * ymm0) + ymm3
 	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xb82de2c4; BYTE $0xc8 // vfmadd231ps ymm1, ymm10, ymm0 # ymm1 = (ymm10 * ymm0) + ymm1
-	LONG $0x4c11fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm1
-	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
+	LONG $0x4c11fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm1
+	LONG $0x4410fcc5; WORD $0x3024 // vmovups ymm0, ymmword ptr [rsp + 0x30]
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc22850f; WORD $0xffff // jne 0x19460 <pq_q2_k+0x550>
-	WORD $0xff41; BYTE $0xc1 // inc r9d
+	LONG $0xfc22850f; WORD $0xffff // jne 0x198f0 <pq_q2_k+0x580>
+	WORD $0xff41; BYTE $0xc2 // inc r10d
 	LONG $0x40c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x140
-	LONG $0x04f98341 // cmp r9d, 0x4
-	LONG $0xfbee850f; WORD $0xffff // jne 0x19440 <pq_q2_k+0x530>
-	LONG $0xf8488d49 // lea rcx, [r8 - 0x8]
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	LONG $0xfbee850f; WORD $0xffff // jne 0x198d0 <pq_q2_k+0x560>
+	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0xfbbd8f0f; WORD $0xffff // jg 0x19420 <pq_q2_k+0x510>
-	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x3375 // jne 0x198a0 <pq_q2_k+0x990>
-	LONG $0xfffb5ee9; BYTE $0xff // jmp 0x193d0 <pq_q2_k+0x4c0>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xfbbd8f0f; WORD $0xffff // jg 0x198b0 <pq_q2_k+0x540>
+	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	WORD $0x2e75 // jne 0x19d30 <pq_q2_k+0x9c0>
+	LONG $0xfffb59e9; BYTE $0xff // jmp 0x19860 <pq_q2_k+0x4f0>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfb30840f; WORD $0xffff // je 0x193d0 <pq_q2_k+0x4c0>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0xfb30840f; WORD $0xffff // je 0x19860 <pq_q2_k+0x4f0>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x2f // vmovups ymmword ptr [r15], ymm5
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfb18820f; WORD $0xffff // jb 0x193d0 <pq_q2_k+0x4c0>
+	WORD $0xfe83; BYTE $0x02 // cmp esi, 0x2
+	LONG $0xfb19820f; WORD $0xffff // jb 0x19860 <pq_q2_k+0x4f0>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x8724 // vmovups ymmword ptr [r15 + 4*rax], ymm4
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfb03820f; WORD $0xffff // jb 0x193d0 <pq_q2_k+0x4c0>
+	WORD $0xfe83; BYTE $0x03 // cmp esi, 0x3
+	LONG $0xfb05820f; WORD $0xffff // jb 0x19860 <pq_q2_k+0x4f0>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0xc71c // vmovups ymmword ptr [r15 + 8*rax], ymm3
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfaee820f; WORD $0xffff // jb 0x193d0 <pq_q2_k+0x4c0>
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	WORD $0xfe83; BYTE $0x04 // cmp esi, 0x4
+	LONG $0xfaf1820f; WORD $0xffff // jb 0x19860 <pq_q2_k+0x4f0>
+	QUAD $0x0000008024848b48 // mov rax, qword ptr [rsp + 0x80]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfad9820f; WORD $0xffff // jb 0x193d0 <pq_q2_k+0x4c0>
+	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
+	LONG $0xfada820f; WORD $0xffff // jb 0x19860 <pq_q2_k+0x4f0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04d68e0f; WORD $0x0000 // jle 0x19dd6 <pq_q2_k+0xec6>
+	LONG $0x04d78e0f; WORD $0x0000 // jle 0x1a266 <pq_q2_k+0xef6>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
@@ -7343,14 +7637,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x137d22c4; WORD $0x375c; BYTE $0x20 // vcvtph2ps ymm11, xmmword ptr [rdi + r14 + 0x20]
 	LONG $0x137da2c4; WORD $0x373c // vcvtph2ps ymm7, xmmword ptr [rdi + r14]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	QUAD $0x0000c8249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xc8], ymm11
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	QUAD $0x0000d0249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd0], ymm11
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x000088248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0x88]
+	QUAD $0x000090248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0x90]
 	LONG $0x271c8d4a // lea rbx, [rdi + r12]
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
@@ -7358,7 +7652,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
 	LONG $0x05e0c148 // shl rax, 0x5
-	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
+	LONG $0x4411fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm0
 	LONG $0x07e2c148 // shl rdx, 0x7
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
@@ -7493,15 +7787,15 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x504d62c4; BYTE $0xd7 // {vex} vpdpbusd ymm10, ymm6, ymm7
 	LONG $0x5b7cc1c4; BYTE $0xf0 // vcvtdq2ps ymm6, ymm8
 	LONG $0xc65b7dc5 // vcvtps2dq ymm8, ymm6
-	QUAD $0x0000a824b454bdc5; BYTE $0x00 // vandpd ymm6, ymm8, ymmword ptr [rsp + 0xa8]
+	QUAD $0x0000b024b454bdc5; BYTE $0x00 // vandpd ymm6, ymm8, ymmword ptr [rsp + 0xb0]
 	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
 	LONG $0xf659ecc5 // vmulps ymm6, ymm2, ymm6
 	LONG $0xa84dc2c4; BYTE $0xc5 // vfmadd213ps ymm0, ymm6, ymm13 # ymm0 = (ymm6 * ymm0) + ymm13
 	LONG $0x5b7c41c4; BYTE $0xef // vcvtdq2ps ymm13, ymm15
 	LONG $0x5b7c41c4; BYTE $0xfe // vcvtdq2ps ymm15, ymm14
-	QUAD $0x0000a824b46f7ec5; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [rsp + 0xa8]
+	QUAD $0x0000b024b46f7ec5; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [rsp + 0xb0]
 	LONG $0xa84d42c4; BYTE $0xfb // vfmadd213ps ymm15, ymm6, ymm11 # ymm15 = (ymm6 * ymm15) + ymm11
-	QUAD $0x0000c8249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xc8]
+	QUAD $0x0000d0249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0xd0]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	QUAD $0x00000170be10fac5 // vmovss xmm7, dword ptr [rsi + 0x170]
 	LONG $0xa84d42c4; BYTE $0xec // vfmadd213ps ymm13, ymm6, ymm12 # ymm13 = (ymm6 * ymm13) + ymm12
@@ -7531,74 +7825,86 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xac4dc2c4; BYTE $0xc5 // vfnmadd213ps ymm0, ymm6, ymm13 # ymm0 = -(ymm6 * ymm0) + ymm13
 	LONG $0xb87de2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm0, ymm2 # ymm4 = (ymm0 * ymm2) + ymm4
 	QUAD $0x00011886187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x118]
-	LONG $0x5410fcc5; WORD $0x6824 // vmovups ymm2, ymmword ptr [rsp + 0x68]
+	LONG $0x5410fcc5; WORD $0x3024 // vmovups ymm2, ymmword ptr [rsp + 0x30]
 	LONG $0xb83de2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm8, ymm0 # ymm3 = (ymm8 * ymm0) + ymm3
 	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0xb82de2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm10, ymm0 # ymm2 = (ymm10 * ymm0) + ymm2
-	LONG $0x5411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm2
-	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
+	LONG $0x5411fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm2
+	LONG $0x4410fcc5; WORD $0x3024 // vmovups ymm0, ymmword ptr [rsp + 0x30]
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfbc1850f; WORD $0xffff // jne 0x19970 <pq_q2_k+0xa60>
-	WORD $0xff41; BYTE $0xc1 // inc r9d
+	LONG $0xfbc1850f; WORD $0xffff // jne 0x19e00 <pq_q2_k+0xa90>
+	WORD $0xff41; BYTE $0xc2 // inc r10d
 	LONG $0x40c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x140
-	LONG $0x04f98341 // cmp r9d, 0x4
-	LONG $0xfb8d850f; WORD $0xffff // jne 0x19950 <pq_q2_k+0xa40>
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	LONG $0xfb8d850f; WORD $0xffff // jne 0x19de0 <pq_q2_k+0xa70>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb5c8f0f; WORD $0xffff // jg 0x19930 <pq_q2_k+0xa20>
-	WORD $0x10eb // jmp 0x19de6 <pq_q2_k+0xed6>
+	LONG $0xfb5c8f0f; WORD $0xffff // jg 0x19dc0 <pq_q2_k+0xa50>
+	WORD $0x10eb // jmp 0x1a276 <pq_q2_k+0xf06>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf5d0840f; WORD $0xffff // je 0x193d0 <pq_q2_k+0x4c0>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	WORD $0xfe83; BYTE $0x05 // cmp esi, 0x5
+	LONG $0xf5cc840f; WORD $0xffff // je 0x19860 <pq_q2_k+0x4f0>
+	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x0724 // vmovups ymmword ptr [r15 + rax], ymm4
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf5bb820f; WORD $0xffff // jb 0x193d0 <pq_q2_k+0x4c0>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	WORD $0xfe83; BYTE $0x07 // cmp esi, 0x7
+	LONG $0xf5b8820f; WORD $0xffff // jb 0x19860 <pq_q2_k+0x4f0>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117cc1c4; WORD $0x071c // vmovups ymmword ptr [r15 + rax], ymm3
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf5a6820f; WORD $0xffff // jb 0x193d0 <pq_q2_k+0x4c0>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	WORD $0xfe83; BYTE $0x08 // cmp esi, 0x8
+	LONG $0xf5a4820f; WORD $0xffff // jb 0x19860 <pq_q2_k+0x4f0>
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff596e9; BYTE $0xff // jmp 0x193d0 <pq_q2_k+0x4c0>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xfff594e9; BYTE $0xff // jmp 0x19860 <pq_q2_k+0x4f0>
+	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03828e0f; WORD $0x0000 // jle 0x1a1cb <pq_q2_k+0x12bb>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; BYTE $0x21 // vcvtph2ps ymm4, xmmword ptr [rcx]
-	LONG $0x137de2c4; WORD $0x2069 // vcvtph2ps ymm5, xmmword ptr [rcx + 0x20]
-	LONG $0x137de2c4; WORD $0x1071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x10]
-	LONG $0x137de2c4; WORD $0x3079 // vcvtph2ps ymm7, xmmword ptr [rcx + 0x30]
-	LONG $0x40c18348 // add rcx, 0x40
+	LONG $0x04248e0f; WORD $0x0000 // jle 0x1a6fd <pq_q2_k+0x138d>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
+	LONG $0x00e18149; WORD $0xffff; BYTE $0xff // and r9, -0x100
+	WORD $0x1aeb // jmp 0x1a313 <pq_q2_k+0xfa3>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x24548b48; BYTE $0x30 // mov rdx, qword ptr [rsp + 0x30]
+	LONG $0xf8428d48 // lea rax, [rdx - 0x8]
+	LONG $0x08fa8348 // cmp rdx, 0x8
+	LONG $0x03f28e0f; WORD $0x0000 // jle 0x1a705 <pq_q2_k+0x1395>
+	LONG $0x137de2c4; BYTE $0x27 // vcvtph2ps ymm4, xmmword ptr [rdi]
+	LONG $0x137de2c4; WORD $0x206f // vcvtph2ps ymm5, xmmword ptr [rdi + 0x20]
+	LONG $0x137de2c4; WORD $0x1077 // vcvtph2ps ymm6, xmmword ptr [rdi + 0x10]
+	LONG $0x137de2c4; WORD $0x307f // vcvtph2ps ymm7, xmmword ptr [rdi + 0x30]
+	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	WORD $0x9066 // nop
-	QUAD $0x000088248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0x88]
-	LONG $0x0089180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x2000]
-	LONG $0x40898d4c; WORD $0x0020; BYTE $0x00 // lea r9, [rcx + 0x2040]
-	LONG $0x40598d4c // lea r11, [rcx + 0x40]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
-	LONG $0x07e2c148 // shl rdx, 0x7
-	LONG $0x05e6c149 // shl r14, 0x5
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
+	WORD $0x18eb // jmp 0x1a350 <pq_q2_k+0xfe0>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0x40c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x140
+	LONG $0x04f88341 // cmp r8d, 0x4
+	WORD $0xb074 // je 0x1a300 <pq_q2_k+0xf90>
+	LONG $0x405f8d4c // lea r11, [rdi + 0x40]
+	LONG $0xc09f8d48; WORD $0x0000; BYTE $0x00 // lea rbx, [rdi + 0xc0]
+	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x000310e9; BYTE $0x00 // jmp 0x1a675 <pq_q2_k+0x1305>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x05e2c148 // shl rdx, 0x5
+	WORD $0x014d; BYTE $0xde // add r14, r11
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x0c180f41; BYTE $0x11 // prefetcht0 byte ptr [r9 + rdx]
-	LONG $0x4c180f41; WORD $0x4011 // prefetcht0 byte ptr [r9 + rdx + 0x40]
-	WORD $0x014c; BYTE $0xda // add rdx, r11
-	LONG $0x217da2c4; WORD $0x3104 // vpmovsxbd ymm0, qword ptr [rcx + r14]
-	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	LONG $0x217de2c4; WORD $0x1704 // vpmovsxbd ymm0, qword ptr [rdi + rdx]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
 	LONG $0xc0540dc5 // vandpd ymm8, ymm14, ymm0
@@ -7607,18 +7913,19 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc0db8dc5 // vpand ymm0, ymm14, ymm0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xd4593cc5 // vmulps ymm10, ymm8, ymm4
-	LONG $0x217d22c4; WORD $0x3144; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rcx + r14 + 0x10]
+	LONG $0x217d62c4; WORD $0x1744; BYTE $0x10 // vpmovsxbd ymm8, qword ptr [rdi + rdx + 0x10]
+	QUAD $0x000090248c6ffec5; BYTE $0x00 // vmovdqu ymm1, ymmword ptr [rsp + 0x90]
+	LONG $0x587d62c4; BYTE $0x29 // vpbroadcastd ymm13, dword ptr [rcx]
 	LONG $0xdb7541c4; BYTE $0x27 // vpand ymm12, ymm1, ymmword ptr [r15]
-	LONG $0x587d62c4; BYTE $0x2e // vpbroadcastd ymm13, dword ptr [rsi]
 	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
 	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
 	LONG $0xdb7541c4; WORD $0x4067 // vpand ymm12, ymm1, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x046e // vpbroadcastd ymm13, dword ptr [rsi + 0x4]
+	LONG $0x587d62c4; WORD $0x0469 // vpbroadcastd ymm13, dword ptr [rcx + 0x4]
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0x5b7d41c4; BYTE $0xc8 // vcvtps2dq ymm9, ymm8
 	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
 	LONG $0x6f7e41c4; BYTE $0x27 // vmovdqu ymm12, ymmword ptr [r15]
-	LONG $0x587d62c4; WORD $0x086e // vpbroadcastd ymm13, dword ptr [rsi + 0x8]
+	LONG $0x587d62c4; WORD $0x0869 // vpbroadcastd ymm13, dword ptr [rcx + 0x8]
 	LONG $0x543541c4; BYTE $0xc6 // vandpd ymm8, ymm9, ymm14
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
@@ -7630,14 +7937,14 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
 	LONG $0x6f7e41c4; WORD $0x4067 // vmovdqu ymm12, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x0c6e // vpbroadcastd ymm13, dword ptr [rsi + 0xc]
+	LONG $0x587d62c4; WORD $0x0c69 // vpbroadcastd ymm13, dword ptr [rcx + 0xc]
 	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
 	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
 	LONG $0x592c41c4; BYTE $0xdb // vmulps ymm11, ymm10, ymm11
-	LONG $0x56107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rsi + 0x28]
-	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0x51107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rcx + 0x28]
+	LONG $0x587d62c4; WORD $0x1061 // vpbroadcastd ymm12, dword ptr [rcx + 0x10]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac7d42c4; BYTE $0xd3 // vfnmadd213ps ymm10, ymm0, ymm11 # ymm10 = -(ymm0 * ymm10) + ymm11
@@ -7647,30 +7954,30 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
 	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
+	LONG $0x587d62c4; WORD $0x1461 // vpbroadcastd ymm12, dword ptr [rcx + 0x14]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
 	LONG $0x6f7e41c4; BYTE $0x1f // vmovdqu ymm11, ymmword ptr [r15]
-	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
+	LONG $0x587d62c4; WORD $0x1861 // vpbroadcastd ymm12, dword ptr [rcx + 0x18]
 	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
 	LONG $0x6f7e41c4; WORD $0x405f // vmovdqu ymm11, ymmword ptr [r15 + 0x40]
-	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
 	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0x5025c2c4; BYTE $0xc4 // {vex} vpdpbusd ymm0, ymm11, ymm12
-	LONG $0x5e107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rsi + 0x2c]
+	LONG $0x59107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rcx + 0x2c]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xa83dc2c4; BYTE $0xc2 // vfmadd213ps ymm0, ymm8, ymm10 # ymm0 = (ymm8 * ymm0) + ymm10
-	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
+	LONG $0x187d62c4; WORD $0x2041 // vbroadcastss ymm8, dword ptr [rcx + 0x20]
 	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
 	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
 	LONG $0xbc35c2c4; BYTE $0xc3 // vfnmadd231ps ymm0, ymm9, ymm11 # ymm0 = -(ymm9 * ymm11) + ymm0
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	LONG $0xb87dc2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm0, ymm8 # ymm3 = (ymm0 * ymm8) + ymm3
-	LONG $0x217da2c4; WORD $0x3144; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rcx + r14 + 0x8]
+	LONG $0x217de2c4; WORD $0x1744; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rdi + rdx + 0x8]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
 	LONG $0xc0540dc5 // vandpd ymm8, ymm14, ymm0
@@ -7680,18 +7987,18 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xd6593cc5 // vmulps ymm10, ymm8, ymm6
 	LONG $0xc85944c5 // vmulps ymm9, ymm7, ymm0
-	LONG $0x217da2c4; WORD $0x3144; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rcx + r14 + 0x18]
-	LONG $0x62db75c5; BYTE $0x20 // vpand ymm12, ymm1, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; BYTE $0x2e // vpbroadcastd ymm13, dword ptr [rsi]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x217de2c4; WORD $0x1744; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rdi + rdx + 0x18]
+	LONG $0xdb7541c4; WORD $0x2066 // vpand ymm12, ymm1, ymmword ptr [r14 + 0x20]
+	LONG $0x587d62c4; BYTE $0x29 // vpbroadcastd ymm13, dword ptr [rcx]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x62db75c5; BYTE $0x60 // vpand ymm12, ymm1, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x046e // vpbroadcastd ymm13, dword ptr [rsi + 0x4]
+	LONG $0xdb7541c4; WORD $0x6066 // vpand ymm12, ymm1, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x0469 // vpbroadcastd ymm13, dword ptr [rcx + 0x4]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
 	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x626f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x086e // vpbroadcastd ymm13, dword ptr [rsi + 0x8]
+	LONG $0x6f7e41c4; WORD $0x2066 // vmovdqu ymm12, ymmword ptr [r14 + 0x20]
+	LONG $0x587d62c4; WORD $0x0869 // vpbroadcastd ymm13, dword ptr [rcx + 0x8]
 	LONG $0xc0540dc5 // vandpd ymm8, ymm14, ymm0
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
@@ -7702,66 +8009,86 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
-	LONG $0x626f7ec5; BYTE $0x60 // vmovdqu ymm12, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x0c6e // vpbroadcastd ymm13, dword ptr [rsi + 0xc]
+	LONG $0x6f7e41c4; WORD $0x6066 // vmovdqu ymm12, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x0c69 // vpbroadcastd ymm13, dword ptr [rcx + 0xc]
 	LONG $0x721dc1c4; WORD $0x02d4 // vpsrld ymm12, ymm12, 0x2
 	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
 	LONG $0x501d42c4; BYTE $0xdd // {vex} vpdpbusd ymm11, ymm12, ymm13
 	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
 	LONG $0x592c41c4; BYTE $0xdb // vmulps ymm11, ymm10, ymm11
-	LONG $0x56107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rsi + 0x28]
-	LONG $0x587d62c4; WORD $0x1066 // vpbroadcastd ymm12, dword ptr [rsi + 0x10]
+	LONG $0x51107ac5; BYTE $0x28 // vmovss xmm10, dword ptr [rcx + 0x28]
+	LONG $0x587d62c4; WORD $0x1061 // vpbroadcastd ymm12, dword ptr [rcx + 0x10]
 	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
 	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
 	LONG $0xac3542c4; BYTE $0xd3 // vfnmadd213ps ymm10, ymm9, ymm11 # ymm10 = -(ymm9 * ymm10) + ymm11
-	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
+	LONG $0x6f7e41c4; WORD $0x204e // vmovdqu ymm9, ymmword ptr [r14 + 0x20]
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0xd9db35c5 // vpand ymm11, ymm9, ymm1
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x1466 // vpbroadcastd ymm12, dword ptr [rsi + 0x14]
+	LONG $0x6f7e41c4; WORD $0x605e // vmovdqu ymm11, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x1461 // vpbroadcastd ymm12, dword ptr [rcx + 0x14]
 	LONG $0x7225c1c4; WORD $0x04d3 // vpsrld ymm11, ymm11, 0x4
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x5a6f7ec5; BYTE $0x20 // vmovdqu ymm11, ymmword ptr [rdx + 0x20]
-	LONG $0x587d62c4; WORD $0x1866 // vpbroadcastd ymm12, dword ptr [rsi + 0x18]
+	LONG $0x6f7e41c4; WORD $0x205e // vmovdqu ymm11, ymmword ptr [r14 + 0x20]
+	LONG $0x587d62c4; WORD $0x1861 // vpbroadcastd ymm12, dword ptr [rcx + 0x18]
 	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x5a6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdx + 0x60]
-	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
+	LONG $0x6f7e41c4; WORD $0x605e // vmovdqu ymm11, ymmword ptr [r14 + 0x60]
+	LONG $0x587d62c4; WORD $0x1c61 // vpbroadcastd ymm12, dword ptr [rcx + 0x1c]
 	LONG $0x7225c1c4; WORD $0x06d3 // vpsrld ymm11, ymm11, 0x6
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0x502542c4; BYTE $0xcc // {vex} vpdpbusd ymm9, ymm11, ymm12
-	LONG $0x5e107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rsi + 0x2c]
+	LONG $0x59107ac5; BYTE $0x2c // vmovss xmm11, dword ptr [rcx + 0x2c]
 	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x187de2c4; WORD $0x2049 // vbroadcastss ymm1, dword ptr [rcx + 0x20]
+	LONG $0x30c18348 // add rcx, 0x30
 	LONG $0xa83d42c4; BYTE $0xca // vfmadd213ps ymm9, ymm8, ymm10 # ymm9 = (ymm8 * ymm9) + ymm10
-	LONG $0x187d62c4; WORD $0x2046 // vbroadcastss ymm8, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
 	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
 	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
 	LONG $0xbc7d42c4; BYTE $0xcb // vfnmadd231ps ymm9, ymm0, ymm11 # ymm9 = -(ymm0 * ymm11) + ymm9
-	LONG $0xb835c2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm9, ymm8 # ymm2 = (ymm9 * ymm8) + ymm2
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfcfa850f; WORD $0xffff // jne 0x19ea0 <pq_q2_k+0xf90>
-	WORD $0xff41; BYTE $0xc0 // inc r8d
-	LONG $0x40c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x140
-	LONG $0x04f88341 // cmp r8d, 0x4
-	LONG $0xfcc6850f; WORD $0xffff // jne 0x19e80 <pq_q2_k+0xf70>
-	LONG $0xf8578d48 // lea rdx, [rdi - 0x8]
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
-	LONG $0xfc958f0f; WORD $0xffff // jg 0x19e60 <pq_q2_k+0xf50>
-	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xee07840f; WORD $0xffff // je 0x18fe0 <pq_q2_k+0xd0>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x1811fcc5 // vmovups ymmword ptr [rax], ymm3
-	LONG $0x5011fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm2
-	LONG $0xffedf4e9; BYTE $0xff // jmp 0x18fe0 <pq_q2_k+0xd0>
-	LONG $0xe8c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xe8
+	LONG $0xb835e2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm9, ymm1 # ymm2 = (ymm9 * ymm1) + ymm2
+	LONG $0x01c5f640 // test bpl, 0x1
+	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
+	LONG $0xfccb840f; WORD $0xffff // je 0x1a340 <pq_q2_k+0xfd0>
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0x07e6c149 // shl r14, 0x7
+	LONG $0x333c8d4e // lea r15, [rbx + r14]
+	WORD $0x394d; BYTE $0xf9 // cmp r9, r15
+	LONG $0xfce7830f; WORD $0xffff // jae 0x1a370 <pq_q2_k+0x1000>
+	WORD $0x8945; BYTE $0xcc // mov r12d, r9d
+	LONG $0x08ecc141 // shr r12d, 0x8
+	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xc5b70f41 // movzx eax, r13w
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x00c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8945; BYTE $0xe2 // mov r10d, r12d
+	LONG $0x3fe28341 // and r10d, 0x3f
+	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
+	LONG $0x06e2c141 // shl r10d, 0x6
+	WORD $0x2948; BYTE $0xc6 // sub rsi, rax
+	QUAD $0x004000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x4000]
+	QUAD $0x005000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x5000]
+	QUAD $0x006000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x6000]
+	QUAD $0x007000328c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rsi + 0x7000]
+	WORD $0x394d; BYTE $0xf9 // cmp r9, r15
+	WORD $0xa872 // jb 0x1a6a0 <pq_q2_k+0x1330>
+	LONG $0xfffc73e9; BYTE $0xff // jmp 0x1a370 <pq_q2_k+0x1000>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x244c8b4c; BYTE $0x60 // mov r9, qword ptr [rsp + 0x60]
+	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0xed33850f; WORD $0xffff // jne 0x19450 <pq_q2_k+0xe0>
+	LONG $0xffed3ce9; BYTE $0xff // jmp 0x1945e <pq_q2_k+0xee>
+	LONG $0xf0c48148; WORD $0x0000; BYTE $0x00 // add rsp, 0xf0
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -7770,83 +8097,85 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// pq_q3_k: +41488
+	// pq_q3_k: +42816
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x08ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x108
+	LONG $0x10ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x110
 	WORD $0x894d; BYTE $0xcf // mov r15, r9
 	LONG $0x10ffc149 // sar r15, 0x10
 	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
-	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	WORD $0x854d; BYTE $0xff // test r15, r15
-	LONG $0x14748e0f; WORD $0x0000 // jle 0x1b6b8 <pq_q3_k+0x14a8>
+	LONG $0x14fe8e0f; WORD $0x0000 // jle 0x1bc72 <pq_q3_k+0x1532>
 	LONG $0x07408d49 // lea rax, [r8 + 0x7]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	QUAD $0x001a5f0d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x1a5f] # 0x1bcb8 <peak_i8+0x318>
-	QUAD $0x001a5e1d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x1a5e] # 0x1bcc0 <peak_i8+0x320>
-	QUAD $0x001a2c152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x1a2c] # 0x1bc97 <peak_i8+0x2f7>
-	LONG $0xd1b60f45 // movzx r10d, r9b
-	LONG $0x244c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r9
-	LONG $0x2444894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r8
+	QUAD $0x001aef0d197de2c4; BYTE $0x00 // vbroadcastsd ymm1, qword ptr [rip + 0x1aef] # 0x1c278 <peak_i8+0x318>
+	QUAD $0x001aee1d197d62c4; BYTE $0x00 // vbroadcastsd ymm11, qword ptr [rip + 0x1aee] # 0x1c280 <peak_i8+0x320>
+	QUAD $0x001abc152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x1abc] # 0x1c257 <peak_i8+0x2f7>
+	LONG $0xd1b60f41 // movzx edx, r9b
+	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
+	LONG $0x244c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r9
 	LONG $0xc0490f49 // cmovns rax, r8
+	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
 	LONG $0x03e8c148 // shr rax, 0x3
 	LONG $0x40c06948; WORD $0x0007; BYTE $0x00 // imul rax, rax, 0x740
-	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	LONG $0x24448948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rax
 	QUAD $0x000000008d048d48 // lea rax, [4*rcx]
-	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
+	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
 	LONG $0x80048d48 // lea rax, [rax + 4*rax]
-	QUAD $0x0000a8248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xa8], ymm1
-	QUAD $0x000088249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x88], ymm11
-	LONG $0x24448948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rax
+	QUAD $0x0000b0248c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb0], ymm1
+	QUAD $0x000090249c117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0x90], ymm11
+	LONG $0x24448948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rax
 	QUAD $0x00000000cd048d48 // lea rax, [8*rcx]
-	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
-	WORD $0x8948; BYTE $0xca // mov rdx, rcx
-	LONG $0x04e2c148 // shl rdx, 0x4
-	LONG $0x24548948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdx
+	QUAD $0x0000008024b48948 // mov qword ptr [rsp + 0x80], rsi
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x04e6c148 // shl rsi, 0x4
+	LONG $0x24748948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rsi
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
 	LONG $0xc9048d48 // lea rax, [rcx + 8*rcx]
 	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
-	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
-	WORD $0x2feb // jmp 0x1a317 <pq_q3_k+0x107>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
-	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
-	LONG $0x24448348; WORD $0x4020 // add qword ptr [rsp + 0x20], 0x40
-	LONG $0x244c8b4c; BYTE $0x50 // mov r9, qword ptr [rsp + 0x50]
-	LONG $0x24140148 // add qword ptr [rsp], rdx
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	WORD $0x33eb // jmp 0x1a853 <pq_q3_k+0x113>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
+	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
+	LONG $0x24748b48; BYTE $0x78 // mov rsi, qword ptr [rsp + 0x78]
+	QUAD $0x00000088248c8b48 // mov rcx, qword ptr [rsp + 0x88]
+	LONG $0x24448348; WORD $0x4028 // add qword ptr [rsp + 0x28], 0x40
+	LONG $0x24340148 // add qword ptr [rsp], rsi
 	LONG $0xff798d4c // lea r15, [rcx - 0x1]
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x13a18e0f; WORD $0x0000 // jle 0x1b6b8 <pq_q3_k+0x14a8>
-	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
+	LONG $0x141f8e0f; WORD $0x0000 // jle 0x1bc72 <pq_q3_k+0x1532>
+	QUAD $0x0000008824bc894c // mov qword ptr [rsp + 0x88], r15
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	LONG $0x0447850f; WORD $0x0000 // jne 0x1a770 <pq_q3_k+0x560>
+	LONG $0x0458850f; WORD $0x0000 // jne 0x1acc0 <pq_q3_k+0x580>
+	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
+	LONG $0x0f2b850f; WORD $0x0000 // jne 0x1b7a0 <pq_q3_k+0x1060>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0x00c1f741; WORD $0x0002; BYTE $0x00 // test r9d, 0x200
-	LONG $0x0f12850f; WORD $0x0000 // jne 0x1b250 <pq_q3_k+0x1040>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x13508e0f; WORD $0x0000 // jle 0x1b697 <pq_q3_k+0x1487>
+	LONG $0x041b8e0f; WORD $0x0000 // jle 0x1aca1 <pq_q3_k+0x561>
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x137de2c4; BYTE $0x29 // vcvtph2ps ymm5, xmmword ptr [rcx]
 	LONG $0x137de2c4; WORD $0x1071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x10]
 	LONG $0x40c18348 // add rcx, 0x40
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x40498d4c // lea r9, [rcx + 0x40]
+	LONG $0x40418d48 // lea rax, [rcx + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
 	WORD $0xdb31 // xor ebx, ebx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
@@ -7855,7 +8184,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x466e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rsi + 0x28]
 	LONG $0x217de2c4; WORD $0x1904 // vpmovsxbd ymm0, qword ptr [rcx + rbx]
 	LONG $0x06e2c148 // shl rdx, 0x6
-	WORD $0x014c; BYTE $0xca // add rdx, r9
+	WORD $0x0148; BYTE $0xc2 // add rdx, rax
 	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
 	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
 	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
@@ -8027,27 +8356,30 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm8, ymm7 # ymm3 = (ymm8 * ymm7) + ymm3
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfc54850f; WORD $0xffff // jne 0x1a390 <pq_q3_k+0x180>
-	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0xfc54850f; WORD $0xffff // jne 0x1a8d0 <pq_q3_k+0x190>
+	WORD $0xff41; BYTE $0xc2 // inc r10d
 	LONG $0xc0c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x1c0
-	LONG $0x04f88341 // cmp r8d, 0x4
-	LONG $0xfc30850f; WORD $0xffff // jne 0x1a380 <pq_q3_k+0x170>
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	LONG $0xfc30850f; WORD $0xffff // jne 0x1a8c0 <pq_q3_k+0x180>
 	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
 	LONG $0x08ff8348 // cmp rdi, 0x8
 	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0xfbff8f0f; WORD $0xffff // jg 0x1a360 <pq_q3_k+0x150>
-	LONG $0x000f31e9; BYTE $0x00 // jmp 0x1b697 <pq_q3_k+0x1487>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xfbff8f0f; WORD $0xffff // jg 0x1a8a0 <pq_q3_k+0x160>
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0xfb71850f; WORD $0xffff // jne 0x1a820 <pq_q3_k+0xe0>
+	LONG $0xfffb7ae9; BYTE $0xff // jmp 0x1a82e <pq_q3_k+0xee>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0xb540; BYTE $0x01 // mov bpl, 0x1
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	WORD $0x1deb // jmp 0x1a795 <pq_q3_k+0x585>
+	WORD $0x1deb // jmp 0x1ace5 <pq_q3_k+0x5a5>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x0001bc41; WORD $0x0000 // mov r12d, 0x1
 	LONG $0x01c5f640 // test bpl, 0x1
 	LONG $0x000000bd; BYTE $0x00 // mov ebp, 0x0
-	LONG $0xfb5b840f; WORD $0xffff // je 0x1a2f0 <pq_q3_k+0xe0>
+	LONG $0xfb49840f; WORD $0xffff // je 0x1a82e <pq_q3_k+0xee>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04c28e0f; WORD $0x0000 // jle 0x1ac60 <pq_q3_k+0xa50>
+	LONG $0x04c28e0f; WORD $0x0000 // jle 0x1b1b0 <pq_q3_k+0xa70>
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
 	QUAD $0x00000000e53c8d4e // lea r15, [8*r12]
@@ -8062,10 +8394,10 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x9066 // nop
 	LONG $0x137d22c4; WORD $0x3624 // vcvtph2ps ymm12, xmmword ptr [rsi + r14]
 	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x0000a8249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xa8]
-	QUAD $0x00008824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x88]
+	QUAD $0x0000b0249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xb0]
+	QUAD $0x00009024a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x90]
 	LONG $0x3e1c8d4a // lea rbx, [rsi + r15]
 	LONG $0x404e8d48 // lea rcx, [rsi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
@@ -8073,15 +8405,15 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x90 // nop
 	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
 	LONG $0x05e0c148 // shl rax, 0x5
-	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
-	QUAD $0x0000e82484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm8
+	LONG $0x4411fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm0
+	QUAD $0x0000f02484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf0], ymm8
 	LONG $0x287c41c4; BYTE $0xc4 // vmovaps ymm8, ymm12
 	LONG $0x217de2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + rax + 0x10]
 	LONG $0x217d62c4; WORD $0x030c // vpmovsxbd ymm9, qword ptr [rbx + rax]
 	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
 	LONG $0x06e2c148 // shl rdx, 0x6
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	QUAD $0x0000c824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xc8], ymm0
+	QUAD $0x0000d024847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xd0], ymm0
 	QUAD $0x00000140876ef9c5 // vmovd xmm0, dword ptr [rdi + 0x140]
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
 	LONG $0x587d62c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm0
@@ -8228,7 +8560,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
 	LONG $0x5b7c41c4; BYTE $0xdd // vcvtdq2ps ymm11, ymm13
 	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
-	QUAD $0x0000c824845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xc8]
+	QUAD $0x0000d024845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xd0]
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
 	LONG $0xd1592cc5 // vmulps ymm10, ymm10, ymm1
 	LONG $0xd259f4c5 // vmulps ymm2, ymm1, ymm2
@@ -8243,63 +8575,64 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa83de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm8, ymm1 # ymm7 = (ymm8 * ymm7) + ymm1
 	LONG $0xa83dc2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm8, ymm9 # ymm2 = (ymm8 * ymm2) + ymm9
 	QUAD $0x0001048f187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rdi + 0x104]
-	QUAD $0x0000e82484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0xe8]
+	QUAD $0x0000f02484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0xf0]
 	LONG $0xb825c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm11, ymm10 # ymm6 = (ymm11 * ymm10) + ymm6
 	QUAD $0x00010897187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rdi + 0x108]
 	LONG $0xb86dc2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm9 # ymm5 = (ymm2 * ymm9) + ymm5
-	LONG $0x4c107cc5; WORD $0x6824 // vmovups ymm9, ymmword ptr [rsp + 0x68]
-	QUAD $0x0010bf152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x10bf] # 0x1bc97 <peak_i8+0x2f7>
+	LONG $0x4c107cc5; WORD $0x3024 // vmovups ymm9, ymmword ptr [rsp + 0x30]
+	QUAD $0x00112f152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x112f] # 0x1c257 <peak_i8+0x2f7>
 	LONG $0xb87d42c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm10 # ymm8 = (ymm0 * ymm10) + ymm8
 	QUAD $0x00010c87187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rdi + 0x10c]
 	LONG $0x80c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x180
 	LONG $0xb84562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm7, ymm0 # ymm9 = (ymm7 * ymm0) + ymm9
-	LONG $0x4c117cc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm9
-	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
+	LONG $0x4c117cc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm9
+	LONG $0x4410fcc5; WORD $0x3024 // vmovups ymm0, ymmword ptr [rsp + 0x30]
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfbf2850f; WORD $0xffff // jne 0x1a800 <pq_q3_k+0x5f0>
-	WORD $0xff41; BYTE $0xc1 // inc r9d
+	LONG $0xfbf2850f; WORD $0xffff // jne 0x1ad50 <pq_q3_k+0x610>
+	WORD $0xff41; BYTE $0xc2 // inc r10d
 	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
-	LONG $0x04f98341 // cmp r9d, 0x4
-	LONG $0xfbbe850f; WORD $0xffff // jne 0x1a7e0 <pq_q3_k+0x5d0>
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	LONG $0xfbbe850f; WORD $0xffff // jne 0x1ad30 <pq_q3_k+0x5f0>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb9d8f0f; WORD $0xffff // jg 0x1a7d0 <pq_q3_k+0x5c0>
-	QUAD $0x0000a8248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0xa8]
-	QUAD $0x000088249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x88]
-	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x3275 // jne 0x1ac81 <pq_q3_k+0xa71>
-	LONG $0xfffb2ce9; BYTE $0xff // jmp 0x1a780 <pq_q3_k+0x570>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xfb9d8f0f; WORD $0xffff // jg 0x1ad20 <pq_q3_k+0x5e0>
+	QUAD $0x0000b0248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0xb0]
+	QUAD $0x000090249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x90]
+	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	WORD $0x2d75 // jne 0x1b1d1 <pq_q3_k+0xa91>
+	LONG $0xfffb27e9; BYTE $0xff // jmp 0x1acd0 <pq_q3_k+0x590>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x894d; BYTE $0xe5 // mov r13, r12
 	LONG $0x05e5c149 // shl r13, 0x5
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xfaff840f; WORD $0xffff // je 0x1a780 <pq_q3_k+0x570>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0xfaff840f; WORD $0xffff // je 0x1acd0 <pq_q3_k+0x590>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
 	LONG $0x283c8d4e // lea r15, [rax + r13]
 	LONG $0x117cc1c4; BYTE $0x37 // vmovups ymmword ptr [r15], ymm6
-	LONG $0x02fa8341 // cmp r10d, 0x2
-	LONG $0xfae7820f; WORD $0xffff // jb 0x1a780 <pq_q3_k+0x570>
+	WORD $0xfa83; BYTE $0x02 // cmp edx, 0x2
+	LONG $0xfae8820f; WORD $0xffff // jb 0x1acd0 <pq_q3_k+0x590>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117cc1c4; WORD $0x872c // vmovups ymmword ptr [r15 + 4*rax], ymm5
-	LONG $0x03fa8341 // cmp r10d, 0x3
-	LONG $0xfad2820f; WORD $0xffff // jb 0x1a780 <pq_q3_k+0x570>
+	WORD $0xfa83; BYTE $0x03 // cmp edx, 0x3
+	LONG $0xfad4820f; WORD $0xffff // jb 0x1acd0 <pq_q3_k+0x590>
 	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
 	LONG $0x117c41c4; WORD $0xc704 // vmovups ymmword ptr [r15 + 8*rax], ymm8
-	LONG $0x04fa8341 // cmp r10d, 0x4
-	LONG $0xfabd820f; WORD $0xffff // jb 0x1a780 <pq_q3_k+0x570>
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	WORD $0xfa83; BYTE $0x04 // cmp edx, 0x4
+	LONG $0xfac0820f; WORD $0xffff // jb 0x1acd0 <pq_q3_k+0x590>
+	QUAD $0x0000008024848b48 // mov rax, qword ptr [rsp + 0x80]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xfaa8820f; WORD $0xffff // jb 0x1a780 <pq_q3_k+0x570>
+	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
+	LONG $0xfaa9820f; WORD $0xffff // jb 0x1acd0 <pq_q3_k+0x590>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04f58e0f; WORD $0x0000 // jle 0x1b1d6 <pq_q3_k+0xfc6>
+	LONG $0x04f68e0f; WORD $0x0000 // jle 0x1b726 <pq_q3_k+0xfe6>
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
 	WORD $0x894d; BYTE $0xe6 // mov r14, r12
@@ -8309,13 +8642,13 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x137d22c4; WORD $0x3724 // vcvtph2ps ymm12, xmmword ptr [rdi + r14]
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x0000a8249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xa8]
-	QUAD $0x00008824a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x88]
+	QUAD $0x0000b0249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0xb0]
+	QUAD $0x00009024a46ffec5; BYTE $0x00 // vmovdqu ymm4, ymmword ptr [rsp + 0x90]
 	LONG $0x271c8d4a // lea rbx, [rdi + r12]
 	LONG $0x404f8d48 // lea rcx, [rdi + 0x40]
 	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
@@ -8323,15 +8656,15 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x90 // nop
 	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
 	LONG $0x05e0c148 // shl rax, 0x5
-	LONG $0x4411fcc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm0
-	QUAD $0x0000e82484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xe8], ymm8
+	LONG $0x4411fcc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm0
+	QUAD $0x0000f02484117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xf0], ymm8
 	LONG $0x287c41c4; BYTE $0xc4 // vmovaps ymm8, ymm12
 	LONG $0x217de2c4; WORD $0x0344; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rbx + rax + 0x10]
 	LONG $0x217d62c4; WORD $0x030c // vpmovsxbd ymm9, qword ptr [rbx + rax]
 	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
 	LONG $0x06e2c148 // shl rdx, 0x6
 	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	QUAD $0x0000c824847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xc8], ymm0
+	QUAD $0x0000d024847ffec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0xd0], ymm0
 	QUAD $0x00000150866ef9c5 // vmovd xmm0, dword ptr [rsi + 0x150]
 	LONG $0x477de2c4; BYTE $0xc2 // vpsllvd ymm0, ymm0, ymm2
 	LONG $0x587d62c4; BYTE $0xd0 // vpbroadcastd ymm10, xmm0
@@ -8478,7 +8811,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5b7c41c4; BYTE $0xcb // vcvtdq2ps ymm9, ymm11
 	LONG $0x5b7c41c4; BYTE $0xdd // vcvtdq2ps ymm11, ymm13
 	LONG $0xc959bcc5 // vmulps ymm1, ymm8, ymm1
-	QUAD $0x0000c824845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xc8]
+	QUAD $0x0000d024845b7cc5; BYTE $0x00 // vcvtdq2ps ymm8, ymmword ptr [rsp + 0xd0]
 	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
 	LONG $0xd1592cc5 // vmulps ymm10, ymm10, ymm1
 	LONG $0xd259f4c5 // vmulps ymm2, ymm1, ymm2
@@ -8493,123 +8826,133 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa83de2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm8, ymm1 # ymm7 = (ymm8 * ymm7) + ymm1
 	LONG $0xa83dc2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm8, ymm9 # ymm2 = (ymm8 * ymm2) + ymm9
 	QUAD $0x0001148e187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rsi + 0x114]
-	QUAD $0x0000e82484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0xe8]
+	QUAD $0x0000f02484107cc5; BYTE $0x00 // vmovups ymm8, ymmword ptr [rsp + 0xf0]
 	LONG $0xb825c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm11, ymm10 # ymm6 = (ymm11 * ymm10) + ymm6
 	QUAD $0x00011896187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rsi + 0x118]
 	LONG $0xb86dc2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm2, ymm9 # ymm5 = (ymm2 * ymm9) + ymm5
-	LONG $0x4c107cc5; WORD $0x6824 // vmovups ymm9, ymmword ptr [rsp + 0x68]
-	QUAD $0x000b1e152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0xb1e] # 0x1bc97 <peak_i8+0x2f7>
+	LONG $0x4c107cc5; WORD $0x3024 // vmovups ymm9, ymmword ptr [rsp + 0x30]
+	QUAD $0x000b8e152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0xb8e] # 0x1c257 <peak_i8+0x2f7>
 	LONG $0xb87d42c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm0, ymm10 # ymm8 = (ymm0 * ymm10) + ymm8
 	QUAD $0x00011c86187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rsi + 0x11c]
 	LONG $0x80c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x180
 	LONG $0xb84562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm7, ymm0 # ymm9 = (ymm7 * ymm0) + ymm9
-	LONG $0x4c117cc5; WORD $0x6824 // vmovups ymmword ptr [rsp + 0x68], ymm9
-	LONG $0x4410fcc5; WORD $0x6824 // vmovups ymm0, ymmword ptr [rsp + 0x68]
+	LONG $0x4c117cc5; WORD $0x3024 // vmovups ymmword ptr [rsp + 0x30], ymm9
+	LONG $0x4410fcc5; WORD $0x3024 // vmovups ymm0, ymmword ptr [rsp + 0x30]
 	LONG $0x01c3f641 // test r11b, 0x1
 	LONG $0x0000bb41; WORD $0x0000 // mov r11d, 0x0
-	LONG $0xfb91850f; WORD $0xffff // jne 0x1ad40 <pq_q3_k+0xb30>
-	WORD $0xff41; BYTE $0xc1 // inc r9d
+	LONG $0xfb91850f; WORD $0xffff // jne 0x1b290 <pq_q3_k+0xb50>
+	WORD $0xff41; BYTE $0xc2 // inc r10d
 	LONG $0xc0c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x1c0
-	LONG $0x04f98341 // cmp r9d, 0x4
-	LONG $0xfb5d850f; WORD $0xffff // jne 0x1ad20 <pq_q3_k+0xb10>
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	LONG $0xfb5d850f; WORD $0xffff // jne 0x1b270 <pq_q3_k+0xb30>
 	LONG $0xf8408d49 // lea rax, [r8 - 0x8]
 	LONG $0x08f88349 // cmp r8, 0x8
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfb3c8f0f; WORD $0xffff // jg 0x1ad10 <pq_q3_k+0xb00>
-	WORD $0x11eb // jmp 0x1b1e7 <pq_q3_k+0xfd7>
+	LONG $0xfb3c8f0f; WORD $0xffff // jg 0x1b260 <pq_q3_k+0xb20>
+	WORD $0x11eb // jmp 0x1b737 <pq_q3_k+0xff7>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	QUAD $0x0000a8248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0xa8]
-	QUAD $0x000088249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x88]
-	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
-	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	QUAD $0x0000b0248c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rsp + 0xb0]
+	QUAD $0x000090249c107cc5; BYTE $0x00 // vmovups ymm11, ymmword ptr [rsp + 0x90]
+	LONG $0x24448b48; BYTE $0x70 // mov rax, qword ptr [rsp + 0x70]
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
 	LONG $0x117cc1c4; WORD $0x0734 // vmovups ymmword ptr [r15 + rax], ymm6
-	LONG $0x05fa8341 // cmp r10d, 0x5
-	LONG $0xf56d840f; WORD $0xffff // je 0x1a780 <pq_q3_k+0x570>
-	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	WORD $0xfa83; BYTE $0x05 // cmp edx, 0x5
+	LONG $0xf569840f; WORD $0xffff // je 0x1acd0 <pq_q3_k+0x590>
+	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
 	LONG $0x117cc1c4; WORD $0x072c // vmovups ymmword ptr [r15 + rax], ymm5
-	LONG $0x07fa8341 // cmp r10d, 0x7
-	LONG $0xf558820f; WORD $0xffff // jb 0x1a780 <pq_q3_k+0x570>
-	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	WORD $0xfa83; BYTE $0x07 // cmp edx, 0x7
+	LONG $0xf555820f; WORD $0xffff // jb 0x1acd0 <pq_q3_k+0x590>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
 	LONG $0x117c41c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm8
-	LONG $0x08fa8341 // cmp r10d, 0x8
-	LONG $0xf543820f; WORD $0xffff // jb 0x1a780 <pq_q3_k+0x570>
-	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	WORD $0xfa83; BYTE $0x08 // cmp edx, 0x8
+	LONG $0xf541820f; WORD $0xffff // jb 0x1acd0 <pq_q3_k+0x590>
+	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
 	LONG $0x117cc1c4; WORD $0x0704 // vmovups ymmword ptr [r15 + rax], ymm0
-	LONG $0xfff533e9; BYTE $0xff // jmp 0x1a780 <pq_q3_k+0x570>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xfff531e9; BYTE $0xff // jmp 0x1acd0 <pq_q3_k+0x590>
+	BYTE $0x90 // nop
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x043e8e0f; WORD $0x0000 // jle 0x1b697 <pq_q3_k+0x1487>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x137de2c4; BYTE $0x29 // vcvtph2ps ymm5, xmmword ptr [rcx]
-	LONG $0x137de2c4; WORD $0x1071 // vcvtph2ps ymm6, xmmword ptr [rcx + 0x10]
-	LONG $0x40c18348 // add rcx, 0x40
+	LONG $0x04a48e0f; WORD $0x0000 // jle 0x1bc4d <pq_q3_k+0x150d>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
+	LONG $0x00e18149; WORD $0xffff; BYTE $0xff // and r9, -0x100
+	WORD $0x1aeb // jmp 0x1b7e3 <pq_q3_k+0x10a3>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0xf8418d48 // lea rax, [rcx - 0x8]
+	LONG $0x08f98348 // cmp rcx, 0x8
+	LONG $0x04728e0f; WORD $0x0000 // jle 0x1bc55 <pq_q3_k+0x1515>
+	LONG $0x137de2c4; BYTE $0x2e // vcvtph2ps ymm5, xmmword ptr [rsi]
+	LONG $0x137de2c4; WORD $0x1076 // vcvtph2ps ymm6, xmmword ptr [rsi + 0x10]
+	LONG $0x40c68348 // add rsi, 0x40
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x0089180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x2000]
-	LONG $0x40898d4c; WORD $0x0020; BYTE $0x00 // lea r9, [rcx + 0x2040]
-	LONG $0x40598d4c // lea r11, [rcx + 0x40]
-	WORD $0x01b3 // mov bl, 0x1
-	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0x894c; BYTE $0xf0 // mov rax, r14
-	LONG $0x06e0c148 // shl rax, 0x6
-	LONG $0x05e6c149 // shl r14, 0x5
-	LONG $0x40148d48 // lea rdx, [rax + 2*rax]
-	LONG $0x0c180f41; BYTE $0x11 // prefetcht0 byte ptr [r9 + rdx]
-	LONG $0x4c180f41; WORD $0x4011 // prefetcht0 byte ptr [r9 + rdx + 0x40]
-	QUAD $0x000080118c180f41; BYTE $0x00 // prefetcht0 byte ptr [r9 + rdx + 0x80]
-	WORD $0x014c; BYTE $0xda // add rdx, r11
-	LONG $0x217da2c4; WORD $0x3104 // vpmovsxbd ymm0, qword ptr [rcx + r14]
-	LONG $0x466e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rsi + 0x28]
-	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
+	WORD $0x14eb // jmp 0x1b810 <pq_q3_k+0x10d0>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0xff41; BYTE $0xc0 // inc r8d
+	LONG $0xc0c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x1c0
+	LONG $0x04f88341 // cmp r8d, 0x4
+	WORD $0xc074 // je 0x1b7d0 <pq_q3_k+0x1090>
+	LONG $0x407e8d4c // lea r15, [rsi + 0x40]
+	LONG $0x00a68d4c; WORD $0x0001; BYTE $0x00 // lea r12, [rsi + 0x100]
+	WORD $0x01b1 // mov cl, 0x1
+	WORD $0xd231 // xor edx, edx
+	LONG $0x0003aee9; BYTE $0x00 // jmp 0x1bbd2 <pq_q3_k+0x1492>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x05e2c148 // shl rdx, 0x5
+	WORD $0x014d; BYTE $0xfb // add r11, r15
+	LONG $0x476e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rdi + 0x28]
+	LONG $0x217de2c4; WORD $0x1604 // vpmovsxbd ymm0, qword ptr [rsi + rdx]
+	WORD $0x894c; BYTE $0xdb // mov rbx, r11
 	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
 	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xf859d4c5 // vmulps ymm7, ymm5, ymm0
-	LONG $0x217da2c4; WORD $0x3144; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rcx + r14 + 0x10]
-	LONG $0x6f7e41c4; BYTE $0x17 // vmovdqu ymm10, ymmword ptr [r15]
-	LONG $0x547441c4; WORD $0x404f // vandps ymm9, ymm1, ymmword ptr [r15 + 0x40]
+	LONG $0x217de2c4; WORD $0x1644; BYTE $0x10 // vpmovsxbd ymm0, qword ptr [rsi + rdx + 0x10]
+	LONG $0x136f7ec5 // vmovdqu ymm10, ymmword ptr [rbx]
+	LONG $0x4b5474c5; BYTE $0x40 // vandps ymm9, ymm1, ymmword ptr [rbx + 0x40]
 	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; BYTE $0x16 // vpbroadcastd ymm10, dword ptr [rsi]
+	LONG $0x587d62c4; BYTE $0x17 // vpbroadcastd ymm10, dword ptr [rdi]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc059d4c5 // vmulps ymm0, ymm5, ymm0
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; BYTE $0x17 // vmovdqu ymm10, ymmword ptr [r15]
-	QUAD $0x0000808f547441c4; BYTE $0x00 // vandps ymm9, ymm1, ymmword ptr [r15 + 0x80]
+	LONG $0x136f7ec5 // vmovdqu ymm10, ymmword ptr [rbx]
+	QUAD $0x000000808b5474c5 // vandps ymm9, ymm1, ymmword ptr [rbx + 0x80]
 	LONG $0xfe2d41c4; BYTE $0xd2 // vpaddd ymm10, ymm10, ymm10
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
+	LONG $0x587d62c4; WORD $0x0457 // vpbroadcastd ymm10, dword ptr [rdi + 0x4]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; WORD $0x404f // vmovdqu ymm9, ymmword ptr [r15 + 0x40]
-	LONG $0xdb2541c4; BYTE $0x17 // vpand ymm10, ymm11, ymmword ptr [r15]
+	LONG $0x4b6f7ec5; BYTE $0x40 // vmovdqu ymm9, ymmword ptr [rbx + 0x40]
+	LONG $0x13db25c5 // vpand ymm10, ymm11, ymmword ptr [rbx]
 	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
 	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0856 // vpbroadcastd ymm10, dword ptr [rsi + 0x8]
+	LONG $0x587d62c4; WORD $0x0857 // vpbroadcastd ymm10, dword ptr [rdi + 0x8]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
-	QUAD $0x000080976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x80]
+	LONG $0x0b6f7ec5 // vmovdqu ymm9, ymmword ptr [rbx]
+	QUAD $0x00000080936f7ec5 // vmovdqu ymm10, ymmword ptr [rbx + 0x80]
 	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
 	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
+	LONG $0x587d62c4; WORD $0x0c57 // vpbroadcastd ymm10, dword ptr [rdi + 0xc]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	LONG $0x466e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rsi + 0x2c]
-	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
-	LONG $0x6f7e41c4; WORD $0x4057 // vmovdqu ymm10, ymmword ptr [r15 + 0x40]
+	LONG $0x476e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rdi + 0x2c]
+	LONG $0x0b6f7ec5 // vmovdqu ymm9, ymmword ptr [rbx]
+	LONG $0x536f7ec5; BYTE $0x40 // vmovdqu ymm10, ymmword ptr [rbx + 0x40]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
 	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
@@ -8617,84 +8960,84 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
+	LONG $0x587d62c4; WORD $0x1057 // vpbroadcastd ymm10, dword ptr [rdi + 0x10]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
-	QUAD $0x000080976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x80]
+	LONG $0x0b6f7ec5 // vmovdqu ymm9, ymmword ptr [rbx]
+	QUAD $0x00000080936f7ec5 // vmovdqu ymm10, ymmword ptr [rbx + 0x80]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
+	LONG $0x587d62c4; WORD $0x1457 // vpbroadcastd ymm10, dword ptr [rdi + 0x14]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
-	LONG $0x6f7e41c4; WORD $0x4057 // vmovdqu ymm10, ymmword ptr [r15 + 0x40]
+	LONG $0x0b6f7ec5 // vmovdqu ymm9, ymmword ptr [rbx]
+	LONG $0x536f7ec5; BYTE $0x40 // vmovdqu ymm10, ymmword ptr [rbx + 0x40]
 	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
+	LONG $0x587d62c4; WORD $0x1857 // vpbroadcastd ymm10, dword ptr [rdi + 0x18]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x6f7e41c4; BYTE $0x0f // vmovdqu ymm9, ymmword ptr [r15]
-	QUAD $0x000080976f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r15 + 0x80]
+	LONG $0x0b6f7ec5 // vmovdqu ymm9, ymmword ptr [rbx]
+	QUAD $0x00000080936f7ec5 // vmovdqu ymm10, ymmword ptr [rbx + 0x80]
 	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
 	LONG $0x7235c1c4; WORD $0x05d1 // vpsrld ymm9, ymm9, 0x5
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1c56 // vpbroadcastd ymm10, dword ptr [rsi + 0x1c]
+	LONG $0x587d62c4; WORD $0x1c57 // vpbroadcastd ymm10, dword ptr [rdi + 0x1c]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
-	LONG $0x187de2c4; WORD $0x2046 // vbroadcastss ymm0, dword ptr [rsi + 0x20]
+	LONG $0x187de2c4; WORD $0x2047 // vbroadcastss ymm0, dword ptr [rdi + 0x20]
 	LONG $0xb83de2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm8, ymm0 # ymm4 = (ymm8 * ymm0) + ymm4
-	LONG $0x217da2c4; WORD $0x3144; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rcx + r14 + 0x8]
-	LONG $0x466e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rsi + 0x28]
+	LONG $0x217de2c4; WORD $0x1644; BYTE $0x08 // vpmovsxbd ymm0, qword ptr [rsi + rdx + 0x8]
+	LONG $0x476e79c5; BYTE $0x28 // vmovd xmm8, dword ptr [rdi + 0x28]
 	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
 	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xf859ccc5 // vmulps ymm7, ymm6, ymm0
-	LONG $0x217da2c4; WORD $0x3144; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rcx + r14 + 0x18]
-	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
-	LONG $0x4adb75c5; BYTE $0x60 // vpand ymm9, ymm1, ymmword ptr [rdx + 0x60]
-	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x217de2c4; WORD $0x1644; BYTE $0x18 // vpmovsxbd ymm0, qword ptr [rsi + rdx + 0x18]
+	LONG $0x6f7e41c4; WORD $0x2053 // vmovdqu ymm10, ymmword ptr [r11 + 0x20]
+	LONG $0xdb7541c4; WORD $0x604b // vpand ymm9, ymm1, ymmword ptr [r11 + 0x60]
+	LONG $0x000001ba; BYTE $0x00 // mov edx, 0x1
 	LONG $0x722dc1c4; WORD $0x02f2 // vpslld ymm10, ymm10, 0x2
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; BYTE $0x16 // vpbroadcastd ymm10, dword ptr [rsi]
+	LONG $0x587d62c4; BYTE $0x17 // vpbroadcastd ymm10, dword ptr [rdi]
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0xc059ccc5 // vmulps ymm0, ymm6, ymm0
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x526f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdx + 0x20]
-	QUAD $0x000000a08adb75c5 // vpand ymm9, ymm1, ymmword ptr [rdx + 0xa0]
+	LONG $0x6f7e41c4; WORD $0x2053 // vmovdqu ymm10, ymmword ptr [r11 + 0x20]
+	QUAD $0x0000a08bdb7541c4; BYTE $0x00 // vpand ymm9, ymm1, ymmword ptr [r11 + 0xa0]
 	LONG $0xfe2d41c4; BYTE $0xd2 // vpaddd ymm10, ymm10, ymm10
 	LONG $0xdb2d41c4; BYTE $0xd3 // vpand ymm10, ymm10, ymm11
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0456 // vpbroadcastd ymm10, dword ptr [rsi + 0x4]
+	LONG $0x587d62c4; WORD $0x0457 // vpbroadcastd ymm10, dword ptr [rdi + 0x4]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x4a6f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rdx + 0x60]
-	LONG $0x52db25c5; BYTE $0x20 // vpand ymm10, ymm11, ymmword ptr [rdx + 0x20]
+	LONG $0x6f7e41c4; WORD $0x604b // vmovdqu ymm9, ymmword ptr [r11 + 0x60]
+	LONG $0xdb2541c4; WORD $0x2053 // vpand ymm10, ymm11, ymmword ptr [r11 + 0x20]
 	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
 	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
 	LONG $0xeb2d41c4; BYTE $0xc9 // vpor ymm9, ymm10, ymm9
-	LONG $0x587d62c4; WORD $0x0856 // vpbroadcastd ymm10, dword ptr [rsi + 0x8]
+	LONG $0x587d62c4; WORD $0x0857 // vpbroadcastd ymm10, dword ptr [rdi + 0x8]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
-	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
+	LONG $0x6f7e41c4; WORD $0x204b // vmovdqu ymm9, ymmword ptr [r11 + 0x20]
+	QUAD $0x0000a0936f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r11 + 0xa0]
 	LONG $0x722dc1c4; WORD $0x02d2 // vpsrld ymm10, ymm10, 0x2
 	LONG $0x7235c1c4; WORD $0x01d1 // vpsrld ymm9, ymm9, 0x1
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x0c56 // vpbroadcastd ymm10, dword ptr [rsi + 0xc]
+	LONG $0x587d62c4; WORD $0x0c57 // vpbroadcastd ymm10, dword ptr [rdi + 0xc]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
-	LONG $0x466e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rsi + 0x2c]
-	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
-	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
+	LONG $0x476e79c5; BYTE $0x2c // vmovd xmm8, dword ptr [rdi + 0x2c]
+	LONG $0x6f7e41c4; WORD $0x204b // vmovdqu ymm9, ymmword ptr [r11 + 0x20]
+	LONG $0x6f7e41c4; WORD $0x6053 // vmovdqu ymm10, ymmword ptr [r11 + 0x60]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0x7235c1c4; WORD $0x02d1 // vpsrld ymm9, ymm9, 0x2
 	LONG $0x473d62c4; BYTE $0xc2 // vpsllvd ymm8, ymm8, ymm2
@@ -8702,29 +9045,29 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0x587d42c4; BYTE $0xc0 // vpbroadcastd ymm8, xmm8
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1056 // vpbroadcastd ymm10, dword ptr [rsi + 0x10]
+	LONG $0x587d62c4; WORD $0x1057 // vpbroadcastd ymm10, dword ptr [rdi + 0x10]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
-	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
+	LONG $0x6f7e41c4; WORD $0x204b // vmovdqu ymm9, ymmword ptr [r11 + 0x20]
+	QUAD $0x0000a0936f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r11 + 0xa0]
 	LONG $0x722dc1c4; WORD $0x04d2 // vpsrld ymm10, ymm10, 0x4
 	LONG $0x7235c1c4; WORD $0x03d1 // vpsrld ymm9, ymm9, 0x3
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1456 // vpbroadcastd ymm10, dword ptr [rsi + 0x14]
+	LONG $0x587d62c4; WORD $0x1457 // vpbroadcastd ymm10, dword ptr [rdi + 0x14]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
-	LONG $0x526f7ec5; BYTE $0x60 // vmovdqu ymm10, ymmword ptr [rdx + 0x60]
+	LONG $0x6f7e41c4; WORD $0x204b // vmovdqu ymm9, ymmword ptr [r11 + 0x20]
+	LONG $0x6f7e41c4; WORD $0x6053 // vmovdqu ymm10, ymmword ptr [r11 + 0x60]
 	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
 	LONG $0x7235c1c4; WORD $0x04d1 // vpsrld ymm9, ymm9, 0x4
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
 	LONG $0xdb3541c4; BYTE $0xcb // vpand ymm9, ymm9, ymm11
 	LONG $0xeb3541c4; BYTE $0xca // vpor ymm9, ymm9, ymm10
-	LONG $0x587d62c4; WORD $0x1856 // vpbroadcastd ymm10, dword ptr [rsi + 0x18]
+	LONG $0x587d62c4; WORD $0x1857 // vpbroadcastd ymm10, dword ptr [rdi + 0x18]
 	LONG $0x503542c4; BYTE $0xc2 // {vex} vpdpbusd ymm8, ymm9, ymm10
-	LONG $0x4a6f7ec5; BYTE $0x20 // vmovdqu ymm9, ymmword ptr [rdx + 0x20]
-	QUAD $0x000000a0926f7ec5 // vmovdqu ymm10, ymmword ptr [rdx + 0xa0]
-	LONG $0x587d62c4; WORD $0x1c66 // vpbroadcastd ymm12, dword ptr [rsi + 0x1c]
+	LONG $0x6f7e41c4; WORD $0x204b // vmovdqu ymm9, ymmword ptr [r11 + 0x20]
+	QUAD $0x0000a0936f7e41c4; BYTE $0x00 // vmovdqu ymm10, ymmword ptr [r11 + 0xa0]
+	LONG $0x587d62c4; WORD $0x1c67 // vpbroadcastd ymm12, dword ptr [rdi + 0x1c]
 	LONG $0x722dc1c4; WORD $0x06d2 // vpsrld ymm10, ymm10, 0x6
 	LONG $0x7235c1c4; WORD $0x05d1 // vpsrld ymm9, ymm9, 0x5
 	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
@@ -8733,28 +9076,47 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x503542c4; BYTE $0xc4 // {vex} vpdpbusd ymm8, ymm9, ymm12
 	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
 	LONG $0xa87d62c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm0, ymm7 # ymm8 = (ymm0 * ymm8) + ymm7
-	LONG $0x187de2c4; WORD $0x207e // vbroadcastss ymm7, dword ptr [rsi + 0x20]
-	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x187de2c4; WORD $0x207f // vbroadcastss ymm7, dword ptr [rdi + 0x20]
+	LONG $0x30c78348 // add rdi, 0x30
 	LONG $0xb83de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm8, ymm7 # ymm3 = (ymm8 * ymm7) + ymm3
-	WORD $0xc3f6; BYTE $0x01 // test bl, 0x1
-	LONG $0x000000bb; BYTE $0x00 // mov ebx, 0x0
-	LONG $0xfc3e850f; WORD $0xffff // jne 0x1b2b0 <pq_q3_k+0x10a0>
-	WORD $0xff41; BYTE $0xc0 // inc r8d
-	LONG $0xc0c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x1c0
-	LONG $0x04f88341 // cmp r8d, 0x4
-	LONG $0xfc0a850f; WORD $0xffff // jne 0x1b290 <pq_q3_k+0x1080>
-	LONG $0xf8478d48 // lea rax, [rdi - 0x8]
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0xfbd98f0f; WORD $0xffff // jg 0x1b270 <pq_q3_k+0x1060>
-	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xec4b840f; WORD $0xffff // je 0x1a2f0 <pq_q3_k+0xe0>
-	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
-	LONG $0x2011fcc5 // vmovups ymmword ptr [rax], ymm4
-	LONG $0x5811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm3
-	LONG $0xffec38e9; BYTE $0xff // jmp 0x1a2f0 <pq_q3_k+0xe0>
-	LONG $0x08c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x108
+	WORD $0xc1f6; BYTE $0x01 // test cl, 0x1
+	LONG $0x000000b9; BYTE $0x00 // mov ecx, 0x0
+	LONG $0xfc2e840f; WORD $0xffff // je 0x1b800 <pq_q3_k+0x10c0>
+	LONG $0x521c8d4c // lea r11, [rdx + 2*rdx]
+	LONG $0x06e3c149 // shl r11, 0x6
+	LONG $0x1c1c8d4b // lea rbx, [r12 + r11]
+	WORD $0x3949; BYTE $0xd9 // cmp r9, rbx
+	LONG $0xfc49830f; WORD $0xffff // jae 0x1b830 <pq_q3_k+0x10f0>
+	WORD $0x8944; BYTE $0xcd // mov ebp, r9d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
+	LONG $0xc5b70f41 // movzx eax, r13w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894d; BYTE $0xce // mov r14, r9
+	LONG $0x00c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8941; BYTE $0xea // mov r10d, ebp
+	LONG $0x3fe28341 // and r10d, 0x3f
+	LONG $0x003fff25; BYTE $0x00 // and eax, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	LONG $0x06e2c141 // shl r10d, 0x6
+	WORD $0x2949; BYTE $0xc6 // sub r14, rax
+	QUAD $0x004000328c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r14 + 0x4000]
+	QUAD $0x005000328c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r14 + 0x5000]
+	QUAD $0x006000328c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r14 + 0x6000]
+	QUAD $0x007000328c180f43; BYTE $0x00 // prefetcht0 byte ptr [r10 + r14 + 0x7000]
+	WORD $0x3949; BYTE $0xd9 // cmp r9, rbx
+	WORD $0xa872 // jb 0x1bbf0 <pq_q3_k+0x14b0>
+	LONG $0xfffbe3e9; BYTE $0xff // jmp 0x1b830 <pq_q3_k+0x10f0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	LONG $0x244c8b4c; BYTE $0x60 // mov r9, qword ptr [rsp + 0x60]
+	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	LONG $0xebb3850f; WORD $0xffff // jne 0x1a820 <pq_q3_k+0xe0>
+	LONG $0xffebbce9; BYTE $0xff // jmp 0x1a82e <pq_q3_k+0xee>
+	LONG $0x10c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x110
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -8763,24 +9125,24 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// quant_x: +46800
+	// quant_x: +48272
 	LONG $0x1f428d48 // lea rax, [rdx + 0x1f]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0xc2490f48 // cmovns rax, rdx
 	LONG $0x05f8c148 // sar rax, 0x5
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	LONG $0xfee08348 // and rax, -0x2
-	LONG $0x02a48e0f; WORD $0x0000 // jle 0x1b990 <quant_x+0x2c0>
+	LONG $0x02a48e0f; WORD $0x0000 // jle 0x1bf50 <quant_x+0x2c0>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x000005820d10fac5 // vmovss xmm1, dword ptr [rip + 0x582] # 0x1bc7c <peak_i8+0x2dc>
-	QUAD $0x0000057e1510fac5 // vmovss xmm2, dword ptr [rip + 0x57e] # 0x1bc80 <peak_i8+0x2e0>
-	QUAD $0x0000056a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x56a] # 0x1bc74 <peak_i8+0x2d4>
-	QUAD $0x0000051e256ef9c5 // vmovd xmm4, dword ptr [rip + 0x51e] # 0x1bc30 <peak_i8+0x290>
+	QUAD $0x000005820d10fac5 // vmovss xmm1, dword ptr [rip + 0x582] # 0x1c23c <peak_i8+0x2dc>
+	QUAD $0x0000057e1510fac5 // vmovss xmm2, dword ptr [rip + 0x57e] # 0x1c240 <peak_i8+0x2e0>
+	QUAD $0x0000056a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x56a] # 0x1c234 <peak_i8+0x2d4>
+	QUAD $0x0000051e256ef9c5 // vmovd xmm4, dword ptr [rip + 0x51e] # 0x1c1f0 <peak_i8+0x290>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x60c78348 // add rdi, 0x60
@@ -8801,7 +9163,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdf1c8d49 // lea rbx, [r15 + 8*rbx]
 	LONG $0x8a148d4d // lea r10, [r10 + 4*rcx]
 	LONG $0x8e0c8d49 // lea rcx, [r14 + 4*rcx]
-	LONG $0x00014de9; BYTE $0x00 // jmp 0x1b8b4 <quant_x+0x1e4>
+	LONG $0x00014de9; BYTE $0x00 // jmp 0x1be74 <quant_x+0x1e4>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xb85562c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm5, ymm0 # ymm9 = (ymm5 * ymm0) + ymm9
 	LONG $0xdb5922c5 // vmulss xmm11, xmm11, xmm3
@@ -8873,9 +9235,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1e348946 // mov dword ptr [rsi + r11], r14d
 	WORD $0x014c; BYTE $0xce // add rsi, r9
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x00d68e0f; WORD $0x0000 // jle 0x1b98a <quant_x+0x2ba>
+	LONG $0x00d68e0f; WORD $0x0000 // jle 0x1bf4a <quant_x+0x2ba>
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x577e // jle 0x1b910 <quant_x+0x240>
+	WORD $0x577e // jle 0x1bed0 <quant_x+0x240>
 	LONG $0x47107cc5; BYTE $0xa0 // vmovups ymm8, ymmword ptr [rdi - 0x60]
 	LONG $0x7f10fcc5; BYTE $0xc0 // vmovups ymm7, ymmword ptr [rdi - 0x40]
 	LONG $0x7710fcc5; BYTE $0xe0 // vmovups ymm6, ymmword ptr [rdi - 0x20]
@@ -8893,7 +9255,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5f4c41c4; BYTE $0xdb // vmaxps ymm11, ymm6, ymm11
 	LONG $0x5f2c41c4; BYTE $0xd3 // vmaxps ymm10, ymm10, ymm11
 	LONG $0xb84d62c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm6, ymm0 # ymm9 = (ymm6 * ymm0) + ymm9
-	WORD $0x2aeb // jmp 0x1b937 <quant_x+0x267>
+	WORD $0x2aeb // jmp 0x1bef7 <quant_x+0x267>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x5f34c1c4; BYTE $0xe9 // vmaxps ymm5, ymm9, ymm9
@@ -8917,9 +9279,9 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x542041c4; BYTE $0xda // vandps xmm11, xmm11, xmm10
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0x2e7841c4; BYTE $0xda // vucomiss xmm11, xmm10
-	LONG $0xfdf0860f; WORD $0xffff // jbe 0x1b770 <quant_x+0xa0>
+	LONG $0xfdf0860f; WORD $0xffff // jbe 0x1bd30 <quant_x+0xa0>
 	LONG $0x5e6a41c4; BYTE $0xd3 // vdivss xmm10, xmm2, xmm11
-	LONG $0xfffde6e9; BYTE $0xff // jmp 0x1b770 <quant_x+0xa0>
+	LONG $0xfffde6e9; BYTE $0xff // jmp 0x1bd30 <quant_x+0xa0>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -8928,11 +9290,11 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// peak_i8: +47520
+	// peak_i8: +48992
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x020c8e0f; WORD $0x0000 // jle 0x1bbb5 <peak_i8+0x215>
+	LONG $0x020c8e0f; WORD $0x0000 // jle 0x1c175 <peak_i8+0x215>
 	LONG $0x1f6ffec5 // vmovdqu ymm3, ymmword ptr [rdi]
-	QUAD $0x0002c205587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x2c2] # 0x1bc78 <peak_i8+0x2d8>
+	QUAD $0x0002c205587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x2c2] # 0x1c238 <peak_i8+0x2d8>
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
 	LONG $0xd2efe9c5 // vpxor xmm2, xmm2, xmm2
@@ -9027,7 +9389,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x505de2c4; BYTE $0xcb // {vex} vpdpbusd ymm1, ymm4, ymm3
 	LONG $0x505de2c4; BYTE $0xc3 // {vex} vpdpbusd ymm0, ymm4, ymm3
 	WORD $0xff48; BYTE $0xc8 // dec rax
-	LONG $0xfe67850f; WORD $0xffff // jne 0x1b9f0 <peak_i8+0x50>
+	LONG $0xfe67850f; WORD $0xffff // jne 0x1bfb0 <peak_i8+0x50>
 	LONG $0xfe2dc1c4; BYTE $0xdb // vpaddd ymm3, ymm10, ymm11
 	LONG $0xfe35c1c4; BYTE $0xe0 // vpaddd ymm4, ymm9, ymm8
 	LONG $0xc9feedc5 // vpaddd ymm1, ymm2, ymm1
@@ -9038,7 +9400,7 @@ TEXT ·panel_avxvnni<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdcfee5c5 // vpaddd ymm3, ymm3, ymm4
 	LONG $0xc0fee5c5 // vpaddd ymm0, ymm3, ymm0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
-	WORD $0x04eb // jmp 0x1bbb9 <peak_i8+0x219>
+	WORD $0x04eb // jmp 0x1c179 <peak_i8+0x219>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x09e6c148 // shl rsi, 0x9
 	LONG $0x0711fcc5 // vmovups ymmword ptr [rdi], ymm0
@@ -9091,7 +9453,7 @@ TEXT ·q4_0_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+3232(SB)
+	CALL ·panel_avxvnni<>+3328(SB)
 	RET
 
 // func q4_1_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9102,7 +9464,7 @@ TEXT ·q4_1_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+6624(SB)
+	CALL ·panel_avxvnni<>+6832(SB)
 	RET
 
 // func q5_0_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9113,7 +9475,7 @@ TEXT ·q5_0_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+10144(SB)
+	CALL ·panel_avxvnni<>+10464(SB)
 	RET
 
 // func q5_1_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9124,7 +9486,7 @@ TEXT ·q5_1_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+14448(SB)
+	CALL ·panel_avxvnni<>+14912(SB)
 	RET
 
 // func iQ4_NL_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9135,7 +9497,7 @@ TEXT ·iQ4_NL_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+18976(SB)
+	CALL ·panel_avxvnni<>+19568(SB)
 	RET
 
 // func q4_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9146,7 +9508,7 @@ TEXT ·q4_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+22608(SB)
+	CALL ·panel_avxvnni<>+23328(SB)
 	RET
 
 // func q5_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9157,7 +9519,7 @@ TEXT ·q5_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+26496(SB)
+	CALL ·panel_avxvnni<>+27328(SB)
 	RET
 
 // func q6_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9168,7 +9530,7 @@ TEXT ·q6_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+31360(SB)
+	CALL ·panel_avxvnni<>+32320(SB)
 	RET
 
 // func q2_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9179,7 +9541,7 @@ TEXT ·q2_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+36624(SB)
+	CALL ·panel_avxvnni<>+37744(SB)
 	RET
 
 // func q3_K_avxvnni(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -9190,7 +9552,7 @@ TEXT ·q3_K_avxvnni(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avxvnni<>+41488(SB)
+	CALL ·panel_avxvnni<>+42816(SB)
 	RET
 
 // func quant_avxvnni(x, dst unsafe.Pointer, k, shape int)
@@ -9199,13 +9561,13 @@ TEXT ·quant_avxvnni(SB), 0, $0-32
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
-	CALL ·panel_avxvnni<>+46800(SB)
+	CALL ·panel_avxvnni<>+48272(SB)
 	RET
 
 // func dotPeak_avxvnni(p unsafe.Pointer, n int) int
 TEXT ·dotPeak_avxvnni(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·panel_avxvnni<>+47520(SB)
+	CALL ·panel_avxvnni<>+48992(SB)
 	MOVQ AX, ret+16(FP)
 	RET

@@ -8,14 +8,19 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	PCALIGN $64
 
 	// pf_f32: +0
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	WORD $0xd148; BYTE $0xf8 // sar rax
 	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0x01a2850f; WORD $0x0000 // jne 0x101b2 <pf_f32+0x1b2>
+	LONG $0x01a9850f; WORD $0x0000 // jne 0x101c2 <pf_f32+0x1c2>
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x417f // jg 0x10056 <pf_f32+0x56>
-	LONG $0x00019de9; BYTE $0x00 // jmp 0x101b7 <pf_f32+0x1b7>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x487f // jg 0x10066 <pf_f32+0x66>
+	LONG $0x0001a4e9; BYTE $0x00 // jmp 0x101c7 <pf_f32+0x1c7>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xe458ccc5 // vaddps ymm4, ymm6, ymm4
 	LONG $0xc058f4c5 // vaddps ymm0, ymm1, ymm0
 	LONG $0xed58c4c5 // vaddps ymm5, ymm7, ymm5
@@ -28,10 +33,10 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x01618e0f; WORD $0x0000 // jle 0x101b7 <pf_f32+0x1b7>
+	LONG $0x01618e0f; WORD $0x0000 // jle 0x101c7 <pf_f32+0x1c7>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x307d // jge 0x10090 <pf_f32+0x90>
+	WORD $0x307d // jge 0x100a0 <pf_f32+0xa0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -40,7 +45,7 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x000101e9; BYTE $0x00 // jmp 0x10185 <pf_f32+0x185>
+	LONG $0x000101e9; BYTE $0x00 // jmp 0x10195 <pf_f32+0x195>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -80,9 +85,9 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
 	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0xff2b8e0f; WORD $0xffff // jle 0x100b0 <pf_f32+0xb0>
+	LONG $0xff2b8e0f; WORD $0xffff // jle 0x100c0 <pf_f32+0xc0>
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xfe928d0f; WORD $0xffff // jge 0x10020 <pf_f32+0x20>
+	LONG $0xfe928d0f; WORD $0xffff // jge 0x10030 <pf_f32+0x30>
 	WORD $0x9066 // nop
 	LONG $0x187d22c4; WORD $0x8e04 // vbroadcastss ymm8, dword ptr [rsi + 4*r9]
 	WORD $0xff49; BYTE $0xc1 // inc r9
@@ -90,13 +95,18 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83de2c4; WORD $0x2077 // vfmadd231ps ymm6, ymm8, ymmword ptr [rdi + 0x20] # ymm6 = (ymm8 * mem) + ymm6
 	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
-	WORD $0xe375 // jne 0x10190 <pf_f32+0x190>
-	LONG $0xfffe6ee9; BYTE $0xff // jmp 0x10020 <pf_f32+0x20>
+	WORD $0xe375 // jne 0x101a0 <pf_f32+0x1a0>
+	LONG $0xfffe6ee9; BYTE $0xff // jmp 0x10030 <pf_f32+0x30>
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x3b7f // jg 0x101f2 <pf_f32+0x1f2>
+	WORD $0x4b7f // jg 0x10212 <pf_f32+0x212>
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0xe458ccc5 // vaddps ymm4, ymm6, ymm4
 	LONG $0xc058f4c5 // vaddps ymm0, ymm1, ymm0
 	LONG $0xed58c4c5 // vaddps ymm5, ymm7, ymm5
@@ -109,10 +119,10 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0xc57e // jle 0x101b7 <pf_f32+0x1b7>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	WORD $0xb57e // jle 0x101c7 <pf_f32+0x1c7>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x247d // jge 0x10220 <pf_f32+0x220>
+	WORD $0x387d // jge 0x10250 <pf_f32+0x250>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -120,9 +130,18 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x00012de9; BYTE $0x00 // jmp 0x1034d <pf_f32+0x34d>
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
+	LONG $0x01dd8c0f; WORD $0x0000 // jl 0x10420 <pf_f32+0x420>
+	WORD $0x9beb // jmp 0x101e0 <pf_f32+0x1e0>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
+	LONG $0x02e8c149 // shr r8, 0x2
+	LONG $0x008f8d4c; WORD $0x0001; BYTE $0x00 // lea r9, [rdi + 0x100]
+	WORD $0x8941; BYTE $0xfb // mov r11d, edi
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	WORD $0xdb31 // xor ebx, ebx
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -130,67 +149,86 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	BYTE $0x90 // nop
-	LONG $0x008f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2000]
-	LONG $0x408f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2040]
-	LONG $0x808f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2080]
-	LONG $0xc08f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x20c0]
-	LONG $0x008f180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2100]
-	LONG $0x408f180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2140]
-	LONG $0x808f180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2180]
-	LONG $0xc08f180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x21c0]
-	LONG $0x08488d4d // lea r9, [r8 + 0x8]
-	LONG $0x187d22c4; WORD $0x8604 // vbroadcastss ymm8, dword ptr [rsi + 4*r8]
-	LONG $0x187d22c4; WORD $0x864c; BYTE $0x04 // vbroadcastss ymm9, dword ptr [rsi + 4*r8 + 0x4]
-	LONG $0x187d22c4; WORD $0x8654; BYTE $0x08 // vbroadcastss ymm10, dword ptr [rsi + 4*r8 + 0x8]
-	LONG $0xb83de2c4; BYTE $0x3f // vfmadd231ps ymm7, ymm8, ymmword ptr [rdi] # ymm7 = (ymm8 * mem) + ymm7
-	LONG $0xb83de2c4; WORD $0x2077 // vfmadd231ps ymm6, ymm8, ymmword ptr [rdi + 0x20] # ymm6 = (ymm8 * mem) + ymm6
-	LONG $0xb835e2c4; WORD $0x406f // vfmadd231ps ymm5, ymm9, ymmword ptr [rdi + 0x40] # ymm5 = (ymm9 * mem) + ymm5
-	LONG $0xb835e2c4; WORD $0x6067 // vfmadd231ps ymm4, ymm9, ymmword ptr [rdi + 0x60] # ymm4 = (ymm9 * mem) + ymm4
-	LONG $0x187d22c4; WORD $0x864c; BYTE $0x0c // vbroadcastss ymm9, dword ptr [rsi + 4*r8 + 0xc]
-	QUAD $0x0000809fb82de2c4; BYTE $0x00 // vfmadd231ps ymm3, ymm10, ymmword ptr [rdi + 0x80] # ymm3 = (ymm10 * mem) + ymm3
-	QUAD $0x0000a08fb82de2c4; BYTE $0x00 // vfmadd231ps ymm1, ymm10, ymmword ptr [rdi + 0xa0] # ymm1 = (ymm10 * mem) + ymm1
-	LONG $0x187d22c4; WORD $0x8654; BYTE $0x10 // vbroadcastss ymm10, dword ptr [rsi + 4*r8 + 0x10]
-	QUAD $0x0000c097b835e2c4; BYTE $0x00 // vfmadd231ps ymm2, ymm9, ymmword ptr [rdi + 0xc0] # ymm2 = (ymm9 * mem) + ymm2
-	QUAD $0x0000e087b835e2c4; BYTE $0x00 // vfmadd231ps ymm0, ymm9, ymmword ptr [rdi + 0xe0] # ymm0 = (ymm9 * mem) + ymm0
-	LONG $0x187d22c4; WORD $0x864c; BYTE $0x14 // vbroadcastss ymm9, dword ptr [rsi + 4*r8 + 0x14]
-	QUAD $0x000100bfb82de2c4; BYTE $0x00 // vfmadd231ps ymm7, ymm10, ymmword ptr [rdi + 0x100] # ymm7 = (ymm10 * mem) + ymm7
-	QUAD $0x000120b7b82de2c4; BYTE $0x00 // vfmadd231ps ymm6, ymm10, ymmword ptr [rdi + 0x120] # ymm6 = (ymm10 * mem) + ymm6
-	LONG $0x187d22c4; WORD $0x8654; BYTE $0x18 // vbroadcastss ymm10, dword ptr [rsi + 4*r8 + 0x18]
-	QUAD $0x000140afb835e2c4; BYTE $0x00 // vfmadd231ps ymm5, ymm9, ymmword ptr [rdi + 0x140] # ymm5 = (ymm9 * mem) + ymm5
-	QUAD $0x000160a7b835e2c4; BYTE $0x00 // vfmadd231ps ymm4, ymm9, ymmword ptr [rdi + 0x160] # ymm4 = (ymm9 * mem) + ymm4
-	LONG $0x187d22c4; WORD $0x864c; BYTE $0x1c // vbroadcastss ymm9, dword ptr [rsi + 4*r8 + 0x1c]
-	LONG $0x10c08349 // add r8, 0x10
-	QUAD $0x0001809fb82de2c4; BYTE $0x00 // vfmadd231ps ymm3, ymm10, ymmword ptr [rdi + 0x180] # ymm3 = (ymm10 * mem) + ymm3
-	QUAD $0x0001a08fb82de2c4; BYTE $0x00 // vfmadd231ps ymm1, ymm10, ymmword ptr [rdi + 0x1a0] # ymm1 = (ymm10 * mem) + ymm1
-	QUAD $0x0001c097b835e2c4; BYTE $0x00 // vfmadd231ps ymm2, ymm9, ymmword ptr [rdi + 0x1c0] # ymm2 = (ymm9 * mem) + ymm2
-	QUAD $0x0001e087b835e2c4; BYTE $0x00 // vfmadd231ps ymm0, ymm9, ymmword ptr [rdi + 0x1e0] # ymm0 = (ymm9 * mem) + ymm0
-	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0xfef38e0f; WORD $0xffff // jle 0x10240 <pf_f32+0x240>
-	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xfe6a8d0f; WORD $0xffff // jge 0x101c0 <pf_f32+0x1c0>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x187d22c4; WORD $0x8e04 // vbroadcastss ymm8, dword ptr [rsi + 4*r9]
-	WORD $0xff49; BYTE $0xc1 // inc r9
+	LONG $0xe3b70f45 // movzx r12d, r11w
+	WORD $0x8945; BYTE $0xc7 // mov r15d, r8d
+	LONG $0xc0e78141; WORD $0x000f; BYTE $0x00 // and r15d, 0xfc0
+	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
+	LONG $0xffe58141; WORD $0x003f; BYTE $0x00 // and r13d, 0x3fff
+	WORD $0x8949; BYTE $0xde // mov r14, rbx
+	LONG $0x171c8d4a // lea rbx, [rdi + r10]
+	LONG $0x80e88349 // sub r8, -0x80
+	LONG $0x00c38141; WORD $0x0002; BYTE $0x00 // add r11d, 0x200
+	LONG $0xffe48141; WORD $0x003f; BYTE $0x00 // and r12d, 0x3fff
+	WORD $0x294d; BYTE $0xe7 // sub r15, r12
+	WORD $0x8945; BYTE $0xcc // mov r12d, r9d
+	LONG $0x02ecc141 // shr r12d, 0x2
+	LONG $0x00c18149; WORD $0x0002; BYTE $0x00 // add r9, 0x200
+	LONG $0xc0e48141; WORD $0x000f; BYTE $0x00 // and r12d, 0xfc0
+	QUAD $0x0040001f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rbx + 0x4000]
+	QUAD $0x0050001f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rbx + 0x5000]
+	QUAD $0x0060001f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rbx + 0x6000]
+	QUAD $0x0070001f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rbx + 0x7000]
+	WORD $0x294d; BYTE $0xec // sub r12, r13
+	QUAD $0x0041001c8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + rbx + 0x4100]
+	QUAD $0x0051001c8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + rbx + 0x5100]
+	QUAD $0x0061001c8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + rbx + 0x6100]
+	QUAD $0x0071001c8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + rbx + 0x7100]
+	LONG $0x085e8d49 // lea rbx, [r14 + 0x8]
+	LONG $0x187d22c4; WORD $0xb604 // vbroadcastss ymm8, dword ptr [rsi + 4*r14]
+	LONG $0x187d22c4; WORD $0xb64c; BYTE $0x04 // vbroadcastss ymm9, dword ptr [rsi + 4*r14 + 0x4]
+	LONG $0x187d22c4; WORD $0xb654; BYTE $0x08 // vbroadcastss ymm10, dword ptr [rsi + 4*r14 + 0x8]
+	LONG $0xb83da2c4; WORD $0x173c // vfmadd231ps ymm7, ymm8, ymmword ptr [rdi + r10] # ymm7 = (ymm8 * mem) + ymm7
+	LONG $0xb83da2c4; WORD $0x1774; BYTE $0x20 // vfmadd231ps ymm6, ymm8, ymmword ptr [rdi + r10 + 0x20] # ymm6 = (ymm8 * mem) + ymm6
+	LONG $0xb835a2c4; WORD $0x176c; BYTE $0x40 // vfmadd231ps ymm5, ymm9, ymmword ptr [rdi + r10 + 0x40] # ymm5 = (ymm9 * mem) + ymm5
+	LONG $0xb835a2c4; WORD $0x1764; BYTE $0x60 // vfmadd231ps ymm4, ymm9, ymmword ptr [rdi + r10 + 0x60] # ymm4 = (ymm9 * mem) + ymm4
+	LONG $0x187d22c4; WORD $0xb64c; BYTE $0x0c // vbroadcastss ymm9, dword ptr [rsi + 4*r14 + 0xc]
+	QUAD $0x0080179cb82da2c4; WORD $0x0000 // vfmadd231ps ymm3, ymm10, ymmword ptr [rdi + r10 + 0x80] # ymm3 = (ymm10 * mem) + ymm3
+	QUAD $0x00a0178cb82da2c4; WORD $0x0000 // vfmadd231ps ymm1, ymm10, ymmword ptr [rdi + r10 + 0xa0] # ymm1 = (ymm10 * mem) + ymm1
+	LONG $0x187d22c4; WORD $0xb654; BYTE $0x10 // vbroadcastss ymm10, dword ptr [rsi + 4*r14 + 0x10]
+	QUAD $0x00c01794b835a2c4; WORD $0x0000 // vfmadd231ps ymm2, ymm9, ymmword ptr [rdi + r10 + 0xc0] # ymm2 = (ymm9 * mem) + ymm2
+	QUAD $0x00e01784b835a2c4; WORD $0x0000 // vfmadd231ps ymm0, ymm9, ymmword ptr [rdi + r10 + 0xe0] # ymm0 = (ymm9 * mem) + ymm0
+	LONG $0x187d22c4; WORD $0xb64c; BYTE $0x14 // vbroadcastss ymm9, dword ptr [rsi + 4*r14 + 0x14]
+	QUAD $0x010017bcb82da2c4; WORD $0x0000 // vfmadd231ps ymm7, ymm10, ymmword ptr [rdi + r10 + 0x100] # ymm7 = (ymm10 * mem) + ymm7
+	QUAD $0x012017b4b82da2c4; WORD $0x0000 // vfmadd231ps ymm6, ymm10, ymmword ptr [rdi + r10 + 0x120] # ymm6 = (ymm10 * mem) + ymm6
+	LONG $0x187d22c4; WORD $0xb654; BYTE $0x18 // vbroadcastss ymm10, dword ptr [rsi + 4*r14 + 0x18]
+	QUAD $0x014017acb835a2c4; WORD $0x0000 // vfmadd231ps ymm5, ymm9, ymmword ptr [rdi + r10 + 0x140] # ymm5 = (ymm9 * mem) + ymm5
+	QUAD $0x016017a4b835a2c4; WORD $0x0000 // vfmadd231ps ymm4, ymm9, ymmword ptr [rdi + r10 + 0x160] # ymm4 = (ymm9 * mem) + ymm4
+	LONG $0x187d22c4; WORD $0xb64c; BYTE $0x1c // vbroadcastss ymm9, dword ptr [rsi + 4*r14 + 0x1c]
+	LONG $0x10c68349 // add r14, 0x10
+	QUAD $0x0180179cb82da2c4; WORD $0x0000 // vfmadd231ps ymm3, ymm10, ymmword ptr [rdi + r10 + 0x180] # ymm3 = (ymm10 * mem) + ymm3
+	QUAD $0x01a0178cb82da2c4; WORD $0x0000 // vfmadd231ps ymm1, ymm10, ymmword ptr [rdi + r10 + 0x1a0] # ymm1 = (ymm10 * mem) + ymm1
+	QUAD $0x01c01794b835a2c4; WORD $0x0000 // vfmadd231ps ymm2, ymm9, ymmword ptr [rdi + r10 + 0x1c0] # ymm2 = (ymm9 * mem) + ymm2
+	QUAD $0x01e01784b835a2c4; WORD $0x0000 // vfmadd231ps ymm0, ymm9, ymmword ptr [rdi + r10 + 0x1e0] # ymm0 = (ymm9 * mem) + ymm0
+	LONG $0x00c28149; WORD $0x0002; BYTE $0x00 // add r10, 0x200
+	WORD $0x3949; BYTE $0xce // cmp r14, rcx
+	LONG $0xfe8a8e0f; WORD $0xffff // jle 0x10290 <pf_f32+0x290>
+	WORD $0x014c; BYTE $0xd7 // add rdi, r10
+	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
+	LONG $0xfdce8d0f; WORD $0xffff // jge 0x101e0 <pf_f32+0x1e0>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x187d62c4; WORD $0x9e04 // vbroadcastss ymm8, dword ptr [rsi + 4*rbx]
+	WORD $0xff48; BYTE $0xc3 // inc rbx
 	LONG $0xb83de2c4; BYTE $0x3f // vfmadd231ps ymm7, ymm8, ymmword ptr [rdi] # ymm7 = (ymm8 * mem) + ymm7
 	LONG $0xb83de2c4; WORD $0x2077 // vfmadd231ps ymm6, ymm8, ymmword ptr [rdi + 0x20] # ymm6 = (ymm8 * mem) + ymm6
 	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
-	WORD $0xe375 // jne 0x10360 <pf_f32+0x360>
-	LONG $0xfffe3ee9; BYTE $0xff // jmp 0x101c0 <pf_f32+0x1c0>
+	WORD $0x3948; BYTE $0xd9 // cmp rcx, rbx
+	WORD $0xe375 // jne 0x10420 <pf_f32+0x420>
+	LONG $0xfffd9ee9; BYTE $0xff // jmp 0x101e0 <pf_f32+0x1e0>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// pf_f16: +912
+	// pf_f16: +1104
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	BYTE $0x53 // push rbx
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	WORD $0xd148; BYTE $0xf8 // sar rax
 	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0x01fc850f; WORD $0x0000 // jne 0x1059c <pf_f16+0x20c>
+	LONG $0x01f7850f; WORD $0x0000 // jne 0x1065c <pf_f16+0x20c>
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x417f // jg 0x103e6 <pf_f16+0x56>
-	LONG $0x0001f7e9; BYTE $0x00 // jmp 0x105a1 <pf_f16+0x211>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x3c7f // jg 0x104a6 <pf_f16+0x56>
+	LONG $0x0001f2e9; BYTE $0x00 // jmp 0x10661 <pf_f16+0x211>
+	BYTE $0x90 // nop
 	LONG $0xe458ccc5 // vaddps ymm4, ymm6, ymm4
 	LONG $0xc058f4c5 // vaddps ymm0, ymm1, ymm0
 	LONG $0xed58c4c5 // vaddps ymm5, ymm7, ymm5
@@ -203,10 +241,10 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x01bb8e0f; WORD $0x0000 // jle 0x105a1 <pf_f16+0x211>
+	LONG $0x01bb8e0f; WORD $0x0000 // jle 0x10661 <pf_f16+0x211>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x307d // jge 0x10420 <pf_f16+0x90>
+	WORD $0x307d // jge 0x104e0 <pf_f16+0x90>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -215,7 +253,7 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x000145e9; BYTE $0x00 // jmp 0x10559 <pf_f16+0x1c9>
+	LONG $0x000145e9; BYTE $0x00 // jmp 0x10619 <pf_f16+0x1c9>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -271,9 +309,9 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa83dc2c4; BYTE $0xc7 // vfmadd213ps ymm0, ymm8, ymm15 # ymm0 = (ymm8 * ymm0) + ymm15
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
 	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0xfee78e0f; WORD $0xffff // jle 0x10440 <pf_f16+0xb0>
+	LONG $0xfee78e0f; WORD $0xffff // jle 0x10500 <pf_f16+0xb0>
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xfe4e8d0f; WORD $0xffff // jge 0x103b0 <pf_f16+0x20>
+	LONG $0xfe4e8d0f; WORD $0xffff // jge 0x10470 <pf_f16+0x20>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x137d62c4; BYTE $0x0f // vcvtph2ps ymm9, xmmword ptr [rdi]
 	LONG $0x137d62c4; WORD $0x1057 // vcvtph2ps ymm10, xmmword ptr [rdi + 0x10]
@@ -283,13 +321,16 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb83dc2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm8, ymm9 # ymm7 = (ymm8 * ymm9) + ymm7
 	LONG $0xb83dc2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm8, ymm10 # ymm6 = (ymm8 * ymm10) + ymm6
 	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
-	WORD $0xd975 // jne 0x10570 <pf_f16+0x1e0>
-	LONG $0xfffe14e9; BYTE $0xff // jmp 0x103b0 <pf_f16+0x20>
+	WORD $0xd975 // jne 0x10630 <pf_f16+0x1e0>
+	LONG $0xfffe14e9; BYTE $0xff // jmp 0x10470 <pf_f16+0x20>
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x417f // jg 0x105e2 <pf_f16+0x252>
+	WORD $0x417f // jg 0x106a2 <pf_f16+0x252>
+	BYTE $0x5b // pop rbx
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0xe458ccc5 // vaddps ymm4, ymm6, ymm4
 	LONG $0xc058f4c5 // vaddps ymm0, ymm1, ymm0
 	LONG $0xed58c4c5 // vaddps ymm5, ymm7, ymm5
@@ -302,10 +343,10 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0xbf7e // jle 0x105a1 <pf_f16+0x211>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	WORD $0xbf7e // jle 0x10661 <pf_f16+0x211>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x247d // jge 0x10610 <pf_f16+0x280>
+	WORD $0x387d // jge 0x106e0 <pf_f16+0x290>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -313,9 +354,17 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
+	LONG $0x01bc8c0f; WORD $0x0000 // jl 0x10890 <pf_f16+0x440>
+	WORD $0x9aeb // jmp 0x10670 <pf_f16+0x220>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
+	LONG $0x02e8c149 // shr r8, 0x2
+	WORD $0x8941; BYTE $0xfa // mov r10d, edi
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x000155e9; BYTE $0x00 // jmp 0x10765 <pf_f16+0x3d5>
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -323,83 +372,93 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	BYTE $0x90 // nop
-	LONG $0x008f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2000]
-	LONG $0x408f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2040]
-	LONG $0x808f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2080]
-	LONG $0xc08f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x20c0]
-	LONG $0x08488d4d // lea r9, [r8 + 0x8]
-	LONG $0x137d62c4; WORD $0x1057 // vcvtph2ps ymm10, xmmword ptr [rdi + 0x10]
-	LONG $0x187d22c4; WORD $0x8604 // vbroadcastss ymm8, dword ptr [rsi + 4*r8]
-	LONG $0x137d62c4; WORD $0x305f // vcvtph2ps ymm11, xmmword ptr [rdi + 0x30]
-	LONG $0x137d62c4; BYTE $0x0f // vcvtph2ps ymm9, xmmword ptr [rdi]
-	LONG $0x137d62c4; WORD $0x506f // vcvtph2ps ymm13, xmmword ptr [rdi + 0x50]
-	LONG $0x137d62c4; WORD $0x707f // vcvtph2ps ymm15, xmmword ptr [rdi + 0x70]
-	LONG $0x137d62c4; WORD $0x4067 // vcvtph2ps ymm12, xmmword ptr [rdi + 0x40]
-	LONG $0x137d62c4; WORD $0x6077 // vcvtph2ps ymm14, xmmword ptr [rdi + 0x60]
+	LONG $0xfab70f45 // movzx r15d, r10w
+	WORD $0x8945; BYTE $0xc6 // mov r14d, r8d
+	LONG $0xc0e68141; WORD $0x000f; BYTE $0x00 // and r14d, 0xfc0
+	WORD $0x894c; BYTE $0xdb // mov rbx, r11
+	LONG $0x0f1c8d4e // lea r11, [rdi + r9]
+	LONG $0x40c08349 // add r8, 0x40
+	LONG $0x00c28141; WORD $0x0001; BYTE $0x00 // add r10d, 0x100
+	LONG $0xffe78141; WORD $0x003f; BYTE $0x00 // and r15d, 0x3fff
+	WORD $0x294d; BYTE $0xfe // sub r14, r15
+	QUAD $0x0040001e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r11 + 0x4000]
+	QUAD $0x0050001e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r11 + 0x5000]
+	QUAD $0x0060001e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r11 + 0x6000]
+	QUAD $0x0070001e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r11 + 0x7000]
+	LONG $0x085b8d4c // lea r11, [rbx + 0x8]
+	LONG $0x137d22c4; WORD $0x0f54; BYTE $0x10 // vcvtph2ps ymm10, xmmword ptr [rdi + r9 + 0x10]
+	LONG $0x187d62c4; WORD $0x9e04 // vbroadcastss ymm8, dword ptr [rsi + 4*rbx]
+	LONG $0x137d22c4; WORD $0x0f5c; BYTE $0x30 // vcvtph2ps ymm11, xmmword ptr [rdi + r9 + 0x30]
+	LONG $0x137d22c4; WORD $0x0f0c // vcvtph2ps ymm9, xmmword ptr [rdi + r9]
+	LONG $0x137d22c4; WORD $0x0f6c; BYTE $0x50 // vcvtph2ps ymm13, xmmword ptr [rdi + r9 + 0x50]
+	LONG $0x137d22c4; WORD $0x0f7c; BYTE $0x70 // vcvtph2ps ymm15, xmmword ptr [rdi + r9 + 0x70]
+	LONG $0x137d22c4; WORD $0x0f64; BYTE $0x40 // vcvtph2ps ymm12, xmmword ptr [rdi + r9 + 0x40]
+	LONG $0x137d22c4; WORD $0x0f74; BYTE $0x60 // vcvtph2ps ymm14, xmmword ptr [rdi + r9 + 0x60]
 	LONG $0xa83d62c4; BYTE $0xd6 // vfmadd213ps ymm10, ymm8, ymm6 # ymm10 = (ymm8 * ymm10) + ymm6
-	LONG $0x187da2c4; WORD $0x8674; BYTE $0x04 // vbroadcastss ymm6, dword ptr [rsi + 4*r8 + 0x4]
+	LONG $0x187de2c4; WORD $0x9e74; BYTE $0x04 // vbroadcastss ymm6, dword ptr [rsi + 4*rbx + 0x4]
 	LONG $0xa83d62c4; BYTE $0xcf // vfmadd213ps ymm9, ymm8, ymm7 # ymm9 = (ymm8 * ymm9) + ymm7
-	LONG $0x137d62c4; WORD $0x2047 // vcvtph2ps ymm8, xmmword ptr [rdi + 0x20]
-	QUAD $0x000080bf137de2c4; BYTE $0x00 // vcvtph2ps ymm7, xmmword ptr [rdi + 0x80]
+	LONG $0x137d22c4; WORD $0x0f44; BYTE $0x20 // vcvtph2ps ymm8, xmmword ptr [rdi + r9 + 0x20]
+	QUAD $0x00800fbc137da2c4; WORD $0x0000 // vcvtph2ps ymm7, xmmword ptr [rdi + r9 + 0x80]
 	LONG $0xa84d62c4; BYTE $0xdc // vfmadd213ps ymm11, ymm6, ymm4 # ymm11 = (ymm6 * ymm11) + ymm4
-	LONG $0x187da2c4; WORD $0x8664; BYTE $0x08 // vbroadcastss ymm4, dword ptr [rsi + 4*r8 + 0x8]
+	LONG $0x187de2c4; WORD $0x9e64; BYTE $0x08 // vbroadcastss ymm4, dword ptr [rsi + 4*rbx + 0x8]
 	LONG $0xa84d62c4; BYTE $0xc5 // vfmadd213ps ymm8, ymm6, ymm5 # ymm8 = (ymm6 * ymm8) + ymm5
-	QUAD $0x000090b7137de2c4; BYTE $0x00 // vcvtph2ps ymm6, xmmword ptr [rdi + 0x90]
-	QUAD $0x0000a0af137de2c4; BYTE $0x00 // vcvtph2ps ymm5, xmmword ptr [rdi + 0xa0]
+	QUAD $0x00900fb4137da2c4; WORD $0x0000 // vcvtph2ps ymm6, xmmword ptr [rdi + r9 + 0x90]
+	QUAD $0x00a00fac137da2c4; WORD $0x0000 // vcvtph2ps ymm5, xmmword ptr [rdi + r9 + 0xa0]
 	LONG $0xa85d62c4; BYTE $0xe9 // vfmadd213ps ymm13, ymm4, ymm1 # ymm13 = (ymm4 * ymm13) + ymm1
-	LONG $0x187da2c4; WORD $0x864c; BYTE $0x0c // vbroadcastss ymm1, dword ptr [rsi + 4*r8 + 0xc]
+	LONG $0x187de2c4; WORD $0x9e4c; BYTE $0x0c // vbroadcastss ymm1, dword ptr [rsi + 4*rbx + 0xc]
 	LONG $0xa85d62c4; BYTE $0xe3 // vfmadd213ps ymm12, ymm4, ymm3 # ymm12 = (ymm4 * ymm12) + ymm3
-	QUAD $0x0000b0a7137de2c4; BYTE $0x00 // vcvtph2ps ymm4, xmmword ptr [rdi + 0xb0]
-	QUAD $0x0000c09f137de2c4; BYTE $0x00 // vcvtph2ps ymm3, xmmword ptr [rdi + 0xc0]
+	QUAD $0x00b00fa4137da2c4; WORD $0x0000 // vcvtph2ps ymm4, xmmword ptr [rdi + r9 + 0xb0]
+	QUAD $0x00c00f9c137da2c4; WORD $0x0000 // vcvtph2ps ymm3, xmmword ptr [rdi + r9 + 0xc0]
 	LONG $0xa87562c4; BYTE $0xf8 // vfmadd213ps ymm15, ymm1, ymm0 # ymm15 = (ymm1 * ymm15) + ymm0
-	LONG $0x187da2c4; WORD $0x8644; BYTE $0x10 // vbroadcastss ymm0, dword ptr [rsi + 4*r8 + 0x10]
+	LONG $0x187de2c4; WORD $0x9e44; BYTE $0x10 // vbroadcastss ymm0, dword ptr [rsi + 4*rbx + 0x10]
 	LONG $0xa87562c4; BYTE $0xf2 // vfmadd213ps ymm14, ymm1, ymm2 # ymm14 = (ymm1 * ymm14) + ymm2
-	QUAD $0x0000d08f137de2c4; BYTE $0x00 // vcvtph2ps ymm1, xmmword ptr [rdi + 0xd0]
-	QUAD $0x0000e097137de2c4; BYTE $0x00 // vcvtph2ps ymm2, xmmword ptr [rdi + 0xe0]
+	QUAD $0x00d00f8c137da2c4; WORD $0x0000 // vcvtph2ps ymm1, xmmword ptr [rdi + r9 + 0xd0]
+	QUAD $0x00e00f94137da2c4; WORD $0x0000 // vcvtph2ps ymm2, xmmword ptr [rdi + r9 + 0xe0]
 	LONG $0xa87dc2c4; BYTE $0xf9 // vfmadd213ps ymm7, ymm0, ymm9 # ymm7 = (ymm0 * ymm7) + ymm9
 	LONG $0xa87dc2c4; BYTE $0xf2 // vfmadd213ps ymm6, ymm0, ymm10 # ymm6 = (ymm0 * ymm6) + ymm10
-	LONG $0x187da2c4; WORD $0x8644; BYTE $0x14 // vbroadcastss ymm0, dword ptr [rsi + 4*r8 + 0x14]
+	LONG $0x187de2c4; WORD $0x9e44; BYTE $0x14 // vbroadcastss ymm0, dword ptr [rsi + 4*rbx + 0x14]
 	LONG $0xa87dc2c4; BYTE $0xe8 // vfmadd213ps ymm5, ymm0, ymm8 # ymm5 = (ymm0 * ymm5) + ymm8
 	LONG $0xa87dc2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm0, ymm11 # ymm4 = (ymm0 * ymm4) + ymm11
-	LONG $0x187da2c4; WORD $0x8644; BYTE $0x18 // vbroadcastss ymm0, dword ptr [rsi + 4*r8 + 0x18]
-	LONG $0x187d22c4; WORD $0x8644; BYTE $0x1c // vbroadcastss ymm8, dword ptr [rsi + 4*r8 + 0x1c]
-	LONG $0x10c08349 // add r8, 0x10
+	LONG $0x187de2c4; WORD $0x9e44; BYTE $0x18 // vbroadcastss ymm0, dword ptr [rsi + 4*rbx + 0x18]
+	LONG $0x187d62c4; WORD $0x9e44; BYTE $0x1c // vbroadcastss ymm8, dword ptr [rsi + 4*rbx + 0x1c]
+	LONG $0x10c38348 // add rbx, 0x10
 	LONG $0xa87dc2c4; BYTE $0xdc // vfmadd213ps ymm3, ymm0, ymm12 # ymm3 = (ymm0 * ymm3) + ymm12
 	LONG $0xa87dc2c4; BYTE $0xcd // vfmadd213ps ymm1, ymm0, ymm13 # ymm1 = (ymm0 * ymm1) + ymm13
-	QUAD $0x0000f087137de2c4; BYTE $0x00 // vcvtph2ps ymm0, xmmword ptr [rdi + 0xf0]
+	QUAD $0x00f00f84137da2c4; WORD $0x0000 // vcvtph2ps ymm0, xmmword ptr [rdi + r9 + 0xf0]
 	LONG $0xa83dc2c4; BYTE $0xd6 // vfmadd213ps ymm2, ymm8, ymm14 # ymm2 = (ymm8 * ymm2) + ymm14
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x00c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x100
 	LONG $0xa83dc2c4; BYTE $0xc7 // vfmadd213ps ymm0, ymm8, ymm15 # ymm0 = (ymm8 * ymm0) + ymm15
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0xfecb8e0f; WORD $0xffff // jle 0x10630 <pf_f16+0x2a0>
-	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xfe428d0f; WORD $0xffff // jge 0x105b0 <pf_f16+0x220>
-	WORD $0x9066 // nop
+	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
+	LONG $0xfe8c8e0f; WORD $0xffff // jle 0x10710 <pf_f16+0x2c0>
+	WORD $0x014c; BYTE $0xcf // add rdi, r9
+	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
+	LONG $0xfde08d0f; WORD $0xffff // jge 0x10670 <pf_f16+0x220>
 	LONG $0x137d62c4; BYTE $0x0f // vcvtph2ps ymm9, xmmword ptr [rdi]
 	LONG $0x137d62c4; WORD $0x1057 // vcvtph2ps ymm10, xmmword ptr [rdi + 0x10]
-	LONG $0x187d22c4; WORD $0x8e04 // vbroadcastss ymm8, dword ptr [rsi + 4*r9]
-	WORD $0xff49; BYTE $0xc1 // inc r9
+	LONG $0x187d22c4; WORD $0x9e04 // vbroadcastss ymm8, dword ptr [rsi + 4*r11]
+	WORD $0xff49; BYTE $0xc3 // inc r11
 	LONG $0x20c78348 // add rdi, 0x20
 	LONG $0xb83dc2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm8, ymm9 # ymm7 = (ymm8 * ymm9) + ymm7
 	LONG $0xb83dc2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm8, ymm10 # ymm6 = (ymm8 * ymm10) + ymm6
-	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
-	WORD $0xd975 // jne 0x10770 <pf_f16+0x3e0>
-	LONG $0xfffe14e9; BYTE $0xff // jmp 0x105b0 <pf_f16+0x220>
+	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
+	WORD $0xd975 // jne 0x10890 <pf_f16+0x440>
+	LONG $0xfffdb4e9; BYTE $0xff // jmp 0x10670 <pf_f16+0x220>
 	LONG $0x00401f0f // nop dword ptr [rax]
 
-	// pf_bf16: +1952
+	// pf_bf16: +2240
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	BYTE $0x53 // push rbx
 	LONG $0x40ec8348 // sub rsp, 0x40
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	WORD $0xd148; BYTE $0xf8 // sar rax
 	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0x0288850f; WORD $0x0000 // jne 0x10a3c <pf_bf16+0x29c>
+	LONG $0x0283850f; WORD $0x0000 // jne 0x10b5c <pf_bf16+0x29c>
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x051f8e0f; WORD $0x0000 // jle 0x10cdc <pf_bf16+0x53c>
+	LONG $0x056a8e0f; WORD $0x0000 // jle 0x10e4c <pf_bf16+0x58c>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
-	WORD $0x42eb // jmp 0x10806 <pf_bf16+0x66>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x3deb // jmp 0x10926 <pf_bf16+0x66>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0xce58c4c5 // vaddps ymm1, ymm7, ymm6
 	LONG $0xd45894c5 // vaddps ymm2, ymm13, ymm4
 	LONG $0xc558bcc5 // vaddps ymm0, ymm8, ymm5
@@ -412,10 +471,10 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x04d68e0f; WORD $0x0000 // jle 0x10cdc <pf_bf16+0x53c>
+	LONG $0x05268e0f; WORD $0x0000 // jle 0x10e4c <pf_bf16+0x58c>
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x2f7d // jge 0x10840 <pf_bf16+0xa0>
+	WORD $0x2f7d // jge 0x10960 <pf_bf16+0xa0>
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -424,7 +483,7 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0x0001d8e9; BYTE $0x00 // jmp 0x10a0f <pf_bf16+0x26f>
+	LONG $0x0001d8e9; BYTE $0x00 // jmp 0x10b2f <pf_bf16+0x26f>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
@@ -444,8 +503,8 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x6f6f7ec5; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdi + 0x40]
 	LONG $0x776f7ec5; BYTE $0x60 // vmovdqu ymm14, ymmword ptr [rdi + 0x60]
 	LONG $0x08418d4d // lea r8, [r9 + 0x8]
-	QUAD $0x000557050e25e3c4; WORD $0x5500 // vpblendw ymm0, ymm11, ymmword ptr [rip + 0x557], 0x55 # ymm0 = mem[0],ymm11[1],mem[2],ymm11[3],mem[4],ymm11[5],mem[6],ymm11[7],mem[8],ymm11[9],mem[10],ymm11[11],mem[12],ymm11[13],mem[14],ymm11[15]
-	QUAD $0x00054d150e1de3c4; WORD $0x5500 // vpblendw ymm2, ymm12, ymmword ptr [rip + 0x54d], 0x55 # ymm2 = mem[0],ymm12[1],mem[2],ymm12[3],mem[4],ymm12[5],mem[6],ymm12[7],mem[8],ymm12[9],mem[10],ymm12[11],mem[12],ymm12[13],mem[14],ymm12[15]
+	QUAD $0x0005b7050e25e3c4; WORD $0x5500 // vpblendw ymm0, ymm11, ymmword ptr [rip + 0x5b7], 0x55 # ymm0 = mem[0],ymm11[1],mem[2],ymm11[3],mem[4],ymm11[5],mem[6],ymm11[7],mem[8],ymm11[9],mem[10],ymm11[11],mem[12],ymm11[13],mem[14],ymm11[15]
+	QUAD $0x0005ad150e1de3c4; WORD $0x5500 // vpblendw ymm2, ymm12, ymmword ptr [rip + 0x5ad], 0x55 # ymm2 = mem[0],ymm12[1],mem[2],ymm12[3],mem[4],ymm12[5],mem[6],ymm12[7],mem[8],ymm12[9],mem[10],ymm12[11],mem[12],ymm12[13],mem[14],ymm12[15]
 	LONG $0x7205c1c4; WORD $0x10f3 // vpslld ymm15, ymm11, 0x10
 	LONG $0x7275c1c4; WORD $0x10f4 // vpslld ymm1, ymm12, 0x10
 	LONG $0x7225c1c4; WORD $0x10f5 // vpslld ymm11, ymm13, 0x10
@@ -453,24 +512,24 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187da2c4; WORD $0x8e6c; BYTE $0x08 // vbroadcastss ymm5, dword ptr [rsi + 4*r9 + 0x8]
 	LONG $0xa82de2c4; BYTE $0xc6 // vfmadd213ps ymm0, ymm10, ymm6 # ymm0 = (ymm10 * ymm0) + ymm6
 	LONG $0x187da2c4; WORD $0x8e74; BYTE $0x0c // vbroadcastss ymm6, dword ptr [rsi + 4*r9 + 0xc]
-	QUAD $0x000519250e1563c4; WORD $0x5500 // vpblendw ymm12, ymm13, ymmword ptr [rip + 0x519], 0x55 # ymm12 = mem[0],ymm13[1],mem[2],ymm13[3],mem[4],ymm13[5],mem[6],ymm13[7],mem[8],ymm13[9],mem[10],ymm13[11],mem[12],ymm13[13],mem[14],ymm13[15]
+	QUAD $0x000579250e1563c4; WORD $0x5500 // vpblendw ymm12, ymm13, ymmword ptr [rip + 0x579], 0x55 # ymm12 = mem[0],ymm13[1],mem[2],ymm13[3],mem[4],ymm13[5],mem[6],ymm13[7],mem[8],ymm13[9],mem[10],ymm13[11],mem[12],ymm13[13],mem[14],ymm13[15]
 	LONG $0xa83562c4; BYTE $0xff // vfmadd213ps ymm15, ymm9, ymm7 # ymm15 = (ymm9 * ymm15) + ymm7
 	LONG $0xa835c2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm9, ymm8 # ymm1 = (ymm9 * ymm1) + ymm8
 	LONG $0x7235c1c4; WORD $0x10f6 // vpslld ymm9, ymm14, 0x10
 	LONG $0xa84d62c4; WORD $0x2424 // vfmadd213ps ymm12, ymm6, ymmword ptr [rsp] # ymm12 = (ymm6 * ymm12) + mem
-	QUAD $0x0004f9150e0d63c4; WORD $0x5500 // vpblendw ymm10, ymm14, ymmword ptr [rip + 0x4f9], 0x55 # ymm10 = mem[0],ymm14[1],mem[2],ymm14[3],mem[4],ymm14[5],mem[6],ymm14[7],mem[8],ymm14[9],mem[10],ymm14[11],mem[12],ymm14[13],mem[14],ymm14[15]
+	QUAD $0x000559150e0d63c4; WORD $0x5500 // vpblendw ymm10, ymm14, ymmword ptr [rip + 0x559], 0x55 # ymm10 = mem[0],ymm14[1],mem[2],ymm14[3],mem[4],ymm14[5],mem[6],ymm14[7],mem[8],ymm14[9],mem[10],ymm14[11],mem[12],ymm14[13],mem[14],ymm14[15]
 	LONG $0xa84d62c4; WORD $0x2454; BYTE $0x20 // vfmadd213ps ymm10, ymm6, ymmword ptr [rsp + 0x20] # ymm10 = (ymm6 * ymm10) + mem
 	LONG $0xa85562c4; BYTE $0xdc // vfmadd213ps ymm11, ymm5, ymm4 # ymm11 = (ymm5 * ymm11) + ymm4
 	LONG $0xa85562c4; BYTE $0xcb // vfmadd213ps ymm9, ymm5, ymm3 # ymm9 = (ymm5 * ymm9) + ymm3
 	QUAD $0x00000080af6ffec5 // vmovdqu ymm5, ymmword ptr [rdi + 0x80]
 	LONG $0x187da2c4; WORD $0x8e5c; BYTE $0x10 // vbroadcastss ymm3, dword ptr [rsi + 4*r9 + 0x10]
 	LONG $0x187da2c4; WORD $0x8e64; BYTE $0x14 // vbroadcastss ymm4, dword ptr [rsi + 4*r9 + 0x14]
-	QUAD $0x0004c8350e55e3c4; WORD $0x5500 // vpblendw ymm6, ymm5, ymmword ptr [rip + 0x4c8], 0x55 # ymm6 = mem[0],ymm5[1],mem[2],ymm5[3],mem[4],ymm5[5],mem[6],ymm5[7],mem[8],ymm5[9],mem[10],ymm5[11],mem[12],ymm5[13],mem[14],ymm5[15]
+	QUAD $0x000528350e55e3c4; WORD $0x5500 // vpblendw ymm6, ymm5, ymmword ptr [rip + 0x528], 0x55 # ymm6 = mem[0],ymm5[1],mem[2],ymm5[3],mem[4],ymm5[5],mem[6],ymm5[7],mem[8],ymm5[9],mem[10],ymm5[11],mem[12],ymm5[13],mem[14],ymm5[15]
 	LONG $0xf572c5c5; BYTE $0x10 // vpslld ymm7, ymm5, 0x10
 	LONG $0xa85de2c4; BYTE $0xf0 // vfmadd213ps ymm6, ymm4, ymm0 # ymm6 = (ymm4 * ymm6) + ymm0
 	QUAD $0x000000a0876ffec5 // vmovdqu ymm0, ymmword ptr [rdi + 0xa0]
 	LONG $0xa865c2c4; BYTE $0xff // vfmadd213ps ymm7, ymm3, ymm15 # ymm7 = (ymm3 * ymm7) + ymm15
-	QUAD $0x0004a72d0e7de3c4; WORD $0x5500 // vpblendw ymm5, ymm0, ymmword ptr [rip + 0x4a7], 0x55 # ymm5 = mem[0],ymm0[1],mem[2],ymm0[3],mem[4],ymm0[5],mem[6],ymm0[7],mem[8],ymm0[9],mem[10],ymm0[11],mem[12],ymm0[13],mem[14],ymm0[15]
+	QUAD $0x0005072d0e7de3c4; WORD $0x5500 // vpblendw ymm5, ymm0, ymmword ptr [rip + 0x507], 0x55 # ymm5 = mem[0],ymm0[1],mem[2],ymm0[3],mem[4],ymm0[5],mem[6],ymm0[7],mem[8],ymm0[9],mem[10],ymm0[11],mem[12],ymm0[13],mem[14],ymm0[15]
 	LONG $0xf072bdc5; BYTE $0x10 // vpslld ymm8, ymm0, 0x10
 	LONG $0x187da2c4; WORD $0x8e44; BYTE $0x18 // vbroadcastss ymm0, dword ptr [rsi + 4*r9 + 0x18]
 	LONG $0xa86562c4; BYTE $0xc1 // vfmadd213ps ymm8, ymm3, ymm1 # ymm8 = (ymm3 * ymm8) + ymm1
@@ -491,8 +550,8 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa87542c4; BYTE $0xe2 // vfmadd213ps ymm12, ymm1, ymm10 # ymm12 = (ymm1 * ymm12) + ymm10
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
 	WORD $0x894d; BYTE $0xc1 // mov r9, r8
-	LONG $0xfea38e0f; WORD $0xffff // jle 0x10870 <pf_bf16+0xd0>
-	WORD $0x40eb // jmp 0x10a0f <pf_bf16+0x26f>
+	LONG $0xfea38e0f; WORD $0xffff // jle 0x10990 <pf_bf16+0xd0>
+	WORD $0x40eb // jmp 0x10b2f <pf_bf16+0x26f>
 	BYTE $0x90 // nop
 	LONG $0x187da2c4; WORD $0x864c; BYTE $0x04 // vbroadcastss ymm1, dword ptr [rsi + 4*r8 + 0x4]
 	LONG $0x0e25c3c4; WORD $0xaac2 // vpblendw ymm0, ymm11, ymm10, 0xaa # ymm0 = ymm11[0],ymm10[1],ymm11[2],ymm10[3],ymm11[4],ymm10[5],ymm11[6],ymm10[7],ymm11[8],ymm10[9],ymm11[10],ymm10[11],ymm11[12],ymm10[13],ymm11[14],ymm10[15]
@@ -507,20 +566,20 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0xb87dc2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm0, ymm9 # ymm7 = (ymm0 * ymm9) + ymm7
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	LONG $0xfdb88d0f; WORD $0xffff // jge 0x107d0 <pf_bf16+0x30>
+	LONG $0xfdb88d0f; WORD $0xffff // jge 0x108f0 <pf_bf16+0x30>
 	LONG $0x187d22c4; WORD $0x860c // vbroadcastss ymm9, dword ptr [rsi + 4*r8]
 	LONG $0x176f7ec5 // vmovdqu ymm10, ymmword ptr [rdi]
 	LONG $0x01488d4d // lea r9, [r8 + 0x1]
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	WORD $0xa57c // jl 0x109d0 <pf_bf16+0x230>
+	WORD $0xa57c // jl 0x10af0 <pf_bf16+0x230>
 	LONG $0x476ffec5; BYTE $0x20 // vmovdqu ymm0, ymmword ptr [rdi + 0x20]
 	LONG $0xf072fdc5; BYTE $0x10 // vpslld ymm0, ymm0, 0x10
 	LONG $0xb83562c4; BYTE $0xc0 // vfmadd231ps ymm8, ymm9, ymm0 # ymm8 = (ymm9 * ymm0) + ymm8
-	WORD $0xc0eb // jmp 0x109fc <pf_bf16+0x25c>
+	WORD $0xc0eb // jmp 0x10b1c <pf_bf16+0x25c>
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x02978e0f; WORD $0x0000 // jle 0x10cdc <pf_bf16+0x53c>
+	LONG $0x02e78e0f; WORD $0x0000 // jle 0x10e4c <pf_bf16+0x58c>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
-	WORD $0x3aeb // jmp 0x10a86 <pf_bf16+0x2e6>
+	WORD $0x3aeb // jmp 0x10ba6 <pf_bf16+0x2e6>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0xce58c4c5 // vaddps ymm1, ymm7, ymm6
 	LONG $0xd45894c5 // vaddps ymm2, ymm13, ymm4
@@ -534,10 +593,10 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x02568e0f; WORD $0x0000 // jle 0x10cdc <pf_bf16+0x53c>
-	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x02a68e0f; WORD $0x0000 // jle 0x10e4c <pf_bf16+0x58c>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x2f7d // jge 0x10ac0 <pf_bf16+0x320>
+	WORD $0x347d // jge 0x10be0 <pf_bf16+0x320>
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -546,9 +605,14 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x0001f8e9; BYTE $0x00 // jmp 0x10caf <pf_bf16+0x50f>
+	LONG $0x000248e9; BYTE $0x00 // jmp 0x10e1f <pf_bf16+0x55f>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
+	LONG $0x02e8c149 // shr r8, 0x2
+	WORD $0x8941; BYTE $0xfb // mov r11d, edi
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -556,70 +620,79 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x008f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2000]
-	LONG $0x408f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2040]
-	LONG $0x808f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2080]
-	LONG $0xc08f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x20c0]
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xfbb70f45 // movzx r15d, r11w
+	WORD $0x8945; BYTE $0xc6 // mov r14d, r8d
+	LONG $0xc0e68141; WORD $0x000f; BYTE $0x00 // and r14d, 0xfc0
+	WORD $0x894c; BYTE $0xcb // mov rbx, r9
+	LONG $0x170c8d4e // lea r9, [rdi + r10]
 	LONG $0x2c117cc5; BYTE $0x24 // vmovups ymmword ptr [rsp], ymm13
 	LONG $0x64117cc5; WORD $0x2024 // vmovups ymmword ptr [rsp + 0x20], ymm12
-	LONG $0x08488d4d // lea r9, [r8 + 0x8]
-	LONG $0x1f6f7ec5 // vmovdqu ymm11, ymmword ptr [rdi]
-	LONG $0x676f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rdi + 0x20]
-	LONG $0x187d22c4; WORD $0x860c // vbroadcastss ymm9, dword ptr [rsi + 4*r8]
-	LONG $0x187d22c4; WORD $0x8654; BYTE $0x04 // vbroadcastss ymm10, dword ptr [rsi + 4*r8 + 0x4]
-	LONG $0x6f6f7ec5; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdi + 0x40]
-	LONG $0x776f7ec5; BYTE $0x60 // vmovdqu ymm14, ymmword ptr [rdi + 0x60]
-	QUAD $0x0002bb050e25e3c4; WORD $0x5500 // vpblendw ymm0, ymm11, ymmword ptr [rip + 0x2bb], 0x55 # ymm0 = mem[0],ymm11[1],mem[2],ymm11[3],mem[4],ymm11[5],mem[6],ymm11[7],mem[8],ymm11[9],mem[10],ymm11[11],mem[12],ymm11[13],mem[14],ymm11[15]
-	QUAD $0x0002b1150e1de3c4; WORD $0x5500 // vpblendw ymm2, ymm12, ymmword ptr [rip + 0x2b1], 0x55 # ymm2 = mem[0],ymm12[1],mem[2],ymm12[3],mem[4],ymm12[5],mem[6],ymm12[7],mem[8],ymm12[9],mem[10],ymm12[11],mem[12],ymm12[13],mem[14],ymm12[15]
+	LONG $0x40c08349 // add r8, 0x40
+	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
+	LONG $0xffe78141; WORD $0x003f; BYTE $0x00 // and r15d, 0x3fff
+	WORD $0x294d; BYTE $0xfe // sub r14, r15
+	QUAD $0x0040000e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r9 + 0x4000]
+	QUAD $0x0050000e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r9 + 0x5000]
+	QUAD $0x0060000e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r9 + 0x6000]
+	QUAD $0x0070000e8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r9 + 0x7000]
+	LONG $0x084b8d4c // lea r9, [rbx + 0x8]
+	LONG $0x6f7e21c4; WORD $0x171c // vmovdqu ymm11, ymmword ptr [rdi + r10]
+	LONG $0x6f7e21c4; WORD $0x1764; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rdi + r10 + 0x20]
+	LONG $0x187d62c4; WORD $0x9e0c // vbroadcastss ymm9, dword ptr [rsi + 4*rbx]
+	LONG $0x187d62c4; WORD $0x9e54; BYTE $0x04 // vbroadcastss ymm10, dword ptr [rsi + 4*rbx + 0x4]
+	LONG $0x6f7e21c4; WORD $0x176c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdi + r10 + 0x40]
+	LONG $0x6f7e21c4; WORD $0x1774; BYTE $0x60 // vmovdqu ymm14, ymmword ptr [rdi + r10 + 0x60]
+	QUAD $0x0002d1050e25e3c4; WORD $0x5500 // vpblendw ymm0, ymm11, ymmword ptr [rip + 0x2d1], 0x55 # ymm0 = mem[0],ymm11[1],mem[2],ymm11[3],mem[4],ymm11[5],mem[6],ymm11[7],mem[8],ymm11[9],mem[10],ymm11[11],mem[12],ymm11[13],mem[14],ymm11[15]
+	QUAD $0x0002c7150e1de3c4; WORD $0x5500 // vpblendw ymm2, ymm12, ymmword ptr [rip + 0x2c7], 0x55 # ymm2 = mem[0],ymm12[1],mem[2],ymm12[3],mem[4],ymm12[5],mem[6],ymm12[7],mem[8],ymm12[9],mem[10],ymm12[11],mem[12],ymm12[13],mem[14],ymm12[15]
 	LONG $0x7205c1c4; WORD $0x10f3 // vpslld ymm15, ymm11, 0x10
 	LONG $0x7275c1c4; WORD $0x10f4 // vpslld ymm1, ymm12, 0x10
 	LONG $0x7225c1c4; WORD $0x10f5 // vpslld ymm11, ymm13, 0x10
 	LONG $0xa82de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm10, ymm5 # ymm2 = (ymm10 * ymm2) + ymm5
-	LONG $0x187da2c4; WORD $0x866c; BYTE $0x08 // vbroadcastss ymm5, dword ptr [rsi + 4*r8 + 0x8]
+	LONG $0x187de2c4; WORD $0x9e6c; BYTE $0x08 // vbroadcastss ymm5, dword ptr [rsi + 4*rbx + 0x8]
 	LONG $0xa82de2c4; BYTE $0xc6 // vfmadd213ps ymm0, ymm10, ymm6 # ymm0 = (ymm10 * ymm0) + ymm6
-	LONG $0x187da2c4; WORD $0x8674; BYTE $0x0c // vbroadcastss ymm6, dword ptr [rsi + 4*r8 + 0xc]
-	QUAD $0x00027d250e1563c4; WORD $0x5500 // vpblendw ymm12, ymm13, ymmword ptr [rip + 0x27d], 0x55 # ymm12 = mem[0],ymm13[1],mem[2],ymm13[3],mem[4],ymm13[5],mem[6],ymm13[7],mem[8],ymm13[9],mem[10],ymm13[11],mem[12],ymm13[13],mem[14],ymm13[15]
+	LONG $0x187de2c4; WORD $0x9e74; BYTE $0x0c // vbroadcastss ymm6, dword ptr [rsi + 4*rbx + 0xc]
+	QUAD $0x000293250e1563c4; WORD $0x5500 // vpblendw ymm12, ymm13, ymmword ptr [rip + 0x293], 0x55 # ymm12 = mem[0],ymm13[1],mem[2],ymm13[3],mem[4],ymm13[5],mem[6],ymm13[7],mem[8],ymm13[9],mem[10],ymm13[11],mem[12],ymm13[13],mem[14],ymm13[15]
 	LONG $0xa83562c4; BYTE $0xff // vfmadd213ps ymm15, ymm9, ymm7 # ymm15 = (ymm9 * ymm15) + ymm7
 	LONG $0xa835c2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm9, ymm8 # ymm1 = (ymm9 * ymm1) + ymm8
 	LONG $0x7235c1c4; WORD $0x10f6 // vpslld ymm9, ymm14, 0x10
 	LONG $0xa84d62c4; WORD $0x2424 // vfmadd213ps ymm12, ymm6, ymmword ptr [rsp] # ymm12 = (ymm6 * ymm12) + mem
-	QUAD $0x00025d150e0d63c4; WORD $0x5500 // vpblendw ymm10, ymm14, ymmword ptr [rip + 0x25d], 0x55 # ymm10 = mem[0],ymm14[1],mem[2],ymm14[3],mem[4],ymm14[5],mem[6],ymm14[7],mem[8],ymm14[9],mem[10],ymm14[11],mem[12],ymm14[13],mem[14],ymm14[15]
+	QUAD $0x000273150e0d63c4; WORD $0x5500 // vpblendw ymm10, ymm14, ymmword ptr [rip + 0x273], 0x55 # ymm10 = mem[0],ymm14[1],mem[2],ymm14[3],mem[4],ymm14[5],mem[6],ymm14[7],mem[8],ymm14[9],mem[10],ymm14[11],mem[12],ymm14[13],mem[14],ymm14[15]
 	LONG $0xa84d62c4; WORD $0x2454; BYTE $0x20 // vfmadd213ps ymm10, ymm6, ymmword ptr [rsp + 0x20] # ymm10 = (ymm6 * ymm10) + mem
 	LONG $0xa85562c4; BYTE $0xdc // vfmadd213ps ymm11, ymm5, ymm4 # ymm11 = (ymm5 * ymm11) + ymm4
 	LONG $0xa85562c4; BYTE $0xcb // vfmadd213ps ymm9, ymm5, ymm3 # ymm9 = (ymm5 * ymm9) + ymm3
-	QUAD $0x00000080af6ffec5 // vmovdqu ymm5, ymmword ptr [rdi + 0x80]
-	LONG $0x187da2c4; WORD $0x865c; BYTE $0x10 // vbroadcastss ymm3, dword ptr [rsi + 4*r8 + 0x10]
-	LONG $0x187da2c4; WORD $0x8664; BYTE $0x14 // vbroadcastss ymm4, dword ptr [rsi + 4*r8 + 0x14]
-	QUAD $0x00022c350e55e3c4; WORD $0x5500 // vpblendw ymm6, ymm5, ymmword ptr [rip + 0x22c], 0x55 # ymm6 = mem[0],ymm5[1],mem[2],ymm5[3],mem[4],ymm5[5],mem[6],ymm5[7],mem[8],ymm5[9],mem[10],ymm5[11],mem[12],ymm5[13],mem[14],ymm5[15]
+	QUAD $0x008017ac6f7ea1c4; WORD $0x0000 // vmovdqu ymm5, ymmword ptr [rdi + r10 + 0x80]
+	LONG $0x187de2c4; WORD $0x9e5c; BYTE $0x10 // vbroadcastss ymm3, dword ptr [rsi + 4*rbx + 0x10]
+	LONG $0x187de2c4; WORD $0x9e64; BYTE $0x14 // vbroadcastss ymm4, dword ptr [rsi + 4*rbx + 0x14]
+	QUAD $0x000240350e55e3c4; WORD $0x5500 // vpblendw ymm6, ymm5, ymmword ptr [rip + 0x240], 0x55 # ymm6 = mem[0],ymm5[1],mem[2],ymm5[3],mem[4],ymm5[5],mem[6],ymm5[7],mem[8],ymm5[9],mem[10],ymm5[11],mem[12],ymm5[13],mem[14],ymm5[15]
 	LONG $0xf572c5c5; BYTE $0x10 // vpslld ymm7, ymm5, 0x10
 	LONG $0xa85de2c4; BYTE $0xf0 // vfmadd213ps ymm6, ymm4, ymm0 # ymm6 = (ymm4 * ymm6) + ymm0
-	QUAD $0x000000a0876ffec5 // vmovdqu ymm0, ymmword ptr [rdi + 0xa0]
+	QUAD $0x00a017846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rdi + r10 + 0xa0]
 	LONG $0xa865c2c4; BYTE $0xff // vfmadd213ps ymm7, ymm3, ymm15 # ymm7 = (ymm3 * ymm7) + ymm15
-	QUAD $0x00020b2d0e7de3c4; WORD $0x5500 // vpblendw ymm5, ymm0, ymmword ptr [rip + 0x20b], 0x55 # ymm5 = mem[0],ymm0[1],mem[2],ymm0[3],mem[4],ymm0[5],mem[6],ymm0[7],mem[8],ymm0[9],mem[10],ymm0[11],mem[12],ymm0[13],mem[14],ymm0[15]
+	QUAD $0x00021d2d0e7de3c4; WORD $0x5500 // vpblendw ymm5, ymm0, ymmword ptr [rip + 0x21d], 0x55 # ymm5 = mem[0],ymm0[1],mem[2],ymm0[3],mem[4],ymm0[5],mem[6],ymm0[7],mem[8],ymm0[9],mem[10],ymm0[11],mem[12],ymm0[13],mem[14],ymm0[15]
 	LONG $0xf072bdc5; BYTE $0x10 // vpslld ymm8, ymm0, 0x10
-	LONG $0x187da2c4; WORD $0x8644; BYTE $0x18 // vbroadcastss ymm0, dword ptr [rsi + 4*r8 + 0x18]
+	LONG $0x187de2c4; WORD $0x9e44; BYTE $0x18 // vbroadcastss ymm0, dword ptr [rsi + 4*rbx + 0x18]
 	LONG $0xa86562c4; BYTE $0xc1 // vfmadd213ps ymm8, ymm3, ymm1 # ymm8 = (ymm3 * ymm8) + ymm1
-	QUAD $0x000000c09f6ffec5 // vmovdqu ymm3, ymmword ptr [rdi + 0xc0]
-	LONG $0x187da2c4; WORD $0x864c; BYTE $0x1c // vbroadcastss ymm1, dword ptr [rsi + 4*r8 + 0x1c]
+	QUAD $0x00c0179c6f7ea1c4; WORD $0x0000 // vmovdqu ymm3, ymmword ptr [rdi + r10 + 0xc0]
+	LONG $0x187de2c4; WORD $0x9e4c; BYTE $0x1c // vbroadcastss ymm1, dword ptr [rsi + 4*rbx + 0x1c]
 	LONG $0xa85de2c4; BYTE $0xea // vfmadd213ps ymm5, ymm4, ymm2 # ymm5 = (ymm4 * ymm5) + ymm2
-	LONG $0x10c08349 // add r8, 0x10
+	LONG $0x10c38348 // add rbx, 0x10
 	LONG $0xf372ddc5; BYTE $0x10 // vpslld ymm4, ymm3, 0x10
 	LONG $0xa87dc2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm0, ymm11 # ymm4 = (ymm0 * ymm4) + ymm11
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	LONG $0x0e2563c4; WORD $0xaaeb // vpblendw ymm13, ymm11, ymm3, 0xaa # ymm13 = ymm11[0],ymm3[1],ymm11[2],ymm3[3],ymm11[4],ymm3[5],ymm11[6],ymm3[7],ymm11[8],ymm3[9],ymm11[10],ymm3[11],ymm11[12],ymm3[13],ymm11[14],ymm3[15]
 	LONG $0xa87542c4; BYTE $0xec // vfmadd213ps ymm13, ymm1, ymm12 # ymm13 = (ymm1 * ymm13) + ymm12
-	QUAD $0x000000e0a76f7ec5 // vmovdqu ymm12, ymmword ptr [rdi + 0xe0]
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x00e017a46f7e21c4; WORD $0x0000 // vmovdqu ymm12, ymmword ptr [rdi + r10 + 0xe0]
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
 	LONG $0x7265c1c4; WORD $0x10f4 // vpslld ymm3, ymm12, 0x10
 	LONG $0x0e2543c4; WORD $0xaae4 // vpblendw ymm12, ymm11, ymm12, 0xaa # ymm12 = ymm11[0],ymm12[1],ymm11[2],ymm12[3],ymm11[4],ymm12[5],ymm11[6],ymm12[7],ymm11[8],ymm12[9],ymm11[10],ymm12[11],ymm11[12],ymm12[13],ymm11[14],ymm12[15]
 	LONG $0xa87dc2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm0, ymm9 # ymm3 = (ymm0 * ymm3) + ymm9
 	LONG $0xa87542c4; BYTE $0xe2 // vfmadd213ps ymm12, ymm1, ymm10 # ymm12 = (ymm1 * ymm12) + ymm10
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0xfe878e0f; WORD $0xffff // jle 0x10af0 <pf_bf16+0x350>
-	WORD $0x44eb // jmp 0x10caf <pf_bf16+0x50f>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
+	LONG $0xfe488e0f; WORD $0xffff // jle 0x10c20 <pf_bf16+0x360>
+	WORD $0x014c; BYTE $0xd7 // add rdi, r10
+	WORD $0x42eb // jmp 0x10e1f <pf_bf16+0x55f>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x187da2c4; WORD $0x8e4c; BYTE $0x04 // vbroadcastss ymm1, dword ptr [rsi + 4*r9 + 0x4]
 	LONG $0x0e25c3c4; WORD $0xaac2 // vpblendw ymm0, ymm11, ymm10, 0xaa # ymm0 = ymm11[0],ymm10[1],ymm11[2],ymm10[3],ymm11[4],ymm10[5],ymm11[6],ymm10[7],ymm11[8],ymm10[9],ymm11[10],ymm10[11],ymm11[12],ymm10[13],ymm11[14],ymm10[15]
 	LONG $0xb875e2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm1, ymm0 # ymm6 = (ymm1 * ymm0) + ymm6
@@ -633,24 +706,27 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0xb87dc2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm0, ymm9 # ymm7 = (ymm0 * ymm9) + ymm7
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xfd988d0f; WORD $0xffff // jge 0x10a50 <pf_bf16+0x2b0>
+	LONG $0xfd488d0f; WORD $0xffff // jge 0x10b70 <pf_bf16+0x2b0>
 	LONG $0x187d22c4; WORD $0x8e0c // vbroadcastss ymm9, dword ptr [rsi + 4*r9]
 	LONG $0x176f7ec5 // vmovdqu ymm10, ymmword ptr [rdi]
 	LONG $0x01418d4d // lea r8, [r9 + 0x1]
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0xa57c // jl 0x10c70 <pf_bf16+0x4d0>
+	WORD $0xa57c // jl 0x10de0 <pf_bf16+0x520>
 	LONG $0x476ffec5; BYTE $0x20 // vmovdqu ymm0, ymmword ptr [rdi + 0x20]
 	LONG $0xf072fdc5; BYTE $0x10 // vpslld ymm0, ymm0, 0x10
 	LONG $0xb83562c4; BYTE $0xc0 // vfmadd231ps ymm8, ymm9, ymm0 # ymm8 = (ymm9 * ymm0) + ymm8
-	WORD $0xc0eb // jmp 0x10c9c <pf_bf16+0x4fc>
+	WORD $0xc0eb // jmp 0x10e0c <pf_bf16+0x54c>
 	LONG $0x40c48348 // add rsp, 0x40
+	BYTE $0x5b // pop rbx
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 
-	// pw_f32: +3312
+	// pw_f32: +3680
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2a7e // jle 0x10d1f <pw_f32+0x2f>
+	WORD $0x2a7e // jle 0x10e8f <pw_f32+0x2f>
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x0410fcc5; BYTE $0x07 // vmovups ymm0, ymmword ptr [rdi + rax]
@@ -659,14 +735,14 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x2006 // vmovups ymmword ptr [rsi + rax + 0x20], ymm0
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe175 // jne 0x10d00 <pw_f32+0x10>
+	WORD $0xe175 // jne 0x10e70 <pw_f32+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pw_f16: +3376
+	// pw_f16: +3744
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2c7e // jle 0x10d61 <pw_f16+0x31>
+	WORD $0x2c7e // jle 0x10ed1 <pw_f16+0x31>
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x137de2c4; WORD $0x0704 // vcvtph2ps ymm0, xmmword ptr [rdi + rax]
@@ -675,18 +751,18 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x2046 // vmovups ymmword ptr [rsi + 2*rax + 0x20], ymm0
 	LONG $0x20c08348 // add rax, 0x20
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xdf75 // jne 0x10d40 <pw_f16+0x10>
+	WORD $0xdf75 // jne 0x10eb0 <pw_f16+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pw_bf16: +3440
+	// pw_bf16: +3808
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x7b7e // jle 0x10df0 <pw_bf16+0x80>
+	WORD $0x7b7e // jle 0x10f60 <pw_bf16+0x80>
 	LONG $0x000020b8; BYTE $0x00 // mov eax, 0x20
 	WORD $0xc931 // xor ecx, ecx
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	WORD $0x42eb // jmp 0x10dc4 <pw_bf16+0x54>
+	WORD $0x42eb // jmp 0x10f34 <pw_bf16+0x54>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x0e7de3c4; WORD $0xaac9 // vpblendw ymm1, ymm0, ymm1, 0xaa # ymm1 = ymm0[0],ymm1[1],ymm0[2],ymm1[3],ymm0[4],ymm1[5],ymm0[6],ymm1[7],ymm0[8],ymm1[9],ymm0[10],ymm1[11],ymm0[12],ymm1[13],ymm0[14],ymm1[15]
 	LONG $0x0c7ffec5; BYTE $0x46 // vmovdqu ymmword ptr [rsi + 2*rax], ymm1
@@ -698,21 +774,22 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x02c18348 // add rcx, 0x2
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0x3948; BYTE $0xd1 // cmp rcx, rdx
-	WORD $0x2c7d // jge 0x10df0 <pw_bf16+0x80>
+	WORD $0x2c7d // jge 0x10f60 <pw_bf16+0x80>
 	LONG $0x4c6ffec5; WORD $0xe007 // vmovdqu ymm1, ymmword ptr [rdi + rax - 0x20]
 	LONG $0x01418d4c // lea r8, [rcx + 0x1]
 	LONG $0xf172edc5; BYTE $0x10 // vpslld ymm2, ymm1, 0x10
 	LONG $0x547ffec5; WORD $0xc046 // vmovdqu ymmword ptr [rsi + 2*rax - 0x40], ymm2
 	WORD $0x3949; BYTE $0xd0 // cmp r8, rdx
-	WORD $0xb27c // jl 0x10d90 <pw_bf16+0x20>
+	WORD $0xb27c // jl 0x10f00 <pw_bf16+0x20>
 	LONG $0x0c6ffec5; BYTE $0x07 // vmovdqu ymm1, ymmword ptr [rdi + rax]
 	LONG $0xf172f5c5; BYTE $0x10 // vpslld ymm1, ymm1, 0x10
 	LONG $0x4c7ffec5; WORD $0xe046 // vmovdqu ymmword ptr [rsi + 2*rax - 0x20], ymm1
-	WORD $0xc7eb // jmp 0x10db7 <pw_bf16+0x47>
+	WORD $0xc7eb // jmp 0x10f27 <pw_bf16+0x47>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0x00000000cccccccc
 	QUAD $0x0000000000000000; QUAD $0x0000000000000000
 	QUAD $0x0000000000000000; QUAD $0xcccccccc00000000
@@ -736,7 +813,7 @@ TEXT ·panelF16_avx2(SB), 0, $0-40
 	MOVQ y+16(FP), DX
 	MOVQ k+24(FP), CX
 	MOVQ shape+32(FP), R8
-	CALL ·plainpanel_avx2<>+912(SB)
+	CALL ·plainpanel_avx2<>+1104(SB)
 	RET
 
 // func panelBF16_avx2(w, x, y unsafe.Pointer, k, shape int)
@@ -746,7 +823,7 @@ TEXT ·panelBF16_avx2(SB), 0, $0-40
 	MOVQ y+16(FP), DX
 	MOVQ k+24(FP), CX
 	MOVQ shape+32(FP), R8
-	CALL ·plainpanel_avx2<>+1952(SB)
+	CALL ·plainpanel_avx2<>+2240(SB)
 	RET
 
 // func wideF32_avx2(w, dst unsafe.Pointer, k int)
@@ -754,7 +831,7 @@ TEXT ·wideF32_avx2(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx2<>+3312(SB)
+	CALL ·plainpanel_avx2<>+3680(SB)
 	RET
 
 // func wideF16_avx2(w, dst unsafe.Pointer, k int)
@@ -762,7 +839,7 @@ TEXT ·wideF16_avx2(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx2<>+3376(SB)
+	CALL ·plainpanel_avx2<>+3744(SB)
 	RET
 
 // func wideBF16_avx2(w, dst unsafe.Pointer, k int)
@@ -770,5 +847,5 @@ TEXT ·wideBF16_avx2(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx2<>+3440(SB)
+	CALL ·plainpanel_avx2<>+3808(SB)
 	RET

@@ -8,14 +8,19 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	PCALIGN $64
 
 	// pf_f32: +0
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	WORD $0xd148; BYTE $0xf8 // sar rax
 	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0x012e850f; WORD $0x0000 // jne 0x1013e <pf_f32+0x13e>
+	LONG $0x0135850f; WORD $0x0000 // jne 0x1014e <pf_f32+0x14e>
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x387f // jg 0x1004d <pf_f32+0x4d>
-	LONG $0x000129e9; BYTE $0x00 // jmp 0x10143 <pf_f32+0x143>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x3f7f // jg 0x1005d <pf_f32+0x5d>
+	LONG $0x000130e9; BYTE $0x00 // jmp 0x10153 <pf_f32+0x153>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
 	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
 	LONG $0xff408d4c // lea r8, [rax - 0x1]
@@ -24,15 +29,15 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x00f68e0f; WORD $0x0000 // jle 0x10143 <pf_f32+0x143>
+	LONG $0x00f68e0f; WORD $0x0000 // jle 0x10153 <pf_f32+0x153>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x197d // jge 0x10070 <pf_f32+0x70>
+	WORD $0x197d // jge 0x10080 <pf_f32+0x80>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x0000a6e9; BYTE $0x00 // jmp 0x10111 <pf_f32+0x111>
+	LONG $0x0000a6e9; BYTE $0x00 // jmp 0x10121 <pf_f32+0x121>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -60,22 +65,26 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c08349 // add r8, 0x10
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
 	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0xff6f8e0f; WORD $0xffff // jle 0x10080 <pf_f32+0x80>
+	LONG $0xff6f8e0f; WORD $0xffff // jle 0x10090 <pf_f32+0x90>
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xff068d0f; WORD $0xffff // jge 0x10020 <pf_f32+0x20>
+	LONG $0xff068d0f; WORD $0xffff // jge 0x10030 <pf_f32+0x30>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0x585db262; WORD $0x1cb8; BYTE $0x8e // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r9]{1to16} # zmm3 = (zmm4 * mem) + zmm3
 	WORD $0xff49; BYTE $0xc1 // inc r9
 	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
-	WORD $0xe775 // jne 0x10120 <pf_f32+0x120>
-	LONG $0xfffee2e9; BYTE $0xff // jmp 0x10020 <pf_f32+0x20>
+	WORD $0xe775 // jne 0x10130 <pf_f32+0x130>
+	LONG $0xfffee2e9; BYTE $0xff // jmp 0x10030 <pf_f32+0x30>
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x367f // jg 0x10179 <pf_f32+0x179>
+	WORD $0x367f // jg 0x10189 <pf_f32+0x189>
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
 	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
 	LONG $0xff408d4c // lea r8, [rax - 0x1]
@@ -84,204 +93,251 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0xca7e // jle 0x10143 <pf_f32+0x143>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	WORD $0xca7e // jle 0x10153 <pf_f32+0x153>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x1d7d // jge 0x101a0 <pf_f32+0x1a0>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x0000e2e9; BYTE $0x00 // jmp 0x10279 <pf_f32+0x279>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	BYTE $0x90 // nop
-	LONG $0x008f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2000]
-	LONG $0x408f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2040]
-	LONG $0x808f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2080]
-	LONG $0xc08f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x20c0]
-	LONG $0x008f180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2100]
-	LONG $0x408f180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2140]
-	LONG $0x808f180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2180]
-	LONG $0xc08f180f; WORD $0x0021; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x21c0]
-	LONG $0x08488d4d // lea r9, [r8 + 0x8]
-	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
-	LONG $0x487cf162; WORD $0x6f10; BYTE $0x01 // vmovups zmm5, zmmword ptr [rdi + 0x40]
-	LONG $0x487cf162; WORD $0x7710; BYTE $0x02 // vmovups zmm6, zmmword ptr [rdi + 0x80]
-	LONG $0x487cf162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rdi + 0xc0]
-	LONG $0x5865b262; WORD $0x2498; BYTE $0x86 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*r8]{1to16} # zmm4 = (zmm4 * mem) + zmm3
-	QUAD $0x01866c98586db262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*r8 + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
-	QUAD $0x028674985875b262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*r8 + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
-	QUAD $0x03867c98587db262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*r8 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
-	LONG $0x487cf162; WORD $0x5f10; BYTE $0x04 // vmovups zmm3, zmmword ptr [rdi + 0x100]
-	LONG $0x487cf162; WORD $0x5710; BYTE $0x05 // vmovups zmm2, zmmword ptr [rdi + 0x140]
-	LONG $0x487cf162; WORD $0x4f10; BYTE $0x06 // vmovups zmm1, zmmword ptr [rdi + 0x180]
-	LONG $0x487cf162; WORD $0x4710; BYTE $0x07 // vmovups zmm0, zmmword ptr [rdi + 0x1c0]
-	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
-	QUAD $0x04865c98585db262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*r8 + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
-	QUAD $0x058654985855b262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*r8 + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
-	QUAD $0x06864c98584db262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*r8 + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
-	QUAD $0x078644985845b262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*r8 + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
-	LONG $0x10c08349 // add r8, 0x10
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0xff378e0f; WORD $0xffff // jle 0x101b0 <pf_f32+0x1b0>
-	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xfece8d0f; WORD $0xffff // jge 0x10150 <pf_f32+0x150>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
-	LONG $0x40c78348 // add rdi, 0x40
-	LONG $0x585db262; WORD $0x1cb8; BYTE $0x8e // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r9]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	WORD $0xff49; BYTE $0xc1 // inc r9
-	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
-	WORD $0xe775 // jne 0x10290 <pf_f32+0x290>
-	LONG $0xfffea2e9; BYTE $0xff // jmp 0x10150 <pf_f32+0x150>
-	WORD $0x9066 // nop
-
-	// pf_f16: +688
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0xd148; BYTE $0xf8 // sar rax
-	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0x012e850f; WORD $0x0000 // jne 0x103ee <pf_f16+0x13e>
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x387f // jg 0x102fd <pf_f16+0x4d>
-	LONG $0x000129e9; BYTE $0x00 // jmp 0x103f3 <pf_f16+0x143>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
-	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
-	LONG $0xff408d4c // lea r8, [rax - 0x1]
-	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
-	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
-	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x00f68e0f; WORD $0x0000 // jle 0x103f3 <pf_f16+0x143>
+	WORD $0x217d // jge 0x101b0 <pf_f32+0x1b0>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x197d // jge 0x10320 <pf_f16+0x70>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x0000a6e9; BYTE $0x00 // jmp 0x103c1 <pf_f16+0x111>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	BYTE $0x90 // nop
-	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
-	LONG $0x487df262; WORD $0x6f13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [rdi + 0x20]
-	LONG $0x487df262; WORD $0x7713; BYTE $0x02 // vcvtph2ps zmm6, ymmword ptr [rdi + 0x40]
-	LONG $0x487df262; WORD $0x7f13; BYTE $0x03 // vcvtph2ps zmm7, ymmword ptr [rdi + 0x60]
-	LONG $0x08488d4d // lea r9, [r8 + 0x8]
-	LONG $0x5865b262; WORD $0x2498; BYTE $0x86 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*r8]{1to16} # zmm4 = (zmm4 * mem) + zmm3
-	LONG $0x487df262; WORD $0x5f13; BYTE $0x04 // vcvtph2ps zmm3, ymmword ptr [rdi + 0x80]
-	QUAD $0x01866c98586db262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*r8 + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
-	LONG $0x487df262; WORD $0x5713; BYTE $0x05 // vcvtph2ps zmm2, ymmword ptr [rdi + 0xa0]
-	QUAD $0x028674985875b262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*r8 + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
-	LONG $0x487df262; WORD $0x4f13; BYTE $0x06 // vcvtph2ps zmm1, ymmword ptr [rdi + 0xc0]
-	QUAD $0x03867c98587db262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*r8 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
-	LONG $0x487df262; WORD $0x4713; BYTE $0x07 // vcvtph2ps zmm0, ymmword ptr [rdi + 0xe0]
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	QUAD $0x04865c98585db262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*r8 + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
-	QUAD $0x058654985855b262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*r8 + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
-	QUAD $0x06864c98584db262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*r8 + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
-	QUAD $0x078644985845b262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*r8 + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
-	LONG $0x10c08349 // add r8, 0x10
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0xff6f8e0f; WORD $0xffff // jle 0x10330 <pf_f16+0x80>
-	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xff068d0f; WORD $0xffff // jge 0x102d0 <pf_f16+0x20>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
-	LONG $0x20c78348 // add rdi, 0x20
-	LONG $0x585db262; WORD $0x1cb8; BYTE $0x8e // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r9]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	WORD $0xff49; BYTE $0xc1 // inc r9
-	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
-	WORD $0xe775 // jne 0x103d0 <pf_f16+0x120>
-	LONG $0xfffee2e9; BYTE $0xff // jmp 0x102d0 <pf_f16+0x20>
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x367f // jg 0x10429 <pf_f16+0x179>
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
-	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
-	LONG $0xff408d4c // lea r8, [rax - 0x1]
-	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
-	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
-	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	WORD $0xca7e // jle 0x103f3 <pf_f16+0x143>
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
+	LONG $0x01768c0f; WORD $0x0000 // jl 0x10320 <pf_f32+0x320>
+	WORD $0xb4eb // jmp 0x10160 <pf_f32+0x160>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
+	LONG $0x02e8c149 // shr r8, 0x2
+	LONG $0x008f8d4c; WORD $0x0001; BYTE $0x00 // lea r9, [rdi + 0x100]
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x1d7d // jge 0x10450 <pf_f16+0x1a0>
+	WORD $0x8941; BYTE $0xfb // mov r11d, edi
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x0000c6e9; BYTE $0x00 // jmp 0x1050d <pf_f16+0x25d>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	BYTE $0x90 // nop
-	LONG $0x008f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2000]
-	LONG $0x408f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2040]
-	LONG $0x808f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2080]
-	LONG $0xc08f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x20c0]
-	LONG $0x08488d4d // lea r9, [r8 + 0x8]
-	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
-	LONG $0x487df262; WORD $0x6f13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [rdi + 0x20]
-	LONG $0x487df262; WORD $0x7713; BYTE $0x02 // vcvtph2ps zmm6, ymmword ptr [rdi + 0x40]
-	LONG $0x487df262; WORD $0x7f13; BYTE $0x03 // vcvtph2ps zmm7, ymmword ptr [rdi + 0x60]
-	LONG $0x5865b262; WORD $0x2498; BYTE $0x86 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*r8]{1to16} # zmm4 = (zmm4 * mem) + zmm3
-	LONG $0x487df262; WORD $0x5f13; BYTE $0x04 // vcvtph2ps zmm3, ymmword ptr [rdi + 0x80]
-	QUAD $0x01866c98586db262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*r8 + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
-	LONG $0x487df262; WORD $0x5713; BYTE $0x05 // vcvtph2ps zmm2, ymmword ptr [rdi + 0xa0]
-	QUAD $0x028674985875b262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*r8 + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
-	LONG $0x487df262; WORD $0x4f13; BYTE $0x06 // vcvtph2ps zmm1, ymmword ptr [rdi + 0xc0]
-	QUAD $0x03867c98587db262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*r8 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
-	LONG $0x487df262; WORD $0x4713; BYTE $0x07 // vcvtph2ps zmm0, ymmword ptr [rdi + 0xe0]
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	QUAD $0x04865c98585db262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*r8 + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
-	QUAD $0x058654985855b262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*r8 + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
-	QUAD $0x06864c98584db262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*r8 + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
-	QUAD $0x078644985845b262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*r8 + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
-	LONG $0x10c08349 // add r8, 0x10
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0xff538e0f; WORD $0xffff // jle 0x10460 <pf_f16+0x1b0>
-	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xfeea8d0f; WORD $0xffff // jge 0x10400 <pf_f16+0x150>
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	WORD $0xdb31 // xor ebx, ebx
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xe3b70f45 // movzx r12d, r11w
+	WORD $0x8945; BYTE $0xc7 // mov r15d, r8d
+	LONG $0xc0e78141; WORD $0x000f; BYTE $0x00 // and r15d, 0xfc0
+	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
+	LONG $0xffe58141; WORD $0x003f; BYTE $0x00 // and r13d, 0x3fff
+	WORD $0x8949; BYTE $0xde // mov r14, rbx
+	LONG $0x171c8d4a // lea rbx, [rdi + r10]
+	LONG $0x80e88349 // sub r8, -0x80
+	LONG $0x00c38141; WORD $0x0002; BYTE $0x00 // add r11d, 0x200
+	LONG $0xffe48141; WORD $0x003f; BYTE $0x00 // and r12d, 0x3fff
+	WORD $0x294d; BYTE $0xe7 // sub r15, r12
+	WORD $0x8945; BYTE $0xcc // mov r12d, r9d
+	LONG $0x02ecc141 // shr r12d, 0x2
+	LONG $0x00c18149; WORD $0x0002; BYTE $0x00 // add r9, 0x200
+	LONG $0xc0e48141; WORD $0x000f; BYTE $0x00 // and r12d, 0xfc0
+	QUAD $0x0040001f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rbx + 0x4000]
+	QUAD $0x0050001f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rbx + 0x5000]
+	QUAD $0x0060001f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rbx + 0x6000]
+	QUAD $0x0070001f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rbx + 0x7000]
+	WORD $0x294d; BYTE $0xec // sub r12, r13
+	QUAD $0x0041001c8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + rbx + 0x4100]
+	QUAD $0x0051001c8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + rbx + 0x5100]
+	QUAD $0x0061001c8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + rbx + 0x6100]
+	QUAD $0x0071001c8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r12 + rbx + 0x7100]
+	LONG $0x085e8d49 // lea rbx, [r14 + 0x8]
+	LONG $0x487cb162; WORD $0x2410; BYTE $0x17 // vmovups zmm4, zmmword ptr [rdi + r10]
+	QUAD $0x01176c10487cb162 // vmovups zmm5, zmmword ptr [rdi + r10 + 0x40]
+	QUAD $0x02177410487cb162 // vmovups zmm6, zmmword ptr [rdi + r10 + 0x80]
+	QUAD $0x03177c10487cb162 // vmovups zmm7, zmmword ptr [rdi + r10 + 0xc0]
+	LONG $0x5865b262; WORD $0x2498; BYTE $0xb6 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*r14]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	QUAD $0x01b66c98586db262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*r14 + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
+	QUAD $0x02b674985875b262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*r14 + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
+	QUAD $0x03b67c98587db262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*r14 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
+	QUAD $0x04175c10487cb162 // vmovups zmm3, zmmword ptr [rdi + r10 + 0x100]
+	QUAD $0x05175410487cb162 // vmovups zmm2, zmmword ptr [rdi + r10 + 0x140]
+	QUAD $0x06174c10487cb162 // vmovups zmm1, zmmword ptr [rdi + r10 + 0x180]
+	QUAD $0x07174410487cb162 // vmovups zmm0, zmmword ptr [rdi + r10 + 0x1c0]
+	LONG $0x00c28149; WORD $0x0002; BYTE $0x00 // add r10, 0x200
+	QUAD $0x04b65c98585db262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*r14 + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x05b654985855b262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*r14 + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x06b64c98584db262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*r14 + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x07b644985845b262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*r14 + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x10c68349 // add r14, 0x10
+	WORD $0x3949; BYTE $0xce // cmp r14, rcx
+	LONG $0xfed68e0f; WORD $0xffff // jle 0x101e0 <pf_f32+0x1e0>
+	WORD $0x014c; BYTE $0xd7 // add rdi, r10
+	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
+	LONG $0xfe4a8d0f; WORD $0xffff // jge 0x10160 <pf_f32+0x160>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
+	LONG $0x40c78348 // add rdi, 0x40
+	LONG $0x585df262; WORD $0x1cb8; BYTE $0x9e // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*rbx]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0xff48; BYTE $0xc3 // inc rbx
+	WORD $0x3948; BYTE $0xd9 // cmp rcx, rbx
+	WORD $0xe775 // jne 0x10320 <pf_f32+0x320>
+	LONG $0xfffe22e9; BYTE $0xff // jmp 0x10160 <pf_f32+0x160>
+	WORD $0x9066 // nop
+
+	// pf_f16: +832
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	BYTE $0x53 // push rbx
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	WORD $0xd148; BYTE $0xf8 // sar rax
+	LONG $0x01c0f641 // test r8b, 0x1
+	LONG $0x0129850f; WORD $0x0000 // jne 0x1047e <pf_f16+0x13e>
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x337f // jg 0x1038d <pf_f16+0x4d>
+	LONG $0x000124e9; BYTE $0x00 // jmp 0x10483 <pf_f16+0x143>
+	BYTE $0x90 // nop
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0xff408d4c // lea r8, [rax - 0x1]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88348 // cmp rax, 0x1
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	LONG $0x00f68e0f; WORD $0x0000 // jle 0x10483 <pf_f16+0x143>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x197d // jge 0x103b0 <pf_f16+0x70>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x0000a6e9; BYTE $0x00 // jmp 0x10451 <pf_f16+0x111>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	BYTE $0x90 // nop
+	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
+	LONG $0x487df262; WORD $0x6f13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [rdi + 0x20]
+	LONG $0x487df262; WORD $0x7713; BYTE $0x02 // vcvtph2ps zmm6, ymmword ptr [rdi + 0x40]
+	LONG $0x487df262; WORD $0x7f13; BYTE $0x03 // vcvtph2ps zmm7, ymmword ptr [rdi + 0x60]
+	LONG $0x08488d4d // lea r9, [r8 + 0x8]
+	LONG $0x5865b262; WORD $0x2498; BYTE $0x86 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*r8]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	LONG $0x487df262; WORD $0x5f13; BYTE $0x04 // vcvtph2ps zmm3, ymmword ptr [rdi + 0x80]
+	QUAD $0x01866c98586db262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*r8 + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
+	LONG $0x487df262; WORD $0x5713; BYTE $0x05 // vcvtph2ps zmm2, ymmword ptr [rdi + 0xa0]
+	QUAD $0x028674985875b262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*r8 + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
+	LONG $0x487df262; WORD $0x4f13; BYTE $0x06 // vcvtph2ps zmm1, ymmword ptr [rdi + 0xc0]
+	QUAD $0x03867c98587db262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*r8 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
+	LONG $0x487df262; WORD $0x4713; BYTE $0x07 // vcvtph2ps zmm0, ymmword ptr [rdi + 0xe0]
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x04865c98585db262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*r8 + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x058654985855b262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*r8 + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x06864c98584db262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*r8 + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x078644985845b262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*r8 + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x10c08349 // add r8, 0x10
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0xff6f8e0f; WORD $0xffff // jle 0x103c0 <pf_f16+0x80>
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	LONG $0xff068d0f; WORD $0xffff // jge 0x10360 <pf_f16+0x20>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
 	LONG $0x20c78348 // add rdi, 0x20
 	LONG $0x585db262; WORD $0x1cb8; BYTE $0x8e // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r9]{1to16} # zmm3 = (zmm4 * mem) + zmm3
 	WORD $0xff49; BYTE $0xc1 // inc r9
 	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
-	WORD $0xe775 // jne 0x10520 <pf_f16+0x270>
-	LONG $0xfffec2e9; BYTE $0xff // jmp 0x10400 <pf_f16+0x150>
+	WORD $0xe775 // jne 0x10460 <pf_f16+0x120>
+	LONG $0xfffee2e9; BYTE $0xff // jmp 0x10360 <pf_f16+0x20>
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x367f // jg 0x104b9 <pf_f16+0x179>
+	BYTE $0x5b // pop rbx
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0xff408d4c // lea r8, [rax - 0x1]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88348 // cmp rax, 0x1
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	WORD $0xca7e // jle 0x10483 <pf_f16+0x143>
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x217d // jge 0x104e0 <pf_f16+0x1a0>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	LONG $0x01158c0f; WORD $0x0000 // jl 0x105f0 <pf_f16+0x2b0>
+	WORD $0xb3eb // jmp 0x10490 <pf_f16+0x150>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
+	LONG $0x02e9c149 // shr r9, 0x2
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	WORD $0x8941; BYTE $0xfb // mov r11d, edi
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0xfbb70f45 // movzx r15d, r11w
+	WORD $0x8945; BYTE $0xce // mov r14d, r9d
+	LONG $0xc0e68141; WORD $0x000f; BYTE $0x00 // and r14d, 0xfc0
+	LONG $0x171c8d4a // lea rbx, [rdi + r10]
+	LONG $0x40c18349 // add r9, 0x40
+	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
+	LONG $0xffe78141; WORD $0x003f; BYTE $0x00 // and r15d, 0x3fff
+	WORD $0x294d; BYTE $0xfe // sub r14, r15
+	QUAD $0x0040001e8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r14 + rbx + 0x4000]
+	QUAD $0x0050001e8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r14 + rbx + 0x5000]
+	QUAD $0x0060001e8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r14 + rbx + 0x6000]
+	QUAD $0x0070001e8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r14 + rbx + 0x7000]
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x10c38348 // add rbx, 0x10
+	LONG $0x487db262; WORD $0x2413; BYTE $0x17 // vcvtph2ps zmm4, ymmword ptr [rdi + r10]
+	QUAD $0x01176c13487db262 // vcvtph2ps zmm5, ymmword ptr [rdi + r10 + 0x20]
+	QUAD $0x02177413487db262 // vcvtph2ps zmm6, ymmword ptr [rdi + r10 + 0x40]
+	QUAD $0x03177c13487db262 // vcvtph2ps zmm7, ymmword ptr [rdi + r10 + 0x60]
+	LONG $0x5865b262; WORD $0x2498; BYTE $0x86 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*r8]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	QUAD $0x04175c13487db262 // vcvtph2ps zmm3, ymmword ptr [rdi + r10 + 0x80]
+	QUAD $0x01866c98586db262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*r8 + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
+	QUAD $0x05175413487db262 // vcvtph2ps zmm2, ymmword ptr [rdi + r10 + 0xa0]
+	QUAD $0x028674985875b262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*r8 + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
+	QUAD $0x06174c13487db262 // vcvtph2ps zmm1, ymmword ptr [rdi + r10 + 0xc0]
+	QUAD $0x03867c98587db262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*r8 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
+	QUAD $0x07174413487db262 // vcvtph2ps zmm0, ymmword ptr [rdi + r10 + 0xe0]
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	QUAD $0x04865c98585db262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*r8 + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x058654985855b262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*r8 + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x06864c98584db262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*r8 + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x078644985845b262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*r8 + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x08c08349 // add r8, 0x8
+	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
+	LONG $0xff1c8e0f; WORD $0xffff // jle 0x10500 <pf_f16+0x1c0>
+	WORD $0x014c; BYTE $0xd7 // add rdi, r10
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	LONG $0xfea08d0f; WORD $0xffff // jge 0x10490 <pf_f16+0x150>
+	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
+	LONG $0x20c78348 // add rdi, 0x20
+	LONG $0x585db262; WORD $0x1cb8; BYTE $0x86 // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r8]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
+	WORD $0xe775 // jne 0x105f0 <pf_f16+0x2b0>
+	LONG $0xfffe82e9; BYTE $0xff // jmp 0x10490 <pf_f16+0x150>
 	WORD $0x9066 // nop
 
-	// pf_bf16: +1344
+	// pf_bf16: +1552
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	BYTE $0x53 // push rbx
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
 	WORD $0xd148; BYTE $0xf8 // sar rax
 	LONG $0x01c0f641 // test r8b, 0x1
-	LONG $0x0186850f; WORD $0x0000 // jne 0x106d6 <pf_bf16+0x196>
+	LONG $0x0191850f; WORD $0x0000 // jne 0x107b6 <pf_bf16+0x1a6>
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x032d8e0f; WORD $0x0000 // jle 0x10886 <pf_bf16+0x346>
-	QUAD $0x041d0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x41d] # 0x10980 <pw_bf16+0x90>
-	QUAD $0x04130d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x413] # 0x10980 <pw_bf16+0x90>
-	WORD $0x2eeb // jmp 0x1059d <pf_bf16+0x5d>
-	BYTE $0x90 // nop
+	LONG $0x03788e0f; WORD $0x0000 // jle 0x109a6 <pf_bf16+0x396>
+	QUAD $0x04480558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x448] # 0x10a80 <pw_bf16+0x70>
+	QUAD $0x043e0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x43e] # 0x10a80 <pw_bf16+0x70>
+	WORD $0x39eb // jmp 0x1067d <pf_bf16+0x6d>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
 	LONG $0xff408d4c // lea r8, [rax - 0x1]
@@ -290,15 +346,15 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x02e98e0f; WORD $0x0000 // jle 0x10886 <pf_bf16+0x346>
+	LONG $0x03298e0f; WORD $0x0000 // jle 0x109a6 <pf_bf16+0x396>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x197d // jge 0x105c0 <pf_bf16+0x80>
+	WORD $0x197d // jge 0x106a0 <pf_bf16+0x90>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0x0000bee9; BYTE $0x00 // jmp 0x10679 <pf_bf16+0x139>
+	LONG $0x0000bee9; BYTE $0x00 // jmp 0x10759 <pf_bf16+0x149>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -330,32 +386,32 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c18349 // add r9, 0x10
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
 	WORD $0x894d; BYTE $0xc1 // mov r9, r8
-	LONG $0xff578e0f; WORD $0xffff // jle 0x105d0 <pf_bf16+0x90>
+	LONG $0xff578e0f; WORD $0xffff // jle 0x106b0 <pf_bf16+0xa0>
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	LONG $0xfeee8d0f; WORD $0xffff // jge 0x10570 <pf_bf16+0x30>
+	LONG $0xfeee8d0f; WORD $0xffff // jge 0x10650 <pf_bf16+0x40>
 	WORD $0xff49; BYTE $0xc0 // inc r8
-	WORD $0x20eb // jmp 0x106a7 <pf_bf16+0x167>
+	WORD $0x20eb // jmp 0x10787 <pf_bf16+0x177>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x02488d4d // lea r9, [r8 + 0x2]
 	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0xff49; BYTE $0xc0 // inc r8
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
 	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0xfec98d0f; WORD $0xffff // jge 0x10570 <pf_bf16+0x30>
+	LONG $0xfec98d0f; WORD $0xffff // jge 0x10650 <pf_bf16+0x40>
 	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0xfd28 // vmovaps zmm7, zmm5
 	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
 	QUAD $0xff866c985845b262 // vfmadd132ps zmm5, zmm7, dword ptr [rsi + 4*r8 - 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm7
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0xc97d // jge 0x10690 <pf_bf16+0x150>
+	WORD $0xc97d // jge 0x10770 <pf_bf16+0x160>
 	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
 	LONG $0x584db262; WORD $0x24b8; BYTE $0x86 // vfmadd231ps zmm4, zmm6, dword ptr [rsi + 4*r8]{1to16} # zmm4 = (zmm6 * mem) + zmm4
-	WORD $0xbaeb // jmp 0x10690 <pf_bf16+0x150>
+	WORD $0xbaeb // jmp 0x10770 <pf_bf16+0x160>
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x01a78e0f; WORD $0x0000 // jle 0x10886 <pf_bf16+0x346>
-	QUAD $0x02970558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x297] # 0x10980 <pw_bf16+0x90>
-	QUAD $0x028d0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x28d] # 0x10980 <pw_bf16+0x90>
-	WORD $0x38eb // jmp 0x1072d <pf_bf16+0x1ed>
+	LONG $0x01e78e0f; WORD $0x0000 // jle 0x109a6 <pf_bf16+0x396>
+	QUAD $0x02b70558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x2b7] # 0x10a80 <pw_bf16+0x70>
+	QUAD $0x02ad0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x2ad] # 0x10a80 <pw_bf16+0x70>
+	WORD $0x38eb // jmp 0x1080d <pf_bf16+0x1fd>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
@@ -365,130 +421,145 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x01598e0f; WORD $0x0000 // jle 0x10886 <pf_bf16+0x346>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x01998e0f; WORD $0x0000 // jle 0x109a6 <pf_bf16+0x396>
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x197d // jge 0x10750 <pf_bf16+0x210>
+	WORD $0x1d7d // jge 0x10830 <pf_bf16+0x220>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
-	LONG $0x0000dae9; BYTE $0x00 // jmp 0x10825 <pf_bf16+0x2e5>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	WORD $0xb57d // jge 0x107e0 <pf_bf16+0x1d0>
+	LONG $0x000124e9; BYTE $0x00 // jmp 0x10954 <pf_bf16+0x344>
+	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
+	LONG $0x02e9c149 // shr r9, 0x2
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8941; BYTE $0xfb // mov r11d, edi
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	BYTE $0x90 // nop
-	LONG $0x008f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2000]
-	LONG $0x408f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2040]
-	LONG $0x808f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x2080]
-	LONG $0xc08f180f; WORD $0x0020; BYTE $0x00 // prefetcht0 byte ptr [rdi + 0x20c0]
-	LONG $0x08418d4d // lea r8, [r9 + 0x8]
-	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
-	LONG $0x48fef162; WORD $0x7f6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [rdi + 0x40]
-	LONG $0x48fe7162; WORD $0x476f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [rdi + 0x80]
-	LONG $0x48fe7162; WORD $0x4f6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [rdi + 0xc0]
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0xfbb70f45 // movzx r15d, r11w
+	WORD $0x8945; BYTE $0xce // mov r14d, r9d
+	LONG $0xc0e68141; WORD $0x000f; BYTE $0x00 // and r14d, 0xfc0
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0x17048d4e // lea r8, [rdi + r10]
+	LONG $0x40c18349 // add r9, 0x40
+	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
+	LONG $0xffe78141; WORD $0x003f; BYTE $0x00 // and r15d, 0x3fff
+	WORD $0x294d; BYTE $0xfe // sub r14, r15
+	QUAD $0x004000068c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r8 + 0x4000]
+	QUAD $0x005000068c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r8 + 0x5000]
+	QUAD $0x006000068c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r8 + 0x6000]
+	QUAD $0x007000068c180f43; BYTE $0x00 // prefetcht0 byte ptr [r14 + r8 + 0x7000]
+	LONG $0x08438d4c // lea r8, [rbx + 0x8]
+	LONG $0x48feb162; WORD $0x346f; BYTE $0x17 // vmovdqu64 zmm6, zmmword ptr [rdi + r10]
+	QUAD $0x01177c6f48feb162 // vmovdqu64 zmm7, zmmword ptr [rdi + r10 + 0x40]
+	QUAD $0x0217446f48fe3162 // vmovdqu64 zmm8, zmmword ptr [rdi + r10 + 0x80]
+	QUAD $0x03174c6f48fe3162 // vmovdqu64 zmm9, zmmword ptr [rdi + r10 + 0xc0]
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
 	LONG $0x482df162; WORD $0xf672; BYTE $0x10 // vpslld zmm10, zmm6, 0x10
 	LONG $0x4825f162; WORD $0xf772; BYTE $0x10 // vpslld zmm11, zmm7, 0x10
 	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
 	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
-	LONG $0x58553262; WORD $0x1498; BYTE $0x8e // vfmadd132ps zmm10, zmm5, dword ptr [rsi + 4*r9]{1to16} # zmm10 = (zmm10 * mem) + zmm5
-	QUAD $0x018e7498585db262 // vfmadd132ps zmm6, zmm4, dword ptr [rsi + 4*r9 + 0x4]{1to16} # zmm6 = (zmm6 * mem) + zmm4
-	QUAD $0x028e5c9858653262 // vfmadd132ps zmm11, zmm3, dword ptr [rsi + 4*r9 + 0x8]{1to16} # zmm11 = (zmm11 * mem) + zmm3
-	QUAD $0x038e7c98586db262 // vfmadd132ps zmm7, zmm2, dword ptr [rsi + 4*r9 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm2
+	LONG $0x58557262; WORD $0x1498; BYTE $0x9e // vfmadd132ps zmm10, zmm5, dword ptr [rsi + 4*rbx]{1to16} # zmm10 = (zmm10 * mem) + zmm5
+	QUAD $0x019e7498585df262 // vfmadd132ps zmm6, zmm4, dword ptr [rsi + 4*rbx + 0x4]{1to16} # zmm6 = (zmm6 * mem) + zmm4
+	QUAD $0x029e5c9858657262 // vfmadd132ps zmm11, zmm3, dword ptr [rsi + 4*rbx + 0x8]{1to16} # zmm11 = (zmm11 * mem) + zmm3
+	QUAD $0x039e7c98586df262 // vfmadd132ps zmm7, zmm2, dword ptr [rsi + 4*rbx + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm2
 	LONG $0x4855d162; WORD $0xf072; BYTE $0x10 // vpslld zmm5, zmm8, 0x10
 	LONG $0x48bdf162; WORD $0xe1db // vpandq zmm4, zmm8, zmm1
 	LONG $0x4865d162; WORD $0xf172; BYTE $0x10 // vpslld zmm3, zmm9, 0x10
 	LONG $0x48b5f162; WORD $0xd1db // vpandq zmm2, zmm9, zmm1
-	QUAD $0x048e6c98582db262 // vfmadd132ps zmm5, zmm10, dword ptr [rsi + 4*r9 + 0x10]{1to16} # zmm5 = (zmm5 * mem) + zmm10
-	QUAD $0x058e6498584db262 // vfmadd132ps zmm4, zmm6, dword ptr [rsi + 4*r9 + 0x14]{1to16} # zmm4 = (zmm4 * mem) + zmm6
-	QUAD $0x068e5c985825b262 // vfmadd132ps zmm3, zmm11, dword ptr [rsi + 4*r9 + 0x18]{1to16} # zmm3 = (zmm3 * mem) + zmm11
-	QUAD $0x078e54985845b262 // vfmadd132ps zmm2, zmm7, dword ptr [rsi + 4*r9 + 0x1c]{1to16} # zmm2 = (zmm2 * mem) + zmm7
-	LONG $0x10c18349 // add r9, 0x10
-	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	WORD $0x894d; BYTE $0xc1 // mov r9, r8
-	LONG $0xff3b8e0f; WORD $0xffff // jle 0x10760 <pf_bf16+0x220>
+	QUAD $0x049e6c98582df262 // vfmadd132ps zmm5, zmm10, dword ptr [rsi + 4*rbx + 0x10]{1to16} # zmm5 = (zmm5 * mem) + zmm10
+	QUAD $0x059e6498584df262 // vfmadd132ps zmm4, zmm6, dword ptr [rsi + 4*rbx + 0x14]{1to16} # zmm4 = (zmm4 * mem) + zmm6
+	QUAD $0x069e5c985825f262 // vfmadd132ps zmm3, zmm11, dword ptr [rsi + 4*rbx + 0x18]{1to16} # zmm3 = (zmm3 * mem) + zmm11
+	QUAD $0x079e54985845f262 // vfmadd132ps zmm2, zmm7, dword ptr [rsi + 4*rbx + 0x1c]{1to16} # zmm2 = (zmm2 * mem) + zmm7
+	LONG $0x10c38348 // add rbx, 0x10
+	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
+	LONG $0xff088e0f; WORD $0xffff // jle 0x10850 <pf_bf16+0x240>
+	WORD $0x014c; BYTE $0xd7 // add rdi, r10
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	LONG $0xfed28d0f; WORD $0xffff // jge 0x10700 <pf_bf16+0x1c0>
+	LONG $0xfe8c8d0f; WORD $0xffff // jge 0x107e0 <pf_bf16+0x1d0>
 	WORD $0xff49; BYTE $0xc0 // inc r8
-	WORD $0x24eb // jmp 0x10857 <pf_bf16+0x317>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x1eeb // jmp 0x10977 <pf_bf16+0x367>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x02488d4d // lea r9, [r8 + 0x2]
 	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0xff49; BYTE $0xc0 // inc r8
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
 	WORD $0x894d; BYTE $0xc8 // mov r8, r9
-	LONG $0xfea98d0f; WORD $0xffff // jge 0x10700 <pf_bf16+0x1c0>
+	LONG $0xfe698d0f; WORD $0xffff // jge 0x107e0 <pf_bf16+0x1d0>
 	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0xfd28 // vmovaps zmm7, zmm5
 	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
 	QUAD $0xff866c985845b262 // vfmadd132ps zmm5, zmm7, dword ptr [rsi + 4*r8 - 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm7
 	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0xc97d // jge 0x10840 <pf_bf16+0x300>
+	WORD $0xc97d // jge 0x10960 <pf_bf16+0x350>
 	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
 	LONG $0x584db262; WORD $0x24b8; BYTE $0x86 // vfmadd231ps zmm4, zmm6, dword ptr [rsi + 4*r8]{1to16} # zmm4 = (zmm6 * mem) + zmm4
-	WORD $0xbaeb // jmp 0x10840 <pf_bf16+0x300>
+	WORD $0xbaeb // jmp 0x10960 <pf_bf16+0x350>
+	BYTE $0x5b // pop rbx
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	BYTE $0x90 // nop
 
-	// pw_f32: +2192
+	// pw_f32: +2480
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x227e // jle 0x108b7 <pw_f32+0x27>
+	WORD $0x227e // jle 0x109d7 <pw_f32+0x27>
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x487cf162; WORD $0x0410; BYTE $0x07 // vmovups zmm0, zmmword ptr [rdi + rax]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x46 // vmovups zmmword ptr [rsi + 2*rax], zmm0
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe975 // jne 0x108a0 <pw_f32+0x10>
+	WORD $0xe975 // jne 0x109c0 <pw_f32+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pw_f16: +2240
+	// pw_f16: +2528
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x227e // jle 0x108e7 <pw_f16+0x27>
+	WORD $0x227e // jle 0x10a07 <pw_f16+0x27>
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x487df262; WORD $0x0413; BYTE $0x07 // vcvtph2ps zmm0, ymmword ptr [rdi + rax]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x86 // vmovups zmmword ptr [rsi + 4*rax], zmm0
 	LONG $0x20c08348 // add rax, 0x20
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe975 // jne 0x108d0 <pw_f16+0x10>
+	WORD $0xe975 // jne 0x109f0 <pw_f16+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pw_bf16: +2288
+	// pw_bf16: +2576
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x567e // jle 0x1094b <pw_bf16+0x5b>
-	QUAD $0x00810558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x81] # 0x10980 <pw_bf16+0x90>
+	WORD $0x567e // jle 0x10a6b <pw_bf16+0x5b>
+	QUAD $0x00610558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x61] # 0x10a80 <pw_bf16+0x70>
 	WORD $0xc031 // xor eax, eax
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x18eb // jmp 0x1091d <pw_bf16+0x2d>
+	WORD $0x18eb // jmp 0x10a3d <pw_bf16+0x2d>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x02c18348 // add rcx, 0x2
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0x3948; BYTE $0xd1 // cmp rcx, rdx
-	WORD $0x2e7d // jge 0x1094b <pw_bf16+0x5b>
+	WORD $0x2e7d // jge 0x10a6b <pw_bf16+0x5b>
 	LONG $0x48fef162; WORD $0x0c6f; BYTE $0x07 // vmovdqu64 zmm1, zmmword ptr [rdi + rax]
 	LONG $0x01418d4c // lea r8, [rcx + 0x1]
 	LONG $0x486df162; WORD $0xf172; BYTE $0x10 // vpslld zmm2, zmm1, 0x10
 	LONG $0x48fef162; WORD $0x147f; BYTE $0x86 // vmovdqu64 zmmword ptr [rsi + 4*rax], zmm2
 	WORD $0x3949; BYTE $0xd0 // cmp r8, rdx
-	WORD $0xd57d // jge 0x10910 <pw_bf16+0x20>
+	WORD $0xd57d // jge 0x10a30 <pw_bf16+0x20>
 	LONG $0x48f5f162; WORD $0xc8db // vpandq zmm1, zmm1, zmm0
 	QUAD $0x02864c7f48fef162 // vmovdqu64 zmmword ptr [rsi + 4*rax + 0x80], zmm1
-	WORD $0xc5eb // jmp 0x10910 <pw_bf16+0x20>
+	WORD $0xc5eb // jmp 0x10a30 <pw_bf16+0x20>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xccccccffff0000cc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
@@ -521,7 +592,7 @@ TEXT ·panelF16_avx512(SB), 0, $0-40
 	MOVQ y+16(FP), DX
 	MOVQ k+24(FP), CX
 	MOVQ shape+32(FP), R8
-	CALL ·plainpanel_avx512<>+688(SB)
+	CALL ·plainpanel_avx512<>+832(SB)
 	RET
 
 // func panelBF16_avx512(w, x, y unsafe.Pointer, k, shape int)
@@ -531,7 +602,7 @@ TEXT ·panelBF16_avx512(SB), 0, $0-40
 	MOVQ y+16(FP), DX
 	MOVQ k+24(FP), CX
 	MOVQ shape+32(FP), R8
-	CALL ·plainpanel_avx512<>+1344(SB)
+	CALL ·plainpanel_avx512<>+1552(SB)
 	RET
 
 // func wideF32_avx512(w, dst unsafe.Pointer, k int)
@@ -539,7 +610,7 @@ TEXT ·wideF32_avx512(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx512<>+2192(SB)
+	CALL ·plainpanel_avx512<>+2480(SB)
 	RET
 
 // func wideF16_avx512(w, dst unsafe.Pointer, k int)
@@ -547,7 +618,7 @@ TEXT ·wideF16_avx512(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx512<>+2240(SB)
+	CALL ·plainpanel_avx512<>+2528(SB)
 	RET
 
 // func wideBF16_avx512(w, dst unsafe.Pointer, k int)
@@ -555,5 +626,5 @@ TEXT ·wideBF16_avx512(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx512<>+2288(SB)
+	CALL ·plainpanel_avx512<>+2576(SB)
 	RET

@@ -57,8 +57,11 @@ func (p Probe) Stream(kind StreamKernel, y, a, b []float64, s float32, streaming
 	}
 }
 
-// Sum gives Σ x modulo 2^64; the length is a multiple of ProbeElements.
-func (p Probe) Sum(x []uint64) uint64 { return uint64(p.k.ReadSum(ptr(x), 8*len(x))) }
+// Sum gives Σ x modulo 2^64; the length is a multiple of ProbeElements. So many parts
+// of x are read side by side, as ReadStreams says of Kernels.Read.
+func (p Probe) Sum(x []uint64, streams int) uint64 {
+	return uint64(p.k.ReadSum(ptr(x), 8*len(x), streams))
+}
 
 // Cycles passes 16·rounds cycles, in additions that wait for each other.
 func (p Probe) Cycles(rounds int) { p.k.ClockChain(rounds) }
@@ -137,7 +140,7 @@ var goProbeKernels = probeKernels{
 			to[i] = v + f*w[i]
 		}
 	},
-	ReadSum: func(p unsafe.Pointer, n int) int {
+	ReadSum: func(p unsafe.Pointer, n, _ int) int {
 		var a, b, c, d int
 		x := elements[int](p, 0, n/8)
 		for i := 0; i+4 <= len(x); i += 4 {

@@ -181,8 +181,67 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
 	// read_sum: +752
-	LONG $0x07468d48 // lea rax, [rsi + 0x7]
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	WORD $0x8949; BYTE $0xd0 // mov r8, rdx
+	LONG $0x09e0c149 // shl r8, 0x9
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
+	WORD $0x094c; BYTE $0xc0 // or rax, r8
+	LONG $0x20e8c148 // shr rax, 0x20
+	WORD $0x0a74 // je 0x10310 <read_sum+0x20>
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	WORD $0x9948 // cqo
+	WORD $0xf749; BYTE $0xf8 // idiv r8
+	WORD $0x07eb // jmp 0x10317 <read_sum+0x27>
+	WORD $0xf089 // mov eax, esi
+	WORD $0xd231 // xor edx, edx
+	WORD $0xf741; BYTE $0xf0 // div r8d
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x09e0c149 // shl r8, 0x9
+	WORD $0x894c; BYTE $0xc2 // mov rdx, r8
+	LONG $0xd1af0f48 // imul rdx, rcx
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x00f38e0f; WORD $0x0000 // jle 0x10421 <read_sum+0x131>
+	LONG $0xe0878d48; WORD $0x0001; BYTE $0x00 // lea rax, [rdi + 0x1e0]
+	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
+	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
+	LONG $0xd2efe9c5 // vpxor xmm2, xmm2, xmm2
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0xe4efd9c5 // vpxor xmm4, xmm4, xmm4
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	WORD $0x1ceb // jmp 0x10376 <read_sum+0x86>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x00c18149; WORD $0x0002; BYTE $0x00 // add r9, 0x200
+	LONG $0x02000548; WORD $0x0000 // add rax, 0x200
+	WORD $0x394d; BYTE $0xc1 // cmp r9, r8
+	LONG $0x00cb8d0f; WORD $0x0000 // jge 0x10441 <read_sum+0x151>
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0xdf7e // jle 0x10360 <read_sum+0x70>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0xfffe20bad445c1c4; BYTE $0xff // vpaddq ymm7, ymm7, ymmword ptr [r10 - 0x1e0]
+	QUAD $0xfffe40b2d44dc1c4; BYTE $0xff // vpaddq ymm6, ymm6, ymmword ptr [r10 - 0x1c0]
+	QUAD $0xfffe60a2d45dc1c4; BYTE $0xff // vpaddq ymm4, ymm4, ymmword ptr [r10 - 0x1a0]
+	QUAD $0xfffe80aad455c1c4; BYTE $0xff // vpaddq ymm5, ymm5, ymmword ptr [r10 - 0x180]
+	QUAD $0xfffea092d46dc1c4; BYTE $0xff // vpaddq ymm2, ymm2, ymmword ptr [r10 - 0x160]
+	QUAD $0xfffec09ad465c1c4; BYTE $0xff // vpaddq ymm3, ymm3, ymmword ptr [r10 - 0x140]
+	QUAD $0xfffee08ad475c1c4; BYTE $0xff // vpaddq ymm1, ymm1, ymmword ptr [r10 - 0x120]
+	QUAD $0xffff0082d47dc1c4; BYTE $0xff // vpaddq ymm0, ymm0, ymmword ptr [r10 - 0x100]
+	QUAD $0xffff20bad445c1c4; BYTE $0xff // vpaddq ymm7, ymm7, ymmword ptr [r10 - 0xe0]
+	QUAD $0xffff40b2d44dc1c4; BYTE $0xff // vpaddq ymm6, ymm6, ymmword ptr [r10 - 0xc0]
+	QUAD $0xffff60a2d45dc1c4; BYTE $0xff // vpaddq ymm4, ymm4, ymmword ptr [r10 - 0xa0]
+	LONG $0xd455c1c4; WORD $0x806a // vpaddq ymm5, ymm5, ymmword ptr [r10 - 0x80]
+	LONG $0xd46dc1c4; WORD $0xa052 // vpaddq ymm2, ymm2, ymmword ptr [r10 - 0x60]
+	LONG $0xd465c1c4; WORD $0xc05a // vpaddq ymm3, ymm3, ymmword ptr [r10 - 0x40]
+	LONG $0xd475c1c4; WORD $0xe04a // vpaddq ymm1, ymm1, ymmword ptr [r10 - 0x20]
+	LONG $0xd47dc1c4; BYTE $0x02 // vpaddq ymm0, ymm0, ymmword ptr [r10]
+	WORD $0x014d; BYTE $0xc2 // add r10, r8
+	WORD $0xff49; BYTE $0xcb // dec r11
+	LONG $0xff74850f; WORD $0xffff // jne 0x10390 <read_sum+0xa0>
+	LONG $0xffff3fe9; BYTE $0xff // jmp 0x10360 <read_sum+0x70>
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
 	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
@@ -191,23 +250,22 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe4efd9c5 // vpxor xmm4, xmm4, xmm4
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0xc6490f48 // cmovns rax, rsi
-	LONG $0x08fe8348 // cmp rsi, 0x8
-	WORD $0x537c // jl 0x10374 <read_sum+0x84>
-	LONG $0x03f8c148 // sar rax, 0x3
-	WORD $0xc931 // xor ecx, ecx
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x3cd4c5c5; BYTE $0xcf // vpaddq ymm7, ymm7, ymmword ptr [rdi + 8*rcx]
-	LONG $0x74d4cdc5; WORD $0x20cf // vpaddq ymm6, ymm6, ymmword ptr [rdi + 8*rcx + 0x20]
-	LONG $0x64d4ddc5; WORD $0x40cf // vpaddq ymm4, ymm4, ymmword ptr [rdi + 8*rcx + 0x40]
-	LONG $0x6cd4d5c5; WORD $0x60cf // vpaddq ymm5, ymm5, ymmword ptr [rdi + 8*rcx + 0x60]
-	QUAD $0x000080cf94d4edc5; BYTE $0x00 // vpaddq ymm2, ymm2, ymmword ptr [rdi + 8*rcx + 0x80]
-	QUAD $0x0000a0cf9cd4e5c5; BYTE $0x00 // vpaddq ymm3, ymm3, ymmword ptr [rdi + 8*rcx + 0xa0]
-	QUAD $0x0000c0cf8cd4f5c5; BYTE $0x00 // vpaddq ymm1, ymm1, ymmword ptr [rdi + 8*rcx + 0xc0]
-	QUAD $0x0000e0cf84d4fdc5; BYTE $0x00 // vpaddq ymm0, ymm0, ymmword ptr [rdi + 8*rcx + 0xe0]
-	LONG $0x20c18348 // add rcx, 0x20
-	WORD $0x3948; BYTE $0xc1 // cmp rcx, rax
-	WORD $0xbc7c // jl 0x10330 <read_sum+0x40>
+	WORD $0x2948; BYTE $0xd6 // sub rsi, rdx
+	WORD $0x547e // jle 0x1049a <read_sum+0x1aa>
+	WORD $0x0148; BYTE $0xd7 // add rdi, rdx
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x3fd4c5c5 // vpaddq ymm7, ymm7, ymmword ptr [rdi]
+	LONG $0x77d4cdc5; BYTE $0x20 // vpaddq ymm6, ymm6, ymmword ptr [rdi + 0x20]
+	LONG $0x67d4ddc5; BYTE $0x40 // vpaddq ymm4, ymm4, ymmword ptr [rdi + 0x40]
+	LONG $0x6fd4d5c5; BYTE $0x60 // vpaddq ymm5, ymm5, ymmword ptr [rdi + 0x60]
+	QUAD $0x0000008097d4edc5 // vpaddq ymm2, ymm2, ymmword ptr [rdi + 0x80]
+	QUAD $0x000000a09fd4e5c5 // vpaddq ymm3, ymm3, ymmword ptr [rdi + 0xa0]
+	QUAD $0x000000c08fd4f5c5 // vpaddq ymm1, ymm1, ymmword ptr [rdi + 0xc0]
+	QUAD $0x000000e087d4fdc5 // vpaddq ymm0, ymm0, ymmword ptr [rdi + 0xe0]
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x00c68148; WORD $0xffff; BYTE $0xff // add rsi, -0x100
+	LONG $0x00fe8148; WORD $0x0001; BYTE $0x00 // cmp rsi, 0x100
+	WORD $0xb677 // ja 0x10450 <read_sum+0x160>
 	LONG $0xcd7079c5; BYTE $0xee // vpshufd xmm9, xmm5, 0xee # xmm9 = xmm5[2,3,2,3]
 	LONG $0xd47079c5; BYTE $0xee // vpshufd xmm10, xmm4, 0xee # xmm10 = xmm4[2,3,2,3]
 	LONG $0xd97079c5; BYTE $0xee // vpshufd xmm11, xmm1, 0xee # xmm11 = xmm1[2,3,2,3]
@@ -266,13 +324,13 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x7ef9e1c4; BYTE $0xc0 // vmovq rax, xmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 
-	// clock_chain: +1184
+	// clock_chain: +1472
 	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
 	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
 	WORD $0x8548; BYTE $0xff // test rdi, rdi
-	WORD $0x387e // jle 0x104e5 <clock_chain+0x45>
+	WORD $0x387e // jle 0x10605 <clock_chain+0x45>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
@@ -291,28 +349,28 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	WORD $0xff48; BYTE $0xcf // dec rdi
-	WORD $0xcb75 // jne 0x104b0 <clock_chain+0x10>
+	WORD $0xcb75 // jne 0x105d0 <clock_chain+0x10>
 	BYTE $0xc3 // ret
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// chain_f32: +1264
+	// chain_f32: +1552
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0x08f8c148 // sar rax, 0x8
 	LONG $0x03f88348 // cmp rax, 0x3
-	WORD $0x747f // jg 0x10571 <chain_f32+0x81>
+	WORD $0x747f // jg 0x10691 <chain_f32+0x81>
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x0276840f; WORD $0x0000 // je 0x1077d <chain_f32+0x28d>
+	LONG $0x0276840f; WORD $0x0000 // je 0x1089d <chain_f32+0x28d>
 	LONG $0x02f88348 // cmp rax, 0x2
-	LONG $0x0148850f; WORD $0x0000 // jne 0x10659 <chain_f32+0x169>
+	LONG $0x0148850f; WORD $0x0000 // jne 0x10779 <chain_f32+0x169>
 	LONG $0x01fe8040 // cmp sil, 0x1
-	LONG $0x042f840f; WORD $0x0000 // je 0x1094a <chain_f32+0x45a>
+	LONG $0x042f840f; WORD $0x0000 // je 0x10a6a <chain_f32+0x45a>
 	LONG $0xc6b60f40 // movzx eax, sil
 	WORD $0xc085 // test eax, eax
-	LONG $0x069e850f; WORD $0x0000 // jne 0x10bc5 <chain_f32+0x6d5>
+	LONG $0x069e850f; WORD $0x0000 // jne 0x10ce5 <chain_f32+0x6d5>
 	LONG $0x1f28fcc5 // vmovaps ymm3, ymmword ptr [rdi]
 	LONG $0x5728fcc5; BYTE $0x20 // vmovaps ymm2, ymmword ptr [rdi + 0x20]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2a7e // jle 0x1055f <chain_f32+0x6f>
+	WORD $0x2a7e // jle 0x1067f <chain_f32+0x6f>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xc458fac5 // vaddss xmm0, xmm0, xmm4
 	LONG $0xcc58f2c5 // vaddss xmm1, xmm1, xmm4
@@ -322,21 +380,21 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa87de2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm0, ymm1 # ymm3 = (ymm0 * ymm3) + ymm1
 	LONG $0xa87de2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm0, ymm1 # ymm2 = (ymm0 * ymm2) + ymm1
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xf175 // jne 0x10550 <chain_f32+0x60>
+	WORD $0xf175 // jne 0x10670 <chain_f32+0x60>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x1f29fcc5 // vmovaps ymmword ptr [rdi], ymm3
 	LONG $0x5729fcc5; BYTE $0x20 // vmovaps ymmword ptr [rdi + 0x20], ymm2
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x04f88348 // cmp rax, 0x4
-	LONG $0x025c840f; WORD $0x0000 // je 0x107d7 <chain_f32+0x2e7>
+	LONG $0x025c840f; WORD $0x0000 // je 0x108f7 <chain_f32+0x2e7>
 	LONG $0x08f88348 // cmp rax, 0x8
-	LONG $0x00d4850f; WORD $0x0000 // jne 0x10659 <chain_f32+0x169>
+	LONG $0x00d4850f; WORD $0x0000 // jne 0x10779 <chain_f32+0x169>
 	LONG $0x01fe8040 // cmp sil, 0x1
-	LONG $0x0400840f; WORD $0x0000 // je 0x1098f <chain_f32+0x49f>
+	LONG $0x0400840f; WORD $0x0000 // je 0x10aaf <chain_f32+0x49f>
 	LONG $0xc6b60f40 // movzx eax, sil
 	WORD $0xc085 // test eax, eax
-	LONG $0x0664850f; WORD $0x0000 // jne 0x10bff <chain_f32+0x70f>
+	LONG $0x0664850f; WORD $0x0000 // jne 0x10d1f <chain_f32+0x70f>
 	LONG $0x0f287cc5 // vmovaps ymm9, ymmword ptr [rdi]
 	LONG $0x47287cc5; BYTE $0x20 // vmovaps ymm8, ymmword ptr [rdi + 0x20]
 	LONG $0x7f28fcc5; BYTE $0x40 // vmovaps ymm7, ymmword ptr [rdi + 0x40]
@@ -346,7 +404,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000000c09f28fcc5 // vmovaps ymm3, ymmword ptr [rdi + 0xc0]
 	QUAD $0x000000e09728fcc5 // vmovaps ymm2, ymmword ptr [rdi + 0xe0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x4a7e // jle 0x1061d <chain_f32+0x12d>
+	WORD $0x4a7e // jle 0x1073d <chain_f32+0x12d>
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0xc058aac5 // vaddss xmm0, xmm10, xmm0
 	LONG $0xc958aac5 // vaddss xmm1, xmm10, xmm1
@@ -362,7 +420,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa87de2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm0, ymm1 # ymm3 = (ymm0 * ymm3) + ymm1
 	LONG $0xa87de2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm0, ymm1 # ymm2 = (ymm0 * ymm2) + ymm1
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xd375 // jne 0x105f0 <chain_f32+0x100>
+	WORD $0xd375 // jne 0x10710 <chain_f32+0x100>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x0f297cc5 // vmovaps ymmword ptr [rdi], ymm9
 	LONG $0x47297cc5; BYTE $0x20 // vmovaps ymmword ptr [rdi + 0x20], ymm8
@@ -375,10 +433,10 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x01fe8040 // cmp sil, 0x1
-	LONG $0x01f2840f; WORD $0x0000 // je 0x10855 <chain_f32+0x365>
+	LONG $0x01f2840f; WORD $0x0000 // je 0x10975 <chain_f32+0x365>
 	LONG $0xc6b60f40 // movzx eax, sil
 	WORD $0xc085 // test eax, eax
-	LONG $0x0462850f; WORD $0x0000 // jne 0x10ad1 <chain_f32+0x5e1>
+	LONG $0x0462850f; WORD $0x0000 // jne 0x10bf1 <chain_f32+0x5e1>
 	LONG $0x2f287cc5 // vmovaps ymm13, ymmword ptr [rdi]
 	LONG $0x67287cc5; BYTE $0x20 // vmovaps ymm12, ymmword ptr [rdi + 0x20]
 	LONG $0x5f287cc5; BYTE $0x40 // vmovaps ymm11, ymmword ptr [rdi + 0x40]
@@ -392,7 +450,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000001409f28fcc5 // vmovaps ymm3, ymmword ptr [rdi + 0x140]
 	QUAD $0x000001609728fcc5 // vmovaps ymm2, ymmword ptr [rdi + 0x160]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x5a7e // jle 0x10721 <chain_f32+0x231>
+	WORD $0x5a7e // jle 0x10841 <chain_f32+0x231>
 	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
 	LONG $0xc0588ac5 // vaddss xmm0, xmm14, xmm0
 	LONG $0xc9588ac5 // vaddss xmm1, xmm14, xmm1
@@ -412,7 +470,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa87de2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm0, ymm1 # ymm3 = (ymm0 * ymm3) + ymm1
 	LONG $0xa87de2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm0, ymm1 # ymm2 = (ymm0 * ymm2) + ymm1
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xbf75 // jne 0x106e0 <chain_f32+0x1f0>
+	WORD $0xbf75 // jne 0x10800 <chain_f32+0x1f0>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x2f297cc5 // vmovaps ymmword ptr [rdi], ymm13
 	LONG $0x67297cc5; BYTE $0x20 // vmovaps ymmword ptr [rdi + 0x20], ymm12
@@ -429,13 +487,13 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x01fe8040 // cmp sil, 0x1
-	LONG $0x02bb840f; WORD $0x0000 // je 0x10a42 <chain_f32+0x552>
+	LONG $0x02bb840f; WORD $0x0000 // je 0x10b62 <chain_f32+0x552>
 	LONG $0xc6b60f40 // movzx eax, sil
 	WORD $0xc085 // test eax, eax
-	LONG $0x050e850f; WORD $0x0000 // jne 0x10ca1 <chain_f32+0x7b1>
+	LONG $0x050e850f; WORD $0x0000 // jne 0x10dc1 <chain_f32+0x7b1>
 	LONG $0x1728fcc5 // vmovaps ymm2, ymmword ptr [rdi]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2e7e // jle 0x107ca <chain_f32+0x2da>
+	WORD $0x2e7e // jle 0x108ea <chain_f32+0x2da>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xc358fac5 // vaddss xmm0, xmm0, xmm3
 	LONG $0xcb58f2c5 // vaddss xmm1, xmm1, xmm3
@@ -444,22 +502,22 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0xa87de2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm0, ymm1 # ymm2 = (ymm0 * ymm2) + ymm1
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xf675 // jne 0x107c0 <chain_f32+0x2d0>
+	WORD $0xf675 // jne 0x108e0 <chain_f32+0x2d0>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x1729fcc5 // vmovaps ymmword ptr [rdi], ymm2
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x01fe8040 // cmp sil, 0x1
-	LONG $0x028d840f; WORD $0x0000 // je 0x10a6e <chain_f32+0x57e>
+	LONG $0x028d840f; WORD $0x0000 // je 0x10b8e <chain_f32+0x57e>
 	LONG $0xc6b60f40 // movzx eax, sil
 	WORD $0xc085 // test eax, eax
-	LONG $0x04d9850f; WORD $0x0000 // jne 0x10cc6 <chain_f32+0x7d6>
+	LONG $0x04d9850f; WORD $0x0000 // jne 0x10de6 <chain_f32+0x7d6>
 	LONG $0x2f28fcc5 // vmovaps ymm5, ymmword ptr [rdi]
 	LONG $0x6728fcc5; BYTE $0x20 // vmovaps ymm4, ymmword ptr [rdi + 0x20]
 	LONG $0x5f28fcc5; BYTE $0x40 // vmovaps ymm3, ymmword ptr [rdi + 0x40]
 	LONG $0x5728fcc5; BYTE $0x60 // vmovaps ymm2, ymmword ptr [rdi + 0x60]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x347e // jle 0x10839 <chain_f32+0x349>
+	WORD $0x347e // jle 0x10959 <chain_f32+0x349>
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xc658fac5 // vaddss xmm0, xmm0, xmm6
 	LONG $0xce58f2c5 // vaddss xmm1, xmm1, xmm6
@@ -471,7 +529,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa87de2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm0, ymm1 # ymm3 = (ymm0 * ymm3) + ymm1
 	LONG $0xa87de2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm0, ymm1 # ymm2 = (ymm0 * ymm2) + ymm1
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe775 // jne 0x10820 <chain_f32+0x330>
+	WORD $0xe775 // jne 0x10940 <chain_f32+0x330>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x2f29fcc5 // vmovaps ymmword ptr [rdi], ymm5
 	LONG $0x6729fcc5; BYTE $0x20 // vmovaps ymmword ptr [rdi + 0x20], ymm4
@@ -492,7 +550,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000001409728fcc5 // vmovaps ymm2, ymmword ptr [rdi + 0x140]
 	QUAD $0x000001608728fcc5 // vmovaps ymm0, ymmword ptr [rdi + 0x160]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x4d7e // jle 0x108fa <chain_f32+0x40a>
+	WORD $0x4d7e // jle 0x10a1a <chain_f32+0x40a>
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0xc95892c5 // vaddss xmm1, xmm13, xmm1
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
@@ -510,7 +568,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd25ef4c5 // vdivps ymm2, ymm1, ymm2
 	LONG $0xc05ef4c5 // vdivps ymm0, ymm1, ymm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xc675 // jne 0x108c0 <chain_f32+0x3d0>
+	WORD $0xc675 // jne 0x109e0 <chain_f32+0x3d0>
 	LONG $0x27297cc5 // vmovaps ymmword ptr [rdi], ymm12
 	LONG $0x5f297cc5; BYTE $0x20 // vmovaps ymmword ptr [rdi + 0x20], ymm11
 	LONG $0x57297cc5; BYTE $0x40 // vmovaps ymmword ptr [rdi + 0x40], ymm10
@@ -522,11 +580,11 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00000100a729fcc5 // vmovaps ymmword ptr [rdi + 0x100], ymm4
 	QUAD $0x000001209f29fcc5 // vmovaps ymmword ptr [rdi + 0x120], ymm3
 	QUAD $0x000001409729fcc5 // vmovaps ymmword ptr [rdi + 0x140], ymm2
-	LONG $0x00026ae9; BYTE $0x00 // jmp 0x10bb4 <chain_f32+0x6c4>
+	LONG $0x00026ae9; BYTE $0x00 // jmp 0x10cd4 <chain_f32+0x6c4>
 	LONG $0x1728fcc5 // vmovaps ymm2, ymmword ptr [rdi]
 	LONG $0x4728fcc5; BYTE $0x20 // vmovaps ymm0, ymmword ptr [rdi + 0x20]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x257e // jle 0x1097d <chain_f32+0x48d>
+	WORD $0x257e // jle 0x10a9d <chain_f32+0x48d>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xcb58f2c5 // vaddss xmm1, xmm1, xmm3
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
@@ -534,7 +592,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd25ef4c5 // vdivps ymm2, ymm1, ymm2
 	LONG $0xc05ef4c5 // vdivps ymm0, ymm1, ymm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xf375 // jne 0x10970 <chain_f32+0x480>
+	WORD $0xf375 // jne 0x10a90 <chain_f32+0x480>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x1729fcc5 // vmovaps ymmword ptr [rdi], ymm2
 	LONG $0x4729fcc5; BYTE $0x20 // vmovaps ymmword ptr [rdi + 0x20], ymm0
@@ -549,7 +607,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000000c09728fcc5 // vmovaps ymm2, ymmword ptr [rdi + 0xc0]
 	QUAD $0x000000e08728fcc5 // vmovaps ymm0, ymmword ptr [rdi + 0xe0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x3f7e // jle 0x10a06 <chain_f32+0x516>
+	WORD $0x3f7e // jle 0x10b26 <chain_f32+0x516>
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0xc958b2c5 // vaddss xmm1, xmm9, xmm1
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
@@ -563,7 +621,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd25ef4c5 // vdivps ymm2, ymm1, ymm2
 	LONG $0xc05ef4c5 // vdivps ymm0, ymm1, ymm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xda75 // jne 0x109e0 <chain_f32+0x4f0>
+	WORD $0xda75 // jne 0x10b00 <chain_f32+0x4f0>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x07297cc5 // vmovaps ymmword ptr [rdi], ymm8
 	LONG $0x7f29fcc5; BYTE $0x20 // vmovaps ymmword ptr [rdi + 0x20], ymm7
@@ -577,21 +635,21 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x0728fcc5 // vmovaps ymm0, ymmword ptr [rdi]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x026a8e0f; WORD $0x0000 // jle 0x10cb9 <chain_f32+0x7c9>
+	LONG $0x026a8e0f; WORD $0x0000 // jle 0x10dd9 <chain_f32+0x7c9>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xca58f2c5 // vaddss xmm1, xmm1, xmm2
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
 	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0xc05ef4c5 // vdivps ymm0, ymm1, ymm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xf775 // jne 0x10a60 <chain_f32+0x570>
-	LONG $0x00024be9; BYTE $0x00 // jmp 0x10cb9 <chain_f32+0x7c9>
+	WORD $0xf775 // jne 0x10b80 <chain_f32+0x570>
+	LONG $0x00024be9; BYTE $0x00 // jmp 0x10dd9 <chain_f32+0x7c9>
 	LONG $0x2728fcc5 // vmovaps ymm4, ymmword ptr [rdi]
 	LONG $0x5f28fcc5; BYTE $0x20 // vmovaps ymm3, ymmword ptr [rdi + 0x20]
 	LONG $0x5728fcc5; BYTE $0x40 // vmovaps ymm2, ymmword ptr [rdi + 0x40]
 	LONG $0x4728fcc5; BYTE $0x60 // vmovaps ymm0, ymmword ptr [rdi + 0x60]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2f7e // jle 0x10ab5 <chain_f32+0x5c5>
+	WORD $0x2f7e // jle 0x10bd5 <chain_f32+0x5c5>
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xcd58f2c5 // vaddss xmm1, xmm1, xmm5
 	LONG $0x187de2c4; BYTE $0xc9 // vbroadcastss ymm1, xmm1
@@ -601,7 +659,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd25ef4c5 // vdivps ymm2, ymm1, ymm2
 	LONG $0xc05ef4c5 // vdivps ymm0, ymm1, ymm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xeb75 // jne 0x10aa0 <chain_f32+0x5b0>
+	WORD $0xeb75 // jne 0x10bc0 <chain_f32+0x5b0>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x2729fcc5 // vmovaps ymmword ptr [rdi], ymm4
 	LONG $0x5f29fcc5; BYTE $0x20 // vmovaps ymmword ptr [rdi + 0x20], ymm3
@@ -622,7 +680,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000001408f28fcc5 // vmovaps ymm1, ymmword ptr [rdi + 0x140]
 	QUAD $0x000001608728fcc5 // vmovaps ymm0, ymmword ptr [rdi + 0x160]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x407e // jle 0x10b69 <chain_f32+0x679>
+	WORD $0x407e // jle 0x10c89 <chain_f32+0x679>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x517c41c4; BYTE $0xdb // vsqrtps ymm11, ymm11
 	LONG $0x517c41c4; BYTE $0xd2 // vsqrtps ymm10, ymm10
@@ -637,7 +695,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc951fcc5 // vsqrtps ymm1, ymm1
 	LONG $0xc051fcc5 // vsqrtps ymm0, ymm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xc775 // jne 0x10b30 <chain_f32+0x640>
+	WORD $0xc775 // jne 0x10c50 <chain_f32+0x640>
 	LONG $0x1f297cc5 // vmovaps ymmword ptr [rdi], ymm11
 	LONG $0x57297cc5; BYTE $0x20 // vmovaps ymmword ptr [rdi + 0x20], ymm10
 	LONG $0x4f297cc5; BYTE $0x40 // vmovaps ymmword ptr [rdi + 0x40], ymm9
@@ -656,12 +714,12 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0f28fcc5 // vmovaps ymm1, ymmword ptr [rdi]
 	LONG $0x4728fcc5; BYTE $0x20 // vmovaps ymm0, ymmword ptr [rdi + 0x20]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x1a7e // jle 0x10bed <chain_f32+0x6fd>
+	WORD $0x1a7e // jle 0x10d0d <chain_f32+0x6fd>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xc951fcc5 // vsqrtps ymm1, ymm1
 	LONG $0xc051fcc5 // vsqrtps ymm0, ymm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xf375 // jne 0x10be0 <chain_f32+0x6f0>
+	WORD $0xf375 // jne 0x10d00 <chain_f32+0x6f0>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x0f29fcc5 // vmovaps ymmword ptr [rdi], ymm1
 	LONG $0x4729fcc5; BYTE $0x20 // vmovaps ymmword ptr [rdi + 0x20], ymm0
@@ -676,7 +734,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000000c08f28fcc5 // vmovaps ymm1, ymmword ptr [rdi + 0xc0]
 	QUAD $0x000000e08728fcc5 // vmovaps ymm0, ymmword ptr [rdi + 0xe0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2e7e // jle 0x10c65 <chain_f32+0x775>
+	WORD $0x2e7e // jle 0x10d85 <chain_f32+0x775>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xff51fcc5 // vsqrtps ymm7, ymm7
 	LONG $0xf651fcc5 // vsqrtps ymm6, ymm6
@@ -687,7 +745,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc951fcc5 // vsqrtps ymm1, ymm1
 	LONG $0xc051fcc5 // vsqrtps ymm0, ymm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xdb75 // jne 0x10c40 <chain_f32+0x750>
+	WORD $0xdb75 // jne 0x10d60 <chain_f32+0x750>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x3f29fcc5 // vmovaps ymmword ptr [rdi], ymm7
 	LONG $0x7729fcc5; BYTE $0x20 // vmovaps ymmword ptr [rdi + 0x20], ymm6
@@ -701,11 +759,11 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x0728fcc5 // vmovaps ymm0, ymmword ptr [rdi]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x0f7e // jle 0x10cb9 <chain_f32+0x7c9>
+	WORD $0x0f7e // jle 0x10dd9 <chain_f32+0x7c9>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0xc051fcc5 // vsqrtps ymm0, ymm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xf775 // jne 0x10cb0 <chain_f32+0x7c0>
+	WORD $0xf775 // jne 0x10dd0 <chain_f32+0x7c0>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x0729fcc5 // vmovaps ymmword ptr [rdi], ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
@@ -715,14 +773,14 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4f28fcc5; BYTE $0x40 // vmovaps ymm1, ymmword ptr [rdi + 0x40]
 	LONG $0x4728fcc5; BYTE $0x60 // vmovaps ymm0, ymmword ptr [rdi + 0x60]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x177e // jle 0x10cf5 <chain_f32+0x805>
+	WORD $0x177e // jle 0x10e15 <chain_f32+0x805>
 	WORD $0x9066 // nop
 	LONG $0xdb51fcc5 // vsqrtps ymm3, ymm3
 	LONG $0xd251fcc5 // vsqrtps ymm2, ymm2
 	LONG $0xc951fcc5 // vsqrtps ymm1, ymm1
 	LONG $0xc051fcc5 // vsqrtps ymm0, ymm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xeb75 // jne 0x10ce0 <chain_f32+0x7f0>
+	WORD $0xeb75 // jne 0x10e00 <chain_f32+0x7f0>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x1f29fcc5 // vmovaps ymmword ptr [rdi], ymm3
 	LONG $0x5729fcc5; BYTE $0x20 // vmovaps ymmword ptr [rdi + 0x20], ymm2
@@ -732,24 +790,24 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// chain_f64: +3360
+	// chain_f64: +3648
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0x08f8c148 // sar rax, 0x8
 	LONG $0x03f88348 // cmp rax, 0x3
-	LONG $0x00808f0f; WORD $0x0000 // jg 0x10db1 <chain_f64+0x91>
+	LONG $0x00808f0f; WORD $0x0000 // jg 0x10ed1 <chain_f64+0x91>
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x02a2840f; WORD $0x0000 // je 0x10fdd <chain_f64+0x2bd>
+	LONG $0x02a2840f; WORD $0x0000 // je 0x110fd <chain_f64+0x2bd>
 	LONG $0x02f88348 // cmp rax, 0x2
-	LONG $0x0164850f; WORD $0x0000 // jne 0x10ea9 <chain_f64+0x189>
+	LONG $0x0164850f; WORD $0x0000 // jne 0x10fc9 <chain_f64+0x189>
 	LONG $0x01fe8040 // cmp sil, 0x1
-	LONG $0x046b840f; WORD $0x0000 // je 0x111ba <chain_f64+0x49a>
+	LONG $0x046b840f; WORD $0x0000 // je 0x112da <chain_f64+0x49a>
 	LONG $0xc6b60f40 // movzx eax, sil
 	WORD $0xc085 // test eax, eax
-	LONG $0x06da850f; WORD $0x0000 // jne 0x11435 <chain_f64+0x715>
+	LONG $0x06da850f; WORD $0x0000 // jne 0x11555 <chain_f64+0x715>
 	LONG $0x1f28fdc5 // vmovapd ymm3, ymmword ptr [rdi]
 	LONG $0x5728fdc5; BYTE $0x20 // vmovapd ymm2, ymmword ptr [rdi + 0x20]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x367e // jle 0x10d9f <chain_f64+0x7f>
+	WORD $0x367e // jle 0x10ebf <chain_f64+0x7f>
 	LONG $0xc05afac5 // vcvtss2sd xmm0, xmm0, xmm0
 	LONG $0xe457d9c5 // vxorpd xmm4, xmm4, xmm4
 	LONG $0xc458fbc5 // vaddsd xmm0, xmm0, xmm4
@@ -761,21 +819,21 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa8fde2c4; BYTE $0xd9 // vfmadd213pd ymm3, ymm0, ymm1 # ymm3 = (ymm0 * ymm3) + ymm1
 	LONG $0xa8fde2c4; BYTE $0xd1 // vfmadd213pd ymm2, ymm0, ymm1 # ymm2 = (ymm0 * ymm2) + ymm1
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xf175 // jne 0x10d90 <chain_f64+0x70>
+	WORD $0xf175 // jne 0x10eb0 <chain_f64+0x70>
 	LONG $0x000004b8; BYTE $0x00 // mov eax, 0x4
 	LONG $0x1f29fdc5 // vmovapd ymmword ptr [rdi], ymm3
 	LONG $0x5729fdc5; BYTE $0x20 // vmovapd ymmword ptr [rdi + 0x20], ymm2
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x04f88348 // cmp rax, 0x4
-	LONG $0x027c840f; WORD $0x0000 // je 0x11037 <chain_f64+0x317>
+	LONG $0x027c840f; WORD $0x0000 // je 0x11157 <chain_f64+0x317>
 	LONG $0x08f88348 // cmp rax, 0x8
-	LONG $0x00e4850f; WORD $0x0000 // jne 0x10ea9 <chain_f64+0x189>
+	LONG $0x00e4850f; WORD $0x0000 // jne 0x10fc9 <chain_f64+0x189>
 	LONG $0x01fe8040 // cmp sil, 0x1
-	LONG $0x0430840f; WORD $0x0000 // je 0x111ff <chain_f64+0x4df>
+	LONG $0x0430840f; WORD $0x0000 // je 0x1131f <chain_f64+0x4df>
 	LONG $0xc6b60f40 // movzx eax, sil
 	WORD $0xc085 // test eax, eax
-	LONG $0x0694850f; WORD $0x0000 // jne 0x1146f <chain_f64+0x74f>
+	LONG $0x0694850f; WORD $0x0000 // jne 0x1158f <chain_f64+0x74f>
 	LONG $0x0f287dc5 // vmovapd ymm9, ymmword ptr [rdi]
 	LONG $0x47287dc5; BYTE $0x20 // vmovapd ymm8, ymmword ptr [rdi + 0x20]
 	LONG $0x7f28fdc5; BYTE $0x40 // vmovapd ymm7, ymmword ptr [rdi + 0x40]
@@ -785,7 +843,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000000c09f28fdc5 // vmovapd ymm3, ymmword ptr [rdi + 0xc0]
 	QUAD $0x000000e09728fdc5 // vmovapd ymm2, ymmword ptr [rdi + 0xe0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x5a7e // jle 0x10e6d <chain_f64+0x14d>
+	WORD $0x5a7e // jle 0x10f8d <chain_f64+0x14d>
 	LONG $0xc05afac5 // vcvtss2sd xmm0, xmm0, xmm0
 	LONG $0x572941c4; BYTE $0xd2 // vxorpd xmm10, xmm10, xmm10
 	LONG $0xc058abc5 // vaddsd xmm0, xmm10, xmm0
@@ -803,7 +861,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa8fde2c4; BYTE $0xd9 // vfmadd213pd ymm3, ymm0, ymm1 # ymm3 = (ymm0 * ymm3) + ymm1
 	LONG $0xa8fde2c4; BYTE $0xd1 // vfmadd213pd ymm2, ymm0, ymm1 # ymm2 = (ymm0 * ymm2) + ymm1
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xd375 // jne 0x10e40 <chain_f64+0x120>
+	WORD $0xd375 // jne 0x10f60 <chain_f64+0x120>
 	LONG $0x000004b8; BYTE $0x00 // mov eax, 0x4
 	LONG $0x0f297dc5 // vmovapd ymmword ptr [rdi], ymm9
 	LONG $0x47297dc5; BYTE $0x20 // vmovapd ymmword ptr [rdi + 0x20], ymm8
@@ -816,10 +874,10 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x01fe8040 // cmp sil, 0x1
-	LONG $0x0212840f; WORD $0x0000 // je 0x110c5 <chain_f64+0x3a5>
+	LONG $0x0212840f; WORD $0x0000 // je 0x111e5 <chain_f64+0x3a5>
 	LONG $0xc6b60f40 // movzx eax, sil
 	WORD $0xc085 // test eax, eax
-	LONG $0x0482850f; WORD $0x0000 // jne 0x11341 <chain_f64+0x621>
+	LONG $0x0482850f; WORD $0x0000 // jne 0x11461 <chain_f64+0x621>
 	LONG $0x2f287dc5 // vmovapd ymm13, ymmword ptr [rdi]
 	LONG $0x67287dc5; BYTE $0x20 // vmovapd ymm12, ymmword ptr [rdi + 0x20]
 	LONG $0x5f287dc5; BYTE $0x40 // vmovapd ymm11, ymmword ptr [rdi + 0x40]
@@ -833,7 +891,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000001409f28fdc5 // vmovapd ymm3, ymmword ptr [rdi + 0x140]
 	QUAD $0x000001609728fdc5 // vmovapd ymm2, ymmword ptr [rdi + 0x160]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x6a7e // jle 0x10f81 <chain_f64+0x261>
+	WORD $0x6a7e // jle 0x110a1 <chain_f64+0x261>
 	LONG $0xc05afac5 // vcvtss2sd xmm0, xmm0, xmm0
 	LONG $0x570941c4; BYTE $0xf6 // vxorpd xmm14, xmm14, xmm14
 	LONG $0xc0588bc5 // vaddsd xmm0, xmm14, xmm0
@@ -855,7 +913,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa8fde2c4; BYTE $0xd9 // vfmadd213pd ymm3, ymm0, ymm1 # ymm3 = (ymm0 * ymm3) + ymm1
 	LONG $0xa8fde2c4; BYTE $0xd1 // vfmadd213pd ymm2, ymm0, ymm1 # ymm2 = (ymm0 * ymm2) + ymm1
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xbf75 // jne 0x10f40 <chain_f64+0x220>
+	WORD $0xbf75 // jne 0x11060 <chain_f64+0x220>
 	LONG $0x000004b8; BYTE $0x00 // mov eax, 0x4
 	LONG $0x2f297dc5 // vmovapd ymmword ptr [rdi], ymm13
 	LONG $0x67297dc5; BYTE $0x20 // vmovapd ymmword ptr [rdi + 0x20], ymm12
@@ -872,13 +930,13 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x01fe8040 // cmp sil, 0x1
-	LONG $0x02cb840f; WORD $0x0000 // je 0x112b2 <chain_f64+0x592>
+	LONG $0x02cb840f; WORD $0x0000 // je 0x113d2 <chain_f64+0x592>
 	LONG $0xc6b60f40 // movzx eax, sil
 	WORD $0xc085 // test eax, eax
-	LONG $0x051e850f; WORD $0x0000 // jne 0x11511 <chain_f64+0x7f1>
+	LONG $0x051e850f; WORD $0x0000 // jne 0x11631 <chain_f64+0x7f1>
 	LONG $0x1728fdc5 // vmovapd ymm2, ymmword ptr [rdi]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2e7e // jle 0x1102a <chain_f64+0x30a>
+	WORD $0x2e7e // jle 0x1114a <chain_f64+0x30a>
 	LONG $0xc05afac5 // vcvtss2sd xmm0, xmm0, xmm0
 	LONG $0xdb57e1c5 // vxorpd xmm3, xmm3, xmm3
 	LONG $0xc358fbc5 // vaddsd xmm0, xmm0, xmm3
@@ -889,22 +947,22 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0xa8fde2c4; BYTE $0xd1 // vfmadd213pd ymm2, ymm0, ymm1 # ymm2 = (ymm0 * ymm2) + ymm1
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xf675 // jne 0x11020 <chain_f64+0x300>
+	WORD $0xf675 // jne 0x11140 <chain_f64+0x300>
 	LONG $0x000004b8; BYTE $0x00 // mov eax, 0x4
 	LONG $0x1729fdc5 // vmovapd ymmword ptr [rdi], ymm2
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x01fe8040 // cmp sil, 0x1
-	LONG $0x029d840f; WORD $0x0000 // je 0x112de <chain_f64+0x5be>
+	LONG $0x029d840f; WORD $0x0000 // je 0x113fe <chain_f64+0x5be>
 	LONG $0xc6b60f40 // movzx eax, sil
 	WORD $0xc085 // test eax, eax
-	LONG $0x04e9850f; WORD $0x0000 // jne 0x11536 <chain_f64+0x816>
+	LONG $0x04e9850f; WORD $0x0000 // jne 0x11656 <chain_f64+0x816>
 	LONG $0x2f28fdc5 // vmovapd ymm5, ymmword ptr [rdi]
 	LONG $0x6728fdc5; BYTE $0x20 // vmovapd ymm4, ymmword ptr [rdi + 0x20]
 	LONG $0x5f28fdc5; BYTE $0x40 // vmovapd ymm3, ymmword ptr [rdi + 0x40]
 	LONG $0x5728fdc5; BYTE $0x60 // vmovapd ymm2, ymmword ptr [rdi + 0x60]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x447e // jle 0x110a9 <chain_f64+0x389>
+	WORD $0x447e // jle 0x111c9 <chain_f64+0x389>
 	LONG $0xc05afac5 // vcvtss2sd xmm0, xmm0, xmm0
 	LONG $0xf657c9c5 // vxorpd xmm6, xmm6, xmm6
 	LONG $0xc658fbc5 // vaddsd xmm0, xmm0, xmm6
@@ -918,7 +976,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa8fde2c4; BYTE $0xd9 // vfmadd213pd ymm3, ymm0, ymm1 # ymm3 = (ymm0 * ymm3) + ymm1
 	LONG $0xa8fde2c4; BYTE $0xd1 // vfmadd213pd ymm2, ymm0, ymm1 # ymm2 = (ymm0 * ymm2) + ymm1
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe775 // jne 0x11090 <chain_f64+0x370>
+	WORD $0xe775 // jne 0x111b0 <chain_f64+0x370>
 	LONG $0x000004b8; BYTE $0x00 // mov eax, 0x4
 	LONG $0x2f29fdc5 // vmovapd ymmword ptr [rdi], ymm5
 	LONG $0x6729fdc5; BYTE $0x20 // vmovapd ymmword ptr [rdi + 0x20], ymm4
@@ -939,7 +997,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000001409728fdc5 // vmovapd ymm2, ymmword ptr [rdi + 0x140]
 	QUAD $0x000001608728fcc5 // vmovaps ymm0, ymmword ptr [rdi + 0x160]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x4d7e // jle 0x1116a <chain_f64+0x44a>
+	WORD $0x4d7e // jle 0x1128a <chain_f64+0x44a>
 	LONG $0xc95af2c5 // vcvtss2sd xmm1, xmm1, xmm1
 	LONG $0x571141c4; BYTE $0xed // vxorpd xmm13, xmm13, xmm13
 	LONG $0xc95893c5 // vaddsd xmm1, xmm13, xmm1
@@ -958,7 +1016,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd25ef5c5 // vdivpd ymm2, ymm1, ymm2
 	LONG $0xc05ef5c5 // vdivpd ymm0, ymm1, ymm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xc675 // jne 0x11130 <chain_f64+0x410>
+	WORD $0xc675 // jne 0x11250 <chain_f64+0x410>
 	LONG $0x27297dc5 // vmovapd ymmword ptr [rdi], ymm12
 	LONG $0x5f297dc5; BYTE $0x20 // vmovapd ymmword ptr [rdi + 0x20], ymm11
 	LONG $0x57297dc5; BYTE $0x40 // vmovapd ymmword ptr [rdi + 0x40], ymm10
@@ -970,11 +1028,11 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x00000100a729fdc5 // vmovapd ymmword ptr [rdi + 0x100], ymm4
 	QUAD $0x000001209f29fdc5 // vmovapd ymmword ptr [rdi + 0x120], ymm3
 	QUAD $0x000001409729fdc5 // vmovapd ymmword ptr [rdi + 0x140], ymm2
-	LONG $0x00026ae9; BYTE $0x00 // jmp 0x11424 <chain_f64+0x704>
+	LONG $0x00026ae9; BYTE $0x00 // jmp 0x11544 <chain_f64+0x704>
 	LONG $0x1728fdc5 // vmovapd ymm2, ymmword ptr [rdi]
 	LONG $0x4728fcc5; BYTE $0x20 // vmovaps ymm0, ymmword ptr [rdi + 0x20]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x257e // jle 0x111ed <chain_f64+0x4cd>
+	WORD $0x257e // jle 0x1130d <chain_f64+0x4cd>
 	LONG $0xc95af2c5 // vcvtss2sd xmm1, xmm1, xmm1
 	LONG $0xdb57e1c5 // vxorpd xmm3, xmm3, xmm3
 	LONG $0xcb58f3c5 // vaddsd xmm1, xmm1, xmm3
@@ -983,7 +1041,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd25ef5c5 // vdivpd ymm2, ymm1, ymm2
 	LONG $0xc05ef5c5 // vdivpd ymm0, ymm1, ymm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xf375 // jne 0x111e0 <chain_f64+0x4c0>
+	WORD $0xf375 // jne 0x11300 <chain_f64+0x4c0>
 	LONG $0x000004b8; BYTE $0x00 // mov eax, 0x4
 	LONG $0x1729fdc5 // vmovapd ymmword ptr [rdi], ymm2
 	LONG $0x4729fdc5; BYTE $0x20 // vmovapd ymmword ptr [rdi + 0x20], ymm0
@@ -998,7 +1056,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000000c09728fdc5 // vmovapd ymm2, ymmword ptr [rdi + 0xc0]
 	QUAD $0x000000e08728fcc5 // vmovaps ymm0, ymmword ptr [rdi + 0xe0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x3f7e // jle 0x11276 <chain_f64+0x556>
+	WORD $0x3f7e // jle 0x11396 <chain_f64+0x556>
 	LONG $0xc95af2c5 // vcvtss2sd xmm1, xmm1, xmm1
 	LONG $0x573141c4; BYTE $0xc9 // vxorpd xmm9, xmm9, xmm9
 	LONG $0xc958b3c5 // vaddsd xmm1, xmm9, xmm1
@@ -1013,7 +1071,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd25ef5c5 // vdivpd ymm2, ymm1, ymm2
 	LONG $0xc05ef5c5 // vdivpd ymm0, ymm1, ymm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xda75 // jne 0x11250 <chain_f64+0x530>
+	WORD $0xda75 // jne 0x11370 <chain_f64+0x530>
 	LONG $0x000004b8; BYTE $0x00 // mov eax, 0x4
 	LONG $0x07297dc5 // vmovapd ymmword ptr [rdi], ymm8
 	LONG $0x7f29fdc5; BYTE $0x20 // vmovapd ymmword ptr [rdi + 0x20], ymm7
@@ -1027,21 +1085,21 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x0728fcc5 // vmovaps ymm0, ymmword ptr [rdi]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x026a8e0f; WORD $0x0000 // jle 0x11529 <chain_f64+0x809>
+	LONG $0x026a8e0f; WORD $0x0000 // jle 0x11649 <chain_f64+0x809>
 	LONG $0xc95af2c5 // vcvtss2sd xmm1, xmm1, xmm1
 	LONG $0xd257e9c5 // vxorpd xmm2, xmm2, xmm2
 	LONG $0xca58f3c5 // vaddsd xmm1, xmm1, xmm2
 	LONG $0x197de2c4; BYTE $0xc9 // vbroadcastsd ymm1, xmm1
 	LONG $0xc05ef5c5 // vdivpd ymm0, ymm1, ymm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xf775 // jne 0x112d0 <chain_f64+0x5b0>
-	LONG $0x00024be9; BYTE $0x00 // jmp 0x11529 <chain_f64+0x809>
+	WORD $0xf775 // jne 0x113f0 <chain_f64+0x5b0>
+	LONG $0x00024be9; BYTE $0x00 // jmp 0x11649 <chain_f64+0x809>
 	LONG $0x2728fdc5 // vmovapd ymm4, ymmword ptr [rdi]
 	LONG $0x5f28fdc5; BYTE $0x20 // vmovapd ymm3, ymmword ptr [rdi + 0x20]
 	LONG $0x5728fdc5; BYTE $0x40 // vmovapd ymm2, ymmword ptr [rdi + 0x40]
 	LONG $0x4728fcc5; BYTE $0x60 // vmovaps ymm0, ymmword ptr [rdi + 0x60]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2f7e // jle 0x11325 <chain_f64+0x605>
+	WORD $0x2f7e // jle 0x11445 <chain_f64+0x605>
 	LONG $0xc95af2c5 // vcvtss2sd xmm1, xmm1, xmm1
 	LONG $0xed57d1c5 // vxorpd xmm5, xmm5, xmm5
 	LONG $0xcd58f3c5 // vaddsd xmm1, xmm1, xmm5
@@ -1052,7 +1110,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd25ef5c5 // vdivpd ymm2, ymm1, ymm2
 	LONG $0xc05ef5c5 // vdivpd ymm0, ymm1, ymm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xeb75 // jne 0x11310 <chain_f64+0x5f0>
+	WORD $0xeb75 // jne 0x11430 <chain_f64+0x5f0>
 	LONG $0x000004b8; BYTE $0x00 // mov eax, 0x4
 	LONG $0x2729fdc5 // vmovapd ymmword ptr [rdi], ymm4
 	LONG $0x5f29fdc5; BYTE $0x20 // vmovapd ymmword ptr [rdi + 0x20], ymm3
@@ -1073,7 +1131,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000001408f28fdc5 // vmovapd ymm1, ymmword ptr [rdi + 0x140]
 	QUAD $0x000001608728fdc5 // vmovapd ymm0, ymmword ptr [rdi + 0x160]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x407e // jle 0x113d9 <chain_f64+0x6b9>
+	WORD $0x407e // jle 0x114f9 <chain_f64+0x6b9>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x517d41c4; BYTE $0xdb // vsqrtpd ymm11, ymm11
 	LONG $0x517d41c4; BYTE $0xd2 // vsqrtpd ymm10, ymm10
@@ -1088,7 +1146,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc951fdc5 // vsqrtpd ymm1, ymm1
 	LONG $0xc051fdc5 // vsqrtpd ymm0, ymm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xc775 // jne 0x113a0 <chain_f64+0x680>
+	WORD $0xc775 // jne 0x114c0 <chain_f64+0x680>
 	LONG $0x1f297dc5 // vmovapd ymmword ptr [rdi], ymm11
 	LONG $0x57297dc5; BYTE $0x20 // vmovapd ymmword ptr [rdi + 0x20], ymm10
 	LONG $0x4f297dc5; BYTE $0x40 // vmovapd ymmword ptr [rdi + 0x40], ymm9
@@ -1107,12 +1165,12 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0f28fdc5 // vmovapd ymm1, ymmword ptr [rdi]
 	LONG $0x4728fdc5; BYTE $0x20 // vmovapd ymm0, ymmword ptr [rdi + 0x20]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x1a7e // jle 0x1145d <chain_f64+0x73d>
+	WORD $0x1a7e // jle 0x1157d <chain_f64+0x73d>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xc951fdc5 // vsqrtpd ymm1, ymm1
 	LONG $0xc051fdc5 // vsqrtpd ymm0, ymm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xf375 // jne 0x11450 <chain_f64+0x730>
+	WORD $0xf375 // jne 0x11570 <chain_f64+0x730>
 	LONG $0x000004b8; BYTE $0x00 // mov eax, 0x4
 	LONG $0x0f29fdc5 // vmovapd ymmword ptr [rdi], ymm1
 	LONG $0x4729fdc5; BYTE $0x20 // vmovapd ymmword ptr [rdi + 0x20], ymm0
@@ -1127,7 +1185,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000000c08f28fdc5 // vmovapd ymm1, ymmword ptr [rdi + 0xc0]
 	QUAD $0x000000e08728fdc5 // vmovapd ymm0, ymmword ptr [rdi + 0xe0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2e7e // jle 0x114d5 <chain_f64+0x7b5>
+	WORD $0x2e7e // jle 0x115f5 <chain_f64+0x7b5>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xff51fdc5 // vsqrtpd ymm7, ymm7
 	LONG $0xf651fdc5 // vsqrtpd ymm6, ymm6
@@ -1138,7 +1196,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc951fdc5 // vsqrtpd ymm1, ymm1
 	LONG $0xc051fdc5 // vsqrtpd ymm0, ymm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xdb75 // jne 0x114b0 <chain_f64+0x790>
+	WORD $0xdb75 // jne 0x115d0 <chain_f64+0x790>
 	LONG $0x000004b8; BYTE $0x00 // mov eax, 0x4
 	LONG $0x3f29fdc5 // vmovapd ymmword ptr [rdi], ymm7
 	LONG $0x7729fdc5; BYTE $0x20 // vmovapd ymmword ptr [rdi + 0x20], ymm6
@@ -1152,11 +1210,11 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x0728fdc5 // vmovapd ymm0, ymmword ptr [rdi]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x0f7e // jle 0x11529 <chain_f64+0x809>
+	WORD $0x0f7e // jle 0x11649 <chain_f64+0x809>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0xc051fdc5 // vsqrtpd ymm0, ymm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xf775 // jne 0x11520 <chain_f64+0x800>
+	WORD $0xf775 // jne 0x11640 <chain_f64+0x800>
 	LONG $0x000004b8; BYTE $0x00 // mov eax, 0x4
 	LONG $0x0729fdc5 // vmovapd ymmword ptr [rdi], ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
@@ -1166,14 +1224,14 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4f28fdc5; BYTE $0x40 // vmovapd ymm1, ymmword ptr [rdi + 0x40]
 	LONG $0x4728fdc5; BYTE $0x60 // vmovapd ymm0, ymmword ptr [rdi + 0x60]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x177e // jle 0x11565 <chain_f64+0x845>
+	WORD $0x177e // jle 0x11685 <chain_f64+0x845>
 	WORD $0x9066 // nop
 	LONG $0xdb51fdc5 // vsqrtpd ymm3, ymm3
 	LONG $0xd251fdc5 // vsqrtpd ymm2, ymm2
 	LONG $0xc951fdc5 // vsqrtpd ymm1, ymm1
 	LONG $0xc051fdc5 // vsqrtpd ymm0, ymm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xeb75 // jne 0x11550 <chain_f64+0x830>
+	WORD $0xeb75 // jne 0x11670 <chain_f64+0x830>
 	LONG $0x000004b8; BYTE $0x00 // mov eax, 0x4
 	LONG $0x1f29fdc5 // vmovapd ymmword ptr [rdi], ymm3
 	LONG $0x5729fdc5; BYTE $0x20 // vmovapd ymmword ptr [rdi + 0x20], ymm2
@@ -1183,15 +1241,15 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// roof_f32: +5520
+	// roof_f32: +5808
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x01298e0f; WORD $0x0000 // jle 0x116c2 <roof_f32+0x132>
-	QUAD $0x00031e0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x31e] # 0x118c0 <dot_i8+0x1f0>
-	QUAD $0x00032515187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x325] # 0x118d0 <dot_i8+0x200>
-	QUAD $0x0003101d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x310] # 0x118c4 <dot_i8+0x1f4>
-	QUAD $0x00030b25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x30b] # 0x118c8 <dot_i8+0x1f8>
+	LONG $0x01298e0f; WORD $0x0000 // jle 0x117e2 <roof_f32+0x132>
+	QUAD $0x0002fe0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x2fe] # 0x119c0 <dot_i8+0x1d0>
+	QUAD $0x00030515187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x305] # 0x119d0 <dot_i8+0x1e0>
+	QUAD $0x0002f01d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x2f0] # 0x119c4 <dot_i8+0x1d4>
+	QUAD $0x0002eb25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x2eb] # 0x119c8 <dot_i8+0x1d8>
 	WORD $0xc031 // xor eax, eax
-	WORD $0x54eb // jmp 0x11615 <roof_f32+0x85>
+	WORD $0x54eb // jmp 0x11735 <roof_f32+0x85>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xc9287cc5 // vmovaps ymm9, ymm1
 	LONG $0xd1287cc5 // vmovaps ymm10, ymm1
@@ -1207,7 +1265,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x6087 // vmovups ymmword ptr [rdi + 4*rax + 0x60], ymm0
 	LONG $0x20c08348 // add rax, 0x20
 	WORD $0x3948; BYTE $0xd0 // cmp rax, rdx
-	LONG $0x00ad8d0f; WORD $0x0000 // jge 0x116c2 <roof_f32+0x132>
+	LONG $0x00ad8d0f; WORD $0x0000 // jge 0x117e2 <roof_f32+0x132>
 	LONG $0x1c107cc5; BYTE $0x86 // vmovups ymm11, ymmword ptr [rsi + 4*rax]
 	LONG $0x54107cc5; WORD $0x2086 // vmovups ymm10, ymmword ptr [rsi + 4*rax + 0x20]
 	LONG $0x4c107cc5; WORD $0x4086 // vmovups ymm9, ymmword ptr [rsi + 4*rax + 0x40]
@@ -1217,8 +1275,8 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfa59b4c5 // vmulps ymm7, ymm9, ymm2
 	LONG $0xc2597cc5 // vmulps ymm8, ymm0, ymm2
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x8f7e // jle 0x115d0 <roof_f32+0x40>
-	QUAD $0x00028225187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x282] # 0x118cc <dot_i8+0x1fc>
+	WORD $0x8f7e // jle 0x116f0 <roof_f32+0x40>
+	QUAD $0x00026225187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x262] # 0x119cc <dot_i8+0x1dc>
 	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
 	LONG $0xe9287cc5 // vmovaps ymm13, ymm1
 	LONG $0x592441c4; BYTE $0xdc // vmulps ymm11, ymm11, ymm12
@@ -1242,13 +1300,13 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa87d62c4; BYTE $0xc3 // vfmadd213ps ymm8, ymm0, ymm3 # ymm8 = (ymm0 * ymm8) + ymm3
 	LONG $0xa87d62c4; BYTE $0xcc // vfmadd213ps ymm9, ymm0, ymm4 # ymm9 = (ymm0 * ymm9) + ymm4
 	WORD $0xff49; BYTE $0xc8 // dec r8
-	WORD $0xd375 // jne 0x11690 <roof_f32+0x100>
-	LONG $0xffff1ee9; BYTE $0xff // jmp 0x115e0 <roof_f32+0x50>
+	WORD $0xd375 // jne 0x117b0 <roof_f32+0x100>
+	LONG $0xffff1ee9; BYTE $0xff // jmp 0x11700 <roof_f32+0x50>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// dot_i8: +5840
+	// dot_i8: +6128
 	LONG $0x1f6f7ec5 // vmovdqu ymm11, ymmword ptr [rdi]
 	LONG $0x576f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdi + 0x20]
 	LONG $0x4f6f7ec5; BYTE $0x40 // vmovdqu ymm9, ymmword ptr [rdi + 0x40]
@@ -1262,10 +1320,10 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000001408f6ffec5 // vmovdqu ymm1, ymmword ptr [rdi + 0x140]
 	QUAD $0x00000160876ffec5 // vmovdqu ymm0, ymmword ptr [rdi + 0x160]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x01058e0f; WORD $0x0000 // jle 0x11831 <dot_i8+0x161>
+	LONG $0x01058e0f; WORD $0x0000 // jle 0x11951 <dot_i8+0x161>
 	LONG $0x26107cc5 // vmovups ymm12, ymmword ptr [rsi]
 	LONG $0x2a6f7ec5 // vmovdqu ymm13, ymmword ptr [rdx]
-	QUAD $0x0001c335797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x1c3] # 0x11900 <dot_i8+0x230>
+	QUAD $0x0001a335797d62c4; BYTE $0x00 // vpbroadcastw ymm14, word ptr [rip + 0x1a3] # 0x11a00 <dot_i8+0x210>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x287c41c4; BYTE $0xfc // vmovaps ymm15, ymm12
 	LONG $0x040542c4; BYTE $0xfd // vpmaddubsw ymm15, ymm15, ymm13
@@ -1316,7 +1374,7 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xff48; BYTE $0xc9 // dec rcx
 	LONG $0xf50541c4; BYTE $0xfe // vpmaddwd ymm15, ymm15, ymm14
 	LONG $0xc0fe85c5 // vpaddd ymm0, ymm15, ymm0
-	LONG $0xff0f850f; WORD $0xffff // jne 0x11740 <dot_i8+0x70>
+	LONG $0xff0f850f; WORD $0xffff // jne 0x11860 <dot_i8+0x70>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x1f7f7ec5 // vmovdqu ymmword ptr [rdi], ymm11
 	LONG $0x577f7ec5; BYTE $0x20 // vmovdqu ymmword ptr [rdi + 0x20], ymm10
@@ -1334,8 +1392,6 @@ TEXT ·probe_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x003f800000cccccc; QUAD $0x003f4000003e8000
 	QUAD $0xcc3b800000368000; QUAD $0xcccccccccccccccc
@@ -1389,18 +1445,19 @@ TEXT ·streamTriad_avx2(SB), 0, $0-44
 	CALL ·probe_avx2<>+512(SB)
 	RET
 
-// func readSum_avx2(p unsafe.Pointer, n int) int
-TEXT ·readSum_avx2(SB), 0, $0-24
+// func readSum_avx2(p unsafe.Pointer, n, streams int) int
+TEXT ·readSum_avx2(SB), 0, $0-32
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
+	MOVQ streams+16(FP), DX
 	CALL ·probe_avx2<>+752(SB)
-	MOVQ AX, ret+16(FP)
+	MOVQ AX, ret+24(FP)
 	RET
 
 // func clockChain_avx2(rounds int) int
 TEXT ·clockChain_avx2(SB), 0, $0-16
 	MOVQ rounds+0(FP), DI
-	CALL ·probe_avx2<>+1184(SB)
+	CALL ·probe_avx2<>+1472(SB)
 	MOVQ AX, ret+8(FP)
 	RET
 
@@ -1411,7 +1468,7 @@ TEXT ·chainF32_avx2(SB), 0, $0-40
 	MOVQ rounds+16(FP), DX
 	MOVSS f+24(FP), X0
 	MOVSS e+28(FP), X1
-	CALL ·probe_avx2<>+1264(SB)
+	CALL ·probe_avx2<>+1552(SB)
 	MOVQ AX, ret+32(FP)
 	RET
 
@@ -1422,7 +1479,7 @@ TEXT ·chainF64_avx2(SB), 0, $0-40
 	MOVQ rounds+16(FP), DX
 	MOVSS f+24(FP), X0
 	MOVSS e+28(FP), X1
-	CALL ·probe_avx2<>+3360(SB)
+	CALL ·probe_avx2<>+3648(SB)
 	MOVQ AX, ret+32(FP)
 	RET
 
@@ -1432,7 +1489,7 @@ TEXT ·roofF32_avx2(SB), 0, $0-32
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), DX
 	MOVQ steps+24(FP), CX
-	CALL ·probe_avx2<>+5520(SB)
+	CALL ·probe_avx2<>+5808(SB)
 	RET
 
 // func dotI8_avx2(sums, w, x unsafe.Pointer, rounds int) int
@@ -1441,6 +1498,6 @@ TEXT ·dotI8_avx2(SB), 0, $0-40
 	MOVQ w+8(FP), SI
 	MOVQ x+16(FP), DX
 	MOVQ rounds+24(FP), CX
-	CALL ·probe_avx2<>+5840(SB)
+	CALL ·probe_avx2<>+6128(SB)
 	MOVQ AX, ret+32(FP)
 	RET

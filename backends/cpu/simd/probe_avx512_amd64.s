@@ -180,8 +180,27 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 
 	// read_sum: +896
-	LONG $0x07468d48 // lea rax, [rsi + 0x7]
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	WORD $0x8949; BYTE $0xd0 // mov r8, rdx
+	LONG $0x09e0c149 // shl r8, 0x9
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
+	WORD $0x094c; BYTE $0xc0 // or rax, r8
+	LONG $0x20e8c148 // shr rax, 0x20
+	WORD $0x0a74 // je 0x103a0 <read_sum+0x20>
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	WORD $0x9948 // cqo
+	WORD $0xf749; BYTE $0xf8 // idiv r8
+	WORD $0x07eb // jmp 0x103a7 <read_sum+0x27>
+	WORD $0xf089 // mov eax, esi
+	WORD $0xd231 // xor edx, edx
+	WORD $0xf741; BYTE $0xf0 // div r8d
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x09e0c149 // shl r8, 0x9
+	WORD $0x894c; BYTE $0xc2 // mov rdx, r8
+	LONG $0xd1af0f48 // imul rdx, rcx
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x00938e0f; WORD $0x0000 // jle 0x10451 <read_sum+0xd1>
+	LONG $0xc0878d48; WORD $0x0001; BYTE $0x00 // lea rax, [rdi + 0x1c0]
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
 	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
@@ -190,23 +209,54 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xe4efd9c5 // vpxor xmm4, xmm4, xmm4
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0xc6490f48 // cmovns rax, rsi
-	LONG $0x08fe8348 // cmp rsi, 0x8
-	WORD $0x577c // jl 0x10408 <read_sum+0x88>
-	LONG $0x03f8c148 // sar rax, 0x3
-	WORD $0xc931 // xor ecx, ecx
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x48cdf162; WORD $0x34d4; BYTE $0xcf // vpaddq zmm6, zmm6, zmmword ptr [rdi + 8*rcx]
-	QUAD $0x01cf7cd448c5f162 // vpaddq zmm7, zmm7, zmmword ptr [rdi + 8*rcx + 0x40]
-	QUAD $0x02cf64d448ddf162 // vpaddq zmm4, zmm4, zmmword ptr [rdi + 8*rcx + 0x80]
-	QUAD $0x03cf6cd448d5f162 // vpaddq zmm5, zmm5, zmmword ptr [rdi + 8*rcx + 0xc0]
-	QUAD $0x04cf54d448edf162 // vpaddq zmm2, zmm2, zmmword ptr [rdi + 8*rcx + 0x100]
-	QUAD $0x05cf5cd448e5f162 // vpaddq zmm3, zmm3, zmmword ptr [rdi + 8*rcx + 0x140]
-	QUAD $0x06cf4cd448f5f162 // vpaddq zmm1, zmm1, zmmword ptr [rdi + 8*rcx + 0x180]
-	QUAD $0x07cf44d448fdf162 // vpaddq zmm0, zmm0, zmmword ptr [rdi + 8*rcx + 0x1c0]
-	LONG $0x40c18348 // add rcx, 0x40
-	WORD $0x3948; BYTE $0xc1 // cmp rcx, rax
-	WORD $0xb87c // jl 0x103c0 <read_sum+0x40>
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x18eb // jmp 0x10402 <read_sum+0x82>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x00c18149; WORD $0x0002; BYTE $0x00 // add r9, 0x200
+	LONG $0x02000548; WORD $0x0000 // add rax, 0x200
+	WORD $0x394d; BYTE $0xc1 // cmp r9, r8
+	WORD $0x6f7d // jge 0x10471 <read_sum+0xf1>
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0xe37e // jle 0x103f0 <read_sum+0x70>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x48cdd162; WORD $0x72d4; BYTE $0xf9 // vpaddq zmm6, zmm6, zmmword ptr [r10 - 0x1c0]
+	LONG $0x48c5d162; WORD $0x7ad4; BYTE $0xfa // vpaddq zmm7, zmm7, zmmword ptr [r10 - 0x180]
+	LONG $0x48ddd162; WORD $0x62d4; BYTE $0xfb // vpaddq zmm4, zmm4, zmmword ptr [r10 - 0x140]
+	LONG $0x48d5d162; WORD $0x6ad4; BYTE $0xfc // vpaddq zmm5, zmm5, zmmword ptr [r10 - 0x100]
+	LONG $0x48edd162; WORD $0x52d4; BYTE $0xfd // vpaddq zmm2, zmm2, zmmword ptr [r10 - 0xc0]
+	LONG $0x48e5d162; WORD $0x5ad4; BYTE $0xfe // vpaddq zmm3, zmm3, zmmword ptr [r10 - 0x80]
+	LONG $0x48f5d162; WORD $0x4ad4; BYTE $0xff // vpaddq zmm1, zmm1, zmmword ptr [r10 - 0x40]
+	LONG $0x48fdd162; WORD $0x02d4 // vpaddq zmm0, zmm0, zmmword ptr [r10]
+	WORD $0x014d; BYTE $0xc2 // add r10, r8
+	WORD $0xff49; BYTE $0xcb // dec r11
+	WORD $0xc175 // jne 0x10410 <read_sum+0x90>
+	WORD $0x9feb // jmp 0x103f0 <read_sum+0x70>
+	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
+	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
+	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
+	LONG $0xd2efe9c5 // vpxor xmm2, xmm2, xmm2
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0xe4efd9c5 // vpxor xmm4, xmm4, xmm4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	WORD $0x2948; BYTE $0xd6 // sub rsi, rdx
+	WORD $0x587e // jle 0x104ce <read_sum+0x14e>
+	WORD $0x0148; BYTE $0xd7 // add rdi, rdx
+	LONG $0x00c68148; WORD $0x0002; BYTE $0x00 // add rsi, 0x200
+	LONG $0x48cdf162; WORD $0x37d4 // vpaddq zmm6, zmm6, zmmword ptr [rdi]
+	LONG $0x48c5f162; WORD $0x7fd4; BYTE $0x01 // vpaddq zmm7, zmm7, zmmword ptr [rdi + 0x40]
+	LONG $0x48ddf162; WORD $0x67d4; BYTE $0x02 // vpaddq zmm4, zmm4, zmmword ptr [rdi + 0x80]
+	LONG $0x48d5f162; WORD $0x6fd4; BYTE $0x03 // vpaddq zmm5, zmm5, zmmword ptr [rdi + 0xc0]
+	LONG $0x48edf162; WORD $0x57d4; BYTE $0x04 // vpaddq zmm2, zmm2, zmmword ptr [rdi + 0x100]
+	LONG $0x48e5f162; WORD $0x5fd4; BYTE $0x05 // vpaddq zmm3, zmm3, zmmword ptr [rdi + 0x140]
+	LONG $0x48f5f162; WORD $0x4fd4; BYTE $0x06 // vpaddq zmm1, zmm1, zmmword ptr [rdi + 0x180]
+	LONG $0x48fdf162; WORD $0x47d4; BYTE $0x07 // vpaddq zmm0, zmm0, zmmword ptr [rdi + 0x1c0]
+	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
+	LONG $0x00c68148; WORD $0xfffe; BYTE $0xff // add rsi, -0x200
+	LONG $0x00fe8148; WORD $0x0002; BYTE $0x00 // cmp rsi, 0x200
+	WORD $0xb277 // ja 0x10480 <read_sum+0x100>
 	LONG $0xc57079c5; BYTE $0xee // vpshufd xmm8, xmm5, 0xee # xmm8 = xmm5[2,3,2,3]
 	LONG $0xd47079c5; BYTE $0xee // vpshufd xmm10, xmm4, 0xee # xmm10 = xmm4[2,3,2,3]
 	LONG $0xd97079c5; BYTE $0xee // vpshufd xmm11, xmm1, 0xee # xmm11 = xmm1[2,3,2,3]
@@ -337,13 +387,13 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x7ef9e1c4; BYTE $0xc0 // vmovq rax, xmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	WORD $0x9066 // nop
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// clock_chain: +1744
+	// clock_chain: +1952
 	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
 	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
 	WORD $0x8548; BYTE $0xff // test rdi, rdi
-	WORD $0x387e // jle 0x10715 <clock_chain+0x45>
+	WORD $0x387e // jle 0x107e5 <clock_chain+0x45>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
@@ -362,28 +412,28 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	WORD $0x0148; BYTE $0xc8 // add rax, rcx
 	WORD $0xff48; BYTE $0xcf // dec rdi
-	WORD $0xcb75 // jne 0x106e0 <clock_chain+0x10>
+	WORD $0xcb75 // jne 0x107b0 <clock_chain+0x10>
 	BYTE $0xc3 // ret
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// chain_f32: +1824
+	// chain_f32: +2032
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0x08f8c148 // sar rax, 0x8
 	LONG $0x03f88348 // cmp rax, 0x3
-	LONG $0x00868f0f; WORD $0x0000 // jg 0x107b7 <chain_f32+0x97>
+	LONG $0x00868f0f; WORD $0x0000 // jg 0x10887 <chain_f32+0x97>
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x02ae840f; WORD $0x0000 // je 0x109e9 <chain_f32+0x2c9>
+	LONG $0x02ae840f; WORD $0x0000 // je 0x10ab9 <chain_f32+0x2c9>
 	LONG $0x02f88348 // cmp rax, 0x2
-	LONG $0x0170850f; WORD $0x0000 // jne 0x108b5 <chain_f32+0x195>
+	LONG $0x0170850f; WORD $0x0000 // jne 0x10985 <chain_f32+0x195>
 	LONG $0x01fe8040 // cmp sil, 0x1
-	LONG $0x049f840f; WORD $0x0000 // je 0x10bee <chain_f32+0x4ce>
+	LONG $0x049f840f; WORD $0x0000 // je 0x10cbe <chain_f32+0x4ce>
 	LONG $0xc6b60f40 // movzx eax, sil
 	WORD $0xc085 // test eax, eax
-	LONG $0x075e850f; WORD $0x0000 // jne 0x10eb9 <chain_f32+0x799>
+	LONG $0x075e850f; WORD $0x0000 // jne 0x10f89 <chain_f32+0x799>
 	LONG $0x487cf162; WORD $0x1f28 // vmovaps zmm3, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0x5728; BYTE $0x01 // vmovaps zmm2, zmmword ptr [rdi + 0x40]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x347e // jle 0x107a1 <chain_f32+0x81>
+	WORD $0x347e // jle 0x10871 <chain_f32+0x81>
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xc458fac5 // vaddss xmm0, xmm0, xmm4
 	LONG $0xcc58f2c5 // vaddss xmm1, xmm1, xmm4
@@ -393,21 +443,21 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487df262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm0, zmm1 # zmm3 = (zmm0 * zmm3) + zmm1
 	LONG $0x487df262; WORD $0xd1a8 // vfmadd213ps zmm2, zmm0, zmm1 # zmm2 = (zmm0 * zmm2) + zmm1
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xef75 // jne 0x10790 <chain_f32+0x70>
+	WORD $0xef75 // jne 0x10860 <chain_f32+0x70>
 	LONG $0x000010b8; BYTE $0x00 // mov eax, 0x10
 	LONG $0x487cf162; WORD $0x1f29 // vmovaps zmmword ptr [rdi], zmm3
 	LONG $0x487cf162; WORD $0x5729; BYTE $0x01 // vmovaps zmmword ptr [rdi + 0x40], zmm2
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x04f88348 // cmp rax, 0x4
-	LONG $0x0289840f; WORD $0x0000 // je 0x10a4a <chain_f32+0x32a>
+	LONG $0x0289840f; WORD $0x0000 // je 0x10b1a <chain_f32+0x32a>
 	LONG $0x08f88348 // cmp rax, 0x8
-	LONG $0x00ea850f; WORD $0x0000 // jne 0x108b5 <chain_f32+0x195>
+	LONG $0x00ea850f; WORD $0x0000 // jne 0x10985 <chain_f32+0x195>
 	LONG $0x01fe8040 // cmp sil, 0x1
-	LONG $0x0462840f; WORD $0x0000 // je 0x10c37 <chain_f32+0x517>
+	LONG $0x0462840f; WORD $0x0000 // je 0x10d07 <chain_f32+0x517>
 	LONG $0xc6b60f40 // movzx eax, sil
 	WORD $0xc085 // test eax, eax
-	LONG $0x0716850f; WORD $0x0000 // jne 0x10ef7 <chain_f32+0x7d7>
+	LONG $0x0716850f; WORD $0x0000 // jne 0x10fc7 <chain_f32+0x7d7>
 	LONG $0x487c7162; WORD $0x0f28 // vmovaps zmm9, zmmword ptr [rdi]
 	LONG $0x487c7162; WORD $0x4728; BYTE $0x01 // vmovaps zmm8, zmmword ptr [rdi + 0x40]
 	LONG $0x487cf162; WORD $0x7f28; BYTE $0x02 // vmovaps zmm7, zmmword ptr [rdi + 0x80]
@@ -417,7 +467,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x5f28; BYTE $0x06 // vmovaps zmm3, zmmword ptr [rdi + 0x180]
 	LONG $0x487cf162; WORD $0x5728; BYTE $0x07 // vmovaps zmm2, zmmword ptr [rdi + 0x1c0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x587e // jle 0x10875 <chain_f32+0x155>
+	WORD $0x587e // jle 0x10945 <chain_f32+0x155>
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0xc058aac5 // vaddss xmm0, xmm10, xmm0
 	LONG $0xc958aac5 // vaddss xmm1, xmm10, xmm1
@@ -433,7 +483,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487df262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm0, zmm1 # zmm3 = (zmm0 * zmm3) + zmm1
 	LONG $0x487df262; WORD $0xd1a8 // vfmadd213ps zmm2, zmm0, zmm1 # zmm2 = (zmm0 * zmm2) + zmm1
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xcb75 // jne 0x10840 <chain_f32+0x120>
+	WORD $0xcb75 // jne 0x10910 <chain_f32+0x120>
 	LONG $0x000010b8; BYTE $0x00 // mov eax, 0x10
 	LONG $0x487c7162; WORD $0x0f29 // vmovaps zmmword ptr [rdi], zmm9
 	LONG $0x487c7162; WORD $0x4729; BYTE $0x01 // vmovaps zmmword ptr [rdi + 0x40], zmm8
@@ -446,10 +496,10 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x01fe8040 // cmp sil, 0x1
-	LONG $0x0222840f; WORD $0x0000 // je 0x10ae1 <chain_f32+0x3c1>
+	LONG $0x0222840f; WORD $0x0000 // je 0x10bb1 <chain_f32+0x3c1>
 	LONG $0xc6b60f40 // movzx eax, sil
 	WORD $0xc085 // test eax, eax
-	LONG $0x04e6850f; WORD $0x0000 // jne 0x10db1 <chain_f32+0x691>
+	LONG $0x04e6850f; WORD $0x0000 // jne 0x10e81 <chain_f32+0x691>
 	LONG $0x487c7162; WORD $0x2f28 // vmovaps zmm13, zmmword ptr [rdi]
 	LONG $0x487c7162; WORD $0x6728; BYTE $0x01 // vmovaps zmm12, zmmword ptr [rdi + 0x40]
 	LONG $0x487c7162; WORD $0x5f28; BYTE $0x02 // vmovaps zmm11, zmmword ptr [rdi + 0x80]
@@ -463,7 +513,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x5f28; BYTE $0x0a // vmovaps zmm3, zmmword ptr [rdi + 0x280]
 	LONG $0x487cf162; WORD $0x5728; BYTE $0x0b // vmovaps zmm2, zmmword ptr [rdi + 0x2c0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x6a7e // jle 0x1098d <chain_f32+0x26d>
+	WORD $0x6a7e // jle 0x10a5d <chain_f32+0x26d>
 	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
 	LONG $0xc0588ac5 // vaddss xmm0, xmm14, xmm0
 	LONG $0xc9588ac5 // vaddss xmm1, xmm14, xmm1
@@ -483,7 +533,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487df262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm0, zmm1 # zmm3 = (zmm0 * zmm3) + zmm1
 	LONG $0x487df262; WORD $0xd1a8 // vfmadd213ps zmm2, zmm0, zmm1 # zmm2 = (zmm0 * zmm2) + zmm1
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xb375 // jne 0x10940 <chain_f32+0x220>
+	WORD $0xb375 // jne 0x10a10 <chain_f32+0x220>
 	LONG $0x000010b8; BYTE $0x00 // mov eax, 0x10
 	LONG $0x487c7162; WORD $0x2f29 // vmovaps zmmword ptr [rdi], zmm13
 	LONG $0x487c7162; WORD $0x6729; BYTE $0x01 // vmovaps zmmword ptr [rdi + 0x40], zmm12
@@ -500,13 +550,13 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x01fe8040 // cmp sil, 0x1
-	LONG $0x0312840f; WORD $0x0000 // je 0x10d05 <chain_f32+0x5e5>
+	LONG $0x0312840f; WORD $0x0000 // je 0x10dd5 <chain_f32+0x5e5>
 	LONG $0xc6b60f40 // movzx eax, sil
 	WORD $0xc085 // test eax, eax
-	LONG $0x05b6850f; WORD $0x0000 // jne 0x10fb5 <chain_f32+0x895>
+	LONG $0x05b6850f; WORD $0x0000 // jne 0x11085 <chain_f32+0x895>
 	LONG $0x487cf162; WORD $0x1728 // vmovaps zmm2, zmmword ptr [rdi]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x317e // jle 0x10a3b <chain_f32+0x31b>
+	WORD $0x317e // jle 0x10b0b <chain_f32+0x31b>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xc358fac5 // vaddss xmm0, xmm0, xmm3
 	LONG $0xcb58f2c5 // vaddss xmm1, xmm1, xmm3
@@ -515,22 +565,22 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x487df262; WORD $0xd1a8 // vfmadd213ps zmm2, zmm0, zmm1 # zmm2 = (zmm0 * zmm2) + zmm1
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xf575 // jne 0x10a30 <chain_f32+0x310>
+	WORD $0xf575 // jne 0x10b00 <chain_f32+0x310>
 	LONG $0x000010b8; BYTE $0x00 // mov eax, 0x10
 	LONG $0x487cf162; WORD $0x1729 // vmovaps zmmword ptr [rdi], zmm2
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x01fe8040 // cmp sil, 0x1
-	LONG $0x02ec840f; WORD $0x0000 // je 0x10d40 <chain_f32+0x620>
+	LONG $0x02ec840f; WORD $0x0000 // je 0x10e10 <chain_f32+0x620>
 	LONG $0xc6b60f40 // movzx eax, sil
 	WORD $0xc085 // test eax, eax
-	LONG $0x057a850f; WORD $0x0000 // jne 0x10fda <chain_f32+0x8ba>
+	LONG $0x057a850f; WORD $0x0000 // jne 0x110aa <chain_f32+0x8ba>
 	LONG $0x487cf162; WORD $0x2f28 // vmovaps zmm5, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0x6728; BYTE $0x01 // vmovaps zmm4, zmmword ptr [rdi + 0x40]
 	LONG $0x487cf162; WORD $0x5f28; BYTE $0x02 // vmovaps zmm3, zmmword ptr [rdi + 0x80]
 	LONG $0x487cf162; WORD $0x5728; BYTE $0x03 // vmovaps zmm2, zmmword ptr [rdi + 0xc0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x3d7e // jle 0x10abd <chain_f32+0x39d>
+	WORD $0x3d7e // jle 0x10b8d <chain_f32+0x39d>
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xc658fac5 // vaddss xmm0, xmm0, xmm6
 	LONG $0xce58f2c5 // vaddss xmm1, xmm1, xmm6
@@ -542,7 +592,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487df262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm0, zmm1 # zmm3 = (zmm0 * zmm3) + zmm1
 	LONG $0x487df262; WORD $0xd1a8 // vfmadd213ps zmm2, zmm0, zmm1 # zmm2 = (zmm0 * zmm2) + zmm1
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe375 // jne 0x10aa0 <chain_f32+0x380>
+	WORD $0xe375 // jne 0x10b70 <chain_f32+0x380>
 	LONG $0x000010b8; BYTE $0x00 // mov eax, 0x10
 	LONG $0x487cf162; WORD $0x2f29 // vmovaps zmmword ptr [rdi], zmm5
 	LONG $0x487cf162; WORD $0x6729; BYTE $0x01 // vmovaps zmmword ptr [rdi + 0x40], zmm4
@@ -563,7 +613,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x5728; BYTE $0x0a // vmovaps zmm2, zmmword ptr [rdi + 0x280]
 	LONG $0x487cf162; WORD $0x4728; BYTE $0x0b // vmovaps zmm0, zmmword ptr [rdi + 0x2c0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x647e // jle 0x10b9d <chain_f32+0x47d>
+	WORD $0x647e // jle 0x10c6d <chain_f32+0x47d>
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0xc95892c5 // vaddss xmm1, xmm13, xmm1
 	LONG $0x487df262; WORD $0xc918 // vbroadcastss zmm1, xmm1
@@ -581,7 +631,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4874f162; WORD $0xd25e // vdivps zmm2, zmm1, zmm2
 	LONG $0x4874f162; WORD $0xc05e // vdivps zmm0, zmm1, zmm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xb375 // jne 0x10b50 <chain_f32+0x430>
+	WORD $0xb375 // jne 0x10c20 <chain_f32+0x430>
 	LONG $0x487c7162; WORD $0x2729 // vmovaps zmmword ptr [rdi], zmm12
 	LONG $0x487c7162; WORD $0x5f29; BYTE $0x01 // vmovaps zmmword ptr [rdi + 0x40], zmm11
 	LONG $0x487c7162; WORD $0x5729; BYTE $0x02 // vmovaps zmmword ptr [rdi + 0x80], zmm10
@@ -593,11 +643,11 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x6729; BYTE $0x08 // vmovaps zmmword ptr [rdi + 0x200], zmm4
 	LONG $0x487cf162; WORD $0x5f29; BYTE $0x09 // vmovaps zmmword ptr [rdi + 0x240], zmm3
 	LONG $0x487cf162; WORD $0x5729; BYTE $0x0a // vmovaps zmmword ptr [rdi + 0x280], zmm2
-	LONG $0x0002bbe9; BYTE $0x00 // jmp 0x10ea9 <chain_f32+0x789>
+	LONG $0x0002bbe9; BYTE $0x00 // jmp 0x10f79 <chain_f32+0x789>
 	LONG $0x487cf162; WORD $0x1728 // vmovaps zmm2, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0x4728; BYTE $0x01 // vmovaps zmm0, zmmword ptr [rdi + 0x40]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x217e // jle 0x10c21 <chain_f32+0x501>
+	WORD $0x217e // jle 0x10cf1 <chain_f32+0x501>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xcb58f2c5 // vaddss xmm1, xmm1, xmm3
 	LONG $0x487df262; WORD $0xc918 // vbroadcastss zmm1, xmm1
@@ -605,7 +655,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4874f162; WORD $0xd25e // vdivps zmm2, zmm1, zmm2
 	LONG $0x4874f162; WORD $0xc05e // vdivps zmm0, zmm1, zmm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xef75 // jne 0x10c10 <chain_f32+0x4f0>
+	WORD $0xef75 // jne 0x10ce0 <chain_f32+0x4f0>
 	LONG $0x000010b8; BYTE $0x00 // mov eax, 0x10
 	LONG $0x487cf162; WORD $0x1729 // vmovaps zmmword ptr [rdi], zmm2
 	LONG $0x487cf162; WORD $0x4729; BYTE $0x01 // vmovaps zmmword ptr [rdi + 0x40], zmm0
@@ -620,7 +670,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x5728; BYTE $0x06 // vmovaps zmm2, zmmword ptr [rdi + 0x180]
 	LONG $0x487cf162; WORD $0x4728; BYTE $0x07 // vmovaps zmm0, zmmword ptr [rdi + 0x1c0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x527e // jle 0x10cc5 <chain_f32+0x5a5>
+	WORD $0x527e // jle 0x10d95 <chain_f32+0x5a5>
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0xc958b2c5 // vaddss xmm1, xmm9, xmm1
 	LONG $0x487df262; WORD $0xc918 // vbroadcastss zmm1, xmm1
@@ -634,7 +684,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4874f162; WORD $0xd25e // vdivps zmm2, zmm1, zmm2
 	LONG $0x4874f162; WORD $0xc05e // vdivps zmm0, zmm1, zmm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xcb75 // jne 0x10c90 <chain_f32+0x570>
+	WORD $0xcb75 // jne 0x10d60 <chain_f32+0x570>
 	LONG $0x000010b8; BYTE $0x00 // mov eax, 0x10
 	LONG $0x487c7162; WORD $0x0729 // vmovaps zmmword ptr [rdi], zmm8
 	LONG $0x487cf162; WORD $0x7f29; BYTE $0x01 // vmovaps zmmword ptr [rdi + 0x40], zmm7
@@ -648,21 +698,21 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x487cf162; WORD $0x0728 // vmovaps zmm0, zmmword ptr [rdi]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x02b78e0f; WORD $0x0000 // jle 0x10fcb <chain_f32+0x8ab>
+	LONG $0x02b78e0f; WORD $0x0000 // jle 0x1109b <chain_f32+0x8ab>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xca58f2c5 // vaddss xmm1, xmm1, xmm2
 	LONG $0x487df262; WORD $0xc918 // vbroadcastss zmm1, xmm1
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x4874f162; WORD $0xc05e // vdivps zmm0, zmm1, zmm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xf575 // jne 0x10d30 <chain_f32+0x610>
-	LONG $0x00028be9; BYTE $0x00 // jmp 0x10fcb <chain_f32+0x8ab>
+	WORD $0xf575 // jne 0x10e00 <chain_f32+0x610>
+	LONG $0x00028be9; BYTE $0x00 // jmp 0x1109b <chain_f32+0x8ab>
 	LONG $0x487cf162; WORD $0x2728 // vmovaps zmm4, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0x5f28; BYTE $0x01 // vmovaps zmm3, zmmword ptr [rdi + 0x40]
 	LONG $0x487cf162; WORD $0x5728; BYTE $0x02 // vmovaps zmm2, zmmword ptr [rdi + 0x80]
 	LONG $0x487cf162; WORD $0x4728; BYTE $0x03 // vmovaps zmm0, zmmword ptr [rdi + 0xc0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2d7e // jle 0x10d8d <chain_f32+0x66d>
+	WORD $0x2d7e // jle 0x10e5d <chain_f32+0x66d>
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xcd58f2c5 // vaddss xmm1, xmm1, xmm5
 	LONG $0x487df262; WORD $0xc918 // vbroadcastss zmm1, xmm1
@@ -672,7 +722,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4874f162; WORD $0xd25e // vdivps zmm2, zmm1, zmm2
 	LONG $0x4874f162; WORD $0xc05e // vdivps zmm0, zmm1, zmm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe375 // jne 0x10d70 <chain_f32+0x650>
+	WORD $0xe375 // jne 0x10e40 <chain_f32+0x650>
 	LONG $0x000010b8; BYTE $0x00 // mov eax, 0x10
 	LONG $0x487cf162; WORD $0x2729 // vmovaps zmmword ptr [rdi], zmm4
 	LONG $0x487cf162; WORD $0x5f29; BYTE $0x01 // vmovaps zmmword ptr [rdi + 0x40], zmm3
@@ -693,7 +743,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x4f28; BYTE $0x0a // vmovaps zmm1, zmmword ptr [rdi + 0x280]
 	LONG $0x487cf162; WORD $0x4728; BYTE $0x0b // vmovaps zmm0, zmmword ptr [rdi + 0x2c0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x547e // jle 0x10e5d <chain_f32+0x73d>
+	WORD $0x547e // jle 0x10f2d <chain_f32+0x73d>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x487c5162; WORD $0xdb51 // vsqrtps zmm11, zmm11
 	LONG $0x487c5162; WORD $0xd251 // vsqrtps zmm10, zmm10
@@ -708,7 +758,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0xc951 // vsqrtps zmm1, zmm1
 	LONG $0x487cf162; WORD $0xc051 // vsqrtps zmm0, zmm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xb375 // jne 0x10e10 <chain_f32+0x6f0>
+	WORD $0xb375 // jne 0x10ee0 <chain_f32+0x6f0>
 	LONG $0x487c7162; WORD $0x1f29 // vmovaps zmmword ptr [rdi], zmm11
 	LONG $0x487c7162; WORD $0x5729; BYTE $0x01 // vmovaps zmmword ptr [rdi + 0x40], zmm10
 	LONG $0x487c7162; WORD $0x4f29; BYTE $0x02 // vmovaps zmmword ptr [rdi + 0x80], zmm9
@@ -727,12 +777,12 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x0f28 // vmovaps zmm1, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0x4728; BYTE $0x01 // vmovaps zmm0, zmmword ptr [rdi + 0x40]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x167e // jle 0x10ee1 <chain_f32+0x7c1>
+	WORD $0x167e // jle 0x10fb1 <chain_f32+0x7c1>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x487cf162; WORD $0xc951 // vsqrtps zmm1, zmm1
 	LONG $0x487cf162; WORD $0xc051 // vsqrtps zmm0, zmm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xef75 // jne 0x10ed0 <chain_f32+0x7b0>
+	WORD $0xef75 // jne 0x10fa0 <chain_f32+0x7b0>
 	LONG $0x000010b8; BYTE $0x00 // mov eax, 0x10
 	LONG $0x487cf162; WORD $0x0f29 // vmovaps zmmword ptr [rdi], zmm1
 	LONG $0x487cf162; WORD $0x4729; BYTE $0x01 // vmovaps zmmword ptr [rdi + 0x40], zmm0
@@ -747,7 +797,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x4f28; BYTE $0x06 // vmovaps zmm1, zmmword ptr [rdi + 0x180]
 	LONG $0x487cf162; WORD $0x4728; BYTE $0x07 // vmovaps zmm0, zmmword ptr [rdi + 0x1c0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x427e // jle 0x10f75 <chain_f32+0x855>
+	WORD $0x427e // jle 0x11045 <chain_f32+0x855>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0xff51 // vsqrtps zmm7, zmm7
 	LONG $0x487cf162; WORD $0xf651 // vsqrtps zmm6, zmm6
@@ -758,7 +808,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0xc951 // vsqrtps zmm1, zmm1
 	LONG $0x487cf162; WORD $0xc051 // vsqrtps zmm0, zmm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xcb75 // jne 0x10f40 <chain_f32+0x820>
+	WORD $0xcb75 // jne 0x11010 <chain_f32+0x820>
 	LONG $0x000010b8; BYTE $0x00 // mov eax, 0x10
 	LONG $0x487cf162; WORD $0x3f29 // vmovaps zmmword ptr [rdi], zmm7
 	LONG $0x487cf162; WORD $0x7729; BYTE $0x01 // vmovaps zmmword ptr [rdi + 0x40], zmm6
@@ -772,10 +822,10 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x487cf162; WORD $0x0728 // vmovaps zmm0, zmmword ptr [rdi]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x0b7e // jle 0x10fcb <chain_f32+0x8ab>
+	WORD $0x0b7e // jle 0x1109b <chain_f32+0x8ab>
 	LONG $0x487cf162; WORD $0xc051 // vsqrtps zmm0, zmm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xf575 // jne 0x10fc0 <chain_f32+0x8a0>
+	WORD $0xf575 // jne 0x11090 <chain_f32+0x8a0>
 	LONG $0x000010b8; BYTE $0x00 // mov eax, 0x10
 	LONG $0x487cf162; WORD $0x0729 // vmovaps zmmword ptr [rdi], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
@@ -785,14 +835,14 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x4f28; BYTE $0x02 // vmovaps zmm1, zmmword ptr [rdi + 0x80]
 	LONG $0x487cf162; WORD $0x4728; BYTE $0x03 // vmovaps zmm0, zmmword ptr [rdi + 0xc0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x237e // jle 0x1101d <chain_f32+0x8fd>
+	WORD $0x237e // jle 0x110ed <chain_f32+0x8fd>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x487cf162; WORD $0xdb51 // vsqrtps zmm3, zmm3
 	LONG $0x487cf162; WORD $0xd251 // vsqrtps zmm2, zmm2
 	LONG $0x487cf162; WORD $0xc951 // vsqrtps zmm1, zmm1
 	LONG $0x487cf162; WORD $0xc051 // vsqrtps zmm0, zmm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe375 // jne 0x11000 <chain_f32+0x8e0>
+	WORD $0xe375 // jne 0x110d0 <chain_f32+0x8e0>
 	LONG $0x000010b8; BYTE $0x00 // mov eax, 0x10
 	LONG $0x487cf162; WORD $0x1f29 // vmovaps zmmword ptr [rdi], zmm3
 	LONG $0x487cf162; WORD $0x5729; BYTE $0x01 // vmovaps zmmword ptr [rdi + 0x40], zmm2
@@ -802,24 +852,24 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// chain_f64: +4176
+	// chain_f64: +4384
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	LONG $0x08f8c148 // sar rax, 0x8
 	LONG $0x03f88348 // cmp rax, 0x3
-	LONG $0x00868f0f; WORD $0x0000 // jg 0x110e7 <chain_f64+0x97>
+	LONG $0x00868f0f; WORD $0x0000 // jg 0x111b7 <chain_f64+0x97>
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x02be840f; WORD $0x0000 // je 0x11329 <chain_f64+0x2d9>
+	LONG $0x02be840f; WORD $0x0000 // je 0x113f9 <chain_f64+0x2d9>
 	LONG $0x02f88348 // cmp rax, 0x2
-	LONG $0x0170850f; WORD $0x0000 // jne 0x111e5 <chain_f64+0x195>
+	LONG $0x0170850f; WORD $0x0000 // jne 0x112b5 <chain_f64+0x195>
 	LONG $0x01fe8040 // cmp sil, 0x1
-	LONG $0x04af840f; WORD $0x0000 // je 0x1152e <chain_f64+0x4de>
+	LONG $0x04af840f; WORD $0x0000 // je 0x115fe <chain_f64+0x4de>
 	LONG $0xc6b60f40 // movzx eax, sil
 	WORD $0xc085 // test eax, eax
-	LONG $0x078e850f; WORD $0x0000 // jne 0x11819 <chain_f64+0x7c9>
+	LONG $0x078e850f; WORD $0x0000 // jne 0x118e9 <chain_f64+0x7c9>
 	LONG $0x48fdf162; WORD $0x1f28 // vmovapd zmm3, zmmword ptr [rdi]
 	LONG $0x48fdf162; WORD $0x5728; BYTE $0x01 // vmovapd zmm2, zmmword ptr [rdi + 0x40]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x347e // jle 0x110d1 <chain_f64+0x81>
+	WORD $0x347e // jle 0x111a1 <chain_f64+0x81>
 	LONG $0xc05afac5 // vcvtss2sd xmm0, xmm0, xmm0
 	LONG $0xe457d9c5 // vxorpd xmm4, xmm4, xmm4
 	LONG $0xc458fbc5 // vaddsd xmm0, xmm0, xmm4
@@ -831,21 +881,21 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fdf262; WORD $0xd9a8 // vfmadd213pd zmm3, zmm0, zmm1 # zmm3 = (zmm0 * zmm3) + zmm1
 	LONG $0x48fdf262; WORD $0xd1a8 // vfmadd213pd zmm2, zmm0, zmm1 # zmm2 = (zmm0 * zmm2) + zmm1
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xef75 // jne 0x110c0 <chain_f64+0x70>
+	WORD $0xef75 // jne 0x11190 <chain_f64+0x70>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x48fdf162; WORD $0x1f29 // vmovapd zmmword ptr [rdi], zmm3
 	LONG $0x48fdf162; WORD $0x5729; BYTE $0x01 // vmovapd zmmword ptr [rdi + 0x40], zmm2
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x04f88348 // cmp rax, 0x4
-	LONG $0x0299840f; WORD $0x0000 // je 0x1138a <chain_f64+0x33a>
+	LONG $0x0299840f; WORD $0x0000 // je 0x1145a <chain_f64+0x33a>
 	LONG $0x08f88348 // cmp rax, 0x8
-	LONG $0x00ea850f; WORD $0x0000 // jne 0x111e5 <chain_f64+0x195>
+	LONG $0x00ea850f; WORD $0x0000 // jne 0x112b5 <chain_f64+0x195>
 	LONG $0x01fe8040 // cmp sil, 0x1
-	LONG $0x0482840f; WORD $0x0000 // je 0x11587 <chain_f64+0x537>
+	LONG $0x0482840f; WORD $0x0000 // je 0x11657 <chain_f64+0x537>
 	LONG $0xc6b60f40 // movzx eax, sil
 	WORD $0xc085 // test eax, eax
-	LONG $0x0746850f; WORD $0x0000 // jne 0x11857 <chain_f64+0x807>
+	LONG $0x0746850f; WORD $0x0000 // jne 0x11927 <chain_f64+0x807>
 	LONG $0x48fd7162; WORD $0x0f28 // vmovapd zmm9, zmmword ptr [rdi]
 	LONG $0x48fd7162; WORD $0x4728; BYTE $0x01 // vmovapd zmm8, zmmword ptr [rdi + 0x40]
 	LONG $0x48fdf162; WORD $0x7f28; BYTE $0x02 // vmovapd zmm7, zmmword ptr [rdi + 0x80]
@@ -855,7 +905,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fdf162; WORD $0x5f28; BYTE $0x06 // vmovapd zmm3, zmmword ptr [rdi + 0x180]
 	LONG $0x48fdf162; WORD $0x5728; BYTE $0x07 // vmovapd zmm2, zmmword ptr [rdi + 0x1c0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x587e // jle 0x111a5 <chain_f64+0x155>
+	WORD $0x587e // jle 0x11275 <chain_f64+0x155>
 	LONG $0xc05afac5 // vcvtss2sd xmm0, xmm0, xmm0
 	LONG $0x572941c4; BYTE $0xd2 // vxorpd xmm10, xmm10, xmm10
 	LONG $0xc058abc5 // vaddsd xmm0, xmm10, xmm0
@@ -873,7 +923,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fdf262; WORD $0xd9a8 // vfmadd213pd zmm3, zmm0, zmm1 # zmm3 = (zmm0 * zmm3) + zmm1
 	LONG $0x48fdf262; WORD $0xd1a8 // vfmadd213pd zmm2, zmm0, zmm1 # zmm2 = (zmm0 * zmm2) + zmm1
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xcb75 // jne 0x11170 <chain_f64+0x120>
+	WORD $0xcb75 // jne 0x11240 <chain_f64+0x120>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x48fd7162; WORD $0x0f29 // vmovapd zmmword ptr [rdi], zmm9
 	LONG $0x48fd7162; WORD $0x4729; BYTE $0x01 // vmovapd zmmword ptr [rdi + 0x40], zmm8
@@ -886,10 +936,10 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x01fe8040 // cmp sil, 0x1
-	LONG $0x0232840f; WORD $0x0000 // je 0x11421 <chain_f64+0x3d1>
+	LONG $0x0232840f; WORD $0x0000 // je 0x114f1 <chain_f64+0x3d1>
 	LONG $0xc6b60f40 // movzx eax, sil
 	WORD $0xc085 // test eax, eax
-	LONG $0x0516850f; WORD $0x0000 // jne 0x11711 <chain_f64+0x6c1>
+	LONG $0x0516850f; WORD $0x0000 // jne 0x117e1 <chain_f64+0x6c1>
 	LONG $0x48fd7162; WORD $0x2f28 // vmovapd zmm13, zmmword ptr [rdi]
 	LONG $0x48fd7162; WORD $0x6728; BYTE $0x01 // vmovapd zmm12, zmmword ptr [rdi + 0x40]
 	LONG $0x48fd7162; WORD $0x5f28; BYTE $0x02 // vmovapd zmm11, zmmword ptr [rdi + 0x80]
@@ -903,7 +953,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fdf162; WORD $0x5f28; BYTE $0x0a // vmovapd zmm3, zmmword ptr [rdi + 0x280]
 	LONG $0x48fdf162; WORD $0x5728; BYTE $0x0b // vmovapd zmm2, zmmword ptr [rdi + 0x2c0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x7a7e // jle 0x112cd <chain_f64+0x27d>
+	WORD $0x7a7e // jle 0x1139d <chain_f64+0x27d>
 	LONG $0xc05afac5 // vcvtss2sd xmm0, xmm0, xmm0
 	LONG $0x570941c4; BYTE $0xf6 // vxorpd xmm14, xmm14, xmm14
 	LONG $0xc0588bc5 // vaddsd xmm0, xmm14, xmm0
@@ -925,7 +975,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fdf262; WORD $0xd9a8 // vfmadd213pd zmm3, zmm0, zmm1 # zmm3 = (zmm0 * zmm3) + zmm1
 	LONG $0x48fdf262; WORD $0xd1a8 // vfmadd213pd zmm2, zmm0, zmm1 # zmm2 = (zmm0 * zmm2) + zmm1
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xb375 // jne 0x11280 <chain_f64+0x230>
+	WORD $0xb375 // jne 0x11350 <chain_f64+0x230>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x48fd7162; WORD $0x2f29 // vmovapd zmmword ptr [rdi], zmm13
 	LONG $0x48fd7162; WORD $0x6729; BYTE $0x01 // vmovapd zmmword ptr [rdi + 0x40], zmm12
@@ -942,13 +992,13 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x01fe8040 // cmp sil, 0x1
-	LONG $0x0322840f; WORD $0x0000 // je 0x11655 <chain_f64+0x605>
+	LONG $0x0322840f; WORD $0x0000 // je 0x11725 <chain_f64+0x605>
 	LONG $0xc6b60f40 // movzx eax, sil
 	WORD $0xc085 // test eax, eax
-	LONG $0x05d6850f; WORD $0x0000 // jne 0x11915 <chain_f64+0x8c5>
+	LONG $0x05d6850f; WORD $0x0000 // jne 0x119e5 <chain_f64+0x8c5>
 	LONG $0x48fdf162; WORD $0x1728 // vmovapd zmm2, zmmword ptr [rdi]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x317e // jle 0x1137b <chain_f64+0x32b>
+	WORD $0x317e // jle 0x1144b <chain_f64+0x32b>
 	LONG $0xc05afac5 // vcvtss2sd xmm0, xmm0, xmm0
 	LONG $0xdb57e1c5 // vxorpd xmm3, xmm3, xmm3
 	LONG $0xc358fbc5 // vaddsd xmm0, xmm0, xmm3
@@ -959,22 +1009,22 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x48fdf262; WORD $0xd1a8 // vfmadd213pd zmm2, zmm0, zmm1 # zmm2 = (zmm0 * zmm2) + zmm1
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xf575 // jne 0x11370 <chain_f64+0x320>
+	WORD $0xf575 // jne 0x11440 <chain_f64+0x320>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x48fdf162; WORD $0x1729 // vmovapd zmmword ptr [rdi], zmm2
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x01fe8040 // cmp sil, 0x1
-	LONG $0x02fc840f; WORD $0x0000 // je 0x11690 <chain_f64+0x640>
+	LONG $0x02fc840f; WORD $0x0000 // je 0x11760 <chain_f64+0x640>
 	LONG $0xc6b60f40 // movzx eax, sil
 	WORD $0xc085 // test eax, eax
-	LONG $0x059a850f; WORD $0x0000 // jne 0x1193a <chain_f64+0x8ea>
+	LONG $0x059a850f; WORD $0x0000 // jne 0x11a0a <chain_f64+0x8ea>
 	LONG $0x48fdf162; WORD $0x2f28 // vmovapd zmm5, zmmword ptr [rdi]
 	LONG $0x48fdf162; WORD $0x6728; BYTE $0x01 // vmovapd zmm4, zmmword ptr [rdi + 0x40]
 	LONG $0x48fdf162; WORD $0x5f28; BYTE $0x02 // vmovapd zmm3, zmmword ptr [rdi + 0x80]
 	LONG $0x48fdf162; WORD $0x5728; BYTE $0x03 // vmovapd zmm2, zmmword ptr [rdi + 0xc0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x3d7e // jle 0x113fd <chain_f64+0x3ad>
+	WORD $0x3d7e // jle 0x114cd <chain_f64+0x3ad>
 	LONG $0xc05afac5 // vcvtss2sd xmm0, xmm0, xmm0
 	LONG $0xf657c9c5 // vxorpd xmm6, xmm6, xmm6
 	LONG $0xc658fbc5 // vaddsd xmm0, xmm0, xmm6
@@ -987,7 +1037,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fdf262; WORD $0xd9a8 // vfmadd213pd zmm3, zmm0, zmm1 # zmm3 = (zmm0 * zmm3) + zmm1
 	LONG $0x48fdf262; WORD $0xd1a8 // vfmadd213pd zmm2, zmm0, zmm1 # zmm2 = (zmm0 * zmm2) + zmm1
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe375 // jne 0x113e0 <chain_f64+0x390>
+	WORD $0xe375 // jne 0x114b0 <chain_f64+0x390>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x48fdf162; WORD $0x2f29 // vmovapd zmmword ptr [rdi], zmm5
 	LONG $0x48fdf162; WORD $0x6729; BYTE $0x01 // vmovapd zmmword ptr [rdi + 0x40], zmm4
@@ -1008,7 +1058,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fdf162; WORD $0x5728; BYTE $0x0a // vmovapd zmm2, zmmword ptr [rdi + 0x280]
 	LONG $0x487cf162; WORD $0x4728; BYTE $0x0b // vmovaps zmm0, zmmword ptr [rdi + 0x2c0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x647e // jle 0x114dd <chain_f64+0x48d>
+	WORD $0x647e // jle 0x115ad <chain_f64+0x48d>
 	LONG $0xc95af2c5 // vcvtss2sd xmm1, xmm1, xmm1
 	LONG $0x571141c4; BYTE $0xed // vxorpd xmm13, xmm13, xmm13
 	LONG $0xc95893c5 // vaddsd xmm1, xmm13, xmm1
@@ -1027,7 +1077,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48f5f162; WORD $0xd25e // vdivpd zmm2, zmm1, zmm2
 	LONG $0x48f5f162; WORD $0xc05e // vdivpd zmm0, zmm1, zmm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xb375 // jne 0x11490 <chain_f64+0x440>
+	WORD $0xb375 // jne 0x11560 <chain_f64+0x440>
 	LONG $0x48fd7162; WORD $0x2729 // vmovapd zmmword ptr [rdi], zmm12
 	LONG $0x48fd7162; WORD $0x5f29; BYTE $0x01 // vmovapd zmmword ptr [rdi + 0x40], zmm11
 	LONG $0x48fd7162; WORD $0x5729; BYTE $0x02 // vmovapd zmmword ptr [rdi + 0x80], zmm10
@@ -1039,11 +1089,11 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fdf162; WORD $0x6729; BYTE $0x08 // vmovapd zmmword ptr [rdi + 0x200], zmm4
 	LONG $0x48fdf162; WORD $0x5f29; BYTE $0x09 // vmovapd zmmword ptr [rdi + 0x240], zmm3
 	LONG $0x48fdf162; WORD $0x5729; BYTE $0x0a // vmovapd zmmword ptr [rdi + 0x280], zmm2
-	LONG $0x0002dbe9; BYTE $0x00 // jmp 0x11809 <chain_f64+0x7b9>
+	LONG $0x0002dbe9; BYTE $0x00 // jmp 0x118d9 <chain_f64+0x7b9>
 	LONG $0x48fdf162; WORD $0x1728 // vmovapd zmm2, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0x4728; BYTE $0x01 // vmovaps zmm0, zmmword ptr [rdi + 0x40]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x317e // jle 0x11571 <chain_f64+0x521>
+	WORD $0x317e // jle 0x11641 <chain_f64+0x521>
 	LONG $0xc95af2c5 // vcvtss2sd xmm1, xmm1, xmm1
 	LONG $0xdb57e1c5 // vxorpd xmm3, xmm3, xmm3
 	LONG $0xcb58f3c5 // vaddsd xmm1, xmm1, xmm3
@@ -1052,7 +1102,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48f5f162; WORD $0xd25e // vdivpd zmm2, zmm1, zmm2
 	LONG $0x48f5f162; WORD $0xc05e // vdivpd zmm0, zmm1, zmm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xef75 // jne 0x11560 <chain_f64+0x510>
+	WORD $0xef75 // jne 0x11630 <chain_f64+0x510>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x48fdf162; WORD $0x1729 // vmovapd zmmword ptr [rdi], zmm2
 	LONG $0x48fdf162; WORD $0x4729; BYTE $0x01 // vmovapd zmmword ptr [rdi + 0x40], zmm0
@@ -1067,7 +1117,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fdf162; WORD $0x5728; BYTE $0x06 // vmovapd zmm2, zmmword ptr [rdi + 0x180]
 	LONG $0x487cf162; WORD $0x4728; BYTE $0x07 // vmovaps zmm0, zmmword ptr [rdi + 0x1c0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x527e // jle 0x11615 <chain_f64+0x5c5>
+	WORD $0x527e // jle 0x116e5 <chain_f64+0x5c5>
 	LONG $0xc95af2c5 // vcvtss2sd xmm1, xmm1, xmm1
 	LONG $0x573141c4; BYTE $0xc9 // vxorpd xmm9, xmm9, xmm9
 	LONG $0xc958b3c5 // vaddsd xmm1, xmm9, xmm1
@@ -1082,7 +1132,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48f5f162; WORD $0xd25e // vdivpd zmm2, zmm1, zmm2
 	LONG $0x48f5f162; WORD $0xc05e // vdivpd zmm0, zmm1, zmm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xcb75 // jne 0x115e0 <chain_f64+0x590>
+	WORD $0xcb75 // jne 0x116b0 <chain_f64+0x590>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x48fd7162; WORD $0x0729 // vmovapd zmmword ptr [rdi], zmm8
 	LONG $0x48fdf162; WORD $0x7f29; BYTE $0x01 // vmovapd zmmword ptr [rdi + 0x40], zmm7
@@ -1096,7 +1146,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x487cf162; WORD $0x0728 // vmovaps zmm0, zmmword ptr [rdi]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x02c78e0f; WORD $0x0000 // jle 0x1192b <chain_f64+0x8db>
+	LONG $0x02c78e0f; WORD $0x0000 // jle 0x119fb <chain_f64+0x8db>
 	LONG $0xc95af2c5 // vcvtss2sd xmm1, xmm1, xmm1
 	LONG $0xd257e9c5 // vxorpd xmm2, xmm2, xmm2
 	LONG $0xca58f3c5 // vaddsd xmm1, xmm1, xmm2
@@ -1104,14 +1154,14 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x48f5f162; WORD $0xc05e // vdivpd zmm0, zmm1, zmm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xf575 // jne 0x11680 <chain_f64+0x630>
-	LONG $0x00029be9; BYTE $0x00 // jmp 0x1192b <chain_f64+0x8db>
+	WORD $0xf575 // jne 0x11750 <chain_f64+0x630>
+	LONG $0x00029be9; BYTE $0x00 // jmp 0x119fb <chain_f64+0x8db>
 	LONG $0x48fdf162; WORD $0x2728 // vmovapd zmm4, zmmword ptr [rdi]
 	LONG $0x48fdf162; WORD $0x5f28; BYTE $0x01 // vmovapd zmm3, zmmword ptr [rdi + 0x40]
 	LONG $0x48fdf162; WORD $0x5728; BYTE $0x02 // vmovapd zmm2, zmmword ptr [rdi + 0x80]
 	LONG $0x487cf162; WORD $0x4728; BYTE $0x03 // vmovaps zmm0, zmmword ptr [rdi + 0xc0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x3d7e // jle 0x116ed <chain_f64+0x69d>
+	WORD $0x3d7e // jle 0x117bd <chain_f64+0x69d>
 	LONG $0xc95af2c5 // vcvtss2sd xmm1, xmm1, xmm1
 	LONG $0xed57d1c5 // vxorpd xmm5, xmm5, xmm5
 	LONG $0xcd58f3c5 // vaddsd xmm1, xmm1, xmm5
@@ -1122,7 +1172,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48f5f162; WORD $0xd25e // vdivpd zmm2, zmm1, zmm2
 	LONG $0x48f5f162; WORD $0xc05e // vdivpd zmm0, zmm1, zmm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe375 // jne 0x116d0 <chain_f64+0x680>
+	WORD $0xe375 // jne 0x117a0 <chain_f64+0x680>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x48fdf162; WORD $0x2729 // vmovapd zmmword ptr [rdi], zmm4
 	LONG $0x48fdf162; WORD $0x5f29; BYTE $0x01 // vmovapd zmmword ptr [rdi + 0x40], zmm3
@@ -1143,7 +1193,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fdf162; WORD $0x4f28; BYTE $0x0a // vmovapd zmm1, zmmword ptr [rdi + 0x280]
 	LONG $0x48fdf162; WORD $0x4728; BYTE $0x0b // vmovapd zmm0, zmmword ptr [rdi + 0x2c0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x547e // jle 0x117bd <chain_f64+0x76d>
+	WORD $0x547e // jle 0x1188d <chain_f64+0x76d>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x48fd5162; WORD $0xdb51 // vsqrtpd zmm11, zmm11
 	LONG $0x48fd5162; WORD $0xd251 // vsqrtpd zmm10, zmm10
@@ -1158,7 +1208,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fdf162; WORD $0xc951 // vsqrtpd zmm1, zmm1
 	LONG $0x48fdf162; WORD $0xc051 // vsqrtpd zmm0, zmm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xb375 // jne 0x11770 <chain_f64+0x720>
+	WORD $0xb375 // jne 0x11840 <chain_f64+0x720>
 	LONG $0x48fd7162; WORD $0x1f29 // vmovapd zmmword ptr [rdi], zmm11
 	LONG $0x48fd7162; WORD $0x5729; BYTE $0x01 // vmovapd zmmword ptr [rdi + 0x40], zmm10
 	LONG $0x48fd7162; WORD $0x4f29; BYTE $0x02 // vmovapd zmmword ptr [rdi + 0x80], zmm9
@@ -1177,12 +1227,12 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fdf162; WORD $0x0f28 // vmovapd zmm1, zmmword ptr [rdi]
 	LONG $0x48fdf162; WORD $0x4728; BYTE $0x01 // vmovapd zmm0, zmmword ptr [rdi + 0x40]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x167e // jle 0x11841 <chain_f64+0x7f1>
+	WORD $0x167e // jle 0x11911 <chain_f64+0x7f1>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x48fdf162; WORD $0xc951 // vsqrtpd zmm1, zmm1
 	LONG $0x48fdf162; WORD $0xc051 // vsqrtpd zmm0, zmm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xef75 // jne 0x11830 <chain_f64+0x7e0>
+	WORD $0xef75 // jne 0x11900 <chain_f64+0x7e0>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x48fdf162; WORD $0x0f29 // vmovapd zmmword ptr [rdi], zmm1
 	LONG $0x48fdf162; WORD $0x4729; BYTE $0x01 // vmovapd zmmword ptr [rdi + 0x40], zmm0
@@ -1197,7 +1247,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fdf162; WORD $0x4f28; BYTE $0x06 // vmovapd zmm1, zmmword ptr [rdi + 0x180]
 	LONG $0x48fdf162; WORD $0x4728; BYTE $0x07 // vmovapd zmm0, zmmword ptr [rdi + 0x1c0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x427e // jle 0x118d5 <chain_f64+0x885>
+	WORD $0x427e // jle 0x119a5 <chain_f64+0x885>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x48fdf162; WORD $0xff51 // vsqrtpd zmm7, zmm7
 	LONG $0x48fdf162; WORD $0xf651 // vsqrtpd zmm6, zmm6
@@ -1208,7 +1258,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fdf162; WORD $0xc951 // vsqrtpd zmm1, zmm1
 	LONG $0x48fdf162; WORD $0xc051 // vsqrtpd zmm0, zmm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xcb75 // jne 0x118a0 <chain_f64+0x850>
+	WORD $0xcb75 // jne 0x11970 <chain_f64+0x850>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x48fdf162; WORD $0x3f29 // vmovapd zmmword ptr [rdi], zmm7
 	LONG $0x48fdf162; WORD $0x7729; BYTE $0x01 // vmovapd zmmword ptr [rdi + 0x40], zmm6
@@ -1222,10 +1272,10 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x48fdf162; WORD $0x0728 // vmovapd zmm0, zmmword ptr [rdi]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x0b7e // jle 0x1192b <chain_f64+0x8db>
+	WORD $0x0b7e // jle 0x119fb <chain_f64+0x8db>
 	LONG $0x48fdf162; WORD $0xc051 // vsqrtpd zmm0, zmm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xf575 // jne 0x11920 <chain_f64+0x8d0>
+	WORD $0xf575 // jne 0x119f0 <chain_f64+0x8d0>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x48fdf162; WORD $0x0729 // vmovapd zmmword ptr [rdi], zmm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
@@ -1235,14 +1285,14 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fdf162; WORD $0x4f28; BYTE $0x02 // vmovapd zmm1, zmmword ptr [rdi + 0x80]
 	LONG $0x48fdf162; WORD $0x4728; BYTE $0x03 // vmovapd zmm0, zmmword ptr [rdi + 0xc0]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x237e // jle 0x1197d <chain_f64+0x92d>
+	WORD $0x237e // jle 0x11a4d <chain_f64+0x92d>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x48fdf162; WORD $0xdb51 // vsqrtpd zmm3, zmm3
 	LONG $0x48fdf162; WORD $0xd251 // vsqrtpd zmm2, zmm2
 	LONG $0x48fdf162; WORD $0xc951 // vsqrtpd zmm1, zmm1
 	LONG $0x48fdf162; WORD $0xc051 // vsqrtpd zmm0, zmm0
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe375 // jne 0x11960 <chain_f64+0x910>
+	WORD $0xe375 // jne 0x11a30 <chain_f64+0x910>
 	LONG $0x000008b8; BYTE $0x00 // mov eax, 0x8
 	LONG $0x48fdf162; WORD $0x1f29 // vmovapd zmmword ptr [rdi], zmm3
 	LONG $0x48fdf162; WORD $0x5729; BYTE $0x01 // vmovapd zmmword ptr [rdi + 0x40], zmm2
@@ -1252,16 +1302,16 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// roof_f32: +6576
+	// roof_f32: +6784
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x01618e0f; WORD $0x0000 // jle 0x11b1a <roof_f32+0x16a>
-	QUAD $0x02890518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x289] # 0x11c4c <dot_i8+0x12c>
-	QUAD $0x02730d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x273] # 0x11c40 <dot_i8+0x120>
-	QUAD $0x02791518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x279] # 0x11c50 <dot_i8+0x130>
-	QUAD $0x02631d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x263] # 0x11c44 <dot_i8+0x124>
-	QUAD $0x025d2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x25d] # 0x11c48 <dot_i8+0x128>
+	LONG $0x01618e0f; WORD $0x0000 // jle 0x11bea <roof_f32+0x16a>
+	QUAD $0x02b90518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2b9] # 0x11d4c <dot_i8+0x15c>
+	QUAD $0x02a30d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x2a3] # 0x11d40 <dot_i8+0x150>
+	QUAD $0x02a91518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x2a9] # 0x11d50 <dot_i8+0x160>
+	QUAD $0x02931d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x293] # 0x11d44 <dot_i8+0x154>
+	QUAD $0x028d2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x28d] # 0x11d48 <dot_i8+0x158>
 	WORD $0xc031 // xor eax, eax
-	WORD $0x5deb // jmp 0x11a4c <roof_f32+0x9c>
+	WORD $0x5deb // jmp 0x11b1c <roof_f32+0x9c>
 	BYTE $0x90 // nop
 	LONG $0x487c7162; WORD $0xc928 // vmovaps zmm9, zmm1
 	LONG $0x487c7162; WORD $0xd128 // vmovaps zmm10, zmm1
@@ -1277,7 +1327,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x03874411487c7162 // vmovups zmmword ptr [rdi + 4*rax + 0xc0], zmm8
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0x3948; BYTE $0xd0 // cmp rax, rdx
-	LONG $0x00ce8d0f; WORD $0x0000 // jge 0x11b1a <roof_f32+0x16a>
+	LONG $0x00ce8d0f; WORD $0x0000 // jge 0x11bea <roof_f32+0x16a>
 	LONG $0x487c7162; WORD $0x1c10; BYTE $0x86 // vmovups zmm11, zmmword ptr [rsi + 4*rax]
 	QUAD $0x01866410487c7162 // vmovups zmm12, zmmword ptr [rsi + 4*rax + 0x40]
 	QUAD $0x02865410487c7162 // vmovups zmm10, zmmword ptr [rsi + 4*rax + 0x80]
@@ -1287,7 +1337,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x482cf162; WORD $0xfa59 // vmulps zmm7, zmm10, zmm2
 	LONG $0x48347162; WORD $0xc259 // vmulps zmm8, zmm9, zmm2
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0xff648e0f; WORD $0xffff // jle 0x119f0 <roof_f32+0x40>
+	LONG $0xff648e0f; WORD $0xffff // jle 0x11ac0 <roof_f32+0x40>
 	LONG $0x48247162; WORD $0xd859 // vmulps zmm11, zmm11, zmm0
 	LONG $0x481c7162; WORD $0xe059 // vmulps zmm12, zmm12, zmm0
 	LONG $0x482c7162; WORD $0xd059 // vmulps zmm10, zmm10, zmm0
@@ -1311,13 +1361,13 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x407d7262; WORD $0xc3a8 // vfmadd213ps zmm8, zmm16, zmm3 # zmm8 = (zmm16 * zmm8) + zmm3
 	LONG $0x407d7262; WORD $0xcca8 // vfmadd213ps zmm9, zmm16, zmm4 # zmm9 = (zmm16 * zmm9) + zmm4
 	WORD $0xff49; BYTE $0xc8 // dec r8
-	WORD $0xcb75 // jne 0x11ae0 <roof_f32+0x130>
-	LONG $0xfffeeee9; BYTE $0xff // jmp 0x11a08 <roof_f32+0x58>
+	WORD $0xcb75 // jne 0x11bb0 <roof_f32+0x130>
+	LONG $0xfffeeee9; BYTE $0xff // jmp 0x11ad8 <roof_f32+0x58>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	WORD $0x9066 // nop
 
-	// dot_i8: +6944
+	// dot_i8: +7152
 	LONG $0x48fe7162; WORD $0x1f6f // vmovdqu64 zmm11, zmmword ptr [rdi]
 	LONG $0x48fe7162; WORD $0x576f; BYTE $0x01 // vmovdqu64 zmm10, zmmword ptr [rdi + 0x40]
 	LONG $0x48fe7162; WORD $0x4f6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [rdi + 0x80]
@@ -1331,7 +1381,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fef162; WORD $0x4f6f; BYTE $0x0a // vmovdqu64 zmm1, zmmword ptr [rdi + 0x280]
 	LONG $0x48fef162; WORD $0x476f; BYTE $0x0b // vmovdqu64 zmm0, zmmword ptr [rdi + 0x2c0]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x657e // jle 0x11bdd <dot_i8+0xbd>
+	WORD $0x657e // jle 0x11cad <dot_i8+0xbd>
 	LONG $0x48fe7162; WORD $0x266f // vmovdqu64 zmm12, zmmword ptr [rsi]
 	LONG $0x48fe7162; WORD $0x2a6f // vmovdqu64 zmm13, zmmword ptr [rdx]
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
@@ -1348,7 +1398,7 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x481dd262; WORD $0xcd50 // vpdpbusd zmm1, zmm12, zmm13
 	LONG $0x481dd262; WORD $0xc550 // vpdpbusd zmm0, zmm12, zmm13
 	WORD $0xff48; BYTE $0xc9 // dec rcx
-	WORD $0xb375 // jne 0x11b90 <dot_i8+0x70>
+	WORD $0xb375 // jne 0x11c60 <dot_i8+0x70>
 	LONG $0x000010b8; BYTE $0x00 // mov eax, 0x10
 	LONG $0x48fe7162; WORD $0x1f7f // vmovdqu64 zmmword ptr [rdi], zmm11
 	LONG $0x48fe7162; WORD $0x577f; BYTE $0x01 // vmovdqu64 zmmword ptr [rdi + 0x40], zmm10
@@ -1366,6 +1416,9 @@ TEXT ·probe_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x00cccccccccccccc; QUAD $0x003e8000003f8000
 	QUAD $0x00368000003f4000; QUAD $0xcccccccccc3b8000
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
@@ -1414,18 +1467,19 @@ TEXT ·streamTriad_avx512(SB), 0, $0-44
 	CALL ·probe_avx512<>+624(SB)
 	RET
 
-// func readSum_avx512(p unsafe.Pointer, n int) int
-TEXT ·readSum_avx512(SB), 0, $0-24
+// func readSum_avx512(p unsafe.Pointer, n, streams int) int
+TEXT ·readSum_avx512(SB), 0, $0-32
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
+	MOVQ streams+16(FP), DX
 	CALL ·probe_avx512<>+896(SB)
-	MOVQ AX, ret+16(FP)
+	MOVQ AX, ret+24(FP)
 	RET
 
 // func clockChain_avx512(rounds int) int
 TEXT ·clockChain_avx512(SB), 0, $0-16
 	MOVQ rounds+0(FP), DI
-	CALL ·probe_avx512<>+1744(SB)
+	CALL ·probe_avx512<>+1952(SB)
 	MOVQ AX, ret+8(FP)
 	RET
 
@@ -1436,7 +1490,7 @@ TEXT ·chainF32_avx512(SB), 0, $0-40
 	MOVQ rounds+16(FP), DX
 	MOVSS f+24(FP), X0
 	MOVSS e+28(FP), X1
-	CALL ·probe_avx512<>+1824(SB)
+	CALL ·probe_avx512<>+2032(SB)
 	MOVQ AX, ret+32(FP)
 	RET
 
@@ -1447,7 +1501,7 @@ TEXT ·chainF64_avx512(SB), 0, $0-40
 	MOVQ rounds+16(FP), DX
 	MOVSS f+24(FP), X0
 	MOVSS e+28(FP), X1
-	CALL ·probe_avx512<>+4176(SB)
+	CALL ·probe_avx512<>+4384(SB)
 	MOVQ AX, ret+32(FP)
 	RET
 
@@ -1457,7 +1511,7 @@ TEXT ·roofF32_avx512(SB), 0, $0-32
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), DX
 	MOVQ steps+24(FP), CX
-	CALL ·probe_avx512<>+6576(SB)
+	CALL ·probe_avx512<>+6784(SB)
 	RET
 
 // func dotI8_avx512(sums, w, x unsafe.Pointer, rounds int) int
@@ -1466,6 +1520,6 @@ TEXT ·dotI8_avx512(SB), 0, $0-40
 	MOVQ w+8(FP), SI
 	MOVQ x+16(FP), DX
 	MOVQ rounds+24(FP), CX
-	CALL ·probe_avx512<>+6944(SB)
+	CALL ·probe_avx512<>+7152(SB)
 	MOVQ AX, ret+32(FP)
 	RET

@@ -246,69 +246,144 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd65f03c0 // ret
 
 	// read_sum: +920
+	WORD $0xd377d848 // lsl x8, x2, #9
+	WORD $0x9ac80c2a // sdiv x10, x1, x8
+	WORD $0xd377d949 // lsl x9, x10, #9
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0x9b027d28 // mul x8, x9, x2
+	WORD $0x5400092b // b.lt 0x104d0 <read_sum+0x138>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x91001c28 // add x8, x1, #0x7
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xaa1f03ea // mov x10, xzr
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xf100003f // cmp x1, #0x0
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x9104000b // add x11, x0, #0x100
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x9a81b109 // csel x9, x8, x1, lt
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0xf100203f // cmp x1, #0x8
-	WORD $0x5400028b // b.lt 0x10418 <read_sum+0x80>
-	WORD $0x9343fd29 // asr x9, x9, #3
-	WORD $0xaa1f03e8 // mov x8, xzr
-	WORD $0x9101000a // add x10, x0, #0x40
-	WORD $0xad7e4550 // ldp q16, q17, [x10, #-0x40]
-	WORD $0x91004108 // add x8, x8, #0x10
-	WORD $0xad7f4d52 // ldp q18, q19, [x10, #-0x20]
-	WORD $0xeb09011f // cmp x8, x9
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x14000005 // b 0x103ec <read_sum+0x54>
+	WORD $0x9108014a // add x10, x10, #0x200
+	WORD $0x9108016b // add x11, x11, #0x200
+	WORD $0xeb09015f // cmp x10, x9
+	WORD $0x5400084a // b.ge 0x104f0 <read_sum+0x158>
+	WORD $0xf100045f // cmp x2, #0x1
+	WORD $0xaa0b03ec // mov x12, x11
+	WORD $0xaa0203ed // mov x13, x2
+	WORD $0x54ffff2b // b.lt 0x103dc <read_sum+0x44>
+	WORD $0xad784590 // ldp q16, q17, [x12, #-0x100]
+	WORD $0xf10005ad // subs x13, x13, #0x1
+	WORD $0xad794d92 // ldp q18, q19, [x12, #-0xe0]
+	WORD $0x3cdf019a // ldur q26, [x12, #-0x10]
+	WORD $0xad7ee597 // ldp q23, q25, [x12, #-0x30]
+	WORD $0x4ef08484 // add v4.2d, v4.2d, v16.2d
+	WORD $0x4ef184c6 // add v6.2d, v6.2d, v17.2d
+	WORD $0xad7a4590 // ldp q16, q17, [x12, #-0xc0]
+	WORD $0x4ef284e7 // add v7.2d, v7.2d, v18.2d
+	WORD $0x4ef384a5 // add v5.2d, v5.2d, v19.2d
+	WORD $0xad405592 // ldp q18, q21, [x12]
+	WORD $0x4ef08463 // add v3.2d, v3.2d, v16.2d
+	WORD $0xad7bc193 // ldp q19, q16, [x12, #-0x90]
+	WORD $0x4ef18442 // add v2.2d, v2.2d, v17.2d
+	WORD $0x3cd60191 // ldur q17, [x12, #-0xa0]
+	WORD $0x4ef28610 // add v16.2d, v16.2d, v18.2d
+	WORD $0x4ef18421 // add v1.2d, v1.2d, v17.2d
+	WORD $0x4ef38400 // add v0.2d, v0.2d, v19.2d
+	WORD $0xad7cc594 // ldp q20, q17, [x12, #-0x70]
+	WORD $0xad7dd992 // ldp q18, q22, [x12, #-0x50]
+	WORD $0x4ef08484 // add v4.2d, v4.2d, v16.2d
+	WORD $0x4ef58690 // add v16.2d, v20.2d, v21.2d
+	WORD $0xad415193 // ldp q19, q20, [x12, #0x20]
+	WORD $0x4ef38631 // add v17.2d, v17.2d, v19.2d
+	WORD $0xad425593 // ldp q19, q21, [x12, #0x40]
+	WORD $0x4ef48652 // add v18.2d, v18.2d, v20.2d
+	WORD $0xad435198 // ldp q24, q20, [x12, #0x60]
 	WORD $0x4ef084c6 // add v6.2d, v6.2d, v16.2d
-	WORD $0xad405150 // ldp q16, q20, [x10]
+	WORD $0x4ef386d3 // add v19.2d, v22.2d, v19.2d
+	WORD $0x4ef586f5 // add v21.2d, v23.2d, v21.2d
 	WORD $0x4ef184e7 // add v7.2d, v7.2d, v17.2d
+	WORD $0x4ef88736 // add v22.2d, v25.2d, v24.2d
+	WORD $0x4ef48750 // add v16.2d, v26.2d, v20.2d
 	WORD $0x4ef284a5 // add v5.2d, v5.2d, v18.2d
-	WORD $0x4ef38484 // add v4.2d, v4.2d, v19.2d
-	WORD $0xad414951 // ldp q17, q18, [x10, #0x20]
-	WORD $0x9102014a // add x10, x10, #0x80
-	WORD $0x4ef08442 // add v2.2d, v2.2d, v16.2d
-	WORD $0x4ef48463 // add v3.2d, v3.2d, v20.2d
+	WORD $0xad444991 // ldp q17, q18, [x12, #0x80]
+	WORD $0x4ef38463 // add v3.2d, v3.2d, v19.2d
+	WORD $0x4ef58442 // add v2.2d, v2.2d, v21.2d
+	WORD $0x4ef68421 // add v1.2d, v1.2d, v22.2d
+	WORD $0x4ef08400 // add v0.2d, v0.2d, v16.2d
+	WORD $0x4ef18484 // add v4.2d, v4.2d, v17.2d
+	WORD $0x4ef284c6 // add v6.2d, v6.2d, v18.2d
+	WORD $0xad454590 // ldp q16, q17, [x12, #0xa0]
+	WORD $0xad464d92 // ldp q18, q19, [x12, #0xc0]
+	WORD $0xad475594 // ldp q20, q21, [x12, #0xe0]
+	WORD $0x8b09018c // add x12, x12, x9
+	WORD $0x4ef084e7 // add v7.2d, v7.2d, v16.2d
+	WORD $0x4ef184a5 // add v5.2d, v5.2d, v17.2d
+	WORD $0x4ef28463 // add v3.2d, v3.2d, v18.2d
+	WORD $0x4ef38442 // add v2.2d, v2.2d, v19.2d
+	WORD $0x4ef48421 // add v1.2d, v1.2d, v20.2d
+	WORD $0x4ef58400 // add v0.2d, v0.2d, v21.2d
+	WORD $0x54fff9a1 // b.ne 0x103fc <read_sum+0x64>
+	WORD $0x17ffffc4 // b 0x103dc <read_sum+0x44>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0xcb080029 // sub x9, x1, x8
+	WORD $0xf100053f // cmp x9, #0x1
+	WORD $0x5400026b // b.lt 0x10544 <read_sum+0x1ac>
+	WORD $0x8b080008 // add x8, x0, x8
+	WORD $0x91020129 // add x9, x9, #0x80
+	WORD $0xad404510 // ldp q16, q17, [x8]
+	WORD $0xd1020129 // sub x9, x9, #0x80
+	WORD $0xad414d12 // ldp q18, q19, [x8, #0x20]
+	WORD $0xf102013f // cmp x9, #0x80
+	WORD $0x4ef08484 // add v4.2d, v4.2d, v16.2d
+	WORD $0xad425110 // ldp q16, q20, [x8, #0x40]
+	WORD $0x4ef184c6 // add v6.2d, v6.2d, v17.2d
+	WORD $0x4ef284e7 // add v7.2d, v7.2d, v18.2d
+	WORD $0x4ef384a5 // add v5.2d, v5.2d, v19.2d
+	WORD $0xad434911 // ldp q17, q18, [x8, #0x60]
+	WORD $0x91020108 // add x8, x8, #0x80
+	WORD $0x4ef08463 // add v3.2d, v3.2d, v16.2d
+	WORD $0x4ef48442 // add v2.2d, v2.2d, v20.2d
 	WORD $0x4ef18421 // add v1.2d, v1.2d, v17.2d
 	WORD $0x4ef28400 // add v0.2d, v0.2d, v18.2d
-	WORD $0x54fffe2b // b.lt 0x103d8 <read_sum+0x40>
-	WORD $0x4ee684f0 // add v16.2d, v7.2d, v6.2d
-	WORD $0x4ee58491 // add v17.2d, v4.2d, v5.2d
-	WORD $0x4ee28472 // add v18.2d, v3.2d, v2.2d
+	WORD $0x54fffe28 // b.hi 0x10504 <read_sum+0x16c>
+	WORD $0x4ee484d0 // add v16.2d, v6.2d, v4.2d
+	WORD $0x4ee784b1 // add v17.2d, v5.2d, v7.2d
+	WORD $0x4ee38452 // add v18.2d, v2.2d, v3.2d
+	WORD $0x4e1804c6 // dup v6.2d, v6.d[1]
+	WORD $0x4e1804a5 // dup v5.2d, v5.d[1]
 	WORD $0x4e1804e7 // dup v7.2d, v7.d[1]
 	WORD $0x4e180484 // dup v4.2d, v4.d[1]
-	WORD $0x4e1804a5 // dup v5.2d, v5.d[1]
-	WORD $0x4e1804c6 // dup v6.2d, v6.d[1]
-	WORD $0x4e180463 // dup v3.2d, v3.d[1]
 	WORD $0x4e180442 // dup v2.2d, v2.d[1]
+	WORD $0x4e180463 // dup v3.2d, v3.d[1]
 	WORD $0x4ef18610 // add v16.2d, v16.2d, v17.2d
 	WORD $0x4ee08651 // add v17.2d, v18.2d, v0.2d
 	WORD $0x4e180400 // dup v0.2d, v0.d[1]
-	WORD $0x4ee184e7 // add v7.2d, v7.2d, v1.2d
-	WORD $0x4ee58484 // add v4.2d, v4.2d, v5.2d
+	WORD $0x4ee184c6 // add v6.2d, v6.2d, v1.2d
+	WORD $0x4ee784a5 // add v5.2d, v5.2d, v7.2d
 	WORD $0x4e180421 // dup v1.2d, v1.d[1]
-	WORD $0x4ef18605 // add v5.2d, v16.2d, v17.2d
-	WORD $0x4ee684e6 // add v6.2d, v7.2d, v6.2d
-	WORD $0x4ee38483 // add v3.2d, v4.2d, v3.2d
+	WORD $0x4ef18607 // add v7.2d, v16.2d, v17.2d
+	WORD $0x4ee484c4 // add v4.2d, v6.2d, v4.2d
+	WORD $0x4ee284a2 // add v2.2d, v5.2d, v2.2d
 	WORD $0x4ee18400 // add v0.2d, v0.2d, v1.2d
-	WORD $0x4ee584c4 // add v4.2d, v6.2d, v5.2d
-	WORD $0x4ee28462 // add v2.2d, v3.2d, v2.2d
+	WORD $0x4ee78484 // add v4.2d, v4.2d, v7.2d
+	WORD $0x4ee38442 // add v2.2d, v2.2d, v3.2d
 	WORD $0x4ee28482 // add v2.2d, v4.2d, v2.2d
 	WORD $0x4ee08440 // add v0.2d, v2.2d, v0.2d
 	WORD $0x9e660000 // fmov x0, d0
 	WORD $0xd65f03c0 // ret
 
-	// clock_chain: +1148
+	// clock_chain: +1448
 	WORD $0x52800028 // mov w8, #0x1 // =1
 	WORD $0xaa0003e9 // mov x9, x0
 	WORD $0xf100041f // cmp x0, #0x1
-	WORD $0x5400026b // b.lt 0x104d4 <clock_chain+0x58>
+	WORD $0x5400026b // b.lt 0x10600 <clock_chain+0x58>
 	WORD $0x8b090108 // add x8, x8, x9
 	WORD $0xf1000400 // subs x0, x0, #0x1
 	WORD $0x8b090108 // add x8, x8, x9
@@ -326,25 +401,25 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8b090108 // add x8, x8, x9
 	WORD $0x8b090108 // add x8, x8, x9
 	WORD $0x8b090108 // add x8, x8, x9
-	WORD $0x54fffde1 // b.ne 0x1048c <clock_chain+0x10>
+	WORD $0x54fffde1 // b.ne 0x105b8 <clock_chain+0x10>
 	WORD $0xaa0803e0 // mov x0, x8
 	WORD $0xd65f03c0 // ret
 
-	// chain_f32: +1244
+	// chain_f32: +1544
 	WORD $0x9348fc28 // asr x8, x1, #8
 	WORD $0xf1000d1f // cmp x8, #0x3
-	WORD $0x5400032c // b.gt 0x10548 <chain_f32+0x6c>
+	WORD $0x5400032c // b.gt 0x10674 <chain_f32+0x6c>
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54000f80 // b.eq 0x106dc <chain_f32+0x200>
+	WORD $0x54000f80 // b.eq 0x10808 <chain_f32+0x200>
 	WORD $0xf100091f // cmp x8, #0x2
-	WORD $0x54000841 // b.ne 0x105fc <chain_f32+0x120>
+	WORD $0x54000841 // b.ne 0x10728 <chain_f32+0x120>
 	WORD $0x12001c28 // and w8, w1, #0xff
 	WORD $0x7100051f // cmp w8, #0x1
-	WORD $0x540018c0 // b.eq 0x10818 <chain_f32+0x33c>
-	WORD $0x35002488 // cbnz w8, 0x10994 <chain_f32+0x4b8>
+	WORD $0x540018c0 // b.eq 0x10944 <chain_f32+0x33c>
+	WORD $0x35002488 // cbnz w8, 0x10ac0 <chain_f32+0x4b8>
 	WORD $0xad400803 // ldp q3, q2, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x54002dab // b.lt 0x10ac4 <chain_f32+0x5e8>
+	WORD $0x54002dab // b.lt 0x10bf0 <chain_f32+0x5e8>
 	WORD $0x2f00e404 // movi d4, #0000000000000000
 	WORD $0x1e242821 // fadd s1, s1, s4
 	WORD $0x1e242800 // fadd s0, s0, s4
@@ -356,22 +431,22 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f801044 // fmla v4.4s, v2.4s, v0.s[0]
 	WORD $0x4ea41c82 // mov v2.16b, v4.16b
 	WORD $0x4ea51ca3 // mov v3.16b, v5.16b
-	WORD $0x54ffff21 // b.ne 0x10524 <chain_f32+0x48>
-	WORD $0x14000162 // b 0x10acc <chain_f32+0x5f0>
+	WORD $0x54ffff21 // b.ne 0x10650 <chain_f32+0x48>
+	WORD $0x14000162 // b 0x10bf8 <chain_f32+0x5f0>
 	WORD $0xf100111f // cmp x8, #0x4
-	WORD $0x54000ee0 // b.eq 0x10728 <chain_f32+0x24c>
+	WORD $0x54000ee0 // b.eq 0x10854 <chain_f32+0x24c>
 	WORD $0xf100211f // cmp x8, #0x8
-	WORD $0x54000541 // b.ne 0x105fc <chain_f32+0x120>
+	WORD $0x54000541 // b.ne 0x10728 <chain_f32+0x120>
 	WORD $0x12001c28 // and w8, w1, #0xff
 	WORD $0x7100051f // cmp w8, #0x1
-	WORD $0x54001760 // b.eq 0x1084c <chain_f32+0x370>
-	WORD $0x350022c8 // cbnz w8, 0x109bc <chain_f32+0x4e0>
+	WORD $0x54001760 // b.eq 0x10978 <chain_f32+0x370>
+	WORD $0x350022c8 // cbnz w8, 0x10ae8 <chain_f32+0x4e0>
 	WORD $0xad400c10 // ldp q16, q3, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
 	WORD $0xad414402 // ldp q2, q17, [x0, #0x20]
 	WORD $0xad421005 // ldp q5, q4, [x0, #0x40]
 	WORD $0xad431807 // ldp q7, q6, [x0, #0x60]
-	WORD $0x54002aeb // b.lt 0x10ad8 <chain_f32+0x5fc>
+	WORD $0x54002aeb // b.lt 0x10c04 <chain_f32+0x5fc>
 	WORD $0x2f00e412 // movi d18, #0000000000000000
 	WORD $0x1e322821 // fadd s1, s1, s18
 	WORD $0x1e322800 // fadd s0, s0, s18
@@ -401,12 +476,12 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4eb21e45 // mov v5.16b, v18.16b
 	WORD $0x4eb81f04 // mov v4.16b, v24.16b
 	WORD $0x4eb91f22 // mov v2.16b, v25.16b
-	WORD $0x54fffce1 // b.ne 0x10590 <chain_f32+0xb4>
-	WORD $0x14000140 // b 0x10af8 <chain_f32+0x61c>
+	WORD $0x54fffce1 // b.ne 0x106bc <chain_f32+0xb4>
+	WORD $0x14000140 // b 0x10c24 <chain_f32+0x61c>
 	WORD $0x12001c28 // and w8, w1, #0xff
 	WORD $0x7100051f // cmp w8, #0x1
-	WORD $0x54000c80 // b.eq 0x10794 <chain_f32+0x2b8>
-	WORD $0x350018a8 // cbnz w8, 0x1091c <chain_f32+0x440>
+	WORD $0x54000c80 // b.eq 0x108c0 <chain_f32+0x2b8>
+	WORD $0x350018a8 // cbnz w8, 0x10a48 <chain_f32+0x440>
 	WORD $0x6dbf23e9 // stp d9, d8, [sp, #-0x10]!
 	WORD $0xad400c14 // ldp q20, q3, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
@@ -415,7 +490,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad431c13 // ldp q19, q7, [x0, #0x60]
 	WORD $0xad444806 // ldp q6, q18, [x0, #0x80]
 	WORD $0xad454011 // ldp q17, q16, [x0, #0xa0]
-	WORD $0x5400222b // b.lt 0x10a70 <chain_f32+0x594>
+	WORD $0x5400222b // b.lt 0x10b9c <chain_f32+0x594>
 	WORD $0x2f00e416 // movi d22, #0000000000000000
 	WORD $0x1e362821 // fadd s1, s1, s22
 	WORD $0x1e362800 // fadd s0, s0, s22
@@ -457,15 +532,15 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea81d04 // mov v4.16b, v8.16b
 	WORD $0x4eb61ec5 // mov v5.16b, v22.16b
 	WORD $0x4ea91d22 // mov v2.16b, v9.16b
-	WORD $0x54fffb61 // b.ne 0x10640 <chain_f32+0x164>
-	WORD $0x140000f2 // b 0x10aa0 <chain_f32+0x5c4>
+	WORD $0x54fffb61 // b.ne 0x1076c <chain_f32+0x164>
+	WORD $0x140000f2 // b 0x10bcc <chain_f32+0x5c4>
 	WORD $0x12001c28 // and w8, w1, #0xff
 	WORD $0x7100051f // cmp w8, #0x1
-	WORD $0x54000e60 // b.eq 0x108b0 <chain_f32+0x3d4>
-	WORD $0x35001968 // cbnz w8, 0x10a14 <chain_f32+0x538>
+	WORD $0x54000e60 // b.eq 0x109dc <chain_f32+0x3d4>
+	WORD $0x35001968 // cbnz w8, 0x10b40 <chain_f32+0x538>
 	WORD $0x3dc00002 // ldr q2, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x540020eb // b.lt 0x10b10 <chain_f32+0x634>
+	WORD $0x540020eb // b.lt 0x10c3c <chain_f32+0x634>
 	WORD $0x2f00e403 // movi d3, #0000000000000000
 	WORD $0x1e232821 // fadd s1, s1, s3
 	WORD $0x1e232800 // fadd s0, s0, s3
@@ -474,18 +549,18 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf1000442 // subs x2, x2, #0x1
 	WORD $0x4f801043 // fmla v3.4s, v2.4s, v0.s[0]
 	WORD $0x4ea31c62 // mov v2.16b, v3.16b
-	WORD $0x54ffff81 // b.ne 0x10708 <chain_f32+0x22c>
+	WORD $0x54ffff81 // b.ne 0x10834 <chain_f32+0x22c>
 	WORD $0x3d800003 // str q3, [x0]
 	WORD $0x52800080 // mov w0, #0x4 // =4
 	WORD $0xd65f03c0 // ret
 	WORD $0x12001c28 // and w8, w1, #0xff
 	WORD $0x7100051f // cmp w8, #0x1
-	WORD $0x54000d40 // b.eq 0x108d8 <chain_f32+0x3fc>
-	WORD $0x35001828 // cbnz w8, 0x10a38 <chain_f32+0x55c>
+	WORD $0x54000d40 // b.eq 0x10a04 <chain_f32+0x3fc>
+	WORD $0x35001828 // cbnz w8, 0x10b64 <chain_f32+0x55c>
 	WORD $0xad400803 // ldp q3, q2, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
 	WORD $0xad411404 // ldp q4, q5, [x0, #0x20]
-	WORD $0x54001ecb // b.lt 0x10b1c <chain_f32+0x640>
+	WORD $0x54001ecb // b.lt 0x10c48 <chain_f32+0x640>
 	WORD $0x2f00e406 // movi d6, #0000000000000000
 	WORD $0x1e262821 // fadd s1, s1, s6
 	WORD $0x1e262800 // fadd s0, s0, s6
@@ -503,8 +578,8 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4eb01e03 // mov v3.16b, v16.16b
 	WORD $0x4ea61cc5 // mov v5.16b, v6.16b
 	WORD $0x4eb11e24 // mov v4.16b, v17.16b
-	WORD $0x54fffe61 // b.ne 0x10758 <chain_f32+0x27c>
-	WORD $0x140000e7 // b 0x10b2c <chain_f32+0x650>
+	WORD $0x54fffe61 // b.ne 0x10884 <chain_f32+0x27c>
+	WORD $0x140000e7 // b 0x10c58 <chain_f32+0x650>
 	WORD $0xad404412 // ldp q18, q17, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
 	WORD $0xad411c10 // ldp q16, q7, [x0, #0x20]
@@ -512,7 +587,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad430c04 // ldp q4, q3, [x0, #0x60]
 	WORD $0xad440002 // ldp q2, q0, [x0, #0x80]
 	WORD $0xad454c14 // ldp q20, q19, [x0, #0xa0]
-	WORD $0x5400024b // b.lt 0x107f8 <chain_f32+0x31c>
+	WORD $0x5400024b // b.lt 0x10924 <chain_f32+0x31c>
 	WORD $0x2f00e415 // movi d21, #0000000000000000
 	WORD $0x1e352821 // fadd s1, s1, s21
 	WORD $0x4e040421 // dup v1.4s, v1.s[0]
@@ -529,7 +604,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e20fc20 // fdiv v0.4s, v1.4s, v0.4s
 	WORD $0x6e34fc34 // fdiv v20.4s, v1.4s, v20.4s
 	WORD $0x6e33fc33 // fdiv v19.4s, v1.4s, v19.4s
-	WORD $0x54fffe61 // b.ne 0x107c0 <chain_f32+0x2e4>
+	WORD $0x54fffe61 // b.ne 0x108ec <chain_f32+0x2e4>
 	WORD $0xad004412 // stp q18, q17, [x0]
 	WORD $0xad011c10 // stp q16, q7, [x0, #0x20]
 	WORD $0xad021406 // stp q6, q5, [x0, #0x40]
@@ -540,14 +615,14 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd65f03c0 // ret
 	WORD $0xad400002 // ldp q2, q0, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x5400010b // b.lt 0x10840 <chain_f32+0x364>
+	WORD $0x5400010b // b.lt 0x1096c <chain_f32+0x364>
 	WORD $0x2f00e403 // movi d3, #0000000000000000
 	WORD $0x1e232821 // fadd s1, s1, s3
 	WORD $0x4e040421 // dup v1.4s, v1.s[0]
 	WORD $0x6e22fc22 // fdiv v2.4s, v1.4s, v2.4s
 	WORD $0xf1000442 // subs x2, x2, #0x1
 	WORD $0x6e20fc20 // fdiv v0.4s, v1.4s, v0.4s
-	WORD $0x54ffffa1 // b.ne 0x10830 <chain_f32+0x354>
+	WORD $0x54ffffa1 // b.ne 0x1095c <chain_f32+0x354>
 	WORD $0xad000002 // stp q2, q0, [x0]
 	WORD $0x52800080 // mov w0, #0x4 // =4
 	WORD $0xd65f03c0 // ret
@@ -556,7 +631,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad410c04 // ldp q4, q3, [x0, #0x20]
 	WORD $0xad420002 // ldp q2, q0, [x0, #0x40]
 	WORD $0xad431c10 // ldp q16, q7, [x0, #0x60]
-	WORD $0x540001cb // b.lt 0x10898 <chain_f32+0x3bc>
+	WORD $0x540001cb // b.lt 0x109c4 <chain_f32+0x3bc>
 	WORD $0x2f00e411 // movi d17, #0000000000000000
 	WORD $0x1e312821 // fadd s1, s1, s17
 	WORD $0x4e040421 // dup v1.4s, v1.s[0]
@@ -569,7 +644,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e20fc20 // fdiv v0.4s, v1.4s, v0.4s
 	WORD $0x6e30fc30 // fdiv v16.4s, v1.4s, v16.4s
 	WORD $0x6e27fc27 // fdiv v7.4s, v1.4s, v7.4s
-	WORD $0x54fffee1 // b.ne 0x10870 <chain_f32+0x394>
+	WORD $0x54fffee1 // b.ne 0x1099c <chain_f32+0x394>
 	WORD $0xad001406 // stp q6, q5, [x0]
 	WORD $0xad010c04 // stp q4, q3, [x0, #0x20]
 	WORD $0xad020002 // stp q2, q0, [x0, #0x40]
@@ -578,18 +653,18 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd65f03c0 // ret
 	WORD $0x3dc00000 // ldr q0, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x54000bab // b.lt 0x10a2c <chain_f32+0x550>
+	WORD $0x54000bab // b.lt 0x10b58 <chain_f32+0x550>
 	WORD $0x2f00e402 // movi d2, #0000000000000000
 	WORD $0x1e222821 // fadd s1, s1, s2
 	WORD $0x4e040421 // dup v1.4s, v1.s[0]
 	WORD $0x6e20fc20 // fdiv v0.4s, v1.4s, v0.4s
 	WORD $0xf1000442 // subs x2, x2, #0x1
-	WORD $0x54ffffc1 // b.ne 0x108c8 <chain_f32+0x3ec>
-	WORD $0x14000056 // b 0x10a2c <chain_f32+0x550>
+	WORD $0x54ffffc1 // b.ne 0x109f4 <chain_f32+0x3ec>
+	WORD $0x14000056 // b 0x10b58 <chain_f32+0x550>
 	WORD $0xad400002 // ldp q2, q0, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
 	WORD $0xad410c04 // ldp q4, q3, [x0, #0x20]
-	WORD $0x5400014b // b.lt 0x1090c <chain_f32+0x430>
+	WORD $0x5400014b // b.lt 0x10a38 <chain_f32+0x430>
 	WORD $0x2f00e405 // movi d5, #0000000000000000
 	WORD $0x1e252821 // fadd s1, s1, s5
 	WORD $0x4e040421 // dup v1.4s, v1.s[0]
@@ -598,7 +673,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e20fc20 // fdiv v0.4s, v1.4s, v0.4s
 	WORD $0x6e24fc24 // fdiv v4.4s, v1.4s, v4.4s
 	WORD $0x6e23fc23 // fdiv v3.4s, v1.4s, v3.4s
-	WORD $0x54ffff61 // b.ne 0x108f4 <chain_f32+0x418>
+	WORD $0x54ffff61 // b.ne 0x10a20 <chain_f32+0x418>
 	WORD $0xad000002 // stp q2, q0, [x0]
 	WORD $0xad010c04 // stp q4, q3, [x0, #0x20]
 	WORD $0x52800080 // mov w0, #0x4 // =4
@@ -610,7 +685,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad430803 // ldp q3, q2, [x0, #0x60]
 	WORD $0xad440001 // ldp q1, q0, [x0, #0x80]
 	WORD $0xad454813 // ldp q19, q18, [x0, #0xa0]
-	WORD $0x540001eb // b.lt 0x10974 <chain_f32+0x498>
+	WORD $0x540001eb // b.lt 0x10aa0 <chain_f32+0x498>
 	WORD $0x6ea1fa31 // fsqrt v17.4s, v17.4s
 	WORD $0xf1000442 // subs x2, x2, #0x1
 	WORD $0x6ea1fa10 // fsqrt v16.4s, v16.4s
@@ -624,7 +699,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6ea1f800 // fsqrt v0.4s, v0.4s
 	WORD $0x6ea1fa73 // fsqrt v19.4s, v19.4s
 	WORD $0x6ea1fa52 // fsqrt v18.4s, v18.4s
-	WORD $0x54fffe61 // b.ne 0x1093c <chain_f32+0x460>
+	WORD $0x54fffe61 // b.ne 0x10a68 <chain_f32+0x460>
 	WORD $0xad004011 // stp q17, q16, [x0]
 	WORD $0xad011807 // stp q7, q6, [x0, #0x20]
 	WORD $0xad021005 // stp q5, q4, [x0, #0x40]
@@ -635,11 +710,11 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd65f03c0 // ret
 	WORD $0xad400001 // ldp q1, q0, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x540000ab // b.lt 0x109b0 <chain_f32+0x4d4>
+	WORD $0x540000ab // b.lt 0x10adc <chain_f32+0x4d4>
 	WORD $0x6ea1f821 // fsqrt v1.4s, v1.4s
 	WORD $0xf1000442 // subs x2, x2, #0x1
 	WORD $0x6ea1f800 // fsqrt v0.4s, v0.4s
-	WORD $0x54ffffa1 // b.ne 0x109a0 <chain_f32+0x4c4>
+	WORD $0x54ffffa1 // b.ne 0x10acc <chain_f32+0x4c4>
 	WORD $0xad000001 // stp q1, q0, [x0]
 	WORD $0x52800080 // mov w0, #0x4 // =4
 	WORD $0xd65f03c0 // ret
@@ -648,7 +723,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad410803 // ldp q3, q2, [x0, #0x20]
 	WORD $0xad420001 // ldp q1, q0, [x0, #0x40]
 	WORD $0xad431807 // ldp q7, q6, [x0, #0x60]
-	WORD $0x5400016b // b.lt 0x109fc <chain_f32+0x520>
+	WORD $0x5400016b // b.lt 0x10b28 <chain_f32+0x520>
 	WORD $0x6ea1f8a5 // fsqrt v5.4s, v5.4s
 	WORD $0xf1000442 // subs x2, x2, #0x1
 	WORD $0x6ea1f884 // fsqrt v4.4s, v4.4s
@@ -658,7 +733,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6ea1f800 // fsqrt v0.4s, v0.4s
 	WORD $0x6ea1f8e7 // fsqrt v7.4s, v7.4s
 	WORD $0x6ea1f8c6 // fsqrt v6.4s, v6.4s
-	WORD $0x54fffee1 // b.ne 0x109d4 <chain_f32+0x4f8>
+	WORD $0x54fffee1 // b.ne 0x10b00 <chain_f32+0x4f8>
 	WORD $0xad001005 // stp q5, q4, [x0]
 	WORD $0xad010803 // stp q3, q2, [x0, #0x20]
 	WORD $0xad020001 // stp q1, q0, [x0, #0x40]
@@ -667,23 +742,23 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd65f03c0 // ret
 	WORD $0x3dc00000 // ldr q0, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x5400008b // b.lt 0x10a2c <chain_f32+0x550>
+	WORD $0x5400008b // b.lt 0x10b58 <chain_f32+0x550>
 	WORD $0x6ea1f800 // fsqrt v0.4s, v0.4s
 	WORD $0xf1000442 // subs x2, x2, #0x1
-	WORD $0x54ffffc1 // b.ne 0x10a20 <chain_f32+0x544>
+	WORD $0x54ffffc1 // b.ne 0x10b4c <chain_f32+0x544>
 	WORD $0x3d800000 // str q0, [x0]
 	WORD $0x52800080 // mov w0, #0x4 // =4
 	WORD $0xd65f03c0 // ret
 	WORD $0xad400001 // ldp q1, q0, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
 	WORD $0xad410803 // ldp q3, q2, [x0, #0x20]
-	WORD $0x540000eb // b.lt 0x10a60 <chain_f32+0x584>
+	WORD $0x540000eb // b.lt 0x10b8c <chain_f32+0x584>
 	WORD $0x6ea1f821 // fsqrt v1.4s, v1.4s
 	WORD $0xf1000442 // subs x2, x2, #0x1
 	WORD $0x6ea1f800 // fsqrt v0.4s, v0.4s
 	WORD $0x6ea1f863 // fsqrt v3.4s, v3.4s
 	WORD $0x6ea1f842 // fsqrt v2.4s, v2.4s
-	WORD $0x54ffff61 // b.ne 0x10a48 <chain_f32+0x56c>
+	WORD $0x54ffff61 // b.ne 0x10b74 <chain_f32+0x56c>
 	WORD $0xad000001 // stp q1, q0, [x0]
 	WORD $0xad010803 // stp q3, q2, [x0, #0x20]
 	WORD $0x52800080 // mov w0, #0x4 // =4
@@ -740,21 +815,21 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x52800080 // mov w0, #0x4 // =4
 	WORD $0xd65f03c0 // ret
 
-	// chain_f64: +2876
+	// chain_f64: +3176
 	WORD $0x9348fc28 // asr x8, x1, #8
 	WORD $0xf1000d1f // cmp x8, #0x3
-	WORD $0x5400036c // b.gt 0x10bb0 <chain_f64+0x74>
+	WORD $0x5400036c // b.gt 0x10cdc <chain_f64+0x74>
 	WORD $0xf100051f // cmp x8, #0x1
-	WORD $0x54001040 // b.eq 0x10d54 <chain_f64+0x218>
+	WORD $0x54001040 // b.eq 0x10e80 <chain_f64+0x218>
 	WORD $0xf100091f // cmp x8, #0x2
-	WORD $0x540008c1 // b.ne 0x10c6c <chain_f64+0x130>
+	WORD $0x540008c1 // b.ne 0x10d98 <chain_f64+0x130>
 	WORD $0x12001c28 // and w8, w1, #0xff
 	WORD $0x7100051f // cmp w8, #0x1
-	WORD $0x54001a20 // b.eq 0x10ea4 <chain_f64+0x368>
-	WORD $0x35002668 // cbnz w8, 0x11030 <chain_f64+0x4f4>
+	WORD $0x54001a20 // b.eq 0x10fd0 <chain_f64+0x368>
+	WORD $0x35002668 // cbnz w8, 0x1115c <chain_f64+0x4f4>
 	WORD $0xad400803 // ldp q3, q2, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x54002f8b // b.lt 0x11160 <chain_f64+0x624>
+	WORD $0x54002f8b // b.lt 0x1128c <chain_f64+0x624>
 	WORD $0x2f00e404 // movi d4, #0000000000000000
 	WORD $0x1e22c021 // fcvt d1, s1
 	WORD $0x1e22c000 // fcvt d0, s0
@@ -768,22 +843,22 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4fc01044 // fmla v4.2d, v2.2d, v0.d[0]
 	WORD $0x4ea41c82 // mov v2.16b, v4.16b
 	WORD $0x4ea51ca3 // mov v3.16b, v5.16b
-	WORD $0x54ffff21 // b.ne 0x10b8c <chain_f64+0x50>
-	WORD $0x1400016f // b 0x11168 <chain_f64+0x62c>
+	WORD $0x54ffff21 // b.ne 0x10cb8 <chain_f64+0x50>
+	WORD $0x1400016f // b 0x11294 <chain_f64+0x62c>
 	WORD $0xf100111f // cmp x8, #0x4
-	WORD $0x54000fa0 // b.eq 0x10da8 <chain_f64+0x26c>
+	WORD $0x54000fa0 // b.eq 0x10ed4 <chain_f64+0x26c>
 	WORD $0xf100211f // cmp x8, #0x8
-	WORD $0x54000581 // b.ne 0x10c6c <chain_f64+0x130>
+	WORD $0x54000581 // b.ne 0x10d98 <chain_f64+0x130>
 	WORD $0x12001c28 // and w8, w1, #0xff
 	WORD $0x7100051f // cmp w8, #0x1
-	WORD $0x540018a0 // b.eq 0x10edc <chain_f64+0x3a0>
-	WORD $0x35002468 // cbnz w8, 0x11058 <chain_f64+0x51c>
+	WORD $0x540018a0 // b.eq 0x11008 <chain_f64+0x3a0>
+	WORD $0x35002468 // cbnz w8, 0x11184 <chain_f64+0x51c>
 	WORD $0xad400c10 // ldp q16, q3, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
 	WORD $0xad414402 // ldp q2, q17, [x0, #0x20]
 	WORD $0xad421005 // ldp q5, q4, [x0, #0x40]
 	WORD $0xad431807 // ldp q7, q6, [x0, #0x60]
-	WORD $0x54002c8b // b.lt 0x11174 <chain_f64+0x638>
+	WORD $0x54002c8b // b.lt 0x112a0 <chain_f64+0x638>
 	WORD $0x2f00e412 // movi d18, #0000000000000000
 	WORD $0x1e22c021 // fcvt d1, s1
 	WORD $0x1e22c000 // fcvt d0, s0
@@ -815,12 +890,12 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4eb21e45 // mov v5.16b, v18.16b
 	WORD $0x4eb81f04 // mov v4.16b, v24.16b
 	WORD $0x4eb91f22 // mov v2.16b, v25.16b
-	WORD $0x54fffce1 // b.ne 0x10c00 <chain_f64+0xc4>
-	WORD $0x1400014b // b 0x11194 <chain_f64+0x658>
+	WORD $0x54fffce1 // b.ne 0x10d2c <chain_f64+0xc4>
+	WORD $0x1400014b // b 0x112c0 <chain_f64+0x658>
 	WORD $0x12001c28 // and w8, w1, #0xff
 	WORD $0x7100051f // cmp w8, #0x1
-	WORD $0x54000d40 // b.eq 0x10e1c <chain_f64+0x2e0>
-	WORD $0x35001a08 // cbnz w8, 0x10fb8 <chain_f64+0x47c>
+	WORD $0x54000d40 // b.eq 0x10f48 <chain_f64+0x2e0>
+	WORD $0x35001a08 // cbnz w8, 0x110e4 <chain_f64+0x47c>
 	WORD $0x6dbf23e9 // stp d9, d8, [sp, #-0x10]!
 	WORD $0xad400c14 // ldp q20, q3, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
@@ -829,7 +904,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad431c13 // ldp q19, q7, [x0, #0x60]
 	WORD $0xad444806 // ldp q6, q18, [x0, #0x80]
 	WORD $0xad454011 // ldp q17, q16, [x0, #0xa0]
-	WORD $0x5400238b // b.lt 0x1110c <chain_f64+0x5d0>
+	WORD $0x5400238b // b.lt 0x11238 <chain_f64+0x5d0>
 	WORD $0x2f00e416 // movi d22, #0000000000000000
 	WORD $0x1e22c021 // fcvt d1, s1
 	WORD $0x1e22c000 // fcvt d0, s0
@@ -873,15 +948,15 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4ea81d04 // mov v4.16b, v8.16b
 	WORD $0x4eb61ec5 // mov v5.16b, v22.16b
 	WORD $0x4ea91d22 // mov v2.16b, v9.16b
-	WORD $0x54fffb61 // b.ne 0x10cb8 <chain_f64+0x17c>
-	WORD $0x140000fb // b 0x1113c <chain_f64+0x600>
+	WORD $0x54fffb61 // b.ne 0x10de4 <chain_f64+0x17c>
+	WORD $0x140000fb // b 0x11268 <chain_f64+0x600>
 	WORD $0x12001c28 // and w8, w1, #0xff
 	WORD $0x7100051f // cmp w8, #0x1
-	WORD $0x54000f40 // b.eq 0x10f44 <chain_f64+0x408>
-	WORD $0x35001a88 // cbnz w8, 0x110b0 <chain_f64+0x574>
+	WORD $0x54000f40 // b.eq 0x11070 <chain_f64+0x408>
+	WORD $0x35001a88 // cbnz w8, 0x111dc <chain_f64+0x574>
 	WORD $0x3dc00002 // ldr q2, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x5400220b // b.lt 0x111ac <chain_f64+0x670>
+	WORD $0x5400220b // b.lt 0x112d8 <chain_f64+0x670>
 	WORD $0x2f00e403 // movi d3, #0000000000000000
 	WORD $0x1e22c021 // fcvt d1, s1
 	WORD $0x1e22c000 // fcvt d0, s0
@@ -892,18 +967,18 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf1000442 // subs x2, x2, #0x1
 	WORD $0x4fc01043 // fmla v3.2d, v2.2d, v0.d[0]
 	WORD $0x4ea31c62 // mov v2.16b, v3.16b
-	WORD $0x54ffff81 // b.ne 0x10d88 <chain_f64+0x24c>
+	WORD $0x54ffff81 // b.ne 0x10eb4 <chain_f64+0x24c>
 	WORD $0x3d800003 // str q3, [x0]
 	WORD $0x52800040 // mov w0, #0x2 // =2
 	WORD $0xd65f03c0 // ret
 	WORD $0x12001c28 // and w8, w1, #0xff
 	WORD $0x7100051f // cmp w8, #0x1
-	WORD $0x54000e00 // b.eq 0x10f70 <chain_f64+0x434>
-	WORD $0x35001908 // cbnz w8, 0x110d4 <chain_f64+0x598>
+	WORD $0x54000e00 // b.eq 0x1109c <chain_f64+0x434>
+	WORD $0x35001908 // cbnz w8, 0x11200 <chain_f64+0x598>
 	WORD $0xad400803 // ldp q3, q2, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
 	WORD $0xad411404 // ldp q4, q5, [x0, #0x20]
-	WORD $0x54001fab // b.lt 0x111b8 <chain_f64+0x67c>
+	WORD $0x54001fab // b.lt 0x112e4 <chain_f64+0x67c>
 	WORD $0x2f00e406 // movi d6, #0000000000000000
 	WORD $0x1e22c021 // fcvt d1, s1
 	WORD $0x1e22c000 // fcvt d0, s0
@@ -923,8 +998,8 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4eb01e03 // mov v3.16b, v16.16b
 	WORD $0x4ea61cc5 // mov v5.16b, v6.16b
 	WORD $0x4eb11e24 // mov v4.16b, v17.16b
-	WORD $0x54fffe61 // b.ne 0x10de0 <chain_f64+0x2a4>
-	WORD $0x140000ec // b 0x111c8 <chain_f64+0x68c>
+	WORD $0x54fffe61 // b.ne 0x10f0c <chain_f64+0x2a4>
+	WORD $0x140000ec // b 0x112f4 <chain_f64+0x68c>
 	WORD $0xad404412 // ldp q18, q17, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
 	WORD $0xad411c10 // ldp q16, q7, [x0, #0x20]
@@ -932,7 +1007,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad430c04 // ldp q4, q3, [x0, #0x60]
 	WORD $0xad440002 // ldp q2, q0, [x0, #0x80]
 	WORD $0xad454c14 // ldp q20, q19, [x0, #0xa0]
-	WORD $0x5400026b // b.lt 0x10e84 <chain_f64+0x348>
+	WORD $0x5400026b // b.lt 0x10fb0 <chain_f64+0x348>
 	WORD $0x1e22c021 // fcvt d1, s1
 	WORD $0x2f00e415 // movi d21, #0000000000000000
 	WORD $0x1e752821 // fadd d1, d1, d21
@@ -950,7 +1025,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e60fc20 // fdiv v0.2d, v1.2d, v0.2d
 	WORD $0x6e74fc34 // fdiv v20.2d, v1.2d, v20.2d
 	WORD $0x6e73fc33 // fdiv v19.2d, v1.2d, v19.2d
-	WORD $0x54fffe61 // b.ne 0x10e4c <chain_f64+0x310>
+	WORD $0x54fffe61 // b.ne 0x10f78 <chain_f64+0x310>
 	WORD $0xad004412 // stp q18, q17, [x0]
 	WORD $0xad011c10 // stp q16, q7, [x0, #0x20]
 	WORD $0xad021406 // stp q6, q5, [x0, #0x40]
@@ -961,7 +1036,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd65f03c0 // ret
 	WORD $0xad400002 // ldp q2, q0, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x5400012b // b.lt 0x10ed0 <chain_f64+0x394>
+	WORD $0x5400012b // b.lt 0x10ffc <chain_f64+0x394>
 	WORD $0x1e22c021 // fcvt d1, s1
 	WORD $0x2f00e403 // movi d3, #0000000000000000
 	WORD $0x1e632821 // fadd d1, d1, d3
@@ -969,7 +1044,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e62fc22 // fdiv v2.2d, v1.2d, v2.2d
 	WORD $0xf1000442 // subs x2, x2, #0x1
 	WORD $0x6e60fc20 // fdiv v0.2d, v1.2d, v0.2d
-	WORD $0x54ffffa1 // b.ne 0x10ec0 <chain_f64+0x384>
+	WORD $0x54ffffa1 // b.ne 0x10fec <chain_f64+0x384>
 	WORD $0xad000002 // stp q2, q0, [x0]
 	WORD $0x52800040 // mov w0, #0x2 // =2
 	WORD $0xd65f03c0 // ret
@@ -978,7 +1053,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad410c04 // ldp q4, q3, [x0, #0x20]
 	WORD $0xad420002 // ldp q2, q0, [x0, #0x40]
 	WORD $0xad431c10 // ldp q16, q7, [x0, #0x60]
-	WORD $0x540001eb // b.lt 0x10f2c <chain_f64+0x3f0>
+	WORD $0x540001eb // b.lt 0x11058 <chain_f64+0x3f0>
 	WORD $0x1e22c021 // fcvt d1, s1
 	WORD $0x2f00e411 // movi d17, #0000000000000000
 	WORD $0x1e712821 // fadd d1, d1, d17
@@ -992,7 +1067,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e60fc20 // fdiv v0.2d, v1.2d, v0.2d
 	WORD $0x6e70fc30 // fdiv v16.2d, v1.2d, v16.2d
 	WORD $0x6e67fc27 // fdiv v7.2d, v1.2d, v7.2d
-	WORD $0x54fffee1 // b.ne 0x10f04 <chain_f64+0x3c8>
+	WORD $0x54fffee1 // b.ne 0x11030 <chain_f64+0x3c8>
 	WORD $0xad001406 // stp q6, q5, [x0]
 	WORD $0xad010c04 // stp q4, q3, [x0, #0x20]
 	WORD $0xad020002 // stp q2, q0, [x0, #0x40]
@@ -1001,19 +1076,19 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd65f03c0 // ret
 	WORD $0x3dc00000 // ldr q0, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x54000beb // b.lt 0x110c8 <chain_f64+0x58c>
+	WORD $0x54000beb // b.lt 0x111f4 <chain_f64+0x58c>
 	WORD $0x1e22c021 // fcvt d1, s1
 	WORD $0x2f00e402 // movi d2, #0000000000000000
 	WORD $0x1e622821 // fadd d1, d1, d2
 	WORD $0x4e080421 // dup v1.2d, v1.d[0]
 	WORD $0x6e60fc20 // fdiv v0.2d, v1.2d, v0.2d
 	WORD $0xf1000442 // subs x2, x2, #0x1
-	WORD $0x54ffffc1 // b.ne 0x10f60 <chain_f64+0x424>
-	WORD $0x14000057 // b 0x110c8 <chain_f64+0x58c>
+	WORD $0x54ffffc1 // b.ne 0x1108c <chain_f64+0x424>
+	WORD $0x14000057 // b 0x111f4 <chain_f64+0x58c>
 	WORD $0xad400002 // ldp q2, q0, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
 	WORD $0xad410c04 // ldp q4, q3, [x0, #0x20]
-	WORD $0x5400016b // b.lt 0x10fa8 <chain_f64+0x46c>
+	WORD $0x5400016b // b.lt 0x110d4 <chain_f64+0x46c>
 	WORD $0x1e22c021 // fcvt d1, s1
 	WORD $0x2f00e405 // movi d5, #0000000000000000
 	WORD $0x1e652821 // fadd d1, d1, d5
@@ -1023,7 +1098,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e60fc20 // fdiv v0.2d, v1.2d, v0.2d
 	WORD $0x6e64fc24 // fdiv v4.2d, v1.2d, v4.2d
 	WORD $0x6e63fc23 // fdiv v3.2d, v1.2d, v3.2d
-	WORD $0x54ffff61 // b.ne 0x10f90 <chain_f64+0x454>
+	WORD $0x54ffff61 // b.ne 0x110bc <chain_f64+0x454>
 	WORD $0xad000002 // stp q2, q0, [x0]
 	WORD $0xad010c04 // stp q4, q3, [x0, #0x20]
 	WORD $0x52800040 // mov w0, #0x2 // =2
@@ -1035,7 +1110,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad430803 // ldp q3, q2, [x0, #0x60]
 	WORD $0xad440001 // ldp q1, q0, [x0, #0x80]
 	WORD $0xad454813 // ldp q19, q18, [x0, #0xa0]
-	WORD $0x540001eb // b.lt 0x11010 <chain_f64+0x4d4>
+	WORD $0x540001eb // b.lt 0x1113c <chain_f64+0x4d4>
 	WORD $0x6ee1fa31 // fsqrt v17.2d, v17.2d
 	WORD $0xf1000442 // subs x2, x2, #0x1
 	WORD $0x6ee1fa10 // fsqrt v16.2d, v16.2d
@@ -1049,7 +1124,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6ee1f800 // fsqrt v0.2d, v0.2d
 	WORD $0x6ee1fa73 // fsqrt v19.2d, v19.2d
 	WORD $0x6ee1fa52 // fsqrt v18.2d, v18.2d
-	WORD $0x54fffe61 // b.ne 0x10fd8 <chain_f64+0x49c>
+	WORD $0x54fffe61 // b.ne 0x11104 <chain_f64+0x49c>
 	WORD $0xad004011 // stp q17, q16, [x0]
 	WORD $0xad011807 // stp q7, q6, [x0, #0x20]
 	WORD $0xad021005 // stp q5, q4, [x0, #0x40]
@@ -1060,11 +1135,11 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd65f03c0 // ret
 	WORD $0xad400001 // ldp q1, q0, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x540000ab // b.lt 0x1104c <chain_f64+0x510>
+	WORD $0x540000ab // b.lt 0x11178 <chain_f64+0x510>
 	WORD $0x6ee1f821 // fsqrt v1.2d, v1.2d
 	WORD $0xf1000442 // subs x2, x2, #0x1
 	WORD $0x6ee1f800 // fsqrt v0.2d, v0.2d
-	WORD $0x54ffffa1 // b.ne 0x1103c <chain_f64+0x500>
+	WORD $0x54ffffa1 // b.ne 0x11168 <chain_f64+0x500>
 	WORD $0xad000001 // stp q1, q0, [x0]
 	WORD $0x52800040 // mov w0, #0x2 // =2
 	WORD $0xd65f03c0 // ret
@@ -1073,7 +1148,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad410803 // ldp q3, q2, [x0, #0x20]
 	WORD $0xad420001 // ldp q1, q0, [x0, #0x40]
 	WORD $0xad431807 // ldp q7, q6, [x0, #0x60]
-	WORD $0x5400016b // b.lt 0x11098 <chain_f64+0x55c>
+	WORD $0x5400016b // b.lt 0x111c4 <chain_f64+0x55c>
 	WORD $0x6ee1f8a5 // fsqrt v5.2d, v5.2d
 	WORD $0xf1000442 // subs x2, x2, #0x1
 	WORD $0x6ee1f884 // fsqrt v4.2d, v4.2d
@@ -1083,7 +1158,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6ee1f800 // fsqrt v0.2d, v0.2d
 	WORD $0x6ee1f8e7 // fsqrt v7.2d, v7.2d
 	WORD $0x6ee1f8c6 // fsqrt v6.2d, v6.2d
-	WORD $0x54fffee1 // b.ne 0x11070 <chain_f64+0x534>
+	WORD $0x54fffee1 // b.ne 0x1119c <chain_f64+0x534>
 	WORD $0xad001005 // stp q5, q4, [x0]
 	WORD $0xad010803 // stp q3, q2, [x0, #0x20]
 	WORD $0xad020001 // stp q1, q0, [x0, #0x40]
@@ -1092,23 +1167,23 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd65f03c0 // ret
 	WORD $0x3dc00000 // ldr q0, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x5400008b // b.lt 0x110c8 <chain_f64+0x58c>
+	WORD $0x5400008b // b.lt 0x111f4 <chain_f64+0x58c>
 	WORD $0x6ee1f800 // fsqrt v0.2d, v0.2d
 	WORD $0xf1000442 // subs x2, x2, #0x1
-	WORD $0x54ffffc1 // b.ne 0x110bc <chain_f64+0x580>
+	WORD $0x54ffffc1 // b.ne 0x111e8 <chain_f64+0x580>
 	WORD $0x3d800000 // str q0, [x0]
 	WORD $0x52800040 // mov w0, #0x2 // =2
 	WORD $0xd65f03c0 // ret
 	WORD $0xad400001 // ldp q1, q0, [x0]
 	WORD $0xf100045f // cmp x2, #0x1
 	WORD $0xad410803 // ldp q3, q2, [x0, #0x20]
-	WORD $0x540000eb // b.lt 0x110fc <chain_f64+0x5c0>
+	WORD $0x540000eb // b.lt 0x11228 <chain_f64+0x5c0>
 	WORD $0x6ee1f821 // fsqrt v1.2d, v1.2d
 	WORD $0xf1000442 // subs x2, x2, #0x1
 	WORD $0x6ee1f800 // fsqrt v0.2d, v0.2d
 	WORD $0x6ee1f863 // fsqrt v3.2d, v3.2d
 	WORD $0x6ee1f842 // fsqrt v2.2d, v2.2d
-	WORD $0x54ffff61 // b.ne 0x110e4 <chain_f64+0x5a8>
+	WORD $0x54ffff61 // b.ne 0x11210 <chain_f64+0x5a8>
 	WORD $0xad000001 // stp q1, q0, [x0]
 	WORD $0xad010803 // stp q3, q2, [x0, #0x20]
 	WORD $0x52800040 // mov w0, #0x2 // =2
@@ -1165,9 +1240,9 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x52800040 // mov w0, #0x2 // =2
 	WORD $0xd65f03c0 // ret
 
-	// roof_f32: +4568
+	// roof_f32: +4868
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x540009eb // b.lt 0x11318 <roof_f32+0x140>
+	WORD $0x540009eb // b.lt 0x11444 <roof_f32+0x140>
 	WORD $0xfc1f0fe8 // str d8, [sp, #-0x10]!
 	WORD $0x52a6d008 // mov w8, #0x36800000 // =914358272
 	WORD $0x4f03f600 // fmov v0.4s, #1.00000000
@@ -1177,7 +1252,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e040d03 // dup v3.4s, w8
 	WORD $0x4e040d24 // dup v4.4s, w9
 	WORD $0xaa1f03e8 // mov x8, xzr
-	WORD $0x14000013 // b 0x11250 <roof_f32+0x78>
+	WORD $0x14000013 // b 0x1137c <roof_f32+0x78>
 	WORD $0x4eb11e36 // mov v22.16b, v17.16b
 	WORD $0x4eb21e55 // mov v21.16b, v18.16b
 	WORD $0x4eb71ef4 // mov v20.16b, v23.16b
@@ -1195,7 +1270,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xeb02011f // cmp x8, x2
 	WORD $0xad001925 // stp q5, q6, [x9]
 	WORD $0xad014127 // stp q7, q16, [x9, #0x20]
-	WORD $0x5400064a // b.ge 0x11314 <roof_f32+0x13c>
+	WORD $0x5400064a // b.ge 0x11440 <roof_f32+0x13c>
 	WORD $0x8b080829 // add x9, x1, x8, lsl #2
 	WORD $0xf100047f // cmp x3, #0x1
 	WORD $0xad401925 // ldp q5, q6, [x9]
@@ -1204,7 +1279,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e24dcd7 // fmul v23.4s, v6.4s, v4.4s
 	WORD $0x6e24dcf2 // fmul v18.4s, v7.4s, v4.4s
 	WORD $0x6e24de11 // fmul v17.4s, v16.4s, v4.4s
-	WORD $0x54fffccb // b.lt 0x11208 <roof_f32+0x30>
+	WORD $0x54fffccb // b.lt 0x11334 <roof_f32+0x30>
 	WORD $0x6e23dca5 // fmul v5.4s, v5.4s, v3.4s
 	WORD $0x6e23dcc6 // fmul v6.4s, v6.4s, v3.4s
 	WORD $0xaa0303e9 // mov x9, x3
@@ -1243,12 +1318,12 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4eba1f5d // mov v29.16b, v26.16b
 	WORD $0x4ebb1f7e // mov v30.16b, v27.16b
 	WORD $0x4ebc1f9f // mov v31.16b, v28.16b
-	WORD $0x54fffce1 // b.ne 0x112a8 <roof_f32+0xd0>
-	WORD $0x17ffffc6 // b 0x11228 <roof_f32+0x50>
+	WORD $0x54fffce1 // b.ne 0x113d4 <roof_f32+0xd0>
+	WORD $0x17ffffc6 // b 0x11354 <roof_f32+0x50>
 	WORD $0xfc4107e8 // ldr d8, [sp], #0x10
 	WORD $0xd65f03c0 // ret
 
-	// dot_i8: +4892
+	// dot_i8: +5192
 	WORD $0xad401807 // ldp q7, q6, [x0]
 	WORD $0xaa0003e8 // mov x8, x0
 	WORD $0xad411005 // ldp q5, q4, [x0, #0x20]
@@ -1257,7 +1332,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad430001 // ldp q1, q0, [x0, #0x60]
 	WORD $0xad444813 // ldp q19, q18, [x0, #0x80]
 	WORD $0xad454011 // ldp q17, q16, [x0, #0xa0]
-	WORD $0x5400022b // b.lt 0x11380 <dot_i8+0x64>
+	WORD $0x5400022b // b.lt 0x114ac <dot_i8+0x64>
 	WORD $0x3dc00034 // ldr q20, [x1]
 	WORD $0x3dc00055 // ldr q21, [x2]
 	WORD $0x4e959687 // sdot v7.4s, v20.16b, v21.16b
@@ -1273,7 +1348,7 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e959692 // sdot v18.4s, v20.16b, v21.16b
 	WORD $0x4e959691 // sdot v17.4s, v20.16b, v21.16b
 	WORD $0x4e959690 // sdot v16.4s, v20.16b, v21.16b
-	WORD $0x54fffe61 // b.ne 0x11348 <dot_i8+0x2c>
+	WORD $0x54fffe61 // b.ne 0x11474 <dot_i8+0x2c>
 	WORD $0x52800080 // mov w0, #0x4 // =4
 	WORD $0xad001907 // stp q7, q6, [x8]
 	WORD $0xad011105 // stp q5, q4, [x8, #0x20]
@@ -1286,6 +1361,8 @@ TEXT ·probe_dotprod<>(SB), NOSPLIT|NOFRAME, $0-0
 	// constants
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000
 
 // func streamCopy_dotprod(y, a unsafe.Pointer, n, streaming int, s float32)
 TEXT ·streamCopy_dotprod(SB), 0, $0-36
@@ -1329,18 +1406,19 @@ TEXT ·streamTriad_dotprod(SB), 0, $0-44
 	CALL ·probe_dotprod<>+628(SB)
 	RET
 
-// func readSum_dotprod(p unsafe.Pointer, n int) int
-TEXT ·readSum_dotprod(SB), 0, $0-24
+// func readSum_dotprod(p unsafe.Pointer, n, streams int) int
+TEXT ·readSum_dotprod(SB), 0, $0-32
 	MOVD p+0(FP), R0
 	MOVD n+8(FP), R1
+	MOVD streams+16(FP), R2
 	CALL ·probe_dotprod<>+920(SB)
-	MOVD R0, ret+16(FP)
+	MOVD R0, ret+24(FP)
 	RET
 
 // func clockChain_dotprod(rounds int) int
 TEXT ·clockChain_dotprod(SB), 0, $0-16
 	MOVD rounds+0(FP), R0
-	CALL ·probe_dotprod<>+1148(SB)
+	CALL ·probe_dotprod<>+1448(SB)
 	MOVD R0, ret+8(FP)
 	RET
 
@@ -1351,7 +1429,7 @@ TEXT ·chainF32_dotprod(SB), 0, $0-40
 	MOVD rounds+16(FP), R2
 	FMOVS f+24(FP), F0
 	FMOVS e+28(FP), F1
-	CALL ·probe_dotprod<>+1244(SB)
+	CALL ·probe_dotprod<>+1544(SB)
 	MOVD R0, ret+32(FP)
 	RET
 
@@ -1362,7 +1440,7 @@ TEXT ·chainF64_dotprod(SB), 0, $0-40
 	MOVD rounds+16(FP), R2
 	FMOVS f+24(FP), F0
 	FMOVS e+28(FP), F1
-	CALL ·probe_dotprod<>+2876(SB)
+	CALL ·probe_dotprod<>+3176(SB)
 	MOVD R0, ret+32(FP)
 	RET
 
@@ -1372,7 +1450,7 @@ TEXT ·roofF32_dotprod(SB), 0, $0-32
 	MOVD x+8(FP), R1
 	MOVD n+16(FP), R2
 	MOVD steps+24(FP), R3
-	CALL ·probe_dotprod<>+4568(SB)
+	CALL ·probe_dotprod<>+4868(SB)
 	RET
 
 // func dotI8_dotprod(sums, w, x unsafe.Pointer, rounds int) int
@@ -1381,6 +1459,6 @@ TEXT ·dotI8_dotprod(SB), 0, $0-40
 	MOVD w+8(FP), R1
 	MOVD x+16(FP), R2
 	MOVD rounds+24(FP), R3
-	CALL ·probe_dotprod<>+4892(SB)
+	CALL ·probe_dotprod<>+5192(SB)
 	MOVD R0, ret+32(FP)
 	RET

@@ -47,13 +47,15 @@ func TestProbeMemory(t *testing.T) {
 				}
 			}
 		}
-		words, sum := elements[uint64](ptr(a), 0, n), uint64(0)
+		words, sum := make([]uint64, 19*ProbeElements), uint64(0) // steps of eight streams, and a rest
 		for i := range words {
 			words[i] = rand.Uint64()
 			sum += words[i]
 		}
-		if got := p.Sum(words); got != sum {
-			t.Errorf("%s: the sum is %d, %d is right", name, got, sum)
+		for _, streams := range ReadStreams {
+			if got := p.Sum(words, streams); got != sum {
+				t.Errorf("%s: the sum by %d streams is %d, %d is right", name, streams, got, sum)
+			}
 		}
 		x := AlignedFloats(n)
 		for i := range x {

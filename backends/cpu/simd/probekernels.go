@@ -11,8 +11,8 @@ type probeKernels struct {
 	StreamScale func(y, a unsafe.Pointer, n, streaming int, s float32)    `c:"stream_scale"`
 	StreamAdd   func(y, a, b unsafe.Pointer, n, streaming int, s float32) `c:"stream_add"`
 	StreamTriad func(y, a, b unsafe.Pointer, n, streaming int, s float32) `c:"stream_triad"`
-	// Σ of n bytes as 64-bit words, n a multiple of 512.
-	ReadSum func(p unsafe.Pointer, n int) int `c:"read_sum"`
+	// Σ of n bytes as 64-bit words, n a multiple of 512, so many parts of them side by side.
+	ReadSum func(p unsafe.Pointer, n, streams int) int `c:"read_sum"`
 	// 16·rounds additions that wait for each other, a cycle each.
 	ClockChain func(rounds int) int `c:"clock_chain"`
 	// x = op(x), rounds times, for vectors x that do not wait for each other; with

@@ -33,7 +33,7 @@ func streamAdd_avx512(y, a, b unsafe.Pointer, n, streaming int, s float32)
 func streamTriad_avx512(y, a, b unsafe.Pointer, n, streaming int, s float32)
 
 //go:noescape
-func readSum_avx512(p unsafe.Pointer, n int) int
+func readSum_avx512(p unsafe.Pointer, n, streams int) int
 
 //go:noescape
 func clockChain_avx512(rounds int) int

@@ -33,7 +33,7 @@ func streamAdd_avxvnni(y, a, b unsafe.Pointer, n, streaming int, s float32)
 func streamTriad_avxvnni(y, a, b unsafe.Pointer, n, streaming int, s float32)
 
 //go:noescape
-func readSum_avxvnni(p unsafe.Pointer, n int) int
+func readSum_avxvnni(p unsafe.Pointer, n, streams int) int
 
 //go:noescape
 func clockChain_avxvnni(rounds int) int

@@ -33,7 +33,7 @@ func streamAdd_dotprod(y, a, b unsafe.Pointer, n, streaming int, s float32)
 func streamTriad_dotprod(y, a, b unsafe.Pointer, n, streaming int, s float32)
 
 //go:noescape
-func readSum_dotprod(p unsafe.Pointer, n int) int
+func readSum_dotprod(p unsafe.Pointer, n, streams int) int
 
 //go:noescape
 func clockChain_dotprod(rounds int) int

@@ -33,7 +33,7 @@ func streamAdd_neon(y, a, b unsafe.Pointer, n, streaming int, s float32)
 func streamTriad_neon(y, a, b unsafe.Pointer, n, streaming int, s float32)
 
 //go:noescape
-func readSum_neon(p unsafe.Pointer, n int) int
+func readSum_neon(p unsafe.Pointer, n, streams int) int
 
 //go:noescape
 func clockChain_neon(rounds int) int

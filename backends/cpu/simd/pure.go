@@ -75,7 +75,7 @@ var goKernels = kernels{
 	}),
 	GELUErf: gateGo(func(x float64) float64 { return x * 0.5 * math.Erfc(-x/math.Sqrt2) }),
 	Peak:    peakGo[float32, float32],
-	ReadAll: func(p unsafe.Pointer, n int) float32 {
+	ReadAll: func(p unsafe.Pointer, n, _ int) float32 {
 		or := uint64(0)
 		for _, v := range elements[uint64](p, 0, n/8) {
 			or |= v

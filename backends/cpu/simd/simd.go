@@ -35,9 +35,9 @@ type Kernels struct {
 // CanFar says whether this build has kernels that Far changes.
 const CanFar = canFar
 
-// Far says whether products of one row of activations ask for weights some
-// kilobytes before their turn, as they do by default on Intel's processors: those
-// fetch too little ahead by themselves.
+// Far says whether products of one row of activations ask for weights before their
+// turn, in windows of four pages of memory, the pages side by side, as they do by default on
+// Intel's processors: those fetch too little ahead by themselves, and within one page only.
 func (k *Kernels) Far() bool { return k.far }
 
 // WithFar gives the same kernels with Far on or off. It changes no result.

@@ -296,3 +296,19 @@ func TestLevel(t *testing.T) {
 		t.Errorf("level %s, GRETA_CPU is %s", k.Name, want)
 	}
 }
+
+// TestRead: every byte but those of a short tail is read, by one stream and by several.
+func TestRead(t *testing.T) {
+	forLevels(t, func(t *testing.T, k *Kernels) {
+		b := make([]byte, 9999)
+		for _, streams := range ReadStreams {
+			for i := range len(b) - 256 {
+				b[i] = 1
+				if k.Read(b, streams) == 0 {
+					t.Fatalf("%d streams: byte %d of %d is not read", streams, i, len(b))
+				}
+				b[i] = 0
+			}
+		}
+	})
+}

@@ -173,7 +173,7 @@ func gELUTanh_avx2(y, x, u unsafe.Pointer, n int)
 func gELUErf_avx2(y, x, u unsafe.Pointer, n int)
 
 //go:noescape
-func readAll_avx2(p unsafe.Pointer, n int) float32
+func readAll_avx2(p unsafe.Pointer, n, streams int) float32
 
 //go:noescape
 func peak_avx2(p unsafe.Pointer, n int) int

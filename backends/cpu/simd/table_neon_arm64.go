@@ -173,7 +173,7 @@ func gELUTanh_neon(y, x, u unsafe.Pointer, n int)
 func gELUErf_neon(y, x, u unsafe.Pointer, n int)
 
 //go:noescape
-func readAll_neon(p unsafe.Pointer, n int) float32
+func readAll_neon(p unsafe.Pointer, n, streams int) float32
 
 //go:noescape
 func peak_neon(p unsafe.Pointer, n int) int

@@ -90,12 +90,18 @@ func (k *Kernels) ExpSum(y, x []float32, m float32) float32 {
 	return float32(sum)
 }
 
+// ReadStreams are the numbers of parts that read loops read side by side: some cores
+// get most of what memory gives from one stream of loads, others from several, each in
+// a page of its own, since their prefetchers work within a page. Which is faster must
+// be measured.
+var ReadStreams = []int{1, 8}
+
 // Read reads all of b but a tail of under 256 bytes: what the speed of the
 // other kernels is compared with. The result depends on every byte read.
-func (k *Kernels) Read(b []byte) (sum float32) {
+func (k *Kernels) Read(b []byte, streams int) (sum float32) {
 	for len(b) > 0 {
-		n := min(len(b), callBytes)
-		sum += k.k.ReadAll(ptr(b), n)
+		n := min(len(b), panelCallBytes/2)
+		sum += k.k.ReadAll(ptr(b), n, streams)
 		b = b[n:]
 	}
 	return sum

@@ -53,7 +53,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xca29 // sub edx, ecx
 	LONG $0xe26ef9c5 // vmovd xmm4, edx
 	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
-	QUAD $0x00001d7d2566ddc5 // vpcmpgtd ymm4, ymm4, ymmword ptr [rip + 0x1d7d] # 0x11e40 <peak_f32+0x140>
+	QUAD $0x00001e7d2566ddc5 // vpcmpgtd ymm4, ymm4, ymmword ptr [rip + 0x1e7d] # 0x11f40 <peak_f32+0x120>
 	LONG $0x2c5de2c4; WORD $0x8f2c // vmaskmovps ymm5, ymm4, ymmword ptr [rdi + 4*rcx]
 	LONG $0x2c5de2c4; WORD $0x8e24 // vmaskmovps ymm4, ymm4, ymmword ptr [rsi + 4*rcx]
 	LONG $0xb855e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm5, ymm4 # ymm2 = (ymm5 * ymm4) + ymm2
@@ -71,7 +71,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x90 // nop
 
 	// max_f32: +256
-	QUAD $0x001d8b05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1d8b] # 0x11e94 <peak_f32+0x194>
+	QUAD $0x001e8b05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1e8b] # 0x11f94 <peak_f32+0x174>
 	LONG $0x08fe8348 // cmp rsi, 0x8
 	WORD $0x047d // jge 0x10113 <max_f32+0x13>
 	WORD $0xc031 // xor eax, eax
@@ -130,7 +130,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x00001c5c0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1c5c] # 0x11e40 <peak_f32+0x140>
+	QUAD $0x00001d5c0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1d5c] # 0x11f40 <peak_f32+0x120>
 	LONG $0x2c7de2c4; BYTE $0x0e // vmaskmovps ymm1, ymm0, ymmword ptr [rsi]
 	LONG $0x2c7de2c4; WORD $0x8214 // vmaskmovps ymm2, ymm0, ymmword ptr [rdx + 4*rax]
 	LONG $0xca58f4c5 // vaddps ymm1, ymm1, ymm2
@@ -166,7 +166,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x00001bdc0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1bdc] # 0x11e40 <peak_f32+0x140>
+	QUAD $0x00001cdc0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1cdc] # 0x11f40 <peak_f32+0x120>
 	LONG $0x2c7de2c4; BYTE $0x0e // vmaskmovps ymm1, ymm0, ymmword ptr [rsi]
 	LONG $0x2c7de2c4; WORD $0x8214 // vmaskmovps ymm2, ymm0, ymmword ptr [rdx + 4*rax]
 	LONG $0xca59f4c5 // vmulps ymm1, ymm1, ymm2
@@ -201,7 +201,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xca6ef9c5 // vmovd xmm1, edx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x00001b590d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1b59] # 0x11e40 <peak_f32+0x140>
+	QUAD $0x00001c590d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1c59] # 0x11f40 <peak_f32+0x120>
 	LONG $0x2c75e2c4; BYTE $0x11 // vmaskmovps ymm2, ymm1, ymmword ptr [rcx]
 	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
 	LONG $0x2e75e2c4; WORD $0x8704 // vmaskmovps ymmword ptr [rdi + 4*rax], ymm1, ymm0
@@ -237,7 +237,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xca6ef9c5 // vmovd xmm1, edx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x00001acd0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1acd] # 0x11e40 <peak_f32+0x140>
+	QUAD $0x00001bcd0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1bcd] # 0x11f40 <peak_f32+0x120>
 	LONG $0x2c75e2c4; BYTE $0x11 // vmaskmovps ymm2, ymm1, ymmword ptr [rcx]
 	LONG $0x2c75e2c4; WORD $0x871c // vmaskmovps ymm3, ymm1, ymmword ptr [rdi + 4*rax]
 	LONG $0xa86de2c4; BYTE $0xc3 // vfmadd213ps ymm0, ymm2, ymm3 # ymm0 = (ymm2 * ymm0) + ymm3
@@ -274,7 +274,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x00001a3c0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1a3c] # 0x11e40 <peak_f32+0x140>
+	QUAD $0x00001b3c0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1b3c] # 0x11f40 <peak_f32+0x120>
 	LONG $0x2c75e2c4; BYTE $0x16 // vmaskmovps ymm2, ymm1, ymmword ptr [rsi]
 	LONG $0x2c75e2c4; WORD $0x821c // vmaskmovps ymm3, ymm1, ymmword ptr [rdx + 4*rax]
 	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
@@ -295,32 +295,32 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x077d // jge 0x10452 <expsum+0x22>
 	WORD $0xc031 // xor eax, eax
 	LONG $0x000126e9; BYTE $0x00 // jmp 0x10578 <expsum+0x148>
-	QUAD $0x001a793d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1a79] # 0x11ed4 <peak_f32+0x1d4>
-	QUAD $0x001aa405187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1aa4] # 0x11f08 <peak_f32+0x208>
-	QUAD $0x001aa30d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1aa3] # 0x11f10 <peak_f32+0x210>
-	QUAD $0x001a4215187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1a42] # 0x11eb8 <peak_f32+0x1b8>
-	QUAD $0x001a4d1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1a4d] # 0x11ecc <peak_f32+0x1cc>
-	QUAD $0x001a2425187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1a24] # 0x11eac <peak_f32+0x1ac>
-	QUAD $0x0019f32d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0x19f3] # 0x11e84 <peak_f32+0x184>
-	QUAD $0x0019ea35587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rip + 0x19ea] # 0x11e84 <peak_f32+0x184>
-	QUAD $0x001a353d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x1a35] # 0x11ed8 <peak_f32+0x1d8>
+	QUAD $0x001b793d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1b79] # 0x11fd4 <peak_f32+0x1b4>
+	QUAD $0x001ba405187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1ba4] # 0x12008 <peak_f32+0x1e8>
+	QUAD $0x001ba30d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1ba3] # 0x12010 <peak_f32+0x1f0>
+	QUAD $0x001b4215187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1b42] # 0x11fb8 <peak_f32+0x198>
+	QUAD $0x001b4d1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1b4d] # 0x11fcc <peak_f32+0x1ac>
+	QUAD $0x001b2425187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1b24] # 0x11fac <peak_f32+0x18c>
+	QUAD $0x001af32d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0x1af3] # 0x11f84 <peak_f32+0x164>
+	QUAD $0x001aea35587d62c4; BYTE $0x00 // vpbroadcastd ymm14, dword ptr [rip + 0x1aea] # 0x11f84 <peak_f32+0x164>
+	QUAD $0x001b353d187d62c4; BYTE $0x00 // vbroadcastss ymm15, dword ptr [rip + 0x1b35] # 0x11fd8 <peak_f32+0x1b8>
 	WORD $0xc931 // xor ecx, ecx
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x1410fcc5; BYTE $0x8e // vmovups ymm2, ymmword ptr [rsi + 4*rcx]
-	QUAD $0x001a461d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1a46] # 0x11f04 <peak_f32+0x204>
-	QUAD $0x001a1925187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1a19] # 0x11ee0 <peak_f32+0x1e0>
-	QUAD $0x001a3c35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1a3c] # 0x11f0c <peak_f32+0x20c>
+	QUAD $0x001b461d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1b46] # 0x12004 <peak_f32+0x1e4>
+	QUAD $0x001b1925187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1b19] # 0x11fe0 <peak_f32+0x1c0>
+	QUAD $0x001b3c35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1b3c] # 0x1200c <peak_f32+0x1ec>
 	LONG $0x08418d48 // lea rax, [rcx + 0x8]
 	LONG $0xd15cecc5 // vsubps ymm2, ymm2, ymm1
 	LONG $0xda5fe4c5 // vmaxps ymm3, ymm3, ymm2
 	LONG $0xc26cc1c4; WORD $0x05d7 // vcmpnltps ymm2, ymm2, ymm15
 	LONG $0xdb5ddcc5 // vminps ymm3, ymm4, ymm3
-	QUAD $0x001a0525187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1a05] # 0x11ef4 <peak_f32+0x1f4>
+	QUAD $0x001b0525187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1b05] # 0x11ff4 <peak_f32+0x1d4>
 	LONG $0xe459e4c5 // vmulps ymm4, ymm3, ymm4
 	LONG $0xe45bfdc5 // vcvtps2dq ymm4, ymm4
 	LONG $0xec5bfcc5 // vcvtdq2ps ymm5, ymm4
 	LONG $0xb855e2c4; BYTE $0xde // vfmadd231ps ymm3, ymm5, ymm6 # ymm3 = (ymm5 * ymm6) + ymm3
-	QUAD $0x00199b35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x199b] # 0x11ea4 <peak_f32+0x1a4>
+	QUAD $0x001a9b35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1a9b] # 0x11fa4 <peak_f32+0x184>
 	LONG $0xb84de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm6, ymm5 # ymm3 = (ymm6 * ymm5) + ymm3
 	LONG $0xc5297cc5 // vmovaps ymm5, ymm8
 	LONG $0xa865e2c4; BYTE $0xef // vfmadd213ps ymm5, ymm3, ymm7 # ymm5 = (ymm3 * ymm5) + ymm7
@@ -355,42 +355,42 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc258fac5 // vaddss xmm0, xmm0, xmm2
 	LONG $0x01318e0f; WORD $0x0000 // jle 0x106cd <expsum+0x29d>
 	LONG $0xd26ef9c5 // vmovd xmm2, edx
-	QUAD $0x00193725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1937] # 0x11ee0 <peak_f32+0x1e0>
-	QUAD $0x00195a35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x195a] # 0x11f0c <peak_f32+0x20c>
-	QUAD $0x0018c93d587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rip + 0x18c9] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x001a3725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1a37] # 0x11fe0 <peak_f32+0x1c0>
+	QUAD $0x001a5a35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1a5a] # 0x1200c <peak_f32+0x1ec>
+	QUAD $0x0019c93d587de2c4; BYTE $0x00 // vpbroadcastd ymm7, dword ptr [rip + 0x19c9] # 0x11f84 <peak_f32+0x164>
 	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
-	QUAD $0x000018781566edc5 // vpcmpgtd ymm2, ymm2, ymmword ptr [rip + 0x1878] # 0x11e40 <peak_f32+0x140>
+	QUAD $0x000019781566edc5 // vpcmpgtd ymm2, ymm2, ymmword ptr [rip + 0x1978] # 0x11f40 <peak_f32+0x120>
 	LONG $0x2c6de2c4; WORD $0x861c // vmaskmovps ymm3, ymm2, ymmword ptr [rsi + 4*rax]
 	LONG $0xc95ce4c5 // vsubps ymm1, ymm3, ymm1
-	QUAD $0x0019291d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1929] # 0x11f04 <peak_f32+0x204>
+	QUAD $0x001a291d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1a29] # 0x12004 <peak_f32+0x1e4>
 	LONG $0xd95fe4c5 // vmaxps ymm3, ymm3, ymm1
 	LONG $0xe35ddcc5 // vminps ymm4, ymm4, ymm3
-	QUAD $0x0019081d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1908] # 0x11ef4 <peak_f32+0x1f4>
+	QUAD $0x001a081d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1a08] # 0x11ff4 <peak_f32+0x1d4>
 	LONG $0xdb59dcc5 // vmulps ymm3, ymm4, ymm3
 	LONG $0xdb5bfdc5 // vcvtps2dq ymm3, ymm3
 	LONG $0xeb5bfcc5 // vcvtdq2ps ymm5, ymm3
 	LONG $0xa855e2c4; BYTE $0xf4 // vfmadd213ps ymm6, ymm5, ymm4 # ymm6 = (ymm5 * ymm6) + ymm4
-	QUAD $0x00189e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x189e] # 0x11ea4 <peak_f32+0x1a4>
+	QUAD $0x00199e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x199e] # 0x11fa4 <peak_f32+0x184>
 	LONG $0xa855e2c4; BYTE $0xe6 // vfmadd213ps ymm4, ymm5, ymm6 # ymm4 = (ymm5 * ymm4) + ymm6
-	QUAD $0x0018c02d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x18c0] # 0x11ed4 <peak_f32+0x1d4>
-	QUAD $0x0018eb35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x18eb] # 0x11f08 <peak_f32+0x208>
+	QUAD $0x0019c02d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x19c0] # 0x11fd4 <peak_f32+0x1b4>
+	QUAD $0x0019eb35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x19eb] # 0x12008 <peak_f32+0x1e8>
 	LONG $0xa85de2c4; BYTE $0xf5 // vfmadd213ps ymm6, ymm4, ymm5 # ymm6 = (ymm4 * ymm6) + ymm5
-	QUAD $0x0018e52d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x18e5] # 0x11f10 <peak_f32+0x210>
+	QUAD $0x0019e52d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x19e5] # 0x12010 <peak_f32+0x1f0>
 	LONG $0xb85de2c4; BYTE $0xee // vfmadd231ps ymm5, ymm4, ymm6 # ymm5 = (ymm4 * ymm6) + ymm5
-	QUAD $0x00187f35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x187f] # 0x11eb8 <peak_f32+0x1b8>
+	QUAD $0x00197f35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x197f] # 0x11fb8 <peak_f32+0x198>
 	LONG $0xb85de2c4; BYTE $0xf5 // vfmadd231ps ymm6, ymm4, ymm5 # ymm6 = (ymm4 * ymm5) + ymm6
-	QUAD $0x0018852d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1885] # 0x11ecc <peak_f32+0x1cc>
+	QUAD $0x0019852d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1985] # 0x11fcc <peak_f32+0x1ac>
 	LONG $0xb85de2c4; BYTE $0xee // vfmadd231ps ymm5, ymm4, ymm6 # ymm5 = (ymm4 * ymm6) + ymm5
-	QUAD $0x00185735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1857] # 0x11eac <peak_f32+0x1ac>
+	QUAD $0x00195735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1957] # 0x11fac <peak_f32+0x18c>
 	LONG $0xb85de2c4; BYTE $0xf5 // vfmadd231ps ymm6, ymm4, ymm5 # ymm6 = (ymm4 * ymm5) + ymm6
 	LONG $0xee59dcc5 // vmulps ymm5, ymm4, ymm6
 	LONG $0xa85de2c4; BYTE $0xec // vfmadd213ps ymm5, ymm4, ymm4 # ymm5 = (ymm4 * ymm5) + ymm4
-	QUAD $0x00181825187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1818] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x00191825187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1918] # 0x11f84 <peak_f32+0x164>
 	LONG $0xe458d4c5 // vaddps ymm4, ymm5, ymm4
 	LONG $0xe372d5c5; BYTE $0x01 // vpsrad ymm5, ymm3, 0x1
 	LONG $0xf572cdc5; BYTE $0x17 // vpslld ymm6, ymm5, 0x17
 	LONG $0xddfae5c5 // vpsubd ymm3, ymm3, ymm5
-	QUAD $0x0018512d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1851] # 0x11ed8 <peak_f32+0x1d8>
+	QUAD $0x0019512d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1951] # 0x11fd8 <peak_f32+0x1b8>
 	LONG $0xf7fecdc5 // vpaddd ymm6, ymm6, ymm7
 	LONG $0xf372e5c5; BYTE $0x17 // vpslld ymm3, ymm3, 0x17
 	LONG $0xe659dcc5 // vmulps ymm4, ymm4, ymm6
@@ -419,21 +419,21 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x077d // jge 0x106ed <exp_f32+0xd>
 	WORD $0xc031 // xor eax, eax
 	LONG $0x00010be9; BYTE $0x00 // jmp 0x107f8 <exp_f32+0x118>
-	QUAD $0x0017ea0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x17ea] # 0x11ee0 <peak_f32+0x1e0>
-	QUAD $0x0017f515187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x17f5] # 0x11ef4 <peak_f32+0x1f4>
-	QUAD $0x0018041d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1804] # 0x11f0c <peak_f32+0x20c>
-	QUAD $0x00179325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1793] # 0x11ea4 <peak_f32+0x1a4>
-	QUAD $0x0017ba2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x17ba] # 0x11ed4 <peak_f32+0x1d4>
-	QUAD $0x0017e535187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x17e5] # 0x11f08 <peak_f32+0x208>
-	QUAD $0x0017e43d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x17e4] # 0x11f10 <peak_f32+0x210>
-	QUAD $0x00178305187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1783] # 0x11eb8 <peak_f32+0x1b8>
-	QUAD $0x00178e0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x178e] # 0x11ecc <peak_f32+0x1cc>
-	QUAD $0x00176515187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1765] # 0x11eac <peak_f32+0x1ac>
-	QUAD $0x0017341d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1734] # 0x11e84 <peak_f32+0x184>
-	QUAD $0x00172b25587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0x172b] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x0018ea0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x18ea] # 0x11fe0 <peak_f32+0x1c0>
+	QUAD $0x0018f515187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x18f5] # 0x11ff4 <peak_f32+0x1d4>
+	QUAD $0x0019041d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1904] # 0x1200c <peak_f32+0x1ec>
+	QUAD $0x00189325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1893] # 0x11fa4 <peak_f32+0x184>
+	QUAD $0x0018ba2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x18ba] # 0x11fd4 <peak_f32+0x1b4>
+	QUAD $0x0018e535187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x18e5] # 0x12008 <peak_f32+0x1e8>
+	QUAD $0x0018e43d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x18e4] # 0x12010 <peak_f32+0x1f0>
+	QUAD $0x00188305187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1883] # 0x11fb8 <peak_f32+0x198>
+	QUAD $0x00188e0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x188e] # 0x11fcc <peak_f32+0x1ac>
+	QUAD $0x00186515187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1865] # 0x11fac <peak_f32+0x18c>
+	QUAD $0x0018341d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1834] # 0x11f84 <peak_f32+0x164>
+	QUAD $0x00182b25587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0x182b] # 0x11f84 <peak_f32+0x164>
 	WORD $0xc931 // xor ecx, ecx
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	QUAD $0x00179b05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x179b] # 0x11f04 <peak_f32+0x204>
+	QUAD $0x00189b05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x189b] # 0x12004 <peak_f32+0x1e4>
 	LONG $0x08418d48 // lea rax, [rcx + 0x8]
 	LONG $0x2c5f7cc5; BYTE $0x8e // vmaxps ymm13, ymm0, ymmword ptr [rsi + 4*rcx]
 	LONG $0x5d7441c4; BYTE $0xed // vminps ymm13, ymm1, ymm13
@@ -473,16 +473,16 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x16eb // jmp 0x10827 <exp_f32+0x147>
 	LONG $0xc26ef9c5 // vmovd xmm0, edx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x0000161e0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x161e] # 0x11e40 <peak_f32+0x140>
+	QUAD $0x0000171e0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x171e] # 0x11f40 <peak_f32+0x120>
 	LONG $0x2c7de2c4; BYTE $0x01 // vmaskmovps ymm0, ymm0, ymmword ptr [rcx]
-	QUAD $0x0016d40d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x16d4] # 0x11f04 <peak_f32+0x204>
-	QUAD $0x0016d31d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x16d3] # 0x11f0c <peak_f32+0x20c>
-	QUAD $0x00164225587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rip + 0x1642] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x0017d40d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x17d4] # 0x12004 <peak_f32+0x1e4>
+	QUAD $0x0017d31d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x17d3] # 0x1200c <peak_f32+0x1ec>
+	QUAD $0x00174225587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rip + 0x1742] # 0x11f84 <peak_f32+0x164>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0xc05ff4c5 // vmaxps ymm0, ymm1, ymm0
-	QUAD $0x00168d0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x168d] # 0x11ee0 <peak_f32+0x1e0>
+	QUAD $0x00178d0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x178d] # 0x11fe0 <peak_f32+0x1c0>
 	LONG $0xc85df4c5 // vminps ymm1, ymm1, ymm0
-	QUAD $0x00169405187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1694] # 0x11ef4 <peak_f32+0x1f4>
+	QUAD $0x00179405187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1794] # 0x11ff4 <peak_f32+0x1d4>
 	LONG $0xc059f4c5 // vmulps ymm0, ymm1, ymm0
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
 	LONG $0xd05bfcc5 // vcvtdq2ps ymm2, ymm0
@@ -490,25 +490,25 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc5fafdc5 // vpsubd ymm0, ymm0, ymm5
 	LONG $0xf072fdc5; BYTE $0x17 // vpslld ymm0, ymm0, 0x17
 	LONG $0xa86de2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm2, ymm1 # ymm3 = (ymm2 * ymm3) + ymm1
-	QUAD $0x00161c0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x161c] # 0x11ea4 <peak_f32+0x1a4>
+	QUAD $0x00171c0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x171c] # 0x11fa4 <peak_f32+0x184>
 	LONG $0xc4fefdc5 // vpaddd ymm0, ymm0, ymm4
 	LONG $0xa86de2c4; BYTE $0xcb // vfmadd213ps ymm1, ymm2, ymm3 # ymm1 = (ymm2 * ymm1) + ymm3
-	QUAD $0x00163a15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x163a] # 0x11ed4 <peak_f32+0x1d4>
-	QUAD $0x0016651d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1665] # 0x11f08 <peak_f32+0x208>
+	QUAD $0x00173a15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x173a] # 0x11fd4 <peak_f32+0x1b4>
+	QUAD $0x0017651d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1765] # 0x12008 <peak_f32+0x1e8>
 	LONG $0xa875e2c4; BYTE $0xda // vfmadd213ps ymm3, ymm1, ymm2 # ymm3 = (ymm1 * ymm3) + ymm2
-	QUAD $0x00165f15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x165f] # 0x11f10 <peak_f32+0x210>
+	QUAD $0x00175f15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x175f] # 0x12010 <peak_f32+0x1f0>
 	LONG $0xb875e2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm1, ymm3 # ymm2 = (ymm1 * ymm3) + ymm2
-	QUAD $0x0015f91d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x15f9] # 0x11eb8 <peak_f32+0x1b8>
+	QUAD $0x0016f91d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x16f9] # 0x11fb8 <peak_f32+0x198>
 	LONG $0xb875e2c4; BYTE $0xda // vfmadd231ps ymm3, ymm1, ymm2 # ymm3 = (ymm1 * ymm2) + ymm3
-	QUAD $0x0015ff15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x15ff] # 0x11ecc <peak_f32+0x1cc>
+	QUAD $0x0016ff15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x16ff] # 0x11fcc <peak_f32+0x1ac>
 	LONG $0xb875e2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm1, ymm3 # ymm2 = (ymm1 * ymm3) + ymm2
-	QUAD $0x0015d11d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x15d1] # 0x11eac <peak_f32+0x1ac>
+	QUAD $0x0016d11d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x16d1] # 0x11fac <peak_f32+0x18c>
 	LONG $0xb875e2c4; BYTE $0xda // vfmadd231ps ymm3, ymm1, ymm2 # ymm3 = (ymm1 * ymm2) + ymm3
 	LONG $0xd359f4c5 // vmulps ymm2, ymm1, ymm3
 	LONG $0xf572e5c5; BYTE $0x17 // vpslld ymm3, ymm5, 0x17
 	LONG $0xdcfee5c5 // vpaddd ymm3, ymm3, ymm4
 	LONG $0xa875e2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm1, ymm1 # ymm2 = (ymm1 * ymm2) + ymm1
-	QUAD $0x0015890d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1589] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x0016890d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x1689] # 0x11f84 <peak_f32+0x164>
 	LONG $0xc958ecc5 // vaddps ymm1, ymm2, ymm1
 	LONG $0xcb59f4c5 // vmulps ymm1, ymm1, ymm3
 	LONG $0xc059f4c5 // vmulps ymm0, ymm1, ymm0
@@ -519,7 +519,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xca6ef9c5 // vmovd xmm1, edx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x0000151a0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x151a] # 0x11e40 <peak_f32+0x140>
+	QUAD $0x0000161a0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x161a] # 0x11f40 <peak_f32+0x120>
 	LONG $0x2e75e2c4; BYTE $0x00 // vmaskmovps ymmword ptr [rax], ymm1, ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
@@ -536,26 +536,26 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x014c8d0f; WORD $0x0000 // jge 0x10a98 <silu+0x168>
 	WORD $0xc031 // xor eax, eax
 	LONG $0x00025de9; BYTE $0x00 // jmp 0x10bb0 <silu+0x280>
-	QUAD $0x0015981d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1598] # 0x11ef4 <peak_f32+0x1f4>
-	QUAD $0x0015a725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x15a7] # 0x11f0c <peak_f32+0x20c>
-	QUAD $0x0015362d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1536] # 0x11ea4 <peak_f32+0x1a4>
-	QUAD $0x00155d35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x155d] # 0x11ed4 <peak_f32+0x1d4>
-	QUAD $0x0015883d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1588] # 0x11f08 <peak_f32+0x208>
-	QUAD $0x00158705187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1587] # 0x11f10 <peak_f32+0x210>
-	QUAD $0x0015260d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1526] # 0x11eb8 <peak_f32+0x1b8>
-	QUAD $0x00153115187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1531] # 0x11ecc <peak_f32+0x1cc>
-	QUAD $0x0015081d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1508] # 0x11eac <peak_f32+0x1ac>
-	QUAD $0x0014d725187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x14d7] # 0x11e84 <peak_f32+0x184>
-	QUAD $0x0014ce2d587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rip + 0x14ce] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x0016981d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1698] # 0x11ff4 <peak_f32+0x1d4>
+	QUAD $0x0016a725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x16a7] # 0x1200c <peak_f32+0x1ec>
+	QUAD $0x0016362d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1636] # 0x11fa4 <peak_f32+0x184>
+	QUAD $0x00165d35187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x165d] # 0x11fd4 <peak_f32+0x1b4>
+	QUAD $0x0016883d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1688] # 0x12008 <peak_f32+0x1e8>
+	QUAD $0x00168705187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1687] # 0x12010 <peak_f32+0x1f0>
+	QUAD $0x0016260d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1626] # 0x11fb8 <peak_f32+0x198>
+	QUAD $0x00163115187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1631] # 0x11fcc <peak_f32+0x1ac>
+	QUAD $0x0016081d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1608] # 0x11fac <peak_f32+0x18c>
+	QUAD $0x0015d725187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x15d7] # 0x11f84 <peak_f32+0x164>
+	QUAD $0x0015ce2d587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rip + 0x15ce] # 0x11f84 <peak_f32+0x164>
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x107c21c4; WORD $0x8634 // vmovups ymm14, ymmword ptr [rsi + 4*r8]
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08408d49 // lea rax, [r8 + 0x8]
 	LONG $0x5c7c41c4; BYTE $0xfe // vsubps ymm15, ymm0, ymm14
-	QUAD $0x00152805187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1528] # 0x11f04 <peak_f32+0x204>
+	QUAD $0x00162805187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x1628] # 0x12004 <peak_f32+0x1e4>
 	LONG $0x5f7c41c4; BYTE $0xff // vmaxps ymm15, ymm0, ymm15
-	QUAD $0x0014f605187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x14f6] # 0x11ee0 <peak_f32+0x1e0>
+	QUAD $0x0015f605187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x15f6] # 0x11fe0 <peak_f32+0x1c0>
 	LONG $0x5d7c41c4; BYTE $0xff // vminps ymm15, ymm0, ymm15
 	LONG $0xc35984c5 // vmulps ymm0, ymm15, ymm3
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
@@ -594,26 +594,26 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0141850f; WORD $0x0000 // jne 0x10bd0 <silu+0x2a0>
 	LONG $0x0610fcc5 // vmovups ymm0, ymmword ptr [rsi]
 	LONG $0x00014ee9; BYTE $0x00 // jmp 0x10be6 <silu+0x2b6>
-	QUAD $0x0014531d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1453] # 0x11ef4 <peak_f32+0x1f4>
-	QUAD $0x00146225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1462] # 0x11f0c <peak_f32+0x20c>
-	QUAD $0x0013f12d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x13f1] # 0x11ea4 <peak_f32+0x1a4>
-	QUAD $0x00141835187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1418] # 0x11ed4 <peak_f32+0x1d4>
-	QUAD $0x0014433d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1443] # 0x11f08 <peak_f32+0x208>
-	QUAD $0x00144205187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1442] # 0x11f10 <peak_f32+0x210>
-	QUAD $0x0013e10d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x13e1] # 0x11eb8 <peak_f32+0x1b8>
-	QUAD $0x0013ec15187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x13ec] # 0x11ecc <peak_f32+0x1cc>
-	QUAD $0x0013c31d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x13c3] # 0x11eac <peak_f32+0x1ac>
-	QUAD $0x00139225187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1392] # 0x11e84 <peak_f32+0x184>
-	QUAD $0x0013892d587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rip + 0x1389] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x0015531d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1553] # 0x11ff4 <peak_f32+0x1d4>
+	QUAD $0x00156225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1562] # 0x1200c <peak_f32+0x1ec>
+	QUAD $0x0014f12d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x14f1] # 0x11fa4 <peak_f32+0x184>
+	QUAD $0x00151835187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1518] # 0x11fd4 <peak_f32+0x1b4>
+	QUAD $0x0015433d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1543] # 0x12008 <peak_f32+0x1e8>
+	QUAD $0x00154205187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1542] # 0x12010 <peak_f32+0x1f0>
+	QUAD $0x0014e10d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x14e1] # 0x11fb8 <peak_f32+0x198>
+	QUAD $0x0014ec15187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x14ec] # 0x11fcc <peak_f32+0x1ac>
+	QUAD $0x0014c31d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x14c3] # 0x11fac <peak_f32+0x18c>
+	QUAD $0x00149225187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1492] # 0x11f84 <peak_f32+0x164>
+	QUAD $0x0014892d587d62c4; BYTE $0x00 // vpbroadcastd ymm13, dword ptr [rip + 0x1489] # 0x11f84 <peak_f32+0x164>
 	WORD $0xd231 // xor edx, edx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x34107cc5; BYTE $0x96 // vmovups ymm14, ymmword ptr [rsi + 4*rdx]
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08428d48 // lea rax, [rdx + 0x8]
 	LONG $0x5c7c41c4; BYTE $0xfe // vsubps ymm15, ymm0, ymm14
-	QUAD $0x0013e905187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x13e9] # 0x11f04 <peak_f32+0x204>
+	QUAD $0x0014e905187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x14e9] # 0x12004 <peak_f32+0x1e4>
 	LONG $0x5f7c41c4; BYTE $0xff // vmaxps ymm15, ymm0, ymm15
-	QUAD $0x0013b705187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x13b7] # 0x11ee0 <peak_f32+0x1e0>
+	QUAD $0x0014b705187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x14b7] # 0x11fe0 <peak_f32+0x1c0>
 	LONG $0x5d7c41c4; BYTE $0xff // vminps ymm15, ymm0, ymm15
 	LONG $0xc35984c5 // vmulps ymm0, ymm15, ymm3
 	LONG $0xc05bfdc5 // vcvtps2dq ymm0, ymm0
@@ -653,35 +653,35 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x000153e9; BYTE $0x00 // jmp 0x10d23 <silu+0x3f3>
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x0000125f0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x125f] # 0x11e40 <peak_f32+0x140>
+	QUAD $0x0000135f0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x135f] # 0x11f40 <peak_f32+0x120>
 	LONG $0x2c7de2c4; BYTE $0x06 // vmaskmovps ymm0, ymm0, ymmword ptr [rsi]
-	QUAD $0x00131515187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1315] # 0x11f04 <peak_f32+0x204>
+	QUAD $0x00141515187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1415] # 0x12004 <peak_f32+0x1e4>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xc85cf4c5 // vsubps ymm1, ymm1, ymm0
-	QUAD $0x00130c25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x130c] # 0x11f0c <peak_f32+0x20c>
-	QUAD $0x00129b2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x129b] # 0x11ea4 <peak_f32+0x1a4>
-	QUAD $0x0012723d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1272] # 0x11e84 <peak_f32+0x184>
-	QUAD $0x00126935587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0x1269] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x00140c25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x140c] # 0x1200c <peak_f32+0x1ec>
+	QUAD $0x00139b2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x139b] # 0x11fa4 <peak_f32+0x184>
+	QUAD $0x0013723d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1372] # 0x11f84 <peak_f32+0x164>
+	QUAD $0x00136935587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0x1369] # 0x11f84 <peak_f32+0x164>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x0012b415187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x12b4] # 0x11ee0 <peak_f32+0x1e0>
+	QUAD $0x0013b415187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x13b4] # 0x11fe0 <peak_f32+0x1c0>
 	LONG $0xd15decc5 // vminps ymm2, ymm2, ymm1
-	QUAD $0x0012bb0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x12bb] # 0x11ef4 <peak_f32+0x1f4>
+	QUAD $0x0013bb0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x13bb] # 0x11ff4 <peak_f32+0x1d4>
 	LONG $0xc959ecc5 // vmulps ymm1, ymm2, ymm1
 	LONG $0xc95bfdc5 // vcvtps2dq ymm1, ymm1
 	LONG $0xd95bfcc5 // vcvtdq2ps ymm3, ymm1
 	LONG $0xa865e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm3, ymm2 # ymm4 = (ymm3 * ymm4) + ymm2
 	LONG $0xa865e2c4; BYTE $0xec // vfmadd213ps ymm5, ymm3, ymm4 # ymm5 = (ymm3 * ymm5) + ymm4
-	QUAD $0x00127c1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x127c] # 0x11ed4 <peak_f32+0x1d4>
-	QUAD $0x0012a725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x12a7] # 0x11f08 <peak_f32+0x208>
+	QUAD $0x00137c1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x137c] # 0x11fd4 <peak_f32+0x1b4>
+	QUAD $0x0013a725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x13a7] # 0x12008 <peak_f32+0x1e8>
 	LONG $0xa855e2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm4) + ymm3
-	QUAD $0x0012a11d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x12a1] # 0x11f10 <peak_f32+0x210>
+	QUAD $0x0013a11d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x13a1] # 0x12010 <peak_f32+0x1f0>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x00123b25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x123b] # 0x11eb8 <peak_f32+0x1b8>
+	QUAD $0x00133b25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x133b] # 0x11fb8 <peak_f32+0x198>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
-	QUAD $0x0012411d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1241] # 0x11ecc <peak_f32+0x1cc>
+	QUAD $0x0013411d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1341] # 0x11fcc <peak_f32+0x1ac>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x00121325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1213] # 0x11eac <peak_f32+0x1ac>
+	QUAD $0x00131325187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x1313] # 0x11fac <peak_f32+0x18c>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
 	LONG $0xdc59d4c5 // vmulps ymm3, ymm5, ymm4
 	LONG $0xe172ddc5; BYTE $0x01 // vpsrad ymm4, ymm1, 0x1
@@ -704,7 +704,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000011460d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1146] # 0x11e40 <peak_f32+0x140>
+	QUAD $0x000012460d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1246] # 0x11f40 <peak_f32+0x120>
 	LONG $0x2c75e2c4; BYTE $0x12 // vmaskmovps ymm2, ymm1, ymmword ptr [rdx]
 	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
 	LONG $0x2e75e2c4; WORD $0x8704 // vmaskmovps ymmword ptr [rdi + 4*rax], ymm1, ymm0
@@ -712,35 +712,35 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000011220566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1122] # 0x11e40 <peak_f32+0x140>
+	QUAD $0x000012220566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1222] # 0x11f40 <peak_f32+0x120>
 	LONG $0x2c7de2c4; BYTE $0x02 // vmaskmovps ymm0, ymm0, ymmword ptr [rdx]
-	QUAD $0x0011d815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x11d8] # 0x11f04 <peak_f32+0x204>
+	QUAD $0x0012d815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x12d8] # 0x12004 <peak_f32+0x1e4>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xc85cf4c5 // vsubps ymm1, ymm1, ymm0
-	QUAD $0x0011cf25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x11cf] # 0x11f0c <peak_f32+0x20c>
-	QUAD $0x00115e2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x115e] # 0x11ea4 <peak_f32+0x1a4>
-	QUAD $0x0011353d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1135] # 0x11e84 <peak_f32+0x184>
-	QUAD $0x00112c35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0x112c] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x0012cf25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x12cf] # 0x1200c <peak_f32+0x1ec>
+	QUAD $0x00125e2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x125e] # 0x11fa4 <peak_f32+0x184>
+	QUAD $0x0012353d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1235] # 0x11f84 <peak_f32+0x164>
+	QUAD $0x00122c35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0x122c] # 0x11f84 <peak_f32+0x164>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x00117715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1177] # 0x11ee0 <peak_f32+0x1e0>
+	QUAD $0x00127715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x1277] # 0x11fe0 <peak_f32+0x1c0>
 	LONG $0xd15decc5 // vminps ymm2, ymm2, ymm1
-	QUAD $0x00117e0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x117e] # 0x11ef4 <peak_f32+0x1f4>
+	QUAD $0x00127e0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x127e] # 0x11ff4 <peak_f32+0x1d4>
 	LONG $0xc959ecc5 // vmulps ymm1, ymm2, ymm1
 	LONG $0xc95bfdc5 // vcvtps2dq ymm1, ymm1
 	LONG $0xd95bfcc5 // vcvtdq2ps ymm3, ymm1
 	LONG $0xa865e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm3, ymm2 # ymm4 = (ymm3 * ymm4) + ymm2
 	LONG $0xa865e2c4; BYTE $0xec // vfmadd213ps ymm5, ymm3, ymm4 # ymm5 = (ymm3 * ymm5) + ymm4
-	QUAD $0x00113f1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x113f] # 0x11ed4 <peak_f32+0x1d4>
-	QUAD $0x00116a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x116a] # 0x11f08 <peak_f32+0x208>
+	QUAD $0x00123f1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x123f] # 0x11fd4 <peak_f32+0x1b4>
+	QUAD $0x00126a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x126a] # 0x12008 <peak_f32+0x1e8>
 	LONG $0xa855e2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm4) + ymm3
-	QUAD $0x0011641d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1164] # 0x11f10 <peak_f32+0x210>
+	QUAD $0x0012641d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1264] # 0x12010 <peak_f32+0x1f0>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x0010fe25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x10fe] # 0x11eb8 <peak_f32+0x1b8>
+	QUAD $0x0011fe25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x11fe] # 0x11fb8 <peak_f32+0x198>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
-	QUAD $0x0011041d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1104] # 0x11ecc <peak_f32+0x1cc>
+	QUAD $0x0012041d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1204] # 0x11fcc <peak_f32+0x1ac>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x0010d625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x10d6] # 0x11eac <peak_f32+0x1ac>
+	QUAD $0x0011d625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x11d6] # 0x11fac <peak_f32+0x18c>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
 	LONG $0xdc59d4c5 // vmulps ymm3, ymm5, ymm4
 	LONG $0xe172ddc5; BYTE $0x01 // vpsrad ymm4, ymm1, 0x1
@@ -762,7 +762,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x0000100e0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x100e] # 0x11e40 <peak_f32+0x140>
+	QUAD $0x0000110e0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x110e] # 0x11f40 <peak_f32+0x120>
 	LONG $0x2e75e2c4; BYTE $0x00 // vmaskmovps ymmword ptr [rax], ymm1, ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
@@ -779,31 +779,31 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x01668d0f; WORD $0x0000 // jge 0x10fc2 <gelu_tanh+0x182>
 	WORD $0xc031 // xor eax, eax
 	LONG $0x000297e9; BYTE $0x00 // jmp 0x110fa <gelu_tanh+0x2ba>
-	QUAD $0x0010882d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1088] # 0x11ef4 <peak_f32+0x1f4>
-	QUAD $0x00109735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1097] # 0x11f0c <peak_f32+0x20c>
-	QUAD $0x0010263d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1026] # 0x11ea4 <peak_f32+0x1a4>
-	QUAD $0x00104d05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x104d] # 0x11ed4 <peak_f32+0x1d4>
-	QUAD $0x0010780d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1078] # 0x11f08 <peak_f32+0x208>
-	QUAD $0x00107715187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1077] # 0x11f10 <peak_f32+0x210>
-	QUAD $0x0010161d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1016] # 0x11eb8 <peak_f32+0x1b8>
-	QUAD $0x00102125187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1021] # 0x11ecc <peak_f32+0x1cc>
-	QUAD $0x000ff82d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0xff8] # 0x11eac <peak_f32+0x1ac>
-	QUAD $0x000fc735187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0xfc7] # 0x11e84 <peak_f32+0x184>
-	QUAD $0x000fbe3d587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rip + 0xfbe] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x0011882d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1188] # 0x11ff4 <peak_f32+0x1d4>
+	QUAD $0x00119735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1197] # 0x1200c <peak_f32+0x1ec>
+	QUAD $0x0011263d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x1126] # 0x11fa4 <peak_f32+0x184>
+	QUAD $0x00114d05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x114d] # 0x11fd4 <peak_f32+0x1b4>
+	QUAD $0x0011780d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1178] # 0x12008 <peak_f32+0x1e8>
+	QUAD $0x00117715187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1177] # 0x12010 <peak_f32+0x1f0>
+	QUAD $0x0011161d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x1116] # 0x11fb8 <peak_f32+0x198>
+	QUAD $0x00112125187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x1121] # 0x11fcc <peak_f32+0x1ac>
+	QUAD $0x0010f82d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0x10f8] # 0x11fac <peak_f32+0x18c>
+	QUAD $0x0010c735187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0x10c7] # 0x11f84 <peak_f32+0x164>
+	QUAD $0x0010be3d587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rip + 0x10be] # 0x11f84 <peak_f32+0x164>
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x107ca1c4; WORD $0x8604 // vmovups ymm0, ymmword ptr [rsi + 4*r8]
-	QUAD $0x000ff115187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xff1] # 0x11ed0 <peak_f32+0x1d0>
-	QUAD $0x000ff41d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xff4] # 0x11edc <peak_f32+0x1dc>
+	QUAD $0x0010f115187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x10f1] # 0x11fd0 <peak_f32+0x1b0>
+	QUAD $0x0010f41d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x10f4] # 0x11fdc <peak_f32+0x1bc>
 	LONG $0x08408d49 // lea rax, [r8 + 0x8]
 	LONG $0xc859fcc5 // vmulps ymm1, ymm0, ymm0
 	LONG $0xa865e2c4; BYTE $0xca // vfmadd213ps ymm1, ymm3, ymm2 # ymm1 = (ymm3 * ymm1) + ymm2
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc959fcc5 // vmulps ymm1, ymm0, ymm1
 	LONG $0xc95cecc5 // vsubps ymm1, ymm2, ymm1
-	QUAD $0x000ffa15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xffa] # 0x11f04 <peak_f32+0x204>
+	QUAD $0x0010fa15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x10fa] # 0x12004 <peak_f32+0x1e4>
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x000fc915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xfc9] # 0x11ee0 <peak_f32+0x1e0>
+	QUAD $0x0010c915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x10c9] # 0x11fe0 <peak_f32+0x1c0>
 	LONG $0xc95decc5 // vminps ymm1, ymm2, ymm1
 	LONG $0xd559f4c5 // vmulps ymm2, ymm1, ymm5
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
@@ -842,31 +842,31 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0161850f; WORD $0x0000 // jne 0x1111a <gelu_tanh+0x2da>
 	LONG $0x0610fcc5 // vmovups ymm0, ymmword ptr [rsi]
 	LONG $0x00016ee9; BYTE $0x00 // jmp 0x11130 <gelu_tanh+0x2f0>
-	QUAD $0x000f292d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xf29] # 0x11ef4 <peak_f32+0x1f4>
-	QUAD $0x000f3835187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0xf38] # 0x11f0c <peak_f32+0x20c>
-	QUAD $0x000ec73d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xec7] # 0x11ea4 <peak_f32+0x1a4>
-	QUAD $0x000eee05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0xeee] # 0x11ed4 <peak_f32+0x1d4>
-	QUAD $0x000f190d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0xf19] # 0x11f08 <peak_f32+0x208>
-	QUAD $0x000f1815187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0xf18] # 0x11f10 <peak_f32+0x210>
-	QUAD $0x000eb71d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0xeb7] # 0x11eb8 <peak_f32+0x1b8>
-	QUAD $0x000ec225187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xec2] # 0x11ecc <peak_f32+0x1cc>
-	QUAD $0x000e992d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0xe99] # 0x11eac <peak_f32+0x1ac>
-	QUAD $0x000e6835187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0xe68] # 0x11e84 <peak_f32+0x184>
-	QUAD $0x000e5f3d587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rip + 0xe5f] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x0010292d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x1029] # 0x11ff4 <peak_f32+0x1d4>
+	QUAD $0x00103835187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1038] # 0x1200c <peak_f32+0x1ec>
+	QUAD $0x000fc73d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xfc7] # 0x11fa4 <peak_f32+0x184>
+	QUAD $0x000fee05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0xfee] # 0x11fd4 <peak_f32+0x1b4>
+	QUAD $0x0010190d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x1019] # 0x12008 <peak_f32+0x1e8>
+	QUAD $0x00101815187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1018] # 0x12010 <peak_f32+0x1f0>
+	QUAD $0x000fb71d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0xfb7] # 0x11fb8 <peak_f32+0x198>
+	QUAD $0x000fc225187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0xfc2] # 0x11fcc <peak_f32+0x1ac>
+	QUAD $0x000f992d187d62c4; BYTE $0x00 // vbroadcastss ymm13, dword ptr [rip + 0xf99] # 0x11fac <peak_f32+0x18c>
+	QUAD $0x000f6835187d62c4; BYTE $0x00 // vbroadcastss ymm14, dword ptr [rip + 0xf68] # 0x11f84 <peak_f32+0x164>
+	QUAD $0x000f5f3d587d62c4; BYTE $0x00 // vpbroadcastd ymm15, dword ptr [rip + 0xf5f] # 0x11f84 <peak_f32+0x164>
 	WORD $0xd231 // xor edx, edx
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x0410fcc5; BYTE $0x96 // vmovups ymm0, ymmword ptr [rsi + 4*rdx]
-	QUAD $0x000e9215187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe92] # 0x11ed0 <peak_f32+0x1d0>
-	QUAD $0x000e951d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xe95] # 0x11edc <peak_f32+0x1dc>
+	QUAD $0x000f9215187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xf92] # 0x11fd0 <peak_f32+0x1b0>
+	QUAD $0x000f951d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xf95] # 0x11fdc <peak_f32+0x1bc>
 	LONG $0x08428d48 // lea rax, [rdx + 0x8]
 	LONG $0xc859fcc5 // vmulps ymm1, ymm0, ymm0
 	LONG $0xa865e2c4; BYTE $0xca // vfmadd213ps ymm1, ymm3, ymm2 # ymm1 = (ymm3 * ymm1) + ymm2
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc959fcc5 // vmulps ymm1, ymm0, ymm1
 	LONG $0xc95cecc5 // vsubps ymm1, ymm2, ymm1
-	QUAD $0x000e9b15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe9b] # 0x11f04 <peak_f32+0x204>
+	QUAD $0x000f9b15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xf9b] # 0x12004 <peak_f32+0x1e4>
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x000e6a15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe6a] # 0x11ee0 <peak_f32+0x1e0>
+	QUAD $0x000f6a15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xf6a] # 0x11fe0 <peak_f32+0x1c0>
 	LONG $0xc95decc5 // vminps ymm1, ymm2, ymm1
 	LONG $0xd559f4c5 // vmulps ymm2, ymm1, ymm5
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
@@ -906,40 +906,40 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x000172e9; BYTE $0x00 // jmp 0x1128c <gelu_tanh+0x44c>
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x00000d150566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xd15] # 0x11e40 <peak_f32+0x140>
+	QUAD $0x00000e150566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xe15] # 0x11f40 <peak_f32+0x120>
 	LONG $0x2c7de2c4; BYTE $0x06 // vmaskmovps ymm0, ymm0, ymmword ptr [rsi]
-	QUAD $0x000d9715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd97] # 0x11ed0 <peak_f32+0x1d0>
-	QUAD $0x000d9a1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xd9a] # 0x11edc <peak_f32+0x1dc>
+	QUAD $0x000e9715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe97] # 0x11fd0 <peak_f32+0x1b0>
+	QUAD $0x000e9a1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xe9a] # 0x11fdc <peak_f32+0x1bc>
 	LONG $0xc859fcc5 // vmulps ymm1, ymm0, ymm0
-	QUAD $0x000dbd25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xdbd] # 0x11f0c <peak_f32+0x20c>
-	QUAD $0x000d4c2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xd4c] # 0x11ea4 <peak_f32+0x1a4>
-	QUAD $0x000d233d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xd23] # 0x11e84 <peak_f32+0x184>
-	QUAD $0x000d1a35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0xd1a] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x000ebd25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xebd] # 0x1200c <peak_f32+0x1ec>
+	QUAD $0x000e4c2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xe4c] # 0x11fa4 <peak_f32+0x184>
+	QUAD $0x000e233d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xe23] # 0x11f84 <peak_f32+0x164>
+	QUAD $0x000e1a35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0xe1a] # 0x11f84 <peak_f32+0x164>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0xa875e2c4; BYTE $0xda // vfmadd213ps ymm3, ymm1, ymm2 # ymm3 = (ymm1 * ymm3) + ymm2
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xcb59fcc5 // vmulps ymm1, ymm0, ymm3
 	LONG $0xc95cecc5 // vsubps ymm1, ymm2, ymm1
-	QUAD $0x000d7c15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd7c] # 0x11f04 <peak_f32+0x204>
+	QUAD $0x000e7c15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe7c] # 0x12004 <peak_f32+0x1e4>
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x000d4b15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd4b] # 0x11ee0 <peak_f32+0x1e0>
+	QUAD $0x000e4b15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xe4b] # 0x11fe0 <peak_f32+0x1c0>
 	LONG $0xd15decc5 // vminps ymm2, ymm2, ymm1
-	QUAD $0x000d520d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xd52] # 0x11ef4 <peak_f32+0x1f4>
+	QUAD $0x000e520d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xe52] # 0x11ff4 <peak_f32+0x1d4>
 	LONG $0xc959ecc5 // vmulps ymm1, ymm2, ymm1
 	LONG $0xc95bfdc5 // vcvtps2dq ymm1, ymm1
 	LONG $0xd95bfcc5 // vcvtdq2ps ymm3, ymm1
 	LONG $0xa865e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm3, ymm2 # ymm4 = (ymm3 * ymm4) + ymm2
 	LONG $0xa865e2c4; BYTE $0xec // vfmadd213ps ymm5, ymm3, ymm4 # ymm5 = (ymm3 * ymm5) + ymm4
-	QUAD $0x000d131d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xd13] # 0x11ed4 <peak_f32+0x1d4>
-	QUAD $0x000d3e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xd3e] # 0x11f08 <peak_f32+0x208>
+	QUAD $0x000e131d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xe13] # 0x11fd4 <peak_f32+0x1b4>
+	QUAD $0x000e3e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xe3e] # 0x12008 <peak_f32+0x1e8>
 	LONG $0xa855e2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000d381d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xd38] # 0x11f10 <peak_f32+0x210>
+	QUAD $0x000e381d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xe38] # 0x12010 <peak_f32+0x1f0>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000cd225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xcd2] # 0x11eb8 <peak_f32+0x1b8>
+	QUAD $0x000dd225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xdd2] # 0x11fb8 <peak_f32+0x198>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
-	QUAD $0x000cd81d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xcd8] # 0x11ecc <peak_f32+0x1cc>
+	QUAD $0x000dd81d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xdd8] # 0x11fcc <peak_f32+0x1ac>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000caa25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xcaa] # 0x11eac <peak_f32+0x1ac>
+	QUAD $0x000daa25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xdaa] # 0x11fac <peak_f32+0x18c>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
 	LONG $0xdc59d4c5 // vmulps ymm3, ymm5, ymm4
 	LONG $0xe172ddc5; BYTE $0x01 // vpsrad ymm4, ymm1, 0x1
@@ -962,7 +962,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x00000bdd0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0xbdd] # 0x11e40 <peak_f32+0x140>
+	QUAD $0x00000cdd0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0xcdd] # 0x11f40 <peak_f32+0x120>
 	LONG $0x2c75e2c4; BYTE $0x12 // vmaskmovps ymm2, ymm1, ymmword ptr [rdx]
 	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
 	LONG $0x2e75e2c4; WORD $0x8704 // vmaskmovps ymmword ptr [rdi + 4*rax], ymm1, ymm0
@@ -970,40 +970,40 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x00000bb90566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xbb9] # 0x11e40 <peak_f32+0x140>
+	QUAD $0x00000cb90566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0xcb9] # 0x11f40 <peak_f32+0x120>
 	LONG $0x2c7de2c4; BYTE $0x02 // vmaskmovps ymm0, ymm0, ymmword ptr [rdx]
-	QUAD $0x000c3b15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xc3b] # 0x11ed0 <peak_f32+0x1d0>
-	QUAD $0x000c3e1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xc3e] # 0x11edc <peak_f32+0x1dc>
+	QUAD $0x000d3b15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd3b] # 0x11fd0 <peak_f32+0x1b0>
+	QUAD $0x000d3e1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xd3e] # 0x11fdc <peak_f32+0x1bc>
 	LONG $0xc859fcc5 // vmulps ymm1, ymm0, ymm0
-	QUAD $0x000c6125187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xc61] # 0x11f0c <peak_f32+0x20c>
-	QUAD $0x000bf02d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xbf0] # 0x11ea4 <peak_f32+0x1a4>
-	QUAD $0x000bc73d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xbc7] # 0x11e84 <peak_f32+0x184>
-	QUAD $0x000bbe35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0xbbe] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x000d6125187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xd61] # 0x1200c <peak_f32+0x1ec>
+	QUAD $0x000cf02d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xcf0] # 0x11fa4 <peak_f32+0x184>
+	QUAD $0x000cc73d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xcc7] # 0x11f84 <peak_f32+0x164>
+	QUAD $0x000cbe35587de2c4; BYTE $0x00 // vpbroadcastd ymm6, dword ptr [rip + 0xcbe] # 0x11f84 <peak_f32+0x164>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0xa875e2c4; BYTE $0xda // vfmadd213ps ymm3, ymm1, ymm2 # ymm3 = (ymm1 * ymm3) + ymm2
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xcb59fcc5 // vmulps ymm1, ymm0, ymm3
 	LONG $0xc95cecc5 // vsubps ymm1, ymm2, ymm1
-	QUAD $0x000c2015187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xc20] # 0x11f04 <peak_f32+0x204>
+	QUAD $0x000d2015187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xd20] # 0x12004 <peak_f32+0x1e4>
 	LONG $0xc95fecc5 // vmaxps ymm1, ymm2, ymm1
-	QUAD $0x000bef15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xbef] # 0x11ee0 <peak_f32+0x1e0>
+	QUAD $0x000cef15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xcef] # 0x11fe0 <peak_f32+0x1c0>
 	LONG $0xd15decc5 // vminps ymm2, ymm2, ymm1
-	QUAD $0x000bf60d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xbf6] # 0x11ef4 <peak_f32+0x1f4>
+	QUAD $0x000cf60d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0xcf6] # 0x11ff4 <peak_f32+0x1d4>
 	LONG $0xc959ecc5 // vmulps ymm1, ymm2, ymm1
 	LONG $0xc95bfdc5 // vcvtps2dq ymm1, ymm1
 	LONG $0xd95bfcc5 // vcvtdq2ps ymm3, ymm1
 	LONG $0xa865e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm3, ymm2 # ymm4 = (ymm3 * ymm4) + ymm2
 	LONG $0xa865e2c4; BYTE $0xec // vfmadd213ps ymm5, ymm3, ymm4 # ymm5 = (ymm3 * ymm5) + ymm4
-	QUAD $0x000bb71d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xbb7] # 0x11ed4 <peak_f32+0x1d4>
-	QUAD $0x000be225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xbe2] # 0x11f08 <peak_f32+0x208>
+	QUAD $0x000cb71d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xcb7] # 0x11fd4 <peak_f32+0x1b4>
+	QUAD $0x000ce225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xce2] # 0x12008 <peak_f32+0x1e8>
 	LONG $0xa855e2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000bdc1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xbdc] # 0x11f10 <peak_f32+0x210>
+	QUAD $0x000cdc1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xcdc] # 0x12010 <peak_f32+0x1f0>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000b7625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xb76] # 0x11eb8 <peak_f32+0x1b8>
+	QUAD $0x000c7625187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xc76] # 0x11fb8 <peak_f32+0x198>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
-	QUAD $0x000b7c1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xb7c] # 0x11ecc <peak_f32+0x1cc>
+	QUAD $0x000c7c1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xc7c] # 0x11fcc <peak_f32+0x1ac>
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	QUAD $0x000b4e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xb4e] # 0x11eac <peak_f32+0x1ac>
+	QUAD $0x000c4e25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xc4e] # 0x11fac <peak_f32+0x18c>
 	LONG $0xb855e2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm3) + ymm4
 	LONG $0xdc59d4c5 // vmulps ymm3, ymm5, ymm4
 	LONG $0xe172ddc5; BYTE $0x01 // vpsrad ymm4, ymm1, 0x1
@@ -1025,7 +1025,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x00000a860d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0xa86] # 0x11e40 <peak_f32+0x140>
+	QUAD $0x00000b860d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0xb86] # 0x11f40 <peak_f32+0x120>
 	LONG $0x2e75e2c4; BYTE $0x00 // vmaskmovps ymmword ptr [rax], ymm1, ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
@@ -1042,22 +1042,22 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x02368d0f; WORD $0x0000 // jge 0x11622 <gelu_erf+0x252>
 	WORD $0xc031 // xor eax, eax
 	LONG $0x000427e9; BYTE $0x00 // jmp 0x1181a <gelu_erf+0x44a>
-	QUAD $0x000a881d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xa88] # 0x11e84 <peak_f32+0x184>
-	QUAD $0x000aa725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xaa7] # 0x11eac <peak_f32+0x1ac>
-	QUAD $0x000ac635187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0xac6] # 0x11ed4 <peak_f32+0x1d4>
-	QUAD $0x000af105187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0xaf1] # 0x11f08 <peak_f32+0x208>
-	QUAD $0x000af00d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0xaf0] # 0x11f10 <peak_f32+0x210>
-	QUAD $0x000a8f15187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0xa8f] # 0x11eb8 <peak_f32+0x1b8>
-	QUAD $0x000a9a1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0xa9a] # 0x11ecc <peak_f32+0x1cc>
-	QUAD $0x000a4925587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0xa49] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x000b881d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0xb88] # 0x11f84 <peak_f32+0x164>
+	QUAD $0x000ba725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xba7] # 0x11fac <peak_f32+0x18c>
+	QUAD $0x000bc635187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0xbc6] # 0x11fd4 <peak_f32+0x1b4>
+	QUAD $0x000bf105187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0xbf1] # 0x12008 <peak_f32+0x1e8>
+	QUAD $0x000bf00d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0xbf0] # 0x12010 <peak_f32+0x1f0>
+	QUAD $0x000b8f15187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0xb8f] # 0x11fb8 <peak_f32+0x198>
+	QUAD $0x000b9a1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0xb9a] # 0x11fcc <peak_f32+0x1ac>
+	QUAD $0x000b4925587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0xb49] # 0x11f84 <peak_f32+0x164>
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x107c21c4; WORD $0x862c // vmovups ymm13, ymmword ptr [rsi + 4*r8]
-	QUAD $0x000a3905187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xa39] # 0x11e98 <peak_f32+0x198>
-	QUAD $0x000a1815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xa18] # 0x11e80 <peak_f32+0x180>
-	QUAD $0x000a8f2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xa8f] # 0x11f00 <peak_f32+0x200>
-	QUAD $0x000a923d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xa92] # 0x11f0c <peak_f32+0x20c>
+	QUAD $0x000b3905187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xb39] # 0x11f98 <peak_f32+0x178>
+	QUAD $0x000b1815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xb18] # 0x11f80 <peak_f32+0x160>
+	QUAD $0x000b8f2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xb8f] # 0x12000 <peak_f32+0x1e0>
+	QUAD $0x000b923d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xb92] # 0x1200c <peak_f32+0x1ec>
 	LONG $0x08408d49 // lea rax, [r8 + 0x8]
 	LONG $0xf05914c5 // vmulps ymm14, ymm13, ymm0
 	LONG $0x5c7441c4; BYTE $0xfe // vsubps ymm15, ymm1, ymm14
@@ -1065,40 +1065,40 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4a0dc3c4; WORD $0x00c7 // vblendvps ymm0, ymm14, ymm15, ymm0
 	LONG $0xf4287cc5 // vmovaps ymm14, ymm4
 	LONG $0xc05decc5 // vminps ymm0, ymm2, ymm0
-	QUAD $0x000a4915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xa49] # 0x11eec <peak_f32+0x1ec>
+	QUAD $0x000b4915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xb49] # 0x11fec <peak_f32+0x1cc>
 	LONG $0xa87d62c4; BYTE $0xf3 // vfmadd213ps ymm14, ymm0, ymm3 # ymm14 = (ymm0 * ymm14) + ymm3
 	LONG $0x5e6441c4; BYTE $0xf6 // vdivps ymm14, ymm3, ymm14
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x000a292d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xa29] # 0x11ee4 <peak_f32+0x1e4>
+	QUAD $0x000b292d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xb29] # 0x11fe4 <peak_f32+0x1c4>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0009f72d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x9f7] # 0x11ec0 <peak_f32+0x1c0>
+	QUAD $0x000af72d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xaf7] # 0x11fc0 <peak_f32+0x1a0>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x000a412d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xa41] # 0x11f18 <peak_f32+0x218>
+	QUAD $0x000b412d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xb41] # 0x12018 <peak_f32+0x1f8>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0009b72d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x9b7] # 0x11e9c <peak_f32+0x19c>
+	QUAD $0x000ab72d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xab7] # 0x11f9c <peak_f32+0x17c>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x000a092d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xa09] # 0x11efc <peak_f32+0x1fc>
+	QUAD $0x000b092d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xb09] # 0x11ffc <peak_f32+0x1dc>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x000a132d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xa13] # 0x11f14 <peak_f32+0x214>
+	QUAD $0x000b132d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xb13] # 0x12014 <peak_f32+0x1f4>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0009a12d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x9a1] # 0x11eb0 <peak_f32+0x1b0>
+	QUAD $0x000aa12d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xaa1] # 0x11fb0 <peak_f32+0x190>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x00099f2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x99f] # 0x11ebc <peak_f32+0x1bc>
+	QUAD $0x000a9f2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0xa9f] # 0x11fbc <peak_f32+0x19c>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
 	LONG $0xe859fcc5 // vmulps ymm5, ymm0, ymm0
 	LONG $0xfd5c74c5 // vsubps ymm15, ymm1, ymm5
 	LONG $0xb87d62c4; BYTE $0xf8 // vfmadd231ps ymm15, ymm0, ymm0 # ymm15 = (ymm0 * ymm0) + ymm15
 	LONG $0xc55cecc5 // vsubps ymm0, ymm2, ymm5
-	QUAD $0x0009c815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x9c8] # 0x11f04 <peak_f32+0x204>
+	QUAD $0x000ac815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xac8] # 0x12004 <peak_f32+0x1e4>
 	LONG $0xc05fecc5 // vmaxps ymm0, ymm2, ymm0
-	QUAD $0x00099715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x997] # 0x11ee0 <peak_f32+0x1e0>
+	QUAD $0x000a9715187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xa97] # 0x11fe0 <peak_f32+0x1c0>
 	LONG $0xc05decc5 // vminps ymm0, ymm2, ymm0
-	QUAD $0x00099e15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x99e] # 0x11ef4 <peak_f32+0x1f4>
+	QUAD $0x000a9e15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0xa9e] # 0x11ff4 <peak_f32+0x1d4>
 	LONG $0xd259fcc5 // vmulps ymm2, ymm0, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
 	LONG $0xea5bfcc5 // vcvtdq2ps ymm5, ymm2
 	LONG $0xb855e2c4; BYTE $0xc7 // vfmadd231ps ymm0, ymm5, ymm7 # ymm0 = (ymm5 * ymm7) + ymm0
-	QUAD $0x0009343d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x934] # 0x11ea4 <peak_f32+0x1a4>
+	QUAD $0x000a343d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0xa34] # 0x11fa4 <peak_f32+0x184>
 	LONG $0xb845e2c4; BYTE $0xc5 // vfmadd231ps ymm0, ymm7, ymm5 # ymm0 = (ymm7 * ymm5) + ymm0
 	LONG $0xc5297cc5 // vmovaps ymm5, ymm8
 	LONG $0xa87de2c4; BYTE $0xee // vfmadd213ps ymm5, ymm0, ymm6 # ymm5 = (ymm0 * ymm5) + ymm6
@@ -1138,21 +1138,21 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0221850f; WORD $0x0000 // jne 0x1183a <gelu_erf+0x46a>
 	LONG $0x0610fcc5 // vmovups ymm0, ymmword ptr [rsi]
 	LONG $0x00022ee9; BYTE $0x00 // jmp 0x11850 <gelu_erf+0x480>
-	QUAD $0x0008591d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x859] # 0x11e84 <peak_f32+0x184>
-	QUAD $0x00087825187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x878] # 0x11eac <peak_f32+0x1ac>
-	QUAD $0x00089735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x897] # 0x11ed4 <peak_f32+0x1d4>
-	QUAD $0x0008c205187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x8c2] # 0x11f08 <peak_f32+0x208>
-	QUAD $0x0008c10d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x8c1] # 0x11f10 <peak_f32+0x210>
-	QUAD $0x00086015187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x860] # 0x11eb8 <peak_f32+0x1b8>
-	QUAD $0x00086b1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x86b] # 0x11ecc <peak_f32+0x1cc>
-	QUAD $0x00081a25587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0x81a] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x0009591d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x959] # 0x11f84 <peak_f32+0x164>
+	QUAD $0x00097825187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x978] # 0x11fac <peak_f32+0x18c>
+	QUAD $0x00099735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x997] # 0x11fd4 <peak_f32+0x1b4>
+	QUAD $0x0009c205187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x9c2] # 0x12008 <peak_f32+0x1e8>
+	QUAD $0x0009c10d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x9c1] # 0x12010 <peak_f32+0x1f0>
+	QUAD $0x00096015187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x960] # 0x11fb8 <peak_f32+0x198>
+	QUAD $0x00096b1d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x96b] # 0x11fcc <peak_f32+0x1ac>
+	QUAD $0x00091a25587d62c4; BYTE $0x00 // vpbroadcastd ymm12, dword ptr [rip + 0x91a] # 0x11f84 <peak_f32+0x164>
 	WORD $0xd231 // xor edx, edx
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0x2c107cc5; BYTE $0x96 // vmovups ymm13, ymmword ptr [rsi + 4*rdx]
-	QUAD $0x00081a05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x81a] # 0x11e98 <peak_f32+0x198>
-	QUAD $0x0007f915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x7f9] # 0x11e80 <peak_f32+0x180>
-	QUAD $0x0008702d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x870] # 0x11f00 <peak_f32+0x200>
-	QUAD $0x0008733d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x873] # 0x11f0c <peak_f32+0x20c>
+	QUAD $0x00091a05187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x91a] # 0x11f98 <peak_f32+0x178>
+	QUAD $0x0008f915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x8f9] # 0x11f80 <peak_f32+0x160>
+	QUAD $0x0009702d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x970] # 0x12000 <peak_f32+0x1e0>
+	QUAD $0x0009733d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x973] # 0x1200c <peak_f32+0x1ec>
 	LONG $0x08428d48 // lea rax, [rdx + 0x8]
 	LONG $0xf05914c5 // vmulps ymm14, ymm13, ymm0
 	LONG $0x5c7441c4; BYTE $0xfe // vsubps ymm15, ymm1, ymm14
@@ -1160,40 +1160,40 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4a0dc3c4; WORD $0x00c7 // vblendvps ymm0, ymm14, ymm15, ymm0
 	LONG $0xf4287cc5 // vmovaps ymm14, ymm4
 	LONG $0xc05decc5 // vminps ymm0, ymm2, ymm0
-	QUAD $0x00082a15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x82a] # 0x11eec <peak_f32+0x1ec>
+	QUAD $0x00092a15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x92a] # 0x11fec <peak_f32+0x1cc>
 	LONG $0xa87d62c4; BYTE $0xf3 // vfmadd213ps ymm14, ymm0, ymm3 # ymm14 = (ymm0 * ymm14) + ymm3
 	LONG $0x5e6441c4; BYTE $0xf6 // vdivps ymm14, ymm3, ymm14
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x00080a2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x80a] # 0x11ee4 <peak_f32+0x1e4>
+	QUAD $0x00090a2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x90a] # 0x11fe4 <peak_f32+0x1c4>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0007d82d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x7d8] # 0x11ec0 <peak_f32+0x1c0>
+	QUAD $0x0008d82d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x8d8] # 0x11fc0 <peak_f32+0x1a0>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0008222d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x822] # 0x11f18 <peak_f32+0x218>
+	QUAD $0x0009222d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x922] # 0x12018 <peak_f32+0x1f8>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0007982d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x798] # 0x11e9c <peak_f32+0x19c>
+	QUAD $0x0008982d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x898] # 0x11f9c <peak_f32+0x17c>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0007ea2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x7ea] # 0x11efc <peak_f32+0x1fc>
+	QUAD $0x0008ea2d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x8ea] # 0x11ffc <peak_f32+0x1dc>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0007f42d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x7f4] # 0x11f14 <peak_f32+0x214>
+	QUAD $0x0008f42d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x8f4] # 0x12014 <peak_f32+0x1f4>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0007822d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x782] # 0x11eb0 <peak_f32+0x1b0>
+	QUAD $0x0008822d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x882] # 0x11fb0 <peak_f32+0x190>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
-	QUAD $0x0007802d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x780] # 0x11ebc <peak_f32+0x1bc>
+	QUAD $0x0008802d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x880] # 0x11fbc <peak_f32+0x19c>
 	LONG $0xa80de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm14, ymm5 # ymm2 = (ymm14 * ymm2) + ymm5
 	LONG $0xe859fcc5 // vmulps ymm5, ymm0, ymm0
 	LONG $0xfd5c74c5 // vsubps ymm15, ymm1, ymm5
 	LONG $0xb87d62c4; BYTE $0xf8 // vfmadd231ps ymm15, ymm0, ymm0 # ymm15 = (ymm0 * ymm0) + ymm15
 	LONG $0xc55cecc5 // vsubps ymm0, ymm2, ymm5
-	QUAD $0x0007a915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x7a9] # 0x11f04 <peak_f32+0x204>
+	QUAD $0x0008a915187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x8a9] # 0x12004 <peak_f32+0x1e4>
 	LONG $0xc05fecc5 // vmaxps ymm0, ymm2, ymm0
-	QUAD $0x00077815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x778] # 0x11ee0 <peak_f32+0x1e0>
+	QUAD $0x00087815187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x878] # 0x11fe0 <peak_f32+0x1c0>
 	LONG $0xc05decc5 // vminps ymm0, ymm2, ymm0
-	QUAD $0x00077f15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x77f] # 0x11ef4 <peak_f32+0x1f4>
+	QUAD $0x00087f15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x87f] # 0x11ff4 <peak_f32+0x1d4>
 	LONG $0xd259fcc5 // vmulps ymm2, ymm0, ymm2
 	LONG $0xd25bfdc5 // vcvtps2dq ymm2, ymm2
 	LONG $0xea5bfcc5 // vcvtdq2ps ymm5, ymm2
 	LONG $0xb855e2c4; BYTE $0xc7 // vfmadd231ps ymm0, ymm5, ymm7 # ymm0 = (ymm5 * ymm7) + ymm0
-	QUAD $0x0007153d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x715] # 0x11ea4 <peak_f32+0x1a4>
+	QUAD $0x0008153d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x815] # 0x11fa4 <peak_f32+0x184>
 	LONG $0xb845e2c4; BYTE $0xc5 // vfmadd231ps ymm0, ymm7, ymm5 # ymm0 = (ymm7 * ymm5) + ymm0
 	LONG $0xc5297cc5 // vmovaps ymm5, ymm8
 	LONG $0xa87de2c4; BYTE $0xee // vfmadd213ps ymm5, ymm0, ymm6 # ymm5 = (ymm0 * ymm5) + ymm6
@@ -1234,70 +1234,70 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00023be9; BYTE $0x00 // jmp 0x11a75 <gelu_erf+0x6a5>
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000005f50566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x5f5] # 0x11e40 <peak_f32+0x140>
+	QUAD $0x000006f50566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x6f5] # 0x11f40 <peak_f32+0x120>
 	LONG $0x2c7de2c4; BYTE $0x06 // vmaskmovps ymm0, ymm0, ymmword ptr [rsi]
-	QUAD $0x00063f0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x63f] # 0x11e98 <peak_f32+0x198>
-	QUAD $0x00068a3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x68a] # 0x11eec <peak_f32+0x1ec>
-	QUAD $0x0006a10d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x6a1] # 0x11f0c <peak_f32+0x20c>
+	QUAD $0x00073f0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x73f] # 0x11f98 <peak_f32+0x178>
+	QUAD $0x00078a3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x78a] # 0x11fec <peak_f32+0x1cc>
+	QUAD $0x0007a10d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x7a1] # 0x1200c <peak_f32+0x1ec>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0xd159fcc5 // vmulps ymm2, ymm0, ymm1
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xda5cf4c5 // vsubps ymm3, ymm1, ymm2
 	LONG $0xe1c2ecc5; BYTE $0x01 // vcmpltps ymm4, ymm2, ymm1
 	LONG $0x4a6de3c4; WORD $0x40d3 // vblendvps ymm2, ymm2, ymm3, ymm4
-	QUAD $0x0005f11d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x5f1] # 0x11e80 <peak_f32+0x180>
+	QUAD $0x0006f11d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x6f1] # 0x11f80 <peak_f32+0x160>
 	LONG $0xea5de4c5 // vminps ymm5, ymm3, ymm2
-	QUAD $0x0006101d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x610] # 0x11eac <peak_f32+0x1ac>
-	QUAD $0x0005df15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x5df] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x0007101d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x710] # 0x11fac <peak_f32+0x18c>
+	QUAD $0x0006df15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x6df] # 0x11f84 <peak_f32+0x164>
 	LONG $0xc55954c5 // vmulps ymm8, ymm5, ymm5
 	LONG $0xe328fcc5 // vmovaps ymm4, ymm3
 	LONG $0xa855e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm5, ymm2 # ymm4 = (ymm5 * ymm4) + ymm2
 	LONG $0xf45eecc5 // vdivps ymm6, ymm2, ymm4
-	QUAD $0x00064125187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x641] # 0x11f00 <peak_f32+0x200>
+	QUAD $0x00074125187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x741] # 0x12000 <peak_f32+0x1e0>
 	LONG $0xa84de2c4; BYTE $0xfc // vfmadd213ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm7) + ymm4
-	QUAD $0x00061725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x617] # 0x11ee4 <peak_f32+0x1e4>
+	QUAD $0x00071725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x717] # 0x11fe4 <peak_f32+0x1c4>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0005e53d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x5e5] # 0x11ec0 <peak_f32+0x1c0>
+	QUAD $0x0006e53d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x6e5] # 0x11fc0 <peak_f32+0x1a0>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x00062f25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x62f] # 0x11f18 <peak_f32+0x218>
+	QUAD $0x00072f25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x72f] # 0x12018 <peak_f32+0x1f8>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0005a53d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x5a5] # 0x11e9c <peak_f32+0x19c>
+	QUAD $0x0006a53d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x6a5] # 0x11f9c <peak_f32+0x17c>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x0005f725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x5f7] # 0x11efc <peak_f32+0x1fc>
+	QUAD $0x0006f725187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x6f7] # 0x11ffc <peak_f32+0x1dc>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0006013d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x601] # 0x11f14 <peak_f32+0x214>
+	QUAD $0x0007013d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x701] # 0x12014 <peak_f32+0x1f4>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x00058f25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x58f] # 0x11eb0 <peak_f32+0x1b0>
+	QUAD $0x00068f25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x68f] # 0x11fb0 <peak_f32+0x190>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x00058d3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x58d] # 0x11ebc <peak_f32+0x1bc>
+	QUAD $0x00068d3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x68d] # 0x11fbc <peak_f32+0x19c>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
 	LONG $0x5c74c1c4; BYTE $0xe0 // vsubps ymm4, ymm1, ymm8
 	LONG $0xc9c2fcc5; BYTE $0x01 // vcmpltps ymm1, ymm0, ymm1
 	LONG $0xb855e2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm5, ymm5 # ymm4 = (ymm5 * ymm5) + ymm4
 	LONG $0xeb59ccc5 // vmulps ymm5, ymm6, ymm3
 	LONG $0x5c44c1c4; BYTE $0xf0 // vsubps ymm6, ymm7, ymm8
-	QUAD $0x0005af3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x5af] # 0x11f04 <peak_f32+0x204>
+	QUAD $0x0006af3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x6af] # 0x12004 <peak_f32+0x1e4>
 	LONG $0xe45cecc5 // vsubps ymm4, ymm2, ymm4
 	LONG $0xf65fc4c5 // vmaxps ymm6, ymm7, ymm6
-	QUAD $0x00057a3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x57a] # 0x11ee0 <peak_f32+0x1e0>
+	QUAD $0x00067a3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x67a] # 0x11fe0 <peak_f32+0x1c0>
 	LONG $0xf65dc4c5 // vminps ymm6, ymm7, ymm6
-	QUAD $0x0005813d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x581] # 0x11ef4 <peak_f32+0x1f4>
+	QUAD $0x0006813d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x681] # 0x11ff4 <peak_f32+0x1d4>
 	LONG $0xff59ccc5 // vmulps ymm7, ymm6, ymm7
 	LONG $0xff5bfdc5 // vcvtps2dq ymm7, ymm7
 	LONG $0xc75b7cc5 // vcvtdq2ps ymm8, ymm7
 	LONG $0xa83d62c4; BYTE $0xce // vfmadd213ps ymm9, ymm8, ymm6 # ymm9 = (ymm8 * ymm9) + ymm6
-	QUAD $0x00051735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x517] # 0x11ea4 <peak_f32+0x1a4>
+	QUAD $0x00061735187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x617] # 0x11fa4 <peak_f32+0x184>
 	LONG $0xa83dc2c4; BYTE $0xf1 // vfmadd213ps ymm6, ymm8, ymm9 # ymm6 = (ymm8 * ymm6) + ymm9
-	QUAD $0x00053905187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x539] # 0x11ed4 <peak_f32+0x1d4>
-	QUAD $0x0005640d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x564] # 0x11f08 <peak_f32+0x208>
+	QUAD $0x00063905187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x639] # 0x11fd4 <peak_f32+0x1b4>
+	QUAD $0x0006640d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x664] # 0x12008 <peak_f32+0x1e8>
 	LONG $0xa84d42c4; BYTE $0xc8 // vfmadd213ps ymm9, ymm6, ymm8 # ymm9 = (ymm6 * ymm9) + ymm8
-	QUAD $0x00055e05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x55e] # 0x11f10 <peak_f32+0x210>
+	QUAD $0x00065e05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x65e] # 0x12010 <peak_f32+0x1f0>
 	LONG $0xb84d42c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm6, ymm9 # ymm8 = (ymm6 * ymm9) + ymm8
-	QUAD $0x0004f80d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x4f8] # 0x11eb8 <peak_f32+0x1b8>
+	QUAD $0x0005f80d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x5f8] # 0x11fb8 <peak_f32+0x198>
 	LONG $0xb84d42c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm6, ymm8 # ymm9 = (ymm6 * ymm8) + ymm9
-	QUAD $0x0004fe05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x4fe] # 0x11ecc <peak_f32+0x1cc>
+	QUAD $0x0005fe05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x5fe] # 0x11fcc <peak_f32+0x1ac>
 	LONG $0xb84d42c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm6, ymm9 # ymm8 = (ymm6 * ymm9) + ymm8
-	QUAD $0x0004a80d587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rip + 0x4a8] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x0005a80d587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rip + 0x5a8] # 0x11f84 <peak_f32+0x164>
 	LONG $0xa84d62c4; BYTE $0xc3 // vfmadd213ps ymm8, ymm6, ymm3 # ymm8 = (ymm6 * ymm8) + ymm3
 	LONG $0xde59bcc5 // vmulps ymm3, ymm8, ymm6
 	LONG $0xa84de2c4; BYTE $0xde // vfmadd213ps ymm3, ymm6, ymm6 # ymm3 = (ymm6 * ymm3) + ymm6
@@ -1323,7 +1323,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000003f40d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x3f4] # 0x11e40 <peak_f32+0x140>
+	QUAD $0x000004f40d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x4f4] # 0x11f40 <peak_f32+0x120>
 	LONG $0x2c75e2c4; BYTE $0x12 // vmaskmovps ymm2, ymm1, ymmword ptr [rdx]
 	LONG $0xc259fcc5 // vmulps ymm0, ymm0, ymm2
 	LONG $0x2e75e2c4; WORD $0x8704 // vmaskmovps ymmword ptr [rdi + 4*rax], ymm1, ymm0
@@ -1331,70 +1331,70 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc16ef9c5 // vmovd xmm0, ecx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000003d00566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x3d0] # 0x11e40 <peak_f32+0x140>
+	QUAD $0x000004d00566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x4d0] # 0x11f40 <peak_f32+0x120>
 	LONG $0x2c7de2c4; BYTE $0x02 // vmaskmovps ymm0, ymm0, ymmword ptr [rdx]
-	QUAD $0x00041a0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x41a] # 0x11e98 <peak_f32+0x198>
-	QUAD $0x0004653d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x465] # 0x11eec <peak_f32+0x1ec>
-	QUAD $0x00047c0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x47c] # 0x11f0c <peak_f32+0x20c>
+	QUAD $0x00051a0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x51a] # 0x11f98 <peak_f32+0x178>
+	QUAD $0x0005653d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x565] # 0x11fec <peak_f32+0x1cc>
+	QUAD $0x00057c0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x57c] # 0x1200c <peak_f32+0x1ec>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0xd159fcc5 // vmulps ymm2, ymm0, ymm1
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xda5cf4c5 // vsubps ymm3, ymm1, ymm2
 	LONG $0xe1c2ecc5; BYTE $0x01 // vcmpltps ymm4, ymm2, ymm1
 	LONG $0x4a6de3c4; WORD $0x40d3 // vblendvps ymm2, ymm2, ymm3, ymm4
-	QUAD $0x0003cc1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x3cc] # 0x11e80 <peak_f32+0x180>
+	QUAD $0x0004cc1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x4cc] # 0x11f80 <peak_f32+0x160>
 	LONG $0xea5de4c5 // vminps ymm5, ymm3, ymm2
-	QUAD $0x0003eb1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x3eb] # 0x11eac <peak_f32+0x1ac>
-	QUAD $0x0003ba15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x3ba] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x0004eb1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x4eb] # 0x11fac <peak_f32+0x18c>
+	QUAD $0x0004ba15187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x4ba] # 0x11f84 <peak_f32+0x164>
 	LONG $0xc55954c5 // vmulps ymm8, ymm5, ymm5
 	LONG $0xe328fcc5 // vmovaps ymm4, ymm3
 	LONG $0xa855e2c4; BYTE $0xe2 // vfmadd213ps ymm4, ymm5, ymm2 # ymm4 = (ymm5 * ymm4) + ymm2
 	LONG $0xf45eecc5 // vdivps ymm6, ymm2, ymm4
-	QUAD $0x00041c25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x41c] # 0x11f00 <peak_f32+0x200>
+	QUAD $0x00051c25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x51c] # 0x12000 <peak_f32+0x1e0>
 	LONG $0xa84de2c4; BYTE $0xfc // vfmadd213ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0003f225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x3f2] # 0x11ee4 <peak_f32+0x1e4>
+	QUAD $0x0004f225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x4f2] # 0x11fe4 <peak_f32+0x1c4>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0003c03d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x3c0] # 0x11ec0 <peak_f32+0x1c0>
+	QUAD $0x0004c03d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x4c0] # 0x11fc0 <peak_f32+0x1a0>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x00040a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x40a] # 0x11f18 <peak_f32+0x218>
+	QUAD $0x00050a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x50a] # 0x12018 <peak_f32+0x1f8>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0003803d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x380] # 0x11e9c <peak_f32+0x19c>
+	QUAD $0x0004803d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x480] # 0x11f9c <peak_f32+0x17c>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x0003d225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x3d2] # 0x11efc <peak_f32+0x1fc>
+	QUAD $0x0004d225187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x4d2] # 0x11ffc <peak_f32+0x1dc>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0003dc3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x3dc] # 0x11f14 <peak_f32+0x214>
+	QUAD $0x0004dc3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x4dc] # 0x12014 <peak_f32+0x1f4>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
-	QUAD $0x00036a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x36a] # 0x11eb0 <peak_f32+0x1b0>
+	QUAD $0x00046a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x46a] # 0x11fb0 <peak_f32+0x190>
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	QUAD $0x0003683d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x368] # 0x11ebc <peak_f32+0x1bc>
+	QUAD $0x0004683d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x468] # 0x11fbc <peak_f32+0x19c>
 	LONG $0xb84de2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm6, ymm4 # ymm7 = (ymm6 * ymm4) + ymm7
 	LONG $0x5c74c1c4; BYTE $0xe0 // vsubps ymm4, ymm1, ymm8
 	LONG $0xc9c2fcc5; BYTE $0x01 // vcmpltps ymm1, ymm0, ymm1
 	LONG $0xb855e2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm5, ymm5 # ymm4 = (ymm5 * ymm5) + ymm4
 	LONG $0xeb59ccc5 // vmulps ymm5, ymm6, ymm3
 	LONG $0x5c44c1c4; BYTE $0xf0 // vsubps ymm6, ymm7, ymm8
-	QUAD $0x00038a3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x38a] # 0x11f04 <peak_f32+0x204>
+	QUAD $0x00048a3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x48a] # 0x12004 <peak_f32+0x1e4>
 	LONG $0xe45cecc5 // vsubps ymm4, ymm2, ymm4
 	LONG $0xf65fc4c5 // vmaxps ymm6, ymm7, ymm6
-	QUAD $0x0003553d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x355] # 0x11ee0 <peak_f32+0x1e0>
+	QUAD $0x0004553d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x455] # 0x11fe0 <peak_f32+0x1c0>
 	LONG $0xf65dc4c5 // vminps ymm6, ymm7, ymm6
-	QUAD $0x00035c3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x35c] # 0x11ef4 <peak_f32+0x1f4>
+	QUAD $0x00045c3d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x45c] # 0x11ff4 <peak_f32+0x1d4>
 	LONG $0xff59ccc5 // vmulps ymm7, ymm6, ymm7
 	LONG $0xff5bfdc5 // vcvtps2dq ymm7, ymm7
 	LONG $0xc75b7cc5 // vcvtdq2ps ymm8, ymm7
 	LONG $0xa83d62c4; BYTE $0xce // vfmadd213ps ymm9, ymm8, ymm6 # ymm9 = (ymm8 * ymm9) + ymm6
-	QUAD $0x0002f235187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x2f2] # 0x11ea4 <peak_f32+0x1a4>
+	QUAD $0x0003f235187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x3f2] # 0x11fa4 <peak_f32+0x184>
 	LONG $0xa83dc2c4; BYTE $0xf1 // vfmadd213ps ymm6, ymm8, ymm9 # ymm6 = (ymm8 * ymm6) + ymm9
-	QUAD $0x00031405187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x314] # 0x11ed4 <peak_f32+0x1d4>
-	QUAD $0x00033f0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x33f] # 0x11f08 <peak_f32+0x208>
+	QUAD $0x00041405187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x414] # 0x11fd4 <peak_f32+0x1b4>
+	QUAD $0x00043f0d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x43f] # 0x12008 <peak_f32+0x1e8>
 	LONG $0xa84d42c4; BYTE $0xc8 // vfmadd213ps ymm9, ymm6, ymm8 # ymm9 = (ymm6 * ymm9) + ymm8
-	QUAD $0x00033905187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x339] # 0x11f10 <peak_f32+0x210>
+	QUAD $0x00043905187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x439] # 0x12010 <peak_f32+0x1f0>
 	LONG $0xb84d42c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm6, ymm9 # ymm8 = (ymm6 * ymm9) + ymm8
-	QUAD $0x0002d30d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x2d3] # 0x11eb8 <peak_f32+0x1b8>
+	QUAD $0x0003d30d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x3d3] # 0x11fb8 <peak_f32+0x198>
 	LONG $0xb84d42c4; BYTE $0xc8 // vfmadd231ps ymm9, ymm6, ymm8 # ymm9 = (ymm6 * ymm8) + ymm9
-	QUAD $0x0002d905187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x2d9] # 0x11ecc <peak_f32+0x1cc>
+	QUAD $0x0003d905187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x3d9] # 0x11fcc <peak_f32+0x1ac>
 	LONG $0xb84d42c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm6, ymm9 # ymm8 = (ymm6 * ymm9) + ymm8
-	QUAD $0x0002830d587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rip + 0x283] # 0x11e84 <peak_f32+0x184>
+	QUAD $0x0003830d587d62c4; BYTE $0x00 // vpbroadcastd ymm9, dword ptr [rip + 0x383] # 0x11f84 <peak_f32+0x164>
 	LONG $0xa84d62c4; BYTE $0xc3 // vfmadd213ps ymm8, ymm6, ymm3 # ymm8 = (ymm6 * ymm8) + ymm3
 	LONG $0xde59bcc5 // vmulps ymm3, ymm8, ymm6
 	LONG $0xa84de2c4; BYTE $0xde // vfmadd213ps ymm3, ymm6, ymm6 # ymm3 = (ymm6 * ymm3) + ymm6
@@ -1419,35 +1419,93 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0xc96ef9c5 // vmovd xmm1, ecx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000001d40d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x1d4] # 0x11e40 <peak_f32+0x140>
+	QUAD $0x000002d40d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x2d4] # 0x11f40 <peak_f32+0x120>
 	LONG $0x2e75e2c4; BYTE $0x00 // vmaskmovps ymmword ptr [rax], ymm1, ymm0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
 	// read_all: +7296
-	LONG $0x03468d48 // lea rax, [rsi + 0x3]
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	WORD $0x8949; BYTE $0xd0 // mov r8, rdx
+	LONG $0x09e0c149 // shl r8, 0x9
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
+	WORD $0x094c; BYTE $0xc0 // or rax, r8
+	LONG $0x20e8c148 // shr rax, 0x20
+	WORD $0x0a74 // je 0x11ca0 <read_all+0x20>
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	WORD $0x9948 // cqo
+	WORD $0xf749; BYTE $0xf8 // idiv r8
+	WORD $0x07eb // jmp 0x11ca7 <read_all+0x27>
+	WORD $0xf089 // mov eax, esi
+	WORD $0xd231 // xor edx, edx
+	WORD $0xf741; BYTE $0xf0 // div r8d
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	LONG $0x09e2c148 // shl rdx, 0x9
+	WORD $0x8949; BYTE $0xd0 // mov r8, rdx
+	LONG $0xc1af0f4c // imul r8, rcx
+	WORD $0x294c; BYTE $0xc6 // sub rsi, r8
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x00e08e0f; WORD $0x0000 // jle 0x11da1 <read_all+0x121>
+	LONG $0xe0878d48; WORD $0x0001; BYTE $0x00 // lea rax, [rdi + 0x1e0]
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xc6490f48 // cmovns rax, rsi
-	LONG $0x80fe8148; WORD $0x0000; BYTE $0x00 // cmp rsi, 0x80
-	WORD $0x497c // jl 0x11ce1 <read_all+0x61>
-	LONG $0x02f8c148 // sar rax, 0x2
-	LONG $0x000020b9; BYTE $0x00 // mov ecx, 0x20
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x20eb // jmp 0x11cfd <read_all+0x7d>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x00c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x200
+	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
+	LONG $0x02000548; WORD $0x0000 // add rax, 0x200
+	WORD $0x3949; BYTE $0xd0 // cmp r8, rdx
+	LONG $0x00b48d0f; WORD $0x0000 // jge 0x11db1 <read_all+0x131>
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	WORD $0x8949; BYTE $0xca // mov r10, rcx
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0xd87e // jle 0x11ce0 <read_all+0x60>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	QUAD $0xfffe20895674c1c4; BYTE $0xff // vorps ymm1, ymm1, ymmword ptr [r9 - 0x1e0]
+	QUAD $0xfffe4091566cc1c4; BYTE $0xff // vorps ymm2, ymm2, ymmword ptr [r9 - 0x1c0]
+	QUAD $0xfffe60995664c1c4; BYTE $0xff // vorps ymm3, ymm3, ymmword ptr [r9 - 0x1a0]
+	QUAD $0xfffe8081567cc1c4; BYTE $0xff // vorps ymm0, ymm0, ymmword ptr [r9 - 0x180]
+	QUAD $0xfffea0895674c1c4; BYTE $0xff // vorps ymm1, ymm1, ymmword ptr [r9 - 0x160]
+	QUAD $0xfffec091566cc1c4; BYTE $0xff // vorps ymm2, ymm2, ymmword ptr [r9 - 0x140]
+	QUAD $0xfffee0995664c1c4; BYTE $0xff // vorps ymm3, ymm3, ymmword ptr [r9 - 0x120]
+	QUAD $0xffff0081567cc1c4; BYTE $0xff // vorps ymm0, ymm0, ymmword ptr [r9 - 0x100]
+	QUAD $0xffff20895674c1c4; BYTE $0xff // vorps ymm1, ymm1, ymmword ptr [r9 - 0xe0]
+	QUAD $0xffff4091566cc1c4; BYTE $0xff // vorps ymm2, ymm2, ymmword ptr [r9 - 0xc0]
+	QUAD $0xffff60995664c1c4; BYTE $0xff // vorps ymm3, ymm3, ymmword ptr [r9 - 0xa0]
+	LONG $0x567cc1c4; WORD $0x8041 // vorps ymm0, ymm0, ymmword ptr [r9 - 0x80]
+	LONG $0x5674c1c4; WORD $0xa049 // vorps ymm1, ymm1, ymmword ptr [r9 - 0x60]
+	LONG $0x566cc1c4; WORD $0xc051 // vorps ymm2, ymm2, ymmword ptr [r9 - 0x40]
+	LONG $0x5664c1c4; WORD $0xe059 // vorps ymm3, ymm3, ymmword ptr [r9 - 0x20]
+	LONG $0x567cc1c4; BYTE $0x01 // vorps ymm0, ymm0, ymmword ptr [r9]
+	WORD $0x0149; BYTE $0xd1 // add r9, rdx
+	WORD $0xff49; BYTE $0xca // dec r10
+	LONG $0xff74850f; WORD $0xffff // jne 0x11d10 <read_all+0x90>
+	LONG $0xffff3fe9; BYTE $0xff // jmp 0x11ce0 <read_all+0x60>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x5c56e4c5; WORD $0x808f // vorps ymm3, ymm3, ymmword ptr [rdi + 4*rcx - 0x80]
-	LONG $0x5456ecc5; WORD $0xa08f // vorps ymm2, ymm2, ymmword ptr [rdi + 4*rcx - 0x60]
-	LONG $0x4c56f4c5; WORD $0xc08f // vorps ymm1, ymm1, ymmword ptr [rdi + 4*rcx - 0x40]
-	LONG $0x4456fcc5; WORD $0xe08f // vorps ymm0, ymm0, ymmword ptr [rdi + 4*rcx - 0x20]
-	LONG $0x20c18348 // add rcx, 0x20
-	WORD $0x3948; BYTE $0xc1 // cmp rcx, rax
-	WORD $0xdf7e // jle 0x11cb0 <read_all+0x30>
-	LONG $0xd356ecc5 // vorps ymm2, ymm2, ymm3
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x80fe8148; WORD $0x0000; BYTE $0x00 // cmp rsi, 0x80
+	WORD $0x377c // jl 0x11df1 <read_all+0x171>
+	WORD $0xff48; BYTE $0xc9 // dec rcx
+	LONG $0x000080b8; BYTE $0x00 // mov eax, 0x80
+	LONG $0xd1af0f48 // imul rdx, rcx
+	WORD $0x0148; BYTE $0xd7 // add rdi, rdx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x4c56f4c5; WORD $0x8007 // vorps ymm1, ymm1, ymmword ptr [rdi + rax - 0x80]
+	LONG $0x5456ecc5; WORD $0xa007 // vorps ymm2, ymm2, ymmword ptr [rdi + rax - 0x60]
+	LONG $0x5c56e4c5; WORD $0xc007 // vorps ymm3, ymm3, ymmword ptr [rdi + rax - 0x40]
+	LONG $0x4456fcc5; WORD $0xe007 // vorps ymm0, ymm0, ymmword ptr [rdi + rax - 0x20]
+	LONG $0x80e88348 // sub rax, -0x80
+	WORD $0x3948; BYTE $0xf0 // cmp rax, rsi
+	WORD $0xdf7e // jle 0x11dd0 <read_all+0x150>
+	LONG $0xc056e4c5 // vorps ymm0, ymm3, ymm0
+	LONG $0xc956ecc5 // vorps ymm1, ymm2, ymm1
 	LONG $0xc056f4c5 // vorps ymm0, ymm1, ymm0
-	LONG $0xc056ecc5 // vorps ymm0, ymm2, ymm0
 	LONG $0xc05bfcc5 // vcvtdq2ps ymm0, ymm0
 	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
 	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
@@ -1458,21 +1516,21 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
-	// peak_f32: +7424
+	// peak_f32: +7712
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x00e68e0f; WORD $0x0000 // jle 0x11def <peak_f32+0xef>
+	LONG $0x00e68e0f; WORD $0x0000 // jle 0x11f0f <peak_f32+0xef>
 	LONG $0x0f10fcc5 // vmovups ymm1, ymmword ptr [rdi]
-	QUAD $0x00016e25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x16e] # 0x11e84 <peak_f32+0x184>
-	QUAD $0x0001951d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x195] # 0x11eb4 <peak_f32+0x1b4>
-	QUAD $0x0001d015187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1d0] # 0x11ef8 <peak_f32+0x1f8>
-	QUAD $0x0001930d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x193] # 0x11ec4 <peak_f32+0x1c4>
-	QUAD $0x0001ae05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x1ae] # 0x11ee8 <peak_f32+0x1e8>
-	QUAD $0x0001653d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x165] # 0x11ea8 <peak_f32+0x1a8>
-	QUAD $0x0001a435187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x1a4] # 0x11ef0 <peak_f32+0x1f0>
-	QUAD $0x0001372d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x137] # 0x11e8c <peak_f32+0x18c>
-	QUAD $0x00016a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x16a] # 0x11ec8 <peak_f32+0x1c8>
-	QUAD $0x0001211d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x121] # 0x11e88 <peak_f32+0x188>
-	QUAD $0x00012015187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x120] # 0x11e90 <peak_f32+0x190>
+	QUAD $0x00014e25187d62c4; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rip + 0x14e] # 0x11f84 <peak_f32+0x164>
+	QUAD $0x0001751d187d62c4; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rip + 0x175] # 0x11fb4 <peak_f32+0x194>
+	QUAD $0x0001b015187d62c4; BYTE $0x00 // vbroadcastss ymm10, dword ptr [rip + 0x1b0] # 0x11ff8 <peak_f32+0x1d8>
+	QUAD $0x0001730d187d62c4; BYTE $0x00 // vbroadcastss ymm9, dword ptr [rip + 0x173] # 0x11fc4 <peak_f32+0x1a4>
+	QUAD $0x00018e05187d62c4; BYTE $0x00 // vbroadcastss ymm8, dword ptr [rip + 0x18e] # 0x11fe8 <peak_f32+0x1c8>
+	QUAD $0x0001453d187de2c4; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rip + 0x145] # 0x11fa8 <peak_f32+0x188>
+	QUAD $0x00018435187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x184] # 0x11ff0 <peak_f32+0x1d0>
+	QUAD $0x0001172d187de2c4; BYTE $0x00 // vbroadcastss ymm5, dword ptr [rip + 0x117] # 0x11f8c <peak_f32+0x16c>
+	QUAD $0x00014a25187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0x14a] # 0x11fc8 <peak_f32+0x1a8>
+	QUAD $0x0001011d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x101] # 0x11f88 <peak_f32+0x168>
+	QUAD $0x00010015187de2c4; BYTE $0x00 // vbroadcastss ymm2, dword ptr [rip + 0x100] # 0x11f90 <peak_f32+0x170>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
@@ -1489,7 +1547,7 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa875e2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm1, ymm1 # ymm3 = (ymm1 * ymm3) + ymm1
 	LONG $0xa875e2c4; BYTE $0xd1 // vfmadd213ps ymm2, ymm1, ymm1 # ymm2 = (ymm1 * ymm2) + ymm1
 	WORD $0xff48; BYTE $0xc8 // dec rax
-	WORD $0xbf75 // jne 0x11d80 <peak_f32+0x80>
+	WORD $0xbf75 // jne 0x11ea0 <peak_f32+0x80>
 	LONG $0xc0589cc5 // vaddps ymm0, ymm12, ymm0
 	LONG $0xc058a4c5 // vaddps ymm0, ymm11, ymm0
 	LONG $0xc058acc5 // vaddps ymm0, ymm10, ymm0
@@ -1501,8 +1559,8 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc058dcc5 // vaddps ymm0, ymm4, ymm0
 	LONG $0xc058e4c5 // vaddps ymm0, ymm3, ymm0
 	LONG $0xc058ecc5 // vaddps ymm0, ymm2, ymm0
-	WORD $0x09eb // jmp 0x11df8 <peak_f32+0xf8>
-	QUAD $0x0000a805187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0xa8] # 0x11ea0 <peak_f32+0x1a0>
+	WORD $0x09eb // jmp 0x11f18 <peak_f32+0xf8>
+	QUAD $0x00008805187de2c4; BYTE $0x00 // vbroadcastss ymm0, dword ptr [rip + 0x88] # 0x11fa0 <peak_f32+0x180>
 	LONG $0x05e6c148 // shl rsi, 0x5
 	LONG $0x0711fcc5 // vmovups ymmword ptr [rdi], ymm0
 	LONG $0x76048d48 // lea rax, [rsi + 2*rsi]
@@ -1510,8 +1568,6 @@ TEXT ·vector_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0x0000000100000000
 	QUAD $0x0000000300000002; QUAD $0x0000000500000004
@@ -1639,18 +1695,19 @@ TEXT ·gELUErf_avx2(SB), 0, $0-32
 	CALL ·vector_avx2<>+5072(SB)
 	RET
 
-// func readAll_avx2(p unsafe.Pointer, n int) float32
-TEXT ·readAll_avx2(SB), 0, $0-20
+// func readAll_avx2(p unsafe.Pointer, n, streams int) float32
+TEXT ·readAll_avx2(SB), 0, $0-28
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
+	MOVQ streams+16(FP), DX
 	CALL ·vector_avx2<>+7296(SB)
-	MOVSS X0, ret+16(FP)
+	MOVSS X0, ret+24(FP)
 	RET
 
 // func peak_avx2(p unsafe.Pointer, n int) int
 TEXT ·peak_avx2(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·vector_avx2<>+7424(SB)
+	CALL ·vector_avx2<>+7712(SB)
 	MOVQ AX, ret+16(FP)
 	RET

@@ -77,10 +77,10 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	// max_f32: +288
 	LONG $0x10fe8348 // cmp rsi, 0x10
 	WORD $0x0e7d // jge 0x10134 <max_f32+0x14>
-	QUAD $0x20640518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2064] # 0x12194 <peak_f32+0x174>
+	QUAD $0x21240518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2124] # 0x12254 <peak_f32+0x164>
 	WORD $0xc031 // xor eax, eax
 	WORD $0x33eb // jmp 0x10167 <max_f32+0x47>
-	QUAD $0x20560518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2056] # 0x12194 <peak_f32+0x174>
+	QUAD $0x21160518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2116] # 0x12254 <peak_f32+0x164>
 	QUAD $0xfffffffffff0b848; WORD $0x7fff // movabs rax, 0x7ffffffffffffff0
 	LONG $0x000010b9; BYTE $0x00 // mov ecx, 0x10
 	WORD $0x2148; BYTE $0xf0 // and rax, rsi
@@ -304,20 +304,20 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0xc031 // xor eax, eax
 	LONG $0x000161e9; BYTE $0x00 // jmp 0x10638 <expsum+0x178>
-	QUAD $0x1d230518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1d23] # 0x12204 <peak_f32+0x1e4>
-	QUAD $0x1cf51518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1cf5] # 0x121e0 <peak_f32+0x1c0>
-	QUAD $0x1cff2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1cff] # 0x121f4 <peak_f32+0x1d4>
-	QUAD $0x1d0d2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1d0d] # 0x1220c <peak_f32+0x1ec>
-	QUAD $0x1c9b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x1c9b] # 0x121a4 <peak_f32+0x184>
-	QUAD $0x1cf53d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1cf5] # 0x12208 <peak_f32+0x1e8>
-	QUAD $0x1cb70518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1cb7] # 0x121d4 <peak_f32+0x1b4>
-	QUAD $0x1ce90d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1ce9] # 0x12210 <peak_f32+0x1f0>
-	QUAD $0x1c871518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1c87] # 0x121b8 <peak_f32+0x198>
-	QUAD $0x1c911d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1c91] # 0x121cc <peak_f32+0x1ac>
-	QUAD $0x1c672518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1c67] # 0x121ac <peak_f32+0x18c>
-	QUAD $0x1c352d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x1c35] # 0x12184 <peak_f32+0x164>
-	QUAD $0x1c7f3d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x1c7f] # 0x121d8 <peak_f32+0x1b8>
-	QUAD $0x1c213558487d7262; WORD $0x0000 // vpbroadcastd zmm14, dword ptr [rip + 0x1c21] # 0x12184 <peak_f32+0x164>
+	QUAD $0x1de30518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1de3] # 0x122c4 <peak_f32+0x1d4>
+	QUAD $0x1db51518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1db5] # 0x122a0 <peak_f32+0x1b0>
+	QUAD $0x1dbf2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1dbf] # 0x122b4 <peak_f32+0x1c4>
+	QUAD $0x1dcd2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1dcd] # 0x122cc <peak_f32+0x1dc>
+	QUAD $0x1d5b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x1d5b] # 0x12264 <peak_f32+0x174>
+	QUAD $0x1db53d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1db5] # 0x122c8 <peak_f32+0x1d8>
+	QUAD $0x1d770518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1d77] # 0x12294 <peak_f32+0x1a4>
+	QUAD $0x1da90d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1da9] # 0x122d0 <peak_f32+0x1e0>
+	QUAD $0x1d471518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1d47] # 0x12278 <peak_f32+0x188>
+	QUAD $0x1d511d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1d51] # 0x1228c <peak_f32+0x19c>
+	QUAD $0x1d272518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1d27] # 0x1226c <peak_f32+0x17c>
+	QUAD $0x1cf52d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x1cf5] # 0x12244 <peak_f32+0x154>
+	QUAD $0x1d3f3d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x1d3f] # 0x12298 <peak_f32+0x1a8>
+	QUAD $0x1ce13558487d7262; WORD $0x0000 // vpbroadcastd zmm14, dword ptr [rip + 0x1ce1] # 0x12244 <peak_f32+0x154>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0xc931 // xor ecx, ecx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
@@ -371,31 +371,31 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x80
 	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
 	WORD $0xd189 // mov ecx, edx
-	QUAD $0x1b7c1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1b7c] # 0x12204 <peak_f32+0x1e4>
-	QUAD $0x1af23558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x1af2] # 0x12184 <peak_f32+0x164>
+	QUAD $0x1c3c1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1c3c] # 0x122c4 <peak_f32+0x1d4>
+	QUAD $0x1bb23558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x1bb2] # 0x12244 <peak_f32+0x154>
 	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x1410; BYTE $0x86 // vmovups zmm2 {k1} {z}, zmmword ptr [rsi + 4*rax]
 	LONG $0x486cf162; WORD $0xc95c // vsubps zmm1, zmm2, zmm1
-	QUAD $0x1b2315c25874f162; WORD $0x0000; BYTE $0x05 // vcmpnltps k2, zmm1, dword ptr [rip + 0x1b23]{1to16} # 0x121d8 <peak_f32+0x1b8>
+	QUAD $0x1be315c25874f162; WORD $0x0000; BYTE $0x05 // vcmpnltps k2, zmm1, dword ptr [rip + 0x1be3]{1to16} # 0x12298 <peak_f32+0x1a8>
 	LONG $0x4864f162; WORD $0xd15f // vmaxps zmm2, zmm3, zmm1
-	QUAD $0x1b1b1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1b1b] # 0x121e0 <peak_f32+0x1c0>
+	QUAD $0x1bdb1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1bdb] # 0x122a0 <peak_f32+0x1b0>
 	LONG $0x4864f162; WORD $0xd25d // vminps zmm2, zmm3, zmm2
-	QUAD $0x1b1f1d59586cf162; WORD $0x0000 // vmulps zmm3, zmm2, dword ptr [rip + 0x1b1f]{1to16} # 0x121f4 <peak_f32+0x1d4>
+	QUAD $0x1bdf1d59586cf162; WORD $0x0000 // vmulps zmm3, zmm2, dword ptr [rip + 0x1bdf]{1to16} # 0x122b4 <peak_f32+0x1c4>
 	LONG $0x487df162; WORD $0xdb5b // vcvtps2dq zmm3, zmm3
 	LONG $0x487cf162; WORD $0xe35b // vcvtdq2ps zmm4, zmm3
-	QUAD $0x1b2115b8585df262; WORD $0x0000 // vfmadd231ps zmm2, zmm4, dword ptr [rip + 0x1b21]{1to16} # zmm2 = (zmm4 * mem) + zmm2
-	QUAD $0x1aaf15b8585df262; WORD $0x0000 // vfmadd231ps zmm2, zmm4, dword ptr [rip + 0x1aaf]{1to16} # zmm2 = (zmm4 * mem) + zmm2
-	QUAD $0x1b092518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1b09] # 0x12208 <peak_f32+0x1e8>
-	QUAD $0x1acb25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1acb]{1to16} # zmm4 = (zmm2 * zmm4) + mem
-	QUAD $0x1afd25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1afd]{1to16} # zmm4 = (zmm2 * zmm4) + mem
-	QUAD $0x1a9b25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1a9b]{1to16} # zmm4 = (zmm2 * zmm4) + mem
-	QUAD $0x1aa525a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1aa5]{1to16} # zmm4 = (zmm2 * zmm4) + mem
-	QUAD $0x1a7b25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1a7b]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x1be115b8585df262; WORD $0x0000 // vfmadd231ps zmm2, zmm4, dword ptr [rip + 0x1be1]{1to16} # zmm2 = (zmm4 * mem) + zmm2
+	QUAD $0x1b6f15b8585df262; WORD $0x0000 // vfmadd231ps zmm2, zmm4, dword ptr [rip + 0x1b6f]{1to16} # zmm2 = (zmm4 * mem) + zmm2
+	QUAD $0x1bc92518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1bc9] # 0x122c8 <peak_f32+0x1d8>
+	QUAD $0x1b8b25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1b8b]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x1bbd25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1bbd]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x1b5b25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1b5b]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x1b6525a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1b65]{1to16} # zmm4 = (zmm2 * zmm4) + mem
+	QUAD $0x1b3b25a8586df262; WORD $0x0000 // vfmadd213ps zmm4, zmm2, dword ptr [rip + 0x1b3b]{1to16} # zmm4 = (zmm2 * zmm4) + mem
 	LONG $0x486cf162; WORD $0xe459 // vmulps zmm4, zmm2, zmm4
 	LONG $0x486df262; WORD $0xe2a8 // vfmadd213ps zmm4, zmm2, zmm2 # zmm4 = (zmm2 * zmm4) + zmm2
-	QUAD $0x1a3d1558585cf162; WORD $0x0000 // vaddps zmm2, zmm4, dword ptr [rip + 0x1a3d]{1to16} # 0x12184 <peak_f32+0x164>
+	QUAD $0x1afd1558585cf162; WORD $0x0000 // vaddps zmm2, zmm4, dword ptr [rip + 0x1afd]{1to16} # 0x12244 <peak_f32+0x154>
 	LONG $0x485df162; WORD $0xe372; BYTE $0x01 // vpsrad zmm4, zmm3, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x4865f162; WORD $0xdcfa // vpsubd zmm3, zmm3, zmm4
@@ -425,19 +425,19 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x077d // jge 0x107bd <exp_f32+0xd>
 	WORD $0xc031 // xor eax, eax
 	LONG $0x000142e9; BYTE $0x00 // jmp 0x108ff <exp_f32+0x14f>
-	QUAD $0x1a3d0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1a3d] # 0x12204 <peak_f32+0x1e4>
-	QUAD $0x1a0f0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1a0f] # 0x121e0 <peak_f32+0x1c0>
-	QUAD $0x1a191518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1a19] # 0x121f4 <peak_f32+0x1d4>
-	QUAD $0x1a271d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1a27] # 0x1220c <peak_f32+0x1ec>
-	QUAD $0x19b52518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x19b5] # 0x121a4 <peak_f32+0x184>
-	QUAD $0x1a0f2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1a0f] # 0x12208 <peak_f32+0x1e8>
-	QUAD $0x19d13518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x19d1] # 0x121d4 <peak_f32+0x1b4>
-	QUAD $0x1a033d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1a03] # 0x12210 <peak_f32+0x1f0>
-	QUAD $0x19a10518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x19a1] # 0x121b8 <peak_f32+0x198>
-	QUAD $0x19ab0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x19ab] # 0x121cc <peak_f32+0x1ac>
-	QUAD $0x19811518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1981] # 0x121ac <peak_f32+0x18c>
-	QUAD $0x194f1d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x194f] # 0x12184 <peak_f32+0x164>
-	QUAD $0x19452558487d7262; WORD $0x0000 // vpbroadcastd zmm12, dword ptr [rip + 0x1945] # 0x12184 <peak_f32+0x164>
+	QUAD $0x1afd0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1afd] # 0x122c4 <peak_f32+0x1d4>
+	QUAD $0x1acf0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1acf] # 0x122a0 <peak_f32+0x1b0>
+	QUAD $0x1ad91518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1ad9] # 0x122b4 <peak_f32+0x1c4>
+	QUAD $0x1ae71d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1ae7] # 0x122cc <peak_f32+0x1dc>
+	QUAD $0x1a752518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1a75] # 0x12264 <peak_f32+0x174>
+	QUAD $0x1acf2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1acf] # 0x122c8 <peak_f32+0x1d8>
+	QUAD $0x1a913518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x1a91] # 0x12294 <peak_f32+0x1a4>
+	QUAD $0x1ac33d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1ac3] # 0x122d0 <peak_f32+0x1e0>
+	QUAD $0x1a610518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1a61] # 0x12278 <peak_f32+0x188>
+	QUAD $0x1a6b0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1a6b] # 0x1228c <peak_f32+0x19c>
+	QUAD $0x1a411518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1a41] # 0x1226c <peak_f32+0x17c>
+	QUAD $0x1a0f1d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1a0f] # 0x12244 <peak_f32+0x154>
+	QUAD $0x1a052558487d7262; WORD $0x0000 // vpbroadcastd zmm12, dword ptr [rip + 0x1a05] # 0x12244 <peak_f32+0x154>
 	WORD $0xc931 // xor ecx, ecx
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487c7162; WORD $0x2c5f; BYTE $0x8e // vmaxps zmm13, zmm0, zmmword ptr [rsi + 4*rcx]
@@ -483,26 +483,26 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x0610 // vmovups zmm0 {k1} {z}, zmmword ptr [rsi]
-	QUAD $0x18c70d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x18c7] # 0x12204 <peak_f32+0x1e4>
-	QUAD $0x18991518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1899] # 0x121e0 <peak_f32+0x1c0>
-	QUAD $0x18332558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x1833] # 0x12184 <peak_f32+0x164>
+	QUAD $0x19870d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1987] # 0x122c4 <peak_f32+0x1d4>
+	QUAD $0x19591518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1959] # 0x122a0 <peak_f32+0x1b0>
+	QUAD $0x18f32558487df262; WORD $0x0000 // vpbroadcastd zmm4, dword ptr [rip + 0x18f3] # 0x12244 <peak_f32+0x154>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0x4874f162; WORD $0xc05f // vmaxps zmm0, zmm1, zmm0
 	LONG $0x486cf162; WORD $0xc05d // vminps zmm0, zmm2, zmm0
-	QUAD $0x18890d59587cf162; WORD $0x0000 // vmulps zmm1, zmm0, dword ptr [rip + 0x1889]{1to16} # 0x121f4 <peak_f32+0x1d4>
+	QUAD $0x19490d59587cf162; WORD $0x0000 // vmulps zmm1, zmm0, dword ptr [rip + 0x1949]{1to16} # 0x122b4 <peak_f32+0x1c4>
 	LONG $0x487df162; WORD $0xc95b // vcvtps2dq zmm1, zmm1
 	LONG $0x487cf162; WORD $0xd15b // vcvtdq2ps zmm2, zmm1
-	QUAD $0x188b05b8586df262; WORD $0x0000 // vfmadd231ps zmm0, zmm2, dword ptr [rip + 0x188b]{1to16} # zmm0 = (zmm2 * mem) + zmm0
-	QUAD $0x181905b8586df262; WORD $0x0000 // vfmadd231ps zmm0, zmm2, dword ptr [rip + 0x1819]{1to16} # zmm0 = (zmm2 * mem) + zmm0
-	QUAD $0x18731518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1873] # 0x12208 <peak_f32+0x1e8>
-	QUAD $0x183515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1835]{1to16} # zmm2 = (zmm0 * zmm2) + mem
-	QUAD $0x186715a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1867]{1to16} # zmm2 = (zmm0 * zmm2) + mem
-	QUAD $0x180515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1805]{1to16} # zmm2 = (zmm0 * zmm2) + mem
-	QUAD $0x180f15a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x180f]{1to16} # zmm2 = (zmm0 * zmm2) + mem
-	QUAD $0x17e515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x17e5]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x194b05b8586df262; WORD $0x0000 // vfmadd231ps zmm0, zmm2, dword ptr [rip + 0x194b]{1to16} # zmm0 = (zmm2 * mem) + zmm0
+	QUAD $0x18d905b8586df262; WORD $0x0000 // vfmadd231ps zmm0, zmm2, dword ptr [rip + 0x18d9]{1to16} # zmm0 = (zmm2 * mem) + zmm0
+	QUAD $0x19331518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1933] # 0x122c8 <peak_f32+0x1d8>
+	QUAD $0x18f515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x18f5]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x192715a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x1927]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x18c515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x18c5]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x18cf15a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x18cf]{1to16} # zmm2 = (zmm0 * zmm2) + mem
+	QUAD $0x18a515a8587df262; WORD $0x0000 // vfmadd213ps zmm2, zmm0, dword ptr [rip + 0x18a5]{1to16} # zmm2 = (zmm0 * zmm2) + mem
 	LONG $0x487cf162; WORD $0xd259 // vmulps zmm2, zmm0, zmm2
 	LONG $0x487df262; WORD $0xd0a8 // vfmadd213ps zmm2, zmm0, zmm0 # zmm2 = (zmm0 * zmm2) + zmm0
-	QUAD $0x17a70558586cf162; WORD $0x0000 // vaddps zmm0, zmm2, dword ptr [rip + 0x17a7]{1to16} # 0x12184 <peak_f32+0x164>
+	QUAD $0x18670558586cf162; WORD $0x0000 // vaddps zmm0, zmm2, dword ptr [rip + 0x1867]{1to16} # 0x12244 <peak_f32+0x154>
 	LONG $0x486df162; WORD $0xe172; BYTE $0x01 // vpsrad zmm2, zmm1, 0x1
 	LONG $0x4865f162; WORD $0xf272; BYTE $0x17 // vpslld zmm3, zmm2, 0x17
 	LONG $0x4875f162; WORD $0xcafa // vpsubd zmm1, zmm1, zmm2
@@ -537,19 +537,19 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x01848d0f; WORD $0x0000 // jge 0x10be0 <silu+0x1a0>
 	WORD $0xc031 // xor eax, eax
 	LONG $0x0002d4e9; BYTE $0x00 // jmp 0x10d37 <silu+0x2f7>
-	QUAD $0x17970518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1797] # 0x12204 <peak_f32+0x1e4>
-	QUAD $0x17690d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1769] # 0x121e0 <peak_f32+0x1c0>
-	QUAD $0x17731518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1773] # 0x121f4 <peak_f32+0x1d4>
-	QUAD $0x17811d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1781] # 0x1220c <peak_f32+0x1ec>
-	QUAD $0x170f2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x170f] # 0x121a4 <peak_f32+0x184>
-	QUAD $0x17692d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1769] # 0x12208 <peak_f32+0x1e8>
-	QUAD $0x172b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x172b] # 0x121d4 <peak_f32+0x1b4>
-	QUAD $0x175d3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x175d] # 0x12210 <peak_f32+0x1f0>
-	QUAD $0x16fb0518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x16fb] # 0x121b8 <peak_f32+0x198>
-	QUAD $0x17050d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1705] # 0x121cc <peak_f32+0x1ac>
-	QUAD $0x16db1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x16db] # 0x121ac <peak_f32+0x18c>
-	QUAD $0x16a92518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x16a9] # 0x12184 <peak_f32+0x164>
-	QUAD $0x169f2d58487d7262; WORD $0x0000 // vpbroadcastd zmm13, dword ptr [rip + 0x169f] # 0x12184 <peak_f32+0x164>
+	QUAD $0x18570518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1857] # 0x122c4 <peak_f32+0x1d4>
+	QUAD $0x18290d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1829] # 0x122a0 <peak_f32+0x1b0>
+	QUAD $0x18331518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1833] # 0x122b4 <peak_f32+0x1c4>
+	QUAD $0x18411d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1841] # 0x122cc <peak_f32+0x1dc>
+	QUAD $0x17cf2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x17cf] # 0x12264 <peak_f32+0x174>
+	QUAD $0x18292d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x1829] # 0x122c8 <peak_f32+0x1d8>
+	QUAD $0x17eb3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x17eb] # 0x12294 <peak_f32+0x1a4>
+	QUAD $0x181d3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x181d] # 0x122d0 <peak_f32+0x1e0>
+	QUAD $0x17bb0518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x17bb] # 0x12278 <peak_f32+0x188>
+	QUAD $0x17c50d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x17c5] # 0x1228c <peak_f32+0x19c>
+	QUAD $0x179b1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x179b] # 0x1226c <peak_f32+0x17c>
+	QUAD $0x17692518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1769] # 0x12244 <peak_f32+0x154>
+	QUAD $0x175f2d58487d7262; WORD $0x0000 // vpbroadcastd zmm13, dword ptr [rip + 0x175f] # 0x12244 <peak_f32+0x154>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
@@ -595,19 +595,19 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0184850f; WORD $0x0000 // jne 0x10d59 <silu+0x319>
 	LONG $0x487cf162; WORD $0x0610 // vmovups zmm0, zmmword ptr [rsi]
 	LONG $0x000190e9; BYTE $0x00 // jmp 0x10d70 <silu+0x330>
-	QUAD $0x161a0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x161a] # 0x12204 <peak_f32+0x1e4>
-	QUAD $0x15ec0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x15ec] # 0x121e0 <peak_f32+0x1c0>
-	QUAD $0x15f61518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x15f6] # 0x121f4 <peak_f32+0x1d4>
-	QUAD $0x16041d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1604] # 0x1220c <peak_f32+0x1ec>
-	QUAD $0x15922518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1592] # 0x121a4 <peak_f32+0x184>
-	QUAD $0x15ec2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x15ec] # 0x12208 <peak_f32+0x1e8>
-	QUAD $0x15ae3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x15ae] # 0x121d4 <peak_f32+0x1b4>
-	QUAD $0x15e03d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x15e0] # 0x12210 <peak_f32+0x1f0>
-	QUAD $0x157e0518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x157e] # 0x121b8 <peak_f32+0x198>
-	QUAD $0x15880d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1588] # 0x121cc <peak_f32+0x1ac>
-	QUAD $0x155e1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x155e] # 0x121ac <peak_f32+0x18c>
-	QUAD $0x152c2518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x152c] # 0x12184 <peak_f32+0x164>
-	QUAD $0x15222d58487d7262; WORD $0x0000 // vpbroadcastd zmm13, dword ptr [rip + 0x1522] # 0x12184 <peak_f32+0x164>
+	QUAD $0x16da0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x16da] # 0x122c4 <peak_f32+0x1d4>
+	QUAD $0x16ac0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x16ac] # 0x122a0 <peak_f32+0x1b0>
+	QUAD $0x16b61518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x16b6] # 0x122b4 <peak_f32+0x1c4>
+	QUAD $0x16c41d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x16c4] # 0x122cc <peak_f32+0x1dc>
+	QUAD $0x16522518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1652] # 0x12264 <peak_f32+0x174>
+	QUAD $0x16ac2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x16ac] # 0x122c8 <peak_f32+0x1d8>
+	QUAD $0x166e3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x166e] # 0x12294 <peak_f32+0x1a4>
+	QUAD $0x16a03d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x16a0] # 0x122d0 <peak_f32+0x1e0>
+	QUAD $0x163e0518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x163e] # 0x12278 <peak_f32+0x188>
+	QUAD $0x16480d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1648] # 0x1228c <peak_f32+0x19c>
+	QUAD $0x161e1518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x161e] # 0x1226c <peak_f32+0x17c>
+	QUAD $0x15ec2518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x15ec] # 0x12244 <peak_f32+0x154>
+	QUAD $0x15e22d58487d7262; WORD $0x0000 // vpbroadcastd zmm13, dword ptr [rip + 0x15e2] # 0x12244 <peak_f32+0x154>
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	WORD $0xd231 // xor edx, edx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
@@ -657,32 +657,32 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x0610 // vmovups zmm0 {k1} {z}, zmmword ptr [rsi]
-	QUAD $0x148a0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x148a] # 0x12204 <peak_f32+0x1e4>
-	QUAD $0x145c1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x145c] # 0x121e0 <peak_f32+0x1c0>
+	QUAD $0x154a0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x154a] # 0x122c4 <peak_f32+0x1d4>
+	QUAD $0x151c1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x151c] # 0x122a0 <peak_f32+0x1b0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	QUAD $0x13f23d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x13f2] # 0x12184 <peak_f32+0x164>
-	QUAD $0x13e83558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x13e8] # 0x12184 <peak_f32+0x164>
+	QUAD $0x14b23d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x14b2] # 0x12244 <peak_f32+0x154>
+	QUAD $0x14a83558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x14a8] # 0x12244 <peak_f32+0x154>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0x486cf162; WORD $0xd05c // vsubps zmm2, zmm2, zmm0
 	LONG $0x4874f162; WORD $0xca5f // vmaxps zmm1, zmm1, zmm2
 	LONG $0x4864f162; WORD $0xc95d // vminps zmm1, zmm3, zmm1
-	QUAD $0x143815595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0x1438]{1to16} # 0x121f4 <peak_f32+0x1d4>
+	QUAD $0x14f815595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0x14f8]{1to16} # 0x122b4 <peak_f32+0x1c4>
 	LONG $0x487df162; WORD $0xd25b // vcvtps2dq zmm2, zmm2
 	LONG $0x487cf162; WORD $0xda5b // vcvtdq2ps zmm3, zmm2
-	QUAD $0x143a0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x143a]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x14fa0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x14fa]{1to16} # zmm1 = (zmm3 * mem) + zmm1
 	LONG $0x485df162; WORD $0xe272; BYTE $0x01 // vpsrad zmm4, zmm2, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x486df162; WORD $0xd4fa // vpsubd zmm2, zmm2, zmm4
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x486df162; WORD $0xf272; BYTE $0x17 // vpslld zmm2, zmm2, 0x17
 	LONG $0x486df162; WORD $0xd6fe // vpaddd zmm2, zmm2, zmm6
-	QUAD $0x13a10db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x13a1]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x13fb1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x13fb] # 0x12208 <peak_f32+0x1e8>
-	QUAD $0x13bd1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x13bd]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x13ef1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x13ef]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x138d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x138d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x13971da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1397]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x136d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x136d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x14610db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x1461]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x14bb1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x14bb] # 0x122c8 <peak_f32+0x1d8>
+	QUAD $0x147d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x147d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x14af1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x14af]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x144d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x144d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x14571da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1457]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x142d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x142d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
 	LONG $0x4875f262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm1, zmm1 # zmm3 = (zmm1 * zmm3) + zmm1
 	LONG $0x4864f162; WORD $0xdf58 // vaddps zmm3, zmm3, zmm7
@@ -710,32 +710,32 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd6f7 // not esi
 	LONG $0xce92fbc5 // kmovd k1, esi
 	LONG $0xc97cf162; WORD $0x0210 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx]
-	QUAD $0x13430d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1343] # 0x12204 <peak_f32+0x1e4>
-	QUAD $0x13151d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1315] # 0x121e0 <peak_f32+0x1c0>
+	QUAD $0x14030d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1403] # 0x122c4 <peak_f32+0x1d4>
+	QUAD $0x13d51d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x13d5] # 0x122a0 <peak_f32+0x1b0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	QUAD $0x12ab3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x12ab] # 0x12184 <peak_f32+0x164>
-	QUAD $0x12a13558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x12a1] # 0x12184 <peak_f32+0x164>
+	QUAD $0x136b3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x136b] # 0x12244 <peak_f32+0x154>
+	QUAD $0x13613558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0x1361] # 0x12244 <peak_f32+0x154>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0x486cf162; WORD $0xd05c // vsubps zmm2, zmm2, zmm0
 	LONG $0x4874f162; WORD $0xca5f // vmaxps zmm1, zmm1, zmm2
 	LONG $0x4864f162; WORD $0xc95d // vminps zmm1, zmm3, zmm1
-	QUAD $0x12f115595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0x12f1]{1to16} # 0x121f4 <peak_f32+0x1d4>
+	QUAD $0x13b115595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0x13b1]{1to16} # 0x122b4 <peak_f32+0x1c4>
 	LONG $0x487df162; WORD $0xd25b // vcvtps2dq zmm2, zmm2
 	LONG $0x487cf162; WORD $0xda5b // vcvtdq2ps zmm3, zmm2
-	QUAD $0x12f30db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x12f3]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x13b30db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x13b3]{1to16} # zmm1 = (zmm3 * mem) + zmm1
 	LONG $0x485df162; WORD $0xe272; BYTE $0x01 // vpsrad zmm4, zmm2, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x486df162; WORD $0xd4fa // vpsubd zmm2, zmm2, zmm4
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x486df162; WORD $0xf272; BYTE $0x17 // vpslld zmm2, zmm2, 0x17
 	LONG $0x486df162; WORD $0xd6fe // vpaddd zmm2, zmm2, zmm6
-	QUAD $0x125a0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x125a]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x12b41d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x12b4] # 0x12208 <peak_f32+0x1e8>
-	QUAD $0x12761da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1276]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x12a81da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x12a8]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x12461da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1246]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x12501da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1250]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x12261da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1226]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x131a0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0x131a]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x13741d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1374] # 0x122c8 <peak_f32+0x1d8>
+	QUAD $0x13361da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1336]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x13681da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1368]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x13061da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1306]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x13101da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x1310]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x12e61da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0x12e6]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
 	LONG $0x4875f262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm1, zmm1 # zmm3 = (zmm1 * zmm3) + zmm1
 	LONG $0x4864f162; WORD $0xdf58 // vaddps zmm3, zmm3, zmm7
@@ -768,21 +768,21 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x01b68d0f; WORD $0x0000 // jge 0x111b2 <gelu_tanh+0x1d2>
 	WORD $0xc031 // xor eax, eax
 	LONG $0x000326e9; BYTE $0x00 // jmp 0x11329 <gelu_tanh+0x349>
-	QUAD $0x11cf0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x11cf] # 0x121dc <peak_f32+0x1bc>
-	QUAD $0x11b90d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x11b9] # 0x121d0 <peak_f32+0x1b0>
-	QUAD $0x11e31518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x11e3] # 0x12204 <peak_f32+0x1e4>
-	QUAD $0x11b51d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x11b5] # 0x121e0 <peak_f32+0x1c0>
-	QUAD $0x11bf2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x11bf] # 0x121f4 <peak_f32+0x1d4>
-	QUAD $0x11cd2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x11cd] # 0x1220c <peak_f32+0x1ec>
-	QUAD $0x115b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x115b] # 0x121a4 <peak_f32+0x184>
-	QUAD $0x11b53d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x11b5] # 0x12208 <peak_f32+0x1e8>
-	QUAD $0x11770518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1177] # 0x121d4 <peak_f32+0x1b4>
-	QUAD $0x11a90d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x11a9] # 0x12210 <peak_f32+0x1f0>
-	QUAD $0x11471518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1147] # 0x121b8 <peak_f32+0x198>
-	QUAD $0x11511d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1151] # 0x121cc <peak_f32+0x1ac>
-	QUAD $0x11272518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1127] # 0x121ac <peak_f32+0x18c>
-	QUAD $0x10f53518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x10f5] # 0x12184 <peak_f32+0x164>
-	QUAD $0x10eb3d58487d7262; WORD $0x0000 // vpbroadcastd zmm15, dword ptr [rip + 0x10eb] # 0x12184 <peak_f32+0x164>
+	QUAD $0x128f0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x128f] # 0x1229c <peak_f32+0x1ac>
+	QUAD $0x12790d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x1279] # 0x12290 <peak_f32+0x1a0>
+	QUAD $0x12a31518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x12a3] # 0x122c4 <peak_f32+0x1d4>
+	QUAD $0x12751d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1275] # 0x122a0 <peak_f32+0x1b0>
+	QUAD $0x127f2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x127f] # 0x122b4 <peak_f32+0x1c4>
+	QUAD $0x128d2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x128d] # 0x122cc <peak_f32+0x1dc>
+	QUAD $0x121b3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x121b] # 0x12264 <peak_f32+0x174>
+	QUAD $0x12753d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1275] # 0x122c8 <peak_f32+0x1d8>
+	QUAD $0x12370518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1237] # 0x12294 <peak_f32+0x1a4>
+	QUAD $0x12690d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x1269] # 0x122d0 <peak_f32+0x1e0>
+	QUAD $0x12071518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1207] # 0x12278 <peak_f32+0x188>
+	QUAD $0x12111d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1211] # 0x1228c <peak_f32+0x19c>
+	QUAD $0x11e72518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x11e7] # 0x1226c <peak_f32+0x17c>
+	QUAD $0x11b53518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x11b5] # 0x12244 <peak_f32+0x154>
+	QUAD $0x11ab3d58487d7262; WORD $0x0000 // vpbroadcastd zmm15, dword ptr [rip + 0x11ab] # 0x12244 <peak_f32+0x154>
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
@@ -831,21 +831,21 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x01a4850f; WORD $0x0000 // jne 0x1134b <gelu_tanh+0x36b>
 	LONG $0x487cf162; WORD $0x0610 // vmovups zmm0, zmmword ptr [rsi]
 	LONG $0x0001b0e9; BYTE $0x00 // jmp 0x11362 <gelu_tanh+0x382>
-	QUAD $0x10200518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x1020] # 0x121dc <peak_f32+0x1bc>
-	QUAD $0x100a0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x100a] # 0x121d0 <peak_f32+0x1b0>
-	QUAD $0x10341518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x1034] # 0x12204 <peak_f32+0x1e4>
-	QUAD $0x10061d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1006] # 0x121e0 <peak_f32+0x1c0>
-	QUAD $0x10102518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x1010] # 0x121f4 <peak_f32+0x1d4>
-	QUAD $0x101e2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x101e] # 0x1220c <peak_f32+0x1ec>
-	QUAD $0x0fac3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0xfac] # 0x121a4 <peak_f32+0x184>
-	QUAD $0x10063d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1006] # 0x12208 <peak_f32+0x1e8>
-	QUAD $0x0fc80518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0xfc8] # 0x121d4 <peak_f32+0x1b4>
-	QUAD $0x0ffa0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0xffa] # 0x12210 <peak_f32+0x1f0>
-	QUAD $0x0f981518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xf98] # 0x121b8 <peak_f32+0x198>
-	QUAD $0x0fa21d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0xfa2] # 0x121cc <peak_f32+0x1ac>
-	QUAD $0x0f782518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0xf78] # 0x121ac <peak_f32+0x18c>
-	QUAD $0x0f463518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0xf46] # 0x12184 <peak_f32+0x164>
-	QUAD $0x0f3c3d58487d7262; WORD $0x0000 // vpbroadcastd zmm15, dword ptr [rip + 0xf3c] # 0x12184 <peak_f32+0x164>
+	QUAD $0x10e00518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x10e0] # 0x1229c <peak_f32+0x1ac>
+	QUAD $0x10ca0d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x10ca] # 0x12290 <peak_f32+0x1a0>
+	QUAD $0x10f41518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x10f4] # 0x122c4 <peak_f32+0x1d4>
+	QUAD $0x10c61d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x10c6] # 0x122a0 <peak_f32+0x1b0>
+	QUAD $0x10d02518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x10d0] # 0x122b4 <peak_f32+0x1c4>
+	QUAD $0x10de2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x10de] # 0x122cc <peak_f32+0x1dc>
+	QUAD $0x106c3518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x106c] # 0x12264 <peak_f32+0x174>
+	QUAD $0x10c63d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x10c6] # 0x122c8 <peak_f32+0x1d8>
+	QUAD $0x10880518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x1088] # 0x12294 <peak_f32+0x1a4>
+	QUAD $0x10ba0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x10ba] # 0x122d0 <peak_f32+0x1e0>
+	QUAD $0x10581518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x1058] # 0x12278 <peak_f32+0x188>
+	QUAD $0x10621d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x1062] # 0x1228c <peak_f32+0x19c>
+	QUAD $0x10382518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x1038] # 0x1226c <peak_f32+0x17c>
+	QUAD $0x10063518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x1006] # 0x12244 <peak_f32+0x154>
+	QUAD $0x0ffc3d58487d7262; WORD $0x0000 // vpbroadcastd zmm15, dword ptr [rip + 0xffc] # 0x12244 <peak_f32+0x154>
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	WORD $0xd231 // xor edx, edx
 	BYTE $0x90 // nop
@@ -898,36 +898,36 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x0610 // vmovups zmm0 {k1} {z}, zmmword ptr [rsi]
-	QUAD $0x0e700d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xe70] # 0x121dc <peak_f32+0x1bc>
+	QUAD $0x0f300d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xf30] # 0x1229c <peak_f32+0x1ac>
 	LONG $0x487cf162; WORD $0xd059 // vmulps zmm2, zmm0, zmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	QUAD $0x0e043d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xe04] # 0x12184 <peak_f32+0x164>
-	QUAD $0x0dfa3558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0xdfa] # 0x12184 <peak_f32+0x164>
+	QUAD $0x0ec43d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xec4] # 0x12244 <peak_f32+0x154>
+	QUAD $0x0eba3558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0xeba] # 0x12244 <peak_f32+0x154>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
-	QUAD $0x0e380da8586df262; WORD $0x0000 // vfmadd213ps zmm1, zmm2, dword ptr [rip + 0xe38]{1to16} # zmm1 = (zmm2 * zmm1) + mem
-	QUAD $0x0e621518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xe62] # 0x12204 <peak_f32+0x1e4>
+	QUAD $0x0ef80da8586df262; WORD $0x0000 // vfmadd213ps zmm1, zmm2, dword ptr [rip + 0xef8]{1to16} # zmm1 = (zmm2 * zmm1) + mem
+	QUAD $0x0f221518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xf22] # 0x122c4 <peak_f32+0x1d4>
 	LONG $0x487cf162; WORD $0xc959 // vmulps zmm1, zmm0, zmm1
 	LONG $0x4864f162; WORD $0xc95c // vsubps zmm1, zmm3, zmm1
-	QUAD $0x0e281d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xe28] # 0x121e0 <peak_f32+0x1c0>
+	QUAD $0x0ee81d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xee8] # 0x122a0 <peak_f32+0x1b0>
 	LONG $0x486cf162; WORD $0xc95f // vmaxps zmm1, zmm2, zmm1
 	LONG $0x4864f162; WORD $0xc95d // vminps zmm1, zmm3, zmm1
-	QUAD $0x0e2615595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0xe26]{1to16} # 0x121f4 <peak_f32+0x1d4>
+	QUAD $0x0ee615595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0xee6]{1to16} # 0x122b4 <peak_f32+0x1c4>
 	LONG $0x487df162; WORD $0xd25b // vcvtps2dq zmm2, zmm2
 	LONG $0x487cf162; WORD $0xda5b // vcvtdq2ps zmm3, zmm2
-	QUAD $0x0e280db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xe28]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x0ee80db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xee8]{1to16} # zmm1 = (zmm3 * mem) + zmm1
 	LONG $0x485df162; WORD $0xe272; BYTE $0x01 // vpsrad zmm4, zmm2, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x486df162; WORD $0xd4fa // vpsubd zmm2, zmm2, zmm4
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x486df162; WORD $0xf272; BYTE $0x17 // vpslld zmm2, zmm2, 0x17
 	LONG $0x486df162; WORD $0xd6fe // vpaddd zmm2, zmm2, zmm6
-	QUAD $0x0d8f0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xd8f]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x0de91d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xde9] # 0x12208 <peak_f32+0x1e8>
-	QUAD $0x0dab1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xdab]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0ddd1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xddd]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0d7b1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xd7b]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0d851da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xd85]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0d5b1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xd5b]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0e4f0db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xe4f]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x0ea91d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xea9] # 0x122c8 <peak_f32+0x1d8>
+	QUAD $0x0e6b1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xe6b]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0e9d1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xe9d]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0e3b1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xe3b]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0e451da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xe45]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0e1b1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xe1b]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
 	LONG $0x4875f262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm1, zmm1 # zmm3 = (zmm1 * zmm3) + zmm1
 	LONG $0x4864f162; WORD $0xdf58 // vaddps zmm3, zmm3, zmm7
@@ -955,36 +955,36 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd6f7 // not esi
 	LONG $0xce92fbc5 // kmovd k1, esi
 	LONG $0xc97cf162; WORD $0x0210 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx]
-	QUAD $0x0d090d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xd09] # 0x121dc <peak_f32+0x1bc>
+	QUAD $0x0dc90d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xdc9] # 0x1229c <peak_f32+0x1ac>
 	LONG $0x487cf162; WORD $0xd059 // vmulps zmm2, zmm0, zmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	QUAD $0x0c9d3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xc9d] # 0x12184 <peak_f32+0x164>
-	QUAD $0x0c933558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0xc93] # 0x12184 <peak_f32+0x164>
+	QUAD $0x0d5d3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xd5d] # 0x12244 <peak_f32+0x154>
+	QUAD $0x0d533558487df262; WORD $0x0000 // vpbroadcastd zmm6, dword ptr [rip + 0xd53] # 0x12244 <peak_f32+0x154>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
-	QUAD $0x0cd10da8586df262; WORD $0x0000 // vfmadd213ps zmm1, zmm2, dword ptr [rip + 0xcd1]{1to16} # zmm1 = (zmm2 * zmm1) + mem
-	QUAD $0x0cfb1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xcfb] # 0x12204 <peak_f32+0x1e4>
+	QUAD $0x0d910da8586df262; WORD $0x0000 // vfmadd213ps zmm1, zmm2, dword ptr [rip + 0xd91]{1to16} # zmm1 = (zmm2 * zmm1) + mem
+	QUAD $0x0dbb1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xdbb] # 0x122c4 <peak_f32+0x1d4>
 	LONG $0x487cf162; WORD $0xc959 // vmulps zmm1, zmm0, zmm1
 	LONG $0x4864f162; WORD $0xc95c // vsubps zmm1, zmm3, zmm1
-	QUAD $0x0cc11d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xcc1] # 0x121e0 <peak_f32+0x1c0>
+	QUAD $0x0d811d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xd81] # 0x122a0 <peak_f32+0x1b0>
 	LONG $0x486cf162; WORD $0xc95f // vmaxps zmm1, zmm2, zmm1
 	LONG $0x4864f162; WORD $0xc95d // vminps zmm1, zmm3, zmm1
-	QUAD $0x0cbf15595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0xcbf]{1to16} # 0x121f4 <peak_f32+0x1d4>
+	QUAD $0x0d7f15595874f162; WORD $0x0000 // vmulps zmm2, zmm1, dword ptr [rip + 0xd7f]{1to16} # 0x122b4 <peak_f32+0x1c4>
 	LONG $0x487df162; WORD $0xd25b // vcvtps2dq zmm2, zmm2
 	LONG $0x487cf162; WORD $0xda5b // vcvtdq2ps zmm3, zmm2
-	QUAD $0x0cc10db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xcc1]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x0d810db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xd81]{1to16} # zmm1 = (zmm3 * mem) + zmm1
 	LONG $0x485df162; WORD $0xe272; BYTE $0x01 // vpsrad zmm4, zmm2, 0x1
 	LONG $0x4855f162; WORD $0xf472; BYTE $0x17 // vpslld zmm5, zmm4, 0x17
 	LONG $0x486df162; WORD $0xd4fa // vpsubd zmm2, zmm2, zmm4
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
 	LONG $0x486df162; WORD $0xf272; BYTE $0x17 // vpslld zmm2, zmm2, 0x17
 	LONG $0x486df162; WORD $0xd6fe // vpaddd zmm2, zmm2, zmm6
-	QUAD $0x0c280db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xc28]{1to16} # zmm1 = (zmm3 * mem) + zmm1
-	QUAD $0x0c821d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xc82] # 0x12208 <peak_f32+0x1e8>
-	QUAD $0x0c441da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc44]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0c761da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc76]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0c141da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc14]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0c1e1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xc1e]{1to16} # zmm3 = (zmm1 * zmm3) + mem
-	QUAD $0x0bf41da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xbf4]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0ce80db85865f262; WORD $0x0000 // vfmadd231ps zmm1, zmm3, dword ptr [rip + 0xce8]{1to16} # zmm1 = (zmm3 * mem) + zmm1
+	QUAD $0x0d421d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xd42] # 0x122c8 <peak_f32+0x1d8>
+	QUAD $0x0d041da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xd04]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0d361da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xd36]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0cd41da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xcd4]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0cde1da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xcde]{1to16} # zmm3 = (zmm1 * zmm3) + mem
+	QUAD $0x0cb41da85875f262; WORD $0x0000 // vfmadd213ps zmm3, zmm1, dword ptr [rip + 0xcb4]{1to16} # zmm3 = (zmm1 * zmm3) + mem
 	LONG $0x4874f162; WORD $0xdb59 // vmulps zmm3, zmm1, zmm3
 	LONG $0x4875f262; WORD $0xd9a8 // vfmadd213ps zmm3, zmm1, zmm1 # zmm3 = (zmm1 * zmm3) + zmm1
 	LONG $0x4864f162; WORD $0xdf58 // vaddps zmm3, zmm3, zmm7
@@ -1017,30 +1017,30 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x02968d0f; WORD $0x0000 // jge 0x118c2 <gelu_erf+0x2b2>
 	WORD $0xc031 // xor eax, eax
 	LONG $0x0004f6e9; BYTE $0x00 // jmp 0x11b29 <gelu_erf+0x519>
-	QUAD $0x0b430d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xb43] # 0x12180 <peak_f32+0x160>
-	QUAD $0x0b3d1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xb3d] # 0x12184 <peak_f32+0x164>
-	QUAD $0x0b5b1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xb5b] # 0x121ac <peak_f32+0x18c>
-	QUAD $0x0b912518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0xb91] # 0x121ec <peak_f32+0x1cc>
-	QUAD $0x0b9b2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0xb9b] # 0x12200 <peak_f32+0x1e0>
-	QUAD $0x0b753518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0xb75] # 0x121e4 <peak_f32+0x1c4>
-	QUAD $0x0b473d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xb47] # 0x121c0 <peak_f32+0x1a0>
-	QUAD $0x0b950518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0xb95] # 0x12218 <peak_f32+0x1f8>
-	QUAD $0x0b0f0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0xb0f] # 0x1219c <peak_f32+0x17c>
-	QUAD $0x0b651518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xb65] # 0x121fc <peak_f32+0x1dc>
-	QUAD $0x0b731d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0xb73] # 0x12214 <peak_f32+0x1f4>
-	QUAD $0x0b052518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0xb05] # 0x121b0 <peak_f32+0x190>
-	QUAD $0x0b072d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0xb07] # 0x121bc <peak_f32+0x19c>
-	QUAD $0x0b453518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0xb45] # 0x12204 <peak_f32+0x1e4>
-	QUAD $0x0b173d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0xb17] # 0x121e0 <peak_f32+0x1c0>
-	QUAD $0x0b210518487de262; WORD $0x0000 // vbroadcastss zmm16, dword ptr [rip + 0xb21] # 0x121f4 <peak_f32+0x1d4>
-	QUAD $0x0b2f0d18487de262; WORD $0x0000 // vbroadcastss zmm17, dword ptr [rip + 0xb2f] # 0x1220c <peak_f32+0x1ec>
-	QUAD $0x0abd1518487de262; WORD $0x0000 // vbroadcastss zmm18, dword ptr [rip + 0xabd] # 0x121a4 <peak_f32+0x184>
-	QUAD $0x0b171d18487de262; WORD $0x0000 // vbroadcastss zmm19, dword ptr [rip + 0xb17] # 0x12208 <peak_f32+0x1e8>
-	QUAD $0x0ad92518487de262; WORD $0x0000 // vbroadcastss zmm20, dword ptr [rip + 0xad9] # 0x121d4 <peak_f32+0x1b4>
-	QUAD $0x0b0b2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0xb0b] # 0x12210 <peak_f32+0x1f0>
-	QUAD $0x0aa93518487de262; WORD $0x0000 // vbroadcastss zmm22, dword ptr [rip + 0xaa9] # 0x121b8 <peak_f32+0x198>
-	QUAD $0x0ab30518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0xab3] # 0x121cc <peak_f32+0x1ac>
-	QUAD $0x0a610d58487d6262; WORD $0x0000 // vpbroadcastd zmm25, dword ptr [rip + 0xa61] # 0x12184 <peak_f32+0x164>
+	QUAD $0x0c030d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0xc03] # 0x12240 <peak_f32+0x150>
+	QUAD $0x0bfd1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0xbfd] # 0x12244 <peak_f32+0x154>
+	QUAD $0x0c1b1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0xc1b] # 0x1226c <peak_f32+0x17c>
+	QUAD $0x0c512518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0xc51] # 0x122ac <peak_f32+0x1bc>
+	QUAD $0x0c5b2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0xc5b] # 0x122c0 <peak_f32+0x1d0>
+	QUAD $0x0c353518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0xc35] # 0x122a4 <peak_f32+0x1b4>
+	QUAD $0x0c073d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0xc07] # 0x12280 <peak_f32+0x190>
+	QUAD $0x0c550518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0xc55] # 0x122d8 <peak_f32+0x1e8>
+	QUAD $0x0bcf0d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0xbcf] # 0x1225c <peak_f32+0x16c>
+	QUAD $0x0c251518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xc25] # 0x122bc <peak_f32+0x1cc>
+	QUAD $0x0c331d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0xc33] # 0x122d4 <peak_f32+0x1e4>
+	QUAD $0x0bc52518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0xbc5] # 0x12270 <peak_f32+0x180>
+	QUAD $0x0bc72d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0xbc7] # 0x1227c <peak_f32+0x18c>
+	QUAD $0x0c053518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0xc05] # 0x122c4 <peak_f32+0x1d4>
+	QUAD $0x0bd73d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0xbd7] # 0x122a0 <peak_f32+0x1b0>
+	QUAD $0x0be10518487de262; WORD $0x0000 // vbroadcastss zmm16, dword ptr [rip + 0xbe1] # 0x122b4 <peak_f32+0x1c4>
+	QUAD $0x0bef0d18487de262; WORD $0x0000 // vbroadcastss zmm17, dword ptr [rip + 0xbef] # 0x122cc <peak_f32+0x1dc>
+	QUAD $0x0b7d1518487de262; WORD $0x0000 // vbroadcastss zmm18, dword ptr [rip + 0xb7d] # 0x12264 <peak_f32+0x174>
+	QUAD $0x0bd71d18487de262; WORD $0x0000 // vbroadcastss zmm19, dword ptr [rip + 0xbd7] # 0x122c8 <peak_f32+0x1d8>
+	QUAD $0x0b992518487de262; WORD $0x0000 // vbroadcastss zmm20, dword ptr [rip + 0xb99] # 0x12294 <peak_f32+0x1a4>
+	QUAD $0x0bcb2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0xbcb] # 0x122d0 <peak_f32+0x1e0>
+	QUAD $0x0b693518487de262; WORD $0x0000 // vbroadcastss zmm22, dword ptr [rip + 0xb69] # 0x12278 <peak_f32+0x188>
+	QUAD $0x0b730518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0xb73] # 0x1228c <peak_f32+0x19c>
+	QUAD $0x0b210d58487d6262; WORD $0x0000 // vpbroadcastd zmm25, dword ptr [rip + 0xb21] # 0x12244 <peak_f32+0x154>
 	LONG $0x0044a162; WORD $0xff57 // vxorps xmm23, xmm23, xmm23
 	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
 	LONG $0x00401f0f // nop dword ptr [rax]
@@ -1048,7 +1048,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c6162; WORD $0xe328 // vmovaps zmm28, zmm3
 	LONG $0x487c6162; WORD $0xec28 // vmovaps zmm29, zmm4
 	LONG $0x10408d49 // lea rax, [r8 + 0x10]
-	QUAD $0x0a471d59502c6162; WORD $0x0000 // vmulps zmm27, zmm26, dword ptr [rip + 0xa47]{1to16} # 0x12198 <peak_f32+0x178>
+	QUAD $0x0b071d59502c6162; WORD $0x0000 // vmulps zmm27, zmm26, dword ptr [rip + 0xb07]{1to16} # 0x12258 <peak_f32+0x168>
 	LONG $0x4024b162; WORD $0xcfc2; BYTE $0x01 // vcmpltps k1, zmm27, zmm23
 	LONG $0x41440162; WORD $0xdb5c // vsubps zmm27 {k1}, zmm23, zmm27
 	LONG $0x402cb162; WORD $0xcfc2; BYTE $0x01 // vcmpltps k1, zmm26, zmm23
@@ -1112,30 +1112,30 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0294850f; WORD $0x0000 // jne 0x11b4b <gelu_erf+0x53b>
 	LONG $0x487cf162; WORD $0x0610 // vmovups zmm0, zmmword ptr [rsi]
 	LONG $0x0002a0e9; BYTE $0x00 // jmp 0x11b62 <gelu_erf+0x552>
-	QUAD $0x08b40d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x8b4] # 0x12180 <peak_f32+0x160>
-	QUAD $0x08ae1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x8ae] # 0x12184 <peak_f32+0x164>
-	QUAD $0x08cc1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x8cc] # 0x121ac <peak_f32+0x18c>
-	QUAD $0x09022518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x902] # 0x121ec <peak_f32+0x1cc>
-	QUAD $0x090c2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x90c] # 0x12200 <peak_f32+0x1e0>
-	QUAD $0x08e63518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x8e6] # 0x121e4 <peak_f32+0x1c4>
-	QUAD $0x08b83d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x8b8] # 0x121c0 <peak_f32+0x1a0>
-	QUAD $0x09060518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x906] # 0x12218 <peak_f32+0x1f8>
-	QUAD $0x08800d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x880] # 0x1219c <peak_f32+0x17c>
-	QUAD $0x08d61518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x8d6] # 0x121fc <peak_f32+0x1dc>
-	QUAD $0x08e41d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x8e4] # 0x12214 <peak_f32+0x1f4>
-	QUAD $0x08762518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x876] # 0x121b0 <peak_f32+0x190>
-	QUAD $0x08782d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x878] # 0x121bc <peak_f32+0x19c>
-	QUAD $0x08b63518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x8b6] # 0x12204 <peak_f32+0x1e4>
-	QUAD $0x08883d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x888] # 0x121e0 <peak_f32+0x1c0>
-	QUAD $0x08920518487de262; WORD $0x0000 // vbroadcastss zmm16, dword ptr [rip + 0x892] # 0x121f4 <peak_f32+0x1d4>
-	QUAD $0x08a00d18487de262; WORD $0x0000 // vbroadcastss zmm17, dword ptr [rip + 0x8a0] # 0x1220c <peak_f32+0x1ec>
-	QUAD $0x082e1518487de262; WORD $0x0000 // vbroadcastss zmm18, dword ptr [rip + 0x82e] # 0x121a4 <peak_f32+0x184>
-	QUAD $0x08881d18487de262; WORD $0x0000 // vbroadcastss zmm19, dword ptr [rip + 0x888] # 0x12208 <peak_f32+0x1e8>
-	QUAD $0x084a2518487de262; WORD $0x0000 // vbroadcastss zmm20, dword ptr [rip + 0x84a] # 0x121d4 <peak_f32+0x1b4>
-	QUAD $0x087c2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x87c] # 0x12210 <peak_f32+0x1f0>
-	QUAD $0x081a3518487de262; WORD $0x0000 // vbroadcastss zmm22, dword ptr [rip + 0x81a] # 0x121b8 <peak_f32+0x198>
-	QUAD $0x08240518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0x824] # 0x121cc <peak_f32+0x1ac>
-	QUAD $0x07d20d58487d6262; WORD $0x0000 // vpbroadcastd zmm25, dword ptr [rip + 0x7d2] # 0x12184 <peak_f32+0x164>
+	QUAD $0x09740d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x974] # 0x12240 <peak_f32+0x150>
+	QUAD $0x096e1518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x96e] # 0x12244 <peak_f32+0x154>
+	QUAD $0x098c1d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x98c] # 0x1226c <peak_f32+0x17c>
+	QUAD $0x09c22518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x9c2] # 0x122ac <peak_f32+0x1bc>
+	QUAD $0x09cc2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x9cc] # 0x122c0 <peak_f32+0x1d0>
+	QUAD $0x09a63518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x9a6] # 0x122a4 <peak_f32+0x1b4>
+	QUAD $0x09783d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x978] # 0x12280 <peak_f32+0x190>
+	QUAD $0x09c60518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x9c6] # 0x122d8 <peak_f32+0x1e8>
+	QUAD $0x09400d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x940] # 0x1225c <peak_f32+0x16c>
+	QUAD $0x09961518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0x996] # 0x122bc <peak_f32+0x1cc>
+	QUAD $0x09a41d18487d7262; WORD $0x0000 // vbroadcastss zmm11, dword ptr [rip + 0x9a4] # 0x122d4 <peak_f32+0x1e4>
+	QUAD $0x09362518487d7262; WORD $0x0000 // vbroadcastss zmm12, dword ptr [rip + 0x936] # 0x12270 <peak_f32+0x180>
+	QUAD $0x09382d18487d7262; WORD $0x0000 // vbroadcastss zmm13, dword ptr [rip + 0x938] # 0x1227c <peak_f32+0x18c>
+	QUAD $0x09763518487d7262; WORD $0x0000 // vbroadcastss zmm14, dword ptr [rip + 0x976] # 0x122c4 <peak_f32+0x1d4>
+	QUAD $0x09483d18487d7262; WORD $0x0000 // vbroadcastss zmm15, dword ptr [rip + 0x948] # 0x122a0 <peak_f32+0x1b0>
+	QUAD $0x09520518487de262; WORD $0x0000 // vbroadcastss zmm16, dword ptr [rip + 0x952] # 0x122b4 <peak_f32+0x1c4>
+	QUAD $0x09600d18487de262; WORD $0x0000 // vbroadcastss zmm17, dword ptr [rip + 0x960] # 0x122cc <peak_f32+0x1dc>
+	QUAD $0x08ee1518487de262; WORD $0x0000 // vbroadcastss zmm18, dword ptr [rip + 0x8ee] # 0x12264 <peak_f32+0x174>
+	QUAD $0x09481d18487de262; WORD $0x0000 // vbroadcastss zmm19, dword ptr [rip + 0x948] # 0x122c8 <peak_f32+0x1d8>
+	QUAD $0x090a2518487de262; WORD $0x0000 // vbroadcastss zmm20, dword ptr [rip + 0x90a] # 0x12294 <peak_f32+0x1a4>
+	QUAD $0x093c2d18487de262; WORD $0x0000 // vbroadcastss zmm21, dword ptr [rip + 0x93c] # 0x122d0 <peak_f32+0x1e0>
+	QUAD $0x08da3518487de262; WORD $0x0000 // vbroadcastss zmm22, dword ptr [rip + 0x8da] # 0x12278 <peak_f32+0x188>
+	QUAD $0x08e40518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0x8e4] # 0x1228c <peak_f32+0x19c>
+	QUAD $0x08920d58487d6262; WORD $0x0000 // vpbroadcastd zmm25, dword ptr [rip + 0x892] # 0x12244 <peak_f32+0x154>
 	LONG $0x0044a162; WORD $0xff57 // vxorps xmm23, xmm23, xmm23
 	WORD $0xd231 // xor edx, edx
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
@@ -1143,7 +1143,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c6162; WORD $0xe328 // vmovaps zmm28, zmm3
 	LONG $0x487c6162; WORD $0xec28 // vmovaps zmm29, zmm4
 	LONG $0x10428d48 // lea rax, [rdx + 0x10]
-	QUAD $0x07b71d59502c6162; WORD $0x0000 // vmulps zmm27, zmm26, dword ptr [rip + 0x7b7]{1to16} # 0x12198 <peak_f32+0x178>
+	QUAD $0x08771d59502c6162; WORD $0x0000 // vmulps zmm27, zmm26, dword ptr [rip + 0x877]{1to16} # 0x12258 <peak_f32+0x168>
 	LONG $0x4024b162; WORD $0xcfc2; BYTE $0x01 // vcmpltps k1, zmm27, zmm23
 	LONG $0x41440162; WORD $0xdb5c // vsubps zmm27 {k1}, zmm23, zmm27
 	LONG $0x402cb162; WORD $0xcfc2; BYTE $0x01 // vcmpltps k1, zmm26, zmm23
@@ -1211,13 +1211,13 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x0610 // vmovups zmm0 {k1} {z}, zmmword ptr [rsi]
-	QUAD $0x062c1d59587cf162; WORD $0x0000 // vmulps zmm3, zmm0, dword ptr [rip + 0x62c]{1to16} # 0x12198 <peak_f32+0x178>
-	QUAD $0x060a2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x60a] # 0x12180 <peak_f32+0x160>
-	QUAD $0x06041518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x604] # 0x12184 <peak_f32+0x164>
-	QUAD $0x06222d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x622] # 0x121ac <peak_f32+0x18c>
+	QUAD $0x06ec1d59587cf162; WORD $0x0000 // vmulps zmm3, zmm0, dword ptr [rip + 0x6ec]{1to16} # 0x12258 <peak_f32+0x168>
+	QUAD $0x06ca2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x6ca] # 0x12240 <peak_f32+0x150>
+	QUAD $0x06c41518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x6c4] # 0x12244 <peak_f32+0x154>
+	QUAD $0x06e22d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x6e2] # 0x1226c <peak_f32+0x17c>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	QUAD $0x06543518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x654] # 0x121ec <peak_f32+0x1cc>
-	QUAD $0x06620d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x662] # 0x12204 <peak_f32+0x1e4>
+	QUAD $0x07143518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x714] # 0x122ac <peak_f32+0x1bc>
+	QUAD $0x07220d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x722] # 0x122c4 <peak_f32+0x1d4>
 	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
 	LONG $0x4864f162; WORD $0xc9c2; BYTE $0x01 // vcmpltps k1, zmm3, zmm1
 	LONG $0x4974f162; WORD $0xdb5c // vsubps zmm3 {k1}, zmm1, zmm3
@@ -1229,32 +1229,32 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48747162; WORD $0xc75c // vsubps zmm8, zmm1, zmm7
 	LONG $0x486cf162; WORD $0xe45e // vdivps zmm4, zmm2, zmm4
 	LONG $0x48657262; WORD $0xc3b8 // vfmadd231ps zmm8, zmm3, zmm3 # zmm8 = (zmm3 * zmm3) + zmm8
-	QUAD $0x061235a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x612]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x05ec35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x5ec]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x06d235a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6d2]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x06ac35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6ac]{1to16} # zmm6 = (zmm4 * zmm6) + mem
 	LONG $0x485cf162; WORD $0xdd59 // vmulps zmm3, zmm4, zmm5
-	QUAD $0x05b835a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x5b8]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x060635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x606]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x058035a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x580]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x05d635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x5d6]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x05e435a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x5e4]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x057635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x576]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x057835a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x578]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x067835a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x678]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x06c635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6c6]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x064035a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x640]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x069635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x696]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x06a435a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x6a4]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x063635a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x636]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x063835a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x638]{1to16} # zmm6 = (zmm4 * zmm6) + mem
 	LONG $0x484cf162; WORD $0xe75c // vsubps zmm4, zmm6, zmm7
-	QUAD $0x058c3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x58c] # 0x121e0 <peak_f32+0x1c0>
+	QUAD $0x064c3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x64c] # 0x122a0 <peak_f32+0x1b0>
 	LONG $0x4834f162; WORD $0xe45f // vmaxps zmm4, zmm9, zmm4
-	QUAD $0x05200d58487d7262; WORD $0x0000 // vpbroadcastd zmm9, dword ptr [rip + 0x520] # 0x12184 <peak_f32+0x164>
+	QUAD $0x05e00d58487d7262; WORD $0x0000 // vpbroadcastd zmm9, dword ptr [rip + 0x5e0] # 0x12244 <peak_f32+0x154>
 	LONG $0x4844f162; WORD $0xe45d // vminps zmm4, zmm7, zmm4
-	QUAD $0x05803559585cf162; WORD $0x0000 // vmulps zmm6, zmm4, dword ptr [rip + 0x580]{1to16} # 0x121f4 <peak_f32+0x1d4>
+	QUAD $0x06403559585cf162; WORD $0x0000 // vmulps zmm6, zmm4, dword ptr [rip + 0x640]{1to16} # 0x122b4 <peak_f32+0x1c4>
 	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
 	LONG $0x487cf162; WORD $0xfe5b // vcvtdq2ps zmm7, zmm6
-	QUAD $0x058225b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x582]{1to16} # zmm4 = (zmm7 * mem) + zmm4
+	QUAD $0x064225b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x642]{1to16} # zmm4 = (zmm7 * mem) + zmm4
 	LONG $0x482df162; WORD $0xe672; BYTE $0x01 // vpsrad zmm10, zmm6, 0x1
-	QUAD $0x050925b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x509]{1to16} # zmm4 = (zmm7 * mem) + zmm4
-	QUAD $0x05633d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x563] # 0x12208 <peak_f32+0x1e8>
-	QUAD $0x05253da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x525]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x05573da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x557]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x04f53da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x4f5]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x04ff3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x4ff]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x05c925b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x5c9]{1to16} # zmm4 = (zmm7 * mem) + zmm4
+	QUAD $0x06233d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x623] # 0x122c8 <peak_f32+0x1d8>
+	QUAD $0x05e53da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x5e5]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x06173da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x617]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x05b53da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x5b5]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x05bf3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x5bf]{1to16} # zmm7 = (zmm4 * zmm7) + mem
 	LONG $0x485df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm4, zmm5 # zmm7 = (zmm4 * zmm7) + zmm5
 	LONG $0x485cf162; WORD $0xef59 // vmulps zmm5, zmm4, zmm7
 	LONG $0x4845d162; WORD $0xf272; BYTE $0x17 // vpslld zmm7, zmm10, 0x17
@@ -1292,13 +1292,13 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd6f7 // not esi
 	LONG $0xce92fbc5 // kmovd k1, esi
 	LONG $0xc97cf162; WORD $0x0210 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx]
-	QUAD $0x040b1d59587cf162; WORD $0x0000 // vmulps zmm3, zmm0, dword ptr [rip + 0x40b]{1to16} # 0x12198 <peak_f32+0x178>
-	QUAD $0x03e92518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x3e9] # 0x12180 <peak_f32+0x160>
-	QUAD $0x03e31518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x3e3] # 0x12184 <peak_f32+0x164>
-	QUAD $0x04012d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x401] # 0x121ac <peak_f32+0x18c>
+	QUAD $0x04cb1d59587cf162; WORD $0x0000 // vmulps zmm3, zmm0, dword ptr [rip + 0x4cb]{1to16} # 0x12258 <peak_f32+0x168>
+	QUAD $0x04a92518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x4a9] # 0x12240 <peak_f32+0x150>
+	QUAD $0x04a31518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x4a3] # 0x12244 <peak_f32+0x154>
+	QUAD $0x04c12d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x4c1] # 0x1226c <peak_f32+0x17c>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	QUAD $0x04333518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x433] # 0x121ec <peak_f32+0x1cc>
-	QUAD $0x04410d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x441] # 0x12204 <peak_f32+0x1e4>
+	QUAD $0x04f33518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x4f3] # 0x122ac <peak_f32+0x1bc>
+	QUAD $0x05010d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x501] # 0x122c4 <peak_f32+0x1d4>
 	LONG $0x87048d48 // lea rax, [rdi + 4*rax]
 	LONG $0x4864f162; WORD $0xc9c2; BYTE $0x01 // vcmpltps k1, zmm3, zmm1
 	LONG $0x4974f162; WORD $0xdb5c // vsubps zmm3 {k1}, zmm1, zmm3
@@ -1310,32 +1310,32 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48747162; WORD $0xc75c // vsubps zmm8, zmm1, zmm7
 	LONG $0x486cf162; WORD $0xe45e // vdivps zmm4, zmm2, zmm4
 	LONG $0x48657262; WORD $0xc3b8 // vfmadd231ps zmm8, zmm3, zmm3 # zmm8 = (zmm3 * zmm3) + zmm8
-	QUAD $0x03f135a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x3f1]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x03cb35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x3cb]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x04b135a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x4b1]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x048b35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x48b]{1to16} # zmm6 = (zmm4 * zmm6) + mem
 	LONG $0x485cf162; WORD $0xdd59 // vmulps zmm3, zmm4, zmm5
-	QUAD $0x039735a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x397]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x03e535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x3e5]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x035f35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x35f]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x03b535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x3b5]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x03c335a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x3c3]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x035535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x355]{1to16} # zmm6 = (zmm4 * zmm6) + mem
-	QUAD $0x035735a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x357]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x045735a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x457]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x04a535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x4a5]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x041f35a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x41f]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x047535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x475]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x048335a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x483]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x041535a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x415]{1to16} # zmm6 = (zmm4 * zmm6) + mem
+	QUAD $0x041735a8585df262; WORD $0x0000 // vfmadd213ps zmm6, zmm4, dword ptr [rip + 0x417]{1to16} # zmm6 = (zmm4 * zmm6) + mem
 	LONG $0x484cf162; WORD $0xe75c // vsubps zmm4, zmm6, zmm7
-	QUAD $0x036b3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x36b] # 0x121e0 <peak_f32+0x1c0>
+	QUAD $0x042b3d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x42b] # 0x122a0 <peak_f32+0x1b0>
 	LONG $0x4834f162; WORD $0xe45f // vmaxps zmm4, zmm9, zmm4
-	QUAD $0x02ff0d58487d7262; WORD $0x0000 // vpbroadcastd zmm9, dword ptr [rip + 0x2ff] # 0x12184 <peak_f32+0x164>
+	QUAD $0x03bf0d58487d7262; WORD $0x0000 // vpbroadcastd zmm9, dword ptr [rip + 0x3bf] # 0x12244 <peak_f32+0x154>
 	LONG $0x4844f162; WORD $0xe45d // vminps zmm4, zmm7, zmm4
-	QUAD $0x035f3559585cf162; WORD $0x0000 // vmulps zmm6, zmm4, dword ptr [rip + 0x35f]{1to16} # 0x121f4 <peak_f32+0x1d4>
+	QUAD $0x041f3559585cf162; WORD $0x0000 // vmulps zmm6, zmm4, dword ptr [rip + 0x41f]{1to16} # 0x122b4 <peak_f32+0x1c4>
 	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
 	LONG $0x487cf162; WORD $0xfe5b // vcvtdq2ps zmm7, zmm6
-	QUAD $0x036125b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x361]{1to16} # zmm4 = (zmm7 * mem) + zmm4
+	QUAD $0x042125b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x421]{1to16} # zmm4 = (zmm7 * mem) + zmm4
 	LONG $0x482df162; WORD $0xe672; BYTE $0x01 // vpsrad zmm10, zmm6, 0x1
-	QUAD $0x02e825b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x2e8]{1to16} # zmm4 = (zmm7 * mem) + zmm4
-	QUAD $0x03423d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x342] # 0x12208 <peak_f32+0x1e8>
-	QUAD $0x03043da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x304]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x03363da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x336]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x02d43da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x2d4]{1to16} # zmm7 = (zmm4 * zmm7) + mem
-	QUAD $0x02de3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x2de]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x03a825b85845f262; WORD $0x0000 // vfmadd231ps zmm4, zmm7, dword ptr [rip + 0x3a8]{1to16} # zmm4 = (zmm7 * mem) + zmm4
+	QUAD $0x04023d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x402] # 0x122c8 <peak_f32+0x1d8>
+	QUAD $0x03c43da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x3c4]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x03f63da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x3f6]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x03943da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x394]{1to16} # zmm7 = (zmm4 * zmm7) + mem
+	QUAD $0x039e3da8585df262; WORD $0x0000 // vfmadd213ps zmm7, zmm4, dword ptr [rip + 0x39e]{1to16} # zmm7 = (zmm4 * zmm7) + mem
 	LONG $0x485df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm4, zmm5 # zmm7 = (zmm4 * zmm7) + zmm5
 	LONG $0x485cf162; WORD $0xef59 // vmulps zmm5, zmm4, zmm7
 	LONG $0x4845d162; WORD $0xf272; BYTE $0x17 // vpslld zmm7, zmm10, 0x17
@@ -1368,29 +1368,79 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
 	// read_all: +8064
-	LONG $0x03468d48 // lea rax, [rsi + 0x3]
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	WORD $0x8949; BYTE $0xd0 // mov r8, rdx
+	LONG $0x09e0c149 // shl r8, 0x9
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
+	WORD $0x094c; BYTE $0xc0 // or rax, r8
+	LONG $0x20e8c148 // shr rax, 0x20
+	WORD $0x0a74 // je 0x11fa0 <read_all+0x20>
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	WORD $0x9948 // cqo
+	WORD $0xf749; BYTE $0xf8 // idiv r8
+	WORD $0x07eb // jmp 0x11fa7 <read_all+0x27>
+	WORD $0xf089 // mov eax, esi
+	WORD $0xd231 // xor edx, edx
+	WORD $0xf741; BYTE $0xf0 // div r8d
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	LONG $0x09e2c148 // shl rdx, 0x9
+	WORD $0x8949; BYTE $0xd0 // mov r8, rdx
+	LONG $0xc1af0f4c // imul r8, rcx
+	WORD $0x294c; BYTE $0xc6 // sub rsi, r8
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x00948e0f; WORD $0x0000 // jle 0x12055 <read_all+0xd5>
+	LONG $0xc0878d48; WORD $0x0001; BYTE $0x00 // lea rax, [rdi + 0x1c0]
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0xc6490f48 // cmovns rax, rsi
-	LONG $0x00fe8148; WORD $0x0001; BYTE $0x00 // cmp rsi, 0x100
-	WORD $0x547c // jl 0x11fec <read_all+0x6c>
-	LONG $0x02f8c148 // sar rax, 0x2
-	LONG $0x000040b9; BYTE $0x00 // mov ecx, 0x40
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
+	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
+	LONG $0xd2efe9c5 // vpxor xmm2, xmm2, xmm2
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0x1ceb // jmp 0x11ff9 <read_all+0x79>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x00c08149; WORD $0x0002; BYTE $0x00 // add r8, 0x200
+	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
+	LONG $0x02000548; WORD $0x0000 // add rax, 0x200
+	WORD $0x3949; BYTE $0xd0 // cmp r8, rdx
+	WORD $0x6c7d // jge 0x12065 <read_all+0xe5>
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	WORD $0x8949; BYTE $0xca // mov r10, rcx
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0xdc7e // jle 0x11fe0 <read_all+0x60>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x48fed162; WORD $0x616f; BYTE $0xf9 // vmovdqu64 zmm4, zmmword ptr [r9 - 0x1c0]
+	LONG $0x48fed162; WORD $0x696f; BYTE $0xfa // vmovdqu64 zmm5, zmmword ptr [r9 - 0x180]
+	LONG $0x48fed162; WORD $0x716f; BYTE $0xfb // vmovdqu64 zmm6, zmmword ptr [r9 - 0x140]
+	LONG $0x48fed162; WORD $0x796f; BYTE $0xfc // vmovdqu64 zmm7, zmmword ptr [r9 - 0x100]
+	QUAD $0xfefd512548ddd362 // vpternlogq zmm2, zmm4, zmmword ptr [r9 - 0xc0], 0xfe
+	QUAD $0xfefe592548d5d362 // vpternlogq zmm3, zmm5, zmmword ptr [r9 - 0x80], 0xfe
+	QUAD $0xfeff492548cdd362 // vpternlogq zmm1, zmm6, zmmword ptr [r9 - 0x40], 0xfe
+	LONG $0x48c5d362; WORD $0x0125; BYTE $0xfe // vpternlogq zmm0, zmm7, zmmword ptr [r9], 0xfe
+	WORD $0x0149; BYTE $0xd1 // add r9, rdx
+	WORD $0xff49; BYTE $0xca // dec r10
+	WORD $0xbd75 // jne 0x12010 <read_all+0x90>
+	WORD $0x8beb // jmp 0x11fe0 <read_all+0x60>
 	LONG $0xd2efe9c5 // vpxor xmm2, xmm2, xmm2
 	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
+	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
+	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
+	LONG $0x00fe8148; WORD $0x0001; BYTE $0x00 // cmp rsi, 0x100
+	WORD $0x3d7c // jl 0x120ab <read_all+0x12b>
+	WORD $0xff48; BYTE $0xc9 // dec rcx
+	LONG $0x000100b8; BYTE $0x00 // mov eax, 0x100
+	LONG $0xd1af0f48 // imul rdx, rcx
+	WORD $0x0148; BYTE $0xd7 // add rdi, rdx
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0xfc8f5ceb48e5f162 // vporq zmm3, zmm3, zmmword ptr [rdi + 4*rcx - 0x100]
-	QUAD $0xfd8f54eb48edf162 // vporq zmm2, zmm2, zmmword ptr [rdi + 4*rcx - 0xc0]
-	QUAD $0xfe8f4ceb48f5f162 // vporq zmm1, zmm1, zmmword ptr [rdi + 4*rcx - 0x80]
-	QUAD $0xff8f44eb48fdf162 // vporq zmm0, zmm0, zmmword ptr [rdi + 4*rcx - 0x40]
-	LONG $0x40c18348 // add rcx, 0x40
-	WORD $0x3948; BYTE $0xc1 // cmp rcx, rax
-	WORD $0xd77e // jle 0x11fb0 <read_all+0x30>
-	LONG $0x48edf162; WORD $0xd3eb // vporq zmm2, zmm2, zmm3
-	LONG $0x48edf362; WORD $0xc125; BYTE $0xfe // vpternlogq zmm0, zmm2, zmm1, 0xfe
-	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	LONG $0x48fdf362; WORD $0xc13b; BYTE $0x01 // vextracti64x4 ymm1, zmm0, 0x1
+	QUAD $0xfc0754eb48edf162 // vporq zmm2, zmm2, zmmword ptr [rdi + rax - 0x100]
+	QUAD $0xfd075ceb48e5f162 // vporq zmm3, zmm3, zmmword ptr [rdi + rax - 0xc0]
+	QUAD $0xfe074ceb48f5f162 // vporq zmm1, zmm1, zmmword ptr [rdi + rax - 0x80]
+	QUAD $0xff0744eb48fdf162 // vporq zmm0, zmm0, zmmword ptr [rdi + rax - 0x40]
+	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
+	WORD $0x3948; BYTE $0xf0 // cmp rax, rsi
+	WORD $0xd57e // jle 0x12080 <read_all+0x100>
+	LONG $0x48e5f162; WORD $0xd2eb // vporq zmm2, zmm3, zmm2
+	LONG $0x48fdf362; WORD $0xd125; BYTE $0xfe // vpternlogq zmm2, zmm0, zmm1, 0xfe
+	LONG $0x487cf162; WORD $0xc25b // vcvtdq2ps zmm0, zmm2
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
 	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
 	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
 	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
@@ -1400,22 +1450,22 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// peak_f32: +8224
+	// peak_f32: +8432
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x01188e0f; WORD $0x0000 // jle 0x12141 <peak_f32+0x121>
-	QUAD $0x01510d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x151] # 0x12184 <peak_f32+0x164>
-	QUAD $0x01770518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x177] # 0x121b4 <peak_f32+0x194>
-	QUAD $0x01b13d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1b1] # 0x121f8 <peak_f32+0x1d8>
-	QUAD $0x01733518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x173] # 0x121c4 <peak_f32+0x1a4>
-	QUAD $0x018d2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x18d] # 0x121e8 <peak_f32+0x1c8>
-	QUAD $0x01432518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x143] # 0x121a8 <peak_f32+0x188>
-	QUAD $0x01811d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x181] # 0x121f0 <peak_f32+0x1d0>
-	QUAD $0x01131518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x113] # 0x1218c <peak_f32+0x16c>
-	QUAD $0x01450d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x145] # 0x121c8 <peak_f32+0x1a8>
-	QUAD $0x00fb0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0xfb] # 0x12188 <peak_f32+0x168>
-	QUAD $0x00f91518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xf9] # 0x12190 <peak_f32+0x170>
+	LONG $0x01188e0f; WORD $0x0000 // jle 0x12211 <peak_f32+0x121>
+	QUAD $0x01410d18487d7262; WORD $0x0000 // vbroadcastss zmm9, dword ptr [rip + 0x141] # 0x12244 <peak_f32+0x154>
+	QUAD $0x01670518487d7262; WORD $0x0000 // vbroadcastss zmm8, dword ptr [rip + 0x167] # 0x12274 <peak_f32+0x184>
+	QUAD $0x01a13d18487df262; WORD $0x0000 // vbroadcastss zmm7, dword ptr [rip + 0x1a1] # 0x122b8 <peak_f32+0x1c8>
+	QUAD $0x01633518487df262; WORD $0x0000 // vbroadcastss zmm6, dword ptr [rip + 0x163] # 0x12284 <peak_f32+0x194>
+	QUAD $0x017d2d18487df262; WORD $0x0000 // vbroadcastss zmm5, dword ptr [rip + 0x17d] # 0x122a8 <peak_f32+0x1b8>
+	QUAD $0x01332518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x133] # 0x12268 <peak_f32+0x178>
+	QUAD $0x01711d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x171] # 0x122b0 <peak_f32+0x1c0>
+	QUAD $0x01031518487df262; WORD $0x0000 // vbroadcastss zmm2, dword ptr [rip + 0x103] # 0x1224c <peak_f32+0x15c>
+	QUAD $0x01350d18487df262; WORD $0x0000 // vbroadcastss zmm1, dword ptr [rip + 0x135] # 0x12288 <peak_f32+0x198>
+	QUAD $0x00eb0518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0xeb] # 0x12248 <peak_f32+0x158>
+	QUAD $0x00e91518487d7262; WORD $0x0000 // vbroadcastss zmm10, dword ptr [rip + 0xe9] # 0x12250 <peak_f32+0x160>
 	LONG $0x487c7162; WORD $0x2710 // vmovups zmm12, zmmword ptr [rdi]
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
@@ -1433,7 +1483,7 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x481dd262; WORD $0xc4a8 // vfmadd213ps zmm0, zmm12, zmm12 # zmm0 = (zmm12 * zmm0) + zmm12
 	LONG $0x481d5262; WORD $0xd4a8 // vfmadd213ps zmm10, zmm12, zmm12 # zmm10 = (zmm12 * zmm10) + zmm12
 	WORD $0xff48; BYTE $0xc8 // dec rax
-	WORD $0xb375 // jne 0x120b0 <peak_f32+0x90>
+	WORD $0xb375 // jne 0x12180 <peak_f32+0x90>
 	LONG $0x48345162; WORD $0xcb58 // vaddps zmm9, zmm9, zmm11
 	LONG $0x483c5162; WORD $0xc158 // vaddps zmm8, zmm8, zmm9
 	LONG $0x4844d162; WORD $0xf858 // vaddps zmm7, zmm7, zmm8
@@ -1445,8 +1495,8 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4874f162; WORD $0xca58 // vaddps zmm1, zmm1, zmm2
 	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
 	LONG $0x482cf162; WORD $0xc058 // vaddps zmm0, zmm10, zmm0
-	WORD $0x0aeb // jmp 0x1214b <peak_f32+0x12b>
-	QUAD $0x00550518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x55] # 0x121a0 <peak_f32+0x180>
+	WORD $0x0aeb // jmp 0x1221b <peak_f32+0x12b>
+	QUAD $0x00450518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x45] # 0x12260 <peak_f32+0x170>
 	LONG $0x06e6c148 // shl rsi, 0x6
 	LONG $0x487cf162; WORD $0x0711 // vmovups zmmword ptr [rdi], zmm0
 	LONG $0x76048d48 // lea rax, [rsi + 2*rsi]
@@ -1454,7 +1504,6 @@ TEXT ·vector_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x0041700000cccccc; QUAD $0x00412000003f8000
 	QUAD $0x0041300000410000; QUAD $0x4c3f3504f3ff8000
@@ -1578,18 +1627,19 @@ TEXT ·gELUErf_avx512(SB), 0, $0-32
 	CALL ·vector_avx512<>+5648(SB)
 	RET
 
-// func readAll_avx512(p unsafe.Pointer, n int) float32
-TEXT ·readAll_avx512(SB), 0, $0-20
+// func readAll_avx512(p unsafe.Pointer, n, streams int) float32
+TEXT ·readAll_avx512(SB), 0, $0-28
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
+	MOVQ streams+16(FP), DX
 	CALL ·vector_avx512<>+8064(SB)
-	MOVSS X0, ret+16(FP)
+	MOVSS X0, ret+24(FP)
 	RET
 
 // func peak_avx512(p unsafe.Pointer, n int) int
 TEXT ·peak_avx512(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·vector_avx512<>+8224(SB)
+	CALL ·vector_avx512<>+8432(SB)
 	MOVQ AX, ret+16(FP)
 	RET

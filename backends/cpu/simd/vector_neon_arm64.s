@@ -2257,27 +2257,100 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xd65f03c0 // ret
 
 	// read_all: +8900
+	WORD $0xd377d848 // lsl x8, x2, #9
+	WORD $0x9ac80c2a // sdiv x10, x1, x8
+	WORD $0xd377d949 // lsl x9, x10, #9
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0x9b028528 // msub x8, x9, x2, x1
+	WORD $0x540008ab // b.lt 0x123ec <read_all+0x128>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x91000c28 // add x8, x1, #0x3
-	WORD $0xf100003f // cmp x1, #0x0
-	WORD $0x9a81b108 // csel x8, x8, x1, lt
-	WORD $0xf101003f // cmp x1, #0x40
-	WORD $0x5400028b // b.lt 0x12328 <read_all+0x64>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xaa1f03ea // mov x10, xzr
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x9342fd08 // asr x8, x8, #2
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x91008009 // add x9, x0, #0x20
-	WORD $0x5280020a // mov w10, #0x10 // =16
-	WORD $0xad7f1524 // ldp q4, q5, [x9, #-0x20]
-	WORD $0x9100414a // add x10, x10, #0x10
-	WORD $0xacc21d26 // ldp q6, q7, [x9], #0x40
-	WORD $0xeb08015f // cmp x10, x8
+	WORD $0x9104000b // add x11, x0, #0x100
+	WORD $0x14000006 // b 0x1230c <read_all+0x48>
+	WORD $0x9108014a // add x10, x10, #0x200
+	WORD $0x91080000 // add x0, x0, #0x200
+	WORD $0x9108016b // add x11, x11, #0x200
+	WORD $0xeb09015f // cmp x10, x9
+	WORD $0x540007aa // b.ge 0x123fc <read_all+0x138>
+	WORD $0xf100045f // cmp x2, #0x1
+	WORD $0xaa0b03ec // mov x12, x11
+	WORD $0xaa0203ed // mov x13, x2
+	WORD $0x54ffff0b // b.lt 0x122f8 <read_all+0x34>
+	WORD $0xad781584 // ldp q4, q5, [x12, #-0x100]
+	WORD $0xf10005ad // subs x13, x13, #0x1
+	WORD $0xad7c4586 // ldp q6, q17, [x12, #-0x80]
+	WORD $0xad7a4187 // ldp q7, q16, [x12, #-0xc0]
+	WORD $0x4ea31c83 // orr v3.16b, v4.16b, v3.16b
+	WORD $0x4ea21ca2 // orr v2.16b, v5.16b, v2.16b
+	WORD $0xad7b4985 // ldp q5, q18, [x12, #-0xa0]
+	WORD $0x4ea71cc4 // orr v4.16b, v6.16b, v7.16b
+	WORD $0xad791d86 // ldp q6, q7, [x12, #-0xe0]
+	WORD $0x4ea11cc1 // orr v1.16b, v6.16b, v1.16b
+	WORD $0x4eb01e26 // orr v6.16b, v17.16b, v16.16b
+	WORD $0x4ea01ce0 // orr v0.16b, v7.16b, v0.16b
+	WORD $0x4ea31c83 // orr v3.16b, v4.16b, v3.16b
+	WORD $0xad7e1d84 // ldp q4, q7, [x12, #-0x40]
+	WORD $0xad404d91 // ldp q17, q19, [x12]
+	WORD $0x4ea21cc2 // orr v2.16b, v6.16b, v2.16b
+	WORD $0xad7d1990 // ldp q16, q6, [x12, #-0x60]
+	WORD $0x4ea41e24 // orr v4.16b, v17.16b, v4.16b
+	WORD $0x4ea71e67 // orr v7.16b, v19.16b, v7.16b
+	WORD $0x4ea51e05 // orr v5.16b, v16.16b, v5.16b
+	WORD $0xad415590 // ldp q16, q21, [x12, #0x20]
+	WORD $0xad424d91 // ldp q17, q19, [x12, #0x40]
+	WORD $0x4eb21cc6 // orr v6.16b, v6.16b, v18.16b
+	WORD $0xad7f4994 // ldp q20, q18, [x12, #-0x20]
+	WORD $0x4ea11ca1 // orr v1.16b, v5.16b, v1.16b
+	WORD $0x4ea41e24 // orr v4.16b, v17.16b, v4.16b
+	WORD $0x4ea71e67 // orr v7.16b, v19.16b, v7.16b
+	WORD $0x4ea01cc0 // orr v0.16b, v6.16b, v0.16b
+	WORD $0x4eb41e10 // orr v16.16b, v16.16b, v20.16b
+	WORD $0x4eb21eb1 // orr v17.16b, v21.16b, v18.16b
+	WORD $0xad431592 // ldp q18, q5, [x12, #0x60]
+	WORD $0x4ea31c83 // orr v3.16b, v4.16b, v3.16b
+	WORD $0x4ea21ce2 // orr v2.16b, v7.16b, v2.16b
+	WORD $0xad441d86 // ldp q6, q7, [x12, #0x80]
+	WORD $0x4eb01e44 // orr v4.16b, v18.16b, v16.16b
+	WORD $0x4eb11ca5 // orr v5.16b, v5.16b, v17.16b
+	WORD $0xad454590 // ldp q16, q17, [x12, #0xa0]
+	WORD $0xad464d92 // ldp q18, q19, [x12, #0xc0]
+	WORD $0xad475594 // ldp q20, q21, [x12, #0xe0]
+	WORD $0x4ea11c81 // orr v1.16b, v4.16b, v1.16b
+	WORD $0x4ea01ca0 // orr v0.16b, v5.16b, v0.16b
+	WORD $0x8b09018c // add x12, x12, x9
+	WORD $0x4ea61e44 // orr v4.16b, v18.16b, v6.16b
+	WORD $0x4ea71e65 // orr v5.16b, v19.16b, v7.16b
+	WORD $0x4eb01e86 // orr v6.16b, v20.16b, v16.16b
+	WORD $0x4eb11ea7 // orr v7.16b, v21.16b, v17.16b
 	WORD $0x4ea31c83 // orr v3.16b, v4.16b, v3.16b
 	WORD $0x4ea21ca2 // orr v2.16b, v5.16b, v2.16b
 	WORD $0x4ea11cc1 // orr v1.16b, v6.16b, v1.16b
 	WORD $0x4ea01ce0 // orr v0.16b, v7.16b, v0.16b
-	WORD $0x54ffff0d // b.le 0x122f4 <read_all+0x30>
+	WORD $0x54fff9c1 // b.ne 0x1231c <read_all+0x58>
+	WORD $0x17ffffc4 // b 0x122f8 <read_all+0x34>
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0xf101011f // cmp x8, #0x40
+	WORD $0x540001eb // b.lt 0x1243c <read_all+0x178>
+	WORD $0xd100044a // sub x10, x2, #0x1
+	WORD $0x9b0a0129 // madd x9, x9, x10, x0
+	WORD $0x5280040a // mov w10, #0x20 // =32
+	WORD $0x8b0a012b // add x11, x9, x10
+	WORD $0xad7f1564 // ldp q4, q5, [x11, #-0x20]
+	WORD $0xad401d66 // ldp q6, q7, [x11]
+	WORD $0x9101814b // add x11, x10, #0x60
+	WORD $0x9101014a // add x10, x10, #0x40
+	WORD $0xeb08017f // cmp x11, x8
+	WORD $0x4ea31c83 // orr v3.16b, v4.16b, v3.16b
+	WORD $0x4ea21ca2 // orr v2.16b, v5.16b, v2.16b
+	WORD $0x4ea11cc1 // orr v1.16b, v6.16b, v1.16b
+	WORD $0x4ea01ce0 // orr v0.16b, v7.16b, v0.16b
+	WORD $0x54fffecd // b.le 0x12410 <read_all+0x14c>
 	WORD $0x4ea31c42 // orr v2.16b, v2.16b, v3.16b
 	WORD $0x4ea01c20 // orr v0.16b, v1.16b, v0.16b
 	WORD $0x4ea01c40 // orr v0.16b, v2.16b, v0.16b
@@ -2286,10 +2359,10 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x7e30d800 // faddp s0, v0.2s
 	WORD $0xd65f03c0 // ret
 
-	// peak_f32: +9012
+	// peak_f32: +9304
 	WORD $0xf100043f // cmp x1, #0x1
 	WORD $0xaa0003e8 // mov x8, x0
-	WORD $0x5400086b // b.lt 0x12448 <peak_f32+0x114>
+	WORD $0x5400086b // b.lt 0x1256c <peak_f32+0x114>
 	WORD $0xfc1f0fe8 // str d8, [sp, #-0x10]!
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x4f03f602 // fmov v2.4s, #1.00000000
@@ -2342,7 +2415,7 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e3ecc32 // fmla v18.4s, v1.4s, v30.4s
 	WORD $0x4e3fcc33 // fmla v19.4s, v1.4s, v31.4s
 	WORD $0x4e28cc34 // fmla v20.4s, v1.4s, v8.4s
-	WORD $0x54fffb61 // b.ne 0x1237c <peak_f32+0x48>
+	WORD $0x54fffb61 // b.ne 0x124a0 <peak_f32+0x48>
 	WORD $0x4e20d440 // fadd v0.4s, v2.4s, v0.4s
 	WORD $0x4e20d460 // fadd v0.4s, v3.4s, v0.4s
 	WORD $0x4e20d480 // fadd v0.4s, v4.4s, v0.4s
@@ -2355,7 +2428,7 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e20d660 // fadd v0.4s, v19.4s, v0.4s
 	WORD $0x4e20d680 // fadd v0.4s, v20.4s, v0.4s
 	WORD $0xfc4107e8 // ldr d8, [sp], #0x10
-	WORD $0x14000003 // b 0x12450 <peak_f32+0x11c>
+	WORD $0x14000003 // b 0x12574 <peak_f32+0x11c>
 	WORD $0x52a85089 // mov w9, #0x42840000 // =1115947008
 	WORD $0x4e040d20 // dup v0.4s, w9
 	WORD $0x8b010429 // add x9, x1, x1, lsl #1
@@ -2366,6 +2439,8 @@ TEXT ·vector_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	// constants
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 
 // func dot_neon(a, b unsafe.Pointer, n int) float32
 TEXT ·dot_neon(SB), 0, $0-28
@@ -2475,18 +2550,19 @@ TEXT ·gELUErf_neon(SB), 0, $0-32
 	CALL ·vector_neon<>+6316(SB)
 	RET
 
-// func readAll_neon(p unsafe.Pointer, n int) float32
-TEXT ·readAll_neon(SB), 0, $0-20
+// func readAll_neon(p unsafe.Pointer, n, streams int) float32
+TEXT ·readAll_neon(SB), 0, $0-28
 	MOVD p+0(FP), R0
 	MOVD n+8(FP), R1
+	MOVD streams+16(FP), R2
 	CALL ·vector_neon<>+8900(SB)
-	FMOVS F0, ret+16(FP)
+	FMOVS F0, ret+24(FP)
 	RET
 
 // func peak_neon(p unsafe.Pointer, n int) int
 TEXT ·peak_neon(SB), 0, $0-24
 	MOVD p+0(FP), R0
 	MOVD n+8(FP), R1
-	CALL ·vector_neon<>+9012(SB)
+	CALL ·vector_neon<>+9304(SB)
 	MOVD R0, ret+16(FP)
 	RET
