@@ -91,9 +91,11 @@ func (j *joiner) path(i int) string {
 	switch {
 	case n.Op != ops.Linear && n.Op != ops.LinearBias:
 		return ""
+	case j.dev.usesF8Vec(n):
+		return "f8vec"
 	case j.dev.usesVec(n):
 		return "vec"
-	case n.In[0].Shape.Rows() > matvecColumns && j.dev.usesHalves(n):
+	case n.In[0].Shape.Rows() > matvecColumns && j.dev.usesHalves(n) && !j.dev.usesF8(n):
 		return "gemm"
 	}
 	return ""
@@ -148,6 +150,8 @@ func (j *joiner) group(b *binder, group []int) {
 	switch j.path(group[0]) {
 	case "vec":
 		b.vec(j.operands(b, group), nil, pairing{})
+	case "f8vec":
+		b.f8vec(j.operands(b, group), nil, pairing{})
 	case "gemm":
 		b.gemm(j.operands(b, group), nil, pairing{})
 	default:
@@ -228,9 +232,12 @@ func (j *joiner) products(l int) (*bound, int, error) {
 			keep := !j.dead(&f.In[0], level[0], own) || !j.dead(&f.In[1], level[1], own)
 			pair = pairing{of: pairOf(f.Node), out: b.dense(&f.Out[0]), keep: keep}
 		}
-		if j.path(level[0]) == "vec" {
+		switch j.path(level[0]) {
+		case "vec":
 			b.vec(j.operands(b, level), norm, pair)
-		} else {
+		case "f8vec":
+			b.f8vec(j.operands(b, level), norm, pair)
+		default:
 			b.gemm(j.operands(b, level), norm, pair)
 		}
 	})

@@ -104,6 +104,8 @@ func (dev *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 					return nil, backends.Unsupportedf("hip", n, "%s is a part of another tensor: blocks are packed whole", v)
 				}
 				k.packing, k.arg = packings[v.Type], i
+			} else if isF8(v.Type) && v.Kind == graph.Weight {
+				k.packing, k.arg = f8Packing, i
 			}
 			k.name += "." + v.Type.String()
 		case v.Type == tensor.F32 || v.Type == tensor.I32:

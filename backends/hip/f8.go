@@ -1,0 +1,177 @@
+package hip
+
+import (
+	"fmt"
+
+	"greta/backends"
+	"greta/graph"
+	"greta/tensor"
+)
+
+// Products with weights of 8-bit floats, which lie packed as [K/16, N, 16]: see f8.hip.
+
+const (
+	// f8Step is the elements by which packed rows are padded: two steps of f8.hip.
+	f8Step = 128
+	// f8Spare is the bytes behind a packed weight that a tile's last rows may read.
+	f8Spare = 256 * 16
+)
+
+// isF8 says whether a type is one of the 8-bit floats.
+func isF8(t tensor.Type) bool { return t >= tensor.F8E4M3 && t <= tensor.F8E5M2FNUZ }
+
+// f8Size is the bytes of a packed weight.
+func f8Size(_ tensor.Type, shape tensor.Shape) int {
+	return ceil(shape.Last(), f8Step)*f8Step*shape.Rows() + f8Spare
+}
+
+// packF8 moves rows [from, to) to [K/16, N, 16]: 16 elements of a row together, then
+// those of the next row. What pads K is zero, in all four types.
+func packF8(dst, src []byte, t tensor.Type, shape tensor.Shape, from, to int) error {
+	k, rows := shape.Last(), shape.Rows()
+	if len(dst) < f8Size(t, shape) || len(src) < rows*k || from < 0 || to > rows {
+		return fmt.Errorf("hip: packing rows %d to %d of %s%v from %d to %d bytes", from, to, t, shape, len(src), len(dst))
+	}
+	const together = 16 // rows, for whole lines of the cache
+	for r0 := from; r0 < to; r0 += together {
+		for c := range ceil(k, f8Step) * f8Step / 16 {
+			for r := r0; r < min(r0+together, to); r++ {
+				line := dst[(c*rows+r)*16:][:16]
+				n := 0
+				if c*16 < k {
+					n = copy(line, src[r*k+c*16:r*k+min(k, c*16+16)])
+				}
+				clear(line[n:])
+			}
+		}
+	}
+	return nil
+}
+
+// f8Shape is a configuration of f8.hip's product: waves along the columns of y and
+// the units of 16 rows (m) and columns (n) that each multiplies, steps of 16 elements
+// in a stage, stages of shared memory, and the blocks that share a tile's elements.
+type f8Shape struct {
+	warpsM, warpsN, unrollK, repeatM, repeatN int
+	stages, split, band                       int
+}
+
+func (s f8Shape) String() string {
+	return fmt.Sprintf("warps_m=%d,warps_n=%d,unroll_k=%d,repeat_m=%d,repeat_n=%d,stages=%d,split=%d,band=%d", s.warpsM, s.warpsN, s.unrollK, s.repeatM, s.repeatN, s.stages, s.split, s.band)
+}
+
+// program is f8.hip for a type of weight.
+func (s f8Shape) program(w, bias string) program {
+	return newProgram("f8.hip", "ROWS=0", w, "W_SCALAR=0", "MMA_BF16=0", define("WARPS_N", s.warpsN), define("UNROLL_K", s.unrollK), define("REPEAT_M", s.repeatM),
+		define("REPEAT_N", s.repeatN), define("STAGES", s.stages), define("SPLITS", s.split), define("BAND", s.band), "RESIDENT=1", bias, "OUT=T_F32")
+}
+
+// rows and columns of a block's tile of y.
+func (s f8Shape) rows() int    { return 16 * s.warpsM * s.repeatM }
+func (s f8Shape) columns() int { return 16 * s.warpsN * s.repeatN }
+
+// bytes is the shared memory of a block, with room to align it to 1024.
+func (s f8Shape) bytes() int {
+	step := s.rows()*128 + 4*(s.columns()*16+32)
+	return s.stages*s.unrollK/4*step + 1024
+}
+
+func f8Shapes() []f8Shape {
+	return []f8Shape{
+		{1, 8, 4, 8, 2, 6, 1, 8},
+		{1, 8, 8, 8, 2, 3, 1, 8},
+		{1, 8, 4, 16, 1, 5, 1, 8},
+		{1, 16, 4, 8, 1, 6, 1, 8},
+		{1, 8, 4, 8, 1, 8, 1, 8},
+		{1, 4, 4, 16, 1, 5, 1, 8},
+		{1, 12, 4, 8, 1, 6, 1, 8},
+		{1, 8, 4, 4, 2, 8, 1, 8},
+		{1, 8, 4, 4, 1, 8, 1, 8},
+		{1, 8, 4, 8, 1, 8, 2, 8},
+		{1, 8, 4, 8, 2, 6, 2, 8},
+		{1, 8, 4, 2, 2, 8, 4, 8},
+		{1, 8, 4, 1, 2, 8, 4, 8},
+	}
+}
+
+// packsF8 says whether a weight lies packed.
+func packsF8(w *graph.Value) bool { return isF8(w.Type) && w.Kind == graph.Weight }
+
+// weightType sets the macros of a weight's type and layout.
+func weightType(o *backends.Operand) string {
+	name := define("W_TYPE", weightNames[o.Type])
+	if o.Packing == f8Packing.ID {
+		name += " W_K16=1"
+	}
+	return name
+}
+
+// packedF8 gives a packed weight's address.
+func (b *binder) packedF8(o *backends.Operand) uintptr {
+	at, err := b.dev.where(o.Buffer, o.Offset, f8Size(o.Type, o.Shape))
+	if err != nil {
+		b.failf("%w", err)
+	}
+	if at%16 != 0 {
+		b.failf("weights at an address that is no multiple of 16")
+	}
+	return at
+}
+
+// usesF8 says whether a product goes to f8.hip.
+func (dev *Device) usesF8(n *graph.Node) bool {
+	return hasHalves(dev.info.Level) && dev.on(pathHalf) && takesMatrix(n) && packsF8(n.In[1])
+}
+
+// names gives the names of a kernel's configurations.
+func names[T fmt.Stringer](all []T) []string {
+	var out []string
+	for _, s := range all {
+		out = append(out, s.String())
+	}
+	return out
+}
+
+// f8 multiplies many rows by a packed weight of 8-bit floats.
+func (b *binder) f8(p product) {
+	n, k, rows := p.w.Shape[0], p.w.Shape[1], p.columns
+	s := f8Shapes()[0]
+	for _, o := range f8Shapes() {
+		if o.String() == p.variant {
+			s = o
+		}
+	}
+	steps := ceil(k, f8Step) * f8Step / 64
+	places := ceil(rows, s.rows()) * s.rows()
+	rowTiles, columnTiles := ceil(rows, s.rows()), ceil(n, s.columns())
+	bytes := ceil(places*steps*128+4*places, 256) * 256
+	partsAt := bytes
+	if s.split > 1 {
+		bytes += 4 * rowTiles * columnTiles * s.split * s.rows() * s.columns()
+	}
+	work, err := b.dev.workspace(bytes)
+	if err != nil {
+		b.failf("%w", err)
+	}
+	b.works = true
+	factor := work + uintptr(places*steps*128)
+	loose := b.loose(p.x)
+	d := b.start(newProgram("f8.hip", "ROWS=1", onOff("X_SCALAR", loose), define("KEEP", min(ceil(64*steps, 4*normThreads), roundKeep))), "f8_rows", normThreads, places, 1, 1)
+	d.ptr(work, factor, b.pointer(p.x)).rows(rowsOf(p.x)).u32(rows, places, steps*64)
+	d = b.start(s.program(weightType(p.w), b.bias(p)), "f8_gemm", 32*s.warpsN, rowTiles*columnTiles, s.split, 1)
+	d.shared = s.bytes()
+	d.ptr(work, factor).u32(places, rows).ptr(b.packedF8(p.w)).u32(n, n, steps).ptr(0).u32(0).ptr(b.dense(p.bias))
+	b.residual(d, p.res)
+	d.ptr(p.y).u32(rowTiles, columnTiles)
+	counters := uintptr(0)
+	if s.split > 1 {
+		if counters, err = b.dev.zeroed(rowTiles * columnTiles); err != nil {
+			b.failf("%w", err)
+		}
+		b.common = append(b.common, span{counters, counters + 1, true})
+	}
+	d.ptr(work+uintptr(partsAt), counters)
+}
+
+// f8Packing is the layout of weights of 8-bit floats.
+var f8Packing = &backends.Packing{ID: "k16", Size: f8Size, Pack: packF8, Unit: 1}

@@ -1,0 +1,437 @@
+package hip_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"greta/backends"
+	"greta/backends/hip"
+	"greta/graph"
+	"greta/graph/lang"
+	"greta/ops"
+	"greta/tensor"
+
+	"github.com/x448/float16"
+)
+
+var f8Types = []tensor.Type{tensor.F8E4M3, tensor.F8E5M2, tensor.F8E4M3FNUZ, tensor.F8E5M2FNUZ}
+
+func isF8(t tensor.Type) bool { return slices.Contains(f8Types, t) }
+
+// f8Product is y [m, n] = x [m, k] · w [n, k] (+ b [n]) with weights of 8-bit floats, or
+// of f16 to compare with.
+type f8Product struct {
+	typ     tensor.Type
+	m, n, k int
+	x       []float32
+	w       []byte
+	b       []float32 // nil: none
+}
+
+// node builds the product's node.
+func (p f8Product) node() (*graph.Node, error) {
+	g := &graph.Graph{Name: "f8"}
+	b := &graph.Builder{Graph: g, Ops: ops.Table, Float: tensor.F32, Block: -1}
+	sc := graph.Scope{Values: map[string]*graph.Value{}, Env: func(string) (lang.Val, bool) { return nil, false }}
+	add := func(name string, typ tensor.Type, kind graph.Kind, shape ...int) {
+		sc.Values[name] = g.AddValue(&graph.Value{Name: name, Type: typ, Kind: kind, Shape: shape})
+	}
+	add("x", tensor.F32, graph.Input, p.m, p.k)
+	add("w", p.typ, graph.Weight, p.n, p.k)
+	text := "linear(x, w)"
+	if p.b != nil {
+		add("b", tensor.F32, graph.Weight, p.n)
+		text = "linear(x, w, b)"
+	}
+	e, err := lang.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := b.Equation([]string{"y"}, e, sc); err != nil {
+		return nil, err
+	}
+	return g.Nodes[0], nil
+}
+
+// f8Run is a product placed on a device.
+type f8Run struct {
+	dev     *hip.Device
+	p       f8Product
+	stream  backends.Stream
+	buffers []backends.Buffer
+	l       backends.Launch
+}
+
+func newF8Run(t testing.TB, dev *hip.Device, p f8Product) *f8Run {
+	t.Helper()
+	n, err := p.node()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := dev.Kernel(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := dev.Stream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &f8Run{dev: dev, p: p, stream: s, l: backends.Launch{Node: n, Kernel: k}}
+	t.Cleanup(r.close(t))
+	r.l.In = []backends.Operand{r.place(t, tensor.F32, f32Bytes(p.x), p.m, p.k), {}}
+	if pack := k.Packing(1); pack != nil {
+		w := make([]byte, pack.Size(p.typ, tensor.Shape{p.n, p.k}))
+		if err := pack.Pack(w, p.w, p.typ, tensor.Shape{p.n, p.k}, 0, p.n); err != nil {
+			t.Fatal(err)
+		}
+		r.l.In[1] = r.place(t, p.typ, w, p.n, p.k)
+		r.l.In[1].Packing = pack.ID
+	} else {
+		r.l.In[1] = r.place(t, p.typ, p.w, p.n, p.k)
+	}
+	if p.b != nil {
+		r.l.In = append(r.l.In, r.place(t, tensor.F32, f32Bytes(p.b), p.n))
+	}
+	r.l.Out = []backends.Operand{r.place(t, tensor.F32, make([]byte, 4*p.m*p.n), p.m, p.n)}
+	if n := k.Scratch(); n > 0 {
+		r.l.Scratch = r.place(t, tensor.U8, make([]byte, n), n)
+	}
+	return r
+}
+
+func (r *f8Run) place(t testing.TB, typ tensor.Type, data []byte, shape ...int) backends.Operand {
+	t.Helper()
+	b, err := r.dev.Alloc(len(data), backends.Arena)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.buffers = append(r.buffers, b)
+	if err := r.stream.Write(b, 0, data); err != nil {
+		t.Fatal(err)
+	}
+	o := backends.Operand{Buffer: b, Type: typ, Shape: shape}
+	o.Stride = typ.RowBytes(o.RowElems())
+	return o
+}
+
+func (r *f8Run) close(t testing.TB) func() {
+	return func() {
+		for _, b := range r.buffers {
+			if err := b.Free(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := r.stream.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// run launches the product once and gives y's bytes.
+func (r *f8Run) run(t testing.TB) []byte {
+	t.Helper()
+	y := make([]byte, 4*r.p.m*r.p.n)
+	if err := errors.Join(r.stream.Launch(&r.l), r.stream.Read(r.l.Out[0].Buffer, 0, y)); err != nil {
+		t.Fatal(err)
+	}
+	return y
+}
+
+func (r *f8Run) floats(t testing.TB) []float32 {
+	t.Helper()
+	b := r.run(t)
+	y := make([]float32, len(b)/4)
+	for i := range y {
+		y[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+	}
+	return y
+}
+
+func f32Bytes(v []float32) []byte {
+	b := make([]byte, 4*len(v))
+	for i, f := range v {
+		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(f))
+	}
+	return b
+}
+
+// random fills a product with normal activations and weights.
+func (p f8Product) random(bias bool) f8Product {
+	rng := rand.New(rand.NewPCG(uint64(p.m*p.n+p.k), uint64(p.typ)))
+	var numbers [1 << 14]float32 // normal ones, of which activations and weights are drawn
+	var codes [len(numbers)]uint16
+	for i := range numbers {
+		numbers[i] = float32(rng.NormFloat64())
+		if codes[i] = float16.Fromfloat32(numbers[i]).Bits(); isF8(p.typ) {
+			codes[i] = uint16(tensor.F32ToF8(p.typ, numbers[i]))
+		}
+	}
+	p.x = make([]float32, p.m*p.k)
+	for i := range p.x {
+		p.x[i] = numbers[rng.Uint32()%uint32(len(numbers))]
+	}
+	p.w = make([]byte, p.typ.RowBytes(p.n*p.k))
+	for i := range p.n * p.k {
+		c := codes[rng.Uint32()%uint32(len(codes))]
+		if isF8(p.typ) {
+			p.w[i] = byte(c)
+		} else {
+			binary.LittleEndian.PutUint16(p.w[2*i:], c)
+		}
+	}
+	if bias {
+		p.b = make([]float32, p.n)
+		for i := range p.b {
+			p.b[i] = float32(rng.NormFloat64())
+		}
+	}
+	return p
+}
+
+// check compares y with float64 on the decoded weights, in rows that lie step apart.
+func (p f8Product) check(y []float32, step int) error {
+	var off, all float64
+	w := make([]float64, p.k)
+	for n := 0; n < p.n; n += step {
+		for k := range w {
+			if i := n*p.k + k; isF8(p.typ) {
+				w[k] = float64(tensor.F8ToF32(p.typ, p.w[i]))
+			} else {
+				w[k] = float64(float16.Frombits(binary.LittleEndian.Uint16(p.w[2*i:])).Float32())
+			}
+		}
+		for m := 0; m < p.m; m += step {
+			v := 0.0
+			for k, a := range p.x[m*p.k:][:p.k] {
+				v += float64(a) * w[k]
+			}
+			if p.b != nil {
+				v += float64(p.b[n])
+			}
+			d := float64(y[m*p.n+n]) - v
+			if math.IsNaN(d) {
+				return fmt.Errorf("y[%d, %d] is %v, not %v", m, n, y[m*p.n+n], v)
+			}
+			off += d * d
+			all += v * v
+		}
+	}
+	if rel := math.Sqrt(off / all); rel > 2e-3 {
+		return fmt.Errorf("relative L2 %.3g, more than 2e-3", rel)
+	}
+	return nil
+}
+
+// TestF8Products checks sizes that are no multiples of anything, with every type and configuration.
+func TestF8Products(t *testing.T) {
+	dev := openHalf(t)
+	t.Cleanup(func() { closing(t, dev) })
+	for _, typ := range f8Types {
+		for i, p := range []f8Product{{typ: typ, m: 1501, n: 1603, k: 96}, {typ: typ, m: 130, n: 259, k: 1000}, {typ: typ, m: 9, n: 40, k: 7}, {typ: typ, m: 300, n: 77, k: 4099}} {
+			p = p.random(i%2 == 0)
+			n, err := p.node()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range dev.Variants(n) {
+				if i > 0 && strings.Contains(v, "band=") && !strings.Contains(v, "band=8") {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s/%dx%dx%d/%s", typ, p.m, p.n, p.k, v), func(t *testing.T) {
+					dev.Choose(func(*graph.Node) string { return v })
+					if err := p.check(newF8Run(t, dev, p).floats(t), 7); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+	}
+	dev.Choose(nil)
+}
+
+// TestF8Codes multiplies the identity by every code at every place of a line: what
+// comes back is the code's number, bit for bit, with NaN and infinities.
+func TestF8Codes(t *testing.T) {
+	for _, rows := range []int{1, 5, 64} { // row by row, few, tiles
+		for _, half := range []bool{false, true} {
+			t.Run(fmt.Sprintf("rows=%d/half=%v", rows, half), func(t *testing.T) {
+				opt := hip.Options{}
+				if half {
+					opt.FP16 = backends.On
+				}
+				dev := openWith(t, opt)
+				t.Cleanup(func() { closing(t, dev) })
+				for _, typ := range f8Types {
+					checkCodes(t, dev, typ, rows, half)
+				}
+			})
+		}
+	}
+}
+
+func checkCodes(t *testing.T, dev *hip.Device, typ tensor.Type, rows int, half bool) {
+	const k = 64
+	p := f8Product{typ: typ, m: rows, n: 256 * rows, k: k, x: make([]float32, rows*k), w: make([]byte, 256*rows*k)}
+	for m := range rows {
+		p.x[m*k+m] = 1
+		for c := range 256 {
+			p.w[(m*256+c)*k+m] = byte(c)
+		}
+	}
+	y := newF8Run(t, dev, p).floats(t)
+	for n := range p.n {
+		m, c := n/256, n%256
+		got, want := y[m*p.n+n], tensor.F8ToF32(typ, byte(c))
+		if got == want || got != got && want != want {
+			continue
+		}
+		if math.IsInf(float64(want), 0) && got != got && !half && rows > 8 {
+			continue // activations in two parts: the second is 0 and 0·∞ is NaN
+		}
+		t.Errorf("%s: code %#x is %v, not %v", typ, c, got, want)
+	}
+}
+
+// TestF8Identity: zero weights give the bias and the identity gives x, exactly.
+func TestF8Identity(t *testing.T) {
+	dev := openHalf(t)
+	t.Cleanup(func() { closing(t, dev) })
+	for _, typ := range f8Types {
+		p := f8Product{typ: typ, m: 200, n: 192, k: 192}.random(true)
+		clear(p.w)
+		y := newF8Run(t, dev, p).floats(t)
+		for i := range y {
+			if y[i] != p.b[i%p.n] {
+				t.Fatalf("%s: zero weights give %v at %d, the bias is %v", typ, y[i], i, p.b[i%p.n])
+			}
+		}
+		p.b = nil
+		for i := range p.n {
+			p.w[i*p.k+i] = tensor.F32ToF8(typ, 1)
+		}
+		for i := range p.x { // numbers that a half holds with its row's scale
+			p.x[i] = float32(int(p.x[i]*256)) / 256
+		}
+		y = newF8Run(t, dev, p).floats(t)
+		for i := range y {
+			if y[i] != p.x[i] {
+				t.Fatalf("%s: the identity gives %v at %d, x is %v", typ, y[i], i, p.x[i])
+			}
+		}
+	}
+}
+
+// TestF8Repeats runs a product of 8192³ a hundred times: all results have the same bits.
+func TestF8Repeats(t *testing.T) {
+	dev := openHalf(t)
+	t.Cleanup(func() { closing(t, dev) })
+	p := f8Product{typ: tensor.F8E5M2, m: 8192, n: 8192, k: 8192}.random(false)
+	r := newF8Run(t, dev, p)
+	first := r.run(t)
+	for i := range 99 {
+		if i < 98 {
+			if err := r.stream.Launch(&r.l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if i%33 == 0 && !bytes.Equal(r.run(t), first) {
+			t.Fatalf("run %d differs", i)
+		}
+	}
+}
+
+// TestF8Speed times products in a captured graph with each configuration, where
+// GRETA_HIP_F8 names them: "f8e5m2:8192x8192x8192,f8e4m3:512x4096x4096", and
+// GRETA_HIP_F8_CONFIG what a configuration's name must contain.
+func TestF8Speed(t *testing.T) {
+	list := os.Getenv("GRETA_HIP_F8")
+	if list == "" {
+		t.Skip("GRETA_HIP_F8 names no products")
+	}
+	dev := openHalf(t)
+	t.Cleanup(func() { closing(t, dev) })
+	for name := range strings.SplitSeq(list, ",") {
+		typ, sizes, _ := strings.Cut(name, ":")
+		var p f8Product
+		p.typ, _ = tensor.ParseType(typ)
+		if _, err := fmt.Sscanf(sizes, "%dx%dx%d", &p.m, &p.n, &p.k); err != nil || p.typ == tensor.Invalid {
+			t.Fatalf("%q: expected type:MxNxK: %v", name, err)
+		}
+		r := newF8Run(t, dev, p.random(false))
+		var all []string
+		compile := &backends.Program{Name: "compile"} // all of them at once
+		for _, v := range append([]string{""}, dev.Variants(r.l.Node)...) {
+			if !strings.Contains(v, os.Getenv("GRETA_HIP_F8_CONFIG")) {
+				continue
+			}
+			all = append(all, v)
+			r.choose(t, v)
+			compile.Launches = append(compile.Launches, r.l)
+		}
+		e, err := dev.Capture(compile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+		for _, v := range all {
+			r.choose(t, v)
+			err := r.p.check(r.floats(t), max(1, p.m*p.n/p.k/16))
+			d, e := r.time()
+			if err := errors.Join(err, e); err != nil {
+				t.Errorf("%s %s: %v", name, v, err)
+			}
+			t.Logf("%s %s: %v, %.1f TFLOP/s, weights at %.0f GB/s", name, v, d, 2*float64(p.m)*float64(p.n)*float64(p.k)/d.Seconds()/1e12,
+				float64(p.typ.RowBytes(p.n*p.k))/d.Seconds()/1e9)
+		}
+	}
+	dev.Choose(nil)
+}
+
+// choose takes another configuration of the product's kernel.
+func (r *f8Run) choose(t testing.TB, v string) {
+	t.Helper()
+	r.dev.Choose(func(*graph.Node) string { return v })
+	var err error
+	if r.l.Kernel, err = r.dev.Kernel(r.l.Node); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// time gives the time of a launch as one of several in a captured program, the median of
+// replays after three that warm up.
+func (r *f8Run) time() (time.Duration, error) {
+	launches, replays := 10, 13
+	if float64(r.p.m)*float64(r.p.n)*float64(r.p.k) > 1e11 {
+		launches, replays = 3, 10
+	}
+	program := &backends.Program{Name: "speed"}
+	for range launches {
+		program.Launches = append(program.Launches, r.l)
+	}
+	e, err := r.dev.Capture(program)
+	if err != nil {
+		return 0, err
+	}
+	var times []time.Duration
+	for range replays {
+		start := time.Now()
+		if err := errors.Join(e.Submit(), e.Wait()); err != nil {
+			return 0, errors.Join(err, e.Close())
+		}
+		times = append(times, time.Since(start)/time.Duration(launches))
+	}
+	times = times[3:]
+	slices.Sort(times)
+	return times[len(times)/2], e.Close()
+}

@@ -1,0 +1,281 @@
+// y = x·wᵀ·scale (+ b) (+ r) for many rows with weights of 8-bit floats, on Hopper's
+// tensor cores: the instruction takes one of its operands from registers, so weights
+// are decoded where they are multiplied and cross shared memory as bytes.
+//
+// w lies as [K/16, N, 16]: 16 elements of a row together, rows one after another, k
+// padded with zeros to whole steps of 64. x comes from f8_rows as [K/64, M, 64] halves,
+// each row with the factor that undoes its scaling, in the order and with the swizzle
+// that shared memory wants: a step of a tile is one range of bytes, and one of each
+// 16 elements of w, which one thread asks for (bulk copies).
+//
+// A block gives BM rows of x by BN of w, as rows of w by columns of x: a group of four
+// waves multiplies 64 rows of w at a time, REPEAT_N times. With SPLITS blocks share a
+// tile's steps; the last one to finish adds the parts, in their order.
+#include "prelude.h"
+#include "norm.h"
+#if ROWS
+#define NT NORM_NT
+
+// 2^(13 - exponent of top), kept a normal number whose inverse is one
+G_FN float scale_for(float top) {
+  u32 e = f2u(top) >> 23;
+  e = e < 30 ? 30 : e > 250 ? 250 : e;
+  return u2f((127 + 13 + 127 - e) << 23);
+}
+struct alignas(4) two16 { u16 c[2]; };
+// puts elements i … i+3 of row r, i a multiple of 4. Of 64 elements line q of 16 goes to
+// lanes q of a quad, which multiply four of them at a time.
+G_FN void put4(u16 *out, u64 rows, u32 r, u32 i, f4 v, float up) {
+  const u32 q = i / 16 % 4, p = 32 * (i / 4 % 4) + 4 * q; // bytes
+  char *const line = (char *)out + ((u64)(i / 64) * rows + r) * 128;
+  *(two16 *)(line + (p ^ (r & 7) << 4)) = two16{{f2h(v.x * up), f2h(v.y * up)}};
+  *(two16 *)(line + ((p + 16) ^ (r & 7) << 4)) = two16{{f2h(v.z * up), f2h(v.w * up)}};
+}
+
+// Rounds rows of x to halves: a block a row, of all that there are places for.
+G_KERNEL G_BOUNDS(NT) f8_rows(u16 *out, float *factor, const float *x, Rows xr, u32 rows, u32 places, u32 kp) {
+  __shared__ float red[NT / G_WAVE];
+  begin_next();
+  wait_previous();
+  const u32 r = bidx(), k = r < rows ? xr.cols : 0;
+  const float *a = x + (r < rows ? at(xr, r) : 0);
+  f4 keep[KEEP];
+  float top = 0;
+  auto load = [&](u32 i) {
+    f4 v = f4{0, 0, 0, 0};
+#if X_SCALAR
+    v.x = i < k ? a[i] : 0.0f;
+    v.y = i + 1 < k ? a[i + 1] : 0.0f;
+    v.z = i + 2 < k ? a[i + 2] : 0.0f;
+    v.w = i + 3 < k ? a[i + 3] : 0.0f;
+#else
+    if (i < k) v = *(const f4 *)(a + i);
+#endif
+    return v;
+  };
+  auto largest = [&](f4 v) { top = g_max(top, g_max(g_max(g_abs(v.x), g_abs(v.y)), g_max(g_abs(v.z), g_abs(v.w)))); };
+  G_UNROLL for (u32 j = 0; j < KEEP; j++) {
+    keep[j] = load(4 * (tid() + j * NT));
+    largest(keep[j]);
+  }
+  for (u32 i = 4 * (tid() + KEEP * NT); i < k; i += 4 * NT) largest(load(i));
+  top = block_max<NT>(top, red);
+  const float up = scale_for(top);
+  if (tid() == 0) factor[r] = 1.0f / up;
+  G_UNROLL for (u32 j = 0; j < KEEP; j++) {
+    const u32 i = 4 * (tid() + j * NT);
+    if (i < kp) put4(out, places, r, i, keep[j], up);
+  }
+  for (u32 i = 4 * (tid() + KEEP * NT); i < kp; i += 4 * NT) put4(out, places, r, i, load(i), up);
+}
+
+#else
+#include "weights.h"
+#include "f8.h"
+#include "bulk.h"
+#include "f8wgmma.h"
+#define GROUPS (WARPS_N / 4)
+#define NT (WARPS_N * 32)
+#define BM (16 * REPEAT_M)
+#define BN (16 * WARPS_N * REPEAT_N)
+#define HALVES (UNROLL_K / 4)    // steps of 64 in a stage, 1 or 2
+#define SLOTS (STAGES * HALVES)  // steps in shared memory
+#define X_STEP (BM * 128)        // bytes of x in a step
+#define W_LINE (BN * 16 + 32)    // of 16 elements of w; four of them begin at different banks
+#define STEP_BYTES (BN * 64 + X_STEP)
+
+G_FN void arrival_init_of(u32 at, u32 count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory"); }
+G_FN void arrive(u32 at) { asm volatile("{ .reg .b64 s; mbarrier.arrive.shared::cta.b64 s, [%0]; }" ::"r"(at) : "memory"); }
+G_FN u4 load_shared(u32 at) {
+  u4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at) : "memory");
+  return v;
+}
+
+// the weights of 64 rows by 64 elements: a lane has 16 of two rows
+struct Frags { u32 r[4][4]; };
+G_FN void decode(Frags &f, u32 at) {
+  const u4 a = load_shared(at), b = load_shared(at + 8 * 16);
+  const u32 lo[4] = {a.x, a.y, a.z, a.w}, hi[4] = {b.x, b.y, b.z, b.w};
+  G_UNROLL for (int j = 0; j < 4; j++) {
+    f.r[j][0] = f8_halves(lo[j], 0);
+    f.r[j][1] = f8_halves(hi[j], 0);
+    f.r[j][2] = f8_halves(lo[j], 1);
+    f.r[j][3] = f8_halves(hi[j], 1);
+  }
+}
+
+// the ring of stages in shared memory: that of x first, in lines of 1024 bytes
+struct Ring {
+  u32 x, w, full, free;    // where they begin; a stage's barriers: it is there, it is read
+  const u8 *from_w;        // the block's first step in global memory
+  const u16 *from_x;
+  u64 line_w, step_x;      // bytes from 16 elements of w to the next, and elements of x from step to step
+  u32 stages;              // of this block
+  u32 freed, refill_phase; // the stage that is given free next; of the stages that are filled again
+
+  G_FN_IN u32 x_at(u32 slot) const { return x + slot * X_STEP; }
+  G_FN_IN u32 w_at(u32 slot) const { return w + slot * (4 * W_LINE); }
+  // ask for the weights of stage s, for its x
+  G_FN_IN void ask_w(u32 s, u32 stage) const {
+    G_UNROLL for (u32 i = 0; i < 4 * HALVES; i++)
+      bulk_copy(w_at(stage * HALVES + i / 4) + i % 4 * W_LINE, from_w + (s * (4 * HALVES) + i) * line_w, BN * 16, full + 8 * stage);
+  }
+  G_FN_IN void ask_x(u32 s, u32 stage) const {
+    G_UNROLL for (u32 h = 0; h < HALVES; h++)
+      bulk_copy(x_at(stage * HALVES + h), from_x + (s * HALVES + h) * step_x, X_STEP, full + 8 * stage);
+    arrival_expect(full + 8 * stage, HALVES * STEP_BYTES); // behind the copies: the phase cannot end before
+  }
+  // Behind the s-th stage: its shared memory is given free, and that of the stage before, which the
+  // other waves have given free by now, is filled again.
+  G_FN_IN void release(u32 s) {
+    if (lane() == 0) arrive(free + 8 * freed);
+    if (tid() == 0 && s > 0) {
+      const u32 to = freed == 0 ? STAGES - 1 : freed - 1;
+      if (s - 1 + STAGES < stages) {
+        arrival_wait(free + 8 * to, refill_phase);
+        ask_w(s - 1 + STAGES, to);
+        ask_x(s - 1 + STAGES, to);
+      }
+      if (to == STAGES - 1) refill_phase ^= 1;
+    }
+    if (++freed == STAGES) freed = 0;
+    wave_sync();
+  }
+};
+
+typedef float Sums[REPEAT_N][BM / 2];
+typedef Frags Weights64[REPEAT_N];
+G_FN void load(Weights64 &f, u32 at) {
+  G_UNROLL for (u32 i = 0; i < REPEAT_N; i++) decode(f[i], at + i * (GROUPS * 64 * 16));
+}
+G_FN void multiply(Sums &acc, const Weights64 &f, u32 at) {
+  const u64 d = tile_descriptor(at);
+  mma_begin();
+  G_UNROLL for (u32 j = 0; j < 4; j++) {
+    G_UNROLL for (u32 i = 0; i < REPEAT_N; i++) wgmma_rs(acc[i], f[i].r[j], d + 2 * j);
+  }
+  mma_commit();
+}
+
+G_KERNEL G_BOUNDS2(NT, RESIDENT)
+    f8_gemm(const u16 *x, const float *xfactor, u32 places, u32 rows, const u8 *w, u32 wrows, u32 n, u32 steps, const float *scale,
+            u32 scales, const void *bias, const float *res, Rows rr, void *y, u32 rowtiles, u32 coltiles, float *parts, u32 *counters) {
+  extern __shared__ u4 shared_memory[];
+  __shared__ u64 arrivals[2 * STAGES];
+  begin_next();
+  // Some rows of tiles at a time, so that the blocks that run have few rows of either.
+  const u32 per = BAND * coltiles, band = bidx() / per, high = g_min(BAND, rowtiles - band * BAND);
+  const u32 m0 = (band * BAND + bidx() % per % high) * BM, n0 = bidx() % per / high * BN;
+  const u32 t = tid(), l = lane(), group = t / 128, wave = t % 128 / 32;
+  // this block's share of the steps, in pairs
+  const u32 first = (u32)((u64)(steps / 2) * bidy() / SPLITS) * 2, count = (u32)((u64)(steps / 2) * (bidy() + 1) / SPLITS) * 2 - first;
+  Ring ring;
+  ring.x = (shared_at(shared_memory) + 1023) & ~1023u;
+  ring.w = ring.x + SLOTS * X_STEP;
+  ring.full = shared_at(arrivals);
+  ring.free = ring.full + 8 * STAGES;
+  ring.line_w = (u64)wrows * 16;
+  ring.step_x = (u64)places * 64;
+  ring.from_w = w + first * 4 * ring.line_w + n0 * 16;
+  ring.from_x = x + first * ring.step_x + (u64)m0 * 64;
+  ring.stages = count / HALVES;
+  ring.freed = ring.refill_phase = 0;
+  if (t == 0) {
+    G_UNROLL for (u32 i = 0; i < STAGES; i++) {
+      arrival_init(ring.full + 8 * i);
+      arrival_init_of(ring.free + 8 * i, WARPS_N);
+    }
+    arrival_fence();
+  }
+  bar();
+  const u32 early = g_min(STAGES, ring.stages);
+  if (t == 0) {
+    for (u32 s = 0; s < early; s++) ring.ask_w(s, s);
+  }
+  wait_previous();
+  if (t == 0) {
+    for (u32 s = 0; s < early; s++) ring.ask_x(s, s);
+  }
+  wave_sync();
+  Sums acc;
+  G_UNROLL for (int i = 0; i < REPEAT_N; i++) {
+    G_UNROLL for (int j = 0; j < BM / 2; j++) acc[i][j] = 0;
+  }
+  const u32 mine = l % 4 * W_LINE + (group * 64 + wave * 16 + l / 4) * 16; // a lane's weights in a step
+  // One step is multiplied while the next one is decoded.
+  Weights64 even, odd;
+  u32 slot = 0, phase = 0; // of the step that is multiplied
+  if (count) {
+    arrival_wait(ring.full, 0);
+    load(even, ring.w_at(0) + mine);
+  }
+  for (u32 step = 0; step < count; step += 2) {
+    multiply(acc, even, ring.x_at(slot));
+    if (step > 0) {
+      mma_wait<1>();
+      ring.release(step / HALVES - 1);
+    }
+    if (++slot == SLOTS) {
+      slot = 0;
+      phase ^= 1;
+    }
+    if (HALVES == 1) arrival_wait(ring.full + 8 * slot, phase);
+    load(odd, ring.w_at(slot) + mine);
+    multiply(acc, odd, ring.x_at(slot));
+    mma_wait<1>();
+    if (HALVES == 1) ring.release(step);
+    if (++slot == SLOTS) {
+      slot = 0;
+      phase ^= 1;
+    }
+    if (step + 2 < count) {
+      arrival_wait(ring.full + 8 * (slot / HALVES), phase);
+      load(even, ring.w_at(slot) + mine);
+    }
+  }
+  mma_wait<0>();
+#if SPLITS > 1
+  // Parts lie as threads hold them. Whoever comes last adds all of a tile's.
+  __shared__ u32 last;
+  float *const part = parts + (u64)bidx() * SPLITS * (BM * BN) + t;
+  G_UNROLL for (int i = 0; i < REPEAT_N; i++) {
+    G_UNROLL for (int j = 0; j < BM / 2; j++) part[(u64)bidy() * (BM * BN) + (i * (BM / 2) + j) * NT] = acc[i][j];
+  }
+  fence_device();
+  bar();
+  if (t == 0) {
+    last = count_up(counters + bidx()) == SPLITS - 1;
+    if (last) counters[bidx()] = 0;
+  }
+  bar();
+  if (!last) return;
+  fence_device();
+  G_UNROLL for (int i = 0; i < REPEAT_N; i++) {
+    G_UNROLL for (int j = 0; j < BM / 2; j++) {
+      float v = 0;
+      for (u32 s = 0; s < SPLITS; s++) v += part[(u64)s * (BM * BN) + (i * (BM / 2) + j) * NT];
+      acc[i][j] = v;
+    }
+  }
+#endif
+  const float down = u2f((127 + F8_DOWN) << 23);
+  G_UNROLL for (u32 i = 0; i < REPEAT_N; i++) {
+    G_UNROLL for (u32 h = 0; h < 2; h++) {
+      const u32 c = n0 + (i * GROUPS + group) * 64 + wave * 16 + l / 4 + 8 * h;
+      if (c >= n) continue;
+      const float by = down * (scales ? scale[scales > 1 ? c : 0] : 1.0f), plus = BIAS ? load_float(bias, BIAS - 1, c) : 0.0f;
+      G_UNROLL for (u32 j = 0; j < BM / 8; j++) {
+        G_UNROLL for (u32 e = 0; e < 2; e++) {
+          const u32 m = m0 + 8 * j + l % 4 * 2 + e;
+          if (m >= rows) continue;
+          float v = acc[i][j * 4 + h * 2 + e] * xfactor[m] * by;
+          if (BIAS) v += plus;
+          if (res) v += res[at(rr, m) + c];
+          store_float(y, OUT, (u64)m * n + c, v);
+        }
+      }
+    }
+  }
+}
+#endif
