@@ -44,6 +44,7 @@ func Gate(run string, all []store.Entry, opt Options) *Comparison {
 // best ever, as Gate does, and gives what is slower or lost.
 func Regressions(all []store.Entry, opt Options) *Comparison {
 	var now []*store.Entry
+	all = slices.DeleteFunc(slices.Clone(all), func(e store.Entry) bool { return e.Run.Checked() })
 	for _, entries := range byPlace(all) {
 		last := map[string][]store.Entry{} // by benchmark: the run that measured it last
 		for _, e := range entries {
@@ -75,7 +76,7 @@ func against(now []*store.Entry, all []store.Entry, opt Options) *Comparison {
 	}
 	others := map[shelf][]*store.Entry{}
 	for i := range all {
-		if e := &all[i]; e.Verdict == record.OK && len(e.Samples) > 0 {
+		if e := &all[i]; e.Verdict == record.OK && len(e.Samples) > 0 && !e.Run.Checked() {
 			s := shelf{keyOf(e), placeOf(e.Run)}
 			others[s] = append(others[s], e)
 		}

@@ -339,7 +339,7 @@ func update(ctx context.Context, path string, f func(*Ledger) (Event, error)) er
 // earlier one of the same change had; else its error is a *RejectedBefore.
 func New(ctx context.Context, path string, x Experiment) error {
 	return update(ctx, path, func(l *Ledger) (Event, error) {
-		if err := x.check(); err != nil {
+		if err := x.Check(); err != nil {
 			return Event{}, err
 		}
 		if old := l.Find(x.Name); old != nil {
@@ -379,8 +379,8 @@ func plain(s string) string { return strings.ToLower(strings.Join(strings.Fields
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// check refuses what could not be written or read again.
-func (x *Experiment) check() error {
+// Check refuses what could not be written or read again; New does too.
+func (x *Experiment) Check() error {
 	bad := func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_.", r)
 	}

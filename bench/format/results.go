@@ -37,15 +37,16 @@ func launches(r *record.Result) string {
 func steps(results []record.Result) *Table {
 	type sum struct{ launches, seconds, missing float64 }
 	sums := map[string]*sum{}
-	cold := map[string]bool{}
-	for i := range results {
-		if r := &results[i]; r.Cache == record.Cold && r.Verdict == record.OK {
-			cold[r.Bench+" "+Params(r.Params)] = true
+	counts := record.InSums(func(yield func(*record.Result) bool) {
+		for i := range results {
+			if !yield(&results[i]) {
+				return
+			}
 		}
-	}
+	})
 	for i := range results {
 		r := &results[i]
-		if r.Cache == record.Warm && cold[r.Bench+" "+Params(r.Params)] || strings.HasSuffix(r.Bench, "/e2e") {
+		if !counts(r) {
 			continue
 		}
 		for k, n := range r.Metrics {

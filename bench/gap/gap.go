@@ -36,14 +36,14 @@ type Row struct {
 func card(r *record.Run) string { return cmp.Or(r.Env.DeviceID, r.Env.Device, r.Env.CPU) }
 
 // Rows makes the table: the last good result of every operator at every size on
-// every device and backend, by device, operator and sizes.
+// every device, backend, level and number of threads, by device, operator and sizes.
 func Rows(entries []store.Entry) []Row {
 	library := map[string]*store.Entry{} // by card and product
 	ours := map[string]*store.Entry{}
 	var order []string
 	for i := range entries {
 		e := &entries[i]
-		if e.Verdict != record.OK || len(e.Samples) == 0 {
+		if e.Verdict != record.OK || len(e.Samples) == 0 || e.Run.Checked() {
 			continue
 		}
 		switch {
@@ -53,7 +53,7 @@ func Rows(entries []store.Entry) []Row {
 				library[k] = e // of several layouts the fastest is the one to reach
 			}
 		case strings.HasPrefix(e.Bench, "op/") && !strings.HasSuffix(e.Bench, "/e2e"):
-			k := card(e.Run) + "\x00" + e.Run.Env.Backend + "\x00" + e.Name()
+			k := card(e.Run) + "\x00" + e.Run.Env.On() + "\x00" + e.Name()
 			if ours[k] == nil {
 				order = append(order, k)
 			}

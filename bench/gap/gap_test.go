@@ -55,3 +55,20 @@ func TestRows(t *testing.T) {
 		}
 	}
 }
+
+// TestThreadsApart: a processor's threads and levels are rows of their own; runs that only check results
+// are none.
+func TestThreadsApart(t *testing.T) {
+	var entries []store.Entry
+	for i, env := range []record.Env{{Threads: 1, Level: "avx512"}, {Threads: 2, Level: "avx512"}, {Threads: 2, Level: "go"}, {Threads: 3, Level: "go"}} {
+		env.Device, env.Backend = "Xeon", "cpu"
+		run := &record.Run{ID: record.NewID(time.Now()), Started: time.Now(), Env: env}
+		if i == 3 {
+			run.Label = "exp/x/1/check"
+		}
+		entries = append(entries, store.Entry{Run: run, Result: record.Result{Bench: "op/add", Samples: []float64{1}, Verdict: record.OK, Bytes: 1}})
+	}
+	if rows := Rows(entries); len(rows) != 3 || rows[0].Device == rows[1].Device || rows[1].Device == rows[2].Device {
+		t.Errorf("%+v", rows)
+	}
+}

@@ -54,15 +54,20 @@ func steps(all []point) []*Picture {
 	}
 	var bars []*bar
 	at := map[string]*bar{}
-	coldToo := map[string]bool{}
-	for _, p := range all {
-		if p.Cache == record.Cold {
-			coldToo[p.run.ID+p.Bench+format.Params(p.Params)] = true
-		}
+	runs, ofRun := groups(all, func(p point) string { return p.run.ID })
+	counts := map[string]func(*record.Result) bool{}
+	for _, id := range runs {
+		counts[id] = record.InSums(func(yield func(*record.Result) bool) {
+			for _, p := range ofRun[id] {
+				if !yield(p.Result) {
+					return
+				}
+			}
+		})
 	}
 	for i := range all {
 		p := &all[i]
-		if p.Cache == record.Warm && coldToo[p.run.ID+p.Bench+format.Params(p.Params)] || strings.HasSuffix(p.Bench, "/e2e") {
+		if !counts[p.run.ID](p.Result) {
 			continue
 		}
 		for k, n := range p.Metrics {

@@ -192,7 +192,7 @@ func points(entries []store.Entry) []point {
 	var out []point
 	for i := range entries {
 		e := &entries[i]
-		if e.Verdict != record.OK || len(e.Samples) == 0 {
+		if e.Verdict != record.OK || len(e.Samples) == 0 || e.Run.Checked() {
 			continue
 		}
 		s := stats.Summarize(e.Samples)

@@ -235,3 +235,27 @@ func TestRooflineOfAProcessor(t *testing.T) {
 		}
 	}
 }
+
+// TestHistoryIsOfMeasurements: threads have pictures of their own, and runs that only check results are in none.
+func TestHistoryIsOfMeasurements(t *testing.T) {
+	var entries []store.Entry
+	for threads := 1; threads <= 2; threads++ {
+		for day := range 3 {
+			run := newRun("cpu", day+1)
+			run.Env.Threads, run.Env.Level = threads, "go"
+			if day == 2 {
+				run.Label = "exp/x/1/check"
+			}
+			entries = append(entries, result(run, "op/add", 1e-3/float64(threads), nil))
+		}
+	}
+	pics, err := Draw("history", entries)
+	if err != nil || len(pics) != 2 {
+		t.Fatalf("%d pictures, %v", len(pics), err)
+	}
+	for _, p := range pics {
+		if len(p.Rows) != 2 || !strings.Contains(p.Title, "thread") {
+			t.Errorf("%s: %v", p.Title, p.Rows)
+		}
+	}
+}

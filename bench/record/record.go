@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -61,16 +62,51 @@ type Env struct {
 	Readings map[string]string `json:"readings,omitempty"`
 }
 
-// On names the device for people: "NVIDIA H200, hip"; what is unknown is left out.
+// On names for people what was measured on: "NVIDIA H200, hip", "Xeon, cpu avx512, 2 threads"; what is
+// unknown is left out. Levels and threads of a processor are different things to compare, as
+// different devices are; a GPU's level says no more than its name.
 func (e *Env) On() string {
-	name := cmp.Or(e.Device, e.CPU)
-	switch {
-	case name == "":
-		return e.Backend
-	case e.Backend == "":
-		return name
+	backend := e.Backend
+	if e.Threads > 0 && e.Level != "" {
+		backend += " " + e.Level
 	}
-	return name + ", " + e.Backend
+	parts := slices.DeleteFunc([]string{cmp.Or(e.Device, e.CPU), backend}, func(s string) bool { return s == "" })
+	switch {
+	case e.Threads == 1:
+		parts = append(parts, "1 thread")
+	case e.Threads > 1:
+		parts = append(parts, fmt.Sprintf("%d threads", e.Threads))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// CheckSide ends the label of an experiment's first run, which looks at results and not at times.
+const CheckSide = "/check"
+
+// Checked says that a run was made to check results: its times are of one repetition, and no
+// part of anything that is compared.
+func (r *Run) Checked() bool {
+	return strings.HasPrefix(r.Label, "exp/") && strings.HasSuffix(r.Label, CheckSide)
+}
+
+// InSums says which results of one run count where the kernels of a step are added up: of
+// what was measured cold and warm the cold result, since a step finds its weights in memory,
+// and none with copies from the host.
+func InSums(results iter.Seq[*Result]) func(*Result) bool {
+	what := func(r *Result) string {
+		c := *r
+		c.Cache = ""
+		return c.Name()
+	}
+	cold := map[string]bool{}
+	for r := range results {
+		if r.Cache == Cold && r.Verdict == OK {
+			cold[what(r)] = true
+		}
+	}
+	return func(r *Result) bool {
+		return !strings.HasSuffix(r.Bench, "/e2e") && (r.Cache != Warm || !cold[what(r)])
+	}
 }
 
 // InStep is the beginning of the metrics that count how often a step of a model

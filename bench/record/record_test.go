@@ -65,3 +65,48 @@ func TestCheckJSON(t *testing.T) {
 		t.Errorf("%+v came back from %s", r.Check, data)
 	}
 }
+
+func TestOn(t *testing.T) {
+	for want, e := range map[string]Env{
+		"NVIDIA H200, hip":            {Device: "NVIDIA H200", Backend: "hip", Level: "sm_90"},
+		"Xeon, cpu avx512, 2 threads": {CPU: "Xeon", Backend: "cpu", Level: "avx512", Threads: 2},
+		"Xeon, cpu go, 1 thread":      {Device: "Xeon", Backend: "cpu", Level: "go", Threads: 1},
+		"ref":                         {Backend: "ref"},
+		"Xeon":                        {CPU: "Xeon"},
+	} {
+		if got := e.On(); got != want {
+			t.Errorf("%q, %q is expected", got, want)
+		}
+	}
+}
+
+func TestChecked(t *testing.T) {
+	for label, want := range map[string]bool{"exp/rows/20260301T110000.000Z-0/check": true, "exp/rows/x/changed": false, "my/check": false, "": false} {
+		if r := (Run{Label: label}); r.Checked() != want {
+			t.Errorf("%q: %v", label, !want)
+		}
+	}
+}
+
+// TestInSums: of a kernel that was measured cold and warm the cold one counts, whatever its variant is
+// called; a cold one that is not OK leaves the warm one; copies never count.
+func TestInSums(t *testing.T) {
+	p := map[string]string{"m": "1"}
+	list := []Result{
+		{Bench: "op/linear", Params: p, Cache: Cold, Verdict: OK}, {Bench: "op/linear", Params: p, Cache: Warm, Verdict: OK},
+		{Bench: "op/add", Params: p, Cache: Warm, Verdict: OK}, {Bench: "op/add", Params: p, Cache: Cold, Verdict: Skipped},
+		{Bench: "op/add/e2e", Params: p, Cache: Cold, Verdict: OK},
+	}
+	counts := InSums(func(yield func(*Result) bool) {
+		for i := range list {
+			if !yield(&list[i]) {
+				return
+			}
+		}
+	})
+	for i, want := range []bool{true, false, true, true, false} {
+		if counts(&list[i]) != want {
+			t.Errorf("%s: %v", list[i].Name(), !want)
+		}
+	}
+}

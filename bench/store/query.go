@@ -21,7 +21,7 @@ type Filter struct {
 	Backend string    // exactly
 	Host    string    // exactly
 	Commit  string    // beginning
-	Label   string    // exactly
+	Label   string    // exactly; with * a glob
 	Since   time.Time // when the run started, at the earliest
 	Until   time.Time // the same, at the latest
 	Verdict record.Verdict
@@ -54,7 +54,11 @@ func (f *Filter) where(results bool) (string, []any) {
 		add(`substr(r.commit_id, 1, ?) = ?`, len(f.Commit), f.Commit)
 	}
 	if f.Label != "" {
-		add(`r.label = ?`, f.Label)
+		if strings.Contains(f.Label, "*") {
+			add(`r.label GLOB ?`, f.Label)
+		} else {
+			add(`r.label = ?`, f.Label)
+		}
 	}
 	if !f.Since.IsZero() {
 		add(`r.started >= ?`, f.Since.UTC().Format(timeFormat))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -120,6 +121,9 @@ func (a *app) benchModel(c *cobra.Command, f *benchModelFlags, args []string) er
 	if err != nil {
 		return err
 	}
+	if f.dryRun {
+		return errors.Join(listTests(a.out, jobs), dev.Close())
+	}
 	why := software(dev.Info(), f.device)
 	s, err := a.newBenchSession(c.Context(), &f.benchFlags, "model", name, dev)
 	if err == nil {
@@ -138,6 +142,32 @@ func (a *app) benchModel(c *cobra.Command, f *benchModelFlags, args []string) er
 		}, format.Models)
 	}
 	return errors.Join(err, dev.Close())
+}
+
+// listTests prints what jobs would measure, a test a line.
+func listTests(w io.Writer, list []modelJob) error {
+	var b strings.Builder
+	for _, j := range list {
+		for _, d := range j.dtypes {
+			for _, kv := range j.kvs {
+				for _, depth := range j.depths {
+					line := func(kind string, n int) {
+						if n > 0 {
+							fmt.Fprintln(&b, strings.Join(slices.DeleteFunc([]string{modelName(j.arg), d, "kv " + kv, fmt.Sprintf("%s%d @ d%d", kind, n, depth)}, func(s string) bool { return s == "" }), ", "))
+						}
+					}
+					for _, n := range j.prompts {
+						line("pp", n)
+					}
+					for _, n := range j.gens {
+						line("tg", n)
+					}
+				}
+			}
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 // jobs reads the flags, or the profile, that say what to measure.

@@ -187,6 +187,9 @@ func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Devic
 			return nil, usagef("more than %d benchmarks are asked for", maxCases)
 		}
 	}
+	if f.dryRun {
+		return nil, a.listJobs(f, dev, jobs)
+	}
 	s, err := a.newBenchSession(ctx, &f.benchFlags, "op", profileName, dev)
 	if err != nil {
 		return nil, err
@@ -222,6 +225,26 @@ func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Devic
 		}
 		return nil
 	}, format.Results)
+}
+
+// listJobs prints the cases, and refuses a variant that none of their kernels has.
+func (a *app) listJobs(f *benchOpFlags, dev backends.Device, jobs []opJob) error {
+	var have []string
+	for _, j := range jobs {
+		if t, ok := dev.(backends.Tunable); ok {
+			have = append(have, t.Variants(j.Node)...)
+		}
+	}
+	if f.force != "" && !slices.Contains(have, f.force) {
+		slices.Sort(have)
+		return usagef("--config %s: no kernel of these has such a variant; they have %s", f.force, or(strings.Join(slices.Compact(have), ", "), "only one each"))
+	}
+	for _, j := range jobs {
+		if _, err := fmt.Fprintln(a.out, j.Name()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // selections reads the flags, or the profile, that say what to measure.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -69,6 +70,16 @@ func (a *app) benchPlatform(c *cobra.Command, f *benchPlatformFlags, args []stri
 	dev, err := openBackend(f.backend, f.deviceFlags())
 	if err != nil {
 		return err
+	}
+	if f.dryRun {
+		for _, b := range plan {
+			line := b.Bench
+			for _, name := range slices.Sorted(maps.Keys(b.Params)) {
+				line += fmt.Sprintf(" %s=%s", name, b.Params[name])
+			}
+			fmt.Fprintln(a.out, line)
+		}
+		return dev.Close()
 	}
 	s, err := a.newBenchSession(c.Context(), &f.benchFlags, "platform", name, dev)
 	if err != nil {

@@ -28,6 +28,7 @@ import (
 type benchFlags struct {
 	output, storePath, label string
 	json, noStore, progress  bool
+	dryRun                   bool
 	repetitions              int
 	minTime                  time.Duration
 }
@@ -40,6 +41,7 @@ func (f *benchFlags) register(s *pflag.FlagSet, repetitions int, minTime time.Du
 	s.BoolVar(&f.progress, "progress", false, "say on standard error what is measured, also where that is no terminal")
 	s.StringVar(&f.storePath, "store", "", "file of results (default: greta/bench.sqlite in the user's data folder)")
 	s.BoolVar(&f.noStore, "no-store", false, "do not keep the results")
+	s.BoolVar(&f.dryRun, "dry-run", false, "list what would be measured, and measure nothing")
 	s.StringVar(&f.label, "label", "", "a word of your own, kept with the results")
 }
 

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,6 +101,12 @@ the source's changes against its last commit.`,
 					return usage(err)
 				}
 			}
+			if err := x.Check(); err != nil {
+				return usage(err)
+			}
+			if err := a.tryBench(c.Context(), &x); err != nil {
+				return err
+			}
 			ledger, _, err := f.paths()
 			if err != nil {
 				return err
@@ -121,6 +130,30 @@ the source's changes against its last commit.`,
 	s.StringVar(&x.Precondition, "precondition", "", "what has changed since the same was rejected")
 	f.register(s)
 	return c
+}
+
+// tryBench lets greta bench read the arguments of both sides, so that a slip of the pen does not
+// show only when the experiment is run. The ledger may be written on a machine without the device.
+func (a *app) tryBench(ctx context.Context, x *exp.Experiment) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	for _, side := range [][]string{nil, x.Change} {
+		err := runProgram(ctx, self, slices.Concat([]string{"bench"}, x.Bench, side, []string{"--dry-run"}))
+		var code *exec.ExitError
+		switch {
+		case err == nil:
+		case !errors.As(err, &code):
+			return err
+		case code.ExitCode() == exitNoDevice:
+			fmt.Fprintf(a.err, "greta: the benchmark is not tried here: %v\n", err)
+			return nil
+		default:
+			return usagef("the benchmark cannot be run: greta bench %s: %v", strings.Join(slices.Concat(x.Bench, side), " "), err)
+		}
+	}
+	return nil
 }
 
 // sourceChanges is a hash of what differs in greta's source from its last commit.

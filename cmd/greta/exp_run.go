@@ -37,6 +37,7 @@ type expRunFlags struct {
 const (
 	sideBase    = "base"
 	sideChanged = "changed"
+	sideCheck   = "check"
 )
 
 func (a *app) expRunCmd() *cobra.Command {
@@ -49,7 +50,8 @@ greta bench are: if one is wrong the run ends there, and says so in the ledger. 
 changed side are measured in turns, so that clocks and temperature are the same
 for both. The table has every benchmark with the test of Mann and Whitney and the noise band,
 and what each leaves to the roofs. All results are in the store, labelled
-exp/NAME/base and exp/NAME/changed.`,
+exp/NAME/RUN/base and exp/NAME/RUN/changed, where RUN is this run's own; the check is
+exp/NAME/RUN/check, and no part of any comparison.`,
 		Args: exactly(1, "one name"),
 		RunE: func(c *cobra.Command, args []string) error { return a.expRun(c.Context(), &f, args[0]) },
 	}
@@ -86,17 +88,19 @@ func (a *app) expRun(ctx context.Context, f *expRunFlags, name string) error {
 		return err
 	}
 	began := time.Now().UTC()
+	// Another run of the same experiment may be under way: its samples are not ours.
+	label := "exp/" + name + "/" + record.NewID(began) + "/"
 	run := func(side, program string, more ...string) error {
 		bench := append([]string{"bench"}, x.Bench...)
-		if side == sideChanged {
+		if side != sideBase {
 			bench = append(bench, x.Change...)
 		}
 		bench = append(bench, more...)
-		bench = append(bench, "--store", path, "--label", "exp/"+name+"/"+side)
+		bench = append(bench, "--store", path, "--label", label+side)
 		fmt.Fprintf(a.err, "greta: %s: greta %s\n", side, strings.Join(bench, " "))
 		return runProgram(ctx, program, bench)
 	}
-	if err := run(sideChanged, self, "--repetitions", "1", "--min-time", "0s"); err != nil {
+	if err := run(sideCheck, self, "--repetitions", "1", "--min-time", "0s"); err != nil {
 		var code *exec.ExitError
 		if ctx.Err() != nil || !errors.As(err, &code) || code.ExitCode() != exitMismatch {
 			return fmt.Errorf("the changed side cannot be measured: %w", err)
@@ -105,7 +109,6 @@ func (a *app) expRun(ctx context.Context, f *expRunFlags, name string) error {
 		return errors.Join(&exitError{code: exitMismatch, err: errors.New(wrong)},
 			exp.AddRun(ctx, ledger, name, exp.Run{Summary: "wrong results, nothing was timed", Details: err.Error()}))
 	}
-	warm := time.Now().UTC() // what was run before is no part of the comparison
 	for round := range f.rounds {
 		order := []func() error{func() error { return run(sideBase, base) }, func() error { return run(sideChanged, self) }}
 		if round%2 == 1 {
@@ -124,7 +127,7 @@ func (a *app) expRun(ctx context.Context, f *expRunFlags, name string) error {
 	defer s.Close()
 	var sides [2][]store.Entry
 	for i, side := range []string{sideBase, sideChanged} {
-		entries, err := s.Results(store.Filter{Label: "exp/" + name + "/" + side, Since: warm})
+		entries, err := s.Results(store.Filter{Label: label + side})
 		if err != nil {
 			return err
 		}

@@ -54,20 +54,20 @@ func TestExperiment(t *testing.T) {
 		if rest, ok := strings.CutPrefix(line, "greta: "); ok {
 			side, _, _ := strings.Cut(rest, ":")
 			order = append(order, side)
-			if (side == "changed") != strings.Contains(line, "--config=tenth") {
+			if (side != "base") != strings.Contains(line, "--config=tenth") {
 				t.Errorf("%s", line)
 			}
 		}
 	}
-	if got := strings.Join(order, " "); got != "changed base changed changed base" {
+	if got := strings.Join(order, " "); got != "check base changed changed base" {
 		t.Errorf("the order is %s", got)
 	}
 	s, err := store.Open(l.path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for side, want := range map[string]int{"base": 2, "changed": 3} {
-		if runs, err := s.Runs(store.Filter{Label: "exp/tenth/" + side}); err != nil || len(runs) != want {
+	for side, want := range map[string]int{"base": 2, "changed": 2, "check": 1} {
+		if runs, err := s.Runs(store.Filter{Label: "exp/tenth/*/" + side}); err != nil || len(runs) != want {
 			t.Errorf("%d runs of %s in the store, %v", len(runs), side, err)
 		}
 	}
@@ -103,8 +103,8 @@ func TestWrongExperiment(t *testing.T) {
 	has(t, l.exp(0, "list", "--status", "open").out, "zeros2")
 	hasNot(t, l.exp(0, "list", "--status", "rejected").out, "zeros2")
 	l.exp(0, "new", append([]string{"quick", "--hypothesis", "h", "--change", "--min-time=1ms", "--baseline", "this"}, benchmark...)...)
-	has(t, l.exp(0, "run", "quick", "--rounds", "1").err, "changed: greta bench op linear", "--min-time=1ms")
-	other := greta(t, "exp", "new", "other", "--ledger", filepath.Join(t.TempDir(), "mine.md"), "--store", l.path, "--hypothesis", "h", "--config", "wrong", "--", "op", "add")
+	has(t, l.exp(0, "run", "quick", "--rounds", "1").err, "check: greta bench op linear", "--min-time=1ms")
+	other := greta(t, "exp", "new", "other", "--ledger", filepath.Join(t.TempDir(), "mine.md"), "--store", l.path, "--hypothesis", "h", "--config", "wrong", "--", "op", "linear", "--backend", "fake")
 	if other.code != 0 {
 		t.Errorf("another ledger: %s", other.err)
 	}
@@ -118,6 +118,9 @@ func TestExperimentRefusals(t *testing.T) {
 		"--store does not go":  {"new", "x", "--hypothesis", "h", "--config", "tenth", "--", "op", "linear", "--store", "y"},
 		"-ojson does not go":   {"new", "x", "--hypothesis", "h", "--config", "tenth", "--", "op", "linear", "-ojson"},
 		"no experiment":        {"run", "x"},
+		"lineer":               {"new", "x", "--hypothesis", "h", "--config", "tenth", "--", "op", "lineer", "--backend", "fake"},
+		"has no parameter":     {"new", "x", "--hypothesis", "h", "--change", "-r=3", "--", "platform", "latency", "--set", "latency.bite=4096"},
+		"unknown flag":         {"new", "x", "--hypothesis", "h", "--change", "--no-such-flag", "--", "op", "linear", "--backend", "fake"},
 		"must be positive":     {"run", "x", "--rounds", "0"},
 		"no experiment is":     {"show", "x"},
 		"open, kept":           {"list", "--status", "good"},
@@ -125,8 +128,8 @@ func TestExperimentRefusals(t *testing.T) {
 	} {
 		has(t, l.exp(exitUsage, args[0], args[1:]...).err, want)
 	}
-	l.begin(0, "none", "none")
-	has(t, l.exp(exitFailed, "run", "none").err, "the changed side cannot be measured")
+	has(t, l.begin(exitUsage, "none", "none").err, "the benchmark cannot be run", "no kernel of these has such a variant", "plain, tenth, wrong")
+	l.exp(exitUsage, "show", "none") // nothing is in the ledger
 	l.exp(0, "new", append([]string{"b", "--hypothesis", "h", "--config", "tenth", "--baseline", "no-such-commit"}, benchmark...)...)
 	has(t, l.exp(exitUsage, "run", "b").err, "no-such-commit")
 }
@@ -153,5 +156,33 @@ func TestPooled(t *testing.T) {
 	}
 	if c := compare.Compare(got, got, compare.Options{}); c.Count(compare.Same) != 1 {
 		t.Errorf("%+v", c.Rows)
+	}
+}
+
+// TestExperimentElsewhere: an experiment for a device that is not here is noted all the same.
+func TestExperimentElsewhere(t *testing.T) {
+	l := newLab(t)
+	r := l.exp(0, "new", "far", "--hypothesis", "h", "--config", "x", "--", "op", "linear", "--backend", "none")
+	has(t, r.err, "is not tried here")
+}
+
+// TestDryRun: what would be measured is listed, and nothing is measured or kept.
+func TestDryRun(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.sqlite")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"op", "linear", "--m", "1,2", "--n", "64", "--k", "32"}, "linear k=32 m=2 n=64 type=f16"},
+		{[]string{"platform", "latency", "--set", "latency.bytes=4096"}, "latency bytes=4096"},
+		{[]string{"model", "llama2_block", "-p", "8", "-n", "0", "-d", "0,16"}, "llama2_block, kv f16, pp8 @ d16"},
+	} {
+		r := greta(t, append(append([]string{"bench"}, c.args...), "--dry-run", "--store", path)...)
+		if r.code != 0 || !strings.Contains(r.out, c.want) || strings.Contains(r.out, "verdict") {
+			t.Errorf("%v: %d, %q is expected in\n%s%s", c.args, r.code, c.want, r.out, r.err)
+		}
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("a store was made")
 	}
 }

@@ -30,7 +30,7 @@ func TestReportPlotGap(t *testing.T) {
 	hasNot(t, read("page.html"), "Devices compared", "Card A")
 	has(t, h.greta(0, "report", "-o", "-").out, "<!doctype html>")
 	has(t, h.greta(2, "report", "-o", page, "--device", "nothing").err, "no results match")
-	has(t, h.greta(1, "report", "-o", filepath.Join(dir, "none", "page.html")).err, "cannot be written")
+	has(t, h.greta(exitUsage, "report", "-o", filepath.Join(dir, "none", "page.html")).err, "cannot be written")
 
 	h.greta(0, "plot", "devices", "-o", filepath.Join(dir, "d.svg"))
 	has(t, read("d.svg"), "<svg", "Card A", "Card B")

@@ -67,7 +67,7 @@ func (f *filterFlags) register(s *pflag.FlagSet) {
 	s.StringVar(&f.run, "run", "", "the run of this identity, or those whose identities begin so")
 	s.StringVar(&f.host, "host", "", "runs on this host")
 	s.StringVar(&f.commit, "commit", "", "runs of this commit of greta, or of those that begin so")
-	s.StringVar(&f.label, "label", "", "runs with this label")
+	s.StringVar(&f.label, "label", "", "runs with this label; * matches anything")
 	s.StringVar(&f.since, "since", "", "runs since then: 2026-03-01, 2026-03-01T12:00:00Z, or 12h, 7d, 4w ago")
 	s.StringVar(&f.until, "until", "", "runs until then")
 	f.storeFlag.register(s)
