@@ -80,6 +80,39 @@ func (c *Chooser) choose(n *graph.Node) string {
 	return e.Best
 }
 
+// Refuse says which forced variants none of these nodes has, and what there is instead.
+func (c *Chooser) Refuse(nodes []*graph.Node) error {
+	if c == nil {
+		return nil
+	}
+	for _, op := range slices.Sorted(maps.Keys(c.forced)) {
+		var have, others []string
+		for _, n := range nodes {
+			all := c.tun.Variants(n)
+			switch {
+			case n.Op.Name == op:
+				have = append(have, all...)
+			case len(all) > 1:
+				others = append(others, n.Op.Name)
+			}
+		}
+		if slices.Contains(have, c.forced[op]) {
+			continue
+		}
+		slices.Sort(have)
+		slices.Sort(others)
+		text := "they have " + strings.Join(slices.Compact(have), ", ")
+		if len(have) == 0 {
+			text = "operators of this model with variants are " + strings.Join(slices.Compact(others), ", ")
+			if len(others) == 0 {
+				text = "no operator of this model has any"
+			}
+		}
+		return fmt.Errorf("--config %s=%s: no kernel of this model's %s has a variant of this name on the %s backend; %s", op, c.forced[op], op, c.dev.Info().Backend, text)
+	}
+	return nil
+}
+
 // Close gives the device its defaults back.
 func (c *Chooser) Close() {
 	if c != nil {

@@ -17,6 +17,7 @@ import (
 	"greta/engine"
 	"greta/engine/health"
 	"greta/engine/packcache"
+	"greta/graph"
 	"greta/graph/lang"
 	"greta/internal/child"
 	"greta/models"
@@ -120,7 +121,30 @@ func (f *modelFlags) open(ctx context.Context, errw io.Writer, arg string) (_ *b
 		return nil, err
 	}
 	b.opt.Model, b.opt.Source, b.opt.Device = b.file, b.source, b.device
-	return b, nil
+	return b, b.checkForced(len(f.force) > 0)
+}
+
+// checkForced refuses forced variants that no kernel of the model has, before its weights are
+// loaded. What else is wrong with the model is said when it is.
+func (b *bundle) checkForced(some bool) error {
+	if !some {
+		return nil
+	}
+	opt := b.opt
+	if opt.Context == 0 {
+		opt.Context = engine.DefaultChunk
+	}
+	var nodes []*graph.Node
+	for _, tokens := range []int{1, min(opt.Context, engine.DefaultChunk)} {
+		shapes, err := engine.Shapes(opt, tokens, 1)
+		if err != nil {
+			return nil
+		}
+		for _, s := range shapes {
+			nodes = append(nodes, s.Node)
+		}
+	}
+	return b.variants.Refuse(nodes)
 }
 
 func (f *modelFlags) deviceFlags() deviceFlags {

@@ -133,8 +133,12 @@ func TestTune(t *testing.T) {
 		t.Errorf("%+v", e.Result)
 	}
 	bad := greta(t, append([]string{"run"}, append(run, "off", "--config", "linear=none")...)...)
-	if bad.code != exitUsage || !strings.Contains(bad.err, "linear=none") {
+	if bad.code != exitUsage || !strings.Contains(bad.err, "linear=none") || !strings.Contains(bad.err, "they have") || !strings.Contains(bad.err, "tenth") {
 		t.Errorf("a variant that is not there: %d %s", bad.code, bad.err)
+	}
+	bad = greta(t, append([]string{"run"}, append(run, "off", "--config", "liner=tenth")...)...)
+	if bad.code != exitUsage || !strings.Contains(bad.err, "operators of this model with variants are") || !strings.Contains(bad.err, "linear") {
+		t.Errorf("an operator that is not there: %d %s", bad.code, bad.err)
 	}
 	if r := greta(t, "run", model, "--tuned", write(t, "x.yaml", "a: 1\n")); r.code != exitUsage || !strings.Contains(r.err, "no file of greta tune") {
 		t.Errorf("%d %s", r.code, r.err)

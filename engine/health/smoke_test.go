@@ -70,6 +70,9 @@ func TestSmokeFindsFaults(t *testing.T) {
 // smoke is the child's side, which goes wrong as mode says.
 func smoke(mode string) error {
 	n := 0
+	if mode == "early" {
+		os.Exit(9)
+	}
 	return ServeSmoke(os.Stdout, UltraSafe, 3, func() (*Opened, error) {
 		o := &Opened{Device: ref.New(), Validation: "on", Messages: func() int { return 0 }, First: func() []string { return nil }}
 		switch n++; {
@@ -111,6 +114,9 @@ func TestWatch(t *testing.T) {
 				t.Errorf("%d messages", r.Messages)
 			}
 		})
+	}
+	if r, err := Watch(context.Background(), child.Command{os.Args[0], "smoke", "early", ""}, "ref", UltraSafe, 3, time.Minute, func(Run) {}); err != nil || !strings.HasPrefix(r.Reason, "before the device was opened: the child process ended") {
+		t.Errorf("an end before anything was done: %v, %+v", err, r)
 	}
 	if _, err := Watch(context.Background(), child.Command{os.Args[0], "smoke", "none", ""}, "ref", UltraSafe, 3, time.Minute, func(Run) {}); !errors.As(err, new(*NoDevice)) || err.Error() != "no card" {
 		t.Error(err)

@@ -2,6 +2,7 @@ package health
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -84,7 +85,7 @@ func Watch(ctx context.Context, c child.Command, backend string, p Profile, repe
 		r.Reason = none
 		return r, &NoDevice{none}
 	case err != nil:
-		r.Reason = fmt.Sprintf("%s: %v", stage, err)
+		r.Reason = fmt.Sprintf("%s: %v", cmp.Or(stage, "before the device was opened"), err)
 	case !done || len(r.Runs) != repeat:
 		r.Reason = fmt.Sprintf("%d of %d runs were made", len(r.Runs), repeat)
 	case bad > 0:
