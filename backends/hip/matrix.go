@@ -37,7 +37,16 @@ func hasMatrixCores(arch string) bool {
 // usesMatrixCores says whether a product's tiles go there: half precision
 // cannot hold f32 weights in a few parts.
 func (dev *Device) usesMatrixCores(n *graph.Node) bool {
-	return hasMatrixCores(dev.info.Level) && dev.on(pathMatrix) && n.In[1].Type != tensor.F32
+	t := n.In[1].Type
+	return hasMatrixCores(dev.info.Level) && dev.on(pathMatrix) && t != tensor.F32 && !(dev.info.Level == "gfx90a" && subnormalHalves(t))
+}
+
+// subnormalHalves says whether numbers of a type may be subnormal ones of f16.
+// gfx90a's matrix cores take these for zero ("MI200 MFMA behavior specifics" in
+// AMD's documentation of MIOpen), which is an error of 2e-5; later ones do not.
+// Activations are scaled, so that it does not matter for them.
+func subnormalHalves(t tensor.Type) bool {
+	return t == tensor.F16 || t == tensor.F8E5M2 || t == tensor.F8E5M2FNUZ
 }
 
 // matrixParts gives the number of parts of an activation and the padded length of a row.
