@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +33,55 @@ type Profile struct {
 	Op          []Op          `yaml:"op"`
 	Model       []Model       `yaml:"model"`
 	Platform    []Platform    `yaml:"platform"`
+
+	file string    // or name, for Where
+	root yaml.Node // the text's tree
+}
+
+// Where names a place for errors: an entry of the list op, model or platform, counted from 0, and
+// within it the value at some keys: "profile mine.yaml, line 7, op 2, sizes.m". Keys that are
+// not there leave the entry's line.
+func (p *Profile) Where(list string, i int, keys ...string) string {
+	node := &p.root
+	if node.Kind == yaml.DocumentNode {
+		node = node.Content[0]
+	}
+	line := 0
+	if node = value(node, list); node != nil && node.Kind == yaml.SequenceNode && i < len(node.Content) {
+		node = resolved(node.Content[i])
+		line = node.Line
+		for _, k := range keys {
+			if node = value(node, k); node == nil {
+				break
+			}
+			line = node.Line
+		}
+	}
+	text := fmt.Sprintf("profile %s, line %d, %s %d", p.file, line, list, i+1)
+	if len(keys) > 0 {
+		text += ", " + strings.Join(keys, ".")
+	}
+	return text
+}
+
+func resolved(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// value gives what a mapping has at a key, nil without.
+func value(n *yaml.Node, key string) *yaml.Node {
+	if n = resolved(n); n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return resolved(n.Content[i+1])
+		}
+	}
+	return nil
 }
 
 // Op are operators at sizes, or all kernel shapes of a model.
@@ -127,8 +178,15 @@ func Load(arg string) (*Profile, error) {
 // Read parses and checks a profile; name stands in errors, and for the
 // profile's own name where it has none.
 func Read(name string, r io.Reader) (*Profile, error) {
-	p := &Profile{}
-	d := yaml.NewDecoder(r)
+	p := &Profile{file: name}
+	text, err := io.ReadAll(io.LimitReader(r, mostText+1))
+	if err != nil {
+		return nil, fmt.Errorf("profile %s: %w", name, err)
+	}
+	if len(text) > mostText {
+		return nil, fmt.Errorf("profile %s: it has more than %d bytes, which is no profile", name, mostText)
+	}
+	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
 	if err := d.Decode(p); err != nil {
 		if errors.Is(err, io.EOF) {
@@ -139,24 +197,27 @@ func Read(name string, r io.Reader) (*Profile, error) {
 	if d.Decode(new(yaml.Node)) != io.EOF {
 		return nil, fmt.Errorf("profile %s: more follows behind its first YAML document", name)
 	}
+	if err := yaml.Unmarshal(text, &p.root); err != nil {
+		return nil, fmt.Errorf("profile %s: %w", name, err)
+	}
 	if p.Name == "" {
 		p.Name = strings.TrimSuffix(path.Base(name), ".yaml")
 	}
-	if err := p.check(); err != nil {
-		return nil, fmt.Errorf("profile %s: %w", name, err)
-	}
-	return p, nil
+	return p, p.check()
 }
+
+// mostText bounds a profile: who names a model file by mistake is told so.
+const mostText = 1 << 20
 
 func (p *Profile) check() error {
 	if p.Repetitions < 0 || p.MinTime < 0 {
-		return fmt.Errorf("repetitions %d and min_time %v must not be negative", p.Repetitions, p.MinTime)
+		return fmt.Errorf("profile %s: repetitions %d and min_time %v must not be negative", p.file, p.Repetitions, p.MinTime)
 	}
 	if err := CheckCache(p.Cache); err != nil {
-		return err
+		return fmt.Errorf("profile %s: %w", p.file, err)
 	}
 	for i, o := range p.Op {
-		where := fmt.Sprintf("op %d", i+1)
+		where := p.Where("op", i)
 		if (len(o.Op) == 0) == (o.Model == "") {
 			return fmt.Errorf("%s: either op or model must be given", where)
 		}
@@ -169,32 +230,32 @@ func (p *Profile) check() error {
 			return fmt.Errorf("%s: context %d must not be negative", where, o.Context)
 		}
 		if err := CheckCache(o.Cache); err != nil {
-			return fmt.Errorf("%s: %w", where, err)
+			return fmt.Errorf("%s: %w", p.Where("op", i, "cache"), err)
 		}
-		for name, list := range o.Sizes {
-			if _, err := Sizes(string(list)); err != nil {
-				return fmt.Errorf("%s: size %s: %w", where, name, err)
+		for _, name := range slices.Sorted(maps.Keys(o.Sizes)) {
+			if _, err := Sizes(string(o.Sizes[name])); err != nil {
+				return fmt.Errorf("%s: %w", p.Where("op", i, "sizes", name), err)
 			}
 		}
-		for _, t := range []Text{o.At, o.Prompt} {
+		for key, t := range map[string]Text{"at": o.At, "prompt": o.Prompt} {
 			if _, err := Sizes(string(t)); t != "" && err != nil {
-				return fmt.Errorf("%s: %w", where, err)
+				return fmt.Errorf("%s: %w", p.Where("op", i, key), err)
 			}
 		}
 	}
 	for i, m := range p.Model {
 		if m.Model == "" {
-			return fmt.Errorf("model %d: model must be given", i+1)
+			return fmt.Errorf("%s: model must be given", p.Where("model", i))
 		}
-		for _, t := range []Text{m.Prompt, m.Gen, m.Depth} {
+		for key, t := range map[string]Text{"prompt": m.Prompt, "gen": m.Gen, "depth": m.Depth} {
 			if _, err := Sizes(string(t)); t != "" && err != nil {
-				return fmt.Errorf("model %d: %w", i+1, err)
+				return fmt.Errorf("%s: %w", p.Where("model", i, key), err)
 			}
 		}
 	}
 	for i, b := range p.Platform {
 		if b.Bench == "" {
-			return fmt.Errorf("platform %d: bench must be given", i+1)
+			return fmt.Errorf("%s: bench must be given", p.Where("platform", i))
 		}
 	}
 	return nil

@@ -87,9 +87,9 @@ func TestReadRefuses(t *testing.T) {
 	for text, part := range map[string]string{
 		"":                                      "empty",
 		"nmae: x":                               "line 1: field nmae not found",
-		"op: [{sizes: {m: 1}}]":                 "op 1: either op or model",
-		"op: [{op: [add], model: x}]":           "op 1: either op or model",
-		`op: [{op: [add], sizes: {n: 4..x}}]`:   "size n: \"4..x\", column 4",
+		"op: [{sizes: {m: 1}}]":                 "line 1, op 1: either op or model",
+		"op: [{op: [add], model: x}]":           "line 1, op 1: either op or model",
+		`op: [{op: [add], sizes: {n: 4..x}}]`:   "line 1, op 1, sizes.n: \"4..x\", column 4",
 		"op: [{op: [add], prompt: 5}]":          "go with model",
 		"op: [{op: [add], set: {L: 4}}]":        "go with model",
 		"op: [{model: x, sizes: {m: 1}}]":       "sizes of its own",
@@ -97,8 +97,8 @@ func TestReadRefuses(t *testing.T) {
 		"op: [{model: x, context: -1}]":         "context -1",
 		"name: a\n---\nname: b":                 "more follows",
 		"cache: hot":                            "cold, warm or both",
-		"model: [{prompt: 5}]":                  "model 1: model must be given",
-		"platform: [{params: {n: 1}}]":          "platform 1: bench must be given",
+		"model: [{prompt: 5}]":                  "line 1, model 1: model must be given",
+		"platform: [{params: {n: 1}}]":          "line 1, platform 1: bench must be given",
 		"min_time: soon":                        "line 1",
 		"op: [{op: [add], sizes: {n: {a: 1}}}]": "line 1: a number",
 	} {
@@ -118,5 +118,28 @@ func TestTextTakesLists(t *testing.T) {
 	}
 	if o := p.Op[0]; o.Sizes["m"] != "1,8" || o.Sizes["n"] != "64..128*2" || o.Types != "f32" || p.Name != "x" {
 		t.Errorf("read %+v", o)
+	}
+}
+
+// TestWhere: errors name the line of the value that they are about, also behind an anchor.
+func TestWhere(t *testing.T) {
+	p, err := Read("mine.yaml", strings.NewReader("name: x\nop:\n  - op: [add]\n  - &a\n    op: [linear]\n    sizes:\n      m: 1\n      k: 64\n  - *a\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, keys := range map[string][]string{
+		"profile mine.yaml, line 4, op 2":          nil,
+		"profile mine.yaml, line 8, op 2, sizes.k": {"sizes", "k"},
+		"profile mine.yaml, line 4, op 2, kv":      {"kv"},
+	} {
+		if got := p.Where("op", 1, keys...); got != want {
+			t.Errorf("%s, %s is expected", got, want)
+		}
+	}
+	if got := p.Where("op", 2, "sizes", "m"); got != "profile mine.yaml, line 7, op 3, sizes.m" {
+		t.Error(got)
+	}
+	if _, err := Read("big", strings.NewReader(strings.Repeat("#", 2<<20))); err == nil || !strings.Contains(err.Error(), "no profile") {
+		t.Errorf("two megabytes: %v", err)
 	}
 }

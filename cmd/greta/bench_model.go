@@ -91,6 +91,15 @@ type modelJob struct {
 	prompts, gens, depths, threads, chunks []int
 	dtypes, kvs                            []string
 	set                                    []string
+	where                                  func(keys ...string) string // in a profile; nil: flags say it
+}
+
+// value names where a value comes from: its flag, or its place in the profile.
+func (j *modelJob) value(name string) string {
+	if j.where == nil {
+		return "--" + name
+	}
+	return j.where(name)
 }
 
 func (a *app) benchModel(c *cobra.Command, f *benchModelFlags, args []string) error {
@@ -110,6 +119,9 @@ func (a *app) benchModel(c *cobra.Command, f *benchModelFlags, args []string) er
 					err = m.find(b, j.arg)
 				}
 				if err = errors.Join(err, b.close()); err != nil {
+					if j.where != nil {
+						err = fmt.Errorf("%s: %w", j.where(), err)
+					}
 					return usage(err)
 				}
 			}
@@ -221,8 +233,9 @@ func (f *benchModelFlags) jobs(c *cobra.Command, args []string) ([]modelJob, str
 		f.minTime = p.MinTime
 	}
 	var jobs []modelJob
-	for _, m := range p.Model {
+	for i, m := range p.Model {
 		j := base
+		j.where = func(keys ...string) string { return p.Where("model", i, keys...) }
 		j.arg, j.dtypes = m.Model, strings.Split(m.DType, ",")
 		for _, k := range slices.Sorted(maps.Keys(m.Set)) {
 			j.set = append(j.set, k+"="+m.Set[k])
@@ -243,7 +256,7 @@ func (j *modelJob) lists(prompt, gen, depth string) error {
 	}{{"prompt", prompt, &j.prompts}, {"gen", gen, &j.gens}, {"depth", depth, &j.depths}} {
 		list, err := profile.Sizes(l.text)
 		if err != nil {
-			return fmt.Errorf("--%s: %w", l.flag, err)
+			return fmt.Errorf("%s: %w", j.value(l.flag), err)
 		}
 		if l.flag != "depth" {
 			list = slices.DeleteFunc(list, func(n int) bool { return n == 0 })
@@ -251,6 +264,9 @@ func (j *modelJob) lists(prompt, gen, depth string) error {
 		*l.to = list
 	}
 	if len(j.prompts)+len(j.gens) == 0 {
+		if j.where != nil {
+			return fmt.Errorf("%s: prompt 0 and gen 0 leave nothing to measure", j.where())
+		}
 		return fmt.Errorf("-p 0 -n 0 leaves nothing to measure")
 	}
 	return nil

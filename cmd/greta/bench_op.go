@@ -141,6 +141,16 @@ type opSelection struct {
 	context         int
 	cache           string
 	stored, byModel bool // types as stored; sizes are the model's
+	// where names a value of the profile that this is of, by its keys; nil: it is of flags.
+	where func(keys ...string) string
+}
+
+// value names where a value comes from: its flag, or its place in the profile.
+func (s *opSelection) value(flag string, keys ...string) string {
+	if s.where == nil {
+		return "--" + flag
+	}
+	return s.where(keys...)
 }
 
 // opJob is a case with the state of the caches in which it is wanted.
@@ -177,6 +187,9 @@ func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Devic
 	for i := range list {
 		cases, err := f.cases(ctx, dev, &list[i])
 		if err != nil {
+			if w := list[i].where; w != nil && !strings.HasPrefix(err.Error(), "profile ") {
+				err = fmt.Errorf("%s: %w", w(), err)
+			}
 			return nil, usage(err)
 		}
 		for _, c := range cases {
@@ -279,8 +292,9 @@ func (f *benchOpFlags) selections(c *cobra.Command, args []string) ([]opSelectio
 		f.minTime = p.MinTime
 	}
 	var list []opSelection
-	for _, o := range p.Op {
-		s := opSelection{ops: o.Op, model: o.Model, byModel: o.Model != "", sizes: map[string]string{}, attrs: map[string]string{}, at: string(o.At),
+	for i, o := range p.Op {
+		where := func(keys ...string) string { return p.Where("op", i, keys...) }
+		s := opSelection{where: where, ops: o.Op, model: o.Model, byModel: o.Model != "", sizes: map[string]string{}, attrs: map[string]string{}, at: string(o.At),
 			types: string(o.Types), kvs: or(string(o.KV), "f16"), prompt: or(string(o.Prompt), "512"), depth: "512", context: o.Context, stored: o.Types == "",
 			cache: or(o.Cache, p.Cache)}
 		if o.With != "" {
@@ -367,15 +381,19 @@ func (f *benchOpFlags) cases(ctx context.Context, dev backends.Device, s *opSele
 			if near := lang.Nearest(name, ops.Table.Names()); near != "" {
 				hint = "; did you mean " + near + "?"
 			}
-			return nil, fmt.Errorf("no operator %s%s; greta ops lists them", name, hint)
+			err := fmt.Errorf("no operator %s%s; greta ops lists them", name, hint)
+			if s.where != nil {
+				err = fmt.Errorf("%s: %w", s.where("op"), err)
+			}
+			return nil, err
 		}
 		list = append(list, o)
 	}
-	types, err := typeList("--type", s.types)
+	types, err := typeList(s.value("type", "types"), s.types)
 	if err != nil {
 		return nil, err
 	}
-	kvs, err := typeList("--kv", s.kvs)
+	kvs, err := typeList(s.value("kv", "kv"), s.kvs)
 	if err != nil {
 		return nil, err
 	}
@@ -384,16 +402,16 @@ func (f *benchOpFlags) cases(ctx context.Context, dev backends.Device, s *opSele
 	}
 	for name := range s.sizes {
 		if !slices.ContainsFunc(list, func(o *graph.Op) bool { return slices.Contains(op.Dims(o), name) }) {
-			return nil, fmt.Errorf("--%s: none of %s has a size of this name; %s has %s", name, strings.Join(s.ops, ", "), list[0].Name, strings.Join(op.Dims(list[0]), ", "))
+			return nil, fmt.Errorf("%s: none of %s has a size of this name; %s has %s", s.value(name, "sizes", name), strings.Join(s.ops, ", "), list[0].Name, strings.Join(op.Dims(list[0]), ", "))
 		}
 	}
 	if s.types != "" && !slices.ContainsFunc(list, op.HasType) {
-		return nil, fmt.Errorf("--type %s: none of %s has weights of a type to choose", s.types, strings.Join(s.ops, ", "))
+		return nil, fmt.Errorf("%s %s: none of %s has weights of a type to choose", s.value("type", "types"), s.types, strings.Join(s.ops, ", "))
 	}
 	at := []int{-1}
 	if s.at != "" {
 		if at, err = profile.Sizes(s.at); err != nil {
-			return nil, fmt.Errorf("--at: %w", err)
+			return nil, fmt.Errorf("%s: %w", s.value("at", "at"), err)
 		}
 	}
 	var cases []*op.Case
@@ -406,7 +424,7 @@ func (f *benchOpFlags) cases(ctx context.Context, dev backends.Device, s *opSele
 			}
 			values, err := profile.Sizes(text)
 			if err != nil {
-				return nil, fmt.Errorf("--%s: %w", name, err)
+				return nil, fmt.Errorf("%s: %w", s.value(name, "sizes", name), err)
 			}
 			all = product(all, values, func(r *op.Request, v int) {
 				r.Sizes = maps.Clone(r.Sizes)
@@ -470,7 +488,7 @@ func typeList(flag, text string) ([]tensor.Type, error) {
 func (f *benchOpFlags) modelCases(dev backends.Device, s *opSelection, only []*graph.Op, types, kvs []tensor.Type) ([]*op.Case, error) {
 	prompts, err := profile.Sizes(s.prompt)
 	if err != nil {
-		return nil, fmt.Errorf("--prompt: %w", err)
+		return nil, fmt.Errorf("%s: %w", s.value("prompt", "prompt"), err)
 	}
 	depths, err := profile.Sizes(s.depth)
 	if err != nil {

@@ -518,3 +518,26 @@ func TestVerifyProfile(t *testing.T) {
 		t.Errorf("%d results in %d types", len(rows), len(types))
 	}
 }
+
+// TestProfilesAreNamed: what is wrong in a profile is said with its line and key, not by flags.
+func TestProfilesAreNamed(t *testing.T) {
+	for _, c := range []struct{ kind, text, want string }{
+		{"op", "op:\n  - op: [linear]\n    types: [f16, f17]\n", "line 3, op 1, types f17: no such type"},
+		{"op", "op:\n  - op: [linear]\n    sizes: {q: 3}\n", "line 3, op 1, sizes.q: none of linear has a size"},
+		{"op", "op:\n  - op: [add]\n  - op: [liner]\n", "line 3, op 2, op: no operator liner"},
+		{"op", "op:\n  - op: [softcap]\n    attrs: {cap: many}\n", "line 2, op 1: "},
+		{"op", "op:\n  - model: llama2_block\n    prompt: 4..x\n", "line 3, op 1, prompt: "},
+		{"model", "model:\n  - model: llama2_block\n    prompt: 0\n    gen: 0\n", "line 2, model 1: prompt 0 and gen 0"},
+		{"model", "model:\n  - model: no_such_model\n", "line 2, model 1: "},
+		{"platform", "platform:\n  - bench: latency\n  - {bench: latency, params: {bite: 3}}\n", "line 3, platform 2: the benchmark latency has no parameter"},
+	} {
+		path := filepath.Join(t.TempDir(), "mine.yaml")
+		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		r := greta(t, "bench", c.kind, "--profile", path, "--no-store")
+		if r.code != exitUsage || !strings.Contains(r.err, "profile "+path+", "+c.want) || strings.Contains(r.err, " --") {
+			t.Errorf("%s\n%d %s; %q is expected", c.text, r.code, r.err, c.want)
+		}
+	}
+}

@@ -126,7 +126,10 @@ func (f *benchPlatformFlags) plan(args []string, changed func(flag string) bool)
 		if p.MinTime > 0 && !changed("min-time") {
 			f.minTime = p.MinTime
 		}
-		for _, b := range p.Platform {
+		for i, b := range p.Platform {
+			if err := platform.Check([]profile.Platform{b}); err != nil {
+				return nil, "", fmt.Errorf("%s: %w", p.Where("platform", i), err)
+			}
 			if len(args) == 0 || slices.Contains(args, b.Bench) {
 				plan = append(plan, b)
 			}
