@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -211,7 +212,7 @@ func (e *Engine) loadOne(ctx context.Context, v *graph.Value, p *backends.Packin
 // asStored gives the bytes of a weight that needs no conversion, or nil.
 func (e *Engine) asStored(v *graph.Value) ([]byte, error) {
 	l := v.Load
-	if e.opt.Source == nil || len(l.Tensors) != 1 || l.Add != 0 || l.Transpose || l.Type != v.Type {
+	if e.opt.Source == nil || len(l.Tensors) != 1 || l.Add != 0 || l.Transpose || l.Spread || l.Type != v.Type {
 		return nil, nil
 	}
 	data, err := e.opt.Source.Data(l.Tensors[0])
@@ -294,6 +295,9 @@ func (e *Engine) produce(ctx context.Context, dst []byte, v *graph.Value) error 
 		shape := v.Shape
 		if len(l.Tensors) > 1 {
 			shape = shape[1:]
+		}
+		if l.Spread {
+			data = bytes.Repeat(data, shape.Elems())
 		}
 		if err := convert(ctx, dst[i*part:(i+1)*part], v.Type, data, l, shape); err != nil {
 			return fmt.Errorf("%s: tensor %s: %w", e.opt.Source.Path(), name, err)

@@ -185,6 +185,7 @@ var fusedCalls = map[string]string{
 	"rope_push":       "y: rope_push(kc, k, pos, f, base=100, layout=pair, dims=2)",
 	"linear_residual": "y: linear_residual(x, w, z, b)",
 	"linear_bias":     "y: linear_bias(x, w, b)",
+	"linear_scaled":   "y: linear_scaled(x, w, b)",
 	"add_rmsnorm":     "s, y: add_rmsnorm(x, z, b, eps=0.5)",
 	"swiglu":          "y: swiglu(x, z)",
 	"geglu":           "y: geglu(x, z, form=erf)",

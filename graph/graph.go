@@ -52,6 +52,7 @@ type Load struct {
 	Add       float64     // added to each element after reading
 	Transpose bool        // the source holds [K, N] for our [N, K]
 	Norm      bool        // a norm's weight: synthetic values lie around one
+	Spread    bool        // the source holds one number for all elements
 	Type      tensor.Type // the type in the source, before conversion to the value's
 }
 

@@ -62,6 +62,7 @@ type builder struct {
 	g      *graph.Graph
 	eq     *graph.Builder
 	loads  map[string]*graph.Value      // weights by what they load, so that tied ones are one
+	scales map[*graph.Value]*graph.Load // the factors of weights that have some
 	names  map[string]bool              // of weights and states
 	pushed map[*graph.Value]*graph.Node // states' versions that an update has replaced
 }
@@ -80,7 +81,7 @@ type instance struct {
 // or how it fits the weights, is at fault: all that was found at once.
 func (f *File) Build(o Options) (*graph.Graph, error) {
 	o.defaults()
-	b := &builder{o: o, g: &graph.Graph{Name: f.name}, loads: map[string]*graph.Value{}, names: map[string]bool{}, pushed: map[*graph.Value]*graph.Node{}}
+	b := &builder{o: o, g: &graph.Graph{Name: f.name}, loads: map[string]*graph.Value{}, scales: map[*graph.Value]*graph.Load{}, names: map[string]bool{}, pushed: map[*graph.Value]*graph.Node{}}
 	for _, n := range []struct {
 		name string
 		v    int
@@ -107,6 +108,9 @@ func (f *File) Build(o Options) (*graph.Graph, error) {
 	}
 	b.g.Prune()
 	b.markNorms()
+	if err := b.applyScales(); err != nil {
+		return nil, err
+	}
 	if err := b.g.Verify(); err != nil {
 		return nil, fmt.Errorf("%s: %w", f.path, err)
 	}
@@ -215,6 +219,7 @@ func (in *instance) weight(w *weightDecl) (*graph.Value, bool) {
 		return nil, false
 	}
 	load := &graph.Load{Tensors: []string{in.prefix + name}, Type: tensor.F16}
+	var scale *graph.Load
 	if src != nil {
 		p, found := w.find(src, max(0, in.block))
 		if !found {
@@ -223,6 +228,12 @@ func (in *instance) weight(w *weightDecl) (*graph.Value, bool) {
 		var err error
 		if load, err = p.load(src, name, max(0, in.block), shape); err != nil {
 			return fail("%v", err)
+		}
+		if scale, err = scaleOf(src, load.Tensors[0], load.Type, p.orient(shape)[0]); err != nil {
+			return fail("%v", err)
+		}
+		if scale != nil && (load.Transpose || load.Add != 0 || len(shape) != 2) {
+			return fail("tensor %s of %s has factors in %s, which only a matrix of its own that is neither transposed nor added to can have; take the checkpoint in bf16 or f16", load.Tensors[0], src.Path(), scale.Tensors[0])
 		}
 	}
 	t := load.Type
@@ -244,6 +255,9 @@ func (in *instance) weight(w *weightDecl) (*graph.Value, bool) {
 	}
 	v := in.g.AddValue(&graph.Value{Name: in.unique(in.prefix + name), Kind: graph.Weight, Type: t, Shape: shape, Load: load})
 	in.loads[key] = v
+	if scale != nil {
+		in.scales[v] = scale
+	}
 	return v, true
 }
 

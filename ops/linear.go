@@ -62,3 +62,14 @@ var LinearResidual = &graph.Op{
 	Body:    "y: r + linear(x, w, b)",
 	Cost:    linearCost,
 }
+
+// LinearScaled is a linear whose weight has a factor for each of its rows, as
+// checkpoints in 8-bit floats have: s [N], w's numbers are w[n][k] s[n].
+var LinearScaled = &graph.Op{
+	Name:    "linear_scaled",
+	Doc:     "y = linear(x, w) * s",
+	Sig:     graph.MustSig("(x: T[*, K], w: W[N, K], s: S[N]) -> (y: float[*, N])"),
+	RowWise: true,
+	Body:    "y: linear(x, w) * s",
+	Cost:    linearCost,
+}

@@ -160,7 +160,7 @@ func (b *binder) f8(p product) {
 	d.ptr(work, factor, b.pointer(p.x)).rows(rowsOf(p.x)).u32(rows, places, steps*64)
 	d = b.start(s.program(weightType(p.w), b.bias(p)), "f8_gemm", 32*s.warpsN, rowTiles*columnTiles, s.split, 1)
 	d.shared = s.bytes()
-	d.ptr(work, factor).u32(places, rows).ptr(b.packedF8(p.w)).u32(n, n, steps).ptr(0).u32(0).ptr(b.dense(p.bias))
+	d.ptr(work, factor).u32(places, rows).ptr(b.packedF8(p.w)).u32(n, n, steps).ptr(b.dense(p.scale)).u32(b.factors(p)).ptr(b.dense(p.bias))
 	b.residual(d, p.res)
 	d.ptr(p.y).u32(rowTiles, columnTiles)
 	counters := uintptr(0)
@@ -171,6 +171,17 @@ func (b *binder) f8(p product) {
 		b.common = append(b.common, span{counters, counters + 1, true})
 	}
 	d.ptr(work+uintptr(partsAt), counters)
+}
+
+// factors is how many factors of rows there are, of f32: 0 or one a row.
+func (b *binder) factors(p product) int {
+	if p.scale.Buffer == nil {
+		return 0
+	}
+	if p.scale.Type != tensor.F32 {
+		b.failf("factors of %s, not f32", p.scale.Type)
+	}
+	return p.w.Shape[0]
 }
 
 // f8Packing is the layout of weights of 8-bit floats.

@@ -89,7 +89,7 @@ func (j *joiner) node(i int) *graph.Node { return j.p.Launches[i].Node }
 func (j *joiner) path(i int) string {
 	n := j.node(i)
 	switch {
-	case n.Op != ops.Linear && n.Op != ops.LinearBias:
+	case n.Op != ops.Linear && n.Op != ops.LinearBias && n.Op != ops.LinearScaled:
 		return ""
 	case j.dev.usesF8Vec(n):
 		return "f8vec"
@@ -107,6 +107,9 @@ func (j *joiner) sameProduct(a, b int) bool {
 		return false
 	}
 	x, y := &j.p.Launches[a], &j.p.Launches[b]
+	if j.node(a).Op != j.node(b).Op && (j.node(a).Op == ops.LinearScaled || j.node(b).Op == ops.LinearScaled) {
+		return false // the third operand is another
+	}
 	if x.Kernel.(*kernel).variant != y.Kernel.(*kernel).variant || !sameOperand(&x.In[0], &y.In[0]) {
 		return false
 	}

@@ -7,6 +7,7 @@ import (
 
 	"greta/backends"
 	"greta/graph"
+	"greta/ops"
 	"greta/tensor"
 )
 
@@ -25,7 +26,7 @@ type entry struct {
 }
 
 // fusions are the fused operators that this device wants, in the order of trial.
-var fusions = []string{"rope_push", "linear_residual", "add_rmsnorm", "swiglu", "geglu"}
+var fusions = []string{"rope_push", "linear_scaled", "linear_residual", "add_rmsnorm", "swiglu", "geglu"}
 
 // table is the device's kernels by operator.
 var table = map[string]entry{
@@ -42,6 +43,7 @@ var table = map[string]entry{
 	"linear":          {bind: bindLinear, weight: 1, plain: []int{2}, scratch: linearScratch},
 	"linear_bias":     {bind: bindLinear, weight: 1, plain: []int{2}, scratch: linearScratch},
 	"linear_residual": {bind: bindLinear, weight: 1, plain: []int{3}, scratch: linearScratch},
+	"linear_scaled":   {bind: bindLinear, weight: 1},
 	"linear_id":       {bind: bindLinearID, weight: 1, plain: []int{3}},
 	"rmsnorm":         {bind: bindNorm, weight: -1, plain: []int{1}},
 	"layernorm":       {bind: bindNorm, weight: -1, plain: []int{1, 2}},
@@ -118,6 +120,9 @@ func (dev *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 		if n.Op.Kind != graph.Update && v.Type != tensor.F32 && v.Type != tensor.I32 {
 			return nil, backends.Unsupportedf("hip", n, "%s: results are f32 here", v)
 		}
+	}
+	if n.Op == ops.LinearScaled && !dev.usesF8Vec(n) && !dev.usesF8(n) {
+		return nil, backends.Unsupportedf("hip", n, "factors of rows are for products with packed weights of 8-bit floats here, of one row or many in half precision")
 	}
 	if e.check != nil {
 		if err := e.check(n); err != nil {

@@ -3,6 +3,7 @@ package hip
 import (
 	"greta/backends"
 	"greta/graph"
+	"greta/ops"
 	"greta/tensor"
 )
 
@@ -13,6 +14,7 @@ const matvecColumns = 8
 // product is y = x·wᵀ with what may follow it.
 type product struct {
 	x, w, bias, res *backends.Operand
+	scale           *backends.Operand // a factor a row of w
 	y               uintptr
 	ids             *backends.Operand // linear_id: experts
 	share           int               // linear_id: columns of y per row of x
@@ -30,9 +32,13 @@ func (b *binder) bias(p product) string {
 
 // product gives the product of a linear, with a bias or a residual.
 func (b *binder) product() product {
-	p := product{x: b.in(0), w: b.in(1), bias: b.in(2), res: &backends.Operand{}, y: b.out(0), share: 1}
-	if b.l.Node.Op.Name == "linear_residual" {
+	none := &backends.Operand{}
+	p := product{x: b.in(0), w: b.in(1), bias: b.in(2), res: none, scale: none, y: b.out(0), share: 1}
+	switch b.l.Node.Op {
+	case ops.LinearResidual:
 		p.res, p.bias = b.in(2), b.in(3)
+	case ops.LinearScaled:
+		p.scale, p.bias = b.in(2), none
 	}
 	p.columns = p.x.Shape.Rows()
 	p.variant = b.l.Kernel.(*kernel).variant

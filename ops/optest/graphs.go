@@ -245,6 +245,10 @@ func (r *generator) linear() {
 		r.to("linear(%s, %s) + %s", x, r.weight(n, k), r.weight(n))
 		return
 	}
+	if r.rng.IntN(3) == 0 {
+		r.to("linear(%s, %s) * %s", x, r.weight(n, k), r.weight(n))
+		return
+	}
 	r.to("linear(%s, %s, %s)", x, r.weight(n, k), r.weight(n))
 }
 

@@ -264,7 +264,7 @@ G_KERNEL G_BOUNDS2(NT, RESIDENT)
     G_UNROLL for (u32 h = 0; h < 2; h++) {
       const u32 c = n0 + (i * GROUPS + group) * 64 + wave * 16 + l / 4 + 8 * h;
       if (c >= n) continue;
-      const float by = down * (scales ? scale[scales > 1 ? c : 0] : 1.0f), plus = BIAS ? load_float(bias, BIAS - 1, c) : 0.0f;
+      const float by = down * (scales ? scale[c] : 1.0f), plus = BIAS ? load_float(bias, BIAS - 1, c) : 0.0f;
       G_UNROLL for (u32 j = 0; j < BM / 8; j++) {
         G_UNROLL for (u32 e = 0; e < 2; e++) {
           const u32 m = m0 + 8 * j + l % 4 * 2 + e;

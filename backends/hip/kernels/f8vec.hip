@@ -22,7 +22,7 @@ struct Matrix {
   float *y;
   const void *bias;
   u64 line;        // bytes from 16 elements to the next
-  u32 scales, pad; // 0, 1 of the whole, or one a row
+  u32 scales, pad; // 0 or one a row
   u32 n, first;    // rows, and the number of its first group
 };
 struct Matrices { Matrix m[MATS]; };
@@ -46,7 +46,7 @@ G_FN float whole(const float *scale, u32 scales, const void *bias, const float *
   float v = 0;
   G_UNROLL for (u32 i = 0; i < WAVES; i++) v += part[i * TOGETHER];
   v *= u2f((127 + F8_DOWN) << 23);
-  if (scales) v *= scale[scales > 1 ? row : 0];
+  if (scales) v *= scale[row];
   if (BIAS) v += load_float(bias, BIAS - 1, row);
   (void)bias;
   return v;
