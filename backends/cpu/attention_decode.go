@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"unsafe"
+
 	"greta/backends/cpu/simd"
 	"greta/internal/pool"
 )
@@ -141,7 +143,7 @@ func (t *decodeAttention) Do(worker, chunk int) {
 			next = ahead(t.k, to, min(to+t.block, end))
 		}
 		for g := range t.groups {
-			prefetch(share(next, g, t.groups))
+			askShare(next, g, t.groups)
 			t.scores(w, g, p-from, p, to)
 		}
 	}
@@ -161,7 +163,7 @@ func (t *decodeAttention) Do(worker, chunk int) {
 			next = ahead(t.k, at, min(at+t.block, last))
 		}
 		for g := range t.groups {
-			prefetch(share(next, g, t.groups))
+			askShare(next, g, t.groups)
 			for h := g * t.share; h < (g+1)*t.share; h++ {
 				k.WeightedSum(part[h*(t.dv+2)+2:][:t.dv], t.v[g], p, w.scores[h*t.split:][p-from:to-from])
 			}
@@ -201,8 +203,16 @@ func ahead(heads []simd.Matrix, from, to int) []byte {
 	return m.Data[min(from*m.Stride, len(m.Data)):min(to*m.Stride, len(m.Data))]
 }
 
-// share gives piece i of n of b.
-func share(b []byte, i, n int) []byte { return b[len(b)*i/n : len(b)*(i+1)/n] }
+// askShare asks for piece i of n of b: so many lines of each of its quarters, which are
+// pages of their own, as one stream alone does not get all that memory gives.
+func askShare(b []byte, i, n int) {
+	lines := (len(b)/4 + 63) / 64 // of a quarter
+	if lines == 0 {
+		return
+	}
+	from, to := lines*i/n, lines*(i+1)/n
+	prefetch(unsafe.Add(unsafe.Pointer(unsafe.SliceData(b)), 64*from), to-from, 64*lines)
+}
 
 // joinSplits adds up what the splits of a token have left. A chunk is one
 // token and one group's heads.

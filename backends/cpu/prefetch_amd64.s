@@ -2,16 +2,20 @@
 
 #include "textflag.h"
 
-// func prefetch(b []byte)
+// func prefetch(p unsafe.Pointer, lines, apart int)
 TEXT ·prefetch(SB), NOSPLIT|NOFRAME, $0-24
-	MOVQ b_base+0(FP), AX
-	MOVQ b_len+8(FP), CX
+	MOVQ p+0(FP), AX
+	MOVQ lines+8(FP), CX
+	MOVQ apart+16(FP), DX
+	LEAQ (DX)(DX*2), BX
 next:
-	CMPQ CX, $0
-	JLE  done
+	SUBQ $1, CX
+	JLT  done
 	PREFETCHT1 (AX)
+	PREFETCHT1 (AX)(DX*1)
+	PREFETCHT1 (AX)(DX*2)
+	PREFETCHT1 (AX)(BX*1)
 	ADDQ $64, AX
-	SUBQ $64, CX
 	JMP  next
 done:
 	RET

@@ -2,8 +2,11 @@
 
 package cpu
 
-// prefetch asks for each cache line of b to be brought to the second level,
-// without waiting: for i := 0; i < len(b); i += 64 { hint(&b[i]) }.
+import "unsafe"
+
+// prefetch asks for so many lines of the cache, from p on and from each of the next
+// three places that lie so many bytes apart, to be brought to the second level, without
+// waiting: for i := range 64 * lines { hint(p+i), hint(p+apart+i), … }.
 //
 //go:noescape
-func prefetch(b []byte)
+func prefetch(p unsafe.Pointer, lines, apart int)

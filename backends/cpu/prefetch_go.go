@@ -2,5 +2,7 @@
 
 package cpu
 
+import "unsafe"
+
 // prefetch is a hint that this build cannot give.
-func prefetch([]byte) {}
+func prefetch(unsafe.Pointer, int, int) {}
