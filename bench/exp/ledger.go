@@ -161,10 +161,17 @@ func DefaultPath(store string) string {
 // Read reads a ledger; a missing file is an empty one.
 func Read(path string) (*Ledger, error) {
 	l := &Ledger{path: path}
-	data, err := os.ReadFile(path)
+	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return l, nil
 	}
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no file: the ledger of experiments is a text file", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

@@ -175,3 +175,9 @@ func TestDamage(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 }
+
+func TestLedgerIsAFile(t *testing.T) {
+	if _, err := Read(t.TempDir()); err == nil || !strings.Contains(err.Error(), "is no file") {
+		t.Errorf("a folder: %v", err)
+	}
+}

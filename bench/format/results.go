@@ -1,6 +1,7 @@
 package format
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -139,14 +140,12 @@ func Share(r *record.Result, measured bool) (share float64, binds string) {
 	return least / median, binds
 }
 
-// Bound names the roof that binds: by the measured roofs, where they are known.
+// Bound names the roof that binds: by the measured rate of each, where it is known, else by the
+// modelled one.
 func Bound(r *record.Result) string {
-	_, binds := r.Roofs.Least(r.Bytes, r.Flops, true)
-	if binds == "" || r.Roofs.MeasuredGFlops == 0 || r.Roofs.MeasuredReadGBs == 0 {
-		if _, b := r.Roofs.Least(r.Bytes, r.Flops, false); b != "" {
-			binds = b
-		}
-	}
+	x := r.Roofs
+	x.MeasuredReadGBs, x.MeasuredGFlops = cmp.Or(x.MeasuredReadGBs, x.ReadGBs), cmp.Or(x.MeasuredGFlops, x.GFlops)
+	_, binds := x.Least(r.Bytes, r.Flops, true)
 	return binds
 }
 

@@ -29,7 +29,7 @@ type Row struct {
 	LibrarySeconds float64
 	// Modelled and Measured are the parts of the roofs that are reached.
 	Modelled, Measured float64
-	Binds              string // "memory" or "compute", by the measured roofs where both are known, else by the modelled ones
+	Binds              string // "memory" or "compute", by the measured rates of both, where they are known, else by the modelled ones
 }
 
 // card tells devices apart through whatever backend they were reached.

@@ -197,11 +197,15 @@ func ReadExchange(path string) ([]Bundle, error) {
 	if string(head[:n]) == "SQLite format 3\x00" {
 		return readStore(path)
 	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return nil, err
-	}
 	strange := func(err error) error {
 		return fmt.Errorf("%s is neither a store of results nor a file of greta export json: %w", path, err)
+	}
+	// Looked at first, so that nothing large, or without an end, is read for nothing.
+	if begin := bytes.TrimLeft(head[:n], " \t\r\n"); len(begin) == 0 || begin[0] != '{' {
+		return nil, strange(errors.New("it does not begin as one of them"))
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, err
 	}
 	text, err := io.ReadAll(f)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/bits"
 	"os"
@@ -126,7 +127,7 @@ func Path() (string, error) {
 // Load reads a file. A missing one is empty, and its error fs.ErrNotExist.
 func Load(path string) (*File, error) {
 	f := &File{Format: Format}
-	data, err := os.ReadFile(path)
+	data, err := readText(path)
 	if err != nil {
 		return f, err
 	}
@@ -145,6 +146,23 @@ func Load(path string) (*File, error) {
 		}
 	}
 	return f, nil
+}
+
+// mostText bounds the file: tens of thousands of entries.
+const mostText = 64 << 20
+
+// readText reads a file that is text, and no device that never ends.
+func readText(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, mostText+1))
+	if err == nil && len(data) > mostText {
+		err = fmt.Errorf("%s: it has more than %d MB, which is no file of greta tune", path, mostText>>20)
+	}
+	return data, err
 }
 
 // Find gives the entry of a key, nil where there is none.

@@ -354,3 +354,13 @@ func TestFileAndChooser(t *testing.T) {
 		}
 	}
 }
+
+// TestEndlessFile: what has no end is refused, and not read until memory is full.
+func TestEndlessFile(t *testing.T) {
+	if _, err := os.Stat("/dev/zero"); err != nil {
+		t.Skip(err)
+	}
+	if _, err := Load("/dev/zero"); err == nil || !strings.Contains(err.Error(), "no file of greta tune") {
+		t.Errorf("%v", err)
+	}
+}
