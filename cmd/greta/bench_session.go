@@ -300,7 +300,7 @@ func (s *benchSession) roofsFor(x record.Roofs, dev backends.Info, weights strin
 
 // sameDevice says whether two runs were on one device, through whatever backend.
 func sameDevice(a, b *record.Env) bool {
-	return a.Backend == b.Backend && a.Device == b.Device && a.DeviceID == b.DeviceID && a.Threads == b.Threads ||
+	return a.Backend == b.Backend && a.Device == b.Device && a.DeviceID == b.DeviceID && a.Threads == b.Threads && a.Level == b.Level ||
 		b.DeviceID != "" && a.DeviceID == b.DeviceID
 }
 
