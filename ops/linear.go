@@ -73,3 +73,13 @@ var LinearScaled = &graph.Op{
 	Body:    "y: linear(x, w) * s",
 	Cost:    linearCost,
 }
+
+// LinearScaledBias is a LinearScaled whose bias comes behind the factors.
+var LinearScaledBias = &graph.Op{
+	Name:    "linear_scaled_bias",
+	Doc:     "y = linear(x, w) * s + b",
+	Sig:     graph.MustSig("(x: T[*, K], w: W[N, K], s: S[N], b: V[N]) -> (y: float[*, N])"),
+	RowWise: true,
+	Body:    "y: linear(x, w) * s + b",
+	Cost:    linearCost,
+}

@@ -74,8 +74,12 @@ func (t Type) String() string {
 	return types[t].name
 }
 
-// ParseType is the inverse of String; upper and lower case are the same.
+// ParseType is the inverse of String; upper and lower case are the same. 8-bit
+// floats may be written as safetensors has them too: "F8_E4M3".
 func ParseType(s string) (Type, bool) {
+	if len(s) > 3 && equalFold(s[:3], "f8_") {
+		s = s[:2] + s[3:]
+	}
 	for t := Invalid + 1; t < numTypes; t++ {
 		if equalFold(types[t].name, s) {
 			return t, true

@@ -2,6 +2,7 @@ package hip
 
 import (
 	"fmt"
+	"strings"
 
 	"greta/backends"
 	"greta/graph"
@@ -61,9 +62,9 @@ func (s f8Shape) String() string {
 }
 
 // program is f8.hip for a type of weight.
-func (s f8Shape) program(w, bias string) program {
+func (s f8Shape) program(w, bias string, out tensor.Type) program {
 	return newProgram("f8.hip", "ROWS=0", w, "W_SCALAR=0", "MMA_BF16=0", define("WARPS_N", s.warpsN), define("UNROLL_K", s.unrollK), define("REPEAT_M", s.repeatM),
-		define("REPEAT_N", s.repeatN), define("STAGES", s.stages), define("SPLITS", s.split), define("BAND", s.band), "RESIDENT=1", bias, "OUT=T_F32")
+		define("REPEAT_N", s.repeatN), define("STAGES", s.stages), define("SPLITS", s.split), define("BAND", s.band), "RESIDENT=1", bias, "OUT=T_"+strings.ToUpper(out.String()))
 }
 
 // rows and columns of a block's tile of y.
@@ -97,6 +98,13 @@ func f8Shapes() []f8Shape {
 // packsF8 says whether a weight lies packed.
 func packsF8(w *graph.Value) bool { return isF8(w.Type) && w.Kind == graph.Weight }
 
+// halfF8 says whether a product's activations or results are not f32 but halves, which
+// f8.hip alone has.
+func halfF8(n *graph.Node) bool {
+	out := n.Out[0].Type
+	return n.In[0].Type == tensor.F16 || out == tensor.F16 || out == tensor.BF16
+}
+
 // weightType sets the macros of a weight's type and layout.
 func weightType(o *backends.Operand) string {
 	name := define("W_TYPE", weightNames[o.Type])
@@ -120,7 +128,7 @@ func (b *binder) packedF8(o *backends.Operand) uintptr {
 
 // usesF8 says whether a product goes to f8.hip.
 func (dev *Device) usesF8(n *graph.Node) bool {
-	return hasHalves(dev.info.Level) && dev.on(pathHalf) && takesMatrix(n) && packsF8(n.In[1])
+	return hasHalves(dev.info.Level) && dev.on(pathHalf) && takesLinear(n) && packsF8(n.In[1]) && (n.In[0].Shape.Rows() > matvecColumns || halfF8(n))
 }
 
 // names gives the names of a kernel's configurations.
@@ -155,10 +163,10 @@ func (b *binder) f8(p product) {
 	}
 	b.works = true
 	factor := work + uintptr(places*steps*128)
-	loose := b.loose(p.x)
-	d := b.start(newProgram("f8.hip", "ROWS=1", onOff("X_SCALAR", loose), define("KEEP", min(ceil(64*steps, 4*normThreads), roundKeep))), "f8_rows", normThreads, places, 1, 1)
+	x16 := p.x.Type == tensor.F16
+	d := b.start(newProgram("f8.hip", "ROWS=1", onOff("X_F16", x16), onOff("X_SCALAR", b.loose(p.x)), define("KEEP", min(ceil(64*steps, 4*normThreads), roundKeep))), "f8_rows", normThreads, places, 1, 1)
 	d.ptr(work, factor, b.pointer(p.x)).rows(rowsOf(p.x)).u32(rows, places, steps*64)
-	d = b.start(s.program(weightType(p.w), b.bias(p)), "f8_gemm", 32*s.warpsN, rowTiles*columnTiles, s.split, 1)
+	d = b.start(s.program(weightType(p.w), b.bias(p), b.l.Out[0].Type), "f8_gemm", 32*s.warpsN, rowTiles*columnTiles, s.split, 1)
 	d.shared = s.bytes()
 	d.ptr(work, factor).u32(places, rows).ptr(b.packedF8(p.w)).u32(n, n, steps).ptr(b.dense(p.scale)).u32(b.factors(p)).ptr(b.dense(p.bias))
 	b.residual(d, p.res)

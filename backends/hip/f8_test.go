@@ -19,6 +19,7 @@ import (
 	"greta/graph/lang"
 	"greta/ops"
 	"greta/tensor"
+	"greta/weights/quant"
 
 	"github.com/x448/float16"
 )
@@ -34,23 +35,35 @@ type f8Product struct {
 	m, n, k int
 	x       []float32
 	w       []byte
-	b       []float32 // nil: none
+	b, s    []float32   // nil: none; s are factors of columns
+	in, out tensor.Type // of x and y, Invalid: f32
+}
+
+func or32(t tensor.Type) tensor.Type {
+	if t == tensor.Invalid {
+		return tensor.F32
+	}
+	return t
 }
 
 // node builds the product's node.
 func (p f8Product) node() (*graph.Node, error) {
 	g := &graph.Graph{Name: "f8"}
-	b := &graph.Builder{Graph: g, Ops: ops.Table, Float: tensor.F32, Block: -1}
+	b := &graph.Builder{Graph: g, Ops: ops.Table, Float: or32(p.out), Block: -1}
 	sc := graph.Scope{Values: map[string]*graph.Value{}, Env: func(string) (lang.Val, bool) { return nil, false }}
 	add := func(name string, typ tensor.Type, kind graph.Kind, shape ...int) {
 		sc.Values[name] = g.AddValue(&graph.Value{Name: name, Type: typ, Kind: kind, Shape: shape})
 	}
-	add("x", tensor.F32, graph.Input, p.m, p.k)
+	add("x", or32(p.in), graph.Input, p.m, p.k)
 	add("w", p.typ, graph.Weight, p.n, p.k)
 	text := "linear(x, w)"
 	if p.b != nil {
 		add("b", tensor.F32, graph.Weight, p.n)
 		text = "linear(x, w, b)"
+	}
+	if p.s != nil {
+		add("s", tensor.F32, graph.Weight, p.n)
+		text = "linear_scaled_bias(x, w, s, b)"
 	}
 	e, err := lang.Parse(text)
 	if err != nil {
@@ -87,7 +100,7 @@ func newF8Run(t testing.TB, dev *hip.Device, p f8Product) *f8Run {
 	}
 	r := &f8Run{dev: dev, p: p, stream: s, l: backends.Launch{Node: n, Kernel: k}}
 	t.Cleanup(r.close(t))
-	r.l.In = []backends.Operand{r.place(t, tensor.F32, f32Bytes(p.x), p.m, p.k), {}}
+	r.l.In = []backends.Operand{r.place(t, or32(p.in), floatBytes(or32(p.in), p.x), p.m, p.k), {}}
 	if pack := k.Packing(1); pack != nil {
 		w := make([]byte, pack.Size(p.typ, tensor.Shape{p.n, p.k}))
 		if err := pack.Pack(w, p.w, p.typ, tensor.Shape{p.n, p.k}, 0, p.n); err != nil {
@@ -98,10 +111,12 @@ func newF8Run(t testing.TB, dev *hip.Device, p f8Product) *f8Run {
 	} else {
 		r.l.In[1] = r.place(t, p.typ, p.w, p.n, p.k)
 	}
-	if p.b != nil {
-		r.l.In = append(r.l.In, r.place(t, tensor.F32, f32Bytes(p.b), p.n))
+	for _, v := range [][]float32{p.s, p.b} {
+		if v != nil {
+			r.l.In = append(r.l.In, r.place(t, tensor.F32, floatBytes(tensor.F32, v), p.n))
+		}
 	}
-	r.l.Out = []backends.Operand{r.place(t, tensor.F32, make([]byte, 4*p.m*p.n), p.m, p.n)}
+	r.l.Out = []backends.Operand{r.place(t, or32(p.out), make([]byte, or32(p.out).RowBytes(p.m*p.n)), p.m, p.n)}
 	if n := k.Scratch(); n > 0 {
 		r.l.Scratch = r.place(t, tensor.U8, make([]byte, n), n)
 	}
@@ -139,7 +154,7 @@ func (r *f8Run) close(t testing.TB) func() {
 // run launches the product once and gives y's bytes.
 func (r *f8Run) run(t testing.TB) []byte {
 	t.Helper()
-	y := make([]byte, 4*r.p.m*r.p.n)
+	y := make([]byte, or32(r.p.out).RowBytes(r.p.m*r.p.n))
 	if err := errors.Join(r.stream.Launch(&r.l), r.stream.Read(r.l.Out[0].Buffer, 0, y)); err != nil {
 		t.Fatal(err)
 	}
@@ -148,18 +163,17 @@ func (r *f8Run) run(t testing.TB) []byte {
 
 func (r *f8Run) floats(t testing.TB) []float32 {
 	t.Helper()
-	b := r.run(t)
-	y := make([]float32, len(b)/4)
-	for i := range y {
-		y[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+	y := make([]float32, r.p.m*r.p.n)
+	if err := quant.Decode(or32(r.p.out), y, r.run(t)); err != nil {
+		t.Fatal(err)
 	}
 	return y
 }
 
-func f32Bytes(v []float32) []byte {
-	b := make([]byte, 4*len(v))
-	for i, f := range v {
-		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(f))
+func floatBytes(typ tensor.Type, v []float32) []byte {
+	b := make([]byte, typ.RowBytes(len(v)))
+	if err := quant.Encode(typ, b, v, len(v)); err != nil {
+		panic(err)
 	}
 	return b
 }
@@ -214,6 +228,9 @@ func (p f8Product) check(y []float32, most int) error {
 			for k, a := range p.x[m*p.k:][:p.k] {
 				v += float64(a) * w[k]
 			}
+			if p.s != nil {
+				v *= float64(p.s[n])
+			}
 			if p.b != nil {
 				v += float64(p.b[n])
 			}
@@ -225,8 +242,12 @@ func (p f8Product) check(y []float32, most int) error {
 			all += v * v
 		}
 	}
-	if rel := math.Sqrt(off / all); rel > 2e-3 {
-		return fmt.Errorf("relative L2 %.3g, more than 2e-3", rel)
+	limit := 2e-3
+	if p.out == tensor.BF16 {
+		limit = 4e-3 // its own rounding is up to 2^-9
+	}
+	if rel := math.Sqrt(off / all); rel > limit {
+		return fmt.Errorf("relative L2 %.3g, more than %g", rel, limit)
 	}
 	return nil
 }
@@ -258,6 +279,29 @@ func TestF8Products(t *testing.T) {
 	dev.Choose(nil)
 }
 
+// TestF8Halves: activations of f16, results of f16 and bf16, factors and bias.
+func TestF8Halves(t *testing.T) {
+	dev := openHalf(t)
+	t.Cleanup(func() { closing(t, dev) })
+	for _, typ := range f8Types[:2] {
+		for _, out := range []tensor.Type{tensor.F16, tensor.BF16} {
+			for _, m := range []int{1, 5, 200} {
+				p := f8Product{typ: typ, m: m, n: 333, k: 515, in: tensor.F16, out: out}.random(true)
+				for i := range p.x {
+					p.x[i] = float16.Fromfloat32(p.x[i]).Float32()
+				}
+				p.s = make([]float32, p.n)
+				for i := range p.s {
+					p.s[i] = 0.5 + float32(i%9)
+				}
+				if err := p.check(newF8Run(t, dev, p).floats(t), 400); err != nil {
+					t.Errorf("%s to %s, %d rows: %v", typ, out, m, err)
+				}
+			}
+		}
+	}
+}
+
 // TestF8Codes multiplies the identity by every code at every place of a line: what
 // comes back is the code's number, bit for bit, with NaN and infinities.
 func TestF8Codes(t *testing.T) {
@@ -271,7 +315,7 @@ func TestF8Codes(t *testing.T) {
 				dev := openWith(t, opt)
 				t.Cleanup(func() { closing(t, dev) })
 				for _, typ := range f8Types {
-					checkCodes(t, dev, typ, rows, half)
+					checkCodes(t, dev, typ, rows, dev.Info().ActF16)
 				}
 			})
 		}

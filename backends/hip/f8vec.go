@@ -23,7 +23,7 @@ func (s f8VecShape) String() string { return fmt.Sprintf("ahead=%d,blocks=%d", s
 // room for sums.
 func (dev *Device) usesF8Vec(n *graph.Node) bool {
 	w := n.In[1]
-	return n.In[0].Shape.Rows() == 1 && len(w.Shape) == 2 && packsF8(w) && dev.f8VecBytes(w.Shape[1], 16) <= dev.f8VecMost()
+	return n.In[0].Shape.Rows() == 1 && !halfF8(n) && len(w.Shape) == 2 && packsF8(w) && dev.f8VecBytes(w.Shape[1], 16) <= dev.f8VecMost()
 }
 
 // f8VecMost bounds the shared memory of a block.

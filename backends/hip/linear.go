@@ -39,6 +39,8 @@ func (b *binder) product() product {
 		p.res, p.bias = b.in(2), b.in(3)
 	case ops.LinearScaled:
 		p.scale, p.bias = b.in(2), none
+	case ops.LinearScaledBias:
+		p.scale, p.bias = b.in(2), b.in(3)
 	}
 	p.columns = p.x.Shape.Rows()
 	p.variant = b.l.Kernel.(*kernel).variant

@@ -138,7 +138,7 @@ func takesMatrix(n *graph.Node) bool {
 
 func takesLinear(n *graph.Node) bool {
 	switch n.Op {
-	case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearScaled:
+	case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearScaled, ops.LinearScaledBias:
 		return true
 	}
 	return false

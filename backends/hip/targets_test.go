@@ -95,9 +95,9 @@ func f8Programs(arch, w string) []program {
 	}
 	if hasHalves(arch) {
 		for _, s := range f8Shapes() {
-			all = append(all, s.program(w, "BIAS=2"))
+			all = append(all, s.program(w, "BIAS=2", tensor.F32), s.program(w, "BIAS=0", tensor.BF16))
 		}
-		all = append(all, newProgram("f8.hip", "ROWS=1", "X_SCALAR=0", "KEEP=2"), newProgram("f8.hip", "ROWS=1", "X_SCALAR=1", "KEEP=12"))
+		all = append(all, newProgram("f8.hip", "ROWS=1", "X_F16=0", "X_SCALAR=0", "KEEP=2"), newProgram("f8.hip", "ROWS=1", "X_F16=1", "X_SCALAR=0", "KEEP=12"))
 	}
 	return all
 }

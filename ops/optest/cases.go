@@ -187,6 +187,8 @@ var table = []Case{
 	{"linear_scaled/f32", "y: linear_scaled(x, w, s)", "x float[3, 33]; w f32[19, 33]; s f32[19]", sumRel, sumAbs},
 	{"linear_scaled/f8e4m3", "y: linear_scaled(x, w, s)", "x float[1, 96]; w f8e4m3[19, 96]; s f32[19]", sumRel, sumAbs},
 	{"linear_scaled/f8e5m2", "y: linear_scaled(x, w, s)", "x float[5, 1000]; w f8e5m2[37, 1000]; s f32[37]", sumRel, sumAbs},
+	{"linear_scaled_bias/f8e4m3", "y: linear_scaled_bias(x, w, s, b)", "x float[1, 160]; w f8e4m3[19, 160]; s f32[19]; b f16[19]", sumRel, sumAbs},
+	{"linear_scaled_bias/f8e5m2 tiles", "y: linear_scaled_bias(x, w, s, b)", "x float[33, 100] +4; w f8e5m2[130, 100]; s f32[130]; b f32[130]", sumRel, sumAbs},
 	{"linear_scaled/f8e4m3 tiles", "y: linear_scaled(x, w, s)", "x float[150, 80]; w f8e4m3[77, 80]; s f32[77]", sumRel, sumAbs},
 	{"linear_bias/q8_0", "y: linear_bias(x, w, b)", "x float[1, 96]; w q8_0[19, 96]; b f16[19]", sumRel, sumAbs},
 	{"linear_residual/f16", "y: linear_residual(x, w, r)", "x float[3, 33] +2; w f16[19, 33]; r float[3, 19] +3", sumRel, sumAbs},

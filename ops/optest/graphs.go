@@ -245,8 +245,12 @@ func (r *generator) linear() {
 		r.to("linear(%s, %s) + %s", x, r.weight(n, k), r.weight(n))
 		return
 	}
-	if r.rng.IntN(3) == 0 {
-		r.to("linear(%s, %s) * %s", x, r.weight(n, k), r.weight(n))
+	if r.rng.IntN(4) > 0 {
+		s := fmt.Sprintf("linear(%s, %s) * %s", x, r.weight(n, k), r.weight(n))
+		if r.rng.IntN(2) == 0 {
+			s += " + " + r.weight(n)
+		}
+		r.to("%s", s)
 		return
 	}
 	r.to("linear(%s, %s, %s)", x, r.weight(n, k), r.weight(n))

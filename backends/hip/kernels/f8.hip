@@ -32,22 +32,35 @@ G_FN void put4(u16 *out, u64 rows, u32 r, u32 i, f4 v, float up) {
   *(two16 *)(line + ((p + 16) ^ (r & 7) << 4)) = two16{{f2h(v.z * up), f2h(v.w * up)}};
 }
 
+#if X_F16
+typedef u16 x_elem;
+G_FN float x_float(u16 h) { return h2f(h); }
+#else
+typedef float x_elem;
+G_FN float x_float(float v) { return v; }
+#endif
+
 // Rounds rows of x to halves: a block a row, of all that there are places for.
-G_KERNEL G_BOUNDS(NT) f8_rows(u16 *out, float *factor, const float *x, Rows xr, u32 rows, u32 places, u32 kp) {
+G_KERNEL G_BOUNDS(NT) f8_rows(u16 *out, float *factor, const x_elem *x, Rows xr, u32 rows, u32 places, u32 kp) {
   __shared__ float red[NT / G_WAVE];
   begin_next();
   wait_previous();
   const u32 r = bidx(), k = r < rows ? xr.cols : 0;
-  const float *a = x + (r < rows ? at(xr, r) : 0);
+  const x_elem *a = x + (r < rows ? at(xr, r) : 0);
   f4 keep[KEEP];
   float top = 0;
   auto load = [&](u32 i) {
     f4 v = f4{0, 0, 0, 0};
 #if X_SCALAR
-    v.x = i < k ? a[i] : 0.0f;
-    v.y = i + 1 < k ? a[i + 1] : 0.0f;
-    v.z = i + 2 < k ? a[i + 2] : 0.0f;
-    v.w = i + 3 < k ? a[i + 3] : 0.0f;
+    v.x = i < k ? x_float(a[i]) : 0.0f;
+    v.y = i + 1 < k ? x_float(a[i + 1]) : 0.0f;
+    v.z = i + 2 < k ? x_float(a[i + 2]) : 0.0f;
+    v.w = i + 3 < k ? x_float(a[i + 3]) : 0.0f;
+#elif X_F16
+    if (i < k) {
+      const u2 h = *(const u2 *)(a + i);
+      v = f4{h2f((u16)h.x), h2f((u16)(h.x >> 16)), h2f((u16)h.y), h2f((u16)(h.y >> 16))};
+    }
 #else
     if (i < k) v = *(const f4 *)(a + i);
 #endif
