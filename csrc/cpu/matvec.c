@@ -1,7 +1,7 @@
 // Matrix times vector over plain rows, as weights lie in files. Rows are read
-// one after the other: a single forward stream is what hardware prefetchers
-// keep up with. Several rows at once measured slower out of cache, though
-// faster in it; software prefetches help only where arithmetic is the limit.
+// one after the other: a single forward stream is what the prefetchers of Zen 4
+// keep up with. Several rows at once measured slower there out of cache, though
+// faster in it; software prefetches helped only where arithmetic is the limit.
 #include "blocks.h"
 
 // NAME: y[r] = Σ_i w[r*ldw+i]·x[i] for r < rows, i < k. ldw counts elements.
