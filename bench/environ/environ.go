@@ -89,10 +89,17 @@ var ProgramHash = sync.OnceValue(func() string {
 	return "program-" + hex.EncodeToString(h.Sum(nil)[:6])
 })
 
-// Commit is that of greta's source, with "+dirty" where it was changed: what Go
+// stamp is the commit of a build whose maker knows it better than Go does: -ldflags "-X
+// greta/bench/environ.stamp=HASH". Go notes none in a git worktree, nor with -buildvcs=false.
+var stamp string
+
+// Commit is that of greta's source, with "+dirty" where it was changed: the stamp, or what Go
 // noted at the build, or under go run and go test, which note nothing, what git says of
 // the source in the working folder. "" where neither knows.
 var Commit = sync.OnceValue(func() string {
+	if stamp != "" {
+		return stamp
+	}
 	commit, dirty := "", ""
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {

@@ -153,3 +153,23 @@ func TestReadCPU(t *testing.T) {
 		}
 	}
 }
+
+// TestStamp: a build that was told its commit has it, so that programs from a worktree or an archive
+// say where they are from.
+func TestStamp(t *testing.T) {
+	if want := os.Getenv("GRETA_TEST_STAMP"); want != "" {
+		if got := Commit(); got != want {
+			t.Errorf("the commit is %q, the build was told %q", got, want)
+		}
+		return
+	}
+	tool, err := exec.LookPath("go")
+	if err != nil || testing.Short() {
+		t.Skip("a build of its own is needed")
+	}
+	c := exec.Command(tool, "test", "-run", "^TestStamp$", "-ldflags", "-X greta/bench/environ.stamp=0123abc", ".")
+	c.Env = append(os.Environ(), "GRETA_TEST_STAMP=0123abc")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -341,7 +341,7 @@ func (s *session) warm(p *point) (n int, run sampler, end func() error, err erro
 		}
 		took := 0.0
 		begin := time.Now()
-		for i := 0; i < warmRuns || time.Since(begin) < warmTime; i++ {
+		for i := 0; i < warmRuns && (i == 0 || time.Since(begin) < 10*warmTime) || time.Since(begin) < warmTime; i++ {
 			device, host, err := run()
 			if err != nil {
 				return 0, nil, nil, errors.Join(err, closed(end))

@@ -324,7 +324,7 @@ func (a *app) build(ctx context.Context, commit string) (program, what string, e
 	}
 	made := program + fmt.Sprintf(".%d", os.Getpid())
 	defer os.Remove(made)
-	if _, err := do(tree, "go", "build", "-tags", tags, "-o", made, "./cmd/greta"); err != nil {
+	if _, err := do(tree, "go", "build", "-tags", tags, "-ldflags", "-X greta/bench/environ.stamp="+id, "-o", made, "./cmd/greta"); err != nil {
 		return "", "", err
 	}
 	return program, what, os.Rename(made, program)

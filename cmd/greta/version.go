@@ -5,33 +5,27 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
+
+	"greta/bench/environ"
 )
 
 // release is the version of the sources.
 const release = "0.1.0"
 
-// version is the release, with the commit that it was built from where Go knows it.
+// version is the release, with the commit that it was built from where that is known.
 func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return release
-	}
-	commit, dirty := "", ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			commit = "+" + s.Value[:min(len(s.Value), 12)]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			dirty = ".changed"
-		}
-	}
+	commit, changed := strings.CutSuffix(environ.Commit(), "+dirty")
 	if commit == "" {
 		return release
 	}
-	return release + commit + dirty
+	text := release + "+" + commit[:min(len(commit), 12)]
+	if changed {
+		text += ".changed"
+	}
+	return text
 }
 
 func (a *app) versionCmd() *cobra.Command {
