@@ -117,7 +117,16 @@ func (b *bind) few(units int) error {
 	q, k, v, y := &l.In[0], &l.In[1], &l.In[2], &l.Out[0]
 	a := graph.Attr[ops.AttentionAttr](l.Node)
 	heads, dh, dv, n := q.Shape[1], q.Shape[2], v.Shape[2], fewParts(l.Node)
-	c := b.call(fmt.Sprintf("attention_few_%d", units))
+	var new fresh
+	isFresh := false
+	if b.folds != nil {
+		new, isFresh = b.folds.fresh[b.number]
+	}
+	shader := "attention_few"
+	if isFresh {
+		shader, q = "attention_fresh", flatRow(&new.q.In[0], q)
+	}
+	c := b.call(fmt.Sprintf("%s_%d", shader, units))
 	vq := b.floats(c, q, false)
 	koff, kstride := b.cacheOperand(c, k)
 	voff, vstride := b.cacheOperand(c, v)
@@ -153,8 +162,30 @@ func (b *bind) few(units int) error {
 	c.push = []uint32{uint32(heads), uint32(heads / k.Shape[1]), uint32(dh), uint32(dv), uint32(k.Shape[0]),
 		vq.off, vq.stride, koff / 4, kstride / 4, voff / 4, vstride / 4, posoff, vy.off, vy.stride, partoff,
 		bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number), pitch}
+	if isFresh {
+		b.fresh(c, new)
+	}
 	b.run3(c, heads, q.Shape[0], n)
 	return nil
+}
+
+// flatRow is x, one row, in the shape of another operand.
+func flatRow(x, like *backends.Operand) *backends.Operand {
+	o := *x
+	o.Shape, o.Stride = like.Shape, like.Type.RowBytes(like.RowElems())
+	return &o
+}
+
+// fresh gives a dispatch of attention what its folded launches read and write.
+func (b *bind) fresh(c *dispatch, f fresh) {
+	k, v := &b.l.In[1], &b.l.In[2]
+	xk, xv := b.floats(c, flatRow(&f.k.In[1], &backends.Operand{Type: tensor.F32, Shape: tensor.Shape{1, k.Shape[1], k.Shape[2]}}), false),
+		b.floats(c, flatRow(&f.v.In[1], &backends.Operand{Type: tensor.F32, Shape: tensor.Shape{1, v.Shape[1], v.Shape[2]}}), false)
+	b.bytes(c, f.table, 0, f.table.size, false)
+	b.operand(c, k, true)
+	b.operand(c, v, true)
+	c.spec = append(c.spec, flag(graph.Attr[ops.RoPEAttr](f.q.Node).Layout == "pair"))
+	c.push = append(c.push, xk.off, xv.off, uint32(f.pairs), bits(f.scale))
 }
 
 // cacheOperand binds a cache and gives offset and stride in elements.

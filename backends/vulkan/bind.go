@@ -92,6 +92,7 @@ type bind struct {
 	kernel  string
 	on      taken          // paths that the kernel was chosen with
 	copies  *copies        // of activations, from launches before
+	folds   *folds         // of the program; nil: none
 	variant *matrixVariant // of matrix.comp; nil: the device has only one
 	list    []dispatch
 	err     error

@@ -46,15 +46,21 @@ func (d *Device) plan(p *backends.Program) (*executable, error) {
 		return nil, d.lost
 	}
 	e := &executable{d: d, program: p}
-	made := &copies{}
+	for i := range p.Launches {
+		if _, ok := p.Launches[i].Kernel.(*kernel); !ok {
+			return nil, fmt.Errorf("%v: a kernel of another device (%T)", p.Launches[i].Node, p.Launches[i].Kernel)
+		}
+	}
+	made, folds := &copies{}, d.findFolds(p)
 	for i := range p.Launches {
 		l := &p.Launches[i]
-		k, ok := l.Kernel.(*kernel)
-		if !ok {
-			return nil, fmt.Errorf("%v: a kernel of another device (%T)", l.Node, l.Kernel)
-		}
+		k := l.Kernel.(*kernel)
 		e.first = append(e.first, len(e.dispatches))
-		b := &bind{d: d, l: l, number: i, program: p, kernel: k.name, on: k.on, variant: k.variant, copies: made}
+		b := &bind{d: d, l: l, number: i, program: p, kernel: k.name, on: k.on, variant: k.variant, copies: made, folds: folds}
+		made.start(i)
+		if folds.into[i] {
+			continue
+		}
 		if err := errors.Join(k.bind(b), b.err); err != nil {
 			return nil, fmt.Errorf("%v: %w", l.Node, err)
 		}

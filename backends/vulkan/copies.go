@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"greta/backends"
+	"greta/graph"
+	"greta/ops"
 	"greta/tensor"
 )
 
@@ -41,12 +43,28 @@ type converted struct {
 	data, scales *buffer
 	pitch        uint32 // of data, in groups of four elements
 	maker        int    // the launch that wrote origin and form alike, -1: none
+	// squares are sums of squares of a norm's operand, where the form is of its product with
+	// the norm's weight, and who reads it divides by the root of their mean plus eps. Its
+	// maker is the norm.
+	squares *buffer
+	eps     float64
 }
 
 // copies are the forms that hold at a point of a program.
 type copies struct {
 	list  []converted
 	norms []folded
+	ahead []converted // of norms that come later
+}
+
+// start makes forms hold that were made for a norm which is launch i.
+func (c *copies) start(i int) {
+	for _, x := range c.ahead {
+		if x.maker == i {
+			c.list = append(c.list, x)
+		}
+	}
+	c.ahead = slices.DeleteFunc(c.ahead, func(x converted) bool { return x.maker == i })
 }
 
 // wrote forgets what the dispatches of a launch have made void: copies of what they
@@ -179,6 +197,32 @@ func (b *bind) convert(f form, o *backends.Operand) *converted {
 	}
 	b.form(x, o, nil, nil, opCopy)
 	return x
+}
+
+// normed gives memory for the bytes of y g, for the norm that is launch i, and for sums of
+// squares of y.
+func (b *bind) normed(i int) *converted {
+	n := &b.program.Launches[i]
+	at, ok := b.origin(dots, &n.Out[0])
+	if !ok {
+		return nil
+	}
+	o := &n.Out[0]
+	x := converted{origin: at, maker: i, from: span{at.buffer, uint64(o.Offset), uint64(o.Offset + extent(o)), false},
+		pitch: uint32(at.cols+63) &^ 63 / 4, eps: graph.Attr[ops.NormAttr](n.Node).Eps}
+	for _, t := range []struct {
+		to    **buffer
+		what  string
+		bytes int
+	}{{&x.data, "normed", 4 * int(x.pitch)}, {&x.scales, "normed scales", int(x.pitch)}, {&x.squares, "squares", int(x.pitch) / 2}} {
+		var err error
+		if *t.to, err = b.d.temporary(t.what, t.bytes); err != nil {
+			b.fail(err)
+			return nil
+		}
+	}
+	b.copies.ahead = append(b.copies.ahead, x)
+	return &b.copies.ahead[len(b.copies.ahead)-1]
 }
 
 // form fills x with o, or with z = op(o, y), which it stores too.

@@ -34,6 +34,7 @@ type Device struct {
 
 	shorten  uint64 // set by a test: bytes by which bindings are too short
 	careless bool   // set by a test: no barriers between dispatches
+	plain    bool   // set by a test: nothing is folded (fold.go)
 	distant  bool   // set by a test: the host reaches no memory of the device's
 	tile     int    // set by a test: the size of tiles
 
@@ -126,7 +127,7 @@ func (d *Device) Info() backends.Info {
 	d.in.memories(d.p)
 	return backends.Info{Backend: "vulkan", Name: d.p.Name, Level: string(d.p.Kind), Float: tensor.F32, Align: 64,
 		ActF16: d.on.matrix, ActQuant: d.on.dots,
-		Fusions: fusions, Memory: d.p.Memory(), Threads: 1, Queued: true, Picks: pickMost, Driver: d.p.Driver}
+		Fusions: fusions, Window: foldWindow, Memory: d.p.Memory(), Threads: 1, Queued: true, Picks: pickMost, Driver: d.p.Driver}
 }
 
 // Description tells what is known of the device.

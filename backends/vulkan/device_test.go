@@ -271,7 +271,8 @@ func chain(t *testing.T, dev *vulkan.Device) {
 
 // TestValidation: the layer, with synchronization checks, has nothing to say of the
 // table of operators (with -short, one case of each), of memory with two sides, of a
-// chain and of a model whose prompt is computed in chunks that are queued.
+// chain, of a model whose prompt is computed in chunks that are queued, and of steps of
+// one token with all paths.
 func TestValidation(t *testing.T) {
 	dev, messages := validated(t, false)
 	quiet := func(what string) {
@@ -285,6 +286,9 @@ func TestValidation(t *testing.T) {
 		eachOperator(t, dev)
 	} else {
 		for _, c := range optest.Cases() {
+			if op, _, _ := strings.Cut(c.Name, "/"); slices.Contains(bodies, op) {
+				continue
+			}
 			if err := optest.Check(dev, c); err != nil {
 				t.Errorf("%s: %v", c.Name, err)
 			}
@@ -300,6 +304,20 @@ func TestValidation(t *testing.T) {
 		t.Error(err)
 	}
 	quiet("memory with two sides")
+	for _, p := range dev.Paths() {
+		if err := dev.SetPath(p.Name, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dtype := range []tensor.Type{tensor.F16, tensor.Q4_K} {
+		s := session(t, dev, func(o *engine.Options) {
+			o.DType, o.Set = dtype, map[string]string{"L": "2", "D": "256", "H": "4", "F": "512", "V": "5000"}
+		})
+		if _, err := s.Generate(context.Background(), prompt(5), engine.Generation{Max: 3}); err != nil {
+			t.Error(err)
+		}
+		quiet("tokens with what is folded, " + dtype.String())
+	}
 }
 
 // TestMissingBarrier proves that the layer would see a barrier that is missing.

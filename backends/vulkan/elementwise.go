@@ -56,6 +56,12 @@ func function(n *graph.Node) (op uint32, by float64) {
 
 func bindElementwise(b *bind) error {
 	op, by := function(b.l.Node)
+	if b.folds != nil {
+		if g, ok := b.folds.gates[b.number]; ok {
+			b.gated(g, op)
+			return nil
+		}
+	}
 	if op >= opSwiGLU && op <= opGeGLUErf {
 		x, y, z := &b.l.In[0], &b.l.In[1], &b.l.Out[0]
 		for _, f := range []form{halves, dots} {

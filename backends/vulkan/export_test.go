@@ -19,6 +19,9 @@ func (d *Device) SetMaxAllocation(bytes, lap int) { d.mostWeight, d.lap = bytes,
 // ForgetBarriers makes recorders leave out the barriers between dispatches.
 func (d *Device) ForgetBarriers() { d.careless = true }
 
+// Unfolded makes every launch of a program have its own dispatch.
+func (d *Device) Unfolded(on bool) { d.plain = on }
+
 // SetTile fixes the size of tiles: 32, 64 or 128.
 func (d *Device) SetTile(n int) { d.tile = n }
 

@@ -91,7 +91,7 @@ var stays atomic.Bool
 // close destroys the instance, but for the process's first: without any the loader
 // would unload the drivers, and each time that NVIDIA's is loaded anew it takes more of
 // the C library's room for thread-local variables, until it finds none and there seems
-// to be no driver (after some sixty times).
+// to be no driver (after some thirty times).
 func (in *instance) close() {
 	if in.messenger != 0 {
 		in.c.DestroyDebugUtilsMessengerEXT(in.handle, in.messenger, nil)

@@ -31,7 +31,10 @@ func bindLinear(b *bind) error {
 	}
 	n := p.x.Shape.Rows()
 	for _, part := range b.pieces(p.w) {
+		norm, ahead := b.folds.norm(b.number)
 		switch f := b.d.formOf(b.on, p.w, n); {
+		case ahead:
+			b.chain(p, nil, 0, norm)
 		case f == halves:
 			b.matrix(p, part)
 		case f == dots:
@@ -113,6 +116,10 @@ func (b *bind) matVecDots(p product, part piece) {
 	if x == nil {
 		return
 	}
+	if x.squares != nil {
+		b.chain(p, nil, 0, -1)
+		return
+	}
 	c := b.call(fmt.Sprintf("matvecq_%s_%d", p.w.Type, nx))
 	woff := b.weights(c, p.w, part)
 	b.temporary(c, x.data, false)
@@ -132,6 +139,115 @@ func (b *bind) matVecDots(p product, part piece) {
 		x.pitch / 8, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, 0, 1, 1, uint32(b.number)}
 	gx, gy := spread((part.count+per-1)/per, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))
 	b.run3(c, gx, gy, (int(x.n)+nx-1)/nx)
+}
+
+// chain multiplies one row of bytes, by w or by the two weights of a gate: with what comes before
+// and after (fold.go). norm is the launch of the norm that y goes to, -1: none.
+func (b *bind) chain(p product, up *backends.Operand, act uint32, norm int) {
+	x := b.convert(dots, p.x)
+	if x == nil {
+		return
+	}
+	read := *x // reserving memory below may move it
+	whole := piece{0, p.w.Rows()}
+	size, _ := b.dotShape(p.w.Type, p.w.Shape.Last(), 1)
+	name, per := "chainq_", 4
+	if up != nil {
+		name, per = "gateq_", 2
+	}
+	c := b.call(name + p.w.Type.String())
+	woff := b.weights(c, p.w, whole)
+	b.temporary(c, read.data, false)
+	b.temporary(c, read.scales, false)
+	boff, btype := b.vector(c, p.bias)
+	r := rows{inner: 1}
+	if p.r != nil {
+		r = b.floats(c, p.r, false)
+	} else {
+		b.none(c)
+	}
+	y := b.floats(c, p.y, true)
+	b.none(c)
+	b.status(c)
+	if read.squares != nil {
+		b.temporary(c, read.squares, false)
+	} else {
+		b.none(c)
+	}
+	var to *converted
+	goff := uint32(0)
+	switch {
+	case norm >= 0:
+		to = b.normed(norm)
+	case p.w.Rows()%32 == 0:
+		to = b.written(dots, p.y, p.y.Shape.Last())
+	}
+	if to != nil {
+		b.temporary(c, to.data, true)
+		b.temporary(c, to.scales, true)
+		count, err := b.d.counters(p.w.Rows() / 32)
+		if err != nil {
+			b.fail(err)
+			return
+		}
+		if norm >= 0 {
+			b.temporary(c, to.squares, true)
+			goff, _ = b.vector(c, &b.program.Launches[norm].In[1])
+		} else {
+			b.floats(c, p.y, true)
+			b.none(c)
+		}
+		b.temporary(c, count, true)
+	} else {
+		// In place of what is not written stands what is: the placeholder is read by others
+		// at the same time.
+		for range 3 {
+			b.floats(c, p.y, true)
+		}
+		b.none(c)
+		b.floats(c, p.y, true)
+	}
+	uoff := uint32(0)
+	if up != nil {
+		uoff = b.weights(c, up, whole)
+	}
+	c.spec = []uint32{uint32(size), btype, flag(p.r != nil), 0, flag(read.squares != nil), flag(to != nil), flag(norm >= 0), act}
+	c.push = []uint32{uint32(p.w.Rows()), uint32(p.w.Shape.Last()), 0, uint32(p.w.Rows()), 1, woff, uint32(p.w.Stride), 0,
+		read.pitch / 8, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, 0, 1, 1, uint32(b.number), goff, uoff, bits(read.eps)}
+	gx, gy := spread((p.w.Rows()+per-1)/per, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))
+	b.run(c, gx, gy)
+}
+
+// gated computes an activation together with the products that it is of.
+func (b *bind) gated(g gate, act uint32) {
+	w, u := b.placed(&g.gate.In[1]), b.placed(&g.up.In[1])
+	p := product{x: &g.gate.In[0], w: w, y: &b.l.Out[0]}
+	if b.d.formOf(g.gate.Kernel.(*kernel).on, w, 1) == dots {
+		b.chain(p, u, act, -1)
+		return
+	}
+	size, _ := b.vecShape(w.Type, w.Shape.Last(), 1)
+	c := b.call("gate_" + w.Type.String())
+	norm := b.copies.norm(p.x)
+	if norm != nil {
+		p.x = norm.x
+	}
+	woff, x, _, y, _, _ := b.operands(c, p, piece{0, w.Rows()})
+	b.none(c)
+	b.status(c)
+	goff, eps := uint32(0), uint32(0)
+	if norm != nil {
+		goff, _ = b.vector(c, norm.w)
+		goff, eps = goff/4, bits(norm.eps)
+	} else {
+		b.none(c)
+	}
+	uoff := b.weights(c, u, piece{0, u.Rows()})
+	c.spec = []uint32{uint32(size), 1, 1, 0, 0, 0, flag(norm != nil), act}
+	c.push = []uint32{uint32(w.Rows()), x.cols, 0, uint32(w.Rows()), 1, woff, uint32(w.Stride), 0,
+		x.off, x.stride, x.inner, 0, 0, 0, y.off, y.stride, y.inner, 1, 0, 1, 1, uint32(b.number), goff, eps, uoff}
+	gx, gy := spread(w.Rows()/2, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))
+	b.run(c, gx, gy)
 }
 
 // columns is for how many rows of x mat-vec kernels are compiled, of n rows.

@@ -8,6 +8,9 @@ layout(constant_id = 1) const bool ALIGNED = false;
 #include "common.glsl"
 #include "decode.glsl"
 #include "status.glsl"
+#ifdef GATE
+#include "apply.glsl"
+#endif
 // y[s,n] = sum over k of w[n,k] x[s,k] (+ b[n]) (+ r[s,n]) for few rows of x. A workgroup
 // computes R rows of w for NX rows of x (macros). With
 // EXPERTS there is one row of x and one result per choice, and w is stacked.
@@ -22,6 +25,16 @@ layout(constant_id = 5) const bool EXPERTS = false;
 #define CAN_NORM
 layout(constant_id = 6) const bool NORM = false;
 layout(binding = 7, std430) readonly buffer BG { vec4 g4[]; };
+#endif
+// With the macro GATE, of one row and weights of f16 or bf16: y = act(w x, up x).
+#ifdef GATE
+layout(constant_id = 7) const uint ACT = SWIGLU;
+layout(binding = 8, std430) readonly buffer Up4 { uvec4 up4[]; };
+#define OUT (R / 2) // results of a workgroup
+#define UPPER uoff
+#else
+#define OUT R
+#define UPPER base
 #endif
 layout(binding = 1, std430) readonly buffer BX { float x[]; };
 layout(binding = 1, std430) readonly buffer BX4 { vec4 x4[]; };
@@ -38,6 +51,7 @@ layout(push_constant) uniform Push {
   uint eoff, users, inputs, launch;
   uint goff; // in groups of four
   float eps;
+  uint uoff; // of up in bytes
 };
 
 #ifdef CAN_NORM
@@ -55,7 +69,7 @@ vec4 activations(uint at, uint k) {
 
 void main() {
   const uint T = gl_WorkGroupSize.x, t = gl_LocalInvocationID.x;
-  uint row0 = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * R;
+  uint row0 = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * OUT;
   if (row0 >= rows) return;
   uint c0 = gl_WorkGroupID.z * NX, base = woff, bias = boff;
   uint xs[NX];
@@ -97,12 +111,18 @@ void main() {
 #endif
 #if TYPE == 2 || TYPE == 3
   // All loads of a turn before the first use.
-  if (ALIGNED && VECTORS) {
+#ifndef GATE
+  if (ALIGNED && VECTORS)
+#endif
+  {
     uint at[R];
-    [[unroll]] for (uint i = 0; i < R; i++) at[i] = (base + min(row0 + i, rows - 1) * wstride) >> 4;
+    [[unroll]] for (uint i = 0; i < R; i++) at[i] = ((i < OUT ? base : UPPER) + min(row0 + i % OUT, rows - 1) * wstride) >> 4;
     for (uint u = t; u < units; u += T) {
       uvec4 q[R];
-      [[unroll]] for (uint i = 0; i < R; i++) q[i] = w4[at[i] + u];
+      [[unroll]] for (uint i = 0; i < OUT; i++) q[i] = w4[at[i] + u];
+#ifdef GATE
+      [[unroll]] for (uint i = OUT; i < R; i++) q[i] = up4[at[i] + u];
+#endif
       vec4 a[2 * NX];
       [[unroll]] for (uint c = 0; c < NX; c++) {
         a[2 * c] = x4[(xs[c] >> 2) + 2 * u];
@@ -125,8 +145,12 @@ void main() {
         [[unroll]] for (uint c = 0; c < NX; c++) acc[i * NX + c] += dot(lo, a[2 * c]) + dot(hi, a[2 * c + 1]);
       }
     }
-  } else
+  }
+#ifndef GATE
+  else
 #endif
+#endif
+#ifndef GATE
   for (uint u = t; u < units; u += T) {
     vec4 v[2], a[2 * NX];
     [[unroll]] for (uint c = 0; c < NX; c++) {
@@ -153,6 +177,7 @@ void main() {
     ROW(3)
 #endif
   }
+#endif
   [[unroll]] for (uint i = 0; i < R * NX; i++) {
     float sum = subgroupAdd(acc[i]);
     if (subgroupElect()) part[gl_SubgroupID * R * NX + i] = sum;
@@ -164,6 +189,20 @@ void main() {
   }
 #endif
   barrier();
+#ifdef GATE
+  if (t >= OUT || row0 + t >= rows) return;
+  float one = 0, other = 0, scale = 1;
+  for (uint g = 0; g < gl_NumSubgroups; g++) {
+    one += part[g * R + t];
+    other += part[g * R + OUT + t];
+  }
+  if (NORM) {
+    float all2 = 0;
+    for (uint g = 0; g < gl_NumSubgroups; g++) all2 += squares[g];
+    scale = 1.0 / sqrt(all2 / float(cols) + eps);
+  }
+  y[yoff + row0 + t] = apply(ACT, one * scale, other * scale, 0);
+#else
   if (t >= R * NX) return;
   uint n = row0 + t / NX, s = c0 + t % NX;
   if (n >= rows || !EXPERTS && s >= count) return;
@@ -184,4 +223,5 @@ void main() {
   }
   uint outer = s / yinner;
   y[yoff + outer * ystride + (s - outer * yinner) * (EXPERTS ? rows : all) + to] = sum;
+#endif
 }

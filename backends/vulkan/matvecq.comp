@@ -6,21 +6,47 @@
 #define STATUS 7
 #include "common.glsl"
 #include "status.glsl"
+#ifdef CHAIN
+#include "apply.glsl"
+#endif
 // y[s,n] = sum over k of w[n,k] x[s,k] (+ b[n]) (+ r[s,n]) for few rows of x, which are signed bytes with
 // scales (forms.glsl), and weights of block formats: sums of products of bytes are integers, which scales
 // then weigh. A workgroup computes R rows of w for NX rows of x (macros). With EXPERTS there is one row
 // of x and one result per choice, and w is stacked. Layouts of blocks: decode.glsl and pack.go.
+//
+// With the macro CHAIN, of one row of x: x may be the bytes of u g that come with sums of squares of u, for
+// an RMSNorm whose division is left for the end (NORM); and y may be written as bytes too (FORM), or
+// those of y g with sums of squares of y (NEXT). A scale covers 32 results; the last of the workgroups that
+// compute them makes the bytes. With the macro GATE too, y = act(w x, up x).
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint BIAS = 0; // type, 0: none
 layout(constant_id = 2) const bool RESIDUAL = false;
 layout(constant_id = 3) const bool EXPERTS = false;
+#ifdef CHAIN
+layout(constant_id = 4) const bool NORM = false;
+layout(constant_id = 5) const bool FORM = false;
+layout(constant_id = 6) const bool NEXT = false;
+layout(constant_id = 7) const uint ACT = SWIGLU;
+layout(binding = 5, std430) coherent buffer BY { float y[]; };
+layout(binding = 8, std430) readonly buffer BQ { float squares[]; }; // of x, per 32
+layout(binding = 9, std430) writeonly buffer BD { uint bytes[]; };
+layout(binding = 10, std430) writeonly buffer BDS { vec2 scales2[]; };
+layout(binding = 11, std430) writeonly buffer BDQ { float squares2[]; };
+layout(binding = 12, std430) readonly buffer BG { float g[]; };
+layout(binding = 13, std430) coherent buffer BDone { uint done[]; }; // per 32 rows; zero before and behind a dispatch
+#else
+layout(binding = 5, std430) writeonly buffer BY { float y[]; };
+#endif
+#ifdef GATE
+layout(binding = 14, std430) readonly buffer Up { uint up[]; };
+layout(binding = 14, std430) readonly buffer Up4 { uvec4 up4[]; };
+#endif
 layout(binding = 0, std430) readonly buffer Weights { uint w[]; };
 layout(binding = 0, std430) readonly buffer Weights4 { uvec4 w4[]; };
 layout(binding = 1, std430) readonly buffer BX { uvec4 x16[]; };
 layout(binding = 2, std430) readonly buffer BS { vec2 scales[]; }; // per 32: scale, and scale times sum
 layout(binding = 3, std430) readonly buffer BB { uint b[]; };
 layout(binding = 4, std430) readonly buffer BR { float r[]; };
-layout(binding = 5, std430) writeonly buffer BY { float y[]; };
 layout(binding = 6, std430) readonly buffer BE { int experts[]; };
 layout(push_constant) uniform Push {
   uint rows, cols;             // of w in this dispatch, and of each
@@ -30,13 +56,27 @@ layout(push_constant) uniform Push {
   uint pitch;                  // of x, in blocks of 32
   uint boff, roff, rstride, yoff, ystride, yinner, rinner;
   uint eoff, users, inputs, launch;
+  uint goff, uoff; // of g in elements, of up in bytes
+  float eps;
 };
 
 shared float part[64 * R * NX]; // subgroups have 4 invocations at least
+#ifdef GATE
+#define OUT (R / 2) // results of a workgroup
+#define UPPER uoff
+#else
+#define OUT R
+#define UPPER base
+#endif
+#ifdef CHAIN
+shared float parts2[64];
+shared float top[32], square_[32];
+shared int code[32];
+shared bool last_;
+#endif
 
 int dp(uint a, uint c, int sum) { return sum + dotPacked4x8EXT(int(a), int(c)); }
 int dp4(uvec4 a, uvec4 c, int sum) { return dp(a.x, c.x, dp(a.y, c.y, dp(a.z, c.z, dp(a.w, c.w, sum)))); }
-uint u16(uint a) { return bitfieldExtract(w[a >> 2], int(a & 2u) * 8, 16); }
 
 const uint Q4_0 = 10, Q4_1 = 11, Q5_0 = 12, Q5_1 = 13, Q8_0 = 14, Q4_K = 22, Q5_K = 23, Q6_K = 24;
 
@@ -69,45 +109,19 @@ struct Raw {
 #endif
 };
 
-Raw fetch(uint row, uint u) {
-  Raw v;
-#if TYPE == 14
-  v.q = w4[(row >> 4) + 2 * u];
-  v.p = w4[(row >> 4) + 2 * u + 1];
-  v.d = h2f(u16(row + cols + 2 * u));
-#elif TYPE < 20
-  uint blocks = cols >> 5, plane = row + blocks * 16;
-  v.q = w4[(row >> 4) + u];
-#if TYPE == 12 || TYPE == 13
-  v.high = w[(plane >> 2) + u];
-  plane += (4 * blocks + 15) & ~15u;
+#define FETCH fetch
+#define W w
+#define W4 w4
+#include "fetchq.glsl"
+#ifdef GATE
+#undef FETCH
+#undef W
+#undef W4
+#define FETCH fetchUp
+#define W up
+#define W4 up4
+#include "fetchq.glsl"
 #endif
-#if TYPE == 11 || TYPE == 13
-  uint head = w[(plane >> 2) + u];
-  v.d = h2f(head & 0xffffu);
-  v.m = h2f(head >> 16);
-#else
-  v.d = h2f(u16(plane + 2 * u));
-#endif
-#elif TYPE == 22 || TYPE == 23
-  uint a = (row >> 4) + (u >> 2) * (TYPE == Q4_K ? 9 : 11), at = a + (TYPE == Q4_K ? 1 : 3) + 2 * (u & 3u);
-  v.head = w4[a];
-  v.q = w4[at];
-  v.p = w4[at + 1];
-#if TYPE == 23
-  v.h0 = w4[a + 1];
-  v.h1 = w4[a + 2];
-#endif
-#elif TYPE == 24
-  uint blocks = cols >> 8, block = u >> 2, h = (u >> 1) & 1u, part16 = u & 1u;
-  uint at = (row >> 4) + block * 8 + 4 * h + part16, sc = (row + blocks * 192 + block * 16 + 8 * h) >> 2;
-  v.q = w4[at];
-  v.p = w4[at + 2];
-  v.h = w4[((row + blocks * 128) >> 4) + block * 4 + 2 * h + part16];
-  v.head = uvec4(w[sc], w[sc + 1], u16(row + blocks * 208 + 2 * block), 0);
-#endif
-  return v;
-}
 
 // activations of the SPAN blocks: bytes, and scales.
 struct X {
@@ -180,9 +194,58 @@ float product(Raw v, X x, uint u) {
 #endif
 }
 
+#ifdef CHAIN
+// squared gives what an invocation adds to the sum of squares for its unit.
+float squared(uint u) {
+#if TYPE == 24
+  uint from = (u >> 2) * 8 + 4 * ((u >> 1) & 1u);
+  return (u & 1u) != 0 ? 0.0 : squares[from] + squares[from + 1] + squares[from + 2] + squares[from + 3];
+#elif TYPE >= 20
+  return squares[2 * u] + squares[2 * u + 1];
+#else
+  return squares[u];
+#endif
+}
+
+// form makes bytes of 32 results, once the last of them is there. All rows are in one dispatch, and their
+// number is a multiple of 32.
+void form(uint block, uint t) {
+  memoryBarrierBuffer();
+  barrier();
+  if (t == 0) last_ = atomicAdd(done[block], 1u) == 32 / OUT - 1;
+  barrier();
+  if (!last_) return;
+  memoryBarrierBuffer();
+  if (t == 0) done[block] = 0;
+  float v = 0;
+  if (t < 32) {
+    v = y[yoff + 32 * block + t];
+    square_[t] = v * v;
+    if (NEXT) v *= g[goff + 32 * block + t];
+    top[t] = abs(v);
+  }
+  barrier();
+  float m = 0;
+  for (uint j = 0; j < 32; j++) m = max(m, top[j]);
+  if (t < 32) code[t] = int(roundEven(v * (m > 0 ? 127.0 / m : 0.0)));
+  barrier();
+  if (t < 8) bytes[8 * block + t] = code[4 * t] & 255 | (code[4 * t + 1] & 255) << 8 | (code[4 * t + 2] & 255) << 16 | code[4 * t + 3] << 24;
+  if (t == 0) {
+    int sum = 0;
+    float all2 = 0;
+    for (uint j = 0; j < 32; j++) {
+      sum += code[j];
+      all2 += square_[j];
+    }
+    scales2[block] = vec2(m / 127.0, m / 127.0 * float(sum));
+    if (NEXT) squares2[block] = all2;
+  }
+}
+#endif
+
 void main() {
   const uint T = gl_WorkGroupSize.x, t = gl_LocalInvocationID.x;
-  uint row0 = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * R;
+  uint row0 = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * OUT;
   if (row0 >= rows) return;
   uint c0 = gl_WorkGroupID.z * NX, base = woff, bias = boff;
   uint xs[NX];
@@ -205,11 +268,20 @@ void main() {
   float acc[R * NX];
   [[unroll]] for (uint i = 0; i < R * NX; i++) acc[i] = 0;
   uint at[R];
-  [[unroll]] for (uint i = 0; i < R; i++) at[i] = base + min(row0 + i, rows - 1) * wstride;
+  [[unroll]] for (uint i = 0; i < R; i++) at[i] = (i < OUT ? base : UPPER) + min(row0 + i % OUT, rows - 1) * wstride;
+#ifdef CHAIN
+  float square = 0;
+#endif
   uint units = cols / (32 * SPAN);
   for (uint u = t; u < units; u += T) {
     Raw v[R];
-    [[unroll]] for (uint i = 0; i < R; i++) v[i] = fetch(at[i], u);
+    [[unroll]] for (uint i = 0; i < OUT; i++) v[i] = fetch(at[i], u);
+#ifdef GATE
+    [[unroll]] for (uint i = OUT; i < R; i++) v[i] = fetchUp(at[i], u);
+#endif
+#ifdef CHAIN
+    if (NORM) square += squared(u);
+#endif
     [[unroll]] for (uint c = 0; c < NX; c++) {
       X x = activations(xs[c], u);
       [[unroll]] for (uint i = 0; i < R; i++) acc[i * NX + c] += product(v[i], x, u);
@@ -219,6 +291,32 @@ void main() {
     float sum = subgroupAdd(acc[i]);
     if (subgroupElect()) part[gl_SubgroupID * R * NX + i] = sum;
   }
+#ifdef CHAIN
+  if (NORM) {
+    square = subgroupAdd(square);
+    if (subgroupElect()) parts2[gl_SubgroupID] = square;
+  }
+  barrier();
+  if (t < OUT && row0 + t < rows) {
+    float sum = 0, scale = 1;
+    for (uint n = 0; n < gl_NumSubgroups; n++) sum += part[n * R + t];
+    if (NORM) {
+      float all2 = 0;
+      for (uint n = 0; n < gl_NumSubgroups; n++) all2 += parts2[n];
+      scale = 1.0 / sqrt(all2 / float(cols) + eps);
+      sum *= scale;
+    }
+    if (BIAS != 0) sum += NARROW(b, BIAS, bias + row0 + t);
+#ifdef GATE
+    float other = 0;
+    for (uint n = 0; n < gl_NumSubgroups; n++) other += part[n * R + OUT + t];
+    sum = apply(ACT, sum, other * scale, 0);
+#endif
+    if (RESIDUAL) sum += r[roff + first + row0 + t];
+    y[yoff + first + row0 + t] = sum;
+  }
+  if (FORM) form(row0 / 32, t);
+#else
   barrier();
   if (t >= R * NX) return;
   uint n = row0 + t / NX, s = c0 + t % NX;
@@ -233,4 +331,5 @@ void main() {
   }
   uint outer = s / yinner;
   y[yoff + outer * ystride + (s - outer * yinner) * (EXPERTS ? rows : all) + to] = sum;
+#endif
 }

@@ -24,7 +24,7 @@ func (d *Device) rowGroup(n int) uint32 {
 func bindNorm(b *bind) error {
 	l := b.l
 	add, layer := l.Node.Op == ops.AddRMSNorm, l.Node.Op == ops.LayerNorm
-	if l.Node.Op == ops.RMSNorm && b.folds() {
+	if l.Node.Op == ops.RMSNorm && b.foldsNorm() {
 		b.copies.norms = append(b.copies.norms, folded{&l.Out[0], &l.In[0], &l.In[1], graph.Attr[ops.NormAttr](l.Node).Eps})
 		return nil
 	}
@@ -77,10 +77,10 @@ func (c *copies) norm(o *backends.Operand) *folded {
 	return nil
 }
 
-// folds says whether a norm of one row need not be run: all that reads it in the
+// foldsNorm says whether a norm of one row need not be run: all that reads it in the
 // program are products of one row with plain weights, which norm on the way,
 // and what it reads is still there when they run.
-func (b *bind) folds() bool {
+func (b *bind) foldsNorm() bool {
 	x, w, y := &b.l.In[0], at(b.l.In, 1), &b.l.Out[0]
 	out, ok := y.Buffer.(*buffer)
 	if !ok || out.use != backends.Arena || x.Shape.Rows() != 1 || x.Shape.Last()%8 != 0 || x.Offset%16 != 0 ||

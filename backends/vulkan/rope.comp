@@ -3,12 +3,10 @@
 #define STATUS 4
 #include "common.glsl"
 #include "status.glsl"
+#include "turn.glsl"
 // Stores the step's rows, rotated where ROTATE: rope, push, rope_push. A workgroup
 // works on one token; an invocation stores two elements that follow each other, so
 // that narrow ones fill a word.
-//
-// Angles are exact: frequencies come as fractions of a turn in 64 bits, position times
-// frequency is computed modulo 2^64, and its upper 32 bits are the turn.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const bool ROTATE = true;
 layout(constant_id = 2) const bool PAIR = false; // elements 2i and 2i+1 rotate together, else i and i + pairs
@@ -28,37 +26,13 @@ layout(push_constant) uniform Push {
 
 shared uint replaced;
 
-// The cosine and sine of turn / 2^32 of a full turn: the nearest quarter, and Taylor
-// polynomials within an eighth, whose errors are below 2e-9.
-vec2 circle(uint turn) {
-  uint quarter = (turn + 0x20000000u) >> 30;
-  float a = float(int(turn - (quarter << 30))) * 1.46291807926715968e-9; // 2 pi / 2^32
-  float s = a * a;
-  float p = 1.0 / 362880.0;
-  p = fma(p, s, -1.0 / 5040.0);
-  p = fma(p, s, 1.0 / 120.0);
-  p = fma(p, s, -1.0 / 6.0);
-  float si = fma(p * s, a, a);
-  float q = -1.0 / 3628800.0;
-  q = fma(q, s, 1.0 / 40320.0);
-  q = fma(q, s, -1.0 / 720.0);
-  q = fma(q, s, 1.0 / 24.0);
-  q = fma(q, s, -0.5);
-  float co = fma(q, s, 1.0);
-  vec2 r = (quarter & 1u) == 0 ? vec2(co, si) : vec2(-si, co);
-  return (quarter & 2u) == 0 ? r : -r;
-}
-
 float element(uint ax, uint e, uint position) {
   float v = x[ax + e];
   if (!ROTATE || e >= 2 * pairs) return v;
   uint i = PAIR ? e >> 1 : (e < pairs ? e : e - pairs);
   bool second = PAIR ? (e & 1u) == 1 : e >= pairs;
   float o = x[ax + (PAIR ? e ^ 1u : (second ? e - pairs : e + pairs))];
-  uvec2 f = freqs[i];
-  uint hi, lo;
-  umulExtended(position, f.x, hi, lo);
-  vec2 cs = circle(position * f.y + hi) * scale;
+  vec2 cs = rotation(freqs[i], position) * scale;
   return second ? v * cs.x + o * cs.y : v * cs.x - o * cs.y;
 }
 

@@ -22,7 +22,8 @@ import (
 
 // TestSpeed times a model of synthetic weights, as GRETA_VULKAN_SPEED says:
 // "llama2_7b f16,q4_0 L=8", with the variant of products that GRETA_VULKAN_VARIANT
-// names where there is one. It checks that logits are finite.
+// names where there is one, and nothing folded where GRETA_VULKAN_UNFOLDED is set. It checks
+// that logits are finite.
 func TestSpeed(t *testing.T) {
 	what := strings.Fields(os.Getenv("GRETA_VULKAN_SPEED"))
 	if len(what) < 2 {
@@ -56,6 +57,7 @@ func speed(t *testing.T, model, typeName string, set map[string]string) {
 			return ""
 		})
 	}
+	dev.Unfolded(os.Getenv("GRETA_VULKAN_UNFOLDED") != "")
 	ctx := context.Background()
 	start := time.Now()
 	e, err := engine.New(ctx, engine.Options{Model: file, Device: dev, Context: 2560, DType: dtype, Seed: 1, Set: set})

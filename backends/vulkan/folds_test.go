@@ -1,0 +1,96 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"greta/backends"
+	"greta/backends/vulkan"
+	"greta/backends/vulkan/vk"
+	"greta/engine"
+	"greta/tensor"
+)
+
+// TestFolds: a token's step of a Llama has seven dispatches a block (q, k, v, attention, its
+// product, gate and up, down), with plain weights and with bytes, and gives what
+// the launches by themselves give.
+func TestFolds(t *testing.T) {
+	recorded := 0
+	dev, err := broken(t, func(c *vk.Commands) {
+		tap(&c.CmdDispatchAddr, func(int) vk.Result { recorded++; return vk.VK_SUCCESS })
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	for _, p := range dev.Paths() {
+		if err := dev.SetPath(p.Name, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		dtype   tensor.Type
+		kv      tensor.Type
+		context int
+		limit   float64
+	}{
+		// A norm adds in another order, and a key may then round to its neighbour in f16.
+		{tensor.F16, tensor.F16, 64, 1e-4}, {tensor.BF16, tensor.F32, 1500, 1e-5}, // Both round activations to bytes, some of them to different ones.
+		{tensor.Q8_0, tensor.F16, 64, 2e-2}, {tensor.Q4_K, tensor.BF16, 1500, 2e-2},
+		{tensor.Q6_K, tensor.F16, 64, 2e-2}, {tensor.Q5_1, tensor.F16, 64, 2e-2},
+	} {
+		t.Run(fmt.Sprintf("%s kv %s context %d", c.dtype, c.kv, c.context), func(t *testing.T) {
+			var per [2]int
+			for i, layers := range []string{"2", "3"} {
+				s := session(t, dev, func(o *engine.Options) {
+					o.DType, o.KV, o.Context = c.dtype, c.kv, c.context
+					o.Set = map[string]string{"L": layers, "D": "256", "H": "4", "G": "2", "F": "768", "V": "500"}
+				})
+				if _, err := s.Prefill(context.Background(), []int32{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8}); err != nil {
+					t.Fatal(err)
+				}
+				for token := range int32(3) {
+					got, err := s.Decode(5 + token)
+					if err != nil {
+						t.Fatal(err)
+					}
+					want := oneByOne(t, dev, s, 1)
+					if r := relative(got, want); !(r <= c.limit) {
+						t.Errorf("%s layers, token %d: a step differs from its launches one by one by %.2e", layers, token, r)
+					}
+				}
+				e := eagerly(t, dev, s)
+				recorded = 0
+				if err := e.Submit(); err != nil {
+					t.Fatal(err)
+				}
+				per[i] = recorded
+			}
+			want := 7
+			if len(dev.Paths()) < 2 && c.dtype.IsBlock() {
+				want = per[1] - per[0]
+			}
+			if per[1]-per[0] != want {
+				t.Errorf("a block has %d dispatches, not %d", per[1]-per[0], want)
+			}
+		})
+	}
+}
+
+// eagerly plans a session's step of one token anew.
+func eagerly(t *testing.T, dev *vulkan.Device, s *engine.Session) backends.Executable {
+	t.Helper()
+	step, err := s.Step(1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := dev.Eager(step.Program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
