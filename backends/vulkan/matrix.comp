@@ -199,67 +199,100 @@ void put(uint at, uint k0, uint c, Raw v) {
 #endif
 }
 
+// EACH_M, EACH_N and EACH repeat a statement for the matrices of a subgroup's part, with literal indices:
+// left to compilers as loops, sums end up in memory or loads are not moved ahead of products.
+#if WM / TS == 4
+#define EACH_M(f) f(0) f(1) f(2) f(3)
+#else
+#define EACH_M(f) f(0) f(1)
+#endif
+#define EACH_N(f) f(0) f(1)
+#define EACH(f) EACH_M(f##0) EACH_M(f##1)
+#define ZERO0(i) acc[i * FN] = ACC(0);
+#define ZERO1(i) acc[i * FN + 1] = ACC(0);
+#define LOAD_A(i) coopMatLoad(a[i], sx, (wm + i * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutRowMajor);
+#define LOAD_B(j) coopMatLoad(e[j], sw, (wn + j * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutColumnMajor);
+#define MUL0(i) acc[i * FN] = coopMatMulAdd(a[i], e[0], acc[i * FN]);
+#define MUL1(i) acc[i * FN + 1] = coopMatMulAdd(a[i], e[1], acc[i * FN + 1]);
+#define STEP(n) { \
+    const uint k = n; \
+    MAT(gl_MatrixUseA) a[FM]; \
+    MAT(gl_MatrixUseB) e[FN]; \
+    EACH_M(LOAD_A) EACH_N(LOAD_B) \
+    EACH(MUL) \
+  }
+#define OUT(i) \
+  coopMatStore(acc[i * FN], sw, own, LO, gl_CooperativeMatrixLayoutRowMajor); \
+  coopMatStore(acc[i * FN + 1], sw, own + TS / 4, LO, gl_CooperativeMatrixLayoutRowMajor); \
+  subgroupBarrier(); \
+  store(own, m0 + wm + i * TS, n0 + wn); \
+  subgroupBarrier();
+
+#define LO (WN / 4 + 1)
+
+// store adds what belongs to TS rows of a subgroup's part, from row s0 and column c0 on, and stores them.
+void store(uint own, uint s0, uint c0) {
+  for (uint e = 0; e < TS; e++) {
+    uint s = s0 + e;
+    if (s >= count) return;
+    float scale = scales[s];
+    uint o = yinner == 1 ? s : s / yinner, to = yoff + o * ystride + (s - o * yinner) * all + first;
+    uint from = 0;
+    if (RESIDUAL) {
+      o = rinner == 1 ? s : s / rinner;
+      from = roff + o * rstride + (s - o * rinner) * all + first;
+    }
+    for (uint c = gl_SubgroupInvocationID; c < WN; c += SG) {
+      uint n = c0 + c;
+      if (n < rows) {
+        float v = uintBitsToFloat(sw[own + e * LO + c / 4][c & 3u]) * scale;
+        if (BIAS != 0) v += NARROW(b, BIAS, boff + first + n);
+        if (RESIDUAL) v += r[from + n];
+        y[to + n] = v;
+      }
+    }
+  }
+}
+
 void main() {
   const uint t = gl_LocalInvocationID.x, g = gl_SubgroupID;
   uint n0 = gl_WorkGroupID.y * BN, m0 = gl_WorkGroupID.x * BM;
   uint wm = g % (BM / WM) * WM, wn = g / (BM / WM) * WN;
   ACC acc[FM * FN];
-  LOOP for (uint i = 0; i < FM * FN; i++) acc[i] = ACC(0);
+  EACH(ZERO)
   uvec4 fx[CX];
   uint px[CX];
   LOOP for (uint i = 0; i < CX; i++) px[i] = min(m0 + (t + i * NT) / KV, count - 1) * pitch + t % KV;
-#ifndef DIRECT
+#ifdef DIRECT
+#define FETCH(k) LOOP for (uint i = 0; i < CX; i++) fx[i] = x8[px[i] + (k) / 8];
+#else
   Raw fw[CW];
   uint pw[CW];
   LOOP for (uint i = 0; i < CW; i++) pw[i] = woff + min(n0 + (t + i * NT) / PER, rows - 1) * wstride;
+#define FETCH(k) \
+  LOOP for (uint i = 0; i < CX; i++) fx[i] = x8[px[i] + (k) / 8]; \
+  LOOP for (uint i = 0; i < CW; i++) fw[i] = fetch(pw[i], k, t % PER);
 #endif
-  for (uint k0 = 0; k0 < cols + BK; k0 += BK) {
-    if (k0 < cols) {
-      LOOP for (uint i = 0; i < CX; i++) fx[i] = x8[px[i] + k0 / 8];
-#ifndef DIRECT
-      LOOP for (uint i = 0; i < CW; i++) fw[i] = fetch(pw[i], k0, t % PER);
-#endif
-    }
-    if (k0 > 0) {
-      LOOP for (uint k = 0; k < BK / TS; k++) {
-        MAT(gl_MatrixUseA) a[FM];
-        LOOP for (uint i = 0; i < FM; i++)
-          coopMatLoad(a[i], sx, (wm + i * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutRowMajor);
-        LOOP for (uint j = 0; j < FN; j++) {
-          MAT(gl_MatrixUseB) e;
-          coopMatLoad(e, sw, (wn + j * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutColumnMajor);
-          LOOP for (uint i = 0; i < FM; i++) acc[i * FN + j] = coopMatMulAdd(a[i], e, acc[i * FN + j]);
-        }
-      }
-      barrier();
-    }
-    if (k0 < cols) {
-      LOOP for (uint i = 0; i < CX; i++) sx[(t + i * NT) / KV * LD + t % KV] = fx[i];
+  FETCH(0)
+  for (uint k0 = 0; k0 < cols; k0 += BK) {
+    LOOP for (uint i = 0; i < CX; i++) sx[(t + i * NT) / KV * LD + t % KV] = fx[i];
 #ifdef DIRECT
-      [[dont_unroll]] for (uint i = t / PER; i < BN; i += NT / PER)
-        put(i * LD, k0, t % PER, fetch(woff + min(n0 + i, rows - 1) * wstride, k0, t % PER));
+    [[dont_unroll]] for (uint i = t / PER; i < BN; i += NT / PER)
+      put(i * LD, k0, t % PER, fetch(woff + min(n0 + i, rows - 1) * wstride, k0, t % PER));
 #else
-      LOOP for (uint i = 0; i < CW; i++) put((t + i * NT) / PER * LD, k0, t % PER, fw[i]);
+    LOOP for (uint i = 0; i < CW; i++) put((t + i * NT) / PER * LD, k0, t % PER, fw[i]);
 #endif
-      barrier();
-    }
-  }
-  // TS rows of a subgroup's part at a time through shared memory, so that bias, residual and scale
-  // meet known elements and rows are stored whole.
-  const uint LO = WN / 4 + 1, own = g * TS * LO;
-  LOOP for (uint i = 0; i < FM; i++) {
-    LOOP for (uint j = 0; j < FN; j++) coopMatStore(acc[i * FN + j], sw, own + j * (TS / 4), LO, gl_CooperativeMatrixLayoutRowMajor);
     barrier();
-    for (uint e = gl_SubgroupInvocationID; e < TS * WN; e += SG) {
-      uint s = m0 + wm + i * TS + e / WN, c = e % WN, n = n0 + wn + c;
-      if (s < count && n < rows) {
-        float v = uintBitsToFloat(sw[own + e / WN * LO + c / 4][c & 3u]) * scales[s];
-        if (BIAS != 0) v += NARROW(b, BIAS, boff + first + n);
-        if (RESIDUAL) { uint o = s / rinner; v += r[roff + o * rstride + (s - o * rinner) * all + first + n]; }
-        uint o = s / yinner;
-        y[yoff + o * ystride + (s - o * yinner) * all + first + n] = v;
-      }
-    }
+    if (k0 + BK < cols) { FETCH(k0 + BK) }
+#if TS == 16
+    STEP(0) STEP(1) STEP(2) STEP(3)
+#else
+    LOOP for (uint n = 0; n < BK / TS; n++) STEP(n)
+#endif
     barrier();
   }
+  // TS rows of a subgroup's part at a time through shared memory of its own, so that bias, residual
+  // and scale meet known elements and rows are stored whole.
+  const uint own = g * TS * LO;
+  EACH_M(OUT)
 }
