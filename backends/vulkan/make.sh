@@ -21,7 +21,10 @@ jobs() {
   local name n t number shape x w tile part one
   echo attention.comp attention.spv -DNA=1
   echo attention.comp attention_wide.spv -DNA=4
-  for n in 1 2 4; do echo attention_few.comp attention_few_$n.spv -DNV=$n; done
+  for n in 1 2 4; do
+    echo attention_few.comp attention_few_$n.spv -DNV=$n
+    echo attention_few.comp attention_fresh_$n.spv -DNV=$n -DFRESH
+  done
   for n in "64 16 32" "96 16 32" "128 16 32" "64 8 8"; do # elements of a head, matrices, subgroups
     read -r x t w <<<"$n"
     echo attention_matrix.comp attention_matrix_${x}_$t.spv -DELEMS=$x -DTS=$t -DSG=$w
@@ -39,11 +42,16 @@ jobs() {
       echo matvec.comp matvec_${name}_$x.spv $number -DNX=$x -DR=$w
     done
     case $name in
+      f16 | bf16) echo matvec.comp gate_$name.spv $number -DNX=1 -DR=4 -DGATE ;;
+    esac
+    case $name in
       q4_[01] | q5_[01] | q8_0 | q[456]_K)
         for shape in "1 4" "4 2" "8 1"; do
           read -r x w <<<"$shape"
           echo matvecq.comp matvecq_${name}_$x.spv $number -DNX=$x -DR=$w
         done
+        echo matvecq.comp chainq_$name.spv $number -DNX=1 -DR=4 -DCHAIN
+        echo matvecq.comp gateq_$name.spv $number -DNX=1 -DR=4 -DCHAIN -DGATE
         ;;
     esac
     case $name in
