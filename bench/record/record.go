@@ -67,15 +67,19 @@ type Env struct {
 // different devices are; a GPU's level says no more than its name.
 func (e *Env) On() string {
 	backend := e.Backend
-	if e.Threads > 0 && e.Level != "" {
+	threads := e.Threads
+	if backend != "cpu" {
+		threads = 0 // others call their units so
+	}
+	if threads > 0 && e.Level != "" {
 		backend += " " + e.Level
 	}
 	parts := slices.DeleteFunc([]string{cmp.Or(e.Device, e.CPU), backend}, func(s string) bool { return s == "" })
 	switch {
-	case e.Threads == 1:
+	case threads == 1:
 		parts = append(parts, "1 thread")
-	case e.Threads > 1:
-		parts = append(parts, fmt.Sprintf("%d threads", e.Threads))
+	case threads > 1:
+		parts = append(parts, fmt.Sprintf("%d threads", threads))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -68,7 +68,7 @@ func TestCheckJSON(t *testing.T) {
 
 func TestOn(t *testing.T) {
 	for want, e := range map[string]Env{
-		"NVIDIA H200, hip":            {Device: "NVIDIA H200", Backend: "hip", Level: "sm_90"},
+		"NVIDIA H200, hip":            {Device: "NVIDIA H200", Backend: "hip", Level: "sm_90", Threads: 132},
 		"Xeon, cpu avx512, 2 threads": {CPU: "Xeon", Backend: "cpu", Level: "avx512", Threads: 2},
 		"Xeon, cpu go, 1 thread":      {Device: "Xeon", Backend: "cpu", Level: "go", Threads: 1},
 		"ref":                         {Backend: "ref"},
