@@ -18,6 +18,8 @@ type dispatch struct {
 	block  int
 	args   args
 	shared int // bytes of shared memory that the launch asks for
+	// cluster is how many blocks along x reach each other's shared memory.
+	cluster int
 }
 
 // args are a function's arguments: values in one slice, their addresses in
@@ -115,13 +117,14 @@ func (b *bound) runOn(dev *Device, stream uintptr, follows bool) error {
 		if len(p.args.ptrs) > 0 {
 			params = uintptr(unsafe.Pointer(&p.args.ptrs[0]))
 		}
-		if follows && dev.overlaps {
-			if err := dev.launchEarly(b.what, f, p, stream, params); err != nil {
+		early := follows && dev.overlaps
+		follows = true
+		if early || p.cluster > 1 {
+			if err := dev.launchWith(b.what, f, p, early, stream, params); err != nil {
 				return err
 			}
 			continue
 		}
-		follows = true
 		err = dev.d.call(fnLaunch, b.what, f, uintptr(p.grid[0]), uintptr(p.grid[1]), uintptr(p.grid[2]),
 			uintptr(p.block), 1, 1, uintptr(p.shared), stream, params, 0)
 		if err != nil {

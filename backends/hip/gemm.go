@@ -2,6 +2,7 @@ package hip
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"greta/backends"
@@ -18,12 +19,29 @@ const (
 )
 
 // gemmShape is a tile's columns, its stages of shared memory, and the blocks
-// that shall share a multiprocessor; lag is LAG in gemm.hip.
-type gemmShape struct{ columns, stages, blocks, lag int }
+// that shall share a multiprocessor; lag is LAG in gemm.hip. With a cluster it is
+// a shape of pipeline.hip, and the most blocks of a cluster; decode is its DECODE.
+type gemmShape struct{ columns, stages, blocks, lag, cluster, decode int }
 
-var gemmShapes = []gemmShape{{128, 6, 1, 2}, {256, 4, 1, 1}, {128, 6, 1, 1}, {128, 3, 2, 1}}
+var (
+	gemmShapes = []gemmShape{{columns: 128, stages: 6, blocks: 1, lag: 2}, {columns: 256, stages: 4, blocks: 1, lag: 1},
+		{columns: 128, stages: 6, blocks: 1, lag: 1}, {columns: 128, stages: 3, blocks: 2, lag: 1}}
+	pipelineShapes = []gemmShape{
+		{columns: 128, stages: 7, cluster: 1}, {columns: 176, stages: 5, cluster: 1}, {columns: 192, stages: 5, cluster: 1}, {columns: 256, stages: 4, cluster: 1},
+		{columns: 192, stages: 5, cluster: 2}, {columns: 256, stages: 4, cluster: 2},
+	}
+	decodeShapes = []gemmShape{
+		{columns: 128, stages: 6, cluster: 1, decode: 1}, {columns: 176, stages: 5, cluster: 1, decode: 2}, {columns: 192, stages: 5, cluster: 1, decode: 2},
+	}
+)
 
 func (s gemmShape) String() string {
+	if s.decode > 0 {
+		return fmt.Sprintf("decode=%dx%d,stages=%d", gemmRows, s.columns, s.stages)
+	}
+	if s.cluster > 0 {
+		return fmt.Sprintf("pipeline=%dx%d,stages=%d,cluster=%d", gemmRows, s.columns, s.stages, s.cluster)
+	}
 	return fmt.Sprintf("tile=%dx%d,stages=%d,blocks=%d,lag=%d", gemmRows, s.columns, s.stages, s.blocks, s.lag)
 }
 
@@ -38,14 +56,22 @@ func (dev *Device) usesHalves(n *graph.Node) bool {
 	return hasHalves(dev.info.Level) && dev.on(pathHalf) && takesMatrix(n)
 }
 
-// gemmVariants names the shapes, the one that suits a product first: as many
-// rows of tiles as there are, the tile that leaves fewer multiprocessors idle.
-func (dev *Device) gemmVariants(rows, n int) []string {
-	best := gemmShapes[0]
-	all := []string{best.String()}
-	for _, s := range gemmShapes {
-		if s != best {
-			all = append(all, s.String())
+// gemmShapesFor gives the shapes of a product of some rows with matrices of a type
+// and n rows each, the one that suits it first.
+func (dev *Device) gemmShapesFor(t tensor.Type, rows int, n []int, paired bool) []gemmShape {
+	if !dev.overlaps || !dev.d.has(fnTensorMap) {
+		return gemmShapes
+	}
+	best := slices.MinFunc(pipelineShapes, func(a, b gemmShape) int {
+		return dev.rounds(a, rows, n, paired) - dev.rounds(b, rows, n, paired)
+	})
+	if t == tensor.Q4_0 { // the one type for which it was measured to be faster
+		best = decodeShapes[0]
+	}
+	all := []gemmShape{best}
+	for _, s := range slices.Concat(pipelineShapes, decodes(t), gemmShapes) {
+		if !slices.Contains(all, s) {
+			all = append(all, s)
 		}
 	}
 	return all
@@ -56,18 +82,17 @@ func (b *binder) gemm(products []product, norm *normed, pair pairing) {
 	first := products[0]
 	t, k, rows := first.w.Type, first.w.Shape[1], first.columns
 	kp := ceil(k, gemmStep) * gemmStep
-	shape := b.gemmShape(first)
+	shape := b.gemmShape(products, pair.of != "")
 	// As stored where lines of 16 bytes can be read, else widened.
 	bf16 := t == tensor.BF16
 	direct := t == tensor.F16 || bf16
-	total := 0
 	for _, p := range products {
 		direct = direct && !b.scalar(p.w)
-		total += p.w.Shape[0]
 	}
 	size := func(n int) int { return ceil(2*n*kp+4*n, 256) * 256 } // rows and their factors
 	need := size(rows)
-	if !direct {
+	widened := !direct && shape.decode == 0
+	if widened {
 		for _, p := range products {
 			need += size(p.w.Shape[0])
 		}
@@ -92,49 +117,81 @@ func (b *binder) gemm(products []product, norm *normed, pair pairing) {
 	d.ptr(work, work+uintptr(2*rows*kp), b.pointer(from)).rows(rowsOf(from)).u32(kp)
 	b.norm(d, norm)
 	at := work + uintptr(size(rows))
-	paired := pair.of != ""
-	full := rows%gemmRows == 0 && kp == k
-	tiles := 0
-	var words []uint64
+	matrices := make([]halfMatrix, 0, len(products))
 	for _, p := range products {
 		n := p.w.Shape[0]
-		w, factor, row := b.pointerOf(p.w), uintptr(0), p.w.Stride/2
-		if !direct {
+		m := halfMatrix{at: b.pointerOf(p.w), row: p.w.Stride / 2, n: n, k: k, bias: b.dense(p.bias), y: p.y}
+		m.packed = p.w
+		if widened {
 			prog := newProgram("halves.hip", append(common, "ROUND=0", "NORM=0", weightType(p.w), onOff("W_SCALAR", b.scalar(p.w)))...)
 			d := b.start(prog, "widen", 256, ceil(n, 256/max(b.dev.wave, 32)), 1, 1).ptr(at, at+uintptr(2*n*kp))
 			b.weights(d, p.w)
 			d.u32(n, kp)
-			w, factor, row = at, at+uintptr(2*n*kp), kp
+			m.at, m.factor, m.row, m.k = at, at+uintptr(2*n*kp), kp, kp // rows are padded
 			at += uintptr(size(n))
 		}
-		columns := shape.columns
-		if paired {
-			columns /= 2
+		if pair.of != "" && !pair.keep {
+			m.y = 0
 		}
-		y := p.y
-		if paired && !pair.keep {
-			y = 0
-		}
-		words = append(words, uint64(w), uint64(factor), uint64(b.dense(p.bias)), uint64(y), uint64(row), uint64(uint32(n))|uint64(uint32(tiles))<<32)
-		full = full && n%columns == 0
-		if paired {
-			tiles = ceil(n, columns)
-		} else {
-			tiles += ceil(n, columns)
-		}
+		matrices = append(matrices, m)
 	}
-	prog := newProgram("gemm.hip", define("BN", shape.columns), define("STAGES", shape.stages), define("RESIDENT", shape.blocks), define("LAG", shape.lag),
-		define("MATS", len(products)), onOff("PAIRED", paired), define("PAIRED_OF", "of_"+pairName(pair.of)),
-		onOff("MMA_BF16", bf16), b.bias(first), onOff("FULL", full))
-	d = b.start(prog, "gemm", gemmThreads, ceil(rows, gemmRows)*tiles, 1, 1)
+	x := halfMatrix{at: work, factor: work + uintptr(2*rows*kp), row: kp, n: rows, k: kp}
+	options := []string{define("MATS", len(products)), onOff("PAIRED", pair.of != ""), define("PAIRED_OF", "of_"+pairName(pair.of)),
+		onOff("MMA_BF16", bf16), b.bias(first)}
+	if shape.cluster > 0 {
+		b.pipeline(shape, options, x, matrices, first.res, pair)
+	} else {
+		b.halves(shape, options, x, matrices, first.res, pair)
+	}
+}
+
+// halfMatrix is rows of halves: their address and elements from one to the next,
+// with factors or 0.
+type halfMatrix struct {
+	at, factor uintptr
+	row, n, k  int
+	bias, y    uintptr           // of a matrix of weights
+	packed     *backends.Operand // as it is stored
+	first      int               // its first tile
+}
+
+// place numbers the tiles of matrices, the same ones of a pair, and says how many
+// there are, and whether they are whole.
+func (s gemmShape) place(matrices []halfMatrix, paired bool) (tiles int, full bool) {
+	full = true
+	columns := s.columns
+	if paired {
+		columns /= 2
+	}
+	for i := range matrices {
+		m := &matrices[i]
+		full = full && m.n%columns == 0
+		if paired {
+			tiles = 0
+		}
+		m.first = tiles
+		tiles += ceil(m.n, columns)
+	}
+	return tiles, full
+}
+
+// halves multiplies by gemm.hip.
+func (b *binder) halves(shape gemmShape, options []string, x halfMatrix, matrices []halfMatrix, res *backends.Operand, pair pairing) {
+	tiles, full := shape.place(matrices, pair.of != "")
+	k := matrices[0].k
+	full = full && x.n%gemmRows == 0 && k == x.k
+	prog := newProgram("gemm.hip", append([]string{define("BN", shape.columns), define("STAGES", shape.stages), define("RESIDENT", shape.blocks),
+		define("LAG", shape.lag), onOff("FULL", full)}, options...)...)
+	d := b.start(prog, "gemm", gemmThreads, ceil(x.n, gemmRows)*tiles, 1, 1)
 	d.shared = shape.bytes()
-	d.ptr(work, work+uintptr(2*rows*kp)).u32(kp, rows, k)
-	if !direct {
-		d.args.values[d.args.at[len(d.args.at)-1]] = uint64(kp) // rows are padded
+	d.ptr(x.at, x.factor).u32(x.k, x.n, k)
+	var words []uint64
+	for _, m := range matrices {
+		words = append(words, uint64(m.at), uint64(m.factor), uint64(m.bias), uint64(m.y), uint64(m.row), uint64(uint32(m.n))|uint64(uint32(m.first))<<32)
 	}
 	d.args.add(words...)
-	d.u32(ceil(rows, gemmRows), tiles)
-	b.residual(d, first.res)
+	d.u32(ceil(x.n, gemmRows), tiles)
+	b.residual(d, res)
 	d.ptr(pair.out)
 }
 
@@ -162,18 +219,20 @@ func (b *binder) pointerOf(w *backends.Operand) uintptr {
 	return b.pointer(w)
 }
 
-func (b *binder) gemmShape(p product) gemmShape {
-	name := p.variant
-	if name == "" {
-		name = b.dev.gemmVariants(p.columns, p.w.Shape[0])[0]
+func (b *binder) gemmShape(products []product, paired bool) gemmShape {
+	var n []int
+	for _, p := range products {
+		n = append(n, p.w.Shape[0])
 	}
-	for _, s := range gemmShapes {
-		if s.String() == name {
+	name := products[0].variant
+	all := b.dev.gemmShapesFor(products[0].w.Type, products[0].columns, n, paired)
+	for _, s := range all {
+		if name == "" || s.String() == name {
 			return s
 		}
 	}
-	b.failf("no variant %q of a product, there are %v", name, gemmShapes)
-	return gemmShapes[0]
+	b.failf("no variant %q of a product, there are %v", name, all)
+	return all[0]
 }
 
 // Variants names the configurations of a product's kernel.
@@ -192,7 +251,9 @@ func (dev *Device) Variants(n *graph.Node) []string {
 	case dev.usesF8(n):
 		return names(f8Shapes())
 	case dev.usesHalves(n):
-		return dev.gemmVariants(n.In[0].Shape.Rows(), n.In[1].Shape[0])
+		return names(dev.gemmShapesFor(n.In[1].Type, n.In[0].Shape.Rows(), n.In[1].Shape[:1], false))
+	case dev.usesCopies(n):
+		return names(copyShapes)
 	}
 	return nil
 }

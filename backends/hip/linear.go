@@ -145,6 +145,9 @@ func (dev *Device) largeTile(rows, n int) bool {
 
 // tile multiplies on any device.
 func (b *binder) tile(p product) {
+	if b.copies(p) {
+		return
+	}
 	n := p.w.Shape[0]
 	options := []string{weightType(p.w), onOff("W_SCALAR", b.scalar(p.w)), b.bias(p)}
 	name, side := "tile", 64

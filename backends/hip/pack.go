@@ -1,7 +1,9 @@
 package hip
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 
 	"greta/backends"
 	"greta/tensor"
@@ -44,7 +46,7 @@ var weightNames = map[tensor.Type]string{
 var packings = func() map[tensor.Type]*backends.Packing {
 	all := map[tensor.Type]*backends.Packing{}
 	for t := range parts {
-		all[t] = &backends.Packing{ID: "planes2", Size: planesSize, Pack: packPlanes, Unit: 1}
+		all[t] = &backends.Packing{ID: "planes3", Size: planesSize, Pack: packPlanes, Unit: 1}
 	}
 	return all
 }()
@@ -65,15 +67,36 @@ func planeRow(blocks int, p part) int { return (blocks*p.size + 15) &^ 15 }
 
 func planesSize(t tensor.Type, shape tensor.Shape) int {
 	_, size := planes(t, shape)
+	if bounds[t] != nil {
+		size += 4 * shape.Rows()
+	}
 	return size
 }
+
+// bounds give what no element of a block is larger than, by what its codes can be,
+// for types whose rows are scaled as they are multiplied: behind the planes lies
+// for each row the factor that undoes a scaling by 2^n, with which its largest
+// element would be in [2^13, 2^14).
+var bounds = map[tensor.Type]func(block []byte) float32{
+	tensor.Q4_0: func(b []byte) float32 { return 8 * half(b) },
+	tensor.Q8_0: func(b []byte) float32 { return 128 * half(b) },
+	tensor.Q4_K: func(b []byte) float32 { return 945*half(b) + 63*half(b[2:]) },
+	tensor.Q6_K: func(b []byte) float32 { return 4096 * half(b[208:]) },
+}
+
+// half is the magnitude of a number in half precision.
+func half(b []byte) float32 { return tensor.F16ToF32(binary.LittleEndian.Uint16(b) & 0x7fff) }
+
+// rowFactor is the factor of a row whose elements are no larger than top, kept a
+// normal number whose inverse is one, as scale_for has it in scale.h.
+func rowFactor(top float32) uint32 { return (min(max(math.Float32bits(top)>>23, 30), 250) - 13) << 23 }
 
 // packPlanes moves the blocks of rows [from, to) to their planes.
 func packPlanes(dst, src []byte, t tensor.Type, shape tensor.Shape, from, to int) error {
 	elems, bytes := t.Block()
 	at, size := planes(t, shape)
 	row := shape.Last() / elems // blocks
-	if len(dst) < size || len(src) < shape.Elems()/elems*bytes || from < 0 || to > shape.Rows() {
+	if len(dst) < planesSize(t, shape) || len(src) < shape.Elems()/elems*bytes || from < 0 || to > shape.Rows() {
 		return fmt.Errorf("hip: packing rows %d to %d of %s%v from %d to %d bytes", from, to, t, shape, len(src), len(dst))
 	}
 	for i, p := range parts[t] {
@@ -86,7 +109,22 @@ func packPlanes(dst, src []byte, t tensor.Type, shape tensor.Shape, from, to int
 			clear(line[row*p.size:])
 		}
 	}
+	if bound := bounds[t]; bound != nil {
+		for r := from; r < to; r++ {
+			top := float32(0)
+			for b := range row {
+				top = max(top, bound(src[(r*row+b)*bytes:]))
+			}
+			binary.LittleEndian.PutUint32(dst[size+4*r:], rowFactor(top))
+		}
+	}
 	return nil
+}
+
+// rowFactors is where the factors of a packed weight's rows lie.
+func (b *binder) rowFactors(o *backends.Operand) uintptr {
+	_, size := planes(o.Type, o.Shape)
+	return uintptr(b.weightWords(o)[0]) + uintptr(size)
 }
 
 // weights passes a struct Weights for rows of k elements, n rows in all.
@@ -109,13 +147,13 @@ func (b *binder) weightWords(o *backends.Operand) []uint64 {
 		}
 		return []uint64{uint64(b.pointer(o)), 0, 0, 0, uint64(row), uint64(uint32(k))}
 	}
-	if o.Packing != "planes2" {
-		b.failf("a weight of %s%v in the layout %q, not planes2", o.Type, o.Shape, o.Packing)
+	if o.Packing != "planes3" {
+		b.failf("a weight of %s%v in the layout %q, not planes3", o.Type, o.Shape, o.Packing)
 		return make([]uint64, 6)
 	}
 	elems, _ := o.Type.Block()
-	at, size := planes(o.Type, o.Shape)
-	p, err := b.dev.where(o.Buffer, o.Offset, size)
+	at, _ := planes(o.Type, o.Shape)
+	p, err := b.dev.where(o.Buffer, o.Offset, planesSize(o.Type, o.Shape))
 	if err != nil {
 		b.failf("%w", err)
 	}

@@ -40,17 +40,53 @@ func TestLargeProducts(t *testing.T) {
 	}
 }
 
-// TestProductSpeed times square products with each kernel variant in a captured
-// graph, where GRETA_HIP_PRODUCT names types of weights: "f32,f16".
+// TestVariants checks every variant of a product's kernel, on shapes that are whole
+// in its tiles and not, and on one that takes no cluster.
+func TestVariants(t *testing.T) {
+	dev := openHalf(t)
+	defer closing(t, dev)
+	for _, what := range []string{"f16 512 384 128", "f16 270 503 200", "f16 100 300 1096", "bf16 1100 256 64",
+		"q4_0 256 352 224", "q8_0 1100 256 96", "q4_0 40 601 1056", "q4_K 300 403 768", "q6_K 140 200 512", "f32 1501 1603 100"} {
+		var dtype string
+		var rows, n, k int
+		if _, err := fmt.Sscan(what, &dtype, &rows, &n, &k); err != nil {
+			t.Fatal(err)
+		}
+		c := optest.Case{Eq: "y: linear(x, w)", Args: fmt.Sprintf("x float[%d, %d]; w %s[%d, %d]", rows, k, dtype, n, k), Rel: 1e-5, Abs: 1e-3}
+		p, err := c.Prepare(tensor.F32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range dev.Variants(p.Node) {
+			dev.Choose(func(*graph.Node) string { return v })
+			c.Name = what + " " + v
+			t.Run(c.Name, func(t *testing.T) {
+				if err := optest.Check(dev, c); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// TestProductSpeed times products with each kernel variant in a captured graph,
+// as GRETA_HIP_PRODUCT names types of weights and rows, outputs and inputs, 4096 of
+// each where they are left out: "f32,f16:512x11008x4096".
 func TestProductSpeed(t *testing.T) {
 	types := os.Getenv("GRETA_HIP_PRODUCT")
 	if types == "" {
 		t.Skip("GRETA_HIP_PRODUCT names no types")
 	}
-	const n = 4096
-	for name := range strings.SplitSeq(types, ",") {
+	for what := range strings.SplitSeq(types, ",") {
+		name, shape, _ := strings.Cut(what, ":")
+		rows, n, k := 4096, 4096, 4096
+		if shape != "" {
+			if _, err := fmt.Sscanf(shape, "%dx%dx%d", &rows, &n, &k); err != nil {
+				t.Fatal(err)
+			}
+		}
 		dev := openHalf(t)
-		c := optest.Case{Name: "speed", Eq: "y: linear(x, w)", Args: fmt.Sprintf("x float[%d, %d]; w %s[%d, %d]", n, n, name, n, n)}
+		c := optest.Case{Name: "speed", Eq: "y: linear(x, w)", Args: fmt.Sprintf("x float[%d, %d]; w %s[%d, %d]", rows, k, name, n, k)}
 		p, err := c.Prepare(tensor.F32)
 		if err != nil {
 			t.Fatal(err)
@@ -61,7 +97,7 @@ func TestProductSpeed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%s 4096^3 %s: %v, %.1f TFLOP/s", name, v, d, 2*n*n*n/d.Seconds()/1e12)
+			t.Logf("%s %d×%d×%d %s: %v, %.1f TFLOP/s", name, rows, n, k, v, d, 2*float64(rows)*float64(n)*float64(k)/d.Seconds()/1e12)
 		}
 		closing(t, dev)
 	}

@@ -65,7 +65,7 @@ func (b *binder) rotations(launches []*backends.Launch, numbers []int) {
 		}
 		// Enough blocks for one token too, few for many: angles serve all heads of a block.
 		if per == 0 {
-			per = min(max(1, tokens*heads/max(8*b.dev.units, 1)), 32)
+			per = min(max(1, tokens*heads/max(3*b.dev.units, 1)), 32)
 		}
 		two := func(a, b int) uint64 { return uint64(uint32(a)) | uint64(uint32(b))<<32 }
 		words = append(words, uint64(y), uint64(b.pointer(x)), uint64(table), uint64(factors),

@@ -33,6 +33,7 @@ const (
 	fnSetFunction // NVIDIA alone: AMD's kernels take all shared memory unasked
 	fnLaunch
 	fnLaunchConfig // NVIDIA alone: with attributes
+	fnTensorMap    // NVIDIA alone: what a kernel needs to copy tiles
 	fnStreamCreate
 	fnStreamDestroy
 	fnStreamWait
@@ -89,6 +90,7 @@ var symbols = [numFns]struct{ amd, nvidia string }{
 	fnSetFunction:      {"", "cuFuncSetAttribute"},
 	fnLaunch:           {"hipModuleLaunchKernel", "cuLaunchKernel"},
 	fnLaunchConfig:     {"", "cuLaunchKernelEx"},
+	fnTensorMap:        {"", "cuTensorMapEncodeTiled"},
 	fnStreamCreate:     {"hipStreamCreateWithFlags", "cuStreamCreate"},
 	fnStreamDestroy:    {"hipStreamDestroy", "cuStreamDestroy_v2"},
 	fnStreamWait:       {"hipStreamSynchronize", "cuStreamSynchronize"},

@@ -64,11 +64,28 @@ func programsFor(arch string) []program {
 	if strings.HasPrefix(arch, "sm_") && hasMatrixCores(arch) {
 		all = append(all, newProgram("flash.hip", "DH=128", "DV=128", "CAP=0"), newProgram("flash.hip", "DH=96", "DV=32", "CAP=1"))
 	}
+	if strings.HasPrefix(arch, "sm_") && hasMatrixCores(arch) {
+		for _, s := range copyShapes {
+			all = append(all, newProgram("tilecopy.hip", define("TM", s.rows), define("TN", s.columns), define("BK", s.step), define("STAGES", s.stages), define("RESIDENT", s.blocks), "BIAS=2"))
+		}
+	}
 	if hasHalves(arch) {
 		for _, s := range gemmShapes {
 			shape := []string{define("BN", s.columns), define("STAGES", s.stages), define("RESIDENT", s.blocks), define("LAG", s.lag)}
 			all = append(all, newProgram("gemm.hip", append(shape, "MATS=3", "PAIRED=0", "PAIRED_OF=of_swiglu", "MMA_BF16=0", "BIAS=0", "FULL=1")...),
 				newProgram("gemm.hip", append(shape, "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_t", "MMA_BF16=1", "BIAS=2", "FULL=0")...))
+		}
+		for _, s := range pipelineShapes {
+			shape := []string{"DECODE=0", define("BN", s.columns), define("STAGES", s.stages), define("CLUSTER", s.cluster)}
+			all = append(all, newProgram("pipeline.hip", append(shape, "FULL=1", "EVEN=1", "MATS=3", "PAIRED=0", "PAIRED_OF=of_swiglu", "MMA_BF16=0", "BIAS=0")...),
+				newProgram("pipeline.hip", append(shape, "FULL=0", "EVEN=0", "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_t", "MMA_BF16=1", "BIAS=2")...))
+		}
+		for i, t := range []tensor.Type{tensor.Q4_0, tensor.Q8_0, tensor.Q4_K, tensor.Q6_K} {
+			for _, s := range decodes(t) {
+				shape := []string{define("DECODE", s.decode), define("W_TYPE", weightNames[t]), "W_SCALAR=0", define("BN", s.columns), define("STAGES", s.stages), "CLUSTER=1"}
+				all = append(all, newProgram("pipeline.hip", append(shape, onOff("FULL", i == 0), "EVEN=1", "MATS=3", "PAIRED=0", "PAIRED_OF=of_swiglu", "MMA_BF16=0", "BIAS=0")...),
+					newProgram("pipeline.hip", append(shape, "FULL=0", onOff("EVEN", i == 0), "MATS=2", "PAIRED=1", "PAIRED_OF=of_swiglu", "MMA_BF16=0", "BIAS=1")...))
+			}
 		}
 		all = append(all, newProgram("halves.hip", "W_TYPE=W_F16", "W_SCALAR=0", "ROUND=1", "NORM=1", "BF16=0", "TO16=f2h", "X_SCALAR=0", "KEEP=12"),
 			newProgram("halves.hip", "W_TYPE=W_F16", "W_SCALAR=0", "ROUND=1", "NORM=0", "BF16=1", "TO16=f2b", "X_SCALAR=1", "KEEP=12"))
@@ -224,7 +241,7 @@ func TestTargets(t *testing.T) {
 					continue
 				}
 				file, _, _ := strings.Cut(string(j.p), " ")
-				wants := map[string]string{"matrix.hip": matrixInstruction(j.arch), "gemm.hip": "wgmma.mma_async.sync.aligned.m64n", "f8.hip": f8Instruction(j.p), "flash.hip": "mma.sync.aligned.m16n8k16"}
+				wants := map[string]string{"matrix.hip": matrixInstruction(j.arch), "gemm.hip": "wgmma.mma_async.sync.aligned.m64n", "pipeline.hip": "wgmma.mma_async.sync.aligned.m64n", "f8.hip": f8Instruction(j.p), "flash.hip": "mma.sync.aligned.m16n8k16"}
 				if want := wants[file]; !strings.Contains(asm, want) {
 					t.Errorf("%s for %s has no %s", j.p, j.arch, want)
 				}

@@ -3,6 +3,7 @@
 // row overflows, and none loses bits for being small. factor undoes it.
 #include "prelude.h"
 #include "norm.h"
+#include "scale.h"
 #include "weights.h"
 #if NORM
 #define NT NORM_NT
@@ -10,12 +11,6 @@
 #define NT 256
 #endif
 
-// 2^(13 - exponent of top), kept a normal number whose inverse is one
-G_FN float scale_for(float top) {
-  u32 e = f2u(top) >> 23;
-  e = e < 30 ? 30 : e > 250 ? 250 : e;
-  return u2f((127 + 13 + 127 - e) << 23);
-}
 struct alignas(8) four16 { u16 c[4]; };
 G_FN four16 halves_of(f4 v, float up) {
   return four16{{TO16(v.x * up), TO16(v.y * up), TO16(v.z * up), TO16(v.w * up)}};

@@ -8,6 +8,7 @@
 #include "prelude.h"
 #define NT 128
 #define MOST 512 // pairs whose angles are kept
+#define ONCE 4   // heads that a thread loads at once
 
 struct Job {
   void *y;
@@ -49,35 +50,54 @@ G_FN Turn turn_of(const Job &j, int p, u32 i) {
   return t;
 }
 
-G_KERNEL G_BOUNDS(NT) rotate(const int *pos, u32 tokens, u32 per, Rotations all, u32 *status) {
+G_KERNEL G_BOUNDS(NT) rotate(const int *pos, u32 tokens, u32 per, Rotations jobs, u32 *status) {
   __shared__ Turn turns[MOST];
   begin_next();
   wait_previous();
-  Job j = all.j[0];
+  Job j = jobs.j[0];
   G_UNROLL for (int i = 1; i < JOBS; i++) {
-    if (bidy() >= all.j[i].first) j = all.j[i];
+    if (bidy() >= jobs.j[i].first) j = jobs.j[i];
   }
-  const u32 s = bidx(), h0 = (bidy() - j.first) * per, heads = g_min(per, j.heads - h0);
+  const u32 s = bidx(), from = (bidy() - j.first) * per, heads = g_min(per, j.heads - from);
   const int p = pos[s];
   if (j.positions && !writes(pos, s, tokens, j.positions, status, j.launch)) return;
   if (!j.positions && p < 0 && tid() == 0) fail(status, j.launch, s, p);
-  const float *x = j.x + (u64)s * j.xstride + h0 * j.dh;
-  const u64 out = ((u64)(j.positions ? (u32)p : s) * j.heads + h0) * j.dh;
+  const float *x = j.x + (u64)s * j.xstride + from * j.dh;
+  const u64 out = ((u64)(j.positions ? (u32)p : s) * j.heads + from) * j.dh;
   for (u32 i = tid(); i < g_min(j.half, MOST); i += NT) turns[i] = turn_of(j, p, i);
   bar();
-  // threads in rows of a head each, as many as there are
+  // threads in rows of a head each, as many as there are; some heads are loaded at once
   const u32 wide = g_min(j.half ? j.half : 1, NT), i0 = tid() % wide, rows = NT / wide;
-  for (u32 h = tid() / wide; h < heads && tid() / wide < rows; h += rows) {
+  const u32 last = heads - 1;
+  for (u32 h0 = tid() / wide; h0 < heads && tid() / wide < rows; h0 += ONCE * rows) {
     for (u32 i = i0; i < j.half; i += wide) {
-      const u32 a = h * j.dh + (j.pair ? 2 * i : i), b = h * j.dh + (j.pair ? 2 * i + 1 : i + j.half);
-      const float va = x[a], vb = x[b];
+      const u32 a = j.pair ? 2 * i : i, b = j.pair ? 2 * i + 1 : i + j.half;
       const Turn t = i < MOST ? turns[i] : turn_of(j, p, i);
-      store_float(j.y, j.ytype, out + a, va * t.cs - vb * t.sn);
-      store_float(j.y, j.ytype, out + b, vb * t.cs + va * t.sn);
+      float va[ONCE], vb[ONCE];
+      G_UNROLL for (u32 o = 0; o < ONCE; o++) {
+        const u32 h = g_min(h0 + o * rows, last) * j.dh;
+        va[o] = x[h + a];
+        vb[o] = x[h + b];
+      }
+      G_UNROLL for (u32 o = 0; o < ONCE; o++) {
+        const u32 h = (h0 + o * rows) * j.dh;
+        if (h0 + o * rows >= heads) break;
+        store_float(j.y, j.ytype, out + h + a, va[o] * t.cs - vb[o] * t.sn);
+        store_float(j.y, j.ytype, out + h + b, vb[o] * t.cs + va[o] * t.sn);
+      }
     }
   }
-  const u32 rest = j.dh - 2 * j.half;
-  for (u32 h = 0; rest && h < heads; h++) {
-    for (u32 e = h * j.dh + 2 * j.half + tid(); e < (h + 1) * j.dh; e += NT) store_float(j.y, j.ytype, out + e, x[e]);
+  const u32 rest = j.dh - 2 * j.half, all = heads * rest; // elements of all heads that are copied
+  for (u32 e0 = tid(); e0 < all; e0 += 2 * ONCE * NT) {
+    float v[2 * ONCE];
+    u32 e[2 * ONCE];
+    G_UNROLL for (u32 o = 0; o < 2 * ONCE; o++) {
+      const u32 c = g_min(e0 + o * NT, all - 1);
+      e[o] = j.half ? c / rest * j.dh + 2 * j.half + c % rest : c;
+      v[o] = x[e[o]];
+    }
+    G_UNROLL for (u32 o = 0; o < 2 * ONCE; o++) {
+      if (e0 + o * NT < all) store_float(j.y, j.ytype, out + e[o], v[o]);
+    }
   }
 }

@@ -1,0 +1,247 @@
+// y = x·wᵀ (+ b) (+ r) for many rows, as gemm.hip, with tiles that the hardware
+// copies (TMA): a block is a group of four waves that only asks for copies, and two
+// that multiply, 64 rows each, by BN of w. Stages of 64 elements pass between them by
+// barriers in shared memory: full when the bytes are there, empty when they are read.
+// With CLUSTER 2 two blocks that have the same rows of w and 128 rows of x each get
+// half of w's tile each, and every half goes to both. Blocks stay and take tile after
+// tile, so that the first stages of one are copied while the sums of the one before
+// are stored.
+//
+// With DECODE w is of a block format: its tile is not copied but made by DECODE
+// groups of four waves, which are two groups of steps ahead with their loads.
+//
+// Compile time: BN, STAGES, CLUSTER, MATS, PAIRED, BIAS, MMA_BF16 as gemm.hip has
+// them; FULL: tiles are whole; EVEN: pairs of results lie at multiples of 8 bytes.
+#include "prelude.h"
+#include "pair.h"
+#include "wgmma.h"
+#include "bulk.h"
+#include "tensormap.h"
+#if DECODE
+#include "decode.h"
+#define MAKERS (DECODE * 128)
+#define WAVES (MAKERS / 32)
+#define ARRIVALS (1 + WAVES) // of a full stage: the copy of x, and waves that make w
+#define EIGHTS (BN / 8)      // eight rows of w at a time, a wave's number PASSES
+#define PASSES ((EIGHTS + WAVES - 1) / WAVES)
+#else
+#define MAKERS 128
+#define ARRIVALS 1
+#endif
+#define NT (MAKERS + 256)
+#define BM 128
+#define BK 64
+#define A_BYTES (BM * BK * 2)
+#define STAGE_BYTES ((BM + BN) * BK * 2)
+#define COLUMNS (PAIRED ? BN / 2 : BN) // of y in a tile
+#define READERS 8                      // waves that multiply
+
+struct Half {
+  const float *factor; // of its rows, or null
+  const void *bias;
+  float *y;
+  u32 n, first; // rows, and the number of its first tile
+};
+struct Halves { Half m[MATS]; };
+#if DECODE
+struct Maps { Map x; };
+struct Codes { Weights m[MATS]; };
+#else
+struct Maps { Map x, w[MATS]; };
+struct Codes { u64 none; };
+#endif
+struct Tile { u32 m0, n0, matrix; };
+
+G_FN Tile tile_of(const Halves &all, u32 number, u32 rank, u32 groups, u32 coltiles) {
+  // Some groups of rows at a time, so that the blocks that run have few rows of either.
+  const u32 some = 8 / CLUSTER, per = some * coltiles, band = number / per, high = g_min(some, groups - band * some);
+  const u32 c = number % per / high;
+  Tile t{((band * some + number % per % high) * CLUSTER + rank) * BM, c, 0};
+  if (!PAIRED) {
+    G_UNROLL for (u32 i = 1; i < MATS; i++) {
+      if (c >= all.m[i].first) t.matrix = i, t.n0 = c - all.m[i].first;
+    }
+  }
+  t.n0 *= COLUMNS;
+  return t;
+}
+
+G_KERNEL G_BOUNDS2(NT, 1) pipeline(G_CONSTANT Maps maps, const float *afactor, u32 steps, u32 rows, Halves all, u32 groups,
+                                   u32 coltiles, const float *res, Rows rr, float *out, Codes codes) {
+  extern __shared__ u4 shared_memory[];
+  const u32 start = (shared_at(shared_memory) + 1023) & ~1023u, full = start + STAGES * STAGE_BYTES, empty = full + 8 * STAGES;
+  begin_next();
+  const u32 t = tid(), rank = bidx() % CLUSTER, tiles = groups * coltiles;
+  if (t == 0) {
+    G_UNROLL for (u32 s = 0; s < STAGES; s++) {
+      arrivals_init(full + 8 * s, ARRIVALS);
+      arrivals_init(empty + 8 * s, READERS * CLUSTER);
+    }
+    arrival_fence();
+  }
+  meet<CLUSTER>();
+  wait_previous();
+  if (t < MAKERS) {
+#if DECODE
+    if (DECODE == 2) registers_less<120>();
+    const u32 wave = t / 32;
+    u32 stage = 0, phase = 1;
+    for (u32 number = bidx(); number < tiles; number += gdimx()) {
+      const Tile tile = tile_of(all, number, 0, groups, coltiles);
+      Weights w = codes.m[0];
+      Half m = all.m[0];
+      G_UNROLL for (u32 i = 1; i < MATS; i++) {
+        if (!PAIRED && tile.matrix == i) w = codes.m[i], m = all.m[i];
+      }
+      Weights of[PASSES];
+      u32 r[PASSES];
+      float up[PASSES];
+      G_UNROLL for (u32 i = 0; i < PASSES; i++) {
+        const u32 eight = g_min(wave + i * WAVES, EIGHTS - 1);
+        const bool second = PAIRED && eight >= EIGHTS / 2;
+        of[i] = w;
+        if (second) of[i].p = codes.m[MATS - 1].p; // the two have one shape
+        // where there is no row the last one is taken, for results that are not stored
+        r[i] = g_min(tile.n0 + (second ? eight - EIGHTS / 2 : eight) * 8 + line_row(), m.n - 1);
+        up[i] = 1.0f / (second ? all.m[MATS - 1].factor : m.factor)[r[i]];
+      }
+      const u32 parts = (steps + GROUP - 1) / GROUP;
+      Line line[2][PASSES];
+      G_UNROLL for (u32 d = 0; d < 2; d++) {
+        G_UNROLL for (u32 i = 0; i < PASSES; i++) line_load(line[d][i], w_row(of[i], r[i]), g_min(d, parts - 1));
+      }
+      for (u32 part = 0; part < parts; part += 2) {
+        G_UNROLL for (u32 d = 0; d < 2; d++) {
+          if (part + d >= parts) break;
+          u32 to[2], full_at[2];
+          bool there[2];
+          G_UNROLL for (u32 g = 0; g < GROUP; g++) {
+            const u32 step = (part + d) * GROUP + g;
+            there[g] = step < steps;
+            to[g] = start + stage * STAGE_BYTES;
+            full_at[g] = full + 8 * stage;
+            if (!there[g]) continue;
+            arrival_wait(empty + 8 * stage, phase);
+            if (t == 0) {
+              arrival_expect(full_at[g], A_BYTES);
+              tile_copy(to[g], param_address(maps, "pipeline_param_0"), step * BK, tile.m0, full_at[g]);
+            }
+            if (++stage == STAGES) stage = 0, phase ^= 1;
+          }
+          if (GROUP == 1) to[1] = to[0];
+          G_UNROLL for (u32 i = 0; i < PASSES; i++) {
+            const u32 eight = wave + i * WAVES;
+            if (eight < EIGHTS && (GROUP == 1 || there[1] || lane() < 16))
+              line_store(line[d][i], to[0] + A_BYTES, to[1] + A_BYTES, eight * 8 + line_row(), up[i]);
+          }
+          fence_async();
+          wave_sync();
+          if (lane() == 0) {
+            G_UNROLL for (u32 g = 0; g < GROUP; g++) {
+              if (there[g]) arrive_at<1>(full_at[g], 0);
+            }
+          }
+          G_UNROLL for (u32 i = 0; i < PASSES; i++) line_load(line[d][i], w_row(of[i], r[i]), g_min(part + d + 2, parts - 1));
+        }
+      }
+    }
+#else
+    registers_less<40>();
+    if (t == 0) {
+      const u64 at = param_address(maps, "pipeline_param_0");
+      u32 stage = 0, phase = 1;
+      for (u32 number = bidx() / CLUSTER; number < tiles; number += gdimx() / CLUSTER) {
+        const Tile tile = tile_of(all, number, rank, groups, coltiles);
+        const u64 map = at + sizeof(Map) * (1 + (PAIRED ? 0 : tile.matrix));
+        for (u32 k0 = 0; k0 < steps * BK; k0 += BK) {
+          const u32 to = start + stage * STAGE_BYTES, done = full + 8 * stage;
+          arrival_wait(empty + 8 * stage, phase);
+          arrival_expect(done, STAGE_BYTES);
+          tile_copy(to, at, k0, tile.m0, done);
+          G_UNROLL for (u32 h = 0; h < 2; h++) {
+            if (CLUSTER == 2 && h != rank) continue;
+            const u32 half = to + A_BYTES + h * (BN / 2 * BK * 2), row = tile.n0 + (PAIRED ? 0 : h * (BN / 2));
+            const u64 from = map + (PAIRED ? h * sizeof(Map) : 0);
+            if (CLUSTER == 2) tile_copy_all(half, from, k0, row, done, 3);
+            else tile_copy(half, from, k0, row, done);
+          }
+          if (++stage == STAGES) stage = 0, phase ^= 1;
+        }
+      }
+    }
+#endif
+  } else {
+    if (DECODE == 2) registers_more<136>();
+    else if (!DECODE) registers_more<232>();
+    const u32 l = lane(), own = (t - MAKERS) / 128 * 64;
+    u32 stage = 0, phase = 0;
+    for (u32 number = bidx() / CLUSTER; number < tiles; number += gdimx() / CLUSTER) {
+      const Tile tile = tile_of(all, number, rank, groups, coltiles);
+      float acc[BN / 2];
+      G_UNROLL for (int i = 0; i < BN / 2; i++) acc[i] = 0;
+      u32 before = 0;
+      for (u32 step = 0; step < steps; step++) {
+        arrival_wait(full + 8 * stage, phase);
+        const u64 da = tile_descriptor(start + stage * STAGE_BYTES + own * (BK * 2));
+        const u64 db = tile_descriptor(start + stage * STAGE_BYTES + A_BYTES);
+        mma_begin();
+        G_UNROLL for (u32 i = 0; i < BK / 16; i++) wgmma(acc, da + 2 * i, db + 2 * i);
+        mma_commit();
+        mma_wait<1>();
+        if (step && l < CLUSTER) arrive_at<CLUSTER>(empty + 8 * before, l);
+        before = stage;
+        if (++stage == STAGES) stage = 0, phase ^= 1;
+      }
+      mma_wait<0>();
+      if (l < CLUSTER) arrive_at<CLUSTER>(empty + 8 * before, l);
+      Half w = all.m[0];
+      G_UNROLL for (u32 i = 1; i < MATS; i++) {
+        if (!PAIRED && tile.matrix == i) w = all.m[i];
+      }
+      const u32 r0 = tile.m0 + own + t % 128 / 32 * 16 + l / 4;
+      G_UNROLL for (u32 half = 0; half < 2; half++) {
+        const u32 m = r0 + 8 * half;
+        if (!FULL && m >= rows) continue;
+        const float up = afactor[m];
+        const u64 row = (u64)m * w.n;
+        G_UNROLL for (u32 j = 0; j < COLUMNS / 8; j++) {
+          const u32 c = tile.n0 + j * 8 + l % 4 * 2;
+          if (!FULL && c >= w.n) break;
+          float v[2];
+          G_UNROLL for (u32 e = 0; e < 2; e++) {
+            if (!FULL && !EVEN && c + e >= w.n) continue;
+            v[e] = acc[j * 4 + half * 2 + e] * up;
+            if (w.factor) v[e] *= w.factor[c + e];
+            if (BIAS) v[e] += load_float(w.bias, BIAS - 1, c + e);
+#if PAIRED
+            float u = acc[BN / 4 + j * 4 + half * 2 + e] * up;
+            const Half &second = all.m[MATS - 1];
+            if (second.factor) u *= second.factor[c + e];
+            if (BIAS) u += load_float(second.bias, BIAS - 1, c + e);
+            if (w.y) {
+              w.y[row + c + e] = v[e];
+              second.y[row + c + e] = u;
+            }
+            v[e] = PAIRED_OF(v[e], u);
+#endif
+          }
+          float *y = (PAIRED ? out : w.y) + row + c;
+          const float *r = !PAIRED && res ? res + at(rr, m) + c : nullptr;
+#if EVEN
+          if (r) {
+            const f2 more = *(const f2 *)r;
+            v[0] += more.x;
+            v[1] += more.y;
+          }
+          *(f2 *)y = f2{v[0], v[1]};
+#else
+          G_UNROLL for (u32 e = 0; e < 2; e++) {
+            if (FULL || c + e < w.n) y[e] = r ? v[e] + r[e] : v[e];
+          }
+#endif
+        }
+      }
+    }
+  }
+  meet<CLUSTER>(); // a block's memory is written by the other one until both are done
+}

@@ -1,0 +1,54 @@
+// Hopper's copies of tiles by tensor maps (TMA), barriers between groups of waves,
+// and clusters of blocks.
+#pragma once
+#include "bulk.h"
+struct alignas(64) Map { u64 w[16]; }; // CUtensorMap
+struct alignas(8) f2 { float x, y; };
+// A parameter whose address copies can be given: NVRTC has a word for it; clang
+// would copy it to local memory, so that its name in PTX is asked for.
+#if defined(__clang__)
+#define G_CONSTANT const
+#define param_address(p, name)                                                                  \
+  ({                                                                                            \
+    u64 at_;                                                                                    \
+    asm("{ .reg .b64 t; mov.b64 t, " name "; cvta.param.u64 %0, t; }" : "=l"(at_));             \
+    at_;                                                                                        \
+  })
+#else
+#define G_CONSTANT const __grid_constant__
+#define param_address(p, name) ((u64)&(p))
+#endif
+
+G_FN void arrivals_init(u32 at, u32 count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory"); }
+// arrives at the barrier that lies at the same place in block `rank` of the cluster
+template <int C> G_FN void arrive_at(u32 at, u32 rank) {
+  if (C == 1) {
+    asm volatile("{ .reg .b64 s; mbarrier.arrive.shared::cta.b64 s, [%0]; }" ::"r"(at) : "memory");
+    return;
+  }
+  asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [r]; }" ::"r"(at),
+               "r"(rank)
+               : "memory");
+}
+// all threads of the cluster
+template <int C> G_FN void meet() {
+  if (C == 1) {
+    bar();
+    return;
+  }
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+template <int N> G_FN void registers_less() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
+template <int N> G_FN void registers_more() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
+// asks for the box of a map that begins at column x of row y
+G_FN void tile_copy(u32 to, u64 map, u32 x, u32 y, u32 arrival) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+               "l"(map), "r"(x), "r"(y), "r"(arrival)
+               : "memory");
+}
+// the same for every block of the cluster whose bit is set, at the same place in each
+G_FN void tile_copy_all(u32 to, u64 map, u32 x, u32 y, u32 arrival, u32 blocks) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+               "l"(map), "r"(x), "r"(y), "r"(arrival), "h"((u16)blocks)
+               : "memory");
+}
