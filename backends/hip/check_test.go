@@ -19,7 +19,7 @@ func TestModels(t *testing.T) {
 	neox := map[string]string{"L": "2", "D": "256", "H": "4", "F": "768", "V": "500"}
 	sizes := map[string]map[string]string{"llama2_7b": set, "qwen3_8b": set, "phi3": set, "gemma2_2b": set, "gpt_neox_20b": neox, "mixtral_8x7b": set}
 	for name, set := range sizes {
-		for _, dtype := range []tensor.Type{tensor.F32, tensor.F16, tensor.BF16, tensor.Q8_0, tensor.Q4_0, tensor.Q5_0, tensor.Q4_K, tensor.Q6_K} {
+		for _, dtype := range []tensor.Type{tensor.F32, tensor.F16, tensor.BF16, tensor.Q8_0, tensor.Q4_0, tensor.Q5_0, tensor.Q4_K, tensor.Q6_K, tensor.F8E4M3, tensor.F8E5M2} {
 			if name != "llama2_7b" && dtype != tensor.F16 && dtype != tensor.Q4_0 {
 				continue
 			}

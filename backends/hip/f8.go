@@ -49,22 +49,40 @@ func packF8(dst, src []byte, t tensor.Type, shape tensor.Shape, from, to int) er
 	return nil
 }
 
-// f8Shape is a configuration of f8.hip's product: waves along the columns of y and
-// the units of 16 rows (m) and columns (n) that each multiplies, steps of 16 elements
-// in a stage, stages of shared memory, and the blocks that share a tile's elements.
+// f8Shape is a configuration of f8.hip's product: waves along the rows (m) and the columns
+// (n) of y, the units of 16 that each of them multiplies, steps of 16 elements in a
+// stage, stages of shared memory (three at least: one is filled a stage late), and the
+// blocks that share a tile's elements.
 type f8Shape struct {
 	warpsM, warpsN, unrollK, repeatM, repeatN int
-	stages, split, band                       int
+	stages, split                             int
+}
+
+// f8Shapes are the configurations, the default first.
+var f8Shapes = []f8Shape{
+	{1, 8, 4, 8, 2, 6, 1},
+	{1, 8, 8, 8, 2, 3, 1},
+	{1, 8, 4, 16, 1, 5, 1},
+	{1, 16, 4, 8, 1, 6, 1},
+	{1, 8, 4, 8, 1, 8, 1},
+	{1, 4, 4, 16, 1, 5, 1},
+	{1, 12, 4, 8, 1, 6, 1},
+	{1, 8, 4, 4, 2, 8, 1},
+	{1, 8, 4, 4, 1, 8, 1},
+	{1, 8, 4, 8, 1, 8, 2},
+	{1, 8, 4, 8, 2, 6, 2},
+	{1, 8, 4, 2, 2, 8, 4},
+	{1, 8, 4, 1, 2, 8, 4},
 }
 
 func (s f8Shape) String() string {
-	return fmt.Sprintf("warps_m=%d,warps_n=%d,unroll_k=%d,repeat_m=%d,repeat_n=%d,stages=%d,split=%d,band=%d", s.warpsM, s.warpsN, s.unrollK, s.repeatM, s.repeatN, s.stages, s.split, s.band)
+	return fmt.Sprintf("warps_m=%d,warps_n=%d,unroll_k=%d,repeat_m=%d,repeat_n=%d,stages=%d,split=%d", s.warpsM, s.warpsN, s.unrollK, s.repeatM, s.repeatN, s.stages, s.split)
 }
 
 // program is f8.hip for a type of weight.
 func (s f8Shape) program(w, bias string, out tensor.Type) program {
 	return newProgram("f8.hip", "ROWS=0", w, "W_SCALAR=0", "MMA_BF16=0", define("WARPS_N", s.warpsN), define("UNROLL_K", s.unrollK), define("REPEAT_M", s.repeatM),
-		define("REPEAT_N", s.repeatN), define("STAGES", s.stages), define("SPLITS", s.split), define("BAND", s.band), "RESIDENT=1", bias, "OUT=T_"+strings.ToUpper(out.String()))
+		define("REPEAT_N", s.repeatN), define("STAGES", s.stages), define("SPLITS", s.split), "RESIDENT=1", bias, "OUT=T_"+strings.ToUpper(out.String()))
 }
 
 // rows and columns of a block's tile of y.
@@ -77,42 +95,8 @@ func (s f8Shape) bytes() int {
 	return s.stages*s.unrollK/4*step + 1024
 }
 
-func f8Shapes() []f8Shape {
-	return []f8Shape{
-		{1, 8, 4, 8, 2, 6, 1, 8},
-		{1, 8, 8, 8, 2, 3, 1, 8},
-		{1, 8, 4, 16, 1, 5, 1, 8},
-		{1, 16, 4, 8, 1, 6, 1, 8},
-		{1, 8, 4, 8, 1, 8, 1, 8},
-		{1, 4, 4, 16, 1, 5, 1, 8},
-		{1, 12, 4, 8, 1, 6, 1, 8},
-		{1, 8, 4, 4, 2, 8, 1, 8},
-		{1, 8, 4, 4, 1, 8, 1, 8},
-		{1, 8, 4, 8, 1, 8, 2, 8},
-		{1, 8, 4, 8, 2, 6, 2, 8},
-		{1, 8, 4, 2, 2, 8, 4, 8},
-		{1, 8, 4, 1, 2, 8, 4, 8},
-	}
-}
-
-// packsF8 says whether a weight lies packed.
+// packsF8 says whether a weight can be packed.
 func packsF8(w *graph.Value) bool { return isF8(w.Type) && w.Kind == graph.Weight }
-
-// halfF8 says whether a product's activations or results are not f32 but halves, which
-// f8.hip alone has.
-func halfF8(n *graph.Node) bool {
-	out := n.Out[0].Type
-	return n.In[0].Type == tensor.F16 || out == tensor.F16 || out == tensor.BF16
-}
-
-// weightType sets the macros of a weight's type and layout.
-func weightType(o *backends.Operand) string {
-	name := define("W_TYPE", weightNames[o.Type])
-	if o.Packing == f8Packing.ID {
-		name += " W_K16=1"
-	}
-	return name
-}
 
 // packedF8 gives a packed weight's address.
 func (b *binder) packedF8(o *backends.Operand) uintptr {
@@ -128,7 +112,7 @@ func (b *binder) packedF8(o *backends.Operand) uintptr {
 
 // usesF8 says whether a product goes to f8.hip.
 func (dev *Device) usesF8(n *graph.Node) bool {
-	return hasHalves(dev.info.Level) && dev.on(pathHalf) && takesLinear(n) && packsF8(n.In[1]) && (n.In[0].Shape.Rows() > matvecColumns || halfF8(n))
+	return hasHalves(dev.info.Level) && dev.on(pathHalf) && takesMatrix(n) && packsF8(n.In[1])
 }
 
 // names gives the names of a kernel's configurations.
@@ -143,8 +127,8 @@ func names[T fmt.Stringer](all []T) []string {
 // f8 multiplies many rows by a packed weight of 8-bit floats.
 func (b *binder) f8(p product) {
 	n, k, rows := p.w.Shape[0], p.w.Shape[1], p.columns
-	s := f8Shapes()[0]
-	for _, o := range f8Shapes() {
+	s := f8Shapes[0]
+	for _, o := range f8Shapes {
 		if o.String() == p.variant {
 			s = o
 		}
@@ -166,7 +150,7 @@ func (b *binder) f8(p product) {
 	x16 := p.x.Type == tensor.F16
 	d := b.start(newProgram("f8.hip", "ROWS=1", onOff("X_F16", x16), onOff("X_SCALAR", b.loose(p.x)), define("KEEP", min(ceil(64*steps, 4*normThreads), roundKeep))), "f8_rows", normThreads, places, 1, 1)
 	d.ptr(work, factor, b.pointer(p.x)).rows(rowsOf(p.x)).u32(rows, places, steps*64)
-	d = b.start(s.program(weightType(p.w), b.bias(p), b.l.Out[0].Type), "f8_gemm", 32*s.warpsN, rowTiles*columnTiles, s.split, 1)
+	d = b.start(s.program(define("W_TYPE", weightNames[p.w.Type]), b.bias(p), b.l.Out[0].Type), "f8_gemm", 32*s.warpsN, rowTiles*columnTiles, s.split, 1)
 	d.shared = s.bytes()
 	d.ptr(work, factor).u32(places, rows).ptr(b.packedF8(p.w)).u32(n, n, steps).ptr(b.dense(p.scale)).u32(b.factors(p)).ptr(b.dense(p.bias))
 	b.residual(d, p.res)

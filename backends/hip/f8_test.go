@@ -264,9 +264,6 @@ func TestF8Products(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, v := range dev.Variants(n) {
-				if i > 0 && strings.Contains(v, "band=") && !strings.Contains(v, "band=8") {
-					continue
-				}
 				t.Run(fmt.Sprintf("%s/%dx%dx%d/%s", typ, p.m, p.n, p.k, v), func(t *testing.T) {
 					dev.Choose(func(*graph.Node) string { return v })
 					if err := p.check(newF8Run(t, dev, p).floats(t), 200); err != nil {
@@ -285,7 +282,7 @@ func TestF8Halves(t *testing.T) {
 	t.Cleanup(func() { closing(t, dev) })
 	for _, typ := range f8Types[:2] {
 		for _, out := range []tensor.Type{tensor.F16, tensor.BF16} {
-			for _, m := range []int{1, 5, 200} {
+			for _, m := range []int{9, 200} {
 				p := f8Product{typ: typ, m: m, n: 333, k: 515, in: tensor.F16, out: out}.random(true)
 				for i := range p.x {
 					p.x[i] = float16.Fromfloat32(p.x[i]).Float32()
@@ -393,7 +390,7 @@ func TestF8Repeats(t *testing.T) {
 	}
 }
 
-// TestF8Speed times products in a captured graph with each configuration, where
+// TestF8Speed times products in a captured graph with the first eight configurations, where
 // GRETA_HIP_F8 names them: "f8e5m2:8192x8192x8192,f8e4m3:512x4096x4096", and
 // GRETA_HIP_F8_CONFIG what a configuration's name must contain.
 func TestF8Speed(t *testing.T) {
@@ -410,11 +407,12 @@ func TestF8Speed(t *testing.T) {
 		if _, err := fmt.Sscanf(sizes, "%dx%dx%d", &p.m, &p.n, &p.k); err != nil || p.typ == tensor.Invalid {
 			t.Fatalf("%q: expected type:MxNxK: %v", name, err)
 		}
+		dev.Choose(nil)
 		r := newF8Run(t, dev, p.random(false))
 		var all []string
 		compile := &backends.Program{Name: "compile"} // all of them at once
 		for _, v := range append([]string{""}, dev.Variants(r.l.Node)...) {
-			if !strings.Contains(v, os.Getenv("GRETA_HIP_F8_CONFIG")) {
+			if !strings.Contains(v, os.Getenv("GRETA_HIP_F8_CONFIG")) || len(all) > 8 {
 				continue
 			}
 			all = append(all, v)

@@ -123,7 +123,7 @@ func (b *binder) gemm(products []product, norm *normed, pair pairing) {
 		m := halfMatrix{at: b.pointerOf(p.w), row: p.w.Stride / 2, n: n, k: k, bias: b.dense(p.bias), y: p.y}
 		m.packed = p.w
 		if widened {
-			prog := newProgram("halves.hip", append(common, "ROUND=0", "NORM=0", weightType(p.w), onOff("W_SCALAR", b.scalar(p.w)))...)
+			prog := newProgram("halves.hip", append(common, "ROUND=0", "NORM=0", define("W_TYPE", weightNames[t]), onOff("W_SCALAR", b.scalar(p.w)))...)
 			d := b.start(prog, "widen", 256, ceil(n, 256/max(b.dev.wave, 32)), 1, 1).ptr(at, at+uintptr(2*n*kp))
 			b.weights(d, p.w)
 			d.u32(n, kp)
@@ -240,8 +240,6 @@ func (dev *Device) Variants(n *graph.Node) []string {
 	switch {
 	case !strings.HasPrefix(n.Op.Name, "linear") || n.Op.Name == "linear_id":
 		return nil
-	case dev.usesF8Vec(n):
-		return names(f8VecShapes)
 	case dev.usesVec(n):
 		var all []string
 		for _, s := range dev.vecShapes(n.In[1].Type, n.In[1].Shape[1]) {
@@ -249,7 +247,7 @@ func (dev *Device) Variants(n *graph.Node) []string {
 		}
 		return all
 	case dev.usesF8(n):
-		return names(f8Shapes())
+		return names(f8Shapes)
 	case dev.usesHalves(n):
 		return names(dev.gemmShapesFor(n.In[1].Type, n.In[0].Shape.Rows(), n.In[1].Shape[:1], false))
 	case dev.usesCopies(n):

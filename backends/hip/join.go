@@ -89,10 +89,8 @@ func (j *joiner) node(i int) *graph.Node { return j.p.Launches[i].Node }
 func (j *joiner) path(i int) string {
 	n := j.node(i)
 	switch {
-	case n.Op != ops.Linear && n.Op != ops.LinearBias && n.Op != ops.LinearScaled:
+	case n.Op != ops.Linear && n.Op != ops.LinearBias:
 		return ""
-	case j.dev.usesF8Vec(n):
-		return "f8vec"
 	case j.dev.usesVec(n):
 		return "vec"
 	case n.In[0].Shape.Rows() > matvecColumns && j.dev.usesHalves(n) && !j.dev.usesF8(n):
@@ -107,9 +105,6 @@ func (j *joiner) sameProduct(a, b int) bool {
 		return false
 	}
 	x, y := &j.p.Launches[a], &j.p.Launches[b]
-	if j.node(a).Op != j.node(b).Op && (j.node(a).Op == ops.LinearScaled || j.node(b).Op == ops.LinearScaled) {
-		return false // the third operand is another
-	}
 	if x.Kernel.(*kernel).variant != y.Kernel.(*kernel).variant || !sameOperand(&x.In[0], &y.In[0]) {
 		return false
 	}
@@ -153,8 +148,6 @@ func (j *joiner) group(b *binder, group []int) {
 	switch j.path(group[0]) {
 	case "vec":
 		b.vec(j.operands(b, group), nil, pairing{})
-	case "f8vec":
-		b.f8vec(j.operands(b, group), nil, pairing{})
 	case "gemm":
 		b.gemm(j.operands(b, group), nil, pairing{})
 	default:
@@ -235,12 +228,9 @@ func (j *joiner) products(l int) (*bound, int, error) {
 			keep := !j.dead(&f.In[0], level[0], own) || !j.dead(&f.In[1], level[1], own)
 			pair = pairing{of: pairOf(f.Node), out: b.dense(&f.Out[0]), keep: keep}
 		}
-		switch j.path(level[0]) {
-		case "vec":
+		if j.path(level[0]) == "vec" {
 			b.vec(j.operands(b, level), norm, pair)
-		case "f8vec":
-			b.f8vec(j.operands(b, level), norm, pair)
-		default:
+		} else {
 			b.gemm(j.operands(b, level), norm, pair)
 		}
 	})

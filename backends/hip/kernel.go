@@ -107,7 +107,7 @@ func (dev *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 					return nil, backends.Unsupportedf("hip", n, "%s is a part of another tensor: blocks are packed whole", v)
 				}
 				k.packing, k.arg = packings[v.Type], i
-			} else if isF8(v.Type) && v.Kind == graph.Weight {
+			} else if dev.usesF8(n) {
 				k.packing, k.arg = f8Packing, i
 			}
 			k.name += "." + v.Type.String()
@@ -123,8 +123,8 @@ func (dev *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 			return nil, backends.Unsupportedf("hip", n, "%s: results are f32 here", v)
 		}
 	}
-	if (n.Op == ops.LinearScaled || n.Op == ops.LinearScaledBias) && !dev.usesF8Vec(n) && !dev.usesF8(n) {
-		return nil, backends.Unsupportedf("hip", n, "factors of rows are for products with packed weights of 8-bit floats here, of one row or many in half precision")
+	if (n.Op == ops.LinearScaled || n.Op == ops.LinearScaledBias) && !dev.usesF8(n) {
+		return nil, backends.Unsupportedf("hip", n, "factors of rows are for products with packed weights of 8-bit floats and more than %d rows here, in half precision", matvecColumns)
 	}
 	if e.check != nil {
 		if err := e.check(n); err != nil {

@@ -50,14 +50,12 @@ func (b *binder) product() product {
 func bindLinear(b *binder) {
 	p := b.product()
 	switch {
-	case b.dev.usesF8Vec(b.l.Node):
-		b.f8vec([]product{p}, nil, pairing{})
 	case b.dev.usesVec(b.l.Node):
 		b.vec([]product{p}, nil, pairing{})
-	case p.columns <= matvecColumns:
-		b.matvec(p, p.columns)
 	case b.dev.usesF8(b.l.Node):
 		b.f8(p)
+	case p.columns <= matvecColumns:
+		b.matvec(p, p.columns)
 	case b.dev.usesHalves(b.l.Node):
 		b.gemm([]product{p}, nil, pairing{})
 	case b.dev.usesMatrixCores(b.l.Node):
@@ -91,8 +89,8 @@ func (b *binder) matvec(p product, together int) {
 	n := p.w.Shape[len(p.w.Shape)-2]
 	xr := rowsOf(p.x)
 	x := b.pointer(p.x)
-	loose := x%16 != 0 || xr.stride%4 != 0 || xr.cols%4 != 0 || p.w.Packing == f8Packing.ID && xr.cols%16 != 0
-	prog := newProgram("matvec.hip", weightType(p.w), onOff("W_SCALAR", b.scalar(p.w)),
+	loose := x%16 != 0 || xr.stride%4 != 0 || xr.cols%4 != 0
+	prog := newProgram("matvec.hip", define("W_TYPE", weightNames[p.w.Type]), onOff("W_SCALAR", b.scalar(p.w)),
 		onOff("X_SCALAR", loose), define("NR", perBlock), define("NC", columns), define("UNROLL", unroll), define("BLOCKS", resident), b.bias(p))
 	d := b.start(prog, "matvec", 128, ceil(n, perBlock), ceil(p.columns, columns), 1)
 	d.ptr(p.y, x).rows(xr)
@@ -149,7 +147,7 @@ func (b *binder) tile(p product) {
 		return
 	}
 	n := p.w.Shape[0]
-	options := []string{weightType(p.w), onOff("W_SCALAR", b.scalar(p.w)), b.bias(p)}
+	options := []string{define("W_TYPE", weightNames[p.w.Type]), onOff("W_SCALAR", b.scalar(p.w)), b.bias(p)}
 	name, side := "tile", 64
 	if b.dev.largeTile(p.columns, n) {
 		name, side = "tile128", 128
@@ -165,7 +163,7 @@ func (b *binder) tile(p product) {
 
 func bindEmbed(b *binder) {
 	ids, w := b.in(0), b.in(1)
-	prog := newProgram("embed.hip", weightType(w), onOff("W_SCALAR", b.scalar(w)))
+	prog := newProgram("embed.hip", define("W_TYPE", weightNames[w.Type]), onOff("W_SCALAR", b.scalar(w)))
 	d := b.start(prog, "embed", 128, ids.Shape.Elems(), 1, 1)
 	d.ptr(b.out(0), b.dense(ids))
 	b.weights(d, w)

@@ -72,7 +72,7 @@ func (b *binder) matrix(p product) {
 	scalar := b.scalar(p.w)
 	columns := b.dev.d.vendor().matrixColumns(p.w.Type, scalar)
 	full := p.columns%matrixRows == 0 && n%columns == 0 && kp == p.w.Shape[1]
-	prog := newProgram("matrix.hip", weightType(p.w), onOff("W_SCALAR", scalar), b.bias(p), onOff("FULL", full))
+	prog := newProgram("matrix.hip", define("W_TYPE", weightNames[p.w.Type]), onOff("W_SCALAR", scalar), b.bias(p), onOff("FULL", full))
 	at := b.scratch()
 	scale := at + uintptr(2*parts*p.columns*kp)
 	sums := scale + uintptr(4*p.columns)

@@ -133,10 +133,6 @@ func (b *binder) weights(d *dispatch, o *backends.Operand) { d.args.add(b.weight
 // weightWords are the words of a struct Weights.
 func (b *binder) weightWords(o *backends.Operand) []uint64 {
 	k := o.Shape.Last()
-	if o.Packing == f8Packing.ID {
-		p := b.packedF8(o)
-		return []uint64{uint64(p), uint64(16 * o.Shape.Rows()), 0, 0, uint64(k), uint64(uint32(k))}
-	}
 	if !o.Type.IsBlock() {
 		_, size := o.Type.Block()
 		row := k
@@ -166,7 +162,7 @@ func (b *binder) weightWords(o *backends.Operand) []uint64 {
 // scalar says whether a weight's rows must be read element by element: plain
 // floats whose rows do not begin at multiples of 16 bytes.
 func (b *binder) scalar(o *backends.Operand) bool {
-	if o.Type.IsBlock() || o.Packing == f8Packing.ID {
+	if o.Type.IsBlock() {
 		return false
 	}
 	row := o.Type.RowBytes(o.Shape.Last())

@@ -43,9 +43,6 @@ func programsFor(arch string) []program {
 			all = append(all, newProgram("vec.hip", append(vec, "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_e", "BLOCKS=2", "STREAM=1", "STAGES=2")...),
 				newProgram("halves.hip", w, "W_SCALAR=0", "ROUND=0", "NORM=0", "BF16=0", "TO16=f2h"))
 		}
-		if isF8(t) {
-			all = append(all, f8Programs(arch, w)...)
-		}
 		if hasMatrixCores(arch) && t != tensor.F32 {
 			all = append(all, newProgram("matrix.hip", w, "W_SCALAR=0", "BIAS=0", "FULL=0"))
 		}
@@ -70,6 +67,12 @@ func programsFor(arch string) []program {
 		}
 	}
 	if hasHalves(arch) {
+		for _, s := range f8Shapes {
+			for _, w := range []string{"W_TYPE=W_E4M3", "W_TYPE=W_E5M2", "W_TYPE=W_E4M3Z", "W_TYPE=W_E5M2Z"} {
+				all = append(all, s.program(w, "BIAS=2", tensor.F32))
+			}
+		}
+		all = append(all, f8Shapes[0].program("W_TYPE=W_E5M2", "BIAS=0", tensor.BF16), newProgram("f8.hip", "ROWS=1", "X_F16=0", "X_SCALAR=0", "KEEP=2"), newProgram("f8.hip", "ROWS=1", "X_F16=1", "X_SCALAR=0", "KEEP=12"))
 		for _, s := range gemmShapes {
 			shape := []string{define("BN", s.columns), define("STAGES", s.stages), define("RESIDENT", s.blocks), define("LAG", s.lag)}
 			all = append(all, newProgram("gemm.hip", append(shape, "MATS=3", "PAIRED=0", "PAIRED_OF=of_swiglu", "MMA_BF16=0", "BIAS=0", "FULL=1")...),
@@ -95,28 +98,6 @@ func programsFor(arch string) []program {
 		all = append(all, p)
 	}
 	return append(all, pointFile, routeFile, ropeFile, ropeFiles(3))
-}
-
-// f8Programs are those that packed weights of 8-bit floats have beside: w names the type.
-func f8Programs(arch, w string) []program {
-	w += " W_K16=1"
-	all := []program{newProgram("matvec.hip", w, "W_SCALAR=0", "X_SCALAR=1", "NR=2", "NC=2", "UNROLL=2", "BLOCKS=1", "BIAS=0"), newProgram("embed.hip", w, "W_SCALAR=0")}
-	for _, s := range f8VecShapes[:1] {
-		vec := []string{w, "W_SCALAR=0", define("AHEAD", s.ahead), define("BLOCKS", s.blocks)}
-		all = append(all, newProgram("f8vec.hip", append(vec, "X_SCALAR=1", "MATS=1", "PAIRED=0", "PAIRED_OF=of_swiglu", "NORM=0", "BIAS=1")...),
-			newProgram("f8vec.hip", append(vec, "X_SCALAR=0", "MATS=3", "PAIRED=0", "PAIRED_OF=of_swiglu", "NORM=1", "BIAS=0")...),
-			newProgram("f8vec.hip", append(vec, "X_SCALAR=0", "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_t", "NORM=1", "BIAS=0")...))
-	}
-	if hasMatrixCores(arch) {
-		all = append(all, newProgram("matrix.hip", w, "W_SCALAR=0", "BIAS=0", "FULL=0"))
-	}
-	if hasHalves(arch) {
-		for _, s := range f8Shapes() {
-			all = append(all, s.program(w, "BIAS=2", tensor.F32), s.program(w, "BIAS=0", tensor.BF16))
-		}
-		all = append(all, newProgram("f8.hip", "ROWS=1", "X_F16=0", "X_SCALAR=0", "KEEP=2"), newProgram("f8.hip", "ROWS=1", "X_F16=1", "X_SCALAR=0", "KEEP=12"))
-	}
-	return all
 }
 
 // resources is what a compiler says that a kernel takes.
@@ -172,14 +153,6 @@ func matrixInstruction(arch string) string {
 		return "v_mfma_f32_16x16x16"
 	}
 	return "v_wmma_f32_16x16x16"
-}
-
-// f8Instruction is what the assembly of f8.hip must have.
-func f8Instruction(p program) string {
-	if strings.Contains(string(p), "ROWS=1") {
-		return ""
-	}
-	return "wgmma.mma_async.sync.aligned.m64n"
 }
 
 // TestTargets compiles kernels for every target, warnings as errors, without
@@ -241,7 +214,7 @@ func TestTargets(t *testing.T) {
 					continue
 				}
 				file, _, _ := strings.Cut(string(j.p), " ")
-				wants := map[string]string{"matrix.hip": matrixInstruction(j.arch), "gemm.hip": "wgmma.mma_async.sync.aligned.m64n", "pipeline.hip": "wgmma.mma_async.sync.aligned.m64n", "f8.hip": f8Instruction(j.p), "flash.hip": "mma.sync.aligned.m16n8k16"}
+				wants := map[string]string{"matrix.hip": matrixInstruction(j.arch), "gemm.hip": "wgmma.mma_async.sync.aligned.m64n", "pipeline.hip": "wgmma.mma_async.sync.aligned.m64n", "flash.hip": "mma.sync.aligned.m16n8k16"}
 				if want := wants[file]; !strings.Contains(asm, want) {
 					t.Errorf("%s for %s has no %s", j.p, j.arch, want)
 				}

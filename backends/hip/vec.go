@@ -47,7 +47,7 @@ func (dev *Device) usesVec(n *graph.Node) bool {
 	if dev.d.vendor() == amd {
 		most = 64 << 10
 	}
-	return n.In[0].Shape.Rows() == 1 && len(w.Shape) == 2 && !packsF8(w) && vecBytes(w.Type, w.Shape[1], false) <= most
+	return n.In[0].Shape.Rows() == 1 && len(w.Shape) == 2 && vecBytes(w.Type, w.Shape[1], false) <= most
 }
 
 // vecUnroll is how many units of each of two rows a lane has under way.

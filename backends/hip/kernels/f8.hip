@@ -91,6 +91,7 @@ G_KERNEL G_BOUNDS(NT) f8_rows(u16 *out, float *factor, const x_elem *x, Rows xr,
 #define NT (WARPS_N * 32)
 #define BM (16 * REPEAT_M)
 #define BN (16 * WARPS_N * REPEAT_N)
+#define BAND 8                   // rows of tiles
 #define HALVES (UNROLL_K / 4)    // steps of 64 in a stage, 1 or 2
 #define SLOTS (STAGES * HALVES)  // steps in shared memory
 #define X_STEP (BM * 128)        // bytes of x in a step

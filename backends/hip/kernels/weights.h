@@ -65,26 +65,8 @@ typedef u8 w_elem;
 G_FN float w_float(u8 c) { return f8<5, 16, true, false>(c); }
 #endif
 
-#ifndef W_K16
-#define W_K16 0
-#endif
 #if W_PLAIN
-#if W_K16 // 8-bit floats packed as [K/16, N, 16], K padded with zeros to a multiple of 128
-#define W_NQ 4
-#define W_STEP 4
-struct alignas(4) w_four { w_elem c[4]; };
-struct alignas(16) w_line { w_four q[4]; };
-G_FN Quad w_convert(const w_four &f) {
-  Quad q;
-  G_UNROLL for (int i = 0; i < 4; i++) q.v[i] = w_float(f.c[i]);
-  q.s = 1;
-  q.o = 0;
-  return q;
-}
-// p1 is where the next line of 16 elements of the row lies
-G_FN const w_line *w_line_of(const Row &w, u32 i) { return (const w_line *)(w.p + (u64)i * (u64)(w.p1 - w.p)); }
-G_FN Quad w_quad(const Row &w, u32 e) { return w_convert(w_line_of(w, e / 16)->q[e / 4 % 4]); }
-#elif W_SCALAR // rows that cannot be read 16 bytes at a time, of any length
+#if W_SCALAR // rows that cannot be read 16 bytes at a time, of any length
 #define W_NQ 1
 #define W_STEP 4
 G_FN Quad w_quad(const Row &w, u32 e) {
@@ -111,13 +93,8 @@ G_FN Quad w_quad(const Row &w, u32 e) { return w_convert(*(const w_four *)((cons
 #define W_LINES 1
 #endif
 G_FN Row w_row(const Weights &w, u64 row) {
-#if W_K16
-  const u8 *p = w.p + row * 16;
-  return Row{p, p + w.p1, p, p, w.k};
-#else
   const u8 *p = (const u8 *)((const w_elem *)w.p + row * w.row);
   return Row{p, p, p, p, w.k};
-#endif
 }
 // first element of unit u
 G_FN u32 w_pos(u32 u) { return u * (4 * W_NQ); }
@@ -350,10 +327,7 @@ G_FN u32 w_pos(u32 u) { return u / 8 * 128 + u % 8 * 4; }
 #endif
 
 G_FN void w_unit(const Row &w, u32 u, Quad *q) {
-#if W_K16
-  const w_line l = *w_line_of(w, u);
-  G_UNROLL for (int i = 0; i < 4; i++) q[i] = w_convert(l.q[i]);
-#elif W_LINES
+#if W_LINES
   w_line l = ((const w_line *)w.p)[u];
   G_UNROLL for (int i = 0; i < W_NQ; i++) q[i] = w_convert(l.q[i]);
 #else

@@ -1,0 +1,43 @@
+package hip
+
+import (
+	"testing"
+
+	"greta/tensor"
+)
+
+// TestPackF8: element k of row n lies at (k/16·N + n)·16 + k%16, what pads K is zero,
+// packed in pieces as well, and short memory is refused.
+func TestPackF8(t *testing.T) {
+	shape := tensor.Shape{37, 131}
+	src := make([]byte, shape.Elems())
+	for i := range src {
+		src[i] = byte(i*7 + 1)
+	}
+	dst := make([]byte, f8Size(tensor.F8E4M3, shape))
+	for i := range dst {
+		dst[i] = 0xaa
+	}
+	for _, r := range [][2]int{{0, 5}, {5, 36}, {36, 37}} {
+		if err := packF8(dst, src, tensor.F8E4M3, shape, r[0], r[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range shape[0] {
+		for k := range 256 { // 131 padded to steps of 128
+			want := byte(0)
+			if k < shape[1] {
+				want = src[n*shape[1]+k]
+			}
+			if got := dst[(k/16*shape[0]+n)*16+k%16]; got != want {
+				t.Fatalf("row %d, element %d: %#x, not %#x", n, k, got, want)
+			}
+		}
+	}
+	if err := packF8(dst[1:], src, tensor.F8E4M3, shape, 0, 37); err == nil {
+		t.Error("memory that is too short was packed to")
+	}
+	if err := packF8(dst, src, tensor.F8E4M3, shape, 0, 38); err == nil {
+		t.Error("a row that is not there was packed")
+	}
+}
