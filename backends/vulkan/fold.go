@@ -139,6 +139,15 @@ func (d *Device) vecForm(l *backends.Launch) (form, bool) {
 	return d.formOf(k.on, w, 1), len((&bind{d: d}).pieces(w)) == 1
 }
 
+// chainTypes are the formats for which matvecq.comp is compiled as a link of a chain.
+var chainTypes = map[tensor.Type]bool{tensor.Q4_0: true, tensor.Q5_1: true, tensor.Q8_0: true, tensor.Q4_K: true, tensor.Q6_K: true}
+
+// chains says whether a launch is a product of bytes that can be one.
+func (d *Device) chains(l *backends.Launch) bool {
+	form, ok := d.vecForm(l)
+	return ok && form == dots && chainTypes[l.In[1].Type]
+}
+
 // findGate looks whether launch i is the activation of two products right before it.
 func (d *Device) findGate(p *backends.Program, i int, f *folds) {
 	if i < 2 {
@@ -156,7 +165,7 @@ func (d *Device) findGate(p *backends.Program, i int, f *folds) {
 		return
 	}
 	switch {
-	case form == dots:
+	case form == dots && chainTypes[w.Type]:
 	case form == "" && (w.Type == tensor.F16 || w.Type == tensor.BF16):
 		cols := w.Shape.Last()
 		if aligned(w, cols, w.Stride) == 0 || aligned(u, cols, u.Stride) == 0 || x.Offset%16 != 0 {
@@ -191,7 +200,7 @@ func (d *Device) findGate(p *backends.Program, i int, f *folds) {
 // products of bytes read.
 func (d *Device) findNorm(p *backends.Program, i int, f *folds) {
 	l := &p.Launches[i]
-	if form, ok := d.vecForm(l); !ok || form != dots || f.into[i] {
+	if f.into[i] || !d.chains(l) {
 		return
 	}
 	y := &l.Out[0]
@@ -206,9 +215,8 @@ func (d *Device) findNorm(p *backends.Program, i int, f *folds) {
 				return
 			}
 			if !readers(p, j, o, func(k, operand int) bool {
-				form, ok := d.vecForm(&p.Launches[k])
 				last = k
-				return ok && form == dots && operand == 0 && same(&p.Launches[k].In[0], o)
+				return operand == 0 && d.chains(&p.Launches[k]) && same(&p.Launches[k].In[0], o)
 			}) {
 				return
 			}
@@ -258,10 +266,7 @@ func (d *Device) findFresh(p *backends.Program, i int, f *folds) {
 			return
 		}
 	}
-	only := func(j int, o *backends.Operand) bool { // before the next one writes it
-		return readers(p, j, o, func(n, _ int) bool { return n == i })
-	}
-	if !only(jq, q) {
+	if !readers(p, jq, q, func(j, _ int) bool { return j == i }) {
 		return
 	}
 	for j := min(jk, jv) + 1; j < i; j++ {

@@ -50,6 +50,10 @@ jobs() {
           read -r x w <<<"$shape"
           echo matvecq.comp matvecq_${name}_$x.spv $number -DNX=$x -DR=$w
         done
+        ;;
+    esac
+    case $name in
+      q4_0 | q5_1 | q8_0 | q4_K | q6_K)
         echo matvecq.comp chainq_$name.spv $number -DNX=1 -DR=4 -DCHAIN
         echo matvecq.comp gateq_$name.spv $number -DNX=1 -DR=4 -DCHAIN -DGATE
         ;;

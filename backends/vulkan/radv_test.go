@@ -18,7 +18,9 @@ import (
 
 	"greta/backends"
 	"greta/backends/vulkan/vk"
+	"greta/engine"
 	"greta/graph"
+	"greta/models"
 	"greta/ops"
 	"greta/ops/optest"
 	"greta/tensor"
@@ -86,7 +88,7 @@ func onPaper(t *testing.T) func(c *vk.Commands) {
 }
 
 // TestRADV compiles every kernel, in every variant that the table of operators and a
-// 7B model's shapes take, for the GPU that RADV_FORCE_FAMILY names.
+// 7B model's shapes and steps of one token take, for the GPU that RADV_FORCE_FAMILY names.
 func TestRADV(t *testing.T) {
 	if *radvOut == "" {
 		t.Skip("radv.sh runs it")
@@ -135,6 +137,24 @@ func TestRADV(t *testing.T) {
 			}
 		}
 	}
+	file, err := models.Builtin("llama2_7b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, typ := range slices.Sorted(maps.Keys(typeCodes)) { // what launches are folded into
+		if typ != tensor.F16 && typ != tensor.BF16 && !chainTypes[typ] {
+			continue
+		}
+		for _, path := range dev.Paths() {
+			if err := dev.SetPath(path.Name, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		opt := engine.Options{Model: file, Device: onlyPlans{dev}, Context: 2048, DType: typ, Set: map[string]string{"L": "2"}}
+		if err := engine.Rehearse(opt, 1); err != nil {
+			t.Fatalf("a model of %s: %v", typ, err)
+		}
+	}
 	files, err := modules.ReadDir(".")
 	if err != nil {
 		t.Fatal(err)
@@ -150,6 +170,14 @@ func TestRADV(t *testing.T) {
 	if err := os.WriteFile(*radvOut, []byte(text.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// onlyPlans is a device that binds programs, and records and runs nothing.
+type onlyPlans struct{ *Device }
+
+func (d onlyPlans) Capture(p *backends.Program) (backends.Executable, error) {
+	e, err := d.plan(p)
+	return e, err
 }
 
 // shapes are nodes of a 7B model, and attention over wider heads.

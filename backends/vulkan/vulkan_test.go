@@ -100,7 +100,7 @@ func eachType(t *testing.T, dev *vulkan.Device) {
 }
 
 // bodies are fused operators that the device leaves to their bodies.
-var bodies = []string{"linear_scaled"}
+var bodies = []string{"linear_scaled", "linear_scaled_bias"}
 
 // each checks the first case of each kind.
 func each(t *testing.T, dev *vulkan.Device, but []string, kind func(parts []string) string) {
