@@ -104,24 +104,20 @@ func (b *bind) store(x, pos, y, factors *backends.Operand, rotate, cache bool) e
 	} else {
 		b.none(c)
 	}
-	_, elem := y.Type.Block()
-	if y.Offset%elem != 0 || y.Stride%elem != 0 {
-		return fmt.Errorf("offset %d and stride %d are not multiples of %s's %d bytes", y.Offset, y.Stride, y.Type, elem)
+	_, size := y.Type.Block()
+	if y.Offset%size != 0 || y.Stride%size != 0 {
+		return fmt.Errorf("offset %d and stride %d are not multiples of %s's %d bytes", y.Offset, y.Stride, y.Type, size)
 	}
-	yoff := b.operand(c, y, true) / uint32(elem)
+	yoff := b.operand(c, y, true) / uint32(size)
 	b.status(c)
 	limit := 0
 	if cache {
 		limit = y.Shape[0]
 	}
 	n := x.RowElems()
-	size, each := 64, 1
-	if x.Rows() > fewTokens { // many rows fill a device: a workgroup looks for later rows of its position once
-		size, each = 256, 4
-	}
-	c.spec = []uint32{uint32(size), flag(rotate), flag(pair), flag(cache), typeCodes[y.Type]}
+	c.spec = []uint32{64, flag(rotate), flag(pair), flag(cache), typeCodes[y.Type]}
 	c.push = []uint32{uint32(x.Rows()), uint32(x.Shape[1]), uint32(dh), uint32(pairs), vx.off, vx.stride, posoff,
-		yoff, uint32(y.Stride / elem), uint32(limit), bits(scale), uint32(b.number)}
-	b.run(c, groups((n+1)/2, size*each), x.Rows())
+		yoff, uint32(y.Stride / size), uint32(limit), bits(scale), uint32(b.number)}
+	b.run(c, groups((n+1)/2, 64), x.Rows())
 	return nil
 }
