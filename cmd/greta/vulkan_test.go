@@ -86,6 +86,22 @@ func TestVulkanTolstoy(t *testing.T) {
 	}
 }
 
+// Without a golden file, operators are near the reference's, and replay gives what eager
+// launches give to the bit, where norms are folded into products and where
+// activations are rounded.
+func TestVulkanCheck(t *testing.T) {
+	device, _ := vulkanDevice(t)
+	dir, _ := readTolstoy(t)
+	for _, dtype := range []string{"f16", "q8_0"} {
+		for _, fp16 := range []string{"off", "auto"} {
+			r := greta(t, append([]string{"check", dir, "--dtype", dtype, "--fp16", fp16}, device...)...)
+			if r.code != 0 || !strings.Contains(r.out, "replay equals eager launches   ok") {
+				t.Errorf("%s, --fp16 %s: exit code %d\n%s%s", dtype, fp16, r.code, r.out, r.err)
+			}
+		}
+	}
+}
+
 // A device that is not there is code 3, and memory that is not there code 6, before
 // anything is loaded: one clear line each.
 func TestVulkanCodes(t *testing.T) {
