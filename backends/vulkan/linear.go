@@ -121,24 +121,31 @@ func (b *bind) matVecDots(p product, part piece) {
 		return
 	}
 	c := b.call(fmt.Sprintf("matvecq_%s_%d", p.w.Type, nx))
-	woff := b.weights(c, p.w, part)
-	b.temporary(c, x.data, false)
-	b.temporary(c, x.scales, false)
-	boff, btype := b.vector(c, p.bias)
-	r := rows{inner: 1}
-	if p.r != nil {
-		r = b.floats(c, p.r, false)
-	} else {
-		b.none(c)
-	}
-	y := b.floats(c, p.y, true)
-	b.none(c)
-	b.status(c)
+	woff, boff, btype, r, y := b.dotOperands(c, p, *x, part)
 	c.spec = []uint32{uint32(size), btype, flag(p.r != nil), 0}
 	c.push = []uint32{uint32(part.count), uint32(p.w.Shape.Last()), uint32(part.first), uint32(p.w.Rows()), x.n, woff, uint32(p.w.Stride), 0,
 		x.pitch / 8, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, 0, 1, 1, uint32(b.number)}
 	gx, gy := spread((part.count+per-1)/per, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))
 	b.run3(c, gx, gy, (int(x.n)+nx-1)/nx)
+}
+
+// dotOperands binds what all products of bytes have in common, in the order of matvecq.comp: offsets
+// of the weights and of the bias, the bias's type, the residual and the result.
+func (b *bind) dotOperands(c *dispatch, p product, x converted, part piece) (woff, boff, btype uint32, r, y rows) {
+	woff = b.weights(c, p.w, part)
+	b.temporary(c, x.data, false)
+	b.temporary(c, x.scales, false)
+	boff, btype = b.vector(c, p.bias)
+	r = rows{inner: 1}
+	if p.r != nil {
+		r = b.floats(c, p.r, false)
+	} else {
+		b.none(c)
+	}
+	y = b.floats(c, p.y, true)
+	b.none(c)
+	b.status(c)
+	return
 }
 
 // chain multiplies one row of bytes, by w or by the two weights of a gate: with what comes before
@@ -156,19 +163,7 @@ func (b *bind) chain(p product, up *backends.Operand, act uint32, norm int) {
 		name, per = "gateq_", 2
 	}
 	c := b.call(name + p.w.Type.String())
-	woff := b.weights(c, p.w, whole)
-	b.temporary(c, read.data, false)
-	b.temporary(c, read.scales, false)
-	boff, btype := b.vector(c, p.bias)
-	r := rows{inner: 1}
-	if p.r != nil {
-		r = b.floats(c, p.r, false)
-	} else {
-		b.none(c)
-	}
-	y := b.floats(c, p.y, true)
-	b.none(c)
-	b.status(c)
+	woff, boff, btype, r, y := b.dotOperands(c, p, read, whole)
 	if read.squares != nil {
 		b.temporary(c, read.squares, false)
 	} else {

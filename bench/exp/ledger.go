@@ -263,9 +263,6 @@ func (l *Ledger) take(e *Event) error {
 	return nil
 }
 
-// Path is the ledger's file.
-func (l *Ledger) Path() string { return l.path }
-
 // List gives the experiments, oldest first.
 func (l *Ledger) List() []*Experiment { return l.list }
 
