@@ -20,11 +20,12 @@ type loadJob struct {
 }
 
 // keeps says which jobs come out of the cache of packed weights, whole models
-// of files only, and only where the device reads the cache's own pages.
+// of files only, and only where the device reads the cache's own pages; not those
+// of a step that comes later and wants more.
 func (e *Engine) keeps(jobs []loadJob) (packcache.Config, []loadJob, error) {
 	src := e.opt.Source
 	c, err := e.opt.Cache.FromEnvironment()
-	if err != nil || src == nil || src.Format() == "synthetic" || !canMap(e.dev) {
+	if err != nil || src == nil || src.Format() == "synthetic" || !canMap(e.dev) || e.kept != nil || e.empty {
 		return c, nil, err
 	}
 	var packed []loadJob

@@ -30,6 +30,7 @@ import (
 type turned struct {
 	*cpu.Device
 	packed atomic.Int64 // rows
+	beyond int          // packed are the weights of products of more rows than this
 	fail   error        // of every packing
 }
 
@@ -76,7 +77,7 @@ func (k turnedKernel) Packing(arg int) *backends.Packing {
 
 func (d *turned) Kernel(n *graph.Node) (backends.Kernel, error) {
 	k, err := d.Device.Kernel(n)
-	if err == nil && strings.HasPrefix(n.Op.Name, "linear") {
+	if err == nil && strings.HasPrefix(n.Op.Name, "linear") && n.In[0].Shape.Rows() > d.beyond {
 		return turnedKernel{k, d.packing()}, nil
 	}
 	return k, err
@@ -234,6 +235,56 @@ func TestPackedWeightsAreKept(t *testing.T) {
 	}
 	got, packed, notes = w.run(t, on, tensor.Invalid)
 	same("changed source", got, packed, rows, notes)
+}
+
+// A device may want one layout for a token and another for many: a prompt's is there when
+// the engine is, that of every row's logits when they are asked for.
+func TestLayoutsByRows(t *testing.T) {
+	w := golden(t)
+	dev, err := cpu.New(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	run := func(d *turned) (logits []float64) {
+		e, err := engine.New(t.Context(), engine.Options{Model: w.model, Source: w.src, Device: d, Context: 16, Cache: packcache.Config{Off: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		loaded := d.packed.Load()
+		s, err := e.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		keep := func(v []float32, err error) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, x := range v {
+				logits = append(logits, float64(x))
+			}
+		}
+		keep(s.Prefill(t.Context(), []int32{1, 5, 9}))
+		keep(s.Decode(4))
+		if n := d.packed.Load(); n != loaded {
+			t.Errorf("%d rows were packed behind loading", n-loaded)
+		}
+		if err := s.PrefillAll(t.Context(), []int32{7, 8, 9}, func(_ int, v []float32) error { keep(v, nil); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return logits
+	}
+	always := &turned{Device: dev}
+	want := run(always)
+	d := &turned{Device: dev, beyond: 1}
+	if rel, _ := engine.Errors(run(d), want); !(rel < 2e-3) { // caches of f16
+		t.Errorf("relative L2 %.1e against one layout", rel)
+	}
+	if n := d.packed.Load(); n == 0 || n > always.packed.Load() {
+		t.Errorf("%d rows were packed, with one layout %d", n, always.packed.Load())
+	}
 }
 
 // Where nothing can be kept, the model runs from memory and says why.

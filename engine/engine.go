@@ -68,6 +68,7 @@ type Engine struct {
 	first   *graph.Graph
 	rows    bool // the model says which rows of logits it wants with R
 	queued  bool // a step may be submitted behind another one
+	empty   bool // weights have memory but no numbers
 }
 
 // New checks the model, selects kernels and loads the weights that they need.
@@ -93,7 +94,8 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := e.load(ctx, g, sel); err != nil {
+	jobs := e.jobs(g, sel)
+	if err := e.load(ctx, append(jobs, e.promptJobs()...)); err != nil {
 		e.Close()
 		return nil, err
 	}

@@ -42,15 +42,16 @@ const (
 	fromCache               // those of the cache of packed weights
 )
 
-// load brings every weight of a graph to the device in the layouts that the
-// selected kernels want. What the device can use as the file has it is mapped.
-func (e *Engine) load(ctx context.Context, g *graph.Graph, sel selection) (err error) {
+// load does jobs. What the device can use as the file has it is mapped.
+func (e *Engine) load(ctx context.Context, jobs []loadJob) (err error) {
+	if len(jobs) == 0 {
+		return nil
+	}
 	defer func() {
 		if err != nil {
 			e.dropEmpty()
 		}
 	}()
-	jobs := e.jobs(g, sel)
 	var total int64
 	for _, j := range jobs {
 		total += int64(j.value.Bytes())
@@ -62,7 +63,26 @@ func (e *Engine) load(ctx context.Context, g *graph.Graph, sel selection) (err e
 			e.opt.Progress(done, total)
 		}
 	}
-	return e.loadJobs(ctx, g, jobs, count)
+	return e.loadJobs(ctx, jobs, count)
+}
+
+// promptJobs lists what a step of a prompt's tokens wants beside what the engine's
+// table has: kernels of many rows may want a layout of their own. A step that cannot be
+// made wants nothing; whoever asks for it is told why.
+func (e *Engine) promptJobs() []loadJob {
+	n := min(e.opt.Chunk, e.opt.Context)
+	if n == 1 {
+		return nil
+	}
+	g, err := e.Graph(n, 1)
+	if err != nil {
+		return nil
+	}
+	sel, err := e.selectKernels(g)
+	if err != nil {
+		return nil
+	}
+	return e.jobs(g, sel)
 }
 
 // jobs lists the weights of a graph in the layouts that the selected kernels
@@ -96,20 +116,20 @@ func (e *Engine) jobs(g *graph.Graph, sel selection) []loadJob {
 	return jobs
 }
 
-func (e *Engine) loadJobs(ctx context.Context, g *graph.Graph, jobs []loadJob, count func(loadJob)) error {
+func (e *Engine) loadJobs(ctx context.Context, jobs []loadJob, count func(loadJob)) error {
 	cache, kept, err := e.keeps(jobs)
 	if err != nil {
 		return err
 	}
 	if len(kept) > 0 {
-		if err := e.fits(g, nil); err != nil {
+		if err := e.fits(nil); err != nil {
 			return err
 		}
 		if err := e.loadKept(ctx, cache, kept, count); err != nil {
 			return err
 		}
 	}
-	if err := e.fits(g, jobs); err != nil {
+	if err := e.fits(jobs); err != nil {
 		return err
 	}
 	drop := packcache.NewDropper()
@@ -135,13 +155,13 @@ func (e *Engine) loadJobs(ctx context.Context, g *graph.Graph, jobs []loadJob, c
 
 // fits compares what the caches and the weights that are still to be loaded
 // take with the device's memory. Mapped pages can be dropped and do not count.
-func (e *Engine) fits(g *graph.Graph, jobs []loadJob) error {
+func (e *Engine) fits(jobs []loadJob) error {
 	have := int64(e.dev.Info().Memory)
 	if have <= 0 {
 		return nil
 	}
 	var need int64
-	for _, v := range g.States {
+	for _, v := range e.first.States {
 		need += int64(v.Bytes())
 	}
 	mapped := e.opt.Source != nil && canMap(e.dev)
@@ -188,7 +208,7 @@ func (e *Engine) loadOne(ctx context.Context, v *graph.Value, p *backends.Packin
 		return nil, err
 	}
 	mapper, ok := e.dev.(backends.Mapper)
-	if stored != nil && p == nil && ok && aligned(stored, v.Type) {
+	if stored != nil && p == nil && ok && !e.empty && aligned(stored, v.Type) {
 		b, err := mapper.Map(stored)
 		return &loaded{b, fromFile}, err
 	}
@@ -199,6 +219,9 @@ func (e *Engine) loadOne(ctx context.Context, v *graph.Value, p *backends.Packin
 	buf, err := e.dev.Alloc(size, backends.Weights)
 	if err != nil {
 		return nil, fmt.Errorf("weight %s: %w", v.Name, err)
+	}
+	if e.empty {
+		return &loaded{buf, made}, nil
 	}
 	if err := e.fill(ctx, buf, v, stored, p); err != nil {
 		return nil, errors.Join(fmt.Errorf("weight %s: %w", v.Name, err), buf.Free())

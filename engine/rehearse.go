@@ -3,8 +3,6 @@ package engine
 import (
 	"errors"
 	"fmt"
-
-	"greta/backends"
 )
 
 // Rehearse captures steps of a model on a device as a run would, with weights
@@ -16,25 +14,11 @@ func Rehearse(opt Options, tokens ...int) (err error) {
 	if opt.Context <= 0 {
 		return fmt.Errorf("a context of %d positions is not possible", opt.Context)
 	}
-	e := &Engine{opt: opt, dev: opt.Device, weights: map[weightKey]*loaded{}}
+	e := &Engine{opt: opt, dev: opt.Device, weights: map[weightKey]*loaded{}, empty: true}
 	if e.first, err = e.Graph(1, 1); err != nil {
 		return err
 	}
-	sel, err := e.selectKernels(e.first)
-	if err != nil {
-		return err
-	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	for _, j := range e.jobs(e.first, sel) {
-		size := j.value.Bytes()
-		if j.packing != nil {
-			size = j.packing.Size(j.value.Type, j.value.Shape)
-		}
-		if e.weights[j.key].buffer, err = e.dev.Alloc(size, backends.Weights); err != nil {
-			e.dropEmpty()
-			return err
-		}
-	}
 	s, err := e.NewSession()
 	if err != nil {
 		return err

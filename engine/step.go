@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -43,6 +44,11 @@ func (s *Session) newStep(tokens, rows, picks int) (*Step, error) {
 	}
 	sel, err := e.selectKernels(g)
 	if err != nil {
+		return nil, err
+	}
+	// A step of another kind than those that New loads for, with logits of many rows
+	// for one, may want layouts of its own.
+	if err := e.load(context.Background(), e.jobs(g, sel)); err != nil {
 		return nil, err
 	}
 	p := planMemory(g, sel, e.dev.Info().Window)

@@ -1,8 +1,12 @@
 package hip
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
+	"greta/engine"
+	"greta/models"
 	"greta/tensor"
 )
 
@@ -39,5 +43,38 @@ func TestPackF8(t *testing.T) {
 	}
 	if err := packF8(dst, src, tensor.F8E4M3, shape, 0, 38); err == nil {
 		t.Error("a row that is not there was packed")
+	}
+}
+
+// TestF8Model: a model's steps take their layouts: packed where there are many rows of
+// activations in half precision, as stored for a token and on exact paths, of which the
+// device says that they are exact.
+func TestF8Model(t *testing.T) {
+	file, err := models.Builtin("llama2_block")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, half := range []bool{false, true} {
+		var programs []string
+		dev, err := openPaper("sm_90", 0, func(p program) { programs = append(programs, string(p)) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if half {
+			err = dev.SetPath(pathHalf, true)
+		}
+		if err != nil || dev.Info().ActF16 != half || dev.Info().ActQuant {
+			t.Fatalf("half %v: %+v, %v", half, dev.Info(), err)
+		}
+		opt := engine.Options{Model: file, Device: dev, Context: 64, DType: tensor.F8E4M3, Set: map[string]string{"D": "256", "H": "4", "G": "2", "F": "512"}}
+		if err := errors.Join(engine.Rehearse(opt, 1, 4, 33), dev.Close()); err != nil {
+			t.Fatalf("half %v: %v", half, err)
+		}
+		all := strings.Join(programs, "\n")
+		for file, used := range map[string]bool{"vec.hip": true, "matvec.hip": true, "f8.hip": half, "matrix.hip": !half} {
+			if strings.Contains(all, file) != used {
+				t.Errorf("half %v: %s is used: %v", half, file, !used)
+			}
+		}
 	}
 }

@@ -19,7 +19,6 @@ func onHopper(t *testing.T) *Device {
 	}
 	dev.info.Level = "sm_90"
 	dev.openPaths(backends.Auto)
-	dev.say()
 	return dev
 }
 

@@ -66,6 +66,7 @@ func (dev *Device) openPaths(fp16 backends.Choice) {
 	for _, p := range dev.Paths() {
 		dev.off[p.Name] = p.Half && fp16 != backends.On
 	}
+	dev.say()
 }
 
 // say makes Info tell how exact the paths are that are on.
