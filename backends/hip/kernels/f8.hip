@@ -141,8 +141,10 @@ struct Ring {
     arrival_expect(full + 8 * stage, HALVES * STEP_BYTES); // behind the copies: the phase cannot end before
   }
   // Behind the s-th stage: its shared memory is given free, and that of the stage before, which the
-  // other waves have given free by now, is filled again.
+  // other waves have given free by now, is filled again. One lane arrives for its wave, behind what
+  // all of its lanes have read.
   G_FN_IN void release(u32 s) {
+    wave_sync();
     if (lane() == 0) arrive(free + 8 * freed);
     if (tid() == 0 && s > 0) {
       const u32 to = freed == 0 ? STAGES - 1 : freed - 1;
