@@ -77,8 +77,10 @@ type CheckReport struct {
 	Diverged  *OpError  `json:"diverged,omitempty"` // the first beyond the limit
 	Prefill   OpError   `json:"prefill_decode"`     // logits of prefill against those of single steps
 	PrefillOK bool      `json:"prefill_equals_decode"`
-	ReplayOK  bool      `json:"replay_equals_eager"` // bit for bit
+	ReplayOK  bool      `json:"replay_equals_eager"`         // bit for bit, of the prompt at once and of single tokens
+	ReplayAt  string    `json:"replay_differs_at,omitempty"` // the first step whose bits differ
 	RepeatOK  bool      `json:"repeats_bit_identical"`
+	RepeatAt  string    `json:"repeats_differ_at,omitempty"`
 }
 
 // OK says whether nothing was found.
@@ -312,94 +314,6 @@ func Errors(x, ref []float64) (relL2, maxAbs float64) {
 		return 0, maxAbs
 	}
 	return math.Sqrt(diff / norm), maxAbs
-}
-
-// whole compares whole steps: prefill against decode, replay against eager.
-func (r *CheckReport) whole(ctx context.Context, e *Engine, input feed) error {
-	logits := func(eager, single bool) ([]float32, error) {
-		old := e.opt.Eager
-		e.opt.Eager = eager
-		defer func() { e.opt.Eager = old }()
-		s, err := e.NewSession()
-		if err != nil {
-			return nil, err
-		}
-		var out []float32
-		step := input.len()
-		if single {
-			step = 1
-		}
-		for i := 0; i < input.len() && err == nil; i += step {
-			if err = ctx.Err(); err == nil {
-				out, err = s.feed(input.slice(i, i+step))
-			}
-		}
-		out = append([]float32(nil), out[max(0, len(out)-e.lastRow(len(out), step)):]...)
-		return out, errors.Join(err, s.Close())
-	}
-	replay, err := logits(false, false)
-	if err != nil {
-		return err
-	}
-	again, err := logits(false, false)
-	if err != nil {
-		return err
-	}
-	eager, err := logits(true, false)
-	if err != nil {
-		return err
-	}
-	single, err := logits(false, true)
-	if err != nil {
-		return err
-	}
-	r.RepeatOK = sameBits(replay, again)
-	r.ReplayOK = sameBits(replay, eager)
-	r.Prefill = OpError{Step: "prefill against decode", Name: e.first.Outputs[0].Name, Block: -1}
-	r.Prefill.RelL2, r.Prefill.MaxAbs = Errors(widen(replay), widen(single))
-	r.PrefillOK = r.Prefill.RelL2 <= r.Limit
-	return nil
-}
-
-// lastRow is the size of the part of an output that belongs to its last
-// token: all of a model's logits, one row of a block's activations.
-func (e *Engine) lastRow(n, step int) int {
-	if e.IsBlock() {
-		return n / step
-	}
-	return n
-}
-
-func widen(x []float32) []float64 {
-	y := make([]float64, len(x))
-	for i, v := range x {
-		y[i] = float64(v)
-	}
-	return y
-}
-
-func sameBits(a, b []float32) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-// feed runs one step on tokens or activations.
-func (s *Session) feed(f feed) ([]float32, error) {
-	if f.tokens == nil {
-		return s.Block(f.x)
-	}
-	if err := s.check(f.tokens); err != nil {
-		return nil, err
-	}
-	err := s.tokens(f.tokens, 1)
-	return s.logits, err
 }
 
 // prepare gives the step for a feed, its inputs written, ready to launch.

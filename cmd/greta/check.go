@@ -118,9 +118,9 @@ func (a *app) checkReference(ctx context.Context, f *checkFlags, b *bundle) erro
 	case !r.PrefillOK:
 		return mismatch("prefill and decode differ: relative L2 %.2e, max abs %.2e, limit %.0e", r.Prefill.RelL2, r.Prefill.MaxAbs, r.Limit)
 	case !r.ReplayOK:
-		return mismatch("replay and eager launches differ")
+		return mismatch("replay and eager launches differ: %s is the first", r.ReplayAt)
 	}
-	return mismatch("repeats differ")
+	return mismatch("repeats differ: %s is the first", r.RepeatAt)
 }
 
 // checkText prints a check: the worst result of each operator, or all.
@@ -158,11 +158,17 @@ func checkText(r *engine.CheckReport, all bool) string {
 		row(g.worst, g.n)
 	}
 	yes := map[bool]string{true: "ok", false: "FAILED"}
+	at := func(step string) string {
+		if step == "" {
+			return ""
+		}
+		return ", first at " + step
+	}
 	s := t.String()
 	s += fmt.Sprintf("\nlimit of relative L2           %.0e\n", r.Limit)
 	s += fmt.Sprintf("prefill equals decode          %s, relative L2 %.2e, max abs %.2e\n", yes[r.PrefillOK], r.Prefill.RelL2, r.Prefill.MaxAbs)
-	s += fmt.Sprintf("replay equals eager launches   %s\n", yes[r.ReplayOK])
-	s += fmt.Sprintf("repeats are bit-identical      %s\n", yes[r.RepeatOK])
+	s += fmt.Sprintf("replay equals eager launches   %s%s\n", yes[r.ReplayOK], at(r.ReplayAt))
+	s += fmt.Sprintf("repeats are bit-identical      %s%s\n", yes[r.RepeatOK], at(r.RepeatAt))
 	return s
 }
 
