@@ -22,6 +22,7 @@ type Provider struct {
 	Name      string    `json:"name"` // amd, nvidia
 	Libraries []Library `json:"libraries"`
 	Missing   []string  `json:"missing_symbols,omitempty"`
+	Without   []string  `json:"missing_optional,omitempty"` // functions that greta does without, and what that costs
 	Driver    string    `json:"driver,omitempty"`
 	Targets   []string  `json:"targets,omitempty"` // that the compiler knows; nil: it does not say
 	Devices   []Found   `json:"devices"`
@@ -47,7 +48,12 @@ func Diagnose() []Provider {
 
 func (p *Provider) diagnose(d *driver) {
 	for f := range numFns {
-		if name := d.vendor().symbol(f); name != "" && !d.has(f) {
+		name := d.vendor().symbol(f)
+		switch {
+		case name == "" || d.has(f):
+		case f.optional() != "":
+			p.Without = append(p.Without, name+": "+f.optional())
+		default:
 			p.Missing = append(p.Missing, name)
 		}
 	}

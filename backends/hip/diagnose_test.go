@@ -74,6 +74,11 @@ func TestDiagnose(t *testing.T) {
 	if p.Driver != "HIP 6.2.41134, compiler 13.0" || len(p.Devices) != 2 || p.Error != "" || len(p.Missing) != 0 {
 		t.Errorf("%+v", p)
 	}
+	f.lacks, p = map[fn]bool{fnGraphUpload: true, fnEventElapsed: true}, Provider{}
+	p.diagnose(&driver{f})
+	if !slices.Equal(p.Missing, []string{"hipEventElapsedTime"}) || len(p.Without) != 1 || !strings.HasPrefix(p.Without[0], "hipGraphUpload: ") {
+		t.Errorf("lacks %v, does without %v", p.Missing, p.Without)
+	}
 	f = newFake(amd)
 	f.failAt = 0
 	p = Provider{}

@@ -205,6 +205,47 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// A captured graph is brought to the device at once, where the driver can do that.
+func TestUpload(t *testing.T) {
+	for _, who := range []vendor{amd, nvidia} {
+		for name, c := range map[string]struct {
+			lacks bool
+			code  uintptr // of the upload
+			fails bool
+		}{"": {}, "missing": {lacks: true}, "not supported": {code: errNotSupported}, "out of memory": {code: errOutOfMemory, fails: true}} {
+			f := newFake(who)
+			f.lacks = map[fn]bool{fnGraphUpload: c.lacks}
+			dev, err := openFake(f, t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, free, err := scene(dev, "silu/odd")
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.answers = map[fn]uintptr{fnGraphUpload: c.code}
+			f.calls = nil
+			e, err := dev.Capture(&backends.Program{Name: "p", Launches: []backends.Launch{*l}})
+			if (err != nil) != c.fails || err != nil && !strings.Contains(err.Error(), who.symbol(fnGraphUpload)) {
+				t.Fatalf("%s, upload %s: %v", who, name, err)
+			}
+			at := func(n fn) int { return slices.IndexFunc(f.calls, func(c fakeCall) bool { return c.f == n }) }
+			if up := at(fnGraphUpload); (up >= 0) == c.lacks || up >= 0 && (up < at(fnGraphInstantiate) || f.calls[up].args[1] != dev.stream) {
+				t.Errorf("%s, upload %s: call %d of %v", who, name, up, f.calls)
+			}
+			if e != nil {
+				err = errors.Join(e.Submit(), e.Wait(), e.Close())
+			}
+			if err := errors.Join(free(), dev.Close()); err != nil {
+				t.Error(err)
+			}
+			if e != nil && err != nil || len(f.leaks()) > 0 {
+				t.Errorf("%s, upload %s: %v, left %v", who, name, err, f.leaks())
+			}
+		}
+	}
+}
+
 // The arguments of a launch are where the driver looks for them.
 func TestArguments(t *testing.T) {
 	f := newFake(nvidia)

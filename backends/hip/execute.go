@@ -205,8 +205,23 @@ func (e *executable) record() error {
 	exec, err := d.get(fnGraphInstantiate, "", 0, uintptr(graph), 0)
 	if err == nil {
 		e.graph = uintptr(exec)
+		err = e.upload()
 	}
 	return errors.Join(err, d.call(fnGraphDestroy, "", uintptr(graph)))
+}
+
+// upload lets the driver bring the graph to the device now, on the stream, instead
+// of at the first replay, where it can.
+func (e *executable) upload() error {
+	d := e.dev.d
+	if !d.has(fnGraphUpload) {
+		return nil
+	}
+	code := d.invokeChecked(fnGraphUpload, []uintptr{e.graph, e.dev.stream})
+	if code == errNotSupported {
+		return nil
+	}
+	return d.check(fnGraphUpload, "", code)
 }
 
 // branches captures the program level by level: the first launch of a level on

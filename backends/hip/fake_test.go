@@ -15,6 +15,8 @@ type fake struct {
 	mu      sync.Mutex // compilers are called by several goroutines
 	who     vendor
 	none    bool // counts no devices
+	lacks   map[fn]bool
+	answers map[fn]uintptr // codes that functions return, where not 0
 	calls   []fakeCall
 	failAt  int // index of the call that fails, -1: none
 	code    uintptr
@@ -38,7 +40,7 @@ func newFake(who vendor) *fake {
 }
 
 func (f *fake) vendor() vendor    { return f.who }
-func (f *fake) has(n fn) bool     { return f.who.symbol(n) != "" }
+func (f *fake) has(n fn) bool     { return f.who.symbol(n) != "" && !f.lacks[n] }
 func (f *fake) files() []string   { return []string{"fake.so"} }
 func (f *fake) targets() []string { return f.isas }
 
@@ -109,6 +111,9 @@ func (f *fake) invoke(n fn, a []uintptr) uintptr {
 		return 0
 	}
 	f.calls = append(f.calls, fakeCall{n, slices.Clone(a)})
+	if code := f.answers[n]; code != 0 {
+		return code
+	}
 	if len(f.calls)-1 == f.failAt {
 		if n == fnCaptureEnd {
 			f.capture = false
@@ -187,6 +192,9 @@ func (f *fake) invoke(n fn, a []uintptr) uintptr {
 	case fnGraphInstantiate:
 		f.must("graph", a[1])
 		return f.create("executable", a[0])
+	case fnGraphUpload:
+		f.must("executable", a[0])
+		f.must("stream", a[1])
 	case fnGraphLaunch:
 		f.must("executable", a[0])
 		for _, do := range f.copies {

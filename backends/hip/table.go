@@ -41,6 +41,7 @@ const (
 	fnCaptureBegin
 	fnCaptureEnd
 	fnGraphInstantiate
+	fnGraphUpload // optional: ROCm 5.2 has none
 	fnGraphLaunch
 	fnGraphExecDestroy
 	fnGraphDestroy
@@ -98,6 +99,7 @@ var symbols = [numFns]struct{ amd, nvidia string }{
 	fnCaptureBegin:     {"hipStreamBeginCapture", "cuStreamBeginCapture_v2"},
 	fnCaptureEnd:       {"hipStreamEndCapture", "cuStreamEndCapture"},
 	fnGraphInstantiate: {"hipGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags"},
+	fnGraphUpload:      {"hipGraphUpload", "cuGraphUpload"},
 	fnGraphLaunch:      {"hipGraphLaunch", "cuGraphLaunch"},
 	fnGraphExecDestroy: {"hipGraphExecDestroy", "cuGraphExecDestroy"},
 	fnGraphDestroy:     {"hipGraphDestroy", "cuGraphDestroy"},
@@ -116,6 +118,14 @@ var symbols = [numFns]struct{ amd, nvidia string }{
 	fnRtcCodeSize:      {"hiprtcGetCodeSize", "nvrtcGetCUBINSize"},
 	fnRtcCode:          {"hiprtcGetCode", "nvrtcGetCUBIN"},
 	fnRtcDestroy:       {"hiprtcDestroyProgram", "nvrtcDestroyProgram"},
+}
+
+// optional says what happens without a function that greta can do without, "" for others.
+func (f fn) optional() string {
+	if f == fnGraphUpload {
+		return "the first run of every captured step is some milliseconds slower"
+	}
+	return ""
 }
 
 // vendor is which provider a table belongs to.
@@ -144,7 +154,8 @@ const (
 	eventNoTiming     = 2
 	errNoDevice       = 100 // both providers
 	errInvalidDevice  = 101
-	errOutOfMemory    = 2 // both providers
+	errOutOfMemory    = 2   // both providers
+	errNotSupported   = 801 // both providers
 )
 
 // attribute is a device's property by its number in each provider.

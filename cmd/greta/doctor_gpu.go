@@ -98,6 +98,9 @@ func (d *doctor) hip(p hip.Provider) {
 	if len(p.Missing) > 0 {
 		d.say("hip", warned, "greta is made for ROCm 5.2 to 7, and for CUDA 12 and 13", "%s: functions that the libraries lack: %s", p.Name, strings.Join(p.Missing, ", "))
 	}
+	for _, text := range p.Without {
+		d.say("hip", noted, "", "%s: the libraries lack %s", p.Name, text)
+	}
 	if p.Driver != "" {
 		d.say("hip", fine, "", "%s: %s", p.Name, p.Driver)
 	}
