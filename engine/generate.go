@@ -38,9 +38,10 @@ type Generated struct {
 	Prefill time.Duration   // the prompt's steps
 	First   time.Duration   // from the call to the first token
 	Steps   []time.Duration // each decode step with its sampling
-	// Host is what the steps took without waiting for the device; 0 where the device
-	// computes on the host.
-	Host time.Duration
+	// Where the device does not compute on the host, of each decode step: Submit is the
+	// time from its beginning, inputs included, until its submission returned; Host is all
+	// of it, with reading and choosing, that was not waiting for the device.
+	Submit, Host []time.Duration
 }
 
 // Generate computes the prompt and continues it. When ctx ends it stops after
@@ -54,7 +55,11 @@ func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) 
 	if limit <= 0 {
 		limit = s.Left()
 	}
-	g := &Generated{Prompt: len(prompt), Tokens: make([]int32, 0, min(limit, s.Left())+1), Steps: make([]time.Duration, 0, min(limit, s.Left())+1)}
+	most := min(limit, s.Left()) + 1
+	g := &Generated{Prompt: len(prompt), Tokens: make([]int32, 0, most), Steps: make([]time.Duration, 0, most)}
+	if s.engine.queued {
+		g.Submit, g.Host = make([]time.Duration, 0, most), make([]time.Duration, 0, most)
+	}
 	picks := s.engine.picks(opt.Sampling)
 	start := time.Now()
 	st, err := s.prefill(ctx, prompt, picks)
@@ -93,14 +98,14 @@ func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) 
 		if g.Stop != "" {
 			return g, nil
 		}
-		step, waited := time.Now(), s.waited
+		step := s.start()
 		s.one[0] = t
 		if t, err = s.choice(s.one[:], picks, sampler, history); err != nil {
 			return g, err
 		}
-		took := time.Since(step)
+		took, submit, host := s.since(step)
 		if g.Steps = append(g.Steps, took); s.engine.queued {
-			g.Host += took - (s.waited - waited)
+			g.Submit, g.Host = append(g.Submit, submit), append(g.Host, host)
 		}
 	}
 }

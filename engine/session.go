@@ -26,11 +26,12 @@ type Session struct {
 	one    [1]int32  // the token of a decode step
 	out    []byte    // the last step's output as the device has it
 
-	flying  *Step         // submitted and not waited for
-	waited  time.Duration // in all, for steps to end
-	values  []float32     // of the tokens that the device chose,
-	numbers []int32       // the tokens,
-	picked  []candidate   // and both
+	flying    *Step         // submitted and not waited for
+	submitted time.Time     // when the last submission returned
+	waited    time.Duration // in all, for steps to end
+	values    []float32     // of the tokens that the device chose,
+	numbers   []int32       // the tokens,
+	picked    []candidate   // and both
 }
 
 // NewSession allocates caches and captures the step of one token.
@@ -231,6 +232,7 @@ func (s *Session) begin(st *Step, tokens []int32) error {
 	if err == nil {
 		err = st.submit()
 	}
+	s.submitted = time.Now()
 	before := s.flying
 	if err == nil {
 		s.flying = st

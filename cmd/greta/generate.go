@@ -99,10 +99,7 @@ func (r *runner) generate(ctx context.Context) error {
 		if g.Prefill > 0 && (err == nil || len(g.Tokens) > 0) && len(g.Tokens) > 0 {
 			r.setTimes(g.Prefill, g.First, g.Steps)
 		}
-		if len(g.Steps) > 0 && g.Host > 0 {
-			us := float64(g.Host.Nanoseconds()) / 1e3 / float64(len(g.Steps))
-			r.report.HostUS = &us
-		}
+		r.report.SetHost(g.Submit, g.Host)
 		r.report.StopReason = string(g.Stop)
 		if g.Stop == engine.StopInterrupted {
 			r.report.Status = report.Interrupted

@@ -77,6 +77,8 @@ func (in *input) rowWidth(out []float32, n int) int {
 type sample struct {
 	prefill time.Duration
 	steps   []time.Duration
+	submit  []time.Duration // of each step, until it was submitted to a GPU; and
+	host    []time.Duration // what was not waiting for one
 	total   time.Duration
 	hash    string // of all outputs
 	early   string // of the outputs up to the first two decode steps
@@ -111,11 +113,16 @@ func (r *runner) once(ctx context.Context, in *input, p, n int) (*sample, error)
 		if i == warmDecode {
 			s.early = digest(sum)
 		}
-		start := time.Now()
-		out, err := in.run(ctx, r.session, p+i, p+i+1)
-		took := time.Since(start)
+		var out []float32
+		took, submit, host, err := r.session.Timed(func() (err error) {
+			out, err = in.run(ctx, r.session, p+i, p+i+1)
+			return err
+		})
 		if err != nil {
 			return nil, err
+		}
+		if host > 0 {
+			s.submit, s.host = append(s.submit, submit), append(s.host, host)
 		}
 		s.steps = append(s.steps, took)
 		s.total += took
@@ -180,7 +187,7 @@ func (r *runner) measure(ctx context.Context) error {
 // noteSamples reports what the repeats so far say.
 func (r *runner) noteSamples(samples []*sample) {
 	f := r.flags
-	var prefill, decode, steps []time.Duration
+	var prefill, decode, steps, submit, host []time.Duration
 	for _, s := range samples {
 		if f.prefill > 0 {
 			prefill = append(prefill, s.prefill)
@@ -189,6 +196,7 @@ func (r *runner) noteSamples(samples []*sample) {
 			decode = append(decode, s.total)
 		}
 		steps = append(steps, s.steps...)
+		submit, host = append(submit, s.submit...), append(host, s.host...)
 	}
 	flops := 0.0
 	if st, err := r.session.Step(max(1, min(f.prefill, f.chunk)), 1); err == nil && f.prefill > 0 {
@@ -203,6 +211,7 @@ func (r *runner) noteSamples(samples []*sample) {
 		rep.Prefill.SetPhase(fmt.Sprintf("pp%d", f.prefill), f.prefill, prefill)
 		rep.Decode.SetPhase(fmt.Sprintf("tg%d", f.gen), f.gen, decode)
 		rep.InterToken = report.NewTimes(steps)
+		rep.SetHost(submit, host)
 		if len(prefill) > 0 {
 			ms := report.Median(report.Millis(prefill))
 			rep.TTFTMS = &ms

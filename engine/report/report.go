@@ -62,7 +62,8 @@ type Report struct {
 	Decode      Phase    `json:"decode"`
 	TTFTMS      *float64 `json:"ttft_ms"`
 	InterToken  Times    `json:"inter_token_ms"`
-	HostUS      *float64 `json:"host_us_per_token,omitempty"` // of a decode step, without waiting for a GPU
+	SubmitUS    *Times   `json:"submit_us_per_token,omitempty"` // of a decode step, until its submission to a GPU returned
+	HostUS      *Times   `json:"host_us_per_token,omitempty"`   // of a decode step, all but waiting for a GPU
 	WeightBytes int      `json:"weight_bytes_per_token"`
 	PeakMemory  int      `json:"peak_memory_bytes"`    // high-water mark of resident memory, mapped weights included
 	Private     int      `json:"private_memory_bytes"` // resident and not backed by a file, at the end

@@ -107,9 +107,12 @@ func TestReportKeysAndText(t *testing.T) {
 	r.Prefill.SetPhase("pp4", 4, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second})
 	r.Decode.SetPhase("tg2", 2, []time.Duration{time.Second})
 	r.InterToken = NewTimes([]time.Duration{time.Millisecond, 3 * time.Millisecond})
-	host := 12.5
-	r.HostUS = &host
-	if !strings.Contains(r.Summary(), "the host works 12.50 µs") {
+	if r.SetHost(nil, nil); r.HostUS != nil || r.SubmitUS != nil {
+		t.Error("a host's time without steps")
+	}
+	us := time.Microsecond
+	r.SetHost([]time.Duration{6 * us, 7 * us, 5 * us}, []time.Duration{12500, 9 * us, 9000 * us})
+	if !strings.Contains(r.Summary(), "host µs per token until submitted p50 6.00, p95 6.90, in all but waiting p50 12.50, p95 8101") {
 		t.Errorf("the host's time is missing:\n%s", r.Summary())
 	}
 	if r.AddCheck(Check{Name: "left out", Skipped: true}); r.Status != OK || !strings.Contains(r.Summary(), "left out: SKIPPED") {

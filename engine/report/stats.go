@@ -53,7 +53,7 @@ func Interval(samples []float64) (low, high float64, sure bool) {
 	return s[k-1], s[n-k], true
 }
 
-// Times are percentiles of durations, in milliseconds.
+// Times are percentiles of durations, in milliseconds where a key does not name its unit.
 type Times struct {
 	N   int      `json:"n"`
 	P50 *float64 `json:"p50"`
@@ -63,18 +63,39 @@ type Times struct {
 
 // NewTimes computes the percentiles of samples.
 func NewTimes(samples []time.Duration) Times {
+	return newTimes(Millis(samples))
+}
+
+// newTimes sorts the samples.
+func newTimes(samples []float64) Times {
 	t := Times{N: len(samples)}
 	if t.N == 0 {
 		return t
 	}
-	ms := Millis(samples)
-	slices.Sort(ms)
-	at := func(p float64) *float64 { v := Percentile(ms, p); return &v }
+	slices.Sort(samples)
+	at := func(p float64) *float64 { v := Percentile(samples, p); return &v }
 	t.P50, t.P95 = at(0.5), at(0.95)
 	if t.N >= minP99 {
 		t.P99 = at(0.99)
 	}
 	return t
+}
+
+// SetHost notes what the host did for each decode step: until it was submitted, and
+// in all but waiting for the device. Nothing is noted without steps.
+func (r *Report) SetHost(submit, all []time.Duration) {
+	if len(all) == 0 {
+		return
+	}
+	micros := func(d []time.Duration) *Times {
+		us := Millis(d)
+		for i := range us {
+			us[i] *= 1e3
+		}
+		t := newTimes(us)
+		return &t
+	}
+	r.SubmitUS, r.HostUS = micros(submit), micros(all)
 }
 
 // Millis gives durations as milliseconds.

@@ -156,7 +156,8 @@ func (r *Report) latency() string {
 		parts = append(parts, s+fmt.Sprintf(" (n = %d)", t.N))
 	}
 	if r.HostUS != nil {
-		parts = append(parts, fmt.Sprintf("of a token the host works %s µs", Number(*r.HostUS)))
+		parts = append(parts, fmt.Sprintf("host µs per token until submitted p50 %s, p95 %s, in all but waiting p50 %s, p95 %s",
+			Number(*r.SubmitUS.P50), Number(*r.SubmitUS.P95), Number(*r.HostUS.P50), Number(*r.HostUS.P95)))
 	}
 	return strings.Join(parts, "; ")
 }
