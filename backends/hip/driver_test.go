@@ -12,10 +12,35 @@ import (
 	"unsafe"
 
 	"greta/backends"
+	"greta/backends/cpu"
 	"greta/graph"
 	"greta/ops/optest"
 	"greta/tensor"
 )
+
+// TestTakes: what the processor has a kernel for, this backend has one for, but for
+// weights of f64, which its kernels do not decode.
+func TestTakes(t *testing.T) {
+	host, err := cpu.New(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	for _, who := range []vendor{nvidia, amd} {
+		dev, err := openFake(newFake(who), t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		names, err := optest.Lacking(dev, host)
+		names = slices.DeleteFunc(names, func(n string) bool { return strings.Contains(n, "/f64/") })
+		if err != nil || len(names) > 0 {
+			t.Errorf("without a kernel: %v; error %v", names, err)
+		}
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 // openFake opens a device on a fake provider, with a cache of its own.
 func openFake(f *fake, dir string) (*Device, error) {

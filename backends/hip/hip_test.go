@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 
 	"greta/backends"
@@ -89,8 +90,8 @@ func operators(t *testing.T, open func(testing.TB) *hip.Device, variant int) {
 					}
 					err := optest.Check(dev, cases[i])
 					var lacks *backends.Unsupported
-					if errors.As(err, &lacks) {
-						t.Skip(err)
+					if errors.As(err, &lacks) && strings.Contains(cases[i].Name, "/f64/") {
+						t.Skip(err) // the only type that this backend's kernels do not decode
 					}
 					if err != nil {
 						t.Error(err)

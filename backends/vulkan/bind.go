@@ -33,40 +33,42 @@ func (e *entry) decodes(arg int) bool {
 }
 
 // fusions are the fused operators that this device wants, in the order of trial.
-var fusions = []string{"rope_push", "linear_residual", "linear_bias", "add_rmsnorm", "swiglu", "geglu"}
+var fusions = []string{"rope_push", "linear_scaled_bias", "linear_scaled", "linear_residual", "linear_bias", "add_rmsnorm", "swiglu", "geglu"}
 
 // kernels is the device's table by operator.
 var kernels map[string]entry
 
 func init() { // the binders of the table refer to it through Kernel
 	kernels = map[string]entry{
-		"add":             {bind: bindElementwise, typed: -1},
-		"mul":             {bind: bindElementwise, typed: -1},
-		"scale":           {bind: bindElementwise, typed: -1},
-		"silu":            {bind: bindElementwise, typed: -1},
-		"gelu":            {bind: bindElementwise, typed: -1},
-		"sigmoid":         {bind: bindElementwise, typed: -1},
-		"softcap":         {bind: bindElementwise, typed: -1},
-		"swiglu":          {bind: bindElementwise, typed: -1},
-		"geglu":           {bind: bindElementwise, typed: -1},
-		"split":           {bind: bindSplit, typed: -1},
-		"view":            {bind: bindView, typed: -1},
-		"rmsnorm":         {bind: bindNorm, typed: -1},
-		"layernorm":       {bind: bindNorm, typed: -1},
-		"add_rmsnorm":     {bind: bindNorm, typed: -1},
-		"softmax":         {bind: bindSoftmax, typed: -1},
-		"topk":            {bind: bindTopK, typed: -1, scratch: pickScratch},
-		"mix":             {bind: bindMix, typed: -1},
-		"embed":           {bind: bindEmbed, typed: 1, wide: []int{1}},
-		"rows":            {bind: bindRows, typed: -1},
-		"rope":            {bind: bindRoPE, typed: -1},
-		"push":            {bind: bindPush, typed: 0},
-		"rope_push":       {bind: bindRoPEPush, typed: 0},
-		"attention":       {bind: bindAttention, typed: 1, scratch: attentionScratch},
-		"linear":          {bind: bindLinear, typed: 1, wide: []int{1}},
-		"linear_bias":     {bind: bindLinear, typed: 1, wide: []int{1}},
-		"linear_residual": {bind: bindLinear, typed: 1, wide: []int{1}},
-		"linear_id":       {bind: bindLinearID, typed: 1, wide: []int{1}},
+		"add":                {bind: bindElementwise, typed: -1},
+		"mul":                {bind: bindElementwise, typed: -1},
+		"scale":              {bind: bindElementwise, typed: -1},
+		"silu":               {bind: bindElementwise, typed: -1},
+		"gelu":               {bind: bindElementwise, typed: -1},
+		"sigmoid":            {bind: bindElementwise, typed: -1},
+		"softcap":            {bind: bindElementwise, typed: -1},
+		"swiglu":             {bind: bindElementwise, typed: -1},
+		"geglu":              {bind: bindElementwise, typed: -1},
+		"split":              {bind: bindSplit, typed: -1},
+		"view":               {bind: bindView, typed: -1},
+		"rmsnorm":            {bind: bindNorm, typed: -1},
+		"layernorm":          {bind: bindNorm, typed: -1},
+		"add_rmsnorm":        {bind: bindNorm, typed: -1},
+		"softmax":            {bind: bindSoftmax, typed: -1},
+		"topk":               {bind: bindTopK, typed: -1, scratch: pickScratch},
+		"mix":                {bind: bindMix, typed: -1},
+		"embed":              {bind: bindEmbed, typed: 1, wide: []int{1}},
+		"rows":               {bind: bindRows, typed: -1},
+		"rope":               {bind: bindRoPE, typed: -1},
+		"push":               {bind: bindPush, typed: 0},
+		"rope_push":          {bind: bindRoPEPush, typed: 0},
+		"attention":          {bind: bindAttention, typed: 1, scratch: attentionScratch},
+		"linear":             {bind: bindLinear, typed: 1, wide: []int{1}},
+		"linear_bias":        {bind: bindLinear, typed: 1, wide: []int{1}},
+		"linear_residual":    {bind: bindLinear, typed: 1, wide: []int{1}},
+		"linear_scaled":      {bind: bindLinear, typed: 1, wide: []int{1}},
+		"linear_scaled_bias": {bind: bindLinear, typed: 1, wide: []int{1}},
+		"linear_id":          {bind: bindLinearID, typed: 1, wide: []int{1}},
 	}
 }
 

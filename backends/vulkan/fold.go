@@ -145,7 +145,7 @@ var chainTypes = map[tensor.Type]bool{tensor.Q4_0: true, tensor.Q5_1: true, tens
 // chains says whether a launch is a product of bytes that can be one.
 func (d *Device) chains(l *backends.Launch) bool {
 	form, ok := d.vecForm(l)
-	return ok && form == dots && chainTypes[l.In[1].Type]
+	return ok && form == dots && chainTypes[l.In[1].Type] && l.Node.Op != ops.LinearScaled && l.Node.Op != ops.LinearScaledBias
 }
 
 // findGate looks whether launch i is the activation of two products right before it.

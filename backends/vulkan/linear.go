@@ -21,18 +21,26 @@ const largeTiles = 256
 // product is what the two kernels of linear operators have in common.
 type product struct {
 	x, w, bias, r, y *backends.Operand
+	factors          *backends.Operand // of w's rows, before the bias
 }
 
 func bindLinear(b *bind) error {
 	l := b.l
 	p := product{x: &l.In[0], w: b.placed(&l.In[1]), bias: at(l.In, 2), y: &l.Out[0]}
-	if l.Node.Op == ops.LinearResidual {
+	switch l.Node.Op {
+	case ops.LinearResidual:
 		p.bias, p.r = at(l.In, 3), &l.In[2]
+	case ops.LinearScaled, ops.LinearScaledBias:
+		p.bias, p.factors = at(l.In, 3), &l.In[2]
 	}
 	n := p.x.Shape.Rows()
+	f := b.d.formOf(b.on, p.w, n)
+	if p.factors != nil && f != "" {
+		return b.scaled(p)
+	}
 	for _, part := range b.pieces(p.w) {
 		norm, ahead := b.folds.norm(b.number)
-		switch f := b.d.formOf(b.on, p.w, n); {
+		switch {
 		case ahead:
 			b.chain(p, nil, 0, norm)
 		case f == halves:
@@ -44,6 +52,23 @@ func bindLinear(b *bind) error {
 		default:
 			b.matVec(p, part)
 		}
+	}
+	return nil
+}
+
+// scaled multiplies by a weight whose kernel knows no factors, and the result by them.
+func (b *bind) scaled(p product) error {
+	for _, part := range b.pieces(p.w) {
+		plain := product{x: p.x, w: p.w, y: p.y}
+		if b.d.formOf(b.on, p.w, p.x.Shape.Rows()) == halves {
+			b.matrix(plain, part)
+		} else {
+			b.matVecDots(plain, part)
+		}
+	}
+	b.elementwise(opMul, 0, p.y, p.factors, p.y, 0)
+	if p.bias != nil {
+		b.elementwise(opAdd, 0, p.y, p.bias, p.y, 0)
 	}
 	return nil
 }
@@ -265,20 +290,19 @@ func (b *bind) matVec(p product, part piece) {
 		p.x = norm.x
 	}
 	woff, x, r, y, boff, btype := b.operands(c, p, part)
-	b.none(c)
+	foff, ftype := b.vector(c, p.factors)
 	b.status(c)
-	c.spec = []uint32{uint32(size), aligned(p.w, int(x.cols), p.w.Stride), vectors(x, p.w.Type),
-		btype, flag(p.r != nil), 0}
 	goff, eps := uint32(0), uint32(0)
 	if norm != nil {
 		goff, _ = b.vector(c, norm.w)
 		goff, eps = goff/4, bits(norm.eps)
-		c.spec = append(c.spec, 1)
 	} else if nx == 1 && !p.w.Type.IsBlock() {
 		b.none(c)
 	}
+	c.spec = []uint32{uint32(size), aligned(p.w, int(x.cols), p.w.Stride), vectors(x, p.w.Type),
+		btype, flag(p.r != nil), 0, flag(norm != nil), 0, ftype}
 	c.push = []uint32{uint32(part.count), x.cols, uint32(part.first), uint32(p.w.Rows()), x.n, woff, uint32(p.w.Stride), 0,
-		x.off, x.stride, x.inner, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, 0, 1, 1, uint32(b.number), goff, eps}
+		x.off, x.stride, x.inner, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, foff, 1, 1, uint32(b.number), goff, eps}
 	gx, gy := spread((part.count+per-1)/per, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))
 	b.run3(c, gx, gy, (int(x.n)+nx-1)/nx)
 }
@@ -311,10 +335,11 @@ func (b *bind) matMul(p product, part piece) {
 	size, each := b.tile(part.count, p.x.Shape.Rows())
 	c := b.call(fmt.Sprintf("matmul_%s_%d", p.w.Type, size))
 	woff, x, r, y, boff, btype := b.operands(c, p, part)
+	foff, ftype := b.vector(c, p.factors)
 	c.spec = []uint32{uint32(size / each * (size / each)), aligned(p.w, int(x.cols), p.w.Stride), vectors(x, p.w.Type),
-		btype, flag(p.r != nil)}
+		btype, flag(p.r != nil), ftype}
 	c.push = []uint32{uint32(part.count), x.cols, uint32(part.first), uint32(p.w.Rows()), x.n, woff, uint32(p.w.Stride),
-		x.off, x.stride, x.inner, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner}
+		x.off, x.stride, x.inner, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, foff}
 	b.run(c, (part.count+size-1)/size, (int(x.n)+size-1)/size)
 }
 

@@ -5,21 +5,23 @@ layout(constant_id = 1) const bool ALIGNED = false;
 #define WEIGHTS 0
 #include "common.glsl"
 #include "decode.glsl"
-// y[s,n] = sum over k of w[n,k] x[s,k] (+ b[n]) (+ r[s,n]) for many rows of x. A workgroup
+// y[s,n] = sum over k of w[n,k] x[s,k] (* f[n]) (+ b[n]) (+ r[s,n]) for many rows of x. A workgroup
 // computes BN rows of w by BM rows of x from shared memory, 32 of k at a time; an
 // invocation a part of TN by TM of it. These four are macros.
 layout(local_size_x_id = 0) in; // (BN / TN) * (BM / TM)
 layout(constant_id = 2) const bool VECTORS = false;
 layout(constant_id = 3) const uint BIAS = 0;
 layout(constant_id = 4) const bool RESIDUAL = false;
+layout(constant_id = 5) const uint FACTORS = 0; // type, 0: none
 layout(binding = 1, std430) readonly buffer BX { float x[]; };
 layout(binding = 1, std430) readonly buffer BX4 { vec4 x4[]; };
 layout(binding = 2, std430) readonly buffer BB { uint b[]; };
 layout(binding = 3, std430) readonly buffer BR { float r[]; };
 layout(binding = 4, std430) writeonly buffer BY { float y[]; };
+layout(binding = 5, std430) readonly buffer BF { uint factors[]; };
 layout(push_constant) uniform Push {
   uint rows, cols, first, all, count, woff, wstride;
-  uint xoff, xstride, xinner, boff, roff, rstride, yoff, ystride, yinner, rinner;
+  uint xoff, xstride, xinner, boff, roff, rstride, yoff, ystride, yinner, rinner, foff;
 };
 
 #define BK 32u
@@ -92,10 +94,11 @@ void main() {
   }
   [[unroll]] for (uint i = 0; i < TN; i++) {
     uint n = n0 + COLUMN(i);
-    float bias = 0;
+    float bias = 0, by = 1;
+    if (FACTORS != 0 && n < rows) by = NARROW(factors, FACTORS, foff + first + n);
     if (BIAS != 0 && n < rows) bias = NARROW(b, BIAS, boff + first + n);
     [[unroll]] for (uint j = 0; j < TM; j++) {
-      if (n < rows && m0 + tm * TM + j < count) y[ay[j] + n] = acc[i * TM + j] + bias + (RESIDUAL ? r[ar[j] + n] : 0.0);
+      if (n < rows && m0 + tm * TM + j < count) y[ay[j] + n] = acc[i * TM + j] * by + bias + (RESIDUAL ? r[ar[j] + n] : 0.0);
     }
   }
 }

@@ -11,7 +11,7 @@ layout(constant_id = 1) const bool ALIGNED = false;
 #ifdef GATE
 #include "apply.glsl"
 #endif
-// y[s,n] = sum over k of w[n,k] x[s,k] (+ b[n]) (+ r[s,n]) for few rows of x. A workgroup
+// y[s,n] = sum over k of w[n,k] x[s,k] (* f[n]) (+ b[n]) (+ r[s,n]) for few rows of x. A workgroup
 // computes R rows of w for NX rows of x (macros). With
 // EXPERTS there is one row of x and one result per choice, and w is stacked.
 layout(local_size_x_id = 0) in;
@@ -19,6 +19,7 @@ layout(constant_id = 2) const bool VECTORS = false; // x can be read 16 bytes at
 layout(constant_id = 3) const uint BIAS = 0; // type, 0: none
 layout(constant_id = 4) const bool RESIDUAL = false;
 layout(constant_id = 5) const bool EXPERTS = false;
+layout(constant_id = 8) const uint FACTORS = 0; // type, 0: none; not with EXPERTS
 // Without EXPERTS, of one row and plain weights: x is first normed, x / sqrt(mean(x^2) + eps) g. The sum
 // of squares is taken on the way, and the sums divided at the end.
 #if NX == 1 && TYPE < 10
@@ -42,13 +43,14 @@ layout(binding = 2, std430) readonly buffer BB { uint b[]; };
 layout(binding = 3, std430) readonly buffer BR { float r[]; };
 layout(binding = 4, std430) writeonly buffer BY { float y[]; };
 layout(binding = 5, std430) readonly buffer BE { int experts[]; };
+layout(binding = 5, std430) readonly buffer BF { uint factors[]; };
 layout(push_constant) uniform Push {
   uint rows, cols;             // of w in this dispatch, and of each
   uint first, all;             // number of its first row, and of rows in w: of experts with EXPERTS
   uint count;                  // rows of x
   uint woff, wstride, wexpert; // bytes
   uint xoff, xstride, xinner, boff, roff, rstride, yoff, ystride, yinner, rinner;
-  uint eoff, users, inputs, launch;
+  uint eoff, users, inputs, launch; // eoff: of the experts or the factors
   uint goff; // in groups of four
   float eps;
   uint uoff; // of up in bytes
@@ -215,6 +217,7 @@ void main() {
     sum *= 1.0 / sqrt(all2 / float(cols) + eps);
   }
 #endif
+  if (FACTORS != 0) sum *= NARROW(factors, FACTORS, eoff + first + n);
   if (BIAS != 0) sum += NARROW(b, BIAS, bias + n);
   uint to = EXPERTS ? n : first + n;
   if (RESIDUAL) {

@@ -17,9 +17,12 @@ import (
 	"greta/backends/vulkan/vk"
 	"greta/engine"
 	"greta/graph"
+	"greta/internal/factors"
+	"greta/internal/testfiles"
 	"greta/models"
 	"greta/ops"
 	"greta/tensor"
+	openfile "greta/weights/open"
 )
 
 // plain is a device that neither queues steps nor chooses tokens.
@@ -77,6 +80,51 @@ func prompt(n int) []int32 {
 		p[i] = int32(i*37%4000 + 3)
 	}
 	return p
+}
+
+// TestFactors: a checkpoint in 8-bit floats with factors beside its matrices computes what
+// one in f32 does whose numbers have them applied, prompts and single tokens.
+func TestFactors(t *testing.T) {
+	src, err := openfile.Open(testfiles.Repo(t, "testdata", "tolstoy-2.7m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	file, err := models.Match(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := open(t, vulkan.Options{FP16: backends.On})
+	logits := func(applied bool) (all []float32) {
+		s := session(t, dev, func(o *engine.Options) {
+			*o = engine.Options{Model: file, Source: factors.Source{Source: src, Applied: applied}, Device: dev, Context: 64, KV: tensor.F32}
+		})
+		out, err := s.Prefill(context.Background(), prompt(20)[:12])
+		for i := range int32(3) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, out...)
+			out, err = s.Decode(40 + i)
+		}
+		scaled := 0
+		step, err := s.Step(1, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range step.Program.Launches {
+			if step.Program.Launches[i].Node.Op == ops.LinearScaled {
+				scaled++
+			}
+		}
+		if (scaled > 0) == applied {
+			t.Errorf("factors applied %v: %d launches apply factors", applied, scaled)
+		}
+		return all
+	}
+	if r := relative(logits(false), logits(true)); !(r <= 1e-5) {
+		t.Errorf("relative L2 %.2e of factors beside the weights against factors in them", r)
+	}
 }
 
 // TestQueued: prompts of several chunks, queued behind each other, end in the logits

@@ -97,7 +97,7 @@ func (d *Device) openPaths() {
 
 func isLinear(n *graph.Node) bool {
 	switch n.Op {
-	case ops.Linear, ops.LinearBias, ops.LinearResidual:
+	case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearScaled, ops.LinearScaledBias:
 		return true
 	}
 	return false

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"greta/backends"
+	"greta/backends/cpu"
 	"greta/backends/vulkan"
 	"greta/ops/optest"
 )
@@ -49,6 +50,19 @@ func TestOperators(t *testing.T) {
 				optest.Run(t, dev)
 			}
 		})
+	}
+}
+
+// TestTakes: what the processor has a kernel for, this backend has one for.
+func TestTakes(t *testing.T) {
+	host, err := cpu.New(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	names, err := optest.Lacking(open(t, vulkan.Options{}), host)
+	if err != nil || len(names) > 0 {
+		t.Errorf("without a kernel: %v; error %v", names, err)
 	}
 }
 
@@ -99,9 +113,6 @@ func eachType(t *testing.T, dev *vulkan.Device) {
 	each(t, dev, nil, func(parts []string) string { return strings.Join(parts[:max(1, len(parts)-1)], "/") })
 }
 
-// bodies are fused operators that the device leaves to their bodies.
-var bodies = []string{"linear_scaled", "linear_scaled_bias"}
-
 // each checks the first case of each kind.
 func each(t *testing.T, dev *vulkan.Device, but []string, kind func(parts []string) string) {
 	t.Helper()
@@ -109,7 +120,7 @@ func each(t *testing.T, dev *vulkan.Device, but []string, kind func(parts []stri
 	for _, c := range optest.Cases() {
 		parts := strings.Split(c.Name, "/")
 		k := kind(parts)
-		if seen[k] || slices.Contains(but, parts[0]) || slices.Contains(bodies, parts[0]) {
+		if seen[k] || slices.Contains(but, parts[0]) {
 			continue
 		}
 		seen[k] = true

@@ -122,6 +122,39 @@ func TestFaultsAreSeen(t *testing.T) {
 	}
 }
 
+// refusing has no kernel for an operator.
+type refusing struct {
+	backends.Device
+	op string
+}
+
+func (d refusing) Kernel(n *graph.Node) (backends.Kernel, error) {
+	if n.Op.Name == d.op {
+		return nil, backends.Unsupportedf("refusing", n, "it is left out")
+	}
+	return d.Device.Kernel(n)
+}
+
+// TestLackingKernel: an operator without a kernel fails, unless its body runs and is right.
+func TestLackingKernel(t *testing.T) {
+	var lacks *backends.Unsupported
+	silu := optest.Case{Name: "lacks", Eq: "y: silu(x)", Args: "x float[3, 5]", Rel: 1e-6, Abs: 1e-5}
+	if err := optest.Check(refusing{ref.New(), "silu"}, silu); !errors.As(err, &lacks) {
+		t.Errorf("no kernel gives %v", err)
+	}
+	gate := optest.Case{Name: "lacks", Eq: "y: swiglu(g, u)", Args: "g float[3, 5]; u float[3, 5]", Rel: 1e-6, Abs: 1e-5}
+	if err := optest.Check(refusing{ref.New(), "swiglu"}, gate); err != nil {
+		t.Errorf("no kernel where the body can run gives %v", err)
+	}
+	if err := optest.Check(refusing{ref.New(), "silu"}, gate); err != nil {
+		t.Errorf("no kernel for a part of the body gives %v", err)
+	}
+	both := refusing{refusing{ref.New(), "silu"}, "swiglu"}
+	if err := optest.Check(both, gate); !errors.As(err, &lacks) {
+		t.Errorf("neither a kernel nor one for the body gives %v", err)
+	}
+}
+
 func TestForeignRowOfAStateIsSeen(t *testing.T) {
 	dev := faulty{ref.New(), func(s backends.Stream, l *backends.Launch) error {
 		o := l.Out[0]
