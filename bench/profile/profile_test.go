@@ -46,6 +46,7 @@ func TestSizesSayWhere(t *testing.T) {
 		{"1 2", 3, "a comma is expected"},
 		{"99999999999", 1, "below 2^31"},
 		{"1..100000", 10, "more than 4096"},
+		{strings.Repeat("1..4096,", 10_000) + "1", 16, "more than 4096"}, // at once
 		{"-3", 1, "a number is expected"},
 	} {
 		_, err := Sizes(c.text)

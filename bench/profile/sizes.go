@@ -3,6 +3,7 @@ package profile
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -28,7 +29,8 @@ func (e *SizeError) Error() string {
 // 1,8,512 are three sizes; 4096..16384*2 are 4096, 8192, 16384; 64..256+64 are 64,
 // 128, 192, 256; 1..4 are 1, 2, 3, 4. The last number of a range is taken only where
 // the steps meet it. A hyphen may stand for the two dots, as in llama-bench.
-// Sizes come in the order written; one that comes twice stays once.
+// Sizes come in the order written; one that comes twice stays once, but counts
+// twice against the most that a list may have.
 func Sizes(text string) ([]int, error) {
 	p := &sizes{text: text}
 	for {
@@ -54,9 +56,10 @@ func rest(s string) string {
 }
 
 type sizes struct {
-	text string
-	at   int
-	list []int
+	text  string
+	at    int
+	list  []int
+	taken int // sizes, with those that came before
 }
 
 func (p *sizes) fail(format string, args ...any) error {
@@ -98,15 +101,12 @@ func (p *sizes) number() (int, error) {
 }
 
 func (p *sizes) add(n int) error {
-	for _, m := range p.list {
-		if m == n {
-			return nil
-		}
-	}
-	if len(p.list) == maxSizes {
+	if p.taken++; p.taken > maxSizes {
 		return p.fail("more than %d sizes", maxSizes)
 	}
-	p.list = append(p.list, n)
+	if !slices.Contains(p.list, n) {
+		p.list = append(p.list, n)
+	}
 	return nil
 }
 
