@@ -155,11 +155,11 @@ func (s *Store) explain(err error) error {
 	if errors.As(err, &told) {
 		return err
 	}
-	advice := ""
+	advice, said := "", false
 	if e := (*sqlite.Error)(nil); errors.As(err, &e) {
 		switch e.Code() & 0xff {
 		case codeFull:
-			advice = "no space is left for results: make room, or name another file by --store"
+			advice, said = "no space is left for results: make room, or name another file by --store", true
 		case codeReadOnly, codePerm, codeCantOpen:
 			advice = "it cannot be written: see to the rights of the file and its folder, or name another by --store"
 		case codeCorrupt, codeNotADB:
@@ -170,18 +170,22 @@ func (s *Store) explain(err error) error {
 			advice = "the file cannot be read or written: see to its disk"
 		}
 	}
-	return &storeError{s.path, advice, err}
+	return &storeError{s.path, advice, err, said}
 }
 
 // storeError is an error of the file, with what to do.
 type storeError struct {
 	path, advice string
 	err          error
+	said         bool // the advice says all that err does
 }
 
 func (e *storeError) Error() string {
 	text := "the store of results " + e.path + ": "
-	if e.advice != "" {
+	switch {
+	case e.said:
+		return text + e.advice
+	case e.advice != "":
 		text += e.advice + ": "
 	}
 	return text + e.err.Error()

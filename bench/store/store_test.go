@@ -340,7 +340,7 @@ func TestFullDisk(t *testing.T) {
 		big.Samples[i] = 1 / float64(i+3)
 	}
 	err = w.Add(big)
-	if err == nil || !strings.Contains(err.Error(), "make room") || !strings.Contains(err.Error(), path) {
+	if err == nil || !strings.Contains(err.Error(), "make room") || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "full") {
 		t.Fatalf("a full disk: %v", err)
 	}
 	got, err := s.Results(Filter{})

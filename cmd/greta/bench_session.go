@@ -189,7 +189,9 @@ func (s *benchSession) supervise(ctx context.Context, work func(context.Context)
 		s.run.Status = record.Broken
 	}
 	if s.keep != nil {
-		s.trouble = errors.Join(s.trouble, s.keep.End(s.run.Status))
+		if err := s.keep.End(s.run.Status); s.trouble == nil { // what was in the way of a result is in the way of the end
+			s.trouble = err
+		}
 	}
 	if len(s.results) > 0 {
 		err = errors.Join(err, report(&s.run, s.results).Write(s.app.out, s.flags.output))
