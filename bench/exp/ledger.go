@@ -135,6 +135,9 @@ func plainArgs(args []string) []string {
 			i++
 			a += "=" + args[i]
 		}
+		if old, ok := strings.CutPrefix(a, "--type="); ok { // what --dtype was called
+			a = "--dtype=" + old
+		}
 		flags = append(flags, a)
 	}
 	slices.SortStableFunc(flags, func(a, b string) int {

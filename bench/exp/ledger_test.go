@@ -123,6 +123,9 @@ func TestRejectedInOtherWords(t *testing.T) {
 			t.Errorf("%q %q is taken for something new", y.Bench, y.Change)
 		}
 	}
+	if !try("op", "linear", "--type", "f16").same(try("op", "linear", "--dtype=f16")) {
+		t.Error("a flag's old name makes an experiment new")
+	}
 	for _, y := range []*Experiment{
 		try("op", "linear", "--m", "1", "--k=512", "--attr", "a=1", "--attr", "b=2"),
 		try("op", "linear", "--m", "1", "--k=256", "--attr", "b=2", "--attr", "a=1"),

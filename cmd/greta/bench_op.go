@@ -64,7 +64,7 @@ On a GPU the time of an operation is that of a captured program of many, each
 waiting for the one before, divided by their number; the host's time is that of
 one alone. On the CPU each is timed by itself. Nothing is allocated, copied or
 compiled meanwhile. Cold operands rotate through four times the last-level cache.`,
-		Example: `  greta bench op linear --m 1,8,512 --k 4096 --n 4096..16384*2 --type f16,q4_0
+		Example: `  greta bench op linear --m 1,8,512 --k 4096 --n 4096..16384*2 --dtype f16,q4_0
   greta bench op --model llama2_7b --backend hip
   greta bench op attention --c 512..8192*2 -o benchstat --no-store
   greta bench op --profile standard`,
@@ -87,7 +87,13 @@ compiled meanwhile. Cold operands rotate through four times the last-level cache
 func (f *benchOpFlags) registerSelection(s *pflag.FlagSet) {
 	s.StringVar(&f.opModel, "model", "", "measure the shapes of this model: a model file, a built-in name, or weights; with operators: only theirs")
 	s.StringVar(&f.profile, "profile", "", "measure what a profile says: "+strings.Join(profile.Names(), ", ")+", or a file")
-	s.StringVar(&f.types, "type", "", "types of weight matrices, f16,q4_0 (default: f16; with --model as stored)")
+	s.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "type" { // what --dtype was called
+			name = "dtype"
+		}
+		return pflag.NormalizedName(name)
+	})
+	s.StringVar(&f.types, "dtype", "", "types of weight matrices, f16,q4_0; --type is the same (default: f16; with --model as stored)")
 	s.StringVar(&f.kvs, "kv", "f16", "types of caches, f16,f32")
 	for _, name := range sizeNames() {
 		f.sizes[name] = s.String(name, "", "sizes of "+sizeUses(name))
@@ -270,7 +276,7 @@ func (f *benchOpFlags) selections(c *cobra.Command, args []string) ([]opSelectio
 		sel, err := f.fromFlags(c, args)
 		return []opSelection{sel}, "", err
 	}
-	for _, name := range append([]string{"model", "type", "kv", "at", "attr", "with", "prompt", "depth", "context", "set"}, sizeNames()...) {
+	for _, name := range append([]string{"model", "dtype", "kv", "at", "attr", "with", "prompt", "depth", "context", "set"}, sizeNames()...) {
 		if changed(name) {
 			return nil, "", fmt.Errorf("--profile says what to measure: --%s does not go with it", name)
 		}
@@ -389,7 +395,7 @@ func (f *benchOpFlags) cases(ctx context.Context, dev backends.Device, s *opSele
 		}
 		list = append(list, o)
 	}
-	types, err := typeList(s.value("type", "types"), s.types)
+	types, err := typeList(s.value("dtype", "types"), s.types)
 	if err != nil {
 		return nil, err
 	}
@@ -406,7 +412,7 @@ func (f *benchOpFlags) cases(ctx context.Context, dev backends.Device, s *opSele
 		}
 	}
 	if s.types != "" && !slices.ContainsFunc(list, op.HasType) {
-		return nil, fmt.Errorf("%s %s: none of %s has weights of a type to choose", s.value("type", "types"), s.types, strings.Join(s.ops, ", "))
+		return nil, fmt.Errorf("%s %s: none of %s has weights of a type to choose", s.value("dtype", "types"), s.types, strings.Join(s.ops, ", "))
 	}
 	at := []int{-1}
 	if s.at != "" {

@@ -75,9 +75,10 @@ func TestBenchOpFlags(t *testing.T) {
 		args []string
 		want string // parameters of the results
 	}{
-		{[]string{"linear", "--m", "1,3", "--n", "32..64*2", "--k", "64", "--type", "f32,q4_0"},
+		{[]string{"linear", "--m", "1,3", "--n", "32..64*2", "--k", "64", "--dtype", "f32,q4_0"},
 			"k=64 m=1 n=32 type=f32; k=64 m=1 n=32 type=q4_0; k=64 m=1 n=64 type=f32; k=64 m=1 n=64 type=q4_0; " +
 				"k=64 m=3 n=32 type=f32; k=64 m=3 n=32 type=q4_0; k=64 m=3 n=64 type=f32; k=64 m=3 n=64 type=q4_0"},
+		{[]string{"linear", "--n", "32", "--k", "32", "--type", "f32"}, "k=32 m=1 n=32 type=f32"}, // the flag's old name
 		{[]string{"linear", "--n", "32", "--k", "32", "--with", "b"}, "k=32 m=1 n=32 type=f16 with=b"},
 		{[]string{"attention", "--h", "4", "--g", "2", "--dh", "16", "--c", "32", "--kv", "f16,f32", "--at", "5"},
 			"at=5 c=32 dh=16 dv=16 g=2 h=4 kv=f16 s=1; at=5 c=32 dh=16 dv=16 g=2 h=4 kv=f32 s=1"},
@@ -118,12 +119,12 @@ func TestBenchOpModel(t *testing.T) {
 			t.Errorf("%s: %q, want %s; there are %v", name, got, metrics, names)
 		}
 	}
-	if all := paramsOf(opRows(t, append(small, "linear", "--prompt", "0", "--depth", "0", "--type", "f32,q8_0")...)); all !=
+	if all := paramsOf(opRows(t, append(small, "linear", "--prompt", "0", "--depth", "0", "--dtype", "f32,q8_0")...)); all !=
 		"k=64 m=1 n=64 type=f32; k=64 m=1 n=96 type=f32; k=64 m=1 n=64 type=q8_0; k=64 m=1 n=96 type=q8_0" {
 		t.Errorf("only linears, without prefill, in two types: %s", all)
 	}
 	// In two types each is a step of its own; what has no weights is in both.
-	for _, r := range opRows(t, append(small, "--prompt", "0", "--depth", "0", "--type", "f32,q8_0")...) {
+	for _, r := range opRows(t, append(small, "--prompt", "0", "--depth", "0", "--dtype", "f32,q8_0")...) {
 		f32, q8 := strings.Contains(r.Metrics, "launches_in_tg_d0_f32="), strings.Contains(r.Metrics, "launches_in_tg_d0_q8_0=")
 		if want := [2]bool{!strings.Contains(r.Params, "q8_0"), !strings.Contains(r.Params, "f32")}; [2]bool{f32, q8} != want {
 			t.Errorf("%s %s: %s", r.Bench, r.Params, r.Metrics)
@@ -157,7 +158,7 @@ func TestBenchOpMeasuring(t *testing.T) {
 	if rows := opRows(t, append(add, "--threads", "1")...); rows[0].Threads != 1 {
 		t.Errorf("--threads 1: %d", rows[0].Threads)
 	}
-	linear := []string{"linear", "--m", "2", "--n", "64", "--k", "64", "--type", "q8_0"}
+	linear := []string{"linear", "--m", "2", "--n", "64", "--k", "64", "--dtype", "q8_0"}
 	rounded, exact := opRows(t, linear...), opRows(t, append(linear, "--exact")...)
 	if exact[0].RelL2 > 1e-6 || rounded[0].RelL2 < 1e-4 {
 		t.Errorf("--exact: errors %g and %g", exact[0].RelL2, rounded[0].RelL2)
@@ -287,8 +288,8 @@ func TestBenchOpRefused(t *testing.T) {
 		{"linear --n=", exitUsage, "a number is expected at the end"},
 		{"linear --q 4", exitUsage, "unknown flag: --q"},
 		{"rmsnorm --k 4", exitUsage, "--k: none of rmsnorm has a size of this name; rmsnorm has m, d"},
-		{"rmsnorm --type f16", exitUsage, "--type"},
-		{"linear --type f17", exitUsage, "no such type"},
+		{"rmsnorm --type f16", exitUsage, "--dtype f16: none of rmsnorm"},
+		{"linear --dtype f17", exitUsage, "no such type"},
 		{"linear --kv f32", exitUsage, "none of linear has a cache"},
 		{"linear rmsnorm --at 5", exitUsage, "none of linear, rmsnorm has positions"},
 		{"linear --cache hot", exitUsage, "cold, warm or both"},
@@ -297,6 +298,7 @@ func TestBenchOpRefused(t *testing.T) {
 		{"--model lama2_block", exitUsage, "did you mean llama2_block?"},
 		{"--model llama2_block topk", exitUsage, "none of the operators topk"},
 		{"--profile smoke linear", exitUsage, "no operator goes with it"},
+		{"--profile smoke --type f16", exitUsage, "--dtype does not go with it"},
 		{"--profile smoke --n 4", exitUsage, "--n does not go with it"},
 		{"--profile smok", exitUsage, "did you mean smoke?"},
 		{"linear -o xml", exitUsage, "there are md, csv"},
@@ -309,7 +311,7 @@ func TestBenchOpRefused(t *testing.T) {
 		{"linear --device 7", exitNoDevice, "--device 7"},
 		{"linear --fp16 on", exitUsage, "no path in half precision"},
 		{"linear --exact --fast-bf16", exitUsage, "contradict"},
-		{"linear --k 33 --type q4_0", exitUsage, "33"},
+		{"linear --k 33 --dtype q4_0", exitUsage, "33"},
 	} {
 		r := greta(t, append([]string{"bench", "op"}, strings.Fields(c.args)...)...)
 		if r.code != c.code || !strings.Contains(r.err, c.part) || r.out != "" {

@@ -79,7 +79,7 @@ follows -- are the arguments of greta bench. The change is a forced variant
 (--config), other arguments that only the changed side gets (--change), or, without either,
 the source's changes against its last commit.`,
 		Example: `  greta exp new rows4 --hypothesis "four rows a wave hide the loads' latency" \
-      --config rows=4 -- op linear --m 1 --k 4096 --n 4096 --type q4_0 --backend hip
+      --config rows=4 -- op linear --m 1 --k 4096 --n 4096 --dtype q4_0 --backend hip
   greta exp new fp16 --hypothesis "halves are enough" --change --fp16=on -- op attention --backend vulkan`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) < 2 {

@@ -55,7 +55,7 @@ What was tuned is kept by operator, shape (sizes rounded up to powers of two),
 types, device, driver, threads and the kernels' code. What is there already is not
 tried again; a new variant is tried against the best and the default alone.`,
 		Example: `  greta tune --model llama2_7b --backend hip
-  greta tune linear --m 1,8 --k 4096 --n 4096,11008 --type q4_0
+  greta tune linear --m 1,8 --k 4096 --n 4096,11008 --dtype q4_0
   greta tune --model llama2_7b --dry-run`,
 		RunE: func(c *cobra.Command, args []string) error { return a.tune(c, f, args) },
 	}
