@@ -101,6 +101,8 @@ func TestReading(t *testing.T) {
 		asked   int
 	}{
 		{"half of it", func(*record.Result) {}, 200, 0, record.OK, 0},
+		{"reads and writes at once", func(*record.Result) {}, 71, 0, record.OK, 0},
+		{"more than both", func(*record.Result) {}, 62, 62, record.Refused, 3},
 		{"ten times", func(*record.Result) {}, 10, 10, record.Refused, 3},
 		{"the loop was disturbed", func(*record.Result) {}, 10, 90, record.OK, 1},
 		{"warm", func(r *record.Result) { r.Cache = record.Warm }, 10, 10, record.OK, 0},
