@@ -13,9 +13,10 @@ import (
 	"greta/graph"
 )
 
-// Device has variants of linear. A variant's name says what it does: "tenth" and
-// "twice" say that they took a tenth and twice as long as they did, "wrong" writes
-// zeros, "hang" sleeps, "crash" ends the process, anything else is as the processor is.
+// Device has variants of linear, which say that they took ten times as long as they
+// did. A variant's name says what it does: "tenth" and "twice" say that they took a tenth
+// of that and twice that, "wrong" writes zeros, "hang" sleeps, "crash" ends the process,
+// anything else is as the processor is. So none says that it was faster than the processor can be.
 type Device struct {
 	*cpu.Device
 	list   []string
@@ -119,8 +120,14 @@ func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 		var v string
 		own.Launches[i], v = plain(&p.Launches[i])
 		act(v)
-		if f := map[string]float64{"tenth": 0.1, "twice": 2}[v]; f > 0 {
-			e.factor[i] = f
+		switch v {
+		case "": // no product
+		case "tenth":
+			e.factor[i] = 1
+		case "twice":
+			e.factor[i] = 20
+		default:
+			e.factor[i] = 10
 		}
 	}
 	var err error
