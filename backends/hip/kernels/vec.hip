@@ -18,8 +18,11 @@
 #include "pair.h"
 #include "norm.h"
 #include "weights.h"
+#define F8 (W_TYPE >= W_E4M3 && W_TYPE <= W_E5M2Z && !W_SCALAR)
 #if INT8
 #include "int8.h"
+#elif F8
+#include "f8vec.h"
 #else
 #define UNIT_QUADS W_NQ
 #endif
@@ -30,8 +33,9 @@
 #define WAVES (NT / G_WAVE)
 #define KEEP 4
 
-#if !INT8
+#if !INT8 && !F8
 // A unit is what a lane loads at once; its elements meet x as f32.
+G_FN u32 x_place(u32 i) { return i; } // of quad i of x
 #if W_LINES
 struct Raw { w_line l; };
 G_FN Raw unit_load(const Row &w, u32 u) { return Raw{((const w_line *)w.p)[u]}; }
@@ -268,7 +272,7 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
   for (u32 i = 4 * tid(), n = 0; i < round_up(k, 4 * G_WAVE); i += 4 * NT, n++) xs.store(i, input(i, n), i < k); // whole waves, for their shuffles
 #else
   f4 *const xs = (f4 *)shared_x;
-  for (u32 i = 4 * tid(), n = 0; i < round_up(k, 32); i += 4 * NT, n++) xs[i / 4] = input(i, n);
+  for (u32 i = 4 * tid(), n = 0; i < round_up(k, 32); i += 4 * NT, n++) xs[x_place(i / 4)] = input(i, n);
 #endif
   bar();
 #if STREAM
