@@ -31,6 +31,7 @@ func TestModels(t *testing.T) {
 }
 
 func checkModel(t *testing.T, name string, set map[string]string, dtype tensor.Type, half bool) {
+	t.Parallel() // most of the time goes to compiling
 	file, err := models.Builtin(name)
 	if err != nil {
 		t.Fatal(err)

@@ -58,45 +58,51 @@ func TestOperators(t *testing.T) {
 	}
 }
 
-// operators runs the table in shards with a device each, as most of the time
-// goes to compiling. With a variant only what has it is run.
+// operators runs the table. With a variant only what has it is run.
 func operators(t *testing.T, open func(testing.TB) *hip.Device, variant int) {
 	cases := optest.Cases()
-	shards := max(1, runtime.GOMAXPROCS(0)-2)
+	inShards(t, open, len(cases), func(t *testing.T, dev *hip.Device, i int) {
+		chosen := false
+		dev.Choose(func(n *graph.Node) string {
+			if all := dev.Variants(n); variant > 0 && variant < len(all) {
+				chosen = true
+				return all[variant]
+			}
+			return ""
+		})
+		t.Run(cases[i].Name, func(t *testing.T) {
+			if variant > 0 {
+				p, err := cases[i].Prepare(dev.Info().Float)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := dev.Kernel(p.Node); err == nil && !chosen {
+					t.Skip("it has no such variant")
+				}
+			}
+			err := optest.Check(dev, cases[i])
+			var lacks *backends.Unsupported
+			if errors.As(err, &lacks) && strings.Contains(cases[i].Name, "/f64/") {
+				t.Skip(err) // the only type that this backend's kernels do not decode
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	})
+}
+
+// inShards runs f for 0 to n-1 with several devices at once, as most of the time goes
+// to compiling.
+func inShards(t *testing.T, open func(testing.TB) *hip.Device, n int, f func(t *testing.T, dev *hip.Device, i int)) {
+	shards := min(n, max(1, runtime.GOMAXPROCS(0)-2))
 	for s := range shards {
 		t.Run(fmt.Sprint(s), func(t *testing.T) {
 			t.Parallel()
 			dev := open(t)
 			defer closing(t, dev)
-			chosen := false
-			dev.Choose(func(n *graph.Node) string {
-				if all := dev.Variants(n); variant > 0 && variant < len(all) {
-					chosen = true
-					return all[variant]
-				}
-				return ""
-			})
-			for i := s; i < len(cases); i += shards {
-				t.Run(cases[i].Name, func(t *testing.T) {
-					chosen = false
-					if variant > 0 {
-						p, err := cases[i].Prepare(dev.Info().Float)
-						if err != nil {
-							t.Fatal(err)
-						}
-						if _, err := dev.Kernel(p.Node); err == nil && !chosen {
-							t.Skip("it has no such variant")
-						}
-					}
-					err := optest.Check(dev, cases[i])
-					var lacks *backends.Unsupported
-					if errors.As(err, &lacks) && strings.Contains(cases[i].Name, "/f64/") {
-						t.Skip(err) // the only type that this backend's kernels do not decode
-					}
-					if err != nil {
-						t.Error(err)
-					}
-				})
+			for i := s; i < n; i += shards {
+				f(t, dev, i)
 			}
 		})
 	}

@@ -20,31 +20,37 @@ import (
 // and not, which the table of operators is too small for.
 func TestLargeProducts(t *testing.T) {
 	for _, half := range []bool{false, true} {
-		dev := open(t)
+		with := open
 		if half {
-			closing(t, dev)
-			dev = openHalf(t)
+			with = openHalf
 		}
+		var cases []optest.Case
 		for _, dtype := range []string{"f32", "f16", "q4_0"} {
 			for _, shape := range [][3]int{{1536, 1664, 64}, {1501, 1603, 96}} {
-				c := optest.Case{Name: fmt.Sprintf("%s/%v/half=%v", dtype, shape, half), Eq: "y: linear(x, w)",
-					Args: fmt.Sprintf("x float[%d, %d]; w %s[%d, %d]", shape[0], shape[2], dtype, shape[1], shape[2]), Rel: 1e-5, Abs: 1e-3}
-				t.Run(c.Name, func(t *testing.T) {
-					if err := optest.Check(dev, c); err != nil {
-						t.Error(err)
-					}
-				})
+				cases = append(cases, optest.Case{Name: fmt.Sprintf("%s/%v", dtype, shape), Eq: "y: linear(x, w)",
+					Args: fmt.Sprintf("x float[%d, %d]; w %s[%d, %d]", shape[0], shape[2], dtype, shape[1], shape[2]), Rel: 1e-5, Abs: 1e-3})
 			}
 		}
-		closing(t, dev)
+		t.Run(fmt.Sprint("half=", half), func(t *testing.T) {
+			inShards(t, with, len(cases), func(t *testing.T, dev *hip.Device, i int) { checkCase(t, dev, cases[i]) })
+		})
 	}
+}
+
+func checkCase(t *testing.T, dev *hip.Device, c optest.Case) {
+	t.Run(c.Name, func(t *testing.T) {
+		if err := optest.Check(dev, c); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestVariants checks every variant of a product's kernel, on shapes that are whole
 // in its tiles and not, and on one that takes no cluster.
 func TestVariants(t *testing.T) {
 	dev := openHalf(t)
-	defer closing(t, dev)
+	var cases []optest.Case
+	var variants []string
 	for _, what := range []string{"f16 512 384 128", "f16 270 503 200", "f16 100 300 1096", "bf16 1100 256 64",
 		"q4_0 256 352 224", "q8_0 1100 256 96", "q4_0 40 601 1056", "q4_K 300 403 768", "q6_K 140 200 512", "f32 1501 1603 100"} {
 		var dtype string
@@ -58,15 +64,15 @@ func TestVariants(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, v := range dev.Variants(p.Node) {
-			dev.Choose(func(*graph.Node) string { return v })
 			c.Name = what + " " + v
-			t.Run(c.Name, func(t *testing.T) {
-				if err := optest.Check(dev, c); err != nil {
-					t.Error(err)
-				}
-			})
+			cases, variants = append(cases, c), append(variants, v)
 		}
 	}
+	closing(t, dev)
+	inShards(t, openHalf, len(cases), func(t *testing.T, dev *hip.Device, i int) {
+		dev.Choose(func(*graph.Node) string { return variants[i] })
+		checkCase(t, dev, cases[i])
+	})
 }
 
 // TestProductSpeed times products with each kernel variant in a captured graph,
