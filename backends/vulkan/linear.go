@@ -370,7 +370,8 @@ func (b *bind) matrix(p product, part piece) {
 	y := b.floats(c, p.y, true)
 	b.temporary(c, x.scales, false)
 	cols := p.w.Shape.Last()
-	c.spec = []uint32{uint32(v.subgroups * core.subgroup), aligned(p.w, cols, p.w.Stride), btype, flag(p.r != nil)}
+	whole := part.count%4 == 0 && part.first%4 == 0 && p.w.Rows()%4 == 0 && y.off%4 == 0 && y.stride%4 == 0 && r.off%4 == 0 && r.stride%4 == 0
+	c.spec = []uint32{uint32(v.subgroups * core.subgroup), aligned(p.w, cols, p.w.Stride), btype, flag(p.r != nil), flag(whole)}
 	c.push = []uint32{uint32(part.count), uint32(cols), uint32(part.first), uint32(p.w.Rows()), uint32(n), woff, uint32(p.w.Stride),
 		x.pitch / 2, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner}
 	b.run(c, (n+size-1)/size, (part.count+size-1)/size)

@@ -22,10 +22,13 @@ layout(constant_id = 1) const bool ALIGNED = false;
 layout(local_size_x_id = 0) in; // NT
 layout(constant_id = 2) const uint BIAS = 0;
 layout(constant_id = 3) const bool RESIDUAL = false;
+layout(constant_id = 4) const bool VECTORS = false; // rows of y and r are whole vectors of 4
 layout(binding = 1, std430) readonly buffer BX { uvec4 x8[]; }; // rows of pitch vectors of 8
 layout(binding = 2, std430) readonly buffer BB { uint b[]; };
 layout(binding = 3, std430) readonly buffer BR { float r[]; };
+layout(binding = 3, std430) readonly buffer BR4 { vec4 r4[]; };
 layout(binding = 4, std430) writeonly buffer BY { float y[]; };
+layout(binding = 4, std430) writeonly buffer BY4 { vec4 y4[]; };
 layout(binding = 5, std430) readonly buffer BS { float scales[]; }; // of x's rows
 layout(push_constant) uniform Push {
   uint rows, cols, first, all, count, woff, wstride;
@@ -222,6 +225,7 @@ void put(uint at, uint k0, uint c, Raw v) {
     EACH(MUL) \
   }
 #define OUT(i) \
+  load(m0 + wm + i * TS, n0 + wn); \
   coopMatStore(acc[i * FN], sw, own, LO, gl_CooperativeMatrixLayoutRowMajor); \
   coopMatStore(acc[i * FN + 1], sw, own + TS / 4, LO, gl_CooperativeMatrixLayoutRowMajor); \
   subgroupBarrier(); \
@@ -229,26 +233,45 @@ void put(uint at, uint k0, uint c, Raw v) {
   subgroupBarrier();
 
 #define LO (WN / 4 + 1)
+#define LANES (WN / 4)        // invocations of a row, each with four columns
+#define ROWS (SG / LANES)     // of a subgroup at a time
+#define TURNS (TS / ROWS)
+float scale[TURNS];
+vec4 extra[TURNS];
 
-// store adds what belongs to TS rows of a subgroup's part, from row s0 and column c0 on, and stores them.
-void store(uint own, uint s0, uint c0) {
-  for (uint e = 0; e < TS; e++) {
-    uint s = s0 + e;
-    if (s >= count) return;
-    float scale = scales[s];
-    uint o = yinner == 1 ? s : s / yinner, to = yoff + o * ystride + (s - o * yinner) * all + first;
-    uint from = 0;
+// load reads what belongs to TS rows of a subgroup's part, from row s0 and column c0 on: all of it before any is
+// used.
+void load(uint s0, uint c0) {
+  uint n = c0 + 4 * (gl_SubgroupInvocationID % LANES);
+  vec4 bias = vec4(0);
+  if (BIAS != 0) [[unroll]] for (uint j = 0; j < 4; j++) if (n + j < rows) bias[j] = NARROW(b, BIAS, boff + first + n + j);
+  [[unroll]] for (uint e = 0; e < TURNS; e++) {
+    uint s = min(s0 + e * ROWS + gl_SubgroupInvocationID / LANES, count - 1);
+    scale[e] = scales[s];
+    extra[e] = bias;
     if (RESIDUAL) {
-      o = rinner == 1 ? s : s / rinner;
-      from = roff + o * rstride + (s - o * rinner) * all + first;
+      uint o = rinner == 1 ? s : s / rinner, from = roff + o * rstride + (s - o * rinner) * all + first + n;
+      if (VECTORS) {
+        if (n < rows) extra[e] += r4[from >> 2];
+      } else {
+        [[unroll]] for (uint j = 0; j < 4; j++) if (n + j < rows) extra[e][j] += r[from + j];
+      }
     }
-    for (uint c = gl_SubgroupInvocationID; c < WN; c += SG) {
-      uint n = c0 + c;
-      if (n < rows) {
-        float v = uintBitsToFloat(sw[own + e * LO + c / 4][c & 3u]) * scale;
-        if (BIAS != 0) v += NARROW(b, BIAS, boff + first + n);
-        if (RESIDUAL) v += r[from + n];
-        y[to + n] = v;
+  }
+}
+
+// store stores those rows, with what was loaded.
+void store(uint own, uint s0, uint c0) {
+  uint n = c0 + 4 * (gl_SubgroupInvocationID % LANES);
+  [[unroll]] for (uint e = 0; e < TURNS; e++) {
+    uint i = e * ROWS + gl_SubgroupInvocationID / LANES, s = s0 + i;
+    if (s < count && n < rows) {
+      vec4 v = uintBitsToFloat(sw[own + i * LO + gl_SubgroupInvocationID % LANES]) * scale[e] + extra[e];
+      uint o = yinner == 1 ? s : s / yinner, to = yoff + o * ystride + (s - o * yinner) * all + first + n;
+      if (VECTORS) {
+        y4[to >> 2] = v;
+      } else {
+        [[unroll]] for (uint j = 0; j < 4; j++) if (n + j < rows) y[to + j] = v[j];
       }
     }
   }
