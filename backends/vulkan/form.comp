@@ -26,6 +26,12 @@ layout(push_constant) uniform Push {
 
 uint ax, ay, az;
 
+// gated is apply of the operators that OP can be.
+float gated(float a, float b) {
+  if (OP == SWIGLU) return a * sigmoid_(a) * b;
+  return (OP == GEGLU_TANH ? gelu_tanh(a) : gelu_erf(a)) * b;
+}
+
 // four gives group i of the row.
 vec4 four(uint i, bool store) {
   vec4 v = vec4(0);
@@ -34,7 +40,7 @@ vec4 four(uint i, bool store) {
       v = x4[(ax >> 2) + i];
       if (OP != COPY) {
         vec4 u = y4[(ay >> 2) + i];
-        v = vec4(apply(OP, v.x, u.x, 0), apply(OP, v.y, u.y, 0), apply(OP, v.z, u.z, 0), apply(OP, v.w, u.w, 0));
+        v = vec4(gated(v.x, u.x), gated(v.y, u.y), gated(v.z, u.z), gated(v.w, u.w));
         if (store) z4[(az >> 2) + i] = v;
       }
     }
@@ -42,7 +48,7 @@ vec4 four(uint i, bool store) {
     [[unroll]] for (uint j = 0; j < 4; j++) if (4 * i + j < cols) {
       v[j] = x[ax + 4 * i + j];
       if (OP != COPY) {
-        v[j] = apply(OP, v[j], y[ay + 4 * i + j], 0);
+        v[j] = gated(v[j], y[ay + 4 * i + j]);
         if (store) z[az + 4 * i + j] = v[j];
       }
     }
@@ -61,6 +67,18 @@ void main() {
     return;
   }
   float most = 0;
+  if (pitch <= 4 * T) { // a row is read once
+    vec4 v[4];
+    [[unroll]] for (uint j = 0; j < 4; j++) {
+      v[j] = t + j * T < pitch ? four(t + j * T, true) : vec4(0);
+      most = max(most, greatest(v[j]));
+    }
+    vec2 k = halving(wgMax(most));
+    if (t == 0) scales_[s] = k.y;
+    [[unroll]] for (uint j = 0; j < 4; j++)
+      if (t + j * T < pitch) putHalves(v[j] * k.x, s * pitch + t + j * T);
+    return;
+  }
   for (uint i = t; i < pitch; i += T) most = max(most, greatest(four(i, false)));
   vec2 k = halving(wgMax(most));
   if (t == 0) scales_[s] = k.y;

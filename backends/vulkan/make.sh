@@ -29,7 +29,7 @@ jobs() {
     read -r x t w <<<"$n"
     echo attention_matrix.comp attention_matrix_${x}_$t.spv -DELEMS=$x -DTS=$t -DSG=$w
   done
-  for name in attention_join elementwise form mix norm norm_wide pick rope softmax topk; do echo $name.comp $name.spv; done
+  for name in attention_join elementwise form mix norm norm_wide pick rope rope_rows softmax topk; do echo $name.comp $name.spv; done
   for t in $types; do
     number=-DTYPE=${t%=*} name=${t#*=}
     echo gather.comp gather_$name.spv $number

@@ -87,9 +87,13 @@ func bindRoPEPush(b *bind) error {
 	return b.store(&b.l.In[1], &b.l.In[2], &b.l.In[0], at(b.l.In, 3), true, true)
 }
 
-// store runs rope.comp: x [S, H, Dh] to y, a cache where rows go to positions.
+// store runs rope.comp, or rope_rows.comp for many tokens: x [S, H, Dh] to y, a cache where rows go to positions.
 func (b *bind) store(x, pos, y, factors *backends.Operand, rotate, cache bool) error {
 	dh := x.Shape[2]
+	_, size := y.Type.Block()
+	if y.Offset%size != 0 || y.Stride%size != 0 {
+		return fmt.Errorf("offset %d and stride %d are not multiples of %s's %d bytes", y.Offset, y.Stride, y.Type, size)
+	}
 	c := b.call("rope")
 	vx := b.floats(c, x, false)
 	posoff := b.ints(c, pos)
@@ -104,15 +108,21 @@ func (b *bind) store(x, pos, y, factors *backends.Operand, rotate, cache bool) e
 	} else {
 		b.none(c)
 	}
-	_, size := y.Type.Block()
-	if y.Offset%size != 0 || y.Stride%size != 0 {
-		return fmt.Errorf("offset %d and stride %d are not multiples of %s's %d bytes", y.Offset, y.Stride, y.Type, size)
-	}
 	yoff := b.operand(c, y, true) / uint32(size)
 	b.status(c)
 	limit := 0
 	if cache {
 		limit = y.Shape[0]
+	}
+	if x.Rows() > fewTokens && dh%4 == 0 && dh <= 256 && (!rotate || !pair && 2*pairs == dh) &&
+		x.Offset%8 == 0 && x.Stride%8 == 0 && y.Offset%(2*size) == 0 && y.Stride%(2*size) == 0 {
+		c.shader = "rope_rows"
+		part := dh / 4 // invocations of a head
+		c.spec = []uint32{uint32(part * min(x.Shape[1], 256/part)), flag(rotate), flag(cache), typeCodes[y.Type]}
+		c.push = []uint32{uint32(x.Rows()), uint32(x.Shape[1]), uint32(dh), vx.off, vx.stride, posoff,
+			yoff, uint32(y.Stride / size), uint32(limit), bits(scale), uint32(b.number)}
+		b.run(c, x.Rows(), 1)
+		return nil
 	}
 	n := x.RowElems()
 	c.spec = []uint32{64, flag(rotate), flag(pair), flag(cache), typeCodes[y.Type]}
