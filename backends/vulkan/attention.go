@@ -89,6 +89,52 @@ func (d *Device) takesMatrixAttention(n *graph.Node) bool {
 		(dh == 64 || d.core().size == 16 && (dh == 96 || dh == 128))
 }
 
+// takesFlash says whether attention_flash.comp computes a node.
+func (d *Device) takesFlash(n *graph.Node) bool {
+	if n.Op != ops.Attention {
+		return false
+	}
+	q, k, v, f := n.In[0], n.In[1], n.In[2], d.flash()
+	dh := k.Shape[2]
+	return f != (flash{}) && q.Shape[0] > fewTokens && k.Shape[0] >= f.positions && k.Type == tensor.F16 && v.Type == tensor.F16 &&
+		v.Shape[2] == dh && (dh == 64 || d.p.Kind != Software && (dh == 96 || dh == 128))
+}
+
+// attentionFlash runs attention_flash.comp.
+func (b *bind) attentionFlash() error {
+	l, f := b.l, b.d.flash()
+	q, k, v, y := &l.In[0], &l.In[1], &l.In[2], &l.Out[0]
+	a := graph.Attr[ops.AttentionAttr](l.Node)
+	heads, dh := q.Shape[1], q.Shape[2]
+	c := b.call(fmt.Sprintf("attention_flash_%d_%s", dh, f.suffix))
+	if b.d.p.Kind == Software {
+		c.subgroup = f.invocations
+	}
+	vq := b.floats(c, q, false)
+	koff, kstride := b.cacheOperand(c, k)
+	voff, vstride := b.cacheOperand(c, v)
+	posoff := b.ints(c, &l.In[3])
+	vy := b.floats(c, y, true)
+	b.status(c)
+	var x *converted
+	if heads*dh%64 == 0 { // no padding behind a row
+		x = b.written(halves, y, heads*dh)
+	}
+	if x != nil {
+		b.temporary(c, x.data, true)
+		b.temporary(c, x.scales, true)
+	} else {
+		b.none(c)
+		b.none(c)
+	}
+	c.spec = []uint32{flag(x != nil)}
+	c.push = []uint32{uint32(q.Shape[0]), uint32(heads), uint32(heads / k.Shape[1]), uint32(k.Shape[0]),
+		vq.off, vq.stride, koff, kstride, voff, vstride, posoff, vy.off, vy.stride,
+		bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number)}
+	b.run(c, heads, (q.Shape[0]+f.rows-1)/f.rows)
+	return nil
+}
+
 // attentionMatrix runs attention_matrix.comp.
 func (b *bind) attentionMatrix() error {
 	l, core := b.l, b.d.core()
@@ -204,6 +250,9 @@ func bindAttention(b *bind) error {
 	a := graph.Attr[ops.AttentionAttr](l.Node)
 	if units := b.fewUnits(k, v); units > 0 {
 		return b.few(units)
+	}
+	if b.on.once && b.d.takesFlash(l.Node) && k.Offset%16 == 0 && k.Stride%16 == 0 && v.Offset%16 == 0 && v.Stride%16 == 0 {
+		return b.attentionFlash()
 	}
 	if b.on.matrix && b.d.takesMatrixAttention(l.Node) && k.Offset%16 == 0 && k.Stride%16 == 0 && v.Offset%16 == 0 && v.Stride%16 == 0 {
 		return b.attentionMatrix()

@@ -20,6 +20,9 @@ type features struct {
 	dots   bool // products of four signed bytes, added to 32 bits
 	sizes  bool // a pipeline can ask for a size of subgroups
 	matrix bool // products of f16 matrices of a subgroup
+	// elements: matrices of flexible size, functions of their elements, sums over rows, and sums that
+	// become factors; shared: matrices of a workgroup.
+	elements, shared bool
 }
 
 // enable asks what the device has of the features that kernels use, and gives the
@@ -31,6 +34,7 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 	f12 := (&vk.PhysicalDeviceVulkan12Features{PNext: unsafe.Pointer(f11)}).Init()
 	dot := (&vk.PhysicalDeviceShaderIntegerDotProductFeatures{}).Init()
 	matrix := (&vk.PhysicalDeviceCooperativeMatrixFeaturesKHR{}).Init()
+	matrix2 := (&vk.PhysicalDeviceCooperativeMatrix2FeaturesNV{}).Init()
 	size := (&vk.PhysicalDeviceSubgroupSizeControlFeatures{}).Init()
 	head := unsafe.Pointer(f12)
 	if newer || p.exts[dotExt] {
@@ -38,6 +42,9 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 	}
 	if p.exts[matrixExt] {
 		matrix.PNext, head = head, unsafe.Pointer(matrix)
+	}
+	if newer && p.exts[matrix2Ext] { // whose shaders are of Vulkan 1.3
+		matrix2.PNext, head = head, unsafe.Pointer(matrix2)
 	}
 	if newer || p.exts[subgroupExt] {
 		size.PNext, head = head, unsafe.Pointer(size)
@@ -50,6 +57,9 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 	f.dots = dot.ShaderIntegerDotProduct != 0
 	f.sizes = size.SubgroupSizeControl != 0 && size.ComputeFullSubgroups != 0
 	f.matrix = f.halves && f12.VulkanMemoryModel != 0 && matrix.CooperativeMatrix != 0
+	f.elements = f.matrix && matrix2.CooperativeMatrixFlexibleDimensions != 0 && matrix2.CooperativeMatrixReductions != 0 &&
+		matrix2.CooperativeMatrixConversions != 0 && matrix2.CooperativeMatrixPerElementOperations != 0
+	f.shared = f.elements && matrix2.CooperativeMatrixWorkgroupScope != 0
 
 	// Only what is used is enabled.
 	w11 := (&vk.PhysicalDeviceVulkan11Features{StorageBuffer16BitAccess: f11.StorageBuffer16BitAccess}).Init()
@@ -68,6 +78,13 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 		matrix = (&vk.PhysicalDeviceCooperativeMatrixFeaturesKHR{PNext: chain, CooperativeMatrix: 1}).Init()
 		chain = unsafe.Pointer(matrix)
 		exts = append(exts, matrixExt)
+	}
+	if f.elements {
+		matrix2 = (&vk.PhysicalDeviceCooperativeMatrix2FeaturesNV{PNext: chain, CooperativeMatrixWorkgroupScope: matrix2.CooperativeMatrixWorkgroupScope,
+			CooperativeMatrixFlexibleDimensions: 1, CooperativeMatrixReductions: 1, CooperativeMatrixConversions: 1,
+			CooperativeMatrixPerElementOperations: 1}).Init()
+		chain = unsafe.Pointer(matrix2)
+		exts = append(exts, matrix2Ext)
 	}
 	if f.sizes {
 		size = (&vk.PhysicalDeviceSubgroupSizeControlFeatures{PNext: chain, SubgroupSizeControl: 1, ComputeFullSubgroups: 1}).Init()

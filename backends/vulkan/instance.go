@@ -112,6 +112,8 @@ type physical struct {
 	family  uint32 // of queues that compute
 	stamps  bool   // the family has timestamps
 	cacheID string // names device and driver
+	// flexible are the matrices whose sizes are free but for granularities
+	flexible []vk.CooperativeMatrixFlexibleDimensionsPropertiesNV
 }
 
 func (in *instance) devices() ([]*physical, error) {
@@ -228,6 +230,9 @@ func (in *instance) describe(h vk.PhysicalDevice) (*physical, error) {
 	if p.exts[matrixExt] {
 		p.Matrices = in.matrices(h)
 	}
+	if p.exts[matrix2Ext] {
+		p.flexible = in.flexible(h)
+	}
 	return p, nil
 }
 
@@ -327,6 +332,23 @@ func (in *instance) matrices(h vk.PhysicalDevice) []string {
 		}
 	}
 	return out
+}
+
+// flexible lists the matrices whose sizes are free but for granularities.
+func (in *instance) flexible(h vk.PhysicalDevice) []vk.CooperativeMatrixFlexibleDimensionsPropertiesNV {
+	var n uint32
+	if in.c.GetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNVAddr == 0 ||
+		in.c.GetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV(h, &n, nil) != vk.VK_SUCCESS || n == 0 {
+		return nil
+	}
+	list := make([]vk.CooperativeMatrixFlexibleDimensionsPropertiesNV, n)
+	for i := range list {
+		list[i].Init()
+	}
+	if in.c.GetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV(h, &n, &list[0]) != vk.VK_SUCCESS {
+		return nil
+	}
+	return list[:n]
 }
 
 // List describes all devices, also those that cannot be used, with the reason.

@@ -7,9 +7,11 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"greta/backends"
+	"greta/backends/vulkan/vk"
 	"greta/graph"
 	"greta/ops"
 	"greta/tensor"
@@ -20,11 +22,12 @@ import (
 
 const (
 	pathMatrix = "matrix" // products of many rows by cooperative matrices
+	pathOnce   = "once"   // attention of many tokens in one pass, by matrices with functions of elements
 	pathDots   = "dots"   // products of few rows by integer dot products
 )
 
 // taken says which paths kernels that are chosen from now on may use.
-type taken struct{ matrix, dots bool }
+type taken struct{ matrix, once, dots bool }
 
 // tensorCore is how cooperative matrices are used: their size in each
 // dimension, and the subgroup that they belong to.
@@ -43,6 +46,37 @@ func (d *Device) core() tensorCore {
 	return tensorCore{}
 }
 
+// flash is a configuration of attention_flash.comp: rows of queries and positions that a workgroup
+// multiplies at a time, its invocations, the suffix of its modules.
+type flash struct {
+	rows, positions, invocations int
+	suffix                       string
+}
+
+// flash gives the configuration that the device has matrices for; zero: none.
+func (d *Device) flash() flash {
+	for _, f := range []struct {
+		flash
+		has   bool
+		scope vk.ScopeKHR
+	}{
+		{flash{64, 64, 128, "64"}, d.has.shared, vk.VK_SCOPE_WORKGROUP_KHR},
+		{flash{8, 16, 8, "16"}, d.has.elements && d.p.Kind == Software && d.subgroups(8), vk.VK_SCOPE_SUBGROUP_KHR},
+	} {
+		if f.has && slices.ContainsFunc(d.p.flexible, func(p vk.CooperativeMatrixFlexibleDimensionsPropertiesNV) bool {
+			whole := func(n int, unit uint32) bool { return unit > 0 && n%int(unit) == 0 }
+			return p.Scope == f.scope && (f.scope == vk.VK_SCOPE_SUBGROUP_KHR || int(p.WorkgroupInvocations) == f.invocations) &&
+				p.AType == vk.VK_COMPONENT_TYPE_FLOAT16_KHR && p.BType == p.AType &&
+				p.CType == vk.VK_COMPONENT_TYPE_FLOAT32_KHR && p.ResultType == p.CType && p.SaturatingAccumulation == 0 &&
+				whole(f.rows, p.MGranularity) && whole(f.positions, p.NGranularity) && whole(f.positions, p.KGranularity) &&
+				whole(32, p.NGranularity) && whole(32, p.KGranularity) // heads are multiples of 32
+		}) {
+			return f.flash
+		}
+	}
+	return flash{}
+}
+
 // subgroups says whether all subgroups of a workgroup can have a size.
 func (d *Device) subgroups(n int) bool {
 	return d.p.MinSubgroup == n && d.p.MaxSubgroup == n || d.has.sizes && d.p.MinSubgroup <= n && n <= d.p.MaxSubgroup
@@ -57,6 +91,10 @@ func (d *Device) Paths() []backends.Path {
 			Takes: func(n *graph.Node) bool {
 				return isLinear(n) && d.takesMatrix(n.In[1].Type, n.In[0].Shape.Rows()) || d.takesMatrixAttention(n)
 			}})
+	}
+	if d.flash() != (flash{}) {
+		all = append(all, backends.Path{Name: pathOnce, About: "attention in one pass by cooperative matrices with functions of elements",
+			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("attention_flash"), Takes: d.takesFlash})
 	}
 	if d.has.dots {
 		all = append(all, backends.Path{Name: pathDots, About: "products of 8-bit activations and block formats by integer dot products",
@@ -83,6 +121,8 @@ func (d *Device) set(name string, on bool) {
 	switch name {
 	case pathMatrix:
 		d.on.matrix = on
+	case pathOnce:
+		d.on.once = on
 	case pathDots:
 		d.on.dots = on
 	}

@@ -13,7 +13,9 @@ import (
 	"greta/backends"
 	"greta/backends/cpu"
 	"greta/backends/vulkan"
+	"greta/ops"
 	"greta/ops/optest"
+	"greta/tensor"
 )
 
 // open gives a device for a test. Where there is none the test is skipped,
@@ -140,5 +142,40 @@ func TestSubgroups(t *testing.T) {
 	d := open(t, vulkan.Options{}).Description()
 	if d.Kind != vulkan.Software || d.Subgroup != bits/32 {
 		t.Errorf("%s has subgroups of %d, %d are wanted", d.Name, d.Subgroup, bits/32)
+	}
+}
+
+// TestAttentionPaths runs the attentions of the table that each path with matrices takes, by that path alone.
+func TestAttentionPaths(t *testing.T) {
+	dev := open(t, vulkan.Options{FP16: backends.On})
+	for _, p := range dev.Paths() {
+		if p.Name == "dots" {
+			continue
+		}
+		t.Run(p.Name, func(t *testing.T) {
+			for _, o := range dev.Paths() {
+				if err := dev.SetPath(o.Name, o.Name == p.Name); err != nil {
+					t.Fatal(err)
+				}
+			}
+			taken := 0
+			for _, c := range optest.Cases() {
+				prepared, err := c.Prepare(tensor.F32)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if prepared.Node.Op != ops.Attention || !p.Takes(prepared.Node) {
+					continue
+				}
+				taken++
+				if err := optest.Check(dev, c); err != nil {
+					t.Errorf("%s: %v", c.Name, err)
+				}
+			}
+			if taken == 0 {
+				t.Error("it takes no attention of the table")
+			}
+			t.Logf("%d cases", taken)
+		})
 	}
 }

@@ -24,6 +24,7 @@ var structs = map[string]any{
 	"VkPhysicalDeviceMemoryProperties":                        PhysicalDeviceMemoryProperties{},
 	"VkPhysicalDeviceMemoryProperties2":                       PhysicalDeviceMemoryProperties2{},
 	"VkCooperativeMatrixPropertiesKHR":                        CooperativeMatrixPropertiesKHR{},
+	"VkCooperativeMatrixFlexibleDimensionsPropertiesNV":       CooperativeMatrixFlexibleDimensionsPropertiesNV{},
 	"VkDeviceQueueCreateInfo":                                 DeviceQueueCreateInfo{},
 	"VkDeviceCreateInfo":                                      DeviceCreateInfo{},
 	"VkDebugUtilsMessengerCreateInfoEXT":                      DebugUtilsMessengerCreateInfoEXT{},

@@ -194,6 +194,7 @@ const (
 	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR             StructureType = 1000506000
 	VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR                           StructureType = 1000506001
 	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV            StructureType = 1000593000
+	VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_FLEXIBLE_DIMENSIONS_PROPERTIES_NV        StructureType = 1000593001
 )
 
 type InstanceCreateFlags uint32
@@ -615,6 +616,27 @@ type CooperativeMatrixPropertiesKHR struct {
 // Init sets the structure's type.
 func (x *CooperativeMatrixPropertiesKHR) Init() *CooperativeMatrixPropertiesKHR {
 	x.SType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR
+	return x
+}
+
+type CooperativeMatrixFlexibleDimensionsPropertiesNV struct {
+	SType                  StructureType
+	PNext                  unsafe.Pointer
+	MGranularity           uint32
+	NGranularity           uint32
+	KGranularity           uint32
+	AType                  ComponentTypeKHR
+	BType                  ComponentTypeKHR
+	CType                  ComponentTypeKHR
+	ResultType             ComponentTypeKHR
+	SaturatingAccumulation uint32
+	Scope                  ScopeKHR
+	WorkgroupInvocations   uint32
+}
+
+// Init sets the structure's type.
+func (x *CooperativeMatrixFlexibleDimensionsPropertiesNV) Init() *CooperativeMatrixFlexibleDimensionsPropertiesNV {
+	x.SType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_FLEXIBLE_DIMENSIONS_PROPERTIES_NV
 	return x
 }
 
@@ -2316,82 +2338,83 @@ func (x *PhysicalDevicePCIBusInfoPropertiesEXT) Init() *PhysicalDevicePCIBusInfo
 
 // Commands holds the resolved addresses; zero means that the driver lacks the command.
 type Commands struct {
-	EnumerateInstanceVersionAddr                        uintptr
-	EnumerateInstanceLayerPropertiesAddr                uintptr
-	EnumerateInstanceExtensionPropertiesAddr            uintptr
-	CreateInstanceAddr                                  uintptr
-	DestroyInstanceAddr                                 uintptr
-	EnumeratePhysicalDevicesAddr                        uintptr
-	GetPhysicalDeviceProperties2Addr                    uintptr
-	GetPhysicalDeviceFeatures2Addr                      uintptr
-	GetPhysicalDeviceQueueFamilyProperties2Addr         uintptr
-	GetPhysicalDeviceMemoryProperties2Addr              uintptr
-	EnumerateDeviceExtensionPropertiesAddr              uintptr
-	GetPhysicalDeviceCooperativeMatrixPropertiesKHRAddr uintptr
-	CreateDeviceAddr                                    uintptr
-	GetDeviceProcAddrAddr                               uintptr
-	CreateDebugUtilsMessengerEXTAddr                    uintptr
-	DestroyDebugUtilsMessengerEXTAddr                   uintptr
-	DestroyDeviceAddr                                   uintptr
-	GetDeviceQueueAddr                                  uintptr
-	DeviceWaitIdleAddr                                  uintptr
-	AllocateMemoryAddr                                  uintptr
-	FreeMemoryAddr                                      uintptr
-	MapMemoryAddr                                       uintptr
-	CreateBufferAddr                                    uintptr
-	DestroyBufferAddr                                   uintptr
-	GetBufferMemoryRequirements2Addr                    uintptr
-	BindBufferMemory2Addr                               uintptr
-	CreateShaderModuleAddr                              uintptr
-	DestroyShaderModuleAddr                             uintptr
-	CreateDescriptorSetLayoutAddr                       uintptr
-	DestroyDescriptorSetLayoutAddr                      uintptr
-	CreatePipelineLayoutAddr                            uintptr
-	DestroyPipelineLayoutAddr                           uintptr
-	CreatePipelineCacheAddr                             uintptr
-	GetPipelineCacheDataAddr                            uintptr
-	DestroyPipelineCacheAddr                            uintptr
-	CreateComputePipelinesAddr                          uintptr
-	DestroyPipelineAddr                                 uintptr
-	CreateDescriptorPoolAddr                            uintptr
-	DestroyDescriptorPoolAddr                           uintptr
-	AllocateDescriptorSetsAddr                          uintptr
-	UpdateDescriptorSetsAddr                            uintptr
-	CreateCommandPoolAddr                               uintptr
-	DestroyCommandPoolAddr                              uintptr
-	AllocateCommandBuffersAddr                          uintptr
-	FreeCommandBuffersAddr                              uintptr
-	BeginCommandBufferAddr                              uintptr
-	EndCommandBufferAddr                                uintptr
-	CmdBindPipelineAddr                                 uintptr
-	CmdBindDescriptorSetsAddr                           uintptr
-	CmdPushConstantsAddr                                uintptr
-	CmdDispatchAddr                                     uintptr
-	CmdPipelineBarrierAddr                              uintptr
-	CmdCopyBufferAddr                                   uintptr
-	CmdFillBufferAddr                                   uintptr
-	CmdWriteTimestampAddr                               uintptr
-	CmdResetQueryPoolAddr                               uintptr
-	CreateQueryPoolAddr                                 uintptr
-	DestroyQueryPoolAddr                                uintptr
-	GetQueryPoolResultsAddr                             uintptr
-	CreateSemaphoreAddr                                 uintptr
-	DestroySemaphoreAddr                                uintptr
-	GetSemaphoreCounterValueAddr                        uintptr
-	WaitSemaphoresAddr                                  uintptr
-	GetPipelineExecutablePropertiesKHRAddr              uintptr
-	GetPipelineExecutableStatisticsKHRAddr              uintptr
-	QueueSubmitAddr                                     uintptr
-	CreateFenceAddr                                     uintptr
-	DestroyFenceAddr                                    uintptr
-	ResetFencesAddr                                     uintptr
-	WaitForFencesAddr                                   uintptr
+	EnumerateInstanceVersionAddr                                         uintptr
+	EnumerateInstanceLayerPropertiesAddr                                 uintptr
+	EnumerateInstanceExtensionPropertiesAddr                             uintptr
+	CreateInstanceAddr                                                   uintptr
+	DestroyInstanceAddr                                                  uintptr
+	EnumeratePhysicalDevicesAddr                                         uintptr
+	GetPhysicalDeviceProperties2Addr                                     uintptr
+	GetPhysicalDeviceFeatures2Addr                                       uintptr
+	GetPhysicalDeviceQueueFamilyProperties2Addr                          uintptr
+	GetPhysicalDeviceMemoryProperties2Addr                               uintptr
+	EnumerateDeviceExtensionPropertiesAddr                               uintptr
+	GetPhysicalDeviceCooperativeMatrixPropertiesKHRAddr                  uintptr
+	GetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNVAddr uintptr
+	CreateDeviceAddr                                                     uintptr
+	GetDeviceProcAddrAddr                                                uintptr
+	CreateDebugUtilsMessengerEXTAddr                                     uintptr
+	DestroyDebugUtilsMessengerEXTAddr                                    uintptr
+	DestroyDeviceAddr                                                    uintptr
+	GetDeviceQueueAddr                                                   uintptr
+	DeviceWaitIdleAddr                                                   uintptr
+	AllocateMemoryAddr                                                   uintptr
+	FreeMemoryAddr                                                       uintptr
+	MapMemoryAddr                                                        uintptr
+	CreateBufferAddr                                                     uintptr
+	DestroyBufferAddr                                                    uintptr
+	GetBufferMemoryRequirements2Addr                                     uintptr
+	BindBufferMemory2Addr                                                uintptr
+	CreateShaderModuleAddr                                               uintptr
+	DestroyShaderModuleAddr                                              uintptr
+	CreateDescriptorSetLayoutAddr                                        uintptr
+	DestroyDescriptorSetLayoutAddr                                       uintptr
+	CreatePipelineLayoutAddr                                             uintptr
+	DestroyPipelineLayoutAddr                                            uintptr
+	CreatePipelineCacheAddr                                              uintptr
+	GetPipelineCacheDataAddr                                             uintptr
+	DestroyPipelineCacheAddr                                             uintptr
+	CreateComputePipelinesAddr                                           uintptr
+	DestroyPipelineAddr                                                  uintptr
+	CreateDescriptorPoolAddr                                             uintptr
+	DestroyDescriptorPoolAddr                                            uintptr
+	AllocateDescriptorSetsAddr                                           uintptr
+	UpdateDescriptorSetsAddr                                             uintptr
+	CreateCommandPoolAddr                                                uintptr
+	DestroyCommandPoolAddr                                               uintptr
+	AllocateCommandBuffersAddr                                           uintptr
+	FreeCommandBuffersAddr                                               uintptr
+	BeginCommandBufferAddr                                               uintptr
+	EndCommandBufferAddr                                                 uintptr
+	CmdBindPipelineAddr                                                  uintptr
+	CmdBindDescriptorSetsAddr                                            uintptr
+	CmdPushConstantsAddr                                                 uintptr
+	CmdDispatchAddr                                                      uintptr
+	CmdPipelineBarrierAddr                                               uintptr
+	CmdCopyBufferAddr                                                    uintptr
+	CmdFillBufferAddr                                                    uintptr
+	CmdWriteTimestampAddr                                                uintptr
+	CmdResetQueryPoolAddr                                                uintptr
+	CreateQueryPoolAddr                                                  uintptr
+	DestroyQueryPoolAddr                                                 uintptr
+	GetQueryPoolResultsAddr                                              uintptr
+	CreateSemaphoreAddr                                                  uintptr
+	DestroySemaphoreAddr                                                 uintptr
+	GetSemaphoreCounterValueAddr                                         uintptr
+	WaitSemaphoresAddr                                                   uintptr
+	GetPipelineExecutablePropertiesKHRAddr                               uintptr
+	GetPipelineExecutableStatisticsKHRAddr                               uintptr
+	QueueSubmitAddr                                                      uintptr
+	CreateFenceAddr                                                      uintptr
+	DestroyFenceAddr                                                     uintptr
+	ResetFencesAddr                                                      uintptr
+	WaitForFencesAddr                                                    uintptr
 }
 
-var names = [...]string{"vkEnumerateInstanceVersion", "vkEnumerateInstanceLayerProperties", "vkEnumerateInstanceExtensionProperties", "vkCreateInstance", "vkDestroyInstance", "vkEnumeratePhysicalDevices", "vkGetPhysicalDeviceProperties2", "vkGetPhysicalDeviceFeatures2", "vkGetPhysicalDeviceQueueFamilyProperties2", "vkGetPhysicalDeviceMemoryProperties2", "vkEnumerateDeviceExtensionProperties", "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", "vkCreateDevice", "vkGetDeviceProcAddr", "vkCreateDebugUtilsMessengerEXT", "vkDestroyDebugUtilsMessengerEXT", "vkDestroyDevice", "vkGetDeviceQueue", "vkDeviceWaitIdle", "vkAllocateMemory", "vkFreeMemory", "vkMapMemory", "vkCreateBuffer", "vkDestroyBuffer", "vkGetBufferMemoryRequirements2", "vkBindBufferMemory2", "vkCreateShaderModule", "vkDestroyShaderModule", "vkCreateDescriptorSetLayout", "vkDestroyDescriptorSetLayout", "vkCreatePipelineLayout", "vkDestroyPipelineLayout", "vkCreatePipelineCache", "vkGetPipelineCacheData", "vkDestroyPipelineCache", "vkCreateComputePipelines", "vkDestroyPipeline", "vkCreateDescriptorPool", "vkDestroyDescriptorPool", "vkAllocateDescriptorSets", "vkUpdateDescriptorSets", "vkCreateCommandPool", "vkDestroyCommandPool", "vkAllocateCommandBuffers", "vkFreeCommandBuffers", "vkBeginCommandBuffer", "vkEndCommandBuffer", "vkCmdBindPipeline", "vkCmdBindDescriptorSets", "vkCmdPushConstants", "vkCmdDispatch", "vkCmdPipelineBarrier", "vkCmdCopyBuffer", "vkCmdFillBuffer", "vkCmdWriteTimestamp", "vkCmdResetQueryPool", "vkCreateQueryPool", "vkDestroyQueryPool", "vkGetQueryPoolResults", "vkCreateSemaphore", "vkDestroySemaphore", "vkGetSemaphoreCounterValue", "vkWaitSemaphores", "vkGetPipelineExecutablePropertiesKHR", "vkGetPipelineExecutableStatisticsKHR", "vkQueueSubmit", "vkCreateFence", "vkDestroyFence", "vkResetFences", "vkWaitForFences"}
+var names = [...]string{"vkEnumerateInstanceVersion", "vkEnumerateInstanceLayerProperties", "vkEnumerateInstanceExtensionProperties", "vkCreateInstance", "vkDestroyInstance", "vkEnumeratePhysicalDevices", "vkGetPhysicalDeviceProperties2", "vkGetPhysicalDeviceFeatures2", "vkGetPhysicalDeviceQueueFamilyProperties2", "vkGetPhysicalDeviceMemoryProperties2", "vkEnumerateDeviceExtensionProperties", "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", "vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV", "vkCreateDevice", "vkGetDeviceProcAddr", "vkCreateDebugUtilsMessengerEXT", "vkDestroyDebugUtilsMessengerEXT", "vkDestroyDevice", "vkGetDeviceQueue", "vkDeviceWaitIdle", "vkAllocateMemory", "vkFreeMemory", "vkMapMemory", "vkCreateBuffer", "vkDestroyBuffer", "vkGetBufferMemoryRequirements2", "vkBindBufferMemory2", "vkCreateShaderModule", "vkDestroyShaderModule", "vkCreateDescriptorSetLayout", "vkDestroyDescriptorSetLayout", "vkCreatePipelineLayout", "vkDestroyPipelineLayout", "vkCreatePipelineCache", "vkGetPipelineCacheData", "vkDestroyPipelineCache", "vkCreateComputePipelines", "vkDestroyPipeline", "vkCreateDescriptorPool", "vkDestroyDescriptorPool", "vkAllocateDescriptorSets", "vkUpdateDescriptorSets", "vkCreateCommandPool", "vkDestroyCommandPool", "vkAllocateCommandBuffers", "vkFreeCommandBuffers", "vkBeginCommandBuffer", "vkEndCommandBuffer", "vkCmdBindPipeline", "vkCmdBindDescriptorSets", "vkCmdPushConstants", "vkCmdDispatch", "vkCmdPipelineBarrier", "vkCmdCopyBuffer", "vkCmdFillBuffer", "vkCmdWriteTimestamp", "vkCmdResetQueryPool", "vkCreateQueryPool", "vkDestroyQueryPool", "vkGetQueryPoolResults", "vkCreateSemaphore", "vkDestroySemaphore", "vkGetSemaphoreCounterValue", "vkWaitSemaphores", "vkGetPipelineExecutablePropertiesKHR", "vkGetPipelineExecutableStatisticsKHR", "vkQueueSubmit", "vkCreateFence", "vkDestroyFence", "vkResetFences", "vkWaitForFences"}
 
 // levels says by what handle a command is resolved: g none, i instance, d device.
-const levels = "ggggiiiiiiiiiiiidddddddddddddddddddddddddddddddddddddddddddddddddddddd"
+const levels = "ggggiiiiiiiiiiiiidddddddddddddddddddddddddddddddddddddddddddddddddddddd"
 
 func (c *Commands) EnumerateInstanceVersion(pApiVersion *uint32) Result {
 	r, _, _ := purego.SyscallN(c.EnumerateInstanceVersionAddr, uintptr(unsafe.Pointer(pApiVersion)))
@@ -2445,6 +2468,11 @@ func (c *Commands) EnumerateDeviceExtensionProperties(physicalDevice PhysicalDev
 
 func (c *Commands) GetPhysicalDeviceCooperativeMatrixPropertiesKHR(physicalDevice PhysicalDevice, pPropertyCount *uint32, pProperties *CooperativeMatrixPropertiesKHR) Result {
 	r, _, _ := purego.SyscallN(c.GetPhysicalDeviceCooperativeMatrixPropertiesKHRAddr, uintptr(physicalDevice), uintptr(unsafe.Pointer(pPropertyCount)), uintptr(unsafe.Pointer(pProperties)))
+	return Result(r)
+}
+
+func (c *Commands) GetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV(physicalDevice PhysicalDevice, pPropertyCount *uint32, pProperties *CooperativeMatrixFlexibleDimensionsPropertiesNV) Result {
+	r, _, _ := purego.SyscallN(c.GetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNVAddr, uintptr(physicalDevice), uintptr(unsafe.Pointer(pPropertyCount)), uintptr(unsafe.Pointer(pProperties)))
 	return Result(r)
 }
 
