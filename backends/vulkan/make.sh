@@ -30,9 +30,9 @@ jobs() {
     echo attention_matrix.comp attention_matrix_${x}_$t.spv -DELEMS=$x -DTS=$t -DSG=$w
   done
   for x in 64 96 128; do # of workgroups, for devices with VK_NV_cooperative_matrix2
-    echo attention_flash.comp attention_flash_${x}_64.spv --target-env=vulkan1.3 -DELEMS=$x -DBR=64 -DBC=64 -DNT=128 -DWORKGROUP
+    echo attention_flash.comp attention_flash_${x}_64.spv --target-env=vulkan1.3 -DELEMS=$x -DBR=64 -DBC=64 -DNT=256 -DWORKGROUP
   done
-  echo attention_flash.comp attention_flash_64_16.spv --target-env=vulkan1.3 -DELEMS=64 -DBR=16 -DBC=16 -DNT=8 # of software devices
+  echo attention_flash.comp attention_flash_64_8.spv --target-env=vulkan1.3 -DELEMS=64 -DBR=8 -DBC=16 -DNT=8 # of software devices
   for name in attention_join elementwise form mix norm norm_wide pick rope rope_rows softmax topk; do echo $name.comp $name.spv; done
   for t in $types; do
     number=-DTYPE=${t%=*} name=${t#*=}

@@ -60,8 +60,8 @@ func (d *Device) flash() flash {
 		has   bool
 		scope vk.ScopeKHR
 	}{
-		{flash{64, 64, 128, "64"}, d.has.shared, vk.VK_SCOPE_WORKGROUP_KHR},
-		{flash{8, 16, 8, "16"}, d.has.elements && d.p.Kind == Software && d.subgroups(8), vk.VK_SCOPE_SUBGROUP_KHR},
+		{flash{64, 64, 256, "64"}, d.has.shared, vk.VK_SCOPE_WORKGROUP_KHR},
+		{flash{8, 16, 8, "8"}, d.has.elements && d.p.Kind == Software && d.subgroups(8), vk.VK_SCOPE_SUBGROUP_KHR},
 	} {
 		if f.has && slices.ContainsFunc(d.p.flexible, func(p vk.CooperativeMatrixFlexibleDimensionsPropertiesNV) bool {
 			whole := func(n int, unit uint32) bool { return unit > 0 && n%int(unit) == 0 }
@@ -137,7 +137,7 @@ func (d *Device) openPaths() {
 
 func isLinear(n *graph.Node) bool {
 	switch n.Op {
-	case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearScaled, ops.LinearScaledBias:
+	case ops.Linear, ops.LinearBias, ops.LinearResidual:
 		return true
 	}
 	return false
