@@ -47,6 +47,9 @@ func onPaper(t *testing.T) func(c *vk.Commands) {
 		m.MemoryProperties = vk.PhysicalDeviceMemoryProperties{MemoryTypeCount: 1, MemoryHeapCount: 1}
 		m.MemoryProperties.MemoryTypes[0].PropertyFlags = local | visible | coherent | cached
 		m.MemoryProperties.MemoryHeaps[0] = vk.MemoryHeap{Size: 1 << 36, Flags: vk.MemoryHeapFlags(vk.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT)}
+		if m.PNext != nil { // the budget, which an engine's rehearsal compares with what a model needs
+			(*vk.PhysicalDeviceMemoryBudgetPropertiesEXT)(m.PNext).HeapBudget[0] = 1 << 36
+		}
 		return 0
 	})
 	sizes := map[uint64]uint64{}
