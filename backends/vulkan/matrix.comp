@@ -12,7 +12,8 @@ layout(constant_id = 1) const bool ALIGNED = false;
 // y[s,n] = sum over k of w[n,k] x[s,k] (+ b[n]) (+ r[s,n]) for many rows of x, by cooperative
 // matrices of TS x TS x TS. x is in f16 (forms.glsl), w becomes f16 on its way to shared memory;
 // sums are f32. A workgroup computes BM rows of x by BN rows of w, BK of k at a time, a subgroup
-// of SG invocations WM by WN of it. While one step is multiplied the next is on its way to registers.
+// of SG invocations WM by WN of it. While one step is multiplied the next is on its way to registers, with AHEAD the
+// next two.
 // Software devices take long to compile what is unrolled.
 #if SG == 8
 #define LOOP [[dont_unroll]]
@@ -41,8 +42,8 @@ layout(push_constant) uniform Push {
 #define NT (BM / WM * (BN / WN) * SG)
 #define FM (WM / TS)
 #define FN (WN / TS)
-shared uvec4 sx[BM * LD];
-shared uvec4 sw[BN * LD];
+#define SW (BM * LD)
+shared uvec4 sh[(BM + BN) * LD]; // of x, from SW on of w; at the end of sums
 
 #define CX (BM * KV / NT) // vectors of x that an invocation moves
 #define MAT(use) coopmat<float16_t, gl_ScopeSubgroup, TS, TS, use>
@@ -139,7 +140,7 @@ Raw fetch(uint row, uint k0, uint c) {
   return v;
 }
 
-// put stores a chunk at the row of sw that starts at at.
+// put stores a chunk at the row of w that starts at at.
 void put(uint at, uint k0, uint c, Raw v) {
 #if TYPE == 10
   f16vec2 o[16];
@@ -150,14 +151,14 @@ void put(uint at, uint k0, uint c, Raw v) {
   }
   [[unroll]] for (uint i = 0; i < 16; i++) o[i] *= d;
   [[unroll]] for (uint i = 0; i < 4; i++)
-    sw[at + 4 * c + i] = uvec4(packFloat2x16(o[4 * i]), packFloat2x16(o[4 * i + 1]), packFloat2x16(o[4 * i + 2]), packFloat2x16(o[4 * i + 3]));
+    sh[SW + at + 4 * c + i] = uvec4(packFloat2x16(o[4 * i]), packFloat2x16(o[4 * i + 1]), packFloat2x16(o[4 * i + 2]), packFloat2x16(o[4 * i + 3]));
 #elif TYPE == 14
   f16vec2 o[8];
   float16_t d = unpackFloat2x16(v.d).x;
   [[unroll]] for (uint i = 0; i < 4; i++) codes(v.q[i] ^ 0x80808080u, float16_t(128), o[2 * i], o[2 * i + 1]);
   [[unroll]] for (uint i = 0; i < 8; i++) o[i] *= d;
   [[unroll]] for (uint i = 0; i < 2; i++)
-    sw[at + 2 * c + i] = uvec4(packFloat2x16(o[4 * i]), packFloat2x16(o[4 * i + 1]), packFloat2x16(o[4 * i + 2]), packFloat2x16(o[4 * i + 3]));
+    sh[SW + at + 2 * c + i] = uvec4(packFloat2x16(o[4 * i]), packFloat2x16(o[4 * i + 1]), packFloat2x16(o[4 * i + 2]), packFloat2x16(o[4 * i + 3]));
 #elif TYPE == 22 || TYPE == 23
   uint j = (k0 >> 6) & 3u; // sub-blocks 2j and 2j + 1
   vec2 dm = unpackHalf2x16(v.head.x);
@@ -176,7 +177,7 @@ void put(uint at, uint k0, uint c, Raw v) {
     }
     [[unroll]] for (uint i = 0; i < 8; i++) o[i] = fma(o[i], d, m);
     [[unroll]] for (uint i = 0; i < 2; i++)
-      sw[at + 4 * n + 2 * c + i] = uvec4(packFloat2x16(o[4 * i]), packFloat2x16(o[4 * i + 1]), packFloat2x16(o[4 * i + 2]), packFloat2x16(o[4 * i + 3]));
+      sh[SW + at + 4 * n + 2 * c + i] = uvec4(packFloat2x16(o[4 * i]), packFloat2x16(o[4 * i + 1]), packFloat2x16(o[4 * i + 2]), packFloat2x16(o[4 * i + 3]));
   }
 #elif TYPE == 24
   uint k2 = (k0 + c * CHUNK >> 5) & 3u;
@@ -186,19 +187,19 @@ void put(uint at, uint k0, uint c, Raw v) {
     codes(v.q[i] >> (4 * (k2 >> 1)) & 0x0f0f0f0fu | (v.high[i] >> (2 * k2) & 0x03030303u) << 4, float16_t(32), o[2 * i], o[2 * i + 1]);
   [[unroll]] for (uint i = 0; i < 8; i++) o[i] *= d;
   [[unroll]] for (uint i = 0; i < 2; i++)
-    sw[at + 2 * c + i] = uvec4(packFloat2x16(o[4 * i]), packFloat2x16(o[4 * i + 1]), packFloat2x16(o[4 * i + 2]), packFloat2x16(o[4 * i + 3]));
+    sh[SW + at + 2 * c + i] = uvec4(packFloat2x16(o[4 * i]), packFloat2x16(o[4 * i + 1]), packFloat2x16(o[4 * i + 2]), packFloat2x16(o[4 * i + 3]));
 #elif TYPE >= 10
   // Elements 4p to 4p + 3 and 16 + 4p to 19 + 4p of unit c / 4: halves of two vectors.
   uint p = c & 3u, to = at + 4 * (c >> 2) + (p >> 1);
   if ((p & 1u) == 0) {
-    sw[to].xy = v.q.xy;
-    sw[to + 2].xy = v.q.zw;
+    sh[SW + to].xy = v.q.xy;
+    sh[SW + to + 2].xy = v.q.zw;
   } else {
-    sw[to].zw = v.q.xy;
-    sw[to + 2].zw = v.q.zw;
+    sh[SW + to].zw = v.q.xy;
+    sh[SW + to + 2].zw = v.q.zw;
   }
 #else
-  sw[at + c] = v.q;
+  sh[SW + at + c] = v.q;
 #endif
 }
 
@@ -213,8 +214,8 @@ void put(uint at, uint k0, uint c, Raw v) {
 #define EACH(f) EACH_M(f##0) EACH_M(f##1)
 #define ZERO0(i) acc[i * FN] = ACC(0);
 #define ZERO1(i) acc[i * FN + 1] = ACC(0);
-#define LOAD_A(i) coopMatLoad(a[i], sx, (wm + i * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutRowMajor);
-#define LOAD_B(j) coopMatLoad(e[j], sw, (wn + j * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutColumnMajor);
+#define LOAD_A(i) coopMatLoad(a[i], sh, (wm + i * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutRowMajor);
+#define LOAD_B(j) coopMatLoad(e[j], sh, SW + (wn + j * TS) * LD + k * (TS / 8), LD, gl_CooperativeMatrixLayoutColumnMajor);
 #define MUL0(i) acc[i * FN] = coopMatMulAdd(a[i], e[0], acc[i * FN]);
 #define MUL1(i) acc[i * FN + 1] = coopMatMulAdd(a[i], e[1], acc[i * FN + 1]);
 #define STEP(n) { \
@@ -226,8 +227,8 @@ void put(uint at, uint k0, uint c, Raw v) {
   }
 #define OUT(i) \
   load(m0 + wm + i * TS, n0 + wn); \
-  coopMatStore(acc[i * FN], sw, own, LO, gl_CooperativeMatrixLayoutRowMajor); \
-  coopMatStore(acc[i * FN + 1], sw, own + TS / 4, LO, gl_CooperativeMatrixLayoutRowMajor); \
+  coopMatStore(acc[i * FN], sh, own, LO, gl_CooperativeMatrixLayoutRowMajor); \
+  coopMatStore(acc[i * FN + 1], sh, own + TS / 4, LO, gl_CooperativeMatrixLayoutRowMajor); \
   subgroupBarrier(); \
   store(own, m0 + wm + i * TS, n0 + wn); \
   subgroupBarrier();
@@ -266,7 +267,7 @@ void store(uint own, uint s0, uint c0) {
   [[unroll]] for (uint e = 0; e < TURNS; e++) {
     uint i = e * ROWS + gl_SubgroupInvocationID / LANES, s = s0 + i;
     if (s < count && n < rows) {
-      vec4 v = uintBitsToFloat(sw[own + i * LO + gl_SubgroupInvocationID % LANES]) * scale[e] + extra[e];
+      vec4 v = uintBitsToFloat(sh[own + i * LO + gl_SubgroupInvocationID % LANES]) * scale[e] + extra[e];
       uint o = yinner == 1 ? s : s / yinner, to = yoff + o * ystride + (s - o * yinner) * all + first + n;
       if (VECTORS) {
         y4[to >> 2] = v;
@@ -287,33 +288,54 @@ void main() {
   uint px[CX];
   LOOP for (uint i = 0; i < CX; i++) px[i] = min(m0 + (t + i * NT) / KV, count - 1) * pitch + t % KV;
 #ifdef DIRECT
-#define FETCH(k) LOOP for (uint i = 0; i < CX; i++) fx[i] = x8[px[i] + (k) / 8];
+#define GET(x, w, k) LOOP for (uint i = 0; i < CX; i++) x[i] = x8[px[i] + (k) / 8];
+#define PUT_W(w, k) \
+  [[dont_unroll]] for (uint i = t / PER; i < BN; i += NT / PER) \
+    put(i * LD, k, t % PER, fetch(woff + min(n0 + i, rows - 1) * wstride, k, t % PER));
 #else
   Raw fw[CW];
   uint pw[CW];
   LOOP for (uint i = 0; i < CW; i++) pw[i] = woff + min(n0 + (t + i * NT) / PER, rows - 1) * wstride;
-#define FETCH(k) \
-  LOOP for (uint i = 0; i < CX; i++) fx[i] = x8[px[i] + (k) / 8]; \
-  LOOP for (uint i = 0; i < CW; i++) fw[i] = fetch(pw[i], k, t % PER);
+#define GET(x, w, k) \
+  LOOP for (uint i = 0; i < CX; i++) x[i] = x8[px[i] + (k) / 8]; \
+  LOOP for (uint i = 0; i < CW; i++) w[i] = fetch(pw[i], k, t % PER);
+#define PUT_W(w, k) LOOP for (uint i = 0; i < CW; i++) put((t + i * NT) / PER * LD, k, t % PER, w[i]);
 #endif
-  FETCH(0)
-  for (uint k0 = 0; k0 < cols; k0 += BK) {
-    LOOP for (uint i = 0; i < CX; i++) sx[(t + i * NT) / KV * LD + t % KV] = fx[i];
-#ifdef DIRECT
-    [[dont_unroll]] for (uint i = t / PER; i < BN; i += NT / PER)
-      put(i * LD, k0, t % PER, fetch(woff + min(n0 + i, rows - 1) * wstride, k0, t % PER));
-#else
-    LOOP for (uint i = 0; i < CW; i++) put((t + i * NT) / PER * LD, k0, t % PER, fw[i]);
-#endif
-    barrier();
-    if (k0 + BK < cols) { FETCH(k0 + BK) }
+#define PUT(x, w, k) \
+  LOOP for (uint i = 0; i < CX; i++) sh[(t + i * NT) / KV * LD + t % KV] = x[i]; \
+  PUT_W(w, k)
 #if TS == 16
-    STEP(0) STEP(1) STEP(2) STEP(3)
+#define STEPS STEP(0) STEP(1) STEP(2) STEP(3)
 #else
-    LOOP for (uint n = 0; n < BK / TS; n++) STEP(n)
+#define STEPS LOOP for (uint n = 0; n < BK / TS; n++) STEP(n)
 #endif
+  GET(fx, fw, 0)
+#ifdef AHEAD
+  uvec4 gx[CX];
+  Raw gw[CW];
+  if (BK < cols) { GET(gx, gw, BK) }
+  for (uint k0 = 0; k0 < cols; k0 += 2 * BK) {
+    PUT(fx, fw, k0)
+    barrier();
+    if (k0 + 2 * BK < cols) { GET(fx, fw, k0 + 2 * BK) }
+    STEPS
+    barrier();
+    if (k0 + BK >= cols) break;
+    PUT(gx, gw, k0 + BK)
+    barrier();
+    if (k0 + 3 * BK < cols) { GET(gx, gw, k0 + 3 * BK) }
+    STEPS
     barrier();
   }
+#else
+  for (uint k0 = 0; k0 < cols; k0 += BK) {
+    PUT(fx, fw, k0)
+    barrier();
+    if (k0 + BK < cols) { GET(fx, fw, k0 + BK) }
+    STEPS
+    barrier();
+  }
+#endif
   // TS rows of a subgroup's part at a time through shared memory of its own, so that bias, residual
   // and scale meet known elements and rows are stored whole.
   const uint own = g * TS * LO;
