@@ -363,20 +363,23 @@ func (dev *Device) zeroed(n int) (uintptr, error) {
 	return b.at, nil
 }
 
-// tickets is how many launches there may be before a counter is given again.
-const tickets = 1 << 14
+// tickets is how many launches there may be before counters are given again.
+const tickets = 128
 
-// ticket gives a word that is zero whenever a launch begins that it is given to.
+// ticketWords is the words of a launch's counters: see COUNTERS in vec.hip.
+const ticketWords = 32 * vecThreads / 32
+
+// ticket gives ticketWords words that are zero whenever a launch begins that they are given to.
 func (dev *Device) ticket() (uintptr, error) {
 	if dev.ticketsOf == nil {
-		b, err := dev.alloc(4*tickets, "tickets")
+		b, err := dev.alloc(4*ticketWords*tickets, "tickets")
 		if err != nil {
 			return 0, err
 		}
 		dev.ticketsOf = b
 	}
 	dev.tickets++
-	return dev.ticketsOf.at + uintptr(4*(dev.tickets%tickets)), nil
+	return dev.ticketsOf.at + uintptr(4*ticketWords*(dev.tickets%tickets)), nil
 }
 
 // workspace gives n bytes that a launch may use while it runs; launches that use

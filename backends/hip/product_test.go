@@ -52,7 +52,9 @@ func TestVariants(t *testing.T) {
 	var cases []optest.Case
 	var variants []string
 	for _, what := range []string{"f16 512 384 128", "f16 270 503 200", "f16 100 300 1096", "bf16 1100 256 64",
-		"q4_0 256 352 224", "q8_0 1100 256 96", "q4_0 40 601 1056", "q4_K 300 403 768", "q6_K 140 200 512", "f32 1501 1603 100"} {
+		"q4_0 256 352 224", "q8_0 1100 256 96", "q4_0 40 601 1056", "q4_K 300 403 768", "q6_K 140 200 512", "f32 1501 1603 100",
+		"f16 1 15001 1096", "q8_0 1 15001 1056", "q4_0 1 15001 1056", "q4_K 1 15001 768"} { // one row: more pairs than waves have at first
+
 		var dtype string
 		var rows, n, k int
 		if _, err := fmt.Sscan(what, &dtype, &rows, &n, &k); err != nil {

@@ -37,10 +37,10 @@ func programsFor(arch string) []program {
 		}
 		all = append(all, newProgram("tile.hip", w, "W_SCALAR=0", "BIAS=2"), newProgram("tile128.hip", w, "W_SCALAR=0", "BIAS=2", "X_SCALAR=0"),
 			newProgram("embed.hip", w, "W_SCALAR=0"))
-		vec := []string{w, "W_SCALAR=0", "X_SCALAR=0", onOff("INT8", int8Types[t]), define("CHUNK", chunkBlocks(t)), define("UNROLL", vecUnroll(t)), "NORM=1", "BIAS=0", "DRAW=1"}
-		all = append(all, newProgram("vec.hip", append(vec, "MATS=1", "PAIRED=0", "PAIRED_OF=of_swiglu", "BLOCKS=1", "STREAM=0", "STAGES=0")...))
+		vec := []string{w, "W_SCALAR=0", "X_SCALAR=0", onOff("INT8", int8Types[t]), define("CHUNK", chunkBlocks(t)), define("UNROLL", vecUnroll(t)), "NORM=1", "NORM_F32=0", "TURNS=5", "BIAS=0"}
+		all = append(all, newProgram("vec.hip", append(vec, "MATS=1", "PAIRED=0", "PAIRED_OF=of_swiglu", "BLOCKS=1", "STREAM=0", "STAGES=0", "DRAW=0")...))
 		if hasHalves(arch) {
-			all = append(all, newProgram("vec.hip", append(vec, "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_e", "BLOCKS=2", "STREAM=1", "STAGES=2")...),
+			all = append(all, newProgram("vec.hip", append(vec, "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_e", "BLOCKS=2", "STREAM=1", "STAGES=2", "DRAW=2")...),
 				newProgram("halves.hip", w, "W_SCALAR=0", "ROUND=0", "NORM=0", "BF16=0", "TO16=f2h"))
 		}
 		if hasMatrixCores(arch) && t != tensor.F32 {

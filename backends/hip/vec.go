@@ -62,7 +62,8 @@ func vecUnroll(t tensor.Type) int {
 }
 
 // vecShape is a configuration of vec.hip: stages of a wave's ring, by how much their
-// chunks are larger than the least, and whether pairs of rows are drawn; or, without
+// chunks are larger than the least, and from how many kinds of counters pairs of rows are
+// drawn (DRAW in vec.hip, 0: they are dealt out); or, without
 // rings, the units of each row that a lane has under way. blocks is for how many
 // blocks a multiprocessor shall have registers; with alone a block asks for so much
 // shared memory that a second one finds no room.
@@ -84,7 +85,7 @@ func (dev *Device) vecShapes(t tensor.Type, k int) []vecShape {
 	if hasHalves(dev.info.Level) && k%8 == 0 {
 		for _, s := range []vecShape{
 			{2, 2, 0, 1, 0, 1}, {2, 2, 0, 0, 0, 1}, {2, 2, 1, 1, 0, 1}, {2, 2, 0, 1, 0, 2}, {2, 2, 0, 0, 0, 2}, {2, 2, 1, 0, 0, 1}, {3, 2, 0, 1, 0, 1}, {3, 2, 1, 1, 0, 1},
-			{2, 1, 0, 1, 0, 1}, {3, 1, 0, 1, 0, 1}, {5, 1, 0, 1, 0, 1}, {5, 1, 1, 1, 0, 1},
+			{2, 1, 0, 1, 0, 1}, {3, 1, 0, 1, 0, 1}, {5, 1, 0, 1, 0, 1}, {5, 1, 1, 1, 0, 1}, {5, 1, 2, 1, 0, 1},
 		} {
 			if dev.vecShared(t, k, s) > vecMost {
 				continue
@@ -111,7 +112,7 @@ func (dev *Device) vecShapes(t tensor.Type, k int) []vecShape {
 // a wave has many under way; of wide ones rows are drawn.
 func vecDefault(t tensor.Type) vecShape {
 	if elems, bytes := t.Block(); bytes*8 >= 8*elems {
-		return vecShape{stages: 5, chunk: 1, draw: 1, alone: 1, blocks: 1}
+		return vecShape{stages: 5, chunk: 1, draw: 2, alone: 1, blocks: 1}
 	}
 	return vecShape{stages: 2, chunk: 2, blocks: 2}
 }
@@ -196,10 +197,11 @@ func (b *binder) vec(products []product, norm *normed, pair pairing) {
 	if scalar {
 		shape = vecShape{unroll: 1, blocks: 1}
 	}
-	prog := newProgram("vec.hip", define("W_TYPE", weightNames[t]), onOff("W_SCALAR", scalar), onOff("X_SCALAR", loose),
-		onOff("INT8", eight), define("MATS", len(products)), onOff("PAIRED", pair.of != ""), define("PAIRED_OF", "of_"+pairName(pair.of)),
-		onOff("NORM", norm != nil), define("BLOCKS", shape.blocks), onOff("STREAM", shape.stages > 0),
-		define("STAGES", shape.stages), onOff("DRAW", shape.draw > 0), define("CHUNK", max(shape.chunk, 1)*chunkBlocks(t)), define("UNROLL", shape.unroll), b.bias(first))
+	waves := vecThreads / max(b.dev.wave, 32)
+	blocks := max(b.dev.units, 1)
+	if shape.stages == 0 {
+		blocks *= shape.blocks
+	}
 	pairs := 0
 	var words []uint64
 	for _, p := range products {
@@ -216,11 +218,13 @@ func (b *binder) vec(products []product, norm *normed, pair pairing) {
 			pairs += ceil(n, 2)
 		}
 	}
-	waves := vecThreads / max(b.dev.wave, 32)
-	blocks := max(b.dev.units, 1)
-	if shape.stages == 0 {
-		blocks *= shape.blocks
+	if pairs <= blocks*waves {
+		shape.draw = 0 // each wave has one at most
 	}
+	prog := newProgram("vec.hip", define("W_TYPE", weightNames[t]), onOff("W_SCALAR", scalar), onOff("X_SCALAR", loose),
+		onOff("INT8", eight), define("MATS", len(products)), onOff("PAIRED", pair.of != ""), define("PAIRED_OF", "of_"+pairName(pair.of)),
+		onOff("NORM", norm != nil), onOff("NORM_F32", b.plainNorm(norm)), define("TURNS", ceil(k, 4*vecThreads)), define("BLOCKS", shape.blocks), onOff("STREAM", shape.stages > 0),
+		define("STAGES", shape.stages), define("DRAW", shape.draw), define("CHUNK", max(shape.chunk, 1)*chunkBlocks(t)), define("UNROLL", shape.unroll), b.bias(first))
 	d := b.start(prog, "vec", vecThreads, min(ceil(pairs, waves), blocks), 1, 1)
 	d.shared = vecBytes(t, k, eight)
 	if shape.stages > 0 {
@@ -236,6 +240,11 @@ func (b *binder) vec(products []product, norm *normed, pair pairing) {
 		b.failf("%w", err)
 	}
 	d.ptr(counter)
+}
+
+// plainNorm says whether a norm's weights can be loaded as quads of f32.
+func (b *binder) plainNorm(norm *normed) bool {
+	return norm != nil && norm.w.Buffer != nil && norm.w.Type == tensor.F32 && b.dense(&norm.w)%16 == 0
 }
 
 // pairName names a function of pairs in pair.h.

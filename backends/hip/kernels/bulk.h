@@ -27,4 +27,9 @@ G_FN void arrival_wait(u32 at, u32 phase) {
       "r"(phase)
       : "memory");
 }
+G_FN u32 first_lane(u32 v) {
+  u32 r;
+  asm volatile("shfl.sync.idx.b32 %0, %1, 0, 31, 0xffffffff;" : "=r"(r) : "r"(v));
+  return r;
+}
 G_FN void wave_sync() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }

@@ -164,10 +164,11 @@ G_FN u32 count_up(u32 *p) {
 }
 G_FN void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 G_FN void fence_block() {}
-// counts up without an order among other accesses
-G_FN u32 count_up_loose(u32 *p) {
+// Counts up without an order among other accesses, from last to zero. Not an addition:
+// of those the compiler makes one for all lanes, whose result it waits for at once.
+G_FN u32 count_round(u32 *p, u32 last) {
   u32 r;
-  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(r) : "l"(p));
+  asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(r) : "l"(p), "r"(last));
   return r;
 }
 G_FN int dot4(u32 a, u32 b, int c) { int r; asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c)); return r; }

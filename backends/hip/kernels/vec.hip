@@ -31,7 +31,9 @@
 #endif
 #define NT NORM_NT
 #define WAVES (NT / G_WAVE)
-#define KEEP 4
+// TURNS quads of x are a thread's, ONCE of which are loaded at once.
+#define MOST (NORM ? 4 : 6)
+#define ONCE (TURNS < MOST ? TURNS : MOST)
 
 #if !INT8 && !F8
 // A unit is what a lane loads at once; its elements meet x as f32.
@@ -122,52 +124,74 @@ G_FN Row stage_row(const u8 *at, u32 k) {
   const u8 *p1 = at + CHUNK * block_sizes[0], *p2 = p1 + CHUNK * block_sizes[1];
   return Row{at, p1, p2, p2 + CHUNK * block_sizes[2], k};
 }
-// copies a row's part of a chunk: n blocks, CHUNK of them but at a row's end
-G_FN u32 copy_row(u32 to, const Row &r, u32 first, u32 n, u32 arrival) {
-  const u8 *from[4] = {r.p, r.p1, r.p2, r.p3};
-  u32 sum = 0;
-  G_UNROLL for (int i = 0; i < 4; i++) {
-    if (block_sizes[i] == 0) continue;
-    const u32 bytes = n == CHUNK ? CHUNK * block_sizes[i] : (n * block_sizes[i] + 15) & ~15u;
-    bulk_copy(to, from[i] + first * block_sizes[i], bytes, arrival);
-    to += CHUNK * block_sizes[i];
-    sum += bytes;
-  }
-  return sum;
-}
+constexpr u32 planes = 1 + (block_sizes[1] > 0) + (block_sizes[2] > 0) + (block_sizes[3] > 0);
+constexpr u32 copies = 2 * planes; // of a stage
 
-// What a wave's first lane asks for, pair after pair. With DRAW the first pairs are
+// What a wave asks for, pair after pair; its first lanes copy a part of each stage. With DRAW the first pairs are
 // dealt out and the others drawn from a counter, so that it does not matter where
-// blocks start; the last draw of all sets the counter back.
+// blocks start. A wave draws at its beginning and with each pair, and looks at it a pair
+// later; the last draw of all sets the counter back. With DRAW 2 the waves of a number
+// have every WAVES-th pair and a counter of their own, COUNTERS words from the next:
+// draws from one word come one after another.
+#define COUNTERS 32
 #define NO_PAIR ~0u
 struct Stream {
   u32 ring, arrivals; // of the wave, in shared memory
   u32 *names;         // the pair in each stage
   u32 *counter;
-  u32 pairs, stride, dealt, chunks, blocks;
+  u32 pairs, stride, dealt, last, chunks, blocks;
   u32 p, c, slot, drawn;
-  Row a, b;
+  // what a lane copies of each stage: of a row a plane's part, where in the stage
+  u32 row, plane, size, place;
+  const u8 *from;
+  G_FN_IN void begin() {
+    row = lane() / planes;
+    plane = lane() % planes;
+    size = block_sizes[0];
+    place = row ? row_chunk : 0;
+    G_UNROLL for (u32 i = 1; i < planes; i++) {
+      if (plane < i) continue;
+      place += CHUNK * block_sizes[i - 1];
+      size = block_sizes[i];
+    }
+  }
+  G_FN_IN const u8 *part_of(const Weights &w, u32 r) const {
+#if W_PLAIN
+    return w.p + (u64)r * (w.row * sizeof(w_elem));
+#else
+    return w.p + (plane == 0 ? 0 : plane == 1 ? w.p1 : plane == 2 ? w.p2 : w.p3) + (u64)r * w_stride(w, size);
+#endif
+  }
+  // All lanes call it.
   G_FN_IN void ask(const Matrices &all) {
-    if (p == NO_PAIR) return;
-    const u32 arrival = arrivals + slot * 8, to = ring + slot * stage_bytes;
+    if (DRAW ? p == NO_PAIR : p >= pairs) return;
+    const u32 arrival = arrivals + slot * 8;
     if (c == 0) {
-      names[slot] = p < pairs ? p : NO_PAIR;
-      if (p >= pairs) {
-        p = NO_PAIR;
-        arrival_expect(arrival, 0);
-        return;
+      if (DRAW) {
+        if (lane() == 0) names[slot] = p < pairs ? p : NO_PAIR;
+        if (p >= pairs) {
+          p = NO_PAIR;
+          if (lane() == 0) arrival_expect(arrival, 0);
+          return;
+        }
       }
-      const Pair r = pair_of(all, p);
-      a = r.a;
-      b = r.b;
-      if (DRAW) drawn = count_up_loose(counter);
+      if (PAIRED) {
+        from = row ? part_of(all.m[MATS - 1].w, p) : part_of(all.m[0].w, p);
+      } else {
+        G_UNROLL for (int i = 0; i < MATS; i++) {
+          if (i == 0 || p >= all.m[i].first) from = part_of(all.m[i].w, g_min(2 * (p - all.m[i].first) + row, all.m[i].n - 1));
+        }
+      }
     }
     const u32 first = c * CHUNK, n = g_min(CHUNK, blocks - first);
-    // The bytes are announced behind the copies: the phase cannot end before, as the
+    // The bytes are announced apart from the copies: the phase cannot end before, as the
     // announcement is the arrival it waits for.
-    u32 bytes = copy_row(to, a, first, n, arrival);
-    bytes += copy_row(to + row_chunk, b, first, n, arrival);
-    arrival_expect(arrival, bytes);
+    if (lane() < copies) bulk_copy(ring + slot * stage_bytes + place, from + first * size, (n * size + 15) & ~15u, arrival);
+    if (lane() == 0) {
+      u32 bytes = 0;
+      G_UNROLL for (u32 i = 0; i < planes; i++) bytes += 2 * ((n * block_sizes[i] + 15) & ~15u);
+      arrival_expect(arrival, bytes);
+    }
     slot = slot + 1 == STAGES ? 0 : slot + 1;
     if (++c < chunks) return;
     c = 0;
@@ -175,8 +199,12 @@ struct Stream {
       p += stride;
       return;
     }
-    p = dealt + drawn;
-    if (drawn == pairs - 1) *counter = 0;
+    p = dealt + first_lane(drawn);
+    if (DRAW == 2) p = p * WAVES + tid() / G_WAVE;
+    draw();
+  }
+  G_FN_IN void draw() {
+    if (DRAW && lane() == 0) drawn = count_round(counter, last);
   }
 };
 #endif
@@ -195,8 +223,8 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
 #endif
   begin_next();
   const u32 wave = tid() / G_WAVE, stride = gdimx() * WAVES;
-  u32 p = wave * gdimx() + bidx();
 #if STREAM
+  u32 p = DRAW == 2 ? bidx() * WAVES + wave : wave * gdimx() + bidx();
   __shared__ u64 arrivals[WAVES * STAGES];
   __shared__ u32 names[WAVES * STAGES];
   u8 *const ring = (u8 *)shared_memory + wave * (STAGES * stage_bytes);
@@ -204,10 +232,11 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
   stream.ring = shared_at(ring);
   stream.arrivals = shared_at(arrivals) + wave * (STAGES * 8);
   stream.names = names + wave * STAGES;
-  stream.counter = counter;
+  stream.counter = counter + (DRAW == 2 ? wave * COUNTERS : 0);
   stream.pairs = pairs;
   stream.stride = stride;
-  stream.dealt = g_min(stride, pairs);
+  stream.dealt = DRAW == 2 ? gdimx() : stride; // one for each wave that draws
+  stream.last = stream.dealt + (DRAW == 2 ? (pairs + WAVES - 1 - wave) / WAVES : pairs) - 1;
   stream.blocks = (k + BLOCK_ELEMS - 1) / BLOCK_ELEMS;
   stream.chunks = (stream.blocks + CHUNK - 1) / CHUNK;
   stream.p = p;
@@ -217,73 +246,83 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
     arrival_fence();
   }
   wave_sync();
-  if (lane() == 0) {
-    for (u32 i = 0; i < STAGES; i++) stream.ask(all);
-  }
+  stream.begin();
+  stream.draw();
+  for (u32 i = 0; i < STAGES; i++) stream.ask(all);
   u4 *const shared_x = shared_memory + WAVES * STAGES * stage_bytes / 16;
 #else
+  u32 p = wave * gdimx() + bidx();
   u4 *const shared_x = shared_memory;
 #endif
+  const auto quad_of = [](u32 j) { return 4 * (tid() + j * NT); };
 #if NORM
-  // Weights of the norm, and then x times them, of the first elements of a thread.
-  f4 keep[KEEP];
-  G_UNROLL for (u32 j = 0; j < KEEP; j++) {
-    const u32 i = 4 * (tid() + j * NT);
-    if (i < k) keep[j] = norm_weights(nw, ntype, i);
-  }
+  const auto norm_of = [&](u32 i) {
+    if (i >= k) return f4{0, 0, 0, 0};
+    return NORM_F32 ? *(const f4 *)((const float *)nw + i) : norm_weights(nw, ntype, i);
+  };
+  f4 weights[ONCE];
+  G_UNROLL for (u32 j = 0; j < ONCE; j++) weights[j] = norm_of(quad_of(j));
 #endif
   wait_previous();
+  f4 mine[ONCE];
+  const auto load = [&](u32 j0) {
+    G_UNROLL for (u32 j = 0; j < ONCE; j++) {
+      const u32 i = quad_of(j0 + j);
+      f4 v = f4{0, 0, 0, 0};
+#if (X_SCALAR || W_SCALAR) && !NORM
+      if (i < k) v.x = x[i];
+      if (i + 1 < k) v.y = x[i + 1];
+      if (i + 2 < k) v.z = x[i + 2];
+      if (i + 3 < k) v.w = x[i + 3];
+#else
+      if (i < k) v = *(const f4 *)(x + i);
+#endif
+      mine[j] = v;
+    }
+  };
 #if NORM
   float ss = 0;
-  for (u32 i = 4 * tid(), j = 0; i < k; i += 4 * NT, j++) {
-    const f4 v = *(const f4 *)(x + i);
-    ss = norm_square(v, ss);
-    G_UNROLL for (u32 n = 0; n < KEEP; n++) {
-      if (n == j) keep[n] = norm_by(v, keep[n], 1);
-    }
+  G_UNROLL for (u32 j0 = 0; j0 < TURNS; j0 += ONCE) {
+    load(j0);
+    G_UNROLL for (u32 j = 0; j < ONCE; j++) ss = norm_square(mine[j], ss);
   }
   const float by = norm_root<NT>(ss, k, eps, part);
 #endif
-  // elements i … i+3 of what is multiplied, the n-th that a thread asks for
-  auto input = [&](u32 i, u32 n) {
-    f4 v = f4{0, 0, 0, 0};
-#if NORM
-    if (i >= k) return v;
-    G_UNROLL for (u32 j = 0; j < KEEP; j++) {
-      if (n == j) v = keep[j];
-    }
-    if (n >= KEEP) v = norm_by(*(const f4 *)(x + i), norm_weights(nw, ntype, i), 1);
-    v = f4{v.x * by, v.y * by, v.z * by, v.w * by};
-    if (h && bidx() == 0) *(f4 *)(h + i) = v;
-#elif X_SCALAR || W_SCALAR
-    (void)n;
-    v.x = i < k ? x[i] : 0.0f;
-    v.y = i + 1 < k ? x[i + 1] : 0.0f;
-    v.z = i + 2 < k ? x[i + 2] : 0.0f;
-    v.w = i + 3 < k ? x[i + 3] : 0.0f;
-#else
-    (void)n;
-    if (i < k) v = *(const f4 *)(x + i);
-#endif
-    return v;
-  };
 #if INT8
   const Shared8 xs(shared_x, k);
-  for (u32 i = 4 * tid(), n = 0; i < round_up(k, 4 * G_WAVE); i += 4 * NT, n++) xs.store(i, input(i, n), i < k); // whole waves, for their shuffles
+  const u32 end = round_up(k, 4 * G_WAVE); // whole waves, for their shuffles
 #else
   f4 *const xs = (f4 *)shared_x;
-  for (u32 i = 4 * tid(), n = 0; i < round_up(k, 32); i += 4 * NT, n++) xs[x_place(i / 4)] = input(i, n);
+  const u32 end = round_up(k, 32);
 #endif
+  G_UNROLL for (u32 j0 = 0; j0 < TURNS; j0 += ONCE) {
+    if (!NORM || TURNS > ONCE) load(j0);
+    G_UNROLL for (u32 j = 0; j < ONCE; j++) {
+      const u32 i = quad_of(j0 + j);
+      f4 v = mine[j];
+#if NORM
+      v = norm_by(v, j0 ? norm_of(i) : weights[j], by);
+      if (h && bidx() == 0 && i < k) *(f4 *)(h + i) = v;
+#endif
+#if INT8
+      if (i < end) xs.store(i, v, i < k);
+#else
+      if (i < end) xs[x_place(i / 4)] = v;
+#endif
+    }
+  }
   bar();
 #if STREAM
   u32 slot = 0, phase = 0;
 #endif
   const u32 units = unit_count(k);
 #if STREAM
-  for (;;) {
+  for (; DRAW || p < pairs; p += stride) {
     arrival_wait(stream.arrivals + slot * 8, phase);
-    p = stream.names[slot];
-    if (p == NO_PAIR) break;
+    if (DRAW) {
+      p = stream.names[slot];
+      if (p == NO_PAIR) break;
+    }
 #else
   for (; p < pairs; p += stride) {
 #endif
@@ -294,15 +333,17 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
       const u8 *at = ring + slot * stage_bytes;
       const Row ra = stage_row(at, k), rb = stage_row(at + row_chunk, k);
       const u32 u0 = c * chunk_units;
-      G_UNROLL for (u32 j = 0; j < chunk_units; j += G_WAVE) {
-        const u32 u = j + lane();
-        if (u0 + u < units) {
-          a += unit_dot(unit_load(ra, u), xs, u0 + u, k);
-          b += unit_dot(unit_load(rb, u), xs, u0 + u, k);
-        }
+      const auto add = [&](u32 u) {
+        a += unit_dot(unit_load(ra, u), xs, u0 + u, k);
+        b += unit_dot(unit_load(rb, u), xs, u0 + u, k);
+      };
+      if (u0 + chunk_units <= units) { // whole: loads of several units at once
+        G_UNROLL for (u32 j = 0; j < chunk_units; j += G_WAVE) add(j + lane());
+      } else {
+        for (u32 u = lane(); u0 + u < units; u += G_WAVE) add(u);
       }
       wave_sync(); // all lanes have read the stage
-      if (lane() == 0) stream.ask(all);
+      stream.ask(all);
       slot++;
       if (slot == STAGES) {
         slot = 0;
@@ -330,8 +371,9 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
 #endif
     a = wave_sum(a);
     b = wave_sum(b);
-    if (lane() != 0) continue;
-    if (PAIRED) {
+    if (lane() != 0) {
+      // the first lane has the sums
+    } else if (PAIRED) {
       if (BIAS) {
         a += load_float(all.m[0].bias, BIAS - 1, p);
         b += load_float(all.m[MATS - 1].bias, BIAS - 1, p);
@@ -341,12 +383,12 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
         all.m[MATS - 1].y[p] = b;
       }
       out[p] = PAIRED_OF(a, b);
-      continue;
-    }
-    G_UNROLL for (int i = 0; i < MATS; i++) {
-      if (r.m != i) continue;
-      put(all.m[i], r.ra, a, res);
-      if (r.rb != r.ra) put(all.m[i], r.rb, b, res);
+    } else {
+      G_UNROLL for (int i = 0; i < MATS; i++) {
+        if (r.m != i) continue;
+        put(all.m[i], r.ra, a, res);
+        if (r.rb != r.ra) put(all.m[i], r.rb, b, res);
+      }
     }
   }
 }
