@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"greta/backends/hip"
@@ -93,5 +94,32 @@ func TestBuilderRefuses(t *testing.T) {
 	}
 	if _, err := hip.FindTool("gcc", "gfx942", nil); err == nil {
 		t.Error("gcc compiles kernels")
+	}
+}
+
+// The attention of one token on Hopper rotates and stores itself, with caches of
+// either type, and nothing else does.
+func TestFoldedAttention(t *testing.T) {
+	for _, kv := range []tensor.Type{tensor.F16, tensor.F32} {
+		b, err := hip.NewBuilder("sm_90", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		opt := small(t, b)
+		opt.Device, opt.KV = b.Device(), kv
+		if err := engine.Rehearse(opt, 1); err != nil {
+			t.Fatal(err)
+		}
+		folded := false
+		for _, p := range b.Needs() {
+			folded = folded || strings.HasPrefix(p, "attend.hip ") && strings.HasSuffix(p, " FOLD=1 EARLY=1")
+			if strings.HasPrefix(p, "rope.hip") || strings.HasPrefix(p, "attention.hip") {
+				t.Errorf("caches of %s: %s", kv, p)
+			}
+		}
+		if !folded {
+			t.Errorf("caches of %s: none of %q", kv, b.Needs())
+		}
 	}
 }

@@ -97,6 +97,9 @@ func (b *binder) flash(kAt, vAt uintptr) {
 
 func bindAttention(b *binder) {
 	n := b.l.Node
+	if b.attend(nil) {
+		return
+	}
 	a := graph.Attr[ops.AttentionAttr](n)
 	q, k, v, pos := b.in(0), b.in(1), b.in(2), b.in(3)
 	s := b.dev.attentionShape(n)

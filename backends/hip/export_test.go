@@ -7,3 +7,12 @@ func (dev *Device) Alone() { dev.alone = true }
 
 // Serial makes launches wait for the end of those before them.
 func (dev *Device) Serial() { dev.overlaps = false }
+
+// Needs names the programs that were found.
+func (b *Builder) Needs() []string {
+	var all []string
+	for p := range b.need {
+		all = append(all, string(p))
+	}
+	return all
+}

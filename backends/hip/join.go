@@ -57,6 +57,9 @@ func (j *joiner) level(l int) (all []*bound, skip int, err error) {
 	if b, n, err := j.products(l); b != nil || err != nil {
 		return []*bound{b}, n, err
 	}
+	if b, err := j.attention(l); b != nil || err != nil {
+		return []*bound{b}, 1, err
+	}
 	left := slices.Clone(j.levels[l])
 	for len(left) > 0 {
 		group := j.alike(left)
@@ -235,6 +238,60 @@ func (j *joiner) products(l int) (*bound, int, error) {
 		}
 	})
 	return b, skip, err
+}
+
+// attention joins a token's rotations and stores with the attention that reads them.
+func (j *joiner) attention(l int) (*bound, error) {
+	if len(j.levels[l]) != 3 || l+1 >= len(j.levels) || len(j.levels[l+1]) != 1 {
+		return nil, nil
+	}
+	last := j.levels[l+1][0]
+	a := &j.p.Launches[last]
+	if j.dev.attendBlock(a.Node) == 0 {
+		return nil, nil
+	}
+	f, rope := folding{}, -1
+	for _, i := range j.levels[l] {
+		switch r := &j.p.Launches[i]; r.Node.Op {
+		case ops.RoPE:
+			if sameOperand(&r.Out[0], &a.In[0]) && sameOperand(&r.In[1], &a.In[3]) {
+				f.rope, rope = r, i
+			}
+		case ops.RoPEPush:
+			if sameOperand(&r.In[0], &a.In[1]) && sameOperand(&r.In[2], &a.In[3]) {
+				f.key, f.number = r, i
+			}
+		case ops.Push:
+			if sameOperand(&r.In[0], &a.In[2]) && sameOperand(&r.In[2], &a.In[3]) {
+				f.value = r
+			}
+		}
+	}
+	if f.rope == nil || f.key == nil || f.value == nil || !sameTurns(f.rope, f.key) || !j.dead(&f.rope.Out[0], rope, []int{last}) ||
+		!j.apart(append(slices.Clone(j.levels[l]), last)) {
+		return nil, nil
+	}
+	folds := false
+	b, err := j.bind([]int{last}, func(b *binder) { folds = b.attend(&f) })
+	if !folds && err == nil {
+		b = nil
+	}
+	return b, err
+}
+
+// sameTurns says whether a rotation and one that stores turn by the same angles.
+func sameTurns(rope, push *backends.Launch) bool {
+	if *graph.Attr[ops.RoPEAttr](rope.Node) != *graph.Attr[ops.RoPEAttr](push.Node) {
+		return false
+	}
+	var r, p backends.Operand
+	if len(rope.In) > 2 {
+		r = rope.In[2]
+	}
+	if len(push.In) > 3 {
+		p = push.In[3]
+	}
+	return r.Buffer == nil && p.Buffer == nil || sameOperand(&r, &p)
 }
 
 // loose says whether a norm inside a product cannot read its rows, or not hold them.

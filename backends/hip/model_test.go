@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ import (
 )
 
 // TestSpeed times a model of synthetic weights, as GRETA_HIP_SPEED says:
-// "llama2_7b f16,q4_0". It checks nothing but that the numbers are finite.
+// "llama2_7b f16,q4_0", behind GRETA_HIP_DEPTH tokens of prompt (512). It checks nothing but that the numbers are finite.
 func TestSpeed(t *testing.T) {
 	what := strings.Fields(os.Getenv("GRETA_HIP_SPEED"))
 	if len(what) != 2 {
@@ -46,6 +47,11 @@ func speed(t *testing.T, model, typeName string) {
 	case strings.Contains(how, "serial"):
 		dev.Serial()
 	}
+	if strings.Contains(os.Getenv("GRETA_HIP_HOW"), "parts") { // attention by attention.hip
+		if err := dev.SetPath("clusters", false); err != nil {
+			t.Fatal(err)
+		}
+	}
 	choices := map[string]string{} // variants by kernel: "decode", "prefill"
 	for c := range strings.FieldsSeq(os.Getenv("GRETA_HIP_VARIANT")) {
 		step, name, _ := strings.Cut(c, ":") // "prefill:tile=…", "decode:unroll=…"
@@ -61,9 +67,15 @@ func speed(t *testing.T, model, typeName string) {
 		}
 		return ""
 	})
+	depth := 512
+	if d := os.Getenv("GRETA_HIP_DEPTH"); d != "" {
+		if depth, err = strconv.Atoi(d); err != nil {
+			t.Fatal(err)
+		}
+	}
 	ctx := context.Background()
 	start := time.Now()
-	e, err := engine.New(ctx, engine.Options{Model: file, Device: dev, Context: 1024, DType: dtype, Seed: 1})
+	e, err := engine.New(ctx, engine.Options{Model: file, Device: dev, Context: depth + 512, DType: dtype, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +87,7 @@ func speed(t *testing.T, model, typeName string) {
 	}
 	defer s.Close()
 	t.Logf("%s: loaded in %v, captured in %v, %d MB read per token", typeName, loaded, time.Since(start)-loaded, e.WeightBytes()>>20)
-	prompt := make([]int32, 512)
+	prompt := make([]int32, depth)
 	for i := range prompt {
 		prompt[i] = int32(i*37%1000 + 3)
 	}
@@ -88,14 +100,14 @@ func speed(t *testing.T, model, typeName string) {
 		t.Errorf("logit %d is %v", i, logits[i])
 	}
 	t.Logf("first prefill with its capture: %v", time.Since(start))
-	for range 10 {
+	for range max(10*512/depth, 1) {
 		s.Reset()
 		start = time.Now()
 		if _, err := s.Prefill(ctx, prompt); err != nil {
 			t.Fatal(err)
 		}
 		d := time.Since(start)
-		t.Logf("pp512: %v, %.0f tokens/s", d, 512/d.Seconds())
+		t.Logf("pp%d: %v, %.0f tokens/s", depth, d, float64(depth)/d.Seconds())
 	}
 	for range 8 {
 		if _, err := s.Decode(5); err != nil {
@@ -110,7 +122,7 @@ func speed(t *testing.T, model, typeName string) {
 		}
 	}
 	d := time.Since(start)
-	t.Logf("tg128 @ d520: %v a token, %.1f tokens/s", d/n, n/d.Seconds())
+	t.Logf("tg128 @ d%d: %v a token, %.1f tokens/s", depth+8, d/n, n/d.Seconds())
 	for _, tokens := range []int{1, 512} {
 		if tokens == 512 {
 			s.Reset()

@@ -20,6 +20,7 @@ const (
 	pathMatrix = "matrix"
 	pathHalf   = "fp16"
 	pathInt8   = "int8"
+	pathAttend = "clusters"
 )
 
 // Paths lists the fast paths of the device's architecture.
@@ -37,6 +38,8 @@ func (dev *Device) Paths() []backends.Path {
 		all = append(all, backends.Path{Name: pathMatrix, About: about, Auto: true, Code: codeHash(dev.c.target), Takes: dev.takesCores})
 	}
 	if hasHalves(arch) {
+		all = append(all, backends.Path{Name: pathAttend, About: "attention of one token by clusters of blocks", Auto: true,
+			Code: codeHash(dev.c.target), Takes: takesAttend})
 		all = append(all, backends.Path{Name: pathHalf, About: "products of rows rounded to f16 (wgmma)", Half: true, Auto: true,
 			Rel: 2e-3, Code: codeHash(dev.c.target), Takes: takesMatrix})
 	}

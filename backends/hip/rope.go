@@ -50,17 +50,7 @@ func (b *binder) rotations(launches []*backends.Launch, numbers []int) {
 		var table, factors uintptr
 		half, pair, ftype, m := 0, 0, 0, 1.0
 		if l.Node.Op != ops.Push {
-			a := graph.Attr[ops.RoPEAttr](l.Node)
-			var freqs []float64
-			freqs, m = ops.RopeFrequencies(a, dh)
-			var err error
-			if table, err = b.dev.table(fmt.Sprintf("rope %+v %d", *a, dh), func() []byte { return tensor.Bytes(freqs) }); err != nil {
-				b.failf("%w", err)
-			}
-			half = len(freqs)
-			if a.Layout == "pair" {
-				pair = 1
-			}
+			table, half, pair, m = b.turns(l.Node, dh)
 			factors, ftype = b.plain(b.in(at + 2))
 		}
 		// Enough blocks for one token too, few for many: angles serve all heads of a block.

@@ -6,6 +6,7 @@
 // rotated ones are copied. With positions above zero y is a cache of type ytype
 // whose row pos[s] is written, else the dense result.
 #include "prelude.h"
+#include "turn.h"
 #define NT 128
 #define MOST 512 // pairs whose angles are kept
 #define ONCE 4   // heads that a thread loads at once
@@ -39,16 +40,7 @@ G_FN bool writes(const int *pos, u32 s, u32 tokens, u32 positions, u32 *status, 
   return !later;
 }
 
-struct Turn { float sn, cs; };
-G_FN Turn turn_of(const Job &j, int p, u32 i) {
-  double f = j.freq[i];
-  if (j.factors) f /= (double)load_float(j.factors, j.ftype, i);
-  Turn t;
-  g_sincos((double)p * f, &t.sn, &t.cs);
-  t.sn *= j.m;
-  t.cs *= j.m;
-  return t;
-}
+G_FN Turn turn_of(const Job &j, int p, u32 i) { return turn_of(j.freq, j.factors, j.ftype, j.m, p, i); }
 
 G_KERNEL G_BOUNDS(NT) rotate(const int *pos, u32 tokens, u32 per, Rotations jobs, u32 *status) {
   __shared__ Turn turns[MOST];
@@ -82,8 +74,8 @@ G_KERNEL G_BOUNDS(NT) rotate(const int *pos, u32 tokens, u32 per, Rotations jobs
       G_UNROLL for (u32 o = 0; o < ONCE; o++) {
         const u32 h = (h0 + o * rows) * j.dh;
         if (h0 + o * rows >= heads) break;
-        store_float(j.y, j.ytype, out + h + a, va[o] * t.cs - vb[o] * t.sn);
-        store_float(j.y, j.ytype, out + h + b, vb[o] * t.cs + va[o] * t.sn);
+        store_float(j.y, j.ytype, out + h + a, turn_first(va[o], vb[o], t));
+        store_float(j.y, j.ytype, out + h + b, turn_second(va[o], vb[o], t));
       }
     }
   }

@@ -1,0 +1,42 @@
+package hip_test
+
+import (
+	"fmt"
+	"testing"
+
+	"greta/ops/optest"
+	"greta/tensor"
+)
+
+// TestAttend compares the attention of one token with float64: heads of all widths that
+// clusters take, shared and not, behind few and many positions; and, in a model with heads
+// of 128 elements, with its rotations and stores inside.
+func TestAttend(t *testing.T) {
+	dev := open(t)
+	defer closing(t, dev)
+	for _, c := range []struct {
+		heads, groups, dh int
+		cache             string
+		rest              string
+	}{
+		{8, 8, 128, "f16", ""}, {8, 4, 128, "f16", ", softcap=5"}, {7, 1, 128, "bf16", ", window=100"}, {4, 2, 256, "f16", ""}, {4, 4, 128, "f32", ", window=7"},
+		{3, 1, 64, "f16", ""}, {32, 32, 128, "f16", ""},
+	} {
+		for _, pos := range []int{0, 1, 8, 63, 519, 1999} {
+			a := optest.Case{
+				Name: fmt.Sprint(c, pos), Eq: "y: attention(q, k, v, pos" + c.rest + ")",
+				Args: fmt.Sprintf("q float[1, %d, %d]; k %s[2000, %d, %d]; v %s[2000, %d, %d]; pos i32[1] =%d", c.heads, c.dh, c.cache, c.groups, c.dh, c.cache, c.groups, c.dh, pos),
+				Rel:  5e-6, Abs: 5e-5,
+			}
+			t.Run(a.Name, func(t *testing.T) {
+				if err := optest.Check(dev, a); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	wide := map[string]string{"L": "2", "D": "512", "H": "4", "G": "4", "F": "768", "V": "500"}
+	for _, half := range []bool{false, true} {
+		t.Run(fmt.Sprint("model/half=", half), func(t *testing.T) { checkModel(t, "llama2_7b", wide, tensor.F16, half) })
+	}
+}
