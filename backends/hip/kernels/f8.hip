@@ -98,8 +98,15 @@ G_KERNEL G_BOUNDS(NT) f8_rows(u16 *out, float *factor, const x_elem *x, Rows xr,
 #define W_LINE (BN * 16 + 32)    // of 16 elements of w; four of them begin at different banks
 #define STEP_BYTES (BN * 64 + X_STEP)
 
-G_FN void arrival_init_of(u32 at, u32 count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory"); }
-G_FN void arrive(u32 at) { asm volatile("{ .reg .b64 s; mbarrier.arrive.shared::cta.b64 s, [%0]; }" ::"r"(at) : "memory"); }
+// The block's barriers by number: a wave says that it was there, or waits for all the others.
+G_FN void barrier_arrive(u32 number) { asm volatile("bar.arrive %0, %1;" ::"r"(number), "n"(NT) : "memory"); }
+G_FN void barrier_wait(u32 number) { asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(NT) : "memory"); }
+// bar() that says whether it was so for any thread
+G_FN bool bar_any(bool so) {
+  u32 r;
+  asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; bar.red.or.pred q, 0, p; selp.u32 %0, 1, 0, q; }" : "=r"(r) : "r"((u32)so) : "memory");
+  return r;
+}
 G_FN u4 load_shared(u32 at) {
   u4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at) : "memory");
@@ -121,12 +128,12 @@ G_FN void decode(Frags &f, u32 at) {
 
 // the ring of stages in shared memory: that of x first, in lines of 1024 bytes
 struct Ring {
-  u32 x, w, full, free;    // where they begin; a stage's barriers: it is there, it is read
+  u32 x, w, full;          // where they begin; of a stage's barriers: it is there
   const u8 *from_w;        // the block's first step in global memory
   const u16 *from_x;
   u64 line_w, step_x;      // bytes from 16 elements of w to the next, and elements of x from step to step
   u32 stages;              // of this block
-  u32 freed, refill_phase; // the stage that is given free next; of the stages that are filled again
+  u32 freed;               // the stage that is given free next
 
   G_FN_IN u32 x_at(u32 slot) const { return x + slot * X_STEP; }
   G_FN_IN u32 w_at(u32 slot) const { return w + slot * (4 * W_LINE); }
@@ -140,20 +147,19 @@ struct Ring {
       bulk_copy(x_at(stage * HALVES + h), from_x + (s * HALVES + h) * step_x, X_STEP, full + 8 * stage);
     arrival_expect(full + 8 * stage, HALVES * STEP_BYTES); // behind the copies: the phase cannot end before
   }
-  // Behind the s-th stage: its shared memory is given free, and that of the stage before, which the
-  // other waves have given free by now, is filled again. One lane arrives for its wave, behind what
-  // all of its lanes have read.
+  // Behind the s-th stage: its shared memory is given free, if it is filled again, and the first wave
+  // fills that of the stage before, which the others have given free by now. Barrier 1 + i is that of
+  // stage i. What waves read is ordered by barriers of theirs, not of one lane, for racecheck to see it.
   G_FN_IN void release(u32 s) {
-    wave_sync();
-    if (lane() == 0) arrive(free + 8 * freed);
-    if (tid() == 0 && s > 0) {
+    if (tid() / G_WAVE) {
+      if (s + STAGES < stages) barrier_arrive(1 + freed);
+    } else if (s > 0 && s - 1 + STAGES < stages) {
       const u32 to = freed == 0 ? STAGES - 1 : freed - 1;
-      if (s - 1 + STAGES < stages) {
-        arrival_wait(free + 8 * to, refill_phase);
+      barrier_wait(1 + to);
+      if (tid() == 0) {
         ask_w(s - 1 + STAGES, to);
         ask_x(s - 1 + STAGES, to);
       }
-      if (to == STAGES - 1) refill_phase ^= 1;
     }
     if (++freed == STAGES) freed = 0;
     wave_sync();
@@ -178,7 +184,7 @@ G_KERNEL G_BOUNDS2(NT, RESIDENT)
     f8_gemm(const u16 *x, const float *xfactor, u32 places, u32 rows, const u8 *w, u32 wrows, u32 n, u32 steps, const float *scale,
             u32 scales, const void *bias, const float *res, Rows rr, void *y, u32 rowtiles, u32 coltiles, float *parts, u32 *counters) {
   extern __shared__ u4 shared_memory[];
-  __shared__ u64 arrivals[2 * STAGES];
+  __shared__ u64 arrivals[STAGES];
   begin_next();
   // Some rows of tiles at a time, so that the blocks that run have few rows of either.
   const u32 per = BAND * coltiles, band = bidx() / per, high = g_min(BAND, rowtiles - band * BAND);
@@ -190,18 +196,14 @@ G_KERNEL G_BOUNDS2(NT, RESIDENT)
   ring.x = (shared_at(shared_memory) + 1023) & ~1023u;
   ring.w = ring.x + SLOTS * X_STEP;
   ring.full = shared_at(arrivals);
-  ring.free = ring.full + 8 * STAGES;
   ring.line_w = (u64)wrows * 16;
   ring.step_x = (u64)places * 64;
   ring.from_w = w + first * 4 * ring.line_w + n0 * 16;
   ring.from_x = x + first * ring.step_x + (u64)m0 * 64;
   ring.stages = count / HALVES;
-  ring.freed = ring.refill_phase = 0;
+  ring.freed = 0;
   if (t == 0) {
-    G_UNROLL for (u32 i = 0; i < STAGES; i++) {
-      arrival_init(ring.full + 8 * i);
-      arrival_init_of(ring.free + 8 * i, WARPS_N);
-    }
+    G_UNROLL for (u32 i = 0; i < STAGES; i++) arrival_init(ring.full + 8 * i);
     arrival_fence();
   }
   bar();
@@ -253,19 +255,15 @@ G_KERNEL G_BOUNDS2(NT, RESIDENT)
   mma_wait<0>();
 #if SPLITS > 1
   // Parts lie as threads hold them. Whoever comes last adds all of a tile's.
-  __shared__ u32 last;
   float *const part = parts + (u64)bidx() * SPLITS * (BM * BN) + t;
   G_UNROLL for (int i = 0; i < REPEAT_N; i++) {
     G_UNROLL for (int j = 0; j < BM / 2; j++) part[(u64)bidy() * (BM * BN) + (i * (BM / 2) + j) * NT] = acc[i][j];
   }
   fence_device();
   bar();
-  if (t == 0) {
-    last = count_up(counters + bidx()) == SPLITS - 1;
-    if (last) counters[bidx()] = 0;
-  }
-  bar();
-  if (!last) return;
+  const bool last = t == 0 && count_up(counters + bidx()) == SPLITS - 1;
+  if (last) counters[bidx()] = 0;
+  if (!bar_any(last)) return;
   fence_device();
   G_UNROLL for (int i = 0; i < REPEAT_N; i++) {
     G_UNROLL for (int j = 0; j < BM / 2; j++) {
