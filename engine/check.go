@@ -46,7 +46,7 @@ func (e *Engine) rounded() float64 {
 	info, limit := e.dev.Info(), 0.0
 	for _, n := range e.first.Nodes {
 		switch n.Op {
-		case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearScaled, ops.LinearScaledBias, ops.LinearID:
+		case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearScaled, ops.LinearScaledBias, ops.LinearScaledResidual, ops.LinearID:
 			block, _ := n.In[1].Type.Block()
 			if block > 1 && info.ActQuant || n.In[1].Type == tensor.BF16 && info.ActBF16 {
 				return RoundedLimit

@@ -182,14 +182,15 @@ func TestFuseAsks(t *testing.T) {
 
 // fusedCalls is a use of each fused operator, the optional operands given.
 var fusedCalls = map[string]string{
-	"rope_push":          "y: rope_push(kc, k, pos, f, base=100, layout=pair, dims=2)",
-	"linear_residual":    "y: linear_residual(x, w, z, b)",
-	"linear_bias":        "y: linear_bias(x, w, b)",
-	"linear_scaled":      "y: linear_scaled(x, w, b)",
-	"linear_scaled_bias": "y: linear_scaled_bias(x, w, b, b)",
-	"add_rmsnorm":        "s, y: add_rmsnorm(x, z, b, eps=0.5)",
-	"swiglu":             "y: swiglu(x, z)",
-	"geglu":              "y: geglu(x, z, form=erf)",
+	"rope_push":              "y: rope_push(kc, k, pos, f, base=100, layout=pair, dims=2)",
+	"linear_residual":        "y: linear_residual(x, w, z, b)",
+	"linear_bias":            "y: linear_bias(x, w, b)",
+	"linear_scaled":          "y: linear_scaled(x, w, b)",
+	"linear_scaled_bias":     "y: linear_scaled_bias(x, w, b, b)",
+	"linear_scaled_residual": "y: linear_scaled_residual(x, w, b, z)",
+	"add_rmsnorm":            "s, y: add_rmsnorm(x, z, b, eps=0.5)",
+	"swiglu":                 "y: swiglu(x, z)",
+	"geglu":                  "y: geglu(x, z, form=erf)",
 }
 
 const fusedDecl = `

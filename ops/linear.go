@@ -74,6 +74,17 @@ var LinearScaled = &graph.Op{
 	Cost:    linearCost,
 }
 
+// LinearScaledResidual adds a LinearScaled to the stream r [..., N] that it came from.
+var LinearScaledResidual = &graph.Op{
+	Name:    "linear_scaled_residual",
+	Doc:     "y = r + linear(x, w) * s",
+	Sig:     graph.MustSig("(x: T[*, K], w: W[N, K], s: S[N], r: R[*, N]) -> (y: float[*, N])"),
+	RowWise: true,
+	Check:   func(n *graph.Node) error { return plainFloat("r", n.In[3]) },
+	Body:    "y: r + linear(x, w) * s",
+	Cost:    linearCost,
+}
+
 // LinearScaledBias is a LinearScaled whose bias comes behind the factors.
 var LinearScaledBias = &graph.Op{
 	Name:    "linear_scaled_bias",

@@ -18,7 +18,7 @@ var basic = []*graph.Op{
 
 // fused are defined by their bodies. Their order is one in which they can be
 // tried: an operator that takes in more comes before one that takes in less.
-var fused = []*graph.Op{RoPEPush, LinearResidual, LinearBias, LinearScaledBias, LinearScaled, AddRMSNorm, SwiGLU, GeGLU}
+var fused = []*graph.Op{RoPEPush, LinearResidual, LinearBias, LinearScaledResidual, LinearScaledBias, LinearScaled, AddRMSNorm, SwiGLU, GeGLU}
 
 // Table finds every operator by its name.
 var Table graph.Table = newTable(basic, fused)

@@ -15,10 +15,16 @@ import (
 
 	"greta/backends"
 	"greta/backends/hip"
+	"greta/backends/ref"
+	"greta/engine"
 	"greta/graph"
 	"greta/graph/lang"
+	"greta/internal/factors"
+	"greta/internal/testfiles"
+	"greta/models"
 	"greta/ops"
 	"greta/tensor"
+	openfile "greta/weights/open"
 	"greta/weights/quant"
 
 	"github.com/x448/float16"
@@ -389,6 +395,39 @@ func TestF8Identity(t *testing.T) {
 				t.Fatalf("%s: the identity gives %v at %d, x is %v", typ, y[i], i, p.x[i])
 			}
 		}
+	}
+}
+
+// TestF8Checkpoint: a checkpoint with factors beside its matrices agrees with float64
+// operator by operator, and joined as well as launch by launch.
+func TestF8Checkpoint(t *testing.T) {
+	src, err := openfile.Open(testfiles.Repo(t, "testdata", "tolstoy-2.7m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	file, err := models.Match(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, half := range []bool{false, true} {
+		dev := open(t)
+		if half {
+			closing(t, dev)
+			dev = openHalf(t)
+		}
+		opt := engine.Options{Model: file, Source: factors.Source{Source: src}, Device: dev, Context: 64, KV: tensor.F32}
+		r, err := engine.Check(t.Context(), engine.CheckOptions{Options: opt, Ref: ref.New()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := r.Worst(); w != nil {
+			t.Logf("half %v: limit %.1e, worst %.2e at %s %s (%s)", half, r.Limit, w.RelL2, w.Step, w.Name, w.Op)
+		}
+		if !r.OK() {
+			t.Errorf("half %v: diverged %+v, prefill %v, replay %v, repeat %v", half, r.Diverged, r.PrefillOK, r.ReplayOK, r.RepeatOK)
+		}
+		closing(t, dev)
 	}
 }
 

@@ -6,8 +6,11 @@ import (
 	"testing"
 
 	"greta/engine"
+	"greta/internal/factors"
+	"greta/internal/testfiles"
 	"greta/models"
 	"greta/tensor"
+	openfile "greta/weights/open"
 )
 
 // TestPackF8: element k of row n lies at (k/16·N + n)·16 + k%16, what pads K is zero,
@@ -43,6 +46,49 @@ func TestPackF8(t *testing.T) {
 	}
 	if err := packF8(dst, src, tensor.F8E4M3, shape, 0, 38); err == nil {
 		t.Error("a row that is not there was packed")
+	}
+}
+
+// TestF8Factors: factors beside matrices cost a token no launch of their own.
+func TestF8Factors(t *testing.T) {
+	src, err := openfile.Open(testfiles.Repo(t, "testdata", "tolstoy-2.7m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	file, err := models.Match(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var launches [2]int
+	for i, applied := range []bool{false, true} {
+		dev, err := openPaper("sm_90", 0, func(p program) {
+			if f := string(p); strings.HasPrefix(f, "vec.hip") && strings.Contains(f, "W_E4M3") && !strings.HasSuffix(f, " SCALED=1") {
+				t.Errorf("factors are left to others: %s", f)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := engine.New(t.Context(), engine.Options{Model: file, Source: factors.Source{Source: src, Applied: applied}, Device: dev, Context: 64})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := e.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		step, err := s.Step(1, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		launches[i] = len(step.Program.Launches)
+		if err := errors.Join(s.Close(), e.Close(), dev.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	if launches[0] != launches[1] {
+		t.Errorf("%d launches, with factors in the weights %d", launches[0], launches[1])
 	}
 }
 

@@ -92,10 +92,12 @@ func (j *joiner) node(i int) *graph.Node { return j.p.Launches[i].Node }
 func (j *joiner) path(i int) string {
 	n := j.node(i)
 	switch {
-	case n.Op != ops.Linear && n.Op != ops.LinearBias:
+	case n.Op != ops.Linear && n.Op != ops.LinearBias && n.Op != ops.LinearScaled && n.Op != ops.LinearScaledBias:
 		return ""
 	case j.dev.usesVec(n):
 		return "vec"
+	case scaled(n):
+		return ""
 	case n.In[0].Shape.Rows() > matvecColumns && j.dev.usesHalves(n) && !j.dev.usesF8(n):
 		return "gemm"
 	}
@@ -115,15 +117,19 @@ func (j *joiner) sameProduct(a, b int) bool {
 	if v.Type != w.Type || v.Shape[1] != w.Shape[1] || !v.Type.IsBlock() && v.Stride != w.Stride {
 		return false
 	}
-	return bias(x).Type == bias(y).Type && (bias(x).Buffer == nil) == (bias(y).Buffer == nil)
+	return scaled(x.Node) == scaled(y.Node) && bias(x).Type == bias(y).Type && (bias(x).Buffer == nil) == (bias(y).Buffer == nil)
 }
 
-// bias is the third operand, one without a buffer where it is left out.
+// bias is a product's bias, one without a buffer where it is left out.
 func bias(l *backends.Launch) *backends.Operand {
-	if len(l.In) < 3 {
+	i := 2
+	if scaled(l.Node) {
+		i = 3
+	}
+	if len(l.In) <= i {
 		return &backends.Operand{}
 	}
-	return &l.In[2]
+	return &l.In[i]
 }
 
 func sameOperand(a, b *backends.Operand) bool {

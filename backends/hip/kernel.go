@@ -7,7 +7,6 @@ import (
 
 	"greta/backends"
 	"greta/graph"
-	"greta/ops"
 	"greta/tensor"
 )
 
@@ -26,39 +25,40 @@ type entry struct {
 }
 
 // fusions are the fused operators that this device wants, in the order of trial.
-var fusions = []string{"rope_push", "linear_scaled_bias", "linear_scaled", "linear_residual", "add_rmsnorm", "swiglu", "geglu"}
+var fusions = []string{"rope_push", "linear_scaled_residual", "linear_scaled_bias", "linear_scaled", "linear_residual", "add_rmsnorm", "swiglu", "geglu"}
 
 // table is the device's kernels by operator.
 var table = map[string]entry{
-	"add":                {bind: bindPair, weight: -1, plain: []int{1}},
-	"mul":                {bind: bindPair, weight: -1, plain: []int{1}},
-	"scale":              {bind: bindPoint, weight: -1},
-	"silu":               {bind: bindPoint, weight: -1},
-	"gelu":               {bind: bindPoint, weight: -1},
-	"sigmoid":            {bind: bindPoint, weight: -1},
-	"softcap":            {bind: bindPoint, weight: -1},
-	"swiglu":             {bind: bindPair, weight: -1},
-	"geglu":              {bind: bindPair, weight: -1},
-	"embed":              {bind: bindEmbed, weight: 1},
-	"linear":             {bind: bindLinear, weight: 1, plain: []int{2}, scratch: linearScratch},
-	"linear_bias":        {bind: bindLinear, weight: 1, plain: []int{2}, scratch: linearScratch},
-	"linear_residual":    {bind: bindLinear, weight: 1, plain: []int{3}, scratch: linearScratch},
-	"linear_scaled":      {bind: bindLinear, weight: 1},
-	"linear_scaled_bias": {bind: bindLinear, weight: 1, plain: []int{3}},
-	"linear_id":          {bind: bindLinearID, weight: 1, plain: []int{3}},
-	"rmsnorm":            {bind: bindNorm, weight: -1, plain: []int{1}},
-	"layernorm":          {bind: bindNorm, weight: -1, plain: []int{1, 2}},
-	"add_rmsnorm":        {bind: bindNorm, weight: -1, plain: []int{2}},
-	"softmax":            {bind: bindSoftmax, weight: -1},
-	"rope":               {bind: bindRotation, weight: -1, plain: []int{2}},
-	"push":               {bind: bindRotation, weight: -1, plain: []int{0}, check: checkCache},
-	"rope_push":          {bind: bindRotation, weight: -1, plain: []int{0, 3}, check: checkCache},
-	"attention":          {bind: bindAttention, weight: -1, plain: []int{1, 2}, check: checkAttention, scratch: attentionScratch},
-	"topk":               {bind: bindTopK, weight: -1},
-	"mix":                {bind: bindMix, weight: -1},
-	"rows":               {bind: bindRows, weight: -1},
-	"split":              {bind: bindSplit, weight: -1},
-	"view":               {bind: bindView, weight: -1},
+	"add":                    {bind: bindPair, weight: -1, plain: []int{1}},
+	"mul":                    {bind: bindPair, weight: -1, plain: []int{1}},
+	"scale":                  {bind: bindPoint, weight: -1},
+	"silu":                   {bind: bindPoint, weight: -1},
+	"gelu":                   {bind: bindPoint, weight: -1},
+	"sigmoid":                {bind: bindPoint, weight: -1},
+	"softcap":                {bind: bindPoint, weight: -1},
+	"swiglu":                 {bind: bindPair, weight: -1},
+	"geglu":                  {bind: bindPair, weight: -1},
+	"embed":                  {bind: bindEmbed, weight: 1},
+	"linear":                 {bind: bindLinear, weight: 1, plain: []int{2}, scratch: linearScratch},
+	"linear_bias":            {bind: bindLinear, weight: 1, plain: []int{2}, scratch: linearScratch},
+	"linear_residual":        {bind: bindLinear, weight: 1, plain: []int{3}, scratch: linearScratch},
+	"linear_scaled":          {bind: bindLinear, weight: 1},
+	"linear_scaled_bias":     {bind: bindLinear, weight: 1, plain: []int{3}},
+	"linear_scaled_residual": {bind: bindLinear, weight: 1},
+	"linear_id":              {bind: bindLinearID, weight: 1, plain: []int{3}},
+	"rmsnorm":                {bind: bindNorm, weight: -1, plain: []int{1}},
+	"layernorm":              {bind: bindNorm, weight: -1, plain: []int{1, 2}},
+	"add_rmsnorm":            {bind: bindNorm, weight: -1, plain: []int{2}},
+	"softmax":                {bind: bindSoftmax, weight: -1},
+	"rope":                   {bind: bindRotation, weight: -1, plain: []int{2}},
+	"push":                   {bind: bindRotation, weight: -1, plain: []int{0}, check: checkCache},
+	"rope_push":              {bind: bindRotation, weight: -1, plain: []int{0, 3}, check: checkCache},
+	"attention":              {bind: bindAttention, weight: -1, plain: []int{1, 2}, check: checkAttention, scratch: attentionScratch},
+	"topk":                   {bind: bindTopK, weight: -1},
+	"mix":                    {bind: bindMix, weight: -1},
+	"rows":                   {bind: bindRows, weight: -1},
+	"split":                  {bind: bindSplit, weight: -1},
+	"view":                   {bind: bindView, weight: -1},
 }
 
 // kernel is the choice for a node.
@@ -123,8 +123,8 @@ func (dev *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 			return nil, backends.Unsupportedf("hip", n, "%s: results are f32 here", v)
 		}
 	}
-	if (n.Op == ops.LinearScaled || n.Op == ops.LinearScaledBias) && !dev.usesF8(n) {
-		return nil, backends.Unsupportedf("hip", n, "factors of rows are for products with packed weights of 8-bit floats and more than %d rows here, in half precision", matvecColumns)
+	if scaled(n) && !dev.usesF8(n) && !dev.usesVec(n) {
+		return nil, backends.Unsupportedf("hip", n, "factors of rows are for products of one row here, and for those of more than %d in half precision with packed weights of 8-bit floats", matvecColumns)
 	}
 	if e.check != nil {
 		if err := e.check(n); err != nil {

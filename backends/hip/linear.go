@@ -41,10 +41,17 @@ func (b *binder) product() product {
 		p.scale, p.bias = b.in(2), none
 	case ops.LinearScaledBias:
 		p.scale, p.bias = b.in(2), b.in(3)
+	case ops.LinearScaledResidual:
+		p.scale, p.res, p.bias = b.in(2), b.in(3), none
 	}
 	p.columns = p.x.Shape.Rows()
 	p.variant = b.l.Kernel.(*kernel).variant
 	return p
+}
+
+// scaled says whether a product has factors of its weight's rows.
+func scaled(n *graph.Node) bool {
+	return n.Op == ops.LinearScaled || n.Op == ops.LinearScaledBias || n.Op == ops.LinearScaledResidual
 }
 
 func bindLinear(b *binder) {

@@ -142,7 +142,7 @@ func takesMatrix(n *graph.Node) bool {
 
 func takesLinear(n *graph.Node) bool {
 	switch n.Op {
-	case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearScaled, ops.LinearScaledBias:
+	case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearScaled, ops.LinearScaledBias, ops.LinearScaledResidual:
 		return true
 	}
 	return false

@@ -47,6 +47,12 @@ func programsFor(arch string) []program {
 			all = append(all, newProgram("matrix.hip", w, "W_SCALAR=0", "BIAS=0", "FULL=0"))
 		}
 	}
+	// factors of rows
+	vec := []string{"W_TYPE=W_E4M3", "W_SCALAR=0", "X_SCALAR=0", "INT8=0", "CHUNK=64", "UNROLL=1", "NORM=1", "NORM_F32=0", "TURNS=5", "BIAS=3", "DRAW=2", "PAIRED_OF=of_swiglu"}
+	all = append(all, newProgram("vec.hip", append(vec, "MATS=3", "PAIRED=0", "BLOCKS=1", "STREAM=0", "STAGES=0", "SCALED=1")...))
+	if hasHalves(arch) {
+		all = append(all, newProgram("vec.hip", append(vec, "MATS=2", "PAIRED=1", "BLOCKS=1", "STREAM=1", "STAGES=5", "SCALED=1")...))
+	}
 	for _, w := range []string{"W_TYPE=W_F32", "W_TYPE=W_F16"} {
 		all = append(all, newProgram("matvec.hip", w, "W_SCALAR=1", "X_SCALAR=1", "NR=4", "NC=1", "UNROLL=2", "BLOCKS=8", "BIAS=1"),
 			newProgram("tile.hip", w, "W_SCALAR=1", "BIAS=0"), newProgram("embed.hip", w, "W_SCALAR=1"))

@@ -215,7 +215,11 @@ func (b *binder) vec(products []product, norm *normed, pair pairing) {
 		if pair.of != "" && !pair.keep {
 			y = 0
 		}
-		words = append(words, uint64(y), uint64(b.dense(p.bias)), uint64(uint32(n))|uint64(uint32(pairs))<<32)
+		words = append(words, uint64(y), uint64(b.dense(p.bias)))
+		if b.factors(p) > 0 {
+			words = append(words, uint64(b.dense(p.scale)))
+		}
+		words = append(words, uint64(uint32(n))|uint64(uint32(pairs))<<32)
 		if pair.of != "" {
 			pairs = n
 		} else {
@@ -229,6 +233,9 @@ func (b *binder) vec(products []product, norm *normed, pair pairing) {
 		onOff("INT8", eight), define("MATS", len(products)), onOff("PAIRED", pair.of != ""), define("PAIRED_OF", "of_"+pairName(pair.of)),
 		onOff("NORM", norm != nil), onOff("NORM_F32", b.plainNorm(norm)), define("TURNS", ceil(k, 4*vecThreads)), define("BLOCKS", shape.blocks), onOff("STREAM", shape.stages > 0),
 		define("STAGES", shape.stages), define("DRAW", shape.draw), define("CHUNK", max(shape.chunk, 1)*chunkBlocks(t)), define("UNROLL", shape.unroll), b.bias(first))
+	if b.factors(first) > 0 {
+		prog += " SCALED=1"
+	}
 	d := b.start(prog, "vec", vecThreads, min(ceil(pairs, waves), blocks), 1, 1)
 	d.shared = vecBytes(t, k, eight)
 	if shape.stages > 0 {

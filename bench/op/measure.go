@@ -318,7 +318,7 @@ func Limit(info backends.Info, n *graph.Node) float64 {
 		}
 	}
 	switch n.Op {
-	case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearScaled, ops.LinearScaledBias, ops.LinearID:
+	case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearScaled, ops.LinearScaledBias, ops.LinearScaledResidual, ops.LinearID:
 		switch w := n.In[1].Type; {
 		case w.IsBlock() && info.ActQuant:
 			limit = max(limit, 1e-2)

@@ -174,7 +174,7 @@ const roundedRel, roundedBF16Rel, roundedF16Rel = 1e-2, 3e-3, 2e-3
 // it rounds activations, 0 if it does not.
 func rounding(dev backends.Device, n *graph.Node) float64 {
 	switch n.Op {
-	case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearScaled, ops.LinearScaledBias, ops.LinearID:
+	case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearScaled, ops.LinearScaledBias, ops.LinearScaledResidual, ops.LinearID:
 		block, _ := n.In[1].Type.Block()
 		switch info := dev.Info(); {
 		case block > 1 && info.ActQuant:

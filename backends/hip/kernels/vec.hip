@@ -73,6 +73,9 @@ struct Matrix {
   Weights w;
   float *y;
   const void *bias;
+#ifdef SCALED
+  const float *scale; // of rows
+#endif
   u32 n, first; // rows, and the number of its first pair
 };
 struct Matrices { Matrix m[MATS]; };
@@ -102,6 +105,20 @@ G_FN Pair pair_of(const Matrices &all, u32 p) {
     r.b = w_row(all.m[i].w, r.rb);
   }
   return r;
+}
+
+// the factors of the rows of pair p
+struct Factors { float a, b; };
+G_FN Factors factors_of(const Matrices &all, u32 p) {
+  Factors f = {1, 1};
+#ifdef SCALED
+  const Pair r = pair_of(all, p);
+  G_UNROLL for (int i = 0; i < MATS; i++) {
+    if (PAIRED ? i == 0 : r.m == i) f.a = all.m[i].scale[r.ra];
+    if (PAIRED ? i == MATS - 1 : r.m == i) f.b = all.m[i].scale[r.rb];
+  }
+#endif
+  return f;
 }
 
 #if STREAM
@@ -327,6 +344,7 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
   for (; p < pairs; p += stride) {
 #endif
     float a = 0, b = 0;
+    const Factors factors = factors_of(all, p); // there by the time that the sums are
 #if STREAM
     for (u32 c = 0; c < stream.chunks; c++) {
       if (c) arrival_wait(stream.arrivals + slot * 8, phase);
@@ -369,8 +387,8 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
       }
     }
 #endif
-    a = wave_sum(a);
-    b = wave_sum(b);
+    a = wave_sum(a) * factors.a;
+    b = wave_sum(b) * factors.b;
     if (lane() != 0) {
       // the first lane has the sums
     } else if (PAIRED) {
