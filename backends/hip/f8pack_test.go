@@ -5,10 +5,14 @@ import (
 	"strings"
 	"testing"
 
+	"greta/backends"
+	"greta/bench/op"
 	"greta/engine"
+	"greta/graph"
 	"greta/internal/factors"
 	"greta/internal/testfiles"
 	"greta/models"
+	"greta/ops"
 	"greta/tensor"
 	openfile "greta/weights/open"
 )
@@ -121,6 +125,50 @@ func TestF8Model(t *testing.T) {
 			if strings.Contains(all, file) != used {
 				t.Errorf("half %v: %s is used: %v", half, file, !used)
 			}
+		}
+	}
+}
+
+// TestF8Configurations: what greta bench op linear --type f8e5m2 --config names is taken, and compiled
+// as it is named.
+func TestF8Configurations(t *testing.T) {
+	compiled := map[program]bool{}
+	dev, err := openPaper("sm_90", 0, func(p program) { compiled[p] = true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	if err := dev.SetPath(pathHalf, true); err != nil {
+		t.Fatal(err)
+	}
+	c, err := op.New(ops.Linear, op.Request{Sizes: map[string]int{"m": 8192, "n": 8192, "k": 8192}, Type: tensor.F8E5M2, At: -1, Float: dev.Info().Float})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := dev.Variants(c.Node); len(all) != len(f8Shapes) {
+		t.Fatalf("%d configurations: %q", len(all), all)
+	}
+	place := func(v *graph.Value, size int, packing string) backends.Operand {
+		b, err := dev.Alloc(size, backends.Arena)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { b.Free() })
+		return backends.Operand{Buffer: b, Type: v.Type, Shape: v.Shape, Stride: v.Type.RowBytes(v.Shape.Last()), Packing: packing}
+	}
+	x, w, y := c.Node.In[0], c.Node.In[1], c.Node.Out[0]
+	l := backends.Launch{Node: c.Node, In: []backends.Operand{place(x, x.Bytes(), ""), place(w, f8Size(w.Type, w.Shape), f8Packing.ID)}, Out: []backends.Operand{place(y, y.Bytes(), "")}}
+	for _, s := range f8Shapes {
+		dev.Choose(func(*graph.Node) string { return s.String() })
+		if l.Kernel, err = dev.Kernel(c.Node); err != nil {
+			t.Fatal(err)
+		}
+		e, err := dev.Capture(&backends.Program{Launches: []backends.Launch{l}})
+		if err == nil {
+			err = e.Close()
+		}
+		if p := s.program("W_TYPE=W_E5M2", "BIAS=0", tensor.F32); err != nil || !compiled[p] {
+			t.Errorf("%s: %s was not compiled, %v", s, p, err)
 		}
 	}
 }
