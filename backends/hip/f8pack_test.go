@@ -129,6 +129,20 @@ func TestF8Model(t *testing.T) {
 	}
 }
 
+// TestF8Tiles: tiles are narrower where that leaves fewer multiprocessors idle.
+func TestF8Tiles(t *testing.T) {
+	dev := &Device{units: 132}
+	for _, c := range []struct {
+		rows, n int
+		want    f8Shape
+	}{{8192, 8192, f8Shapes[0]}, {512, 4096, f8Narrow}, {512, 11008, f8Narrow}, {512, 32000, f8Shapes[0]}, {16, 256, f8Narrow}} {
+		all := dev.f8ShapesFor(c.rows, c.n)
+		if all[0] != c.want || len(all) != len(f8Shapes) {
+			t.Errorf("%d rows by %d: %s first of %d", c.rows, c.n, all[0], len(all))
+		}
+	}
+}
+
 // TestF8Configurations: what greta bench op linear --type f8e5m2 --config names is taken, and compiled
 // as it is named.
 func TestF8Configurations(t *testing.T) {

@@ -247,7 +247,7 @@ func (dev *Device) Variants(n *graph.Node) []string {
 		}
 		return all
 	case dev.usesF8(n):
-		return names(f8Shapes)
+		return names(dev.f8ShapesFor(n.In[0].Shape.Rows(), n.In[1].Shape[0]))
 	case dev.usesHalves(n):
 		return names(dev.gemmShapesFor(n.In[1].Type, n.In[0].Shape.Rows(), n.In[1].Shape[:1], false))
 	case dev.usesCopies(n):
