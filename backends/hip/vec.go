@@ -85,7 +85,7 @@ func (dev *Device) vecShapes(t tensor.Type, k int) []vecShape {
 	if hasHalves(dev.info.Level) && k%8 == 0 {
 		for _, s := range []vecShape{
 			{2, 2, 0, 1, 0, 1}, {2, 2, 0, 0, 0, 1}, {2, 2, 1, 1, 0, 1}, {2, 2, 0, 1, 0, 2}, {2, 2, 0, 0, 0, 2}, {2, 2, 1, 0, 0, 1}, {3, 2, 0, 1, 0, 1}, {3, 2, 1, 1, 0, 1},
-			{2, 1, 0, 1, 0, 1}, {3, 1, 0, 1, 0, 1}, {5, 1, 0, 1, 0, 1}, {5, 1, 1, 1, 0, 1}, {5, 1, 2, 1, 0, 1},
+			{2, 1, 0, 1, 0, 1}, {3, 1, 0, 1, 0, 1}, {5, 1, 0, 1, 0, 1}, {5, 1, 1, 1, 0, 1}, {5, 1, 2, 1, 0, 1}, {2, 2, 2, 1, 0, 1},
 		} {
 			if dev.vecShared(t, k, s) > vecMost {
 				continue
@@ -113,7 +113,7 @@ func (dev *Device) vecShapes(t tensor.Type, k int) []vecShape {
 // stages takes a fifth longer where rows are drawn.
 func vecDefault(t tensor.Type) vecShape {
 	if isF8(t) {
-		return vecShape{stages: 2, chunk: 2, draw: 1, alone: 1, blocks: 1}
+		return vecShape{stages: 2, chunk: 2, draw: 2, alone: 1, blocks: 1}
 	}
 	if elems, bytes := t.Block(); bytes*8 >= 8*elems {
 		return vecShape{stages: 5, chunk: 1, draw: 2, alone: 1, blocks: 1}
