@@ -157,7 +157,7 @@ func (e *Engine) loadJobs(ctx context.Context, jobs []loadJob, count func(loadJo
 // take with the device's memory. Mapped pages can be dropped and do not count.
 func (e *Engine) fits(jobs []loadJob) error {
 	have := int64(e.dev.Info().Memory)
-	if have <= 0 {
+	if have <= 0 || e.empty { // a rehearsal's device need not have the memory
 		return nil
 	}
 	var need int64
