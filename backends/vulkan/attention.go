@@ -44,7 +44,7 @@ func attentionScratch(_ *Device, n *graph.Node) int {
 
 // fewTokens is up to how many tokens attention_few.comp serves, fewGroups about how
 // many workgroups of it keep a large device busy.
-const fewTokens, fewGroups = 8, 1024
+const fewTokens, fewGroups = 8, 512
 
 // fewParts is parts for attention_few.comp, whose workgroups take 32 positions at a time at least.
 func fewParts(n *graph.Node) int {
@@ -66,7 +66,7 @@ func (b *bind) fewUnits(k, v *backends.Operand) int {
 		_, size := o.Type.Block()
 		return o.Shape[2]%4 == 0 && o.Offset%(4*size) == 0 && o.Stride%(4*size) == 0
 	}
-	if b.l.In[0].Shape[0] > fewTokens || !whole(k) || !whole(v) {
+	if b.l.In[0].Shape[0] > fewTokens || !whole(k) || !whole(v) || v.Shape[2] > 4*attentionTile {
 		return 0
 	}
 	lanes := 4 * b.d.p.MinSubgroup
@@ -183,7 +183,10 @@ func (b *bind) few(units int) error {
 		b.none(c)
 		b.none(c)
 	} else {
-		partoff = b.bytes(c, l.Scratch.Buffer, l.Scratch.Offset, attentionScratch(b.d, l.Node), true) / 4
+		partoff = b.bytes(c, l.Scratch.Buffer, l.Scratch.Offset, attentionScratch(b.d, l.Node), true) / 16
+		if l.Scratch.Offset%16 != 0 {
+			return fmt.Errorf("scratch at offset %d, which is no multiple of 16 bytes", l.Scratch.Offset)
+		}
 		count, err := b.d.counters(q.Shape[0] * heads)
 		if err != nil {
 			return err

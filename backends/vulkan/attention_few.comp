@@ -9,13 +9,14 @@
 #include "turn.glsl"
 #endif
 // Attention of few tokens, as attention.comp defines it. A workgroup works on one head of one token and
-// one of PARTS ranges of the positions; a subgroup takes eight positions at a time, an invocation four
+// one of up to PARTS ranges of the positions; a subgroup takes eight positions at a time, an invocation four
 // elements of each row, NV times. The workgroup that ends last puts the parts of its head together,
 // and writes the result also as signed bytes (forms.glsl) where DOTS.
 //
 // With the macro FRESH, of one token: q is not rotated yet, and the newest rows of the caches are not in
-// them. Workgroups rotate their head's q, and those whose range ends in the newest position take its
-// rows from xk and xv; one of each head of the caches also writes them there. Nobody reads them there.
+// them. Workgroups rotate their head's q; the one whose range ends in the newest position takes its
+// rows from xk and xv, beside those that it reads from the caches, and one of each head of the caches
+// also writes them there. Nobody reads them there.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint K = F32; // types of the caches
 layout(constant_id = 2) const uint V = F32;
@@ -29,7 +30,8 @@ layout(binding = 2, std430) readonly buffer BV { uvec2 v2[]; };
 layout(binding = 2, std430) readonly buffer BV4 { uvec4 v4[]; };
 layout(binding = 3, std430) readonly buffer BPos { int pos[]; };
 layout(binding = 4, std430) writeonly buffer BY { float y[]; };
-layout(binding = 5, std430) coherent buffer BPart { float part[]; };
+layout(binding = 5, std430) coherent buffer BPart { vec2 part[]; };   // a part's maximum and sum, behind
+layout(binding = 5, std430) coherent buffer BPart4 { vec4 part4[]; }; // the sums of all parts
 layout(binding = 6, std430) coherent buffer BDone { uint done[]; }; // zero before and behind a dispatch
 layout(binding = 8, std430) writeonly buffer BD { uint bytes[]; };
 layout(binding = 9, std430) writeonly buffer BS { vec2 scales[]; };
@@ -45,7 +47,7 @@ layout(binding = 14, std430) writeonly buffer BVW4 { uvec4 vw4[]; };
 #endif
 layout(push_constant) uniform Push {
   uint heads, share, dh, dv, positions;
-  uint qoff, qstride, koff, kstride, voff, vstride, posoff, yoff, ystride, partoff; // k's and v's in groups of four elements
+  uint qoff, qstride, koff, kstride, voff, vstride, posoff, yoff, ystride, partoff; // k's, v's and partoff in groups of four elements
   float scale, cap;
   uint window, launch, pitch; // pitch: of bytes, in words
 #ifdef FRESH
@@ -68,25 +70,50 @@ vec4 wide(uint type, uvec2 a) {
                      : uintBitsToFloat(uvec4(a.x << 16, a.x & 0xffff0000u, a.y << 16, a.y & 0xffff0000u));
 }
 
-#ifdef FRESH
-shared vec4 sk[DHMAX / 4], sv[T * NV]; // the newest rows
+#define WIDE(type, a) (type == F32 ? uintBitsToFloat(a) : wide(type, a.xy))
 
-// ROTATED puts element e of q or xk, whose row begins at a, into r; v_ and o_ are it and its partner.
-#define ROTATED(from_, a, e, position, r) { \
-    float v_ = from_[(a) + (e)]; \
+#ifdef FRESH
+shared vec4 sk[DHMAX / 4]; // the newest row of k
+
+// ROTATED puts element e of q or xk, whose row begins at a, into r, turned by cosine and sine in cs.
+#define ROTATED(from_, a, e, cs, r) { \
+    r = from_[(a) + (e)]; \
     if ((e) < 2 * pairs) { \
       bool second = PAIR ? ((e) & 1u) == 1 : (e) >= pairs; \
       float o_ = from_[(a) + (PAIR ? (e) ^ 1u : (second ? (e) - pairs : (e) + pairs))]; \
-      vec2 cs = rotation(freqs[PAIR ? (e) >> 1 : ((e) < pairs ? (e) : (e) - pairs)], position) * turned; \
-      v_ = second ? v_ * cs.x + o_ * cs.y : v_ * cs.x - o_ * cs.y; \
-    } \
-    r = v_; }
+      r = second ? r * cs.x + o_ * cs.y : r * cs.x - o_ * cs.y; \
+    } }
 
 uvec2 narrowed(uint type, vec4 v) {
   return type == F16 ? uvec2(f2h(v.x) | f2h(v.y) << 16, f2h(v.z) | f2h(v.w) << 16)
                      : uvec2(f2bf(v.x) | f2bf(v.y) << 16, f2bf(v.z) | f2bf(v.w) << 16);
 }
+
+// What a cache of a type gives back of the newest row's four elements v; where writer, they are put
+// there as well.
+#define STORED(type, to2, to4, a, writer, v) \
+    if (type == F32) { \
+      if (writer) to4[a] = floatBitsToUint(v); \
+    } else { \
+      uvec2 n_ = narrowed(type, v); \
+      if (writer) to2[a] = n_; \
+      v = wide(type, n_); \
+    }
 #endif
+
+// FETCH reads eight positions from j on, behind the newest that again, as they lie in the caches.
+#define FETCH(k, x, j) \
+  [[unroll]] for (uint i = 0; i < NV; i++) { \
+    uint u = lane + i * SG; \
+    [[unroll]] for (uint o = 0; o < 8; o++) { \
+      uint a = koff + min((j) + o, newest) * kstride + g * units + min(u, units - 1); \
+      k[o * NV + i] = K == F32 ? k4[a] : uvec4(k2[a], 0, 0); \
+    } \
+    [[unroll]] for (uint o = 0; o < 8; o++) { \
+      uint a = voff + min((j) + o, newest) * vstride + g * vunits + min(u, vunits - 1); \
+      x[o * NV + i] = V == F32 ? v4[a] : uvec4(v2[a], 0, 0); \
+    } \
+  }
 
 void main() {
   const uint t = gl_LocalInvocationID.x, lane = gl_SubgroupInvocationID, SG = gl_SubgroupSize, own = gl_SubgroupID;
@@ -97,88 +124,91 @@ void main() {
     return;
   }
   uint end = uint(last) + 1, from = window > 0 && end > window ? end - window : 0;
+  uint parts = 1;
   if (PARTS > 1) {
-    uint per = max((end - from + PARTS - 1) / PARTS, 8 * gl_NumSubgroups);
-    from += min(p * per, end - from);
+    const uint turn = 8 * gl_NumSubgroups;
+    uint per = ((end - from + PARTS - 1) / PARTS + turn - 1) / turn * turn;
+    parts = (end - from + per - 1) / per;
+    if (p >= parts) return;
+    from += p * per;
     end = min(from + per, end);
   }
-  uint units = dh / 4, vunits = dv / 4;
-  for (uint i = t; i < units; i += T) {
-    uint a = qoff + s * qstride + h * dh + 4 * i;
+  uint units = dh / 4, vunits = dv / 4, until = end;
 #ifdef FRESH
-    vec4 r;
-    [[unroll]] for (uint n = 0; n < 4; n++) ROTATED(q, a - 4 * i, 4 * i + n, uint(last), r[n])
-    sq[i] = r;
+  bool newest_ = end == uint(last) + 1; // is in this workgroup's range
+  if (newest_) until--;
+#endif
+  uint newest = max(until, 1) - 1; // that is in the caches
+  uint j0 = from + own * 8;
+  uvec4 k[8 * NV], x[8 * NV];
+#if NV == 1 // else there are not enough registers
+  FETCH(k, x, j0)
+#endif
+  for (uint e = t; e < dh; e += T) {
+    float r;
+#ifdef FRESH
+    vec2 cs = vec2(1, 0);
+    if (e < 2 * pairs) cs = rotation(freqs[PAIR ? e >> 1 : (e < pairs ? e : e - pairs)], uint(last)) * turned;
+    ROTATED(q, qoff + s * qstride + h * dh, e, cs, r)
+    sq[e >> 2][e & 3u] = r;
+    if (newest_) {
+      ROTATED(xk, xkoff + g * dh, e, cs, r)
+      sk[e >> 2][e & 3u] = r;
+    }
 #else
-    sq[i] = vec4(q[a], q[a + 1], q[a + 2], q[a + 3]);
+    sq[e >> 2][e & 3u] = q[qoff + s * qstride + h * dh + e];
 #endif
   }
-#ifdef FRESH
-  if (from < end && end == uint(last) + 1) {
-    bool writer = h - g * share == 0;
-    for (uint i = t; i < units; i += T) {
-      vec4 r;
-      [[unroll]] for (uint n = 0; n < 4; n++) ROTATED(xk, xkoff + g * dh, 4 * i + n, uint(last), r[n])
-      uint a = koff + uint(last) * kstride + g * units + i;
-      if (K == F32) {
-        if (writer) kw4[a] = floatBitsToUint(r);
-      } else {
-        uvec2 n = narrowed(K, r);
-        if (writer) kw2[a] = n;
-        r = wide(K, n);
-      }
-      sk[i] = r;
-    }
-    for (uint i = t; i < vunits; i += T) {
-      uint b = xvoff + g * dv + 4 * i, a = voff + uint(last) * vstride + g * vunits + i;
-      vec4 r = vec4(xv[b], xv[b + 1], xv[b + 2], xv[b + 3]);
-      if (V == F32) {
-        if (writer) vw4[a] = floatBitsToUint(r);
-      } else {
-        uvec2 n = narrowed(V, r);
-        if (writer) vw2[a] = n;
-        r = wide(V, n);
-      }
-      sv[i] = r;
-    }
-  }
-#endif
   barrier();
   const float LOW = -3.0e38;
   float top = LOW, sum = 0;
   vec4 acc[NV];
   [[unroll]] for (uint i = 0; i < NV; i++) acc[i] = vec4(0);
-  for (uint j0 = from + own * 8; j0 < end; j0 += 8 * gl_NumSubgroups) {
+#ifdef FRESH
+  if (newest_ && own == gl_NumSubgroups - 1) {
+    bool writer = h - g * share == 0;
+    float d = 0;
+    [[unroll]] for (uint i = 0; i < NV; i++) {
+      uint u = lane + i * SG;
+      if (u < units) {
+        vec4 r = sk[u];
+        STORED(K, kw2, kw4, koff + uint(last) * kstride + g * units + u, writer, r)
+        d += dot(r, sq[u]);
+      }
+      if (u < vunits) {
+        uint b = xvoff + g * dv + 4 * u;
+        vec4 r = vec4(xv[b], xv[b + 1], xv[b + 2], xv[b + 3]);
+        STORED(V, vw2, vw4, voff + uint(last) * vstride + g * vunits + u, writer, r)
+        acc[i] = r;
+      }
+    }
+    top = subgroupAdd(d) * scale;
+    if (cap > 0) top = cap * tanh_(top / cap);
+    sum = 1;
+  }
+#endif
+  while (j0 < until) {
+    uint j1 = j0 + 8 * gl_NumSubgroups;
+#if NV == 1
+    uvec4 k1[8 * NV], x1[8 * NV];
+    if (j1 < until) { FETCH(k1, x1, j1) }
+#else
+    FETCH(k, x, j0)
+#endif
     float d[8];
-    vec4 x[8 * NV];
     [[unroll]] for (uint o = 0; o < 8; o++) d[o] = 0;
     [[unroll]] for (uint i = 0; i < NV; i++) {
       uint u = lane + i * SG;
-      vec4 k[8];
-      [[unroll]] for (uint o = 0; o < 8; o++) {
-        uint a = koff + min(j0 + o, end - 1) * kstride + g * units + min(u, units - 1);
-#ifdef FRESH
-        if (min(j0 + o, end - 1) == uint(last)) k[o] = sk[min(u, units - 1)];
-        else
-#endif
-        k[o] = K == F32 ? uintBitsToFloat(k4[a]) : wide(K, k2[a]);
-      }
-      [[unroll]] for (uint o = 0; o < 8; o++) {
-        uint a = voff + min(j0 + o, end - 1) * vstride + g * vunits + min(u, vunits - 1);
-#ifdef FRESH
-        if (min(j0 + o, end - 1) == uint(last)) x[o * NV + i] = sv[min(u, vunits - 1)];
-        else
-#endif
-        x[o * NV + i] = V == F32 ? uintBitsToFloat(v4[a]) : wide(V, v2[a]);
-      }
       vec4 e = u < units ? sq[min(u, units - 1)] : vec4(0);
-      [[unroll]] for (uint o = 0; o < 8; o++) d[o] += dot(k[o], e);
+      [[unroll]] for (uint o = 0; o < 8; o++) d[o] += dot(WIDE(K, k[o * NV + i]), e);
+    }
+    [[unroll]] for (uint o = 0; o < 8; o++) d[o] = subgroupAdd(d[o]) * scale;
+    if (cap > 0) {
+      [[unroll]] for (uint o = 0; o < 8; o++) d[o] = cap * tanh_(d[o] / cap);
     }
     float next = top;
     [[unroll]] for (uint o = 0; o < 8; o++) {
-      d[o] = subgroupAdd(d[o]) * scale;
-      if (cap > 0) d[o] = cap * tanh_(d[o] / cap);
-      if (j0 + o >= end) d[o] = LOW;
+      if (j0 + o >= until) d[o] = LOW;
       next = max(next, d[o]);
     }
     float old = exp_(top - next);
@@ -186,10 +216,17 @@ void main() {
     [[unroll]] for (uint i = 0; i < NV; i++) acc[i] *= old;
     top = next;
     [[unroll]] for (uint o = 0; o < 8; o++) {
-      float e = j0 + o < end ? exp_(d[o] - next) : 0.0;
+      float e = j0 + o < until ? exp_(d[o] - next) : 0.0;
       sum += e;
-      [[unroll]] for (uint i = 0; i < NV; i++) acc[i] = fma(vec4(e), x[o * NV + i], acc[i]);
+      [[unroll]] for (uint i = 0; i < NV; i++) acc[i] = fma(vec4(e), WIDE(V, x[o * NV + i]), acc[i]);
     }
+#if NV == 1
+    [[unroll]] for (uint o = 0; o < 8; o++) {
+      k[o] = k1[o];
+      x[o] = x1[o];
+    }
+#endif
+    j0 = j1;
   }
   if (lane == 0) {
     tops[own] = top;
@@ -197,68 +234,71 @@ void main() {
   }
   [[unroll]] for (uint i = 0; i < NV; i++) so[own * SG * NV + i * SG + lane] = acc[i];
   barrier();
+  // From here on an invocation has four elements of the result, up to vunits <= T.
   float best = LOW, weight = 0;
   for (uint o = 0; o < gl_NumSubgroups; o++) best = max(best, tops[o]);
   for (uint o = 0; o < gl_NumSubgroups; o++) weight = fma(sums[o], exp_(tops[o] - best), weight);
-  uint line = s * heads + h, to = partoff + line * PARTS * (dv + 2);
-  // This workgroup's part: element i of the sums lies in unit i / 4 of each subgroup.
-  if (PARTS > 1) {
-    for (uint i = t; i < dv; i += T) {
-      float r = 0;
-      for (uint o = 0; o < gl_NumSubgroups; o++) r = fma(so[o * SG * NV + i / 4][i & 3u], exp_(tops[o] - best), r);
-      part[to + p * (dv + 2) + 2 + i] = r;
-    }
-    if (t == 0) {
-      part[to + p * (dv + 2)] = best;
-      part[to + p * (dv + 2) + 1] = weight;
-    }
+  vec4 r = vec4(0);
+  if (t < vunits)
+    for (uint o = 0; o < gl_NumSubgroups; o++) r = fma(so[o * SG * NV + t], vec4(exp_(tops[o] - best)), r);
+  if (PARTS > 1 && parts > 1) {
+    uint lines = gl_NumWorkGroups.x * gl_NumWorkGroups.y, line = s * heads + h;
+    uint to = partoff + line * PARTS * vunits, heads_ = 2 * partoff + (2 * lines * vunits + line) * PARTS;
+    if (t < vunits) part4[to + p * vunits + t] = r;
+    if (t == 0) part[heads_ + p] = vec2(best, weight);
     memoryBarrierBuffer();
     barrier();
-    if (t == 0) last_ = atomicAdd(done[line], 1u) == PARTS - 1;
+    if (t == 0) last_ = atomicAdd(done[line], 1u) == parts - 1;
     barrier();
     if (!last_) return;
     memoryBarrierBuffer();
     if (t == 0) done[line] = 0;
-    if (t < PARTS) {
-      tops[t] = part[to + t * (dv + 2)];
-      sums[t] = part[to + t * (dv + 2) + 1];
+    // Of each unit several invocations take every sharers-th part, eight at a time.
+    uint sharers = T / vunits, u = t % vunits, mine = t / vunits;
+    if (t < parts) {
+      vec2 head = part[heads_ + t];
+      tops[t] = head.x;
+      sums[t] = head.y;
     }
     barrier();
     best = LOW;
+    for (uint o = lane; o < parts; o += SG) best = max(best, tops[o]);
+    best = subgroupMax(best);
     weight = 0;
-    for (uint o = 0; o < PARTS; o++) best = max(best, tops[o]);
-    barrier();
-    if (t < PARTS) tops[t] = exp_(tops[t] - best);
-    barrier();
-    for (uint o = 0; o < PARTS; o++) weight = fma(sums[o], tops[o], weight);
-  }
-  for (uint i0 = 0; i0 < dv; i0 += T) {
-    uint i = i0 + t;
-    float r = 0;
-    if (i < dv) {
-      if (PARTS > 1)
-        for (uint o = 0; o < PARTS; o++) r = fma(part[to + o * (dv + 2) + 2 + i], tops[o], r);
-      else
-        for (uint o = 0; o < gl_NumSubgroups; o++) r = fma(so[o * SG * NV + i / 4][i & 3u], exp_(tops[o] - best), r);
-      r /= weight;
-      y[yoff + s * ystride + h * dv + i] = r;
-    }
-    if (DOTS) { // dv and T are multiples of 32
-      most[t] = abs(r);
-      barrier();
-      float m = 0;
-      for (uint j = 0; j < 32; j++) m = max(m, most[(t & ~31u) + j]);
-      total[t] = int(roundEven(r * (m > 0 ? 127.0 / m : 0.0)));
-      barrier();
-      uint at = h * dv + i;
-      if (i < dv && (t & 3u) == 0)
-        bytes[s * pitch + (at >> 2)] = total[t] & 255 | (total[t + 1] & 255) << 8 | (total[t + 2] & 255) << 16 | total[t + 3] << 24;
-      if (i < dv && (t & 31u) == 0) {
-        int n = 0;
-        for (uint j = 0; j < 32; j++) n += total[t + j];
-        scales[(s * pitch + (at >> 2)) >> 3] = vec2(m / 127.0, m / 127.0 * float(n));
+    for (uint o = lane; o < parts; o += SG) weight = fma(sums[o], exp_(tops[o] - best), weight);
+    weight = subgroupAdd(weight);
+    r = vec4(0);
+    if (mine < sharers)
+      for (uint o0 = mine; o0 < parts; o0 += 8 * sharers) {
+        vec4 v[8];
+        [[unroll]] for (uint n = 0; n < 8; n++) v[n] = part4[to + min(o0 + n * sharers, parts - 1) * vunits + u];
+        [[unroll]] for (uint n = 0; n < 8; n++)
+          if (o0 + n * sharers < parts) r = fma(v[n], vec4(exp_(tops[o0 + n * sharers] - best)), r);
       }
-      barrier();
+    so[t] = r;
+    barrier();
+    if (t < vunits)
+      for (uint n = 1; n < sharers; n++) r += so[n * vunits + t];
+  }
+  r /= weight;
+  if (t < vunits) {
+    uint a = yoff + s * ystride + h * dv + 4 * t;
+    [[unroll]] for (uint n = 0; n < 4; n++) y[a + n] = r[n];
+  }
+  if (DOTS) { // dv is a multiple of 32
+    most[t] = max(max(abs(r.x), abs(r.y)), max(abs(r.z), abs(r.w)));
+    barrier();
+    float m = 0;
+    for (uint n = 0; n < 8; n++) m = max(m, most[(t & ~7u) + n]);
+    ivec4 c = ivec4(roundEven(r * (m > 0 ? 127.0 / m : 0.0)));
+    total[t] = c.x + c.y + c.z + c.w;
+    barrier();
+    uint at = s * pitch + h * vunits + t;
+    if (t < vunits) bytes[at] = c.x & 255 | (c.y & 255) << 8 | (c.z & 255) << 16 | c.w << 24;
+    if (t < vunits && (t & 7u) == 0) {
+      int n = 0;
+      for (uint j = 0; j < 8; j++) n += total[t + j];
+      scales[at >> 3] = vec2(m / 127.0, m / 127.0 * float(n));
     }
   }
 }
