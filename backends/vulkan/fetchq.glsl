@@ -1,13 +1,11 @@
 // FETCH reads what an invocation needs of unit u of a row of blocks, from W and W4: the
 // same buffer as words and 16 bytes at a time. Layouts: decode.glsl and pack.go.
-#define U16(a) bitfieldExtract(W[(a) >> 2], int((a) & 2u) * 8, 16)
-
 Raw FETCH(uint row, uint u) {
   Raw v;
 #if TYPE == 14
   v.q = W4[(row >> 4) + 2 * u];
   v.p = W4[(row >> 4) + 2 * u + 1];
-  v.d = h2f(U16(row + cols + 2 * u));
+  v.d = W[(row + cols + 2 * u) >> 2];
 #elif TYPE < 20
   uint blocks = cols >> 5, plane = row + blocks * 16;
   v.q = W4[(row >> 4) + u];
@@ -16,11 +14,9 @@ Raw FETCH(uint row, uint u) {
   plane += (4 * blocks + 15) & ~15u;
 #endif
 #if TYPE == 11 || TYPE == 13
-  uint head = W[(plane >> 2) + u];
-  v.d = h2f(head & 0xffffu);
-  v.m = h2f(head >> 16);
+  v.d = W[(plane >> 2) + u];
 #else
-  v.d = h2f(U16(plane + 2 * u));
+  v.d = W[(plane + 2 * u) >> 2];
 #endif
 #elif TYPE == 22 || TYPE == 23
   uint a = (row >> 4) + (u >> 2) * (TYPE == Q4_K ? 9 : 11), at = a + (TYPE == Q4_K ? 1 : 3) + 2 * (u & 3u);
@@ -37,8 +33,7 @@ Raw FETCH(uint row, uint u) {
   v.q = W4[at];
   v.p = W4[at + 2];
   v.h = W4[((row + blocks * 128) >> 4) + block * 4 + 2 * h + part16];
-  v.head = uvec4(W[sc], W[sc + 1], U16(row + blocks * 208 + 2 * block), 0);
+  v.head = uvec4(W[sc], W[sc + 1], W[(row + blocks * 208 + 2 * block) >> 2], 0);
 #endif
   return v;
 }
-#undef U16

@@ -112,8 +112,16 @@ func (b *bind) vecShape(t tensor.Type, cols, nx int) (size, r int) {
 	return size, r
 }
 
+// dotRows is the number of results of a workgroup of matvecq.comp for one row of x; its subgroups
+// take two rows of w at a time in turn. The numbers of its invocations are what was fastest: of products
+// that run side by side, of a gate, and of those whose results a norm takes, beside which nothing runs.
+const dotRows, dotGroup, dotGroupGate, dotGroupAlone = 32, 256, 128, 512
+
 // dotShape is vecShape for matvecq.comp.
 func (b *bind) dotShape(t tensor.Type, cols, nx int) (size, r int) {
+	if nx == 1 {
+		return min(dotGroup, b.d.p.Invocations), dotRows
+	}
 	unit := 32
 	if e, _ := t.Block(); e > 32 {
 		unit = 64
@@ -122,13 +130,9 @@ func (b *bind) dotShape(t tensor.Type, cols, nx int) (size, r int) {
 	for size < 128 && cols >= 2*size*unit {
 		size *= 2
 	}
-	switch {
-	case nx > 4:
+	r = 2
+	if nx > 4 {
 		r = 1
-	case nx > 1:
-		r = 2
-	default:
-		r = 4
 	}
 	return max(size, min(b.d.p.Subgroup, 64)), r
 }
@@ -182,10 +186,13 @@ func (b *bind) chain(p product, up *backends.Operand, act uint32, norm int) {
 	}
 	read := *x // reserving memory below may move it
 	whole := piece{0, p.w.Rows()}
-	size, _ := b.dotShape(p.w.Type, p.w.Shape.Last(), 1)
-	name, per := "chainq_", 4
-	if up != nil {
-		name, per = "gateq_", 2
+	size, per := b.dotShape(p.w.Type, p.w.Shape.Last(), 1)
+	name := "chainq_"
+	switch {
+	case up != nil:
+		name, size = "gateq_", dotGroupGate
+	case norm >= 0:
+		size = min(dotGroupAlone, b.d.p.Invocations)
 	}
 	c := b.call(name + p.w.Type.String())
 	woff, boff, btype, r, y := b.dotOperands(c, p, read, whole)
@@ -205,11 +212,6 @@ func (b *bind) chain(p product, up *backends.Operand, act uint32, norm int) {
 	if to != nil {
 		b.temporary(c, to.data, true)
 		b.temporary(c, to.scales, true)
-		count, err := b.d.counters(p.w.Rows() / 32)
-		if err != nil {
-			b.fail(err)
-			return
-		}
 		if norm >= 0 {
 			b.temporary(c, to.squares, true)
 			goff, _ = b.vector(c, &b.program.Launches[norm].In[1])
@@ -217,7 +219,6 @@ func (b *bind) chain(p product, up *backends.Operand, act uint32, norm int) {
 			b.floats(c, p.y, true)
 			b.none(c)
 		}
-		b.temporary(c, count, true)
 	} else {
 		// In place of what is not written stands what is: the placeholder is read by others
 		// at the same time.
@@ -225,7 +226,6 @@ func (b *bind) chain(p product, up *backends.Operand, act uint32, norm int) {
 			b.floats(c, p.y, true)
 		}
 		b.none(c)
-		b.floats(c, p.y, true)
 	}
 	uoff := uint32(0)
 	if up != nil {

@@ -50,7 +50,7 @@ jobs() {
     esac
     case $name in
       q4_[01] | q5_[01] | q8_0 | q[456]_K)
-        for shape in "1 4" "4 2" "8 1"; do
+        for shape in "1 2" "4 2" "8 1"; do
           read -r x w <<<"$shape"
           echo matvecq.comp matvecq_${name}_$x.spv $number -DNX=$x -DR=$w
         done
@@ -58,8 +58,8 @@ jobs() {
     esac
     case $name in
       q4_0 | q5_1 | q8_0 | q4_K | q6_K)
-        echo matvecq.comp chainq_$name.spv $number -DNX=1 -DR=4 -DCHAIN
-        echo matvecq.comp gateq_$name.spv $number -DNX=1 -DR=4 -DCHAIN -DGATE
+        echo matvecq.comp chainq_$name.spv $number -DNX=1 -DR=2 -DCHAIN
+        echo matvecq.comp gateq_$name.spv $number -DNX=1 -DR=2 -DCHAIN -DGATE
         ;;
     esac
     case $name in

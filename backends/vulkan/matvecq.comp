@@ -11,13 +11,14 @@
 #endif
 // y[s,n] = sum over k of w[n,k] x[s,k] (+ b[n]) (+ r[s,n]) for few rows of x, which are signed bytes with
 // scales (forms.glsl), and weights of block formats: sums of products of bytes are integers, which scales
-// then weigh. A workgroup computes R rows of w for NX rows of x (macros). With EXPERTS there is one row
-// of x and one result per choice, and w is stacked. Layouts of blocks: decode.glsl and pack.go.
+// then weigh. A workgroup computes R rows of w for NX rows of x (macros); for one row of x (NX 1) a
+// subgroup R rows of w at a time, with UN of an invocation's next pieces of each on their way, and a
+// workgroup ROWS. With EXPERTS there is one row of x and one result per choice, and w is
+// stacked. Layouts of blocks: decode.glsl and pack.go.
 //
 // With the macro CHAIN, of one row of x: x may be the bytes of u g that come with sums of squares of u, for
 // an RMSNorm whose division is left for the end (NORM); and y may be written as bytes too (FORM), or
-// those of y g with sums of squares of y (NEXT). A scale covers 32 results; the last of the workgroups that
-// compute them makes the bytes. With the macro GATE too, y = act(w x, up x).
+// those of y g with sums of squares of y (NEXT). A scale covers the 32 results of a workgroup. With the macro GATE too, y = act(w x, up x).
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint BIAS = 0; // type, 0: none
 layout(constant_id = 2) const bool RESIDUAL = false;
@@ -27,19 +28,16 @@ layout(constant_id = 4) const bool NORM = false;
 layout(constant_id = 5) const bool FORM = false;
 layout(constant_id = 6) const bool NEXT = false;
 layout(constant_id = 7) const uint ACT = SWIGLU;
-layout(binding = 5, std430) coherent buffer BY { float y[]; };
 layout(binding = 8, std430) readonly buffer BQ { float squares[]; }; // of x, per 32
 layout(binding = 9, std430) writeonly buffer BD { uint bytes[]; };
 layout(binding = 10, std430) writeonly buffer BDS { vec2 scales2[]; };
 layout(binding = 11, std430) writeonly buffer BDQ { float squares2[]; };
 layout(binding = 12, std430) readonly buffer BG { float g[]; };
-layout(binding = 13, std430) coherent buffer BDone { uint done[]; }; // per 32 rows; zero before and behind a dispatch
-#else
-layout(binding = 5, std430) writeonly buffer BY { float y[]; };
 #endif
+layout(binding = 5, std430) writeonly buffer BY { float y[]; };
 #ifdef GATE
-layout(binding = 14, std430) readonly buffer Up { uint up[]; };
-layout(binding = 14, std430) readonly buffer Up4 { uvec4 up4[]; };
+layout(binding = 13, std430) readonly buffer Up { uint up[]; };
+layout(binding = 13, std430) readonly buffer Up4 { uvec4 up4[]; };
 #endif
 layout(binding = 0, std430) readonly buffer Weights { uint w[]; };
 layout(binding = 0, std430) readonly buffer Weights4 { uvec4 w4[]; };
@@ -60,19 +58,18 @@ layout(push_constant) uniform Push {
   float eps;
 };
 
+#if NX > 1
 shared float part[64 * R * NX]; // subgroups have 4 invocations at least
+#endif
 #ifdef GATE
-#define OUT (R / 2) // results of a workgroup
-#define UPPER uoff
+#define OUT (R / 2) // results of R rows
 #else
 #define OUT R
-#define UPPER base
 #endif
 #ifdef CHAIN
-shared float parts2[64];
 shared float top[32], square_[32];
 shared int code[32];
-shared bool last_;
+shared float result[32];
 #endif
 
 int dp(uint a, uint c, int sum) { return sum + dotPacked4x8EXT(int(a), int(c)); }
@@ -90,6 +87,16 @@ const uint Q4_0 = 10, Q4_1 = 11, Q5_0 = 12, Q5_1 = 13, Q8_0 = 14, Q4_K = 22, Q5_
 // fifth gives the fifth bits of four codes, from four bits of h.
 uint fifth(uint h) { return ((h & 15u) * 0x00204081u & 0x01010101u) << 4; }
 
+// Pieces of a row that are under way: up to 40 registers for all rows.
+#if TYPE >= 20
+#define UN 1
+#elif TYPE == 10
+#define UN 4
+#else
+#define UN 2
+#endif
+
+// Raw is a piece of a row as it was read: nothing may be done with it before the next is on its way.
 struct Raw {
   uvec4 q;
 #if TYPE == 14 || TYPE >= 20
@@ -104,7 +111,7 @@ struct Raw {
   uvec4 h;
 #endif
 #if TYPE < 20
-  float d, m;
+  uint d; // a word with the block's scale: of even blocks in its lower half; with a minimum above it in Q4_1, Q5_1
   uint high;
 #endif
 };
@@ -150,11 +157,14 @@ X activations(uint s, uint u) {
   return v;
 }
 
+// half_ is number i of f16 numbers, of which word holds two.
+float half_(uint word, uint i) { return h2f(bitfieldExtract(word, int(i & 1u) * 16, 16)); }
+
 // product of what was fetched of unit u and of activations.
 float product(Raw v, X x, uint u) {
   const uvec4 low = uvec4(0x0f0f0f0fu);
 #if TYPE == 14
-  return v.d * x.s[0].x * float(dp4(v.q, x.a[0], dp4(v.p, x.a[1], 0)));
+  return half_(v.d, u) * x.s[0].x * float(dp4(v.q, x.a[0], dp4(v.p, x.a[1], 0)));
 #elif TYPE < 20
   uvec4 lo = v.q & low, hi = v.q >> 4 & low;
 #if TYPE == 12 || TYPE == 13
@@ -164,8 +174,8 @@ float product(Raw v, X x, uint u) {
   }
 #endif
   float sum = x.s[0].x * float(dp4(lo, x.a[0], dp4(hi, x.a[1], 0)));
-  if (TYPE == Q4_1 || TYPE == Q5_1) return fma(v.d, sum, v.m * x.s[0].y);
-  return v.d * fma(TYPE == Q4_0 ? -8.0 : -16.0, x.s[0].y, sum);
+  if (TYPE == Q4_1 || TYPE == Q5_1) return fma(h2f(v.d & 0xffffu), sum, h2f(v.d >> 16) * x.s[0].y);
+  return half_(v.d, u) * fma(TYPE == Q4_0 ? -8.0 : -16.0, x.s[0].y, sum);
 #elif TYPE == 22 || TYPE == 23
   uint j = u & 3u;
   vec2 dm = unpackHalf2x16(v.head.x);
@@ -190,7 +200,7 @@ float product(Raw v, X x, uint u) {
     int sc = bitfieldExtract(int(n < 2 ? v.head.x : v.head.y), int(16 * (n & 1u) + 8 * (u & 1u)), 8);
     sum = fma(float(sc), fma(x.s[n].x, float(dp4(c, x.a[n], 0)), -x.s[n].y), sum);
   }
-  return h2f(v.head.z) * sum;
+  return half_(v.head.z, u >> 2) * sum;
 #endif
 }
 
@@ -207,21 +217,15 @@ float squared(uint u) {
 #endif
 }
 
-// form makes bytes of 32 results, once the last of them is there. All rows are in one dispatch, and their
-// number is a multiple of 32.
-void form(uint block, uint t) {
-  memoryBarrierBuffer();
+// form makes bytes of the workgroup's 32 results, with by: elements of g where NEXT. All rows are in one
+// dispatch, and their number is a multiple of 32.
+void form(uint block, uint t, float by) {
   barrier();
-  if (t == 0) last_ = atomicAdd(done[block], 1u) == 32 / OUT - 1;
-  barrier();
-  if (!last_) return;
-  memoryBarrierBuffer();
-  if (t == 0) done[block] = 0;
   float v = 0;
   if (t < 32) {
-    v = y[yoff + 32 * block + t];
+    v = result[t];
     square_[t] = v * v;
-    if (NEXT) v *= g[goff + 32 * block + t];
+    if (NEXT) v *= by;
     top[t] = abs(v);
   }
   barrier();
@@ -243,9 +247,32 @@ void form(uint block, uint t) {
 }
 #endif
 
+#if NX == 1
+// FETCHES reads R rows from n on, of the gate's as many from either weight, UN pieces of each from u on;
+// behind the last row and the last piece those again.
+#ifdef GATE
+#define FETCHES(to, n, u) \
+  [[unroll]] for (uint k = 0; k < UN; k++) \
+    [[unroll]] for (uint i = 0; i < OUT; i++) { \
+      to[k * R + i] = fetch(base + min((n) + i, rows - 1) * wstride, min((u) + k * SG, units - 1)); \
+      to[k * R + OUT + i] = fetchUp(uoff + min((n) + i, rows - 1) * wstride, min((u) + k * SG, units - 1)); \
+    }
+#else
+#define FETCHES(to, n, u) \
+  [[unroll]] for (uint k = 0; k < UN; k++) \
+    [[unroll]] for (uint i = 0; i < OUT; i++) \
+      to[k * R + i] = fetch(base + min((n) + i, rows - 1) * wstride, min((u) + k * SG, units - 1));
+#endif
+#endif
+
 void main() {
   const uint T = gl_WorkGroupSize.x, t = gl_LocalInvocationID.x;
-  uint row0 = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * OUT;
+#if NX == 1
+#define ROWS 32u
+#else
+#define ROWS OUT
+#endif
+  uint row0 = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * ROWS;
   if (row0 >= rows) return;
   uint c0 = gl_WorkGroupID.z * NX, base = woff, bias = boff;
   uint xs[NX];
@@ -265,23 +292,87 @@ void main() {
     [[unroll]] for (uint c = 0; c < NX; c++) xs[c] = min(c0 + c, count - 1);
     bias += first;
   }
-  float acc[R * NX];
-  [[unroll]] for (uint i = 0; i < R * NX; i++) acc[i] = 0;
-  uint at[R];
-  [[unroll]] for (uint i = 0; i < R; i++) at[i] = (i < OUT ? base : UPPER) + min(row0 + i % OUT, rows - 1) * wstride;
+  uint units = cols / (32 * SPAN);
+#if NX == 1
+#ifdef CHAIN
+  float by = 0;
+  if (NEXT && t < 32) by = g[goff + (row0 & ~31u) + t];
+#endif
+  const uint lane = gl_SubgroupInvocationID, SG = gl_SubgroupSize;
+  const uint limit = min(row0 + ROWS, rows);
+  uint n0 = row0 + gl_SubgroupID * OUT, u0 = lane;
+  float acc[R];
+  [[unroll]] for (uint i = 0; i < R; i++) acc[i] = 0;
 #ifdef CHAIN
   float square = 0;
 #endif
-  uint units = cols / (32 * SPAN);
+  Raw v[R * UN], next[R * UN];
+  FETCHES(v, n0, u0)
+  while (n0 < limit) {
+    bool ends = u0 - lane + UN * SG >= units; // the rows do, behind this turn
+    uint n1 = ends ? n0 + gl_NumSubgroups * OUT : n0, u1 = ends ? lane : u0 + UN * SG;
+    if (n1 < limit) { FETCHES(next, n1, u1) }
+    [[unroll]] for (uint k = 0; k < UN; k++) {
+      bool whole = u0 + k * SG < units;
+      uint u = min(u0 + k * SG, units - 1);
+      X x = activations(xs[0], u);
+      [[unroll]] for (uint i = 0; i < R; i++) {
+        float p = product(v[k * R + i], x, u);
+        acc[i] += whole ? p : 0.0;
+      }
+#ifdef CHAIN
+      if (NORM && whole) square += squared(u);
+#endif
+    }
+    if (ends) {
+      uint n = n0 + lane; // of the invocation's result, if it is one of the first OUT
+      bool mine = lane < OUT && n < rows;
+      float add = 0;
+      if (mine) {
+        if (BIAS != 0) add = NARROW(b, BIAS, bias + n);
+        if (RESIDUAL) {
+          uint outer = c0 / rinner;
+          add += r[roff + outer * rstride + (c0 - outer * rinner) * all + first + n];
+        }
+      }
+      [[unroll]] for (uint i = 0; i < R; i++) acc[i] = subgroupAdd(acc[i]);
+      float sum = acc[0];
+      [[unroll]] for (uint i = 1; i < OUT; i++) sum = lane == i ? acc[i] : sum;
+#ifdef CHAIN
+      float scale = 1;
+      if (NORM) scale = 1.0 / sqrt(subgroupAdd(square) / float(cols) + eps);
+      square = 0;
+      sum *= scale;
+#endif
+#ifdef GATE
+      float other = acc[OUT];
+      [[unroll]] for (uint i = 1; i < OUT; i++) other = lane == i ? acc[OUT + i] : other;
+      sum = apply(ACT, sum, other * scale, 0);
+#endif
+      if (mine) {
+        uint outer = c0 / yinner;
+        y[yoff + outer * ystride + (c0 - outer * yinner) * (EXPERTS ? rows : all) + (EXPERTS ? n : first + n)] = sum + add;
+#ifdef CHAIN
+        if (FORM) result[n & 31u] = sum + add;
+#endif
+      }
+      [[unroll]] for (uint i = 0; i < R; i++) acc[i] = 0;
+    }
+    [[unroll]] for (uint i = 0; i < R * UN; i++) v[i] = next[i];
+    n0 = n1;
+    u0 = u1;
+  }
+#ifdef CHAIN
+  if (FORM) form(row0 / 32, t, by);
+#endif
+#else
+  float acc[R * NX];
+  [[unroll]] for (uint i = 0; i < R * NX; i++) acc[i] = 0;
+  uint at[R];
+  [[unroll]] for (uint i = 0; i < R; i++) at[i] = base + min(row0 + i, rows - 1) * wstride;
   for (uint u = t; u < units; u += T) {
     Raw v[R];
-    [[unroll]] for (uint i = 0; i < OUT; i++) v[i] = fetch(at[i], u);
-#ifdef GATE
-    [[unroll]] for (uint i = OUT; i < R; i++) v[i] = fetchUp(at[i], u);
-#endif
-#ifdef CHAIN
-    if (NORM) square += squared(u);
-#endif
+    [[unroll]] for (uint i = 0; i < R; i++) v[i] = fetch(at[i], u);
     [[unroll]] for (uint c = 0; c < NX; c++) {
       X x = activations(xs[c], u);
       [[unroll]] for (uint i = 0; i < R; i++) acc[i * NX + c] += product(v[i], x, u);
@@ -291,45 +382,19 @@ void main() {
     float sum = subgroupAdd(acc[i]);
     if (subgroupElect()) part[gl_SubgroupID * R * NX + i] = sum;
   }
-#ifdef CHAIN
-  if (NORM) {
-    square = subgroupAdd(square);
-    if (subgroupElect()) parts2[gl_SubgroupID] = square;
-  }
-  barrier();
-  if (t < OUT && row0 + t < rows) {
-    float sum = 0, scale = 1;
-    for (uint n = 0; n < gl_NumSubgroups; n++) sum += part[n * R + t];
-    if (NORM) {
-      float all2 = 0;
-      for (uint n = 0; n < gl_NumSubgroups; n++) all2 += parts2[n];
-      scale = 1.0 / sqrt(all2 / float(cols) + eps);
-      sum *= scale;
-    }
-    if (BIAS != 0) sum += NARROW(b, BIAS, bias + row0 + t);
-#ifdef GATE
-    float other = 0;
-    for (uint n = 0; n < gl_NumSubgroups; n++) other += part[n * R + OUT + t];
-    sum = apply(ACT, sum, other * scale, 0);
-#endif
-    if (RESIDUAL) sum += r[roff + first + row0 + t];
-    y[yoff + first + row0 + t] = sum;
-  }
-  if (FORM) form(row0 / 32, t);
-#else
   barrier();
   if (t >= R * NX) return;
   uint n = row0 + t / NX, s = c0 + t % NX;
-  if (n >= rows || !EXPERTS && s >= count) return;
+  if (n >= rows || s >= count) return;
   float sum = 0;
   for (uint g = 0; g < gl_NumSubgroups; g++) sum += part[g * R * NX + t];
   if (BIAS != 0) sum += NARROW(b, BIAS, bias + n);
-  uint to = EXPERTS ? n : first + n;
+  uint to = first + n;
   if (RESIDUAL) {
     uint outer = s / rinner;
     sum += r[roff + outer * rstride + (s - outer * rinner) * all + to];
   }
   uint outer = s / yinner;
-  y[yoff + outer * ystride + (s - outer * yinner) * (EXPERTS ? rows : all) + to] = sum;
+  y[yoff + outer * ystride + (s - outer * yinner) * all + to] = sum;
 #endif
 }
