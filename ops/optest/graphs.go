@@ -259,7 +259,11 @@ func (r *generator) linear() {
 func (r *generator) residual() {
 	x, k := r.any()
 	to, n := r.any()
-	r.to("%s + linear(%s, %s)", to, x, r.weight(n, k))
+	product := fmt.Sprintf("linear(%s, %s)", x, r.weight(n, k))
+	if r.pick(0, 0, 1) == 1 {
+		product += " * " + r.weight(n)
+	}
+	r.to("%s + %s", to, product)
 }
 
 func (r *generator) gate() {
