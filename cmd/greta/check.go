@@ -16,6 +16,7 @@ import (
 	"greta/engine"
 	"greta/engine/report"
 	"greta/internal/golden"
+	"greta/tensor"
 )
 
 // checkFlags are those of check beside the model's.
@@ -243,7 +244,11 @@ func (a *app) checkGolden(ctx context.Context, f *checkFlags, b *bundle) error {
 	case err != nil:
 		return err
 	case r.FirstPos >= 0:
-		return mismatch("%s: logits diverge first at row %d, position %d: max abs %.2e in all, at most %.0e is allowed", f.expected, r.FirstRow, r.FirstPos, r.MaxAbs, r.Tolerance)
+		hint := ""
+		if kv := b.opt.KV; kv != tensor.F32 {
+			hint = fmt.Sprintf("; the caches are of %s, --kv f32 compares without their rounding", kv)
+		}
+		return mismatch("%s: logits diverge first at row %d, position %d: max abs %.2e in all, at most %.0e is allowed%s", f.expected, r.FirstRow, r.FirstPos, r.MaxAbs, r.Tolerance, hint)
 	case !r.GreedyOK:
 		i := 0
 		for i < len(r.Greedy) && i < len(g.Greedy) && r.Greedy[i] == g.Greedy[i] {

@@ -73,12 +73,18 @@ func TestRunLogits(t *testing.T) {
 	}
 }
 
-// A wrong golden file is a mismatch that names the place.
+// A wrong golden file is a mismatch that names the place. Caches of f16 alone differ
+// by more than is allowed: then the error says which flag to try.
 func TestGoldenMismatch(t *testing.T) {
 	right, wrong := family(t, "llama2_mha"), family(t, "llama2_gqa_tied")
-	r := greta(t, "check", right, "--expected", filepath.Join(wrong, "expected.safetensors"), "--kv", "f32")
-	if r.code != exitMismatch || !strings.Contains(r.err, "position 0") {
-		t.Errorf("exit code %d, %s", r.code, r.err)
+	for _, c := range []struct {
+		expected, kv string
+		hint         bool
+	}{{wrong, "f32", false}, {right, "f16", true}} {
+		r := greta(t, "check", right, "--expected", filepath.Join(c.expected, "expected.safetensors"), "--kv", c.kv)
+		if r.code != exitMismatch || !strings.Contains(r.err, "position 0") || strings.Contains(r.err, "--kv f32") != c.hint {
+			t.Errorf("--kv %s: exit code %d, %s", c.kv, r.code, r.err)
+		}
 	}
 }
 
