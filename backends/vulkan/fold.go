@@ -145,7 +145,12 @@ var chainTypes = map[tensor.Type]bool{tensor.Q4_0: true, tensor.Q5_1: true, tens
 // chains says whether a launch is a product of bytes that can be one.
 func (d *Device) chains(l *backends.Launch) bool {
 	form, ok := d.vecForm(l)
-	return ok && form == dots && chainTypes[l.In[1].Type] && l.Node.Op != ops.LinearScaled && l.Node.Op != ops.LinearScaledBias
+	return ok && form == dots && chainTypes[l.In[1].Type]
+}
+
+// plainLinear says whether a launch is a product and nothing more: no bias, no residual.
+func plainLinear(l *backends.Launch) bool {
+	return l.Node.Op == ops.Linear && (at(l.In, 2) == nil || at(l.In, 2).Buffer == nil)
 }
 
 // findGate looks whether launch i is the activation of two products right before it.
@@ -160,7 +165,7 @@ func (d *Device) findGate(p *backends.Program, i int, f *folds) {
 	form, ok := d.vecForm(g.gate)
 	other, ok2 := d.vecForm(g.up)
 	w, u, x := &g.gate.In[1], &g.up.In[1], &g.gate.In[0]
-	if !ok || !ok2 || form != other || g.gate.Node.Op != ops.Linear || g.up.Node.Op != ops.Linear || w.Type != u.Type || w.Stride != u.Stride ||
+	if !ok || !ok2 || form != other || !plainLinear(g.gate) || !plainLinear(g.up) || w.Type != u.Type || w.Stride != u.Stride ||
 		w.Rows() != u.Rows() || w.Rows()%2 != 0 || !same(x, &g.up.In[0]) || !same(&g.gate.Out[0], &l.In[0]) || !same(&g.up.Out[0], &l.In[1]) {
 		return
 	}

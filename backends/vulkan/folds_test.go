@@ -11,7 +11,11 @@ import (
 	"greta/backends/vulkan"
 	"greta/backends/vulkan/vk"
 	"greta/engine"
+	"greta/internal/golden"
+	"greta/internal/testfiles"
+	"greta/models"
 	"greta/tensor"
+	openfile "greta/weights/open"
 )
 
 // TestFolds: a token's step of a Llama has seven dispatches a block (q, k, v, attention, its
@@ -78,6 +82,49 @@ func TestFolds(t *testing.T) {
 				t.Errorf("a block has %d dispatches, not %d", per[1]-per[0], want)
 			}
 		})
+	}
+}
+
+// TestFoldsWithBiases: a Llama whose every product has a bias gives in a step what its launches
+// give one by one.
+func TestFoldsWithBiases(t *testing.T) {
+	dir := t.TempDir()
+	if err := golden.Unpack(testfiles.Repo(t, "testdata", "golden", "llama_bias"), dir); err != nil {
+		t.Fatal(err)
+	}
+	src, err := openfile.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	file, err := models.Match(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fp16 := range []backends.Choice{backends.Off, backends.On} {
+		dev := open(t, vulkan.Options{FP16: fp16})
+		for _, c := range []struct {
+			dtype tensor.Type
+			limit float64
+		}{{tensor.F32, 1e-5}, {tensor.F16, 1e-4}, {tensor.BF16, 1e-4}} {
+			t.Run(fmt.Sprintf("%v/%s", fp16, c.dtype), func(t *testing.T) {
+				s := session(t, dev, func(o *engine.Options) {
+					*o = engine.Options{Model: file, Source: src, Device: dev, Context: 64, DType: c.dtype, KV: tensor.F32}
+				})
+				if _, err := s.Prefill(context.Background(), []int32{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8}); err != nil {
+					t.Fatal(err)
+				}
+				for token := range int32(3) {
+					got, err := s.Decode(5 + token)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if r := relative(got, oneByOne(t, dev, s, 1)); !(r <= c.limit) {
+						t.Errorf("token %d: a step differs from its launches one by one by %.2e", token, r)
+					}
+				}
+			})
+		}
 	}
 }
 

@@ -352,6 +352,10 @@ func (b *bind) matrix(p product, part piece) {
 	n := p.x.Shape.Rows()
 	v := b.variant
 	if v == nil { // of software devices
+		if core.size != 8 {
+			b.fail(fmt.Errorf("a product by matrices of %d rows has no tile", core.size))
+			return
+		}
 		v = &matrixVariant{module: 32, tile: 32, subgroups: 4}
 	}
 	size, subgroups := v.tile, v.subgroups
