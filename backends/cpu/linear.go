@@ -16,8 +16,6 @@ const (
 	chunkPanels = 4
 	// chunkBytes is about what one chunk of a mat-vec reads of the weights.
 	chunkBytes = 512 << 10
-	// tileRows is how many rows of weights a chunk of a product takes at most.
-	tileRows = 128
 	// chunkProducts is about what one chunk of a product over panels multiplies:
 	// a tenth of a millisecond's work.
 	chunkProducts = 16 << 20
@@ -224,7 +222,7 @@ func (d *Device) onUnit(n int) bool { return d.k.HasUnit() && n >= simd.MinUnitR
 
 // bf16Dots says whether products of many rows with weights of type t are made of
 // dot products of bf16.
-func (d *Device) bf16Dots(t tensor.Type) bool { return d.bf16 && t == tensor.BF16 && d.k.HasBF16() }
+func (d *Device) bf16Dots(t tensor.Type) bool { return d.bf16 && t == tensor.BF16 }
 
 // tiled says whether a product in f32 goes through packed tiles.
 func (t *linear) tiled() bool {
@@ -245,7 +243,7 @@ type tiles struct {
 func newTiles(d *Device, t *linear, w simd.Matrix) *tiles {
 	threads := d.pool.Size()
 	g := &tiles{t: t, w: w, scratch: make([][]float32, threads)}
-	g.per = max(16, min(or(t.variant.rows, tileRows), (w.Rows/(4*threads)+15)/16*16))
+	g.per = max(16, min(or(t.variant.rows, d.k.TileRows()), (w.Rows/(4*threads)+15)/16*16))
 	g.packed = d.shared(d.k.PackedLen(t.x.n, t.x.cols))
 	for i := range g.scratch {
 		g.scratch[i] = d.workerScratch(i, d.k.ScratchLen(w))

@@ -65,7 +65,8 @@ func (d *Device) variants(n *graph.Node) []variant {
 	case block || d.bf16Dots(w.Type):
 		return []variant{{panels: chunkPanels}, {panels: chunkPanels / 2}, {panels: 2 * chunkPanels}, {panels: 4 * chunkPanels}}
 	}
-	return []variant{{rows: tileRows}, {rows: tileRows / 4}, {rows: tileRows / 2}, {rows: 2 * tileRows}}
+	tile := d.k.TileRows()
+	return []variant{{rows: tile}, {rows: tile / 4}, {rows: tile / 2}, {rows: 2 * tile}}
 }
 
 // Variants names the configurations of a node's kernel, the default first.

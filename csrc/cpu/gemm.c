@@ -31,10 +31,15 @@ PACK(pack_f32, float, ld_f32, ldn_f32)
 PACK(pack_f16, uint16_t, ld_f16, ldn_f16)
 PACK(pack_bf16, uint16_t, ld_bf16, ldn_bf16)
 
-// tile computes with NR columns, of which nr are stored.
+// tile computes with NR columns, of which nr are stored. What it adds to or writes is asked
+// for first: rows of c are far apart, so that no processor fetches them by itself.
 INLINE void tile(const float *w, const float *x, float *c, long ldc, long k, long mr, long nr, long add, const int NR) {
   vf a[MICRO_NR], b[MICRO_NR];
-  UNROLL for (int j = 0; j < NR; j++) a[j] = b[j] = vset(0);
+  UNROLL for (int j = 0; j < NR; j++) {
+    a[j] = b[j] = vset(0);
+    if (j < nr)
+      UNROLL for (int i = 0; i < MICRO_MR; i += 16) __builtin_prefetch(c + j * ldc + i, 1, 2);
+  }
   ROLLED for (; k > 0; k--, w += MICRO_MR, x += MICRO_NR) {
     vf w0 = ld_f32(w), w1 = ld_f32(w + VL);
     UNROLL for (int j = 0; j < NR; j++) {

@@ -11,15 +11,18 @@ import (
 // and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008):
 //
 //	X is packed once, in blocks of blockK columns: panels of nr rows, [k][nr].
-//	Each call of MulRows takes tileRows rows of W at a time, decodes and packs
+//	Each call of MulRows takes TileRows rows of W at a time, decodes and packs
 //	one block of columns into panels [k][mr] that stay in the second-level
 //	cache, and runs the micro-kernel over all panels of X.
 //
 // Blocks of X lie behind each other: block b starts at b·blockK·nr·panels.
-const (
-	blockK   = 256 // columns at once: a multiple of every format's block
-	tileRows = 128 // rows of W whose packed panels stay in L2: 128 KiB
-)
+
+// blockK is the columns at once: a multiple of every format's block.
+const blockK = 256
+
+// TileRows gives the rows of W whose packed panels, 1 KiB each, stay in the
+// second-level cache.
+func (k *Kernels) TileRows() int { return k.tile }
 
 // PanelRows gives the rows of X in one packed panel.
 func (k *Kernels) PanelRows() int { return k.nr }
@@ -33,9 +36,9 @@ func (k *Kernels) PackedLen(s, cols int) int { return k.Panels(s)*k.nr*cols + 16
 // ScratchLen gives the floats of scratch that one worker needs for MulRows.
 func (k *Kernels) ScratchLen(m Matrix) int {
 	if m.Type == tensor.F32 || m.Type == tensor.F16 || m.Type == tensor.BF16 {
-		return tileRows * blockK
+		return k.tile * blockK
 	}
-	return (tileRows + k.mr) * blockK
+	return (k.tile + k.mr) * blockK
 }
 
 // PackX packs the panels p0 … p1-1 of X, s rows of cols columns with ldx
@@ -78,16 +81,16 @@ func (k *Kernels) MulRows(y []float32, ldy int, m Matrix, r0, r1 int, xp []float
 		}
 		return
 	}
-	panels, wp := k.Panels(s), scratch[:tileRows*blockK]
-	for t0 := r0; t0 < r1; t0 += tileRows {
-		rows := min(tileRows, r1-t0)
+	panels, wp := k.Panels(s), scratch[:k.tile*blockK]
+	for t0 := r0; t0 < r1; t0 += k.tile {
+		rows := min(k.tile, r1-t0)
 		for c0 := 0; c0 < m.Cols; c0 += blockK {
 			kc := min(blockK, m.Cols-c0)
 			if m.Packed {
 				k.widePanels(wp, m, t0, rows, c0, kc)
 			} else {
 				for i := 0; i < rows; i += k.mr {
-					k.packW(wp[i*kc:], m, t0+i, min(k.mr, rows-i), c0, kc, scratch[tileRows*blockK:])
+					k.packW(wp[i*kc:], m, t0+i, min(k.mr, rows-i), c0, kc, scratch[k.tile*blockK:])
 				}
 			}
 			adding := 0

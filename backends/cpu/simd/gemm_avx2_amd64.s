@@ -1550,79 +1550,96 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// micro: +7040
+	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	WORD $0x894c; BYTE $0xcb // mov rbx, r9
-	LONG $0xcbb60f44 // movzx r9d, bl
-	WORD $0xb60f; BYTE $0xc7 // movzx eax, bh
-	WORD $0xf883; BYTE $0x05 // cmp eax, 0x5
-	LONG $0x0132820f; WORD $0x0000 // jb 0x11cc6 <micro+0x146>
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0xc8b60f44 // movzx r9d, al
+	WORD $0xb60f; BYTE $0xdc // movzx ebx, ah
+	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
+	LONG $0x0158820f; WORD $0x0000 // jb 0x11cee <micro+0x16e>
+	LONG $0x491c8d4c // lea r11, [rcx + 2*rcx]
+	WORD $0x8949; BYTE $0xca // mov r10, rcx
+	LONG $0x04e2c149 // shl r10, 0x4
+	WORD $0x180f; BYTE $0x12 // prefetcht1 byte ptr [rdx]
+	LONG $0x8a14180f // prefetcht1 byte ptr [rdx + 4*rcx]
+	LONG $0xca14180f // prefetcht1 byte ptr [rdx + 8*rcx]
+	LONG $0x14180f42; BYTE $0x9a // prefetcht1 byte ptr [rdx + 4*r11]
+	LONG $0x14180f42; BYTE $0x12 // prefetcht1 byte ptr [rdx + r10]
+	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
+	WORD $0x0974 // je 0x11bc4 <micro+0x44>
+	LONG $0x89348d4c // lea r14, [rcx + 4*rcx]
+	LONG $0x14180f42; BYTE $0xb2 // prefetcht1 byte ptr [rdx + 4*r14]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02a38e0f; WORD $0x0000 // jle 0x11e40 <micro+0x2c0>
+	LONG $0x02b08e0f; WORD $0x0000 // jle 0x11e7d <micro+0x2fd>
 	WORD $0xff49; BYTE $0xc0 // inc r8
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x0f107cc5 // vmovups ymm9, ymmword ptr [rdi]
+	LONG $0x1f107cc5 // vmovups ymm11, ymmword ptr [rdi]
 	LONG $0x6f107cc5; BYTE $0x20 // vmovups ymm13, ymmword ptr [rdi + 0x20]
 	LONG $0x187d62c4; BYTE $0x36 // vbroadcastss ymm14, dword ptr [rsi]
 	LONG $0x187d62c4; WORD $0x147e // vbroadcastss ymm15, dword ptr [rsi + 0x14]
 	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0xff49; BYTE $0xc8 // dec r8
-	LONG $0xb83542c4; BYTE $0xde // vfmadd231ps ymm11, ymm9, ymm14 # ymm11 = (ymm9 * ymm14) + ymm11
+	LONG $0xb82542c4; BYTE $0xd6 // vfmadd231ps ymm10, ymm11, ymm14 # ymm10 = (ymm11 * ymm14) + ymm10
 	LONG $0xb81542c4; BYTE $0xe6 // vfmadd231ps ymm12, ymm13, ymm14 # ymm12 = (ymm13 * ymm14) + ymm12
 	LONG $0x187d62c4; WORD $0x0476 // vbroadcastss ymm14, dword ptr [rsi + 0x4]
-	LONG $0xb805c2c4; BYTE $0xc1 // vfmadd231ps ymm0, ymm15, ymm9 # ymm0 = (ymm15 * ymm9) + ymm0
+	LONG $0xb805c2c4; BYTE $0xc3 // vfmadd231ps ymm0, ymm15, ymm11 # ymm0 = (ymm15 * ymm11) + ymm0
 	LONG $0xb815c2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm13, ymm15 # ymm1 = (ymm13 * ymm15) + ymm1
-	LONG $0xb835c2c4; BYTE $0xfe // vfmadd231ps ymm7, ymm9, ymm14 # ymm7 = (ymm9 * ymm14) + ymm7
-	LONG $0xb81542c4; BYTE $0xd6 // vfmadd231ps ymm10, ymm13, ymm14 # ymm10 = (ymm13 * ymm14) + ymm10
+	LONG $0xb825c2c4; BYTE $0xfe // vfmadd231ps ymm7, ymm11, ymm14 # ymm7 = (ymm11 * ymm14) + ymm7
+	LONG $0xb81542c4; BYTE $0xce // vfmadd231ps ymm9, ymm13, ymm14 # ymm9 = (ymm13 * ymm14) + ymm9
 	LONG $0x187d62c4; WORD $0x0876 // vbroadcastss ymm14, dword ptr [rsi + 0x8]
-	LONG $0xb835c2c4; BYTE $0xf6 // vfmadd231ps ymm6, ymm9, ymm14 # ymm6 = (ymm9 * ymm14) + ymm6
+	LONG $0xb825c2c4; BYTE $0xf6 // vfmadd231ps ymm6, ymm11, ymm14 # ymm6 = (ymm11 * ymm14) + ymm6
 	LONG $0xb81542c4; BYTE $0xc6 // vfmadd231ps ymm8, ymm13, ymm14 # ymm8 = (ymm13 * ymm14) + ymm8
 	LONG $0x187d62c4; WORD $0x0c76 // vbroadcastss ymm14, dword ptr [rsi + 0xc]
-	LONG $0xb835c2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm9, ymm14 # ymm4 = (ymm9 * ymm14) + ymm4
+	LONG $0xb825c2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm11, ymm14 # ymm4 = (ymm11 * ymm14) + ymm4
 	LONG $0xb815c2c4; BYTE $0xee // vfmadd231ps ymm5, ymm13, ymm14 # ymm5 = (ymm13 * ymm14) + ymm5
 	LONG $0x187d62c4; WORD $0x1076 // vbroadcastss ymm14, dword ptr [rsi + 0x10]
 	LONG $0x18c68348 // add rsi, 0x18
-	LONG $0xb835c2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm9, ymm14 # ymm2 = (ymm9 * ymm14) + ymm2
+	LONG $0xb825c2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm11, ymm14 # ymm2 = (ymm11 * ymm14) + ymm2
 	LONG $0xb815c2c4; BYTE $0xde // vfmadd231ps ymm3, ymm13, ymm14 # ymm3 = (ymm13 * ymm14) + ymm3
 	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0x8777 // ja 0x11be0 <micro+0x60>
+	WORD $0x8777 // ja 0x11c10 <micro+0x90>
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x021b850f; WORD $0x0000 // jne 0x11e7e <micro+0x2fe>
-	LONG $0xfffb8148; WORD $0x00ff; BYTE $0x00 // cmp rbx, 0xffff
-	LONG $0x0272870f; WORD $0x0000 // ja 0x11ee2 <micro+0x362>
-	LONG $0x49348d48 // lea rsi, [rcx + 2*rcx]
-	LONG $0x1a117cc5 // vmovups ymmword ptr [rdx], ymm11
+	LONG $0x0228850f; WORD $0x0000 // jne 0x11ebb <micro+0x33b>
+	LONG $0xffff3d48; WORD $0x0000 // cmp rax, 0xffff
+	LONG $0x032f870f; WORD $0x0000 // ja 0x11fce <micro+0x44e>
+	LONG $0x12117cc5 // vmovups ymmword ptr [rdx], ymm10
 	LONG $0x62117cc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm12
 	LONG $0x3c11fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm7
-	LONG $0x54117cc5; WORD $0x208a // vmovups ymmword ptr [rdx + 4*rcx + 0x20], ymm10
+	LONG $0x4c117cc5; WORD $0x208a // vmovups ymmword ptr [rdx + 4*rcx + 0x20], ymm9
 	LONG $0x3411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm6
 	LONG $0x44117cc5; WORD $0x20ca // vmovups ymmword ptr [rdx + 8*rcx + 0x20], ymm8
-	LONG $0x2411fcc5; BYTE $0xb2 // vmovups ymmword ptr [rdx + 4*rsi], ymm4
-	LONG $0x6c11fcc5; WORD $0x20b2 // vmovups ymmword ptr [rdx + 4*rsi + 0x20], ymm5
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x1411fcc5; BYTE $0x32 // vmovups ymmword ptr [rdx + rsi], ymm2
-	LONG $0x5c11fcc5; WORD $0x2032 // vmovups ymmword ptr [rdx + rsi + 0x20], ymm3
-	WORD $0xf883; BYTE $0x05 // cmp eax, 0x5
-	LONG $0x096a840f; WORD $0x0000 // je 0x12623 <micro+0xaa3>
+	LONG $0x117ca1c4; WORD $0x9a24 // vmovups ymmword ptr [rdx + 4*r11], ymm4
+	LONG $0x117ca1c4; WORD $0x9a6c; BYTE $0x20 // vmovups ymmword ptr [rdx + 4*r11 + 0x20], ymm5
+	LONG $0x117ca1c4; WORD $0x1214 // vmovups ymmword ptr [rdx + r10], ymm2
+	LONG $0x117ca1c4; WORD $0x125c; BYTE $0x20 // vmovups ymmword ptr [rdx + r10 + 0x20], ymm3
+	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
+	LONG $0x095f840f; WORD $0x0000 // je 0x12640 <micro+0xac0>
 	LONG $0x89048d48 // lea rax, [rcx + 4*rcx]
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
-	LONG $0x000430e9; BYTE $0x00 // jmp 0x120f6 <micro+0x576>
-	WORD $0xf883; BYTE $0x03 // cmp eax, 0x3
-	LONG $0x00d6820f; WORD $0x0000 // jb 0x11da5 <micro+0x225>
+	LONG $0x000472e9; BYTE $0x00 // jmp 0x12160 <micro+0x5e0>
+	WORD $0xfb83; BYTE $0x03 // cmp ebx, 0x3
+	LONG $0x00ed820f; WORD $0x0000 // jb 0x11de4 <micro+0x264>
+	WORD $0x180f; BYTE $0x12 // prefetcht1 byte ptr [rdx]
+	LONG $0x8a14180f // prefetcht1 byte ptr [rdx + 4*rcx]
+	LONG $0xca14180f // prefetcht1 byte ptr [rdx + 8*rcx]
+	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
+	WORD $0x0975 // jne 0x11d10 <micro+0x190>
+	LONG $0x49148d4c // lea r10, [rcx + 2*rcx]
+	LONG $0x14180f42; BYTE $0x92 // prefetcht1 byte ptr [rdx + 4*r10]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02d08e0f; WORD $0x0000 // jle 0x11fa8 <micro+0x428>
+	LONG $0x036f8e0f; WORD $0x0000 // jle 0x12088 <micro+0x508>
 	WORD $0xff49; BYTE $0xc0 // inc r8
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -1632,7 +1649,7 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x3710fcc5 // vmovups ymm6, ymmword ptr [rdi]
 	LONG $0x4f107cc5; BYTE $0x20 // vmovups ymm9, ymmword ptr [rdi + 0x20]
 	LONG $0x187d62c4; WORD $0x045e // vbroadcastss ymm11, dword ptr [rsi + 0x4]
@@ -1651,30 +1668,100 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb825e2c4; BYTE $0xc6 // vfmadd231ps ymm0, ymm11, ymm6 # ymm0 = (ymm11 * ymm6) + ymm0
 	LONG $0xb835c2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm9, ymm11 # ymm1 = (ymm9 * ymm11) + ymm1
 	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0xa777 // ja 0x11d00 <micro+0x180>
+	WORD $0xa777 // ja 0x11d40 <micro+0x1c0>
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x0270850f; WORD $0x0000 // jne 0x11fd3 <micro+0x453>
-	LONG $0xfffb8148; WORD $0x00ff; BYTE $0x00 // cmp rbx, 0xffff
-	LONG $0x032c870f; WORD $0x0000 // ja 0x1209c <micro+0x51c>
+	LONG $0x0310850f; WORD $0x0000 // jne 0x120b3 <micro+0x533>
+	LONG $0xffff3d48; WORD $0x0000 // cmp rax, 0xffff
+	LONG $0x0357870f; WORD $0x0000 // ja 0x12106 <micro+0x586>
 	LONG $0x3a11fcc5 // vmovups ymmword ptr [rdx], ymm7
 	LONG $0x42117cc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm8
 	LONG $0x2411fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm4
 	LONG $0x6c11fcc5; WORD $0x208a // vmovups ymmword ptr [rdx + 4*rcx + 0x20], ymm5
 	LONG $0x1411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm2
 	LONG $0x5c11fcc5; WORD $0x20ca // vmovups ymmword ptr [rdx + 8*rcx + 0x20], ymm3
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0x088b850f; WORD $0x0000 // jne 0x12623 <micro+0xaa3>
+	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
+	LONG $0x0869850f; WORD $0x0000 // jne 0x12640 <micro+0xac0>
 	LONG $0x49048d48 // lea rax, [rcx + 2*rcx]
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
-	LONG $0x000351e9; BYTE $0x00 // jmp 0x120f6 <micro+0x576>
+	LONG $0x00037ce9; BYTE $0x00 // jmp 0x12160 <micro+0x5e0>
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x012d840f; WORD $0x0000 // je 0x11f1a <micro+0x39a>
+	WORD $0x180f; BYTE $0x12 // prefetcht1 byte ptr [rdx]
+	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
+	LONG $0x0121850f; WORD $0x0000 // jne 0x11f1a <micro+0x39a>
+	LONG $0x8a14180f // prefetcht1 byte ptr [rdx + 4*rcx]
+	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02798e0f; WORD $0x0000 // jle 0x12027 <micro+0x4a7>
+	LONG $0x011d8f0f; WORD $0x0000 // jg 0x11f26 <micro+0x3a6>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x10f98341 // cmp r9d, 0x10
+	LONG $0x0160840f; WORD $0x0000 // je 0x11f83 <micro+0x403>
+	LONG $0x08f98349 // cmp r9, 0x8
+	LONG $0x000008be; BYTE $0x00 // mov esi, 0x8
+	WORD $0x8944; BYTE $0xcf // mov edi, r9d
+	LONG $0xf14c0f49 // cmovl rsi, r9
+	WORD $0xf729 // sub edi, esi
+	LONG $0xe66ef9c5 // vmovd xmm4, esi
+	LONG $0xef6ef9c5 // vmovd xmm5, edi
+	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
+	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x061b840f; WORD $0x0000 // je 0x1246b <micro+0x8eb>
+	LONG $0x08f98341 // cmp r9d, 0x8
+	LONG $0x03ee820f; WORD $0x0000 // jb 0x12248 <micro+0x6c8>
+	LONG $0xffff3d48; WORD $0x0000 // cmp rax, 0xffff
+	LONG $0x05d4870f; WORD $0x0000 // ja 0x1243a <micro+0x8ba>
+	LONG $0x1a11fcc5 // vmovups ymmword ptr [rdx], ymm3
+	LONG $0x08f98341 // cmp r9d, 0x8
+	LONG $0x05f7840f; WORD $0x0000 // je 0x1246b <micro+0x8eb>
+	LONG $0x20728d48 // lea rsi, [rdx + 0x20]
+	LONG $0x0005e1e9; BYTE $0x00 // jmp 0x1245e <micro+0x8de>
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x10f98341 // cmp r9d, 0x10
+	LONG $0xfdd8840f; WORD $0xffff // je 0x11c93 <micro+0x113>
+	LONG $0x000008be; BYTE $0x00 // mov esi, 0x8
+	LONG $0x08f98349 // cmp r9, 0x8
+	LONG $0xf14c0f49 // cmovl rsi, r9
+	LONG $0xde6e79c5 // vmovd xmm11, esi
+	LONG $0x587d42c4; BYTE $0xdb // vpbroadcastd ymm11, xmm11
+	LONG $0x017b820f; WORD $0x0000 // jb 0x12052 <micro+0x4d2>
+	WORD $0x8944; BYTE $0xcf // mov edi, r9d
+	WORD $0xf729 // sub edi, esi
+	LONG $0xef6e79c5 // vmovd xmm13, edi
+	LONG $0x587d42c4; BYTE $0xed // vpbroadcastd ymm13, xmm13
+	LONG $0xffff3d48; WORD $0x0000 // cmp rax, 0xffff
+	LONG $0x027d870f; WORD $0x0000 // ja 0x1216e <micro+0x5ee>
+	LONG $0x12117cc5 // vmovups ymmword ptr [rdx], ymm10
+	LONG $0x08f98341 // cmp r9d, 0x8
+	LONG $0x0381850f; WORD $0x0000 // jne 0x12280 <micro+0x700>
+	LONG $0x3c11fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm7
+	LONG $0x3411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm6
+	LONG $0x117ca1c4; WORD $0x9a24 // vmovups ymmword ptr [rdx + 4*r11], ymm4
+	LONG $0x117ca1c4; WORD $0x1214 // vmovups ymmword ptr [rdx + r10], ymm2
+	LONG $0x00046ce9; BYTE $0x00 // jmp 0x12386 <micro+0x806>
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xfee38e0f; WORD $0xffff // jle 0x11e09 <micro+0x289>
 	WORD $0xff49; BYTE $0xc0 // inc r8
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x2710fcc5 // vmovups ymm4, ymmword ptr [rdi]
 	LONG $0x6f10fcc5; BYTE $0x20 // vmovups ymm5, ymmword ptr [rdi + 0x20]
 	LONG $0x187de2c4; BYTE $0x36 // vbroadcastss ymm6, dword ptr [rsi]
@@ -1687,93 +1774,60 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845e2c4; BYTE $0xc4 // vfmadd231ps ymm0, ymm7, ymm4 # ymm0 = (ymm7 * ymm4) + ymm0
 	LONG $0xb855e2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm5, ymm7 # ymm1 = (ymm5 * ymm7) + ymm1
 	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0xc777 // ja 0x11dd0 <micro+0x250>
+	WORD $0xc777 // ja 0x11f40 <micro+0x3c0>
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x022e850f; WORD $0x0000 // jne 0x12041 <micro+0x4c1>
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0807840f; WORD $0x0000 // je 0x12623 <micro+0xaa3>
-	LONG $0xfffb8148; WORD $0x00ff; BYTE $0x00 // cmp rbx, 0xffff
-	LONG $0x03d1870f; WORD $0x0000 // ja 0x121fa <micro+0x67a>
+	LONG $0xfea0850f; WORD $0xffff // jne 0x11e23 <micro+0x2a3>
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	WORD $0x1a74 // je 0x11fa2 <micro+0x422>
+	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
+	WORD $0x0972 // jb 0x11f99 <micro+0x419>
+	LONG $0x1a58e4c5 // vaddps ymm3, ymm3, ymmword ptr [rdx]
+	LONG $0x5258ecc5; BYTE $0x20 // vaddps ymm2, ymm2, ymmword ptr [rdx + 0x20]
 	LONG $0x1a11fcc5 // vmovups ymmword ptr [rdx], ymm3
 	LONG $0x5211fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm2
-	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x03e5840f; WORD $0x0000 // je 0x12220 <micro+0x6a0>
-	LONG $0x0007e3e9; BYTE $0x00 // jmp 0x12623 <micro+0xaa3>
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0xfde5840f; WORD $0xffff // je 0x11c63 <micro+0xe3>
-	LONG $0x000008be; BYTE $0x00 // mov esi, 0x8
-	LONG $0x08f98349 // cmp r9, 0x8
-	LONG $0xf14c0f49 // cmovl rsi, r9
-	LONG $0xce6e79c5 // vmovd xmm9, esi
-	LONG $0x587d42c4; BYTE $0xc9 // vpbroadcastd ymm9, xmm9
-	LONG $0x00cf820f; WORD $0x0000 // jb 0x11f69 <micro+0x3e9>
-	WORD $0x8944; BYTE $0xcf // mov edi, r9d
-	WORD $0xf729 // sub edi, esi
-	LONG $0xef6e79c5 // vmovd xmm13, edi
-	LONG $0x587d42c4; BYTE $0xed // vpbroadcastd ymm13, xmm13
-	LONG $0xfffb8148; WORD $0x00ff; BYTE $0x00 // cmp rbx, 0xffff
-	LONG $0x024f870f; WORD $0x0000 // ja 0x12104 <micro+0x584>
-	LONG $0x1a117cc5 // vmovups ymmword ptr [rdx], ymm11
-	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x03a6850f; WORD $0x0000 // jne 0x12269 <micro+0x6e9>
-	LONG $0x49348d48 // lea rsi, [rcx + 2*rcx]
-	LONG $0x3c11fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm7
-	LONG $0x3411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm6
-	LONG $0x2411fcc5; BYTE $0xb2 // vmovups ymmword ptr [rdx + 4*rsi], ymm4
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x000262e9; BYTE $0x00 // jmp 0x12144 <micro+0x5c4>
-	LONG $0x0a5824c5 // vaddps ymm9, ymm11, ymmword ptr [rdx]
+	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
+	LONG $0x0695840f; WORD $0x0000 // je 0x12640 <micro+0xac0>
+	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
+	WORD $0x0b72 // jb 0x11fbe <micro+0x43e>
+	LONG $0x0458fcc5; BYTE $0x8a // vaddps ymm0, ymm0, ymmword ptr [rdx + 4*rcx]
+	LONG $0x4c58f4c5; WORD $0x208a // vaddps ymm1, ymm1, ymmword ptr [rdx + 4*rcx + 0x20]
+	LONG $0x0411fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm0
+	LONG $0x4c11fcc5; WORD $0x208a // vmovups ymmword ptr [rdx + 4*rcx + 0x20], ymm1
+	LONG $0x000672e9; BYTE $0x00 // jmp 0x12640 <micro+0xac0>
+	LONG $0x12582cc5 // vaddps ymm10, ymm10, ymmword ptr [rdx]
 	LONG $0x5a581cc5; BYTE $0x20 // vaddps ymm11, ymm12, ymmword ptr [rdx + 0x20]
-	LONG $0x49348d48 // lea rsi, [rcx + 2*rcx]
-	LONG $0x0a117cc5 // vmovups ymmword ptr [rdx], ymm9
+	LONG $0x12117cc5 // vmovups ymmword ptr [rdx], ymm10
 	LONG $0x5a117cc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm11
 	LONG $0x3c58c4c5; BYTE $0x8a // vaddps ymm7, ymm7, ymmword ptr [rdx + 4*rcx]
-	LONG $0x4c582cc5; WORD $0x208a // vaddps ymm9, ymm10, ymmword ptr [rdx + 4*rcx + 0x20]
+	LONG $0x4c5834c5; WORD $0x208a // vaddps ymm9, ymm9, ymmword ptr [rdx + 4*rcx + 0x20]
 	LONG $0x3c11fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm7
 	LONG $0x4c117cc5; WORD $0x208a // vmovups ymmword ptr [rdx + 4*rcx + 0x20], ymm9
 	LONG $0x3458ccc5; BYTE $0xca // vaddps ymm6, ymm6, ymmword ptr [rdx + 8*rcx]
 	LONG $0x7c58bcc5; WORD $0x20ca // vaddps ymm7, ymm8, ymmword ptr [rdx + 8*rcx + 0x20]
 	LONG $0x3411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm6
 	LONG $0x7c11fcc5; WORD $0x20ca // vmovups ymmword ptr [rdx + 8*rcx + 0x20], ymm7
-	LONG $0x2458dcc5; BYTE $0xb2 // vaddps ymm4, ymm4, ymmword ptr [rdx + 4*rsi]
-	LONG $0x6c58d4c5; WORD $0x20b2 // vaddps ymm5, ymm5, ymmword ptr [rdx + 4*rsi + 0x20]
-	LONG $0x2411fcc5; BYTE $0xb2 // vmovups ymmword ptr [rdx + 4*rsi], ymm4
-	LONG $0x6c11fcc5; WORD $0x20b2 // vmovups ymmword ptr [rdx + 4*rsi + 0x20], ymm5
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x1458ecc5; BYTE $0x32 // vaddps ymm2, ymm2, ymmword ptr [rdx + rsi]
-	LONG $0x5c58e4c5; WORD $0x2032 // vaddps ymm3, ymm3, ymmword ptr [rdx + rsi + 0x20]
-	LONG $0x1411fcc5; BYTE $0x32 // vmovups ymmword ptr [rdx + rsi], ymm2
-	LONG $0x5c11fcc5; WORD $0x2032 // vmovups ymmword ptr [rdx + rsi + 0x20], ymm3
-	WORD $0xf883; BYTE $0x05 // cmp eax, 0x5
-	LONG $0x06c3840f; WORD $0x0000 // je 0x12623 <micro+0xaa3>
+	LONG $0x585ca1c4; WORD $0x9a24 // vaddps ymm4, ymm4, ymmword ptr [rdx + 4*r11]
+	LONG $0x5854a1c4; WORD $0x9a6c; BYTE $0x20 // vaddps ymm5, ymm5, ymmword ptr [rdx + 4*r11 + 0x20]
+	LONG $0x117ca1c4; WORD $0x9a24 // vmovups ymmword ptr [rdx + 4*r11], ymm4
+	LONG $0x117ca1c4; WORD $0x9a6c; BYTE $0x20 // vmovups ymmword ptr [rdx + 4*r11 + 0x20], ymm5
+	LONG $0x586ca1c4; WORD $0x1214 // vaddps ymm2, ymm2, ymmword ptr [rdx + r10]
+	LONG $0x5864a1c4; WORD $0x125c; BYTE $0x20 // vaddps ymm3, ymm3, ymmword ptr [rdx + r10 + 0x20]
+	LONG $0x117ca1c4; WORD $0x1214 // vmovups ymmword ptr [rdx + r10], ymm2
+	LONG $0x117ca1c4; WORD $0x125c; BYTE $0x20 // vmovups ymmword ptr [rdx + r10 + 0x20], ymm3
+	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
+	LONG $0x05f7840f; WORD $0x0000 // je 0x12640 <micro+0xac0>
 	LONG $0x890c8d48 // lea rcx, [rcx + 4*rcx]
-	LONG $0x00017ee9; BYTE $0x00 // jmp 0x120e7 <micro+0x567>
-	QUAD $0x0000070f0d66b5c5 // vpcmpgtd ymm1, ymm9, ymmword ptr [rip + 0x70f] # 0x12680 <micro+0xb00>
-	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	LONG $0x01d9830f; WORD $0x0000 // jae 0x12157 <micro+0x5d7>
-	LONG $0x49348d48 // lea rsi, [rcx + 2*rcx]
-	LONG $0x2e7562c4; BYTE $0x1a // vmaskmovps ymmword ptr [rdx], ymm1, ymm11
+	LONG $0x0000ffe9; BYTE $0x00 // jmp 0x12151 <micro+0x5d1>
+	QUAD $0x000006260d66a5c5 // vpcmpgtd ymm1, ymm11, ymmword ptr [rip + 0x626] # 0x12680 <micro+0xb00>
+	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
+	LONG $0x014b830f; WORD $0x0000 // jae 0x121b1 <micro+0x631>
+	WORD $0x0149; BYTE $0xd2 // add r10, rdx
+	LONG $0x2e7562c4; BYTE $0x12 // vmaskmovps ymmword ptr [rdx], ymm1, ymm10
 	LONG $0x2e75e2c4; WORD $0x8a3c // vmaskmovps ymmword ptr [rdx + 4*rcx], ymm1, ymm7
 	LONG $0x2e75e2c4; WORD $0xca34 // vmaskmovps ymmword ptr [rdx + 8*rcx], ymm1, ymm6
-	LONG $0x2e75e2c4; WORD $0xb224 // vmaskmovps ymmword ptr [rdx + 4*rsi], ymm1, ymm4
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x04e6c148 // shl rsi, 0x4
-	WORD $0x0148; BYTE $0xd6 // add rsi, rdx
-	LONG $0x000206e9; BYTE $0x00 // jmp 0x121ae <micro+0x62e>
+	LONG $0x2e75a2c4; WORD $0x9a24 // vmaskmovps ymmword ptr [rdx + 4*r11], ymm1, ymm4
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
+	LONG $0x000175e9; BYTE $0x00 // jmp 0x121fd <micro+0x67d>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -1783,51 +1837,25 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0xfd90840f; WORD $0xffff // je 0x11d63 <micro+0x1e3>
+	LONG $0xfcf0840f; WORD $0xffff // je 0x11da3 <micro+0x223>
 	LONG $0x000008be; BYTE $0x00 // mov esi, 0x8
 	LONG $0x08f98349 // cmp r9, 0x8
 	LONG $0xf14c0f49 // cmovl rsi, r9
 	LONG $0xf66ef9c5 // vmovd xmm6, esi
 	LONG $0x587de2c4; BYTE $0xf6 // vpbroadcastd ymm6, xmm6
-	LONG $0x01e2820f; WORD $0x0000 // jb 0x121d1 <micro+0x651>
+	LONG $0x0151820f; WORD $0x0000 // jb 0x12220 <micro+0x6a0>
 	WORD $0x8944; BYTE $0xcf // mov edi, r9d
 	WORD $0xf729 // sub edi, esi
 	LONG $0xcf6e79c5 // vmovd xmm9, edi
 	LONG $0x587d42c4; BYTE $0xc9 // vpbroadcastd ymm9, xmm9
-	LONG $0xfffb8148; WORD $0x00ff; BYTE $0x00 // cmp rbx, 0xffff
-	LONG $0x02ab870f; WORD $0x0000 // ja 0x122b5 <micro+0x735>
+	LONG $0xffff3d48; WORD $0x0000 // cmp rax, 0xffff
+	LONG $0x01da870f; WORD $0x0000 // ja 0x122c3 <micro+0x743>
 	LONG $0x3a11fcc5 // vmovups ymmword ptr [rdx], ymm7
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x04af850f; WORD $0x0000 // jne 0x124c7 <micro+0x947>
+	LONG $0x03d5850f; WORD $0x0000 // jne 0x124cc <micro+0x94c>
 	LONG $0x2411fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm4
 	LONG $0x1411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm2
-	LONG $0x000522e9; BYTE $0x00 // jmp 0x12549 <micro+0x9c9>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0xfdd2840f; WORD $0xffff // je 0x11e13 <micro+0x293>
-	LONG $0x08f98349 // cmp r9, 0x8
-	LONG $0x000008be; BYTE $0x00 // mov esi, 0x8
-	LONG $0xf14c0f49 // cmovl rsi, r9
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x05cc840f; WORD $0x0000 // je 0x12623 <micro+0xaa3>
-	LONG $0xe66ef9c5 // vmovd xmm4, esi
-	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
-	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x01c6820f; WORD $0x0000 // jb 0x12230 <micro+0x6b0>
-	WORD $0x8944; BYTE $0xcf // mov edi, r9d
-	WORD $0xf729 // sub edi, esi
-	LONG $0xef6ef9c5 // vmovd xmm5, edi
-	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
-	LONG $0xfffb8148; WORD $0x00ff; BYTE $0x00 // cmp rbx, 0xffff
-	LONG $0x03ab870f; WORD $0x0000 // ja 0x12430 <micro+0x8b0>
-	LONG $0x1a11fcc5 // vmovups ymmword ptr [rdx], ymm3
-	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x03ce840f; WORD $0x0000 // je 0x12461 <micro+0x8e1>
-	LONG $0x20728d48 // lea rsi, [rdx + 0x20]
-	LONG $0x0003b8e9; BYTE $0x00 // jmp 0x12454 <micro+0x8d4>
+	LONG $0x000448e9; BYTE $0x00 // jmp 0x1254e <micro+0x9ce>
 	LONG $0x3258c4c5 // vaddps ymm6, ymm7, ymmword ptr [rdx]
 	LONG $0x7a58bcc5; BYTE $0x20 // vaddps ymm7, ymm8, ymmword ptr [rdx + 0x20]
 	LONG $0x3211fcc5 // vmovups ymmword ptr [rdx], ymm6
@@ -1840,40 +1868,31 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5c58e4c5; WORD $0x20ca // vaddps ymm3, ymm3, ymmword ptr [rdx + 8*rcx + 0x20]
 	LONG $0x1411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm2
 	LONG $0x5c11fcc5; WORD $0x20ca // vmovups ymmword ptr [rdx + 8*rcx + 0x20], ymm3
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0x0540850f; WORD $0x0000 // jne 0x12623 <micro+0xaa3>
+	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
+	LONG $0x04f3850f; WORD $0x0000 // jne 0x12640 <micro+0xac0>
 	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
 	LONG $0x0458fcc5; BYTE $0x8a // vaddps ymm0, ymm0, ymmword ptr [rdx + 4*rcx]
 	LONG $0x4c58f4c5; WORD $0x208a // vaddps ymm1, ymm1, ymmword ptr [rdx + 4*rcx + 0x20]
 	LONG $0x8a048d48 // lea rax, [rdx + 4*rcx]
 	LONG $0x0011fcc5 // vmovups ymmword ptr [rax], ymm0
 	LONG $0x4811fcc5; BYTE $0x20 // vmovups ymmword ptr [rax + 0x20], ymm1
-	BYTE $0x5b // pop rbx
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	LONG $0x1a5824c5 // vaddps ymm11, ymm11, ymmword ptr [rdx]
-	LONG $0x1a117cc5 // vmovups ymmword ptr [rdx], ymm11
+	LONG $0x0004d2e9; BYTE $0x00 // jmp 0x12640 <micro+0xac0>
+	LONG $0x12582cc5 // vaddps ymm10, ymm10, ymmword ptr [rdx]
+	LONG $0x12117cc5 // vmovups ymmword ptr [rdx], ymm10
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x01ca850f; WORD $0x0000 // jne 0x122e0 <micro+0x760>
+	LONG $0x016e850f; WORD $0x0000 // jne 0x122ee <micro+0x76e>
 	LONG $0x1c58c4c5; BYTE $0x8a // vaddps ymm3, ymm7, ymmword ptr [rdx + 4*rcx]
-	LONG $0x49348d48 // lea rsi, [rcx + 2*rcx]
 	LONG $0x1c11fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm3
 	LONG $0x1c58ccc5; BYTE $0xca // vaddps ymm3, ymm6, ymmword ptr [rdx + 8*rcx]
 	LONG $0x1c11fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm3
-	LONG $0x1c58dcc5; BYTE $0xb2 // vaddps ymm3, ymm4, ymmword ptr [rdx + 4*rsi]
-	LONG $0x1c11fcc5; BYTE $0xb2 // vmovups ymmword ptr [rdx + 4*rsi], ymm3
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x1458ecc5; BYTE $0x32 // vaddps ymm2, ymm2, ymmword ptr [rdx + rsi]
-	LONG $0x1411fcc5; BYTE $0x32 // vmovups ymmword ptr [rdx + rsi], ymm2
-	WORD $0xf883; BYTE $0x05 // cmp eax, 0x5
-	LONG $0x0236850f; WORD $0x0000 // jne 0x12388 <micro+0x808>
-	LONG $0x0004cce9; BYTE $0x00 // jmp 0x12623 <micro+0xaa3>
+	LONG $0x585ca1c4; WORD $0x9a1c // vaddps ymm3, ymm4, ymmword ptr [rdx + 4*r11]
+	LONG $0x117ca1c4; WORD $0x9a1c // vmovups ymmword ptr [rdx + 4*r11], ymm3
+	LONG $0x586ca1c4; WORD $0x1214 // vaddps ymm2, ymm2, ymmword ptr [rdx + r10]
+	LONG $0x117ca1c4; WORD $0x1214 // vmovups ymmword ptr [rdx + r10], ymm2
+	LONG $0x0001d5e9; BYTE $0x00 // jmp 0x12386 <micro+0x806>
 	LONG $0x2c75e2c4; BYTE $0x1a // vmaskmovps ymm3, ymm1, ymmword ptr [rdx]
-	LONG $0x49348d48 // lea rsi, [rcx + 2*rcx]
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0xdb58a4c5 // vaddps ymm3, ymm11, ymm3
+	LONG $0x12348d4a // lea rsi, [rdx + r10]
+	LONG $0xdb58acc5 // vaddps ymm3, ymm10, ymm3
 	LONG $0x2e75e2c4; BYTE $0x1a // vmaskmovps ymmword ptr [rdx], ymm1, ymm3
 	LONG $0x2c75e2c4; WORD $0x8a1c // vmaskmovps ymm3, ymm1, ymmword ptr [rdx + 4*rcx]
 	LONG $0xdb58c4c5 // vaddps ymm3, ymm7, ymm3
@@ -1881,122 +1900,103 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x2c75e2c4; WORD $0xca1c // vmaskmovps ymm3, ymm1, ymmword ptr [rdx + 8*rcx]
 	LONG $0xdb58ccc5 // vaddps ymm3, ymm6, ymm3
 	LONG $0x2e75e2c4; WORD $0xca1c // vmaskmovps ymmword ptr [rdx + 8*rcx], ymm1, ymm3
-	LONG $0x2c75e2c4; WORD $0xb21c // vmaskmovps ymm3, ymm1, ymmword ptr [rdx + 4*rsi]
+	LONG $0x2c75a2c4; WORD $0x9a1c // vmaskmovps ymm3, ymm1, ymmword ptr [rdx + 4*r11]
 	LONG $0xdb58dcc5 // vaddps ymm3, ymm4, ymm3
-	LONG $0x2e75e2c4; WORD $0xb21c // vmaskmovps ymmword ptr [rdx + 4*rsi], ymm1, ymm3
-	LONG $0x3a348d48 // lea rsi, [rdx + rdi]
-	LONG $0x2c75e2c4; WORD $0x3a0c // vmaskmovps ymm1, ymm1, ymmword ptr [rdx + rdi]
+	LONG $0x2e75a2c4; WORD $0x9a1c // vmaskmovps ymmword ptr [rdx + 4*r11], ymm1, ymm3
+	LONG $0x2c75a2c4; WORD $0x120c // vmaskmovps ymm1, ymm1, ymmword ptr [rdx + r10]
 	LONG $0xd158ecc5 // vaddps ymm2, ymm2, ymm1
-	QUAD $0x000004ca0d66b5c5 // vpcmpgtd ymm1, ymm9, ymmword ptr [rip + 0x4ca] # 0x12680 <micro+0xb00>
+	QUAD $0x0000047b0d66a5c5 // vpcmpgtd ymm1, ymm11, ymmword ptr [rip + 0x47b] # 0x12680 <micro+0xb00>
 	LONG $0x2e75e2c4; BYTE $0x16 // vmaskmovps ymmword ptr [rsi], ymm1, ymm2
-	WORD $0xf883; BYTE $0x05 // cmp eax, 0x5
-	LONG $0x045f840f; WORD $0x0000 // je 0x12623 <micro+0xaa3>
-	LONG $0x89048d48 // lea rax, [rcx + 4*rcx]
-	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
-	LONG $0x0001e9e9; BYTE $0x00 // jmp 0x123ba <micro+0x83a>
-	QUAD $0x000004a70d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0x4a7] # 0x12680 <micro+0xb00>
-	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	LONG $0x01fb830f; WORD $0x0000 // jae 0x123e1 <micro+0x861>
+	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
+	LONG $0x042d840f; WORD $0x0000 // je 0x12640 <micro+0xac0>
+	LONG $0x890c8d48 // lea rcx, [rcx + 4*rcx]
+	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
+	LONG $0x0001a0e9; BYTE $0x00 // jmp 0x123c0 <micro+0x840>
+	QUAD $0x000004580d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0x458] # 0x12680 <micro+0xb00>
+	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
+	LONG $0x01b7830f; WORD $0x0000 // jae 0x123eb <micro+0x86b>
 	LONG $0xca348d48 // lea rsi, [rdx + 8*rcx]
 	LONG $0x2e75e2c4; BYTE $0x3a // vmaskmovps ymmword ptr [rdx], ymm1, ymm7
 	LONG $0x2e75e2c4; WORD $0x8a24 // vmaskmovps ymmword ptr [rdx + 4*rcx], ymm1, ymm4
-	LONG $0x000213e9; BYTE $0x00 // jmp 0x1240d <micro+0x88d>
-	LONG $0x1a58e4c5 // vaddps ymm3, ymm3, ymmword ptr [rdx]
-	LONG $0x5258ecc5; BYTE $0x20 // vaddps ymm2, ymm2, ymmword ptr [rdx + 0x20]
-	LONG $0x1a11fcc5 // vmovups ymmword ptr [rdx], ymm3
-	LONG $0x5211fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm2
-	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x040e850f; WORD $0x0000 // jne 0x12623 <micro+0xaa3>
-	LONG $0x0458fcc5; BYTE $0x8a // vaddps ymm0, ymm0, ymmword ptr [rdx + 4*rcx]
-	LONG $0x4c58f4c5; WORD $0x208a // vaddps ymm1, ymm1, ymmword ptr [rdx + 4*rcx + 0x20]
-	LONG $0x0411fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm0
-	LONG $0x4c11fcc5; WORD $0x208a // vmovups ymmword ptr [rdx + 4*rcx + 0x20], ymm1
-	BYTE $0x5b // pop rbx
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x1172 // jb 0x1224a <micro+0x6ca>
-	QUAD $0x0000043f0d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x43f] # 0x12680 <micro+0xb00>
+	LONG $0x0001cfe9; BYTE $0x00 // jmp 0x12417 <micro+0x897>
+	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
+	WORD $0x1172 // jb 0x12261 <micro+0x6e1>
+	QUAD $0x000004280d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x428] # 0x12680 <micro+0xb00>
 	LONG $0x2c75e2c4; BYTE $0x0a // vmaskmovps ymm1, ymm1, ymmword ptr [rdx]
 	LONG $0xd958e4c5 // vaddps ymm3, ymm3, ymm1
-	QUAD $0x0000042e0d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x42e] # 0x12680 <micro+0xb00>
+	QUAD $0x000004170d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x417] # 0x12680 <micro+0xb00>
 	LONG $0x2e75e2c4; BYTE $0x1a // vmaskmovps ymmword ptr [rdx], ymm1, ymm3
-	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x03c3850f; WORD $0x0000 // jne 0x12623 <micro+0xaa3>
-	LONG $0x8a048d48 // lea rax, [rdx + 4*rcx]
-	LONG $0x000237e9; BYTE $0x00 // jmp 0x124a0 <micro+0x920>
-	QUAD $0x0000040f1d6615c5 // vpcmpgtd ymm11, ymm13, ymmword ptr [rip + 0x40f] # 0x12680 <micro+0xb00>
-	LONG $0x49348d48 // lea rsi, [rcx + 2*rcx]
-	LONG $0x2e2562c4; WORD $0x2062 // vmaskmovps ymmword ptr [rdx + 0x20], ymm11, ymm12
+	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
+	LONG $0x03c9840f; WORD $0x0000 // je 0x12640 <micro+0xac0>
+	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
+	LONG $0x000221e9; BYTE $0x00 // jmp 0x124a1 <micro+0x921>
+	QUAD $0x000003f8156615c5 // vpcmpgtd ymm10, ymm13, ymmword ptr [rip + 0x3f8] # 0x12680 <micro+0xb00>
+	LONG $0x12748d4a; BYTE $0x20 // lea rsi, [rdx + r10 + 0x20]
+	LONG $0x2e2d62c4; WORD $0x2062 // vmaskmovps ymmword ptr [rdx + 0x20], ymm10, ymm12
 	LONG $0x3c11fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm7
-	LONG $0x2e2562c4; WORD $0x8a54; BYTE $0x20 // vmaskmovps ymmword ptr [rdx + 4*rcx + 0x20], ymm11, ymm10
+	LONG $0x2e2d62c4; WORD $0x8a4c; BYTE $0x20 // vmaskmovps ymmword ptr [rdx + 4*rcx + 0x20], ymm10, ymm9
 	LONG $0x3411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm6
-	LONG $0x2e2562c4; WORD $0xca44; BYTE $0x20 // vmaskmovps ymmword ptr [rdx + 8*rcx + 0x20], ymm11, ymm8
-	LONG $0x2411fcc5; BYTE $0xb2 // vmovups ymmword ptr [rdx + 4*rsi], ymm4
-	LONG $0x2e25e2c4; WORD $0xb26c; BYTE $0x20 // vmaskmovps ymmword ptr [rdx + 4*rsi + 0x20], ymm11, ymm5
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x1411fcc5; BYTE $0x32 // vmovups ymmword ptr [rdx + rsi], ymm2
-	LONG $0x32748d48; BYTE $0x20 // lea rsi, [rdx + rsi + 0x20]
-	LONG $0x0000bde9; BYTE $0x00 // jmp 0x12372 <micro+0x7f2>
+	LONG $0x2e2d62c4; WORD $0xca44; BYTE $0x20 // vmaskmovps ymmword ptr [rdx + 8*rcx + 0x20], ymm10, ymm8
+	LONG $0x117ca1c4; WORD $0x9a24 // vmovups ymmword ptr [rdx + 4*r11], ymm4
+	LONG $0x2e2da2c4; WORD $0x9a6c; BYTE $0x20 // vmaskmovps ymmword ptr [rdx + 4*r11 + 0x20], ymm10, ymm5
+	LONG $0x117ca1c4; WORD $0x1214 // vmovups ymmword ptr [rdx + r10], ymm2
+	LONG $0x0000b6e9; BYTE $0x00 // jmp 0x12379 <micro+0x7f9>
 	LONG $0x3a58c4c5 // vaddps ymm7, ymm7, ymmword ptr [rdx]
 	LONG $0x3a11fcc5 // vmovups ymmword ptr [rdx], ymm7
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x0226850f; WORD $0x0000 // jne 0x124ed <micro+0x96d>
+	LONG $0x021d850f; WORD $0x0000 // jne 0x124f2 <micro+0x972>
 	LONG $0x1c58dcc5; BYTE $0x8a // vaddps ymm3, ymm4, ymmword ptr [rdx + 4*rcx]
 	LONG $0x1c11fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm3
 	LONG $0x1458ecc5; BYTE $0xca // vaddps ymm2, ymm2, ymmword ptr [rdx + 8*rcx]
 	LONG $0x1411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm2
-	LONG $0x000269e9; BYTE $0x00 // jmp 0x12549 <micro+0x9c9>
-	QUAD $0x000003981d6615c5 // vpcmpgtd ymm11, ymm13, ymmword ptr [rip + 0x398] # 0x12680 <micro+0xb00>
-	LONG $0x49348d48 // lea rsi, [rcx + 2*rcx]
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0x04e7c148 // shl rdi, 0x4
-	LONG $0x2c2562c4; WORD $0x2072 // vmaskmovps ymm14, ymm11, ymmword ptr [rdx + 0x20]
+	LONG $0x000260e9; BYTE $0x00 // jmp 0x1254e <micro+0x9ce>
+	QUAD $0x0000038a156615c5 // vpcmpgtd ymm10, ymm13, ymmword ptr [rip + 0x38a] # 0x12680 <micro+0xb00>
+	LONG $0x12748d4a; BYTE $0x20 // lea rsi, [rdx + r10 + 0x20]
+	LONG $0x2c2d62c4; WORD $0x2072 // vmaskmovps ymm14, ymm10, ymmword ptr [rdx + 0x20]
 	LONG $0x581c41c4; BYTE $0xe6 // vaddps ymm12, ymm12, ymm14
-	LONG $0x2e2562c4; WORD $0x2062 // vmaskmovps ymmword ptr [rdx + 0x20], ymm11, ymm12
+	LONG $0x2e2d62c4; WORD $0x2062 // vmaskmovps ymmword ptr [rdx + 0x20], ymm10, ymm12
 	LONG $0x3c58c4c5; BYTE $0x8a // vaddps ymm7, ymm7, ymmword ptr [rdx + 4*rcx]
 	LONG $0x3c11fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm7
-	LONG $0x2c25e2c4; WORD $0x8a7c; BYTE $0x20 // vmaskmovps ymm7, ymm11, ymmword ptr [rdx + 4*rcx + 0x20]
-	LONG $0xff58acc5 // vaddps ymm7, ymm10, ymm7
-	LONG $0x2e25e2c4; WORD $0x8a7c; BYTE $0x20 // vmaskmovps ymmword ptr [rdx + 4*rcx + 0x20], ymm11, ymm7
+	LONG $0x2c2de2c4; WORD $0x8a7c; BYTE $0x20 // vmaskmovps ymm7, ymm10, ymmword ptr [rdx + 4*rcx + 0x20]
+	LONG $0xff58b4c5 // vaddps ymm7, ymm9, ymm7
+	LONG $0x2e2de2c4; WORD $0x8a7c; BYTE $0x20 // vmaskmovps ymmword ptr [rdx + 4*rcx + 0x20], ymm10, ymm7
 	LONG $0x3458ccc5; BYTE $0xca // vaddps ymm6, ymm6, ymmword ptr [rdx + 8*rcx]
 	LONG $0x3411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm6
-	LONG $0x2c25e2c4; WORD $0xca74; BYTE $0x20 // vmaskmovps ymm6, ymm11, ymmword ptr [rdx + 8*rcx + 0x20]
+	LONG $0x2c2de2c4; WORD $0xca74; BYTE $0x20 // vmaskmovps ymm6, ymm10, ymmword ptr [rdx + 8*rcx + 0x20]
 	LONG $0xf658bcc5 // vaddps ymm6, ymm8, ymm6
-	LONG $0x2e25e2c4; WORD $0xca74; BYTE $0x20 // vmaskmovps ymmword ptr [rdx + 8*rcx + 0x20], ymm11, ymm6
-	LONG $0x2458dcc5; BYTE $0xb2 // vaddps ymm4, ymm4, ymmword ptr [rdx + 4*rsi]
-	LONG $0x2411fcc5; BYTE $0xb2 // vmovups ymmword ptr [rdx + 4*rsi], ymm4
-	LONG $0x2c25e2c4; WORD $0xb264; BYTE $0x20 // vmaskmovps ymm4, ymm11, ymmword ptr [rdx + 4*rsi + 0x20]
+	LONG $0x2e2de2c4; WORD $0xca74; BYTE $0x20 // vmaskmovps ymmword ptr [rdx + 8*rcx + 0x20], ymm10, ymm6
+	LONG $0x585ca1c4; WORD $0x9a24 // vaddps ymm4, ymm4, ymmword ptr [rdx + 4*r11]
+	LONG $0x117ca1c4; WORD $0x9a24 // vmovups ymmword ptr [rdx + 4*r11], ymm4
+	LONG $0x2c2da2c4; WORD $0x9a64; BYTE $0x20 // vmaskmovps ymm4, ymm10, ymmword ptr [rdx + 4*r11 + 0x20]
 	LONG $0xe458d4c5 // vaddps ymm4, ymm5, ymm4
-	LONG $0x2e25e2c4; WORD $0xb264; BYTE $0x20 // vmaskmovps ymmword ptr [rdx + 4*rsi + 0x20], ymm11, ymm4
-	LONG $0x3a748d48; BYTE $0x20 // lea rsi, [rdx + rdi + 0x20]
-	LONG $0x1458ecc5; BYTE $0x3a // vaddps ymm2, ymm2, ymmword ptr [rdx + rdi]
-	LONG $0x1411fcc5; BYTE $0x3a // vmovups ymmword ptr [rdx + rdi], ymm2
-	LONG $0x2c25e2c4; WORD $0x3a54; BYTE $0x20 // vmaskmovps ymm2, ymm11, ymmword ptr [rdx + rdi + 0x20]
+	LONG $0x2e2da2c4; WORD $0x9a64; BYTE $0x20 // vmaskmovps ymmword ptr [rdx + 4*r11 + 0x20], ymm10, ymm4
+	LONG $0x586ca1c4; WORD $0x1214 // vaddps ymm2, ymm2, ymmword ptr [rdx + r10]
+	LONG $0x117ca1c4; WORD $0x1214 // vmovups ymmword ptr [rdx + r10], ymm2
+	LONG $0x2c2da2c4; WORD $0x1254; BYTE $0x20 // vmaskmovps ymm2, ymm10, ymmword ptr [rdx + r10 + 0x20]
 	LONG $0xda58e4c5 // vaddps ymm3, ymm3, ymm2
-	QUAD $0x00000306156695c5 // vpcmpgtd ymm2, ymm13, ymmword ptr [rip + 0x306] # 0x12680 <micro+0xb00>
+	QUAD $0x000002ff156695c5 // vpcmpgtd ymm2, ymm13, ymmword ptr [rip + 0x2ff] # 0x12680 <micro+0xb00>
 	LONG $0x2e6de2c4; BYTE $0x1e // vmaskmovps ymmword ptr [rsi], ymm2, ymm3
-	WORD $0xf883; BYTE $0x05 // cmp eax, 0x5
-	LONG $0x029b840f; WORD $0x0000 // je 0x12623 <micro+0xaa3>
-	LONG $0x89048d48 // lea rax, [rcx + 4*rcx]
-	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
+	WORD $0xfb83; BYTE $0x05 // cmp ebx, 0x5
+	LONG $0x02b1840f; WORD $0x0000 // je 0x12640 <micro+0xac0>
+	LONG $0x890c8d48 // lea rcx, [rcx + 4*rcx]
+	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
 	LONG $0x07f98341 // cmp r9d, 0x7
-	WORD $0x2476 // jbe 0x123ba <micro+0x83a>
-	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	LONG $0x020e830f; WORD $0x0000 // jae 0x125b1 <micro+0xa31>
-	LONG $0x0011fcc5 // vmovups ymmword ptr [rax], ymm0
+	WORD $0x2376 // jbe 0x123c0 <micro+0x840>
+	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
+	LONG $0x020a830f; WORD $0x0000 // jae 0x125b3 <micro+0xa33>
+	LONG $0x0111fcc5 // vmovups ymmword ptr [rcx], ymm0
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x0272840f; WORD $0x0000 // je 0x12623 <micro+0xaa3>
-	LONG $0x20c08348 // add rax, 0x20
-	LONG $0x00021be9; BYTE $0x00 // jmp 0x125d5 <micro+0xa55>
-	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x1172 // jb 0x123d4 <micro+0x854>
-	QUAD $0x000002b50d66b5c5 // vpcmpgtd ymm1, ymm9, ymmword ptr [rip + 0x2b5] # 0x12680 <micro+0xb00>
-	LONG $0x2c75e2c4; BYTE $0x08 // vmaskmovps ymm1, ymm1, ymmword ptr [rax]
+	LONG $0x0289840f; WORD $0x0000 // je 0x12640 <micro+0xac0>
+	LONG $0x20c18348 // add rcx, 0x20
+	LONG $0x000217e9; BYTE $0x00 // jmp 0x125d7 <micro+0xa57>
+	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
+	WORD $0x1172 // jb 0x123d9 <micro+0x859>
+	QUAD $0x000002b00d66a5c5 // vpcmpgtd ymm1, ymm11, ymmword ptr [rip + 0x2b0] # 0x12680 <micro+0xb00>
+	LONG $0x2c75e2c4; BYTE $0x09 // vmaskmovps ymm1, ymm1, ymmword ptr [rcx]
 	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
-	QUAD $0x000002a40d66b5c5 // vpcmpgtd ymm1, ymm9, ymmword ptr [rip + 0x2a4] # 0x12680 <micro+0xb00>
-	LONG $0x0001c6e9; BYTE $0x00 // jmp 0x125a7 <micro+0xa27>
+	QUAD $0x0000029f0d66a5c5 // vpcmpgtd ymm1, ymm11, ymmword ptr [rip + 0x29f] # 0x12680 <micro+0xb00>
+	LONG $0x2e75e2c4; BYTE $0x01 // vmaskmovps ymmword ptr [rcx], ymm1, ymm0
+	LONG $0x000255e9; BYTE $0x00 // jmp 0x12640 <micro+0xac0>
 	LONG $0x2c75e2c4; BYTE $0x1a // vmaskmovps ymm3, ymm1, ymmword ptr [rdx]
 	LONG $0xca348d48 // lea rsi, [rdx + 8*rcx]
 	LONG $0xdb58c4c5 // vaddps ymm3, ymm7, ymm3
@@ -2006,51 +2006,51 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x2e75e2c4; WORD $0x8a1c // vmaskmovps ymmword ptr [rdx + 4*rcx], ymm1, ymm3
 	LONG $0x2c75e2c4; WORD $0xca0c // vmaskmovps ymm1, ymm1, ymmword ptr [rdx + 8*rcx]
 	LONG $0xd158ecc5 // vaddps ymm2, ymm2, ymm1
-	QUAD $0x0000026b0d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0x26b] # 0x12680 <micro+0xb00>
+	QUAD $0x000002610d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0x261] # 0x12680 <micro+0xb00>
 	LONG $0x2e75e2c4; BYTE $0x16 // vmaskmovps ymmword ptr [rsi], ymm1, ymm2
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0x0200850f; WORD $0x0000 // jne 0x12623 <micro+0xaa3>
-	LONG $0x49048d48 // lea rax, [rcx + 2*rcx]
-	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
-	LONG $0x000155e9; BYTE $0x00 // jmp 0x12585 <micro+0xa05>
+	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
+	LONG $0x0213850f; WORD $0x0000 // jne 0x12640 <micro+0xac0>
+	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
+	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
+	LONG $0x00014ee9; BYTE $0x00 // jmp 0x12588 <micro+0xa08>
 	LONG $0x1a58e4c5 // vaddps ymm3, ymm3, ymmword ptr [rdx]
 	LONG $0x1a11fcc5 // vmovups ymmword ptr [rdx], ymm3
 	LONG $0x08f98341 // cmp r9d, 0x8
-	WORD $0x2374 // je 0x12461 <micro+0x8e1>
-	QUAD $0x0000023a1d66d5c5 // vpcmpgtd ymm3, ymm5, ymmword ptr [rip + 0x23a] # 0x12680 <micro+0xb00>
+	WORD $0x2374 // je 0x1246b <micro+0x8eb>
+	QUAD $0x000002301d66d5c5 // vpcmpgtd ymm3, ymm5, ymmword ptr [rip + 0x230] # 0x12680 <micro+0xb00>
 	LONG $0x20728d48 // lea rsi, [rdx + 0x20]
 	LONG $0x2c65e2c4; WORD $0x205a // vmaskmovps ymm3, ymm3, ymmword ptr [rdx + 0x20]
 	LONG $0xd358ecc5 // vaddps ymm2, ymm2, ymm3
-	QUAD $0x000002241d66d5c5 // vpcmpgtd ymm3, ymm5, ymmword ptr [rip + 0x224] # 0x12680 <micro+0xb00>
+	QUAD $0x0000021a1d66d5c5 // vpcmpgtd ymm3, ymm5, ymmword ptr [rip + 0x21a] # 0x12680 <micro+0xb00>
 	LONG $0x2e65e2c4; BYTE $0x16 // vmaskmovps ymmword ptr [rsi], ymm3, ymm2
-	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x01b9850f; WORD $0x0000 // jne 0x12623 <micro+0xaa3>
-	LONG $0x8a048d48 // lea rax, [rdx + 4*rcx]
+	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
+	LONG $0x01cc840f; WORD $0x0000 // je 0x12640 <micro+0xac0>
+	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
 	LONG $0x07f98341 // cmp r9d, 0x7
-	WORD $0x2c76 // jbe 0x124a0 <micro+0x920>
-	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	LONG $0x0194830f; WORD $0x0000 // jae 0x12615 <micro+0xa95>
-	LONG $0x0011fcc5 // vmovups ymmword ptr [rax], ymm0
+	WORD $0x2376 // jbe 0x124a1 <micro+0x921>
+	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
+	LONG $0x0157830f; WORD $0x0000 // jae 0x125e1 <micro+0xa61>
+	LONG $0x0111fcc5 // vmovups ymmword ptr [rcx], ymm0
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x0194840f; WORD $0x0000 // je 0x12623 <micro+0xaa3>
-	QUAD $0x000001e90566d5c5 // vpcmpgtd ymm0, ymm5, ymmword ptr [rip + 0x1e9] # 0x12680 <micro+0xb00>
-	LONG $0x20c08348 // add rax, 0x20
-	LONG $0x00013de9; BYTE $0x00 // jmp 0x125dd <micro+0xa5d>
-	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
+	LONG $0x01a8840f; WORD $0x0000 // je 0x12640 <micro+0xac0>
+	LONG $0x20c18348 // add rcx, 0x20
+	LONG $0x000164e9; BYTE $0x00 // jmp 0x12605 <micro+0xa85>
+	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
 	WORD $0x1172 // jb 0x124ba <micro+0x93a>
 	QUAD $0x000001cf0d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x1cf] # 0x12680 <micro+0xb00>
-	LONG $0x2c75e2c4; BYTE $0x08 // vmaskmovps ymm1, ymm1, ymmword ptr [rax]
+	LONG $0x2c75e2c4; BYTE $0x09 // vmaskmovps ymm1, ymm1, ymmword ptr [rcx]
 	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
 	QUAD $0x000001be0d66ddc5 // vpcmpgtd ymm1, ymm4, ymmword ptr [rip + 0x1be] # 0x12680 <micro+0xb00>
-	LONG $0x0000e0e9; BYTE $0x00 // jmp 0x125a7 <micro+0xa27>
-	QUAD $0x000001b13d66b5c5 // vpcmpgtd ymm7, ymm9, ymmword ptr [rip + 0x1b1] # 0x12680 <micro+0xb00>
+	LONG $0x2e75e2c4; BYTE $0x01 // vmaskmovps ymmword ptr [rcx], ymm1, ymm0
+	LONG $0x000174e9; BYTE $0x00 // jmp 0x12640 <micro+0xac0>
+	QUAD $0x000001ac3d66b5c5 // vpcmpgtd ymm7, ymm9, ymmword ptr [rip + 0x1ac] # 0x12680 <micro+0xb00>
 	LONG $0xca748d48; BYTE $0x20 // lea rsi, [rdx + 8*rcx + 0x20]
 	LONG $0x2e4562c4; WORD $0x2042 // vmaskmovps ymmword ptr [rdx + 0x20], ymm7, ymm8
 	LONG $0x2411fcc5; BYTE $0x8a // vmovups ymmword ptr [rdx + 4*rcx], ymm4
 	LONG $0x2e45e2c4; WORD $0x8a6c; BYTE $0x20 // vmaskmovps ymmword ptr [rdx + 4*rcx + 0x20], ymm7, ymm5
 	LONG $0x1411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm2
-	WORD $0x4feb // jmp 0x1253c <micro+0x9bc>
-	QUAD $0x0000018b3d66b5c5 // vpcmpgtd ymm7, ymm9, ymmword ptr [rip + 0x18b] # 0x12680 <micro+0xb00>
+	WORD $0x4feb // jmp 0x12541 <micro+0x9c1>
+	QUAD $0x000001863d66b5c5 // vpcmpgtd ymm7, ymm9, ymmword ptr [rip + 0x186] # 0x12680 <micro+0xb00>
 	LONG $0xca748d48; BYTE $0x20 // lea rsi, [rdx + 8*rcx + 0x20]
 	LONG $0x2c4562c4; WORD $0x2052 // vmaskmovps ymm10, ymm7, ymmword ptr [rdx + 0x20]
 	LONG $0x583c41c4; BYTE $0xc2 // vaddps ymm8, ymm8, ymm10
@@ -2064,78 +2064,73 @@ TEXT ·gemm_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1411fcc5; BYTE $0xca // vmovups ymmword ptr [rdx + 8*rcx], ymm2
 	LONG $0x2c45e2c4; WORD $0xca54; BYTE $0x20 // vmaskmovps ymm2, ymm7, ymmword ptr [rdx + 8*rcx + 0x20]
 	LONG $0xda58e4c5 // vaddps ymm3, ymm3, ymm2
-	QUAD $0x0000013c1566b5c5 // vpcmpgtd ymm2, ymm9, ymmword ptr [rip + 0x13c] # 0x12680 <micro+0xb00>
+	QUAD $0x000001371566b5c5 // vpcmpgtd ymm2, ymm9, ymmword ptr [rip + 0x137] # 0x12680 <micro+0xb00>
 	LONG $0x2e6de2c4; BYTE $0x1e // vmaskmovps ymmword ptr [rsi], ymm2, ymm3
-	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
-	LONG $0x00d1850f; WORD $0x0000 // jne 0x12623 <micro+0xaa3>
-	LONG $0x49048d48 // lea rax, [rcx + 2*rcx]
-	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
+	WORD $0xfb83; BYTE $0x04 // cmp ebx, 0x4
+	LONG $0x00e9850f; WORD $0x0000 // jne 0x12640 <micro+0xac0>
+	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
+	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
 	LONG $0x07f98341 // cmp r9d, 0x7
-	WORD $0x2576 // jbe 0x12585 <micro+0xa05>
-	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x7e73 // jae 0x125e7 <micro+0xa67>
-	LONG $0x0011fcc5 // vmovups ymmword ptr [rax], ymm0
+	WORD $0x2376 // jbe 0x12588 <micro+0xa08>
+	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
+	LONG $0x009e830f; WORD $0x0000 // jae 0x1260f <micro+0xa8f>
+	LONG $0x0111fcc5 // vmovups ymmword ptr [rcx], ymm0
 	LONG $0x08f98341 // cmp r9d, 0x8
-	LONG $0x00ac840f; WORD $0x0000 // je 0x12623 <micro+0xaa3>
-	QUAD $0x000001010566b5c5 // vpcmpgtd ymm0, ymm9, ymmword ptr [rip + 0x101] # 0x12680 <micro+0xb00>
-	LONG $0x20c08348 // add rax, 0x20
-	WORD $0x58eb // jmp 0x125dd <micro+0xa5d>
-	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x1172 // jb 0x1259f <micro+0xa1f>
-	QUAD $0x000000ea0d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0xea] # 0x12680 <micro+0xb00>
-	LONG $0x2c75e2c4; BYTE $0x08 // vmaskmovps ymm1, ymm1, ymmword ptr [rax]
+	LONG $0x00c1840f; WORD $0x0000 // je 0x12640 <micro+0xac0>
+	LONG $0x20c18348 // add rcx, 0x20
+	LONG $0x0000abe9; BYTE $0x00 // jmp 0x12633 <micro+0xab3>
+	LONG $0x00003d48; WORD $0x0001 // cmp rax, 0x10000
+	WORD $0x1172 // jb 0x125a1 <micro+0xa21>
+	QUAD $0x000000e80d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0xe8] # 0x12680 <micro+0xb00>
+	LONG $0x2c75e2c4; BYTE $0x09 // vmaskmovps ymm1, ymm1, ymmword ptr [rcx]
 	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
-	QUAD $0x000000d90d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0xd9] # 0x12680 <micro+0xb00>
-	LONG $0x2e75e2c4; BYTE $0x00 // vmaskmovps ymmword ptr [rax], ymm1, ymm0
+	QUAD $0x000000d70d66cdc5 // vpcmpgtd ymm1, ymm6, ymmword ptr [rip + 0xd7] # 0x12680 <micro+0xb00>
+	LONG $0x2e75e2c4; BYTE $0x01 // vmaskmovps ymmword ptr [rcx], ymm1, ymm0
+	LONG $0x00008de9; BYTE $0x00 // jmp 0x12640 <micro+0xac0>
+	LONG $0x0158fcc5 // vaddps ymm0, ymm0, ymmword ptr [rcx]
+	LONG $0x0111fcc5 // vmovups ymmword ptr [rcx], ymm0
+	LONG $0x08f98341 // cmp r9d, 0x8
+	WORD $0x7f74 // je 0x12640 <micro+0xac0>
+	QUAD $0x000000b7056695c5 // vpcmpgtd ymm0, ymm13, ymmword ptr [rip + 0xb7] # 0x12680 <micro+0xb00>
+	LONG $0x2c7de2c4; WORD $0x2041 // vmaskmovps ymm0, ymm0, ymmword ptr [rcx + 0x20]
+	LONG $0x20c18348 // add rcx, 0x20
+	LONG $0xc858f4c5 // vaddps ymm1, ymm1, ymm0
+	QUAD $0x000000a1056695c5 // vpcmpgtd ymm0, ymm13, ymmword ptr [rip + 0xa1] # 0x12680 <micro+0xb00>
+	WORD $0x5aeb // jmp 0x1263b <micro+0xabb>
+	LONG $0x0158fcc5 // vaddps ymm0, ymm0, ymmword ptr [rcx]
+	LONG $0x0111fcc5 // vmovups ymmword ptr [rcx], ymm0
+	LONG $0x08f98341 // cmp r9d, 0x8
+	WORD $0x5174 // je 0x12640 <micro+0xac0>
+	QUAD $0x000000890566d5c5 // vpcmpgtd ymm0, ymm5, ymmword ptr [rip + 0x89] # 0x12680 <micro+0xb00>
+	LONG $0x2c7de2c4; WORD $0x2041 // vmaskmovps ymm0, ymm0, ymmword ptr [rcx + 0x20]
+	LONG $0x20c18348 // add rcx, 0x20
+	LONG $0xc858f4c5 // vaddps ymm1, ymm1, ymm0
+	QUAD $0x000000730566d5c5 // vpcmpgtd ymm0, ymm5, ymmword ptr [rip + 0x73] # 0x12680 <micro+0xb00>
+	WORD $0x2ceb // jmp 0x1263b <micro+0xabb>
+	LONG $0x0158fcc5 // vaddps ymm0, ymm0, ymmword ptr [rcx]
+	LONG $0x0111fcc5 // vmovups ymmword ptr [rcx], ymm0
+	LONG $0x08f98341 // cmp r9d, 0x8
+	WORD $0x2374 // je 0x12640 <micro+0xac0>
+	QUAD $0x0000005b0566b5c5 // vpcmpgtd ymm0, ymm9, ymmword ptr [rip + 0x5b] # 0x12680 <micro+0xb00>
+	LONG $0x2c7de2c4; WORD $0x2041 // vmaskmovps ymm0, ymm0, ymmword ptr [rcx + 0x20]
+	LONG $0x20c18348 // add rcx, 0x20
+	LONG $0xc858f4c5 // vaddps ymm1, ymm1, ymm0
+	QUAD $0x000000450566b5c5 // vpcmpgtd ymm0, ymm9, ymmword ptr [rip + 0x45] # 0x12680 <micro+0xb00>
+	LONG $0x2e7de2c4; BYTE $0x09 // vmaskmovps ymmword ptr [rcx], ymm0, ymm1
 	BYTE $0x5b // pop rbx
+	WORD $0x5e41 // pop r14
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x0058fcc5 // vaddps ymm0, ymm0, ymmword ptr [rax]
-	LONG $0x0011fcc5 // vmovups ymmword ptr [rax], ymm0
-	LONG $0x08f98341 // cmp r9d, 0x8
-	WORD $0x6474 // je 0x12623 <micro+0xaa3>
-	QUAD $0x000000b9056695c5 // vpcmpgtd ymm0, ymm13, ymmword ptr [rip + 0xb9] # 0x12680 <micro+0xb00>
-	LONG $0x2c7de2c4; WORD $0x2040 // vmaskmovps ymm0, ymm0, ymmword ptr [rax + 0x20]
-	LONG $0x20c08348 // add rax, 0x20
-	LONG $0xc858f4c5 // vaddps ymm1, ymm1, ymm0
-	QUAD $0x000000a3056695c5 // vpcmpgtd ymm0, ymm13, ymmword ptr [rip + 0xa3] # 0x12680 <micro+0xb00>
-	LONG $0x2e7de2c4; BYTE $0x08 // vmaskmovps ymmword ptr [rax], ymm0, ymm1
-	BYTE $0x5b // pop rbx
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	LONG $0x0058fcc5 // vaddps ymm0, ymm0, ymmword ptr [rax]
-	LONG $0x0011fcc5 // vmovups ymmword ptr [rax], ymm0
-	LONG $0x08f98341 // cmp r9d, 0x8
-	WORD $0x2e74 // je 0x12623 <micro+0xaa3>
-	QUAD $0x000000830566b5c5 // vpcmpgtd ymm0, ymm9, ymmword ptr [rip + 0x83] # 0x12680 <micro+0xb00>
-	LONG $0x2c7de2c4; WORD $0x2040 // vmaskmovps ymm0, ymm0, ymmword ptr [rax + 0x20]
-	LONG $0x20c08348 // add rax, 0x20
-	LONG $0xc858f4c5 // vaddps ymm1, ymm1, ymm0
-	QUAD $0x0000006d0566b5c5 // vpcmpgtd ymm0, ymm9, ymmword ptr [rip + 0x6d] # 0x12680 <micro+0xb00>
-	WORD $0xc8eb // jmp 0x125dd <micro+0xa5d>
-	LONG $0x0058fcc5 // vaddps ymm0, ymm0, ymmword ptr [rax]
-	LONG $0x0011fcc5 // vmovups ymmword ptr [rax], ymm0
-	LONG $0x08f98341 // cmp r9d, 0x8
-	WORD $0x0575 // jne 0x12628 <micro+0xaa8>
-	BYTE $0x5b // pop rbx
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	QUAD $0x000000500566d5c5 // vpcmpgtd ymm0, ymm5, ymmword ptr [rip + 0x50] # 0x12680 <micro+0xb00>
-	LONG $0x2c7de2c4; WORD $0x2040 // vmaskmovps ymm0, ymm0, ymmword ptr [rax + 0x20]
-	LONG $0x20c08348 // add rax, 0x20
-	LONG $0xc858f4c5 // vaddps ymm1, ymm1, ymm0
-	QUAD $0x0000003a0566d5c5 // vpcmpgtd ymm0, ymm5, ymmword ptr [rip + 0x3a] # 0x12680 <micro+0xb00>
-	WORD $0x95eb // jmp 0x125dd <micro+0xa5d>
 
 	// constants
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0x0000000100000000
-	QUAD $0x0000000300000002; QUAD $0x0000000500000004
-	QUAD $0x0000000700000006; QUAD $0x0000000000000000
-	QUAD $0x0000000000000000; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0x00000100000000cc
+	QUAD $0x0000030000000200; QUAD $0x0000050000000400
+	QUAD $0x0000070000000600; QUAD $0x0000000000000000
+	QUAD $0x0000000000000000; QUAD $0xcccccccccccccc00
+	QUAD $0xcccccccccccccccc; BYTE $0xcc
 
 // func packF32_avx2(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int)
 TEXT ·packF32_avx2(SB), 0, $0-48

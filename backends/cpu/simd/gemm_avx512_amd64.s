@@ -2213,41 +2213,170 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 
 	// micro: +11712
 	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
+	LONG $0x10ec8348 // sub rsp, 0x10
 	WORD $0x894c; BYTE $0xcb // mov rbx, r9
 	LONG $0xcbb60f44 // movzx r9d, bl
 	WORD $0xb60f; BYTE $0xef // movzx ebp, bh
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	WORD $0xfd83; BYTE $0x09 // cmp ebp, 0x9
-	LONG $0x028f820f; WORD $0x0000 // jb 0x13067 <micro+0x2a7>
+	LONG $0x00c4820f; WORD $0x0000 // jb 0x12ea8 <micro+0xe8>
+	LONG $0xf60c8d4b // lea rcx, [r14 + 8*r14]
+	LONG $0x76148d4f // lea r10, [r14 + 2*r14]
+	LONG $0xb61c8d4f // lea r11, [r14 + 4*r14]
+	WORD $0x894c; BYTE $0xf0 // mov rax, r14
+	WORD $0x894d; BYTE $0xf4 // mov r12, r14
+	LONG $0x04e0c148 // shl rax, 0x4
+	LONG $0x05e4c149 // shl r12, 0x5
+	WORD $0x180f; BYTE $0x12 // prefetcht1 byte ptr [rdx]
+	LONG $0x4052180f // prefetcht1 byte ptr [rdx + 0x40]
+	LONG $0x14180f42; BYTE $0xb2 // prefetcht1 byte ptr [rdx + 4*r14]
+	LONG $0x54180f42; WORD $0x40b2 // prefetcht1 byte ptr [rdx + 4*r14 + 0x40]
+	LONG $0x14180f42; BYTE $0xf2 // prefetcht1 byte ptr [rdx + 8*r14]
+	LONG $0x54180f42; WORD $0x40f2 // prefetcht1 byte ptr [rdx + 8*r14 + 0x40]
+	LONG $0x492c8d4c // lea r13, [rcx + 2*rcx]
+	LONG $0x14180f42; BYTE $0x92 // prefetcht1 byte ptr [rdx + 4*r10]
+	LONG $0x54180f42; WORD $0x4092 // prefetcht1 byte ptr [rdx + 4*r10 + 0x40]
+	LONG $0x0214180f // prefetcht1 byte ptr [rdx + rax]
+	LONG $0x0254180f; BYTE $0x40 // prefetcht1 byte ptr [rdx + rax + 0x40]
+	LONG $0x14180f42; BYTE $0x9a // prefetcht1 byte ptr [rdx + 4*r11]
+	LONG $0x54180f42; WORD $0x409a // prefetcht1 byte ptr [rdx + 4*r11 + 0x40]
+	LONG $0x14180f42; BYTE $0xd2 // prefetcht1 byte ptr [rdx + 8*r10]
+	LONG $0x54180f42; WORD $0x40d2 // prefetcht1 byte ptr [rdx + 8*r10 + 0x40]
+	LONG $0x240c8948 // mov qword ptr [rsp], rcx
+	WORD $0x014d; BYTE $0xf5 // add r13, r14
+	LONG $0x14180f42; BYTE $0x2a // prefetcht1 byte ptr [rdx + r13]
+	LONG $0x54180f42; WORD $0x402a // prefetcht1 byte ptr [rdx + r13 + 0x40]
+	LONG $0x14180f42; BYTE $0x22 // prefetcht1 byte ptr [rdx + r12]
+	LONG $0x54180f42; WORD $0x4022 // prefetcht1 byte ptr [rdx + r12 + 0x40]
+	WORD $0xfd83; BYTE $0x09 // cmp ebp, 0x9
+	LONG $0x01a1840f; WORD $0x0000 // je 0x13010 <micro+0x250>
+	LONG $0x8a14180f // prefetcht1 byte ptr [rdx + 4*rcx]
+	LONG $0x8a54180f; BYTE $0x40 // prefetcht1 byte ptr [rdx + 4*rcx + 0x40]
+	WORD $0xfd83; BYTE $0x0b // cmp ebp, 0xb
+	LONG $0x018f820f; WORD $0x0000 // jb 0x13010 <micro+0x250>
+	LONG $0x14180f42; BYTE $0xda // prefetcht1 byte ptr [rdx + 8*r11]
+	LONG $0x54180f42; WORD $0x40da // prefetcht1 byte ptr [rdx + 8*r11 + 0x40]
+	WORD $0xfd83; BYTE $0x0b // cmp ebp, 0xb
+	LONG $0x089d850f; WORD $0x0000 // jne 0x13732 <micro+0x972>
+	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
+	WORD $0xc931 // xor ecx, ecx
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x057b8e0f; WORD $0x0000 // jle 0x1335c <micro+0x59c>
-	WORD $0xff49; BYTE $0xc0 // inc r8
+	LONG $0x017b8f0f; WORD $0x0000 // jg 0x1301e <micro+0x25e>
+	LONG $0x0008a5e9; BYTE $0x00 // jmp 0x1374d <micro+0x98d>
+	WORD $0xfd83; BYTE $0x05 // cmp ebp, 0x5
+	LONG $0x03b8820f; WORD $0x0000 // jb 0x13269 <micro+0x4a9>
+	LONG $0x761c8d4f // lea r11, [r14 + 2*r14]
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	LONG $0x04e7c149 // shl r15, 0x4
+	WORD $0x180f; BYTE $0x12 // prefetcht1 byte ptr [rdx]
+	LONG $0x4052180f // prefetcht1 byte ptr [rdx + 0x40]
+	LONG $0x14180f42; BYTE $0xb2 // prefetcht1 byte ptr [rdx + 4*r14]
+	LONG $0x54180f42; WORD $0x40b2 // prefetcht1 byte ptr [rdx + 4*r14 + 0x40]
+	LONG $0x14180f42; BYTE $0xf2 // prefetcht1 byte ptr [rdx + 8*r14]
+	LONG $0x54180f42; WORD $0x40f2 // prefetcht1 byte ptr [rdx + 8*r14 + 0x40]
+	LONG $0x14180f42; BYTE $0x9a // prefetcht1 byte ptr [rdx + 4*r11]
+	LONG $0x54180f42; WORD $0x409a // prefetcht1 byte ptr [rdx + 4*r11 + 0x40]
+	LONG $0x14180f42; BYTE $0x3a // prefetcht1 byte ptr [rdx + r15]
+	LONG $0x54180f42; WORD $0x403a // prefetcht1 byte ptr [rdx + r15 + 0x40]
+	WORD $0xfd83; BYTE $0x05 // cmp ebp, 0x5
+	LONG $0x04a9840f; WORD $0x0000 // je 0x133a1 <micro+0x5e1>
+	LONG $0xb6048d4b // lea rax, [r14 + 4*r14]
+	LONG $0x8214180f // prefetcht1 byte ptr [rdx + 4*rax]
+	LONG $0x8254180f; BYTE $0x40 // prefetcht1 byte ptr [rdx + 4*rax + 0x40]
+	WORD $0xfd83; BYTE $0x07 // cmp ebp, 0x7
+	LONG $0x0493820f; WORD $0x0000 // jb 0x133a1 <micro+0x5e1>
+	LONG $0x14180f42; BYTE $0xda // prefetcht1 byte ptr [rdx + 8*r11]
+	LONG $0x54180f42; WORD $0x40da // prefetcht1 byte ptr [rdx + 8*r11 + 0x40]
+	WORD $0xfd83; BYTE $0x08 // cmp ebp, 0x8
+	LONG $0x0c55850f; WORD $0x0000 // jne 0x13b77 <micro+0xdb7>
+	LONG $0xf6048d4b // lea rax, [r14 + 8*r14]
+	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	WORD $0x014c; BYTE $0xf0 // add rax, r14
+	LONG $0x0214180f // prefetcht1 byte ptr [rdx + rax]
+	LONG $0x0254180f; BYTE $0x40 // prefetcht1 byte ptr [rdx + rax + 0x40]
+	WORD $0x01b0 // mov al, 0x1
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x046b8f0f; WORD $0x0000 // jg 0x133af <micro+0x5ef>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
 	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
-	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
-	LONG $0x0064a162; WORD $0xdb57 // vxorps xmm19, xmm19, xmm19
-	LONG $0x0054a162; WORD $0xed57 // vxorps xmm21, xmm21, xmm21
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
-	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
+	LONG $0x20f98341 // cmp r9d, 0x20
+	LONG $0x052d840f; WORD $0x0000 // je 0x134c3 <micro+0x703>
+	LONG $0x10f98349 // cmp r9, 0x10
+	LONG $0x000010b9; BYTE $0x00 // mov ecx, 0x10
+	WORD $0x8944; BYTE $0xce // mov esi, r9d
+	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
+	LONG $0xffffffbf; BYTE $0xff // mov edi, 0xffffffff
+	LONG $0xc94c0f49 // cmovl rcx, r9
+	WORD $0xce29 // sub esi, ecx
+	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
+	WORD $0xf189 // mov ecx, esi
+	WORD $0xf741; BYTE $0xd0 // not r8d
+	WORD $0xe7d3 // shl edi, cl
+	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
+	WORD $0xd7f7 // not edi
+	LONG $0xd792fbc5 // kmovd k2, edi
+	LONG $0x10f98349 // cmp r9, 0x10
+	LONG $0x08e8820f; WORD $0x0000 // jb 0x138ba <micro+0xafa>
+	LONG $0xfffb8148; WORD $0x00ff; BYTE $0x00 // cmp rbx, 0xffff
+	LONG $0x0bab870f; WORD $0x0000 // ja 0x13b8a <micro+0xdca>
+	LONG $0x487c7162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm14
+	LONG $0x10f98341 // cmp r9d, 0x10
+	LONG $0x1156850f; WORD $0x0000 // jne 0x14145 <micro+0x1385>
+	LONG $0x487c3162; WORD $0x1c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm11
+	LONG $0x487c3162; WORD $0x0c11; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*r14], zmm9
+	LONG $0x487cb162; WORD $0x3c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm7
+	LONG $0x487cb162; WORD $0x3411; BYTE $0x3a // vmovups zmmword ptr [rdx + r15], zmm6
+	LONG $0x001257e9; BYTE $0x00 // jmp 0x14267 <micro+0x14a7>
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x072f8e0f; WORD $0x0000 // jle 0x1374d <micro+0x98d>
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
 	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
+	LONG $0x0054a162; WORD $0xed57 // vxorps xmm21, xmm21, xmm21
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
+	LONG $0x0064a162; WORD $0xdb57 // vxorps xmm19, xmm19, xmm19
 	LONG $0x005ca162; WORD $0xe457 // vxorps xmm20, xmm20, xmm20
 	LONG $0x004ca162; WORD $0xf657 // vxorps xmm22, xmm22, xmm22
 	LONG $0x0044a162; WORD $0xff57 // vxorps xmm23, xmm23, xmm23
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x487d6262; WORD $0x5e18; BYTE $0x01 // vbroadcastss zmm27, dword ptr [rsi + 0x4]
 	LONG $0x487c6162; WORD $0x0f10 // vmovups zmm25, zmmword ptr [rdi]
 	LONG $0x487c6162; WORD $0x4710; BYTE $0x01 // vmovups zmm24, zmmword ptr [rdi + 0x40]
@@ -2256,7 +2385,7 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487d6262; WORD $0x1618 // vbroadcastss zmm26, dword ptr [rsi]
 	LONG $0x80ef8348 // sub rdi, -0x80
 	WORD $0xff49; BYTE $0xc8 // dec r8
-	LONG $0x40358262; WORD $0xdbb8 // vfmadd231ps zmm19, zmm25, zmm27 # zmm19 = (zmm25 * zmm27) + zmm19
+	LONG $0x40358262; WORD $0xd3b8 // vfmadd231ps zmm18, zmm25, zmm27 # zmm18 = (zmm25 * zmm27) + zmm18
 	LONG $0x403d8262; WORD $0xf3b8 // vfmadd231ps zmm22, zmm24, zmm27 # zmm22 = (zmm24 * zmm27) + zmm22
 	LONG $0x487d6262; WORD $0x5e18; BYTE $0x03 // vbroadcastss zmm27, dword ptr [rsi + 0xc]
 	LONG $0x40351262; WORD $0xdcb8 // vfmadd231ps zmm11, zmm25, zmm28 # zmm11 = (zmm25 * zmm28) + zmm11
@@ -2267,78 +2396,127 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487d6262; WORD $0x6e18; BYTE $0x08 // vbroadcastss zmm29, dword ptr [rsi + 0x20]
 	LONG $0x40358262; WORD $0xeab8 // vfmadd231ps zmm21, zmm25, zmm26 # zmm21 = (zmm25 * zmm26) + zmm21
 	LONG $0x403d8262; WORD $0xfab8 // vfmadd231ps zmm23, zmm24, zmm26 # zmm23 = (zmm24 * zmm26) + zmm23
-	LONG $0x40351262; WORD $0xf3b8 // vfmadd231ps zmm14, zmm25, zmm27 # zmm14 = (zmm25 * zmm27) + zmm14
-	LONG $0x403d8262; WORD $0xd3b8 // vfmadd231ps zmm18, zmm24, zmm27 # zmm18 = (zmm24 * zmm27) + zmm18
+	LONG $0x40351262; WORD $0xebb8 // vfmadd231ps zmm13, zmm25, zmm27 # zmm13 = (zmm25 * zmm27) + zmm13
+	LONG $0x403d8262; WORD $0xdbb8 // vfmadd231ps zmm19, zmm24, zmm27 # zmm19 = (zmm24 * zmm27) + zmm19
 	LONG $0x487d6262; WORD $0x5e18; BYTE $0x05 // vbroadcastss zmm27, dword ptr [rsi + 0x14]
 	LONG $0x40351262; WORD $0xc4b8 // vfmadd231ps zmm8, zmm25, zmm28 # zmm8 = (zmm25 * zmm28) + zmm8
-	LONG $0x403d1262; WORD $0xecb8 // vfmadd231ps zmm13, zmm24, zmm28 # zmm13 = (zmm24 * zmm28) + zmm13
+	LONG $0x403d1262; WORD $0xf4b8 // vfmadd231ps zmm14, zmm24, zmm28 # zmm14 = (zmm24 * zmm28) + zmm14
 	LONG $0x487d6262; WORD $0x6618; BYTE $0x0a // vbroadcastss zmm28, dword ptr [rsi + 0x28]
-	LONG $0x40359262; WORD $0xf5b8 // vfmadd231ps zmm6, zmm25, zmm29 # zmm6 = (zmm25 * zmm29) + zmm6
+	LONG $0x40359262; WORD $0xfdb8 // vfmadd231ps zmm7, zmm25, zmm29 # zmm7 = (zmm25 * zmm29) + zmm7
 	LONG $0x403d1262; WORD $0xd5b8 // vfmadd231ps zmm10, zmm24, zmm29 # zmm10 = (zmm24 * zmm29) + zmm10
 	LONG $0x40351262; WORD $0xcbb8 // vfmadd231ps zmm9, zmm25, zmm27 # zmm9 = (zmm25 * zmm27) + zmm9
 	LONG $0x403d1262; WORD $0xfbb8 // vfmadd231ps zmm15, zmm24, zmm27 # zmm15 = (zmm24 * zmm27) + zmm15
 	LONG $0x487d6262; WORD $0x5e18; BYTE $0x07 // vbroadcastss zmm27, dword ptr [rsi + 0x1c]
-	LONG $0x40359262; WORD $0xd4b8 // vfmadd231ps zmm2, zmm25, zmm28 # zmm2 = (zmm25 * zmm28) + zmm2
-	LONG $0x403d9262; WORD $0xdcb8 // vfmadd231ps zmm3, zmm24, zmm28 # zmm3 = (zmm24 * zmm28) + zmm3
-	LONG $0x40359262; WORD $0xfbb8 // vfmadd231ps zmm7, zmm25, zmm27 # zmm7 = (zmm25 * zmm27) + zmm7
+	LONG $0x40359262; WORD $0xdcb8 // vfmadd231ps zmm3, zmm25, zmm28 # zmm3 = (zmm25 * zmm28) + zmm3
+	LONG $0x403d9262; WORD $0xd4b8 // vfmadd231ps zmm2, zmm24, zmm28 # zmm2 = (zmm24 * zmm28) + zmm2
+	LONG $0x40359262; WORD $0xf3b8 // vfmadd231ps zmm6, zmm25, zmm27 # zmm6 = (zmm25 * zmm27) + zmm6
 	LONG $0x403d1262; WORD $0xe3b8 // vfmadd231ps zmm12, zmm24, zmm27 # zmm12 = (zmm24 * zmm27) + zmm12
 	LONG $0x487d6262; WORD $0x5e18; BYTE $0x09 // vbroadcastss zmm27, dword ptr [rsi + 0x24]
 	LONG $0x40359262; WORD $0xe3b8 // vfmadd231ps zmm4, zmm25, zmm27 # zmm4 = (zmm25 * zmm27) + zmm4
 	LONG $0x403d9262; WORD $0xebb8 // vfmadd231ps zmm5, zmm24, zmm27 # zmm5 = (zmm24 * zmm27) + zmm5
 	LONG $0x487d6262; WORD $0x5e18; BYTE $0x0b // vbroadcastss zmm27, dword ptr [rsi + 0x2c]
 	LONG $0x30c68348 // add rsi, 0x30
-	LONG $0x40259262; WORD $0xc1b8 // vfmadd231ps zmm0, zmm27, zmm25 # zmm0 = (zmm27 * zmm25) + zmm0
-	LONG $0x403d9262; WORD $0xcbb8 // vfmadd231ps zmm1, zmm24, zmm27 # zmm1 = (zmm24 * zmm27) + zmm1
+	LONG $0x40259262; WORD $0xc9b8 // vfmadd231ps zmm1, zmm27, zmm25 # zmm1 = (zmm27 * zmm25) + zmm1
+	LONG $0x403d9262; WORD $0xc3b8 // vfmadd231ps zmm0, zmm24, zmm27 # zmm0 = (zmm24 * zmm27) + zmm0
 	LONG $0x01f88349 // cmp r8, 0x1
-	LONG $0xfefb870f; WORD $0xffff // ja 0x12e60 <micro+0xa0>
+	LONG $0xfefb870f; WORD $0xffff // ja 0x130a0 <micro+0x2e0>
 	LONG $0x20f98341 // cmp r9d, 0x20
-	LONG $0x046f850f; WORD $0x0000 // jne 0x133de <micro+0x61e>
+	LONG $0x0620850f; WORD $0x0000 // jne 0x137cf <micro+0xa0f>
 	LONG $0xfffb8148; WORD $0x00ff; BYTE $0x00 // cmp rbx, 0xffff
-	LONG $0x0519870f; WORD $0x0000 // ja 0x13495 <micro+0x6d5>
-	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x04e1c148 // shl rcx, 0x4
+	LONG $0x0384870f; WORD $0x0000 // ja 0x13540 <micro+0x780>
 	LONG $0x487ce162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm21
 	LONG $0x487ce162; WORD $0x7a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm23
-	LONG $0x487ce162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm19
-	QUAD $0x01827411487ce162 // vmovups zmmword ptr [rdx + 4*rax + 0x40], zmm22
-	LONG $0x487ce162; WORD $0x0411; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax], zmm16
-	QUAD $0x01c26411487ce162 // vmovups zmmword ptr [rdx + 8*rax + 0x40], zmm20
-	LONG $0x487c7162; WORD $0x3411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm14
-	QUAD $0x01b25411487ce162 // vmovups zmmword ptr [rdx + 4*rsi + 0x40], zmm18
-	LONG $0x487c7162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm11
-	QUAD $0x010a4c11487ce162 // vmovups zmmword ptr [rdx + rcx + 0x40], zmm17
-	LONG $0x800c8d48 // lea rcx, [rax + 4*rax]
-	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
-	QUAD $0x018a7c11487c7162 // vmovups zmmword ptr [rdx + 4*rcx + 0x40], zmm15
-	LONG $0x487c7162; WORD $0x0411; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*rsi], zmm8
-	QUAD $0x01f26c11487c7162 // vmovups zmmword ptr [rdx + 8*rsi + 0x40], zmm13
-	LONG $0xc0348d48 // lea rsi, [rax + 8*rax]
-	LONG $0x763c8d48 // lea rdi, [rsi + 2*rsi]
-	WORD $0x0148; BYTE $0xc7 // add rdi, rax
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x3a // vmovups zmmword ptr [rdx + rdi], zmm7
-	QUAD $0x013a6411487c7162 // vmovups zmmword ptr [rdx + rdi + 0x40], zmm12
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0x05e7c148 // shl rdi, 0x5
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x3a // vmovups zmmword ptr [rdx + rdi], zmm6
-	QUAD $0x013a5411487c7162 // vmovups zmmword ptr [rdx + rdi + 0x40], zmm10
+	LONG $0x487ca162; WORD $0x1411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm18
+	QUAD $0x01b27411487ca162 // vmovups zmmword ptr [rdx + 4*r14 + 0x40], zmm22
+	LONG $0x487ca162; WORD $0x0411; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*r14], zmm16
+	QUAD $0x01f26411487ca162 // vmovups zmmword ptr [rdx + 8*r14 + 0x40], zmm20
+	LONG $0x487c3162; WORD $0x2c11; BYTE $0x92 // vmovups zmmword ptr [rdx + 4*r10], zmm13
+	QUAD $0x01925c11487ca162 // vmovups zmmword ptr [rdx + 4*r10 + 0x40], zmm19
+	LONG $0x487c7162; WORD $0x1c11; BYTE $0x02 // vmovups zmmword ptr [rdx + rax], zmm11
+	QUAD $0x01024c11487ce162 // vmovups zmmword ptr [rdx + rax + 0x40], zmm17
+	LONG $0x487c3162; WORD $0x0c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm9
+	QUAD $0x019a7c11487c3162 // vmovups zmmword ptr [rdx + 4*r11 + 0x40], zmm15
+	LONG $0x487c3162; WORD $0x0411; BYTE $0xd2 // vmovups zmmword ptr [rdx + 8*r10], zmm8
+	QUAD $0x01d27411487c3162 // vmovups zmmword ptr [rdx + 8*r10 + 0x40], zmm14
+	LONG $0x487cb162; WORD $0x3411; BYTE $0x2a // vmovups zmmword ptr [rdx + r13], zmm6
+	QUAD $0x012a6411487c3162 // vmovups zmmword ptr [rdx + r13 + 0x40], zmm12
+	LONG $0x487cb162; WORD $0x3c11; BYTE $0x22 // vmovups zmmword ptr [rdx + r12], zmm7
+	QUAD $0x01225411487c3162 // vmovups zmmword ptr [rdx + r12 + 0x40], zmm10
 	WORD $0xfd83; BYTE $0x09 // cmp ebp, 0x9
-	LONG $0x143d840f; WORD $0x0000 // je 0x14468 <micro+0x16a8>
-	LONG $0x487cf162; WORD $0x2411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm4
-	QUAD $0x01b26c11487cf162 // vmovups zmmword ptr [rdx + 4*rsi + 0x40], zmm5
-	WORD $0xfd83; BYTE $0x0a // cmp ebp, 0xa
-	LONG $0x1425860f; WORD $0x0000 // jbe 0x14468 <micro+0x16a8>
-	LONG $0x487cf162; WORD $0x1411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm2
-	QUAD $0x01ca5c11487cf162 // vmovups zmmword ptr [rdx + 8*rcx + 0x40], zmm3
-	WORD $0xfd83; BYTE $0x0b // cmp ebp, 0xb
-	LONG $0x140d840f; WORD $0x0000 // je 0x14468 <micro+0x16a8>
-	LONG $0x2cc06b48 // imul rax, rax, 0x2c
-	WORD $0x0148; BYTE $0xc2 // add rdx, rax
-	LONG $0x0001d8e9; BYTE $0x00 // jmp 0x1323f <micro+0x47f>
-	WORD $0xfd83; BYTE $0x05 // cmp ebp, 0x5
-	LONG $0x01e1820f; WORD $0x0000 // jb 0x13251 <micro+0x491>
+	LONG $0x06a3850f; WORD $0x0000 // jne 0x138ed <micro+0xb2d>
+	WORD $0x8445; BYTE $0xff // test r15b, r15b
+	LONG $0x07a3840f; WORD $0x0000 // je 0x139f6 <micro+0xc36>
+	LONG $0xda048d4a // lea rax, [rdx + 8*r11]
+	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
+	LONG $0x0409820f; WORD $0x0000 // jb 0x1366d <micro+0x8ad>
+	LONG $0x0003f7e9; BYTE $0x00 // jmp 0x13660 <micro+0x8a0>
+	WORD $0x8548; BYTE $0xed // test rbp, rbp
+	WORD $0x1074 // je 0x1327e <micro+0x4be>
+	WORD $0x180f; BYTE $0x12 // prefetcht1 byte ptr [rdx]
+	LONG $0x4052180f // prefetcht1 byte ptr [rdx + 0x40]
+	WORD $0xfd83; BYTE $0x01 // cmp ebp, 0x1
+	LONG $0x0475850f; WORD $0x0000 // jne 0x136f3 <micro+0x933>
+	WORD $0xc031 // xor eax, eax
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x06178e0f; WORD $0x0000 // jle 0x13690 <micro+0x8d0>
+	LONG $0x0d828e0f; WORD $0x0000 // jle 0x14011 <micro+0x1251>
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487d7262; WORD $0x5e18; BYTE $0x01 // vbroadcastss zmm11, dword ptr [rsi + 0x4]
+	LONG $0x487c7162; WORD $0x0710 // vmovups zmm8, zmmword ptr [rdi]
+	LONG $0x487c7162; WORD $0x4f10; BYTE $0x01 // vmovups zmm9, zmmword ptr [rdi + 0x40]
+	LONG $0x487d7262; WORD $0x1618 // vbroadcastss zmm10, dword ptr [rsi]
+	LONG $0x487d7262; WORD $0x6618; BYTE $0x02 // vbroadcastss zmm12, dword ptr [rsi + 0x8]
+	LONG $0x80ef8348 // sub rdi, -0x80
+	WORD $0xff49; BYTE $0xc8 // dec r8
+	LONG $0x483dd262; WORD $0xe3b8 // vfmadd231ps zmm4, zmm8, zmm11 # zmm4 = (zmm8 * zmm11) + zmm4
+	LONG $0x4835d262; WORD $0xebb8 // vfmadd231ps zmm5, zmm9, zmm11 # zmm5 = (zmm9 * zmm11) + zmm5
+	LONG $0x487d7262; WORD $0x5e18; BYTE $0x03 // vbroadcastss zmm11, dword ptr [rsi + 0xc]
+	LONG $0x483dd262; WORD $0xf2b8 // vfmadd231ps zmm6, zmm8, zmm10 # zmm6 = (zmm8 * zmm10) + zmm6
+	LONG $0x4835d262; WORD $0xfab8 // vfmadd231ps zmm7, zmm9, zmm10 # zmm7 = (zmm9 * zmm10) + zmm7
+	LONG $0x483dd262; WORD $0xdcb8 // vfmadd231ps zmm3, zmm8, zmm12 # zmm3 = (zmm8 * zmm12) + zmm3
+	LONG $0x4835d262; WORD $0xd4b8 // vfmadd231ps zmm2, zmm9, zmm12 # zmm2 = (zmm9 * zmm12) + zmm2
+	LONG $0x30c68348 // add rsi, 0x30
+	LONG $0x4825d262; WORD $0xc0b8 // vfmadd231ps zmm0, zmm11, zmm8 # zmm0 = (zmm11 * zmm8) + zmm0
+	LONG $0x4835d262; WORD $0xcbb8 // vfmadd231ps zmm1, zmm9, zmm11 # zmm1 = (zmm9 * zmm11) + zmm1
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x9777 // ja 0x132c0 <micro+0x500>
+	LONG $0x20f98341 // cmp r9d, 0x20
+	LONG $0x0d08850f; WORD $0x0000 // jne 0x1403b <micro+0x127b>
+	WORD $0x8548; BYTE $0xed // test rbp, rbp
+	WORD $0x2374 // je 0x1335b <micro+0x59b>
+	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
+	WORD $0x0d72 // jb 0x1334e <micro+0x58e>
+	LONG $0x484cf162; WORD $0x3258 // vaddps zmm6, zmm6, zmmword ptr [rdx]
+	LONG $0x4844f162; WORD $0x7a58; BYTE $0x01 // vaddps zmm7, zmm7, zmmword ptr [rdx + 0x40]
+	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
+	LONG $0x487cf162; WORD $0x7a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm7
+	WORD $0x8445; BYTE $0xdb // test r11b, r11b
+	LONG $0x0323840f; WORD $0x0000 // je 0x13687 <micro+0x8c7>
+	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
+	WORD $0x0f72 // jb 0x1337c <micro+0x5bc>
+	LONG $0x485cb162; WORD $0x2458; BYTE $0xb2 // vaddps zmm4, zmm4, zmmword ptr [rdx + 4*r14]
+	QUAD $0x01b26c584854b162 // vaddps zmm5, zmm5, zmmword ptr [rdx + 4*r14 + 0x40]
+	LONG $0x487cb162; WORD $0x2411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm4
+	QUAD $0x01b26c11487cb162 // vmovups zmmword ptr [rdx + 4*r14 + 0x40], zmm5
+	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
+	LONG $0x02fc850f; WORD $0x0000 // jne 0x13690 <micro+0x8d0>
+	WORD $0xc084 // test al, al
+	LONG $0x0323850f; WORD $0x0000 // jne 0x136bf <micro+0x8ff>
+	LONG $0x001193e9; BYTE $0x00 // jmp 0x14534 <micro+0x1774>
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	WORD $0xc031 // xor eax, eax
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xfb958e0f; WORD $0xffff // jle 0x12f44 <micro+0x184>
 	WORD $0xff49; BYTE $0xc0 // inc r8
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -2356,7 +2534,7 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
 	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x487de262; WORD $0x5e18; BYTE $0x01 // vbroadcastss zmm19, dword ptr [rsi + 0x4]
 	LONG $0x487ce162; WORD $0x0710 // vmovups zmm16, zmmword ptr [rdi]
 	LONG $0x487ce162; WORD $0x5710; BYTE $0x01 // vmovups zmm18, zmmword ptr [rdi + 0x40]
@@ -2387,124 +2565,150 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4065b262; WORD $0xc0b8 // vfmadd231ps zmm0, zmm19, zmm16 # zmm0 = (zmm19 * zmm16) + zmm0
 	LONG $0x406db262; WORD $0xcbb8 // vfmadd231ps zmm1, zmm18, zmm19 # zmm1 = (zmm18 * zmm19) + zmm1
 	LONG $0x01f88349 // cmp r8, 0x1
-	LONG $0xff47870f; WORD $0xffff // ja 0x130d0 <micro+0x310>
+	LONG $0xff47870f; WORD $0xffff // ja 0x13400 <micro+0x640>
 	LONG $0x20f98341 // cmp r9d, 0x20
-	LONG $0x054f850f; WORD $0x0000 // jne 0x136e2 <micro+0x922>
+	LONG $0xfad3850f; WORD $0xffff // jne 0x12f96 <micro+0x1d6>
 	LONG $0xfffb8148; WORD $0x00ff; BYTE $0x00 // cmp rbx, 0xffff
-	LONG $0x0662870f; WORD $0x0000 // ja 0x13802 <micro+0xa42>
-	LONG $0x400c8d48 // lea rcx, [rax + 2*rax]
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
-	LONG $0x04e6c148 // shl rsi, 0x4
+	LONG $0x042a870f; WORD $0x0000 // ja 0x138fa <micro+0xb3a>
 	LONG $0x487c7162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm14
 	LONG $0x487c7162; WORD $0x7a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm15
-	LONG $0x487c7162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm11
-	QUAD $0x01826c11487c7162 // vmovups zmmword ptr [rdx + 4*rax + 0x40], zmm13
-	LONG $0x487c7162; WORD $0x0c11; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax], zmm9
-	QUAD $0x01c26411487c7162 // vmovups zmmword ptr [rdx + 8*rax + 0x40], zmm12
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm7
-	QUAD $0x018a5411487c7162 // vmovups zmmword ptr [rdx + 4*rcx + 0x40], zmm10
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
-	QUAD $0x01324411487c7162 // vmovups zmmword ptr [rdx + rsi + 0x40], zmm8
+	LONG $0x487c3162; WORD $0x1c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm11
+	QUAD $0x01b26c11487c3162 // vmovups zmmword ptr [rdx + 4*r14 + 0x40], zmm13
+	LONG $0x487c3162; WORD $0x0c11; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*r14], zmm9
+	QUAD $0x01f26411487c3162 // vmovups zmmword ptr [rdx + 8*r14 + 0x40], zmm12
+	LONG $0x487cb162; WORD $0x3c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm7
+	QUAD $0x019a5411487c3162 // vmovups zmmword ptr [rdx + 4*r11 + 0x40], zmm10
+	LONG $0x487cb162; WORD $0x3411; BYTE $0x3a // vmovups zmmword ptr [rdx + r15], zmm6
+	QUAD $0x013a4411487c3162 // vmovups zmmword ptr [rdx + r15 + 0x40], zmm8
 	WORD $0xfd83; BYTE $0x05 // cmp ebp, 0x5
-	LONG $0x126b840f; WORD $0x0000 // je 0x14468 <micro+0x16a8>
-	LONG $0x80348d48 // lea rsi, [rax + 4*rax]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm4
-	QUAD $0x01b26c11487cf162 // vmovups zmmword ptr [rdx + 4*rsi + 0x40], zmm5
-	WORD $0xfd83; BYTE $0x06 // cmp ebp, 0x6
-	LONG $0x124f860f; WORD $0x0000 // jbe 0x14468 <micro+0x16a8>
-	LONG $0x487cf162; WORD $0x1411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm2
-	QUAD $0x01ca5c11487cf162 // vmovups zmmword ptr [rdx + 8*rcx + 0x40], zmm3
-	WORD $0xfd83; BYTE $0x08 // cmp ebp, 0x8
-	LONG $0x1237850f; WORD $0x0000 // jne 0x14468 <micro+0x16a8>
-	LONG $0xc00c8d48 // lea rcx, [rax + 8*rax]
-	WORD $0x0148; BYTE $0xc2 // add rdx, rax
-	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
-	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0x06bb850f; WORD $0x0000 // jne 0x13bdd <micro+0xe1d>
+	WORD $0xc084 // test al, al
+	LONG $0x0816840f; WORD $0x0000 // je 0x13d40 <micro+0xf80>
+	LONG $0xda048d4a // lea rax, [rdx + 8*r11]
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	LONG $0x06bc830f; WORD $0x0000 // jae 0x13908 <micro+0xb48>
-	LONG $0x0006c4e9; BYTE $0x00 // jmp 0x13915 <micro+0xb55>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x050d8e0f; WORD $0x0000 // jle 0x13767 <micro+0x9a7>
-	WORD $0xff49; BYTE $0xc0 // inc r8
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x487d7262; WORD $0x5e18; BYTE $0x01 // vbroadcastss zmm11, dword ptr [rsi + 0x4]
-	LONG $0x487c7162; WORD $0x0710 // vmovups zmm8, zmmword ptr [rdi]
-	LONG $0x487c7162; WORD $0x4f10; BYTE $0x01 // vmovups zmm9, zmmword ptr [rdi + 0x40]
-	LONG $0x487d7262; WORD $0x1618 // vbroadcastss zmm10, dword ptr [rsi]
-	LONG $0x487d7262; WORD $0x6618; BYTE $0x02 // vbroadcastss zmm12, dword ptr [rsi + 0x8]
-	LONG $0x80ef8348 // sub rdi, -0x80
-	WORD $0xff49; BYTE $0xc8 // dec r8
-	LONG $0x483dd262; WORD $0xe3b8 // vfmadd231ps zmm4, zmm8, zmm11 # zmm4 = (zmm8 * zmm11) + zmm4
-	LONG $0x4835d262; WORD $0xebb8 // vfmadd231ps zmm5, zmm9, zmm11 # zmm5 = (zmm9 * zmm11) + zmm5
-	LONG $0x487d7262; WORD $0x5e18; BYTE $0x03 // vbroadcastss zmm11, dword ptr [rsi + 0xc]
-	LONG $0x483dd262; WORD $0xf2b8 // vfmadd231ps zmm6, zmm8, zmm10 # zmm6 = (zmm8 * zmm10) + zmm6
-	LONG $0x4835d262; WORD $0xfab8 // vfmadd231ps zmm7, zmm9, zmm10 # zmm7 = (zmm9 * zmm10) + zmm7
-	LONG $0x483dd262; WORD $0xd4b8 // vfmadd231ps zmm2, zmm8, zmm12 # zmm2 = (zmm8 * zmm12) + zmm2
-	LONG $0x4835d262; WORD $0xdcb8 // vfmadd231ps zmm3, zmm9, zmm12 # zmm3 = (zmm9 * zmm12) + zmm3
-	LONG $0x30c68348 // add rsi, 0x30
-	LONG $0x4825d262; WORD $0xc0b8 // vfmadd231ps zmm0, zmm11, zmm8 # zmm0 = (zmm11 * zmm8) + zmm0
-	LONG $0x4835d262; WORD $0xcbb8 // vfmadd231ps zmm1, zmm9, zmm11 # zmm1 = (zmm9 * zmm11) + zmm1
-	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0x9777 // ja 0x13280 <micro+0x4c0>
-	LONG $0x20f98341 // cmp r9d, 0x20
-	LONG $0x049e850f; WORD $0x0000 // jne 0x13791 <micro+0x9d1>
-	WORD $0x8548; BYTE $0xed // test rbp, rbp
-	LONG $0x116c840f; WORD $0x0000 // je 0x14468 <micro+0x16a8>
-	LONG $0xfffb8148; WORD $0x00ff; BYTE $0x00 // cmp rbx, 0xffff
-	LONG $0x07f1870f; WORD $0x0000 // ja 0x13afa <micro+0xd3a>
-	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
-	LONG $0x487cf162; WORD $0x7a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm7
-	WORD $0xfd83; BYTE $0x01 // cmp ebp, 0x1
-	LONG $0x1149840f; WORD $0x0000 // je 0x14468 <micro+0x16a8>
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm4
-	QUAD $0x01826c11487cf162 // vmovups zmmword ptr [rdx + 4*rax + 0x40], zmm5
-	WORD $0xfd83; BYTE $0x02 // cmp ebp, 0x2
-	LONG $0x1131860f; WORD $0x0000 // jbe 0x14468 <micro+0x16a8>
-	LONG $0x487cf162; WORD $0x1411; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax], zmm2
-	QUAD $0x01c25c11487cf162 // vmovups zmmword ptr [rdx + 8*rax + 0x40], zmm3
+	LONG $0x0473820f; WORD $0x0000 // jb 0x139ae <micro+0xbee>
+	LONG $0x000461e9; BYTE $0x00 // jmp 0x139a1 <micro+0xbe1>
+	LONG $0x4054e162; WORD $0x2a58 // vaddps zmm21, zmm21, zmmword ptr [rdx]
+	LONG $0x4044e162; WORD $0x7a58; BYTE $0x01 // vaddps zmm23, zmm23, zmmword ptr [rdx + 0x40]
+	LONG $0x487ce162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm21
+	LONG $0x487ce162; WORD $0x7a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm23
+	LONG $0x406ca162; WORD $0x1458; BYTE $0xb2 // vaddps zmm18, zmm18, zmmword ptr [rdx + 4*r14]
+	QUAD $0x01b26c58404ca162 // vaddps zmm21, zmm22, zmmword ptr [rdx + 4*r14 + 0x40]
+	LONG $0x487ca162; WORD $0x1411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm18
+	QUAD $0x01b26c11487ca162 // vmovups zmmword ptr [rdx + 4*r14 + 0x40], zmm21
+	LONG $0x407ca162; WORD $0x0458; BYTE $0xf2 // vaddps zmm16, zmm16, zmmword ptr [rdx + 8*r14]
+	QUAD $0x01f25458405ca162 // vaddps zmm18, zmm20, zmmword ptr [rdx + 8*r14 + 0x40]
+	LONG $0x487ca162; WORD $0x0411; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*r14], zmm16
+	QUAD $0x01f25411487ca162 // vmovups zmmword ptr [rdx + 8*r14 + 0x40], zmm18
+	LONG $0x48143162; WORD $0x2c58; BYTE $0x92 // vaddps zmm13, zmm13, zmmword ptr [rdx + 4*r10]
+	QUAD $0x019244584064a162 // vaddps zmm16, zmm19, zmmword ptr [rdx + 4*r10 + 0x40]
+	LONG $0x487c3162; WORD $0x2c11; BYTE $0x92 // vmovups zmmword ptr [rdx + 4*r10], zmm13
+	QUAD $0x01924411487ca162 // vmovups zmmword ptr [rdx + 4*r10 + 0x40], zmm16
+	LONG $0x48247162; WORD $0x1c58; BYTE $0x02 // vaddps zmm11, zmm11, zmmword ptr [rdx + rax]
+	QUAD $0x01026c5840747162 // vaddps zmm13, zmm17, zmmword ptr [rdx + rax + 0x40]
+	LONG $0x487c7162; WORD $0x1c11; BYTE $0x02 // vmovups zmmword ptr [rdx + rax], zmm11
+	QUAD $0x01026c11487c7162 // vmovups zmmword ptr [rdx + rax + 0x40], zmm13
+	LONG $0x48343162; WORD $0x0c58; BYTE $0x9a // vaddps zmm9, zmm9, zmmword ptr [rdx + 4*r11]
+	QUAD $0x019a5c5848043162 // vaddps zmm11, zmm15, zmmword ptr [rdx + 4*r11 + 0x40]
+	LONG $0x487c3162; WORD $0x0c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm9
+	QUAD $0x019a5c11487c3162 // vmovups zmmword ptr [rdx + 4*r11 + 0x40], zmm11
+	LONG $0x483c3162; WORD $0x0458; BYTE $0xd2 // vaddps zmm8, zmm8, zmmword ptr [rdx + 8*r10]
+	QUAD $0x01d24c58480c3162 // vaddps zmm9, zmm14, zmmword ptr [rdx + 8*r10 + 0x40]
+	LONG $0x487c3162; WORD $0x0411; BYTE $0xd2 // vmovups zmmword ptr [rdx + 8*r10], zmm8
+	QUAD $0x01d24c11487c3162 // vmovups zmmword ptr [rdx + 8*r10 + 0x40], zmm9
+	LONG $0x484cb162; WORD $0x3458; BYTE $0x2a // vaddps zmm6, zmm6, zmmword ptr [rdx + r13]
+	QUAD $0x012a4458481c3162 // vaddps zmm8, zmm12, zmmword ptr [rdx + r13 + 0x40]
+	LONG $0x487cb162; WORD $0x3411; BYTE $0x2a // vmovups zmmword ptr [rdx + r13], zmm6
+	QUAD $0x012a4411487c3162 // vmovups zmmword ptr [rdx + r13 + 0x40], zmm8
+	LONG $0x4844b162; WORD $0x3458; BYTE $0x22 // vaddps zmm6, zmm7, zmmword ptr [rdx + r12]
+	QUAD $0x01227c58482cb162 // vaddps zmm7, zmm10, zmmword ptr [rdx + r12 + 0x40]
+	LONG $0x487cb162; WORD $0x3411; BYTE $0x22 // vmovups zmmword ptr [rdx + r12], zmm6
+	QUAD $0x01227c11487cb162 // vmovups zmmword ptr [rdx + r12 + 0x40], zmm7
+	WORD $0xfd83; BYTE $0x09 // cmp ebp, 0x9
+	LONG $0x0376850f; WORD $0x0000 // jne 0x139c9 <micro+0xc09>
+	WORD $0x8445; BYTE $0xff // test r15b, r15b
+	LONG $0x058e840f; WORD $0x0000 // je 0x13bea <micro+0xe2a>
+	LONG $0xda048d4a // lea rax, [rdx + 8*r11]
+	LONG $0x4864f162; WORD $0x1858 // vaddps zmm3, zmm3, zmmword ptr [rax]
+	LONG $0x486cf162; WORD $0x5058; BYTE $0x01 // vaddps zmm2, zmm2, zmmword ptr [rax + 0x40]
+	LONG $0x487cf162; WORD $0x1811 // vmovups zmmword ptr [rax], zmm3
+	LONG $0x487cf162; WORD $0x5011; BYTE $0x01 // vmovups zmmword ptr [rax + 0x40], zmm2
+	WORD $0xc984 // test cl, cl
+	LONG $0x0eb2840f; WORD $0x0000 // je 0x14534 <micro+0x1774>
+	LONG $0x000377e9; BYTE $0x00 // jmp 0x139fe <micro+0xc3e>
+	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
+	LONG $0xfd04840f; WORD $0xffff // je 0x13394 <micro+0x5d4>
+	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
+	WORD $0x0f72 // jb 0x136a8 <micro+0x8e8>
+	LONG $0x4864b162; WORD $0x1c58; BYTE $0xf2 // vaddps zmm3, zmm3, zmmword ptr [rdx + 8*r14]
+	QUAD $0x01f25458486cb162 // vaddps zmm2, zmm2, zmmword ptr [rdx + 8*r14 + 0x40]
+	LONG $0x487cb162; WORD $0x1c11; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*r14], zmm3
+	QUAD $0x01f25411487cb162 // vmovups zmmword ptr [rdx + 8*r14 + 0x40], zmm2
+	WORD $0xc084 // test al, al
+	LONG $0x0e75840f; WORD $0x0000 // je 0x14534 <micro+0x1774>
+	LONG $0x02e6c149 // shl r14, 0x2
+	LONG $0x76048d4b // lea rax, [r14 + 2*r14]
+	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
+	WORD $0x0f72 // jb 0x136df <micro+0x91f>
+	LONG $0x487cf162; WORD $0x0458; BYTE $0x02 // vaddps zmm0, zmm0, zmmword ptr [rdx + rax]
+	QUAD $0x01024c584874f162 // vaddps zmm1, zmm1, zmmword ptr [rdx + rax + 0x40]
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x02 // vmovups zmmword ptr [rdx + rax], zmm0
+	QUAD $0x01024c11487cf162 // vmovups zmmword ptr [rdx + rax + 0x40], zmm1
+	LONG $0x000e41e9; BYTE $0x00 // jmp 0x14534 <micro+0x1774>
+	LONG $0x14180f42; BYTE $0xb2 // prefetcht1 byte ptr [rdx + 4*r14]
+	LONG $0x54180f42; WORD $0x40b2 // prefetcht1 byte ptr [rdx + 4*r14 + 0x40]
+	WORD $0xfd83; BYTE $0x03 // cmp ebp, 0x3
+	LONG $0x0466820f; WORD $0x0000 // jb 0x13b6d <micro+0xdad>
+	LONG $0x14180f42; BYTE $0xf2 // prefetcht1 byte ptr [rdx + 8*r14]
+	LONG $0x54180f42; WORD $0x40f2 // prefetcht1 byte ptr [rdx + 8*r14 + 0x40]
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0x1119850f; WORD $0x0000 // jne 0x14468 <micro+0x16a8>
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
-	LONG $0x000826e9; BYTE $0x00 // jmp 0x13b82 <micro+0xdc2>
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x08e5850f; WORD $0x0000 // jne 0x14000 <micro+0x1240>
+	LONG $0x76048d4b // lea rax, [r14 + 2*r14]
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	LONG $0x8214180f // prefetcht1 byte ptr [rdx + 4*rax]
+	LONG $0x8254180f; BYTE $0x40 // prefetcht1 byte ptr [rdx + 4*rax + 0x40]
+	WORD $0x01b0 // mov al, 0x1
+	LONG $0x0008d3e9; BYTE $0x00 // jmp 0x14005 <micro+0x1245>
+	LONG $0x2cce6b49 // imul rcx, r14, 0x2c
+	WORD $0xb741; BYTE $0x01 // mov r15b, 0x1
+	LONG $0x0a14180f // prefetcht1 byte ptr [rdx + rcx]
+	LONG $0x0a54180f; BYTE $0x40 // prefetcht1 byte ptr [rdx + rcx + 0x40]
+	WORD $0x01b1 // mov cl, 0x1
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xf8d18f0f; WORD $0xffff // jg 0x1301e <micro+0x25e>
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
-	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
 	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
-	LONG $0x0064a162; WORD $0xdb57 // vxorps xmm19, xmm19, xmm19
+	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
 	LONG $0x0054a162; WORD $0xed57 // vxorps xmm21, xmm21, xmm21
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
-	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
 	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
 	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
-	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
+	LONG $0x0064a162; WORD $0xdb57 // vxorps xmm19, xmm19, xmm19
 	LONG $0x005ca162; WORD $0xe457 // vxorps xmm20, xmm20, xmm20
 	LONG $0x004ca162; WORD $0xf657 // vxorps xmm22, xmm22, xmm22
 	LONG $0x0044a162; WORD $0xff57 // vxorps xmm23, xmm23, xmm23
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0x20f98341 // cmp r9d, 0x20
-	LONG $0xfb91840f; WORD $0xffff // je 0x12f6f <micro+0x1af>
+	LONG $0xf9e0840f; WORD $0xffff // je 0x131af <micro+0x3ef>
+	LONG $0x247c8944; BYTE $0x0c // mov dword ptr [rsp + 0xc], r15d
+	WORD $0x8949; BYTE $0xdf // mov r15, rbx
+	WORD $0xcb89 // mov ebx, ecx
 	LONG $0x10f98349 // cmp r9, 0x10
 	LONG $0x000010b9; BYTE $0x00 // mov ecx, 0x10
-	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
 	WORD $0x8944; BYTE $0xce // mov esi, r9d
+	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
 	LONG $0xffffffbf; BYTE $0xff // mov edi, 0xffffffff
 	LONG $0xc94c0f49 // cmovl rcx, r9
 	WORD $0xce29 // sub esi, ecx
@@ -2513,782 +2717,657 @@ TEXT ·gemm_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf741; BYTE $0xd0 // not r8d
 	WORD $0xe7d3 // shl edi, cl
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
-	LONG $0x10f98349 // cmp r9, 0x10
-	LONG $0x020f820f; WORD $0x0000 // jb 0x13623 <micro+0x863>
 	WORD $0xd7f7 // not edi
 	LONG $0xd792fbc5 // kmovd k2, edi
-	LONG $0xfffb8148; WORD $0x00ff; BYTE $0x00 // cmp rbx, 0xffff
-	LONG $0x0500870f; WORD $0x0000 // ja 0x13927 <micro+0xb67>
+	LONG $0x10f98349 // cmp r9, 0x10
+	WORD $0x5a72 // jb 0x1386b <micro+0xaab>
+	LONG $0xffff8149; WORD $0x00ff; BYTE $0x00 // cmp r15, 0xffff
+	LONG $0x01f9870f; WORD $0x0000 // ja 0x13a17 <micro+0xc57>
 	LONG $0x487ce162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm21
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x078a850f; WORD $0x0000 // jne 0x13bc1 <micro+0xe01>
-	LONG $0x400c8d48 // lea rcx, [rax + 2*rax]
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x487ce162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm19
-	LONG $0x487ce162; WORD $0x0411; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax], zmm16
-	LONG $0x803c8d48 // lea rdi, [rax + 4*rax]
-	LONG $0x487c7162; WORD $0x3411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm14
-	LONG $0x487c7162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm11
-	LONG $0xc0348d48 // lea rsi, [rax + 8*rax]
-	LONG $0x487c7162; WORD $0x0c11; BYTE $0xba // vmovups zmmword ptr [rdx + 4*rdi], zmm9
-	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x05e1c148 // shl rcx, 0x5
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	WORD $0x0148; BYTE $0xc6 // add rsi, rax
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm7
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
-	LONG $0x000984e9; BYTE $0x00 // jmp 0x13e19 <micro+0x1059>
-	LONG $0x4054e162; WORD $0x2a58 // vaddps zmm21, zmm21, zmmword ptr [rdx]
-	LONG $0x4044e162; WORD $0x7a58; BYTE $0x01 // vaddps zmm23, zmm23, zmmword ptr [rdx + 0x40]
-	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x04e1c148 // shl rcx, 0x4
-	LONG $0x487ce162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm21
-	LONG $0x487ce162; WORD $0x7a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm23
-	LONG $0x4064e162; WORD $0x1c58; BYTE $0x82 // vaddps zmm19, zmm19, zmmword ptr [rdx + 4*rax]
-	QUAD $0x01826c58404ce162 // vaddps zmm21, zmm22, zmmword ptr [rdx + 4*rax + 0x40]
-	LONG $0x487ce162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm19
-	QUAD $0x01826c11487ce162 // vmovups zmmword ptr [rdx + 4*rax + 0x40], zmm21
-	LONG $0x407ce162; WORD $0x0458; BYTE $0xc2 // vaddps zmm16, zmm16, zmmword ptr [rdx + 8*rax]
-	QUAD $0x01c25c58405ce162 // vaddps zmm19, zmm20, zmmword ptr [rdx + 8*rax + 0x40]
-	LONG $0x487ce162; WORD $0x0411; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax], zmm16
-	QUAD $0x01c25c11487ce162 // vmovups zmmword ptr [rdx + 8*rax + 0x40], zmm19
-	LONG $0x480c7162; WORD $0x3458; BYTE $0xb2 // vaddps zmm14, zmm14, zmmword ptr [rdx + 4*rsi]
-	QUAD $0x01b24458406ce162 // vaddps zmm16, zmm18, zmmword ptr [rdx + 4*rsi + 0x40]
-	LONG $0x487c7162; WORD $0x3411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm14
-	QUAD $0x01b24411487ce162 // vmovups zmmword ptr [rdx + 4*rsi + 0x40], zmm16
-	LONG $0x48247162; WORD $0x1c58; BYTE $0x0a // vaddps zmm11, zmm11, zmmword ptr [rdx + rcx]
-	QUAD $0x010a745840747162 // vaddps zmm14, zmm17, zmmword ptr [rdx + rcx + 0x40]
-	LONG $0x487c7162; WORD $0x1c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm11
-	QUAD $0x010a7411487c7162 // vmovups zmmword ptr [rdx + rcx + 0x40], zmm14
-	LONG $0x800c8d48 // lea rcx, [rax + 4*rax]
-	LONG $0x48347162; WORD $0x0c58; BYTE $0x8a // vaddps zmm9, zmm9, zmmword ptr [rdx + 4*rcx]
-	QUAD $0x018a5c5848047162 // vaddps zmm11, zmm15, zmmword ptr [rdx + 4*rcx + 0x40]
-	LONG $0x487c7162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm9
-	QUAD $0x018a5c11487c7162 // vmovups zmmword ptr [rdx + 4*rcx + 0x40], zmm11
-	LONG $0x483c7162; WORD $0x0458; BYTE $0xf2 // vaddps zmm8, zmm8, zmmword ptr [rdx + 8*rsi]
-	QUAD $0x01f24c5848147162 // vaddps zmm9, zmm13, zmmword ptr [rdx + 8*rsi + 0x40]
-	LONG $0x487c7162; WORD $0x0411; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*rsi], zmm8
-	QUAD $0x01f24c11487c7162 // vmovups zmmword ptr [rdx + 8*rsi + 0x40], zmm9
-	LONG $0xc0348d48 // lea rsi, [rax + 8*rax]
-	LONG $0x763c8d48 // lea rdi, [rsi + 2*rsi]
-	WORD $0x0148; BYTE $0xc7 // add rdi, rax
-	LONG $0x4844f162; WORD $0x3c58; BYTE $0x3a // vaddps zmm7, zmm7, zmmword ptr [rdx + rdi]
-	QUAD $0x013a4458481c7162 // vaddps zmm8, zmm12, zmmword ptr [rdx + rdi + 0x40]
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x3a // vmovups zmmword ptr [rdx + rdi], zmm7
-	QUAD $0x013a4411487c7162 // vmovups zmmword ptr [rdx + rdi + 0x40], zmm8
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0x05e7c148 // shl rdi, 0x5
-	LONG $0x484cf162; WORD $0x3458; BYTE $0x3a // vaddps zmm6, zmm6, zmmword ptr [rdx + rdi]
-	QUAD $0x013a7c58482cf162 // vaddps zmm7, zmm10, zmmword ptr [rdx + rdi + 0x40]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x3a // vmovups zmmword ptr [rdx + rdi], zmm6
-	QUAD $0x013a7c11487cf162 // vmovups zmmword ptr [rdx + rdi + 0x40], zmm7
-	WORD $0xfd83; BYTE $0x09 // cmp ebp, 0x9
-	LONG $0x0e9f840f; WORD $0x0000 // je 0x14468 <micro+0x16a8>
-	LONG $0x485cf162; WORD $0x2458; BYTE $0xb2 // vaddps zmm4, zmm4, zmmword ptr [rdx + 4*rsi]
-	QUAD $0x01b26c584854f162 // vaddps zmm5, zmm5, zmmword ptr [rdx + 4*rsi + 0x40]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm4
-	QUAD $0x01b26c11487cf162 // vmovups zmmword ptr [rdx + 4*rsi + 0x40], zmm5
-	WORD $0xfd83; BYTE $0x0a // cmp ebp, 0xa
-	LONG $0x0e78860f; WORD $0x0000 // jbe 0x14468 <micro+0x16a8>
-	LONG $0x486cf162; WORD $0x1458; BYTE $0xca // vaddps zmm2, zmm2, zmmword ptr [rdx + 8*rcx]
-	QUAD $0x01ca5c584864f162 // vaddps zmm3, zmm3, zmmword ptr [rdx + 8*rcx + 0x40]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm2
-	QUAD $0x01ca5c11487cf162 // vmovups zmmword ptr [rdx + 8*rcx + 0x40], zmm3
-	WORD $0xfd83; BYTE $0x0b // cmp ebp, 0xb
-	LONG $0x0e51840f; WORD $0x0000 // je 0x14468 <micro+0x16a8>
-	LONG $0x2cc06b48 // imul rax, rax, 0x2c
-	WORD $0x0148; BYTE $0xc2 // add rdx, rax
-	LONG $0x0002e5e9; BYTE $0x00 // jmp 0x13908 <micro+0xb48>
-	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	LONG $0x03a3830f; WORD $0x0000 // jae 0x139d3 <micro+0xc13>
-	LONG $0x400c8d48 // lea rcx, [rax + 2*rax]
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
-	LONG $0x04e6c148 // shl rsi, 0x4
+	LONG $0x03ea850f; WORD $0x0000 // jne 0x13c18 <micro+0xe58>
+	LONG $0x487ca162; WORD $0x1411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm18
+	LONG $0x487ca162; WORD $0x0411; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*r14], zmm16
+	LONG $0x487c3162; WORD $0x2c11; BYTE $0x92 // vmovups zmmword ptr [rdx + 4*r10], zmm13
+	LONG $0x487c7162; WORD $0x1c11; BYTE $0x02 // vmovups zmmword ptr [rdx + rax], zmm11
+	LONG $0x487c3162; WORD $0x0c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm9
+	LONG $0x487c3162; WORD $0x0411; BYTE $0xd2 // vmovups zmmword ptr [rdx + 8*r10], zmm8
+	LONG $0x487cb162; WORD $0x3411; BYTE $0x2a // vmovups zmmword ptr [rdx + r13], zmm6
+	LONG $0x487cb162; WORD $0x3c11; BYTE $0x22 // vmovups zmmword ptr [rdx + r12], zmm7
+	LONG $0x000635e9; BYTE $0x00 // jmp 0x13ea0 <micro+0x10e0>
+	LONG $0x00ff8149; WORD $0x0100; BYTE $0x00 // cmp r15, 0x10000
+	LONG $0x022a830f; WORD $0x0000 // jae 0x13aa2 <micro+0xce2>
+	WORD $0x0149; BYTE $0xd4 // add r12, rdx
 	LONG $0x497ce162; WORD $0x2a11 // vmovups zmmword ptr [rdx] {k1}, zmm21
-	LONG $0x497ce162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax] {k1}, zmm19
-	LONG $0x497ce162; WORD $0x0411; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax] {k1}, zmm16
-	LONG $0x803c8d48 // lea rdi, [rax + 4*rax]
-	LONG $0x497c7162; WORD $0x3411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx] {k1}, zmm14
-	LONG $0x497c7162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi] {k1}, zmm11
-	LONG $0xc0348d48 // lea rsi, [rax + 8*rax]
-	LONG $0x497c7162; WORD $0x0c11; BYTE $0xba // vmovups zmmword ptr [rdx + 4*rdi] {k1}, zmm9
-	LONG $0x497c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx] {k1}, zmm8
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x05e1c148 // shl rcx, 0x5
-	WORD $0x0148; BYTE $0xd1 // add rcx, rdx
-	LONG $0x76348d48 // lea rsi, [rsi + 2*rsi]
-	WORD $0x0148; BYTE $0xc6 // add rsi, rax
-	LONG $0x497cf162; WORD $0x3c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi] {k1}, zmm7
-	LONG $0x000413e9; BYTE $0x00 // jmp 0x13aa3 <micro+0xce3>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
-	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
-	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
-	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
-	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
-	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
-	LONG $0x20f98341 // cmp r9d, 0x20
-	LONG $0xfab1840f; WORD $0xffff // je 0x13193 <micro+0x3d3>
-	LONG $0x10f98349 // cmp r9, 0x10
-	LONG $0x000010b9; BYTE $0x00 // mov ecx, 0x10
-	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
-	WORD $0x8944; BYTE $0xce // mov esi, r9d
-	LONG $0xffffffbf; BYTE $0xff // mov edi, 0xffffffff
-	LONG $0xc94c0f49 // cmovl rcx, r9
-	WORD $0xce29 // sub esi, ecx
-	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
-	WORD $0xf189 // mov ecx, esi
-	WORD $0xf741; BYTE $0xd0 // not r8d
-	WORD $0xe7d3 // shl edi, cl
-	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
-	LONG $0x10f98349 // cmp r9, 0x10
-	LONG $0x03a7820f; WORD $0x0000 // jb 0x13abf <micro+0xcff>
-	WORD $0xd7f7 // not edi
-	LONG $0xd792fbc5 // kmovd k2, edi
-	LONG $0xfffb8148; WORD $0x00ff; BYTE $0x00 // cmp rbx, 0xffff
-	LONG $0x0538870f; WORD $0x0000 // ja 0x13c63 <micro+0xea3>
-	LONG $0x487c7162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm14
-	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x08d3850f; WORD $0x0000 // jne 0x1400e <micro+0x124e>
-	LONG $0x400c8d48 // lea rcx, [rax + 2*rax]
-	LONG $0x487c7162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm11
-	LONG $0x487c7162; WORD $0x0c11; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax], zmm9
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm7
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x04e1c148 // shl rcx, 0x4
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
-	LONG $0x0009a9e9; BYTE $0x00 // jmp 0x14110 <micro+0x1350>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0x20f98341 // cmp r9d, 0x20
-	LONG $0xfb62840f; WORD $0xffff // je 0x132f3 <micro+0x533>
-	LONG $0x10f98349 // cmp r9, 0x10
-	LONG $0x000010b9; BYTE $0x00 // mov ecx, 0x10
-	WORD $0x8944; BYTE $0xce // mov esi, r9d
-	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
-	LONG $0xffffffbf; BYTE $0xff // mov edi, 0xffffffff
-	LONG $0xc94c0f49 // cmovl rcx, r9
-	WORD $0xce29 // sub esi, ecx
-	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
-	WORD $0xf189 // mov ecx, esi
-	WORD $0xe7d3 // shl edi, cl
-	WORD $0x8548; BYTE $0xed // test rbp, rbp
-	LONG $0x0caa840f; WORD $0x0000 // je 0x14468 <micro+0x16a8>
-	WORD $0xf741; BYTE $0xd0 // not r8d
-	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
-	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x03c4820f; WORD $0x0000 // jb 0x13b94 <micro+0xdd4>
-	WORD $0xd7f7 // not edi
-	LONG $0xd792fbc5 // kmovd k2, edi
-	LONG $0xfffb8148; WORD $0x00ff; BYTE $0x00 // cmp rbx, 0xffff
-	LONG $0x0755870f; WORD $0x0000 // ja 0x13f38 <micro+0x1178>
-	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
-	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x076e840f; WORD $0x0000 // je 0x13f61 <micro+0x11a1>
-	LONG $0x404a8d48 // lea rcx, [rdx + 0x40]
-	LONG $0x4a7cf162; WORD $0x3911 // vmovups zmmword ptr [rcx] {k2}, zmm7
-	LONG $0x00075fe9; BYTE $0x00 // jmp 0x13f61 <micro+0x11a1>
+	LONG $0x497ca162; WORD $0x1411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14] {k1}, zmm18
+	LONG $0x497ca162; WORD $0x0411; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*r14] {k1}, zmm16
+	LONG $0x497c3162; WORD $0x2c11; BYTE $0x92 // vmovups zmmword ptr [rdx + 4*r10] {k1}, zmm13
+	LONG $0x497c7162; WORD $0x1c11; BYTE $0x02 // vmovups zmmword ptr [rdx + rax] {k1}, zmm11
+	LONG $0x497c3162; WORD $0x0c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11] {k1}, zmm9
+	LONG $0x497c3162; WORD $0x0411; BYTE $0xd2 // vmovups zmmword ptr [rdx + 8*r10] {k1}, zmm8
+	LONG $0x497cb162; WORD $0x3411; BYTE $0x2a // vmovups zmmword ptr [rdx + r13] {k1}, zmm6
+	WORD $0x894c; BYTE $0xe0 // mov rax, r12
+	LONG $0x000297e9; BYTE $0x00 // jmp 0x13b51 <micro+0xd91>
+	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
+	LONG $0x03d2830f; WORD $0x0000 // jae 0x13c99 <micro+0xed9>
+	WORD $0x0149; BYTE $0xd7 // add r15, rdx
+	LONG $0x497c7162; WORD $0x3211 // vmovups zmmword ptr [rdx] {k1}, zmm14
+	LONG $0x497c3162; WORD $0x1c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14] {k1}, zmm11
+	LONG $0x497c3162; WORD $0x0c11; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*r14] {k1}, zmm9
+	LONG $0x497cb162; WORD $0x3c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11] {k1}, zmm7
+	WORD $0x894c; BYTE $0xf9 // mov rcx, r15
+	LONG $0x00040be9; BYTE $0x00 // jmp 0x13cf8 <micro+0xf38>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
+	LONG $0x0000e6e9; BYTE $0x00 // jmp 0x139e0 <micro+0xc20>
 	LONG $0x480c7162; WORD $0x3258 // vaddps zmm14, zmm14, zmmword ptr [rdx]
 	LONG $0x48047162; WORD $0x7a58; BYTE $0x01 // vaddps zmm15, zmm15, zmmword ptr [rdx + 0x40]
-	LONG $0x400c8d48 // lea rcx, [rax + 2*rax]
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
-	LONG $0x04e6c148 // shl rsi, 0x4
 	LONG $0x487c7162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm14
 	LONG $0x487c7162; WORD $0x7a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm15
-	LONG $0x48247162; WORD $0x1c58; BYTE $0x82 // vaddps zmm11, zmm11, zmmword ptr [rdx + 4*rax]
-	QUAD $0x01826c5848147162 // vaddps zmm13, zmm13, zmmword ptr [rdx + 4*rax + 0x40]
-	LONG $0x487c7162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm11
-	QUAD $0x01826c11487c7162 // vmovups zmmword ptr [rdx + 4*rax + 0x40], zmm13
-	LONG $0x48347162; WORD $0x0c58; BYTE $0xc2 // vaddps zmm9, zmm9, zmmword ptr [rdx + 8*rax]
-	QUAD $0x01c25c58481c7162 // vaddps zmm11, zmm12, zmmword ptr [rdx + 8*rax + 0x40]
-	LONG $0x487c7162; WORD $0x0c11; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax], zmm9
-	QUAD $0x01c25c11487c7162 // vmovups zmmword ptr [rdx + 8*rax + 0x40], zmm11
-	LONG $0x4844f162; WORD $0x3c58; BYTE $0x8a // vaddps zmm7, zmm7, zmmword ptr [rdx + 4*rcx]
-	QUAD $0x018a4c58482c7162 // vaddps zmm9, zmm10, zmmword ptr [rdx + 4*rcx + 0x40]
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm7
-	QUAD $0x018a4c11487c7162 // vmovups zmmword ptr [rdx + 4*rcx + 0x40], zmm9
-	LONG $0x484cf162; WORD $0x3458; BYTE $0x32 // vaddps zmm6, zmm6, zmmword ptr [rdx + rsi]
-	QUAD $0x01327c58483cf162 // vaddps zmm7, zmm8, zmmword ptr [rdx + rsi + 0x40]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
-	QUAD $0x01327c11487cf162 // vmovups zmmword ptr [rdx + rsi + 0x40], zmm7
+	LONG $0x48243162; WORD $0x1c58; BYTE $0xb2 // vaddps zmm11, zmm11, zmmword ptr [rdx + 4*r14]
+	QUAD $0x01b26c5848143162 // vaddps zmm13, zmm13, zmmword ptr [rdx + 4*r14 + 0x40]
+	LONG $0x487c3162; WORD $0x1c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm11
+	QUAD $0x01b26c11487c3162 // vmovups zmmword ptr [rdx + 4*r14 + 0x40], zmm13
+	LONG $0x48343162; WORD $0x0c58; BYTE $0xf2 // vaddps zmm9, zmm9, zmmword ptr [rdx + 8*r14]
+	QUAD $0x01f25c58481c3162 // vaddps zmm11, zmm12, zmmword ptr [rdx + 8*r14 + 0x40]
+	LONG $0x487c3162; WORD $0x0c11; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*r14], zmm9
+	QUAD $0x01f25c11487c3162 // vmovups zmmword ptr [rdx + 8*r14 + 0x40], zmm11
+	LONG $0x4844b162; WORD $0x3c58; BYTE $0x9a // vaddps zmm7, zmm7, zmmword ptr [rdx + 4*r11]
+	QUAD $0x019a4c58482c3162 // vaddps zmm9, zmm10, zmmword ptr [rdx + 4*r11 + 0x40]
+	LONG $0x487cb162; WORD $0x3c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm7
+	QUAD $0x019a4c11487c3162 // vmovups zmmword ptr [rdx + 4*r11 + 0x40], zmm9
+	LONG $0x484cb162; WORD $0x3458; BYTE $0x3a // vaddps zmm6, zmm6, zmmword ptr [rdx + r15]
+	QUAD $0x013a7c58483cb162 // vaddps zmm7, zmm8, zmmword ptr [rdx + r15 + 0x40]
+	LONG $0x487cb162; WORD $0x3411; BYTE $0x3a // vmovups zmmword ptr [rdx + r15], zmm6
+	QUAD $0x013a7c11487cb162 // vmovups zmmword ptr [rdx + r15 + 0x40], zmm7
 	WORD $0xfd83; BYTE $0x05 // cmp ebp, 0x5
-	LONG $0x0bc0840f; WORD $0x0000 // je 0x14468 <micro+0x16a8>
-	LONG $0x80348d48 // lea rsi, [rax + 4*rax]
+	LONG $0x037f850f; WORD $0x0000 // jne 0x13d14 <micro+0xf54>
+	WORD $0xc084 // test al, al
+	LONG $0x07ed840f; WORD $0x0000 // je 0x1418a <micro+0x13ca>
+	LONG $0xda048d4a // lea rax, [rdx + 8*r11]
+	LONG $0x486cf162; WORD $0x1058 // vaddps zmm2, zmm2, zmmword ptr [rax]
+	LONG $0x4864f162; WORD $0x5858; BYTE $0x01 // vaddps zmm3, zmm3, zmmword ptr [rax + 0x40]
+	LONG $0x487cf162; WORD $0x1011 // vmovups zmmword ptr [rax], zmm2
+	LONG $0x487cf162; WORD $0x5811; BYTE $0x01 // vmovups zmmword ptr [rax + 0x40], zmm3
+	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
+	LONG $0x0b70840f; WORD $0x0000 // je 0x14534 <micro+0x1774>
+	LONG $0x000380e9; BYTE $0x00 // jmp 0x13d49 <micro+0xf89>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	LONG $0x485cf162; WORD $0x2458; BYTE $0xb2 // vaddps zmm4, zmm4, zmmword ptr [rdx + 4*rsi]
 	QUAD $0x01b26c584854f162 // vaddps zmm5, zmm5, zmmword ptr [rdx + 4*rsi + 0x40]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm4
-	QUAD $0x01b26c11487cf162 // vmovups zmmword ptr [rdx + 4*rsi + 0x40], zmm5
-	WORD $0xfd83; BYTE $0x06 // cmp ebp, 0x6
-	LONG $0x0b95860f; WORD $0x0000 // jbe 0x14468 <micro+0x16a8>
-	LONG $0x486cf162; WORD $0x1458; BYTE $0xca // vaddps zmm2, zmm2, zmmword ptr [rdx + 8*rcx]
-	QUAD $0x01ca5c584864f162 // vaddps zmm3, zmm3, zmmword ptr [rdx + 8*rcx + 0x40]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm2
-	QUAD $0x01ca5c11487cf162 // vmovups zmmword ptr [rdx + 8*rcx + 0x40], zmm3
-	WORD $0xfd83; BYTE $0x08 // cmp ebp, 0x8
-	LONG $0x0b6e850f; WORD $0x0000 // jne 0x14468 <micro+0x16a8>
-	LONG $0xc00c8d48 // lea rcx, [rax + 8*rax]
+	LONG $0xb2048d48 // lea rax, [rdx + 4*rsi]
+	LONG $0x487cf162; WORD $0x2011 // vmovups zmmword ptr [rax], zmm4
+	LONG $0x487cf162; WORD $0x6811; BYTE $0x01 // vmovups zmmword ptr [rax + 0x40], zmm5
+	WORD $0x8445; BYTE $0xff // test r15b, r15b
+	LONG $0xf85d850f; WORD $0xffff // jne 0x13253 <micro+0x493>
+	WORD $0xc984 // test cl, cl
+	LONG $0x0b36840f; WORD $0x0000 // je 0x14534 <micro+0x1774>
+	LONG $0x2cc66b49 // imul rax, r14, 0x2c
 	WORD $0x0148; BYTE $0xc2 // add rdx, rax
-	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
-	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	LONG $0x487cf162; WORD $0x0258 // vaddps zmm0, zmm0, zmmword ptr [rdx]
-	LONG $0x4874f162; WORD $0x4a58; BYTE $0x01 // vaddps zmm1, zmm1, zmmword ptr [rdx + 0x40]
-	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
-	LONG $0x487cf162; WORD $0x4a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm1
-	LONG $0x000b41e9; BYTE $0x00 // jmp 0x14468 <micro+0x16a8>
+	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
+	LONG $0x01e7830f; WORD $0x0000 // jae 0x13bf9 <micro+0xe39>
+	LONG $0x0001efe9; BYTE $0x00 // jmp 0x13c06 <micro+0xe46>
 	LONG $0x4054e162; WORD $0x2a58 // vaddps zmm21, zmm21, zmmword ptr [rdx]
 	LONG $0x487ce162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm21
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x0384850f; WORD $0x0000 // jne 0x13cc1 <micro+0xf01>
-	LONG $0x40647162; WORD $0x1458; BYTE $0x82 // vaddps zmm10, zmm19, zmmword ptr [rdx + 4*rax]
-	LONG $0x400c8d48 // lea rcx, [rax + 2*rax]
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x487c7162; WORD $0x1411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm10
-	LONG $0x407c7162; WORD $0x1458; BYTE $0xc2 // vaddps zmm10, zmm16, zmmword ptr [rdx + 8*rax]
-	LONG $0x487c7162; WORD $0x1411; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax], zmm10
-	LONG $0x480c7162; WORD $0x1458; BYTE $0x8a // vaddps zmm10, zmm14, zmmword ptr [rdx + 4*rcx]
-	LONG $0x487c7162; WORD $0x1411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm10
-	LONG $0x48247162; WORD $0x1458; BYTE $0x32 // vaddps zmm10, zmm11, zmmword ptr [rdx + rsi]
-	LONG $0x487c7162; WORD $0x1411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm10
-	LONG $0x80348d48 // lea rsi, [rax + 4*rax]
-	LONG $0x48347162; WORD $0x0c58; BYTE $0xb2 // vaddps zmm9, zmm9, zmmword ptr [rdx + 4*rsi]
-	LONG $0x487c7162; WORD $0x0c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm9
-	LONG $0x483c7162; WORD $0x0458; BYTE $0xca // vaddps zmm8, zmm8, zmmword ptr [rdx + 8*rcx]
-	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
-	LONG $0xc00c8d48 // lea rcx, [rax + 8*rax]
-	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	LONG $0x4844f162; WORD $0x3c58; BYTE $0x0a // vaddps zmm7, zmm7, zmmword ptr [rdx + rcx]
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm7
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x05e1c148 // shl rcx, 0x5
-	LONG $0x484cf162; WORD $0x3458; BYTE $0x0a // vaddps zmm6, zmm6, zmmword ptr [rdx + rcx]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
-	LONG $0x000446e9; BYTE $0x00 // jmp 0x13e19 <micro+0x1059>
-	LONG $0xc97cf162; WORD $0x0a10 // vmovups zmm1 {k1} {z}, zmmword ptr [rdx]
-	LONG $0x400c8d48 // lea rcx, [rax + 2*rax]
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x4054f162; WORD $0xc958 // vaddps zmm1, zmm21, zmm1
-	LONG $0x497cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx] {k1}, zmm1
-	LONG $0xc97cf162; WORD $0x0c10; BYTE $0x82 // vmovups zmm1 {k1} {z}, zmmword ptr [rdx + 4*rax]
-	LONG $0x4064f162; WORD $0xc958 // vaddps zmm1, zmm19, zmm1
-	LONG $0x497cf162; WORD $0x0c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax] {k1}, zmm1
-	LONG $0xc97cf162; WORD $0x0c10; BYTE $0xc2 // vmovups zmm1 {k1} {z}, zmmword ptr [rdx + 8*rax]
-	LONG $0x407cf162; WORD $0xc958 // vaddps zmm1, zmm16, zmm1
-	LONG $0x497cf162; WORD $0x0c11; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax] {k1}, zmm1
-	LONG $0xc97cf162; WORD $0x0c10; BYTE $0x8a // vmovups zmm1 {k1} {z}, zmmword ptr [rdx + 4*rcx]
-	LONG $0x480cf162; WORD $0xc958 // vaddps zmm1, zmm14, zmm1
-	LONG $0x497cf162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx] {k1}, zmm1
-	LONG $0xc97cf162; WORD $0x0c10; BYTE $0x32 // vmovups zmm1 {k1} {z}, zmmword ptr [rdx + rsi]
-	LONG $0x4824f162; WORD $0xc958 // vaddps zmm1, zmm11, zmm1
-	LONG $0x497cf162; WORD $0x0c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi] {k1}, zmm1
-	LONG $0x80348d48 // lea rsi, [rax + 4*rax]
-	LONG $0xc97cf162; WORD $0x0c10; BYTE $0xb2 // vmovups zmm1 {k1} {z}, zmmword ptr [rdx + 4*rsi]
-	LONG $0x4834f162; WORD $0xc958 // vaddps zmm1, zmm9, zmm1
-	LONG $0x497cf162; WORD $0x0c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi] {k1}, zmm1
-	LONG $0xc0348d48 // lea rsi, [rax + 8*rax]
-	LONG $0xc97cf162; WORD $0x0c10; BYTE $0xca // vmovups zmm1 {k1} {z}, zmmword ptr [rdx + 8*rcx]
-	LONG $0x483cf162; WORD $0xc958 // vaddps zmm1, zmm8, zmm1
-	LONG $0x497cf162; WORD $0x0c11; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx] {k1}, zmm1
-	LONG $0x760c8d48 // lea rcx, [rsi + 2*rsi]
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
-	LONG $0x05e6c148 // shl rsi, 0x5
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	LONG $0xc97cf162; WORD $0x0c10; BYTE $0x0a // vmovups zmm1 {k1} {z}, zmmword ptr [rdx + rcx]
-	LONG $0x4844f162; WORD $0xc958 // vaddps zmm1, zmm7, zmm1
-	LONG $0x497cf162; WORD $0x0c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx] {k1}, zmm1
-	LONG $0x320c8d48 // lea rcx, [rdx + rsi]
-	LONG $0xc97cf162; WORD $0x0c10; BYTE $0x32 // vmovups zmm1 {k1} {z}, zmmword ptr [rdx + rsi]
-	LONG $0x484cf162; WORD $0xf158 // vaddps zmm6, zmm6, zmm1
-	LONG $0x497cf162; WORD $0x3111 // vmovups zmmword ptr [rcx] {k1}, zmm6
+	LONG $0x033c850f; WORD $0x0000 // jne 0x13d69 <micro+0xfa9>
+	LONG $0x406c3162; WORD $0x1458; BYTE $0xb2 // vaddps zmm10, zmm18, zmmword ptr [rdx + 4*r14]
+	LONG $0x487c3162; WORD $0x1411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm10
+	LONG $0x407c3162; WORD $0x1458; BYTE $0xf2 // vaddps zmm10, zmm16, zmmword ptr [rdx + 8*r14]
+	LONG $0x487c3162; WORD $0x1411; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*r14], zmm10
+	LONG $0x48143162; WORD $0x1458; BYTE $0x92 // vaddps zmm10, zmm13, zmmword ptr [rdx + 4*r10]
+	LONG $0x487c3162; WORD $0x1411; BYTE $0x92 // vmovups zmmword ptr [rdx + 4*r10], zmm10
+	LONG $0x48247162; WORD $0x1458; BYTE $0x02 // vaddps zmm10, zmm11, zmmword ptr [rdx + rax]
+	LONG $0x487c7162; WORD $0x1411; BYTE $0x02 // vmovups zmmword ptr [rdx + rax], zmm10
+	LONG $0x48343162; WORD $0x0c58; BYTE $0x9a // vaddps zmm9, zmm9, zmmword ptr [rdx + 4*r11]
+	LONG $0x487c3162; WORD $0x0c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm9
+	LONG $0x483c3162; WORD $0x0458; BYTE $0xd2 // vaddps zmm8, zmm8, zmmword ptr [rdx + 8*r10]
+	LONG $0x487c3162; WORD $0x0411; BYTE $0xd2 // vmovups zmmword ptr [rdx + 8*r10], zmm8
+	LONG $0x484cb162; WORD $0x3458; BYTE $0x2a // vaddps zmm6, zmm6, zmmword ptr [rdx + r13]
+	LONG $0x487cb162; WORD $0x3411; BYTE $0x2a // vmovups zmmword ptr [rdx + r13], zmm6
+	LONG $0x4844b162; WORD $0x3458; BYTE $0x22 // vaddps zmm6, zmm7, zmmword ptr [rdx + r12]
+	LONG $0x487cb162; WORD $0x3411; BYTE $0x22 // vmovups zmmword ptr [rdx + r12], zmm6
+	LONG $0x0003fee9; BYTE $0x00 // jmp 0x13ea0 <micro+0x10e0>
+	LONG $0xc97cf162; WORD $0x2a10 // vmovups zmm5 {k1} {z}, zmmword ptr [rdx]
+	LONG $0x4054f162; WORD $0xed58 // vaddps zmm5, zmm21, zmm5
+	LONG $0x497cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx] {k1}, zmm5
+	LONG $0xc97cb162; WORD $0x2c10; BYTE $0xb2 // vmovups zmm5 {k1} {z}, zmmword ptr [rdx + 4*r14]
+	LONG $0x406cf162; WORD $0xed58 // vaddps zmm5, zmm18, zmm5
+	LONG $0x497cb162; WORD $0x2c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14] {k1}, zmm5
+	LONG $0xc97cb162; WORD $0x2c10; BYTE $0xf2 // vmovups zmm5 {k1} {z}, zmmword ptr [rdx + 8*r14]
+	LONG $0x407cf162; WORD $0xed58 // vaddps zmm5, zmm16, zmm5
+	LONG $0x497cb162; WORD $0x2c11; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*r14] {k1}, zmm5
+	LONG $0xc97cb162; WORD $0x2c10; BYTE $0x92 // vmovups zmm5 {k1} {z}, zmmword ptr [rdx + 4*r10]
+	LONG $0x4814f162; WORD $0xed58 // vaddps zmm5, zmm13, zmm5
+	LONG $0x497cb162; WORD $0x2c11; BYTE $0x92 // vmovups zmmword ptr [rdx + 4*r10] {k1}, zmm5
+	LONG $0xc97cf162; WORD $0x2c10; BYTE $0x02 // vmovups zmm5 {k1} {z}, zmmword ptr [rdx + rax]
+	LONG $0x4824f162; WORD $0xed58 // vaddps zmm5, zmm11, zmm5
+	LONG $0x497cf162; WORD $0x2c11; BYTE $0x02 // vmovups zmmword ptr [rdx + rax] {k1}, zmm5
+	LONG $0x22048d4a // lea rax, [rdx + r12]
+	LONG $0xc97cb162; WORD $0x2c10; BYTE $0x9a // vmovups zmm5 {k1} {z}, zmmword ptr [rdx + 4*r11]
+	LONG $0x4834f162; WORD $0xed58 // vaddps zmm5, zmm9, zmm5
+	LONG $0x497cb162; WORD $0x2c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11] {k1}, zmm5
+	LONG $0xc97cb162; WORD $0x2c10; BYTE $0xd2 // vmovups zmm5 {k1} {z}, zmmword ptr [rdx + 8*r10]
+	LONG $0x483cf162; WORD $0xed58 // vaddps zmm5, zmm8, zmm5
+	LONG $0x497cb162; WORD $0x2c11; BYTE $0xd2 // vmovups zmmword ptr [rdx + 8*r10] {k1}, zmm5
+	LONG $0xc97cb162; WORD $0x2c10; BYTE $0x2a // vmovups zmm5 {k1} {z}, zmmword ptr [rdx + r13]
+	LONG $0x484cf162; WORD $0xed58 // vaddps zmm5, zmm6, zmm5
+	LONG $0x497cb162; WORD $0x2c11; BYTE $0x2a // vmovups zmmword ptr [rdx + r13] {k1}, zmm5
+	LONG $0xc97cb162; WORD $0x2c10; BYTE $0x22 // vmovups zmm5 {k1} {z}, zmmword ptr [rdx + r12]
+	LONG $0x4844f162; WORD $0xfd58 // vaddps zmm7, zmm7, zmm5
+	LONG $0x497cf162; WORD $0x3811 // vmovups zmmword ptr [rax] {k1}, zmm7
 	WORD $0xfd83; BYTE $0x09 // cmp ebp, 0x9
-	LONG $0x09b6840f; WORD $0x0000 // je 0x14468 <micro+0x16a8>
-	LONG $0xc00c8d48 // lea rcx, [rax + 8*rax]
-	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
-	LONG $0x000397e9; BYTE $0x00 // jmp 0x13e56 <micro+0x1096>
-	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	LONG $0x03e6830f; WORD $0x0000 // jae 0x13eb2 <micro+0x10f2>
-	LONG $0x400c8d48 // lea rcx, [rax + 2*rax]
-	LONG $0x497c7162; WORD $0x3211 // vmovups zmmword ptr [rdx] {k1}, zmm14
-	LONG $0x497c7162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax] {k1}, zmm11
-	LONG $0x497c7162; WORD $0x0c11; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax] {k1}, zmm9
-	LONG $0x497cf162; WORD $0x3c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx] {k1}, zmm7
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x04e1c148 // shl rcx, 0x4
-	WORD $0x0148; BYTE $0xd1 // add rcx, rdx
-	LONG $0x000422e9; BYTE $0x00 // jmp 0x13f1c <micro+0x115c>
-	LONG $0x484cf162; WORD $0x3258 // vaddps zmm6, zmm6, zmmword ptr [rdx]
-	LONG $0x4844f162; WORD $0x7a58; BYTE $0x01 // vaddps zmm7, zmm7, zmmword ptr [rdx + 0x40]
-	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
-	LONG $0x487cf162; WORD $0x7a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm7
-	WORD $0xfd83; BYTE $0x01 // cmp ebp, 0x1
-	LONG $0x094b840f; WORD $0x0000 // je 0x14468 <micro+0x16a8>
-	LONG $0x485cf162; WORD $0x2458; BYTE $0x82 // vaddps zmm4, zmm4, zmmword ptr [rdx + 4*rax]
-	QUAD $0x01826c584854f162 // vaddps zmm5, zmm5, zmmword ptr [rdx + 4*rax + 0x40]
-	LONG $0x487cf162; WORD $0x2411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm4
-	QUAD $0x01826c11487cf162 // vmovups zmmword ptr [rdx + 4*rax + 0x40], zmm5
-	WORD $0xfd83; BYTE $0x02 // cmp ebp, 0x2
-	LONG $0x0924860f; WORD $0x0000 // jbe 0x14468 <micro+0x16a8>
-	LONG $0x486cf162; WORD $0x1458; BYTE $0xc2 // vaddps zmm2, zmm2, zmmword ptr [rdx + 8*rax]
-	QUAD $0x01c25c584864f162 // vaddps zmm3, zmm3, zmmword ptr [rdx + 8*rax + 0x40]
-	LONG $0x487cf162; WORD $0x1411; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax], zmm2
-	QUAD $0x01c25c11487cf162 // vmovups zmmword ptr [rdx + 8*rax + 0x40], zmm3
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0x08fd850f; WORD $0x0000 // jne 0x14468 <micro+0x16a8>
-	LONG $0x400c8d48 // lea rcx, [rax + 2*rax]
-	LONG $0x487cf162; WORD $0x0458; BYTE $0x8a // vaddps zmm0, zmm0, zmmword ptr [rdx + 4*rcx]
-	QUAD $0x018a4c584874f162 // vaddps zmm1, zmm1, zmmword ptr [rdx + 4*rcx + 0x40]
-	LONG $0x8a048d48 // lea rax, [rdx + 4*rcx]
-	LONG $0x487cf162; WORD $0x0011 // vmovups zmmword ptr [rax], zmm0
-	LONG $0x487cf162; WORD $0x4811; BYTE $0x01 // vmovups zmmword ptr [rax + 0x40], zmm1
-	LONG $0x0008d4e9; BYTE $0x00 // jmp 0x14468 <micro+0x16a8>
-	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x0c72 // jb 0x13ba9 <micro+0xde9>
-	LONG $0xc97cf162; WORD $0x0a10 // vmovups zmm1 {k1} {z}, zmmword ptr [rdx]
-	LONG $0x484cf162; WORD $0xf158 // vaddps zmm6, zmm6, zmm1
-	LONG $0x497cf162; WORD $0x3211 // vmovups zmmword ptr [rdx] {k1}, zmm6
-	WORD $0xfd83; BYTE $0x01 // cmp ebp, 0x1
-	LONG $0x08b0840f; WORD $0x0000 // je 0x14468 <micro+0x16a8>
-	LONG $0x820c8d48 // lea rcx, [rdx + 4*rax]
-	LONG $0x0003d9e9; BYTE $0x00 // jmp 0x13f9a <micro+0x11da>
-	LONG $0x400c8d48 // lea rcx, [rax + 2*rax]
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x4a7ce162; WORD $0x7a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40] {k2}, zmm23
-	LONG $0x487ce162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm19
-	QUAD $0x018274114a7ce162 // vmovups zmmword ptr [rdx + 4*rax + 0x40] {k2}, zmm22
-	LONG $0x487ce162; WORD $0x0411; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax], zmm16
-	QUAD $0x01c264114a7ce162 // vmovups zmmword ptr [rdx + 8*rax + 0x40] {k2}, zmm20
-	LONG $0x487c7162; WORD $0x3411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm14
-	QUAD $0x018a54114a7ce162 // vmovups zmmword ptr [rdx + 4*rcx + 0x40] {k2}, zmm18
-	LONG $0x487c7162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm11
-	QUAD $0x01324c114a7ce162 // vmovups zmmword ptr [rdx + rsi + 0x40] {k2}, zmm17
-	LONG $0x80348d48 // lea rsi, [rax + 4*rax]
-	LONG $0x487c7162; WORD $0x0c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm9
-	QUAD $0x01b27c114a7c7162 // vmovups zmmword ptr [rdx + 4*rsi + 0x40] {k2}, zmm15
-	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
-	QUAD $0x01ca6c114a7c7162 // vmovups zmmword ptr [rdx + 8*rcx + 0x40] {k2}, zmm13
-	LONG $0xc00c8d48 // lea rcx, [rax + 8*rax]
-	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm7
-	QUAD $0x010a64114a7c7162 // vmovups zmmword ptr [rdx + rcx + 0x40] {k2}, zmm12
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x05e1c148 // shl rcx, 0x5
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
-	LONG $0x0a4c8d48; BYTE $0x40 // lea rcx, [rdx + rcx + 0x40]
-	LONG $0x0001b0e9; BYTE $0x00 // jmp 0x13e13 <micro+0x1053>
+	LONG $0x0390840f; WORD $0x0000 // je 0x13ef0 <micro+0x1130>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
+	LONG $0x000368e9; BYTE $0x00 // jmp 0x13ed5 <micro+0x1115>
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xc031 // xor eax, eax
+	LONG $0xfff70ce9; BYTE $0xff // jmp 0x13283 <micro+0x4c3>
+	WORD $0x01b0 // mov al, 0x1
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xf82a8f0f; WORD $0xffff // jg 0x133af <micro+0x5ef>
+	LONG $0xfff3bae9; BYTE $0xff // jmp 0x12f44 <micro+0x184>
 	LONG $0x480c7162; WORD $0x3258 // vaddps zmm14, zmm14, zmmword ptr [rdx]
 	LONG $0x487c7162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm14
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x03e5850f; WORD $0x0000 // jne 0x1405e <micro+0x129e>
-	LONG $0x48247162; WORD $0x0458; BYTE $0x82 // vaddps zmm8, zmm11, zmmword ptr [rdx + 4*rax]
-	LONG $0x400c8d48 // lea rcx, [rax + 2*rax]
-	LONG $0x487c7162; WORD $0x0411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm8
-	LONG $0x48347162; WORD $0x0458; BYTE $0xc2 // vaddps zmm8, zmm9, zmmword ptr [rdx + 8*rax]
-	LONG $0x487c7162; WORD $0x0411; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax], zmm8
-	LONG $0x4844f162; WORD $0x3c58; BYTE $0x8a // vaddps zmm7, zmm7, zmmword ptr [rdx + 4*rcx]
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm7
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x04e1c148 // shl rcx, 0x4
-	LONG $0x484cf162; WORD $0x3458; BYTE $0x0a // vaddps zmm6, zmm6, zmmword ptr [rdx + rcx]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
-	LONG $0x00044fe9; BYTE $0x00 // jmp 0x14110 <micro+0x1350>
-	LONG $0xca7ce162; WORD $0x6a10; BYTE $0x01 // vmovups zmm21 {k2} {z}, zmmword ptr [rdx + 0x40]
-	LONG $0x400c8d48 // lea rcx, [rax + 2*rax]
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x4044a162; WORD $0xed58 // vaddps zmm21, zmm23, zmm21
-	LONG $0x4a7ce162; WORD $0x6a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40] {k2}, zmm21
-	LONG $0x4064e162; WORD $0x1c58; BYTE $0x82 // vaddps zmm19, zmm19, zmmword ptr [rdx + 4*rax]
-	LONG $0x487ce162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm19
-	QUAD $0x01825c10ca7ce162 // vmovups zmm19 {k2} {z}, zmmword ptr [rdx + 4*rax + 0x40]
-	LONG $0x404ca162; WORD $0xdb58 // vaddps zmm19, zmm22, zmm19
-	QUAD $0x01825c114a7ce162 // vmovups zmmword ptr [rdx + 4*rax + 0x40] {k2}, zmm19
-	LONG $0x407ce162; WORD $0x0458; BYTE $0xc2 // vaddps zmm16, zmm16, zmmword ptr [rdx + 8*rax]
-	LONG $0x487ce162; WORD $0x0411; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax], zmm16
-	QUAD $0x01c24410ca7ce162 // vmovups zmm16 {k2} {z}, zmmword ptr [rdx + 8*rax + 0x40]
-	LONG $0x405ca162; WORD $0xc058 // vaddps zmm16, zmm20, zmm16
-	QUAD $0x01c244114a7ce162 // vmovups zmmword ptr [rdx + 8*rax + 0x40] {k2}, zmm16
-	LONG $0x480c7162; WORD $0x3458; BYTE $0x8a // vaddps zmm14, zmm14, zmmword ptr [rdx + 4*rcx]
-	LONG $0x487c7162; WORD $0x3411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm14
-	QUAD $0x018a7410ca7c7162 // vmovups zmm14 {k2} {z}, zmmword ptr [rdx + 4*rcx + 0x40]
-	LONG $0x406c5162; WORD $0xf658 // vaddps zmm14, zmm18, zmm14
-	QUAD $0x018a74114a7c7162 // vmovups zmmword ptr [rdx + 4*rcx + 0x40] {k2}, zmm14
-	LONG $0x48247162; WORD $0x1c58; BYTE $0x32 // vaddps zmm11, zmm11, zmmword ptr [rdx + rsi]
-	LONG $0x487c7162; WORD $0x1c11; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm11
-	QUAD $0x01325c10ca7c7162 // vmovups zmm11 {k2} {z}, zmmword ptr [rdx + rsi + 0x40]
-	LONG $0x40745162; WORD $0xdb58 // vaddps zmm11, zmm17, zmm11
-	QUAD $0x01325c114a7c7162 // vmovups zmmword ptr [rdx + rsi + 0x40] {k2}, zmm11
-	LONG $0x80348d48 // lea rsi, [rax + 4*rax]
-	LONG $0x48347162; WORD $0x0c58; BYTE $0xb2 // vaddps zmm9, zmm9, zmmword ptr [rdx + 4*rsi]
-	LONG $0x487c7162; WORD $0x0c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm9
-	QUAD $0x01b24c10ca7c7162 // vmovups zmm9 {k2} {z}, zmmword ptr [rdx + 4*rsi + 0x40]
-	LONG $0x48045162; WORD $0xc958 // vaddps zmm9, zmm15, zmm9
-	QUAD $0x01b24c114a7c7162 // vmovups zmmword ptr [rdx + 4*rsi + 0x40] {k2}, zmm9
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
-	LONG $0x05e6c148 // shl rsi, 0x5
-	LONG $0x483c7162; WORD $0x0458; BYTE $0xca // vaddps zmm8, zmm8, zmmword ptr [rdx + 8*rcx]
-	LONG $0x487c7162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*rcx], zmm8
-	QUAD $0x01ca4410ca7c7162 // vmovups zmm8 {k2} {z}, zmmword ptr [rdx + 8*rcx + 0x40]
-	LONG $0x48145162; WORD $0xc058 // vaddps zmm8, zmm13, zmm8
-	QUAD $0x01ca44114a7c7162 // vmovups zmmword ptr [rdx + 8*rcx + 0x40] {k2}, zmm8
-	LONG $0xc00c8d48 // lea rcx, [rax + 8*rax]
-	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
-	LONG $0x4844f162; WORD $0x3c58; BYTE $0x0a // vaddps zmm7, zmm7, zmmword ptr [rdx + rcx]
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm7
-	QUAD $0x010a7c10ca7cf162 // vmovups zmm7 {k2} {z}, zmmword ptr [rdx + rcx + 0x40]
-	LONG $0x481cf162; WORD $0xff58 // vaddps zmm7, zmm12, zmm7
-	QUAD $0x010a7c114a7cf162 // vmovups zmmword ptr [rdx + rcx + 0x40] {k2}, zmm7
-	LONG $0x324c8d48; BYTE $0x40 // lea rcx, [rdx + rsi + 0x40]
-	LONG $0x484cf162; WORD $0x3458; BYTE $0x32 // vaddps zmm6, zmm6, zmmword ptr [rdx + rsi]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
-	QUAD $0x01327410ca7cf162 // vmovups zmm6 {k2} {z}, zmmword ptr [rdx + rsi + 0x40]
-	LONG $0x482c7162; WORD $0xd658 // vaddps zmm10, zmm10, zmm6
-	LONG $0x4a7c7162; WORD $0x1111 // vmovups zmmword ptr [rcx] {k2}, zmm10
-	WORD $0xfd83; BYTE $0x09 // cmp ebp, 0x9
-	LONG $0x0646840f; WORD $0x0000 // je 0x14468 <micro+0x16a8>
-	LONG $0xc00c8d48 // lea rcx, [rax + 8*rax]
+	LONG $0x0620850f; WORD $0x0000 // jne 0x141c0 <micro+0x1400>
+	LONG $0x48243162; WORD $0x0458; BYTE $0xb2 // vaddps zmm8, zmm11, zmmword ptr [rdx + 4*r14]
+	LONG $0x487c3162; WORD $0x0411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm8
+	LONG $0x48343162; WORD $0x0458; BYTE $0xf2 // vaddps zmm8, zmm9, zmmword ptr [rdx + 8*r14]
+	LONG $0x487c3162; WORD $0x0411; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*r14], zmm8
+	LONG $0x4844b162; WORD $0x3c58; BYTE $0x9a // vaddps zmm7, zmm7, zmmword ptr [rdx + 4*r11]
+	LONG $0x487cb162; WORD $0x3c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm7
+	LONG $0x484cb162; WORD $0x3458; BYTE $0x3a // vaddps zmm6, zmm6, zmmword ptr [rdx + r15]
+	LONG $0x487cb162; WORD $0x3411; BYTE $0x3a // vmovups zmmword ptr [rdx + r15], zmm6
+	LONG $0x00068ae9; BYTE $0x00 // jmp 0x14267 <micro+0x14a7>
+	LONG $0xb60c8d4b // lea rcx, [r14 + 4*r14]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
-	LONG $0x0ff98341 // cmp r9d, 0xf
-	WORD $0x2676 // jbe 0x13e56 <micro+0x1096>
-	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	LONG $0x038e830f; WORD $0x0000 // jae 0x141cb <micro+0x140b>
-	LONG $0x487cf162; WORD $0x2111 // vmovups zmmword ptr [rcx], zmm4
-	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x03a7840f; WORD $0x0000 // je 0x141f4 <micro+0x1434>
-	LONG $0x40c18348 // add rcx, 0x40
-	LONG $0x000398e9; BYTE $0x00 // jmp 0x141ee <micro+0x142e>
-	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x0c72 // jb 0x13e6b <micro+0x10ab>
-	LONG $0xc97cf162; WORD $0x0910 // vmovups zmm1 {k1} {z}, zmmword ptr [rcx]
-	LONG $0x485cf162; WORD $0xe158 // vaddps zmm4, zmm4, zmm1
-	LONG $0x497cf162; WORD $0x2111 // vmovups zmmword ptr [rcx] {k1}, zmm4
-	WORD $0xfd83; BYTE $0x0b // cmp ebp, 0xb
-	LONG $0x05ee820f; WORD $0x0000 // jb 0x14468 <micro+0x16a8>
-	LONG $0x800c8d48 // lea rcx, [rax + 4*rax]
-	LONG $0xca0c8d48 // lea rcx, [rdx + 8*rcx]
-	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x0c72 // jb 0x13e97 <micro+0x10d7>
-	LONG $0xc97cf162; WORD $0x0910 // vmovups zmm1 {k1} {z}, zmmword ptr [rcx]
-	LONG $0x486cf162; WORD $0xd158 // vaddps zmm2, zmm2, zmm1
-	LONG $0x497cf162; WORD $0x1111 // vmovups zmmword ptr [rcx] {k1}, zmm2
-	WORD $0xfd83; BYTE $0x0c // cmp ebp, 0xc
-	LONG $0x05c2820f; WORD $0x0000 // jb 0x14468 <micro+0x16a8>
-	LONG $0x2cc06b48 // imul rax, rax, 0x2c
+	LONG $0x000141e9; BYTE $0x00 // jmp 0x13d2b <micro+0xf6b>
+	WORD $0xc984 // test cl, cl
+	LONG $0x0942840f; WORD $0x0000 // je 0x14534 <micro+0x1774>
+	LONG $0x2cc66b49 // imul rax, r14, 0x2c
 	WORD $0x0148; BYTE $0xc2 // add rdx, rax
-	LONG $0x0002f9e9; BYTE $0x00 // jmp 0x141ab <micro+0x13eb>
-	LONG $0xc97cf162; WORD $0x0a10 // vmovups zmm1 {k1} {z}, zmmword ptr [rdx]
-	LONG $0x400c8d48 // lea rcx, [rax + 2*rax]
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
-	LONG $0x04e6c148 // shl rsi, 0x4
-	LONG $0x480cf162; WORD $0xc958 // vaddps zmm1, zmm14, zmm1
-	LONG $0x497cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx] {k1}, zmm1
-	LONG $0xc97cf162; WORD $0x0c10; BYTE $0x82 // vmovups zmm1 {k1} {z}, zmmword ptr [rdx + 4*rax]
-	LONG $0x4824f162; WORD $0xc958 // vaddps zmm1, zmm11, zmm1
-	LONG $0x497cf162; WORD $0x0c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax] {k1}, zmm1
-	LONG $0xc97cf162; WORD $0x0c10; BYTE $0xc2 // vmovups zmm1 {k1} {z}, zmmword ptr [rdx + 8*rax]
-	LONG $0x4834f162; WORD $0xc958 // vaddps zmm1, zmm9, zmm1
-	LONG $0x497cf162; WORD $0x0c11; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax] {k1}, zmm1
-	LONG $0xc97cf162; WORD $0x0c10; BYTE $0x8a // vmovups zmm1 {k1} {z}, zmmword ptr [rdx + 4*rcx]
-	LONG $0x4844f162; WORD $0xc958 // vaddps zmm1, zmm7, zmm1
-	LONG $0x497cf162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx] {k1}, zmm1
-	LONG $0x320c8d48 // lea rcx, [rdx + rsi]
-	LONG $0xc97cf162; WORD $0x0c10; BYTE $0x32 // vmovups zmm1 {k1} {z}, zmmword ptr [rdx + rsi]
-	LONG $0x484cf162; WORD $0xf158 // vaddps zmm6, zmm6, zmm1
+	LONG $0x4874f162; WORD $0x0a58 // vaddps zmm1, zmm1, zmmword ptr [rdx]
+	LONG $0x487cf162; WORD $0x4258; BYTE $0x01 // vaddps zmm0, zmm0, zmmword ptr [rdx + 0x40]
+	LONG $0x487cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm1
+	LONG $0x487cf162; WORD $0x4211; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm0
+	LONG $0x00091ce9; BYTE $0x00 // jmp 0x14534 <micro+0x1774>
+	LONG $0x4a7ce162; WORD $0x7a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40] {k2}, zmm23
+	LONG $0x487ca162; WORD $0x1411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm18
+	QUAD $0x01b274114a7ca162 // vmovups zmmword ptr [rdx + 4*r14 + 0x40] {k2}, zmm22
+	LONG $0x487ca162; WORD $0x0411; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*r14], zmm16
+	QUAD $0x01f264114a7ca162 // vmovups zmmword ptr [rdx + 8*r14 + 0x40] {k2}, zmm20
+	LONG $0x487c3162; WORD $0x2c11; BYTE $0x92 // vmovups zmmword ptr [rdx + 4*r10], zmm13
+	QUAD $0x01925c114a7ca162 // vmovups zmmword ptr [rdx + 4*r10 + 0x40] {k2}, zmm19
+	LONG $0x487c7162; WORD $0x1c11; BYTE $0x02 // vmovups zmmword ptr [rdx + rax], zmm11
+	QUAD $0x01024c114a7ce162 // vmovups zmmword ptr [rdx + rax + 0x40] {k2}, zmm17
+	LONG $0x22448d4a; BYTE $0x40 // lea rax, [rdx + r12 + 0x40]
+	LONG $0x487c3162; WORD $0x0c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm9
+	QUAD $0x019a7c114a7c3162 // vmovups zmmword ptr [rdx + 4*r11 + 0x40] {k2}, zmm15
+	LONG $0x487c3162; WORD $0x0411; BYTE $0xd2 // vmovups zmmword ptr [rdx + 8*r10], zmm8
+	QUAD $0x01d274114a7c3162 // vmovups zmmword ptr [rdx + 8*r10 + 0x40] {k2}, zmm14
+	LONG $0x487cb162; WORD $0x3411; BYTE $0x2a // vmovups zmmword ptr [rdx + r13], zmm6
+	QUAD $0x012a64114a7c3162 // vmovups zmmword ptr [rdx + r13 + 0x40] {k2}, zmm12
+	LONG $0x487cb162; WORD $0x3c11; BYTE $0x22 // vmovups zmmword ptr [rdx + r12], zmm7
+	LONG $0x000201e9; BYTE $0x00 // jmp 0x13e9a <micro+0x10da>
+	LONG $0xc97cf162; WORD $0x2a10 // vmovups zmm5 {k1} {z}, zmmword ptr [rdx]
+	LONG $0x3a0c8d4a // lea rcx, [rdx + r15]
+	LONG $0x480cf162; WORD $0xed58 // vaddps zmm5, zmm14, zmm5
+	LONG $0x497cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx] {k1}, zmm5
+	LONG $0xc97cb162; WORD $0x2c10; BYTE $0xb2 // vmovups zmm5 {k1} {z}, zmmword ptr [rdx + 4*r14]
+	LONG $0x4824f162; WORD $0xed58 // vaddps zmm5, zmm11, zmm5
+	LONG $0x497cb162; WORD $0x2c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14] {k1}, zmm5
+	LONG $0xc97cb162; WORD $0x2c10; BYTE $0xf2 // vmovups zmm5 {k1} {z}, zmmword ptr [rdx + 8*r14]
+	LONG $0x4834f162; WORD $0xed58 // vaddps zmm5, zmm9, zmm5
+	LONG $0x497cb162; WORD $0x2c11; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*r14] {k1}, zmm5
+	LONG $0xc97cb162; WORD $0x2c10; BYTE $0x9a // vmovups zmm5 {k1} {z}, zmmword ptr [rdx + 4*r11]
+	LONG $0x4844f162; WORD $0xed58 // vaddps zmm5, zmm7, zmm5
+	LONG $0x497cb162; WORD $0x2c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11] {k1}, zmm5
+	LONG $0xc97cb162; WORD $0x2c10; BYTE $0x3a // vmovups zmm5 {k1} {z}, zmmword ptr [rdx + r15]
+	LONG $0x484cf162; WORD $0xf558 // vaddps zmm6, zmm6, zmm5
 	LONG $0x497cf162; WORD $0x3111 // vmovups zmmword ptr [rcx] {k1}, zmm6
 	WORD $0xfd83; BYTE $0x05 // cmp ebp, 0x5
-	LONG $0x053d840f; WORD $0x0000 // je 0x14468 <micro+0x16a8>
-	LONG $0x800c8d48 // lea rcx, [rax + 4*rax]
+	LONG $0x05b0840f; WORD $0x0000 // je 0x142b7 <micro+0x14f7>
+	LONG $0xb60c8d4b // lea rcx, [r14 + 4*r14]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
-	LONG $0x000215e9; BYTE $0x00 // jmp 0x1414d <micro+0x138d>
+	LONG $0x000588e9; BYTE $0x00 // jmp 0x1429c <micro+0x14dc>
+	LONG $0xb6348d4b // lea rsi, [r14 + 4*r14]
+	LONG $0x485cf162; WORD $0x2458; BYTE $0xb2 // vaddps zmm4, zmm4, zmmword ptr [rdx + 4*rsi]
+	QUAD $0x01b26c584854f162 // vaddps zmm5, zmm5, zmmword ptr [rdx + 4*rsi + 0x40]
+	LONG $0xb20c8d48 // lea rcx, [rdx + 4*rsi]
+	LONG $0x487cf162; WORD $0x2111 // vmovups zmmword ptr [rcx], zmm4
+	LONG $0x487cf162; WORD $0x6911; BYTE $0x01 // vmovups zmmword ptr [rcx + 0x40], zmm5
+	WORD $0xc084 // test al, al
+	LONG $0xf7ea850f; WORD $0xffff // jne 0x1352a <micro+0x76a>
+	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
+	LONG $0x07eb840f; WORD $0x0000 // je 0x14534 <micro+0x1774>
+	LONG $0xf6048d4b // lea rax, [r14 + 8*r14]
+	WORD $0x014c; BYTE $0xf2 // add rdx, r14
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	WORD $0x0148; BYTE $0xc2 // add rdx, rax
+	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
+	LONG $0x043d830f; WORD $0x0000 // jae 0x141a1 <micro+0x13e1>
+	LONG $0x000445e9; BYTE $0x00 // jmp 0x141ae <micro+0x13ee>
+	LONG $0xca7ce162; WORD $0x6a10; BYTE $0x01 // vmovups zmm21 {k2} {z}, zmmword ptr [rdx + 0x40]
+	LONG $0x4044a162; WORD $0xed58 // vaddps zmm21, zmm23, zmm21
+	LONG $0x4a7ce162; WORD $0x6a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40] {k2}, zmm21
+	LONG $0x406ca162; WORD $0x1458; BYTE $0xb2 // vaddps zmm18, zmm18, zmmword ptr [rdx + 4*r14]
+	LONG $0x487ca162; WORD $0x1411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm18
+	QUAD $0x01b25410ca7ca162 // vmovups zmm18 {k2} {z}, zmmword ptr [rdx + 4*r14 + 0x40]
+	LONG $0x404ca162; WORD $0xd258 // vaddps zmm18, zmm22, zmm18
+	QUAD $0x01b254114a7ca162 // vmovups zmmword ptr [rdx + 4*r14 + 0x40] {k2}, zmm18
+	LONG $0x407ca162; WORD $0x0458; BYTE $0xf2 // vaddps zmm16, zmm16, zmmword ptr [rdx + 8*r14]
+	LONG $0x487ca162; WORD $0x0411; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*r14], zmm16
+	QUAD $0x01f24410ca7ca162 // vmovups zmm16 {k2} {z}, zmmword ptr [rdx + 8*r14 + 0x40]
+	LONG $0x405ca162; WORD $0xc058 // vaddps zmm16, zmm20, zmm16
+	QUAD $0x01f244114a7ca162 // vmovups zmmword ptr [rdx + 8*r14 + 0x40] {k2}, zmm16
+	LONG $0x48143162; WORD $0x2c58; BYTE $0x92 // vaddps zmm13, zmm13, zmmword ptr [rdx + 4*r10]
+	LONG $0x487c3162; WORD $0x2c11; BYTE $0x92 // vmovups zmmword ptr [rdx + 4*r10], zmm13
+	QUAD $0x01926c10ca7c3162 // vmovups zmm13 {k2} {z}, zmmword ptr [rdx + 4*r10 + 0x40]
+	LONG $0x40645162; WORD $0xed58 // vaddps zmm13, zmm19, zmm13
+	QUAD $0x01926c114a7c3162 // vmovups zmmword ptr [rdx + 4*r10 + 0x40] {k2}, zmm13
+	LONG $0x48247162; WORD $0x1c58; BYTE $0x02 // vaddps zmm11, zmm11, zmmword ptr [rdx + rax]
+	LONG $0x487c7162; WORD $0x1c11; BYTE $0x02 // vmovups zmmword ptr [rdx + rax], zmm11
+	QUAD $0x01025c10ca7c7162 // vmovups zmm11 {k2} {z}, zmmword ptr [rdx + rax + 0x40]
+	LONG $0x40745162; WORD $0xdb58 // vaddps zmm11, zmm17, zmm11
+	QUAD $0x01025c114a7c7162 // vmovups zmmword ptr [rdx + rax + 0x40] {k2}, zmm11
+	LONG $0x22448d4a; BYTE $0x40 // lea rax, [rdx + r12 + 0x40]
+	LONG $0x48343162; WORD $0x0c58; BYTE $0x9a // vaddps zmm9, zmm9, zmmword ptr [rdx + 4*r11]
+	LONG $0x487c3162; WORD $0x0c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm9
+	QUAD $0x019a4c10ca7c3162 // vmovups zmm9 {k2} {z}, zmmword ptr [rdx + 4*r11 + 0x40]
+	LONG $0x48045162; WORD $0xc958 // vaddps zmm9, zmm15, zmm9
+	QUAD $0x019a4c114a7c3162 // vmovups zmmword ptr [rdx + 4*r11 + 0x40] {k2}, zmm9
+	LONG $0x483c3162; WORD $0x0458; BYTE $0xd2 // vaddps zmm8, zmm8, zmmword ptr [rdx + 8*r10]
+	LONG $0x487c3162; WORD $0x0411; BYTE $0xd2 // vmovups zmmword ptr [rdx + 8*r10], zmm8
+	QUAD $0x01d24410ca7c3162 // vmovups zmm8 {k2} {z}, zmmword ptr [rdx + 8*r10 + 0x40]
+	LONG $0x480c5162; WORD $0xc058 // vaddps zmm8, zmm14, zmm8
+	QUAD $0x01d244114a7c3162 // vmovups zmmword ptr [rdx + 8*r10 + 0x40] {k2}, zmm8
+	LONG $0x484cb162; WORD $0x3458; BYTE $0x2a // vaddps zmm6, zmm6, zmmword ptr [rdx + r13]
+	LONG $0x487cb162; WORD $0x3411; BYTE $0x2a // vmovups zmmword ptr [rdx + r13], zmm6
+	QUAD $0x012a7410ca7cb162 // vmovups zmm6 {k2} {z}, zmmword ptr [rdx + r13 + 0x40]
+	LONG $0x481cf162; WORD $0xf658 // vaddps zmm6, zmm12, zmm6
+	QUAD $0x012a74114a7cb162 // vmovups zmmword ptr [rdx + r13 + 0x40] {k2}, zmm6
+	LONG $0x4844b162; WORD $0x3458; BYTE $0x22 // vaddps zmm6, zmm7, zmmword ptr [rdx + r12]
+	LONG $0x487cb162; WORD $0x3411; BYTE $0x22 // vmovups zmmword ptr [rdx + r12], zmm6
+	QUAD $0x01227410ca7cb162 // vmovups zmm6 {k2} {z}, zmmword ptr [rdx + r12 + 0x40]
+	LONG $0x482c7162; WORD $0xd658 // vaddps zmm10, zmm10, zmm6
+	LONG $0x4a7c7162; WORD $0x1011 // vmovups zmmword ptr [rax] {k2}, zmm10
+	WORD $0xfd83; BYTE $0x09 // cmp ebp, 0x9
+	WORD $0x4b74 // je 0x13ef0 <micro+0x1130>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
+	LONG $0x0ff98341 // cmp r9d, 0xf
+	WORD $0x2276 // jbe 0x13ed5 <micro+0x1115>
+	LONG $0x00ff8149; WORD $0x0100; BYTE $0x00 // cmp r15, 0x10000
+	LONG $0x0466830f; WORD $0x0000 // jae 0x14326 <micro+0x1566>
+	LONG $0x487cf162; WORD $0x2011 // vmovups zmmword ptr [rax], zmm4
+	LONG $0x10f98341 // cmp r9d, 0x10
+	WORD $0x2474 // je 0x13ef0 <micro+0x1130>
+	LONG $0x40c08348 // add rax, 0x40
+	LONG $0x000478e9; BYTE $0x00 // jmp 0x1434d <micro+0x158d>
+	LONG $0x00ff8149; WORD $0x0100; BYTE $0x00 // cmp r15, 0x10000
+	WORD $0x0c72 // jb 0x13eea <micro+0x112a>
+	LONG $0xc97cf162; WORD $0x2810 // vmovups zmm5 {k1} {z}, zmmword ptr [rax]
+	LONG $0x485cf162; WORD $0xe558 // vaddps zmm4, zmm4, zmm5
+	LONG $0x497cf162; WORD $0x2011 // vmovups zmmword ptr [rax] {k1}, zmm4
+	LONG $0x0c247c80; BYTE $0x00 // cmp byte ptr [rsp + 0xc], 0x0
+	WORD $0x7a74 // je 0x13f71 <micro+0x11b1>
+	LONG $0xda048d4a // lea rax, [rdx + 8*r11]
+	LONG $0x0ff98341 // cmp r9d, 0xf
+	WORD $0x1b76 // jbe 0x13f1c <micro+0x115c>
+	LONG $0x00ff8149; WORD $0x0100; BYTE $0x00 // cmp r15, 0x10000
+	WORD $0x3e73 // jae 0x13f48 <micro+0x1188>
+	LONG $0x487cf162; WORD $0x1811 // vmovups zmmword ptr [rax], zmm3
+	LONG $0x10f98341 // cmp r9d, 0x10
+	WORD $0x5b74 // je 0x13f71 <micro+0x11b1>
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0x4feb // jmp 0x13f6b <micro+0x11ab>
+	LONG $0x00ff8149; WORD $0x0100; BYTE $0x00 // cmp r15, 0x10000
+	WORD $0x0c72 // jb 0x13f31 <micro+0x1171>
+	LONG $0xc97cf162; WORD $0x0010 // vmovups zmm0 {k1} {z}, zmmword ptr [rax]
+	LONG $0x4864f162; WORD $0xd858 // vaddps zmm3, zmm3, zmm0
+	LONG $0x497cf162; WORD $0x1811 // vmovups zmmword ptr [rax] {k1}, zmm3
+	WORD $0xdb84 // test bl, bl
+	LONG $0x05f5840f; WORD $0x0000 // je 0x14534 <micro+0x1774>
+	LONG $0x2cc66b49 // imul rax, r14, 0x2c
+	WORD $0x0148; BYTE $0xc2 // add rdx, rax
+	WORD $0x66eb // jmp 0x13fae <micro+0x11ee>
+	LONG $0x4864f162; WORD $0x1858 // vaddps zmm3, zmm3, zmmword ptr [rax]
+	LONG $0x487cf162; WORD $0x1811 // vmovups zmmword ptr [rax], zmm3
+	LONG $0x10f98341 // cmp r9d, 0x10
+	WORD $0x1774 // je 0x13f71 <micro+0x11b1>
+	LONG $0xca7cf162; WORD $0x5810; BYTE $0x01 // vmovups zmm3 {k2} {z}, zmmword ptr [rax + 0x40]
+	LONG $0x40c08348 // add rax, 0x40
+	LONG $0x486cf162; WORD $0xd358 // vaddps zmm2, zmm2, zmm3
+	LONG $0x4a7cf162; WORD $0x1011 // vmovups zmmword ptr [rax] {k2}, zmm2
+	WORD $0xdb84 // test bl, bl
+	LONG $0x05bb840f; WORD $0x0000 // je 0x14534 <micro+0x1774>
+	LONG $0x2cc66b49 // imul rax, r14, 0x2c
+	WORD $0x0148; BYTE $0xc2 // add rdx, rax
+	LONG $0x0ff98341 // cmp r9d, 0xf
+	WORD $0x2876 // jbe 0x13fae <micro+0x11ee>
+	LONG $0x00ff8149; WORD $0x0100; BYTE $0x00 // cmp r15, 0x10000
+	WORD $0x3f73 // jae 0x13fce <micro+0x120e>
+	LONG $0x487cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm1
+	LONG $0x10f98341 // cmp r9d, 0x10
+	LONG $0x0595840f; WORD $0x0000 // je 0x14534 <micro+0x1774>
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x4a7cf162; WORD $0x0211 // vmovups zmmword ptr [rdx] {k2}, zmm0
+	LONG $0x000586e9; BYTE $0x00 // jmp 0x14534 <micro+0x1774>
+	LONG $0x00ff8149; WORD $0x0100; BYTE $0x00 // cmp r15, 0x10000
+	WORD $0x0c72 // jb 0x13fc3 <micro+0x1203>
+	LONG $0xc97cf162; WORD $0x0210 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx]
+	LONG $0x4874f162; WORD $0xc858 // vaddps zmm1, zmm1, zmm0
+	LONG $0x497cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx] {k1}, zmm1
+	LONG $0x000566e9; BYTE $0x00 // jmp 0x14534 <micro+0x1774>
+	LONG $0x4874f162; WORD $0x0a58 // vaddps zmm1, zmm1, zmmword ptr [rdx]
+	LONG $0x487cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm1
+	LONG $0x10f98341 // cmp r9d, 0x10
+	LONG $0x0550840f; WORD $0x0000 // je 0x14534 <micro+0x1774>
+	LONG $0xca7cf162; WORD $0x4a10; BYTE $0x01 // vmovups zmm1 {k2} {z}, zmmword ptr [rdx + 0x40]
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
+	LONG $0x4a7cf162; WORD $0x0211 // vmovups zmmword ptr [rdx] {k2}, zmm0
+	LONG $0x000534e9; BYTE $0x00 // jmp 0x14534 <micro+0x1774>
+	WORD $0xb341; BYTE $0x01 // mov r11b, 0x1
+	WORD $0xc031 // xor eax, eax
+	WORD $0xb241; BYTE $0x01 // mov r10b, 0x1
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xf27e8f0f; WORD $0xffff // jg 0x1328f <micro+0x4cf>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x20f98341 // cmp r9d, 0x20
+	LONG $0xf2f8840f; WORD $0xffff // je 0x13333 <micro+0x573>
+	LONG $0x10f98349 // cmp r9, 0x10
+	LONG $0x000010b9; BYTE $0x00 // mov ecx, 0x10
+	WORD $0x8944; BYTE $0xce // mov esi, r9d
+	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
+	LONG $0xffffffbf; BYTE $0xff // mov edi, 0xffffffff
+	LONG $0xc94c0f49 // cmovl rcx, r9
+	WORD $0xce29 // sub esi, ecx
+	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
+	WORD $0xf189 // mov ecx, esi
+	WORD $0xf741; BYTE $0xd0 // not r8d
+	WORD $0xe7d3 // shl edi, cl
+	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
+	WORD $0xd7f7 // not edi
+	LONG $0xd792fbc5 // kmovd k2, edi
+	WORD $0x8548; BYTE $0xed // test rbp, rbp
+	WORD $0x7a74 // je 0x140ec <micro+0x132c>
+	LONG $0x10f98341 // cmp r9d, 0x10
+	WORD $0x2172 // jb 0x14099 <micro+0x12d9>
+	LONG $0xfffb8148; WORD $0x00ff; BYTE $0x00 // cmp rbx, 0xffff
+	WORD $0x4277 // ja 0x140c3 <micro+0x1303>
+	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
+	LONG $0x10f98341 // cmp r9d, 0x10
+	WORD $0x5f74 // je 0x140ec <micro+0x132c>
+	LONG $0x404a8d48 // lea rcx, [rdx + 0x40]
+	LONG $0x4a7cf162; WORD $0x3911 // vmovups zmmword ptr [rcx] {k2}, zmm7
+	WORD $0x53eb // jmp 0x140ec <micro+0x132c>
+	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
+	WORD $0x0c72 // jb 0x140ae <micro+0x12ee>
+	LONG $0xc97cf162; WORD $0x2a10 // vmovups zmm5 {k1} {z}, zmmword ptr [rdx]
+	LONG $0x484cf162; WORD $0xf558 // vaddps zmm6, zmm6, zmm5
+	LONG $0x497cf162; WORD $0x3211 // vmovups zmmword ptr [rdx] {k1}, zmm6
+	WORD $0x8445; BYTE $0xdb // test r11b, r11b
+	LONG $0x0384840f; WORD $0x0000 // je 0x14441 <micro+0x1681>
+	LONG $0xb20c8d4a // lea rcx, [rdx + 4*r14]
+	WORD $0x62eb // jmp 0x14125 <micro+0x1365>
 	LONG $0x484cf162; WORD $0x3258 // vaddps zmm6, zmm6, zmmword ptr [rdx]
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
 	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x1774 // je 0x13f61 <micro+0x11a1>
+	WORD $0x1774 // je 0x140ec <micro+0x132c>
 	LONG $0xca7cf162; WORD $0x7210; BYTE $0x01 // vmovups zmm6 {k2} {z}, zmmword ptr [rdx + 0x40]
 	LONG $0x404a8d48 // lea rcx, [rdx + 0x40]
 	LONG $0x4844f162; WORD $0xf658 // vaddps zmm6, zmm7, zmm6
 	LONG $0x4a7cf162; WORD $0x3111 // vmovups zmmword ptr [rcx] {k2}, zmm6
-	WORD $0xfd83; BYTE $0x01 // cmp ebp, 0x1
-	LONG $0x04fe840f; WORD $0x0000 // je 0x14468 <micro+0x16a8>
-	LONG $0x820c8d48 // lea rcx, [rdx + 4*rax]
+	WORD $0x8445; BYTE $0xdb // test r11b, r11b
+	LONG $0x034c840f; WORD $0x0000 // je 0x14441 <micro+0x1681>
+	LONG $0xb20c8d4a // lea rcx, [rdx + 4*r14]
 	LONG $0x0ff98341 // cmp r9d, 0xf
-	WORD $0x2676 // jbe 0x13f9a <micro+0x11da>
+	WORD $0x2676 // jbe 0x14125 <micro+0x1365>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	LONG $0x031e830f; WORD $0x0000 // jae 0x1429f <micro+0x14df>
+	LONG $0x030c830f; WORD $0x0000 // jae 0x14418 <micro+0x1658>
 	LONG $0x487cf162; WORD $0x2111 // vmovups zmmword ptr [rcx], zmm4
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x0337840f; WORD $0x0000 // je 0x142c8 <micro+0x1508>
+	LONG $0x0325840f; WORD $0x0000 // je 0x14441 <micro+0x1681>
 	LONG $0x40c18348 // add rcx, 0x40
-	LONG $0x000328e9; BYTE $0x00 // jmp 0x142c2 <micro+0x1502>
+	LONG $0x000316e9; BYTE $0x00 // jmp 0x1443b <micro+0x167b>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x0c72 // jb 0x13faf <micro+0x11ef>
-	LONG $0xc97cf162; WORD $0x0910 // vmovups zmm1 {k1} {z}, zmmword ptr [rcx]
-	LONG $0x485cf162; WORD $0xe158 // vaddps zmm4, zmm4, zmm1
+	WORD $0x0c72 // jb 0x1413a <micro+0x137a>
+	LONG $0xc97cf162; WORD $0x2910 // vmovups zmm5 {k1} {z}, zmmword ptr [rcx]
+	LONG $0x485cf162; WORD $0xe558 // vaddps zmm4, zmm4, zmm5
 	LONG $0x497cf162; WORD $0x2111 // vmovups zmmword ptr [rcx] {k1}, zmm4
-	WORD $0xfd83; BYTE $0x03 // cmp ebp, 0x3
-	LONG $0x04aa820f; WORD $0x0000 // jb 0x14468 <micro+0x16a8>
-	LONG $0xc20c8d48 // lea rcx, [rdx + 8*rax]
-	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x0c72 // jb 0x13fd7 <micro+0x1217>
-	LONG $0xc97cf162; WORD $0x0910 // vmovups zmm1 {k1} {z}, zmmword ptr [rcx]
-	LONG $0x486cf162; WORD $0xd158 // vaddps zmm2, zmm2, zmm1
-	LONG $0x497cf162; WORD $0x1111 // vmovups zmmword ptr [rcx] {k1}, zmm2
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0x0482850f; WORD $0x0000 // jne 0x14468 <micro+0x16a8>
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
-	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
-	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x0c72 // jb 0x14003 <micro+0x1243>
-	LONG $0xc97cf162; WORD $0x0810 // vmovups zmm1 {k1} {z}, zmmword ptr [rax]
-	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
-	LONG $0x497cf162; WORD $0x0011 // vmovups zmmword ptr [rax] {k1}, zmm0
-	LONG $0x00045ae9; BYTE $0x00 // jmp 0x14468 <micro+0x16a8>
-	LONG $0x400c8d48 // lea rcx, [rax + 2*rax]
+	LONG $0x0002fce9; BYTE $0x00 // jmp 0x14441 <micro+0x1681>
+	LONG $0x3a4c8d4a; BYTE $0x40 // lea rcx, [rdx + r15 + 0x40]
 	LONG $0x4a7c7162; WORD $0x7a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40] {k2}, zmm15
-	LONG $0x487c7162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm11
-	QUAD $0x01826c114a7c7162 // vmovups zmmword ptr [rdx + 4*rax + 0x40] {k2}, zmm13
-	LONG $0x487c7162; WORD $0x0c11; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax], zmm9
-	QUAD $0x01c264114a7c7162 // vmovups zmmword ptr [rdx + 8*rax + 0x40] {k2}, zmm12
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm7
-	QUAD $0x018a54114a7c7162 // vmovups zmmword ptr [rdx + 4*rcx + 0x40] {k2}, zmm10
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x04e1c148 // shl rcx, 0x4
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x0a // vmovups zmmword ptr [rdx + rcx], zmm6
-	LONG $0x0a4c8d48; BYTE $0x40 // lea rcx, [rdx + rcx + 0x40]
-	LONG $0x0000ace9; BYTE $0x00 // jmp 0x1410a <micro+0x134a>
+	LONG $0x487c3162; WORD $0x1c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm11
+	QUAD $0x01b26c114a7c3162 // vmovups zmmword ptr [rdx + 4*r14 + 0x40] {k2}, zmm13
+	LONG $0x487c3162; WORD $0x0c11; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*r14], zmm9
+	QUAD $0x01f264114a7c3162 // vmovups zmmword ptr [rdx + 8*r14 + 0x40] {k2}, zmm12
+	LONG $0x487cb162; WORD $0x3c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm7
+	QUAD $0x019a54114a7c3162 // vmovups zmmword ptr [rdx + 4*r11 + 0x40] {k2}, zmm10
+	LONG $0x487cb162; WORD $0x3411; BYTE $0x3a // vmovups zmmword ptr [rdx + r15], zmm6
+	LONG $0x0000d7e9; BYTE $0x00 // jmp 0x14261 <micro+0x14a1>
+	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
+	LONG $0x03a1840f; WORD $0x0000 // je 0x14534 <micro+0x1774>
+	LONG $0xf6048d4b // lea rax, [r14 + 8*r14]
+	WORD $0x014c; BYTE $0xf2 // add rdx, r14
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	WORD $0x0148; BYTE $0xc2 // add rdx, rax
+	LONG $0x487cf162; WORD $0x0258 // vaddps zmm0, zmm0, zmmword ptr [rdx]
+	LONG $0x4874f162; WORD $0x4a58; BYTE $0x01 // vaddps zmm1, zmm1, zmmword ptr [rdx + 0x40]
+	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
+	LONG $0x487cf162; WORD $0x4a11; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40], zmm1
+	LONG $0x000374e9; BYTE $0x00 // jmp 0x14534 <micro+0x1774>
 	LONG $0xca7c7162; WORD $0x7210; BYTE $0x01 // vmovups zmm14 {k2} {z}, zmmword ptr [rdx + 0x40]
-	LONG $0x400c8d48 // lea rcx, [rax + 2*rax]
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
-	LONG $0x04e6c148 // shl rsi, 0x4
+	LONG $0x3a4c8d4a; BYTE $0x40 // lea rcx, [rdx + r15 + 0x40]
 	LONG $0x48045162; WORD $0xf658 // vaddps zmm14, zmm15, zmm14
 	LONG $0x4a7c7162; WORD $0x7211; BYTE $0x01 // vmovups zmmword ptr [rdx + 0x40] {k2}, zmm14
-	LONG $0x48247162; WORD $0x1c58; BYTE $0x82 // vaddps zmm11, zmm11, zmmword ptr [rdx + 4*rax]
-	LONG $0x487c7162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm11
-	QUAD $0x01825c10ca7c7162 // vmovups zmm11 {k2} {z}, zmmword ptr [rdx + 4*rax + 0x40]
+	LONG $0x48243162; WORD $0x1c58; BYTE $0xb2 // vaddps zmm11, zmm11, zmmword ptr [rdx + 4*r14]
+	LONG $0x487c3162; WORD $0x1c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm11
+	QUAD $0x01b25c10ca7c3162 // vmovups zmm11 {k2} {z}, zmmword ptr [rdx + 4*r14 + 0x40]
 	LONG $0x48145162; WORD $0xdb58 // vaddps zmm11, zmm13, zmm11
-	QUAD $0x01825c114a7c7162 // vmovups zmmword ptr [rdx + 4*rax + 0x40] {k2}, zmm11
-	LONG $0x48347162; WORD $0x0c58; BYTE $0xc2 // vaddps zmm9, zmm9, zmmword ptr [rdx + 8*rax]
-	LONG $0x487c7162; WORD $0x0c11; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax], zmm9
-	QUAD $0x01c24c10ca7c7162 // vmovups zmm9 {k2} {z}, zmmword ptr [rdx + 8*rax + 0x40]
+	QUAD $0x01b25c114a7c3162 // vmovups zmmword ptr [rdx + 4*r14 + 0x40] {k2}, zmm11
+	LONG $0x48343162; WORD $0x0c58; BYTE $0xf2 // vaddps zmm9, zmm9, zmmword ptr [rdx + 8*r14]
+	LONG $0x487c3162; WORD $0x0c11; BYTE $0xf2 // vmovups zmmword ptr [rdx + 8*r14], zmm9
+	QUAD $0x01f24c10ca7c3162 // vmovups zmm9 {k2} {z}, zmmword ptr [rdx + 8*r14 + 0x40]
 	LONG $0x481c5162; WORD $0xc958 // vaddps zmm9, zmm12, zmm9
-	QUAD $0x01c24c114a7c7162 // vmovups zmmword ptr [rdx + 8*rax + 0x40] {k2}, zmm9
-	LONG $0x4844f162; WORD $0x3c58; BYTE $0x8a // vaddps zmm7, zmm7, zmmword ptr [rdx + 4*rcx]
-	LONG $0x487cf162; WORD $0x3c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm7
-	QUAD $0x018a7c10ca7cf162 // vmovups zmm7 {k2} {z}, zmmword ptr [rdx + 4*rcx + 0x40]
+	QUAD $0x01f24c114a7c3162 // vmovups zmmword ptr [rdx + 8*r14 + 0x40] {k2}, zmm9
+	LONG $0x4844b162; WORD $0x3c58; BYTE $0x9a // vaddps zmm7, zmm7, zmmword ptr [rdx + 4*r11]
+	LONG $0x487cb162; WORD $0x3c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*r11], zmm7
+	QUAD $0x019a7c10ca7cb162 // vmovups zmm7 {k2} {z}, zmmword ptr [rdx + 4*r11 + 0x40]
 	LONG $0x482cf162; WORD $0xff58 // vaddps zmm7, zmm10, zmm7
-	QUAD $0x018a7c114a7cf162 // vmovups zmmword ptr [rdx + 4*rcx + 0x40] {k2}, zmm7
-	LONG $0x324c8d48; BYTE $0x40 // lea rcx, [rdx + rsi + 0x40]
-	LONG $0x484cf162; WORD $0x3458; BYTE $0x32 // vaddps zmm6, zmm6, zmmword ptr [rdx + rsi]
-	LONG $0x487cf162; WORD $0x3411; BYTE $0x32 // vmovups zmmword ptr [rdx + rsi], zmm6
-	QUAD $0x01327410ca7cf162 // vmovups zmm6 {k2} {z}, zmmword ptr [rdx + rsi + 0x40]
+	QUAD $0x019a7c114a7cb162 // vmovups zmmword ptr [rdx + 4*r11 + 0x40] {k2}, zmm7
+	LONG $0x484cb162; WORD $0x3458; BYTE $0x3a // vaddps zmm6, zmm6, zmmword ptr [rdx + r15]
+	LONG $0x487cb162; WORD $0x3411; BYTE $0x3a // vmovups zmmword ptr [rdx + r15], zmm6
+	QUAD $0x013a7410ca7cb162 // vmovups zmm6 {k2} {z}, zmmword ptr [rdx + r15 + 0x40]
 	LONG $0x483c7162; WORD $0xc658 // vaddps zmm8, zmm8, zmm6
 	LONG $0x4a7c7162; WORD $0x0111 // vmovups zmmword ptr [rcx] {k2}, zmm8
 	WORD $0xfd83; BYTE $0x05 // cmp ebp, 0x5
-	LONG $0x034f840f; WORD $0x0000 // je 0x14468 <micro+0x16a8>
-	LONG $0x800c8d48 // lea rcx, [rax + 4*rax]
+	WORD $0x4b74 // je 0x142b7 <micro+0x14f7>
+	LONG $0xb60c8d4b // lea rcx, [r14 + 4*r14]
 	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
 	LONG $0x0ff98341 // cmp r9d, 0xf
-	WORD $0x2676 // jbe 0x1414d <micro+0x138d>
+	WORD $0x2276 // jbe 0x1429c <micro+0x14dc>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	LONG $0x0101830f; WORD $0x0000 // jae 0x14235 <micro+0x1475>
+	LONG $0x02bf830f; WORD $0x0000 // jae 0x14546 <micro+0x1786>
 	LONG $0x487cf162; WORD $0x2111 // vmovups zmmword ptr [rcx], zmm4
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x011a840f; WORD $0x0000 // je 0x1425e <micro+0x149e>
+	WORD $0x2474 // je 0x142b7 <micro+0x14f7>
 	LONG $0x40c18348 // add rcx, 0x40
-	LONG $0x00010be9; BYTE $0x00 // jmp 0x14258 <micro+0x1498>
+	LONG $0x0002d1e9; BYTE $0x00 // jmp 0x1456d <micro+0x17ad>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x0c72 // jb 0x14162 <micro+0x13a2>
-	LONG $0xc97cf162; WORD $0x0910 // vmovups zmm1 {k1} {z}, zmmword ptr [rcx]
-	LONG $0x485cf162; WORD $0xe158 // vaddps zmm4, zmm4, zmm1
+	WORD $0x0c72 // jb 0x142b1 <micro+0x14f1>
+	LONG $0xc97cf162; WORD $0x2910 // vmovups zmm5 {k1} {z}, zmmword ptr [rcx]
+	LONG $0x485cf162; WORD $0xe558 // vaddps zmm4, zmm4, zmm5
 	LONG $0x497cf162; WORD $0x2111 // vmovups zmmword ptr [rcx] {k1}, zmm4
-	WORD $0xfd83; BYTE $0x07 // cmp ebp, 0x7
-	LONG $0x02f7820f; WORD $0x0000 // jb 0x14468 <micro+0x16a8>
-	LONG $0x400c8d48 // lea rcx, [rax + 2*rax]
-	LONG $0xca0c8d48 // lea rcx, [rdx + 8*rcx]
+	WORD $0xc084 // test al, al
+	LONG $0x00c2840f; WORD $0x0000 // je 0x14381 <micro+0x15c1>
+	LONG $0xda048d4a // lea rax, [rdx + 8*r11]
+	LONG $0x0ff98341 // cmp r9d, 0xf
+	WORD $0x2676 // jbe 0x142ef <micro+0x152f>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x0c72 // jb 0x1418e <micro+0x13ce>
-	LONG $0xc97cf162; WORD $0x0910 // vmovups zmm1 {k1} {z}, zmmword ptr [rcx]
+	LONG $0x0082830f; WORD $0x0000 // jae 0x14358 <micro+0x1598>
+	LONG $0x487cf162; WORD $0x1011 // vmovups zmmword ptr [rax], zmm2
+	LONG $0x10f98341 // cmp r9d, 0x10
+	LONG $0x009b840f; WORD $0x0000 // je 0x14381 <micro+0x15c1>
+	LONG $0x40c08348 // add rax, 0x40
+	LONG $0x00008ce9; BYTE $0x00 // jmp 0x1437b <micro+0x15bb>
+	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
+	WORD $0x0c72 // jb 0x14304 <micro+0x1544>
+	LONG $0xc97cf162; WORD $0x0810 // vmovups zmm1 {k1} {z}, zmmword ptr [rax]
 	LONG $0x486cf162; WORD $0xd158 // vaddps zmm2, zmm2, zmm1
-	LONG $0x497cf162; WORD $0x1111 // vmovups zmmword ptr [rcx] {k1}, zmm2
-	WORD $0xfd83; BYTE $0x08 // cmp ebp, 0x8
-	LONG $0x02cb850f; WORD $0x0000 // jne 0x14468 <micro+0x16a8>
-	LONG $0xc00c8d48 // lea rcx, [rax + 8*rax]
+	LONG $0x497cf162; WORD $0x1011 // vmovups zmmword ptr [rax] {k1}, zmm2
+	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
+	LONG $0x0221840f; WORD $0x0000 // je 0x14534 <micro+0x1774>
+	LONG $0xf6048d4b // lea rax, [r14 + 8*r14]
+	WORD $0x014c; BYTE $0xf2 // add rdx, r14
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
 	WORD $0x0148; BYTE $0xc2 // add rdx, rax
-	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
-	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0x0000a0e9; BYTE $0x00 // jmp 0x143c6 <micro+0x1606>
+	LONG $0x485cf162; WORD $0x2058 // vaddps zmm4, zmm4, zmmword ptr [rax]
+	LONG $0x487cf162; WORD $0x2011 // vmovups zmmword ptr [rax], zmm4
+	LONG $0x10f98341 // cmp r9d, 0x10
+	LONG $0xfbb4840f; WORD $0xffff // je 0x13ef0 <micro+0x1130>
+	LONG $0xca7cf162; WORD $0x6010; BYTE $0x01 // vmovups zmm4 {k2} {z}, zmmword ptr [rax + 0x40]
+	LONG $0x40c08348 // add rax, 0x40
+	LONG $0x4854f162; WORD $0xec58 // vaddps zmm5, zmm5, zmm4
+	LONG $0x4a7cf162; WORD $0x2811 // vmovups zmmword ptr [rax] {k2}, zmm5
+	LONG $0xfffb98e9; BYTE $0xff // jmp 0x13ef0 <micro+0x1130>
+	LONG $0x486cf162; WORD $0x1058 // vaddps zmm2, zmm2, zmmword ptr [rax]
+	LONG $0x487cf162; WORD $0x1011 // vmovups zmmword ptr [rax], zmm2
+	LONG $0x10f98341 // cmp r9d, 0x10
+	WORD $0x1774 // je 0x14381 <micro+0x15c1>
+	LONG $0xca7cf162; WORD $0x5010; BYTE $0x01 // vmovups zmm2 {k2} {z}, zmmword ptr [rax + 0x40]
+	LONG $0x40c08348 // add rax, 0x40
+	LONG $0x4864f162; WORD $0xda58 // vaddps zmm3, zmm3, zmm2
+	LONG $0x4a7cf162; WORD $0x1811 // vmovups zmmword ptr [rax] {k2}, zmm3
+	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
+	LONG $0x01aa840f; WORD $0x0000 // je 0x14534 <micro+0x1774>
+	LONG $0xf6048d4b // lea rax, [r14 + 8*r14]
+	WORD $0x014c; BYTE $0xf2 // add rdx, r14
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	WORD $0x0148; BYTE $0xc2 // add rdx, rax
+	LONG $0x0ff98341 // cmp r9d, 0xf
+	WORD $0x2876 // jbe 0x143c6 <micro+0x1606>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x0c72 // jb 0x141c0 <micro+0x1400>
+	WORD $0x3f73 // jae 0x143e6 <micro+0x1626>
+	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
+	LONG $0x10f98341 // cmp r9d, 0x10
+	LONG $0x017d840f; WORD $0x0000 // je 0x14534 <micro+0x1774>
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x4a7cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx] {k2}, zmm1
+	LONG $0x00016ee9; BYTE $0x00 // jmp 0x14534 <micro+0x1774>
+	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
+	WORD $0x0c72 // jb 0x143db <micro+0x161b>
 	LONG $0xc97cf162; WORD $0x0a10 // vmovups zmm1 {k1} {z}, zmmword ptr [rdx]
 	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
 	LONG $0x497cf162; WORD $0x0211 // vmovups zmmword ptr [rdx] {k1}, zmm0
-	LONG $0x00029de9; BYTE $0x00 // jmp 0x14468 <micro+0x16a8>
-	LONG $0x485cf162; WORD $0x2158 // vaddps zmm4, zmm4, zmmword ptr [rcx]
-	LONG $0x487cf162; WORD $0x2111 // vmovups zmmword ptr [rcx], zmm4
-	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x1774 // je 0x141f4 <micro+0x1434>
-	LONG $0xca7cf162; WORD $0x6110; BYTE $0x01 // vmovups zmm4 {k2} {z}, zmmword ptr [rcx + 0x40]
-	LONG $0x40c18348 // add rcx, 0x40
-	LONG $0x4854f162; WORD $0xec58 // vaddps zmm5, zmm5, zmm4
-	LONG $0x4a7cf162; WORD $0x2911 // vmovups zmmword ptr [rcx] {k2}, zmm5
-	WORD $0xfd83; BYTE $0x0a // cmp ebp, 0xa
-	LONG $0x026b860f; WORD $0x0000 // jbe 0x14468 <micro+0x16a8>
-	LONG $0x800c8d48 // lea rcx, [rax + 4*rax]
-	LONG $0xca0c8d48 // lea rcx, [rdx + 8*rcx]
-	LONG $0x0ff98341 // cmp r9d, 0xf
-	LONG $0xfc73860f; WORD $0xffff // jbe 0x13e82 <micro+0x10c2>
-	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	LONG $0x00e9830f; WORD $0x0000 // jae 0x14305 <micro+0x1545>
-	LONG $0x487cf162; WORD $0x1111 // vmovups zmmword ptr [rcx], zmm2
-	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x0102840f; WORD $0x0000 // je 0x1432e <micro+0x156e>
-	LONG $0x40c18348 // add rcx, 0x40
-	LONG $0x0000f3e9; BYTE $0x00 // jmp 0x14328 <micro+0x1568>
-	LONG $0x485cf162; WORD $0x2158 // vaddps zmm4, zmm4, zmmword ptr [rcx]
-	LONG $0x487cf162; WORD $0x2111 // vmovups zmmword ptr [rcx], zmm4
-	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x1774 // je 0x1425e <micro+0x149e>
-	LONG $0xca7cf162; WORD $0x6110; BYTE $0x01 // vmovups zmm4 {k2} {z}, zmmword ptr [rcx + 0x40]
-	LONG $0x40c18348 // add rcx, 0x40
-	LONG $0x4854f162; WORD $0xec58 // vaddps zmm5, zmm5, zmm4
-	LONG $0x4a7cf162; WORD $0x2911 // vmovups zmmword ptr [rcx] {k2}, zmm5
-	WORD $0xfd83; BYTE $0x06 // cmp ebp, 0x6
-	LONG $0x0201860f; WORD $0x0000 // jbe 0x14468 <micro+0x16a8>
-	LONG $0x400c8d48 // lea rcx, [rax + 2*rax]
-	LONG $0xca0c8d48 // lea rcx, [rdx + 8*rcx]
-	LONG $0x0ff98341 // cmp r9d, 0xf
-	LONG $0xff00860f; WORD $0xffff // jbe 0x14179 <micro+0x13b9>
-	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	LONG $0x00ba830f; WORD $0x0000 // jae 0x14340 <micro+0x1580>
-	LONG $0x487cf162; WORD $0x1111 // vmovups zmmword ptr [rcx], zmm2
-	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x00d3840f; WORD $0x0000 // je 0x14369 <micro+0x15a9>
-	LONG $0x40c18348 // add rcx, 0x40
-	LONG $0x0000c4e9; BYTE $0x00 // jmp 0x14363 <micro+0x15a3>
-	LONG $0x485cf162; WORD $0x2158 // vaddps zmm4, zmm4, zmmword ptr [rcx]
-	LONG $0x487cf162; WORD $0x2111 // vmovups zmmword ptr [rcx], zmm4
-	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x1774 // je 0x142c8 <micro+0x1508>
-	LONG $0xca7cf162; WORD $0x6110; BYTE $0x01 // vmovups zmm4 {k2} {z}, zmmword ptr [rcx + 0x40]
-	LONG $0x40c18348 // add rcx, 0x40
-	LONG $0x4854f162; WORD $0xec58 // vaddps zmm5, zmm5, zmm4
-	LONG $0x4a7cf162; WORD $0x2911 // vmovups zmmword ptr [rcx] {k2}, zmm5
-	WORD $0xfd83; BYTE $0x02 // cmp ebp, 0x2
-	LONG $0x0197860f; WORD $0x0000 // jbe 0x14468 <micro+0x16a8>
-	LONG $0xc20c8d48 // lea rcx, [rdx + 8*rax]
-	LONG $0x0ff98341 // cmp r9d, 0xf
-	LONG $0xfce3860f; WORD $0xffff // jbe 0x13fc2 <micro+0x1202>
-	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	LONG $0x00f8830f; WORD $0x0000 // jae 0x143e4 <micro+0x1624>
-	LONG $0x487cf162; WORD $0x1111 // vmovups zmmword ptr [rcx], zmm2
-	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x0111840f; WORD $0x0000 // je 0x1440d <micro+0x164d>
-	LONG $0x40c18348 // add rcx, 0x40
-	LONG $0x000102e9; BYTE $0x00 // jmp 0x14407 <micro+0x1647>
-	LONG $0x486cf162; WORD $0x1158 // vaddps zmm2, zmm2, zmmword ptr [rcx]
-	LONG $0x487cf162; WORD $0x1111 // vmovups zmmword ptr [rcx], zmm2
-	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x1774 // je 0x1432e <micro+0x156e>
-	LONG $0xca7cf162; WORD $0x5110; BYTE $0x01 // vmovups zmm2 {k2} {z}, zmmword ptr [rcx + 0x40]
-	LONG $0x40c18348 // add rcx, 0x40
-	LONG $0x4864f162; WORD $0xda58 // vaddps zmm3, zmm3, zmm2
-	LONG $0x4a7cf162; WORD $0x1911 // vmovups zmmword ptr [rcx] {k2}, zmm3
-	WORD $0xfd83; BYTE $0x0b // cmp ebp, 0xb
-	LONG $0x0131840f; WORD $0x0000 // je 0x14468 <micro+0x16a8>
-	LONG $0x2cc06b48 // imul rax, rax, 0x2c
-	WORD $0x0148; BYTE $0xc2 // add rdx, rax
-	WORD $0x40eb // jmp 0x14380 <micro+0x15c0>
-	LONG $0x486cf162; WORD $0x1158 // vaddps zmm2, zmm2, zmmword ptr [rcx]
-	LONG $0x487cf162; WORD $0x1111 // vmovups zmmword ptr [rcx], zmm2
-	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x1774 // je 0x14369 <micro+0x15a9>
-	LONG $0xca7cf162; WORD $0x5110; BYTE $0x01 // vmovups zmm2 {k2} {z}, zmmword ptr [rcx + 0x40]
-	LONG $0x40c18348 // add rcx, 0x40
-	LONG $0x4864f162; WORD $0xda58 // vaddps zmm3, zmm3, zmm2
-	LONG $0x4a7cf162; WORD $0x1911 // vmovups zmmword ptr [rcx] {k2}, zmm3
-	WORD $0xfd83; BYTE $0x08 // cmp ebp, 0x8
-	LONG $0x00f6850f; WORD $0x0000 // jne 0x14468 <micro+0x16a8>
-	LONG $0xc00c8d48 // lea rcx, [rax + 8*rax]
-	WORD $0x0148; BYTE $0xc2 // add rdx, rax
-	LONG $0x490c8d48 // lea rcx, [rcx + 2*rcx]
-	WORD $0x0148; BYTE $0xca // add rdx, rcx
-	LONG $0x0ff98341 // cmp r9d, 0xf
-	LONG $0xfe21860f; WORD $0xffff // jbe 0x141ab <micro+0x13eb>
-	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x1f73 // jae 0x143b2 <micro+0x15f2>
-	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
-	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x00c5840f; WORD $0x0000 // je 0x14468 <micro+0x16a8>
-	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x4a7cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx] {k2}, zmm1
-	LONG $0x0000b6e9; BYTE $0x00 // jmp 0x14468 <micro+0x16a8>
+	LONG $0x00014ee9; BYTE $0x00 // jmp 0x14534 <micro+0x1774>
 	LONG $0x487cf162; WORD $0x0258 // vaddps zmm0, zmm0, zmmword ptr [rdx]
 	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
 	LONG $0x10f98341 // cmp r9d, 0x10
-	LONG $0x00a0840f; WORD $0x0000 // je 0x14468 <micro+0x16a8>
+	LONG $0x0138840f; WORD $0x0000 // je 0x14534 <micro+0x1774>
 	LONG $0xca7cf162; WORD $0x4210; BYTE $0x01 // vmovups zmm0 {k2} {z}, zmmword ptr [rdx + 0x40]
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x4874f162; WORD $0xc858 // vaddps zmm1, zmm1, zmm0
 	LONG $0x4a7cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx] {k2}, zmm1
-	LONG $0x000084e9; BYTE $0x00 // jmp 0x14468 <micro+0x16a8>
-	LONG $0x486cf162; WORD $0x1158 // vaddps zmm2, zmm2, zmmword ptr [rcx]
-	LONG $0x487cf162; WORD $0x1111 // vmovups zmmword ptr [rcx], zmm2
+	LONG $0x00011ce9; BYTE $0x00 // jmp 0x14534 <micro+0x1774>
+	LONG $0x485cf162; WORD $0x2158 // vaddps zmm4, zmm4, zmmword ptr [rcx]
+	LONG $0x487cf162; WORD $0x2111 // vmovups zmmword ptr [rcx], zmm4
 	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x1774 // je 0x1440d <micro+0x164d>
-	LONG $0xca7cf162; WORD $0x5110; BYTE $0x01 // vmovups zmm2 {k2} {z}, zmmword ptr [rcx + 0x40]
+	WORD $0x1774 // je 0x14441 <micro+0x1681>
+	LONG $0xca7cf162; WORD $0x6110; BYTE $0x01 // vmovups zmm4 {k2} {z}, zmmword ptr [rcx + 0x40]
 	LONG $0x40c18348 // add rcx, 0x40
-	LONG $0x4864f162; WORD $0xda58 // vaddps zmm3, zmm3, zmm2
-	LONG $0x4a7cf162; WORD $0x1911 // vmovups zmmword ptr [rcx] {k2}, zmm3
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	WORD $0x5675 // jne 0x14468 <micro+0x16a8>
-	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x4854f162; WORD $0xec58 // vaddps zmm5, zmm5, zmm4
+	LONG $0x4a7cf162; WORD $0x2911 // vmovups zmmword ptr [rcx] {k2}, zmm5
+	WORD $0x8445; BYTE $0xd2 // test r10b, r10b
+	WORD $0x7b74 // je 0x144c1 <micro+0x1701>
+	LONG $0xf20c8d4a // lea rcx, [rdx + 8*r14]
+	LONG $0x0ff98341 // cmp r9d, 0xf
+	WORD $0x1b76 // jbe 0x1446b <micro+0x16ab>
+	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
+	WORD $0x3f73 // jae 0x14498 <micro+0x16d8>
+	LONG $0x487cf162; WORD $0x1911 // vmovups zmmword ptr [rcx], zmm3
+	LONG $0x10f98341 // cmp r9d, 0x10
+	WORD $0x5c74 // je 0x144c1 <micro+0x1701>
+	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x50eb // jmp 0x144bb <micro+0x16fb>
+	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
+	WORD $0x0c72 // jb 0x14480 <micro+0x16c0>
+	LONG $0xc97cf162; WORD $0x0910 // vmovups zmm1 {k1} {z}, zmmword ptr [rcx]
+	LONG $0x4864f162; WORD $0xd958 // vaddps zmm3, zmm3, zmm1
+	LONG $0x497cf162; WORD $0x1911 // vmovups zmmword ptr [rcx] {k1}, zmm3
+	WORD $0xc084 // test al, al
+	LONG $0x00a6840f; WORD $0x0000 // je 0x14534 <micro+0x1774>
+	LONG $0x76048d4b // lea rax, [r14 + 2*r14]
+	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
+	WORD $0x56eb // jmp 0x144ee <micro+0x172e>
+	LONG $0x4864f162; WORD $0x1958 // vaddps zmm3, zmm3, zmmword ptr [rcx]
+	LONG $0x487cf162; WORD $0x1911 // vmovups zmmword ptr [rcx], zmm3
+	LONG $0x10f98341 // cmp r9d, 0x10
+	WORD $0x1774 // je 0x144c1 <micro+0x1701>
+	LONG $0xca7cf162; WORD $0x5910; BYTE $0x01 // vmovups zmm3 {k2} {z}, zmmword ptr [rcx + 0x40]
+	LONG $0x40c18348 // add rcx, 0x40
+	LONG $0x486cf162; WORD $0xd358 // vaddps zmm2, zmm2, zmm3
+	LONG $0x4a7cf162; WORD $0x1111 // vmovups zmmword ptr [rcx] {k2}, zmm2
+	WORD $0xc084 // test al, al
+	WORD $0x6f74 // je 0x14534 <micro+0x1774>
+	LONG $0x76048d4b // lea rax, [r14 + 2*r14]
 	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
 	LONG $0x0ff98341 // cmp r9d, 0xf
-	LONG $0xfbca860f; WORD $0xffff // jbe 0x13fee <micro+0x122e>
+	WORD $0x1b76 // jbe 0x144ee <micro+0x172e>
 	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
-	WORD $0x1273 // jae 0x1443f <micro+0x167f>
+	WORD $0x2f73 // jae 0x1450b <micro+0x174b>
 	LONG $0x487cf162; WORD $0x0011 // vmovups zmmword ptr [rax], zmm0
 	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x2f74 // je 0x14468 <micro+0x16a8>
+	WORD $0x4c74 // je 0x14534 <micro+0x1774>
 	LONG $0x40c08348 // add rax, 0x40
-	WORD $0x23eb // jmp 0x14462 <micro+0x16a2>
+	WORD $0x40eb // jmp 0x1452e <micro+0x176e>
+	LONG $0x00fb8148; WORD $0x0100; BYTE $0x00 // cmp rbx, 0x10000
+	WORD $0x0c72 // jb 0x14503 <micro+0x1743>
+	LONG $0xc97cf162; WORD $0x0810 // vmovups zmm1 {k1} {z}, zmmword ptr [rax]
+	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
+	LONG $0x497cf162; WORD $0x0011 // vmovups zmmword ptr [rax] {k1}, zmm0
+	WORD $0x29eb // jmp 0x14534 <micro+0x1774>
 	LONG $0x487cf162; WORD $0x0058 // vaddps zmm0, zmm0, zmmword ptr [rax]
 	LONG $0x487cf162; WORD $0x0011 // vmovups zmmword ptr [rax], zmm0
 	LONG $0x10f98341 // cmp r9d, 0x10
-	WORD $0x1774 // je 0x14468 <micro+0x16a8>
+	WORD $0x1774 // je 0x14534 <micro+0x1774>
 	LONG $0xca7cf162; WORD $0x4010; BYTE $0x01 // vmovups zmm0 {k2} {z}, zmmword ptr [rax + 0x40]
 	LONG $0x40c08348 // add rax, 0x40
 	LONG $0x4874f162; WORD $0xc858 // vaddps zmm1, zmm1, zmm0
 	LONG $0x4a7cf162; WORD $0x0811 // vmovups zmmword ptr [rax] {k2}, zmm1
+	LONG $0x10c48348 // add rsp, 0x10
 	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
+	LONG $0x485cf162; WORD $0x2158 // vaddps zmm4, zmm4, zmmword ptr [rcx]
+	LONG $0x487cf162; WORD $0x2111 // vmovups zmmword ptr [rcx], zmm4
+	LONG $0x10f98341 // cmp r9d, 0x10
+	LONG $0xfd5b840f; WORD $0xffff // je 0x142b7 <micro+0x14f7>
+	LONG $0xca7cf162; WORD $0x6110; BYTE $0x01 // vmovups zmm4 {k2} {z}, zmmword ptr [rcx + 0x40]
+	LONG $0x40c18348 // add rcx, 0x40
+	LONG $0x4854f162; WORD $0xec58 // vaddps zmm5, zmm5, zmm4
+	LONG $0x4a7cf162; WORD $0x2911 // vmovups zmmword ptr [rcx] {k2}, zmm5
+	LONG $0xfffd3fe9; BYTE $0xff // jmp 0x142b7 <micro+0x14f7>
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	WORD $0xcccc
+	QUAD $0xcccccccccccccccc
 
 // func packF32_avx512(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int)
 TEXT ·packF32_avx512(SB), 0, $0-48

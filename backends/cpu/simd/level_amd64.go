@@ -24,7 +24,7 @@ func machineLevels() []Kernels {
 			if x.HasAVX512VNNI {
 				wide = &avx512PanelKernels
 			}
-			k := Kernels{Name: "avx512", k: avx512Kernels, p: wide, mr: 32, nr: 12, far: far}
+			k := Kernels{Name: "avx512", k: avx512Kernels, p: wide, mr: 32, nr: 12, tile: 256, far: far}
 			if x.HasAVX512BF16 {
 				k.b = &avx512Bf16Kernels
 				if x.HasAVX512VNNI && x.HasAMXTile && x.HasAMXBF16 && grantTiles() {
@@ -35,7 +35,7 @@ func machineLevels() []Kernels {
 			}
 			all = append(all, k)
 		}
-		all = append(all, Kernels{Name: "avx2", k: avx2Kernels, p: narrow, mr: 16, nr: 6, far: far})
+		all = append(all, Kernels{Name: "avx2", k: avx2Kernels, p: narrow, mr: 16, nr: 6, tile: 128, far: far})
 	}
 	return all
 }

@@ -8,7 +8,7 @@ import "golang.org/x/sys/cpu"
 // beyond ARMv8.0, which every arm64 processor that Go runs on has; dot
 // products of bytes are used where there are some.
 func machineLevels() []Kernels {
-	k := Kernels{Name: "neon", k: neonKernels, p: &neonPanelKernels, mr: 8, nr: 12}
+	k := Kernels{Name: "neon", k: neonKernels, p: &neonPanelKernels, mr: 8, nr: 12, tile: 128}
 	if cpu.ARM64.HasASIMDDP {
 		k.p = &dotprodPanelKernels
 	}

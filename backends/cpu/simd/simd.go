@@ -29,6 +29,7 @@ type Kernels struct {
 	b      *bf16Kernels // nil where the processor has no dot products of bf16
 	a      *amxKernels  // nil where it has no matrix unit, or the system does not grant it
 	mr, nr int          // the micro-kernel's tile: rows of W, rows of X
+	tile   int          // see TileRows
 	far    bool         // see Far
 }
 
@@ -47,7 +48,7 @@ func (k *Kernels) WithFar(on bool) *Kernels {
 	return &c
 }
 
-var goLevel = Kernels{Name: "go", k: goKernels, p: &goPanelKernels, mr: goMR, nr: goNR}
+var goLevel = Kernels{Name: "go", k: goKernels, p: &goPanelKernels, mr: goMR, nr: goNR, tile: 128}
 
 // Levels lists what this machine can run, best first.
 func Levels() []*Kernels {

@@ -4,17 +4,17 @@ package simd
 
 // assembler are the SHA-256 sums of the generated files, for HashSources.
 var assembler = map[string]string{
-	"gemm_avx512_amd64.s":       "05c71bcaacde66a4d88aca96732a02d9bb0fcab4bbedc62552a93f60e00a389d",
+	"gemm_avx512_amd64.s":       "faee46718abd05c5f108bf168a99b4c9306be33df9aeabed7797bcaa6c26e9d8",
 	"matvec_avx512_amd64.s":     "fcb1ae7c6f3890d01b30b05e5a273640371ad243ed97f6fc3f8503ee58999d97",
 	"plainpanel_avx512_amd64.s": "73d64b2910c84213595de53ebdddf4eecd3ff95d785ac69559f5f311a7285520",
 	"rows_avx512_amd64.s":       "3b20d8ac5cde15abd36061e7f69d8c7a45309231cc3524b03be61b93edfca89d",
 	"vector_avx512_amd64.s":     "235b0e69ae4ecdb79e1d0327c8c6203ca5e07d31cfc8e4944c0a49a55719558c",
-	"gemm_avx2_amd64.s":         "8dd6530f8319310ab76956e79dace7cd5611712a0f37f260511de3d567e07be1",
+	"gemm_avx2_amd64.s":         "275101bbff07ef349c3cb58d4df5598f59ce33a1fdbf9e15152c2ea0b4e3542b",
 	"matvec_avx2_amd64.s":       "88b0aadf2d12c95a9e79b0ec16fe251ba784002b07d000805cf287586f6bf38b",
 	"plainpanel_avx2_amd64.s":   "8d49ca545eaed84f144d998d26a3fb6dbcfd5d1c93196ce9f45dcdb95dd21f1e",
 	"rows_avx2_amd64.s":         "7c759f8550c567b5d71910701f75045256344d865be3868eca9b24feee108599",
 	"vector_avx2_amd64.s":       "c6d402b4c6abdeb0efb5cdfe495586e3a8612df2347759b94ff877050c9bbdc8",
-	"gemm_neon_arm64.s":         "298509511fdadcc39de637d2efbbe3135678172443f04675517c8936a9519aaf",
+	"gemm_neon_arm64.s":         "2d2f53a398de56d58818fff4cf01bd9c6af9fafa57f6ffef0d6f8643e6140439",
 	"matvec_neon_arm64.s":       "2cee525c6ecf4673c2a0df4bb11884e4160da1e2efd104632b29374c43da5657",
 	"plainpanel_neon_arm64.s":   "8a5b129ceb2edc07c27d7c06a9ba942c1610abbba7f15ffd6bab0a4e7849afc8",
 	"rows_neon_arm64.s":         "d8dd32f43ebb620459417d6deb2694188fb42cca9b8112cf1a634a576a4896be",
