@@ -32,9 +32,13 @@ func DefaultLimit(kv tensor.Type) float64 {
 }
 
 // RoundedLimit is the default limit where the device rounds the activations of
-// products (backends.Info.ActQuant, ActBF16) and the model has weights for which
+// products to eight bits (backends.Info.ActQuant) and the model has weights for which
 // it does: each product is off by up to 6e-3, and what follows adds these up.
 const RoundedLimit = 5e-2
+
+// BF16Limit is it where products round their activations to bf16 (ActBF16): each is
+// off by 1e-3, which 22 layers of random weights made 1.1e-2.
+const BF16Limit = 3e-2
 
 // HalfLimit is it where products round their activations to f16 (ActF16): each is
 // off by up to 3e-4.
@@ -47,12 +51,13 @@ func (e *Engine) rounded() float64 {
 	for _, n := range e.first.Nodes {
 		switch n.Op {
 		case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearScaled, ops.LinearScaledBias, ops.LinearScaledResidual, ops.LinearID:
-			block, _ := n.In[1].Type.Block()
-			if block > 1 && info.ActQuant || n.In[1].Type == tensor.BF16 && info.ActBF16 {
+			switch w := n.In[1].Type; {
+			case w.IsBlock() && info.ActQuant:
 				return RoundedLimit
-			}
-			if info.ActF16 && n.In[1].Type != tensor.F32 && n.In[1].Type != tensor.F64 {
-				limit = HalfLimit
+			case w == tensor.BF16 && info.ActBF16:
+				limit = BF16Limit
+			case info.ActF16 && w != tensor.F32 && w != tensor.F64:
+				limit = max(limit, HalfLimit)
 			}
 		}
 	}

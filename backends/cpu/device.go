@@ -2,7 +2,9 @@
 // needs nothing but Go. Activations are float32; caches are float32, float16 or
 // bfloat16. Weights of most types are packed in panels at load, others are read as
 // files store them. In products with block formats activations are rounded to
-// eight bits, so that the products are dot products of bytes; Exact leaves that out.
+// eight bits, so that the products are dot products of bytes, and in those of several
+// rows with weights of bf16 to bf16, where the processor has dot products of it; Exact
+// leaves that out.
 //
 // A launch is bound once, at capture, to an object that holds its operands as
 // slices; replay runs these objects in order over a pool of workers and
@@ -38,13 +40,10 @@ type Device struct {
 // Option changes how a device computes.
 type Option func(*Device)
 
-// Exact keeps activations in float32 in products with block formats as well,
-// which takes more time: by default these round them to eight bits.
-func Exact(d *Device) { d.exact, d.info.ActQuant = true, false }
-
-// FastBF16 rounds activations to bf16 in products of several rows with weights
-// of bf16, where the processor has dot products of it: twice as fast.
-func FastBF16(d *Device) { d.bf16, d.info.ActBF16 = d.k.HasBF16(), d.k.HasBF16() }
+// Exact keeps activations in float32 in all products, which takes more time: by
+// default those with block formats round them to eight bits, and those of several
+// rows with weights of bf16 to bf16.
+func Exact(d *Device) { d.exact, d.bf16, d.info.ActQuant, d.info.ActBF16 = true, false, false, false }
 
 // New opens the processor with a number of threads; 0 means all cores. The
 // level of its kernels is the best that the processor has, or what GRETA_CPU names.
@@ -73,9 +72,9 @@ func open(k *simd.Kernels, threads int, opts []Option) (*Device, error) {
 	if threads == 0 {
 		threads = runtime.GOMAXPROCS(0)
 	}
-	d := &Device{k: k, pool: pool.New(threads), info: backends.Info{
+	d := &Device{k: k, pool: pool.New(threads), bf16: k.HasBF16(), info: backends.Info{
 		Backend: "cpu", Name: processorName(), Level: k.Name, Threads: threads, Float: tensor.F32, Align: 64,
-		Fusions: fusions, Memory: availableMemory(), ActQuant: true,
+		Fusions: fusions, Memory: availableMemory(), ActQuant: true, ActBF16: k.HasBF16(),
 	}}
 	for _, o := range opts {
 		o(d)

@@ -17,7 +17,7 @@ import (
 func TestVariants(t *testing.T) {
 	for _, typ := range []string{"f32", "f16", "bf16", "q8_0", "q4_K"} {
 		for _, rows := range []int{1, 3, 9, 40} {
-			dev, err := cpu.New(2, cpu.FastBF16)
+			dev, err := cpu.New(2)
 			if err != nil {
 				t.Fatal(err)
 			}

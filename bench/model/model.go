@@ -197,6 +197,8 @@ func tolerance(e *engine.Engine) float64 {
 		switch {
 		case v.Type.IsBlock():
 			limit = max(limit, engine.RoundedLimit)
+		case v.Type == tensor.BF16 && info.ActBF16:
+			limit = max(limit, engine.BF16Limit)
 		case v.Type == tensor.BF16 || v.Type == tensor.F16 && info.ActF16:
 			limit = max(limit, 1e-2)
 		}

@@ -20,7 +20,6 @@ type deviceFlags struct {
 	threads int
 	device  string // empty: the best
 	exact   bool   // activations stay f32
-	fast    bool   // products of bf16 weights round activations to bf16
 	// validate is told what vulkan's validation layer says; nil: it is not loaded.
 	validate func(text string)
 	kernels  string // folder of kernels that were compiled ahead of time
@@ -35,9 +34,6 @@ var backendTable = append([]backend{
 		var opts []cpu.Option
 		if f.exact {
 			opts = append(opts, cpu.Exact)
-		}
-		if f.fast {
-			opts = append(opts, cpu.FastBF16)
 		}
 		d, err := cpu.New(f.threads, opts...)
 		if err != nil {
@@ -73,11 +69,8 @@ func openBackend(name string, f deviceFlags) (backends.Device, error) {
 	if f.threads < 0 || f.threads > 1024 {
 		return nil, usagef("--threads %d: it must be between 1 and 1024, or 0 for all cores", f.threads)
 	}
-	if f.exact && f.fast {
-		return nil, usagef("--exact and --fast-bf16 contradict each other")
-	}
-	if (f.exact || f.fast) && name != "cpu" {
-		return nil, usagef("--exact and --fast-bf16 belong to the cpu backend")
+	if f.exact && name != "cpu" {
+		return nil, usagef("--exact belongs to the cpu backend")
 	}
 	for _, b := range backendTable {
 		if b.name == name {

@@ -196,7 +196,6 @@ func TestBenchModelRefused(t *testing.T) {
 		{"llama2_block --cache-limit lots", exitUsage, "--cache-limit"},
 		{"llama2_block --fp16 perhaps", exitUsage, "--fp16"},
 		{"llama2_block --device 7", exitNoDevice, "--device 7"},
-		{"llama2_block --exact --fast-bf16", exitUsage, "contradict"},
 	} {
 		r := greta(t, append([]string{"bench", "model"}, strings.Fields(c.args)...)...)
 		if r.code != c.code || !strings.Contains(r.err, c.part) || r.out != "" {

@@ -310,7 +310,6 @@ func TestBenchOpRefused(t *testing.T) {
 		{"linear --backend cuda", exitNoDevice, "no backend"},
 		{"linear --device 7", exitNoDevice, "--device 7"},
 		{"linear --fp16 on", exitUsage, "no path in half precision"},
-		{"linear --exact --fast-bf16", exitUsage, "contradict"},
 		{"linear --k 33 --dtype q4_0", exitUsage, "33"},
 	} {
 		r := greta(t, append([]string{"bench", "op"}, strings.Fields(c.args)...)...)

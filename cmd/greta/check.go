@@ -42,7 +42,8 @@ of a safetensors file: input_ids [B, S], logits [B, S, V], greedy_prompt [P],
 greedy [G]; or greedy continuations and the mean negative log-likelihood with
 those of a JSON file: {"greedy": [{"prompt_tokens": [...], "greedy": [...]}],
 "nll_tokens": [...], "nll": 4.1}. Of a folder its expected.safetensors or
-expected.json is taken.
+expected.json is taken. Such results are exact: --kv f32 leaves the rounding of
+caches out, and --exact, on the processor, that of activations.
 
 The exit code is 4 on a mismatch.`,
 		Args: exactly(1, "one model"),

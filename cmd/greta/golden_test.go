@@ -100,7 +100,7 @@ func TestExpected(t *testing.T) {
 		{trained, trained, []string{"4 texts, equal: true", "nll      4.124", "STATUS=OK"}},
 		{trained, filepath.Join(trained, "expected.json"), []string{"STATUS=OK"}},
 	} {
-		r := greta(t, "check", c.model, "--expected", c.expected, "--kv", "f32")
+		r := greta(t, "check", c.model, "--expected", c.expected, "--kv", "f32", "--exact")
 		for _, want := range c.want {
 			if r.code != 0 || !strings.Contains(r.out, want) {
 				t.Errorf("--expected %s: exit code %d, %q is wanted\n%s%s", c.expected, r.code, want, r.out, r.err)
@@ -180,7 +180,7 @@ func TestTolstoy(t *testing.T) {
 func TestTolstoyNLL(t *testing.T) {
 	dir, x := readTolstoy(t)
 	for _, kv := range []string{"f32", "f16"} {
-		rep := runReport(t, dir, "--tokens", joinIDs(x.NLLTokens), "--nll", "--kv", kv)
+		rep := runReport(t, dir, "--tokens", joinIDs(x.NLLTokens), "--nll", "--kv", kv, "--exact")
 		if rep.NLL == nil || math.Abs(*rep.NLL-x.NLL) > 1e-4 {
 			t.Errorf("--kv %s: %v, want %g", kv, rep.NLL, x.NLL)
 		} else {

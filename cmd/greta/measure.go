@@ -236,11 +236,13 @@ const maxRefElems = 500e6
 // own check, and more where kernels may round activations to the weights'
 // precision, as products of 8-bit integers and of bf16 do.
 func (r *runner) tolerance() float64 {
-	limit := engine.DefaultLimit(r.engine.Options().KV)
+	limit, info := engine.DefaultLimit(r.engine.Options().KV), r.engine.Device().Info()
 	for _, v := range r.engine.Decode().Weights {
 		switch {
 		case v.Type.IsBlock():
-			limit = max(limit, 5e-2)
+			limit = max(limit, engine.RoundedLimit)
+		case v.Type == tensor.BF16 && info.ActBF16:
+			limit = max(limit, engine.BF16Limit)
 		case v.Type == tensor.BF16:
 			limit = max(limit, 1e-2)
 		}

@@ -43,7 +43,7 @@ type modelFlags struct {
 	cache, cacheLimit         string
 	noFuse, noCapture         bool
 	tunedFlags
-	exact, fast   bool
+	exact         bool
 	fp16, kernels string
 }
 
@@ -61,8 +61,7 @@ func (f *modelFlags) register(s *pflag.FlagSet) {
 	s.Uint64Var(&f.weightSeed, "weight-seed", 0, "seed of synthetic weights")
 	s.StringVar(&f.cache, "cache", "", "folder where packed weights are kept, or off (default: greta/packed in the user's folder of caches)")
 	s.StringVar(&f.cacheLimit, "cache-limit", "", "most that the folder may hold, such as 20GB")
-	s.BoolVar(&f.exact, "exact", false, "cpu: keep activations in f32 also for block formats, which otherwise round them to 8 bits")
-	s.BoolVar(&f.fast, "fast-bf16", false, "cpu: round activations to bf16 in prefill over bf16 weights, where the processor has bf16 dot products")
+	s.BoolVar(&f.exact, "exact", false, "cpu: keep activations in f32 in all products; otherwise block formats round them to 8 bits, and bf16 weights to bf16 in prefill where the processor has dot products of it")
 	s.StringVar(&f.fp16, "fp16", "auto", "vulkan, hip: arithmetic in half precision: on, off, or auto, where it passed its check and is as good as asked for")
 	s.StringVar(&f.kernels, "kernels", "", "hip: folder of kernels compiled ahead of time by greta kernels build, used before anything is compiled")
 	s.BoolVar(&f.noFuse, "no-fuse", false, "run the graph as the model file says it, without fused operators")
@@ -148,7 +147,7 @@ func (b *bundle) checkForced(some bool) error {
 }
 
 func (f *modelFlags) deviceFlags() deviceFlags {
-	return deviceFlags{threads: f.threads, device: f.device, exact: f.exact, fast: f.fast, kernels: f.kernels}
+	return deviceFlags{threads: f.threads, device: f.device, exact: f.exact, kernels: f.kernels}
 }
 
 // settle turns the device's fast paths on or off, by --fp16 and by what their

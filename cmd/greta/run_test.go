@@ -112,9 +112,6 @@ func TestExact(t *testing.T) {
 	if r := greta(t, append([]string{"run", "--exact", "--backend", "ref"}, small...)...); r.code != exitUsage {
 		t.Errorf("--exact on ref: code %d, %s", r.code, r.err)
 	}
-	if r := greta(t, append([]string{"run", "--exact", "--fast-bf16"}, small...)...); r.code != exitUsage {
-		t.Errorf("--exact with --fast-bf16: code %d, %s", r.code, r.err)
-	}
 }
 
 func TestSamplingFlags(t *testing.T) {

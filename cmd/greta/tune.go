@@ -238,9 +238,6 @@ func (f *tuneFlags) tuneChild() child.Command {
 	if f.exact {
 		c = append(c, "--exact")
 	}
-	if f.fast {
-		c = append(c, "--fast-bf16")
-	}
 	return c
 }
 
