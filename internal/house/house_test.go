@@ -47,6 +47,7 @@ var mayImport = map[string][]string{
 	"bench/platform":   {"bench", "bench/record", "bench/stats", "bench/guard", "backends", "backends/cpu", "backends/vulkan", "backends/hip", "tensor"},
 	"internal":         {},
 	"internal/golden":  {"tensor", "weights"},
+	"internal/factors": {"tensor", "weights", "weights/quant"},
 	"internal/fakedev": {"backends", "backends/cpu", "graph"},
 	"internal/npy":     {"tensor"},
 	"cmd":              {"engine", "engine/report", "engine/health", "backends", "backends/ref", "backends/cpu", "backends/vulkan", "backends/hip", "models", "ops", "graph", "tensor", "weights", "tokenizer", "internal", "bench", "bench/record", "bench/stats", "bench/guard", "bench/store", "bench/environ", "bench/compare", "bench/exp", "bench/tune", "bench/platform", "bench/pictures", "bench/gap"},
