@@ -77,15 +77,17 @@ type OpError struct {
 
 // CheckReport is what a check found.
 type CheckReport struct {
-	Ops       []OpError `json:"ops"`
-	Limit     float64   `json:"limit"`
-	Diverged  *OpError  `json:"diverged,omitempty"` // the first beyond the limit
-	Prefill   OpError   `json:"prefill_decode"`     // logits of prefill against those of single steps
-	PrefillOK bool      `json:"prefill_equals_decode"`
-	ReplayOK  bool      `json:"replay_equals_eager"`         // bit for bit, of the prompt at once and of single tokens
-	ReplayAt  string    `json:"replay_differs_at,omitempty"` // the first step whose bits differ
-	RepeatOK  bool      `json:"repeats_bit_identical"`
-	RepeatAt  string    `json:"repeats_differ_at,omitempty"`
+	Ops      []OpError `json:"ops"`
+	Limit    float64   `json:"limit"`
+	Diverged *OpError  `json:"diverged,omitempty"` // the first beyond the limit
+	Prefill  OpError   `json:"prefill_decode"`     // logits of prefill against those of single steps
+	// PrefillLimit is Limit, or twice that where products round activations.
+	PrefillLimit float64 `json:"prefill_limit"`
+	PrefillOK    bool    `json:"prefill_equals_decode"`
+	ReplayOK     bool    `json:"replay_equals_eager"`         // bit for bit, of the prompt at once and of single tokens
+	ReplayAt     string  `json:"replay_differs_at,omitempty"` // the first step whose bits differ
+	RepeatOK     bool    `json:"repeats_bit_identical"`
+	RepeatAt     string  `json:"repeats_differ_at,omitempty"`
 }
 
 // OK says whether nothing was found.

@@ -118,7 +118,7 @@ func (a *app) checkReference(ctx context.Context, f *checkFlags, b *bundle) erro
 	case d != nil:
 		return mismatch("%s: %s (%s, kernel %s) is the first that diverges: relative L2 %.2e, max abs %.2e, limit %.0e", d.Step, d.Name, d.Op, d.Kernel, d.RelL2, d.MaxAbs, r.Limit)
 	case !r.PrefillOK:
-		return mismatch("prefill and decode differ: relative L2 %.2e, max abs %.2e, limit %.0e", r.Prefill.RelL2, r.Prefill.MaxAbs, r.Limit)
+		return mismatch("prefill and decode differ: relative L2 %.2e, max abs %.2e, limit %.0e", r.Prefill.RelL2, r.Prefill.MaxAbs, r.PrefillLimit)
 	case !r.ReplayOK:
 		return mismatch("replay and eager launches differ: %s is the first", r.ReplayAt)
 	}
