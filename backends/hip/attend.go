@@ -16,7 +16,8 @@ const (
 	attendThreads = 256
 	attendCluster = 8 // blocks that divide the positions
 	attendLine    = 16
-	attendMost    = 640 // queries of a block times elements, as shared memory holds them
+	attendCaches  = 1024 // positions of the longest caches; of 2,304 the other kernel is a tenth of a step faster
+	attendMost    = 640  // queries of a block times elements, as shared memory holds them
 )
 
 // takesAttend says whether attend.hip computes a node, but for how its operands lie.
@@ -36,19 +37,21 @@ func takesAttend(n *graph.Node) bool {
 }
 
 // attendBlock is how many queries of a key/value head a block of attend.hip has, 0
-// where the node goes to attention.hip: where there is no such path, or too few
-// clusters for many positions.
+// where the node goes to attention.hip: where there is no such path, or caches are long.
 func (dev *Device) attendBlock(n *graph.Node) int {
 	if !hasHalves(dev.info.Level) || !dev.d.has(fnLaunchConfig) || !dev.on(pathAttend) || !takesAttend(n) {
 		return 0
 	}
 	k := n.In[1].Shape
+	if k[0] > attendCaches {
+		return 0
+	}
 	share := n.In[0].Shape[1] / k[1]
 	for block := 4; block >= 1; block /= 2 {
 		if block/2 >= share || block*(k[2]+2) > attendMost {
 			continue
 		}
-		if blocks := attendCluster * k[1] * ceil(share, block); blocks >= dev.units-dev.units%attendCluster || block == 1 && k[0] <= 2048 {
+		if blocks := attendCluster * k[1] * ceil(share, block); blocks >= dev.units-dev.units%attendCluster || block == 1 {
 			return block
 		}
 	}
