@@ -42,14 +42,20 @@ of a safetensors file: input_ids [B, S], logits [B, S, V], greedy_prompt [P],
 greedy [G]; or greedy continuations and the mean negative log-likelihood with
 those of a JSON file: {"greedy": [{"prompt_tokens": [...], "greedy": [...]}],
 "nll_tokens": [...], "nll": 4.1}. Of a folder its expected.safetensors or
-expected.json is taken. Such results are exact: --kv f32 leaves the rounding of
-caches out, and --exact, on the processor, that of activations.
+expected.json is taken. Such results are exact, so caches are then f32 unless --kv
+says otherwise, and the processor rounds no activations unless --exact=false does.
 
 The exit code is 4 on a mismatch.`,
 		Args: exactly(1, "one model"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if f.tolerance < 0 {
 				return usagef("--tolerance %g: it must be positive", f.tolerance)
+			}
+			if f.expected != "" {
+				if !c.Flags().Changed("kv") {
+					f.kv = tensor.F32.String()
+				}
+				f.exact = f.exact || f.backend == "cpu" && !c.Flags().Changed("exact")
 			}
 			b, err := f.open(c.Context(), a.err, args[0])
 			if err != nil {

@@ -100,7 +100,7 @@ func TestExpected(t *testing.T) {
 		{trained, trained, []string{"4 texts, equal: true", "nll      4.124", "STATUS=OK"}},
 		{trained, filepath.Join(trained, "expected.json"), []string{"STATUS=OK"}},
 	} {
-		r := greta(t, "check", c.model, "--expected", c.expected, "--kv", "f32", "--exact")
+		r := greta(t, "check", c.model, "--expected", c.expected)
 		for _, want := range c.want {
 			if r.code != 0 || !strings.Contains(r.out, want) {
 				t.Errorf("--expected %s: exit code %d, %q is wanted\n%s%s", c.expected, r.code, want, r.out, r.err)
