@@ -266,7 +266,7 @@ func (s *benchSession) roofs(dev backends.Device) (record.Roofs, error) {
 
 // roofsFor are roofs with the modelled arithmetic of the processor and the measured arithmetic of products with weights of a
 // type, where bench platform took that: a product of the vendor's own library, or
-// what dot products of the type reach. Block formats are held against half precision
+// what dot products of the type reach; of no other type's. Block formats are held against half precision
 // on GPUs, and against bytes on the processor.
 func (s *benchSession) roofsFor(x record.Roofs, dev backends.Info, weights string) record.Roofs {
 	if s.processor != nil {
@@ -294,8 +294,11 @@ func (s *benchSession) roofsFor(x record.Roofs, dev backends.Info, weights strin
 			best = max(best, e.Flops/median/1e9)
 		}
 	}
-	if best > 0 {
+	switch {
+	case best > 0:
 		x.MeasuredGFlops = best
+	case s.processor == nil && weights != "f32" && weights != "f64":
+		x.MeasuredGFlops = 0 // multiply-adds of f32 are no roof for matrix instructions of less
 	}
 	return x
 }
