@@ -36,7 +36,7 @@ func bindLinear(b *bind) error {
 	n := p.x.Shape.Rows()
 	f := b.d.formOf(b.on, p.w, n)
 	if p.factors != nil && f != "" {
-		return b.scaled(p)
+		return b.scaled(p, f)
 	}
 	for _, part := range b.pieces(p.w) {
 		norm, ahead := b.folds.norm(b.number)
@@ -56,11 +56,11 @@ func bindLinear(b *bind) error {
 	return nil
 }
 
-// scaled multiplies by a weight whose kernel knows no factors, and the result by them.
-func (b *bind) scaled(p product) error {
+// scaled multiplies in a form whose kernel knows no factors, and the result by them.
+func (b *bind) scaled(p product, f form) error {
 	for _, part := range b.pieces(p.w) {
 		plain := product{x: p.x, w: p.w, y: p.y}
-		if b.d.formOf(b.on, p.w, p.x.Shape.Rows()) == halves {
+		if f == halves {
 			b.matrix(plain, part)
 		} else {
 			b.matVecDots(plain, part)

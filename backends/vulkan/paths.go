@@ -89,7 +89,7 @@ func (d *Device) Paths() []backends.Path {
 		all = append(all, backends.Path{Name: pathMatrix, About: "products and attention by cooperative matrices of f16",
 			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("matrix", "attention_matrix", "form", "norm"),
 			Takes: func(n *graph.Node) bool {
-				return (isLinear(n) || isScaled(n)) && d.takesMatrix(n.In[1].Type, n.In[0].Shape.Rows()) || d.takesMatrixAttention(n)
+				return isProduct(n) && d.takesMatrix(n.In[1].Type, n.In[0].Shape.Rows()) || d.takesMatrixAttention(n)
 			}})
 	}
 	if d.flash() != (flash{}) {
@@ -100,7 +100,7 @@ func (d *Device) Paths() []backends.Path {
 		all = append(all, backends.Path{Name: pathDots, About: "products of 8-bit activations and block formats by integer dot products",
 			Half: true, Auto: true, Rel: 1e-2, Code: codeOf("matvecq", "chainq", "gateq", "form", "norm", "attention_few", "attention_fresh"),
 			Takes: func(n *graph.Node) bool {
-				return (isLinear(n) || isScaled(n)) && takesDots(n.In[1].Type, n.In[0].Shape.Rows()) || n.Op == ops.LinearID && takesDots(n.In[1].Type, 1)
+				return isProduct(n) && takesDots(n.In[1].Type, n.In[0].Shape.Rows()) || n.Op == ops.LinearID && takesDots(n.In[1].Type, 1)
 			}})
 	}
 	return all
@@ -143,9 +143,9 @@ func isLinear(n *graph.Node) bool {
 	return false
 }
 
-// isScaled says whether a node is a product with factors of the weight's rows.
-func isScaled(n *graph.Node) bool {
-	return n.Op == ops.LinearScaled || n.Op == ops.LinearScaledBias
+// isProduct says whether a node is a product with a matrix, with factors of its rows or without.
+func isProduct(n *graph.Node) bool {
+	return isLinear(n) || n.Op == ops.LinearScaled || n.Op == ops.LinearScaledBias
 }
 
 // takesMatrix says whether matrix.comp multiplies so many rows by weights of a type.

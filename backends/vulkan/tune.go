@@ -26,7 +26,7 @@ var matrixVariants = []matrixVariant{
 
 // Variants names the configurations of a node's kernel, the default first.
 func (d *Device) Variants(n *graph.Node) []string {
-	if !d.on.matrix || d.core().size != 16 || !isLinear(n) && !isScaled(n) || !d.takesMatrix(n.In[1].Type, n.In[0].Shape.Rows()) {
+	if !d.on.matrix || d.core().size != 16 || !isProduct(n) || !d.takesMatrix(n.In[1].Type, n.In[0].Shape.Rows()) {
 		return nil
 	}
 	var names []string
