@@ -143,6 +143,9 @@ G_FN Row stage_row(const u8 *at, u32 k) {
 }
 constexpr u32 planes = 1 + (block_sizes[1] > 0) + (block_sizes[2] > 0) + (block_sizes[3] > 0);
 constexpr u32 copies = 2 * planes; // of a stage
+// What is asked for before x: the rest comes behind it, as reads of x that wait behind a
+// full ring of weights hold the whole block up.
+constexpr u32 early_stages = (STAGES + 1) / 2;
 
 // What a wave asks for, pair after pair; its first lanes copy a part of each stage. With DRAW the first pairs are
 // dealt out and the others drawn from a counter, so that it does not matter where
@@ -265,7 +268,7 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
   wave_sync();
   stream.begin();
   stream.draw();
-  for (u32 i = 0; i < STAGES; i++) stream.ask(all);
+  for (u32 i = 0; i < early_stages; i++) stream.ask(all);
   u4 *const shared_x = shared_memory + WAVES * STAGES * stage_bytes / 16;
 #else
   u32 p = wave * gdimx() + bidx();
@@ -281,6 +284,11 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
   G_UNROLL for (u32 j = 0; j < ONCE; j++) weights[j] = norm_of(quad_of(j));
 #endif
   wait_previous();
+  const auto ask_rest = [&](u32 j0) {
+#if STREAM
+    if (j0 == 0) for (u32 i = early_stages; i < STAGES; i++) stream.ask(all);
+#endif
+  };
   f4 mine[ONCE];
   const auto load = [&](u32 j0) {
     G_UNROLL for (u32 j = 0; j < ONCE; j++) {
@@ -301,6 +309,7 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
   float ss = 0;
   G_UNROLL for (u32 j0 = 0; j0 < TURNS; j0 += ONCE) {
     load(j0);
+    ask_rest(j0);
     G_UNROLL for (u32 j = 0; j < ONCE; j++) ss = norm_square(mine[j], ss);
   }
   const float by = norm_root<NT>(ss, k, eps, part);
@@ -314,6 +323,7 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
 #endif
   G_UNROLL for (u32 j0 = 0; j0 < TURNS; j0 += ONCE) {
     if (!NORM || TURNS > ONCE) load(j0);
+    if (!NORM) ask_rest(j0);
     G_UNROLL for (u32 j = 0; j < ONCE; j++) {
       const u32 i = quad_of(j0 + j);
       f4 v = mine[j];
