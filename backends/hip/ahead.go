@@ -43,6 +43,13 @@ func NewBuilder(arch string, units int) (*Builder, error) {
 // Device takes programs and runs nothing.
 func (b *Builder) Device() backends.Device { return b.dev }
 
+// Try compiles an empty kernel for the builder's architecture: its error is the compiler's
+// about an architecture that it does not know.
+func (b *Builder) Try(ctx context.Context, t *Tool) error {
+	_, err := t.compile(ctx, b.dev.c.target, "an empty kernel", `extern "C" __attribute__((global)) void nothing() {}`)
+	return err
+}
+
 // Programs is how many programs are known to be needed.
 func (b *Builder) Programs() int { return len(b.need) }
 

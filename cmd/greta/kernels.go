@@ -229,13 +229,22 @@ func (a *app) buildKernels(ctx context.Context, f *buildFlags) error {
 	if len(list) == 0 {
 		list = builtModels
 	}
-	var lines []builtLine
-	for _, arch := range archs {
-		line, err := a.buildFor(ctx, f, arch, list, types)
+	for _, arch := range archs { // before any is built, as that takes minutes
+		err := f.builder(arch, func(b *hip.Builder, t *hip.Tool) error { return b.Try(ctx, t) })
 		if err != nil {
 			return fmt.Errorf("%s: %w", arch, err)
 		}
-		lines = append(lines, *line)
+	}
+	var lines []builtLine
+	for _, arch := range archs {
+		err := f.builder(arch, func(b *hip.Builder, t *hip.Tool) error {
+			line, err := a.buildFor(ctx, f, arch, b, t, list, types)
+			lines = append(lines, line)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", arch, err)
+		}
 	}
 	if f.json {
 		return writeJSON(a.out, lines)
@@ -248,24 +257,29 @@ func (a *app) buildKernels(ctx context.Context, f *buildFlags) error {
 	return err
 }
 
-func (a *app) buildFor(ctx context.Context, f *buildFlags, arch string, list []string, types []tensor.Type) (line *builtLine, err error) {
-	start := time.Now()
+// builder calls do with a builder and a compiler for an architecture.
+func (f *buildFlags) builder(arch string, do func(*hip.Builder, *hip.Tool) error) (err error) {
 	b, err := hip.NewBuilder(arch, f.units)
 	if err != nil {
-		return nil, usage(err)
+		return usage(err)
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
 	tool, err := hip.FindTool(f.with, arch, self("compile"))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer tool.Close()
+	return do(b, tool)
+}
+
+func (a *app) buildFor(ctx context.Context, f *buildFlags, arch string, b *hip.Builder, tool *hip.Tool, list []string, types []tensor.Type) (line builtLine, err error) {
+	start := time.Now()
 	if err := health.Rehearse(b.Device()); err != nil { // a run checks paths before it uses them
-		return nil, err
+		return line, err
 	}
 	for _, name := range list {
 		if err := f.rehearse(b, name, types); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, usage(err))
+			return line, fmt.Errorf("%s: %w", name, usage(err))
 		}
 	}
 	bar := newBar(a.err, "compiling for "+arch)
@@ -274,9 +288,9 @@ func (a *app) buildFor(ctx context.Context, f *buildFlags, arch string, list []s
 	})
 	bar.clear()
 	if err != nil {
-		return nil, err
+		return line, err
 	}
-	return &builtLine{arch, tool.String(), b.Programs(), sum.Compiled, sum.Kept, sum.Bytes, time.Since(start).Seconds()}, nil
+	return builtLine{arch, tool.String(), b.Programs(), sum.Compiled, sum.Kept, sum.Bytes, time.Since(start).Seconds()}, nil
 }
 
 // rehearse has the builder see what a model needs.

@@ -42,6 +42,14 @@ func TestKernelsBuild(t *testing.T) {
 	if !strings.Contains(r.out, "W_Q6_K") {
 		t.Errorf("the health check's kernels are missing:\n%s", r.out)
 	}
+	// The compiler is asked about all architectures before it compiles for the first.
+	none := filepath.Join(t.TempDir(), "none")
+	if r := greta(t, "kernels", "build", "--arch", "gfx1151,gfx9999", "-o", none, "--with", "clang"); r.code != exitFailed || !strings.Contains(r.err, "greta: gfx9999: ") {
+		t.Errorf("exit code %d\n%s", r.code, r.err)
+	}
+	if _, err := os.Stat(none); err == nil {
+		t.Errorf("%s was made", none)
+	}
 }
 
 func TestKernelsClear(t *testing.T) {

@@ -75,6 +75,9 @@ func (f *filterFlags) register(s *pflag.FlagSet) {
 
 func (f *filterFlags) filter() (store.Filter, error) {
 	out := store.Filter{Run: f.run, Bench: f.bench, Device: f.device, Host: f.host, Commit: f.commit, Label: f.label}
+	if i := strings.LastIndexByte(f.bench, '['); i >= 0 && !strings.Contains(f.bench[i:], "]") {
+		return out, usagef("--bench %s: the last [ has no ]; [[] matches a bracket", f.bench)
+	}
 	var err error
 	if out.Since, err = parseTime(f.since, time.Now()); err != nil {
 		return out, usagef("--since %s: %v", f.since, err)

@@ -109,6 +109,8 @@ func TestHistory(t *testing.T) {
 	if r := h.greta(0, "history", "--host", "elsewhere"); r.out != "" || !strings.Contains(r.err, "no results match") {
 		t.Errorf("%q %q", r.out, r.err)
 	}
+	has(t, h.greta(exitUsage, "history", "--bench", "op/[a").err, "--bench op/[a", "no ]")
+	has(t, h.greta(0, "history", "--bench", "op/[a]*").out, "op/add")
 	worse := h.greta(0, "history", "--regress")
 	has(t, worse.out, "op/add", "+20.0 %", "SLOWER", "Holm", "3.0 %")
 	hasNot(t, worse.out, "op/mul", "CPU B")
