@@ -87,16 +87,25 @@ func notes(results []record.Result) []string {
 			all = append(all, fmt.Sprintf("%s %s: %s", strings.ToUpper(string(r.Verdict)), r.Name(), r.Reason))
 		}
 	}
+	if note := AboveRoof(results); note != "" {
+		all = append(all, note)
+	}
+	return all
+}
+
+// AboveRoof says how many results are more than 5 % faster than their measured roof; "" if
+// none is.
+func AboveRoof(results []record.Result) string {
 	above := 0
 	for i := range results {
 		if share, _ := Share(&results[i], true); results[i].Verdict == record.OK && share > 1.05 {
 			above++
 		}
 	}
-	if above > 0 {
-		all = append(all, fmt.Sprintf("%d of %d results are faster than the measured roof: when that was measured, something else used the machine, or its clocks were lower", above, len(results)))
+	if above == 0 {
+		return ""
 	}
-	return all
+	return fmt.Sprintf("%d of %d results are faster than the measured roof: when that was measured, something else used the machine, or its clocks were lower", above, len(results))
 }
 
 // Seconds prints a time with three digits and a unit.

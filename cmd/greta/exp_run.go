@@ -224,8 +224,10 @@ func expSummary(c *compare.Comparison, what string) string {
 // roofText says what the changed side leaves to the roofs.
 func roofText(entries []store.Entry) string {
 	t := report.NewTable("<changed side", "<kernel", "median", "GB/s", "GFLOP/s", "of modelled roof", "of measured roof", "<bound by")
+	var results []record.Result
 	for i := range entries {
 		e := &entries[i].Result
+		results = append(results, *e)
 		m := stats.Summarize(e.Samples).Median
 		if e.Verdict != record.OK || m <= 0 {
 			continue
@@ -249,6 +251,9 @@ func roofText(entries []store.Entry) string {
 			binds = byMeasured
 		}
 		t.Row(e.Name(), e.Kernel, format.Seconds(m), rate(e.Bytes), rate(e.Flops), modelled, measured, binds)
+	}
+	if note := format.AboveRoof(results); note != "" {
+		return t.String() + "\n" + note + "\n"
 	}
 	return t.String()
 }

@@ -9,6 +9,7 @@ import (
 
 	"greta/bench/compare"
 	"greta/bench/exp"
+	"greta/bench/record"
 	"greta/bench/store"
 )
 
@@ -185,4 +186,13 @@ func TestDryRun(t *testing.T) {
 	if _, err := os.Stat(path); err == nil {
 		t.Error("a store was made")
 	}
+}
+
+// A share above 1 is explained below the table, as bench op does.
+func TestExpAboveRoof(t *testing.T) {
+	entry := func(roof float64) []store.Entry {
+		return []store.Entry{{Result: record.Result{Bench: "op/x", Verdict: record.OK, Samples: []float64{1e-3}, Bytes: 30e6, Roofs: record.Roofs{MeasuredReadGBs: roof}}}}
+	}
+	has(t, roofText(entry(20)), "150.0 %", "1 of 1 results are faster than the measured roof")
+	hasNot(t, roofText(entry(30)), "faster than")
 }
