@@ -118,7 +118,7 @@ func (b *bind) attentionFlash() error {
 	b.status(c)
 	var x *converted
 	if heads*dh%64 == 0 { // no padding behind a row
-		x = b.written(halves, y, heads*dh)
+		x = b.written(halves, y, heads*dh, nil)
 	}
 	if x != nil {
 		b.temporary(c, x.data, true)
@@ -196,7 +196,7 @@ func (b *bind) few(units int) error {
 	b.status(c)
 	var x *converted
 	if dv%32 == 0 {
-		x = b.written(dots, y, heads*dv)
+		x = b.written(dots, y, heads*dv, nil)
 	}
 	pitch := uint32(0)
 	if x != nil {

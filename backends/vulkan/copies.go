@@ -191,7 +191,7 @@ func (b *bind) convert(f form, o *backends.Operand) *converted {
 	if x := b.copies.find(at); x != nil {
 		return x
 	}
-	x := b.reserve(at, o, -1)
+	x := b.reserve(at, o, -1, nil)
 	if x == nil {
 		return nil
 	}
@@ -253,8 +253,9 @@ func (b *bind) form(x *converted, o, y, z *backends.Operand, op uint32) {
 }
 
 // written gives memory for the form in which later launches want a result of this
-// one, seen as rows of cols elements; nil where they want another, or none.
-func (b *bind) written(f form, o *backends.Operand, cols int) *converted {
+// one, seen as rows of cols elements; nil where they want another, or none. What the launch
+// reads meanwhile, if anything, lies elsewhere.
+func (b *bind) written(f form, o *backends.Operand, cols int, reads *converted) *converted {
 	if cols == 0 || b.wanted(o, cols) != f {
 		return nil
 	}
@@ -265,11 +266,12 @@ func (b *bind) written(f form, o *backends.Operand, cols int) *converted {
 	if !ok {
 		return nil
 	}
-	return b.reserve(at, &flat, b.number)
+	return b.reserve(at, &flat, b.number, reads)
 }
 
-// reserve finds memory for a form; what lay there is forgotten.
-func (b *bind) reserve(at origin, o *backends.Operand, maker int) *converted {
+// reserve finds memory for a form, beside that of a form that is read meanwhile; what lay
+// there is forgotten.
+func (b *bind) reserve(at origin, o *backends.Operand, maker int, reads *converted) *converted {
 	x := converted{origin: at, maker: maker, from: span{at.buffer, uint64(o.Offset), uint64(o.Offset + extent(o)), false}}
 	x.pitch = uint32(at.cols+63) &^ 63
 	size, scales := 2*int(x.pitch), 4
@@ -277,13 +279,18 @@ func (b *bind) reserve(at origin, o *backends.Operand, maker int) *converted {
 		size, scales = int(x.pitch), 8*int(x.pitch)/32
 	}
 	x.pitch /= 4
-	var err error
-	if x.data, err = b.d.temporary(string(at.form), int(at.n)*size); err == nil {
-		x.scales, err = b.d.temporary(string(at.form)+" scales", int(at.n)*scales)
-	}
-	if err != nil {
-		b.fail(err)
-		return nil
+	for _, what := range []string{string(at.form), string(at.form) + " beside"} {
+		var err error
+		if x.data, err = b.d.temporary(what, int(at.n)*size); err == nil {
+			x.scales, err = b.d.temporary(what+" scales", int(at.n)*scales)
+		}
+		if err != nil {
+			b.fail(err)
+			return nil
+		}
+		if reads == nil || x.data != reads.data && x.scales != reads.scales {
+			break
+		}
 	}
 	b.copies.forget(func(old *converted) bool { return old.data == x.data || old.scales == x.scales })
 	b.copies.list = append(b.copies.list, x)

@@ -128,6 +128,38 @@ func TestFoldsWithBiases(t *testing.T) {
 	}
 }
 
+// TestGateBeside: a gate reads bytes and writes bytes, which may want the same size of memory. In a
+// Gemma 2 the norm before it is no fold, so that both are forms.
+func TestGateBeside(t *testing.T) {
+	dev := open(t, vulkan.Options{FP16: backends.On})
+	file, err := models.Builtin("gemma2_2b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, width := range []string{"256", "768"} { // the codes lie in one size of memory, or the scales only
+		for _, dtype := range []tensor.Type{tensor.Q4_0, tensor.Q8_0, tensor.Q4_K, tensor.Q6_K, tensor.Q5_1} {
+			t.Run(fmt.Sprintf("%s/%s", width, dtype), func(t *testing.T) {
+				s := session(t, dev, func(o *engine.Options) {
+					o.Model, o.DType, o.KV, o.Context = file, dtype, tensor.F16, 64
+					o.Set = map[string]string{"L": "1", "D": "256", "H": "4", "G": "2", "Dh": "64", "F": width, "V": "500"}
+				})
+				if _, err := s.Prefill(context.Background(), []int32{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8}); err != nil {
+					t.Fatal(err)
+				}
+				for token := range int32(3) {
+					got, err := s.Decode(5 + token)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if r := relative(got, oneByOne(t, dev, s, 1)); !(r <= 2e-2) {
+						t.Errorf("token %d: a step differs from its launches one by one by %.2e", token, r)
+					}
+				}
+			})
+		}
+	}
+}
+
 // eagerly plans a session's step of one token anew.
 func eagerly(t *testing.T, dev *vulkan.Device, s *engine.Session) backends.Executable {
 	t.Helper()

@@ -207,7 +207,7 @@ func (b *bind) chain(p product, up *backends.Operand, act uint32, norm int) {
 	case norm >= 0:
 		to = b.normed(norm)
 	case p.w.Rows()%32 == 0:
-		to = b.written(dots, p.y, p.y.Shape.Last())
+		to = b.written(dots, p.y, p.y.Shape.Last(), &read)
 	}
 	if to != nil {
 		b.temporary(c, to.data, true)

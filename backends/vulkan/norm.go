@@ -162,7 +162,7 @@ func (b *bind) normWide(add, layer bool) error {
 	vy := b.floats(c, y, true)
 	kind, pitch := uint32(0), uint32(0)
 	for i, f := range []form{dots, halves} {
-		if to := b.written(f, y, int(x.cols)); to != nil {
+		if to := b.written(f, y, int(x.cols), nil); to != nil {
 			b.temporary(c, to.data, true)
 			b.temporary(c, to.scales, true)
 			kind, pitch = uint32(i+1), to.pitch
