@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"greta/backends"
@@ -211,6 +213,43 @@ func TestPipelineCache(t *testing.T) {
 			t.Fatal(err)
 		}
 		use()
+	}
+}
+
+// TestPipelineCacheDisk: of a cache that does not fit on the disk nothing is left.
+func TestPipelineCacheDisk(t *testing.T) {
+	dir := t.TempDir()
+	dev := open(t, vulkan.Options{Cache: dir})
+	for _, c := range optest.Cases() {
+		if c.Name == "silu/odd" {
+			if err := optest.Check(dev, c); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// A file beyond the limit is what a full disk is: a write that fails.
+	signal.Ignore(syscall.SIGXFSZ)
+	defer signal.Reset(syscall.SIGXFSZ)
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 10, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	err := dev.Close()
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		t.Errorf("%s is left", f.Name())
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"greta/backends/vulkan/vk"
+	"greta/internal/wholefile"
 )
 
 // The compiled kernels; make.sh makes them from the .comp files.
@@ -160,8 +161,5 @@ func (c *pipelineCache) close(d *Device) {
 	if os.MkdirAll(filepath.Dir(c.path), 0o755) != nil {
 		return
 	}
-	part := fmt.Sprintf("%s.%d", c.path, os.Getpid())
-	if os.WriteFile(part, append(sum[:], data[:n]...), 0o644) == nil && os.Rename(part, c.path) != nil {
-		os.Remove(part)
-	}
+	_ = wholefile.Write(c.path, append(sum[:], data[:n]...), 0o644)
 }
