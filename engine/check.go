@@ -107,7 +107,8 @@ func (r *CheckReport) Worst() *OpError {
 }
 
 // Check runs a prompt and one token behind it, operator by operator, on the
-// device and on the reference, each on its own results, and compares; then
+// device and on the reference, each on its own results (of experts that the device's
+// logits choose, though), and compares; then
 // checks that prefill gives what single steps give, and that replay gives what
 // eager launches give.
 func Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) {
@@ -248,11 +249,25 @@ func (r *CheckReport) step(ctx context.Context, a, b *Session, part feed, name s
 			return err
 		}
 		la, lb := &sa.Program.Launches[i], &sb.Program.Launches[i]
+		var x, y []float64 // logits of a choice, which its results may lie on
+		if la.Node.Op == ops.TopK {
+			if x, err = readOperand(a.stream, &la.In[0]); err != nil {
+				return err
+			}
+			if y, err = readOperand(b.stream, &lb.In[0]); err != nil {
+				return err
+			}
+		}
 		if err := a.stream.Launch(la); err != nil {
 			return fmt.Errorf("%v: %w", la.Node, err)
 		}
 		if err := b.stream.Launch(lb); err != nil {
 			return fmt.Errorf("%v on the reference: %w", lb.Node, err)
+		}
+		if x != nil {
+			if err := follow(a, b, la, lb, x, y); err != nil {
+				return err
+			}
 		}
 		for j := range la.Out {
 			x, err := readOperand(a.stream, &la.Out[j])
