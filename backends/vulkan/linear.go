@@ -343,9 +343,6 @@ func (b *bind) matMul(p product, part piece) {
 	b.run(c, (part.count+size-1)/size, (int(x.n)+size-1)/size)
 }
 
-// aheadTypes are those of matrix.comp's large tiles by 16 subgroups, which fetch two steps ahead.
-var aheadTypes = map[tensor.Type]bool{tensor.F16: true}
-
 // matrix multiplies by cooperative matrices.
 func (b *bind) matrix(p product, part piece) {
 	core := b.d.core()
@@ -358,10 +355,7 @@ func (b *bind) matrix(p product, part piece) {
 		}
 		v = &matrixVariant{module: 32, tile: 32, subgroups: 4}
 	}
-	size, subgroups := v.tile, v.subgroups
-	if v.module == 128 && aheadTypes[p.w.Type] {
-		subgroups = 16
-	}
+	size := v.tile
 	c := b.call(fmt.Sprintf("matrix_%s_%d", p.w.Type, v.module))
 	c.subgroup = core.subgroup
 	x := b.convert(halves, p.x)
@@ -381,7 +375,7 @@ func (b *bind) matrix(p product, part piece) {
 	b.temporary(c, x.scales, false)
 	cols := p.w.Shape.Last()
 	whole := part.count%4 == 0 && part.first%4 == 0 && p.w.Rows()%4 == 0 && y.off%4 == 0 && y.stride%4 == 0 && r.off%4 == 0 && r.stride%4 == 0
-	c.spec = []uint32{uint32(subgroups * core.subgroup), aligned(p.w, cols, p.w.Stride), btype, flag(p.r != nil), flag(whole)}
+	c.spec = []uint32{uint32(v.subgroups * core.subgroup), aligned(p.w, cols, p.w.Stride), btype, flag(p.r != nil), flag(whole), flag(cols%64 == 0)}
 	c.push = []uint32{uint32(part.count), uint32(cols), uint32(part.first), uint32(p.w.Rows()), uint32(n), woff, uint32(p.w.Stride),
 		x.pitch / 2, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner}
 	b.run(c, (n+size-1)/size, (part.count+size-1)/size)

@@ -18,7 +18,7 @@ types="1=f32 2=f16 3=bf16 4=f64 5=f8e4m3 6=f8e5m2 7=f8e4m3fnuz 8=f8e5m2fnuz
 
 # jobs prints a line for each module: source, output, macros.
 jobs() {
-  local name n t number shape x w tile part one ahead
+  local name n t number shape x w tile part one
   echo attention.comp attention.spv -DNA=1
   echo attention.comp attention_wide.spv -DNA=4
   for n in 1 2 4; do
@@ -64,13 +64,9 @@ jobs() {
     esac
     case $name in
       f16 | q* | iq* | tq*) # workgroups of BM by BN, subgroups' parts, subgroups, matrices
-        case $name in
-          f16) part="-DWM=32 -DAHEAD" ahead=-DAHEAD ;; # more subgroups, each with few registers for what is on its way
-          *) part=-DWM=64 ahead= ;;
-        esac
-        echo matrix.comp matrix_${name}_128.spv $number -DBM=128 -DBN=128 $part -DWN=32 -DSG=32 -DTS=16
+        echo matrix.comp matrix_${name}_128.spv $number -DBM=128 -DBN=128 -DWM=64 -DWN=32 -DSG=32 -DTS=16
         echo matrix.comp matrix_${name}_64.spv $number -DBM=64 -DBN=64 -DWM=32 -DWN=32 -DSG=32 -DTS=16
-        echo matrix.comp matrix_${name}_32.spv $number $ahead -DBM=32 -DBN=32 -DWM=16 -DWN=16 -DSG=8 -DTS=8
+        echo matrix.comp matrix_${name}_32.spv $number -DBM=32 -DBN=32 -DWM=16 -DWN=16 -DSG=8 -DTS=8
         ;;
     esac
     for shape in "32 2" "64 4" "128 8"; do # tile, and an invocation's part

@@ -12,8 +12,7 @@ layout(constant_id = 1) const bool ALIGNED = false;
 // y[s,n] = sum over k of w[n,k] x[s,k] (+ b[n]) (+ r[s,n]) for many rows of x, by cooperative
 // matrices of TS x TS x TS. x is in f16 (forms.glsl), w becomes f16 on its way to shared memory;
 // sums are f32. A workgroup computes BM rows of x by BN rows of w, BK of k at a time, a subgroup
-// of SG invocations WM by WN of it. While one step is multiplied the next is on its way to registers, with AHEAD the
-// next two.
+// of SG invocations WM by WN of it. While one step is multiplied the next is on its way to registers.
 // Software devices take long to compile what is unrolled.
 #if SG == 8
 #define LOOP [[dont_unroll]]
@@ -24,6 +23,7 @@ layout(local_size_x_id = 0) in; // NT
 layout(constant_id = 2) const uint BIAS = 0;
 layout(constant_id = 3) const bool RESIDUAL = false;
 layout(constant_id = 4) const bool VECTORS = false; // rows of y and r are whole vectors of 4
+layout(constant_id = 5) const bool WHOLE = false;   // rows of w are whole steps
 layout(binding = 1, std430) readonly buffer BX { uvec4 x8[]; }; // rows of pitch vectors of 8
 layout(binding = 2, std430) readonly buffer BB { uint b[]; };
 layout(binding = 3, std430) readonly buffer BR { float r[]; };
@@ -99,16 +99,16 @@ Raw fetch(uint row, uint k0, uint c) {
   uint k = k0 + c * CHUNK;
   v.q = uvec4(0);
 #if TYPE == 2
-  if (k < cols) v.q = w4[(row + 2 * k) >> 4];
+  if (WHOLE || k < cols) v.q = w4[(row + 2 * k) >> 4];
 #elif TYPE == 10
   v.d = 0;
-  if (k < cols) {
+  if (WHOLE || k < cols) {
     v.q = w4[(row + (k >> 1)) >> 4];
     v.d = u16(row + (cols >> 1) + (k >> 4));
   }
 #elif TYPE == 14
   v.d = 0;
-  if (k < cols) {
+  if (WHOLE || k < cols) {
     v.q = w4[(row + k) >> 4];
     v.d = u16(row + cols + ((k >> 5) << 1));
   }
@@ -125,13 +125,13 @@ Raw fetch(uint row, uint k0, uint c) {
   v.high = w4[((row + blocks * 128) >> 4) + block * 4 + 2 * h + half16];
   v.d = half_(row + blocks * 208 + 2 * block) * sbyte(row + blocks * 192 + block * 16 + 2 * s + half16);
 #elif TYPE >= 10
-  if (k < cols) {
+  if (WHOLE || k < cols) {
     vec4 lo, hi;
     decodePart(row, k >> 5, c & 3u, cols, lo, hi);
     v.q = uvec4(packHalf2x16(lo.xy), packHalf2x16(lo.zw), packHalf2x16(hi.xy), packHalf2x16(hi.zw));
   }
 #else
-  if (k < cols) {
+  if (WHOLE || k < cols) {
     vec4 e[2];
     decode(row, k >> 3, cols, e);
     v.q = uvec4(packHalf2x16(e[0].xy), packHalf2x16(e[0].zw), packHalf2x16(e[1].xy), packHalf2x16(e[1].zw));
@@ -310,24 +310,6 @@ void main() {
 #define STEPS LOOP for (uint n = 0; n < BK / TS; n++) STEP(n)
 #endif
   GET(fx, fw, 0)
-#ifdef AHEAD
-  uvec4 gx[CX];
-  Raw gw[CW];
-  if (BK < cols) { GET(gx, gw, BK) }
-  for (uint k0 = 0; k0 < cols; k0 += 2 * BK) {
-    PUT(fx, fw, k0)
-    barrier();
-    if (k0 + 2 * BK < cols) { GET(fx, fw, k0 + 2 * BK) }
-    STEPS
-    barrier();
-    if (k0 + BK >= cols) break;
-    PUT(gx, gw, k0 + BK)
-    barrier();
-    if (k0 + 3 * BK < cols) { GET(gx, gw, k0 + 3 * BK) }
-    STEPS
-    barrier();
-  }
-#else
   for (uint k0 = 0; k0 < cols; k0 += BK) {
     PUT(fx, fw, k0)
     barrier();
@@ -335,7 +317,6 @@ void main() {
     STEPS
     barrier();
   }
-#endif
   // TS rows of a subgroup's part at a time through shared memory of its own, so that bias, residual
   // and scale meet known elements and rows are stored whole.
   const uint own = g * TS * LO;
