@@ -25,24 +25,31 @@ const (
 	pollPauses = 8                    // pause instructions between two polls
 	yieldEvery = 64                   // polls between two visits to the scheduler
 	joinPolls  = 400                  // polls for the last chunk before yielding
+	joinLooks  = 50                   // polls between two looks for chunks that nobody has begun
 	joinYields = 100                  // yields for the last chunk before parking
 )
 
 type line [64]byte // keeps words that different cores write apart
 
 // Pool is a fixed set of workers. The goroutine that calls Run is worker 0.
+//
+// Each worker has a range of the region's chunks and takes them in order, so that
+// what it reads is one stream in memory. A worker whose range is empty takes the
+// second half of another's.
 type Pool struct {
 	size int
 	spin time.Duration
 
 	run    sync.Mutex // one region at a time
 	task   Task       // of the current region: written before state opens it,
-	chunks uint32     // read only by holders of a chunk
+	chunks int        // read only by holders of a unit
+	per    int        // chunks in a unit
+	units  uint32     // in all
 
 	_     line
-	state atomic.Uint64 // region number << 32 | chunks not yet claimed
+	state atomic.Uint64 // region number << 32 | units in it
 	_     line
-	done  atomic.Uint32 // chunks finished
+	done  atomic.Uint32 // units finished
 	_     line
 	// waiting is set when Run has parked until the last chunk is done.
 	waiting  atomic.Bool
@@ -54,11 +61,29 @@ type Pool struct {
 	workers  []worker
 }
 
+// maxUnits is how many units a region has at most: what a span can count.
+const maxUnits = 1<<16 - 1
+
 type worker struct {
+	// left is a span: the units of this worker's range that nobody has claimed. That of
+	// an earlier region stands for the whole range of the current one.
+	left   atomic.Uint64
+	_      line
 	asleep atomic.Bool
 	wake   chan struct{}
+	seen   uint64 // state when it last looked for units
 	_      line
 }
+
+// span is units from … to-1 of a region: region number << 32 | from << 16 | to.
+type span uint64
+
+func makeSpan(region uint64, from, to int) span {
+	return span(region<<32 | uint64(from)<<16 | uint64(to))
+}
+func (s span) region() uint64 { return uint64(s) >> 32 }
+func (s span) from() int      { return int(s >> 16 & maxUnits) }
+func (s span) to() int        { return int(s & maxUnits) }
 
 // New starts a pool of size workers, of which the caller of Run is one. A size
 // below one means one.
@@ -84,9 +109,10 @@ func newPool(size int, spin time.Duration) *Pool {
 func (p *Pool) Size() int { return p.size }
 
 // Run computes chunks 0 … chunks-1 of t on all workers and returns when they
-// are done. Chunks are handed out in order, one at a time. Nothing is
-// allocated. Calls from several goroutines take turns; a task must not call
-// Run on its own pool. After Close the caller computes all chunks itself.
+// are done. Each worker begins with as many chunks that follow each other as the
+// others, and goes through them in order, one at a time. Nothing is allocated.
+// Calls from several goroutines take turns; a task must not call Run on its own
+// pool. After Close the caller computes all chunks itself.
 func (p *Pool) Run(t Task, chunks int) {
 	if chunks <= 0 {
 		return
@@ -99,11 +125,12 @@ func (p *Pool) Run(t Task, chunks int) {
 		}
 		return
 	}
-	p.task, p.chunks = t, uint32(chunks)
+	p.task, p.chunks, p.per = t, chunks, (chunks+maxUnits-1)/maxUnits
+	p.units = uint32((chunks + p.per - 1) / p.per)
 	p.done.Store(0)
-	p.state.Store((p.state.Load()>>32+1)<<32 | uint64(chunks))
+	p.state.Store((p.state.Load()>>32+1)<<32 | uint64(p.units))
 	if p.sleepers.Load() > 0 {
-		p.wakeUp(chunks - 1)
+		p.wakeUp(int(p.units) - 1)
 	}
 	p.drain(0)
 	p.join()
@@ -121,34 +148,116 @@ func (p *Pool) wakeUp(n int) {
 	}
 }
 
-// drain claims and computes chunks until none is left.
-//
-// A claim is a compare-and-swap of region number and remaining count together,
-// so a worker that was stopped between load and swap cannot claim from a later
-// region. Holding a chunk keeps the region open, which makes the plain reads of
-// task and chunks safe.
+// drain claims and computes units: its own range, then halves of what is left of
+// those whose numbers differ from its own in one bit. That is a look at few of many
+// workers, and still spreads what is left over all of them.
 func (p *Pool) drain(id int) {
-	for {
-		s := p.state.Load()
-		remaining := uint32(s)
-		if remaining == 0 {
+	for n := uint32(0); ; {
+		unit, ok := p.next(id)
+		switch {
+		case ok:
+			for c := unit * p.per; c < min((unit+1)*p.per, p.chunks); c++ {
+				p.task.Do(id, c)
+			}
+			n++
+		case !p.share(id):
+			p.finish(n)
 			return
-		}
-		if !p.state.CompareAndSwap(s, s-1) {
-			continue
-		}
-		total := p.chunks
-		p.task.Do(id, int(total-remaining))
-		if p.done.Add(1) == total && p.waiting.Load() && p.waiting.CompareAndSwap(true, false) {
-			p.finished <- struct{}{}
 		}
 	}
 }
 
-// join waits for the chunks that other workers still hold.
+// finish counts the units that a worker has done. It counts them when it finds no more:
+// every atomic operation waits for all loads before it, with memory idle meanwhile.
+func (p *Pool) finish(n uint32) {
+	if n == 0 {
+		return
+	}
+	total := p.units // read while the region is open
+	if p.done.Add(n) == total && p.waiting.Load() && p.waiting.CompareAndSwap(true, false) {
+		p.finished <- struct{}{}
+	}
+}
+
+// share takes from those whose numbers differ in one bit.
+func (p *Pool) share(id int) bool {
+	for bit := 1; bit < p.size; bit <<= 1 {
+		if from := id ^ bit; from < p.size && p.take(id, from) {
+			return true
+		}
+	}
+	return false
+}
+
+// next claims the first unit that is left of a worker's own range.
+func (p *Pool) next(id int) (unit int, ok bool) {
+	for {
+		s, raw := p.left(id)
+		if s.from() == s.to() {
+			return 0, false
+		}
+		if p.workers[id].left.CompareAndSwap(raw, uint64(s)+1<<16) {
+			return s.from(), true
+		}
+	}
+}
+
+// take moves the second half of what is left of one range to that of worker id,
+// which is empty, and reports whether there was any.
+func (p *Pool) take(id, from int) bool {
+	for {
+		s, raw := p.left(from)
+		n := s.to() - s.from()
+		if n == 0 {
+			return false
+		}
+		half := s.to() - (n+1)/2
+		mine, _ := p.left(id)
+		if mine.region() != s.region() || mine.from() != mine.to() {
+			return false // a region has begun meanwhile: the worker's own range comes first
+		}
+		if p.workers[from].left.CompareAndSwap(raw, uint64(makeSpan(s.region(), s.from(), half))) {
+			// The region is open as long as these units are not done, so nobody has
+			// given the worker another range.
+			p.workers[id].left.Store(uint64(makeSpan(s.region(), half, s.to())))
+			return true
+		}
+	}
+}
+
+// left gives what is left of a worker's range in the current region, and the word
+// that says so. A claim is a compare-and-swap of that word: it holds the region's number,
+// so a worker that was stopped between load and swap cannot claim from a later
+// region. Having claimed a unit keeps the region open, which makes the plain reads of
+// task, chunks, per and units safe.
+func (p *Pool) left(id int) (s span, raw uint64) {
+	for {
+		state := p.state.Load()
+		raw = p.workers[id].left.Load()
+		if s = span(raw); s.region() == state>>32 {
+			return s, raw
+		}
+		// An earlier region's, if the region is still the same: then the range is untouched.
+		// Should the region end before the swap, the range has been claimed and the word is another.
+		if p.state.Load() == state {
+			units, up := int(uint32(state)), p.size-1 // rounded up: worker 0, which is here, has one at least
+			return makeSpan(state>>32, (id*units+up)/p.size, ((id+1)*units+up)/p.size), raw
+		}
+	}
+}
+
+// join waits for the units that other workers still hold, and looks for those whose
+// worker has not come.
 func (p *Pool) join() {
-	total := p.chunks
-	for i := 0; p.done.Load() != total; i++ {
+	units := p.units
+	for i := 0; p.done.Load() != units; i++ {
+		if i%joinLooks == 0 {
+			for from := 1; from < p.size; from++ {
+				for p.take(0, from) {
+					p.drain(0)
+				}
+			}
+		}
 		switch {
 		case i < joinPolls:
 			pause(pollPauses)
@@ -156,7 +265,7 @@ func (p *Pool) join() {
 			runtime.Gosched()
 		default: // someone lost its core: leave ours to it
 			p.waiting.Store(true)
-			if p.done.Load() == total && p.waiting.CompareAndSwap(true, false) {
+			if p.done.Load() == units && p.waiting.CompareAndSwap(true, false) {
 				return
 			}
 			// Whoever finished the region before may see this flag late and
@@ -174,7 +283,7 @@ func (p *Pool) work(id int) {
 	}
 }
 
-// await returns true when chunks are to be had, false when the pool closes.
+// await returns true when a region has begun, false when the pool closes.
 func (p *Pool) await(w *worker) bool {
 	for {
 		var start time.Time
@@ -182,7 +291,8 @@ func (p *Pool) await(w *worker) bool {
 			if p.quit.Load() {
 				return false
 			}
-			if uint32(p.state.Load()) != 0 {
+			if s := p.state.Load(); s != w.seen {
+				w.seen = s
 				return true
 			}
 			if i%yieldEvery == yieldEvery-1 {
@@ -202,7 +312,7 @@ func (p *Pool) await(w *worker) bool {
 		// sleepers, so one of the two sees the other.
 		w.asleep.Store(true)
 		p.sleepers.Add(1)
-		if uint32(p.state.Load()) == 0 && !p.quit.Load() || !w.asleep.CompareAndSwap(true, false) {
+		if p.state.Load() == w.seen && !p.quit.Load() || !w.asleep.CompareAndSwap(true, false) {
 			<-w.wake
 		}
 		p.sleepers.Add(-1)

@@ -198,3 +198,47 @@ func BenchmarkRegion(b *testing.B) {
 		})
 	}
 }
+
+// Ranges that are divided again and again must neither lose a chunk nor do one twice,
+// in regions of more chunks than a span can count too.
+func TestStolenRanges(t *testing.T) {
+	for _, size := range []int{2, 3, 5, 8} {
+		p := New(size)
+		for _, chunks := range []int{1, 2, 3, 5, 9, 100, maxUnits + 1, 3 * maxUnits} {
+			c := newCounter(p.Size(), chunks)
+			c.body = func(worker, chunk int) {
+				if chunk == 0 || chunk == chunks/2 { // whoever has it is late, others take the rest of its range
+					time.Sleep(200 * time.Microsecond)
+				}
+			}
+			p.Run(c, chunks)
+			p.Run(c, chunks)
+			c.check(t, 2)
+		}
+		p.Close()
+	}
+}
+
+// A worker goes through its range in order, whoever takes its end.
+func TestInOrder(t *testing.T) {
+	p := New(2)
+	defer p.Close()
+	last := [2][8]int{{0: -1}, {0: -1}}
+	backwards := [2][8]int{} // rows are a line of the cache apart
+	c := newCounter(2, 1000)
+	c.body = func(worker, chunk int) {
+		if chunk < last[worker][0] {
+			backwards[worker][0]++
+		}
+		last[worker][0] = chunk
+		time.Sleep(time.Microsecond)
+	}
+	p.Run(c, 1000)
+	c.check(t, 1)
+	// A range begins with each theft, and thefts halve what is left.
+	for w := range backwards {
+		if backwards[w][0] > 10 {
+			t.Errorf("worker %d went back %d times in 1000 chunks", w, backwards[w][0])
+		}
+	}
+}
