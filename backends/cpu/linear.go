@@ -14,7 +14,8 @@ const (
 	matVecRows = 4
 	// chunkPanels is how many panels a chunk of a product of many rows takes.
 	chunkPanels = 4
-	// chunkBytes is about what one chunk of a mat-vec reads of the weights.
+	// chunkBytes is the most that one chunk of a mat-vec reads of the weights, but for a
+	// panel that is larger.
 	chunkBytes = 512 << 10
 	// chunkProducts is about what one chunk of a product over panels multiplies:
 	// a tenth of a millisecond's work.
@@ -107,10 +108,46 @@ type rounding struct {
 	x      *roundX
 	k      *simd.Kernels
 	ldy    int
-	panels int // of a chunk
+	cuts   cuts
 	tiles  int // of a chunk
 	across int // chunks that one group of panels makes
 	tail   [][]float32
+}
+
+// cuts divides panels into chunks: chunk c has those from cuts[c] to cuts[c+1].
+type cuts []int32
+
+func (c cuts) chunks() int               { return len(c) - 1 }
+func (c cuts) of(chunk int) (p0, p1 int) { return int(c[chunk]), int(c[chunk+1]) }
+
+// cutEven makes chunks of so many panels.
+func cutEven(panels, most int) cuts {
+	c := cuts{0}
+	for p := 0; p < panels; {
+		p = min(p+most, panels)
+		c = append(c, int32(p))
+	}
+	return c
+}
+
+// cutTapered makes chunks of at most so many panels for a mat-vec, whose region lasts but a few
+// chunks: each thread's share, which is a range of the pool's, ends in ever smaller ones, so that
+// all threads end together. Large ones come first, because memory rests between two chunks.
+func cutTapered(panels, most, threads int) cuts {
+	c := cuts{0}
+	most = max(1, most)
+	count := 0 // chunks of the largest share
+	for left := (panels + threads - 1) / threads; left > 0; count++ {
+		left -= min(most, (left+1)/2)
+	}
+	for t := range threads {
+		p, end := t*panels/threads, (t+1)*panels/threads
+		for range count {
+			p += min(most, (end-p+1)/2)
+			c = append(c, int32(p))
+		}
+	}
+	return c
 }
 
 func bindRounded(d *Device, t *linear, w, x *backends.Operand) (product, error) {
@@ -119,16 +156,18 @@ func bindRounded(d *Device, t *linear, w, x *backends.Operand) (product, error) 
 		return nil, err
 	}
 	ldy, even := t.y.lead()
-	g := &rounding{t: t, m: m, k: d.k, ldy: ldy, panels: or(t.variant.panels, chunkPanels), tail: tails(d)}
-	all, threads := simd.PanelCount(m.Rows), d.pool.Size()
+	g := &rounding{t: t, m: m, k: d.k, ldy: ldy, tail: tails(d)}
+	all := simd.PanelCount(m.Rows)
 	if t.x.n == 1 || !even {
 		g.x = d.bindRounding(x, t.x, form{group: 1})
 		g.tiles = max(1, t.x.n)
 		g.k = t.matVec()
-		g.panels = max(1, min(or(t.variant.chunk, chunkBytes)/max(1, simd.PanelBytes(m.Type, m.Cols)), all/(4*threads)))
+		g.cuts = cutTapered(all, or(t.variant.chunk, chunkBytes)/max(1, simd.PanelBytes(m.Type, m.Cols)), d.pool.Size())
 	} else {
+		panels := or(t.variant.panels, chunkPanels)
 		g.x = d.bindRounding(x, t.x, form{group: 8})
-		g.tiles = max(1, chunkProducts/(g.panels*simd.PanelRows*8*max(1, m.Cols)))
+		g.cuts = cutEven(all, panels)
+		g.tiles = max(1, chunkProducts/(panels*simd.PanelRows*8*max(1, m.Cols)))
 	}
 	g.across = (g.x.q.Tiles() + g.tiles - 1) / g.tiles
 	return g, nil
@@ -136,14 +175,13 @@ func bindRounded(d *Device, t *linear, w, x *backends.Operand) (product, error) 
 
 func (g *rounding) prepare(p *pool.Pool) { g.x.run(p) }
 
-func (g *rounding) chunks() int {
-	return (simd.PanelCount(g.m.Rows) + g.panels - 1) / g.panels * g.across
-}
+func (g *rounding) chunks() int { return g.cuts.chunks() * g.across }
 
 func (g *rounding) do(worker, chunk int) (r0, r1, i0, i1 int) {
 	q := &g.x.q
-	p0, t0 := chunk/g.across*g.panels, chunk%g.across*g.tiles
-	p1, t1 := min(p0+g.panels, simd.PanelCount(g.m.Rows)), min(t0+g.tiles, q.Tiles())
+	p0, p1 := g.cuts.of(chunk / g.across)
+	t0 := chunk % g.across * g.tiles
+	t1 := min(t0+g.tiles, q.Tiles())
 	i0, i1 = t0*q.Group, min(t1*q.Group, q.N)
 	if q.Group > 1 {
 		g.k.MulPanels(g.t.y.data, g.ldy, g.m, p0, p1, q, t0, t1, g.tail[worker])
@@ -170,7 +208,7 @@ type plain struct {
 	t    *linear
 	k    *simd.Kernels
 	m    *simd.Panels
-	per  int // panels in a chunk
+	cuts cuts
 	tail [][]float32
 }
 
@@ -185,16 +223,15 @@ func bindPlain(d *Device, t *linear, w *backends.Operand) (product, error) {
 	if t.tiled() {
 		return newTiles(d, t, simd.Matrix{Type: m.Type, Rows: m.Rows, Cols: m.Cols, Data: m.Data, Packed: true}), nil
 	}
-	per := min(or(t.variant.chunk, chunkBytes)/max(1, simd.PanelBytes(m.Type, m.Cols)), simd.PanelCount(m.Rows)/(4*d.pool.Size()))
-	return &plain{t: t, k: t.matVec(), m: m, per: max(1, per), tail: tails(d)}, nil
+	most := or(t.variant.chunk, chunkBytes) / max(1, simd.PanelBytes(m.Type, m.Cols))
+	return &plain{t: t, k: t.matVec(), m: m, cuts: cutTapered(simd.PanelCount(m.Rows), most, d.pool.Size()), tail: tails(d)}, nil
 }
 
 func (g *plain) prepare(*pool.Pool) {}
-func (g *plain) chunks() int        { return (simd.PanelCount(g.m.Rows) + g.per - 1) / g.per }
+func (g *plain) chunks() int        { return g.cuts.chunks() }
 
 func (g *plain) do(worker, chunk int) (r0, r1, i0, i1 int) {
-	p0 := chunk * g.per
-	p1 := min(p0+g.per, simd.PanelCount(g.m.Rows))
+	p0, p1 := g.cuts.of(chunk)
 	for i := range g.t.x.n {
 		g.k.MatVecPanels(g.t.y.row(i), g.m, p0, p1, g.t.x.row(i), g.tail[worker])
 	}

@@ -1,0 +1,29 @@
+package cpu
+
+import "testing"
+
+// Chunks of a mat-vec cover all panels in order, and each thread's range of chunks is its
+// share of the panels, large chunks first.
+func TestCutTapered(t *testing.T) {
+	for _, threads := range []int{1, 2, 3, 64} {
+		for _, panels := range []int{0, 1, 2, 7, 16, 128, 2001} {
+			for _, most := range []int{0, 1, 8, 5000} {
+				c := cutTapered(panels, most, threads)
+				at := 0
+				for i := range c.chunks() {
+					p0, p1 := c.of(i)
+					if p0 != at || p1 < p0 || p1-p0 > max(1, most) {
+						t.Fatalf("%d panels, %d threads, at most %d: chunk %d is %d to %d", panels, threads, most, i, p0, p1)
+					}
+					at = p1
+					if i%(c.chunks()/threads) == 0 && p0 != i/(c.chunks()/threads)*panels/threads {
+						t.Fatalf("%d panels, %d threads: a share begins at %d", panels, threads, p0)
+					}
+				}
+				if at != panels || c.chunks()%threads != 0 {
+					t.Fatalf("%d panels, %d threads, at most %d: %d chunks end at %d", panels, threads, most, c.chunks(), at)
+				}
+			}
+		}
+	}
+}
