@@ -88,8 +88,8 @@ func Faulty(o Options, replace func(*vk.Commands)) Options {
 }
 
 // WithLoader names the library that is the loader.
-func WithLoader(o Options, name string) Options {
-	o.hooks = &hooks{loader: []string{name}}
+func WithLoader(o Options, names ...string) Options {
+	o.hooks = &hooks{loader: names}
 	return o
 }
 

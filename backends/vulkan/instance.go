@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,6 +31,16 @@ type instance struct {
 
 func failed(call string, r vk.Result) error { return fmt.Errorf("%s: %w", call, r) }
 
+// manifestsNamed says which manifests of drivers the loader was told to take instead of those installed.
+func manifestsNamed() string {
+	for _, v := range []string{"VK_DRIVER_FILES", "VK_ICD_FILENAMES"} {
+		if files := os.Getenv(v); files != "" {
+			return fmt.Sprintf("; only drivers of %s=%s are looked at", v, files)
+		}
+	}
+	return ""
+}
+
 func openInstance(opt Options) (*instance, error) {
 	loader, err := vk.Open(opt.hooks.libraries()...)
 	if err != nil {
@@ -45,9 +56,9 @@ func openInstance(opt Options) (*instance, error) {
 	in := &instance{}
 	if r := global.CreateInstance(info, nil, &in.handle); r != vk.VK_SUCCESS {
 		if r == vk.VK_ERROR_INCOMPATIBLE_DRIVER {
-			return nil, &NoDevice{"no driver is installed (vkCreateInstance: " + r.Error() + ")"}
+			return nil, &NoDevice{"no driver is installed (vkCreateInstance: " + r.Error() + ")" + manifestsNamed()}
 		}
-		return nil, failed("vkCreateInstance", r)
+		return nil, fmt.Errorf("vkCreateInstance: %w%s", r, manifestsNamed())
 	}
 	in.c = loader.ForInstance(in.handle)
 	opt.hooks.tamper(in.c)
@@ -369,7 +380,7 @@ func List() ([]Description, error) {
 	return list, nil
 }
 
-// named says whether a device is the one that was asked for: by number, UUID, PCI
+// manifestsNamed says whether a device is the one that was asked for: by number, UUID, PCI
 // address, kind, or a part of its name.
 func (p *physical) named(name string) bool {
 	if n, err := strconv.Atoi(name); err == nil {

@@ -301,6 +301,31 @@ var variables = []string{"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VI
 	"LD_LIBRARY_PATH", "VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE", "VK_INSTANCE_LAYERS", "VK_LAYER_PATH",
 	"MESA_VK_DEVICE_SELECT", "RADV_DEBUG", "AMD_DEBUG", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "GOMAXPROCS", "GOMEMLIMIT"}
 
+// badManifest says why a file cannot tell Vulkan's loader of a driver; "" where it can, and of
+// folders.
+func badManifest(file string) string {
+	info, err := os.Stat(file)
+	if err == nil && info.IsDir() {
+		return ""
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	var m struct {
+		ICD struct {
+			Library string `json:"library_path"`
+		}
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return fmt.Sprintf("%s: %v", file, err)
+	}
+	if m.ICD.Library == "" {
+		return file + " names no library"
+	}
+	return ""
+}
+
 func (d *doctor) environment() {
 	for _, name := range variables {
 		v, ok := os.LookupEnv(name)
@@ -311,6 +336,16 @@ func (d *doctor) environment() {
 		switch {
 		case name == "HSA_OVERRIDE_GFX_VERSION":
 			state, remedy = warned, "unset it unless the card has no kernels of its own: wrong code may give wrong numbers or hang the card"
+		case name == "VK_DRIVER_FILES" || name == "VK_ICD_FILENAMES":
+			var bad []string
+			for _, file := range filepath.SplitList(v) {
+				if why := badManifest(file); why != "" {
+					bad = append(bad, why)
+				}
+			}
+			if bad != nil {
+				state, remedy = warned, "unset it, or name manifests of drivers there: "+strings.Join(bad, "; ")
+			}
 		case strings.HasSuffix(name, "_VISIBLE_DEVICES") && (v == "" || v == "-1"):
 			state, remedy = warned, "unset it: it hides every device"
 		case strings.HasSuffix(name, "_VISIBLE_DEVICES"):

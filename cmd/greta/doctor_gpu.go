@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -42,7 +43,9 @@ func (d *doctor) vulkan() {
 		found, _ := filepath.Glob(d.path(pattern))
 		manifests = append(manifests, found...)
 	}
-	if len(manifests) == 0 {
+	if os.Getenv("VK_DRIVER_FILES")+os.Getenv("VK_ICD_FILENAMES") != "" {
+		d.say("vulkan", noted, "", "manifests of drivers: only those that the environment names, not the %d in the usual folders", len(manifests))
+	} else if len(manifests) == 0 {
 		d.say("vulkan", noted, "install a driver: mesa-vulkan-drivers, or NVIDIA's", "no manifest of a driver in the usual folders")
 	} else {
 		d.say("vulkan", fine, "", "manifests of drivers: %s", strings.Join(manifests, ", "))

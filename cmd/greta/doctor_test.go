@@ -91,6 +91,25 @@ func TestDoctorCaches(t *testing.T) {
 	}
 }
 
+// TestDoctorManifests: files that the environment names and that Vulkan's loader can do nothing with.
+func TestDoctorManifests(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"good.json": `{"ICD": {"library_path": "libvulkan_lvp.so"}}`, "garbage.json": "garbage", "none.json": "{}"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good := filepath.Join(dir, "good.json")
+	for value, want := range map[string]string{good: "", dir: "", filepath.Join(dir, "missing.json"): "missing.json: no such file",
+		good + ":" + filepath.Join(dir, "garbage.json"): "garbage.json: invalid character", filepath.Join(dir, "none.json"): "none.json names no library"} {
+		t.Setenv("VK_DRIVER_FILES", value)
+		d := &doctor{}
+		if d.environment(); want == "" && !d.has(noted, value) || want != "" && !d.has(warned, want) {
+			t.Errorf("%s: %+v", value, d.all)
+		}
+	}
+}
+
 func TestDoctorMachine(t *testing.T) {
 	amd := map[string]string{"sys/bus/pci/devices/0000:03:00.0/class": "0x030000\n", "sys/bus/pci/devices/0000:03:00.0/vendor": "0x1002\n"}
 	d := &doctor{root: tree(t, amd)}

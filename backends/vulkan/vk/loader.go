@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -42,11 +43,11 @@ func Open(names ...string) (*Loader, error) {
 	if len(names) == 0 {
 		names = libraries
 	}
-	var errs []error
+	var errs []string
 	for _, name := range names {
 		lib, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 		if err != nil {
-			errs = append(errs, err)
+			errs = append(errs, err.Error())
 			continue
 		}
 		get, err := purego.Dlsym(lib, "vkGetInstanceProcAddr")
@@ -55,7 +56,7 @@ func Open(names ...string) (*Loader, error) {
 		}
 		return &Loader{name, get}, nil
 	}
-	return nil, errors.Join(errs...)
+	return nil, errors.New(strings.Join(errs, "; "))
 }
 
 // Global resolves the commands that need no instance.
