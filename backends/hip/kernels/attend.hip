@@ -1,6 +1,6 @@
 // Attention of one token by clusters of CLUSTER blocks, on Hopper: as attention.hip,
-// but the blocks of a cluster divide the positions, and their parts meet in the
-// shared memory of the first one.
+// but the blocks of a cluster divide the positions, and then the elements of the
+// result, of which each gets all parts in its shared memory.
 //
 // With FOLD the token's keys and values are not in the caches yet, and q is not rotated:
 // a block rotates its queries; those of a cluster that have the token's position rotate
@@ -26,14 +26,26 @@ typedef float elem;
 #else
 typedef u16 elem;
 #endif
-struct alignas(16) Line { elem c[VE]; };
-G_FN float cache_float(elem c) {
-#if KT == 0
-  return c;
-#else
-  return KT == 1 ? h2f(c) : b2f(c);
-#endif
+G_FN void halves_of(u32 w, float &low, float &high) {
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }" : "=f"(low), "=f"(high) : "r"(w));
 }
+// VE elements as they lie in memory, in words: a conversion reads either half of a
+// register, where elements apart would be moved to registers of their own first.
+struct alignas(16) Line {
+  u32 w[4];
+  G_FN_IN void floats(float (&v)[VE]) const {
+    G_UNROLL for (u32 i = 0; i < 4; i++) {
+#if KT == 0
+      v[i] = u2f(w[i]);
+#elif KT == 1
+      halves_of(w[i], v[2 * i], v[2 * i + 1]);
+#else
+      v[2 * i] = u2f(w[i] << 16);
+      v[2 * i + 1] = u2f(w[i] & 0xffff0000u);
+#endif
+    }
+  }
+};
 
 G_FN u32 shared_at(const void *p) {
   u32 at;
@@ -43,43 +55,126 @@ G_FN u32 shared_at(const void *p) {
 // All threads of a cluster arrive, then wait; what was stored before is seen behind.
 G_FN void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 G_FN void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
-// stores to where `at` is in the cluster's first block
-G_FN void store_first(u32 at, float v) {
-  asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, 0; st.shared::cluster.f32 [r], %1; }" ::"r"(at), "f"(v) : "memory");
+// stores to where `at` is in block `rank` of the cluster
+G_FN void store_at(u32 at, u32 rank, float v) {
+  asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; st.shared::cluster.f32 [r], %2; }" ::"r"(at), "r"(rank), "f"(v) : "memory");
 }
 
-// parts of a sum that are put together: c the weights of N of them
-template <int N> struct Meeting {
-  float top, sum, c[N];
-  G_FN_IN Meeting(const float (*all)[QB][DH + 2], u32 i) {
-    top = UNSEEN;
-    sum = 0;
-    G_UNROLL for (u32 n = 0; n < N; n++) top = g_max(top, all[n][i][DH]);
+// keys and values of N positions of a thread's group, its lane's part of each
+template <u32 N> struct Lines {
+  Line k[N], v[N];
+  // positions j0, j0 + GROUPS …, but none from hi on
+  G_FN_IN void load(const elem *kp, u32 kstride, const elem *vp, u32 vstride, u32 j0, u32 hi) {
     G_UNROLL for (u32 n = 0; n < N; n++) {
-      c[n] = g_exp(all[n][i][DH] - top);
-      sum = g_fma(c[n], all[n][i][DH + 1], sum);
+      const u32 j = g_min(j0 + n * GROUPS, hi - 1);
+      k[n] = *(const Line *)(kp + (u64)j * kstride);
+      v[n] = *(const Line *)(vp + (u64)j * vstride);
     }
   }
-  G_FN_IN float of(const float (*all)[QB][DH + 2], u32 i, u32 e) const {
-    float v = 0;
-    G_UNROLL for (u32 n = 0; n < N; n++) v = g_fma(c[n], all[n][i][e], v);
-    return v;
+};
+
+// What a group has of its queries' sums: values weighted by exp(score - top), and l the
+// sum of those weights. q and acc are a lane's elements.
+struct Sums {
+  float q[QB][VE], acc[QB][VE], top[QB], l[QB];
+  G_FN_IN void begin(const f4 (*queries)[DH / 4], u32 gl) {
+    G_UNROLL for (u32 i = 0; i < QB; i++) {
+      G_UNROLL for (u32 x = 0; x < VE; x += 4) {
+        const f4 v = queries[i][(gl * VE + x) / 4];
+        q[i][x] = v.x;
+        q[i][x + 1] = v.y;
+        q[i][x + 2] = v.z;
+        q[i][x + 3] = v.w;
+      }
+      G_UNROLL for (u32 x = 0; x < VE; x++) acc[i][x] = 0;
+      top[i] = UNSEEN;
+      l[i] = 0;
+    }
   }
+  // adds positions j0, j0 + GROUPS …, but none from hi on
+  template <u32 N> G_FN_IN void add(const Lines<N> &at, u32 j0, u32 hi, float cap) {
+    float s[N][QB];
+    G_UNROLL for (u32 n = 0; n < N; n++) {
+      G_UNROLL for (u32 i = 0; i < QB; i++) s[n][i] = 0;
+      float k[VE];
+      at.k[n].floats(k);
+      G_UNROLL for (u32 x = 0; x < VE; x++) {
+        G_UNROLL for (u32 i = 0; i < QB; i++) s[n][i] = g_fma(q[i][x], k[x], s[n][i]);
+      }
+    }
+    G_UNROLL for (u32 o = L / 2; o; o >>= 1) {
+      G_UNROLL for (u32 n = 0; n < N; n++) {
+        G_UNROLL for (u32 i = 0; i < QB; i++) s[n][i] += shfl_xor(s[n][i], o);
+      }
+    }
+    G_UNROLL for (u32 i = 0; i < QB; i++) {
+      float high = top[i];
+      G_UNROLL for (u32 n = 0; n < N; n++) {
+        if (CAP) s[n][i] = cap * g_tanh(s[n][i] / cap);
+        if (j0 + n * GROUPS >= hi) s[n][i] = UNSEEN;
+        high = g_max(high, s[n][i]);
+      }
+      const float c = g_exp(top[i] - high);
+      top[i] = high;
+      l[i] *= c;
+      G_UNROLL for (u32 x = 0; x < VE; x++) acc[i][x] *= c;
+      G_UNROLL for (u32 n = 0; n < N; n++) {
+        s[n][i] = s[n][i] == UNSEEN ? 0.0f : g_exp(s[n][i] - high);
+        l[i] += s[n][i];
+      }
+    }
+    G_UNROLL for (u32 n = 0; n < N; n++) {
+      float v[VE];
+      at.v[n].floats(v);
+      G_UNROLL for (u32 x = 0; x < VE; x++) {
+        G_UNROLL for (u32 i = 0; i < QB; i++) acc[i][x] = g_fma(s[n][i], v[x], acc[i][x]);
+      }
+    }
+  }
+};
+
+#if FOLD
+// puts the token's own key and value where its position is among lines
+template <u32 N> G_FN void own_line(Lines<N> &at, bool owner, const Line (*fresh)[L], u32 gl, u32 j0, u32 hi, u32 p) {
+  if (!owner) return;
+  G_UNROLL for (u32 n = 0; n < N; n++) {
+    if (g_min(j0 + n * GROUPS, hi - 1) != p) continue; // what lies in the caches there is no number yet
+    at.k[n] = fresh[0][gl];
+    at.v[n] = fresh[1][gl];
+  }
+}
+#endif
+
+// What a block has of the cluster's sums: OWN elements of each query, their largest score
+// and the sum of their weights, from every block.
+#define OWN (DH / CLUSTER)
+typedef float Parts[CLUSTER][QB][OWN + 2];
+
+// What a block reads before it adds up, and behind that its waves' sums.
+union Room {
+  struct {
+    f4 q[QB][DH / 4];
+#if FOLD
+    Turn turns[DH / 2];
+    Line fresh[2][L]; // the token's own key and value
+#endif
+  } in;
+  float merge[WAVES][QB][DH + 2];
 };
 
 G_KERNEL G_BOUNDS2(NT, QB == 1 ? 4 : 2) attend(float *y, const float *q, elem *kc, u32 kstride, elem *vc, u32 vstride, const int *pos,
                             u32 positions, u32 heads, u32 groups, float scale, float cap, u32 window, const float *knew,
                             const float *vnew, const double *freq, const void *factors, u32 ftype, u32 half, u32 pair,
                             float m, u32 *status, u32 launch) {
-  __shared__ float merge[WAVES][QB][DH + 2], parts[CLUSTER][QB][DH + 2];
-  __shared__ f4 qs[QB][DH / 4];
-#if FOLD
-  __shared__ Turn turns[DH / 2];
-  __shared__ Line fresh[2][L];
-#endif
+  __shared__ Room room;
+  __shared__ Parts parts;
+  __shared__ f4 tops[QB][GROUPS / 4];
   begin_next();
   cluster_arrive();
   if (!(FOLD && EARLY)) wait_previous();
+#if FOLD
+  const double rate = tid() < half ? turn_rate(freq, factors, ftype, tid()) : 0; // on its way while pos is
+#endif
   const u32 t = tid(), g = bidy(), part = bidx() % CLUSTER, share = heads / groups, q0 = bidx() / CLUSTER * QB;
   const u32 gl = t % L, grp = t / L;
   int p = pos[0];
@@ -92,15 +187,8 @@ G_KERNEL G_BOUNDS2(NT, QB == 1 ? 4 : 2) attend(float *y, const float *q, elem *k
   const u32 per = (end - from + CLUSTER - 1) / CLUSTER, lo = g_min(end, from + part * per), hi = g_min(end, lo + per);
 
   const elem *const kp = kc + g * DH + gl * VE, *const vp = vc + g * DH + gl * VE;
-  Line kl[NP], vl[NP];
-  const auto load = [&](u32 j0) {
-    G_UNROLL for (u32 n = 0; n < NP; n++) {
-      const u32 j = g_min(j0 + n * GROUPS + grp, hi - 1);
-      kl[n] = *(const Line *)(kp + (u64)j * kstride);
-      vl[n] = *(const Line *)(vp + (u64)j * vstride);
-    }
-  };
-  load(lo);
+  Lines<NP> lines;
+  lines.load(kp, kstride, vp, vstride, lo + grp, hi);
   for (u32 j = lo + ROUND + grp; j < g_min(hi, lo + (1 + AHEAD) * ROUND); j += GROUPS) {
     if (gl % 8) continue;
     ask_line(kp + (u64)j * kstride);
@@ -108,7 +196,7 @@ G_KERNEL G_BOUNDS2(NT, QB == 1 ? 4 : 2) attend(float *y, const float *q, elem *k
   }
 #if FOLD
   const bool owner = lo <= (u32)p && (u32)p < hi;
-  for (u32 i = t; i < half; i += NT) turns[i] = turn_of(freq, factors, ftype, m, p, i);
+  if (t < half) room.in.turns[t] = turn_by(rate, m, p);
   bar();
 #endif
   if (FOLD && EARLY) wait_previous();
@@ -124,10 +212,10 @@ G_KERNEL G_BOUNDS2(NT, QB == 1 ? 4 : 2) attend(float *y, const float *q, elem *k
         const bool first = pair ? e % 2 == 0 : e < half;
         const u32 n = pair ? e / 2 : first ? e : e - half;
         const float w = src[pair ? e ^ 1 : first ? e + half : e - half];
-        v = first ? turn_first(v, w, turns[n]) : turn_second(w, v, turns[n]);
+        v = first ? turn_first(v, w, room.in.turns[n]) : turn_second(w, v, room.in.turns[n]);
       }
 #endif
-      ((float *)qs)[what * DH + e] = v * scale;
+      ((float *)room.in.q)[what * DH + e] = v * scale;
     }
 #if FOLD
     else if (what < QB + 2 && owner) {
@@ -138,109 +226,87 @@ G_KERNEL G_BOUNDS2(NT, QB == 1 ? 4 : 2) attend(float *y, const float *q, elem *k
         const bool first = pair ? e % 2 == 0 : e < half;
         const u32 n = pair ? e / 2 : first ? e : e - half;
         const float w = src[pair ? e ^ 1 : first ? e + half : e - half];
-        v = first ? turn_first(v, w, turns[n]) : turn_second(w, v, turns[n]);
+        v = first ? turn_first(v, w, room.in.turns[n]) : turn_second(w, v, room.in.turns[n]);
       }
-      elem *const to = (elem *)fresh[what - QB];
+      elem *const to = (elem *)room.in.fresh[what - QB];
       store_float(to, KT, e, v);
       if (q0 == 0 && !bad) store_float((key ? kc + (u64)p * kstride : vc + (u64)p * vstride) + g * DH, KT, e, v);
     }
 #endif
   }
   bar();
-  float qv[QB][VE], acc[QB][VE], top[QB], l[QB];
-  G_UNROLL for (u32 i = 0; i < QB; i++) {
-    G_UNROLL for (u32 x = 0; x < VE; x += 4) {
-      const f4 v = qs[i][(gl * VE + x) / 4];
-      qv[i][x] = v.x;
-      qv[i][x + 1] = v.y;
-      qv[i][x + 2] = v.z;
-      qv[i][x + 3] = v.w;
-    }
-    G_UNROLL for (u32 x = 0; x < VE; x++) acc[i][x] = 0;
-    top[i] = UNSEEN;
-    l[i] = 0;
-  }
-  for (u32 j0 = lo; j0 < hi; j0 += ROUND) {
-    if (j0 != lo) load(j0);
-    float s[NP][QB];
-    G_UNROLL for (u32 n = 0; n < NP; n++) {
+  Sums own;
+  own.begin(room.in.q, gl);
+  u32 j = lo + grp;
+  if (lo < hi) {
+    while (true) {
 #if FOLD
-      if (owner && g_min(j0 + n * GROUPS + grp, hi - 1) == (u32)p) { // what lies in the caches there is no number yet
-        kl[n] = fresh[0][gl];
-        vl[n] = fresh[1][gl];
-      }
+      own_line(lines, owner, room.in.fresh, gl, j, hi, (u32)p);
 #endif
-      G_UNROLL for (u32 i = 0; i < QB; i++) s[n][i] = 0;
-      G_UNROLL for (u32 x = 0; x < VE; x++) {
-        const float k = cache_float(kl[n].c[x]);
-        G_UNROLL for (u32 i = 0; i < QB; i++) s[n][i] = g_fma(qv[i][x], k, s[n][i]);
-      }
+      own.add(lines, j, hi, cap);
+      j += ROUND;
+      if (j - grp + GROUPS >= hi) break;
+      lines.load(kp, kstride, vp, vstride, j, hi);
     }
-    G_UNROLL for (u32 o = L / 2; o; o >>= 1) {
-      G_UNROLL for (u32 n = 0; n < NP; n++) {
-        G_UNROLL for (u32 i = 0; i < QB; i++) s[n][i] += shfl_xor(s[n][i], o);
-      }
-    }
-    G_UNROLL for (u32 i = 0; i < QB; i++) {
-      float high = top[i];
-      G_UNROLL for (u32 n = 0; n < NP; n++) {
-        if (CAP) s[n][i] = cap * g_tanh(s[n][i] / cap);
-        if (j0 + n * GROUPS + grp >= hi) s[n][i] = UNSEEN;
-        high = g_max(high, s[n][i]);
-      }
-      const float c = g_exp(top[i] - high);
-      top[i] = high;
-      l[i] *= c;
-      G_UNROLL for (u32 x = 0; x < VE; x++) acc[i][x] *= c;
-      G_UNROLL for (u32 n = 0; n < NP; n++) {
-        s[n][i] = s[n][i] == UNSEEN ? 0.0f : g_exp(s[n][i] - high);
-        l[i] += s[n][i];
-      }
-    }
-    G_UNROLL for (u32 n = 0; n < NP; n++) {
-      G_UNROLL for (u32 x = 0; x < VE; x++) {
-        const float v = cache_float(vl[n].c[x]);
-        G_UNROLL for (u32 i = 0; i < QB; i++) acc[i][x] = g_fma(s[n][i], v, acc[i][x]);
-      }
+    if (j - grp < hi) { // one more position a group at most
+      Lines<1> last;
+      last.load(kp, kstride, vp, vstride, j, hi);
+#if FOLD
+      own_line(last, owner, room.in.fresh, gl, j, hi, (u32)p);
+#endif
+      own.add(last, j, hi, cap);
     }
   }
-  // the groups of a wave, its block's waves, its cluster's blocks
+  // A block's sums are scaled to its largest score and added: lanes, groups of a wave, waves.
+  if (gl == 0) {
+    G_UNROLL for (u32 i = 0; i < QB; i++) ((float *)tops[i])[grp] = own.top[i];
+  }
+  bar();
   G_UNROLL for (u32 i = 0; i < QB; i++) {
-    G_UNROLL for (u32 o = L; o < 32; o <<= 1) {
-      const float other = shfl_xor(top[i], o), high = g_max(top[i], other);
-      const float c = g_exp(top[i] - high), d = g_exp(other - high);
-      l[i] = g_fma(shfl_xor(l[i], o), d, l[i] * c);
-      G_UNROLL for (u32 x = 0; x < VE; x++) acc[i][x] = g_fma(shfl_xor(acc[i][x], o), d, acc[i][x] * c);
-      top[i] = high;
+    float high = UNSEEN;
+    G_UNROLL for (u32 n = 0; n < GROUPS / 4; n++) {
+      const f4 v = tops[i][n];
+      high = g_max(high, g_max(g_max(v.x, v.y), g_max(v.z, v.w)));
     }
-    if (t % 32 >= L) continue;
-    float *const mine = merge[t / 32][i];
-    G_UNROLL for (u32 x = 0; x < VE; x++) mine[gl * VE + x] = acc[i][x];
-    if (gl == 0) {
-      mine[DH] = top[i];
-      mine[DH + 1] = l[i];
+    const float c = g_exp(own.top[i] - high);
+    float l = own.l[i] * c;
+    G_UNROLL for (u32 o = L; o < 32; o <<= 1) l += shfl_xor(l, o);
+    float *const mine = room.merge[t / 32][i];
+    G_UNROLL for (u32 x = 0; x < VE; x++) {
+      float v = own.acc[i][x] * c;
+      G_UNROLL for (u32 o = L; o < 32; o <<= 1) v += shfl_xor(v, o);
+      if (t % 32 < L) mine[gl * VE + x] = v;
+    }
+    if (t % 32 == 0) {
+      mine[DH] = high;
+      mine[DH + 1] = l;
     }
   }
   bar();
   cluster_wait(); // all blocks have begun
-  G_UNROLL for (u32 i0 = 0; i0 < QB * DH; i0 += NT) {
-    const u32 i = (i0 + t) / DH, e = (i0 + t) % DH;
-    if (i >= QB) break;
-    const Meeting<WAVES> all(merge, i);
-    const u32 to = shared_at(parts[part][i]);
-    store_first(to + 4 * e, all.of(merge, i, e));
-    if (e == 0) {
-      store_first(to + 4 * DH, all.top);
-      store_first(to + 4 * DH + 4, all.sum);
+  // Each block of the cluster puts OWN elements together; all need the scores and weights.
+  for (u32 n = t; n < QB * (DH + 2 * CLUSTER); n += NT) {
+    const bool element = n < QB * DH;
+    const u32 m = element ? n : n - QB * DH, i = element ? m / DH : m / (2 * CLUSTER);
+    const u32 e = element ? m % DH : DH + (m & 1), to = element ? e / OWN : m % (2 * CLUSTER) / 2;
+    float v = room.merge[0][i][e];
+    if (e != DH) {
+      G_UNROLL for (u32 w = 1; w < WAVES; w++) v += room.merge[w][i][e];
     }
+    store_at(shared_at(&parts[part][i][element ? e % OWN : OWN + (m & 1)]), to, v);
   }
   cluster_arrive();
   cluster_wait();
-  if (part) return;
-  G_UNROLL for (u32 i0 = 0; i0 < QB * DH; i0 += NT) {
-    const u32 i = (i0 + t) / DH, e = (i0 + t) % DH;
-    if (i >= QB || q0 + i >= share) break;
-    const Meeting<CLUSTER> all(parts, i);
-    y[(g * share + q0 + i) * DH + e] = all.of(parts, i, e) / all.sum;
+  for (u32 n = t; n < QB * OWN; n += NT) {
+    const u32 i = n / OWN, e = n % OWN;
+    if (q0 + i >= share) break;
+    float high = UNSEEN, sum = 0, v = 0;
+    G_UNROLL for (u32 b = 0; b < CLUSTER; b++) high = g_max(high, parts[b][i][OWN]);
+    G_UNROLL for (u32 b = 0; b < CLUSTER; b++) {
+      const float c = g_exp(parts[b][i][OWN] - high);
+      sum = g_fma(c, parts[b][i][OWN + 1], sum);
+      v = g_fma(c, parts[b][i][e], v);
+    }
+    y[(g * share + q0 + i) * DH + part * OWN + e] = v / sum;
   }
 }
