@@ -108,14 +108,10 @@ func (dev *Device) vecShapes(t tensor.Type, k int) []vecShape {
 	return all
 }
 
-// vecDefault is the ring that did best: narrow weights come in short rows, of which
-// a wave has many under way; of wide ones rows are drawn. With 8-bit floats an odd number of
-// stages takes a fifth longer where rows are drawn.
+// vecDefault is the ring that did best: narrow weights and 8-bit floats come in short rows, of
+// which a wave has many under way; of wide ones rows are drawn.
 func vecDefault(t tensor.Type) vecShape {
-	if isF8(t) {
-		return vecShape{stages: 2, chunk: 2, draw: 2, alone: 1, blocks: 1}
-	}
-	if elems, bytes := t.Block(); bytes*8 >= 8*elems {
+	if elems, bytes := t.Block(); !isF8(t) && bytes*8 >= 8*elems {
 		return vecShape{stages: 5, chunk: 1, draw: 2, alone: 1, blocks: 1}
 	}
 	return vecShape{stages: 2, chunk: 2, blocks: 2}

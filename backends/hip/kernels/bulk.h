@@ -18,6 +18,14 @@ G_FN void bulk_copy(u32 to, const void *from, u32 bytes, u32 arrival) {
                "r"(bytes), "r"(arrival)
                : "memory");
 }
+// the same of what is read once, which is the first to leave the second-level cache again
+G_FN void bulk_copy_once(u32 to, const void *from, u32 bytes, u32 arrival) {
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(arrival), "l"(policy)
+               : "memory");
+}
 // waits for the bytes of a barrier's phase, 0 and 1 in turns
 G_FN void arrival_wait(u32 at, u32 phase) {
   asm volatile(
