@@ -117,6 +117,9 @@ func (b *bind) vecShape(t tensor.Type, cols, nx int) (size, r int) {
 // that run side by side, of a gate, and of those whose results a norm takes, beside which nothing runs.
 const dotRows, dotGroup, dotGroupGate, dotGroupAlone = 32, 256, 128, 512
 
+// wideGates are the formats whose gates are fastest with as many invocations as other products.
+var wideGates = map[tensor.Type]bool{tensor.Q4_0: true, tensor.Q8_0: true}
+
 // dotShape is vecShape for matvecq.comp.
 func (b *bind) dotShape(t tensor.Type, cols, nx int) (size, r int) {
 	if nx == 1 {
@@ -190,7 +193,10 @@ func (b *bind) chain(p product, up *backends.Operand, act uint32, norm int) {
 	name := "chainq_"
 	switch {
 	case up != nil:
-		name, size = "gateq_", dotGroupGate
+		name = "gateq_"
+		if !wideGates[p.w.Type] {
+			size = min(dotGroupGate, b.d.p.Invocations)
+		}
 	case norm >= 0:
 		size = min(dotGroupAlone, b.d.p.Invocations)
 	}

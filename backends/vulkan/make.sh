@@ -59,7 +59,11 @@ jobs() {
     case $name in
       q4_0 | q5_1 | q8_0 | q4_K | q6_K)
         echo matvecq.comp chainq_$name.spv $number -DNX=1 -DR=2 -DCHAIN
-        echo matvecq.comp gateq_$name.spv $number -DNX=1 -DR=2 -DCHAIN -DGATE
+        case $name in # twice the rows of each weight at a time
+          q4_K) w=4 ;;
+          *) w=2 ;;
+        esac
+        echo matvecq.comp gateq_$name.spv $number -DNX=1 -DR=$w -DCHAIN -DGATE
         ;;
     esac
     case $name in

@@ -88,10 +88,8 @@ const uint Q4_0 = 10, Q4_1 = 11, Q5_0 = 12, Q5_1 = 13, Q8_0 = 14, Q4_K = 22, Q5_
 uint fifth(uint h) { return ((h & 15u) * 0x00204081u & 0x01010101u) << 4; }
 
 // Pieces of a row that are under way: up to 40 registers for all rows.
-#if TYPE >= 20
+#if TYPE >= 20 || TYPE == 14
 #define UN 1
-#elif TYPE == 10
-#define UN 4
 #else
 #define UN 2
 #endif
