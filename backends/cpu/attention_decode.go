@@ -11,9 +11,10 @@ const (
 	// splitBytes is about what a chunk reads of the cache.
 	splitBytes = 1 << 20
 	// A split has at least and at most so many positions, however long one is,
-	// and a cache is divided into at most maxSplits.
-	minSplit, maxSplit = 32, 128
-	maxSplits          = 256
+	// and a cache is divided into at most maxSplits, but into fewSplits or more where
+	// that does not make them shorter.
+	minSplit, maxSplit   = 32, 128
+	fewSplits, maxSplits = 4, 256
 	// blockBytes is about what of the keys, or of the values, is worked on while
 	// as much of what follows is on its way from memory.
 	blockBytes = 64 << 10
@@ -30,7 +31,8 @@ const (
 // positions alone, and so do results.
 type decodeAttention struct {
 	attention
-	split    int // positions
+	most     int // positions of a split
+	split    int // of one in this run
 	block    int // positions of a split that are worked on at a time
 	splits   int // of the longest cache
 	used     int // most splits of any token in this run
@@ -43,7 +45,7 @@ type decodeAttention struct {
 // decodeWork is one worker's memory.
 type decodeWork struct {
 	q       []float32 // [heads, dh], scaled
-	scores  []float32 // [heads, split]
+	scores  []float32 // [heads, most]
 	packed  []float32 // queries in panels, group by group
 	scratch []float32 // of MulRows
 }
@@ -56,16 +58,16 @@ func newDecodeAttention(a attention) *decodeAttention {
 	if t.groups > 0 {
 		bytes = t.groups * (t.k[0].Type.RowBytes(t.dh) + t.v[0].Type.RowBytes(t.dv))
 	}
-	t.split = max(minSplit, min(splitBytes/max(1, bytes), maxSplit))
-	t.split = max(t.split, (t.capacity+maxSplits-1)/maxSplits)
-	t.splits = (t.capacity + t.split - 1) / t.split
-	t.block = min(t.split, max(8, 2*blockBytes/max(1, bytes)))
+	t.most = max(minSplit, min(splitBytes/max(1, bytes), maxSplit))
+	t.most = max(t.most, (t.capacity+maxSplits-1)/maxSplits)
+	t.splits = max((t.capacity+t.most-1)/t.most, min(fewSplits, (t.capacity+minSplit-1)/minSplit))
+	t.block = min(t.most, max(8, 2*blockBytes/max(1, bytes)))
 	t.partial = t.heads * (t.dv + 2)
 	t.partials = t.d.shared(len(t.pos) * t.splits * t.partial)
 	t.work = make([]decodeWork, t.d.pool.Size())
 	for i := range t.work {
 		w := &t.work[i]
-		sizes := [...]int{t.heads * t.dh, t.heads * t.split, 0, 0}
+		sizes := [...]int{t.heads * t.dh, t.heads * t.most, 0, 0}
 		if t.share >= sharedLoads {
 			sizes[2], sizes[3] = t.groups*k.PackedLen(t.share, t.dh), k.ScratchLen(t.k[0])
 		}
@@ -97,6 +99,12 @@ func (t *decodeAttention) run(p *pool.Pool) error {
 	if len(t.pos) == 0 || t.heads == 0 {
 		return nil
 	}
+	longest := 0
+	for i := range t.pos {
+		from, end := t.sees(i)
+		longest = max(longest, end-from)
+	}
+	t.split = min(t.most, max(minSplit, ((longest+fewSplits-1)/fewSplits+7)&^7))
 	t.used = 0
 	for i := range t.pos {
 		t.used = max(t.used, t.splitsOf(i))
@@ -149,7 +157,7 @@ func (t *decodeAttention) Do(worker, chunk int) {
 	}
 	part := t.part(token, split)
 	for h := range t.heads {
-		s, one := w.scores[h*t.split:][:end-from], part[h*(t.dv+2):][:t.dv+2]
+		s, one := w.scores[h*t.most:][:end-from], part[h*(t.dv+2):][:t.dv+2]
 		t.cap(s)
 		one[0] = k.Max(s)
 		one[1] = k.ExpSum(s, s, one[0])
@@ -159,13 +167,13 @@ func (t *decodeAttention) Do(worker, chunk int) {
 		to := min(p+t.block, end)
 		next := ahead(t.v, to, min(to+t.block, end))
 		if to == end { // what this worker will likely be given next
-			at := min(from+t.d.pool.Size()*t.split, last)
+			at := min(from+t.split, last)
 			next = ahead(t.k, at, min(at+t.block, last))
 		}
 		for g := range t.groups {
 			askShare(next, g, t.groups)
 			for h := g * t.share; h < (g+1)*t.share; h++ {
-				k.WeightedSum(part[h*(t.dv+2)+2:][:t.dv], t.v[g], p, w.scores[h*t.split:][p-from:to-from])
+				k.WeightedSum(part[h*(t.dv+2)+2:][:t.dv], t.v[g], p, w.scores[h*t.most:][p-from:to-from])
 			}
 		}
 	}
@@ -189,11 +197,11 @@ func (t *decodeAttention) queries(w *decodeWork, g int) []float32 {
 func (t *decodeAttention) scores(w *decodeWork, g, at, p, to int) {
 	k, first := t.d.k, g*t.share
 	if t.share >= sharedLoads {
-		k.MulRows(w.scores[first*t.split+at:], t.split, rowsOf(&t.k[g], p, to), 0, to-p, t.queries(w, g), t.share, w.scratch, false)
+		k.MulRows(w.scores[first*t.most+at:], t.most, rowsOf(&t.k[g], p, to), 0, to-p, t.queries(w, g), t.share, w.scratch, false)
 		return
 	}
 	for h := first; h < first+t.share; h++ {
-		k.MatVec(w.scores[h*t.split+at:][:to-p], t.k[g], p, w.q[h*t.dh:(h+1)*t.dh], nil)
+		k.MatVec(w.scores[h*t.most+at:][:to-p], t.k[g], p, w.q[h*t.dh:(h+1)*t.dh], nil)
 	}
 }
 

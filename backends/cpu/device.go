@@ -261,6 +261,7 @@ func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 		}
 		d.rounded.written(p.Launches[i].Out)
 	}
+	lookAhead(e.steps)
 	return e, nil
 }
 
@@ -275,6 +276,7 @@ type executable struct {
 // Submit runs the program to its end; Wait tells what went wrong.
 func (e *executable) Submit() error {
 	e.err = nil
+	defer e.d.pool.Rest()
 	for i, r := range e.steps {
 		if err := r.run(e.d.pool); err != nil {
 			e.err = fmt.Errorf("%v: %w", e.program.Launches[i].Node, err)
@@ -290,6 +292,7 @@ func (e *executable) Close() error { e.steps = nil; return nil }
 // Profile runs the program once and times each launch, its barrier included.
 func (e *executable) Profile() ([]time.Duration, error) {
 	times := make([]time.Duration, len(e.steps))
+	defer e.d.pool.Rest()
 	for i, r := range e.steps {
 		start := time.Now()
 		if err := r.run(e.d.pool); err != nil {

@@ -20,6 +20,13 @@ import (
 // cannot be preempted, and a busy machine waits for the last chunk.
 type Task interface{ Do(worker, chunk int) }
 
+// Ahead is what idle workers may do for a task to come, or leave undone: reading what
+// each will want first, while memory would rest.
+type Ahead interface {
+	// Step does some hundred nanoseconds of it and reports whether a worker has more to do.
+	Step(worker, step int) bool
+}
+
 const (
 	spinFor    = 2 * time.Millisecond // a worker polls so long, then parks
 	pollPauses = 8                    // pause instructions between two polls
@@ -44,12 +51,14 @@ type Pool struct {
 	task   Task       // of the current region: written before state opens it,
 	chunks int        // read only by holders of a unit
 	per    int        // chunks in a unit
-	units  uint32     // in all
+	units  int        // in all
 
 	_     line
 	state atomic.Uint64 // region number << 32 | units in it
 	_     line
-	done  atomic.Uint32 // units finished
+	done  atomic.Uint64 // units finished
+	_     line
+	ahead atomic.Pointer[Ahead]
 	_     line
 	// waiting is set when Run has parked until the last chunk is done.
 	waiting  atomic.Bool
@@ -72,7 +81,11 @@ type worker struct {
 	asleep atomic.Bool
 	wake   chan struct{}
 	seen   uint64 // state when it last looked for units
-	_      line
+	// looking is set while it works on ahead, of which step comes next, or none if negative.
+	looking atomic.Bool
+	ahead   *Ahead
+	step    int
+	_       line
 }
 
 // span is units from … to-1 of a region: region number << 32 | from << 16 | to.
@@ -113,7 +126,12 @@ func (p *Pool) Size() int { return p.size }
 // others, and goes through them in order, one at a time. Nothing is allocated.
 // Calls from several goroutines take turns; a task must not call Run on its own
 // pool. After Close the caller computes all chunks itself.
-func (p *Pool) Run(t Task, chunks int) {
+func (p *Pool) Run(t Task, chunks int) { p.RunAhead(t, chunks, nil) }
+
+// RunAhead is Run. From then on workers that wait work on next, unless it is nil, until
+// another is named or Rest is called. It is not done by the caller when no other worker
+// takes part.
+func (p *Pool) RunAhead(t Task, chunks int, next *Ahead) {
 	if chunks <= 0 {
 		return
 	}
@@ -126,15 +144,50 @@ func (p *Pool) Run(t Task, chunks int) {
 		return
 	}
 	p.task, p.chunks, p.per = t, chunks, (chunks+maxUnits-1)/maxUnits
-	p.units = uint32((chunks + p.per - 1) / p.per)
+	p.units = (chunks + p.per - 1) / p.per
 	p.done.Store(0)
 	p.state.Store((p.state.Load()>>32+1)<<32 | uint64(p.units))
+	if next != nil {
+		p.ahead.Store(next)
+	}
 	if p.sleepers.Load() > 0 {
-		p.wakeUp(int(p.units) - 1)
+		p.wakeUp(p.units - 1)
 	}
 	p.drain(0)
 	p.join()
 	p.task = nil
+}
+
+// Rest ends what workers do ahead: afterwards nobody reads what it was about.
+func (p *Pool) Rest() {
+	if p.ahead.Load() == nil {
+		return
+	}
+	p.ahead.Store(nil)
+	for id := range p.workers {
+		for p.workers[id].looking.Load() {
+			runtime.Gosched()
+		}
+	}
+}
+
+// lookAhead works on ahead as long as a word, which ends a worker's waiting, is as it was.
+func (p *Pool) lookAhead(id int, word *atomic.Uint64, was uint64) {
+	w := &p.workers[id]
+	if a := p.ahead.Load(); a == nil || a == w.ahead && w.step < 0 {
+		return
+	}
+	w.looking.Store(true)
+	a := p.ahead.Load() // again: Rest waits for this one
+	if a != w.ahead {
+		w.ahead, w.step = a, 0
+	}
+	for a != nil && w.step >= 0 && word.Load() == was && p.ahead.Load() == a {
+		if w.step++; !(*a).Step(id, w.step-1) {
+			w.step = -1
+		}
+	}
+	w.looking.Store(false)
 }
 
 // wakeUp unparks up to n workers.
@@ -152,7 +205,7 @@ func (p *Pool) wakeUp(n int) {
 // those whose numbers differ from its own in one bit. That is a look at few of many
 // workers, and still spreads what is left over all of them.
 func (p *Pool) drain(id int) {
-	for n := uint32(0); ; {
+	for n := uint64(0); ; {
 		unit, ok := p.next(id)
 		switch {
 		case ok:
@@ -169,11 +222,11 @@ func (p *Pool) drain(id int) {
 
 // finish counts the units that a worker has done. It counts them when it finds no more:
 // every atomic operation waits for all loads before it, with memory idle meanwhile.
-func (p *Pool) finish(n uint32) {
+func (p *Pool) finish(n uint64) {
 	if n == 0 {
 		return
 	}
-	total := p.units // read while the region is open
+	total := uint64(p.units) // read while the region is open
 	if p.done.Add(n) == total && p.waiting.Load() && p.waiting.CompareAndSwap(true, false) {
 		p.finished <- struct{}{}
 	}
@@ -249,8 +302,12 @@ func (p *Pool) left(id int) (s span, raw uint64) {
 // join waits for the units that other workers still hold, and looks for those whose
 // worker has not come.
 func (p *Pool) join() {
-	units := p.units
-	for i := 0; p.done.Load() != units; i++ {
+	units := uint64(p.units)
+	for i := 0; ; i++ {
+		done := p.done.Load()
+		if done == units {
+			return
+		}
 		if i%joinLooks == 0 {
 			for from := 1; from < p.size; from++ {
 				for p.take(0, from) {
@@ -260,6 +317,7 @@ func (p *Pool) join() {
 		}
 		switch {
 		case i < joinPolls:
+			p.lookAhead(0, &p.done, done)
 			pause(pollPauses)
 		case i < joinPolls+joinYields:
 			runtime.Gosched()
@@ -277,17 +335,18 @@ func (p *Pool) join() {
 
 func (p *Pool) work(id int) {
 	defer p.exited.Done()
-	w := &p.workers[id]
-	for p.await(w) {
+	for p.await(id) {
 		p.drain(id)
 	}
 }
 
 // await returns true when a region has begun, false when the pool closes.
-func (p *Pool) await(w *worker) bool {
+func (p *Pool) await(id int) bool {
+	w := &p.workers[id]
 	for {
 		var start time.Time
 		for i := 0; ; i++ {
+			p.lookAhead(id, &p.state, w.seen)
 			if p.quit.Load() {
 				return false
 			}
