@@ -261,23 +261,27 @@ func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 		}
 		d.rounded.written(p.Launches[i].Out)
 	}
-	lookAhead(e.steps)
+	e.sequence = sequence(d, e.steps, p.Launches)
 	return e, nil
 }
 
 // executable replays a program on the calling goroutine and the pool.
 type executable struct {
-	d       *Device
-	program *backends.Program
-	steps   []runner
-	err     error
+	d        *Device
+	program  *backends.Program
+	steps    []runner // one for each launch
+	sequence []runner // the same, as they are run: nil where another one does it
+	err      error
 }
 
 // Submit runs the program to its end; Wait tells what went wrong.
 func (e *executable) Submit() error {
 	e.err = nil
 	defer e.d.pool.Rest()
-	for i, r := range e.steps {
+	for i, r := range e.sequence {
+		if r == nil {
+			continue
+		}
 		if err := r.run(e.d.pool); err != nil {
 			e.err = fmt.Errorf("%v: %w", e.program.Launches[i].Node, err)
 			break
@@ -287,9 +291,9 @@ func (e *executable) Submit() error {
 }
 
 func (e *executable) Wait() error  { return e.err }
-func (e *executable) Close() error { e.steps = nil; return nil }
+func (e *executable) Close() error { e.steps, e.sequence = nil, nil; return nil }
 
-// Profile runs the program once and times each launch, its barrier included.
+// Profile runs the program once, launch by launch, and times each, its barrier included.
 func (e *executable) Profile() ([]time.Duration, error) {
 	times := make([]time.Duration, len(e.steps))
 	defer e.d.pool.Rest()

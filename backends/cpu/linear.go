@@ -1,8 +1,6 @@
 package cpu
 
 import (
-	"slices"
-
 	"greta/backends"
 	"greta/backends/cpu/simd"
 	"greta/internal/pool"
@@ -31,7 +29,7 @@ type linear struct {
 	b       []float32
 	variant variant
 	mul     product
-	next    pool.Ahead // of the mat-vec that follows; may be nil
+	next    *pool.Ahead // the beginning of the mat-vec that follows; may be nil
 }
 
 // product computes the sums of a linear.
@@ -85,11 +83,7 @@ func bindLinear(d *Device, l *backends.Launch) (runner, error) {
 func (t *linear) run(p *pool.Pool) error {
 	if t.x.n > 0 && t.y.cols > 0 {
 		t.mul.prepare(p)
-		if t.next != nil {
-			p.RunAhead(t, t.mul.chunks(), &t.next)
-		} else {
-			p.Run(t, t.mul.chunks())
-		}
+		p.RunAhead(t, t.mul.chunks(), t.next)
 	}
 	return nil
 }
@@ -243,61 +237,6 @@ func (g *plain) do(worker, chunk int) (r0, r1, i0, i1 int) {
 		g.k.MatVecPanels(g.t.y.row(i), g.m, p0, p1, g.t.x.row(i), g.tail[worker])
 	}
 	return p0 * simd.PanelRows, min(p1*simd.PanelRows, g.m.Rows), 0, g.t.x.n
-}
-
-// aheadBytes is how much of its share of the next mat-vec's weights a worker reads while it
-// waits: some ten microseconds' worth, and no more than a second-level cache has room for.
-const aheadBytes = 256 << 10
-
-// opening is what each worker reads first in a mat-vec: the beginning of its range of chunks.
-type opening struct {
-	k     *simd.Kernels
-	parts [][]byte
-}
-
-func (o *opening) Step(worker, step int) bool {
-	const bytes = 4 << 10
-	part := o.parts[worker]
-	from, to := step*bytes, min((step+1)*bytes, len(part))
-	if from < to {
-		o.k.Read(part[from:to], 1)
-	}
-	return to < len(part)
-}
-
-// opening gives that of a product, nil where it is no mat-vec over panels.
-func (t *linear) opening() pool.Ahead {
-	var m *simd.Panels
-	var c cuts
-	switch g := t.mul.(type) {
-	case *plain:
-		m, c = g.m, g.cuts
-	case *rounding:
-		if g.across > 1 || t.x.n != 1 {
-			return nil
-		}
-		m, c = g.m, g.cuts
-	default:
-		return nil
-	}
-	threads := t.d.pool.Size()
-	size, o := simd.PanelBytes(m.Type, m.Cols), &opening{k: t.d.k, parts: make([][]byte, threads)}
-	for i := range threads {
-		from, end := int(c[i*c.chunks()/threads])*size, int(c[(i+1)*c.chunks()/threads])*size
-		o.parts[i] = m.Data[from:min(end, from+aheadBytes)]
-	}
-	return o
-}
-
-// lookAhead tells each mat-vec of a program which one follows.
-func lookAhead(steps []runner) {
-	var next pool.Ahead
-	for _, s := range slices.Backward(steps) {
-		if t, ok := s.(*linear); ok {
-			t.next = next
-			next = t.opening()
-		}
-	}
 }
 
 // matVec is the kernels for one row of activations.

@@ -1,0 +1,186 @@
+package cpu
+
+// Mat-vecs as a sequence: a token is some hundred of them, which read all weights once, and
+// memory rests between two unless something is done about it.
+
+import (
+	"slices"
+
+	"greta/backends"
+	"greta/backends/cpu/simd"
+	"greta/internal/pool"
+)
+
+// sequence gives the steps of a program as they are best run: mat-vecs joined where nothing
+// forbids it, and each told of the next. A step that another one does is nil.
+func sequence(d *Device, steps []runner, launches []backends.Launch) []runner {
+	if d.pool.Size() == 1 {
+		return steps
+	}
+	all := join(slices.Clone(steps), launches, d.pool.Size())
+	var next *pool.Ahead
+	for _, s := range slices.Backward(all) {
+		switch t := s.(type) {
+		case *linear:
+			t.next = next
+			if m, c := t.single(); m != nil {
+				next = newOpening(d.k, m, c, d.pool.Size())
+			}
+		case *joined:
+			t.next = next
+			m, c := t.parts[0].single()
+			next = newOpening(d.k, m, c, d.pool.Size())
+		}
+	}
+	return all
+}
+
+// single gives the weights of a mat-vec over panels and their chunks, nil for other products.
+func (t *linear) single() (*simd.Panels, cuts) {
+	switch g := t.mul.(type) {
+	case *plain:
+		if t.x.n == 1 {
+			return g.m, g.cuts
+		}
+	case *rounding:
+		if t.x.n == 1 {
+			return g.m, g.cuts
+		}
+	}
+	return nil, nil
+}
+
+// aheadBytes is how much of its share of the next mat-vec's weights a worker reads while it
+// waits: some ten microseconds' worth, and no more than a second-level cache has room for.
+const aheadBytes = 256 << 10
+
+// opening is what each worker reads first in a mat-vec: the beginning of its range of chunks.
+type opening struct {
+	k     *simd.Kernels
+	parts [][]byte
+}
+
+func newOpening(k *simd.Kernels, m *simd.Panels, c cuts, threads int) *pool.Ahead {
+	size, o := simd.PanelBytes(m.Type, m.Cols), &opening{k: k, parts: make([][]byte, threads)}
+	for i := range threads {
+		from, end := int(c[i*c.chunks()/threads])*size, int(c[(i+1)*c.chunks()/threads])*size
+		o.parts[i] = m.Data[from:min(end, from+aheadBytes)]
+	}
+	var a pool.Ahead = o
+	return &a
+}
+
+func (o *opening) Step(worker, step int) bool {
+	const bytes = 4 << 10
+	part := o.parts[worker]
+	from, to := step*bytes, min((step+1)*bytes, len(part))
+	if from < to {
+		o.k.Read(part[from:to], 1)
+	}
+	return to < len(part)
+}
+
+// joined is several mat-vecs with the same activations, such as those of Q, K and V, as one
+// region: at the end of a region memory rests until all threads have met, and then until the
+// next one's first weights come.
+type joined struct {
+	parts   []*linear
+	from    []int // chunks of a thread's share before each part, and of all of them
+	next    *pool.Ahead
+	threads int
+}
+
+// joinReach is how many launches ahead a mat-vec is looked for.
+const joinReach = 6
+
+// join puts a joined in the place of the first of its parts, and nil in those of the others.
+func join(all []runner, launches []backends.Launch, threads int) []runner {
+	for i := range all {
+		parts := single(all[i])
+		if parts == nil {
+			continue
+		}
+		for j := i + 1; j < min(i+joinReach, len(all)); j++ {
+			more := single(all[j])
+			if more != nil && sameMemory(&launches[i].In[0], &launches[j].In[0]) && movable(launches[i:j], &launches[j]) {
+				parts, all[j] = append(parts, more...), nil
+			}
+		}
+		if len(parts) > 1 {
+			all[i] = newJoined(parts, threads)
+		}
+	}
+	return all
+}
+
+// single gives a step that is a mat-vec over panels, nil for others.
+func single(s runner) []*linear {
+	if t, ok := s.(*linear); ok {
+		if m, _ := t.single(); m != nil && t.y.cols > 0 {
+			return []*linear{t}
+		}
+	}
+	return nil
+}
+
+func newJoined(parts []*linear, threads int) *joined {
+	g := &joined{parts: parts, from: []int{0}, threads: threads}
+	for _, t := range parts {
+		g.from = append(g.from, g.from[len(g.from)-1]+t.mul.chunks()/threads)
+	}
+	return g
+}
+
+func sameMemory(a, b *backends.Operand) bool {
+	from, to := extent(a)
+	from2, to2 := extent(b)
+	return a.Buffer == b.Buffer && from == from2 && to == to2
+}
+
+// movable says whether a launch may run before others: they write nothing that it reads or
+// writes, and read nothing that it writes.
+func movable(others []backends.Launch, l *backends.Launch) bool {
+	for i := range others {
+		o := &others[i]
+		if overlap(o.Out, l.In) || overlap(o.Out, l.Out) || overlap(o.In, l.Out) {
+			return false
+		}
+	}
+	return true
+}
+
+func overlap(a, b []backends.Operand) bool {
+	for i := range a {
+		for j := range b {
+			if a[i].Buffer == nil || a[i].Buffer != b[j].Buffer {
+				continue
+			}
+			from, to := extent(&a[i])
+			from2, to2 := extent(&b[j])
+			if from < to2 && from2 < to {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (g *joined) run(p *pool.Pool) error {
+	for _, t := range g.parts {
+		t.mul.prepare(p)
+	}
+	p.RunAhead(g, g.threads*g.from[len(g.parts)], g.next)
+	return nil
+}
+
+// Do computes a chunk. A thread's range has its share of each part, one after another.
+func (g *joined) Do(worker, chunk int) {
+	per := g.from[len(g.parts)]
+	thread, at := chunk/per, chunk%per
+	for i, t := range g.parts {
+		if at < g.from[i+1] {
+			t.Do(worker, thread*(g.from[i+1]-g.from[i])+at-g.from[i])
+			return
+		}
+	}
+}
